@@ -6,7 +6,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "oci/auth/auth.h"
-#include "oci/auth/auth_scope.h"
 
 static bool is_visible(const char *text)
 {

@@ -6,8 +6,7 @@
 #include "base/util/auto.h"
 #include "base/util/err.h"
 #include "base/util/mem.h"
-#include "snap/tree/dircache.h"
-#include "snap/tree/listing.h"
+#include "snap/tree/statcache.h"
 #include "tests/fuzz/cachefix.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

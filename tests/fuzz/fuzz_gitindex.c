@@ -7,7 +7,6 @@
 #include "base/util/err.h"
 #include "base/util/mem.h"
 #include "snap/git/gitindex.h"
-#include "snap/git/gittree.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,8 +5,7 @@
 #include "base/util/auto.h"
 #include "base/util/digest.h"
 #include "base/util/mem.h"
-#include "oci/image/config.h"
-#include "oci/image/image_impl.h"
+#include "oci/image/image.h"
 #include "oci/model/manifest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -4,7 +4,7 @@
 
 #include "base/util/mem.h"
 #include "oci/image/plan.h"
-#include "oci/layer/layer_diff.h"
+#include "oci/layer/layer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -10,7 +10,6 @@
 #include "base/util/str.h"
 #include "oci/model/manifest.h"
 #include "oci/registry/registry.h"
-#include "oci/registry/registry_check.h"
 #include "oci/registry/registry_error.h"
 
 enum { LINE_MAX_COLUMNS = 2 * REGISTRY_WORDS_MAX + 200 };

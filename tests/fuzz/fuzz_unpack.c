@@ -7,7 +7,7 @@
 #include "base/data/entry.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
-#include "oci/layer/layer_path.h"
+#include "oci/layer/layer.h"
 #include "oci/layer/unpack.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -10,10 +10,9 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/registry_config.h"
-#include "core/image/base_look.h"
 #include "core/image/base_program.h"
 #include "core/image/pack.h"
-#include "core/image/registry_ask.h"
+#include "core/image/registry_open.h"
 #include "oci/image/image.h"
 #include "targets/targets.h"
 

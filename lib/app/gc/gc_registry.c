@@ -15,7 +15,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/registry_config.h"
-#include "core/image/registry_ask.h"
+#include "core/image/registry_open.h"
 #include "core/store/store.h"
 #include "net/stream/field.h"
 #include "oci/image/image.h"

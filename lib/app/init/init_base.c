@@ -6,7 +6,6 @@
 #include "app/init/init_files.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "core/image/base_look.h"
 #include "core/image/base_program.h"
 
 static const char *const official[] = {"docker.io/library/python:", "ghcr.io/astral-sh/uv:"};

@@ -8,7 +8,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "oci/auth/credential_hosts.h"
+#include "oci/auth/credentials.h"
 #include "oci/model/ref.h"
 #include "targets/kube/kube_open.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/lifecycle/hint_left_out.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/lifecycle/failure.h"
+#include "app/lifecycle/why.h"
 #include "app/transfer/outputs.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
@@ -14,268 +15,141 @@
 #include "core/attempt/attempt.h"
 #include "core/config/words.h"
 #include "core/record/world.h"
+#include "core/target/target.h"
+#include "targets/targets.h"
 
 /*
  * The search. Lines that complain about something missing are looked at from the last to the first;
- * each word of one, the quoted ones first, is taken for a path.
+ * each word of one is taken for a path.
  */
 
-enum { LINE_MAX = 4096, PATH_MAX_BYTES = 4095 };
+enum { LINE_MAX = 4096 };
 
-/* In small letters: how programs say that something is not there. */
-static const char *const complaints[] = {
-	"can't find",
-	"can't open",
-	"cannot access",
-	"cannot find",
-	"cannot load",
-	"cannot open",
-	"cannot stat",
-	"could not find",
-	"could not load",
-	"could not open",
-	"couldn't find",
-	"couldn't open",
-	"does not exist",
-	"doesn't exist",
-	"enoent",
-	"errno 2]",
-	"failed to load",
-	"failed to open",
-	"filenotfound",
-	"is missing",
-	"no module named",
-	"no rule to make target",
-	"no such file",
-	"nosuchfile",
-	"not a directory",
-	"not found",
-	"notfound",
-	"os error 2",
-	"unable to open",
-};
+/* How programs say that something is not there. */
+static const char *const left_out_complaints[] = {"can't find", "can't open", "cannot access",
+	"cannot find", "cannot load", "cannot open", "cannot stat", "could not find",
+	"could not load", "could not open", "couldn't find", "couldn't open", "does not exist",
+	"doesn't exist", "enoent", "errno 2]", "failed to load", "failed to open", "filenotfound",
+	"is missing", "no module named", "no rule to make target", "no such file", "nosuchfile",
+	"not a directory", "not found", "notfound", "os error 2", "unable to open"};
 
-/* In small letters: how programs say that data is missing, or cannot be fetched instead. */
-static const char *const data_complaints[] = {
-	"dataset not found",
-	"dataset is not found",
-	"datasetnotfound",
-	"data not found",
-	"download=true",
-	"download failed",
-	"could not download",
-	"error downloading",
-	"failed to download",
-	"failed to resolve",
-	"max retries exceeded",
-	"name resolution",
-	"name or service not known",
-	"urlopen error",
-};
+/* How programs say that data is missing, or cannot be fetched instead. */
+static const char *const left_out_data_complaints[] = {"dataset not found", "dataset is not found",
+	"datasetnotfound", "data not found", "download=true", "download failed",
+	"could not download", "error downloading", "failed to download", "failed to resolve",
+	"max retries exceeded", "name resolution", "name or service not known", "urlopen error"};
 
-struct search {
-	const struct left_out_paths *paths;
-	const struct left_out_place *place;
-};
-
-static int by_path(const void *a, const void *b)
+static bool left_out_has_one_of(const char *line, const char *const *texts, size_t n)
 {
-	const struct left_out *x = a, *y = b;
-
-	return strcmp(x->path, y->path);
+	for (size_t i = 0; i < n; i++)
+		if (strcasestr(line, texts[i]))
+			return true;
+	return false;
 }
 
-static const struct left_out *find_exact(const struct left_out_paths *paths, const char *path)
-{
-	const struct left_out key = {.path = path};
-
-	return paths->n ? bsearch(&key, paths->v, paths->n, sizeof(key), by_path) : NULL;
-}
-
-/* The first that lies below dir, which ends in a slash. */
-static const struct left_out *find_below(const struct left_out_paths *paths, const char *dir)
-{
-	size_t low = vec_bound(paths, item, strcmp(item->path, dir) < 0);
-
-	if (low < paths->n && str_starts(paths->v[low].path, dir))
-		return &paths->v[low];
-	return NULL;
-}
-
-/* Find path, or a directory that contains it; with below also a path inside it. path: relative to
- * the root of the tree, normalized. */
-static const struct left_out *find_path(
+/* The row of exactly this path; below: the first whose path begins with it. */
+static const struct left_out *left_out_row(
 	const struct left_out_paths *paths, const char *path, bool below)
 {
-	char text[PATH_MAX_BYTES + 2];
-	size_t len = strlen(path);
-	const struct left_out *found;
+	size_t at = vec_bound(paths, item, strcmp(item->path, path) < 0);
+	const struct left_out *row = at < paths->n ? &paths->v[at] : NULL;
 
-	if (len == 0 || len > PATH_MAX_BYTES)
-		return NULL;
-	found = find_exact(paths, path);
-	/* A directory of the list ends in a slash; a link to one does not. */
-	for (size_t end = strcspn(path, "/"); !found; end += 1 + strcspn(path + end + 1, "/")) {
-		memcpy(text, path, end);
-		memcpy(text + end, "/", 2);
-		found = find_exact(paths, text);
-		text[end] = '\0';
+	return row && (below ? str_starts(row->path, path) : str_eq(row->path, path)) ? row : NULL;
+}
+
+/* The row of path in dir (both relative to the root of the tree), or of a directory above it, or,
+ * for a word that is surely a path, of something below it. */
+static const struct left_out *left_out_at(
+	const struct left_out_paths *paths, const char *dir, const char *path, bool below)
+{
+	AUTO_FREE char *whole = mem_printf("%s/%s", dir, path);
+	AUTO_STRV struct strv parts = {0};
+	AUTO_FREE char *at_dir = mem_strdup("");
+	const struct left_out *found = NULL;
+	char *rest = NULL;
+
+	for (char *part = strtok_r(whole, "/", &rest); part; part = strtok_r(NULL, "/", &rest)) {
+		if (str_eq(part, "..") && parts.n == 0)
+			return NULL;
+		if (str_eq(part, ".."))
+			free(parts.v[--parts.n]);
+		else if (!str_eq(part, "."))
+			strv_add(&parts, part);
+	}
+	for (size_t i = 0; i < parts.n && !found; i++) {
+		char *longer = mem_printf("%s%s", at_dir, parts.v[i]);
+		found = left_out_row(paths, longer, false);
+		free(at_dir);
+		at_dir = mem_printf("%s/", longer);
+		free(longer);
 		if (!found)
-			found = find_exact(paths, text);
-		if (!path[end])
-			break;
+			found = left_out_row(paths, at_dir, false);
 	}
-	if (found || !below)
-		return found;
-	memcpy(text, path, len);
-	memcpy(text + len, "/", 2);
-	return find_below(paths, text);
+	return found || !below || !*at_dir ? found : left_out_row(paths, at_dir, true);
 }
 
-/* Appends the parts of path to out, "." and ".." resolved; false if it leads out. */
-static bool add_parts(const char *path, char out[static PATH_MAX_BYTES + 1], size_t *len)
-{
-	for (const char *at = path; *at; at += strspn(at, "/")) {
-		size_t n = strcspn(at, "/");
-
-		if (n == 2 && memcmp(at, "..", 2) == 0) {
-			if (*len == 0)
-				return false;
-			while (*len && out[*len - 1] != '/')
-				--*len;
-			*len -= *len > 0;
-		} else if (n && !(n == 1 && *at == '.')) {
-			if (*len + n + 1 > PATH_MAX_BYTES)
-				return false;
-			if (*len)
-				out[(*len)++] = '/';
-			memcpy(out + *len, at, n);
-			*len += n;
-		}
-		out[*len] = '\0';
-		at += n;
-	}
-	return true;
-}
-
-static const struct left_out *find_from(
-	const struct search *search, const char *dir, const char *path, bool below)
-{
-	char whole[PATH_MAX_BYTES + 1] = "";
-	size_t len = 0;
-
-	if (!add_parts(dir, whole, &len) || !add_parts(path, whole, &len))
-		return NULL;
-	return find_path(search->paths, whole, below);
-}
-
-/* The part of path behind /RUN_ID/attempts/N/tree/, or NULL. */
-static const char *below_attempt(const char *run_id, const char *path)
-{
-	for (const char *at = path; (at = strchr(at, '/')); at++) {
-		size_t len = strlen(run_id);
-		const char *rest = at + 1 + len;
-		if (strncmp(at + 1, run_id, len) != 0 || !str_starts(rest, "/attempts/"))
-			continue;
-		rest += strlen("/attempts/");
-		rest += strspn(rest, "0123456789");
-		if (str_starts(rest, "/tree/"))
-			return rest + strlen("/tree/");
-	}
-	return NULL;
-}
-
-static const struct left_out *find_absolute(const struct search *search, const char *path)
-{
-	const struct left_out_place *place = search->place;
-	const char *rest = NULL;
-
-	if (place->tree && str_starts(path, place->tree) && path[strlen(place->tree)] == '/')
-		rest = path + strlen(place->tree) + 1;
-	else if (place->run_id)
-		rest = below_attempt(place->run_id, path);
-	return rest ? find_from(search, "", rest, true) : NULL;
-}
-
-/* quoted: the whole of what stood between quotes. */
-static const struct left_out *find_word(const struct search *search, const char *word, bool quoted)
+static const struct left_out *left_out_word(const struct left_out_paths *paths,
+	const struct left_out_place *place, const char *word, bool quoted)
 {
 	bool below = quoted || strchr(word, '/');
-	const struct left_out *found;
+	const char *rest = NULL;
 
-	if (*word == '/')
-		return find_absolute(search, word);
-	found = find_from(search, search->place->cwd, word, below);
-	return found ? found : find_from(search, "", word, below);
+	if (*word != '/') {
+		const struct left_out *found = left_out_at(paths, place->cwd, word, below);
+		return found ? found : left_out_at(paths, "", word, below);
+	}
+	if (place->tree)
+		rest = fs_below(word, place->tree);
+	if (!rest && place->run_id) {
+		AUTO_FREE char *attempts = mem_printf("/%s/attempts/", place->run_id);
+		rest = strstr(word, attempts);
+		rest = rest ? rest + strlen(attempts) : "";
+		rest += strspn(rest, "0123456789");
+		rest = str_starts(rest, "/tree/") ? rest + strlen("/tree/") : NULL;
+	}
+	return rest ? left_out_at(paths, "", rest, true) : NULL;
 }
 
-/* "No module named 'a.b'": a/b.py, or a/b/ with what is in it; below the root, src/ or the working
- * directory. */
-static const struct left_out *find_module(const struct search *search, const char *module)
+/* "No module named 'a.b'": a/b.py, or a/b/ with what is in it; below the working directory, the
+ * root or src/. */
+static const struct left_out *left_out_module(
+	const struct left_out_paths *paths, const struct left_out_place *place, const char *module)
 {
-	static const char *const forms[] = {"%s.py", "%s", "src/%s.py", "src/%s"};
+	static const char *const before[] = {"", "", "src/", "src/"}, *const after[] = {".py", ""};
 	AUTO_FREE char *path = mem_strdup(module);
 	const struct left_out *found = NULL;
 
-	for (char *at = path; *at; at++)
-		if (*at == '.')
-			*at = '/';
-	for (size_t i = 0; !found && i < ARRAY_LEN(forms); i++) {
-		const char *percent = strstr(forms[i], "%s");
-		AUTO_FREE char *name = mem_printf(
-			"%.*s%s%s", (int)(percent - forms[i]), forms[i], path, percent + 2);
-		found = find_from(search, search->place->cwd, name, true);
-		if (!found)
-			found = find_from(search, "", name, true);
+	for (char *at = path; (at = strchr(at, '.'));)
+		*at = '/';
+	for (size_t i = 0; !found && i < ARRAY_LEN(before); i++) {
+		AUTO_FREE char *name = mem_printf("%s%s%s", before[i], path, after[i % 2]);
+		found = left_out_word(paths, place, name, true);
 	}
 	return found;
 }
 
-static const struct left_out *try_quoted(const struct search *search, const char *line, bool module)
+static const struct left_out *left_out_line(
+	const struct left_out_paths *paths, const struct left_out_place *place, char *line)
 {
-	static const char quotes[] = "'\"`";
+	const char *module = strcasestr(line, "no module named ");
+	const struct left_out *found = NULL;
 
-	for (const char *at = line; *(at += strcspn(at, quotes));) {
-		const char *end = strchr(at + 1, *at);
-		const struct left_out *found;
-		if (!end) {
-			at++;
-			continue;
-		}
-		AUTO_FREE char *word = mem_strndup(at + 1, (size_t)(end - at) - 1);
-		found = module ? find_module(search, word) : find_word(search, word, true);
-		if (found)
-			return found;
-		at++;
-	}
-	return NULL;
-}
-
-static const struct left_out *try_words(const struct search *search, const char *line)
-{
-	/* Not among them: what ends a sentence or a label is cut off below. */
-	static const char between[] = " \t'\"`()[]{}<>=,;|";
-
-	for (const char *at = line; *at; at += strspn(at, between)) {
-		size_t len = strcspn(at, between), cut = len;
-		const struct left_out *found;
-		while (cut && strchr(":.!?", at[cut - 1]))
+	line = module ? line + (module - line) + strlen("no module named ") : line;
+	while (*line && !found) {
+		bool quoted = strchr("'\"`", *line);
+		size_t len = strcspn(line, quoted ? "'\"`" : " \t'\"`()[]{}<>=,;|");
+		if (quoted)
+			len = strcspn(++line, "'\"`");
+		size_t cut = len;
+		while (!quoted && cut && strchr(":.!?", line[cut - 1]))
 			cut--;
-		AUTO_FREE char *word = mem_strndup(at, cut);
-		found = *word ? find_word(search, word, false) : NULL;
-		if (found)
-			return found;
-		at += len;
+		AUTO_FREE char *word = mem_strndup(line, cut);
+		if (*word)
+			found = module ? left_out_module(paths, place, word)
+				       : left_out_word(paths, place, word, quoted);
+		line += len + (line[len] != '\0');
 	}
-	return NULL;
-}
-
-static bool has_one_of(const char *small, const char *const *texts, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (strstr(small, texts[i]))
-			return true;
-	return false;
+	return found;
 }
 
 /* By one of its names, not of what only looks like it. */
@@ -294,9 +168,28 @@ static bool is_like_input(const char *path)
 	return false;
 }
 
-static const struct left_out *find_input(const struct left_out_paths *paths)
+const struct left_out *left_out_find(const struct left_out_paths *paths,
+	const struct left_out_place *place, const char *output, size_t len)
 {
-	for (size_t i = 0; i < paths->n; i++)
+	size_t first = len > LEFT_OUT_TAIL ? len - LEFT_OUT_TAIL : 0, end = len;
+	bool wants_data = false;
+
+	while (paths->n && end > first) {
+		size_t start = end;
+		while (start > first && output[start - 1] != '\n' && output[start - 1] != '\r')
+			start--;
+		size_t size = end - start < LINE_MAX ? end - start : LINE_MAX;
+		AUTO_FREE char *line = term_plain(output + start, size);
+		wants_data |= left_out_has_one_of(
+			line, left_out_data_complaints, ARRAY_LEN(left_out_data_complaints));
+		const struct left_out *found = NULL;
+		if (left_out_has_one_of(line, left_out_complaints, ARRAY_LEN(left_out_complaints)))
+			found = left_out_line(paths, place, line);
+		if (found)
+			return found;
+		end = start > first ? start - 1 : first;
+	}
+	for (size_t i = 0; wants_data && i < paths->n; i++)
 		if (is_like_input(paths->v[i].path))
 			return &paths->v[i];
 	return NULL;
@@ -333,74 +226,27 @@ void left_out_warn_anew(const struct left_out *left_out, struct buf *out)
 		path, (int)(len && path[len - 1] == '/' ? len - 1 : len), path);
 }
 
-/* *ret_data: it complains about data. */
-static const struct left_out *try_line(
-	const struct search *search, const char *line, bool *ret_data)
-{
-	AUTO_FREE char *small = mem_strdup(line);
-	const struct left_out *found;
-
-	for (char *at = small; *at; at++)
-		*at = (char)(*at >= 'A' && *at <= 'Z' ? *at - 'A' + 'a' : *at);
-	*ret_data |= has_one_of(small, data_complaints, ARRAY_LEN(data_complaints));
-	if (!has_one_of(small, complaints, ARRAY_LEN(complaints)))
-		return NULL;
-	if (strstr(small, "no module named"))
-		return try_quoted(search, line, true);
-	found = try_quoted(search, line, false);
-	return found ? found : try_words(search, line);
-}
-
-const struct left_out *left_out_find(const struct left_out_paths *paths,
-	const struct left_out_place *place, const char *output, size_t len)
-{
-	const struct search search = {paths, place};
-	size_t first = len > LEFT_OUT_TAIL ? len - LEFT_OUT_TAIL : 0, end = len;
-	bool wants_data = false;
-
-	while (paths->n && end > first) {
-		size_t start = end;
-		while (start > first && output[start - 1] != '\n' && output[start - 1] != '\r')
-			start--;
-		size_t size = end - start < LINE_MAX ? end - start : LINE_MAX;
-		AUTO_FREE char *line = term_plain(output + start, size);
-		const struct left_out *found = try_line(&search, line, &wants_data);
-		if (found)
-			return found;
-		end = start > first ? start - 1 : first;
-	}
-	return wants_data ? find_input(paths) : NULL;
-}
-
 /*
  * The sentence
  */
 
 void left_out_hint(const struct left_out *left_out, struct buf *out)
 {
+	static const char ignored[] =
+		"is ignored by git and was excluded; add it to `data:` (data that stays where it "
+		"is) or `include:` (part of the code) in dlrun.yaml";
+	static const char *const texts[] = {
+		[LEFT_OUT_IGNORED] = ignored,
+		[LEFT_OUT_REPOSITORY] = ignored,
+		[LEFT_OUT_DLRUNIGNORE] =
+			"is named in .dlrunignore and was excluded; take it out of there, or add "
+			"it to `data:` (data that stays where it is) in dlrun.yaml",
+		[LEFT_OUT_SPECIAL] = "is a socket, pipe or device and was excluded; let the "
+				     "program make it",
+	};
 	AUTO_FREE char *path = str_escaped(left_out->path);
 
-	switch (left_out->why) {
-	case LEFT_OUT_DLRUNIGNORE:
-		buf_addf(out,
-			"`%s` is named in .dlrunignore and was excluded; take it out of there, or "
-			"add it to `data:` (data that stays where it is) in dlrun.yaml",
-			path);
-		break;
-	case LEFT_OUT_SPECIAL:
-		buf_addf(out,
-			"`%s` is a socket, pipe or device and was excluded; let the program make "
-			"it",
-			path);
-		break;
-	case LEFT_OUT_REPOSITORY:
-	case LEFT_OUT_IGNORED:
-	default:
-		buf_addf(out,
-			"`%s` is ignored by git and was excluded; add it to `data:` (data that "
-			"stays where it is) or `include:` (part of the code) in dlrun.yaml",
-			path);
-	}
+	buf_addf(out, "`%s` %s", path, texts[left_out->why]);
 }
 
 /*
@@ -423,16 +269,23 @@ void left_out_add(struct left_out_paths *paths, const char *path, enum left_out_
 	*left_out = (struct left_out){.path = arena_strdup(&paths->arena, path), .why = why};
 }
 
+static int left_out_by_path(const void *a, const void *b)
+{
+	const struct left_out *x = a, *y = b;
+
+	return strcmp(x->path, y->path);
+}
+
 void left_out_sort(struct left_out_paths *paths)
 {
-	vec_sort(paths, by_path);
+	vec_sort(paths, left_out_by_path);
 }
 
 /*
  * left_out.json, dlrun/left-out/v1: a list of paths for each reason.
  */
 
-enum { FILE_MAX = 4 * LEFT_OUT_BYTES_MAX };
+enum { FILE_MAX = 4 * LEFT_OUT_BYTES_MAX, TAIL_LINES = 300, REASON_MAX = 64 << 10 };
 
 static const char *const reasons[] = {
 	[LEFT_OUT_IGNORED] = "ignored",

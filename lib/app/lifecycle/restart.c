@@ -13,6 +13,7 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/context/secrets.h"
+#include "core/image/code.h"
 #include "core/record/spec.h"
 #include "core/store/store.h"
 #include "targets/kube/target_kube.h"

@@ -20,7 +20,6 @@
 #include "core/record/taken.h"
 #include "kube/job/job.h"
 #include "oci/layer/layer.h"
-#include "oci/layer/layer_tar.h"
 
 enum { CHUNK = 256 << 10, PREFIX_MAX = 32 };
 #define SAY_BYTES (UINT64_C(64) << 20) /* takes its time */

@@ -13,7 +13,7 @@
 #include "base/util/str.h"
 #include "core/config/registry_config.h"
 #include "core/target/target.h"
-#include "oci/layout/dry_sink.h"
+#include "oci/layout/layout.h"
 #include "targets/targets.h"
 
 /*

@@ -17,7 +17,7 @@
 #include "core/image/edited.h"
 #include "core/image/image_facts.h"
 #include "core/image/registry_open.h"
-#include "oci/layout/dry_sink.h"
+#include "oci/layout/layout.h"
 #include "oci/registry/registry_sink.h"
 
 enum {

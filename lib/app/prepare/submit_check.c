@@ -19,7 +19,7 @@
 #include "core/image/code.h"
 #include "core/image/image_facts.h"
 #include "core/store/store.h"
-#include "oci/image/config.h"
+#include "oci/image/image.h"
 #include "oci/model/ref.h"
 #include "targets/targets.h"
 

@@ -14,7 +14,7 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/config/words.h"
-#include "core/image/code_env.h"
+#include "core/image/code.h"
 
 enum {
 	ID_TRIES = 20,

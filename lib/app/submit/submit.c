@@ -15,6 +15,7 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/config/words.h"
+#include "core/image/code.h"
 #include "core/record/finish.h"
 #include "core/store/store.h"
 #include "snap/tree/record.h"

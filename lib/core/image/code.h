@@ -7,10 +7,14 @@
 #define DLRUN_CORE_IMAGE_CODE_H
 
 #include "base/util/err.h"
+#include "base/util/vec.h"
 #include "core/context/session.h"
 #include "core/record/run.h"
+#include "core/record/spec.h"
+#include "core/target/target.h"
 #include "oci/image/image.h"
 #include "oci/layout/layout.h"
+#include "oci/model/ref.h"
 
 struct code {
 	struct layout *layout; /* that holds the image and dlrun's own layers of it */
@@ -34,5 +38,24 @@ int run_read_file(struct session *session, const struct run *run, const char *pa
  * for the current one), seen from the session's; modes as git would give them. The tree appears as
  * a whole, or not at all. */
 int run_checkout(struct session *session, const struct run *run, const char *dir, struct err *err);
+
+/*
+ * The parts of an attempt's start that follow from the record: the variables that describe the code
+ * to the program (the snapshot, its git commit, its image), and the job for the target.
+ */
+
+/* Variables from the record as it is when the run is queued. defaults: only where nothing is
+ * set. */
+void run_code_env(const struct run *run, struct strv *env, struct strv *defaults);
+
+/* The job for the newest attempt of run, from its specification, without handle, environments,
+ * layout and image. Everything is borrowed. */
+struct target_job run_code_job(const struct run *run, const struct spec *spec);
+
+/*
+ * Pulling the code of an image in a registry: the parts that are missing here (manifest,
+ * configuration, dlrun's own layers; never those of the base) are fetched into the cache, every
+ * byte checked.
+ */
 
 #endif

@@ -17,7 +17,6 @@
 #include "base/util/str.h"
 #include "oci/image/plan.h"
 #include "oci/layer/layer.h"
-#include "oci/layer/layer_path.h"
 #include "oci/model/ref.h"
 
 enum { REFRESH_TRIES = 3 };

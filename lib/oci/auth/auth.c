@@ -2,13 +2,88 @@
 #include "oci/auth/auth.h"
 
 #include <string.h>
+#include <strings.h>
 
+#include "base/data/json.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
+#include "base/util/enc.h"
 #include "base/util/mem.h"
+#include "base/util/random.h"
 #include "base/util/str.h"
-#include "oci/auth/auth_impl.h"
-#include "oci/auth/auth_scope.h"
-#include "oci/auth/credential_secret.h"
+#include "net/stream/address.h"
+#include "net/stream/url.h"
+#include "oci/auth/credentials.h"
+
+enum auth_scheme { AUTH_NONE, AUTH_BASIC, AUTH_BEARER };
+
+struct auth_wait {
+	struct auth *auth;
+	auth_ready_fn *ready;
+	void *ctx;
+	bool due;         /* what it waits for is there */
+	struct err fault; /* or this is */
+	struct auth_wait *next;
+};
+
+struct auth {
+	struct http *http;
+	struct loop *loop;
+	const struct http_tls *tls;
+	const struct strv *realms; /* credential_env */
+	char *host;
+	struct url registry;
+
+	struct credential_lookup *lookup; /* NULL: the login is known */
+	struct credential login;
+	struct err login_fault;
+	struct strv warnings;
+	char *identity;
+
+	/* Requirements of the registry. */
+	enum auth_scheme scheme;
+	struct challenge_list challenges;
+	const struct challenge *challenge; /* one of them */
+	char *challenge_text;
+	bool is_remembered; /* and has not said so itself yet */
+	enum address_zone zone;
+	struct strv scopes;
+	size_t scopes_max; /* 1: the token server refuses the others */
+	bool may_drop_scopes;
+	unsigned scopes_version;
+
+	/* The present authorization. */
+	char *authorization;
+	unsigned generation;
+	bool is_token;       /* it was fetched and ends */
+	unsigned for_scopes; /* version of them */
+	int64_t got_ms, renew_ms;
+	bool is_stale;      /* the registry has refused it */
+	bool after_refusal; /* it replaces one that was refused */
+	struct err refused; /* the login was */
+
+	/* Asking for a token. */
+	bool is_eager; /* before anybody waits */
+	struct http_call *call;
+	struct loop_timer *pause;
+	struct buf form;
+	bool asked_by_form, has_no_form;
+	unsigned tries, asked_version;
+	int64_t asked_ms;
+
+	struct auth_wait *first, **last;
+	struct loop_timer *kick;
+	struct err at_once; /* of a ready that was called outside of the loop */
+	bool *ret_freed;
+};
+
+static inline bool auth_is_busy(const struct auth *auth)
+{
+	return auth->call || auth->pause;
+}
+
+static int auth_fetch(struct auth *auth, struct err *err);
+static char *auth_basic(const char *user, const char *password);
 
 /* A token that is refused so soon after it was fetched because of a refusal is not refused for its
  * age. */
@@ -39,7 +114,8 @@ static char *login_text(const struct credential *login)
 	return mem_printf("the login of %s (from %s)", user, login->origin);
 }
 
-int auth_no_login(const struct auth *auth, struct err *err)
+/* E_REGISTRY_AUTH: the login is refused, or there is none. */
+static int auth_no_login(const struct auth *auth, struct err *err)
 {
 	if (credential_is_there(&auth->login)) {
 		AUTO_FREE char *login = login_text(&auth->login);
@@ -53,7 +129,8 @@ int auth_no_login(const struct auth *auth, struct err *err)
 	return err_hint(err, "docker login %s", auth->host);
 }
 
-int auth_denied(const struct auth *auth, struct err *err)
+/* E_REGISTRY_DENIED, or auth_no_login without one. */
+static int auth_denied(const struct auth *auth, struct err *err)
 {
 	const char *scope = auth->challenge ? challenge_param(auth->challenge, "scope") : NULL;
 
@@ -255,7 +332,8 @@ static bool is_good(const struct auth *auth)
 	       (auth->for_scopes == auth->scopes_version && clock_ms() < auth->renew_ms);
 }
 
-int auth_got(struct auth *auth, char *authorization, int64_t renew_ms, struct err *err)
+/* Takes authorization over. */
+static int auth_got(struct auth *auth, char *authorization, int64_t renew_ms, struct err *err)
 {
 	secret_free(auth->authorization);
 	auth->authorization = authorization;
@@ -273,7 +351,7 @@ int auth_got(struct auth *auth, char *authorization, int64_t renew_ms, struct er
 
 /* A remembered challenge may be outdated: drop it and send the request without authorization, so
  * that the registry states its requirements itself. */
-int auth_fail(struct auth *auth, struct err *fault, struct err *err)
+static int auth_fail(struct auth *auth, struct err *fault, struct err *err)
 {
 	if (!auth->is_remembered)
 		return serve(auth, fault, err);
@@ -377,16 +455,6 @@ static enum address_zone zone_of_name(const struct url *url)
 	return address_zone_of_text(url->host, &zone) ? zone : ADDRESS_PUBLIC;
 }
 
-static void remember(struct auth *auth, const char *challenge)
-{
-	AUTO_STRV struct strv headers = {0};
-
-	if (str_empty(challenge))
-		return;
-	strv_addf(&headers, "www-authenticate: %s", challenge);
-	auth->is_remembered = auth->is_eager = take_challenge(auth, &headers);
-}
-
 struct auth *auth_new(const struct auth_options *options)
 {
 	struct auth *auth = mem_alloc(1, sizeof(*auth));
@@ -400,7 +468,11 @@ struct auth *auth_new(const struct auth_options *options)
 	auth->scopes_max = AUTH_SCOPES_MAX;
 	url_copy(options->registry, &auth->registry);
 	auth->zone = zone_of_name(&auth->registry);
-	remember(auth, options->remembered_challenge);
+	if (!str_empty(options->remembered_challenge)) {
+		AUTO_STRV struct strv headers = {0};
+		strv_addf(&headers, "www-authenticate: %s", options->remembered_challenge);
+		auth->is_remembered = auth->is_eager = take_challenge(auth, &headers);
+	}
 	auth->lookup = credential_start(
 		options->loop, options->env, options->host, options->repo, login_found, auth);
 	return auth;
@@ -540,4 +612,596 @@ const char *auth_challenge(const struct auth *auth)
 const struct strv *auth_warnings(const struct auth *auth)
 {
 	return &auth->warnings;
+}
+
+/*
+ * Decide which hosts are one site. The Public Suffix List is not used, because every machine has
+ * another version of it or none: a missing name costs a line in the user's configuration, a name
+ * too many gives a login to a stranger.
+ */
+
+/* Below these anybody can have a name: each is a site of its own. */
+static const char *const shared_domains[] = {"amazonaws.com", "app.github.dev", "appspot.com",
+	"arpa", "azure-api.net", "azurecr.io", "azurefd.net", "azurewebsites.net",
+	"cloudapp.azure.com", "cloudapp.net", "cloudfront.net", "cluster.local", "ddns.net",
+	"deno.dev", "digitaloceanspaces.com", "duckdns.org", "dyndns.org", "fly.dev", "github.io",
+	"gitlab.io", "herokuapp.com", "jfrog.io", "loca.lt", "netlify.app", "ngrok-free.app",
+	"ngrok.app", "ngrok.dev", "ngrok.io", "nip.io", "no-ip.org", "ondigitalocean.app",
+	"onrender.com", "pages.dev", "pkg.dev", "railway.app", "run.app", "sslip.io",
+	"trycloudflare.com", "ts.net", "vercel.app", "web.app", "windows.net", "workers.dev",
+	"xip.io"};
+
+/* Second-level labels that many share below a country's two letters: co.uk, com.cn, ac.jp. */
+static const char *const second_levels[] = {"ac", "co", "com", "edu", "go", "gob", "gouv", "gov",
+	"ne", "net", "nom", "or", "org", "sch"};
+
+static bool is_below(const char *host, const char *domain)
+{
+	size_t len = strlen(host), end = strlen(domain);
+
+	return len > end && host[len - end - 1] == '.' && str_eq(host + len - end, domain);
+}
+
+/* The label before at, which is the start of one. */
+static const char *label_before(const char *host, const char *at)
+{
+	if (at == host)
+		return host;
+	for (at--; at > host && at[-1] != '.';)
+		at--;
+	return at;
+}
+
+static bool is_second_level(const char *label, const char *top)
+{
+	size_t len = (size_t)(top - label) - 1;
+
+	if (strlen(top) != 2)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(second_levels); i++)
+		if (strlen(second_levels[i]) == len && strncmp(label, second_levels[i], len) == 0)
+			return true;
+	return false;
+}
+
+/* The end of host that is its site: "docker.io" of auth.docker.io. */
+static const char *site_of(const char *host)
+{
+	const char *top = label_before(host, host + strlen(host));
+	const char *second = label_before(host, top);
+
+	/* The end of host stands for a label with nothing behind it. */
+	if (*top == '\0' || second == top)
+		return host;
+	for (size_t i = 0; i < ARRAY_LEN(shared_domains); i++)
+		if (is_below(host, shared_domains[i]))
+			return host;
+	return is_second_level(second, top) ? label_before(host, second) : second;
+}
+
+static char *without_dot(const char *host)
+{
+	size_t len = strlen(host);
+
+	return mem_strndup(host, len > 0 && host[len - 1] == '.' ? len - 1 : len);
+}
+
+bool auth_is_same_site(const char *a, const char *b)
+{
+	AUTO_FREE char *one = without_dot(a);
+	AUTO_FREE char *other = without_dot(b);
+	enum address_zone zone;
+
+	if (str_eq(one, other))
+		return true;
+	if (address_zone_of_text(one, &zone) || address_zone_of_text(other, &zone))
+		return false;
+	return str_eq(site_of(one), site_of(other));
+}
+
+/* Requests to a token server, and its responses. */
+
+static const char client_id[] = "dlrun";
+
+enum {
+	TOKEN_LIFE_MS = 60 * 1000, /* token.md: without expires_in */
+	TOKEN_LIFE_MAX_S = 24 * 60 * 60,
+};
+
+static void add_param(struct url *url, const char *key, const char *value)
+{
+	char *path = url_add_param(url->path, key, value);
+
+	free(url->path);
+	url->path = path;
+}
+
+int auth_token_url(const struct challenge *challenge, const struct strv *scopes, struct url *ret,
+	struct err *err)
+{
+	const char *realm = challenge_param(challenge, "realm");
+	const char *service = challenge_param(challenge, "service");
+	AUTO_ERR struct err why = {0};
+	AUTO_URL struct url url = {0};
+
+	if (str_empty(realm))
+		return err_set(err, E_REGISTRY_ANSWER,
+			"the registry does not say where its tokens come from");
+	if (url_parse(realm, "the realm", &url, &why) < 0)
+		return err_set(err, E_REGISTRY_ANSWER, "the registry names no token server: %s",
+			why.message);
+	if (service)
+		add_param(&url, "service", service);
+	for (size_t i = 0; i < scopes->n; i++)
+		add_param(&url, "scope", scopes->v[i]);
+	add_param(&url, "client_id", client_id);
+	if (strlen(url.path) > URL_MAX)
+		return err_set(err, E_REGISTRY_ANSWER, "the URL of the token server is too long");
+	*ret = url;
+	url = (struct url){0};
+	return 0;
+}
+
+/*
+ * OAuth2
+ */
+
+static bool is_unreserved(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || str_is_digit(c) || c == '-' ||
+	       c == '.' || c == '_' || c == '~';
+}
+
+/* Not by url_add_param, which would leave copies of the secret behind. */
+static void add_escaped(struct buf *out, const char *text)
+{
+	for (; *text; text++) {
+		if (is_unreserved(*text))
+			buf_addc(out, *text);
+		else
+			buf_addf(out, "%%%02X", (unsigned char)*text);
+	}
+}
+
+static void add_field(struct buf *out, const char *key, const char *value)
+{
+	buf_addf(out, "&%s=", key);
+	add_escaped(out, value);
+}
+
+void auth_token_form(const struct challenge *challenge, const struct strv *scopes,
+	const struct credential *credential, struct buf *out)
+{
+	const char *service = challenge_param(challenge, "service");
+
+	buf_adds(out, "grant_type=refresh_token");
+	add_field(out, "service", service ? service : "");
+	add_field(out, "client_id", client_id);
+	for (size_t i = 0; i < scopes->n; i++) {
+		buf_adds(out, i == 0 ? "&scope=" : "%20");
+		add_escaped(out, scopes->v[i]);
+	}
+	add_field(out, "refresh_token", credential->identity_token);
+}
+
+/*
+ * Answers
+ */
+
+/* Whether text is valid in a field's value behind "Bearer " (RFC 6750 section 2.1, somewhat
+ * relaxed). */
+static bool is_token(const char *text)
+{
+	if (str_empty(text))
+		return false;
+	for (; *text; text++)
+		if (*text <= ' ' || *text >= 0x7f)
+			return false;
+	return true;
+}
+
+int auth_token_parse(const char *text, size_t len, char **ret_token, char **ret_refresh,
+	int64_t *ret_life_ms, struct err *err)
+{
+	AUTO_SECRET_JSON struct json *root = NULL;
+
+	if (json_parse(text, len, AUTH_TOKEN_BODY_MAX, "the answer", &root, NULL) < 0)
+		return err_set(
+			err, E_REGISTRY_ANSWER, "the token server's answer is not valid JSON");
+	const char *token = json_get_str(root, "token");
+	if (str_empty(token))
+		token = json_get_str(root, "access_token");
+	if (!is_token(token))
+		return err_set(err, E_REGISTRY_ANSWER, "the token server's answer holds no token");
+	const char *refresh = json_get_str(root, "refresh_token");
+	int64_t life_s = json_get_int(root, "expires_in", 0);
+	if (life_s > TOKEN_LIFE_MAX_S)
+		life_s = TOKEN_LIFE_MAX_S;
+	*ret_token = mem_strdup(token);
+	*ret_refresh = str_empty(refresh) ? NULL : mem_strdup(refresh);
+	*ret_life_ms = life_s > 0 ? life_s * 1000 : TOKEN_LIFE_MS;
+	return 0;
+}
+
+enum {
+	TRIES = 4,
+	PAUSE_FIRST_MS = 200,
+	PAUSE_MAX_MS = 10 * 1000,
+	ANSWER_MS = 30 * 1000,
+	/* Renewed so long before their end, or a tenth of their life if that is less. */
+	AHEAD_MS = 5000,
+};
+
+/* "Basic …" of user:password, the caller wipes it. */
+static char *auth_basic(const char *user, const char *password)
+{
+	AUTO_SECRET char *plain = mem_printf("%s:%s", user, password);
+	size_t len = strlen(plain);
+	AUTO_BUF struct buf out = {0};
+
+	buf_init(&out, strlen("Basic ") + 4 * (len / 3 + 1));
+	buf_room(&out, out.max); /* never moved, so that no copies are left behind */
+	buf_adds(&out, "Basic ");
+	base64_encode(plain, len, &out);
+	return buf_take(&out);
+}
+
+/*
+ * Where to
+ */
+
+/* Passwords and tokens may go over http to nobody but the machine that is spoken to by http
+ * anyway. */
+static bool may_go_plain(const struct auth *auth, const struct url *realm)
+{
+	if (auth->registry.tls)
+		return false;
+	if (str_eq(realm->host, auth->registry.host) || !credential_is_there(&auth->login))
+		return true;
+	return url_is_loopback(realm) && url_is_loopback(&auth->registry);
+}
+
+/* The user's own configuration names it. */
+static bool is_allowed(const struct auth *auth, const struct url *realm)
+{
+	AUTO_FREE char *authority = url_authority(realm);
+	const struct strv *realms = auth->realms;
+
+	for (size_t i = 0; realms && i < realms->n; i++)
+		if (strcasecmp(realms->v[i], realm->host) == 0 ||
+			strcasecmp(realms->v[i], authority) == 0)
+			return true;
+	return false;
+}
+
+/* The server that responds for a registry does not choose who else gets the login for it. */
+static bool may_have_login(const struct auth *auth, const struct url *realm)
+{
+	return auth_is_same_site(realm->host, auth->registry.host) ||
+	       (url_is_loopback(realm) && url_is_loopback(&auth->registry)) ||
+	       is_allowed(auth, realm);
+}
+
+static int check_realm(const struct auth *auth, const struct url *realm, struct err *err)
+{
+	if (!realm->tls && !may_go_plain(auth, realm)) {
+		AUTO_FREE char *shown = url_shown(realm);
+		return err_set(err, E_REGISTRY_ANSWER,
+			"registry %s wants the login to be sent without TLS, to %s", auth->host,
+			shown);
+	}
+	if (!credential_is_there(&auth->login) || may_have_login(auth, realm))
+		return 0;
+	AUTO_FREE char *authority = url_authority(realm);
+	err_set(err, E_REGISTRY_REALM, "registry %s wants its login sent to another site, %s",
+		auth->host, authority);
+	err_evidence(err, "a login goes nowhere else than to the site of its registry, unless your "
+			  "own configuration (~/.config/dlrun/config.yaml) allows it:");
+	return err_hint(err, "registry_realms: [\"%s\"]", authority);
+}
+
+/*
+ * The request
+ */
+
+static int token_done(void *ctx, struct http_answer *answer, struct err *err);
+
+/* The value of Authorization for a GET; NULL: anonymous. */
+static char *login_value(const struct auth *auth)
+{
+	if (auth->login.identity_token)
+		return auth_basic("<token>", auth->login.identity_token);
+	return auth->login.user ? auth_basic(auth->login.user, auth->login.password) : NULL;
+}
+
+static void start(struct auth *auth, const struct url *realm, const struct url *url)
+{
+	AUTO_STRV struct strv headers = {0};
+	AUTO_SECRET char *authorization = NULL;
+	bool is_here = str_eq(realm->host, auth->registry.host);
+	struct http_request request = {.method = "GET",
+		.url = url,
+		.headers = &headers,
+		.max_body = AUTH_TOKEN_BODY_MAX,
+		.tls = is_here ? auth->tls : NULL,
+		.has_zone = !is_here && !is_allowed(auth, realm),
+		.zone = auth->zone,
+		.deadline_ms = clock_deadline(ANSWER_MS),
+		.done = token_done,
+		.ctx = auth};
+
+	strv_add(&headers, "Accept: application/json");
+	auth->asked_by_form = auth->login.identity_token && !auth->has_no_form;
+	if (auth->asked_by_form) {
+		static const size_t max = 4 * CREDENTIAL_SECRET_MAX;
+		buf_init(&auth->form, max);
+		buf_room(&auth->form, max);
+		auth_token_form(auth->challenge, &auth->scopes, &auth->login, &auth->form);
+		strv_add(&headers, "Content-Type: application/x-www-form-urlencoded");
+		request.method = "POST";
+		request.url = realm;
+		request.body.data = auth->form.data;
+		request.body.size = auth->form.len;
+	} else {
+		authorization = login_value(auth);
+		request.authorization = authorization;
+	}
+	auth->asked_ms = clock_ms();
+	auth->asked_version = auth->scopes_version;
+	auth->call = http_start(auth->http, &request);
+}
+
+static int ask(struct auth *auth, struct err *err)
+{
+	const char *text = challenge_param(auth->challenge, "realm");
+	AUTO_URL struct url realm = {0}, url = {0};
+
+	int r = auth_token_url(auth->challenge, &auth->scopes, &url, err);
+	if (r == 0)
+		r = url_parse(text, "the realm", &realm, err);
+	if (r == 0)
+		r = check_realm(auth, &realm, err);
+	if (r == 0)
+		start(auth, &realm, &url);
+	return r;
+}
+
+static int ask_or_fail(struct auth *auth, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+
+	return ask(auth, &fault) < 0 ? auth_fail(auth, &fault, err) : 0;
+}
+
+/* Ask the realm for a token; ends with auth_got or auth_fail. */
+static int auth_fetch(struct auth *auth, struct err *err)
+{
+	auth->tries = 0;
+	return ask_or_fail(auth, err);
+}
+
+/*
+ * The answer
+ */
+
+static int ask_again(void *ctx, struct err *err)
+{
+	struct auth *auth = ctx;
+
+	auth->pause = NULL;
+	return ask_or_fail(auth, err);
+}
+
+static bool is_busy_status(int status)
+{
+	return status == 408 || status == 429 || (status >= 500 && status != 501);
+}
+
+/* Whether it is asked once more, a little later. */
+static bool try_again(struct auth *auth, const struct http_answer *answer)
+{
+	const char *after = field_find(&answer->headers, "retry-after");
+	int64_t wait_ms = after ? field_retry_after(after, clock_wall_ms()) : -1;
+	uint32_t most_ms = PAUSE_FIRST_MS;
+
+	if (!(answer->status ? is_busy_status(answer->status) : answer->is_transient) ||
+		++auth->tries >= TRIES)
+		return false;
+	for (unsigned i = 1; i < auth->tries; i++)
+		most_ms *= 3;
+	if (wait_ms < 0)
+		wait_ms = random_below(most_ms) + 1;
+	if (wait_ms > PAUSE_MAX_MS)
+		wait_ms = PAUSE_MAX_MS;
+	auth->pause = loop_add_timer(auth->loop, clock_ms() + wait_ms, ask_again, auth);
+	return true;
+}
+
+static int take_token(struct auth *auth, const struct http_answer *answer, struct err *err)
+{
+	AUTO_SECRET char *token = NULL, *refresh = NULL;
+	AUTO_ERR struct err fault = {0};
+	int64_t life_ms;
+
+	if (auth_token_parse(
+		    answer->body.data, answer->body.len, &token, &refresh, &life_ms, &fault) < 0) {
+		err_prefix(&fault, "registry %s", auth->host);
+		return auth_fail(auth, &fault, err);
+	}
+	if (refresh && auth->login.identity_token) {
+		secret_free(auth->login.identity_token);
+		auth->login.identity_token = TAKE(refresh);
+	}
+	auth->is_token = true;
+	auth->for_scopes = auth->asked_version;
+	int64_t ahead_ms = life_ms / 10 < AHEAD_MS ? life_ms / 10 : AHEAD_MS;
+	return auth_got(
+		auth, mem_printf("Bearer %s", token), auth->asked_ms + life_ms - ahead_ms, err);
+}
+
+static bool is_login_refused(const struct auth *auth, int status)
+{
+	return status == 401 || (status == 400 && auth->asked_by_form);
+}
+
+/* Turn a status that is not a success into an error. */
+static int judge_status(const struct auth *auth, const struct http_answer *answer, struct err *err)
+{
+	AUTO_FREE char *server = url_authority(&answer->url);
+	int status = answer->status;
+
+	if (is_login_refused(auth, status))
+		return auth_no_login(auth, err);
+	if (status == 403)
+		return auth_denied(auth, err);
+	if (is_busy_status(status))
+		return err_set(err, E_REGISTRY_UNREACHABLE,
+			"registry %s: its token server %s answers %d, also when asked again",
+			auth->host, server, status);
+	if (status >= 300 && status < 400)
+		return err_set(err, E_REGISTRY_ANSWER,
+			"registry %s: its token server %s sends the login elsewhere (%d)",
+			auth->host, server, status);
+	return err_set(err, E_REGISTRY_ANSWER, "registry %s: its token server %s answers %d",
+		auth->host, server, status);
+}
+
+static int fail_answer(struct auth *auth, struct http_answer *answer, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+
+	if (answer->status == 0) {
+		err_move(&fault, &answer->fault);
+		if (fault.id != E_IO) /* there is no libcurl */
+			err_prefix(&fault, "registry %s: asking its token server", auth->host);
+	} else {
+		AUTO_FREE char *shown = url_shown(&answer->url);
+		judge_status(auth, answer, &fault);
+		err_evidence(&fault, "%s answered %d", shown, answer->status);
+	}
+	if (is_login_refused(auth, answer->status) && credential_is_there(&auth->login))
+		auth_no_login(auth, &auth->refused);
+	return auth_fail(auth, &fault, err);
+}
+
+/* Some give no token at all where one of its scopes is not allowed. */
+static bool drop_scopes(struct auth *auth, int status)
+{
+	if (!auth->may_drop_scopes || auth->scopes.n < 2 ||
+		!(status == 403 || is_login_refused(auth, status)))
+		return false;
+	auth->scopes_max = 1;
+	while (auth->scopes.n > 1)
+		free(auth->scopes.v[--auth->scopes.n]);
+	return true;
+}
+
+static int judge_answer(struct auth *auth, struct http_answer *answer, struct err *err)
+{
+	bool is_unknown = answer->status == 404 || answer->status == 405;
+
+	if (answer->status >= 200 && answer->status < 300)
+		return take_token(auth, answer, err);
+	if (auth->asked_by_form && is_unknown) {
+		auth->has_no_form = true;
+		return ask_or_fail(auth, err);
+	}
+	if (drop_scopes(auth, answer->status))
+		return ask_or_fail(auth, err);
+	return try_again(auth, answer) ? 0 : fail_answer(auth, answer, err);
+}
+
+/* auth may be gone when this returns, and so may the answer's client. */
+static int token_done(void *ctx, struct http_answer *answer, struct err *err)
+{
+	struct auth *auth = ctx;
+
+	auth->call = NULL;
+	secret_buf_done(&auth->form);
+	return judge_answer(auth, answer, err);
+}
+
+/* Where the actions begin: behind the last colon, because names may have a port. */
+static const char *find_actions(const char *scope)
+{
+	const char *colon = strrchr(scope, ':');
+
+	return colon ? colon + 1 : scope + strlen(scope);
+}
+
+static bool has_action(const char *actions, const char *action, size_t len)
+{
+	while (*actions) {
+		size_t n = strcspn(actions, ",");
+
+		if (n == len && memcmp(actions, action, len) == 0)
+			return true;
+		actions += n + (actions[n] != '\0');
+	}
+	return false;
+}
+
+static bool covers(const char *scope, const char *wanted)
+{
+	const char *have = find_actions(scope), *want = find_actions(wanted);
+
+	if (have - scope != want - wanted || strncmp(scope, wanted, (size_t)(want - wanted)) != 0)
+		return false;
+	while (*want) {
+		size_t n = strcspn(want, ",");
+
+		if (!has_action(have, want, n))
+			return false;
+		want += n + (want[n] != '\0');
+	}
+	return true;
+}
+
+bool auth_scope_covers(const struct strv *scopes, const char *wanted)
+{
+	for (size_t i = 0; i < scopes->n; i++)
+		if (covers(scopes->v[i], wanted))
+			return true;
+	return false;
+}
+
+static bool is_plain(const char *scope)
+{
+	for (; *scope; scope++)
+		if (*scope <= ' ' || *scope >= 0x7f)
+			return false;
+	return true;
+}
+
+/* In the place of one that it has more actions than, or at the end. */
+static bool put(struct strv *scopes, size_t max, const char *scope)
+{
+	for (size_t i = 0; i < scopes->n; i++) {
+		if (!covers(scope, scopes->v[i]))
+			continue;
+		free(scopes->v[i]);
+		scopes->v[i] = mem_strdup(scope);
+		return true;
+	}
+	if (scopes->n >= max)
+		return false;
+	strv_add(scopes, scope);
+	return true;
+}
+
+bool auth_scope_merge(struct strv *scopes, size_t max, const char *text)
+{
+	bool added = false;
+
+	while (*text) {
+		size_t len = strcspn(text, " ");
+		AUTO_FREE char *scope = mem_strndup(text, len);
+
+		text += len + (text[len] != '\0');
+		if (len == 0 || len > AUTH_SCOPE_LEN_MAX || !is_plain(scope) ||
+			auth_scope_covers(scopes, scope))
+			continue;
+		added |= put(scopes, max, scope);
+	}
+	return added;
 }

@@ -1,16 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "oci/auth/credentials.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "base/data/json.h"
 #include "base/loop/proc.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
+#include "base/os/os.h"
 #include "base/util/clock.h"
+#include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "oci/auth/credential_helper.h"
-#include "oci/auth/credential_secret.h"
 
 void credential_done(struct credential *credential)
 {
@@ -300,4 +309,728 @@ bool credential_is_shared(
 	credential_free(a);
 	credential_free(b);
 	return same;
+}
+
+enum { HOST_MAX = 512 };
+
+/* "https://index.docker.io/v1/" is Docker Hub; "/v1/" and "/v2/" were written once for others. */
+static char *host_of(const char *key)
+{
+	const char *at = strstr(key, "://");
+	size_t len;
+
+	at = at ? at + strlen("://") : key;
+	len = strlen(at);
+	while (len > 0 && at[len - 1] == '/')
+		len--;
+	if (len > 3 &&
+		(strncmp(at + len - 3, "/v1", 3) == 0 || strncmp(at + len - 3, "/v2", 3) == 0))
+		len -= 3;
+	char *host = mem_strndup(at, len);
+	if (!str_eq(host, "index.docker.io") && !str_eq(host, "registry-1.docker.io"))
+		return host;
+	free(host);
+	return mem_strdup("docker.io");
+}
+
+static void add(const char *key, struct strv *ret)
+{
+	AUTO_FREE char *host = host_of(key);
+
+	if (ret->n < CREDENTIAL_HOSTS_MAX && *host && strlen(host) < HOST_MAX &&
+		str_is_plain(host) && !strpbrk(host, " @") && strv_find(ret, host) < 0)
+		strv_add(ret, host);
+}
+
+static void add_keys(const struct json *map, struct strv *ret)
+{
+	if (map && json_kind(map) != JSON_OBJECT)
+		return;
+	for (const struct json *m = json_first(map); m; m = json_next(m))
+		add(json_key(m), ret);
+}
+
+int credential_file_hosts(
+	const char *text, size_t len, const char *what, struct strv *ret, struct err *err)
+{
+	AUTO_JSON struct json *json = NULL;
+	int r = json_parse(text, len, CREDENTIAL_FILE_MAX, what, &json, err);
+
+	if (r < 0)
+		return r;
+	add_keys(json_get(json, "auths"), ret);
+	add_keys(json_get(json, "credHelpers"), ret);
+	return 0;
+}
+
+static void credential_list_in(const char *dir, const char *name, struct strv *ret)
+{
+	AUTO_SECRET_BUF struct buf text = {0};
+	AUTO_FREE char *path = str_empty(dir) ? NULL : fs_join(dir, name);
+
+	if (path && fs_read(path, CREDENTIAL_FILE_MAX, &text, NULL, NULL) == 0)
+		credential_file_hosts(text.data, text.len, path, ret, NULL);
+}
+
+void credential_hosts(const struct credential_env *env, struct strv *ret)
+{
+	bool has_docker = !str_empty(env->docker_config),
+	     has_xdg = !str_empty(env->xdg_config_home);
+
+	if (!str_empty(env->registry_auth_file)) {
+		credential_list_in(".", env->registry_auth_file, ret);
+		return;
+	}
+	credential_list_in(has_docker ? env->docker_config : env->home,
+		has_docker ? "config.json" : ".docker/config.json", ret);
+	credential_list_in(env->xdg_runtime_dir, "containers/auth.json", ret);
+	credential_list_in(has_xdg ? env->xdg_config_home : env->home,
+		has_xdg ? "containers/auth.json" : ".config/containers/auth.json", ret);
+}
+
+/* explicit_bzero is not everywhere. The compiler must believe that somebody looks at the zeros. */
+void secret_wipe(void *data, size_t len)
+{
+	if (len == 0)
+		return;
+	memset(data, 0, len);
+	__asm__ __volatile__("" : : "r"(data) : "memory");
+}
+
+void secret_free(char *secret)
+{
+	if (!secret)
+		return;
+	secret_wipe(secret, strlen(secret));
+	free(secret);
+}
+
+void secret_buf_done(struct buf *buf)
+{
+	if (buf && buf->data)
+		secret_wipe(buf->data, buf->cap);
+	buf_done(buf);
+}
+
+/* The document is ours and about to go, so its strings may be written to. */
+static void wipe_json(const struct json *json)
+{
+	const char *s = json_str(json);
+
+	if (s)
+		secret_wipe((char *)(uintptr_t)s, strlen(s));
+	for (const struct json *member = json_first(json); member; member = json_next(member))
+		wipe_json(member);
+}
+
+void secret_json_free(struct json *json)
+{
+	if (!json)
+		return;
+	wipe_json(json);
+	json_free(json);
+}
+
+static const char hub_key[] = "https://index.docker.io/v1/";
+static const char *const hub_hosts[] = {"index.docker.io", "docker.io", "registry-1.docker.io"};
+
+/*
+ * Keys: which registry, and which part of it
+ */
+
+static bool is_host(const char *text, size_t len, const char *host)
+{
+	return strlen(host) == len && strncasecmp(text, host, len) == 0;
+}
+
+static bool is_hub(const char *text, size_t len)
+{
+	for (size_t i = 0; i < ARRAY_LEN(hub_hosts); i++)
+		if (is_host(text, len, hub_hosts[i]))
+			return true;
+	return false;
+}
+
+/* Docker Hub has several names and one login. */
+static bool is_same_host(const char *text, size_t len, const char *host)
+{
+	return is_host(text, len, host) || (is_hub(text, len) && is_hub(host, strlen(host)));
+}
+
+static const char *skip_scheme(const char *key)
+{
+	if (str_starts(key, "https://"))
+		return key + strlen("https://");
+	return str_starts(key, "http://") ? key + strlen("http://") : key;
+}
+
+/* "/v1/" and "/v2/" behind a host are no repositories: docker wrote them once. */
+static bool is_api_path(const char *path, size_t len)
+{
+	return len == 0 || (len == 2 && path[0] == 'v' && (path[1] == '1' || path[1] == '2'));
+}
+
+enum { RANK_NONE, RANK_HOST, RANK_EXACT, RANK_PREFIX };
+
+/* How well a key of `auths` names host/repo: more is better, longer prefixes most of all. */
+static size_t rank_key(const char *key, const char *host, const char *repo)
+{
+	const char *at = skip_scheme(key);
+	size_t host_len = strcspn(at, "/");
+
+	if (!is_same_host(at, host_len, host))
+		return RANK_NONE;
+	const char *path = at + host_len + (at[host_len] == '/');
+	size_t len = strlen(path);
+	while (len > 0 && path[len - 1] == '/')
+		len--;
+	if (is_api_path(path, len))
+		return strcmp(key, host) == 0 ? RANK_EXACT : RANK_HOST;
+	if (strncmp(repo, path, len) == 0 && (repo[len] == '/' || !repo[len]))
+		return RANK_PREFIX + len;
+	return RANK_NONE;
+}
+
+/*
+ * Entries
+ */
+
+static bool has_text(const struct json *entry, const char *key)
+{
+	return !str_empty(json_get_str(entry, key));
+}
+
+static bool has_login(const struct json *entry)
+{
+	return has_text(entry, "auth") || has_text(entry, "identitytoken") ||
+	       has_text(entry, "registrytoken") || has_text(entry, "username");
+}
+
+/* docker leaves an empty entry for each login that a helper keeps. */
+static const struct json *find_entry(const struct json *auths, const char *host, const char *repo)
+{
+	const struct json *best = NULL;
+	size_t best_rank = RANK_NONE;
+
+	if (!auths || json_kind(auths) != JSON_OBJECT)
+		return NULL;
+	for (const struct json *entry = json_first(auths); entry; entry = json_next(entry)) {
+		size_t rank = rank_key(json_key(entry), host, repo);
+
+		if (rank <= best_rank || json_kind(entry) != JSON_OBJECT || !has_login(entry))
+			continue;
+		best = entry;
+		best_rank = rank;
+	}
+	return best;
+}
+
+static int fail_entry(const char *what, const char *key, const char *why, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(key);
+
+	return err_set(err, E_DATA, "%s: the login of %s %s", what, shown, why);
+}
+
+/* "user:password" in base64; a password may have colons. docker filled it up with NULs once. */
+static int read_auth(const char *auth, struct credential *ret, const char **ret_why)
+{
+	AUTO_SECRET_BUF struct buf plain = {0};
+
+	buf_init(&plain, CREDENTIAL_SECRET_MAX);
+	AUTO_SECRET char *joined = mem_alloc(strlen(auth) + 1, 1);
+	size_t len = 0;
+
+	/* As `base64` breaks its lines, and docker reads them. */
+	for (const char *at = auth; *at; at++)
+		if (*at != '\n' && *at != '\r')
+			joined[len++] = *at;
+	if (!base64_decode(joined, len, &plain)) {
+		*ret_why = "is not base64";
+		return -1;
+	}
+	while (plain.len > 0 && plain.data[plain.len - 1] == '\0')
+		buf_truncate(&plain, plain.len - 1);
+	char *colon = memchr(plain.data, ':', plain.len);
+	if (!colon || memchr(plain.data, '\0', plain.len)) {
+		*ret_why = "is not USER:PASSWORD in base64";
+		return -1;
+	}
+	ret->user = mem_strndup(plain.data, (size_t)(colon - plain.data));
+	ret->password = mem_strdup(colon + 1);
+	return 0;
+}
+
+static char *dup_field(const struct json *entry, const char *key)
+{
+	return has_text(entry, key) ? mem_strdup(json_get_str(entry, key)) : NULL;
+}
+
+static int check_entry(const struct json *entry, const char **ret_why)
+{
+	static const char *const keys[] = {
+		"auth", "identitytoken", "registrytoken", "username", "password"};
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		const char *text = json_get_str(entry, keys[i]);
+
+		if (!text || strlen(text) <= CREDENTIAL_SECRET_MAX)
+			continue;
+		*ret_why = "is longer than dlrun accepts";
+		return -1;
+	}
+	return 0;
+}
+
+static int read_entry(
+	const struct json *entry, const char *what, struct credential *ret, struct err *err)
+{
+	AUTO_CREDENTIAL struct credential login = {0};
+	const char *why = NULL;
+	int r = check_entry(entry, &why);
+
+	if (r == 0 && has_text(entry, "auth"))
+		r = read_auth(json_get_str(entry, "auth"), &login, &why);
+	else if (r == 0 && has_text(entry, "username")) {
+		const char *password = json_get_str(entry, "password");
+		login.user = mem_strdup(json_get_str(entry, "username"));
+		login.password = mem_strdup(password ? password : "");
+	}
+	login.identity_token = dup_field(entry, "identitytoken");
+	login.registry_token = dup_field(entry, "registrytoken");
+	if (r == 0)
+		r = credential_check(&login, &why);
+	if (r < 0)
+		return fail_entry(what, json_key(entry), why, err);
+	login.origin = mem_strdup(what);
+	*ret = login;
+	login = (struct credential){0};
+	return 1;
+}
+
+int credential_check(const struct credential *login, const char **ret_why)
+{
+	const char *token = login->registry_token;
+
+	if (login->user && strchr(login->user, ':')) {
+		*ret_why = "has a user name with a colon";
+		return -1;
+	}
+	for (; token && *token; token++) {
+		if (*token > ' ' && *token < 0x7f)
+			continue;
+		*ret_why = "has a registrytoken with characters that no token has";
+		return -1;
+	}
+	return 0;
+}
+
+/*
+ * Helpers
+ */
+
+/* The helper of this registry, else that of all; *ret_key is what the logins are called there. */
+static const char *find_helper(const struct json *root, const char *host, const char **ret_key)
+{
+	const struct json *helpers = json_get(root, "credHelpers");
+
+	for (const struct json *helper =
+			helpers && json_kind(helpers) == JSON_OBJECT ? json_first(helpers) : NULL;
+		helper; helper = json_next(helper)) {
+		size_t rank = rank_key(json_key(helper), host, "");
+
+		if (rank == RANK_NONE || rank >= RANK_PREFIX || str_empty(json_str(helper)))
+			continue;
+		*ret_key = json_key(helper);
+		return json_str(helper);
+	}
+	*ret_key = is_hub(host, strlen(host)) ? hub_key : host;
+	return has_text(root, "credsStore") ? json_get_str(root, "credsStore") : NULL;
+}
+
+/* ~/.dockercfg has the entries at the top. */
+static const struct json *find_auths(const struct json *root)
+{
+	if (json_get(root, "auths") || json_get(root, "credHelpers") ||
+		json_get(root, "credsStore"))
+		return json_get(root, "auths");
+	return root;
+}
+
+int credential_file_find(const char *text, size_t len, const char *what, const char *host,
+	const char *repo, struct credential *ret, char **ret_helper, char **ret_key,
+	struct err *err)
+{
+	AUTO_CREDENTIAL struct credential login = {0};
+	AUTO_SECRET_JSON struct json *root = NULL;
+	const char *key;
+
+	int r = json_parse(text, len, CREDENTIAL_FILE_MAX, what, &root, err);
+	if (r < 0)
+		return r;
+	if (json_kind(root) != JSON_OBJECT)
+		return err_set(err, E_DATA, "%s is not a JSON object", what);
+	const char *helper = find_helper(root, host, &key);
+	if (helper && helper[strspn(helper, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+					    "0123456789._-")]) {
+		AUTO_FREE char *shown = str_shown(helper);
+		return err_set(err, E_DATA, "%s: \"%s\" is not a valid credential helper name",
+			what, shown);
+	}
+	const struct json *entry = find_entry(find_auths(root), host, repo);
+	r = entry ? read_entry(entry, what, &login, err) : 0;
+	if (r < 0)
+		return r;
+	*ret = login;
+	login = (struct credential){0};
+	*ret_helper = mem_strdup(helper);
+	*ret_key = helper ? mem_strdup(key) : NULL;
+	return helper ? 1 : r;
+}
+
+/*
+ * Answers
+ */
+
+enum { WORDS_MAX = 200, WORD_MAX = 40 };
+
+/* Short words only, and nothing that looks like an answer: what a failing helper prints may be the
+ * secret. */
+static bool may_show(const char *text)
+{
+	static const char *const bad[] = {"{", "secret", "password", "bearer"};
+
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		if (strcasestr(text, bad[i]))
+			return false;
+	while (*text) {
+		size_t len = strcspn(text, " \t\r\n");
+
+		if (len > WORD_MAX)
+			return false;
+		text += len + (text[len] != '\0');
+	}
+	return true;
+}
+
+/* How many bytes of whole characters fit. */
+static int cut_words(const char *text)
+{
+	size_t len = strlen(text), at = 0, n;
+
+	while ((n = str_utf8_len(text + at, len - at)) > 0 && at + n <= WORDS_MAX)
+		at += n;
+	return (int)at;
+}
+
+static void add_words(const char *text, struct err *err)
+{
+	AUTO_BUF struct buf shown = {0};
+	size_t len = strcspn(text, "\r\n");
+
+	if (len == 0 || !may_show(text))
+		return;
+	buf_init(&shown, 4 * CREDENTIAL_HELPER_OUT_MAX);
+	str_escape(&shown, text, len);
+	err_evidence(err, "it said: %.*s", cut_words(shown.data), shown.data);
+}
+
+static int fail_status(const char *text, int status, const char *name, struct err *err)
+{
+	char signal[8];
+
+	if (status > 128)
+		err_set(err, E_REGISTRY_HELPER, "docker-credential-%s was killed by SIG%s", name,
+			proc_signal_name(status - 128, signal));
+	else
+		err_set(err, E_REGISTRY_HELPER, "docker-credential-%s failed with exit status %d",
+			name, status);
+	add_words(text, err);
+	return -(int)err_info(E_REGISTRY_HELPER)->code;
+}
+
+static int fail_answer(const char *name, const char *why, struct err *err)
+{
+	return err_set(err, E_REGISTRY_HELPER, "docker-credential-%s %s", name, why);
+}
+
+/* The user name "<token>" says what the secret is. */
+static int credential_file_login(const char *user, const char *secret, const char *name,
+	struct credential *ret, struct err *err)
+{
+	AUTO_CREDENTIAL struct credential login = {0};
+	const char *why = NULL;
+
+	if (strlen(user) > CREDENTIAL_SECRET_MAX || strlen(secret) > CREDENTIAL_SECRET_MAX)
+		return fail_answer(name, "printed more than dlrun accepts", err);
+	if (!*user && !*secret)
+		return 0;
+	if (strcmp(user, "<token>") == 0) {
+		login.identity_token = mem_strdup(secret);
+	} else {
+		login.user = mem_strdup(user);
+		login.password = mem_strdup(secret);
+	}
+	if (credential_check(&login, &why) < 0)
+		return fail_answer(name, "printed a user name with a colon", err);
+	login.origin = mem_printf("docker-credential-%s", name);
+	*ret = login;
+	login = (struct credential){0};
+	return 1;
+}
+
+int credential_helper_parse(const char *text, size_t len, int exit_status, const char *helper,
+	struct credential *ret, struct err *err)
+{
+	AUTO_SECRET char *words = mem_strndup(text, len);
+	AUTO_SECRET_JSON struct json *root = NULL;
+
+	/* Some helpers succeed with these words. */
+	if (str_starts(
+		    words + strspn(words, " \t\r\n"), "credentials not found in native keychain"))
+		return 0;
+	if (exit_status != 0)
+		return fail_status(words, exit_status, helper, err);
+	if (json_parse(text, len, CREDENTIAL_HELPER_OUT_MAX, "the answer", &root, NULL) < 0)
+		return fail_answer(helper, "printed something else than a login", err);
+	const char *user = json_get_str(root, "Username");
+	const char *secret = json_get_str(root, "Secret");
+	if (!user || !secret)
+		return fail_answer(helper, "printed no Username and Secret", err);
+	return credential_file_login(user, secret, helper, ret, err);
+}
+
+/*
+ * The process
+ */
+
+/* How long to wait between two looks whether it has ended; each is twice the one before. */
+enum { LOOK_FIRST_MS = 1, LOOK_MAX_MS = 100 };
+
+struct helper {
+	struct loop *loop;
+	char *name;
+	pid_t pid; /* 0: waited for */
+	int fd;
+	struct loop_fd *source;
+	struct loop_timer *timer;
+	int64_t limit_ms, deadline_ms, look_ms;
+	struct buf out;
+	helper_end_fn *end;
+	void *ctx;
+};
+
+static void kill_group(struct helper *helper)
+{
+	if (helper->pid <= 0)
+		return;
+	kill(-helper->pid, SIGKILL);
+	while (waitpid(helper->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	helper->pid = 0;
+}
+
+static void close_output(struct helper *helper)
+{
+	loop_remove_fd(helper->loop, TAKE(helper->source));
+	if (helper->fd >= 0)
+		close(take_fd(&helper->fd));
+}
+
+void helper_free(struct helper *helper)
+{
+	if (!helper)
+		return;
+	kill_group(helper);
+	close_output(helper);
+	loop_remove_timer(helper->loop, helper->timer);
+	secret_buf_done(&helper->out);
+	free(helper->name);
+	free(helper);
+}
+
+static int fail(struct helper *helper, const char *why, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+
+	kill_group(helper);
+	close_output(helper);
+	int r = fail_answer(helper->name, why, &fault);
+	return helper->end(helper->ctx, r, NULL, &fault, err);
+}
+
+/* 1: there may be more, 0: its end, -1: too much. */
+static int read_output(struct helper *helper)
+{
+	char chunk[4096];
+
+	for (;;) {
+		ssize_t n = read(helper->fd, chunk, sizeof(chunk));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n > 0)
+			buf_add(&helper->out, chunk, (size_t)n);
+		secret_wipe(chunk, sizeof(chunk));
+		if (helper->out.full)
+			return -1;
+		if (n <= 0)
+			return n < 0 && errno == EAGAIN;
+	}
+}
+
+static int exit_status(int status)
+{
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* The helper has ended. Do not wait for a child that it left and that may hold its output open. */
+static int end(struct helper *helper, int status, struct err *err)
+{
+	AUTO_CREDENTIAL struct credential login = {0};
+	AUTO_ERR struct err fault = {0};
+
+	helper->pid = 0;
+	if (helper->fd >= 0 && read_output(helper) < 0)
+		return fail(helper, "printed more than dlrun accepts", err);
+	close_output(helper);
+	int r = credential_helper_parse(
+		helper->out.data, helper->out.len, status, helper->name, &login, &fault);
+	return helper->end(helper->ctx, r, &login, &fault, err);
+}
+
+static int look(void *ctx, struct err *err);
+
+static void look_later(struct helper *helper)
+{
+	int64_t at_ms = clock_ms() + helper->look_ms;
+
+	helper->look_ms *= 2;
+	if (helper->look_ms > LOOK_MAX_MS)
+		helper->look_ms = LOOK_MAX_MS;
+	if (at_ms > helper->deadline_ms)
+		at_ms = helper->deadline_ms;
+	helper->timer = loop_add_timer(helper->loop, at_ms, look, helper);
+}
+
+static int look(void *ctx, struct err *err)
+{
+	struct helper *helper = ctx;
+	int status = 0;
+
+	helper->timer = NULL;
+	pid_t r = waitpid(helper->pid, &status, WNOHANG);
+	if (r == helper->pid)
+		return end(helper, exit_status(status), err);
+	/* With SIGCHLD ignored nobody learns how it ended; it is no success. */
+	if (r < 0 && errno != EINTR)
+		return end(helper, 127, err);
+	if (clock_ms() >= helper->deadline_ms) {
+		char limit[32];
+		AUTO_FREE char *why =
+			mem_printf("took longer than %s", duration_text(helper->limit_ms, limit));
+		return fail(helper, why, err);
+	}
+	look_later(helper);
+	return 0;
+}
+
+static short wants_output(void *ctx)
+{
+	const struct helper *helper = ctx;
+
+	return helper->fd >= 0 ? POLLIN : 0;
+}
+
+static int on_output(void *ctx, short revents, struct err *err)
+{
+	struct helper *helper = ctx;
+
+	(void)revents;
+	int r = read_output(helper);
+	if (r < 0)
+		return fail(helper, "printed more than dlrun accepts", err);
+	if (r > 0)
+		return 0;
+	/* A helper that has closed its output is about to end. */
+	close_output(helper);
+	helper->look_ms = LOOK_FIRST_MS;
+	loop_remove_timer(helper->loop, helper->timer);
+	look_later(helper);
+	return 0;
+}
+
+/* A pipe that the key waits in, so that a helper that reads nothing stops nobody. */
+static int make_input(const char *key, int *ret_fd, struct err *err)
+{
+	AUTO_FREE char *line = mem_printf("%s\n", key);
+	int fds[2];
+	int r = os_pipe(fds, 0);
+
+	if (r < 0)
+		return err_set_errno(err, E_REGISTRY_HELPER, -r, "cannot make a pipe");
+	r = fcntl(fds[1], F_SETFL, O_NONBLOCK) < 0 ? -1 : 0;
+	if (r == 0 && write(fds[1], line, strlen(line)) != (ssize_t)strlen(line))
+		r = -1;
+	close(fds[1]);
+	if (r == 0) {
+		*ret_fd = fds[0];
+		return 0;
+	}
+	close(fds[0]);
+	return err_set(err, E_REGISTRY_HELPER, "cannot pass the registry's name on to a helper");
+}
+
+static int spawn(struct helper *helper, const struct helper_spec *what, struct err *err)
+{
+	const char *argv[] = {what->program, "get", NULL};
+	struct proc_spec spec = {
+		.argv = argv, .env = what->env, .stderr_fd = -1, .new_session = true};
+	AUTO_FD int input = -1;
+	int fds[2];
+
+	int r = make_input(what->key, &input, err);
+	if (r < 0)
+		return r;
+	r = os_pipe(fds, 0);
+	if (r < 0)
+		return err_set_errno(err, E_REGISTRY_HELPER, -r, "cannot make a pipe");
+	AUTO_FD int output = fds[1];
+	helper->fd = fds[0];
+	if (fcntl(helper->fd, F_SETFL, O_NONBLOCK) < 0)
+		return err_set_errno(err, E_REGISTRY_HELPER, errno, "cannot prepare a pipe");
+	spec.stdin_fd = input;
+	spec.stdout_fd = output;
+	AUTO_ERR struct err fault = {0};
+	if (proc_spawn(&spec, &helper->pid, &fault) < 0)
+		return err_set(err, E_REGISTRY_HELPER, "docker-credential-%s: %s", helper->name,
+			fault.message);
+	return 0;
+}
+
+int helper_start(struct loop *loop, const struct helper_spec *spec, helper_end_fn *end_fn,
+	void *ctx, struct helper **ret, struct err *err)
+{
+	struct helper *helper = mem_alloc(1, sizeof(*helper));
+
+	*helper = (struct helper){.loop = loop,
+		.name = mem_strdup(spec->name),
+		.fd = -1,
+		.limit_ms = spec->limit_ms,
+		.deadline_ms = clock_deadline(spec->limit_ms),
+		.look_ms = LOOK_FIRST_MS,
+		.end = end_fn,
+		.ctx = ctx};
+	buf_init(&helper->out, CREDENTIAL_HELPER_OUT_MAX);
+	buf_room(&helper->out, CREDENTIAL_HELPER_OUT_MAX); /* never moved: wiped as a whole */
+	int r = spawn(helper, spec, err);
+	if (r < 0) {
+		helper_free(helper);
+		return r;
+	}
+	static const struct loop_fd_ops ops = {.prepare = wants_output, .dispatch = on_output};
+	helper->source = loop_add_fd(loop, helper->fd, &ops, helper);
+	look_later(helper);
+	*ret = helper;
+	return 0;
 }

@@ -15,8 +15,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/data/json.h"
 #include "base/loop/loop.h"
 #include "base/util/auto.h"
+#include "base/util/buf.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
 
@@ -79,5 +81,62 @@ bool credential_is_shared(
 	const struct credential_env *env, const char *host, const char *repo, const char *other);
 /* Also kills the helper's group. NULL and one that has called found are accepted. */
 void credential_free(struct credential_lookup *lookup);
+
+/*
+ * List the registries that have logins in the files of credentials.h. No helper is started, and no
+ * secret is kept.
+ */
+
+enum { CREDENTIAL_HOSTS_MAX = 64 };
+
+/* Add the registries named in one file to ret: "docker.io", "host:5000", "host/team" (a login for a
+ * part of it), each once, up to CREDENTIAL_HOSTS_MAX. An engine. E_DATA, E_DATA_LIMIT for text that
+ * is not JSON. */
+int credential_file_hosts(
+	const char *text, size_t len, const char *what, struct strv *ret, struct err *err);
+/* Of all files, in the order in which they are looked at; what cannot be read is passed over. */
+void credential_hosts(const struct credential_env *env, struct strv *ret);
+
+/*
+ * A single run of a credential helper on the loop (docker-credential-helpers, "get").
+ */
+
+enum { CREDENTIAL_HELPER_OUT_MAX = 64 << 10 };
+
+struct helper;
+/* r is what credential_helper_parse says of its answer; login may be taken over. Called from the
+ * loop, once, as the last thing. */
+typedef int helper_end_fn(
+	void *ctx, int r, struct credential *login, struct err *fault, struct err *err);
+struct helper_spec {
+	const char *program;    /* its path */
+	const char *name;       /* NAME of docker-credential-NAME */
+	const char *key;        /* whose login: a line on its stdin */
+	const char *const *env; /* NULL-ended */
+	int64_t limit_ms;       /* how long it may take */
+};
+/* The helper's stderr is discarded, because it may hold anything. E_REGISTRY_HELPER if it cannot be
+ * started. */
+int helper_start(struct loop *loop, const struct helper_spec *spec, helper_end_fn *end, void *ctx,
+	struct helper **ret, struct err *err);
+/* Kills its process group if it still runs. NULL is accepted. */
+void helper_free(struct helper *helper);
+
+/*
+ * Memory that held secrets is wiped before it is given back. What a growing buffer or a library
+ * copied on its way is not reached.
+ */
+
+void secret_wipe(void *data, size_t len);
+/* Wipe and free; NULL is accepted by all three. */
+void secret_free(char *secret);
+void secret_buf_done(struct buf *buf);
+/* All strings of the document. */
+void secret_json_free(struct json *json);
+AUTO_POINTER(char, secret_free)
+AUTO_POINTER(struct json, secret_json_free)
+#define AUTO_SECRET      AUTO(secret_free_auto)
+#define AUTO_SECRET_BUF  AUTO(secret_buf_done)
+#define AUTO_SECRET_JSON AUTO(secret_json_free_auto)
 
 #endif

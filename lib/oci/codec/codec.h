@@ -60,4 +60,24 @@ void decoder_free(struct decoder *decoder);
 AUTO_POINTER(struct decoder, decoder_free)
 #define AUTO_DECODER AUTO(decoder_free_auto)
 
+/*
+ * A piece of a compressed stream, packed independently of the others: pure work for a thread. gzip:
+ * one member (RFC 1952 §2.2; several in a row are one stream), by ISA-L, which takes a sixth of
+ * zlib's time. zstd: one frame without checksum; stored pieces are raw blocks (RFC 8878 §3.1.1.2).
+ */
+
+struct chunk {
+	enum codec codec;
+	bool store;  /* by the caller: it does not compress */
+	uint8_t *in; /* owned; room for chunk_room(codec) bytes */
+	size_t in_len;
+	const uint8_t *out; /* by chunk_pack: in `in` or `packed` */
+	size_t out_len;
+	uint8_t *packed;
+	void *state; /* of the library, used again for the next piece */
+};
+
+/* The bytes of input in a full piece. */
+size_t chunk_room(enum codec codec);
+
 #endif

@@ -2,18 +2,595 @@
 #include "oci/layer/layer.h"
 
 #include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/data/entry.h"
+#include "base/loop/par.h"
+#include "base/os/fs.h"
 #include "base/util/arena.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
+#include "base/util/digest.h"
+#include "base/util/err.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "oci/layer/layer_content.h"
-#include "oci/layer/layer_path.h"
-#include "oci/layer/layer_tar.h"
+
+/* The position of the first entry whose path is not less than the first len bytes of path. */
+static size_t lower_bound(const struct entry_refs *refs, const char *path, size_t len)
+{
+	return vec_bound(refs, ref, strncmp((*ref)->path, path, len) < 0);
+}
+
+/* Whether there is an entry at the path, or with slash one below it. */
+static bool has_path(const struct entry_refs *refs, const char *path, size_t len, bool slash)
+{
+	/* Paths that merely begin with path may stand before the one that is it plus a slash. */
+	AUTO_FREE char *wanted = mem_printf("%.*s%s", (int)len, path, slash ? "/" : "");
+	size_t at = lower_bound(refs, wanted, len + 1);
+
+	return at < refs->n && strncmp(refs->v[at]->path, wanted, len + 1) == 0;
+}
+
+/*
+ * Covering
+ */
+
+static void hide_path(const struct entry_refs *lower, const char *path, size_t len, bool *hidden)
+{
+	AUTO_FREE char *wanted = mem_strndup(path, len);
+	size_t at = lower_bound(lower, wanted, len + 1);
+
+	if (at < lower->n && strcmp(lower->v[at]->path, wanted) == 0)
+		hidden[at] = true;
+}
+
+static void hide_below(const struct entry_refs *lower, const char *path, bool *hidden)
+{
+	AUTO_FREE char *prefix = mem_printf("%s/", path);
+	size_t len = strlen(prefix);
+
+	for (size_t at = lower_bound(lower, prefix, len); at < lower->n; at++) {
+		if (strncmp(lower->v[at]->path, prefix, len) != 0)
+			return;
+		hidden[at] = true;
+	}
+}
+
+static void hide(const struct entry_refs *lower, const struct entry *by, bool *hidden)
+{
+	for (const char *slash = by->path; (slash = strchr(slash, '/')); slash++)
+		hide_path(lower, by->path, (size_t)(slash - by->path), hidden);
+	hide_path(lower, by->path, strlen(by->path), hidden);
+	hide_below(lower, by->path, hidden);
+}
+
+void entry_refs_cover(
+	const struct entry_refs *lower, const struct entry_refs *upper, struct entry_refs *ret)
+{
+	AUTO_FREE bool *hidden = mem_alloc(lower->n, sizeof(*hidden));
+	struct entry_refs merged = {0};
+	size_t at = 0;
+
+	for (size_t i = 0; i < upper->n; i++)
+		hide(lower, upper->v[i], hidden);
+	vec_reserve(&merged, lower->n + upper->n);
+	for (size_t i = 0; i < lower->n; i++) {
+		if (hidden[i])
+			continue;
+		while (at < upper->n && strcmp(upper->v[at]->path, lower->v[i]->path) < 0)
+			merged.v[merged.n++] = upper->v[at++];
+		merged.v[merged.n++] = lower->v[i];
+	}
+	while (at < upper->n)
+		merged.v[merged.n++] = upper->v[at++];
+	*ret = merged;
+}
+
+/*
+ * Difference
+ */
+
+struct work {
+	const struct entry_refs *to;
+	size_t max;
+	struct layer_diff diff;
+	/* Skip paths below this one, which was dealt with: removed paths of one directory are
+	 * adjacent. */
+	const char *settled;
+	size_t settled_len;
+};
+
+/* Whether the directory that the first len bytes of path name takes all below it along: something
+ * else has its place now, or nothing of it is left. */
+static bool settle(struct work *work, const char *path, size_t len)
+{
+	bool replaced = has_path(work->to, path, len, false);
+
+	if (!replaced && has_path(work->to, path, len, true))
+		return false;
+	work->settled = path;
+	work->settled_len = len;
+	if (!replaced)
+		strv_add_take(&work->diff.whiteouts, mem_strndup(path, len));
+	return true;
+}
+
+static bool is_settled(const struct work *work, const char *path)
+{
+	return work->settled && strncmp(path, work->settled, work->settled_len) == 0 &&
+	       path[work->settled_len] == '/';
+}
+
+static void remove_path(struct work *work, const char *path)
+{
+	if (is_settled(work, path))
+		return;
+	for (const char *slash = path; (slash = strchr(slash, '/')); slash++)
+		if (settle(work, path, (size_t)(slash - path)))
+			return;
+	/* A directory at its place replaces it. */
+	if (!has_path(work->to, path, strlen(path), true))
+		strv_add(&work->diff.whiteouts, path);
+}
+
+static bool is_over(const struct work *work)
+{
+	return work->diff.entries.n + work->diff.whiteouts.n > work->max;
+}
+
+static int compare_strings(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+bool layer_diff_make(const struct entry_refs *from, const struct entry_refs *to, size_t max,
+	struct layer_diff *ret)
+{
+	struct work work = {.to = to, .max = max};
+	size_t i = 0, k = 0;
+
+	while ((i < from->n || k < to->n) && !is_over(&work)) {
+		int order = i == from->n ? 1 : k == to->n ? -1 : 0;
+		if (order == 0)
+			order = strcmp(from->v[i]->path, to->v[k]->path);
+		if (order < 0)
+			remove_path(&work, from->v[i]->path);
+		else if (order > 0 || !entry_same(from->v[i], to->v[k]))
+			*vec_push(&work.diff.entries) = to->v[k];
+		i += order <= 0;
+		k += order >= 0;
+	}
+	if (is_over(&work)) {
+		layer_diff_done(&work.diff);
+		return false;
+	}
+	vec_sort(&work.diff.whiteouts, compare_strings);
+	*ret = work.diff;
+	return true;
+}
+
+void layer_diff_done(struct layer_diff *diff)
+{
+	if (!diff)
+		return;
+	vec_done(&diff->entries);
+	strv_done(&diff->whiteouts);
+}
+
+/* Buffers that serve one file after the other. Zero: not used yet. */
+struct layer_content {
+	uint8_t *buffers[2]; /* one is hashed while the other is read into */
+	struct digest digest;
+};
+
+/* Takes the bytes in order. */
+typedef int layer_content_fn(void *ctx, const void *data, size_t len, struct err *err);
+
+enum { WHITEOUT_LEN = sizeof(LAYER_WHITEOUT_PREFIX) - 1 };
+
+const char *layer_prefix(const char *workdir)
+{
+	return workdir + strspn(workdir, "/");
+}
+
+static bool is_dots(const char *name, size_t len)
+{
+	return (len == 1 || len == 2) && memcmp(name, "..", len) == 0;
+}
+
+static bool is_whiteout(const char *name, size_t len)
+{
+	return len >= WHITEOUT_LEN && memcmp(name, LAYER_WHITEOUT_PREFIX, WHITEOUT_LEN) == 0;
+}
+
+bool layer_path_is_valid(const char *path)
+{
+	const char *at = path;
+
+	if (entry_path_has_git(path))
+		return false;
+	for (;;) {
+		size_t len = strcspn(at, "/");
+		if (len == 0 || len > ENTRY_NAME_MAX || is_dots(at, len) || is_whiteout(at, len))
+			return false;
+		at += len;
+		if (!*at)
+			return at - path <= ENTRY_PATH_MAX;
+		at++;
+	}
+}
+
+static int refuse(struct err *err, const char *name, const char *why)
+{
+	AUTO_FREE char *shown = str_shown(name);
+
+	return err_set(err, E_IMAGE, "a layer has the name \"%s\": %s", shown, why);
+}
+
+/* Check a component of a name; last: nothing but slashes and dots follows. NULL, or why not. */
+static const char *check_component(const char *at, size_t len, bool last)
+{
+	if (len == 2 && is_dots(at, len))
+		return "it leads out of the image";
+	if (!is_whiteout(at, len))
+		return len > ENTRY_NAME_MAX ? "a part of it is over 255 bytes" : NULL;
+	if (!last)
+		return "what is deleted holds nothing";
+	if (len == sizeof(LAYER_OPAQUE_NAME) - 1 && memcmp(at, LAYER_OPAQUE_NAME, len) == 0)
+		return NULL;
+	at += WHITEOUT_LEN;
+	len -= WHITEOUT_LEN;
+	if (len == 0 || is_dots(at, len) || is_whiteout(at, len))
+		return "it deletes nothing that can have a name";
+	return len > ENTRY_NAME_MAX ? "a part of it is over 255 bytes" : NULL;
+}
+
+static const char *skip_blank_components(const char *at)
+{
+	for (;;) {
+		if (*at == '/')
+			at++;
+		else if (at[0] == '.' && (at[1] == '/' || !at[1]))
+			at++;
+		else
+			return at;
+	}
+}
+
+/* name with single slashes between its components, in out. NULL, or why not. */
+static const char *clean(const char *name, struct buf *out)
+{
+	const char *at = name;
+
+	if (!*name)
+		return "it is empty";
+	if (*name == '/')
+		return "it is absolute";
+	while (*(at = skip_blank_components(at))) {
+		size_t len = strcspn(at, "/");
+		bool last = !*skip_blank_components(at + len);
+		const char *why = check_component(at, len, last);
+		if (why)
+			return why;
+		if (out->len)
+			buf_addc(out, '/');
+		buf_add(out, at, len);
+		at += len;
+	}
+	return out->full ? "it is too long" : NULL;
+}
+
+/* Take the whiteout off the end of a clean name. */
+static enum layer_mark take_mark(struct buf *name)
+{
+	char *slash = strrchr(name->data, '/');
+	size_t dir_len = slash ? (size_t)(slash - name->data) : 0;
+	const char *last = slash ? slash + 1 : name->data;
+
+	if (!is_whiteout(last, strlen(last)))
+		return LAYER_PLAIN;
+	if (str_eq(last, LAYER_OPAQUE_NAME)) {
+		buf_truncate(name, dir_len);
+		return LAYER_EMPTIED;
+	}
+	size_t at = (size_t)(last - name->data), rest = strlen(last) - WHITEOUT_LEN;
+	memmove(name->data + at, last + WHITEOUT_LEN, rest);
+	buf_truncate(name, at + rest);
+	return LAYER_REMOVED;
+}
+
+/* Where a clean name lies; *ret_rest: relative to the workdir. */
+static enum layer_place place_of(const char *name, const char *prefix, const char **ret_rest)
+{
+	size_t name_len = strlen(name), prefix_len = strlen(prefix);
+
+	*ret_rest = "";
+	if (name_len == 0)
+		return LAYER_ABOVE;
+	if (prefix_len == 0) {
+		*ret_rest = name;
+		return LAYER_INSIDE;
+	}
+	if (name_len <= prefix_len) {
+		bool above = memcmp(name, prefix, name_len) == 0 &&
+			     (prefix[name_len] == '/' || !prefix[name_len]);
+		return above ? LAYER_ABOVE : LAYER_OUTSIDE;
+	}
+	if (memcmp(name, prefix, prefix_len) != 0 || name[prefix_len] != '/')
+		return LAYER_OUTSIDE;
+	*ret_rest = name + prefix_len + 1;
+	return LAYER_INSIDE;
+}
+
+int layer_path_parse(const char *name, const char *workdir, struct layer_path *ret, struct err *err)
+{
+	const char *prefix = layer_prefix(workdir), *rest;
+	AUTO_BUF struct buf cleaned;
+
+	buf_init(&cleaned, strlen(prefix) + 1 + ENTRY_PATH_MAX + WHITEOUT_LEN);
+	const char *why = clean(name, &cleaned);
+	if (why)
+		return refuse(err, name, why);
+	ret->mark = take_mark(&cleaned);
+	ret->place = place_of(cleaned.data, prefix, &rest);
+	size_t len = strlen(rest);
+	if (ret->mark == LAYER_PLAIN && entry_path_has_git(rest))
+		return refuse(err, name, "programs in a .git directory run by themselves");
+	if (len > ENTRY_PATH_MAX)
+		return refuse(err, name, "it is over 4,095 bytes");
+	memcpy(ret->path, rest, len + 1);
+	return 0;
+}
+
+enum {
+	NAME_SIZE = 100,
+	TYPE_LONG_NAME = 'L',
+	TYPE_LONG_TARGET = 'K',
+};
+
+/* Numbers end in a NUL; the sum of the header has six digits, a NUL and a space. */
+struct header {
+	char name[NAME_SIZE];
+	char mode[8], uid[8], gid[8];
+	char size[12], mtime[12];
+	char sum[8];
+	char type;
+	char target[NAME_SIZE];
+	char magic[8];
+	char user[32], group[32];
+	char unused[183];
+};
+_Static_assert(sizeof(struct header) == LAYER_TAR_BLOCK, "a header is one block");
+
+static void put_octal(char *field, size_t n_digits, uint64_t value)
+{
+	while (n_digits) {
+		field[--n_digits] = (char)('0' + (value & 7));
+		value >>= 3;
+	}
+}
+
+/* A size too large for octal digits is written in binary, behind a byte that marks it. */
+static void put_size(char field[static 12], uint64_t size)
+{
+	if (size >> 33 == 0) {
+		put_octal(field, 11, size);
+		return;
+	}
+	memset(field, 0, 12);
+	field[0] = (char)0x80;
+	for (int i = 11; size; i--, size >>= 8)
+		field[i] = (char)(size & 0xff);
+}
+
+static void put_sum(struct header *header)
+{
+	const uint8_t *bytes = (const uint8_t *)header;
+	unsigned sum = 0;
+
+	memset(header->sum, ' ', sizeof(header->sum));
+	for (size_t i = 0; i < sizeof(*header); i++)
+		sum += bytes[i];
+	put_octal(header->sum, 6, sum);
+	header->sum[6] = '\0';
+}
+
+static void add_zeros(struct buf *out, size_t n)
+{
+	static const char zeros[LAYER_TAR_BLOCK];
+
+	buf_add(out, zeros, n);
+}
+
+/* As much of a text as has room. */
+static void put_text(char field[static NAME_SIZE], const char *text, size_t len)
+{
+	memcpy(field, text, len < NAME_SIZE ? len : NAME_SIZE);
+}
+
+static struct header begin(char type, const char *name, uint64_t size, const char *target)
+{
+	struct header header = {.type = type, .magic = "ustar  "};
+
+	put_text(header.name, name, strlen(name));
+	if (target)
+		put_text(header.target, target, strlen(target));
+	put_octal(header.mode, 7, 0);
+	put_octal(header.uid, 7, 0);
+	put_octal(header.gid, 7, 0);
+	put_size(header.size, size);
+	put_octal(header.mtime, 11, 0);
+	return header;
+}
+
+/* A member of its own that holds what has no room in the header of the next. */
+static void add_long(struct buf *out, char type, const char *text, const char *target)
+{
+	size_t size = strlen(text) + 1;
+	struct header header = begin(type, "././@LongLink", size, target);
+
+	/* The owner names and the target are ignored by readers; libarchive writes them, too. */
+	memcpy(header.user, "root", 4);
+	memcpy(header.group, "wheel", 5);
+	put_sum(&header);
+	buf_add(out, &header, sizeof(header));
+	buf_add(out, text, size);
+	add_zeros(out, layer_tar_padding(size));
+}
+
+void layer_tar_header(const struct layer_tar_member *member, struct buf *out)
+{
+	const char *target = member->target;
+	struct header header = begin((char)member->type, member->name, member->size, target);
+
+	if (target && strlen(target) > NAME_SIZE)
+		add_long(out, TYPE_LONG_TARGET, target, target);
+	if (strlen(member->name) > NAME_SIZE)
+		add_long(out, TYPE_LONG_NAME, member->name, target);
+	put_octal(header.mode, 7, member->mode);
+	put_octal(header.mtime, 11, (uint64_t)member->mtime_s);
+	put_sum(&header);
+	buf_add(out, &header, sizeof(header));
+}
+
+size_t layer_tar_padding(uint64_t size)
+{
+	return (size_t)(-size % LAYER_TAR_BLOCK);
+}
+
+enum { BUFFER_SIZE = 256 * 1024 };
+
+static void layer_content_done(struct layer_content *content)
+{
+	if (!content)
+		return;
+	free(content->buffers[0]);
+	free(content->buffers[1]);
+	digest_done(&content->digest);
+	*content = (struct layer_content){0};
+}
+
+static uint8_t *buffer(struct layer_content *content, unsigned i)
+{
+	if (!content->buffers[i])
+		content->buffers[i] = mem_grow(NULL, BUFFER_SIZE, 1);
+	return content->buffers[i];
+}
+
+static int changed(const struct entry *entry, struct err *err)
+{
+	return err_set(err, E_IO_CHANGED, "%s changed while it was read", entry->path);
+}
+
+/* As much as there is, up to len bytes. */
+static int read_up_to(const struct entry *entry, int fd, uint8_t *out, size_t len, size_t *ret_len,
+	struct err *err)
+{
+	size_t done = 0;
+
+	while (done < len) {
+		ssize_t n = read(fd, out + done, len - done);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return fs_error(err, errno, "reading %s", entry->path);
+		if (n == 0)
+			break;
+		done += (size_t)n;
+	}
+	*ret_len = done;
+	return 0;
+}
+
+static int copy_small(struct layer_content *content, const struct entry *entry, int fd,
+	layer_content_fn *fn, void *ctx, struct err *err)
+{
+	uint8_t sha256[SHA256_SIZE], *data = buffer(content, 0);
+	size_t len;
+	/* Read one byte more, to detect a file that has grown and the end of one that has not. */
+	int r = read_up_to(entry, fd, data, (size_t)entry->size + 1, &len, err);
+
+	if (r)
+		return r;
+	digest_sha256(data, len, sha256);
+	if (len != entry->size || memcmp(sha256, entry->sha256, SHA256_SIZE) != 0)
+		return changed(entry, err);
+	return fn(ctx, data, len, err);
+}
+
+struct hashing {
+	struct digest *digest;
+	const uint8_t *data;
+	size_t len;
+	struct par_task *task;
+};
+
+static void hash(void *ctx)
+{
+	struct hashing *hashing = ctx;
+
+	digest_add(hashing->digest, hashing->data, hashing->len);
+}
+
+static void hashing_wait(struct hashing *hashing)
+{
+	par_wait(hashing->task);
+	hashing->task = NULL;
+}
+
+static int check_end(const struct entry *entry, int fd, struct err *err)
+{
+	uint8_t more;
+	size_t len;
+	int r = read_up_to(entry, fd, &more, 1, &len, err);
+
+	return r == 0 && len ? changed(entry, err) : r;
+}
+
+static int copy_large(struct layer_content *content, const struct entry *entry, int fd,
+	layer_content_fn *fn, void *ctx, struct err *err)
+{
+	AUTO(hashing_wait) struct hashing hashing = {.digest = &content->digest};
+	uint8_t sha256[SHA256_SIZE];
+	unsigned turn = 0;
+	int r = 0;
+
+	digest_begin(&content->digest, DIGEST_SHA256);
+	for (uint64_t left = entry->size; left && r == 0; left -= hashing.len) {
+		uint8_t *data = buffer(content, turn++ % 2);
+		size_t want = left < BUFFER_SIZE ? (size_t)left : BUFFER_SIZE, len;
+		r = read_up_to(entry, fd, data, want, &len, err);
+		if (r)
+			return r;
+		if (len != want)
+			return changed(entry, err);
+		hashing_wait(&hashing);
+		hashing.data = data;
+		hashing.len = len;
+		hashing.task = par_start(hash, &hashing);
+		r = fn(ctx, data, len, err);
+	}
+	if (r == 0)
+		r = check_end(entry, fd, err);
+	if (r)
+		return r;
+	hashing_wait(&hashing);
+	digest_end(&content->digest, sha256);
+	return memcmp(sha256, entry->sha256, SHA256_SIZE) == 0 ? 0 : changed(entry, err);
+}
+
+/* Reads all of fd, from its start. What was handed out before a failure is worthless. */
+static int layer_content_copy(struct layer_content *content, const struct entry *entry, int fd,
+	layer_content_fn *fn, void *ctx, struct err *err)
+{
+	if (entry->size < BUFFER_SIZE)
+		return copy_small(content, entry, fd, fn, ctx, err);
+	return copy_large(content, entry, fd, fn, ctx, err);
+}
 
 enum {
 	MODE_FILE = 0664,

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/data/entry.h"
+#include "base/util/buf.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "oci/codec/codec.h"
@@ -49,5 +50,99 @@ struct layer_result {
  * hashing and compression go on beside each other. */
 int layer_write(const struct layer_spec *spec, struct blob_stage *stage, struct layer_result *ret,
 	struct err *err);
+
+/*
+ * The headers of a tar archive in GNU's format (GNU tar manual, "Basic Tar Format" and "GNU
+ * Extensions"): names and targets of any length, byte for byte, and files of any size. Owner and
+ * group are 0 and have no names. No I/O.
+ */
+
+enum {
+	LAYER_TAR_BLOCK = 512,
+	LAYER_TAR_END = 2 * LAYER_TAR_BLOCK, /* zero bytes, behind the last member */
+};
+
+enum layer_tar_type {
+	LAYER_TAR_FILE = '0',
+	LAYER_TAR_LINK = '2', /* symbolic */
+	LAYER_TAR_DIR = '5',
+};
+
+struct layer_tar_member {
+	enum layer_tar_type type;
+	const char *name;   /* of a directory: with a slash at its end */
+	unsigned mode;      /* permissions */
+	uint64_t size;      /* of the content that follows, before its padding; files only */
+	int64_t mtime_s;    /* 0 to LAYER_MTIME_MAX */
+	const char *target; /* of a link; else NULL */
+};
+
+/* Adds whole blocks to out. */
+void layer_tar_header(const struct layer_tar_member *member, struct buf *out);
+/* How many zero bytes follow a content of that size. */
+size_t layer_tar_padding(uint64_t size);
+
+/*
+ * Names in layers (OCI image-spec, layer.md). A name of a tar member is relative to the root of the
+ * image; dlrun's paths are relative to the workdir. An engine.
+ */
+
+#define LAYER_WHITEOUT_PREFIX ".wh."
+#define LAYER_OPAQUE_NAME     ".wh..wh..opq"
+
+/* Whether an entry's path can stand in a layer: relative, no empty component, "." or "..", none of
+ * over 255 bytes, none that starts with .wh., at most 4,095 bytes in all. */
+bool layer_path_is_valid(const char *path);
+
+/* The workdir without its first slash: "" for "/". */
+const char *layer_prefix(const char *workdir);
+
+enum layer_place {
+	LAYER_OUTSIDE, /* no concern of the workdir's */
+	LAYER_ABOVE,   /* the workdir itself, or a parent of it */
+	LAYER_INSIDE,
+};
+enum layer_mark {
+	LAYER_PLAIN,   /* no whiteout */
+	LAYER_REMOVED, /* path is what the whiteout removes */
+	LAYER_EMPTIED, /* an opaque whiteout: path is the directory */
+};
+
+struct layer_path {
+	enum layer_place place; /* of path: what is removed, emptied or there */
+	enum layer_mark mark;
+	char path[ENTRY_PATH_MAX + 1]; /* LAYER_INSIDE: relative to the workdir */
+};
+
+/* E_IMAGE for a name that is empty, absolute, too long, climbs with "..", or is a whiteout of
+ * nothing. "." components and doubled slashes are dropped. */
+int layer_path_parse(
+	const char *name, const char *workdir, struct layer_path *ret, struct err *err);
+
+/*
+ * Compute the layer that turns one list of entries into another (OCI image-spec, layer.md,
+ * "Representing Changes"). An engine.
+ */
+
+/* Entries that live elsewhere, sorted by path, none the directory of another. */
+struct entry_refs VEC_OF(const struct entry *);
+
+/* The tree of lower with upper on top of it: what upper does not replace. An entry of upper hides
+ * one at its path, those below its path, and a file or link where upper needs a directory. */
+void entry_refs_cover(
+	const struct entry_refs *lower, const struct entry_refs *upper, struct entry_refs *ret);
+
+struct layer_diff {
+	struct entry_refs entries; /* of `to`: new ones and changed ones */
+	struct strv whiteouts;     /* sorted; of whole directories where nothing of them is left */
+};
+
+/* From one tree to another. What turns into another kind needs no whiteout: an entry replaces
+ * whatever has its path, a directory any file or link. false, and nothing returned, when it would
+ * be more than max entries and whiteouts. */
+bool layer_diff_make(const struct entry_refs *from, const struct entry_refs *to, size_t max,
+	struct layer_diff *ret);
+void layer_diff_done(struct layer_diff *diff);
+#define AUTO_LAYER_DIFF AUTO(layer_diff_done)
 
 #endif

@@ -6,6 +6,9 @@
  *
  * Nothing of it is trusted: checksums, sizes and the lengths of names are checked, sparse files and
  * volumes are refused. Paths come as they are written: whoever uses them checks where they lead.
+ *
+ * Layers are read by libarchive (layer_read.h); it pulls its bytes and blocks, and so cannot take
+ * what a connection of the loop brings.
  */
 #ifndef DLRUN_OCI_LAYER_TAR_STREAM_H
 #define DLRUN_OCI_LAYER_TAR_STREAM_H

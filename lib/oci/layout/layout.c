@@ -4,16 +4,41 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include "base/data/json.h"
 #include "base/os/fs.h"
+#include "base/os/os.h"
 #include "base/util/digest.h"
+#include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "oci/layout/layout_impl.h"
+#include "oci/layout/layout_index.h"
 #include "oci/model/manifest.h"
+
+struct layout {
+	char *dir;
+	char *index_path;
+	int blobs_fd; /* blobs/sha256; -1: a layout that has none yet */
+	mode_t file_mode;
+};
+
+enum {
+	LAYOUT_INDEX_WAIT_MS = 60 * 1000, /* for others that change index.json */
+	LAYOUT_SINK_WAIT_MS = 60 * 1000,  /* for layout_gc */
+	LAYOUT_GC_WAIT_MS = 2 * 1000,     /* for sinks */
+};
+
+static int layout_lock_index(const struct layout *layout, int *ret_fd, struct err *err);
+static int layout_read_index(
+	const struct layout *layout, struct layout_index *ret, struct err *err);
+static int layout_write_index(const struct layout *layout, const struct layout_index *index,
+	const struct descriptor *add, const char *name, bool sync, struct err *err);
 
 static const char version_text[] = "{\"imageLayoutVersion\":\"1.0.0\"}";
 
@@ -73,7 +98,6 @@ static bool may_begin(const char *dir)
 static int create_index(struct layout *layout, struct err *err)
 {
 	AUTO_FD int lock = -1;
-	AUTO_BUF struct buf text = {0};
 	AUTO_LAYOUT_INDEX struct layout_index index = {0};
 
 	if (access(layout->index_path, F_OK) == 0)
@@ -82,7 +106,7 @@ static int create_index(struct layout *layout, struct err *err)
 	if (r == 0 && access(layout->index_path, F_OK) == 0)
 		return 0;
 	if (r == 0)
-		r = layout_read_index(layout, &text, &index, err);
+		r = layout_read_index(layout, &index, err);
 	if (r == 0)
 		r = layout_write_index(layout, &index, NULL, NULL, false, err);
 	return r;
@@ -195,15 +219,16 @@ void layout_free(struct layout *layout)
  * Locks and the index
  */
 
-int layout_lock_blobs(const struct layout *layout, bool exclusive, int64_t timeout_ms, int *ret_fd,
-	struct err *err)
+/* Shared or exclusive lock on the blobs. */
+static int layout_lock_blobs(const struct layout *layout, bool exclusive, int64_t timeout_ms,
+	int *ret_fd, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(layout->dir, "oci-layout");
 
 	return fs_lock(path, exclusive, timeout_ms, ret_fd, err);
 }
 
-int layout_lock_index(const struct layout *layout, int *ret_fd, struct err *err)
+static int layout_lock_index(const struct layout *layout, int *ret_fd, struct err *err)
 {
 	AUTO_FREE char *path = mem_printf("%s.lock", layout->index_path);
 
@@ -222,21 +247,23 @@ static int hint_damaged(const struct layout *layout, struct err *err)
 	return err_hint(err, "mv %s %s.damaged", quoted.data, quoted.data);
 }
 
-int layout_read_index(
-	const struct layout *layout, struct buf *text, struct layout_index *ret, struct err *err)
+/* index.json as it is now. */
+static int layout_read_index(const struct layout *layout, struct layout_index *ret, struct err *err)
 {
+	AUTO_BUF struct buf text = {0};
 	bool missing = false;
-	int r = fs_read(layout->index_path, LAYOUT_INDEX_MAX, text, &missing, err);
+	int r = fs_read(layout->index_path, LAYOUT_INDEX_MAX, &text, &missing, err);
 
 	if (r < 0 && !missing)
 		return r;
 	err_clear(err);
 	r = layout_index_parse(
-		missing ? "" : text->data, missing ? 0 : text->len, layout->index_path, ret, err);
+		missing ? "" : text.data, missing ? 0 : text.len, layout->index_path, ret, err);
 	return r < 0 && err && err->id == E_DATA ? hint_damaged(layout, err) : r;
 }
 
-int layout_write_index(const struct layout *layout, const struct layout_index *index,
+/* Replace index.json, under its lock. add and name as for layout_index_write. */
+static int layout_write_index(const struct layout *layout, const struct layout_index *index,
 	const struct descriptor *add, const char *name, bool sync, struct err *err)
 {
 	AUTO_BUF struct buf out;
@@ -256,12 +283,14 @@ int layout_write_index(const struct layout *layout, const struct layout_index *i
  * Blobs
  */
 
-const char *layout_blob_name(const char *digest)
+/* The name of a blob's file. */
+static const char *layout_blob_name(const char *digest)
 {
 	return digest + strlen("sha256:");
 }
 
-int layout_has(const struct layout *layout, const struct descriptor *blob, struct err *err)
+/* Whether the blob is there with the right size: 1, 0, or an error. */
+static int layout_has(const struct layout *layout, const struct descriptor *blob, struct err *err)
 {
 	struct stat st;
 
@@ -375,19 +404,17 @@ static int resolve_digest(
 }
 
 /* The names in the index as a line of evidence. */
-static void list_names(
-	const struct layout *layout, const struct layout_index *index, struct err *err)
+static void list_names(const struct layout_index *index, struct err *err)
 {
 	AUTO_BUF struct buf list;
 
 	buf_init(&list, 300);
 	for (size_t i = 0; i < index->entries.n && !list.full; i++) {
-		AUTO_LAYOUT_ROW struct layout_row row = {0};
-		if (layout_entry_read(&index->entries.v[i], layout->index_path, &row, NULL) < 0 ||
-			!row.name)
+		const char *name = index->entries.v[i].name;
+		if (!name)
 			continue;
 		buf_adds(&list, list.len ? ", " : "");
-		str_escape(&list, row.name, strlen(row.name));
+		str_escape(&list, name, strlen(name));
 	}
 	err_evidence(err, "it has %zu image%s%s%s%s", index->entries.n,
 		index->entries.n == 1 ? "" : "s", list.len ? ": " : "", list.data,
@@ -397,21 +424,12 @@ static void list_names(
 static int resolve_name(const struct layout *layout, const struct layout_index *index,
 	const char *name, struct descriptor *ret, struct err *err)
 {
-	vec_foreach (const struct layout_entry, entry, &index->entries) {
-		AUTO_LAYOUT_ROW struct layout_row row = {0};
-		if (!layout_entry_may_have(entry, name))
-			continue;
-		int r = layout_entry_read(entry, layout->index_path, &row, err);
-		if (r < 0)
-			return r;
-		if (str_eq(row.name, name)) {
-			*ret = row.blob;
-			return 0;
-		}
-	}
+	vec_foreach (const struct layout_entry, entry, &index->entries)
+		if (str_eq(entry->name, name))
+			return layout_entry_blob(entry, layout->index_path, ret, err);
 	AUTO_FREE char *shown = str_shown(name);
 	int r = err_set(err, E_IMAGE_BASE, "%s has no image named %s", layout->dir, shown);
-	list_names(layout, index, err);
+	list_names(index, err);
 	return r;
 }
 
@@ -419,21 +437,20 @@ static int resolve_name(const struct layout *layout, const struct layout_index *
 static int resolve_only(const struct layout *layout, const struct layout_index *index,
 	struct descriptor *ret, struct err *err)
 {
-	struct descriptor only = {0};
+	struct descriptor only = {0}, blob;
 
 	vec_foreach (const struct layout_entry, entry, &index->entries) {
-		AUTO_LAYOUT_ROW struct layout_row row = {0};
-		int r = layout_entry_read(entry, layout->index_path, &row, err);
+		int r = layout_entry_blob(entry, layout->index_path, &blob, err);
 		if (r < 0)
 			return r;
-		if (*only.digest && !str_eq(only.digest, row.blob.digest)) {
+		if (*only.digest && !str_eq(only.digest, blob.digest)) {
 			r = err_set(err, E_IMAGE_BASE,
 				"%s has several images: say which by its tag or digest",
 				layout->dir);
-			list_names(layout, index, err);
+			list_names(index, err);
 			return r;
 		}
-		only = row.blob;
+		only = blob;
 	}
 	if (!*only.digest)
 		return err_set(err, E_IMAGE_BASE, "%s has no image", layout->dir);
@@ -443,13 +460,12 @@ static int resolve_only(const struct layout *layout, const struct layout_index *
 
 int layout_resolve(struct layout *layout, const char *name, struct descriptor *ret, struct err *err)
 {
-	AUTO_BUF struct buf text = {0};
 	AUTO_LAYOUT_INDEX struct layout_index index = {0};
 	uint8_t sha256[SHA256_SIZE];
 
 	if (name && digest_parse(name, sha256))
 		return resolve_digest(layout, name, ret, err);
-	int r = layout_read_index(layout, &text, &index, err);
+	int r = layout_read_index(layout, &index, err);
 	if (r < 0)
 		return r;
 	return name ? resolve_name(layout, &index, name, ret, err)
@@ -458,15 +474,660 @@ int layout_resolve(struct layout *layout, const char *name, struct descriptor *r
 
 int layout_names(struct layout *layout, struct strv *ret, struct err *err)
 {
-	AUTO_BUF struct buf text = {0};
 	AUTO_LAYOUT_INDEX struct layout_index index = {0};
 
-	int r = layout_read_index(layout, &text, &index, err);
-	for (size_t i = 0; r == 0 && i < index.entries.n; i++) {
-		AUTO_LAYOUT_ROW struct layout_row row = {0};
-		r = layout_entry_read(&index.entries.v[i], layout->index_path, &row, err);
-		if (r == 0 && row.name)
-			strv_add_take(ret, TAKE(row.name));
-	}
+	int r = layout_read_index(layout, &index, err);
+	for (size_t i = 0; r == 0 && i < index.entries.n; i++)
+		if (index.entries.v[i].name)
+			strv_add(ret, index.entries.v[i].name);
 	return r;
+}
+
+struct layout_sink {
+	struct sink sink; /* first */
+	struct layout *layout;
+	int lock_fd;
+	struct err failure; /* of taking the lock; the first call that can fail reports it */
+};
+
+static struct layout_sink *inside(struct sink *sink)
+{
+	return (struct layout_sink *)sink;
+}
+
+static int check_lock(struct layout_sink *own, struct err *err)
+{
+	if (own->lock_fd >= 0)
+		return 0;
+	if (err_is_set(&own->failure))
+		return err_move(err, &own->failure);
+	return layout_lock_blobs(own->layout, false, LAYOUT_SINK_WAIT_MS, &own->lock_fd, err);
+}
+
+static int layout_sink_has(
+	struct sink *sink, const struct descriptor *blobs, size_t n, bool *ret_has, struct err *err)
+{
+	int r = check_lock(inside(sink), err);
+
+	for (size_t i = 0; i < n && r >= 0; i++) {
+		r = layout_has(inside(sink)->layout, &blobs[i], err);
+		ret_has[i] = r > 0;
+	}
+	return r < 0 ? r : 0;
+}
+
+static int layout_sink_stage_dir(struct sink *sink)
+{
+	return inside(sink)->layout->blobs_fd;
+}
+
+/* A nameless file gets its name in two steps if a damaged blob has the name already. */
+static int link_over(struct layout *layout, int fd, const char *name)
+{
+	char temp[FS_TEMP_NAME_SIZE];
+	int errnum = -os_link_fd(fd, layout->blobs_fd, name);
+
+	if (errnum != EEXIST)
+		return errnum;
+	fs_temp_name(temp);
+	errnum = -os_link_fd(fd, layout->blobs_fd, temp);
+	if (errnum == 0 && renameat(layout->blobs_fd, temp, layout->blobs_fd, name) < 0) {
+		errnum = errno;
+		unlinkat(layout->blobs_fd, temp, 0);
+	}
+	return errnum;
+}
+
+/* The stage's file under its final name; 0 or an errno. */
+static int give_name(struct layout *layout, struct blob_stage *stage, const char *name)
+{
+	if (!*stage->name)
+		return link_over(layout, stage->fd, name);
+	if (renameat(stage->dir_fd, stage->name, layout->blobs_fd, name) < 0)
+		return errno;
+	*stage->name = '\0';
+	return 0;
+}
+
+/* Publish the content of a stage in our directory as the blob. */
+static int publish(struct layout_sink *own, struct blob_stage *stage, const struct descriptor *blob,
+	struct err *err)
+{
+	struct layout *layout = own->layout;
+
+	if (fchmod(stage->fd, layout->file_mode) < 0)
+		return fs_error(err, errno, "writing %s to %s", blob->digest, layout->dir);
+	/* The name implies that the content is durable: the next one who needs it does not ask. */
+	int r = fs_sync_fd(stage->fd, layout->dir, err);
+	if (r < 0)
+		return r;
+	int errnum = give_name(layout, stage, layout_blob_name(blob->digest));
+	if (errnum)
+		return fs_error(err, errnum, "writing %s to %s", blob->digest, layout->dir);
+	own->sink.bytes_written += blob->size;
+	own->sink.blobs_written++;
+	return 0;
+}
+
+static int check_stage(const struct descriptor *made, const struct descriptor *wanted,
+	const char *dir, struct err *err)
+{
+	if (strcmp(made->digest, wanted->digest) == 0 && made->size == wanted->size)
+		return 0;
+	return err_set(err, E_IMAGE, "what was to be %s in %s is damaged: its digest is %s",
+		wanted->digest, dir, made->digest);
+}
+
+/* A copy of what fd holds, verified on the way. */
+static int copy_in(struct layout_sink *own, int fd, const struct descriptor *blob, struct err *err)
+{
+	enum { CHUNK = 256 * 1024 };
+	AUTO_STAGE struct blob_stage stage = {.fd = -1};
+	AUTO_FREE char *chunk = mem_alloc(1, CHUNK);
+	struct descriptor made;
+	uint64_t at = 0;
+
+	int r = blob_stage_begin(&stage, own->layout->blobs_fd, err);
+	while (r == 0 && at <= blob->size) {
+		ssize_t n = pread(fd, chunk, CHUNK, (off_t)at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return fs_error(err, errno, "reading %s", blob->digest);
+		if (n == 0)
+			break;
+		r = blob_stage_write(&stage, chunk, (size_t)n, err);
+		at += (uint64_t)n;
+	}
+	if (r < 0)
+		return r;
+	blob_stage_end(&stage, &made);
+	r = check_stage(&made, blob, own->layout->dir, err);
+	return r < 0 ? r : publish(own, &stage, blob, err);
+}
+
+static int layout_sink_put(
+	struct sink *sink, struct blob_stage *stage, const struct descriptor *blob, struct err *err)
+{
+	int r = sink_has(sink, blob, err);
+
+	if (r == 0)
+		r = stage->dir_fd == inside(sink)->layout->blobs_fd
+			    ? publish(inside(sink), stage, blob, err)
+			    : copy_in(inside(sink), stage->fd, blob, err);
+	if (r < 0)
+		return r;
+	blob_stage_done(stage);
+	return 0;
+}
+
+static int layout_sink_put_bytes(
+	struct sink *sink, const void *data, const struct descriptor *blob, struct err *err)
+{
+	AUTO_STAGE struct blob_stage stage = {.fd = -1};
+	struct descriptor made;
+
+	int r = sink_has(sink, blob, err);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	r = blob_stage_begin(&stage, inside(sink)->layout->blobs_fd, err);
+	if (r == 0)
+		r = blob_stage_write(&stage, data, blob->size, err);
+	if (r < 0)
+		return r;
+	blob_stage_end(&stage, &made);
+	r = check_stage(&made, blob, inside(sink)->layout->dir, err);
+	return r < 0 ? r : publish(inside(sink), &stage, blob, err);
+}
+
+static int layout_sink_link(
+	struct sink *sink, int from, const struct descriptor *blob, struct err *err)
+{
+	struct layout *layout = inside(sink)->layout;
+	struct stat st;
+
+	int r = sink_has(sink, blob, err);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	if (from < 0)
+		return err_set(err, E_IMAGE_BASE, "%s has no %s", layout->dir, blob->digest);
+	if (fstat(from, &st) < 0)
+		return fs_error(err, errno, "%s", blob->digest);
+	if ((uint64_t)st.st_size != blob->size)
+		return err_set(err, E_IMAGE, "%s has %llu bytes instead of %llu", blob->digest,
+			(unsigned long long)st.st_size, (unsigned long long)blob->size);
+	/* Sync the blob: its last writer may have been another program, which did not. */
+	r = fs_sync_fd(from, blob->digest, err);
+	if (r < 0)
+		return r;
+	if (link_over(layout, from, layout_blob_name(blob->digest)) == 0)
+		return 0;
+	return copy_in(inside(sink), from, blob, err);
+}
+
+/*
+ * Committing
+ */
+
+static int check_reference(
+	const struct layout *layout, const struct descriptor *blob, struct err *err)
+{
+	int r = media_is_foreign(blob->media_type) ? 1 : layout_has(layout, blob, err);
+
+	if (r != 0)
+		return r < 0 ? r : 0;
+	return err_set(err, E_IMAGE, "%s lacks %s of the image", layout->dir, blob->digest);
+}
+
+static int check_references(const struct layout *layout, const void *text,
+	const struct descriptor *blob, struct err *err)
+{
+	AUTO_MANIFEST struct manifest manifest = {0};
+	int r = manifest_parse(text, blob->size, blob->digest, &manifest, err);
+
+	if (r == 0)
+		r = check_reference(layout, &manifest.config, err);
+	for (size_t i = 0; i < manifest.n_layers && r == 0; i++)
+		r = check_reference(layout, &manifest.layers[i], err);
+	return r;
+}
+
+static int add_to_index(
+	struct layout *layout, const struct descriptor *blob, const char *name, struct err *err)
+{
+	AUTO_FD int lock = -1;
+	AUTO_LAYOUT_INDEX struct layout_index index = {0};
+	bool present = false, dropped = false, foreign = false;
+
+	int r = layout_lock_index(layout, &lock, err);
+	if (r == 0)
+		r = layout_read_index(layout, &index, err);
+	if (r < 0)
+		return r;
+	vec_foreach (struct layout_entry, entry, &index.entries) {
+		bool same_name = name && str_eq(entry->name, name);
+		bool same_blob = str_eq(json_get_str(entry->json, "digest"), blob->digest);
+		foreign |= !entry->is_own;
+		if (same_blob && (!name || same_name))
+			present = true;
+		else if (same_name)
+			dropped = entry->drop = true;
+	}
+	if (present && !dropped)
+		return 0;
+	return layout_write_index(layout, &index, present ? NULL : blob, name, foreign, err);
+}
+
+static int layout_sink_commit(struct sink *sink, const void *manifest,
+	const struct descriptor *blob, const char *name, struct err *err)
+{
+	struct layout *layout = inside(sink)->layout;
+
+	int r = check_lock(inside(sink), err);
+	if (r == 0)
+		r = check_references(layout, manifest, blob, err);
+	if (r == 0)
+		r = layout_sink_put_bytes(sink, manifest, blob, err);
+	/* Also when nothing is new: another process may have put the names a moment ago. */
+	if (r == 0)
+		r = fs_sync_fd(layout->blobs_fd, layout->dir, err);
+	return r < 0 ? r : add_to_index(layout, blob, name, err);
+}
+
+/* Presence is looked up each time. */
+static void layout_sink_forget(struct sink *sink, const struct descriptor *blob)
+{
+	(void)sink;
+	(void)blob;
+}
+
+static void layout_sink_close(struct sink *sink)
+{
+	if (inside(sink)->lock_fd >= 0)
+		close(inside(sink)->lock_fd);
+	err_done(&inside(sink)->failure);
+	free(sink);
+}
+
+static const struct sink_ops layout_sink_ops = {
+	.has = layout_sink_has,
+	.stage_dir = layout_sink_stage_dir,
+	.put = layout_sink_put,
+	.put_bytes = layout_sink_put_bytes,
+	.link = layout_sink_link,
+	.commit = layout_sink_commit,
+	.forget = layout_sink_forget,
+	.free = layout_sink_close,
+};
+
+struct sink *layout_sink(struct layout *layout)
+{
+	struct layout_sink *made = mem_alloc(1, sizeof(*made));
+
+	made->sink.ops = &layout_sink_ops;
+	made->sink.name = layout->dir;
+	made->layout = layout;
+	made->lock_fd = -1;
+	layout_lock_blobs(layout, false, LAYOUT_SINK_WAIT_MS, &made->lock_fd, &made->failure);
+	return &made->sink;
+}
+
+/*
+ * Damaged blobs
+ */
+
+static int hash_all(int fd, const char *name, char ret[static DIGEST_TEXT_SIZE], struct err *err)
+{
+	enum { CHUNK = 256 * 1024 };
+	AUTO_DIGEST struct digest digest = {0};
+	AUTO_FREE char *chunk = mem_alloc(1, CHUNK);
+	uint8_t sha256[SHA256_SIZE];
+	ssize_t n;
+
+	digest_begin(&digest, DIGEST_SHA256);
+	while ((n = read(fd, chunk, CHUNK)) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return fs_error(err, errno, "reading %s", name);
+		digest_add(&digest, chunk, (size_t)n);
+	}
+	digest_end(&digest, sha256);
+	digest_text(sha256, ret);
+	return 0;
+}
+
+int layout_check_blob(struct layout *layout, const struct descriptor *blob, struct err *err)
+{
+	AUTO_FREE char *name = mem_printf("%s in %s", blob->digest, layout->dir);
+	AUTO_FREE char *path =
+		mem_printf("%s/blobs/sha256/%s", layout->dir, layout_blob_name(blob->digest));
+	AUTO_BUF struct buf quoted = {0};
+	AUTO_FD int fd = -1;
+	char found[DIGEST_TEXT_SIZE];
+
+	int r = layout_open_blob(layout, blob, &fd, err);
+	if (r == 0)
+		r = hash_all(fd, name, found, err);
+	if (r < 0 || str_eq(found, blob->digest))
+		return r;
+	err_set(err, E_IMAGE, "%s is damaged: its content has the digest %s", name, found);
+	buf_init(&quoted, 4 * strlen(path) + 16);
+	str_shell_quote(&quoted, path);
+	return err_hint(err, "rm %s", quoted.data);
+}
+
+int layout_remove_damaged(struct layout *layout, const struct descriptor *blob, struct err *err)
+{
+	AUTO_FD int lock = -1;
+	AUTO_ERR struct err fault = {0};
+
+	int r = layout_lock_blobs(layout, true, LAYOUT_GC_WAIT_MS, &lock, err);
+	if (r < 0)
+		return r;
+	r = layout_check_blob(layout, blob, &fault);
+	if (r == 0 || fault.id == E_IMAGE_BASE)
+		return 0;
+	if (fault.id != E_IMAGE)
+		return err_move(err, &fault);
+	if (unlinkat(layout->blobs_fd, layout_blob_name(blob->digest), 0) < 0)
+		return fs_error(err, errno, "removing %s in %s", blob->digest, layout->dir);
+	return 1;
+}
+
+/*
+ * Collecting
+ */
+
+/* The blobs that stay, and the manifests whose references are still to be followed. */
+struct marks {
+	struct layout *layout;
+	struct map seen;
+	struct strv pending;
+	struct map removed; /* names */
+	bool dry_run;
+	uint64_t bytes; /* of what goes */
+	size_t blobs;
+};
+
+static char yes[] = "";
+
+static void mark(struct marks *marks, const char *digest, bool follow)
+{
+	uint8_t sha256[SHA256_SIZE];
+
+	/* A digest is marked as pending once, however it is reached. */
+	AUTO_FREE char *pending = mem_printf("+%s", digest);
+	if (!digest_parse(digest, sha256))
+		return;
+	map_put(&marks->seen, digest, yes);
+	if (follow && !map_put(&marks->seen, pending, yes))
+		strv_add(&marks->pending, digest);
+}
+
+/* Every descriptor in a manifest counts, also in members that dlrun does not know. */
+static void mark_all(struct marks *marks, const struct json *json)
+{
+	const char *digest = json_get_str(json, "digest");
+	const char *media_type = json_get_str(json, "mediaType");
+
+	if (digest)
+		mark(marks, digest, media_is_index(media_type) || media_is_manifest(media_type));
+	enum json_kind kind = json_kind(json);
+	if (kind != JSON_OBJECT && kind != JSON_ARRAY)
+		return;
+	for (const struct json *m = json_first(json); m; m = json_next(m))
+		mark_all(marks, m);
+}
+
+/* A manifest that is missing or damaged leads nowhere; one that cannot be read now may. */
+static int follow(struct marks *marks, const char *digest, struct err *err)
+{
+	AUTO_BUF struct buf text = {0};
+	AUTO_JSON struct json *json = NULL;
+	AUTO_ERR struct err fault = {0};
+	struct descriptor manifest;
+
+	int r = layout_resolve(marks->layout, digest, &manifest, &fault);
+	if (r == 0)
+		r = layout_read_blob(marks->layout, &manifest, MANIFEST_SIZE_MAX, &text, &fault);
+	if (r == 0)
+		r = json_parse(text.data, text.len, MANIFEST_SIZE_MAX, digest, &json, &fault);
+	if (r == 0)
+		mark_all(marks, json);
+	return r == -ERR_IO || r == -ERR_AUTH ? err_move(err, &fault) : 0;
+}
+
+/* Drop what is to go, mark the rest. */
+static int mark_index(struct marks *marks, struct layout_index *index, struct err *err)
+{
+	vec_foreach (struct layout_entry, entry, &index->entries) {
+		struct descriptor blob;
+		int r = layout_entry_blob(entry, marks->layout->index_path, &blob, err);
+		if (r == 0)
+			r = layout_has(marks->layout, &blob, err);
+		if (r < 0)
+			return r;
+		if (r == 0 || (entry->name && map_get(&marks->removed, entry->name)))
+			entry->drop = true;
+		else
+			mark(marks, blob.digest, true);
+	}
+	return 0;
+}
+
+static int mark_reachable(struct marks *marks, const struct strv *keep, struct err *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; keep && i < keep->n; i++)
+		mark(marks, keep->v[i], true);
+	for (size_t i = 0; i < marks->pending.n && r == 0; i++)
+		r = follow(marks, marks->pending.v[i], err);
+	return r;
+}
+
+static bool is_blob_name(const char *name)
+{
+	return strlen(name) == 2 * SHA256_SIZE &&
+	       strspn(name, "0123456789abcdef") == 2 * SHA256_SIZE;
+}
+
+/* Temporary files are garbage: nobody writes while we hold the lock, so their writers are gone.
+ * seen: NULL where no blobs are. */
+static bool is_garbage(const struct map *seen, const char *name)
+{
+	AUTO_FREE char *digest = mem_printf("sha256:%s", name);
+
+	return str_starts(name, FS_TEMP_PREFIX) ||
+	       (seen && is_blob_name(name) && !map_get(seen, digest));
+}
+
+static int sweep(struct marks *marks, const struct map *seen, const char *dir, struct err *err)
+{
+	AUTO_DIR DIR *stream = opendir(dir);
+	struct stat st;
+
+	if (!stream)
+		return errno == ENOENT ? 0 : fs_error(err, errno, "%s", dir);
+	for (struct dirent *e; (e = readdir(stream));) {
+		if (!is_garbage(seen, e->d_name) ||
+			fstatat(dirfd(stream), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+			S_ISDIR(st.st_mode))
+			continue;
+		if (!marks->dry_run && unlinkat(dirfd(stream), e->d_name, 0) < 0)
+			return fs_error(err, errno, "removing %s in %s", e->d_name, dir);
+		marks->bytes += (uint64_t)st.st_size;
+		marks->blobs++;
+	}
+	return 0;
+}
+
+static bool any_dropped(const struct layout_index *index)
+{
+	vec_foreach (const struct layout_entry, entry, &index->entries)
+		if (entry->drop)
+			return true;
+	return false;
+}
+
+/* Names go before what they stand for. */
+static int collect(struct marks *marks, const struct strv *keep, struct err *err)
+{
+	struct layout *layout = marks->layout;
+	AUTO_FREE char *sha256 = fs_join(layout->dir, "blobs/sha256");
+	AUTO_LAYOUT_INDEX struct layout_index index = {0};
+
+	int r = layout_read_index(layout, &index, err);
+	if (r == 0)
+		r = mark_index(marks, &index, err);
+	if (r == 0)
+		r = mark_reachable(marks, keep, err);
+	if (r == 0 && !marks->dry_run && any_dropped(&index))
+		r = layout_write_index(layout, &index, NULL, NULL, true, err);
+	if (r == 0)
+		r = sweep(marks, &marks->seen, sha256, err);
+	if (r == 0)
+		r = sweep(marks, NULL, layout->dir, err);
+	return r;
+}
+
+static int run_gc(struct marks *marks, const struct strv *remove_names, const struct strv *keep,
+	struct err *err)
+{
+	AUTO_FD int blobs_lock = -1;
+	AUTO_FD int index_lock = -1;
+
+	for (size_t i = 0; remove_names && i < remove_names->n; i++)
+		map_put(&marks->removed, remove_names->v[i], yes);
+	int r = layout_lock_blobs(marks->layout, true, LAYOUT_GC_WAIT_MS, &blobs_lock, err);
+	if (r == 0)
+		r = layout_lock_index(marks->layout, &index_lock, err);
+	return r < 0 ? r : collect(marks, keep, err);
+}
+
+/* r: what run_gc returned. */
+static int end_gc(struct marks *marks, int r, uint64_t *ret_bytes, size_t *ret_blobs)
+{
+	map_done(&marks->seen);
+	map_done(&marks->removed);
+	strv_done(&marks->pending);
+	if (r < 0)
+		return r;
+	*ret_bytes = marks->bytes;
+	*ret_blobs = marks->blobs;
+	return 0;
+}
+
+int layout_gc(struct layout *layout, const struct strv *remove_names, const struct strv *keep,
+	uint64_t *ret_bytes, size_t *ret_blobs, struct err *err)
+{
+	struct marks marks = {.layout = layout};
+
+	return end_gc(&marks, run_gc(&marks, remove_names, keep, err), ret_bytes, ret_blobs);
+}
+
+int layout_gc_preview(struct layout *layout, const struct strv *remove_names,
+	const struct strv *keep, uint64_t *ret_bytes, size_t *ret_blobs, struct err *err)
+{
+	struct marks marks = {.layout = layout, .dry_run = true};
+
+	return end_gc(&marks, run_gc(&marks, remove_names, keep, err), ret_bytes, ret_blobs);
+}
+
+struct dry_sink {
+	struct sink sink; /* first */
+	int stage_dir_fd;
+	dry_sink_has_fn *has;
+	void *ctx;
+};
+
+static int dry_has(
+	struct sink *sink, const struct descriptor *blobs, size_t n, bool *ret_has, struct err *err)
+{
+	struct dry_sink *own = (struct dry_sink *)sink;
+
+	(void)err;
+	for (size_t i = 0; i < n; i++)
+		ret_has[i] = own->has(own->ctx, &blobs[i]);
+	return 0;
+}
+
+static int dry_stage_dir(struct sink *sink)
+{
+	return ((struct dry_sink *)sink)->stage_dir_fd;
+}
+
+static int dry_count(struct sink *sink, const struct descriptor *blob, struct err *err)
+{
+	int there = sink_has(sink, blob, err);
+
+	sink->bytes_written += there ? 0 : blob->size;
+	sink->blobs_written += !there;
+	return 0;
+}
+
+static int dry_put(
+	struct sink *sink, struct blob_stage *stage, const struct descriptor *blob, struct err *err)
+{
+	(void)stage;
+	return dry_count(sink, blob, err);
+}
+
+static int dry_put_bytes(
+	struct sink *sink, const void *data, const struct descriptor *blob, struct err *err)
+{
+	(void)data;
+	return dry_count(sink, blob, err);
+}
+
+/* Blobs of a base do not pass through this machine, unless they are stored here. */
+static int dry_link(struct sink *sink, int from, const struct descriptor *blob, struct err *err)
+{
+	return from >= 0 ? dry_count(sink, blob, err) : 0;
+}
+
+static int dry_commit(struct sink *sink, const void *manifest, const struct descriptor *blob,
+	const char *name, struct err *err)
+{
+	(void)sink;
+	(void)manifest;
+	(void)blob;
+	(void)name;
+	(void)err;
+	return 0;
+}
+
+static void dry_forget(struct sink *sink, const struct descriptor *blob)
+{
+	(void)sink;
+	(void)blob;
+}
+
+static void dry_close(struct sink *sink)
+{
+	free(sink);
+}
+
+static const struct sink_ops dry_sink_ops = {
+	.has = dry_has,
+	.stage_dir = dry_stage_dir,
+	.put = dry_put,
+	.put_bytes = dry_put_bytes,
+	.link = dry_link,
+	.commit = dry_commit,
+	.forget = dry_forget,
+	.free = dry_close,
+};
+
+struct sink *dry_sink(const char *name, int stage_dir_fd, dry_sink_has_fn *has, void *ctx)
+{
+	struct dry_sink *own = mem_alloc(1, sizeof(*own));
+
+	own->sink.ops = &dry_sink_ops;
+	own->sink.name = name;
+	own->stage_dir_fd = stage_dir_fd;
+	own->has = has;
+	own->ctx = ctx;
+	return &own->sink;
 }

@@ -68,4 +68,14 @@ int layout_gc(struct layout *layout, const struct strv *remove_names, const stru
 int layout_gc_preview(struct layout *layout, const struct strv *remove_names,
 	const struct strv *keep, uint64_t *ret_bytes, size_t *ret_blobs, struct err *err);
 
+/*
+ * A destination that takes nothing: what would be written there.
+ */
+
+/* Whether the real destination has the blob. */
+typedef bool dry_sink_has_fn(void *ctx, const struct descriptor *blob);
+/* name: of the real destination; stage_dir_fd: for layers that are made to be measured. Both
+ * outlive the sink. The manifest is not counted. */
+struct sink *dry_sink(const char *name, int stage_dir_fd, dry_sink_has_fn *has, void *ctx);
+
 #endif

@@ -69,6 +69,7 @@ AUTO_POINTER(struct registry, registry_free)
 
 const char *registry_name(const struct registry *registry); /* "HOST/REPO" */
 const char *registry_host(const struct registry *registry);
+struct loop *registry_loop(const struct registry *registry);
 /* Whether repo of this host has the same login as the registry's. */
 bool registry_shares_login(const struct registry *registry, const char *repo);
 /* Another repository of this host will be read, for mounts and bases: asked for together with the

@@ -9,8 +9,8 @@
 #include "net/stream/field.h"
 #include "oci/image/image.h"
 #include "oci/model/manifest.h"
-#include "oci/registry/registry_check.h"
-#include "oci/registry/registry_impl.h"
+#include "oci/registry/registry_error.h"
+#include "oci/registry/registry.h"
 
 #define MANIFEST_TYPES                                                                             \
 	"application/vnd.oci.image.index.v1+json, "                                                \
@@ -60,15 +60,6 @@ static int end_not_there(struct registry_base *base, const struct err *why, stru
 	err_hint(&fault, "docker login %s   # if the repository is private; else check the name",
 		registry_host(base->registry));
 	return end(base, &fault, err);
-}
-
-static int end_cached(struct registry_base *base, struct err *err)
-{
-	char digest[DIGEST_TEXT_SIZE];
-
-	/* The look-up may be freed in there. */
-	memcpy(digest, base->root, sizeof(digest));
-	return base->found(base->ctx, digest, NULL, err);
 }
 
 /*
@@ -290,14 +281,6 @@ static void ask_by_tag(struct registry_base *base)
 	ask(base, head ? "HEAD" : "GET", path, MANIFEST_SIZE_MAX, head ? on_head : on_manifest);
 }
 
-static void tell_layers(struct registry_base *base, const struct manifest *manifest)
-{
-	registry_layers_fn *layers = TAKE(base->layers);
-
-	if (layers)
-		layers(base->ctx, manifest->layers, image_base_layers(manifest));
-}
-
 /* Ask for what is missing, or find that nothing is. */
 static int advance(struct registry_base *base, struct err *err)
 {
@@ -314,15 +297,20 @@ static int advance(struct registry_base *base, struct err *err)
 		r = err_set(&fault, E_IO, "the cache does not keep %s", base->name);
 	if (r < 0)
 		return end(base, &fault, err);
-	if (r > 0)
-		return end_cached(base, err);
+	if (r > 0) {
+		/* The look-up may be freed in there. */
+		char cached[DIGEST_TEXT_SIZE];
+		memcpy(cached, base->root, sizeof(cached));
+		return base->found(base->ctx, cached, NULL, err);
+	}
 	bool config = manifest.json != NULL;
 	AUTO_FREE char *path =
 		mem_printf("%s/%s", config ? "blobs" : "manifests", base->wanted.digest);
 	ask(base, "GET", path, config ? IMAGE_CONFIG_MAX : MANIFEST_SIZE_MAX,
 		config ? on_config : on_manifest);
-	if (config)
-		tell_layers(base, &manifest);
+	registry_layers_fn *layers = config ? TAKE(base->layers) : NULL;
+	if (layers)
+		layers(base->ctx, manifest.layers, image_base_layers(&manifest));
 	return 0;
 }
 
@@ -349,7 +337,7 @@ struct registry_base *registry_base_start(
 	const struct ref *ref = request->ref;
 
 	base->registry = registry;
-	base->loop = registry->loop;
+	base->loop = registry_loop(registry);
 	base->cache = request->cache;
 	base->repo = mem_strdup(ref->repo);
 	base->tag = mem_strdup(ref->tag ? ref->tag : "latest");

@@ -9,6 +9,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "net/stream/field.h"
+#include "oci/model/manifest.h"
 #include "oci/registry/registry.h"
 
 enum { TITLE_MAX = 80, ERRORS_MAX = 64, LINES_MAX = 2, DETAIL_DEPTH_MAX = 8 };
@@ -131,6 +132,17 @@ static void add_detail(struct line *line, const struct json *detail, const char 
 	line_adds(line, ")");
 }
 
+/* Evidence from a line, which is used up; false: it was empty. */
+static bool line_end(struct line *line, int status, struct err *err)
+{
+	bool says = line->text.len > 0;
+
+	if (says)
+		err_evidence(err, "answer: %d %s", status, line->text.data);
+	buf_done(&line->text);
+	return says;
+}
+
 static bool error_line(const struct json *error, int status, struct err *err)
 {
 	const char *code = json_get_str(error, "code"), *message = json_get_str(error, "message");
@@ -144,11 +156,7 @@ static bool error_line(const struct json *error, int status, struct err *err)
 	if (message)
 		line_adds(&line, message);
 	add_detail(&line, json_get(error, "detail"), message ? message : "");
-	bool says = line.text.len > 0;
-	if (says)
-		err_evidence(err, "answer: %d %s", status, line.text.data);
-	buf_done(&line.text);
-	return says;
+	return line_end(&line, status, err);
 }
 
 static bool json_lines(const struct json *json, int status, struct err *err)
@@ -167,9 +175,7 @@ static bool json_lines(const struct json *json, int status, struct err *err)
 			continue;
 		line_begin(&line, REGISTRY_WORDS_MAX);
 		line_adds(&line, text);
-		err_evidence(err, "answer: %d %s", status, line.text.data);
-		buf_done(&line.text);
-		lines++;
+		lines += line_end(&line, status, err);
 	}
 	return lines > 0;
 }
@@ -210,12 +216,9 @@ static void text_line(const struct http_answer *answer, struct err *err)
 	line_begin(&line, REGISTRY_WORDS_MAX);
 	if (shown && str_is_utf8(text, len))
 		line_add(&line, text, len);
-	if (line.text.len)
-		err_evidence(err, "answer: %d %s", answer->status, line.text.data);
-	else
+	if (!line_end(&line, answer->status, err))
 		err_evidence(err, "answer: %d, %s", answer->status,
 			len ? "nothing that can be shown" : "without a message");
-	buf_done(&line.text);
 }
 
 void registry_words(const struct http_answer *answer, struct err *err)
@@ -358,36 +361,8 @@ static enum err_id kind_of(const struct registry_asked *asked, const struct http
  * Sentences
  */
 
-static bool is_read(const struct registry_asked *asked)
-{
-	return str_eq(asked->method, "GET") || str_eq(asked->method, "HEAD");
-}
-
-static void say_auth(const struct registry_asked *asked, struct err *err)
-{
-	if (str_eq(asked->identity, "anonymous"))
-		err_set(err, E_REGISTRY_AUTH, "registry %s wants a login for %s", asked->host,
-			asked->repo);
-	else
-		err_set(err, E_REGISTRY_AUTH, "registry %s does not accept the login for %s",
-			asked->host, asked->repo);
-	err_hint(err, "docker login %s", asked->host);
-}
-
-static void say_denied(const struct registry_asked *asked, struct err *err)
-{
-	if (!asked->method)
-		err_set(err, E_REGISTRY_DENIED, "%s/%s does not allow %s", asked->host, asked->repo,
-			asked->doing);
-	else
-		err_set(err, E_REGISTRY_DENIED, "may not %s %s/%s (%s)",
-			is_read(asked) ? "pull from" : "push to", asked->host, asked->repo,
-			asked->doing);
-	err_hint(err, "docker login %s", asked->host);
-}
-
-static void say_not_found(
-	const struct registry_asked *asked, const struct json *json, struct err *err)
+static void refusal_not_found(
+	const struct registry_asked *asked, bool reads, const struct json *json, struct err *err)
 {
 	const char *what = lacks(json);
 
@@ -397,24 +372,39 @@ static void say_not_found(
 		return;
 	if (strstr(asked->host, ".dkr.ecr."))
 		err_hint(err, "aws ecr create-repository --repository-name %s", asked->repo);
-	else if (!is_read(asked))
+	else if (!reads)
 		err_hint(err, "create the repository %s at %s, or name another one with --to",
 			asked->repo, asked->host);
 }
 
-static void say_full(
-	const struct registry_asked *asked, const struct http_answer *answer, struct err *err)
+static void refusal_sentence(const struct registry_asked *asked, enum err_id id,
+	const struct http_answer *answer, const struct json *json, struct err *err)
 {
-	if (answer->status == 413) {
-		err_set(err, E_REGISTRY_FULL, "registry %s refuses uploads of that size (%s)",
-			asked->host, asked->doing);
-		err_hint(err, "raise the limit of the proxy before it "
-			      "(nginx: client_max_body_size 0)");
-		return;
-	}
-	err_set(err, E_REGISTRY_FULL, "registry %s has no room left in %s (%s)", asked->host,
-		asked->repo, asked->doing);
-	err_hint(err, "dlrun gc --registry");
+	const char *host = asked->host, *repo = asked->repo;
+	bool reads = str_eq(asked->method, "GET") || str_eq(asked->method, "HEAD");
+
+	if (id == E_REGISTRY_AUTH)
+		err_set(err, id,
+			str_eq(asked->identity, "anonymous")
+				? "registry %s wants a login for %s"
+				: "registry %s does not accept the login for %s",
+			host, repo);
+	else if (id == E_REGISTRY_DENIED && !asked->method)
+		err_set(err, id, "%s/%s does not allow %s", host, repo, asked->doing);
+	else if (id == E_REGISTRY_DENIED)
+		err_set(err, id, "may not %s %s/%s (%s)", reads ? "pull from" : "push to", host,
+			repo, asked->doing);
+	else if (id == E_REGISTRY_NOT_FOUND)
+		refusal_not_found(asked, reads, json, err);
+	else if (id == E_REGISTRY_FULL && answer->status == 413)
+		err_set(err, id, "registry %s refuses uploads of that size (%s)", host,
+			asked->doing);
+	else if (id == E_REGISTRY_FULL)
+		err_set(err, id, "registry %s has no room left in %s (%s)", host, repo,
+			asked->doing);
+	else
+		err_set(err, id, "registry %s answers %d to %s", host, answer->status,
+			asked->doing);
 }
 
 int registry_refusal(
@@ -424,17 +414,13 @@ int registry_refusal(
 	AUTO_ERR struct err fault = {0};
 	enum err_id id = kind_of(asked, answer, json);
 
-	if (id == E_REGISTRY_AUTH)
-		say_auth(asked, &fault);
-	else if (id == E_REGISTRY_DENIED)
-		say_denied(asked, &fault);
-	else if (id == E_REGISTRY_NOT_FOUND)
-		say_not_found(asked, json, &fault);
-	else if (id == E_REGISTRY_FULL)
-		say_full(asked, answer, &fault);
-	else
-		err_set(&fault, E_REGISTRY_ANSWER, "registry %s answers %d to %s", asked->host,
-			answer->status, asked->doing);
+	refusal_sentence(asked, id, answer, json, &fault);
+	if (id == E_REGISTRY_AUTH || id == E_REGISTRY_DENIED)
+		err_hint(&fault, "docker login %s", asked->host);
+	if (id == E_REGISTRY_FULL)
+		err_hint(&fault, answer->status == 413 ? "raise the limit of the proxy before it "
+							 "(nginx: client_max_body_size 0)"
+						       : "dlrun gc --registry");
 	registry_words(answer, &fault);
 	if (asked->elsewhere) {
 		AUTO_FREE char *shown = str_shown(answer->url.host);
@@ -446,4 +432,98 @@ int registry_refusal(
 	if (err)
 		err_move(err, &fault);
 	return r;
+}
+
+#define SCHEMA1_TYPE "application/vnd.docker.distribution.manifest.v1+"
+
+static int no_sense(const struct registry_part *part, struct err *err, const char *what)
+{
+	return err_set(
+		err, E_REGISTRY_ANSWER, "registry %s sends %s of %s", part->host, what, part->name);
+}
+
+int registry_check_bytes(const struct registry_part *part, const struct http_answer *answer,
+	struct descriptor *got, struct err *err)
+{
+	const char *encoding = field_find(&answer->headers, "content-encoding");
+	const char *said = field_find(&answer->headers, "docker-content-digest");
+
+	if (answer->body.len == 0)
+		return no_sense(part, err, "nothing instead");
+	if (!str_empty(encoding) && strcasecmp(encoding, "identity") != 0)
+		return no_sense(part, err, "a compressed form, which was not asked for,");
+	descriptor_of(answer->body.data, answer->body.len, "application/octet-stream", got);
+	if (part->digest && !str_eq(got->digest, part->digest)) {
+		no_sense(part, err, "other bytes than those");
+		return err_evidence(err, "asked for %s, got %s", part->digest, got->digest);
+	}
+	if (part->size && part->size != got->size)
+		return no_sense(part, err, "a part of a wrong size");
+	if (said && str_starts(said, "sha256:") && !str_eq(said, got->digest)) {
+		AUTO_FREE char *shown = str_shown(said);
+		no_sense(part, err, "another digest than that");
+		return err_evidence(err, "Docker-Content-Digest %s, got %s", shown, got->digest);
+	}
+	return 0;
+}
+
+static int old_form(const struct registry_part *part, struct err *err)
+{
+	err_set(err, E_IMAGE_KIND, "%s is kept in docker's old form (schema 1)", part->name);
+	return err_hint(err, "docker pull %s && docker push %s", part->name, part->name);
+}
+
+/* The media type of a manifest or index in a Content-Type, without parameters; NULL if it is
+ * none. */
+static const char *known_type(const char *type, char out[static MEDIA_TYPE_SIZE])
+{
+	size_t len = strcspn(type, "; \t");
+
+	if (len >= MEDIA_TYPE_SIZE)
+		return NULL;
+	memcpy(out, type, len);
+	out[len] = '\0';
+	return media_is_index(out) || media_is_manifest(out) ? out : NULL;
+}
+
+static int check_type(const struct registry_part *part, const struct http_answer *answer,
+	struct descriptor *got, struct err *err)
+{
+	AUTO_JSON struct json *json = NULL;
+	const char *type = field_find(&answer->headers, "content-type");
+	char out[MEDIA_TYPE_SIZE];
+
+	type = type ? type : "";
+	if (str_starts(type, SCHEMA1_TYPE))
+		return old_form(part, err);
+	if (json_parse(answer->body.data, answer->body.len, MANIFEST_SIZE_MAX, part->name, &json,
+		    NULL) < 0) {
+		int r = no_sense(part, err, "something else than the manifest");
+		registry_words(answer, err);
+		return r;
+	}
+	if (json_get_int(json, "schemaVersion", 0) == 1)
+		return old_form(part, err);
+	const char *inside = manifest_media_type(json), *outside = known_type(type, out);
+	if (!inside)
+		return err_set(err, E_IMAGE_KIND, "%s is not an image", part->name);
+	if (json_get(json, "manifests") && (json_get(json, "layers") || json_get(json, "config")))
+		return err_set(err, E_IMAGE, "%s is an index and an image at once", part->name);
+	bool differ = json_get(json, "mediaType")
+			      ? !str_eq(inside, outside)
+			      : media_is_index(inside) != media_is_index(outside);
+	if (outside && differ) {
+		no_sense(part, err, "another type than that");
+		return err_evidence(err, "Content-Type %s, got %s", outside, inside);
+	}
+	memcpy(got->media_type, inside, strlen(inside) + 1);
+	return 0;
+}
+
+int registry_check_manifest(const struct registry_part *part, const struct http_answer *answer,
+	struct descriptor *got, struct err *err)
+{
+	int r = registry_check_bytes(part, answer, got, err);
+
+	return r < 0 ? r : check_type(part, answer, got, err);
 }

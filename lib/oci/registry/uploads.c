@@ -1,17 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "oci/registry/uploads.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/util/clock.h"
+#include "base/util/digest.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/random.h"
+#include "base/util/str.h"
 #include "base/util/trace.h"
+#include "base/util/vec.h"
 #include "net/stream/field.h"
 #include "oci/registry/uploads_impl.h"
+
+static int upload_begin(struct upload_job *job, struct err *err);
+static int upload_blob(struct upload_job *job, struct err *err);
+static int upload_send(struct upload_job *job, struct err *err);
+static bool upload_in_chunks(const struct upload_job *job);
+static int upload_chunks(struct upload_job *job, struct err *err);
 
 enum { FIRST_WAIT_MS = 200 };
 
@@ -151,7 +161,8 @@ int upload_arrived(struct upload_job *job, struct err *err)
 	return r < 0 ? r : report(uploads, err);
 }
 
-void upload_abandon(struct upload_job *job)
+/* Stop the job's requests, and delete its session. */
+static void upload_abandon(struct upload_job *job)
 {
 	struct upload_session *session = TAKE(job->session);
 
@@ -173,7 +184,8 @@ int upload_failed(struct upload_job *job, struct err *fault, struct err *err)
 	return report(uploads, err);
 }
 
-int upload_refused(struct upload_job *job, const struct http_answer *answer, struct err *err)
+/* In done: fail with what the answer means. */
+static int upload_refused(struct upload_job *job, const struct http_answer *answer, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 
@@ -250,7 +262,8 @@ void upload_start(struct upload_job *job, struct registry_request *request, regi
  * Jobs
  */
 
-int upload_begin(struct upload_job *job, struct err *err)
+/* Where the job is begun, by its kind. */
+static int upload_begin(struct upload_job *job, struct err *err)
 {
 	static int (*const begin[])(struct upload_job *, struct err *) = {
 		[UPLOAD_FILE] = upload_blob,
@@ -442,4 +455,643 @@ void uploads_forget(struct uploads *uploads, const char *digest)
 	if (!job)
 		return;
 	retire(job, 0);
+}
+
+static const char doing_open[] = "opening an upload";
+
+/* The list of those without an owner. */
+static void unlist(struct upload_session *session)
+{
+	struct uploads *uploads = session->uploads;
+
+	for (size_t i = 0; i < uploads->sessions.n; i++)
+		if (uploads->sessions.v[i] == session)
+			uploads->sessions.v[i--] = uploads->sessions.v[--uploads->sessions.n];
+}
+
+struct upload_session *upload_session_new(struct uploads *uploads, struct upload_job *owner)
+{
+	struct upload_session *session = mem_alloc(1, sizeof(*session));
+
+	session->uploads = uploads;
+	session->owner = owner;
+	return session;
+}
+
+void upload_session_free(struct upload_session *session)
+{
+	if (!session)
+		return;
+	unlist(session);
+	registry_cancel(session->call);
+	url_done(&session->url);
+	err_done(&session->fault);
+	free(session);
+}
+
+int upload_session_take(
+	struct upload_session *session, const struct http_answer *answer, struct err *err)
+{
+	AUTO_URL struct url url = {0};
+	const char *chunk_min = field_find(&answer->headers, "oci-chunk-min-length");
+
+	int r = registry_location(session->uploads->options.registry, answer, &url, err);
+	if (r < 0)
+		return r;
+	url_done(&session->url);
+	session->url = url;
+	url = (struct url){0};
+	if (chunk_min)
+		field_number(chunk_min, &session->chunk_min);
+	session->is_ready = true;
+	return 0;
+}
+
+/*
+ * Opening
+ */
+
+static void start_delete(struct upload_session *session);
+static int report_closed(struct uploads *uploads, struct err *err);
+
+static int close_late(struct upload_session *session, bool failed, struct err *err)
+{
+	struct uploads *uploads = session->uploads;
+
+	if (!failed) {
+		start_delete(session);
+		return 0;
+	}
+	upload_session_free(session);
+	return report_closed(uploads, err);
+}
+
+/* With owner: it goes on, or fails. Without: what happened is kept for who takes it. */
+static int opened(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct upload_session *session = ctx;
+	struct upload_job *owner = session->owner;
+	AUTO_ERR struct err cause = {0};
+
+	struct registry_call *call = TAKE(session->call);
+	if (err_is_set(fault))
+		err_move(&cause, fault);
+	else if (answer->status != 202)
+		registry_call_error(call, answer, &cause);
+	else
+		upload_session_take(session, answer, &cause);
+	if (owner)
+		return err_is_set(&cause) ? upload_failed(owner, &cause, err)
+					  : upload_send(owner, err);
+	if (session->uploads->is_closing)
+		return close_late(session, err_is_set(&cause), err);
+	err_move(&session->fault, &cause);
+	return 0;
+}
+
+static struct upload_session *upload_session_open(struct uploads *uploads, struct upload_job *owner)
+{
+	struct upload_session *session = upload_session_new(uploads, owner);
+	const struct registry_request request = {
+		.method = "POST",
+		.path = "blobs/uploads/",
+		.doing = doing_open,
+		.done = opened,
+		.ctx = session,
+	};
+
+	session->call = registry_start(uploads->options.registry, &request);
+	return session;
+}
+
+/* Skip sessions that are being deleted: they are on the list, too. */
+static struct upload_session *find_free(const struct uploads *uploads)
+{
+	vec_foreach (struct upload_session *const, session, &uploads->sessions)
+		if (!(*session)->is_deleted)
+			return *session;
+	return NULL;
+}
+
+static size_t count_free(const struct uploads *uploads)
+{
+	size_t n = 0;
+
+	vec_foreach (struct upload_session *const, session, &uploads->sessions)
+		n += !(*session)->is_deleted;
+	return n;
+}
+
+void uploads_open_ahead(struct uploads *uploads, size_t n)
+{
+	if (uploads->options.memory->single_post == ABILITY_YES)
+		return;
+	/* Leave one for the blob that finds out whether a single POST is supported. */
+	if (uploads->options.memory->single_post == ABILITY_UNKNOWN && n > 1)
+		n--;
+	for (size_t have = count_free(uploads); have < n; have++)
+		*vec_push(&uploads->sessions) = upload_session_open(uploads, NULL);
+}
+
+int upload_need_session(struct upload_job *job, struct err *err)
+{
+	struct uploads *uploads = job->uploads;
+
+	if (job->session)
+		return upload_send(job, err);
+	job->session = find_free(uploads);
+	if (!job->session) {
+		job->session = upload_session_open(uploads, job);
+		return 0;
+	}
+	unlist(job->session);
+	job->session->owner = job;
+	if (err_is_set(&job->session->fault))
+		return upload_failed(job, &job->session->fault, err);
+	return job->session->is_ready ? upload_send(job, err) : 0;
+}
+
+/*
+ * Deleting
+ */
+
+static int report_closed(struct uploads *uploads, struct err *err)
+{
+	uploads_done_fn *closed = uploads->closed;
+
+	if (!closed || uploads->sessions.n > 0)
+		return 0;
+	loop_remove_timer(uploads->options.loop, uploads->close_timer);
+	uploads->close_timer = NULL;
+	uploads->closed = NULL;
+	return closed(uploads->closed_ctx, NULL, err);
+}
+
+/* A registry that does not delete it now does so later by itself. */
+static int deleted(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct upload_session *session = ctx;
+	struct uploads *uploads = session->uploads;
+
+	(void)answer;
+	(void)fault;
+	session->call = NULL;
+	upload_session_free(session);
+	return report_closed(uploads, err);
+}
+
+static void start_delete(struct upload_session *session)
+{
+	const struct registry_request request = {
+		.method = "DELETE",
+		.url = &session->url,
+		/* Some want more rights for it than for uploads. */
+		.accept = REGISTRY_ANY | REGISTRY_NO_LOGIN,
+		.doing = "closing an upload",
+		.done = deleted,
+		.ctx = session,
+	};
+
+	session->is_ready = false;
+	session->is_deleted = true;
+	session->call = registry_start(session->uploads->options.registry, &request);
+}
+
+void upload_session_delete(struct upload_session *session)
+{
+	session->owner = NULL;
+	*vec_push(&session->uploads->sessions) = session;
+	start_delete(session);
+}
+
+static int close_timeout(void *ctx, struct err *err)
+{
+	struct uploads *uploads = ctx;
+
+	uploads->close_timer = NULL;
+	while (uploads->sessions.n > 0)
+		upload_session_free(uploads->sessions.v[0]);
+	return report_closed(uploads, err);
+}
+
+int uploads_close(struct uploads *uploads, uploads_done_fn *done, void *ctx, struct err *err)
+{
+	uploads->is_closing = true;
+	vec_foreach (struct upload_job *, job, &uploads->jobs)
+		if ((*job)->kind != UPLOAD_PROOF)
+			upload_abandon(*job);
+	for (size_t i = uploads->sessions.n; i-- > 0;) {
+		struct upload_session *session = uploads->sessions.v[i];
+		if (session->is_ready)
+			start_delete(session);
+		else if (err_is_set(&session->fault))
+			upload_session_free(session);
+	}
+	uploads->closed = done;
+	uploads->closed_ctx = ctx;
+	if (done && uploads->sessions.n > 0 && !uploads->close_timer)
+		uploads->close_timer = loop_add_timer(uploads->options.loop,
+			clock_ms() + UPLOAD_CLOSE_MS, close_timeout, uploads);
+	return report_closed(uploads, err);
+}
+
+static const char doing_upload[] = "uploading a layer";
+static const char *const octets[] = {"Content-Type: application/octet-stream"};
+
+static const struct strv octet_headers = {(char **)octets, 1, 1};
+
+static struct http_body whole(const struct upload_job *job)
+{
+	struct http_body body = {.size = job->blob.size};
+
+	if (job->kind == UPLOAD_BYTES) {
+		body.data = job->data;
+	} else {
+		body.fd = job->fd;
+		body.has_fd = true;
+	}
+	return body;
+}
+
+/* The registry's word for what it has stored, where it says so. */
+static bool digest_is_right(const struct upload_job *job, const struct http_answer *answer)
+{
+	const char *digest = field_find(&answer->headers, "docker-content-digest");
+
+	return !digest || strcmp(digest, job->blob.digest) == 0;
+}
+
+static int stored(struct upload_job *job, const struct http_answer *answer, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+
+	if (digest_is_right(job, answer))
+		return upload_arrived(job, err);
+	AUTO_FREE char *shown = str_shown(field_find(&answer->headers, "docker-content-digest"));
+	err_set(&fault, E_REGISTRY_ANSWER, "%s stored %s under another digest",
+		registry_name(job->uploads->options.registry), job->blob.digest);
+	err_evidence(&fault, "it says %s", shown);
+	return upload_failed(job, &fault, err);
+}
+
+/*
+ * A single POST
+ */
+
+static bool in_one_post(const struct upload_job *job)
+{
+	const struct uploads *uploads = job->uploads;
+
+	if (job->session || job->tries > 0)
+		return false;
+	switch (uploads->options.memory->single_post) {
+	case ABILITY_YES:
+		return job->blob.size <= UPLOAD_SINGLE_MAX;
+	case ABILITY_UNKNOWN:
+		return job->kind == UPLOAD_BYTES && job->blob.size <= UPLOAD_PROBE_MAX &&
+		       !uploads->is_probing;
+	case ABILITY_NO:
+		break;
+	}
+	return false;
+}
+
+static int posted(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct upload_job *job = ctx;
+	struct registry_memory *memory = job->uploads->options.memory;
+
+	upload_ended(job);
+	job->uploads->is_probing = false;
+	if (err_is_set(fault))
+		return fault->code == ERR_NET ? upload_again(job, NULL, fault, err)
+					      : upload_failed(job, fault, err);
+	if (answer->status == 201) {
+		registry_memory_set(memory, &memory->single_post, true);
+		return stored(job, answer, err);
+	}
+	if (upload_may_pass(answer))
+		return upload_again(job, answer, NULL, err);
+	registry_memory_set(memory, &memory->single_post, false);
+	if (answer->status == 401 || answer->status == 403)
+		return upload_refused(job, answer, err);
+	if (answer->status != 202)
+		return upload_need_session(job, err);
+	AUTO_ERR struct err cause = {0};
+	job->session = upload_session_new(job->uploads, job);
+	if (upload_session_take(job->session, answer, &cause) < 0)
+		return upload_failed(job, &cause, err);
+	return upload_send(job, err);
+}
+
+static int post(struct upload_job *job)
+{
+	AUTO_FREE char *path = url_add_param("blobs/uploads/", "digest", job->blob.digest);
+	struct registry_request request = {
+		.method = "POST",
+		.path = path,
+		.headers = &octet_headers,
+		.body = whole(job),
+		.accept = REGISTRY_ANY,
+		.doing = doing_upload,
+	};
+
+	job->uploads->is_probing = true;
+	upload_start(job, &request, posted);
+	return 0;
+}
+
+static int upload_blob(struct upload_job *job, struct err *err)
+{
+	return in_one_post(job) ? post(job) : upload_need_session(job, err);
+}
+
+/*
+ * PUT
+ */
+
+/* Whether what would be sent is what its digest says. */
+static bool source_is_right(const struct upload_job *job)
+{
+	enum { CHUNK = 64 << 10 };
+	AUTO_DIGEST struct digest digest = {0};
+	AUTO_FREE char *chunk = mem_alloc(1, CHUNK);
+	uint8_t sha256[SHA256_SIZE];
+	char text[DIGEST_TEXT_SIZE];
+
+	digest_begin(&digest, DIGEST_SHA256);
+	if (job->data)
+		digest_add(&digest, job->data, job->blob.size);
+	for (off_t at = 0; !job->data;) {
+		ssize_t n = pread(job->fd, chunk, CHUNK, at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		digest_add(&digest, chunk, (size_t)n);
+		at += n;
+	}
+	digest_end(&digest, sha256);
+	digest_text(sha256, text);
+	return strcmp(text, job->blob.digest) == 0;
+}
+
+/* The blob was damaged in transit, or on this machine. */
+static int digest_invalid(struct upload_job *job, const struct http_answer *answer, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+
+	if (job->was_verified || job->copy)
+		return upload_refused(job, answer, err);
+	job->was_verified = true;
+	if (source_is_right(job))
+		return upload_again(job, answer, NULL, err);
+	err_set(&fault, E_IO, "the layer %s was damaged on this machine before it was sent",
+		job->blob.digest);
+	return upload_failed(job, &fault, err);
+}
+
+/* The end of the connection may have eaten the answer only. */
+static int looked(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct upload_job *job = ctx;
+	AUTO_ERR struct err lost = {0};
+
+	upload_ended(job);
+	if (!err_is_set(fault) && answer->status == 200)
+		return stored(job, answer, err);
+	err_set(&lost, E_HTTP_CLOSED, "the connection to %s ended during an upload",
+		registry_name(job->uploads->options.registry));
+	return upload_again(job, NULL, err_is_set(fault) ? fault : &lost, err);
+}
+
+/* HEAD of the blob. */
+static void upload_look(struct upload_job *job, const char *what, registry_done_fn *done)
+{
+	AUTO_FREE char *path = mem_printf("blobs/%s", job->blob.digest);
+	struct registry_request request = {
+		.method = "HEAD",
+		.path = path,
+		.accept = REGISTRY_ANY,
+		.doing = what,
+	};
+
+	upload_start(job, &request, done);
+}
+
+int upload_put_done(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct upload_job *job = ctx;
+
+	upload_ended(job);
+	if (err_is_set(fault)) {
+		if (fault->code != ERR_NET || fault->id == E_REGISTRY_TIMEOUT)
+			return upload_failed(job, fault, err);
+		if (fault->id != E_HTTP_CLOSED && fault->id != E_HTTP_TIMEOUT)
+			return upload_again(job, NULL, fault, err);
+		upload_look(job, doing_upload, looked);
+		return 0;
+	}
+	if (answer->status / 100 == 2) {
+		upload_session_free(TAKE(job->session));
+		return stored(job, answer, err);
+	}
+	if (registry_answer_has(answer, "DIGEST_INVALID", NULL))
+		return digest_invalid(job, answer, err);
+	/* 404 and 416: the registry has lost the session. 400 is that, too, with some. */
+	if (upload_may_pass(answer) || answer->status == 404 || answer->status == 416 ||
+		registry_answer_has(answer, "BLOB_UPLOAD_UNKNOWN", NULL) ||
+		registry_answer_has(answer, "BLOB_UPLOAD_INVALID", NULL))
+		return upload_again(job, answer, NULL, err);
+	return upload_refused(job, answer, err);
+}
+
+void upload_put(struct upload_job *job, const struct http_body *body, const char *what,
+	registry_done_fn *done)
+{
+	AUTO_URL struct url url = {0};
+	struct registry_request request = {
+		.method = "PUT",
+		.url = &url,
+		.headers = body->size ? &octet_headers : NULL,
+		.body = *body,
+		.accept = REGISTRY_ANY,
+		.once = true,
+		.doing = what,
+	};
+
+	url_copy(&job->session->url, &url);
+	char *path = url_add_param(url.path, "digest", job->blob.digest);
+	free(url.path);
+	url.path = path;
+	upload_start(job, &request, done);
+}
+
+/* With a session. */
+static int upload_send(struct upload_job *job, struct err *err)
+{
+	if (job->kind == UPLOAD_BASE)
+		return upload_copy_send(job, err);
+	if (upload_in_chunks(job))
+		return upload_chunks(job, err);
+	const struct http_body body = whole(job);
+	upload_put(job, &body, doing_upload, upload_put_done);
+	return 0;
+}
+
+static const char doing_pieces[] = "uploading a layer in pieces";
+
+static bool upload_in_chunks(const struct upload_job *job)
+{
+	const struct uploads *uploads = job->uploads;
+
+	return job->kind == UPLOAD_FILE && job->blob.size > uploads->options.chunked_min &&
+	       uploads->options.memory->chunks != ABILITY_NO;
+}
+
+/* The whole blob in one PUT from now on. */
+static int give_up_chunks(struct upload_job *job, struct err *err)
+{
+	struct registry_memory *memory = job->uploads->options.memory;
+
+	registry_memory_set(memory, &memory->chunks, false);
+	job->offset = 0;
+	job->tries = 0;
+	upload_session_delete(TAKE(job->session));
+	return upload_need_session(job, err);
+}
+
+static uint64_t chunk_size(const struct upload_job *job)
+{
+	bool is_known = job->uploads->options.memory->chunks == ABILITY_YES;
+	uint64_t size = is_known ? UPLOAD_CHUNK : UPLOAD_FIRST_CHUNK;
+	uint64_t left = job->blob.size - job->offset;
+
+	if (size < job->session->chunk_min)
+		size = job->session->chunk_min;
+	return size < left ? size : left;
+}
+
+/*
+ * After a cut
+ */
+
+/* Where the registry is. Nowhere: from the beginning, in a new session. */
+static int resumed(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct upload_job *job = ctx;
+	AUTO_ERR struct err ignored = {0};
+	uint64_t bytes = 0;
+
+	upload_ended(job);
+	const char *range = err_is_set(fault) ? NULL : field_find(&answer->headers, "range");
+	if (!range || answer->status != 204 || !field_upload_range(range, &bytes) ||
+		bytes > job->blob.size || upload_session_take(job->session, answer, &ignored) < 0) {
+		job->offset = 0;
+		return upload_again(job, NULL, err_is_set(fault) ? fault : &ignored, err);
+	}
+	job->offset = bytes;
+	return upload_chunks(job, err);
+}
+
+static int resume(struct upload_job *job)
+{
+	struct registry_request request = {
+		.method = "GET",
+		.url = &job->session->url,
+		.accept = REGISTRY_ANY,
+		.doing = doing_pieces,
+	};
+
+	upload_start(job, &request, resumed);
+	return 0;
+}
+
+/*
+ * A single piece
+ */
+
+/* Whether the registry has what was sent: some take a piece that does not fit. */
+static bool went_on(const struct upload_job *job, const struct http_answer *answer, uint64_t sent)
+{
+	const char *range = field_find(&answer->headers, "range");
+	uint64_t bytes;
+
+	return range && field_upload_range(range, &bytes) && bytes == job->offset + sent;
+}
+
+static int lost(struct upload_job *job, const struct http_answer *answer, struct err *fault,
+	struct err *err)
+{
+	if (err_is_set(fault) && fault->code != ERR_NET)
+		return upload_failed(job, fault, err);
+	if (++job->tries < UPLOAD_TRIES)
+		return resume(job);
+	return err_is_set(fault) ? upload_failed(job, fault, err)
+				 : upload_refused(job, answer, err);
+}
+
+static bool is_refused(const struct http_answer *answer)
+{
+	return answer->status == 401 || answer->status == 403 || answer->status == 413 ||
+	       answer->status == 507;
+}
+
+static int patched(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct upload_job *job = ctx;
+	struct registry_memory *memory = job->uploads->options.memory;
+	AUTO_ERR struct err cause = {0};
+	uint64_t sent = chunk_size(job);
+
+	upload_ended(job);
+	if (err_is_set(fault) || upload_may_pass(answer))
+		return lost(job, answer, fault, err);
+	if (is_refused(answer))
+		return upload_refused(job, answer, err);
+	/* Bytes in flight when a connection was cut may arrive after the registry has reported its
+	 * offset. */
+	if (answer->status == 416 && memory->chunks == ABILITY_YES && ++job->tries < UPLOAD_TRIES)
+		return resume(job);
+	if (answer->status != 202 || !went_on(job, answer, sent))
+		return give_up_chunks(job, err);
+	if (upload_session_take(job->session, answer, &cause) < 0)
+		return upload_failed(job, &cause, err);
+	registry_memory_set(memory, &memory->chunks, true);
+	job->tries = 0;
+	job->offset += sent;
+	return upload_chunks(job, err);
+}
+
+static int patch(struct upload_job *job)
+{
+	uint64_t size = chunk_size(job);
+	AUTO_STRV struct strv headers = {0};
+	struct registry_request request = {
+		.method = "PATCH",
+		.url = &job->session->url,
+		.headers = &headers,
+		.body = {.size = size, .fd = job->fd, .has_fd = true, .offset = job->offset},
+		.accept = REGISTRY_ANY,
+		.once = true,
+		.doing = doing_pieces,
+	};
+
+	strv_add(&headers, "Content-Type: application/octet-stream");
+	strv_addf(&headers, "Content-Range: %llu-%llu", (unsigned long long)job->offset,
+		(unsigned long long)(job->offset + size - 1));
+	upload_start(job, &request, patched);
+	return 0;
+}
+
+static int upload_chunks(struct upload_job *job, struct err *err)
+{
+	static const struct http_body nothing;
+
+	(void)err;
+	if (job->offset < job->blob.size)
+		return patch(job);
+	job->offset = 0;
+	upload_put(job, &nothing, doing_pieces, upload_put_done);
+	return 0;
 }

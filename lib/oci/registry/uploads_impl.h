@@ -68,10 +68,6 @@ struct uploads {
 	struct uploads_progress progress;
 };
 
-/*
- * uploads.c
- */
-
 /* The blob has arrived. */
 int upload_arrived(struct upload_job *job, struct err *err);
 /* The ends of a proof: it is not there; nobody can tell. */
@@ -79,16 +75,11 @@ int upload_unproved(struct upload_job *job, struct err *err);
 int upload_unknown(struct upload_job *job, struct err *err);
 /* All is lost; fault is taken. */
 int upload_failed(struct upload_job *job, struct err *fault, struct err *err);
-/* Once more in a moment: from the beginning with again(job). why: the answer or fault. */
-typedef int upload_again_fn(struct upload_job *job, struct err *err);
+/* Once more in a moment, because of the answer or fault. */
 int upload_again(struct upload_job *job, const struct http_answer *answer, struct err *fault,
 	struct err *err);
-/* In done: fail with what the answer means. */
-int upload_refused(struct upload_job *job, const struct http_answer *answer, struct err *err);
 /* Whether trying again may help. */
 bool upload_may_pass(const struct http_answer *answer);
-/* Stop the job's requests, and delete its session. */
-void upload_abandon(struct upload_job *job);
 /* A request of the job's: call is set. */
 void upload_start(struct upload_job *job, struct registry_request *request, registry_done_fn *done);
 void upload_start_at(struct upload_job *job, struct registry *registry,
@@ -106,18 +97,11 @@ static inline struct registry *upload_base_registry(const struct uploads *upload
 }
 /* From the loop, where failures have somewhere to go. */
 void upload_begin_soon(struct upload_job *job);
-/* Where the job is begun, by its kind. */
-int upload_begin(struct upload_job *job, struct err *err);
-
-/*
- * upload_session.c
- */
 
 /* Have job->session, and then upload_send; from the ones that were opened ahead if there are. */
 int upload_need_session(struct upload_job *job, struct err *err);
 /* Not opened, and on no list. */
 struct upload_session *upload_session_new(struct uploads *uploads, struct upload_job *owner);
-struct upload_session *upload_session_open(struct uploads *uploads, struct upload_job *owner);
 /* From an answer with a Location: 0 or the error. */
 int upload_session_take(
 	struct upload_session *session, const struct http_answer *answer, struct err *err);
@@ -126,28 +110,15 @@ void upload_session_free(struct upload_session *session);
 /* Delete it at the registry, and then free. */
 void upload_session_delete(struct upload_session *session);
 
-/*
- * upload_blob.c, upload_chunks.c, upload_base.c, upload_copy.c
- */
-
-int upload_blob(struct upload_job *job, struct err *err);
-/* With a session. */
-int upload_send(struct upload_job *job, struct err *err);
 /* The PUT that ends an upload, with body or what is left of it; what: for messages. */
 void upload_put(struct upload_job *job, const struct http_body *body, const char *what,
 	registry_done_fn *done);
-/* HEAD of the blob. */
-void upload_look(struct upload_job *job, const char *what, registry_done_fn *done);
 /* The answer to the PUT that ends an upload. */
 int upload_put_done(void *ctx, struct http_answer *answer, struct err *fault, struct err *err);
-bool upload_in_chunks(const struct upload_job *job);
-int upload_chunks(struct upload_job *job, struct err *err);
 int upload_base(struct upload_job *job, struct err *err);
 /* Begin those for which there is a connection. */
 void upload_base_next(struct uploads *uploads);
 int upload_proof(struct upload_job *job, struct err *err);
-/* Now, or when it has its turn. */
-int upload_copy(struct upload_job *job, struct err *err);
 /* A copy has arrived: begin the next. */
 int upload_copy_next(struct uploads *uploads, struct err *err);
 void upload_copy_free(struct upload_copy *copy);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "snap/git/gitdir.h"
+
 #include <ctype.h>
 #include <limits.h>
 #include <string.h>
@@ -6,11 +8,10 @@
 #include <sys/stat.h>
 
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "snap/git/gitdir.h"
-#include "snap/git/hint.h"
 
 enum { SMALL_FILE_MAX = 64 * 1024, CONFIG_MAX = 1 << 20, NAME_SIZE = 64 };
 
@@ -327,4 +328,15 @@ void gitdir_config_done(struct gitdir_config *config)
 	free(config->work_tree);
 	free(config->object_format);
 	*config = (struct gitdir_config){0};
+}
+
+int hint_path(struct err *err, const char *before, const char *path, const char *after)
+{
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, 4 * strlen(path) + strlen(before) + strlen(after) + 2);
+	buf_adds(&text, before);
+	str_shell_quote(&text, path);
+	buf_adds(&text, after);
+	return err_hint(err, "%s", text.data);
 }

@@ -48,4 +48,9 @@ void gitdir_config_read(const char *git_dir, struct gitdir_config *ret);
 void gitdir_config_done(struct gitdir_config *config);
 #define AUTO_GITDIR_CONFIG AUTO(gitdir_config_done)
 
+/* Hints that name a path: quoted so that the line can be pasted into a shell. */
+
+/* err_hint with before, the path as a word of a shell, and after. Returns -code. */
+int hint_path(struct err *err, const char *before, const char *path, const char *after);
+
 #endif

@@ -13,7 +13,6 @@
 #include "base/util/str.h"
 #include "snap/git/gitdir.h"
 #include "snap/git/gitls.h"
-#include "snap/git/hint.h"
 #include "snap/git/repo.h"
 
 enum {

@@ -15,7 +15,6 @@
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "snap/git/gitindex.h"
-#include "snap/git/tracked.h"
 
 /* Settings and HEAD; strings are NULL where there is none. */
 struct repo_facts {
@@ -30,7 +29,6 @@ struct repo_facts {
 	uint8_t tree[SHA1_SIZE];
 	bool staged; /* the index differs from HEAD; only said where trees cannot be compared */
 };
-void repo_facts_done(struct repo_facts *facts);
 
 struct repo_asking;
 
@@ -55,7 +53,7 @@ struct repos_options {
 	const char *git_dir;    /* of the repository at the root; NULL: none */
 	const char *home;       /* for git's global configuration; NULL: none */
 	const char *xdg_config; /* XDG_CONFIG_HOME or NULL */
-	/* Where settings of the repository at the root are kept (settings.h); or NULL. */
+	/* Where settings of the repository at the root are kept (settings_path); or NULL. */
 	const char *settings_path;
 };
 
@@ -89,5 +87,8 @@ bool repo_is_called_safe(const struct repos_options *options, const char *dir);
 
 /* URL without user name, password and token; scp's user@host:path keeps its user. */
 char *repo_url_without_user(const char *url);
+
+/* The file of repos_remember: settings.v1 in the directory of the stat cache at path. malloc'd. */
+char *settings_path(const char *statcache_path);
 
 #endif

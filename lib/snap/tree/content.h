@@ -25,9 +25,6 @@ struct content_reader {
 	struct digest sha256, id;
 	uint8_t *buf;
 };
-void content_reader_init(
-	struct content_reader *reader, int root_fd, enum content_git git, bool network);
-void content_reader_done(struct content_reader *reader);
 
 struct content {
 	uint8_t sha256[SHA256_SIZE];
@@ -37,20 +34,10 @@ struct content {
 	bool settled;              /* may go into the stat cache */
 };
 
-/* Read path. 1: done; kind, mode, size and the rest of path are now those of what was read. 0: it
- * is gone. Errors: E_IO_CHANGED when it keeps changing, E_IO_READ when it cannot be read. */
-int content_read(
-	struct content_reader *reader, struct path *path, struct content *ret, struct err *err);
-
 /* Take over the stat data; false if it is neither a file nor a link. */
 struct stat;
 bool content_set_stat(struct path *path, const struct stat *st);
 /* lstat of path below root_fd without following links: 0 or -errno. */
 int content_lstat(int root_fd, const char *path, struct stat *ret);
-
-/* The stat data for the cache. */
-struct statcache_stat content_stat(const struct path *path);
-/* Whether a and b have the same stat data. */
-bool content_same_stat(const struct path *a, const struct path *b);
 
 #endif

@@ -24,8 +24,8 @@
 #include "base/util/arena.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
-#include "snap/git/tracked.h"
-#include "snap/tree/dircache.h"
+#include "snap/git/gitindex.h"
+#include "snap/tree/statcache.h"
 
 /* Called for the root (dir "") and for every directory below that holds `.git` or is a gitlink of
  * the index; dir is relative to the root of the tree. *ret_repo = NULL: no repository there (an

@@ -32,7 +32,7 @@ struct snapshot_private {
 };
 
 /*
- * contents.c: fill the entries, ids and marks of snapshot->paths. cache may be empty. Of options
+ * content.c: fill the entries, ids and marks of snapshot->paths. cache may be empty. Of options
  * will_read is used.
  */
 int contents_take(struct snapshot *snapshot, const struct snapshot_options *options,
@@ -48,15 +48,10 @@ struct contents_saving *contents_save(
 /* Accepts NULL. */
 void contents_save_wait(struct contents_saving *saving);
 
-/* gitstate.c: fill snapshot->git by the repositories found. */
-void gitstate_fill(struct snapshot *snapshot);
 /* The repository whose index t is of. hint may be NULL: the result for a path nearby. */
 const struct repo *gitstate_repo(
 	const struct snapshot *snapshot, const struct tracked_path *t, const struct repo *hint);
 /* The mode of the entry in a tree of git. */
 uint32_t gitstate_mode(const struct path *path);
-
-/* warn.c: fill snapshot->warnings. */
-void warn_fill(struct snapshot *snapshot);
 
 #endif

@@ -12,8 +12,8 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "snap/git/gitdir.h"
+#include "snap/git/gitindex.h"
 #include "snap/git/gitodb.h"
-#include "snap/git/gittree.h"
 #include "snap/tree/private.h"
 #include "snap/tree/record.h"
 
@@ -153,7 +153,7 @@ static int add_blobs(struct writing *writing, struct err *err)
 		int rc = read_blob(writing, entry, &buf, err);
 		if (rc < 0)
 			return rc;
-		git_object_id("blob", buf.data, buf.len, expected);
+		gittree_object_id("blob", buf.data, buf.len, expected);
 		if (memcmp(expected, writing->items[i].oid, SHA1_SIZE) != 0)
 			return fail_changed(entry, err);
 		rc = gitodb_add(writing->db, GITODB_BLOB, buf.data, buf.len, oid, err);

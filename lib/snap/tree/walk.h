@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parallel walk behind paths.c: one visit to each directory that can hold something of the
+ * The parallel walk of paths.c: one visit to each directory that can hold something of the
  * snapshot, one lstat for each file that belongs to it. Private to lib/snap.
  *
  * Threads share nothing that they write but a few counters: each fills the directories that it
@@ -21,11 +21,8 @@
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "snap/ignore/ignore.h"
-#include "snap/ignore/pathset.h"
-#include "snap/tree/dircache.h"
-#include "snap/tree/left_out.h"
-#include "snap/tree/listing.h"
 #include "snap/tree/paths.h"
+#include "snap/tree/statcache.h"
 
 enum {
 	WALK_NAME_MAX = 1024,    /* of one readdir; longer ones are refused */
@@ -81,6 +78,20 @@ enum walk_over {
 	WALK_OVER_DIRS = 8,
 };
 
+/*
+ * The rows of paths that a walk left out. Each thread fills rows of its own; together they are cut
+ * to the first LEFT_OUT_MAX in the order of bytes, so the result does not depend on which thread
+ * found a path.
+ */
+
+/* Zero is empty. */
+struct left_out_rows {
+	struct left_out_list rows;
+	struct arena arena;
+	size_t n_all;     /* kept or not */
+	const char *last; /* no path behind this one can be among the first; NULL: unknown */
+};
+
 /* State of one thread. */
 struct walk_worker {
 	struct arena paths;   /* goes to the list */
@@ -122,35 +133,5 @@ struct walk {
 	atomic_int_fast64_t deadline_ms;          /* of a walk over a limit; 0: none */
 	atomic_bool is_cut;                       /* not walked to its end */
 };
-
-/* Zero is an empty walk. Walks to the end; failures are in the workers and in over. err is for what
- * makes walking impossible. */
-int walk_run(struct walk *walk, const struct paths_options *options, struct err *err);
-void walk_done(struct walk *walk);
-
-/* For the parts of the walk. */
-
-/* Keep *failure (taken over) if no other is known for an earlier path. */
-void walk_fail(struct walk_worker *worker, const char *path, struct err *failure);
-/* Read the directory and decide on each name; found directories are added to queue. */
-void walk_visit(struct walk *walk, struct walk_worker *worker, struct walk_dir *dir,
-	struct par_queue *queue);
-/* The rules of a file (next first, where the file has nothing to say), or next if there is no such
- * file. fd and name as for openat(2); path: for messages. */
-const struct ignore *walk_read_rules(struct walk_worker *worker, int fd, const char *name,
-	const char *path, const char *dir, bool ignore_case, const struct ignore *next);
-/* walk_names: the names of a directory, from its stat data and the cache where that holds. */
-struct stat;
-void walk_names_begin(struct walk *walk);
-/* Read the names into the worker's listing, as listing_read does; st: of fd, from just now. */
-int walk_names_read(struct walk *walk, struct walk_worker *worker, struct walk_dir *dir, int fd,
-	const struct stat *st);
-/* Replace the cache if it is worth it, beside the caller, who keeps the walk until par_wait. */
-struct par_task *walk_names_save(struct walk *walk);
-/* Add what the worker counted to the sums and compare with the limits. */
-void walk_count(struct walk *walk, struct walk_worker *worker);
-void walk_set_over(struct walk *walk, enum walk_over over);
-/* Whether the walk is over a limit and has shown enough of it. */
-bool walk_is_over(struct walk *walk);
 
 #endif

@@ -12,7 +12,7 @@
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "oci/auth/credential_hosts.h"
+#include "oci/auth/credentials.h"
 
 static void test_target_names(void **state)
 {

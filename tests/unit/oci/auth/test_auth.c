@@ -12,7 +12,6 @@
 #include "base/util/log.h"
 #include "base/util/str.h"
 #include "oci/auth/auth.h"
-#include "oci/auth/auth_scope.h"
 #include "tests/unit/httpfix.h"
 #include "tests/unit/tmpfix.h"
 

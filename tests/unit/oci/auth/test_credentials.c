@@ -15,8 +15,6 @@
 #include "base/util/clock.h"
 #include "base/util/enc.h"
 #include "base/util/str.h"
-#include "oci/auth/credential_helper.h"
-#include "oci/auth/credential_secret.h"
 #include "oci/auth/credentials.h"
 #include "tests/unit/tmpfix.h"
 #include "tests/unit/until.h"

@@ -18,7 +18,6 @@
 #include "base/util/digest.h"
 #include "base/util/mem.h"
 #include "oci/codec/codec.h"
-#include "oci/codec/encoder_chunk.h"
 
 enum { MAX = 256 << 20 };
 

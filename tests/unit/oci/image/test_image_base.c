@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "base/data/json.h"
-#include "oci/image/config.h"
+#include "oci/image/image.h"
 #include "oci/model/manifest.h"
 #include "tests/unit/imagefix.h"
 

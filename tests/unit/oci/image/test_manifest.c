@@ -12,7 +12,7 @@
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/mem.h"
-#include "oci/image/config.h"
+#include "oci/image/image.h"
 #include "oci/model/manifest.h"
 
 #define HEX_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"

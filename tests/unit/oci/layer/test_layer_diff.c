@@ -12,7 +12,7 @@
 #include "base/data/entry.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
-#include "oci/layer/layer_diff.h"
+#include "oci/layer/layer.h"
 
 /* "a/b=1 c=2": paths with contents of one character; upper case: executable, @: a link. */
 static void make_tree(const char *text, struct entry_list *ret)

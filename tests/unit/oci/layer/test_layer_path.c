@@ -10,7 +10,7 @@
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "oci/layer/layer_path.h"
+#include "oci/layer/layer.h"
 
 static char *repeat(const char *s, size_t n)
 {

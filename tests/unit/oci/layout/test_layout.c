@@ -562,7 +562,13 @@ static void test_missing_blob(void **state)
 	"\"x\" : [1,{\"]\":\"\\\"}\"}], \"annotations\":{\"org.opencontainers.image.ref.name\""    \
 	":\"v\\u0031\"}}"
 
-/* What others wrote stays byte by byte, and costs a sync, since nobody could write it again. */
+#define FOREIGN_KEPT                                                                               \
+	"{\"mediaType\":\"application/vnd.oci.image.manifest.v1+json\",\"size\":3,"                \
+	"\"digest\":\"sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\","  \
+	"\"x\":[1,{\"]\":\"\\\"}\"}],\"annotations\":{\"org.opencontainers.image.ref.name\""       \
+	":\"v1\"}}"
+
+/* What others wrote stays, in its order, and costs a sync, since nobody could write it again. */
 static void test_foreign_index(void **state)
 {
 	(void)state;
@@ -570,14 +576,15 @@ static void test_foreign_index(void **state)
 
 	layout_free(open_layout("l", true));
 	put_file(in_root("l/index.json"),
-		" {\"a\" : [\"manifests\", {}] , \"manifests\" : [ " FOREIGN "\n , " FOREIGN
-		" ],\"schemaVersion\":2 } \n");
+		" {\"a\" : [\"manifests\", 12345678901234567890] , \"manifests\" : [ " FOREIGN
+		"\n , " FOREIGN " ],\"schemaVersion\":2 } \n");
 	add_image("l", 1, "mine", &a);
 	AUTO_FREE char *want = mem_printf(
-		" {\"a\" : [\"manifests\", {}] , \"manifests\" : [" FOREIGN "," FOREIGN
+		"{\"a\":[\"manifests\",12345678901234567890],\"manifests\":[" FOREIGN_KEPT
+		"," FOREIGN_KEPT
 		",{\"mediaType\":\"application/vnd.oci.image.manifest.v1+json\",\"digest\":\"%s\","
 		"\"size\":%d,\"annotations\":{\"org.opencontainers.image.ref.name\":\"mine\","
-		"\"dev.dlrun.image\":\"1\"}}],\"schemaVersion\":2 } \n",
+		"\"dev.dlrun.image\":\"1\"}}],\"schemaVersion\":2}",
 		a.manifest.digest, (int)a.manifest.size);
 	assert_file(in_root("l/index.json"), want);
 	/* a name of theirs, in whatever spelling, is found and moves */

@@ -9,7 +9,6 @@
 
 #include "base/util/enc.h"
 #include "snap/git/gitindex.h"
-#include "snap/git/gittree.h"
 #include "tests/unit/gitfix.h"
 
 static struct gitindex index_now;
@@ -226,7 +225,7 @@ static void test_empty_tree(void **state)
 	expect_tree("4b825dc642cb6eb9a060e54bf8d69288fbee4904");
 	uint8_t oid[SHA1_SIZE];
 	char hex[2 * SHA1_SIZE + 1];
-	git_object_id("blob", "hello\n", 6, oid);
+	gittree_object_id("blob", "hello\n", 6, oid);
 	hex_encode(oid, SHA1_SIZE, hex);
 	assert_string_equal(hex, "ce013625030ba8dba906f756967f9e9ca394464a");
 }

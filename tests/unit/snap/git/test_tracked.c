@@ -9,8 +9,7 @@
 #include <string.h>
 
 #include "base/util/vec.h"
-#include "snap/git/tracked.h"
-#include "snap/git/tracked_cursor.h"
+#include "snap/git/gitindex.h"
 
 static const char *const paths[] = {"a", "a-b", "a-b/c", "a/b", "a/b-c", "a/b/c", "a/b/d/e", "a/b0",
 	"a0/x", "b", "c/\xff", "z/a/a", "z/a/b", "z/b"};

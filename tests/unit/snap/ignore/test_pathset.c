@@ -9,7 +9,7 @@
 
 #include "base/util/auto.h"
 #include "base/util/mem.h"
-#include "snap/ignore/pathset.h"
+#include "snap/ignore/ignore.h"
 
 static void init(struct pathset *set, const char *const *paths, size_t n)
 {

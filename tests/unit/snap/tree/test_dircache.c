@@ -13,8 +13,6 @@
 #include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/str.h"
-#include "snap/tree/dircache.h"
-#include "snap/tree/listing.h"
 #include "snap/tree/paths.h"
 #include "snap/tree/statcache.h"
 #include "tests/unit/tree.h"

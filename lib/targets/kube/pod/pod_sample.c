@@ -5,7 +5,7 @@
 
 #include "base/util/str.h"
 #include "core/record/run.h"
-#include "host/load.h"
+#include "host/usage.h"
 
 enum { HZ_MAX = 10000, PAGE_MAX = 1 << 20, GPUS_MAX = 64, PERCENT = 100 };
 

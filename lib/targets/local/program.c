@@ -17,7 +17,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"
-#include "targets/local/world_packages.h"
+#include "targets/local/world_mount.h"
 
 enum { FD_SCAN_MAX = 4096, PYTHONPATH_MAX = 128 << 10 };
 

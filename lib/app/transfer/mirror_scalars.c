@@ -7,7 +7,7 @@
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "events/series.h"
-#include "events/tfrecord.h"
+#include "events/tfevents.h"
 
 /*
  * Scalars only: a look asks for a window of each file, and the next one goes on behind what came,

@@ -100,15 +100,6 @@ static int on_log(void *ctx, short revents, struct err *err)
 	return 0;
 }
 
-static void sup_watch_log(struct supervisor *sup)
-{
-	static const struct loop_fd_ops ops = {want_log, on_log};
-
-	sup->log_watch = os_watch_open(ATTEMPT_LOG);
-	if (sup->log_watch >= 0)
-		loop_add_fd(sup->loop, sup->log_watch, &ops, sup);
-}
-
 /* Set the state that is reported before the program has begun. text is copied; may be empty. */
 static void sup_wait_as(struct supervisor *sup, enum run_state state, const char *text)
 {
@@ -147,14 +138,6 @@ static void sup_write_observed(struct supervisor *sup, const struct json *observ
 	sup->observed_ms = clock_ms();
 }
 
-static bool sup_is_write_due(const struct supervisor *sup)
-{
-	int64_t passed_ms = clock_ms() - sup->observed_ms;
-
-	return !sup->observed_ms ||
-	       passed_ms >= (fs_is_network(sup->dir) ? WRITE_NETWORK_MS : WRITE_MS);
-}
-
 /* Curves and parameters that the program writes into its tree. A walk that takes long is rare. */
 static void sup_collect_events(struct supervisor *sup)
 {
@@ -178,7 +161,8 @@ static int sup_on_observe(void *ctx, struct err *err)
 		return 0;
 	sup_collect_events(sup);
 	next_ms = observer_look(sup->observer);
-	if (sup_is_write_due(sup)) {
+	if (!sup->observed_ms || clock_ms() - sup->observed_ms >=
+					 (fs_is_network(sup->dir) ? WRITE_NETWORK_MS : WRITE_MS)) {
 		AUTO_JSON struct json *observed = observer_json(sup->observer);
 		sup_write_observed(sup, observed);
 	}
@@ -272,31 +256,21 @@ static const struct gpu_list *sup_gpus_granted(const struct supervisor *sup)
  * GPUs of the program
  */
 
-static const int *sup_gpus_fds(const struct supervisor *sup, size_t *ret_n)
-{
-	*ret_n = 0;
-	return sup_gpus_granted(sup) ? gpu_claim_fds(sup->gpus->claim, ret_n) : NULL;
-}
-
-static bool sup_is_set_by_user(const struct supervisor *sup, const char *pair)
-{
-	AUTO_FREE char *name = mem_strndup(pair, strcspn(pair, "="));
-	const struct strv *env = &sup->job->env;
-
-	return env->n && env_get((const char *const *)env->v, name);
-}
-
 static void sup_gpus_env(const struct supervisor *sup, struct strv *env)
 {
 	const struct gpu_list *granted = sup_gpus_granted(sup);
+	const struct strv *own = &sup->job->env;
 	AUTO_STRV struct strv pairs = {0};
 
 	if (!granted)
 		return;
 	gpu_claim_env(sup->gpus->claim, &pairs);
-	for (size_t i = 0; i < pairs.n; i++)
-		if (!sup_is_set_by_user(sup, pairs.v[i]))
+	/* Variables of the user stay. */
+	for (size_t i = 0; i < pairs.n; i++) {
+		AUTO_FREE char *name = mem_strndup(pairs.v[i], strcspn(pairs.v[i], "="));
+		if (!own->n || !env_get((const char *const *)own->v, name))
 			env_set(env, pairs.v[i], false);
+	}
 	AUTO_FREE char *count = mem_printf("DLRUN_GPUS_PER_NODE=%zu", granted->n);
 	env_set(env, count, false);
 }
@@ -354,21 +328,15 @@ static int sup_free_port(void)
 	return ntohs(address.sin_port);
 }
 
-/* Whether name is a path of a file that is there, seen from the program's directory. */
-static bool sup_is_file(const struct supervisor *sup, const char *name)
-{
-	AUTO_FREE char *cwd = fs_join(ATTEMPT_TREE, sup->job->cwd), *path = fs_join(cwd, name);
-
-	return strchr(name, '/') && access(path, F_OK) == 0;
-}
-
 static void sup_exec_failed(struct supervisor *sup, int errnum)
 {
 	const char *name = sup->job->shell ? "/bin/sh" : sup->job->command.v[0];
 	bool missing = errnum == ENOENT || errnum == ENOTDIR;
 	AUTO_FREE char *shown = str_escaped(name), *text = NULL, *line = NULL;
+	AUTO_FREE char *cwd = fs_join(ATTEMPT_TREE, sup->job->cwd), *path = fs_join(cwd, name);
 
-	if (missing && sup_is_file(sup, name))
+	/* Seen from the program's directory. */
+	if (missing && strchr(name, '/') && access(path, F_OK) == 0)
 		text = mem_printf("%s: its interpreter or loader is missing", shown);
 	else if (missing)
 		text = mem_printf(
@@ -443,24 +411,18 @@ static void sup_check_family(struct supervisor *sup)
 	attempt_state_write(".", &sup->state, NULL);
 }
 
-static void sup_set_env(const struct supervisor *sup, struct strv *ret)
-{
-	AUTO_FREE char *port = mem_printf("MASTER_PORT=%d", sup_free_port());
-
-	program_env(sup->job, sup->inherited, sup->tree, ret);
-	sup_setup_env(sup, ret);
-	sup_gpus_env(sup, ret);
-	env_set(ret, port, true);
-}
-
 static int sup_fork_program(struct supervisor *sup, struct program *ret, struct err *err)
 {
 	AUTO_FREE char *cwd = fs_join(sup->tree, sup->job->cwd);
 	AUTO_STRV struct strv env = {0}, command = {0};
-	size_t n_keep;
-	const int *keep = sup_gpus_fds(sup, &n_keep);
+	size_t n_keep = 0;
+	const int *keep = sup_gpus_granted(sup) ? gpu_claim_fds(sup->gpus->claim, &n_keep) : NULL;
+	AUTO_FREE char *port = mem_printf("MASTER_PORT=%d", sup_free_port());
 
-	sup_set_env(sup, &env);
+	program_env(sup->job, sup->inherited, sup->tree, &env);
+	sup_setup_env(sup, &env);
+	sup_gpus_env(sup, &env);
+	env_set(&env, port, true);
 	program_command(sup->job, &env, sup->tree, &command);
 	sup_make_family(sup);
 	sup_count_kills(sup);
@@ -566,18 +528,6 @@ static void sup_gpus_ask(struct supervisor *sup)
 		sup_gpus_fail(sup, &err);
 }
 
-static void sup_gpus_taken(struct supervisor *sup)
-{
-	struct supervisor_gpus *gpus = sup->gpus;
-
-	loop_remove_timer(sup->loop, gpus->timer);
-	loop_remove_fd(sup->loop, gpus->source);
-	gpus->timer = NULL;
-	gpus->source = NULL;
-	sup_gpus_write(sup, gpu_claim_granted(gpus->claim), gpu_claim_notice(gpus->claim));
-	sup_start_program(sup);
-}
-
 static int sup_gpus_on_timer(void *ctx, struct err *err);
 
 static void sup_gpus_look_at(struct supervisor *sup, int64_t at_ms)
@@ -602,12 +552,18 @@ static void sup_gpus_try(struct supervisor *sup)
 	AUTO_ERR struct err err = {0};
 	int r = gpu_claim_try(gpus->claim, &gpus->list, &err);
 
-	if (r < 0)
+	if (r < 0) {
 		sup_gpus_fail(sup, &err);
-	else if (r > 0)
-		sup_gpus_taken(sup);
-	else
+	} else if (r == 0) {
 		sup_gpus_wait(sup);
+	} else {
+		loop_remove_timer(sup->loop, gpus->timer);
+		loop_remove_fd(sup->loop, gpus->source);
+		gpus->timer = NULL;
+		gpus->source = NULL;
+		sup_gpus_write(sup, gpu_claim_granted(gpus->claim), gpu_claim_notice(gpus->claim));
+		sup_start_program(sup);
+	}
 }
 
 /* Run the tools only when their output could matter; at once when a GPU was given back. */
@@ -958,18 +914,6 @@ static int sup_on_dir(void *ctx, short revents, struct err *err)
  * The worker
  */
 
-static void sup_tree_answered(
-	struct supervisor *sup, int r, const struct json *result, struct err *err)
-{
-	if (r < 0) {
-		sup_start_failed(sup, err);
-		return;
-	}
-	sup_note(sup, "the tree is made in %lld ms%s", (long long)json_get_int(result, "ms", 0),
-		json_get_bool(result, "spare", false) ? " from a spare" : "");
-	sup_setup_begin(sup);
-}
-
 static void sup_worker_answered(struct supervisor *sup)
 {
 	AUTO_JSON struct json *result = NULL;
@@ -980,10 +924,16 @@ static void sup_worker_answered(struct supervisor *sup)
 	sup->worker_order = 0;
 	sup->reply_len = 0;
 	int r = reply_parse(sup->reply, len, "the process that makes the tree", &result, &err);
-	if (order == WORKER_TREE && sup->phase == PHASE_TREE)
-		sup_tree_answered(sup, r, result, &err);
-	else if (order == WORKER_GPUS && sup->phase == PHASE_GPUS)
+	if (order == WORKER_TREE && sup->phase == PHASE_TREE && r < 0) {
+		sup_start_failed(sup, &err);
+	} else if (order == WORKER_TREE && sup->phase == PHASE_TREE) {
+		sup_note(sup, "the tree is made in %lld ms%s",
+			(long long)json_get_int(result, "ms", 0),
+			json_get_bool(result, "spare", false) ? " from a spare" : "");
+		sup_setup_begin(sup);
+	} else if (order == WORKER_GPUS && sup->phase == PHASE_GPUS) {
 		sup_gpus_answered(sup, r, result, &err);
+	}
 }
 
 static int sup_on_worker(void *ctx, short revents, struct err *err)
@@ -1029,6 +979,7 @@ static int sup_on_tick(void *ctx, struct err *err)
 
 static int sup_add_sources(struct supervisor *sup, struct err *err)
 {
+	static const struct loop_fd_ops log_ops = {want_log, on_log};
 	static const struct loop_fd_ops dir_ops = {sup_want_input, sup_on_dir};
 	static const struct loop_fd_ops worker_ops = {sup_want_input, sup_on_worker};
 
@@ -1040,7 +991,9 @@ static int sup_add_sources(struct supervisor *sup, struct err *err)
 	sup->dir_watch = os_watch_open(".");
 	if (sup->dir_watch >= 0)
 		loop_add_fd(sup->loop, sup->dir_watch, &dir_ops, sup);
-	sup_watch_log(sup);
+	sup->log_watch = os_watch_open(ATTEMPT_LOG);
+	if (sup->log_watch >= 0)
+		loop_add_fd(sup->loop, sup->log_watch, &log_ops, sup);
 	if (!sup->adopted)
 		sup->worker_source = loop_add_fd(sup->loop, sup->worker_fd, &worker_ops, sup);
 	return sup_on_tick(sup, err);

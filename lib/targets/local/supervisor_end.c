@@ -64,24 +64,18 @@ void sup_make_reserve(void)
 	fs_replace(ATTEMPT_CANCEL_RESERVE, "", 0, 0600, FS_SYNC_NONE, NULL);
 }
 
-/* If the directory is gone, no reader is left for the end. */
-static bool is_dir_removed(void)
-{
-	struct stat st;
-
-	return stat(".", &st) == 0 && st.st_nlink == 0;
-}
-
 /* If that is gone too, the end waits for space: until then the run is not over. */
 static bool sup_write_end(struct supervisor *sup)
 {
 	bool written = false;
+	struct stat st;
 
 	for (int i = 0; !written && i < END_TRIES; i++) {
 		AUTO_ERR struct err err = {0};
 
 		written = attempt_end_write(".", &sup->end, sup->next.number, &err) == 0;
-		if (written || is_dir_removed())
+		/* If the directory is gone, no reader is left for the end. */
+		if (written || (stat(".", &st) == 0 && st.st_nlink == 0))
 			break;
 		if (unlink(ATTEMPT_RESERVE) == 0)
 			continue;
@@ -97,68 +91,46 @@ static bool sup_write_end(struct supervisor *sup)
  * The next attempt
  */
 
-/* Only what the program did counts: not a limit, a cancel, a setup, a program that is not there. */
-static bool is_to_be_repeated(const struct supervisor *sup)
-{
-	return sup->job->world.retries > 0 && sup->end.state == RUN_FAILED &&
-	       str_eq(sup->end.exit.origin, "job");
-}
-
 static void sup_make_next(struct supervisor *sup)
 {
 	AUTO_ERR struct err err = {0};
 
-	if (!is_to_be_repeated(sup))
+	/* Only what the program did counts: not a limit, a cancel, a setup, a program that is not
+	 * there. */
+	if (sup->job->world.retries == 0 || sup->end.state != RUN_FAILED ||
+		!str_eq(sup->end.exit.origin, "job"))
 		return;
 	if (attempt_next_make(sup->dir, &sup->next, &err) < 0)
 		sup_note(sup, "there is no further attempt: %s", err.message);
 }
 
-/* Pass a cancel that came after the program had failed on to the next attempt. A cancelling process
- * writes here, then checks for a next attempt; this is the other order. */
-static void pass_on_cancel(struct supervisor *sup)
-{
-	AUTO_FREE char *path = sup->next.dir ? fs_join(sup->next.dir, ATTEMPT_CANCEL) : NULL;
-
-	if (path && access(ATTEMPT_CANCEL, F_OK) == 0)
-		fs_replace(path, "", 0, 0600, FS_SYNC_NONE, NULL);
-}
-
-/* Collect before the end is written: after it the next attempt may begin. */
-static void sup_keep_results(struct supervisor *sup)
-{
-	AUTO_ERR struct err err = {0};
-
-	if (collect_results(".", sup->job, COLLECT_ENDED, &err) < 0)
-		sup_note(sup, "some results stay in %s/tree: %s", sup->dir, err.message);
-}
-
-/* Free the reserve behind the end of the log for what follows. The log has no writer any more. */
-static void release_log(struct supervisor *sup)
-{
-	struct stat st;
-
-	if (fstat(sup->log_fd, &st) == 0 && ftruncate(sup->log_fd, st.st_size) < 0)
-		sup_note(sup, "the log keeps its reserve: %s", strerror(errno));
-}
-
 void sup_finish(struct supervisor *sup)
 {
+	AUTO_ERR struct err err = {0};
+	struct stat st;
+
 	if (sup->phase == PHASE_OVER)
 		return;
 	sup->phase = PHASE_OVER;
 	sup_mark_log(sup);
-	release_log(sup);
-	sup_keep_results(sup);
+	/* Free the reserve behind the end of the log for what follows: no process writes it now. */
+	if (fstat(sup->log_fd, &st) == 0 && ftruncate(sup->log_fd, st.st_size) < 0)
+		sup_note(sup, "the log keeps its reserve: %s", strerror(errno));
+	/* Collect before the end is written: after it the next attempt may begin. */
+	if (collect_results(".", sup->job, COLLECT_ENDED, &err) < 0)
+		sup_note(sup, "some results stay in %s/tree: %s", sup->dir, err.message);
 	sup_observe_end(sup);
 	sup->end.started_ms = sup->state.started_ms;
 	if (!sup->end.ended_ms)
 		sup->end.ended_ms = sup->ended_ms ? sup->ended_ms : clock_wall_ms();
 	sup_make_next(sup);
-	if (sup_write_end(sup))
-		pass_on_cancel(sup);
-	else
+	AUTO_FREE char *cancel = sup->next.dir ? fs_join(sup->next.dir, ATTEMPT_CANCEL) : NULL;
+	if (!sup_write_end(sup))
 		attempt_next_done(&sup->next);
+	/* Pass a cancel that came after the program had failed on to the next attempt. A cancelling
+	 * process writes here, then checks for a next attempt; this is the other order. */
+	else if (cancel && access(ATTEMPT_CANCEL, F_OK) == 0)
+		fs_replace(cancel, "", 0, 0600, FS_SYNC_NONE, NULL);
 	sup_ask_spare(sup);
 	sup_note(sup, "%s, exit %d", run_state_name(sup->end.state), sup->end.exit.code);
 	os_family_remove(&sup->state.family);
@@ -285,20 +257,10 @@ static void judge_memory(struct supervisor *sup)
 		sup->end.exit.reason = "OutOfMemory";
 }
 
-/* Call before the reserve is given back. */
-static void judge_full(struct supervisor *sup)
-{
-	uint64_t bytes;
-
-	if (sup->end.state != RUN_FAILED || !str_eq(sup->end.exit.origin, "job") ||
-		fs_free_bytes(".", &bytes, NULL) < 0 || bytes > FULL_BYTES)
-		return;
-	AUTO_FREE char *end = TAKE(sup->end.text);
-	sup->end.text = mem_printf("%s; the disk is full, its output may end too early", end);
-}
-
 static void sup_judge(struct supervisor *sup)
 {
+	uint64_t free_bytes;
+
 	if (sup->stop != STOP_NONE)
 		judge_stopped(sup);
 	else if (sup->reaped)
@@ -307,7 +269,13 @@ static void sup_judge(struct supervisor *sup)
 		attempt_set_end(
 			&sup->end, RUN_LOST, 125, 0, "dlrun", "Lost", "its supervisor was killed");
 	judge_memory(sup);
-	judge_full(sup);
+	/* Before the reserve is given back. */
+	if (sup->end.state == RUN_FAILED && str_eq(sup->end.exit.origin, "job") &&
+		fs_free_bytes(".", &free_bytes, NULL) == 0 && free_bytes <= FULL_BYTES) {
+		AUTO_FREE char *end = TAKE(sup->end.text);
+		sup->end.text =
+			mem_printf("%s; the disk is full, its output may end too early", end);
+	}
 	sup_set_usage(sup);
 }
 
@@ -373,11 +341,6 @@ static void sup_end_family(struct supervisor *sup, int64_t grace_ms)
 	sup->kill_timer = loop_add_timer(sup->loop, clock_ms() + grace_ms, sup_on_kill_time, sup);
 }
 
-static bool sup_gave_up(const struct supervisor *sup)
-{
-	return sup->kill_since_ms && clock_ms() - sup->kill_since_ms > KILL_GIVE_UP_MS;
-}
-
 /* Handle the end of the family: no process is left, or those that are cannot be killed. */
 static void sup_family_gone(struct supervisor *sup)
 {
@@ -398,7 +361,7 @@ static int sup_on_leftovers(void *ctx, struct err *err)
 	sup->look_timer = NULL;
 	if (sup_signal_family(sup, 0) == 0) {
 		sup_family_gone(sup);
-	} else if (sup_gave_up(sup)) {
+	} else if (sup->kill_since_ms && clock_ms() - sup->kill_since_ms > KILL_GIVE_UP_MS) {
 		sup_note(sup, "some processes cannot be killed");
 		sup_family_gone(sup);
 	} else {
@@ -492,15 +455,6 @@ static int sup_on_signal_due(void *ctx, struct err *err)
 	return 0;
 }
 
-/* An earlier supervisor has sent the signal if its time has passed. */
-static void sup_set_signal(struct supervisor *sup, int64_t limit_ms)
-{
-	int64_t at_ms = limit_ms - sup->job->world.signal_before_ms;
-
-	if (sup->job->world.signal && (!sup->adopted || at_ms > clock_ms()))
-		sup->signal_timer = loop_add_timer(sup->loop, at_ms, sup_on_signal_due, sup);
-}
-
 void sup_set_limit(struct supervisor *sup)
 {
 	int64_t passed_ms = clock_wall_ms() - sup->state.started_ms, limit_ms;
@@ -512,5 +466,8 @@ void sup_set_limit(struct supervisor *sup)
 		passed_ms = 0;
 	limit_ms = clock_ms() + sup->job->timeout_ms - passed_ms;
 	sup->limit_timer = loop_add_timer(sup->loop, limit_ms, sup_on_limit, sup);
-	sup_set_signal(sup, limit_ms);
+	limit_ms -= sup->job->world.signal_before_ms;
+	/* An earlier supervisor has sent the signal if its time has passed. */
+	if (sup->job->world.signal && (!sup->adopted || limit_ms > clock_ms()))
+		sup->signal_timer = loop_add_timer(sup->loop, limit_ms, sup_on_signal_due, sup);
 }

@@ -102,12 +102,6 @@ static bool copy_id(struct piece piece, char out[static GPU_ID_SIZE])
 	return true;
 }
 
-/* strchr also finds the NUL. */
-static bool has_nul(struct piece piece)
-{
-	return piece.len && memchr(piece.s, '\0', piece.len);
-}
-
 static int fail_answer(const char *tool, struct piece words, struct err *err)
 {
 	AUTO_BUF struct buf shown;
@@ -187,7 +181,7 @@ static bool parse_nvidia_line(struct piece line, struct gpu_found *ret)
 	struct piece memory = cut(&line, ',');
 	uint64_t number, mib;
 
-	if (!to_number(index, INDEX_MAX, &number) || has_nul(id))
+	if (!to_number(index, INDEX_MAX, &number) || (id.len && memchr(id.s, '\0', id.len)))
 		return false;
 	ret->gpu.vendor = GPU_NVIDIA;
 	ret->gpu.index = (unsigned)number;
@@ -311,19 +305,14 @@ static void set_unique(struct gpu *gpu, uint64_t unique)
 	snprintf(gpu->id, sizeof(gpu->id), "0x%016llx", (unsigned long long)unique);
 }
 
-/* A name, where it is not only a number. */
-static bool is_name(struct piece piece)
-{
-	return is_known(piece) && memcmp(piece.s, "0x", piece.len < 2 ? 1 : 2) != 0;
-}
-
 static struct piece rocm_model(const struct json *card)
 {
 	static const char *const keys[] = {"Card Series", "Card Model", "Device Name"};
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		struct piece value = rocm_value(card, keys[i]);
-		if (is_name(value))
+		/* A name, where it is not only a number. */
+		if (is_known(value) && memcmp(value.s, "0x", value.len < 2 ? 1 : 2) != 0)
 			return value;
 	}
 	return (struct piece){"AMD GPU", strlen("AMD GPU")};
@@ -618,21 +607,17 @@ static bool is_named(const struct gpu *gpu, const char *word)
 	       (str_starts(word, "GPU-") && str_starts(gpu->id, word));
 }
 
-static bool is_named_by(const struct gpu *gpu, const struct strv *words)
-{
-	for (size_t i = 0; i < words->n; i++)
-		if (is_named(gpu, words->v[i]))
-			return true;
-	return false;
-}
-
 uint64_t gpu_list_match(const struct gpu_list *list, const struct strv *words)
 {
 	uint64_t mask = 0;
 
-	for (size_t i = 0; i < list->n; i++)
-		if (!words || words->n == 0 || is_named_by(&list->v[i], words))
+	for (size_t i = 0; i < list->n; i++) {
+		bool is_match = !words || words->n == 0;
+		for (size_t k = 0; !is_match && k < words->n; k++)
+			is_match = is_named(&list->v[i], words->v[k]);
+		if (is_match)
 			mask |= UINT64_C(1) << i;
+	}
 	return mask;
 }
 
@@ -851,51 +836,28 @@ static void kfd_done(struct kfd *kfd)
 }
 #define AUTO_KFD AUTO(kfd_done)
 
-static const struct kfd_gpu *kfd_find(const struct kfd *kfd, const char *pci)
-{
-	for (size_t i = 0; i < kfd->n; i++)
-		if (str_eq(kfd->v[i].found.pci, pci))
-			return &kfd->v[i];
-	return NULL;
-}
-
-static unsigned rank_of(const struct gpu_found_list *list, unsigned index)
-{
-	unsigned rank = 0;
-
-	for (size_t i = 0; i < list->n; i++)
-		if (list->v[i].gpu.index < index)
-			rank++;
-	return rank;
-}
-
-/* Whether the GPU is part of a processor, with a small part of its memory set apart. A run would
- * wait for it as for a GPU, which few programs mean. ROCm counts it. */
-static bool is_integrated(const struct gpu *gpu)
-{
-	return gpu->memory_bytes > 0 && gpu->memory_bytes < INTEGRATED_BYTES;
-}
-
-static void add_amd(struct search *search, const struct gpu_found *found)
-{
-	if (!is_integrated(&found->gpu))
-		search->found.v[search->found.n++] = *found;
-}
-
 /* rocm-smi may count devices that are no GPUs for ROCm, and does not report their users. */
-static void add_rocm(
-	struct search *search, const struct gpu_found_list *list, const struct kfd *kfd)
+static void complete_rocm(struct gpu_found_list *list, const struct kfd *kfd)
 {
-	for (size_t i = 0; i < list->n; i++) {
-		struct gpu_found found = list->v[i];
-		const struct kfd_gpu *known = kfd_find(kfd, found.pci);
+	const struct gpu_found_list said = *list;
 
-		found.gpu.index = known ? known->found.gpu.index : rank_of(list, found.gpu.index);
-		found.gpu.used = known && known->found.gpu.used;
-		add_amd(search, &found);
+	for (size_t i = 0; i < list->n; i++) {
+		struct gpu *gpu = &list->v[i].gpu;
+
+		gpu->index = 0;
+		for (size_t k = 0; k < said.n; k++)
+			gpu->index += said.v[k].gpu.index < said.v[i].gpu.index;
+		for (size_t k = 0; k < kfd->n; k++)
+			if (str_eq(kfd->v[k].found.pci, said.v[i].pci)) {
+				gpu->index = kfd->v[k].found.gpu.index;
+				gpu->used = kfd->v[k].found.gpu.used;
+				break;
+			}
 	}
 }
 
+/* A GPU that is part of a processor, with a small part of its memory set apart, is left out: a run
+ * would wait for it as for a GPU, which few programs mean. ROCm counts it. */
 static int find_amd(struct search *search, struct err *err)
 {
 	AUTO_KFD struct kfd kfd;
@@ -905,11 +867,16 @@ static int find_amd(struct search *search, struct err *err)
 	int r = find_rocm(search, &list, err);
 	if (r < 0)
 		return r;
-	if (search->found.n + (list.n ? list.n : kfd.n) > GPU_MAX)
+	if (list.n)
+		complete_rocm(&list, &kfd);
+	else
+		for (size_t i = 0; i < kfd.n; i++)
+			list.v[list.n++] = kfd.v[i].found;
+	if (search->found.n + list.n > GPU_MAX)
 		return err_set(err, E_DATA_LIMIT, "this machine has more than %d GPUs", GPU_MAX);
-	for (size_t i = 0; list.n == 0 && i < kfd.n; i++)
-		add_amd(search, &kfd.v[i].found);
-	add_rocm(search, &list, &kfd);
+	for (size_t i = 0; i < list.n; i++)
+		if (!list.v[i].gpu.memory_bytes || list.v[i].gpu.memory_bytes >= INTEGRATED_BYTES)
+			search->found.v[search->found.n++] = list.v[i];
 	return 0;
 }
 

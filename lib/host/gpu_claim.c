@@ -66,36 +66,22 @@ static void pause_us(long us)
  * The directory
  */
 
-static int fail_dir(const char *path, int errnum, struct err *err)
-{
-	return err_set_errno(err, E_GPU_LOCK, errnum, "cannot use the directory %s", path);
-}
-
-/* Depends on the machine, never on the caller, because all must choose the same. */
-static bool is_shared(const char *path)
-{
-	struct stat st;
-
-	return stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
-	       (st.st_mode & OPEN_MODE) == OPEN_MODE && !fs_is_network(path);
-}
-
-/* /dev/shm comes last: logind removes the files of a user from it when he logs out
- * (logind.conf(5), RemoveIPC), those of a run that goes on included. */
-static char *machine_dir(void)
-{
-	static const char *const places[] = {"/tmp", "/run/lock", "/dev/shm"};
-
-	for (size_t i = 0; i < ARRAY_LEN(places); i++)
-		if (is_shared(places[i]))
-			return fs_join(places[i], NAME);
-	return fs_join(places[0], NAME);
-}
-
-/* path, or the machine's for NULL. The caller frees. */
+/* path, or the machine's for NULL: a directory of a place that depends on the machine, never on the
+ * caller, because all must choose the same. /dev/shm comes last: logind removes the files of a user
+ * from it when he logs out (logind.conf(5), RemoveIPC), those of a run that goes on included. The
+ * caller frees. */
 static char *gpu_dir_place(const char *path)
 {
-	return path ? mem_strdup(path) : machine_dir();
+	static const char *const places[] = {"/tmp", "/run/lock", "/dev/shm"};
+	struct stat st;
+
+	if (path)
+		return mem_strdup(path);
+	for (size_t i = 0; i < ARRAY_LEN(places); i++)
+		if (stat(places[i], &st) == 0 && S_ISDIR(st.st_mode) &&
+			(st.st_mode & OPEN_MODE) == OPEN_MODE && !fs_is_network(places[i]))
+			return fs_join(places[i], NAME);
+	return fs_join(places[0], NAME);
 }
 
 /* -EAGAIN: another user has made the directory and not opened it to all yet. */
@@ -134,7 +120,7 @@ static int gpu_dir_open(const char *path, struct gpu_dir *ret, struct err *err)
 		return r;
 	}
 	if (r < 0)
-		return fail_dir(dir, -r, err);
+		return err_set_errno(err, E_GPU_LOCK, -r, "cannot use the directory %s", dir);
 	*ret = (struct gpu_dir){.path = TAKE(dir), .fd = fd};
 	return 0;
 }
@@ -489,13 +475,6 @@ static int gpu_guard_open(const char *shared, struct gpu_guard *ret, struct err 
 	return 0;
 }
 
-static void gpu_guard_done(struct gpu_guard *guard)
-{
-	free(guard->shared);
-	guard->shared = NULL;
-	gpu_dir_done(&guard->own);
-}
-
 /* Take a shared lock, so that two concurrent checks do not take each other for the holder. */
 static bool is_locked(const char *path, const char *name)
 {
@@ -546,15 +525,6 @@ static int gpu_guard_lock(const struct gpu_guard *guard, const char *name, int q
 	if (r > 0)
 		*ret_fd = TAKE_FD(fd);
 	return r;
-}
-
-/* A queue for a user who cannot use the shared one: in our own directory, where no other user
- * is. */
-static int gpu_guard_queue(const struct gpu_guard *guard, struct gpu_dir *ret, struct err *err)
-{
-	AUTO_FREE char *path = fs_join(guard->own.path, "alone");
-
-	return gpu_dir_open(path, ret, err);
 }
 
 /*
@@ -733,19 +703,6 @@ static char *gpu_ticket_path(const struct gpu_dir *dir, uint64_t number)
 	return fs_join(dir->path, name);
 }
 
-/* Remove a ticket and wake waiting processes, as gpu_dir_wake does. Only by its owner, who need
- * not lock the queue. */
-static void gpu_ticket_remove(const struct gpu_dir *dir, uint64_t number)
-{
-	char name[NAME_SIZE], wake[NAME_SIZE];
-
-	name_of(number, name);
-	snprintf(wake, sizeof(wake), "wake.%llu", (unsigned long long)number);
-	/* A rename makes a new name, too, without a new file. */
-	bool is_moved = renameat(dir->fd, name, dir->fd, wake) == 0;
-	unlinkat(dir->fd, is_moved ? wake : name, 0);
-}
-
 enum {
 	NEW_MS = 10000, /* for the queue's lock, which is held for moments */
 	TRY_MS = 200,
@@ -801,13 +758,6 @@ static uint64_t bit(size_t i)
 static unsigned count(uint64_t mask)
 {
 	return (unsigned)__builtin_popcountll(mask);
-}
-
-static void look_init(struct look *look, const struct gpu_claim *claim, const struct gpu_list *gpus)
-{
-	*look = (struct look){.gpus = gpus, .eligible = gpu_list_match(gpus, &claim->only)};
-	for (size_t i = 0; i < GPU_MAX; i++)
-		look->fds[i] = look->guards[i] = -1;
 }
 
 static void look_done(struct look *look)
@@ -1106,15 +1056,23 @@ static int join_queue(struct gpu_claim *claim, struct err *err)
 	return r < 0 ? r : take_ticket(claim, err);
 }
 
+/* By the owner, who need not lock the queue. */
 static void leave_queue(struct gpu_claim *claim)
 {
+	char name[NAME_SIZE], wake[NAME_SIZE];
+
 	if (claim->ticket < 0)
 		return;
-	gpu_ticket_remove(&claim->dir, claim->number);
+	name_of(claim->number, name);
+	snprintf(wake, sizeof(wake), "wake.%llu", (unsigned long long)claim->number);
+	/* A rename wakes the waiting processes, too, without a new file. */
+	bool is_moved = renameat(claim->dir.fd, name, claim->dir.fd, wake) == 0;
+	unlinkat(claim->dir.fd, is_moved ? wake : name, 0);
 	close(TAKE_FD(claim->ticket));
 }
 
-/* Changes that others make to the shared directory may cost the order of the queue, but no run. */
+/* Changes that others make to the shared directory may cost the order of the queue, but no run: a
+ * user who cannot use it queues in a directory of his own, where no other user is. */
 static int go_alone(struct gpu_claim *claim, const struct err *why, struct err *err)
 {
 	claim->notice = mem_printf("GPUs of this machine are not queued for in order: %s%s%s",
@@ -1122,7 +1080,8 @@ static int go_alone(struct gpu_claim *claim, const struct err *why, struct err *
 	leave_queue(claim);
 	gpu_dir_done(&claim->dir);
 	claim->held_since_ms = 0;
-	int r = gpu_guard_queue(&claim->guard, &claim->dir, err);
+	AUTO_FREE char *path = fs_join(claim->guard.own.path, "alone");
+	int r = gpu_dir_open(path, &claim->dir, err);
 	return r < 0 ? r : join_queue(claim, err);
 }
 
@@ -1161,17 +1120,6 @@ int gpu_claim_new(const struct gpu_claim_spec *spec, struct gpu_claim **ret, str
 	return r;
 }
 
-/* A cleanup may have removed the ticket; the new one is last in the queue. */
-static int renew_ticket(struct gpu_claim *claim, struct err *err)
-{
-	struct stat st;
-
-	if (fstat(claim->ticket, &st) == 0 && st.st_nlink > 0)
-		return 0;
-	close(TAKE_FD(claim->ticket));
-	return take_ticket(claim, err);
-}
-
 static void grant(struct gpu_claim *claim, struct look *look, uint64_t chosen)
 {
 	char name[GPU_ID_SIZE + 8];
@@ -1196,8 +1144,14 @@ static void grant(struct gpu_claim *claim, struct look *look, uint64_t chosen)
 static int look_and_take(
 	struct gpu_claim *claim, int queue_fd, bool is_taking, struct look *look, struct err *err)
 {
-	int r = renew_ticket(claim, err);
+	struct stat st;
+	int r = 0;
 
+	/* A cleanup may have removed the ticket; the new one is last in the queue. */
+	if (fstat(claim->ticket, &st) < 0 || st.st_nlink == 0) {
+		close(TAKE_FD(claim->ticket));
+		r = take_ticket(claim, err);
+	}
 	if (r == 0)
 		r = see_queue(claim, look, err);
 	if (r == 0)
@@ -1214,24 +1168,14 @@ static int look_and_take(
 	return chosen != 0;
 }
 
-/* The queue could not be locked: 0, but an error when that has lasted long. */
-static int wait_for_queue(struct gpu_claim *claim, struct err *err)
-{
-	int64_t now_ms = clock_ms();
-
-	if (!claim->held_since_ms)
-		claim->held_since_ms = now_ms;
-	explain_as(claim, "another process holds the queue for GPUs");
-	return now_ms - claim->held_since_ms < HELD_MS ? 0 : fail_queue(claim, err);
-}
-
 static int look_once(
 	struct gpu_claim *claim, const struct gpu_list *gpus, bool is_taking, struct err *err)
 {
 	AUTO_FD int queue = -1; /* freed last */
-	AUTO_LOOK struct look look;
+	AUTO_LOOK struct look look = {.gpus = gpus, .eligible = gpu_list_match(gpus, &claim->only)};
 
-	look_init(&look, claim, gpus);
+	memset(look.fds, 0xff, sizeof(look.fds));
+	memset(look.guards, 0xff, sizeof(look.guards));
 	if (claim->is_granted)
 		return 1;
 	int r = check_count(claim, &look, err);
@@ -1239,8 +1183,13 @@ static int look_once(
 		return r;
 	os_watch_drain(claim->watch);
 	r = gpu_dir_lock(&claim->dir, GPU_DIR_QUEUE, TRY_MS, &queue, err);
-	if (r == 0)
-		return wait_for_queue(claim, err);
+	if (r == 0) {
+		/* An error when it has lasted long. */
+		if (!claim->held_since_ms)
+			claim->held_since_ms = clock_ms();
+		explain_as(claim, "another process holds the queue for GPUs");
+		return clock_ms() - claim->held_since_ms < HELD_MS ? 0 : fail_queue(claim, err);
+	}
 	claim->held_since_ms = 0;
 	return r < 0 ? r : look_and_take(claim, queue, is_taking, &look, err);
 }
@@ -1338,7 +1287,8 @@ void gpu_claim_free(struct gpu_claim *claim)
 	if (claim->watch >= 0)
 		close(claim->watch);
 	gpu_dir_done(&claim->dir);
-	gpu_guard_done(&claim->guard);
+	gpu_dir_done(&claim->guard.own);
+	free(claim->guard.shared);
 	free(claim->notice);
 	strv_done(&claim->only);
 	buf_done(&claim->text);

@@ -648,16 +648,6 @@ static void look_at_gpus(struct usage *usage, double elapsed_s)
 		usage->now.gpu_busy = busy / (double)n_busy;
 }
 
-static void look_at_packages(struct usage *usage, double elapsed_s)
-{
-	vec_foreach (struct package, package, &usage->packages) {
-		double value = sysfs_number(package->dir, "energy_uj", 1e-6);
-
-		add_power(usage, usage_counter_add(&package->energy, value, package->range_j),
-			elapsed_s);
-	}
-}
-
 void usage_look(struct usage *usage)
 {
 	int64_t now_us = clock_us();
@@ -667,7 +657,12 @@ void usage_look(struct usage *usage)
 	usage->now.power_w = -1;
 	look_at_processes(usage, elapsed_s);
 	look_at_gpus(usage, elapsed_s);
-	look_at_packages(usage, elapsed_s);
+	vec_foreach (struct package, package, &usage->packages) {
+		double value = sysfs_number(package->dir, "energy_uj", 1e-6);
+
+		add_power(usage, usage_counter_add(&package->energy, value, package->range_j),
+			elapsed_s);
+	}
 }
 
 void usage_finish(struct usage *usage, double cpu_s, int64_t memory_peak_bytes)
@@ -682,18 +677,13 @@ void usage_finish(struct usage *usage, double cpu_s, int64_t memory_peak_bytes)
  * The result
  */
 
-static double rounded(double value, double steps)
-{
-	return round(value * steps) / steps;
-}
-
 /* null where it is below 0. */
 static void set_num(struct json *object, const char *key, double value, double steps)
 {
 	if (value < 0)
 		json_set(object, key, json_null());
 	else
-		json_set_num(object, key, rounded(value, steps));
+		json_set_num(object, key, round(value * steps) / steps);
 }
 
 static void set_bytes(struct json *object, const char *key, int64_t value)

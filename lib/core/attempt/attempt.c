@@ -404,25 +404,19 @@ static bool is_other(const char *ours, const char *theirs)
 	return *ours && *theirs && !str_eq(ours, theirs);
 }
 
-/* The last sign of life of a program whose end was not observed. */
-static int64_t log_time_ms(const char *dir)
-{
-	AUTO_FREE char *path = fs_join(dir, ATTEMPT_LOG);
-	struct stat st;
-
-	return stat(path, &st) == 0 ? (int64_t)st.st_mtime * 1000 : 0;
-}
-
 static void set_lost(const char *dir, const struct attempt_state *state, const char *text,
 	struct target_status *ret)
 {
 	struct os_family family = state->family;
+	AUTO_FREE char *log = fs_join(dir, ATTEMPT_LOG);
+	struct stat st;
 
 	attempt_set_end(ret, RUN_LOST, 125, 0, "dlrun", "Lost", text);
 	/* Do this in place of the supervisor. */
 	os_family_remove(&family);
 	ret->started_ms = state->started_ms;
-	ret->ended_ms = log_time_ms(dir);
+	/* The last sign of life of a program whose end was not observed. */
+	ret->ended_ms = stat(log, &st) == 0 ? (int64_t)st.st_mtime * 1000 : 0;
 	/* Collect the results likewise; errors go to their report. */
 	collect_finish(dir, NULL);
 }
@@ -496,19 +490,6 @@ static int give_up(const char *dir, struct target_status *ret, struct err *err)
 	return attempt_end_write(dir, ret, 0, err);
 }
 
-static void watched(const char *dir, struct target_status *ret)
-{
-	struct attempt_state state;
-
-	ret->state = RUN_STARTING;
-	if (attempt_state_read(dir, &state)) {
-		ret->state = state.state;
-		ret->started_ms = state.started_ms;
-		ret->text = *state.text ? mem_strdup(state.text) : NULL;
-	}
-	ret->cancelling = has_file(dir, ATTEMPT_CANCEL);
-}
-
 int attempt_look(
 	const char *dir, const char *submit_lock, struct target_status *ret, struct err *err)
 {
@@ -521,7 +502,13 @@ int attempt_look(
 	if (attempt_end_read(dir, ret))
 		return 0;
 	if (fs_is_locked(lock)) {
-		watched(dir, ret);
+		ret->state = RUN_STARTING;
+		if (attempt_state_read(dir, &state)) {
+			ret->state = state.state;
+			ret->started_ms = state.started_ms;
+			ret->text = *state.text ? mem_strdup(state.text) : NULL;
+		}
+		ret->cancelling = has_file(dir, ATTEMPT_CANCEL);
 		return 0;
 	}
 	/* The attempt may have ended between the two checks. */

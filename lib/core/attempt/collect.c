@@ -393,12 +393,6 @@ static void collect_dirs_read(const char *dir, struct map *ret)
 		map_put(ret, record.path, (void *)(uintptr_t)record.inode);
 }
 
-/* Whether the directory at path, whose status has changed, is not the original one. */
-static bool collect_dirs_moved(const struct map *dirs, const char *path, const struct stat *st)
-{
-	return dirs->n && map_get(dirs, path) != (void *)(uintptr_t)st->st_ino;
-}
-
 #define MARK_NAME "started"
 #define TICK_NAME "started.tick"
 
@@ -694,8 +688,9 @@ static int open_visit(const struct search *search, struct finder *finder, struct
 	if (fd < 0 || visit->depth >= COLLECT_DEPTH_MAX || fstat(fd, &st) < 0 ||
 		st.st_dev != search->dev)
 		return -1;
-	if (visit->depth > 0 && is_later(&st.st_ctim, &c->mark) &&
-		collect_dirs_moved(&c->dirs, visit->path, &st))
+	/* The status has changed, and this is not the original directory of that path. */
+	if (visit->depth > 0 && is_later(&st.st_ctim, &c->mark) && c->dirs.n &&
+		map_get(&c->dirs, visit->path) != (void *)(uintptr_t)st.st_ino)
 		visit->is_moved = true;
 	return TAKE_FD(fd);
 }

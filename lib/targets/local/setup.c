@@ -207,13 +207,6 @@ static int setup_done_write(const char *dir, const struct strv *products, struct
 	return r < 0 ? r : fs_replace(path, text.data, text.len, 0600, FS_SYNC_FULL, err);
 }
 
-static bool is_valid_path(const char *path)
-{
-	AUTO_FREE char *normal = NULL;
-
-	return world_path(path, "a product", &normal, NULL) == 0 && str_eq(path, normal);
-}
-
 static int64_t mtime_ms(const char *dir, const char *name)
 {
 	AUTO_FREE char *path = fs_join(dir, name);
@@ -253,9 +246,12 @@ static bool setup_done_read(const char *dir, struct strv *ret_products)
 		words_get(json, "products", &products, NULL) < 0 ||
 		products.n > SETUP_PRODUCTS_MAX || access(made, X_OK) < 0 || !is_on_disk(dir, json))
 		return false;
-	for (size_t i = 0; i < products.n; i++)
-		if (!is_valid_path(products.v[i]))
+	for (size_t i = 0; i < products.n; i++) {
+		AUTO_FREE char *normal = NULL;
+		if (world_path(products.v[i], "a product", &normal, NULL) < 0 ||
+			!str_eq(products.v[i], normal))
 			return false;
+	}
 	strv_done(ret_products);
 	*ret_products = products;
 	products = (struct strv){0};
@@ -383,17 +379,6 @@ void setup_free(struct setup *setup)
  * Ready
  */
 
-static int is_fixed(const struct strv *names, struct err *err)
-{
-	AUTO_FREE char *shown = str_shown(names->v[0]);
-
-	err_set(err, E_RUN_SETUP,
-		"the setup installs %s with -e by an import hook: every run would import the code of "
-		"the run that made the setup",
-		shown);
-	return err_hint(err, "install it without -e, and name its sources in setup.key");
-}
-
 /* Redirect what the environment has installed from made to the run's own copy. */
 static int find_python(struct setup *setup, const char *venv, struct err *err)
 {
@@ -416,7 +401,14 @@ static int find_python(struct setup *setup, const char *venv, struct err *err)
 	for (size_t i = 0; i < found.aliases.n; i++)
 		strv_add_take(&found.fixed,
 			mem_strndup(found.aliases.v[i], strcspn(found.aliases.v[i], "=")));
-	return found.fixed.n ? is_fixed(&found.fixed, err) : 0;
+	if (found.fixed.n == 0)
+		return 0;
+	AUTO_FREE char *shown = str_shown(found.fixed.v[0]);
+	err_set(err, E_RUN_SETUP,
+		"the setup installs %s with -e by an import hook: every run would import the code of "
+		"the run that made the setup",
+		shown);
+	return err_hint(err, "install it without -e, and name its sources in setup.key");
 }
 
 static int become_ready(struct setup *setup, struct err *err)

@@ -197,6 +197,36 @@ static void test_path_line(void **state)
 	expect_words(&found.paths, "src");
 }
 
+/* The package is named where its direct_url.json says that it is editable, and where it is. */
+static void test_direct_url(void **state)
+{
+	static const struct {
+		const char *text;
+		bool is_named;
+	} cases[] = {
+		{"{\"url\": \"file://%s/a%20b\", \"dir_info\": {\"editable\": true}}", true},
+		{"{\"url\": \"file://localhost%s/a b\", \"dir_info\": {\"editable\": true}}", true},
+		{"{\"url\": \"file://%s/a%2\", \"dir_info\": {\"editable\": true}}", false},
+		{"{\"url\": \"file://%s/a b\", \"dir_info\": {}}", false},
+		{"{\"url\": \"file://%s/a b\", \"dir_info\": {\"editable\": 1}}", false},
+		{"{\"url\": \"https://x%s/a b\", \"dir_info\": {\"editable\": true}}", false},
+		{"{\"url\": 3, \"dir_info\": {\"editable\": true}, \"x\": \"%s\"}", false},
+		{"[\"%s\"]", false},
+	};
+	struct place *place = *state;
+
+	tree_dir(&place->tree, "proj/a b");
+	write_root(place, SITE "/pkg.pth", "%s/a b\n");
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_EDITABLE struct editable found;
+		write_root(place, SITE "/pkg-0.1.dist-info/direct_url.json", cases[i].text);
+		find(place, "python x.py", &found);
+		if (!str_starts(found.sentence,
+			    cases[i].is_named ? "package pkg is" : "python imports"))
+			fail_msg("%s: %s", cases[i].text, found.sentence);
+	}
+}
+
 static void test_finders(void **state)
 {
 	struct place *place = *state;
@@ -425,6 +455,7 @@ int main(void)
 		cmocka_unit_test(test_finder),
 		cmocka_unit_test(test_finder_hostile),
 		cmocka_unit_test_setup_teardown(test_path_line, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_direct_url, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_finders, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_hook, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_commands, setup, teardown),

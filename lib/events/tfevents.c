@@ -95,6 +95,28 @@ enum tfrecord_state tfrecord_data(const uint8_t *p, size_t len)
 
 enum { VARINT_BYTES = 10, NUMBER_MAX = (1 << 29) - 1 };
 
+static size_t protobuf_len(const struct protobuf *bytes)
+{
+	return (size_t)(bytes->end - bytes->p);
+}
+
+static double protobuf_double(uint64_t bits)
+{
+	double value;
+
+	__builtin_memcpy(&value, &bits, sizeof(value));
+	return value;
+}
+
+static double protobuf_float(uint64_t bits)
+{
+	uint32_t low = (uint32_t)bits;
+	float value;
+
+	__builtin_memcpy(&value, &low, sizeof(value));
+	return (double)value;
+}
+
 bool protobuf_varint(struct protobuf *message, uint64_t *ret)
 {
 	uint64_t value = 0;

@@ -105,28 +105,6 @@ bool protobuf_next(struct protobuf *message, struct protobuf_field *ret);
 /* A bare varint, as packed fields have them. */
 bool protobuf_varint(struct protobuf *message, uint64_t *ret);
 
-static inline size_t protobuf_len(const struct protobuf *bytes)
-{
-	return (size_t)(bytes->end - bytes->p);
-}
-
-static inline double protobuf_double(uint64_t bits)
-{
-	double value;
-
-	__builtin_memcpy(&value, &bits, sizeof(value));
-	return value;
-}
-
-static inline double protobuf_float(uint64_t bits)
-{
-	uint32_t low = (uint32_t)bits;
-	float value;
-
-	__builtin_memcpy(&value, &low, sizeof(value));
-	return (double)value;
-}
-
 /*
  * Messages of event files: tensorboard.Event and what scalars need of those in it (tensorflow:
  * core/util/event.proto, core/framework/summary.proto).

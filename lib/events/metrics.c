@@ -42,7 +42,7 @@ static struct scalar *add_scalar(
 static void on_scalar(void *ctx, size_t dir, size_t file, const struct tfevents_scalar *event)
 {
 	struct metrics *metrics = ctx;
-	char key[TFEVENTS_TAG_MAX + 32];
+	char key[TFEVENT_TAG_MAX + 32];
 
 	snprintf(key, sizeof(key), "%zu/%s", dir, event->tag);
 	struct scalar *scalar = map_get(&metrics->by_key, key);

@@ -6,10 +6,7 @@
 #include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "events/crc32c.h"
-#include "events/tfevent.h"
-#include "events/tfrecord.h"
-#include "events/tftensor.h"
+#include "events/tfevents.h"
 
 enum {
 	SUM_SIZE = TFRECORD_TRAILER,

@@ -3,22 +3,25 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/data/json.h"
+#include "base/loop/proc.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/util/buf.h"
+#include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "host/editable_parse.h"
-#include "host/editable_python.h"
 
 #define IDENTIFIER "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789"
 
-enum { TEXT_MAX = 1 << 20, SHOWN_MAX = 3, SENTENCE_MAX = 4096 };
+enum { TEXT_MAX = 1 << 20, WORDS_MAX = 64, SITES_MAX = 32, SHOWN_MAX = 3, SENTENCE_MAX = 4096 };
 
 /* A package that direct_url.json calls editable, below root. */
 struct dist {
@@ -30,8 +33,11 @@ struct dist {
 
 struct search {
 	const struct editable_query *query;
-	char *root; /* without links */
-	const char *prefix, *site;
+	char *root;   /* without links */
+	char *prefix; /* of the interpreter, without links; NULL: none */
+	bool ignores_env;
+	struct strv sites;
+	const char *site;
 	struct strv found; /* without links; as in paths of ret */
 	struct VEC_OF(struct dist) dists;
 	struct strv hooks; /* names of packages as their hook's file has them */
@@ -41,40 +47,231 @@ struct search {
 
 static void search_done(struct search *search)
 {
-	for (size_t i = 0; i < search->dists.n; i++) {
-		free(search->dists.v[i].name);
-		free(search->dists.v[i].dir);
+	vec_foreach (struct dist, dist, &search->dists) {
+		free(dist->name);
+		free(dist->dir);
 	}
 	vec_done(&search->dists);
+	strv_done(&search->sites);
 	strv_done(&search->found);
 	strv_done(&search->hooks);
 	free(search->root);
+	free(search->prefix);
 }
 
-/* Whether path was installed into an environment, which may lie in the tree: such files are not the
- * tree's source. */
-static bool is_installed(const struct search *search, const char *path)
+/*
+ * The environment of the command
+ */
+
+/* Roughly, as a shell would: a piece too many does no harm. */
+static void add_words(const char *text, struct strv *ret)
 {
-	if (search->site && fs_below(path, search->site))
-		return true;
-	return search->prefix && strcmp(search->prefix, search->root) != 0 &&
-	       fs_below(path, search->prefix);
+	static const char between[] = " \t\r\n;&|(){}`'\"";
+
+	while (*(text += strspn(text, between)) && ret->n < WORDS_MAX) {
+		size_t len = strcspn(text, between);
+
+		strv_add_take(ret, mem_strndup(text, len));
+		text += len;
+	}
 }
 
-/* A directory of the tree, without links; NULL for any other. The caller frees. */
-static char *live_dir(const struct search *search, const char *path)
+/* "python", "python3", "python3.13t", by its last component. */
+static bool is_python(const char *path)
+{
+	const char *name = fs_basename(path);
+
+	if (!str_starts(name, "python"))
+		return false;
+	name += strlen("python");
+	return name[strspn(name, "0123456789.t")] == '\0';
+}
+
+/* Whether the interpreter at words[i] has -E or -I among the options in front of its script. */
+static bool has_isolation(const struct strv *words, size_t i)
+{
+	if (!is_python(words->v[i]))
+		return false;
+	while (++i < words->n && words->v[i][0] == '-' && words->v[i][1] != '-') {
+		const char *letters = words->v[i] + 1;
+		size_t len = strcspn(letters, "cmWX");
+
+		if (strcspn(letters, "EI") < len)
+			return true;
+		if (letters[len] == 'c' || letters[len] == 'm')
+			return false;
+		if (letters[len] && !letters[len + 1])
+			i++;
+	}
+	return false;
+}
+
+/* Relative paths, in PATH or as a word, are relative to the working directory of the program. */
+static char *find_program(const struct editable_query *query, const char *word)
+{
+	const char *path = env_get(query->env, "PATH"), *home = env_get(query->env, "HOME");
+	const char *rest = str_starts(word, "~/")       ? word + 2
+			   : str_starts(word, "$HOME/") ? word + 6
+							: NULL;
+
+	if (strchr(word, '/'))
+		return fs_join(rest && home ? home : query->cwd, rest ? rest : word);
+	AUTO_FREE char *found = proc_find(word, path ? path : "/bin:/usr/bin");
+	return found ? fs_join(query->cwd, found) : NULL;
+}
+
+static bool has_file(const char *dir, const char *name)
+{
+	AUTO_FREE char *path = fs_join(dir, name);
+
+	return access(path, F_OK) == 0;
+}
+
+/* A virtual environment or one of conda that has the program, or that a link to it leads into. Of
+ * an interpreter also any other prefix. */
+static char *environment_of(const char *program)
+{
+	AUTO_FREE char *real = NULL, *prefix = NULL;
+
+	if (fs_realpath(program, &real, NULL) < 0)
+		return NULL;
+	const char *const paths[] = {program, real};
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+		AUTO_FREE char *bin = fs_dirname(paths[i]);
+		free(prefix);
+		prefix = fs_dirname(bin);
+		if (has_file(prefix, "pyvenv.cfg") || has_file(prefix, "conda-meta"))
+			return TAKE(prefix);
+	}
+	return is_python(program) ? TAKE(prefix) : NULL;
+}
+
+/* Of the first word that leads to one, also of "X/bin/activate", else VIRTUAL_ENV, else that of the
+ * interpreter on PATH. */
+static void find_environment(struct search *search)
+{
+	const struct editable_query *query = search->query;
+	const char *virtual_env = env_get(query->env, "VIRTUAL_ENV");
+	AUTO_FREE char *prefix = query->prefix ? mem_strdup(query->prefix) : NULL;
+	AUTO_STRV struct strv words = {0};
+	size_t n;
+
+	add_words(query->before ? query->before : "", &words);
+	for (size_t i = 0; i < query->command->n; i++)
+		add_words(query->command->v[i], &words);
+	n = words.n;
+	if (!str_empty(virtual_env))
+		strv_addf(&words, "%s/bin/python", virtual_env);
+	strv_add(&words, "python");
+	strv_add(&words, "python3");
+	for (size_t i = 0; i < words.n; i++) {
+		AUTO_FREE char *program = prefix ? NULL : find_program(query, words.v[i]);
+
+		search->ignores_env |= i < n && has_isolation(&words, i);
+		if (program)
+			prefix = environment_of(program);
+	}
+	if (prefix)
+		fs_realpath(prefix, &search->prefix, NULL);
+}
+
+/*
+ * Directories that its interpreter searches
+ */
+
+/* All versions of pyenv count: its command on PATH is a script that chooses one. */
+static void add_sites(struct search *search, const char *prefix)
+{
+	static const char *const places[] = {"lib*/python3*/site-packages",
+		"lib*/python3*/dist-packages", "local/lib/python3*/dist-packages",
+		"versions/*/lib/python3*/site-packages"};
+	AUTO_BUF struct buf escaped = {0};
+
+	buf_init(&escaped, TEXT_MAX);
+	for (; *prefix; prefix++) {
+		if (strchr("*?[\\", *prefix))
+			buf_addc(&escaped, '\\');
+		buf_addc(&escaped, *prefix);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		AUTO_FREE char *pattern = mem_printf("%s/%s", escaped.data, places[i]);
+		glob_t found = {0};
+
+		if (glob(pattern, GLOB_ONLYDIR, NULL, &found) == 0)
+			for (size_t k = 0; k < found.gl_pathc && search->sites.n < SITES_MAX; k++) {
+				AUTO_FREE char *real = NULL;
+				/* lib64 is often a link to lib. */
+				if (fs_realpath(found.gl_pathv[k], &real, NULL) == 0 &&
+					strv_find(&search->sites, real) < 0)
+					strv_add_take(&search->sites, TAKE(real));
+			}
+		globfree(&found);
+	}
+}
+
+/* The value of "key = value" in pyvenv.cfg, or NULL. */
+static char *cfg_value(const char *text, const char *key)
+{
+	size_t len = strlen(key);
+
+	for (; *text; text += strcspn(text, "\n"), text += *text == '\n') {
+		const char *at = text + len;
+		if (strncasecmp(text, key, len) != 0)
+			continue;
+		at += strspn(at, " \t");
+		if (*at++ != '=')
+			continue;
+		at += strspn(at, " \t");
+		return mem_strndup(at, strcspn(at, " \t\r\n"));
+	}
+	return NULL;
+}
+
+static void find_sites(struct search *search)
+{
+	const char *const *env = search->query->env;
+	const char *user = env_get(env, "PYTHONUSERBASE"), *home = env_get(env, "HOME");
+	AUTO_FREE char *cfg = fs_join(search->prefix, "pyvenv.cfg"), *base = NULL;
+	AUTO_FREE char *local = home ? fs_join(home, ".local") : NULL;
+	AUTO_BUF struct buf text = {0};
+
+	add_sites(search, search->prefix);
+	if (fs_read(cfg, TEXT_MAX, &text, NULL, NULL) == 0) {
+		AUTO_FREE char *system = cfg_value(text.data, "include-system-site-packages");
+		AUTO_FREE char *bin = cfg_value(text.data, "home");
+		if (!bin || !system || strcasecmp(system, "true") != 0)
+			return;
+		base = fs_dirname(bin);
+	}
+	if (str_empty(user))
+		user = local;
+	if (user && str_empty(env_get(env, "PYTHONNOUSERSITE")))
+		add_sites(search, user);
+	if (base)
+		add_sites(search, base);
+}
+
+/*
+ * Paths in the tree
+ */
+
+/* A directory or module of the tree, without links; NULL for another one, and for one in an
+ * environment that lies in the tree. The caller frees. */
+static char *live_path(const struct search *search, const char *path)
 {
 	AUTO_FREE char *real = NULL;
 
-	if (fs_realpath(path, &real, NULL) < 0 || !fs_below(real, search->root) ||
-		is_installed(search, real))
+	if (*path != '/' || fs_realpath(path, &real, NULL) < 0 || !fs_below(real, search->root) ||
+		(search->site && fs_below(real, search->site)) ||
+		(search->prefix && !str_eq(search->prefix, search->root) &&
+			fs_below(real, search->prefix)))
 		return NULL;
 	return TAKE(real);
 }
 
 static void add_path(struct search *search, const char *path)
 {
-	AUTO_FREE char *dir = *path == '/' ? live_dir(search, path) : NULL;
+	AUTO_FREE char *dir = live_path(search, path);
 	const char *rest;
 
 	if (!dir || strv_find(&search->found, dir) >= 0 || search->found.n >= EDITABLE_PATHS_MAX)
@@ -85,38 +282,92 @@ static void add_path(struct search *search, const char *path)
 	strv_add_take(&search->found, TAKE(dir));
 }
 
-static void add_python_path(struct search *search)
+/* A string as repr() writes it; *at is behind it then. NULL for one with unprintable characters,
+ * and where the line has no other. */
+static char *take_literal(const char **at)
 {
-	const char *text = env_get(search->query->env, "PYTHONPATH");
+	const char *s = *at + strcspn(*at, "'\"\n");
+	char quote = *s;
+	AUTO_BUF struct buf out = {0};
 
-	for (const char *at = text ? text : ""; *at; at += strcspn(at, ":"), at += *at == ':') {
-		AUTO_FREE char *item = mem_strndup(at, strcspn(at, ":"));
-		add_path(search, item);
+	if (quote != '\'' && quote != '"')
+		return NULL;
+	buf_init(&out, TEXT_MAX);
+	for (s++; *s != quote; s++) {
+		if (*s == '\0' || *s == '\n' || (*s == '\\' && !strchr("\\'\"", s[1])))
+			return NULL;
+		if (*s == '\\' && !*++s)
+			return NULL;
+		buf_addc(&out, *s);
+	}
+	*at = s + 1;
+	return buf_take(&out);
+}
+
+/* A line of a .pth that is no comment and no "import". */
+static void add_pth_line(const char *line, size_t len, struct strv *names, struct strv *paths)
+{
+	while (len && strchr(" \t\r", line[len - 1]))
+		len--;
+	if (!len || *line == '#' || str_starts(line, "import ") || str_starts(line, "import\t"))
+		return;
+	strv_add(names, "");
+	strv_add_take(paths, mem_strndup(line, len));
+}
+
+/* In a line of a finder a path belongs to the name before it. */
+static void add_finder_line(const char *line, struct strv *names, struct strv *paths)
+{
+	AUTO_FREE char *name = NULL;
+	char *literal;
+
+	if (!str_starts(line, "MAPPING") && !str_starts(line, "NAMESPACES") &&
+		!str_starts(line, "F.map_module("))
+		return;
+	while (names->n < EDITABLE_PATHS_MAX && (literal = take_literal(&line))) {
+		if (*literal == '/' && name) {
+			strv_add(names, name);
+			strv_add_take(paths, literal);
+		} else {
+			free(name);
+			name = literal;
+		}
 	}
 }
 
-/*
- * Files of a directory of packages
- */
-
-static bool read_at(int dir_fd, const char *name, struct buf *ret)
+void editable_parse(
+	const char *text, bool is_finder, struct strv *ret_names, struct strv *ret_paths)
 {
-	AUTO_FD int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	struct stat st;
+	while (*(text += strspn(text, " \t\n")) && ret_names->n < EDITABLE_PATHS_MAX) {
+		size_t len = strcspn(text, "\n");
 
-	return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-	       fs_read_fd(fd, name, TEXT_MAX, ret, NULL) == 0;
+		if (is_finder)
+			add_finder_line(text, ret_names, ret_paths);
+		else
+			add_pth_line(text, len, ret_names, ret_paths);
+		text += len;
+	}
 }
 
-static void read_pth(struct search *search, const struct buf *text)
+/* The directory that path has to be imported from as name: /p for a.b at /p/a/b, /p/a/b.py or
+ * /p/a/b/__init__.py. NULL where the end of path is not name's. */
+static char *module_base(const char *name, const char *path)
 {
-	AUTO_STRV struct strv lines = {0};
+	static const char *const endings[] = {"/__init__.py", ".py", "/"};
+	AUTO_FREE char *tail = mem_printf("/%s", name);
+	size_t len = strlen(path), n = strlen(tail);
 
-	parse_pth(text->data, text->len, &lines);
-	for (size_t i = 0; i < lines.n; i++) {
-		AUTO_FREE char *path = fs_join(search->site, lines.v[i]);
-		add_path(search, path);
-	}
+	for (size_t i = 0; i < ARRAY_LEN(endings); i++)
+		if (str_ends(path, endings[i])) {
+			len -= strlen(endings[i]);
+			break;
+		}
+	for (char *c = tail; *c; c++)
+		if (*c == '.')
+			*c = '/';
+	if (len <= n || memcmp(path + len - n, tail, n) != 0)
+		return NULL;
+	return mem_strndup(path, len - n);
 }
 
 /* Record a link that a package needs because its directory has another name. */
@@ -135,98 +386,109 @@ static bool add_alias(struct search *search, const char *name, const char *dir)
 	return true;
 }
 
-static void read_finder(struct search *search, const struct buf *text)
+static void add_module(struct search *search, const char *name, const char *path)
 {
-	AUTO(module_map_done) struct module_map map = {0};
+	AUTO_FREE char *dir = live_path(search, path), *base = module_base(name, path);
 
-	parse_finder(text->data, text->len, &map);
-	for (size_t i = 0; i < map.names.n; i++) {
-		AUTO_FREE char *dir = live_dir(search, map.paths.v[i]);
-		AUTO_FREE char *base = module_base(map.names.v[i], map.paths.v[i]);
-		if (!dir)
-			continue;
-		if (base) {
-			add_path(search, base);
-			continue;
-		}
-		if (add_alias(search, map.names.v[i], dir))
-			continue;
-		strv_add(&search->ret->fixed, map.names.v[i]);
+	if (dir && base) {
+		add_path(search, base);
+	} else if (dir && !add_alias(search, name, dir)) {
+		strv_add(&search->ret->fixed, name);
 		strv_addf(&search->ret->warnings,
 			"module %s is imported from the live tree: its directory there has another "
 			"name",
-			map.names.v[i]);
+			name);
 	}
 }
 
-/* The lines after the first tell where setup.py is. */
-static void read_egg_link(struct search *search, const struct buf *text)
+static bool read_at(int dir_fd, const char *name, struct buf *ret)
 {
-	AUTO_FREE char *path = mem_strndup(text->data, strcspn(text->data, "\r\n"));
+	AUTO_FD int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	struct stat st;
 
-	add_path(search, path);
+	return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+	       fs_read_fd(fd, name, TEXT_MAX, ret, NULL) == 0;
+}
+
+/* The path of file:///a%20b or file://localhost/a; NULL for another kind. */
+static char *path_of_url(const char *url)
+{
+	AUTO_BUF struct buf out = {0};
+
+	if (!url || !str_starts(url, "file://"))
+		return NULL;
+	buf_init(&out, TEXT_MAX);
+	for (url += strcspn(url + strlen("file://"), "/") + strlen("file://"); *url; url++) {
+		uint8_t byte = (uint8_t)*url;
+		if (*url == '%' && url[1] && hex_decode(url + 1, 1, &byte))
+			url += 2;
+		buf_addc(&out, (char)byte);
+	}
+	return buf_take(&out);
 }
 
 static void read_dist(struct search *search, int site_fd, const char *name)
 {
 	AUTO_FREE char *file = mem_printf("%s/direct_url.json", name);
+	AUTO_JSON struct json *json = NULL;
 	AUTO_BUF struct buf text = {0};
 
-	if (search->dists.n >= EDITABLE_PATHS_MAX || !read_at(site_fd, file, &text))
+	if (search->dists.n >= EDITABLE_PATHS_MAX || !read_at(site_fd, file, &text) ||
+		json_parse(text.data, text.len, TEXT_MAX, file, &json, NULL) < 0 ||
+		!json_get_bool(json_get(json, "dir_info"), "editable", false))
 		return;
-	AUTO_FREE char *path = parse_direct_url(text.data, text.len);
-	char *dir = path ? live_dir(search, path) : NULL;
+	AUTO_FREE char *path = path_of_url(json_get_str(json, "url"));
+	char *dir = path ? live_path(search, path) : NULL;
 	if (!dir)
 		return;
 	AUTO_FREE char *package = mem_strndup(name, strcspn(name, "-"));
 	*vec_push(&search->dists) = (struct dist){.name = str_shown(package), .dir = dir};
 }
 
+enum kind { KIND_PTH, KIND_FINDER, KIND_DIST, KIND_HOOK };
+
+/* Of scikit-build-core and meson-python, older names last, are the hooks. */
 static const struct {
+	enum kind kind;
 	const char *start, *end;
-	void (*read)(struct search *search, const struct buf *text);
 } kinds[] = {
-	{"", ".pth", read_pth},
-	{"__editable___", "_finder.py", read_finder},
-	{"_editable_impl_", ".py", read_finder},
-	{"", ".egg-link", read_egg_link},
+	{KIND_PTH, "", ".pth"},
+	{KIND_FINDER, "__editable___", "_finder.py"},
+	{KIND_FINDER, "_editable_impl_", ".py"},
+	{KIND_DIST, "", ".dist-info"},
+	{KIND_HOOK, "_editable_skbc_", ".py"},
+	{KIND_HOOK, "_", "_editable.py"},
+	{KIND_HOOK, "_", "_editable_loader.py"},
 };
 
 static void read_entry(struct search *search, int site_fd, const char *name)
 {
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-		AUTO_BUF struct buf text = {0};
-		if (str_starts(name, kinds[i].start) && str_ends(name, kinds[i].end) &&
-			read_at(site_fd, name, &text))
-			kinds[i].read(search, &text);
+	AUTO_STRV struct strv names = {0}, paths = {0};
+	AUTO_BUF struct buf text = {0};
+	size_t i = 0, len = strlen(name);
+
+	while (i < ARRAY_LEN(kinds) &&
+		(!str_starts(name, kinds[i].start) || !str_ends(name, kinds[i].end) ||
+			len <= strlen(kinds[i].start) + strlen(kinds[i].end)))
+		i++;
+	if (i == ARRAY_LEN(kinds))
+		return;
+	if (kinds[i].kind == KIND_DIST) {
+		read_dist(search, site_fd, name);
+	} else if (kinds[i].kind == KIND_HOOK) {
+		size_t start = strlen(kinds[i].start);
+		strv_add_take(&search->hooks,
+			mem_strndup(name + start, len - start - strlen(kinds[i].end)));
+	} else if (read_at(site_fd, name, &text)) {
+		editable_parse(text.data, kinds[i].kind == KIND_FINDER, &names, &paths);
+		for (size_t k = 0; k < names.n; k++) {
+			AUTO_FREE char *path = fs_join(search->site, paths.v[k]);
+			if (*names.v[k])
+				add_module(search, names.v[k], path);
+			else
+				add_path(search, path);
+		}
 	}
-}
-
-static bool is_wanted(const char *name)
-{
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-		if (str_starts(name, kinds[i].start) && str_ends(name, kinds[i].end))
-			return true;
-	return false;
-}
-
-/* scikit-build-core and meson-python, older names last. */
-static bool is_hook(const char *name, char **ret_package)
-{
-	static const struct {
-		const char *start, *end;
-	} names[] = {
-		{"_editable_skbc_", ".py"}, {"_", "_editable.py"}, {"_", "_editable_loader.py"}};
-
-	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-		size_t start = strlen(names[i].start), end = strlen(names[i].end);
-		if (!str_starts(name, names[i].start) || !str_ends(name, names[i].end) ||
-			strlen(name) <= start + end)
-			continue;
-		*ret_package = mem_strndup(name + start, strlen(name) - start - end);
-		return true;
-	}
-	return false;
 }
 
 static int by_name(const void *a, const void *b)
@@ -239,17 +501,10 @@ static void read_site(struct search *search, const char *site)
 	AUTO_DIR DIR *dir = opendir(site);
 	AUTO_STRV struct strv names = {0};
 	struct dirent *entry;
-	char *package;
 
 	search->site = site;
-	while (dir && (entry = readdir(dir))) {
-		if (is_hook(entry->d_name, &package))
-			strv_add_take(&search->hooks, package);
-		else if (str_ends(entry->d_name, ".dist-info"))
-			read_dist(search, dirfd(dir), entry->d_name);
-		else if (is_wanted(entry->d_name))
-			strv_add(&names, entry->d_name);
-	}
+	while (dir && (entry = readdir(dir)))
+		strv_add(&names, entry->d_name);
 	/* Sort them like the site module. */
 	vec_sort(&names, by_name);
 	for (size_t i = 0; i < names.n; i++)
@@ -319,7 +574,7 @@ static void add_subject(const struct search *search, const struct strv *names, s
 	}
 }
 
-static void say_found(struct search *search, bool ignores_env)
+static void say_found(struct search *search)
 {
 	struct editable *ret = search->ret;
 	AUTO_STRV struct strv names = {0}, shown = {0};
@@ -332,7 +587,7 @@ static void say_found(struct search *search, bool ignores_env)
 			strv_add(&names, dist->name);
 	buf_init(&text, SENTENCE_MAX);
 	add_subject(search, &names, &text);
-	if (ignores_env) {
+	if (search->ignores_env) {
 		buf_adds(
 			&text, ", and python -I or -E takes it from there: PYTHONPATH is not read");
 		strv_add_take(&ret->warnings, buf_take(&text));
@@ -364,21 +619,23 @@ static void say_hooked(struct search *search)
 void editable_find(const struct editable_query *query, struct editable *ret)
 {
 	AUTO(search_done) struct search search = {.query = query, .ret = ret};
-	AUTO(python_done) struct python python = {0};
-	AUTO(python_sites_done) struct python_sites sites = {0};
+	const char *live = env_get(query->env, "PYTHONPATH");
 
 	*ret = (struct editable){0};
 	if (fs_realpath(query->root, &search.root, NULL) < 0)
 		return;
-	python_find(query, &python);
-	python_sites_find(&python, query->env, &sites);
-	search.prefix = sites.prefix;
-	if (!python.options.ignores_env)
-		add_python_path(&search);
-	for (size_t i = 0; i < sites.dirs.n; i++)
-		read_site(&search, sites.dirs.v[i]);
+	find_environment(&search);
+	for (const char *at = live && !search.ignores_env ? live : ""; *at;
+		at += strcspn(at, ":"), at += *at == ':') {
+		AUTO_FREE char *path = mem_strndup(at, strcspn(at, ":"));
+		add_path(&search, path);
+	}
+	if (search.prefix)
+		find_sites(&search);
+	for (size_t i = 0; i < search.sites.n; i++)
+		read_site(&search, search.sites.v[i]);
 	match_dists(&search);
-	say_found(&search, python.options.ignores_env);
+	say_found(&search);
 	say_hooked(&search);
 }
 

@@ -3,14 +3,13 @@
  * Python packages that are installed from the tree itself (pip install -e, uv sync): the
  * interpreter of a run would import them from the live tree, so the run's own directories must go
  * first in PYTHONPATH. Found by files alone, no Python is started: *.pth (site module), finders of
- * setuptools (__editable___NAME_finder.py) and of the package "editables", *.egg-link,
- * direct_url.json (PEP 610), PYTHONPATH itself.
+ * setuptools (__editable___NAME_finder.py) and of the package "editables", direct_url.json
+ * (PEP 610), PYTHONPATH itself.
  *
- * The interpreter is the one that the command finds: python, a console script by its #!, the first
- * of a shell line; pyenv's shims are resolved, and what "source X/bin/activate" in front of it puts
- * on PATH counts. For any other command (make, a shell script) it is that of VIRTUAL_ENV, else of
- * PATH. Packages are searched in its prefix (pyvenv.cfg, lib/python3.X/site-packages,
- * dist-packages) and in that of the user (~/.local).
+ * The environment is that of the first word, of what comes before the command or of it, that leads
+ * into a virtual environment (pyvenv.cfg) or one of conda, or names an interpreter; else that of
+ * VIRTUAL_ENV, else of the python on PATH. Packages are searched in its site-packages and
+ * dist-packages of any version, and in those of the user (~/.local).
  */
 #ifndef DLRUN_HOST_EDITABLE_H
 #define DLRUN_HOST_EDITABLE_H
@@ -23,13 +22,12 @@
 enum { EDITABLE_PATHS_MAX = 256 };
 
 struct editable_query {
-	const struct strv *command;
-	bool shell;             /* command is one line for a shell */
-	const char *before;     /* lines of a shell in front of it; NULL: none */
-	const char *const *env; /* of the program, NULL-ended K=V */
-	const char *cwd;        /* absolute, in the live tree: where the program would be started */
-	const char *root;       /* of the live tree, absolute */
-	const char *prefix;     /* the environment to look at; NULL: that of the command */
+	const struct strv *command; /* arguments, or a line for a shell */
+	const char *before;         /* lines of a shell in front of it; NULL: none */
+	const char *const *env;     /* of the program, NULL-ended K=V */
+	const char *cwd;    /* absolute, in the live tree: where the program would be started */
+	const char *root;   /* of the live tree, absolute */
+	const char *prefix; /* the environment to look at; NULL: that of the command */
 };
 
 struct editable {
@@ -49,5 +47,11 @@ struct editable {
 void editable_find(const struct editable_query *query, struct editable *ret);
 void editable_done(struct editable *editable);
 #define AUTO_EDITABLE AUTO(editable_done)
+
+/* Add the paths of a .pth (their names are empty), or of a finder: MAPPING = {'x': '/p/x'} and
+ * NAMESPACES = {'n': ['/p/n']} of setuptools, F.map_module('x', '/p/x/__init__.py') of "editables".
+ * At most EDITABLE_PATHS_MAX; any text is accepted. */
+void editable_parse(
+	const char *text, bool is_finder, struct strv *ret_names, struct strv *ret_paths);
 
 #endif

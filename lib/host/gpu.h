@@ -19,7 +19,7 @@
  * lives, also a stopped one; the maker of the directory or of a file can replace it. That costs
  * others time, or the order of the queue, which is reported; a GPU is still given to one run only,
  * because each user also locks the GPUs that he holds where only he can write, in DIR.UID, and
- * heeds the locks of others there (gpu_guard.h). Other users cannot make us write to, or wait for,
+ * heeds the locks of others there. Other users cannot make us write to, or wait for,
  * anything but these locks: no link is followed, nothing that others wrote is trusted, and the
  * waits have limits.
  */
@@ -68,6 +68,8 @@ bool gpu_model_matches(const char *model, const char *type);
  * "model", "memory_bytes", "used"}, …]. E_DATA, E_DATA_LIMIT. */
 struct json *gpu_list_to_json(const struct gpu_list *list);
 int gpu_list_from_json(const struct json *json, struct gpu_list *ret, struct err *err);
+
+enum { GPU_CLAIM_TEXT_MAX = 8 << 10 }; /* bytes of owner and only, as lines */
 
 struct gpu_claim;
 struct gpu_claim_spec {

@@ -1,17 +1,707 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 
+#include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
+#include "base/util/random.h"
 #include "base/util/str.h"
-#include "host/gpu_guard.h"
+#include "base/util/vec.h"
 #include "host/gpu_impl.h"
+
+/*
+ * The directory of the queue for GPUs: locks, tickets, and a way to wake waiting processes. All
+ * users of the machine share it; gpu.h says what that means.
+ *
+ *	queue                locked for the moments of a check of tickets and GPUs
+ *	gpu.ID               locked as long as a run holds the GPU
+ *	ticket.NNNNNNNNNNNN  locked as long as its owner lives and waits; the lowest is next
+ *	                     (numbers that 9e11 submits would not reach are no place in the queue)
+ *	new.*, wake.*        gone in a moment; what a killed process leaves is swept
+ *
+ * A file gets its name when it is complete, so a process may die at any instant, and no link is
+ * followed. The holder of a GPU is not decided here: see the guard below. Files are only written by
+ * their makers, but for the line that the holder of a GPU leaves in its lock: RUN UID PID START
+ * TIME, with field 22 of proc(5)'s stat of the process that took it. This line is input from other
+ * users: bounded, checked, and used for a sentence only.
+ */
+
+#define GPU_DIR_QUEUE "queue"
+
+enum { GPU_DIR_ENTRIES_MAX = 100000 };
+
+struct gpu_dir {
+	char *path;
+	int fd;
+};
+
+#define NAME "dlrun-gpus"
+
+enum {
+	OPEN_MODE = 01777,
+	OPEN_WAIT_MS = 1000, /* until another user's new directory is open to all */
+	MAKE_TRIES = 16,
+	FIRST_PAUSE_US = 100,
+	LONGEST_PAUSE_US = 2000,
+	/* The sticky bit of a file only keeps systemd-tmpfiles(8) from ageing it out. */
+	FILE_MODE = 01666,
+	FILE_MODE_PLAIN = 0666,
+};
+
+static void pause_us(long us)
+{
+	nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
+}
+
+/*
+ * The directory
+ */
+
+/* path, or the machine's for NULL: a directory of a place that depends on the machine, never on the
+ * caller, because all must choose the same. /dev/shm comes last: logind removes the files of a user
+ * from it when he logs out (logind.conf(5), RemoveIPC), those of a run that goes on included. The
+ * caller frees. */
+static char *gpu_dir_place(const char *path)
+{
+	static const char *const places[] = {"/tmp", "/run/lock", "/dev/shm"};
+	struct stat st;
+
+	if (path)
+		return mem_strdup(path);
+	for (size_t i = 0; i < ARRAY_LEN(places); i++)
+		if (stat(places[i], &st) == 0 && S_ISDIR(st.st_mode) &&
+			(st.st_mode & OPEN_MODE) == OPEN_MODE && !fs_is_network(places[i]))
+			return fs_join(places[i], NAME);
+	return fs_join(places[0], NAME);
+}
+
+/* -EAGAIN: another user has made the directory and not opened it to all yet. */
+static int try_open_dir(const char *path, int *ret_fd)
+{
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	AUTO_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0)
+		return errno == EACCES ? -EAGAIN : -errno;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if ((st.st_mode & OPEN_MODE) != OPEN_MODE) {
+		if (st.st_uid != geteuid())
+			return -EAGAIN;
+		if (fchmod(fd, OPEN_MODE) < 0)
+			return -errno;
+	}
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+static int gpu_dir_open(const char *path, struct gpu_dir *ret, struct err *err)
+{
+	AUTO_FREE char *dir = gpu_dir_place(path);
+	int64_t deadline_ms = clock_deadline(OPEN_WAIT_MS);
+	int fd = -1, r;
+
+	while ((r = try_open_dir(dir, &fd)) == -EAGAIN && clock_ms() < deadline_ms)
+		pause_us(LONGEST_PAUSE_US);
+	if (r == -EAGAIN) {
+		r = err_set(err, E_GPU_LOCK, "the directory %s is not open to all users", dir);
+		err_hint(err, "sudo chmod 1777 %s", dir);
+		return r;
+	}
+	if (r < 0)
+		return err_set_errno(err, E_GPU_LOCK, -r, "cannot use the directory %s", dir);
+	*ret = (struct gpu_dir){.path = TAKE(dir), .fd = fd};
+	return 0;
+}
+
+static void gpu_dir_done(struct gpu_dir *dir)
+{
+	free(dir->path);
+	if (dir->fd >= 0)
+		close(dir->fd);
+	*dir = (struct gpu_dir){.fd = -1};
+}
+
+static int gpu_dir_error(const struct gpu_dir *dir, const char *name, int errnum, struct err *err)
+{
+	return err_set_errno(err, E_GPU_LOCK, errnum, "cannot use %s/%s", dir->path, name);
+}
+
+/*
+ * Files
+ */
+
+static void random_name(const char *prefix, char out[static 32])
+{
+	uint64_t number;
+
+	random_bytes(&number, sizeof(number));
+	snprintf(out, 32, "%s.%016llx", prefix, (unsigned long long)number);
+}
+
+static int fill(int fd, const void *text, size_t len)
+{
+	AUTO_ERR struct err err = {0};
+
+	if (fchmod(fd, FILE_MODE) < 0 && fchmod(fd, FILE_MODE_PLAIN) < 0)
+		return -errno;
+	errno = 0;
+	if (len && fs_write_fd(fd, "ticket", text, len, &err) < 0)
+		return errno ? -errno : -EIO;
+	return flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
+}
+
+/* Make a locked file that is complete when it gets its name. 0 or -errno, -EEXIST when the name
+ * is taken. */
+static int gpu_dir_make(
+	const struct gpu_dir *dir, const char *name, const void *text, size_t len, int *ret_fd)
+{
+	char temporary[32];
+
+	random_name("new", temporary);
+	AUTO_FD int fd = openat(
+		dir->fd, temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	int r = fill(fd, text, len);
+	if (r == 0 && linkat(dir->fd, temporary, dir->fd, name, 0) < 0)
+		r = -errno;
+	unlinkat(dir->fd, temporary, 0);
+	if (r == 0)
+		*ret_fd = TAKE_FD(fd);
+	return r;
+}
+
+/* Open a file, made if missing: 0 or -errno. Retry when a sweeper removes the temporary name, or
+ * another process makes the file first. fs.protected_regular refuses O_CREAT on a file that may be
+ * another user's. */
+static int open_file(const struct gpu_dir *dir, const char *name, int *ret_fd)
+{
+	const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+
+	for (int i = 0; i < MAKE_TRIES; i++) {
+		AUTO_FD int fd = openat(dir->fd, name, flags);
+		AUTO_FD int made = -1;
+		struct stat st;
+
+		if (fd >= 0) {
+			if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+				return -ENOTSUP;
+			*ret_fd = TAKE_FD(fd);
+			return 0;
+		}
+		if (errno != ENOENT)
+			return -errno;
+		int r = gpu_dir_make(dir, name, NULL, 0, &made);
+		if (r < 0 && r != -EEXIST && r != -ENOENT)
+			return r;
+	}
+	return -ENOENT;
+}
+
+/* 1, 0 or -errno. */
+static int take(int fd, int64_t deadline_ms)
+{
+	for (long us = FIRST_PAUSE_US; flock(fd, LOCK_EX | LOCK_NB) < 0;) {
+		if (errno == EINTR)
+			continue;
+		if (errno != EWOULDBLOCK)
+			return -errno;
+		if (clock_ms() >= deadline_ms)
+			return 0;
+		pause_us(us);
+		us = us < LONGEST_PAUSE_US ? 2 * us : us;
+	}
+	return 1;
+}
+
+static bool is_current(const struct gpu_dir *dir, const char *name, int fd)
+{
+	struct stat ours, named;
+
+	return fstat(fd, &ours) == 0 && fstatat(dir->fd, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       ours.st_dev == named.st_dev && ours.st_ino == named.st_ino;
+}
+
+/* Lock the file name, which is made if missing. 1 when the lock is ours, 0 when another process
+ * holds it for timeout_ms; E_GPU_LOCK. */
+static int gpu_dir_lock(const struct gpu_dir *dir, const char *name, int64_t timeout_ms,
+	int *ret_fd, struct err *err)
+{
+	int64_t deadline_ms = clock_deadline(timeout_ms);
+
+	/* The file may have been removed meanwhile: a lock on an unlinked file excludes nobody. */
+	for (int i = 0; i < MAKE_TRIES; i++) {
+		AUTO_FD int fd = -1;
+		int r = open_file(dir, name, &fd);
+
+		if (r == 0)
+			r = take(fd, deadline_ms);
+		if (r < 0)
+			return gpu_dir_error(dir, name, -r, err);
+		if (r == 0)
+			return 0;
+		if (!is_current(dir, name, fd))
+			continue;
+		*ret_fd = TAKE_FD(fd);
+		return 1;
+	}
+	return gpu_dir_error(dir, name, ESTALE, err);
+}
+
+/* Wake waiting processes by a new name, which is removed at once. */
+static void gpu_dir_wake(const struct gpu_dir *dir)
+{
+	char name[32];
+
+	random_name("wake", name);
+	int fd = openat(dir->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	close(fd);
+	unlinkat(dir->fd, name, 0);
+}
+
+enum { LINE_MAX_BYTES = 200, RUN_TEXT = 48, TIME_TEXT = 20 };
+
+struct holder {
+	char run[RUN_TEXT];
+	unsigned long uid;
+	int pid;
+	unsigned long long start;
+	char since[TIME_TEXT + 1];
+};
+
+static int open_regular(const struct gpu_dir *dir, const char *name, int access, struct stat *ret)
+{
+	AUTO_FD int fd =
+		openat(dir->fd, name, access | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+
+	if (fd < 0 || fstat(fd, ret) < 0 || !S_ISREG(ret->st_mode))
+		return -1;
+	return TAKE_FD(fd);
+}
+
+/* Write the holder into a lock that is ours. Best effort: nothing depends on it. */
+static void gpu_dir_sign(
+	const struct gpu_dir *dir, const char *name, int lock_fd, const char *owner)
+{
+	char line[LINE_MAX_BYTES], now[CLOCK_TEXT_SIZE];
+	struct stat st, ours;
+	AUTO_FD int fd = open_regular(dir, name, O_WRONLY, &st);
+
+	/* A lock file that has lost its name is not read by others. */
+	if (fd < 0 || fstat(lock_fd, &ours) < 0 || st.st_ino != ours.st_ino ||
+		st.st_dev != ours.st_dev)
+		return;
+	clock_format(clock_wall_ms(), now);
+	int n = snprintf(line, sizeof(line), "%.100s %lu %d %llu %.19sZ\n", owner,
+		(unsigned long)geteuid(), (int)getpid(),
+		(unsigned long long)os_process_start(getpid()), now);
+	if (ftruncate(fd, 0) == 0 && write(fd, line, (size_t)n) != n)
+		(void)!ftruncate(fd, 0);
+}
+
+/* Whether the run id and the time written by another user are plausible. */
+static bool is_plausible(const struct holder *holder)
+{
+	int64_t since_ms;
+
+	return holder->run[0] >= 'a' && holder->run[0] <= 'z' &&
+	       holder->run[strspn(holder->run, "abcdefghijklmnopqrstuvwxyz0123456789-")] == '\0' &&
+	       strlen(holder->since) == TIME_TEXT && str_ends(holder->since, "Z") &&
+	       clock_parse(holder->since, &since_ms, NULL) == 0 && holder->pid > 0;
+}
+
+static bool read_line(int fd, struct holder *ret)
+{
+	char line[LINE_MAX_BYTES];
+	ssize_t n = read(fd, line, sizeof(line) - 1);
+
+	if (n <= 0)
+		return false;
+	line[n] = '\0';
+	return sscanf(line, "%47s %lu %d %llu %20s", ret->run, &ret->uid, &ret->pid, &ret->start,
+		       ret->since) == 5 &&
+	       is_plausible(ret);
+}
+
+/* Whether holder still holds the lock: its line stays until the next holder writes one, which older
+ * versions do not. */
+static bool holds(const struct holder *holder, ino_t inode, int queue_fd)
+{
+	struct stat queue;
+
+	if (!os_process_alive(holder->pid, holder->start) ||
+		os_process_start(holder->pid) != holder->start)
+		return false;
+	bool is_list_good = fstat(queue_fd, &queue) == 0 && os_lock_listed(queue.st_ino, 0);
+	return !is_list_good || os_lock_listed(inode, holder->pid);
+}
+
+/* The holder of a lock that could not be taken: "q1-hc62r since 2026-11-23T05:04:25Z", "… of
+ * another user since …", or "another run" where the lock is not signed, or its signer does not
+ * hold it or is dead. queue_fd: a lock of the directory that is ours. The caller frees. */
+static char *gpu_dir_holder(const struct gpu_dir *dir, const char *name, int queue_fd)
+{
+	struct holder holder = {0};
+	struct stat st;
+	AUTO_FD int fd = open_regular(dir, name, O_RDONLY, &st);
+
+	if (fd < 0 || !read_line(fd, &holder) || !holds(&holder, st.st_ino, queue_fd))
+		return mem_strdup("another run");
+	return mem_printf("%s%s since %s", holder.run,
+		holder.uid == geteuid() ? "" : " of another user", holder.since);
+}
+
+/*
+ * The guard keeps a GPU to one run whatever is done to the directory that all users share. Its
+ * owner, and in it the maker of each file, can replace a lock file: a lock there says who is next,
+ * not who has a GPU. So each user also locks the GPUs that he holds in a directory of his own,
+ * DIR.UID beside the shared DIR (DIR.UID.* where another user has taken that name), and takes none
+ * that is locked in the directory of any user.
+ */
+
+struct gpu_guard {
+	char *shared; /* path of the shared directory */
+	struct gpu_dir own;
+};
+
+enum { OWN_MODE = 0755, ALL_BITS = 07777 };
+
+/* 1: ours, open. 0: not ours, or not there. */
+static int open_own(const char *path, int *ret_fd)
+{
+	AUTO_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != geteuid())
+		return 0;
+	if ((st.st_mode & ALL_BITS) != OWN_MODE && fchmod(fd, OWN_MODE) < 0)
+		return -errno;
+	*ret_fd = TAKE_FD(fd);
+	return 1;
+}
+
+/* List everything beside shared that is named like it, with a dot and more behind. */
+static int list_beside(const char *shared, struct strv *ret, struct err *err)
+{
+	const char *slash = strrchr(shared, '/');
+	AUTO_FREE char *parent = mem_strndup(shared, slash > shared ? (size_t)(slash - shared) : 1);
+	AUTO_FREE char *prefix = mem_printf("%s.", slash + 1);
+	AUTO_DIR DIR *stream = opendir(parent);
+	struct dirent *entry;
+
+	if (!stream)
+		return err_set_errno(err, E_GPU_LOCK, errno, "cannot use the directory %s", parent);
+	while ((entry = readdir(stream)))
+		if (str_starts(entry->d_name, prefix))
+			strv_add_take(ret, fs_join(parent, entry->d_name));
+	return 0;
+}
+
+static int make_own(const char *shared, char **ret_path, int *ret_fd, struct err *err)
+{
+	char *path = mem_printf("%s.%lu", shared, (unsigned long)geteuid());
+	int r = 0;
+
+	for (int i = 0; i < MAKE_TRIES; i++) {
+		uint64_t number;
+
+		if (mkdir(path, 0700) < 0 && errno != EEXIST)
+			r = -errno;
+		else
+			r = open_own(path, ret_fd);
+		if (r > 0) {
+			*ret_path = path;
+			return 0;
+		}
+		if (r < 0)
+			break;
+		random_bytes(&number, sizeof(number));
+		free(path);
+		path = mem_printf("%s.%lu.%016llx", shared, (unsigned long)geteuid(),
+			(unsigned long long)number);
+	}
+	err_set_errno(err, E_GPU_LOCK, r < 0 ? -r : EEXIST, "cannot use the directory %s", path);
+	free(path);
+	return -ERR_IO;
+}
+
+/* Find or make our own directory, also one that an earlier run had to give another name. */
+static int find_own(const char *shared, char **ret_path, int *ret_fd, struct err *err)
+{
+	AUTO_FREE char *plain = mem_printf("%s.%lu", shared, (unsigned long)geteuid());
+	AUTO_FREE char *prefix = mem_printf("%s.", plain);
+	AUTO_STRV struct strv beside = {0};
+	int r = open_own(plain, ret_fd);
+
+	if (r > 0) {
+		*ret_path = TAKE(plain);
+		return 0;
+	}
+	r = list_beside(shared, &beside, err);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < beside.n; i++)
+		if (str_starts(beside.v[i], prefix) && open_own(beside.v[i], ret_fd) > 0) {
+			*ret_path = mem_strdup(beside.v[i]);
+			return 0;
+		}
+	return make_own(shared, ret_path, ret_fd, err);
+}
+
+static int gpu_guard_open(const char *shared, struct gpu_guard *ret, struct err *err)
+{
+	char *dir = gpu_dir_place(shared), *path = NULL;
+	int fd = -1, r = find_own(dir, &path, &fd, err);
+
+	if (r < 0) {
+		free(dir);
+		return r;
+	}
+	*ret = (struct gpu_guard){.shared = dir, .own = {.path = path, .fd = fd}};
+	return 0;
+}
+
+/* Take a shared lock, so that two concurrent checks do not take each other for the holder. */
+static bool is_locked(const char *path, const char *name)
+{
+	AUTO_FREE char *file = fs_join(path, name);
+	AUTO_FD int fd = open(file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+	       flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+}
+
+static int see_others(const struct gpu_guard *guard, const char *name, int queue_fd,
+	char **ret_holder, struct err *err)
+{
+	AUTO_STRV struct strv beside = {0};
+	int r = list_beside(guard->shared, &beside, err);
+
+	for (size_t i = 0; r == 0 && i < beside.n; i++) {
+		AUTO_FD int fd = -1;
+
+		if (str_eq(beside.v[i], guard->own.path) || !is_locked(beside.v[i], name))
+			continue;
+		fd = open(beside.v[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		/* Links to a directory do not count. */
+		if (fd < 0)
+			continue;
+		const struct gpu_dir other = {.path = beside.v[i], .fd = fd};
+		*ret_holder = gpu_dir_holder(&other, name, queue_fd);
+		return 0;
+	}
+	return r < 0 ? r : 1;
+}
+
+/* Lock name in our directory. 1: the lock is ours, and no other user's directory has it locked.
+ * 0: it is held elsewhere, *ret_holder is as of gpu_dir_holder. E_GPU_LOCK. */
+static int gpu_guard_lock(const struct gpu_guard *guard, const char *name, int queue_fd,
+	int *ret_fd, char **ret_holder, struct err *err)
+{
+	AUTO_FD int fd = -1;
+	int r = gpu_dir_lock(&guard->own, name, 0, &fd, err);
+
+	if (r == 0)
+		*ret_holder = gpu_dir_holder(&guard->own, name, queue_fd);
+	/* Lock ours first, then check theirs: of two who do so at once, at least one sees the
+	 * other. */
+	if (r > 0)
+		r = see_others(guard, name, queue_fd, ret_holder, err);
+	if (r > 0)
+		*ret_fd = TAKE_FD(fd);
+	return r;
+}
+
+/*
+ * Tickets. The caller has locked the queue.
+ */
+
+typedef void gpu_ticket_fn(void *ctx, uint64_t number, const char *text);
+
+#define PREFIX "ticket."
+
+enum { DIGITS = 12, NAME_SIZE = 32, TAKEN_MAX = 1000 };
+static const uint64_t number_max = 999999999999;
+/* Tickets numbered from here on were written by hand. They have no place in the queue, lest the
+ * numbers be used up. */
+static const uint64_t number_odd = 900000000000;
+
+static void name_of(uint64_t number, char out[static NAME_SIZE])
+{
+	snprintf(out, NAME_SIZE, PREFIX "%0*llu", DIGITS, (unsigned long long)number);
+}
+
+/* 0: not the name of a ticket. */
+static uint64_t number_of(const char *name)
+{
+	uint64_t number = 0;
+
+	if (!str_starts(name, PREFIX))
+		return 0;
+	name += strlen(PREFIX);
+	if (strlen(name) != DIGITS)
+		return 0;
+	for (; *name; name++) {
+		if (!str_is_digit(*name))
+			return 0;
+		number = number * 10 + (uint64_t)(*name - '0');
+	}
+	return number;
+}
+
+/* A descriptor of a living ticket, else -1. The lock is shared, so that two concurrent checks do
+ * not take each other for the owner. */
+static int open_living(const struct gpu_dir *dir, const char *name)
+{
+	struct stat st;
+	AUTO_FD int fd = open_regular(dir, name, O_RDONLY, &st);
+
+	/* A file that cannot be opened was made with other permissions than ours: it is no
+	 * ticket. */
+	if (fd < 0)
+		return -1;
+	if (flock(fd, LOCK_SH | LOCK_NB) < 0)
+		return TAKE_FD(fd);
+	/* Another user's dead ticket stays in a sticky directory, and is ignored. */
+	unlinkat(dir->fd, name, 0);
+	return -1;
+}
+
+static void visit(
+	const struct gpu_dir *dir, const char *name, uint64_t number, gpu_ticket_fn *fn, void *ctx)
+{
+	AUTO_FD int fd = open_living(dir, name);
+	AUTO_BUF struct buf text = {0};
+
+	if (fd < 0)
+		return;
+	bool is_read = fs_read_fd(fd, name, GPU_CLAIM_TEXT_MAX, &text, NULL) == 0;
+	fn(ctx, number, is_read && strlen(text.data) == text.len ? text.data : NULL);
+}
+
+static DIR *open_stream(const struct gpu_dir *dir, struct err *err)
+{
+	AUTO_FD int fd = openat(dir->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!stream)
+		gpu_dir_error(dir, ".", errno, err);
+	else
+		TAKE_FD(fd);
+	return stream;
+}
+
+static int fail_many(const struct gpu_dir *dir, struct err *err)
+{
+	return err_set(
+		err, E_GPU_LOCK, "%s has more than %d files", dir->path, GPU_DIR_ENTRIES_MAX);
+}
+
+/* Call fn for each living ticket with a lower number, in no order; dead ones are removed. text:
+ * NULL if it cannot be read or is too long. */
+static int gpu_ticket_each(
+	const struct gpu_dir *dir, uint64_t below, gpu_ticket_fn *fn, void *ctx, struct err *err)
+{
+	AUTO_DIR DIR *stream = open_stream(dir, err);
+	struct dirent *entry;
+
+	if (!stream)
+		return -ERR_IO;
+	for (int n = 0; (entry = readdir(stream)); n++) {
+		uint64_t number = number_of(entry->d_name);
+
+		if (n == GPU_DIR_ENTRIES_MAX)
+			return fail_many(dir, err);
+		if (number && number < below)
+			visit(dir, entry->d_name, number, fn, ctx);
+	}
+	return 0;
+}
+
+static void sweep(const struct gpu_dir *dir, const char *name)
+{
+	if (str_starts(name, "new.") || str_starts(name, "wake."))
+		unlinkat(dir->fd, name, 0);
+}
+
+/* Find the highest number in the queue, living or not, and sweep what killed processes have
+ * left. */
+static int find_highest(const struct gpu_dir *dir, uint64_t *ret, struct err *err)
+{
+	AUTO_DIR DIR *stream = open_stream(dir, err);
+	struct dirent *entry;
+
+	*ret = 0;
+	if (!stream)
+		return -ERR_IO;
+	for (int n = 0; (entry = readdir(stream)); n++) {
+		if (n == GPU_DIR_ENTRIES_MAX)
+			return fail_many(dir, err);
+		uint64_t number = number_of(entry->d_name);
+
+		sweep(dir, entry->d_name);
+		if (number < number_odd && number > *ret)
+			*ret = number;
+	}
+	return 0;
+}
+
+/* Make a ticket with the next number. text: what the others read. The descriptor keeps the
+ * ticket alive. */
+static int gpu_ticket_new(const struct gpu_dir *dir, const struct buf *text, uint64_t *ret_number,
+	int *ret_fd, struct err *err)
+{
+	uint64_t number;
+	char name[NAME_SIZE] = GPU_DIR_QUEUE;
+	int fd = -1;
+	int r = find_highest(dir, &number, err);
+
+	if (r < 0)
+		return r;
+	for (int i = 0; i < TAKEN_MAX && number < number_max; i++) {
+		name_of(++number, name);
+		r = gpu_dir_make(dir, name, text->data, text->len, &fd);
+		if (r != -EEXIST)
+			break;
+	}
+	if (fd < 0)
+		return gpu_dir_error(dir, name, r < 0 ? -r : ERANGE, err);
+	*ret_number = number;
+	*ret_fd = fd;
+	return 0;
+}
+
+static bool gpu_ticket_lives(const struct gpu_dir *dir, uint64_t number)
+{
+	char name[NAME_SIZE];
+
+	name_of(number, name);
+	AUTO_FD int fd = open_living(dir, name);
+	return fd >= 0;
+}
+
+static char *gpu_ticket_path(const struct gpu_dir *dir, uint64_t number)
+{
+	char name[NAME_SIZE];
+
+	name_of(number, name);
+	return fs_join(dir->path, name);
+}
 
 enum {
 	NEW_MS = 10000, /* for the queue's lock, which is held for moments */
@@ -68,13 +758,6 @@ static uint64_t bit(size_t i)
 static unsigned count(uint64_t mask)
 {
 	return (unsigned)__builtin_popcountll(mask);
-}
-
-static void look_init(struct look *look, const struct gpu_claim *claim, const struct gpu_list *gpus)
-{
-	*look = (struct look){.gpus = gpus, .eligible = gpu_list_match(gpus, &claim->only)};
-	for (size_t i = 0; i < GPU_MAX; i++)
-		look->fds[i] = look->guards[i] = -1;
 }
 
 static void look_done(struct look *look)
@@ -336,7 +1019,7 @@ static const char *as_line(const char *s)
 static int write_text(struct gpu_claim *claim, const struct gpu_claim_spec *spec, struct err *err)
 {
 	claim->owner = mem_strdup(as_line(spec->owner));
-	buf_init(&claim->text, GPU_TICKET_TEXT_MAX);
+	buf_init(&claim->text, GPU_CLAIM_TEXT_MAX);
 	buf_addf(&claim->text, "%.100s\n", claim->owner);
 	for (size_t i = 0; spec->only && i < spec->only->n; i++) {
 		strv_add(&claim->only, spec->only->v[i]);
@@ -373,15 +1056,23 @@ static int join_queue(struct gpu_claim *claim, struct err *err)
 	return r < 0 ? r : take_ticket(claim, err);
 }
 
+/* By the owner, who need not lock the queue. */
 static void leave_queue(struct gpu_claim *claim)
 {
+	char name[NAME_SIZE], wake[NAME_SIZE];
+
 	if (claim->ticket < 0)
 		return;
-	gpu_ticket_remove(&claim->dir, claim->number);
+	name_of(claim->number, name);
+	snprintf(wake, sizeof(wake), "wake.%llu", (unsigned long long)claim->number);
+	/* A rename wakes the waiting processes, too, without a new file. */
+	bool is_moved = renameat(claim->dir.fd, name, claim->dir.fd, wake) == 0;
+	unlinkat(claim->dir.fd, is_moved ? wake : name, 0);
 	close(TAKE_FD(claim->ticket));
 }
 
-/* Changes that others make to the shared directory may cost the order of the queue, but no run. */
+/* Changes that others make to the shared directory may cost the order of the queue, but no run: a
+ * user who cannot use it queues in a directory of his own, where no other user is. */
 static int go_alone(struct gpu_claim *claim, const struct err *why, struct err *err)
 {
 	claim->notice = mem_printf("GPUs of this machine are not queued for in order: %s%s%s",
@@ -389,7 +1080,8 @@ static int go_alone(struct gpu_claim *claim, const struct err *why, struct err *
 	leave_queue(claim);
 	gpu_dir_done(&claim->dir);
 	claim->held_since_ms = 0;
-	int r = gpu_guard_queue(&claim->guard, &claim->dir, err);
+	AUTO_FREE char *path = fs_join(claim->guard.own.path, "alone");
+	int r = gpu_dir_open(path, &claim->dir, err);
 	return r < 0 ? r : join_queue(claim, err);
 }
 
@@ -428,17 +1120,6 @@ int gpu_claim_new(const struct gpu_claim_spec *spec, struct gpu_claim **ret, str
 	return r;
 }
 
-/* A cleanup may have removed the ticket; the new one is last in the queue. */
-static int renew_ticket(struct gpu_claim *claim, struct err *err)
-{
-	struct stat st;
-
-	if (fstat(claim->ticket, &st) == 0 && st.st_nlink > 0)
-		return 0;
-	close(TAKE_FD(claim->ticket));
-	return take_ticket(claim, err);
-}
-
 static void grant(struct gpu_claim *claim, struct look *look, uint64_t chosen)
 {
 	char name[GPU_ID_SIZE + 8];
@@ -463,8 +1144,14 @@ static void grant(struct gpu_claim *claim, struct look *look, uint64_t chosen)
 static int look_and_take(
 	struct gpu_claim *claim, int queue_fd, bool is_taking, struct look *look, struct err *err)
 {
-	int r = renew_ticket(claim, err);
+	struct stat st;
+	int r = 0;
 
+	/* A cleanup may have removed the ticket; the new one is last in the queue. */
+	if (fstat(claim->ticket, &st) < 0 || st.st_nlink == 0) {
+		close(TAKE_FD(claim->ticket));
+		r = take_ticket(claim, err);
+	}
 	if (r == 0)
 		r = see_queue(claim, look, err);
 	if (r == 0)
@@ -481,24 +1168,14 @@ static int look_and_take(
 	return chosen != 0;
 }
 
-/* The queue could not be locked: 0, but an error when that has lasted long. */
-static int wait_for_queue(struct gpu_claim *claim, struct err *err)
-{
-	int64_t now_ms = clock_ms();
-
-	if (!claim->held_since_ms)
-		claim->held_since_ms = now_ms;
-	explain_as(claim, "another process holds the queue for GPUs");
-	return now_ms - claim->held_since_ms < HELD_MS ? 0 : fail_queue(claim, err);
-}
-
 static int look_once(
 	struct gpu_claim *claim, const struct gpu_list *gpus, bool is_taking, struct err *err)
 {
 	AUTO_FD int queue = -1; /* freed last */
-	AUTO_LOOK struct look look;
+	AUTO_LOOK struct look look = {.gpus = gpus, .eligible = gpu_list_match(gpus, &claim->only)};
 
-	look_init(&look, claim, gpus);
+	memset(look.fds, 0xff, sizeof(look.fds));
+	memset(look.guards, 0xff, sizeof(look.guards));
 	if (claim->is_granted)
 		return 1;
 	int r = check_count(claim, &look, err);
@@ -506,8 +1183,13 @@ static int look_once(
 		return r;
 	os_watch_drain(claim->watch);
 	r = gpu_dir_lock(&claim->dir, GPU_DIR_QUEUE, TRY_MS, &queue, err);
-	if (r == 0)
-		return wait_for_queue(claim, err);
+	if (r == 0) {
+		/* An error when it has lasted long. */
+		if (!claim->held_since_ms)
+			claim->held_since_ms = clock_ms();
+		explain_as(claim, "another process holds the queue for GPUs");
+		return clock_ms() - claim->held_since_ms < HELD_MS ? 0 : fail_queue(claim, err);
+	}
 	claim->held_since_ms = 0;
 	return r < 0 ? r : look_and_take(claim, queue, is_taking, &look, err);
 }
@@ -605,7 +1287,8 @@ void gpu_claim_free(struct gpu_claim *claim)
 	if (claim->watch >= 0)
 		close(claim->watch);
 	gpu_dir_done(&claim->dir);
-	gpu_guard_done(&claim->guard);
+	gpu_dir_done(&claim->guard.own);
+	free(claim->guard.shared);
 	free(claim->notice);
 	strv_done(&claim->only);
 	buf_done(&claim->text);

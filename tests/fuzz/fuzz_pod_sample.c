@@ -6,7 +6,7 @@
 #include "base/util/auto.h"
 #include "base/util/err.h"
 #include "core/record/observed.h"
-#include "host/load.h"
+#include "host/usage.h"
 #include "targets/kube/pod_sample.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

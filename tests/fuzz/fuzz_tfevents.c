@@ -10,7 +10,6 @@
 #include "base/util/enc.h"
 #include "base/util/err.h"
 #include "base/util/str.h"
-#include "events/crc32c.h"
 #include "events/tfevents.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -21,7 +20,7 @@ static void on_scalar(void *ctx, const struct tfevents_scalar *scalar)
 {
 	size_t len = strlen(scalar->tag);
 
-	BUG_ON(len == 0 || len > TFEVENTS_TAG_MAX || !str_is_utf8(scalar->tag, len));
+	BUG_ON(len == 0 || len > TFEVENT_TAG_MAX || !str_is_utf8(scalar->tag, len));
 	buf_add(ctx, scalar->tag, len + 1);
 	buf_add(ctx, &scalar->value, sizeof(scalar->value));
 	buf_add(ctx, &scalar->step, sizeof(scalar->step));

@@ -6,7 +6,7 @@
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/enc.h"
-#include "events/crc32c.h"
+#include "events/tfevents.h"
 
 enum { FIX_MAX = 64 << 20 };
 

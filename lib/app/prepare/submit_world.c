@@ -365,7 +365,6 @@ static void find_editable(struct submit *submit)
 		env_set(&env, spec->env.v[i], false);
 	AUTO_FREE char *cwd = fs_join(place->root, place->prefix);
 	editable_find(&(struct editable_query){.command = &spec->command,
-			      .shell = spec->shell,
 			      .before = spec->world.before,
 			      .env = (const char *const *)env.v,
 			      .cwd = cwd,

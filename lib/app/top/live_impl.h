@@ -6,7 +6,7 @@
 #include "app/top/live.h"
 #include "core/target/target.h"
 #include "host/gpu.h"
-#include "host/gpu_meter.h"
+#include "host/usage.h"
 #include "targets/kube/kube_open.h"
 #include "targets/ssh/node_open.h"
 

@@ -8,7 +8,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
-#include "host/load.h"
+#include "host/usage.h"
 #include "targets/targets.h"
 
 /*

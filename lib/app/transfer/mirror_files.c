@@ -22,7 +22,7 @@
 #include "events/plugin_files.h"
 #include "events/scalars_only.h"
 #include "events/series.h"
-#include "events/tfrecord.h"
+#include "events/tfevents.h"
 
 enum {
 	MIRROR_OVERLAP = 64, /* bytes that are compared before more are appended */

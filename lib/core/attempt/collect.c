@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/attempt/collect.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,18 +15,389 @@
 #include "base/os/os.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
+#include "base/util/map.h"
+#include "core/record/world.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "core/attempt/collect_impl.h"
-#include "core/attempt/collect_rules.h"
+#include "base/util/vec.h"
+#include "core/attempt/collect.h"
+#include "events/plugin_files.h"
+
+enum { DIR_FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, WORKERS_MAX = 16 };
+
+/*
+ * Paths of a tree that are never results
+ */
+
+/* Version control, byte code and caches of tools: with this name, at any depth. */
+static bool collect_is_cache(const char *name)
+{
+	static const char *const names[] = {".git", "__pycache__", ".pytest_cache", ".mypy_cache",
+		".ruff_cache", ".ipynb_checkpoints"};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (str_eq(name, names[i]))
+			return true;
+	return str_ends(name, ".pyc") || str_ends(name, ".pyo");
+}
+
+/* Whether path, whose last component is name, is data or matches a pattern of collect.exclude;
+ * of a directory: with all below it. The directories above it are known not to. */
+static bool collect_is_excluded(const struct world *world, const char *path, const char *name)
+{
+	const struct strv *patterns = &world->collect.exclude;
+
+	for (size_t i = 0; i < world->data.n; i++)
+		if (fs_below(path, world->data.v[i].path))
+			return true;
+	for (size_t i = 0; i < patterns->n; i++)
+		if (fnmatch(patterns->v[i], strchr(patterns->v[i], '/') ? path : name, 0) == 0)
+			return true;
+	return false;
+}
+
+/* Whether path is one of the outputs, or lies below one. */
+static bool collect_is_output(const struct world *world, const char *path)
+{
+	for (size_t i = 0; i < world->outputs.n; i++)
+		if (fs_below(path, world->outputs.v[i]))
+			return true;
+	return false;
+}
+
+bool collect_is_telling(const char *path)
+{
+	static const char *const names[] = {"params.json", "hparams.yaml", "args.json",
+		".hydra/config.yaml", ".hydra/overrides.yaml", "tensors.tsv", "metadata.tsv",
+		"sprite.png"};
+	size_t len = strlen(path);
+
+	if (strstr(fs_basename(path), "tfevents") || plugin_files_is_one(path))
+		return true;
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		size_t n = strlen(names[i]);
+		if (str_ends(path, names[i]) && (len == n || path[len - n - 1] == '/'))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The directories of a run and its attempt, held under the run's lock
+ */
+
+struct collect_place {
+	int lock_fd, run_fd, tree_fd, outputs_fd, collected_fd;
+};
+
+static bool collect_is_same(const struct stat *a, const struct stat *b)
+{
+	return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+}
+
+#define LOCK_NAME "collect.lock"
+#define TEMP_NAME "collect.tmp"
+
+static void collect_place_done(struct collect_place *place)
+{
+	auto_fd(&place->collected_fd);
+	auto_fd(&place->outputs_fd);
+	auto_fd(&place->tree_fd);
+	auto_fd(&place->run_fd);
+	auto_fd(&place->lock_fd);
+}
+
+/* A directory without following a link; make: if nothing has that name. Returns -errno. */
+static int collect_open_dir(int fd, const char *name, bool make)
+{
+	int child = openat(fd, name, DIR_FLAGS);
+
+	if (child < 0 && errno == ENOENT && make) {
+		if (mkdirat(fd, name, 0777) < 0 && errno != EEXIST)
+			return -errno;
+		child = openat(fd, name, DIR_FLAGS);
+	}
+	return child < 0 ? -errno : child;
+}
+
+/* Whether the error affects all files, so that going on makes no sense and retrying later does. */
+static bool collect_is_fatal(int errnum)
+{
+	return errnum == ENOSPC || errnum == EDQUOT || errnum == EROFS || errnum == EIO ||
+	       errnum == EMFILE || errnum == ENFILE;
+}
+
+/* Link from_fd/from to to_fd/to, too, whatever file is there. Returns 0 or an errno. */
+static int collect_link(
+	const struct collect_place *place, int from_fd, const char *from, int to_fd, const char *to)
+{
+	if (linkat(from_fd, from, to_fd, to, 0) == 0)
+		return 0;
+	if (errno != EEXIST)
+		return errno;
+	unlinkat(place->run_fd, TEMP_NAME, 0);
+	if (linkat(from_fd, from, place->run_fd, TEMP_NAME, 0) < 0)
+		return errno;
+	int errnum = renameat(place->run_fd, TEMP_NAME, to_fd, to) < 0 ? errno : 0;
+	/* rename(2) leaves the temporary name if both are links to the same file. */
+	unlinkat(place->run_fd, TEMP_NAME, 0);
+	return errnum;
+}
+
+static int open_run_dir(const struct collect_place *place, const char *name, bool make, int *ret_fd,
+	struct err *err)
+{
+	int fd = collect_open_dir(place->run_fd, name, make);
+
+	if (fd < 0 && (make || fd != -ENOENT))
+		return fs_error(err, -fd, "opening '%s' of the run", name);
+	*ret_fd = fd < 0 ? -1 : fd;
+	return 0;
+}
+
+static int open_all(struct collect_place *place, const char *dir, const struct attempt_job *job,
+	bool make, struct err *err)
+{
+	AUTO_FREE char *tree = fs_join(dir, ATTEMPT_TREE);
+	const char *name = strrchr(job->outputs, '/');
+
+	place->tree_fd = open(tree, DIR_FLAGS);
+	if (place->tree_fd < 0)
+		return errno == ENOENT ? 0 : fs_error(err, errno, "%s", tree);
+	unlinkat(place->run_fd, TEMP_NAME, 0);
+	int r = open_run_dir(place, name + 1, make, &place->outputs_fd, err);
+	if (r == 0)
+		r = open_run_dir(place, COLLECT_DIR, make, &place->collected_fd, err);
+	return r < 0 ? r : 1;
+}
+
+/* 1: held; 0: there is no tree, or another process holds the lock and wait_ms has passed. make:
+ * make the directories of the run. */
+static int collect_place_open(const char *dir, const struct attempt_job *job, int64_t wait_ms,
+	bool make, struct collect_place *ret, struct err *err)
+{
+	AUTO(collect_place_done) struct collect_place place = {-1, -1, -1, -1, -1};
+	const char *slash = job->outputs ? strrchr(job->outputs, '/') : NULL;
+	AUTO_ERR struct err held = {0};
+
+	if (!slash || slash == job->outputs)
+		return 0;
+	AUTO_FREE char *run = mem_strndup(job->outputs, (size_t)(slash - job->outputs));
+	AUTO_FREE char *lock = fs_join(run, LOCK_NAME);
+	place.run_fd = open(run, DIR_FLAGS);
+	if (place.run_fd < 0)
+		return errno == ENOENT ? 0 : fs_error(err, errno, "%s", run);
+	int r = fs_lock(lock, true, wait_ms, &place.lock_fd, &held);
+	if (r < 0)
+		return held.id == E_IO_LOCK && wait_ms == 0 ? 0 : err_move(err, &held);
+	r = open_all(&place, dir, job, make, err);
+	if (r <= 0)
+		return r;
+	*ret = place;
+	place = (struct collect_place){-1, -1, -1, -1, -1};
+	return 1;
+}
+
+/* Whether an entry that the kernel lists with this type is a directory. */
+static bool collect_is_dir(int fd, const char *name, unsigned char type)
+{
+	struct stat st;
+
+	if (type != DT_UNKNOWN)
+		return type == DT_DIR;
+	return fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+}
+
+/*
+ * The directories of the tree as the program gets it: attempts/N/started.dirs. Files in a directory
+ * that the program has moved keep their times.
+ */
+
+enum { DIRS_BYTES_MAX = 64 << 20, NS_PER_S = 1000 * 1000 * 1000 };
+
+/*
+ * Records "INODE CTIME PATH\0", in any order. CTIME in ns; 0: it may change without a new one.
+ */
+
+struct record {
+	uint64_t inode, ctime_ns;
+	const char *path;
+};
+
+/* *at: where the record begins, and then the next one. */
+static bool read_record(const struct buf *text, size_t *at, struct record *ret)
+{
+	char *rest;
+
+	while (*at < text->len) {
+		const char *begin = text->data + *at;
+		*at += strlen(begin) + 1;
+		ret->inode = strtoull(begin, &rest, 10);
+		if (!ret->inode || *rest != ' ')
+			continue;
+		ret->ctime_ns = strtoull(rest + 1, &rest, 10);
+		ret->path = rest + 1;
+		if (*rest == ' ')
+			return true;
+	}
+	return false;
+}
+
+static uint64_t ns_of(const struct timespec *time)
+{
+	return (uint64_t)time->tv_sec * NS_PER_S + (uint64_t)time->tv_nsec;
+}
+
+struct lister {
+	void *names;
+	struct buf text;
+};
+
+struct listing_dirs {
+	int tree_fd;
+	dev_t dev;
+	uint64_t now_ns;
+	struct map known;    /* paths with records of their own: none is looked for below others */
+	struct strv changed; /* those of them whose names have to be read again */
+	struct lister listers[WORKERS_MAX];
+};
+
+struct listed {
+	struct listing_dirs *all;
+	struct par_queue *queue;
+	const char *path;
+	int fd;
+};
+
+static void add_record(
+	struct listing_dirs *all, unsigned worker, const char *path, const struct stat *st)
+{
+	struct lister *lister = &all->listers[worker];
+	uint64_t ctime_ns = ns_of(&st->st_ctim);
+
+	if (!lister->names) {
+		lister->names = mem_alloc(1, OS_NAMES_SIZE);
+		buf_init(&lister->text, DIRS_BYTES_MAX);
+	}
+	buf_addf(&lister->text, "%llu %llu %s", (unsigned long long)st->st_ino,
+		(unsigned long long)(ctime_ns < all->now_ns ? ctime_ns : 0), path);
+	buf_addc(&lister->text, '\0');
+}
+
+static void list_entry(void *ctx, const char *name, unsigned char type)
+{
+	const struct listed *listed = ctx;
+
+	if (str_eq(name, ".") || str_eq(name, "..") || collect_is_cache(name) ||
+		!collect_is_dir(listed->fd, name, type))
+		return;
+	AUTO_FREE char *path = *listed->path ? fs_join(listed->path, name) : mem_strdup(name);
+	if (!map_get(&listed->all->known, path))
+		par_queue_add(listed->queue, TAKE(path));
+}
+
+static void list_dir(void *ctx, struct par_queue *queue, void *item, unsigned worker)
+{
+	struct listing_dirs *all = ctx;
+	AUTO_FREE char *path = item;
+	AUTO_FD int fd =
+		fs_open_beneath(all->tree_fd, *path ? path : ".", O_RDONLY | O_DIRECTORY, 0);
+	struct listed listed = {all, queue, path, fd};
+	struct stat st;
+
+	for (size_t i = 0; !*path && i < all->changed.n; i++)
+		par_queue_add(queue, TAKE(all->changed.v[i]));
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_dev != all->dev)
+		return;
+	add_record(all, worker, path, &st);
+	os_list_names(fd, all->listers[worker].names, list_entry, &listed);
+}
+
+/* Check the directories of an earlier list: keep the unchanged ones, queue the changed ones. */
+static void look_again(struct listing_dirs *all, const struct buf *before)
+{
+	struct record record;
+	struct stat st;
+
+	for (size_t at = 0; read_record(before, &at, &record);) {
+		if (!*record.path ||
+			fstatat(all->tree_fd, record.path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		if (st.st_ino != record.inode || ns_of(&st.st_ctim) != record.ctime_ns)
+			strv_add(&all->changed, record.path);
+		else
+			add_record(all, 0, record.path, &st);
+		map_put(&all->known, record.path, all);
+	}
+}
+
+static void list_tree(int fd, const struct buf *before, struct buf *ret)
+{
+	struct listing_dirs *all = mem_alloc(1, sizeof(*all));
+	struct timespec now;
+	struct stat st;
+
+	BUG_ON(par_width() > WORKERS_MAX);
+	clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	all->tree_fd = fd;
+	all->now_ns = ns_of(&now);
+	if (fstat(fd, &st) == 0) {
+		all->dev = st.st_dev;
+		look_again(all, before);
+		par_queue_run_apart(list_dir, all, mem_strdup(""), fd);
+	}
+	for (size_t i = 0; i < WORKERS_MAX; i++) {
+		struct lister *lister = &all->listers[i];
+
+		if (lister->names)
+			buf_add(ret, lister->text.data, lister->text.len);
+		buf_done(&lister->text);
+		free(lister->names);
+	}
+	map_done(&all->known);
+	strv_done(&all->changed);
+	free(all);
+}
+
+void collect_list_dirs(const char *dir)
+{
+	AUTO_FREE char *path = fs_join(dir, COLLECT_DIRS);
+	AUTO_FREE char *tree = fs_join(dir, ATTEMPT_TREE);
+	AUTO_FD int fd = open(tree, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	AUTO_BUF struct buf before = {0}, text;
+
+	buf_init(&text, DIRS_BYTES_MAX);
+	fs_read(path, DIRS_BYTES_MAX, &before, NULL, NULL);
+	if (fd >= 0)
+		list_tree(fd, &before, &text);
+	if (buf_check(&text, path, NULL) < 0 ||
+		fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, NULL) < 0)
+		unlink(path);
+}
+
+/*
+ * Reading the list
+ */
+
+/* Read the list into an empty map, which the caller frees. Without the file nothing has been
+ * moved. */
+static void collect_dirs_read(const char *dir, struct map *ret)
+{
+	AUTO_FREE char *path = fs_join(dir, COLLECT_DIRS);
+	AUTO_BUF struct buf text = {0};
+	struct record record;
+
+	if (fs_read(path, DIRS_BYTES_MAX, &text, NULL, NULL) < 0)
+		return;
+	for (size_t at = 0; read_record(&text, &at, &record);)
+		map_put(ret, record.path, (void *)(uintptr_t)record.inode);
+}
 
 #define MARK_NAME "started"
 #define TICK_NAME "started.tick"
 
 enum {
-	DIR_FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
 	LOCK_WAIT_MS = 10 * 60 * 1000, /* another collector's work is ours, too */
-	WORKERS_MAX = 16,
 	REPORT_MAX = 1 << 20,
 	TICK_WAIT_MS = 2100, /* the coarsest clocks of file systems count two seconds */
 	BLOCK_BYTES = 512,
@@ -256,15 +627,6 @@ static bool may_hold(const struct collector *c, const char *path, bool is_output
 	return false;
 }
 
-bool collect_is_dir(int fd, const char *name, unsigned char type)
-{
-	struct stat st;
-
-	if (type != DT_UNKNOWN)
-		return type == DT_DIR;
-	return fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
-}
-
 /* A directory that is being visited, and its finder. */
 struct looking {
 	struct search *search;
@@ -326,8 +688,9 @@ static int open_visit(const struct search *search, struct finder *finder, struct
 	if (fd < 0 || visit->depth >= COLLECT_DEPTH_MAX || fstat(fd, &st) < 0 ||
 		st.st_dev != search->dev)
 		return -1;
-	if (visit->depth > 0 && is_later(&st.st_ctim, &c->mark) &&
-		collect_dirs_moved(&c->dirs, visit->path, &st))
+	/* The status has changed, and this is not the original directory of that path. */
+	if (visit->depth > 0 && is_later(&st.st_ctim, &c->mark) && c->dirs.n &&
+		map_get(&c->dirs, visit->path) != (void *)(uintptr_t)st.st_ino)
 		visit->is_moved = true;
 	return TAKE_FD(fd);
 }
@@ -775,4 +1138,120 @@ int collect_finish(const char *dir, struct err *err)
 		return 0;
 	int r = attempt_job_read(dir, &job, err);
 	return r < 0 ? r : collect_results(dir, &job, COLLECT_ENDED, err);
+}
+
+/*
+ * The next attempt begins with what is in collected/.
+ */
+
+struct restore {
+	const struct collect_place *place;
+	const struct world *world;
+	struct buf path;
+	int fatal; /* errno; what concerns one file only is passed over */
+};
+
+static void note_failure(struct restore *restore, int errnum)
+{
+	if (!restore->fatal && collect_is_fatal(errnum))
+		restore->fatal = errnum;
+}
+
+/* The program before has had a directory where the snapshot has a file, or the other way round. */
+static int open_tree_dir(int fd, const char *name)
+{
+	int child = collect_open_dir(fd, name, true);
+
+	if (child != -ENOTDIR && child != -ELOOP)
+		return child;
+	if (unlinkat(fd, name, 0) < 0)
+		return -errno;
+	return collect_open_dir(fd, name, true);
+}
+
+static void restore_file(struct restore *restore, int from_fd, int to_fd, const char *name)
+{
+	int errnum = collect_link(restore->place, from_fd, name, to_fd, name);
+
+	if (errnum == EISDIR && fs_remove_tree(to_fd, name, NULL) == 0)
+		errnum = collect_link(restore->place, from_fd, name, to_fd, name);
+	if (errnum)
+		note_failure(restore, errnum);
+}
+
+/* Takes from_fd. */
+static void restore_dir(struct restore *restore, int from_fd, int to_fd, int depth);
+
+static void restore_entry(
+	struct restore *restore, int from_fd, int to_fd, const char *name, int depth)
+{
+	struct stat st;
+
+	if (fstatat(from_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return;
+	if (!S_ISDIR(st.st_mode)) {
+		restore_file(restore, from_fd, to_fd, name);
+		return;
+	}
+	AUTO_FD int to = open_tree_dir(to_fd, name);
+	int from = openat(from_fd, name, DIR_FLAGS);
+	if (to >= 0 && from >= 0 && depth < COLLECT_DEPTH_MAX) {
+		restore_dir(restore, from, to, depth + 1);
+		return;
+	}
+	note_failure(restore, to < 0 ? -to : errno);
+	auto_fd(&from);
+}
+
+static void restore_dir(struct restore *restore, int from_fd, int to_fd, int depth)
+{
+	AUTO_DIR DIR *dir = fdopendir(from_fd);
+	size_t len = restore->path.len;
+	struct dirent *entry;
+
+	if (!dir) {
+		note_failure(restore, errno);
+		close(from_fd);
+	}
+	while (dir && !restore->fatal && (entry = readdir(dir))) {
+		const char *name = entry->d_name;
+		if (str_eq(name, ".") || str_eq(name, ".."))
+			continue;
+		buf_addf(&restore->path, "%s%s", len ? "/" : "", name);
+		/* A directory that replaced an output's link has its content in that output now:
+		 * remove it, so that the output is linked anew. */
+		if (collect_is_output(restore->world, restore->path.data))
+			fs_remove_tree(dirfd(dir), name, NULL);
+		else if (!collect_is_excluded(restore->world, restore->path.data, name))
+			restore_entry(restore, dirfd(dir), to_fd, name, depth);
+		buf_truncate(&restore->path, len);
+	}
+}
+
+int collect_restore(const char *dir, const struct attempt_job *job, struct err *err)
+{
+	AUTO(collect_place_done) struct collect_place place = {-1, -1, -1, -1, -1};
+	AUTO_FREE char *before = NULL;
+	int r = 0;
+
+	if (job->attempt < 2)
+		return 0;
+	before = attempt_sibling(dir, job->attempt - 1);
+	r = collect_finish(before, err);
+	if (r == 0)
+		r = collect_place_open(dir, job, LOCK_WAIT_MS, false, &place, err);
+	if (r <= 0 || place.collected_fd < 0)
+		return r;
+	struct restore restore = {.place = &place, .world = &job->world};
+	AUTO_FD int to_fd = openat(place.tree_fd, ".", DIR_FLAGS);
+	int from_fd = openat(place.collected_fd, ".", DIR_FLAGS);
+	buf_init(&restore.path, 64 << 10);
+	if (to_fd >= 0 && from_fd >= 0)
+		restore_dir(&restore, from_fd, to_fd, 0);
+	else
+		auto_fd(&from_fd);
+	buf_done(&restore.path);
+	return restore.fatal ? fs_error(err, restore.fatal,
+				       "putting results of the attempt before into the tree")
+			     : 0;
 }

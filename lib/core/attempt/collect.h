@@ -13,17 +13,20 @@
  *
  * A file or symbolic link counts as changed when its status has changed (ctime), which a program
  * cannot set, and when it lies below a directory that the program has moved there: one whose
- * status has changed and that was not there, by its inode, when the tree was complete.
- * collect_rules.h says what never counts. What the program has put into the outputs
- * itself stays; a collected file of the same path lies beside it as PATH.tree. Below an entry of
- * `outputs:` whose link the program has replaced by a directory, the tree's file wins. What the
- * program has removed from its tree is removed from both places.
+ * status has changed and that was not there, by its inode, when the tree was complete. Version
+ * control, byte code and caches of tools never count, nor do data and what collect.exclude: names.
+ * What the program has put into the outputs itself stays; a collected file of the same path lies
+ * beside it as PATH.tree. Below an entry of `outputs:` whose link the program has replaced by a
+ * directory, the tree's file wins. What the program has removed from its tree is removed from both
+ * places.
  *
  * Each step leaves a state from which the next call goes on, so that any of them may be killed; a
  * lock of the run keeps them apart.
  */
 #ifndef DLRUN_CORE_ATTEMPT_COLLECT_H
 #define DLRUN_CORE_ATTEMPT_COLLECT_H
+
+#include <stdbool.h>
 
 #include "base/data/json.h"
 #include "base/util/err.h"
@@ -73,5 +76,9 @@ int collect_restore(const char *dir, const struct attempt_job *job, struct err *
  * results of this attempt; how many of them could not be collected; warnings for the user. NULL:
  * nothing is known. The caller frees. */
 struct json *collect_read_report(const char *dir);
+
+/* Event files of TensorBoard, what its plugins read beside them, and files that programs write
+ * their parameters to: results of COLLECT_EVENTS. */
+bool collect_is_telling(const char *path);
 
 #endif

@@ -9,7 +9,7 @@
 #include "core/attempt/attempt.h"
 #include "core/record/observed.h"
 #include "core/record/run.h"
-#include "host/load.h"
+#include "host/usage.h"
 #include "kube/status/usage.h"
 #include "targets/kube/pod_copy.h"
 #include "targets/kube/pod_sample.h"

@@ -17,7 +17,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"
-#include "targets/local/world_packages.h"
+#include "targets/local/world_mount.h"
 
 enum { FD_SCAN_MAX = 4096, PYTHONPATH_MAX = 128 << 10 };
 
@@ -78,25 +78,6 @@ void program_env(const struct attempt_job *job, const char *const *inherited, co
  * The command
  */
 
-/* An empty trap keeps the shell alive and is not inherited by what it executes. */
-static char *shell_lines(const struct attempt_job *job, const char *last)
-{
-	const struct world *world = &job->world;
-	AUTO_FREE char *trap = world->signal ? mem_printf("trap : %d\n", world->signal) : NULL;
-
-	return mem_printf("%s%s%s%s", trap ? trap : "", world->before ? world->before : "",
-		world->before ? "\n" : "", last);
-}
-
-static void add_shell(const struct attempt_job *job, const struct strv *env, struct strv *ret)
-{
-	const char *path = env->n ? env_get((const char *const *)env->v, "PATH") : NULL;
-	AUTO_FREE char *bash = job->world.before ? proc_find("bash", path ? path : "/bin") : NULL;
-
-	strv_add(ret, bash ? bash : "/bin/sh");
-	strv_add(ret, "-c");
-}
-
 static void add_words(const struct attempt_job *job, const char *tree, struct strv *ret)
 {
 	for (size_t i = 0; i < job->command.n; i++)
@@ -106,15 +87,21 @@ static void add_words(const struct attempt_job *job, const char *tree, struct st
 void program_command(
 	const struct attempt_job *job, const struct strv *env, const char *tree, struct strv *ret)
 {
-	AUTO_FREE char *lines = NULL;
+	const char *before = job->world.before;
+	const char *path = env->n ? env_get((const char *const *)env->v, "PATH") : NULL;
+	AUTO_FREE char *bash = before ? proc_find("bash", path ? path : "/bin") : NULL;
 
-	if (!job->shell && !job->world.before) {
+	if (!job->shell && !before) {
 		add_words(job, tree, ret);
 		return;
 	}
-	add_shell(job, env, ret);
-	lines = shell_lines(job, job->shell ? job->command.v[0] : exec_lines);
-	strv_add(ret, lines);
+	/* An empty trap keeps the shell alive and is not inherited by what it executes. */
+	AUTO_FREE char *trap =
+		job->world.signal ? mem_printf("trap : %d\n", job->world.signal) : NULL;
+	strv_add(ret, bash ? bash : "/bin/sh");
+	strv_add(ret, "-c");
+	strv_addf(ret, "%s%s%s%s", trap ? trap : "", before ? before : "", before ? "\n" : "",
+		job->shell ? job->command.v[0] : exec_lines);
 	if (job->shell)
 		return;
 	strv_add(ret, "dlrun");

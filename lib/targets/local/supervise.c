@@ -21,7 +21,6 @@
 #include "targets/local/supervisor.h"
 #include "targets/local/tree.h"
 #include "targets/local/world_mount.h"
-#include "targets/local/world_packages.h"
 
 /*
  * Two processes. The one that was started makes trees; its child is the supervisor, so that what

@@ -1,33 +1,865 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "targets/local/supervisor_impl.h"
+#include "targets/local/supervisor.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/data/json.h"
+#include "base/loop/proc.h"
+#include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/attempt/collect.h"
+#include "host/gpu.h"
 #include "targets/local/observe.h"
+#include "targets/local/program.h"
 #include "targets/local/setup.h"
+
+/*
+ * Notes for users, marks of the log
+ */
+
+enum {
+	MARK_MS = 1000,               /* between two marks */
+	LOG_RESERVE_BYTES = 64 << 10, /* behind the log, for what a program says of a full disk */
+};
+
+void sup_note(struct supervisor *sup, const char *fmt, ...)
+{
+	char time[CLOCK_TEXT_SIZE];
+	va_list args;
+
+	va_start(args, fmt);
+	AUTO_FREE char *text = mem_vprintf(fmt, args);
+	va_end(args);
+	clock_format(clock_wall_ms(), time);
+	AUTO_FREE char *line = mem_printf("%s %s\n", time, text);
+	fs_write_fd(sup->notes_fd, ATTEMPT_NOTES, line, strlen(line), NULL);
+}
+
+void sup_mark_log(struct supervisor *sup)
+{
+	struct mark mark = {.time_ms = clock_wall_ms()};
+	char line[MARK_SIZE];
+	struct stat st;
+
+	if (fstat(sup->log_fd, &st) < 0)
+		return;
+	os_reserve(sup->log_fd, st.st_size, LOG_RESERVE_BYTES);
+	mark.offset = st.st_size;
+	if (mark.offset == sup->last_mark.offset && sup->last_mark.time_ms)
+		return;
+	/* Write the mark in one call: half a line is worse than none. */
+	size_t len = mark_format(&mark, line);
+	if (write(sup->marks_fd, line, len) == (ssize_t)len)
+		sup->last_mark = mark;
+}
+
+static int on_mark_due(void *ctx, struct err *err)
+{
+	struct supervisor *sup = ctx;
+
+	(void)err;
+	sup->log_quiet = false;
+	return 0;
+}
+
+static short want_log(void *ctx)
+{
+	struct supervisor *sup = ctx;
+
+	return sup->log_quiet ? 0 : POLLIN;
+}
+
+static int on_log(void *ctx, short revents, struct err *err)
+{
+	struct supervisor *sup = ctx;
+
+	(void)revents;
+	(void)err;
+	os_watch_drain(sup->log_watch);
+	sup_mark_log(sup);
+	sup->log_quiet = true;
+	loop_add_timer(sup->loop, clock_ms() + MARK_MS, on_mark_due, sup);
+	return 0;
+}
+
+/* Set the state that is reported before the program has begun. text is copied; may be empty. */
+static void sup_wait_as(struct supervisor *sup, enum run_state state, const char *text)
+{
+	struct attempt_state *now = &sup->state;
+	AUTO_ERR struct err err = {0};
+
+	if (now->state == state && strncmp(now->text, text, sizeof(now->text) - 1) == 0)
+		return;
+	now->state = state;
+	snprintf(now->text, sizeof(now->text), "%s", text);
+	if (attempt_state_write(".", now, &err) < 0)
+		sup_note(sup, "%s", err.message);
+}
+
+/*
+ * Looking at the program while it runs, for its record.
+ */
+
+/* dlrun top shows the written file: on a local disk it is written with each sample. */
+enum {
+	WRITE_MS = 1000,
+	WRITE_NETWORK_MS = 10000,
+	COLLECT_FIRST_MS = 1000, /* a program that ends sooner pays for no walk but the last */
+	COLLECT_MS = 2000,
+	COLLECT_REST_FOR = 100, /* a walk of 20 ms is followed by 2 s of rest */
+};
+
+static void sup_write_observed(struct supervisor *sup, const struct json *observed)
+{
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, OBSERVED_MAX);
+	json_print(observed, &text);
+	if (buf_check(&text, OBSERVED_FILE, NULL) == 0)
+		fs_replace(OBSERVED_FILE, text.data, text.len, 0600, FS_SYNC_NONE, NULL);
+	sup->observed_ms = clock_ms();
+}
+
+/* Curves and parameters that the program writes into its tree. A walk that takes long is rare. */
+static void sup_collect_events(struct supervisor *sup)
+{
+	int64_t start_ms = clock_ms();
+
+	if (start_ms < sup->collect_ms)
+		return;
+	collect_results(".", sup->job, COLLECT_EVENTS, NULL);
+	int64_t rest_ms = (clock_ms() - start_ms) * COLLECT_REST_FOR;
+	sup->collect_ms = clock_ms() + (rest_ms > COLLECT_MS ? rest_ms : COLLECT_MS);
+}
+
+static int sup_on_observe(void *ctx, struct err *err)
+{
+	struct supervisor *sup = ctx;
+	int64_t next_ms;
+
+	(void)err;
+	sup->observe_timer = NULL;
+	if (sup->phase != PHASE_RUNNING)
+		return 0;
+	sup_collect_events(sup);
+	next_ms = observer_look(sup->observer);
+	if (!sup->observed_ms || clock_ms() - sup->observed_ms >=
+					 (fs_is_network(sup->dir) ? WRITE_NETWORK_MS : WRITE_MS)) {
+		AUTO_JSON struct json *observed = observer_json(sup->observer);
+		sup_write_observed(sup, observed);
+	}
+	sup->observe_timer = loop_add_timer(sup->loop, clock_ms() + next_ms, sup_on_observe, sup);
+	return 0;
+}
+
+static void sup_observe_begin(struct supervisor *sup)
+{
+	AUTO_FREE char *log = fs_join(sup->dir, ATTEMPT_LOG);
+	struct gpu_list given;
+
+	attempt_gpus(".", &given);
+	struct observer_spec spec = {
+		.outputs = sup->job->outputs,
+		.log = log,
+		.family = &sup->state.family,
+		.program = sup->state.program.pid,
+		.gpus = given.n ? &given : NULL,
+	};
+
+	sup->observer = observer_new(&spec);
+	sup->collect_ms = clock_ms() + COLLECT_FIRST_MS;
+	sup->observe_timer = loop_add_timer(sup->loop, clock_ms(), sup_on_observe, sup);
+}
+
+void sup_observe_end(struct supervisor *sup)
+{
+	struct json *observed;
+
+	loop_remove_timer(sup->loop, sup->observe_timer);
+	sup->observe_timer = NULL;
+	if (!sup->observer)
+		return;
+	observer_finish(sup->observer, sup->cpu_s, sup->peak_bytes);
+	observed = observer_json(sup->observer);
+	sup_write_observed(sup, observed);
+	json_free(sup->end.observed);
+	sup->end.observed = observed;
+}
+
+/* Send one of the orders of supervisor.h; the reply comes by the loop. */
+static int sup_ask_worker(struct supervisor *sup, char order, struct err *err)
+{
+	sup->worker_order = order;
+	if (sup->worker_source && write(sup->worker_fd, &order, 1) == 1)
+		return 0;
+	return err_set(err, E_RUN_START, "the process that makes the tree is gone");
+}
+
+/*
+ * The GPUs of the program: the worker runs the tools, which may take long; the queue is checked
+ * here.
+ */
+
+enum {
+	GPUS_LOOK_MS = 1000,
+	ASK_AGAIN_MS = 2000, /* between two questions to the tools */
+	GPUS_JSON_MAX = 64 << 10,
+};
+
+struct supervisor_gpus {
+	struct gpu_list list; /* as of the last answer */
+	struct gpu_claim *claim;
+	int64_t asked_ms; /* clock_ms() */
+	bool asking;
+	bool quiet; /* the queue has called and is not to call again before the timer */
+	struct loop_fd *source;
+	struct loop_timer *timer;
+};
+
+static void sup_gpus_free(struct supervisor *sup)
+{
+	struct supervisor_gpus *gpus = sup->gpus;
+
+	if (!gpus)
+		return;
+	loop_remove_timer(sup->loop, gpus->timer);
+	loop_remove_fd(sup->loop, gpus->source);
+	gpu_claim_free(gpus->claim);
+	free(gpus);
+	sup->gpus = NULL;
+}
+
+static const struct gpu_list *sup_gpus_granted(const struct supervisor *sup)
+{
+	return sup->gpus && sup->gpus->claim ? gpu_claim_granted(sup->gpus->claim) : NULL;
+}
+
+/*
+ * GPUs of the program
+ */
+
+static void sup_gpus_env(const struct supervisor *sup, struct strv *env)
+{
+	const struct gpu_list *granted = sup_gpus_granted(sup);
+	const struct strv *own = &sup->job->env;
+	AUTO_STRV struct strv pairs = {0};
+
+	if (!granted)
+		return;
+	gpu_claim_env(sup->gpus->claim, &pairs);
+	/* Variables of the user stay. */
+	for (size_t i = 0; i < pairs.n; i++) {
+		AUTO_FREE char *name = mem_strndup(pairs.v[i], strcspn(pairs.v[i], "="));
+		if (!own->n || !env_get((const char *const *)own->v, name))
+			env_set(env, pairs.v[i], false);
+	}
+	AUTO_FREE char *count = mem_printf("DLRUN_GPUS_PER_NODE=%zu", granted->n);
+	env_set(env, count, false);
+}
+
+/* Write the granted GPUs for the record, and for a later supervisor. warning: may be NULL. */
+static void sup_gpus_write(
+	struct supervisor *sup, const struct gpu_list *granted, const char *warning)
+{
+	AUTO_JSON struct json *json = json_object();
+	struct json *resources = json_sub(json, "resources");
+	AUTO_BUF struct buf text;
+
+	json_set_int(resources, "gpus", (int64_t)granted->n);
+	json_set_str(resources, "gpu_model", granted->n ? granted->v[0].model : NULL);
+	json_set(json, "list", gpu_list_to_json(granted));
+	json_set_str(json, "warning", warning);
+	buf_init(&text, GPUS_JSON_MAX);
+	json_print(json, &text);
+	if (buf_check(&text, ATTEMPT_GPUS, NULL) < 0 ||
+		fs_replace(ATTEMPT_GPUS, text.data, text.len, 0600, FS_SYNC_NONE, NULL) < 0)
+		sup_note(sup, "cannot write " ATTEMPT_GPUS);
+}
+
+static void sup_setup_env(const struct supervisor *sup, struct strv *env)
+{
+	AUTO_STRV struct strv with = {0};
+
+	if (!sup->setup)
+		return;
+	setup_env(sup->setup, env, &with);
+	attempt_setup_env_write(env, &with);
+	strv_done(env);
+	*env = with;
+	with = (struct strv){0};
+}
+
+/*
+ * The start of the program
+ */
+
+enum { DEFAULT_PORT = 29500 /* torchrun's */, SPARE_MS = 2000 };
+
+/* Choose a port that is free now; if another process takes it meanwhile, the program fails with a
+ * clear message. */
+static int sup_free_port(void)
+{
+	struct sockaddr_in address = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(address);
+	AUTO_FD int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+		getsockname(fd, (struct sockaddr *)&address, &len) < 0)
+		return DEFAULT_PORT;
+	return ntohs(address.sin_port);
+}
+
+static void sup_exec_failed(struct supervisor *sup, int errnum)
+{
+	const char *name = sup->job->shell ? "/bin/sh" : sup->job->command.v[0];
+	bool missing = errnum == ENOENT || errnum == ENOTDIR;
+	AUTO_FREE char *shown = str_escaped(name), *text = NULL, *line = NULL;
+	AUTO_FREE char *cwd = fs_join(ATTEMPT_TREE, sup->job->cwd), *path = fs_join(cwd, name);
+
+	/* Seen from the program's directory. */
+	if (missing && strchr(name, '/') && access(path, F_OK) == 0)
+		text = mem_printf("%s: its interpreter or loader is missing", shown);
+	else if (missing)
+		text = mem_printf(
+			"%s: %s", shown, strchr(name, '/') ? "no such file" : "command not found");
+	else
+		text = mem_printf("%s: %s", shown, strerror(errnum));
+	line = mem_printf("dlrun: %s\n", text);
+	fs_write_fd(sup->log_fd, ATTEMPT_LOG, line, strlen(line), NULL);
+	/* Until it is gone its cgroup cannot be removed. */
+	waitpid(sup->state.program.pid, NULL, 0);
+	sup_finish_as(
+		sup, RUN_FAILED, missing ? 127 : 126, missing ? "NotFound" : "NotExecutable", text);
+}
+
+static void sup_start_failed(struct supervisor *sup, const struct err *err)
+{
+	const char *text = err->message ? err->message : "it could not be started";
+	AUTO_FREE char *line = mem_printf("dlrun: %s\n", text);
+
+	sup_note(sup, "not started: %s", text);
+	/* Half a tree is of no use, and may be what the disk is full of. */
+	fs_remove_tree(AT_FDCWD, ATTEMPT_TEMP, NULL);
+	fs_write_fd(sup->log_fd, ATTEMPT_LOG, line, strlen(line), NULL);
+	sup_finish_as(sup, RUN_FAILED, 125, "StartFailed", text);
+}
+
+/* Warn of limits that the run requested and that are not enforced. */
+static void sup_warn_of_limits(struct supervisor *sup)
+{
+	const struct os_limits *limits = &sup->job->limits;
+	unsigned enforced = sup->state.family.enforced;
+	bool memory = limits->memory_bytes && !(enforced & OS_LIMIT_MEMORY);
+	bool cpus = limits->cpus_milli && !(enforced & OS_LIMIT_CPUS);
+
+	if (!memory && !cpus)
+		return;
+	snprintf(sup->state.warning, sizeof(sup->state.warning),
+		"%s%s%s: not enforced, no writable cgroup here has the %s%s%s controller%s",
+		memory ? "--memory" : "", memory && cpus ? " and " : "", cpus ? "--cpus" : "",
+		memory ? "memory" : "", memory && cpus ? " and " : "", cpus ? "cpu" : "",
+		memory && cpus ? "s" : "");
+	sup_note(sup, "%s", sup->state.warning);
+}
+
+/* Make a cgroup for the family where there may be one. */
+static void sup_make_family(struct supervisor *sup)
+{
+	/* Include our pid: another state directory may have a run of the same id. */
+	AUTO_FREE char *name = mem_printf("dlrun-%s-%d-%ld", sup->job->run_id, sup->job->attempt,
+		(long)sup->state.supervisor.pid);
+
+	/* The setup may have made it. */
+	if (os_family_is(&sup->state.family))
+		return;
+	sup->state.family = (struct os_family){{0}};
+	if (sup->job->cgroup)
+		os_family_create(&sup->state.family, name, &sup->job->limits);
+	sup_warn_of_limits(sup);
+}
+
+/* Remove a cgroup that the program could not enter, or has left already: it does not show the
+ * family. */
+static void sup_check_family(struct supervisor *sup)
+{
+	if (!os_family_is(&sup->state.family) || !os_family_is_empty(&sup->state.family))
+		return;
+	/* A program that has ended already was in the cgroup, whose count of OOM kills is still
+	 * needed. */
+	if (!attempt_process_alive(&sup->state.program))
+		return;
+	os_family_remove(&sup->state.family);
+	attempt_state_write(".", &sup->state, NULL);
+}
+
+static int sup_fork_program(struct supervisor *sup, struct program *ret, struct err *err)
+{
+	AUTO_FREE char *cwd = fs_join(sup->tree, sup->job->cwd);
+	AUTO_STRV struct strv env = {0}, command = {0};
+	size_t n_keep = 0;
+	const int *keep = sup_gpus_granted(sup) ? gpu_claim_fds(sup->gpus->claim, &n_keep) : NULL;
+	AUTO_FREE char *port = mem_printf("MASTER_PORT=%d", sup_free_port());
+
+	program_env(sup->job, sup->inherited, sup->tree, &env);
+	sup_setup_env(sup, &env);
+	sup_gpus_env(sup, &env);
+	env_set(&env, port, true);
+	program_command(sup->job, &env, sup->tree, &command);
+	sup_make_family(sup);
+	sup_count_kills(sup);
+	struct program_spec spec = {
+		.command = &command,
+		.env = &env,
+		.cwd = cwd,
+		.output_fd = sup->log_fd,
+		.lock_fd = sup->lock_fd,
+		.keep = keep,
+		.n_keep = n_keep,
+		.family = &sup->state.family,
+	};
+	return program_fork(&spec, ret, err);
+}
+
+void sup_ask_spare(struct supervisor *sup)
+{
+	if (!sup->wants_spare)
+		return;
+	sup->wants_spare = false;
+	if (write(sup->worker_fd, (char[]){WORKER_SPARE}, 1) < 0)
+		sup_note(sup, "no spare tree is made: %s", strerror(errno));
+}
+
+static int sup_on_spare_due(void *ctx, struct err *err)
+{
+	struct supervisor *sup = ctx;
+
+	(void)err;
+	sup_ask_spare(sup);
+	return 0;
+}
+
+static void sup_start_program(struct supervisor *sup)
+{
+	AUTO_ERR struct err err = {0};
+	struct program program;
+
+	if (sup_fork_program(sup, &program, &err) < 0) {
+		sup_start_failed(sup, &err);
+		return;
+	}
+	sup->phase = PHASE_RUNNING;
+	sup->child = program.pid;
+	sup->state.state = RUN_RUNNING;
+	sup->state.text[0] = '\0';
+	sup->state.program = (struct attempt_process){
+		.pid = program.pid, .start = os_process_start(program.pid)};
+	sup->state.started_ms = clock_wall_ms();
+	if (attempt_state_write(".", &sup->state, &err) < 0)
+		sup_note(sup, "%s", err.message);
+	sup_mark_log(sup);
+	collect_pass_mark(".");
+	int errnum = program_release(&program);
+	if (errnum) {
+		sup_exec_failed(sup, errnum);
+		return;
+	}
+	sup_note(sup, "started, pid %ld", (long)program.pid);
+	sup_check_family(sup);
+	sup_set_limit(sup);
+	sup_observe_begin(sup);
+	sup->wants_spare = sup->job->spares != NULL;
+	loop_add_timer(sup->loop, clock_ms() + SPARE_MS, sup_on_spare_due, sup);
+	sup_look_for_cancel(sup);
+}
+
+/*
+ * The queue
+ */
+
+static void sup_gpus_go_without(struct supervisor *sup)
+{
+	sup_gpus_free(sup);
+	sup_start_program(sup);
+}
+
+/* If no number of GPUs was requested, run without one and say so rather than not at all. */
+static void sup_gpus_fail(struct supervisor *sup, const struct err *err)
+{
+	static const struct gpu_list none;
+	AUTO_FREE char *warning = NULL;
+
+	if (sup->job->world.gpus != WORLD_GPUS_AUTO || err->id == E_RUN_START) {
+		sup_start_failed(sup, err);
+		return;
+	}
+	warning = mem_printf("it was given no GPU: %s%s%s", err->message,
+		err->n_evidence ? ": " : "", err->n_evidence ? err->evidence[0] : "");
+	sup_note(sup, "%s", warning);
+	sup_gpus_write(sup, &none, warning);
+	sup_gpus_go_without(sup);
+}
+
+static void sup_gpus_ask(struct supervisor *sup)
+{
+	AUTO_ERR struct err err = {0};
+
+	sup->gpus->asking = true;
+	sup->gpus->asked_ms = clock_ms();
+	if (sup_ask_worker(sup, WORKER_GPUS, &err) < 0)
+		sup_gpus_fail(sup, &err);
+}
+
+static int sup_gpus_on_timer(void *ctx, struct err *err);
+
+static void sup_gpus_look_at(struct supervisor *sup, int64_t at_ms)
+{
+	loop_remove_timer(sup->loop, sup->gpus->timer);
+	sup->gpus->timer = loop_add_timer(sup->loop, at_ms, sup_gpus_on_timer, sup);
+}
+
+static void sup_gpus_wait(struct supervisor *sup)
+{
+	struct supervisor_gpus *gpus = sup->gpus;
+
+	gpus->quiet = false;
+	sup_wait_as(sup, RUN_QUEUED, gpu_claim_why(gpus->claim));
+	sup_gpus_look_at(sup, clock_ms() + GPUS_LOOK_MS);
+}
+
+/* Call with fresh output of the tools: old output may call a GPU free that is used by now. */
+static void sup_gpus_try(struct supervisor *sup)
+{
+	struct supervisor_gpus *gpus = sup->gpus;
+	AUTO_ERR struct err err = {0};
+	int r = gpu_claim_try(gpus->claim, &gpus->list, &err);
+
+	if (r < 0) {
+		sup_gpus_fail(sup, &err);
+	} else if (r == 0) {
+		sup_gpus_wait(sup);
+	} else {
+		loop_remove_timer(sup->loop, gpus->timer);
+		loop_remove_fd(sup->loop, gpus->source);
+		gpus->timer = NULL;
+		gpus->source = NULL;
+		sup_gpus_write(sup, gpu_claim_granted(gpus->claim), gpu_claim_notice(gpus->claim));
+		sup_start_program(sup);
+	}
+}
+
+/* Run the tools only when their output could matter; at once when a GPU was given back. */
+static void sup_gpus_look(struct supervisor *sup, bool given_back)
+{
+	struct supervisor_gpus *gpus = sup->gpus;
+	AUTO_ERR struct err failure = {0};
+	int64_t again_ms = given_back ? 0 : gpus->asked_ms + ASK_AGAIN_MS;
+
+	if (gpus->asking)
+		return;
+	int r = gpu_claim_ready(gpus->claim, &gpus->list, &failure);
+	if (r < 0)
+		sup_gpus_fail(sup, &failure);
+	else if (r == 0)
+		sup_gpus_wait(sup);
+	else if (clock_ms() >= again_ms)
+		sup_gpus_ask(sup);
+	else
+		sup_gpus_look_at(sup, again_ms);
+}
+
+static int sup_gpus_on_timer(void *ctx, struct err *err)
+{
+	struct supervisor *sup = ctx;
+
+	(void)err;
+	if (sup->phase != PHASE_GPUS)
+		return 0;
+	sup->gpus->timer = NULL;
+	sup_gpus_look(sup, false);
+	return 0;
+}
+
+static short sup_gpus_want_call(void *ctx)
+{
+	const struct supervisor *sup = ctx;
+
+	return sup->phase != PHASE_GPUS || sup->gpus->quiet ? 0 : POLLIN;
+}
+
+static int sup_gpus_on_call(void *ctx, short revents, struct err *err)
+{
+	struct supervisor *sup = ctx;
+
+	(void)revents;
+	(void)err;
+	if (sup->phase != PHASE_GPUS)
+		return 0;
+	sup->gpus->quiet = true;
+	sup_gpus_look(sup, true);
+	return 0;
+}
+
+static int sup_gpus_enter(struct supervisor *sup, struct err *err)
+{
+	static const struct loop_fd_ops ops = {sup_gpus_want_call, sup_gpus_on_call};
+	struct supervisor_gpus *gpus = sup->gpus;
+	const struct world *world = &sup->job->world;
+	struct gpu_claim_spec spec = {
+		.owner = sup->job->run_id,
+		.want = world->gpus == WORLD_GPUS_AUTO ? 1 : (unsigned)world->gpus,
+		.only = &world->gpus_only,
+	};
+
+	int r = gpu_claim_new(&spec, &gpus->claim, err);
+	if (r < 0)
+		return r;
+	int fd = gpu_claim_watch_fd(gpus->claim);
+	if (fd >= 0)
+		gpus->source = loop_add_fd(sup->loop, fd, &ops, sup);
+	return 0;
+}
+
+/* Handle the worker's reply; result may be NULL. */
+static void sup_gpus_answered(
+	struct supervisor *sup, int r, const struct json *result, struct err *err)
+{
+	struct supervisor_gpus *gpus = sup->gpus;
+
+	gpus->asking = false;
+	if (r == 0)
+		r = gpu_list_from_json(json_get(result, "gpus"), &gpus->list, err);
+	if (r == 0 && gpus->list.n == 0 && sup->job->world.gpus == WORLD_GPUS_AUTO) {
+		sup_gpus_go_without(sup);
+		return;
+	}
+	if (r == 0 && !gpus->claim)
+		r = sup_gpus_enter(sup, err);
+	if (r < 0)
+		sup_gpus_fail(sup, err);
+	else
+		sup_gpus_try(sup);
+}
+
+static void sup_gpus_begin(struct supervisor *sup)
+{
+	if (sup->job->world.gpus == 0) {
+		sup_start_program(sup);
+		return;
+	}
+	sup->phase = PHASE_GPUS;
+	sup->gpus = mem_alloc(1, sizeof(*sup->gpus));
+	sup_gpus_ask(sup);
+}
+
+/*
+ * The setup of a program (setup.h): the supervisor waits for it, or runs it here as a process of
+ * the family, so that a cancel ends it too.
+ */
+
+enum { LOG_TAIL_MAX = 64 << 10 };
+
+static int sup_setup_on_timer(void *ctx, struct err *err);
+
+static void sup_setup_look_at(struct supervisor *sup, int64_t at_ms)
+{
+	loop_remove_timer(sup->loop, sup->setup_timer);
+	sup->setup_timer = loop_add_timer(sup->loop, at_ms, sup_setup_on_timer, sup);
+}
+
+static void sup_setup_fail(struct supervisor *sup, const char *text)
+{
+	AUTO_FREE char *line = mem_printf("dlrun: %s\n", text);
+
+	fs_write_fd(sup->log_fd, ATTEMPT_LOG, line, strlen(line), NULL);
+	attempt_set_end(&sup->end, RUN_FAILED, 125, 0, "setup", "SetupFailed", text);
+	sup_finish(sup);
+}
+
+/*
+ * Running it
+ */
+
+static int sup_setup_fork(struct supervisor *sup, struct program *ret, struct err *err)
+{
+	AUTO_STRV struct strv env = {0}, command = {0};
+	struct setup_order order;
+
+	setup_order(sup->setup, &order);
+	program_env(sup->job, sup->inherited, sup->tree, &env);
+	strv_add(&command, "/bin/sh");
+	strv_add(&command, "-c");
+	strv_add(&command, order.line);
+	sup_make_family(sup);
+	struct program_spec spec = {
+		.command = &command,
+		.env = &env,
+		.cwd = order.cwd,
+		.output_fd = order.output_fd,
+		.lock_fd = sup->lock_fd,
+		.family = &sup->state.family,
+	};
+	sup_note(sup, "setup: %s, output in %s", order.line, order.log);
+	return program_fork(&spec, ret, err);
+}
+
+static void sup_setup_run(struct supervisor *sup)
+{
+	AUTO_ERR struct err err = {0};
+	struct program program;
+
+	if (sup_setup_fork(sup, &program, &err) < 0) {
+		sup_setup_fail(sup, err.message);
+		return;
+	}
+	sup->phase = PHASE_SETUP_RUNS;
+	sup->child = program.pid;
+	sup->state.setup = (struct attempt_process){
+		.pid = program.pid, .start = os_process_start(program.pid)};
+	sup_wait_as(sup, RUN_STARTING, "its setup runs");
+	int errnum = program_release(&program);
+	if (errnum)
+		sup_note(sup, "setup: %s", strerror(errnum));
+	sup_check_family(sup);
+	sup_look_for_cancel(sup);
+}
+
+static void sup_setup_copy_tail(struct supervisor *sup, const char *path)
+{
+	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+	AUTO_FREE char *text = mem_alloc(LOG_TAIL_MAX, 1);
+	struct stat st;
+	off_t at;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return;
+	at = st.st_size > LOG_TAIL_MAX ? st.st_size - LOG_TAIL_MAX : 0;
+	ssize_t n = pread(fd, text, LOG_TAIL_MAX, at);
+	if (n <= 0)
+		return;
+	fs_write_fd(sup->log_fd, ATTEMPT_LOG, text, (size_t)n, NULL);
+	if (text[n - 1] != '\n')
+		fs_write_fd(sup->log_fd, ATTEMPT_LOG, "\n", 1, NULL);
+}
+
+/* Show the reason in the run's own log. */
+static void sup_setup_failed(struct supervisor *sup)
+{
+	int status = sup->setup_status, sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+	AUTO_FREE char *shown = str_escaped(sup->job->world.setup.run), *text = NULL;
+	struct setup_order order;
+	char name[8];
+
+	setup_order(sup->setup, &order);
+	AUTO_FREE char *begin = mem_printf("dlrun: setup failed, the end of %s:\n", order.log);
+	if (sig)
+		text = mem_printf("setup failed by signal %d (%s): %s", sig,
+			proc_signal_name(sig, name), shown);
+	else
+		text = mem_printf("setup failed with exit %d: %s", WEXITSTATUS(status), shown);
+	fs_write_fd(sup->log_fd, ATTEMPT_LOG, begin, strlen(begin), NULL);
+	sup_setup_copy_tail(sup, order.log);
+	sup_setup_fail(sup, text);
+}
+
+static void sup_setup_ready(struct supervisor *sup)
+{
+	sup->state.setup = (struct attempt_process){0};
+	sup_wait_as(sup, RUN_STARTING, "");
+	sup_gpus_begin(sup);
+}
+
+void sup_setup_over(struct supervisor *sup)
+{
+	AUTO_ERR struct err err = {0};
+	bool failed = sup->setup_status != 0;
+
+	/* None of it is the program's. */
+	sup->cpu_s = 0;
+	sup->peak_bytes = 0;
+	if (sup->stop != STOP_NONE) {
+		sup_finish_as(
+			sup, RUN_CANCELLED, 143, "Cancelled", "it was cancelled during its setup");
+		return;
+	}
+	int r = setup_end(sup->setup, sup->setup_status, &err);
+	if (failed)
+		sup_setup_failed(sup);
+	else if (r < 0)
+		sup_setup_fail(sup, err.message);
+	else
+		sup_setup_ready(sup);
+}
+
+/*
+ * Waiting for it
+ */
+
+static int sup_setup_on_timer(void *ctx, struct err *err)
+{
+	struct supervisor *sup = ctx;
+	AUTO_ERR struct err failure = {0};
+	enum setup_state state;
+
+	(void)err;
+	sup->setup_timer = NULL;
+	if (sup->phase != PHASE_SETUP)
+		return 0;
+	int r = setup_look(sup->setup, &state, &failure);
+	if (r < 0) {
+		sup_setup_fail(sup, failure.message);
+	} else if (state == SETUP_READY) {
+		sup_setup_ready(sup);
+	} else if (state == SETUP_RUN) {
+		sup_setup_run(sup);
+	} else {
+		sup_wait_as(sup, RUN_STARTING, setup_why(sup->setup));
+		sup_setup_look_at(sup, clock_ms() + setup_wait_ms(sup->setup));
+	}
+	return 0;
+}
+
+static void sup_setup_begin(struct supervisor *sup)
+{
+	AUTO_ERR struct err err = {0};
+
+	sup->phase = PHASE_SETUP;
+	if (setup_begin(sup->job, sup->tree, &sup->setup, &err) < 0)
+		sup_setup_fail(sup, err.message);
+	else if (!sup->setup)
+		sup_gpus_begin(sup);
+	else
+		sup_setup_look_at(sup, clock_ms());
+}
+
+/*
+ * The loop
+ */
 
 enum {
 	SLOW_TICK_MS = 10000, /* looks at what is watched anyway */
 	FAST_TICK_MS = 500,   /* where nothing can be watched, or the program is no child */
 };
 
-/*
- * Events
- */
-
-static int on_child(void *ctx, int sig, struct err *err)
+static int sup_on_child(void *ctx, int sig, struct err *err)
 {
 	struct supervisor *sup = ctx;
 	struct rusage usage;
@@ -53,7 +885,7 @@ static int on_child(void *ctx, int sig, struct err *err)
 	return 0;
 }
 
-static int on_wake(void *ctx, int sig, struct err *err)
+static int sup_on_wake(void *ctx, int sig, struct err *err)
 {
 	(void)sig;
 	(void)err;
@@ -61,13 +893,13 @@ static int on_wake(void *ctx, int sig, struct err *err)
 	return 0;
 }
 
-static short want_input(void *ctx)
+static short sup_want_input(void *ctx)
 {
 	(void)ctx;
 	return POLLIN;
 }
 
-static int on_dir(void *ctx, short revents, struct err *err)
+static int sup_on_dir(void *ctx, short revents, struct err *err)
 {
 	struct supervisor *sup = ctx;
 
@@ -82,18 +914,7 @@ static int on_dir(void *ctx, short revents, struct err *err)
  * The worker
  */
 
-static void tree_answered(struct supervisor *sup, int r, const struct json *result, struct err *err)
-{
-	if (r < 0) {
-		sup_start_failed(sup, err);
-		return;
-	}
-	sup_note(sup, "the tree is made in %lld ms%s", (long long)json_get_int(result, "ms", 0),
-		json_get_bool(result, "spare", false) ? " from a spare" : "");
-	sup_setup_begin(sup);
-}
-
-static void worker_answered(struct supervisor *sup)
+static void sup_worker_answered(struct supervisor *sup)
 {
 	AUTO_JSON struct json *result = NULL;
 	AUTO_ERR struct err err = {0};
@@ -103,13 +924,19 @@ static void worker_answered(struct supervisor *sup)
 	sup->worker_order = 0;
 	sup->reply_len = 0;
 	int r = reply_parse(sup->reply, len, "the process that makes the tree", &result, &err);
-	if (order == WORKER_TREE && sup->phase == PHASE_TREE)
-		tree_answered(sup, r, result, &err);
-	else if (order == WORKER_GPUS && sup->phase == PHASE_GPUS)
+	if (order == WORKER_TREE && sup->phase == PHASE_TREE && r < 0) {
+		sup_start_failed(sup, &err);
+	} else if (order == WORKER_TREE && sup->phase == PHASE_TREE) {
+		sup_note(sup, "the tree is made in %lld ms%s",
+			(long long)json_get_int(result, "ms", 0),
+			json_get_bool(result, "spare", false) ? " from a spare" : "");
+		sup_setup_begin(sup);
+	} else if (order == WORKER_GPUS && sup->phase == PHASE_GPUS) {
 		sup_gpus_answered(sup, r, result, &err);
+	}
 }
 
-static int on_worker(void *ctx, short revents, struct err *err)
+static int sup_on_worker(void *ctx, short revents, struct err *err)
 {
 	struct supervisor *sup = ctx;
 	ssize_t n = read(
@@ -126,19 +953,11 @@ static int on_worker(void *ctx, short revents, struct err *err)
 		sup->worker_source = NULL;
 	}
 	if (!sup->worker_source || memchr(sup->reply, '\n', sup->reply_len))
-		worker_answered(sup);
+		sup_worker_answered(sup);
 	return 0;
 }
 
-int sup_ask_worker(struct supervisor *sup, char order, struct err *err)
-{
-	sup->worker_order = order;
-	if (sup->worker_source && write(sup->worker_fd, &order, 1) == 1)
-		return 0;
-	return err_set(err, E_RUN_START, "the process that makes the tree is gone");
-}
-
-static int on_tick(void *ctx, struct err *err)
+static int sup_on_tick(void *ctx, struct err *err)
 {
 	struct supervisor *sup = ctx;
 	bool watched = sup->dir_watch >= 0 && sup->log_watch >= 0 && !sup->adopted;
@@ -150,7 +969,7 @@ static int on_tick(void *ctx, struct err *err)
 		sup_program_ended(sup);
 	if (sup->phase != PHASE_OVER)
 		loop_add_timer(sup->loop, clock_ms() + (watched ? SLOW_TICK_MS : FAST_TICK_MS),
-			on_tick, sup);
+			sup_on_tick, sup);
 	return 0;
 }
 
@@ -158,26 +977,29 @@ static int on_tick(void *ctx, struct err *err)
  * The whole course
  */
 
-static int add_sources(struct supervisor *sup, struct err *err)
+static int sup_add_sources(struct supervisor *sup, struct err *err)
 {
-	static const struct loop_fd_ops dir_ops = {want_input, on_dir};
-	static const struct loop_fd_ops worker_ops = {want_input, on_worker};
+	static const struct loop_fd_ops log_ops = {want_log, on_log};
+	static const struct loop_fd_ops dir_ops = {sup_want_input, sup_on_dir};
+	static const struct loop_fd_ops worker_ops = {sup_want_input, sup_on_worker};
 
-	int r = loop_add_signal(sup->loop, SIGCHLD, on_child, sup, err);
+	int r = loop_add_signal(sup->loop, SIGCHLD, sup_on_child, sup, err);
 	if (r == 0)
-		r = loop_add_signal(sup->loop, SIGTERM, on_wake, sup, err);
+		r = loop_add_signal(sup->loop, SIGTERM, sup_on_wake, sup, err);
 	if (r < 0)
 		return r;
 	sup->dir_watch = os_watch_open(".");
 	if (sup->dir_watch >= 0)
 		loop_add_fd(sup->loop, sup->dir_watch, &dir_ops, sup);
-	sup_watch_log(sup);
+	sup->log_watch = os_watch_open(ATTEMPT_LOG);
+	if (sup->log_watch >= 0)
+		loop_add_fd(sup->loop, sup->log_watch, &log_ops, sup);
 	if (!sup->adopted)
 		sup->worker_source = loop_add_fd(sup->loop, sup->worker_fd, &worker_ops, sup);
-	return on_tick(sup, err);
+	return sup_on_tick(sup, err);
 }
 
-static int open_files(struct supervisor *sup, struct err *err)
+static int sup_open_files(struct supervisor *sup, struct err *err)
 {
 	enum { FLAGS = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW };
 
@@ -189,7 +1011,7 @@ static int open_files(struct supervisor *sup, struct err *err)
 	return 0;
 }
 
-static int find_tree(struct supervisor *sup, struct err *err)
+static int sup_find_tree(struct supervisor *sup, struct err *err)
 {
 	AUTO_FREE char *here = NULL;
 	int r = fs_realpath(".", &here, err);
@@ -199,7 +1021,7 @@ static int find_tree(struct supervisor *sup, struct err *err)
 	return r;
 }
 
-static void begin(struct supervisor *sup)
+static void sup_begin(struct supervisor *sup)
 {
 	if (sup->phase == PHASE_OVER)
 		return;
@@ -214,7 +1036,7 @@ static void begin(struct supervisor *sup)
 		sup_start_failed(sup, &err);
 }
 
-static void supervisor_done(struct supervisor *sup)
+static void sup_done(struct supervisor *sup)
 {
 	sup_gpus_free(sup);
 	observer_free(sup->observer);
@@ -232,7 +1054,7 @@ static void supervisor_done(struct supervisor *sup)
 int supervisor_run(
 	const struct supervisor_start *start, struct attempt_next *ret_next, struct err *err)
 {
-	AUTO(supervisor_done)
+	AUTO(sup_done)
 	struct supervisor sup = {
 		.dir = start->dir,
 		.job = start->job,
@@ -256,18 +1078,18 @@ int supervisor_run(
 	os_become_subreaper();
 	/* Leave the cgroup of the run whose program has submitted this one. */
 	os_family_leave();
-	int r = open_files(&sup, err);
+	int r = sup_open_files(&sup, err);
 	if (r == 0)
-		r = find_tree(&sup, err);
+		r = sup_find_tree(&sup, err);
 	if (r == 0)
-		r = add_sources(&sup, err);
+		r = sup_add_sources(&sup, err);
 	/* An accepted attempt must get an end in its record. That of an adopted one may be written
 	 * by another process. */
 	if (r < 0 && !sup.adopted)
 		sup_start_failed(&sup, err);
 	if (r < 0)
 		return r;
-	begin(&sup);
+	sup_begin(&sup);
 	r = sup.phase == PHASE_OVER ? 0 : loop_run(sup.loop, err);
 	*ret_next = sup.next;
 	sup.next = (struct attempt_next){0};

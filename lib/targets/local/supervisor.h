@@ -1,14 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside of supervise.c: the supervisor's loop, from the tree to the end of the program's family.
+ * Inside of the supervisor (supervise.h): one attempt while it is watched over.
+ *
+ *	supervise.c       the two processes, from attempt to attempt
+ *	supervisor.c      the loop, and the way to the program: tree, setup, GPUs, start; what is
+ *	                  observed while it runs
+ *	supervisor_end.c  cancel, time limit, the family and its end; how it ended, written down
  */
 #ifndef DLRUN_TARGETS_LOCAL_SUPERVISOR_H
 #define DLRUN_TARGETS_LOCAL_SUPERVISOR_H
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
+#include "base/loop/loop.h"
 #include "base/util/err.h"
 #include "core/attempt/attempt.h"
+#include "core/attempt/marks.h"
+#include "core/record/reply.h"
+#include "host/gpu.h"
 
 /* Orders to the worker process, which does what may take long, one byte each: the tree, which GPUs
  * there are (it replies to both, reply.h), at last a spare. */
@@ -28,5 +39,96 @@ struct supervisor_start {
  * begin now, which no other process can begin; its dir is NULL if there is none. */
 int supervisor_run(
 	const struct supervisor_start *start, struct attempt_next *ret_next, struct err *err);
+
+enum phase {
+	PHASE_TREE,       /* the worker unpacks */
+	PHASE_SETUP,      /* waits for the setup */
+	PHASE_SETUP_RUNS, /* runs it here */
+	PHASE_SETUP_LEFT, /* it has ended, its family has not */
+	PHASE_GPUS,       /* waits for GPUs */
+	PHASE_RUNNING,    /* the program runs */
+	PHASE_LEFTOVERS,  /* it has ended, its family has not */
+	PHASE_OVER,
+};
+
+enum stop { STOP_NONE, STOP_CANCEL, STOP_TIMEOUT };
+
+struct supervisor_gpus;
+struct observer;
+struct setup;
+
+struct supervisor {
+	const char *dir;
+	char *tree; /* absolute */
+	const struct attempt_job *job;
+	const char *const *inherited;
+	struct attempt_state state;
+	struct target_status end;
+	struct attempt_next next;
+	struct loop *loop;
+	enum phase phase;
+	enum stop stop;
+	bool adopted; /* the program is not our child */
+	pid_t child;  /* the program, or before it the setup */
+	bool reaped;
+	bool wants_spare; /* and has not asked for it yet */
+	int wait_status;
+	int64_t ended_ms;
+	double cpu_s;
+	int64_t peak_bytes;
+	pid_t worker;
+	int worker_fd;
+	struct loop_fd *worker_source;
+	char worker_order; /* not answered yet; 0: none */
+	char reply[REPLY_MAX];
+	size_t reply_len;
+	int log_fd, lock_fd, marks_fd, notes_fd;
+	int dir_watch, log_watch;
+	bool log_quiet; /* a mark was made less than MARK_MS ago */
+	struct mark last_mark;
+	struct loop_timer *kill_timer, *look_timer, *limit_timer, *signal_timer;
+	struct setup *setup; /* NULL: none */
+	struct loop_timer *setup_timer;
+	int setup_status;
+	struct supervisor_gpus *gpus; /* NULL: none */
+	struct observer *observer;
+	struct loop_timer *observe_timer;
+	int64_t observed_ms;   /* when it was written last */
+	int64_t collect_ms;    /* clock_ms(), when event files are collected next */
+	int64_t oom_kills;     /* when the program began, of a group that is shared; -1 */
+	int64_t kill_since_ms; /* clock_ms() of the first SIGKILL; 0: none yet */
+};
+
+/* supervisor.c */
+
+/* A line of ATTEMPT_NOTES. */
+void sup_note(struct supervisor *sup, const char *fmt, ...) ERR_PRINTF(2, 3);
+void sup_mark_log(struct supervisor *sup);
+/* Order a tree made ahead, once, when the program has begun: a moment later or behind its end, so
+ * that neither waits for the disk. */
+void sup_ask_spare(struct supervisor *sup);
+/* The line of the setup and what it has left behind are gone. */
+void sup_setup_over(struct supervisor *sup);
+/* Take a last sample; the observations become a part of the end. */
+void sup_observe_end(struct supervisor *sup);
+
+/* supervisor_end.c */
+
+void sup_look_for_cancel(struct supervisor *sup);
+void sup_set_limit(struct supervisor *sup);
+/* The child is gone; what it has left behind follows. */
+void sup_setup_ended(struct supervisor *sup);
+void sup_program_ended(struct supervisor *sup);
+
+struct rusage;
+void sup_add_usage(struct supervisor *sup, const struct rusage *usage);
+/* Count the processes that the kernel killed before the program began. */
+void sup_count_kills(struct supervisor *sup);
+/* Reserve space for the end on a disk that may be full by then. */
+void sup_make_reserve(void);
+void sup_finish_as(struct supervisor *sup, enum run_state state, int code, const char *reason,
+	const char *text);
+/* The end is in sup->end. */
+void sup_finish(struct supervisor *sup);
 
 #endif

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "targets/local/supervisor_impl.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -20,6 +18,11 @@
 #include "base/util/str.h"
 #include "core/attempt/collect.h"
 #include "targets/local/program.h"
+#include "targets/local/supervisor.h"
+
+/*
+ * The end, written down
+ */
 
 enum {
 	RESERVE_BYTES = 8192,
@@ -42,7 +45,7 @@ void sup_add_usage(struct supervisor *sup, const struct rusage *usage)
 		sup->peak_bytes = peak;
 }
 
-static void set_usage(struct supervisor *sup)
+static void sup_set_usage(struct supervisor *sup)
 {
 	struct json *observed = json_object(), *usage = json_sub(observed, "usage");
 
@@ -61,24 +64,18 @@ void sup_make_reserve(void)
 	fs_replace(ATTEMPT_CANCEL_RESERVE, "", 0, 0600, FS_SYNC_NONE, NULL);
 }
 
-/* If the directory is gone, no reader is left for the end. */
-static bool is_dir_removed(void)
-{
-	struct stat st;
-
-	return stat(".", &st) == 0 && st.st_nlink == 0;
-}
-
 /* If that is gone too, the end waits for space: until then the run is not over. */
-static bool write_end(struct supervisor *sup)
+static bool sup_write_end(struct supervisor *sup)
 {
 	bool written = false;
+	struct stat st;
 
 	for (int i = 0; !written && i < END_TRIES; i++) {
 		AUTO_ERR struct err err = {0};
 
 		written = attempt_end_write(".", &sup->end, sup->next.number, &err) == 0;
-		if (written || is_dir_removed())
+		/* If the directory is gone, no reader is left for the end. */
+		if (written || (stat(".", &st) == 0 && st.st_nlink == 0))
 			break;
 		if (unlink(ATTEMPT_RESERVE) == 0)
 			continue;
@@ -94,68 +91,46 @@ static bool write_end(struct supervisor *sup)
  * The next attempt
  */
 
-/* Only what the program did counts: not a limit, a cancel, a setup, a program that is not there. */
-static bool is_to_be_repeated(const struct supervisor *sup)
-{
-	return sup->job->world.retries > 0 && sup->end.state == RUN_FAILED &&
-	       str_eq(sup->end.exit.origin, "job");
-}
-
-static void make_next(struct supervisor *sup)
+static void sup_make_next(struct supervisor *sup)
 {
 	AUTO_ERR struct err err = {0};
 
-	if (!is_to_be_repeated(sup))
+	/* Only what the program did counts: not a limit, a cancel, a setup, a program that is not
+	 * there. */
+	if (sup->job->world.retries == 0 || sup->end.state != RUN_FAILED ||
+		!str_eq(sup->end.exit.origin, "job"))
 		return;
 	if (attempt_next_make(sup->dir, &sup->next, &err) < 0)
 		sup_note(sup, "there is no further attempt: %s", err.message);
 }
 
-/* Pass a cancel that came after the program had failed on to the next attempt. A cancelling process
- * writes here, then checks for a next attempt; this is the other order. */
-static void pass_on_cancel(struct supervisor *sup)
-{
-	AUTO_FREE char *path = sup->next.dir ? fs_join(sup->next.dir, ATTEMPT_CANCEL) : NULL;
-
-	if (path && access(ATTEMPT_CANCEL, F_OK) == 0)
-		fs_replace(path, "", 0, 0600, FS_SYNC_NONE, NULL);
-}
-
-/* Collect before the end is written: after it the next attempt may begin. */
-static void keep_results(struct supervisor *sup)
-{
-	AUTO_ERR struct err err = {0};
-
-	if (collect_results(".", sup->job, COLLECT_ENDED, &err) < 0)
-		sup_note(sup, "some results stay in %s/tree: %s", sup->dir, err.message);
-}
-
-/* Free the reserve behind the end of the log for what follows. The log has no writer any more. */
-static void release_log(struct supervisor *sup)
-{
-	struct stat st;
-
-	if (fstat(sup->log_fd, &st) == 0 && ftruncate(sup->log_fd, st.st_size) < 0)
-		sup_note(sup, "the log keeps its reserve: %s", strerror(errno));
-}
-
 void sup_finish(struct supervisor *sup)
 {
+	AUTO_ERR struct err err = {0};
+	struct stat st;
+
 	if (sup->phase == PHASE_OVER)
 		return;
 	sup->phase = PHASE_OVER;
 	sup_mark_log(sup);
-	release_log(sup);
-	keep_results(sup);
+	/* Free the reserve behind the end of the log for what follows: no process writes it now. */
+	if (fstat(sup->log_fd, &st) == 0 && ftruncate(sup->log_fd, st.st_size) < 0)
+		sup_note(sup, "the log keeps its reserve: %s", strerror(errno));
+	/* Collect before the end is written: after it the next attempt may begin. */
+	if (collect_results(".", sup->job, COLLECT_ENDED, &err) < 0)
+		sup_note(sup, "some results stay in %s/tree: %s", sup->dir, err.message);
 	sup_observe_end(sup);
 	sup->end.started_ms = sup->state.started_ms;
 	if (!sup->end.ended_ms)
 		sup->end.ended_ms = sup->ended_ms ? sup->ended_ms : clock_wall_ms();
-	make_next(sup);
-	if (write_end(sup))
-		pass_on_cancel(sup);
-	else
+	sup_make_next(sup);
+	AUTO_FREE char *cancel = sup->next.dir ? fs_join(sup->next.dir, ATTEMPT_CANCEL) : NULL;
+	if (!sup_write_end(sup))
 		attempt_next_done(&sup->next);
+	/* Pass a cancel that came after the program had failed on to the next attempt. A cancelling
+	 * process writes here, then checks for a next attempt; this is the other order. */
+	else if (cancel && access(ATTEMPT_CANCEL, F_OK) == 0)
+		fs_replace(cancel, "", 0, 0600, FS_SYNC_NONE, NULL);
 	sup_ask_spare(sup);
 	sup_note(sup, "%s, exit %d", run_state_name(sup->end.state), sup->end.exit.code);
 	os_family_remove(&sup->state.family);
@@ -195,7 +170,7 @@ static bool judge_not_found(struct supervisor *sup)
 }
 
 /* The program has ended by itself. */
-static void judge_exit(struct supervisor *sup)
+static void sup_judge_exit(struct supervisor *sup)
 {
 	int sig = WIFSIGNALED(sup->wait_status) ? WTERMSIG(sup->wait_status) : 0;
 	int code = sig ? 128 + sig : WEXITSTATUS(sup->wait_status);
@@ -282,28 +257,217 @@ static void judge_memory(struct supervisor *sup)
 		sup->end.exit.reason = "OutOfMemory";
 }
 
-/* Call before the reserve is given back. */
-static void judge_full(struct supervisor *sup)
+static void sup_judge(struct supervisor *sup)
 {
-	uint64_t bytes;
+	uint64_t free_bytes;
 
-	if (sup->end.state != RUN_FAILED || !str_eq(sup->end.exit.origin, "job") ||
-		fs_free_bytes(".", &bytes, NULL) < 0 || bytes > FULL_BYTES)
-		return;
-	AUTO_FREE char *end = TAKE(sup->end.text);
-	sup->end.text = mem_printf("%s; the disk is full, its output may end too early", end);
-}
-
-void sup_judge(struct supervisor *sup)
-{
 	if (sup->stop != STOP_NONE)
 		judge_stopped(sup);
 	else if (sup->reaped)
-		judge_exit(sup);
+		sup_judge_exit(sup);
 	else
 		attempt_set_end(
 			&sup->end, RUN_LOST, 125, 0, "dlrun", "Lost", "its supervisor was killed");
 	judge_memory(sup);
-	judge_full(sup);
-	set_usage(sup);
+	/* Before the reserve is given back. */
+	if (sup->end.state == RUN_FAILED && str_eq(sup->end.exit.origin, "job") &&
+		fs_free_bytes(".", &free_bytes, NULL) == 0 && free_bytes <= FULL_BYTES) {
+		AUTO_FREE char *end = TAKE(sup->end.text);
+		sup->end.text =
+			mem_printf("%s; the disk is full, its output may end too early", end);
+	}
+	sup_set_usage(sup);
+}
+
+enum {
+	LEFTOVER_GRACE_MS = 2000,
+	EMPTY_LOOK_MS = 20,
+	KILL_AGAIN_MS = 500,
+	KILL_GIVE_UP_MS = 30000, /* processes that wait for a dead disk cannot be killed */
+};
+
+/*
+ * The family
+ */
+
+/* How many there are (0 with sig 0: none left). */
+static int sup_signal_family(struct supervisor *sup, int sig)
+{
+	AUTO_FREE char *mark = attempt_mark(sup->dir);
+	int n;
+
+	if (os_family_is(&sup->state.family)) {
+		n = os_family_is_empty(&sup->state.family) ? 0 : 1;
+		if (sig && n)
+			os_family_signal(&sup->state.family, sig);
+		return n;
+	}
+	n = sup->adopted ? -1 : os_signal_descendants(sig, mark);
+	/* The session began with the program, so its group is what is known. */
+	if (n < 0)
+		n = kill(-sup->child, sig) == 0;
+	return n;
+}
+
+static int sup_on_leftovers(void *ctx, struct err *err);
+
+static void sup_look_soon(struct supervisor *sup, int64_t ms)
+{
+	loop_remove_timer(sup->loop, sup->look_timer);
+	sup->look_timer = loop_add_timer(sup->loop, clock_ms() + ms, sup_on_leftovers, sup);
+}
+
+static int sup_on_kill_time(void *ctx, struct err *err)
+{
+	struct supervisor *sup = ctx;
+
+	(void)err;
+	if (!sup->kill_since_ms) {
+		sup->kill_since_ms = clock_ms();
+		sup_note(sup, "SIGKILL");
+	}
+	sup_signal_family(sup, SIGKILL);
+	sup->kill_timer =
+		loop_add_timer(sup->loop, clock_ms() + KILL_AGAIN_MS, sup_on_kill_time, sup);
+	return 0;
+}
+
+static void sup_end_family(struct supervisor *sup, int64_t grace_ms)
+{
+	sup_signal_family(sup, SIGTERM);
+	/* A stopped process would not hear it. */
+	sup_signal_family(sup, SIGCONT);
+	loop_remove_timer(sup->loop, sup->kill_timer);
+	sup->kill_timer = loop_add_timer(sup->loop, clock_ms() + grace_ms, sup_on_kill_time, sup);
+}
+
+/* Handle the end of the family: no process is left, or those that are cannot be killed. */
+static void sup_family_gone(struct supervisor *sup)
+{
+	loop_remove_timer(sup->loop, sup->kill_timer);
+	sup->kill_timer = NULL;
+	sup->kill_since_ms = 0;
+	if (sup->phase == PHASE_SETUP_LEFT)
+		sup_setup_over(sup);
+	else
+		sup_finish(sup);
+}
+
+static int sup_on_leftovers(void *ctx, struct err *err)
+{
+	struct supervisor *sup = ctx;
+
+	(void)err;
+	sup->look_timer = NULL;
+	if (sup_signal_family(sup, 0) == 0) {
+		sup_family_gone(sup);
+	} else if (sup->kill_since_ms && clock_ms() - sup->kill_since_ms > KILL_GIVE_UP_MS) {
+		sup_note(sup, "some processes cannot be killed");
+		sup_family_gone(sup);
+	} else {
+		sup_look_soon(sup, EMPTY_LOOK_MS);
+	}
+	return 0;
+}
+
+/* End leftover processes with their parent: they would hold GPUs and write where others read. */
+static void sup_end_leftovers(struct supervisor *sup)
+{
+	if (sup_signal_family(sup, 0) == 0) {
+		sup_family_gone(sup);
+		return;
+	}
+	if (sup->stop == STOP_NONE) {
+		sup_note(sup, "it has ended and left processes behind: SIGTERM");
+		sup_end_family(sup, LEFTOVER_GRACE_MS);
+	}
+	sup_look_soon(sup, EMPTY_LOOK_MS);
+}
+
+void sup_setup_ended(struct supervisor *sup)
+{
+	if (sup->phase != PHASE_SETUP_RUNS)
+		return;
+	sup->phase = PHASE_SETUP_LEFT;
+	sup_end_leftovers(sup);
+}
+
+void sup_program_ended(struct supervisor *sup)
+{
+	if (sup->phase != PHASE_RUNNING)
+		return;
+	sup->phase = PHASE_LEFTOVERS;
+	sup->ended_ms = clock_wall_ms();
+	loop_remove_timer(sup->loop, sup->limit_timer);
+	loop_remove_timer(sup->loop, sup->signal_timer);
+	sup_judge(sup);
+	sup_end_leftovers(sup);
+}
+
+/*
+ * Stopping
+ */
+
+static void sup_stop(struct supervisor *sup, enum stop why)
+{
+	if (sup->stop != STOP_NONE || sup->phase > PHASE_RUNNING)
+		return;
+	sup->stop = why;
+	sup_note(sup, why == STOP_CANCEL ? "cancelled" : "the time limit is reached");
+	if (sup->phase == PHASE_SETUP_LEFT)
+		return;
+	if (sup->phase == PHASE_RUNNING || sup->phase == PHASE_SETUP_RUNS) {
+		sup_end_family(sup, sup->job->grace_ms);
+		return;
+	}
+	/* Our parent, unless it has ended already. */
+	if (getppid() == sup->worker)
+		kill(sup->worker, SIGKILL);
+	sup_finish_as(sup, RUN_CANCELLED, 143, "Cancelled", "it was cancelled before it had begun");
+}
+
+void sup_look_for_cancel(struct supervisor *sup)
+{
+	if (access(ATTEMPT_CANCEL, F_OK) == 0)
+		sup_stop(sup, STOP_CANCEL);
+}
+
+static int sup_on_limit(void *ctx, struct err *err)
+{
+	(void)err;
+	sup_stop(ctx, STOP_TIMEOUT);
+	return 0;
+}
+
+/* Signal the program's group: a program that handles the signal saves its state, any other would
+ * end. */
+static int sup_on_signal_due(void *ctx, struct err *err)
+{
+	struct supervisor *sup = ctx;
+	char name[8];
+
+	(void)err;
+	if (sup->stop != STOP_NONE || sup->phase != PHASE_RUNNING)
+		return 0;
+	sup_note(sup, "the time limit is near: SIG%s",
+		proc_signal_name(sup->job->world.signal, name));
+	kill(-sup->state.program.pid, sup->job->world.signal);
+	return 0;
+}
+
+void sup_set_limit(struct supervisor *sup)
+{
+	int64_t passed_ms = clock_wall_ms() - sup->state.started_ms, limit_ms;
+
+	if (sup->job->timeout_ms <= 0)
+		return;
+	/* Only the wall clock knows when an adopted program began. */
+	if (!sup->adopted || passed_ms < 0)
+		passed_ms = 0;
+	limit_ms = clock_ms() + sup->job->timeout_ms - passed_ms;
+	sup->limit_timer = loop_add_timer(sup->loop, limit_ms, sup_on_limit, sup);
+	limit_ms -= sup->job->world.signal_before_ms;
+	/* An earlier supervisor has sent the signal if its time has passed. */
+	if (sup->job->world.signal && (!sup->adopted || limit_ms > clock_ms()))
+		sup->signal_timer = loop_add_timer(sup->loop, limit_ms, sup_on_signal_due, sup);
 }

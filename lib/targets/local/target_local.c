@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "targets/local/target_local.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,12 +19,34 @@
 #include "base/loop/proc.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
+#include "base/os/os.h"
+#include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
+#include "core/context/session.h"
+#include "core/record/reply.h"
+#include "core/record/run.h"
+#include "core/record/spec.h"
 #include "core/target/fetch_sink.h"
+#include "core/target/target_work.h"
+#include "net/stream/pump.h"
+#include "net/stream/stream.h"
+#include "targets/local/program.h"
 
 enum { ATTEMPTS_MAX = 1000000 };
+
+struct target_local {
+	struct target target;
+	struct session *session;
+	char machine[OS_ID_SIZE];               /* empty: not known */
+	struct pid_list VEC_OF(pid_t) children; /* started here, to be waited for */
+};
+
+static struct target_local *target_local_of(struct target *target)
+{
+	return (struct target_local *)target;
+}
 
 /*
  * Handles
@@ -52,7 +80,8 @@ static int parse_handle(const char *handle, struct attempt_place *ret, struct er
 	return err_set(err, E_DATA, "'%s' is not a handle of a local run", shown);
 }
 
-int local_place_find(
+/* Find the attempt that a handle names. */
+static int local_place_find(
 	struct target_local *local, const char *handle, struct attempt_place *ret, struct err *err)
 {
 	const struct dirs *dirs = &local->session->dirs;
@@ -73,7 +102,8 @@ int local_place_find(
  * Starting the supervisor
  */
 
-bool local_has_scope(const struct target_local *local)
+/* Whether a systemd scope can be had and outlives the session: only where the user lingers. */
+static bool local_has_scope(const struct target_local *local)
 {
 	const struct session_env *env = &local->session->env;
 	AUTO_FREE char *manager = NULL, *linger = NULL;
@@ -109,7 +139,9 @@ static void reap(struct target_local *local)
 	local->children.n = kept;
 }
 
-int local_start(struct target_local *local, const struct attempt_place *place,
+/* Start `self __supervise dir`; *ret_fd: where it replies with one line (reply.h). scope: in a
+ * systemd scope of its own, so that a logout does not end it. */
+static int local_start(struct target_local *local, const struct attempt_place *place,
 	const struct strv *env, bool scope, int *ret_fd, struct err *err)
 {
 	enum { FLAGS = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW };
@@ -149,6 +181,456 @@ int local_start(struct target_local *local, const struct attempt_place *place,
 	reap(local);
 	*vec_push(&local->children) = pid;
 	*ret_fd = TAKE_FD(read_end);
+	return 0;
+}
+
+/*
+ * Starting an attempt on this machine: its directory, then its supervisor, then its word.
+ */
+
+static void add_all(struct strv *to, const struct strv *from)
+{
+	for (size_t i = 0; from && i < from->n; i++)
+		env_set(to, from->v[i], false);
+}
+
+/* Add the defaults of an earlier attempt that no record has: the remote of the repository. */
+static void add_earlier(const struct attempt_place *place, struct strv *defaults)
+{
+	AUTO(attempt_job_done) struct attempt_job earlier = {0};
+	AUTO_FREE char *dir = attempt_sibling(place->dir, place->attempt - 1);
+
+	if (place->attempt < 2 || attempt_job_read(dir, &earlier, NULL) < 0)
+		return;
+	for (size_t i = 0; i < earlier.defaults.n; i++)
+		env_set(defaults, earlier.defaults.v[i], true);
+}
+
+static void set_env(const struct attempt_place *place, const struct target_job *job,
+	const char *outputs, struct attempt_job *ret)
+{
+	add_all(&ret->env, job->env);
+	strv_addf(&ret->env, "DLRUN_RUN_ID=%s", place->run_id);
+	strv_addf(&ret->env, "DLRUN_OUTPUT_DIR=%s", outputs);
+	strv_add(&ret->env, "DLRUN_NODE_ADDRS=" ATTEMPT_ADDRESS);
+	strv_add(&ret->env, "DLRUN_GPUS_PER_NODE=0");
+	attempt_job_place(ret, place->dir);
+	add_all(&ret->defaults, job->default_env);
+	strv_add(&ret->defaults, "MASTER_ADDR=" ATTEMPT_ADDRESS);
+	strv_add(&ret->defaults, "NNODES=1");
+	strv_add(&ret->defaults, "NODE_RANK=0");
+	add_earlier(place, &ret->defaults);
+}
+
+/* Set the environment of the code, which is in the specification only. */
+static int set_world(const struct target_job *job, struct attempt_job *ret, struct err *err)
+{
+	AUTO_SPEC struct spec spec = {0};
+
+	if (!job->spec)
+		return 0;
+	int r = spec_from_json(job->spec, &spec, err);
+	if (r == 0)
+		world_copy(&ret->world, &spec.world);
+	if (r == 0)
+		ret->limits = (struct os_limits){.memory_bytes = spec.resources.memory_bytes,
+			.cpus_milli = spec.resources.cpus_milli};
+	return r;
+}
+
+static int write_job(struct target_local *local, const struct attempt_place *place,
+	const struct target_job *job, struct err *err)
+{
+	const struct dirs *dirs = &local->session->dirs;
+	AUTO(attempt_job_done)
+	struct attempt_job out = {
+		.run_id = mem_strdup(place->run_id),
+		.attempt = place->attempt,
+		.shell = job->shell,
+		.cwd = mem_strdup(job->cwd),
+		.layout = dirs_layout(dirs),
+		.image = mem_strdup(job->image->manifest.digest),
+		.spares = dirs_spares(dirs),
+		.setups = dirs_setups(dirs),
+		.outputs = dirs_outputs(dirs, place->run_id),
+		.tree_bytes = job->tree_bytes,
+		.timeout_ms = job->timeout_ms,
+		.grace_ms = job->grace_ms,
+		.cgroup = true,
+	};
+
+	strv_copy(&out.command, job->command);
+	set_env(place, job, out.outputs, &out);
+	int r = set_world(job, &out, err);
+	if (r == 0)
+		r = attempt_make_dirs(place->dir, out.outputs, err);
+	return r < 0 ? r : attempt_job_write(place->dir, &out, err);
+}
+
+/*
+ * Waiting for the supervisor's word
+ */
+
+struct start {
+	struct target_work work;
+	struct target_call *call;
+	struct target_local *local;
+	struct attempt_place place;
+	struct strv env;
+	bool scope;
+	int fd;
+	struct loop_fd *source;
+	struct loop_timer *timer;
+	char line[REPLY_MAX];
+	size_t len;
+};
+
+static void local_start_stop(struct start *start)
+{
+	loop_remove_fd(start->local->target.loop, start->source);
+	start->source = NULL;
+	auto_fd(&start->fd);
+	start->fd = -1;
+}
+
+static void local_start_drop(struct target_work *work)
+{
+	struct start *start = (struct start *)work;
+
+	loop_remove_timer(start->local->target.loop, start->timer);
+	local_start_stop(start);
+	attempt_place_done(&start->place);
+	strv_done(&start->env);
+	free(start);
+}
+
+static int local_start_begin(struct start *start, struct err *err);
+
+static void local_start_answered(struct start *start)
+{
+	AUTO_ERR struct err err = {0};
+	int r;
+
+	local_start_stop(start);
+	/* No manager to make the scope: the supervisor has not been started at all. */
+	if (start->scope && start->len == 0) {
+		start->scope = false;
+		r = local_start_begin(start, &err);
+		if (r == 0)
+			return;
+	} else {
+		r = reply_parse(start->line, start->len, "the supervisor", NULL, &err);
+	}
+	target_call_end(start->call, r, &err);
+}
+
+static short local_start_want(void *ctx)
+{
+	(void)ctx;
+	return POLLIN;
+}
+
+static int local_start_on_answer(void *ctx, short revents, struct err *err)
+{
+	struct start *start = ctx;
+	ssize_t n = read(start->fd, start->line + start->len, sizeof(start->line) - start->len);
+
+	(void)revents;
+	(void)err;
+	if (n < 0 && errno == EINTR)
+		return 0;
+	if (n > 0)
+		start->len += (size_t)n;
+	if (n <= 0 || start->len == sizeof(start->line) || memchr(start->line, '\n', start->len))
+		local_start_answered(start);
+	return 0;
+}
+
+static int local_start_begin(struct start *start, struct err *err)
+{
+	static const struct loop_fd_ops ops = {local_start_want, local_start_on_answer};
+	int r = local_start(
+		start->local, &start->place, &start->env, start->scope, &start->fd, err);
+
+	if (r < 0 && start->scope) {
+		/* There is no systemd-run on PATH. */
+		start->scope = false;
+		err_clear(err);
+		r = local_start(start->local, &start->place, &start->env, false, &start->fd, err);
+	}
+	if (r == 0)
+		start->source = loop_add_fd(start->local->target.loop, start->fd, &ops, start);
+	return r;
+}
+
+static int local_start_on_deadline(void *ctx, struct err *err)
+{
+	struct start *start = ctx;
+	AUTO_ERR struct err late = {0};
+
+	(void)err;
+	err_set(&late, E_RUN_START, "the supervisor of %s did not answer in time",
+		start->place.run_id);
+	target_call_end(start->call, -(int)late.code, &late);
+	return 0;
+}
+
+static int local_submit(struct target *target, const struct target_job *job,
+	struct target_call *call, struct err *err)
+{
+	struct target_local *local = target_local_of(target);
+	struct start *start = mem_alloc(1, sizeof(*start));
+
+	*start = (struct start){.work = {local_start_drop}, .call = call, .local = local, .fd = -1};
+	target_call_begin(call, &start->work);
+	int r = local_place_find(local, job->handle, &start->place, err);
+	if (r == 0)
+		r = write_job(local, &start->place, job, err);
+	if (r == 0) {
+		for (const char *const *e = local->session->env.env; e && *e; e++)
+			strv_add(&start->env, *e);
+		add_all(&start->env, job->secret_env);
+		start->scope = local_has_scope(local);
+		r = local_start_begin(start, err);
+	}
+	if (r < 0) {
+		target_call_cancel(call);
+		return r;
+	}
+	if (call->deadline_ms)
+		start->timer = loop_add_timer(
+			target->loop, call->deadline_ms, local_start_on_deadline, start);
+	return 0;
+}
+
+/*
+ * A command beside the program
+ */
+
+enum { EXEC_LOOK_MS = 20, SIGNAL_STATUS = 128 };
+
+struct exec {
+	struct target_work work;
+	struct target_call *call;
+	struct loop *loop;
+	struct loop_timer *timer;
+	pid_t pid;
+	int *ret_status;
+};
+
+static void local_exec_drop(struct target_work *work)
+{
+	struct exec *exec = (struct exec *)work;
+
+	loop_remove_timer(exec->loop, exec->timer);
+	if (exec->pid > 0) {
+		kill(exec->pid, SIGHUP);
+		waitpid(exec->pid, NULL, WNOHANG);
+	}
+	free(exec);
+}
+
+static int local_exec_on_look(void *ctx, struct err *err)
+{
+	struct exec *exec = ctx;
+	int status;
+
+	exec->timer = NULL;
+	if (waitpid(exec->pid, &status, WNOHANG) == 0) {
+		exec->timer = loop_add_timer(
+			exec->loop, clock_ms() + EXEC_LOOK_MS, local_exec_on_look, exec);
+		return 0;
+	}
+	exec->pid = 0;
+	*exec->ret_status =
+		WIFSIGNALED(status) ? SIGNAL_STATUS + WTERMSIG(status) : WEXITSTATUS(status);
+	target_call_end(exec->call, 0, err);
+	return 0;
+}
+
+/* Start the command like the supervisor starts the program, whose command is in the job. */
+static int local_exec_spawn(const struct attempt_place *place, const struct target_local *local,
+	const struct target_exec_request *request, pid_t *ret, struct err *err)
+{
+	AUTO(attempt_job_done) struct attempt_job job = {0};
+	AUTO_STRV struct strv env = {0}, command = {0};
+	AUTO_FREE char *tree = fs_join(place->dir, ATTEMPT_TREE), *cwd = NULL;
+
+	int r = attempt_job_read(place->dir, &job, err);
+	if (r < 0)
+		return r;
+	if (access(tree, F_OK) < 0)
+		return err_set(
+			err, E_RUN_ENDED, "the tree of %s is not there any more", place->run_id);
+	attempt_job_place(&job, place->dir);
+	for (size_t i = 0; request->secret_env && i < request->secret_env->n; i++)
+		strv_add(&job.env, request->secret_env->v[i]);
+	program_env(&job, local->session->env.env, tree, &env);
+	attempt_setup_env_read(place->dir, &env);
+	job.shell = false;
+	strv_done(&job.command);
+	if (request->command->n)
+		strv_copy(&job.command, request->command);
+	else
+		strv_add(&job.command, env_get((const char *const *)env.v, "SHELL")
+					       ? env_get((const char *const *)env.v, "SHELL")
+					       : "/bin/sh");
+	program_command(&job, &env, tree, &command);
+	cwd = fs_join(tree, job.cwd);
+	const struct proc_spec spec = {.argv = (const char *const *)command.v,
+		.env = (const char *const *)env.v,
+		.dir = cwd,
+		.stdin_fd = request->fds[0],
+		.stdout_fd = request->fds[1],
+		.stderr_fd = request->fds[2],
+		.is_command = true};
+	return proc_spawn(&spec, ret, err);
+}
+
+static int local_exec(struct target *target, const char *handle,
+	const struct target_exec_request *request, int *ret_status, struct target_call *call,
+	struct err *err)
+{
+	struct target_local *local = target_local_of(target);
+	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
+	struct exec *exec;
+	pid_t pid;
+
+	int r = local_place_find(local, handle, &place, err);
+	if (r == 0 && place.foreign)
+		r = err_set(
+			err, E_TARGET_UNSUPPORTED, "%s belongs to another machine", place.run_id);
+	if (r == 0)
+		r = local_exec_spawn(&place, local, request, &pid, err);
+	if (r < 0)
+		return r;
+	exec = mem_alloc(1, sizeof(*exec));
+	*exec = (struct exec){.work = {local_exec_drop},
+		.call = call,
+		.loop = target->loop,
+		.pid = pid,
+		.ret_status = ret_status};
+	target_call_begin(call, &exec->work);
+	exec->timer =
+		loop_add_timer(target->loop, clock_ms() + EXEC_LOOK_MS, local_exec_on_look, exec);
+	return 0;
+}
+
+/*
+ * Connections to its ports
+ */
+
+/* A port that is not open yet is tried again for so long. */
+enum { CARRY_HOLD_MS = 10 * 1000, CARRY_RETRY_MS = 100 };
+
+struct carry {
+	struct target_work work;
+	struct target_call *call;
+	struct loop *loop;
+	uint16_t port;
+	int fd; /* the caller's side, until the pump has it */
+	int64_t begun_ms;
+	bool is_v6; /* the next try is */
+	struct loop_timer *timer;
+	struct pump *pump;
+};
+
+static void local_carry_drop(struct target_work *work)
+{
+	struct carry *carry = (struct carry *)work;
+
+	loop_remove_timer(carry->loop, carry->timer);
+	pump_cancel(carry->pump);
+	if (carry->fd >= 0)
+		close(carry->fd);
+	free(carry);
+}
+
+static int local_carry_on_pumped(void *ctx, struct pump_end *end, struct err *err)
+{
+	struct carry *carry = ctx;
+
+	(void)err;
+	carry->pump = NULL;
+	target_call_end_pumped(carry->call, end);
+	return 0;
+}
+
+/* Loopback connects at once, so a non-blocking connect gains nothing. */
+static int connect_once(const struct carry *carry)
+{
+	struct sockaddr_in v4 = {.sin_family = AF_INET,
+		.sin_port = htons(carry->port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6,
+		.sin6_port = htons(carry->port),
+		.sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	AUTO_FD int fd = socket(carry->is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int r;
+
+	if (fd < 0)
+		return -1;
+	r = carry->is_v6 ? connect(fd, (struct sockaddr *)&v6, sizeof(v6))
+			 : connect(fd, (struct sockaddr *)&v4, sizeof(v4));
+	return r == 0 ? TAKE_FD(fd) : -1;
+}
+
+static int local_carry_on_try(void *ctx, struct err *err)
+{
+	struct carry *carry = ctx;
+	AUTO_ERR struct err fault = {0};
+
+	(void)err;
+	carry->timer = NULL;
+	int fd = connect_once(carry);
+	if (fd < 0) {
+		carry->is_v6 = !carry->is_v6;
+		fd = connect_once(carry);
+	}
+	if (fd >= 0) {
+		const struct pump_options options = {.loop = carry->loop,
+			.a = stream_from_fd(TAKE_FD(carry->fd)),
+			.b = stream_from_fd(fd),
+			.done = local_carry_on_pumped,
+			.ctx = carry};
+
+		carry->pump = pump_start(&options);
+	} else if (clock_ms() - carry->begun_ms < CARRY_HOLD_MS) {
+		carry->timer = loop_add_timer(
+			carry->loop, clock_ms() + CARRY_RETRY_MS, local_carry_on_try, carry);
+	} else {
+		int r = err_set(&fault, E_KUBE_FORWARD, "nothing listens on port %u of the program",
+			carry->port);
+
+		target_call_end(carry->call, r, &fault);
+	}
+	return 0;
+}
+
+static int local_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
+	struct target_call *call, struct err *err)
+{
+	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
+	struct carry *carry;
+
+	(void)rank;
+	int r = local_place_find(target_local_of(target), handle, &place, err);
+	if (r == 0 && place.foreign)
+		r = err_set(
+			err, E_TARGET_UNSUPPORTED, "%s belongs to another machine", place.run_id);
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	carry = mem_alloc(1, sizeof(*carry));
+	*carry = (struct carry){.work = {local_carry_drop},
+		.call = call,
+		.loop = target->loop,
+		.port = port,
+		.fd = fd,
+		.begun_ms = clock_ms()};
+	target_call_begin(call, &carry->work);
+	carry->timer = loop_add_timer(target->loop, 0, local_carry_on_try, carry);
 	return 0;
 }
 

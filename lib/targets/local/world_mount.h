@@ -44,4 +44,14 @@ int mount_plan(const struct world *world, struct mount_list *ret, struct err *er
  * copies. */
 int world_mount(const char *tree, const struct attempt_job *job, struct err *err);
 
+/*
+ * Python packages of the tree whose directories have other names: links by the packages' names, in
+ * a directory beside the tree that goes into PYTHONPATH. tree: absolute.
+ */
+
+/* The caller frees. */
+char *world_packages_dir(const char *tree);
+/* Make the links of world->python_aliases. Repeated after it was killed, it goes on. */
+int world_packages_link(const char *tree, const struct world *world, struct err *err);
+
 #endif

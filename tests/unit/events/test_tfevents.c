@@ -14,7 +14,6 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/vec.h"
-#include "events/crc32c.h"
 #include "events/tfevents.h"
 #include "tests/unit/tfeventsfix.h"
 
@@ -373,7 +372,7 @@ static void test_restart(void **state)
 static void test_tags(void **state)
 {
 	static const char *const bad[] = {"", "\xff\xfe", "a\xc3"};
-	char longest[TFEVENTS_TAG_MAX + 2];
+	char longest[TFEVENT_TAG_MAX + 2];
 	NEW_BUF(file);
 	NEW_BUF(value);
 
@@ -384,9 +383,9 @@ static void test_tags(void **state)
 	put_float(&value, 2, 1);
 	put_value(&file, 1, 1, &value);
 	memset(longest, 'x', sizeof(longest));
-	longest[TFEVENTS_TAG_MAX + 1] = '\0';
+	longest[TFEVENT_TAG_MAX + 1] = '\0';
 	put_simple(&file, 1, 1, longest, 1);
-	longest[TFEVENTS_TAG_MAX] = '\0';
+	longest[TFEVENT_TAG_MAX] = '\0';
 	put_simple(&file, 1, 1, longest, 1);
 	AUTO_FREE char *wanted = mem_printf("%s 1=1; ", longest);
 	check_file(&file, wanted);

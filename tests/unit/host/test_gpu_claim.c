@@ -27,7 +27,6 @@
 #include "base/util/random.h"
 #include "base/util/str.h"
 #include "host/gpu.h"
-#include "host/gpu_dir.h"
 
 /* A process of a test that has failed ends by itself. */
 enum { WAIT_MS = 20000, ORPHAN_S = 120 };
@@ -661,10 +660,10 @@ static int hold(const char *name, const char *text)
 /* What a living ticket says is data: what cannot be read may mean every GPU. */
 static void test_odd_tickets(void **state)
 {
-	AUTO_FREE char *huge = mem_alloc(GPU_TICKET_TEXT_MAX + 2, 1);
+	AUTO_FREE char *huge = mem_alloc(GPU_CLAIM_TEXT_MAX + 2, 1);
 
 	(void)state;
-	memset(huge, '\n', GPU_TICKET_TEXT_MAX + 1);
+	memset(huge, '\n', GPU_CLAIM_TEXT_MAX + 1);
 	AUTO_GPU_CLAIM struct gpu_claim *first = join(1);
 	AUTO_FD int big = hold("ticket.000000000002", huge);
 	AUTO_GPU_CLAIM struct gpu_claim *a = join(1);
@@ -893,12 +892,12 @@ static void test_queue_held(void **state)
 
 static void test_only_limit(void **state)
 {
-	AUTO_FREE char *words = mem_alloc(GPU_TICKET_TEXT_MAX + 1, 1);
+	AUTO_FREE char *words = mem_alloc(GPU_CLAIM_TEXT_MAX + 1, 1);
 	AUTO_ERR struct err err = {0};
 	struct gpu_claim *claim = NULL;
 
 	(void)state;
-	memset(words, 'x', GPU_TICKET_TEXT_MAX);
+	memset(words, 'x', GPU_CLAIM_TEXT_MAX);
 	assert_int_equal(claim_only(1, words, &claim, &err), -ERR_LIMIT);
 }
 

@@ -21,7 +21,6 @@
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
-#include "host/gpu_meter.h"
 #include "host/usage.h"
 #include "tests/unit/tmpfix.h"
 #include "tests/unit/until.h"

@@ -24,7 +24,6 @@
 #include "base/util/str.h"
 #include "core/record/setup_key.h"
 #include "targets/local/setup.h"
-#include "targets/local/setup_parts.h"
 #include "tests/unit/tree.h"
 
 /* run/ and run2/ are trees of runs, cache/setups where setups are. */

@@ -18,7 +18,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/attempt/collect.h"
-#include "core/attempt/collect_rules.h"
 #include "tests/unit/tree.h"
 
 /* A run with two attempts: attempts/1 and 2, outputs, collected. */

@@ -15,7 +15,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/record/columns.h"
-#include "host/load.h"
+#include "host/usage.h"
 #include "targets/kube/pod_sample.h"
 
 static struct pod_sample parse(const char *text)

@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "base/util/err.h"
+#include "base/util/vec.h"
 
 struct library_symbol {
 	size_t offset; /* of the pointer to it in the table */
@@ -33,5 +34,10 @@ struct library {
  * it is not installed or lacks one; then the table is left as it was. The library stays: threads of
  * it may be at work. */
 int library_load(const struct library *library, struct err *err);
+
+/* The shared libraries of this process, after these files have been loaded, by the names of their
+ * files behind all links ("libcurl.so.4.8.0"); of one that cannot be loaded "FILE: not found". For
+ * a report about this program. */
+void library_list(const char *const *files, size_t n, struct strv *ret);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/loop/library.h"
 #include "base/util/str.h"
 #include "base/util/vec.h"
+#include "snap/git/repo.h"
 
 struct libgit2 libgit2;
 
@@ -21,12 +22,14 @@ static void start(void)
 	libgit2.libgit2_init();
 }
 
-static const struct library library = {
 #ifdef __APPLE__
-	.file = "libgit2." LIBGIT2_SOVERSION ".dylib",
+const char repo_library_file[] = "libgit2." LIBGIT2_SOVERSION ".dylib";
 #else
-	.file = "libgit2.so." LIBGIT2_SOVERSION,
+const char repo_library_file[] = "libgit2.so." LIBGIT2_SOVERSION;
 #endif
+
+static const struct library library = {
+	.file = repo_library_file,
 	.what = "libgit2, which reads repositories,",
 	.package = "libgit2-" LIBGIT2_SOVERSION,
 	.symbols = symbols,

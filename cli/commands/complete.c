@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "app/init/init_files.h"
+#include "app/init/init.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -308,7 +308,7 @@ static const struct opt *wants_next(const struct completion *completion, const c
 		opt = strchr(word, '=') ? NULL : find(completion, word + 2, strlen(word) - 2);
 	else if (word[1] && !word[2])
 		opt = find_letter(completion, word[1]);
-	return opt && opt->type != OPT_FLAG ? opt : NULL;
+	return opt && opt->type != OPT_FLAG && *opt->arg != '[' ? opt : NULL;
 }
 
 static void read_word(struct completion *completion, const char *word)

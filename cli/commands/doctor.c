@@ -1,14 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdio.h>
+#include <string.h>
+#include <time.h>
 
 #include "app/doctor/doctor.h"
+#include "app/doctor/doctor_report.h"
+#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
+#include "base/util/str.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
+#include "cli/term/version.h"
 
 enum { STATUS_WIDTH = 9, TITLE_WIDTH = 18, LINE_BYTES = 1 << 20 };
+
+struct doctor_values {
+	const char *report;
+};
+
+static const struct opt opts[] = {
+	{OPT_MEMBER(OPT_STRING, 0, "report", struct doctor_values, report), .arg = "[=FILE]",
+		.help = "Write one text file for a bug report, without secrets (-: print it)",
+		.values = VALUE_FILE},
+	{OPT_END},
+};
 
 static const char *style_of(enum doctor_status status)
 {
@@ -90,22 +106,64 @@ static void print_json(struct app *app, const struct doctor_row *rows)
 	app_print_json(app, json);
 }
 
-/* Not even directories are needed here: what is missing is for the checks to tell. */
-static int run(struct app *app, void *values, struct strv *words)
+/* The caller frees. */
+static char *report_path(void)
 {
+	time_t now = time(NULL);
+	struct tm tm;
+	char date[32];
+
+	localtime_r(&now, &tm);
+	strftime(date, sizeof(date), "%Y%m%d-%H%M%S", &tm);
+	return mem_printf("dlrun-report-%s.txt", date);
+}
+
+static int write_report(struct app *app, const char *wanted, const struct doctor_row *rows)
+{
+	AUTO_FREE char *path = *wanted ? mem_strdup(wanted) : report_path();
+	AUTO_ERR struct err fault = {0}, err = {0};
+	AUTO_BUF struct buf out;
+	struct session *session = &app->session;
+	struct doctor doctor = {.session = session};
+
+	buf_init(&out, DOCTOR_REPORT_MAX);
+	/* Without directories the session still has the environment. */
+	if (app_session(app, &session, &fault) < 0)
+		doctor.fault = &fault;
+	doctor_report(&doctor, dlrun_version, rows, &out);
+	if (doctor.fault)
+		session_done(&app->session);
+	if (str_eq(path, "-"))
+		return ui_print(app, UI_OUT, out.data, out.len) < 0;
+	if (fs_replace(path, out.data, out.len, 0600, FS_SYNC_NONE, &err) < 0)
+		return app_fail(app, &err);
+	app_phase(app, "wrote", "%s", path);
+	app_phase(app, "next", "read it, then attach it to the bug report");
+	return 0;
+}
+
+/* Not even directories are needed here: what is missing is for the checks to tell. */
+static int run(struct app *app, void *values_ptr, struct strv *words)
+{
+	const struct doctor_values *values = values_ptr;
 	const char *const command[] = {app->self, "__check", NULL};
 	AUTO_FREE struct doctor_row *rows = mem_alloc(doctor_checks_n, sizeof(*rows));
 	AUTO_ERR struct err err = {0};
 	int status;
 
-	(void)values;
 	(void)words;
+	if (values->report && app->options.json) {
+		err_set(&err, E_USAGE, "--report and --json cannot be used together");
+		return app_fail(app, &err);
+	}
 	app_catch_signals();
 	if (doctor_run_all(command, DOCTOR_TIMEOUT_MS, &app_interrupted, rows, &err) < 0)
 		status = app_fail(app, &err);
 	else
 		status = count(rows, DOCTOR_PROBLEM) > 0;
-	if (!err_is_set(&err) && app->options.json)
+	if (!err_is_set(&err) && values->report)
+		status = write_report(app, values->report, rows);
+	else if (!err_is_set(&err) && app->options.json)
 		print_json(app, rows);
 	else if (!err_is_set(&err))
 		print_rows(app, rows);
@@ -117,7 +175,7 @@ static int run(struct app *app, void *values, struct strv *words)
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun doctor # look at everything that runs need here",
 	"dlrun doctor -C ../other # the same for another working tree",
-	"dlrun doctor --json # for a report",
+	"dlrun doctor --report # one file to attach to a bug report",
 };
 
 const struct cmd cmd_doctor = {
@@ -125,5 +183,7 @@ const struct cmd cmd_doctor = {
 	.summary = "Diagnose problems and suggest fixes",
 	.synopsis = "[options]",
 	.examples = examples,
+	.opts = opts,
+	.values_size = sizeof(struct doctor_values),
 	.run = run,
 };

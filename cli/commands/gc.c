@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/gc/gc.h"
-#include "app/gc/gc_node.h"
 #include "app/gc/gc_registry.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"

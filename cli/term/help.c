@@ -59,7 +59,7 @@ void help_option_name(const struct opt *opt, bool is_aligned, struct buf *out)
 		buf_adds(out, "    ");
 	buf_addf(out, "--%s", opt->name);
 	if (opt->arg)
-		buf_addf(out, " %s", opt->arg);
+		buf_addf(out, "%s%s", *opt->arg == '[' ? "" : " ", opt->arg);
 }
 
 int help_exit_status(enum err_id id)

@@ -48,7 +48,9 @@ static void manual_add_options(const struct opt *opts, struct buf *out)
 		if (opt->letter)
 			buf_addf(out, "*-%c*, ", opt->letter);
 		buf_addf(out, "*--%s*", opt->name);
-		if (opt->arg)
+		if (opt->arg && *opt->arg == '[')
+			buf_addf(out, "[=_%.*s_]", (int)strcspn(opt->arg + 2, "]"), opt->arg + 2);
+		else if (opt->arg)
 			buf_addf(out, " _%s_", opt->arg);
 		buf_adds(out, "\n\t");
 		manual_add_escaped(opt->help, out);

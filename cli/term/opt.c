@@ -250,8 +250,8 @@ static int parse_long(struct parser *parser, char *word, struct err *err)
 		*(bool *)opt_member(match.opt, match.values) = true;
 		return 0;
 	}
-	if (equals)
-		return opt_set_value(&match, equals + 1, err);
+	if (equals || *match.opt->arg == '[')
+		return opt_set_value(&match, equals ? equals + 1 : word + strlen(word), err);
 	if (!*parser->next)
 		return missing_value(parser, match.opt, err);
 	return opt_set_value(&match, *parser->next++, err);

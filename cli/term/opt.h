@@ -54,10 +54,12 @@ enum opt_values {
 
 struct opt {
 	enum opt_type type;
-	char letter;         /* 0: none */
-	const char *name;    /* without -- */
-	size_t offset;       /* of the member in the command's struct */
-	const char *arg;     /* how help calls the value: "N"; NULL for a flag */
+	char letter;      /* 0: none */
+	const char *name; /* without -- */
+	size_t offset;    /* of the member in the command's struct */
+	/* How help calls the value: "N"; "[=FILE]": it may be left out, and is "" then (only of a
+	 * long OPT_STRING); NULL for a flag. */
+	const char *arg;
 	const char *help;    /* one line, no full stop */
 	const char *choices; /* OPT_CHOICE: "auto tty plain" */
 	int64_t min, max;    /* OPT_INT; both 0: any */

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "app/init/init_parse.h"
-#include "app/init/init_yaml.h"
 #include "base/data/yaml.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"

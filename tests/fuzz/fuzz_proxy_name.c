@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "app/proxy/html.h"
-#include "app/proxy/proxy_file.h"
 #include "app/proxy/proxy_name.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"

@@ -1,27 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/gc/gc_impl.h"
+#include "app/gc/gc.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "app/runs/refresh.h"
+#include "app/transfer/mirror_files.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
+#include "base/util/digest.h"
+#include "base/util/err.h"
 #include "base/util/log.h"
+#include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "base/util/vec.h"
 #include "core/attempt/attempt.h"
 #include "core/attempt/collect.h"
+#include "core/config/config.h"
 #include "core/config/words.h"
+#include "core/store/store.h"
+#include "oci/image/plan.h"
 #include "snap/tree/record.h"
+#include "snap/tree/statcache.h"
 #include "targets/local/tree.h"
+#include "targets/ssh/target_node.h"
+#include "targets/targets.h"
 
-enum { REFRESH_MS = 1000, ALONE_MS = 3000, BLOCK_BYTES = 512 };
+enum { REFRESH_MS = 1000, ALONE_MS = 3000, BLOCK_BYTES = 512, STAT_DIR_LEN = 16 };
+
+#define SETUP_GONE "gone-" /* being removed: of no key any more */
+
+/* Each step removes one kind of thing, or with dry_run only counts it. */
+struct gc {
+	struct session *session;
+	struct store *store;
+	struct layout *layout;   /* the session's; NULL: there is none yet */
+	int64_t keep_ms, now_ms; /* now: wall clock */
+	bool dry_run;
+	bool alone;           /* no submit is under way: what no row names is nobody's */
+	struct run_list runs; /* all of the store */
+	struct map ids;       /* of the runs */
+	struct gc_report *report;
+};
 
 /*
  * Removing
@@ -43,7 +71,9 @@ static bool is_missing(const char *path)
 	return lstat(path, &st) < 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
-int gc_drop(struct gc *gc, const char *path, size_t *count, struct err *err)
+/* Remove path and all below it; *count is one of the report's. What somebody else has removed
+ * meanwhile is success. */
+static int gc_drop(struct gc *gc, const char *path, size_t *count, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 	uint64_t bytes = size_of(path);
@@ -58,26 +88,46 @@ int gc_drop(struct gc *gc, const char *path, size_t *count, struct err *err)
 	return 0;
 }
 
-bool gc_is_old(const struct gc *gc, const char *path)
+/* Whether path was changed more than keep_ms ago. */
+static bool gc_is_old(const struct gc *gc, const char *path)
 {
 	struct stat st;
 
 	return lstat(path, &st) < 0 || (int64_t)st.st_mtime * 1000 + gc->keep_ms <= gc->now_ms;
 }
 
-int gc_drop_temporary(struct gc *gc, const char *dir, struct err *err)
+/* Call fn for each entry of dir, if there is one, until it fails. */
+typedef int gc_entry_fn(
+	struct gc *gc, const char *path, const char *name, void *ctx, struct err *err);
+static int gc_each(struct gc *gc, const char *dir, gc_entry_fn *fn, void *ctx, struct err *err)
 {
 	AUTO_DIR DIR *stream = opendir(dir);
 	struct dirent *entry;
 	int r = 0;
 
 	while (r == 0 && stream && (entry = readdir(stream))) {
-		if (!str_starts(entry->d_name, FS_TEMP_PREFIX))
-			continue;
 		AUTO_FREE char *path = fs_join(dir, entry->d_name);
-		r = gc_drop(gc, path, &gc->report->files, err);
+		r = fn(gc, path, entry->d_name, ctx, err);
 	}
 	return r;
+}
+
+static int gc_drop_if_temporary(
+	struct gc *gc, const char *path, const char *name, void *ctx, struct err *err)
+{
+	(void)ctx;
+	return str_starts(name, FS_TEMP_PREFIX) ? gc_drop(gc, path, &gc->report->files, err) : 0;
+}
+
+/* Remove the files of dir (not below it) that were being written by processes that died. */
+static int gc_drop_temporary(struct gc *gc, const char *dir, struct err *err)
+{
+	return gc_each(gc, dir, gc_drop_if_temporary, NULL, err);
+}
+
+static bool gc_is_hex(const char *name, size_t len)
+{
+	return strlen(name) == len && strspn(name, "0123456789abcdef") == len;
 }
 
 /*
@@ -179,19 +229,17 @@ static bool is_stray(const struct gc *gc, const char *dir, const char *id)
 	       is_missing(attempts);
 }
 
+static int drop_stray(struct gc *gc, const char *path, const char *name, void *ctx, struct err *err)
+{
+	(void)ctx;
+	return is_stray(gc, path, name) ? gc_drop(gc, path, &gc->report->files, err) : 0;
+}
+
 static int gc_strays(struct gc *gc, struct err *err)
 {
 	AUTO_FREE char *runs = fs_join(gc->session->dirs.state, "runs");
-	AUTO_DIR DIR *stream = gc->alone ? opendir(runs) : NULL;
-	struct dirent *entry;
-	int r = 0;
 
-	while (r == 0 && stream && (entry = readdir(stream))) {
-		AUTO_FREE char *dir = fs_join(runs, entry->d_name);
-		if (is_stray(gc, dir, entry->d_name))
-			r = gc_drop(gc, dir, &gc->report->files, err);
-	}
-	return r;
+	return gc->alone ? gc_each(gc, runs, drop_stray, NULL, err) : 0;
 }
 
 /*
@@ -288,6 +336,245 @@ static int gc_repositories(struct gc *gc, struct err *err)
 }
 
 /*
+ * Plans: PATH, PATH.recent, PATH.lock (plan.h)
+ */
+
+static bool has_blob(const struct gc *gc, const struct plan_layer *layer)
+{
+	struct descriptor blob = {.size = layer->size};
+	AUTO_FD int fd = -1;
+
+	digest_text(layer->digest, blob.digest);
+	return gc->layout && layout_open_blob(gc->layout, &blob, &fd, NULL) == 0;
+}
+
+/* Plans are kept for other layouts, too: for those only the time of the last use is known. */
+static bool is_plan_needed(const struct gc *gc, const char *path)
+{
+	AUTO_FREE char *recent = mem_printf("%s.recent", path);
+	AUTO_PLAN struct plan plan = {0};
+
+	if (!gc_is_old(gc, path) || !gc_is_old(gc, recent))
+		return true;
+	plan_load(path, &plan);
+	return plan.has_full && has_blob(gc, &plan.full);
+}
+
+static int drop_plan(struct gc *gc, const char *path, struct err *err)
+{
+	static const char *const endings[] = {"", ".recent", ".lock"};
+	AUTO_FREE char *lock = mem_printf("%s.lock", path);
+	int r = 0;
+
+	/* A locked plan is being written. */
+	if (is_plan_needed(gc, path) || fs_is_locked(lock))
+		return 0;
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(endings); i++) {
+		AUTO_FREE char *file = mem_printf("%s%s", path, endings[i]);
+		r = gc_drop(gc, file, &gc->report->files, err);
+	}
+	return r;
+}
+
+/* The names of plans, of which any of the three files may be missing. */
+static int find_plan(struct gc *gc, const char *path, const char *entry, void *ctx, struct err *err)
+{
+	AUTO_FREE char *name = mem_strndup(entry, strcspn(entry, "."));
+
+	(void)gc;
+	(void)path;
+	(void)err;
+	if (gc_is_hex(name, SHA256_HEX_SIZE - 1))
+		map_put(ctx, name, ctx);
+	return 0;
+}
+
+static int gc_plans(struct gc *gc, struct err *err)
+{
+	AUTO_FREE char *dir = dirs_plans(&gc->session->dirs);
+	AUTO(map_done) struct map names = {0};
+	const char *name;
+	size_t pos = 0;
+	void *value;
+
+	int r = gc_drop_temporary(gc, dir, err);
+	gc_each(gc, dir, find_plan, &names, NULL);
+	while (r == 0 && map_each(&names, &pos, &name, &value)) {
+		AUTO_FREE char *path = fs_join(dir, name);
+		r = drop_plan(gc, path, err);
+	}
+	return r;
+}
+
+/*
+ * Stat caches: one directory for a tree, called by a hash of its root
+ */
+
+/* Find the stat caches of the trees of runs, as far as these trees still exist. */
+static void find_trees(const struct gc *gc, struct map *ret)
+{
+	vec_foreach (struct run *, run, &gc->runs) {
+		AUTO_FREE char *root = words_get_one(json_get((*run)->doc, "origin"), "root");
+		struct stat st;
+		if (!root || stat(root, &st) < 0)
+			continue;
+		AUTO_FREE char *path = statcache_path(gc->session->dirs.cache, root);
+		map_put(ret, path, ret);
+	}
+}
+
+/* trees: those of find_trees. */
+static int drop_stat_cache(
+	struct gc *gc, const char *dir, const char *name, void *trees, struct err *err)
+{
+	AUTO_FREE char *file = fs_join(dir, "stat.v1");
+	AUTO_FREE char *lock = fs_join(dir, "stat.lock");
+
+	if (!gc_is_hex(name, STAT_DIR_LEN) || map_get(trees, file) || !gc_is_old(gc, file) ||
+		fs_is_locked(lock))
+		return 0;
+	return gc_drop(gc, dir, &gc->report->files, err);
+}
+
+static int gc_stat_caches(struct gc *gc, struct err *err)
+{
+	AUTO(map_done) struct map trees = {0};
+
+	find_trees(gc, &trees);
+	return gc_each(gc, gc->session->dirs.cache, drop_stat_cache, &trees, err);
+}
+
+/*
+ * Registries: a file for each repository, one for each tree that goes there, and small blobs, for
+ * as long as somebody pushes there
+ */
+
+static int drop_old_file(
+	struct gc *gc, const char *path, const char *name, void *ctx, struct err *err)
+{
+	(void)ctx;
+	if (strcspn(name, ".") != SHA256_HEX_SIZE - 1 || !gc_is_old(gc, path))
+		return 0;
+	return gc_drop(gc, path, &gc->report->files, err);
+}
+
+static int drop_old_files(struct gc *gc, const char *dir, struct err *err)
+{
+	int r = gc_drop_temporary(gc, dir, err);
+
+	return r < 0 ? r : gc_each(gc, dir, drop_old_file, NULL, err);
+}
+
+static int gc_registries(struct gc *gc, struct err *err)
+{
+	AUTO_FREE char *dir = dirs_registries(&gc->session->dirs);
+	AUTO_FREE char *bases = fs_join(dir, "bases/blobs/sha256");
+
+	int r = drop_old_files(gc, dir, err);
+	return r < 0 ? r : drop_old_files(gc, bases, err);
+}
+
+/*
+ * Mirrors of event files (mirror.h): one directory for each run
+ */
+
+static int drop_mirror(struct gc *gc, const char *dir, const char *name, void *ctx, struct err *err)
+{
+	AUTO_FREE char *lock = fs_join(dir, MIRROR_OWN "/lock");
+	AUTO_FREE char *own = fs_join(dir, MIRROR_OWN);
+
+	(void)ctx;
+	if (!run_id_is_valid(name) || map_get(&gc->ids, name) || !gc_is_old(gc, own) ||
+		fs_is_locked(lock))
+		return 0;
+	return gc_drop(gc, dir, &gc->report->files, err);
+}
+
+static int gc_mirrors(struct gc *gc, struct err *err)
+{
+	int r = 0;
+
+	for (int i = 0; r == 0 && i < 2; i++) {
+		AUTO_FREE char *mirrors = dirs_mirror(&gc->session->dirs, i);
+		r = gc_each(gc, mirrors, drop_mirror, NULL, err);
+	}
+	return r;
+}
+
+/*
+ * Setups (setup.h): one directory for each key. Those go that no run uses and that nobody has used
+ * for GC_SETUP_KEEP_MS (with keep_ms 0: now), failed ones after keep_ms
+ */
+
+/* When it was used last, if it was ever done; else when it was begun. */
+static bool is_unused(const struct gc *gc, const char *dir)
+{
+	AUTO_FREE char *stamp = fs_join(dir, "stamp"), *log = fs_join(dir, "log");
+	bool done = access(stamp, F_OK) == 0;
+	struct stat st;
+	int64_t keep_ms = gc->keep_ms;
+
+	if (done && keep_ms > 0 && keep_ms < GC_SETUP_KEEP_MS)
+		keep_ms = GC_SETUP_KEEP_MS;
+	/* A setup without a log is about to begin: take the time of its directory. */
+	if (stat(done ? stamp : log, &st) < 0 && stat(dir, &st) < 0)
+		return false;
+	return (int64_t)st.st_mtime * 1000 + keep_ms <= gc->now_ms;
+}
+
+/* Rename first, to an unused name and under the lock: a process that waits for the lock finds that
+ * the directory is gone, and makes a new one. */
+static int drop_setup(struct gc *gc, const char *setups, const char *name, struct err *err)
+{
+	AUTO_FREE char *dir = fs_join(setups, name), *lock = fs_join(dir, "lock");
+	AUTO_FREE char *log = fs_join(dir, "log");
+	AUTO_FREE char *gone = mem_printf("%s/" SETUP_GONE "%s", setups, name);
+	AUTO_FD int lock_fd = -1;
+
+	if (!is_unused(gc, dir) || fs_is_locked(log))
+		return 0;
+	if (gc->dry_run)
+		return fs_is_locked(lock) ? 0 : gc_drop(gc, dir, &gc->report->trees, err);
+	if (fs_lock(lock, true, 0, &lock_fd, NULL) < 0 || !is_unused(gc, dir))
+		return 0;
+	if (fs_remove_tree(AT_FDCWD, gone, NULL) < 0 || rename(dir, gone) < 0)
+		return fs_error(err, errno, "removing %s", dir);
+	return gc_drop(gc, gone, &gc->report->trees, err);
+}
+
+static int drop_setups(struct gc *gc, struct err *err)
+{
+	AUTO_FREE char *setups = dirs_setups(&gc->session->dirs);
+	AUTO_DIR DIR *stream = opendir(setups);
+	AUTO_STRV struct strv names = {0};
+	struct dirent *entry;
+	int r = 0;
+
+	while (stream && (entry = readdir(stream)))
+		strv_add(&names, entry->d_name);
+	for (size_t i = 0; r == 0 && i < names.n; i++) {
+		AUTO_FREE char *path = fs_join(setups, names.v[i]);
+		if (str_starts(names.v[i], SETUP_GONE))
+			r = gc_drop(gc, path, &gc->report->trees, err);
+		else if (gc_is_hex(names.v[i], SHA256_HEX_SIZE - 1))
+			r = drop_setup(gc, setups, names.v[i], err);
+	}
+	return r;
+}
+
+int gc_setups(struct session *session, int64_t keep_ms, int64_t now_ms, bool dry_run,
+	struct gc_report *ret, struct err *err)
+{
+	struct gc gc = {.session = session,
+		.keep_ms = keep_ms,
+		.now_ms = now_ms,
+		.dry_run = dry_run,
+		.report = ret};
+
+	return drop_setups(&gc, err);
+}
+
+/*
  * All of it
  */
 
@@ -324,7 +611,7 @@ static void run_steps(struct gc *gc, struct err *err)
 {
 	/* Plans last of what knows blobs: one whose layer has gone just now goes with it. */
 	static int (*const steps[])(struct gc *, struct err *) = {gc_trees, gc_strays, gc_spares,
-		gc_blobs, gc_plans, gc_stat_caches, gc_setups, gc_mirrors, gc_registries,
+		gc_blobs, gc_plans, gc_stat_caches, drop_setups, gc_mirrors, gc_registries,
 		gc_repositories};
 
 	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
@@ -364,4 +651,90 @@ int gc_local(struct session *session, int64_t keep_ms, bool dry_run, struct gc_r
 	map_done(&gc.ids);
 	run_list_done(&gc.runs);
 	return err_is_set(&fault) ? err_move(err, &fault) : r;
+}
+
+/*
+ * Hosts
+ */
+
+struct host_cleaning {
+	struct loop *loop;
+	bool over;
+	int status;
+	struct err err;
+};
+
+static int on_cleaned(void *ctx, int status, struct err *fault, struct err *err)
+{
+	struct host_cleaning *cleaning = ctx;
+
+	(void)err;
+	cleaning->over = true;
+	cleaning->status = status;
+	if (status < 0)
+		err_move(&cleaning->err, fault);
+	loop_stop(cleaning->loop);
+	return 0;
+}
+
+static int clean_host(struct session *session, struct node_host *host, int64_t keep_ms,
+	bool dry_run, struct node_freed *ret, struct err *err)
+{
+	struct host_cleaning cleaning = {.loop = session_loop(session)};
+	struct node_call *call = node_gc(
+		host->node, keep_ms / 1000, GC_NODE_BYTES, dry_run, ret, on_cleaned, &cleaning);
+	int r = 0;
+
+	while (r == 0 && !cleaning.over)
+		r = loop_run(cleaning.loop, err);
+	if (!cleaning.over)
+		node_cancel(call);
+	else if (cleaning.status < 0)
+		r = err_move(err, &cleaning.err);
+	err_done(&cleaning.err);
+	return r;
+}
+
+static int open_target(
+	struct session *session, const char *name, struct target **ret, struct err *err)
+{
+	struct config *config;
+	int r = session_config(session, &config, err);
+
+	if (r < 0)
+		return r;
+	const struct json *definition = config_target(config, name);
+	const struct target_ops *ops = target_ops_named(config, name);
+	if (definition && !(ops && ops->has_login)) {
+		AUTO_FREE char *shown = str_shown(name);
+		err_set(err, E_USAGE, "target %s is not an SSH host", shown);
+		return err_hint(err, "dlrun targets");
+	}
+	AUTO_FREE char *whole =
+		definition || target_node_is(name) ? mem_strdup(name) : mem_printf("ssh:%s", name);
+	return target_open(session, whole, ret, err);
+}
+
+int gc_node(struct session *session, const char *name, int64_t keep_ms, bool dry_run,
+	struct node_freed *ret, struct err *err)
+{
+	AUTO(target_free_auto) struct target *target = NULL;
+
+	*ret = (struct node_freed){0};
+	int r = open_target(session, name, &target, err);
+	if (r < 0)
+		return r;
+	const struct target_node *node = target_node_of(target);
+	for (size_t i = 0; i < node->hosts.n && r == 0; i++) {
+		struct node_freed freed = {0};
+		struct node_host *host;
+		r = node_open(session, node->hosts.v[i], node->root, &host, err);
+		if (r == 0)
+			r = clean_host(session, host, keep_ms, dry_run, &freed, err);
+		ret->layers_bytes += freed.layers_bytes;
+		ret->trees_bytes += freed.trees_bytes;
+		ret->data_bytes += freed.data_bytes;
+		ret->count += freed.count;
+	}
+	return r;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Freeing what is no longer needed on this machine.
+ * Freeing what is no longer needed on this machine, and what dlrun keeps on hosts.
  */
 #ifndef DLRUN_APP_GC_GC_H
 #define DLRUN_APP_GC_GC_H
@@ -11,6 +11,10 @@
 
 #include "base/util/err.h"
 #include "core/context/session.h"
+#include "node/node.h"
+
+/* Of a setup that was done, after its last use. */
+#define GC_SETUP_KEEP_MS (INT64_C(30) * 24 * 3600 * 1000)
 
 /* Free what nobody needs: temporary files, trees of runs that ended more than keep_ms ago, images
  * and plans of removed runs, stat caches of trees without a run, spare trees when space is short
@@ -24,5 +28,16 @@ struct gc_report {
 };
 int gc_local(struct session *session, int64_t keep_ms, bool dry_run, struct gc_report *ret,
 	struct err *err);
+/* The part of it for setups (setup.h), at now_ms of the wall clock; adds to *ret. */
+int gc_setups(struct session *session, int64_t keep_ms, int64_t now_ms, bool dry_run,
+	struct gc_report *ret, struct err *err);
+
+#define GC_NODE_BYTES (UINT64_C(10) << 30) /* of layers and data that may stay */
+
+/* Free trees of ended runs, layers and data that nobody needs. name: a host, or a target of kind
+ * ssh, whose hosts are all cleaned; what they freed together. keep_ms: how old things must be.
+ * Runs, their logs and outputs are never removed. Blocks. */
+int gc_node(struct session *session, const char *name, int64_t keep_ms, bool dry_run,
+	struct node_freed *ret, struct err *err);
 
 #endif

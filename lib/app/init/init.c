@@ -3,12 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "app/init/init_yaml.h"
+#include "app/init/init_parse.h"
 #include "base/os/fs.h"
 #include "base/util/mem.h"
 #include "base/util/random.h"
@@ -19,57 +21,55 @@
 enum { COMMENT_COLUMN = 40, COMMENT_MAX = 200, NAMES_SHOWN = 8, LINE_BYTES = 64 << 10 };
 
 /*
- * Lines
+ * Lines. Functions that make their parts return NULL for what YAML cannot hold: such a name is not
+ * UTF-8. The caller frees.
  */
 
-/* A line of the file: what it sets (or would), and why. */
-struct line {
-	struct buf value, comment;
-	bool active, broken;
-};
-
-static void line_init(struct line *line, const char *key)
+static char *text_scalar(const char *s)
 {
-	*line = (struct line){.active = true};
-	buf_init(&line->value, LINE_BYTES);
-	buf_init(&line->comment, LINE_BYTES);
-	if (key)
-		buf_addf(&line->value, "%s: ", key);
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, LINE_BYTES);
+	return init_yaml_scalar(&out, s) && !out.full ? buf_take(&out) : NULL;
 }
 
-static void line_done(struct line *line)
+static char *text_list(const struct strv *words)
 {
-	buf_done(&line->value);
-	buf_done(&line->comment);
-}
-#define AUTO_LINE AUTO(line_done)
+	AUTO_BUF struct buf out;
 
-static void add_scalar(struct line *line, const char *s)
-{
-	line->broken |= !init_yaml_scalar(&line->value, s);
+	buf_init(&out, LINE_BYTES);
+	return init_yaml_list(&out, words) && !out.full ? buf_take(&out) : NULL;
 }
 
-static void add_list(struct line *line, const struct strv *words)
+/* As a part of a comment; "" for NULL. */
+static char *text_shown(const char *s)
 {
-	line->broken |= !init_yaml_list(&line->value, words);
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, LINE_BYTES);
+	init_yaml_comment(&out, s ? s : "", COMMENT_MAX);
+	return buf_take(&out);
 }
 
-static void add_comment(struct line *line, const char *s)
-{
-	init_yaml_comment(&line->comment, s, COMMENT_MAX);
-}
-
-/* Leave out values that YAML cannot hold: such a name is not UTF-8. */
-static void line_end(const struct line *line, struct buf *out)
+/* A line of the file: what it sets, or would, and why. A value of "" is a key with others below it;
+ * of NULL: the line is left out. */
+static void add_line(struct buf *out, bool active, const char *key, const char *value,
+	const char *fmt, ...) ERR_PRINTF(5, 6);
+static void add_line(
+	struct buf *out, bool active, const char *key, const char *value, const char *fmt, ...)
 {
 	size_t begin = out->len;
+	va_list args;
 
-	if (line->broken || line->value.full || line->comment.full)
+	if (!value)
 		return;
-	buf_addf(out, "%s%s", line->active ? "" : "# ", line->value.data);
+	va_start(args, fmt);
+	AUTO_FREE char *comment = mem_vprintf(fmt, args);
+	va_end(args);
+	buf_addf(out, "%s%s:%s%s", active ? "" : "# ", key, *value ? " " : "", value);
 	size_t wide = out->len - begin;
 	buf_addf(out, "%*s# %s\n", wide < COMMENT_COLUMN ? (int)(COMMENT_COLUMN - wide) : 2, "",
-		line->comment.data);
+		comment);
 }
 
 static bool has_key(const char *name)
@@ -78,19 +78,6 @@ static bool has_key(const char *name)
 		if (str_eq(config_keys[i].name, name))
 			return true;
 	return false;
-}
-
-/* "a, b and 3 more", from the first on. */
-static void add_names(struct line *line, const struct strv *names, size_t first)
-{
-	size_t shown = names->n - first > NAMES_SHOWN ? NAMES_SHOWN : names->n - first;
-
-	for (size_t i = 0; i < shown; i++) {
-		buf_adds(&line->comment, i ? ", " : "");
-		add_comment(line, names->v[first + i]);
-	}
-	if (names->n - first > shown)
-		buf_addf(&line->comment, " and %zu more", names->n - first - shown);
 }
 
 /*
@@ -102,71 +89,27 @@ static bool has_clusters(const struct init_answers *answers)
 	return answers->clusters && answers->clusters->n > 0;
 }
 
-static void add_name(const struct init_project *project, struct buf *out)
-{
-	AUTO_LINE struct line line;
-
-	line_init(&line, "name");
-	if (!project->name_from)
-		return;
-	add_scalar(&line, project->name);
-	buf_adds(&line.comment, "runs are called this and five characters; from ");
-	add_comment(&line, project->name_from);
-	line_end(&line, out);
-}
-
-static void add_no_command(struct buf *out)
-{
-	AUTO_LINE struct line line;
-
-	line_init(&line, "command");
-	line.active = false;
-	buf_adds(&line.value, "[python3, train.py]");
-	buf_adds(&line.comment, "what `dlrun submit` runs when it is given no command");
-	line_end(&line, out);
-}
-
 static void add_command(
 	const struct init_project *project, const struct init_answers *answers, struct buf *out)
 {
 	const struct init_command *first = project->commands.n ? project->commands.v : NULL;
-	AUTO_LINE struct line line;
+	AUTO_FREE char *from = text_shown(first ? first->from : NULL);
+	AUTO_FREE char *value = answers->command ? text_scalar(answers->command)
+				: first          ? text_list(&first->words)
+						 : mem_strdup("[python3, train.py]");
 
-	line_init(&line, "command");
-	if (answers->command) {
-		add_scalar(&line, answers->command);
-		buf_adds(&line.comment, "a line for the shell; dlrun submit runs it");
-	} else if (first) {
-		add_list(&line, &first->words);
-		buf_adds(&line.comment, "dlrun submit runs it; from ");
-		add_comment(&line, first->from);
-	}
-	if (first || answers->command)
-		line_end(&line, out);
+	if (answers->command)
+		add_line(out, true, "command", value, "a line for the shell; dlrun submit runs it");
+	else if (first)
+		add_line(out, true, "command", value, "dlrun submit runs it; from %s", from);
 	else
-		add_no_command(out);
+		add_line(out, false, "command", value,
+			"what `dlrun submit` runs when it is given no command");
 }
 
-static void add_paths(
-	const struct init_project *project, const struct init_answers *answers, struct buf *out)
-{
-	AUTO_STRV struct strv paths = {0};
-	AUTO_LINE struct line line;
-
-	line_init(&line, "paths");
-	if (str_eq(project->prefix, "."))
-		return;
-	strv_add(&paths, project->prefix);
-	add_list(&line, &paths);
-	line.active = answers->limit_paths;
-	buf_adds(&line.comment, answers->limit_paths
-					? "only this part of the repository goes into runs"
-					: "to send only this part of the repository");
-	line_end(&line, out);
-}
-
-/* Command that fills the environment; NULL: none that may run unseen. */
-static const char *setup_command(const struct init_project *project)
+/* Only uv's environment is known to stay below the tree and to need nothing of this shell; conda's
+ * command, in `before:`, may not run unseen. */
+static void add_env(const struct init_project *project, struct buf *out)
 {
 	static const char *const commands[] = {
 		[INIT_ENV_UV] = "uv sync --frozen",
@@ -174,51 +117,28 @@ static const char *setup_command(const struct init_project *project)
 		[INIT_ENV_PIP] = "python3 -m venv .venv && .venv/bin/pip install -r "
 				 "requirements.txt",
 	};
+	AUTO_FREE char *from = text_shown(project->env_files.n ? project->env_files.v[0] : NULL);
 
-	if (project->env == INIT_ENV_NONE || project->env == INIT_ENV_CONDA ||
-		project->env_files.n == 0)
-		return NULL;
-	return commands[project->env];
-}
-
-/* Only uv's is known to stay below the tree and to need nothing of this shell. */
-static void add_setup(const struct init_project *project, struct buf *out)
-{
-	const char *command = setup_command(project);
-	AUTO_LINE struct line line;
-
-	line_init(&line, "setup");
-	if (!command)
+	if (project->env == INIT_ENV_CONDA && project->conda_name) {
+		AUTO_BUF struct buf text;
+		buf_init(&text, LINE_BYTES);
+		buf_adds(&text, "eval \"$(conda shell.bash hook)\" && conda activate ");
+		str_shell_quote(&text, project->conda_name);
+		AUTO_FREE char *value = text_scalar(text.data);
+		add_line(out, false, "before", value,
+			"instead of this shell's environment; from %s", from);
+	}
+	if (project->env == INIT_ENV_NONE || !commands[project->env] || project->env_files.n == 0)
 		return;
-	line.active = project->env == INIT_ENV_UV && project->env_tool && !project->env_active &&
+	bool active = project->env == INIT_ENV_UV && project->env_tool && !project->env_active &&
 		      has_key("setup.run") && str_ends(project->env_files.v[0], "uv.lock");
-	buf_adds(&line.value, "{run: ");
-	add_scalar(&line, command);
-	buf_adds(&line.value, ", key: ");
-	add_list(&line, &project->env_files);
-	buf_addc(&line.value, '}');
-	buf_adds(&line.comment, line.active ? "the environment, made once for each "
-					    : "instead of this shell's environment: one for each ");
-	add_comment(&line, project->env_files.v[0]);
-	line_end(&line, out);
-}
-
-static void add_before(const struct init_project *project, struct buf *out)
-{
-	AUTO_LINE struct line line;
-
-	line_init(&line, "before");
-	if (project->env != INIT_ENV_CONDA || !project->conda_name)
-		return;
-	line.active = false;
-	AUTO_BUF struct buf text;
-	buf_init(&text, LINE_BYTES);
-	buf_adds(&text, "eval \"$(conda shell.bash hook)\" && conda activate ");
-	str_shell_quote(&text, project->conda_name);
-	add_scalar(&line, text.data);
-	buf_adds(&line.comment, "instead of this shell's environment; from ");
-	add_comment(&line, project->env_files.v[0]);
-	line_end(&line, out);
+	AUTO_FREE char *command = text_scalar(commands[project->env]);
+	AUTO_FREE char *key = text_list(&project->env_files);
+	AUTO_FREE char *value = key ? mem_printf("{run: %s, key: %s}", command, key) : NULL;
+	add_line(out, active, "setup", value, "%s%s",
+		active ? "the environment, made once for each "
+		       : "instead of this shell's environment: one for each ",
+		from);
 }
 
 char *init_image(const struct init_project *project)
@@ -236,47 +156,28 @@ char *init_image(const struct init_project *project)
 	return TAKE(whole);
 }
 
-/* Name the image as missing: a cluster needs one, and the project does not tell which. */
-static void add_no_image(struct buf *out)
-{
-	AUTO_LINE struct line line;
-
-	line_init(&line, "image");
-	line.active = false;
-	buf_adds(&line.value, "docker.io/library/python:3.12");
-	buf_adds(&line.comment, "what the program runs in on a cluster");
-	line_end(&line, out);
-}
-
 static void add_image(
 	const struct init_project *project, const struct init_answers *answers, struct buf *out)
 {
-	AUTO_FREE char *image = init_image(project);
-	AUTO_LINE struct line line;
+	AUTO_FREE char *image = init_image(project), *from = text_shown(project->image_from);
+	AUTO_FREE char *value = project->image ? text_scalar(image ? image : project->image) : NULL;
 
-	line_init(&line, "image");
-	if (!project->image) {
-		if (has_clusters(answers))
-			add_no_image(out);
-		return;
-	}
-	line.active = image && has_clusters(answers);
-	add_scalar(&line, image ? image : project->image);
-	add_comment(&line, project->image_from);
-	buf_adds(&line.comment, ": what the program runs in on a cluster");
-	line_end(&line, out);
+	if (project->image)
+		add_line(out, image && has_clusters(answers), "image", value,
+			"%s: what the program runs in on a cluster", from);
+	else if (has_clusters(answers))
+		add_line(out, false, "image", "docker.io/library/python:3.12",
+			"what the program runs in on a cluster");
 }
 
 static void add_data(
 	const struct init_project *project, const struct init_answers *answers, struct buf *out)
 {
 	AUTO_STRV struct strv paths = {0};
-	AUTO_LINE struct line line;
 	uint64_t bytes = 0;
 	bool at_least = false;
 	char size[16];
 
-	line_init(&line, "data");
 	vec_foreach (const struct init_data, data, &project->data) {
 		if (!str_is_utf8(data->path, strlen(data->path)))
 			continue;
@@ -284,136 +185,79 @@ static void add_data(
 		bytes += data->bytes;
 		at_least |= data->at_least;
 	}
-	if (paths.n == 0)
-		return;
-	line.active = !answers->no_data && has_key("data");
-	add_list(&line, &paths);
-	buf_addf(&line.comment, "ignored by git, %s%s: stays here, and runs find it",
-		at_least ? "more than " : "", str_size(bytes, size));
-	line_end(&line, out);
-}
-
-/* Outputs are collected without this line, too, but a pod that is killed loses what is not in its
- * storage by then. */
-static void add_outputs(
-	const struct init_project *project, const struct init_answers *answers, struct buf *out)
-{
-	AUTO_LINE struct line line;
-
-	line_init(&line, "outputs");
-	if (project->outputs.n == 0 || !has_clusters(answers))
-		return;
-	add_list(&line, &project->outputs);
-	buf_adds(&line.comment, "written to the storage of results: while the program runs");
-	line_end(&line, out);
+	AUTO_FREE char *value = paths.n ? text_list(&paths) : NULL;
+	add_line(out, !answers->no_data && has_key("data"), "data", value,
+		"ignored by git, %s%s: stays here, and runs find it", at_least ? "more than " : "",
+		str_size(bytes, size));
 }
 
 /* Where it could also run: a comment. */
 static void add_place(const struct strv *names, const char *kind, const char *how, const char *from,
 	struct buf *out)
 {
-	AUTO_LINE struct line line;
+	AUTO_BUF struct buf others;
 
-	line_init(&line, "target");
+	buf_init(&others, LINE_BYTES);
 	if (names->n == 0)
 		return;
-	line.active = false;
 	AUTO_FREE char *target = mem_printf("%s:%s", kind, names->v[0]);
-	add_scalar(&line, target);
-	buf_addf(&line.comment, "%s; from %s", how, from);
-	if (names->n > 1) {
-		buf_adds(&line.comment, ", which also has ");
-		add_names(&line, names, 1);
+	AUTO_FREE char *value = text_scalar(target);
+	for (size_t i = 1; i < names->n && i <= NAMES_SHOWN; i++) {
+		buf_adds(&others, i > 1 ? ", " : ", which also has ");
+		init_yaml_comment(&others, names->v[i], COMMENT_MAX);
 	}
-	line_end(&line, out);
-}
-
-/*
- * Clusters
- */
-
-/* A line of a target; value NULL: what follows key is a comment with the example. */
-static void add_member(const char *key, const char *value, const char *example, const char *comment,
-	struct buf *out)
-{
-	AUTO_FREE char *indented = mem_printf("    %s", key);
-	AUTO_LINE struct line line;
-
-	line_init(&line, indented);
-	line.active = value != NULL;
-	if (value)
-		add_scalar(&line, value);
-	else
-		buf_adds(&line.value, example);
-	buf_adds(&line.comment, comment);
-	line_end(&line, out);
-}
-
-static void add_head(const char *key, const char *comment, struct buf *out)
-{
-	AUTO_LINE struct line line;
-
-	line_init(&line, NULL);
-	buf_addf(&line.value, "%s:", key);
-	buf_adds(&line.comment, comment);
-	line_end(&line, out);
-}
-
-static const char *context_namespace(const struct init_cluster *cluster)
-{
-	const struct kube_cluster *found = cluster->look.cluster;
-
-	return found ? found->access.kube_namespace : "NAMESPACE";
-}
-
-/* A claim for each run is there only where something makes the storage for it. */
-static void add_results(const struct kube_look *look, struct buf *out)
-{
-	AUTO_LINE struct line line;
-
-	line_init(&line, "    results");
-	line.active = look->default_class && look->may_claim;
-	buf_adds(&line.value, line.active ? "{claim: 20Gi}" : "{pvc: results}");
-	if (line.active) {
-		buf_adds(&line.comment, "storage of each run, until dlrun rm; of StorageClass ");
-		init_yaml_comment(&line.comment, look->default_class, COMMENT_MAX);
-	} else {
-		buf_adds(&line.comment, "storage for results; without it a pod waits for fetch");
-	}
-	line_end(&line, out);
+	if (names->n > 1 + NAMES_SHOWN)
+		buf_addf(&others, " and %zu more", names->n - 1 - NAMES_SHOWN);
+	add_line(out, false, "target", value, "%s; from %s%s", how, from, others.data);
 }
 
 static void add_cluster(
 	const struct init_cluster *cluster, const struct init_answers *answers, struct buf *out)
 {
-	AUTO_FREE char *key = mem_printf("  %s", cluster->name);
+	const struct kube_look *look = &cluster->look;
+	const char *space = look->cluster ? look->cluster->access.kube_namespace : "NAMESPACE";
+	const char *registry = answers->registry;
+	/* A claim for each run is there only where something makes the storage for it. */
+	bool may_claim = look->default_class && look->may_claim;
+	AUTO_FREE char *class_name = text_shown(look->default_class);
+	AUTO_FREE char *head = mem_printf("  %s", cluster->name);
+	const struct {
+		const char *key, *value, *example, *comment;
+	} members[] = {
+		{"    kind", "kubernetes", NULL, "a Job for each run"},
+		{"    context", cluster->context, "CONTEXT", "of the kubeconfig"},
+		{"    namespace", cluster->kube_namespace, space,
+			cluster->kube_namespace ? "where the Jobs are made"
+						: "default: that of the context"},
+		{"    registry", registry, "registry.example.com/me/dlrun",
+			registry ? "images of runs are pushed there"
+				 : "needed: images of runs are pushed there"},
+		{"    image_pull_secret", NULL, "regcred",
+			"if nodes need a login to pull from the registry"},
+	};
 
-	add_head(key, "dlrun targets", out);
-	add_member("kind", "kubernetes", NULL, "a Job for each run", out);
-	add_member("context", cluster->context, "CONTEXT", "of the kubeconfig", out);
-	add_member("namespace", cluster->kube_namespace, context_namespace(cluster),
-		cluster->kube_namespace ? "where the Jobs are made"
-					: "default: that of the context",
-		out);
-	add_member("registry", answers->registry, "registry.example.com/me/dlrun",
-		answers->registry ? "images of runs are pushed there"
-				  : "needed: images of runs are pushed there",
-		out);
-	add_member("image_pull_secret", NULL, "regcred",
-		"if nodes need a login to pull from the registry", out);
-	add_results(&cluster->look, out);
-	add_member("queue", NULL, "gpu", "of Kueue, if the cluster has it", out);
+	add_line(out, true, head, "", "dlrun targets");
+	for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+		AUTO_FREE char *value = members[i].value ? text_scalar(members[i].value)
+							 : mem_strdup(members[i].example);
+		add_line(out, members[i].value != NULL, members[i].key, value, "%s",
+			members[i].comment);
+	}
+	if (may_claim)
+		add_line(out, true, "    results", "{claim: 20Gi}",
+			"storage of each run, until dlrun rm; of StorageClass %s", class_name);
+	else
+		add_line(out, false, "    results", "{pvc: results}",
+			"storage for results; without it a pod waits for fetch");
+	add_line(out, false, "    queue", "gpu", "of Kueue, if the cluster has it");
 }
 
 static void add_clusters(const struct init_answers *answers, struct buf *out)
 {
-	AUTO_LINE struct line line;
+	AUTO_FREE char *first = text_scalar(answers->clusters->v[0].name);
 
-	line_init(&line, "target");
-	add_scalar(&line, answers->clusters->v[0].name);
-	buf_adds(&line.comment, "where runs go; dlrun submit -t local: here");
-	line_end(&line, out);
-	add_head("targets", "each key of a target: dlrun help dlrun.yaml", out);
+	add_line(out, true, "target", first, "where runs go; dlrun submit -t local: here");
+	add_line(out, true, "targets", "", "each key of a target: dlrun help dlrun.yaml");
 	vec_foreach (const struct init_cluster, cluster, answers->clusters)
 		add_cluster(cluster, answers, out);
 }
@@ -421,14 +265,28 @@ static void add_clusters(const struct init_answers *answers, struct buf *out)
 void init_text(
 	const struct init_project *project, const struct init_answers *answers, struct buf *out)
 {
+	bool limit = answers->limit_paths;
+	AUTO_STRV struct strv prefix = {0};
+
+	strv_add(&prefix, project->prefix);
+	AUTO_FREE char *name = project->name_from ? text_scalar(project->name) : NULL;
+	AUTO_FREE char *name_from = text_shown(project->name_from);
+	AUTO_FREE char *paths = str_eq(project->prefix, ".") ? NULL : text_list(&prefix);
+	/* Outputs are collected without this line, too, but a pod that is killed loses what is not
+	 * in its storage by then. */
+	AUTO_FREE char *outputs =
+		project->outputs.n && has_clusters(answers) ? text_list(&project->outputs) : NULL;
 	buf_adds(out, "# How this project runs. Every key: dlrun help dlrun.yaml\n");
-	add_name(project, out);
+	add_line(out, true, "name", name, "runs are called this and five characters; from %s",
+		name_from);
 	add_command(project, answers, out);
-	add_paths(project, answers, out);
-	add_setup(project, out);
-	add_before(project, out);
+	add_line(out, limit, "paths", paths, "%s",
+		limit ? "only this part of the repository goes into runs"
+		      : "to send only this part of the repository");
+	add_env(project, out);
 	add_data(project, answers, out);
-	add_outputs(project, answers, out);
+	add_line(out, true, "outputs", outputs,
+		"written to the storage of results: while the program runs");
 	add_image(project, answers, out);
 	if (has_clusters(answers))
 		add_clusters(answers, out);
@@ -467,87 +325,65 @@ int init_check_free(const char *dir, struct err *err)
 	return lstat(path, &st) == 0 ? fail_exists(path, err) : 0;
 }
 
-/* As the next command would; a failure is a fault of init_text. */
-static int check_text(const char *temp, struct err *err)
-{
-	AUTO_CONFIG struct config *config = NULL;
-	struct config_files files = {.project = temp};
-
-	int r = config_load(&files, &config, err);
-	return r < 0 ? err_prefix(err, "what would be written is not valid") : 0;
-}
-
 /* A link fails when the name is taken, in one step; where there are no hard links the look and the
  * rename are two. */
-static int place_new(const char *temp, const char *path, struct err *err)
+static int put_new(const char *temp, const char *path, struct err *err)
 {
 	struct stat st;
 
 	if (link(temp, path) == 0)
 		return 0;
-	if (errno == EEXIST)
-		return fail_exists(path, err);
-	if (lstat(path, &st) == 0)
+	if (errno == EEXIST || lstat(path, &st) == 0)
 		return fail_exists(path, err);
 	return rename(temp, path) < 0 ? fs_error(err, errno, "%s", path) : 0;
 }
 
 /* The old one gets its second name first, so that the rename that follows loses nothing. */
-static int keep_old(const char *path, const char *temp, struct err *err)
+static int put_over(const char *temp, const char *path, bool *ret_kept, struct err *err)
 {
 	AUTO_FREE char *backup = mem_printf("%s~", path);
 	AUTO_FREE char *second = mem_printf("%s.old", temp);
 	struct stat st;
-
-	if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
-		return fs_error(err, EISDIR, "%s", path);
-	if (linkat(AT_FDCWD, path, AT_FDCWD, second, 0) < 0)
-		return rename(path, backup) < 0 ? fs_error(err, errno, "%s", backup) : 0;
-	if (rename(second, backup) == 0) {
-		/* Two names of one file already: the rename has done nothing. */
-		unlink(second);
-		return 0;
-	}
-	int r = fs_error(err, errno, "%s", backup);
-	unlink(second);
-	return r;
-}
-
-static int place_over(const char *temp, const char *path, bool *ret_kept, struct err *err)
-{
-	struct stat st;
 	int r = 0;
 
 	*ret_kept = lstat(path, &st) == 0;
-	if (*ret_kept)
-		r = keep_old(path, temp, err);
+	if (*ret_kept && S_ISDIR(st.st_mode))
+		return fs_error(err, EISDIR, "%s", path);
+	if (*ret_kept && linkat(AT_FDCWD, path, AT_FDCWD, second, 0) < 0)
+		r = rename(path, backup);
+	else if (*ret_kept)
+		r = rename(second, backup);
+	if (r < 0)
+		r = fs_error(err, errno, "%s", backup);
+	/* Also when it was renamed: the rename of one of two names of a file to the other does
+	 * nothing. */
+	unlink(second);
 	if (r < 0)
 		return r;
 	return rename(temp, path) < 0 ? fs_error(err, errno, "%s", path) : 0;
 }
 
-static char *temp_name(const char *dir)
-{
-	uint64_t number;
-
-	random_bytes(&number, sizeof(number));
-	return mem_printf("%s/.dlrun-init-%016llx", dir, (unsigned long long)number);
-}
-
 int init_put(const char *dir, const char *text, bool force, bool *ret_kept, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(dir, CONFIG_FILE);
-	AUTO_FREE char *temp = temp_name(dir);
+	AUTO_FREE char *temp = NULL;
+	AUTO_CONFIG struct config *config = NULL;
 	bool kept = false;
+	uint64_t number;
 
+	random_bytes(&number, sizeof(number));
+	temp = mem_printf("%s/.dlrun-init-%016llx", dir, (unsigned long long)number);
 	int r = force ? 0 : init_check_free(dir, err);
 	if (r == 0)
 		r = fs_replace(temp, text, strlen(text), 0644, FS_SYNC_NONE, err);
 	if (r < 0)
 		return r;
-	r = check_text(temp, err);
-	if (r == 0)
-		r = force ? place_over(temp, path, &kept, err) : place_new(temp, path, err);
+	/* As the next command would read it; a failure is a fault of init_text. */
+	r = config_load(&(struct config_files){.project = temp}, &config, err);
+	if (r < 0)
+		err_prefix(err, "what would be written is not valid");
+	else
+		r = force ? put_over(temp, path, &kept, err) : put_new(temp, path, err);
 	unlink(temp);
 	if (r == 0)
 		*ret_kept = kept;

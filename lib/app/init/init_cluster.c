@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/init/init_cluster.h"
+#include "app/init/init.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/init/init_parse.h"
 
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -8,6 +10,7 @@
 #include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "base/util/unicode.h"
 
 enum { WORD_MAX = 1024, LINE_MAX_BYTES = 8192, STAGES_MAX = 256 };
 
@@ -56,6 +59,184 @@ static bool is_word(const char *s, size_t len, const char *word)
 	return strlen(word) == len && memcmp(s, word, len) == 0;
 }
 
+static const char *skip(const char *at, const char *end, const char *set)
+{
+	while (at < end && *at && strchr(set, *at))
+		at++;
+	return at;
+}
+
+/*
+ * TOML, one line after the other
+ */
+
+enum { PATH_MAX_BYTES = 512 };
+
+/* State of a reader and the line that was found last: a table unless has_key; value: NULL for what
+ * is not a string of one line without escapes. */
+struct toml {
+	const char *at, *end;
+	struct buf table, key; /* dotted */
+	char *value;
+	bool has_key;
+};
+
+static bool toml_ends_line(const struct toml *toml)
+{
+	return toml->at == toml->end || *toml->at == '\n';
+}
+
+static void toml_skip_line(struct toml *toml)
+{
+	while (!toml_ends_line(toml))
+		toml->at++;
+}
+
+/* A string of one line or of several, its quote is next: to its end, or that of the line or text.
+ * Its text goes into value if it is taken. */
+static void toml_read_string(struct toml *toml, bool taken)
+{
+	size_t left = (size_t)(toml->end - toml->at);
+	char quote[] = {*toml->at, *toml->at, *toml->at, '\0'};
+	bool block = left >= 3 && memcmp(toml->at, quote, 3) == 0, plain = true;
+	size_t n = block ? 3 : 1;
+	const char *begin = toml->at += n;
+
+	for (; block ? toml->at < toml->end : !toml_ends_line(toml); toml->at++) {
+		if ((size_t)(toml->end - toml->at) >= n && memcmp(toml->at, quote, n) == 0) {
+			if (taken && !block && plain)
+				toml->value = take_text(begin, (size_t)(toml->at - begin));
+			toml->at += n;
+			return;
+		}
+		if (*quote != '"' || *toml->at != '\\')
+			continue;
+		plain = false;
+		toml->at += toml->at + 1 < toml->end;
+	}
+}
+
+/* To the end of the line outside of all brackets. */
+static void toml_read_value(struct toml *toml)
+{
+	size_t depth = 0;
+
+	toml->at = skip(toml->at, toml->end, blanks);
+	for (bool first = true; toml->at < toml->end; first = false) {
+		char c = *toml->at;
+		if (c == '"' || c == '\'') {
+			toml_read_string(toml, first);
+			continue;
+		}
+		if (c == '#') {
+			toml_skip_line(toml);
+			continue;
+		}
+		if (c == '\n' && depth == 0)
+			return;
+		if (c == '[' || c == '{')
+			depth++;
+		else if ((c == ']' || c == '}') && depth > 0)
+			depth--;
+		toml->at++;
+	}
+}
+
+/* Dotted words up to stop, without blanks and quotes. false: none. */
+static bool toml_read_path(struct toml *toml, char stop, struct buf *out)
+{
+	buf_reset(out);
+	for (; !toml_ends_line(toml) && *toml->at != stop; toml->at++)
+		if (!strchr(" \t\r\"'", *toml->at))
+			buf_addc(out, *toml->at);
+	return !toml_ends_line(toml) && !out->full && out->len > 0;
+}
+
+/* The next table or pair; false: there is none. */
+static bool toml_next(struct toml *toml)
+{
+	free(toml->value);
+	toml->value = NULL;
+	for (; toml->at < toml->end; toml_skip_line(toml)) {
+		toml->at = skip(toml->at, toml->end, " \t\r\n");
+		if (toml->at == toml->end || *toml->at == '#')
+			continue;
+		toml->has_key = *toml->at != '[';
+		if (toml->has_key && toml_read_path(toml, '=', &toml->key)) {
+			toml->at++;
+			toml_read_value(toml);
+			return true;
+		}
+		if (toml->has_key)
+			continue;
+		while (toml->at < toml->end && *toml->at == '[')
+			toml->at++;
+		/* Keys of a table that is not understood belong to none that is looked up. */
+		if (!toml_read_path(toml, ']', &toml->table)) {
+			buf_reset(&toml->table);
+			buf_addc(&toml->table, '?');
+		}
+		toml_skip_line(toml);
+		return true;
+	}
+	return false;
+}
+
+static struct toml toml_open(const char *text, size_t len)
+{
+	struct toml toml = {.at = text, .end = text + len};
+
+	buf_init(&toml.table, PATH_MAX_BYTES);
+	buf_init(&toml.key, PATH_MAX_BYTES);
+	return toml;
+}
+
+static void toml_done(struct toml *toml)
+{
+	buf_done(&toml->table);
+	buf_done(&toml->key);
+	free(toml->value);
+}
+#define AUTO_TOML AUTO(toml_done)
+
+char *init_toml_string(const char *text, size_t len, const char *path)
+{
+	AUTO_TOML struct toml toml = toml_open(text, len);
+
+	while (toml_next(&toml)) {
+		const char *key = path;
+		if (toml.table.len)
+			key = str_starts(path, toml.table.data) && path[toml.table.len] == '.'
+				      ? path + toml.table.len + 1
+				      : NULL;
+		if (toml.has_key && toml.value && key && str_eq(toml.key.data, key))
+			return TAKE(toml.value);
+	}
+	return NULL;
+}
+
+bool init_toml_has_table(const char *text, size_t len, const char *table)
+{
+	AUTO_TOML struct toml toml = toml_open(text, len);
+	size_t n = strlen(table);
+
+	while (toml_next(&toml))
+		if (!toml.has_key && str_starts(toml.table.data, table) &&
+			(toml.table.data[n] == '\0' || toml.table.data[n] == '.'))
+			return true;
+	return false;
+}
+
+void init_toml_keys(const char *text, size_t len, const char *table, struct strv *ret)
+{
+	AUTO_TOML struct toml toml = toml_open(text, len);
+
+	while (ret->n < INIT_NAMES_MAX && toml_next(&toml))
+		if (toml.has_key && toml.value && str_eq(toml.table.data, table) &&
+			str_is_utf8(toml.key.data, toml.key.len))
+			strv_add(ret, toml.key.data);
+}
+
 /*
  * setup.cfg, setup.py
  */
@@ -101,13 +282,6 @@ char *init_ini_string(const char *text, size_t len, const char *section, const c
 			return value;
 	}
 	return NULL;
-}
-
-static const char *skip(const char *at, const char *end, const char *set)
-{
-	while (at < end && *at && strchr(set, *at))
-		at++;
-	return at;
 }
 
 /* The string behind "name" and "=", or NULL when another word only ends like that. */
@@ -407,4 +581,129 @@ void init_ssh_hosts(const char *text, size_t len, struct strv *ret)
 void init_ssh_includes(const char *text, size_t len, struct strv *ret)
 {
 	add_ssh_words(text, len, "Include", "\"#%$", ret);
+}
+
+/*
+ * YAML
+ */
+
+/* Characters that libyaml's reader accepts, except for those that change how the text around them
+ * looks. */
+static bool is_printable(uint32_t cp)
+{
+	return !unicode_is_control(cp) && !unicode_is_hidden(cp) && cp != 0xfffe && cp != 0xffff;
+}
+
+static bool is_letter(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* Words that YAML 1.1 takes for null or a truth value. */
+static bool is_keyword(const char *s)
+{
+	static const char *const words[] = {
+		"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (strcasecmp(s, words[i]) == 0)
+			return true;
+	return false;
+}
+
+/* Fewer than YAML would allow: no sign of it stands in the set, and numbers start otherwise. */
+static bool is_plain(const char *s)
+{
+	static const char inside[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				     "0123456789_./+=@-";
+	const char *p = str_starts(s, "./") ? s + 2 : s;
+
+	if (!is_letter(*p) && *p != '_' && *p != '/')
+		return false;
+	for (; *p; p++)
+		if (!strchr(inside, *p) && (*p != ' ' || p[1] == ' ' || p[1] == '\0'))
+			return false;
+	return !is_keyword(s);
+}
+
+static void add_escape(struct buf *out, uint32_t cp)
+{
+	if (cp == '"' || cp == '\\')
+		buf_addf(out, "\\%c", (char)cp);
+	else if (cp == '\n')
+		buf_adds(out, "\\n");
+	else if (cp == '\t')
+		buf_adds(out, "\\t");
+	else if (cp <= 0xff)
+		buf_addf(out, "\\x%02X", (unsigned)cp);
+	else if (cp <= 0xffff)
+		buf_addf(out, "\\u%04X", (unsigned)cp);
+	else
+		buf_addf(out, "\\U%08X", (unsigned)cp);
+}
+
+static void add_quoted(struct buf *out, const char *s, size_t len)
+{
+	buf_addc(out, '"');
+	for (size_t n; len; s += n, len -= n) {
+		uint32_t cp;
+
+		n = unicode_decode(s, len, &cp);
+		if (cp != '"' && cp != '\\' && is_printable(cp))
+			buf_add(out, s, n);
+		else
+			add_escape(out, cp);
+	}
+	buf_addc(out, '"');
+}
+
+bool init_yaml_scalar(struct buf *out, const char *s)
+{
+	size_t len = strlen(s);
+
+	if (!str_is_utf8(s, len))
+		return false;
+	if (is_plain(s))
+		buf_add(out, s, len);
+	else
+		add_quoted(out, s, len);
+	return true;
+}
+
+bool init_yaml_list(struct buf *out, const struct strv *words)
+{
+	size_t before = out->len;
+	bool ok = true;
+
+	buf_addc(out, '[');
+	for (size_t i = 0; ok && i < words->n; i++) {
+		buf_adds(out, i ? ", " : "");
+		ok = init_yaml_scalar(out, words->v[i]);
+	}
+	buf_addc(out, ']');
+	if (!ok)
+		buf_truncate(out, before);
+	return ok;
+}
+
+void init_yaml_comment(struct buf *out, const char *s, size_t max)
+{
+	size_t len = strlen(s), used = 0;
+
+	while (used < len) {
+		uint32_t cp;
+		size_t n = unicode_decode(s + used, len - used, &cp);
+		bool shown = n && is_printable(cp);
+
+		n += n == 0;
+		if (used + n > max) {
+			buf_adds(out, "...");
+			return;
+		}
+		if (shown)
+			buf_add(out, s + used, n);
+		for (size_t i = 0; !shown && i < n; i++)
+			buf_addf(out, "\\x%02x", (unsigned)(uint8_t)s[used + i]);
+		used += n;
+	}
 }

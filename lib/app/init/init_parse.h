@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parsers of `dlrun init` for the files of a project. Engines: text in, strings out. They know the
- * common forms only; what they do not understand is unknown, never an error, because each result is
- * no more than a proposal. Results are UTF-8 without NUL; NULL: not found. The caller frees.
+ * Engines of `dlrun init`: parsers for the files of a project, and the writer of YAML. The parsers
+ * know the common forms only; what they do not understand is unknown, never an error, because each
+ * result is no more than a proposal. Results are UTF-8 without NUL; NULL: not found. The caller
+ * frees.
  */
 #ifndef DLRUN_APP_INIT_INIT_PARSE_H
 #define DLRUN_APP_INIT_INIT_PARSE_H
@@ -10,12 +11,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/util/buf.h"
 #include "base/util/vec.h"
 
 enum { INIT_NAMES_MAX = 64 }; /* of any list below */
 
 /* TOML 1.0, as much of it as a line reader sees: tables, bare, dotted and quoted keys, strings of
- * one line. Other values are skipped, inline tables are not looked into. path: "project.name". */
+ * one line without escapes. Other values are skipped, inline tables are not looked into. path:
+ * "project.name". */
 char *init_toml_string(const char *text, size_t len, const char *path);
 /* Whether the table is there, or one below it. */
 bool init_toml_has_table(const char *text, size_t len, const char *table);
@@ -42,5 +45,21 @@ bool init_ignore_names(const char *text, size_t len, const char *name, bool belo
  * which may be patterns. */
 void init_ssh_hosts(const char *text, size_t len, struct strv *ret);
 void init_ssh_includes(const char *text, size_t len, struct strv *ret);
+
+/*
+ * Writing YAML that yaml.c reads back: scalars and comments
+ */
+
+/* Append s as a scalar on one line, which stands also inside of [ ] and { }; yaml_parse gives the
+ * same string again. Plain where nobody can take it for something else (a number, true, null), else
+ * in double quotes with escapes (YAML 1.1, section 5.6). false, and nothing appended, when s is not
+ * UTF-8: YAML has no way to write it. */
+bool init_yaml_scalar(struct buf *out, const char *s);
+/* [a, b]; false as above. */
+bool init_yaml_list(struct buf *out, const struct strv *words);
+
+/* Append s as a part of a comment: it stays one line of printable characters; everything else is
+ * shown as \xNN. At most max bytes of s, the rest becomes "...". */
+void init_yaml_comment(struct buf *out, const char *s, size_t max);
 
 #endif

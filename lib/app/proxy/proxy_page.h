@@ -55,4 +55,7 @@ void proxy_page_run(const struct proxy_page_run *page, struct buf *out);
  * is not there. The caller frees. */
 char *proxy_page_ports(const struct run *run, const struct proxy_here *here);
 
+/* Origin of such a URL, as a policy names it. The caller frees. */
+char *cell_origin(const struct run *run, enum proxy_kind kind, const struct proxy_here *here);
+
 #endif

@@ -4,10 +4,8 @@
 #include <stdlib.h>
 
 #include "app/runs/refresh.h"
-#include "app/tensorboard/tensorboard_dir.h"
-#include "app/tensorboard/tensorboard_find.h"
-#include "app/tensorboard/tensorboard_front.h"
 #include "app/tensorboard/tensorboard_local.h"
+#include "app/tensorboard/tensorboard_link.h"
 #include "app/tensorboard/tensorboard_remote.h"
 #include "app/transfer/mirror_files.h"
 #include "base/data/json.h"

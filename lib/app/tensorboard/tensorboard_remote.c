@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "app/forward/carrier.h"
-#include "app/tensorboard/tensorboard_child.h"
+#include "app/tensorboard/tensorboard_words.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/buf.h"

@@ -2,7 +2,11 @@
 #include "base/loop/library.h"
 
 #include <dlfcn.h>
+#ifndef __APPLE__
+#include <link.h>
+#endif
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/util/auto.h"
@@ -70,4 +74,32 @@ int library_load(const struct library *library, struct err *err)
 		library->start();
 	end(library, r == 0 ? LIBRARY_LOADED : LIBRARY_ABSENT);
 	return r;
+}
+
+#ifndef __APPLE__
+static int library_add(struct dl_phdr_info *info, size_t size, void *ctx)
+{
+	AUTO_FREE char *path = *info->dlpi_name == '/' ? realpath(info->dlpi_name, NULL) : NULL;
+
+	(void)size;
+	if (path)
+		strv_add(ctx, strrchr(path, '/') + 1);
+	return 0;
+}
+#endif
+
+void library_list(const char *const *files, size_t n, struct strv *ret)
+{
+	for (size_t i = 0; i < n; i++) {
+		bool loaded = dlopen(files[i], RTLD_LAZY | RTLD_LOCAL) != NULL;
+		if (!loaded)
+			strv_addf(ret, "%s: not found", files[i]);
+#ifdef __APPLE__
+		else
+			strv_add(ret, files[i]);
+#endif
+	}
+#ifndef __APPLE__
+	dl_iterate_phdr(library_add, ret);
+#endif
 }

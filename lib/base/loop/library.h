@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/util/err.h"
+#include "base/util/vec.h"
 
 #ifdef __APPLE__
 #define LIBRARY_FILE(name, version) "lib" name "." version ".dylib"
@@ -59,5 +60,10 @@ struct library {
  * it is not installed or lacks one; then the table is left as it was. The library stays: threads of
  * it may be at work. */
 int library_load(const struct library *library, struct err *err);
+
+/* The shared libraries of this process, after these files have been loaded, by the names of their
+ * files behind all links ("libcurl.so.4.8.0"); of one that cannot be loaded "FILE: not found". For
+ * a report about this program. */
+void library_list(const char *const *files, size_t n, struct strv *ret);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/loop/library.h"
 #include "base/util/str.h"
 #include "base/util/vec.h"
+#include "snap/git/repo.h"
 
 struct libgit2 libgit2;
 
@@ -23,8 +24,10 @@ static void start(void)
 
 LIBRARY_NOTE("git", "Reads git repositories", "required", LIBRARY_FILE("git2", LIBGIT2_SOVERSION));
 
+const char repo_library_file[] = LIBRARY_FILE("git2", LIBGIT2_SOVERSION);
+
 static const struct library library = {
-	.file = LIBRARY_FILE("git2", LIBGIT2_SOVERSION),
+	.file = repo_library_file,
 	.what = "libgit2, which reads repositories,",
 	.package = "libgit2-" LIBGIT2_SOVERSION,
 	.symbols = symbols,

@@ -16,6 +16,9 @@
 #include "base/util/vec.h"
 #include "snap/git/gitindex.h"
 
+/* File name of libgit2 as it is loaded: "libgit2.so.1.5". */
+extern const char repo_library_file[];
+
 /* Settings and HEAD; strings are NULL where there is none. */
 struct repo_facts {
 	char *commit;        /* hex digits of HEAD; NULL: unborn */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "app/doctor/doctor_checks.h"
+#include "app/doctor/doctor_report.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
@@ -550,6 +551,90 @@ static void test_interrupted(void **state)
 	rows_free(rows);
 }
 
+/*
+ * The report
+ */
+
+static void test_redact(void **state)
+{
+	static const char *const env[] = {
+		"WANDB_API_KEY=0123456789abcdef", "EDITOR=0xvi0xvi", "MY_TOKEN=abc", NULL};
+	static const struct {
+		const char *text, *want;
+	} cases[] = {
+		{"in /home/me/x and /home/me", "in ~/x and ~"},
+		{"/home/melanie/x", "/home/melanie/x"},
+		{"a 0123456789abcdef.", "a (hidden)."},
+		{"sent 0xvi0xvi and abc", "sent 0xvi0xvi and abc"},
+		{"https://me:pw@reg.io/v2 x@y", "https://(hidden)@reg.io/v2 x@y"},
+		{"https://reg.io/v2/a@b", "https://reg.io/v2/a@b"},
+		{"HF_TOKEN=abc --api-key=d,e", "HF_TOKEN=(hidden) --api-key=(hidden),e"},
+		{"{\"password\": \"a b\", \"x\": 1}", "{\"password\": \"(hidden)\", \"x\": 1}"},
+		{"passwd: 'a b' c", "passwd: '(hidden)' c"},
+		{"Authorization: Bearer a.b.c end", "Authorization: Bearer (hidden) end"},
+		{"the key is here; TOKENS=1", "the key is here; TOKENS=1"},
+		{"is eyJhbGciOiJIUzI1NiJ9.e30.x5 it", "is (hidden) it"},
+		{"ghp_0123456789abcdefghij", "(hidden)"},
+		{"sk-learn and hf_x", "sk-learn and hf_x"},
+		{"r\303\251sum\303\251 a\033[1mb\n", "r\303\251sum\303\251 a\\x1b[1mb\\n"},
+		{"", ""},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_FREE char *got = doctor_redact(cases[i].text, "/home/me", env);
+		assert_string_equal(got, cases[i].want);
+	}
+}
+
+static void expect_in(const struct buf *text, const char *part, bool wanted)
+{
+	if ((strstr(text->data, part) != NULL) != wanted)
+		fail_msg("'%s' is%s in:\n%s", part, wanted ? " not" : "", text->data);
+}
+
+static void test_report(void **state)
+{
+	AUTO_FREE struct doctor_row *rows = mem_alloc(doctor_checks_n, sizeof(*rows));
+	struct fixture f;
+	AUTO_BUF struct buf out;
+
+	(void)state;
+	setup_at(&f, plain_env);
+	AUTO_FREE char *home = mem_printf("HOME=%s", f.dir);
+	const char *const env[] = {home, "LAB_TOKEN=tell-nobody", "COLOR=never-shown", NULL};
+	f.session.env.env = env;
+	AUTO_FREE char *dir = fs_join(f.dir, "w");
+	static const char text[] = "name: net\ncommand: [x, --pass, s3cret-word]\nbefore: export "
+				   "P=s3cret-word\nenv: {PLAIN: s3cret-word}\n"
+				   "targets: {lab: {kind: local, before: s3cret-word}}\n";
+	assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
+	AUTO_FREE char *file = fs_join(dir, "dlrun.yaml");
+	assert_int_equal(fs_replace(file, text, strlen(text), 0600, FS_SYNC_NONE, NULL), 0);
+	f.session.env.cwd = dir;
+	for (size_t i = 0; i < doctor_checks_n; i++)
+		rows[i] = (struct doctor_row){.id = doctor_checks[i].id};
+	rows[0].found = mem_printf("state in %s/x", f.dir);
+	rows[1].found = mem_strdup("sent tell-nobody");
+	buf_init(&out, DOCTOR_REPORT_MAX);
+	doctor_report(&f.doctor, "9.9.9", rows, &out);
+	expect_in(&out, "dlrun 9.9.9\n", true);
+	expect_in(&out, "command = \"(hidden)\" (~/w/dlrun.yaml:2)\n", true);
+	expect_in(&out, "{\"PLAIN\":\"(hidden)\"}", true);
+	expect_in(&out, "lab: local, configured", true);
+	expect_in(&out, "ok home: state in ~/x\n", true);
+	expect_in(&out, "sent (hidden)\n", true);
+	expect_in(&out, "## Libraries\n\nlib", true);
+	expect_in(&out, "## Last runs\n\nnone\n", true);
+	expect_in(&out, "tell-nobody", false);
+	expect_in(&out, "never-shown", false);
+	expect_in(&out, "s3cret-word", false);
+	expect_in(&out, f.dir, false);
+	free(rows[0].found);
+	free(rows[1].found);
+	teardown(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -576,6 +661,8 @@ int main(void)
 		cmocka_unit_test(test_late_workers),
 		cmocka_unit_test(test_no_worker),
 		cmocka_unit_test(test_interrupted),
+		cmocka_unit_test(test_redact),
+		cmocka_unit_test(test_report),
 	};
 
 	return cmocka_run_group_tests_name("doctor", tests, NULL, NULL);

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "app/gc/gc_tags.h"
+#include "app/gc/gc_registry.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "app/gc/gc.h"
-#include "app/gc/gc_impl.h"
 #include "base/os/env.h"
 #include "base/os/os.h"
 #include "base/util/buf.h"
@@ -696,13 +695,9 @@ static size_t collect(struct place *place, int64_t keep_ms, int64_t later_ms, bo
 {
 	struct session session = {.dirs.cache = fs_join(place->tree.root, "cache")};
 	struct gc_report report = {0};
-	struct gc gc = {.session = &session,
-		.keep_ms = keep_ms,
-		.now_ms = clock_wall_ms() + later_ms,
-		.dry_run = dry_run,
-		.report = &report};
+	int64_t now_ms = clock_wall_ms() + later_ms;
 
-	assert_int_equal(gc_setups(&gc, &place->err), 0);
+	assert_int_equal(gc_setups(&session, keep_ms, now_ms, dry_run, &report, &place->err), 0);
 	free(session.dirs.cache);
 	return report.trees;
 }
@@ -711,7 +706,7 @@ static void test_gc(void **state)
 {
 	struct place *place = *state;
 	AUTO_SETUP struct setup *setup = NULL;
-	const int64_t week_ms = SETUP_KEEP_MS / 4, late_ms = SETUP_KEEP_MS + 1000;
+	const int64_t week_ms = GC_SETUP_KEEP_MS / 4, late_ms = GC_SETUP_KEEP_MS + 1000;
 	bool ran;
 
 	assert_int_equal(collect(place, 0, 0, false), 0);

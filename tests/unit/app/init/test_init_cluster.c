@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "app/init/init_cluster.h"
+#include "app/init/init.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"

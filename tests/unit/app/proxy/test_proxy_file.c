@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "app/proxy/proxy_file.h"
+#include "app/proxy/proxy_name.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 

@@ -14,11 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "app/tensorboard/tensorboard_child.h"
-#include "app/tensorboard/tensorboard_dir.h"
-#include "app/tensorboard/tensorboard_find.h"
-#include "app/tensorboard/tensorboard_local.h"
 #include "app/tensorboard/tensorboard_words.h"
+#include "app/tensorboard/tensorboard_local.h"
 #include "base/data/json.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"

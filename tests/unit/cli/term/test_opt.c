@@ -14,7 +14,7 @@
 
 struct values {
 	bool all, brief;
-	const char *name, *when;
+	const char *name, *when, *report;
 	int64_t tail, size, timeout;
 	struct strv tags;
 };
@@ -37,6 +37,8 @@ static const struct opt opts[] = {
 		.help = "timeout"},
 	{OPT_MEMBER(OPT_LIST, 't', "tag", struct values, tags), .arg = "TAG", .help = "tag"},
 	{OPT_MEMBER(OPT_FLAG, 0, "secret-flag", struct values, brief), .help = "-", .hidden = true},
+	{OPT_MEMBER(OPT_STRING, 0, "report", struct values, report), .arg = "[=FILE]",
+		.help = "report"},
 	{OPT_END},
 };
 
@@ -121,6 +123,24 @@ static void forms(void **state)
 	assert_string_equal(parsed.values.tags.v[2], "c");
 	assert_int_equal(parsed.words.n, 2);
 	assert_string_equal(parsed.words.v[1], "two");
+	done(&parsed);
+}
+
+static void values_may_be_left_out(void **state)
+{
+	(void)state;
+	PARSE(parsed, "--report|x");
+	assert_int_equal(parsed.code, 0);
+	assert_string_equal(parsed.values.report, "");
+	assert_string_equal(parsed.words.v[0], "x");
+	done(&parsed);
+	char other_line[] = "--report=f";
+	parse_form(&parsed, false, other_line);
+	assert_string_equal(parsed.values.report, "f");
+	done(&parsed);
+	char third_line[] = "x";
+	parse_form(&parsed, false, third_line);
+	assert_null(parsed.values.report);
 	done(&parsed);
 }
 
@@ -324,6 +344,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(forms),
 		cmocka_unit_test(clusters_end_with_a_value),
+		cmocka_unit_test(values_may_be_left_out),
 		cmocka_unit_test(values_may_look_like_options),
 		cmocka_unit_test(short_forms),
 		cmocka_unit_test(hidden_options_want_their_whole_name),

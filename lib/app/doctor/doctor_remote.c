@@ -1,0 +1,924 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/doctor/doctor_checks.h"
+#include "base/loop/proc.h"
+#include "base/os/env.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/config/registry_config.h"
+#include "core/image/base_program.h"
+#include "core/image/pack.h"
+#include "core/image/registry_open.h"
+#include "kube/api/credential.h"
+#include "oci/image/image.h"
+#include "targets/target_list.h"
+#include "targets/targets.h"
+
+/*
+ * Checks of clusters (the kubeconfig, and what targets need of each), of the hosts of ssh targets
+ * (is there a login, and by what; can programs be run there), and of registries (how they are
+ * reached, who we are there, whether an image could be pushed).
+ */
+
+enum { LINE_BYTES = 64 << 10, SOON_MS = 15 * 60 * 1000 };
+/* Less than the timeout of a check, so that the cause is reported. */
+enum {
+	CLUSTERS_MS = DOCTOR_TIMEOUT_MS - 2000,
+	HOSTS_MS = DOCTOR_TIMEOUT_MS - 1000,
+	REGISTRIES_MS = DOCTOR_TIMEOUT_MS - 1000
+};
+
+/* First evidence that does not merely describe the request, which does not matter here. */
+static const char *evidence_of(const struct err *fault)
+{
+	for (size_t i = 0; i < fault->n_evidence; i++)
+		if (!str_starts(fault->evidence[i], "cannot read ") &&
+			!str_starts(fault->evidence[i], "cannot create ") &&
+			!str_ends(fault->evidence[i], " tries"))
+			return fault->evidence[i];
+	return NULL;
+}
+
+/* The first row of a check is that of the first cluster or host. */
+static struct doctor_row *next_row(struct doctor_row *row)
+{
+	return row->found ? doctor_row_add(row, row->id) : row;
+}
+
+static void blame_fault(struct doctor_row *row, enum doctor_status status, const struct err *fault)
+{
+	const char *evidence = evidence_of(fault);
+	/* The hint to run `dlrun doctor` is pointless here. */
+	const char *fix = str_eq(fault->hint, "dlrun doctor") ? NULL : fault->hint;
+
+	doctor_blame(row, status, fix, "%s%s%s", fault->message, evidence ? ": " : "",
+		evidence ? evidence : "");
+}
+
+/* Where the configuration is not valid its own row says so. */
+static bool find_clusters(const struct doctor *doctor, struct target_list *ret, char **ret_why)
+{
+	AUTO_ERR struct err fault = {0};
+
+	if (target_list_clusters(doctor->session, ret, &fault) == 0)
+		return true;
+	*ret_why = mem_printf("not looked at: %s", fault.message);
+	return false;
+}
+
+static bool has_clusters(const struct target_list *list)
+{
+	vec_foreach (const struct target_item, item, &list->items)
+		if (item->is_cluster)
+			return true;
+	return false;
+}
+
+/*
+ * kubeconfig
+ */
+
+static void add_files(const struct kubeconfig *kubeconfig, struct buf *line)
+{
+	AUTO_STRV struct strv files = {0};
+
+	kubeconfig_files(kubeconfig, &files);
+	for (size_t i = 0; i < files.n; i++)
+		buf_addf(line, "%s%s", i ? ", " : "", files.v[i]);
+	if (files.n == 0)
+		buf_adds(line, "none, this is a pod");
+}
+
+int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+{
+	AUTO_TARGET_LIST struct target_list list = {0};
+	AUTO_STRV struct strv contexts = {0};
+	AUTO_ERR struct err fault = {0};
+	AUTO_BUF struct buf line = {0};
+	AUTO_FREE char *why = NULL;
+	const struct kubeconfig *kubeconfig;
+
+	(void)err;
+	bool needed = find_clusters(doctor, &list, &why) && has_clusters(&list);
+	if (kube_open_config(doctor->session, &kubeconfig, &fault) < 0) {
+		bool none = fault.id == E_KUBE_NO_CONFIG;
+		doctor_found(row, none ? "none" : "not usable");
+		if (!none || needed)
+			blame_fault(row, needed ? DOCTOR_PROBLEM : DOCTOR_WARNING, &fault);
+		return 0;
+	}
+	buf_init(&line, LINE_BYTES);
+	add_files(kubeconfig, &line);
+	kubeconfig_contexts(kubeconfig, &contexts);
+	const char *current = kubeconfig_current(kubeconfig);
+	buf_addf(&line, ": %zu %s, %s%s", contexts.n, contexts.n == 1 ? "context" : "contexts",
+		current ? current : "none", " is current");
+	doctor_found(row, "%s", line.data);
+	return 0;
+}
+
+/*
+ * A single cluster
+ */
+
+struct subject {
+	const struct doctor *doctor;
+	const struct target_item *item;
+	const struct kube_look *look;
+	const struct kube_access *access; /* NULL: the context leads nowhere */
+};
+
+static void tell_server(const struct subject *about, struct doctor_row *row)
+{
+	const struct kube_look *look = about->look;
+	const struct kube_access *access = about->access;
+	char time[32];
+
+	if (!access) {
+		doctor_found(row, "%s: not usable", about->item->name);
+		blame_fault(row, DOCTOR_PROBLEM, &look->fault);
+		return;
+	}
+	AUTO_FREE char *url = url_text(&access->server);
+	AUTO_FREE char *answer = look->reached
+					 ? mem_printf("%s, answers in %s",
+						   look->version ? look->version : "no version",
+						   duration_text(look->answer_ms, time))
+					 : mem_strdup("does not answer us");
+	doctor_found(row, "%s: context %s, namespace %s, %s, %s", about->item->name,
+		access->context, access->kube_namespace, url, answer);
+	if (!look->reached)
+		blame_fault(row, DOCTOR_PROBLEM, &look->fault);
+	if (look->namespace_status == 404) {
+		AUTO_FREE char *fix = mem_printf("kubectl --context %s create namespace %s",
+			access->context, access->kube_namespace);
+		doctor_blame(row, DOCTOR_PROBLEM, fix, "the cluster has no namespace %s",
+			access->kube_namespace);
+	}
+}
+
+static void tell_warnings(const struct subject *about, struct doctor_row *row)
+{
+	for (size_t i = 0; i < about->access->warnings.n; i++) {
+		struct doctor_row *more = doctor_row_add(row, "cluster-safety");
+		doctor_found(more, "%s: not safe", about->item->name);
+		doctor_blame(more, DOCTOR_WARNING, NULL, "%s", about->access->warnings.v[i]);
+	}
+}
+
+void doctor_judge_expiry(struct doctor_row *row, int64_t expiry_ms, int64_t now_ms)
+{
+	static const char fix[] = "log in to the cluster again, then: dlrun doctor";
+	char time[32];
+
+	if (expiry_ms > 0 && expiry_ms <= now_ms)
+		doctor_blame(row, DOCTOR_PROBLEM, fix, "it has expired %s ago",
+			duration_text(now_ms - expiry_ms, time));
+	else if (expiry_ms > 0 && expiry_ms - now_ms < SOON_MS)
+		doctor_blame(row, DOCTOR_WARNING, fix, "it expires in %s",
+			duration_text(expiry_ms - now_ms, time));
+}
+
+static void tell_expiring(
+	const struct subject *about, const char *what, int64_t expiry_ms, struct doctor_row *row)
+{
+	int64_t now_ms = clock_wall_ms();
+	char time[32];
+
+	if (expiry_ms > now_ms)
+		doctor_found(row, "%s: %s, valid for %s", about->item->name, what,
+			duration_text(expiry_ms - now_ms, time));
+	else
+		doctor_found(row, "%s: %s", about->item->name, what);
+	doctor_judge_expiry(row, expiry_ms, now_ms);
+}
+
+static void tell_plugin(const struct subject *about, struct doctor_row *row)
+{
+	const struct kube_exec *exec = about->access->exec;
+	const char *path = env_get(about->doctor->session->env.env, "PATH");
+	AUTO_FREE char *found = proc_find(exec->command, path);
+
+	doctor_found(row, "%s: %s %s", about->item->name, found ? "made by" : "no program",
+		found ? found : exec->command);
+	if (!found)
+		doctor_blame(row, DOCTOR_PROBLEM, exec->install_hint,
+			"%s, which logs in, is not installed", exec->command);
+}
+
+static void tell_login(const struct subject *about, struct doctor_row *row)
+{
+	const struct kube_access *access = about->access;
+
+	if (access->token_file)
+		tell_expiring(about, "a token in a file", 0, row);
+	else if (access->token)
+		tell_expiring(about, "a token", kube_expiry_token(access->token), row);
+	else if (access->exec)
+		tell_plugin(about, row);
+	else if (access->cert_pem)
+		tell_expiring(
+			about, "a certificate", kube_expiry_certificate(access->cert_pem), row);
+	else
+		doctor_found(row, "%s: %s", about->item->name,
+			access->username ? "a user name and password" : "none, anonymous");
+}
+
+static void list_rights(
+	const struct kube_look *look, enum kube_may wanted, const char *before, struct buf *line)
+{
+	bool any = false;
+
+	for (int i = 0; i < KUBE_RIGHTS; i++) {
+		if (look->rights[i] != wanted)
+			continue;
+		buf_addf(line, "%s%s", any ? ", " : before, kube_right_text(i));
+		any = true;
+	}
+}
+
+/* Runs do without the others. */
+static void blame_right(const struct subject *about, enum kube_right right, struct doctor_row *row)
+{
+	static const enum doctor_status bad[KUBE_RIGHTS] = {
+		[KUBE_RIGHT_SUBMIT] = DOCTOR_PROBLEM,
+		[KUBE_RIGHT_LOGS] = DOCTOR_WARNING,
+		[KUBE_RIGHT_EXEC] = DOCTOR_WARNING,
+		[KUBE_RIGHT_FORWARD] = DOCTOR_WARNING,
+		[KUBE_RIGHT_EVENTS] = DOCTOR_WARNING,
+	};
+	AUTO_BUF struct buf fix = {0};
+
+	if (about->look->rights[right] != KUBE_MAY_NOT || bad[right] == DOCTOR_OK)
+		return;
+	buf_init(&fix, LINE_BYTES);
+	buf_addf(&fix, "dlrun init --rbac %s --target ", kube_right_tier(right));
+	str_shell_quote(&fix, about->item->name);
+	doctor_blame(row, bad[right], fix.data, "you may not %s in namespace %s",
+		kube_right_text(right), about->access->kube_namespace);
+}
+
+static void tell_rights(const struct subject *about, struct doctor_row *row)
+{
+	AUTO_BUF struct buf line;
+
+	buf_init(&line, LINE_BYTES);
+	list_rights(about->look, KUBE_MAY, " may ", &line);
+	list_rights(about->look, KUBE_MAY_NOT, line.len ? "; may not " : " may not ", &line);
+	list_rights(
+		about->look, KUBE_MAY_UNKNOWN, line.len ? "; not known: " : " not known: ", &line);
+	doctor_found(row, "%s:%s", about->item->name, line.data);
+	for (int i = 0; i < KUBE_RIGHTS; i++)
+		blame_right(about, i, row);
+}
+
+/* The most that can be asked of a Secret whose contents nobody needs to see. */
+static void judge_pull_secret(const struct subject *about, struct doctor_row *row)
+{
+	const struct kube_look *look = about->look;
+	const char *space = about->access->kube_namespace;
+
+	if (look->pull_secret_status == 404) {
+		AUTO_FREE char *fix = mem_printf(
+			"kubectl create secret docker-registry %s -n %s --docker-server=HOST "
+			"--docker-username=USER --docker-password=…",
+			look->pull_secret, space);
+		doctor_blame(row, DOCTOR_PROBLEM, fix,
+			"namespace %s has no Secret %s, with which nodes would pull images", space,
+			look->pull_secret);
+	} else if (look->pull_secret_type && !strstr(look->pull_secret_type, "docker")) {
+		doctor_blame(row, DOCTOR_WARNING, NULL,
+			"Secret %s is of type %s, nodes log in with kubernetes.io/dockerconfigjson",
+			look->pull_secret, look->pull_secret_type);
+	}
+}
+
+static void judge_queue(const struct subject *about, struct doctor_row *row)
+{
+	if (about->look->queue_status == 404)
+		doctor_blame(row, DOCTOR_PROBLEM, "kubectl get localqueues",
+			"namespace %s has no queue %s", about->access->kube_namespace,
+			about->look->queue);
+}
+
+static const char *pull_secret_state(const struct kube_look *look)
+{
+	return look->pull_secret_status == 404   ? ", which is missing"
+	       : look->pull_secret_status == 200 ? ""
+						 : ", not looked at";
+}
+
+static void tell_pods(const struct subject *about, struct doctor_row *row)
+{
+	const struct kube_look *look = about->look;
+	AUTO_REGISTRY_CONFIG struct registry_config registry = {0};
+	AUTO_ERR struct err fault = {0};
+	AUTO_BUF struct buf line;
+	struct config *config;
+	int r = session_config(about->doctor->session, &config, &fault);
+
+	if (r == 0)
+		r = registry_config_find(config, about->item->name, &registry, &fault);
+	buf_init(&line, LINE_BYTES);
+	buf_addf(&line, "%s: Pod Security %s", about->item->name,
+		look->enforced ? look->enforced : "not known");
+	buf_addf(&line, ", images of %s", r > 0 ? registry.pull : "no registry");
+	if (look->pull_secret)
+		buf_addf(&line, ", pull secret %s%s", look->pull_secret, pull_secret_state(look));
+	else
+		buf_adds(&line, ", no pull secret");
+	if (look->queue)
+		buf_addf(&line, ", queue %s", look->queue);
+	doctor_found(row, "%s", line.data);
+	if (r < 0)
+		blame_fault(row, DOCTOR_WARNING, &fault);
+	else if (r == 0)
+		doctor_blame(row, DOCTOR_PROBLEM, "registry: HOST/REPO   # in dlrun.yaml",
+			"runs cannot be sent: no registry is set");
+	judge_pull_secret(about, row);
+	judge_queue(about, row);
+}
+
+/*
+ * All of them
+ */
+
+static void tell_cluster(
+	const struct doctor *doctor, const struct target_item *item, struct doctor_row *row)
+{
+	struct subject about = {.doctor = doctor, .item = item, .look = &item->look};
+	const struct kube_cluster *cluster = item->look.cluster;
+
+	about.access = cluster ? &cluster->access : NULL;
+	tell_server(&about, next_row(row));
+	if (!cluster)
+		return;
+	tell_warnings(&about, row);
+	tell_login(&about, doctor_row_add(row, "cluster-login"));
+	if (!item->look.reached)
+		return;
+	tell_rights(&about, doctor_row_add(row, "cluster-rights"));
+	tell_pods(&about, doctor_row_add(row, "cluster-pods"));
+}
+
+int doctor_clusters(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+{
+	AUTO_TARGET_LIST struct target_list list = {0};
+	AUTO_FREE char *why = NULL;
+	AUTO_ERR struct err fault = {0};
+	const struct kubeconfig *kubeconfig;
+
+	if (!find_clusters(doctor, &list, &why)) {
+		doctor_found(row, "%s", why);
+		return 0;
+	}
+	if (!has_clusters(&list)) {
+		doctor_found(row, "none is configured");
+		return 0;
+	}
+	if (kube_open_config(doctor->session, &kubeconfig, &fault) < 0) {
+		doctor_found(row, "not looked at (see kubeconfig)");
+		return 0;
+	}
+	int r = target_list_ask(doctor->session, &list, true, CLUSTERS_MS, NULL, err);
+	if (r < 0)
+		return r;
+	vec_foreach (const struct target_item, item, &list.items)
+		if (item->is_cluster)
+			tell_cluster(doctor, item, row);
+	return 0;
+}
+
+/*
+ * node
+ */
+
+static bool find_hosts(const struct doctor *doctor, struct target_list *ret, struct doctor_row *row)
+{
+	AUTO_ERR struct err fault = {0};
+
+	if (target_list_clusters(doctor->session, ret, &fault) < 0) {
+		doctor_found(row, "not looked at (see configuration)");
+		return false;
+	}
+	vec_foreach (const struct target_item, item, &ret->items)
+		if (item->ops->has_login)
+			return true;
+	doctor_found(row, "none is configured");
+	return false;
+}
+
+static void judge_tools(const struct node_facts *facts, struct doctor_row *row)
+{
+	for (size_t i = 0; i < facts->missing.n; i++) {
+		const char *needed = node_tool_needed(facts->missing.v[i]);
+		doctor_blame(row, needed ? DOCTOR_PROBLEM : DOCTOR_WARNING, NULL,
+			"%s is missing there", needed ? needed : facts->missing.v[i]);
+	}
+}
+
+static void tell_host(
+	const struct target_item *item, const struct node_look *look, struct doctor_row *row)
+{
+	AUTO_FREE char *text = node_look_text(look);
+	const char *why = NULL;
+
+	if (look->opened && look->opened->ssh)
+		ssh_carrier(look->opened->ssh, &why);
+	if (!look->facts) {
+		doctor_found(row, "%s: %s", item->name, look->host);
+		doctor_blame(row, DOCTOR_PROBLEM, look->fault.hint, "%s", text);
+		return;
+	}
+	doctor_found(row, "%s: %s answers after %lld ms: %s; programs are started by %s%s%s",
+		item->name, look->host, (long long)look->answer_ms, text, look->facts->launch,
+		why ? "; " : "", why ? why : "");
+	judge_tools(look->facts, row);
+	if (str_eq(look->facts->launch, "nohup"))
+		doctor_blame(row, DOCTOR_WARNING, NULL,
+			"there is no setsid: programs may end with the login");
+}
+
+int doctor_nodes(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+{
+	AUTO_TARGET_LIST struct target_list list = {0};
+
+	if (!find_hosts(doctor, &list, row))
+		return 0;
+	int r = target_list_ask_hosts(doctor->session, &list, HOSTS_MS, NULL, err);
+	if (r < 0)
+		return r;
+	vec_foreach (const struct target_item, item, &list.items) {
+		const struct err *fault = &item->look.fault;
+		if (item->ops->has_login && err_is_set(fault)) {
+			struct doctor_row *more = next_row(row);
+			doctor_found(more, "%s", item->name);
+			doctor_blame(more, DOCTOR_PROBLEM, fault->hint, "%s", fault->message);
+		}
+		for (size_t i = 0; i < item->hosts.n; i++)
+			tell_host(item, &item->node_looks[i], next_row(row));
+	}
+	return 0;
+}
+
+/* NULL: it is not valid, which the row says then. */
+static struct config *load_config(const struct doctor *doctor, struct doctor_row *row)
+{
+	AUTO_ERR struct err fault = {0};
+	struct config *config = NULL;
+
+	if (session_config(doctor->session, &config, &fault) < 0)
+		doctor_found(row, "not looked at: %s", fault.message);
+	return config;
+}
+
+static char *host_of(const char *repository)
+{
+	return mem_strndup(repository, strcspn(repository, "/"));
+}
+
+static void add_text(struct buf *line, const char *text)
+{
+	buf_addf(line, "%s%s", line->len ? "; " : "", text);
+}
+
+/*
+ * proxy
+ */
+
+/* Hosts that are asked: of registries and of the base image, each once. */
+static void find_registries(const struct config *config, struct strv *ret)
+{
+	AUTO_STRV struct strv repositories = {0};
+	AUTO_REF struct ref base = {0};
+
+	registry_config_all(config, &repositories);
+	vec_foreach (char *, repository, &repositories) {
+		AUTO_FREE char *host = host_of(*repository);
+		if (strv_find(ret, host) < 0)
+			strv_add(ret, host);
+	}
+	if (ref_parse(config_str(config, "image"), &base, NULL) == 0 && base.host &&
+		strv_find(ret, base.host) < 0)
+		strv_add(ret, base.host);
+}
+
+/* "http://proxy:3128 (HTTPS_PROXY)", "none". */
+static char *proxy_text(const struct proxy_env *env, const char *host, struct doctor_row *row)
+{
+	AUTO_URL struct url url = {0};
+	AUTO_ERR struct err fault = {0};
+	AUTO_FREE char *proxy = NULL;
+	const char *variable = NULL;
+
+	int r = url_make(true, host, "/", &url, &fault);
+	if (r == 0)
+		r = proxy_shown(env, &url, &proxy, &variable, &fault);
+	if (r < 0) {
+		blame_fault(row, DOCTOR_PROBLEM, &fault);
+		return mem_strdup("not valid");
+	}
+	return proxy ? mem_printf("%s (%s)", proxy, variable) : mem_strdup("none");
+}
+
+int doctor_proxy(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+{
+	struct config *config = load_config(doctor, row);
+	AUTO_STRV struct strv hosts = {0};
+	AUTO_BUF struct buf line = {0};
+	struct proxy_env env;
+
+	(void)err;
+	buf_init(&line, LINE_BYTES);
+	if (!config)
+		return 0;
+	proxy_env_read(doctor->session->env.env, &env);
+	find_registries(config, &hosts);
+	vec_foreach (char *, host, &hosts) {
+		AUTO_FREE char *text = proxy_text(&env, *host, row);
+		AUTO_FREE char *item = mem_printf("%s for %s", text, *host);
+		add_text(&line, item);
+	}
+	/* Then any host that NO_PROXY does not name shows which one it is. */
+	AUTO_FREE char *any = hosts.n ? NULL : proxy_text(&env, "registry.invalid", row);
+	doctor_found(row, "%s", any ? any : line.data);
+	return 0;
+}
+
+/*
+ * registry
+ */
+
+struct push_checks;
+
+/* A repository that images are pushed to. */
+struct probe {
+	struct push_checks *checks;
+	const char *repository;
+	struct registry *registry;
+	struct err fault;
+};
+
+struct push_checks {
+	struct registry_client client;
+	struct probe *probes;
+	size_t n, open;
+};
+
+static void push_checks_done(struct push_checks *checks)
+{
+	for (size_t i = 0; i < checks->n; i++) {
+		registry_free(checks->probes[i].registry);
+		err_done(&checks->probes[i].fault);
+	}
+	free(checks->probes);
+	registry_client_done(&checks->client);
+}
+
+static int end_probe(struct probe *probe)
+{
+	if (--probe->checks->open == 0)
+		loop_stop(probe->checks->client.options.loop);
+	return 0;
+}
+
+/* Ignore the result: registries drop abandoned sessions, too. */
+static int on_closed(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	(void)answer;
+	(void)fault;
+	(void)err;
+	return end_probe(ctx);
+}
+
+/* A session for an upload was opened, so that we may push; it is closed again. */
+static int on_opened(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+{
+	struct probe *probe = ctx;
+	AUTO_URL struct url url = {0};
+
+	(void)err;
+	if (fault) {
+		err_move(&probe->fault, fault);
+		return end_probe(probe);
+	}
+	if (registry_location(probe->registry, answer, &url, &probe->fault) < 0)
+		return end_probe(probe);
+	registry_start(probe->registry, &(struct registry_request){
+						.method = "DELETE",
+						.url = &url,
+						.max_body = HTTP_ERROR_BODY_MAX,
+						.accept = REGISTRY_ANY,
+						.once = true,
+						.doing = "closing an upload",
+						.done = on_closed,
+						.ctx = probe,
+					});
+	return 0;
+}
+
+static void start_probe(struct probe *probe)
+{
+	struct push_checks *checks = probe->checks;
+
+	if (registry_ask_open(
+		    &checks->client, probe->repository, true, &probe->registry, &probe->fault) < 0)
+		return;
+	checks->open++;
+	registry_start(probe->registry, &(struct registry_request){
+						.method = "POST",
+						.path = "blobs/uploads/",
+						.max_body = HTTP_ERROR_BODY_MAX,
+						.once = true,
+						.doing = "opening an upload",
+						.done = on_opened,
+						.ctx = probe,
+					});
+}
+
+static bool is_refusal(const struct err *fault)
+{
+	return fault->code == ERR_AUTH;
+}
+
+/* "localhost:5000/me: http, anonymous, may be pushed to". */
+static void describe(const struct probe *probe, struct doctor_row *row, struct buf *line)
+{
+	AUTO_FREE char *host = host_of(probe->repository);
+	AUTO_FREE char *ca = registry_ask_certificates(&probe->checks->client, host);
+	AUTO_BUF struct buf text = {0};
+	const char *identity;
+
+	buf_init(&text, LINE_BYTES);
+	buf_addf(&text, "%s: ", probe->repository);
+	if (err_is_set(&probe->fault))
+		blame_fault(row, DOCTOR_PROBLEM, &probe->fault);
+	if (err_is_set(&probe->fault) && !is_refusal(&probe->fault)) {
+		buf_adds(&text, "no answer that could be used");
+		add_text(line, text.data);
+		return;
+	}
+	identity = auth_identity(registry_auth(probe->registry));
+	if (registry_uses_http(probe->registry))
+		buf_adds(&text, "http");
+	else
+		buf_addf(&text, "https, %s", ca);
+	buf_addf(&text, ", %s, %s", identity ? identity : "login not known",
+		err_is_set(&probe->fault) ? "may not push" : "may push");
+	add_text(line, text.data);
+}
+
+static int ask_registries(
+	struct push_checks *checks, const struct strv *repositories, struct err *err)
+{
+	checks->probes = mem_alloc(repositories->n, sizeof(*checks->probes));
+	checks->n = repositories->n;
+	for (size_t i = 0; i < checks->n; i++) {
+		checks->probes[i] =
+			(struct probe){.checks = checks, .repository = repositories->v[i]};
+		start_probe(&checks->probes[i]);
+	}
+	return checks->open ? loop_run(checks->client.options.loop, err) : 0;
+}
+
+int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+{
+	struct config *config = load_config(doctor, row);
+	AUTO(push_checks_done) struct push_checks checks = {0};
+	AUTO_STRV struct strv repositories = {0};
+	AUTO_BUF struct buf line = {0};
+
+	buf_init(&line, LINE_BYTES);
+	if (!config)
+		return 0;
+	registry_config_all(config, &repositories);
+	if (repositories.n == 0) {
+		doctor_found(row, "none is set (registry: in dlrun.yaml)");
+		return 0;
+	}
+	int r = registry_ask_init(&checks.client, doctor->session, REGISTRIES_MS, err);
+	if (r == 0)
+		r = ask_registries(&checks, &repositories, err);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < checks.n; i++)
+		describe(&checks.probes[i], row, &line);
+	doctor_found(row, "%s", line.data);
+	return 0;
+}
+
+/*
+ * base
+ */
+
+struct base_check {
+	const struct doctor *doctor;
+	struct doctor_row *row;
+	struct config *config;
+	const char *name; /* of the base image */
+	struct base_look look;
+	bool has_own_login; /* one that another of this host, which is pushed to, has not */
+};
+
+static void base_check_done(struct base_check *check)
+{
+	base_look_done(&check->look);
+}
+
+static bool needs_image(const struct config *config, const char *name)
+{
+	const struct target_ops *ops = name ? target_ops_named(config, name) : NULL;
+
+	return ops && ops->needs_image;
+}
+
+/* The chosen target, or else the first one, whose programs need an image; NULL: none does. */
+static char *find_cluster(const struct config *config)
+{
+	const char *chosen = config_str(config, "target");
+	AUTO_STRV struct strv names = {0};
+
+	if (needs_image(config, chosen))
+		return mem_strdup(chosen);
+	config_target_names(config, &names);
+	for (size_t i = 0; i < names.n; i++)
+		if (needs_image(config, names.v[i]))
+			return mem_strdup(names.v[i]);
+	return NULL;
+}
+
+/* Program that `command:` starts; NULL: not known. The caller frees. */
+static char *program_of(const struct config *config)
+{
+	static const char *const of_the_shell[] = {".", "[", "cd", "eval", "exec", "exit", "export",
+		"set", "source", "test", "ulimit"};
+	static const char chars[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				    "0123456789._+-";
+	bool shell;
+	const struct strv *command = config_command(config, &shell);
+	const char *first = command->n ? command->v[0] : "";
+	size_t len = shell ? strspn(first, chars) : strlen(first);
+	AUTO_FREE char *word = mem_strndup(first, len);
+
+	if (len == 0 || strchr(word, '/') || (shell && first[len] && first[len] != ' '))
+		return NULL;
+	for (size_t i = 0; shell && i < ARRAY_LEN(of_the_shell); i++)
+		if (str_eq(word, of_the_shell[i]))
+			return NULL;
+	return str_ends(word, ".py") ? mem_strdup("python3") : TAKE(word);
+}
+
+/* "; python3: cannot be known from its configuration"; line has what is known of the base. */
+static void check_program(struct base_check *check, const struct image_base *base, struct buf *line)
+{
+	AUTO_FREE char *program = program_of(check->config), *shown = NULL, *why = NULL;
+	AUTO_BASE_PROGRAM struct base_program found = {0};
+
+	if (!program)
+		return;
+	base_program_find(base, program, &found);
+	shown = str_shown(program);
+	why = found.why ? str_shown(found.why) : NULL;
+	if (found.has == BASE_UNKNOWN)
+		buf_addf(line, "; whether it has %s cannot be known from %s", shown,
+			base->layout == check->look.layout ? "its configuration" : "here");
+	else
+		buf_addf(line, "; %s %s: %s", found.has == BASE_HAS ? "has" : "lacks", shown, why);
+	if (found.has != BASE_LACKS)
+		return;
+	AUTO_FREE char *cluster = find_cluster(check->config);
+	doctor_blame(check->row, cluster ? DOCTOR_PROBLEM : DOCTOR_WARNING,
+		"image: docker.io/library/python:3.12", "%s has no %s, which command: starts",
+		check->name, shown);
+}
+
+/* The registry has the layers, but may we read them with the login that pushes? A mount would leave
+ * something behind. A login is sent to what it is for only, so that of another one is not known. */
+static void check_same_registry(struct base_check *check, const char *repository)
+{
+	AUTO_REGISTRY struct registry *registry = NULL;
+	AUTO_REGISTRY_REPLY struct registry_reply reply = {0};
+	AUTO_ERR struct err fault = {0};
+	const struct image_base *base = check->look.base;
+
+	if (base->n_layers == 0)
+		return;
+	AUTO_FREE char *path = mem_printf("blobs/%s", base->layers[0].digest);
+	struct registry_request request = {.method = "HEAD",
+		.repo = check->look.ref.repo,
+		.path = path,
+		.doing = "looking for a layer of the base image"};
+	int r = registry_ask_open(&check->look.client, repository, true, &registry, &fault);
+	if (r == 0 && !registry_shares_login(registry, check->look.ref.repo)) {
+		check->has_own_login = true;
+	} else if (r == 0) {
+		registry_add_source(registry, check->look.ref.repo, true);
+		r = registry_ask(&check->look.client, registry, &request, &reply, &fault);
+	}
+	if (r < 0)
+		blame_fault(check->row, DOCTOR_PROBLEM, &fault);
+}
+
+static void check_mounts(struct base_check *check)
+{
+	const struct image_base *base = check->look.base;
+	const char *host_of_base = check->look.ref.host;
+	AUTO_STRV struct strv repositories = {0};
+	AUTO_BUF struct buf line;
+
+	buf_init(&line, LINE_BYTES);
+	registry_config_all(check->config, &repositories);
+	vec_foreach (char *, repository, &repositories) {
+		AUTO_FREE char *host = host_of(*repository);
+		if (strcasecmp(host, host_of_base) == 0)
+			check_same_registry(check, *repository);
+		else
+			doctor_blame(check->row, DOCTOR_WARNING, "dlrun push --copy-base",
+				"%s is not the registry of the base image, so that it cannot "
+				"take the layers over from %s: copy the base there once, or "
+				"name one that it has",
+				host, host_of_base);
+	}
+	const char *mounts = check->has_own_login
+				     ? ", can be mounted if the login that pushes may read it"
+				     : ", can be mounted";
+	buf_addf(&line, "%s: %.*s, %zu %s%s", check->name, (int)strlen("sha256:") + 12,
+		check->look.digest, base->n_layers, base->n_layers == 1 ? "layer" : "layers",
+		repositories.n && check->row->status == DOCTOR_OK ? mounts : "");
+	check_program(check, base, &line);
+	doctor_found(check->row, "%s", line.data);
+}
+
+static int check_remote_base(struct base_check *check, struct err *err)
+{
+	AUTO_ERR struct err fault = {0};
+	const char *platform = config_str(check->config, "platform");
+
+	int r = base_look_init(&check->look, check->doctor->session, REGISTRIES_MS, err);
+	if (r < 0)
+		return r;
+	if (base_look_ask(&check->look, check->name, platform, &fault) == 0) {
+		check_mounts(check);
+		return 0;
+	}
+	doctor_found(check->row, "%s: not usable", check->name);
+	blame_fault(check->row, DOCTOR_PROBLEM, &fault);
+	return 0;
+}
+
+static void check_layout(struct base_check *check)
+{
+	AUTO_PACK struct pack pack = {0};
+	AUTO_ERR struct err fault = {0};
+	AUTO_BUF struct buf line;
+
+	buf_init(&line, LINE_BYTES);
+	buf_addf(&line, "%s, a layout on disk", check->name);
+	if (pack_init(&pack, check->doctor->session, NULL, false, &fault) < 0)
+		blame_fault(check->row, DOCTOR_PROBLEM, &fault);
+	else
+		check_program(check, pack.base, &line);
+	doctor_found(check->row, "%s", line.data);
+}
+
+static void check_no_base(struct base_check *check)
+{
+	AUTO_FREE char *cluster = find_cluster(check->config);
+
+	doctor_found(check->row, "none (scratch)");
+	if (cluster && !config_is_set(check->config, "image"))
+		doctor_blame(check->row, DOCTOR_PROBLEM, "image: docker.io/library/python:3.12",
+			"target %s runs programs in containers, which need a base image", cluster);
+}
+
+int doctor_base(const struct doctor *doctor, struct doctor_row *row, struct err *err)
+{
+	AUTO(base_check_done)
+	struct base_check check = {
+		.doctor = doctor, .row = row, .config = load_config(doctor, row)};
+	AUTO_ERR struct err fault = {0};
+	AUTO_REF struct ref ref = {0};
+
+	if (!check.config)
+		return 0;
+	check.name = config_str(check.config, "image");
+	if (ref_parse(check.name, &ref, &fault) < 0) {
+		AUTO_FREE char *fix = fault.hint ? mem_printf("image: %s", fault.hint) : NULL;
+		doctor_found(row, "not valid");
+		doctor_blame(row, DOCTOR_PROBLEM, fix, "%s", fault.message);
+		return 0;
+	}
+	if (ref.kind == REF_REGISTRY)
+		return check_remote_base(&check, err);
+	if (ref.kind == REF_SCRATCH)
+		check_no_base(&check);
+	else
+		check_layout(&check);
+	return 0;
+}

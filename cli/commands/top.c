@@ -15,8 +15,9 @@
 #include "cli/term/cmd.h"
 #include "cli/term/screen.h"
 #include "cli/term/ui.h"
-#include "core/record/dirs.h"
 #include "core/record/columns.h"
+#include "core/record/dirs.h"
+#include "core/record/observed.h"
 #include "core/store/store.h"
 #include "targets/targets.h"
 

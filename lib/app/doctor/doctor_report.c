@@ -302,7 +302,7 @@ static void report_targets(const struct report *report)
 	if (list.fault)
 		report_line(report, "no contexts: %s", list.fault);
 	vec_foreach (const struct target_item, item, &list.items)
-		report_line(report, "%s: %s%s%s, %zu hosts", item->name, item->kind,
+		report_line(report, "%s: %s%s%s, %zu hosts", item->name, item->ops->kind,
 			item->is_configured ? ", configured" : "",
 			item->is_default ? ", default" : "", item->hosts.n);
 }

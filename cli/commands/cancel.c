@@ -65,7 +65,7 @@ static int take_rest(void *ctx, struct run *run, struct err *err)
 }
 
 /* wait_ms: 0: do not wait. */
-static int stop(
+static int cancel_stop(
 	struct app *app, struct run *run, int64_t wait_ms, bool *ended_before, struct err *err)
 {
 	struct ending ending = {.app = app};
@@ -81,7 +81,7 @@ static int stop(
 }
 
 /* Returns 0 when the run has ended (or with no_wait), 1 when it has not ended yet. */
-static int cancel(struct app *app, struct run *run, bool no_wait, struct err *err)
+static int commands_cancel(struct app *app, struct run *run, bool no_wait, struct err *err)
 {
 	int64_t wait_ms = no_wait ? 0 : runs_grace(run) + PATIENCE_MS;
 	bool ended_before = false;
@@ -90,7 +90,7 @@ static int cancel(struct app *app, struct run *run, bool no_wait, struct err *er
 	int r = adopt_own(&app->session, run, err);
 
 	if (r == 0)
-		r = stop(app, run, wait_ms, &ended_before, err);
+		r = cancel_stop(app, run, wait_ms, &ended_before, err);
 	if (r < 0)
 		return err_prefix(err, "%s", run_id(run));
 	if (ended_before)
@@ -110,7 +110,7 @@ static int cancel(struct app *app, struct run *run, bool no_wait, struct err *er
 	return !no_wait && !run_state_is_final(run_state(run));
 }
 
-static int run(struct app *app, void *values_ptr, struct strv *words)
+static int cancel_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct cancel_values *values = values_ptr;
 	AUTO_ERR struct err err = {0};
@@ -120,7 +120,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 	if (runs_get_all(app, words, &runs, &err) < 0)
 		return app_fail(app, &err);
 	vec_foreach (struct run *, run, &runs) {
-		int r = cancel(app, *run, values->no_wait, &err);
+		int r = commands_cancel(app, *run, values->no_wait, &err);
 
 		if (r < 0)
 			return app_fail(app, &err);
@@ -147,5 +147,5 @@ const struct cmd cmd_cancel = {
 	.min_words = 1,
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_LIVE,
-	.run = run,
+	.run = cancel_run,
 };

@@ -24,7 +24,7 @@ static int print_row(struct app *app, const struct doctor_check *check)
 	return app_print_json_line(app, doctor_row_to_json(&row));
 }
 
-static int run(struct app *app, void *values, struct strv *words)
+static int check_run(struct app *app, void *values, struct strv *words)
 {
 	const struct doctor_check *check = words->n == 1 ? doctor_find(words->v[0]) : NULL;
 	AUTO_ERR struct err err = {0};
@@ -41,5 +41,5 @@ const struct cmd cmd___check = {
 	.summary = "Run one check of `dlrun doctor`",
 	.synopsis = "ID",
 	.flags = CMD_HIDDEN | CMD_OWN_ARGS,
-	.run = run,
+	.run = check_run,
 };

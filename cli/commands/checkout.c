@@ -7,7 +7,7 @@
 #include "cli/term/cmd.h"
 #include "core/image/code.h"
 
-static int run(struct app *app, void *values, struct strv *words)
+static int checkout_run(struct app *app, void *values, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *run = NULL;
@@ -45,5 +45,5 @@ const struct cmd cmd_checkout = {
 	.min_words = 2,
 	.max_words = 2,
 	.words = VALUE_RUN_DIR,
-	.run = run,
+	.run = checkout_run,
 };

@@ -31,7 +31,7 @@ struct completion {
 	const char *current;      /* begins each candidate */
 };
 
-static void add(struct completion *completion, const char *word, const char *description)
+static void complete_add(struct completion *completion, const char *word, const char *description)
 {
 	AUTO_FREE char *text = description ? ui_clean(description) : NULL;
 
@@ -53,12 +53,12 @@ static void leave_to_shell(struct completion *completion, const char *what)
  * Values
  */
 
-static void add_run(struct completion *completion, const struct run *run)
+static void complete_add_run(struct completion *completion, const struct run *run)
 {
 	AUTO_FREE char *command = run_command_line(run);
 	AUTO_FREE char *text = mem_printf("%s · %s", run_state_name(run_state(run)), command);
 
-	add(completion, run_id(run), text);
+	complete_add(completion, run_id(run), text);
 }
 
 static void add_runs(struct completion *completion, bool unfinished_only)
@@ -78,15 +78,15 @@ static void add_runs(struct completion *completion, bool unfinished_only)
 		store_list(store, &filter, &runs, NULL) < 0)
 		return;
 	if (*completion->current == '@') {
-		add(completion, "@", "the newest run");
-		add(completion, "@-1", "the run before");
+		complete_add(completion, "@", "the newest run");
+		complete_add(completion, "@-1", "the run before");
 	}
 	vec_foreach (struct run *, run, &runs)
-		add_run(completion, *run);
+		complete_add_run(completion, *run);
 }
 
 /* Host names from ~/.ssh/config; no host is contacted. */
-static void add_hosts(struct completion *completion, const char *prefix)
+static void complete_add_hosts(struct completion *completion, const char *prefix)
 {
 	AUTO_STRV struct strv hosts = {0};
 	struct session *session;
@@ -96,11 +96,11 @@ static void add_hosts(struct completion *completion, const char *prefix)
 	init_find_hosts(session->dirs.home, &hosts);
 	for (size_t i = 0; i < hosts.n; i++) {
 		AUTO_FREE char *name = mem_printf("%s%s", prefix, hosts.v[i]);
-		add(completion, name, "a host of ~/.ssh/config");
+		complete_add(completion, name, "a host of ~/.ssh/config");
 	}
 }
 
-static void add_contexts(struct completion *completion, struct session *session)
+static void complete_add_contexts(struct completion *completion, struct session *session)
 {
 	const struct kubeconfig *kubeconfig;
 	AUTO_STRV struct strv names = {0};
@@ -110,7 +110,7 @@ static void add_contexts(struct completion *completion, struct session *session)
 	kubeconfig_contexts(kubeconfig, &names);
 	vec_foreach (char *, name, &names) {
 		AUTO_FREE char *target = mem_printf("kube:%s", *name);
-		add(completion, target, "a context of the kubeconfig");
+		complete_add(completion, target, "a context of the kubeconfig");
 	}
 }
 
@@ -136,61 +136,62 @@ static void add_targets(struct completion *completion)
 	struct config *config;
 
 	if (str_starts(completion->current, "ssh:") && begin_behind_comma(completion)) {
-		add_hosts(completion, "");
+		complete_add_hosts(completion, "");
 		return;
 	}
-	add(completion, "local", "this machine");
+	complete_add(completion, "local", "this machine");
 	if (app_session(completion->app, &session, NULL) < 0 ||
 		session_config(session, &config, NULL) < 0)
 		return;
 	config_target_names(config, &names);
 	vec_foreach (char *, name, &names)
 		if (!str_eq(*name, "local"))
-			add(completion, *name, json_get_str(config_target(config, *name), "kind"));
-	add_hosts(completion, "ssh:");
-	add_contexts(completion, session);
+			complete_add(completion, *name,
+				json_get_str(config_target(config, *name), "kind"));
+	complete_add_hosts(completion, "ssh:");
+	complete_add_contexts(completion, session);
 }
 
-static void add_keys(struct completion *completion)
+static void complete_add_keys(struct completion *completion)
 {
 	for (size_t i = 0; i < config_keys_n; i++)
-		add(completion, config_keys[i].name, config_keys[i].help);
+		complete_add(completion, config_keys[i].name, config_keys[i].help);
 }
 
 static void add_columns(struct completion *completion)
 {
 	begin_behind_comma(completion);
 	for (size_t i = 0; i < column_kinds_n; i++)
-		add(completion, column_kinds[i].name, column_kinds[i].help);
+		complete_add(completion, column_kinds[i].name, column_kinds[i].help);
 }
 
 static void add_errors(struct completion *completion)
 {
 	for (enum err_id id = E_NONE + 1; id < E_COUNT; id++)
-		add(completion, err_info(id)->name, err_info(id)->title);
+		complete_add(completion, err_info(id)->name, err_info(id)->title);
 }
 
 static void add_commands(struct completion *completion)
 {
 	for (size_t i = 0; i < cmds_n; i++)
 		if (!(cmds[i]->flags & CMD_HIDDEN))
-			add(completion, cmds[i]->name, cmds[i]->summary);
+			complete_add(completion, cmds[i]->name, cmds[i]->summary);
 }
 
 static void add_topics(struct completion *completion)
 {
 	add_commands(completion);
 	for (size_t i = 0; i < help_pages_n; i++)
-		add(completion, help_pages[i].name, help_pages[i].about);
+		complete_add(completion, help_pages[i].name, help_pages[i].about);
 }
 
-static void add_words(struct completion *completion, const char *words)
+static void complete_add_words(struct completion *completion, const char *words)
 {
 	for (const char *p = words; p && *p;) {
 		size_t n = strcspn(p, " ");
 		AUTO_FREE char *word = mem_strndup(p, n);
 
-		add(completion, word, NULL);
+		complete_add(completion, word, NULL);
 		p += n + strspn(p + n, " ");
 	}
 }
@@ -219,10 +220,10 @@ static void add_values(struct completion *completion, enum opt_values values)
 		break;
 	case VALUE_RUN_HOST:
 		add_runs(completion, false);
-		add_hosts(completion, "");
+		complete_add_hosts(completion, "");
 		break;
 	case VALUE_KEY:
-		add_keys(completion);
+		complete_add_keys(completion);
 		break;
 	case VALUE_ERROR:
 		add_errors(completion);
@@ -234,7 +235,7 @@ static void add_values(struct completion *completion, enum opt_values values)
 		add_columns(completion);
 		break;
 	case VALUE_SHELL:
-		add_words(completion, "bash zsh fish");
+		complete_add_words(completion, "bash zsh fish");
 		break;
 	default:
 		break;
@@ -244,13 +245,13 @@ static void add_values(struct completion *completion, enum opt_values values)
 static void add_option_value(struct completion *completion)
 {
 	if (completion->option->choices)
-		add_words(completion, completion->option->choices);
+		complete_add_words(completion, completion->option->choices);
 	else
 		add_values(completion, completion->option->values);
 }
 
 /* A word that is no option. */
-static void add_word(struct completion *completion)
+static void complete_add_word(struct completion *completion)
 {
 	const struct cmd *cmd = completion->cmd;
 	bool first = completion->n_words == 0;
@@ -275,7 +276,7 @@ static void add_options(struct completion *completion, const struct opt *opts)
 		AUTO_FREE char *name = mem_printf("--%s", opt->name);
 
 		if (!opt->hidden)
-			add(completion, name, opt->help);
+			complete_add(completion, name, opt->help);
 	}
 }
 
@@ -283,7 +284,8 @@ static void add_options(struct completion *completion, const struct opt *opts)
  * Reading the words before the cursor
  */
 
-static const struct opt *find(const struct completion *completion, const char *name, size_t len)
+static const struct opt *complete_find(
+	const struct completion *completion, const char *name, size_t len)
 {
 	const struct opt *opts = completion->cmd ? completion->cmd->opts : NULL;
 	const struct opt *opt = opt_find(opts, name, len);
@@ -305,13 +307,14 @@ static const struct opt *wants_next(const struct completion *completion, const c
 	const struct opt *opt = NULL;
 
 	if (str_starts(word, "--"))
-		opt = strchr(word, '=') ? NULL : find(completion, word + 2, strlen(word) - 2);
+		opt = strchr(word, '=') ? NULL
+					: complete_find(completion, word + 2, strlen(word) - 2);
 	else if (word[1] && !word[2])
 		opt = find_letter(completion, word[1]);
 	return opt && opt->type != OPT_FLAG && *opt->arg != '[' ? opt : NULL;
 }
 
-static void read_word(struct completion *completion, const char *word)
+static void complete_read_word(struct completion *completion, const char *word)
 {
 	if (completion->option) {
 		/* Runs and targets are those of the place where dlrun will work. */
@@ -338,7 +341,7 @@ static void split_value(struct completion *completion, char *word)
 
 	if (completion->ended || !str_starts(word, "--") || !equals)
 		return;
-	completion->option = find(completion, word + 2, (size_t)(equals - word) - 2);
+	completion->option = complete_find(completion, word + 2, (size_t)(equals - word) - 2);
 	completion->current = equals + 1;
 	completion->head = mem_strndup(word, (size_t)(equals + 1 - word));
 }
@@ -349,7 +352,7 @@ void complete(struct app *app, const struct strv *words, struct buf *out)
 	char *last = words->n ? words->v[words->n - 1] : NULL;
 
 	for (size_t i = 0; i + 1 < words->n; i++)
-		read_word(&completion, words->v[i]);
+		complete_read_word(&completion, words->v[i]);
 	if (last)
 		completion.current = last;
 	if (last && !completion.option)
@@ -360,13 +363,13 @@ void complete(struct app *app, const struct strv *words, struct buf *out)
 		add_options(&completion, completion.cmd ? completion.cmd->opts : NULL);
 		add_options(&completion, app_opts);
 	} else if (completion.cmd || !completion.ended) {
-		add_word(&completion);
+		complete_add_word(&completion);
 	}
 	free(completion.head);
 }
 
 /* Printed as it is: to the shell, which is no terminal. */
-static int run(struct app *app, void *values, struct strv *words)
+static int complete_run(struct app *app, void *values, struct strv *words)
 {
 	AUTO_BUF struct buf out = {0};
 
@@ -382,5 +385,5 @@ const struct cmd cmd___complete = {
 	.summary = "Complete a command line",
 	.synopsis = "WORD...",
 	.flags = CMD_HIDDEN | CMD_OWN_ARGS,
-	.run = run,
+	.run = complete_run,
 };

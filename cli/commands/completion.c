@@ -30,7 +30,7 @@ static const char *script(const char *shell)
 	return NULL;
 }
 
-static int run(struct app *app, void *values, struct strv *words)
+static int completion_run(struct app *app, void *values, struct strv *words)
 {
 	const char *text = script(words->v[0]);
 	AUTO_ERR struct err err = {0};
@@ -63,5 +63,5 @@ const struct cmd cmd_completion = {
 	.min_words = 1,
 	.max_words = 1,
 	.words = VALUE_SHELL,
-	.run = run,
+	.run = completion_run,
 };

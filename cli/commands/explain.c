@@ -10,7 +10,7 @@
 
 enum { TEXT_MAX = 64 << 10 };
 
-static int not_found(const char *word, struct err *err)
+static int explain_not_found(const char *word, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(word);
 	const char *names[E_COUNT];
@@ -43,7 +43,7 @@ static struct json *info_json(enum err_id id)
 }
 
 /* only: E_NONE for all. */
-static int print_json(struct app *app, enum err_id only)
+static int explain_print_json(struct app *app, enum err_id only)
 {
 	struct json *json = app_json("errors"), *list = json_array();
 
@@ -81,18 +81,18 @@ static int print_one(struct app *app, enum err_id id)
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;
 }
 
-static int run(struct app *app, void *values, struct strv *words)
+static int explain_run(struct app *app, void *values, struct strv *words)
 {
 	enum err_id id = words->n ? err_find(words->v[0]) : E_NONE;
 	AUTO_ERR struct err err = {0};
 
 	(void)values;
 	if (words->n && id == E_NONE) {
-		not_found(words->v[0], &err);
+		explain_not_found(words->v[0], &err);
 		return app_fail(app, &err);
 	}
 	if (app->options.json)
-		return print_json(app, id);
+		return explain_print_json(app, id);
 	return id ? print_one(app, id) : print_all(app);
 }
 
@@ -109,5 +109,5 @@ const struct cmd cmd_explain = {
 	.examples = examples,
 	.max_words = 1,
 	.words = VALUE_ERROR,
-	.run = run,
+	.run = explain_run,
 };

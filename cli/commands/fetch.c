@@ -116,7 +116,7 @@ static int list_files(struct fetching *fetching)
  */
 
 /* As it was written, if it was, since that is where people look. */
-static void say(const struct fetching *fetching)
+static void commands_fetch_say(const struct fetching *fetching)
 {
 	const struct fetch_report *report = &fetching->report;
 	const char *shown = fetching->values->output;
@@ -137,7 +137,7 @@ static void say(const struct fetching *fetching)
 		report->skipped, shown ? shown : run_id(fetching->run));
 }
 
-static int print_json(const struct fetching *fetching)
+static int commands_fetch_print_json(const struct fetching *fetching)
 {
 	const struct fetch_report *report = &fetching->report;
 	struct json *json = app_json("fetch");
@@ -151,7 +151,7 @@ static int print_json(const struct fetching *fetching)
 	return app_print_json(fetching->app, json);
 }
 
-static void on_progress(void *ctx, const struct fetch_progress *progress)
+static void commands_fetch_on_progress(void *ctx, const struct fetch_progress *progress)
 {
 	transfer_show_bytes(ctx, "fetch", progress->bytes_done, progress->bytes);
 }
@@ -237,7 +237,8 @@ static int follow_files(struct fetching *fetching, struct err *err)
 	return r;
 }
 
-static int check(const struct fetch_values *values, const struct strv *words, struct err *err)
+static int commands_fetch_check(
+	const struct fetch_values *values, const struct strv *words, struct err *err)
 {
 	const char *run = words->n ? words->v[0] : "@";
 
@@ -262,13 +263,13 @@ static int copy_files(struct fetching *fetching)
 
 	/* Report the fetched files even if something else went wrong. */
 	if (fetching->run && (r == 0 || fetching->report.files + fetching->report.skipped))
-		say(fetching);
+		commands_fetch_say(fetching);
 	if (r < 0)
 		return app_fail(app, &err);
-	return app->options.json ? print_json(fetching) : 0;
+	return app->options.json ? commands_fetch_print_json(fetching) : 0;
 }
 
-static int run(struct app *app, void *values_ptr, struct strv *words)
+static int commands_fetch_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct fetch_values *values = values_ptr;
 	struct fetching fetching = {.app = app, .values = values};
@@ -278,7 +279,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 
 	for (size_t i = 1; i < words->n; i++)
 		strv_add(&paths, words->v[i]);
-	if (check(values, words, &err) < 0 ||
+	if (commands_fetch_check(values, words, &err) < 0 ||
 		runs_get(app, words->n ? words->v[0] : NULL, &fetching.run, &err) < 0)
 		return app_fail(app, &err);
 	fetching.options = (struct fetch_options){.paths = &paths,
@@ -286,7 +287,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 		.force = values->force,
 		.from_tree = values->tree,
 		.interrupted = &app_interrupted,
-		.progress = on_progress,
+		.progress = commands_fetch_on_progress,
 		.ctx = &fetching.transfer};
 	app_catch_signals();
 	status = values->list ? list_files(&fetching) : copy_files(&fetching);
@@ -310,5 +311,5 @@ const struct cmd cmd_fetch = {
 	.values_size = sizeof(struct fetch_values),
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN_PATH,
-	.run = run,
+	.run = commands_fetch_run,
 };

@@ -19,7 +19,7 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-static void print_json(struct app *app, const struct forward_port *port)
+static void commands_forward_print_json(struct app *app, const struct forward_port *port)
 {
 	AUTO_FREE char *url = mem_printf("http://127.0.0.1:%u/", port->local);
 	struct json *json = app_json("forward");
@@ -30,24 +30,24 @@ static void print_json(struct app *app, const struct forward_port *port)
 	app_print_json_line(app, json);
 }
 
-static void on_listening(void *ctx, const struct forward_port *port)
+static void commands_forward_on_listening(void *ctx, const struct forward_port *port)
 {
 	struct app *app = ctx;
 
 	if (app->options.json) {
-		print_json(app, port);
+		commands_forward_print_json(app, port);
 		return;
 	}
 	ui_printf(app, UI_OUT, "http://127.0.0.1:%u/\n", port->local);
 	app_note(app, "port %u of the run; Ctrl-C ends the forwarding, not the run", port->remote);
 }
 
-static void on_notice(void *ctx, const char *text)
+static void commands_forward_on_notice(void *ctx, const char *text)
 {
 	app_note(ctx, "%s", text);
 }
 
-static int run(struct app *app, void *values_ptr, struct strv *words)
+static int commands_forward_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct forward_values *values = values_ptr;
 	struct forward_port ports[FORWARD_PORTS_MAX];
@@ -75,8 +75,8 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 	const struct forward_options options = {.ports = ports,
 		.n_ports = n,
 		.rank = values->rank == OPT_UNSET ? 0 : (int)values->rank,
-		.listening = on_listening,
-		.notice = on_notice,
+		.listening = commands_forward_on_listening,
+		.notice = commands_forward_on_notice,
 		.ctx = app,
 		.interrupted = &app_interrupted};
 	app_catch_signals();
@@ -104,5 +104,5 @@ const struct cmd cmd_forward = {
 	.min_words = 1,
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_LIVE,
-	.run = run,
+	.run = commands_forward_run,
 };

@@ -91,7 +91,7 @@ static int ask_data(
 }
 
 /* command: storage of answers->command. Stops asking at the end of the input. */
-static int ask_all(struct app *app, const struct init_project *project,
+static int commands_init_ask_all(struct app *app, const struct init_project *project,
 	struct init_answers *answers, char **command, struct err *err)
 {
 	app_catch_signals();
@@ -109,7 +109,7 @@ static int ask_all(struct app *app, const struct init_project *project,
 	return r < 0 ? r : 0;
 }
 
-static void add_names(const struct strv *names, size_t first, struct buf *out)
+static void commands_init_add_names(const struct strv *names, size_t first, struct buf *out)
 {
 	for (size_t i = first; i < names->n && i < first + NAMES_SHOWN; i++) {
 		AUTO_FREE char *shown = str_shown(names->v[i]);
@@ -123,26 +123,27 @@ static void add_names(const struct strv *names, size_t first, struct buf *out)
  * Choice of a cluster
  */
 
-static bool is_no(const char *answer)
+static bool commands_init_is_no(const char *answer)
 {
 	return str_eq(answer, "n") || str_eq(answer, "N") || str_eq(answer, "no") ||
 	       str_eq(answer, "none");
 }
 
-static bool is_yes(const char *answer)
+static bool commands_init_is_yes(const char *answer)
 {
 	return !*answer || str_eq(answer, "y") || str_eq(answer, "Y") || str_eq(answer, "yes");
 }
 
 /* A context may be called "no", too. */
-static const char *choose(const struct strv *contexts, const char *answer, bool *ret_none)
+static const char *commands_init_choose(
+	const struct strv *contexts, const char *answer, bool *ret_none)
 {
 	ptrdiff_t at = strv_find(contexts, answer);
 
-	*ret_none = at < 0 && is_no(answer);
+	*ret_none = at < 0 && commands_init_is_no(answer);
 	if (at >= 0)
 		return contexts->v[at];
-	return is_yes(answer) ? contexts->v[0] : NULL;
+	return commands_init_is_yes(answer) ? contexts->v[0] : NULL;
 }
 
 static int init_ask_cluster(struct app *app, const struct init_project *project,
@@ -158,16 +159,16 @@ static int init_ask_cluster(struct app *app, const struct init_project *project,
 	if (project->contexts.n == 0)
 		return 0;
 	buf_adds(&question, "Run on the cluster of context ");
-	add_names(&(struct strv){project->contexts.v, 1, 1}, 0, &question);
+	commands_init_add_names(&(struct strv){project->contexts.v, 1, 1}, 0, &question);
 	buf_adds(&question, "? [Y/n");
 	if (project->contexts.n > 1)
 		buf_adds(&question, " or ");
-	add_names(&project->contexts, 1, &question);
+	commands_init_add_names(&project->contexts, 1, &question);
 	buf_adds(&question, "]");
 	for (int i = 0; i < ASK_TRIES_MAX && r > 0 && !context && !none; i++) {
 		r = ask_line(app, question.data, &answer, err);
 		if (r > 0)
-			context = choose(&project->contexts, answer.data, &none);
+			context = commands_init_choose(&project->contexts, answer.data, &none);
 	}
 	*ret_no_more = r == 0;
 	if (r < 0 || !context)
@@ -210,7 +211,8 @@ static void say_rights(struct app *app, const struct kube_look *look)
 				: "");
 }
 
-static void say_cluster(struct app *app, const struct init_cluster *cluster, bool first)
+static void commands_init_say_cluster(
+	struct app *app, const struct init_cluster *cluster, bool first)
 {
 	const struct kube_look *look = &cluster->look;
 	AUTO_FREE char *name = ui_clean(cluster->name);
@@ -237,7 +239,7 @@ static int init_check_clusters(struct app *app, struct init_cluster_list *cluste
 	app_catch_signals();
 	int r = init_cluster_look(&app->session, clusters, LIMIT_MS, &app_interrupted, err);
 	for (size_t i = 0; r == 0 && i < clusters->n; i++)
-		say_cluster(app, &clusters->v[i], i == 0);
+		commands_init_say_cluster(app, &clusters->v[i], i == 0);
 	return r;
 }
 
@@ -268,11 +270,11 @@ static int ask_registry(struct app *app, const char *proposal, char **ret, struc
 		int r = ask_line(app, question, &answer, err);
 		if (r < 0)
 			return r;
-		if (r == 0 || is_yes(answer.data)) {
+		if (r == 0 || commands_init_is_yes(answer.data)) {
 			*ret = mem_strdup(proposal);
 			return 0;
 		}
-		if (is_no(answer.data))
+		if (commands_init_is_no(answer.data))
 			return 0;
 		if (init_check_repository(answer.data, &fault) == 0) {
 			*ret = mem_strdup(answer.data);
@@ -296,7 +298,7 @@ static int init_choose_registry(
 	if (hosts.n > 0) {
 		user = init_login_user(&app->session, hosts.v[0], LIMIT_MS);
 		proposal = init_repository(hosts.v[0], user, project->name);
-		add_names(&hosts, 0, &names);
+		commands_init_add_names(&hosts, 0, &names);
 		app_phase(
 			app, "found", "%s for %s", hosts.n == 1 ? "a login" : "logins", names.data);
 	}
@@ -338,7 +340,8 @@ static size_t count_lines(const char *text)
 	return n;
 }
 
-static int print_json(struct app *app, const char *path, const char *text, bool written, bool kept)
+static int commands_init_print_json(
+	struct app *app, const char *path, const char *text, bool written, bool kept)
 {
 	struct json *json = app_json("init");
 	AUTO_FREE char *backup = kept ? mem_printf("%s~", path) : NULL;
@@ -361,13 +364,13 @@ static int say_written(struct app *app, const struct init_project *project,
 	if (answers->clusters->n > 0)
 		init_say_missing(app, project, answers);
 	app_phase(app, "next", has_command ? "dlrun submit" : "dlrun submit -- PROGRAM");
-	return app->options.json ? print_json(app, path, text, true, kept) : 0;
+	return app->options.json ? commands_init_print_json(app, path, text, true, kept) : 0;
 }
 
-static int print_text(struct app *app, const char *path, const struct buf *text)
+static int commands_init_print_text(struct app *app, const char *path, const struct buf *text)
 {
 	if (app->options.json)
-		return print_json(app, path, text->data, false, false);
+		return commands_init_print_json(app, path, text->data, false, false);
 	return ui_print(app, UI_OUT, text->data, text->len) < 0;
 }
 
@@ -415,7 +418,7 @@ static int choose_places(struct app *app, const struct init_values *values,
 	return r;
 }
 
-static int write_file(struct app *app, const struct init_values *values,
+static int commands_init_write_file(struct app *app, const struct init_values *values,
 	struct init_project *project, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(project->dir, CONFIG_FILE);
@@ -430,19 +433,20 @@ static int write_file(struct app *app, const struct init_values *values,
 	if (!values->print && !values->force)
 		r = init_check_free(project->dir, err);
 	if (r == 0 && may_ask(app, values))
-		r = ask_all(app, project, &answers, &command, err);
+		r = commands_init_ask_all(app, project, &answers, &command, err);
 	if (r == 0)
 		r = choose_places(app, values, project, &answers, &clusters, &registry, err);
 	if (r < 0)
 		return r;
 	init_text(project, &answers, &text);
 	if (values->print)
-		return print_text(app, path, &text);
+		return commands_init_print_text(app, path, &text);
 	r = init_put(project->dir, text.data, values->force, &kept, err);
 	return r < 0 ? r : say_written(app, project, &answers, path, text.data, kept);
 }
 
-static int check_words(const struct init_values *values, const struct strv *words, struct err *err)
+static int commands_init_check_words(
+	const struct init_values *values, const struct strv *words, struct err *err)
 {
 	if (words->n > 0 && !values->rbac) {
 		err_set(err, E_USAGE, "dlrun init: an argument requires --rbac");
@@ -467,14 +471,14 @@ static int run_rbac(struct app *app, const struct init_values *values, const str
 	return init_rbac(app, &rbac);
 }
 
-static int run(struct app *app, void *values_ptr, struct strv *words)
+static int commands_init_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct init_values *values = values_ptr;
 	AUTO_ERR struct err err = {0};
 	AUTO_INIT_PROJECT struct init_project *project = NULL;
 	struct session *session;
 
-	if (check_words(values, words, &err) < 0)
+	if (commands_init_check_words(values, words, &err) < 0)
 		return app_fail(app, &err);
 	if (values->rbac)
 		return run_rbac(app, values, words);
@@ -482,7 +486,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 		return app_fail(app, &err);
 	vec_foreach (char *, note, &project->notes)
 		app_warn(app, "%s", *note);
-	int r = write_file(app, values, project, &err);
+	int r = commands_init_write_file(app, values, project, &err);
 	return r < 0 ? app_fail(app, &err) : r;
 }
 
@@ -500,5 +504,5 @@ const struct cmd cmd_init = {
 	.opts = opts,
 	.values_size = sizeof(struct init_values),
 	.max_words = 1,
-	.run = run,
+	.run = commands_init_run,
 };

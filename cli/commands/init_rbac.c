@@ -53,7 +53,7 @@ static int first_cluster(struct session *session, struct strv *ret, struct err *
 }
 
 /* The one item of list, asked as far as it answers. */
-static int find_cluster(
+static int init_rbac_find_cluster(
 	struct app *app, const char *target, struct target_list *list, struct err *err)
 {
 	AUTO_STRV struct strv wanted = {0};
@@ -109,7 +109,7 @@ static int find_subject(const char *text, const struct kube_look *look, char **r
  * Telling
  */
 
-static int print_json(struct app *app, const struct kube_rbac *rbac, const char *text)
+static int init_rbac_print_json(struct app *app, const struct kube_rbac *rbac, const char *text)
 {
 	struct json *json = app_json("rbac"), *lacks = json_array(), *subject;
 
@@ -126,7 +126,7 @@ static int print_json(struct app *app, const struct kube_rbac *rbac, const char 
 	return app_print_json(app, json);
 }
 
-static void say(struct app *app, const struct kube_rbac *rbac)
+static void init_rbac_say(struct app *app, const struct kube_rbac *rbac)
 {
 	AUTO_FREE char *subject = ui_clean(rbac->subject);
 
@@ -141,7 +141,7 @@ static void say(struct app *app, const struct kube_rbac *rbac)
 	app_phase(app, "next", "whoever runs the cluster: kubectl apply -f ROLE.yaml");
 }
 
-static int print(struct app *app, const struct kube_rbac *rbac, struct err *err)
+static int init_rbac_print(struct app *app, const struct kube_rbac *rbac, struct err *err)
 {
 	AUTO_BUF struct buf text;
 
@@ -150,8 +150,8 @@ static int print(struct app *app, const struct kube_rbac *rbac, struct err *err)
 	if (r < 0)
 		return r;
 	if (app->options.json)
-		return print_json(app, rbac, text.data);
-	say(app, rbac);
+		return init_rbac_print_json(app, rbac, text.data);
+	init_rbac_say(app, rbac);
 	return ui_print(app, UI_OUT, text.data, text.len) < 0;
 }
 
@@ -162,7 +162,7 @@ static int find_all(struct app *app, const struct init_rbac *wanted, struct targ
 	int r = find_tier(wanted->tier, &ret->tier, err);
 
 	if (r == 0)
-		r = find_cluster(app, wanted->target, list, err);
+		r = init_rbac_find_cluster(app, wanted->target, list, err);
 	if (r < 0)
 		return r;
 	item = &list->items.v[0];
@@ -187,6 +187,6 @@ int init_rbac(struct app *app, const struct init_rbac *wanted)
 			list.items.v[0].look.fault.message ? list.items.v[0].look.fault.message
 							   : "the cluster does not tell it");
 	if (r == 0)
-		r = print(app, &rbac, &err);
+		r = init_rbac_print(app, &rbac, &err);
 	return r < 0 ? app_fail(app, &err) : r;
 }

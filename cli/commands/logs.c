@@ -47,7 +47,7 @@ static int parse_since(const char *text, int64_t *ret, struct err *err)
 	return err_hint(err, "--since 10m, or --since 2026-08-01T12:00:00Z");
 }
 
-static int parse_rank(const char *text, int *ret, struct err *err)
+static int logs_parse_rank(const char *text, int *ret, struct err *err)
 {
 	int64_t rank;
 	int r;
@@ -61,7 +61,7 @@ static int parse_rank(const char *text, int *ret, struct err *err)
 }
 
 /* A run of one program has no list of ranks. */
-static int check_rank(const struct run *run, int rank, struct err *err)
+static int logs_check_rank(const struct run *run, int rank, struct err *err)
 {
 	size_t n = json_count(json_get(run->doc, "ranks"));
 
@@ -75,7 +75,7 @@ static int check_rank(const struct run *run, int rank, struct err *err)
 	return err_hint(err, "dlrun logs %s", run_id(run));
 }
 
-static int run(struct app *app, void *values_ptr, struct strv *words)
+static int logs_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct logs_values *values = values_ptr;
 	struct follow_request request = {
@@ -88,9 +88,9 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_RUN struct run *run = NULL;
 
 	if (parse_since(values->since, &request.since_ms, &err) < 0 ||
-		parse_rank(values->rank, &request.rank, &err) < 0 ||
+		logs_parse_rank(values->rank, &request.rank, &err) < 0 ||
 		runs_get(app, words->n ? words->v[0] : NULL, &run, &err) < 0 ||
-		check_rank(run, request.rank, &err) < 0)
+		logs_check_rank(run, request.rank, &err) < 0)
 		return app_fail(app, &err);
 	return follow_log(app, run, &request);
 }
@@ -110,5 +110,5 @@ const struct cmd cmd_logs = {
 	.values_size = sizeof(struct logs_values),
 	.max_words = 1,
 	.words = VALUE_RUN,
-	.run = run,
+	.run = logs_run,
 };

@@ -276,7 +276,7 @@ static int print_charts(const struct plot *plot, const struct plot_curves *curve
 	return r;
 }
 
-static int show_once(struct plot *plot, struct err *err)
+static int plot_show_once(struct plot *plot, struct err *err)
 {
 	AUTO(plot_curves_done) struct plot_curves curves = {0};
 	struct app *app = plot->app;
@@ -303,7 +303,7 @@ static int show_once(struct plot *plot, struct err *err)
  * Again and again
  */
 
-static void add_fault(const struct plot *plot, struct buf *out)
+static void plot_add_fault(const struct plot *plot, struct buf *out)
 {
 	const char *name;
 	const struct err *fault = plot_sources_fault(&plot->sources, &name);
@@ -332,7 +332,7 @@ static int draw_screen(struct plot *plot, struct screen *screen, struct err *err
 	draw_charts(plot, &charts, width, height_of(plot, &charts, screen->rows, true), &out);
 	if (charts.n == 0)
 		buf_adds(&out, "no values yet\n");
-	add_fault(plot, &out);
+	plot_add_fault(plot, &out);
 	age_text(plot, age);
 	buf_addf(&out, "\n" UI_DIM "%s%sq: quit" UI_OFF, age, *age ? " · " : "");
 	screen_draw(screen, out.data);
@@ -359,7 +359,7 @@ static int watch_screen(struct plot *plot, struct screen *screen, struct err *er
 	return r;
 }
 
-static int watch(struct plot *plot, struct err *err)
+static int plot_watch(struct plot *plot, struct err *err)
 {
 	struct screen screen;
 
@@ -369,7 +369,7 @@ static int watch(struct plot *plot, struct err *err)
 	return r < 0 ? r : app_interrupted ? EXIT_INTERRUPTED : 0;
 }
 
-static int run(struct app *app, void *values_ptr, struct strv *words)
+static int plot_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	AUTO(plot_done) struct plot plot = {.app = app, .values = values_ptr};
 	AUTO_ERR struct err err = {0};
@@ -385,9 +385,9 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 	if (r == 0)
 		r = plot_sources_open(&plot.sources, app, words, watches, &err);
 	if (r == 0 && watches)
-		r = watch(&plot, &err);
+		r = plot_watch(&plot, &err);
 	else if (r == 0)
-		r = show_once(&plot, &err);
+		r = plot_show_once(&plot, &err);
 	return r < 0 ? app_fail(app, &err) : r;
 }
 
@@ -406,5 +406,5 @@ const struct cmd cmd_plot = {
 	.values_size = sizeof(struct plot_values),
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUNS_DIRS,
-	.run = run,
+	.run = plot_run,
 };

@@ -86,7 +86,7 @@ struct view {
 	bool with_values, with_files; /* of programs, what their files tell: they are shown */
 };
 
-static void view_done(struct view *view)
+static void ps_view_done(struct view *view)
 {
 	columns_done(&view->columns);
 	columns_done(&view->with_metric);
@@ -146,7 +146,7 @@ static void choose_questions(struct view *view, bool as_json)
  */
 
 /* Runs that go on, from before since_ms. */
-static int add_unfinished(
+static int ps_add_unfinished(
 	struct store *store, int64_t since_ms, struct run_list *ret, struct err *err)
 {
 	const struct store_filter filter = {.unfinished_only = true};
@@ -168,7 +168,7 @@ static int list_recent(
 	int r = store_list(store, &filter, ret, err);
 
 	if (r == 0)
-		r = add_unfinished(store, filter.since_ms, ret, err);
+		r = ps_add_unfinished(store, filter.since_ms, ret, err);
 	if (r == 0)
 		r = store_count(store, &all, err);
 	*ret_hidden = all > ret->n ? all - ret->n : 0;
@@ -237,14 +237,14 @@ static int find_again(struct session *session, const struct view *view, struct e
 	return r < 0 && fault.id != E_TARGET_UNSUPPORTED ? err_move(err, &fault) : 0;
 }
 
-static bool is_here(const struct run *run)
+static bool ps_is_here(const struct run *run)
 {
 	return target_ops_recorded(run)->is_here;
 }
 
 /* Refresh states, then what is shown: values of running programs elsewhere, and parameters and
  * results written by those and by runs that ended since the last look from here. */
-static int look(
+static int ps_look(
 	struct session *session, const struct view *view, struct run_list *runs, struct err *err)
 {
 	int64_t end_ms = clock_deadline(ASK_MS), left_ms;
@@ -264,7 +264,7 @@ static int look(
 		metrics_bring(session, &running, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
 	/* Facts of local runs are known already. */
 	vec_foreach (struct run *, run, &running)
-		if (view->with_files && asked.n < ENDED_MAX && !is_here(*run))
+		if (view->with_files && asked.n < ENDED_MAX && !ps_is_here(*run))
 			*vec_push(&asked) = *run;
 	vec_done(&running);
 	left_ms = end_ms - clock_ms();
@@ -276,8 +276,8 @@ static int look(
 	return 0;
 }
 
-static int list(struct app *app, const struct view *view, struct run_list *ret, size_t *ret_hidden,
-	struct err *err)
+static int ps_list(struct app *app, const struct view *view, struct run_list *ret,
+	size_t *ret_hidden, struct err *err)
 {
 	struct session *session;
 	struct store *store;
@@ -298,7 +298,7 @@ static int list(struct app *app, const struct view *view, struct run_list *ret, 
 	if (r == 0 && view->number)
 		keep_newest(view->number, ret);
 	if (r == 0 && !view->offline)
-		r = look(session, view, ret, err);
+		r = ps_look(session, view, ret, err);
 	if (r == 0)
 		metrics_here(session, ret, METRICS_MS);
 	if (r == 0 && view->sort.n)
@@ -352,19 +352,19 @@ static char *title_of(const struct column *column)
 	return title;
 }
 
-static bool is_named(const struct column *column, const char *name)
+static bool ps_is_named(const struct column *column, const char *name)
 {
 	return column->kind && str_eq(column->kind->name, name);
 }
 
 /* Columns that are short whatever is in them, and what is copied from the screen. */
-static bool is_whole(const struct column *column)
+static bool ps_is_whole(const struct column *column)
 {
 	static const char *const names[] = {
 		"id", "state", "age", "target", "exit", "duration", "step", "metric"};
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (is_named(column, names[i]))
+		if (ps_is_named(column, names[i]))
 			return true;
 	return false;
 }
@@ -376,17 +376,17 @@ static unsigned importance_of(const struct column *column)
 		"id", "state", "metric", "command", "age", "exit", "step", "target", "duration"};
 
 	for (unsigned i = 0; i < ARRAY_LEN(names); i++)
-		if (is_named(column, names[i]))
+		if (ps_is_named(column, names[i]))
 			return i;
 	return column->kind ? ARRAY_LEN(names) : 1;
 }
 
-static const char *style_of(
+static const char *ps_style_of(
 	const struct column *column, const struct run *run, const struct column_value *value)
 {
-	if (is_named(column, "state"))
+	if (ps_is_named(column, "state"))
 		return runs_state_style(run_state(run));
-	if (is_named(column, "exit") && value->number != 0)
+	if (ps_is_named(column, "exit") && value->number != 0)
 		return UI_RED;
 	return "";
 }
@@ -401,7 +401,7 @@ static void add_cell(struct ui_table *table, const struct column *column, const 
 	else if (value->kind == COLUMN_AGE)
 		ui_table_add(table, "", ui_age((int64_t)value->number, age));
 	else
-		ui_table_add(table, style_of(column, run, value), value->text);
+		ui_table_add(table, ps_style_of(column, run, value), value->text);
 }
 
 static size_t width_of(const struct column_value *value)
@@ -451,7 +451,7 @@ static const struct columns *choose_columns(struct app *app, const struct view *
 	return &view->columns;
 }
 
-static void print_table(struct app *app, const struct view *view, const struct run_list *runs)
+static void ps_print_table(struct app *app, const struct view *view, const struct run_list *runs)
 {
 	AUTO(values_done) struct value_list values = {0};
 	const struct columns *chosen = choose_columns(app, view, runs, &values);
@@ -464,7 +464,7 @@ static void print_table(struct app *app, const struct view *view, const struct r
 		strv_add_take(&titles, title_of(&chosen->v[i]));
 		columns[i] = (struct ui_column){.title = titles.v[i],
 			.right = has_numbers(&values, i, n),
-			.cut = !is_whole(&chosen->v[i]),
+			.cut = !ps_is_whole(&chosen->v[i]),
 			.drop = importance_of(&chosen->v[i])};
 	}
 	ui_table_init(&table, columns, n);
@@ -499,13 +499,13 @@ static void say_waiting(struct app *app, const struct run_list *runs)
 	}
 }
 
-static int show_once(struct app *app, const struct view *view, bool again)
+static int ps_show_once(struct app *app, const struct view *view, bool again)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO(run_list_done) struct run_list runs = {0};
 	size_t hidden = 0, cut;
 
-	if (list(app, view, &runs, &hidden, &err) < 0)
+	if (ps_list(app, view, &runs, &hidden, &err) < 0)
 		return app_fail(app, &err);
 	if (app->options.json)
 		return runs_print_json(app, &runs);
@@ -514,16 +514,16 @@ static int show_once(struct app *app, const struct view *view, bool again)
 	if (again && app->out_tty)
 		ui_write(app, CLEAR, sizeof(CLEAR) - 1);
 	if (runs.n)
-		print_table(app, view, &runs);
+		ps_print_table(app, view, &runs);
 	say_waiting(app, &runs);
 	say_rest(app, view, runs.n, cut, hidden);
 	return 0;
 }
 
-static int run(struct app *app, void *values_ptr, struct strv *words)
+static int ps_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct ps_values *values = values_ptr;
-	AUTO(view_done) struct view view = {0};
+	AUTO(ps_view_done) struct view view = {0};
 	AUTO_ERR struct err err = {0};
 	int status = 0;
 
@@ -532,10 +532,10 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 		return app_fail(app, &err);
 	choose_questions(&view, app->options.json);
 	if (!values->watch)
-		return show_once(app, &view, false);
+		return ps_show_once(app, &view, false);
 	app_catch_signals();
 	while (status == 0 && !app_interrupted && !app->out_lost) {
-		status = show_once(app, &view, true);
+		status = ps_show_once(app, &view, true);
 		if (status == 0 && !app_interrupted)
 			poll(NULL, 0, WATCH_MS);
 	}
@@ -555,5 +555,5 @@ const struct cmd cmd_ps = {
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct ps_values),
-	.run = run,
+	.run = ps_run,
 };

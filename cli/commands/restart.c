@@ -16,7 +16,7 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-static void say(struct app *app, const struct run *run, const struct strv *missing,
+static void commands_restart_say(struct app *app, const struct run *run, const struct strv *missing,
 	const struct strv *notes)
 {
 	for (size_t i = 0; i < missing->n; i++)
@@ -26,7 +26,7 @@ static void say(struct app *app, const struct run *run, const struct strv *missi
 	app_phase(app, "run", "%s, attempt %d", run_id(run), run_attempts(run));
 }
 
-static int restart(struct app *app, struct run **run, struct err *err)
+static int commands_restart(struct app *app, struct run **run, struct err *err)
 {
 	AUTO_STRV struct strv missing = {0}, notes = {0};
 	struct run *now = NULL;
@@ -40,11 +40,11 @@ static int restart(struct app *app, struct run **run, struct err *err)
 		*run = now;
 	}
 	if (r == 0)
-		say(app, *run, &missing, &notes);
+		commands_restart_say(app, *run, &missing, &notes);
 	return r;
 }
 
-static int run(struct app *app, void *values_ptr, struct strv *words)
+static int commands_restart_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct follow_request request = {.tail_lines = -1, .rank = -1, .follow = true};
 	const struct restart_values *values = values_ptr;
@@ -58,7 +58,7 @@ static int run(struct app *app, void *values_ptr, struct strv *words)
 	if (runs_get_all(app, words, &runs, &err) < 0)
 		return app_fail(app, &err);
 	vec_foreach (struct run *, each, &runs)
-		if (restart(app, each, &err) < 0)
+		if (commands_restart(app, each, &err) < 0)
 			return app_fail(app, &err);
 	if (values->follow) {
 		app->accepted = true;
@@ -83,5 +83,5 @@ const struct cmd cmd_restart = {
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN,
 	.flags = CMD_STARTS,
-	.run = run,
+	.run = commands_restart_run,
 };

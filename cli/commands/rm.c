@@ -77,7 +77,7 @@ static int remove_run(struct app *app, struct run *run, bool force, struct err *
 	return r;
 }
 
-static int run(struct app *app, void *values_ptr, struct strv *words)
+static int rm_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct rm_values *values = values_ptr;
 	AUTO_ERR struct err err = {0};
@@ -128,5 +128,5 @@ const struct cmd cmd_rm = {
 	.min_words = 1,
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN,
-	.run = run,
+	.run = rm_run,
 };

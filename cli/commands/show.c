@@ -35,7 +35,7 @@ enum {
  * Fields, one per line: "label     value"
  */
 
-static void add_field(struct buf *out, const char *label, const char *value)
+static void show_add_field(struct buf *out, const char *label, const char *value)
 {
 	AUTO_FREE char *clean = NULL;
 
@@ -53,11 +53,11 @@ static void add_fieldf(struct buf *out, const char *label, const char *fmt, ...)
 	va_start(args, fmt);
 	AUTO_FREE char *value = mem_vprintf(fmt, args);
 	va_end(args);
-	add_field(out, label, value);
+	show_add_field(out, label, value);
 }
 
 /* "a=1 b" of an object. */
-static void add_pairs(struct buf *out, const char *label, const struct json *object)
+static void show_add_pairs(struct buf *out, const char *label, const struct json *object)
 {
 	AUTO_BUF struct buf line = {0};
 
@@ -69,7 +69,7 @@ static void add_pairs(struct buf *out, const char *label, const struct json *obj
 		buf_addc(&line, '=');
 		columns_add_scalar(item, &line);
 	}
-	add_field(out, label, line.data);
+	show_add_field(out, label, line.data);
 }
 
 static void add_time(struct buf *out, const char *label, int64_t wall_ms)
@@ -82,10 +82,10 @@ static void add_time(struct buf *out, const char *label, int64_t wall_ms)
 }
 
 /* A line for each. */
-static void add_list(struct buf *out, const char *label, const struct json *list)
+static void show_add_list(struct buf *out, const char *label, const struct json *list)
 {
 	for (const struct json *item = json_first(list); item; item = json_next(item))
-		add_field(out, label, json_str(item));
+		show_add_field(out, label, json_str(item));
 }
 
 /*
@@ -97,18 +97,18 @@ static void add_identity(struct buf *out, const struct run *run)
 	const struct json *doc = run->doc, *origin = json_get(doc, "origin");
 	AUTO_FREE char *command = run_command_line(run);
 
-	add_field(out, "command", command);
+	show_add_field(out, "command", command);
 	if (!str_eq(json_get_str(origin, "cwd"), "."))
-		add_field(out, "directory", json_get_str(origin, "cwd"));
-	add_field(out, "tree", json_get_str(origin, "root"));
-	add_field(out, "target", run_target(run));
-	add_list(out, "host", json_get(json_get(doc, "target"), "hosts"));
-	add_field(out, "user", json_get_str(doc, "user"));
-	add_field(out, "group", json_get_str(doc, "group"));
-	add_field(out, "parent", json_get_str(doc, "parent"));
-	add_pairs(out, "tags", json_get(doc, "tags"));
-	add_field(out, "note", json_get_str(doc, "note"));
-	add_pairs(out, "params", json_get(doc, "params"));
+		show_add_field(out, "directory", json_get_str(origin, "cwd"));
+	show_add_field(out, "tree", json_get_str(origin, "root"));
+	show_add_field(out, "target", run_target(run));
+	show_add_list(out, "host", json_get(json_get(doc, "target"), "hosts"));
+	show_add_field(out, "user", json_get_str(doc, "user"));
+	show_add_field(out, "group", json_get_str(doc, "group"));
+	show_add_field(out, "parent", json_get_str(doc, "parent"));
+	show_add_pairs(out, "tags", json_get(doc, "tags"));
+	show_add_field(out, "note", json_get_str(doc, "note"));
+	show_add_pairs(out, "params", json_get(doc, "params"));
 }
 
 static void add_times(struct buf *out, const struct run *run)
@@ -116,10 +116,10 @@ static void add_times(struct buf *out, const struct run *run)
 	add_time(out, "submitted", run_submitted_ms(run));
 	add_time(out, "started", run_started_ms(run));
 	add_time(out, "ended", run_ended_ms(run));
-	add_field(out, "last known", json_get_str(run->doc, "last_state"));
+	show_add_field(out, "last known", json_get_str(run->doc, "last_state"));
 }
 
-static void add_code(struct buf *out, const struct run *run)
+static void show_add_code(struct buf *out, const struct run *run)
 {
 	const struct json *snapshot = json_get(run->doc, "snapshot");
 	const struct json *image = json_get(run->doc, "image");
@@ -127,7 +127,7 @@ static void add_code(struct buf *out, const struct run *run)
 	long long files = (long long)json_get_int(snapshot, "files", 0);
 	char bytes[16];
 
-	add_field(out, "code", json_get_str(snapshot, "id"));
+	show_add_field(out, "code", json_get_str(snapshot, "id"));
 	add_fieldf(out, "", "%lld %s, %s, %lld excluded", files, files == 1 ? "file" : "files",
 		str_size((uint64_t)json_get_int(snapshot, "bytes", 0), bytes),
 		(long long)json_get_int(snapshot, "left_out", 0));
@@ -135,11 +135,11 @@ static void add_code(struct buf *out, const struct run *run)
 		add_fieldf(out, "commit", "%.*s%s", SHORT_COMMIT, commit,
 			json_get_bool(snapshot, "dirty", false) ? " and changes on disk" : "");
 	if (json_get_str(snapshot, "record"))
-		add_field(out, "in git", json_get_str(snapshot, "ref"));
-	add_field(out, "not in git", json_get_str(snapshot, "record_why"));
-	add_field(out, "image", json_get_str(image, "ref"));
+		show_add_field(out, "in git", json_get_str(snapshot, "ref"));
+	show_add_field(out, "not in git", json_get_str(snapshot, "record_why"));
+	show_add_field(out, "image", json_get_str(image, "ref"));
 	if (!str_eq(json_get_str(image, "base"), "scratch"))
-		add_field(out, "base", json_get_str(image, "base"));
+		show_add_field(out, "base", json_get_str(image, "base"));
 }
 
 /* "4 nodes" */
@@ -173,17 +173,17 @@ static void add_resources(struct buf *out, const struct run *run)
 		columns_add_scalar(memory, &line);
 		buf_adds(&line, " of memory");
 	}
-	add_field(out, "resources", line.data);
+	show_add_field(out, "resources", line.data);
 }
 
-static void add_ports(struct buf *out, const struct json *list)
+static void show_add_ports(struct buf *out, const struct json *list)
 {
 	AUTO_BUF struct buf line = {0};
 
 	buf_init(&line, PAGE_MAX);
 	for (const struct json *item = json_first(list); item; item = json_next(item))
 		buf_addf(&line, "%s%lld", line.len ? ", " : "", (long long)json_int(item, 0));
-	add_field(out, "ports", line.data);
+	show_add_field(out, "ports", line.data);
 }
 
 /* "exit 1, the program failed" */
@@ -203,7 +203,7 @@ static void add_end(struct buf *line, const struct json *exit)
 		buf_addf(line, ", %s", reason->text);
 }
 
-static int64_t time_of(const struct json *object, const char *key)
+static int64_t show_time_of(const struct json *object, const char *key)
 {
 	const char *text = json_get_str(object, key);
 	int64_t ms;
@@ -211,9 +211,9 @@ static int64_t time_of(const struct json *object, const char *key)
 	return text && clock_parse(text, &ms, NULL) == 0 ? ms : 0;
 }
 
-static void add_attempt(struct buf *out, const struct json *attempt)
+static void show_add_attempt(struct buf *out, const struct json *attempt)
 {
-	int64_t started = time_of(attempt, "started"), ended = time_of(attempt, "ended");
+	int64_t started = show_time_of(attempt, "started"), ended = show_time_of(attempt, "ended");
 	AUTO_BUF struct buf line = {0};
 	char text[32];
 
@@ -226,18 +226,18 @@ static void add_attempt(struct buf *out, const struct json *attempt)
 		buf_addf(&line, ", started %s", ui_time(started, text));
 	if (started)
 		buf_addf(&line, " (%s ago)", ui_age(clock_wall_ms() - started, text));
-	add_field(out, "attempt", line.data);
+	show_add_field(out, "attempt", line.data);
 }
 
 /* A single attempt is the run itself. */
-static void add_attempts(struct buf *out, const struct run *run)
+static void show_add_attempts(struct buf *out, const struct run *run)
 {
 	const struct json *list = json_get(run->doc, "attempts");
 
 	if (json_count(list) < 2)
 		return;
 	for (const struct json *item = json_first(list); item; item = json_next(item))
-		add_attempt(out, item);
+		show_add_attempt(out, item);
 }
 
 /* A column of `ps` as text; NULL: not known. */
@@ -264,7 +264,7 @@ static void add_used(struct buf *out, const char *label, const struct run *run,
 		if (text)
 			buf_addf(&line, "%s%s %s", line.len ? ", " : "", text, parts[i][1]);
 	}
-	add_field(out, label, line.data);
+	show_add_field(out, label, line.data);
 }
 
 static void add_usage(struct buf *out, const struct run *run)
@@ -278,7 +278,7 @@ static void add_usage(struct buf *out, const struct run *run)
 
 	add_used(out, "used", run, machine, ARRAY_LEN(machine));
 	add_used(out, "GPUs", run, gpus, ARRAY_LEN(gpus));
-	add_field(out, "energy", energy);
+	show_add_field(out, "energy", energy);
 }
 
 static size_t widest_key(const struct json *object)
@@ -304,10 +304,10 @@ static void add_metric(struct buf *out, const char *label, const struct json *me
 	columns_add_scalar(json_get(metric, "value"), &line);
 	if (step >= 0)
 		buf_addf(&line, "  (step %lld)", (long long)step);
-	add_field(out, label, line.data);
+	show_add_field(out, label, line.data);
 }
 
-static void add_curve(struct buf *out, const struct series_curve *curve, const char *name)
+static void show_add_curve(struct buf *out, const struct series_curve *curve, const char *name)
 {
 	const struct series_point *first = &curve->points[0], *last = &curve->points[curve->n - 1];
 	AUTO_BUF struct buf line = {0};
@@ -317,7 +317,7 @@ static void add_curve(struct buf *out, const struct series_curve *curve, const c
 		return;
 	buf_addf(&line, "  %s: %.4g to %.4g, steps %lld to %lld", name, first->value, last->value,
 		(long long)first->step, (long long)last->step);
-	add_field(out, "", line.data);
+	show_add_field(out, "", line.data);
 }
 
 /* The curve of one, where its event files are on this machine. */
@@ -334,11 +334,11 @@ static void add_spark(struct app *app, struct buf *out, const struct run *run)
 	/* Over a limit there are some all the same. */
 	(void)series_look(series, &is_new, NULL);
 	if (spark_find(series, json_key(metric), &curve))
-		add_curve(out, &curve, json_key(metric));
+		show_add_curve(out, &curve, json_key(metric));
 }
 
 /* The last value of each. */
-static void add_metrics(struct buf *out, const struct run *run)
+static void show_add_metrics(struct buf *out, const struct run *run)
 {
 	const struct json *metrics = json_get(run->doc, "metrics");
 	size_t widest = widest_key(metrics), n = 0;
@@ -351,26 +351,26 @@ static void add_metrics(struct buf *out, const struct run *run)
 			run_id(run));
 }
 
-static void add_path(struct buf *out, const char *label, const char *path)
+static void show_add_path(struct buf *out, const char *label, const char *path)
 {
 	struct stat st;
 
 	if (stat(path, &st) == 0)
-		add_field(out, label, path);
+		show_add_field(out, label, path);
 }
 
-static void add_results(struct app *app, struct buf *out, const struct run *run)
+static void show_add_results(struct app *app, struct buf *out, const struct run *run)
 {
 	AUTO_STRV struct strv lines = {0};
 	size_t columns = app->out_tty && app->columns > FIELD ? app->columns - FIELD : 0;
 
 	runs_results_lines(app, run, columns, &lines);
 	for (size_t i = 0; i < lines.n; i++)
-		add_field(out, i ? "" : "results", lines.v[i]);
+		show_add_field(out, i ? "" : "results", lines.v[i]);
 }
 
 /* Of runs on this machine. */
-static void add_places(struct app *app, struct buf *out, const struct run *run)
+static void show_add_places(struct app *app, struct buf *out, const struct run *run)
 {
 	const struct dirs *dirs = &app->session.dirs;
 	AUTO_FREE char *attempt = dirs_attempt(dirs, run_id(run), run_attempts(run));
@@ -378,10 +378,10 @@ static void add_places(struct app *app, struct buf *out, const struct run *run)
 	AUTO_FREE char *tree = mem_printf("%s/%s", attempt, ATTEMPT_TREE);
 	AUTO_FREE char *notes = mem_printf("%s/%s", attempt, ATTEMPT_NOTES);
 
-	add_path(out, "log", log);
-	add_path(out, "runs in", tree);
+	show_add_path(out, "log", log);
+	show_add_path(out, "runs in", tree);
 	if (app->options.verbose)
-		add_path(out, "supervisor", notes);
+		show_add_path(out, "supervisor", notes);
 }
 
 static void add_headline(struct app *app, struct buf *out, const struct run *run)
@@ -400,7 +400,7 @@ static void add_headline(struct app *app, struct buf *out, const struct run *run
 	buf_addc(out, '\n');
 }
 
-static int run(struct app *app, void *values, struct strv *words)
+static int commands_show_run(struct app *app, void *values, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *run = NULL;
@@ -420,17 +420,17 @@ static int run(struct app *app, void *values, struct strv *words)
 	add_headline(app, &out, run);
 	add_identity(&out, run);
 	add_resources(&out, run);
-	add_ports(&out, json_get(run->doc, "ports"));
+	show_add_ports(&out, json_get(run->doc, "ports"));
 	add_times(&out, run);
-	add_attempts(&out, run);
+	show_add_attempts(&out, run);
 	add_usage(&out, run);
-	add_metrics(&out, run);
+	show_add_metrics(&out, run);
 	add_spark(app, &out, run);
-	add_list(&out, "link", json_get(run->doc, "links"));
-	add_code(&out, run);
-	add_results(app, &out, run);
-	add_places(app, &out, run);
-	add_list(&out, "warning", json_get(run->doc, "warnings"));
+	show_add_list(&out, "link", json_get(run->doc, "links"));
+	show_add_code(&out, run);
+	show_add_results(app, &out, run);
+	show_add_places(app, &out, run);
+	show_add_list(&out, "warning", json_get(run->doc, "warnings"));
 	buf_init(&fitted, PAGE_MAX);
 	ui_fit(app, UI_OUT, out.data, FIELD, &fitted);
 	return ui_print(app, UI_OUT, fitted.data, fitted.len) < 0;
@@ -449,5 +449,5 @@ const struct cmd cmd_show = {
 	.examples = examples,
 	.max_words = 1,
 	.words = VALUE_RUN,
-	.run = run,
+	.run = commands_show_run,
 };

@@ -49,7 +49,8 @@ struct event_files {
 	char *chunk;
 };
 
-static void add_dir(struct event_files *files, const char *path, unsigned depth, size_t parent)
+static void event_files_add_dir(
+	struct event_files *files, const char *path, unsigned depth, size_t parent)
 {
 	if (files->dirs.n >= files->spec.dirs_max || depth > files->spec.depth_max ||
 		map_get(&files->dir_paths, path))
@@ -66,7 +67,7 @@ struct event_files *event_files_new(const struct event_files_spec *spec)
 	files->spec = *spec;
 	files->root = mem_strdup(spec->dir);
 	files->spec.dir = files->root;
-	add_dir(files, "", 0, 0);
+	event_files_add_dir(files, "", 0, 0);
 	return files;
 }
 
@@ -93,7 +94,7 @@ const char *event_files_nested(const struct event_files *files, size_t dir)
  * Files
  */
 
-static void on_scalar(void *ctx, const struct tfevents_scalar *scalar)
+static void event_files_on_scalar(void *ctx, const struct tfevents_scalar *scalar)
 {
 	struct file *file = ctx;
 	const struct event_files_spec *spec = &file->owner->spec;
@@ -102,7 +103,7 @@ static void on_scalar(void *ctx, const struct tfevents_scalar *scalar)
 		spec->scalar(spec->ctx, file->dir, file->number, scalar);
 }
 
-static void on_restart(void *ctx, int64_t step)
+static void event_files_on_restart(void *ctx, int64_t step)
 {
 	struct file *file = ctx;
 	const struct event_files_spec *spec = &file->owner->spec;
@@ -113,7 +114,8 @@ static void on_restart(void *ctx, int64_t step)
 
 static void start_reader(struct file *file)
 {
-	static const struct tfevents_ops ops = {.scalar = on_scalar, .restart = on_restart};
+	static const struct tfevents_ops ops = {
+		.scalar = event_files_on_scalar, .restart = event_files_on_restart};
 	const struct event_files_spec *wanted = &file->owner->spec;
 	const struct tfevents_spec spec = {.ops = &ops,
 		.ctx = file,
@@ -126,7 +128,7 @@ static void start_reader(struct file *file)
 	file->size = -1;
 }
 
-static void add_file(struct event_files *files, const char *path, size_t dir)
+static void event_files_add_file(struct event_files *files, const char *path, size_t dir)
 {
 	if (files->files.n >= files->spec.files_max || map_get(&files->file_paths, path))
 		return;
@@ -163,7 +165,7 @@ static int64_t time_ns(const struct timespec *time)
 }
 
 /* Written so lately that it may be written again without another time. */
-static bool is_fresh(int64_t changed_ns)
+static bool event_files_is_fresh(int64_t changed_ns)
 {
 	return changed_ns / NS_PER_MS > clock_wall_ms() - SETTLED_MS;
 }
@@ -182,13 +184,13 @@ static bool read_open_file(struct event_files *files, struct file *file, int fd)
 	file->ino = st.st_ino;
 	if (!read_chunks(files, file, fd))
 		return false;
-	file->changed_ns = is_fresh(time_ns(&st.st_mtim)) ? 0 : time_ns(&st.st_mtim);
+	file->changed_ns = event_files_is_fresh(time_ns(&st.st_mtim)) ? 0 : time_ns(&st.st_mtim);
 	file->size = st.st_size;
 	return true;
 }
 
 /* Returns whether nothing is left to read. */
-static bool look_at_file(struct event_files *files, int root, struct file *file)
+static bool event_files_look_at_file(struct event_files *files, int root, struct file *file)
 {
 	struct stat st;
 
@@ -209,7 +211,7 @@ static bool look_at_files(struct event_files *files, int root)
 	for (size_t i = 0; i < n; i++) {
 		size_t at = (first + i) % n;
 
-		if (look_at_file(files, root, files->files.v[at]))
+		if (event_files_look_at_file(files, root, files->files.v[at]))
 			continue;
 		files->next_file = at + 1;
 		return true;
@@ -221,7 +223,7 @@ static bool look_at_files(struct event_files *files, int root)
  * Directories
  */
 
-static unsigned char type_of(int dirfd, const struct dirent *entry)
+static unsigned char event_files_type_of(int dirfd, const struct dirent *entry)
 {
 	struct stat st;
 
@@ -232,11 +234,12 @@ static unsigned char type_of(int dirfd, const struct dirent *entry)
 	return S_ISDIR(st.st_mode) ? DT_DIR : S_ISREG(st.st_mode) ? DT_REG : DT_UNKNOWN;
 }
 
-static void add_entry(struct event_files *files, size_t at, int dirfd, const struct dirent *entry)
+static void event_files_add_entry(
+	struct event_files *files, size_t at, int dirfd, const struct dirent *entry)
 {
 	const struct dir *dir = &files->dirs.v[at];
 	bool is_event = strstr(entry->d_name, "tfevents") != NULL;
-	unsigned char type = type_of(dirfd, entry);
+	unsigned char type = event_files_type_of(dirfd, entry);
 
 	if (type == DT_DIR ? str_eq(entry->d_name, ".") || str_eq(entry->d_name, "..")
 			   : type != DT_REG || !is_event || entry->d_name[0] == '.')
@@ -244,12 +247,12 @@ static void add_entry(struct event_files *files, size_t at, int dirfd, const str
 	AUTO_FREE char *path = *dir->path ? mem_printf("%s/%s", dir->path, entry->d_name)
 					  : mem_strdup(entry->d_name);
 	if (type == DT_DIR)
-		add_dir(files, path, dir->depth + 1, at);
+		event_files_add_dir(files, path, dir->depth + 1, at);
 	else
-		add_file(files, path, at);
+		event_files_add_file(files, path, at);
 }
 
-static int by_path(const void *a, const void *b)
+static int event_files_by_path(const void *a, const void *b)
 {
 	return strcmp((*(struct file *const *)a)->path, (*(struct file *const *)b)->path);
 }
@@ -260,7 +263,8 @@ static void sort_new(struct event_files *files, size_t first)
 	size_t n = files->files.n;
 
 	if (n - first > 1)
-		qsort(files->files.v + first, n - first, sizeof(*files->files.v), by_path);
+		qsort(files->files.v + first, n - first, sizeof(*files->files.v),
+			event_files_by_path);
 	for (size_t i = first; i < n; i++)
 		files->files.v[i]->number = i;
 }
@@ -277,7 +281,7 @@ static void read_dir(struct event_files *files, size_t at, int fd)
 	}
 	while (files->entries_left > 0 && (entry = readdir(stream))) {
 		files->entries_left--;
-		add_entry(files, at, dirfd(stream), entry);
+		event_files_add_entry(files, at, dirfd(stream), entry);
 	}
 	sort_new(files, n_before);
 }
@@ -293,7 +297,8 @@ static void look_at_dir(struct event_files *files, int root, size_t at)
 	int fd = fs_open_beneath(root, *path ? path : ".", O_RDONLY | O_DIRECTORY, 0);
 	if (fd < 0)
 		return;
-	files->dirs.v[at].changed_ns = is_fresh(time_ns(&st.st_mtim)) ? 0 : time_ns(&st.st_mtim);
+	files->dirs.v[at].changed_ns =
+		event_files_is_fresh(time_ns(&st.st_mtim)) ? 0 : time_ns(&st.st_mtim);
 	read_dir(files, at, fd);
 }
 

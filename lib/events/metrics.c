@@ -26,7 +26,7 @@ struct metrics {
 	struct map by_key;
 };
 
-static struct scalar *add_scalar(
+static struct scalar *metrics_add_scalar(
 	struct metrics *metrics, const char *key, size_t dir, const char *tag)
 {
 	if (metrics->scalars.n >= METRICS_SCALARS || strlen(tag) > METRICS_NAME_MAX ||
@@ -39,7 +39,8 @@ static struct scalar *add_scalar(
 	return scalar;
 }
 
-static void on_scalar(void *ctx, size_t dir, size_t file, const struct tfevents_scalar *event)
+static void metrics_on_scalar(
+	void *ctx, size_t dir, size_t file, const struct tfevents_scalar *event)
 {
 	struct metrics *metrics = ctx;
 	char key[TFEVENT_TAG_MAX + 32];
@@ -47,7 +48,7 @@ static void on_scalar(void *ctx, size_t dir, size_t file, const struct tfevents_
 	snprintf(key, sizeof(key), "%zu/%s", dir, event->tag);
 	struct scalar *scalar = map_get(&metrics->by_key, key);
 	if (!scalar)
-		scalar = add_scalar(metrics, key, dir, event->tag);
+		scalar = metrics_add_scalar(metrics, key, dir, event->tag);
 	/* Within a file the order of writing counts, between files only the clock. */
 	if (!scalar || (scalar->file != file && event->wall_time_s < scalar->wall_time_s))
 		return;
@@ -68,7 +69,7 @@ struct metrics *metrics_new(const char *dir)
 		.entries_max = METRICS_ENTRIES,
 		.bytes_max = METRICS_LOOK_BYTES,
 		.record_max = METRICS_RECORD_MAX,
-		.scalar = on_scalar,
+		.scalar = metrics_on_scalar,
 		.ctx = metrics,
 	};
 
@@ -96,7 +97,7 @@ static bool is_split(const char *name)
 }
 
 /* A sub-run that is named by its time, as of hparams, says nothing. */
-static char *name_of(const struct metrics *metrics, const struct scalar *scalar)
+static char *metrics_name_of(const struct metrics *metrics, const struct scalar *scalar)
 {
 	const char *path = event_files_dir(metrics->files, scalar->dir);
 	const char *name = fs_basename(path);
@@ -125,7 +126,7 @@ static double shortest(double value)
 	return value;
 }
 
-static struct json *value_json(const struct scalar *scalar)
+static struct json *metrics_value_json(const struct scalar *scalar)
 {
 	struct json *json = json_object();
 
@@ -144,7 +145,7 @@ struct json *metrics_json(const struct metrics *metrics)
 	struct map shown = {0};
 
 	vec_foreach (struct scalar *, scalar, &metrics->scalars) {
-		AUTO_FREE char *name = name_of(metrics, *scalar);
+		AUTO_FREE char *name = metrics_name_of(metrics, *scalar);
 		const struct scalar *other = map_get(&shown, name);
 
 		if (other && !((*scalar)->wall_time_s >= other->wall_time_s))
@@ -152,7 +153,7 @@ struct json *metrics_json(const struct metrics *metrics)
 		if (!other && shown.n >= METRICS_MAX)
 			continue;
 		map_put(&shown, name, *scalar);
-		json_set(json, name, value_json(*scalar));
+		json_set(json, name, metrics_value_json(*scalar));
 	}
 	map_done(&shown);
 	return json;

@@ -57,7 +57,7 @@ bool plugin_files_names_others(const char *path)
  */
 
 /* "./", the directory of config and path, made plain; false: it leads elsewhere. */
-static bool resolve(const char *config, const char *path, struct buf *out)
+static bool plugin_files_resolve(const char *config, const char *path, struct buf *out)
 {
 	AUTO_FREE char *dir = mem_strndup(config, (size_t)(fs_basename(config) - config));
 	AUTO_FREE char *all = mem_printf("%s%s", dir, path);
@@ -81,12 +81,13 @@ static bool resolve(const char *config, const char *path, struct buf *out)
 	return out->len > 1 && !out->full;
 }
 
-static void name(const char *config, const char *path, const char *suffix, struct strv *ret)
+static void plugin_files_name(
+	const char *config, const char *path, const char *suffix, struct strv *ret)
 {
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, NAME_MAX_BYTES);
-	if (!*path || *path == '/' || !resolve(config, path, &out))
+	if (!*path || *path == '/' || !plugin_files_resolve(config, path, &out))
 		return;
 	for (size_t i = 0; i < out.len; i++)
 		if (strchr("*?[\\\n", out.data[i]))
@@ -94,23 +95,24 @@ static void name(const char *config, const char *path, const char *suffix, struc
 	strv_addf(ret, "%.*s%s", (int)out.len, out.data, suffix);
 }
 
-static bool add_field(const char *config, const char *field, const char *value, struct strv *ret)
+static bool plugin_files_add_field(
+	const char *config, const char *field, const char *value, struct strv *ret)
 {
 	static const char *const fields[] = {
 		"tensor_path", "metadata_path", "image_path", "bookmarks_path"};
 
 	for (size_t i = 0; i < ARRAY_LEN(fields); i++)
 		if (str_eq(field, fields[i]))
-			name(config, value, "", ret);
+			plugin_files_name(config, value, "", ret);
 	if (str_eq(field, "model_checkpoint_path")) {
-		name(config, value, ".index", ret);
-		name(config, value, ".data-*", ret);
+		plugin_files_name(config, value, ".index", ret);
+		plugin_files_name(config, value, ".data-*", ret);
 	}
 	return str_eq(field, "tensor_path");
 }
 
 /* Up to the quote that it began with; returns what is behind it. */
-static const char *read_string(const char *at, const char *end, struct buf *out)
+static const char *plugin_files_read_string(const char *at, const char *end, struct buf *out)
 {
 	static const char from[] = "ntrabfv", to[] = "\n\t\r\a\b\f\v";
 	char quote = *at++;
@@ -136,16 +138,17 @@ static const char *read_string(const char *at, const char *end, struct buf *out)
 	return at < end ? at + 1 : end;
 }
 
-static bool is_word(char c)
+static bool plugin_files_is_word(char c)
 {
 	return isalnum((unsigned char)c) || c == '_';
 }
 
-static const char *read_word(const char *at, const char *end, char out[static WORD_MAX])
+static const char *plugin_files_read_word(
+	const char *at, const char *end, char out[static WORD_MAX])
 {
 	size_t n = 0;
 
-	for (; at < end && is_word(*at); at++)
+	for (; at < end && plugin_files_is_word(*at); at++)
 		if (n < WORD_MAX - 1)
 			out[n++] = *at;
 	out[n] = '\0';
@@ -159,29 +162,29 @@ struct naming {
 	struct strv *ret;
 };
 
-static const char *read_value(struct naming *naming, const char *at, const char *end)
+static const char *plugin_files_read_value(struct naming *naming, const char *at, const char *end)
 {
 	AUTO_BUF struct buf value;
 
 	buf_init(&value, NAME_MAX_BYTES);
-	at = read_string(at, end, &value);
+	at = plugin_files_read_string(at, end, &value);
 	if (!value.full && value.len && !memchr(value.data, '\0', value.len))
 		naming->has_tensors |=
-			add_field(naming->path, naming->word, value.data, naming->ret);
+			plugin_files_add_field(naming->path, naming->word, value.data, naming->ret);
 	naming->word[0] = '\0';
 	return at;
 }
 
-static const char *read_token(struct naming *naming, const char *at, const char *end)
+static const char *plugin_files_read_token(struct naming *naming, const char *at, const char *end)
 {
 	if (*at == '#') {
 		const char *line = memchr(at, '\n', (size_t)(end - at));
 		return line ? line : end;
 	}
 	if (*at == '"' || *at == '\'')
-		return read_value(naming, at, end);
-	if (is_word(*at))
-		return read_word(at, end, naming->word);
+		return plugin_files_read_value(naming, at, end);
+	if (plugin_files_is_word(*at))
+		return plugin_files_read_word(at, end, naming->word);
 	if (*at != ':' && !isspace((unsigned char)*at))
 		naming->word[0] = '\0';
 	return at + 1;
@@ -193,8 +196,8 @@ void plugin_files_named(const char *path, const char *text, size_t len, struct s
 		.path = path, .has_tensors = str_eq(fs_basename(path), CHECKPOINT), .ret = ret};
 
 	for (const char *at = text, *end = text + len; at < end;)
-		at = read_token(&naming, at, end);
+		at = plugin_files_read_token(&naming, at, end);
 	/* Then they are variables of the newest checkpoint beside it. */
 	if (!naming.has_tensors)
-		name(path, CHECKPOINT, "", ret);
+		plugin_files_name(path, CHECKPOINT, "", ret);
 }

@@ -118,7 +118,7 @@ static bool is_kept_summary(struct protobuf bytes)
 	return false;
 }
 
-static bool is_kept(const uint8_t *data, size_t len)
+static bool scalars_only_is_kept(const uint8_t *data, size_t len)
 {
 	struct protobuf bytes = protobuf_of(data, len);
 	struct tfevent event;
@@ -151,7 +151,7 @@ struct start {
 
 /* Goes into the field that does not end in the start. may_precede: fields that may stand before;
  * is_last: nothing may stand behind. Returns its number; 0: there is none such. */
-static uint32_t enter(struct start *start, uint32_t may_precede, bool is_last)
+static uint32_t scalars_only_enter(struct start *start, uint32_t may_precede, bool is_last)
 {
 	const uint8_t *begin = start->bytes.p;
 	struct protobuf at = start->bytes;
@@ -182,13 +182,14 @@ static bool is_one_thing(const uint8_t *data, size_t n, uint64_t len, size_t lar
 			   FIELD(TFEVENT_VALUE_AUDIO) | FIELD(TFEVENT_VALUE_TENSOR),
 	};
 	struct start start = {.bytes = protobuf_of(data, n), .len = len};
-	uint32_t number = enter(&start, FIELD(TFEVENT_WALL_TIME) | FIELD(TFEVENT_STEP), true);
+	uint32_t number =
+		scalars_only_enter(&start, FIELD(TFEVENT_WALL_TIME) | FIELD(TFEVENT_STEP), true);
 
 	if (number != TFEVENT_SUMMARY)
 		return FIELD(number) & THINGS;
-	if (enter(&start, 0, true) != TFEVENT_SUMMARY_VALUE)
+	if (scalars_only_enter(&start, 0, true) != TFEVENT_SUMMARY_VALUE)
 		return false;
-	number = enter(&start, FIELD(TFEVENT_VALUE_TAG), false);
+	number = scalars_only_enter(&start, FIELD(TFEVENT_VALUE_TAG), false);
 	return (FIELD(number) & CONTENTS) && start.len > large_min / 2;
 }
 
@@ -225,8 +226,8 @@ static void pass_over(struct scalars_only *walk, uint64_t size)
 }
 
 /* Whether the record is passed over; *ret_needs: of its bytes to know that. */
-static bool is_passed_over(const struct scalars_only *walk, const struct tfrecord_input *input,
-	uint64_t len, size_t *ret_needs)
+static bool scalars_only_is_passed_over(const struct scalars_only *walk,
+	const struct tfrecord_input *input, uint64_t len, size_t *ret_needs)
 {
 	size_t peek = walk->spec.large_min < PEEK_MAX ? walk->spec.large_min : PEEK_MAX;
 
@@ -258,7 +259,7 @@ static bool take_whole(
 		walk->state = SCALARS_ONLY_UNFILLED;
 		return false;
 	}
-	if (state == TFRECORD_OK && is_kept(input->p + TFRECORD_HEADER, len))
+	if (state == TFRECORD_OK && scalars_only_is_kept(input->p + TFRECORD_HEADER, len))
 		buf_add(out, input->p, size);
 	walk->place.at += size;
 	walk->place.sum = get_le32(input->p + size - SUM_SIZE);
@@ -268,7 +269,8 @@ static bool take_whole(
 	return true;
 }
 
-static bool take_record(struct scalars_only *walk, struct tfrecord_input *input, struct buf *out)
+static bool scalars_only_take_record(
+	struct scalars_only *walk, struct tfrecord_input *input, struct buf *out)
 {
 	size_t needs;
 	uint64_t len;
@@ -283,7 +285,7 @@ static bool take_record(struct scalars_only *walk, struct tfrecord_input *input,
 	}
 	walk->is_sure = true;
 	uint64_t size = TFRECORD_HEADER + len + TFRECORD_TRAILER;
-	if (is_passed_over(walk, input, len, &needs)) {
+	if (scalars_only_is_passed_over(walk, input, len, &needs)) {
 		pass_over(walk, size);
 		return true;
 	}
@@ -292,7 +294,8 @@ static bool take_record(struct scalars_only *walk, struct tfrecord_input *input,
 	return input->len >= walk->needs && take_whole(walk, input, (size_t)len, out);
 }
 
-static bool take(struct scalars_only *walk, struct tfrecord_input *input, struct buf *out)
+static bool scalars_only_take(
+	struct scalars_only *walk, struct tfrecord_input *input, struct buf *out)
 {
 	if (input->len == 0)
 		return false;
@@ -300,7 +303,8 @@ static bool take(struct scalars_only *walk, struct tfrecord_input *input, struct
 		tfrecord_skip(input, &walk->to_skip);
 		return true;
 	}
-	return walk->is_sum_next ? take_sum(walk, input) : take_record(walk, input, out);
+	return walk->is_sum_next ? take_sum(walk, input)
+				 : scalars_only_take_record(walk, input, out);
 }
 
 static void feed_piece(struct scalars_only *walk, struct tfrecord_input input, struct buf *out)
@@ -312,7 +316,7 @@ static void feed_piece(struct scalars_only *walk, struct tfrecord_input input, s
 		buf_add(held, input.p, input.len);
 		input = (struct tfrecord_input){(const uint8_t *)held->data, held->len};
 	}
-	while (walk->state == SCALARS_ONLY_OK && take(walk, &input, out))
+	while (walk->state == SCALARS_ONLY_OK && scalars_only_take(walk, &input, out))
 		;
 	if (walk->state != SCALARS_ONLY_OK)
 		buf_reset(held);

@@ -70,7 +70,7 @@ static size_t find_step(const struct curve *curve, int64_t step)
 }
 
 /* The program went on from step: points from there on are void. */
-static void cut(struct series *series, struct curve *curve, int64_t step)
+static void series_cut(struct series *series, struct curve *curve, int64_t step)
 {
 	size_t keep = find_step(curve, step);
 	struct step_list *seams = &curve->seams;
@@ -95,7 +95,7 @@ static void catch_up(struct series *series, const struct place *place, struct cu
 	while (at > 0 && place->starts.v[at - 1].number >= curve->starts_seen)
 		at--;
 	if (at < place->starts.n)
-		cut(series, curve, place->starts.v[at].step);
+		series_cut(series, curve, place->starts.v[at].step);
 	curve->starts_seen = place->n_starts;
 }
 
@@ -105,7 +105,7 @@ static void add_point(struct series *series, struct curve *curve, const struct s
 		curve->points.n ? &curve->points.v[curve->points.n - 1] : NULL;
 
 	if (last && point->step < last->step)
-		cut(series, curve, point->step);
+		series_cut(series, curve, point->step);
 	else if (last && point->step == last->step)
 		curve->points.n--, series->n_points--;
 	if (series->n_points >= SERIES_POINTS_MAX) {
@@ -121,7 +121,7 @@ static void add_point(struct series *series, struct curve *curve, const struct s
  * Directories
  */
 
-static struct place *place_of(struct series *series, size_t dir)
+static struct place *series_place_of(struct series *series, size_t dir)
 {
 	while (series->places.n <= dir)
 		*vec_push(&series->places) = NULL;
@@ -130,7 +130,7 @@ static struct place *place_of(struct series *series, size_t dir)
 	return series->places.v[dir];
 }
 
-static struct curve *add_curve(
+static struct curve *series_add_curve(
 	struct series *series, struct place *place, size_t dir, const char *tag)
 {
 	if (series->n_curves >= SERIES_CURVES_MAX) {
@@ -145,10 +145,11 @@ static struct curve *add_curve(
 	return curve;
 }
 
-static void on_scalar(void *ctx, size_t dir, size_t file, const struct tfevents_scalar *scalar)
+static void series_on_scalar(
+	void *ctx, size_t dir, size_t file, const struct tfevents_scalar *scalar)
 {
 	struct series *series = ctx;
-	struct place *place = place_of(series, dir);
+	struct place *place = series_place_of(series, dir);
 	struct curve *curve = place->last;
 	const struct series_point point = {scalar->step, scalar->wall_time_s, scalar->value};
 
@@ -156,7 +157,7 @@ static void on_scalar(void *ctx, size_t dir, size_t file, const struct tfevents_
 	if (!curve || !str_eq(curve->tag, scalar->tag))
 		curve = map_get(&place->by_tag, scalar->tag);
 	if (!curve)
-		curve = add_curve(series, place, dir, scalar->tag);
+		curve = series_add_curve(series, place, dir, scalar->tag);
 	if (!curve)
 		return;
 	place->last = curve;
@@ -175,10 +176,10 @@ static void catch_up_all(struct series *series, struct place *place)
 
 /* Curves see it when they get a value or at the end of the look, not now: there may be very many
  * of both. */
-static void on_restart(void *ctx, size_t dir, size_t file, int64_t step)
+static void series_on_restart(void *ctx, size_t dir, size_t file, int64_t step)
 {
 	struct series *series = ctx;
-	struct place *place = place_of(series, dir);
+	struct place *place = series_place_of(series, dir);
 
 	(void)file;
 	if (!place->curves.n)
@@ -206,8 +207,8 @@ struct series *series_new(const char *dir)
 		.bytes_max = LOOK_BYTES,
 		.record_max = SERIES_RECORD_MAX,
 		.tags_max = SERIES_CURVES_MAX,
-		.scalar = on_scalar,
-		.restart = on_restart,
+		.scalar = series_on_scalar,
+		.restart = series_on_restart,
 		.ctx = series,
 	};
 

@@ -63,22 +63,22 @@ uint32_t crc32c_masked(const void *data, size_t len)
  * Records
  */
 
-static bool is_good(const uint8_t *data, size_t len, const uint8_t *sum)
+static bool tfevents_is_good(const uint8_t *data, size_t len, const uint8_t *sum)
 {
 	return get_le32(sum) == crc32c_masked(data, len);
 }
 
 /* A sum of zeros has not been written yet: of zeros alone, too, it would be another one. */
-static enum tfrecord_state state_of(const uint8_t *data, size_t len, const uint8_t *sum)
+static enum tfrecord_state tfevents_state_of(const uint8_t *data, size_t len, const uint8_t *sum)
 {
-	if (is_good(data, len, sum))
+	if (tfevents_is_good(data, len, sum))
 		return TFRECORD_OK;
 	return get_le32(sum) == 0 ? TFRECORD_UNFILLED : TFRECORD_BAD;
 }
 
 enum tfrecord_state tfrecord_header(const uint8_t *p, uint64_t *ret_len)
 {
-	enum tfrecord_state state = state_of(p, 8, p + 8);
+	enum tfrecord_state state = tfevents_state_of(p, 8, p + 8);
 
 	*ret_len = get_le64(p);
 	return state == TFRECORD_OK && *ret_len > INT64_MAX / 2 ? TFRECORD_BAD : state;
@@ -86,7 +86,7 @@ enum tfrecord_state tfrecord_header(const uint8_t *p, uint64_t *ret_len)
 
 enum tfrecord_state tfrecord_data(const uint8_t *p, size_t len)
 {
-	return state_of(p + TFRECORD_HEADER, len, p + TFRECORD_HEADER + len);
+	return tfevents_state_of(p + TFRECORD_HEADER, len, p + TFRECORD_HEADER + len);
 }
 
 /*
@@ -134,7 +134,7 @@ bool protobuf_varint(struct protobuf *message, uint64_t *ret)
 	return false;
 }
 
-static bool take(struct protobuf *message, uint64_t len, const uint8_t **ret)
+static bool tfevents_take(struct protobuf *message, uint64_t len, const uint8_t **ret)
 {
 	if (len > protobuf_len(message)) {
 		message->bad = true;
@@ -154,17 +154,17 @@ static bool read_content(struct protobuf *message, struct protobuf_field *field)
 	case PB_VARINT:
 		return protobuf_varint(message, &field->value);
 	case PB_FIXED64:
-		if (!take(message, 8, &data))
+		if (!tfevents_take(message, 8, &data))
 			return false;
 		field->value = get_le64(data);
 		return true;
 	case PB_FIXED32:
-		if (!take(message, 4, &data))
+		if (!tfevents_take(message, 4, &data))
 			return false;
 		field->value = get_le32(data);
 		return true;
 	case PB_BYTES:
-		if (!protobuf_varint(message, &len) || !take(message, len, &data))
+		if (!protobuf_varint(message, &len) || !tfevents_take(message, len, &data))
 			return false;
 		field->sub = protobuf_of(data, (size_t)len);
 		return true;
@@ -513,7 +513,8 @@ static void add_metadata(struct tfevents *reader, const char *tag, struct protob
 	map_put(&reader->tags, tag, tfevent_is_scalar(&metadata) ? &is_scalar : &is_other);
 }
 
-static void add_value(struct tfevents *reader, const struct tfevent *event, struct protobuf bytes)
+static void tfevents_add_value(
+	struct tfevents *reader, const struct tfevent *event, struct protobuf bytes)
 {
 	struct tfevent_value value;
 
@@ -535,13 +536,14 @@ static void add_value(struct tfevents *reader, const struct tfevent *event, stru
 	reader->spec.ops->scalar(reader->spec.ctx, &scalar);
 }
 
-static void add_summary(struct tfevents *reader, const struct tfevent *event, struct protobuf bytes)
+static void tfevents_add_summary(
+	struct tfevents *reader, const struct tfevent *event, struct protobuf bytes)
 {
 	struct protobuf_field field;
 
 	while (protobuf_next(&bytes, &field))
 		if (field.number == TFEVENT_SUMMARY_VALUE && field.wire == PB_BYTES)
-			add_value(reader, event, field.sub);
+			tfevents_add_value(reader, event, field.sub);
 }
 
 static void add_session_log(
@@ -570,7 +572,7 @@ static void add_event(struct tfevents *reader, const uint8_t *data, size_t len)
 		if (field.wire != PB_BYTES)
 			continue;
 		if (field.number == TFEVENT_SUMMARY)
-			add_summary(reader, &event, field.sub);
+			tfevents_add_summary(reader, &event, field.sub);
 		if (field.number == TFEVENT_SESSION_LOG)
 			add_session_log(reader, &event, field.sub);
 	}
@@ -582,7 +584,7 @@ static void add_event(struct tfevents *reader, const uint8_t *data, size_t len)
 
 /* Read a whole record of len bytes of data at p. held: its parts were read at different times, and
  * the first ones may be out of date, once. */
-static enum tfrecord_state read_record(
+static enum tfrecord_state tfevents_read_record(
 	struct tfevents *reader, const uint8_t *p, size_t len, bool held)
 {
 	enum tfrecord_state state = tfrecord_data(p, len);
@@ -600,7 +602,7 @@ static enum tfrecord_state read_record(
 }
 
 /* Hold more of the input, until there are wanted bytes; false: it has not so many. */
-static bool hold(struct tfevents *reader, struct tfrecord_input *input, size_t wanted)
+static bool tfevents_hold(struct tfevents *reader, struct tfrecord_input *input, size_t wanted)
 {
 	size_t missing = wanted > reader->held.len ? wanted - reader->held.len : 0;
 	size_t n = input->len < missing ? input->len : missing;
@@ -622,15 +624,16 @@ static enum tfrecord_state feed_held(struct tfevents *reader, struct tfrecord_in
 {
 	uint64_t len;
 
-	if (!hold(reader, input, TFRECORD_HEADER))
+	if (!tfevents_hold(reader, input, TFRECORD_HEADER))
 		return TFRECORD_OK;
 	enum tfrecord_state state = tfrecord_header((const uint8_t *)reader->held.data, &len);
 	if (state == TFRECORD_OK && len > reader->spec.record_max) {
 		begin_skip(reader, len, reader->held.len);
 	} else if (state == TFRECORD_OK) {
-		if (!hold(reader, input, TFRECORD_HEADER + (size_t)len + TFRECORD_TRAILER))
+		if (!tfevents_hold(reader, input, TFRECORD_HEADER + (size_t)len + TFRECORD_TRAILER))
 			return TFRECORD_OK;
-		state = read_record(reader, (const uint8_t *)reader->held.data, (size_t)len, true);
+		state = tfevents_read_record(
+			reader, (const uint8_t *)reader->held.data, (size_t)len, true);
 	} else {
 		/* The half that was read before may be out of date. */
 		state = TFRECORD_UNFILLED;
@@ -645,7 +648,7 @@ static enum tfrecord_state feed_new(struct tfevents *reader, struct tfrecord_inp
 	uint64_t len;
 
 	if (input->len < TFRECORD_HEADER) {
-		hold(reader, input, TFRECORD_HEADER);
+		tfevents_hold(reader, input, TFRECORD_HEADER);
 		return TFRECORD_OK;
 	}
 	enum tfrecord_state state = tfrecord_header(input->p, &len);
@@ -658,10 +661,10 @@ static enum tfrecord_state feed_new(struct tfevents *reader, struct tfrecord_inp
 	}
 	size_t size = TFRECORD_HEADER + (size_t)len + TFRECORD_TRAILER;
 	if (input->len < size) {
-		hold(reader, input, size);
+		tfevents_hold(reader, input, size);
 		return TFRECORD_OK;
 	}
-	state = read_record(reader, input->p, (size_t)len, false);
+	state = tfevents_read_record(reader, input->p, (size_t)len, false);
 	if (state == TFRECORD_OK)
 		tfrecord_consume(input, size);
 	return state;

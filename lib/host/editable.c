@@ -64,7 +64,7 @@ static void search_done(struct search *search)
  */
 
 /* Roughly, as a shell would: a piece too many does no harm. */
-static void add_words(const char *text, struct strv *ret)
+static void editable_add_words(const char *text, struct strv *ret)
 {
 	static const char between[] = " \t\r\n;&|(){}`'\"";
 
@@ -77,7 +77,7 @@ static void add_words(const char *text, struct strv *ret)
 }
 
 /* "python", "python3", "python3.13t", by its last component. */
-static bool is_python(const char *path)
+static bool editable_is_python(const char *path)
 {
 	const char *name = fs_basename(path);
 
@@ -90,7 +90,7 @@ static bool is_python(const char *path)
 /* Whether the interpreter at words[i] has -E or -I among the options in front of its script. */
 static bool has_isolation(const struct strv *words, size_t i)
 {
-	if (!is_python(words->v[i]))
+	if (!editable_is_python(words->v[i]))
 		return false;
 	while (++i < words->n && words->v[i][0] == '-' && words->v[i][1] != '-') {
 		const char *letters = words->v[i] + 1;
@@ -107,7 +107,7 @@ static bool has_isolation(const struct strv *words, size_t i)
 }
 
 /* Relative paths, in PATH or as a word, are relative to the working directory of the program. */
-static char *find_program(const struct editable_query *query, const char *word)
+static char *editable_find_program(const struct editable_query *query, const char *word)
 {
 	const char *path = env_get(query->env, "PATH"), *home = env_get(query->env, "HOME");
 	const char *rest = str_starts(word, "~/")       ? word + 2
@@ -120,7 +120,7 @@ static char *find_program(const struct editable_query *query, const char *word)
 	return found ? fs_join(query->cwd, found) : NULL;
 }
 
-static bool has_file(const char *dir, const char *name)
+static bool editable_has_file(const char *dir, const char *name)
 {
 	AUTO_FREE char *path = fs_join(dir, name);
 
@@ -140,10 +140,11 @@ static char *environment_of(const char *program)
 		AUTO_FREE char *bin = fs_dirname(paths[i]);
 		free(prefix);
 		prefix = fs_dirname(bin);
-		if (has_file(prefix, "pyvenv.cfg") || has_file(prefix, "conda-meta"))
+		if (editable_has_file(prefix, "pyvenv.cfg") ||
+			editable_has_file(prefix, "conda-meta"))
 			return TAKE(prefix);
 	}
-	return is_python(program) ? TAKE(prefix) : NULL;
+	return editable_is_python(program) ? TAKE(prefix) : NULL;
 }
 
 /* Of the first word that leads to one, also of "X/bin/activate", else VIRTUAL_ENV, else that of the
@@ -156,16 +157,16 @@ static void find_environment(struct search *search)
 	AUTO_STRV struct strv words = {0};
 	size_t n;
 
-	add_words(query->before ? query->before : "", &words);
+	editable_add_words(query->before ? query->before : "", &words);
 	for (size_t i = 0; i < query->command->n; i++)
-		add_words(query->command->v[i], &words);
+		editable_add_words(query->command->v[i], &words);
 	n = words.n;
 	if (!str_empty(virtual_env))
 		strv_addf(&words, "%s/bin/python", virtual_env);
 	strv_add(&words, "python");
 	strv_add(&words, "python3");
 	for (size_t i = 0; i < words.n; i++) {
-		AUTO_FREE char *program = prefix ? NULL : find_program(query, words.v[i]);
+		AUTO_FREE char *program = prefix ? NULL : editable_find_program(query, words.v[i]);
 
 		search->ignores_env |= i < n && has_isolation(&words, i);
 		if (program)
@@ -269,7 +270,7 @@ static char *live_path(const struct search *search, const char *path)
 	return TAKE(real);
 }
 
-static void add_path(struct search *search, const char *path)
+static void editable_add_path(struct search *search, const char *path)
 {
 	AUTO_FREE char *dir = live_path(search, path);
 	const char *rest;
@@ -391,7 +392,7 @@ static void add_module(struct search *search, const char *name, const char *path
 	AUTO_FREE char *dir = live_path(search, path), *base = module_base(name, path);
 
 	if (dir && base) {
-		add_path(search, base);
+		editable_add_path(search, base);
 	} else if (dir && !add_alias(search, name, dir)) {
 		strv_add(&search->ret->fixed, name);
 		strv_addf(&search->ret->warnings,
@@ -401,7 +402,7 @@ static void add_module(struct search *search, const char *name, const char *path
 	}
 }
 
-static bool read_at(int dir_fd, const char *name, struct buf *ret)
+static bool editable_read_at(int dir_fd, const char *name, struct buf *ret)
 {
 	AUTO_FD int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	struct stat st;
@@ -433,7 +434,7 @@ static void read_dist(struct search *search, int site_fd, const char *name)
 	AUTO_JSON struct json *json = NULL;
 	AUTO_BUF struct buf text = {0};
 
-	if (search->dists.n >= EDITABLE_PATHS_MAX || !read_at(site_fd, file, &text) ||
+	if (search->dists.n >= EDITABLE_PATHS_MAX || !editable_read_at(site_fd, file, &text) ||
 		json_parse(text.data, text.len, TEXT_MAX, file, &json, NULL) < 0 ||
 		!json_get_bool(json_get(json, "dir_info"), "editable", false))
 		return;
@@ -461,7 +462,7 @@ static const struct {
 	{KIND_HOOK, "_", "_editable_loader.py"},
 };
 
-static void read_entry(struct search *search, int site_fd, const char *name)
+static void editable_read_entry(struct search *search, int site_fd, const char *name)
 {
 	AUTO_STRV struct strv names = {0}, paths = {0};
 	AUTO_BUF struct buf text = {0};
@@ -479,19 +480,19 @@ static void read_entry(struct search *search, int site_fd, const char *name)
 		size_t start = strlen(kinds[i].start);
 		strv_add_take(&search->hooks,
 			mem_strndup(name + start, len - start - strlen(kinds[i].end)));
-	} else if (read_at(site_fd, name, &text)) {
+	} else if (editable_read_at(site_fd, name, &text)) {
 		editable_parse(text.data, kinds[i].kind == KIND_FINDER, &names, &paths);
 		for (size_t k = 0; k < names.n; k++) {
 			AUTO_FREE char *path = fs_join(search->site, paths.v[k]);
 			if (*names.v[k])
 				add_module(search, names.v[k], path);
 			else
-				add_path(search, path);
+				editable_add_path(search, path);
 		}
 	}
 }
 
-static int by_name(const void *a, const void *b)
+static int editable_by_name(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -506,9 +507,9 @@ static void read_site(struct search *search, const char *site)
 	while (dir && (entry = readdir(dir)))
 		strv_add(&names, entry->d_name);
 	/* Sort them like the site module. */
-	vec_sort(&names, by_name);
+	vec_sort(&names, editable_by_name);
 	for (size_t i = 0; i < names.n; i++)
-		read_entry(search, dirfd(dir), names.v[i]);
+		editable_read_entry(search, dirfd(dir), names.v[i]);
 }
 
 /*
@@ -539,7 +540,7 @@ static void match_dists(struct search *search)
 	}
 }
 
-static void add_list(struct buf *out, const struct strv *list)
+static void editable_add_list(struct buf *out, const struct strv *list)
 {
 	for (size_t i = 0; i < list->n && i < SHOWN_MAX; i++) {
 		AUTO_FREE char *shown = str_shown(list->v[i]);
@@ -550,13 +551,13 @@ static void add_list(struct buf *out, const struct strv *list)
 }
 
 /* Of the directories only those that have another name than the tree itself. */
-static void add_paths(struct buf *out, const struct strv *paths)
+static void editable_add_paths(struct buf *out, const struct strv *paths)
 {
 	buf_addf(out, ": the run imports its own cop%s", paths->n == 1 ? "y" : "ies");
 	if (paths->n == 1 && str_eq(paths->v[0], "."))
 		return;
 	buf_adds(out, " (");
-	add_list(out, paths);
+	editable_add_list(out, paths);
 	buf_addc(out, ')');
 }
 
@@ -564,7 +565,7 @@ static void add_subject(const struct search *search, const struct strv *names, s
 {
 	if (names->n) {
 		buf_adds(out, names->n == 1 ? "package " : "packages ");
-		add_list(out, names);
+		editable_add_list(out, names);
 		buf_addf(out, " %s installed from this tree (editable)",
 			names->n == 1 ? "is" : "are");
 	} else if (search->by_site) {
@@ -598,7 +599,7 @@ static void say_found(struct search *search)
 	strv_copy(&shown, &ret->paths);
 	for (size_t i = 0; i < ret->aliases.n; i++)
 		strv_add(&shown, strchr(ret->aliases.v[i], '=') + 1);
-	add_paths(&text, &shown);
+	editable_add_paths(&text, &shown);
 	ret->sentence = buf_take(&text);
 }
 
@@ -628,7 +629,7 @@ void editable_find(const struct editable_query *query, struct editable *ret)
 	for (const char *at = live && !search.ignores_env ? live : ""; *at;
 		at += strcspn(at, ":"), at += *at == ':') {
 		AUTO_FREE char *path = mem_strndup(at, strcspn(at, ":"));
-		add_path(&search, path);
+		editable_add_path(&search, path);
 	}
 	if (search.prefix)
 		find_sites(&search);

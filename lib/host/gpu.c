@@ -24,24 +24,24 @@ struct piece {
 	size_t len;
 };
 
-static bool is_blank(char c)
+static bool gpu_is_blank(char c)
 {
 	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-static struct piece trim(struct piece piece)
+static struct piece gpu_trim(struct piece piece)
 {
-	while (piece.len && is_blank(*piece.s)) {
+	while (piece.len && gpu_is_blank(*piece.s)) {
 		piece.s++;
 		piece.len--;
 	}
-	while (piece.len && is_blank(piece.s[piece.len - 1]))
+	while (piece.len && gpu_is_blank(piece.s[piece.len - 1]))
 		piece.len--;
 	return piece;
 }
 
 /* Up to the next separator, trimmed; what follows stays in *rest. */
-static struct piece cut(struct piece *rest, char separator)
+static struct piece gpu_cut(struct piece *rest, char separator)
 {
 	const char *end = rest->len ? memchr(rest->s, separator, rest->len) : NULL;
 	struct piece piece = {rest->s, end ? (size_t)(end - rest->s) : rest->len};
@@ -49,16 +49,16 @@ static struct piece cut(struct piece *rest, char separator)
 
 	rest->s += used;
 	rest->len -= used;
-	return trim(piece);
+	return gpu_trim(piece);
 }
 
-static bool has(struct piece piece, const char *word)
+static bool gpu_has(struct piece piece, const char *word)
 {
 	return piece.len && memmem(piece.s, piece.len, word, strlen(word));
 }
 
 /* "[N/A]", "[Not Supported]", "[Unknown Error]", "N/A", and nothing at all. */
-static bool is_known(struct piece piece)
+static bool gpu_is_known(struct piece piece)
 {
 	return piece.len && piece.s[0] != '[' && strncasecmp(piece.s, "N/A", piece.len) != 0;
 }
@@ -92,7 +92,7 @@ static void copy_model(struct piece piece, char out[static GPU_MODEL_SIZE])
 /* An id names a file and stands in CUDA_VISIBLE_DEVICES. */
 static bool copy_id(struct piece piece, char out[static GPU_ID_SIZE])
 {
-	if (!is_known(piece) || piece.len >= GPU_ID_SIZE)
+	if (!gpu_is_known(piece) || piece.len >= GPU_ID_SIZE)
 		return false;
 	for (size_t i = 0; i < piece.len; i++)
 		if (!isalnum((unsigned char)piece.s[i]) && !strchr("-_.:", piece.s[i]))
@@ -102,7 +102,7 @@ static bool copy_id(struct piece piece, char out[static GPU_ID_SIZE])
 	return true;
 }
 
-static int fail_answer(const char *tool, struct piece words, struct err *err)
+static int gpu_fail_answer(const char *tool, struct piece words, struct err *err)
 {
 	AUTO_BUF struct buf shown;
 
@@ -169,7 +169,7 @@ static bool is_remark(struct piece line)
 		"Unable to determine the device handle", "GPU is lost", "WARNING:", "Warning:"};
 
 	for (size_t i = 0; i < ARRAY_LEN(remarks); i++)
-		if (has(line, remarks[i]))
+		if (gpu_has(line, remarks[i]))
 			return true;
 	return line.len == 0;
 }
@@ -177,8 +177,9 @@ static bool is_remark(struct piece line)
 /* The name comes last, because it may contain a comma. */
 static bool parse_nvidia_line(struct piece line, struct gpu_found *ret)
 {
-	struct piece index = cut(&line, ','), id = cut(&line, ','), pci = cut(&line, ',');
-	struct piece memory = cut(&line, ',');
+	struct piece index = gpu_cut(&line, ','), id = gpu_cut(&line, ','),
+		     pci = gpu_cut(&line, ',');
+	struct piece memory = gpu_cut(&line, ',');
 	uint64_t number, mib;
 
 	if (!to_number(index, INDEX_MAX, &number) || (id.len && memchr(id.s, '\0', id.len)))
@@ -191,9 +192,9 @@ static bool parse_nvidia_line(struct piece line, struct gpu_found *ret)
 	/* A GPU that shares the memory of the machine has none of its own. */
 	if (to_number(memory, UINT64_C(1) << 40, &mib))
 		ret->gpu.memory_bytes = mib << 20;
-	else if (is_known(memory) || memory.len == 0)
+	else if (gpu_is_known(memory) || memory.len == 0)
 		return false;
-	copy_model(trim(line), ret->gpu.model);
+	copy_model(gpu_trim(line), ret->gpu.model);
 	return true;
 }
 
@@ -202,7 +203,7 @@ int gpu_parse_nvidia(const char *text, size_t len, struct gpu_found_list *list, 
 	struct piece rest = {text, len};
 
 	while (rest.len) {
-		struct piece line = cut(&rest, '\n');
+		struct piece line = gpu_cut(&rest, '\n');
 
 		if (is_remark(line))
 			continue;
@@ -210,7 +211,8 @@ int gpu_parse_nvidia(const char *text, size_t len, struct gpu_found_list *list, 
 		if (!found)
 			return -ERR_LIMIT;
 		if (!parse_nvidia_line(line, found))
-			return fail_answer("nvidia-smi", trim((struct piece){text, len}), err);
+			return gpu_fail_answer(
+				"nvidia-smi", gpu_trim((struct piece){text, len}), err);
 	}
 	return 0;
 }
@@ -224,7 +226,7 @@ static bool is_mps_server(struct piece name)
 	return name.len >= n && memcmp(name.s + name.len - n, server, n) == 0;
 }
 
-static bool is_text(struct piece piece, const char *s)
+static bool gpu_is_text(struct piece piece, const char *s)
 {
 	return *s && strlen(s) == piece.len && memcmp(s, piece.s, piece.len) == 0;
 }
@@ -236,7 +238,7 @@ static void mark_used(struct gpu_found_list *list, struct piece id, const char *
 
 		if (found->gpu.vendor != GPU_NVIDIA)
 			continue;
-		if (is_text(id, found->gpu.id) || (*pci && str_eq(pci, found->pci)))
+		if (gpu_is_text(id, found->gpu.id) || (*pci && str_eq(pci, found->pci)))
 			found->gpu.used = true;
 	}
 }
@@ -246,13 +248,13 @@ void gpu_parse_nvidia_apps(const char *text, size_t len, struct gpu_found_list *
 	struct piece rest = {text, len};
 
 	while (rest.len) {
-		struct piece line = cut(&rest, '\n');
-		struct piece id = cut(&line, ','), where = cut(&line, ',');
+		struct piece line = gpu_cut(&rest, '\n');
+		struct piece id = gpu_cut(&line, ','), where = gpu_cut(&line, ',');
 		char pci[GPU_PCI_SIZE];
 
-		cut(&line, ',');
+		gpu_cut(&line, ',');
 		copy_pci(where, pci);
-		if (!is_mps_server(trim(line)))
+		if (!is_mps_server(gpu_trim(line)))
 			mark_used(list, id, pci);
 	}
 }
@@ -279,7 +281,7 @@ static struct piece rocm_value(const struct json *card, const char *key)
 		const char *s = json_str(item);
 
 		if (s && strcasecmp(json_key(item), key) == 0)
-			return trim((struct piece){s, strlen(s)});
+			return gpu_trim((struct piece){s, strlen(s)});
 	}
 	return (struct piece){"", 0};
 }
@@ -312,7 +314,7 @@ static struct piece rocm_model(const struct json *card)
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		struct piece value = rocm_value(card, keys[i]);
 		/* A name, where it is not only a number. */
-		if (is_known(value) && memcmp(value.s, "0x", value.len < 2 ? 1 : 2) != 0)
+		if (gpu_is_known(value) && memcmp(value.s, "0x", value.len < 2 ? 1 : 2) != 0)
 			return value;
 	}
 	return (struct piece){"AMD GPU", strlen("AMD GPU")};
@@ -349,22 +351,22 @@ static int rocm_cards(const struct json *json, struct gpu_found_list *list, stru
 		if (!found)
 			return -ERR_LIMIT;
 		if (!to_number(digits, INDEX_MAX, &number) || !rocm_card(card, number, found))
-			return fail_answer("rocm-smi", (struct piece){key, strlen(key)}, err);
+			return gpu_fail_answer("rocm-smi", (struct piece){key, strlen(key)}, err);
 	}
 	return 0;
 }
 
 int gpu_parse_rocm(const char *text, size_t len, struct gpu_found_list *list, struct err *err)
 {
-	struct piece all = trim((struct piece){text, len});
+	struct piece all = gpu_trim((struct piece){text, len});
 	const char *start = all.len ? memchr(all.s, '{', all.len) : NULL;
 	AUTO_JSON struct json *json = NULL;
 
-	if (has(all, "No JSON data") || all.len == 0)
+	if (gpu_has(all, "No JSON data") || all.len == 0)
 		return 0;
 	if (!start || json_parse(start, all.len - (size_t)(start - all.s), GPU_OUTPUT_MAX,
 			      "the answer of rocm-smi", &json, NULL) < 0)
-		return fail_answer("rocm-smi", all, err);
+		return gpu_fail_answer("rocm-smi", all, err);
 	return rocm_cards(json, list, err);
 }
 
@@ -375,11 +377,11 @@ int gpu_parse_rocm(const char *text, size_t len, struct gpu_found_list *list, st
 static bool kfd_number(struct piece text, const char *name, uint64_t *ret)
 {
 	while (text.len) {
-		struct piece line = cut(&text, '\n');
-		struct piece key = cut(&line, ' ');
+		struct piece line = gpu_cut(&text, '\n');
+		struct piece key = gpu_cut(&line, ' ');
 
-		if (is_text(key, name))
-			return to_number(trim(line), UINT64_MAX, ret);
+		if (gpu_is_text(key, name))
+			return to_number(gpu_trim(line), UINT64_MAX, ret);
 	}
 	return false;
 }
@@ -425,7 +427,7 @@ uint64_t gpu_parse_kfd_bank(const char *text, size_t len)
  * The list for others
  */
 
-static int compare(const void *a, const void *b)
+static int gpu_compare(const void *a, const void *b)
 {
 	const struct gpu *x = a, *y = b;
 
@@ -467,7 +469,7 @@ int gpu_found_finish(const struct gpu_found_list *found, struct gpu_list *ret, s
 			snprintf(sorted.v[i].id, GPU_ID_SIZE, "%s", found->v[i].pci);
 	}
 	if (sorted.n > 1)
-		qsort(sorted.v, sorted.n, sizeof(*sorted.v), compare);
+		qsort(sorted.v, sorted.n, sizeof(*sorted.v), gpu_compare);
 	for (size_t i = 0; i < sorted.n; i++) {
 		struct gpu *gpu = &list.v[list.n];
 
@@ -484,7 +486,7 @@ int gpu_found_finish(const struct gpu_found_list *found, struct gpu_list *ret, s
  * Models as people name them
  */
 
-static const char *next_word(const char *s, size_t *ret_len)
+static const char *gpu_next_word(const char *s, size_t *ret_len)
 {
 	while (*s && !isalnum((unsigned char)*s))
 		s++;
@@ -494,14 +496,15 @@ static const char *next_word(const char *s, size_t *ret_len)
 }
 
 /* Whether word is a word of model, or several in a row without their separators. */
-static bool has_word(const char *model, const char *word, size_t len)
+static bool gpu_has_word(const char *model, const char *word, size_t len)
 {
 	size_t n;
 
-	for (const char *start = next_word(model, &n); n; start = next_word(start + n, &n)) {
+	for (const char *start = gpu_next_word(model, &n); n;
+		start = gpu_next_word(start + n, &n)) {
 		size_t done = 0, part = n;
 		for (const char *s = start; part && done + part <= len;
-			s = next_word(s + part, &part)) {
+			s = gpu_next_word(s + part, &part)) {
 			if (strncasecmp(s, word + done, part) != 0)
 				break;
 			done += part;
@@ -517,8 +520,9 @@ bool gpu_model_matches(const char *model, const char *type)
 	size_t len;
 	bool any = false;
 
-	for (const char *word = next_word(type, &len); len; word = next_word(word + len, &len)) {
-		if (!has_word(model, word, len))
+	for (const char *word = gpu_next_word(type, &len); len;
+		word = gpu_next_word(word + len, &len)) {
+		if (!gpu_has_word(model, word, len))
 			return false;
 		any = true;
 	}
@@ -598,7 +602,7 @@ int gpu_list_from_json(const struct json *json, struct gpu_list *ret, struct err
 }
 
 /* CUDA too takes the beginning of a UUID. */
-static bool is_named(const struct gpu *gpu, const char *word)
+static bool gpu_is_named(const struct gpu *gpu, const char *word)
 {
 	char index[16];
 
@@ -614,7 +618,7 @@ uint64_t gpu_list_match(const struct gpu_list *list, const struct strv *words)
 	for (size_t i = 0; i < list->n; i++) {
 		bool is_match = !words || words->n == 0;
 		for (size_t k = 0; !is_match && k < words->n; k++)
-			is_match = is_named(&list->v[i], words->v[k]);
+			is_match = gpu_is_named(&list->v[i], words->v[k]);
 		if (is_match)
 			mask |= UINT64_C(1) << i;
 	}
@@ -642,7 +646,7 @@ static int fail_tool(const char *tool, const char *why, struct err *err)
 }
 
 /* Run a tool: its output and status, or E_GPU_TOOL. */
-static int ask(const struct search *search, const char *const *argv, struct buf *out,
+static int gpu_ask(const struct search *search, const char *const *argv, struct buf *out,
 	int *ret_status, struct err *err)
 {
 	AUTO_ERR struct err inner = {0};
@@ -706,7 +710,7 @@ static int find_nvidia(struct search *search, struct err *err)
 
 	if (!tool)
 		return 0;
-	int r = ask(search, list, &out, &status, err);
+	int r = gpu_ask(search, list, &out, &status, err);
 	if (r < 0)
 		return r;
 	/* A login node has the tool, but neither driver nor GPU. */
@@ -717,7 +721,7 @@ static int find_nvidia(struct search *search, struct err *err)
 		r = check_silence(tool, status, &search->found, err);
 	if (r < 0 || search->found.n == 0)
 		return r;
-	r = ask(search, apps, &uses, &status, err);
+	r = gpu_ask(search, apps, &uses, &status, err);
 	if (r == 0)
 		gpu_parse_nvidia_apps(uses.data, uses.len, &search->found);
 	return r;
@@ -733,7 +737,7 @@ static int find_rocm(struct search *search, struct gpu_found_list *list, struct 
 
 	if (!tool)
 		return 0;
-	int r = ask(search, argv, &out, &status, err);
+	int r = gpu_ask(search, argv, &out, &status, err);
 	if (r < 0 || gpu_says_no_driver(out.data))
 		return r;
 	return gpu_parse_rocm(out.data, out.len, list, err);
@@ -858,7 +862,7 @@ static void complete_rocm(struct gpu_found_list *list, const struct kfd *kfd)
 
 /* A GPU that is part of a processor, with a small part of its memory set apart, is left out: a run
  * would wait for it as for a GPU, which few programs mean. ROCm counts it. */
-static int find_amd(struct search *search, struct err *err)
+static int gpu_find_amd(struct search *search, struct err *err)
 {
 	AUTO_KFD struct kfd kfd;
 	struct gpu_found_list list = {.n = 0};
@@ -892,7 +896,7 @@ int gpu_find_at(const char *path, const char *sysfs, int64_t timeout_ms, struct 
 	int r = find_nvidia(&search, err);
 
 	if (r == 0)
-		r = find_amd(&search, err);
+		r = gpu_find_amd(&search, err);
 	if (r == 0)
 		r = gpu_found_finish(&search.found, ret, err);
 	if (r < 0)

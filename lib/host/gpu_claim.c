@@ -150,7 +150,7 @@ static void random_name(const char *prefix, char out[static 32])
 	snprintf(out, 32, "%s.%016llx", prefix, (unsigned long long)number);
 }
 
-static int fill(int fd, const void *text, size_t len)
+static int gpu_claim_fill(int fd, const void *text, size_t len)
 {
 	AUTO_ERR struct err err = {0};
 
@@ -174,7 +174,7 @@ static int gpu_dir_make(
 		dir->fd, temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
-	int r = fill(fd, text, len);
+	int r = gpu_claim_fill(fd, text, len);
 	if (r == 0 && linkat(dir->fd, temporary, dir->fd, name, 0) < 0)
 		r = -errno;
 	unlinkat(dir->fd, temporary, 0);
@@ -186,7 +186,7 @@ static int gpu_dir_make(
 /* Open a file, made if missing: 0 or -errno. Retry when a sweeper removes the temporary name, or
  * another process makes the file first. fs.protected_regular refuses O_CREAT on a file that may be
  * another user's. */
-static int open_file(const struct gpu_dir *dir, const char *name, int *ret_fd)
+static int gpu_claim_open_file(const struct gpu_dir *dir, const char *name, int *ret_fd)
 {
 	const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 
@@ -211,7 +211,7 @@ static int open_file(const struct gpu_dir *dir, const char *name, int *ret_fd)
 }
 
 /* 1, 0 or -errno. */
-static int take(int fd, int64_t deadline_ms)
+static int gpu_claim_take(int fd, int64_t deadline_ms)
 {
 	for (long us = FIRST_PAUSE_US; flock(fd, LOCK_EX | LOCK_NB) < 0;) {
 		if (errno == EINTR)
@@ -226,7 +226,7 @@ static int take(int fd, int64_t deadline_ms)
 	return 1;
 }
 
-static bool is_current(const struct gpu_dir *dir, const char *name, int fd)
+static bool gpu_claim_is_current(const struct gpu_dir *dir, const char *name, int fd)
 {
 	struct stat ours, named;
 
@@ -244,15 +244,15 @@ static int gpu_dir_lock(const struct gpu_dir *dir, const char *name, int64_t tim
 	/* The file may have been removed meanwhile: a lock on an unlinked file excludes nobody. */
 	for (int i = 0; i < MAKE_TRIES; i++) {
 		AUTO_FD int fd = -1;
-		int r = open_file(dir, name, &fd);
+		int r = gpu_claim_open_file(dir, name, &fd);
 
 		if (r == 0)
-			r = take(fd, deadline_ms);
+			r = gpu_claim_take(fd, deadline_ms);
 		if (r < 0)
 			return gpu_dir_error(dir, name, -r, err);
 		if (r == 0)
 			return 0;
-		if (!is_current(dir, name, fd))
+		if (!gpu_claim_is_current(dir, name, fd))
 			continue;
 		*ret_fd = TAKE_FD(fd);
 		return 1;
@@ -314,7 +314,7 @@ static void gpu_dir_sign(
 }
 
 /* Whether the run id and the time written by another user are plausible. */
-static bool is_plausible(const struct holder *holder)
+static bool gpu_claim_is_plausible(const struct holder *holder)
 {
 	int64_t since_ms;
 
@@ -324,7 +324,7 @@ static bool is_plausible(const struct holder *holder)
 	       clock_parse(holder->since, &since_ms, NULL) == 0 && holder->pid > 0;
 }
 
-static bool read_line(int fd, struct holder *ret)
+static bool gpu_claim_read_line(int fd, struct holder *ret)
 {
 	char line[LINE_MAX_BYTES];
 	ssize_t n = read(fd, line, sizeof(line) - 1);
@@ -334,12 +334,12 @@ static bool read_line(int fd, struct holder *ret)
 	line[n] = '\0';
 	return sscanf(line, "%47s %lu %d %llu %20s", ret->run, &ret->uid, &ret->pid, &ret->start,
 		       ret->since) == 5 &&
-	       is_plausible(ret);
+	       gpu_claim_is_plausible(ret);
 }
 
 /* Whether holder still holds the lock: its line stays until the next holder writes one, which older
  * versions do not. */
-static bool holds(const struct holder *holder, ino_t inode, int queue_fd)
+static bool gpu_claim_holds(const struct holder *holder, ino_t inode, int queue_fd)
 {
 	struct stat queue;
 
@@ -359,7 +359,8 @@ static char *gpu_dir_holder(const struct gpu_dir *dir, const char *name, int que
 	struct stat st;
 	AUTO_FD int fd = open_regular(dir, name, O_RDONLY, &st);
 
-	if (fd < 0 || !read_line(fd, &holder) || !holds(&holder, st.st_ino, queue_fd))
+	if (fd < 0 || !gpu_claim_read_line(fd, &holder) ||
+		!gpu_claim_holds(&holder, st.st_ino, queue_fd))
 		return mem_strdup("another run");
 	return mem_printf("%s%s since %s", holder.run,
 		holder.uid == geteuid() ? "" : " of another user", holder.since);
@@ -440,7 +441,7 @@ static int make_own(const char *shared, char **ret_path, int *ret_fd, struct err
 }
 
 /* Find or make our own directory, also one that an earlier run had to give another name. */
-static int find_own(const char *shared, char **ret_path, int *ret_fd, struct err *err)
+static int gpu_claim_find_own(const char *shared, char **ret_path, int *ret_fd, struct err *err)
 {
 	AUTO_FREE char *plain = mem_printf("%s.%lu", shared, (unsigned long)geteuid());
 	AUTO_FREE char *prefix = mem_printf("%s.", plain);
@@ -465,7 +466,7 @@ static int find_own(const char *shared, char **ret_path, int *ret_fd, struct err
 static int gpu_guard_open(const char *shared, struct gpu_guard *ret, struct err *err)
 {
 	char *dir = gpu_dir_place(shared), *path = NULL;
-	int fd = -1, r = find_own(dir, &path, &fd, err);
+	int fd = -1, r = gpu_claim_find_own(dir, &path, &fd, err);
 
 	if (r < 0) {
 		free(dir);
@@ -541,13 +542,13 @@ static const uint64_t number_max = 999999999999;
  * numbers be used up. */
 static const uint64_t number_odd = 900000000000;
 
-static void name_of(uint64_t number, char out[static NAME_SIZE])
+static void gpu_claim_name_of(uint64_t number, char out[static NAME_SIZE])
 {
 	snprintf(out, NAME_SIZE, PREFIX "%0*llu", DIGITS, (unsigned long long)number);
 }
 
 /* 0: not the name of a ticket. */
-static uint64_t number_of(const char *name)
+static uint64_t gpu_claim_number_of(const char *name)
 {
 	uint64_t number = 0;
 
@@ -582,7 +583,7 @@ static int open_living(const struct gpu_dir *dir, const char *name)
 	return -1;
 }
 
-static void visit(
+static void gpu_claim_visit(
 	const struct gpu_dir *dir, const char *name, uint64_t number, gpu_ticket_fn *fn, void *ctx)
 {
 	AUTO_FD int fd = open_living(dir, name);
@@ -606,7 +607,7 @@ static DIR *open_stream(const struct gpu_dir *dir, struct err *err)
 	return stream;
 }
 
-static int fail_many(const struct gpu_dir *dir, struct err *err)
+static int gpu_claim_fail_many(const struct gpu_dir *dir, struct err *err)
 {
 	return err_set(
 		err, E_GPU_LOCK, "%s has more than %d files", dir->path, GPU_DIR_ENTRIES_MAX);
@@ -623,17 +624,17 @@ static int gpu_ticket_each(
 	if (!stream)
 		return -ERR_IO;
 	for (int n = 0; (entry = readdir(stream)); n++) {
-		uint64_t number = number_of(entry->d_name);
+		uint64_t number = gpu_claim_number_of(entry->d_name);
 
 		if (n == GPU_DIR_ENTRIES_MAX)
-			return fail_many(dir, err);
+			return gpu_claim_fail_many(dir, err);
 		if (number && number < below)
-			visit(dir, entry->d_name, number, fn, ctx);
+			gpu_claim_visit(dir, entry->d_name, number, fn, ctx);
 	}
 	return 0;
 }
 
-static void sweep(const struct gpu_dir *dir, const char *name)
+static void gpu_claim_sweep(const struct gpu_dir *dir, const char *name)
 {
 	if (str_starts(name, "new.") || str_starts(name, "wake."))
 		unlinkat(dir->fd, name, 0);
@@ -651,10 +652,10 @@ static int find_highest(const struct gpu_dir *dir, uint64_t *ret, struct err *er
 		return -ERR_IO;
 	for (int n = 0; (entry = readdir(stream)); n++) {
 		if (n == GPU_DIR_ENTRIES_MAX)
-			return fail_many(dir, err);
-		uint64_t number = number_of(entry->d_name);
+			return gpu_claim_fail_many(dir, err);
+		uint64_t number = gpu_claim_number_of(entry->d_name);
 
-		sweep(dir, entry->d_name);
+		gpu_claim_sweep(dir, entry->d_name);
 		if (number < number_odd && number > *ret)
 			*ret = number;
 	}
@@ -674,7 +675,7 @@ static int gpu_ticket_new(const struct gpu_dir *dir, const struct buf *text, uin
 	if (r < 0)
 		return r;
 	for (int i = 0; i < TAKEN_MAX && number < number_max; i++) {
-		name_of(++number, name);
+		gpu_claim_name_of(++number, name);
 		r = gpu_dir_make(dir, name, text->data, text->len, &fd);
 		if (r != -EEXIST)
 			break;
@@ -690,7 +691,7 @@ static bool gpu_ticket_lives(const struct gpu_dir *dir, uint64_t number)
 {
 	char name[NAME_SIZE];
 
-	name_of(number, name);
+	gpu_claim_name_of(number, name);
 	AUTO_FD int fd = open_living(dir, name);
 	return fd >= 0;
 }
@@ -699,7 +700,7 @@ static char *gpu_ticket_path(const struct gpu_dir *dir, uint64_t number)
 {
 	char name[NAME_SIZE];
 
-	name_of(number, name);
+	gpu_claim_name_of(number, name);
 	return fs_join(dir->path, name);
 }
 
@@ -755,12 +756,12 @@ static uint64_t bit(size_t i)
 	return UINT64_C(1) << i;
 }
 
-static unsigned count(uint64_t mask)
+static unsigned gpu_claim_count(uint64_t mask)
 {
 	return (unsigned)__builtin_popcountll(mask);
 }
 
-static void look_done(struct look *look)
+static void gpu_claim_look_done(struct look *look)
 {
 	for (size_t i = 0; i < GPU_MAX; i++) {
 		if (look->fds[i] >= 0)
@@ -770,7 +771,7 @@ static void look_done(struct look *look)
 		free(look->holders[i]);
 	}
 }
-#define AUTO_LOOK AUTO(look_done)
+#define AUTO_LOOK AUTO(gpu_claim_look_done)
 
 static uint64_t of_vendor(const struct gpu_list *gpus, enum gpu_vendor vendor)
 {
@@ -793,14 +794,14 @@ static uint64_t in_use(const struct gpu_list *gpus)
 }
 
 /* Choose want GPUs of mask, all of one vendor, the first ones; 0 where there are not so many. */
-static uint64_t pick(const struct gpu_list *gpus, uint64_t mask, unsigned want)
+static uint64_t gpu_claim_pick(const struct gpu_list *gpus, uint64_t mask, unsigned want)
 {
 	for (enum gpu_vendor vendor = GPU_NVIDIA; vendor <= GPU_AMD; vendor++) {
 		uint64_t left = mask & of_vendor(gpus, vendor);
 
-		if (count(left) < want)
+		if (gpu_claim_count(left) < want)
 			continue;
-		while (count(left) > want)
+		while (gpu_claim_count(left) > want)
 			left &= ~bit(63 - (size_t)__builtin_clzll(left));
 		return left;
 	}
@@ -810,8 +811,8 @@ static uint64_t pick(const struct gpu_list *gpus, uint64_t mask, unsigned want)
 /* The most that a claim on mask can get. */
 static unsigned capacity(const struct gpu_list *gpus, uint64_t mask)
 {
-	unsigned nvidia = count(mask & of_vendor(gpus, GPU_NVIDIA));
-	unsigned amd = count(mask & of_vendor(gpus, GPU_AMD));
+	unsigned nvidia = gpu_claim_count(mask & of_vendor(gpus, GPU_NVIDIA));
+	unsigned amd = gpu_claim_count(mask & of_vendor(gpus, GPU_AMD));
 
 	return nvidia > amd ? nvidia : amd;
 }
@@ -843,7 +844,7 @@ static int check_count(const struct gpu_claim *claim, const struct look *look, s
  */
 
 /* The lines behind the first one. */
-static void read_words(const char *text, struct strv *ret)
+static void gpu_claim_read_words(const char *text, struct strv *ret)
 {
 	const char *line = strchr(text, '\n');
 
@@ -861,7 +862,7 @@ static void see_ticket(void *ctx, uint64_t number, const char *text)
 	struct look *look = ctx;
 
 	if (text)
-		read_words(text, &words);
+		gpu_claim_read_words(text, &words);
 	uint64_t mask = gpu_list_match(look->gpus, &words);
 	look->ahead++;
 	look->reserved |= mask;
@@ -930,9 +931,9 @@ static int see_locks(
  */
 
 /* "GPU 3 is ", "GPUs 0,1 are ". */
-static void add_gpus(struct buf *out, const struct look *look, uint64_t mask)
+static void gpu_claim_add_gpus(struct buf *out, const struct look *look, uint64_t mask)
 {
-	unsigned n = count(mask);
+	unsigned n = gpu_claim_count(mask);
 
 	if (out->len)
 		buf_adds(out, "; ");
@@ -958,7 +959,7 @@ static bool is_same_holder(const char *a, const char *b)
 }
 
 /* A part for each holder. */
-static void add_busy(struct buf *out, const struct look *look)
+static void gpu_claim_add_busy(struct buf *out, const struct look *look)
 {
 	uint64_t left = look->busy;
 
@@ -970,21 +971,21 @@ static void add_busy(struct buf *out, const struct look *look)
 			if ((left & bit(i)) &&
 				(n == HOLDERS_MAX || is_same_holder(look->holders[i], holder)))
 				mask |= bit(i);
-		add_gpus(out, look, mask);
+		gpu_claim_add_gpus(out, look, mask);
 		buf_addf(out, "in use by %s", n == HOLDERS_MAX ? "other runs" : holder);
 		left &= ~mask;
 	}
 }
 
-static void explain(struct gpu_claim *claim, const struct look *look)
+static void gpu_claim_explain(struct gpu_claim *claim, const struct look *look)
 {
 	uint64_t used = look->eligible & ~look->busy & in_use(look->gpus);
 	struct buf text;
 
 	buf_init(&text, 1024);
-	add_busy(&text, look);
+	gpu_claim_add_busy(&text, look);
 	if (used) {
-		add_gpus(&text, look, used);
+		gpu_claim_add_gpus(&text, look, used);
 		buf_adds(&text, "used by a program outside of dlrun");
 	}
 	if (look->ahead)
@@ -1016,7 +1017,8 @@ static const char *as_line(const char *s)
 	return s && !strpbrk(s, "\r\n") ? s : "?";
 }
 
-static int write_text(struct gpu_claim *claim, const struct gpu_claim_spec *spec, struct err *err)
+static int gpu_claim_write_text(
+	struct gpu_claim *claim, const struct gpu_claim_spec *spec, struct err *err)
 {
 	claim->owner = mem_strdup(as_line(spec->owner));
 	buf_init(&claim->text, GPU_CLAIM_TEXT_MAX);
@@ -1063,7 +1065,7 @@ static void leave_queue(struct gpu_claim *claim)
 
 	if (claim->ticket < 0)
 		return;
-	name_of(claim->number, name);
+	gpu_claim_name_of(claim->number, name);
 	snprintf(wake, sizeof(wake), "wake.%llu", (unsigned long long)claim->number);
 	/* A rename wakes the waiting processes, too, without a new file. */
 	bool is_moved = renameat(claim->dir.fd, name, claim->dir.fd, wake) == 0;
@@ -1085,7 +1087,7 @@ static int go_alone(struct gpu_claim *claim, const struct err *why, struct err *
 	return r < 0 ? r : join_queue(claim, err);
 }
 
-static int begin(struct gpu_claim *claim, const char *dir, struct err *err)
+static int gpu_claim_begin(struct gpu_claim *claim, const char *dir, struct err *err)
 {
 	AUTO_ERR struct err why = {0};
 	int r = gpu_guard_open(dir, &claim->guard, err);
@@ -1112,9 +1114,9 @@ int gpu_claim_new(const struct gpu_claim_spec *spec, struct gpu_claim **ret, str
 	claim->ticket = claim->watch = -1;
 	claim->position = 1;
 	explain_as(claim, "it has just come");
-	int r = write_text(claim, spec, err);
+	int r = gpu_claim_write_text(claim, spec, err);
 	if (r == 0)
-		r = begin(claim, spec->dir, err);
+		r = gpu_claim_begin(claim, spec->dir, err);
 	if (r == 0)
 		*ret = TAKE(claim);
 	return r;
@@ -1161,8 +1163,8 @@ static int look_and_take(
 	uint64_t open = look->eligible & ~look->reserved & ~look->busy;
 	if (is_taking)
 		open &= ~in_use(look->gpus);
-	uint64_t chosen = pick(look->gpus, open, claim->want);
-	explain(claim, look);
+	uint64_t chosen = gpu_claim_pick(look->gpus, open, claim->want);
+	gpu_claim_explain(claim, look);
 	if (chosen && is_taking)
 		grant(claim, look, chosen);
 	return chosen != 0;

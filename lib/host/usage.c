@@ -22,7 +22,7 @@ enum { PROC_FILE_MAX = 64 << 10 };
 #define NUMBER_MAX (INT64_MAX / 2)
 #define WHOLE_MAX  (1LL << 50)
 
-static size_t skip_blanks(const char *text, size_t len)
+static size_t host_usage_skip_blanks(const char *text, size_t len)
 {
 	size_t at = 0;
 
@@ -33,7 +33,7 @@ static size_t skip_blanks(const char *text, size_t len)
 
 int64_t host_number(const char *text, size_t len)
 {
-	size_t at = skip_blanks(text, len);
+	size_t at = host_usage_skip_blanks(text, len);
 	int64_t value = 0;
 
 	if (at == len || !str_is_digit(text[at]))
@@ -65,7 +65,7 @@ double host_load_parse(const char *text, size_t len)
 {
 	int64_t whole = host_number(text, len);
 	double value = (double)whole, unit = 0.1;
-	size_t at = skip_blanks(text, len);
+	size_t at = host_usage_skip_blanks(text, len);
 
 	if (whole < 0 || whole > WHOLE_MAX)
 		return -1;
@@ -91,7 +91,7 @@ void host_memory_parse(const char *text, size_t len, struct host_load *ret)
 	ret->memory_free_bytes = kib(text, len, "MemAvailable:");
 }
 
-static void read_file(const char *dir, const char *name, struct buf *ret)
+static void host_usage_read_file(const char *dir, const char *name, struct buf *ret)
 {
 	AUTO_FREE char *path = fs_join(dir, name);
 
@@ -105,8 +105,8 @@ void host_load_read(const char *proc, struct host_load *ret)
 	AUTO_BUF struct buf load = {0}, memory = {0};
 
 	*ret = (struct host_load){-1, -1, -1};
-	read_file(dir, "loadavg", &load);
-	read_file(dir, "meminfo", &memory);
+	host_usage_read_file(dir, "loadavg", &load);
+	host_usage_read_file(dir, "meminfo", &memory);
 	if (load.len)
 		ret->load = host_load_parse(load.data, load.len);
 	if (memory.len)
@@ -147,7 +147,7 @@ static double sysfs_number(const char *dir, const char *name, double scale)
 	return (double)value * scale;
 }
 
-static int by_path(const void *a, const void *b)
+static int host_usage_by_path(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -161,7 +161,7 @@ static void sysfs_list(const char *dir, const char *prefix, struct strv *ret)
 	while (stream && ret->n < SYSFS_ENTRIES_MAX && (entry = readdir(stream)))
 		if (str_starts(entry->d_name, prefix))
 			strv_addf(ret, "%s/%s", dir, entry->d_name);
-	vec_sort(ret, by_path);
+	vec_sort(ret, host_usage_by_path);
 }
 
 /*
@@ -323,7 +323,7 @@ static bool is_amd(const char *dir)
 
 /* Whether dir, of a PCI device, is what id means: its address or its unique id. Partitions of a
  * GPU, "ID-2", are read as the whole. */
-static bool is_called(const char *dir, const char *id)
+static bool host_usage_is_called(const char *dir, const char *id)
 {
 	const char *address = strrchr(dir, '/') + 1;
 	AUTO_FREE char *unique = sysfs_line(dir, "unique_id");
@@ -347,10 +347,10 @@ static void list_amd(const char *sysfs, struct strv *ret)
 			strv_add(ret, all.v[i]);
 }
 
-static char *find_amd(const struct strv *list, const struct gpu *gpu)
+static char *host_usage_find_amd(const struct strv *list, const struct gpu *gpu)
 {
 	for (size_t i = 0; i < list->n; i++)
-		if (is_called(list->v[i], gpu->id))
+		if (host_usage_is_called(list->v[i], gpu->id))
 			return mem_strdup(list->v[i]);
 	return gpu->index < list->n ? mem_strdup(list->v[gpu->index]) : NULL;
 }
@@ -392,7 +392,7 @@ static void open_amd(struct gpu_meter *meter, const struct gpu_list *gpus, const
 
 		if (gpus->v[i].vendor != GPU_AMD)
 			continue;
-		device->amd = find_amd(&found, &gpus->v[i]);
+		device->amd = host_usage_find_amd(&found, &gpus->v[i]);
 		if (device->amd)
 			device->sensors = find_sensors(device->amd);
 	}
@@ -599,7 +599,7 @@ static void look_at_processes(struct usage *usage, double elapsed_s)
 	add_peak(&usage->memory_peak_bytes, use.memory_bytes);
 }
 
-static void add_power(struct usage *usage, double joules, double elapsed_s)
+static void host_usage_add_power(struct usage *usage, double joules, double elapsed_s)
 {
 	if (joules >= 0 && elapsed_s > 0)
 		usage->now.power_w = fmax(usage->now.power_w, 0) + joules / elapsed_s;
@@ -641,8 +641,8 @@ static void look_at_gpus(struct usage *usage, double elapsed_s)
 				(usage->now.gpu_memory_bytes < 0 ? 0
 								 : usage->now.gpu_memory_bytes) +
 				reading.memory_bytes;
-		add_power(usage, add_gpu_energy(&usage->gpu_energy[i], &reading, elapsed_s),
-			elapsed_s);
+		host_usage_add_power(usage,
+			add_gpu_energy(&usage->gpu_energy[i], &reading, elapsed_s), elapsed_s);
 	}
 	add_peak(&usage->gpu_memory_peak_bytes, usage->now.gpu_memory_bytes);
 	usage->busy_sum += busy;
@@ -663,8 +663,8 @@ void usage_look(struct usage *usage)
 	vec_foreach (struct package, package, &usage->packages) {
 		double value = sysfs_number(package->dir, "energy_uj", 1e-6);
 
-		add_power(usage, usage_counter_add(&package->energy, value, package->range_j),
-			elapsed_s);
+		host_usage_add_power(usage,
+			usage_counter_add(&package->energy, value, package->range_j), elapsed_s);
 	}
 }
 
@@ -681,7 +681,7 @@ void usage_finish(struct usage *usage, double cpu_s, int64_t memory_peak_bytes)
  */
 
 /* null where it is below 0. */
-static void set_num(struct json *object, const char *key, double value, double steps)
+static void host_usage_set_num(struct json *object, const char *key, double value, double steps)
 {
 	if (value < 0)
 		json_set(object, key, json_null());
@@ -689,7 +689,7 @@ static void set_num(struct json *object, const char *key, double value, double s
 		json_set_num(object, key, round(value * steps) / steps);
 }
 
-static void set_bytes(struct json *object, const char *key, int64_t value)
+static void host_usage_set_bytes(struct json *object, const char *key, int64_t value)
 {
 	if (value < 0)
 		json_set(object, key, json_null());
@@ -717,17 +717,17 @@ static double energy_j(const struct usage *usage)
 
 void usage_set(const struct usage *usage, struct json *total, struct json *now)
 {
-	set_num(total, "cpu_s", usage->cpu_s, 1000);
-	set_bytes(total, "memory_peak_bytes", usage->memory_peak_bytes);
-	set_num(total, "gpu_busy", usage->busy_n ? usage->busy_sum / (double)usage->busy_n : -1,
-		1000);
-	set_bytes(total, "gpu_memory_peak_bytes", usage->gpu_memory_peak_bytes);
-	set_num(total, "energy_j", energy_j(usage), 10);
-	set_num(now, "cpu", usage->now.cpu, 100);
-	set_bytes(now, "memory_bytes", usage->now.memory_bytes);
-	set_num(now, "gpu_busy", usage->now.gpu_busy, 1000);
-	set_bytes(now, "gpu_memory_bytes", usage->now.gpu_memory_bytes);
-	set_num(now, "power_w", usage->now.power_w, 10);
+	host_usage_set_num(total, "cpu_s", usage->cpu_s, 1000);
+	host_usage_set_bytes(total, "memory_peak_bytes", usage->memory_peak_bytes);
+	host_usage_set_num(total, "gpu_busy",
+		usage->busy_n ? usage->busy_sum / (double)usage->busy_n : -1, 1000);
+	host_usage_set_bytes(total, "gpu_memory_peak_bytes", usage->gpu_memory_peak_bytes);
+	host_usage_set_num(total, "energy_j", energy_j(usage), 10);
+	host_usage_set_num(now, "cpu", usage->now.cpu, 100);
+	host_usage_set_bytes(now, "memory_bytes", usage->now.memory_bytes);
+	host_usage_set_num(now, "gpu_busy", usage->now.gpu_busy, 1000);
+	host_usage_set_bytes(now, "gpu_memory_bytes", usage->now.gpu_memory_bytes);
+	host_usage_set_num(now, "power_w", usage->now.power_w, 10);
 }
 
 void usage_free(struct usage *usage)

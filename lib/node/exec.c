@@ -12,14 +12,14 @@
 #include "net/stream/channel.h"
 #include "node/node_impl.h"
 
-static short prepare(void *ctx)
+static short node_exec_prepare(void *ctx)
 {
 	const struct node_fd *io = ctx;
 
 	return io->waits ? io->events : 0;
 }
 
-static int dispatch(void *ctx, short revents, struct err *err)
+static int node_exec_dispatch(void *ctx, short revents, struct err *err)
 {
 	struct node_fd *io = ctx;
 
@@ -33,7 +33,8 @@ static int dispatch(void *ctx, short revents, struct err *err)
 void node_fd_init(struct node_fd *io, struct loop *loop, int fd, short events,
 	void (*woken)(void *ctx), void *ctx)
 {
-	static const struct loop_fd_ops ops = {.prepare = prepare, .dispatch = dispatch};
+	static const struct loop_fd_ops ops = {
+		.prepare = node_exec_prepare, .dispatch = node_exec_dispatch};
 	struct stat st;
 
 	*io = (struct node_fd){
@@ -52,7 +53,7 @@ void node_fd_done(struct node_fd *io)
 	io->fd = -1;
 }
 
-static bool is_ready(struct node_fd *io)
+static bool node_exec_is_ready(struct node_fd *io)
 {
 	struct pollfd wanted = {.fd = io->fd, .events = io->events};
 
@@ -66,7 +67,7 @@ ssize_t node_fd_read(struct node_fd *io, void *out, size_t len, struct err *err)
 {
 	if (io->fd < 0)
 		return 0;
-	if (!is_ready(io))
+	if (!node_exec_is_ready(io))
 		return CHANNEL_AGAIN;
 	ssize_t n = read(io->fd, out, len);
 
@@ -86,7 +87,7 @@ ssize_t node_fd_write(struct node_fd *io, const char *data, size_t len, struct e
 
 	if (io->fd < 0)
 		return (ssize_t)len;
-	while (done < len && is_ready(io)) {
+	while (done < len && node_exec_is_ready(io)) {
 		/* A descriptor that others use, too, is not made non-blocking: so much always
 		 * fits when poll says that there is room. */
 		size_t piece = io->is_file || len - done < PIPE_BUF ? len - done : PIPE_BUF;
@@ -181,7 +182,7 @@ static void on_fd(void *ctx)
 		node_talk_wake(exec->call.talk);
 }
 
-static void say(struct exec *exec, const struct node_exec_request *request)
+static void node_exec_say(struct exec *exec, const struct node_exec_request *request)
 {
 	struct node_call *call = &exec->call;
 
@@ -216,7 +217,7 @@ struct node_call *node_exec(struct node *node, const struct node_exec_request *r
 		exec->pty.term = exec->term;
 		exec->call.pty = &exec->pty;
 	}
-	say(exec, request);
+	node_exec_say(exec, request);
 	int r = node_check_attempt(request->run, request->attempt, &fault);
 	return call_begin_checked(&exec->call, r, &fault);
 }

@@ -25,7 +25,7 @@ void node_files_done(struct node_files *files)
 	vec_done(files);
 }
 
-static bool is_name(const char *part, size_t len)
+static bool files_is_name(const char *part, size_t len)
 {
 	return len > 0 && !(len == 1 && *part == '.') && !(len == 2 && memcmp(part, "..", 2) == 0);
 }
@@ -36,7 +36,7 @@ static bool node_file_path_is_good(const char *path)
 	for (;;) {
 		size_t len = strcspn(path, "/");
 
-		if (!is_name(path, len))
+		if (!files_is_name(path, len))
 			return false;
 		if (!path[len])
 			return true;
@@ -194,7 +194,7 @@ static int get_begin(struct node_call *call, struct node_request *request, struc
 }
 
 /* A file goes on behind a cut. */
-static int go_on(struct get *get, uint64_t size, struct err *err)
+static int files_go_on(struct get *get, uint64_t size, struct err *err)
 {
 	uint64_t missing = get->promised - get->got;
 
@@ -207,13 +207,13 @@ static int go_on(struct get *get, uint64_t size, struct err *err)
 	return 0;
 }
 
-static int begin_file(struct get *get, uint64_t size, struct err *err)
+static int files_begin_file(struct get *get, uint64_t size, struct err *err)
 {
 	get->in_file = true;
 	if (size > get->wants[get->at].len - (get->is_begun ? get->got : 0))
 		return err_set(err, E_NODE_PROTOCOL, "the host sent more than was requested");
 	if (get->is_begun)
-		return go_on(get, size, err);
+		return files_go_on(get, size, err);
 	get->is_begun = true;
 	get->got = 0;
 	get->promised = get->left = size;
@@ -224,7 +224,7 @@ static int begin_file(struct get *get, uint64_t size, struct err *err)
 }
 
 /* Files that are whole, and the beginning of the next one as far as its size is known. */
-static int advance(struct get *get, struct err *err)
+static int files_advance(struct get *get, struct err *err)
 {
 	for (;;) {
 		if (get->in_file && get->left == 0) {
@@ -236,7 +236,7 @@ static int advance(struct get *get, struct err *err)
 			return 0;
 		if (get->at >= get->asked_to)
 			return err_set(err, E_NODE_PROTOCOL, "the host sent too many files");
-		int r = begin_file(get, get->sizes.v[get->sizes_at++], err);
+		int r = files_begin_file(get, get->sizes.v[get->sizes_at++], err);
 		if (r < 0)
 			return r;
 	}
@@ -268,7 +268,7 @@ static int get_line(struct node_call *call, enum channel_flow flow, char *line, 
 	if (get->sizes.n >= WANTS_MAX)
 		return err_set(err, E_NODE_PROTOCOL, "the host sent too many files");
 	*vec_push(&get->sizes) = size;
-	int r = advance(get, err);
+	int r = files_advance(get, err);
 	if (r < 0)
 		return r;
 	/* Bytes may wait for it. */
@@ -303,7 +303,7 @@ static ssize_t get_raw(struct node_call *call, enum channel_flow flow, const cha
 		if (n < 0)
 			return n;
 		at += (size_t)n;
-		int r = advance(get, err);
+		int r = files_advance(get, err);
 		if (r < 0)
 			return r;
 	}

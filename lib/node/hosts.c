@@ -22,25 +22,25 @@ struct expansion {
 	struct err *err;
 };
 
-static int refuse(const struct expansion *expansion, const char *why)
+static int hosts_refuse(const struct expansion *expansion, const char *why)
 {
 	AUTO_FREE char *shown = str_shown(expansion->text);
 
 	return err_set(expansion->err, E_USAGE, "hosts \"%s\": %s", shown, why);
 }
 
-static int add_host(const struct expansion *expansion, const char *host)
+static int hosts_add_host(const struct expansion *expansion, const char *host)
 {
 	struct strv *hosts = expansion->hosts;
 
 	if (!*host)
-		return refuse(expansion, "a name is empty");
+		return hosts_refuse(expansion, "a name is empty");
 	if (*host == '-')
-		return refuse(expansion, "a name begins with \"-\"");
+		return hosts_refuse(expansion, "a name begins with \"-\"");
 	if (strv_find(hosts, host) >= 0)
 		return 0;
 	if (hosts->n >= NODE_HOSTS_MAX)
-		return refuse(expansion, "more than 1024 hosts");
+		return hosts_refuse(expansion, "more than 1024 hosts");
 	strv_add(hosts, host);
 	return 0;
 }
@@ -51,7 +51,7 @@ struct range {
 	int width;
 };
 
-static bool parse_number(const char *text, size_t len, uint64_t *ret)
+static bool hosts_parse_number(const char *text, size_t len, uint64_t *ret)
 {
 	AUTO_FREE char *word = mem_strndup(text, len);
 
@@ -69,24 +69,25 @@ static bool parse_range(const char *text, size_t len, struct range *ret)
 	size_t first = dash ? (size_t)(dash - text) : len;
 
 	ret->width = (int)first;
-	if (!parse_number(text, first, &ret->from))
+	if (!hosts_parse_number(text, first, &ret->from))
 		return false;
 	ret->to = ret->from;
-	return !dash || parse_number(dash + 1, len - first - 1, &ret->to);
+	return !dash || hosts_parse_number(dash + 1, len - first - 1, &ret->to);
 }
 
-static int expand(const struct expansion *expansion, const char *done, const char *rest, int depth);
+static int hosts_expand(
+	const struct expansion *expansion, const char *done, const char *rest, int depth);
 
 static int expand_range(const struct expansion *expansion, const char *done,
 	const struct range *range, const char *rest, int depth)
 {
 	if (range->to < range->from)
-		return refuse(expansion, "a range goes down");
+		return hosts_refuse(expansion, "a range goes down");
 	if (range->to - range->from >= NODE_HOSTS_MAX)
-		return refuse(expansion, "more than 1024 hosts");
+		return hosts_refuse(expansion, "more than 1024 hosts");
 	for (uint64_t i = range->from; i <= range->to; i++) {
 		AUTO_FREE char *next = mem_printf("%s%0*" PRIu64, done, range->width, i);
-		int r = expand(expansion, next, rest, depth + 1);
+		int r = hosts_expand(expansion, next, rest, depth + 1);
 
 		if (r < 0)
 			return r;
@@ -95,7 +96,8 @@ static int expand_range(const struct expansion *expansion, const char *done,
 }
 
 /* Append the text before the first bracket of rest to done, then expand each of its ranges. */
-static int expand(const struct expansion *expansion, const char *done, const char *rest, int depth)
+static int hosts_expand(
+	const struct expansion *expansion, const char *done, const char *rest, int depth)
 {
 	size_t len = strcspn(rest, "[]");
 	AUTO_FREE char *start = mem_printf("%s%.*s", done, (int)len, rest);
@@ -105,20 +107,20 @@ static int expand(const struct expansion *expansion, const char *done, const cha
 	/* An address of IPv6. */
 	if (*open == '[' && close && memchr(open, ':', (size_t)(close - open))) {
 		AUTO_FREE char *next = mem_printf("%s%.*s", start, (int)(close + 1 - open), open);
-		return expand(expansion, next, close + 1, depth);
+		return hosts_expand(expansion, next, close + 1, depth);
 	}
 
 	if (!*open)
-		return add_host(expansion, start);
+		return hosts_add_host(expansion, start);
 	if (*open == ']' || !close || memchr(open + 1, '[', (size_t)(close - open)))
-		return refuse(expansion, "brackets do not match");
+		return hosts_refuse(expansion, "brackets do not match");
 	if (depth >= GROUPS_MAX)
-		return refuse(expansion, "more than 8 ranges in one name");
+		return hosts_refuse(expansion, "more than 8 ranges in one name");
 	for (const char *p = open + 1; p <= close;) {
 		size_t n = strcspn(p, ",]");
 
 		if (!parse_range(p, n, &range))
-			return refuse(expansion, "a range is not of the form [1-8]");
+			return hosts_refuse(expansion, "a range is not of the form [1-8]");
 		int r = expand_range(expansion, start, &range, close + 1, depth);
 		if (r < 0)
 			return r;
@@ -147,12 +149,13 @@ static int check_characters(const struct expansion *expansion)
 	const char *text = expansion->text;
 
 	if (!*text)
-		return refuse(expansion, "no host is named");
+		return hosts_refuse(expansion, "no host is named");
 	if (strlen(text) > TEXT_MAX)
-		return refuse(expansion, "longer than 64 KiB");
+		return hosts_refuse(expansion, "longer than 64 KiB");
 	for (const char *p = text; *p; p++)
 		if ((unsigned char)*p <= ' ' || *p == 0x7f)
-			return refuse(expansion, "names have no spaces or control characters");
+			return hosts_refuse(
+				expansion, "names have no spaces or control characters");
 	return 0;
 }
 
@@ -166,8 +169,8 @@ static int add_items(const struct expansion *expansion)
 		bool has_slash = skip && len > skip && p[len - 1] == '/';
 		AUTO_FREE char *item = mem_strndup(p + skip, len - skip - has_slash);
 		if (strchr(item, '/'))
-			return refuse(expansion, "a name of a host has no \"/\"");
-		int r = expand(expansion, "", item, 0);
+			return hosts_refuse(expansion, "a name of a host has no \"/\"");
+		int r = hosts_expand(expansion, "", item, 0);
 
 		if (r < 0 || !p[len])
 			return r;
@@ -199,7 +202,7 @@ char *node_host_destination(const char *host, unsigned *ret_port)
 
 	/* Without brackets several colons are an address. */
 	if (port && port > name && (is_bracketed ? port[-1] == ']' : strchr(name, ':') == port))
-		has_port = parse_number(port + 1, strlen(port + 1), &number) && number > 0 &&
+		has_port = hosts_parse_number(port + 1, strlen(port + 1), &number) && number > 0 &&
 			   number <= UINT16_MAX;
 	*ret_port = has_port ? (unsigned)number : 0;
 	if (has_port)
@@ -303,7 +306,7 @@ static void consider(struct candidates *list, size_t index, const struct node_of
 	};
 }
 
-static int compare(const void *left, const void *right)
+static int hosts_compare(const void *left, const void *right)
 {
 	const struct candidate *a = left, *b = right;
 
@@ -456,7 +459,7 @@ static int by_writing(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-static void take(const struct candidates *list, unsigned nodes, struct node_choice *ret)
+static void hosts_take(const struct candidates *list, unsigned nodes, struct node_choice *ret)
 {
 	for (unsigned i = 0; i < nodes; i++)
 		*vec_push(&ret->hosts) = list->v[i].index;
@@ -483,7 +486,7 @@ void node_choose(const struct node_offer *offers, size_t n, const struct node_wi
 	for (size_t i = 0; i < n; i++)
 		if (offers[i].answered && lack_of(&offers[i], wish) == LACK_NOTHING)
 			consider(&list, i, &offers[i], wish);
-	vec_sort(&list, compare);
+	vec_sort(&list, hosts_compare);
 	n_ready = count_ready(&list);
 	if (n == 0)
 		ret->why = mem_strdup("no host is named");
@@ -492,7 +495,7 @@ void node_choose(const struct node_offer *offers, size_t n, const struct node_wi
 	else if (nodes > 1 && n_ready < nodes)
 		ret->why = why_no_gang(&list, n_ready, offers, n, wish);
 	else
-		take(&list, nodes, ret);
+		hosts_take(&list, nodes, ret);
 	if (ret->hosts.n == 1)
 		ret->why = why_one(&list.v[0], offers, n);
 	else if (ret->hosts.n > 1)

@@ -32,7 +32,7 @@ static void log_free(struct node_call *call)
 	free(log->run);
 }
 
-static void tell(struct node_log *log, const char *text)
+static void node_log_tell(struct node_log *log, const char *text)
 {
 	if (log->request.events.notice)
 		log->request.events.notice(log->request.events.ctx, text);
@@ -47,7 +47,7 @@ static int log_begin(struct node_call *call, struct node_request *request, struc
 		AUTO_FREE char *text = mem_printf("%s answers again", call->node->name);
 
 		log->was_lost = false;
-		tell(log, text);
+		node_log_tell(log, text);
 	}
 	buf_reset(&call->text);
 	log->has_end = false;
@@ -66,7 +66,7 @@ static int log_begin(struct node_call *call, struct node_request *request, struc
 	return 0;
 }
 
-static int take_offset(struct node_log *log, char *line, struct err *err)
+static int node_log_take_offset(struct node_log *log, char *line, struct err *err)
 {
 	int r = node_words_split(line, &log->call.words, err);
 
@@ -78,7 +78,7 @@ static int take_offset(struct node_log *log, char *line, struct err *err)
 }
 
 /* Not an error: what is no mark says nothing of times. */
-static int take_mark(struct node_log *log, char *line)
+static int node_log_take_mark(struct node_log *log, char *line)
 {
 	uint64_t time_ms, bytes;
 	size_t len = strlen(line) - strlen("m ") + 1;
@@ -95,7 +95,7 @@ static int take_mark(struct node_log *log, char *line)
 }
 
 /* How it stands is not asked for again once it has ended. */
-static int take_attempt(struct node_log *log, char *line, struct err *err)
+static int node_log_take_attempt(struct node_log *log, char *line, struct err *err)
 {
 	struct node_attempt attempt;
 	int r = node_words_split(line, &log->call.words, err);
@@ -110,7 +110,7 @@ static int take_attempt(struct node_log *log, char *line, struct err *err)
 	return 1;
 }
 
-static int take_end(struct node_log *log, char *line, struct err *err)
+static int node_log_take_end(struct node_log *log, char *line, struct err *err)
 {
 	int r = node_words_split(line, &log->call.words, err);
 
@@ -128,14 +128,14 @@ static int log_line(struct node_call *call, enum channel_flow flow, char *line, 
 	struct node_log *log = (struct node_log *)call;
 
 	if (log->is_tail)
-		return str_starts(line, "offset ") ? take_offset(log, line, err) : 0;
+		return str_starts(line, "offset ") ? node_log_take_offset(log, line, err) : 0;
 	if (flow != CHANNEL_ERR)
 		return 0;
 	if (str_starts(line, "m "))
-		return take_mark(log, line);
+		return node_log_take_mark(log, line);
 	if (str_starts(line, "attempt "))
-		return take_attempt(log, line, err);
-	return str_starts(line, "end ") ? take_end(log, line, err) : 0;
+		return node_log_take_attempt(log, line, err);
+	return str_starts(line, "end ") ? node_log_take_end(log, line, err) : 0;
 }
 
 static ssize_t log_raw(struct node_call *call, enum channel_flow flow, const char *data, size_t len,
@@ -163,7 +163,7 @@ static ssize_t log_raw(struct node_call *call, enum channel_flow flow, const cha
 }
 
 /* A flow that ended by itself is no end of the log: only its size tells. */
-static void check_whole(const struct node_log *log, struct err *fault)
+static void node_log_check_whole(const struct node_log *log, struct err *fault)
 {
 	const char *name = log->call.node->name;
 
@@ -188,14 +188,14 @@ static enum call_next log_ended(struct node_call *call, struct err *fault)
 		log->is_tail = false;
 		return CALL_AGAIN;
 	}
-	check_whole(log, fault);
+	node_log_check_whole(log, fault);
 	enum call_next next = call_next(call, fault);
 
 	if (next == CALL_LATER && !log->was_lost) {
 		AUTO_FREE char *text = mem_printf("%s: trying again", fault->message);
 
 		log->was_lost = true;
-		tell(log, text);
+		node_log_tell(log, text);
 	}
 	return next;
 }

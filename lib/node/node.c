@@ -369,7 +369,7 @@ void call_attempt(struct node_call *call, const char *verb, const char *run, int
  * The end
  */
 
-static int on_timer(void *ctx, struct err *err)
+static int node_on_timer(void *ctx, struct err *err)
 {
 	struct node_call *call = ctx;
 	AUTO_ERR struct err fault = {0};
@@ -390,17 +390,17 @@ static int on_timer(void *ctx, struct err *err)
 	return !done ? 0 : done(done_ctx, status, &fault, err);
 }
 
-static void set_timer(struct node_call *call, int64_t at_ms)
+static void node_set_timer(struct node_call *call, int64_t at_ms)
 {
 	struct loop *loop = call->node->options.loop;
 
 	loop_remove_timer(loop, call->timer);
-	call->timer = loop_add_timer(loop, at_ms, on_timer, call);
+	call->timer = loop_add_timer(loop, at_ms, node_on_timer, call);
 }
 
 void call_begin_later(struct node_call *call)
 {
-	set_timer(call, 0);
+	node_set_timer(call, 0);
 }
 
 void call_finish(struct node_call *call, struct err *fault)
@@ -408,7 +408,7 @@ void call_finish(struct node_call *call, struct err *fault)
 	if (fault)
 		err_move(&call->fault, fault);
 	call->is_over = true;
-	set_timer(call, 0);
+	node_set_timer(call, 0);
 }
 
 void call_moves(struct node_call *call)
@@ -429,7 +429,7 @@ static bool wait_a_while(struct node_call *call)
 		pause_ms = PAUSE_MIN_MS;
 	call->pause_ms = pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS;
 	/* Many that were cut at once do not come back at once. */
-	set_timer(call, now_ms + call->pause_ms / 2 + random_below((uint32_t)call->pause_ms));
+	node_set_timer(call, now_ms + call->pause_ms / 2 + random_below((uint32_t)call->pause_ms));
 	return true;
 }
 
@@ -461,7 +461,7 @@ static ssize_t on_payload(void *ctx, void *out, size_t len, struct err *err)
 	return call->ops->payload(call, out, len, err);
 }
 
-static int on_hello(void *ctx, struct err *err)
+static int node_on_hello(void *ctx, struct err *err)
 {
 	struct node_call *call = ctx;
 	struct node_request request = {.kind = NODE_LINES, .answer_ms = call->answer_ms};
@@ -482,7 +482,7 @@ static int on_hello(void *ctx, struct err *err)
 	return 0;
 }
 
-static int on_line(void *ctx, enum channel_flow flow, char *line, struct err *err)
+static int node_on_line(void *ctx, enum channel_flow flow, char *line, struct err *err)
 {
 	struct node_call *call = ctx;
 	size_t len = strcspn(line, " ");
@@ -510,7 +510,7 @@ static ssize_t on_raw(
 	return call->ops->raw ? call->ops->raw(call, flow, data, len, err) : (ssize_t)len;
 }
 
-static int on_ended(void *ctx, struct err *fault, struct err *err)
+static int node_on_ended(void *ctx, struct err *fault, struct err *err)
 {
 	struct node_call *call = ctx;
 	int64_t since_ms = node_talk_info(call->talk)->since_ms;
@@ -531,7 +531,7 @@ static int on_ended(void *ctx, struct err *fault, struct err *err)
 	if (next == CALL_AGAIN) {
 		if (err_is_set(fault) && !call->lost_ms)
 			call->lost_ms = clock_ms();
-		set_timer(call, 0);
+		node_set_timer(call, 0);
 	} else if (next == CALL_OVER || !wait_a_while(call)) {
 		if (!since_ms && err_is_set(fault))
 			node_hello_failed(call->node, fault);
@@ -558,8 +558,11 @@ static bool take_idle_fault(struct node_call *call)
 
 void call_begin(struct node_call *call)
 {
-	const struct node_talk_events events = {
-		.hello = on_hello, .line = on_line, .raw = on_raw, .ended = on_ended, .ctx = call};
+	const struct node_talk_events events = {.hello = node_on_hello,
+		.line = node_on_line,
+		.raw = on_raw,
+		.ended = node_on_ended,
+		.ctx = call};
 	AUTO_ERR struct err fault = {0};
 
 	if (!call->pty)
@@ -567,7 +570,7 @@ void call_begin(struct node_call *call)
 	call->was_idle = call->talk != NULL;
 	call->was_ahead = call->talk && node_talk_hello(call->talk);
 	if (call->was_ahead) {
-		if (on_hello(call, &fault) < 0) {
+		if (node_on_hello(call, &fault) < 0) {
 			node_talk_free(TAKE(call->talk));
 			call_finish(call, &fault);
 		}

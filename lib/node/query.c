@@ -265,7 +265,7 @@ static double parse_load(const char *text)
 }
 
 /* -1: not known. */
-static int64_t parse_number(const char *text)
+static int64_t query_parse_number(const char *text)
 {
 	uint64_t value;
 
@@ -276,13 +276,13 @@ static void machine_memory(const struct node_words *words, struct node_machine *
 {
 	if (words->n < 3)
 		return;
-	machine->memory_bytes = parse_number(words->v[1]);
-	machine->memory_free_bytes = parse_number(words->v[2]);
+	machine->memory_bytes = query_parse_number(words->v[1]);
+	machine->memory_free_bytes = query_parse_number(words->v[2]);
 }
 
 static void machine_cpus(const struct node_words *words, struct node_machine *machine)
 {
-	int64_t cpus = words->n > 1 ? parse_number(words->v[1]) : -1;
+	int64_t cpus = words->n > 1 ? query_parse_number(words->v[1]) : -1;
 
 	if (cpus > 0 && cpus <= INT_MAX)
 		machine->cpus = (unsigned)cpus;
@@ -295,14 +295,14 @@ static void machine_meter(const struct node_words *words, struct node_machine *m
 
 	if (words->n < 6)
 		return;
-	index = parse_number(v[2]);
-	busy = parse_number(v[3]);
-	power = parse_number(v[5]);
+	index = query_parse_number(v[2]);
+	busy = query_parse_number(v[3]);
+	power = query_parse_number(v[5]);
 	vec_foreach (struct node_meter, meter, &machine->gpus) {
 		if (meter->gpu.index != index || !str_eq(meter->gpu.vendor, v[1]))
 			continue;
 		meter->busy = busy < 0 || busy > PERCENT ? -1 : (double)busy / PERCENT;
-		meter->memory_used_bytes = parse_number(v[4]);
+		meter->memory_used_bytes = query_parse_number(v[4]);
 		meter->power_w = power < 0 ? -1 : (double)power / 1000;
 	}
 }
@@ -466,7 +466,7 @@ static int batch_told(struct node_call *call, struct err *err)
 	return r;
 }
 
-static void batch_free(struct node_call *call)
+static void query_batch_free(struct node_call *call)
 {
 	struct node_batch *batch = (struct node_batch *)call;
 
@@ -502,7 +502,7 @@ static const struct call_ops batch_ops = {.reset = batch_reset,
 	.keys = "attempt",
 	.told = batch_told,
 	.over = batch_over,
-	.free = batch_free};
+	.free = query_batch_free};
 
 static struct node_batch *batch_of(struct node *node)
 {

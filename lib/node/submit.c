@@ -18,7 +18,7 @@
  * Names
  */
 
-static void add_text(struct digest *digest, const char *text)
+static void node_submit_add_text(struct digest *digest, const char *text)
 {
 	digest_add(digest, text, strlen(text) + 1);
 }
@@ -42,28 +42,28 @@ void node_spare_key(const struct node_submit *request, char out[static NODE_KEY_
 		return;
 	digest_begin(&digest, DIGEST_SHA256);
 	snprintf(number, sizeof(number), "%u", request->strip);
-	add_text(&digest, number);
+	node_submit_add_text(&digest, number);
 	for (size_t i = 0; i < request->n_spare && i < request->n_layers; i++) {
-		add_text(&digest, request->layers[i].hex);
-		add_text(&digest, request->layers[i].codec);
+		node_submit_add_text(&digest, request->layers[i].hex);
+		node_submit_add_text(&digest, request->layers[i].codec);
 	}
 	end_key(&digest, out);
 }
 
 /* Of all that is in it: the same bytes have the same name, whoever sends them. */
-static void set_name(struct node_transfer *transfer)
+static void node_submit_set_name(struct node_transfer *transfer)
 {
 	struct digest digest = {0};
 
 	digest_begin(&digest, DIGEST_SHA256);
-	add_text(&digest, transfer->request->run);
+	node_submit_add_text(&digest, transfer->request->run);
 	vec_foreach (struct node_part, part, &transfer->parts) {
 		char size[24];
 
 		snprintf(size, sizeof(size), "%" PRIu64, part->size);
-		add_text(&digest, part->kind);
-		add_text(&digest, size);
-		add_text(&digest, part->layer ? part->layer->hex : part->data);
+		node_submit_add_text(&digest, part->kind);
+		node_submit_add_text(&digest, size);
+		node_submit_add_text(&digest, part->layer ? part->layer->hex : part->data);
 	}
 	end_key(&digest, transfer->name);
 }
@@ -103,7 +103,7 @@ void node_transfer_init(
 	}
 	/* Last, so that a transfer that is cut has none of them to wait with. */
 	add_part(transfer, "secrets", request->secrets, NULL);
-	set_name(transfer);
+	node_submit_set_name(transfer);
 }
 
 static void close_part(struct node_transfer *transfer)
@@ -155,7 +155,7 @@ static const struct node_part *find_part(const struct node_transfer *transfer, u
 	return NULL;
 }
 
-static int open_layer(
+static int node_submit_open_layer(
 	struct node_transfer *transfer, const struct node_part *part, uint64_t at, struct err *err)
 {
 	int fd = part->layer->open(part->layer->ctx, err);
@@ -174,7 +174,7 @@ static ssize_t read_layer(struct node_transfer *transfer, const struct node_part
 	ssize_t n;
 
 	if (transfer->fd < 0) {
-		int r = open_layer(transfer, part, at, err);
+		int r = node_submit_open_layer(transfer, part, at, err);
 		if (r < 0)
 			return r;
 	}
@@ -226,7 +226,7 @@ struct submit {
 	int n_heals;
 };
 
-static void submit_free(struct node_call *call)
+static void node_submit_free(struct node_call *call)
 {
 	node_transfer_done(&((struct submit *)call)->transfer);
 }
@@ -334,7 +334,7 @@ static const struct call_ops submit_ops = {
 	.payload = submit_payload,
 	.ended = submit_ended,
 	.over = submit_over,
-	.free = submit_free,
+	.free = node_submit_free,
 };
 
 static int check_layer(const struct node_layer *layer, struct err *err)
@@ -350,7 +350,7 @@ static int check_layer(const struct node_layer *layer, struct err *err)
 	return err_set(err, E_BUG, "a layer is compressed by \"%s\"", shown);
 }
 
-static int check(const struct node_submit *request, struct err *err)
+static int node_submit_check(const struct node_submit *request, struct err *err)
 {
 	int r = node_check_attempt(request->run, request->attempt, err);
 
@@ -369,7 +369,7 @@ struct node_call *node_submit(struct node *node, const struct node_submit *reque
 	submit->request = request;
 	submit->ret = ret;
 	node_spare_key(request, submit->spare);
-	return call_begin_checked(&submit->call, check(request, &fault), &fault);
+	return call_begin_checked(&submit->call, node_submit_check(request, &fault), &fault);
 }
 
 /* Content-addressed data. */

@@ -96,7 +96,7 @@ static const struct {
 };
 
 /* The rest of a line as text for people; decoded where it stands. */
-static void take_text(char *text, struct buf *out)
+static void talk_take_text(char *text, struct buf *out)
 {
 	size_t len = strlen(text);
 
@@ -121,7 +121,7 @@ static enum node_class node_say_failure(
 	enum node_class class = NODE_CLASS_OTHER;
 
 	buf_init(&text, 8 * (size_t)TEXT_MAX);
-	take_text(line + len + (line[len] == ' '), &text);
+	talk_take_text(line + len + (line[len] == ' '), &text);
 	for (size_t i = 0; i < ARRAY_LEN(classes); i++) {
 		if (strlen(classes[i].word) != len || memcmp(classes[i].word, line, len) != 0)
 			continue;
@@ -238,16 +238,16 @@ static void drop_channel(struct node_talk *talk)
 	channel_free(TAKE(talk->channel));
 }
 
-static int on_turn(void *ctx, struct err *err);
+static int talk_on_turn(void *ctx, struct err *err);
 
 void node_talk_wake(struct node_talk *talk)
 {
 	if (!talk->turn)
-		talk->turn = loop_add_timer(talk->options.loop, 0, on_turn, talk);
+		talk->turn = loop_add_timer(talk->options.loop, 0, talk_on_turn, talk);
 }
 
 /* The owner hears of it in a turn of its own, so that nothing is freed under what called. */
-static void end(struct node_talk *talk)
+static void talk_end(struct node_talk *talk)
 {
 	if (talk->phase == PHASE_OVER)
 		return;
@@ -257,18 +257,18 @@ static void end(struct node_talk *talk)
 	node_talk_wake(talk);
 }
 
-static void fail(struct node_talk *talk, struct err *fault)
+static void talk_fail(struct node_talk *talk, struct err *fault)
 {
 	if (talk->phase == PHASE_OVER) {
 		err_clear(fault);
 		return;
 	}
 	err_move(&talk->fault, fault);
-	end(talk);
+	talk_end(talk);
 }
 
 /* Add the output on stderr, and that of the login shell, until now. */
-static void add_evidence(struct node_talk *talk, struct err *fault)
+static void talk_add_evidence(struct node_talk *talk, struct err *fault)
 {
 	struct flow *flow = &talk->flows[CHANNEL_ERR];
 
@@ -292,8 +292,8 @@ static void add_evidence(struct node_talk *talk, struct err *fault)
 
 static void fail_with_evidence(struct node_talk *talk, struct err *fault)
 {
-	add_evidence(talk, fault);
-	fail(talk, fault);
+	talk_add_evidence(talk, fault);
+	talk_fail(talk, fault);
 }
 
 static void fail_class(struct node_talk *talk, char *line)
@@ -392,7 +392,7 @@ static int write_waiting(struct node_talk *talk)
 }
 
 /* 1: there is more, or the end; 0: not now. */
-static int take_payload(struct node_talk *talk)
+static int talk_take_payload(struct node_talk *talk)
 {
 	AUTO_ERR struct err fault = {0};
 
@@ -404,7 +404,7 @@ static int take_payload(struct node_talk *talk)
 	if (n == CHANNEL_AGAIN)
 		return 0;
 	if (n < 0)
-		fail(talk, &fault);
+		talk_fail(talk, &fault);
 	else if (n == 0)
 		talk->has_payload = false;
 	else
@@ -421,7 +421,7 @@ static int write_some(struct node_talk *talk)
 	if (talk->waiting_at < talk->waiting.len)
 		return write_waiting(talk);
 	if (talk->has_payload)
-		return take_payload(talk);
+		return talk_take_payload(talk);
 	if (!talk->wants_eof)
 		return 0;
 	talk->is_shut = true;
@@ -431,7 +431,7 @@ static int write_some(struct node_talk *talk)
 	return 1;
 }
 
-static void say(struct node_talk *talk, const char *data, size_t len, bool ends)
+static void talk_say(struct node_talk *talk, const char *data, size_t len, bool ends)
 {
 	talk->waiting_at = 0;
 	buf_reset(&talk->waiting);
@@ -449,7 +449,7 @@ void node_talk_ask(struct node_talk *talk, const struct node_request *request)
 	/* Only the verb: what follows may be secret. */
 	trace_note(TRACE_SSH, "%s: runner: %.*s", talk->name, (int)strcspn(request->text, " \n"),
 		request->text);
-	say(talk, request->text, strlen(request->text), !request->keeps_stdin);
+	talk_say(talk, request->text, strlen(request->text), !request->keeps_stdin);
 	buf_adds(&talk->waiting, ".\n");
 	talk->request.text = NULL;
 	talk->has_payload = request->payload != NULL;
@@ -475,7 +475,7 @@ static int give_raw(struct node_talk *talk, enum channel_flow which)
 		flow->hold_len - flow->hold_at, &fault);
 
 	if (n < 0)
-		fail(talk, &fault);
+		talk_fail(talk, &fault);
 	else
 		flow->hold_at += (size_t)n;
 	return n != 0;
@@ -490,10 +490,10 @@ static void tell_end(struct node_talk *talk, enum channel_flow which)
 		return;
 	flow->told_end = true;
 	if (talk->events.raw(talk->events.ctx, which, "", 0, &fault) < 0)
-		fail(talk, &fault);
+		talk_fail(talk, &fault);
 }
 
-static void hold(struct flow *flow, const char *data, size_t len)
+static void talk_hold(struct flow *flow, const char *data, size_t len)
 {
 	if (!flow->hold)
 		flow->hold = mem_alloc(HOLD_SIZE, 1);
@@ -511,7 +511,7 @@ static void unexpected(struct node_talk *talk, const char *line)
 	AUTO_ERR struct err fault = {0};
 
 	node_say_unexpected(talk->name, line, &fault);
-	fail(talk, &fault);
+	talk_fail(talk, &fault);
 }
 
 static void open_channel(struct node_talk *talk);
@@ -523,7 +523,7 @@ static void end_stored(struct node_talk *talk, char *line)
 }
 
 /* Not before the server has ended the first one: some count it until then, or fail. */
-static void begin_anew(struct node_talk *talk)
+static void talk_begin_anew(struct node_talk *talk)
 {
 	drop_channel(talk);
 	loop_remove_timer(talk->options.loop, TAKE(talk->timer));
@@ -538,7 +538,7 @@ static void send_runner(struct node_talk *talk, char *line)
 	}
 	talk->phase = PHASE_SENDING;
 	watch_silence(talk, talk->options.answer_ms);
-	say(talk, node_runner, node_runner_size, true);
+	talk_say(talk, node_runner, node_runner_size, true);
 }
 
 static void begin_facts(struct node_talk *talk, char *version)
@@ -551,7 +551,7 @@ static void begin_facts(struct node_talk *talk, char *version)
 		return;
 	}
 	err_set(&fault, E_NODE_PROTOCOL, "the runner on %s speaks another version", talk->name);
-	fail(talk, &fault);
+	talk_fail(talk, &fault);
 }
 
 static void become_raw(struct node_talk *talk, char *line)
@@ -585,30 +585,30 @@ static void take_fact(struct node_talk *talk, char *line)
 	}
 	if (r < 0) {
 		err_prefix(&fault, "%s", talk->name);
-		fail(talk, &fault);
+		talk_fail(talk, &fault);
 	}
 }
 
-static void take_answer(struct node_talk *talk, enum channel_flow which, char *line)
+static void talk_take_answer(struct node_talk *talk, enum channel_flow which, char *line)
 {
 	AUTO_ERR struct err fault = {0};
 	int r = talk->events.line(talk->events.ctx, which, line, &fault);
 
 	if (r < 0)
-		fail(talk, &fault);
+		talk_fail(talk, &fault);
 	else if (r == 0 && which == CHANNEL_ERR)
 		node_wire_keep(&talk->flows[CHANNEL_ERR].wire, line);
 }
 
 static void take_answer_out(struct node_talk *talk, char *line)
 {
-	take_answer(talk, CHANNEL_OUT, line);
+	talk_take_answer(talk, CHANNEL_OUT, line);
 }
 
-static void on_done(struct node_talk *talk, char *line)
+static void talk_on_done(struct node_talk *talk, char *line)
 {
 	(void)line;
-	end(talk);
+	talk_end(talk);
 }
 
 static const struct {
@@ -622,7 +622,7 @@ static const struct {
 	{NODE_SAYS_LINE, PHASE_FACTS, take_fact},
 	{NODE_SAYS_LINE, PHASE_ASKED, take_answer_out},
 	{NODE_SAYS_GO, PHASE_ASKED, become_raw},
-	{NODE_SAYS_DONE, PHASE_ASKED, on_done},
+	{NODE_SAYS_DONE, PHASE_ASKED, talk_on_done},
 };
 
 static void on_out(struct node_talk *talk, const struct node_said *said)
@@ -650,7 +650,7 @@ static void on_err(struct node_talk *talk, const struct node_said *said)
 	else if (said->what != NODE_SAYS_LINE)
 		return;
 	else if (talk->phase == PHASE_ASKED && talk->request.kind == NODE_RAW)
-		take_answer(talk, CHANNEL_ERR, said->line);
+		talk_take_answer(talk, CHANNEL_ERR, said->line);
 	else
 		node_wire_keep(&talk->flows[CHANNEL_ERR].wire, said->line);
 }
@@ -691,7 +691,7 @@ static bool take_lines(struct node_talk *talk, enum channel_flow which)
 	return r >= 0;
 }
 
-static void take_bytes(
+static void talk_take_bytes(
 	struct node_talk *talk, enum channel_flow which, const char *data, size_t len)
 {
 	struct flow *flow = &talk->flows[which];
@@ -701,14 +701,14 @@ static void take_bytes(
 	if (talk->info.asked_ms && talk->info.rtt_ms < 0 && !talk->request.payload)
 		talk->info.rtt_ms = talk->heard_ms - talk->info.asked_ms;
 	if (flow->is_raw) {
-		hold(flow, data, len);
+		talk_hold(flow, data, len);
 		return;
 	}
 	node_wire_add(&flow->wire, data, len);
 	if (!take_lines(talk, which) || !flow->is_raw)
 		return;
 	len = node_wire_rest(&flow->wire, &rest);
-	hold(flow, rest, len);
+	talk_hold(flow, rest, len);
 }
 
 /*
@@ -725,7 +725,7 @@ static bool must_wait(const struct node_talk *talk, enum channel_flow which)
 }
 
 /* 1: something came; 0: not now. */
-static int read_some(struct node_talk *talk, enum channel_flow which)
+static int talk_read_some(struct node_talk *talk, enum channel_flow which)
 {
 	AUTO_ERR struct err fault = {0};
 	struct flow *flow = &talk->flows[which];
@@ -745,7 +745,7 @@ static int read_some(struct node_talk *talk, enum channel_flow which)
 		flow->has_ended = true;
 		tell_end(talk, which);
 	} else {
-		take_bytes(talk, which, talk->scratch, (size_t)n);
+		talk_take_bytes(talk, which, talk->scratch, (size_t)n);
 		if (talk->phase != PHASE_OVER && flow->is_raw)
 			give_raw(talk, which);
 	}
@@ -768,7 +768,7 @@ static bool has_unwanted(const struct node_talk *talk)
 	       talk->flows[CHANNEL_ERR].has_ended && out->hold_at < out->hold_len;
 }
 
-static void look_for_end(struct node_talk *talk)
+static void talk_look_for_end(struct node_talk *talk)
 {
 	AUTO_ERR struct err fault = {0};
 	struct channel_exit exit = {0};
@@ -780,7 +780,7 @@ static void look_for_end(struct node_talk *talk)
 	if (talk->phase == PHASE_OVER || !is_drained(talk, CHANNEL_OUT))
 		return;
 	if (talk->is_answered) {
-		end(talk);
+		talk_end(talk);
 		return;
 	}
 	if (!is_drained(talk, CHANNEL_ERR))
@@ -789,38 +789,38 @@ static void look_for_end(struct node_talk *talk)
 	if (r == 0)
 		return;
 	if (talk->phase == PHASE_STORED) {
-		begin_anew(talk);
+		talk_begin_anew(talk);
 		return;
 	}
 	talk->info.exit = exit;
 	if (r < 0)
 		fail_with_evidence(talk, &fault);
 	else if (talk->has_gone && exit.known)
-		end(talk);
+		talk_end(talk);
 	else
 		fail_unanswered(talk, &exit);
 }
 
-static void move(struct node_talk *talk)
+static void talk_move(struct node_talk *talk)
 {
 	for (int i = 0; i < TURNS_MAX; i++) {
 		int moved = 0;
 
 		/* Lines of stderr tell of bytes on stdout. */
-		moved |= read_some(talk, CHANNEL_ERR);
+		moved |= talk_read_some(talk, CHANNEL_ERR);
 		if (talk->phase != PHASE_OVER)
-			moved |= read_some(talk, CHANNEL_OUT);
+			moved |= talk_read_some(talk, CHANNEL_OUT);
 		if (talk->phase != PHASE_OVER)
 			moved |= write_some(talk);
 		if (talk->phase != PHASE_OVER)
-			look_for_end(talk);
+			talk_look_for_end(talk);
 		if (talk->phase == PHASE_OVER || !moved)
 			return;
 	}
 	node_talk_wake(talk);
 }
 
-static int on_ready(void *ctx, struct err *err)
+static int talk_on_ready(void *ctx, struct err *err)
 {
 	struct node_talk *talk = ctx;
 
@@ -829,18 +829,18 @@ static int on_ready(void *ctx, struct err *err)
 		return 0;
 	if (talk->phase == PHASE_OPENING && !talk->timer)
 		watch_silence(talk, first_ms(talk));
-	move(talk);
+	talk_move(talk);
 	return 0;
 }
 
-static int on_turn(void *ctx, struct err *err)
+static int talk_on_turn(void *ctx, struct err *err)
 {
 	struct node_talk *talk = ctx;
 	AUTO_ERR struct err fault = {0};
 
 	talk->turn = NULL;
 	if (talk->phase != PHASE_OVER) {
-		move(talk);
+		talk_move(talk);
 		return 0;
 	}
 	err_move(&fault, &talk->fault);
@@ -850,7 +850,7 @@ static int on_turn(void *ctx, struct err *err)
 static void open_channel(struct node_talk *talk)
 {
 	const struct channel_opener *opener = &talk->options.opener;
-	const struct channel_events events = {.ready = on_ready, .ctx = talk};
+	const struct channel_events events = {.ready = talk_on_ready, .ctx = talk};
 	const char *mark = node_command_mark(talk->command);
 
 	for (size_t i = 0; i < ARRAY_LEN(talk->flows); i++) {

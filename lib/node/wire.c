@@ -99,7 +99,7 @@ static enum node_says mark_word(const char *text, char **ret_rest)
 
 /* The mark in line where it may stand: at its beginning, or behind noise that had no LF. The
  * command itself may be shown there, where no word follows. */
-static enum node_says find_mark(const struct node_wire *wire, char *line, char **ret_rest)
+static enum node_says wire_find_mark(const struct node_wire *wire, char *line, char **ret_rest)
 {
 	for (char *at = strstr(line, wire->mark); at; at = strstr(at + 1, wire->mark)) {
 		if (wire->has_begun && at != line)
@@ -140,7 +140,7 @@ static int look_at_partial(struct node_wire *wire, struct err *err)
 	return wire->is_loose ? 0 : add_noise(wire, drop, err);
 }
 
-static char *take_line(struct node_wire *wire, char *end, size_t *ret_len)
+static char *wire_take_line(struct node_wire *wire, char *end, size_t *ret_len)
 {
 	char *line = wire->in.data + wire->at;
 	size_t len = (size_t)(end - line);
@@ -155,7 +155,7 @@ static char *take_line(struct node_wire *wire, char *end, size_t *ret_len)
 	return line;
 }
 
-static int check_line(const struct node_wire *wire, const char *line, size_t len,
+static int wire_check_line(const struct node_wire *wire, const char *line, size_t len,
 	const struct node_said *said, struct err *err)
 {
 	if (!wire->has_begun || wire->is_loose)
@@ -186,11 +186,11 @@ int node_wire_next(struct node_wire *wire, struct node_said *ret, struct err *er
 
 	while ((end = find_end(wire))) {
 		size_t len;
-		char *line = take_line(wire, end, &len);
+		char *line = wire_take_line(wire, end, &len);
 		struct node_said said = {.line = line};
 
-		said.what = find_mark(wire, line, &said.line);
-		int r = check_line(wire, line, len, &said, err);
+		said.what = wire_find_mark(wire, line, &said.line);
+		int r = wire_check_line(wire, line, len, &said, err);
 
 		if (r < 0)
 			return r;
@@ -281,7 +281,7 @@ int node_words_split(char *line, struct node_words *ret, struct err *err)
 	return 0;
 }
 
-static bool is_plain(char c)
+static bool wire_is_plain(char c)
 {
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || str_is_digit(c) ||
 	       (c && strchr("._/:=,@%+~-", c));
@@ -295,7 +295,7 @@ void node_word_add(struct buf *out, const char *value)
 	while (*value) {
 		const char *start = value;
 
-		while (is_plain(*value))
+		while (wire_is_plain(*value))
 			value++;
 		buf_add(out, start, (size_t)(value - start));
 		if (*value)
@@ -378,13 +378,14 @@ static void set_word(struct node_hello *hello, size_t i, const char *value)
 	*(const char **)((char *)&hello->facts + strings[i].offset) = hello->words[i];
 }
 
-static void add_name(struct strv *list, const char *name, size_t max)
+static void wire_add_name(struct strv *list, const char *name, size_t max)
 {
 	if (list->n < max && node_name_is_good(name))
 		strv_add(list, name);
 }
 
-static int set_number(struct node_hello *hello, const char *key, const char *value, struct err *err)
+static int wire_set_number(
+	struct node_hello *hello, const char *key, const char *value, struct err *err)
 {
 	struct node_facts *facts = &hello->facts;
 	uint64_t number = 0;
@@ -408,7 +409,7 @@ static int set_number(struct node_hello *hello, const char *key, const char *val
 	return 0;
 }
 
-static int add_fact(struct node_hello *hello, char **v, size_t n, struct err *err)
+static int wire_add_fact(struct node_hello *hello, char **v, size_t n, struct err *err)
 {
 	struct node_facts *facts = &hello->facts;
 	const char *key = v[0], *value = v[1];
@@ -423,14 +424,14 @@ static int add_fact(struct node_hello *hello, char **v, size_t n, struct err *er
 	if (str_eq(key, "missing") && facts->missing.n < NODE_FACTS_MAX)
 		strv_add(&facts->missing, value);
 	else if (str_eq(key, "layer"))
-		add_name(&facts->layers, value, NODE_LAYERS_MAX);
+		wire_add_name(&facts->layers, value, NODE_LAYERS_MAX);
 	else if (str_eq(key, "spare"))
-		add_name(&facts->spares, value, NODE_FACTS_MAX);
+		wire_add_name(&facts->spares, value, NODE_FACTS_MAX);
 	else if (str_eq(key, "partial") && n >= 3 && node_word_number(v[2], &bytes) &&
 		 hello->partials.n < NODE_FACTS_MAX)
 		*vec_push(&hello->partials) = (struct node_partial){mem_strdup(value), bytes};
 	else
-		return set_number(hello, key, value, err);
+		return wire_set_number(hello, key, value, err);
 	return 0;
 }
 
@@ -440,7 +441,7 @@ int node_hello_add(struct node_hello *hello, char *line, struct err *err)
 	int r = node_words_split(line, &words, err);
 
 	if (r == 0 && words.n >= 2)
-		r = add_fact(hello, words.v, words.n, err);
+		r = wire_add_fact(hello, words.v, words.n, err);
 	vec_done(&words);
 	return r;
 }
@@ -502,7 +503,7 @@ void node_hello_merge(struct node_hello *to, const struct node_hello *from)
 }
 
 /* Whether name is that of the transfer, with or without who took it (".ID"). */
-static bool is_of(const char *name, const char *transfer)
+static bool wire_is_of(const char *name, const char *transfer)
 {
 	size_t len = strlen(transfer);
 
@@ -514,7 +515,8 @@ uint64_t node_hello_partial(const struct node_hello *hello, const char *name)
 	uint64_t most = 0;
 
 	for (size_t i = 0; i < hello->partials.n; i++)
-		if (is_of(hello->partials.v[i].name, name) && hello->partials.v[i].bytes > most)
+		if (wire_is_of(hello->partials.v[i].name, name) &&
+			hello->partials.v[i].bytes > most)
 			most = hello->partials.v[i].bytes;
 	return most;
 }
@@ -534,7 +536,7 @@ bool node_attempt_name(const char *name, char run[static NODE_NAME_SIZE], int *r
 	return true;
 }
 
-static void add_field(struct node_attempt *attempt, const char *word)
+static void wire_add_field(struct node_attempt *attempt, const char *word)
 {
 	const char *equals = strchr(word, '=');
 
@@ -556,7 +558,7 @@ int node_attempt_parse(const struct node_words *words, struct node_attempt *ret,
 	*ret = (struct node_attempt){
 		.run = mem_strdup(run), .attempt = attempt, .state = mem_strdup(words->v[2])};
 	for (size_t i = 3; i < words->n; i++)
-		add_field(ret, words->v[i]);
+		wire_add_field(ret, words->v[i]);
 	return 0;
 }
 

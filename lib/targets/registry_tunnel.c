@@ -53,7 +53,7 @@ static void drop_waiting(struct tunnel *tunnel)
 }
 
 /* From now on requests fail with it, those that are under way when they are tried again. */
-static void give_up(struct tunnel *tunnel, const struct err *fault)
+static void registry_tunnel_give_up(struct tunnel *tunnel, const struct err *fault)
 {
 	if (!err_is_set(&tunnel->fault)) {
 		err_copy(&tunnel->fault, fault);
@@ -65,13 +65,13 @@ static void give_up(struct tunnel *tunnel, const struct err *fault)
 }
 
 /* Errors that a retry would not change. */
-static bool is_final(const struct err *fault)
+static bool registry_tunnel_is_final(const struct err *fault)
 {
 	return fault->id == E_KUBE_DENIED || fault->id == E_KUBE_NOT_FOUND ||
 	       fault->id == E_KUBE_AUTH || fault->id == E_KUBE_PLUGIN;
 }
 
-static void add_hint(const struct tunnel *tunnel, struct err *fault)
+static void registry_tunnel_add_hint(const struct tunnel *tunnel, struct err *fault)
 {
 	if (fault->id == E_KUBE_DENIED) {
 		free(TAKE(fault->hint));
@@ -86,30 +86,30 @@ static void add_hint(const struct tunnel *tunnel, struct err *fault)
  * Finding the pod
  */
 
-static void not_found(struct tunnel *tunnel, struct err *fault)
+static void registry_tunnel_not_found(struct tunnel *tunnel, struct err *fault)
 {
-	add_hint(tunnel, fault);
+	registry_tunnel_add_hint(tunnel, fault);
 	if (!tunnel->has_opened)
-		give_up(tunnel, fault);
+		registry_tunnel_give_up(tunnel, fault);
 	else if (tunnel->is_asked)
 		podforward_no_pod(tunnel->forward, fault, false);
 	tunnel->is_asked = false;
 }
 
-static int on_carried(void *ctx, struct podforward_end *end, struct err *err)
+static int registry_tunnel_on_carried(void *ctx, struct podforward_end *end, struct err *err)
 {
 	struct tunnel *tunnel = ctx;
 
 	(void)err;
 	tunnel->has_said |= end->bytes_down > 0;
 	if (err_is_set(&end->fault) && !tunnel->has_said)
-		give_up(tunnel, &end->fault);
+		registry_tunnel_give_up(tunnel, &end->fault);
 	return 0;
 }
 
-static void carry(struct tunnel *tunnel, int fd)
+static void registry_tunnel_carry(struct tunnel *tunnel, int fd)
 {
-	podforward_carry(tunnel->forward, fd, tunnel->pod.port, on_carried, tunnel);
+	podforward_carry(tunnel->forward, fd, tunnel->pod.port, registry_tunnel_on_carried, tunnel);
 }
 
 static void found(struct tunnel *tunnel)
@@ -120,11 +120,11 @@ static void found(struct tunnel *tunnel)
 		podforward_pod(tunnel->forward, tunnel->where.kube_namespace, tunnel->pod.name);
 	tunnel->is_asked = false;
 	for (size_t i = 0; i < tunnel->waiting.n; i++)
-		carry(tunnel, tunnel->waiting.v[i]);
+		registry_tunnel_carry(tunnel, tunnel->waiting.v[i]);
 	tunnel->waiting.n = 0;
 }
 
-static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+static int registry_tunnel_on_pods(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct tunnel *tunnel = ctx;
 	AUTO_ERR struct err fault = {0};
@@ -132,10 +132,10 @@ static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
 	(void)err;
 	tunnel->call = NULL;
 	if (err_is_set(&answer->fault))
-		not_found(tunnel, &answer->fault);
+		registry_tunnel_not_found(tunnel, &answer->fault);
 	else if (kube_service_find(
 			 &tunnel->where, tunnel->service, answer->object, &tunnel->pod, &fault) < 0)
-		not_found(tunnel, &fault);
+		registry_tunnel_not_found(tunnel, &fault);
 	else
 		found(tunnel);
 	return 0;
@@ -149,7 +149,7 @@ static int on_service(void *ctx, struct kube_answer *answer, struct err *err)
 	(void)err;
 	tunnel->call = NULL;
 	if (err_is_set(&answer->fault)) {
-		not_found(tunnel, &answer->fault);
+		registry_tunnel_not_found(tunnel, &answer->fault);
 		return 0;
 	}
 	json_free(tunnel->service);
@@ -158,17 +158,17 @@ static int on_service(void *ctx, struct kube_answer *answer, struct err *err)
 	if (!selector) {
 		AUTO_ERR struct err fault = {0};
 		err_set(&fault, E_KUBE_FORWARD, "it selects no pods");
-		not_found(tunnel, &fault);
+		registry_tunnel_not_found(tunnel, &fault);
 		return 0;
 	}
 	AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/pods", where->kube_namespace);
 	const char *const query[] = {"labelSelector", selector, NULL};
-	tunnel->call = kube_list(
-		tunnel->client, path, query, PODS_MAX, clock_ms() + ASK_MS, on_pods, tunnel);
+	tunnel->call = kube_list(tunnel->client, path, query, PODS_MAX, clock_ms() + ASK_MS,
+		registry_tunnel_on_pods, tunnel);
 	return 0;
 }
 
-static void look(struct tunnel *tunnel)
+static void registry_tunnel_look(struct tunnel *tunnel)
 {
 	const struct kube_service_port *where = &tunnel->where;
 	AUTO_FREE char *path = kube_path(
@@ -185,7 +185,7 @@ static void look(struct tunnel *tunnel)
 		tunnel->call = kube_start(tunnel->client, &request);
 }
 
-static void resolve(void *ctx, struct podforward *forward)
+static void registry_tunnel_resolve(void *ctx, struct podforward *forward)
 {
 	struct tunnel *tunnel = ctx;
 
@@ -195,7 +195,7 @@ static void resolve(void *ctx, struct podforward *forward)
 		return;
 	}
 	tunnel->is_asked = true;
-	look(tunnel);
+	registry_tunnel_look(tunnel);
 }
 
 /*
@@ -214,17 +214,17 @@ static void on_dialled(void *ctx, struct stream *stream, bool is_websocket, stru
 	struct dialling *dialling = ctx;
 	struct tunnel *tunnel = dialling->tunnel;
 	AUTO_ERR struct err kept = {0};
-	bool is_over = !stream && !tunnel->has_opened && is_final(fault);
+	bool is_over = !stream && !tunnel->has_opened && registry_tunnel_is_final(fault);
 
 	tunnel->has_opened |= stream != NULL;
 	if (is_over) {
 		err_copy(&kept, fault);
-		add_hint(tunnel, &kept);
+		registry_tunnel_add_hint(tunnel, &kept);
 	}
 	dialling->done(dialling->ctx, stream, is_websocket, fault);
 	free(dialling);
 	if (is_over)
-		give_up(tunnel, &kept);
+		registry_tunnel_give_up(tunnel, &kept);
 }
 
 static void *dial(void *ctx, const char *kube_namespace, const char *pod,
@@ -248,7 +248,7 @@ static void cancel_dial(void *ptr)
 	free(dialling);
 }
 
-static void notice(void *ctx, const char *text)
+static void registry_tunnel_notice(void *ctx, const char *text)
 {
 	const struct tunnel *tunnel = ctx;
 	AUTO_FREE char *line = mem_printf("registry %s: %s", tunnel->way.host, text);
@@ -262,7 +262,7 @@ static void notice(void *ctx, const char *text)
  * Listener
  */
 
-static int on_open(void *ctx, uint16_t local_port, struct err *err)
+static int registry_tunnel_on_open(void *ctx, uint16_t local_port, struct err *err)
 {
 	struct tunnel *tunnel = ctx;
 
@@ -291,7 +291,7 @@ static bool take_expected(struct tunnel *tunnel, const char *peer)
 	return false;
 }
 
-static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
+static int registry_tunnel_on_accept(void *ctx, int fd, const char *peer, struct err *err)
 {
 	struct tunnel *tunnel = ctx;
 
@@ -299,7 +299,7 @@ static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
 	if (!take_expected(tunnel, peer) || err_is_set(&tunnel->fault))
 		close(fd);
 	else if (tunnel->is_known)
-		carry(tunnel, fd);
+		registry_tunnel_carry(tunnel, fd);
 	else
 		*vec_push(&tunnel->waiting) = fd;
 	return 0;
@@ -333,17 +333,19 @@ static int find_client(
 	return 0;
 }
 
-static int begin(
+static int registry_tunnel_begin(
 	struct tunnel *tunnel, const struct registry_tunnel_options *options, struct err *err)
 {
 	struct loop *loop = session_loop(options->session);
-	const struct listen_options listen = {
-		.loop = loop, .address = "127.0.0.1", .accept = on_accept, .ctx = tunnel};
+	const struct listen_options listen = {.loop = loop,
+		.address = "127.0.0.1",
+		.accept = registry_tunnel_on_accept,
+		.ctx = tunnel};
 	struct podforward_options forward = {
 		.loop = loop,
 		.transport = {dial, cancel_dial, tunnel},
-		.resolve = resolve,
-		.notice = notice,
+		.resolve = registry_tunnel_resolve,
+		.notice = registry_tunnel_notice,
 		.ctx = tunnel,
 	};
 
@@ -369,8 +371,8 @@ static void add_route(struct tunnel *tunnel, struct http *http)
 		str_to_int(colon + 1, 1, PORT_MAX, "port", &port, NULL) < 0)
 		colon = tunnel->way.host + strlen(tunnel->way.host);
 	AUTO_FREE char *name = mem_strndup(tunnel->way.host, (size_t)(colon - tunnel->way.host));
-	http_add_route(
-		http, name, (uint16_t)port, listener_port(tunnel->listener), on_open, tunnel);
+	http_add_route(http, name, (uint16_t)port, listener_port(tunnel->listener),
+		registry_tunnel_on_open, tunnel);
 }
 
 static void free_tunnel(struct registry_tunnel *way)
@@ -400,13 +402,13 @@ int registry_tunnel_open(const struct registry_tunnel_options *options,
 		.note = options->note,
 		.ctx = options->ctx,
 	};
-	int r = begin(tunnel, options, err);
+	int r = registry_tunnel_begin(tunnel, options, err);
 	if (r < 0) {
 		free_tunnel(&tunnel->way);
 		return r;
 	}
 	add_route(tunnel, options->http);
-	look(tunnel);
+	registry_tunnel_look(tunnel);
 	*ret = &tunnel->way;
 	return 0;
 }

@@ -82,7 +82,8 @@ static void list_add_named(struct session *session, const struct config *config,
 	}
 }
 
-static bool is_named(const struct target_list *list, const char *context, const char *current)
+static bool target_list_is_named(
+	const struct target_list *list, const char *context, const char *current)
 {
 	vec_foreach (const struct target_item, item, &list->items) {
 		const char *has = item->context ? item->context : current;
@@ -97,14 +98,14 @@ static void add_context(const char *context, const char *current, struct target_
 	AUTO_FREE char *name = mem_printf("kube:%s", context);
 	struct target_item *item;
 
-	if (is_named(list, context, current))
+	if (target_list_is_named(list, context, current))
 		return;
 	item = list_add(list, name, &target_kube_ops);
 	item->is_configured = false;
 	item->context = mem_strdup(context);
 }
 
-static void add_contexts(struct session *session, struct target_list *list)
+static void target_list_add_contexts(struct session *session, struct target_list *list)
 {
 	const struct kubeconfig *kubeconfig;
 	AUTO_STRV struct strv names = {0};
@@ -124,7 +125,8 @@ static void add_contexts(struct session *session, struct target_list *list)
 		add_context(*name, current, list);
 }
 
-static void add_all(struct session *session, const struct config *config, struct target_list *list)
+static void target_list_add_all(
+	struct session *session, const struct config *config, struct target_list *list)
 {
 	AUTO_STRV struct strv names = {0};
 	const char *by_default = config_str(config, "target");
@@ -137,7 +139,7 @@ static void add_all(struct session *session, const struct config *config, struct
 		strv_add(&names, by_default);
 	vec_foreach (char *, name, &names)
 		list_add_named(session, config, *name, list);
-	add_contexts(session, list);
+	target_list_add_contexts(session, list);
 }
 
 int target_list_make(struct session *session, const struct strv *wanted, struct target_list *ret,
@@ -155,7 +157,7 @@ int target_list_make(struct session *session, const struct strv *wanted, struct 
 	if (r < 0)
 		return r;
 	if (wanted->n == 0)
-		add_all(session, config, &list);
+		target_list_add_all(session, config, &list);
 	vec_foreach (struct target_item, item, &list.items)
 		item->is_default = str_eq(config_str(config, "target"), item->name);
 	*ret = list;

@@ -47,7 +47,7 @@ const struct target_ops *target_ops_recorded(const struct run *run)
 	return ops ? ops : &unknown;
 }
 
-static int fail_unknown(struct config *config, const char *name, struct err *err)
+static int targets_fail_unknown(struct config *config, const char *name, struct err *err)
 {
 	AUTO_STRV struct strv names = {0};
 	AUTO_FREE char *shown = str_escaped(name);
@@ -63,7 +63,7 @@ static int fail_unknown(struct config *config, const char *name, struct err *err
 
 int target_check(struct config *config, const char *name, struct err *err)
 {
-	return target_ops_named(config, name) ? 0 : fail_unknown(config, name, err);
+	return target_ops_named(config, name) ? 0 : targets_fail_unknown(config, name, err);
 }
 
 int target_open(struct session *session, const char *name, struct target **ret, struct err *err)
@@ -75,7 +75,7 @@ int target_open(struct session *session, const char *name, struct target **ret, 
 		return r;
 	const struct target_ops *ops = target_ops_named(config, name);
 	if (!ops)
-		return fail_unknown(config, name, err);
+		return targets_fail_unknown(config, name, err);
 	const struct json *definition = config_target(config, name);
 	if (ops == &target_kube_ops) {
 		AUTO_FREE char *context = NULL, *kube_namespace = NULL;

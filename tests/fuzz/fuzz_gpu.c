@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What tools and the kernel say of GPUs. Whatever it is, a list comes out that can be used: ids that
- * name files and no two alike, sorted, and the same after a round through JSON.
+ * What tools and the kernel say of GPUs. Whatever it is, a list comes out that can be used: ids
+ * that name files and no two alike, sorted, and the same after a round through JSON.
  */
 #include <stdint.h>
 #include <string.h>

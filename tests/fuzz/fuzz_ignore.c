@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ignore rules of any bytes. Input: a byte of flags, the path, LF, the rules. Properties: a rule for
- * files holds for directories too unless it is negated away; a chain of the same rules twice says the
- * same; rules from a directory that the path does not lie in say nothing.
+ * Ignore rules of any bytes. Input: a byte of flags, the path, LF, the rules. Properties: a rule
+ * for files holds for directories too unless it is negated away; a chain of the same rules twice
+ * says the same; rules from a directory that the path does not lie in say nothing.
  */
 #include <stdint.h>
 #include <stdlib.h>

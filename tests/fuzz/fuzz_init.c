@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What `dlrun init` makes of a project's files. A string that is written as YAML is read back as it
- * was, wherever it stands; a comment stays a comment; what the readers of other formats find is text
- * that YAML can hold.
+ * was, wherever it stands; a comment stays a comment; what the readers of other formats find is
+ * text that YAML can hold.
  */
 #include <stdlib.h>
 #include <string.h>

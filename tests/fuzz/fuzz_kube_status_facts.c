@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a cluster may answer: {"facts": {…}} as in the cases of test_kube_status, of any shape. Whatever
- * it is, there is a state with sentences that can be shown, and the same one again. */
+/* What a cluster may answer: {"facts": {…}} as in the cases of test_kube_status, of any shape.
+ * Whatever it is, there is a state with sentences that can be shown, and the same one again. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

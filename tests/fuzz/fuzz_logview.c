@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A run's log on its way out, in pieces (the first byte is their size) with a clock that jumps: as
- * JSON the exact bytes can be had back; on a terminal the screen shows at the end what it would show
- * if every redraw had been drawn.
+ * JSON the exact bytes can be had back; on a terminal the screen shows at the end what it would
+ * show if every redraw had been drawn.
  */
 #include <string.h>
 

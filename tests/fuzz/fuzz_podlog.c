@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stamped bytes of a server (the first two bytes say how they are cut up): the same comes out however
- * they arrive; a point survives its text; and where times rise, a stream that was cut and served again
- * brings the rest, nothing twice.
+ * Stamped bytes of a server (the first two bytes say how they are cut up): the same comes out
+ * however they arrive; a point survives its text; and where times rise, a stream that was cut and
+ * served again brings the rest, nothing twice.
  */
 #include <string.h>
 

@@ -10,7 +10,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Whatever a client, or a server through it, says: one of the errors of net/ssh/ssh.h, fit to print. */
+/* Whatever a client, or a server through it, says: one of the errors of net/ssh/ssh.h, fit to
+ * print. */
 static void check_fault(const char *text, const char *said)
 {
 	AUTO_ERR struct err err = {0};

@@ -4,10 +4,9 @@
  *
  *	front_tool PROGRAM-PORT [STRIP]
  *
- * The port that it serves at is the first line on stdout, with the token behind a blank where one is
- * needed. Paths from /own/ on are answered here:
- * /own/hello, /own/silence (never), /own/stream (10 pieces of 1 MiB, as there is room). Notices are
- * on stderr. It ends with its stdin.
+ * The port that it serves at is the first line on stdout, with the token behind a blank where one
+ * is needed. Paths from /own/ on are answered here: /own/hello, /own/silence (never), /own/stream
+ * (10 pieces of 1 MiB, as there is room). Notices are on stderr. It ends with its stdin.
  */
 #include <errno.h>
 #include <netinet/in.h>

@@ -3,10 +3,9 @@
  * A mirror of runs (mirror.h), and what runs have written (outputs.h), from the directory
  * and environment that dlrun would be started in:
  *
- *	mirror_tool mirror DIR LOOK_MS RUN...	until all of them are over; a line of JSON for each look
- *	mirror_tool scalars DIR LOOK_MS RUN...	the same, scalars only
- *	mirror_tool list RUN [PART]		"SIZE PATH" lines
- *	mirror_tool read RUN PATH OFFSET MAX	the bytes
+ * mirror_tool mirror DIR LOOK_MS RUN...   until all of them are over; a line of JSON for each look
+ * mirror_tool scalars DIR LOOK_MS RUN... the same, scalars only mirror_tool list RUN [PART]
+ * "SIZE PATH" lines mirror_tool read RUN PATH OFFSET MAX  the bytes
  */
 #include <signal.h>
 #include <stdio.h>

@@ -4,12 +4,12 @@
  *
  *	node_tool [--root DIR] OPENER... -- VERB ...
  *
- * For each conversation OPENER is started with the conversation's command as its last word: `sh -c`,
- * `ssh HOST`, `pod_tool exec KUBECONFIG NAMESPACE POD CONTAINER -i -- sh -c`. The first `--` that a
- * verb follows ends it.
+ * For each conversation OPENER is started with the conversation's command as its last word: `sh
+ * -c`, `ssh HOST`, `pod_tool exec KUBECONFIG NAMESPACE POD CONTAINER -i -- sh -c`. The first `--`
+ * that a verb follows ends it.
  *
  *	hello                           what is known of the node, "key value" each
- *	run [--layer TGZ] RUN CMD...    begins it in a tree of that layer (or an empty one), follows
+ * run [--layer TGZ] RUN CMD...    begins it in a tree of that layer (or an empty one), follows
  *	                                its log on stdout and exits as it does
  *	log RUN                         follows it to its end
  *	state RUN                       the state, then key=value each

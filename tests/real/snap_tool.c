@@ -10,9 +10,9 @@
  * then of each -x FILE in order; -i: core.ignorecase.
  *
  * list: for each ROOT, the work tree of a repository or a plain directory, its paths, each with `T`
- * (tracked) or `U` before it and a NUL behind it, then one more NUL. A walk that fails gives `E`, the
- * id of its error and its message instead of paths. -q: only the number of paths, the time that the
- * walk took and the memory in use.
+ * (tracked) or `U` before it and a NUL behind it, then one more NUL. A walk that fails gives `E`,
+ * the id of its error and its message instead of paths. -q: only the number of paths, the time that
+ * the walk took and the memory in use.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,12 +9,12 @@
  *	ssh_libssh2_tool KEY=VALUE... cancel MS
  *
  * Keys: host, port, user, known, global, id (those three more than once), only, agent, strict (ask,
- * yes, accept-new, off), hash, alias, keepalive (ms), first, answer (to all questions), late (ms before
- * the loop runs), pause (ms before anything is read).
+ * yes, accept-new, off), hash, alias, keepalive (ms), first, answer (to all questions), late (ms
+ * before the loop runs), pause (ms before anything is read).
  *
- * exec and port join stdin and stdout with a channel; "exit N", "signal NAME" or "exit unknown" comes
- * on stderr. many sends BYTES on each of N connections at once and wants them back. commands runs N
- * at once and prints how many of them ended with 0.
+ * exec and port join stdin and stdout with a channel; "exit N", "signal NAME" or "exit unknown"
+ * comes on stderr. many sends BYTES on each of N connections at once and wants them back. commands
+ * runs N at once and prints how many of them ended with 0.
  */
 #include <errno.h>
 #include <poll.h>

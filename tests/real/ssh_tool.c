@@ -9,8 +9,9 @@
  * Options: --carrier libssh2|openssh, --config FILE, --accept-new-host, --control-dir DIR,
  * --terminal, --pty, --early (the command is begun before the loop runs), --wait (the loop runs
  * only once stdin has ended), --parallel N (that many commands at once, their output line by line
- * as it comes), --first LINE (begun early, and never asked for), --drop MS (the first of the commands is
- * given up then). A failure is told as "error: ID: MESSAGE" with evidence, and exits with 125.
+ * as it comes), --first LINE (begun early, and never asked for), --drop MS (the first of the
+ * commands is given up then). A failure is told as "error: ID: MESSAGE" with evidence, and exits
+ * with 125.
  */
 #include <fcntl.h>
 #include <poll.h>

@@ -210,7 +210,8 @@ static inline int fix_bind(uint16_t *ret_port)
 	return fd;
 }
 
-/* A port that refuses connections, and is nobody else's until the program ends: its socket is kept. */
+/* A port that refuses connections, and is nobody else's until the program ends: its socket is
+ * kept. */
 static inline uint16_t fix_closed_port(void)
 {
 	uint16_t port;

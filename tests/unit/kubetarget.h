@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run's place in a cluster whose API server is a function of the test, in a state directory of its
- * own. */
+/* A run's place in a cluster whose API server is a function of the test, in a state directory of
+ * its own. */
 #ifndef DLRUN_TESTS_UNIT_KUBETARGET_H
 #define DLRUN_TESTS_UNIT_KUBETARGET_H
 

@@ -235,7 +235,7 @@ struct worker {
 	bool late;
 };
 
-static void start(struct worker *worker, const char *const *words, const char *id)
+static void doctor_start(struct worker *worker, const char *const *words, const char *id)
 {
 	struct proc_spec spec = {.stdin_fd = -1, .stderr_fd = -1, .new_session = true};
 	size_t n = 0;
@@ -264,7 +264,7 @@ static void start(struct worker *worker, const char *const *words, const char *i
 }
 
 /* Read once; close the descriptor at the end, on failure and when there is too much. */
-static void take(struct worker *worker)
+static void doctor_take(struct worker *worker)
 {
 	char chunk[4096];
 	ssize_t n = read(worker->fd, chunk, sizeof(chunk));
@@ -280,7 +280,7 @@ static void take(struct worker *worker)
 }
 
 /* Returns false when no worker is left, or at the deadline. */
-static bool wait_some(struct worker *workers, size_t n, int64_t deadline_ms)
+static bool doctor_wait_some(struct worker *workers, size_t n, int64_t deadline_ms)
 {
 	AUTO_FREE struct pollfd *fds = mem_alloc(n, sizeof(*fds));
 	int64_t left_ms = deadline_ms - clock_ms();
@@ -297,13 +297,13 @@ static bool wait_some(struct worker *workers, size_t n, int64_t deadline_ms)
 		return true;
 	for (size_t i = 0; i < n; i++)
 		if (fds[i].revents)
-			take(&workers[i]);
+			doctor_take(&workers[i]);
 	return true;
 }
 
 /* A worker that has closed its output is at its end. A worker that hangs in the kernel cannot be
  * waited for: init takes it over. */
-static void end(struct worker *worker)
+static void doctor_end(struct worker *worker)
 {
 	if (worker->fd >= 0)
 		close(worker->fd);
@@ -313,7 +313,7 @@ static void end(struct worker *worker)
 	}
 }
 
-static void fill(const struct worker *worker, int64_t timeout_ms, struct doctor_row *row)
+static void doctor_fill(const struct worker *worker, int64_t timeout_ms, struct doctor_row *row)
 {
 	AUTO_JSON struct json *json = NULL;
 	AUTO_ERR struct err err = {0};
@@ -337,9 +337,9 @@ static void fill(const struct worker *worker, int64_t timeout_ms, struct doctor_
 		doctor_blame(row, DOCTOR_WARNING, NULL, "the check ended without a message");
 }
 
-static void done(struct worker *worker)
+static void doctor_done(struct worker *worker)
 {
-	end(worker);
+	doctor_end(worker);
 	buf_done(&worker->reply);
 	err_done(&worker->fault);
 }
@@ -352,15 +352,15 @@ int doctor_run_all(const char *const *words, int64_t timeout_ms, const volatile 
 	bool stopped = false;
 
 	for (size_t i = 0; i < doctor_checks_n; i++)
-		start(&workers[i], words, doctor_checks[i].id);
-	while (!stopped && wait_some(workers, doctor_checks_n, deadline_ms))
+		doctor_start(&workers[i], words, doctor_checks[i].id);
+	while (!stopped && doctor_wait_some(workers, doctor_checks_n, deadline_ms))
 		stopped = interrupted && *interrupted;
 	for (size_t i = 0; i < doctor_checks_n; i++) {
 		workers[i].late = workers[i].fd >= 0;
 		rows[i] = (struct doctor_row){.id = doctor_checks[i].id};
 		if (!stopped)
-			fill(&workers[i], timeout_ms, &rows[i]);
-		done(&workers[i]);
+			doctor_fill(&workers[i], timeout_ms, &rows[i]);
+		doctor_done(&workers[i]);
 	}
 	return stopped ? err_set(err, E_CANCELED, "stopped") : 0;
 }

@@ -321,7 +321,7 @@ int doctor_locks(const struct doctor *doctor, struct doctor_row *row, struct err
 
 static const char set_clock[] = "sudo timedatectl set-ntp true";
 
-static bool is_plausible(int64_t wall_ms)
+static bool doctor_local_is_plausible(int64_t wall_ms)
 {
 	static const int64_t first_ms = INT64_C(1735689600000), last_ms = INT64_C(4102444800000);
 
@@ -336,7 +336,7 @@ void doctor_judge_clock(struct doctor_row *row, const struct doctor_times *times
 
 	clock_format(times->wall_ms, now);
 	doctor_found(row, "%s", now);
-	if (!is_plausible(times->wall_ms))
+	if (!doctor_local_is_plausible(times->wall_ms))
 		doctor_blame(row, DOCTOR_PROBLEM, set_clock,
 			"the clock is wrong: the order of runs and what has changed in files go by "
 			"it");
@@ -617,7 +617,7 @@ int doctor_logout(const struct doctor *doctor, struct doctor_row *row, struct er
  * limits
  */
 
-static bool is_limited(int resource, rlim_t *ret)
+static bool doctor_local_is_limited(int resource, rlim_t *ret)
 {
 	struct rlimit limit;
 
@@ -660,7 +660,7 @@ int doctor_limits(const struct doctor *doctor, struct doctor_row *row, struct er
 	(void)err;
 	check_files(row);
 	for (size_t i = 0; i < ARRAY_LEN(others); i++)
-		if (is_limited(others[i].resource, &value))
+		if (doctor_local_is_limited(others[i].resource, &value))
 			doctor_blame(row, DOCTOR_WARNING, others[i].fix, "%llu %s",
 				(unsigned long long)value, others[i].what);
 	return 0;
@@ -796,7 +796,7 @@ int doctor_leftovers(const struct doctor *doctor, struct doctor_row *row, struct
 
 /* A user in the home directory has no working tree in mind; another row reports on the
  * configuration. */
-static bool is_elsewhere(const struct err *fault)
+static bool doctor_local_is_elsewhere(const struct err *fault)
 {
 	return fault->id == E_SNAPSHOT_ROOT || fault->id == E_CONFIG || fault->id == E_CONFIG_KEY ||
 	       fault->id == E_CONFIG_SYNTAX;
@@ -806,7 +806,7 @@ static void blame_tree(struct doctor_row *row, const struct err *fault)
 {
 	bool empty = fault->id == E_SNAPSHOT_EMPTY;
 
-	if (is_elsewhere(fault)) {
+	if (doctor_local_is_elsewhere(fault)) {
 		doctor_found(row, "not looked at: %s", fault->message);
 		return;
 	}

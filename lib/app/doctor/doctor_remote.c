@@ -72,7 +72,7 @@ static bool find_clusters(const struct doctor *doctor, struct target_list *ret, 
 	return false;
 }
 
-static bool has_clusters(const struct target_list *list)
+static bool doctor_remote_has_clusters(const struct target_list *list)
 {
 	vec_foreach (const struct target_item, item, &list->items)
 		if (item->is_cluster)
@@ -84,7 +84,7 @@ static bool has_clusters(const struct target_list *list)
  * kubeconfig
  */
 
-static void add_files(const struct kubeconfig *kubeconfig, struct buf *line)
+static void doctor_remote_add_files(const struct kubeconfig *kubeconfig, struct buf *line)
 {
 	AUTO_STRV struct strv files = {0};
 
@@ -105,7 +105,7 @@ int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struc
 	const struct kubeconfig *kubeconfig;
 
 	(void)err;
-	bool needed = find_clusters(doctor, &list, &why) && has_clusters(&list);
+	bool needed = find_clusters(doctor, &list, &why) && doctor_remote_has_clusters(&list);
 	if (kube_open_config(doctor->session, &kubeconfig, &fault) < 0) {
 		bool none = fault.id == E_KUBE_NO_CONFIG;
 		doctor_found(row, none ? "none" : "not usable");
@@ -114,7 +114,7 @@ int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struc
 		return 0;
 	}
 	buf_init(&line, LINE_BYTES);
-	add_files(kubeconfig, &line);
+	doctor_remote_add_files(kubeconfig, &line);
 	kubeconfig_contexts(kubeconfig, &contexts);
 	const char *current = kubeconfig_current(kubeconfig);
 	buf_addf(&line, ": %zu %s, %s%s", contexts.n, contexts.n == 1 ? "context" : "contexts",
@@ -279,7 +279,7 @@ static void tell_rights(const struct subject *about, struct doctor_row *row)
 }
 
 /* The most that can be asked of a Secret whose contents nobody needs to see. */
-static void judge_pull_secret(const struct subject *about, struct doctor_row *row)
+static void doctor_remote_judge_pull_secret(const struct subject *about, struct doctor_row *row)
 {
 	const struct kube_look *look = about->look;
 	const char *space = about->access->kube_namespace;
@@ -299,7 +299,7 @@ static void judge_pull_secret(const struct subject *about, struct doctor_row *ro
 	}
 }
 
-static void judge_queue(const struct subject *about, struct doctor_row *row)
+static void doctor_remote_judge_queue(const struct subject *about, struct doctor_row *row)
 {
 	if (about->look->queue_status == 404)
 		doctor_blame(row, DOCTOR_PROBLEM, "kubectl get localqueues",
@@ -341,8 +341,8 @@ static void tell_pods(const struct subject *about, struct doctor_row *row)
 	else if (r == 0)
 		doctor_blame(row, DOCTOR_PROBLEM, "registry: HOST/REPO   # in dlrun.yaml",
 			"runs cannot be sent: no registry is set");
-	judge_pull_secret(about, row);
-	judge_queue(about, row);
+	doctor_remote_judge_pull_secret(about, row);
+	doctor_remote_judge_queue(about, row);
 }
 
 /*
@@ -378,7 +378,7 @@ int doctor_clusters(const struct doctor *doctor, struct doctor_row *row, struct 
 		doctor_found(row, "%s", why);
 		return 0;
 	}
-	if (!has_clusters(&list)) {
+	if (!doctor_remote_has_clusters(&list)) {
 		doctor_found(row, "none is configured");
 		return 0;
 	}
@@ -399,7 +399,8 @@ int doctor_clusters(const struct doctor *doctor, struct doctor_row *row, struct 
  * node
  */
 
-static bool find_hosts(const struct doctor *doctor, struct target_list *ret, struct doctor_row *row)
+static bool doctor_remote_find_hosts(
+	const struct doctor *doctor, struct target_list *ret, struct doctor_row *row)
 {
 	AUTO_ERR struct err fault = {0};
 
@@ -449,7 +450,7 @@ int doctor_nodes(const struct doctor *doctor, struct doctor_row *row, struct err
 {
 	AUTO_TARGET_LIST struct target_list list = {0};
 
-	if (!find_hosts(doctor, &list, row))
+	if (!doctor_remote_find_hosts(doctor, &list, row))
 		return 0;
 	int r = target_list_ask_hosts(doctor->session, &list, HOSTS_MS, NULL, err);
 	if (r < 0)
@@ -468,7 +469,7 @@ int doctor_nodes(const struct doctor *doctor, struct doctor_row *row, struct err
 }
 
 /* NULL: it is not valid, which the row says then. */
-static struct config *load_config(const struct doctor *doctor, struct doctor_row *row)
+static struct config *doctor_remote_load_config(const struct doctor *doctor, struct doctor_row *row)
 {
 	AUTO_ERR struct err fault = {0};
 	struct config *config = NULL;
@@ -478,12 +479,12 @@ static struct config *load_config(const struct doctor *doctor, struct doctor_row
 	return config;
 }
 
-static char *host_of(const char *repository)
+static char *doctor_remote_host_of(const char *repository)
 {
 	return mem_strndup(repository, strcspn(repository, "/"));
 }
 
-static void add_text(struct buf *line, const char *text)
+static void doctor_remote_add_text(struct buf *line, const char *text)
 {
 	buf_addf(line, "%s%s", line->len ? "; " : "", text);
 }
@@ -500,7 +501,7 @@ static void find_registries(const struct config *config, struct strv *ret)
 
 	registry_config_all(config, &repositories);
 	vec_foreach (char *, repository, &repositories) {
-		AUTO_FREE char *host = host_of(*repository);
+		AUTO_FREE char *host = doctor_remote_host_of(*repository);
 		if (strv_find(ret, host) < 0)
 			strv_add(ret, host);
 	}
@@ -529,7 +530,7 @@ static char *proxy_text(const struct proxy_env *env, const char *host, struct do
 
 int doctor_proxy(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
-	struct config *config = load_config(doctor, row);
+	struct config *config = doctor_remote_load_config(doctor, row);
 	AUTO_STRV struct strv hosts = {0};
 	AUTO_BUF struct buf line = {0};
 	struct proxy_env env;
@@ -543,7 +544,7 @@ int doctor_proxy(const struct doctor *doctor, struct doctor_row *row, struct err
 	vec_foreach (char *, host, &hosts) {
 		AUTO_FREE char *text = proxy_text(&env, *host, row);
 		AUTO_FREE char *item = mem_printf("%s for %s", text, *host);
-		add_text(&line, item);
+		doctor_remote_add_text(&line, item);
 	}
 	/* Then any host that NO_PROXY does not name shows which one it is. */
 	AUTO_FREE char *any = hosts.n ? NULL : proxy_text(&env, "registry.invalid", row);
@@ -581,7 +582,7 @@ static void push_checks_done(struct push_checks *checks)
 	registry_client_done(&checks->client);
 }
 
-static int end_probe(struct probe *probe)
+static int doctor_remote_end_probe(struct probe *probe)
 {
 	if (--probe->checks->open == 0)
 		loop_stop(probe->checks->client.options.loop);
@@ -594,11 +595,12 @@ static int on_closed(void *ctx, struct http_answer *answer, struct err *fault, s
 	(void)answer;
 	(void)fault;
 	(void)err;
-	return end_probe(ctx);
+	return doctor_remote_end_probe(ctx);
 }
 
 /* A session for an upload was opened, so that we may push; it is closed again. */
-static int on_opened(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int doctor_remote_on_opened(
+	void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
 {
 	struct probe *probe = ctx;
 	AUTO_URL struct url url = {0};
@@ -606,10 +608,10 @@ static int on_opened(void *ctx, struct http_answer *answer, struct err *fault, s
 	(void)err;
 	if (fault) {
 		err_move(&probe->fault, fault);
-		return end_probe(probe);
+		return doctor_remote_end_probe(probe);
 	}
 	if (registry_location(probe->registry, answer, &url, &probe->fault) < 0)
-		return end_probe(probe);
+		return doctor_remote_end_probe(probe);
 	registry_start(probe->registry, &(struct registry_request){
 						.method = "DELETE",
 						.url = &url,
@@ -637,7 +639,7 @@ static void start_probe(struct probe *probe)
 						.max_body = HTTP_ERROR_BODY_MAX,
 						.once = true,
 						.doing = "opening an upload",
-						.done = on_opened,
+						.done = doctor_remote_on_opened,
 						.ctx = probe,
 					});
 }
@@ -648,9 +650,10 @@ static bool is_refusal(const struct err *fault)
 }
 
 /* "localhost:5000/me: http, anonymous, may be pushed to". */
-static void describe(const struct probe *probe, struct doctor_row *row, struct buf *line)
+static void doctor_remote_describe(
+	const struct probe *probe, struct doctor_row *row, struct buf *line)
 {
-	AUTO_FREE char *host = host_of(probe->repository);
+	AUTO_FREE char *host = doctor_remote_host_of(probe->repository);
 	AUTO_FREE char *ca = registry_ask_certificates(&probe->checks->client, host);
 	AUTO_BUF struct buf text = {0};
 	const char *identity;
@@ -661,7 +664,7 @@ static void describe(const struct probe *probe, struct doctor_row *row, struct b
 		blame_fault(row, DOCTOR_PROBLEM, &probe->fault);
 	if (err_is_set(&probe->fault) && !is_refusal(&probe->fault)) {
 		buf_adds(&text, "no answer that could be used");
-		add_text(line, text.data);
+		doctor_remote_add_text(line, text.data);
 		return;
 	}
 	identity = auth_identity(registry_auth(probe->registry));
@@ -671,7 +674,7 @@ static void describe(const struct probe *probe, struct doctor_row *row, struct b
 		buf_addf(&text, "https, %s", ca);
 	buf_addf(&text, ", %s, %s", identity ? identity : "login not known",
 		err_is_set(&probe->fault) ? "may not push" : "may push");
-	add_text(line, text.data);
+	doctor_remote_add_text(line, text.data);
 }
 
 static int ask_registries(
@@ -689,7 +692,7 @@ static int ask_registries(
 
 int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
-	struct config *config = load_config(doctor, row);
+	struct config *config = doctor_remote_load_config(doctor, row);
 	AUTO(push_checks_done) struct push_checks checks = {0};
 	AUTO_STRV struct strv repositories = {0};
 	AUTO_BUF struct buf line = {0};
@@ -708,7 +711,7 @@ int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct 
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < checks.n; i++)
-		describe(&checks.probes[i], row, &line);
+		doctor_remote_describe(&checks.probes[i], row, &line);
 	doctor_found(row, "%s", line.data);
 	return 0;
 }
@@ -739,7 +742,7 @@ static bool needs_image(const struct config *config, const char *name)
 }
 
 /* The chosen target, or else the first one, whose programs need an image; NULL: none does. */
-static char *find_cluster(const struct config *config)
+static char *doctor_remote_find_cluster(const struct config *config)
 {
 	const char *chosen = config_str(config, "target");
 	AUTO_STRV struct strv names = {0};
@@ -754,7 +757,7 @@ static char *find_cluster(const struct config *config)
 }
 
 /* Program that `command:` starts; NULL: not known. The caller frees. */
-static char *program_of(const struct config *config)
+static char *doctor_remote_program_of(const struct config *config)
 {
 	static const char *const of_the_shell[] = {".", "[", "cd", "eval", "exec", "exit", "export",
 		"set", "source", "test", "ulimit"};
@@ -777,7 +780,8 @@ static char *program_of(const struct config *config)
 /* "; python3: cannot be known from its configuration"; line has what is known of the base. */
 static void check_program(struct base_check *check, const struct image_base *base, struct buf *line)
 {
-	AUTO_FREE char *program = program_of(check->config), *shown = NULL, *why = NULL;
+	AUTO_FREE char *program = doctor_remote_program_of(check->config), *shown = NULL,
+		       *why = NULL;
 	AUTO_BASE_PROGRAM struct base_program found = {0};
 
 	if (!program)
@@ -792,7 +796,7 @@ static void check_program(struct base_check *check, const struct image_base *bas
 		buf_addf(line, "; %s %s: %s", found.has == BASE_HAS ? "has" : "lacks", shown, why);
 	if (found.has != BASE_LACKS)
 		return;
-	AUTO_FREE char *cluster = find_cluster(check->config);
+	AUTO_FREE char *cluster = doctor_remote_find_cluster(check->config);
 	doctor_blame(check->row, cluster ? DOCTOR_PROBLEM : DOCTOR_WARNING,
 		"image: docker.io/library/python:3.12", "%s has no %s, which command: starts",
 		check->name, shown);
@@ -835,7 +839,7 @@ static void check_mounts(struct base_check *check)
 	buf_init(&line, LINE_BYTES);
 	registry_config_all(check->config, &repositories);
 	vec_foreach (char *, repository, &repositories) {
-		AUTO_FREE char *host = host_of(*repository);
+		AUTO_FREE char *host = doctor_remote_host_of(*repository);
 		if (strcasecmp(host, host_of_base) == 0)
 			check_same_registry(check, *repository);
 		else
@@ -889,7 +893,7 @@ static void check_layout(struct base_check *check)
 
 static void check_no_base(struct base_check *check)
 {
-	AUTO_FREE char *cluster = find_cluster(check->config);
+	AUTO_FREE char *cluster = doctor_remote_find_cluster(check->config);
 
 	doctor_found(check->row, "none (scratch)");
 	if (cluster && !config_is_set(check->config, "image"))
@@ -901,7 +905,7 @@ int doctor_base(const struct doctor *doctor, struct doctor_row *row, struct err 
 {
 	AUTO(base_check_done)
 	struct base_check check = {
-		.doctor = doctor, .row = row, .config = load_config(doctor, row)};
+		.doctor = doctor, .row = row, .config = doctor_remote_load_config(doctor, row)};
 	AUTO_ERR struct err fault = {0};
 	AUTO_REF struct ref ref = {0};
 

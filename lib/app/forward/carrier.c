@@ -48,7 +48,7 @@ static void unlink_carried(struct carried *carried)
 	free(carried);
 }
 
-static void on_carried(struct target_call *call, int status, struct err *err)
+static void carrier_on_carried(struct target_call *call, int status, struct err *err)
 {
 	struct carried ended = *(struct carried *)call;
 
@@ -71,7 +71,7 @@ int carrier_carry(struct carrier *carrier, int rank, uint16_t port, int fd, carr
 		return r;
 	}
 	carried = link_carried(carrier);
-	carried->call.done = on_carried;
+	carried->call.done = carrier_on_carried;
 	carried->done = done;
 	carried->ctx = ctx;
 	r = carrier->target->ops->carry(
@@ -90,7 +90,7 @@ static void end_carried(struct carried *carried)
 	err_set(&fault, E_RUN_ENDED, "%s has ended (%s)", run_id(run),
 		run_state_name(run_state(run)));
 	target_call_cancel(&carried->call);
-	on_carried(&carried->call, -(int)fault.code, &fault);
+	carrier_on_carried(&carried->call, -(int)fault.code, &fault);
 }
 
 void carrier_end(struct carrier *carrier)

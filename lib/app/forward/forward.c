@@ -54,13 +54,13 @@ static const struct run *run_of(const struct forward *forward)
 	return carrier_run(forward->carrier);
 }
 
-static void say(const struct forward *forward, const char *text)
+static void forward_do_say(const struct forward *forward, const char *text)
 {
 	if (forward->options.notice)
 		forward->options.notice(forward->options.ctx, text);
 }
 
-static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
+static int forward_on_accept(void *ctx, int fd, const char *peer, struct err *err)
 {
 	const struct open_port *port = ctx;
 	struct forward *forward = port->forward;
@@ -70,7 +70,7 @@ static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
 	(void)err;
 	if (carrier_carry(forward->carrier, forward->options.rank, port->remote, fd, NULL, NULL,
 		    &fault) < 0)
-		say(forward, fault.message);
+		forward_do_say(forward, fault.message);
 	return 0;
 }
 
@@ -80,7 +80,7 @@ static int listen_at(struct open_port *port, struct forward_port *wanted, struct
 	struct listen_options listen = {.loop = port->forward->loop,
 		.port = wanted->local ? wanted->local : wanted->remote,
 		.is_exact = wanted->local != 0,
-		.accept = on_accept,
+		.accept = forward_on_accept,
 		.ctx = port};
 	AUTO_ERR struct err fault = {0};
 
@@ -170,7 +170,7 @@ int forward_open(struct session *session, const struct run *run,
  * The run
  */
 
-static int look(struct forward *forward, enum run_state *ret, struct err *err)
+static int forward_look(struct forward *forward, enum run_state *ret, struct err *err)
 {
 	int r = carrier_look(forward->carrier, err);
 
@@ -180,20 +180,20 @@ static int look(struct forward *forward, enum run_state *ret, struct err *err)
 }
 
 /* The hint is the caller's. */
-static int fail_ended(const struct run *run, const char *so, struct err *err)
+static int forward_fail_ended(const struct run *run, const char *so, struct err *err)
 {
 	return err_set(err, E_RUN_ENDED, "%s has ended (%s): %s", run_id(run),
 		run_state_name(run_state(run)), so);
 }
 
-static int check_rank(const struct run *run, int rank, struct err *err)
+static int forward_check_rank(const struct run *run, int rank, struct err *err)
 {
 	int r = carrier_check_rank(run, rank, err);
 
 	return r < 0 ? err_prefix(err, "--rank %d", rank) : 0;
 }
 
-static int pause_over(void *ctx, struct err *err)
+static int forward_pause_over(void *ctx, struct err *err)
 {
 	struct forward *forward = ctx;
 
@@ -203,19 +203,20 @@ static int pause_over(void *ctx, struct err *err)
 	return 0;
 }
 
-static int check_interrupt(const struct forward *forward, struct err *err)
+static int forward_check_interrupt(const struct forward *forward, struct err *err)
 {
 	const volatile int *interrupted = forward->options.interrupted;
 
 	return interrupted && *interrupted ? err_set(err, E_CANCELED, "interrupted") : 0;
 }
 
-static int wait_some(struct forward *forward, int64_t ms, struct err *err)
+static int forward_wait_some(struct forward *forward, int64_t ms, struct err *err)
 {
-	forward->timer = loop_add_timer(forward->loop, clock_ms() + ms, pause_over, forward);
+	forward->timer =
+		loop_add_timer(forward->loop, clock_ms() + ms, forward_pause_over, forward);
 	int r = loop_run(forward->loop, err);
 	loop_remove_timer(forward->loop, TAKE(forward->timer));
-	return r < 0 ? r : check_interrupt(forward, err);
+	return r < 0 ? r : forward_check_interrupt(forward, err);
 }
 
 /* Until it runs or has ended. */
@@ -225,51 +226,51 @@ static int wait_until_begun(struct forward *forward, enum run_state *ret, struct
 	int r;
 
 	*ret = RUN_UNKNOWN;
-	while ((r = look(forward, ret, err)) == 0 && *ret != RUN_RUNNING &&
+	while ((r = forward_look(forward, ret, err)) == 0 && *ret != RUN_RUNNING &&
 		!run_state_is_final(*ret)) {
 		if (!said) {
 			AUTO_FREE char *text = mem_printf("%s is %s; waiting for it to run",
 				run_id(run_of(forward)), run_state_name(*ret));
-			say(forward, text);
+			forward_do_say(forward, text);
 		}
 		said = true;
-		r = wait_some(forward, WAIT_MS, err);
+		r = forward_wait_some(forward, WAIT_MS, err);
 		if (r < 0)
 			return r;
 	}
 	return r;
 }
 
-static int wait_for_start(struct forward *forward, struct err *err)
+static int forward_wait_for_start(struct forward *forward, struct err *err)
 {
 	enum run_state state;
 	int r = wait_until_begun(forward, &state, err);
 
 	if (r < 0 || state == RUN_RUNNING)
 		return r;
-	fail_ended(run_of(forward), "its ports are closed", err);
+	forward_fail_ended(run_of(forward), "its ports are closed", err);
 	return err_hint(err, "dlrun submit --from %s", run_id(run_of(forward)));
 }
 
 /* A place that cannot be asked now says nothing of the run. */
-static int serve(struct forward *forward, struct err *err)
+static int forward_serve(struct forward *forward, struct err *err)
 {
 	enum run_state state = RUN_RUNNING;
 	int64_t asked_ms = clock_ms();
 
 	while (!run_state_is_final(state)) {
-		int r = wait_some(forward, LOOK_MS, err);
+		int r = forward_wait_some(forward, LOOK_MS, err);
 
 		if (r < 0)
 			return r;
 		if (clock_ms() - asked_ms < STATE_MS)
 			continue;
-		(void)look(forward, &state, NULL);
+		(void)forward_look(forward, &state, NULL);
 		asked_ms = clock_ms();
 	}
 	AUTO_FREE char *text =
 		mem_printf("%s has ended (%s)", run_id(run_of(forward)), run_state_name(state));
-	say(forward, text);
+	forward_do_say(forward, text);
 	return 0;
 }
 
@@ -278,14 +279,14 @@ int run_forward(struct session *session, const struct run *run,
 {
 	AUTO(forward_free_auto) struct forward *forward = NULL;
 
-	int r = check_rank(run, options->rank, err);
+	int r = forward_check_rank(run, options->rank, err);
 	if (r == 0)
 		r = forward_new(session, run, options, &forward, err);
 	if (r == 0)
-		r = wait_for_start(forward, err);
+		r = forward_wait_for_start(forward, err);
 	if (r == 0)
 		r = listen_all(forward, err);
-	return r < 0 ? r : serve(forward, err);
+	return r < 0 ? r : forward_serve(forward, err);
 }
 
 int run_terminal(struct session *session, const struct run *run,
@@ -299,7 +300,7 @@ int run_terminal(struct session *session, const struct run *run,
 
 	int r = forward_new(session, run, &options, &forward, err);
 	if (r == 0)
-		r = wait_for_start(forward, err);
+		r = forward_wait_for_start(forward, err);
 	if (r < 0)
 		return r;
 	r = terminal_words(run_of(forward), &words, err);
@@ -319,7 +320,7 @@ int run_wait_begun(struct session *session, struct run **run, const struct forwa
 
 	if (run_state_is_final(state) || state == RUN_RUNNING || state == RUN_UNKNOWN)
 		return 0;
-	int r = check_rank(*run, options->rank, err);
+	int r = forward_check_rank(*run, options->rank, err);
 	if (r == 0)
 		r = forward_new(session, *run, options, &forward, err);
 	if (r == 0)
@@ -343,7 +344,7 @@ static bool keeps_tree(const struct run *run)
 }
 
 /* Of a run's secrets those that have a value here. */
-static int read_secrets(
+static int forward_read_secrets(
 	struct session *session, const struct run *run, struct strv *ret, struct err *err)
 {
 	AUTO_STRV struct strv names = {0}, missing = {0};
@@ -364,7 +365,7 @@ int run_exec(struct session *session, const struct run *run,
 
 	bool is_final = run_state_is_final(run_state(run));
 	if (is_final && !keeps_tree(run)) {
-		fail_ended(run, "its container is gone, and its tree with it", err);
+		forward_fail_ended(run, "its container is gone, and its tree with it", err);
 		return err_hint(err,
 			"dlrun checkout %s %s   # its code; its results: dlrun fetch %s",
 			run_id(run), run_id(run), run_id(run));
@@ -372,9 +373,9 @@ int run_exec(struct session *session, const struct run *run,
 	AUTO_STRV struct strv secrets = {0};
 	struct target_exec_request inside = *request;
 	AUTO_ERR struct err fault = {0};
-	int r = check_rank(run, request->rank, err);
+	int r = forward_check_rank(run, request->rank, err);
 	if (r == 0)
-		r = read_secrets(session, run, &secrets, err);
+		r = forward_read_secrets(session, run, &secrets, err);
 	if (r == 0)
 		r = target_open_run(session, run, &target, err);
 	if (r < 0)
@@ -385,6 +386,6 @@ int run_exec(struct session *session, const struct run *run,
 		return 0;
 	if (!is_final || (fault.id != E_RUN_ENDED && fault.id != E_NODE_FAILED))
 		return err_move(err, &fault);
-	fail_ended(run, "its tree is gone", err);
+	forward_fail_ended(run, "its tree is gone", err);
 	return err_hint(err, "dlrun checkout %s %s", run_id(run), run_id(run));
 }

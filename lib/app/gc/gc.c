@@ -55,7 +55,7 @@ struct gc {
  * Removing
  */
 
-static uint64_t size_of(const char *path)
+static uint64_t gc_size_of(const char *path)
 {
 	struct stat st;
 
@@ -64,7 +64,7 @@ static uint64_t size_of(const char *path)
 	return S_ISDIR(st.st_mode) ? tree_size(path) : (uint64_t)st.st_blocks * BLOCK_BYTES;
 }
 
-static bool is_missing(const char *path)
+static bool gc_is_missing(const char *path)
 {
 	struct stat st;
 
@@ -76,12 +76,12 @@ static bool is_missing(const char *path)
 static int gc_drop(struct gc *gc, const char *path, size_t *count, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
-	uint64_t bytes = size_of(path);
+	uint64_t bytes = gc_size_of(path);
 
-	if (is_missing(path))
+	if (gc_is_missing(path))
 		return 0;
 	int r = gc->dry_run ? 0 : fs_remove_tree(AT_FDCWD, path, &fault);
-	if (r < 0 && !is_missing(path))
+	if (r < 0 && !gc_is_missing(path))
 		return err_move(err, &fault);
 	gc->report->bytes += bytes;
 	++*count;
@@ -226,7 +226,7 @@ static bool is_stray(const struct gc *gc, const char *dir, const char *id)
 	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
 
 	return run_id_is_valid(id) && !has_row(gc, id) && !fs_is_locked(lock) &&
-	       is_missing(attempts);
+	       gc_is_missing(attempts);
 }
 
 static int drop_stray(struct gc *gc, const char *path, const char *name, void *ctx, struct err *err)
@@ -253,7 +253,7 @@ static bool is_space_short(const struct gc *gc)
 	return fs_free_bytes(gc->session->dirs.state, &bytes, NULL) == 0 && bytes < SPARES_FREE_MIN;
 }
 
-static bool is_idle(const struct gc *gc)
+static bool gc_is_idle(const struct gc *gc)
 {
 	vec_foreach (struct run *, run, &gc->runs)
 		if (!run_state_is_final(run_state(*run)))
@@ -267,7 +267,7 @@ static int gc_spares(struct gc *gc, struct err *err)
 	uint64_t bytes = 0;
 	size_t n = 0;
 
-	if (!is_space_short(gc) && (gc->keep_ms > 0 || !is_idle(gc)))
+	if (!is_space_short(gc) && (gc->keep_ms > 0 || !gc_is_idle(gc)))
 		return 0;
 	int r = spares_drop(dir, gc->dry_run, &bytes, &n, err);
 	gc->report->bytes += bytes;
@@ -582,7 +582,7 @@ static int load_layout(struct gc *gc, struct err *err)
 {
 	AUTO_FREE char *dir = dirs_layout(&gc->session->dirs);
 
-	return is_missing(dir) ? 0 : session_layout(gc->session, &gc->layout, err);
+	return gc_is_missing(dir) ? 0 : session_layout(gc->session, &gc->layout, err);
 }
 
 /* Refresh unfinished runs: some may have ended unnoticed. */
@@ -598,7 +598,7 @@ static void refresh(struct gc *gc)
 		log_note("%s", err.message);
 }
 
-static int load_runs(struct gc *gc, struct err *err)
+static int gc_load_runs(struct gc *gc, struct err *err)
 {
 	refresh(gc);
 	int r = store_list(gc->store, &(struct store_filter){0}, &gc->runs, err);
@@ -645,7 +645,7 @@ int gc_local(struct session *session, int64_t keep_ms, bool dry_run, struct gc_r
 	gc.alone = session_lock(session, true, ALONE_MS, &lock_fd, &busy) == 0;
 	if (!gc.alone)
 		log_note("what no run names is left alone: %s", busy.message);
-	r = load_runs(&gc, err);
+	r = gc_load_runs(&gc, err);
 	if (r == 0)
 		run_steps(&gc, &fault);
 	map_done(&gc.ids);
@@ -695,7 +695,7 @@ static int clean_host(struct session *session, struct node_host *host, int64_t k
 	return r;
 }
 
-static int open_target(
+static int gc_open_target(
 	struct session *session, const char *name, struct target **ret, struct err *err)
 {
 	struct config *config;
@@ -721,7 +721,7 @@ int gc_node(struct session *session, const char *name, int64_t keep_ms, bool dry
 	AUTO(target_free_auto) struct target *target = NULL;
 
 	*ret = (struct node_freed){0};
-	int r = open_target(session, name, &target, err);
+	int r = gc_open_target(session, name, &target, err);
 	if (r < 0)
 		return r;
 	const struct target_node *node = target_node_of(target);

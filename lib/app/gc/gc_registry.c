@@ -188,7 +188,8 @@ static void cleaning_done(struct cleaning *cleaning)
  * Images that runs need
  */
 
-static void add_image(struct cleaning *cleaning, const struct run *run, const char *digest)
+static void gc_registry_add_image(
+	struct cleaning *cleaning, const struct run *run, const char *digest)
 {
 	int64_t newest_ms = run_submitted_ms(run);
 	char tag[GC_TAG_SIZE];
@@ -208,14 +209,14 @@ static void add_image(struct cleaning *cleaning, const struct run *run, const ch
 	known->needed |= !run_state_is_final(run_state(run));
 }
 
-static void add_run(struct cleaning *cleaning, const struct run *run)
+static void gc_registry_add_run(struct cleaning *cleaning, const struct run *run)
 {
-	add_image(cleaning, run, run_image_digest(run));
-	add_image(cleaning, run, run_attempt_image_digest(run));
+	gc_registry_add_image(cleaning, run, run_image_digest(run));
+	gc_registry_add_image(cleaning, run, run_attempt_image_digest(run));
 }
 
 /* A row that is left out of the list may need any image. Others may come and go meanwhile. */
-static int list_runs(struct cleaning *cleaning, struct err *err)
+static int gc_registry_list_runs(struct cleaning *cleaning, struct err *err)
 {
 	size_t before = 0, after = 0, lost;
 
@@ -236,20 +237,20 @@ static int list_runs(struct cleaning *cleaning, struct err *err)
 	return err_hint(err, "dlrun doctor");
 }
 
-static int load_runs(struct cleaning *cleaning, struct err *err)
+static int gc_registry_load_runs(struct cleaning *cleaning, struct err *err)
 {
 	AUTO_ERR struct err asking = {0};
 
 	int r = session_store(cleaning->session, &cleaning->store, err);
 	if (r == 0)
-		r = list_runs(cleaning, err);
+		r = gc_registry_list_runs(cleaning, err);
 	if (r < 0)
 		return r;
 	/* Runs that have ended unnoticed no longer need anything. */
 	if (runs_refresh(cleaning->session, &cleaning->runs, REFRESH_MS, &asking) < 0)
 		log_note("%s", asking.message);
 	vec_foreach (struct run *, run, &cleaning->runs)
-		add_run(cleaning, *run);
+		gc_registry_add_run(cleaning, *run);
 	return 0;
 }
 
@@ -284,7 +285,7 @@ static int is_needed_now(struct cleaning *cleaning, const char *tag, bool *ret, 
  * Requests
  */
 
-static int ask(struct cleaning *cleaning, const char *method, const char *path,
+static int gc_registry_ask(struct cleaning *cleaning, const char *method, const char *path,
 	const struct url *url, const char *doing, struct registry_reply *ret, struct err *err)
 {
 	char accept[] = ACCEPT;
@@ -309,7 +310,7 @@ static int ask_manifest(struct cleaning *cleaning, const char *method, const cha
 {
 	AUTO_FREE char *path = mem_printf("manifests/%s", reference);
 
-	return ask(cleaning, method, path, NULL, doing, ret, err);
+	return gc_registry_ask(cleaning, method, path, NULL, doing, ret, err);
 }
 
 /* The page behind this one; 0: it was the last. */
@@ -356,7 +357,7 @@ static int list_tags(struct cleaning *cleaning, struct err *err)
 		if (i == GC_PAGES_MAX)
 			return err_set(err, E_REGISTRY_ANSWER,
 				"registry %s: the list of tags has no end", cleaning->ref.host);
-		r = ask(cleaning, "GET", i ? NULL : "tags/list?n=1000", i ? &url : NULL,
+		r = gc_registry_ask(cleaning, "GET", i ? NULL : "tags/list?n=1000", i ? &url : NULL,
 			"listing tags", &reply, err);
 		if (r < 0)
 			return r;
@@ -413,7 +414,7 @@ static bool has_role(const struct json *manifest)
 }
 
 /* Whether the manifest is one of dlrun's, and what its tag says. */
-static bool is_ours(
+static bool gc_registry_is_ours(
 	const char *tag, const struct registry_reply *reply, char digest[static DIGEST_TEXT_SIZE])
 {
 	AUTO_MANIFEST struct manifest manifest = {0};
@@ -450,7 +451,7 @@ static bool judge_known(struct cleaning *cleaning, const struct known *known, en
 }
 
 /* Judge a tag by the registry's response; digest is that of the image then. */
-static enum gc_tag_fate judge_answer(struct cleaning *cleaning, const char *tag,
+static enum gc_tag_fate gc_registry_judge_answer(struct cleaning *cleaning, const char *tag,
 	const struct registry_reply *reply, char digest[static DIGEST_TEXT_SIZE],
 	int64_t *ret_age_ms)
 {
@@ -458,7 +459,7 @@ static enum gc_tag_fate judge_answer(struct cleaning *cleaning, const char *tag,
 	struct gc_tag_facts facts = {.modified_ms = modified ? field_date(modified) : 0};
 	int64_t newest_ms;
 
-	if (reply->status == 200 && is_ours(tag, reply, digest)) {
+	if (reply->status == 200 && gc_registry_is_ours(tag, reply, digest)) {
 		facts.is_ours = true;
 		facts.recorded_ms = recorded_ms(cleaning, map_get(&cleaning->known, tag), digest);
 	}
@@ -468,8 +469,8 @@ static enum gc_tag_fate judge_answer(struct cleaning *cleaning, const char *tag,
 }
 
 /* 0: it is gone already. */
-static int judge(struct cleaning *cleaning, const char *tag, char digest[static DIGEST_TEXT_SIZE],
-	struct gc_tag *ret, struct err *err)
+static int gc_registry_judge(struct cleaning *cleaning, const char *tag,
+	char digest[static DIGEST_TEXT_SIZE], struct gc_tag *ret, struct err *err)
 {
 	const struct known *known = map_get(&cleaning->known, tag);
 	AUTO_REGISTRY_REPLY struct registry_reply reply = {0};
@@ -480,7 +481,7 @@ static int judge(struct cleaning *cleaning, const char *tag, char digest[static 
 	int r = ask_manifest(cleaning, "GET", tag, "reading an image", &reply, err);
 	if (r < 0 || reply.status == 404)
 		return r;
-	ret->fate = judge_answer(cleaning, tag, &reply, digest, &ret->age_ms);
+	ret->fate = gc_registry_judge_answer(cleaning, tag, &reply, digest, &ret->age_ms);
 	if (ret->fate != GC_TAG_OLD)
 		return 1;
 	r = read_others(cleaning, err);
@@ -493,7 +494,7 @@ static int judge(struct cleaning *cleaning, const char *tag, char digest[static 
  * Deleting
  */
 
-static bool is_deleted(int status)
+static bool gc_registry_is_deleted(int status)
 {
 	return (status >= 200 && status < 300) || status == 404;
 }
@@ -519,17 +520,17 @@ static int delete_image(
 	if (r < 0)
 		return r;
 	if (cleaning->others_unclear)
-		return is_deleted(by_tag.status) ? 1 : 0;
+		return gc_registry_is_deleted(by_tag.status) ? 1 : 0;
 	r = ask_manifest(cleaning, "DELETE", digest, doing, &by_digest, err);
 	if (r < 0)
 		return r;
-	if (is_deleted(by_tag.status) || is_deleted(by_digest.status))
+	if (gc_registry_is_deleted(by_tag.status) || gc_registry_is_deleted(by_digest.status))
 		return 1;
 	return fail_unsupported(cleaning, by_digest.status, err);
 }
 
 /* The next push must not take for granted that it is there. */
-static int forget(struct cleaning *cleaning, const char *digest, struct err *err)
+static int gc_registry_forget(struct cleaning *cleaning, const char *digest, struct err *err)
 {
 	registry_memory_done(&cleaning->memory);
 	registry_memory_load(cleaning->memory_path, &cleaning->memory);
@@ -543,7 +544,7 @@ static int delete_and_forget(
 {
 	int r = delete_image(cleaning, tag, digest, err);
 
-	if (r > 0 && forget(cleaning, digest, err) < 0)
+	if (r > 0 && gc_registry_forget(cleaning, digest, err) < 0)
 		return -(int)err->code;
 	return r;
 }
@@ -576,7 +577,7 @@ static int clean_tag(struct cleaning *cleaning, const char *tag, struct err *err
 	char digest[DIGEST_TEXT_SIZE] = "";
 	struct gc_tag item = {0};
 
-	int r = judge(cleaning, tag, digest, &item, err);
+	int r = gc_registry_judge(cleaning, tag, digest, &item, err);
 	if (r > 0 && item.fate == GC_TAG_OLD && !cleaning->options->dry_run)
 		r = delete_alone(cleaning, tag, digest, &item, err) < 0 ? -(int)err->code : 1;
 	if (r <= 0)
@@ -658,7 +659,7 @@ int gc_registry(struct session *session, const struct gc_registry_options *optio
 	*ret = (struct gc_registry_report){0};
 	int r = find_repositories(&cleaning, &repositories, err);
 	if (r == 0)
-		r = load_runs(&cleaning, err);
+		r = gc_registry_load_runs(&cleaning, err);
 	for (size_t i = 0; r == 0 && i < repositories.n; i++)
 		r = clean_repository(&cleaning, repositories.v[i], err);
 	return r;

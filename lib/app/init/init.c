@@ -53,9 +53,9 @@ static char *text_shown(const char *s)
 
 /* A line of the file: what it sets, or would, and why. A value of "" is a key with others below it;
  * of NULL: the line is left out. */
-static void add_line(struct buf *out, bool active, const char *key, const char *value,
+static void init_add_line(struct buf *out, bool active, const char *key, const char *value,
 	const char *fmt, ...) ERR_PRINTF(5, 6);
-static void add_line(
+static void init_add_line(
 	struct buf *out, bool active, const char *key, const char *value, const char *fmt, ...)
 {
 	size_t begin = out->len;
@@ -84,12 +84,12 @@ static bool has_key(const char *name)
  * The keys
  */
 
-static bool has_clusters(const struct init_answers *answers)
+static bool init_has_clusters(const struct init_answers *answers)
 {
 	return answers->clusters && answers->clusters->n > 0;
 }
 
-static void add_command(
+static void init_add_command(
 	const struct init_project *project, const struct init_answers *answers, struct buf *out)
 {
 	const struct init_command *first = project->commands.n ? project->commands.v : NULL;
@@ -99,17 +99,18 @@ static void add_command(
 						 : mem_strdup("[python3, train.py]");
 
 	if (answers->command)
-		add_line(out, true, "command", value, "a line for the shell; dlrun submit runs it");
+		init_add_line(
+			out, true, "command", value, "a line for the shell; dlrun submit runs it");
 	else if (first)
-		add_line(out, true, "command", value, "dlrun submit runs it; from %s", from);
+		init_add_line(out, true, "command", value, "dlrun submit runs it; from %s", from);
 	else
-		add_line(out, false, "command", value,
+		init_add_line(out, false, "command", value,
 			"what `dlrun submit` runs when it is given no command");
 }
 
 /* Only uv's environment is known to stay below the tree and to need nothing of this shell; conda's
  * command, in `before:`, may not run unseen. */
-static void add_env(const struct init_project *project, struct buf *out)
+static void init_add_env(const struct init_project *project, struct buf *out)
 {
 	static const char *const commands[] = {
 		[INIT_ENV_UV] = "uv sync --frozen",
@@ -125,7 +126,7 @@ static void add_env(const struct init_project *project, struct buf *out)
 		buf_adds(&text, "eval \"$(conda shell.bash hook)\" && conda activate ");
 		str_shell_quote(&text, project->conda_name);
 		AUTO_FREE char *value = text_scalar(text.data);
-		add_line(out, false, "before", value,
+		init_add_line(out, false, "before", value,
 			"instead of this shell's environment; from %s", from);
 	}
 	if (project->env == INIT_ENV_NONE || !commands[project->env] || project->env_files.n == 0)
@@ -135,7 +136,7 @@ static void add_env(const struct init_project *project, struct buf *out)
 	AUTO_FREE char *command = text_scalar(commands[project->env]);
 	AUTO_FREE char *key = text_list(&project->env_files);
 	AUTO_FREE char *value = key ? mem_printf("{run: %s, key: %s}", command, key) : NULL;
-	add_line(out, active, "setup", value, "%s%s",
+	init_add_line(out, active, "setup", value, "%s%s",
 		active ? "the environment, made once for each "
 		       : "instead of this shell's environment: one for each ",
 		from);
@@ -156,21 +157,21 @@ char *init_image(const struct init_project *project)
 	return TAKE(whole);
 }
 
-static void add_image(
+static void init_add_image(
 	const struct init_project *project, const struct init_answers *answers, struct buf *out)
 {
 	AUTO_FREE char *image = init_image(project), *from = text_shown(project->image_from);
 	AUTO_FREE char *value = project->image ? text_scalar(image ? image : project->image) : NULL;
 
 	if (project->image)
-		add_line(out, image && has_clusters(answers), "image", value,
+		init_add_line(out, image && init_has_clusters(answers), "image", value,
 			"%s: what the program runs in on a cluster", from);
-	else if (has_clusters(answers))
-		add_line(out, false, "image", "docker.io/library/python:3.12",
+	else if (init_has_clusters(answers))
+		init_add_line(out, false, "image", "docker.io/library/python:3.12",
 			"what the program runs in on a cluster");
 }
 
-static void add_data(
+static void init_add_data(
 	const struct init_project *project, const struct init_answers *answers, struct buf *out)
 {
 	AUTO_STRV struct strv paths = {0};
@@ -186,14 +187,14 @@ static void add_data(
 		at_least |= data->at_least;
 	}
 	AUTO_FREE char *value = paths.n ? text_list(&paths) : NULL;
-	add_line(out, !answers->no_data && has_key("data"), "data", value,
+	init_add_line(out, !answers->no_data && has_key("data"), "data", value,
 		"ignored by git, %s%s: stays here, and runs find it", at_least ? "more than " : "",
 		str_size(bytes, size));
 }
 
 /* Where it could also run: a comment. */
-static void add_place(const struct strv *names, const char *kind, const char *how, const char *from,
-	struct buf *out)
+static void init_add_place(const struct strv *names, const char *kind, const char *how,
+	const char *from, struct buf *out)
 {
 	AUTO_BUF struct buf others;
 
@@ -208,10 +209,10 @@ static void add_place(const struct strv *names, const char *kind, const char *ho
 	}
 	if (names->n > 1 + NAMES_SHOWN)
 		buf_addf(&others, " and %zu more", names->n - 1 - NAMES_SHOWN);
-	add_line(out, false, "target", value, "%s; from %s%s", how, from, others.data);
+	init_add_line(out, false, "target", value, "%s; from %s%s", how, from, others.data);
 }
 
-static void add_cluster(
+static void init_add_cluster(
 	const struct init_cluster *cluster, const struct init_answers *answers, struct buf *out)
 {
 	const struct kube_look *look = &cluster->look;
@@ -236,30 +237,30 @@ static void add_cluster(
 			"if nodes need a login to pull from the registry"},
 	};
 
-	add_line(out, true, head, "", "dlrun targets");
+	init_add_line(out, true, head, "", "dlrun targets");
 	for (size_t i = 0; i < ARRAY_LEN(members); i++) {
 		AUTO_FREE char *value = members[i].value ? text_scalar(members[i].value)
 							 : mem_strdup(members[i].example);
-		add_line(out, members[i].value != NULL, members[i].key, value, "%s",
+		init_add_line(out, members[i].value != NULL, members[i].key, value, "%s",
 			members[i].comment);
 	}
 	if (may_claim)
-		add_line(out, true, "    results", "{claim: 20Gi}",
+		init_add_line(out, true, "    results", "{claim: 20Gi}",
 			"storage of each run, until dlrun rm; of StorageClass %s", class_name);
 	else
-		add_line(out, false, "    results", "{pvc: results}",
+		init_add_line(out, false, "    results", "{pvc: results}",
 			"storage for results; without it a pod waits for fetch");
-	add_line(out, false, "    queue", "gpu", "of Kueue, if the cluster has it");
+	init_add_line(out, false, "    queue", "gpu", "of Kueue, if the cluster has it");
 }
 
 static void add_clusters(const struct init_answers *answers, struct buf *out)
 {
 	AUTO_FREE char *first = text_scalar(answers->clusters->v[0].name);
 
-	add_line(out, true, "target", first, "where runs go; dlrun submit -t local: here");
-	add_line(out, true, "targets", "", "each key of a target: dlrun help dlrun.yaml");
+	init_add_line(out, true, "target", first, "where runs go; dlrun submit -t local: here");
+	init_add_line(out, true, "targets", "", "each key of a target: dlrun help dlrun.yaml");
 	vec_foreach (const struct init_cluster, cluster, answers->clusters)
-		add_cluster(cluster, answers, out);
+		init_add_cluster(cluster, answers, out);
 }
 
 void init_text(
@@ -274,26 +275,27 @@ void init_text(
 	AUTO_FREE char *paths = str_eq(project->prefix, ".") ? NULL : text_list(&prefix);
 	/* Outputs are collected without this line, too, but a pod that is killed loses what is not
 	 * in its storage by then. */
-	AUTO_FREE char *outputs =
-		project->outputs.n && has_clusters(answers) ? text_list(&project->outputs) : NULL;
+	AUTO_FREE char *outputs = project->outputs.n && init_has_clusters(answers)
+					  ? text_list(&project->outputs)
+					  : NULL;
 	buf_adds(out, "# How this project runs. Every key: dlrun help dlrun.yaml\n");
-	add_line(out, true, "name", name, "runs are called this and five characters; from %s",
+	init_add_line(out, true, "name", name, "runs are called this and five characters; from %s",
 		name_from);
-	add_command(project, answers, out);
-	add_line(out, limit, "paths", paths, "%s",
+	init_add_command(project, answers, out);
+	init_add_line(out, limit, "paths", paths, "%s",
 		limit ? "only this part of the repository goes into runs"
 		      : "to send only this part of the repository");
-	add_env(project, out);
-	add_data(project, answers, out);
-	add_line(out, true, "outputs", outputs,
+	init_add_env(project, out);
+	init_add_data(project, answers, out);
+	init_add_line(out, true, "outputs", outputs,
 		"written to the storage of results: while the program runs");
-	add_image(project, answers, out);
-	if (has_clusters(answers))
+	init_add_image(project, answers, out);
+	if (init_has_clusters(answers))
 		add_clusters(answers, out);
 	else
-		add_place(&project->contexts, "kube", "dlrun init --target kube writes it",
+		init_add_place(&project->contexts, "kube", "dlrun init --target kube writes it",
 			"the kubeconfig", out);
-	add_place(&project->hosts, "ssh", "an SSH host", "~/.ssh/config", out);
+	init_add_place(&project->hosts, "ssh", "an SSH host", "~/.ssh/config", out);
 }
 
 char *init_command_text(const struct init_command *command)

@@ -61,7 +61,7 @@ static char *free_name(const struct init_cluster_list *list, const char *context
 	return name;
 }
 
-static int fail_form(const char *text, struct err *err)
+static int init_cluster_fail_form(const char *text, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(text);
 
@@ -108,7 +108,7 @@ int init_cluster_add(
 	struct init_cluster *cluster;
 
 	if (!kube_name_is(text))
-		return fail_form(text, err);
+		return init_cluster_fail_form(text, err);
 	kube_name_split(session, text, &context, &kube_namespace);
 	int r = check_context(session, &context, err);
 	if (r < 0)
@@ -168,7 +168,7 @@ struct lookup {
 	char *user;
 };
 
-static int on_found(void *ctx, struct credential *found, const struct strv *warnings,
+static int init_cluster_on_found(void *ctx, struct credential *found, const struct strv *warnings,
 	struct err *fault, struct err *err)
 {
 	struct lookup *lookup = ctx;
@@ -182,7 +182,7 @@ static int on_found(void *ctx, struct credential *found, const struct strv *warn
 	return 0;
 }
 
-static int on_late(void *ctx, struct err *err)
+static int init_cluster_on_late(void *ctx, struct err *err)
 {
 	struct lookup *lookup = ctx;
 
@@ -199,9 +199,9 @@ char *init_login_user(struct session *session, const char *host, int64_t limit_m
 	AUTO_FREE char *name = mem_strndup(host, len);
 	const char *repo = host[len] ? host + len + 1 : "dlrun";
 	struct credential_lookup *asked =
-		credential_start(lookup.loop, &env, name, repo, on_found, &lookup);
-	struct loop_timer *timer =
-		loop_add_timer(lookup.loop, clock_deadline(limit_ms), on_late, &lookup);
+		credential_start(lookup.loop, &env, name, repo, init_cluster_on_found, &lookup);
+	struct loop_timer *timer = loop_add_timer(
+		lookup.loop, clock_deadline(limit_ms), init_cluster_on_late, &lookup);
 
 	loop_run(lookup.loop, NULL);
 	loop_remove_timer(lookup.loop, timer);
@@ -210,7 +210,7 @@ char *init_login_user(struct session *session, const char *host, int64_t limit_m
 }
 
 /* Users of some registries are no people: <token>, AWS, _json_key, oauth2accesstoken. */
-static bool is_space(const char *user)
+static bool init_cluster_is_space(const char *user)
 {
 	static const char *const others[] = {"aws", "oauth2accesstoken", "token", "nologin",
 		"00000000-0000-0000-0000-000000000000"};
@@ -228,7 +228,7 @@ char *init_repository(const char *host, const char *user, const char *name)
 	AUTO_FREE char *lower = user ? str_lower(user, strlen(user)) : NULL;
 	const char *last = str_empty(name) ? "dlrun" : name;
 
-	if (!strchr(host, '/') && !str_empty(lower) && is_space(lower))
+	if (!strchr(host, '/') && !str_empty(lower) && init_cluster_is_space(lower))
 		return mem_printf("%s/%s/%s", host, lower, last);
 	return mem_printf("%s/%s", host, last);
 }

@@ -25,7 +25,7 @@ struct lines {
 };
 
 /* The next line without its end; false: there is none. */
-static bool next_line(struct lines *lines, const char **ret, size_t *ret_len)
+static bool init_parse_next_line(struct lines *lines, const char **ret, size_t *ret_len)
 {
 	if (lines->at == lines->end)
 		return false;
@@ -38,7 +38,7 @@ static bool next_line(struct lines *lines, const char **ret, size_t *ret_len)
 	return true;
 }
 
-static void trim(const char **s, size_t *len)
+static void init_parse_trim(const char **s, size_t *len)
 {
 	while (*len && strchr(blanks, **s) && **s)
 		++*s, --*len;
@@ -47,19 +47,19 @@ static void trim(const char **s, size_t *len)
 }
 
 /* As a string of ours; NULL when it is empty, too long, or no text. */
-static char *take_text(const char *s, size_t len)
+static char *init_parse_take_text(const char *s, size_t len)
 {
 	if (len == 0 || len > WORD_MAX || memchr(s, '\0', len) || !str_is_utf8(s, len))
 		return NULL;
 	return mem_strndup(s, len);
 }
 
-static bool is_word(const char *s, size_t len, const char *word)
+static bool init_parse_is_word(const char *s, size_t len, const char *word)
 {
 	return strlen(word) == len && memcmp(s, word, len) == 0;
 }
 
-static const char *skip(const char *at, const char *end, const char *set)
+static const char *init_parse_skip(const char *at, const char *end, const char *set)
 {
 	while (at < end && *at && strchr(set, *at))
 		at++;
@@ -105,7 +105,8 @@ static void toml_read_string(struct toml *toml, bool taken)
 	for (; block ? toml->at < toml->end : !toml_ends_line(toml); toml->at++) {
 		if ((size_t)(toml->end - toml->at) >= n && memcmp(toml->at, quote, n) == 0) {
 			if (taken && !block && plain)
-				toml->value = take_text(begin, (size_t)(toml->at - begin));
+				toml->value =
+					init_parse_take_text(begin, (size_t)(toml->at - begin));
 			toml->at += n;
 			return;
 		}
@@ -121,7 +122,7 @@ static void toml_read_value(struct toml *toml)
 {
 	size_t depth = 0;
 
-	toml->at = skip(toml->at, toml->end, blanks);
+	toml->at = init_parse_skip(toml->at, toml->end, blanks);
 	for (bool first = true; toml->at < toml->end; first = false) {
 		char c = *toml->at;
 		if (c == '"' || c == '\'') {
@@ -158,7 +159,7 @@ static bool toml_next(struct toml *toml)
 	free(toml->value);
 	toml->value = NULL;
 	for (; toml->at < toml->end; toml_skip_line(toml)) {
-		toml->at = skip(toml->at, toml->end, " \t\r\n");
+		toml->at = init_parse_skip(toml->at, toml->end, " \t\r\n");
 		if (toml->at == toml->end || *toml->at == '#')
 			continue;
 		toml->has_key = *toml->at != '[';
@@ -244,7 +245,7 @@ void init_toml_keys(const char *text, size_t len, const char *table, struct strv
 static bool is_section(const char *line, size_t len, const char *section)
 {
 	return len > 2 && line[0] == '[' && line[len - 1] == ']' &&
-	       is_word(line + 1, len - 2, section);
+	       init_parse_is_word(line + 1, len - 2, section);
 }
 
 /* "key = value" or "key: value". */
@@ -258,9 +259,10 @@ static char *ini_value(const char *line, size_t len, const char *key)
 		return NULL;
 	size_t key_len = (size_t)(value - line), value_len = len - key_len - 1;
 	value++;
-	trim(&line, &key_len);
-	trim(&value, &value_len);
-	return is_word(line, key_len, key) ? take_text(value, value_len) : NULL;
+	init_parse_trim(&line, &key_len);
+	init_parse_trim(&value, &value_len);
+	return init_parse_is_word(line, key_len, key) ? init_parse_take_text(value, value_len)
+						      : NULL;
 }
 
 char *init_ini_string(const char *text, size_t len, const char *section, const char *key)
@@ -270,11 +272,11 @@ char *init_ini_string(const char *text, size_t len, const char *section, const c
 	size_t n;
 	bool inside = false;
 
-	while (next_line(&lines, &line, &n)) {
+	while (init_parse_next_line(&lines, &line, &n)) {
 		/* Indented lines continue the value before. */
 		if (n == 0 || strchr(" \t#;", *line))
 			continue;
-		trim(&line, &n);
+		init_parse_trim(&line, &n);
 		if (n && *line == '[')
 			inside = is_section(line, n, section);
 		char *value = inside ? ini_value(line, n, key) : NULL;
@@ -289,16 +291,16 @@ static char *name_value(const char *at, const char *end)
 {
 	if (at[-1] != '(' && at[-1] != ',' && !strchr(" \t\r\n", at[-1]))
 		return NULL;
-	at = skip(at + strlen("name"), end, blanks);
+	at = init_parse_skip(at + strlen("name"), end, blanks);
 	if (at == end || *at != '=')
 		return NULL;
-	at = skip(at + 1, end, blanks);
+	at = init_parse_skip(at + 1, end, blanks);
 	if (at == end || (*at != '"' && *at != '\''))
 		return NULL;
 	const char *stop = memchr(at + 1, *at, (size_t)(end - at - 1));
 	if (!stop || memchr(at, '\n', (size_t)(stop - at)))
 		return NULL;
-	return take_text(at + 1, (size_t)(stop - at - 1));
+	return init_parse_take_text(at + 1, (size_t)(stop - at - 1));
 }
 
 char *init_setup_name(const char *text, size_t len)
@@ -327,7 +329,7 @@ struct docker {
 	char escape;
 };
 
-static const char *find_pair(const struct strv *pairs, const char *name, bool fold)
+static const char *init_parse_find_pair(const struct strv *pairs, const char *name, bool fold)
 {
 	for (size_t i = pairs->n; i >= 2; i -= 2)
 		if (fold ? strcasecmp(pairs->v[i - 2], name) == 0 : str_eq(pairs->v[i - 2], name))
@@ -349,7 +351,7 @@ static bool expand_one(const struct docker *docker, const char **s, struct buf *
 	while (is_name_byte(*p))
 		p++;
 	AUTO_FREE char *wanted = mem_strndup(name, (size_t)(p - name));
-	const char *value = find_pair(&docker->args, wanted, false);
+	const char *value = init_parse_find_pair(&docker->args, wanted, false);
 	*s = p;
 	if (braced) {
 		const char *stop = strchr(p, '}');
@@ -370,7 +372,7 @@ static bool expand_one(const struct docker *docker, const char **s, struct buf *
 }
 
 /* NULL when something in it is not known. */
-static char *expand(const struct docker *docker, const char *s)
+static char *init_parse_expand(const struct docker *docker, const char *s)
 {
 	AUTO_BUF struct buf out;
 	bool ok = true;
@@ -393,7 +395,7 @@ static void on_arg(struct docker *docker, const struct strv *words)
 {
 	for (size_t i = 1; i < words->n; i++) {
 		const char *equals = strchr(words->v[i], '=');
-		AUTO_FREE char *value = equals ? expand(docker, equals + 1) : NULL;
+		AUTO_FREE char *value = equals ? init_parse_expand(docker, equals + 1) : NULL;
 
 		if (!equals || !value || docker->args.n >= 2 * STAGES_MAX)
 			continue;
@@ -412,8 +414,8 @@ static void on_from(struct docker *docker, const struct strv *words)
 		i++;
 	if (i >= words->n || docker->stages.n >= 2 * STAGES_MAX)
 		return;
-	AUTO_FREE char *image = expand(docker, words->v[i]);
-	const char *stage = image ? find_pair(&docker->stages, image, true) : NULL;
+	AUTO_FREE char *image = init_parse_expand(docker, words->v[i]);
+	const char *stage = image ? init_parse_find_pair(&docker->stages, image, true) : NULL;
 	bool named = i + 2 < words->n && strcasecmp(words->v[i + 1], "as") == 0;
 	char *base = mem_strdup(stage ? stage : image ? image : "");
 
@@ -452,12 +454,12 @@ static char escape_of(const char *text, size_t len)
 	const char *line;
 	size_t n;
 
-	while (next_line(&lines, &line, &n)) {
-		trim(&line, &n);
+	while (init_parse_next_line(&lines, &line, &n)) {
+		init_parse_trim(&line, &n);
 		if (n == 0 || *line != '#')
 			break;
 		line++, n--;
-		trim(&line, &n);
+		init_parse_trim(&line, &n);
 		if (n > 7 && strncasecmp(line, "escape=", 7) == 0)
 			return line[7] == '`' ? '`' : '\\';
 	}
@@ -470,8 +472,8 @@ static void docker_read(struct docker *docker, const char *text, size_t len)
 	const char *line;
 	size_t n;
 
-	while (next_line(&lines, &line, &n)) {
-		trim(&line, &n);
+	while (init_parse_next_line(&lines, &line, &n)) {
+		init_parse_trim(&line, &n);
 		/* Comments and empty lines do not end an instruction. */
 		if (n == 0 || *line == '#')
 			continue;
@@ -494,7 +496,7 @@ char *init_docker_base(const char *text, size_t len)
 	buf_init(&docker.line, LINE_MAX_BYTES);
 	docker_read(&docker, text, len);
 	if (docker.stages.n)
-		base = take_text(docker.stages.v[docker.stages.n - 1],
+		base = init_parse_take_text(docker.stages.v[docker.stages.n - 1],
 			strlen(docker.stages.v[docker.stages.n - 1]));
 	strv_done(&docker.args);
 	strv_done(&docker.stages);
@@ -512,11 +514,11 @@ bool init_make_has(const char *text, size_t len, const char *target)
 	size_t target_len = strlen(target), n;
 	const char *line;
 
-	while (next_line(&lines, &line, &n)) {
+	while (init_parse_next_line(&lines, &line, &n)) {
 		if (n <= target_len || memcmp(line, target, target_len) != 0)
 			continue;
 		line += target_len, n -= target_len;
-		trim(&line, &n);
+		init_parse_trim(&line, &n);
 		/* ":=" sets a variable. */
 		if (n && *line == ':' && (n == 1 || line[1] != '='))
 			return true;
@@ -530,27 +532,28 @@ bool init_ignore_names(const char *text, size_t len, const char *name, bool belo
 	const char *line;
 	size_t n;
 
-	while (next_line(&lines, &line, &n)) {
-		trim(&line, &n);
+	while (init_parse_next_line(&lines, &line, &n)) {
+		init_parse_trim(&line, &n);
 		if (n && *line == '/' && !below)
 			line++, n--;
 		if (n && line[n - 1] == '/')
 			n--;
-		if (n && is_word(line, n, name))
+		if (n && init_parse_is_word(line, n, name))
 			return true;
 	}
 	return false;
 }
 
-static void add_words(const char *line, size_t len, const char *unwanted, struct strv *ret)
+static void init_parse_add_words(
+	const char *line, size_t len, const char *unwanted, struct strv *ret)
 {
 	while (len && ret->n < INIT_NAMES_MAX) {
 		size_t n = 0;
 
-		trim(&line, &len);
+		init_parse_trim(&line, &len);
 		while (n < len && !memchr(" \t", line[n], 2))
 			n++;
-		char *word = take_text(line, n);
+		char *word = init_parse_take_text(line, n);
 		if (word && !strpbrk(word, unwanted) && strv_find(ret, word) < 0)
 			strv_add(ret, word);
 		free(word);
@@ -565,11 +568,11 @@ static void add_ssh_words(
 	size_t key_len = strlen(key), n;
 	const char *line;
 
-	while (next_line(&lines, &line, &n)) {
-		trim(&line, &n);
+	while (init_parse_next_line(&lines, &line, &n)) {
+		init_parse_trim(&line, &n);
 		if (n > key_len + 1 && strncasecmp(line, key, key_len) == 0 &&
 			strchr(" \t=", line[key_len]))
-			add_words(line + key_len + 1, n - key_len - 1, unwanted, ret);
+			init_parse_add_words(line + key_len + 1, n - key_len - 1, unwanted, ret);
 	}
 }
 
@@ -589,7 +592,7 @@ void init_ssh_includes(const char *text, size_t len, struct strv *ret)
 
 /* Characters that libyaml's reader accepts, except for those that change how the text around them
  * looks. */
-static bool is_printable(uint32_t cp)
+static bool init_parse_is_printable(uint32_t cp)
 {
 	return !unicode_is_control(cp) && !unicode_is_hidden(cp) && cp != 0xfffe && cp != 0xffff;
 }
@@ -612,7 +615,7 @@ static bool is_keyword(const char *s)
 }
 
 /* Fewer than YAML would allow: no sign of it stands in the set, and numbers start otherwise. */
-static bool is_plain(const char *s)
+static bool init_parse_is_plain(const char *s)
 {
 	static const char inside[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 				     "0123456789_./+=@-";
@@ -642,14 +645,14 @@ static void add_escape(struct buf *out, uint32_t cp)
 		buf_addf(out, "\\U%08X", (unsigned)cp);
 }
 
-static void add_quoted(struct buf *out, const char *s, size_t len)
+static void init_parse_add_quoted(struct buf *out, const char *s, size_t len)
 {
 	buf_addc(out, '"');
 	for (size_t n; len; s += n, len -= n) {
 		uint32_t cp;
 
 		n = unicode_decode(s, len, &cp);
-		if (cp != '"' && cp != '\\' && is_printable(cp))
+		if (cp != '"' && cp != '\\' && init_parse_is_printable(cp))
 			buf_add(out, s, n);
 		else
 			add_escape(out, cp);
@@ -663,10 +666,10 @@ bool init_yaml_scalar(struct buf *out, const char *s)
 
 	if (!str_is_utf8(s, len))
 		return false;
-	if (is_plain(s))
+	if (init_parse_is_plain(s))
 		buf_add(out, s, len);
 	else
-		add_quoted(out, s, len);
+		init_parse_add_quoted(out, s, len);
 	return true;
 }
 
@@ -693,7 +696,7 @@ void init_yaml_comment(struct buf *out, const char *s, size_t max)
 	while (used < len) {
 		uint32_t cp;
 		size_t n = unicode_decode(s + used, len - used, &cp);
-		bool shown = n && is_printable(cp);
+		bool shown = n && init_parse_is_printable(cp);
 
 		n += n == 0;
 		if (used + n > max) {

@@ -40,22 +40,23 @@ static bool is_kind(const char *dir, const char *name, mode_t kind)
 	return stat(path, &st) == 0 && (st.st_mode & S_IFMT) == kind;
 }
 
-static bool is_file(const char *dir, const char *name)
+static bool init_project_is_file(const char *dir, const char *name)
 {
 	return is_kind(dir, name, S_IFREG);
 }
 
 /* The regular file name below dir; false when there is none, or it is larger than INIT_FILE_MAX.
  * The buffer may be zero. */
-static bool read_file(const char *dir, const char *name, struct buf *ret)
+static bool init_project_read_file(const char *dir, const char *name, struct buf *ret)
 {
 	AUTO_FREE char *path = fs_join(dir, name);
 
-	return is_file(dir, name) && fs_read(path, INIT_FILE_MAX, ret, NULL, NULL) == 0;
+	return init_project_is_file(dir, name) &&
+	       fs_read(path, INIT_FILE_MAX, ret, NULL, NULL) == 0;
 }
 
 /* name of the project's directory as a path from the root of the tree; the caller frees. */
-static char *tree_path(const struct init_project *project, const char *name)
+static char *init_project_tree_path(const struct init_project *project, const char *name)
 {
 	if (str_eq(project->prefix, "."))
 		return mem_strdup(name);
@@ -87,7 +88,7 @@ static char *setup_cfg_name(const char *text, size_t len)
 	return init_ini_string(text, len, "metadata", "name");
 }
 
-static bool set_name(struct init_project *project, const char *name, const char *from)
+static bool init_project_set_name(struct init_project *project, const char *name, const char *from)
 {
 	bool mapped;
 
@@ -97,7 +98,7 @@ static bool set_name(struct init_project *project, const char *name, const char 
 	return true;
 }
 
-static void find_name(struct init_project *project)
+static void init_project_find_name(struct init_project *project)
 {
 	static const struct {
 		const char *file;
@@ -108,13 +109,13 @@ static void find_name(struct init_project *project)
 
 	for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
 		AUTO_BUF struct buf text = {0};
-		if (!read_file(project->dir, sources[i].file, &text))
+		if (!init_project_read_file(project->dir, sources[i].file, &text))
 			continue;
 		AUTO_FREE char *name = sources[i].read(text.data, text.len);
-		if (set_name(project, name, sources[i].file))
+		if (init_project_set_name(project, name, sources[i].file))
 			return;
 	}
-	set_name(project, slash ? slash + 1 : NULL, "the directory");
+	init_project_set_name(project, slash ? slash + 1 : NULL, "the directory");
 }
 
 /*
@@ -125,9 +126,9 @@ static void find_name(struct init_project *project)
 static bool add_env_file(
 	struct init_project *project, const struct survey *survey, const char *name)
 {
-	AUTO_FREE char *path = tree_path(project, name);
+	AUTO_FREE char *path = init_project_tree_path(project, name);
 
-	if (!is_file(project->dir, name) || (survey && !survey_holds(survey, path)))
+	if (!init_project_is_file(project->dir, name) || (survey && !survey_holds(survey, path)))
 		return false;
 	strv_add(&project->env_files, path);
 	return true;
@@ -138,7 +139,8 @@ static char *conda_name(const char *dir, const char *file)
 	AUTO_BUF struct buf text = {0};
 	AUTO_YAML struct yaml *yaml = NULL;
 
-	if (!read_file(dir, file, &text) || yaml_parse(text.data, text.len, file, &yaml, NULL) < 0)
+	if (!init_project_read_file(dir, file, &text) ||
+		yaml_parse(text.data, text.len, file, &yaml, NULL) < 0)
 		return NULL;
 	const struct yaml *value = yaml_get(yaml, "name");
 	return value && value->kind == YAML_SCALAR && *value->text ? mem_strdup(value->text) : NULL;
@@ -159,7 +161,7 @@ static void find_env(struct init_project *project, const struct survey *survey, 
 		{INIT_ENV_PIP, "requirements.txt", NULL, "python3"},
 	};
 	AUTO_BUF struct buf toml = {0};
-	bool has_toml = read_file(project->dir, pyproject, &toml);
+	bool has_toml = init_project_read_file(project->dir, pyproject, &toml);
 
 	for (size_t i = 0; i < ARRAY_LEN(signs) && !project->env; i++) {
 		if (!add_env_file(project, survey, signs[i].file) &&
@@ -198,7 +200,7 @@ static void add_launcher(const struct init_project *project, struct strv *words)
 }
 
 /* NULL: there are enough. */
-static struct strv *add_command(struct init_project *project, const char *from)
+static struct strv *init_project_add_command(struct init_project *project, const char *from)
 {
 	struct init_command *command;
 
@@ -217,11 +219,12 @@ static void add_scripts(struct init_project *project)
 	struct strv *words;
 
 	if ((project->env != INIT_ENV_UV && project->env != INIT_ENV_POETRY) ||
-		!project->env_tool || !read_file(project->dir, pyproject, &text))
+		!project->env_tool || !init_project_read_file(project->dir, pyproject, &text))
 		return;
 	init_toml_keys(text.data, text.len, "project.scripts", &names);
 	init_toml_keys(text.data, text.len, "tool.poetry.scripts", &names);
-	for (size_t i = 0; i < names.n && (words = add_command(project, pyproject)); i++) {
+	for (size_t i = 0; i < names.n && (words = init_project_add_command(project, pyproject));
+		i++) {
 		add_launcher(project, words);
 		strv_add(words, names.v[i]);
 	}
@@ -256,10 +259,10 @@ static void find_commands(struct init_project *project, const char *path)
 		struct strv *words;
 		if (file == pyproject)
 			add_scripts(project);
-		if (file == pyproject || !is_file(project->dir, file) ||
-			(entry && (!read_file(project->dir, file, &text) ||
+		if (file == pyproject || !init_project_is_file(project->dir, file) ||
+			(entry && (!init_project_read_file(project->dir, file, &text) ||
 					  !has_entry(file, &text, entry))) ||
-			!(words = add_command(project, file)))
+			!(words = init_project_add_command(project, file)))
 			continue;
 		AUTO_FREE char *whole = fs_join(project->dir, file);
 		if (entry) {
@@ -285,7 +288,7 @@ static void find_commands(struct init_project *project, const char *path)
  */
 
 /* "3.11" of ">=3.11,<4", "3.12.4", "cpython-3.12"; major, minor. */
-static bool read_python(const char *text, int *ret_major, int *ret_minor)
+static bool init_project_read_python(const char *text, int *ret_major, int *ret_minor)
 {
 	const char *digits = text ? text + strcspn(text, "0123456789") : "";
 
@@ -315,11 +318,12 @@ static bool find_python_image(struct init_project *project)
 	const char *from = pinned;
 	int major = 0, minor = 0;
 
-	if (!read_file(project->dir, pinned, &text) || !read_python(text.data, &major, &minor)) {
+	if (!init_project_read_file(project->dir, pinned, &text) ||
+		!init_project_read_python(text.data, &major, &minor)) {
 		from = pyproject;
-		if (read_file(project->dir, pyproject, &toml))
+		if (init_project_read_file(project->dir, pyproject, &toml))
 			wanted = init_toml_string(toml.data, toml.len, "project.requires-python");
-		if (!wanted || !read_python(wanted, &major, &minor))
+		if (!wanted || !init_project_read_python(wanted, &major, &minor))
 			return false;
 		if (str_starts(wanted, ">=") && !strchr(wanted, ',') && minor < PYTHON_MINOR)
 			minor = PYTHON_MINOR;
@@ -341,7 +345,7 @@ static void find_image(struct init_project *project)
 
 	for (size_t i = 0; i < ARRAY_LEN(files) && !project->image; i++) {
 		AUTO_BUF struct buf text = {0};
-		if (!read_file(project->dir, files[i], &text))
+		if (!init_project_read_file(project->dir, files[i], &text))
 			continue;
 		project->image = init_docker_base(text.data, text.len);
 		if (project->image)
@@ -375,7 +379,8 @@ static void find_contexts(struct session *session, struct init_project *project)
 			strv_add(&project->contexts, names.v[i]);
 }
 
-static void add_hosts(const char *home, const char *file, struct strv *files, struct strv *ret);
+static void init_project_add_hosts(
+	const char *home, const char *file, struct strv *files, struct strv *ret);
 
 static void add_included(const char *home, const char *word, struct strv *files, struct strv *ret)
 {
@@ -387,12 +392,13 @@ static void add_included(const char *home, const char *word, struct strv *files,
 	if (glob(pattern, 0, NULL, &found) != 0)
 		return;
 	for (size_t i = 0; i < found.gl_pathc; i++)
-		add_hosts(home, found.gl_pathv[i], files, ret);
+		init_project_add_hosts(home, found.gl_pathv[i], files, ret);
 	globfree(&found);
 }
 
 /* files: read already; some include each other. */
-static void add_hosts(const char *home, const char *file, struct strv *files, struct strv *ret)
+static void init_project_add_hosts(
+	const char *home, const char *file, struct strv *files, struct strv *ret)
 {
 	AUTO_BUF struct buf text = {0};
 	AUTO_STRV struct strv includes = {0};
@@ -400,7 +406,7 @@ static void add_hosts(const char *home, const char *file, struct strv *files, st
 	if (files->n == SSH_FILES_MAX || strv_find(files, file) >= 0)
 		return;
 	strv_add(files, file);
-	if (!read_file("/", file + 1, &text))
+	if (!init_project_read_file("/", file + 1, &text))
 		return;
 	init_ssh_hosts(text.data, text.len, ret);
 	init_ssh_includes(text.data, text.len, &includes);
@@ -415,7 +421,7 @@ void init_find_hosts(const char *home, struct strv *ret)
 	AUTO_STRV struct strv files = {0};
 
 	if (file && *file == '/')
-		add_hosts(home, file, &files, ret);
+		init_project_add_hosts(home, file, &files, ret);
 }
 
 /*
@@ -443,7 +449,7 @@ static const char *const data_names[] = {"data", "dataset", "datasets", "input",
  * Sizes, as far as a moment reaches
  */
 
-static void add_file(const char *path, struct init_data *data, struct strv *pending)
+static void init_project_add_file(const char *path, struct init_data *data, struct strv *pending)
 {
 	struct stat st;
 
@@ -461,7 +467,7 @@ static void add_file(const char *path, struct init_data *data, struct strv *pend
 		data->at_least = true;
 }
 
-static void add_dir(
+static void init_project_add_dir(
 	const char *path, struct init_data *data, struct strv *pending, int64_t deadline)
 {
 	AUTO_DIR DIR *dir = opendir(path);
@@ -471,7 +477,7 @@ static void add_dir(
 		if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, ".."))
 			continue;
 		AUTO_FREE char *below = fs_join(path, entry->d_name);
-		add_file(below, data, pending);
+		init_project_add_file(below, data, pending);
 		if (clock_ms() < deadline)
 			continue;
 		data->at_least = true;
@@ -487,10 +493,10 @@ static void measure(const struct init_project *project, struct init_data *data)
 	int64_t deadline = clock_deadline(SIZE_MS);
 
 	/* Data often is a link to where there is room. */
-	add_file(fs_realpath(path, &real, NULL) < 0 ? path : real, data, &pending);
+	init_project_add_file(fs_realpath(path, &real, NULL) < 0 ? path : real, data, &pending);
 	while (pending.n && clock_ms() < deadline) {
 		AUTO_FREE char *dir = pending.v[--pending.n];
-		add_dir(dir, data, &pending, deadline);
+		init_project_add_dir(dir, data, &pending, deadline);
 	}
 	data->at_least |= pending.n > 0;
 }
@@ -524,7 +530,7 @@ static bool is_data(const char *path)
 	       (IS_NAMED(data_names, path, first) || IS_NAMED(data_names, path + last, len - last));
 }
 
-static void add_data(struct init_project *project, const char *path)
+static void init_project_add_data(struct init_project *project, const char *path)
 {
 	struct init_data data = {.path = mem_strndup(path, strlen(path) - str_ends(path, "/"))};
 
@@ -537,7 +543,7 @@ static void add_data(struct init_project *project, const char *path)
 
 /* Find data of the project first, then elsewhere: a program in a part of the repository may read
  * that, too. */
-static void find_data(struct init_project *project, const struct survey *survey)
+static void init_project_find_data(struct init_project *project, const struct survey *survey)
 {
 	for (int elsewhere = 0; survey && elsewhere < 2; elsewhere++) {
 		vec_foreach (const struct left_out, left, &survey->paths.left_out) {
@@ -552,7 +558,7 @@ static void find_data(struct init_project *project, const struct survey *survey)
 					"dlrun submit --dry-run --list-files");
 				return;
 			}
-			add_data(project, left->path);
+			init_project_add_data(project, left->path);
 		}
 	}
 }
@@ -569,7 +575,7 @@ static bool is_ignored_by_name(const struct init_project *project, const char *n
 
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
 		AUTO_BUF struct buf text = {0};
-		if (read_file(dirs[i], ".gitignore", &text) &&
+		if (init_project_read_file(dirs[i], ".gitignore", &text) &&
 			init_ignore_names(text.data, text.len, name, i > 0 && !is_root))
 			return true;
 	}
@@ -577,7 +583,7 @@ static bool is_ignored_by_name(const struct init_project *project, const char *n
 }
 
 /* A link leads out of the tree, or the snapshot has it as a file. */
-static bool is_link(const struct init_project *project, const char *name)
+static bool init_project_is_link(const struct init_project *project, const char *name)
 {
 	AUTO_FREE char *path = fs_join(project->dir, name);
 	struct stat st;
@@ -588,12 +594,13 @@ static bool is_link(const struct init_project *project, const char *name)
 static void find_outputs(struct init_project *project, const struct survey *survey)
 {
 	for (size_t i = 0; i < ARRAY_LEN(result_names); i++) {
-		AUTO_FREE char *path = tree_path(project, result_names[i]);
+		AUTO_FREE char *path = init_project_tree_path(project, result_names[i]);
 		bool there = is_kind(project->dir, result_names[i], S_IFDIR);
-		if (!there && (is_file(project->dir, result_names[i]) ||
+		if (!there && (init_project_is_file(project->dir, result_names[i]) ||
 				      !is_ignored_by_name(project, result_names[i])))
 			continue;
-		if (!is_link(project, result_names[i]) && (!survey || !survey_tracks(survey, path)))
+		if (!init_project_is_link(project, result_names[i]) &&
+			(!survey || !survey_tracks(survey, path)))
 			strv_add(&project->outputs, path);
 	}
 }
@@ -609,7 +616,7 @@ static bool is_project(const char *dir)
 		"package.json", "Makefile", "train.py", "main.py"};
 
 	for (size_t i = 0; i < ARRAY_LEN(files); i++)
-		if (is_file(dir, files[i]))
+		if (init_project_is_file(dir, files[i]))
 			return true;
 	return false;
 }
@@ -643,7 +650,7 @@ static struct init_project *new_project(const struct tree_place *place)
 }
 
 /* An empty tree has nothing that could be missed. */
-static void note_failure(struct init_project *project, const struct err *err)
+static void init_project_note_failure(struct init_project *project, const struct err *err)
 {
 	if (err->id != E_SNAPSHOT_EMPTY)
 		strv_addf(&project->notes, "what git ignores could not be looked at: %s",
@@ -657,7 +664,7 @@ static void note_shadowed(struct init_project *project)
 
 	while (strlen(dir) > strlen(project->root)) {
 		*strrchr(dir, '/') = '\0';
-		if (!is_file(*dir ? dir : "/", CONFIG_FILE))
+		if (!init_project_is_file(*dir ? dir : "/", CONFIG_FILE))
 			continue;
 		AUTO_FREE char *shown = str_escaped(dir);
 		strv_addf(&project->notes, "%s/" CONFIG_FILE " does not count in %s then", shown,
@@ -678,16 +685,16 @@ int init_project_read(struct session *session, struct init_project **ret, struct
 		return r;
 	AUTO_INIT_PROJECT struct init_project *project = new_project(place);
 	if (survey_take(session, true, &survey, &fault) < 0)
-		note_failure(project, &fault);
+		init_project_note_failure(project, &fault);
 	note_shadowed(project);
-	find_name(project);
+	init_project_find_name(project);
 	find_env(project, survey, path);
 	project->env_active = !str_empty(env_get(session->env.env, "VIRTUAL_ENV")) ||
 			      !str_empty(env_get(session->env.env, "CONDA_PREFIX"));
 	find_commands(project, path);
 	find_image(project);
 	find_outputs(project, survey);
-	find_data(project, survey);
+	init_project_find_data(project, survey);
 	find_contexts(session, project);
 	init_find_hosts(session->dirs.home, &project->hosts);
 	*ret = TAKE(project);
@@ -726,7 +733,8 @@ void init_project_free(struct init_project *project)
  */
 
 /* Program that the command starts; NULL: not known. */
-static char *program_of(const struct init_project *project, const struct init_answers *answers)
+static char *init_project_program_of(
+	const struct init_project *project, const struct init_answers *answers)
 {
 	const char *line = answers->command;
 
@@ -735,7 +743,7 @@ static char *program_of(const struct init_project *project, const struct init_an
 	return project->commands.n ? mem_strdup(project->commands.v[0].words.v[0]) : NULL;
 }
 
-static int ask_base(struct session *session, const char *image, const char *program,
+static int init_project_ask_base(struct session *session, const char *image, const char *program,
 	int64_t limit_ms, struct base_program *ret, struct err *err)
 {
 	AUTO_BASE_LOOK struct base_look look = {0};
@@ -777,7 +785,8 @@ static char *evaluate_base(struct init_project *project, const char *image, cons
 void init_choose_base(struct session *session, struct init_project *project,
 	const struct init_answers *answers, int64_t limit_ms, char **ret_said)
 {
-	AUTO_FREE char *program = program_of(project, answers), *image = init_image(project);
+	AUTO_FREE char *program = init_project_program_of(project, answers),
+		       *image = init_image(project);
 	AUTO_BASE_PROGRAM struct base_program found = {0};
 	AUTO_ERR struct err fault = {0};
 
@@ -789,7 +798,7 @@ void init_choose_base(struct session *session, struct init_project *project,
 	if (!image || limit_ms == 0 || str_starts(image, "docker.io/library/python:") ||
 		str_starts(image, "ghcr.io/astral-sh/uv:"))
 		return;
-	*ret_said = ask_base(session, image, program, limit_ms, &found, &fault) == 0
+	*ret_said = init_project_ask_base(session, image, program, limit_ms, &found, &fault) == 0
 			    ? evaluate_base(project, image, program, &found)
 			    : mem_printf("%s: not checked: %s", image, fault.message);
 }

@@ -130,7 +130,7 @@ struct finding {
 	const char *after; /* what follows the sign in the line */
 };
 
-static const struct rule *find_rule(const char *line, const char **ret_after)
+static const struct rule *failure_find_rule(const char *line, const char **ret_after)
 {
 	for (size_t i = 0; i < ARRAY_LEN(rules); i++)
 		for (size_t k = 0; k < SIGNS && rules[i].signs[k]; k++) {
@@ -145,7 +145,7 @@ static const struct rule *find_rule(const char *line, const char **ret_after)
 
 static bool try_line(const char *line, struct finding *ret)
 {
-	ret->rule = find_rule(line, &ret->after);
+	ret->rule = failure_find_rule(line, &ret->after);
 	if (ret->rule)
 		ret->line = line;
 	return ret->rule != NULL;
@@ -349,7 +349,7 @@ static char *with_next(const char *text, const char *next)
 }
 
 /* true: the line ends the traceback. */
-static bool take_line(const char *line, const char *next, struct traceback *open)
+static bool failure_take_line(const char *line, const char *next, struct traceback *open)
 {
 	const char *text;
 
@@ -377,7 +377,8 @@ static bool is_better(const struct raised *raised, const struct raised *before, 
 		return true;
 	if (is_wrapper(raised->text))
 		return false;
-	return !in_chain || !find_rule(before->text, &after) || find_rule(raised->text, &after);
+	return !in_chain || !failure_find_rule(before->text, &after) ||
+	       failure_find_rule(raised->text, &after);
 }
 
 static void find_framed(
@@ -396,7 +397,7 @@ static void find_framed(
 			take_frame(facts, line, &frame, &open);
 			continue;
 		}
-		if (!take_line(line, next, &open))
+		if (!failure_take_line(line, next, &open))
 			continue;
 		if (is_better(&open.raised, ret, in_chain)) {
 			raised_done(ret);
@@ -466,7 +467,7 @@ static const struct signal_word signal_words[] = {
 };
 
 /* The signal that ended the program, even if a shell in front turned it into its own exit code. */
-static const struct signal_word *signal_of(const struct run_exit *exit)
+static const struct signal_word *failure_signal_of(const struct run_exit *exit)
 {
 	int sig = exit->signal ? exit->signal : exit->code - SIGNAL_CODE;
 
@@ -499,7 +500,7 @@ static void add_clean(const char *text, size_t max, struct buf *out)
 }
 
 /* The word behind a sign, as a shell takes it: a module's first name. */
-static void add_word(const char *after, struct buf *out)
+static void failure_add_word(const char *after, struct buf *out)
 {
 	char word[WORD_MAX + 1];
 	size_t n = 0;
@@ -527,7 +528,7 @@ static void add_word(const char *after, struct buf *out)
 	str_shell_quote(out, *word && *word != '-' ? word : "PACKAGE");
 }
 
-static void add_hint(
+static void failure_add_hint(
 	const struct failure_facts *facts, const char *text, const char *after, struct buf *out)
 {
 	static const char run[] = "{run}", word[] = "{word}";
@@ -537,7 +538,7 @@ static void add_hint(
 			buf_adds(out, facts->run_id ? facts->run_id : "@");
 			text += sizeof(run) - 2;
 		} else if (str_starts(text, word)) {
-			add_word(facts->is_private ? "" : after, out);
+			failure_add_word(facts->is_private ? "" : after, out);
 			text += sizeof(word) - 2;
 		} else {
 			buf_addc(out, *text);
@@ -555,10 +556,10 @@ static void say_rule(
 		text = rule->container;
 	if (facts->is_cluster && rule->cluster)
 		text = rule->cluster;
-	add_hint(facts, text, finding->after, hint);
+	failure_add_hint(facts, text, finding->after, hint);
 }
 
-static void say_line(
+static void failure_say_line(
 	const struct failure_facts *facts, const struct finding *finding, struct buf *reason)
 {
 	const char *name = finding->rule ? finding->rule->name : NULL;
@@ -571,7 +572,7 @@ static void say_line(
 	add_clean(line, FAILURE_LINE_MAX, reason);
 }
 
-static void add_place(const struct raised *raised, struct buf *out)
+static void failure_add_place(const struct raised *raised, struct buf *out)
 {
 	if (!raised->file)
 		return;
@@ -601,9 +602,9 @@ static void say_raised(const struct failure_facts *facts, const struct strv *lin
 
 	if (!try_line(raised->text, &finding) && strstr(raised->text, "DataLoader worker"))
 		find_worker_end(lines, &finding);
-	say_line(facts, &finding, reason);
+	failure_say_line(facts, &finding, reason);
 	if (reason->len)
-		add_place(raised, reason);
+		failure_add_place(raised, reason);
 	if (finding.rule && reason->len)
 		say_rule(facts, &finding, hint);
 }
@@ -613,8 +614,9 @@ static void say_signal(const struct failure_facts *facts, const struct signal_wo
 {
 	buf_adds(reason, word->text);
 	if (!raised->text)
-		add_place(raised, reason);
-	add_hint(facts, facts->is_cluster && word->cluster ? word->cluster : word->host, "", hint);
+		failure_add_place(raised, reason);
+	failure_add_hint(
+		facts, facts->is_cluster && word->cluster ? word->cluster : word->host, "", hint);
 }
 
 /* The last words of a process that was killed from outside may be about something else. */
@@ -626,7 +628,7 @@ static bool tells_more(const struct signal_word *word, const struct finding *fin
 }
 
 /* Progress bars begin their line anew. */
-static void split(const char *output, size_t len, struct strv *ret)
+static void failure_split(const char *output, size_t len, struct strv *ret)
 {
 	size_t first = len > FAILURE_TAIL ? len - FAILURE_TAIL : 0;
 
@@ -642,12 +644,12 @@ static void split(const char *output, size_t len, struct strv *ret)
 bool failure_find(const struct failure_facts *facts, const char *output, size_t len,
 	struct buf *reason, struct buf *hint)
 {
-	const struct signal_word *word = signal_of(&facts->exit);
+	const struct signal_word *word = failure_signal_of(&facts->exit);
 	AUTO_STRV struct strv lines = {0};
 	AUTO(raised_done) struct raised raised = {0};
 	struct finding finding = {0};
 
-	split(output, len, &lines);
+	failure_split(output, len, &lines);
 	find_raised(facts, &lines, &raised);
 	if (raised.text && (!word || word->sig == SIGABRT)) {
 		say_raised(facts, &lines, &raised, reason, hint);
@@ -663,7 +665,7 @@ bool failure_find(const struct failure_facts *facts, const char *output, size_t 
 	}
 	if (!finding.line)
 		return false;
-	say_line(facts, &finding, reason);
+	failure_say_line(facts, &finding, reason);
 	if (finding.rule && reason->len)
 		say_rule(facts, &finding, hint);
 	return reason->len > 0;

@@ -34,7 +34,7 @@ struct keeper {
 	size_t n, n_open;
 };
 
-static void on_done(struct target_call *call, int status, struct err *err)
+static void follow_on_done(struct target_call *call, int status, struct err *err)
 {
 	struct keep *keep = (struct keep *)call;
 
@@ -45,7 +45,7 @@ static void on_done(struct target_call *call, int status, struct err *err)
 		loop_stop(session_loop(keep->keeper->session));
 }
 
-static int on_late(void *ctx, struct err *err)
+static int follow_on_late(void *ctx, struct err *err)
 {
 	(void)err;
 	loop_stop(session_loop(((struct keeper *)ctx)->session));
@@ -64,7 +64,7 @@ static void keep_start(struct keeper *keeper, const struct run *run, int64_t dea
 	AUTO_ERR struct err err = {0};
 
 	*keep = (struct keep){.keeper = keeper, .run = run};
-	keep->call = (struct target_call){.deadline_ms = deadline_ms, .done = on_done};
+	keep->call = (struct target_call){.deadline_ms = deadline_ms, .done = follow_on_done};
 	int r = target_open_run(keeper->session, run, &keep->target, &err);
 	if (r == 0 && !keep->target->ops->keep)
 		return;
@@ -88,7 +88,8 @@ static void runs_keep(struct session *session, const struct run_list *runs, int6
 			keep_start(&keeper, *run, deadline_ms);
 	if (keeper.n_open > 0) {
 		struct loop *loop = session_loop(session);
-		struct loop_timer *timer = loop_add_timer(loop, deadline_ms, on_late, &keeper);
+		struct loop_timer *timer =
+			loop_add_timer(loop, deadline_ms, follow_on_late, &keeper);
 		loop_run(loop, NULL);
 		loop_remove_timer(loop, timer);
 	}
@@ -149,7 +150,7 @@ static void look_anew(struct run *run)
 	json_remove(run->doc, "last_state");
 }
 
-static int fail_late(const struct run_list *runs, int64_t timeout_ms, struct err *err)
+static int follow_fail_late(const struct run_list *runs, int64_t timeout_ms, struct err *err)
 {
 	char time[32];
 
@@ -193,7 +194,7 @@ struct waiting {
 	void *ctx;
 };
 
-static bool is_over(const struct waiting *waiting)
+static bool follow_is_over(const struct waiting *waiting)
 {
 	if (waiting->attempts && run_attempts(waiting->runs->v[0]) > waiting->attempts)
 		return true;
@@ -231,7 +232,7 @@ static void tell_state(const struct waiting *waiting, enum run_state before)
 		waiting->notice(waiting->ctx, text);
 }
 
-static int look(struct waiting *waiting, bool *seen, struct err *err)
+static int follow_look(struct waiting *waiting, bool *seen, struct err *err)
 {
 	struct run_list *runs = waiting->runs;
 	enum run_state before = run_state(runs->v[0]);
@@ -254,16 +255,16 @@ static int wait_for(struct waiting *waiting, struct err *err)
 	int64_t start_ms = clock_ms(), pause_ms = LOOK_MS / 5;
 
 	for (;;) {
-		int r = look(waiting, seen, err);
+		int r = follow_look(waiting, seen, err);
 
 		if (r < 0)
 			return r;
-		if (is_over(waiting))
+		if (follow_is_over(waiting))
 			return 0;
 		if (waiting->interrupted && *waiting->interrupted)
 			return err_set(err, E_CANCELED, "interrupted");
 		if (waiting->timeout_ms >= 0 && clock_ms() - start_ms >= waiting->timeout_ms)
-			return fail_late(waiting->runs, waiting->timeout_ms, err);
+			return follow_fail_late(waiting->runs, waiting->timeout_ms, err);
 		r = pause_on_loop(waiting->session, pause_ms, err);
 		if (r < 0)
 			return r;
@@ -430,7 +431,7 @@ int run_follow(struct session *session, struct run *run, const struct follow_opt
  * Stopping
  */
 
-static void on_kept(struct target_call *call, int status, struct err *err)
+static void follow_on_kept(struct target_call *call, int status, struct err *err)
 {
 	(void)call;
 	(void)status;
@@ -443,7 +444,7 @@ int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
 	AUTO(target_free_auto) struct target *target = NULL;
 	struct run_list one = {.v = &run, .n = 1, .cap = 1};
 	struct waiting waiting = {.session = session, .runs = &one, .timeout_ms = wait_ms};
-	struct target_call keep = {.done = on_kept};
+	struct target_call keep = {.done = follow_on_kept};
 	AUTO_ERR struct err late = {0};
 
 	*ret_ended_before = run_state_is_final(run_state(run));

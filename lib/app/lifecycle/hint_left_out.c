@@ -269,7 +269,7 @@ void left_out_add(struct left_out_paths *paths, const char *path, enum left_out_
 	*left_out = (struct left_out){.path = arena_strdup(&paths->arena, path), .why = why};
 }
 
-static int left_out_by_path(const void *a, const void *b)
+static int hint_left_out_by_path(const void *a, const void *b)
 {
 	const struct left_out *x = a, *y = b;
 
@@ -278,7 +278,7 @@ static int left_out_by_path(const void *a, const void *b)
 
 void left_out_sort(struct left_out_paths *paths)
 {
-	vec_sort(paths, left_out_by_path);
+	vec_sort(paths, hint_left_out_by_path);
 }
 
 /*
@@ -322,7 +322,7 @@ static struct json *to_json(const struct snapshot *snapshot)
 	return json;
 }
 
-static int write_text(
+static int hint_left_out_write_text(
 	const struct dirs *dirs, const struct run *run, const struct buf *text, struct err *err)
 {
 	AUTO_FREE char *path = file_of(dirs, run_id(run));
@@ -342,7 +342,7 @@ static int copy_from(
 	path = file_of(dirs, parent);
 	if (fs_read(path, FILE_MAX, &text, NULL, NULL) < 0)
 		return 0;
-	return write_text(dirs, run, &text, err);
+	return hint_left_out_write_text(dirs, run, &text, err);
 }
 
 int left_out_write(const struct dirs *dirs, const struct run *run, const struct snapshot *snapshot,
@@ -359,7 +359,7 @@ int left_out_write(const struct dirs *dirs, const struct run *run, const struct 
 	buf_init(&text, FILE_MAX);
 	json_print(json, &text);
 	int r = buf_check(&text, RUN_LEFT_OUT, err);
-	return r < 0 ? r : write_text(dirs, run, &text, err);
+	return r < 0 ? r : hint_left_out_write_text(dirs, run, &text, err);
 }
 
 /*
@@ -378,8 +378,8 @@ static bool is_brought_back(const struct world *world, const char *path)
 	return false;
 }
 
-static int add_list(const struct json *json, enum left_out_why why, const struct world *world,
-	struct left_out_paths *ret, struct err *err)
+static int hint_left_out_add_list(const struct json *json, enum left_out_why why,
+	const struct world *world, struct left_out_paths *ret, struct err *err)
 {
 	AUTO_STRV struct strv words = {0};
 	int r = words_get(json, reasons[why], &words, err);
@@ -409,7 +409,7 @@ int left_out_read(
 	if (r == 0 && run->spec)
 		r = world_from_json(run->spec, &world, err);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(reasons); i++)
-		r = add_list(json, (enum left_out_why)i, &world, ret, err);
+		r = hint_left_out_add_list(json, (enum left_out_why)i, &world, ret, err);
 	left_out_sort(ret);
 	return r;
 }

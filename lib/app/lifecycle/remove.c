@@ -47,7 +47,7 @@ struct removal {
 	struct VEC_OF(int) locks;
 };
 
-static void removal_done(struct removal *removal)
+static void remove_removal_done(struct removal *removal)
 {
 	vec_foreach (int, fd, &removal->locks)
 		auto_fd(fd);
@@ -65,8 +65,8 @@ static int check_ended(const struct run *run, struct err *err)
 }
 
 /* Hold dir/name. A directory that is not there needs no lock. */
-static int hold(struct removal *removal, const char *dir, const char *name, int64_t deadline_ms,
-	struct err *err)
+static int remove_hold(struct removal *removal, const char *dir, const char *name,
+	int64_t deadline_ms, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(dir, name);
 	AUTO_ERR struct err fault = {0};
@@ -88,7 +88,7 @@ static int hold_attempts(
 
 	for (int i = 1; r == 0 && i <= run_attempts(run); i++) {
 		AUTO_FREE char *dir = dirs_attempt(&removal->session->dirs, removal->id, i);
-		r = hold(removal, dir, ATTEMPT_LOCK, deadline_ms, err);
+		r = remove_hold(removal, dir, ATTEMPT_LOCK, deadline_ms, err);
 	}
 	return r;
 }
@@ -112,7 +112,7 @@ static int remove_ref(const struct run *run, struct err *err)
 }
 
 /* A local target may have lost its name with the configuration that gave it. */
-static int open_target(
+static int remove_open_target(
 	struct removal *removal, const struct run *run, struct target **ret, struct err *err)
 {
 	if (target_ops_recorded(run)->is_here || !run_target(run))
@@ -127,7 +127,7 @@ static int forget_attempts(struct removal *removal, const struct run *run, struc
 
 	if (!attempt)
 		return 0;
-	int r = open_target(removal, run, &target, err);
+	int r = remove_open_target(removal, run, &target, err);
 	for (; r == 0 && attempt; attempt = json_next(attempt)) {
 		const char *handle = json_get_str(attempt, "handle");
 		if (handle)
@@ -169,7 +169,7 @@ static int remove_row(struct removal *removal, struct err *err)
 }
 
 /* run: as the store has it now. */
-static int remove_all(
+static int lifecycle_remove_all(
 	struct removal *removal, const struct run *run, int64_t deadline_ms, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
@@ -195,18 +195,18 @@ int run_remove(struct session *session, struct run *run, struct err *err)
 {
 	int64_t deadline_ms = clock_ms() + PATIENCE_MS;
 	AUTO_RUN struct run *now = NULL;
-	AUTO(removal_done) struct removal removal = {.session = session, .id = run_id(run)};
+	AUTO(remove_removal_done) struct removal removal = {.session = session, .id = run_id(run)};
 
 	removal.dir = dirs_run(&session->dirs, removal.id);
 	int r = session_store(session, &removal.store, err);
 	if (r == 0)
 		r = check_ended(run, err);
 	if (r == 0)
-		r = hold(&removal, removal.dir, RUN_SUBMIT_LOCK, deadline_ms, err);
+		r = remove_hold(&removal, removal.dir, RUN_SUBMIT_LOCK, deadline_ms, err);
 	/* Another process may have restarted the run meanwhile; from now on none can. */
 	if (r == 0)
 		r = store_get(removal.store, removal.id, &now, err);
 	if (r == 0)
 		r = check_now(session, now, err);
-	return r < 0 ? r : remove_all(&removal, now, deadline_ms, err);
+	return r < 0 ? r : lifecycle_remove_all(&removal, now, deadline_ms, err);
 }

@@ -131,7 +131,8 @@ static int check_state(const struct run *run, struct err *err)
 }
 
 /* Two watchers begin a single retry. */
-static int check(const struct restart *restart, const struct run *run, struct err *err)
+static int lifecycle_restart_check(
+	const struct restart *restart, const struct run *run, struct err *err)
 {
 	if (!restart->after || (run_attempts(run) == restart->after && run_wants_retry(run)))
 		return check_state(run, err);
@@ -177,7 +178,7 @@ static int choose_handle(struct restart *restart, struct err *err)
 		&submit->spec, submit->handle, err);
 }
 
-static int set_image(struct submit *submit, struct err *err)
+static int lifecycle_restart_set_image(struct submit *submit, struct err *err)
 {
 	const char *digest = run_image_digest(submit->run);
 	struct layout *layout;
@@ -191,7 +192,7 @@ static int set_image(struct submit *submit, struct err *err)
 }
 
 /* Results of the attempt before go along in the image. */
-static int carry(struct submit *submit, struct strv *ret_notes, struct err *err)
+static int lifecycle_restart_carry(struct submit *submit, struct strv *ret_notes, struct err *err)
 {
 	char *ref;
 
@@ -206,7 +207,7 @@ static int carry(struct submit *submit, struct strv *ret_notes, struct err *err)
 	return 0;
 }
 
-static int prepare(
+static int lifecycle_restart_prepare(
 	struct restart *restart, struct strv *ret_missing, struct strv *ret_notes, struct err *err)
 {
 	struct submit *submit = &restart->submit;
@@ -225,15 +226,15 @@ static int prepare(
 	if (r == 0 && submit->target->ops->warm)
 		submit->target->ops->warm(submit->target);
 	if (r == 0)
-		r = set_image(submit, err);
+		r = lifecycle_restart_set_image(submit, err);
 	if (r == 0)
 		r = choose_handle(restart, err);
 	if (r == 0)
-		r = carry(submit, ret_notes, err);
+		r = lifecycle_restart_carry(submit, ret_notes, err);
 	return r < 0 ? err_prefix(err, "restarting %s", run_id(run)) : 0;
 }
 
-static int hold(struct restart *restart, const struct run *run, struct err *err)
+static int lifecycle_restart_hold(struct restart *restart, const struct run *run, struct err *err)
 {
 	struct submit *submit = &restart->submit;
 
@@ -245,14 +246,14 @@ static int hold(struct restart *restart, const struct run *run, struct err *err)
 	/* Another process may have restarted the run meanwhile; from now on none can. */
 	if (r == 0)
 		r = store_get(submit->store, run_id(run), &submit->run, err);
-	return r < 0 ? r : check(restart, submit->run, err);
+	return r < 0 ? r : lifecycle_restart_check(restart, submit->run, err);
 }
 
-static int add_attempt(void *ctx, struct run *run, struct err *err)
+static int lifecycle_restart_add_attempt(void *ctx, struct run *run, struct err *err)
 {
 	const struct restart *restart = ctx;
 	const struct submit *submit = &restart->submit;
-	int r = check(restart, run, err);
+	int r = lifecycle_restart_check(restart, run, err);
 
 	if (r < 0)
 		return r;
@@ -270,7 +271,8 @@ static int write_row(struct restart *restart, struct err *err)
 {
 	struct submit *submit = &restart->submit;
 	struct run *now = NULL;
-	int r = store_change(submit->store, run_id(submit->run), add_attempt, restart, &now, err);
+	int r = store_change(submit->store, run_id(submit->run), lifecycle_restart_add_attempt,
+		restart, &now, err);
 
 	if (r < 0)
 		return r;
@@ -291,9 +293,9 @@ static int restart_run(struct session *session, const struct run *run, int after
 	if (r == 0)
 		r = session_store(session, &submit->store, err);
 	if (r == 0)
-		r = hold(&restart, run, err);
+		r = lifecycle_restart_hold(&restart, run, err);
 	if (r == 0)
-		r = prepare(&restart, ret_missing, ret_notes, err);
+		r = lifecycle_restart_prepare(&restart, ret_missing, ret_notes, err);
 	if (r == 0)
 		r = write_row(&restart, err);
 	if (r < 0)
@@ -333,7 +335,7 @@ static char *sentence(const struct run *ended)
 		run_attempts(ended) + 1, how);
 }
 
-static void put(struct run *run, struct run *now)
+static void lifecycle_restart_put(struct run *run, struct run *now)
 {
 	struct run old = *run;
 
@@ -342,7 +344,7 @@ static void put(struct run *run, struct run *now)
 	run_free(now);
 }
 
-static int read_again(struct session *session, struct run *run, struct err *err)
+static int lifecycle_restart_read_again(struct session *session, struct run *run, struct err *err)
 {
 	struct store *store;
 	struct run *now;
@@ -351,7 +353,7 @@ static int read_again(struct session *session, struct run *run, struct err *err)
 	if (r == 0)
 		r = store_get(store, run_id(run), &now, err);
 	if (r == 0)
-		put(run, now);
+		lifecycle_restart_put(run, now);
 	return r;
 }
 
@@ -365,17 +367,17 @@ int run_retry(struct session *session, struct run *run, char **ret_text, struct 
 	*ret_text = NULL;
 	int r = restart_run(session, run, run_attempts(run), &missing, &notes, &now, &fault);
 	if (now)
-		put(run, now);
+		lifecycle_restart_put(run, now);
 	if (r == 0) {
 		*ret_text = notes.n ? mem_printf("%s; %s", text, notes.v[0]) : TAKE(text);
 		return 0;
 	}
 	if (fault.id == E_RUN_RUNNING || fault.id == E_RUN_ENDED || fault.id == E_IO_LOCK)
-		return read_again(session, run, err);
+		return lifecycle_restart_read_again(session, run, err);
 	return err_move(err, &fault);
 }
 
-static int stop(void *ctx, struct run *run, struct err *err)
+static int lifecycle_restart_stop(void *ctx, struct run *run, struct err *err)
 {
 	(void)ctx;
 	(void)err;
@@ -392,8 +394,8 @@ int run_stop_retries(struct session *session, struct run *run, struct err *err)
 	int r = session_store(session, &store, err);
 
 	if (r == 0)
-		r = store_change(store, run_id(run), stop, NULL, &now, err);
+		r = store_change(store, run_id(run), lifecycle_restart_stop, NULL, &now, err);
 	if (r == 0)
-		put(run, now);
+		lifecycle_restart_put(run, now);
 	return r;
 }

@@ -56,7 +56,7 @@ static void asker_done(struct results_asker *asker)
 	free(asker->asks);
 }
 
-static int take_text(void *ctx, const void *data, size_t len, struct err *err)
+static int results_ask_take_text(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct results_ask *ask = ctx;
 
@@ -64,7 +64,7 @@ static int take_text(void *ctx, const void *data, size_t len, struct err *err)
 	return buf_check(&ask->text, "a file of parameters", err);
 }
 
-static void read_next(struct results_ask *ask);
+static void results_ask_read_next(struct results_ask *ask);
 
 static void on_params(void *ctx, int status, struct err *fault)
 {
@@ -77,16 +77,17 @@ static void on_params(void *ctx, int status, struct err *fault)
 	if (status == 0)
 		params = params_read(path, ask->text.data, ask->text.len);
 	params_complete(params, json_sub(ask->run->doc, "params"));
-	read_next(ask);
+	results_ask_read_next(ask);
 }
 
-static void read_next(struct results_ask *ask)
+static void results_ask_read_next(struct results_ask *ask)
 {
 	buf_done(&ask->text);
 	buf_init(&ask->text, PARAMS_FILE_MAX + 1);
 	if (ask->at < ask->n_params)
-		ask->call = outputs_read(ask->target, run_handle(ask->run),
-			ask->params[ask->at]->path, 0, PARAMS_FILE_MAX, take_text, on_params, ask);
+		ask->call =
+			outputs_read(ask->target, run_handle(ask->run), ask->params[ask->at]->path,
+				0, PARAMS_FILE_MAX, results_ask_take_text, on_params, ask);
 	else if (--ask->asker->n_open == 0)
 		loop_stop(session_loop(ask->asker->session));
 }
@@ -126,7 +127,7 @@ static struct json *make_warnings(struct results_ask *ask)
 	return warnings;
 }
 
-static void on_list(void *ctx, int status, struct err *fault)
+static void results_ask_on_list(void *ctx, int status, struct err *fault)
 {
 	struct results_ask *ask = ctx;
 	bool is_cut = status == -ERR_LIMIT;
@@ -143,11 +144,11 @@ static void on_list(void *ctx, int status, struct err *fault)
 	} else {
 		log_note("the results of %s are not listed: %s", run_id(ask->run), fault->message);
 	}
-	read_next(ask);
+	results_ask_read_next(ask);
 }
 
 /* Ended runs whose results are known are skipped: these do not change any more. */
-static bool is_wanted(const struct run *run, bool live)
+static bool results_ask_is_wanted(const struct run *run, bool live)
 {
 	if (!run_handle(run))
 		return false;
@@ -156,7 +157,7 @@ static bool is_wanted(const struct run *run, bool live)
 	return !results_is_valid(json_get(run->doc, RESULTS_MEMBER));
 }
 
-static void start(struct results_asker *asker, struct run *run)
+static void results_ask_start(struct results_asker *asker, struct run *run)
 {
 	struct results_ask *ask = &asker->asks[asker->n++];
 	AUTO_ERR struct err err = {0};
@@ -168,10 +169,10 @@ static void start(struct results_asker *asker, struct run *run)
 	}
 	asker->n_open++;
 	ask->call = outputs_list(ask->target, run_handle(run), NULL, OUTPUTS_BRIEF,
-		OUTPUTS_FILES_MAX, &ask->files, on_list, ask);
+		OUTPUTS_FILES_MAX, &ask->files, results_ask_on_list, ask);
 }
 
-static int on_late(void *ctx, struct err *err)
+static int results_ask_on_late(void *ctx, struct err *err)
 {
 	struct results_asker *asker = ctx;
 
@@ -180,14 +181,14 @@ static int on_late(void *ctx, struct err *err)
 	return 0;
 }
 
-static void wait_answers(struct results_asker *asker, int64_t timeout_ms)
+static void results_ask_wait_answers(struct results_asker *asker, int64_t timeout_ms)
 {
 	struct loop *loop = session_loop(asker->session);
 	struct loop_timer *timer;
 
 	if (asker->n_open == 0)
 		return;
-	timer = loop_add_timer(loop, clock_ms() + timeout_ms, on_late, asker);
+	timer = loop_add_timer(loop, clock_ms() + timeout_ms, results_ask_on_late, asker);
 	loop_run(loop, NULL);
 	loop_remove_timer(loop, timer);
 }
@@ -229,9 +230,9 @@ void runs_results(
 
 	asker.asks = mem_alloc(runs->n + 1, sizeof(*asker.asks));
 	vec_foreach (struct run *, run, runs)
-		if (is_wanted(*run, live))
-			start(&asker, *run);
-	wait_answers(&asker, timeout_ms);
+		if (results_ask_is_wanted(*run, live))
+			results_ask_start(&asker, *run);
+	results_ask_wait_answers(&asker, timeout_ms);
 	write_told(&asker);
 	now_ms = clock_ms();
 	bring_events(&asker, end_ms > now_ms ? end_ms - now_ms : 0);

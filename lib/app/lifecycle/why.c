@@ -33,7 +33,7 @@ static void add_duration(const struct run *run, struct buf *out)
 		buf_addf(out, " after %s", duration_text(ended - started, text));
 }
 
-static void add_text(const struct run *run, const char *otherwise, struct buf *out)
+static void lifecycle_why_add_text(const struct run *run, const char *otherwise, struct buf *out)
 {
 	const char *text = json_get_str(run->doc, "text");
 
@@ -69,7 +69,7 @@ static void add_again(const struct run *run, struct buf *hint)
 }
 
 /* "dlrun submit OPTIONS …" is about this run. */
-static void add_known(const struct run *run, const char *known, struct buf *hint)
+static void lifecycle_why_add_known(const struct run *run, const char *known, struct buf *hint)
 {
 	static const char submit[] = "dlrun submit ", rest[] = " …";
 
@@ -137,7 +137,7 @@ static void why_failed(const struct run *run, struct buf *sentence, struct buf *
 
 	run_get_exit(run, &exit);
 	buf_addf(sentence, "%s failed: ", run_id(run));
-	add_text(run, "nobody knows why", sentence);
+	lifecycle_why_add_text(run, "nobody knows why", sentence);
 	if (str_eq(exit.origin, "job"))
 		add_duration(run, sentence);
 	if (str_eq(exit.reason, "Interrupted"))
@@ -156,7 +156,7 @@ static void why_cancelled(const struct run *run, struct buf *sentence, struct bu
 static void why_lost(const struct run *run, struct buf *sentence, struct buf *hint)
 {
 	buf_addf(sentence, "%s was lost: ", run_id(run));
-	add_text(run, "nobody saw its end", sentence);
+	lifecycle_why_add_text(run, "nobody saw its end", sentence);
 	add_again(run, hint);
 }
 
@@ -168,7 +168,7 @@ static void why_unknown(const struct run *run, struct buf *sentence, struct buf 
 	if (last)
 		buf_addf(sentence, " (it was %s)", last);
 	buf_adds(sentence, ": ");
-	add_text(run, "its target does not answer", sentence);
+	lifecycle_why_add_text(run, "its target does not answer", sentence);
 	buf_addf(hint, "dlrun why %s", run_id(run));
 }
 
@@ -194,7 +194,7 @@ void run_why(const struct run *run, struct buf *sentence, struct buf *hint)
 	/* Prefer the hint that came with the reason. */
 	if (known && json_get_str(run->doc, "text") && run_state(run) != RUN_UNKNOWN) {
 		buf_reset(hint);
-		add_known(run, known, hint);
+		lifecycle_why_add_known(run, known, hint);
 	}
 	AUTO_FREE char *waits = taken_text(run);
 	if (!*waits)
@@ -230,7 +230,7 @@ static int keep_tail(
 	return 0;
 }
 
-static int read_tail(
+static int lifecycle_why_read_tail(
 	struct session *session, const struct run *run, struct buf *ret, struct err *err)
 {
 	AUTO(target_free_auto) struct target *target = NULL;
@@ -243,7 +243,7 @@ static int read_tail(
 }
 
 /* Whether its program or setup has ended by a failure of its own, or is not there. */
-static bool has_failed(const struct run *run)
+static bool lifecycle_why_has_failed(const struct run *run)
 {
 	struct run_exit exit;
 
@@ -271,8 +271,8 @@ static void name_missing(const struct run *run, struct buf *ret)
 		buf_addf(ret, "'%s' not found", words.v[0]);
 }
 
-static bool add_left_out(const struct dirs *dirs, const struct run *run, const char *tree,
-	const struct buf *tail, struct buf *hint)
+static bool lifecycle_why_add_left_out(const struct dirs *dirs, const struct run *run,
+	const char *tree, const struct buf *tail, struct buf *hint)
 {
 	AUTO_LEFT_OUT struct left_out_paths paths = {0};
 	AUTO_FREE char *cwd = words_get_one(run->spec, "cwd");
@@ -291,7 +291,7 @@ static bool add_left_out(const struct dirs *dirs, const struct run *run, const c
 	return true;
 }
 
-static bool has_secrets(const struct run *run)
+static bool lifecycle_why_has_secrets(const struct run *run)
 {
 	AUTO_STRV struct strv names = {0};
 
@@ -314,7 +314,7 @@ static bool add_failure(const struct run *run, const char *tree, const struct bu
 	};
 	AUTO_BUF struct buf reason = {0}, next = {0};
 
-	facts.is_private = has_secrets(run);
+	facts.is_private = lifecycle_why_has_secrets(run);
 	run_get_exit(run, &facts.exit);
 	buf_init(&reason, REASON_MAX);
 	buf_init(&next, REASON_MAX);
@@ -337,7 +337,7 @@ bool run_why_said(const struct dirs *dirs, const struct run *run, const char *ou
 	AUTO_BUF struct buf tail = {0};
 
 	run_why(run, sentence, hint);
-	if (!has_failed(run))
+	if (!lifecycle_why_has_failed(run))
 		return false;
 	buf_init(&tail, (size_t)2 * FAILURE_TAIL);
 	if (has_begun(run))
@@ -345,7 +345,7 @@ bool run_why_said(const struct dirs *dirs, const struct run *run, const char *ou
 	else
 		name_missing(run, &tail);
 	bool known = add_failure(run, tree, &tail, sentence, hint);
-	return add_left_out(dirs, run, tree, &tail, hint) || known;
+	return lifecycle_why_add_left_out(dirs, run, tree, &tail, hint) || known;
 }
 
 bool run_why_all(
@@ -355,7 +355,8 @@ bool run_why_all(
 	AUTO_BUF struct buf tail;
 
 	buf_init(&tail, (size_t)2 * FAILURE_TAIL);
-	if (has_failed(run) && has_begun(run) && read_tail(session, run, &tail, &err) < 0) {
+	if (lifecycle_why_has_failed(run) && has_begun(run) &&
+		lifecycle_why_read_tail(session, run, &tail, &err) < 0) {
 		run_why(run, sentence, hint);
 		return false;
 	}

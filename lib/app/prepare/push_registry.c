@@ -150,14 +150,15 @@ static bool base_is_remote(const struct push *push)
 	return base_ref(push)->kind == REF_REGISTRY;
 }
 
-static bool is_same_host(const struct push *push)
+static bool push_registry_is_same_host(const struct push *push)
 {
 	return strcasecmp(base_ref(push)->host, push->submit->to.host) == 0;
 }
 
 static bool is_same_repo(const struct push *push)
 {
-	return is_same_host(push) && strcmp(base_ref(push)->repo, push->submit->to.repo) == 0;
+	return push_registry_is_same_host(push) &&
+	       strcmp(base_ref(push)->repo, push->submit->to.repo) == 0;
 }
 
 static void stop_work(struct push *push)
@@ -370,7 +371,7 @@ static void remember_base(struct push *push)
  * The work
  */
 
-static void ask_base(void *ctx, struct task *task)
+static void push_registry_ask_base(void *ctx, struct task *task)
 {
 	struct push *push = ctx;
 
@@ -379,12 +380,12 @@ static void ask_base(void *ctx, struct task *task)
 		tell_base(push, task);
 }
 
-static int get_base(struct pack *pack, void *ctx, struct err *err)
+static int push_registry_get_base(struct pack *pack, void *ctx, struct err *err)
 {
 	struct push *push = ctx;
 
 	if (!pack->base && base_is_remote(push)) {
-		int r = task_ask(push->task, ask_base, push, err);
+		int r = task_ask(push->task, push_registry_ask_base, push, err);
 		if (r < 0)
 			return r;
 		push->submit->base_digest = mem_strdup(push->base.digest);
@@ -456,7 +457,7 @@ static void be_ready(void *ctx, struct task *task)
 	task_answer(task, 0, NULL);
 }
 
-static int work(struct task *task, void *ctx, struct err *err)
+static int push_registry_work(struct task *task, void *ctx, struct err *err)
 {
 	struct push *push = ctx;
 	struct submit *submit = push->submit;
@@ -495,7 +496,7 @@ static int closed(void *ctx, struct err *fault, struct err *err)
 	return 0;
 }
 
-static int work_done(void *ctx, int r, struct err *fault, struct err *err)
+static int push_registry_work_done(void *ctx, int r, struct err *fault, struct err *err)
 {
 	struct push *push = ctx;
 
@@ -518,7 +519,7 @@ static int interrupted(void *ctx, int sig, struct err *err)
 	return 0;
 }
 
-static int show_progress(void *ctx, struct err *err)
+static int push_registry_show_progress(void *ctx, struct err *err)
 {
 	struct push *push = ctx;
 	const struct submit_events *events = push->submit->events;
@@ -526,7 +527,8 @@ static int show_progress(void *ctx, struct err *err)
 
 	(void)err;
 	events->progress(events->ctx, &progress);
-	push->timer = loop_add_timer(push->loop, clock_ms() + PROGRESS_MS, show_progress, push);
+	push->timer = loop_add_timer(
+		push->loop, clock_ms() + PROGRESS_MS, push_registry_show_progress, push);
 	return 0;
 }
 
@@ -540,8 +542,8 @@ static int run_loop(struct push *push, struct err *err)
 	if (r < 0)
 		return r;
 	if (push->submit->events && push->submit->events->progress)
-		push->timer =
-			loop_add_timer(push->loop, clock_ms() + PROGRESS_MS, show_progress, push);
+		push->timer = loop_add_timer(
+			push->loop, clock_ms() + PROGRESS_MS, push_registry_show_progress, push);
 	r = loop_run(push->loop, err);
 	loop_remove_timer(push->loop, push->timer);
 	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
@@ -557,7 +559,7 @@ static int run_loop(struct push *push, struct err *err)
  * Preparations
  */
 
-static void note(void *ctx, const char *text)
+static void push_registry_note(void *ctx, const char *text)
 {
 	const struct submit_events *events = ((struct push *)ctx)->submit->events;
 
@@ -586,7 +588,7 @@ static void open_client(struct push *push)
 		.loop = push->loop,
 		.begun_ms = submit->begun_ms,
 		.event = exchange,
-		.note = note,
+		.note = push_registry_note,
 		.ctx = push,
 		.warnings = &submit->push_warnings,
 	};
@@ -606,7 +608,7 @@ static int open_registries(struct push *push, struct err *err)
 	push->base.memory_path = registry_memory_path(push->dir, base->host, base->repo);
 	registry_memory_load(push->base.memory_path, &push->base.memory);
 	/* Mounts are asked for with the login of the repository that they go to. */
-	if (is_same_host(push)) {
+	if (push_registry_is_same_host(push)) {
 		bool shares = registry_shares_login(push->registry, base->repo);
 		registry_add_source(push->registry, base->repo, shares);
 		if (shares)
@@ -618,7 +620,7 @@ static int open_registries(struct push *push, struct err *err)
 
 static bool mounts_base(const struct push *push)
 {
-	return base_is_remote(push) && is_same_host(push) && !is_same_repo(push);
+	return base_is_remote(push) && push_registry_is_same_host(push) && !is_same_repo(push);
 }
 
 static void open_uploads(struct push *push)
@@ -637,7 +639,7 @@ static void open_uploads(struct push *push)
 	push->uploads = uploads_new(&options);
 }
 
-static int open_dir(struct push *push, struct err *err)
+static int push_registry_open_dir(struct push *push, struct err *err)
 {
 	push->dir = dirs_registries(&push->submit->session->dirs);
 	int r = fs_private_dir(push->dir, err);
@@ -664,10 +666,10 @@ static void start_work(struct push *push)
 		submit->will_ctx = push;
 	}
 	if (base_is_remote(push)) {
-		submit->pack.get_base = get_base;
+		submit->pack.get_base = push_registry_get_base;
 		submit->pack.get_base_ctx = push;
 	}
-	task_start(push->loop, work, work_done, push, &push->task);
+	task_start(push->loop, push_registry_work, push_registry_work_done, push, &push->task);
 }
 
 /* By a list of its own: the work has the other. */
@@ -697,7 +699,7 @@ static void start_early(struct push *push)
  * Persistent caches
  */
 
-static void save(struct push *push, bool pushed)
+static void push_registry_save(struct push *push, bool pushed)
 {
 	AUTO_ERR struct err err = {0};
 
@@ -724,7 +726,7 @@ static void committed(void *ctx)
 	struct push *push = ctx;
 
 	push->is_saved = false;
-	save(push, true);
+	push_registry_save(push, true);
 }
 
 /*
@@ -753,7 +755,7 @@ static void open_sink(struct push *push)
  * All of it
  */
 
-static void fill_result(struct push *push)
+static void push_registry_fill_result(struct push *push)
 {
 	struct submit *submit = push->submit;
 	const struct image *image = &submit->image;
@@ -771,9 +773,9 @@ static void fill_result(struct push *push)
 }
 
 /* Meanwhile the tree is read. */
-static int open_all(struct push *push, struct err *err)
+static int push_registry_open_all(struct push *push, struct err *err)
 {
-	int r = open_dir(push, err);
+	int r = push_registry_open_dir(push, err);
 	if (r < 0)
 		return r;
 	open_client(push);
@@ -799,13 +801,13 @@ int push_to_registry(struct submit *submit, struct err *err)
 	if (r < 0)
 		return r;
 	start_work(&push);
-	r = open_all(&push, err);
+	r = push_registry_open_all(&push, err);
 	if (r < 0)
 		return r;
 	r = run_loop(&push, err);
-	save(&push, r == 0);
+	push_registry_save(&push, r == 0);
 	if (r == 0)
-		fill_result(&push);
+		push_registry_fill_result(&push);
 	return r;
 }
 

@@ -30,7 +30,7 @@
  */
 
 /* The tree that the run was submitted from, if that was here. */
-static char *root_of(const struct run *run)
+static char *submit_check_root_of(const struct run *run)
 {
 	const struct json *origin = json_get(run->doc, "origin");
 	char machine[OS_ID_SIZE];
@@ -52,7 +52,7 @@ static int take_parent(struct submit *submit, struct err *err)
 		r = spec_from_json(submit->parent->spec, &submit->spec, err);
 	if (r < 0)
 		return r;
-	submit->live_root = root_of(submit->parent);
+	submit->live_root = submit_check_root_of(submit->parent);
 	digest = run_image_digest(submit->parent);
 	submit->from_ref = words_get_one(json_get(submit->parent->doc, "image"), "ref");
 	if (!digest || !submit->from_ref)
@@ -62,7 +62,7 @@ static int take_parent(struct submit *submit, struct err *err)
 }
 
 /* REPO@sha256:… */
-static int take_image(struct submit *submit, struct err *err)
+static int submit_check_take_image(struct submit *submit, struct err *err)
 {
 	const struct tree_place *place;
 	AUTO_REF struct ref ref = {0};
@@ -86,7 +86,7 @@ static int submit_take_from(struct submit *submit, struct err *err)
 
 	if (!from)
 		return 0;
-	return strchr(from, '@') && from[0] != '@' ? take_image(submit, err)
+	return strchr(from, '@') && from[0] != '@' ? submit_check_take_image(submit, err)
 						   : take_parent(submit, err);
 }
 
@@ -94,7 +94,7 @@ static int submit_take_from(struct submit *submit, struct err *err)
  * Where it is
  */
 
-static int read_config(struct submit *submit, struct err *err)
+static int submit_check_read_config(struct submit *submit, struct err *err)
 {
 	const struct code *code = &submit->from;
 	AUTO_BUF struct buf text = {0};
@@ -112,7 +112,7 @@ static int open_code(struct submit *submit, struct err *err)
 	int r = code_open(submit->session, submit->from_ref, &submit->from, err);
 
 	if (r == 0)
-		r = read_config(submit, err);
+		r = submit_check_read_config(submit, err);
 	if (r == 0)
 		return 0;
 	if (submit->parent)
@@ -121,7 +121,7 @@ static int open_code(struct submit *submit, struct err *err)
 	return err_prefix(err, "--from %s", shown);
 }
 
-static int carry(struct submit *submit, struct err *err)
+static int submit_check_carry(struct submit *submit, struct err *err)
 {
 	const struct json *labels;
 
@@ -160,7 +160,7 @@ static int find_facts(struct submit *submit, struct err *err)
 }
 
 /* 1: this machine's own layout has it. */
-static int is_here(struct submit *submit, const struct ref *ref, struct err *err)
+static int submit_check_is_here(struct submit *submit, const struct ref *ref, struct err *err)
 {
 	AUTO_FREE char *own = dirs_layout(&submit->session->dirs);
 	AUTO_FREE char *dir = NULL;
@@ -189,11 +189,11 @@ static int submit_find_from(struct submit *submit, struct err *err)
 	if (r < 0)
 		return r;
 	if (!submit->target->ops->needs_image) {
-		r = is_here(submit, &ref, err);
-		return r < 0 ? r : r > 0 ? 0 : carry(submit, err);
+		r = submit_check_is_here(submit, &ref, err);
+		return r < 0 ? r : r > 0 ? 0 : submit_check_carry(submit, err);
 	}
 	if (ref.kind != REF_REGISTRY)
-		return carry(submit, err);
+		return submit_check_carry(submit, err);
 	return submit->parent ? 0 : find_facts(submit, err);
 }
 
@@ -210,7 +210,7 @@ static const char *path_variable(const struct submit *submit)
 }
 
 /* word seen from where the command is typed. The caller frees. */
-static char *place_of(const struct submit *submit, const char *word)
+static char *submit_check_place_of(const struct submit *submit, const char *word)
 {
 	AUTO_FREE char *dir = submit->live_root ? fs_join(submit->live_root, submit->spec.cwd)
 						: mem_strdup(submit->session->env.cwd);
@@ -218,9 +218,9 @@ static char *place_of(const struct submit *submit, const char *word)
 	return fs_join(dir, word);
 }
 
-static bool is_file(const struct submit *submit, const char *word)
+static bool submit_check_is_file(const struct submit *submit, const char *word)
 {
-	AUTO_FREE char *path = place_of(submit, word);
+	AUTO_FREE char *path = submit_check_place_of(submit, word);
 	struct stat st;
 
 	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
@@ -253,7 +253,8 @@ static int take_assignments(struct submit *submit, struct err *err)
 	AUTO_BUF struct buf names = {0};
 	size_t n = 0;
 
-	while (n < words->n && is_assignment(words->v[n]) && !is_file(submit, words->v[n]))
+	while (n < words->n && is_assignment(words->v[n]) &&
+		!submit_check_is_file(submit, words->v[n]))
 		n++;
 	/* A whole line in quotes is told as such. */
 	if (n == 0 || (n == words->n && strpbrk(words->v[n - 1], " \t\n")))
@@ -304,12 +305,12 @@ static const char *const ambiguous[] = {"|", ";", "&", ">", ">>", "<", "<<"};
 /* Programs that take operators as arguments. */
 static const char *const takers[] = {"[", "test", "expr", "find", "xargs", "parallel"};
 
-static bool is_program(const struct submit *submit, const char *word)
+static bool submit_check_is_program(const struct submit *submit, const char *word)
 {
 	AUTO_FREE char *found = proc_find(word, path_variable(submit));
 
 	return found || IN_TABLE(shell_settings, word) ||
-	       (strchr(word, '/') && is_file(submit, word));
+	       (strchr(word, '/') && submit_check_is_file(submit, word));
 }
 
 /* Whether a person typed the words: another program may pass an operator as a plain argument. */
@@ -339,8 +340,8 @@ static bool is_operator(const struct submit *submit, const struct strv *words, s
 		return false;
 	if (last)
 		return str_eq(words->v[i], "&");
-	return redirects ? i > 1 || !is_file(submit, words->v[i + 1])
-			 : is_program(submit, words->v[i + 1]);
+	return redirects ? i > 1 || !submit_check_is_file(submit, words->v[i + 1])
+			 : submit_check_is_program(submit, words->v[i + 1]);
 }
 
 static bool needs_bash(const struct strv *words)
@@ -446,16 +447,16 @@ static bool is_of_shell(const struct submit *submit, const char *word)
 {
 	AUTO_FREE char *found = proc_find(word, path_variable(submit));
 
-	if (is_file(submit, word))
+	if (submit_check_is_file(submit, word))
 		return false;
 	return IN_TABLE(shell_settings, word) || (!found && IN_TABLE(shell_words, word));
 }
 
-static int check_words(const struct submit *submit, struct err *err)
+static int submit_check_words(const struct submit *submit, struct err *err)
 {
 	const struct strv *words = &submit->spec.command;
 
-	if (strpbrk(words->v[0], " \t\n") && !is_file(submit, words->v[0]))
+	if (strpbrk(words->v[0], " \t\n") && !submit_check_is_file(submit, words->v[0]))
 		return refuse_line(submit, err);
 	for (size_t i = 0; is_typed(words) && i < words->n && !(i && str_eq(words->v[i - 1], "-c"));
 		i++)
@@ -481,7 +482,7 @@ static int submit_check_typed(struct submit *submit, struct err *err)
 	if (spec->shell || spec->terminal || is_old(submit))
 		return 0;
 	int r = take_assignments(submit, err);
-	return r < 0 ? r : check_words(submit, err);
+	return r < 0 ? r : submit_check_words(submit, err);
 }
 
 /*
@@ -647,7 +648,7 @@ static int submit_start_file(struct submit *submit, struct err *err)
 	(void)err;
 	if (spec->shell || spec->terminal || !submit->live_root || is_old(submit))
 		return 0;
-	AUTO_FREE char *path = place_of(submit, word);
+	AUTO_FREE char *path = submit_check_place_of(submit, word);
 	AUTO_FREE char *found = strchr(word, '/') ? NULL : proc_find(word, path_variable(submit));
 	mode_t mode = found ? 0 : mode_in_tree(submit, word, path);
 	if (mode == 0)
@@ -731,7 +732,7 @@ static int append_words(struct submit *submit, const struct strv *words, struct 
 }
 
 /* Words that begin with an option are for the command that is set already. */
-static int set_command(struct submit *submit, struct err *err)
+static int submit_check_set_command(struct submit *submit, struct err *err)
 {
 	const struct strv *words = submit->options->command;
 	struct spec *spec = &submit->spec;
@@ -775,7 +776,7 @@ static void keep_pair(struct submit *submit, const char *pair)
 }
 
 /* required: a name that is not set in this shell is an error. */
-static int add_pairs(
+static int submit_check_add_pairs(
 	struct submit *submit, const struct strv *pairs, bool required, struct err *err)
 {
 	for (size_t i = 0; pairs && i < pairs->n; i++) {
@@ -803,15 +804,15 @@ static int add_pairs(
 	return 0;
 }
 
-static int set_env(struct submit *submit, struct err *err)
+static int submit_check_set_env(struct submit *submit, struct err *err)
 {
 	int r = 0;
 
 	if (!submit->parent)
-		r = add_pairs(submit, config_env(submit->config), false, err);
+		r = submit_check_add_pairs(submit, config_env(submit->config), false, err);
 	if (r == 0)
-		r = add_pairs(submit, submit->options->env, true, err);
-	return r < 0 ? r : add_pairs(submit, &submit->typed_env, true, err);
+		r = submit_check_add_pairs(submit, submit->options->env, true, err);
+	return r < 0 ? r : submit_check_add_pairs(submit, &submit->typed_env, true, err);
 }
 
 static int check_tags(const struct strv *tags, struct err *err)
@@ -868,7 +869,7 @@ static bool is_interpreter(const char *word)
 }
 
 /* The words of a line for the shell, as far as blanks tell. */
-static void split_line(const char *line, struct strv *ret)
+static void submit_check_split_line(const char *line, struct strv *ret)
 {
 	static const char blanks[] = " \t\n;&|()";
 
@@ -885,7 +886,7 @@ static char *program_name(const struct spec *spec)
 	char *name = NULL;
 
 	if (spec->shell)
-		split_line(spec->command.v[0], &words);
+		submit_check_split_line(spec->command.v[0], &words);
 	else
 		strv_copy(&words, &spec->command);
 	for (size_t i = 0; !name && i < words.n; i++)
@@ -918,7 +919,7 @@ static int derive_name(struct submit *submit)
 	return 0;
 }
 
-static int set_name(struct submit *submit, struct err *err)
+static int submit_check_set_name(struct submit *submit, struct err *err)
 {
 	const char *wanted = submit->options->name;
 	bool mapped;
@@ -938,7 +939,7 @@ static int set_name(struct submit *submit, struct err *err)
  * All of it
  */
 
-static void set_limits(struct submit *submit)
+static void submit_check_set_limits(struct submit *submit)
 {
 	struct spec *spec = &submit->spec;
 	const struct config *config = submit->config;
@@ -949,7 +950,7 @@ static void set_limits(struct submit *submit)
 		spec->grace_ms = config_duration(config, "grace", 10000);
 }
 
-static int open_target(struct submit *submit, struct err *err)
+static int submit_check_open_target(struct submit *submit, struct err *err)
 {
 	const char *name = config_str(submit->config, "target");
 
@@ -1015,7 +1016,7 @@ int submit_check_program(const struct submit *submit, struct err *err)
 	return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
 }
 
-static int find_place(struct submit *submit, struct err *err)
+static int submit_check_find_place(struct submit *submit, struct err *err)
 {
 	int r;
 
@@ -1031,9 +1032,10 @@ static int find_place(struct submit *submit, struct err *err)
 
 int submit_check(struct submit *submit, struct err *err)
 {
-	static int (*const steps[])(struct submit *, struct err *) = {submit_take_from, find_place,
-		set_command, submit_check_typed, set_env, submit_set_secrets, set_name, open_target,
-		submit_start_file, submit_find_from};
+	static int (*const steps[])(struct submit *, struct err *) = {submit_take_from,
+		submit_check_find_place, submit_check_set_command, submit_check_typed,
+		submit_check_set_env, submit_set_secrets, submit_check_set_name,
+		submit_check_open_target, submit_start_file, submit_find_from};
 
 	int r = session_config(submit->session, &submit->config, err);
 	for (size_t i = 0; r == 0 && i < sizeof(steps) / sizeof(*steps); i++)
@@ -1046,7 +1048,7 @@ int submit_check(struct submit *submit, struct err *err)
 		r = fail_no_image(submit, err);
 	if (r < 0)
 		return r;
-	set_limits(submit);
+	submit_check_set_limits(submit);
 	r = submit_set_world(submit, err);
 	if (r == 0)
 		r = submit_check_program(submit, err);
@@ -1059,7 +1061,7 @@ int submit_check(struct submit *submit, struct err *err)
  * The snapshot
  */
 
-static void join(struct strv *ret, const struct strv *a, const struct strv *b)
+static void submit_check_join(struct strv *ret, const struct strv *a, const struct strv *b)
 {
 	strv_copy(ret, a);
 	for (size_t i = 0; b && i < b->n; i++)
@@ -1106,8 +1108,9 @@ int submit_take_snapshot(struct submit *submit, struct err *err)
 		submit->snapshot_ms = clock_ms() - submit->begun_ms;
 		return 0;
 	}
-	join(&include, config_list(submit->config, "include"), submit->options->include);
-	join(&allow, config_list(submit->config, "allow"), submit->options->allow);
+	submit_check_join(
+		&include, config_list(submit->config, "include"), submit->options->include);
+	submit_check_join(&allow, config_list(submit->config, "allow"), submit->options->allow);
 	get_limits(submit, &options.limits);
 	int r = snapshot_take(&options, &submit->snapshot, err);
 	if (r < 0)

@@ -208,7 +208,7 @@ static char *below_root(const struct own *own, const char *text)
  * Paths that the run has
  */
 
-static bool is_below(const char *path, const char *dir)
+static bool submit_paths_is_below(const char *path, const char *dir)
 {
 	return !*dir || fs_below(path, dir);
 }
@@ -221,8 +221,8 @@ static bool in_snapshot(const struct own *own, const char *path)
 		return true;
 	for (size_t i = 0; i < entries->n; i++) {
 		const struct entry *entry = &entries->v[i];
-		if (is_below(entry->path, path) ||
-			(entry->kind == ENTRY_LINK && is_below(path, entry->path)))
+		if (submit_paths_is_below(entry->path, path) ||
+			(entry->kind == ENTRY_LINK && submit_paths_is_below(path, entry->path)))
 			return true;
 	}
 	return false;
@@ -234,10 +234,12 @@ static bool is_linked(const struct own *own, const char *path)
 	const struct world *world = &own->submit->spec.world;
 
 	for (size_t i = 0; i < world->data.n; i++)
-		if (is_below(path, world->data.v[i].path) || is_below(world->data.v[i].path, path))
+		if (submit_paths_is_below(path, world->data.v[i].path) ||
+			submit_paths_is_below(world->data.v[i].path, path))
 			return true;
 	for (size_t i = 0; i < world->outputs.n; i++)
-		if (is_below(path, world->outputs.v[i]) || is_below(world->outputs.v[i], path))
+		if (submit_paths_is_below(path, world->outputs.v[i]) ||
+			submit_paths_is_below(world->outputs.v[i], path))
 			return true;
 	return false;
 }
@@ -258,7 +260,7 @@ static bool submit_in_venv(const struct submit *submit, const char *path)
 	return false;
 }
 
-static bool is_here(const struct own *own, const char *path)
+static bool submit_paths_is_here(const struct own *own, const char *path)
 {
 	AUTO_FREE char *live = fs_join(own->root, path);
 	struct stat st;
@@ -282,7 +284,7 @@ static void warn_missing(const struct own *own, const char *path)
 }
 
 /* Whether path is the run's own from now on. */
-static bool is_own(struct own *own, const char *path)
+static bool submit_paths_is_own(struct own *own, const char *path)
 {
 	bool local = own->submit->target->ops->is_here;
 	AUTO_FREE char *fixed = mem_strndup(path, strcspn(path, "*?["));
@@ -296,7 +298,7 @@ static bool is_own(struct own *own, const char *path)
 	/* A path that does not exist yet will be created in the run, if the run has its closest
 	 * existing parent. */
 	AUTO_FREE char *there = mem_strdup(fixed);
-	while (*there && !is_here(own, there))
+	while (*there && !submit_paths_is_here(own, there))
 		*(strrchr(there, '/') ? strrchr(there, '/') : there) = '\0';
 	if (is_linked(own, fixed) || !*there || in_snapshot(own, there)) {
 		const char *name = *path ? path : ".";
@@ -328,12 +330,12 @@ static size_t skip_front(const char *text)
 	return n;
 }
 
-static bool add_piece(struct own *own, const char *text, struct buf *out)
+static bool submit_paths_add_piece(struct own *own, const char *text, struct buf *out)
 {
 	size_t front = skip_front(text);
 	AUTO_FREE char *path = below_root(own, text + front);
 
-	if (!path || !is_own(own, path))
+	if (!path || !submit_paths_is_own(own, path))
 		return false;
 	buf_add(out, text, front);
 	buf_addf(out, "%s%s%s", WORDS_TREE, *path ? "/" : "", path);
@@ -343,18 +345,18 @@ static bool add_piece(struct own *own, const char *text, struct buf *out)
 }
 
 /* Lists of paths and values of options: in pieces, unless the whole is a path that exists. */
-static bool add_text(struct own *own, const char *text, struct buf *out)
+static bool submit_paths_add_text(struct own *own, const char *text, struct buf *out)
 {
 	static const char separators[] = "=:,;";
 	AUTO_FREE char *whole = below_root(own, text + skip_front(text));
 	bool changed = false;
 
-	if (!strpbrk(text, separators) || (whole && is_here(own, whole)))
-		return add_piece(own, text, out);
+	if (!strpbrk(text, separators) || (whole && submit_paths_is_here(own, whole)))
+		return submit_paths_add_piece(own, text, out);
 	while (*text) {
 		size_t len = strcspn(text, separators);
 		AUTO_FREE char *piece = mem_strndup(text, len);
-		if (add_piece(own, piece, out))
+		if (submit_paths_add_piece(own, piece, out))
 			changed = true;
 		else
 			buf_adds(out, piece);
@@ -366,7 +368,7 @@ static bool add_text(struct own *own, const char *text, struct buf *out)
 }
 
 /* Whether root stands in text as a path of its own. */
-static bool names(const char *text, const char *root)
+static bool submit_paths_names(const char *text, const char *root)
 {
 	static const char of_names[] =
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -384,7 +386,7 @@ static bool names(const char *text, const char *root)
 /* Text that holds the root somewhere in its middle is not rewritten, only warned of. */
 static void warn_naming(const struct own *own, const char *what, const char *text)
 {
-	if (text && (names(text, own->root) || names(text, own->alias)))
+	if (text && (submit_paths_names(text, own->root) || submit_paths_names(text, own->alias)))
 		submit_warn(own->submit,
 			"%s names your working tree (%s), which the run would go back to: use "
 			"relative paths",
@@ -398,7 +400,7 @@ static char *rewrite(struct own *own, const char *what, const char *text)
 
 	buf_init(&out, TEXT_MAX);
 	own->judged = false;
-	if (add_text(own, text, &out) && buf_check(&out, what, NULL) == 0)
+	if (submit_paths_add_text(own, text, &out) && buf_check(&out, what, NULL) == 0)
 		return buf_take(&out);
 	if (!own->judged)
 		warn_naming(own, what, text);
@@ -442,8 +444,8 @@ static void live_python(struct own *own, char **word)
 	AUTO_FREE char *path = submit_tree_path(submit->spec.cwd, *word);
 
 	if (**word == '/' || !strchr(*word, '/') || !path || submit->spec.world.setup.run ||
-		!submit->target->ops->is_here || !is_here(own, path) || in_snapshot(own, path) ||
-		!submit_in_venv(submit, path))
+		!submit->target->ops->is_here || !submit_paths_is_here(own, path) ||
+		in_snapshot(own, path) || !submit_in_venv(submit, path))
 		return;
 	free(*word);
 	*word = fs_join(own->root, path);
@@ -485,7 +487,7 @@ static void own_env(struct own *own)
 	}
 }
 
-static void tell(const struct own *own)
+static void submit_paths_tell(const struct own *own)
 {
 	AUTO_BUF struct buf list = {0};
 
@@ -518,7 +520,7 @@ void submit_own_paths(struct submit *submit)
 	own_env(&own);
 	warn_naming(&own, "before:", submit->spec.world.before);
 	warn_naming(&own, "setup:", submit->spec.world.setup.run);
-	tell(&own);
+	submit_paths_tell(&own);
 }
 
 /*
@@ -528,7 +530,7 @@ void submit_own_paths(struct submit *submit)
 
 enum { CANDIDATES_MAX = 20000 };
 
-static const char *path_of(const struct submit *submit)
+static const char *submit_paths_path_of(const struct submit *submit)
 {
 	const char *path = env_get((const char *const *)submit->spec.env.v, "PATH");
 
@@ -622,7 +624,7 @@ static void look_up_file(struct submit *submit, const char *word)
 
 static void look_up_program(struct submit *submit, const char *word)
 {
-	const char *path = path_of(submit);
+	const char *path = submit_paths_path_of(submit);
 	AUTO_FREE char *found = proc_find(word, path), *near = NULL;
 	AUTO_FREE char *shown = str_escaped(word);
 

@@ -27,12 +27,12 @@ enum {
  * The record of a submit.
  */
 
-static void set_bytes(struct json *object, const char *key, const char *value)
+static void submit_record_set_bytes(struct json *object, const char *key, const char *value)
 {
 	json_set_bytes(object, key, value, strlen(value));
 }
 
-static void copy(const struct json *from, struct json *to, const char *key)
+static void submit_record_copy(const struct json *from, struct json *to, const char *key)
 {
 	const struct json *value = json_get(from, key);
 
@@ -56,7 +56,7 @@ static char *shown_word(const struct submit *submit, const char *word)
 }
 
 /* Blanks part the words of a shell's line, as far as parameters go. */
-static void set_command(const struct submit *submit, struct json *doc)
+static void submit_record_set_command(const struct submit *submit, struct json *doc)
 {
 	static const char special[] = "\"'\\$`*?<>|&;(){}";
 	const struct spec *spec = &submit->spec;
@@ -89,11 +89,11 @@ static void set_tags(const struct strv *tags, struct json *doc)
 		size_t len = strcspn(tag, "=");
 		AUTO_FREE char *key = mem_strndup(tag, len);
 		if (str_is_utf8(key, len))
-			set_bytes(object, key, tag[len] ? tag + len + 1 : "");
+			submit_record_set_bytes(object, key, tag[len] ? tag + len + 1 : "");
 	}
 }
 
-static void set_origin(const struct submit *submit, struct json *doc)
+static void submit_record_set_origin(const struct submit *submit, struct json *doc)
 {
 	struct json *origin = json_sub(doc, "origin");
 	char machine[OS_ID_SIZE];
@@ -101,10 +101,10 @@ static void set_origin(const struct submit *submit, struct json *doc)
 	if (os_machine_id(machine))
 		json_set_str(origin, "machine", machine);
 	if (submit->place)
-		set_bytes(origin, "root", submit->place->root);
+		submit_record_set_bytes(origin, "root", submit->place->root);
 	else if (submit->parent)
-		copy(json_get(submit->parent->doc, "origin"), origin, "root");
-	set_bytes(origin, "cwd", submit->spec.cwd);
+		submit_record_copy(json_get(submit->parent->doc, "origin"), origin, "root");
+	submit_record_set_bytes(origin, "cwd", submit->spec.cwd);
 }
 
 static void set_code(const struct submit *submit, struct json *doc)
@@ -118,8 +118,8 @@ static void set_code(const struct submit *submit, struct json *doc)
 	if (!submit->parent)
 		return;
 	json_set_str(doc, "parent", run_id(submit->parent));
-	copy(submit->parent->doc, doc, "snapshot");
-	copy(submit->parent->doc, doc, "image");
+	submit_record_copy(submit->parent->doc, doc, "snapshot");
+	submit_record_copy(submit->parent->doc, doc, "image");
 	/* The earlier run's git record is its own. */
 	json_set(json_sub(doc, "snapshot"), "ref", json_null());
 	json_set(json_sub(doc, "snapshot"), "record", json_null());
@@ -134,9 +134,9 @@ static void set_group(const struct submit *submit, struct json *doc)
 	if (!group)
 		group = config_str(submit->config, "group");
 	if (group)
-		set_bytes(doc, "group", group);
+		submit_record_set_bytes(doc, "group", group);
 	if (submit->options->note)
-		set_bytes(doc, "note", submit->options->note);
+		submit_record_set_bytes(doc, "note", submit->options->note);
 }
 
 /* Set the facts that targets which run images need of them, to repeat the run. */
@@ -173,7 +173,7 @@ struct run *submit_new_run(struct submit *submit)
 
 	run->spec = spec_to_json(&submit->spec);
 	set_image_facts(submit, run->spec);
-	set_command(submit, doc);
+	submit_record_set_command(submit, doc);
 	set_tags(submit->options->tags, doc);
 	set_group(submit, doc);
 	json_set_str(doc, "user", submit->session->env.user);
@@ -181,7 +181,7 @@ struct run *submit_new_run(struct submit *submit)
 	json_set_str(target, "name", submit->target->name);
 	if (submit->target->ops->describe)
 		submit->target->ops->describe(submit->target, target);
-	set_origin(submit, doc);
+	submit_record_set_origin(submit, doc);
 	set_code(submit, doc);
 	resources = json_sub(doc, "resources");
 	json_set_int(resources, "nodes", submit->spec.resources.nodes);

@@ -37,7 +37,7 @@ static void keep_secret(struct submit *submit, const char *item)
 		strv_add(&submit->spec.secrets, name);
 }
 
-static int add_secrets(struct submit *submit, const struct secrets_source *source,
+static int submit_world_add_secrets(struct submit *submit, const struct secrets_source *source,
 	const struct strv *items, struct err *err)
 {
 	for (size_t i = 0; items && i < items->n; i++) {
@@ -78,10 +78,10 @@ int submit_set_secrets(struct submit *submit, struct err *err)
 		r = take_again(submit, err);
 	} else {
 		struct secrets_source source = secrets_of_config(submit->session, &dir);
-		r = add_secrets(submit, &source, config_secrets(submit->config), err);
+		r = submit_world_add_secrets(submit, &source, config_secrets(submit->config), err);
 	}
 	if (r == 0)
-		r = add_secrets(submit, &shell, submit->options->secrets, err);
+		r = submit_world_add_secrets(submit, &shell, submit->options->secrets, err);
 	if (submit->secret_env.n > 0)
 		os_protect_memory();
 	return r;
@@ -91,7 +91,7 @@ int submit_set_secrets(struct submit *submit, struct err *err)
  * Data and outputs
  */
 
-static const char *root_of(struct submit *submit)
+static const char *submit_world_root_of(struct submit *submit)
 {
 	const struct tree_place *place = submit->place;
 
@@ -117,7 +117,7 @@ static char *data_place(struct submit *submit, const char *path)
 	const struct json *target = config_target(submit->config, submit->target->name);
 	const struct json *data = json_get(json_get(target, "data"), path);
 	const char *text = json_str(data);
-	const char *home = submit->session->dirs.home, *root = root_of(submit);
+	const char *home = submit->session->dirs.home, *root = submit_world_root_of(submit);
 
 	if (data && !text)
 		return place_text(data);
@@ -154,7 +154,8 @@ static int check_data(struct submit *submit, struct err *err)
 	return 0;
 }
 
-static int find_data(struct submit *submit, const char *path, char **ret_from, struct err *err)
+static int submit_world_find_data(
+	struct submit *submit, const char *path, char **ret_from, struct err *err)
 {
 	*ret_from = data_place(submit, path);
 	if (*ret_from)
@@ -177,7 +178,7 @@ static int move_data(struct submit *submit, struct err *err)
 		return 0;
 	for (size_t i = 0; r == 0 && i < world->data.n; i++) {
 		char *from = NULL;
-		r = find_data(submit, world->data.v[i].path, &from, err);
+		r = submit_world_find_data(submit, world->data.v[i].path, &from, err);
 		if (r < 0)
 			break;
 		free(world->data.v[i].from);
@@ -186,7 +187,7 @@ static int move_data(struct submit *submit, struct err *err)
 	return r;
 }
 
-static int add_data(struct submit *submit, struct err *err)
+static int submit_world_add_data(struct submit *submit, struct err *err)
 {
 	const struct strv *paths = config_list(submit->config, "data");
 	struct world *world = &submit->spec.world;
@@ -197,7 +198,7 @@ static int add_data(struct submit *submit, struct err *err)
 		if (r < 0)
 			return config_blame(submit->config, "data", err);
 		AUTO_FREE char *from = NULL;
-		r = find_data(submit, path, &from, err);
+		r = submit_world_find_data(submit, path, &from, err);
 		if (r < 0)
 			return r;
 		*vec_push(&world->data) = (struct world_data){TAKE(path), TAKE(from)};
@@ -205,7 +206,7 @@ static int add_data(struct submit *submit, struct err *err)
 	return 0;
 }
 
-static int add_paths(
+static int submit_world_add_paths(
 	const struct config *config, const char *key, struct strv *ret, struct err *err)
 {
 	const struct strv *texts = config_list(config, key);
@@ -224,7 +225,7 @@ static int add_paths(
 static int add_events(const struct config *config, struct strv *outputs, struct err *err)
 {
 	AUTO_STRV struct strv paths = {0};
-	int r = add_paths(config, "tensorboard", &paths, err);
+	int r = submit_world_add_paths(config, "tensorboard", &paths, err);
 
 	for (size_t i = 0; r == 0 && i < paths.n; i++) {
 		bool is_there = false;
@@ -258,7 +259,7 @@ static int check_counts(const struct world *world, struct err *err)
 static char *dir_of_key(struct submit *submit, const char *key)
 {
 	const struct config_origin *origin = config_origin(submit->config, key);
-	const char *root = root_of(submit);
+	const char *root = submit_world_root_of(submit);
 	size_t len = root ? strlen(root) : 0;
 	const char *slash;
 
@@ -286,11 +287,11 @@ static int set_setup(struct submit *submit, struct err *err)
 	}
 	setup->run = mem_strdup(run);
 	setup->cwd = dir_of_key(submit, "setup.run");
-	return add_paths(config, "setup.key", &setup->key, err);
+	return submit_world_add_paths(config, "setup.key", &setup->key, err);
 }
 
 /* A slash at the end says what a pattern means anyway, and a path begins at the tree's root. */
-static int add_pattern(const char *text, struct strv *ret, struct err *err)
+static int submit_world_add_pattern(const char *text, struct strv *ret, struct err *err)
 {
 	size_t len;
 
@@ -331,7 +332,7 @@ static int set_collect(struct submit *submit, struct err *err)
 		str_eq(config_str(config, "collect"), "none") ? COLLECT_NONE : COLLECT_AUTO;
 	world->collect.size_bytes = config_size(config, "collect.size");
 	for (size_t i = 0; i < exclude->n && r == 0; i++)
-		r = add_pattern(exclude->v[i], &world->collect.exclude, err);
+		r = submit_world_add_pattern(exclude->v[i], &world->collect.exclude, err);
 	return r < 0 ? config_blame(config, "collect.exclude", err) : 0;
 }
 
@@ -384,7 +385,7 @@ static void find_editable(struct submit *submit)
  * reported.
  */
 
-static bool is_local(const struct submit *submit)
+static bool submit_world_is_local(const struct submit *submit)
 {
 	return submit->target->ops->is_here;
 }
@@ -430,7 +431,7 @@ static int check_image(struct submit *submit, struct err *err)
 	err_set(err, E_TARGET_UNSUPPORTED,
 		"--image %s: target %s runs programs on the machine itself, without an image",
 		shown, name);
-	if (is_local(submit))
+	if (submit_world_is_local(submit))
 		return err_hint(err, "dlrun submit -t kube …");
 	return err_hint(err, "runtime: podman   # of the target: programs run in the image there");
 }
@@ -439,8 +440,8 @@ static int check_image(struct submit *submit, struct err *err)
  * Processors and memory
  */
 
-static int too_much(struct submit *submit, const char *key, const char *wanted, const char *has,
-	const char *unit, struct err *err)
+static int submit_world_too_much(struct submit *submit, const char *key, const char *wanted,
+	const char *has, const char *unit, struct err *err)
 {
 	const char *dot = strrchr(key, '.');
 
@@ -453,7 +454,7 @@ static int too_much(struct submit *submit, const char *key, const char *wanted, 
 	return err_hint(err, "dlrun submit --%s %s …", dot + 1, has);
 }
 
-static int check_size(struct submit *submit, struct err *err)
+static int submit_world_check_size(struct submit *submit, struct err *err)
 {
 	const struct resources *wanted = &submit->spec.resources;
 	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -464,14 +465,14 @@ static int check_size(struct submit *submit, struct err *err)
 	if (wanted->cpus_milli > (int64_t)cpus * 1000) {
 		AUTO_FREE char *has = mem_printf("%u", cpus);
 		AUTO_FREE char *asked = mem_printf("%g", (double)wanted->cpus_milli / 1000);
-		r = too_much(
+		r = submit_world_too_much(
 			submit, "resources.cpus", asked, has, cpus == 1 ? " CPU" : " CPUs", err);
 	}
 	if (r == 0 && memory && wanted->memory_bytes > memory) {
 		char asked[16], has[32];
 		snprintf(has, sizeof(has), "%lluMi", (unsigned long long)(memory >> 20));
-		r = too_much(submit, "resources.memory", str_size(wanted->memory_bytes, asked), has,
-			" of memory", err);
+		r = submit_world_too_much(submit, "resources.memory",
+			str_size(wanted->memory_bytes, asked), has, " of memory", err);
 	}
 	return r;
 }
@@ -550,7 +551,7 @@ static int check_model(struct submit *submit, struct err *err)
 	}
 	if (world->gpus <= 0)
 		world->gpus = 1;
-	return is_local(submit) ? choose_model(submit, type, err) : 0;
+	return submit_world_is_local(submit) ? choose_model(submit, type, err) : 0;
 }
 
 static int submit_check_honour(struct submit *submit, struct err *err)
@@ -561,14 +562,14 @@ static int submit_check_honour(struct submit *submit, struct err *err)
 		r = refuse_key(submit, "priority", "priorities", err);
 	if (r == 0 && !runtime_of(submit))
 		r = refuse_key(submit, "resources.shm", "limit on shared memory", err);
-	if (r == 0 && is_local(submit))
+	if (r == 0 && submit_world_is_local(submit))
 		r = refuse_key(submit, "resources.disk", "limit on disk space", err);
 	if (r == 0)
 		r = check_image(submit, err);
 	if (r == 0)
 		r = check_model(submit, err);
-	if (r == 0 && is_local(submit))
-		r = check_size(submit, err);
+	if (r == 0 && submit_world_is_local(submit))
+		r = submit_world_check_size(submit, err);
 	return r;
 }
 
@@ -623,7 +624,7 @@ static int too_many_gpus(int wanted, size_t have, struct err *err)
 
 /* Do not probe for a single GPU: the run itself searches for it. A run that requests more GPUs than
  * exist would never begin. */
-static int check_gpus(int wanted, const char *path, struct err *err)
+static int submit_world_check_gpus(int wanted, const char *path, struct err *err)
 {
 	struct gpu_list list = {0};
 
@@ -651,7 +652,7 @@ static int default_gpus_of(const struct submit *submit, const char *path)
 	return default_gpus(submit, path);
 }
 
-static int set_gpus(struct submit *submit, struct err *err)
+static int submit_world_set_gpus(struct submit *submit, struct err *err)
 {
 	const struct target_ops *ops = submit->target->ops;
 	struct world *world = &submit->spec.world;
@@ -667,10 +668,10 @@ static int set_gpus(struct submit *submit, struct err *err)
 	strv_done(&world->gpus_only);
 	if (chosen && world->gpus)
 		split_commas(chosen, &world->gpus_only);
-	return ops->is_here ? check_gpus(world->gpus, path, err) : 0;
+	return ops->is_here ? submit_world_check_gpus(world->gpus, path, err) : 0;
 }
 
-static int set_resources(struct submit *submit, struct err *err)
+static int submit_world_set_resources(struct submit *submit, struct err *err)
 {
 	struct resources *resources = &submit->spec.resources;
 	int r = resources_from_config(submit->config, resources, err);
@@ -721,8 +722,8 @@ static int set_attempts(struct submit *submit, struct err *err)
  * Ports
  */
 
-static int add_ports(const struct strv *texts, const char *what, struct ports *ret, enum err_id id,
-	struct err *err)
+static int submit_world_add_ports(const struct strv *texts, const char *what, struct ports *ret,
+	enum err_id id, struct err *err)
 {
 	AUTO_ERR struct err cause = {0};
 
@@ -733,15 +734,16 @@ static int add_ports(const struct strv *texts, const char *what, struct ports *r
 }
 
 /* Options add to what the configuration names. */
-static int set_ports(struct submit *submit, struct err *err)
+static int submit_world_set_ports(struct submit *submit, struct err *err)
 {
 	struct ports *ports = &submit->spec.ports, asked = {0};
 	int r = 0;
 
 	if (!submit->parent)
-		r = add_ports(config_list(submit->config, "ports"), "ports", ports, E_CONFIG, err);
+		r = submit_world_add_ports(
+			config_list(submit->config, "ports"), "ports", ports, E_CONFIG, err);
 	if (r == 0)
-		r = add_ports(submit->options->ports, "--port", &asked, E_USAGE, err);
+		r = submit_world_add_ports(submit->options->ports, "--port", &asked, E_USAGE, err);
 	return r < 0 ? r : ports_merge(ports, &asked, err);
 }
 
@@ -753,9 +755,9 @@ static int set_surroundings(struct submit *submit, struct err *err)
 {
 	struct world *world = &submit->spec.world;
 
-	int r = add_data(submit, err);
+	int r = submit_world_add_data(submit, err);
 	if (r == 0)
-		r = add_paths(submit->config, "outputs", &world->outputs, err);
+		r = submit_world_add_paths(submit->config, "outputs", &world->outputs, err);
 	if (r == 0)
 		r = add_events(submit->config, &world->outputs, err);
 	if (r == 0)
@@ -777,16 +779,16 @@ int submit_set_world(struct submit *submit, struct err *err)
 	if (r == 0)
 		r = check_data(submit, err);
 	if (r == 0)
-		r = set_gpus(submit, err);
+		r = submit_world_set_gpus(submit, err);
 	if (r == 0)
-		r = set_resources(submit, err);
+		r = submit_world_set_resources(submit, err);
 	if (r == 0)
-		r = set_ports(submit, err);
+		r = submit_world_set_ports(submit, err);
 	return r < 0 ? r : set_attempts(submit, err);
 }
 
 /* Whether the snapshot has path, or something below it. */
-static bool has_path(const struct entry_list *entries, const char *path)
+static bool submit_world_has_path(const struct entry_list *entries, const char *path)
 {
 	for (size_t i = 0; i < entries->n; i++)
 		if (fs_below(entries->v[i].path, path))
@@ -822,10 +824,10 @@ static void find_filled(struct world *world, const struct entry_list *entries)
 {
 	strv_done(&world->filled);
 	for (size_t i = 0; i < world->data.n; i++)
-		if (has_path(entries, world->data.v[i].path))
+		if (submit_world_has_path(entries, world->data.v[i].path))
 			strv_add(&world->filled, world->data.v[i].path);
 	for (size_t i = 0; i < world->outputs.n; i++)
-		if (has_path(entries, world->outputs.v[i]))
+		if (submit_world_has_path(entries, world->outputs.v[i]))
 			strv_add(&world->filled, world->outputs.v[i]);
 }
 
@@ -849,7 +851,7 @@ int submit_check_world(struct submit *submit, struct err *err)
 		return err_hint(err, "name the directory that it lies in");
 	}
 	for (size_t i = 0; i < world->setup.key.n; i++) {
-		if (has_path(entries, world->setup.key.v[i]))
+		if (submit_world_has_path(entries, world->setup.key.v[i]))
 			continue;
 		AUTO_FREE char *shown = str_escaped(world->setup.key.v[i]);
 		err_set(err, E_RUN_SETUP, "setup.key: '%s' is not in the snapshot", shown);

@@ -57,7 +57,7 @@ void html_adds(struct buf *out, const char *s)
 	html_text(out, s, strlen(s));
 }
 
-static bool is_unreserved(char c)
+static bool html_is_unreserved(char c)
 {
 	return str_is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
 	       (c && strchr("-._~/", c));
@@ -66,7 +66,7 @@ static bool is_unreserved(char c)
 void html_path(struct buf *out, const char *path)
 {
 	for (; *path; path++) {
-		if (is_unreserved(*path))
+		if (html_is_unreserved(*path))
 			buf_addc(out, *path);
 		else
 			buf_addf(out, "%%%02X", (unsigned char)*path);
@@ -74,7 +74,7 @@ void html_path(struct buf *out, const char *path)
 }
 
 /* Add what a terminal shows of a line in the end. */
-static void add_line(struct buf *out, const char *line, size_t len)
+static void html_add_line(struct buf *out, const char *line, size_t len)
 {
 	struct term_filter filter;
 	AUTO_BUF struct buf clean = {0};
@@ -97,7 +97,7 @@ void html_log(struct buf *out, const char *data, size_t len)
 		const char *end = memchr(data, '\n', len);
 		size_t n = end ? (size_t)(end - data) : len;
 
-		add_line(out, data, n);
+		html_add_line(out, data, n);
 		if (end)
 			buf_addc(out, '\n');
 		n += end != NULL;

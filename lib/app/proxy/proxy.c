@@ -62,7 +62,7 @@ void ask_free(struct ask *ask)
 }
 
 /* The exchange goes on without the ask. */
-static struct front_exchange *leave(struct ask *ask)
+static struct front_exchange *proxy_leave(struct ask *ask)
 {
 	struct front_exchange *exchange = ask->exchange;
 
@@ -74,15 +74,15 @@ static struct front_exchange *leave(struct ask *ask)
 void ask_answer(
 	struct ask *ask, int status, const struct strv *headers, const void *data, size_t len)
 {
-	front_answer(leave(ask), status, headers, data, len);
+	front_answer(proxy_leave(ask), status, headers, data, len);
 }
 
 void ask_refuse(struct ask *ask, int status, const char *what, const char *hint)
 {
-	front_refuse(leave(ask), status, what, hint);
+	front_refuse(proxy_leave(ask), status, what, hint);
 }
 
-static int status_of(const struct err *err)
+static int proxy_status_of(const struct err *err)
 {
 	switch (err->code) {
 	case ERR_NOTFOUND:
@@ -109,7 +109,7 @@ void ask_fail(struct ask *ask, const struct err *err)
 		buf_addf(&hint, "%s%s", hint.len ? "; " : "", err->evidence[i]);
 	if (err->hint)
 		buf_addf(&hint, "%s%s", hint.len ? "; " : "", err->hint);
-	ask_refuse(ask, status_of(err), err->message, hint.len ? hint.data : NULL);
+	ask_refuse(ask, proxy_status_of(err), err->message, hint.len ? hint.data : NULL);
 }
 
 void ask_redirect(struct ask *ask, const char *url)
@@ -149,7 +149,7 @@ static void free_left(struct proxy *proxy)
 	}
 }
 
-static void on_gone(void *ctx)
+static void proxy_on_gone(void *ctx)
 {
 	ask_free(ctx);
 }
@@ -238,7 +238,7 @@ static void with_list(struct ask *ask, void (*go)(struct ask *ask))
 }
 
 /* Add unfinished runs that are older than all listed ones. */
-static int add_unfinished(struct store *store, struct run_list *list, struct err *err)
+static int proxy_add_unfinished(struct store *store, struct run_list *list, struct err *err)
 {
 	const struct store_filter filter = {.unfinished_only = true, .limit = PROXY_LISTED};
 	AUTO(run_list_done) struct run_list live = {0};
@@ -255,7 +255,7 @@ static int add_unfinished(struct store *store, struct run_list *list, struct err
 	return r;
 }
 
-static int list_runs(struct proxy *proxy, struct err *err)
+static int proxy_list_runs(struct proxy *proxy, struct err *err)
 {
 	const struct store_filter filter = {.limit = PROXY_LISTED};
 	AUTO(run_list_done) struct run_list list = {0};
@@ -267,7 +267,7 @@ static int list_runs(struct proxy *proxy, struct err *err)
 		r = store_list(store, &filter, &list, err);
 	if (r == 0 && list.n == PROXY_LISTED) {
 		is_cut = true;
-		r = add_unfinished(store, &list, err);
+		r = proxy_add_unfinished(store, &list, err);
 	}
 	if (r == 0)
 		r = runs_refresh(proxy->session, &list, LIST_MS, err);
@@ -412,7 +412,7 @@ static char *header(const struct front_request *request, const char *name)
 	return mem_strdup(field_find(request->headers, name));
 }
 
-static void on_request(
+static void proxy_on_request(
 	void *ctx, struct front_exchange *exchange, const struct front_request *request)
 {
 	struct proxy *proxy = ctx;
@@ -425,7 +425,7 @@ static void on_request(
 		.is_connect = request->is_connect,
 		.is_head = str_eq(request->method, "HEAD")};
 	ask->is_read = !request->is_upgrade && (ask->is_head || str_eq(request->method, "GET"));
-	front_on_gone(exchange, on_gone, ask);
+	front_on_gone(exchange, proxy_on_gone, ask);
 	if (proxy_name_parse(request->host, &ask->name, &fault) < 0) {
 		ask_fail(ask, &fault);
 		return;
@@ -452,7 +452,7 @@ static void on_refused(void *ctx, const char *text)
  * The loop
  */
 
-static bool is_ready(const struct ask *ask, bool of_list)
+static bool proxy_is_ready(const struct ask *ask, bool of_list)
 {
 	if (!ask->place)
 		return of_list;
@@ -463,7 +463,7 @@ static struct ask *find_ready(const struct proxy *proxy, bool of_list)
 {
 	struct ask *ask = proxy->waiting;
 
-	while (ask && !is_ready(ask, of_list))
+	while (ask && !proxy_is_ready(ask, of_list))
 		ask = ask->next;
 	return ask;
 }
@@ -478,7 +478,7 @@ static void answer_ready(struct proxy *proxy, bool of_list)
 	}
 }
 
-static int work(struct proxy *proxy, struct err *err)
+static int proxy_work(struct proxy *proxy, struct err *err)
 {
 	int r = places_look(proxy, true, err);
 
@@ -487,13 +487,13 @@ static int work(struct proxy *proxy, struct err *err)
 	answer_ready(proxy, false);
 	if (!find_ready(proxy, true))
 		return 0;
-	r = list_runs(proxy, err);
+	r = proxy_list_runs(proxy, err);
 	if (r == 0)
 		answer_ready(proxy, true);
 	return r;
 }
 
-static int pause_over(void *ctx, struct err *err)
+static int proxy_pause_over(void *ctx, struct err *err)
 {
 	struct proxy *proxy = ctx;
 
@@ -503,9 +503,9 @@ static int pause_over(void *ctx, struct err *err)
 	return 0;
 }
 
-static int wait_some(struct proxy *proxy, struct err *err)
+static int proxy_wait_some(struct proxy *proxy, struct err *err)
 {
-	proxy->timer = loop_add_timer(proxy->loop, clock_ms() + TURN_MS, pause_over, proxy);
+	proxy->timer = loop_add_timer(proxy->loop, clock_ms() + TURN_MS, proxy_pause_over, proxy);
 	proxy->is_pausing = true;
 	int r = loop_run(proxy->loop, err);
 	proxy->is_pausing = false;
@@ -513,16 +513,17 @@ static int wait_some(struct proxy *proxy, struct err *err)
 	return r;
 }
 
-static int serve(struct proxy *proxy, struct err *err)
+static int proxy_serve(struct proxy *proxy, struct err *err)
 {
 	int r = 0;
 
 	while (r == 0) {
 		if (*proxy->options->interrupted)
 			return err_set(err, E_CANCELED, "interrupted");
-		r = wait_some(proxy, err);
+		r = proxy_wait_some(proxy, err);
 		if (r == 0)
-			r = proxy->waiting ? work(proxy, err) : places_look(proxy, false, err);
+			r = proxy->waiting ? proxy_work(proxy, err)
+					   : places_look(proxy, false, err);
 		free_left(proxy);
 		places_tidy(proxy, false);
 	}
@@ -550,7 +551,7 @@ int run_proxy(struct session *session, const struct proxy_options *options, stru
 	const struct front_options front = {.loop = proxy.loop,
 		.port = options->port,
 		.is_exact = options->is_exact,
-		.request = on_request,
+		.request = proxy_on_request,
 		.notice = on_refused,
 		.ctx = &proxy};
 	struct store *store;
@@ -562,5 +563,5 @@ int run_proxy(struct session *session, const struct proxy_options *options, stru
 		return r;
 	proxy.here = (struct proxy_here){front_port(proxy.front), front_token(proxy.front)};
 	options->listening(options->ctx, &proxy.here);
-	return serve(&proxy, err);
+	return proxy_serve(&proxy, err);
 }

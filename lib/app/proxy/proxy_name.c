@@ -23,7 +23,7 @@ struct labels {
 	size_t n;
 };
 
-static bool split(const char *host, struct labels *ret)
+static bool proxy_name_split(const char *host, struct labels *ret)
 {
 	size_t len = strlen(host);
 	char *dot;
@@ -40,7 +40,7 @@ static bool split(const char *host, struct labels *ret)
 	return true;
 }
 
-static bool parse_number(const char *text, int64_t min, int64_t max, int64_t *ret)
+static bool proxy_name_parse_number(const char *text, int64_t min, int64_t max, int64_t *ret)
 {
 	return str_is_digit(*text) && (text[0] != '0' || !text[1]) &&
 	       str_to_int(text, min, max, "number", ret, NULL) == 0;
@@ -56,21 +56,21 @@ static bool parse_run(const char *label, struct proxy_name *ret)
 	return true;
 }
 
-static bool parse_rank(const char *label, struct proxy_name *ret)
+static bool proxy_name_parse_rank(const char *label, struct proxy_name *ret)
 {
 	int64_t rank;
 
-	if (label[0] != 'r' || !parse_number(label + 1, 0, PROXY_RANK_MAX, &rank))
+	if (label[0] != 'r' || !proxy_name_parse_number(label + 1, 0, PROXY_RANK_MAX, &rank))
 		return false;
 	ret->rank = (int)rank;
 	return true;
 }
 
-static bool parse_port(const char *label, struct proxy_name *ret)
+static bool proxy_name_parse_port(const char *label, struct proxy_name *ret)
 {
 	int64_t port;
 
-	if (!parse_number(label, 1, PORT_MAX, &port))
+	if (!proxy_name_parse_number(label, 1, PORT_MAX, &port))
 		return false;
 	ret->kind = PROXY_PORT;
 	ret->port = (uint16_t)port;
@@ -83,11 +83,12 @@ static bool parse_front(const struct labels *labels, struct proxy_name *ret)
 	if (labels->n == 2)
 		return true;
 	if (labels->n == 4)
-		return parse_rank(labels->v[2], ret) && parse_port(labels->v[3], ret);
+		return proxy_name_parse_rank(labels->v[2], ret) &&
+		       proxy_name_parse_port(labels->v[3], ret);
 	if (str_eq(labels->v[2], "files"))
 		ret->kind = PROXY_FILES;
-	return ret->kind == PROXY_FILES || parse_rank(labels->v[2], ret) ||
-	       parse_port(labels->v[2], ret);
+	return ret->kind == PROXY_FILES || proxy_name_parse_rank(labels->v[2], ret) ||
+	       proxy_name_parse_port(labels->v[2], ret);
 }
 
 static bool is_index(const char *host)
@@ -105,7 +106,7 @@ int proxy_name_parse(const char *host, struct proxy_name *ret, struct err *err)
 		return 0;
 	}
 	name.kind = PROXY_RUN;
-	if (split(host, &labels) && labels.n >= 2 && str_eq(labels.v[0], "localhost") &&
+	if (proxy_name_split(host, &labels) && labels.n >= 2 && str_eq(labels.v[0], "localhost") &&
 		parse_run(labels.v[1], &name) && parse_front(&labels, &name)) {
 		*ret = name;
 		return 0;
@@ -233,7 +234,7 @@ static bool is_part(const char *part, size_t len)
 	return len && !(len == 1 && part[0] == '.') && !(len == 2 && memcmp(part, "..", 2) == 0);
 }
 
-static bool is_path(const char *path)
+static bool proxy_name_is_path(const char *path)
 {
 	for (;;) {
 		size_t len = strcspn(path, "/");
@@ -261,7 +262,7 @@ char *proxy_path_decode(const char *target)
 			return NULL;
 		path[n++] = byte;
 	}
-	return is_path(path) ? TAKE(path) : NULL;
+	return proxy_name_is_path(path) ? TAKE(path) : NULL;
 }
 
 /*

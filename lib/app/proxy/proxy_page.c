@@ -80,7 +80,7 @@ static void cell_state(struct buf *out, const struct run *run, int64_t now_ms)
 	html_addf(out, "<span class=\"%s\">%s</span>", run_state_name(run_state(run)), state);
 }
 
-static void name_of(
+static void proxy_page_name_of(
 	const struct run *run, enum proxy_kind kind, uint16_t port, struct proxy_name *ret)
 {
 	*ret = (struct proxy_name){.kind = kind, .port = port};
@@ -94,7 +94,7 @@ static char *cell_url(const struct run *run, enum proxy_kind kind, uint16_t port
 	struct proxy_name name;
 	AUTO_BUF struct buf url = {0};
 
-	name_of(run, kind, port, &name);
+	proxy_page_name_of(run, kind, port, &name);
 	buf_init(&url, URL_MAX + strlen(target));
 	proxy_url_add(&name, here, target, &url);
 	return buf_take(&url);
@@ -105,7 +105,7 @@ char *cell_origin(const struct run *run, enum proxy_kind kind, const struct prox
 	struct proxy_name name;
 	AUTO_BUF struct buf origin = {0};
 
-	name_of(run, kind, 0, &name);
+	proxy_page_name_of(run, kind, 0, &name);
 	buf_init(&origin, URL_MAX);
 	proxy_origin_add(&name, here, &origin);
 	return buf_take(&origin);
@@ -147,17 +147,17 @@ static void facts_done(struct facts *facts)
 }
 
 /* Compare metrics, which have a step, too, by value. */
-static const struct json *value_of(const struct json *fact)
+static const struct json *proxy_page_value_of(const struct json *fact)
 {
 	const struct json *value = json_get(fact, "value");
 
 	return value ? value : fact;
 }
 
-static void add_fact(struct facts *facts, const struct json *json)
+static void proxy_page_add_fact(struct facts *facts, const struct json *json)
 {
 	uintptr_t at = (uintptr_t)map_get(&facts->by_key, json_key(json));
-	AUTO_FREE char *text = cell_scalar(value_of(json));
+	AUTO_FREE char *text = cell_scalar(proxy_page_value_of(json));
 
 	if (!at) {
 		struct fact *fact = vec_push(&facts->list);
@@ -197,12 +197,12 @@ static void drop_equal(struct facts *facts, size_t runs)
 	facts->list.n = kept;
 }
 
-static void collect(const struct run_list *runs, struct facts *facts)
+static void proxy_page_collect(const struct run_list *runs, struct facts *facts)
 {
 	vec_foreach (struct run *, run, runs)
 		for (const struct json *m = json_first(json_get((*run)->doc, facts->member)); m;
 			m = json_next(m))
-			add_fact(facts, m);
+			proxy_page_add_fact(facts, m);
 	if (runs->n > 1 && str_eq(facts->member, "params"))
 		drop_equal(facts, runs->n);
 	vec_sort(&facts->list, compare_facts);
@@ -228,13 +228,16 @@ static void add_cells(struct buf *out, const struct run *run, const struct facts
 
 	for (size_t i = 0; i < shown(facts); i++) {
 		const struct json *fact = json_get(own, facts->list.v[i].key);
-		AUTO_FREE char *text = fact ? cell_scalar(value_of(fact)) : mem_strdup("");
+		AUTO_FREE char *text =
+			fact ? cell_scalar(proxy_page_value_of(fact)) : mem_strdup("");
 
-		cell_add(out, fact && json_kind(value_of(fact)) == JSON_NUMBER ? "n" : "", text);
+		cell_add(out,
+			fact && json_kind(proxy_page_value_of(fact)) == JSON_NUMBER ? "n" : "",
+			text);
 	}
 }
 
-static void add_row(struct buf *out, const struct run *run, const struct facts *params,
+static void proxy_page_add_row(struct buf *out, const struct run *run, const struct facts *params,
 	const struct facts *metrics, const struct proxy_here *here, int64_t now_ms)
 {
 	static const char *const columns[] = {"age", "duration", "target"};
@@ -269,15 +272,15 @@ static void add_table(
 	AUTO(facts_done)
 	struct facts params = {.member = "params"}, metrics = {.member = "metrics"};
 
-	collect(runs, &params);
-	collect(runs, &metrics);
+	proxy_page_collect(runs, &params);
+	proxy_page_collect(runs, &metrics);
 	buf_adds(out, "<div class=\"scroll\"><table>\n<thead><tr><th>run</th><th>state</th>"
 		      "<th>age</th><th>duration</th><th>target</th><th>open</th>");
 	add_heads(out, &params);
 	add_heads(out, &metrics);
 	buf_adds(out, "</tr></thead>\n<tbody>\n");
 	vec_foreach (struct run *, run, runs)
-		add_row(out, *run, &params, &metrics, here, now_ms);
+		proxy_page_add_row(out, *run, &params, &metrics, here, now_ms);
 	buf_adds(out, "</tbody></table></div>\n");
 	add_rest(out, &params, "parameters that differ");
 	add_rest(out, &metrics, "metrics");
@@ -359,7 +362,7 @@ static void add_why(struct buf *out, const struct proxy_page_run *page)
 		html_addf(out, "<p class=\"note\"><code>%s</code></p>\n", page->why_hint);
 }
 
-static void add_facts(struct buf *out, const struct run *run, int64_t now_ms)
+static void proxy_page_add_facts(struct buf *out, const struct run *run, int64_t now_ms)
 {
 	static const char *const names[] = {"command", "target", "submitted", "started", "ended",
 		"duration", "attempts", "exit", "group", "tags", "note", "parent", "commit", "cpu",
@@ -391,7 +394,7 @@ static void add_params(struct buf *out, const struct run *run)
 	buf_adds(out, "</table></div>\n");
 }
 
-static void add_metrics(struct buf *out, const struct run *run)
+static void proxy_page_add_metrics(struct buf *out, const struct run *run)
 {
 	const struct json *metrics = json_get(run->doc, "metrics");
 
@@ -409,7 +412,7 @@ static void add_metrics(struct buf *out, const struct run *run)
 	buf_adds(out, "</table></div>\n");
 }
 
-static void add_links(struct buf *out, const struct run *run)
+static void proxy_page_add_links(struct buf *out, const struct run *run)
 {
 	for (const struct json *m = json_first(json_get(run->doc, "links")); m; m = json_next(m)) {
 		const char *url = json_str(m);
@@ -420,7 +423,7 @@ static void add_links(struct buf *out, const struct run *run)
 	}
 }
 
-static void add_ports(struct buf *out, const struct proxy_page_run *page)
+static void proxy_page_add_ports(struct buf *out, const struct proxy_page_run *page)
 {
 	if (run_state_is_final(run_state(page->run)))
 		return;
@@ -453,7 +456,7 @@ char *proxy_page_ports(const struct run *run, const struct proxy_here *here)
  * Output
  */
 
-static void add_fault(struct buf *out, const struct err *fault)
+static void proxy_page_add_fault(struct buf *out, const struct err *fault)
 {
 	html_addf(out, "<p class=\"note\">%s</p>\n", fault->message);
 }
@@ -467,7 +470,7 @@ static void add_log(struct buf *out, const struct proxy_page_run *page)
 		buf_adds(out, "</pre>\n");
 	}
 	if (err_is_set(page->log_fault))
-		add_fault(out, page->log_fault);
+		proxy_page_add_fault(out, page->log_fault);
 	else if (!page->log_len)
 		buf_adds(out, "<p class=\"note\">nothing yet</p>\n");
 	html_addf(out, "<p class=\"note\"><code>dlrun logs -f %s</code></p>\n", run_id(page->run));
@@ -494,7 +497,7 @@ static int compare_newest(const void *a, const void *b)
 }
 
 /* Choose the files that are pictures or sounds (or text), the newest first. */
-static void choose(const struct outputs_files *files, bool text, struct shown_list *ret)
+static void proxy_page_choose(const struct outputs_files *files, bool text, struct shown_list *ret)
 {
 	vec_foreach (struct outputs_file, file, files) {
 		enum proxy_show show = proxy_type_of(file->path)->show;
@@ -538,7 +541,7 @@ static void add_previews(struct buf *out, const struct proxy_page_run *page)
 {
 	struct shown_list shown = {0};
 
-	choose(page->files, false, &shown);
+	proxy_page_choose(page->files, false, &shown);
 	if (shown.n)
 		buf_adds(out, "<div class=\"shown\">\n");
 	vec_foreach (struct shown, one, &shown)
@@ -552,7 +555,7 @@ static void add_texts(struct buf *out, const struct proxy_page_run *page)
 {
 	struct shown_list shown = {0};
 
-	choose(page->files, true, &shown);
+	proxy_page_choose(page->files, true, &shown);
 	vec_foreach (struct shown, one, &shown) {
 		AUTO_FREE char *url = file_url(page, one->file);
 		html_addf(out,
@@ -563,7 +566,7 @@ static void add_texts(struct buf *out, const struct proxy_page_run *page)
 	vec_done(&shown);
 }
 
-static void add_file(
+static void proxy_page_add_file(
 	struct buf *out, const struct proxy_page_run *page, const struct outputs_file *file)
 {
 	AUTO_FREE char *url = file_url(page, file);
@@ -576,13 +579,13 @@ static void add_file(
 		url, file->path, str_size(file->size, size), time);
 }
 
-static void add_list(struct buf *out, const struct proxy_page_run *page)
+static void proxy_page_add_list(struct buf *out, const struct proxy_page_run *page)
 {
 	size_t n = page->files->n < PROXY_FILES_SHOWN ? page->files->n : PROXY_FILES_SHOWN;
 
 	buf_adds(out, "<div class=\"scroll\"><table>\n");
 	for (size_t i = 0; i < n; i++)
-		add_file(out, page, &page->files->v[i]);
+		proxy_page_add_file(out, page, &page->files->v[i]);
 	buf_adds(out, "</table></div>\n");
 	if (n < page->files->n || page->files_cut)
 		buf_addf(out, "<p class=\"note\">%zu of %s%zu files</p>\n", n,
@@ -590,7 +593,7 @@ static void add_list(struct buf *out, const struct proxy_page_run *page)
 }
 
 /* Of storage that is not looked into by itself: as it was at the end. */
-static void add_summary(struct buf *out, const struct proxy_page_run *page)
+static void proxy_page_add_summary(struct buf *out, const struct proxy_page_run *page)
 {
 	AUTO_JSON struct json *listed =
 		page->files->n ? results_json(page->files, page->files_cut) : NULL;
@@ -603,22 +606,22 @@ static void add_summary(struct buf *out, const struct proxy_page_run *page)
 		buf_adds(out, "</p>\n");
 }
 
-static void add_files(struct buf *out, const struct proxy_page_run *page)
+static void proxy_page_add_files(struct buf *out, const struct proxy_page_run *page)
 {
 	buf_adds(out, "<h2 id=\"files\">Files</h2>\n");
-	add_summary(out, page);
+	proxy_page_add_summary(out, page);
 	if (page->files->n && !page->is_far) {
 		add_previews(out, page);
 		add_texts(out, page);
 	}
 	if (page->files->n)
-		add_list(out, page);
+		proxy_page_add_list(out, page);
 	else if (page->is_far)
 		buf_adds(out,
 			"<p><a href=\"/?files\">look into its storage</a> <span class=\"note\">"
 			"(a pod is started there for moments)</span></p>\n");
 	if (err_is_set(page->files_fault))
-		add_fault(out, page->files_fault);
+		proxy_page_add_fault(out, page->files_fault);
 	else if (!page->files->n && !page->is_far)
 		buf_adds(out, "<p class=\"note\">none</p>\n");
 	html_addf(out, "<p class=\"note\"><code>dlrun fetch %s</code></p>\n", run_id(page->run));
@@ -641,13 +644,13 @@ void proxy_page_run(const struct proxy_page_run *page, struct buf *out)
 	cell_state(out, run, now_ms);
 	buf_adds(out, "</h1>\n");
 	add_why(out, page);
-	add_links(out, run);
-	add_ports(out, page);
-	add_metrics(out, run);
+	proxy_page_add_links(out, run);
+	proxy_page_add_ports(out, page);
+	proxy_page_add_metrics(out, run);
 	add_params(out, run);
 	add_log(out, page);
-	add_files(out, page);
+	proxy_page_add_files(out, page);
 	buf_adds(out, "<h2>Record</h2>\n");
-	add_facts(out, run, now_ms);
+	proxy_page_add_facts(out, run, now_ms);
 	html_end(out);
 }

@@ -30,20 +30,21 @@ const struct run *place_run(const struct place *place)
 	return carrier_run(place->carrier);
 }
 
-static enum run_state state_of(const struct place *place)
+static enum run_state proxy_place_state_of(const struct place *place)
 {
 	return run_state(place_run(place));
 }
 
 bool place_is_far(const struct place *place)
 {
-	return run_state_is_final(state_of(place)) &&
+	return run_state_is_final(proxy_place_state_of(place)) &&
 	       target_ops_recorded(place_run(place))->needs_image;
 }
 
 static bool is_carried_to(const struct place *place)
 {
-	return state_of(place) == RUN_RUNNING || state_of(place) == RUN_UNKNOWN;
+	return proxy_place_state_of(place) == RUN_RUNNING ||
+	       proxy_place_state_of(place) == RUN_UNKNOWN;
 }
 
 bool place_is_fresh(const struct place *place)
@@ -103,7 +104,7 @@ void places_tidy(struct proxy *proxy, bool all)
 }
 
 /* Room for one more: that which was not used for the longest time goes. */
-static int make_room(struct proxy *proxy, struct err *err)
+static int proxy_place_make_room(struct proxy *proxy, struct err *err)
 {
 	struct place **oldest = NULL;
 
@@ -120,7 +121,7 @@ static int make_room(struct proxy *proxy, struct err *err)
 }
 
 /* Name the run that loses or regains its connection. */
-static void on_notice(void *ctx, const char *text)
+static void proxy_place_on_notice(void *ctx, const char *text)
 {
 	const struct place *place = ctx;
 	const struct proxy_options *options = place->proxy->options;
@@ -132,8 +133,10 @@ static void on_notice(void *ctx, const char *text)
 static int place_new(struct proxy *proxy, struct run *run, struct place **ret, struct err *err)
 {
 	AUTO(place_free_auto) struct place *place = mem_alloc(1, sizeof(*place));
-	const struct carrier_options options = {
-		.session = proxy->session, .run = run, .notice = on_notice, .ctx = place};
+	const struct carrier_options options = {.session = proxy->session,
+		.run = run,
+		.notice = proxy_place_on_notice,
+		.ctx = place};
 
 	place->proxy = proxy;
 	memcpy(place->id, run_id(run), strnlen(run_id(run), sizeof(place->id) - 1));
@@ -147,7 +150,7 @@ static int place_new(struct proxy *proxy, struct run *run, struct place **ret, s
 	return 0;
 }
 
-static struct place *find_place(struct proxy *proxy, const char *id)
+static struct place *proxy_place_find_place(struct proxy *proxy, const char *id)
 {
 	for (struct place *place = proxy->places; place; place = place->next)
 		if (str_eq(place->id, id) && !place->is_removed)
@@ -157,7 +160,7 @@ static struct place *find_place(struct proxy *proxy, const char *id)
 
 int place_get(struct proxy *proxy, const char *run, struct place **ret, struct err *err)
 {
-	struct place *place = find_place(proxy, run);
+	struct place *place = proxy_place_find_place(proxy, run);
 	AUTO_RUN struct run *found = NULL;
 	struct store *store;
 	int r = 0;
@@ -168,10 +171,10 @@ int place_get(struct proxy *proxy, const char *run, struct place **ret, struct e
 			r = store_resolve(store, run, &found, err);
 		if (r < 0)
 			return r;
-		place = find_place(proxy, run_id(found));
+		place = proxy_place_find_place(proxy, run_id(found));
 	}
 	if (!place) {
-		r = make_room(proxy, err);
+		r = proxy_place_make_room(proxy, err);
 		if (r == 0)
 			r = place_new(proxy, found, &place, err);
 		if (r < 0)
@@ -203,7 +206,8 @@ static bool is_due(const struct proxy *proxy, const struct place *place, bool ur
 		return false;
 	if (urgent)
 		return is_waited_for(proxy, place) && !place_is_fresh(place);
-	return !run_state_is_final(state_of(place)) && now_ms - place->looked_ms >= LOOK_AGAIN_MS &&
+	return !run_state_is_final(proxy_place_state_of(place)) &&
+	       now_ms - place->looked_ms >= LOOK_AGAIN_MS &&
 	       (is_in_use(place) || now_ms - place->used_ms < IN_USE_MS);
 }
 
@@ -226,7 +230,7 @@ struct look {
 	struct place_list places;
 };
 
-static void look_done(struct look *look)
+static void proxy_place_look_done(struct look *look)
 {
 	run_list_done(&look->runs);
 	vec_foreach (struct place *, place, &look->places)
@@ -234,14 +238,14 @@ static void look_done(struct look *look)
 	vec_done(&look->places);
 }
 
-static void take_runs(struct look *look)
+static void proxy_place_take_runs(struct look *look)
 {
 	for (size_t i = 0; i < look->places.n; i++) {
 		struct place *place = look->places.v[i];
 
 		place->looked_ms = clock_ms();
 		carrier_take(place->carrier, TAKE(look->runs.v[i]));
-		if (!run_state_is_final(state_of(place)))
+		if (!run_state_is_final(proxy_place_state_of(place)))
 			place->ended_ms = 0;
 		else if (!place->ended_ms)
 			place->ended_ms = place->looked_ms;
@@ -251,7 +255,7 @@ static void take_runs(struct look *look)
 
 int places_look(struct proxy *proxy, bool urgent, struct err *err)
 {
-	AUTO(look_done) struct look look = {0};
+	AUTO(proxy_place_look_done) struct look look = {0};
 	struct store *store;
 
 	int r = session_store(proxy->session, &store, err);
@@ -272,7 +276,7 @@ int places_look(struct proxy *proxy, bool urgent, struct err *err)
 		return r;
 	r = runs_refresh(proxy->session, &look.runs, urgent ? URGENT_MS : LATER_MS, err);
 	if (r == 0)
-		take_runs(&look);
+		proxy_place_take_runs(&look);
 	return r;
 }
 
@@ -280,7 +284,7 @@ int places_look(struct proxy *proxy, bool urgent, struct err *err)
  * Carrying
  */
 
-static void on_carried(void *ctx, int status, struct err *fault)
+static void proxy_place_on_carried(void *ctx, int status, struct err *fault)
 {
 	struct place_port *port = ctx;
 
@@ -294,8 +298,8 @@ static int on_connect(void *ctx, int fd, struct err *err)
 	struct place_port *port = ctx;
 
 	err_clear(&port->fault);
-	return carrier_carry(
-		port->place->carrier, port->rank, port->port, fd, on_carried, port, err);
+	return carrier_carry(port->place->carrier, port->rank, port->port, fd,
+		proxy_place_on_carried, port, err);
 }
 
 static void on_why(void *ctx, char **ret_what, char **ret_hint)
@@ -311,7 +315,7 @@ static void on_why(void *ctx, char **ret_what, char **ret_hint)
 			 : mem_printf("dlrun logs %s", place->id);
 }
 
-static void on_released(void *ctx)
+static void proxy_place_on_released(void *ctx)
 {
 	const struct place_port *port = ctx;
 
@@ -319,7 +323,7 @@ static void on_released(void *ctx)
 	port->place->used_ms = clock_ms();
 }
 
-static struct place_port *port_of(struct place *place, int rank, uint16_t port)
+static struct place_port *proxy_place_port_of(struct place *place, int rank, uint16_t port)
 {
 	struct place_port *found;
 	size_t n = 0;
@@ -363,7 +367,7 @@ void place_carry(struct ask *ask)
 		ask_fail(ask, &fault);
 		return;
 	}
-	struct place_port *port = port_of(place, ask->name.rank, ask->name.port);
+	struct place_port *port = proxy_place_port_of(place, ask->name.rank, ask->name.port);
 	if (!port) {
 		ask_refuse(ask, 503, "too many ports of this run were asked for", NULL);
 		return;
@@ -374,7 +378,7 @@ void place_carry(struct ask *ask)
 	const struct front_route route = {.key = key,
 		.connect = on_connect,
 		.why = on_why,
-		.free = on_released,
+		.free = proxy_place_on_released,
 		.ctx = port,
 		.host = host};
 	struct front_exchange *exchange = ask->exchange;

@@ -96,7 +96,7 @@ static void answer_page(struct ask *ask, struct proxy_page_run *page)
 	ask_page(ask, &html, files);
 }
 
-static void answer(struct show *show)
+static void proxy_show_answer(struct show *show)
 {
 	struct ask *ask = show->ask;
 
@@ -135,10 +135,10 @@ void show_record(struct ask *ask, const struct err *fault)
 static void answer_if_whole(struct show *show)
 {
 	if (!show->has_log && !show->has_files)
-		answer(show);
+		proxy_show_answer(show);
 }
 
-static int on_late(void *ctx, struct err *err)
+static int proxy_show_on_late(void *ctx, struct err *err)
 {
 	struct show *show = ctx;
 	struct err *const faults[] = {&show->log_fault, &show->files_fault};
@@ -150,7 +150,7 @@ static int on_late(void *ctx, struct err *err)
 		if (waits[i])
 			err_set(faults[i], E_TARGET_SILENT, "target %s did not answer in time",
 				run_target(place_run(show->place)));
-	answer(show);
+	proxy_show_answer(show);
 	return 0;
 }
 
@@ -158,7 +158,7 @@ static int on_late(void *ctx, struct err *err)
  * Output of the run
  */
 
-static int on_log(
+static int proxy_show_on_log(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct show *show = ctx;
@@ -192,8 +192,9 @@ static void ask_log(struct show *show)
 
 	if (!target->ops->logs)
 		return;
-	show->request = (struct target_log_request){
-		.tail_lines = TAIL_LINES, .rank = -1, .events = {.data = on_log, .ctx = show}};
+	show->request = (struct target_log_request){.tail_lines = TAIL_LINES,
+		.rank = -1,
+		.events = {.data = proxy_show_on_log, .ctx = show}};
 	show->log =
 		(struct target_call){.deadline_ms = clock_ms() + PATIENCE_MS, .done = on_log_end};
 	show->has_log = target->ops->logs(target, show->handle, &show->request, show->token,
@@ -263,8 +264,8 @@ void show_run(struct ask *ask)
 	buf_init(&show->text, 2 * TAIL_MAX);
 	ask_work(ask, show, show_stop);
 	show->timer = loop_add_timer(loop,
-		clock_ms() + (place_is_far(ask->place) ? FAR_PATIENCE_MS : PATIENCE_MS), on_late,
-		show);
+		clock_ms() + (place_is_far(ask->place) ? FAR_PATIENCE_MS : PATIENCE_MS),
+		proxy_show_on_late, show);
 	if (handle) {
 		ask_log(show);
 		ask_files(show);
@@ -355,7 +356,7 @@ static void add_headers(const struct send *send, uint64_t n, struct strv *header
 
 static void read_window(struct send *send);
 
-static void end(struct send *send, bool cut)
+static void proxy_show_end(struct send *send, bool cut)
 {
 	struct front_exchange *exchange = send->ask->exchange;
 
@@ -374,7 +375,7 @@ static void on_room(void *ctx)
 		read_window(send);
 }
 
-static void begin(struct send *send)
+static void proxy_show_begin(struct send *send)
 {
 	AUTO_STRV struct strv headers = {0};
 
@@ -384,14 +385,14 @@ static void begin(struct send *send)
 	front_on_room(send->ask->exchange, on_room, send);
 }
 
-static int on_data(void *ctx, const void *data, size_t len, struct err *err)
+static int proxy_show_on_data(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct send *send = ctx;
 
 	if (send->left.is_left)
 		return err_set(err, E_CANCELED, "nobody waits for it");
 	if (!send->is_begun)
-		begin(send);
+		proxy_show_begin(send);
 	if (len > send->range.n)
 		len = (size_t)send->range.n;
 	send->got += len;
@@ -402,7 +403,7 @@ static int on_data(void *ctx, const void *data, size_t len, struct err *err)
 	return 0;
 }
 
-static void on_read(void *ctx, int status, struct err *fault)
+static void proxy_show_on_read(void *ctx, int status, struct err *fault)
 {
 	struct send *send = ctx;
 
@@ -412,9 +413,9 @@ static void on_read(void *ctx, int status, struct err *fault)
 	if (status < 0 && !send->is_begun)
 		ask_fail(send->ask, fault);
 	else if (status < 0 || send->got == 0)
-		end(send, true);
+		proxy_show_end(send, true);
 	else if (send->range.n == 0)
-		end(send, false);
+		proxy_show_end(send, false);
 	else if (send->has_room)
 		read_window(send);
 }
@@ -426,14 +427,14 @@ static void read_window(struct send *send)
 
 	send->got = 0;
 	send->call = outputs_read(carrier_target(send->place->carrier), send->handle, send->path,
-		send->range.first, n, on_data, on_read, send);
+		send->range.first, n, proxy_show_on_data, proxy_show_on_read, send);
 }
 
 /*
  * Finding
  */
 
-static bool matches(const char *tags, const char *etag)
+static bool proxy_show_matches(const char *tags, const char *etag)
 {
 	return tags && (str_eq(tags, "*") || strstr(tags, etag));
 }
@@ -456,7 +457,7 @@ static void answer_found(struct send *send)
 	AUTO_FREE char *etag = etag_of(send);
 	bool is_same = !ask->if_range || str_eq(ask->if_range, etag);
 
-	if (matches(ask->if_none_match, etag)) {
+	if (proxy_show_matches(ask->if_none_match, etag)) {
 		answer_empty(send, 304);
 		return;
 	}
@@ -465,14 +466,14 @@ static void answer_found(struct send *send)
 	if (send->status == 416) {
 		answer_empty(send, 416);
 	} else if (ask->is_head || send->range.n == 0) {
-		begin(send);
-		end(send, false);
+		proxy_show_begin(send);
+		proxy_show_end(send, false);
 	} else {
 		read_window(send);
 	}
 }
 
-static bool find(struct send *send, const struct outputs_files *files)
+static bool proxy_show_find(struct send *send, const struct outputs_files *files)
 {
 	vec_foreach (struct outputs_file, file, files) {
 		if (!str_eq(file->path, send->path))
@@ -484,14 +485,14 @@ static bool find(struct send *send, const struct outputs_files *files)
 	return false;
 }
 
-static void on_list(void *ctx, int status, struct err *fault)
+static void proxy_show_on_list(void *ctx, int status, struct err *fault)
 {
 	struct send *send = ctx;
 
 	send->call = NULL;
 	if (send->left.is_left)
 		return;
-	if (find(send, &send->found)) {
+	if (proxy_show_find(send, &send->found)) {
 		answer_found(send);
 	} else if (status < 0) {
 		ask_fail(send->ask, fault);
@@ -506,13 +507,14 @@ static void on_list(void *ctx, int status, struct err *fault)
 	}
 }
 
-static bool is_known(struct send *send)
+static bool proxy_show_is_known(struct send *send)
 {
 	const struct place *place = send->place;
 	bool is_live = !run_state_is_final(run_state(place_run(place)));
 	int64_t ms = is_live ? LIVE_FRESH_MS : ENDED_FRESH_MS;
 
-	return place->files_ms && clock_ms() - place->files_ms < ms && find(send, &place->files);
+	return place->files_ms && clock_ms() - place->files_ms < ms &&
+	       proxy_show_find(send, &place->files);
 }
 
 void send_file(struct ask *ask)
@@ -532,9 +534,9 @@ void send_file(struct ask *ask)
 		.handle = mem_strdup(handle),
 		.path = TAKE(path)};
 	ask_work(ask, send, send_stop);
-	if (is_known(send))
+	if (proxy_show_is_known(send))
 		answer_found(send);
 	else
 		send->call = outputs_list(carrier_target(send->place->carrier), send->handle,
-			send->path, OUTPUTS_THOROUGH, 1, &send->found, on_list, send);
+			send->path, OUTPUTS_THOROUGH, 1, &send->found, proxy_show_on_list, send);
 }

@@ -28,7 +28,7 @@ bool adopt_is_place(const char *text)
 	return colon && colon > text && run_id_is_valid(colon + 1);
 }
 
-static int open_target(
+static int refresh_open_target(
 	struct session *session, const char *name, struct target **ret, struct err *err)
 {
 	int r = target_open(session, name, ret, err);
@@ -57,7 +57,7 @@ int adopt_find(struct session *session, const char *text, struct run **ret, stru
 		*ret = TAKE(own);
 		return 0;
 	}
-	r = open_target(session, name, &target, err);
+	r = refresh_open_target(session, name, &target, err);
 	if (r == 0)
 		r = target_adopt(target, id, ASK_MS, &runs, err);
 	if (r == 0)
@@ -110,7 +110,7 @@ int adopt_all(struct session *session, const char *name, struct err *err)
 
 	int r = session_store(session, &store, err);
 	if (r == 0)
-		r = open_target(session, name, &target, err);
+		r = refresh_open_target(session, name, &target, err);
 	if (r == 0)
 		r = target_adopt(target, NULL, ASK_MS, &runs, err);
 	if (r < 0 || runs.n == 0)
@@ -249,7 +249,7 @@ static bool set_reason(struct run *run, const struct target_status *status)
 }
 
 /* Whether the record had to change. */
-static bool apply(struct run *run, const struct target_status *status)
+static bool refresh_apply(struct run *run, const struct target_status *status)
 {
 	enum run_state before = run_state(run);
 	bool changed = set_started(run, status->started_ms);
@@ -271,9 +271,9 @@ static bool apply(struct run *run, const struct target_status *status)
 }
 
 /* Whether the record had to change. */
-static bool take_status(struct ask *ask)
+static bool refresh_take_status(struct ask *ask)
 {
-	bool changed = apply(ask->run, &ask->status);
+	bool changed = refresh_apply(ask->run, &ask->status);
 
 	json_free(ask->run->seen);
 	ask->run->seen = TAKE(ask->status.observed);
@@ -292,7 +292,7 @@ static bool take_loss(struct ask *ask)
 	return true;
 }
 
-static void take_answer(struct refresh *refresh, struct ask *ask)
+static void refresh_take_answer(struct refresh *refresh, struct ask *ask)
 {
 	bool merged = finish_merge(&refresh->session->dirs, ask->run);
 
@@ -303,7 +303,7 @@ static void take_answer(struct refresh *refresh, struct ask *ask)
 		set_unknown(ask->run, ask->err.message);
 	else if (ask->status.state == RUN_UNKNOWN)
 		set_unknown(ask->run, ask->status.text);
-	else if (take_status(ask) || merged)
+	else if (refresh_take_status(ask) || merged)
 		*vec_push(&refresh->changed) = ask->run;
 }
 
@@ -328,7 +328,7 @@ static void ask_next(struct ask *ask)
 	start_ask(ask->refresh, ask, ask->call.deadline_ms);
 }
 
-static void on_done(struct target_call *call, int status, struct err *err)
+static void refresh_on_done(struct target_call *call, int status, struct err *err)
 {
 	struct ask *ask = (struct ask *)call;
 
@@ -346,7 +346,7 @@ static void start_ask(struct refresh *refresh, struct ask *ask, int64_t deadline
 {
 	struct target *target;
 
-	ask->call = (struct target_call){.deadline_ms = deadline_ms, .done = on_done};
+	ask->call = (struct target_call){.deadline_ms = deadline_ms, .done = refresh_on_done};
 	int r = get_target(refresh, ask->run, &target, &ask->err);
 	if (r == 0)
 		r = target->ops->state(
@@ -373,12 +373,12 @@ static void judge_unsubmitted(struct refresh *refresh, struct run *run)
 	attempt_set_end(&status, RUN_FAILED, 125, 0, "dlrun", "Interrupted",
 		"dlrun was stopped before the run had begun");
 	status.ended_ms = clock_wall_ms();
-	if (apply(run, &status))
+	if (refresh_apply(run, &status))
 		*vec_push(&refresh->changed) = run;
 	target_status_done(&status);
 }
 
-static void ask_all(struct refresh *refresh, struct run_list *runs, int64_t deadline_ms)
+static void refresh_ask_all(struct refresh *refresh, struct run_list *runs, int64_t deadline_ms)
 {
 	refresh->asks = mem_alloc(runs->n + 1, sizeof(*refresh->asks));
 	vec_foreach (struct run *, run, runs) {
@@ -394,7 +394,7 @@ static void ask_all(struct refresh *refresh, struct run_list *runs, int64_t dead
 	}
 }
 
-static int on_deadline(void *ctx, struct err *err)
+static int refresh_on_deadline(void *ctx, struct err *err)
 {
 	struct refresh *refresh = ctx;
 
@@ -403,7 +403,7 @@ static int on_deadline(void *ctx, struct err *err)
 	return 0;
 }
 
-static int wait_answers(struct refresh *refresh, int64_t deadline_ms, struct err *err)
+static int refresh_wait_answers(struct refresh *refresh, int64_t deadline_ms, struct err *err)
 {
 	struct loop *loop = session_loop(refresh->session);
 	struct loop_timer *timer;
@@ -411,7 +411,7 @@ static int wait_answers(struct refresh *refresh, int64_t deadline_ms, struct err
 
 	if (refresh->n_open == 0)
 		return 0;
-	timer = loop_add_timer(loop, deadline_ms, on_deadline, refresh);
+	timer = loop_add_timer(loop, deadline_ms, refresh_on_deadline, refresh);
 	r = loop_run(loop, err);
 	loop_remove_timer(loop, timer);
 	return r;
@@ -426,7 +426,7 @@ static void take_answers(struct refresh *refresh)
 		if (ask->call.private)
 			ask->result = err_set(&ask->err, E_TARGET_SILENT,
 				"target %s did not answer in time", run_target(ask->run));
-		take_answer(refresh, ask);
+		refresh_take_answer(refresh, ask);
 	}
 }
 
@@ -472,8 +472,8 @@ int runs_refresh(
 
 	if (!os_machine_id(refresh.machine))
 		refresh.machine[0] = '\0';
-	ask_all(&refresh, runs, deadline_ms);
-	int r = wait_answers(&refresh, deadline_ms, err);
+	refresh_ask_all(&refresh, runs, deadline_ms);
+	int r = refresh_wait_answers(&refresh, deadline_ms, err);
 	if (r < 0)
 		return r;
 	take_answers(&refresh);

@@ -46,7 +46,7 @@ static bool same_words(const struct strv *a, const struct strv *b)
 	return true;
 }
 
-static int add_command(
+static int submit_diff_add_command(
 	struct json *facts, const struct run *a, const struct run *b, struct err *err)
 {
 	AUTO_STRV struct strv words_a = {0}, words_b = {0};
@@ -86,7 +86,7 @@ static struct json *own_members(const struct json *object, const struct json *ot
 	return own;
 }
 
-static void add_members(
+static void submit_diff_add_members(
 	struct json *facts, const char *name, const struct json *a, const struct json *b)
 {
 	AUTO_JSON struct json *own_a = own_members(a, b);
@@ -97,7 +97,7 @@ static void add_members(
 }
 
 /* Values of secrets are not kept. */
-static int env_of(const struct run *run, struct json *ret, struct err *err)
+static int submit_diff_env_of(const struct run *run, struct json *ret, struct err *err)
 {
 	AUTO_STRV struct strv pairs = {0}, secrets = {0};
 
@@ -117,16 +117,17 @@ static int env_of(const struct run *run, struct json *ret, struct err *err)
 	return r;
 }
 
-static int add_env(struct json *facts, const struct run *a, const struct run *b, struct err *err)
+static int submit_diff_add_env(
+	struct json *facts, const struct run *a, const struct run *b, struct err *err)
 {
 	AUTO_JSON struct json *env_a = json_object();
 	AUTO_JSON struct json *env_b = json_object();
 
-	int r = env_of(a, env_a, err);
+	int r = submit_diff_env_of(a, env_a, err);
 	if (r == 0)
-		r = env_of(b, env_b, err);
+		r = submit_diff_env_of(b, env_b, err);
 	if (r == 0)
-		add_members(facts, "env", env_a, env_b);
+		submit_diff_add_members(facts, "env", env_a, env_b);
 	return r;
 }
 
@@ -139,12 +140,13 @@ static bool has_command(const struct run *run)
 static int add_run_facts(
 	struct json *facts, const struct run *a, const struct run *b, struct err *err)
 {
-	int r = add_command(facts, a, b, err);
+	int r = submit_diff_add_command(facts, a, b, err);
 
 	if (r < 0)
 		return r;
-	add_members(facts, "params", json_get(a->doc, "params"), json_get(b->doc, "params"));
-	return add_env(facts, a, b, err);
+	submit_diff_add_members(
+		facts, "params", json_get(a->doc, "params"), json_get(b->doc, "params"));
+	return submit_diff_add_env(facts, a, b, err);
 }
 
 /*
@@ -237,7 +239,8 @@ static int add_base(struct session *session, struct json *facts, const struct ru
  * Files
  */
 
-static void add_file(struct diff_report *report, enum diff_kind kind, const struct entry *entry)
+static void submit_diff_add_file(
+	struct diff_report *report, enum diff_kind kind, const struct entry *entry)
 {
 	*vec_push(&report->files) = (struct diff_file){kind, entry->path};
 }
@@ -250,7 +253,7 @@ static void compare_entries(
 	if (entry_same(a, b))
 		return;
 	same_mode.exec = b->exec;
-	add_file(report, entry_same(&same_mode, b) ? DIFF_MODE : DIFF_CHANGED, b);
+	submit_diff_add_file(report, entry_same(&same_mode, b) ? DIFF_MODE : DIFF_CHANGED, b);
 }
 
 static void compare_files(struct diff_report *report)
@@ -261,9 +264,9 @@ static void compare_files(struct diff_report *report)
 	while (i < a->n || k < b->n) {
 		int order = i == a->n ? 1 : k == b->n ? -1 : entry_compare(&a->v[i], &b->v[k]);
 		if (order < 0)
-			add_file(report, DIFF_REMOVED, &a->v[i++]);
+			submit_diff_add_file(report, DIFF_REMOVED, &a->v[i++]);
 		else if (order > 0)
-			add_file(report, DIFF_ADDED, &b->v[k++]);
+			submit_diff_add_file(report, DIFF_ADDED, &b->v[k++]);
 		else
 			compare_entries(report, &a->v[i++], &b->v[k++]);
 	}
@@ -321,7 +324,7 @@ static int add_entries(struct session *session, const struct run *a, const struc
  * All of it
  */
 
-static int fill(struct session *session, const struct run *a, const struct run *b,
+static int submit_diff_fill(struct session *session, const struct run *a, const struct run *b,
 	struct diff_report *report, struct err *err)
 {
 	int r = b && has_command(a) && has_command(b) ? add_run_facts(report->facts, a, b, err) : 0;
@@ -340,7 +343,7 @@ int runs_diff(struct session *session, const struct run *a, const struct run *b,
 {
 	AUTO(diff_report_done) struct diff_report report = {.facts = json_object()};
 
-	int r = fill(session, a, b, &report, err);
+	int r = submit_diff_fill(session, a, b, &report, err);
 	if (r < 0)
 		return r;
 	*ret = report;

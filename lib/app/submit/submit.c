@@ -308,7 +308,7 @@ static void finish_warn(struct run *run, const struct submit_events *events, con
 		events->warning(events->ctx, text);
 }
 
-static void write_record(
+static void submit_write_record(
 	struct snapshot *snapshot, struct run *run, const struct submit_events *events)
 {
 	AUTO_FREE char *message = record_message(run);
@@ -362,7 +362,7 @@ void submit_finish(struct session *session, struct run *run, const struct submit
 
 	left_out_write(&session->dirs, run, session->submitted, NULL);
 	if (session->submitted)
-		write_record(session->submitted, run, events);
+		submit_write_record(session->submitted, run, events);
 	int r = finish_write(&session->dirs, run, &err);
 	if (r == 0)
 		r = merge_ended(session, run_id(run), &err);

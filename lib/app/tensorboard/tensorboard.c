@@ -45,7 +45,7 @@ struct view {
 	struct loop_timer *timer;
 };
 
-static void view_done(struct view *view)
+static void tensorboard_view_done(struct view *view)
 {
 	tensorboard_front_free(view->front);
 	tensorboard_local_free(view->local);
@@ -57,10 +57,10 @@ static void view_done(struct view *view)
 	free(view->seen);
 }
 
-static void say(const struct view *view, const char *fmt, ...)
+static void tensorboard_say(const struct view *view, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-static void say(const struct view *view, const char *fmt, ...)
+static void tensorboard_say(const struct view *view, const char *fmt, ...)
 {
 	va_list args;
 
@@ -71,7 +71,7 @@ static void say(const struct view *view, const char *fmt, ...)
 		view->options.notice(view->options.ctx, text);
 }
 
-static const char *id_of(const struct view *view, size_t i)
+static const char *tensorboard_id_of(const struct view *view, size_t i)
 {
 	return run_id(view->runs->v[i]);
 }
@@ -90,7 +90,7 @@ static int turn_over(void *ctx, struct err *err)
 	return 0;
 }
 
-static int check_interrupt(const struct view *view, struct err *err)
+static int tensorboard_check_interrupt(const struct view *view, struct err *err)
 {
 	const volatile int *interrupted = view->options.interrupted;
 
@@ -98,19 +98,19 @@ static int check_interrupt(const struct view *view, struct err *err)
 }
 
 /* Lets the loop run for a moment. */
-static int turn(struct view *view, struct err *err)
+static int tensorboard_turn(struct view *view, struct err *err)
 {
 	view->timer = loop_add_timer(view->loop, clock_ms() + TURN_MS, turn_over, view);
 	int r = loop_run(view->loop, err);
 	loop_remove_timer(view->loop, TAKE(view->timer));
-	return r < 0 ? r : check_interrupt(view, err);
+	return r < 0 ? r : tensorboard_check_interrupt(view, err);
 }
 
 /*
  * Event files
  */
 
-static bool has_any(const struct mirror_state *state)
+static bool tensorboard_has_any(const struct mirror_state *state)
 {
 	return state->files || state->plugin_files;
 }
@@ -122,11 +122,11 @@ static int link_runs(struct view *view, struct err *err)
 		struct mirror_state state;
 
 		mirror_get(view->mirror, i, &state);
-		if (!has_any(&state) ||
+		if (!tensorboard_has_any(&state) ||
 			(view->seen[i].linked && view->seen[i].linked_ms == state.grown_ms))
 			continue;
 		int r = tensorboard_dir_link(
-			&view->dir, id_of(view, i), state.dir, state.source, err);
+			&view->dir, tensorboard_id_of(view, i), state.dir, state.source, err);
 		if (r < 0)
 			return r;
 		view->seen[i].linked = true;
@@ -158,7 +158,7 @@ static bool nothing_can_come(const struct view *view, const struct err **ret_fau
 		struct mirror_state state;
 
 		mirror_get(view->mirror, i, &state);
-		if (has_any(&state) || may_grow(view, i, &state))
+		if (tensorboard_has_any(&state) || may_grow(view, i, &state))
 			return false;
 		if (!*ret_fault && err_is_set(state.fault))
 			*ret_fault = state.fault;
@@ -186,10 +186,10 @@ static void say_fault(struct view *view, size_t i, const struct mirror_state *st
 	bool faulty = err_is_set(state->fault);
 
 	if (faulty && !seen->faulty)
-		say(view, "%s: %s%s", id_of(view, i), state->fault->message,
+		tensorboard_say(view, "%s: %s%s", tensorboard_id_of(view, i), state->fault->message,
 			may_grow(view, i, state) ? "; trying again" : "");
 	else if (!faulty && seen->faulty)
-		say(view, "%s can be read again", id_of(view, i));
+		tensorboard_say(view, "%s can be read again", tensorboard_id_of(view, i));
 	seen->faulty = faulty;
 }
 
@@ -201,13 +201,15 @@ static void say_end(struct view *view, size_t i, const struct mirror_state *stat
 	if (!state->is_over || seen->over)
 		return;
 	seen->over = true;
-	if (!has_any(state))
-		say(view, "%s has ended without event files", id_of(view, i));
+	if (!tensorboard_has_any(state))
+		tensorboard_say(
+			view, "%s has ended without event files", tensorboard_id_of(view, i));
 	else if (!run_state_is_final(run_state(view->runs->v[i])))
-		say(view, "%s has ended; all of its event files are here", id_of(view, i));
+		tensorboard_say(view, "%s has ended; all of its event files are here",
+			tensorboard_id_of(view, i));
 }
 
-static void say_left_out(struct view *view, size_t i, const struct mirror_state *state)
+static void tensorboard_say_left_out(struct view *view, size_t i, const struct mirror_state *state)
 {
 	struct seen *seen = &view->seen[i];
 	char size[16];
@@ -216,14 +218,14 @@ static void say_left_out(struct view *view, size_t i, const struct mirror_state 
 		return;
 	seen->cut = true;
 	AUTO_FREE char *shown = str_shown(state->left_out);
-	say(view,
+	tensorboard_say(view,
 		"%s: %zu files that plugins read are not copied, the first %s: they are over %d "
 		"files or %s",
-		id_of(view, i), state->n_left_out, shown, MIRROR_PLUGIN_FILES_MAX,
+		tensorboard_id_of(view, i), state->n_left_out, shown, MIRROR_PLUGIN_FILES_MAX,
 		str_size(MIRROR_PLUGIN_BYTES_MAX, size));
 }
 
-static void say_run(struct view *view, size_t i)
+static void tensorboard_say_run(struct view *view, size_t i)
 {
 	struct seen *seen = &view->seen[i];
 	struct mirror_state state;
@@ -231,17 +233,19 @@ static void say_run(struct view *view, size_t i)
 	mirror_get(view->mirror, i, &state);
 	say_fault(view, i, &state);
 	say_end(view, i, &state);
-	say_left_out(view, i, &state);
-	if (has_any(&state) || state.is_over || seen->faulty || seen->waits || state.looks == 0)
+	tensorboard_say_left_out(view, i, &state);
+	if (tensorboard_has_any(&state) || state.is_over || seen->faulty || seen->waits ||
+		state.looks == 0)
 		return;
-	say(view, "%s has no event files yet; they appear once it writes some", id_of(view, i));
+	tensorboard_say(view, "%s has no event files yet; they appear once it writes some",
+		tensorboard_id_of(view, i));
 	seen->waits = true;
 }
 
 static int look_at_runs(struct view *view, struct err *err)
 {
 	for (size_t i = 0; i < view->runs->n; i++)
-		say_run(view, i);
+		tensorboard_say_run(view, i);
 	return link_runs(view, err);
 }
 
@@ -268,7 +272,7 @@ static int wait_for_files(struct view *view, struct err *err)
 			return fault ? err_copy(err, fault) : fail_empty(view, err);
 		r = look_at_runs(view, err);
 		if (r == 0)
-			r = turn(view, err);
+			r = tensorboard_turn(view, err);
 		if (r < 0)
 			return r;
 	}
@@ -297,8 +301,8 @@ static int look_first(struct view *view, struct err *err)
 
 	do {
 		if (ms >= WAIT_SAID_MS && !said) {
-			say(view, "looking for event files of %zu %s", count_unseen(view),
-				count_unseen(view) == 1 ? "run" : "runs");
+			tensorboard_say(view, "looking for event files of %zu %s",
+				count_unseen(view), count_unseen(view) == 1 ? "run" : "runs");
 			said = true;
 		}
 		before_ms = ms;
@@ -331,7 +335,7 @@ static int open_mirror(struct view *view, struct err *err)
  * TensorBoard
  */
 
-static int find_program(struct view *view, struct err *err)
+static int tensorboard_find_program(struct view *view, struct err *err)
 {
 	const struct tree_place *place = NULL;
 
@@ -339,7 +343,7 @@ static int find_program(struct view *view, struct err *err)
 	const struct tensorboard_places places = {.env = view->session->env.env,
 		.tree = place ? place->root : NULL,
 		.home = view->session->dirs.home,
-		.plot = id_of(view, 0)};
+		.plot = tensorboard_id_of(view, 0)};
 	return tensorboard_find(&places, &view->program, err);
 }
 
@@ -351,7 +355,7 @@ static int start_local(struct view *view, struct err *err)
 		.logdir = view->dir.runs,
 		.prefix = view->secret,
 		.scratch = view->dir.scratch,
-		.plot = id_of(view, 0)};
+		.plot = tensorboard_id_of(view, 0)};
 
 	return tensorboard_local_start(&options, &view->local, err);
 }
@@ -370,7 +374,8 @@ static int fail_slow(const struct view *view, struct err *err)
 		duration_text(ANSWER_MS, time));
 	if (view->program.path)
 		err_evidence(err, "from %s", view->program.path);
-	return err_hint(err, "dlrun tensorboard -v %s   # shows its messages", id_of(view, 0));
+	return err_hint(
+		err, "dlrun tensorboard -v %s   # shows its messages", tensorboard_id_of(view, 0));
 }
 
 static int wait_for_answer(struct view *view, struct err *err)
@@ -385,10 +390,10 @@ static int wait_for_answer(struct view *view, struct err *err)
 		if (ms > ANSWER_MS)
 			return fail_slow(view, err);
 		if (ms > WAIT_SAID_MS && !said) {
-			say(view, "waiting for TensorBoard to answer");
+			tensorboard_say(view, "waiting for TensorBoard to answer");
 			said = true;
 		}
-		r = turn(view, err);
+		r = tensorboard_turn(view, err);
 		if (r < 0)
 			break;
 	}
@@ -416,7 +421,7 @@ static int open_front(struct view *view, struct err *err)
 	int r = tensorboard_front_open(&options, &view->front, &fault);
 	if (r < 0 && fault.id == E_LISTEN_TAKEN)
 		err_hint(&fault, "dlrun tensorboard %s   # at 6006 or the next free port",
-			id_of(view, 0));
+			tensorboard_id_of(view, 0));
 	return r < 0 ? err_move(err, &fault) : 0;
 }
 
@@ -437,12 +442,12 @@ static void tell_shown(const struct view *view)
 	}
 	view->options.shown(view->options.ctx, &shown);
 	if (view->local && tensorboard_local_is_plain(view->local))
-		say(view,
+		tensorboard_say(view,
 			"its path can be seen in the list of processes: %s is not a Python script",
 			view->program.path);
 }
 
-static int serve(struct view *view, struct err *err)
+static int tensorboard_serve(struct view *view, struct err *err)
 {
 	int r = wait_for_answer(view, err);
 	if (r == 0)
@@ -450,7 +455,7 @@ static int serve(struct view *view, struct err *err)
 	if (r < 0)
 		return r;
 	tell_shown(view);
-	while ((r = turn(view, err)) == 0) {
+	while ((r = tensorboard_turn(view, err)) == 0) {
 		r = look_at_tensorboard(view, err);
 		if (r >= 0 && view->mirror)
 			r = look_at_runs(view, err);
@@ -462,7 +467,7 @@ static int serve(struct view *view, struct err *err)
 
 static int show_here(struct view *view, struct err *err)
 {
-	int r = find_program(view, err);
+	int r = tensorboard_find_program(view, err);
 	if (r == 0)
 		r = open_mirror(view, err);
 	if (r == 0)
@@ -472,28 +477,28 @@ static int show_here(struct view *view, struct err *err)
 	/* TensorBoard would look for files missing at its start only five seconds later. */
 	if (r == 0)
 		r = start_local(view, err);
-	return r < 0 ? r : serve(view, err);
+	return r < 0 ? r : tensorboard_serve(view, err);
 }
 
-static bool may_begin(enum run_state state)
+static bool tensorboard_may_begin(enum run_state state)
 {
 	return !run_state_is_final(state) && state != RUN_RUNNING && state != RUN_UNKNOWN;
 }
 
 /* *ret: the run as it is then. */
-static int wait_for_start(struct view *view, const struct run **ret, struct err *err)
+static int tensorboard_wait_for_start(struct view *view, const struct run **ret, struct err *err)
 {
 	const struct run *run = view->runs->v[0];
 	bool said = false;
 
-	while (may_begin(run_state(run))) {
+	while (tensorboard_may_begin(run_state(run))) {
 		struct run *now = NULL;
 
 		if (!said)
-			say(view, "%s is %s; waiting for it to run", run_id(run),
+			tensorboard_say(view, "%s is %s; waiting for it to run", run_id(run),
 				run_state_name(run_state(run)));
 		said = true;
-		int r = turn(view, err);
+		int r = tensorboard_turn(view, err);
 		if (r == 0)
 			r = runs_find(view->session, run_id(run), &now, err);
 		if (r < 0)
@@ -513,7 +518,7 @@ static int show_remote(struct view *view, struct err *err)
 		return err_set(err, E_USAGE, "--remote shows one run at a time");
 	if (view->options.scalars_only)
 		return err_set(err, E_USAGE, "--scalars is for copies, and --remote makes none");
-	int r = wait_for_start(view, &run, err);
+	int r = tensorboard_wait_for_start(view, &run, err);
 	if (r < 0)
 		return r;
 	const struct tensorboard_remote_options options = {.session = view->session,
@@ -522,13 +527,13 @@ static int show_remote(struct view *view, struct err *err)
 		.notice = view->options.notice,
 		.ctx = view->options.ctx};
 	r = tensorboard_remote_open(&options, &view->remote, err);
-	return r < 0 ? r : serve(view, err);
+	return r < 0 ? r : tensorboard_serve(view, err);
 }
 
 int run_tensorboard(struct session *session, const struct run_list *runs,
 	const struct tensorboard_options *options, struct err *err)
 {
-	AUTO(view_done)
+	AUTO(tensorboard_view_done)
 	struct view view = {.session = session,
 		.runs = runs,
 		.options = *options,

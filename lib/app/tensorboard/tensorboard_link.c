@@ -53,7 +53,7 @@ void tensorboard_probe_free(struct tensorboard_probe *probe)
 	free(probe);
 }
 
-static void end_probe(struct tensorboard_probe *probe)
+static void tensorboard_link_end_probe(struct tensorboard_probe *probe)
 {
 	char version[TENSORBOARD_VERSION_SIZE];
 	bool is = tensorboard_answer_read(probe->answer.data, probe->answer.len, version);
@@ -62,13 +62,13 @@ static void end_probe(struct tensorboard_probe *probe)
 	probe->done(probe->ctx, is ? version : NULL);
 }
 
-static short want_read(void *ctx)
+static short tensorboard_link_want_read(void *ctx)
 {
 	(void)ctx;
 	return POLLIN;
 }
 
-static int on_answer(void *ctx, short revents, struct err *err)
+static int tensorboard_link_on_answer(void *ctx, short revents, struct err *err)
 {
 	struct tensorboard_probe *probe = ctx;
 	char chunk[CHUNK];
@@ -81,22 +81,22 @@ static int on_answer(void *ctx, short revents, struct err *err)
 	if (n > 0)
 		buf_add(&probe->answer, chunk, (size_t)n);
 	if (n <= 0 || probe->answer.full)
-		end_probe(probe);
+		tensorboard_link_end_probe(probe);
 	return 0;
 }
 
-static int on_late(void *ctx, struct err *err)
+static int tensorboard_link_on_late(void *ctx, struct err *err)
 {
 	struct tensorboard_probe *probe = ctx;
 
 	(void)err;
 	probe->timer = NULL;
-	end_probe(probe);
+	tensorboard_link_end_probe(probe);
 	return 0;
 }
 
-static bool ask(struct tensorboard_probe *probe, const struct tensorboard_link *link,
-	const char *prefix, uint16_t port)
+static bool tensorboard_link_ask(struct tensorboard_probe *probe,
+	const struct tensorboard_link *link, const char *prefix, uint16_t port)
 {
 	AUTO_FREE char *request = mem_printf("GET %s/data/environment HTTP/1.0\r\n"
 					     "Host: 127.0.0.1:%u\r\nConnection: close\r\n\r\n",
@@ -117,18 +117,19 @@ struct tensorboard_probe *tensorboard_probe_start(struct loop *loop,
 	const struct tensorboard_link *link, const char *prefix, uint16_t port, int64_t timeout_ms,
 	tensorboard_probe_fn *done, void *ctx)
 {
-	static const struct loop_fd_ops ops = {want_read, on_answer};
+	static const struct loop_fd_ops ops = {
+		tensorboard_link_want_read, tensorboard_link_on_answer};
 	struct tensorboard_probe *probe = mem_alloc(1, sizeof(*probe));
 
 	*probe = (struct tensorboard_probe){.loop = loop, .fd = -1, .done = done, .ctx = ctx};
 	buf_init(&probe->answer, TENSORBOARD_ANSWER_MAX);
-	if (ask(probe, link, prefix, port)) {
+	if (tensorboard_link_ask(probe, link, prefix, port)) {
 		probe->source = loop_add_fd(loop, probe->fd, &ops, probe);
 		timeout_ms = clock_deadline(timeout_ms);
 	} else {
 		timeout_ms = 0;
 	}
-	probe->timer = loop_add_timer(loop, timeout_ms, on_late, probe);
+	probe->timer = loop_add_timer(loop, timeout_ms, tensorboard_link_on_late, probe);
 	return probe;
 }
 
@@ -155,7 +156,7 @@ struct tensorboard_pumps *tensorboard_pumps_new(struct loop *loop)
 	return pumps;
 }
 
-static void drop(struct piped *piped)
+static void tensorboard_link_drop(struct piped *piped)
 {
 	*piped->at = piped->next;
 	if (piped->next)
@@ -169,16 +170,16 @@ void tensorboard_pumps_free(struct tensorboard_pumps *pumps)
 		return;
 	while (pumps->first) {
 		pump_cancel(pumps->first->pump);
-		drop(pumps->first);
+		tensorboard_link_drop(pumps->first);
 	}
 	free(pumps);
 }
 
-static int on_pumped(void *ctx, struct pump_end *end, struct err *err)
+static int tensorboard_link_on_pumped(void *ctx, struct pump_end *end, struct err *err)
 {
 	(void)end;
 	(void)err;
-	drop(ctx);
+	tensorboard_link_drop(ctx);
 	return 0;
 }
 
@@ -223,7 +224,7 @@ int tensorboard_pumps_connect(
 	const struct pump_options options = {.loop = pumps->loop,
 		.a = stream_from_fd(fd),
 		.b = stream_from_fd(s),
-		.done = on_pumped,
+		.done = tensorboard_link_on_pumped,
 		.ctx = piped};
 	piped->pump = pump_start(&options);
 	return 0;
@@ -239,7 +240,8 @@ struct tensorboard_front {
 	char *url, *open_url;
 };
 
-static void redirect(struct front_exchange *exchange, const char *secret, const char *target)
+static void tensorboard_link_redirect(
+	struct front_exchange *exchange, const char *secret, const char *target)
 {
 	AUTO_STRV struct strv headers = {0};
 
@@ -275,7 +277,7 @@ static void why(void *ctx, char **ret_what, char **ret_hint)
 	*ret_hint = mem_strdup("The terminal of dlrun tensorboard says why.");
 }
 
-static void on_request(
+static void tensorboard_link_on_request(
 	void *ctx, struct front_exchange *exchange, const struct front_request *request)
 {
 	struct tensorboard_front *front = ctx;
@@ -289,22 +291,22 @@ static void on_request(
 		front_refuse(exchange, NOT_ALLOWED, "This is not a proxy", NULL);
 	} else if (!front->was_opened && tensorboard_secret_fits(front->once, request->target)) {
 		front->was_opened = true;
-		redirect(exchange, front->secret, "/");
+		tensorboard_link_redirect(exchange, front->secret, "/");
 	} else if (!tensorboard_secret_fits(front->secret, request->target)) {
 		if (is_asked_by_page(front, request))
-			redirect(exchange, front->secret, request->target);
+			tensorboard_link_redirect(exchange, front->secret, request->target);
 		else
 			front_refuse(exchange, NOT_FOUND, "There is nothing at this address",
 				"Open the whole address that dlrun tensorboard has printed.");
 	} else if (str_eq(request->target, front->secret)) {
 		/* Where TensorBoard does not know the path it would lead elsewhere. */
-		redirect(exchange, front->secret, "/");
+		tensorboard_link_redirect(exchange, front->secret, "/");
 	} else {
 		front_carry(exchange, &route);
 	}
 }
 
-static void on_notice(void *ctx, const char *text)
+static void tensorboard_link_on_notice(void *ctx, const char *text)
 {
 	(void)ctx;
 	log_note("%s", text);
@@ -318,8 +320,8 @@ int tensorboard_front_open(const struct tensorboard_front_options *options,
 	const struct front_options listen = {.loop = options->loop,
 		.port = options->port ? options->port : PORT,
 		.is_exact = options->port != 0,
-		.request = on_request,
-		.notice = on_notice,
+		.request = tensorboard_link_on_request,
+		.notice = tensorboard_link_on_notice,
 		.ctx = front,
 		.has_secret = true};
 

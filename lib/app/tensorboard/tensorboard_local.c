@@ -51,7 +51,7 @@ static void add_bin(struct strv *dirs, const char *prefix, const char *below)
 		strv_addf(dirs, "%s/%s", prefix, below);
 }
 
-static char *find(const struct tensorboard_places *places)
+static char *tensorboard_local_find(const struct tensorboard_places *places)
 {
 	AUTO_STRV struct strv dirs = {0};
 	const char *path = env_get(places->env, "PATH");
@@ -77,7 +77,7 @@ static bool has_program(const struct tensorboard_places *places, const char *nam
 	return found != NULL;
 }
 
-static int fail_missing(const struct tensorboard_places *places, struct err *err)
+static int tensorboard_local_fail_missing(const struct tensorboard_places *places, struct err *err)
 {
 	const char *prefix = env_get(places->env, "VIRTUAL_ENV");
 	AUTO_FREE char *own = str_empty(prefix) ? NULL : mem_printf("%s/bin/python", prefix);
@@ -106,7 +106,7 @@ static int fail_missing(const struct tensorboard_places *places, struct err *err
  * How it is run
  */
 
-static void read_python(struct tensorboard_program *program)
+static void tensorboard_local_read_python(struct tensorboard_program *program)
 {
 	AUTO_FD int fd = open(program->path, O_RDONLY | O_CLOEXEC);
 	char head[HEAD_MAX];
@@ -141,10 +141,10 @@ static char *install_command(
 int tensorboard_find(
 	const struct tensorboard_places *places, struct tensorboard_program *ret, struct err *err)
 {
-	struct tensorboard_program program = {.path = find(places)};
+	struct tensorboard_program program = {.path = tensorboard_local_find(places)};
 
 	if (!program.path)
-		return fail_missing(places, err);
+		return tensorboard_local_fail_missing(places, err);
 	if (program.path[0] != '/') {
 		char *path = NULL;
 		int r = fs_realpath(program.path, &path, err);
@@ -154,7 +154,7 @@ int tensorboard_find(
 			return r;
 		program.path = path;
 	}
-	read_python(&program);
+	tensorboard_local_read_python(&program);
 	program.install = install_command(places, &program);
 	*ret = program;
 	return 0;
@@ -165,7 +165,7 @@ enum { LOCK_MS = 2000 };
 #define LOCK   ".lock"
 
 /* Remove directories whose lock is no longer held; collect all names before removing any. */
-static void sweep(const char *runtime)
+static void tensorboard_local_sweep(const char *runtime)
 {
 	AUTO_DIR DIR *dir = opendir(runtime);
 	AUTO_STRV struct strv names = {0};
@@ -183,7 +183,7 @@ static void sweep(const char *runtime)
 	}
 }
 
-static int make(const char *runtime, struct tensorboard_dir *ret, struct err *err)
+static int tensorboard_local_make(const char *runtime, struct tensorboard_dir *ret, struct err *err)
 {
 	char name[FS_TEMP_NAME_SIZE];
 	struct tensorboard_dir dir = {0};
@@ -220,8 +220,8 @@ int tensorboard_dir_make(const char *runtime, struct tensorboard_dir *ret, struc
 	if (r < 0)
 		return r;
 	AUTO_FD int held = lock_fd;
-	sweep(runtime);
-	r = make(runtime, ret, err);
+	tensorboard_local_sweep(runtime);
+	r = tensorboard_local_make(runtime, ret, err);
 	(void)held;
 	return r;
 }
@@ -348,13 +348,13 @@ struct tensorboard_local {
  * Output of TensorBoard
  */
 
-static short want_read(void *ctx)
+static short tensorboard_local_want_read(void *ctx)
 {
 	(void)ctx;
 	return POLLIN;
 }
 
-static void take_line(struct tensorboard_local *local)
+static void tensorboard_local_take_line(struct tensorboard_local *local)
 {
 	if (!local->at.port)
 		(void)tensorboard_line_read(local->line.data, local->line.len, &local->at);
@@ -370,13 +370,13 @@ static void take_words(struct tensorboard_local *local, const char *data, size_t
 	buf_add(&local->said, data, len);
 	for (size_t i = 0; i < len; i++) {
 		if (data[i] == '\n')
-			take_line(local);
+			tensorboard_local_take_line(local);
 		else
 			buf_addc(&local->line, data[i]);
 	}
 }
 
-static int on_said(void *ctx, short revents, struct err *err)
+static int tensorboard_local_on_said(void *ctx, short revents, struct err *err)
 {
 	struct tensorboard_local *local = ctx;
 	char chunk[CHUNK];
@@ -395,7 +395,7 @@ static int on_said(void *ctx, short revents, struct err *err)
  * Sockets to TensorBoard
  */
 
-static void read_header(struct tensorboard_local *local)
+static void tensorboard_local_read_header(struct tensorboard_local *local)
 {
 	AUTO_JSON struct json *json = NULL;
 	const char *version;
@@ -446,7 +446,7 @@ static void take_socket(struct tensorboard_local *local, int s)
 }
 
 /* Receive one byte and the descriptor that comes with it. */
-static ssize_t receive(int link, char *ret_byte, int *ret_fd)
+static ssize_t tensorboard_local_receive(int link, char *ret_byte, int *ret_fd)
 {
 	union {
 		struct cmsghdr head;
@@ -476,11 +476,11 @@ static int on_link(void *ctx, short revents, struct err *err)
 
 	(void)revents;
 	(void)err;
-	for (size_t i = 0; (n = receive(local->link_fd, &byte, &fd)) > 0; i++) {
+	for (size_t i = 0; (n = tensorboard_local_receive(local->link_fd, &byte, &fd)) > 0; i++) {
 		if (local->has_header)
 			take_socket(local, fd);
 		else if (byte == '\n')
-			read_header(local);
+			tensorboard_local_read_header(local);
 		else
 			buf_addc(&local->header, byte);
 		if (i == HEADER_MAX)
@@ -509,7 +509,7 @@ static int ask_socket(struct tensorboard_local *local, int fd, struct err *err)
 	return 0;
 }
 
-static int connect_to(void *ctx, int fd, struct err *err)
+static int tensorboard_local_connect_to(void *ctx, int fd, struct err *err)
 {
 	struct tensorboard_local *local = ctx;
 	int s;
@@ -528,7 +528,7 @@ static int connect_to(void *ctx, int fd, struct err *err)
 
 void tensorboard_local_link(struct tensorboard_local *local, struct tensorboard_link *ret)
 {
-	*ret = (struct tensorboard_link){.connect = connect_to, .ctx = local};
+	*ret = (struct tensorboard_link){.connect = tensorboard_local_connect_to, .ctx = local};
 }
 
 /*
@@ -571,7 +571,8 @@ static void list_argv(const struct tensorboard_local *local, struct strv *argv)
 	strv_add(argv, tensorboard_child_loader);
 }
 
-static int spawn(struct tensorboard_local *local, int stdin_fd, int said_fd, struct err *err)
+static int tensorboard_local_spawn(
+	struct tensorboard_local *local, int stdin_fd, int said_fd, struct err *err)
 {
 	const struct tensorboard_local_options *options = &local->options;
 	AUTO_STRV struct strv argv = {0}, env = {0};
@@ -592,10 +593,11 @@ static int spawn(struct tensorboard_local *local, int stdin_fd, int said_fd, str
 	return proc_spawn(&spec, &local->pid, err);
 }
 
-static int start(struct tensorboard_local *local, struct err *err)
+static int tensorboard_local_do_start(struct tensorboard_local *local, struct err *err)
 {
-	static const struct loop_fd_ops said_ops = {want_read, on_said};
-	static const struct loop_fd_ops link_ops = {want_read, on_link};
+	static const struct loop_fd_ops said_ops = {
+		tensorboard_local_want_read, tensorboard_local_on_said};
+	static const struct loop_fd_ops link_ops = {tensorboard_local_want_read, on_link};
 	int link[2], said[2];
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link) < 0)
@@ -607,7 +609,7 @@ static int start(struct tensorboard_local *local, struct err *err)
 		return err_set_errno(err, E_IO, -r, "cannot make a pipe");
 	local->said_fd = said[0];
 	AUTO_FD int said_end = said[1];
-	r = spawn(local, link_end, said_end, err);
+	r = tensorboard_local_spawn(local, link_end, said_end, err);
 	if (r == 0 && !local->is_plain)
 		r = send_words(local, err);
 	if (r < 0)
@@ -653,7 +655,7 @@ int tensorboard_local_start(const struct tensorboard_local_options *options,
 	buf_init(&local->line, CHUNK);
 	buf_init(&local->header, HEADER_MAX);
 	local->pumps = tensorboard_pumps_new(options->loop);
-	int r = start(local, err);
+	int r = tensorboard_local_do_start(local, err);
 	if (r < 0 && err && err->id == E_RUN_EXEC)
 		return fail_exec(options, err);
 	if (r == 0)
@@ -665,7 +667,7 @@ int tensorboard_local_start(const struct tensorboard_local_options *options,
  * Stopping
  */
 
-static bool has_ended(struct tensorboard_local *local)
+static bool tensorboard_local_has_ended(struct tensorboard_local *local)
 {
 	if (local->pid && waitpid(local->pid, &local->status, WNOHANG) == local->pid)
 		local->pid = 0;
@@ -673,7 +675,7 @@ static bool has_ended(struct tensorboard_local *local)
 }
 
 /* Signal the whole process group: the data server outlives TensorBoard for a moment. */
-static void stop(struct tensorboard_local *local)
+static void tensorboard_local_stop(struct tensorboard_local *local)
 {
 	const struct timespec pause = {.tv_nsec = STOP_LOOK_MS * 1000000};
 	int64_t end_ms = clock_ms() + STOP_MS;
@@ -682,7 +684,7 @@ static void stop(struct tensorboard_local *local)
 	if (group == 0)
 		return;
 	kill(-group, SIGTERM);
-	while (!has_ended(local) && clock_ms() < end_ms)
+	while (!tensorboard_local_has_ended(local) && clock_ms() < end_ms)
 		nanosleep(&pause, NULL);
 	kill(-group, SIGKILL);
 	while (local->pid && waitpid(local->pid, NULL, 0) < 0 && errno == EINTR)
@@ -698,7 +700,7 @@ void tensorboard_local_free(struct tensorboard_local *local)
 	close_waiting(local);
 	loop_remove_fd(local->options.loop, local->said_source);
 	loop_remove_fd(local->options.loop, local->link_source);
-	stop(local);
+	tensorboard_local_stop(local);
 	if (local->said_fd >= 0)
 		close(local->said_fd);
 	if (local->link_fd >= 0)
@@ -715,13 +717,13 @@ static void read_rest(struct tensorboard_local *local)
 	fcntl(local->said_fd, F_SETFL, O_NONBLOCK);
 	for (size_t before = SIZE_MAX; local->said_source && local->said.len != before;) {
 		before = local->said.len;
-		on_said(local, POLLIN, NULL);
+		tensorboard_local_on_said(local, POLLIN, NULL);
 	}
 	if (local->line.len)
-		take_line(local);
+		tensorboard_local_take_line(local);
 }
 
-static int fail_ended(struct tensorboard_local *local, struct err *err)
+static int tensorboard_local_fail_ended(struct tensorboard_local *local, struct err *err)
 {
 	const struct tensorboard_local_options *options = &local->options;
 	const struct tensorboard_who who = {.path = options->program->path,
@@ -747,7 +749,7 @@ static int fail_ended(struct tensorboard_local *local, struct err *err)
 		options->plot ? options->plot : "@");
 }
 
-static void on_probed(void *ctx, const char *version)
+static void tensorboard_local_on_probed(void *ctx, const char *version)
 {
 	struct tensorboard_local *local = ctx;
 
@@ -757,7 +759,7 @@ static void on_probed(void *ctx, const char *version)
 	local->probe_next_ms = clock_ms() + ANSWER_EVERY_MS;
 }
 
-static void probe(struct tensorboard_local *local)
+static void tensorboard_local_probe(struct tensorboard_local *local)
 {
 	struct tensorboard_link link;
 
@@ -768,15 +770,15 @@ static void probe(struct tensorboard_local *local)
 	tensorboard_local_link(local, &link);
 	local->probe_next_ms = INT64_MAX;
 	local->probe = tensorboard_probe_start(local->options.loop, &link, local->options.prefix,
-		local->at.port, PROBE_MS, on_probed, local);
+		local->at.port, PROBE_MS, tensorboard_local_on_probed, local);
 }
 
 int tensorboard_local_look(struct tensorboard_local *local, struct err *err)
 {
-	if (has_ended(local))
-		return fail_ended(local, err);
+	if (tensorboard_local_has_ended(local))
+		return tensorboard_local_fail_ended(local, err);
 	if (!local->answers)
-		probe(local);
+		tensorboard_local_probe(local);
 	return local->answers;
 }
 

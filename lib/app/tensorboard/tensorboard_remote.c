@@ -131,7 +131,7 @@ static void add_candidate(struct tensorboard_remote *remote, uint16_t port)
 	candidate->link = (struct tensorboard_link){connect_candidate, candidate};
 }
 
-static void find(struct tensorboard_remote *remote)
+static void tensorboard_remote_find(struct tensorboard_remote *remote)
 {
 	struct ports ports;
 
@@ -159,13 +159,13 @@ static bool found_nothing(const struct tensorboard_remote *remote)
  * Starting
  */
 
-static short want_read(void *ctx)
+static short tensorboard_remote_want_read(void *ctx)
 {
 	(void)ctx;
 	return POLLIN;
 }
 
-static void take_line(struct tensorboard_remote *remote)
+static void tensorboard_remote_take_line(struct tensorboard_remote *remote)
 {
 	struct tensorboard_line line;
 
@@ -177,7 +177,7 @@ static void take_line(struct tensorboard_remote *remote)
 	buf_reset(&remote->line);
 }
 
-static int on_said(void *ctx, short revents, struct err *err)
+static int tensorboard_remote_on_said(void *ctx, short revents, struct err *err)
 {
 	struct tensorboard_remote *remote = ctx;
 	char chunk[CHUNK];
@@ -194,7 +194,7 @@ static int on_said(void *ctx, short revents, struct err *err)
 	buf_add(&remote->said, chunk, (size_t)n);
 	for (ssize_t i = 0; i < n; i++) {
 		if (chunk[i] == '\n')
-			take_line(remote);
+			tensorboard_remote_take_line(remote);
 		else
 			buf_addc(&remote->line, chunk[i]);
 	}
@@ -213,7 +213,7 @@ static void on_exec(struct target_call *call, int status, struct err *err)
 		loop_stop(remote->loop);
 }
 
-static int make_pipes(struct started *started, struct err *err)
+static int tensorboard_remote_make_pipes(struct started *started, struct err *err)
 {
 	int in[2], out[2];
 	int r = os_pipe(in, 0);
@@ -246,9 +246,10 @@ static int write_wanted(struct tensorboard_remote *remote, struct err *err)
 	return fs_write_fd(remote->started.stdin_fd, "a pipe", text.data, text.len, err);
 }
 
-static int start(struct tensorboard_remote *remote, struct err *err)
+static int tensorboard_remote_start(struct tensorboard_remote *remote, struct err *err)
 {
-	static const struct loop_fd_ops ops = {want_read, on_said};
+	static const struct loop_fd_ops ops = {
+		tensorboard_remote_want_read, tensorboard_remote_on_said};
 	const char *const words[] = {"sh", "-c", script, "sh", tensorboard_child_loader};
 	struct started *started = &remote->started;
 	struct target *target = carrier_target(remote->carrier);
@@ -259,7 +260,7 @@ static int start(struct tensorboard_remote *remote, struct err *err)
 			target->ops->kind);
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)
 		strv_add(&started->command, words[i]);
-	int r = make_pipes(started, err);
+	int r = tensorboard_remote_make_pipes(started, err);
 	if (r == 0)
 		r = write_wanted(remote, err);
 	if (r < 0)
@@ -305,7 +306,7 @@ int tensorboard_remote_open(const struct tensorboard_remote_options *options,
 		r = carrier_check(remote->carrier, err);
 	if (r < 0)
 		return r;
-	find(remote);
+	tensorboard_remote_find(remote);
 	*ret = TAKE(remote);
 	return 0;
 }
@@ -326,7 +327,7 @@ static int on_stop_late(void *ctx, struct err *err)
 
 /* Closing its standard input ends TensorBoard; wait for the end of the command, so that the close
  * has arrived there. */
-static void stop(struct tensorboard_remote *remote)
+static void tensorboard_remote_stop(struct tensorboard_remote *remote)
 {
 	struct started *started = &remote->started;
 
@@ -361,7 +362,7 @@ void tensorboard_remote_free(struct tensorboard_remote *remote)
 	for (size_t i = 0; i < remote->n_candidates; i++)
 		tensorboard_probe_free(remote->candidates[i].probe);
 	tensorboard_probe_free(remote->probe);
-	stop(remote);
+	tensorboard_remote_stop(remote);
 	loop_remove_fd(remote->loop, remote->said_source);
 	close_fds(&remote->started);
 	carrier_free(remote->carrier);
@@ -385,7 +386,7 @@ static int fail_over(struct tensorboard_remote *remote, struct err *err)
 	while (remote->said_source) {
 		size_t before = remote->said.len;
 
-		on_said(remote, POLLIN, NULL);
+		tensorboard_remote_on_said(remote, POLLIN, NULL);
 		if (remote->said.len == before)
 			break;
 	}
@@ -398,7 +399,7 @@ static int fail_over(struct tensorboard_remote *remote, struct err *err)
 	return err_hint(err, "dlrun tensorboard %s   # here, without --remote", id);
 }
 
-static void on_probed(void *ctx, const char *version)
+static void tensorboard_remote_on_probed(void *ctx, const char *version)
 {
 	struct tensorboard_remote *remote = ctx;
 
@@ -406,7 +407,7 @@ static void on_probed(void *ctx, const char *version)
 	remote->probe_next_ms = clock_ms() + PROBE_EVERY_MS;
 }
 
-static void probe(struct tensorboard_remote *remote)
+static void tensorboard_remote_probe(struct tensorboard_remote *remote)
 {
 	struct tensorboard_link link;
 
@@ -416,7 +417,7 @@ static void probe(struct tensorboard_remote *remote)
 	tensorboard_remote_link(remote, &link);
 	remote->probe_next_ms = INT64_MAX;
 	remote->probe = tensorboard_probe_start(remote->loop, &link, remote->options.secret,
-		remote->port, PROBE_MS, on_probed, remote);
+		remote->port, PROBE_MS, tensorboard_remote_on_probed, remote);
 }
 
 int tensorboard_remote_look(struct tensorboard_remote *remote, struct err *err)
@@ -424,14 +425,14 @@ int tensorboard_remote_look(struct tensorboard_remote *remote, struct err *err)
 	if (remote->was_found)
 		return 1;
 	if (!remote->was_started) {
-		int r = found_nothing(remote) ? start(remote, err) : 0;
+		int r = found_nothing(remote) ? tensorboard_remote_start(remote, err) : 0;
 
 		return r < 0 ? r : 0;
 	}
 	if (remote->started.is_over)
 		return fail_over(remote, err);
 	if (!remote->answers)
-		probe(remote);
+		tensorboard_remote_probe(remote);
 	return remote->answers;
 }
 

@@ -26,7 +26,7 @@ static bool is_version_char(char c)
 }
 
 /* Whether text up to end begins with word; *text is behind it then. */
-static bool skip(const char **text, const char *end, const char *word)
+static bool tensorboard_words_skip(const char **text, const char *end, const char *word)
 {
 	size_t len = strlen(word);
 
@@ -78,8 +78,9 @@ bool tensorboard_line_read(const char *line, size_t len, struct tensorboard_line
 	const char *at = line, *end = line + len;
 	struct tensorboard_line found = {0};
 
-	if (!skip(&at, end, "TensorBoard ") || !read_version(&at, end, found.version) ||
-		!skip(&at, end, " at http://") || !skip_host(&at, end) ||
+	if (!tensorboard_words_skip(&at, end, "TensorBoard ") ||
+		!read_version(&at, end, found.version) ||
+		!tensorboard_words_skip(&at, end, " at http://") || !skip_host(&at, end) ||
 		!read_port(at + 1, end, &found.port))
 		return false;
 	*ret = found;
@@ -90,25 +91,25 @@ bool tensorboard_line_read(const char *line, size_t len, struct tensorboard_line
  * The interpreter of a script
  */
 
-static bool is_blank(char c)
+static bool tensorboard_words_is_blank(char c)
 {
 	return c == ' ' || c == '\t';
 }
 
 /* Read the next word of a line, in quotes or not; NULL at the end of the line, and for a word that
  * a shell would expand. */
-static char *next_word(const char **text, const char *end)
+static char *tensorboard_words_next_word(const char **text, const char *end)
 {
 	const char *at = *text;
 	char quote;
 
-	while (at < end && is_blank(*at))
+	while (at < end && tensorboard_words_is_blank(*at))
 		at++;
 	if (at == end)
 		return NULL;
 	quote = *at == '"' || *at == '\'' ? *at++ : '\0';
 	const char *start = at;
-	while (at < end && (quote ? *at != quote : !is_blank(*at)))
+	while (at < end && (quote ? *at != quote : !tensorboard_words_is_blank(*at)))
 		at++;
 	if ((quote && at == end) || at - start > WORD_MAX ||
 		memchr(start, '$', (size_t)(at - start)))
@@ -117,18 +118,18 @@ static char *next_word(const char **text, const char *end)
 	return mem_strndup(start, (size_t)(at - start));
 }
 
-static bool is_python(const char *path)
+static bool tensorboard_words_is_python(const char *path)
 {
 	const char *name = fs_basename(path);
 
 	return str_starts(name, "python") || str_starts(name, "pypy");
 }
 
-static void read_words(const char *at, const char *end, struct strv *ret)
+static void tensorboard_words_read_words(const char *at, const char *end, struct strv *ret)
 {
 	char *word;
 
-	while (ret->n < WORDS_MAX && (word = next_word(&at, end)))
+	while (ret->n < WORDS_MAX && (word = tensorboard_words_next_word(&at, end)))
 		strv_add_take(ret, word);
 }
 
@@ -141,13 +142,13 @@ static bool is_env(const struct strv *words)
  * long or have blanks. */
 static bool read_second_line(const char *at, const char *end, struct strv *ret)
 {
-	if (!skip(&at, end, "'''exec' "))
+	if (!tensorboard_words_skip(&at, end, "'''exec' "))
 		return false;
-	read_words(at, end, ret);
+	tensorboard_words_read_words(at, end, ret);
 	return ret->n > 0;
 }
 
-static bool is_usable(const struct strv *words)
+static bool tensorboard_words_is_usable(const struct strv *words)
 {
 	bool named = false;
 
@@ -156,9 +157,9 @@ static bool is_usable(const struct strv *words)
 	for (size_t i = 0; i < words->n; i++) {
 		if (!str_is_plain(words->v[i]))
 			return false;
-		named |= is_python(words->v[i]);
+		named |= tensorboard_words_is_python(words->v[i]);
 	}
-	return is_env(words) ? named : is_python(words->v[0]);
+	return is_env(words) ? named : tensorboard_words_is_python(words->v[0]);
 }
 
 bool tensorboard_python_read(const char *head, size_t len, struct strv *ret)
@@ -166,12 +167,12 @@ bool tensorboard_python_read(const char *head, size_t len, struct strv *ret)
 	AUTO_STRV struct strv words = {0};
 	const char *at = head, *end;
 
-	if (memchr(head, '\0', len) || !skip(&at, head + len, "#!"))
+	if (memchr(head, '\0', len) || !tensorboard_words_skip(&at, head + len, "#!"))
 		return false;
 	end = memchr(at, '\n', (size_t)(head + len - at));
 	if (!end)
 		return false;
-	read_words(at, end, &words);
+	tensorboard_words_read_words(at, end, &words);
 	if (words.n == 1 && str_eq(words.v[0], "/bin/sh")) {
 		const char *second = end + 1, *rest = head + len;
 
@@ -180,7 +181,7 @@ bool tensorboard_python_read(const char *head, size_t len, struct strv *ret)
 		if (!read_second_line(second, end ? end : rest, &words))
 			return false;
 	}
-	if (!is_usable(&words))
+	if (!tensorboard_words_is_usable(&words))
 		return false;
 	strv_copy(ret, &words);
 	return true;
@@ -196,7 +197,8 @@ bool tensorboard_answer_read(
 	const char *end = answer + len, *at = answer;
 	AUTO_JSON struct json *json = NULL;
 
-	if (!skip(&at, end, "HTTP/1.") || end - at < 5 || memcmp(at + 1, " 200", 4) != 0)
+	if (!tensorboard_words_skip(&at, end, "HTTP/1.") || end - at < 5 ||
+		memcmp(at + 1, " 200", 4) != 0)
 		return false;
 	const char *body = memmem(at, (size_t)(end - at), "\r\n\r\n", 4);
 	if (!body)
@@ -265,7 +267,8 @@ char *tensorboard_last_line(const char *said, size_t len)
 	AUTO_BUF struct buf shown = {0};
 	const char *start = said;
 
-	while (len && (said[len - 1] == '\n' || said[len - 1] == '\r' || is_blank(said[len - 1])))
+	while (len && (said[len - 1] == '\n' || said[len - 1] == '\r' ||
+			      tensorboard_words_is_blank(said[len - 1])))
 		len--;
 	if (len == 0)
 		return NULL;

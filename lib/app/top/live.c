@@ -127,7 +127,7 @@ static void show_fault(struct live_place *place, const char *host, const struct 
 	show_one(place, host)->fault = mem_strdup(fault->message);
 }
 
-static void end(struct live_place *place, int64_t again_ms)
+static void live_end(struct live_place *place, int64_t again_ms)
 {
 	int64_t now_ms = clock_ms(), rest_ms = (now_ms - place->begun_ms) * REST_FOR_ANSWER;
 
@@ -152,7 +152,7 @@ static int on_machine(void *ctx, int status, struct err *fault, struct err *err)
 		machine_list_done(&place->shown);
 		machine_from_node(&place->node, show_one(place, place->host));
 	}
-	end(place, HOST_AGAIN_MS);
+	live_end(place, HOST_AGAIN_MS);
 	return 0;
 }
 
@@ -164,7 +164,7 @@ static void ask_host(struct live_place *place)
 	if (!place->opened && node_open(place->live->session, place->host, place->root,
 				      &place->opened, &fault) < 0) {
 		show_fault(place, place->host, &fault);
-		end(place, CLUSTER_AGAIN_MS);
+		live_end(place, CLUSTER_AGAIN_MS);
 		return;
 	}
 	place->asked = node_machine(place->opened->node, &place->node, on_machine, place);
@@ -186,7 +186,7 @@ static void show_nodes(struct live_place *place)
 	vec_done(&nodes);
 }
 
-static int take_list(struct live_place *place, enum live_list list, struct kube_answer *answer)
+static int live_take_list(struct live_place *place, enum live_list list, struct kube_answer *answer)
 {
 	place->calls[list] = NULL;
 	json_free(TAKE(place->answers[list]));
@@ -198,26 +198,26 @@ static int take_list(struct live_place *place, enum live_list list, struct kube_
 		return 0;
 	if (place->answers[LIVE_NODES])
 		show_nodes(place);
-	end(place, CLUSTER_AGAIN_MS);
+	live_end(place, CLUSTER_AGAIN_MS);
 	return 0;
 }
 
-static int on_nodes(void *ctx, struct kube_answer *answer, struct err *err)
+static int live_on_nodes(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	(void)err;
-	return take_list(ctx, LIVE_NODES, answer);
+	return live_take_list(ctx, LIVE_NODES, answer);
 }
 
-static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+static int live_on_pods(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	(void)err;
-	return take_list(ctx, LIVE_PODS, answer);
+	return live_take_list(ctx, LIVE_PODS, answer);
 }
 
-static int on_metrics(void *ctx, struct kube_answer *answer, struct err *err)
+static int live_on_metrics(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	(void)err;
-	return take_list(ctx, LIVE_METRICS, answer);
+	return live_take_list(ctx, LIVE_METRICS, answer);
 }
 
 static void ask_cluster(struct live_place *place)
@@ -229,9 +229,9 @@ static void ask_cluster(struct live_place *place)
 		const char *const *query;
 		kube_done_fn *done;
 	} lists[LIVE_LISTS] = {
-		[LIVE_NODES] = {"/api/v1/nodes", NULL, on_nodes},
-		[LIVE_PODS] = {"/api/v1/pods", alive, on_pods},
-		[LIVE_METRICS] = {KUBE_METRICS_GROUP "/nodes", NULL, on_metrics},
+		[LIVE_NODES] = {"/api/v1/nodes", NULL, live_on_nodes},
+		[LIVE_PODS] = {"/api/v1/pods", alive, live_on_pods},
+		[LIVE_METRICS] = {KUBE_METRICS_GROUP "/nodes", NULL, live_on_metrics},
 	};
 	AUTO_ERR struct err fault = {0};
 
@@ -239,7 +239,7 @@ static void ask_cluster(struct live_place *place)
 	if (!place->cluster && kube_open(place->live->session, place->context,
 				       place->kube_namespace, &place->cluster, &fault) < 0) {
 		show_fault(place, "", &fault);
-		end(place, CLUSTER_AGAIN_MS);
+		live_end(place, CLUSTER_AGAIN_MS);
 		return;
 	}
 	place->n_open = LIVE_LISTS;
@@ -263,7 +263,7 @@ static void live_place_begin(struct live_place *place)
  * This machine
  */
 
-static const char *path_of(const struct session *session)
+static const char *live_path_of(const struct session *session)
 {
 	for (const char *const *e = session->env.env; e && *e; e++)
 		if (str_starts(*e, "PATH="))
@@ -272,9 +272,9 @@ static const char *path_of(const struct session *session)
 }
 
 /* The tools are asked once. */
-static void find_gpus(struct live *live, struct machine *machine)
+static void live_find_gpus(struct live *live, struct machine *machine)
 {
-	const char *path = path_of(live->session);
+	const char *path = live_path_of(live->session);
 	AUTO_ERR struct err fault = {0};
 
 	if (live->gpus_known)
@@ -319,7 +319,7 @@ static void set_holder(struct live *live, const struct run *run, struct machine 
 					sizeof(machine->gpus.v[j].holder), "%s", run_id(run));
 }
 
-static bool is_here(const struct run *run)
+static bool live_is_here(const struct run *run)
 {
 	return target_ops_recorded(run)->is_here && run_state(run) == RUN_RUNNING;
 }
@@ -337,11 +337,11 @@ static void live_local(struct live *live, const struct live_place *place,
 	ret->memory_bytes = load.memory_bytes;
 	if (load.memory_bytes >= load.memory_free_bytes && load.memory_free_bytes >= 0)
 		ret->memory_used_bytes = load.memory_bytes - load.memory_free_bytes;
-	find_gpus(live, ret);
+	live_find_gpus(live, ret);
 	for (size_t i = 0; i < live->gpus.n; i++)
 		add_gpu(live, i, ret);
 	vec_foreach (struct run *, run, runs)
-		if (live->gpus.n && is_here(*run))
+		if (live->gpus.n && live_is_here(*run))
 			set_holder(live, *run, ret);
 	if (!ret->fault)
 		machine_count_gpus(ret);
@@ -388,7 +388,7 @@ void live_free(struct live *live)
  * Places
  */
 
-static bool has_place(const struct live *live, enum live_kind kind, const char *host)
+static bool live_has_place(const struct live *live, enum live_kind kind, const char *host)
 {
 	vec_foreach (struct live_place *, place, &live->places)
 		if ((*place)->kind == kind && str_eq((*place)->host, host))
@@ -396,12 +396,12 @@ static bool has_place(const struct live *live, enum live_kind kind, const char *
 	return false;
 }
 
-static struct live_place *add_place(
+static struct live_place *live_add_place(
 	struct live *live, enum live_kind kind, const char *target, const char *host)
 {
 	struct live_place *place;
 
-	if (live->places.n >= LIVE_PLACES_MAX || (host && has_place(live, kind, host)))
+	if (live->places.n >= LIVE_PLACES_MAX || (host && live_has_place(live, kind, host)))
 		return NULL;
 	place = mem_alloc(1, sizeof(*place));
 	*place = (struct live_place){
@@ -418,25 +418,25 @@ static void add_local(struct live *live, const char *target)
 	if (gethostname(name, sizeof(name)) < 0 || !*name)
 		name[0] = '-';
 	name[sizeof(name) - 1] = '\0';
-	add_place(live, LIVE_LOCAL, target, name);
+	live_add_place(live, LIVE_LOCAL, target, name);
 }
 
-static void add_host(struct live *live, const char *target, const char *host, const char *root)
+static void live_add_host(struct live *live, const char *target, const char *host, const char *root)
 {
-	struct live_place *place = add_place(live, LIVE_HOST, target, host);
+	struct live_place *place = live_add_place(live, LIVE_HOST, target, host);
 
 	if (place)
 		place->root = mem_strdup(root);
 }
 
-static void add_item(struct live *live, const struct target_item *item)
+static void live_add_item(struct live *live, const struct target_item *item)
 {
 	struct live_place *place;
 
 	for (size_t i = 0; i < item->hosts.n; i++)
-		add_host(live, item->name, item->hosts.v[i], item->dir);
+		live_add_host(live, item->name, item->hosts.v[i], item->dir);
 	if (item->is_cluster) {
-		place = add_place(live, LIVE_CLUSTER, item->name, NULL);
+		place = live_add_place(live, LIVE_CLUSTER, item->name, NULL);
 		if (!place)
 			return;
 		place->context = mem_strdup(item->context);
@@ -458,7 +458,7 @@ int live_add_target(struct live *live, const char *name, struct err *err)
 	vec_foreach (struct target_item, item, &list.items) {
 		if (err_is_set(&item->look.fault))
 			return err_move(err, &item->look.fault);
-		add_item(live, item);
+		live_add_item(live, item);
 	}
 	return 0;
 }
@@ -474,7 +474,7 @@ static void add_hosts_of(struct live *live, const struct run *run)
 		return;
 	node_handle_split(handle.host, &hosts);
 	for (size_t i = 0; i < hosts.n; i++)
-		add_host(live, run_target(run), hosts.v[i], json_get_str(target, "dir"));
+		live_add_host(live, run_target(run), hosts.v[i], json_get_str(target, "dir"));
 	node_handle_done(&handle);
 }
 
@@ -585,7 +585,7 @@ struct waiting {
 	struct loop_timer *end, *look;
 };
 
-static int on_end(void *ctx, struct err *err)
+static int live_on_end(void *ctx, struct err *err)
 {
 	struct waiting *waiting = ctx;
 
@@ -595,7 +595,7 @@ static int on_end(void *ctx, struct err *err)
 	return 0;
 }
 
-static int on_look(void *ctx, struct err *err)
+static int live_on_look(void *ctx, struct err *err)
 {
 	struct waiting *waiting = ctx;
 	struct loop *loop = session_loop(waiting->live->session);
@@ -606,7 +606,7 @@ static int on_look(void *ctx, struct err *err)
 		loop_stop(loop);
 	else
 		waiting->look =
-			loop_add_timer(loop, clock_ms() + INTERRUPT_LOOK_MS, on_look, waiting);
+			loop_add_timer(loop, clock_ms() + INTERRUPT_LOOK_MS, live_on_look, waiting);
 	return 0;
 }
 
@@ -618,9 +618,9 @@ int live_wait(struct live *live, int64_t limit_ms, const volatile int *interrupt
 	if (live->n_open == 0)
 		return 0;
 	live->is_waited_for = true;
-	waiting.end = loop_add_timer(loop, clock_ms() + limit_ms, on_end, &waiting);
+	waiting.end = loop_add_timer(loop, clock_ms() + limit_ms, live_on_end, &waiting);
 	if (interrupted)
-		on_look(&waiting, err);
+		live_on_look(&waiting, err);
 	int r = loop_run(loop, err);
 	loop_remove_timer(loop, waiting.end);
 	loop_remove_timer(loop, waiting.look);
@@ -632,7 +632,7 @@ int live_wait(struct live *live, int64_t limit_ms, const volatile int *interrupt
  * Telling
  */
 
-static void add_silent(const struct live_place *place, struct machine_list *ret)
+static void live_add_silent(const struct live_place *place, struct machine_list *ret)
 {
 	struct machine *machine = vec_push(ret);
 
@@ -664,7 +664,7 @@ void live_machines(struct live *live, const struct run_list *runs, struct machin
 		if ((*place)->kind == LIVE_LOCAL)
 			live_local(live, *place, runs, vec_push(ret));
 		else if ((*place)->begun_ms == 0 || (!(*place)->next_ms && !(*place)->shown.n))
-			add_silent(*place, ret);
+			live_add_silent(*place, ret);
 		vec_foreach (const struct machine, machine, &(*place)->shown)
 			copy_machine(machine, vec_push(ret));
 	}

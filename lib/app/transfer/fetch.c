@@ -63,7 +63,7 @@ int take_give_up(struct session *session, struct run *run, int64_t timeout_ms, s
 	return r < 0 ? r : note_over(session, run, err);
 }
 
-static int take(struct session *session, struct run *run, bool ending,
+static int transfer_fetch_take(struct session *session, struct run *run, bool ending,
 	const volatile int *interrupted, struct err *err)
 {
 	AUTO_FREE char *outputs = dirs_outputs(&session->dirs, run_id(run)), *dir = NULL;
@@ -89,13 +89,13 @@ static int take(struct session *session, struct run *run, bool ending,
 int take_run(
 	struct session *session, struct run *run, const volatile int *interrupted, struct err *err)
 {
-	return take(session, run, false, interrupted, err);
+	return transfer_fetch_take(session, run, false, interrupted, err);
 }
 
 int take_ending(
 	struct session *session, struct run *run, const volatile int *interrupted, struct err *err)
 {
-	return take(session, run, true, interrupted, err);
+	return transfer_fetch_take(session, run, true, interrupted, err);
 }
 
 void take_runs(struct session *session, const struct run_list *runs,

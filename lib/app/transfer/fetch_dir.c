@@ -228,7 +228,7 @@ static void dir_free(struct fetch_sink *sink)
 	free(into);
 }
 
-static void note(struct problem *problem, const char *path, int errnum)
+static void fetch_dir_note(struct problem *problem, const char *path, int errnum)
 {
 	if (problem->n++ == 0)
 		problem->errnum = errnum;
@@ -240,14 +240,15 @@ static void dir_unread(struct fetch_sink *sink, const char *path, int errnum)
 {
 	struct fetch_dir *into = dir_of(sink);
 
-	note(&into->unread, path, errnum);
+	fetch_dir_note(&into->unread, path, errnum);
 }
 
 /*
  * Files written before
  */
 
-static void remember(struct fetch_dir *into, const char *path, const struct seen *seen, size_t len)
+static void fetch_dir_remember(
+	struct fetch_dir *into, const char *path, const struct seen *seen, size_t len)
 {
 	struct seen *own = map_get(&into->seen, path);
 
@@ -261,7 +262,7 @@ static void remember(struct fetch_dir *into, const char *path, const struct seen
 }
 
 /* Read one record; an invalid one is ignored. */
-static void read_record(struct fetch_dir *into, const char *text, size_t len)
+static void fetch_dir_read_record(struct fetch_dir *into, const char *text, size_t len)
 {
 	long long size, mtime_ns, our_mtime_ns;
 	int path_at = 0;
@@ -270,7 +271,7 @@ static void read_record(struct fetch_dir *into, const char *text, size_t len)
 		!path_at || !text[path_at] || size < 0)
 		return;
 	const struct seen seen = {(uint64_t)size, mtime_ns, our_mtime_ns};
-	remember(into, text + path_at, &seen, len);
+	fetch_dir_remember(into, text + path_at, &seen, len);
 }
 
 static size_t format_seen(const char *path, const struct seen *seen, struct buf *out)
@@ -292,7 +293,7 @@ static int append_seen(
 	size_t len = format_seen(path, seen, &record);
 	int r = fs_write_fd(into->seen_fd, into->dir.path, record.data, len, err);
 	if (r == 0)
-		remember(into, path, seen, len);
+		fetch_dir_remember(into, path, seen, len);
 	return r;
 }
 
@@ -328,7 +329,7 @@ static int open_seen(struct fetch_dir *into, struct err *err)
 	if (r < 0)
 		return r;
 	for (size_t at = 0; at < text.len; at += strlen(text.data + at) + 1)
-		read_record(into, text.data + at, strlen(text.data + at) + 1);
+		fetch_dir_read_record(into, text.data + at, strlen(text.data + at) + 1);
 	return 0;
 }
 
@@ -383,38 +384,38 @@ void fetch_dir_on_progress(struct fetch_sink *sink, fetch_progress_fn *progress,
  * Existing files
  */
 
-static int64_t mtime_of(const struct stat *st)
+static int64_t fetch_dir_mtime_of(const struct stat *st)
 {
 	return (int64_t)st->st_mtim.tv_sec * NS_PER_S + st->st_mtim.tv_nsec;
 }
 
 /* Written by a fetch, and nobody has changed it since. */
-static bool is_ours(const struct fetch_dir *into, const char *path, const struct stat *st)
+static bool fetch_dir_is_ours(const struct fetch_dir *into, const char *path, const struct stat *st)
 {
 	const struct seen *seen = map_get(&into->seen, path);
 
 	return seen && (S_ISREG(st->st_mode) || S_ISLNK(st->st_mode)) &&
-	       seen->size == (uint64_t)st->st_size && seen->our_mtime_ns == mtime_of(st);
+	       seen->size == (uint64_t)st->st_size && seen->our_mtime_ns == fetch_dir_mtime_of(st);
 }
 
 static bool dir_may_replace(void *ctx, const char *path, const struct stat *st)
 {
 	const struct fetch_dir *into = ctx;
 
-	return !S_ISDIR(st->st_mode) && (into->force || is_ours(into, path, st));
+	return !S_ISDIR(st->st_mode) && (into->force || fetch_dir_is_ours(into, path, st));
 }
 
 /* The file system may keep times less exactly than the one that they come from. */
-static bool is_same(
+static bool fetch_dir_is_same(
 	const struct fetch_dir *into, const struct fetch_item *item, const struct stat *st)
 {
 	const struct seen *seen = map_get(&into->seen, item->path);
 
 	if (!S_ISREG(st->st_mode) || item->changing || (uint64_t)st->st_size != item->size)
 		return false;
-	if (mtime_of(st) == item->mtime_ns)
+	if (fetch_dir_mtime_of(st) == item->mtime_ns)
 		return true;
-	return seen && is_ours(into, item->path, st) && seen->mtime_ns == item->mtime_ns;
+	return seen && fetch_dir_is_ours(into, item->path, st) && seen->mtime_ns == item->mtime_ns;
 }
 
 static bool is_same_link(int dir_fd, const char *name, const char *target)
@@ -440,13 +441,13 @@ static int find_parent(struct fetch_dir *into, const char *path, int *ret_fd, co
 	if (entry_path_has_git(path))
 		return 0;
 	if (!sink_dir_admits(&into->dir, path)) {
-		note(&into->unread, path, EINVAL);
+		fetch_dir_note(&into->unread, path, EINVAL);
 		return 0;
 	}
 	if (!str_eq(into->parent, parent)) {
 		int fd = sink_dir_enter(&into->dir, parent);
 		if (fd == -EEXIST) {
-			note(&into->kept, path, EEXIST);
+			fetch_dir_note(&into->kept, path, EEXIST);
 			return 0;
 		}
 		if (fd < 0)
@@ -475,7 +476,7 @@ static int dir_dir(struct fetch_sink *sink, const char *path, mode_t mode, struc
 		return 0;
 	AUTO_FD int fd = sink_dir_step(&into->dir, parent_fd, name, path);
 	if (fd == -EEXIST) {
-		note(&into->kept, path, EEXIST);
+		fetch_dir_note(&into->kept, path, EEXIST);
 		return 0;
 	}
 	if (fd < 0)
@@ -536,14 +537,14 @@ static int wants_item(struct fetch_dir *into, const struct fetch_item *item, str
 	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 1 : sink_dir_fail(&into->dir, errno, item->path, err);
 	same = item->target ? S_ISLNK(st.st_mode) && is_same_link(fd, name, item->target)
-			    : is_same(into, item, &st);
+			    : fetch_dir_is_same(into, item, &st);
 	if (same) {
 		into->report.skipped++;
 		return 0;
 	}
 	if (dir_may_replace(into, item->path, &st))
 		return 1;
-	note(&into->kept, item->path, EEXIST);
+	fetch_dir_note(&into->kept, item->path, EEXIST);
 	return 0;
 }
 
@@ -561,7 +562,7 @@ static bool may_have_grown(const struct fetch_item *item, const struct stat *her
 	uint64_t size = (uint64_t)here->st_size;
 
 	return size < item->size ||
-	       (size == item->size && mtime_of(here) == copy_mtime_ns(item, true));
+	       (size == item->size && fetch_dir_mtime_of(here) == copy_mtime_ns(item, true));
 }
 
 /* 0: the whole of it. The user's own changes are not built upon. */
@@ -574,7 +575,7 @@ static uint64_t grown_from(struct fetch_dir *into, const struct fetch_item *item
 	if (strv_find(&into->anew, item->path) >= 0 ||
 		find_parent(into, item->path, &fd, &name, err) <= 0 ||
 		fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
-		!is_ours(into, item->path, &st) || !may_have_grown(item, &st))
+		!fetch_dir_is_ours(into, item->path, &st) || !may_have_grown(item, &st))
 		return 0;
 	return fetch_grow_offset(fd, name);
 }
@@ -596,7 +597,7 @@ static int dir_wants(struct fetch_sink *sink, const struct fetch_item *item,
 	return 1;
 }
 
-static int open_temp(struct fetch_dir *into, uint64_t offset)
+static int fetch_dir_open_temp(struct fetch_dir *into, uint64_t offset)
 {
 	enum { FLAGS = O_WRONLY | O_NOFOLLOW | O_CLOEXEC };
 	struct stat st;
@@ -630,7 +631,7 @@ static int begin_temp(struct fetch_dir *into, const struct fetch_item *item,
 	/* Until that is known to fit, it is nothing to go on with. */
 	if (is_grown)
 		snprintf(into->temp, sizeof(into->temp), TEMP);
-	int r = open_temp(into, is_grown ? 0 : range->offset);
+	int r = fetch_dir_open_temp(into, is_grown ? 0 : range->offset);
 	if (r < 0)
 		return sink_dir_fail(&into->dir, -r, item->path, err);
 	if (!is_grown)
@@ -659,7 +660,7 @@ static int dir_begin(struct fetch_sink *sink, const struct fetch_item *item,
 	return begin_temp(into, item, range, err);
 }
 
-static void show_progress(struct fetch_dir *into)
+static void fetch_dir_show_progress(struct fetch_dir *into)
 {
 	if (!into->on_progress || clock_ms() - into->shown_ms < PROGRESS_MS)
 		return;
@@ -681,11 +682,11 @@ static int dir_write(struct fetch_sink *sink, const void *data, size_t len, stru
 		return r;
 	into->temp_bytes += len;
 	into->progress.bytes_done += len;
-	show_progress(into);
+	fetch_dir_show_progress(into);
 	return 0;
 }
 
-static void set_times(const struct fetch_item *item, struct timespec times[2])
+static void fetch_dir_set_times(const struct fetch_item *item, struct timespec times[2])
 {
 	int64_t ns = copy_mtime_ns(item, item->changing);
 
@@ -701,8 +702,8 @@ static void set_times(const struct fetch_item *item, struct timespec times[2])
 static int place(struct fetch_dir *into, const struct fetch_item *item, const struct stat *st,
 	struct err *err)
 {
-	const struct seen seen = {
-		(uint64_t)st->st_size, item->changing ? NEVER : item->mtime_ns, mtime_of(st)};
+	const struct seen seen = {(uint64_t)st->st_size, item->changing ? NEVER : item->mtime_ns,
+		fetch_dir_mtime_of(st)};
 	const char *name;
 	int parent_fd;
 
@@ -735,7 +736,7 @@ static int dir_end(struct fetch_sink *sink, const struct fetch_item *item, struc
 		into->n_anew++;
 		return 0;
 	}
-	set_times(item, times);
+	fetch_dir_set_times(item, times);
 	if (fchmod(fd, item->mode & into->modes) < 0 || futimens(fd, times) < 0 ||
 		fstat(fd, &st) < 0)
 		errnum = errno;
@@ -762,7 +763,7 @@ static int dir_link(struct fetch_sink *sink, const struct fetch_item *item, stru
 	r = sink_dir_new_link(&into->dir, TEMP, item->target);
 	if (r < 0)
 		return sink_dir_fail(&into->dir, -r, item->path, err);
-	set_times(item, times);
+	fetch_dir_set_times(item, times);
 	/* Some file systems keep no time for links; what they keep is read back. */
 	utimensat(into->dir.own_fd, TEMP, times, AT_SYMLINK_NOFOLLOW);
 	if (fstatat(into->dir.own_fd, TEMP, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -801,7 +802,7 @@ int fetch_dir_hide(struct fetch_sink *sink, struct err *err)
  * The end
  */
 
-static void add_names(const struct problem *problem, struct err *err)
+static void fetch_dir_add_names(const struct problem *problem, struct err *err)
 {
 	for (size_t i = 0; i < problem->names.n; i++) {
 		AUTO_FREE char *shown = str_escaped(problem->names.v[i]);
@@ -816,7 +817,7 @@ static int fail_unread(const struct fetch_dir *into, const char *run_id, struct 
 
 	err_set_errno(err, E_IO_READ, into->unread.errnum,
 		"%zu %s of the results of %s cannot be read", n, n == 1 ? "file" : "files", run_id);
-	add_names(&into->unread, err);
+	fetch_dir_add_names(&into->unread, err);
 	return -ERR_IO;
 }
 
@@ -850,7 +851,7 @@ int fetch_dir_finish(struct fetch_sink *sink, const char *run_id, struct err *er
 			"%zu %s in %s %s not as a fetch left %s, and %s left alone", n,
 			n == 1 ? "file" : "files", into->dir.path, n == 1 ? "is" : "are",
 			n == 1 ? "it" : "them", n == 1 ? "was" : "were");
-		add_names(&into->kept, err);
+		fetch_dir_add_names(&into->kept, err);
 		return err_hint(err, "dlrun fetch --force -o %s %s", dir.data, run_id);
 	}
 	return into->unread.n ? fail_unread(into, run_id, err) : 0;

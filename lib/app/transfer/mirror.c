@@ -169,19 +169,19 @@ void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *re
  * Looks
  */
 
-static int on_turn(void *ctx, struct err *err);
+static int mirror_on_turn(void *ctx, struct err *err);
 
-static void look_in(struct mirrored *mirrored, int64_t ms)
+static void mirror_look_in(struct mirrored *mirrored, int64_t ms)
 {
 	struct loop *loop = mirrored->mirror->loop;
 
 	mirrored->doing = WAITING;
 	loop_remove_timer(loop, mirrored->timer);
-	mirrored->timer = loop_add_timer(loop, clock_ms() + ms, on_turn, mirrored);
+	mirrored->timer = loop_add_timer(loop, clock_ms() + ms, mirror_on_turn, mirrored);
 }
 
 /* A look at a run elsewhere costs connections and processes there. */
-static int64_t pause_ms(const struct mirrored *mirrored)
+static int64_t mirror_pause_ms(const struct mirrored *mirrored)
 {
 	unsigned times = 1 + mirrored->n_idle / IDLE_LOOKS;
 
@@ -198,7 +198,7 @@ static bool is_looked_at(const struct mirror *mirror)
 	return true;
 }
 
-static void tell(struct mirrored *mirrored)
+static void mirror_tell(struct mirrored *mirrored)
 {
 	struct mirror *mirror = mirrored->mirror;
 
@@ -212,7 +212,7 @@ static void tell(struct mirrored *mirrored)
 static void end_run(struct mirrored *mirrored)
 {
 	mirrored->doing = OVER;
-	tell(mirrored);
+	mirror_tell(mirrored);
 }
 
 /* Whether another look cannot find more. */
@@ -241,8 +241,8 @@ static void look_failed(struct mirrored *mirrored, struct err *fault)
 		end_run(mirrored);
 		return;
 	}
-	look_in(mirrored, ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS);
-	tell(mirrored);
+	mirror_look_in(mirrored, ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS);
+	mirror_tell(mirrored);
 }
 
 /* Behind those that wait already. */
@@ -269,7 +269,7 @@ static void start_queued(struct mirror *mirror)
 	struct mirrored *next;
 
 	for (size_t n = mirror->n_looking; n < MIRROR_LOOKS && (next = first_queued(mirror)); n++)
-		look_in(next, 0);
+		mirror_look_in(next, 0);
 }
 
 static void set_handle(struct mirrored *mirrored, const char *handle)
@@ -314,7 +314,7 @@ static void on_state(struct target_call *call, int status, struct err *err)
 			mirrored->is_final = true;
 	}
 	target_status_done(&mirrored->status);
-	look_in(mirrored, is_new ? 0 : pause_ms(mirrored));
+	mirror_look_in(mirrored, is_new ? 0 : mirror_pause_ms(mirrored));
 }
 
 /* Nothing was new: perhaps the run has ended. */
@@ -327,7 +327,7 @@ static void ask_state(struct mirrored *mirrored)
 		(struct target_call){.deadline_ms = clock_ms() + STATE_MS, .done = on_state};
 	if (ops->state(mirrored->target, mirrored->handle, &mirrored->status, &mirrored->call,
 		    NULL) < 0)
-		look_in(mirrored, pause_ms(mirrored));
+		mirror_look_in(mirrored, mirror_pause_ms(mirrored));
 }
 
 static void look_ended(struct mirrored *mirrored)
@@ -352,10 +352,10 @@ static void look_ended(struct mirrored *mirrored)
 		return;
 	}
 	if (counts.is_new || !mirrored->handle)
-		look_in(mirrored, mirrored->mirror->options.look_ms);
+		mirror_look_in(mirrored, mirrored->mirror->options.look_ms);
 	else
 		ask_state(mirrored);
-	tell(mirrored);
+	mirror_tell(mirrored);
 }
 
 static void note_look(const struct mirrored *mirrored)
@@ -405,13 +405,13 @@ static int start_fetch(struct mirrored *mirrored, struct err *err)
 	return 0;
 }
 
-static void look(struct mirrored *mirrored)
+static void mirror_look(struct mirrored *mirrored)
 {
 	AUTO_ERR struct err fault = {0};
 
 	int r = mirror_files_begin(mirrored->files, &fault);
 	if (r < 0 && fault.id == E_IO_LOCK) {
-		look_in(mirrored, LOCK_MS);
+		mirror_look_in(mirrored, LOCK_MS);
 		return;
 	}
 	if (r == 0 && mirrored->is_final &&
@@ -429,7 +429,7 @@ static void look(struct mirrored *mirrored)
 	}
 }
 
-static int on_turn(void *ctx, struct err *err)
+static int mirror_on_turn(void *ctx, struct err *err)
 {
 	struct mirrored *mirrored = ctx;
 
@@ -443,7 +443,7 @@ static int on_turn(void *ctx, struct err *err)
 	reread(mirrored);
 	/* Without a handle the run has not reached its target yet, or never will. */
 	if (mirrored->handle)
-		look(mirrored);
+		mirror_look(mirrored);
 	else
 		look_ended(mirrored);
 	/* Start the next one if this turn is over already. */
@@ -493,12 +493,12 @@ int mirror_add(struct mirror *mirror, const struct run *run, size_t *ret_index, 
 		mirrored->source = mem_strdup(mirrored->dir);
 	set_handle(mirrored, run_handle(run));
 	*vec_push(&mirror->runs) = mirrored;
-	look_in(mirrored, 0);
+	mirror_look_in(mirrored, 0);
 	*ret_index = mirrored->index;
 	return 0;
 }
 
-static int on_late(void *ctx, struct err *err)
+static int mirror_on_late(void *ctx, struct err *err)
 {
 	struct mirror *mirror = ctx;
 
@@ -514,7 +514,7 @@ struct interrupt {
 	struct loop_timer *timer;
 };
 
-static int look_for_interrupt(void *ctx, struct err *err)
+static int mirror_look_for_interrupt(void *ctx, struct err *err)
 {
 	struct interrupt *interrupt = ctx;
 	struct loop *loop = interrupt->mirror->loop;
@@ -522,8 +522,8 @@ static int look_for_interrupt(void *ctx, struct err *err)
 	interrupt->timer = NULL;
 	if (*interrupt->interrupted)
 		return err_set(err, E_CANCELED, "interrupted");
-	interrupt->timer =
-		loop_add_timer(loop, clock_ms() + INTERRUPT_MS, look_for_interrupt, interrupt);
+	interrupt->timer = loop_add_timer(
+		loop, clock_ms() + INTERRUPT_MS, mirror_look_for_interrupt, interrupt);
 	return 0;
 }
 
@@ -532,10 +532,10 @@ int mirror_first(
 {
 	struct loop *loop = mirror->loop;
 	struct interrupt interrupt = {mirror, interrupted, NULL};
-	struct loop_timer *late =
-		timeout_ms < 0 ? NULL
-			       : loop_add_timer(loop, clock_deadline(timeout_ms), on_late, mirror);
-	int r = interrupted ? look_for_interrupt(&interrupt, err) : 0;
+	struct loop_timer *late = timeout_ms < 0 ? NULL
+						 : loop_add_timer(loop, clock_deadline(timeout_ms),
+							   mirror_on_late, mirror);
+	int r = interrupted ? mirror_look_for_interrupt(&interrupt, err) : 0;
 
 	mirror->is_late = false;
 	mirror->is_waited_for = true;
@@ -555,7 +555,7 @@ enum { KEPT_MAX = 256 << 10, STAMP_SIZE = 96 };
 
 #define NS_PER_S INT64_C(1000000000)
 
-static bool is_local(const struct run *run)
+static bool mirror_is_local(const struct run *run)
 {
 	return target_ops_recorded(run)->is_here;
 }
@@ -596,7 +596,7 @@ char *metrics_here_dir(const struct session *session, const struct run *run)
 	AUTO_FREE char *dir = NULL;
 	struct stat st;
 
-	if (!is_local(run))
+	if (!mirror_is_local(run))
 		return newest_copy(session, run);
 	dir = dirs_outputs(&session->dirs, run_id(run));
 	return stat(dir, &st) == 0 && S_ISDIR(st.st_mode) ? TAKE(dir) : NULL;
@@ -616,7 +616,7 @@ static bool stamp_of(const char *dir, char out[static STAMP_SIZE])
 }
 
 /* NULL: none that is still true. */
-static struct json *read_kept(const char *path, const char *stamp)
+static struct json *mirror_read_kept(const char *path, const char *stamp)
 {
 	AUTO_BUF struct buf text = {0};
 	AUTO_JSON struct json *json = NULL;
@@ -648,7 +648,7 @@ static struct json *metrics_of(const char *dir, int64_t end_ms)
 
 	if (!stamp_of(dir, stamp))
 		return NULL;
-	metrics = read_kept(path, stamp);
+	metrics = mirror_read_kept(path, stamp);
 	if (metrics || clock_ms() >= end_ms)
 		return metrics;
 	metrics = read_events(dir, end_ms);
@@ -667,7 +667,7 @@ static struct json *metrics_of(const char *dir, int64_t end_ms)
 }
 
 /* Of a run that goes on what was asked for a moment ago, by any command, is new enough. */
-static bool is_fresh(const struct session *session, const struct run *run)
+static bool mirror_is_fresh(const struct session *session, const struct run *run)
 {
 	int64_t now_ms = clock_wall_ms();
 
@@ -689,8 +689,8 @@ void metrics_bring(struct session *session, const struct run_list *runs, int64_t
 	int r = 0;
 
 	for (size_t i = 0; i < runs->n && n < METRICS_BRING_MAX && r == 0; i++) {
-		if (is_local(runs->v[i]) || !run_handle(runs->v[i]) ||
-			is_fresh(session, runs->v[i]))
+		if (mirror_is_local(runs->v[i]) || !run_handle(runs->v[i]) ||
+			mirror_is_fresh(session, runs->v[i]))
 			continue;
 		if (!mirror)
 			r = mirror_open(session, &options, &mirror, &fault);
@@ -708,7 +708,8 @@ void metrics_here(const struct session *session, const struct run_list *runs, in
 	int64_t end_ms = clock_deadline(limit_ms);
 
 	vec_foreach (struct run *, run, runs) {
-		AUTO_FREE char *dir = is_local(*run) ? NULL : metrics_here_dir(session, *run);
+		AUTO_FREE char *dir =
+			mirror_is_local(*run) ? NULL : metrics_here_dir(session, *run);
 		struct json *metrics = dir ? metrics_of(dir, end_ms) : NULL;
 
 		if (json_count(metrics))

@@ -100,7 +100,7 @@ static const struct fetch_sink_ops mirror_scalars_ops;
 
 enum { NAMED_MAX = 500 };
 
-static bool is_named(const struct mirror_files *files, const char *path)
+static bool mirror_files_is_named(const struct mirror_files *files, const char *path)
 {
 	AUTO_FREE char *below = mem_printf("./%s", path);
 
@@ -119,7 +119,7 @@ static bool mirror_plugins_admit(struct mirror_files *files, const struct fetch_
 
 	if (strstr(slash ? slash : item->path, MIRROR_PART))
 		return true;
-	if (!plugin_files_is_one(item->path) && !is_named(files, item->path))
+	if (!plugin_files_is_one(item->path) && !mirror_files_is_named(files, item->path))
 		return false;
 	if (files->linked || ((kept || files->n_plugins < MIRROR_PLUGIN_FILES_MAX) &&
 				     item->size <= MIRROR_PLUGIN_BYTES_MAX &&
@@ -151,7 +151,7 @@ static bool mirror_plugins_waits(
  * Files that plugin files name
  */
 
-static bool has(const struct strv *strv, const char *text)
+static bool mirror_files_has(const struct strv *strv, const char *text)
 {
 	vec_foreach (char *, one, strv)
 		if (str_eq(*one, text))
@@ -160,19 +160,19 @@ static bool has(const struct strv *strv, const char *text)
 }
 
 /* Targets look for the name alone: their paths may begin elsewhere. */
-static bool want(struct mirror_files *files, const char *pattern)
+static bool mirror_files_want(struct mirror_files *files, const char *pattern)
 {
 	const char *name = strrchr(pattern, '/') + 1;
 
-	if (files->named.n >= NAMED_MAX || has(&files->named, pattern))
+	if (files->named.n >= NAMED_MAX || mirror_files_has(&files->named, pattern))
 		return false;
 	strv_add(&files->named, pattern);
-	if (!has(&files->like, name))
+	if (!mirror_files_has(&files->like, name))
 		strv_add(&files->like, name);
 	return true;
 }
 
-static bool read_one(struct mirror_files *files, int dir_fd, const char *path)
+static bool mirror_files_read_one(struct mirror_files *files, int dir_fd, const char *path)
 {
 	enum { FLAGS = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY };
 	AUTO_FD int fd = fs_open_beneath(dir_fd, path, FLAGS, 0);
@@ -186,7 +186,7 @@ static bool read_one(struct mirror_files *files, int dir_fd, const char *path)
 		return false;
 	plugin_files_named(path, text.data, text.len, &named);
 	vec_foreach (char *, pattern, &named)
-		is_more |= want(files, *pattern);
+		is_more |= mirror_files_want(files, *pattern);
 	return is_more;
 }
 
@@ -204,7 +204,7 @@ static bool mirror_plugins_read(struct mirror_files *files)
 
 	while (dir_fd >= 0 && !files->walk && map_each(&files->files, &pos, &path, &value))
 		if (plugin_files_names_others(path))
-			is_more |= read_one(files, dir_fd, path);
+			is_more |= mirror_files_read_one(files, dir_fd, path);
 	return is_more;
 }
 
@@ -282,7 +282,7 @@ struct fetch_sink *mirror_files_sink(struct mirror_files *files)
  * Records of files
  */
 
-static struct mirror_kept *keep(struct mirror_files *files, const char *path)
+static struct mirror_kept *mirror_files_keep(struct mirror_files *files, const char *path)
 {
 	struct mirror_kept *kept = map_get(&files->files, path);
 	const char *slash = strrchr(path, '/');
@@ -331,7 +331,8 @@ static const char *parse_walked(const char *text, struct record *ret)
 	return n == 5 && path_at && ret->source >= 0 && ret->at >= 0 ? text + path_at : NULL;
 }
 
-static void read_record(struct mirror_files *files, const char *text, bool is_this_boot)
+static void mirror_files_read_record(
+	struct mirror_files *files, const char *text, bool is_this_boot)
 {
 	struct record record = {0};
 	const char *path;
@@ -345,7 +346,7 @@ static void read_record(struct mirror_files *files, const char *text, bool is_th
 	if (!path || record.size < 0 || !fetch_path_is_proper(path) ||
 		files->files.n >= MIRROR_FILES_MAX)
 		return;
-	struct mirror_kept *kept = keep(files, path);
+	struct mirror_kept *kept = mirror_files_keep(files, path);
 	mirror_set_size(files, kept, (uint64_t)record.size);
 	kept->mtime_ns = is_this_boot ? record.mtime_ns : MIRROR_NEVER;
 	struct mirror_walked *walked = &kept->walked;
@@ -377,11 +378,11 @@ static int read_seen(struct mirror_files *files, struct err *err)
 	is_this_boot = files->dir.boot[0] && str_starts(text.data, "boot ") &&
 		       str_eq(text.data + strlen("boot "), files->dir.boot);
 	for (size_t at = 0; at < text.len; at += strlen(text.data + at) + 1)
-		read_record(files, text.data + at, is_this_boot);
+		mirror_files_read_record(files, text.data + at, is_this_boot);
 	return 0;
 }
 
-static void add_record(
+static void mirror_files_add_record(
 	const struct mirror_files *files, const struct mirror_kept *kept, struct buf *out)
 {
 	const struct mirror_walked *walked = &kept->walked;
@@ -412,7 +413,7 @@ static int write_seen(struct mirror_files *files, struct err *err)
 	if (files->whole)
 		buf_addf(&text, "all %s%c", files->whole, '\0');
 	while (map_each(&files->files, &pos, &name, &value))
-		add_record(files, value, &text);
+		mirror_files_add_record(files, value, &text);
 	int r = buf_check(&text, "what is remembered of a mirror", err);
 	if (r == 0)
 		r = fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, err);
@@ -501,7 +502,7 @@ static struct mirror_kept *mirror_admit(struct mirror_files *files, const struct
 		files->is_over_limit = true;
 		return NULL;
 	}
-	kept = keep(files, item->path);
+	kept = mirror_files_keep(files, item->path);
 	kept->is_there = true;
 	return kept;
 }
@@ -524,7 +525,8 @@ static int refresh_link(struct mirror_files *files, const char *path, struct err
 	return r < 0 ? sink_dir_fail(&files->dir, -r, path, err) : 0;
 }
 
-static bool is_known(const struct mirror_kept *kept, const struct fetch_item *item, uint64_t here)
+static bool mirror_files_is_known(
+	const struct mirror_kept *kept, const struct fetch_item *item, uint64_t here)
 {
 	if (kept->is_anew || here != item->size)
 		return false;
@@ -555,7 +557,8 @@ static int copy_wants(struct mirror_files *files, struct mirror_kept *kept,
 {
 	uint64_t size = here < 0 ? 0 : (uint64_t)here;
 
-	if ((here >= 0 && is_known(kept, item, size)) || mirror_plugins_waits(files, kept, item))
+	if ((here >= 0 && mirror_files_is_known(kept, item, size)) ||
+		mirror_plugins_waits(files, kept, item))
 		return 0;
 	if (item->size == 0)
 		return mirror_take_empty(files, kept, item, here == 0, err);
@@ -917,7 +920,7 @@ static bool scalars_is_known(
 }
 
 /* Record that the file was checked in its present state. */
-static void settle(struct mirror_files *files, struct mirror_kept *kept,
+static void mirror_files_settle(struct mirror_files *files, struct mirror_kept *kept,
 	const struct fetch_item *item, bool is_read)
 {
 	int64_t mtime_ns = is_read && !item->changing ? item->mtime_ns : MIRROR_NEVER;
@@ -955,7 +958,7 @@ static int scalars_wants(struct mirror_files *files, struct mirror_kept *kept,
 
 	ret->offset = kept->is_anew ? 0 : scalars_only_from(&walked->place);
 	if (!kept->is_anew && item->size < walked->place.at) {
-		settle(files, kept, item, true);
+		mirror_files_settle(files, kept, item, true);
 		return 0;
 	}
 	ret->len = item->size - ret->offset;
@@ -1062,7 +1065,7 @@ static int append(struct mirror_files *files, struct mirror_kept *kept, struct e
 
 /* The content there does not continue at the known place. If that place was behind a record that
  * was passed over, the file may also be damaged. */
-static void begin_anew(struct mirror_files *files, struct mirror_kept *kept)
+static void mirror_files_begin_anew(struct mirror_files *files, struct mirror_kept *kept)
 {
 	if (!files->was_sure && kept->walked.n_lost >= LOST_MAX)
 		return;
@@ -1070,13 +1073,14 @@ static void begin_anew(struct mirror_files *files, struct mirror_kept *kept)
 	files->is_dropped = kept->is_anew = files->counts.is_asked_again = true;
 }
 
-static int take_piece(struct mirror_files *files, const char *data, size_t len, struct err *err)
+static int mirror_files_take_piece(
+	struct mirror_files *files, const char *data, size_t len, struct err *err)
 {
 	struct mirror_kept *kept = files->current;
 
 	buf_reset(&files->out);
 	if (scalars_only_feed(files->walk, data, len, &files->out) == SCALARS_ONLY_OTHER) {
-		begin_anew(files, kept);
+		mirror_files_begin_anew(files, kept);
 		return 0;
 	}
 	int r = append(files, kept, err);
@@ -1093,7 +1097,7 @@ static int scalars_write(struct fetch_sink *sink, const void *data, size_t len, 
 
 	for (size_t n; r == 0 && len > 0 && !files->is_dropped; at += n, len -= n) {
 		n = len < PIECE ? len : PIECE;
-		r = take_piece(files, at, n, err);
+		r = mirror_files_take_piece(files, at, n, err);
 	}
 	return r;
 }
@@ -1134,7 +1138,8 @@ static int scalars_end(struct fetch_sink *sink, const struct fetch_item *item, s
 		walked->is_behind =
 			is_cut && state == SCALARS_ONLY_OK && walked->place.at <= item->size;
 		walked->window = next_window(files, is_cut);
-		settle(files, kept, item, !walked->is_behind && state != SCALARS_ONLY_UNFILLED);
+		mirror_files_settle(
+			files, kept, item, !walked->is_behind && state != SCALARS_ONLY_UNFILLED);
 		files->counts.is_behind |= walked->is_behind;
 		files->counts.is_asked_again |=
 			walked->is_behind && scalars_only_from(&walked->place) < walked->goal;

@@ -29,7 +29,7 @@ struct outputs_call {
 	int (*data)(void *ctx, const void *data, size_t len, struct err *err);
 };
 
-static struct outputs_call *call_of(struct fetch_sink *sink)
+static struct outputs_call *outputs_call_of(struct fetch_sink *sink)
 {
 	return (struct outputs_call *)sink;
 }
@@ -48,7 +48,7 @@ void outputs_cancel(struct outputs_call *call)
 static int outputs_wants(struct fetch_sink *sink, const struct fetch_item *item,
 	struct fetch_range *ret, struct err *err)
 {
-	struct outputs_call *call = call_of(sink);
+	struct outputs_call *call = outputs_call_of(sink);
 
 	if (!fetch_path_is_proper(item->path))
 		return 0;
@@ -82,7 +82,7 @@ static int outputs_begin(struct fetch_sink *sink, const struct fetch_item *item,
 /* A connection that is cut goes on behind what was handed on. */
 static int outputs_write(struct fetch_sink *sink, const void *data, size_t len, struct err *err)
 {
-	struct outputs_call *call = call_of(sink);
+	struct outputs_call *call = outputs_call_of(sink);
 
 	call->range.offset += len;
 	call->range.len -= len < call->range.len ? len : call->range.len;
@@ -100,7 +100,7 @@ static int outputs_end(struct fetch_sink *sink, const struct fetch_item *item, s
 static void outputs_unread(struct fetch_sink *sink, const char *path, int errnum)
 {
 	if (str_eq(sink->only, path))
-		call_of(sink)->unread_errnum = errnum;
+		outputs_call_of(sink)->unread_errnum = errnum;
 }
 
 static const struct fetch_sink_ops outputs_ops = {
@@ -111,7 +111,7 @@ static const struct fetch_sink_ops outputs_ops = {
 	.unread = outputs_unread,
 };
 
-static int by_path(const void *a, const void *b)
+static int outputs_by_path(const void *a, const void *b)
 {
 	return strcmp(
 		((const struct outputs_file *)a)->path, ((const struct outputs_file *)b)->path);
@@ -124,7 +124,7 @@ static int no_such_file(const struct outputs_call *call, struct err *err)
 	return err_set(err, E_FETCH_PATH, "no file of the results is called '%s'", shown);
 }
 
-static int judge(const struct outputs_call *call, struct err *err)
+static int outputs_judge(const struct outputs_call *call, struct err *err)
 {
 	if (call->files || (call->is_found && !call->unread_errnum))
 		return 0;
@@ -135,30 +135,30 @@ static int judge(const struct outputs_call *call, struct err *err)
 		err, E_IO_READ, call->unread_errnum, "'%s' of the results cannot be read", shown);
 }
 
-static void finish(struct outputs_call *call, int status, struct err *fault)
+static void outputs_finish(struct outputs_call *call, int status, struct err *fault)
 {
 	outputs_done_fn *done = call->done;
 	void *ctx = call->ctx;
 
 	if (call->files)
-		vec_sort(call->files, by_path);
+		vec_sort(call->files, outputs_by_path);
 	if (status == 0)
-		status = judge(call, fault);
+		status = outputs_judge(call, fault);
 	outputs_cancel(call);
 	done(ctx, status, fault);
 }
 
-static void on_done(struct target_call *call, int status, struct err *err)
+static void outputs_on_done(struct target_call *call, int status, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 
 	if (status < 0)
 		err_move(&fault, err);
-	finish((struct outputs_call *)((char *)call - offsetof(struct outputs_call, call)), status,
-		&fault);
+	outputs_finish((struct outputs_call *)((char *)call - offsetof(struct outputs_call, call)),
+		status, &fault);
 }
 
-static int on_failed(void *ctx, struct err *err)
+static int outputs_on_failed(void *ctx, struct err *err)
 {
 	struct outputs_call *call = ctx;
 	AUTO_ERR struct err fault = {0};
@@ -166,15 +166,15 @@ static int on_failed(void *ctx, struct err *err)
 	(void)err;
 	call->timer = NULL;
 	err_move(&fault, &call->fault);
-	finish(call, -(int)fault.code, &fault);
+	outputs_finish(call, -(int)fault.code, &fault);
 	return 0;
 }
 
-static void start(struct outputs_call *call, struct target *target, const char *handle)
+static void outputs_start(struct outputs_call *call, struct target *target, const char *handle)
 {
 	int r = 0;
 
-	call->call = (struct target_call){.done = on_done};
+	call->call = (struct target_call){.done = outputs_on_done};
 	call->loop = target->loop;
 	call->sink.ops = &outputs_ops;
 	if (call->path && !fetch_path_is_proper(call->path))
@@ -185,7 +185,7 @@ static void start(struct outputs_call *call, struct target *target, const char *
 	else
 		r = target->ops->fetch(target, handle, &call->sink, &call->call, &call->fault);
 	if (r < 0)
-		call->timer = loop_add_timer(call->loop, 0, on_failed, call);
+		call->timer = loop_add_timer(call->loop, 0, outputs_on_failed, call);
 }
 
 struct outputs_call *outputs_list(struct target *target, const char *handle, const char *path,
@@ -201,7 +201,7 @@ struct outputs_call *outputs_list(struct target *target, const char *handle, con
 		.max = max < OUTPUTS_FILES_MAX ? max : OUTPUTS_FILES_MAX};
 	call->sink.only = call->path;
 	call->sink.is_brief = effort == OUTPUTS_BRIEF;
-	start(call, target, handle);
+	outputs_start(call, target, handle);
 	return call;
 }
 
@@ -215,7 +215,7 @@ int outputs_list_now(struct target *target, const char *handle, struct fetch_pat
 	};
 	int r = target_fetch(target, handle, &call.sink, interrupted, err);
 
-	vec_sort(ret, by_path);
+	vec_sort(ret, outputs_by_path);
 	return r;
 }
 
@@ -232,6 +232,6 @@ struct outputs_call *outputs_read(struct target *target, const char *handle, con
 		.range = {offset, max},
 		.data = data};
 	call->sink.only = call->path;
-	start(call, target, handle);
+	outputs_start(call, target, handle);
 	return call;
 }

@@ -24,7 +24,7 @@ static bool fault(struct json_scan *scan, const char *what)
 	return false;
 }
 
-static bool over(struct json_scan *scan, const char *what)
+static bool json_over(struct json_scan *scan, const char *what)
 {
 	scan->over = true;
 	return fault(scan, what);
@@ -44,7 +44,7 @@ static bool accept(struct json_scan *scan, char c)
 	return true;
 }
 
-static void skip_blanks(struct json_scan *scan)
+static void json_skip_blanks(struct json_scan *scan)
 {
 	for (;;) {
 		int c = peek(scan);
@@ -90,7 +90,7 @@ static bool scan_unicode(struct json_scan *scan)
 	return true;
 }
 
-static bool scan_escape(struct json_scan *scan)
+static bool json_scan_escape(struct json_scan *scan)
 {
 	int c = peek(scan);
 
@@ -122,7 +122,7 @@ static bool scan_string(struct json_scan *scan)
 		scan->pos++;
 		if (c == '"')
 			return true;
-		if (c == '\\' && !scan_escape(scan))
+		if (c == '\\' && !json_scan_escape(scan))
 			return false;
 	}
 }
@@ -178,7 +178,7 @@ static bool scan_number(struct json_scan *scan)
 	if (!scan_fraction(scan, &has_exponent))
 		return false;
 	if (scan->pos - start > NUMBER_MAX)
-		return over(scan, "a number of more than 63 characters");
+		return json_over(scan, "a number of more than 63 characters");
 	if ((scan->pos == end && digits > EXACT_DIGITS) ||
 		(has_exponent && is_out_of_range(scan, start)))
 		*vec_push(&scan->exact) = (struct json_exact){
@@ -197,16 +197,16 @@ static bool scan_word(struct json_scan *scan, const char *word)
 	return true;
 }
 
-static bool scan_value(struct json_scan *scan, unsigned depth);
+static bool json_scan_value(struct json_scan *scan, unsigned depth);
 
 /* Scan an array behind its [. */
 static bool scan_array(struct json_scan *scan, unsigned depth)
 {
-	skip_blanks(scan);
+	json_skip_blanks(scan);
 	if (accept(scan, ']'))
 		return true;
 	for (;;) {
-		if (!scan_value(scan, depth))
+		if (!json_scan_value(scan, depth))
 			return false;
 		if (accept(scan, ']'))
 			return true;
@@ -218,19 +218,19 @@ static bool scan_array(struct json_scan *scan, unsigned depth)
 /* Scan an object behind its {. */
 static bool scan_object(struct json_scan *scan, unsigned depth)
 {
-	skip_blanks(scan);
+	json_skip_blanks(scan);
 	if (accept(scan, '}'))
 		return true;
 	for (;;) {
-		skip_blanks(scan);
+		json_skip_blanks(scan);
 		if (!accept(scan, '"'))
 			return fault(scan, "no key in quotes");
 		if (!scan_string(scan))
 			return false;
-		skip_blanks(scan);
+		json_skip_blanks(scan);
 		if (!accept(scan, ':'))
 			return fault(scan, "no : behind a key");
-		if (!scan_value(scan, depth))
+		if (!json_scan_value(scan, depth))
 			return false;
 		if (accept(scan, '}'))
 			return true;
@@ -244,7 +244,7 @@ static bool scan_some_value(struct json_scan *scan, unsigned depth)
 	int c = peek(scan);
 
 	if ((c == '[' || c == '{') && depth == JSON_DEPTH_MAX)
-		return over(scan, "more than 64 levels");
+		return json_over(scan, "more than 64 levels");
 	if (accept(scan, '['))
 		return scan_array(scan, depth + 1);
 	if (accept(scan, '{'))
@@ -261,20 +261,20 @@ static bool scan_some_value(struct json_scan *scan, unsigned depth)
 }
 
 /* A value with the blanks around it. */
-static bool scan_value(struct json_scan *scan, unsigned depth)
+static bool json_scan_value(struct json_scan *scan, unsigned depth)
 {
 	if (++scan->n_values > JSON_VALUES_MAX)
-		return over(scan, "more than a million values");
-	skip_blanks(scan);
+		return json_over(scan, "more than a million values");
+	json_skip_blanks(scan);
 	if (!scan_some_value(scan, depth))
 		return false;
-	skip_blanks(scan);
+	json_skip_blanks(scan);
 	return true;
 }
 
 bool json_scan(struct json_scan *scan)
 {
-	if (!scan_value(scan, 0))
+	if (!json_scan_value(scan, 0))
 		return false;
 	if (scan->pos < scan->len)
 		return fault(scan, "more text behind the value");
@@ -303,7 +303,7 @@ static void use_cjson(void)
 	cJSON_InitHooks(&(cJSON_Hooks){.malloc_fn = mem_hook_malloc, .free_fn = free});
 }
 
-static cJSON *inside(struct json *json)
+static cJSON *json_inside(struct json *json)
 {
 	return (cJSON *)json;
 }
@@ -413,7 +413,7 @@ static int parse_scanned(
 		return err_set(err, E_DATA, "%s is not valid JSON", what);
 
 	struct finish finish = {.scan = scan, .what = what, .err = err};
-	int r = finish_tree(&finish, inside(json));
+	int r = finish_tree(&finish, json_inside(json));
 	vec_done(&finish.keys);
 	if (r < 0)
 		return r;
@@ -437,7 +437,7 @@ int json_parse(const char *text, size_t len, size_t max, const char *what, struc
 
 void json_free(struct json *json)
 {
-	cJSON_Delete(inside(json));
+	cJSON_Delete(json_inside(json));
 }
 
 /*
@@ -464,7 +464,7 @@ enum json_kind json_kind(const struct json *json)
 	}
 }
 
-static cJSON *find(const struct json *object, const char *key)
+static cJSON *json_find(const struct json *object, const char *key)
 {
 	if (!cJSON_IsObject(inside_const(object)))
 		return NULL;
@@ -476,7 +476,7 @@ static cJSON *find(const struct json *object, const char *key)
 
 const struct json *json_get(const struct json *object, const char *key)
 {
-	return (const struct json *)find(object, key);
+	return (const struct json *)json_find(object, key);
 }
 
 const char *json_get_str(const struct json *object, const char *key)
@@ -491,14 +491,14 @@ int64_t json_get_int(const struct json *object, const char *key, int64_t fallbac
 
 double json_get_num(const struct json *object, const char *key, double fallback)
 {
-	const cJSON *item = find(object, key);
+	const cJSON *item = json_find(object, key);
 
 	return cJSON_IsNumber(item) || cJSON_IsRaw(item) ? item->valuedouble : fallback;
 }
 
 bool json_get_bool(const struct json *object, const char *key, bool fallback)
 {
-	const cJSON *item = find(object, key);
+	const cJSON *item = json_find(object, key);
 
 	return cJSON_IsBool(item) ? cJSON_IsTrue(item) : fallback;
 }
@@ -652,13 +652,13 @@ void json_set(struct json *object, const char *key, struct json *take)
 	AUTO_FREE char *clean = NULL;
 	size_t len = strlen(key);
 
-	BUG_ON(!cJSON_IsObject(inside(object)) || !take);
+	BUG_ON(!cJSON_IsObject(json_inside(object)) || !take);
 	if (clean_len(key, len) < len)
 		key = clean = clean_text(key, len);
-	if (find(object, key))
-		cJSON_ReplaceItemInObjectCaseSensitive(inside(object), key, inside(take));
+	if (json_find(object, key))
+		cJSON_ReplaceItemInObjectCaseSensitive(json_inside(object), key, json_inside(take));
 	else
-		cJSON_AddItemToObject(inside(object), key, inside(take));
+		cJSON_AddItemToObject(json_inside(object), key, json_inside(take));
 }
 
 void json_set_str(struct json *object, const char *key, const char *value)
@@ -703,16 +703,16 @@ void json_set_bool(struct json *object, const char *key, bool value)
 
 void json_remove(struct json *object, const char *key)
 {
-	cJSON *item = find(object, key);
+	cJSON *item = json_find(object, key);
 
 	if (item)
-		cJSON_Delete(cJSON_DetachItemViaPointer(inside(object), item));
+		cJSON_Delete(cJSON_DetachItemViaPointer(json_inside(object), item));
 }
 
 void json_add(struct json *array, struct json *take)
 {
-	BUG_ON(!cJSON_IsArray(inside(array)) || !take);
-	cJSON_AddItemToArray(inside(array), inside(take));
+	BUG_ON(!cJSON_IsArray(json_inside(array)) || !take);
+	cJSON_AddItemToArray(json_inside(array), json_inside(take));
 }
 
 void json_add_str(struct json *array, const char *value)
@@ -733,7 +733,7 @@ void json_add_strv(struct json *array, const struct strv *strv)
 
 struct json *json_sub(struct json *object, const char *key)
 {
-	cJSON *item = find(object, key);
+	cJSON *item = json_find(object, key);
 
 	if (cJSON_IsObject(item))
 		return outside(item);
@@ -798,7 +798,7 @@ static void print_string(const char *s, struct buf *out)
 }
 
 /* indent: of the line that the value stands on, -1 for no lines at all. */
-static void print_value(const cJSON *item, int indent, struct buf *out);
+static void json_print_value(const cJSON *item, int indent, struct buf *out);
 
 static void print_break(int indent, struct buf *out)
 {
@@ -821,7 +821,7 @@ static void print_members(const cJSON *parent, int indent, struct buf *out)
 			print_string(child->string, out);
 			buf_adds(out, indent < 0 ? ":" : ": ");
 		}
-		print_value(child, inner, out);
+		json_print_value(child, inner, out);
 		if (child->next)
 			buf_addc(out, ',');
 	}
@@ -830,7 +830,7 @@ static void print_members(const cJSON *parent, int indent, struct buf *out)
 	buf_addc(out, is_object ? '}' : ']');
 }
 
-static void print_value(const cJSON *item, int indent, struct buf *out)
+static void json_print_value(const cJSON *item, int indent, struct buf *out)
 {
 	switch (kind_bits(item)) {
 	case cJSON_True:
@@ -860,10 +860,10 @@ static void print_value(const cJSON *item, int indent, struct buf *out)
 
 void json_print(const struct json *json, struct buf *out)
 {
-	print_value(inside_const(json), -1, out);
+	json_print_value(inside_const(json), -1, out);
 }
 
 void json_print_pretty(const struct json *json, struct buf *out)
 {
-	print_value(inside_const(json), 0, out);
+	json_print_value(inside_const(json), 0, out);
 }

@@ -38,7 +38,7 @@ static struct yaml_mark mark_of(const yaml_mark_t *mark)
 	return (struct yaml_mark){(unsigned)mark->line + 1, (unsigned)mark->column + 1};
 }
 
-static int fail(struct parse *parse, struct yaml_mark at, const char *text)
+static int yaml_fail(struct parse *parse, struct yaml_mark at, const char *text)
 {
 	return err_set(
 		parse->err, E_CONFIG_SYNTAX, "%s:%u:%u: %s", parse->name, at.line, at.column, text);
@@ -46,7 +46,7 @@ static int fail(struct parse *parse, struct yaml_mark at, const char *text)
 
 static int fail_here(struct parse *parse, const yaml_event_t *event, const char *text)
 {
-	return fail(parse, mark_of(&event->start_mark), text);
+	return yaml_fail(parse, mark_of(&event->start_mark), text);
 }
 
 /* Where libyaml has no mark: columns are counted in bytes. */
@@ -63,7 +63,7 @@ static struct yaml_mark mark_at(const struct parse *parse, size_t offset)
 	return at;
 }
 
-static const char *line_start(const struct parse *parse, size_t line)
+static const char *yaml_line_start(const struct parse *parse, size_t line)
 {
 	const char *s = parse->text, *end = s + parse->len;
 
@@ -77,7 +77,7 @@ static const char *line_start(const struct parse *parse, size_t line)
 /* The most common mistake, which libyaml reports as a token that cannot start. */
 static bool is_tab_indented(const struct parse *parse, size_t line)
 {
-	const char *s = line_start(parse, line), *end = parse->text + parse->len;
+	const char *s = yaml_line_start(parse, line), *end = parse->text + parse->len;
 
 	while (s && s < end && *s == ' ')
 		s++;
@@ -94,22 +94,23 @@ static int fail_parser(struct parse *parse)
 	if (parser->error == YAML_MEMORY_ERROR)
 		mem_out(parse->len);
 	if (parser->error == YAML_READER_ERROR)
-		return fail(parse, mark_at(parse, parser->problem_offset), problem);
+		return yaml_fail(parse, mark_at(parse, parser->problem_offset), problem);
 	if (is_tab_indented(parse, at.line)) {
-		fail(parse, at, "a tab in the indentation");
+		yaml_fail(parse, at, "a tab in the indentation");
 		return err_hint(parse->err, "indent with spaces");
 	}
 	if (!parser->context)
-		return fail(parse, at, problem);
+		return yaml_fail(parse, at, problem);
 	AUTO_FREE char *text = mem_printf("%s %s", parser->context, problem);
-	return fail(parse, at, text);
+	return yaml_fail(parse, at, text);
 }
 
 /*
  * Building the tree
  */
 
-static struct yaml *new_node(struct parse *parse, enum yaml_kind kind, const yaml_event_t *event)
+static struct yaml *yaml_new_node(
+	struct parse *parse, enum yaml_kind kind, const yaml_event_t *event)
 {
 	struct yaml *node = mem_alloc(1, sizeof(*node));
 
@@ -146,16 +147,16 @@ static int take_key(struct parse *parse, const yaml_event_t *event)
 	struct yaml_mark at = mark_of(&event->start_mark);
 
 	if (plain && !*key)
-		return fail(parse, at, "a key is missing before \":\"");
+		return yaml_fail(parse, at, "a key is missing before \":\"");
 	if (plain && str_eq(key, "<<") && !parse->is_foreign)
-		return fail(parse, at, "merge keys (<<) are not accepted");
+		return yaml_fail(parse, at, "merge keys (<<) are not accepted");
 	uintptr_t first =
 		(uintptr_t)map_put(&parse->keys[parse->depth - 1], key, (void *)(uintptr_t)at.line);
 	if (first != 0) {
 		AUTO_FREE char *shown = str_shown(key);
 		AUTO_FREE char *text = mem_printf(
 			"the key '%s' is set twice, first on line %u", shown, (unsigned)first);
-		return fail(parse, at, text);
+		return yaml_fail(parse, at, text);
 	}
 	parse->key = mem_strdup(key);
 	parse->key_mark = at;
@@ -177,14 +178,14 @@ static int on_alias(struct parse *parse, const yaml_event_t *event)
 {
 	if (wants_key(parse))
 		return fail_here(parse, event, "an alias is not a key");
-	struct yaml *node = new_node(parse, YAML_SCALAR, event);
+	struct yaml *node = yaml_new_node(parse, YAML_SCALAR, event);
 	node->text = mem_strdup("");
 	node->plain = true;
 	node->foreign = true;
 	return 0;
 }
 
-static int on_scalar(struct parse *parse, const yaml_event_t *event)
+static int yaml_on_scalar(struct parse *parse, const yaml_event_t *event)
 {
 	const char *text = (const char *)event->data.scalar.value;
 
@@ -192,7 +193,7 @@ static int on_scalar(struct parse *parse, const yaml_event_t *event)
 		return fail_here(parse, event, "a NUL character in a text");
 	if (wants_key(parse))
 		return take_key(parse, event);
-	struct yaml *node = new_node(parse, YAML_SCALAR, event);
+	struct yaml *node = yaml_new_node(parse, YAML_SCALAR, event);
 	node->text = mem_strdup(text);
 	node->plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
 	node->foreign = is_foreign_tag((const char *)event->data.scalar.tag);
@@ -205,13 +206,13 @@ static int on_start(struct parse *parse, const yaml_event_t *event)
 		return fail_here(parse, event, "a key must be a single word or text");
 	if (parse->depth == YAML_DEPTH_MAX)
 		return fail_here(parse, event, "nested deeper than 64 levels");
-	parse->at = new_node(
+	parse->at = yaml_new_node(
 		parse, event->type == YAML_MAPPING_START_EVENT ? YAML_MAP : YAML_LIST, event);
 	parse->last[parse->depth++] = NULL;
 	return 0;
 }
 
-static int on_end(struct parse *parse)
+static int yaml_on_end(struct parse *parse)
 {
 	map_done(&parse->keys[--parse->depth]);
 	parse->at = parse->at->parent;
@@ -266,13 +267,13 @@ static int on_event(struct parse *parse, const yaml_event_t *event)
 	case YAML_ALIAS_EVENT:
 		return on_alias(parse, event);
 	case YAML_SCALAR_EVENT:
-		return on_scalar(parse, event);
+		return yaml_on_scalar(parse, event);
 	case YAML_SEQUENCE_START_EVENT:
 	case YAML_MAPPING_START_EVENT:
 		return on_start(parse, event);
 	case YAML_SEQUENCE_END_EVENT:
 	case YAML_MAPPING_END_EVENT:
-		return on_end(parse);
+		return yaml_on_end(parse);
 	default:
 		return 0;
 	}
@@ -338,7 +339,7 @@ static int parse_text(const char *text, size_t len, const char *name, bool is_fo
 		return err_set(err, E_CONFIG_SYNTAX, "%s is larger than 1 MiB", name);
 	const char *tag = find_excess_tag(text, len);
 	if (tag)
-		return fail(&parse, mark_at(&parse, (size_t)(tag - text)),
+		return yaml_fail(&parse, mark_at(&parse, (size_t)(tag - text)),
 			"more than 100 %TAG directives");
 	if (!yaml_parser_initialize(&parse.parser))
 		mem_out(len);
@@ -489,7 +490,7 @@ enum {
  */
 
 /* The character at s, which is UTF-8. */
-static uint32_t decode(const char *s, size_t len)
+static uint32_t yaml_decode(const char *s, size_t len)
 {
 	const uint8_t *u = (const uint8_t *)s;
 	uint32_t c = len == 1 ? u[0] : u[0] & (0xffU >> (len + 1));
@@ -501,7 +502,7 @@ static uint32_t decode(const char *s, size_t len)
 
 /* Characters that may stand in a document as they are. YAML 1.1 takes some of the others for line
  * breaks. */
-static bool is_printable(uint32_t c)
+static bool yaml_is_printable(uint32_t c)
 {
 	if (c < 0x20 || (c >= 0x7f && c < 0xa0))
 		return false;
@@ -517,7 +518,8 @@ static bool all_printable(const char *text, bool breaks)
 		size_t len = str_utf8_len(text, left);
 		if (len == 0)
 			return false;
-		if (!is_printable(decode(text, len)) && !(breaks && strchr("\n\t", *text)))
+		if (!yaml_is_printable(yaml_decode(text, len)) &&
+			!(breaks && strchr("\n\t", *text)))
 			return false;
 		text += len;
 		left -= len;
@@ -529,7 +531,7 @@ static bool all_printable(const char *text, bool breaks)
  * Scalars
  */
 
-static bool is_word(const char *text)
+static bool yaml_is_word(const char *text)
 {
 	static const char *const words[] = {
 		"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"};
@@ -547,12 +549,12 @@ static bool is_like_number(const char *text)
 	       strspn(text, "0123456789abcdefABCDEFxXoO_+-.:tTzZ ") == strlen(text);
 }
 
-static bool is_plain(const char *text)
+static bool yaml_is_plain(const char *text)
 {
 	size_t len = strlen(text);
 	char c = *text;
 
-	if (len == 0 || is_word(text) || is_like_number(text) || !all_printable(text, false))
+	if (len == 0 || yaml_is_word(text) || is_like_number(text) || !all_printable(text, false))
 		return false;
 	if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !str_is_digit(c) &&
 		!strchr("/_$(", c))
@@ -561,21 +563,21 @@ static bool is_plain(const char *text)
 	       !strstr(text, " #");
 }
 
-static void add_quoted(const char *text, struct buf *out)
+static void yaml_add_quoted(const char *text, struct buf *out)
 {
 	size_t left = strlen(text);
 
 	buf_addc(out, '"');
 	while (left) {
 		size_t len = str_utf8_len(text, left), n = len ? len : 1;
-		uint32_t c = len ? decode(text, len) : 0xfffd;
+		uint32_t c = len ? yaml_decode(text, len) : 0xfffd;
 		if (c == '"' || c == '\\')
 			buf_addf(out, "\\%c", (int)c);
 		else if (c == '\n')
 			buf_adds(out, "\\n");
 		else if (c == '\t')
 			buf_adds(out, "\\t");
-		else if (!is_printable(c))
+		else if (!yaml_is_printable(c))
 			buf_addf(out, "\\u%04x", c);
 		else
 			buf_add(out, text, n);
@@ -585,20 +587,20 @@ static void add_quoted(const char *text, struct buf *out)
 	buf_addc(out, '"');
 }
 
-static void add_text(const char *text, struct buf *out)
+static void yaml_add_text(const char *text, struct buf *out)
 {
-	bool plain = is_plain(text);
+	bool plain = yaml_is_plain(text);
 
 	if (plain)
 		buf_adds(out, text);
 	else if (strpbrk(text, "\"\\") && !strchr(text, '\'') && all_printable(text, false))
 		buf_addf(out, "'%s'", text);
 	else
-		add_quoted(text, out);
+		yaml_add_quoted(text, out);
 }
 
 /* 1e+21 is a text in YAML 1.1: floats have a point, exponents a sign. */
-static void add_number(const struct json *json, struct buf *out)
+static void yaml_add_number(const struct json *json, struct buf *out)
 {
 	AUTO_BUF struct buf text;
 	const char *e;
@@ -655,7 +657,7 @@ static void add_literal(const char *text, size_t indent, struct buf *out)
 	}
 }
 
-static void add_scalar(const struct json *json, size_t indent, struct buf *out)
+static void yaml_add_scalar(const struct json *json, size_t indent, struct buf *out)
 {
 	const char *text = json_str(json);
 
@@ -664,9 +666,9 @@ static void add_scalar(const struct json *json, size_t indent, struct buf *out)
 		return;
 	}
 	if (text)
-		add_text(text, out);
+		yaml_add_text(text, out);
 	else if (json_kind(json) == JSON_NUMBER)
-		add_number(json, out);
+		yaml_add_number(json, out);
 	else
 		json_print(json, out); /* null, true, {}, [] */
 	buf_addc(out, '\n');
@@ -679,22 +681,22 @@ static bool is_block(const struct json *json)
 	return (kind == JSON_ARRAY || kind == JSON_OBJECT) && json_first(json);
 }
 
-static void add_list(const struct json *list, size_t indent, bool started, struct buf *out);
+static void yaml_add_list(const struct json *list, size_t indent, bool started, struct buf *out);
 
 /* Print a key with its colon. Readers search only so far ahead for the colon, unless the key is
  * marked with "?". */
-static void add_key(const char *key, size_t indent, struct buf *out)
+static void yaml_add_key(const char *key, size_t indent, struct buf *out)
 {
 	AUTO_BUF struct buf text;
 
 	buf_init(&text, PLAIN_KEY_MAX - 1);
-	add_text(key, &text);
+	yaml_add_text(key, &text);
 	if (!text.full) {
 		buf_addf(out, "%s:", text.data);
 		return;
 	}
 	buf_adds(out, "? ");
-	add_text(key, out);
+	yaml_add_text(key, out);
 	buf_addc(out, '\n');
 	pad(indent, out);
 	buf_addc(out, ':');
@@ -706,38 +708,38 @@ static void add_map(const struct json *map, size_t indent, bool started, struct 
 	for (const struct json *item = json_first(map); item; item = json_next(item)) {
 		pad(started ? 0 : indent, out);
 		started = false;
-		add_key(json_key(item), indent, out);
+		yaml_add_key(json_key(item), indent, out);
 		buf_addc(out, is_block(item) ? '\n' : ' ');
 		if (!is_block(item))
-			add_scalar(item, indent + STEP, out);
+			yaml_add_scalar(item, indent + STEP, out);
 		else if (json_kind(item) == JSON_OBJECT)
 			add_map(item, indent + STEP, false, out);
 		else
-			add_list(item, indent, false, out);
+			yaml_add_list(item, indent, false, out);
 	}
 }
 
-static void add_list(const struct json *list, size_t indent, bool started, struct buf *out)
+static void yaml_add_list(const struct json *list, size_t indent, bool started, struct buf *out)
 {
 	for (const struct json *item = json_first(list); item; item = json_next(item)) {
 		pad(started ? 0 : indent, out);
 		started = false;
 		buf_adds(out, "- ");
 		if (!is_block(item))
-			add_scalar(item, indent + STEP, out);
+			yaml_add_scalar(item, indent + STEP, out);
 		else if (json_kind(item) == JSON_OBJECT)
 			add_map(item, indent + STEP, true, out);
 		else
-			add_list(item, indent + STEP, true, out);
+			yaml_add_list(item, indent + STEP, true, out);
 	}
 }
 
 void yaml_print(const struct json *json, struct buf *out)
 {
 	if (!is_block(json))
-		add_scalar(json, STEP, out);
+		yaml_add_scalar(json, STEP, out);
 	else if (json_kind(json) == JSON_OBJECT)
 		add_map(json, 0, false, out);
 	else
-		add_list(json, 0, false, out);
+		yaml_add_list(json, 0, false, out);
 }

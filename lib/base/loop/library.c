@@ -18,7 +18,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 
-static int fail(const struct library *library, struct err *err)
+static int library_fail(const struct library *library, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(dlerror());
 
@@ -27,17 +27,17 @@ static int fail(const struct library *library, struct err *err)
 	return err_hint(err, "apt-get install %s", library->package);
 }
 
-static int load(const struct library *library, struct err *err)
+static int loop_library_load(const struct library *library, struct err *err)
 {
 	AUTO_FREE char *loaded = mem_alloc(1, library->table_size);
 	void *handle = dlopen(library->file, RTLD_LAZY | RTLD_LOCAL);
 
 	if (!handle)
-		return fail(library, err);
+		return library_fail(library, err);
 	for (size_t i = 0; i < library->n_symbols; i++) {
 		void *symbol = dlsym(handle, library->symbols[i].name);
 		if (!symbol)
-			return fail(library, err);
+			return library_fail(library, err);
 		/* ISO C has no conversion from an object to a function; POSIX's dlsym has. */
 		memcpy(loaded + library->symbols[i].offset, &symbol, sizeof(symbol));
 	}
@@ -45,7 +45,7 @@ static int load(const struct library *library, struct err *err)
 	return 0;
 }
 
-static enum library_state begin(const struct library *library)
+static enum library_state library_begin(const struct library *library)
 {
 	pthread_mutex_lock(&lock);
 	while (*library->state == LIBRARY_LOADING)
@@ -57,7 +57,7 @@ static enum library_state begin(const struct library *library)
 	return found;
 }
 
-static void end(const struct library *library, enum library_state state)
+static void library_end(const struct library *library, enum library_state state)
 {
 	pthread_mutex_lock(&lock);
 	*library->state = state;
@@ -67,12 +67,12 @@ static void end(const struct library *library, enum library_state state)
 
 int library_load(const struct library *library, struct err *err)
 {
-	if (begin(library) == LIBRARY_LOADED)
+	if (library_begin(library) == LIBRARY_LOADED)
 		return 0;
-	int r = load(library, err);
+	int r = loop_library_load(library, err);
 	if (r == 0 && library->start)
 		library->start();
-	end(library, r == 0 ? LIBRARY_LOADED : LIBRARY_ABSENT);
+	library_end(library, r == 0 ? LIBRARY_LOADED : LIBRARY_ABSENT);
 	return r;
 }
 

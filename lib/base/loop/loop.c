@@ -209,7 +209,7 @@ static void sift_down(struct loop *loop, size_t i)
 	}
 }
 
-static void drop_timer(struct loop *loop, size_t i)
+static void loop_drop_timer(struct loop *loop, size_t i)
 {
 	loop->timers.v[i] = loop->timers.v[--loop->timers.n];
 	if (i == loop->timers.n)
@@ -238,7 +238,7 @@ void loop_remove_timer(struct loop *loop, struct loop_timer *timer)
 	for (size_t i = 0; timer && i < loop->timers.n; i++) {
 		if (loop->timers.v[i].id != (uintptr_t)timer)
 			continue;
-		drop_timer(loop, i);
+		loop_drop_timer(loop, i);
 		return;
 	}
 }
@@ -255,7 +255,7 @@ static int dispatch_timers(struct loop *loop, struct err *err)
 
 		if (timer.at_ms > now_ms || timer.id > last)
 			return 0;
-		drop_timer(loop, 0);
+		loop_drop_timer(loop, 0);
 		int64_t start_ms = trace_is_on(TRACE_LOOP) ? clock_ms() : 0;
 		int r = timer.fn(timer.ctx, err);
 		loop_trace(start_ms, -1, (loop_fn *)timer.fn);
@@ -273,7 +273,7 @@ static int dispatch_timers(struct loop *loop, struct err *err)
 static volatile sig_atomic_t signal_pending[NSIG];
 static volatile sig_atomic_t signal_pipe[NSIG]; /* where to write; 0: not ours */
 
-static void wake(int fd)
+static void loop_wake(int fd)
 {
 	if (write(fd, "", 1) < 0)
 		(void)0; /* full: the reader is awake already */
@@ -284,11 +284,11 @@ static void on_signal(int sig)
 	int saved = errno;
 
 	signal_pending[sig] = 1;
-	wake(signal_pipe[sig]);
+	loop_wake(signal_pipe[sig]);
 	errno = saved;
 }
 
-static int make_pipe(struct loop *loop, struct err *err)
+static int loop_make_pipe(struct loop *loop, struct err *err)
 {
 	if (loop->pipe[0] >= 0)
 		return 0;
@@ -302,7 +302,7 @@ int loop_add_signal(struct loop *loop, int sig, loop_signal_fn *fn, void *ctx, s
 	struct signal_source source = {.sig = sig, .fn = fn, .ctx = ctx};
 
 	BUG_ON(sig <= 0 || sig >= NSIG || signal_pipe[sig]);
-	int r = make_pipe(loop, err);
+	int r = loop_make_pipe(loop, err);
 	if (r < 0)
 		return r;
 	signal_pending[sig] = 0;
@@ -350,7 +350,7 @@ static int dispatch_signals(struct loop *loop, struct err *err)
 	}
 	/* Signals that are still pending wait for the next run. */
 	if (loop->stop || r < 0)
-		wake(loop->pipe[1]);
+		loop_wake(loop->pipe[1]);
 	return r < 0 ? r : 0;
 }
 
@@ -358,7 +358,7 @@ static int dispatch_signals(struct loop *loop, struct err *err)
  * The loop
  */
 
-static int wait_ms(const struct loop *loop, int64_t now_ms)
+static int loop_wait_ms(const struct loop *loop, int64_t now_ms)
 {
 	if (loop->timers.n == 0)
 		return -1;
@@ -380,7 +380,7 @@ static void look_at_time(struct loop *loop, int limit_ms)
 
 static int wait_for_events(struct loop *loop)
 {
-	int limit_ms = wait_ms(loop, clock_ms());
+	int limit_ms = loop_wait_ms(loop, clock_ms());
 	int r = poll(loop->polled.v, loop->polled.n, limit_ms) < 0 ? -errno : 0;
 
 	look_at_time(loop, limit_ms);
@@ -388,7 +388,7 @@ static int wait_for_events(struct loop *loop)
 }
 
 /* Run one round; 1 while there is something to wait for. */
-static int run_once(struct loop *loop, struct err *err)
+static int loop_run_once(struct loop *loop, struct err *err)
 {
 	sweep_fds(loop);
 	size_t wanted = prepare_fds(loop);
@@ -414,7 +414,7 @@ int loop_run(struct loop *loop, struct err *err)
 
 	BUG_ON(loop->running);
 	loop->running = true;
-	while ((r = run_once(loop, err)) > 0)
+	while ((r = loop_run_once(loop, err)) > 0)
 		;
 	loop->running = false;
 	loop->stop = false;

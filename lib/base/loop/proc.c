@@ -53,7 +53,7 @@ static void list_candidates(const char *name, const char *path, struct strv *ret
 	}
 }
 
-static const char *path_of(const char *const *env)
+static const char *proc_path_of(const char *const *env)
 {
 	for (; *env; env++)
 		if (str_starts(*env, "PATH="))
@@ -61,12 +61,12 @@ static const char *path_of(const char *const *env)
 	return default_path;
 }
 
-static const char *own_path(void)
+static const char *proc_own_path(void)
 {
-	return path_of((const char *const *)environ);
+	return proc_path_of((const char *const *)environ);
 }
 
-static bool is_program(const char *path)
+static bool proc_is_program(const char *path)
 {
 	struct stat st;
 
@@ -79,9 +79,9 @@ char *proc_find(const char *name, const char *path)
 
 	if (!*name)
 		return NULL;
-	list_candidates(name, path ? path : own_path(), &candidates);
+	list_candidates(name, path ? path : proc_own_path(), &candidates);
 	for (size_t i = 0; i < candidates.n; i++)
-		if (is_program(candidates.v[i]))
+		if (proc_is_program(candidates.v[i]))
 			return TAKE(candidates.v[i]);
 	return NULL;
 }
@@ -107,7 +107,7 @@ struct child {
 	int report_fd;
 };
 
-static _Noreturn void child_fail(const struct child *child, enum stage stage)
+static _Noreturn void proc_child_fail(const struct child *child, enum stage stage)
 {
 	struct report report = {.stage = stage, .errnum = errno};
 
@@ -117,7 +117,7 @@ static _Noreturn void child_fail(const struct child *child, enum stage stage)
 }
 
 /* Signals ignored here would stay ignored in the program. */
-static void child_reset_signals(void)
+static void proc_child_reset_signals(void)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};
 
@@ -132,11 +132,11 @@ static int child_lift(struct child *child, int fd)
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 
 	if (copy < 0)
-		child_fail(child, STAGE_FDS);
+		proc_child_fail(child, STAGE_FDS);
 	return copy;
 }
 
-static void child_place_fds(struct child *child)
+static void proc_child_place_fds(struct child *child)
 {
 	if (child->report_fd < 3)
 		child->report_fd = child_lift(child, child->report_fd);
@@ -146,7 +146,7 @@ static void child_place_fds(struct child *child)
 	for (int i = 0; i < 3; i++) {
 		int r = child->fds[i] == i ? fcntl(i, F_SETFD, 0) : dup2(child->fds[i], i);
 		if (r < 0)
-			child_fail(child, STAGE_FDS);
+			proc_child_fail(child, STAGE_FDS);
 	}
 }
 
@@ -162,13 +162,13 @@ static void child_close_rest(void)
 }
 
 /* Whether execvp tries the next directory of PATH after this error. */
-static bool is_elsewhere(int errnum)
+static bool proc_is_elsewhere(int errnum)
 {
 	return errnum == ENOENT || errnum == ENOTDIR || errnum == EACCES || errnum == ESTALE ||
 	       errnum == ENODEV || errnum == ETIMEDOUT;
 }
 
-static _Noreturn void child_exec(struct child *child)
+static _Noreturn void proc_child_exec(struct child *child)
 {
 	bool is_path = strchr(child->spec->argv[0], '/') != NULL;
 	bool denied = false;
@@ -183,28 +183,28 @@ static _Noreturn void child_exec(struct child *child)
 			errno = ENOEXEC;
 		}
 		denied |= errno == EACCES;
-		if (is_path || !is_elsewhere(errno))
-			child_fail(child, STAGE_EXEC);
+		if (is_path || !proc_is_elsewhere(errno))
+			proc_child_fail(child, STAGE_EXEC);
 	}
 	errno = denied ? EACCES : ENOENT;
-	child_fail(child, STAGE_EXEC);
+	proc_child_fail(child, STAGE_EXEC);
 }
 
-static int child_run(void *ctx)
+static int proc_child_run(void *ctx)
 {
 	struct child *child = ctx;
 	sigset_t none;
 
-	child_reset_signals();
-	child_place_fds(child);
+	proc_child_reset_signals();
+	proc_child_place_fds(child);
 	child_close_rest();
 	if (child->spec->new_session)
 		setsid();
 	if (child->spec->dir && chdir(child->spec->dir) < 0)
-		child_fail(child, STAGE_DIR);
+		proc_child_fail(child, STAGE_DIR);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	child_exec(child);
+	proc_child_exec(child);
 }
 
 /* Signals are blocked meanwhile, so that no handler of ours runs in the child. */
@@ -214,7 +214,7 @@ static pid_t start_child(struct child *child)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pid_t pid = os_start_child(child_run, child);
+	pid_t pid = os_start_child(proc_child_run, child);
 	int saved = errno;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	errno = saved;
@@ -279,7 +279,7 @@ static int read_report(const struct proc_spec *spec, int fd, pid_t pid, struct e
 	return fail_report(spec, &report, err);
 }
 
-static int make_pipe(int fds[2], struct err *err)
+static int proc_make_pipe(int fds[2], struct err *err)
 {
 	int r = os_pipe(fds, 0);
 
@@ -289,7 +289,7 @@ static int make_pipe(int fds[2], struct err *err)
 static int spawn_ready(struct child *child, pid_t *ret_pid, struct err *err)
 {
 	int report[2];
-	int r = make_pipe(report, err);
+	int r = proc_make_pipe(report, err);
 
 	if (r < 0)
 		return r;
@@ -306,7 +306,7 @@ static int spawn_ready(struct child *child, pid_t *ret_pid, struct err *err)
 	return r;
 }
 
-static size_t count_words(const char *const *argv)
+static size_t proc_count_words(const char *const *argv)
 {
 	size_t n = 0;
 
@@ -322,7 +322,7 @@ int proc_spawn(const struct proc_spec *spec, pid_t *ret_pid, struct err *err)
 		.env = spec->env ? (char *const *)spec->env : environ,
 		.fds = {spec->stdin_fd, spec->stdout_fd, spec->stderr_fd},
 	};
-	size_t n = count_words(spec->argv);
+	size_t n = proc_count_words(spec->argv);
 	AUTO_FD int null_fd = -1;
 
 	BUG_ON(n == 0);
@@ -340,8 +340,8 @@ int proc_spawn(const struct proc_spec *spec, pid_t *ret_pid, struct err *err)
 	memcpy(&sh_argv[2], &spec->argv[1], (n - 1) * sizeof(*sh_argv));
 	child.sh_argv = sh_argv;
 	if (*spec->argv[0])
-		list_candidates(
-			spec->argv[0], path_of((const char *const *)child.env), &child.candidates);
+		list_candidates(spec->argv[0], proc_path_of((const char *const *)child.env),
+			&child.candidates);
 	int r = spawn_ready(&child, ret_pid, err);
 	strv_done(&child.candidates);
 	return r;
@@ -365,7 +365,7 @@ static int ms_left(const struct capture *capture)
 	return left < 0 ? 0 : left > 1000 ? 1000 : (int)left;
 }
 
-static int fail_late(const struct capture *capture, struct err *err)
+static int proc_fail_late(const struct capture *capture, struct err *err)
 {
 	char time[32];
 
@@ -373,7 +373,7 @@ static int fail_late(const struct capture *capture, struct err *err)
 		duration_text(capture->timeout_ms, time));
 }
 
-static int fail_read(const struct capture *capture, struct err *err)
+static int proc_fail_read(const struct capture *capture, struct err *err)
 {
 	return err_set_errno(err, E_IO, errno, "cannot read the output of %s", capture->name);
 }
@@ -388,14 +388,14 @@ static int wait_readable(const struct capture *capture, int fd, struct err *err)
 		if (n > 0)
 			return 0;
 		if (n < 0 && errno != EINTR && errno != EAGAIN)
-			return fail_read(capture, err);
+			return proc_fail_read(capture, err);
 		if (n == 0 && left == 0)
-			return fail_late(capture, err);
+			return proc_fail_late(capture, err);
 	}
 }
 
 /* Read everything until the end of the pipe. */
-static int read_all(const struct capture *capture, int fd, struct err *err)
+static int proc_read_all(const struct capture *capture, int fd, struct err *err)
 {
 	char chunk[CHUNK];
 
@@ -410,7 +410,7 @@ static int read_all(const struct capture *capture, int fd, struct err *err)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return fail_read(capture, err);
+			return proc_fail_read(capture, err);
 		buf_add(capture->out, chunk, (size_t)n);
 		if (!capture->out->full)
 			continue;
@@ -436,7 +436,7 @@ static int wait_end(const struct capture *capture, pid_t pid, int *ret_status, s
 			return 0;
 		}
 		if (ms_left(capture) == 0)
-			return fail_late(capture, err);
+			return proc_fail_late(capture, err);
 		nanosleep(&(struct timespec){.tv_nsec = pause_us * 1000}, NULL);
 		pause_us = pause_us < 10000 ? pause_us * 2 : pause_us;
 	}
@@ -454,7 +454,7 @@ int proc_capture(const char *const *argv, const char *dir, int64_t timeout_ms, s
 		.argv = argv, .dir = dir, .stdin_fd = -1, .stderr_fd = -1, .new_session = true};
 	int fds[2], status = 0;
 	pid_t pid;
-	int r = make_pipe(fds, err);
+	int r = proc_make_pipe(fds, err);
 
 	if (r < 0)
 		return r;
@@ -464,7 +464,7 @@ int proc_capture(const char *const *argv, const char *dir, int64_t timeout_ms, s
 	close(fds[1]);
 	if (r < 0)
 		return r;
-	r = read_all(&capture, read_end, err);
+	r = proc_read_all(&capture, read_end, err);
 	if (r == 0)
 		r = wait_end(&capture, pid, &status, err);
 	if (r < 0) {

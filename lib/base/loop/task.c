@@ -54,7 +54,7 @@ static void wake_loop(struct task *task)
  * In the thread
  */
 
-static void *task_run(void *arg)
+static void *loop_task_run(void *arg)
 {
 	struct task *task = arg;
 	AUTO_ERR struct err fault = {0};
@@ -164,18 +164,18 @@ static bool is_finished(struct task *task)
 	return finished;
 }
 
-static void join(struct task *task)
+static void task_join(struct task *task)
 {
 	if (task->has_thread)
 		pthread_join(task->thread, NULL);
 	task->has_thread = false;
 }
 
-static int report(struct task *task, struct err *err)
+static int task_report(struct task *task, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 
-	join(task);
+	task_join(task);
 	task->reported = true;
 	loop_remove_fd(task->loop, task->source);
 	task->source = NULL;
@@ -209,7 +209,7 @@ static int task_dispatch(void *ctx, short revents, struct err *err)
 		else
 			post.fn(post.ctx);
 	}
-	return finished ? report(task, err) : 0;
+	return finished ? task_report(task, err) : 0;
 }
 
 static const struct loop_fd_ops task_ops = {.prepare = task_prepare, .dispatch = task_dispatch};
@@ -221,7 +221,7 @@ static void start_thread(struct task *task)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int errnum = pthread_create(&task->thread, NULL, task_run, task);
+	int errnum = pthread_create(&task->thread, NULL, loop_task_run, task);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	task->has_thread = errnum == 0;
 	if (errnum == 0)
@@ -249,7 +249,7 @@ void task_free(struct task *task)
 	if (!task)
 		return;
 	task_cancel(task);
-	join(task);
+	task_join(task);
 	if (task->source)
 		loop_remove_fd(task->loop, task->source);
 	close(task->wake[0]);

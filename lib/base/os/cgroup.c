@@ -38,7 +38,7 @@ bool cgroup_has_word(const char *list, const char *word)
 }
 
 /* The part of path below root, "" for root itself; NULL if path is not below it. */
-static const char *path_below(const char *root, const char *path)
+static const char *cgroup_path_below(const char *root, const char *path)
 {
 	size_t len = strcmp(root, "/") == 0 ? 0 : strlen(root);
 
@@ -48,7 +48,7 @@ static const char *path_below(const char *root, const char *path)
 }
 
 /* A path that was cut, or that leads up: a group outside of a namespace is shown as /../x. */
-static bool is_usable(const char *path)
+static bool cgroup_is_usable(const char *path)
 {
 	const char *up = strstr(path, "/..");
 
@@ -67,13 +67,14 @@ static bool find_group(const char *groups, const char *controller, char *ret)
 		if (sscanf(line, "%*[0-9]:%255[^:\n]:%255[^\n]", list, ret) != 2 &&
 			(list[0] || sscanf(line, "0::%255[^\n]", ret) != 1))
 			continue;
-		if ((*controller ? cgroup_has_word(list, controller) : !list[0]) && is_usable(ret))
+		if ((*controller ? cgroup_has_word(list, controller) : !list[0]) &&
+			cgroup_is_usable(ret))
 			return true;
 	}
 	return false;
 }
 
-static bool is_of(const struct mount *mount, const char *controller)
+static bool cgroup_is_of(const struct mount *mount, const char *controller)
 {
 	if (!*controller)
 		return strcmp(mount->type, "cgroup2") == 0;
@@ -90,13 +91,13 @@ static void find_dir(
 	if (!find_group(groups, controller, group))
 		return;
 	for (const char *line = mounts; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-		if (!mount_parse(line, &mount) || !is_of(&mount, controller))
+		if (!mount_parse(line, &mount) || !cgroup_is_of(&mount, controller))
 			continue;
-		const char *below = path_below(mount.root, group);
-		if (!below || !is_usable(mount.point) || !is_usable(mount.root))
+		const char *below = cgroup_path_below(mount.root, group);
+		if (!below || !cgroup_is_usable(mount.point) || !cgroup_is_usable(mount.root))
 			continue;
 		snprintf(path, sizeof(path), "%s%s", mount.point, below);
-		if (!is_usable(path))
+		if (!cgroup_is_usable(path))
 			continue;
 		memcpy(ret, path, strlen(path) + 1);
 		if (ret_top)

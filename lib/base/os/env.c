@@ -14,7 +14,7 @@ bool env_name_is_valid(const char *s, size_t len)
 	return len > 0 && strspn(s, chars) >= len && (*s < '0' || *s > '9');
 }
 
-static bool names(const char *pair, const char *name, size_t len)
+static bool env_names(const char *pair, const char *name, size_t len)
 {
 	return strncmp(pair, name, len) == 0 && pair[len] == '=';
 }
@@ -24,7 +24,7 @@ void env_set(struct strv *env, const char *pair, bool keep)
 	size_t len = strcspn(pair, "=");
 
 	for (size_t i = 0; i < env->n; i++) {
-		if (!names(env->v[i], pair, len))
+		if (!env_names(env->v[i], pair, len))
 			continue;
 		if (!keep) {
 			free(env->v[i]);
@@ -40,7 +40,7 @@ void env_unset(struct strv *env, const char *name)
 	size_t len = strlen(name), kept = 0;
 
 	for (size_t i = 0; i < env->n; i++) {
-		if (names(env->v[i], name, len))
+		if (env_names(env->v[i], name, len))
 			free(env->v[i]);
 		else
 			env->v[kept++] = env->v[i];
@@ -55,7 +55,7 @@ const char *env_get(const char *const *env, const char *name)
 	size_t len = strlen(name);
 
 	for (; env && *env; env++)
-		if (names(*env, name, len))
+		if (env_names(*env, name, len))
 			return *env + len + 1;
 	return NULL;
 }

@@ -22,7 +22,7 @@
 #include "base/util/trace.h"
 #include "base/util/vec.h"
 
-static enum err_id id_of(int errnum)
+static enum err_id fs_id_of(int errnum)
 {
 	switch (errnum) {
 	case ENOSPC:
@@ -43,7 +43,7 @@ int fs_error(struct err *err, int errnum, const char *fmt, ...)
 	va_start(args, fmt);
 	AUTO_FREE char *text = mem_vprintf(fmt, args);
 	va_end(args);
-	return err_set_errno(err, id_of(errnum), errnum, "%s", text);
+	return err_set_errno(err, fs_id_of(errnum), errnum, "%s", text);
 }
 
 char *fs_join(const char *dir, const char *name)
@@ -105,7 +105,7 @@ static bool wait_ready(int fd, short events)
 	return poll(&poll_fd, 1, -1) >= 0 || errno == EINTR;
 }
 
-static ssize_t read_some(int fd, void *out, size_t size)
+static ssize_t fs_read_some(int fd, void *out, size_t size)
 {
 	ssize_t n;
 
@@ -127,7 +127,7 @@ static size_t expected_size(int fd)
 	return st.st_size < MOST ? (size_t)st.st_size + 1 : MOST;
 }
 
-static int too_large(const char *name, size_t max, struct err *err)
+static int fs_too_large(const char *name, size_t max, struct err *err)
 {
 	char size[16];
 
@@ -146,13 +146,14 @@ int fs_read_fd(int fd, const char *name, size_t max, struct buf *ret, struct err
 	for (ssize_t n;; buf_added(&buf, (size_t)n)) {
 		size_t left = buf.max - buf.len;
 		size_t size = left < step ? left : step;
-		n = left ? read_some(fd, buf_room(&buf, size), size) : read_some(fd, &beyond, 1);
+		n = left ? fs_read_some(fd, buf_room(&buf, size), size)
+			 : fs_read_some(fd, &beyond, 1);
 		if (n < 0)
 			return fs_error(err, errno, "reading %s", name);
 		if (n == 0)
 			break;
 		if (left == 0)
-			return too_large(name, max, err);
+			return fs_too_large(name, max, err);
 		room = buf.cap - buf.len - 1 - (size_t)n;
 		step = room ? room : CHUNK;
 	}
@@ -264,7 +265,7 @@ void fs_temp_name(char out[static FS_TEMP_NAME_SIZE])
 	snprintf(out, FS_TEMP_NAME_SIZE, FS_TEMP_PREFIX "%s", hex);
 }
 
-static int open_temp(int dir_fd, char name[static FS_TEMP_NAME_SIZE])
+static int fs_open_temp(int dir_fd, char name[static FS_TEMP_NAME_SIZE])
 {
 	fs_temp_name(name);
 	return openat(dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -295,7 +296,7 @@ int fs_replace(const char *path, const void *data, size_t len, mode_t mode, enum
 
 	if (dir_fd < 0)
 		return fs_error(err, errno, "%s", dir);
-	int fd = open_temp(dir_fd, temp);
+	int fd = fs_open_temp(dir_fd, temp);
 	if (fd < 0)
 		return fs_error(err, errno, "making a file in %s", dir);
 	int rc = fill_temp(fd, path, data, len, mode, sync, err);
@@ -311,7 +312,7 @@ int fs_replace(const char *path, const void *data, size_t len, mode_t mode, enum
 }
 
 /* 0 if path is a directory then, else an errno. */
-static int make_dir(const char *path, mode_t mode)
+static int fs_make_dir(const char *path, mode_t mode)
 {
 	struct stat st;
 
@@ -343,9 +344,9 @@ int fs_mkdirs(const char *path, mode_t mode, struct err *err)
 	while (full > 1 && part[full - 1] == '/')
 		part[--full] = '\0';
 	size_t len = full;
-	int errnum = make_dir(part, mode);
+	int errnum = fs_make_dir(part, mode);
 	while (errnum == ENOENT && cut_component(part, &len))
-		errnum = make_dir(part, mode);
+		errnum = fs_make_dir(part, mode);
 	while (errnum == 0 && len < full) {
 		memcpy(part + len, path + len, full - len);
 		for (len++; part[len] == '/';)
@@ -354,7 +355,7 @@ int fs_mkdirs(const char *path, mode_t mode, struct err *err)
 		if (len > full)
 			len = full;
 		part[len] = '\0';
-		errnum = make_dir(part, mode);
+		errnum = fs_make_dir(part, mode);
 	}
 	return errnum ? fs_error(err, errnum, "making directory %s", part[0] ? part : path) : 0;
 }
@@ -431,7 +432,7 @@ enum { FIRST_WAIT_MS = 5, LONGEST_WAIT_MS = 50 };
 
 /* 0 when the lock is ours, EWOULDBLOCK if it is held elsewhere until the deadline, else an
  * errno. */
-static int take_lock(int fd, int how, int64_t deadline_ms)
+static int fs_take_lock(int fd, int how, int64_t deadline_ms)
 {
 	if (deadline_ms != INT64_MAX)
 		how |= LOCK_NB;
@@ -473,7 +474,7 @@ int fs_lock(const char *path, bool exclusive, int64_t timeout_ms, int *ret_fd, s
 		AUTO_FD int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (fd < 0)
 			return fs_error(err, errno, "%s", path);
-		int errnum = take_lock(fd, exclusive ? LOCK_EX : LOCK_SH, deadline_ms);
+		int errnum = fs_take_lock(fd, exclusive ? LOCK_EX : LOCK_SH, deadline_ms);
 		if (errnum == EWOULDBLOCK) {
 			trace_note(TRACE_STORE, "lock %s: another process holds it", path);
 			return err_set(err, E_IO_LOCK, "another process holds %s", path);
@@ -542,7 +543,7 @@ struct removal {
 	const char *top; /* for messages */
 };
 
-static void removal_done(struct removal *removal)
+static void fs_removal_done(struct removal *removal)
 {
 	if (removal->fd >= 0)
 		close(removal->fd);
@@ -555,7 +556,7 @@ static int here(const struct removal *removal)
 	return removal->levels.n ? removal->fd : removal->top_fd;
 }
 
-static int failed(const struct removal *removal, const char *name, struct err *err)
+static int fs_failed(const struct removal *removal, const char *name, struct err *err)
 {
 	int errnum = errno;
 
@@ -569,7 +570,7 @@ static char *pop_name(struct removal *removal)
 	return removal->names.v[--removal->names.n];
 }
 
-static bool is_dir(int fd, const char *name)
+static bool fs_is_dir(int fd, const char *name)
 {
 	struct stat st;
 
@@ -583,7 +584,7 @@ static int unlink_file(int fd, const char *name)
 		return 0;
 	/* Linux fails with EISDIR, POSIX with EPERM, which has other reasons as well. */
 	int errnum = errno;
-	if ((errnum == EISDIR || errnum == EPERM) && is_dir(fd, name))
+	if ((errnum == EISDIR || errnum == EPERM) && fs_is_dir(fd, name))
 		return 1;
 	errno = errnum;
 	return -1;
@@ -597,7 +598,7 @@ static int scan(struct removal *removal, struct err *err)
 	struct dirent *entry;
 
 	if (!dir) {
-		int rc = failed(removal, ".", err);
+		int rc = fs_failed(removal, ".", err);
 		if (copy >= 0)
 			close(copy);
 		return rc;
@@ -607,14 +608,14 @@ static int scan(struct removal *removal, struct err *err)
 			continue;
 		int kind = entry->d_type == DT_DIR ? 1 : unlink_file(removal->fd, entry->d_name);
 		if (kind < 0)
-			return failed(removal, entry->d_name, err);
+			return fs_failed(removal, entry->d_name, err);
 		if (kind == 1)
 			strv_add(&removal->names, entry->d_name);
 	}
-	return errno ? failed(removal, ".", err) : 0;
+	return errno ? fs_failed(removal, ".", err) : 0;
 }
 
-static int open_dir(int fd, const char *name)
+static int fs_open_dir(int fd, const char *name)
 {
 	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 	int dir = openat(fd, name, flags);
@@ -625,27 +626,27 @@ static int open_dir(int fd, const char *name)
 }
 
 /* Go down into the directory that is last in names, or remove what it has become. */
-static int enter(struct removal *removal, struct err *err)
+static int fs_enter(struct removal *removal, struct err *err)
 {
 	const char *name = removal->names.v[removal->names.n - 1];
-	AUTO_FD int fd = open_dir(here(removal), name);
+	AUTO_FD int fd = fs_open_dir(here(removal), name);
 	struct stat st;
 
 	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EMLINK)) {
 		if (unlink_file(here(removal), name))
-			return failed(removal, name, err);
+			return fs_failed(removal, name, err);
 		free(pop_name(removal));
 		return 0;
 	}
 	if (fd < 0 || fstat(fd, &st))
-		return failed(removal, name, err);
+		return fs_failed(removal, name, err);
 	/* A file system mounted here is not part of the tree. */
 	if (removal->levels.n && st.st_dev != removal->levels.v[0].dev) {
 		errno = EBUSY;
-		return failed(removal, name, err);
+		return fs_failed(removal, name, err);
 	}
 	if ((st.st_mode & S_IRWXU) != S_IRWXU && fchmod(fd, S_IRWXU))
-		return failed(removal, name, err);
+		return fs_failed(removal, name, err);
 	if (removal->levels.n)
 		close(removal->fd);
 	removal->fd = TAKE_FD(fd);
@@ -655,7 +656,7 @@ static int enter(struct removal *removal, struct err *err)
 }
 
 /* Go up from the current directory. */
-static int leave(struct removal *removal, struct err *err)
+static int fs_leave(struct removal *removal, struct err *err)
 {
 	struct stat st;
 	AUTO_FD int up = -1;
@@ -664,7 +665,7 @@ static int leave(struct removal *removal, struct err *err)
 		const struct level *parent = &removal->levels.v[removal->levels.n - 2];
 		up = openat(removal->fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (up < 0 || fstat(up, &st))
-			return failed(removal, "..", err);
+			return fs_failed(removal, "..", err);
 		if (st.st_dev != parent->dev || st.st_ino != parent->ino)
 			return err_set(err, E_IO_CHANGED, "%s changed while it was being removed",
 				removal->top);
@@ -676,9 +677,9 @@ static int leave(struct removal *removal, struct err *err)
 }
 
 /* The current directory was emptied: go up and remove it. */
-static int finish(struct removal *removal, struct err *err)
+static int fs_finish(struct removal *removal, struct err *err)
 {
-	int rc = leave(removal, err);
+	int rc = fs_leave(removal, err);
 	const char *name = removal->names.v[removal->names.n - 1];
 
 	if (rc)
@@ -689,7 +690,7 @@ static int finish(struct removal *removal, struct err *err)
 		bool refilled = errno == ENOTEMPTY || errno == EEXIST;
 		if (refilled && removal->n_refills++ < MAX_REFILLS)
 			return 0;
-		return failed(removal, name, err);
+		return fs_failed(removal, name, err);
 	}
 	free(pop_name(removal));
 	return 0;
@@ -704,19 +705,19 @@ static bool is_emptied(const struct removal *removal)
 
 int fs_remove_tree(int dirfd, const char *name, struct err *err)
 {
-	AUTO(removal_done) struct removal removal = {.top_fd = dirfd, .fd = -1, .top = name};
+	AUTO(fs_removal_done) struct removal removal = {.top_fd = dirfd, .fd = -1, .top = name};
 	const char *last = fs_basename(name);
 
 	if (!*last || str_eq(last, ".") || str_eq(last, ".."))
 		return err_set(err, E_IO, "removing %s: not a name", name);
 	int kind = unlink_file(dirfd, name);
 	if (kind < 0)
-		return failed(&removal, name, err);
+		return fs_failed(&removal, name, err);
 	if (kind == 0)
 		return 0;
 	strv_add(&removal.names, name);
 	while (removal.names.n) {
-		int rc = is_emptied(&removal) ? finish(&removal, err) : enter(&removal, err);
+		int rc = is_emptied(&removal) ? fs_finish(&removal, err) : fs_enter(&removal, err);
 		if (rc)
 			return rc;
 	}

@@ -137,7 +137,7 @@ static bool read_process(pid_t pid, struct process *ret)
 	return pid > 0 && os_read_small(path, text, sizeof(text)) && parse_stat(text, ret);
 }
 
-static bool is_dead(const struct process *process)
+static bool os_linux_is_dead(const struct process *process)
 {
 	return process->state == 'Z' || process->state == 'X' || process->state == 'x';
 }
@@ -176,7 +176,7 @@ bool os_process_alive(pid_t pid, uint64_t start)
 	/* With hidepid a process that protects its memory is hidden even from its own user. */
 	if (!read_process(pid, &process))
 		return pid > 0 && kill(pid, 0) == 0;
-	return !is_dead(&process) && (start == 0 || process.start == start);
+	return !os_linux_is_dead(&process) && (start == 0 || process.start == start);
 }
 
 bool os_become_subreaper(void)
@@ -309,7 +309,7 @@ static int signal_new(const struct processes *found, int sig, struct processes *
 	int n = 0;
 
 	for (size_t i = 0; i < found->n; i++) {
-		if (is_dead(&found->v[i]) || has_process(done, &found->v[i]))
+		if (os_linux_is_dead(&found->v[i]) || has_process(done, &found->v[i]))
 			continue;
 		kill(found->v[i].pid, sig);
 		*vec_push(done) = found->v[i];
@@ -694,7 +694,7 @@ static int64_t memory_of(const struct processes *list)
 	return bytes;
 }
 
-static void add_members(const char *dir, void *ctx)
+static void os_linux_add_members(const char *dir, void *ctx)
 {
 	char path[512];
 	int pid;
@@ -735,7 +735,7 @@ static bool use_of_group(const char *dir, struct os_use *ret)
 		return true;
 	/* The memory controller is seldom enabled where programs run. */
 	struct processes members = {0};
-	os_each_group(dir, 0, add_members, &members);
+	os_each_group(dir, 0, os_linux_add_members, &members);
 	ret->memory_bytes = memory_of(&members);
 	vec_done(&members);
 	return true;
@@ -785,7 +785,7 @@ static int64_t os_group_value(const char *dir, const char *file, const char *key
 	return os_read_small(path, text, sizeof(text)) ? cgroup_value(text, key) : -1;
 }
 
-static void find_own(struct cgroup_dirs *ret)
+static void os_linux_find_own(struct cgroup_dirs *ret)
 {
 	AUTO_FREE char *groups = mem_alloc(PROC_MAX, 1), *mounts = mem_alloc(PROC_MAX, 1);
 
@@ -834,7 +834,7 @@ static void os_each_group(const char *dir, unsigned depth, os_group_visit *visit
  */
 
 /* Moving a process requires write access to this file of the common ancestor. */
-static bool is_ours(const char *dir)
+static bool os_linux_is_ours(const char *dir)
 {
 	char path[PATH_SIZE];
 
@@ -868,7 +868,7 @@ static unsigned enable_below(const char *dir, unsigned wanted)
 }
 
 /* Whether dir has a limit: a process moved out of dir would escape from it. */
-static bool is_limited(const char *dir)
+static bool os_linux_is_limited(const char *dir)
 {
 	static const char *const files[] = {"memory.max", "memory.high", "cpu.max"};
 	char path[PATH_SIZE], text[64];
@@ -890,15 +890,15 @@ static void choose_parent(const struct cgroup_dirs *own, unsigned wanted, char *
 
 	memcpy(dir, own->unified, sizeof(dir));
 	memcpy(ret, dir, sizeof(dir));
-	if (wanted && is_ours(dir))
+	if (wanted && os_linux_is_ours(dir))
 		best = enable_below(dir, wanted);
-	while (best != wanted && strcmp(dir, own->top) != 0 && !is_limited(dir)) {
+	while (best != wanted && strcmp(dir, own->top) != 0 && !os_linux_is_limited(dir)) {
 		char *slash = strrchr(dir, '/');
 
 		if (!slash)
 			return;
 		*slash = '\0';
-		if (!is_ours(dir))
+		if (!os_linux_is_ours(dir))
 			return;
 		unsigned has = limits_below(dir) & wanted;
 		if (has > best) {
@@ -945,7 +945,7 @@ static void make_group(const char *parent, const char *name, char *ret)
 {
 	char path[PATH_SIZE];
 
-	if (!is_ours(parent))
+	if (!os_linux_is_ours(parent))
 		return;
 	remove_leftovers(parent);
 	int n = snprintf(path, sizeof(path), "%s/%s", parent, name);
@@ -978,7 +978,7 @@ static bool limit_cpus(const char *dir, bool is_v1, int64_t milli)
 	return write_group(dir, "cpu.max", text);
 }
 
-static void set_limits(struct os_family *family, const struct os_limits *limits)
+static void os_linux_set_limits(struct os_family *family, const struct os_limits *limits)
 {
 	const char *memory = family->memory[0] ? family->memory : family->path;
 	const char *cpu = family->cpu[0] ? family->cpu : family->path;
@@ -1009,7 +1009,7 @@ bool os_family_create_in(const struct cgroup_dirs *own, struct os_family *family
 		wanted |= OS_LIMIT_CPUS;
 	choose_parent(own, wanted, parent);
 	make_group(parent, name, family->path);
-	set_limits(family, limits);
+	os_linux_set_limits(family, limits);
 	return os_family_is(family);
 }
 
@@ -1017,7 +1017,7 @@ bool os_family_create(struct os_family *family, const char *name, const struct o
 {
 	struct cgroup_dirs own;
 
-	find_own(&own);
+	os_linux_find_own(&own);
 	return os_family_create_in(&own, family, name, limits);
 }
 
@@ -1089,7 +1089,7 @@ void os_family_leave(void)
 	char beside[CGROUP_PATH_SIZE], name[32];
 	struct cgroup_dirs own;
 
-	find_own(&own);
+	os_linux_find_own(&own);
 	char *const dirs[] = {own.unified, own.memory, own.cpu};
 	snprintf(name, sizeof(name), FAMILY_PREFIX "beside-%ld", (long)getpid());
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
@@ -1222,7 +1222,7 @@ int64_t os_family_oom_kills(const struct os_family *family, bool *ret_shared)
 {
 	struct cgroup_dirs own;
 
-	find_own(&own);
+	os_linux_find_own(&own);
 	return os_family_oom_kills_in(&own, family, ret_shared);
 }
 
@@ -1255,7 +1255,7 @@ static bool read_side(const struct sockaddr_storage *address, struct side *ret)
  * sock_diag(7): request one socket by its addresses
  */
 
-static int send_request(int fd, const struct side *local, const struct side *remote)
+static int os_linux_send_request(int fd, const struct side *local, const struct side *remote)
 {
 	struct {
 		struct nlmsghdr header;
@@ -1296,7 +1296,7 @@ static int ask_kernel(const struct side *local, const struct side *remote, uid_t
 	_Alignas(struct nlmsghdr) char reply[REPLY_SIZE];
 	AUTO_FD int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
 
-	if (fd < 0 || send_request(fd, local, remote) < 0)
+	if (fd < 0 || os_linux_send_request(fd, local, remote) < 0)
 		return -ENOTSUP;
 	/* The reply is available as soon as the request has been sent. */
 	ssize_t n = recv(fd, reply, sizeof(reply), MSG_DONTWAIT);
@@ -1326,7 +1326,7 @@ static void print_side(const struct side *side, bool is_mapped, char out[static 
 }
 
 /* The uid in the line if it is for that connection and belongs to a process. */
-static bool read_line(const char *line, const char *local, const char *remote, uid_t *ret)
+static bool os_linux_read_line(const char *line, const char *local, const char *remote, uid_t *ret)
 {
 	char names[2][NAME_SIZE];
 	unsigned uid;
@@ -1352,7 +1352,7 @@ static int search(const char *path, bool is_mapped, const struct side *local,
 	print_side(local, is_mapped, names[0]);
 	print_side(remote, is_mapped, names[1]);
 	for (int i = 0; i < LINES_MAX && !is_found && fgets(line, sizeof(line), file); i++)
-		is_found = read_line(line, names[0], names[1], ret);
+		is_found = os_linux_read_line(line, names[0], names[1], ret);
 	fclose(file);
 	return is_found;
 }

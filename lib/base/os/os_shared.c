@@ -39,7 +39,7 @@ bool os_leads_out(const char *path)
 	return false;
 }
 
-static bool is_link(int dirfd, const char *name)
+static bool os_shared_is_link(int dirfd, const char *name)
 {
 	struct stat st;
 
@@ -54,7 +54,7 @@ static int open_no_link(int dirfd, const char *name, int flags, mode_t mode)
 
 	if (fd < 0) {
 		int errnum = errno;
-		if (errnum != ENOENT && errnum != EEXIST && is_link(dirfd, name))
+		if (errnum != ENOENT && errnum != EEXIST && os_shared_is_link(dirfd, name))
 			return -ELOOP;
 		return -errnum;
 	}

@@ -116,7 +116,7 @@ void clock_format(int64_t wall_ms, char out[static CLOCK_TEXT_SIZE])
 }
 
 /* n digits at *s, which moves behind them. */
-static bool take_number(const char **s, int n, int *ret)
+static bool clock_take_number(const char **s, int n, int *ret)
 {
 	*ret = 0;
 	for (; n; n--, ++*s) {
@@ -147,8 +147,9 @@ static bool take_date(const char **s, int64_t *ret_days)
 {
 	int year, month, day;
 
-	if (!take_number(s, 4, &year) || !take_char(s, "-") || !take_number(s, 2, &month) ||
-		!take_char(s, "-") || !take_number(s, 2, &day))
+	if (!clock_take_number(s, 4, &year) || !take_char(s, "-") ||
+		!clock_take_number(s, 2, &month) || !take_char(s, "-") ||
+		!clock_take_number(s, 2, &day))
 		return false;
 	if (month < 1 || month > 12 || day < 1 || day > days_in_month(year, month))
 		return false;
@@ -160,18 +161,19 @@ static bool take_hour_minute(const char **s, int *ret_ms)
 {
 	int hour, minute;
 
-	if (!take_number(s, 2, &hour) || !take_char(s, ":") || !take_number(s, 2, &minute))
+	if (!clock_take_number(s, 2, &hour) || !take_char(s, ":") ||
+		!clock_take_number(s, 2, &minute))
 		return false;
 	*ret_ms = hour * HOUR_MS + minute * MINUTE_MS;
 	return hour < 24 && minute < 60;
 }
 
-static bool take_time(const char **s, int *ret_ms)
+static bool clock_take_time(const char **s, int *ret_ms)
 {
 	int second, weight = 100;
 
-	if (!take_hour_minute(s, ret_ms) || !take_char(s, ":") || !take_number(s, 2, &second) ||
-		second > 60)
+	if (!take_hour_minute(s, ret_ms) || !take_char(s, ":") ||
+		!clock_take_number(s, 2, &second) || second > 60)
 		return false;
 	*ret_ms += second * SECOND_MS;
 	if (!take_char(s, "."))
@@ -183,7 +185,7 @@ static bool take_time(const char **s, int *ret_ms)
 	return true;
 }
 
-static bool take_offset(const char **s, int *ret_ms)
+static bool clock_take_offset(const char **s, int *ret_ms)
 {
 	bool west = **s == '-';
 
@@ -203,8 +205,8 @@ int clock_parse(const char *s, int64_t *ret_wall_ms, struct err *err)
 	int64_t days;
 	int time_ms, offset_ms;
 
-	if (take_date(&p, &days) && take_char(&p, "Tt ") && take_time(&p, &time_ms) &&
-		take_offset(&p, &offset_ms) && !*p) {
+	if (take_date(&p, &days) && take_char(&p, "Tt ") && clock_take_time(&p, &time_ms) &&
+		clock_take_offset(&p, &offset_ms) && !*p) {
 		*ret_wall_ms = days * day_ms + time_ms - offset_ms;
 		return 0;
 	}

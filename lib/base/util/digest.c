@@ -22,14 +22,14 @@ static void *hook_malloc(size_t size, const char *file, int line)
 	return mem_hook_malloc(size);
 }
 
-static void *hook_realloc(void *old, size_t size, const char *file, int line)
+static void *digest_hook_realloc(void *old, size_t size, const char *file, int line)
 {
 	(void)file;
 	(void)line;
 	return mem_hook_realloc(old, size);
 }
 
-static void hook_free(void *p, const char *file, int line)
+static void digest_hook_free(void *p, const char *file, int line)
 {
 	(void)file;
 	(void)line;
@@ -46,7 +46,7 @@ static const EVP_MD *algorithm(enum digest_kind kind)
 	if (md)
 		return md;
 	/* Refused when another library has used OpenSSL before. */
-	CRYPTO_set_mem_functions(hook_malloc, hook_realloc, hook_free);
+	CRYPTO_set_mem_functions(hook_malloc, digest_hook_realloc, digest_hook_free);
 	md = EVP_MD_fetch(NULL, kind == DIGEST_SHA1 ? "SHA1" : "SHA256", NULL);
 	BUG_ON(!md);
 	if (atomic_compare_exchange_strong(&fetched[kind], &none, md))

@@ -86,7 +86,7 @@ static uint64_t hash_of(const char *key)
 }
 
 /* The slot of the key, or the free one where it belongs. */
-static struct map_slot *probe(const struct map *map, const char *key, uint64_t hash)
+static struct map_slot *map_probe(const struct map *map, const char *key, uint64_t hash)
 {
 	for (size_t i = hash & (map->cap - 1);; i = (i + 1) & (map->cap - 1)) {
 		struct map_slot *slot = &map->slots[i];
@@ -103,7 +103,7 @@ static void grow(struct map *map)
 	map->slots = mem_alloc(map->cap, sizeof(*map->slots));
 	for (size_t i = 0; i < old.cap; i++)
 		if (old.slots[i].key)
-			*probe(map, old.slots[i].key, old.slots[i].hash) = old.slots[i];
+			*map_probe(map, old.slots[i].key, old.slots[i].hash) = old.slots[i];
 	free(old.slots);
 }
 
@@ -114,7 +114,7 @@ void *map_put(struct map *map, const char *key, void *value)
 	BUG_ON(!value);
 	if (map->n >= map->cap - map->cap / 4)
 		grow(map);
-	struct map_slot *slot = probe(map, key, hash);
+	struct map_slot *slot = map_probe(map, key, hash);
 	void *old = slot->value;
 	if (!slot->key) {
 		slot->key = mem_strdup(key);
@@ -127,7 +127,7 @@ void *map_put(struct map *map, const char *key, void *value)
 
 void *map_get(const struct map *map, const char *key)
 {
-	return map->n ? probe(map, key, hash_of(key))->value : NULL;
+	return map->n ? map_probe(map, key, hash_of(key))->value : NULL;
 }
 
 int map_each(const struct map *map, size_t *pos, const char **ret_key, void **ret_value)

@@ -339,15 +339,15 @@ const char *str_suggest(const char *word, const char *const *candidates, size_t 
 	return best;
 }
 
-static bool is_alnum(char c)
+static bool str_is_alnum(char c)
 {
 	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-static bool is_plain(const char *s)
+static bool util_str_is_plain(const char *s)
 {
 	for (; *s; s++)
-		if (!is_alnum(*s) && !strchr("_@%+=:,./-", *s))
+		if (!str_is_alnum(*s) && !strchr("_@%+=:,./-", *s))
 			return false;
 	return true;
 }
@@ -362,14 +362,14 @@ static bool is_special_first(const char *s)
 	for (size_t i = 0; i < ARRAY_LEN(reserved); i++)
 		if (strcmp(s, reserved[i]) == 0)
 			return true;
-	while (is_alnum(*p) || *p == '_')
+	while (str_is_alnum(*p) || *p == '_')
 		p++;
 	return *p == '=' || (*p == '+' && p[1] == '=');
 }
 
-static void quote(struct buf *out, const char *s, bool first)
+static void str_quote(struct buf *out, const char *s, bool first)
 {
-	if (*s && is_plain(s) && !(first && is_special_first(s))) {
+	if (*s && util_str_is_plain(s) && !(first && is_special_first(s))) {
 		buf_adds(out, s);
 		return;
 	}
@@ -384,7 +384,7 @@ static void quote(struct buf *out, const char *s, bool first)
 
 void str_shell_quote(struct buf *out, const char *s)
 {
-	quote(out, s, true);
+	str_quote(out, s, true);
 }
 
 void str_shell_join(struct buf *out, char *const *words)
@@ -392,7 +392,7 @@ void str_shell_join(struct buf *out, char *const *words)
 	for (size_t i = 0; words[i]; i++) {
 		if (i)
 			buf_addc(out, ' ');
-		quote(out, words[i], i == 0);
+		str_quote(out, words[i], i == 0);
 	}
 }
 

@@ -97,7 +97,7 @@ static size_t plain_run(const char *s, size_t len)
 
 /* Write the beginning of s to out. Returns the number of bytes used; 0 if s starts with an
  * incomplete sequence. */
-static size_t take(
+static size_t term_take(
 	struct term_filter *filter, const char *s, size_t len, bool at_end, struct buf *out)
 {
 	size_t n = plain_run(s, len);
@@ -117,7 +117,7 @@ static void take_pending(struct term_filter *filter, bool at_end, struct buf *ou
 {
 	while (filter->n_pending) {
 		char *pending = (char *)filter->pending;
-		size_t n = take(filter, pending, filter->n_pending, at_end, out);
+		size_t n = term_take(filter, pending, filter->n_pending, at_end, out);
 		if (n == 0)
 			return;
 		filter->n_pending -= n;
@@ -133,7 +133,7 @@ void term_filter_add(struct term_filter *filter, const char *data, size_t len, s
 		take_pending(filter, false, out);
 	}
 	while (len) {
-		size_t n = take(filter, data, len, false, out);
+		size_t n = term_take(filter, data, len, false, out);
 		if (n == 0)
 			break;
 		data += n;

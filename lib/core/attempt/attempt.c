@@ -36,7 +36,7 @@ enum {
  * Files
  */
 
-static int read_json(
+static int attempt_read_json(
 	const char *dir, const char *name, size_t max, struct json **ret, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(dir, name);
@@ -60,7 +60,7 @@ static int write_json(const char *dir, const char *name, const struct json *json
 	return r < 0 ? r : fs_replace(path, text.data, text.len, 0600, sync, err);
 }
 
-static bool has_file(const char *dir, const char *name)
+static bool attempt_has_file(const char *dir, const char *name)
 {
 	AUTO_FREE char *path = fs_join(dir, name);
 
@@ -148,7 +148,7 @@ int attempt_job_read(const char *dir, struct attempt_job *ret, struct err *err)
 	AUTO_JSON struct json *json = NULL;
 	AUTO(attempt_job_done) struct attempt_job job = {0};
 
-	int r = read_json(dir, ATTEMPT_JOB, JOB_MAX, &json, err);
+	int r = attempt_read_json(dir, ATTEMPT_JOB, JOB_MAX, &json, err);
 	if (r == 0)
 		r = job_from_json(json, &job, err);
 	if (r < 0)
@@ -212,7 +212,7 @@ static void get_process(const struct json *json, const char *key, struct attempt
 	ret->start = (uint64_t)json_get_int(object, "start", 0);
 }
 
-static void get_text(const struct json *json, const char *key, char *out, size_t size)
+static void attempt_get_text(const struct json *json, const char *key, char *out, size_t size)
 {
 	const char *text = json_get_str(json, key);
 
@@ -222,7 +222,7 @@ static void get_text(const struct json *json, const char *key, char *out, size_t
 /* Only what dlrun has made: it is removed when all is over. */
 static void get_family(const struct json *json, const char *key, char out[static 256])
 {
-	get_text(json, key, out, 256);
+	attempt_get_text(json, key, out, 256);
 	if (!strstr(out, "/dlrun-"))
 		out[0] = '\0';
 }
@@ -253,7 +253,7 @@ bool attempt_state_read(const char *dir, struct attempt_state *ret)
 {
 	AUTO_JSON struct json *json = NULL;
 
-	if (read_json(dir, ATTEMPT_STATE, STATE_MAX, &json, NULL) < 0)
+	if (attempt_read_json(dir, ATTEMPT_STATE, STATE_MAX, &json, NULL) < 0)
 		return false;
 	*ret = (struct attempt_state){0};
 	ret->state = run_state_find(json_get_str(json, "state"));
@@ -262,14 +262,14 @@ bool attempt_state_read(const char *dir, struct attempt_state *ret)
 	get_process(json, "supervisor", &ret->supervisor);
 	get_process(json, "program", &ret->program);
 	get_process(json, "setup", &ret->setup);
-	get_text(json, "text", ret->text, sizeof(ret->text));
-	get_text(json, "boot_id", ret->boot_id, sizeof(ret->boot_id));
-	get_text(json, "machine_id", ret->machine_id, sizeof(ret->machine_id));
+	attempt_get_text(json, "text", ret->text, sizeof(ret->text));
+	attempt_get_text(json, "boot_id", ret->boot_id, sizeof(ret->boot_id));
+	attempt_get_text(json, "machine_id", ret->machine_id, sizeof(ret->machine_id));
 	get_family(json, "family", ret->family.path);
 	get_family(json, "family_memory", ret->family.memory);
 	get_family(json, "family_cpu", ret->family.cpu);
 	ret->family.enforced = (unsigned)not_negative(json, "family_enforced", 0);
-	get_text(json, "warning", ret->warning, sizeof(ret->warning));
+	attempt_get_text(json, "warning", ret->warning, sizeof(ret->warning));
 	ret->started_ms = json_get_int(json, "started_ms", 0);
 	return true;
 }
@@ -326,7 +326,7 @@ bool attempt_end_read(const char *dir, struct target_status *ret)
 	AUTO_JSON struct json *json = NULL;
 	enum run_state state;
 
-	if (read_json(dir, ATTEMPT_EXIT, STATE_MAX, &json, NULL) < 0)
+	if (attempt_read_json(dir, ATTEMPT_EXIT, STATE_MAX, &json, NULL) < 0)
 		return false;
 	state = run_state_find(json_get_str(json, "state"));
 	if (!run_state_is_final(state))
@@ -344,7 +344,7 @@ int attempt_next(const char *dir)
 {
 	AUTO_JSON struct json *json = NULL;
 
-	if (read_json(dir, ATTEMPT_EXIT, STATE_MAX, &json, NULL) < 0)
+	if (attempt_read_json(dir, ATTEMPT_EXIT, STATE_MAX, &json, NULL) < 0)
 		return 0;
 	return (int)not_negative(json, "next", 0);
 }
@@ -354,7 +354,7 @@ void attempt_gpus(const char *dir, struct gpu_list *ret)
 	AUTO_JSON struct json *json = NULL;
 
 	*ret = (struct gpu_list){0};
-	if (read_json(dir, ATTEMPT_GPUS, STATE_MAX, &json, NULL) == 0)
+	if (attempt_read_json(dir, ATTEMPT_GPUS, STATE_MAX, &json, NULL) == 0)
 		gpu_list_from_json(json_get(json, "list"), ret, NULL);
 }
 
@@ -383,7 +383,7 @@ struct json *attempt_observed(const char *dir)
 	if (warnings)
 		json_set(observed, "warnings", json_clone(warnings));
 	add_state_warning(dir, &observed);
-	if (read_json(dir, ATTEMPT_GPUS, STATE_MAX, &gpus, NULL) < 0)
+	if (attempt_read_json(dir, ATTEMPT_GPUS, STATE_MAX, &gpus, NULL) < 0)
 		return TAKE(observed);
 	if (!observed)
 		observed = json_object();
@@ -404,7 +404,7 @@ static bool is_other(const char *ours, const char *theirs)
 	return *ours && *theirs && !str_eq(ours, theirs);
 }
 
-static void set_lost(const char *dir, const struct attempt_state *state, const char *text,
+static void attempt_set_lost(const char *dir, const struct attempt_state *state, const char *text,
 	struct target_status *ret)
 {
 	struct os_family family = state->family;
@@ -422,7 +422,8 @@ static void set_lost(const char *dir, const struct attempt_state *state, const c
 }
 
 /* Set the status of an attempt that has no supervisor. */
-static void judge(const char *dir, const struct attempt_state *state, struct target_status *ret)
+static void attempt_judge(
+	const char *dir, const struct attempt_state *state, struct target_status *ret)
 {
 	struct attempt_state here;
 
@@ -431,17 +432,17 @@ static void judge(const char *dir, const struct attempt_state *state, struct tar
 		ret->state = RUN_UNKNOWN;
 		ret->text = mem_strdup("it belongs to another machine");
 	} else if (is_other(here.boot_id, state->boot_id)) {
-		set_lost(dir, state, "the machine restarted", ret);
+		attempt_set_lost(dir, state, "the machine restarted", ret);
 	} else if (attempt_process_alive(&state->program)) {
 		ret->state = RUN_RUNNING;
 		ret->started_ms = state->started_ms;
-		ret->cancelling = has_file(dir, ATTEMPT_CANCEL);
+		ret->cancelling = attempt_has_file(dir, ATTEMPT_CANCEL);
 		ret->text = mem_strdup("its supervisor was killed: how it ends will not be known");
 	} else {
 		/* End the setup in place of the supervisor. */
 		if (attempt_process_alive(&state->setup))
 			kill(-state->setup.pid, SIGKILL);
-		set_lost(dir, state, "its supervisor was killed", ret);
+		attempt_set_lost(dir, state, "its supervisor was killed", ret);
 	}
 }
 
@@ -452,7 +453,7 @@ static void set_never_began(const char *dir, struct target_status *ret)
 	AUTO_FREE char *text = mem_printf("dlrun was stopped before %s%s had begun",
 		first ? "the run" : "attempt ", first ? "" : name + 1);
 
-	if (has_file(dir, ATTEMPT_CANCEL))
+	if (attempt_has_file(dir, ATTEMPT_CANCEL))
 		attempt_set_end(ret, RUN_CANCELLED, 143, 0, "dlrun", "Cancelled",
 			"it was cancelled before it had begun");
 	else
@@ -462,7 +463,7 @@ static void set_never_began(const char *dir, struct target_status *ret)
 
 /* End an attempt whose submitting process died before a supervisor had it. A supervisor may still
  * be about to check: under its lock it finds the end that is written here, or it was faster. */
-static int give_up(const char *dir, struct target_status *ret, struct err *err)
+static int attempt_give_up(const char *dir, struct target_status *ret, struct err *err)
 {
 	AUTO_FREE char *lock = fs_join(dir, ATTEMPT_LOCK);
 	AUTO_ERR struct err held = {0};
@@ -483,7 +484,7 @@ static int give_up(const char *dir, struct target_status *ret, struct err *err)
 	if (attempt_end_read(dir, ret))
 		return 0;
 	if (attempt_state_read(dir, &state)) {
-		judge(dir, &state, ret);
+		attempt_judge(dir, &state, ret);
 		return 0;
 	}
 	set_never_began(dir, ret);
@@ -508,20 +509,20 @@ int attempt_look(
 			ret->started_ms = state.started_ms;
 			ret->text = *state.text ? mem_strdup(state.text) : NULL;
 		}
-		ret->cancelling = has_file(dir, ATTEMPT_CANCEL);
+		ret->cancelling = attempt_has_file(dir, ATTEMPT_CANCEL);
 		return 0;
 	}
 	/* The attempt may have ended between the two checks. */
 	if (attempt_end_read(dir, ret))
 		return 0;
 	if (attempt_state_read(dir, &state)) {
-		judge(dir, &state, ret);
+		attempt_judge(dir, &state, ret);
 		return 0;
 	}
 	if (!submitting)
-		return give_up(dir, ret, err);
+		return attempt_give_up(dir, ret, err);
 	ret->state = RUN_PREPARING;
-	ret->cancelling = has_file(dir, ATTEMPT_CANCEL);
+	ret->cancelling = attempt_has_file(dir, ATTEMPT_CANCEL);
 	return 0;
 }
 
@@ -562,14 +563,14 @@ int attempt_cancel(const char *dir, bool *ret_orphan, struct err *err)
 
 	if (ret_orphan)
 		*ret_orphan = false;
-	if (access(dir, F_OK) < 0 || has_file(dir, ATTEMPT_EXIT))
+	if (access(dir, F_OK) < 0 || attempt_has_file(dir, ATTEMPT_EXIT))
 		return 0;
 	int r = make_cancel(dir, err);
 	if (r < 0 || !attempt_state_read(dir, &state))
 		return r;
 	if (!has_supervisor(dir, &state)) {
 		if (ret_orphan)
-			*ret_orphan = !has_file(dir, ATTEMPT_EXIT) &&
+			*ret_orphan = !attempt_has_file(dir, ATTEMPT_EXIT) &&
 				      attempt_process_alive(&state.program);
 		return 0;
 	}
@@ -600,7 +601,7 @@ void attempt_setup_env_read(const char *dir, struct strv *env)
 	AUTO_STRV struct strv changed = {0};
 	AUTO_JSON struct json *json = NULL;
 
-	if (read_json(dir, ATTEMPT_SETUP, STATE_MAX, &json, NULL) < 0 ||
+	if (attempt_read_json(dir, ATTEMPT_SETUP, STATE_MAX, &json, NULL) < 0 ||
 		words_get(json, "env", &changed, NULL) < 0)
 		return;
 	for (size_t i = 0; i < changed.n; i++)
@@ -743,7 +744,7 @@ struct fetching {
 	char *chunk;
 };
 
-static void drop_fetching(struct target_work *work)
+static void attempt_drop_fetching(struct target_work *work)
 {
 	struct fetching *fetching = (struct fetching *)work;
 
@@ -760,12 +761,12 @@ static void drop_fetching(struct target_work *work)
 	free(fetching);
 }
 
-static bool is_gone(int errnum)
+static bool attempt_is_gone(int errnum)
 {
 	return errnum == ENOENT || errnum == ENOTDIR || errnum == ELOOP || errnum == ESTALE;
 }
 
-static int64_t mtime_of(const struct stat *st)
+static int64_t attempt_mtime_of(const struct stat *st)
 {
 	return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
@@ -805,7 +806,7 @@ static int copy_chunk(struct fetching *fetching, struct err *err)
 
 static bool may_change(const struct fetching *fetching, const struct stat *st)
 {
-	return !fetching->ended && clock_wall_ms() - mtime_of(st) / 1000000 < TICK_MS;
+	return !fetching->ended && clock_wall_ms() - attempt_mtime_of(st) / 1000000 < TICK_MS;
 }
 
 /* fetching->path is its path. */
@@ -816,7 +817,7 @@ static int start_copy(struct fetching *fetching, const char *name, struct err *e
 	struct fetch_range range = {0};
 	struct stat st;
 
-	if (fd < 0 && is_gone(errno))
+	if (fd < 0 && attempt_is_gone(errno))
 		return 0;
 	if (fd < 0 || fstat(fd, &st) < 0) {
 		fetch_sink_unread(fetching->sink, fetching->path, errno);
@@ -827,7 +828,7 @@ static int start_copy(struct fetching *fetching, const char *name, struct err *e
 	fetching->item = (struct fetch_item){.path = fetching->path,
 		.mode = st.st_mode,
 		.size = (uint64_t)st.st_size,
-		.mtime_ns = mtime_of(&st),
+		.mtime_ns = attempt_mtime_of(&st),
 		.changing = may_change(fetching, &st)};
 	int r = fetch_sink_wants(fetching->sink, &fetching->item, &range, err);
 	if (r > 0)
@@ -841,14 +842,14 @@ static int start_copy(struct fetching *fetching, const char *name, struct err *e
 	return 0;
 }
 
-static int copy_link(
+static int attempt_copy_link(
 	struct fetching *fetching, const char *name, const struct stat *st, struct err *err)
 {
 	AUTO_FREE char *target = mem_alloc(ENTRY_PATH_MAX + 2, 1);
 	ssize_t n = readlinkat(fetching->fd, name, target, ENTRY_PATH_MAX + 1);
 
 	if (n < 0 || n > ENTRY_PATH_MAX) {
-		if (n >= 0 || !is_gone(errno))
+		if (n >= 0 || !attempt_is_gone(errno))
 			fetch_sink_unread(
 				fetching->sink, fetching->path, n < 0 ? errno : ENAMETOOLONG);
 		return 0;
@@ -857,7 +858,7 @@ static int copy_link(
 	const struct fetch_item item = {.path = fetching->path,
 		.mode = st->st_mode,
 		.size = (uint64_t)n,
-		.mtime_ns = mtime_of(st),
+		.mtime_ns = attempt_mtime_of(st),
 		.target = target};
 	return fetch_sink_link(fetching->sink, &item, err);
 }
@@ -891,7 +892,7 @@ static int visit_dir(struct fetching *fetching, const struct stat *st, bool want
 }
 
 /* Sockets, pipes and devices stay where they are. */
-static int visit(struct fetching *fetching, const char *name, struct err *err)
+static int attempt_visit(struct fetching *fetching, const char *name, struct err *err)
 {
 	struct stat st;
 	bool wanted;
@@ -905,7 +906,7 @@ static int visit(struct fetching *fetching, const char *name, struct err *err)
 		return 0;
 	}
 	if (fstatat(fetching->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-		if (!is_gone(errno))
+		if (!attempt_is_gone(errno))
 			fetch_sink_unread(fetching->sink, fetching->path, errno);
 		return 0;
 	}
@@ -913,16 +914,16 @@ static int visit(struct fetching *fetching, const char *name, struct err *err)
 		return visit_dir(fetching, &st, wanted, err);
 	if (wanted && S_ISREG(st.st_mode))
 		return start_copy(fetching, name, err);
-	return wanted && S_ISLNK(st.st_mode) ? copy_link(fetching, name, &st, err) : 0;
+	return wanted && S_ISLNK(st.st_mode) ? attempt_copy_link(fetching, name, &st, err) : 0;
 }
 
-static int by_bytes(const void *a, const void *b)
+static int attempt_by_bytes(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 /* Skip entries whose d_type rules them out: neither a directory nor a file that may be wanted. */
-static bool is_passed_over(const struct fetching *fetching, const struct dirent *entry)
+static bool attempt_is_passed_over(const struct fetching *fetching, const struct dirent *entry)
 {
 	if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, "..") ||
 		(!*fetching->dir && str_eq(entry->d_name, fetching->without)))
@@ -934,7 +935,7 @@ static bool is_passed_over(const struct fetching *fetching, const struct dirent 
 	       !fetch_sink_is_like(fetching->sink, fetching->dir, entry->d_name);
 }
 
-static int read_names(struct fetching *fetching, struct err *err)
+static int attempt_read_names(struct fetching *fetching, struct err *err)
 {
 	int copy = fcntl(fetching->fd, F_DUPFD_CLOEXEC, 0);
 	AUTO_DIR DIR *dir = copy < 0 ? NULL : fdopendir(copy);
@@ -945,19 +946,19 @@ static int read_names(struct fetching *fetching, struct err *err)
 		return fs_error(err, errno, "%s/%s", fetching->root, fetching->dir);
 	}
 	while ((entry = readdir(dir))) {
-		if (is_passed_over(fetching, entry))
+		if (attempt_is_passed_over(fetching, entry))
 			continue;
 		if (fetching->names.n == ENTRIES_MAX)
 			return err_set(err, E_DATA_LIMIT, "%s/%s has more than %d entries",
 				fetching->root, fetching->dir, ENTRIES_MAX);
 		strv_add(&fetching->names, entry->d_name);
 	}
-	vec_sort(&fetching->names, by_bytes);
+	vec_sort(&fetching->names, attempt_by_bytes);
 	return 0;
 }
 
 /* The directory that was put on the list last. */
-static int enter(struct fetching *fetching, struct err *err)
+static int attempt_enter(struct fetching *fetching, struct err *err)
 {
 	enum { FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
 
@@ -972,29 +973,29 @@ static int enter(struct fetching *fetching, struct err *err)
 	else
 		fetching->fd = openat(fetching->root_fd, ".", FLAGS);
 	if (fetching->fd >= 0)
-		return read_names(fetching, err);
-	if (!is_gone(*fetching->dir ? -fetching->fd : errno))
+		return attempt_read_names(fetching, err);
+	if (!attempt_is_gone(*fetching->dir ? -fetching->fd : errno))
 		fetch_sink_unread(fetching->sink, fetching->dir, EACCES);
 	return 0;
 }
 
 /* 1: there is more to do. */
-static int step(struct fetching *fetching, struct err *err)
+static int attempt_step(struct fetching *fetching, struct err *err)
 {
 	int r;
 
 	if (fetching->in_fd >= 0)
 		r = copy_chunk(fetching, err);
 	else if (fetching->at < fetching->names.n)
-		r = visit(fetching, fetching->names.v[fetching->at++], err);
+		r = attempt_visit(fetching, fetching->names.v[fetching->at++], err);
 	else if (fetching->dirs.n)
-		r = enter(fetching, err);
+		r = attempt_enter(fetching, err);
 	else
 		return 0;
 	return r < 0 ? r : 1;
 }
 
-static int on_turn(void *ctx, struct err *err)
+static int attempt_on_turn(void *ctx, struct err *err)
 {
 	struct fetching *fetching = ctx;
 	int64_t end_ms = clock_ms() + TURN_MS;
@@ -1004,9 +1005,10 @@ static int on_turn(void *ctx, struct err *err)
 	(void)err;
 	fetching->timer = NULL;
 	while (r > 0 && clock_ms() < end_ms)
-		r = step(fetching, &failure);
+		r = attempt_step(fetching, &failure);
 	if (r > 0)
-		fetching->timer = loop_add_timer(fetching->loop, clock_ms(), on_turn, fetching);
+		fetching->timer =
+			loop_add_timer(fetching->loop, clock_ms(), attempt_on_turn, fetching);
 	else
 		target_call_end(fetching->call, r, &failure);
 	return 0;
@@ -1050,11 +1052,11 @@ static int open_root(struct fetching *fetching, struct err *err)
 }
 
 /* Takes over fetching. */
-static int begin(struct fetching *fetching, struct err *err)
+static int attempt_begin(struct fetching *fetching, struct err *err)
 {
 	struct target_call *call = fetching->call;
 
-	fetching->work = (struct target_work){drop_fetching};
+	fetching->work = (struct target_work){attempt_drop_fetching};
 	fetching->root_fd = fetching->fd = fetching->in_fd = -1;
 	fetching->chunk = mem_alloc(CHUNK, 1);
 	target_call_begin(call, &fetching->work);
@@ -1063,7 +1065,7 @@ static int begin(struct fetching *fetching, struct err *err)
 		target_call_cancel(call);
 		return r;
 	}
-	fetching->timer = loop_add_timer(fetching->loop, 0, on_turn, fetching);
+	fetching->timer = loop_add_timer(fetching->loop, 0, attempt_on_turn, fetching);
 	return 0;
 }
 
@@ -1084,5 +1086,5 @@ int attempt_files_fetch(struct loop *loop, const char *root, const char *dir,
 	target_status_done(&status);
 	if (dir)
 		bring_results(fetching, dir);
-	return begin(fetching, err);
+	return attempt_begin(fetching, err);
 }

@@ -25,7 +25,7 @@ size_t mark_format(const struct mark *mark, char out[static MARK_SIZE])
 }
 
 /* Decimal digits up to end; false without any, or beyond 63 bits. */
-static bool parse_number(const char **s, const char *end, int64_t *ret)
+static bool attempt_log_parse_number(const char **s, const char *end, int64_t *ret)
 {
 	const char *start = *s;
 	int64_t n = 0;
@@ -45,8 +45,8 @@ size_t mark_parse(const char *s, size_t len, struct mark *ret, bool *ret_ok)
 	*ret_ok = false;
 	if (!end)
 		return 0;
-	if (parse_number(&at, end, &mark.time_ms) && at < end && *at++ == ' ' &&
-		parse_number(&at, end, &mark.offset) && at == end) {
+	if (attempt_log_parse_number(&at, end, &mark.time_ms) && at < end && *at++ == ' ' &&
+		attempt_log_parse_number(&at, end, &mark.offset) && at == end) {
 		*ret = mark;
 		*ret_ok = true;
 	}
@@ -65,7 +65,7 @@ void marks_reader_done(struct marks_reader *reader)
 }
 
 /* Read more bytes behind the pending ones; false: none. */
-static bool fill(struct marks_reader *reader)
+static bool attempt_log_fill(struct marks_reader *reader)
 {
 	ssize_t n;
 
@@ -107,7 +107,7 @@ bool marks_reader_next(struct marks_reader *reader, struct mark *ret)
 	if (reader->fd < 0)
 		return false;
 	while (!parse_pending(reader, &mark))
-		if (!fill(reader))
+		if (!attempt_log_fill(reader))
 			return false;
 	/* The clock may have been set back. */
 	if (mark.time_ms < reader->last.time_ms)
@@ -152,7 +152,7 @@ struct reading {
 	struct loop_timer *timer;
 };
 
-static void drop_reading(struct target_work *work)
+static void attempt_log_drop_reading(struct target_work *work)
 {
 	struct reading *reading = (struct reading *)work;
 
@@ -180,7 +180,7 @@ static int64_t file_size(int fd)
 	return fstat(fd, &st) == 0 ? st.st_size : 0;
 }
 
-static ssize_t read_at(int fd, char *out, size_t len, int64_t offset)
+static ssize_t attempt_log_read_at(int fd, char *out, size_t len, int64_t offset)
 {
 	ssize_t n;
 
@@ -200,7 +200,7 @@ static int64_t tail_offset(int fd, int64_t lines)
 		return size;
 	while (at > 0) {
 		size_t want = at < CHUNK ? (size_t)at : CHUNK;
-		ssize_t n = read_at(fd, chunk, want, at - (int64_t)want);
+		ssize_t n = attempt_log_read_at(fd, chunk, want, at - (int64_t)want);
 		if (n != (ssize_t)want)
 			return 0;
 		for (size_t i = want; i > 0; i--) {
@@ -214,7 +214,7 @@ static int64_t tail_offset(int fd, int64_t lines)
 }
 
 /* The start of the first line at or behind offset; offset itself if there is none near. */
-static int64_t line_start(int fd, int64_t offset)
+static int64_t attempt_log_line_start(int fd, int64_t offset)
 {
 	AUTO_FREE char *chunk = mem_alloc(LINE_LOOK_MAX, 1);
 	char *newline;
@@ -222,7 +222,7 @@ static int64_t line_start(int fd, int64_t offset)
 
 	if (offset == 0)
 		return 0;
-	n = read_at(fd, chunk, LINE_LOOK_MAX, offset - 1);
+	n = attempt_log_read_at(fd, chunk, LINE_LOOK_MAX, offset - 1);
 	newline = n > 0 ? memchr(chunk, '\n', (size_t)n) : NULL;
 	return newline ? offset + (newline - chunk) : offset;
 }
@@ -238,7 +238,7 @@ static int64_t since_offset(const struct reading *reading, const char *marks_pat
 	while (marks_reader_next(&marks, &mark) && mark.time_ms < reading->request.since_ms)
 		offset = mark.offset;
 	marks_reader_done(&marks);
-	return line_start(reading->fd, offset);
+	return attempt_log_line_start(reading->fd, offset);
 }
 
 static int64_t later(int64_t a, int64_t b)
@@ -247,7 +247,7 @@ static int64_t later(int64_t a, int64_t b)
 }
 
 /* false: it is none of ours. */
-static bool parse_token(struct reading *reading, const char *token, int64_t *ret_offset)
+static bool attempt_log_parse_token(struct reading *reading, const char *token, int64_t *ret_offset)
 {
 	const char *colon = strchr(token, ':');
 	int64_t offset, time_ms;
@@ -268,7 +268,7 @@ static int64_t first_offset(struct reading *reading, const char *marks_path)
 	const struct target_log_request *request = &reading->request;
 	int64_t offset = 0;
 
-	if (request->token && parse_token(reading, request->token, &offset))
+	if (request->token && attempt_log_parse_token(reading, request->token, &offset))
 		return offset;
 	if (request->since_ms > 0)
 		offset = since_offset(reading, marks_path);
@@ -289,7 +289,7 @@ static void set_offset(struct reading *reading, int64_t offset)
  */
 
 /* The first mark beyond offset tells when the bytes before it came. */
-static void find_mark(struct reading *reading)
+static void attempt_log_find_mark(struct reading *reading)
 {
 	while (!reading->has_mark || reading->mark.offset <= reading->offset) {
 		reading->has_mark = marks_reader_next(&reading->marks, &reading->mark);
@@ -312,7 +312,7 @@ static size_t same_time(struct reading *reading, size_t len, int64_t *ret_time_m
 {
 	int64_t time_ms;
 
-	find_mark(reading);
+	attempt_log_find_mark(reading);
 	if (reading->has_mark) {
 		int64_t left = reading->mark.offset - reading->offset;
 		len = left < (int64_t)len ? (size_t)left : len;
@@ -324,7 +324,8 @@ static size_t same_time(struct reading *reading, size_t len, int64_t *ret_time_m
 	return len;
 }
 
-static int deliver(struct reading *reading, const char *data, size_t len, struct err *err)
+static int attempt_log_deliver(
+	struct reading *reading, const char *data, size_t len, struct err *err)
 {
 	const struct target_log_events *events = &reading->request.events;
 
@@ -349,12 +350,12 @@ static int read_chunk(struct reading *reading, char *chunk, struct err *err)
 
 	if (!reading->request.follow && reading->end - reading->offset < CHUNK)
 		want = (size_t)(reading->end - reading->offset);
-	n = want ? read_at(reading->fd, chunk, want, reading->offset) : 0;
+	n = want ? attempt_log_read_at(reading->fd, chunk, want, reading->offset) : 0;
 	if (n < 0)
 		return fs_error(err, errno, "%s", reading->path);
 	if (n == 0)
 		return 0;
-	int r = deliver(reading, chunk, (size_t)n, err);
+	int r = attempt_log_deliver(reading, chunk, (size_t)n, err);
 	return r < 0 ? r : 1;
 }
 
@@ -385,7 +386,7 @@ static void open_log(struct reading *reading)
 }
 
 /* 1: more is there already. */
-static int read_some(struct reading *reading, struct err *err)
+static int attempt_log_read_some(struct reading *reading, struct err *err)
 {
 	AUTO_FREE char *chunk = NULL;
 	int r = 1;
@@ -401,7 +402,7 @@ static int read_some(struct reading *reading, struct err *err)
 }
 
 /* Tell the follower why the attempt waits, once for each reason. */
-static void tell_waiting(struct reading *reading, const struct target_status *status)
+static void attempt_log_tell_waiting(struct reading *reading, const struct target_status *status)
 {
 	const struct target_log_events *events = &reading->request.events;
 
@@ -422,28 +423,28 @@ static int look_at_attempt(struct reading *reading, struct err *err)
 	if (r < 0)
 		return r;
 	reading->final = run_state_is_final(status.state);
-	tell_waiting(reading, &status);
+	attempt_log_tell_waiting(reading, &status);
 	target_status_done(&status);
 	return 0;
 }
 
-static int turn(struct reading *reading, bool look);
+static int attempt_log_turn(struct reading *reading, bool look);
 
-static void watch(struct reading *reading);
+static void attempt_log_watch(struct reading *reading);
 
-static int on_time(void *ctx, struct err *err)
+static int attempt_log_on_time(void *ctx, struct err *err)
 {
 	struct reading *reading = ctx;
 
 	(void)err;
 	reading->timer = NULL;
-	return turn(reading, true);
+	return attempt_log_turn(reading, true);
 }
 
 static void turn_at(struct reading *reading, int64_t ms)
 {
 	loop_remove_timer(reading->loop, reading->timer);
-	reading->timer = loop_add_timer(reading->loop, ms, on_time, reading);
+	reading->timer = loop_add_timer(reading->loop, ms, attempt_log_on_time, reading);
 }
 
 static void turn_later(struct reading *reading)
@@ -473,14 +474,14 @@ static int check_log(const struct reading *reading, struct err *err)
 
 /* Check whether the attempt is over before the rest is read: output that is written in between is
  * the last of its family, not something new. */
-static int turn(struct reading *reading, bool look)
+static int attempt_log_turn(struct reading *reading, bool look)
 {
 	AUTO_ERR struct err failure = {0};
 	bool was_final = reading->final;
 	int r;
 
-	watch(reading);
-	r = read_some(reading, &failure);
+	attempt_log_watch(reading);
+	r = attempt_log_read_some(reading, &failure);
 	if (r == 0 && look && !was_final && reading->request.follow)
 		r = look_at_attempt(reading, &failure);
 	if (r < 0)
@@ -507,7 +508,7 @@ static int on_log_grown(void *ctx, short revents, struct err *err)
 	(void)revents;
 	(void)err;
 	os_watch_drain(reading->log_watch);
-	return turn(reading, false);
+	return attempt_log_turn(reading, false);
 }
 
 /* Looking at locks changes the directory again in the eyes of the watch; the end is a file of its
@@ -520,11 +521,11 @@ static int on_dir_changed(void *ctx, short revents, struct err *err)
 	(void)revents;
 	(void)err;
 	os_watch_drain(reading->dir_watch);
-	return turn(reading, access(exit_path, F_OK) == 0);
+	return attempt_log_turn(reading, access(exit_path, F_OK) == 0);
 }
 
 /* Watch the directory and the log as soon as they exist. */
-static void watch(struct reading *reading)
+static void attempt_log_watch(struct reading *reading)
 {
 	static const struct loop_fd_ops log_ops = {want_input, on_log_grown};
 	static const struct loop_fd_ops dir_ops = {want_input, on_dir_changed};
@@ -551,7 +552,7 @@ void attempt_log_read(struct loop *loop, struct attempt_place *place,
 	struct reading *reading = mem_alloc(1, sizeof(*reading));
 
 	*reading = (struct reading){
-		.work = {drop_reading},
+		.work = {attempt_log_drop_reading},
 		.call = call,
 		.loop = loop,
 		.request = *request,

@@ -155,8 +155,8 @@ static int open_run_dir(const struct collect_place *place, const char *name, boo
 	return 0;
 }
 
-static int open_all(struct collect_place *place, const char *dir, const struct attempt_job *job,
-	bool make, struct err *err)
+static int collect_open_all(struct collect_place *place, const char *dir,
+	const struct attempt_job *job, bool make, struct err *err)
 {
 	AUTO_FREE char *tree = fs_join(dir, ATTEMPT_TREE);
 	const char *name = strrchr(job->outputs, '/');
@@ -190,7 +190,7 @@ static int collect_place_open(const char *dir, const struct attempt_job *job, in
 	int r = fs_lock(lock, true, wait_ms, &place.lock_fd, &held);
 	if (r < 0)
 		return held.id == E_IO_LOCK && wait_ms == 0 ? 0 : err_move(err, &held);
-	r = open_all(&place, dir, job, make, err);
+	r = collect_open_all(&place, dir, job, make, err);
 	if (r <= 0)
 		return r;
 	*ret = place;
@@ -225,7 +225,7 @@ struct record {
 };
 
 /* *at: where the record begins, and then the next one. */
-static bool read_record(const struct buf *text, size_t *at, struct record *ret)
+static bool collect_read_record(const struct buf *text, size_t *at, struct record *ret)
 {
 	char *rest;
 
@@ -269,7 +269,7 @@ struct listed {
 	int fd;
 };
 
-static void add_record(
+static void collect_add_record(
 	struct listing_dirs *all, unsigned worker, const char *path, const struct stat *st)
 {
 	struct lister *lister = &all->listers[worker];
@@ -296,7 +296,7 @@ static void list_entry(void *ctx, const char *name, unsigned char type)
 		par_queue_add(listed->queue, TAKE(path));
 }
 
-static void list_dir(void *ctx, struct par_queue *queue, void *item, unsigned worker)
+static void collect_list_dir(void *ctx, struct par_queue *queue, void *item, unsigned worker)
 {
 	struct listing_dirs *all = ctx;
 	AUTO_FREE char *path = item;
@@ -309,24 +309,24 @@ static void list_dir(void *ctx, struct par_queue *queue, void *item, unsigned wo
 		par_queue_add(queue, TAKE(all->changed.v[i]));
 	if (fd < 0 || fstat(fd, &st) < 0 || st.st_dev != all->dev)
 		return;
-	add_record(all, worker, path, &st);
+	collect_add_record(all, worker, path, &st);
 	os_list_names(fd, all->listers[worker].names, list_entry, &listed);
 }
 
 /* Check the directories of an earlier list: keep the unchanged ones, queue the changed ones. */
-static void look_again(struct listing_dirs *all, const struct buf *before)
+static void collect_look_again(struct listing_dirs *all, const struct buf *before)
 {
 	struct record record;
 	struct stat st;
 
-	for (size_t at = 0; read_record(before, &at, &record);) {
+	for (size_t at = 0; collect_read_record(before, &at, &record);) {
 		if (!*record.path ||
 			fstatat(all->tree_fd, record.path, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		if (st.st_ino != record.inode || ns_of(&st.st_ctim) != record.ctime_ns)
 			strv_add(&all->changed, record.path);
 		else
-			add_record(all, 0, record.path, &st);
+			collect_add_record(all, 0, record.path, &st);
 		map_put(&all->known, record.path, all);
 	}
 }
@@ -343,8 +343,8 @@ static void list_tree(int fd, const struct buf *before, struct buf *ret)
 	all->now_ns = ns_of(&now);
 	if (fstat(fd, &st) == 0) {
 		all->dev = st.st_dev;
-		look_again(all, before);
-		par_queue_run_apart(list_dir, all, mem_strdup(""), fd);
+		collect_look_again(all, before);
+		par_queue_run_apart(collect_list_dir, all, mem_strdup(""), fd);
 	}
 	for (size_t i = 0; i < WORKERS_MAX; i++) {
 		struct lister *lister = &all->listers[i];
@@ -389,7 +389,7 @@ static void collect_dirs_read(const char *dir, struct map *ret)
 
 	if (fs_read(path, DIRS_BYTES_MAX, &text, NULL, NULL) < 0)
 		return;
-	for (size_t at = 0; read_record(&text, &at, &record);)
+	for (size_t at = 0; collect_read_record(&text, &at, &record);)
 		map_put(ret, record.path, (void *)(uintptr_t)record.inode);
 }
 
@@ -482,7 +482,7 @@ static void cannot(struct collector *c, const char *path, int errnum)
  * The mark
  */
 
-static int make_file(const char *dir, const char *name, struct timespec *ret)
+static int collect_make_file(const char *dir, const char *name, struct timespec *ret)
 {
 	AUTO_FREE char *path = fs_join(dir, name);
 	AUTO_FD int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -499,12 +499,12 @@ int collect_mark(const char *dir, struct err *err)
 	struct timespec time;
 
 	collect_list_dirs(dir);
-	int errnum = make_file(dir, MARK_NAME, &time);
+	int errnum = collect_make_file(dir, MARK_NAME, &time);
 
 	return errnum ? fs_error(err, errnum, "making '%s' of the run", MARK_NAME) : 0;
 }
 
-static bool read_mark(const char *dir, struct timespec *ret)
+static bool collect_read_mark(const char *dir, struct timespec *ret)
 {
 	AUTO_FREE char *path = fs_join(dir, MARK_NAME);
 	struct stat st;
@@ -526,10 +526,10 @@ void collect_pass_mark(const char *dir)
 	AUTO_FREE char *path = fs_join(dir, TICK_NAME);
 	struct timespec mark, now = {0};
 
-	if (!read_mark(dir, &mark))
+	if (!collect_read_mark(dir, &mark))
 		return;
 	for (int ms = 0; ms < TICK_WAIT_MS; ms++) {
-		if (make_file(dir, TICK_NAME, &now) != 0 || is_later(&now, &mark))
+		if (collect_make_file(dir, TICK_NAME, &now) != 0 || is_later(&now, &mark))
 			break;
 		poll(NULL, 0, 1);
 	}
@@ -636,7 +636,7 @@ struct looking {
 	int fd;
 };
 
-static void find_entry(void *ctx, const char *name, unsigned char type)
+static void collect_find_entry(void *ctx, const char *name, unsigned char type)
 {
 	const struct looking *looking = ctx;
 	const struct collector *c = looking->search->c;
@@ -705,7 +705,7 @@ static void find_in(void *ctx, struct par_queue *queue, void *item, unsigned wor
 
 	if (!finder->names)
 		finder->names = mem_alloc(1, OS_NAMES_SIZE);
-	int r = fd < 0 ? 0 : os_list_names(fd, finder->names, find_entry, &looking);
+	int r = fd < 0 ? 0 : os_list_names(fd, finder->names, collect_find_entry, &looking);
 	if (r < 0)
 		cannot_visit(finder, visit, -r);
 	free(visit->path);
@@ -753,7 +753,7 @@ static int find_changed(struct collector *c, struct err *err)
  * Size limit
  */
 
-static int newest_first(const void *a, const void *b)
+static int collect_newest_first(const void *a, const void *b)
 {
 	const struct found *x = a, *y = b;
 
@@ -774,11 +774,11 @@ static int by_dir(const void *a, const void *b)
 	return order ? order : strcmp(x->path, y->path);
 }
 
-static void choose(struct collector *c)
+static void collect_choose(struct collector *c)
 {
 	uint64_t left = c->job->world.collect.size_bytes;
 
-	vec_sort(&c->found, newest_first);
+	vec_sort(&c->found, collect_newest_first);
 	vec_foreach (struct found, found, &c->found) {
 		found->is_taken = found->bytes <= left;
 		if (found->is_taken)
@@ -890,7 +890,8 @@ static int put_as(struct collector *c, const struct parent *parent, const struct
 
 /* The outputs come first: a file that is there and in the tree is known to be collected, whatever
  * the other place has of it yet. */
-static int put_file(struct collector *c, const struct parent *parent, const struct found *found)
+static int collect_put_file(
+	struct collector *c, const struct parent *parent, const struct found *found)
 {
 	const char *name = found->path + found->dir_len + (found->dir_len > 0);
 	AUTO_FREE char *beside = mem_printf("%s" COLLECT_SUFFIX, name);
@@ -915,7 +916,7 @@ static void put_found(struct collector *c, const struct found *found)
 {
 	struct parent *parent = parent_of(c, found);
 	bool is_moved = parent->is_moved;
-	int errnum = parent->errnum ? parent->errnum : put_file(c, parent, found);
+	int errnum = parent->errnum ? parent->errnum : collect_put_file(c, parent, found);
 
 	/* A file that has gone meanwhile is not an error. */
 	if (errnum && errnum != ENOENT)
@@ -1045,7 +1046,7 @@ static void add_sentence(struct json *list, const struct named *named, const cha
 	json_add_str(list, text);
 }
 
-static void write_report(const char *dir, const struct collector *c)
+static void collect_write_report(const char *dir, const struct collector *c)
 {
 	AUTO_FREE char *path = fs_join(dir, COLLECT_REPORT), *over = NULL, *failed = NULL;
 	AUTO_JSON struct json *report = json_object();
@@ -1107,7 +1108,7 @@ int collect_results(
 		.place = {-1, -1, -1, -1, -1},
 		.parent = {NULL, 0, -1, -1, -1, 0, false}};
 
-	if (!read_mark(dir, &c.mark))
+	if (!collect_read_mark(dir, &c.mark))
 		return 0;
 	int r = collect_place_open(
 		dir, job, when == COLLECT_EVENTS ? 0 : LOCK_WAIT_MS, true, &c.place, err);
@@ -1119,12 +1120,12 @@ int collect_results(
 		return r;
 	if (when != COLLECT_EVENTS)
 		drop_all_removed(&c.place);
-	choose(&c);
+	collect_choose(&c);
 	vec_foreach (const struct found, found, &c.found)
 		if (found->is_taken && !c.fatal)
 			put_found(&c, found);
 	if (when == COLLECT_ENDED)
-		write_report(dir, &c);
+		collect_write_report(dir, &c);
 	return c.fatal ? fs_error(err, c.fatal, "collecting results of %s", job->run_id) : 0;
 }
 
@@ -1134,7 +1135,7 @@ int collect_finish(const char *dir, struct err *err)
 	AUTO_JSON struct json *report = collect_read_report(dir);
 	struct timespec mark;
 
-	if (json_get_bool(report, "complete", false) || !read_mark(dir, &mark))
+	if (json_get_bool(report, "complete", false) || !collect_read_mark(dir, &mark))
 		return 0;
 	int r = attempt_job_read(dir, &job, err);
 	return r < 0 ? r : collect_results(dir, &job, COLLECT_ENDED, err);
@@ -1151,7 +1152,7 @@ struct restore {
 	int fatal; /* errno; what concerns one file only is passed over */
 };
 
-static void note_failure(struct restore *restore, int errnum)
+static void collect_note_failure(struct restore *restore, int errnum)
 {
 	if (!restore->fatal && collect_is_fatal(errnum))
 		restore->fatal = errnum;
@@ -1176,7 +1177,7 @@ static void restore_file(struct restore *restore, int from_fd, int to_fd, const 
 	if (errnum == EISDIR && fs_remove_tree(to_fd, name, NULL) == 0)
 		errnum = collect_link(restore->place, from_fd, name, to_fd, name);
 	if (errnum)
-		note_failure(restore, errnum);
+		collect_note_failure(restore, errnum);
 }
 
 /* Takes from_fd. */
@@ -1199,7 +1200,7 @@ static void restore_entry(
 		restore_dir(restore, from, to, depth + 1);
 		return;
 	}
-	note_failure(restore, to < 0 ? -to : errno);
+	collect_note_failure(restore, to < 0 ? -to : errno);
 	auto_fd(&from);
 }
 
@@ -1210,7 +1211,7 @@ static void restore_dir(struct restore *restore, int from_fd, int to_fd, int dep
 	struct dirent *entry;
 
 	if (!dir) {
-		note_failure(restore, errno);
+		collect_note_failure(restore, errno);
 		close(from_fd);
 	}
 	while (dir && !restore->fatal && (entry = readdir(dir))) {

@@ -157,7 +157,7 @@ int config_blame(const struct config *config, const char *key, struct err *err)
 						{origin->line, origin->column}});
 }
 
-static const struct config_value *value_of(const struct config *config, const char *name)
+static const struct config_value *config_value_of(const struct config *config, const char *name)
 {
 	size_t i = config_key_index(name);
 
@@ -208,7 +208,7 @@ static int load_project(struct config *config, const struct config_files *files,
 		     : r;
 }
 
-static int load(struct config *config, const struct config_files *files, struct err *err)
+static int config_do_load(struct config *config, const struct config_files *files, struct err *err)
 {
 	int r = 0;
 
@@ -228,7 +228,7 @@ int config_load(const struct config_files *files, struct config **ret, struct er
 
 	set_defaults(config);
 	config->home = mem_strdup(env_get(files->env, "HOME"));
-	r = load(config, files, err);
+	r = config_do_load(config, files, err);
 	if (r < 0)
 		return r;
 	*ret = TAKE(config);
@@ -273,12 +273,12 @@ int config_override(struct config *config, const char *key, const char *text, st
 
 const char *config_str(const struct config *config, const char *key)
 {
-	return value_of(config, key)->text;
+	return config_value_of(config, key)->text;
 }
 
 int64_t config_int(const struct config *config, const char *key, int64_t unset)
 {
-	const char *text = value_of(config, key)->text;
+	const char *text = config_value_of(config, key)->text;
 	int64_t number = unset;
 
 	if (text)
@@ -288,7 +288,7 @@ int64_t config_int(const struct config *config, const char *key, int64_t unset)
 
 uint64_t config_size(const struct config *config, const char *key)
 {
-	const char *text = value_of(config, key)->text;
+	const char *text = config_value_of(config, key)->text;
 	uint64_t size = 0;
 
 	if (text)
@@ -298,7 +298,7 @@ uint64_t config_size(const struct config *config, const char *key)
 
 int64_t config_duration(const struct config *config, const char *key, int64_t unset)
 {
-	const char *text = value_of(config, key)->text;
+	const char *text = config_value_of(config, key)->text;
 	int64_t ms = unset;
 
 	if (text)
@@ -308,17 +308,17 @@ int64_t config_duration(const struct config *config, const char *key, int64_t un
 
 const struct strv *config_list(const struct config *config, const char *key)
 {
-	return &value_of(config, key)->list;
+	return &config_value_of(config, key)->list;
 }
 
 bool config_is_set(const struct config *config, const char *key)
 {
-	return value_of(config, key)->set;
+	return config_value_of(config, key)->set;
 }
 
 const struct strv *config_command(const struct config *config, bool *ret_shell)
 {
-	const struct config_value *value = value_of(config, "command");
+	const struct config_value *value = config_value_of(config, "command");
 
 	*ret_shell = value->shell;
 	return &value->list;
@@ -326,22 +326,22 @@ const struct strv *config_command(const struct config *config, bool *ret_shell)
 
 const struct strv *config_env(const struct config *config)
 {
-	return &value_of(config, "env")->list;
+	return &config_value_of(config, "env")->list;
 }
 
 const struct strv *config_secrets(const struct config *config)
 {
-	return &value_of(config, "secrets")->list;
+	return &config_value_of(config, "secrets")->list;
 }
 
 const struct json *config_target(const struct config *config, const char *name)
 {
-	return json_get(value_of(config, "targets")->json, name);
+	return json_get(config_value_of(config, "targets")->json, name);
 }
 
 void config_target_names(const struct config *config, struct strv *ret)
 {
-	const struct json *targets = value_of(config, "targets")->json;
+	const struct json *targets = config_value_of(config, "targets")->json;
 
 	if (!targets)
 		return;
@@ -351,7 +351,7 @@ void config_target_names(const struct config *config, struct strv *ret)
 
 const struct config_origin *config_origin(const struct config *config, const char *key)
 {
-	return &value_of(config, key)->origin;
+	return &config_value_of(config, key)->origin;
 }
 
 char *config_base_dir(const struct config *config, const char *key, const char *cwd)
@@ -399,7 +399,8 @@ static struct json *ports_json(const struct strv *texts)
 	return ports_to_json(&ports);
 }
 
-static struct json *value_json(const struct config_key *key, const struct config_value *value)
+static struct json *config_value_json(
+	const struct config_key *key, const struct config_value *value)
 {
 	struct json *holder = json_object(), *list;
 
@@ -446,7 +447,7 @@ struct json *config_to_json(const struct config *config)
 
 		if (config_keys[i].type == CONFIG_MAP || (!value->set && !value->text))
 			continue;
-		item = value_json(&config_keys[i], value);
+		item = config_value_json(&config_keys[i], value);
 		json_set_str(item, "source", sources[value->origin.source]);
 		json_set_str(item, "file", value->origin.file);
 		if (value->origin.line) {
@@ -459,7 +460,7 @@ struct json *config_to_json(const struct config *config)
 }
 
 /* Whether `word` is one of the words of name, which are joined by '_'. */
-static bool has_word(const char *name, const char *word)
+static bool config_has_word(const char *name, const char *word)
 {
 	size_t len = strlen(word);
 
@@ -480,7 +481,7 @@ bool config_name_is_secret(const char *name)
 		"PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS"};
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-		if (has_word(name, words[i]))
+		if (config_has_word(name, words[i]))
 			return true;
 	return false;
 }

@@ -31,8 +31,8 @@ int config_wrong_kind(struct err *err, const struct config_place *place, const c
 		err, place, "%s must be %s, not %s", key, wanted, kind_name(node));
 }
 
-static int read_words(const struct yaml *node, const char *key, const struct config_place *place,
-	struct strv *ret, struct err *err)
+static int config_file_read_words(const struct yaml *node, const char *key,
+	const struct config_place *place, struct strv *ret, struct err *err)
 {
 	for (const struct yaml *item = node->first; item; item = item->next) {
 		struct config_place here = config_place_of(place, item);
@@ -46,7 +46,7 @@ static int read_words(const struct yaml *node, const char *key, const struct con
 	return 0;
 }
 
-static int read_list(struct config *config, size_t i, const struct yaml *node,
+static int config_file_read_list(struct config *config, size_t i, const struct yaml *node,
 	const struct config_place *place, struct err *err)
 {
 	struct config_value *value = &config->values[i];
@@ -55,7 +55,7 @@ static int read_list(struct config *config, size_t i, const struct yaml *node,
 
 	if (node->kind != YAML_LIST)
 		return config_wrong_kind(err, place, config_keys[i].name, "a list", node);
-	r = read_words(node, config_keys[i].name, place, &list, err);
+	r = config_file_read_words(node, config_keys[i].name, place, &list, err);
 	if (r < 0)
 		return r;
 	strv_done(&value->list);
@@ -84,7 +84,7 @@ static int read_ports(struct config *config, size_t i, const struct yaml *node,
 {
 	int r = check_ports(node, place, err);
 
-	return r < 0 ? r : read_list(config, i, node, place, err);
+	return r < 0 ? r : config_file_read_list(config, i, node, place, err);
 }
 
 static int read_command(struct config *config, size_t i, const struct yaml *node,
@@ -97,7 +97,7 @@ static int read_command(struct config *config, size_t i, const struct yaml *node
 			err, place, config_keys[i].name, "a list of arguments or a string", node);
 	if (node->kind == YAML_LIST) {
 		value->shell = false;
-		return read_list(config, i, node, place, err);
+		return config_file_read_list(config, i, node, place, err);
 	}
 	if (!*node->text)
 		return config_place_errorf(err, place, "%s is empty", config_keys[i].name);
@@ -165,7 +165,7 @@ static bool may_read(struct config *config, const struct config_place *place, en
 }
 
 /* A list of names, or a map in which a name without a value is from this shell, too. */
-static int read_secrets(struct config *config, size_t i, const struct yaml *node,
+static int config_file_read_secrets(struct config *config, size_t i, const struct yaml *node,
 	const struct config_place *place, struct err *err)
 {
 	struct config_value *value = &config->values[i];
@@ -194,7 +194,7 @@ static int read_secrets(struct config *config, size_t i, const struct yaml *node
 	return 0;
 }
 
-static int read_registry(struct config *config, size_t i, const struct yaml *node,
+static int config_file_read_registry(struct config *config, size_t i, const struct yaml *node,
 	const struct config_place *place, struct err *err)
 {
 	struct config_value *value = &config->values[i];
@@ -293,7 +293,7 @@ static int may_set(struct config *config, const struct config_key *key, const st
 	return config_claim(config, place, key->by, key->name, node->text, file);
 }
 
-static int read_value(struct config *config, size_t i, const struct yaml *node,
+static int config_file_read_value(struct config *config, size_t i, const struct yaml *node,
 	const struct config_place *place, struct err *err)
 {
 	int r = may_set(config, &config_keys[i], node, place, err);
@@ -313,7 +313,7 @@ static int read_typed(struct config *config, size_t i, const struct yaml *node,
 		return config_place_errorf(err, place, "%s has no value", key->name);
 	switch (key->type) {
 	case CONFIG_LIST:
-		return read_list(config, i, node, place, err);
+		return config_file_read_list(config, i, node, place, err);
 	case CONFIG_PORTS:
 		return read_ports(config, i, node, place, err);
 	case CONFIG_COMMAND:
@@ -321,11 +321,11 @@ static int read_typed(struct config *config, size_t i, const struct yaml *node,
 	case CONFIG_ENV:
 		return read_env(config, i, node, place, err);
 	case CONFIG_SECRETS:
-		return read_secrets(config, i, node, place, err);
+		return config_file_read_secrets(config, i, node, place, err);
 	case CONFIG_TARGETS:
 		return config_read_targets(config, i, node, place, err);
 	case CONFIG_REGISTRY:
-		return read_registry(config, i, node, place, err);
+		return config_file_read_registry(config, i, node, place, err);
 	case CONFIG_MAP:
 		if (node->kind != YAML_MAP)
 			return config_wrong_kind(err, place, key->name, "a map", node);
@@ -355,8 +355,8 @@ static char *right_place(const struct yaml *item)
 	return NULL;
 }
 
-static int unknown_key(struct err *err, const struct config_place *place, const char *prefix,
-	const struct yaml *item)
+static int config_file_unknown_key(struct err *err, const struct config_place *place,
+	const char *prefix, const struct yaml *item)
 {
 	AUTO_FREE char *right = *prefix ? NULL : right_place(item);
 	const char *known[CONFIG_KEYS_MAX];
@@ -383,8 +383,8 @@ static int read_map(struct config *config, const struct yaml *map, const char *p
 		size_t i = config_key_index(name);
 
 		if (i == config_keys_n || !name_below(name, prefix))
-			return unknown_key(err, &here, prefix, item);
-		r = read_value(config, i, item, &here, err);
+			return config_file_unknown_key(err, &here, prefix, item);
+		r = config_file_read_value(config, i, item, &here, err);
 	}
 	return r;
 }

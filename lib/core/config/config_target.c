@@ -20,7 +20,7 @@ static int wrong_kind(const struct config_reading *reading, const char *wanted, 
 	return config_wrong_kind(err, reading->place, reading->name, wanted, reading->node);
 }
 
-static bool is_text(const struct yaml *node)
+static bool config_target_is_text(const struct yaml *node)
 {
 	return node->kind == YAML_SCALAR && !yaml_is_null(node) && *node->text;
 }
@@ -33,7 +33,7 @@ int config_read_string(const struct config_reading *reading, struct json **ret, 
 {
 	if (reading->node->kind != YAML_SCALAR)
 		return wrong_kind(reading, "a single value", err);
-	if (!is_text(reading->node))
+	if (!config_target_is_text(reading->node))
 		return config_place_errorf(err, reading->place, "%s has no value", reading->name);
 	*ret = yaml_to_json_text(reading->node);
 	return 0;
@@ -301,7 +301,8 @@ static int read_gpu_types(const struct config_reading *reading, struct json **re
 	return read_named(reading, read_gpu_type, ret, err);
 }
 
-static int read_registry(const struct config_reading *reading, struct json **ret, struct err *err)
+static int config_target_read_registry(
+	const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	return config_read_registry(
 		reading->config, reading->name, reading->node, reading->place, ret, err);
@@ -325,13 +326,13 @@ static int read_node_data(const struct config_reading *reading, struct json **re
 	return read_named(reading, read_node_place, ret, err);
 }
 
-static int add_hosts(const struct config_reading *reading, const struct yaml *item,
+static int config_target_add_hosts(const struct config_reading *reading, const struct yaml *item,
 	struct strv *hosts, struct err *err)
 {
 	struct config_place here = config_place_of(reading->place, item);
 	AUTO_ERR struct err cause = {0};
 
-	if (!is_text(item))
+	if (!config_target_is_text(item))
 		return wrong_kind(reading, "a list of hosts", err);
 	if (node_hosts_add(hosts, item->text, &cause) == 0)
 		return 0;
@@ -346,10 +347,10 @@ static int read_hosts(const struct config_reading *reading, struct json **ret, s
 	int r = 0;
 
 	if (node->kind != YAML_LIST)
-		r = add_hosts(reading, node, &hosts, err);
+		r = config_target_add_hosts(reading, node, &hosts, err);
 	for (const struct yaml *item = node->kind == YAML_LIST ? node->first : NULL; item && r == 0;
 		item = item->next)
-		r = add_hosts(reading, item, &hosts, err);
+		r = config_target_add_hosts(reading, item, &hosts, err);
 	if (r == 0 && hosts.n == 0)
 		r = config_place_errorf(err, reading->place, "%s names no host", reading->name);
 	if (r < 0)
@@ -425,7 +426,7 @@ const struct config_target_key config_target_keys[] = {
 		"PriorityClass, with a queue the WorkloadPriorityClass", "priority: low"},
 	{"queue", CONFIG_BY_PROJECT, KUBERNETES, config_read_string, "LocalQueue of Kueue",
 		"queue: gpu"},
-	{"registry", CONFIG_BY_PROJECT, LOCAL | KUBERNETES, read_registry,
+	{"registry", CONFIG_BY_PROJECT, LOCAL | KUBERNETES, config_target_read_registry,
 		"As registry: at the top, for this target",
 		"registry: registry.example.com/me/dlrun"},
 	{"results", CONFIG_BY_PROJECT, KUBERNETES, read_results, "Storage of $DLRUN_OUTPUT_DIR",
@@ -450,7 +451,8 @@ const size_t config_target_keys_n = ARRAY_LEN(config_target_keys);
  * Targets
  */
 
-static int find_kind(const struct config_reading *reading, unsigned *ret, struct err *err)
+static int config_target_find_kind(
+	const struct config_reading *reading, unsigned *ret, struct err *err)
 {
 	const struct yaml *node = yaml_get(reading->node, "kind");
 
@@ -478,7 +480,7 @@ static const struct config_target_key *find_key(const char *name, unsigned kind)
 	return NULL;
 }
 
-static int fail_unknown(
+static int config_target_fail_unknown(
 	const struct config_place *place, const struct yaml *item, unsigned kind, struct err *err)
 {
 	const char *known[ARRAY_LEN(config_target_keys)];
@@ -508,21 +510,22 @@ static void keep_value(const struct config_reading *reading, const struct config
 		json_free(value);
 }
 
-static int read_target(const struct config_reading *reading, struct json **ret, struct err *err)
+static int config_target_read_target(
+	const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	unsigned kind = 0;
 
 	if (reading->node->kind != YAML_MAP)
 		return wrong_kind(reading, "a map", err);
 	*ret = json_object();
-	int r = find_kind(reading, &kind, err);
+	int r = config_target_find_kind(reading, &kind, err);
 	for (const struct yaml *item = reading->node->first; item && r == 0; item = item->next) {
 		struct config_place here = config_place_of(reading->place, item);
 		const struct config_target_key *key = find_key(item->key, kind);
 		struct json *value = NULL;
 
 		if (!key)
-			return fail_unknown(&here, item, kind, err);
+			return config_target_fail_unknown(&here, item, kind, err);
 		r = key->read(&(struct config_reading){reading->config, &here, item, item->key},
 			&value, err);
 		if (value)
@@ -548,7 +551,7 @@ int config_read_targets(struct config *config, size_t i, const struct yaml *node
 		struct config_place here = config_place_of(place, item);
 		struct json *target = NULL;
 
-		r = read_target(
+		r = config_target_read_target(
 			&(struct config_reading){config, &here, item, item->key}, &target, err);
 		if (target)
 			json_set(value->json, item->key, target);
@@ -627,7 +630,8 @@ static void keep_if_counts(
 	*value = NULL;
 }
 
-static int read_repository(const struct config_reading *reading, struct json **ret, struct err *err)
+static int config_target_read_repository(
+	const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	int r = config_read_string(reading, ret, err);
 	if (r < 0 || check_repository(reading->name, reading->node->text, err) == 0)
@@ -635,7 +639,8 @@ static int read_repository(const struct config_reading *reading, struct json **r
 	return config_place_prefix(err, reading->place);
 }
 
-static int read_file(const struct config_reading *reading, struct json **ret, struct err *err)
+static int config_target_read_file(
+	const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	int r = config_read_string(reading, ret, err);
 	if (r < 0)
@@ -680,9 +685,10 @@ static int read_forward(const struct config_reading *reading, struct json **ret,
 	return 0;
 }
 
-static const struct config_member members[] = {{"push", read_repository}, {"pull", read_repository},
-	{"ca", read_file}, {"cert", read_file}, {"key", read_file}, {"insecure", read_insecure},
-	{"forward", read_forward}};
+static const struct config_member members[] = {{"push", config_target_read_repository},
+	{"pull", config_target_read_repository}, {"ca", config_target_read_file},
+	{"cert", config_target_read_file}, {"key", config_target_read_file},
+	{"insecure", read_insecure}, {"forward", read_forward}};
 
 int config_read_registry(struct config *config, const char *what, const struct yaml *node,
 	const struct config_place *place, struct json **json, struct err *err)

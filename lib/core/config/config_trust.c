@@ -42,7 +42,7 @@ const struct config_project *config_project(const struct config *config)
  * Confirmations
  */
 
-static char *hash_text(const void *data, size_t len)
+static char *config_trust_hash_text(const void *data, size_t len)
 {
 	uint8_t sha256[SHA256_SIZE];
 	char hex[SHA256_HEX_SIZE];
@@ -59,12 +59,12 @@ static char *hash_file(const char *path)
 
 	if (fs_read_regular(path, NAMED_MAX, &text, NULL, NULL, NULL) < 0)
 		return mem_strdup("none");
-	return hash_text(text.data, text.len);
+	return config_trust_hash_text(text.data, text.len);
 }
 
 static char *entry_path(const char *dir, const char *path)
 {
-	AUTO_FREE char *name = hash_text(path, strlen(path));
+	AUTO_FREE char *name = config_trust_hash_text(path, strlen(path));
 
 	return mem_printf("%s/%s.json", dir, name);
 }
@@ -132,7 +132,8 @@ static uid_t sudo_user(const struct config_files *files)
 }
 
 /* A link must be ours like its target: any user can link to a file of ours. */
-static bool is_ours(const struct config_files *files, const char *path, const struct stat *st)
+static bool config_trust_is_ours(
+	const struct config_files *files, const char *path, const struct stat *st)
 {
 	uid_t also = sudo_user(files);
 	struct stat link;
@@ -176,9 +177,9 @@ int config_read_project(struct config *config, const struct config_files *files,
 	if (r < 0)
 		return r;
 	project->path = mem_strdup(files->project);
-	project->hash = hash_text(ret_text->data, ret_text->len);
+	project->hash = config_trust_hash_text(ret_text->data, ret_text->len);
 	project->is_confirmed = is_confirmed(files->trust, project->path, project->hash);
-	project->is_foreign = !is_ours(files, files->project, &st) &&
+	project->is_foreign = !config_trust_is_ours(files, files->project, &st) &&
 			      !is_called_safe(config, files, files->project);
 	return project->is_foreign && !project->is_confirmed && !files->review ? 0 : 1;
 }
@@ -190,7 +191,7 @@ bool config_project_counts(const struct config_files *files, const char *path)
 	AUTO_BUF struct buf text = {0};
 	struct stat st;
 
-	if (stat(path, &st) == 0 && is_ours(files, path, &st))
+	if (stat(path, &st) == 0 && config_trust_is_ours(files, path, &st))
 		return true;
 	own.project = NULL;
 	if (config_load(&own, &config, NULL) < 0)

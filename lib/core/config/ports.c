@@ -6,7 +6,7 @@
 
 enum { PORT_MAX = 65535 };
 
-static bool has(const struct ports *ports, uint16_t port)
+static bool ports_has(const struct ports *ports, uint16_t port)
 {
 	for (size_t i = 0; i < ports->n; i++)
 		if (ports->v[i] == port)
@@ -14,7 +14,7 @@ static bool has(const struct ports *ports, uint16_t port)
 	return false;
 }
 
-static int put(struct ports *ports, uint16_t port, struct err *err)
+static int ports_put(struct ports *ports, uint16_t port, struct err *err)
 {
 	if (ports->n == PORTS_MAX)
 		return err_set(err, E_CONFIG, "more than %d ports are listed", PORTS_MAX);
@@ -31,9 +31,9 @@ int ports_add(struct ports *ports, const char *text, struct err *err)
 		return err_set(err, E_CONFIG, "'%s' is not a valid port; use a number from 1 to %d",
 			shown, PORT_MAX);
 	}
-	if (has(ports, (uint16_t)port))
+	if (ports_has(ports, (uint16_t)port))
 		return err_set(err, E_CONFIG, "port %d is listed twice", (int)port);
-	return put(ports, (uint16_t)port, err);
+	return ports_put(ports, (uint16_t)port, err);
 }
 
 int ports_merge(struct ports *ports, const struct ports *more, struct err *err)
@@ -41,8 +41,8 @@ int ports_merge(struct ports *ports, const struct ports *more, struct err *err)
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < more->n; i++)
-		if (!has(ports, more->v[i]))
-			r = put(ports, more->v[i], err);
+		if (!ports_has(ports, more->v[i]))
+			r = ports_put(ports, more->v[i], err);
 	return r;
 }
 
@@ -63,7 +63,7 @@ void ports_from_json(const struct json *list, struct ports *ret)
 	for (const struct json *item = json_first(list); item; item = json_next(item)) {
 		int64_t port = json_int(item, 0);
 
-		if (port >= 1 && port <= PORT_MAX && !has(ret, (uint16_t)port))
-			put(ret, (uint16_t)port, NULL);
+		if (port >= 1 && port <= PORT_MAX && !ports_has(ret, (uint16_t)port))
+			ports_put(ret, (uint16_t)port, NULL);
 	}
 }

@@ -27,7 +27,8 @@ static const struct json *at_top(const struct config *config)
 	return config->values[config_key_index("registry")].json;
 }
 
-static void fill(const struct json *json, const char *target, struct registry_config *ret)
+static void registry_config_fill(
+	const struct json *json, const char *target, struct registry_config *ret)
 {
 	const char *forward = json_get_str(json, "forward");
 
@@ -68,7 +69,7 @@ int registry_config_find(const struct config *config, const char *target_name,
 			own ? " of " : "", own ? target_name : "");
 		return err_hint(err, "dlrun config --show-origin %s", own ? "targets" : "registry");
 	}
-	fill(json, target_name, ret);
+	registry_config_fill(json, target_name, ret);
 	return 1;
 }
 
@@ -84,7 +85,7 @@ static void add_for_host(
 {
 	AUTO_REGISTRY_CONFIG struct registry_config found = {0};
 
-	fill(json, target, &found);
+	registry_config_fill(json, target, &found);
 	if (!is_at(found.push, host) && !is_at(found.pull, host))
 		return;
 	/* The name for nodes is reached without the tunnel. */

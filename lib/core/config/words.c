@@ -47,7 +47,7 @@ void words_set(struct json *object, const char *key, const struct strv *words)
 }
 
 /* A string that is written in base64; NULL if it is not, or has a NUL inside. */
-static char *decode(const char *text)
+static char *words_decode(const char *text)
 {
 	AUTO_BUF struct buf bytes;
 
@@ -67,7 +67,7 @@ int words_get(const struct json *object, const char *key, struct strv *ret, stru
 		return err_set(err, E_DATA, "%s is not a list", key);
 	for (const struct json *each = json_first(list); each; each = json_next(each)) {
 		const char *text = json_str(each);
-		char *word = !text ? NULL : exact ? decode(text) : mem_strdup(text);
+		char *word = !text ? NULL : exact ? words_decode(text) : mem_strdup(text);
 		if (!word)
 			return err_set(err, E_DATA, "%s is not a list of strings", key);
 		strv_add_take(ret, word);
@@ -80,7 +80,7 @@ char *words_get_one(const struct json *object, const char *key)
 	AUTO_FREE char *exact_key = b64_key(key);
 	const char *exact = json_get_str(object, exact_key);
 
-	return exact ? decode(exact) : mem_strdup(json_get_str(object, key));
+	return exact ? words_decode(exact) : mem_strdup(json_get_str(object, key));
 }
 
 /*

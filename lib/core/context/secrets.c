@@ -35,8 +35,8 @@ static int check_value(const char *name, const struct buf *value, struct err *er
 	return 0;
 }
 
-static int read_file(const struct secrets_source *source, const char *name, const char *file,
-	struct strv *ret, bool *ret_open, struct err *err)
+static int secrets_read_file(const struct secrets_source *source, const char *name,
+	const char *file, struct strv *ret, bool *ret_open, struct err *err)
 {
 	AUTO_FREE char *path = file_path(source, file);
 	AUTO_BUF struct buf value = {0};
@@ -67,7 +67,7 @@ int secrets_read(const struct secrets_source *source, const char *item, struct s
 
 	if (item[len]) {
 		if (item[len + 1] == '@' && item[len + 2])
-			return read_file(source, name, item + len + 2, ret, ret_open, err);
+			return secrets_read_file(source, name, item + len + 2, ret, ret_open, err);
 		/* A value would be in argv, where everybody sees it. */
 		err_set(err, E_SECRET,
 			"secret %s: other users can read a value on the command line", name);
@@ -97,7 +97,7 @@ struct secrets_source secrets_of_config(struct session *session, char **ret_dir)
 }
 
 /* "NAME=…" of name; NULL: there is none with more than a name. */
-static const char *find_pair(const struct strv *pairs, const char *name)
+static const char *secrets_find_pair(const struct strv *pairs, const char *name)
 {
 	size_t len = strlen(name);
 
@@ -109,11 +109,11 @@ static const char *find_pair(const struct strv *pairs, const char *name)
 
 /* Read the value as the configuration defines it now, as a secret or in `env:`; else from this
  * shell. */
-static int read_again(const struct config *config, const struct secrets_source *source,
+static int secrets_read_again(const struct config *config, const struct secrets_source *source,
 	const char *name, bool is_foreign, struct strv *ret)
 {
-	const char *item = find_pair(config_secrets(config), name);
-	const char *pair = item ? NULL : find_pair(config_env(config), name);
+	const char *item = secrets_find_pair(config_secrets(config), name);
+	const char *pair = item ? NULL : secrets_find_pair(config_env(config), name);
 	bool is_named = item || pair || strv_find(config_secrets(config), name) >= 0 ||
 			strv_find(config_env(config), name) >= 0;
 
@@ -140,7 +140,7 @@ int secrets_again(struct session *session, const struct run *run, const struct s
 		return r;
 	struct secrets_source source = secrets_of_config(session, &dir);
 	for (size_t i = 0; i < names->n; i++)
-		if (read_again(config, &source, names->v[i], foreign_is(run), ret) < 0)
+		if (secrets_read_again(config, &source, names->v[i], foreign_is(run), ret) < 0)
 			strv_add(ret_missing, names->v[i]);
 	return 0;
 }

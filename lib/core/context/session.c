@@ -151,7 +151,8 @@ static char *find_project(const struct tree_place *place)
 	}
 }
 
-static int load_config(struct session *session, bool review, struct config **ret, struct err *err)
+static int session_load_config(
+	struct session *session, bool review, struct config **ret, struct err *err)
 {
 	const struct tree_place *place = NULL;
 	struct config_files files = other_files(session);
@@ -183,7 +184,7 @@ static int check_config(const struct session *session, struct err *err)
 int session_config(struct session *session, struct config **ret, struct err *err)
 {
 	if (!session->config) {
-		int r = load_config(session, false, &session->config, err);
+		int r = session_load_config(session, false, &session->config, err);
 		if (r == 0)
 			r = check_config(session, err);
 		if (r < 0)
@@ -195,7 +196,7 @@ int session_config(struct session *session, struct config **ret, struct err *err
 
 int session_review(struct session *session, struct config **ret, char **ret_dir, struct err *err)
 {
-	int r = load_config(session, true, ret, err);
+	int r = session_load_config(session, true, ret, err);
 
 	if (r == 0)
 		*ret_dir = mem_strdup(session->trust);

@@ -103,7 +103,7 @@ void base_program_done(struct base_program *answer)
 	*answer = (struct base_program){0};
 }
 
-static void set(struct base_program *ret, enum base_has has, char *why)
+static void base_program_set(struct base_program *ret, enum base_has has, char *why)
 {
 	base_program_done(ret);
 	*ret = (struct base_program){.has = has, .why = why};
@@ -145,13 +145,13 @@ static const char *const never_bare[] = {"R", "Rscript", "accelerate", "conda", 
 	"ipython", "java", "julia", "jupyter", "node", "npm", "papermill", "pip", "pip3", "python",
 	"python3", "ruby", "torchrun", "uv"};
 
-static bool is_python(const char *program)
+static bool base_program_is_python(const char *program)
 {
 	return str_eq(program, "python") || str_eq(program, "python3");
 }
 
 /* K of "K=V" with that name, or NULL: its value. */
-static const char *env_of(const struct json *config, const char *name)
+static const char *base_program_env_of(const struct json *config, const char *name)
 {
 	const struct json *env = json_get(json_get(config, "config"), "Env");
 	size_t len = strlen(name);
@@ -166,7 +166,7 @@ static const char *env_of(const struct json *config, const char *name)
 }
 
 /* "python3" in "apt-get install -y python3 git", not in "python3.11" or "www.python3.org". */
-static bool has_word(const char *text, const char *word)
+static bool base_program_has_word(const char *text, const char *word)
 {
 	size_t len = strlen(word);
 
@@ -189,17 +189,18 @@ static bool starts_with_program(const struct json *words, const char *program)
 
 static bool by_env(const struct json *config, const char *program, struct base_program *ret)
 {
-	const char *path = env_of(config, "PATH"),
-		   *family = is_python(program) ? "python" : program;
+	const char *path = base_program_env_of(config, "PATH"),
+		   *family = base_program_is_python(program) ? "python" : program;
 
 	for (size_t i = 0; i < ARRAY_LEN(signs); i++)
-		if (str_eq(signs[i].program, family) && env_of(config, signs[i].env)) {
-			set(ret, BASE_HAS, mem_printf("its Env has %s", signs[i].env));
+		if (str_eq(signs[i].program, family) && base_program_env_of(config, signs[i].env)) {
+			base_program_set(ret, BASE_HAS, mem_printf("its Env has %s", signs[i].env));
 			return true;
 		}
-	for (size_t i = 0; path && is_python(program) && i < ARRAY_LEN(python_dirs); i++)
+	for (size_t i = 0; path && base_program_is_python(program) && i < ARRAY_LEN(python_dirs);
+		i++)
 		if (strstr(path, python_dirs[i])) {
-			set(ret, BASE_HAS,
+			base_program_set(ret, BASE_HAS,
 				mem_printf("its PATH has a directory of %s", python_dirs[i]));
 			return true;
 		}
@@ -220,13 +221,14 @@ static bool by_words(const struct json *config, const char *program, struct base
 
 	if (starts_with_program(json_get(run, "Cmd"), program) ||
 		starts_with_program(json_get(run, "Entrypoint"), program)) {
-		set(ret, BASE_HAS, mem_printf("it starts %s by itself", program));
+		base_program_set(ret, BASE_HAS, mem_printf("it starts %s by itself", program));
 		return true;
 	}
 	for (const struct json *item = history_of(config); item; item = json_next(item)) {
 		const char *by = json_get_str(item, "created_by");
-		if (by && has_word(by, program)) {
-			set(ret, BASE_HAS, mem_printf("its history names %s", program));
+		if (by && base_program_has_word(by, program)) {
+			base_program_set(
+				ret, BASE_HAS, mem_printf("its history names %s", program));
 			return true;
 		}
 	}
@@ -234,7 +236,7 @@ static bool by_words(const struct json *config, const char *program, struct base
 }
 
 /* A line of a Dockerfile that only sets something. */
-static bool is_setting(const char *by)
+static bool base_program_is_setting(const char *by)
 {
 	static const char *const words[] = {"ARG ", "CMD ", "ENV ", "LABEL ", "MAINTAINER "};
 	static const char nop[] = "/bin/sh -c #(nop)  ";
@@ -254,7 +256,7 @@ static const char *maker_of(const struct json *config, size_t n_layers)
 
 	for (const struct json *item = history_of(config); item; item = json_next(item)) {
 		const char *by = json_get_str(item, "created_by");
-		if (by && is_setting(by))
+		if (by && base_program_is_setting(by))
 			continue;
 		if (!by || made || n_layers != 1 || json_get_bool(item, "empty_layer", false))
 			return NULL;
@@ -295,9 +297,10 @@ void base_program_of_config(
 
 	*ret = (struct base_program){0};
 	if (n_layers == 0)
-		set(ret, BASE_LACKS, mem_strdup("it is empty"));
+		base_program_set(ret, BASE_LACKS, mem_strdup("it is empty"));
 	else if (distribution && is_never_bare(program))
-		set(ret, BASE_LACKS, mem_printf("it is %s and nothing else", distribution));
+		base_program_set(
+			ret, BASE_LACKS, mem_printf("it is %s and nothing else", distribution));
 	else if (!by_env(config, program, ret) && !by_words(config, program, ret))
 		ret->is_bare = distribution || (made && strstr(made, "ADD file:"));
 }
@@ -307,7 +310,7 @@ void base_program_of_config(
  */
 
 /* The first name of what is left of a path, onto where it leads to. */
-static void step(struct buf *at, const char *name, size_t len)
+static void base_program_step(struct buf *at, const char *name, size_t len)
 {
 	const char *slash = strrchr(at->data, '/');
 
@@ -318,7 +321,7 @@ static void step(struct buf *at, const char *name, size_t len)
 }
 
 /* From the root of the image, links followed; NULL: there is no such file, or it cannot be told. */
-static const struct entry *look_up(const struct entry_list *entries, const char *path)
+static const struct entry *base_program_look_up(const struct entry_list *entries, const char *path)
 {
 	enum { LINKS_MAX = 40 };
 	AUTO_FREE char *rest = mem_strdup(path);
@@ -329,7 +332,7 @@ static const struct entry *look_up(const struct entry_list *entries, const char 
 		const char *name = rest + strspn(rest, "/");
 		size_t len = strcspn(name, "/"), parent = at.len;
 		const char *below = name + len + strspn(name + len, "/");
-		step(&at, name, len);
+		base_program_step(&at, name, len);
 		const struct entry *found = entry_find(entries, at.data);
 		if (!*below && (!found || found->kind == ENTRY_FILE))
 			return found;
@@ -347,7 +350,7 @@ static const struct entry *look_up(const struct entry_list *entries, const char 
 	return NULL;
 }
 
-static bool has_name(const struct entry_list *entries, const char *program)
+static bool base_program_has_name(const struct entry_list *entries, const char *program)
 {
 	for (size_t i = 0; i < entries->n; i++)
 		if (str_eq(fs_basename(entries->v[i].path), program))
@@ -358,19 +361,20 @@ static bool has_name(const struct entry_list *entries, const char *program)
 void base_program_of_entries(const struct json *config, const struct entry_list *entries,
 	const char *program, struct base_program *ret)
 {
-	const char *path = env_of(config, "PATH");
+	const char *path = base_program_env_of(config, "PATH");
 
 	*ret = (struct base_program){0};
-	if (!has_name(entries, program)) {
-		set(ret, BASE_LACKS, mem_printf("no file in its layers has that name"));
+	if (!base_program_has_name(entries, program)) {
+		base_program_set(
+			ret, BASE_LACKS, mem_printf("no file in its layers has that name"));
 		return;
 	}
 	for (const char *at = path ? path : default_path; *at;) {
 		size_t len = strcspn(at, ":");
 		AUTO_FREE char *file = mem_printf("%.*s/%s", (int)len, at, program);
-		const struct entry *found = *at == '/' ? look_up(entries, file) : NULL;
+		const struct entry *found = *at == '/' ? base_program_look_up(entries, file) : NULL;
 		if (found && found->exec) {
-			set(ret, BASE_HAS, mem_printf("%s is there", file));
+			base_program_set(ret, BASE_HAS, mem_printf("%s is there", file));
 			return;
 		}
 		at += len + (at[len] == ':');

@@ -80,7 +80,7 @@ static void pull_done(struct pull *pull)
  * The repository to pull from
  */
 
-static bool leads_to(const struct registry_config *known, const struct ref *ref)
+static bool code_leads_to(const struct registry_config *known, const struct ref *ref)
 {
 	AUTO_REF struct ref pull = {0};
 
@@ -97,7 +97,8 @@ static char *find_repository(const struct config *config, const struct ref *ref)
 	for (size_t i = 0; i <= names.n; i++) {
 		AUTO_REGISTRY_CONFIG struct registry_config known = {0};
 		const char *name = i < names.n ? names.v[i] : NULL;
-		if (registry_config_find(config, name, &known, NULL) > 0 && leads_to(&known, ref))
+		if (registry_config_find(config, name, &known, NULL) > 0 &&
+			code_leads_to(&known, ref))
 			return mem_strdup(known.push);
 	}
 	return mem_printf("%s/%s", ref->host, ref->repo);
@@ -113,7 +114,7 @@ static int open_registry(struct pull *pull, struct session *session, struct err 
 	return registry_ask_open(&pull->client, repository, false, &pull->registry, err);
 }
 
-static int wait_over(struct pull *pull, struct err *err)
+static int code_wait_over(struct pull *pull, struct err *err)
 {
 	int r = 0;
 
@@ -125,7 +126,7 @@ static int wait_over(struct pull *pull, struct err *err)
 	return r;
 }
 
-static int over(struct pull *pull, struct err *fault)
+static int code_over(struct pull *pull, struct err *fault)
 {
 	if (err_is_set(fault))
 		err_move(&pull->fault, fault);
@@ -138,11 +139,11 @@ static int over(struct pull *pull, struct err *fault)
  * Manifest and configuration
  */
 
-static int on_found(void *ctx, const char *digest, struct err *fault, struct err *err)
+static int code_on_found(void *ctx, const char *digest, struct err *fault, struct err *err)
 {
 	(void)digest;
 	(void)err;
-	return over(ctx, fault);
+	return code_over(ctx, fault);
 }
 
 static int fetch_description(struct pull *pull, const char *platform, struct err *err)
@@ -151,9 +152,9 @@ static int fetch_description(struct pull *pull, const char *platform, struct err
 		pull->registry, &(struct registry_base_request){.ref = pull->ref,
 					.platform = platform,
 					.cache = pull->layout,
-					.found = on_found,
+					.found = code_on_found,
 					.ctx = pull});
-	int r = wait_over(pull, err);
+	int r = code_wait_over(pull, err);
 
 	registry_base_free(lookup);
 	return r;
@@ -163,7 +164,7 @@ static int fetch_description(struct pull *pull, const char *platform, struct err
  * Layers
  */
 
-static int on_data(void *ctx, const void *data, size_t len, struct err *err)
+static int code_on_data(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct pull *pull = ctx;
 
@@ -174,10 +175,10 @@ static int on_layer(void *ctx, struct http_answer *answer, struct err *fault, st
 {
 	(void)answer;
 	(void)err;
-	return over(ctx, fault);
+	return code_over(ctx, fault);
 }
 
-static int take_layer(
+static int code_take_layer(
 	struct pull *pull, struct sink *sink, const struct descriptor *blob, struct err *err)
 {
 	struct descriptor got = *blob;
@@ -196,7 +197,7 @@ static int fetch_layer(
 	struct registry_request request = {
 		.method = "GET",
 		.path = path,
-		.data = on_data,
+		.data = code_on_data,
 		.doing = "fetching a layer",
 		.done = on_layer,
 		.ctx = pull,
@@ -207,9 +208,9 @@ static int fetch_layer(
 		return r;
 	pull->stage.max_size = blob->size;
 	registry_start(pull->registry, &request);
-	r = wait_over(pull, err);
+	r = code_wait_over(pull, err);
 	if (r == 0)
-		r = take_layer(pull, sink, blob, err);
+		r = code_take_layer(pull, sink, blob, err);
 	blob_stage_done(&pull->stage);
 	pull->stage = (struct blob_stage){0};
 	return r;
@@ -240,7 +241,7 @@ static int fetch_layers(struct pull *pull, const struct image *image, struct err
  * All of it
  */
 
-static bool is_complete(struct layout *layout, const char *digest)
+static bool code_is_complete(struct layout *layout, const char *digest)
 {
 	AUTO_IMAGE struct image image = {0};
 
@@ -253,7 +254,7 @@ static bool is_complete(struct layout *layout, const char *digest)
 	return true;
 }
 
-static int fetch(struct pull *pull, struct session *session, struct err *err)
+static int code_fetch(struct pull *pull, struct session *session, struct err *err)
 {
 	AUTO_IMAGE struct image image = {0};
 
@@ -278,8 +279,8 @@ static int code_pull(
 	int r = fs_private_dir(registries, err);
 	if (r == 0)
 		r = layout_open(dir, true, &pull.layout, err);
-	if (r == 0 && !is_complete(pull.layout, ref->digest))
-		r = fetch(&pull, session, err);
+	if (r == 0 && !code_is_complete(pull.layout, ref->digest))
+		r = code_fetch(&pull, session, err);
 	if (r == 0)
 		*ret = TAKE(pull.layout);
 	return r;
@@ -304,7 +305,7 @@ static int fail_unmade(const struct run *run, struct err *err)
 	return err_hint(err, "dlrun why %s", run_id(run));
 }
 
-static int open_layout(
+static int code_open_layout(
 	struct session *session, const struct ref *ref, struct code *code, struct err *err)
 {
 	AUTO_FREE char *own = dirs_layout(&session->dirs);
@@ -328,7 +329,7 @@ int code_open(struct session *session, const char *text, struct code *ret, struc
 		r = err_set(err, E_IMAGE_BASE, "%s is not an image of a run", shown);
 	if (r == 0)
 		r = ref.kind == REF_REGISTRY ? code_pull(session, &ref, &code.opened, err)
-					     : open_layout(session, &ref, &code, err);
+					     : code_open_layout(session, &ref, &code, err);
 	if (r == 0 && ref.kind == REF_REGISTRY)
 		code.layout = code.opened;
 	if (r == 0)
@@ -378,7 +379,7 @@ static bool take_planned(const char *path, const struct image_layer *layer, stru
 }
 
 /* How many of dlrun's layers need not be read because a plan tells what is in them: 0 or 1. */
-static size_t take_known(
+static size_t code_take_known(
 	const struct session *session, const struct image *image, struct entry_list *list)
 {
 	const struct image_layer *layer = full_layer(image);
@@ -403,7 +404,7 @@ int run_entries(
 	int r = open_run(session, run, &code, err);
 	if (r < 0)
 		return r;
-	size_t known = take_known(session, &code.image, &list);
+	size_t known = code_take_known(session, &code.image, &list);
 	r = image_entries_above(code.layout, &code.image, known, &list, err);
 	if (r < 0)
 		return r;
@@ -463,7 +464,7 @@ static bool may_be_empty(const char *dir)
 	return true;
 }
 
-static bool is_here(const struct session *session, const struct stat *st)
+static bool code_is_here(const struct session *session, const struct stat *st)
 {
 	struct stat here;
 
@@ -489,7 +490,7 @@ static int cut_missing(char *path, struct err *err)
 	return 0;
 }
 
-static int find_missing(const char *path, struct spot *ret, struct err *err)
+static int code_find_missing(const char *path, struct spot *ret, struct err *err)
 {
 	AUTO_FREE char *name = mem_strdup(path);
 
@@ -511,12 +512,12 @@ static int find_spot(const struct session *session, const struct run *run, const
 	struct stat st;
 
 	if (stat(path, &st) < 0)
-		return errno == ENOENT ? find_missing(path, ret, err)
+		return errno == ENOENT ? code_find_missing(path, ret, err)
 				       : fs_error(err, errno, "%s", path);
 	if (!S_ISDIR(st.st_mode))
 		return fail_spot(run, dir, "is no directory", err);
 	/* Replacing the current directory would leave the shell in a removed one. */
-	if (is_here(session, &st))
+	if (code_is_here(session, &st))
 		return fail_spot(run, dir, "is the current directory", err);
 	if (!may_be_empty(path))
 		return fail_spot(run, dir, "is not empty", err);
@@ -526,7 +527,7 @@ static int find_spot(const struct session *session, const struct run *run, const
 	return fs_realpath(path, &ret->name, err);
 }
 
-static int fill(const struct code *code, const char *temp, const char *tree, struct err *err)
+static int code_fill(const struct code *code, const char *temp, const char *tree, struct err *err)
 {
 	/* umask applies, as to what git checks out. */
 	int r = fs_mkdirs(tree, 0777, err);
@@ -539,7 +540,7 @@ static int fill(const struct code *code, const char *temp, const char *tree, str
 	return image_unpack(code->layout, &code->image, 0, fd, err);
 }
 
-static int put_in_place(const struct run *run, const struct spot *spot, const char *temp,
+static int code_put_in_place(const struct run *run, const struct spot *spot, const char *temp,
 	const char *dir, struct err *err)
 {
 	if (spot->exists && chmod(temp, spot->mode) < 0)
@@ -574,11 +575,11 @@ int run_checkout(struct session *session, const struct run *run, const char *dir
 		return r;
 	AUTO_FREE char *temp = temp_beside(spot.name);
 	AUTO_FREE char *tree = mem_printf("%s%s", temp, spot.below);
-	r = fill(&code, temp, tree, err);
+	r = code_fill(&code, temp, tree, err);
 	if (r < 0)
 		err_prefix(err, "checking out %s", run_id(run));
 	else
-		r = put_in_place(run, &spot, temp, dir, err);
+		r = code_put_in_place(run, &spot, temp, dir, err);
 	if (r < 0)
 		fs_remove_tree(AT_FDCWD, temp, NULL);
 	return r;

@@ -167,7 +167,7 @@ struct pack_plan {
 	struct par_task *task;
 };
 
-static void read_ahead(void *ctx)
+static void pack_read_ahead(void *ctx)
 {
 	struct pack_plan *ahead = ctx;
 
@@ -182,7 +182,7 @@ void pack_prepare(struct pack *pack, const char *root, const char *dest)
 		return;
 	pack->ahead = mem_alloc(1, sizeof(*pack->ahead));
 	pack->ahead->path = TAKE(path);
-	pack->ahead->task = par_start(read_ahead, pack->ahead);
+	pack->ahead->task = par_start(pack_read_ahead, pack->ahead);
 }
 
 static void free_ahead(struct pack_plan *ahead)
@@ -219,8 +219,8 @@ static struct plan *plan_ahead(struct pack *pack, const char *path)
 	return &ahead->plan;
 }
 
-static int write_once(struct snapshot *snapshot, struct image_request *request, struct sink *sink,
-	struct image *ret, struct err *err)
+static int pack_write_once(struct snapshot *snapshot, struct image_request *request,
+	struct sink *sink, struct image *ret, struct err *err)
 {
 	request->entries = &snapshot->entries;
 	request->opener = snapshot_opener(snapshot);
@@ -228,7 +228,7 @@ static int write_once(struct snapshot *snapshot, struct image_request *request, 
 	return image_write(request, sink, ret, err);
 }
 
-static int get_base(void *ctx, const struct image_base **ret, struct err *err)
+static int pack_get_base(void *ctx, const struct image_base **ret, struct err *err)
 {
 	struct pack *pack = ctx;
 	int r = pack->get_base ? pack->get_base(pack, pack->get_base_ctx, err) : 0;
@@ -248,7 +248,7 @@ static int get_base_and_id(void *ctx, const struct image_base **ret, struct err 
 	struct writing *writing = ctx;
 
 	snapshot_wait_id(writing->snapshot);
-	return get_base(writing->pack, ret, err);
+	return pack_get_base(writing->pack, ret, err);
 }
 
 int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, const char *dest,
@@ -275,7 +275,7 @@ int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, 
 
 	add_labels(snapshot, &labels);
 	for (int i = 0;; i++) {
-		int r = write_once(snapshot, &request, sink, ret, err);
+		int r = pack_write_once(snapshot, &request, sink, ret, err);
 		if (r == 0 || !err || err->id != E_IO_CHANGED || i == REFRESH_TRIES)
 			return r;
 		log_note("%s: taken again", err->message);
@@ -296,7 +296,7 @@ int pack_carry(struct pack *pack, const struct pack_carried *carried, struct sin
 		.snapshot_id = carried->snapshot_id,
 		.workdir = carried->image->workdir,
 		.base = pack->base,
-		.get_base = pack->get_base ? get_base : NULL,
+		.get_base = pack->get_base ? pack_get_base : NULL,
 		.get_base_ctx = pack,
 		.platform = config_str(pack->session->config, "platform"),
 		.dry = pack->dry,
@@ -334,7 +334,7 @@ int pack_add(struct pack *pack, const struct pack_added *added, struct sink *sin
 		.opener = {open_added, (void *)added},
 		.snapshot_id = added->snapshot_id,
 		.workdir = dir,
-		.get_base = get_base,
+		.get_base = pack_get_base,
 		.get_base_ctx = pack,
 		.platform = config_str(pack->session->config, "platform"),
 		.codec = pack->codec,

@@ -271,7 +271,8 @@ struct waiting {
 	struct err fault;
 };
 
-static int on_done(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int registry_open_on_done(
+	void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
 {
 	struct waiting *waiting = ctx;
 	const struct registry_call *call = waiting->call;
@@ -301,7 +302,7 @@ int registry_ask(struct registry_client *client, struct registry *registry,
 	struct waiting waiting = {.loop = client->options.loop, .reply = ret};
 
 	*ret = (struct registry_reply){0};
-	copy.done = on_done;
+	copy.done = registry_open_on_done;
 	copy.ctx = &waiting;
 	waiting.call = registry_start(registry, &copy);
 	int r = loop_run(waiting.loop, err);

@@ -25,8 +25,8 @@ static int set_config(struct session *session, struct paths_options *options, st
 	return 0;
 }
 
-static int take(struct session *session, struct survey *survey, struct paths_options *options,
-	struct err *err)
+static int image_survey_take(struct session *session, struct survey *survey,
+	struct paths_options *options, struct err *err)
 {
 	const struct paths_repo *found;
 
@@ -75,7 +75,7 @@ int survey_take(struct session *session, bool allowed, struct survey **ret, stru
 		r = set_config(session, &options, err);
 	}
 	if (r == 0)
-		r = take(session, survey, &options, err);
+		r = image_survey_take(session, survey, &options, err);
 	if (r < 0)
 		return r;
 	*ret = TAKE(survey);

@@ -187,12 +187,12 @@ void column_value_done(struct column_value *value)
 	*value = (struct column_value){0};
 }
 
-static void set_text(struct column_value *value, char *take)
+static void columns_set_text(struct column_value *value, char *take)
 {
 	*value = (struct column_value){COLUMN_TEXT, take, 0};
 }
 
-static void set_number(struct column_value *value, char *take, double number)
+static void columns_set_number(struct column_value *value, char *take, double number)
 {
 	*value = (struct column_value){COLUMN_NUMBER, take, number};
 }
@@ -202,7 +202,7 @@ static void set_number(struct column_value *value, char *take, double number)
  */
 
 /* The whole of text as a finite number. */
-static bool parse_number(const char *text, double *ret)
+static bool columns_parse_number(const char *text, double *ret)
 {
 	char *end;
 
@@ -213,7 +213,7 @@ static bool parse_number(const char *text, double *ret)
 	return !*end && isfinite(*ret);
 }
 
-static void add_number(const struct json *json, struct buf *out)
+static void columns_add_number(const struct json *json, struct buf *out)
 {
 	char text[NUMBER_SIZE];
 	AUTO_BUF struct buf exact;
@@ -221,7 +221,7 @@ static void add_number(const struct json *json, struct buf *out)
 
 	buf_init(&exact, NUMBER_SIZE);
 	json_print(json, &exact);
-	if (!parse_number(exact.data, &number) || !strpbrk(exact.data, ".eE")) {
+	if (!columns_parse_number(exact.data, &number) || !strpbrk(exact.data, ".eE")) {
 		buf_adds(out, exact.data);
 		return;
 	}
@@ -237,7 +237,7 @@ void columns_add_scalar(const struct json *json, struct buf *out)
 		buf_adds(out, json_str(json));
 		break;
 	case JSON_NUMBER:
-		add_number(json, out);
+		columns_add_number(json, out);
 		break;
 	case JSON_NULL:
 		buf_adds(out, "null");
@@ -256,7 +256,7 @@ static const struct json *plain_value(const struct json *json)
 }
 
 /* "a=1 b": a member that is an empty string is a flag. */
-static void add_members(const struct json *json, struct buf *out)
+static void columns_add_members(const struct json *json, struct buf *out)
 {
 	for (const struct json *item = json_first(json); item; item = json_next(item)) {
 		const char *key = json_key(item), *text = json_str(item);
@@ -276,17 +276,17 @@ static void set_json(const struct json *json, bool is_tag, struct column_value *
 
 	buf_init(&text, CELL_MAX);
 	if (json_kind(json) == JSON_OBJECT || json_kind(json) == JSON_ARRAY)
-		add_members(json, &text);
+		columns_add_members(json, &text);
 	else if (json_kind(json) != JSON_NULL)
 		columns_add_scalar(json, &text);
 	if (is_tag && json_kind(json) == JSON_STRING && !text.len)
 		buf_adds(&text, "yes");
 	if (!text.len)
 		return;
-	if (parse_number(text.data, &number))
-		set_number(ret, buf_take(&text), number);
+	if (columns_parse_number(text.data, &number))
+		columns_set_number(ret, buf_take(&text), number);
 	else
-		set_text(ret, buf_take(&text));
+		columns_set_text(ret, buf_take(&text));
 }
 
 /*
@@ -311,7 +311,7 @@ static const struct json *member(const struct json *json, const char *name)
 }
 
 /* Names may hold dots, so each dot of path may be the end of one; the last is tried first. */
-static const struct json *find(const struct json *json, const char *path)
+static const struct json *columns_find(const struct json *json, const char *path)
 {
 	AUTO_FREE char *name = mem_strdup(path);
 	const struct json *found = json ? member(json, path) : NULL;
@@ -319,14 +319,14 @@ static const struct json *find(const struct json *json, const char *path)
 
 	while (json && !found && (dot = strrchr(name, '.'))) {
 		*dot = '\0';
-		found = find(member(json, name), path + (dot - name) + 1);
+		found = columns_find(member(json, name), path + (dot - name) + 1);
 	}
 	return found;
 }
 
-static void get_path(const struct run *run, const char *path, struct column_value *ret)
+static void columns_get_path(const struct run *run, const char *path, struct column_value *ret)
 {
-	const struct json *json = find(run->doc, path);
+	const struct json *json = columns_find(run->doc, path);
 
 	if (json && str_starts(path, "metrics."))
 		json = plain_value(json);
@@ -355,7 +355,7 @@ static void make_command(const struct run *run, int64_t now_ms, struct column_va
 
 	(void)now_ms;
 	if (*line)
-		set_text(ret, TAKE(line));
+		columns_set_text(ret, TAKE(line));
 }
 
 /* "running?" if the target is not reachable now. */
@@ -366,11 +366,11 @@ static void make_state(const struct run *run, int64_t now_ms, struct column_valu
 
 	(void)now_ms;
 	if (state == RUN_UNKNOWN && last)
-		set_text(ret, mem_printf("%s?", last));
+		columns_set_text(ret, mem_printf("%s?", last));
 	else if (run_cancelling(run) && !run_state_is_final(state))
-		set_text(ret, mem_strdup("cancelling"));
+		columns_set_text(ret, mem_strdup("cancelling"));
 	else
-		set_text(ret, mem_strdup(run_state_name(state)));
+		columns_set_text(ret, mem_strdup(run_state_name(state)));
 }
 
 static void make_age(const struct run *run, int64_t now_ms, struct column_value *ret)
@@ -387,14 +387,14 @@ static void make_duration(const struct run *run, int64_t now_ms, struct column_v
 	char text[32];
 
 	if (started)
-		set_number(ret, mem_strdup(duration_text(ms, text)), (double)ms);
+		columns_set_number(ret, mem_strdup(duration_text(ms, text)), (double)ms);
 }
 
 static void make_attempts(const struct run *run, int64_t now_ms, struct column_value *ret)
 {
 	(void)now_ms;
 	if (run_attempts(run))
-		set_number(ret, mem_printf("%d", run_attempts(run)), run_attempts(run));
+		columns_set_number(ret, mem_printf("%d", run_attempts(run)), run_attempts(run));
 }
 
 static void make_commit(const struct run *run, int64_t now_ms, struct column_value *ret)
@@ -403,7 +403,7 @@ static void make_commit(const struct run *run, int64_t now_ms, struct column_val
 
 	(void)now_ms;
 	if (commit)
-		set_text(ret, mem_strndup(commit, SHORT_COMMIT));
+		columns_set_text(ret, mem_strndup(commit, SHORT_COMMIT));
 }
 
 static void make_step(const struct run *run, int64_t now_ms, struct column_value *ret)
@@ -413,7 +413,7 @@ static void make_step(const struct run *run, int64_t now_ms, struct column_value
 
 	(void)now_ms;
 	if (step >= 0)
-		set_number(ret, mem_printf("%lld", (long long)step), (double)step);
+		columns_set_number(ret, mem_printf("%lld", (long long)step), (double)step);
 }
 
 /* Sorted by its value, whatever it is called. */
@@ -429,9 +429,9 @@ static void make_metric(const struct run *run, int64_t now_ms, struct column_val
 	buf_init(&text, CELL_MAX);
 	metric_text(metric, METRIC_WIDTH, &text);
 	if (value && json_kind(value) == JSON_NUMBER)
-		set_number(ret, buf_take(&text), json_get_num(metric, "value", 0));
+		columns_set_number(ret, buf_take(&text), json_get_num(metric, "value", 0));
 	else
-		set_text(ret, buf_take(&text));
+		columns_set_text(ret, buf_take(&text));
 }
 
 static double usage(const struct run *run, const char *key)
@@ -446,28 +446,28 @@ static void make_cpu(const struct run *run, int64_t now_ms, struct column_value 
 
 	(void)now_ms;
 	if (seconds >= 0 && seconds < EXACT_MAX / 1000)
-		set_number(
+		columns_set_number(
 			ret, mem_strdup(duration_text((int64_t)(seconds * 1000), text)), seconds);
 }
 
-static void set_size(double bytes, struct column_value *ret)
+static void columns_set_size(double bytes, struct column_value *ret)
 {
 	char text[16];
 
 	if (bytes >= 0 && bytes < EXACT_MAX * 1000)
-		set_number(ret, mem_strdup(str_size((uint64_t)bytes, text)), bytes);
+		columns_set_number(ret, mem_strdup(str_size((uint64_t)bytes, text)), bytes);
 }
 
 static void make_memory(const struct run *run, int64_t now_ms, struct column_value *ret)
 {
 	(void)now_ms;
-	set_size(usage(run, "memory_peak_bytes"), ret);
+	columns_set_size(usage(run, "memory_peak_bytes"), ret);
 }
 
 static void make_gpu_memory(const struct run *run, int64_t now_ms, struct column_value *ret)
 {
 	(void)now_ms;
-	set_size(usage(run, "gpu_memory_peak_bytes"), ret);
+	columns_set_size(usage(run, "gpu_memory_peak_bytes"), ret);
 }
 
 static void make_gpu(const struct run *run, int64_t now_ms, struct column_value *ret)
@@ -476,7 +476,7 @@ static void make_gpu(const struct run *run, int64_t now_ms, struct column_value 
 
 	(void)now_ms;
 	if (busy >= 0)
-		set_number(ret, mem_printf("%.0f %%", busy * 100), busy);
+		columns_set_number(ret, mem_printf("%.0f %%", busy * 100), busy);
 }
 
 static void make_energy(const struct run *run, int64_t now_ms, struct column_value *ret)
@@ -486,7 +486,7 @@ static void make_energy(const struct run *run, int64_t now_ms, struct column_val
 
 	(void)now_ms;
 	if (joules >= 0)
-		set_number(ret, mem_printf("%.3g Wh", joules / JOULES_PER_WH), joules);
+		columns_set_number(ret, mem_printf("%.3g Wh", joules / JOULES_PER_WH), joules);
 }
 
 const struct column_kind column_kinds[] = {
@@ -528,7 +528,7 @@ static const char *const roots[] = {"attempts", "cancelling", "exit", "image", "
 	"origin", "params", "phases_ms", "ranks", "resources", "results", "schema", "snapshot",
 	"tags", "target", "text", "times", "usage", "warnings", "links", "command", "shell"};
 
-static const struct column_kind *find_kind(const char *name)
+static const struct column_kind *columns_find_kind(const char *name)
 {
 	for (size_t i = 0; i < column_kinds_n; i++)
 		if (str_eq(column_kinds[i].name, name))
@@ -555,7 +555,7 @@ void columns_done(struct columns *columns)
 	vec_done(columns);
 }
 
-static int fail_unknown(const char *name, const char *first, struct err *err)
+static int columns_fail_unknown(const char *name, const char *first, struct err *err)
 {
 	const char *candidates[ARRAY_LEN(column_kinds) + ARRAY_LEN(roots)], *near;
 	const char *rest = name + strlen(first);
@@ -578,7 +578,7 @@ static int fail_unknown(const char *name, const char *first, struct err *err)
 
 static int add_column(const char *name, struct columns *ret, struct err *err)
 {
-	const struct column_kind *kind = find_kind(name);
+	const struct column_kind *kind = columns_find_kind(name);
 	AUTO_FREE char *first = mem_strndup(name, strcspn(name, "."));
 
 	if (str_eq(name, "wide"))
@@ -592,7 +592,7 @@ static int add_column(const char *name, struct columns *ret, struct err *err)
 		return err_hint(err, "-o " COLUMNS_DEFAULT);
 	}
 	if (!kind && !is_root(first))
-		return fail_unknown(name, first, err);
+		return columns_fail_unknown(name, first, err);
 	*vec_push(ret) = (struct column){mem_strdup(name), kind};
 	return 0;
 }
@@ -623,10 +623,10 @@ void column_get(const struct column *column, const struct run *run, int64_t now_
 	if (kind && kind->make)
 		kind->make(run, now_ms, ret);
 	else
-		get_path(run, kind ? kind->path : column->name, ret);
+		columns_get_path(run, kind ? kind->path : column->name, ret);
 }
 
-static bool is_of(const struct column *column, const char *member)
+static bool columns_is_of(const struct column *column, const char *member)
 {
 	const struct column_kind *kind = column->kind;
 	const char *path = kind ? kind->path : column->name;
@@ -640,7 +640,7 @@ static bool is_of(const struct column *column, const char *member)
 bool columns_show(const struct columns *columns, const char *member)
 {
 	vec_foreach (const struct column, column, columns)
-		if (is_of(column, member))
+		if (columns_is_of(column, member))
 			return true;
 	return false;
 }
@@ -656,21 +656,21 @@ struct keyed {
 	bool descending;
 };
 
-static bool is_number(const struct column_value *value)
+static bool columns_is_number(const struct column_value *value)
 {
 	return value->kind == COLUMN_NUMBER || value->kind == COLUMN_AGE;
 }
 
 static int compare_values(const struct column_value *a, const struct column_value *b)
 {
-	if (is_number(a) != is_number(b))
-		return is_number(a) ? -1 : 1;
-	if (is_number(a))
+	if (columns_is_number(a) != columns_is_number(b))
+		return columns_is_number(a) ? -1 : 1;
+	if (columns_is_number(a))
 		return a->number < b->number ? -1 : a->number > b->number;
 	return strcmp(a->text, b->text);
 }
 
-static int compare(const void *a_ptr, const void *b_ptr)
+static int columns_compare(const void *a_ptr, const void *b_ptr)
 {
 	const struct keyed *a = a_ptr, *b = b_ptr;
 	bool a_missing = a->value.kind == COLUMN_MISSING;
@@ -696,7 +696,7 @@ void columns_sort(
 		*row = (struct keyed){.run = runs->v[i], .at = i, .descending = descending};
 		column_get(column, row->run, now_ms, &row->value);
 	}
-	vec_sort(&rows, compare);
+	vec_sort(&rows, columns_compare);
 	for (size_t i = 0; i < rows.n; i++) {
 		runs->v[i] = rows.v[i].run;
 		column_value_done(&rows.v[i].value);

@@ -14,7 +14,8 @@ static const char *absolute(const char *path)
 }
 
 /* value, or fallback below home; NULL without both. */
-static char *choose(const char *value, const char *home, const char *fallback, const char *below)
+static char *dirs_choose(
+	const char *value, const char *home, const char *fallback, const char *below)
 {
 	if (absolute(value))
 		return mem_printf("%s%s", value, below);
@@ -26,10 +27,10 @@ int dirs_find(const struct dirs_env *env, struct dirs *ret, struct err *err)
 	const char *home = absolute(env->home);
 	struct dirs dirs = {
 		.home = mem_strdup(home),
-		.config = choose(env->xdg_config_home, home, ".config", ""),
-		.state = choose(env->xdg_state_home, home, ".local/state", "/dlrun"),
-		.cache = choose(env->xdg_cache_home, home, ".cache", "/dlrun"),
-		.data = choose(env->xdg_data_home, home, ".local/share", "/dlrun"),
+		.config = dirs_choose(env->xdg_config_home, home, ".config", ""),
+		.state = dirs_choose(env->xdg_state_home, home, ".local/state", "/dlrun"),
+		.cache = dirs_choose(env->xdg_cache_home, home, ".cache", "/dlrun"),
+		.data = dirs_choose(env->xdg_data_home, home, ".local/share", "/dlrun"),
 	};
 
 	if (!dirs.state || !dirs.cache || !dirs.data) {

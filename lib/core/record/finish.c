@@ -17,7 +17,7 @@ static char *finish_path(const struct dirs *dirs, const struct run *run)
 	return fs_join(dir, RUN_FINISH);
 }
 
-static void copy(const struct json *from, struct json *to, const char *key)
+static void finish_copy(const struct json *from, struct json *to, const char *key)
 {
 	const struct json *value = json_get(from, key);
 
@@ -31,13 +31,13 @@ int finish_write(const struct dirs *dirs, const struct run *run, struct err *err
 	AUTO_BUF struct buf text;
 
 	json_set_str(json, "schema", "dlrun/finish/v1");
-	copy(json_get(run->doc, "snapshot"), json, "ref");
-	copy(json_get(run->doc, "snapshot"), json, "record");
-	copy(json_get(run->doc, "snapshot"), json, "record_why");
-	copy(run->doc, json, "phases_ms");
-	copy(run->doc, json, "warnings");
-	copy(json_get(run->doc, "image"), json, "layers_pushed");
-	copy(json_get(run->doc, "image"), json, "bytes_pushed");
+	finish_copy(json_get(run->doc, "snapshot"), json, "ref");
+	finish_copy(json_get(run->doc, "snapshot"), json, "record");
+	finish_copy(json_get(run->doc, "snapshot"), json, "record_why");
+	finish_copy(run->doc, json, "phases_ms");
+	finish_copy(run->doc, json, "warnings");
+	finish_copy(json_get(run->doc, "image"), json, "layers_pushed");
+	finish_copy(json_get(run->doc, "image"), json, "bytes_pushed");
 	buf_init(&text, FINISH_MAX);
 	json_print(json, &text);
 	int r = buf_check(&text, path, err);
@@ -64,13 +64,13 @@ bool finish_merge(const struct dirs *dirs, struct run *run)
 		json_parse(text.data, text.len, FINISH_MAX, path, &json, NULL) < 0)
 		return false;
 	snapshot = json_sub(run->doc, "snapshot");
-	copy(json, snapshot, "ref");
-	copy(json, snapshot, "record");
-	copy(json, snapshot, "record_why");
-	copy(json, run->doc, "phases_ms");
-	copy(json, run->doc, "warnings");
+	finish_copy(json, snapshot, "ref");
+	finish_copy(json, snapshot, "record");
+	finish_copy(json, snapshot, "record_why");
+	finish_copy(json, run->doc, "phases_ms");
+	finish_copy(json, run->doc, "warnings");
 	for (size_t i = 0; i < ARRAY_LEN(pushed); i++)
 		if (json_get(json, pushed[i]))
-			copy(json, json_sub(run->doc, "image"), pushed[i]);
+			finish_copy(json, json_sub(run->doc, "image"), pushed[i]);
 	return true;
 }

@@ -19,7 +19,7 @@ enum { TEXT_MAX = 4096, MEMBERS_MAX = 1000 };
  * Values
  */
 
-static bool is_text(const struct json *value)
+static bool foreign_is_text(const struct json *value)
 {
 	const char *text = json_str(value);
 
@@ -30,7 +30,7 @@ static bool is_scalar(const struct json *value)
 {
 	enum json_kind kind = json_kind(value);
 
-	return kind == JSON_BOOL || kind == JSON_NUMBER || is_text(value);
+	return kind == JSON_BOOL || kind == JSON_NUMBER || foreign_is_text(value);
 }
 
 /* A list or object of plain values. */
@@ -39,7 +39,7 @@ static bool is_flat(const struct json *value, enum json_kind kind)
 	if (json_kind(value) != kind || json_count(value) > MEMBERS_MAX)
 		return false;
 	for (const struct json *item = json_first(value); item; item = json_next(item))
-		if (kind == JSON_ARRAY ? !is_text(item) : !is_scalar(item))
+		if (kind == JSON_ARRAY ? !foreign_is_text(item) : !is_scalar(item))
 			return false;
 	return true;
 }
@@ -47,7 +47,7 @@ static bool is_flat(const struct json *value, enum json_kind kind)
 static bool is_of_kind(const struct json *value, enum json_kind kind)
 {
 	if (kind == JSON_STRING)
-		return is_text(value);
+		return foreign_is_text(value);
 	if (kind == JSON_ARRAY || kind == JSON_OBJECT)
 		return is_flat(value, kind);
 	return json_kind(value) == kind;
@@ -87,7 +87,7 @@ static void take_ref(struct json *image, const char *text, const char *layout)
 		json_set_str(image, "ref", own ? own : text);
 }
 
-static void take_image(struct json *doc, const struct json *record, const char *layout)
+static void foreign_take_image(struct json *doc, const struct json *record, const char *layout)
 {
 	const char *base = json_get_str(json_get(record, "image"), "base");
 	AUTO_REF struct ref ref = {0};
@@ -108,7 +108,7 @@ static void take_ports(struct json *doc, const struct json *record)
 		json_set(doc, "ports", ports_to_json(&ports));
 }
 
-static void take_time(struct run *run, const struct json *record)
+static void foreign_take_time(struct run *run, const struct json *record)
 {
 	const char *text = json_get_str(json_get(record, "times"), "submitted");
 	int64_t ms = 0;
@@ -117,7 +117,7 @@ static void take_time(struct run *run, const struct json *record)
 		run_set_time(json_sub(run->doc, "times"), "submitted", ms);
 }
 
-static void take_record(struct run *run, const struct json *record, const char *layout)
+static void foreign_take_record(struct run *run, const struct json *record, const char *layout)
 {
 	static const struct member members[] = {{"command", JSON_ARRAY}, {"shell", JSON_BOOL},
 		{"params", JSON_OBJECT}, {"tags", JSON_OBJECT}, {"group", JSON_STRING},
@@ -140,8 +140,8 @@ static void take_record(struct run *run, const struct json *record, const char *
 	if (parent && run_id_is_valid(parent))
 		json_set_str(run->doc, "parent", parent);
 	take_ports(run->doc, record);
-	take_image(run->doc, record, layout);
-	take_time(run, record);
+	foreign_take_image(run->doc, record, layout);
+	foreign_take_time(run, record);
 }
 
 /*
@@ -177,7 +177,7 @@ void foreign_take(
 	struct run *run, const struct json *record, const struct json *spec, const char *layout)
 {
 	if (record)
-		take_record(run, record, layout);
+		foreign_take_record(run, record, layout);
 	json_free(run->spec);
 	run->spec = take_spec(spec);
 	json_set_bool(run->doc, MARK, true);

@@ -27,14 +27,14 @@ bool links_full(const struct links *links)
  * A single address
  */
 
-static bool is_word(char c)
+static bool links_is_word(char c)
 {
 	return str_is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
 static bool is_url_char(char c)
 {
-	return is_word(c) || (c && strchr("-._~:/?#[]@!$&'()*+,;=%", c));
+	return links_is_word(c) || (c && strchr("-._~:/?#[]@!$&'()*+,;=%", c));
 }
 
 static size_t url_span(const char *s)
@@ -55,7 +55,7 @@ static size_t url_trim(const char *s, size_t len)
 }
 
 /* The parts of path between its slashes, "#" counts as one. */
-static size_t split(char *path, char *parts[static SEGMENTS_MAX])
+static size_t links_split(char *path, char *parts[static SEGMENTS_MAX])
 {
 	size_t n = 0;
 
@@ -67,7 +67,7 @@ static size_t split(char *path, char *parts[static SEGMENTS_MAX])
 
 static bool is_id(const char *s)
 {
-	while (is_word(*s) || *s == '-' || *s == '_' || *s == '.')
+	while (links_is_word(*s) || *s == '-' || *s == '_' || *s == '.')
 		s++;
 	return *s == '\0';
 }
@@ -94,11 +94,11 @@ static bool is_wandb_host(const char *host)
 }
 
 /* A name or an address, perhaps with a port. */
-static bool is_host(const char *s, const char *end)
+static bool links_is_host(const char *s, const char *end)
 {
 	if (s == end)
 		return false;
-	while (s < end && (is_word(*s) || strchr("-.:[]", *s)))
+	while (s < end && (links_is_word(*s) || strchr("-.:[]", *s)))
 		s++;
 	return s == end;
 }
@@ -114,10 +114,10 @@ static bool is_tracker(const char *host, const char *words, size_t words_len)
 	char *parts[SEGMENTS_MAX];
 	const char *slash = strchr(host, '/');
 
-	if (!slash || !is_host(host, slash))
+	if (!slash || !links_is_host(host, slash))
 		return false;
 	AUTO_FREE char *path = mem_strdup(slash);
-	size_t n = split(path, parts);
+	size_t n = links_split(path, parts);
 	if (is_mlflow(parts, n))
 		return true;
 	return is_wandb(parts, n) && (is_wandb_host(host) || speaks_of_runs(words, words_len));
@@ -168,14 +168,14 @@ static void scan_line(struct links *links, bool whole)
 	}
 }
 
-static void end_line(struct links *links)
+static void links_end_line(struct links *links)
 {
 	scan_line(links, true);
 	buf_reset(&links->line);
 }
 
 /* A line that is too long goes on with its last part, which has room for a whole address. */
-static void make_room(struct links *links, size_t len)
+static void links_make_room(struct links *links, size_t len)
 {
 	enum { KEPT = LINKS_LINE_MAX / 2 };
 
@@ -193,7 +193,7 @@ static void add_to_line(struct links *links, const char *data, size_t len)
 	while (len > 0) {
 		size_t n = len < PIECE ? len : PIECE;
 
-		make_room(links, n);
+		links_make_room(links, n);
 		buf_add(&links->line, data, n);
 		data += n;
 		len -= n;
@@ -211,12 +211,12 @@ void links_add(struct links *links, const char *data, size_t len)
 			stop++;
 		add_to_line(links, data, (size_t)(stop - data));
 		if (stop < end)
-			end_line(links);
+			links_end_line(links);
 		data = stop + 1;
 	}
 }
 
 void links_end(struct links *links)
 {
-	end_line(links);
+	links_end_line(links);
 }

@@ -107,7 +107,7 @@ void machine_from_kube(const struct kube_node *node, struct machine *ret)
  * JSON
  */
 
-static void set_num(struct json *json, const char *key, double value)
+static void machine_set_num(struct json *json, const char *key, double value)
 {
 	if (value < 0)
 		json_set(json, key, json_null());
@@ -115,7 +115,7 @@ static void set_num(struct json *json, const char *key, double value)
 		json_set_num(json, key, value);
 }
 
-static void set_int(struct json *json, const char *key, int64_t value)
+static void machine_set_int(struct json *json, const char *key, int64_t value)
 {
 	if (value < 0)
 		json_set(json, key, json_null());
@@ -130,10 +130,10 @@ static struct json *gpu_json(const struct machine_gpu *gpu)
 	json_set_int(json, "index", gpu->index);
 	json_set_str(json, "vendor", gpu->vendor);
 	json_set_str(json, "model", gpu->model);
-	set_num(json, "busy", gpu->busy);
-	set_int(json, "memory_bytes", gpu->memory_bytes);
-	set_int(json, "memory_used_bytes", gpu->memory_used_bytes);
-	set_num(json, "power_w", gpu->power_w);
+	machine_set_num(json, "busy", gpu->busy);
+	machine_set_int(json, "memory_bytes", gpu->memory_bytes);
+	machine_set_int(json, "memory_used_bytes", gpu->memory_used_bytes);
+	machine_set_num(json, "power_w", gpu->power_w);
 	json_set_bool(json, "used", gpu->used);
 	json_set_str(json, "holder", *gpu->holder ? gpu->holder : NULL);
 	return json;
@@ -147,12 +147,12 @@ struct json *machine_json(const struct machine *machine)
 	json_set_str(json, "host", machine->host);
 	json_set_bool(json, "reachable", machine->answered);
 	json_set_str(json, "error", machine->fault);
-	set_num(json, "cpus", machine->cpus);
-	set_num(json, "load", machine->load);
-	set_int(json, "memory_bytes", machine->memory_bytes);
-	set_int(json, "memory_used_bytes", machine->memory_used_bytes);
-	set_int(json, "gpus_all", machine->n_gpus);
-	set_int(json, "gpus_free", machine->gpus_free);
+	machine_set_num(json, "cpus", machine->cpus);
+	machine_set_num(json, "load", machine->load);
+	machine_set_int(json, "memory_bytes", machine->memory_bytes);
+	machine_set_int(json, "memory_used_bytes", machine->memory_used_bytes);
+	machine_set_int(json, "gpus_all", machine->n_gpus);
+	machine_set_int(json, "gpus_free", machine->gpus_free);
 	json_set_str(json, "gpu_model", machine->model);
 	vec_foreach (const struct machine_gpu, gpu, &machine->gpus)
 		json_add(gpus, gpu_json(gpu));

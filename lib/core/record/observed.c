@@ -27,7 +27,7 @@ static void merge_known(const struct json *from, struct json *to)
 			json_set(to, json_key(item), json_clone(item));
 }
 
-static bool has_text(const struct json *array, const char *text)
+static bool observed_has_text(const struct json *array, const char *text)
 {
 	for (const struct json *item = json_first(array); item; item = json_next(item))
 		if (str_eq(json_str(item), text))
@@ -35,12 +35,13 @@ static bool has_text(const struct json *array, const char *text)
 	return false;
 }
 
-static void add_text(struct json *doc, const char *key, const char *text)
+static void observed_add_text(struct json *doc, const char *key, const char *text)
 {
 	const struct json *before = part(doc, key, JSON_ARRAY);
 	struct json *all;
 
-	if (!text || (before && has_text(before, text)) || json_count(before) >= OBSERVED_TEXTS_MAX)
+	if (!text || (before && observed_has_text(before, text)) ||
+		json_count(before) >= OBSERVED_TEXTS_MAX)
 		return;
 	all = before ? json_clone(before) : json_array();
 	json_add_str(all, text);
@@ -63,11 +64,11 @@ void observed_merge(const struct json *observed, struct json *doc)
 		json_set(doc, "metrics", json_clone(metrics));
 	for (const struct json *link = links ? json_first(links) : NULL; link;
 		link = json_next(link))
-		add_text(doc, "links", json_str(link));
-	add_text(doc, "warnings", json_get_str(observed, "warning"));
+		observed_add_text(doc, "links", json_str(link));
+	observed_add_text(doc, "warnings", json_get_str(observed, "warning"));
 	for (const struct json *text = warnings ? json_first(warnings) : NULL; text;
 		text = json_next(text))
-		add_text(doc, "warnings", json_str(text));
+		observed_add_text(doc, "warnings", json_str(text));
 }
 
 /*

@@ -19,7 +19,7 @@
  * The flat form
  */
 
-static void add_text(struct json *to, const char *key, const struct json *value)
+static void params_add_text(struct json *to, const char *key, const struct json *value)
 {
 	AUTO_BUF struct buf text;
 
@@ -42,7 +42,7 @@ static void flatten(const struct json *object, const char *prefix, unsigned dept
 		if (json_kind(m) == JSON_OBJECT && depth < PARAMS_DEPTH_MAX)
 			flatten(m, key, depth + 1, to);
 		else if (json_kind(m) == JSON_OBJECT || json_kind(m) == JSON_ARRAY)
-			add_text(to, key, m);
+			params_add_text(to, key, m);
 		else if (json_kind(m) != JSON_STRING || strlen(json_str(m)) <= PARAMS_TEXT_MAX)
 			json_set(to, key, json_clone(m));
 	}
@@ -53,7 +53,7 @@ static void flatten(const struct json *object, const char *prefix, unsigned dept
  */
 
 /* Half of one that is being written is none. */
-static struct json *read_json(const char *text, size_t len)
+static struct json *params_read_json(const char *text, size_t len)
 {
 	struct json *json;
 
@@ -88,15 +88,15 @@ static const struct {
 	unsigned levels; /* that its name adds */
 	struct json *(*read)(const char *text, size_t len);
 } kinds[PARAMS_FILES] = {
-	{"params.json", 0, read_json},
-	{"args.json", 0, read_json},
+	{"params.json", 0, params_read_json},
+	{"args.json", 0, params_read_json},
 	{"hparams.yaml", 0, read_yaml},
 	{"hparams.yml", 0, read_yaml},
 	{".hydra/overrides.yaml", 1, read_overrides},
 	{".hydra/config.yaml", 1, read_yaml},
 };
 
-static size_t kind_of(const char *path)
+static size_t params_kind_of(const char *path)
 {
 	size_t len = strlen(path), kind = 0;
 
@@ -115,7 +115,7 @@ static unsigned level_of(const char *path)
 
 	for (const char *at = path; (at = strchr(at, '/')); at++)
 		slashes++;
-	return slashes - kinds[kind_of(path)].levels;
+	return slashes - kinds[params_kind_of(path)].levels;
 }
 
 static int compare_level(const void *a, const void *b)
@@ -126,7 +126,7 @@ static int compare_level(const void *a, const void *b)
 
 	if (one != other)
 		return one < other ? -1 : 1;
-	return (int)kind_of(x->path) - (int)kind_of(y->path);
+	return (int)params_kind_of(x->path) - (int)params_kind_of(y->path);
 }
 
 static bool goes_before(const struct outputs_file *file, const struct outputs_file *other)
@@ -143,7 +143,7 @@ size_t params_choose(
 	size_t n = 0;
 
 	vec_foreach (const struct outputs_file, file, files) {
-		size_t kind = kind_of(file->path);
+		size_t kind = params_kind_of(file->path);
 		if (kind < PARAMS_FILES && file->size <= PARAMS_FILE_MAX &&
 			(!found[kind] || goes_before(file, found[kind])))
 			found[kind] = file;
@@ -165,7 +165,7 @@ void params_complete(const struct json *from, struct json *to)
 
 struct json *params_read(const char *path, const char *text, size_t len)
 {
-	size_t kind = kind_of(path);
+	size_t kind = params_kind_of(path);
 	AUTO_JSON struct json *json = NULL;
 	struct json *flat;
 
@@ -224,13 +224,13 @@ static void visit_entry(struct walk *walk, int dirfd, const char *dir, const cha
 		level++;
 	if (S_ISDIR(st.st_mode) && level < PARAMS_LEVELS)
 		strv_add(&walk->dirs, path);
-	else if (S_ISREG(st.st_mode) && kind_of(path) < PARAMS_FILES)
+	else if (S_ISREG(st.st_mode) && params_kind_of(path) < PARAMS_FILES)
 		*vec_push(walk->files) =
 			(struct outputs_file){mem_strdup(path), (uint64_t)st.st_size,
 				(int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec};
 }
 
-static void visit(struct walk *walk, int root, const char *dir)
+static void params_visit(struct walk *walk, int root, const char *dir)
 {
 	int fd = fs_open_beneath(root, *dir ? dir : ".", O_RDONLY | O_DIRECTORY, 0);
 	AUTO_DIR DIR *stream = fd < 0 ? NULL : fdopendir(fd);
@@ -262,7 +262,7 @@ static void forget_files(struct read_file *files, size_t n)
 }
 
 /* The file with what was read of it before. */
-static struct read_file take_file(struct params *params, const char *path)
+static struct read_file params_take_file(struct params *params, const char *path)
 {
 	for (size_t i = 0; i < params->n; i++) {
 		struct read_file file = params->read[i];
@@ -285,11 +285,11 @@ static void find_files(struct params *params, int root)
 	strv_add(&walk.dirs, "");
 	for (size_t i = 0; i < walk.dirs.n && walk.entries < PARAMS_ENTRIES; i++) {
 		AUTO_FREE char *dir = mem_strdup(walk.dirs.v[i]);
-		visit(&walk, root, dir);
+		params_visit(&walk, root, dir);
 	}
 	size_t n = params_choose(&files, chosen);
 	for (size_t i = 0; i < n; i++)
-		read[i] = take_file(params, chosen[i]->path);
+		read[i] = params_take_file(params, chosen[i]->path);
 	forget_files(params->read, params->n);
 	memcpy(params->read, read, n * sizeof(read[0]));
 	params->n = n;
@@ -297,7 +297,7 @@ static void find_files(struct params *params, int root)
 	outputs_files_done(&files);
 }
 
-static bool is_same(const struct stat *a, const struct stat *b)
+static bool params_is_same(const struct stat *a, const struct stat *b)
 {
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
 	       a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
@@ -310,7 +310,8 @@ static bool read_changed(struct read_file *file, int root)
 	AUTO_BUF struct buf text = {0};
 	struct stat st;
 
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || is_same(&st, &file->seen))
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+		params_is_same(&st, &file->seen))
 		return false;
 	file->seen = st;
 	if (fs_read_fd(fd, file->path, PARAMS_FILE_MAX, &text, NULL) < 0)

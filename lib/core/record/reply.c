@@ -6,7 +6,7 @@
 #include "base/os/fs.h"
 #include "base/util/buf.h"
 
-static struct json *error_json(const struct err *err)
+static struct json *reply_error_json(const struct err *err)
 {
 	struct json *json = json_object(), *evidence = json_array();
 
@@ -26,7 +26,7 @@ void reply_write(int fd, int r, const struct err *err, struct json *result)
 
 	json_set_bool(json, "ok", r >= 0);
 	if (r < 0 && err_is_set(err))
-		json_set(json, "error", error_json(err));
+		json_set(json, "error", reply_error_json(err));
 	buf_init(&line, REPLY_MAX);
 	json_print(json, &line);
 	buf_addc(&line, '\n');

@@ -59,7 +59,7 @@ int resources_parse_cpus(const char *text, const char *what, int64_t *ret, struc
  * The configuration
  */
 
-static void take_text(const struct config *config, const char *key, char **ret)
+static void resources_take_text(const struct config *config, const char *key, char **ret)
 {
 	const char *text = config_str(config, key);
 
@@ -69,14 +69,14 @@ static void take_text(const struct config *config, const char *key, char **ret)
 	*ret = str_empty(text) ? NULL : mem_strdup(text);
 }
 
-static void take_size(const struct config *config, const char *key, uint64_t *ret)
+static void resources_take_size(const struct config *config, const char *key, uint64_t *ret)
 {
 	if (config_is_set(config, key))
 		*ret = config_size(config, key);
 }
 
 /* The name as the user gave it: an option, or a key of a file. */
-static const char *name_of(const struct config *config, const char *key)
+static const char *resources_name_of(const struct config *config, const char *key)
 {
 	if (!config_is_option(config, key))
 		return key;
@@ -85,8 +85,8 @@ static const char *name_of(const struct config *config, const char *key)
 
 static int bad_nodes(const struct config *config, struct err *err)
 {
-	err_set(err, E_USAGE, "%s must be from 1 to %d", name_of(config, "resources.nodes"),
-		RESOURCES_NODES_MAX);
+	err_set(err, E_USAGE, "%s must be from 1 to %d",
+		resources_name_of(config, "resources.nodes"), RESOURCES_NODES_MAX);
 	return config_blame(config, "resources.nodes", err);
 }
 
@@ -98,16 +98,16 @@ int resources_from_config(const struct config *config, struct resources *ret, st
 		ret->nodes = (int)config_int(config, "resources.nodes", 1);
 	if (ret->nodes < 1 || ret->nodes > RESOURCES_NODES_MAX)
 		return bad_nodes(config, err);
-	take_size(config, "resources.memory", &ret->memory_bytes);
-	take_size(config, "resources.shm", &ret->shm_bytes);
-	take_size(config, "resources.disk", &ret->disk_bytes);
-	take_text(config, "resources.gpu_type", &ret->gpu_type);
-	take_text(config, "queue", &ret->queue);
-	take_text(config, "priority", &ret->priority);
+	resources_take_size(config, "resources.memory", &ret->memory_bytes);
+	resources_take_size(config, "resources.shm", &ret->shm_bytes);
+	resources_take_size(config, "resources.disk", &ret->disk_bytes);
+	resources_take_text(config, "resources.gpu_type", &ret->gpu_type);
+	resources_take_text(config, "queue", &ret->queue);
+	resources_take_text(config, "priority", &ret->priority);
 	if (!cpus)
 		return 0;
 	int r = resources_parse_cpus(
-		cpus, name_of(config, "resources.cpus"), &ret->cpus_milli, err);
+		cpus, resources_name_of(config, "resources.cpus"), &ret->cpus_milli, err);
 	return r < 0 ? config_blame(config, "resources.cpus", err) : 0;
 }
 
@@ -115,13 +115,13 @@ int resources_from_config(const struct config *config, struct resources *ret, st
  * JSON
  */
 
-static void set_size(struct json *object, const char *key, uint64_t size)
+static void resources_set_size(struct json *object, const char *key, uint64_t size)
 {
 	if (size)
 		json_set_int(object, key, (int64_t)size);
 }
 
-static void set_text(struct json *object, const char *key, const char *text)
+static void resources_set_text(struct json *object, const char *key, const char *text)
 {
 	if (text)
 		json_set_bytes(object, key, text, strlen(text));
@@ -130,13 +130,13 @@ static void set_text(struct json *object, const char *key, const char *text)
 void resources_to_json(const struct resources *resources, struct json *object)
 {
 	json_set_int(object, "nodes", resources->nodes ? resources->nodes : 1);
-	set_size(object, "cpus_milli", (uint64_t)resources->cpus_milli);
-	set_size(object, "memory_bytes", resources->memory_bytes);
-	set_size(object, "shm_bytes", resources->shm_bytes);
-	set_size(object, "disk_bytes", resources->disk_bytes);
-	set_text(object, "gpu_type", resources->gpu_type);
-	set_text(object, "queue", resources->queue);
-	set_text(object, "priority", resources->priority);
+	resources_set_size(object, "cpus_milli", (uint64_t)resources->cpus_milli);
+	resources_set_size(object, "memory_bytes", resources->memory_bytes);
+	resources_set_size(object, "shm_bytes", resources->shm_bytes);
+	resources_set_size(object, "disk_bytes", resources->disk_bytes);
+	resources_set_text(object, "gpu_type", resources->gpu_type);
+	resources_set_text(object, "queue", resources->queue);
+	resources_set_text(object, "priority", resources->priority);
 }
 
 static uint64_t get_size(const struct json *object, const char *key)
@@ -146,7 +146,7 @@ static uint64_t get_size(const struct json *object, const char *key)
 	return value < 0 ? 0 : (uint64_t)value;
 }
 
-static char *get_text(const struct json *object, const char *key)
+static char *resources_get_text(const struct json *object, const char *key)
 {
 	const char *text = json_get_str(object, key);
 
@@ -163,9 +163,9 @@ void resources_from_json(const struct json *object, struct resources *ret)
 		.memory_bytes = get_size(object, "memory_bytes"),
 		.shm_bytes = get_size(object, "shm_bytes"),
 		.disk_bytes = get_size(object, "disk_bytes"),
-		.gpu_type = get_text(object, "gpu_type"),
-		.queue = get_text(object, "queue"),
-		.priority = get_text(object, "priority"),
+		.gpu_type = resources_get_text(object, "gpu_type"),
+		.queue = resources_get_text(object, "queue"),
+		.priority = resources_get_text(object, "priority"),
 	};
 }
 

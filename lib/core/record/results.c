@@ -20,7 +20,7 @@ struct top {
 };
 struct tops VEC_OF(struct top);
 
-static int compare_path(const void *a, const void *b)
+static int results_compare_path(const void *a, const void *b)
 {
 	const struct top *x = a, *y = b;
 	int order = memcmp(x->path, y->path, x->len < y->len ? x->len : y->len);
@@ -34,11 +34,11 @@ static int compare_size(const void *a, const void *b)
 
 	if (x->bytes != y->bytes)
 		return x->bytes < y->bytes ? 1 : -1;
-	return compare_path(a, b);
+	return results_compare_path(a, b);
 }
 
 /* Sorted by path, what lies in one directory stands together. */
-static void add_file(struct tops *entries, const struct outputs_file *file)
+static void results_add_file(struct tops *entries, const struct outputs_file *file)
 {
 	const char *slash = strchr(file->path, '/');
 	size_t len = slash ? (size_t)(slash + 1 - file->path) : strlen(file->path);
@@ -71,7 +71,7 @@ static struct json *sum_json(
 	json_set_bool(json, "is_cut", is_cut);
 	set_count(json, "more", more + entries->n - n);
 	entries->n = n;
-	vec_sort(entries, compare_path);
+	vec_sort(entries, results_compare_path);
 	vec_foreach (const struct top, entry, entries) {
 		struct json *one = json_object();
 		json_set_bytes(one, "path", entry->path, entry->len);
@@ -90,7 +90,7 @@ struct json *results_json(const struct outputs_files *files, bool is_cut)
 	uint64_t bytes = 0;
 
 	vec_foreach (const struct outputs_file, file, files) {
-		add_file(&entries, file);
+		results_add_file(&entries, file);
 		bytes += file->size;
 	}
 	return sum_json(&entries, files->n, bytes, 0, is_cut);
@@ -116,7 +116,7 @@ static void told_done(struct told *told)
 	vec_done(&told->contents);
 }
 
-static bool take_number(const char **at, uint64_t *ret)
+static bool results_take_number(const char **at, uint64_t *ret)
 {
 	char *end;
 
@@ -130,7 +130,7 @@ static bool take_number(const char **at, uint64_t *ret)
 }
 
 /* Up to the end of the line, which is passed; NULL: there is none. The caller frees. */
-static char *take_name(const char **at)
+static char *results_take_name(const char **at)
 {
 	size_t len = strcspn(*at, "\n"), n = 0;
 	char *name = (*at)[len] ? mem_strndup(*at, len) : NULL;
@@ -150,7 +150,7 @@ static bool take_params(const char **at, const char *prefix, struct told *told)
 {
 	uint64_t size;
 
-	if (!take_number(at, &size))
+	if (!results_take_number(at, &size))
 		return false;
 	size_t len = strcspn(*at, "\n");
 	const char *content = *at + len + 1;
@@ -163,7 +163,7 @@ static bool take_params(const char **at, const char *prefix, struct told *told)
 	return true;
 }
 
-static bool take_line(const char **at, const char *prefix, struct told *told)
+static bool results_take_line(const char **at, const char *prefix, struct told *told)
 {
 	static const char params[] = "params ";
 	struct top top = {0};
@@ -172,9 +172,9 @@ static bool take_line(const char **at, const char *prefix, struct told *told)
 		*at += strlen(params);
 		return take_params(at, prefix, told);
 	}
-	if (!take_number(at, &top.files) || !take_number(at, &top.bytes))
+	if (!results_take_number(at, &top.files) || !results_take_number(at, &top.bytes))
 		return false;
-	AUTO_FREE char *name = take_name(at);
+	AUTO_FREE char *name = results_take_name(at);
 	if (str_empty(name))
 		return false;
 	/* Files of another rank are summed up in one entry. */
@@ -187,7 +187,7 @@ static bool take_line(const char **at, const char *prefix, struct told *told)
 	return true;
 }
 
-static bool take_told(const char *text, size_t rank, struct told *told)
+static bool results_take_told(const char *text, size_t rank, struct told *told)
 {
 	AUTO_FREE char *prefix = rank ? mem_printf("rank-%zu/", rank) : mem_strdup("");
 	const char *at = text ? strstr(text, KUBE_JOB_RESULTS " ") : NULL;
@@ -196,12 +196,13 @@ static bool take_told(const char *text, size_t rank, struct told *told)
 	if (!at)
 		return false;
 	at += strlen(KUBE_JOB_RESULTS " ");
-	if (!take_number(&at, &files) || !take_number(&at, &bytes) || !take_number(&at, &more))
+	if (!results_take_number(&at, &files) || !results_take_number(&at, &bytes) ||
+		!results_take_number(&at, &more))
 		return false;
 	told->files += files;
 	told->bytes += bytes;
 	told->more += rank ? 0 : more;
-	while (*at && take_line(&at, prefix, told))
+	while (*at && results_take_line(&at, prefix, told))
 		continue;
 	if (rank && files) {
 		*vec_push(&told->entries) = (struct top){prefix, strlen(prefix), files, bytes};
@@ -230,10 +231,10 @@ struct json *results_told(char *const *texts, size_t n, struct json **ret_params
 	AUTO(told_done) struct told told = {0};
 	bool is_cut = false;
 
-	if (n == 0 || !take_told(texts[0], 0, &told))
+	if (n == 0 || !results_take_told(texts[0], 0, &told))
 		return NULL;
 	for (size_t i = 1; i < n; i++)
-		is_cut |= !take_told(texts[i], i, &told);
+		is_cut |= !results_take_told(texts[i], i, &told);
 	*ret_params = told_params(&told);
 	return sum_json(&told.entries, told.files, told.bytes, told.more, is_cut);
 }
@@ -252,7 +253,7 @@ bool results_is_valid(const struct json *results)
 	return true;
 }
 
-static void add_words(const struct top *entry, struct strv *ret)
+static void results_add_words(const struct top *entry, struct strv *ret)
 {
 	AUTO_FREE char *path = mem_strndup(entry->path, entry->len);
 	AUTO_FREE char *name = str_shown(path);
@@ -287,9 +288,9 @@ void results_words(const struct json *results, struct strv *ret)
 	more += (int64_t)(entries.n - n);
 	vec_sort(&entries, compare_size);
 	entries.n = n;
-	vec_sort(&entries, compare_path);
+	vec_sort(&entries, results_compare_path);
 	vec_foreach (const struct top, entry, &entries)
-		add_words(entry, ret);
+		results_add_words(entry, ret);
 	if (json_get_bool(results, "is_cut", false)) {
 		strv_add(ret, "and more");
 	} else if (more > 0) {

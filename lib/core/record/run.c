@@ -86,7 +86,7 @@ static void set_nulls(struct json *object, const char *const *keys, size_t n)
 		set_nulls(object, keys_, sizeof(keys_) / sizeof(*keys_));                          \
 	} while (0)
 
-static void add_places(struct json *doc)
+static void run_add_places(struct json *doc)
 {
 	struct json *target = json_sub(doc, "target");
 
@@ -96,7 +96,7 @@ static void add_places(struct json *doc)
 	SET_NULLS(json_sub(doc, "origin"), "machine", "root", "cwd");
 }
 
-static void add_code(struct json *doc)
+static void run_add_code(struct json *doc)
 {
 	struct json *image;
 
@@ -139,8 +139,8 @@ struct run *run_new(const char *id, const char *name)
 	json_set(doc, "tags", json_object());
 	SET_NULLS(doc, "group", "parent", "user");
 	json_set_str(doc, "note", "");
-	add_places(doc);
-	add_code(doc);
+	run_add_places(doc);
+	run_add_code(doc);
 	add_course(doc);
 	run->doc = doc;
 	return run;
@@ -205,7 +205,7 @@ const char *run_target(const struct run *run)
 	return json_get_str(json_get(run->doc, "target"), "name");
 }
 
-static int64_t time_of(const struct json *object, const char *key)
+static int64_t run_time_of(const struct json *object, const char *key)
 {
 	const char *text = json_get_str(object, key);
 	int64_t ms = 0;
@@ -215,17 +215,17 @@ static int64_t time_of(const struct json *object, const char *key)
 
 int64_t run_submitted_ms(const struct run *run)
 {
-	return time_of(json_get(run->doc, "times"), "submitted");
+	return run_time_of(json_get(run->doc, "times"), "submitted");
 }
 
 int64_t run_started_ms(const struct run *run)
 {
-	return time_of(json_get(run->doc, "times"), "started");
+	return run_time_of(json_get(run->doc, "times"), "started");
 }
 
 int64_t run_ended_ms(const struct run *run)
 {
-	return time_of(json_get(run->doc, "times"), "ended");
+	return run_time_of(json_get(run->doc, "times"), "ended");
 }
 
 void run_set_time(struct json *object, const char *key, int64_t wall_ms)
@@ -476,12 +476,12 @@ void run_set_attempt_exit(
  * Names and ids. ASCII only, whatever the locale.
  */
 
-static bool is_lower(char c)
+static bool run_is_lower(char c)
 {
 	return c >= 'a' && c <= 'z';
 }
 
-static bool is_digit(char c)
+static bool run_is_digit(char c)
 {
 	return c >= '0' && c <= '9';
 }
@@ -496,9 +496,9 @@ static size_t valid_name_len(const char *s)
 {
 	size_t n = 0;
 
-	if (!is_lower(s[0]))
+	if (!run_is_lower(s[0]))
 		return 0;
-	while (is_lower(s[n]) || is_digit(s[n]) || s[n] == '-')
+	while (run_is_lower(s[n]) || run_is_digit(s[n]) || s[n] == '-')
 		n++;
 	return n;
 }
@@ -512,9 +512,9 @@ static size_t map_name(const char *wanted, char name[static RUN_NAME_MAX + 1])
 		char c = lower(*s);
 
 		/* A name starts with a letter: 3d-unet becomes r3d-unet. */
-		if (n == 0 && is_digit(c))
+		if (n == 0 && run_is_digit(c))
 			name[n++] = 'r';
-		if (is_lower(c) || is_digit(c))
+		if (run_is_lower(c) || run_is_digit(c))
 			name[n++] = c;
 		else if (n > 0 && name[n - 1] != '-')
 			name[n++] = '-';
@@ -583,7 +583,7 @@ static size_t name_len(const char *s)
 	return n;
 }
 
-static bool is_number(const char *s)
+static bool run_is_number(const char *s)
 {
 	char *end;
 
@@ -601,7 +601,7 @@ static void set_param(struct json *params, const char *name, size_t len, const c
 }
 
 /* How many of the words were taken: 2 for --k v, else 1. */
-static size_t add_param(struct json *params, const char *word, const char *next)
+static size_t run_add_param(struct json *params, const char *word, const char *next)
 {
 	bool dashes = str_starts(word, "--");
 	/* Hydra writes +k=v and ++k=v for keys that are new. */
@@ -614,7 +614,7 @@ static size_t add_param(struct json *params, const char *word, const char *next)
 	}
 	if (!dashes || len == 0 || name[len] || !next)
 		return 1;
-	if (next[0] == '-' && !is_number(next))
+	if (next[0] == '-' && !run_is_number(next))
 		return 1;
 	set_param(params, name, len, next);
 	return 2;
@@ -625,7 +625,7 @@ struct json *run_params(const struct strv *command)
 	struct json *params = json_object();
 
 	for (size_t i = 1; i < command->n && json_count(params) < PARAMS_MAX;)
-		i += add_param(
+		i += run_add_param(
 			params, command->v[i], i + 1 < command->n ? command->v[i + 1] : NULL);
 	return params;
 }

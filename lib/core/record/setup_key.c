@@ -35,12 +35,12 @@ static void key_done(struct key *key)
 	free(key->chunk);
 }
 
-static void add_text(struct key *key, const char *text)
+static void setup_key_add_text(struct key *key, const char *text)
 {
 	digest_add(&key->digest, text, strlen(text) + 1);
 }
 
-static int too_much(const struct key *key, struct err *err)
+static int setup_key_too_much(const struct key *key, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(key->name);
 
@@ -80,7 +80,7 @@ static int add_content(struct key *key, int fd, struct err *err)
 			return cannot_read(key, errno, err);
 		key->bytes += (uint64_t)n;
 		if (key->bytes > SETUP_KEY_BYTES_MAX)
-			return too_much(key, err);
+			return setup_key_too_much(key, err);
 		digest_add(&content, key->chunk, (size_t)n);
 	}
 	digest_end(&content, sha256);
@@ -88,7 +88,8 @@ static int add_content(struct key *key, int fd, struct err *err)
 	return 0;
 }
 
-static int add_dir(struct key *key, int fd, const char *path, unsigned depth, struct err *err);
+static int setup_key_add_dir(
+	struct key *key, int fd, const char *path, unsigned depth, struct err *err);
 
 /* A file or directory that is open. */
 static int add_open(struct key *key, int fd, const char *path, unsigned depth, struct err *err)
@@ -98,13 +99,13 @@ static int add_open(struct key *key, int fd, const char *path, unsigned depth, s
 	if (fstat(fd, &st) < 0)
 		return cannot_read(key, errno, err);
 	if (++key->n_files > SETUP_KEY_FILES_MAX)
-		return too_much(key, err);
-	add_text(key, path);
+		return setup_key_too_much(key, err);
+	setup_key_add_text(key, path);
 	if (S_ISDIR(st.st_mode)) {
-		add_text(key, "directory");
-		return add_dir(key, fd, path, depth, err);
+		setup_key_add_text(key, "directory");
+		return setup_key_add_dir(key, fd, path, depth, err);
 	}
-	add_text(key, st.st_mode & S_IXUSR ? "program" : "file");
+	setup_key_add_text(key, st.st_mode & S_IXUSR ? "program" : "file");
 	return S_ISREG(st.st_mode) ? add_content(key, fd, err) : 0;
 }
 
@@ -117,10 +118,10 @@ static int add_link(struct key *key, int fd, const char *name, const char *path,
 		return cannot_read(key, errno, err);
 	target[n] = '\0';
 	if (++key->n_files > SETUP_KEY_FILES_MAX)
-		return too_much(key, err);
-	add_text(key, path);
-	add_text(key, "link");
-	add_text(key, target);
+		return setup_key_too_much(key, err);
+	setup_key_add_text(key, path);
+	setup_key_add_text(key, "link");
+	setup_key_add_text(key, target);
 	return 0;
 }
 
@@ -138,12 +139,13 @@ static int add_child(struct key *key, int dir_fd, const char *name, const char *
 	return add_open(key, fd, child, depth, err);
 }
 
-static int by_text(const void *a, const void *b)
+static int setup_key_by_text(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int add_dir(struct key *key, int fd, const char *path, unsigned depth, struct err *err)
+static int setup_key_add_dir(
+	struct key *key, int fd, const char *path, unsigned depth, struct err *err)
 {
 	AUTO_STRV struct strv names = {0};
 	int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -152,15 +154,15 @@ static int add_dir(struct key *key, int fd, const char *path, unsigned depth, st
 	int r = 0;
 
 	if (!dir || depth > DEPTH_MAX)
-		return dir ? too_much(key, err) : cannot_read(key, errno, err);
+		return dir ? setup_key_too_much(key, err) : cannot_read(key, errno, err);
 	while ((entry = readdir(dir))) {
 		if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, ".."))
 			continue;
 		if (names.n >= SETUP_KEY_FILES_MAX)
-			return too_much(key, err);
+			return setup_key_too_much(key, err);
 		strv_add(&names, entry->d_name);
 	}
-	vec_sort(&names, by_text);
+	vec_sort(&names, setup_key_by_text);
 	for (size_t i = 0; r == 0 && i < names.n; i++)
 		r = add_child(key, fd, names.v[i], path, depth + 1, err);
 	return r;
@@ -185,7 +187,7 @@ static int add_link_key(struct key *key, int tree_fd, const char *path, struct e
 	return 0;
 }
 
-static int add_key(struct key *key, int tree_fd, const char *path, struct err *err)
+static int setup_key_add_key(struct key *key, int tree_fd, const char *path, struct err *err)
 {
 	int fd = fs_open_beneath(tree_fd, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
 	struct stat st;
@@ -212,8 +214,8 @@ static void add_platform(struct key *key)
 	struct utsname name = {0};
 
 	uname(&name);
-	add_text(key, name.sysname);
-	add_text(key, name.machine);
+	setup_key_add_text(key, name.sysname);
+	setup_key_add_text(key, name.machine);
 }
 
 int setup_key(const struct world_setup *setup, const char *tree, char out[static SHA256_HEX_SIZE],
@@ -228,14 +230,14 @@ int setup_key(const struct world_setup *setup, const char *tree, char out[static
 	if (tree_fd < 0)
 		return fs_error(err, errno, "%s", tree);
 	digest_begin(&key.digest, DIGEST_SHA256);
-	add_text(&key, "dlrun/setup/v1");
-	add_text(&key, setup->run);
-	add_text(&key, setup->cwd ? setup->cwd : ".");
+	setup_key_add_text(&key, "dlrun/setup/v1");
+	setup_key_add_text(&key, setup->run);
+	setup_key_add_text(&key, setup->cwd ? setup->cwd : ".");
 	add_platform(&key);
 	strv_copy(&paths, &setup->key);
-	vec_sort(&paths, by_text);
+	vec_sort(&paths, setup_key_by_text);
 	for (size_t i = 0; r == 0 && i < paths.n; i++)
-		r = add_key(&key, tree_fd, paths.v[i], err);
+		r = setup_key_add_key(&key, tree_fd, paths.v[i], err);
 	if (r < 0)
 		return r;
 	digest_end(&key.digest, sha256);

@@ -29,7 +29,7 @@ static void data_to_json(const struct world *world, struct json *object)
 	json_set(object, "data", list);
 }
 
-static void set_text(struct json *object, const char *key, const char *text)
+static void world_set_text(struct json *object, const char *key, const char *text)
 {
 	if (text)
 		json_set_bytes(object, key, text, strlen(text));
@@ -44,9 +44,9 @@ static void setup_to_json(const struct world_setup *setup, struct json *object)
 	if (!setup->run)
 		return;
 	json = json_sub(object, "setup");
-	set_text(json, "run", setup->run);
+	world_set_text(json, "run", setup->run);
 	words_set(json, "key", &setup->key);
-	set_text(json, "cwd", setup->cwd);
+	world_set_text(json, "cwd", setup->cwd);
 }
 
 static void collect_to_json(const struct world_collect *collect, struct json *object)
@@ -64,7 +64,7 @@ void world_to_json(const struct world *world, struct json *object)
 	words_set(object, "outputs", &world->outputs);
 	words_set(object, "filled", &world->filled);
 	setup_to_json(&world->setup, object);
-	set_text(object, "before", world->before);
+	world_set_text(object, "before", world->before);
 	words_set(object, "python_paths", &world->python_paths);
 	words_set(object, "python_aliases", &world->python_aliases);
 	json_set_int(object, "gpus", world->gpus);

@@ -61,7 +61,7 @@ enum { VERSION = sizeof(migrations) / sizeof(*migrations) };
  * Failures
  */
 
-static int fail_damaged(struct store *store, struct err *err)
+static int store_fail_damaged(struct store *store, struct err *err)
 {
 	AUTO_BUF struct buf quoted;
 
@@ -123,7 +123,7 @@ static int store_fail(struct store *store, struct err *err)
 	case SQLITE_CORRUPT:
 	case SQLITE_NOTADB:
 	case SQLITE_FORMAT:
-		return fail_damaged(store, err);
+		return store_fail_damaged(store, err);
 	default:
 		return err_set(err, E_STORE, "%s: %s", store->path, sqlite3_errmsg(store->db));
 	}
@@ -222,7 +222,7 @@ static int pragma_number(struct store *store, const char *sql, int *ret, struct 
 	return r < 0 ? r : 0;
 }
 
-static int check_version(struct store *store, int *ret, struct err *err)
+static int store_check_version(struct store *store, int *ret, struct err *err)
 {
 	int version = 0, r = pragma_number(store, "PRAGMA user_version", &version, err);
 
@@ -239,7 +239,7 @@ static int check_version(struct store *store, int *ret, struct err *err)
 	return 0;
 }
 
-static int apply(struct store *store, int from, struct err *err)
+static int store_apply(struct store *store, int from, struct err *err)
 {
 	AUTO_FREE char *stamp = mem_printf(
 		"PRAGMA user_version = %d; PRAGMA application_id = %d", VERSION, APPLICATION_ID);
@@ -252,7 +252,7 @@ static int apply(struct store *store, int from, struct err *err)
 
 static int migrate(struct store *store, struct err *err)
 {
-	int version, r = check_version(store, &version, err);
+	int version, r = store_check_version(store, &version, err);
 
 	if (r < 0 || version == VERSION)
 		return r;
@@ -262,9 +262,9 @@ static int migrate(struct store *store, struct err *err)
 	if (r < 0)
 		return r;
 	/* Another process may have migrated the database meanwhile. */
-	r = check_version(store, &version, err);
+	r = store_check_version(store, &version, err);
 	if (r == 0 && version < VERSION)
-		r = apply(store, version, err);
+		r = store_apply(store, version, err);
 	return store_end(store, r, err);
 }
 
@@ -294,7 +294,7 @@ static int harden(struct store *store, struct err *err)
 
 /* SQLite would make it readable for the group. Closed again before SQLite opens it, because closing
  * any descriptor of a file drops the process's locks on it. */
-static int make_file(struct store *store, bool *ret_lockable, struct err *err)
+static int store_make_file(struct store *store, bool *ret_lockable, struct err *err)
 {
 	struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
 	AUTO_FD int fd = open(store->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -314,11 +314,11 @@ static int make_file(struct store *store, bool *ret_lockable, struct err *err)
 	return 0;
 }
 
-static int open_file(struct store *store, struct err *err)
+static int store_open_file(struct store *store, struct err *err)
 {
 	int flags = SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_NOFOLLOW;
 	bool lockable = true;
-	int r = make_file(store, &lockable, err);
+	int r = store_make_file(store, &lockable, err);
 
 	if (r < 0)
 		return r;
@@ -337,7 +337,7 @@ int store_open(const char *dir, struct store **ret, struct err *err)
 	AUTO_STORE struct store *store = mem_alloc(1, sizeof(*store));
 
 	store->path = mem_printf("%s/runs.db", dir);
-	int r = open_file(store, err);
+	int r = store_open_file(store, err);
 	if (r == 0)
 		r = harden(store, err);
 	if (r == 0)
@@ -496,7 +496,7 @@ static int write_over(struct store *store, const struct run *run, struct err *er
 	return r < 0 ? r : sqlite3_changes(store->db);
 }
 
-static int fail_changed(struct store *store, const char *id, struct err *err)
+static int store_fail_changed(struct store *store, const char *id, struct err *err)
 {
 	(void)store;
 	return err_set(err, E_STORE_CHANGED, "the record of %s was changed meanwhile", id);
@@ -544,7 +544,7 @@ int store_update_known(struct store *store, struct run *run, struct err *err)
 		return r;
 	r = write_over(store, run, err);
 	if (r == 0)
-		r = fail_changed(store, run_id(run), err);
+		r = store_fail_changed(store, run_id(run), err);
 	r = store_end(store, r, err);
 	if (r < 0)
 		return r;
@@ -571,7 +571,7 @@ int store_update_all(struct store *store, const struct run_list *runs, struct er
 	return 0;
 }
 
-static int read_one(struct store *store, const char *id, struct run **ret, struct err *err)
+static int store_read_one(struct store *store, const char *id, struct run **ret, struct err *err)
 {
 	AUTO_STMT struct sqlite3_stmt *stmt = NULL;
 	int r = store_prepare(
@@ -591,7 +591,7 @@ static int change_row(struct store *store, const char *id, store_change_fn *fn, 
 {
 	AUTO_RUN struct run *run = NULL;
 
-	int r = read_one(store, id, &run, err);
+	int r = store_read_one(store, id, &run, err);
 	if (r < 0)
 		return r;
 	BUG_ON(!run);
@@ -599,7 +599,7 @@ static int change_row(struct store *store, const char *id, store_change_fn *fn, 
 	if (r > 0) {
 		r = write_over(store, run, err);
 		if (r == 0)
-			r = fail_changed(store, id, err);
+			r = store_fail_changed(store, id, err);
 		run->revision++;
 	}
 	if (r < 0)
@@ -647,7 +647,7 @@ int store_remove(struct store *store, const char *id, struct err *err)
 
 int store_get(struct store *store, const char *id, struct run **ret, struct err *err)
 {
-	return read_one(store, id, ret, err);
+	return store_read_one(store, id, ret, err);
 }
 
 int store_count(struct store *store, size_t *ret, struct err *err)
@@ -799,7 +799,7 @@ static void add_nearest(struct store *store, const char *text, struct err *err)
 	}
 }
 
-static int fail_missing(struct store *store, const char *text, struct err *err)
+static int store_fail_missing(struct store *store, const char *text, struct err *err)
 {
 	AUTO_FREE char *shown = str_escaped(text);
 
@@ -829,12 +829,12 @@ int store_resolve(struct store *store, const char *text, struct run **ret, struc
 	if (run_id_is_valid(text) && store_get(store, text, ret, NULL) == 0)
 		return 0;
 	if (!*text || text[strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-")])
-		return fail_missing(store, text, err);
+		return store_fail_missing(store, text, err);
 	int r = store_list(store, &filter, &runs, err);
 	if (r < 0)
 		return r;
 	if (runs.n == 0)
-		return fail_missing(store, text, err);
+		return store_fail_missing(store, text, err);
 	if (runs.n > 1)
 		return fail_ambiguous(text, &runs, err);
 	*ret = TAKE(runs.v[0]);

@@ -72,7 +72,7 @@ void copy_free(struct copy *copy)
 	free(copy);
 }
 
-static int failed(struct copy *copy, const char *name, int errnum, struct err *err)
+static int copy_failed(struct copy *copy, const char *name, int errnum, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(copy->path, name);
 	AUTO_FREE char *shown = str_shown(path);
@@ -127,13 +127,13 @@ static int copy_file(struct copy *copy, const char *name, struct err *err)
 		dirfd(copy->dir), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 
 	if (from < 0)
-		return failed(copy, name, errno, err);
+		return copy_failed(copy, name, errno, err);
 	int r = fs_remove_tree(copy->dir_to_fd, TEMP_NAME, err);
 	if (r < 0)
 		return r;
 	int to = openat(copy->dir_to_fd, TEMP_NAME, FLAGS, 0600);
 	if (to < 0)
-		return failed(copy, name, errno, err);
+		return copy_failed(copy, name, errno, err);
 	int errnum = fill_file(copy, from, to);
 	if (close(to) < 0 && errno != EINTR && !errnum)
 		errnum = errno;
@@ -142,19 +142,19 @@ static int copy_file(struct copy *copy, const char *name, struct err *err)
 	if (!errnum)
 		return 0;
 	unlinkat(copy->dir_to_fd, TEMP_NAME, 0);
-	return failed(copy, name, errnum, err);
+	return copy_failed(copy, name, errnum, err);
 }
 
-static int copy_link(struct copy *copy, const char *name, struct err *err)
+static int target_copy_link(struct copy *copy, const char *name, struct err *err)
 {
 	char target[PATH_MAX];
 	ssize_t n = readlinkat(dirfd(copy->dir), name, target, sizeof(target) - 1);
 
 	if (n < 0)
-		return failed(copy, name, errno, err);
+		return copy_failed(copy, name, errno, err);
 	target[n] = '\0';
 	if (symlinkat(target, copy->dir_to_fd, name) < 0 && errno != EEXIST)
-		return failed(copy, name, errno, err);
+		return copy_failed(copy, name, errno, err);
 	return 0;
 }
 
@@ -165,7 +165,7 @@ static int copy_dir(
 	struct stat st;
 
 	if (mkdirat(copy->dir_to_fd, name, (mode & 0777) | S_IRWXU) < 0 && errno != EEXIST)
-		return failed(copy, name, errno, err);
+		return copy_failed(copy, name, errno, err);
 	if (fstatat(copy->dir_to_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
 		strv_add(&copy->dirs, path);
 	return 0;
@@ -180,13 +180,13 @@ static int copy_entry(struct copy *copy, const char *name, struct err *err)
 	if (copy->skip && copy->skip(copy->ctx, path))
 		return 0;
 	if (fstatat(dirfd(copy->dir), name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : failed(copy, name, errno, err);
+		return errno == ENOENT ? 0 : copy_failed(copy, name, errno, err);
 	if (S_ISDIR(st.st_mode))
 		return copy_dir(copy, name, path, st.st_mode, err);
 	if (fstatat(copy->dir_to_fd, name, &there, AT_SYMLINK_NOFOLLOW) == 0)
 		return 0;
 	if (S_ISLNK(st.st_mode))
-		return copy_link(copy, name, err);
+		return target_copy_link(copy, name, err);
 	return S_ISREG(st.st_mode) ? copy_file(copy, name, err) : 0;
 }
 
@@ -203,16 +203,16 @@ static int begin_dir(struct copy *copy, struct err *err)
 	copy->dirs.v[copy->dirs.n] = NULL;
 	copy->path = TAKE(path);
 	if (from < 0)
-		return failed(copy, "", -from, err);
+		return copy_failed(copy, "", -from, err);
 	copy->dir = fdopendir(from);
 	if (!copy->dir) {
 		int errnum = errno;
 		close(from);
-		return failed(copy, "", errnum, err);
+		return copy_failed(copy, "", errnum, err);
 	}
 	int to = fs_open_beneath(copy->to_fd, copy->path, flags, 0);
 	if (to < 0)
-		return failed(copy, "", -to, err);
+		return copy_failed(copy, "", -to, err);
 	copy->dir_to_fd = to;
 	return 0;
 }
@@ -225,7 +225,7 @@ static int next_entry(struct copy *copy, struct err *err)
 	errno = 0;
 	entry = readdir(copy->dir);
 	if (!entry)
-		return errno ? failed(copy, "", errno, err) : 0;
+		return errno ? copy_failed(copy, "", errno, err) : 0;
 	if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, ".."))
 		return 1;
 	int r = copy_entry(copy, entry->d_name, err);

@@ -88,7 +88,7 @@ static void set_pattern(struct wanted *wanted)
 	wanted->wild = wild_compile(wanted->path, strlen(wanted->path), true, false);
 }
 
-static int add(struct fetch_paths *paths, const char *text, struct err *err)
+static int fetch_sink_add(struct fetch_paths *paths, const char *text, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(text);
 
@@ -112,14 +112,14 @@ int fetch_paths_new(const struct strv *paths, struct fetch_paths **ret, struct e
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && paths && i < paths->n; i++)
-		r = add(new, paths->v[i], err);
+		r = fetch_sink_add(new, paths->v[i], err);
 	if (r == 0)
 		*ret = TAKE(new);
 	return r;
 }
 
 /* Whether path, whole at len, is what was named or matched. */
-static bool matches(const struct wanted *wanted, const char *path, size_t len)
+static bool fetch_sink_matches(const struct wanted *wanted, const char *path, size_t len)
 {
 	if (strlen(wanted->path) == len && memcmp(wanted->path, path, len) == 0)
 		return true;
@@ -132,7 +132,7 @@ static bool wants(const struct wanted *wanted, const char *path)
 	if (!*wanted->path)
 		return true;
 	for (size_t len = strcspn(path, "/");; len += 1 + strcspn(path + len + 1, "/")) {
-		if (matches(wanted, path, len))
+		if (fetch_sink_matches(wanted, path, len))
 			return true;
 		if (!path[len])
 			return false;

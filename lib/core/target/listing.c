@@ -53,7 +53,7 @@ static int listing_refuse(const char *text, struct err *err)
 }
 
 /* A number and the blank behind it. */
-static bool take_number(const char **at, int base, int64_t min, int64_t max, int64_t *ret)
+static bool listing_take_number(const char **at, int base, int64_t min, int64_t max, int64_t *ret)
 {
 	char *end;
 	const char *digits = *at + (**at == '-');
@@ -82,7 +82,7 @@ static bool take_fraction(const char **at, int64_t *ret_ns)
 	return true;
 }
 
-static char kind_of(mode_t mode)
+static char listing_kind_of(mode_t mode)
 {
 	if (S_ISDIR(mode))
 		return 'd';
@@ -95,13 +95,13 @@ static bool parse_entry(const char *text, struct listing_entry *ret)
 {
 	int64_t mode, size, seconds, ns;
 
-	if (!take_number(&text, 16, 0, 0177777, &mode) ||
-		!take_number(&text, 10, 0, INT64_MAX, &size) ||
-		!take_number(&text, 10, -SECONDS_MAX, SECONDS_MAX, &seconds) ||
+	if (!listing_take_number(&text, 16, 0, 0177777, &mode) ||
+		!listing_take_number(&text, 10, 0, INT64_MAX, &size) ||
+		!listing_take_number(&text, 10, -SECONDS_MAX, SECONDS_MAX, &seconds) ||
 		!take_fraction(&text, &ns) || *text != '.' || (text[1] && text[1] != '/'))
 		return false;
 	*ret = (struct listing_entry){.path = text[1] ? text + 2 : "",
-		.kind = kind_of((mode_t)mode),
+		.kind = listing_kind_of((mode_t)mode),
 		.mode = (mode_t)(mode & 07777),
 		.size = (uint64_t)size,
 		.mtime_ns = seconds * NS_PER_S + ns};
@@ -135,7 +135,7 @@ static int take_begin(struct listing *listing, const char *text, struct err *err
 	return 0;
 }
 
-static int take_line(struct listing *listing, const char *line, struct err *err)
+static int listing_take_line(struct listing *listing, const char *line, struct err *err)
 {
 	size_t len = strlen(listing->mark);
 	bool is_marked = str_starts(line, listing->mark) && line[len] == ' ';
@@ -168,7 +168,7 @@ int listing_add(struct listing *listing, const char *data, size_t len, struct er
 		buf_add(&listing->line, data, n);
 		r = buf_check(&listing->line, "an entry of the listing", err);
 		if (r == 0 && end) {
-			r = take_line(listing, listing->line.data, err);
+			r = listing_take_line(listing, listing->line.data, err);
 			buf_reset(&listing->line);
 		}
 		n += end != NULL;

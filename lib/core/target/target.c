@@ -105,7 +105,7 @@ struct wait {
 	struct loop_timer *timer;
 };
 
-static void on_done(struct target_call *call, int status, struct err *err)
+static void target_on_done(struct target_call *call, int status, struct err *err)
 {
 	struct wait *wait = (struct wait *)call;
 
@@ -120,7 +120,7 @@ static void wait_init(struct wait *wait, struct target *target, int64_t timeout_
 {
 	*wait = (struct wait){.loop = target->loop};
 	wait->call.deadline_ms = timeout_ms < 0 ? 0 : clock_ms() + timeout_ms;
-	wait->call.done = on_done;
+	wait->call.done = target_on_done;
 }
 
 bool target_slept(const struct target *target, int64_t begin_ms, const struct err *err)
@@ -129,7 +129,7 @@ bool target_slept(const struct target *target, int64_t begin_ms, const struct er
 }
 
 /* r: what the starting call returned, with err. */
-static int wait_over(struct wait *wait, int r, struct err *err)
+static int target_wait_over(struct wait *wait, int r, struct err *err)
 {
 	if (r < 0)
 		return r;
@@ -156,7 +156,7 @@ int target_submit(
 		err_clear(err);
 		begin_ms = clock_ms();
 		wait_init(&wait, target, timeout_ms);
-		r = wait_over(&wait, target->ops->submit(target, job, &wait.call, err), err);
+		r = target_wait_over(&wait, target->ops->submit(target, job, &wait.call, err), err);
 	} while (r < 0 && target_slept(target, begin_ms, err));
 	return r;
 }
@@ -167,7 +167,8 @@ int target_state(struct target *target, const char *handle, int64_t timeout_ms,
 	struct wait wait;
 
 	wait_init(&wait, target, timeout_ms);
-	return wait_over(&wait, target->ops->state(target, handle, ret, &wait.call, err), err);
+	return target_wait_over(
+		&wait, target->ops->state(target, handle, ret, &wait.call, err), err);
 }
 
 bool target_knows(struct target *target, const char *handle, int64_t timeout_ms)
@@ -183,7 +184,7 @@ int target_cancel(struct target *target, const char *handle, int64_t timeout_ms,
 	struct wait wait;
 
 	wait_init(&wait, target, timeout_ms);
-	return wait_over(&wait, target->ops->cancel(target, handle, &wait.call, err), err);
+	return target_wait_over(&wait, target->ops->cancel(target, handle, &wait.call, err), err);
 }
 
 int target_forget(
@@ -192,7 +193,8 @@ int target_forget(
 	struct wait wait;
 
 	wait_init(&wait, target, timeout_ms);
-	return wait_over(&wait, target->ops->forget(target, handle, all, &wait.call, err), err);
+	return target_wait_over(
+		&wait, target->ops->forget(target, handle, all, &wait.call, err), err);
 }
 
 int target_adopt(struct target *target, const char *id, int64_t timeout_ms, struct run_list *ret,
@@ -201,17 +203,17 @@ int target_adopt(struct target *target, const char *id, int64_t timeout_ms, stru
 	struct wait wait;
 
 	wait_init(&wait, target, timeout_ms);
-	return wait_over(&wait, target->ops->adopt(target, id, ret, &wait.call, err), err);
+	return target_wait_over(&wait, target->ops->adopt(target, id, ret, &wait.call, err), err);
 }
 
-static int look_for_interrupt(void *ctx, struct err *err)
+static int target_look_for_interrupt(void *ctx, struct err *err)
 {
 	struct wait *wait = ctx;
 
 	if (*wait->interrupted)
 		return err_set(err, E_CANCELED, "interrupted");
 	wait->timer = loop_add_timer(
-		wait->loop, clock_ms() + INTERRUPT_LOOK_MS, look_for_interrupt, wait);
+		wait->loop, clock_ms() + INTERRUPT_LOOK_MS, target_look_for_interrupt, wait);
 	return 0;
 }
 
@@ -225,10 +227,10 @@ int target_logs(struct target *target, const char *handle, const struct target_l
 			target->ops->kind);
 	wait_init(&wait, target, -1);
 	wait.interrupted = interrupted;
-	int r = interrupted ? look_for_interrupt(&wait, err) : 0;
+	int r = interrupted ? target_look_for_interrupt(&wait, err) : 0;
 	if (r == 0)
 		r = target->ops->logs(target, handle, request, token, &wait.call, err);
-	r = wait_over(&wait, r, err);
+	r = target_wait_over(&wait, r, err);
 	loop_remove_timer(wait.loop, wait.timer);
 	return r;
 }
@@ -244,10 +246,10 @@ int target_exec(struct target *target, const char *handle,
 			target->ops->kind);
 	wait_init(&wait, target, -1);
 	wait.interrupted = interrupted;
-	int r = interrupted ? look_for_interrupt(&wait, err) : 0;
+	int r = interrupted ? target_look_for_interrupt(&wait, err) : 0;
 	if (r == 0)
 		r = target->ops->exec(target, handle, request, ret_status, &wait.call, err);
-	r = wait_over(&wait, r, err);
+	r = target_wait_over(&wait, r, err);
 	loop_remove_timer(wait.loop, wait.timer);
 	return r;
 }
@@ -262,10 +264,10 @@ int target_fetch(struct target *target, const char *handle, struct fetch_sink *s
 			target->ops->kind);
 	wait_init(&wait, target, -1);
 	wait.interrupted = interrupted;
-	int r = interrupted ? look_for_interrupt(&wait, err) : 0;
+	int r = interrupted ? target_look_for_interrupt(&wait, err) : 0;
 	if (r == 0)
 		r = target->ops->fetch(target, handle, sink, &wait.call, err);
-	r = wait_over(&wait, r, err);
+	r = target_wait_over(&wait, r, err);
 	loop_remove_timer(wait.loop, wait.timer);
 	return r;
 }

@@ -21,7 +21,7 @@
 enum { ESCAPED_MAX = 4, CONTEXT_MAX = 4096 };
 
 /* How many bytes of whole characters fit. */
-static size_t cut(const char *text, size_t len, size_t max)
+static size_t answer_cut(const char *text, size_t len, size_t max)
 {
 	size_t at = 0, n;
 
@@ -48,7 +48,7 @@ char *kube_words(const char *text, size_t len, size_t max)
 		buf_truncate(&line, line.len - 1);
 	buf_init(&shown, ESCAPED_MAX * (max + ESCAPED_MAX) + sizeof("…"));
 	str_escape(&shown, line.data, line.len);
-	size_t fits = cut(shown.data, shown.len, max);
+	size_t fits = answer_cut(shown.data, shown.len, max);
 	if (fits < shown.len || line.full) {
 		buf_truncate(&shown, fits);
 		buf_adds(&shown, "…");
@@ -135,7 +135,7 @@ static bool is_status(const struct json *object)
 	return str_eq(json_get_str(object, "kind"), "Status");
 }
 
-static enum err_id kind_of(int status, const char *reason)
+static enum err_id answer_kind_of(int status, const char *reason)
 {
 	static const struct {
 		int status;
@@ -185,10 +185,10 @@ static char *message_of(const struct http_answer *http, const struct json *objec
 		      : mem_printf("the server answers %d without a message", http->status);
 }
 
-static void refuse(const struct kube_asked *asked, int status, const struct http_answer *http,
-	struct kube_answer *answer)
+static void answer_refuse(const struct kube_asked *asked, int status,
+	const struct http_answer *http, struct kube_answer *answer)
 {
-	enum err_id id = kind_of(status, answer->reason);
+	enum err_id id = answer_kind_of(status, answer->reason);
 	AUTO_FREE char *what = kube_path_shown(asked->path);
 	AUTO_FREE char *message = message_of(http, answer->object);
 
@@ -210,7 +210,7 @@ static void refuse(const struct kube_asked *asked, int status, const struct http
  * Answers of something else
  */
 
-static bool is_html(const struct http_answer *http)
+static bool answer_is_html(const struct http_answer *http)
 {
 	const char *type = field_find(&http->headers, "content-type");
 	const char *text = http->body.data ? http->body.data : "";
@@ -310,7 +310,7 @@ static void read_object(
 
 	if (http->body.len == 0)
 		return;
-	if (is_html(http)) {
+	if (answer_is_html(http)) {
 		if (http->status < 500)
 			fail_foreign(asked, http, "an HTML page", &answer->fault);
 		return;
@@ -349,7 +349,7 @@ void kube_answer_read(const struct kube_asked *asked, struct http_answer *http, 
 		is_good = false;
 	}
 	if (!is_good && !err_is_set(&answer.fault))
-		refuse(asked, status, http, &answer);
+		answer_refuse(asked, status, http, &answer);
 	*ret = answer;
 }
 

@@ -90,9 +90,9 @@ struct kube_call {
  * Calls
  */
 
-static void authorize(struct kube_call *call);
+static void client_authorize(struct kube_call *call);
 
-static struct kube_asked asked(const struct kube_call *call)
+static struct kube_asked client_asked(const struct kube_call *call)
 {
 	const struct kube_access *access = call->client->options.access;
 
@@ -107,7 +107,7 @@ static struct kube_asked asked(const struct kube_call *call)
  * The end
  */
 
-static void stop(struct kube_call *call)
+static void client_stop(struct kube_call *call)
 {
 	struct loop *loop = call->client->options.loop;
 
@@ -119,7 +119,7 @@ static void stop(struct kube_call *call)
 	loop_remove_timer(loop, TAKE(call->deadline_timer));
 }
 
-static void unlink_call(struct kube_call *call)
+static void client_unlink_call(struct kube_call *call)
 {
 	if (call->prev)
 		call->prev->next = call->next;
@@ -129,7 +129,7 @@ static void unlink_call(struct kube_call *call)
 		call->next->prev = call->prev;
 }
 
-static void free_call(struct kube_call *call)
+static void client_free_call(struct kube_call *call)
 {
 	if (call->ops->free)
 		call->ops->free(call);
@@ -147,10 +147,10 @@ static void free_call(struct kube_call *call)
 static int kube_call_finish(struct kube_call *call, struct kube_answer *answer, struct err *err)
 {
 	call->finished = true;
-	stop(call);
-	unlink_call(call);
+	client_stop(call);
+	client_unlink_call(call);
 	int r = call->ops->done(call, answer, err);
-	free_call(call);
+	client_free_call(call);
 	return r;
 }
 
@@ -163,9 +163,9 @@ void kube_cancel(struct kube_call *call)
 {
 	if (!call || call->finished)
 		return;
-	stop(call);
-	unlink_call(call);
-	free_call(call);
+	client_stop(call);
+	client_unlink_call(call);
+	client_free_call(call);
 }
 
 static int finish_fault(struct kube_call *call, struct err *fault, struct err *err)
@@ -176,10 +176,10 @@ static int finish_fault(struct kube_call *call, struct err *fault, struct err *e
 	return kube_call_finish(call, &answer, err);
 }
 
-static int deadline_due(void *ctx, struct err *err)
+static int client_deadline_due(void *ctx, struct err *err)
 {
 	struct kube_call *call = ctx;
-	const struct kube_asked what = asked(call);
+	const struct kube_asked what = client_asked(call);
 	AUTO_ERR struct err late = {0}, fault = {0};
 
 	call->deadline_timer = NULL;
@@ -194,18 +194,18 @@ static int deadline_due(void *ctx, struct err *err)
  * Trying again
  */
 
-static int timer_due(void *ctx, struct err *err)
+static int client_timer_due(void *ctx, struct err *err)
 {
 	struct kube_call *call = ctx;
 
 	(void)err;
 	call->timer = NULL;
-	authorize(call);
+	client_authorize(call);
 	return 0;
 }
 
 /* Full jitter on top of half; what the server asks for is at least waited. */
-static int64_t pause_ms(const struct kube_call *call, const struct kube_answer *answer)
+static int64_t client_pause_ms(const struct kube_call *call, const struct kube_answer *answer)
 {
 	unsigned doubled = call->tries < 8 ? call->tries - 1 : 7;
 	int64_t base_ms = (int64_t)KUBE_PAUSE_FIRST_MS << doubled;
@@ -217,7 +217,7 @@ static int64_t pause_ms(const struct kube_call *call, const struct kube_answer *
 	return asked_ms > jitter_ms ? asked_ms : jitter_ms;
 }
 
-static void note_wait(const struct kube_call *call, int64_t wait_ms)
+static void client_note_wait(const struct kube_call *call, int64_t wait_ms)
 {
 	struct kube_client *client = call->client;
 	int64_t now_ms = clock_ms();
@@ -232,7 +232,7 @@ static void note_wait(const struct kube_call *call, int64_t wait_ms)
 	client->options.note(client->options.ctx, note);
 }
 
-static bool is_net_fault(const struct kube_answer *answer)
+static bool client_is_net_fault(const struct kube_answer *answer)
 {
 	return answer->status == 0 && answer->fault.id == E_KUBE_UNREACHABLE;
 }
@@ -247,7 +247,7 @@ static bool is_crowded_out(const struct kube_call *call, const struct kube_answe
 /* Whether the request cannot have had any effect. */
 static bool is_without_effect(const struct kube_call *call, const struct kube_answer *answer)
 {
-	if (is_net_fault(answer))
+	if (client_is_net_fault(answer))
 		return answer->http && !answer->http->sent;
 	return is_crowded_out(call, answer) ||
 	       (answer->status == 429 && kube_answer_retry_after(answer) >= 0);
@@ -256,7 +256,7 @@ static bool is_without_effect(const struct kube_call *call, const struct kube_an
 static bool wants_again(const struct kube_call *call, const struct kube_answer *answer)
 {
 	if (call->ops->is_once || call->got_bytes ||
-		(!is_net_fault(answer) && !kube_answer_is_transient(answer) &&
+		(!client_is_net_fault(answer) && !kube_answer_is_transient(answer) &&
 			!is_crowded_out(call, answer)))
 		return false;
 	return call->is_idempotent || is_without_effect(call, answer);
@@ -272,16 +272,17 @@ static int64_t end_of(const struct kube_call *call)
 }
 
 /* false: there is no time left for it. */
-static bool again(struct kube_call *call, struct kube_answer *answer)
+static bool client_again(struct kube_call *call, struct kube_answer *answer)
 {
-	int64_t wait_ms = pause_ms(call, answer), now_ms = clock_ms();
+	int64_t wait_ms = client_pause_ms(call, answer), now_ms = clock_ms();
 
 	if (now_ms + wait_ms >= end_of(call))
 		return false;
 	err_clear(&call->cause);
 	err_move(&call->cause, &answer->fault);
-	note_wait(call, wait_ms);
-	call->timer = loop_add_timer(call->client->options.loop, now_ms + wait_ms, timer_due, call);
+	client_note_wait(call, wait_ms);
+	call->timer = loop_add_timer(
+		call->client->options.loop, now_ms + wait_ms, client_timer_due, call);
 	return true;
 }
 
@@ -292,12 +293,12 @@ static bool log_in_again(struct kube_call *call)
 	if (call->refreshed || !kube_credential_refused(credential, call->login.generation))
 		return false;
 	call->refreshed = true;
-	authorize(call);
+	client_authorize(call);
 	return true;
 }
 
 /* Whether the call goes on in another way than by the same request. */
-static bool goes_on(struct kube_call *call, struct kube_answer *answer)
+static bool client_goes_on(struct kube_call *call, struct kube_answer *answer)
 {
 	const struct kube_call_ops *ops = call->ops;
 
@@ -306,7 +307,7 @@ static bool goes_on(struct kube_call *call, struct kube_answer *answer)
 		return false;
 	call->tries = 0;
 	call->refreshed = false;
-	authorize(call);
+	client_authorize(call);
 	return true;
 }
 
@@ -314,7 +315,7 @@ static bool goes_on(struct kube_call *call, struct kube_answer *answer)
 static int kube_call_answered(struct kube_call *call, struct http_answer *http, struct err *err)
 {
 	AUTO_KUBE_ANSWER struct kube_answer answer = {0};
-	const struct kube_asked what = asked(call);
+	const struct kube_asked what = client_asked(call);
 
 	call->exchange = NULL;
 	kube_answer_read(&what, http, call->data != NULL, &answer);
@@ -325,9 +326,9 @@ static int kube_call_answered(struct kube_call *call, struct http_answer *http, 
 		call->client->answered = true;
 	if (http->status == 401 && log_in_again(call))
 		return 0;
-	if (err_is_set(&answer.fault) && wants_again(call, &answer) && again(call, &answer))
+	if (err_is_set(&answer.fault) && wants_again(call, &answer) && client_again(call, &answer))
 		return 0;
-	if (goes_on(call, &answer))
+	if (client_goes_on(call, &answer))
 		return 0;
 	if (err_is_set(&answer.fault) && call->tries > 1)
 		err_evidence(&answer.fault, "%u tries", call->tries);
@@ -391,7 +392,7 @@ static int on_login(void *ctx, const struct kube_login *login, struct err *fault
 		call->deadline_ms += waited_ms;
 	if (!call->data)
 		call->deadline_timer = loop_add_timer(
-			call->client->options.loop, call->deadline_ms, deadline_due, call);
+			call->client->options.loop, call->deadline_ms, client_deadline_due, call);
 	kube_login_copy(login, &call->login);
 	struct http_tls tls = access->tls;
 	if (call->login.cert_pem) {
@@ -415,7 +416,7 @@ static int on_login(void *ctx, const struct kube_login *login, struct err *fault
 	return 0;
 }
 
-static void authorize(struct kube_call *call)
+static void client_authorize(struct kube_call *call)
 {
 	/* People may take their time to log in. */
 	loop_remove_timer(call->client->options.loop, TAKE(call->deadline_timer));
@@ -484,7 +485,7 @@ static struct kube_call *kube_call_new(struct kube_client *client,
 
 static void kube_call_begin(struct kube_call *call)
 {
-	authorize(call);
+	client_authorize(call);
 }
 
 /*
@@ -533,7 +534,7 @@ static int on_http(void *ctx, struct http_answer *answer, struct err *err)
 	return kube_call_answered(ctx, answer, err);
 }
 
-static int on_data(void *ctx, const void *data, size_t len, struct err *err)
+static int client_on_data(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct kube_call *call = ctx;
 
@@ -553,7 +554,7 @@ static void send_http(struct kube_call *call, const struct url *url, const struc
 		.authorization = call->login.authorization,
 		.body = {.data = call->body, .size = call->body_len},
 		.max_body = call->max_body,
-		.data = call->data ? on_data : NULL,
+		.data = call->data ? client_on_data : NULL,
 		.tls = tls,
 		.proxy = client->options.access->proxy,
 		.deadline_ms = call->data ? 0 : call->deadline_ms,
@@ -676,7 +677,7 @@ static int more_pages(struct kube_call *call, struct kube_answer *answer)
 }
 
 /* The token of the next page has expired: from the beginning. */
-static bool restart(struct kube_call *call, const struct kube_answer *answer)
+static bool client_restart(struct kube_call *call, const struct kube_answer *answer)
 {
 	struct list *list = call->more_ctx;
 
@@ -700,7 +701,7 @@ static int done_list(struct kube_call *call, struct kube_answer *answer, struct 
 	return call->fn(call->ctx, answer, err);
 }
 
-static void free_list(struct kube_call *call)
+static void client_free_list(struct kube_call *call)
 {
 	struct list *list = call->more_ctx;
 
@@ -712,8 +713,8 @@ static const struct kube_call_ops list_ops = {.send = send_http,
 	.cancel = cancel_http,
 	.done = done_list,
 	.more = more_pages,
-	.restart = restart,
-	.free = free_list};
+	.restart = client_restart,
+	.free = client_free_list};
 
 struct kube_call *kube_list(struct kube_client *client, const char *path, const char *const *query,
 	size_t max, int64_t deadline_ms, kube_done_fn *done, void *ctx)
@@ -891,7 +892,7 @@ static int done_upgrade(struct kube_call *call, struct kube_answer *answer, stru
 	return upgrade->done(call->ctx, TAKE(upgrade->stream), answer, err);
 }
 
-static void free_upgrade(struct kube_call *call)
+static void client_free_upgrade(struct kube_call *call)
 {
 	struct upgrade_ctx *upgrade = call->more_ctx;
 
@@ -905,7 +906,7 @@ static const struct kube_call_ops upgrade_ops = {.send = send_upgrade,
 	.cancel = cancel_upgrade,
 	.done = done_upgrade,
 	.is_once = true,
-	.free = free_upgrade};
+	.free = client_free_upgrade};
 
 struct kube_call *kube_upgrade(
 	struct kube_client *client, const struct kube_upgrade_request *request)

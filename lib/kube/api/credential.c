@@ -104,7 +104,7 @@ struct der {
 };
 
 /* The next element: its tag, and its contents in ret. -1: there is none. */
-static int next(struct der *der, struct der *ret)
+static int credential_next(struct der *der, struct der *ret)
 {
 	const uint8_t *at = der->at;
 	size_t len, left = (size_t)(der->end - at);
@@ -132,7 +132,7 @@ static int next(struct der *der, struct der *ret)
 enum { DER_SEQUENCE = 0x30, DER_UTC_TIME = 0x17, DER_TIME = 0x18, DER_VERSION = 0xa0 };
 
 /* YYMMDDHHMMSSZ of 1950 to 2049, or YYYYMMDDHHMMSSZ. */
-static int64_t read_time(int tag, const struct der *der)
+static int64_t credential_read_time(int tag, const struct der *der)
 {
 	char text[16], rfc[32];
 	size_t len = (size_t)(der->end - der->at), year = tag == DER_UTC_TIME ? 2 : 4;
@@ -157,17 +157,19 @@ static int64_t not_after(const uint8_t *data, size_t len)
 	struct der all = {data, data + len}, certificate, tbs, item, validity;
 	int tag;
 
-	if (next(&all, &certificate) != DER_SEQUENCE || next(&certificate, &tbs) != DER_SEQUENCE)
+	if (credential_next(&all, &certificate) != DER_SEQUENCE ||
+		credential_next(&certificate, &tbs) != DER_SEQUENCE)
 		return 0;
-	tag = next(&tbs, &item);
+	tag = credential_next(&tbs, &item);
 	if (tag == DER_VERSION)
-		tag = next(&tbs, &item);
+		tag = credential_next(&tbs, &item);
 	for (int i = 0; i < 2 && tag >= 0; i++)
-		tag = next(&tbs, &item);
-	if (tag < 0 || next(&tbs, &validity) != DER_SEQUENCE || next(&validity, &item) < 0)
+		tag = credential_next(&tbs, &item);
+	if (tag < 0 || credential_next(&tbs, &validity) != DER_SEQUENCE ||
+		credential_next(&validity, &item) < 0)
 		return 0;
-	tag = next(&validity, &item);
-	return tag < 0 ? 0 : read_time(tag, &item);
+	tag = credential_next(&validity, &item);
+	return tag < 0 ? 0 : credential_read_time(tag, &item);
 }
 
 int64_t kube_expiry_certificate(const char *pem)
@@ -226,7 +228,7 @@ static char *kube_program_shown(const struct kube_exec *exec)
  * Input of a plugin
  */
 
-static void set_text(struct json *object, const char *key, const char *text)
+static void credential_set_text(struct json *object, const char *key, const char *text)
 {
 	if (!str_empty(text))
 		json_set_str(object, key, text);
@@ -239,14 +241,14 @@ static struct json *cluster_info(const struct kube_access *access)
 	AUTO_BUF struct buf ca;
 
 	json_set_str(cluster, "server", server);
-	set_text(cluster, "tls-server-name", access->server_name);
+	credential_set_text(cluster, "tls-server-name", access->server_name);
 	if (access->tls.insecure)
 		json_set_bool(cluster, "insecure-skip-tls-verify", true);
 	buf_init(&ca, INFO_MAX);
 	if (access->ca_pem)
 		base64_encode(access->ca_pem, strlen(access->ca_pem), &ca);
-	set_text(cluster, "certificate-authority-data", ca.data);
-	set_text(cluster, "proxy-url", access->proxy);
+	credential_set_text(cluster, "certificate-authority-data", ca.data);
+	credential_set_text(cluster, "proxy-url", access->proxy);
 	if (access->exec->cluster_config)
 		json_set(cluster, "config", json_clone(access->exec->cluster_config));
 	return cluster;
@@ -293,7 +295,7 @@ static int kube_plugin_fault(const struct kube_access *access, const char *why, 
 		access->cluster, why);
 }
 
-static bool is_header_text(const char *s)
+static bool credential_is_header_text(const char *s)
 {
 	for (; *s; s++)
 		if ((unsigned char)*s <= 0x20 || *s == 0x7f)
@@ -301,7 +303,7 @@ static bool is_header_text(const char *s)
 	return true;
 }
 
-static int take_status(const struct json *status, const struct kube_access *access,
+static int credential_take_status(const struct json *status, const struct kube_access *access,
 	struct kube_made *made, struct err *err)
 {
 	const char *token = json_get_str(status, "token");
@@ -314,7 +316,7 @@ static int take_status(const struct json *status, const struct kube_access *acce
 			access, "printed a certificate or a key without the other", err);
 	if (str_empty(token) && str_empty(cert))
 		return kube_plugin_fault(access, "printed neither a token nor a certificate", err);
-	if (!str_empty(token) && !is_header_text(token))
+	if (!str_empty(token) && !credential_is_header_text(token))
 		return kube_plugin_fault(
 			access, "printed a token with spaces or control characters", err);
 	if (!str_empty(cert) && (!strstr(cert, "-----BEGIN ") || !strstr(key, "-----BEGIN ")))
@@ -350,7 +352,7 @@ static int kube_plugin_parse(const char *text, size_t len, const struct kube_acc
 				access->exec->api_version);
 		return kube_plugin_fault(access, why, err);
 	}
-	int r = take_status(json_get(json, "status"), access, &made, err);
+	int r = credential_take_status(json_get(json, "status"), access, &made, err);
 	if (r < 0)
 		return r;
 	*ret = made;
@@ -362,7 +364,7 @@ static int kube_plugin_parse(const char *text, size_t len, const struct kube_acc
  * Messages of a plugin that fails
  */
 
-static void say_line(const char *line, size_t len, struct err *err)
+static void credential_say_line(const char *line, size_t len, struct err *err)
 {
 	AUTO_FREE char *words = kube_words(line, len, SAID_MAX);
 
@@ -380,17 +382,17 @@ enum { CACHE_MAX = 2 * KUBE_PLUGIN_OUT_MAX };
  */
 
 /* Each with its end, so that "a", "bc" is not "ab", "c". */
-static void add(struct digest *digest, const char *text)
+static void credential_add(struct digest *digest, const char *text)
 {
 	digest_add(digest, text ? text : "", text ? strlen(text) + 1 : 1);
 	digest_add(digest, text ? "+" : "-", 1);
 }
 
-static void add_list(struct digest *digest, const struct strv *list)
+static void credential_add_list(struct digest *digest, const struct strv *list)
 {
 	for (size_t i = 0; i < list->n; i++)
-		add(digest, list->v[i]);
-	add(digest, NULL);
+		credential_add(digest, list->v[i]);
+	credential_add(digest, NULL);
 }
 
 /* Differs from shell to shell and decides nothing. */
@@ -408,7 +410,7 @@ static bool is_passing(const char *pair)
 	return false;
 }
 
-static int by_text(const void *a, const void *b)
+static int credential_by_text(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -424,12 +426,12 @@ char *kube_cache_path(const struct kube_access *access, const struct kube_plugin
 	if (!plugin->cache_dir)
 		return NULL;
 	digest_begin(&digest, DIGEST_SHA256);
-	add(&digest, exec->command);
-	add_list(&digest, &exec->args);
-	add_list(&digest, &exec->env);
-	add(&digest, exec->api_version);
-	add(&digest, cluster);
-	add(&digest, exec->provide_cluster_info ? "told" : NULL);
+	credential_add(&digest, exec->command);
+	credential_add_list(&digest, &exec->args);
+	credential_add_list(&digest, &exec->env);
+	credential_add(&digest, exec->api_version);
+	credential_add(&digest, cluster);
+	credential_add(&digest, exec->provide_cluster_info ? "told" : NULL);
 	/* AWS_PROFILE, CLOUDSDK_…, HOME: all of it but what passes. */
 	const char *const *env = plugin->env;
 	AUTO_STRV struct strv sorted = {0};
@@ -437,8 +439,8 @@ char *kube_cache_path(const struct kube_access *access, const struct kube_plugin
 	for (; env && *env; env++)
 		if (!is_passing(*env))
 			strv_add(&sorted, *env);
-	vec_sort(&sorted, by_text);
-	add_list(&digest, &sorted);
+	vec_sort(&sorted, credential_by_text);
+	credential_add_list(&digest, &sorted);
 	digest_end(&digest, sha256);
 	hex_encode(sha256, sizeof(sha256), hex);
 	return mem_printf("%s/%s.json", plugin->cache_dir, hex);
@@ -511,7 +513,7 @@ static void kube_cache_write(const char *path, const struct kube_made *made)
 
 enum { PINS_SIZE_MAX = 1 << 20, PINS_FILES_MAX = 1000 };
 
-static void hash_entry(const struct kube_exec *exec, char hex[static SHA256_HEX_SIZE])
+static void credential_hash_entry(const struct kube_exec *exec, char hex[static SHA256_HEX_SIZE])
 {
 	AUTO_DIGEST struct digest digest = {0};
 	AUTO_JSON struct json *words = json_array();
@@ -554,7 +556,7 @@ static bool is_private_group(gid_t gid)
 }
 
 /* Whether only the user or the system can have written the file. */
-static bool is_own(const char *file)
+static bool credential_is_own(const char *file)
 {
 	struct stat st;
 
@@ -565,7 +567,7 @@ static bool is_own(const char *file)
 		       ((st.st_mode & S_IWGRP) && !is_private_group(st.st_gid)));
 }
 
-static void warn(const struct kube_credential_options *options)
+static void credential_warn(const struct kube_credential_options *options)
 {
 	const struct kube_exec *exec = options->access->exec;
 	AUTO_FREE char *shown = kube_program_shown(exec);
@@ -577,13 +579,14 @@ static void warn(const struct kube_credential_options *options)
 		options->note(options->note_ctx, text);
 }
 
-static int ask(const struct kube_credential_options *options, bool is_changed, struct err *err)
+static int credential_ask(
+	const struct kube_credential_options *options, bool is_changed, struct err *err)
 {
 	const struct kube_exec *exec = options->access->exec;
 
 	if (options->plugin.confirm)
 		return options->plugin.confirm(options->plugin.ctx, exec, err);
-	if (!is_own(exec->file)) {
+	if (!credential_is_own(exec->file)) {
 		AUTO_FREE char *shown = kube_program_shown(exec);
 
 		err_set(err, E_KUBE_PLUGIN,
@@ -593,7 +596,7 @@ static int ask(const struct kube_credential_options *options, bool is_changed, s
 			err, "cp %s ~/.kube/config && chmod 600 ~/.kube/config", exec->file);
 	}
 	if (is_changed)
-		warn(options);
+		credential_warn(options);
 	return 0;
 }
 
@@ -606,10 +609,10 @@ static int kube_plugin_allowed(const struct kube_credential_options *options, st
 	const char *before = json_get_str(json_get(pins, access->exec->file), access->user);
 	char hash[SHA256_HEX_SIZE];
 
-	hash_entry(access->exec, hash);
+	credential_hash_entry(access->exec, hash);
 	if (str_eq(before, hash))
 		return 0;
-	int r = ask(options, before != NULL, err);
+	int r = credential_ask(options, before != NULL, err);
 	if (r == 0 && path) {
 		AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
 		AUTO_BUF struct buf text;
@@ -657,7 +660,7 @@ struct kube_plugin {
 	void *ctx;
 };
 
-static void close_output(struct output *output)
+static void credential_close_output(struct output *output)
 {
 	loop_remove_fd(output->plugin->options->loop, TAKE(output->source));
 	if (output->fd >= 0)
@@ -684,8 +687,8 @@ static void kube_plugin_free(struct kube_plugin *plugin)
 	if (!plugin)
 		return;
 	kill_it(plugin);
-	close_output(&plugin->out);
-	close_output(&plugin->said);
+	credential_close_output(&plugin->out);
+	credential_close_output(&plugin->said);
 	loop_remove_timer(plugin->options->loop, plugin->timer);
 	loop_remove_timer(plugin->options->loop, plugin->note_timer);
 	kube_wipe_buf(&plugin->out.text);
@@ -697,13 +700,13 @@ static void kube_plugin_free(struct kube_plugin *plugin)
  * Failures
  */
 
-static int fail(struct kube_plugin *plugin, const char *why, struct err *err)
+static int credential_fail(struct kube_plugin *plugin, const char *why, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 
 	kill_it(plugin);
-	close_output(&plugin->out);
-	close_output(&plugin->said);
+	credential_close_output(&plugin->out);
+	credential_close_output(&plugin->said);
 	kube_plugin_fault(plugin->options->access, why, &fault);
 	kube_hint_version(plugin->options->access->context, "does it log in?", &fault);
 	/* The last lines of what a plugin said become evidence. */
@@ -728,7 +731,7 @@ static int fail(struct kube_plugin *plugin, const char *why, struct err *err)
 		end = at > 0 ? at - 1 : 0;
 	}
 	while (n-- > 0)
-		say_line(text + lines[n].at, lines[n].len, &fault);
+		credential_say_line(text + lines[n].at, lines[n].len, &fault);
 	return plugin->end(plugin->ctx, -ERR_AUTH, NULL, &fault, err);
 }
 
@@ -737,7 +740,7 @@ static int fail(struct kube_plugin *plugin, const char *why, struct err *err)
  */
 
 /* 1: there may be more, 0: its end, -1: too much. */
-static int read_output(struct output *output)
+static int credential_read_output(struct output *output)
 {
 	char chunk[4096];
 
@@ -759,7 +762,7 @@ static int read_output(struct output *output)
 	}
 }
 
-static short wants_output(void *ctx)
+static short credential_wants_output(void *ctx)
 {
 	const struct output *output = ctx;
 
@@ -768,20 +771,20 @@ static short wants_output(void *ctx)
 
 static int fail_much(struct kube_plugin *plugin, struct err *err)
 {
-	return fail(plugin, "printed more than 1 MiB", err);
+	return credential_fail(plugin, "printed more than 1 MiB", err);
 }
 
 /* Handle the exit of the plugin. A child that it left may hold its output open, which is not waited
  * for. */
-static int end(struct kube_plugin *plugin, int status, struct err *err)
+static int credential_end(struct kube_plugin *plugin, int status, struct err *err)
 {
 	AUTO_KUBE_MADE struct kube_made made = {0};
 	AUTO_ERR struct err fault = {0};
 
 	plugin->pid = 0;
 	if (plugin->said.fd >= 0)
-		read_output(&plugin->said);
-	if (plugin->out.fd >= 0 && read_output(&plugin->out) < 0)
+		credential_read_output(&plugin->said);
+	if (plugin->out.fd >= 0 && credential_read_output(&plugin->out) < 0)
 		return fail_much(plugin, err);
 	if (status != 0) {
 		char name[8];
@@ -789,10 +792,10 @@ static int end(struct kube_plugin *plugin, int status, struct err *err)
 					      ? mem_printf("was killed by SIG%s",
 							proc_signal_name(status - 128, name))
 					      : mem_printf("failed with exit status %d", status);
-		return fail(plugin, why, err);
+		return credential_fail(plugin, why, err);
 	}
-	close_output(&plugin->out);
-	close_output(&plugin->said);
+	credential_close_output(&plugin->out);
+	credential_close_output(&plugin->said);
 	const struct kube_access *access = plugin->options->access;
 	int r = kube_plugin_parse(
 		plugin->out.text.data, plugin->out.text.len, access, &made, &fault);
@@ -801,9 +804,9 @@ static int end(struct kube_plugin *plugin, int status, struct err *err)
 	return plugin->end(plugin->ctx, r, &made, &fault, err);
 }
 
-static int look(void *ctx, struct err *err);
+static int credential_look(void *ctx, struct err *err);
 
-static void look_later(struct kube_plugin *plugin)
+static void credential_look_later(struct kube_plugin *plugin)
 {
 	int64_t at_ms = clock_ms() + plugin->look_ms;
 
@@ -812,10 +815,10 @@ static void look_later(struct kube_plugin *plugin)
 		plugin->look_ms = LOOK_MAX_MS;
 	if (at_ms > plugin->deadline_ms)
 		at_ms = plugin->deadline_ms;
-	plugin->timer = loop_add_timer(plugin->options->loop, at_ms, look, plugin);
+	plugin->timer = loop_add_timer(plugin->options->loop, at_ms, credential_look, plugin);
 }
 
-static int look(void *ctx, struct err *err)
+static int credential_look(void *ctx, struct err *err)
 {
 	struct kube_plugin *plugin = ctx;
 	int status = 0;
@@ -823,40 +826,40 @@ static int look(void *ctx, struct err *err)
 	plugin->timer = NULL;
 	pid_t r = waitpid(plugin->pid, &status, WNOHANG);
 	if (r == plugin->pid)
-		return end(plugin,
+		return credential_end(plugin,
 			(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)), err);
 	/* With SIGCHLD ignored nobody learns how it ended; it is no success. */
 	if (r < 0 && errno != EINTR)
-		return end(plugin, 127, err);
+		return credential_end(plugin, 127, err);
 	if (clock_ms() >= plugin->deadline_ms) {
 		char limit[32];
 		AUTO_FREE char *why = mem_printf(
 			"took longer than %s", duration_text(plugin->options->limit_ms, limit));
 
-		return fail(plugin, why, err);
+		return credential_fail(plugin, why, err);
 	}
-	look_later(plugin);
+	credential_look_later(plugin);
 	return 0;
 }
 
-static int on_output(void *ctx, short revents, struct err *err)
+static int credential_on_output(void *ctx, short revents, struct err *err)
 {
 	struct output *output = ctx;
 	struct kube_plugin *plugin = output->plugin;
 
 	(void)revents;
-	int r = read_output(output);
+	int r = credential_read_output(output);
 	if (r < 0)
 		return fail_much(plugin, err);
 	if (r > 0)
 		return 0;
-	close_output(output);
+	credential_close_output(output);
 	if (output != &plugin->out)
 		return 0;
 	/* A plugin that has closed its output is about to exit. */
 	plugin->look_ms = LOOK_FIRST_MS;
 	loop_remove_timer(plugin->options->loop, plugin->timer);
-	look_later(plugin);
+	credential_look_later(plugin);
 	return 0;
 }
 
@@ -892,7 +895,8 @@ static int open_output(
 	buf_room(&output->text, max);
 	if (fcntl(output->fd, F_SETFL, O_NONBLOCK) < 0)
 		return err_set_errno(err, E_KUBE_PLUGIN, errno, "cannot prepare a pipe");
-	static const struct loop_fd_ops ops = {.prepare = wants_output, .dispatch = on_output};
+	static const struct loop_fd_ops ops = {
+		.prepare = credential_wants_output, .dispatch = credential_on_output};
 	output->source = loop_add_fd(plugin->options->loop, output->fd, &ops, output);
 	return 0;
 }
@@ -913,7 +917,7 @@ static void make_words(const struct kube_plugin *plugin, struct strv *argv, stru
 	env_set(env, pair, false);
 }
 
-static int spawn(struct kube_plugin *plugin, struct err *err)
+static int credential_spawn(struct kube_plugin *plugin, struct err *err)
 {
 	AUTO_STRV struct strv argv = {0}, env = {0};
 	AUTO_FD int out = -1, said = -1;
@@ -980,7 +984,7 @@ static int kube_plugin_start(const struct kube_credential_options *options, kube
 	plugin->deadline_ms = plugin->interactive ? INT64_MAX : clock_deadline(options->limit_ms);
 	int r = check_terminal(plugin, err);
 	if (r == 0)
-		r = spawn(plugin, err);
+		r = credential_spawn(plugin, err);
 	if (r < 0) {
 		kube_plugin_free(plugin);
 		return r;
@@ -988,7 +992,7 @@ static int kube_plugin_start(const struct kube_credential_options *options, kube
 	if (options->note)
 		plugin->note_timer =
 			loop_add_timer(options->loop, clock_ms() + NOTE_MS, note_due, plugin);
-	look_later(plugin);
+	credential_look_later(plugin);
 	*ret = plugin;
 	return 0;
 }
@@ -1074,7 +1078,7 @@ static void set_basic(struct kube_credential *credential)
  * Token files
  */
 
-static char *read_token(const char *path, struct err *err)
+static char *credential_read_token(const char *path, struct err *err)
 {
 	AUTO(kube_wipe_buf) struct buf text = {0};
 	AUTO_ERR struct err fault = {0};
@@ -1094,14 +1098,14 @@ static char *read_token(const char *path, struct err *err)
 }
 
 /* If the file cannot be read, the token that was read before stays in use. */
-static void look_at_file(struct kube_credential *credential)
+static void credential_look_at_file(struct kube_credential *credential)
 {
 	const struct kube_access *access = credential->options.access;
 	AUTO_FREE char *bearer = NULL;
 
 	credential->read_ms = clock_ms();
 	err_clear(&credential->fault);
-	char *token = read_token(access->token_file, &credential->fault);
+	char *token = credential_read_token(access->token_file, &credential->fault);
 	if (token) {
 		bearer = mem_printf("Bearer %s", token);
 		if (!str_eq(bearer, credential->login.authorization))
@@ -1117,7 +1121,7 @@ static void look_at_file(struct kube_credential *credential)
  * Answers
  */
 
-static bool is_ready(const struct kube_credential *credential)
+static bool credential_is_ready(const struct kube_credential *credential)
 {
 	return credential->has_login || (!credential->plugin && err_is_set(&credential->fault));
 }
@@ -1148,7 +1152,7 @@ static int answer_due(void *ctx, struct err *err)
 	struct kube_login_wait *wait = credential->waits;
 
 	credential->timer = NULL;
-	if (!wait || !is_ready(credential))
+	if (!wait || !credential_is_ready(credential))
 		return 0;
 	credential->waits = wait->next;
 	answer_soon(credential);
@@ -1159,7 +1163,7 @@ static int answer_due(void *ctx, struct err *err)
 
 static void answer_soon(struct kube_credential *credential)
 {
-	if (credential->waits && is_ready(credential) && !credential->timer)
+	if (credential->waits && credential_is_ready(credential) && !credential->timer)
 		credential->timer = loop_add_timer(
 			credential->options.loop, clock_ms(), answer_due, credential);
 }
@@ -1195,13 +1199,14 @@ static void take_made(struct kube_credential *credential, struct kube_made *made
 	login->key_pem = TAKE(made->key_pem);
 }
 
-static void has_failed(struct kube_credential *credential)
+static void credential_has_failed(struct kube_credential *credential)
 {
 	credential->failed_ms = clock_ms();
 	credential->stale_ms = clock_wall_ms() + STALE_PAUSE_MS;
 }
 
-static int on_made(void *ctx, int r, struct kube_made *made, struct err *fault, struct err *err)
+static int credential_on_made(
+	void *ctx, int r, struct kube_made *made, struct err *fault, struct err *err)
 {
 	struct kube_credential *credential = ctx;
 
@@ -1212,7 +1217,7 @@ static int on_made(void *ctx, int r, struct kube_made *made, struct err *fault, 
 		take_made(credential, made);
 	} else {
 		err_move(&credential->fault, fault);
-		has_failed(credential);
+		credential_has_failed(credential);
 	}
 	kube_plugin_free(TAKE(credential->plugin));
 	answer_soon(credential);
@@ -1231,14 +1236,14 @@ static void start_plugin(struct kube_credential *credential)
 	int r = kube_plugin_allowed(&credential->options, fault);
 	credential->is_refused = r < 0;
 	if (r == 0)
-		r = kube_plugin_start(
-			&credential->options, on_made, credential, &credential->plugin, fault);
+		r = kube_plugin_start(&credential->options, credential_on_made, credential,
+			&credential->plugin, fault);
 	if (r == 0)
 		return;
 	if (!err_is_set(fault))
 		err_set(fault, E_KUBE_PLUGIN, "the program %s was not allowed",
 			credential->options.access->exec->command);
-	has_failed(credential);
+	credential_has_failed(credential);
 }
 
 /*
@@ -1255,7 +1260,7 @@ struct kube_credential *kube_credential_new(const struct kube_credential_options
 		credential->options.limit_ms = KUBE_PLUGIN_MS;
 	credential->login.generation = 1;
 	if (access->token_file) {
-		look_at_file(credential);
+		credential_look_at_file(credential);
 	} else if (access->token) {
 		set_bearer(credential, access->token);
 	} else if (access->username || access->password) {
@@ -1308,7 +1313,7 @@ struct kube_login_wait *kube_credential_want(
 
 	if (access->token_file &&
 		(!credential->has_login || clock_ms() >= credential->read_ms + KUBE_TOKEN_FILE_MS))
-		look_at_file(credential);
+		credential_look_at_file(credential);
 	if (credential->uses_plugin) {
 		if (credential->expires_ms && clock_wall_ms() >= credential->expires_ms)
 			credential->has_login = false;
@@ -1337,7 +1342,7 @@ bool kube_credential_refused(struct kube_credential *credential, unsigned genera
 	if (generation != credential->login.generation)
 		return true;
 	if (credential->options.access->token_file) {
-		look_at_file(credential);
+		credential_look_at_file(credential);
 		return generation != credential->login.generation;
 	}
 	if (!credential->uses_plugin)

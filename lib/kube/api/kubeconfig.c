@@ -107,7 +107,7 @@ static char *kubeconfig_path(const char *file, const char *path)
 }
 
 /* Line breaks may stand anywhere in it. */
-static bool decode(const char *text, struct buf *out)
+static bool kubeconfig_decode(const char *text, struct buf *out)
 {
 	size_t len = 0;
 	AUTO_FREE char *packed = mem_strdup(text);
@@ -135,7 +135,7 @@ static int pem_of_data(const struct kubeconfig_where *where, const char *key, co
 	AUTO_BUF struct buf pem;
 
 	buf_init(&pem, KUBECONFIG_PEM_MAX);
-	if (!decode(data, &pem))
+	if (!kubeconfig_decode(data, &pem))
 		return kubeconfig_bad(where, err, "%s is not valid base64", key);
 	int r = check_pem(where, key, &pem, err);
 	if (r == 0)
@@ -184,8 +184,8 @@ enum { EXEC_WORDS_MAX = 1000 };
 static const char exec_group[] = "client.authentication.k8s.io/";
 
 /* A member of exec that is text, or NULL. */
-static int text_of(const struct kubeconfig_where *user, const struct json *exec, const char *key,
-	const char **ret, struct err *err)
+static int kubeconfig_text_of(const struct kubeconfig_where *user, const struct json *exec,
+	const char *key, const char **ret, struct err *err)
 {
 	const struct json *value = json_get(exec, key);
 
@@ -227,11 +227,11 @@ static int take_env(const struct kubeconfig_where *user, const struct json *env,
 	return 0;
 }
 
-static int take_version(const struct kubeconfig_where *user, const struct json *from,
+static int kubeconfig_take_version(const struct kubeconfig_where *user, const struct json *from,
 	struct kube_exec *exec, struct err *err)
 {
 	const char *version = NULL;
-	int r = text_of(user, from, "apiVersion", &version, err);
+	int r = kubeconfig_text_of(user, from, "apiVersion", &version, err);
 
 	if (r < 0)
 		return r;
@@ -258,7 +258,7 @@ static int take_mode(const struct kubeconfig_where *user, const struct json *fro
 		[KUBE_EXEC_ALWAYS] = "Always",
 	};
 	const char *mode = NULL;
-	int r = text_of(user, from, "interactiveMode", &mode, err);
+	int r = kubeconfig_text_of(user, from, "interactiveMode", &mode, err);
 
 	if (r < 0)
 		return r;
@@ -281,10 +281,10 @@ static int take_command(const struct kubeconfig_where *user, const struct json *
 	struct kube_exec *exec, struct err *err)
 {
 	const char *command = NULL, *hint = NULL;
-	int r = text_of(user, from, "command", &command, err);
+	int r = kubeconfig_text_of(user, from, "command", &command, err);
 
 	if (r == 0)
-		r = text_of(user, from, "installHint", &hint, err);
+		r = kubeconfig_text_of(user, from, "installHint", &hint, err);
 	if (r < 0)
 		return r;
 	if (str_empty(command))
@@ -308,7 +308,7 @@ static int kubeconfig_take_exec(const struct kubeconfig_where *user, const struc
 	if (r == 0)
 		r = take_env(user, json_get(from, "env"), exec, err);
 	if (r == 0)
-		r = take_version(user, from, exec, err);
+		r = kubeconfig_take_version(user, from, exec, err);
 	if (r == 0)
 		r = take_mode(user, from, exec, err);
 	exec->provide_cluster_info = json_get_bool(from, "provideClusterInfo", false);
@@ -320,7 +320,7 @@ static int kubeconfig_take_exec(const struct kubeconfig_where *user, const struc
  */
 
 /* Whether s may stand in a header. */
-static bool is_header_text(const char *s)
+static bool kubeconfig_is_header_text(const char *s)
 {
 	for (; *s; s++)
 		if ((unsigned char)*s < 0x20 || *s == 0x7f)
@@ -334,7 +334,7 @@ static int check_secrets(
 	if (access->token && strlen(access->token) > KUBECONFIG_TOKEN_MAX)
 		return kubeconfig_bad(
 			user, err, "its token is larger than %d bytes", KUBECONFIG_TOKEN_MAX);
-	if (access->token && !is_header_text(access->token))
+	if (access->token && !kubeconfig_is_header_text(access->token))
 		return kubeconfig_bad(user, err, "its token has line breaks or control characters");
 	if (access->username && strchr(access->username, ':'))
 		return kubeconfig_bad(user, err, "its username has a colon");
@@ -368,7 +368,7 @@ static int take_certificate(
 static int take_group(
 	const struct kubeconfig_where *user, const char *group, struct strv *ret, struct err *err)
 {
-	if (!group || !is_header_text(group))
+	if (!group || !kubeconfig_is_header_text(group))
 		return kubeconfig_bad(user, err, "as-groups must be a list of texts");
 	strv_add(ret, group);
 	return 0;
@@ -397,8 +397,8 @@ static int take_extra(
 
 		for (const struct json *v = json_first(values); v; v = json_next(v)) {
 			const char *text = json_str(v);
-			if (str_empty(key) || strchr(key, '=') || !text || !is_header_text(text) ||
-				!str_is_plain(key))
+			if (str_empty(key) || strchr(key, '=') || !text ||
+				!kubeconfig_is_header_text(text) || !str_is_plain(key))
 				return kubeconfig_bad(user, err,
 					"as-user-extra must be lists of texts by their names");
 			strv_addf(&access->as_extra, "%s=%s", key, text);
@@ -422,8 +422,8 @@ static int take_impersonation(
 		return r;
 	if (!access->as && (access->as_uid || access->as_groups.n > 0 || access->as_extra.n > 0))
 		return kubeconfig_bad(user, err, "as-uid, as-groups or as-user-extra without as");
-	if ((access->as && !is_header_text(access->as)) ||
-		(access->as_uid && !is_header_text(access->as_uid)))
+	if ((access->as && !kubeconfig_is_header_text(access->as)) ||
+		(access->as_uid && !kubeconfig_is_header_text(access->as_uid)))
 		return kubeconfig_bad(user, err, "as or as-uid has control characters");
 	return 0;
 }
@@ -519,7 +519,8 @@ static int parse_yaml(
 	return 0;
 }
 
-static int parse(const char *text, size_t len, const char *file, struct json **ret, struct err *err)
+static int kubeconfig_parse(
+	const char *text, size_t len, const char *file, struct json **ret, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 	size_t blanks = 0;
@@ -536,7 +537,7 @@ static int parse(const char *text, size_t len, const char *file, struct json **r
 	return as_ours(&fault, err);
 }
 
-static bool is_missing(const struct json *value)
+static bool kubeconfig_is_missing(const struct json *value)
 {
 	return !value || json_kind(value) == JSON_NULL;
 }
@@ -546,7 +547,8 @@ static int expect(const struct json *root, const char *key, const char *wanted, 
 {
 	const struct json *value = json_get(root, key);
 
-	if (is_missing(value) || str_eq(json_str(value), wanted) || str_eq(json_str(value), ""))
+	if (kubeconfig_is_missing(value) || str_eq(json_str(value), wanted) ||
+		str_eq(json_str(value), ""))
 		return 0;
 	AUTO_FREE char *shown = str_shown(json_str(value) ? json_str(value) : "no text");
 	return err_set(err, E_KUBE_CONFIG, "%s: no kubeconfig: its %s is %s, not %s", file, key,
@@ -570,7 +572,7 @@ struct section {
 	const char *key, *member, *file;
 };
 
-static int fail_entry(
+static int kubeconfig_fail_entry(
 	const struct section *section, const char *name, const char *why, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(name);
@@ -579,7 +581,8 @@ static int fail_entry(
 		shown, why);
 }
 
-static int add_entry(const struct section *section, const struct json *item, struct err *err)
+static int kubeconfig_add_entry(
+	const struct section *section, const struct json *item, struct err *err)
 {
 	const char *name = json_get_str(item, "name");
 	const struct json *body = json_get(item, section->member);
@@ -587,30 +590,30 @@ static int add_entry(const struct section *section, const struct json *item, str
 	if (!name)
 		return err_set(err, E_KUBE_CONFIG, "%s: a member of %s has no name", section->file,
 			section->key);
-	if (!is_missing(body) && json_kind(body) != JSON_OBJECT)
-		return fail_entry(section, name, "it must be a map", err);
+	if (!kubeconfig_is_missing(body) && json_kind(body) != JSON_OBJECT)
+		return kubeconfig_fail_entry(section, name, "it must be a map", err);
 	const struct kubeconfig_entry *first = kubeconfig_find(section->entries, name);
 	if (first && first >= section->entries->v + section->n_before)
-		return fail_entry(section, name, "it is there twice", err);
+		return kubeconfig_fail_entry(section, name, "it is there twice", err);
 	if (first)
 		return 0;
 	*vec_push(section->entries) = (struct kubeconfig_entry){
 		.name = mem_strdup(name),
 		.file = mem_strdup(section->file),
-		.body = is_missing(body) ? json_object() : json_clone(body),
+		.body = kubeconfig_is_missing(body) ? json_object() : json_clone(body),
 	};
 	return 0;
 }
 
 static int add_section(const struct section *section, const struct json *list, struct err *err)
 {
-	if (is_missing(list))
+	if (kubeconfig_is_missing(list))
 		return 0;
 	if (json_kind(list) != JSON_ARRAY)
 		return err_set(
 			err, E_KUBE_CONFIG, "%s: %s must be a list", section->file, section->key);
 	for (const struct json *item = json_first(list); item; item = json_next(item)) {
-		int r = add_entry(section, item, err);
+		int r = kubeconfig_add_entry(section, item, err);
 		if (r < 0)
 			return r;
 	}
@@ -622,7 +625,7 @@ static int add_current(
 {
 	const struct json *current = json_get(root, "current-context");
 
-	if (is_missing(current))
+	if (kubeconfig_is_missing(current))
 		return 0;
 	if (!json_str(current))
 		return err_set(err, E_KUBE_CONFIG, "%s: current-context must be text", file);
@@ -642,7 +645,7 @@ int kubeconfig_add(
 	AUTO_JSON struct json *root = NULL;
 
 	strv_add(&config->files, file);
-	int r = parse(text, len, file, &root, err);
+	int r = kubeconfig_parse(text, len, file, &root, err);
 	if (r < 0)
 		return r;
 	if (json_kind(root) != JSON_OBJECT)
@@ -661,7 +664,7 @@ int kubeconfig_add(
  * The list of files
  */
 
-static int read_file(struct kubeconfig *config, const char *file, struct err *err)
+static int kubeconfig_read_file(struct kubeconfig *config, const char *file, struct err *err)
 {
 	AUTO_BUF struct buf text = {0};
 	AUTO_ERR struct err fault = {0};
@@ -672,7 +675,8 @@ static int read_file(struct kubeconfig *config, const char *file, struct err *er
 	return kubeconfig_add(config, text.data, text.len, file, err);
 }
 
-static int read_list(struct kubeconfig *config, const struct kubeconfig_env *env, struct err *err)
+static int kubeconfig_read_list(
+	struct kubeconfig *config, const struct kubeconfig_env *env, struct err *err)
 {
 	AUTO_STRV struct strv seen = {0};
 
@@ -688,14 +692,14 @@ static int read_list(struct kubeconfig *config, const struct kubeconfig_env *env
 			return err_set(err, E_KUBE_CONFIG, "KUBECONFIG names more than %d files",
 				KUBECONFIG_FILES_MAX);
 		strv_add(&seen, file);
-		int r = read_file(config, file, err);
+		int r = kubeconfig_read_file(config, file, err);
 		if (r < 0)
 			return r;
 	}
 	return 0;
 }
 
-static bool is_below(const char *path, const char *dir)
+static bool kubeconfig_is_below(const char *path, const char *dir)
 {
 	AUTO_FREE char *real_path = NULL, *real_dir = NULL;
 
@@ -716,8 +720,8 @@ static int read_home(struct kubeconfig *config, const struct kubeconfig_env *env
 	if (str_empty(env->home))
 		return 0;
 	AUTO_FREE char *file = mem_printf("%s/.kube/config", env->home);
-	if (!env->tree || !is_below(file, env->tree))
-		return read_file(config, file, err);
+	if (!env->tree || !kubeconfig_is_below(file, env->tree))
+		return kubeconfig_read_file(config, file, err);
 	if (access(file, F_OK) == 0)
 		*ret_left_out = TAKE(file);
 	return 0;
@@ -747,7 +751,7 @@ int kubeconfig_load(const struct kubeconfig_env *env, struct kubeconfig **ret, s
 	AUTO_FREE char *left_out = NULL;
 
 	int r = str_empty(env->kubeconfig) ? read_home(config, env, &left_out, err)
-					   : read_list(config, env, err);
+					   : kubeconfig_read_list(config, env, err);
 	if (r < 0)
 		return r;
 	if (config->contexts.n == 0)
@@ -827,7 +831,7 @@ void kubeconfig_files(const struct kubeconfig *config, struct strv *ret)
 		strv_add(ret, *file);
 }
 
-static void wipe(char *secret)
+static void kubeconfig_wipe(char *secret)
 {
 	if (secret)
 		explicit_bzero(secret, strlen(secret));
@@ -845,13 +849,13 @@ void kube_access_done(struct kube_access *access)
 	url_done(&access->server);
 	free(access->ca_pem);
 	free(access->cert_pem);
-	wipe(access->key_pem);
+	kubeconfig_wipe(access->key_pem);
 	free(access->server_name);
-	wipe(access->proxy);
-	wipe(access->token);
+	kubeconfig_wipe(access->proxy);
+	kubeconfig_wipe(access->token);
 	free(access->token_file);
 	free(access->username);
-	wipe(access->password);
+	kubeconfig_wipe(access->password);
 	struct kube_exec *exec = access->exec;
 	if (exec) {
 		free(exec->command);
@@ -986,7 +990,7 @@ static int take_cluster(
  */
 
 /* The member of entries that the context names at key; NULL if it names none. */
-static int follow(const struct kubeconfig_where *context, const char *key,
+static int kubeconfig_follow(const struct kubeconfig_where *context, const char *key,
 	const struct kubeconfig_entries *entries, const struct kubeconfig_entry **ret,
 	struct err *err)
 {
@@ -1013,7 +1017,7 @@ static bool is_namespace(const char *name)
 	       name[len - 1] != '-';
 }
 
-static int take_namespace(const struct kubeconfig_where *context, const char *wanted,
+static int kubeconfig_take_namespace(const struct kubeconfig_where *context, const char *wanted,
 	struct kube_access *access, struct err *err)
 {
 	AUTO_FREE char *own = NULL;
@@ -1037,10 +1041,10 @@ static int take_context(const struct kubeconfig *config, const struct kubeconfig
 {
 	const struct kubeconfig_where context = {"context", entry};
 	const struct kubeconfig_entry *cluster = NULL, *user = NULL;
-	int r = follow(&context, "cluster", &config->clusters, &cluster, err);
+	int r = kubeconfig_follow(&context, "cluster", &config->clusters, &cluster, err);
 
 	if (r == 0)
-		r = follow(&context, "user", &config->users, &user, err);
+		r = kubeconfig_follow(&context, "user", &config->users, &user, err);
 	if (r < 0)
 		return r;
 	if (!cluster)
@@ -1050,7 +1054,7 @@ static int take_context(const struct kubeconfig *config, const struct kubeconfig
 	access->user = mem_strdup(user ? user->name : "");
 	r = take_cluster(cluster, access, err);
 	if (r == 0)
-		r = take_namespace(&context, kube_namespace, access, err);
+		r = kubeconfig_take_namespace(&context, kube_namespace, access, err);
 	/* As client-go has it: no login goes over a connection that anybody can read. */
 	if (r == 0 && user && access->server.tls)
 		r = kubeconfig_take_user(user, access, err);
@@ -1098,7 +1102,7 @@ static int kubeconfig_in_cluster(
 	int r = read_account(dir, "ca.crt", &access->ca_pem, err);
 	if (r == 0 && read_account(dir, "namespace", &own, NULL) < 0)
 		own = NULL;
-	return r == 0 ? take_namespace(NULL, own, access, err) : r;
+	return r == 0 ? kubeconfig_take_namespace(NULL, own, access, err) : r;
 }
 
 static int make_access(const struct kubeconfig *config, const char *name,
@@ -1115,7 +1119,7 @@ static int make_access(const struct kubeconfig *config, const char *name,
 	if (config->service_host && str_eq(name, KUBECONFIG_IN_CLUSTER)) {
 		int r = kubeconfig_in_cluster(config, access, err);
 		if (r == 0 && kube_namespace)
-			r = take_namespace(NULL, kube_namespace, access, err);
+			r = kubeconfig_take_namespace(NULL, kube_namespace, access, err);
 		return r;
 	}
 	const struct kubeconfig_entry *context = kubeconfig_find(&config->contexts, name);

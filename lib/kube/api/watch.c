@@ -33,8 +33,8 @@ static int fail_long(struct err *err)
 }
 
 /* A line that lies in data as a whole is not copied. */
-static int give(struct kube_lines *lines, const char *data, size_t len, kube_line_fn *fn, void *ctx,
-	struct err *err)
+static int watch_give(struct kube_lines *lines, const char *data, size_t len, kube_line_fn *fn,
+	void *ctx, struct err *err)
 {
 	if (lines->part.len == 0)
 		return len > KUBE_LINE_MAX ? fail_long(err) : len > 0 ? fn(ctx, data, len, err) : 0;
@@ -56,7 +56,7 @@ int kube_lines_add(struct kube_lines *lines, const char *data, size_t len, kube_
 			return lines->part.full ? fail_long(err) : 0;
 		}
 		size_t used = (size_t)(end - data);
-		int r = give(lines, data, used, fn, ctx, err);
+		int r = watch_give(lines, data, used, fn, ctx, err);
 		if (r != 0)
 			return r;
 		data += used + 1;
@@ -70,7 +70,7 @@ static int fail_event(const char *why, struct err *err)
 	return err_set(err, E_KUBE_ANSWER, "the cluster sends %s where an event is due", why);
 }
 
-static bool kind_of(const char *type, enum kube_watch_event_kind *ret)
+static bool watch_kind_of(const char *type, enum kube_watch_event_kind *ret)
 {
 	static const struct {
 		const char *type;
@@ -96,7 +96,7 @@ int kube_watch_event_parse(
 	if (json_parse(line, len, KUBE_LINE_MAX, "", &event.root, NULL) < 0)
 		return fail_event("something that is not JSON", err);
 	event.object = json_get(event.root, "object");
-	if (!kind_of(json_get_str(event.root, "type"), &event.kind) || !event.object ||
+	if (!watch_kind_of(json_get_str(event.root, "type"), &event.kind) || !event.object ||
 		json_kind(event.object) != JSON_OBJECT)
 		return fail_event("something else", err);
 	if (event.kind != KUBE_EVENT_ERROR) {
@@ -179,8 +179,8 @@ struct kube_watch {
 	bool is_freed;  /* from within them */
 };
 
-static void go_on(struct kube_watch *watch);
-static int on_timer(void *ctx, struct err *err);
+static void watch_go_on(struct kube_watch *watch);
+static int watch_on_timer(void *ctx, struct err *err);
 
 /*
  * Known objects
@@ -227,7 +227,7 @@ static void tidy(struct kube_watch *watch)
 	watch->n_dead = 0;
 }
 
-static struct known *remember(struct kube_watch *watch, const struct json *object)
+static struct known *watch_remember(struct kube_watch *watch, const struct json *object)
 {
 	AUTO_FREE char *key = key_of(object);
 	struct known *known = map_get(&watch->objects, key);
@@ -253,7 +253,7 @@ static struct known *remember(struct kube_watch *watch, const struct json *objec
 	return known;
 }
 
-static void forget(struct kube_watch *watch, struct known *known)
+static void watch_forget(struct kube_watch *watch, struct known *known)
 {
 	if (!known || !known->metadata)
 		return;
@@ -286,13 +286,13 @@ static void really_free(struct kube_watch *watch)
 	free(watch);
 }
 
-static void enter(struct kube_watch *watch)
+static void watch_enter(struct kube_watch *watch)
 {
 	watch->depth++;
 }
 
 /* true: the watch is no more. */
-static bool leave(struct kube_watch *watch)
+static bool watch_leave(struct kube_watch *watch)
 {
 	if (--watch->depth > 0 || !watch->is_freed)
 		return watch->is_freed;
@@ -300,7 +300,7 @@ static bool leave(struct kube_watch *watch)
 	return true;
 }
 
-static void stop(struct kube_watch *watch)
+static void watch_stop(struct kube_watch *watch)
 {
 	kube_cancel(TAKE(watch->call));
 	loop_remove_timer(watch->loop, TAKE(watch->timer));
@@ -312,32 +312,32 @@ void kube_watch_free(struct kube_watch *watch)
 	if (!watch || watch->is_freed)
 		return;
 	trace_note(TRACE_KUBE, "watch %s: stopped", watch->path);
-	stop(watch);
+	watch_stop(watch);
 	if (watch->depth > 0)
 		watch->is_freed = true;
 	else
 		really_free(watch);
 }
 
-static int on_failed(void *ctx, struct err *err)
+static int watch_on_failed(void *ctx, struct err *err)
 {
 	struct kube_watch *watch = ctx;
 	AUTO_ERR struct err fault = {0};
 
 	watch->timer = NULL;
 	err_move(&fault, &watch->fault);
-	enter(watch);
+	watch_enter(watch);
 	int r = watch->events.failed(watch->events.ctx, &fault, err);
-	leave(watch);
+	watch_leave(watch);
 	return r;
 }
 
 /* End the watch. failed is called from the loop, not from within the data of a call. */
-static void fail(struct kube_watch *watch, struct err *fault)
+static void watch_fail(struct kube_watch *watch, struct err *fault)
 {
-	stop(watch);
+	watch_stop(watch);
 	err_move(&watch->fault, fault);
-	watch->timer = loop_add_timer(watch->loop, clock_ms(), on_failed, watch);
+	watch->timer = loop_add_timer(watch->loop, clock_ms(), watch_on_failed, watch);
 }
 
 /*
@@ -348,10 +348,10 @@ static void again_in(struct kube_watch *watch, int64_t wait_ms)
 {
 	kube_cancel(TAKE(watch->call));
 	loop_remove_timer(watch->loop, watch->timer);
-	watch->timer = loop_add_timer(watch->loop, clock_ms() + wait_ms, on_timer, watch);
+	watch->timer = loop_add_timer(watch->loop, clock_ms() + wait_ms, watch_on_timer, watch);
 }
 
-static int64_t pause_ms(unsigned times)
+static int64_t watch_pause_ms(unsigned times)
 {
 	unsigned doubled = times < 10 ? times : 10;
 	int64_t base_ms = (int64_t)PAUSE_FIRST_MS << doubled;
@@ -369,13 +369,13 @@ static void list_anew(struct kube_watch *watch)
 /* Retry after a failure that need not be reported yet. */
 static void retry(struct kube_watch *watch)
 {
-	again_in(watch, pause_ms(watch->failures++));
+	again_in(watch, watch_pause_ms(watch->failures++));
 }
 
 /* The known state is too old to resume from: list at once, unless that keeps happening. */
 static void expire(struct kube_watch *watch)
 {
-	int64_t wait_ms = watch->expired == 0 ? 0 : pause_ms(watch->expired);
+	int64_t wait_ms = watch->expired == 0 ? 0 : watch_pause_ms(watch->expired);
 
 	watch->expired++;
 	list_anew(watch);
@@ -390,7 +390,7 @@ static bool watch_has_id(const enum err_id *ids, size_t n, enum err_id id)
 	return false;
 }
 
-static bool is_final(const struct kube_watch *watch, enum err_id id)
+static bool watch_is_final(const struct kube_watch *watch, enum err_id id)
 {
 	static const enum err_id refusals[] = {E_KUBE_DENIED, E_KUBE_NOT_FOUND, E_KUBE_INVALID};
 	static const enum err_id passing[] = {E_KUBE_UNREACHABLE, E_KUBE_BUSY, E_KUBE_SERVER,
@@ -406,13 +406,13 @@ static bool is_final(const struct kube_watch *watch, enum err_id id)
 
 /* The cluster could not be asked. What was missed is found by a list, whose answer also says that
  * it is there again. */
-static void on_fault(struct kube_watch *watch, struct err *fault)
+static void watch_on_fault(struct kube_watch *watch, struct err *fault)
 {
-	if (is_final(watch, fault->id)) {
-		fail(watch, fault);
+	if (watch_is_final(watch, fault->id)) {
+		watch_fail(watch, fault);
 		return;
 	}
-	enter(watch);
+	watch_enter(watch);
 	const struct kube_watch_events *events = &watch->events;
 
 	if (!watch->in_trouble)
@@ -420,7 +420,7 @@ static void on_fault(struct kube_watch *watch, struct err *fault)
 	watch->in_trouble = true;
 	if (events->trouble)
 		events->trouble(events->ctx, fault, watch->trouble_ms);
-	if (leave(watch))
+	if (watch_leave(watch))
 		return;
 	list_anew(watch);
 	retry(watch);
@@ -437,7 +437,7 @@ static void poll_later(struct kube_watch *watch)
  * Lists
  */
 
-static void start_list(struct kube_watch *watch);
+static void watch_start_list(struct kube_watch *watch);
 
 /* Report removed objects before new ones are put, which may have the same name. */
 static void tell_gone(struct kube_watch *watch)
@@ -452,16 +452,16 @@ static void tell_gone(struct kube_watch *watch)
 			continue;
 		AUTO_JSON struct json *object = json_object();
 		json_set(object, "metadata", json_clone(known->metadata));
-		forget(watch, known);
+		watch_forget(watch, known);
 		watch->events.gone(watch->events.ctx, object);
 	}
 }
 
-static void take_list(struct kube_watch *watch, const struct json *list)
+static void watch_take_list(struct kube_watch *watch, const struct json *list)
 {
 	const struct json *items = json_get(list, "items");
 
-	enter(watch);
+	watch_enter(watch);
 	const struct kube_watch_events *events = &watch->events;
 
 	watch->failures = 0;
@@ -488,23 +488,23 @@ static void take_list(struct kube_watch *watch, const struct json *list)
 		item = json_next(item)) {
 		if (!json_get_str(json_get(item, "metadata"), "name"))
 			continue;
-		remember(watch, item);
+		watch_remember(watch, item);
 		watch->events.put(watch->events.ctx, item);
 	}
 	if (!watch->is_freed) {
 		watch->has_synced = true;
 		watch->events.synced(watch->events.ctx);
 	}
-	if (leave(watch))
+	if (watch_leave(watch))
 		return;
 	tidy(watch);
 	if (watch->gets || clock_ms() < watch->polls_until_ms)
 		poll_later(watch);
 	else
-		go_on(watch);
+		watch_go_on(watch);
 }
 
-static int on_got(void *ctx, struct kube_answer *answer, struct err *err)
+static int watch_on_got(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct kube_watch *watch = ctx;
 	AUTO_JSON struct json *list = json_object();
@@ -514,12 +514,12 @@ static int on_got(void *ctx, struct kube_answer *answer, struct err *err)
 	watch->call = NULL;
 	json_set(list, "items", items);
 	if (err_is_set(&answer->fault) && answer->fault.id != E_KUBE_NOT_FOUND) {
-		on_fault(watch, &answer->fault);
+		watch_on_fault(watch, &answer->fault);
 		return 0;
 	}
 	if (!err_is_set(&answer->fault))
 		json_add(items, TAKE(answer->object));
-	take_list(watch, list);
+	watch_take_list(watch, list);
 	return 0;
 }
 
@@ -528,13 +528,13 @@ static void start_get(struct kube_watch *watch, int64_t deadline_ms)
 	const struct kube_request request = {.method = "GET",
 		.path = watch->only,
 		.deadline_ms = deadline_ms,
-		.done = on_got,
+		.done = watch_on_got,
 		.ctx = watch};
 
 	watch->call = kube_start(watch->client, &request);
 }
 
-static int on_list(void *ctx, struct kube_answer *answer, struct err *err)
+static int watch_on_list(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct kube_watch *watch = ctx;
 	const char *version = json_get_str(json_get(answer->object, "metadata"), "resourceVersion");
@@ -546,20 +546,20 @@ static int on_list(void *ctx, struct kube_answer *answer, struct err *err)
 	(void)err;
 	if (answer->fault.id == E_KUBE_DENIED && watch->only) {
 		watch->gets = true;
-		start_list(watch);
+		watch_start_list(watch);
 		return 0;
 	}
 	if (err_is_set(&answer->fault)) {
-		on_fault(watch, &answer->fault);
+		watch_on_fault(watch, &answer->fault);
 		return 0;
 	}
 	free(watch->version);
 	watch->version = mem_strdup(version);
-	take_list(watch, answer->object);
+	watch_take_list(watch, answer->object);
 	return 0;
 }
 
-static void start_list(struct kube_watch *watch)
+static void watch_start_list(struct kube_watch *watch)
 {
 	int64_t limit_ms = (int64_t)LIST_MS * (watch->failures + 1);
 	int64_t deadline_ms = clock_ms() + (limit_ms < LIST_MAX_MS ? limit_ms : LIST_MAX_MS);
@@ -570,7 +570,7 @@ static void start_list(struct kube_watch *watch)
 	else
 		watch->call =
 			kube_list(watch->client, watch->path, (const char *const *)watch->query.v,
-				watch->max, deadline_ms, on_list, watch);
+				watch->max, deadline_ms, watch_on_list, watch);
 }
 
 /*
@@ -589,21 +589,21 @@ static void on_error_event(struct kube_watch *watch, const struct json *status)
 		return;
 	}
 	err_set(&fault, E_KUBE_SERVER, "the cluster ends a watch of %s: %s", watch->path, words);
-	on_fault(watch, &fault);
+	watch_on_fault(watch, &fault);
 }
 
-static int fail_many(struct kube_watch *watch)
+static int watch_fail_many(struct kube_watch *watch)
 {
 	AUTO_ERR struct err fault = {0};
 
 	err_set(&fault, E_DATA_LIMIT, "there are more than %zu objects at %s", watch->max,
 		watch->path);
-	fail(watch, &fault);
+	watch_fail(watch, &fault);
 	return 1;
 }
 
 /* A malformed event is not taken for the end of the watch: a list gives the current state. */
-static int on_line(void *ctx, const char *line, size_t len, struct err *err)
+static int watch_on_line(void *ctx, const char *line, size_t len, struct err *err)
 {
 	struct kube_watch *watch = ctx;
 	AUTO_KUBE_WATCH_EVENT struct kube_watch_event event = {0};
@@ -624,24 +624,24 @@ static int on_line(void *ctx, const char *line, size_t len, struct err *err)
 		watch->failures = watch->expired = 0;
 		if (event.kind == KUBE_EVENT_BOOKMARK)
 			return 0;
-		enter(watch);
+		watch_enter(watch);
 		if (event.kind == KUBE_EVENT_GONE) {
-			forget(watch, map_get(&watch->objects, key));
+			watch_forget(watch, map_get(&watch->objects, key));
 			events->gone(events->ctx, event.object);
 		} else {
-			remember(watch, event.object);
+			watch_remember(watch, event.object);
 			events->put(events->ctx, event.object);
 		}
-		if (leave(watch))
+		if (watch_leave(watch))
 			return 1;
 		tidy(watch);
-		return watch->n_live > watch->max ? fail_many(watch) : 0;
+		return watch->n_live > watch->max ? watch_fail_many(watch) : 0;
 	}
-	on_fault(watch, &fault);
+	watch_on_fault(watch, &fault);
 	return 1;
 }
 
-static int on_data(void *ctx, const void *data, size_t len, struct err *err)
+static int watch_on_data(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct kube_watch *watch = ctx;
 	AUTO_ERR struct err fault = {0};
@@ -649,8 +649,8 @@ static int on_data(void *ctx, const void *data, size_t len, struct err *err)
 	(void)err;
 	watch->got_bytes = true;
 	/* Only its own failure is negative; the watch may be gone else. */
-	if (kube_lines_add(&watch->lines, data, len, on_line, watch, &fault) < 0)
-		on_fault(watch, &fault);
+	if (kube_lines_add(&watch->lines, data, len, watch_on_line, watch, &fault) < 0)
+		watch_on_fault(watch, &fault);
 	return 0;
 }
 
@@ -683,7 +683,7 @@ static int on_stream_end(void *ctx, struct kube_answer *answer, struct err *err)
 		watch->polls_until_ms = clock_ms() + POLL_FOR_MS;
 		poll_later(watch);
 	} else if (is_worth_telling(watch, answer, was_long)) {
-		on_fault(watch, &answer->fault);
+		watch_on_fault(watch, &answer->fault);
 	} else if (was_long && !err_is_set(&answer->fault)) {
 		watch->failures = 0;
 		again_in(watch, 0);
@@ -709,7 +709,7 @@ static void start_stream(struct kube_watch *watch)
 		.path = watch->path,
 		.query = (const char *const *)query.v,
 		.deadline_ms = now_ms, /* repeated here */
-		.data = on_data,
+		.data = watch_on_data,
 		.share = HTTP_STREAM,
 		.idle_ms = watch->idle_ms,
 		.done = on_stream_end,
@@ -723,21 +723,21 @@ static void start_stream(struct kube_watch *watch)
 	strv_done(&query);
 }
 
-static void go_on(struct kube_watch *watch)
+static void watch_go_on(struct kube_watch *watch)
 {
 	if (watch->version)
 		start_stream(watch);
 	else
-		start_list(watch);
+		watch_start_list(watch);
 }
 
-static int on_timer(void *ctx, struct err *err)
+static int watch_on_timer(void *ctx, struct err *err)
 {
 	struct kube_watch *watch = ctx;
 
 	(void)err;
 	watch->timer = NULL;
-	go_on(watch);
+	watch_go_on(watch);
 	return 0;
 }
 
@@ -746,12 +746,12 @@ static int on_timer(void *ctx, struct err *err)
  */
 
 /* After it connections are mostly dead, which would be noticed late only. */
-static int on_tick(void *ctx, struct err *err)
+static int watch_on_tick(void *ctx, struct err *err)
 {
 	struct kube_watch *watch = ctx;
 
 	(void)err;
-	watch->tick_timer = loop_add_timer(watch->loop, clock_ms() + TICK_MS, on_tick, watch);
+	watch->tick_timer = loop_add_timer(watch->loop, clock_ms() + TICK_MS, watch_on_tick, watch);
 	if (watch->woke_ms != loop_woke_ms(watch->loop)) {
 		watch->woke_ms = loop_woke_ms(watch->loop);
 		watch->failures = 0;
@@ -776,7 +776,7 @@ struct kube_watch *kube_watch_start(
 	for (const char *const *at = request->query; at && *at; at++)
 		strv_add(&watch->query, *at);
 	kube_lines_init(&watch->lines);
-	watch->tick_timer = loop_add_timer(watch->loop, clock_ms() + TICK_MS, on_tick, watch);
+	watch->tick_timer = loop_add_timer(watch->loop, clock_ms() + TICK_MS, watch_on_tick, watch);
 	again_in(watch, 0);
 	return watch;
 }

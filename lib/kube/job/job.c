@@ -35,7 +35,7 @@ char *kube_job_claim_name(const char *run_id)
 	return mem_printf("%s-results", run_id);
 }
 
-static bool is_alnum(char c)
+static bool job_is_alnum(char c)
 {
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || str_is_digit(c);
 }
@@ -47,12 +47,12 @@ char *kube_label_value(const char *text)
 	size_t len;
 
 	for (char *c = value; *c; c++)
-		if (!is_alnum(*c) && !strchr("-_.", *c))
+		if (!job_is_alnum(*c) && !strchr("-_.", *c))
 			*c = '-';
-	while (*begin && !is_alnum(*begin))
+	while (*begin && !job_is_alnum(*begin))
 		begin++;
 	len = strlen(begin);
-	while (len && !is_alnum(begin[len - 1]))
+	while (len && !job_is_alnum(begin[len - 1]))
 		len--;
 	memmove(value, begin, len);
 	value[len] = '\0';
@@ -63,7 +63,7 @@ char *kube_label_value(const char *text)
  * Metadata
  */
 
-static void set_label(struct json *labels, const char *key, const char *value)
+static void job_set_label(struct json *labels, const char *key, const char *value)
 {
 	AUTO_FREE char *shown = kube_label_value(value ? value : "");
 
@@ -71,7 +71,7 @@ static void set_label(struct json *labels, const char *key, const char *value)
 		json_set_str(labels, key, shown);
 }
 
-static void merge(struct json *to, const struct json *from)
+static void job_merge(struct json *to, const struct json *from)
 {
 	for (const struct json *item = from ? json_first(from) : NULL; item; item = json_next(item))
 		json_set(to, json_key(item), json_clone(item));
@@ -83,16 +83,16 @@ static void job_set_labels(const struct kube_run *run, struct json *metadata)
 	struct json *labels = json_sub(metadata, "labels");
 	AUTO_FREE char *attempt = mem_printf("%d", run->attempt);
 
-	merge(labels, run->labels);
+	job_merge(labels, run->labels);
 	json_set_str(labels, "app.kubernetes.io/name", "dlrun-run");
-	set_label(labels, "app.kubernetes.io/instance", run->run_id);
+	job_set_label(labels, "app.kubernetes.io/instance", run->run_id);
 	json_set_str(labels, "app.kubernetes.io/managed-by", KUBE_MANAGED_BY);
-	set_label(labels, KUBE_LABEL_ATTEMPT, attempt);
-	set_label(labels, KUBE_LABEL_RUN, run->run_id);
-	set_label(labels, KUBE_LABEL_TREE, run->tree);
-	set_label(labels, KUBE_LABEL_USER, run->user);
+	job_set_label(labels, KUBE_LABEL_ATTEMPT, attempt);
+	job_set_label(labels, KUBE_LABEL_RUN, run->run_id);
+	job_set_label(labels, KUBE_LABEL_TREE, run->tree);
+	job_set_label(labels, KUBE_LABEL_USER, run->user);
 	if (run->annotations)
-		merge(json_sub(metadata, "annotations"), run->annotations);
+		job_merge(json_sub(metadata, "annotations"), run->annotations);
 }
 
 static struct json *job_metadata(const struct kube_run *run, const char *name)
@@ -421,7 +421,7 @@ static void add_volume(struct job *job, const char *name, const char *kind, stru
 }
 
 /* Add the volumes that every run has. */
-static int add_own(struct job *job, struct err *err)
+static int job_add_own(struct job *job, struct err *err)
 {
 	struct json *shm = json_object(), *hosts = json_object();
 	struct json *items = json_array(), *item = json_object();
@@ -448,19 +448,19 @@ static int add_own(struct job *job, struct err *err)
 	return add_mount(job, "home", KUBE_HOME_DIR, NULL, false, err);
 }
 
-static char *tree_path(const struct job *job, const char *path)
+static char *job_tree_path(const struct job *job, const char *path)
 {
 	return mem_printf("%s/%s", job->run->workdir, path);
 }
 
 /* "me/resnet-3k2f9/out" */
-static char *join(const char *a, const char *b, const char *c)
+static char *job_join(const char *a, const char *b, const char *c)
 {
 	return mem_printf("%s%s%s%s%s", a ? a : "", str_empty(a) ? "" : "/", b,
 		str_empty(c) ? "" : "/", c ? c : "");
 }
 
-static int add_results(struct job *job, struct err *err)
+static int job_add_results(struct job *job, struct err *err)
 {
 	const struct kube_run *run = job->run;
 	struct kube_place place = run->results;
@@ -473,17 +473,18 @@ static int add_results(struct job *job, struct err *err)
 	if (r < 0)
 		return r;
 	AUTO_FREE char *volume = use_volume(job, "results", place_source(job, &place));
-	AUTO_FREE char *dir = join(place.sub_path, run->run_id, NULL);
+	AUTO_FREE char *dir = job_join(place.sub_path, run->run_id, NULL);
 	r = add_mount(job, volume, KUBE_OUTPUT_DIR, dir, false, err);
 	for (size_t i = 0; r == 0 && i < run->n_outputs; i++) {
-		AUTO_FREE char *path = tree_path(job, run->outputs[i].path);
-		AUTO_FREE char *sub_path = join(place.sub_path, run->run_id, run->outputs[i].path);
+		AUTO_FREE char *path = job_tree_path(job, run->outputs[i].path);
+		AUTO_FREE char *sub_path =
+			job_join(place.sub_path, run->run_id, run->outputs[i].path);
 		r = add_mount(job, volume, path, sub_path, false, err);
 	}
 	return r;
 }
 
-static int add_place(struct job *job, const struct kube_mount *mount, const char *path,
+static int job_add_place(struct job *job, const struct kube_mount *mount, const char *path,
 	const char *what, struct err *err)
 {
 	int r = check_place(job, &mount->place, what, err);
@@ -503,15 +504,15 @@ static int add_mounts(struct job *job, struct err *err)
 
 	for (size_t i = 0; r == 0 && i < run->n_data; i++) {
 		const struct kube_mount *data = &run->data[i];
-		AUTO_FREE char *path = tree_path(job, data->path);
-		r = add_place(job, data, path, data->path, err);
+		AUTO_FREE char *path = job_tree_path(job, data->path);
+		r = job_add_place(job, data, path, data->path, err);
 		if (data->has_files)
 			strv_addf(job->notes,
 				"files of the snapshot below data '%s' are hidden by its volume",
 				data->path);
 	}
 	for (size_t i = 0; r == 0 && i < run->n_volumes; i++)
-		r = add_place(
+		r = job_add_place(
 			job, &run->volumes[i], run->volumes[i].path, run->volumes[i].path, err);
 	return r;
 }
@@ -583,9 +584,9 @@ static int job_storage(
 	job->mounts = json_array();
 	json_set(pod_spec, "volumes", job->volumes);
 	json_set(container, "volumeMounts", job->mounts);
-	int r = add_own(job, err);
+	int r = job_add_own(job, err);
 	if (r == 0)
-		r = add_results(job, err);
+		r = job_add_results(job, err);
 	if (r == 0)
 		r = add_mounts(job, err);
 	return r < 0 ? r : add_copy(job, pod_spec, err);
@@ -701,7 +702,7 @@ static void set_affinity(const struct kube_run *run, struct json *spec)
  */
 
 /* Each has a name, because Services and monitors of the user can only mean one that has. */
-static void set_ports(const struct kube_run *run, struct json *container)
+static void job_set_ports(const struct kube_run *run, struct json *container)
 {
 	struct json *ports;
 
@@ -738,7 +739,7 @@ static int make_container(
 		r = job_env(job, container, err);
 	if (r < 0)
 		return r;
-	set_ports(run, container);
+	job_set_ports(run, container);
 	job_resources(job, container, true);
 	job_container_security(job, container);
 	json_set_str(container, "terminationMessagePolicy", "FallbackToLogsOnError");
@@ -775,7 +776,7 @@ static void set_references(const struct job *job, struct json *spec)
 	json_set(spec, "imagePullSecrets", secrets);
 }
 
-static int make_spec(struct job *job, struct json *spec, struct err *err)
+static int job_make_spec(struct job *job, struct json *spec, struct err *err)
 {
 	const struct kube_run *run = job->run;
 	struct json *containers = json_array(), *container = json_object();
@@ -850,7 +851,7 @@ static int job_pod(struct job *job, struct json **ret, struct err *err)
 		buf_addf(&hosts, "%s\n", host);
 	}
 	json_set_str(notes, JOB_HOSTS_NOTE, hosts.data);
-	int r = make_spec(job, json_sub(pod, "spec"), err);
+	int r = job_make_spec(job, json_sub(pod, "spec"), err);
 	if (r == 0 && job->run->overlay)
 		r = kube_overlay(pod, job->run->overlay, err);
 	if (r < 0)
@@ -909,7 +910,7 @@ static int check_names(const struct job *job, struct err *err)
 	return err_set(err, E_KUBE_NAME, "'%s' cannot be the name of a namespace", shown);
 }
 
-static int check_size(const struct kube_run *run, struct err *err)
+static int job_check_size(const struct kube_run *run, struct err *err)
 {
 	size_t notes =
 		(run->spec ? strlen(run->spec) : 0) + (run->record ? strlen(run->record) : 0);
@@ -1025,7 +1026,7 @@ static struct json *job_object(const struct kube_run *run, enum kube_kind kind)
 	return json;
 }
 
-static struct json *make_job(const struct job *job, struct json *pod)
+static struct json *job_make_job(const struct job *job, struct json *pod)
 {
 	struct json *json = job_object(job->run, KUBE_KIND_JOB), *spec = json_sub(json, "spec");
 
@@ -1091,7 +1092,7 @@ static struct json *make_jobset(const struct job *job, struct json *pod)
  * The whole
  */
 
-static bool is_kept(const struct kube_place *place)
+static bool job_is_kept(const struct kube_place *place)
 {
 	return place->kind != KUBE_PLACE_NONE && place->kind != KUBE_PLACE_EMPTY;
 }
@@ -1111,7 +1112,7 @@ static void set_job(struct job *job)
 			       str_starts(user, "0:") || str_starts(user, "root:"));
 	job->keeps_limit = run->timeout_ms > 0 && !run->has_no_shell;
 	job->counts = run->retries > 0 && (!job->is_gang || job->is_jobset);
-	job->keeps_results = is_kept(&run->results);
+	job->keeps_results = job_is_kept(&run->results);
 	job->shares_results = job->is_gang && job->keeps_results;
 	job_choose_collector(job, !job->keeps_results);
 }
@@ -1125,7 +1126,7 @@ static void say_results(const struct job *job)
 		strv_add(job->notes,
 			"only what the program writes to $DLRUN_OUTPUT_DIR is a result, because "
 			"the image has no shell as far as can be told");
-	if (is_kept(&run->results))
+	if (job_is_kept(&run->results))
 		return;
 	if (!job->lingers)
 		strv_add(job->notes,
@@ -1186,12 +1187,12 @@ int kube_job_make(const struct kube_run *run, struct kube_objects *ret, struct e
 	set_job(&job);
 	int r = check_names(&job, err);
 	if (r == 0)
-		r = check_size(run, err);
+		r = job_check_size(run, err);
 	if (r == 0)
 		r = job_pod(&job, &pod, err);
 	if (r < 0)
 		return r;
-	objects.job = job.is_jobset ? make_jobset(&job, pod) : make_job(&job, pod);
+	objects.job = job.is_jobset ? make_jobset(&job, pod) : job_make_job(&job, pod);
 	objects.is_jobset = job.is_jobset;
 	say_results(&job);
 	say_limits(&job);

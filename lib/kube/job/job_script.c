@@ -122,7 +122,7 @@ struct env_list {
 	struct json *list;
 };
 
-static struct json *add(struct env_list *env, const char *name, size_t len)
+static struct json *job_script_add(struct env_list *env, const char *name, size_t len)
 {
 	struct json *item = json_object();
 
@@ -131,18 +131,19 @@ static struct json *add(struct env_list *env, const char *name, size_t len)
 	return item;
 }
 
-static void add_value(struct env_list *env, const char *name, size_t len, const char *value)
+static void job_script_add_value(
+	struct env_list *env, const char *name, size_t len, const char *value)
 {
 	AUTO_FREE char *escaped = kube_escaped(value);
 
-	json_set_str(add(env, name, len), "value", escaped);
+	json_set_str(job_script_add(env, name, len), "value", escaped);
 }
 
 /* Set a variable of dlrun's own, unless the user sets it. */
 static void fact(struct env_list *env, const char *name, const char *value)
 {
 	if (!job_user_sets(env->job->run, name, strlen(name)))
-		add_value(env, name, strlen(name), value);
+		job_script_add_value(env, name, strlen(name), value);
 }
 
 static void fact_int(struct env_list *env, const char *name, int64_t value)
@@ -152,20 +153,21 @@ static void fact_int(struct env_list *env, const char *name, int64_t value)
 	fact(env, name, text);
 }
 
-static void field(struct env_list *env, const char *name, const char *annotation)
+static void job_script_field(struct env_list *env, const char *name, const char *annotation)
 {
 	AUTO_FREE char *path = mem_printf("metadata.annotations['%s']", annotation);
 
 	if (job_user_sets(env->job->run, name, strlen(name)))
 		return;
-	json_set_str(json_sub(json_sub(add(env, name, strlen(name)), "valueFrom"), "fieldRef"),
+	json_set_str(json_sub(json_sub(job_script_add(env, name, strlen(name)), "valueFrom"),
+			     "fieldRef"),
 		"fieldPath", path);
 }
 
 static void rank(struct env_list *env, const char *name)
 {
 	if (env->job->is_gang)
-		field(env, name, "batch.kubernetes.io/job-completion-index");
+		job_script_field(env, name, "batch.kubernetes.io/job-completion-index");
 	else
 		fact(env, name, "0");
 }
@@ -205,14 +207,14 @@ static void add_nodes(struct env_list *env)
 		fact_int(env, "PET_NPROC_PER_NODE", job->run->gpus);
 }
 
-static void add_run(struct env_list *env)
+static void job_script_add_run(struct env_list *env)
 {
 	const struct job *job = env->job;
 
 	fact(env, "DLRUN_RUN_ID", job->run->run_id);
 	fact_int(env, "DLRUN_ATTEMPT", job->run->attempt);
 	if (job->counts)
-		field(env, JOB_RETRIES,
+		job_script_field(env, JOB_RETRIES,
 			job->is_jobset ? KUBE_JOBSET_RESTART
 				       : "batch.kubernetes.io/job-index-failure-count");
 	fact(env, "DLRUN_OUTPUT_DIR", KUBE_OUTPUT_DIR);
@@ -239,7 +241,7 @@ int job_env(const struct job *job, struct json *container, struct err *err)
 	struct env_list env = {job, json_array()};
 
 	json_set(container, "env", env.list);
-	add_run(&env);
+	job_script_add_run(&env);
 	add_nodes(&env);
 	const struct kube_run *run = job->run;
 	const struct strv *defaults = run->defaults;
@@ -249,7 +251,7 @@ int job_env(const struct job *job, struct json *container, struct err *err)
 
 		if (pair[len] && !job_user_sets(run, pair, len) &&
 			!list_has(&run->image_env, pair, len))
-			add_value(&env, pair, len, pair + len + 1);
+			job_script_add_value(&env, pair, len, pair + len + 1);
 	}
 	for (size_t i = 0; run->env && i < run->env->n; i++) {
 		const char *pair = run->env->v[i];
@@ -259,15 +261,16 @@ int job_env(const struct job *job, struct json *container, struct err *err)
 		if (r < 0)
 			return r;
 		if (pair[len] && is_last(run->env, i) && !list_has(run->secret_env, pair, len))
-			add_value(&env, pair, len, pair + len + 1);
+			job_script_add_value(&env, pair, len, pair + len + 1);
 	}
 	for (size_t i = 0; run->secret_env && i < run->secret_env->n; i++)
 		if (is_last(run->secret_env, i)) {
 			const char *pair = run->secret_env->v[i];
 			size_t len = strcspn(run->secret_env->v[i], "=");
 			AUTO_FREE char *secret = kube_job_secret_name(run->job);
-			struct json *ref = json_sub(
-				json_sub(add(&env, pair, len), "valueFrom"), "secretKeyRef");
+			struct json *ref =
+				json_sub(json_sub(job_script_add(&env, pair, len), "valueFrom"),
+					"secretKeyRef");
 
 			json_set_bytes(ref, "key", pair, len);
 			json_set_str(ref, "name", secret);
@@ -289,7 +292,7 @@ static const char *const caches[] = {".git", "__pycache__", ".pytest_cache", ".m
 	".ruff_cache", ".ipynb_checkpoints", "*.pyc", "*.pyo"};
 
 /* 'it'\''s' */
-static void add_quoted(struct buf *out, const char *text)
+static void job_script_add_quoted(struct buf *out, const char *text)
 {
 	buf_adds(out, "'");
 	for (const char *at = text; *at; at++)
@@ -305,7 +308,7 @@ static void add_test(struct buf *out, const char *what, const char *pattern)
 	AUTO_FREE char *path = str_eq(what, "-path") ? mem_printf("./%s", pattern) : NULL;
 
 	buf_addf(out, " -o %s ", what);
-	add_quoted(out, path ? path : pattern);
+	job_script_add_quoted(out, path ? path : pattern);
 }
 
 /* A path as a pattern that means nothing else. */
@@ -353,7 +356,7 @@ static char *job_collector(const struct job *job)
 	if (job->shares_results)
 		buf_adds(&out, "[ \"$i\" = 0 ] || o=$o/rank-$i\n");
 	buf_addf(&out, "most=%llu notes=" KUBE_COLLECTED " told='" KUBE_JOB_RESULTS "'\nr=", most);
-	add_quoted(&out, run->workdir);
+	job_script_add_quoted(&out, run->workdir);
 	buf_adds(&out, "\nnames() { find \"${at:-.}\" -xdev $old ");
 	add_skipped(job, &out);
 	buf_adds(&out, " -prune -o \"$@\"; }\n");
@@ -432,7 +435,7 @@ static void job_linger_end(const struct job *job, struct buf *script)
 }
 
 /* Quotas ask for what the program's container has, too. */
-static void set_resources(const struct kube_run *run, struct json *container)
+static void job_script_set_resources(const struct kube_run *run, struct json *container)
 {
 	struct json *resources;
 
@@ -476,7 +479,7 @@ int job_linger(const struct job *job, struct json *containers, struct err *err)
 	json_set_str(none, "value", "void");
 	json_add(list, none);
 	json_set(container, "env", list);
-	set_resources(job->run, container);
+	job_script_set_resources(job->run, container);
 	job_container_security(job, container);
 	for (const struct json *item = json_first(job->mounts); item; item = json_next(item))
 		if (is_mounted(job, json_get_str(item, "mountPath")))
@@ -642,7 +645,7 @@ static void job_shell_words(const struct job *job, struct strv *ret)
 	strv_add(ret, python_lines);
 }
 
-static bool is_python(const char *word)
+static bool job_script_is_python(const char *word)
 {
 	const char *slash = word ? strrchr(word, '/') : NULL, *name = slash ? slash + 1 : word;
 
@@ -660,8 +663,8 @@ void job_choose_collector(struct job *job, bool ends_with_pod)
 	if (run->has_no_shell)
 		return;
 	if (!run->has_shell && !job_has_script(job) &&
-		(is_python(run->image_program) || is_python(first)))
-		job->python = is_python(run->image_program) ? run->image_program : first;
+		(job_script_is_python(run->image_program) || job_script_is_python(first)))
+		job->python = job_script_is_python(run->image_program) ? run->image_program : first;
 	else if (run->lacks_shell && !run->has_shell && !job_has_script(job))
 		return;
 	job->collects = run->collects;
@@ -814,7 +817,7 @@ static char *before_text(const struct kube_run *run)
 	return mem_printf("%s%s\n%s", trap ? trap : "", run->before, last);
 }
 
-static void add_command(const struct kube_run *run, struct strv *ret)
+static void job_script_add_command(const struct kube_run *run, struct strv *ret)
 {
 	if (!run->shell) {
 		for (size_t i = 0; i < run->command->n; i++)
@@ -849,7 +852,7 @@ static void script_args(const struct job *job, struct strv *ret)
 	if (!run->before || !is_own_line(run)) {
 		for (size_t i = 0; !run->drop_entrypoint && i < run->image_entrypoint.n; i++)
 			strv_add(ret, run->image_entrypoint.v[i]);
-		add_command(run, ret);
+		job_script_add_command(run, ret);
 	}
 }
 
@@ -898,7 +901,7 @@ int job_start(const struct job *job, struct json *container, struct err *err)
 		strv_add(&command, "dlrun");
 		script_args(job, &args);
 	} else {
-		add_command(run, run->drop_entrypoint ? &command : &args);
+		job_script_add_command(run, run->drop_entrypoint ? &command : &args);
 	}
 	if (command.n)
 		r = job_set_words(container, "command", &command, err);

@@ -59,7 +59,7 @@ static const char *name_key(const struct json *list, const struct json *overlay)
 	return NULL;
 }
 
-static bool same_name(const struct json *a, const struct json *b, const char *key)
+static bool overlay_same_name(const struct json *a, const struct json *b, const char *key)
 {
 	const struct json *x = json_get(a, key), *y = json_get(b, key);
 
@@ -96,12 +96,12 @@ static const struct json *find_named(
 {
 	const struct json *found = json_first(list);
 
-	while (found && !same_name(found, item, key))
+	while (found && !overlay_same_name(found, item, key))
 		found = json_next(found);
 	return found;
 }
 
-static void add_all(struct json *out, const struct json *first)
+static void overlay_add_all(struct json *out, const struct json *first)
 {
 	for (; first; first = json_next(first))
 		json_add(out, without_patch(first));
@@ -168,8 +168,8 @@ static int lay_on(struct json *out, const struct json *list, const char *member,
 		}
 		return r;
 	}
-	add_all(out, json_first(list));
-	add_all(out, json_first(named));
+	overlay_add_all(out, json_first(list));
+	overlay_add_all(out, json_first(named));
 	return 0;
 }
 
@@ -183,7 +183,7 @@ static int merge_list(
 
 	int r = list_patch(overlay, &patch, err);
 	if (r == 0 && patch == PATCH_REPLACE)
-		add_all(out, json_next(json_first(overlay)));
+		overlay_add_all(out, json_next(json_first(overlay)));
 	else if (r == 0 && patch == PATCH_MERGE)
 		r = lay_on(out, list, member, overlay, err);
 	if (r < 0)
@@ -247,7 +247,7 @@ static int merge_map(struct json *to, const struct json *overlay, struct err *er
  * Protected members
  */
 
-static bool is_same(const struct json *a, const struct json *b)
+static bool overlay_is_same(const struct json *a, const struct json *b)
 {
 	AUTO_BUF struct buf x = {0}, y = {0};
 
@@ -264,7 +264,7 @@ static int check_members(const struct json *before, const struct json *after,
 	const char *const *keys, size_t n, const char *where, struct err *err)
 {
 	for (size_t i = 0; i < n; i++)
-		if (!is_same(json_get(before, keys[i]), json_get(after, keys[i])))
+		if (!overlay_is_same(json_get(before, keys[i]), json_get(after, keys[i])))
 			return err_set(err, E_KUBE_OVERLAY,
 				"the overlay changes %s.%s, which dlrun needs as it is", where,
 				keys[i]);
@@ -279,7 +279,7 @@ static int check_own(
 		item = json_next(item)) {
 		const char *key = json_key(item);
 		if (str_starts(key, "dlrun.io/") || str_starts(key, "app.kubernetes.io/"))
-			if (!is_same(item, json_get(in, key))) {
+			if (!overlay_is_same(item, json_get(in, key))) {
 				AUTO_FREE char *shown = str_shown(key);
 				return err_set(err, E_KUBE_OVERLAY,
 					"the overlay changes the %s %s, which is dlrun's own",
@@ -298,7 +298,7 @@ static int check_maps(const struct json *before, const struct json *after, const
 	return r < 0 ? r : check_own(new, old, where, err);
 }
 
-static const struct json *program_of(const struct json *pod)
+static const struct json *overlay_program_of(const struct json *pod)
 {
 	const struct json *list = json_get(json_get(pod, "spec"), "containers");
 
@@ -324,7 +324,7 @@ static int check_kept(const struct json *before, const struct json *after, struc
 		r = check_members(json_get(before, "spec"), json_get(after, "spec"), spec,
 			ARRAY_LEN(spec), "spec", err);
 	if (r == 0)
-		r = check_members(program_of(before), program_of(after), program,
+		r = check_members(overlay_program_of(before), overlay_program_of(after), program,
 			ARRAY_LEN(program), "spec.containers[" KUBE_CONTAINER "]", err);
 	return r;
 }

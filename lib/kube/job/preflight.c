@@ -60,7 +60,7 @@ static struct json *kube_rules_ask(const char *kube_namespace)
 	return body;
 }
 
-static bool has_word(const struct json *list, const char *word)
+static bool preflight_has_word(const struct json *list, const char *word)
 {
 	for (const struct json *m = list ? json_first(list) : NULL; m; m = json_next(m))
 		if (str_eq(json_str(m), word) || str_eq(json_str(m), "*"))
@@ -75,7 +75,7 @@ static bool has_resource(const struct json *list, const struct kube_deed *deed)
 	AUTO_FREE char *own = mem_printf("%s%s%s", deed->resource, *sub ? "/" : "", sub);
 	AUTO_FREE char *any = mem_printf("*/%s", sub);
 
-	return has_word(list, own) || (*sub && has_word(list, any));
+	return preflight_has_word(list, own) || (*sub && preflight_has_word(list, any));
 }
 
 bool kube_rules_grant(const struct json *review, const struct kube_deed *deed)
@@ -85,8 +85,8 @@ bool kube_rules_grant(const struct json *review, const struct kube_deed *deed)
 	for (const struct json *rule = rules ? json_first(rules) : NULL; rule;
 		rule = json_next(rule))
 		if (json_count(json_get(rule, "resourceNames")) == 0 &&
-			has_word(json_get(rule, "verbs"), deed->verb) &&
-			has_word(json_get(rule, "apiGroups"), deed->group) &&
+			preflight_has_word(json_get(rule, "verbs"), deed->verb) &&
+			preflight_has_word(json_get(rule, "apiGroups"), deed->group) &&
 			has_resource(json_get(rule, "resources"), deed))
 			return true;
 	return false;
@@ -118,7 +118,7 @@ static bool wants_jobset(const struct kube_run *run)
 	return kube_wants_jobset(run->nodes, run->retries);
 }
 
-static bool has_secrets(const struct kube_run *run)
+static bool preflight_has_secrets(const struct kube_run *run)
 {
 	return run->secret_env && run->secret_env->n > 0;
 }
@@ -149,7 +149,7 @@ static const struct need {
 	{"batch", "jobs", "get list", FATAL, always, "nobody could tell what became of the run"},
 	{"batch", "jobs", "delete", FATAL, always, "the run could not be cancelled"},
 	{"", "services", "create", FATAL, has_service, "its nodes would not find one another"},
-	{"", "secrets", "create", FATAL, has_secrets, "it cannot be given its secrets"},
+	{"", "secrets", "create", FATAL, preflight_has_secrets, "it cannot be given its secrets"},
 	{"", "persistentvolumeclaims", "create", FATAL, has_claim, "it has no place for results"},
 	{"", "pods", "list", COMFORT, always, "what it waits for and its exit code are not known"},
 	{"", "pods/log", "get", COMFORT, always, "its output cannot be shown"},
@@ -159,8 +159,9 @@ static const struct need {
 	{"", "pods/exec", "get", COMFORT, leaves_results_in_pods, "its results cannot be taken"},
 	{"", "pods/portforward", "get create", COMFORT, has_ports, "its ports cannot be reached"},
 	{"", "services", "patch", COMFORT, has_service, "its Service stays when it is removed"},
-	{"", "secrets", "patch", COMFORT, has_secrets, "its Secret stays when it is removed"},
-	{"", "secrets", "delete", COMFORT, has_secrets,
+	{"", "secrets", "patch", COMFORT, preflight_has_secrets,
+		"its Secret stays when it is removed"},
+	{"", "secrets", "delete", COMFORT, preflight_has_secrets,
 		"its Secret stays if the submit is interrupted"},
 	{"", "persistentvolumeclaims", "delete", COMFORT, has_claim,
 		"its claim stays when it is removed"},
@@ -217,7 +218,7 @@ static void ask_need(const struct need *need, const char *kube_namespace, const 
  */
 
 /* Whether all of its verbs were asked for and refused; ret_why: what the server says of one. */
-static bool is_missing(const struct need *need, const struct kube_questions *questions,
+static bool preflight_is_missing(const struct need *need, const struct kube_questions *questions,
 	const struct kube_reply *replies, const char **ret_why)
 {
 	bool asked = false;
@@ -260,7 +261,7 @@ static void missing_done(struct missing *missing)
 	free(missing->why);
 }
 
-static void find_missing(enum effect effect, const struct kube_run *run,
+static void preflight_find_missing(enum effect effect, const struct kube_run *run,
 	const struct kube_questions *questions, const struct kube_reply *replies,
 	struct missing *ret)
 {
@@ -270,7 +271,7 @@ static void find_missing(enum effect effect, const struct kube_run *run,
 	buf_init(&ret->deeds, TEXT_MAX);
 	for (size_t i = 0; i < ARRAY_LEN(needs); i++) {
 		if (needs[i].effect != effect || !needs[i].applies(run) ||
-			!is_missing(&needs[i], questions, replies, &why))
+			!preflight_is_missing(&needs[i], questions, replies, &why))
 			continue;
 		AUTO_FREE char *deed = deed_text(&needs[i]);
 		buf_addf(&ret->deeds, "%s%s", ret->lacks.n ? ", " : "", deed);
@@ -287,7 +288,8 @@ static bool kube_rights_lack_jobset(
 	const char *why;
 
 	for (size_t i = 0; i < ARRAY_LEN(needs); i++)
-		if (needs[i].effect == NO_JOBSET && is_missing(&needs[i], questions, replies, &why))
+		if (needs[i].effect == NO_JOBSET &&
+			preflight_is_missing(&needs[i], questions, replies, &why))
 			return true;
 	return false;
 }
@@ -299,9 +301,9 @@ static void kube_rights_judge(const struct kube_run *run, const struct kube_ques
 {
 	AUTO(missing_done) struct missing fatal, comfort, jobset;
 
-	find_missing(FATAL, run, questions, replies, &fatal);
-	find_missing(COMFORT, run, questions, replies, &comfort);
-	find_missing(NO_JOBSET, run, questions, replies, &jobset);
+	preflight_find_missing(FATAL, run, questions, replies, &fatal);
+	preflight_find_missing(COMFORT, run, questions, replies, &comfort);
+	preflight_find_missing(NO_JOBSET, run, questions, replies, &jobset);
 	if (fatal.lacks.n) {
 		struct err *err = vec_push(&ret->problems);
 
@@ -403,7 +405,7 @@ void kube_preflight_ask_jobset(const struct kube_run *run, struct kube_questions
 	question->is_dry_run = true;
 }
 
-static void add_names(const struct kube_run *run, struct kube_questions *list)
+static void preflight_add_names(const struct kube_run *run, struct kube_questions *list)
 {
 	const char *space = run->kube_namespace;
 
@@ -444,7 +446,7 @@ void kube_preflight_ask(const struct kube_run *run, struct kube_questions *ret)
 	for (size_t i = 0; i < run->n_volumes; i++)
 		if (run->volumes[i].place.kind == KUBE_PLACE_PVC)
 			add_claim(run, ret, run->volumes[i].place.name);
-	add_names(run, ret);
+	preflight_add_names(run, ret);
 	preflight_add(ret, QUOTAS, space, kube_path("/api/v1/namespaces/%s/resourcequotas", space))
 		->is_list = true;
 	preflight_add(ret, NODES, "", mem_strdup("/api/v1/nodes"))->is_list = true;
@@ -588,7 +590,7 @@ static void judge_claim(struct judge *judge)
 			mode, judge->run->nodes);
 }
 
-static void judge_pull_secret(struct judge *judge)
+static void preflight_judge_pull_secret(struct judge *judge)
 {
 	const char *type = json_get_str(judge->reply->object, "type");
 
@@ -631,7 +633,7 @@ static void judge_kueue(struct judge *judge)
 }
 
 /* A version that is not served gives a 404 without Status. */
-static void judge_queue(struct judge *judge)
+static void preflight_judge_queue(struct judge *judge)
 {
 	const struct json *active = kube_condition(judge->reply->object, "Active");
 
@@ -787,9 +789,9 @@ static const struct {
 	[NAMESPACE] = {judge_namespace, "what Pod Security level holds in namespace"},
 	[JOBSET] = {judge_jobset, NULL},
 	[KUEUE] = {judge_kueue, NULL},
-	[QUEUE] = {judge_queue, "whether there is the queue"},
+	[QUEUE] = {preflight_judge_queue, "whether there is the queue"},
 	[CLAIM] = {judge_claim, "whether there is the volume claim"},
-	[PULL_SECRET] = {judge_pull_secret, "whether there is the pull secret"},
+	[PULL_SECRET] = {preflight_judge_pull_secret, "whether there is the pull secret"},
 	[ACCOUNT] = {judge_account, "whether there is the service account"},
 	[PRIORITY] = {judge_priority, "whether there is the priority class"},
 	[QUOTAS] = {judge_quotas, NULL},

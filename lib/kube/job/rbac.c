@@ -58,7 +58,7 @@ const char *kube_tier_lack(enum kube_tier tier)
 	return tiers[tier].lack;
 }
 
-static bool has_word(const char *words, const char *word)
+static bool rbac_has_word(const char *words, const char *word)
 {
 	size_t len = strlen(word);
 
@@ -74,7 +74,7 @@ bool kube_rule_allows(
 	for (size_t i = 0; i < kube_rules_n; i++)
 		if (kube_rules[i].tier <= tier && str_eq(kube_rules[i].group, group) &&
 			str_eq(kube_rules[i].resource, resource) &&
-			has_word(kube_rules[i].verbs, verb))
+			rbac_has_word(kube_rules[i].verbs, verb))
 			return true;
 	return false;
 }
@@ -165,7 +165,7 @@ static struct json *binding(const struct kube_rbac *rbac, const char *role, bool
 	return json;
 }
 
-static void print(struct json *take, bool first, struct buf *out)
+static void rbac_print(struct json *take, bool first, struct buf *out)
 {
 	AUTO_JSON struct json *json = take;
 
@@ -182,8 +182,8 @@ static void print_pair(const struct kube_rbac *rbac, bool everywhere, struct buf
 		everywhere ? NULL : rbac->kube_namespace);
 
 	json_set(role, "rules", rules(rbac, everywhere));
-	print(role, !everywhere, out);
-	print(binding(rbac, name, everywhere), false, out);
+	rbac_print(role, !everywhere, out);
+	rbac_print(binding(rbac, name, everywhere), false, out);
 }
 
 int kube_rbac_print(const struct kube_rbac *rbac, struct buf *out, struct err *err)

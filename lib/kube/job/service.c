@@ -12,7 +12,7 @@
 enum { SELECTOR_MAX = 16 << 10, PORT_MAX = 65535 };
 
 /* Up to the separator, and past it. */
-static bool take_name(const char **text, char end, char *out, size_t size)
+static bool service_take_name(const char **text, char end, char *out, size_t size)
 {
 	size_t len = strspn(*text, "abcdefghijklmnopqrstuvwxyz0123456789-");
 
@@ -30,8 +30,8 @@ int kube_service_parse(const char *text, struct kube_service_port *ret, struct e
 	int64_t port;
 
 	*ret = (struct kube_service_port){0};
-	if (!take_name(&rest, '/', ret->kube_namespace, sizeof(ret->kube_namespace)) ||
-		!take_name(&rest, ':', ret->service, sizeof(ret->service)) ||
+	if (!service_take_name(&rest, '/', ret->kube_namespace, sizeof(ret->kube_namespace)) ||
+		!service_take_name(&rest, ':', ret->service, sizeof(ret->service)) ||
 		str_to_int(rest, 1, PORT_MAX, "port", &port, NULL) < 0) {
 		AUTO_FREE char *shown = str_shown(text);
 		err_set(err, E_CONFIG, "registry.forward: '%s' is not NAMESPACE/SERVICE:PORT",
@@ -57,7 +57,7 @@ char *kube_service_selector(const struct json *service)
 	return mem_strndup(text.data, text.len);
 }
 
-static const struct json *find_port(const struct json *service, uint16_t port)
+static const struct json *service_find_port(const struct json *service, uint16_t port)
 {
 	const struct json *ports = kube_at(service, "spec.ports");
 
@@ -93,7 +93,7 @@ static uint16_t target_port(const struct json *port, const struct json *pod)
 int kube_service_find(const struct kube_service_port *where, const struct json *service,
 	const struct json *pods, struct kube_service_pod *ret, struct err *err)
 {
-	const struct json *port = find_port(service, where->port);
+	const struct json *port = service_find_port(service, where->port);
 
 	if (!port) {
 		err_set(err, E_KUBE_NOT_FOUND, "service %s in namespace %s has no port %u",

@@ -225,7 +225,7 @@ static void nodes_take(const struct kube_items *pods, const char *resource, stru
 	map_done(&by_name);
 }
 
-static int64_t node_free(int64_t all, int64_t taken)
+static int64_t schedule_node_free(int64_t all, int64_t taken)
 {
 	return taken >= all ? 0 : all - taken;
 }
@@ -254,9 +254,9 @@ static void room_count_usable(
 		room->fit_ever++;
 	if (node->off || !room->taken_known)
 		return;
-	room_raise(&room->gpus_free, node_free(node->gpus, node->gpus_taken));
-	room_raise(&room->memory_free, node_free(node->memory, node->memory_taken));
-	room_raise(&room->cpu_free, node_free(node->cpu, node->cpu_taken));
+	room_raise(&room->gpus_free, schedule_node_free(node->gpus, node->gpus_taken));
+	room_raise(&room->memory_free, schedule_node_free(node->memory, node->memory_taken));
+	room_raise(&room->cpu_free, schedule_node_free(node->cpu, node->cpu_taken));
 }
 
 static void room_count(
@@ -282,7 +282,8 @@ static void room_count(
 static int nodes_by_free(const void *a, const void *b)
 {
 	const struct node *x = a, *y = b;
-	int64_t fx = node_free(x->gpus, x->gpus_taken), fy = node_free(y->gpus, y->gpus_taken);
+	int64_t fx = schedule_node_free(x->gpus, x->gpus_taken),
+		fy = schedule_node_free(y->gpus, y->gpus_taken);
 
 	return (fx < fy) - (fx > fy);
 }
@@ -302,7 +303,7 @@ static void room_list_gpus(struct node_list *nodes, struct kube_room *room)
 		}
 		len += (size_t)snprintf(room->free_text + len, sizeof(room->free_text) - len,
 			"%s%d", len ? " " : "",
-			(int)node_free(node->gpus, node->gpus_taken) % 100000);
+			(int)schedule_node_free(node->gpus, node->gpus_taken) % 100000);
 	}
 }
 
@@ -535,7 +536,7 @@ struct search {
 	struct kube_why *why;
 };
 
-static void gpu_words(const struct search *s, const char *free, char out[static 160])
+static void schedule_gpu_words(const struct search *s, const char *free, char out[static 160])
 {
 	int n = (int)s->want.gpus;
 
@@ -565,7 +566,7 @@ static void never_gpu(struct search *s)
 {
 	char want[160];
 
-	gpu_words(s, "", want);
+	schedule_gpu_words(s, "", want);
 	if (!s->room->with_gpu)
 		kube_why_set(s->why, E_SCHED_IMPOSSIBLE, "no node of the cluster has %s",
 			s->want.resource);
@@ -664,7 +665,7 @@ static void now_gpu(struct search *s)
 {
 	char want[160];
 
-	gpu_words(s, "free ", want);
+	schedule_gpu_words(s, "free ", want);
 	if (s->want.gpus == 1 && kube_is_gpu(s->want.resource))
 		kube_why_set(s->why, E_SCHED_GPU, "no node has a free GPU");
 	else if (s->want.gpus)

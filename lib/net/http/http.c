@@ -20,7 +20,7 @@ static void http_detach(struct http_call *call);
 static int http_ready(struct http *http, struct err *err);
 static int http_share_connections(struct http *http);
 
-static int finish(struct http_call *call, struct err *err);
+static int http_finish(struct http_call *call, struct err *err);
 static int limit_due(void *ctx, struct err *err);
 
 /*
@@ -109,7 +109,7 @@ static int check_lines(const struct http_call *call, struct err *err)
 			       call->url.host);
 }
 
-static int begin(struct http_call *call, struct err *err)
+static int http_begin(struct http_call *call, struct err *err)
 {
 	int r = check_lines(call, err);
 
@@ -161,10 +161,10 @@ static void drop_exchange(struct http_call *call)
 	http_exchange_done(&call->x);
 }
 
-static int fail(struct http_call *call, struct err *err)
+static int http_fail(struct http_call *call, struct err *err)
 {
 	http_call_tell(call);
-	return finish(call, err);
+	return http_finish(call, err);
 }
 
 /*
@@ -241,17 +241,17 @@ static int start_exchange(struct http_call *call, struct err *err)
 {
 	if (!has_share(call))
 		return 0;
-	int r = begin(call, &call->x.fault);
+	int r = http_begin(call, &call->x.fault);
 
 	/* A proxy or route would have to be contacted before the server. */
 	if (call->held && (r < 0 || call->x.proxy || call->x.route))
 		drop_exchange(call);
 	else if (r < 0)
-		return fail(call, err);
+		return http_fail(call, err);
 	return 0;
 }
 
-static int start_due(void *ctx, struct err *err)
+static int http_start_due(void *ctx, struct err *err)
 {
 	struct http_call *call = ctx;
 
@@ -264,7 +264,7 @@ static int start_due(void *ctx, struct err *err)
 static void start_soon(struct http_call *call)
 {
 	loop_remove_timer(call->http->loop, call->timer);
-	call->timer = loop_add_timer(call->http->loop, clock_ms(), start_due, call);
+	call->timer = loop_add_timer(call->http->loop, clock_ms(), http_start_due, call);
 }
 
 /* Where nothing was sent yet only the end of the connection, or TLS, is there to be read. */
@@ -303,7 +303,7 @@ void http_retarget(struct http_call *call, const struct url *url, void *ctx)
 	call->retargeted = true;
 }
 
-static void copy_request(struct http_call *call, const struct http_request *request)
+static void http_copy_request(struct http_call *call, const struct http_request *request)
 {
 	struct http_request *kept = &call->request;
 
@@ -331,7 +331,7 @@ struct http_call *http_start(struct http *http, const struct http_request *reque
 	struct http_call *call = mem_alloc(1, sizeof(*call));
 
 	call->http = http;
-	copy_request(call, request);
+	http_copy_request(call, request);
 	buf_init(&call->answer.body, HTTP_ERROR_BODY_MAX);
 	buf_init(&call->batch, HTTP_BATCH_MAX);
 	call->start_ms = clock_ms();
@@ -405,7 +405,7 @@ void http_cancel(struct http_call *call)
 		http_call_free(call);
 }
 
-static int finish(struct http_call *call, struct err *err)
+static int http_finish(struct http_call *call, struct err *err)
 {
 	struct http_answer *answer = &call->answer;
 	struct http_exchange *x = &call->x;
@@ -480,7 +480,7 @@ int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
 	if (!err_is_set(&x->fault))
 		r = http_find_redirect(call, &url, &x->fault);
 	if (r <= 0)
-		return finish(call, err);
+		return http_finish(call, err);
 	drop_exchange(call);
 	http_redirect(call, &url);
 	return start_exchange(call, err);
@@ -490,7 +490,7 @@ int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
  * Pauses
  */
 
-static int wake_due(void *ctx, struct err *err)
+static int http_wake_due(void *ctx, struct err *err)
 {
 	struct http_call *call = ctx;
 	struct http *http = call->http;
@@ -513,7 +513,8 @@ static int wake_due(void *ctx, struct err *err)
 void http_call_wake(struct http_call *call)
 {
 	if (!call->wake_timer)
-		call->wake_timer = loop_add_timer(call->http->loop, clock_ms(), wake_due, call);
+		call->wake_timer =
+			loop_add_timer(call->http->loop, clock_ms(), http_wake_due, call);
 }
 
 void http_resume(struct http_call *call)
@@ -584,7 +585,7 @@ static int read_due(void *ctx, struct err *err)
 	return dispatch_watch(watch, POLLIN, err);
 }
 
-static void read_at(struct http_watch *watch, int64_t at_ms)
+static void http_read_at(struct http_watch *watch, int64_t at_ms)
 {
 	loop_remove_timer(watch->http->loop, watch->timer);
 	watch->timer = loop_add_timer(watch->http->loop, at_ms, read_due, watch);
@@ -610,7 +611,7 @@ static void after_read(struct http_watch *watch, uint64_t n_bytes)
 	watch->rests = may_rest(watch, n_bytes, now_ms);
 	watch->read_ms = now_ms;
 	if (watch->rests)
-		read_at(watch, now_ms + REST_MS);
+		http_read_at(watch, now_ms + REST_MS);
 }
 
 /* All that is there, up to the budget: libcurl reads one record at a time. */
@@ -690,7 +691,7 @@ static struct http_watch *add_watch(struct http *http, curl_socket_t fd)
 	return watch;
 }
 
-static struct http_call *call_of(CURL *easy)
+static struct http_call *http_call_of(CURL *easy)
 {
 	char *private = NULL;
 
@@ -712,7 +713,7 @@ static void note_socket(struct http_call *call, struct http_watch *watch)
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void *socket_ctx)
 {
 	struct http_watch *watch = socket_ctx;
-	struct http_call *call = call_of(easy);
+	struct http_call *call = http_call_of(easy);
 
 	if (what == CURL_POLL_REMOVE) {
 		if (watch)
@@ -728,26 +729,26 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void *so
 		note_socket(call, watch);
 	/* Behind a pause. */
 	if (is_new && call && call->x.headers_over)
-		read_at(watch, clock_ms());
+		http_read_at(watch, clock_ms());
 	watch->events =
 		(short)((what & CURL_POLL_IN ? POLLIN : 0) | (what & CURL_POLL_OUT ? POLLOUT : 0));
 	return 0;
 }
 
-static void set_timer(
+static void http_set_timer(
 	struct http *http, struct loop_timer **timer, int64_t at_ms, loop_timer_fn *fn)
 {
 	loop_remove_timer(http->loop, *timer);
 	*timer = loop_add_timer(http->loop, at_ms, fn, http);
 }
 
-static void drop_timer(struct http *http, struct loop_timer **timer)
+static void http_drop_timer(struct http *http, struct loop_timer **timer)
 {
 	loop_remove_timer(http->loop, *timer);
 	*timer = NULL;
 }
 
-static int timer_due(void *ctx, struct err *err)
+static int http_timer_due(void *ctx, struct err *err)
 {
 	struct http *http = ctx;
 	int running;
@@ -759,15 +760,15 @@ static int timer_due(void *ctx, struct err *err)
 	return http_drain(http, err);
 }
 
-static int on_timer(CURLM *multi, long timeout_ms, void *ctx)
+static int http_on_timer(CURLM *multi, long timeout_ms, void *ctx)
 {
 	struct http *http = ctx;
 
 	(void)multi;
 	if (timeout_ms < 0)
-		drop_timer(http, &http->timer);
+		http_drop_timer(http, &http->timer);
 	else
-		set_timer(http, &http->timer, clock_deadline(timeout_ms), timer_due);
+		http_set_timer(http, &http->timer, clock_deadline(timeout_ms), http_timer_due);
 	return 0;
 }
 
@@ -801,7 +802,7 @@ static int drain_due(void *ctx, struct err *err)
 	return http_drain(http, err);
 }
 
-static int drain(struct http *http, struct err *err)
+static int http_do_drain(struct http *http, struct err *err)
 {
 	const CURLMsg *msg;
 	int left;
@@ -817,7 +818,7 @@ static int drain(struct http *http, struct err *err)
 		if (r < 0) {
 			/* The rest, should the loop be run again. */
 			if (left > 0)
-				set_timer(http, &http->drain_timer, clock_ms(), drain_due);
+				http_set_timer(http, &http->drain_timer, clock_ms(), drain_due);
 			return r;
 		}
 	}
@@ -828,7 +829,7 @@ static int drain(struct http *http, struct err *err)
 static int http_drain(struct http *http, struct err *err)
 {
 	http->draining = true;
-	int r = drain(http, err);
+	int r = http_do_drain(http, err);
 	http->draining = false;
 	if (http->released)
 		http_free(http);
@@ -867,7 +868,7 @@ static void http_detach(struct http_call *call)
 	call->x.attached = false;
 	http->n_running--;
 	if (http->n_running == 0)
-		drop_timer(http, &http->timer);
+		http_drop_timer(http, &http->timer);
 }
 
 /*
@@ -894,7 +895,7 @@ static int set_options(struct http *http)
 
 	return curl_multi_setopt(multi, CURLMOPT_SOCKETFUNCTION, on_socket) != CURLM_OK ||
 	       curl_multi_setopt(multi, CURLMOPT_SOCKETDATA, http) != CURLM_OK ||
-	       curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, on_timer) != CURLM_OK ||
+	       curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, http_on_timer) != CURLM_OK ||
 	       curl_multi_setopt(multi, CURLMOPT_TIMERDATA, http) != CURLM_OK ||
 	       curl_multi_setopt(multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING) != CURLM_OK ||
 	       http_share_connections(http) != CURLM_OK;
@@ -962,8 +963,8 @@ void http_free(struct http *http)
 		curl_multi_cleanup(http->multi);
 	else
 		http_curl_wait();
-	drop_timer(http, &http->timer);
-	drop_timer(http, &http->drain_timer);
+	http_drop_timer(http, &http->timer);
+	http_drop_timer(http, &http->drain_timer);
 	http_drop_routes(http);
 	free(http->user_agent);
 	free(http->ca_file);

@@ -27,7 +27,7 @@ static char *hook_strdup(const char *s)
 
 static CURLcode started;
 
-static void start(void)
+static void http_curl_start(void)
 {
 	started = http_curl.global_init_mem(CURL_GLOBAL_DEFAULT, mem_hook_malloc, free,
 		mem_hook_realloc, hook_strdup, hook_calloc);
@@ -52,13 +52,13 @@ static const struct library library = {
 	.n_symbols = ARRAY_LEN(symbols),
 	.table = &http_curl,
 	.table_size = sizeof(http_curl),
-	.start = start,
+	.start = http_curl_start,
 	.state = &state,
 };
 
 static struct par_task *preparing;
 
-static void prepare(void *ctx)
+static void http_curl_prepare(void *ctx)
 {
 	(void)ctx;
 	/* Start threads first: work begun meanwhile would have to wait for them. */
@@ -70,7 +70,7 @@ static void prepare(void *ctx)
 void http_prepare(void)
 {
 	if (!preparing && state != LIBRARY_LOADED)
-		preparing = par_start(prepare, NULL);
+		preparing = par_start(http_curl_prepare, NULL);
 }
 
 void http_curl_wait(void)

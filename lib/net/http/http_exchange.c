@@ -29,7 +29,7 @@ void http_add_route(struct http *http, const char *host, uint16_t port, uint16_t
 	http->routes = route;
 }
 
-static bool leads_to(const struct http_route *route, const struct url *url)
+static bool http_exchange_leads_to(const struct http_route *route, const struct url *url)
 {
 	uint16_t port = url->tls ? PORT_HTTPS : PORT_HTTP;
 
@@ -41,7 +41,7 @@ static bool leads_to(const struct http_route *route, const struct url *url)
 static const struct http_route *http_find_route(const struct http *http, const struct url *url)
 {
 	for (const struct http_route *route = http->routes; route; route = route->next)
-		if (leads_to(route, url))
+		if (http_exchange_leads_to(route, url))
 			return route;
 	return NULL;
 }
@@ -103,7 +103,8 @@ static const char *const zone_words[] = {
 	[ADDRESS_FORBIDDEN] = "link-local or reserved",
 };
 
-static int refuse(const struct http_call *call, enum address_zone zone, struct err *err)
+static int http_exchange_refuse(
+	const struct http_call *call, enum address_zone zone, struct err *err)
 {
 	AUTO_FREE char *host = url_authority(&call->url);
 
@@ -111,7 +112,7 @@ static int refuse(const struct http_call *call, enum address_zone zone, struct e
 		zone_words[zone]);
 }
 
-static bool is_allowed(const struct http_call *call, enum address_zone zone)
+static bool http_exchange_is_allowed(const struct http_call *call, enum address_zone zone)
 {
 	return call->x.route || !call->request.has_zone || zone <= call->request.zone;
 }
@@ -120,13 +121,14 @@ int http_check_literal(const struct http_call *call, struct err *err)
 {
 	enum address_zone zone;
 
-	if (!address_zone_of_text(call->url.host, &zone) || is_allowed(call, zone))
+	if (!address_zone_of_text(call->url.host, &zone) || http_exchange_is_allowed(call, zone))
 		return 0;
-	return refuse(call, zone, err);
+	return http_exchange_refuse(call, zone, err);
 }
 
 /* Each address of the name that libcurl tries. */
-static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockaddr *address)
+static curl_socket_t http_exchange_on_open(
+	void *ctx, curlsocktype purpose, struct curl_sockaddr *address)
 {
 	struct http_call *call = ctx;
 	enum address_zone zone = address_zone(&address->addr);
@@ -134,8 +136,8 @@ static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockad
 	(void)purpose;
 	if (call->x.route)
 		return http_route_socket(call);
-	if (!call->x.proxy && !is_allowed(call, zone)) {
-		refuse(call, zone, &call->x.refused);
+	if (!call->x.proxy && !http_exchange_is_allowed(call, zone)) {
+		http_exchange_refuse(call, zone, &call->x.refused);
 		return CURL_SOCKET_BAD;
 	}
 	int fd = socket(address->family, address->socktype, address->protocol);
@@ -160,15 +162,15 @@ static enum address_zone zone_reached(const struct http_call *call, const char *
 }
 
 /* A connection is there, new or kept from another call, and nothing of this one was sent. */
-static int on_begin(void *ctx, char *address, char *local, int port, int local_port)
+static int http_exchange_on_begin(void *ctx, char *address, char *local, int port, int local_port)
 {
 	struct http_call *call = ctx;
 	enum address_zone zone = zone_reached(call, address);
 
 	(void)local, (void)port, (void)local_port;
 	call->answer.zone = zone;
-	if (!call->x.proxy && !is_allowed(call, zone)) {
-		refuse(call, zone, &call->x.fault);
+	if (!call->x.proxy && !http_exchange_is_allowed(call, zone)) {
+		http_exchange_refuse(call, zone, &call->x.fault);
 		return CURL_PREREQFUNC_ABORT;
 	}
 	call->x.too_early = call->held;
@@ -179,7 +181,7 @@ static int on_begin(void *ctx, char *address, char *local, int port, int local_p
 	return CURL_PREREQFUNC_OK;
 }
 
-static int on_progress(
+static int http_exchange_on_progress(
 	void *ctx, curl_off_t down_total, curl_off_t down, curl_off_t up_total, curl_off_t up)
 {
 	struct http_call *call = ctx;
@@ -224,12 +226,12 @@ static void http_connect_options(struct http_call *call)
 {
 	int64_t woke_ms = loop_woke_ms(call->http->loop);
 
-	HTTP_SET(call, CURLOPT_OPENSOCKETFUNCTION, on_open);
+	HTTP_SET(call, CURLOPT_OPENSOCKETFUNCTION, http_exchange_on_open);
 	HTTP_SET(call, CURLOPT_OPENSOCKETDATA, call);
-	HTTP_SET(call, CURLOPT_PREREQFUNCTION, on_begin);
+	HTTP_SET(call, CURLOPT_PREREQFUNCTION, http_exchange_on_begin);
 	HTTP_SET(call, CURLOPT_PREREQDATA, call);
 	HTTP_SET(call, CURLOPT_NOPROGRESS, 0L);
-	HTTP_SET(call, CURLOPT_XFERINFOFUNCTION, on_progress);
+	HTTP_SET(call, CURLOPT_XFERINFOFUNCTION, http_exchange_on_progress);
 	HTTP_SET(call, CURLOPT_XFERINFODATA, call);
 	if (call->connected)
 		set_connect_only(call);
@@ -251,7 +253,7 @@ struct http_tls http_tls_elsewhere(const struct http_tls *tls)
 
 /* libcurl reads the text where it is, and keeps copies with the connection, which is reused for the
  * same certificates only. */
-static void set_blob(struct http_call *call, CURLoption option, const char *pem)
+static void http_exchange_set_blob(struct http_call *call, CURLoption option, const char *pem)
 {
 	struct curl_blob blob = {.data = (void *)pem, .len = strlen(pem)};
 
@@ -309,7 +311,7 @@ static int set_issuers(struct http_call *call, struct err *err)
 	HTTP_SET(call, CURLOPT_CAPATH, NULL);
 	if (call->tls.ca_pem) {
 		HTTP_SET(call, CURLOPT_CAINFO, NULL);
-		set_blob(call, CURLOPT_CAINFO_BLOB, call->tls.ca_pem);
+		http_exchange_set_blob(call, CURLOPT_CAINFO_BLOB, call->tls.ca_pem);
 		return 0;
 	}
 	HTTP_SET(call, CURLOPT_CAINFO, ca_file);
@@ -320,8 +322,8 @@ static void set_certificate(struct http_call *call)
 {
 	if (!call->tls.cert_pem || !call->tls.key_pem)
 		return;
-	set_blob(call, CURLOPT_SSLCERT_BLOB, call->tls.cert_pem);
-	set_blob(call, CURLOPT_SSLKEY_BLOB, call->tls.key_pem);
+	http_exchange_set_blob(call, CURLOPT_SSLCERT_BLOB, call->tls.cert_pem);
+	http_exchange_set_blob(call, CURLOPT_SSLKEY_BLOB, call->tls.key_pem);
 	/* Without one OpenSSL would ask for it on the terminal. */
 	HTTP_SET(call, CURLOPT_KEYPASSWD, "");
 }
@@ -382,13 +384,13 @@ static int http_tls_options(struct http_call *call, struct err *err)
 	return set_issuers(call, err);
 }
 
-static size_t fail(struct http_call *call, struct err *err)
+static size_t http_exchange_fail(struct http_call *call, struct err *err)
 {
 	err_move(&call->x.fault, err);
 	return CURL_READFUNC_ABORT;
 }
 
-static size_t read_file(struct http_call *call, void *out, size_t len)
+static size_t http_exchange_read_file(struct http_call *call, void *out, size_t len)
 {
 	const struct http_body *body = &call->request.body;
 	AUTO_ERR struct err err = {0};
@@ -403,7 +405,7 @@ static size_t read_file(struct http_call *call, void *out, size_t len)
 		err_set_errno(&err, E_IO, errno, "cannot read the file that is sent");
 	else
 		err_set(&err, E_IO, "the file that is sent has become shorter meanwhile");
-	return fail(call, &err);
+	return http_exchange_fail(call, &err);
 }
 
 static size_t read_caller(struct http_call *call, void *out, size_t len)
@@ -414,7 +416,7 @@ static size_t read_caller(struct http_call *call, void *out, size_t len)
 	if (n > 0)
 		return (size_t)n;
 	if (n < 0)
-		return fail(call, &err);
+		return http_exchange_fail(call, &err);
 	call->send_paused = true;
 	return CURL_READFUNC_PAUSE;
 }
@@ -439,7 +441,7 @@ static size_t read_first(struct http_call *call)
 	return CURL_READFUNC_PAUSE;
 }
 
-static size_t on_read(char *out, size_t size, size_t n, void *ctx)
+static size_t http_exchange_on_read(char *out, size_t size, size_t n, void *ctx)
 {
 	struct http_call *call = ctx;
 	const struct http_body *body = &call->request.body;
@@ -457,7 +459,8 @@ static size_t on_read(char *out, size_t size, size_t n, void *ctx)
 	if (body->data)
 		memcpy(out, (const char *)body->data + call->x.body_pos, len);
 	else
-		len = body->has_fd ? read_file(call, out, len) : read_caller(call, out, len);
+		len = body->has_fd ? http_exchange_read_file(call, out, len)
+				   : read_caller(call, out, len);
 	if (len == CURL_READFUNC_ABORT || len == CURL_READFUNC_PAUSE)
 		return len;
 	/* As late as can be. What a caller gave cannot be given back. */
@@ -482,7 +485,7 @@ static int on_seek(void *ctx, curl_off_t offset, int origin)
 
 static void http_send_options(struct http_call *call)
 {
-	HTTP_SET(call, CURLOPT_READFUNCTION, on_read);
+	HTTP_SET(call, CURLOPT_READFUNCTION, http_exchange_on_read);
 	HTTP_SET(call, CURLOPT_READDATA, call);
 	HTTP_SET(call, CURLOPT_SEEKFUNCTION, on_seek);
 	HTTP_SET(call, CURLOPT_SEEKDATA, call);
@@ -529,7 +532,7 @@ static int start_answer(struct http_call *call, const char *line)
 
 /* Keeps what was declared: two different ones are an attempt to be understood in two ways (RFC
  * 9112 section 6.3). */
-static int note_length(struct http_call *call, const char *text)
+static int http_exchange_note_length(struct http_call *call, const char *text)
 {
 	struct http_exchange *x = &call->x;
 	AUTO_ERR struct err ignored = {0};
@@ -572,7 +575,7 @@ static int add_header(struct http_call *call, const char *line)
 	const char *value = line + len + 1;
 	value += strspn(value, " \t");
 	strv_addf(&call->answer.headers, "%s: %s", name, value);
-	return str_eq(name, "content-length") ? note_length(call, value) : 0;
+	return str_eq(name, "content-length") ? http_exchange_note_length(call, value) : 0;
 }
 
 static int end_headers(struct http_call *call)
@@ -599,7 +602,7 @@ static void trim_end(char *s, const char *chars)
 		s[--len] = '\0';
 }
 
-static int take_line(struct http_call *call, char *line)
+static int http_exchange_take_line(struct http_call *call, char *line)
 {
 	bool is_over = call->x.headers_over;
 
@@ -629,14 +632,14 @@ static size_t on_header(char *data, size_t size, size_t n, void *ctx)
 	}
 	AUTO_FREE char *line = mem_strndup(data, len);
 	trim_end(line, "\r\n");
-	return take_line(call, line) < 0 ? 0 : len;
+	return http_exchange_take_line(call, line) < 0 ? 0 : len;
 }
 
 /*
  * The body
  */
 
-static int give(struct http_call *call, const void *data, size_t len)
+static int http_exchange_give(struct http_call *call, const void *data, size_t len)
 {
 	AUTO_ERR struct err err = {0};
 	int r = call->request.data(call->request.ctx, data, len, &err);
@@ -653,26 +656,26 @@ int http_give_batch(struct http_call *call)
 
 	if (batch->len == 0 || call->canceled)
 		return 0;
-	int r = give(call, batch->data, batch->len);
+	int r = http_exchange_give(call, batch->data, batch->len);
 	buf_reset(batch);
 	return r;
 }
 
-static bool has_room(const struct http_call *call, size_t len)
+static bool http_exchange_has_room(const struct http_call *call, size_t len)
 {
 	return len <= HTTP_BATCH_MAX - call->batch.len;
 }
 
 /* Servers send logs line by line, each in a record of its own. */
-static int take(struct http_call *call, const void *data, size_t len)
+static int http_exchange_take(struct http_call *call, const void *data, size_t len)
 {
-	if (!call->gathers || !has_room(call, len))
-		return give(call, data, len);
+	if (!call->gathers || !http_exchange_has_room(call, len))
+		return http_exchange_give(call, data, len);
 	buf_add(&call->batch, data, len);
 	return 0;
 }
 
-static size_t keep(struct http_call *call, const void *data, size_t len)
+static size_t http_exchange_keep(struct http_call *call, const void *data, size_t len)
 {
 	struct buf *body = &call->answer.body;
 
@@ -691,14 +694,14 @@ static size_t on_write(char *data, size_t size, size_t n, void *ctx)
 	struct http_call *call = ctx;
 	size_t len = size * n;
 
-	if (call->canceled || (!has_room(call, len) && http_give_batch(call) < 0))
+	if (call->canceled || (!http_exchange_has_room(call, len) && http_give_batch(call) < 0))
 		return 0;
 	if (call->recv_paused)
 		return CURL_WRITEFUNC_PAUSE;
 	call->x.bytes_down += len;
 	if (!is_success(call) || !call->request.data)
-		return keep(call, data, len);
-	return take(call, data, len) < 0 ? 0 : len;
+		return http_exchange_keep(call, data, len);
+	return http_exchange_take(call, data, len) < 0 ? 0 : len;
 }
 
 static void http_receive_options(struct http_call *call)
@@ -780,7 +783,7 @@ void http_redirect(struct http_call *call, struct url *url)
 	buf_reset(&call->answer.body);
 }
 
-static bool has_body(const struct http_call *call)
+static bool http_exchange_has_body(const struct http_call *call)
 {
 	const char *method = call->request.method;
 
@@ -789,13 +792,13 @@ static bool has_body(const struct http_call *call)
 }
 
 /* Every body goes as an upload: of a size that is known, without a type that nobody named. */
-static void set_method(struct http_call *call)
+static void http_exchange_set_method(struct http_call *call)
 {
 	if (str_eq(call->request.method, "HEAD")) {
 		HTTP_SET(call, CURLOPT_NOBODY, 1L);
 		return;
 	}
-	if (has_body(call)) {
+	if (http_exchange_has_body(call)) {
 		HTTP_SET(call, CURLOPT_UPLOAD, 1L);
 		HTTP_SET(call, CURLOPT_INFILESIZE_LARGE, (curl_off_t)call->request.body.size);
 		HTTP_SET(call, CURLOPT_EXPECT_100_TIMEOUT_MS, (long)HTTP_EXPECT_MS);
@@ -904,7 +907,7 @@ int http_exchange_init(struct http_call *call, struct err *err)
 		return err_set(err, E_BUG, "libcurl makes no request");
 	x->route = http_find_route(call->http, &call->url);
 	set_basics(call);
-	set_method(call);
+	http_exchange_set_method(call);
 	set_headers(call);
 	http_connect_options(call);
 	http_send_options(call);

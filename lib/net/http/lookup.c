@@ -24,7 +24,7 @@ struct lookup {
 	struct par_task *task; /* the caller's */
 };
 
-static void drop(struct lookup *lookup)
+static void lookup_drop(struct lookup *lookup)
 {
 	if (atomic_fetch_sub(&lookup->users, 1) > 1)
 		return;
@@ -35,7 +35,7 @@ static void drop(struct lookup *lookup)
 	free(lookup);
 }
 
-static void ask(void *ctx)
+static void lookup_ask(void *ctx)
 {
 	struct lookup *lookup = ctx;
 	struct addrinfo hints = {
@@ -50,7 +50,7 @@ static void ask(void *ctx)
 	if (lookup->code != 0)
 		lookup->list = NULL;
 	close(lookup->ended[1]);
-	drop(lookup);
+	lookup_drop(lookup);
 }
 
 struct lookup *lookup_start(const char *host, uint16_t port, int family)
@@ -62,7 +62,7 @@ struct lookup *lookup_start(const char *host, uint16_t port, int family)
 	snprintf(lookup->service, sizeof(lookup->service), "%u", port);
 	atomic_init(&lookup->users, 2);
 	BUG_ON(os_pipe(lookup->ended, 0) < 0);
-	lookup->task = par_start(ask, lookup);
+	lookup->task = par_start(lookup_ask, lookup);
 	return lookup;
 }
 
@@ -84,5 +84,5 @@ void lookup_free(struct lookup *lookup)
 		return;
 	if (lookup->task)
 		par_leave(TAKE(lookup->task));
-	drop(lookup);
+	lookup_drop(lookup);
 }

@@ -60,7 +60,7 @@ static bool is_in_block(const char *entry, const char *slash, const struct targe
 }
 
 /* host is the same or below name. */
-static bool is_below(const char *host, const char *name)
+static bool http_proxy_is_below(const char *host, const char *name)
 {
 	size_t host_len = strlen(host), len = strlen(name);
 
@@ -69,7 +69,7 @@ static bool is_below(const char *host, const char *name)
 	return len == host_len || host[host_len - len - 1] == '.';
 }
 
-static bool is_host(const char *name, const struct target *target)
+static bool http_proxy_is_host(const char *name, const struct target *target)
 {
 	uint8_t address[ADDRESS_SIZE];
 	bool is_address = address_of_text(name, address);
@@ -79,7 +79,7 @@ static bool is_host(const char *name, const struct target *target)
 	if (is_address)
 		return memcmp(address, target->address, sizeof(address)) == 0;
 	name += str_starts(name, "*.") ? 2 : *name == '.';
-	return is_below(target->host, name);
+	return http_proxy_is_below(target->host, name);
 }
 
 static void drop_last_dot(char *name)
@@ -99,7 +99,7 @@ static bool is_host_port(char *entry, const struct target *target)
 	uint64_t port = target->port;
 
 	if (address_of_text(entry, ignored))
-		return is_host(entry, target);
+		return http_proxy_is_host(entry, target);
 	if (colon && !field_number(colon + 1, &port))
 		return false;
 	if (colon)
@@ -109,10 +109,10 @@ static bool is_host_port(char *entry, const struct target *target)
 	if (close)
 		*close = '\0';
 	drop_last_dot(entry);
-	return port == target->port && is_host(close ? entry + 1 : entry, target);
+	return port == target->port && http_proxy_is_host(close ? entry + 1 : entry, target);
 }
 
-static bool matches(char *entry, const struct target *target)
+static bool http_proxy_matches(char *entry, const struct target *target)
 {
 	const char *slash = strchr(entry, '/');
 
@@ -133,13 +133,13 @@ static bool is_excluded(const char *no_proxy, const struct url *url)
 		at += strspn(at, separators);
 		len = strcspn(at, separators);
 		AUTO_FREE char *entry = str_lower(at, len);
-		if (matches(entry, &target))
+		if (http_proxy_matches(entry, &target))
 			return true;
 	}
 	return false;
 }
 
-static const char *choose(
+static const char *http_proxy_choose(
 	const struct proxy_env *env, const struct url *url, const char **ret_variable)
 {
 	const char *of_scheme = url->tls ? env->https_proxy : env->http_proxy;
@@ -211,7 +211,7 @@ static size_t user_len(const char *text, size_t len)
 	return len > 0 ? len - 1 : 0;
 }
 
-static bool is_printable(const char *text)
+static bool http_proxy_is_printable(const char *text)
 {
 	while (*text > ' ' && *text <= '~')
 		text++;
@@ -229,7 +229,7 @@ static char *normalize(const char *text, bool with_user)
 	AUTO_URL struct url url = {0};
 	AUTO_BUF struct buf out = {0};
 
-	if (!scheme || (text[len] && text[len + 1]) || !is_printable(text) ||
+	if (!scheme || (text[len] && text[len + 1]) || !http_proxy_is_printable(text) ||
 		url_make(false, host, "/", &url, NULL) < 0)
 		return NULL;
 	buf_init(&out, SIZE_MAX / 2);
@@ -241,11 +241,11 @@ static char *normalize(const char *text, bool with_user)
 	return buf_take(&out);
 }
 
-static int find(const struct proxy_env *env, const struct url *url, bool with_user, char **ret,
-	const char **ret_variable, struct err *err)
+static int http_proxy_find(const struct proxy_env *env, const struct url *url, bool with_user,
+	char **ret, const char **ret_variable, struct err *err)
 {
 	const char *variable = NULL;
-	const char *text = choose(env, url, &variable);
+	const char *text = http_proxy_choose(env, url, &variable);
 	char *proxy = text ? normalize(text, with_user) : NULL;
 
 	if (text && !proxy) {
@@ -282,11 +282,11 @@ int proxy_for(const struct proxy_env *env, const struct url *url, char **ret, st
 {
 	const char *ignored;
 
-	return find(env, url, true, ret, &ignored, err);
+	return http_proxy_find(env, url, true, ret, &ignored, err);
 }
 
 int proxy_shown(const struct proxy_env *env, const struct url *url, char **ret,
 	const char **ret_variable, struct err *err)
 {
-	return find(env, url, false, ret, ret_variable, err);
+	return http_proxy_find(env, url, false, ret, ret_variable, err);
 }

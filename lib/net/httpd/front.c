@@ -108,7 +108,7 @@ void front_wire_flush(struct front_wire *wire)
 	}
 }
 
-static void trim(struct buf *buf)
+static void front_trim(struct buf *buf)
 {
 	size_t max = buf->max;
 
@@ -123,8 +123,8 @@ static void front_wire_trim(struct front_wire *wire)
 {
 	if (wire->fd < 0)
 		return;
-	trim(&wire->in);
-	trim(&wire->out);
+	front_trim(&wire->in);
+	front_trim(&wire->out);
 }
 
 /*
@@ -275,7 +275,7 @@ static void front_exchange_done(struct front_exchange *exchange)
  * Heads
  */
 
-static bool has_body(const struct front_exchange *exchange, int status)
+static bool front_has_body(const struct front_exchange *exchange, int status)
 {
 	return status >= 200 && status != 204 && status != 304 &&
 	       !str_eq(exchange->head.method, "HEAD");
@@ -284,7 +284,7 @@ static bool has_body(const struct front_exchange *exchange, int status)
 static enum front_mode choose_mode(
 	const struct front_exchange *exchange, int status, int64_t length)
 {
-	if (!has_body(exchange, status))
+	if (!front_has_body(exchange, status))
 		return FRONT_MODE_NONE;
 	if (length >= 0)
 		return FRONT_MODE_LENGTH;
@@ -306,7 +306,7 @@ static void add_date(struct buf *out)
 		months[tm.tm_mon], tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
 }
 
-static bool is_called(const char *header, const char *name)
+static bool front_is_called(const char *header, const char *name)
 {
 	size_t len = strlen(name);
 
@@ -316,7 +316,7 @@ static bool is_called(const char *header, const char *name)
 static bool has_field(const struct strv *headers, const char *name)
 {
 	for (size_t i = 0; headers && i < headers->n; i++)
-		if (is_called(headers->v[i], name))
+		if (front_is_called(headers->v[i], name))
 			return true;
 	return false;
 }
@@ -327,13 +327,13 @@ static bool is_one_field(const char *header)
 	return strchr(header, ':') && header[strcspn(header, "\r\n")] == '\0';
 }
 
-static bool is_ours(const char *header)
+static bool front_is_ours(const char *header)
 {
 	static const char *const names[] = {
 		"Content-Length", "Transfer-Encoding", "Connection", "Date"};
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (is_called(header, names[i]))
+		if (front_is_called(header, names[i]))
 			return true;
 	return false;
 }
@@ -348,7 +348,7 @@ static void add_fields(struct buf *out, const struct strv *headers)
 	};
 
 	for (size_t i = 0; headers && i < headers->n; i++)
-		if (is_one_field(headers->v[i]) && !is_ours(headers->v[i]))
+		if (is_one_field(headers->v[i]) && !front_is_ours(headers->v[i]))
 			buf_addf(out, "%s\r\n", headers->v[i]);
 	for (size_t i = 0; i < ARRAY_LEN(usual); i++)
 		if (!has_field(headers, usual[i].name))
@@ -365,7 +365,7 @@ static void add_framing(
 	buf_addf(out, "Connection: %s\r\n\r\n", exchange->closes ? "close" : "keep-alive");
 }
 
-static void begin(
+static void httpd_front_begin(
 	struct front_exchange *exchange, int status, const struct strv *headers, int64_t length)
 {
 	struct buf *out = &exchange->conn->client.out;
@@ -383,7 +383,7 @@ static void begin(
 static void front_write_answer(struct front_exchange *exchange, int status,
 	const struct strv *headers, const void *data, size_t len)
 {
-	begin(exchange, status, headers, (int64_t)len);
+	httpd_front_begin(exchange, status, headers, (int64_t)len);
 	if (exchange->mode != FRONT_MODE_NONE)
 		buf_add(&exchange->conn->client.out, data, len);
 }
@@ -392,7 +392,7 @@ static void front_write_answer(struct front_exchange *exchange, int status,
  * Pages
  */
 
-static void add_text(struct buf *out, const char *text)
+static void front_add_text(struct buf *out, const char *text)
 {
 	static const struct {
 		char c;
@@ -435,11 +435,11 @@ static void write_page(struct front_exchange *exchange, int status, const char *
 		"<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
 		"<title>dlrun: %d %s</title>\n<h1>%d %s</h1>\n<p>",
 		status, front_reason(status), status, front_reason(status));
-	add_text(&page, what);
+	front_add_text(&page, what);
 	buf_adds(&page, "</p>\n");
 	if (hint) {
 		buf_adds(&page, "<p>");
-		add_text(&page, hint);
+		front_add_text(&page, hint);
 		buf_adds(&page, "</p>\n");
 	}
 	front_write_answer(exchange, status, &headers, page.data, page.len);
@@ -489,11 +489,11 @@ void front_begin(
 	struct front_exchange *exchange, int status, const struct strv *headers, int64_t length)
 {
 	if (!refuse_origin(exchange))
-		begin(exchange, status, headers, length);
+		httpd_front_begin(exchange, status, headers, length);
 	front_conn_wake(exchange->conn);
 }
 
-static void add_piece(struct front_exchange *exchange, const void *data, size_t len)
+static void front_add_piece(struct front_exchange *exchange, const void *data, size_t len)
 {
 	struct buf *out = &exchange->conn->client.out;
 
@@ -513,7 +513,7 @@ bool front_write(struct front_exchange *exchange, const void *data, size_t len)
 		exchange->left -= len;
 	}
 	if (exchange->mode != FRONT_MODE_NONE && len > 0)
-		add_piece(exchange, data, len);
+		front_add_piece(exchange, data, len);
 	front_conn_wake(exchange->conn);
 	exchange->wants_room = front_wire_pending(&exchange->conn->client) > FRONT_PENDING;
 	return !exchange->wants_room;
@@ -547,7 +547,7 @@ static bool find_host(
 }
 
 /* Input after a refused request is ignored. */
-static void refuse(struct front_exchange *exchange, const char *what, const char *hint)
+static void httpd_front_refuse(struct front_exchange *exchange, const char *what, const char *hint)
 {
 	exchange->closes = true;
 	front_page(exchange, 403, what, hint);
@@ -560,7 +560,7 @@ static void refuse_host(struct front_exchange *exchange)
 	AUTO_FREE char *shown = str_shown(host);
 
 	front_notice(exchange->conn->front, "a request for the host %s is refused", shown);
-	refuse(exchange, "this is not a server for that name",
+	httpd_front_refuse(exchange, "this is not a server for that name",
 		"open the address that dlrun has shown, with its port");
 }
 
@@ -570,13 +570,13 @@ static void front_refuse_request_origin(struct front_exchange *exchange)
 	AUTO_FREE char *shown = str_shown(origin ? origin : "another site");
 
 	front_notice(exchange->conn->front, "a request from a page of %s is refused", shown);
-	refuse(exchange, "another site's page has asked for this",
+	httpd_front_refuse(exchange, "another site's page has asked for this",
 		"paste the address into the address bar of the browser");
 }
 
 /* To the same URL without the token, which the cookie stands for from then on. The name is written
  * out: a path may begin with "//", and would be one. */
-static void redirect(struct front_exchange *exchange, const char *host)
+static void front_redirect(struct front_exchange *exchange, const char *host)
 {
 	const struct front *front = exchange->conn->front;
 	const struct front_head *head = &exchange->head;
@@ -600,7 +600,7 @@ static void refuse_token(struct front_exchange *exchange)
 		front_challenge(exchange, "this proxy needs a token as its password: take the "
 					  "address that dlrun has printed where it was started");
 	} else {
-		refuse(exchange,
+		httpd_front_refuse(exchange,
 			"this address needs a token: open the URL that dlrun has printed where it "
 			"was started",
 			NULL);
@@ -619,13 +619,13 @@ static bool check_token(struct front_exchange *exchange, const char *host)
 	/* No WebSocket follows where it is led to. */
 	bool is_led = proof.was_in_url && !exchange->head.is_upgrade;
 	if (is_led && (proof.url_is_right || proof.field_is_right))
-		redirect(exchange, host);
+		front_redirect(exchange, host);
 	else if (!proof.field_is_right)
 		refuse_token(exchange);
 	return proof.field_is_right && !is_led;
 }
 
-static void ask(struct front_exchange *exchange)
+static void front_ask(struct front_exchange *exchange)
 {
 	struct front *front = exchange->conn->front;
 	const struct front_head *head = &exchange->head;
@@ -683,7 +683,7 @@ static bool front_request_take(struct front_conn *conn)
 	buf_consume(in, used);
 	conn->exchange.head = head;
 	front_meter_start(&conn->exchange.body, &head);
-	ask(&conn->exchange);
+	front_ask(&conn->exchange);
 	return true;
 }
 
@@ -699,7 +699,7 @@ static bool front_request_take(struct front_conn *conn)
  * Time
  */
 
-static int64_t deadline_of(const struct front_conn *conn)
+static int64_t front_deadline_of(const struct front_conn *conn)
 {
 	if (conn->state == FRONT_LINGERS)
 		return conn->since_ms + FRONT_LINGER_MS;
@@ -708,27 +708,27 @@ static int64_t deadline_of(const struct front_conn *conn)
 	return conn->since_ms + (conn->client.in.len > 0 ? FRONT_HEAD_MS : FRONT_IDLE_MS);
 }
 
-static int timer_due(void *ctx, struct err *err);
+static int front_timer_due(void *ctx, struct err *err);
 
 /* A timer that is too early is kept: timer_due checks the deadline, and sets it again. */
-static void set_timer(struct front_conn *conn)
+static void front_set_timer(struct front_conn *conn)
 {
-	int64_t at_ms = deadline_of(conn);
+	int64_t at_ms = front_deadline_of(conn);
 
 	if (at_ms == INT64_MAX || (conn->timer && conn->timer_ms <= at_ms))
 		return;
 	loop_remove_timer(conn->front->options.loop, conn->timer);
-	conn->timer = loop_add_timer(conn->front->options.loop, at_ms, timer_due, conn);
+	conn->timer = loop_add_timer(conn->front->options.loop, at_ms, front_timer_due, conn);
 	conn->timer_ms = at_ms;
 }
 
-static int timer_due(void *ctx, struct err *err)
+static int front_timer_due(void *ctx, struct err *err)
 {
 	struct front_conn *conn = ctx;
 
 	(void)err;
 	conn->timer = NULL;
-	if (clock_ms() >= deadline_of(conn)) {
+	if (clock_ms() >= front_deadline_of(conn)) {
 		if (conn->state == FRONT_WAITS && conn->client.in.len > 0) {
 			conn->state = FRONT_WORKS;
 			conn->exchange = (struct front_exchange){.conn = conn};
@@ -741,7 +741,7 @@ static int timer_due(void *ctx, struct err *err)
 	return 0;
 }
 
-static int wake_due(void *ctx, struct err *err)
+static int front_wake_due(void *ctx, struct err *err)
 {
 	struct front_conn *conn = ctx;
 
@@ -755,14 +755,15 @@ void front_conn_wake(struct front_conn *conn)
 {
 	conn->goes_on = true;
 	if (!conn->is_turning && !conn->wake)
-		conn->wake = loop_add_timer(conn->front->options.loop, clock_ms(), wake_due, conn);
+		conn->wake =
+			loop_add_timer(conn->front->options.loop, clock_ms(), front_wake_due, conn);
 }
 
 /*
  * States of a connection
  */
 
-static void enter(struct front_conn *conn, enum front_state state)
+static void front_enter(struct front_conn *conn, enum front_state state)
 {
 	conn->state = state;
 	conn->since_ms = clock_ms();
@@ -779,7 +780,7 @@ static void linger(struct front_conn *conn)
 		conn->is_dead = true;
 	if (needs_reset)
 		front_wire_close(&conn->client, conn->front->options.loop, true);
-	enter(conn, FRONT_LINGERS);
+	front_enter(conn, FRONT_LINGERS);
 }
 
 static bool end_exchange(struct front_conn *conn)
@@ -792,7 +793,7 @@ static bool end_exchange(struct front_conn *conn)
 		return true;
 	}
 	front_exchange_done(exchange);
-	enter(conn, FRONT_WAITS);
+	front_enter(conn, FRONT_WAITS);
 	return true;
 }
 
@@ -802,7 +803,7 @@ static bool has_left(const struct front_conn *conn)
 	return conn->client.deaf || (conn->client.ended && !conn->exchange.is_over);
 }
 
-static void leave(struct front_conn *conn)
+static void front_leave(struct front_conn *conn)
 {
 	struct front_exchange *exchange = &conn->exchange;
 
@@ -821,13 +822,13 @@ static void tell_room(struct front_exchange *exchange)
 	exchange->room(exchange->room_ctx);
 }
 
-static bool work(struct front_conn *conn)
+static bool front_work(struct front_conn *conn)
 {
 	struct front_exchange *exchange = &conn->exchange;
 	bool goes_on = false;
 
 	if (has_left(conn)) {
-		leave(conn);
+		front_leave(conn);
 		return false;
 	}
 	if (exchange->carry && !exchange->is_over)
@@ -844,11 +845,11 @@ static bool work(struct front_conn *conn)
 	return goes_on || front_wire_pending(&conn->client) < waiting;
 }
 
-static bool step(struct front_conn *conn)
+static bool front_step(struct front_conn *conn)
 {
 	front_wire_flush(&conn->client);
 	if (conn->state == FRONT_WORKS)
-		return work(conn);
+		return front_work(conn);
 	if (conn->state == FRONT_WAITS && !conn->client.deaf)
 		return front_request_take(conn);
 	buf_reset(&conn->client.in);
@@ -863,7 +864,7 @@ static void rest(struct front_conn *conn)
 	front_wire_trim(&conn->program);
 	if (front_conn_is_idle(conn))
 		front_has_idle(conn->front);
-	set_timer(conn);
+	front_set_timer(conn);
 }
 
 void front_conn_turn(struct front_conn *conn)
@@ -873,7 +874,7 @@ void front_conn_turn(struct front_conn *conn)
 	conn->is_turning = true;
 	for (int i = 0; goes_on && !conn->is_dead && i < FRONT_TURNS_MAX; i++) {
 		conn->goes_on = false;
-		goes_on = step(conn) || conn->goes_on;
+		goes_on = front_step(conn) || conn->goes_on;
 	}
 	conn->is_turning = false;
 	if (conn->is_dead) {
@@ -955,8 +956,8 @@ static void front_conn_new(struct front *front, int fd)
 		front->conns->before = conn;
 	front->conns = conn;
 	front->n++;
-	enter(conn, FRONT_WAITS);
-	set_timer(conn);
+	front_enter(conn, FRONT_WAITS);
+	front_set_timer(conn);
 }
 
 static void front_conn_free(struct front_conn *conn)
@@ -997,7 +998,7 @@ void front_notice(const struct front *front, const char *format, ...)
  * Connections
  */
 
-static void hold(struct front *front, bool is_held)
+static void front_hold(struct front *front, bool is_held)
 {
 	front->is_held = is_held;
 	if (front->listener)
@@ -1007,14 +1008,14 @@ static void hold(struct front *front, bool is_held)
 void front_count_less(struct front *front)
 {
 	front->n--;
-	hold(front, false);
+	front_hold(front, false);
 }
 
 /* A connection may give way. */
 static void front_has_idle(struct front *front)
 {
 	if (front->is_held)
-		hold(front, false);
+		front_hold(front, false);
 }
 
 /* The one but the newest that has waited longest for another request. */
@@ -1029,7 +1030,7 @@ static struct front_conn *find_idle(struct front *front)
 }
 
 /* Of a new connection. Where all are at work others wait in the system's queue. */
-static void make_room(struct front *front)
+static void front_make_room(struct front *front)
 {
 	if (front->n < FRONT_CONNS_MAX)
 		return;
@@ -1037,10 +1038,10 @@ static void make_room(struct front *front)
 	if (idle)
 		front_conn_free(idle);
 	else
-		hold(front, true);
+		front_hold(front, true);
 }
 
-static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
+static int front_on_accept(void *ctx, int fd, const char *peer, struct err *err)
 {
 	struct front *front = ctx;
 
@@ -1050,7 +1051,7 @@ static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
 		return 0;
 	}
 	front_conn_new(front, fd);
-	make_room(front);
+	front_make_room(front);
 	return 0;
 }
 
@@ -1064,7 +1065,7 @@ int front_open(const struct front_options *options, struct front **ret, struct e
 	const struct listen_options listening = {.loop = options->loop,
 		.port = options->port,
 		.is_exact = options->is_exact,
-		.accept = on_accept,
+		.accept = front_on_accept,
 		.ctx = front};
 
 	front->options = *options;

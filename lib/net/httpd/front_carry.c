@@ -128,7 +128,7 @@ void front_tunnel_free(struct front_tunnel *tunnel)
 	front_count_less(front);
 }
 
-static int on_done(void *ctx, struct pump_end *end, struct err *err)
+static int front_carry_on_done(void *ctx, struct pump_end *end, struct err *err)
 {
 	(void)end;
 	(void)err;
@@ -145,7 +145,7 @@ static void front_tunnel_start(struct front_conn *conn)
 	struct stream *a = stream_of(&conn->client, &conn->program, loop);
 	struct stream *b = stream_of(&conn->program, &conn->client, loop);
 	const struct pump_options options = {
-		.loop = loop, .a = a, .b = b, .done = on_done, .ctx = tunnel};
+		.loop = loop, .a = a, .b = b, .done = front_carry_on_done, .ctx = tunnel};
 
 	(void)front_wire_take(&conn->client, loop);
 	(void)front_wire_take(&conn->program, loop);
@@ -310,32 +310,33 @@ void front_carry_settle(struct front_conn *conn)
  * Faults
  */
 
-static void refuse(struct front_conn *conn, int status, const char *what, const char *hint)
+static void front_carry_refuse(
+	struct front_conn *conn, int status, const char *what, const char *hint)
 {
 	drop_program(conn);
 	front_page(&conn->exchange, status, what, hint);
 }
 
 /* An answer that has begun can only be broken off. */
-static void fail(struct front_conn *conn, int status, const struct err *err)
+static void front_carry_fail(struct front_conn *conn, int status, const struct err *err)
 {
 	struct front_exchange *exchange = &conn->exchange;
 
 	front_notice(conn->front, "%s", err->message);
 	if (exchange->carry->phase != PHASE_BODY) {
-		refuse(conn, status, err->message, err->hint);
+		front_carry_refuse(conn, status, err->message, err->hint);
 		return;
 	}
 	drop_program(conn);
 	front_exchange_end(exchange, true);
 }
 
-static void fail_answer(struct front_conn *conn, const char *what)
+static void front_carry_fail_answer(struct front_conn *conn, const char *what)
 {
 	AUTO_ERR struct err err = {0};
 
 	err_set(&err, E_FRONT_HEAD, "the program's answer is broken: %s", what);
-	fail(conn, 502, &err);
+	front_carry_fail(conn, 502, &err);
 }
 
 /* The program has closed a connection that was there before, while the request was on its way: it
@@ -356,12 +357,12 @@ static void explain_silence(struct front_conn *conn)
 
 	if (route->why)
 		route->why(route->ctx, &what, &hint);
-	refuse(conn, 502, what ? what : "the program has ended the connection without an answer",
-		hint);
+	front_carry_refuse(conn, 502,
+		what ? what : "the program has ended the connection without an answer", hint);
 }
 
 /* There is no more to read of the program than what is here. */
-static bool take_end(struct front_conn *conn)
+static bool front_carry_take_end(struct front_conn *conn)
 {
 	struct front_exchange *exchange = &conn->exchange;
 	struct front_carry *carry = exchange->carry;
@@ -388,14 +389,14 @@ static bool take_end(struct front_conn *conn)
  * The request
  */
 
-static bool start(struct front_conn *conn)
+static bool front_carry_start(struct front_conn *conn)
 {
 	struct front_exchange *exchange = &conn->exchange;
 	struct front_carry *carry = exchange->carry;
 	AUTO_ERR struct err err = {0};
 
 	if (!is_reusable(conn, carry) && connect_program(conn, carry, &err) < 0) {
-		fail(conn, 502, &err);
+		front_carry_fail(conn, 502, &err);
 		return true;
 	}
 	carry->phase = PHASE_HEAD;
@@ -420,7 +421,7 @@ static bool send_body(struct front_conn *conn)
 	if (in->len > 0 && front_wire_pending(&conn->program) < FRONT_PIECE) {
 		if (front_meter_feed(&exchange->body, in->data, in->len, &used, &err) < 0) {
 			exchange->closes = true;
-			fail(conn, 400, &err);
+			front_carry_fail(conn, 400, &err);
 			return true;
 		}
 		buf_add(&conn->program.out, in->data, used);
@@ -437,7 +438,8 @@ static bool send_body(struct front_conn *conn)
 static bool switch_protocol(struct front_conn *conn, const struct front_head *answer)
 {
 	if (!conn->exchange.head.is_upgrade || !answer->is_upgrade) {
-		fail_answer(conn, "it changes to another protocol that nobody has asked for");
+		front_carry_fail_answer(
+			conn, "it changes to another protocol that nobody has asked for");
 		return true;
 	}
 	front_head_write(answer, NULL, true, &conn->client.out);
@@ -453,7 +455,7 @@ static bool begin_answer(struct front_conn *conn)
 	bool is_to_end = answer->body == FRONT_BODY_TO_END;
 
 	if (exchange->head.is_http_1_0 && answer->body == FRONT_BODY_CHUNKED) {
-		fail_answer(conn, "HTTP/1.0 has no Transfer-Encoding");
+		front_carry_fail_answer(conn, "HTTP/1.0 has no Transfer-Encoding");
 		return true;
 	}
 	carry->phase = PHASE_BODY;
@@ -469,7 +471,7 @@ static bool begin_answer(struct front_conn *conn)
 	return true;
 }
 
-static bool take_answer(struct front_conn *conn)
+static bool front_carry_take_answer(struct front_conn *conn)
 {
 	struct front_exchange *exchange = &conn->exchange;
 	struct buf *in = &conn->program.in;
@@ -479,11 +481,11 @@ static bool take_answer(struct front_conn *conn)
 
 	int r = front_answer_parse(in->data, in->len, exchange->head.method, &answer, &used, &err);
 	if (r < 0) {
-		fail_answer(conn, err.message);
+		front_carry_fail_answer(conn, err.message);
 		return true;
 	}
 	if (r == 0)
-		return conn->program.ended ? take_end(conn) : false;
+		return conn->program.ended ? front_carry_take_end(conn) : false;
 	buf_consume(in, used);
 	if (answer.status == 101)
 		return switch_protocol(conn, &answer);
@@ -499,7 +501,7 @@ static bool take_answer(struct front_conn *conn)
 	return begin_answer(conn);
 }
 
-static void add_piece(struct front_conn *conn, const char *data, size_t len)
+static void front_carry_add_piece(struct front_conn *conn, const char *data, size_t len)
 {
 	struct buf *out = &conn->client.out;
 	bool makes_chunks = conn->exchange.carry->makes_chunks;
@@ -511,7 +513,7 @@ static void add_piece(struct front_conn *conn, const char *data, size_t len)
 		buf_adds(out, "\r\n");
 }
 
-static bool take_body(struct front_conn *conn)
+static bool front_carry_take_body(struct front_conn *conn)
 {
 	struct front_carry *carry = conn->exchange.carry;
 	struct buf *in = &conn->program.in;
@@ -519,13 +521,13 @@ static bool take_body(struct front_conn *conn)
 	size_t used;
 
 	if (in->len == 0)
-		return conn->program.ended ? take_end(conn) : false;
+		return conn->program.ended ? front_carry_take_end(conn) : false;
 	if (front_meter_feed(&carry->body, in->data, in->len, &used, &err) < 0) {
-		fail_answer(conn, err.message);
+		front_carry_fail_answer(conn, err.message);
 		return true;
 	}
 	if (used > 0)
-		add_piece(conn, in->data, used);
+		front_carry_add_piece(conn, in->data, used);
 	buf_consume(in, used);
 	if (carry->body.over)
 		front_exchange_end(&conn->exchange, false);
@@ -537,10 +539,11 @@ bool front_carry_step(struct front_conn *conn)
 	const struct front_carry *carry = conn->exchange.carry;
 
 	if (carry->phase == PHASE_START)
-		return start(conn);
+		return front_carry_start(conn);
 	bool was_sent = send_body(conn);
 	if (conn->exchange.is_over || front_wire_pending(&conn->client) >= FRONT_PIECE)
 		return was_sent;
-	bool was_taken = carry->phase == PHASE_HEAD ? take_answer(conn) : take_body(conn);
+	bool was_taken = carry->phase == PHASE_HEAD ? front_carry_take_answer(conn)
+						    : front_carry_take_body(conn);
 	return was_sent || was_taken;
 }

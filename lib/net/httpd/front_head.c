@@ -26,7 +26,7 @@ enum {
 
 enum { DIGITS_MAX = 15 };
 
-static int refuse(struct err *err)
+static int httpd_front_head_refuse(struct err *err)
 {
 	return err_set(err, E_FRONT_HEAD, "a chunked body is broken or has extensions");
 }
@@ -37,12 +37,12 @@ static int feed_size(struct front_chunks *chunks, char c, struct err *err)
 
 	if (digit >= 0) {
 		if (chunks->digits++ >= DIGITS_MAX)
-			return refuse(err);
+			return httpd_front_head_refuse(err);
 		chunks->left = chunks->left << 4 | (unsigned)digit;
 		return 0;
 	}
 	if (c != '\r' || chunks->digits == 0)
-		return refuse(err);
+		return httpd_front_head_refuse(err);
 	chunks->digits = 0;
 	chunks->state = SIZE_END;
 	return 0;
@@ -63,10 +63,10 @@ static int feed_end(struct front_chunks *chunks, char c, struct err *err)
 
 	if (chunks->state == SIZE_END) {
 		chunks->state = chunks->left > 0 ? DATA : LAST_CR;
-		return c == '\n' ? 0 : refuse(err);
+		return c == '\n' ? 0 : httpd_front_head_refuse(err);
 	}
 	if (c != ends[chunks->state].c)
-		return refuse(err);
+		return httpd_front_head_refuse(err);
 	chunks->state = ends[chunks->state].next;
 	return 0;
 }
@@ -88,7 +88,7 @@ int front_chunks_feed(struct front_chunks *chunks, const char *data, size_t len,
 	int r = 0;
 
 	if (chunks->state == BROKEN)
-		return refuse(err);
+		return httpd_front_head_refuse(err);
 	while (used < len && chunks->state != OVER && r == 0) {
 		if (chunks->state == DATA)
 			used += feed_data(chunks, len - used);
@@ -111,7 +111,7 @@ static const char *const urls[] = {"origin", "referer", "location", "access-cont
 static const char *const forwarded[] = {"x-forwarded-host", "x-forwarded-proto"};
 
 /* The value behind "name: ", if the field is called so. */
-static const char *value_of(const char *header, const char *name)
+static const char *front_head_value_of(const char *header, const char *name)
 {
 	size_t len = strlen(name);
 
@@ -134,12 +134,12 @@ static char *renamed_url(const char *name, const char *value, const char *from, 
 
 static char *renamed(const char *header, const char *from, const char *to)
 {
-	const char *host = value_of(header, "host");
+	const char *host = front_head_value_of(header, "host");
 
 	if (host)
 		return mem_printf("host: %s", to);
 	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
-		const char *value = value_of(header, urls[i]);
+		const char *value = front_head_value_of(header, urls[i]);
 
 		if (value)
 			return renamed_url(urls[i], value, from, to);
@@ -150,7 +150,7 @@ static char *renamed(const char *header, const char *from, const char *to)
 static bool is_forwarded(const char *header)
 {
 	for (size_t i = 0; i < ARRAY_LEN(forwarded); i++)
-		if (value_of(header, forwarded[i]))
+		if (front_head_value_of(header, forwarded[i]))
 			return true;
 	return false;
 }
@@ -181,7 +181,7 @@ enum { HTTP_PORT = 80, PORT_DIGITS_MAX = 5 };
  * Names
  */
 
-static bool parse_port(const char *text, uint16_t *ret)
+static bool front_head_parse_port(const char *text, uint16_t *ret)
 {
 	uint64_t port;
 
@@ -192,7 +192,7 @@ static bool parse_port(const char *text, uint16_t *ret)
 	return true;
 }
 
-static bool is_name(const char *name)
+static bool front_head_is_name(const char *name)
 {
 	return *name && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == strlen(name) &&
 	       !strstr(name, "..") && name[0] != '.';
@@ -201,7 +201,7 @@ static bool is_name(const char *name)
 static bool is_of_this_machine(const char *name)
 {
 	return str_eq(name, "127.0.0.1") || str_eq(name, "localhost") ||
-	       (is_name(name) && str_ends(name, ".localhost"));
+	       (front_head_is_name(name) && str_ends(name, ".localhost"));
 }
 
 bool front_host_split(const char *value, char ret[static FRONT_HOST_MAX], uint16_t *ret_port)
@@ -211,7 +211,8 @@ bool front_host_split(const char *value, char ret[static FRONT_HOST_MAX], uint16
 	const char *rest = value + len;
 	uint16_t port = HTTP_PORT;
 
-	if (len >= FRONT_HOST_MAX || (*rest && (*rest != ':' || !parse_port(rest + 1, &port))))
+	if (len >= FRONT_HOST_MAX ||
+		(*rest && (*rest != ':' || !front_head_parse_port(rest + 1, &port))))
 		return false;
 	AUTO_FREE char *name = is_ip6 ? mem_strdup("::1") : str_lower(value, len);
 	if (!is_ip6 && !is_of_this_machine(name))
@@ -238,7 +239,7 @@ bool front_host_is_here(const char *value, uint16_t port, char ret[static FRONT_
 
 /* Scheme, name and port of a URL are those of host; only_port: the name may be another one of this
  * machine. */
-static bool is_of(const char *url, const char *host, bool only_port)
+static bool front_head_is_of(const char *url, const char *host, bool only_port)
 {
 	static const char scheme[] = "http://";
 	char name[FRONT_HOST_MAX], own_name[FRONT_HOST_MAX];
@@ -264,7 +265,7 @@ static bool is_link_from_here(const struct front_head *head, const char *host)
 {
 	const char *referer = field_find(&head->headers, "referer");
 
-	return is_reading(head) && referer && is_of(referer, host, true) &&
+	return is_reading(head) && referer && front_head_is_of(referer, host, true) &&
 	       str_eq(field_find(&head->headers, "sec-fetch-mode"), "navigate") &&
 	       str_eq(field_find(&head->headers, "sec-fetch-dest"), "document");
 }
@@ -287,7 +288,7 @@ bool front_origin_is_right(const struct front_head *head, bool any_origin)
 		return false;
 	vec_foreach (char *, header, &head->headers) {
 		if (str_starts(*header, name) && !may_be_any &&
-			!is_of(*header + strlen(name), host ? host : "", false))
+			!front_head_is_of(*header + strlen(name), host ? host : "", false))
 			return false;
 	}
 	return true;
@@ -324,7 +325,7 @@ void front_head_done(struct front_head *head)
  * The first line
  */
 
-static bool is_token(const char *text, size_t len)
+static bool front_head_is_token(const char *text, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 		if (text[i] == '\0' || !strchr(token_chars, text[i]))
@@ -347,7 +348,7 @@ static int parse_version(const struct reading *reading, const char *text, size_t
 
 static int parse_method(const struct reading *reading, const char *text, size_t len)
 {
-	if (!is_token(text, len))
+	if (!front_head_is_token(text, len))
 		return front_head_refuse(reading, 400, "the first line has no method");
 	if (len > METHOD_MAX)
 		return front_head_refuse(reading, 501, "the method is not known");
@@ -422,7 +423,7 @@ static int parse_first_line(const struct reading *reading, const char *line, siz
  * Fields
  */
 
-static bool has_control(const char *text, size_t len)
+static bool front_head_has_control(const char *text, size_t len)
 {
 	for (size_t i = 0; i < len; i++) {
 		unsigned char c = (unsigned char)text[i];
@@ -450,7 +451,7 @@ static int parse_field(const struct reading *reading, const char *line, size_t l
 {
 	const char *colon = memchr(line, ':', len);
 
-	if (!colon || !is_token(line, (size_t)(colon - line)))
+	if (!colon || !front_head_is_token(line, (size_t)(colon - line)))
 		return front_head_refuse(reading, 400, "a line of the head is not a field");
 	const char *value = colon + 1, *end = line + len;
 	while (value < end && (*value == ' ' || *value == '\t'))
@@ -486,7 +487,7 @@ static bool parse_length(const char *text, uint64_t *ret)
 	return len <= LENGTH_DIGITS_MAX && (text[0] != '0' || len == 1) && field_number(text, ret);
 }
 
-static bool is_word(const char *text, size_t len, const char *word)
+static bool front_head_is_word(const char *text, size_t len, const char *word)
 {
 	AUTO_FREE char *lower = str_lower(text, len);
 
@@ -516,7 +517,7 @@ static void note_option(struct options *options, const char *text, size_t len)
 		options->is_wrong = options->is_wrong || str_eq(word, end_to_end[i]);
 }
 
-static void read_options(const struct strv *headers, struct options *ret)
+static void front_head_read_options(const struct strv *headers, struct options *ret)
 {
 	static const char name[] = "connection: ";
 
@@ -541,13 +542,14 @@ static int read_connection(const struct reading *reading)
 	const char *upgrade = field_find(&head->headers, "upgrade");
 	struct options options;
 
-	read_options(&head->headers, &options);
+	front_head_read_options(&head->headers, &options);
 	if (options.is_wrong)
 		return front_head_refuse(reading, 400, "Connection names a field that must stay");
 	head->keeps_open = !options.close && (!head->is_http_1_0 || options.keep_alive);
 	/* HTTP/2 would hide all later requests from the access checks. */
-	head->is_upgrade = options.upgrade && !str_empty(upgrade) && !head->is_http_1_0 &&
-			   !is_word(upgrade, 3 < strlen(upgrade) ? 3 : strlen(upgrade), "h2c");
+	head->is_upgrade =
+		options.upgrade && !str_empty(upgrade) && !head->is_http_1_0 &&
+		!front_head_is_word(upgrade, 3 < strlen(upgrade) ? 3 : strlen(upgrade), "h2c");
 	return 0;
 }
 
@@ -571,7 +573,7 @@ static int read_framing(const struct reading *reading)
 			return front_head_refuse(reading, 400, "Content-Length is not a number");
 		head->body = head->length > 0 ? FRONT_BODY_LENGTH : FRONT_BODY_NONE;
 	} else if (coding) {
-		if (!is_word(coding, strlen(coding), "chunked"))
+		if (!front_head_is_word(coding, strlen(coding), "chunked"))
 			return front_head_refuse(
 				reading, 501, "Transfer-Encoding is another one than chunked");
 		if (head->is_http_1_0)
@@ -627,7 +629,7 @@ static int check_expect(const struct reading *reading)
 
 	if (!expect)
 		return 0;
-	if (!is_word(expect, strlen(expect), "100-continue"))
+	if (!front_head_is_word(expect, strlen(expect), "100-continue"))
 		return front_head_refuse(reading, 417, "Expect is another one than 100-continue");
 	head->expects = !head->is_http_1_0;
 	return 0;
@@ -687,9 +689,10 @@ static int finish_answer(const struct reading *reading, const char *method)
  */
 
 /* Parse a line of the head; len is without the line break. */
-static int parse_line(const struct reading *reading, const char *line, size_t len, bool is_first)
+static int front_head_parse_line(
+	const struct reading *reading, const char *line, size_t len, bool is_first)
 {
-	if (has_control(line, len))
+	if (front_head_has_control(line, len))
 		return front_head_refuse(reading, 400, "the head has control characters");
 	if (is_first)
 		return parse_first_line(reading, line, len);
@@ -704,7 +707,7 @@ static int check_rest(const struct reading *reading, const char *rest, size_t le
 {
 	size_t n = len > 0 && rest[len - 1] == '\r' ? len - 1 : len;
 
-	if (has_control(rest, n))
+	if (front_head_has_control(rest, n))
 		return front_head_refuse(reading, 400, "the head has control characters");
 	return is_first && n > 0 && !strchr(token_chars, rest[0])
 		       ? front_head_refuse(reading, 400, "the first line is none of HTTP")
@@ -728,7 +731,7 @@ static int parse_lines(
 			*ret_used = (size_t)(end + 1 - data);
 			return 1;
 		}
-		int r = parse_line(reading, line, n - 1, line == data);
+		int r = front_head_parse_line(reading, line, n - 1, line == data);
 		if (r < 0)
 			return r;
 		line = end + 1;
@@ -837,13 +840,13 @@ const char *front_reason(int status)
 static const char *const of_one_hop[] = {
 	"connection", "keep-alive", "te", "trailer", "http2-settings", "upgrade"};
 
-static bool is_called(const char *header, size_t len, const char *name)
+static bool front_head_is_called(const char *header, size_t len, const char *name)
 {
 	return strlen(name) == len && strncmp(header, name, len) == 0;
 }
 
 /* Whether a field Connection names it. */
-static bool is_named(const struct front_head *head, const char *field, size_t len)
+static bool front_head_is_named(const struct front_head *head, const char *field, size_t len)
 {
 	static const char connection[] = "connection: ";
 
@@ -865,25 +868,25 @@ static bool is_named(const struct front_head *head, const char *field, size_t le
 /* An answer without a body has no framing; of HEAD and 304 the length is that of GET. */
 static bool is_vain_framing(const struct front_head *head, const char *header, size_t len)
 {
-	bool is_length = is_called(header, len, "content-length");
-	bool is_coding = is_called(header, len, "transfer-encoding");
+	bool is_length = front_head_is_called(header, len, "content-length");
+	bool is_coding = front_head_is_called(header, len, "transfer-encoding");
 
 	if (head->method || head->status >= 205)
 		return is_coding && head->status == 304;
 	return (is_length || is_coding) && (head->status < 200 || head->status == 204);
 }
 
-static bool goes_on(const struct front_head *head, const char *header)
+static bool front_head_goes_on(const struct front_head *head, const char *header)
 {
 	size_t len = strcspn(header, ":");
 
-	if (head->is_upgrade && is_called(header, len, "upgrade"))
+	if (head->is_upgrade && front_head_is_called(header, len, "upgrade"))
 		return true;
 	for (size_t i = 0; i < ARRAY_LEN(of_one_hop); i++)
-		if (is_called(header, len, of_one_hop[i]))
+		if (front_head_is_called(header, len, of_one_hop[i]))
 			return false;
 	return !str_starts(header, "proxy-") && !is_vain_framing(head, header, len) &&
-	       !is_named(head, header, len);
+	       !front_head_is_named(head, header, len);
 }
 
 /*
@@ -923,7 +926,7 @@ void front_head_write(
 {
 	write_first_line(head, strip, out);
 	vec_foreach (char *, header, &head->headers) {
-		if (!goes_on(head, *header))
+		if (!front_head_goes_on(head, *header))
 			continue;
 		buf_adds(out, *header);
 		buf_adds(out, "\r\n");

@@ -47,12 +47,12 @@ void front_token_of(const char *token, const char *host, char ret[static FRONT_T
 	hex_encode(mac, TOKEN_BYTES, ret);
 }
 
-static bool is_token(struct span text, const char *token)
+static bool front_token_is_token(struct span text, const char *token)
 {
 	return text.len == TOKEN_LEN && str_is_secret(text.at, token, TOKEN_LEN);
 }
 
-static struct span trim(const char *at, size_t len)
+static struct span front_token_trim(const char *at, size_t len)
 {
 	while (len > 0 && (*at == ' ' || *at == '\t')) {
 		at++;
@@ -64,7 +64,7 @@ static struct span trim(const char *at, size_t len)
 }
 
 /* The text in front of the first `by`, which is skipped; *text is NULL at the end. */
-static struct span next(const char **text, char by)
+static struct span front_token_next(const char **text, char by)
 {
 	const char *end = strchr(*text, by);
 	struct span part = {*text, end ? (size_t)(end - *text) : strlen(*text)};
@@ -74,7 +74,7 @@ static struct span next(const char **text, char by)
 }
 
 /* Split a pair into the parts in front of and behind "=". */
-static void split(struct span pair, struct span *ret_name, struct span *ret_value)
+static void front_token_split(struct span pair, struct span *ret_name, struct span *ret_value)
 {
 	const char *equals = memchr(pair.at, '=', pair.len);
 	size_t len = equals ? (size_t)(equals - pair.at) : pair.len;
@@ -89,7 +89,7 @@ static void split(struct span pair, struct span *ret_name, struct span *ret_valu
  */
 
 /* Without percent-encoding, as far as it fits into out. */
-static struct span decode(struct span text, char *out, size_t size)
+static struct span front_token_decode(struct span text, char *out, size_t size)
 {
 	size_t n = 0;
 
@@ -103,19 +103,20 @@ static struct span decode(struct span text, char *out, size_t size)
 	return (struct span){out, n};
 }
 
-static bool take_param(struct taking *taking, struct span pair)
+static bool front_token_take_param(struct taking *taking, struct span pair)
 {
 	char names[sizeof(FRONT_TOKEN_PARAM)], values[FRONT_TOKEN_SIZE];
 	struct span name, value;
 
-	split(pair, &name, &value);
-	name = decode(name, names, sizeof(names));
+	front_token_split(pair, &name, &value);
+	name = front_token_decode(name, names, sizeof(names));
 	if (name.len != strlen(FRONT_TOKEN_PARAM) ||
 		memcmp(name.at, FRONT_TOKEN_PARAM, name.len) != 0)
 		return false;
-	value = decode(value, values, sizeof(values));
+	value = front_token_decode(value, values, sizeof(values));
 	taking->proof.was_in_url = true;
-	if (is_token(value, taking->token) || is_token(value, taking->of_host))
+	if (front_token_is_token(value, taking->token) ||
+		front_token_is_token(value, taking->of_host))
 		taking->proof.url_is_right = true;
 	return true;
 }
@@ -129,9 +130,9 @@ static void take_query(struct taking *taking, struct front_head *head)
 		return;
 	buf_init(&left, FRONT_HEAD_MAX);
 	for (const char *at = query + 1; at;) {
-		struct span pair = next(&at, '&');
+		struct span pair = front_token_next(&at, '&');
 
-		if (take_param(taking, pair))
+		if (front_token_take_param(taking, pair))
 			continue;
 		buf_addc(&left, '&');
 		buf_add(&left, pair.at, pair.len);
@@ -152,13 +153,13 @@ static bool take_cookie(struct taking *taking, struct span pair)
 {
 	struct span name, value;
 
-	split(pair, &name, &value);
-	name = trim(name.at, name.len);
-	value = trim(value.at, value.len);
+	front_token_split(pair, &name, &value);
+	name = front_token_trim(name.at, name.len);
+	value = front_token_trim(value.at, value.len);
 	if (name.len < strlen(COOKIE) || memcmp(name.at, COOKIE, strlen(COOKIE)) != 0)
 		return false;
 	if (name.len == strlen(taking->cookie) && memcmp(name.at, taking->cookie, name.len) == 0 &&
-		is_token(value, taking->of_host))
+		front_token_is_token(value, taking->of_host))
 		taking->proof.field_is_right = true;
 	return true;
 }
@@ -171,9 +172,9 @@ static char *take_cookies(struct taking *taking, const char *header, const char 
 
 	buf_init(&left, FRONT_HEAD_MAX);
 	for (const char *at = value; at;) {
-		struct span pair = next(&at, ';');
+		struct span pair = front_token_next(&at, ';');
 
-		pair = trim(pair.at, pair.len);
+		pair = front_token_trim(pair.at, pair.len);
 		if (take_cookie(taking, pair)) {
 			was_taken = true;
 		} else if (pair.len > 0) {
@@ -194,18 +195,18 @@ static void take_password(struct taking *taking, const char *value)
 	buf_init(&pair, FRONT_HEAD_MAX);
 	if (strncasecmp(value, scheme, strlen(scheme)) != 0)
 		return;
-	struct span text = trim(value + strlen(scheme), strlen(value + strlen(scheme)));
+	struct span text = front_token_trim(value + strlen(scheme), strlen(value + strlen(scheme)));
 	if (!base64_decode(text.at, text.len, &pair))
 		return;
 	const char *colon = memchr(pair.data, ':', pair.len);
 	if (!colon)
 		return;
 	struct span password = {colon + 1, pair.len - (size_t)(colon + 1 - pair.data)};
-	if (is_token(password, taking->token))
+	if (front_token_is_token(password, taking->token))
 		taking->proof.field_is_right = true;
 }
 
-static void take_fields(struct taking *taking, struct front_head *head)
+static void front_token_take_fields(struct taking *taking, struct front_head *head)
 {
 	static const char cookie[] = "cookie: ", password[] = "proxy-authorization: ";
 	struct strv left = {0};
@@ -239,7 +240,7 @@ void front_token_take(const char *token, const char *host, uint16_t port, struct
 	front_token_of(token, host, taking.of_host);
 	name_cookie(port, taking.cookie);
 	take_query(&taking, head);
-	take_fields(&taking, head);
+	front_token_take_fields(&taking, head);
 	*ret = taking.proof;
 }
 

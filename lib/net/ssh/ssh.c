@@ -131,7 +131,7 @@ static const char *reason_of(const struct ssh *ssh, bool is_whole)
  * The thread
  */
 
-static struct ssh_config_place place_of(const struct ssh *ssh)
+static struct ssh_config_place ssh_place_of(const struct ssh *ssh)
 {
 	const char *const *env = ssh->options.env;
 	const char *user = env_get(env, "LOGNAME");
@@ -143,9 +143,9 @@ static struct ssh_config_place place_of(const struct ssh *ssh)
 }
 
 /* Whether all names of files are known. */
-static int read_config(struct ssh *ssh, int cancel_fd, bool *ret_whole, struct err *err)
+static int ssh_read_config(struct ssh *ssh, int cancel_fd, bool *ret_whole, struct err *err)
 {
-	const struct ssh_config_place place = place_of(ssh);
+	const struct ssh_config_place place = ssh_place_of(ssh);
 	const struct ssh_config_call call = {.host = ssh->options.host,
 		.port = ssh->options.port,
 		.config = ssh->options.config,
@@ -167,12 +167,12 @@ static int read_config(struct ssh *ssh, int cancel_fd, bool *ret_whole, struct e
 	return 0;
 }
 
-static const char *const *list_of(const struct strv *strv)
+static const char *const *ssh_list_of(const struct strv *strv)
 {
 	return (const char *const *)strv->v;
 }
 
-static enum ssh_strict strict_of(const struct ssh *ssh)
+static enum ssh_strict ssh_strict_of(const struct ssh *ssh)
 {
 	enum ssh_strict strict = ssh->config.strict;
 	bool is_stricter = strict == SSH_STRICT_ASK || strict == SSH_STRICT_YES;
@@ -202,11 +202,11 @@ static void ssh_libssh2_login_of(const struct ssh *ssh, struct ssh_libssh2_login
 			config->connect_s ? config->connect_s * 1000 : SSH_OPENSSH_CONNECT_S * 1000,
 		.keepalive_ms = config->keepalive_s * 1000,
 		.key_alias = config->key_alias,
-		.strict = strict_of(ssh),
+		.strict = ssh_strict_of(ssh),
 		.hash_known_hosts = config->hash_known_hosts,
-		.user_known_hosts = list_of(&config->user_known_hosts),
-		.global_known_hosts = list_of(&config->global_known_hosts),
-		.identities = list_of(&config->identities),
+		.user_known_hosts = ssh_list_of(&config->user_known_hosts),
+		.global_known_hosts = ssh_list_of(&config->global_known_hosts),
+		.identities = ssh_list_of(&config->identities),
 		.identities_only = config->identities_only,
 		.agent = agent_of(ssh),
 		.kex = config->kex,
@@ -215,7 +215,7 @@ static void ssh_libssh2_login_of(const struct ssh *ssh, struct ssh_libssh2_login
 		.host_key_types = config->host_key_types,
 		.user_key_types = config->user_key_types,
 		.rsa_bits = config->rsa_bits,
-		.env = list_of(&ssh->sent_env),
+		.env = ssh_list_of(&ssh->sent_env),
 		.has_askpass = ssh->has_askpass};
 }
 
@@ -225,7 +225,7 @@ static int ssh_resolve(
 	struct ssh *ssh, int cancel_fd, struct ssh_libssh2_login *ret, struct err *err)
 {
 	bool is_whole = false;
-	int r = read_config(ssh, cancel_fd, &is_whole, err);
+	int r = ssh_read_config(ssh, cancel_fd, &is_whole, err);
 
 	if (r < 0)
 		return r;
@@ -274,7 +274,7 @@ static void look_soon(struct ssh *ssh)
 		ssh->timer = loop_add_timer(ssh->options.loop, clock_ms(), due, ssh);
 }
 
-static void say(const struct ssh *ssh, bool is_detail, const char *text)
+static void ssh_say(const struct ssh *ssh, bool is_detail, const char *text)
 {
 	if (ssh->options.say)
 		ssh->options.say(ssh->options.ctx, text, is_detail);
@@ -327,7 +327,7 @@ static void tell_carrier(struct ssh *ssh)
 
 	if (!ssh->is_known) {
 		trace_note(TRACE_SSH, "%s", text);
-		say(ssh, true, text);
+		ssh_say(ssh, true, text);
 	}
 	ssh->is_known = true;
 }
@@ -389,7 +389,7 @@ static void libssh2_say(void *ctx, const char *text, bool is_detail)
 {
 	const struct ssh_connection *connection = ctx;
 
-	say(connection->ssh, is_detail, text);
+	ssh_say(connection->ssh, is_detail, text);
 }
 
 static int libssh2_ask(
@@ -465,7 +465,7 @@ static struct ssh_connection *find_connection(struct ssh *ssh, bool *ret_wait)
 static int inner_ready(void *ctx, struct err *err);
 
 /* The connection that has begun the use already, or NULL. */
-static struct ssh_connection *take_first(const struct ssh_use *use)
+static struct ssh_connection *ssh_take_first(const struct ssh_use *use)
 {
 	struct ssh *ssh = use->ssh;
 
@@ -486,7 +486,7 @@ static void open_by_libssh2(struct ssh_use *use)
 {
 	const struct channel_events events = {inner_ready, use};
 	bool must_wait = false;
-	struct ssh_connection *connection = use->command ? take_first(use) : NULL;
+	struct ssh_connection *connection = use->command ? ssh_take_first(use) : NULL;
 
 	if (!connection)
 		connection = find_connection(use->ssh, &must_wait);
@@ -782,7 +782,7 @@ enum ssh_carrier ssh_carrier(const struct ssh *ssh, const char **ret_why)
  * Logins for themselves
  */
 
-static void free_login(struct ssh_login *login)
+static void ssh_free_login(struct ssh_login *login)
 {
 	struct ssh *ssh = login->ssh;
 
@@ -817,7 +817,7 @@ static int login_ready(void *ctx, struct err *err)
 		err_clear(&fault);
 	ssh_login_fn *done = login->done;
 	void *done_ctx = login->ctx;
-	free_login(login);
+	ssh_free_login(login);
 	return done(done_ctx, &fault, err);
 }
 
@@ -894,7 +894,7 @@ void ssh_free(struct ssh *ssh)
 	if (!ssh)
 		return;
 	while (ssh->logins.n > 0)
-		free_login(ssh->logins.v[0]);
+		ssh_free_login(ssh->logins.v[0]);
 	BUG_ON(ssh->uses.n > 0);
 	while (ssh->connections.n > 0)
 		drop_connection(ssh, ssh->connections.v[0]);

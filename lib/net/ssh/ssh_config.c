@@ -174,14 +174,15 @@ const struct ssh_keyword ssh_keywords[] = {
 };
 const size_t ssh_n_keywords = ARRAY_LEN(ssh_keywords);
 
-static int compare(const void *name, const void *row)
+static int ssh_config_compare(const void *name, const void *row)
 {
 	return strcasecmp(name, ((const struct ssh_keyword *)row)->name);
 }
 
 const struct ssh_keyword *ssh_keyword_find(const char *name)
 {
-	return bsearch(name, ssh_keywords, ssh_n_keywords, sizeof(*ssh_keywords), compare);
+	return bsearch(
+		name, ssh_keywords, ssh_n_keywords, sizeof(*ssh_keywords), ssh_config_compare);
 }
 
 bool ssh_list_has(const char *list, const char *word)
@@ -265,24 +266,24 @@ int ssh_config_check_host(const char *host, struct err *err)
  * Values
  */
 
-static bool is_yes(const char *value)
+static bool ssh_config_is_yes(const char *value)
 {
 	return str_eq(value, "yes") || str_eq(value, "true");
 }
 
-static bool is_no(const char *value)
+static bool ssh_config_is_no(const char *value)
 {
 	return str_eq(value, "no") || str_eq(value, "false");
 }
 
-static void add_name(struct strv *list, const char *name)
+static void ssh_config_add_name(struct strv *list, const char *name)
 {
 	if (*name && !str_eq(name, "none") && list->n < SSH_CONFIG_LIST_MAX)
 		strv_add(list, name);
 }
 
 /* Blanks between them; one that has blanks stands in double quotes, if ssh is so kind. */
-static void add_words(struct strv *list, const char *value)
+static void ssh_config_add_words(struct strv *list, const char *value)
 {
 	while (*value) {
 		bool is_quoted = *value == '"';
@@ -290,7 +291,7 @@ static void add_words(struct strv *list, const char *value)
 		size_t len = strcspn(start, is_quoted ? "\"" : " \t");
 		AUTO_FREE char *word = mem_strndup(start, len);
 
-		add_name(list, word);
+		ssh_config_add_name(list, word);
 		value = start + len;
 		value += strspn(value, is_quoted ? "\" \t" : " \t");
 	}
@@ -301,23 +302,23 @@ static int family_of(const char *value)
 	return str_eq(value, "inet") ? AF_INET : str_eq(value, "inet6") ? AF_INET6 : AF_UNSPEC;
 }
 
-static enum ssh_strict strict_of(const char *value)
+static enum ssh_strict ssh_config_strict_of(const char *value)
 {
-	if (is_yes(value))
+	if (ssh_config_is_yes(value))
 		return SSH_STRICT_YES;
 	if (str_eq(value, "accept-new"))
 		return SSH_STRICT_ACCEPT_NEW;
-	return is_no(value) || str_eq(value, "off") ? SSH_STRICT_OFF : SSH_STRICT_ASK;
+	return ssh_config_is_no(value) || str_eq(value, "off") ? SSH_STRICT_OFF : SSH_STRICT_ASK;
 }
 
-static int64_t number_of(const char *value, int64_t max)
+static int64_t ssh_config_number_of(const char *value, int64_t max)
 {
 	int64_t number;
 
 	return str_to_int(value, 0, max, "a number", &number, NULL) < 0 ? 0 : number;
 }
 
-static void set_text(char **field, const char *value)
+static void ssh_config_set_text(char **field, const char *value)
 {
 	free(*field);
 	*field = *value && !str_eq(value, "none") ? mem_strdup(value) : NULL;
@@ -332,38 +333,38 @@ static void set_value(
 	case SSH_VALUE_NONE:
 		break;
 	case SSH_VALUE_TEXT:
-		set_text(field, value);
+		ssh_config_set_text(field, value);
 		break;
 	case SSH_VALUE_AGENT:
-		set_text(field, value);
+		ssh_config_set_text(field, value);
 		config->no_agent = str_eq(value, "none");
 		break;
 	case SSH_VALUE_YES:
-		*(bool *)field = is_yes(value);
+		*(bool *)field = ssh_config_is_yes(value);
 		break;
 	case SSH_VALUE_PRESENT:
 		*(bool *)field = true;
 		break;
 	case SSH_VALUE_LINES:
-		add_name(field, value);
+		ssh_config_add_name(field, value);
 		break;
 	case SSH_VALUE_WORDS:
-		add_words(field, value);
+		ssh_config_add_words(field, value);
 		break;
 	case SSH_VALUE_SECONDS:
-		*(int *)field = (int)number_of(value, 24 * 3600);
+		*(int *)field = (int)ssh_config_number_of(value, 24 * 3600);
 		break;
 	case SSH_VALUE_BITS:
-		*(int *)field = (int)number_of(value, INT_MAX);
+		*(int *)field = (int)ssh_config_number_of(value, INT_MAX);
 		break;
 	case SSH_VALUE_PORT:
-		*(uint16_t *)field = (uint16_t)number_of(value, UINT16_MAX);
+		*(uint16_t *)field = (uint16_t)ssh_config_number_of(value, UINT16_MAX);
 		break;
 	case SSH_VALUE_FAMILY:
 		*(int *)field = family_of(value);
 		break;
 	case SSH_VALUE_STRICT:
-		*(enum ssh_strict *)field = strict_of(value);
+		*(enum ssh_strict *)field = ssh_config_strict_of(value);
 		break;
 	}
 }
@@ -380,7 +381,7 @@ static void set_why(struct ssh_config *config, const struct ssh_keyword *keyword
 				  shown);
 }
 
-static int parse_line(struct ssh_config *config, char *line, struct err *err)
+static int ssh_config_parse_line(struct ssh_config *config, char *line, struct err *err)
 {
 	size_t len = strcspn(line, " ");
 	char *value = line + len + (line[len] == ' ');
@@ -412,7 +413,7 @@ static void set_id(struct ssh_config *config, const char *text, size_t len)
 	memcpy(config->id, hex, sizeof(config->id) - 1);
 }
 
-static int check_whole(const struct ssh_config *config, struct err *err)
+static int ssh_config_check_whole(const struct ssh_config *config, struct err *err)
 {
 	const char *missing = !config->hostname ? "hostname"
 			      : !config->user   ? "user"
@@ -436,10 +437,10 @@ int ssh_config_parse(const char *text, size_t len, struct ssh_config *ret, struc
 		if (next)
 			*next++ = '\0';
 		line[strcspn(line, "\r")] = '\0';
-		r = parse_line(&config, line, err);
+		r = ssh_config_parse_line(&config, line, err);
 	}
 	if (r == 0)
-		r = check_whole(&config, err);
+		r = ssh_config_check_whole(&config, err);
 	if (r < 0)
 		return r;
 	*ret = config;
@@ -524,7 +525,7 @@ static bool expand_into(struct buf *out, const char *name, const struct ssh_conf
 	return !out->full;
 }
 
-static bool expand(
+static bool ssh_config_do_expand(
 	char **name, const struct ssh_config *config, const struct ssh_config_place *place)
 {
 	AUTO_BUF struct buf out = {0};
@@ -546,7 +547,7 @@ static bool expand_agent(struct ssh_config *config, const struct ssh_config_plac
 	if (!name)
 		return true;
 	if (!str_eq(name, "SSH_AUTH_SOCK") && (name[0] != '$' || name[1] == '{'))
-		return expand(&config->agent, config, place);
+		return ssh_config_do_expand(&config->agent, config, place);
 	name += name[0] == '$';
 	char *value = place->env ? mem_strdup(env_get(place->env, name)) : NULL;
 	free(config->agent);
@@ -562,7 +563,7 @@ bool ssh_config_expand(struct ssh_config *config, const struct ssh_config_place 
 
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		for (size_t j = 0; j < lists[i]->n; j++)
-			whole &= expand(&lists[i]->v[j], config, place);
+			whole &= ssh_config_do_expand(&lists[i]->v[j], config, place);
 	return whole;
 }
 
@@ -614,7 +615,8 @@ void ssh_config_env(const struct ssh_config *config, const char *const *env, str
  */
 
 /* The first lines that ssh has printed tell what it rejects. */
-static int fail_read(const struct ssh_config_call *call, const struct buf *said, struct err *err)
+static int ssh_config_fail_read(
+	const struct ssh_config_call *call, const struct buf *said, struct err *err)
 {
 	const char *line = said->data;
 
@@ -632,8 +634,8 @@ static int fail_read(const struct ssh_config_call *call, const struct buf *said,
 	return err_hint(err, "ssh -G %s", call->host);
 }
 
-static int run_once(const struct ssh_config_call *call, const char *option, struct buf *out,
-	struct buf *said, struct err *err)
+static int ssh_config_run_once(const struct ssh_config_call *call, const char *option,
+	struct buf *out, struct buf *said, struct err *err)
 {
 	AUTO_STRV struct strv argv = {0};
 	int status = 0;
@@ -663,7 +665,7 @@ static int run_once(const struct ssh_config_call *call, const char *option, stru
 	if (r < 0)
 		return r;
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || out->full)
-		return fail_read(call, said, err);
+		return ssh_config_fail_read(call, said, err);
 	return 0;
 }
 
@@ -674,13 +676,13 @@ int ssh_config_read(const struct ssh_config_call *call, struct ssh_config *ret, 
 
 	buf_init(&out, SSH_CONFIG_MAX);
 	buf_init(&said, WORDS_MAX);
-	int r = run_once(call, NULL, &out, &said, err);
+	int r = ssh_config_run_once(call, NULL, &out, &said, err);
 	/* To fork ssh needs a command, which cannot be given beside a RemoteCommand. Older clients
 	 * do not know the option. */
 	bool forks = r < 0 && strstr(said.data, "Cannot fork into background");
 	if (forks) {
 		err_clear(err);
-		r = run_once(call, "-oForkAfterAuthentication=no", &out, &said, err);
+		r = ssh_config_run_once(call, "-oForkAfterAuthentication=no", &out, &said, err);
 	}
 	if (r == 0)
 		r = ssh_config_parse(out.data, out.len, ret, err);

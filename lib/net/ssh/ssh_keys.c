@@ -106,7 +106,7 @@ static bool is_in_list(struct span list, const char *name)
 	return found;
 }
 
-static bool decode(struct span text, size_t max, struct buf *ret)
+static bool ssh_keys_decode(struct span text, size_t max, struct buf *ret)
 {
 	buf_init(ret, max);
 	if (base64_decode(text.s, text.len, ret) && !ret->full)
@@ -130,7 +130,7 @@ static bool is_hash_of(struct span field, const char *name)
 		return false;
 	struct span first = {rest.s, (size_t)(bar - rest.s)};
 	struct span second = {bar + 1, rest.len - first.len - 1};
-	if (!decode(first, SHA1_SIZE, &salt) || !decode(second, SHA1_SIZE, &hash))
+	if (!ssh_keys_decode(first, SHA1_SIZE, &salt) || !ssh_keys_decode(second, SHA1_SIZE, &hash))
 		return false;
 	if (salt.len != SHA1_SIZE || hash.len != SHA1_SIZE)
 		return false;
@@ -138,7 +138,7 @@ static bool is_hash_of(struct span field, const char *name)
 	return memcmp(want, hash.data, sizeof(want)) == 0;
 }
 
-static bool is_name(struct span field, const char *name)
+static bool ssh_keys_is_name(struct span field, const char *name)
 {
 	return field.s[0] == '|' ? is_hash_of(field, name) : is_in_list(field, name);
 }
@@ -158,7 +158,7 @@ static struct span next_field(struct span *line)
 	return field;
 }
 
-static bool read_mark(struct span *line, enum ssh_known_mark *ret)
+static bool ssh_keys_read_mark(struct span *line, enum ssh_known_mark *ret)
 {
 	struct span rest = *line, field = next_field(&rest);
 
@@ -216,7 +216,7 @@ static bool read_key(struct span line, struct ssh_known_key *ret)
 {
 	struct span type = next_field(&line), text = next_field(&line);
 
-	if (!decode(text, SSH_KNOWN_LINE_MAX, &ret->blob))
+	if (!ssh_keys_decode(text, SSH_KNOWN_LINE_MAX, &ret->blob))
 		return false;
 	ret->type = ssh_key_type(ret->blob.data, ret->blob.len);
 	if (ret->type && span_is(type, ret->type))
@@ -226,7 +226,8 @@ static bool read_key(struct span line, struct ssh_known_key *ret)
 	return false;
 }
 
-static void add_line(struct ssh_known *known, const char *file, size_t number, struct span line)
+static void ssh_keys_add_line(
+	struct ssh_known *known, const char *file, size_t number, struct span line)
 {
 	struct ssh_known_key key = {0};
 
@@ -236,13 +237,13 @@ static void add_line(struct ssh_known *known, const char *file, size_t number, s
 	}
 	if (memchr(line.s, '\0', line.len))
 		return;
-	if (!read_mark(&line, &key.mark))
+	if (!ssh_keys_read_mark(&line, &key.mark))
 		return;
 	struct span names = next_field(&line);
 	if (names.len == 0 || names.s[0] == '#')
 		return;
-	if (!is_name(names, known->name)) {
-		if (!known->bare || !is_name(names, known->bare))
+	if (!ssh_keys_is_name(names, known->name)) {
+		if (!known->bare || !ssh_keys_is_name(names, known->bare))
 			return;
 		key.without_port = true;
 	}
@@ -266,7 +267,7 @@ void ssh_known_add(struct ssh_known *known, const char *file, const char *text, 
 		size_t step = line.len + (end ? 1 : 0);
 		if (line.len > 0 && line.s[line.len - 1] == '\r')
 			line.len--;
-		add_line(known, file, ++number, line);
+		ssh_keys_add_line(known, file, ++number, line);
 		text += step;
 		len -= step;
 	}
@@ -313,15 +314,16 @@ static const struct ssh_known_key *find_blob(
 }
 
 /* A line for the bare name vouches for a key, but contradicts none. */
-static bool is_own(const struct ssh_known_key *key)
+static bool ssh_keys_is_own(const struct ssh_known_key *key)
 {
 	return key->mark == SSH_KNOWN_PLAIN && !key->without_port;
 }
 
-static const struct ssh_known_key *find_own(const struct ssh_known *known, const char *type)
+static const struct ssh_known_key *ssh_keys_find_own(
+	const struct ssh_known *known, const char *type)
 {
 	vec_foreach (const struct ssh_known_key, key, &known->keys) {
-		if (is_own(key) && (!type || same_family(key->type, type)))
+		if (ssh_keys_is_own(key) && (!type || same_family(key->type, type)))
 			return key;
 	}
 	return NULL;
@@ -338,9 +340,9 @@ enum ssh_known_answer ssh_known_check(
 		answer = SSH_KNOWN_REVOKED;
 	else if (type && (found = find_blob(known, SSH_KNOWN_PLAIN, blob, len)))
 		answer = SSH_KNOWN_OK;
-	else if (type && (found = find_own(known, type)))
+	else if (type && (found = ssh_keys_find_own(known, type)))
 		answer = SSH_KNOWN_CHANGED;
-	else if ((found = find_own(known, NULL)))
+	else if ((found = ssh_keys_find_own(known, NULL)))
 		answer = SSH_KNOWN_OTHER;
 	else if (ssh_known_has_ca(known))
 		answer = SSH_KNOWN_CA_ONLY;
@@ -359,7 +361,7 @@ bool ssh_known_has_type(const struct ssh_known *known, const char *type)
 
 bool ssh_known_has_keys(const struct ssh_known *known)
 {
-	return find_own(known, NULL) != NULL;
+	return ssh_keys_find_own(known, NULL) != NULL;
 }
 
 bool ssh_known_has_ca(const struct ssh_known *known)
@@ -414,7 +416,7 @@ void ssh_known_line(struct buf *out, const char *name, bool hash, const void *bl
 	buf_addc(out, '\n');
 }
 
-static int make_parent(const char *file, struct err *err)
+static int ssh_keys_make_parent(const char *file, struct err *err)
 {
 	const char *slash = strrchr(file, '/');
 
@@ -439,7 +441,7 @@ int ssh_known_save(const char *file, const char *name, bool hash, const void *bl
 	struct err *err)
 {
 	AUTO_BUF struct buf line = {0};
-	int r = make_parent(file, err);
+	int r = ssh_keys_make_parent(file, err);
 
 	if (r < 0)
 		return r;
@@ -455,7 +457,7 @@ int ssh_known_save(const char *file, const char *name, bool hash, const void *bl
 	return r < 0 ? r : fs_write_fd(fd, file, line.data, line.len, err);
 }
 
-static void wipe(struct buf *buf)
+static void ssh_keys_wipe(struct buf *buf)
 {
 	if (buf->data)
 		explicit_bzero(buf->data, buf->cap);
@@ -468,11 +470,11 @@ void ssh_key_file_done(struct ssh_key_file *key)
 		return;
 	free(key->type);
 	buf_done(&key->blob);
-	wipe(&key->text);
+	ssh_keys_wipe(&key->text);
 	*key = (struct ssh_key_file){0};
 }
 
-static void set_blob(struct ssh_key_file *key, const void *data, size_t len)
+static void ssh_keys_set_blob(struct ssh_key_file *key, const void *data, size_t len)
 {
 	AUTO_FREE char *type = ssh_key_type(data, len);
 
@@ -494,7 +496,7 @@ struct reader {
 	size_t left;
 };
 
-static bool read_string(struct reader *in, const uint8_t **ret, size_t *ret_len)
+static bool ssh_keys_read_string(struct reader *in, const uint8_t **ret, size_t *ret_len)
 {
 	if (in->left < 4)
 		return false;
@@ -517,14 +519,15 @@ static void parse_openssh(struct ssh_key_file *key, const struct buf *raw)
 	if (raw->len < sizeof(magic) || memcmp(raw->data, magic, sizeof(magic)) != 0)
 		return;
 	struct reader in = {(const uint8_t *)raw->data + sizeof(magic), raw->len - sizeof(magic)};
-	if (!read_string(&in, &cipher, &cipher_len) || !read_string(&in, &skipped, &skipped_len) ||
-		!read_string(&in, &skipped, &skipped_len) || in.left < 4)
+	if (!ssh_keys_read_string(&in, &cipher, &cipher_len) ||
+		!ssh_keys_read_string(&in, &skipped, &skipped_len) ||
+		!ssh_keys_read_string(&in, &skipped, &skipped_len) || in.left < 4)
 		return;
 	in = (struct reader){in.p + 4, in.left - 4};
-	if (!read_string(&in, &pub, &pub_len))
+	if (!ssh_keys_read_string(&in, &pub, &pub_len))
 		return;
 	key->is_encrypted = cipher_len != 4 || memcmp(cipher, "none", 4) != 0;
-	set_blob(key, pub, pub_len);
+	ssh_keys_set_blob(key, pub, pub_len);
 }
 
 /* The base64 lines between the BEGIN line and the END line. */
@@ -538,7 +541,7 @@ static bool decode_body(const char *body, const char *end, struct buf *ret)
 			buf_addc(&joined, *p);
 	}
 	bool ok = base64_decode(joined.data, joined.len, ret);
-	wipe(&joined);
+	ssh_keys_wipe(&joined);
 	return ok;
 }
 
@@ -550,7 +553,7 @@ static void parse_openssh_text(struct ssh_key_file *key, const char *body)
 	buf_init(&raw, SSH_KEY_FILE_MAX);
 	if (end && decode_body(body, end, &raw))
 		parse_openssh(key, &raw);
-	wipe(&raw);
+	ssh_keys_wipe(&raw);
 }
 
 void ssh_key_file_parse(struct ssh_key_file *key, const char *text, size_t len)
@@ -560,7 +563,7 @@ void ssh_key_file_parse(struct ssh_key_file *key, const char *text, size_t len)
 
 	if (!begin || !strstr(begin, "PRIVATE KEY-----"))
 		return;
-	wipe(&key->text);
+	ssh_keys_wipe(&key->text);
 	buf_init(&key->text, SSH_KEY_FILE_MAX);
 	buf_add(&key->text, text, len);
 	if (str_starts(begin, openssh))
@@ -585,14 +588,14 @@ void ssh_key_file_parse_public(struct ssh_key_file *key, const char *text, size_
 		return;
 	AUTO_FREE char *type = ssh_key_type(blob.data, blob.len);
 	if (type && strlen(type) == type_len && memcmp(type, text, type_len) == 0)
-		set_blob(key, blob.data, blob.len);
+		ssh_keys_set_blob(key, blob.data, blob.len);
 }
 
 /*
  * Files
  */
 
-static int read_one(const char *path, struct buf *ret, bool *ret_is_open, struct err *err)
+static int ssh_keys_read_one(const char *path, struct buf *ret, bool *ret_is_open, struct err *err)
 {
 	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
@@ -613,14 +616,14 @@ int ssh_key_file_read(const char *path, struct ssh_key_file *ret, struct err *er
 	AUTO_FREE char *pub = mem_printf("%s.pub", path);
 	bool is_open = false, any;
 
-	int r = read_one(path, &text, &key.is_open, err);
+	int r = ssh_keys_read_one(path, &text, &key.is_open, err);
 	if (r == 0) {
 		ssh_key_file_parse(&key, text.data, text.len);
 		if (key.text.len == 0)
 			ssh_key_file_parse_public(&key, text.data, text.len);
 	}
-	wipe(&text);
-	any = read_one(pub, &line, &is_open, NULL) == 0;
+	ssh_keys_wipe(&text);
+	any = ssh_keys_read_one(pub, &line, &is_open, NULL) == 0;
 	if (any)
 		ssh_key_file_parse_public(&key, line.data, line.len);
 	if (r < 0 && !any)

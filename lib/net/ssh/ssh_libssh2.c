@@ -37,7 +37,7 @@ static const struct library_symbol symbols[] = {
 static enum library_state state;
 
 /* Not safe in two threads at once. */
-static void start(void)
+static void ssh_libssh2_do_start(void)
 {
 	ssh_libssh2_lib.init(0);
 }
@@ -53,7 +53,7 @@ static const struct library library = {
 	.n_symbols = ARRAY_LEN(symbols),
 	.table = &ssh_libssh2_lib,
 	.table_size = sizeof(ssh_libssh2_lib),
-	.start = start,
+	.start = ssh_libssh2_do_start,
 	.state = &state,
 };
 
@@ -129,7 +129,7 @@ struct dial {
 	int64_t dead_ms;
 };
 
-static void free_list(struct addrinfo **list)
+static void ssh_libssh2_free_list(struct addrinfo **list)
 {
 	if (*list)
 		freeaddrinfo(*list);
@@ -145,8 +145,8 @@ static int explain_lookup(enum ssh_waited waited, int code, const char *host, st
 	return err_set(err, E_SSH_UNREACHABLE, "could not resolve host %s", host);
 }
 
-static int look_up(const char *host, uint16_t port, int family, const struct ssh_wait *wait,
-	struct addrinfo **ret, struct err *err)
+static int ssh_libssh2_look_up(const char *host, uint16_t port, int family,
+	const struct ssh_wait *wait, struct addrinfo **ret, struct err *err)
 {
 	AUTO_LOOKUP struct lookup *lookup = lookup_start(host, port, family);
 	int code = 0;
@@ -205,14 +205,14 @@ static void begin_next(struct dial *dial)
 	dial->fds[dial->n++] = (struct pollfd){.fd = fd, .events = POLLOUT};
 }
 
-static void drop(struct dial *dial, size_t i)
+static void ssh_libssh2_drop(struct dial *dial, size_t i)
 {
 	close(dial->fds[i].fd);
 	dial->fds[i] = dial->fds[--dial->n];
 }
 
 /* The first that is connected, or -1; those that failed are dropped. */
-static int pick(struct dial *dial)
+static int ssh_libssh2_pick(struct dial *dial)
 {
 	for (size_t i = dial->n; i-- > 0;) {
 		int errnum = 0;
@@ -227,13 +227,13 @@ static int pick(struct dial *dial)
 		}
 		dial->errnum = errnum;
 		dial->next_ms = 0;
-		drop(dial, i);
+		ssh_libssh2_drop(dial, i);
 	}
 	return -1;
 }
 
-static int explain(const struct dial *dial, enum ssh_waited waited, const char *host, uint16_t port,
-	struct err *err)
+static int ssh_libssh2_explain(const struct dial *dial, enum ssh_waited waited, const char *host,
+	uint16_t port, struct err *err)
 {
 	if (waited == SSH_WAIT_CANCELED)
 		return err_set(err, E_CANCELED, "interrupted");
@@ -265,7 +265,7 @@ static int race(struct dial *dial, const struct ssh_wait *wait, enum ssh_waited 
 		if (*ret_waited == SSH_WAIT_CANCELED || clock_ms() >= wait->deadline_ms)
 			return -1;
 		if (*ret_waited == SSH_WAIT_READY)
-			fd = pick(dial);
+			fd = ssh_libssh2_pick(dial);
 	}
 	return fd;
 }
@@ -273,18 +273,18 @@ static int race(struct dial *dial, const struct ssh_wait *wait, enum ssh_waited 
 static int ssh_dial(const char *host, uint16_t port, int family, int64_t dead_ms,
 	const struct ssh_wait *wait, int *ret_fd, struct err *err)
 {
-	AUTO(free_list) struct addrinfo *list = NULL;
+	AUTO(ssh_libssh2_free_list) struct addrinfo *list = NULL;
 	enum ssh_waited waited;
 
-	int r = look_up(host, port, family, wait, &list, err);
+	int r = ssh_libssh2_look_up(host, port, family, wait, &list, err);
 	if (r < 0)
 		return r;
 	struct dial dial = {.next = list, .dead_ms = dead_ms};
 	int fd = race(&dial, wait, &waited);
 	if (fd < 0)
-		r = explain(&dial, waited, host, port, err);
+		r = ssh_libssh2_explain(&dial, waited, host, port, err);
 	while (dial.n > 0)
-		drop(&dial, dial.n - 1);
+		ssh_libssh2_drop(&dial, dial.n - 1);
 	if (fd >= 0)
 		*ret_fd = fd;
 	return r;
@@ -313,7 +313,7 @@ static void *hook_alloc(size_t size, void **abstract)
 	return block_of(size, NULL);
 }
 
-static void *hook_realloc(void *old, size_t size, void **abstract)
+static void *ssh_libssh2_hook_realloc(void *old, size_t size, void **abstract)
 {
 	(void)abstract;
 	return block_of(size, old);
@@ -322,7 +322,7 @@ static void *hook_realloc(void *old, size_t size, void **abstract)
 /* RFC 4254, sections 5.1 and 6.10. */
 enum { OPEN_CONFIRMATION = 91, CHANNEL_REQUEST = 98 };
 
-static void look_at(struct ssh_libssh2 *ssh, const uint8_t *packet, size_t size)
+static void ssh_libssh2_look_at(struct ssh_libssh2 *ssh, const uint8_t *packet, size_t size)
 {
 	static const char status[] = "\0\0\0\x0b"
 				     "exit-status";
@@ -338,12 +338,12 @@ static void look_at(struct ssh_libssh2 *ssh, const uint8_t *packet, size_t size)
 		ssh_channel_has_status(ssh, id);
 }
 
-static void hook_free(void *p, void **abstract)
+static void ssh_libssh2_hook_free(void *p, void **abstract)
 {
 	size_t size = mem_block_size(p);
 
 	if (p && *abstract)
-		look_at(*abstract, p, size);
+		ssh_libssh2_look_at(*abstract, p, size);
 	if (p)
 		explicit_bzero(p, size);
 	free(p);
@@ -353,7 +353,7 @@ static void hook_free(void *p, void **abstract)
  * The socket
  */
 
-static void set_lost(struct ssh_libssh2 *ssh, const char *why)
+static void ssh_libssh2_set_lost(struct ssh_libssh2 *ssh, const char *why)
 {
 	if (ssh->is_lost)
 		return;
@@ -420,11 +420,11 @@ static ssize_t hook_recv(libssh2_socket_t fd, void *out, size_t len, int flags, 
 		return n;
 	}
 	if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
-		set_lost(ssh, n == 0 ? "closed by the other side" : strerror(errno));
+		ssh_libssh2_set_lost(ssh, n == 0 ? "closed by the other side" : strerror(errno));
 	return -EAGAIN;
 }
 
-static size_t send_some(struct ssh_libssh2 *ssh, const char *data, size_t len)
+static size_t ssh_libssh2_send_some(struct ssh_libssh2 *ssh, const char *data, size_t len)
 {
 	size_t sent = 0;
 
@@ -435,7 +435,7 @@ static size_t send_some(struct ssh_libssh2 *ssh, const char *data, size_t len)
 		else if (errno == EAGAIN || errno == EWOULDBLOCK)
 			break;
 		else if (errno != EINTR)
-			set_lost(ssh, strerror(errno));
+			ssh_libssh2_set_lost(ssh, strerror(errno));
 	}
 	return sent;
 }
@@ -444,7 +444,8 @@ void ssh_session_flush(struct ssh_libssh2 *ssh)
 {
 	if (!ssh_session_has_output(ssh))
 		return;
-	ssh->out_at += send_some(ssh, ssh->out.data + ssh->out_at, ssh->out.len - ssh->out_at);
+	ssh->out_at +=
+		ssh_libssh2_send_some(ssh, ssh->out.data + ssh->out_at, ssh->out.len - ssh->out_at);
 	if (ssh->is_lost || ssh->out_at == ssh->out.len) {
 		buf_reset(&ssh->out);
 		ssh->out_at = 0;
@@ -467,13 +468,13 @@ static ssize_t hook_send(
 	if (ssh->is_ended)
 		return -ECONNRESET;
 	if (!shows_trusted_key(ssh))
-		set_lost(ssh, "the host shows another key than at the login");
+		ssh_libssh2_set_lost(ssh, "the host shows another key than at the login");
 	if (!ssh_session_has_output(ssh))
-		sent = send_some(ssh, data, len);
+		sent = ssh_libssh2_send_some(ssh, data, len);
 	if (sent < len && !ssh->is_lost)
 		buf_add(&ssh->out, (const char *)data + sent, len - sent);
 	if (ssh->out.full)
-		set_lost(ssh, "too much waits to be sent");
+		ssh_libssh2_set_lost(ssh, "too much waits to be sent");
 	return (ssize_t)len;
 }
 
@@ -539,8 +540,8 @@ static void keep_supported(
 	}
 }
 
-static int set_method(struct ssh_libssh2 *ssh, int kind, const char *list, const char *safe,
-	const char *keyword, struct err *err)
+static int ssh_libssh2_set_method(struct ssh_libssh2 *ssh, int kind, const char *list,
+	const char *safe, const char *keyword, struct err *err)
 {
 	AUTO_BUF struct buf kept = {0};
 	const char **all = NULL;
@@ -560,7 +561,7 @@ static int set_method(struct ssh_libssh2 *ssh, int kind, const char *list, const
 
 static int set_methods(struct ssh_libssh2 *ssh, const char *host_key_types, struct err *err)
 {
-	int r = set_method(ssh, LIBSSH2_METHOD_HOSTKEY, host_key_types, host_key_types,
+	int r = ssh_libssh2_set_method(ssh, LIBSSH2_METHOD_HOSTKEY, host_key_types, host_key_types,
 		"HostKeyAlgorithms", err);
 
 	for (size_t i = 0; i < ARRAY_LEN(methods) && r == 0; i++) {
@@ -568,7 +569,7 @@ static int set_methods(struct ssh_libssh2 *ssh, const char *host_key_types, stru
 					     ? *(const char *const *)((const char *)&ssh->login +
 								      methods[i].wanted)
 					     : NULL;
-		r = set_method(ssh, methods[i].kind, wanted ? wanted : methods[i].safe,
+		r = ssh_libssh2_set_method(ssh, methods[i].kind, wanted ? wanted : methods[i].safe,
 			methods[i].safe, methods[i].keyword, err);
 	}
 	return r;
@@ -581,7 +582,8 @@ static int ssh_session_begin(struct ssh_libssh2 *ssh, const char *host_key_types
 	ssize_t (*receives)(libssh2_socket_t, void *, size_t, int, void **) = hook_recv;
 	ssize_t (*sends)(libssh2_socket_t, const void *, size_t, int, void **) = hook_send;
 
-	ssh->session = libssh2_session_init_ex(hook_alloc, hook_free, hook_realloc, ssh);
+	ssh->session = libssh2_session_init_ex(
+		hook_alloc, ssh_libssh2_hook_free, ssh_libssh2_hook_realloc, ssh);
 	if (!ssh->session) {
 		ssh_libssh2_fall_back(ssh, "libssh2 cannot begin");
 		return err_set(err, E_IO, "libssh2 cannot make a session");
@@ -728,7 +730,7 @@ static void note_methods(struct ssh_libssh2 *ssh)
 }
 
 /* 1: closed before anything was said, may be tried again. */
-static int connect_once(struct ssh_libssh2 *ssh, const char *types, struct err *err)
+static int ssh_libssh2_connect_once(struct ssh_libssh2 *ssh, const char *types, struct err *err)
 {
 	int r = login_dial(ssh, err);
 	if (r < 0)
@@ -750,7 +752,7 @@ static int connect_once(struct ssh_libssh2 *ssh, const char *types, struct err *
 static int shake_hands(struct ssh_libssh2 *ssh, const char *types, struct err *err)
 {
 	for (int i = 0;; i++) {
-		int r = connect_once(ssh, types, err);
+		int r = ssh_libssh2_connect_once(ssh, types, err);
 		if (r <= 0)
 			return r;
 		ssh_session_end(ssh);
@@ -860,7 +862,7 @@ static void copy_login(struct ssh_libssh2_login *to, const struct ssh_libssh2_lo
 		to->keepalive_ms = SSH_KEEPALIVE_MS;
 }
 
-static void free_login(struct ssh_libssh2_login *login)
+static void ssh_libssh2_free_login(struct ssh_libssh2_login *login)
 {
 	for (size_t i = 0; i < ARRAY_LEN(login_strings); i++)
 		free((void *)(uintptr_t)*login_string(login, i));
@@ -967,7 +969,7 @@ void ssh_libssh2_fall_back(struct ssh_libssh2 *ssh, const char *fmt, ...)
  * The thread
  */
 
-static int resolve(struct ssh_libssh2 *ssh, struct err *err)
+static int ssh_libssh2_resolve(struct ssh_libssh2 *ssh, struct err *err)
 {
 	struct ssh_libssh2_login login = {0};
 	const char *why = "";
@@ -985,15 +987,15 @@ static int resolve(struct ssh_libssh2 *ssh, struct err *err)
 	return 0;
 }
 
-static int work(struct task *task, void *ctx, struct err *err)
+static int ssh_libssh2_do_work(struct task *task, void *ctx, struct err *err)
 {
-	int r = resolve(ctx, err);
+	int r = ssh_libssh2_resolve(ctx, err);
 
 	(void)task;
 	return r < 0 ? r : ssh_libssh2_work(ctx, err);
 }
 
-static int work_done(void *ctx, int r, struct err *fault, struct err *err)
+static int ssh_libssh2_work_done(void *ctx, int r, struct err *fault, struct err *err)
 {
 	struct ssh_libssh2 *ssh = ctx;
 
@@ -1024,7 +1026,7 @@ struct ssh_libssh2 *ssh_libssh2_start(struct loop *loop, const struct ssh_libssh
 	buf_init(&ssh->trusted, SSH_ALLOC_MAX);
 	BUG_ON(os_pipe(ssh->cancel, 0) < 0);
 	ssh->wait.cancel = ssh->cancel[0];
-	task_start(loop, work, work_done, ssh, &ssh->task);
+	task_start(loop, ssh_libssh2_do_work, ssh_libssh2_work_done, ssh, &ssh->task);
 	return ssh;
 }
 
@@ -1040,7 +1042,7 @@ void ssh_libssh2_free(struct ssh_libssh2 *ssh)
 	ssh_known_done(&ssh->known);
 	ssh->events.say = NULL;
 	tell_says(ssh);
-	free_login(&ssh->login);
+	ssh_libssh2_free_login(&ssh->login);
 	buf_done(&ssh->why);
 	buf_done(&ssh->tried);
 	buf_done(&ssh->trusted);

@@ -32,7 +32,7 @@ static size_t n_usable(void)
 	return ARRAY_LEN(algorithms) - (ssh_libssh2_has_rsa_sha2() ? 0 : N_RSA);
 }
 
-static void add_name(struct buf *out, const char *name)
+static void ssh_libssh2_auth_add_name(struct buf *out, const char *name)
 {
 	buf_addf(out, "%s%s", out->len > 0 ? "," : "", name);
 }
@@ -41,7 +41,7 @@ static void add_usable(const struct ssh_known *known, bool want_known, struct bu
 {
 	for (size_t i = 0; i < n_usable(); i++) {
 		if (ssh_known_has_type(known, algorithms[i].key) == want_known)
-			add_name(out, algorithms[i].name);
+			ssh_libssh2_auth_add_name(out, algorithms[i].name);
 	}
 }
 
@@ -70,7 +70,7 @@ static bool is_usual(const size_t *wanted, size_t n)
 	return n == ARRAY_LEN(algorithms);
 }
 
-static void load(struct ssh_libssh2 *ssh)
+static void ssh_libssh2_auth_load(struct ssh_libssh2 *ssh)
 {
 	const struct ssh_libssh2_login *login = &ssh->login;
 
@@ -96,12 +96,12 @@ static bool add_wanted(struct ssh_libssh2 *ssh, const size_t *wanted, size_t n, 
 	}
 	for (size_t i = 0; i < n; i++) {
 		if (wanted[i] < n_usable())
-			add_name(out, algorithms[wanted[i]].name);
+			ssh_libssh2_auth_add_name(out, algorithms[wanted[i]].name);
 	}
 	return true;
 }
 
-static bool add_known(struct ssh_libssh2 *ssh, struct buf *out)
+static bool ssh_libssh2_auth_add_known(struct ssh_libssh2 *ssh, struct buf *out)
 {
 	add_usable(&ssh->known, true, out);
 	if (out->len == 0 && ssh_known_has_keys(&ssh->known)) {
@@ -122,7 +122,7 @@ char *ssh_libssh2_host_key_types(struct ssh_libssh2 *ssh)
 	size_t n = list ? read_wanted(list, wanted) : 0;
 	AUTO_BUF struct buf out = {0};
 
-	load(ssh);
+	ssh_libssh2_auth_load(ssh);
 	if (ssh->known.is_cut) {
 		ssh_libssh2_fall_back(
 			ssh, "the files of known hosts are larger than dlrun reads them");
@@ -136,7 +136,7 @@ char *ssh_libssh2_host_key_types(struct ssh_libssh2 *ssh)
 	}
 	buf_init(&out, 1024);
 	bool is_own = list && !is_usual(wanted, n);
-	if (is_own ? !add_wanted(ssh, wanted, n, &out) : !add_known(ssh, &out))
+	if (is_own ? !add_wanted(ssh, wanted, n, &out) : !ssh_libssh2_auth_add_known(ssh, &out))
 		return NULL;
 	return buf_take(&out);
 }
@@ -153,7 +153,7 @@ struct shown {
 	const char *where; /* the line of known_hosts that decided, or NULL */
 };
 
-static int add_facts(const struct shown *shown, struct err *err)
+static int ssh_libssh2_auth_add_facts(const struct shown *shown, struct err *err)
 {
 	err_evidence(err, "its %s key has the fingerprint %s", shown->type, shown->print);
 	if (shown->where)
@@ -169,14 +169,14 @@ static int refuse_changed(struct ssh_libssh2 *ssh, const struct shown *shown, st
 		ssh->login.name);
 	err_hint(
 		err, "ssh-keygen -R '%s'   # only if you know why it has changed", ssh->known.name);
-	return add_facts(shown, err);
+	return ssh_libssh2_auth_add_facts(shown, err);
 }
 
 static int refuse_revoked(struct ssh_libssh2 *ssh, const struct shown *shown, struct err *err)
 {
 	err_set(err, E_SSH_HOST_KEY, "the key of %s has been revoked", ssh->login.name);
 	err_hint(err, "ask who runs %s for its key", ssh->login.name);
-	return add_facts(shown, err);
+	return ssh_libssh2_auth_add_facts(shown, err);
 }
 
 static int refuse_unknown(struct ssh_libssh2 *ssh, const struct shown *shown, struct err *err)
@@ -191,10 +191,10 @@ static int refuse_unknown(struct ssh_libssh2 *ssh, const struct shown *shown, st
 	/* Of a host that has other keys no new one is accepted without a person. */
 	err_hint(err, shown->where ? "ssh %s true" : "ssh %s true   # or --accept-new-host",
 		ssh->login.name);
-	return add_facts(shown, err);
+	return ssh_libssh2_auth_add_facts(shown, err);
 }
 
-static void remember(struct ssh_libssh2 *ssh, const struct shown *shown)
+static void ssh_libssh2_auth_remember(struct ssh_libssh2 *ssh, const struct shown *shown)
 {
 	AUTO_ERR struct err err = {0};
 	const char *const *files = ssh->login.user_known_hosts;
@@ -212,7 +212,7 @@ static void remember(struct ssh_libssh2 *ssh, const struct shown *shown)
 }
 
 /* As OpenSSH takes it: yes, or the fingerprint. */
-static bool is_yes(const char *answer, const struct shown *shown)
+static bool ssh_libssh2_auth_is_yes(const char *answer, const struct shown *shown)
 {
 	AUTO_FREE char *lower = str_lower(answer, strlen(answer));
 
@@ -233,9 +233,9 @@ static int ask_person(struct ssh_libssh2 *ssh, const struct shown *shown, struct
 	int r = ssh_libssh2_ask(ssh, question, false, &answer, err);
 	if (r < 0)
 		return r;
-	if (r == 0 || !is_yes(answer.data, shown))
+	if (r == 0 || !ssh_libssh2_auth_is_yes(answer.data, shown))
 		return refuse_unknown(ssh, shown, err);
-	remember(ssh, shown);
+	ssh_libssh2_auth_remember(ssh, shown);
 	return 0;
 }
 
@@ -246,7 +246,7 @@ static int trust_new(struct ssh_libssh2 *ssh, const struct shown *shown, struct 
 
 	/* A host that has other keys is not new: only a person can know. */
 	if (takes_new && !shown->where) {
-		remember(ssh, shown);
+		ssh_libssh2_auth_remember(ssh, shown);
 		return 0;
 	}
 	if (ssh->login.strict == SSH_STRICT_ASK && ssh->login.has_askpass)
@@ -256,7 +256,7 @@ static int trust_new(struct ssh_libssh2 *ssh, const struct shown *shown, struct 
 	return ask_person(ssh, shown, err);
 }
 
-static int decide(struct ssh_libssh2 *ssh, struct shown *shown, struct err *err)
+static int ssh_libssh2_auth_decide(struct ssh_libssh2 *ssh, struct shown *shown, struct err *err)
 {
 	switch (ssh_known_check(&ssh->known, shown->blob, shown->len, &shown->where)) {
 	case SSH_KNOWN_OK:
@@ -290,7 +290,7 @@ int ssh_libssh2_trust(struct ssh_libssh2 *ssh, struct err *err)
 	}
 	shown.type = type;
 	ssh_key_fingerprint(shown.blob, shown.len, shown.print);
-	int r = decide(ssh, &shown, err);
+	int r = ssh_libssh2_auth_decide(ssh, &shown, err);
 	if (r == 0)
 		buf_add(&ssh->trusted, shown.blob, shown.len);
 	return r;
@@ -338,7 +338,7 @@ struct auth {
 	char *no_agent; /* why; NULL: it answers, or is not asked */
 };
 
-static void done(struct auth *auth)
+static void ssh_libssh2_auth_done(struct auth *auth)
 {
 	if (auth->agent)
 		libssh2_agent_free(auth->agent);
@@ -365,7 +365,7 @@ static enum left_out classify(const char *type)
 }
 
 /* All algorithms of keys of that type must be allowed: libssh2 chooses among them. */
-static bool is_allowed(const struct ssh_libssh2 *ssh, const char *type)
+static bool ssh_libssh2_auth_is_allowed(const struct ssh_libssh2 *ssh, const char *type)
 {
 	static const struct {
 		const char *type, *algorithm;
@@ -387,11 +387,12 @@ static bool is_allowed(const struct ssh_libssh2 *ssh, const char *type)
 }
 
 /* Whether the key is to be tried; counted if it is not. */
-static bool is_usable(struct auth *auth, const char *type, const void *blob, size_t len)
+static bool ssh_libssh2_auth_is_usable(
+	struct auth *auth, const char *type, const void *blob, size_t len)
 {
 	enum left_out why = classify(type);
 
-	if (why == USABLE && !is_allowed(auth->ssh, type))
+	if (why == USABLE && !ssh_libssh2_auth_is_allowed(auth->ssh, type))
 		why = NOT_ALLOWED;
 	else if (why == USABLE && str_eq(type, "ssh-rsa") &&
 		 ssh_key_rsa_bits(blob, len) < ssh_libssh2_rsa_bits(auth->ssh))
@@ -452,7 +453,7 @@ static int step_file(struct ssh_libssh2 *ssh, void *arg)
 }
 
 /* 1: logged in; 0: not by this key; a negative code: no more tries. */
-static int judge(struct auth *auth, int r, const char *what, struct err *err)
+static int ssh_libssh2_auth_judge(struct auth *auth, int r, const char *what, struct err *err)
 {
 	struct ssh_libssh2 *ssh = auth->ssh;
 
@@ -482,9 +483,10 @@ static int try_agent_key(
 	AUTO_FREE char *comment = str_shown(key->comment ? key->comment : "");
 	AUTO_FREE char *what = mem_printf("the agent's key %s", comment);
 
-	if (!is_usable(auth, type, key->blob, key->blob_len))
+	if (!ssh_libssh2_auth_is_usable(auth, type, key->blob, key->blob_len))
 		return 0;
-	return judge(auth, ssh_session_run(auth->ssh, step_agent, &attempt), what, err);
+	return ssh_libssh2_auth_judge(
+		auth, ssh_session_run(auth->ssh, step_agent, &attempt), what, err);
 }
 
 static struct identity *find_identity(struct auth *auth, const struct libssh2_agent_publickey *key)
@@ -539,7 +541,7 @@ static int try_passphrase(
 		if (r <= 0)
 			break;
 		attempt->passphrase = answer.data;
-		r = judge(
+		r = ssh_libssh2_auth_judge(
 			auth, ssh_session_run(auth->ssh, step_file, attempt), identity->path, err);
 	}
 	/* The passphrase was wrong or not given: the key would have been accepted. */
@@ -560,7 +562,7 @@ static int try_encrypted(struct auth *auth, struct identity *identity, struct er
 	}
 	int r = ssh_session_run(auth->ssh, step_probe, &attempt);
 	if (!attempt.is_accepted)
-		return judge(auth, r, identity->path, err);
+		return ssh_libssh2_auth_judge(auth, r, identity->path, err);
 	return try_passphrase(auth, identity, &attempt, err);
 }
 
@@ -572,7 +574,7 @@ static int try_identity(struct auth *auth, struct identity *identity, struct err
 		return 0;
 	const struct buf *blob = &identity->key.blob;
 
-	if (!is_usable(auth, identity->key.type, blob->data, blob->len))
+	if (!ssh_libssh2_auth_is_usable(auth, identity->key.type, blob->data, blob->len))
 		return 0;
 	if (identity->key.is_open) {
 		auth->n_left_out[READABLE]++;
@@ -580,7 +582,8 @@ static int try_identity(struct auth *auth, struct identity *identity, struct err
 	}
 	if (identity->key.is_encrypted)
 		return try_encrypted(auth, identity, err);
-	return judge(auth, ssh_session_run(auth->ssh, step_file, &attempt), identity->path, err);
+	return ssh_libssh2_auth_judge(
+		auth, ssh_session_run(auth->ssh, step_file, &attempt), identity->path, err);
 }
 
 /*
@@ -599,7 +602,7 @@ static int step_list(struct ssh_libssh2 *ssh, void *arg)
 	return code;
 }
 
-static void add_left_out(const struct auth *auth, struct buf *out)
+static void ssh_libssh2_auth_add_left_out(const struct auth *auth, struct buf *out)
 {
 	for (int i = USABLE + 1; i < N_LEFT_OUT; i++) {
 		if (auth->n_left_out[i] > 0)
@@ -641,7 +644,7 @@ static void advise(const struct auth *auth, struct err *err)
 
 	find_bad_files(auth, &encrypted, &open);
 	buf_init(&left_out, 512);
-	add_left_out(auth, &left_out);
+	ssh_libssh2_auth_add_left_out(auth, &left_out);
 	if (ssh->tried.len > 0)
 		err_evidence(err, "tried: %s", ssh->tried.data);
 	if (left_out.len > 0)
@@ -663,13 +666,13 @@ static void advise(const struct auth *auth, struct err *err)
 			ssh->login.user);
 }
 
-static void explain(struct auth *auth, const char *methods)
+static void ssh_libssh2_auth_explain(struct auth *auth, const char *methods)
 {
 	struct ssh_libssh2 *ssh = auth->ssh;
 	AUTO_BUF struct buf left_out = {0};
 
 	buf_init(&left_out, 512);
-	add_left_out(auth, &left_out);
+	ssh_libssh2_auth_add_left_out(auth, &left_out);
 	if (methods && !strstr(methods, "publickey"))
 		ssh_libssh2_fall_back(ssh, "the host accepts no keys, but %s", methods);
 	else if (left_out.len > 0 && auth->n_tried == 0)
@@ -686,7 +689,7 @@ static void explain(struct auth *auth, const char *methods)
 }
 
 /* The host may need no key, or say what it wants instead. */
-static int give_up(struct auth *auth, struct err *err)
+static int ssh_libssh2_auth_give_up(struct auth *auth, struct err *err)
 {
 	struct ssh_libssh2 *ssh = auth->ssh;
 	char *list = NULL;
@@ -697,7 +700,7 @@ static int give_up(struct auth *auth, struct err *err)
 	if (libssh2_userauth_authenticated(ssh->session))
 		return 0;
 	AUTO_FREE char *methods = list ? str_shown(list) : NULL;
-	explain(auth, methods);
+	ssh_libssh2_auth_explain(auth, methods);
 	err_set(err, E_SSH_LOGIN, "%s does not accept the login of %s", ssh->login.name,
 		ssh->login.user);
 	advise(auth, err);
@@ -749,7 +752,7 @@ static void gather(struct auth *auth)
 
 int ssh_libssh2_auth(struct ssh_libssh2 *ssh, struct err *err)
 {
-	AUTO(done) struct auth auth = {.ssh = ssh};
+	AUTO(ssh_libssh2_auth_done) struct auth auth = {.ssh = ssh};
 
 	gather(&auth);
 	int r = try_agent(&auth, true, err);
@@ -758,8 +761,8 @@ int ssh_libssh2_auth(struct ssh_libssh2 *ssh, struct err *err)
 	for (size_t i = 0; i < auth.n_identities && r == 0; i++)
 		r = try_identity(&auth, &auth.identities[i], err);
 	if (r == 0)
-		return give_up(&auth, err);
+		return ssh_libssh2_auth_give_up(&auth, err);
 	if (r < 0 && err->id != E_CANCELED)
-		explain(&auth, NULL);
+		ssh_libssh2_auth_explain(&auth, NULL);
 	return r < 0 ? r : 0;
 }

@@ -26,7 +26,7 @@ static struct ssh_channel *of(struct channel *channel)
 	return (struct ssh_channel *)channel;
 }
 
-static bool is_dead(const struct ssh_libssh2 *ssh)
+static bool ssh_libssh2_channel_is_dead(const struct ssh_libssh2 *ssh)
 {
 	return err_is_set(&ssh->fault);
 }
@@ -35,9 +35,10 @@ static bool is_dead(const struct ssh_libssh2 *ssh)
  * Opening
  */
 
-static int fail(struct ssh_channel *channel, int code, enum err_id id, const char *fmt, ...)
-	ERR_PRINTF(4, 5);
-static int fail(struct ssh_channel *channel, int code, enum err_id id, const char *fmt, ...)
+static int ssh_libssh2_channel_fail(struct ssh_channel *channel, int code, enum err_id id,
+	const char *fmt, ...) ERR_PRINTF(4, 5);
+static int ssh_libssh2_channel_fail(
+	struct ssh_channel *channel, int code, enum err_id id, const char *fmt, ...)
 {
 	va_list args;
 
@@ -56,19 +57,20 @@ static int fail_open(struct ssh_channel *channel, int code, const char *text)
 	const char *name = channel->ssh->login.name;
 
 	if (code == LIBSSH2_ERROR_TIMEOUT)
-		return fail(channel, code, channel->target ? E_SSH_PORT : E_SSH_REFUSED,
+		return ssh_libssh2_channel_fail(channel, code,
+			channel->target ? E_SSH_PORT : E_SSH_REFUSED,
 			"%s does not answer whether it opens a channel", name);
 	if (!channel->target)
-		return fail(channel, code, E_SSH_REFUSED,
+		return ssh_libssh2_channel_fail(channel, code, E_SSH_REFUSED,
 			"%s opens no further session: MaxSessions", name);
 	if (strstr(text, "connect failed"))
-		return fail(channel, code, E_SSH_PORT, "nothing answers at %s, seen from %s",
-			channel->target, name);
+		return ssh_libssh2_channel_fail(channel, code, E_SSH_PORT,
+			"nothing answers at %s, seen from %s", channel->target, name);
 	if (strstr(text, "administratively prohibited"))
-		return fail(channel, code, E_SSH_REFUSED,
+		return ssh_libssh2_channel_fail(channel, code, E_SSH_REFUSED,
 			"%s does not allow connections to %s: AllowTcpForwarding or PermitOpen",
 			name, channel->target);
-	return fail(
+	return ssh_libssh2_channel_fail(
 		channel, code, E_SSH_REFUSED, "%s does not connect to %s", name, channel->target);
 }
 
@@ -116,7 +118,7 @@ static int step_terminal(struct ssh_channel *channel)
 	if (r == 0)
 		channel->state = SSH_CHANNEL_ENV;
 	else if (r != LIBSSH2_ERROR_EAGAIN)
-		return fail(channel, r, E_SSH_REFUSED, "%s gives no terminal",
+		return ssh_libssh2_channel_fail(channel, r, E_SSH_REFUSED, "%s gives no terminal",
 			channel->ssh->login.name);
 	return r;
 }
@@ -161,7 +163,7 @@ static int step_env(struct ssh_channel *channel)
 		return 0;
 	}
 	if (r != LIBSSH2_ERROR_EAGAIN)
-		return fail(channel, r, E_SSH_REFUSED, "%s takes no variables",
+		return ssh_libssh2_channel_fail(channel, r, E_SSH_REFUSED, "%s takes no variables",
 			channel->ssh->login.name);
 	if (!env[channel->n_told + 1] && !channel->sent_command)
 		send_command_ahead(channel);
@@ -174,8 +176,8 @@ static int step_exec(struct ssh_channel *channel)
 	if (r == 0)
 		channel->state = SSH_CHANNEL_OPEN;
 	else if (r != LIBSSH2_ERROR_EAGAIN)
-		return fail(channel, r, E_SSH_REFUSED, "%s does not run commands",
-			channel->ssh->login.name);
+		return ssh_libssh2_channel_fail(channel, r, E_SSH_REFUSED,
+			"%s does not run commands", channel->ssh->login.name);
 	return r;
 }
 
@@ -185,7 +187,8 @@ int ssh_channel_advance(struct ssh_channel *channel)
 
 	while (r == 0 && channel->state < SSH_CHANNEL_OPEN) {
 		if (channel->raw && channel->is_given_up)
-			r = fail(channel, LIBSSH2_ERROR_CHANNEL_CLOSED, E_SSH_REFUSED, "given up");
+			r = ssh_libssh2_channel_fail(
+				channel, LIBSSH2_ERROR_CHANNEL_CLOSED, E_SSH_REFUSED, "given up");
 		else if (channel->state <= SSH_CHANNEL_OPENS)
 			r = step_open(channel);
 		else if (channel->state == SSH_CHANNEL_TERMINAL)
@@ -219,7 +222,7 @@ static ssize_t read_raw(
 	return n;
 }
 
-static void read_ahead(struct ssh_channel *channel, enum channel_flow flow)
+static void ssh_libssh2_channel_read_ahead(struct ssh_channel *channel, enum channel_flow flow)
 {
 	if (channel->ahead_len[flow] > 0 || channel->at_end[flow])
 		return;
@@ -242,20 +245,21 @@ static ssize_t take_ahead(
 }
 
 /* 0, or why nothing can be done with the channel now. */
-static int check(struct ssh_channel *channel, struct err *err)
+static int ssh_libssh2_channel_check(struct ssh_channel *channel, struct err *err)
 {
 	if (err_is_set(&channel->fault))
 		return err_copy(err, &channel->fault);
 	if (channel->state == SSH_CHANNEL_OPEN)
 		return 0;
-	return is_dead(channel->ssh) ? err_copy(err, &channel->ssh->fault) : CHANNEL_AGAIN;
+	return ssh_libssh2_channel_is_dead(channel->ssh) ? err_copy(err, &channel->ssh->fault)
+							 : CHANNEL_AGAIN;
 }
 
 static ssize_t op_read(
 	struct channel *base, enum channel_flow flow, void *out, size_t len, struct err *err)
 {
 	struct ssh_channel *channel = of(base);
-	int r = check(channel, err);
+	int r = ssh_libssh2_channel_check(channel, err);
 	ssize_t n = LIBSSH2_ERROR_EAGAIN;
 
 	if (r == CHANNEL_AGAIN)
@@ -265,7 +269,7 @@ static ssize_t op_read(
 	if (channel->ahead_len[flow] > 0)
 		return take_ahead(channel, flow, out, len);
 	if (len < SSH_PACKET)
-		read_ahead(channel, flow);
+		ssh_libssh2_channel_read_ahead(channel, flow);
 	else if (!channel->at_end[flow])
 		n = read_raw(channel, flow, out);
 	ssh_turn_check(channel->ssh);
@@ -277,7 +281,7 @@ static ssize_t op_read(
 		channel->told_end[flow] = true;
 		return 0;
 	}
-	if (is_dead(channel->ssh))
+	if (ssh_libssh2_channel_is_dead(channel->ssh))
 		return err_copy(err, &channel->ssh->fault);
 	channel->wants_read[flow] = true;
 	return CHANNEL_AGAIN;
@@ -322,7 +326,7 @@ static void flush_out(struct ssh_channel *channel)
 /* Pass on what has been taken. */
 static void ssh_channel_flush(struct ssh_channel *channel)
 {
-	if (channel->state != SSH_CHANNEL_OPEN || is_dead(channel->ssh))
+	if (channel->state != SSH_CHANNEL_OPEN || ssh_libssh2_channel_is_dead(channel->ssh))
 		return;
 	flush_out(channel);
 	if (channel->wants_eof && !channel->sent_eof && channel->out_len == 0)
@@ -333,7 +337,7 @@ static void ssh_channel_flush(struct ssh_channel *channel)
 				(int)channel->rows, 0, 0) == LIBSSH2_ERROR_EAGAIN;
 }
 
-static bool has_room(const struct ssh_channel *channel)
+static bool ssh_libssh2_channel_has_room(const struct ssh_channel *channel)
 {
 	const struct ssh_libssh2 *ssh = channel->ssh;
 
@@ -343,11 +347,11 @@ static bool has_room(const struct ssh_channel *channel)
 static ssize_t op_write(struct channel *base, const void *data, size_t len, struct err *err)
 {
 	struct ssh_channel *channel = of(base);
-	int r = check(channel, err);
+	int r = ssh_libssh2_channel_check(channel, err);
 
-	if (r == 0 && is_dead(channel->ssh))
+	if (r == 0 && ssh_libssh2_channel_is_dead(channel->ssh))
 		r = err_copy(err, &channel->ssh->fault);
-	if (r == CHANNEL_AGAIN || (r == 0 && !has_room(channel))) {
+	if (r == CHANNEL_AGAIN || (r == 0 && !ssh_libssh2_channel_has_room(channel))) {
 		channel->wants_write = true;
 		return CHANNEL_AGAIN;
 	}
@@ -370,7 +374,7 @@ static ssize_t op_write(struct channel *base, const void *data, size_t len, stru
 static int op_send_eof(struct channel *base, struct err *err)
 {
 	struct ssh_channel *channel = of(base);
-	int r = check(channel, err);
+	int r = ssh_libssh2_channel_check(channel, err);
 
 	if (r < 0 && r != CHANNEL_AGAIN)
 		return r;
@@ -413,14 +417,14 @@ static void read_exit(struct ssh_channel *channel, struct channel_exit *ret)
 static int op_wait(struct channel *base, struct channel_exit *ret, struct err *err)
 {
 	struct ssh_channel *channel = of(base);
-	int r = check(channel, err);
+	int r = ssh_libssh2_channel_check(channel, err);
 
 	if (r == 0 && channel->told_end[CHANNEL_OUT] && channel->told_end[CHANNEL_ERR] &&
 		is_closed(channel)) {
 		read_exit(channel, ret);
 		return 1;
 	}
-	if (r == 0 && is_dead(channel->ssh))
+	if (r == 0 && ssh_libssh2_channel_is_dead(channel->ssh))
 		r = err_copy(err, &channel->ssh->fault);
 	if (r < 0 && r != CHANNEL_AGAIN)
 		return r;
@@ -480,11 +484,11 @@ static bool is_readable(struct ssh_channel *channel, enum channel_flow flow)
 {
 	if (!channel->wants_read[flow])
 		return false;
-	read_ahead(channel, flow);
+	ssh_libssh2_channel_read_ahead(channel, flow);
 	return channel->ahead_len[flow] > 0 || channel->at_end[flow];
 }
 
-static bool is_over(struct ssh_channel *channel)
+static bool ssh_libssh2_channel_is_over(struct ssh_channel *channel)
 {
 	return channel->at_end[CHANNEL_OUT] && channel->at_end[CHANNEL_ERR] && is_closed(channel);
 }
@@ -499,8 +503,8 @@ static bool ssh_channel_is_ready(struct ssh_channel *channel)
 	if (channel->state == SSH_CHANNEL_OPEN) {
 		ready |= is_readable(channel, CHANNEL_OUT);
 		ready |= is_readable(channel, CHANNEL_ERR);
-		ready |= channel->wants_write && has_room(channel);
-		ready |= channel->wants_end && is_over(channel);
+		ready |= channel->wants_write && ssh_libssh2_channel_has_room(channel);
+		ready |= channel->wants_end && ssh_libssh2_channel_is_over(channel);
 	}
 	if (!ready)
 		return false;
@@ -556,7 +560,7 @@ void ssh_channel_set_command(
 	channel->rows = pty->rows;
 }
 
-static struct ssh_channel *take_first(
+static struct ssh_channel *ssh_libssh2_channel_take_first(
 	struct ssh_libssh2 *ssh, const char *command, const struct channel_pty *pty)
 {
 	struct ssh_channel *first = ssh->first;
@@ -571,7 +575,7 @@ static struct ssh_channel *take_first(
 struct channel *ssh_libssh2_command(struct ssh_libssh2 *ssh, const char *command,
 	const struct channel_pty *pty, const struct channel_events *events)
 {
-	struct ssh_channel *channel = take_first(ssh, command, pty);
+	struct ssh_channel *channel = ssh_libssh2_channel_take_first(ssh, command, pty);
 
 	if (!channel) {
 		channel = ssh_channel_new(ssh);
@@ -591,7 +595,7 @@ static void add_string(struct buf *out, const char *s)
 	buf_adds(out, s);
 }
 
-static void add_number(struct buf *out, uint32_t value)
+static void ssh_libssh2_channel_add_number(struct buf *out, uint32_t value)
 {
 	uint8_t bytes[4];
 
@@ -609,10 +613,10 @@ struct channel *ssh_libssh2_connect(struct ssh_libssh2 *ssh, const char *host, u
 	channel->target = mem_printf("%s port %u", host, port);
 	buf_init(&channel->message, 1024);
 	add_string(&channel->message, host);
-	add_number(&channel->message, port);
+	ssh_libssh2_channel_add_number(&channel->message, port);
 	/* The originator's address: none that the server could reach. */
 	add_string(&channel->message, "127.0.0.1");
-	add_number(&channel->message, 0);
+	ssh_libssh2_channel_add_number(&channel->message, 0);
 	ssh_turn_soon(ssh);
 	return &channel->base;
 }
@@ -624,7 +628,7 @@ bool ssh_libssh2_waits(const struct channel *channel)
 
 int ssh_libssh2_is_open(struct channel *channel, struct err *err)
 {
-	int r = check(of(channel), err);
+	int r = ssh_libssh2_channel_check(of(channel), err);
 
 	return r == 0 ? 1 : r == CHANNEL_AGAIN ? 0 : r;
 }
@@ -643,7 +647,7 @@ static struct ssh_channel *any_raw(struct ssh_libssh2 *ssh)
 }
 
 /* Read a flow that does not exist: libssh2 sorts the data that has come, and returns none. */
-static void receive(struct ssh_libssh2 *ssh)
+static void ssh_libssh2_channel_receive(struct ssh_libssh2 *ssh)
 {
 	enum { NO_FLOW = 0x7fff };
 	struct ssh_channel *channel = any_raw(ssh);
@@ -767,7 +771,7 @@ static void close_channels(struct ssh_libssh2 *ssh)
 	}
 }
 
-static struct ssh_channel *take_told(struct ssh_libssh2 *ssh)
+static struct ssh_channel *ssh_libssh2_channel_take_told(struct ssh_libssh2 *ssh)
 {
 	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next) {
 		if (channel->to_tell) {
@@ -779,14 +783,14 @@ static struct ssh_channel *take_told(struct ssh_libssh2 *ssh)
 }
 
 /* Owners may free channels, open others, and free the connection. */
-static int tell(struct ssh_libssh2 *ssh, const bool *freed, struct err *err)
+static int ssh_libssh2_channel_tell(struct ssh_libssh2 *ssh, const bool *freed, struct err *err)
 {
 	struct ssh_channel *told;
 	int r = 0;
 
 	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next)
 		channel->to_tell = channel != ssh->first && ssh_channel_is_ready(channel);
-	while (r == 0 && (told = take_told(ssh))) {
+	while (r == 0 && (told = ssh_libssh2_channel_take_told(ssh))) {
 		if (!told->is_given_up && told->base.events.ready)
 			r = told->base.events.ready(told->base.events.ctx, err);
 		if (*freed)
@@ -795,7 +799,7 @@ static int tell(struct ssh_libssh2 *ssh, const bool *freed, struct err *err)
 	return r;
 }
 
-static int turn(struct ssh_libssh2 *ssh, struct err *err)
+static int ssh_libssh2_channel_turn(struct ssh_libssh2 *ssh, struct err *err)
 {
 	bool freed = false;
 
@@ -804,7 +808,7 @@ static int turn(struct ssh_libssh2 *ssh, struct err *err)
 	/* cppcheck-suppress autoVariables */
 	ssh->freed = &freed;
 	ssh_session_flush(ssh);
-	receive(ssh);
+	ssh_libssh2_channel_receive(ssh);
 	open_channels(ssh);
 	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next)
 		if (!channel->is_given_up)
@@ -813,7 +817,7 @@ static int turn(struct ssh_libssh2 *ssh, struct err *err)
 	if (ssh->is_lost && !err_is_set(&ssh->fault))
 		ssh_turn_lose(ssh, ssh->lost_why);
 	ssh->received_seen = ssh->received;
-	int r = tell(ssh, &freed, err);
+	int r = ssh_libssh2_channel_tell(ssh, &freed, err);
 	if (freed)
 		return r < 0 ? r : 0;
 	ssh->freed = NULL;
@@ -832,7 +836,7 @@ static int run_soon(void *ctx, struct err *err)
 	struct ssh_libssh2 *ssh = ctx;
 
 	ssh->soon = NULL;
-	return turn(ssh, err);
+	return ssh_libssh2_channel_turn(ssh, err);
 }
 
 static void ssh_turn_soon(struct ssh_libssh2 *ssh)
@@ -847,7 +851,7 @@ static void ssh_turn_check(struct ssh_libssh2 *ssh)
 		ssh_turn_soon(ssh);
 }
 
-static short prepare(void *ctx)
+static short ssh_libssh2_channel_prepare(void *ctx)
 {
 	const struct ssh_libssh2 *ssh = ctx;
 
@@ -856,16 +860,17 @@ static short prepare(void *ctx)
 
 /* The server asks whether we are there, or is not there itself: libssh2 reads that only while it
  * reads something else. */
-static int dispatch(void *ctx, short revents, struct err *err)
+static int ssh_libssh2_channel_dispatch(void *ctx, short revents, struct err *err)
 {
 	struct ssh_libssh2 *ssh = ctx;
 
 	if ((revents & ~POLLOUT) && !any_raw(ssh) && !ssh->opening)
 		ssh->pings = true;
-	return turn(ssh, err);
+	return ssh_libssh2_channel_turn(ssh, err);
 }
 
-static const struct loop_fd_ops fd_ops = {.prepare = prepare, .dispatch = dispatch};
+static const struct loop_fd_ops fd_ops = {
+	.prepare = ssh_libssh2_channel_prepare, .dispatch = ssh_libssh2_channel_dispatch};
 
 static void add_keepalive(struct ssh_libssh2 *ssh);
 
@@ -909,14 +914,14 @@ static int keep_alive(void *ctx, struct err *err)
 		/* This machine has slept: what was connected before is mostly dead. Data that has
 		 * arrived before, and waits to be read, is no response. */
 		ssh->budget = SSH_TURN_MAX;
-		receive(ssh);
+		ssh_libssh2_channel_receive(ssh);
 		ask_for_answer(ssh);
 		ssh->unanswered = SSH_UNANSWERED_MAX;
 		ssh->received_before = ssh->received;
 		ssh->ask_ms = now_ms + SSH_WOKEN_MS;
 	} else if (now_ms >= ssh->ask_ms && misses_answer(ssh, now_ms)) {
 		ssh_turn_lose(ssh, "no answer for too long");
-		return turn(ssh, err);
+		return ssh_libssh2_channel_turn(ssh, err);
 	}
 	if (!err_is_set(&ssh->fault))
 		add_keepalive(ssh);

@@ -146,7 +146,7 @@ static void add_manners(const struct ssh_openssh *ssh, struct strv *argv)
 	}
 }
 
-static void add_words(const struct ssh_openssh *ssh, const char *log, struct strv *argv)
+static void ssh_openssh_add_words(const struct ssh_openssh *ssh, const char *log, struct strv *argv)
 {
 	strv_add(argv, "-E");
 	strv_add(argv, log);
@@ -253,7 +253,7 @@ static void ssh_openssh_argv(const struct ssh_openssh *ssh,
 {
 	add_start(ssh, ret);
 	strv_add(ret, request->pty ? "-tt" : "-T");
-	add_words(ssh, log, ret);
+	ssh_openssh_add_words(ssh, log, ret);
 	if (!ssh->can_ask || !logs_in)
 		add_option(ret, "BatchMode=yes");
 	add_manners(ssh, ret);
@@ -321,7 +321,7 @@ static struct openssh_channel *self_of(struct channel *channel)
 	return (struct openssh_channel *)channel;
 }
 
-static int tell(void *ctx, struct err *err)
+static int ssh_openssh_tell(void *ctx, struct err *err)
 {
 	struct openssh_channel *self = ctx;
 
@@ -329,20 +329,20 @@ static int tell(void *ctx, struct err *err)
 	return self->channel.events.ready(self->channel.events.ctx, err);
 }
 
-static int look_again(void *ctx, struct err *err)
+static int ssh_openssh_look_again(void *ctx, struct err *err)
 {
 	struct openssh_channel *self = ctx;
 
 	self->timer = NULL;
-	return tell(self, err);
+	return ssh_openssh_tell(self, err);
 }
 
-static void look_later(struct openssh_channel *self)
+static void ssh_openssh_look_later(struct openssh_channel *self)
 {
 	if (self->timer)
 		return;
 	self->timer = loop_add_timer(
-		self->ssh->options.loop, clock_ms() + self->pause_ms, look_again, self);
+		self->ssh->options.loop, clock_ms() + self->pause_ms, ssh_openssh_look_again, self);
 	if (self->pause_ms < LOOK_MAX_MS)
 		self->pause_ms *= 2;
 }
@@ -351,7 +351,7 @@ static void look_later(struct openssh_channel *self)
  * The verdict
  */
 
-static void set_exit(struct openssh_channel *self, int code, const char *signal_name)
+static void ssh_openssh_set_exit(struct openssh_channel *self, int code, const char *signal_name)
 {
 	self->verdict = ENDED;
 	self->end.known = true;
@@ -385,7 +385,8 @@ static void set_fault(struct openssh_channel *self, const char *text)
 	ssh_openssh_fault(self->ssh, text, self->is_open ? NULL : self->held.data, &self->fault);
 }
 
-static void read_words(struct openssh_channel *self, struct buf *text, struct ssh_words *ret)
+static void ssh_openssh_read_words(
+	struct openssh_channel *self, struct buf *text, struct ssh_words *ret)
 {
 	buf_init(text, SSH_WORDS_MAX);
 	ssh_openssh_read_log(self->log, text);
@@ -401,13 +402,13 @@ static void judge_255(struct openssh_channel *self)
 	AUTO_BUF struct buf text = {0};
 	struct ssh_words words;
 
-	read_words(self, &text, &words);
+	ssh_openssh_read_words(self, &text, &words);
 	if (words.has_exit_status)
-		set_exit(self, EXIT_OWN, "");
+		ssh_openssh_set_exit(self, EXIT_OWN, "");
 	else if (words.has_exit_signal)
-		set_exit(self, 0, "?");
+		ssh_openssh_set_exit(self, 0, "?");
 	else if (words.master_is_gone && ssh_openssh_master_answers(ssh))
-		set_exit(self, 0, "?");
+		ssh_openssh_set_exit(self, 0, "?");
 	else
 		set_fault(self, text.data);
 }
@@ -418,17 +419,18 @@ static void judge_255_blind(struct openssh_channel *self)
 	AUTO_BUF struct buf text = {0};
 	struct ssh_words words;
 
-	read_words(self, &text, &words);
+	ssh_openssh_read_words(self, &text, &words);
 	set_fault(self, text.data);
 	bool is_silent = self->fault.n_evidence == 0 && self->is_open;
 	if (!is_silent)
 		return;
 	err_clear(&self->fault);
-	set_exit(self, EXIT_OWN, "");
+	ssh_openssh_set_exit(self, EXIT_OWN, "");
 }
 
 /* The channel of the child waits for it once both of its flows have ended. */
-static bool has_ended(struct openssh_channel *self, int *ret_code, bool *ret_signalled)
+static bool ssh_openssh_do_has_ended(
+	struct openssh_channel *self, int *ret_code, bool *ret_signalled)
 {
 	struct channel_exit end = {0};
 
@@ -441,21 +443,21 @@ static bool has_ended(struct openssh_channel *self, int *ret_code, bool *ret_sig
 	return true;
 }
 
-static bool judge(struct openssh_channel *self)
+static bool ssh_openssh_judge(struct openssh_channel *self)
 {
 	int code = 0;
 	bool signalled = false;
 
 	if (self->verdict != RUNS)
 		return true;
-	if (!has_ended(self, &code, &signalled))
+	if (!ssh_openssh_do_has_ended(self, &code, &signalled))
 		return false;
 	if (signalled) {
 		self->verdict = FAILED;
 		err_set(&self->fault, E_SSH_LOST, "the ssh client for %s was killed",
 			self->ssh->host);
 	} else if (code != EXIT_OWN) {
-		set_exit(self, code, "");
+		ssh_openssh_set_exit(self, code, "");
 	} else if (self->ssh->options.resolved->has_log_verbose) {
 		judge_255(self);
 	} else {
@@ -475,7 +477,7 @@ static bool look_for_login(struct openssh_channel *self)
 
 	if (self->is_open)
 		return true;
-	read_words(self, &text, &words);
+	ssh_openssh_read_words(self, &text, &words);
 	/* The held output is a proxy's: drop it. */
 	if (self->is_open)
 		self->held_at = self->held.len;
@@ -485,8 +487,8 @@ static bool look_for_login(struct openssh_channel *self)
 /* The end of a flow, but of a client that has failed, which it is told in a moment: then that. */
 static ssize_t end_of_flow(struct openssh_channel *self, enum channel_flow flow, struct err *err)
 {
-	if (!judge(self) && self->pause_ms < LOOK_MAX_MS) {
-		look_later(self);
+	if (!ssh_openssh_judge(self) && self->pause_ms < LOOK_MAX_MS) {
+		ssh_openssh_look_later(self);
 		return CHANNEL_AGAIN;
 	}
 	if (self->verdict == FAILED)
@@ -581,8 +583,8 @@ static int openssh_wait(struct channel *channel, struct channel_exit *ret, struc
 		return err_copy(err, &self->fault);
 	if (!self->flow_ended[CHANNEL_OUT] || !self->flow_ended[CHANNEL_ERR])
 		return 0;
-	if (!judge(self)) {
-		look_later(self);
+	if (!ssh_openssh_judge(self)) {
+		ssh_openssh_look_later(self);
 		return 0;
 	}
 	if (self->verdict == FAILED)
@@ -628,7 +630,7 @@ static void ssh_openssh_fail(struct openssh_channel *channel, const struct err *
 		return;
 	channel->verdict = FAILED;
 	err_copy(&channel->fault, fault);
-	look_later(channel);
+	ssh_openssh_look_later(channel);
 }
 
 static struct channel *openssh_channel_new(struct ssh_openssh *ssh, struct openssh_client *client,
@@ -643,8 +645,8 @@ static struct channel *openssh_channel_new(struct ssh_openssh *ssh, struct opens
 	self->is_open = !client->logs_in;
 	self->pause_ms = LOOK_MIN_MS;
 	buf_init(&self->held, HELD_MAX);
-	self->child = channel_of_child(
-		ssh->options.loop, &client->child, &(struct channel_events){tell, self});
+	self->child = channel_of_child(ssh->options.loop, &client->child,
+		&(struct channel_events){ssh_openssh_tell, self});
 	return &self->channel;
 }
 
@@ -767,7 +769,7 @@ static bool make_dir_in(struct ssh_openssh *ssh, const char *base)
 }
 
 /* A directory left by a crash goes with the login session, or with the next boot. */
-static bool make_dir(struct ssh_openssh *ssh)
+static bool ssh_openssh_make_dir(struct ssh_openssh *ssh)
 {
 	const char *const *env = (const char *const *)ssh->env.v;
 
@@ -812,11 +814,11 @@ static void choose_master(struct ssh_openssh *ssh)
 	}
 }
 
-static int prepare(struct ssh_openssh *ssh, struct err *err)
+static int ssh_openssh_prepare(struct ssh_openssh *ssh, struct err *err)
 {
 	if (ssh->is_prepared)
 		return 0;
-	if (!make_dir(ssh))
+	if (!ssh_openssh_make_dir(ssh))
 		return fs_error(err, errno, "cannot make a directory for ssh in /tmp");
 	choose_master(ssh);
 	ssh->is_prepared = true;
@@ -1027,7 +1029,7 @@ int ssh_openssh_open(struct ssh_openssh *ssh, const struct ssh_openssh_request *
 	struct channel **ret, struct err *err)
 {
 	struct openssh_client client = {0};
-	int r = prepare(ssh, err);
+	int r = ssh_openssh_prepare(ssh, err);
 
 	*ret = NULL;
 	if (r < 0)
@@ -1058,7 +1060,7 @@ void ssh_openssh_begin(struct ssh_openssh *ssh, const char *first_command)
 {
 	const struct ssh_openssh_request request = {.command = first_command};
 
-	if (prepare(ssh, &ssh->fault) < 0 || !first_command)
+	if (ssh_openssh_prepare(ssh, &ssh->fault) < 0 || !first_command)
 		return;
 	if (start_client(ssh, &request, needs_login(ssh), &ssh->first, &ssh->fault) < 0)
 		return;

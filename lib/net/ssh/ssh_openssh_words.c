@@ -41,7 +41,7 @@ static const char *skip_tag(const char *text, const char *end)
 	return close ? close + 3 : text;
 }
 
-static bool next_line(const char **at, const char *end, struct line *ret)
+static bool ssh_openssh_words_next_line(const char **at, const char *end, struct line *ret)
 {
 	if (*at >= end)
 		return false;
@@ -61,7 +61,7 @@ static bool next_line(const char **at, const char *end, struct line *ret)
 	return true;
 }
 
-static bool has(const struct line *line, const char *words)
+static bool ssh_openssh_words_has(const struct line *line, const char *words)
 {
 	return memmem(line->text, line->len, words, strlen(words)) != NULL;
 }
@@ -77,14 +77,16 @@ void ssh_words_read(const char *text, size_t len, struct ssh_words *ret)
 	struct line line;
 
 	*ret = (struct ssh_words){0};
-	while (next_line(&at, end, &line)) {
+	while (ssh_openssh_words_next_line(&at, end, &line)) {
 		bool is_request = begins(&line, "client_input_channel_req: channel ");
 
 		ret->has_open |=
 			begins(&line, "Authenticated to ") || begins(&line, "master session id: ");
-		ret->has_exit_status |= (is_request && has(&line, " rtype exit-status ")) ||
-					begins(&line, "Received exit status from master ");
-		ret->has_exit_signal |= is_request && has(&line, " rtype exit-signal ");
+		ret->has_exit_status |=
+			(is_request && ssh_openssh_words_has(&line, " rtype exit-status ")) ||
+			begins(&line, "Received exit status from master ");
+		ret->has_exit_signal |=
+			is_request && ssh_openssh_words_has(&line, " rtype exit-signal ");
 		ret->master_is_gone |= begins(&line, "Control master terminated unexpectedly");
 	}
 }
@@ -162,7 +164,7 @@ static enum err_id cause_of(const char *text, const char *said, bool *ret_before
 #define REMOVAL "  ssh-keygen -f "
 
 /* Lines that would only push better ones out. */
-static bool is_idle(const struct line *line)
+static bool ssh_openssh_words_is_idle(const struct line *line)
 {
 	static const char *const idle[] = {"@", "IT IS POSSIBLE", "Someone could be", "It is also",
 		"Please contact", "Add correct host key", "  remove with", REMOVAL,
@@ -177,13 +179,13 @@ static bool is_idle(const struct line *line)
 	return false;
 }
 
-static void add_evidence(const char *text, struct err *err)
+static void ssh_openssh_words_add_evidence(const char *text, struct err *err)
 {
 	const char *at = text, *end = text + strlen(text);
 	struct line line;
 
-	while (next_line(&at, end, &line)) {
-		if (is_idle(&line))
+	while (ssh_openssh_words_next_line(&at, end, &line)) {
+		if (ssh_openssh_words_is_idle(&line))
 			continue;
 		AUTO_BUF struct buf shown = {0};
 
@@ -199,7 +201,7 @@ static bool find_removal(const char *text, struct line *ret)
 {
 	const char *end = text + strlen(text);
 
-	while (next_line(&text, end, ret)) {
+	while (ssh_openssh_words_next_line(&text, end, ret)) {
 		if (!ret->is_debug && ret->len <= EVIDENCE_MAX && begins(ret, REMOVAL))
 			return true;
 	}
@@ -225,7 +227,8 @@ static void hint_key(const char *text, const char *host, struct err *err)
 	err_hint(err, "%s   # only if you know why it has changed", shown.data);
 }
 
-static void add_hint(enum err_id id, const char *text, const char *host, struct err *err)
+static void ssh_openssh_words_add_hint(
+	enum err_id id, const char *text, const char *host, struct err *err)
 {
 	if (id == E_SSH_UNKNOWN_HOST)
 		err_hint(err, "ssh %s true   # or --accept-new-host", host);
@@ -254,8 +257,8 @@ int ssh_words_fault(const char *text, const char *said, const char *host, struct
 	buf_adds(&message, gap + 2);
 	int r = err_set(err, id, "%s", message.data);
 	if (said)
-		add_evidence(said, err);
-	add_evidence(text, err);
-	add_hint(id, is_before ? said : text, host, err);
+		ssh_openssh_words_add_evidence(said, err);
+	ssh_openssh_words_add_evidence(text, err);
+	ssh_openssh_words_add_hint(id, is_before ? said : text, host, err);
 	return r;
 }

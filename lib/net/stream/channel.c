@@ -139,7 +139,7 @@ static void close_ends(int fds[static 3])
 	}
 }
 
-static int make_pipe(struct ends *ends, int i, struct err *err)
+static int channel_make_pipe(struct ends *ends, int i, struct err *err)
 {
 	int fds[2];
 	int r = os_pipe(fds, 0);
@@ -151,16 +151,16 @@ static int make_pipe(struct ends *ends, int i, struct err *err)
 	return 0;
 }
 
-static int make_pipes(struct ends *ends, int first, struct err *err)
+static int channel_make_pipes(struct ends *ends, int first, struct err *err)
 {
 	int r = 0;
 
 	for (int i = first; i < 3 && r == 0; i++)
-		r = make_pipe(ends, i, err);
+		r = channel_make_pipe(ends, i, err);
 	return r;
 }
 
-static struct winsize size_of(unsigned columns, unsigned rows)
+static struct winsize channel_size_of(unsigned columns, unsigned rows)
 {
 	return (struct winsize){.ws_col = columns > 9999 ? 9999 : (unsigned short)columns,
 		.ws_row = rows > 9999 ? 9999 : (unsigned short)rows};
@@ -168,7 +168,7 @@ static struct winsize size_of(unsigned columns, unsigned rows)
 
 static int make_terminal(struct ends *ends, const struct channel_pty *pty, struct err *err)
 {
-	const struct winsize size = size_of(pty->columns, pty->rows);
+	const struct winsize size = channel_size_of(pty->columns, pty->rows);
 	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
 
 	ends->ours[1] = master;
@@ -180,7 +180,7 @@ static int make_terminal(struct ends *ends, const struct channel_pty *pty, struc
 	if (ends->theirs[0] < 0 || ends->theirs[1] < 0 || ends->ours[0] < 0)
 		return err_set_errno(err, E_IO, errno, "cannot open a pseudo-terminal");
 	(void)ioctl(master, TIOCSWINSZ, &size);
-	return make_pipe(ends, 2, err);
+	return channel_make_pipe(ends, 2, err);
 }
 
 static void unblock(const int fds[static 3])
@@ -193,7 +193,8 @@ int child_start(const struct child_spec *spec, struct child *ret, struct err *er
 {
 	struct ends ends = {.theirs = {-1, -1, -1}, .ours = {-1, -1, -1}};
 	pid_t pid = 0;
-	int r = spec->pty ? make_terminal(&ends, spec->pty, err) : make_pipes(&ends, 0, err);
+	int r = spec->pty ? make_terminal(&ends, spec->pty, err)
+			  : channel_make_pipes(&ends, 0, err);
 
 	if (r == 0)
 		r = proc_spawn(&(struct proc_spec){.argv = spec->argv,
@@ -269,7 +270,7 @@ void child_end(struct child *child)
 enum { CAPTURE_CHUNK = 4096, CAPTURE_WAIT_MS = 1000 };
 
 /* Whether fd goes on. */
-static bool take_bytes(int *fd, struct buf *out)
+static bool channel_take_bytes(int *fd, struct buf *out)
 {
 	char chunk[CAPTURE_CHUNK];
 	ssize_t n = read(*fd, chunk, sizeof(chunk));
@@ -282,7 +283,7 @@ static bool take_bytes(int *fd, struct buf *out)
 	return false;
 }
 
-static int wait_ms(int64_t deadline_ms)
+static int channel_wait_ms(int64_t deadline_ms)
 {
 	int64_t left = deadline_ms - clock_ms();
 
@@ -295,15 +296,15 @@ static int capture_flows(struct child *child, int64_t deadline_ms, int cancel_fd
 	while (child->out >= 0 || child->err >= 0) {
 		struct pollfd fds[] = {{.fd = child->out, .events = POLLIN},
 			{.fd = child->err, .events = POLLIN}, {.fd = cancel_fd, .events = POLLIN}};
-		int left = wait_ms(deadline_ms);
+		int left = channel_wait_ms(deadline_ms);
 		int n = poll(fds, 3, left);
 
 		if (n > 0 && fds[2].revents)
 			return err_set(err, E_CANCELED, "interrupted");
 		if (n > 0 && fds[0].revents)
-			take_bytes(&child->out, out);
+			channel_take_bytes(&child->out, out);
 		if (n > 0 && fds[1].revents)
-			take_bytes(&child->err, errors);
+			channel_take_bytes(&child->err, errors);
 		if (n == 0 && left == 0)
 			return err_set(err, E_IO, "it did not end in time");
 		if (n < 0 && errno != EINTR && errno != EAGAIN)
@@ -377,7 +378,7 @@ struct child_channel {
 	struct err fault;
 };
 
-static int tell(struct child_channel *self, struct err *err)
+static int channel_tell(struct child_channel *self, struct err *err)
 {
 	/* The channel may be freed in there. */
 	return self->channel.events.ready(self->channel.events.ctx, err);
@@ -396,12 +397,12 @@ static int side_dispatch(void *ctx, short revents, struct err *err)
 
 	(void)revents;
 	side->waits = false;
-	return tell(side->channel, err);
+	return channel_tell(side->channel, err);
 }
 
 static const struct loop_fd_ops side_ops = {.prepare = side_prepare, .dispatch = side_dispatch};
 
-static void close_side(struct side *side)
+static void channel_close_side(struct side *side)
 {
 	if (side->fd < 0)
 		return;
@@ -411,13 +412,14 @@ static void close_side(struct side *side)
 	side->waits = false;
 }
 
-static int look_again(void *ctx, struct err *err);
+static int channel_look_again(void *ctx, struct err *err);
 
-static void look_later(struct child_channel *self)
+static void channel_look_later(struct child_channel *self)
 {
 	if (self->timer)
 		return;
-	self->timer = loop_add_timer(self->loop, clock_ms() + self->pause_ms, look_again, self);
+	self->timer =
+		loop_add_timer(self->loop, clock_ms() + self->pause_ms, channel_look_again, self);
 	self->pause_ms = self->pause_ms * 2 > LOOK_MAX_MS ? LOOK_MAX_MS : self->pause_ms * 2;
 }
 
@@ -436,7 +438,7 @@ static void note_end(struct child_channel *self, int status)
 
 /* There is no descriptor for the end of a process everywhere, and SIGCHLD is not ours. One that has
  * closed its output is about to end, so the first looks are quick. */
-static bool look(struct child_channel *self)
+static bool channel_look(struct child_channel *self)
 {
 	int status;
 
@@ -466,42 +468,42 @@ static bool can_write(struct child_channel *self)
 		self->is_raw =
 			tcgetattr(self->sides[SIDE_IN].fd, &modes) < 0 || !(modes.c_lflag & ICANON);
 	if (!self->is_raw)
-		look_later(self);
+		channel_look_later(self);
 	return self->is_raw;
 }
 
-static int look_again(void *ctx, struct err *err)
+static int channel_look_again(void *ctx, struct err *err)
 {
 	struct child_channel *self = ctx;
 
 	self->timer = NULL;
 	if (err_is_set(&self->fault))
-		return tell(self, err);
+		return channel_tell(self, err);
 	if (!is_read(self)) {
 		if (!self->is_raw && !can_write(self))
 			return 0;
-		return tell(self, err);
+		return channel_tell(self, err);
 	}
-	if (look(self))
-		return tell(self, err);
-	look_later(self);
+	if (channel_look(self))
+		return channel_tell(self, err);
+	channel_look_later(self);
 	return 0;
 }
 
-static int failed(const struct child_channel *self, struct err *err)
+static int channel_failed(const struct child_channel *self, struct err *err)
 {
 	return err_is_set(&self->fault) ? err_copy(err, &self->fault) : 0;
 }
 
 static void side_ended(struct child_channel *self, struct side *side)
 {
-	close_side(side);
+	channel_close_side(side);
 	if (!is_read(self))
 		return;
 	loop_remove_timer(self->loop, self->timer);
 	self->timer = NULL;
 	self->pause_ms = LOOK_MIN_MS;
-	look_later(self);
+	channel_look_later(self);
 }
 
 static ssize_t child_read(
@@ -509,7 +511,7 @@ static ssize_t child_read(
 {
 	struct child_channel *self = (struct child_channel *)channel;
 	struct side *side = &self->sides[flow == CHANNEL_OUT ? SIDE_OUT : SIDE_ERR];
-	int r = failed(self, err);
+	int r = channel_failed(self, err);
 	ssize_t n;
 
 	if (r < 0 || side->fd < 0)
@@ -529,14 +531,14 @@ static ssize_t child_read(
 	if (n > 0)
 		return n;
 	fs_error(&self->fault, errno, "reading from a process");
-	return failed(self, err);
+	return channel_failed(self, err);
 }
 
 static ssize_t child_write(struct channel *channel, const void *data, size_t len, struct err *err)
 {
 	struct child_channel *self = (struct child_channel *)channel;
 	struct side *side = &self->sides[SIDE_IN];
-	int r = failed(self, err);
+	int r = channel_failed(self, err);
 	ssize_t n;
 
 	if (r < 0)
@@ -555,30 +557,30 @@ static ssize_t child_write(struct channel *channel, const void *data, size_t len
 		return CHANNEL_AGAIN;
 	}
 	/* The reader is gone; the child's exit status is still to be learnt. */
-	close_side(side);
+	channel_close_side(side);
 	return (ssize_t)len;
 }
 
 static int child_send_eof(struct channel *channel, struct err *err)
 {
 	struct child_channel *self = (struct child_channel *)channel;
-	int r = failed(self, err);
+	int r = channel_failed(self, err);
 
 	/* A terminal has no end of one direction. */
 	if (r == 0 && !self->child.is_pty)
-		close_side(&self->sides[SIDE_IN]);
+		channel_close_side(&self->sides[SIDE_IN]);
 	return r;
 }
 
-static int child_wait(struct channel *channel, struct channel_exit *ret, struct err *err)
+static int channel_child_wait(struct channel *channel, struct channel_exit *ret, struct err *err)
 {
 	struct child_channel *self = (struct child_channel *)channel;
-	int r = failed(self, err);
+	int r = channel_failed(self, err);
 
 	if (r < 0 || !is_read(self))
 		return r;
-	if (!look(self)) {
-		look_later(self);
+	if (!channel_look(self)) {
+		channel_look_later(self);
 		return 0;
 	}
 	*ret = self->end;
@@ -588,7 +590,7 @@ static int child_wait(struct channel *channel, struct channel_exit *ret, struct 
 static void child_resize(struct channel *channel, unsigned columns, unsigned rows)
 {
 	struct child_channel *self = (struct child_channel *)channel;
-	const struct winsize size = size_of(columns, rows);
+	const struct winsize size = channel_size_of(columns, rows);
 
 	if (!self->child.is_pty || self->sides[SIDE_OUT].fd < 0)
 		return;
@@ -606,7 +608,7 @@ static void child_free(struct channel *channel)
 	if (self->child.pid > 0)
 		kill_child(&self->child);
 	for (int i = 0; i < N_SIDES; i++)
-		close_side(&self->sides[i]);
+		channel_close_side(&self->sides[i]);
 	err_done(&self->fault);
 	free(self);
 }
@@ -615,7 +617,7 @@ static const struct channel_ops child_ops = {
 	.read = child_read,
 	.write = child_write,
 	.send_eof = child_send_eof,
-	.wait = child_wait,
+	.wait = channel_child_wait,
 	.resize = child_resize,
 	.free = child_free,
 };
@@ -672,6 +674,6 @@ struct channel *channel_from_child(struct loop *loop, const char *const *argv,
 	struct child_channel *self = new_channel(loop, events);
 	err_move(&self->fault, &fault);
 	self->is_raw = true;
-	look_later(self);
+	channel_look_later(self);
 	return &self->channel;
 }

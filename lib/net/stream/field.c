@@ -15,7 +15,7 @@ static const char token68_chars[] =
 static const char blanks[] = " \t";
 
 /* The value if header is called name, or NULL. */
-static const char *value_of(const char *header, const char *name)
+static const char *field_value_of(const char *header, const char *name)
 {
 	size_t len = strlen(name);
 
@@ -28,7 +28,7 @@ static const char *value_of(const char *header, const char *name)
 const char *field_find(const struct strv *headers, const char *name)
 {
 	vec_foreach (char *, header, headers) {
-		const char *value = value_of(*header, name);
+		const char *value = field_value_of(*header, name);
 
 		if (value)
 			return value;
@@ -71,7 +71,7 @@ static char *take_value(const char **at)
 }
 
 /* A parameter at *at, into challenge if there is room; false and nothing done if there is none. */
-static bool take_param(const char **at, struct challenge *challenge)
+static bool field_take_param(const char **at, struct challenge *challenge)
 {
 	const char *key = *at;
 	size_t len = strspn(key, token_chars);
@@ -116,13 +116,13 @@ static void skip_separators(const char **at)
 }
 
 /* Take the word at *at, which is neither blank nor comma, into the list if it is a challenge. */
-static void take_challenge(const char **at, struct challenge_list *list)
+static void field_take_challenge(const char **at, struct challenge_list *list)
 {
 	size_t len = strspn(*at, token_chars);
 	const char *next = *at + len;
 	struct challenge *challenge;
 
-	if (take_param(at, NULL))
+	if (field_take_param(at, NULL))
 		return;
 	if (len == 0 || !strchr(" \t,", *next)) { /* finds the end of text, too */
 		skip_garbage(at);
@@ -134,20 +134,20 @@ static void take_challenge(const char **at, struct challenge_list *list)
 	skip_token68(at);
 	do {
 		skip_separators(at);
-	} while (take_param(at, challenge));
+	} while (field_take_param(at, challenge));
 }
 
 void challenges_parse(const struct strv *headers, struct challenge_list *ret)
 {
 	*ret = (struct challenge_list){0};
 	vec_foreach (char *, header, headers) {
-		const char *at = value_of(*header, "www-authenticate");
+		const char *at = field_value_of(*header, "www-authenticate");
 
 		while (at && ret->n < CHALLENGES_MAX) {
 			skip_separators(&at);
 			if (!*at)
 				break;
-			take_challenge(&at, ret);
+			field_take_challenge(&at, ret);
 		}
 	}
 }
@@ -210,7 +210,7 @@ static const char *const long_days[] = {
 	"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"};
 
 /* Parse a part of a date. strptime would do, but for the words of the locale. */
-static bool take_part(const char **at, char part, struct tm *tm)
+static bool field_take_part(const char **at, char part, struct tm *tm)
 {
 	int ignored;
 
@@ -242,11 +242,11 @@ static bool take_part(const char **at, char part, struct tm *tm)
 	}
 }
 
-static bool matches(const char *text, const char *form, struct tm *tm)
+static bool field_matches(const char *text, const char *form, struct tm *tm)
 {
 	for (; *form; form++) {
 		if (*form == '%') {
-			if (!take_part(&text, *++form, tm))
+			if (!field_take_part(&text, *++form, tm))
 				return false;
 		} else if (*text++ != *form) {
 			return false;
@@ -279,14 +279,14 @@ int64_t field_date(const char *text)
 	for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
 		struct tm tm = {0};
 
-		if (matches(text, forms[i], &tm))
+		if (field_matches(text, forms[i], &tm))
 			return ms_of(tm);
 	}
 	return -1;
 }
 
 /* The digits at *at; UINT64_MAX for more than that. False if there is none. */
-static bool take_number(const char **at, uint64_t *ret)
+static bool field_take_number(const char **at, uint64_t *ret)
 {
 	const char *start = *at;
 
@@ -306,7 +306,7 @@ int64_t field_retry_after(const char *text, int64_t now_ms)
 
 	text += strspn(text, blanks);
 	if (str_is_digit(*text)) {
-		take_number(&text, &s);
+		field_take_number(&text, &s);
 		if (text[strspn(text, blanks)])
 			return -1;
 		return s > RETRY_AFTER_MAX_MS / 1000 ? RETRY_AFTER_MAX_MS : (int64_t)s * 1000;
@@ -335,7 +335,7 @@ bool field_number(const char *text, uint64_t *ret)
 {
 	uint64_t value;
 
-	if (!take_number(&text, &value) || *text || value == UINT64_MAX)
+	if (!field_take_number(&text, &value) || *text || value == UINT64_MAX)
 		return false;
 	*ret = value;
 	return true;

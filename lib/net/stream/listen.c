@@ -57,7 +57,7 @@ static int parse_address(const char *text, uint16_t port, struct sockaddr_storag
 	return -EINVAL;
 }
 
-static uint16_t port_of(const struct sockaddr_storage *address)
+static uint16_t listen_port_of(const struct sockaddr_storage *address)
 {
 	const struct sockaddr_in *ip4 = (const struct sockaddr_in *)address;
 	const struct sockaddr_in6 *ip6 = (const struct sockaddr_in6 *)address;
@@ -92,7 +92,7 @@ static int open_socket(const char *text, uint16_t *port, int *ret_fd)
 	if (bind(fd, (struct sockaddr *)&address, size) < 0 || listen(fd, BACKLOG) < 0 ||
 		getsockname(fd, (struct sockaddr *)&address, &size) < 0)
 		return -errno;
-	*port = port_of(&address);
+	*port = listen_port_of(&address);
 	*ret_fd = TAKE_FD(fd);
 	return 0;
 }
@@ -133,7 +133,7 @@ static int open_port(struct listener *listener, uint16_t port)
 }
 
 /* Any port is asked for several times: what is free in one family may be taken in the other. */
-static int find_port(struct listener *listener)
+static int listen_find_port(struct listener *listener)
 {
 	const struct listen_options *options = &listener->options;
 	int r = -EADDRINUSE;
@@ -181,7 +181,7 @@ static void name_peer(const struct sockaddr_storage *address, char out[static PE
 	inet_ntop(address->ss_family,
 		is_ip4 ? (const void *)&ip4->sin_addr : (const void *)&ip6->sin6_addr, text,
 		sizeof(text));
-	snprintf(out, PEER_SIZE, is_ip4 ? "%s:%u" : "[%s]:%u", text, port_of(address));
+	snprintf(out, PEER_SIZE, is_ip4 ? "%s:%u" : "[%s]:%u", text, listen_port_of(address));
 }
 
 static int rest_over(void *ctx, struct err *err)
@@ -233,7 +233,7 @@ static int accept_some(struct listener *listener, int listening, struct err *err
 	return r < 0 ? r : 0;
 }
 
-static short prepare(void *ctx)
+static short listen_prepare(void *ctx)
 {
 	const struct listener *listener = ctx;
 
@@ -253,8 +253,8 @@ static int dispatch_second(void *ctx, short revents, struct err *err)
 }
 
 static const struct loop_fd_ops ops[FAMILIES_MAX] = {
-	{.prepare = prepare, .dispatch = dispatch_first},
-	{.prepare = prepare, .dispatch = dispatch_second},
+	{.prepare = listen_prepare, .dispatch = dispatch_first},
+	{.prepare = listen_prepare, .dispatch = dispatch_second},
 };
 
 /*
@@ -267,7 +267,7 @@ int listener_open(const struct listen_options *options, struct listener **ret, s
 
 	listener->options = *options;
 	listener->fds[0] = listener->fds[1] = -1;
-	int r = find_port(listener);
+	int r = listen_find_port(listener);
 	if (r < 0)
 		return open_fault(options, -r, err);
 	listener->options.address = NULL;

@@ -201,7 +201,7 @@ static void note_fault(struct pump *pump, char name, struct err *fault)
  */
 
 /* Whether all was written. */
-static bool flush(struct pump *pump, struct flow *flow)
+static bool pump_flush(struct pump *pump, struct flow *flow)
 {
 	AUTO_ERR struct err fault = {0};
 
@@ -233,7 +233,7 @@ static void pass_end(struct pump *pump, struct flow *flow)
 }
 
 /* Into the empty buffer. Whether it is worth trying again at once: it was filled. */
-static bool fill(struct pump *pump, struct flow *flow)
+static bool pump_fill(struct pump *pump, struct flow *flow)
 {
 	struct stream *from = flow->from;
 	AUTO_ERR struct err fault = {0};
@@ -257,19 +257,19 @@ static bool fill(struct pump *pump, struct flow *flow)
 	return false;
 }
 
-static void move(struct pump *pump, struct flow *flow)
+static void pump_move(struct pump *pump, struct flow *flow)
 {
 	uint64_t start = flow->bytes;
 	bool goes_on = true;
 
-	while (!flow->over && flush(pump, flow)) {
+	while (!flow->over && pump_flush(pump, flow)) {
 		if (flow->ended) {
 			pass_end(pump, flow);
 			return;
 		}
 		if (!goes_on || flow->bytes - start >= WORK_MAX)
 			break;
-		goes_on = fill(pump, flow);
+		goes_on = pump_fill(pump, flow);
 	}
 	if (flow->len == 0)
 		drop_data(flow);
@@ -284,12 +284,12 @@ static bool wants_read(const struct flow *flow)
 	return !flow->ended && flow->len == 0;
 }
 
-static int wake_due(void *ctx, struct err *err);
+static int pump_wake_due(void *ctx, struct err *err);
 
-static void wake(struct pump *pump)
+static void stream_pump_wake(struct pump *pump)
 {
 	if (!pump->wake)
-		pump->wake = loop_add_timer(pump->options.loop, clock_ms(), wake_due, pump);
+		pump->wake = loop_add_timer(pump->options.loop, clock_ms(), pump_wake_due, pump);
 }
 
 static void free_pump(struct pump *pump, void (*end)(struct stream *stream))
@@ -306,7 +306,7 @@ static void free_pump(struct pump *pump, void (*end)(struct stream *stream))
 	end(TAKE(pump->flows[1].from));
 }
 
-static int finish(struct pump *pump, struct err *err)
+static int pump_finish(struct pump *pump, struct err *err)
 {
 	pump->finished = true;
 	pump->end.bytes_ab = pump->flows[0].bytes;
@@ -319,7 +319,7 @@ static int finish(struct pump *pump, struct err *err)
 }
 
 /* A fault of one direction may leave the other with a last look at what is there. */
-static int settle(struct pump *pump, struct err *err)
+static int pump_settle(struct pump *pump, struct err *err)
 {
 	bool must_wake = false;
 
@@ -327,31 +327,31 @@ static int settle(struct pump *pump, struct err *err)
 		struct flow *flow = &pump->flows[i];
 
 		if (pump->end.faulty && wants_read(flow))
-			move(pump, flow);
+			pump_move(pump, flow);
 	}
 	if (pump->flows[0].over && pump->flows[1].over)
-		return finish(pump, err);
+		return pump_finish(pump, err);
 	for (int i = 0; i < 2; i++) {
 		const struct flow *flow = &pump->flows[i];
 
 		must_wake = must_wake || (wants_read(flow) && flow->from->ops->pending(flow->from));
 	}
 	if (must_wake)
-		wake(pump);
+		stream_pump_wake(pump);
 	return 0;
 }
 
-static int wake_due(void *ctx, struct err *err)
+static int pump_wake_due(void *ctx, struct err *err)
 {
 	struct pump *pump = ctx;
 
 	pump->wake = NULL;
-	move(pump, &pump->flows[0]);
-	move(pump, &pump->flows[1]);
-	return settle(pump, err);
+	pump_move(pump, &pump->flows[0]);
+	pump_move(pump, &pump->flows[1]);
+	return pump_settle(pump, err);
 }
 
-static short prepare(void *ctx)
+static short pump_prepare(void *ctx)
 {
 	const struct side *side = ctx;
 	const struct flow *in = &side->pump->flows[side->index];
@@ -362,7 +362,7 @@ static short prepare(void *ctx)
 }
 
 /* Try both directions: only the stream could tell which of them can go on (TLS). */
-static int dispatch(void *ctx, short revents, struct err *err)
+static int pump_dispatch(void *ctx, short revents, struct err *err)
 {
 	const struct side *side = ctx;
 	struct pump *pump = side->pump;
@@ -370,13 +370,13 @@ static int dispatch(void *ctx, short revents, struct err *err)
 
 	(void)revents;
 	if (out->len > 0)
-		move(pump, out);
+		pump_move(pump, out);
 	if (wants_read(in))
-		move(pump, in);
-	return settle(pump, err);
+		pump_move(pump, in);
+	return pump_settle(pump, err);
 }
 
-static const struct loop_fd_ops ops = {.prepare = prepare, .dispatch = dispatch};
+static const struct loop_fd_ops ops = {.prepare = pump_prepare, .dispatch = pump_dispatch};
 
 struct pump *pump_start(const struct pump_options *options)
 {
@@ -394,7 +394,7 @@ struct pump *pump_start(const struct pump_options *options)
 			pump->sides[i].source =
 				loop_add_fd(options->loop, streams[i]->fd, &ops, &pump->sides[i]);
 	}
-	wake(pump);
+	stream_pump_wake(pump);
 	return pump;
 }
 
@@ -416,5 +416,5 @@ void pump_count(const struct pump *pump, uint64_t *ret_ab, uint64_t *ret_ba)
 void pump_wake(struct pump *pump)
 {
 	if (!pump->finished)
-		wake(pump);
+		stream_pump_wake(pump);
 }

@@ -22,7 +22,7 @@ static uint16_t default_port(bool tls)
 	return tls ? PORT_HTTPS : PORT_HTTP;
 }
 
-static int refuse(const char *what, const char *why, struct err *err)
+static int url_refuse(const char *what, const char *why, struct err *err)
 {
 	return err_set(err, E_HTTP_URL, "%s is not a valid URL: %s", what, why);
 }
@@ -43,7 +43,7 @@ static int check_text(const char *text, const char *what, struct err *err)
 	return 0;
 }
 
-static int parse_port(
+static int url_parse_port(
 	const char *text, size_t len, const char *what, struct url *url, struct err *err)
 {
 	uint32_t port = 0;
@@ -52,11 +52,11 @@ static int parse_port(
 		return 0;
 	for (size_t i = 0; i < len; i++) {
 		if (!str_is_digit(text[i]) || len > PORT_DIGITS_MAX)
-			return refuse(what, "its port is not a number from 1 to 65535", err);
+			return url_refuse(what, "its port is not a number from 1 to 65535", err);
 		port = port * 10 + (uint32_t)(text[i] - '0');
 	}
 	if (port < 1 || port > UINT16_MAX)
-		return refuse(what, "its port is not a number from 1 to 65535", err);
+		return url_refuse(what, "its port is not a number from 1 to 65535", err);
 	url->port = (uint16_t)port;
 	return 0;
 }
@@ -78,7 +78,7 @@ static bool ends_in_number(const char *host)
 	return start < len && strspn(host + start, "0123456789") >= len - start;
 }
 
-static bool is_name(const char *host)
+static bool url_is_name(const char *host)
 {
 	size_t len = strlen(host);
 	enum address_zone zone;
@@ -99,10 +99,10 @@ static int parse_ip6(const char *text, size_t len, const char *what, struct url 
 	struct in6_addr ip;
 
 	if (!end)
-		return refuse(what, "its host has [ without ]", err);
+		return url_refuse(what, "its host has [ without ]", err);
 	url->host = str_lower(text + 1, (size_t)(end - text) - 1);
 	if (inet_pton(AF_INET6, url->host, &ip) != 1)
-		return refuse(what, "its host in brackets is not an IPv6 address", err);
+		return url_refuse(what, "its host in brackets is not an IPv6 address", err);
 	*ret_len = (size_t)(end + 1 - text);
 	return 0;
 }
@@ -116,7 +116,7 @@ static int parse_authority(
 
 	url->port = default_port(url->tls);
 	if (memchr(text, '@', len))
-		return refuse(what, "it holds a user name", err);
+		return url_refuse(what, "it holds a user name", err);
 	if (len > 0 && text[0] == '[')
 		r = parse_ip6(text, len, what, url, &host_len, err);
 	else
@@ -124,17 +124,17 @@ static int parse_authority(
 	if (r < 0)
 		return r;
 	if (!*url->host)
-		return refuse(what, "it has no host", err);
-	if (text[0] != '[' && !is_name(url->host))
-		return refuse(what, "its host is not a valid name or address", err);
+		return url_refuse(what, "it has no host", err);
+	if (text[0] != '[' && !url_is_name(url->host))
+		return url_refuse(what, "its host is not a valid name or address", err);
 	if (host_len == len)
 		return 0;
 	if (text[host_len] != ':')
-		return refuse(what, "behind its host stands something else than a port", err);
-	return parse_port(text + host_len + 1, len - host_len - 1, what, url, err);
+		return url_refuse(what, "behind its host stands something else than a port", err);
+	return url_parse_port(text + host_len + 1, len - host_len - 1, what, url, err);
 }
 
-static int take(struct url *url, const char *what, struct url *ret, struct err *err)
+static int url_take(struct url *url, const char *what, struct url *ret, struct err *err)
 {
 	AUTO_FREE char *text = url_text(url);
 
@@ -162,11 +162,11 @@ static int parse_scheme(
 	*ret_tls = len == 5;
 	*ret_len = len + strlen("://");
 	if (len == 0)
-		return refuse(what, "it does not begin with http:// or https://", err);
+		return url_refuse(what, "it does not begin with http:// or https://", err);
 	if (strncasecmp(text, *ret_tls ? "https" : "http", len < 4 ? 4 : len) != 0)
-		return refuse(what, "its scheme is neither http nor https", err);
+		return url_refuse(what, "its scheme is neither http nor https", err);
 	if (strncmp(text + len, "://", 3) != 0)
-		return refuse(what, "it has no host", err);
+		return url_refuse(what, "it has no host", err);
 	return 0;
 }
 
@@ -182,7 +182,7 @@ static int parse_rest(
 	if (r < 0)
 		return r;
 	url.path = mem_printf("%s%.*s", text[len] == '/' ? "" : "/", (int)path_len, text + len);
-	return take(&url, what, ret, err);
+	return url_take(&url, what, ret, err);
 }
 
 int url_parse(const char *text, const char *what, struct url *ret, struct err *err)
@@ -208,9 +208,9 @@ int url_make(bool tls, const char *host, const char *path, struct url *ret, stru
 	if (r < 0)
 		return r;
 	if (*path != '/' || strchr(path, '#'))
-		return refuse("the path", "it does not begin with / or holds #", err);
+		return url_refuse("the path", "it does not begin with / or holds #", err);
 	url.path = mem_strdup(path);
-	return take(&url, "the path", ret, err);
+	return url_take(&url, "the path", ret, err);
 }
 
 /* RFC 3986, section 5.2.4, of a path that begins with a slash and has no query. */
@@ -249,11 +249,11 @@ static int resolve_path(const struct url *base, const char *path, const char *wh
 	buf_adds(&out, path + len);
 	url.host = mem_strdup(base->host);
 	url.path = buf_take(&out);
-	return take(&url, what, ret, err);
+	return url_take(&url, what, ret, err);
 }
 
 /* Merge paths (section 5.2.3), including the parts of base for a text without path (5.2.2). */
-static char *merge(const char *base, const char *text)
+static char *url_merge(const char *base, const char *text)
 {
 	size_t base_path = strcspn(base, "?");
 
@@ -284,7 +284,7 @@ int url_resolve(const struct url *base, const char *text, const char *what, stru
 	else if (str_starts(reference, "//"))
 		r = parse_rest(base->tls, reference + 2, what, &absolute, err);
 	else
-		path = merge(base->path, reference);
+		path = url_merge(base->path, reference);
 	if (r < 0)
 		return r;
 	return path ? resolve_path(base, path, what, ret, err)
@@ -342,7 +342,7 @@ char *url_text(const struct url *url)
 	return mem_printf("%s://%s%s", url->tls ? "https" : "http", authority, url->path);
 }
 
-static void add_escaped(struct buf *out, const char *text, size_t len, const char *more)
+static void url_add_escaped(struct buf *out, const char *text, size_t len, const char *more)
 {
 	for (size_t i = 0; i < len; i++) {
 		if (strchr(unreserved, text[i]) || strchr(more, text[i]))
@@ -360,7 +360,7 @@ char *url_shown(const struct url *url)
 
 	buf_init(&out, SIZE_MAX / 2);
 	buf_addf(&out, "%s://%s", url->tls ? "https" : "http", authority);
-	add_escaped(&out, url->path, len, "/!$&'()*+,;=:@%");
+	url_add_escaped(&out, url->path, len, "/!$&'()*+,;=:@%");
 	buf_adds(&out, url->path[len] ? "?…" : "");
 	return buf_take(&out);
 }
@@ -373,6 +373,6 @@ char *url_add_param(const char *path, const char *key, const char *value)
 
 	buf_init(&out, SIZE_MAX / 2);
 	buf_addf(&out, "%s%s%s=", path, join, key);
-	add_escaped(&out, value, strlen(value), "");
+	url_add_escaped(&out, value, strlen(value), "");
 	return buf_take(&out);
 }

@@ -88,7 +88,8 @@ static void put_control_head(unsigned char *out, enum frame_type type, unsigned 
 	out[4] = (unsigned char)flags;
 }
 
-static void add_control(struct spdy *spdy, enum frame_type type, const uint32_t *words, size_t n)
+static void spdy_add_control(
+	struct spdy *spdy, enum frame_type type, const uint32_t *words, size_t n)
 {
 	unsigned char frame[SPDY_HEAD_SIZE + 2 * sizeof(uint32_t)];
 
@@ -119,12 +120,12 @@ uint32_t spdy_open(struct spdy *spdy, const struct spdy_field *fields, size_t n,
 
 void spdy_reset(struct spdy *spdy, uint32_t id, uint32_t status)
 {
-	add_control(spdy, RST_STREAM, (const uint32_t[]){id, status}, 2);
+	spdy_add_control(spdy, RST_STREAM, (const uint32_t[]){id, status}, 2);
 }
 
 void spdy_ping(struct spdy *spdy)
 {
-	add_control(spdy, PING, &spdy->next_ping, 1);
+	spdy_add_control(spdy, PING, &spdy->next_ping, 1);
 	spdy->next_ping = spdy->next_ping > ID_MAX ? 1 : spdy->next_ping + 2;
 }
 
@@ -139,7 +140,7 @@ void spdy_data_head(unsigned char out[static SPDY_HEAD_SIZE], uint32_t id, size_
  * Receiving
  */
 
-static int fail(struct err *err, const char *what)
+static int spdy_fail(struct err *err, const char *what)
 {
 	return err_set(err, E_HTTP_PROTOCOL, "the server %s", what);
 }
@@ -159,10 +160,10 @@ static int check_id(const struct spdy *spdy, uint32_t id, struct err *err)
 {
 	if (id % 2 == 1 && id < spdy->next_id)
 		return 0;
-	return fail(err, "names a stream of SPDY that was never opened");
+	return spdy_fail(err, "names a stream of SPDY that was never opened");
 }
 
-static int take_fields(struct spdy *spdy, const struct frame *frame, struct err *err)
+static int spdy_take_fields(struct spdy *spdy, const struct frame *frame, struct err *err)
 {
 	const struct spdy_field *fields;
 	uint32_t id = payload_u32(frame, 0) & ID_MAX;
@@ -194,7 +195,7 @@ static int take_ping(struct spdy *spdy, const struct frame *frame, struct err *e
 
 	(void)err;
 	if (id % 2 == 0)
-		add_control(spdy, PING, &id, 1);
+		spdy_add_control(spdy, PING, &id, 1);
 	else if (spdy->events.pong)
 		spdy->events.pong(spdy->events.ctx);
 	return 0;
@@ -211,7 +212,7 @@ static int refuse_stream(struct spdy *spdy, const struct frame *frame, struct er
 {
 	(void)spdy;
 	(void)frame;
-	return fail(err, "opens a stream of SPDY, which only the client may do here");
+	return spdy_fail(err, "opens a stream of SPDY, which only the client may do here");
 }
 
 /* Types that are not listed are read past. */
@@ -221,11 +222,11 @@ static const struct control {
 	int (*take)(struct spdy *spdy, const struct frame *frame, struct err *err);
 } controls[] = {
 	{SYN_STREAM, 0, refuse_stream},
-	{SYN_REPLY, 4, take_fields},
+	{SYN_REPLY, 4, spdy_take_fields},
 	{RST_STREAM, 8, take_reset},
 	{PING, 4, take_ping},
 	{GOAWAY, 4, take_goaway},
-	{HEADERS, 4, take_fields},
+	{HEADERS, 4, spdy_take_fields},
 };
 
 static int take_control(struct spdy *spdy, const char *payload, size_t len, struct err *err)
@@ -237,7 +238,7 @@ static int take_control(struct spdy *spdy, const char *payload, size_t len, stru
 		if (controls[i].type != type)
 			continue;
 		if (len < controls[i].min_len)
-			return fail(err, "sends a frame of SPDY that is too short");
+			return spdy_fail(err, "sends a frame of SPDY that is too short");
 		return controls[i].take(spdy, &frame, err);
 	}
 	return 0;
@@ -248,21 +249,21 @@ static bool is_control(const struct spdy *spdy)
 	return spdy->head[0] & 0x80;
 }
 
-static int begin_frame(struct spdy *spdy, struct err *err)
+static int spdy_begin_frame(struct spdy *spdy, struct err *err)
 {
 	spdy->left = get_be32(spdy->head + 4) & SPDY_DATA_MAX;
 	buf_reset(&spdy->control);
 	if (!is_control(spdy))
 		return check_id(spdy, get_be32(spdy->head), err);
 	if ((get_be32(spdy->head) >> 16) != (0x8000u | VERSION))
-		return fail(err, "does not speak SPDY/3.1");
+		return spdy_fail(err, "does not speak SPDY/3.1");
 	if (spdy->left > SPDY_CONTROL_MAX)
-		return fail(err, "sends a frame of SPDY that is too large");
+		return spdy_fail(err, "sends a frame of SPDY that is too large");
 	return 0;
 }
 
 /* The payload, or its next piece; *used: how much of data. 1: the frame is over. */
-static int take_payload(
+static int spdy_take_payload(
 	struct spdy *spdy, const char *data, size_t len, size_t *used, struct err *err)
 {
 	size_t piece = len < spdy->left ? len : spdy->left;
@@ -310,12 +311,12 @@ int spdy_receive(struct spdy *spdy, const void *data, size_t len, struct err *er
 			p += take_head(spdy, p, (size_t)(end - p));
 			if (spdy->head_len < SPDY_HEAD_SIZE)
 				break;
-			r = begin_frame(spdy, err);
+			r = spdy_begin_frame(spdy, err);
 			/* A frame without payload is over with its head. */
 			if (r < 0 || (spdy->left && p == end))
 				break;
 		}
-		r = take_payload(spdy, p, (size_t)(end - p), &used, err);
+		r = spdy_take_payload(spdy, p, (size_t)(end - p), &used, err);
 		p += used;
 		if (r == 1)
 			spdy->head_len = 0;

@@ -52,19 +52,20 @@ const void *spdy_dictionary(size_t *ret_len)
 /* A window that holds the dictionary is enough for blocks of a few words. */
 enum { WINDOW_BITS = 11, MEMORY_LEVEL = 4, LENGTH_SIZE = 4 };
 
-static voidpf zlib_alloc(voidpf ctx, uInt n, uInt size)
+static voidpf spdy_block_zlib_alloc(voidpf ctx, uInt n, uInt size)
 {
 	(void)ctx;
 	return mem_alloc(n, size);
 }
 
-static void zlib_free(voidpf ctx, voidpf memory)
+static void spdy_block_zlib_free(voidpf ctx, voidpf memory)
 {
 	(void)ctx;
 	free(memory);
 }
 
-static const z_stream empty_stream = {.zalloc = zlib_alloc, .zfree = zlib_free};
+static const z_stream empty_stream = {
+	.zalloc = spdy_block_zlib_alloc, .zfree = spdy_block_zlib_free};
 
 /*
  * Packing
@@ -106,7 +107,7 @@ static void add_u32(struct buf *out, size_t value)
 	buf_add(out, bytes, sizeof(bytes));
 }
 
-static void add_text(struct buf *out, const char *text)
+static void spdy_block_add_text(struct buf *out, const char *text)
 {
 	add_u32(out, strlen(text));
 	buf_adds(out, text);
@@ -120,8 +121,8 @@ void spdy_pack(
 	buf_reset(&packer->plain);
 	add_u32(&packer->plain, n);
 	for (size_t i = 0; i < n; i++) {
-		add_text(&packer->plain, fields[i].name);
-		add_text(&packer->plain, fields[i].value);
+		spdy_block_add_text(&packer->plain, fields[i].name);
+		spdy_block_add_text(&packer->plain, fields[i].value);
 	}
 	z->next_in = (Bytef *)packer->plain.data;
 	z->avail_in = (uInt)packer->plain.len;
@@ -165,7 +166,7 @@ void spdy_unpacker_free(struct spdy_unpacker *unpacker)
 	free(unpacker);
 }
 
-static int fail(struct err *err, const char *what)
+static int spdy_block_fail(struct err *err, const char *what)
 {
 	return err_set(
 		err, E_HTTP_PROTOCOL, "the server sends a header block of SPDY that %s", what);
@@ -203,16 +204,16 @@ static int inflate_block(
 		buf_add(&unpacker->plain, piece, sizeof(piece) - z->avail_out);
 	} while (r == Z_OK && z->avail_out == 0 && unpacker->plain.len <= SPDY_CONTROL_MAX);
 	if (unpacker->plain.len > SPDY_CONTROL_MAX)
-		return fail(err, "is too large");
+		return spdy_block_fail(err, "is too large");
 	/* Z_BUF_ERROR: the last piece was just full, there is no more. */
 	if ((r != Z_OK && r != Z_BUF_ERROR) || z->avail_in)
-		return fail(err, "is damaged");
+		return spdy_block_fail(err, "is damaged");
 	return 0;
 }
 
 /* A text at *at, moved to the front of its place so that it can end with a NUL; NULL: it does not
  * fit. */
-static const char *take_text(struct buf *plain, size_t *at)
+static const char *spdy_block_take_text(struct buf *plain, size_t *at)
 {
 	size_t left = plain->len - *at;
 	char *text = plain->data + *at;
@@ -239,20 +240,20 @@ int spdy_unpack(struct spdy_unpacker *unpacker, const void *block, size_t len,
 	if (r < 0)
 		return r;
 	if (plain->len < LENGTH_SIZE)
-		return fail(err, "is too short");
+		return spdy_block_fail(err, "is too short");
 	uint32_t n = get_be32((const uint8_t *)plain->data);
 	if (n > SPDY_FIELDS_MAX)
-		return fail(err, "has too many fields");
+		return spdy_block_fail(err, "has too many fields");
 	for (uint32_t i = 0; i < n; i++) {
-		struct spdy_field field = {.name = take_text(plain, &at)};
+		struct spdy_field field = {.name = spdy_block_take_text(plain, &at)};
 
-		field.value = field.name ? take_text(plain, &at) : NULL;
+		field.value = field.name ? spdy_block_take_text(plain, &at) : NULL;
 		if (!field.value)
-			return fail(err, "has a field that does not fit into it");
+			return spdy_block_fail(err, "has a field that does not fit into it");
 		unpacker->fields[i] = field;
 	}
 	if (at != plain->len)
-		return fail(err, "goes on behind its fields");
+		return spdy_block_fail(err, "goes on behind its fields");
 	*ret = unpacker->fields;
 	*ret_n = n;
 	return 0;

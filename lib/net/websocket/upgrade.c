@@ -31,7 +31,7 @@ void upgrade_reply_done(struct upgrade_reply *reply)
 	buf_done(&reply->body);
 }
 
-static int fail(const struct upgrade_reply *reply, struct err *err, const char *what)
+static int upgrade_fail(const struct upgrade_reply *reply, struct err *err, const char *what)
 {
 	return err_set(err, E_HTTP_PROTOCOL, "%s %s", reply->host, what);
 }
@@ -41,7 +41,7 @@ static int fail(const struct upgrade_reply *reply, struct err *err, const char *
  */
 
 /* RFC 9110 section 5.6.2. */
-static bool is_token(const char *text, size_t len)
+static bool upgrade_is_token(const char *text, size_t len)
 {
 	static const char marks[] = "!#$%&'*+-.^_`|~";
 
@@ -54,7 +54,7 @@ static bool is_token(const char *text, size_t len)
 	return len > 0;
 }
 
-static bool has_control(const struct buf *line)
+static bool upgrade_has_control(const struct buf *line)
 {
 	for (size_t i = 0; i < line->len; i++) {
 		unsigned char c = (unsigned char)line->data[i];
@@ -71,14 +71,14 @@ static int parse_status(struct upgrade_reply *reply, struct err *err)
 	int status = 0;
 
 	if (!str_starts(line, "HTTP/1.") || !str_is_digit(line[7]) || line[8] != ' ')
-		return fail(reply, err, "does not answer as HTTP/1 does");
+		return upgrade_fail(reply, err, "does not answer as HTTP/1 does");
 	for (int i = 9; i < 12; i++) {
 		if (!str_is_digit(line[i]))
-			return fail(reply, err, "answers without a status");
+			return upgrade_fail(reply, err, "answers without a status");
 		status = status * 10 + (line[i] - '0');
 	}
 	if (status < 100 || (line[12] && line[12] != ' '))
-		return fail(reply, err, "answers with a status that makes no sense");
+		return upgrade_fail(reply, err, "answers with a status that makes no sense");
 	reply->status = status;
 	strv_done(&reply->headers);
 	reply->state = REPLY_HEADER;
@@ -90,8 +90,8 @@ static int parse_header(struct upgrade_reply *reply, struct err *err)
 	char *line = reply->line.data;
 	size_t name_len = strcspn(line, ":");
 
-	if (line[name_len] != ':' || !is_token(line, name_len))
-		return fail(reply, err, "sends a header that is none");
+	if (line[name_len] != ':' || !upgrade_is_token(line, name_len))
+		return upgrade_fail(reply, err, "sends a header that is none");
 	const char *value = line + name_len + 1;
 	value += strspn(value, " \t");
 	size_t len = strlen(value);
@@ -111,7 +111,7 @@ static int parse_chunk_size(struct upgrade_reply *reply, struct err *err)
 	size_t rest = digits + strspn(line + digits, " \t");
 
 	if (digits == 0 || digits > 15 || (line[rest] && line[rest] != ';'))
-		return fail(reply, err, "sends a broken chunk of an answer");
+		return upgrade_fail(reply, err, "sends a broken chunk of an answer");
 	reply->left = strtoull(line, NULL, 16);
 	reply->state = reply->left > 0 ? REPLY_CHUNK : REPLY_OVER;
 	return 0;
@@ -121,14 +121,14 @@ static int parse_chunk_size(struct upgrade_reply *reply, struct err *err)
  * The end of a head
  */
 
-static int note_length(struct upgrade_reply *reply, const char *text, struct err *err)
+static int upgrade_note_length(struct upgrade_reply *reply, const char *text, struct err *err)
 {
 	uint64_t length;
 
 	if (!field_number(text, &length))
-		return fail(reply, err, "gives a length that is not a number");
+		return upgrade_fail(reply, err, "gives a length that is not a number");
 	if (reply->has_length && reply->left != length)
-		return fail(reply, err, "gives two lengths of one answer");
+		return upgrade_fail(reply, err, "gives two lengths of one answer");
 	reply->has_length = true;
 	reply->left = length;
 	return 0;
@@ -143,18 +143,19 @@ static int find_framing(struct upgrade_reply *reply, struct err *err)
 	reply->left = 0;
 	vec_foreach (char *, header, &reply->headers) {
 		if (str_starts(*header, length)) {
-			r = note_length(reply, *header + strlen(length), err);
+			r = upgrade_note_length(reply, *header + strlen(length), err);
 		} else if (str_starts(*header, encoding)) {
 			if (reply->is_chunked ||
 				strcasecmp(*header + strlen(encoding), "chunked") != 0)
-				r = fail(reply, err, "encodes an answer in a way that is unknown");
+				r = upgrade_fail(
+					reply, err, "encodes an answer in a way that is unknown");
 			reply->is_chunked = true;
 		}
 		if (r < 0)
 			return r;
 	}
 	if (reply->has_length && reply->is_chunked)
-		return fail(reply, err, "gives two lengths of one answer");
+		return upgrade_fail(reply, err, "gives two lengths of one answer");
 	return 0;
 }
 
@@ -182,10 +183,10 @@ static int end_head(struct upgrade_reply *reply, struct err *err)
 	return 0;
 }
 
-static int end_line(struct upgrade_reply *reply, struct err *err)
+static int upgrade_end_line(struct upgrade_reply *reply, struct err *err)
 {
-	if (has_control(&reply->line))
-		return fail(reply, err, "sends a control character in a header");
+	if (upgrade_has_control(&reply->line))
+		return upgrade_fail(reply, err, "sends a control character in a header");
 	switch (reply->state) {
 	case REPLY_STATUS:
 		return parse_status(reply, err);
@@ -195,7 +196,7 @@ static int end_line(struct upgrade_reply *reply, struct err *err)
 		return parse_chunk_size(reply, err);
 	default:
 		if (reply->line.len > 0)
-			return fail(reply, err, "sends a broken chunk of an answer");
+			return upgrade_fail(reply, err, "sends a broken chunk of an answer");
 		reply->state = REPLY_CHUNK_SIZE;
 		return 0;
 	}
@@ -205,48 +206,49 @@ static int end_line(struct upgrade_reply *reply, struct err *err)
  * Bytes
  */
 
-static bool is_head(const struct upgrade_reply *reply)
+static bool upgrade_is_head(const struct upgrade_reply *reply)
 {
 	return reply->state == REPLY_STATUS || reply->state == REPLY_HEADER;
 }
 
-static int check_line(struct upgrade_reply *reply, size_t len, struct err *err)
+static int upgrade_check_line(struct upgrade_reply *reply, size_t len, struct err *err)
 {
-	if (is_head(reply)) {
+	if (upgrade_is_head(reply)) {
 		reply->head_bytes += len;
 		if (reply->head_bytes > HTTP_HEADERS_MAX)
 			return err_set(err, E_HTTP_LIMIT, "%s sends more than %d KiB of headers",
 				reply->host, HTTP_HEADERS_MAX >> 10);
 	} else if (reply->line.len + len > CHUNK_LINE_MAX) {
-		return fail(reply, err, "sends a broken chunk of an answer");
+		return upgrade_fail(reply, err, "sends a broken chunk of an answer");
 	}
 	return 0;
 }
 
 /* The bytes of data up to the end of a line. */
-static ssize_t take_line(struct upgrade_reply *reply, const char *data, size_t len, struct err *err)
+static ssize_t upgrade_take_line(
+	struct upgrade_reply *reply, const char *data, size_t len, struct err *err)
 {
 	struct buf *line = &reply->line;
 	const char *end = memchr(data, '\n', len);
 
 	if (end)
 		len = (size_t)(end + 1 - data);
-	int r = check_line(reply, len, err);
+	int r = upgrade_check_line(reply, len, err);
 	if (r < 0)
 		return r;
 	buf_add(line, data, len);
 	if (!end)
 		return (ssize_t)len;
 	if (line->len < 2 || line->data[line->len - 2] != '\r')
-		return fail(reply, err, "ends a line of its headers as HTTP does not");
+		return upgrade_fail(reply, err, "ends a line of its headers as HTTP does not");
 	buf_truncate(line, line->len - 2);
-	r = end_line(reply, err);
+	r = upgrade_end_line(reply, err);
 	buf_reset(line);
 	return r < 0 ? r : (ssize_t)len;
 }
 
 /* The rest of a body that is too large is not worth waiting for. */
-static ssize_t take_body(struct upgrade_reply *reply, const char *data, size_t len)
+static ssize_t upgrade_take_body(struct upgrade_reply *reply, const char *data, size_t len)
 {
 	size_t room = reply->body.max - reply->body.len;
 
@@ -271,8 +273,8 @@ int upgrade_reply_feed(struct upgrade_reply *reply, const char *data, size_t len
 	while (used < len && reply->state != REPLY_OVER) {
 		bool is_body = reply->state == REPLY_LENGTH || reply->state == REPLY_CLOSE ||
 			       reply->state == REPLY_CHUNK;
-		ssize_t n = is_body ? take_body(reply, data + used, len - used)
-				    : take_line(reply, data + used, len - used, err);
+		ssize_t n = is_body ? upgrade_take_body(reply, data + used, len - used)
+				    : upgrade_take_line(reply, data + used, len - used, err);
 		if (n < 0)
 			return (int)n;
 		used += (size_t)n;
@@ -344,7 +346,7 @@ static ssize_t up_read(struct stream *stream, void *out, size_t len, struct err 
 				: upgrade_stream_fail(up, "broke the connection off", err);
 }
 
-static ssize_t send_some(struct upgraded *up, const void *data, size_t len, struct err *err)
+static ssize_t upgrade_send_some(struct upgraded *up, const void *data, size_t len, struct err *err)
 {
 	size_t n = 0;
 
@@ -362,7 +364,7 @@ static ssize_t send_record(struct upgraded *up, const void *data, size_t len, st
 		memcpy(up->record, data, up->n_record);
 	}
 	BUG_ON(len < up->n_record);
-	ssize_t n = send_some(up, up->record, up->n_record, err);
+	ssize_t n = upgrade_send_some(up, up->record, up->n_record, err);
 	if (n != STREAM_AGAIN)
 		up->n_record = 0;
 	return n;
@@ -374,7 +376,7 @@ static ssize_t up_write(struct stream *stream, const void *data, size_t len, str
 	size_t done = 0;
 
 	if (!up->is_tls)
-		return send_some(up, data, len, err);
+		return upgrade_send_some(up, data, len, err);
 	while (done < len) {
 		ssize_t n = send_record(up, (const char *)data + done, len - done, err);
 		if (n == STREAM_AGAIN && done > 0)
@@ -483,7 +485,7 @@ struct upgrade {
 	bool over;
 };
 
-static void free_upgrade(struct upgrade *up)
+static void upgrade_free_upgrade(struct upgrade *up)
 {
 	if (up->source)
 		loop_remove_fd(up->call->http->loop, up->source);
@@ -505,17 +507,17 @@ static void free_upgrade(struct upgrade *up)
  */
 
 /* Called with an error, or with a response that is no upgrade. */
-static int on_ended(struct http_call *call, struct err *err)
+static int upgrade_on_ended(struct http_call *call, struct err *err)
 {
 	struct upgrade *up = call->request.ctx;
 
 	up->over = true;
 	int r = up->done(up->ctx, NULL, &call->answer, err);
-	free_upgrade(up);
+	upgrade_free_upgrade(up);
 	return r;
 }
 
-static void take_answer(struct upgrade *up)
+static void upgrade_take_answer(struct upgrade *up)
 {
 	struct http_answer *answer = &up->call->answer;
 
@@ -529,7 +531,7 @@ static void take_answer(struct upgrade *up)
 	up->reply.body = (struct buf){0};
 }
 
-static bool has_word(const struct strv *headers, const char *prefix, const char *word)
+static bool upgrade_has_word(const struct strv *headers, const char *prefix, const char *word)
 {
 	size_t len = strlen(word);
 
@@ -550,19 +552,19 @@ static int check_protocol(struct upgrade *up, struct err *err)
 {
 	const struct strv *headers = &up->reply.headers;
 
-	if (has_word(headers, "upgrade: ", up->protocol) &&
-		has_word(headers, "connection: ", "upgrade"))
+	if (upgrade_has_word(headers, "upgrade: ", up->protocol) &&
+		upgrade_has_word(headers, "connection: ", "upgrade"))
 		return 0;
 	return err_set(err, E_HTTP_PROTOCOL, "%s changes to another protocol than %s", up->host,
 		up->protocol);
 }
 
-static int hand_over(struct upgrade *up, const char *early, size_t n_early, struct err *err)
+static int upgrade_hand_over(struct upgrade *up, const char *early, size_t n_early, struct err *err)
 {
 	struct http_call *call = up->call;
 	struct loop *loop = call->http->loop;
 
-	take_answer(up);
+	upgrade_take_answer(up);
 	call->answer.ms = clock_ms() - call->start_ms;
 	url_copy(&call->url, &call->answer.url);
 	http_call_tell(call);
@@ -579,12 +581,12 @@ static int hand_over(struct upgrade *up, const char *early, size_t n_early, stru
 	up->call = NULL;
 	int r = up->done(up->ctx, stream, &answer, err);
 	http_answer_done(&answer);
-	free_upgrade(up);
+	upgrade_free_upgrade(up);
 	return r;
 }
 
 /* End with an error that was found here, and that libcurl does not know. */
-static int give_up(struct upgrade *up, struct err *fault, struct err *err)
+static int upgrade_give_up(struct upgrade *up, struct err *fault, struct err *err)
 {
 	err_move(&up->call->x.fault, fault);
 	return http_call_ended(up->call, CURLE_RECV_ERROR, err);
@@ -610,7 +612,7 @@ static void make_request(struct upgrade *up)
 	buf_adds(out, str_eq(request->method, "GET") ? "\r\n" : "Content-Length: 0\r\n\r\n");
 }
 
-static CURLcode send_request(struct upgrade *up)
+static CURLcode upgrade_send_request(struct upgrade *up)
 {
 	CURLcode code = CURLE_OK;
 	size_t n = 0;
@@ -630,12 +632,13 @@ static int at_end(struct upgrade *up, struct err *err)
 
 	if (!upgrade_reply_ended(&up->reply))
 		return http_call_ended(up->call, code, err);
-	take_answer(up);
+	upgrade_take_answer(up);
 	return http_call_ended(up->call, CURLE_OK, err);
 }
 
 /* 0: more is to come; else the upgrade has ended, with *ret. */
-static int take_bytes(struct upgrade *up, const char *data, size_t len, int *ret, struct err *err)
+static int upgrade_take_bytes(
+	struct upgrade *up, const char *data, size_t len, int *ret, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 	size_t used = 0;
@@ -648,18 +651,18 @@ static int take_bytes(struct upgrade *up, const char *data, size_t len, int *ret
 	if (r == 0)
 		return 0;
 	if (r < 0) {
-		*ret = give_up(up, &fault, err);
+		*ret = upgrade_give_up(up, &fault, err);
 	} else if (up->reply.status == 101) {
-		*ret = hand_over(up, data + used, len - used, err);
+		*ret = upgrade_hand_over(up, data + used, len - used, err);
 	} else {
-		take_answer(up);
+		upgrade_take_answer(up);
 		*ret = http_call_ended(up->call, CURLE_OK, err);
 	}
 	return 1;
 }
 
 /* Until nothing is there: an answer has an end. */
-static int receive(struct upgrade *up, struct err *err)
+static int upgrade_receive(struct upgrade *up, struct err *err)
 {
 	char data[READ_SIZE];
 	int r = 0;
@@ -674,12 +677,12 @@ static int receive(struct upgrade *up, struct err *err)
 			return http_call_ended(up->call, code, err);
 		if (n == 0)
 			return at_end(up, err);
-		if (take_bytes(up, data, n, &r, err))
+		if (upgrade_take_bytes(up, data, n, &r, err))
 			return r;
 	}
 }
 
-static short prepare(void *ctx)
+static short upgrade_prepare(void *ctx)
 {
 	const struct upgrade *up = ctx;
 
@@ -687,18 +690,18 @@ static short prepare(void *ctx)
 }
 
 /* A response that the server sends before it closes counts more than an error in sending to it. */
-static int dispatch(void *ctx, short revents, struct err *err)
+static int upgrade_dispatch(void *ctx, short revents, struct err *err)
 {
 	struct upgrade *up = ctx;
 
 	(void)revents;
-	CURLcode code = send_request(up);
+	CURLcode code = upgrade_send_request(up);
 	if (code != CURLE_OK && code != CURLE_AGAIN)
 		buf_reset(&up->request);
-	return receive(up, err);
+	return upgrade_receive(up, err);
 }
 
-static const struct loop_fd_ops ops = {.prepare = prepare, .dispatch = dispatch};
+static const struct loop_fd_ops ops = {.prepare = upgrade_prepare, .dispatch = upgrade_dispatch};
 
 static int on_connected(struct http_call *call, struct err *err)
 {
@@ -741,12 +744,12 @@ struct upgrade *upgrade_start(struct http *http, const struct upgrade_request *r
 	upgrade_reply_init(&up->reply, up->host);
 	up->call = http_start(up->http, &call);
 	up->call->connected = on_connected;
-	up->call->ended = on_ended;
+	up->call->ended = upgrade_on_ended;
 	return up;
 }
 
 void upgrade_cancel(struct upgrade *upgrade)
 {
 	if (upgrade && !upgrade->over)
-		free_upgrade(upgrade);
+		upgrade_free_upgrade(upgrade);
 }

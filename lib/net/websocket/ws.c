@@ -90,7 +90,7 @@ void ws_handshake_headers(
 		strv_addf(ret_headers, "Sec-WebSocket-Protocol: %s", offered.data);
 }
 
-static bool has_value(const struct strv *headers, const char *name, const char *value)
+static bool ws_has_value(const struct strv *headers, const char *name, const char *value)
 {
 	const char *found = field_find(headers, name);
 
@@ -123,7 +123,7 @@ int ws_handshake_check(const struct strv *headers, const char *key, const char *
 
 	buf_init(&wanted, 64);
 	accept_of(key, &wanted);
-	if (!has_value(headers, "upgrade", "websocket") || !has_upgrade(headers))
+	if (!ws_has_value(headers, "upgrade", "websocket") || !has_upgrade(headers))
 		return err_set(err, E_HTTP_PROTOCOL, "the server does not change to WebSocket");
 	if (!accept || !str_eq(accept, wanted.data))
 		return err_set(err, E_HTTP_PROTOCOL,
@@ -219,7 +219,7 @@ static void add_frame(struct ws *ws, int opcode, const struct ws_part *parts, si
 	buf_added(&ws->out, n_head + len);
 }
 
-static void add_control(struct ws *ws, int opcode, const void *data, size_t len)
+static void ws_add_control(struct ws *ws, int opcode, const void *data, size_t len)
 {
 	const struct ws_part part = {data, len};
 
@@ -235,7 +235,7 @@ void ws_send(struct ws *ws, int opcode, const struct ws_part *parts, size_t n)
 
 void ws_ping(struct ws *ws)
 {
-	add_control(ws, PING, "", 0);
+	ws_add_control(ws, PING, "", 0);
 }
 
 void ws_close(struct ws *ws, unsigned code)
@@ -243,7 +243,7 @@ void ws_close(struct ws *ws, unsigned code)
 	uint8_t data[2];
 
 	put_be(data, code, sizeof(data));
-	add_control(ws, CLOSE, data, code == CODE_NONE ? 0 : sizeof(data));
+	ws_add_control(ws, CLOSE, data, code == CODE_NONE ? 0 : sizeof(data));
 	ws->has_closed = true;
 }
 
@@ -252,7 +252,7 @@ static void send_pong(struct ws *ws)
 	if (!ws->owes_pong || ws->out.len >= PONGS_MAX)
 		return;
 	ws->owes_pong = false;
-	add_control(ws, PONG, ws->pong, ws->n_pong);
+	ws_add_control(ws, PONG, ws->pong, ws->n_pong);
 }
 
 struct buf *ws_output(struct ws *ws)
@@ -270,7 +270,7 @@ bool ws_wants_input(const struct ws *ws)
  * Receiving
  */
 
-static int fail(struct ws *ws, struct err *err, const char *what)
+static int ws_fail(struct ws *ws, struct err *err, const char *what)
 {
 	ws->failed = true;
 	ws_close(ws, CODE_PROTOCOL);
@@ -282,21 +282,21 @@ static int check_frame(struct ws *ws, const struct wslay_frame_iocb *frame, stru
 	uint8_t opcode = frame->opcode;
 
 	if (frame->mask)
-		return fail(ws, err, "masks a frame");
+		return ws_fail(ws, err, "masks a frame");
 	if (frame->rsv)
-		return fail(ws, err, "uses a reserved bit");
+		return ws_fail(ws, err, "uses a reserved bit");
 	if (opcode > PONG || (opcode > BINARY && opcode < CLOSE))
-		return fail(ws, err, "uses an unknown kind of frame");
+		return ws_fail(ws, err, "uses an unknown kind of frame");
 	if (opcode >= CLOSE && (frame->payload_length > CONTROL_MAX || !frame->fin))
-		return fail(ws, err, "sends a control frame that is too long");
+		return ws_fail(ws, err, "sends a control frame that is too long");
 	if (opcode == CONTINUATION && !ws->message)
-		return fail(ws, err, "goes on with a message that has not begun");
+		return ws_fail(ws, err, "goes on with a message that has not begun");
 	if ((opcode == TEXT || opcode == BINARY) && ws->message)
-		return fail(ws, err, "begins a message within another");
+		return ws_fail(ws, err, "begins a message within another");
 	return 0;
 }
 
-static int begin_frame(struct ws *ws, const struct wslay_frame_iocb *frame, struct err *err)
+static int ws_begin_frame(struct ws *ws, const struct wslay_frame_iocb *frame, struct err *err)
 {
 	int r = check_frame(ws, frame, err);
 
@@ -335,7 +335,7 @@ static int end_close(struct ws *ws, struct err *err)
 	size_t len = 0;
 
 	if (ws->got == 1)
-		return fail(ws, err, "closes with half a code");
+		return ws_fail(ws, err, "closes with half a code");
 	if (ws->got >= 2) {
 		code = (unsigned)ws->control[0] << 8 | ws->control[1];
 		len = (size_t)ws->got - 2;
@@ -364,10 +364,10 @@ static int end_control(struct ws *ws, struct err *err)
 	return 0;
 }
 
-static int take_piece(
+static int ws_take_piece(
 	struct ws *ws, const struct wslay_frame_iocb *frame, size_t len, struct err *err)
 {
-	int r = ws->in_frame ? 0 : begin_frame(ws, frame, err);
+	int r = ws->in_frame ? 0 : ws_begin_frame(ws, frame, err);
 
 	if (r < 0)
 		return r;
@@ -386,7 +386,7 @@ int ws_receive(struct ws *ws, const void *data, size_t len, struct err *err)
 	int r = 0;
 
 	if (ws->failed)
-		return fail(ws, err, "has broken the rules");
+		return ws_fail(ws, err, "has broken the rules");
 	ws->in = data;
 	ws->n_in = len;
 	/* Data after a close is ignored. */
@@ -396,8 +396,8 @@ int ws_receive(struct ws *ws, const void *data, size_t len, struct err *err)
 		ssize_t n = wslay_frame_recv(ws->frames, &frame);
 		if (n == WSLAY_ERR_WANT_READ)
 			break;
-		r = n < 0 ? fail(ws, err, "sends a frame that is none")
-			  : take_piece(ws, &frame, (size_t)n, err);
+		r = n < 0 ? ws_fail(ws, err, "sends a frame that is none")
+			  : ws_take_piece(ws, &frame, (size_t)n, err);
 	}
 	ws->in = NULL;
 	ws->n_in = 0;

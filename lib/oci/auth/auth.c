@@ -89,7 +89,7 @@ static char *auth_basic(const char *user, const char *password);
  * age. */
 enum { FRESH_MS = 1000 };
 
-static int step(struct auth *auth, struct err *err);
+static int auth_step(struct auth *auth, struct err *err);
 
 static void copy_err(struct err *to, const struct err *from)
 {
@@ -153,7 +153,7 @@ static int kicked(void *ctx, struct err *err)
 	struct auth *auth = ctx;
 
 	auth->kick = NULL;
-	return step(auth, err);
+	return auth_step(auth, err);
 }
 
 static void kick(struct auth *auth)
@@ -247,7 +247,7 @@ static int serve_due(struct auth *auth, struct err *err)
 }
 
 /* Everybody who waits now; what comes meanwhile is looked at later. */
-static int serve(struct auth *auth, const struct err *fault, struct err *err)
+static int auth_serve(struct auth *auth, const struct err *fault, struct err *err)
 {
 	for (struct auth_wait *wait = auth->first; wait; wait = wait->next) {
 		if (!wait->due && fault)
@@ -273,7 +273,7 @@ static void drop_challenge(struct auth *auth)
 	free(TAKE(auth->challenge_text));
 }
 
-static void add_quoted(struct buf *out, const char *text)
+static void auth_add_quoted(struct buf *out, const char *text)
 {
 	buf_addc(out, '"');
 	for (; *text; text++) {
@@ -299,14 +299,14 @@ static char *challenge_to_text(const struct challenge *challenge)
 		if (!value)
 			continue;
 		buf_addf(&out, "%s%s=", join, keys[i]);
-		add_quoted(&out, value);
+		auth_add_quoted(&out, value);
 		join = ",";
 	}
 	return buf_take(&out);
 }
 
 /* false: nothing in it that dlrun knows. */
-static bool take_challenge(struct auth *auth, const struct strv *headers)
+static bool auth_take_challenge(struct auth *auth, const struct strv *headers)
 {
 	AUTO_CHALLENGES struct challenge_list list = {0};
 
@@ -324,7 +324,7 @@ static bool take_challenge(struct auth *auth, const struct strv *headers)
 	return true;
 }
 
-static bool is_good(const struct auth *auth)
+static bool auth_is_good(const struct auth *auth)
 {
 	if (!auth->authorization || auth->is_stale)
 		return false;
@@ -345,8 +345,8 @@ static int auth_got(struct auth *auth, char *authorization, int64_t renew_ms, st
 	auth->is_remembered = false;
 	/* A scope that came while it was fetched is missing in it. */
 	if (auth->is_token && auth->for_scopes != auth->scopes_version)
-		return step(auth, err);
-	return serve(auth, NULL, err);
+		return auth_step(auth, err);
+	return auth_serve(auth, NULL, err);
 }
 
 /* A remembered challenge may be outdated: drop it and send the request without authorization, so
@@ -354,10 +354,10 @@ static int auth_got(struct auth *auth, char *authorization, int64_t renew_ms, st
 static int auth_fail(struct auth *auth, struct err *fault, struct err *err)
 {
 	if (!auth->is_remembered)
-		return serve(auth, fault, err);
+		return auth_serve(auth, fault, err);
 	drop_challenge(auth);
 	err_clear(&auth->refused);
-	return serve(auth, NULL, err);
+	return auth_serve(auth, NULL, err);
 }
 
 static int fail_copy(struct auth *auth, const struct err *known, struct err *err)
@@ -399,7 +399,7 @@ static int renew(struct auth *auth, struct err *err)
 	return auth->scheme == AUTH_BASIC ? use_basic(auth, err) : auth_fetch(auth, err);
 }
 
-static int step(struct auth *auth, struct err *err)
+static int auth_step(struct auth *auth, struct err *err)
 {
 	if (err_is_set(&auth->at_once))
 		return err_move(err, &auth->at_once);
@@ -408,8 +408,8 @@ static int step(struct auth *auth, struct err *err)
 		return r < 0 ? r : 0;
 	if (auth_is_busy(auth) || auth->lookup)
 		return 0;
-	if (auth->scheme == AUTH_NONE || is_good(auth))
-		return serve(auth, NULL, err);
+	if (auth->scheme == AUTH_NONE || auth_is_good(auth))
+		return auth_serve(auth, NULL, err);
 	if (!auth->first && !(auth->is_eager && auth->scopes.n > 0))
 		return 0;
 	return renew(auth, err);
@@ -438,7 +438,7 @@ static int login_found(void *ctx, struct credential *found, const struct strv *w
 				 : mem_printf("%s (from %s)",
 					   user && !auth->login.identity_token ? user : "a token",
 					   auth->login.origin);
-	return step(auth, err);
+	return auth_step(auth, err);
 }
 
 /*
@@ -471,7 +471,7 @@ struct auth *auth_new(const struct auth_options *options)
 	if (!str_empty(options->remembered_challenge)) {
 		AUTO_STRV struct strv headers = {0};
 		strv_addf(&headers, "www-authenticate: %s", options->remembered_challenge);
-		auth->is_remembered = auth->is_eager = take_challenge(auth, &headers);
+		auth->is_remembered = auth->is_eager = auth_take_challenge(auth, &headers);
 	}
 	auth->lookup = credential_start(
 		options->loop, options->env, options->host, options->repo, login_found, auth);
@@ -534,7 +534,7 @@ struct auth_wait *auth_want(struct auth *auth, auth_ready_fn *ready, void *ctx)
 	AUTO_ERR struct err fault = {0};
 	bool freed = false;
 
-	if (auth->first || (auth->scheme != AUTH_NONE && !is_good(auth))) {
+	if (auth->first || (auth->scheme != AUTH_NONE && !auth_is_good(auth))) {
 		kick(auth);
 		return add_wait(auth, ready, ctx);
 	}
@@ -564,7 +564,7 @@ static bool is_worth_renewing(const struct auth *auth, bool has_new_scope)
 /* The first to tell that there is need of something, or that what there is is refused. */
 static void judge_refusal(struct auth *auth, const struct strv *headers, struct auth_wait *wait)
 {
-	if (!take_challenge(auth, headers) && !auth->challenge) {
+	if (!auth_take_challenge(auth, headers) && !auth->challenge) {
 		err_set(&wait->fault, E_REGISTRY_ANSWER,
 			"registry %s requires a login but offers neither Basic nor Bearer",
 			auth->host);
@@ -635,7 +635,7 @@ static const char *const shared_domains[] = {"amazonaws.com", "app.github.dev", 
 static const char *const second_levels[] = {"ac", "co", "com", "edu", "go", "gob", "gouv", "gov",
 	"ne", "net", "nom", "or", "org", "sch"};
 
-static bool is_below(const char *host, const char *domain)
+static bool auth_is_below(const char *host, const char *domain)
 {
 	size_t len = strlen(host), end = strlen(domain);
 
@@ -674,7 +674,7 @@ static const char *site_of(const char *host)
 	if (*top == '\0' || second == top)
 		return host;
 	for (size_t i = 0; i < ARRAY_LEN(shared_domains); i++)
-		if (is_below(host, shared_domains[i]))
+		if (auth_is_below(host, shared_domains[i]))
 			return host;
 	return is_second_level(second, top) ? label_before(host, second) : second;
 }
@@ -708,7 +708,7 @@ enum {
 	TOKEN_LIFE_MAX_S = 24 * 60 * 60,
 };
 
-static void add_param(struct url *url, const char *key, const char *value)
+static void auth_add_param(struct url *url, const char *key, const char *value)
 {
 	char *path = url_add_param(url->path, key, value);
 
@@ -731,10 +731,10 @@ int auth_token_url(const struct challenge *challenge, const struct strv *scopes,
 		return err_set(err, E_REGISTRY_ANSWER, "the registry names no token server: %s",
 			why.message);
 	if (service)
-		add_param(&url, "service", service);
+		auth_add_param(&url, "service", service);
 	for (size_t i = 0; i < scopes->n; i++)
-		add_param(&url, "scope", scopes->v[i]);
-	add_param(&url, "client_id", client_id);
+		auth_add_param(&url, "scope", scopes->v[i]);
+	auth_add_param(&url, "client_id", client_id);
 	if (strlen(url.path) > URL_MAX)
 		return err_set(err, E_REGISTRY_ANSWER, "the URL of the token server is too long");
 	*ret = url;
@@ -746,27 +746,27 @@ int auth_token_url(const struct challenge *challenge, const struct strv *scopes,
  * OAuth2
  */
 
-static bool is_unreserved(char c)
+static bool auth_is_unreserved(char c)
 {
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || str_is_digit(c) || c == '-' ||
 	       c == '.' || c == '_' || c == '~';
 }
 
 /* Not by url_add_param, which would leave copies of the secret behind. */
-static void add_escaped(struct buf *out, const char *text)
+static void auth_add_escaped(struct buf *out, const char *text)
 {
 	for (; *text; text++) {
-		if (is_unreserved(*text))
+		if (auth_is_unreserved(*text))
 			buf_addc(out, *text);
 		else
 			buf_addf(out, "%%%02X", (unsigned char)*text);
 	}
 }
 
-static void add_field(struct buf *out, const char *key, const char *value)
+static void auth_add_field(struct buf *out, const char *key, const char *value)
 {
 	buf_addf(out, "&%s=", key);
-	add_escaped(out, value);
+	auth_add_escaped(out, value);
 }
 
 void auth_token_form(const struct challenge *challenge, const struct strv *scopes,
@@ -775,13 +775,13 @@ void auth_token_form(const struct challenge *challenge, const struct strv *scope
 	const char *service = challenge_param(challenge, "service");
 
 	buf_adds(out, "grant_type=refresh_token");
-	add_field(out, "service", service ? service : "");
-	add_field(out, "client_id", client_id);
+	auth_add_field(out, "service", service ? service : "");
+	auth_add_field(out, "client_id", client_id);
 	for (size_t i = 0; i < scopes->n; i++) {
 		buf_adds(out, i == 0 ? "&scope=" : "%20");
-		add_escaped(out, scopes->v[i]);
+		auth_add_escaped(out, scopes->v[i]);
 	}
-	add_field(out, "refresh_token", credential->identity_token);
+	auth_add_field(out, "refresh_token", credential->identity_token);
 }
 
 /*
@@ -790,7 +790,7 @@ void auth_token_form(const struct challenge *challenge, const struct strv *scope
 
 /* Whether text is valid in a field's value behind "Bearer " (RFC 6750 section 2.1, somewhat
  * relaxed). */
-static bool is_token(const char *text)
+static bool auth_is_token(const char *text)
 {
 	if (str_empty(text))
 		return false;
@@ -811,7 +811,7 @@ int auth_token_parse(const char *text, size_t len, char **ret_token, char **ret_
 	const char *token = json_get_str(root, "token");
 	if (str_empty(token))
 		token = json_get_str(root, "access_token");
-	if (!is_token(token))
+	if (!auth_is_token(token))
 		return err_set(err, E_REGISTRY_ANSWER, "the token server's answer holds no token");
 	const char *refresh = json_get_str(root, "refresh_token");
 	int64_t life_s = json_get_int(root, "expires_in", 0);
@@ -862,7 +862,7 @@ static bool may_go_plain(const struct auth *auth, const struct url *realm)
 }
 
 /* The user's own configuration names it. */
-static bool is_allowed(const struct auth *auth, const struct url *realm)
+static bool auth_is_allowed(const struct auth *auth, const struct url *realm)
 {
 	AUTO_FREE char *authority = url_authority(realm);
 	const struct strv *realms = auth->realms;
@@ -879,7 +879,7 @@ static bool may_have_login(const struct auth *auth, const struct url *realm)
 {
 	return auth_is_same_site(realm->host, auth->registry.host) ||
 	       (url_is_loopback(realm) && url_is_loopback(&auth->registry)) ||
-	       is_allowed(auth, realm);
+	       auth_is_allowed(auth, realm);
 }
 
 static int check_realm(const struct auth *auth, const struct url *realm, struct err *err)
@@ -914,7 +914,7 @@ static char *login_value(const struct auth *auth)
 	return auth->login.user ? auth_basic(auth->login.user, auth->login.password) : NULL;
 }
 
-static void start(struct auth *auth, const struct url *realm, const struct url *url)
+static void auth_start(struct auth *auth, const struct url *realm, const struct url *url)
 {
 	AUTO_STRV struct strv headers = {0};
 	AUTO_SECRET char *authorization = NULL;
@@ -924,7 +924,7 @@ static void start(struct auth *auth, const struct url *realm, const struct url *
 		.headers = &headers,
 		.max_body = AUTH_TOKEN_BODY_MAX,
 		.tls = is_here ? auth->tls : NULL,
-		.has_zone = !is_here && !is_allowed(auth, realm),
+		.has_zone = !is_here && !auth_is_allowed(auth, realm),
 		.zone = auth->zone,
 		.deadline_ms = clock_deadline(ANSWER_MS),
 		.done = token_done,
@@ -951,7 +951,7 @@ static void start(struct auth *auth, const struct url *realm, const struct url *
 	auth->call = http_start(auth->http, &request);
 }
 
-static int ask(struct auth *auth, struct err *err)
+static int auth_ask(struct auth *auth, struct err *err)
 {
 	const char *text = challenge_param(auth->challenge, "realm");
 	AUTO_URL struct url realm = {0}, url = {0};
@@ -962,7 +962,7 @@ static int ask(struct auth *auth, struct err *err)
 	if (r == 0)
 		r = check_realm(auth, &realm, err);
 	if (r == 0)
-		start(auth, &realm, &url);
+		auth_start(auth, &realm, &url);
 	return r;
 }
 
@@ -970,7 +970,7 @@ static int ask_or_fail(struct auth *auth, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 
-	return ask(auth, &fault) < 0 ? auth_fail(auth, &fault, err) : 0;
+	return auth_ask(auth, &fault) < 0 ? auth_fail(auth, &fault, err) : 0;
 }
 
 /* Ask the realm for a token; ends with auth_got or auth_fail. */
@@ -984,7 +984,7 @@ static int auth_fetch(struct auth *auth, struct err *err)
  * The answer
  */
 
-static int ask_again(void *ctx, struct err *err)
+static int auth_ask_again(void *ctx, struct err *err)
 {
 	struct auth *auth = ctx;
 
@@ -998,7 +998,7 @@ static bool is_busy_status(int status)
 }
 
 /* Whether it is asked once more, a little later. */
-static bool try_again(struct auth *auth, const struct http_answer *answer)
+static bool auth_try_again(struct auth *auth, const struct http_answer *answer)
 {
 	const char *after = field_find(&answer->headers, "retry-after");
 	int64_t wait_ms = after ? field_retry_after(after, clock_wall_ms()) : -1;
@@ -1013,11 +1013,11 @@ static bool try_again(struct auth *auth, const struct http_answer *answer)
 		wait_ms = random_below(most_ms) + 1;
 	if (wait_ms > PAUSE_MAX_MS)
 		wait_ms = PAUSE_MAX_MS;
-	auth->pause = loop_add_timer(auth->loop, clock_ms() + wait_ms, ask_again, auth);
+	auth->pause = loop_add_timer(auth->loop, clock_ms() + wait_ms, auth_ask_again, auth);
 	return true;
 }
 
-static int take_token(struct auth *auth, const struct http_answer *answer, struct err *err)
+static int auth_take_token(struct auth *auth, const struct http_answer *answer, struct err *err)
 {
 	AUTO_SECRET char *token = NULL, *refresh = NULL;
 	AUTO_ERR struct err fault = {0};
@@ -1066,7 +1066,7 @@ static int judge_status(const struct auth *auth, const struct http_answer *answe
 		auth->host, server, status);
 }
 
-static int fail_answer(struct auth *auth, struct http_answer *answer, struct err *err)
+static int auth_fail_answer(struct auth *auth, struct http_answer *answer, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 
@@ -1096,19 +1096,19 @@ static bool drop_scopes(struct auth *auth, int status)
 	return true;
 }
 
-static int judge_answer(struct auth *auth, struct http_answer *answer, struct err *err)
+static int auth_judge_answer(struct auth *auth, struct http_answer *answer, struct err *err)
 {
 	bool is_unknown = answer->status == 404 || answer->status == 405;
 
 	if (answer->status >= 200 && answer->status < 300)
-		return take_token(auth, answer, err);
+		return auth_take_token(auth, answer, err);
 	if (auth->asked_by_form && is_unknown) {
 		auth->has_no_form = true;
 		return ask_or_fail(auth, err);
 	}
 	if (drop_scopes(auth, answer->status))
 		return ask_or_fail(auth, err);
-	return try_again(auth, answer) ? 0 : fail_answer(auth, answer, err);
+	return auth_try_again(auth, answer) ? 0 : auth_fail_answer(auth, answer, err);
 }
 
 /* auth may be gone when this returns, and so may the answer's client. */
@@ -1118,7 +1118,7 @@ static int token_done(void *ctx, struct http_answer *answer, struct err *err)
 
 	auth->call = NULL;
 	secret_buf_done(&auth->form);
-	return judge_answer(auth, answer, err);
+	return auth_judge_answer(auth, answer, err);
 }
 
 /* Where the actions begin: behind the last colon, because names may have a port. */
@@ -1165,7 +1165,7 @@ bool auth_scope_covers(const struct strv *scopes, const char *wanted)
 	return false;
 }
 
-static bool is_plain(const char *scope)
+static bool auth_is_plain(const char *scope)
 {
 	for (; *scope; scope++)
 		if (*scope <= ' ' || *scope >= 0x7f)
@@ -1174,7 +1174,7 @@ static bool is_plain(const char *scope)
 }
 
 /* In the place of one that it has more actions than, or at the end. */
-static bool put(struct strv *scopes, size_t max, const char *scope)
+static bool auth_put(struct strv *scopes, size_t max, const char *scope)
 {
 	for (size_t i = 0; i < scopes->n; i++) {
 		if (!covers(scope, scopes->v[i]))
@@ -1198,10 +1198,10 @@ bool auth_scope_merge(struct strv *scopes, size_t max, const char *text)
 		AUTO_FREE char *scope = mem_strndup(text, len);
 
 		text += len + (text[len] != '\0');
-		if (len == 0 || len > AUTH_SCOPE_LEN_MAX || !is_plain(scope) ||
+		if (len == 0 || len > AUTH_SCOPE_LEN_MAX || !auth_is_plain(scope) ||
 			auth_scope_covers(scopes, scope))
 			continue;
-		added |= put(scopes, max, scope);
+		added |= auth_put(scopes, max, scope);
 	}
 	return added;
 }

@@ -88,7 +88,7 @@ static char *shown_path(const char *path, const char *home)
 
 /* Whether the search ends: with a login that needs no helper. A file that is not there is passed
  * over in silence unless it must be. */
-static bool read_one(struct credential_lookup *lookup, const char *path, bool must_be)
+static bool credentials_read_one(struct credential_lookup *lookup, const char *path, bool must_be)
 {
 	AUTO_SECRET_BUF struct buf text = {0};
 	AUTO_ERR struct err err = {0};
@@ -114,7 +114,7 @@ static bool read_in(struct credential_lookup *lookup, const char *dir, const cha
 	if (str_empty(dir))
 		return false;
 	AUTO_FREE char *path = fs_join(dir, name);
-	return read_one(lookup, path, false);
+	return credentials_read_one(lookup, path, false);
 }
 
 static void read_files(struct credential_lookup *lookup)
@@ -124,7 +124,7 @@ static void read_files(struct credential_lookup *lookup)
 	     has_xdg = !str_empty(env->xdg_config_home);
 
 	if (!str_empty(env->registry_auth_file)) {
-		read_one(lookup, env->registry_auth_file, true);
+		credentials_read_one(lookup, env->registry_auth_file, true);
 		return;
 	}
 	const struct {
@@ -146,7 +146,7 @@ static void read_files(struct credential_lookup *lookup)
  * Asking helpers, one after the other
  */
 
-static int deliver(void *ctx, struct err *err)
+static int credentials_deliver(void *ctx, struct err *err)
 {
 	struct credential_lookup *lookup = ctx;
 	bool failed = err_is_set(&lookup->fault);
@@ -156,19 +156,19 @@ static int deliver(void *ctx, struct err *err)
 		failed ? &lookup->fault : NULL, err);
 }
 
-static void finish(struct credential_lookup *lookup)
+static void credentials_finish(struct credential_lookup *lookup)
 {
-	lookup->timer = loop_add_timer(lookup->loop, clock_ms(), deliver, lookup);
+	lookup->timer = loop_add_timer(lookup->loop, clock_ms(), credentials_deliver, lookup);
 }
 
 static void take_login(struct credential_lookup *lookup, struct credential *login)
 {
 	lookup->login = *login;
 	*login = (struct credential){0};
-	finish(lookup);
+	credentials_finish(lookup);
 }
 
-static void go_on(struct credential_lookup *lookup);
+static void credentials_go_on(struct credential_lookup *lookup);
 
 static int helper_ended(
 	void *ctx, int r, struct credential *login, struct err *fault, struct err *err)
@@ -179,7 +179,7 @@ static int helper_ended(
 	helper_free(TAKE(lookup->helper));
 	if (r < 0) {
 		err_move(&lookup->fault, fault);
-		finish(lookup);
+		credentials_finish(lookup);
 	} else if (r > 0) {
 		take_login(lookup, login);
 	} else {
@@ -188,7 +188,7 @@ static int helper_ended(
 		if (credential_is_there(&step->login))
 			take_login(lookup, &step->login);
 		else
-			go_on(lookup);
+			credentials_go_on(lookup);
 	}
 	return 0;
 }
@@ -213,11 +213,11 @@ static bool ask_helper(struct credential_lookup *lookup, const struct step *step
 		.limit_ms = CREDENTIAL_HELPER_MS};
 	if (helper_start(
 		    lookup->loop, &spec, helper_ended, lookup, &lookup->helper, &lookup->fault) < 0)
-		finish(lookup);
+		credentials_finish(lookup);
 	return true;
 }
 
-static void go_on(struct credential_lookup *lookup)
+static void credentials_go_on(struct credential_lookup *lookup)
 {
 	for (; lookup->at < lookup->steps.n; lookup->at++) {
 		struct step *step = &lookup->steps.v[lookup->at];
@@ -229,7 +229,7 @@ static void go_on(struct credential_lookup *lookup)
 			return;
 		}
 	}
-	finish(lookup);
+	credentials_finish(lookup);
 }
 
 /* Less dlrun's own variables, which may hold what the helper has no business with. */
@@ -262,7 +262,7 @@ struct credential_lookup *credential_start(struct loop *loop, const struct crede
 	lookup->found = found;
 	lookup->ctx = ctx;
 	filter_env(lookup);
-	go_on(lookup);
+	credentials_go_on(lookup);
 	return lookup;
 }
 
@@ -314,7 +314,7 @@ bool credential_is_shared(
 enum { HOST_MAX = 512 };
 
 /* "https://index.docker.io/v1/" is Docker Hub; "/v1/" and "/v2/" were written once for others. */
-static char *host_of(const char *key)
+static char *credentials_host_of(const char *key)
 {
 	const char *at = strstr(key, "://");
 	size_t len;
@@ -333,21 +333,21 @@ static char *host_of(const char *key)
 	return mem_strdup("docker.io");
 }
 
-static void add(const char *key, struct strv *ret)
+static void credentials_add(const char *key, struct strv *ret)
 {
-	AUTO_FREE char *host = host_of(key);
+	AUTO_FREE char *host = credentials_host_of(key);
 
 	if (ret->n < CREDENTIAL_HOSTS_MAX && *host && strlen(host) < HOST_MAX &&
 		str_is_plain(host) && !strpbrk(host, " @") && strv_find(ret, host) < 0)
 		strv_add(ret, host);
 }
 
-static void add_keys(const struct json *map, struct strv *ret)
+static void credentials_add_keys(const struct json *map, struct strv *ret)
 {
 	if (map && json_kind(map) != JSON_OBJECT)
 		return;
 	for (const struct json *m = json_first(map); m; m = json_next(m))
-		add(json_key(m), ret);
+		credentials_add(json_key(m), ret);
 }
 
 int credential_file_hosts(
@@ -358,8 +358,8 @@ int credential_file_hosts(
 
 	if (r < 0)
 		return r;
-	add_keys(json_get(json, "auths"), ret);
-	add_keys(json_get(json, "credHelpers"), ret);
+	credentials_add_keys(json_get(json, "auths"), ret);
+	credentials_add_keys(json_get(json, "credHelpers"), ret);
 	return 0;
 }
 
@@ -438,7 +438,7 @@ static const char *const hub_hosts[] = {"index.docker.io", "docker.io", "registr
  * Keys: which registry, and which part of it
  */
 
-static bool is_host(const char *text, size_t len, const char *host)
+static bool credentials_is_host(const char *text, size_t len, const char *host)
 {
 	return strlen(host) == len && strncasecmp(text, host, len) == 0;
 }
@@ -446,15 +446,16 @@ static bool is_host(const char *text, size_t len, const char *host)
 static bool is_hub(const char *text, size_t len)
 {
 	for (size_t i = 0; i < ARRAY_LEN(hub_hosts); i++)
-		if (is_host(text, len, hub_hosts[i]))
+		if (credentials_is_host(text, len, hub_hosts[i]))
 			return true;
 	return false;
 }
 
 /* Docker Hub has several names and one login. */
-static bool is_same_host(const char *text, size_t len, const char *host)
+static bool credentials_is_same_host(const char *text, size_t len, const char *host)
 {
-	return is_host(text, len, host) || (is_hub(text, len) && is_hub(host, strlen(host)));
+	return credentials_is_host(text, len, host) ||
+	       (is_hub(text, len) && is_hub(host, strlen(host)));
 }
 
 static const char *skip_scheme(const char *key)
@@ -478,7 +479,7 @@ static size_t rank_key(const char *key, const char *host, const char *repo)
 	const char *at = skip_scheme(key);
 	size_t host_len = strcspn(at, "/");
 
-	if (!is_same_host(at, host_len, host))
+	if (!credentials_is_same_host(at, host_len, host))
 		return RANK_NONE;
 	const char *path = at + host_len + (at[host_len] == '/');
 	size_t len = strlen(path);
@@ -495,19 +496,22 @@ static size_t rank_key(const char *key, const char *host, const char *repo)
  * Entries
  */
 
-static bool has_text(const struct json *entry, const char *key)
+static bool credentials_has_text(const struct json *entry, const char *key)
 {
 	return !str_empty(json_get_str(entry, key));
 }
 
 static bool has_login(const struct json *entry)
 {
-	return has_text(entry, "auth") || has_text(entry, "identitytoken") ||
-	       has_text(entry, "registrytoken") || has_text(entry, "username");
+	return credentials_has_text(entry, "auth") ||
+	       credentials_has_text(entry, "identitytoken") ||
+	       credentials_has_text(entry, "registrytoken") ||
+	       credentials_has_text(entry, "username");
 }
 
 /* docker leaves an empty entry for each login that a helper keeps. */
-static const struct json *find_entry(const struct json *auths, const char *host, const char *repo)
+static const struct json *credentials_find_entry(
+	const struct json *auths, const char *host, const char *repo)
 {
 	const struct json *best = NULL;
 	size_t best_rank = RANK_NONE;
@@ -525,7 +529,8 @@ static const struct json *find_entry(const struct json *auths, const char *host,
 	return best;
 }
 
-static int fail_entry(const char *what, const char *key, const char *why, struct err *err)
+static int credentials_fail_entry(
+	const char *what, const char *key, const char *why, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(key);
 
@@ -563,7 +568,7 @@ static int read_auth(const char *auth, struct credential *ret, const char **ret_
 
 static char *dup_field(const struct json *entry, const char *key)
 {
-	return has_text(entry, key) ? mem_strdup(json_get_str(entry, key)) : NULL;
+	return credentials_has_text(entry, key) ? mem_strdup(json_get_str(entry, key)) : NULL;
 }
 
 static int check_entry(const struct json *entry, const char **ret_why)
@@ -582,16 +587,16 @@ static int check_entry(const struct json *entry, const char **ret_why)
 	return 0;
 }
 
-static int read_entry(
+static int credentials_read_entry(
 	const struct json *entry, const char *what, struct credential *ret, struct err *err)
 {
 	AUTO_CREDENTIAL struct credential login = {0};
 	const char *why = NULL;
 	int r = check_entry(entry, &why);
 
-	if (r == 0 && has_text(entry, "auth"))
+	if (r == 0 && credentials_has_text(entry, "auth"))
 		r = read_auth(json_get_str(entry, "auth"), &login, &why);
-	else if (r == 0 && has_text(entry, "username")) {
+	else if (r == 0 && credentials_has_text(entry, "username")) {
 		const char *password = json_get_str(entry, "password");
 		login.user = mem_strdup(json_get_str(entry, "username"));
 		login.password = mem_strdup(password ? password : "");
@@ -601,7 +606,7 @@ static int read_entry(
 	if (r == 0)
 		r = credential_check(&login, &why);
 	if (r < 0)
-		return fail_entry(what, json_key(entry), why, err);
+		return credentials_fail_entry(what, json_key(entry), why, err);
 	login.origin = mem_strdup(what);
 	*ret = login;
 	login = (struct credential){0};
@@ -645,7 +650,7 @@ static const char *find_helper(const struct json *root, const char *host, const 
 		return json_str(helper);
 	}
 	*ret_key = is_hub(host, strlen(host)) ? hub_key : host;
-	return has_text(root, "credsStore") ? json_get_str(root, "credsStore") : NULL;
+	return credentials_has_text(root, "credsStore") ? json_get_str(root, "credsStore") : NULL;
 }
 
 /* ~/.dockercfg has the entries at the top. */
@@ -677,8 +682,8 @@ int credential_file_find(const char *text, size_t len, const char *what, const c
 		return err_set(err, E_DATA, "%s: \"%s\" is not a valid credential helper name",
 			what, shown);
 	}
-	const struct json *entry = find_entry(find_auths(root), host, repo);
-	r = entry ? read_entry(entry, what, &login, err) : 0;
+	const struct json *entry = credentials_find_entry(find_auths(root), host, repo);
+	r = entry ? credentials_read_entry(entry, what, &login, err) : 0;
 	if (r < 0)
 		return r;
 	*ret = login;
@@ -723,7 +728,7 @@ static int cut_words(const char *text)
 	return (int)at;
 }
 
-static void add_words(const char *text, struct err *err)
+static void credentials_add_words(const char *text, struct err *err)
 {
 	AUTO_BUF struct buf shown = {0};
 	size_t len = strcspn(text, "\r\n");
@@ -745,11 +750,11 @@ static int fail_status(const char *text, int status, const char *name, struct er
 	else
 		err_set(err, E_REGISTRY_HELPER, "docker-credential-%s failed with exit status %d",
 			name, status);
-	add_words(text, err);
+	credentials_add_words(text, err);
 	return -(int)err_info(E_REGISTRY_HELPER)->code;
 }
 
-static int fail_answer(const char *name, const char *why, struct err *err)
+static int credentials_fail_answer(const char *name, const char *why, struct err *err)
 {
 	return err_set(err, E_REGISTRY_HELPER, "docker-credential-%s %s", name, why);
 }
@@ -762,7 +767,7 @@ static int credential_file_login(const char *user, const char *secret, const cha
 	const char *why = NULL;
 
 	if (strlen(user) > CREDENTIAL_SECRET_MAX || strlen(secret) > CREDENTIAL_SECRET_MAX)
-		return fail_answer(name, "printed more than dlrun accepts", err);
+		return credentials_fail_answer(name, "printed more than dlrun accepts", err);
 	if (!*user && !*secret)
 		return 0;
 	if (strcmp(user, "<token>") == 0) {
@@ -772,7 +777,7 @@ static int credential_file_login(const char *user, const char *secret, const cha
 		login.password = mem_strdup(secret);
 	}
 	if (credential_check(&login, &why) < 0)
-		return fail_answer(name, "printed a user name with a colon", err);
+		return credentials_fail_answer(name, "printed a user name with a colon", err);
 	login.origin = mem_printf("docker-credential-%s", name);
 	*ret = login;
 	login = (struct credential){0};
@@ -792,11 +797,11 @@ int credential_helper_parse(const char *text, size_t len, int exit_status, const
 	if (exit_status != 0)
 		return fail_status(words, exit_status, helper, err);
 	if (json_parse(text, len, CREDENTIAL_HELPER_OUT_MAX, "the answer", &root, NULL) < 0)
-		return fail_answer(helper, "printed something else than a login", err);
+		return credentials_fail_answer(helper, "printed something else than a login", err);
 	const char *user = json_get_str(root, "Username");
 	const char *secret = json_get_str(root, "Secret");
 	if (!user || !secret)
-		return fail_answer(helper, "printed no Username and Secret", err);
+		return credentials_fail_answer(helper, "printed no Username and Secret", err);
 	return credential_file_login(user, secret, helper, ret, err);
 }
 
@@ -830,7 +835,7 @@ static void kill_group(struct helper *helper)
 	helper->pid = 0;
 }
 
-static void close_output(struct helper *helper)
+static void credentials_close_output(struct helper *helper)
 {
 	loop_remove_fd(helper->loop, TAKE(helper->source));
 	if (helper->fd >= 0)
@@ -842,25 +847,25 @@ void helper_free(struct helper *helper)
 	if (!helper)
 		return;
 	kill_group(helper);
-	close_output(helper);
+	credentials_close_output(helper);
 	loop_remove_timer(helper->loop, helper->timer);
 	secret_buf_done(&helper->out);
 	free(helper->name);
 	free(helper);
 }
 
-static int fail(struct helper *helper, const char *why, struct err *err)
+static int credentials_fail(struct helper *helper, const char *why, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 
 	kill_group(helper);
-	close_output(helper);
-	int r = fail_answer(helper->name, why, &fault);
+	credentials_close_output(helper);
+	int r = credentials_fail_answer(helper->name, why, &fault);
 	return helper->end(helper->ctx, r, NULL, &fault, err);
 }
 
 /* 1: there may be more, 0: its end, -1: too much. */
-static int read_output(struct helper *helper)
+static int credentials_read_output(struct helper *helper)
 {
 	char chunk[4096];
 
@@ -885,23 +890,23 @@ static int exit_status(int status)
 }
 
 /* The helper has ended. Do not wait for a child that it left and that may hold its output open. */
-static int end(struct helper *helper, int status, struct err *err)
+static int credentials_end(struct helper *helper, int status, struct err *err)
 {
 	AUTO_CREDENTIAL struct credential login = {0};
 	AUTO_ERR struct err fault = {0};
 
 	helper->pid = 0;
-	if (helper->fd >= 0 && read_output(helper) < 0)
-		return fail(helper, "printed more than dlrun accepts", err);
-	close_output(helper);
+	if (helper->fd >= 0 && credentials_read_output(helper) < 0)
+		return credentials_fail(helper, "printed more than dlrun accepts", err);
+	credentials_close_output(helper);
 	int r = credential_helper_parse(
 		helper->out.data, helper->out.len, status, helper->name, &login, &fault);
 	return helper->end(helper->ctx, r, &login, &fault, err);
 }
 
-static int look(void *ctx, struct err *err);
+static int credentials_look(void *ctx, struct err *err);
 
-static void look_later(struct helper *helper)
+static void credentials_look_later(struct helper *helper)
 {
 	int64_t at_ms = clock_ms() + helper->look_ms;
 
@@ -910,10 +915,10 @@ static void look_later(struct helper *helper)
 		helper->look_ms = LOOK_MAX_MS;
 	if (at_ms > helper->deadline_ms)
 		at_ms = helper->deadline_ms;
-	helper->timer = loop_add_timer(helper->loop, at_ms, look, helper);
+	helper->timer = loop_add_timer(helper->loop, at_ms, credentials_look, helper);
 }
 
-static int look(void *ctx, struct err *err)
+static int credentials_look(void *ctx, struct err *err)
 {
 	struct helper *helper = ctx;
 	int status = 0;
@@ -921,42 +926,42 @@ static int look(void *ctx, struct err *err)
 	helper->timer = NULL;
 	pid_t r = waitpid(helper->pid, &status, WNOHANG);
 	if (r == helper->pid)
-		return end(helper, exit_status(status), err);
+		return credentials_end(helper, exit_status(status), err);
 	/* With SIGCHLD ignored nobody learns how it ended; it is no success. */
 	if (r < 0 && errno != EINTR)
-		return end(helper, 127, err);
+		return credentials_end(helper, 127, err);
 	if (clock_ms() >= helper->deadline_ms) {
 		char limit[32];
 		AUTO_FREE char *why =
 			mem_printf("took longer than %s", duration_text(helper->limit_ms, limit));
-		return fail(helper, why, err);
+		return credentials_fail(helper, why, err);
 	}
-	look_later(helper);
+	credentials_look_later(helper);
 	return 0;
 }
 
-static short wants_output(void *ctx)
+static short credentials_wants_output(void *ctx)
 {
 	const struct helper *helper = ctx;
 
 	return helper->fd >= 0 ? POLLIN : 0;
 }
 
-static int on_output(void *ctx, short revents, struct err *err)
+static int credentials_on_output(void *ctx, short revents, struct err *err)
 {
 	struct helper *helper = ctx;
 
 	(void)revents;
-	int r = read_output(helper);
+	int r = credentials_read_output(helper);
 	if (r < 0)
-		return fail(helper, "printed more than dlrun accepts", err);
+		return credentials_fail(helper, "printed more than dlrun accepts", err);
 	if (r > 0)
 		return 0;
 	/* A helper that has closed its output is about to end. */
-	close_output(helper);
+	credentials_close_output(helper);
 	helper->look_ms = LOOK_FIRST_MS;
 	loop_remove_timer(helper->loop, helper->timer);
-	look_later(helper);
+	credentials_look_later(helper);
 	return 0;
 }
 
@@ -981,7 +986,7 @@ static int make_input(const char *key, int *ret_fd, struct err *err)
 	return err_set(err, E_REGISTRY_HELPER, "cannot pass the registry's name on to a helper");
 }
 
-static int spawn(struct helper *helper, const struct helper_spec *what, struct err *err)
+static int credentials_spawn(struct helper *helper, const struct helper_spec *what, struct err *err)
 {
 	const char *argv[] = {what->program, "get", NULL};
 	struct proc_spec spec = {
@@ -1023,14 +1028,15 @@ int helper_start(struct loop *loop, const struct helper_spec *spec, helper_end_f
 		.ctx = ctx};
 	buf_init(&helper->out, CREDENTIAL_HELPER_OUT_MAX);
 	buf_room(&helper->out, CREDENTIAL_HELPER_OUT_MAX); /* never moved: wiped as a whole */
-	int r = spawn(helper, spec, err);
+	int r = credentials_spawn(helper, spec, err);
 	if (r < 0) {
 		helper_free(helper);
 		return r;
 	}
-	static const struct loop_fd_ops ops = {.prepare = wants_output, .dispatch = on_output};
+	static const struct loop_fd_ops ops = {
+		.prepare = credentials_wants_output, .dispatch = credentials_on_output};
 	helper->source = loop_add_fd(loop, helper->fd, &ops, helper);
-	look_later(helper);
+	credentials_look_later(helper);
 	*ret = helper;
 	return 0;
 }

@@ -36,13 +36,13 @@ const char *codec_name(enum codec codec)
 	return names[codec];
 }
 
-static void *zlib_alloc(void *ctx, unsigned n, unsigned size)
+static void *codec_zlib_alloc(void *ctx, unsigned n, unsigned size)
 {
 	(void)ctx;
 	return mem_grow(NULL, n, size);
 }
 
-static void zlib_free(void *ctx, void *p)
+static void codec_zlib_free(void *ctx, void *p)
 {
 	(void)ctx;
 	free(p);
@@ -51,8 +51,8 @@ static void zlib_free(void *ctx, void *p)
 /* Before deflateInit or inflateInit of a zeroed stream. */
 static void codec_zlib_hooks(z_stream *z)
 {
-	z->zalloc = zlib_alloc;
-	z->zfree = zlib_free;
+	z->zalloc = codec_zlib_alloc;
+	z->zfree = codec_zlib_free;
 }
 
 enum {
@@ -290,7 +290,7 @@ static void finish_task(struct par_task **task)
 }
 
 /* Write a packed piece out; its slot is free then. */
-static int drain(struct encoder *encoder, struct slot *slot, struct err *err)
+static int codec_drain(struct encoder *encoder, struct slot *slot, struct err *err)
 {
 	int r = 0;
 
@@ -319,7 +319,7 @@ static void run_tap(void *ctx)
 }
 
 /* The piece has all its input: pack it, beside the caller unless alone, and go to the next slot. */
-static void dispatch(struct encoder *encoder, bool alone)
+static void codec_dispatch(struct encoder *encoder, bool alone)
 {
 	struct slot *slot = &encoder->slots[encoder->fill];
 
@@ -347,10 +347,10 @@ static int slot_for(struct encoder *encoder, struct slot **ret, struct err *err)
 	if (!slot->full && slot->chunk.in_len &&
 		(slot->chunk.in_len == chunk_room(encoder->codec) ||
 			slot->chunk.store != encoder->incompressible)) {
-		dispatch(encoder, alone);
+		codec_dispatch(encoder, alone);
 		slot = &encoder->slots[encoder->fill];
 	}
-	int r = drain(encoder, slot, err);
+	int r = codec_drain(encoder, slot, err);
 	if (r)
 		return r;
 	if (!slot->chunk.in)
@@ -393,9 +393,9 @@ int encoder_end(struct encoder *encoder, struct err *err)
 			return r;
 	}
 	/* A short stream is not worth a thread. */
-	dispatch(encoder, encoder->size_in <= chunk_room(encoder->codec));
+	codec_dispatch(encoder, encoder->size_in <= chunk_room(encoder->codec));
 	for (size_t i = 0; i < encoder->n_slots; i++) {
-		int r = drain(
+		int r = codec_drain(
 			encoder, &encoder->slots[(encoder->fill + i) % encoder->n_slots], err);
 		if (r)
 			return r;
@@ -463,7 +463,7 @@ void decoder_free(struct decoder *decoder)
 }
 
 /* More input behind what is there, or at_eof. */
-static int fill(struct decoder *decoder, struct err *err)
+static int codec_fill(struct decoder *decoder, struct err *err)
 {
 	ssize_t n;
 
@@ -532,7 +532,7 @@ static int gzip_step(
  * zstd
  */
 
-static bool is_zstd(uint32_t magic)
+static bool codec_is_zstd(uint32_t magic)
 {
 	return magic == ZSTD_MAGICNUMBER ||
 	       (magic & ZSTD_MAGIC_SKIPPABLE_MASK) == ZSTD_MAGIC_SKIPPABLE_START;
@@ -583,14 +583,14 @@ static int find_format(struct decoder *decoder, struct err *err)
 	const uint8_t *in = decoder->in;
 
 	while (decoder->len < MAGIC_SIZE && !decoder->at_eof) {
-		int r = fill(decoder, err);
+		int r = codec_fill(decoder, err);
 		if (r)
 			return r;
 	}
 	decoder->step = plain_step;
 	if (decoder->len >= 2 && in[0] == 0x1f && in[1] == 0x8b)
 		decoder->step = gzip_step;
-	if (decoder->len >= MAGIC_SIZE && is_zstd(get_le32(in)))
+	if (decoder->len >= MAGIC_SIZE && codec_is_zstd(get_le32(in)))
 		decoder->step = zstd_step;
 	return 0;
 }
@@ -603,7 +603,7 @@ static int produce(
 
 	while (r == 0) {
 		if (decoder->pos == decoder->len && !decoder->at_eof) {
-			r = fill(decoder, err);
+			r = codec_fill(decoder, err);
 			continue;
 		}
 		bool no_input = decoder->pos == decoder->len;

@@ -339,8 +339,8 @@ static int read_base(struct image_base *base, struct manifest *manifest, const c
 	return r;
 }
 
-static int load(struct layout *layout, const char *name, const char *ref, const char *platform,
-	bool whole, struct image_base **ret, struct err *err)
+static int image_do_load(struct layout *layout, const char *name, const char *ref,
+	const char *platform, bool whole, struct image_base **ret, struct err *err)
 {
 	AUTO(image_base_free_auto) struct image_base *base = mem_alloc(1, sizeof(*base));
 	AUTO_BUF struct buf text = {0};
@@ -364,13 +364,13 @@ static int load(struct layout *layout, const char *name, const char *ref, const 
 int image_base_load(struct layout *layout, const char *name, const char *ref, const char *platform,
 	struct image_base **ret, struct err *err)
 {
-	return load(layout, name, ref, platform, false, ret, err);
+	return image_do_load(layout, name, ref, platform, false, ret, err);
 }
 
 int image_whole_load(struct layout *layout, const char *name, const char *ref, const char *platform,
 	struct image_base **ret, struct err *err)
 {
-	return load(layout, name, ref, platform, true, ret, err);
+	return image_do_load(layout, name, ref, platform, true, ret, err);
 }
 
 size_t image_base_layers(const struct manifest *manifest)
@@ -397,8 +397,8 @@ void image_base_free(struct image_base *base)
 	free(base);
 }
 
-static int fill(struct image *image, const struct manifest *manifest, const struct json *config,
-	const char *const *diff_ids, const char *what, struct err *err)
+static int image_fill(struct image *image, const struct manifest *manifest,
+	const struct json *config, const char *const *diff_ids, const char *what, struct err *err)
 {
 	enum image_role roles[MANIFEST_LAYERS_MAX];
 	const char *workdir = oci_config_workdir(config);
@@ -437,7 +437,7 @@ int image_load(struct layout *layout, const char *digest, struct image *ret, str
 	if (r == 0)
 		r = image_read_config(layout, &manifest, digest, &config, &diff_ids, err);
 	if (r == 0)
-		r = fill(&image, &manifest, config, diff_ids, digest, err);
+		r = image_fill(&image, &manifest, config, diff_ids, digest, err);
 	if (r < 0)
 		return r;
 	*ret = image;
@@ -455,7 +455,7 @@ static size_t first_own(const struct image *image)
 }
 
 /* The spec of a layer; *ret_fd is its open blob. */
-static int open_layer(struct layout *layout, const struct image *image, size_t i, int *ret_fd,
+static int image_open_layer(struct layout *layout, const struct image *image, size_t i, int *ret_fd,
 	struct unpack_spec *ret, struct err *err)
 {
 	const struct image_layer *layer = &image->layers[i];
@@ -474,7 +474,7 @@ static int open_layer(struct layout *layout, const struct image *image, size_t i
 }
 
 /* A layer that cannot be read is named, and what is wrong with it if its bytes are others. */
-static int explain(
+static int image_explain(
 	struct layout *layout, const struct image_layer *layer, struct err *fault, struct err *err)
 {
 	AUTO_ERR struct err damage = {0};
@@ -504,11 +504,11 @@ int image_entries_above(struct layout *layout, const struct image *image, size_t
 	for (size_t i = first_own(image) + skip; i < image->n_layers; i++) {
 		AUTO_FD int fd = -1;
 		AUTO_ERR struct err fault = {0};
-		int r = open_layer(layout, image, i, &fd, &spec, &fault);
+		int r = image_open_layer(layout, image, i, &fd, &spec, &fault);
 		if (r == 0)
 			r = unpack_list(&spec, list, &fault);
 		if (r < 0)
-			return explain(layout, &image->layers[i], &fault, err);
+			return image_explain(layout, &image->layers[i], &fault, err);
 	}
 	return 0;
 }
@@ -548,17 +548,17 @@ int image_unpack(
 	for (size_t i = first_own(image) + skip; i < image->n_layers; i++) {
 		AUTO_FD int fd = -1;
 		AUTO_ERR struct err fault = {0};
-		int r = open_layer(layout, image, i, &fd, &spec, &fault);
+		int r = image_open_layer(layout, image, i, &fd, &spec, &fault);
 		if (r == 0)
 			r = unpack_apply(&spec, dir_fd, &fault);
 		if (r < 0)
-			return explain(layout, &image->layers[i], &fault, err);
+			return image_explain(layout, &image->layers[i], &fault, err);
 	}
 	return 0;
 }
 
-static int add_paths(const struct unpack_spec *spec, struct strv *ret_gone, struct strv *ret_dirs,
-	struct err *err)
+static int image_add_paths(const struct unpack_spec *spec, struct strv *ret_gone,
+	struct strv *ret_dirs, struct err *err)
 {
 	AUTO_LAYER_READER struct layer_reader *reader = layer_reader_new(spec);
 	struct layer_member member;
@@ -582,10 +582,10 @@ int image_delta_paths(struct layout *layout, const struct image *image, struct s
 
 	if (image->n_layers == 0 || image->layers[last].role != IMAGE_ROLE_DELTA)
 		return 0;
-	int r = open_layer(layout, image, last, &fd, &spec, &fault);
+	int r = image_open_layer(layout, image, last, &fd, &spec, &fault);
 	if (r == 0)
-		r = add_paths(&spec, ret_gone, ret_dirs, &fault);
-	return r < 0 ? explain(layout, &image->layers[last], &fault, err) : 0;
+		r = image_add_paths(&spec, ret_gone, ret_dirs, &fault);
+	return r < 0 ? image_explain(layout, &image->layers[last], &fault, err) : 0;
 }
 
 int image_read_file(struct layout *layout, const struct image *image, const char *path, int out_fd,
@@ -597,11 +597,11 @@ int image_read_file(struct layout *layout, const struct image *image, const char
 	for (size_t i = image->n_layers; i-- > first_own(image) && found == 0;) {
 		AUTO_FD int fd = -1;
 		AUTO_ERR struct err fault = {0};
-		int r = open_layer(layout, image, i, &fd, &spec, &fault);
+		int r = image_open_layer(layout, image, i, &fd, &spec, &fault);
 		if (r == 0)
 			r = unpack_file(&spec, path, out_fd, &found, &fault);
 		if (r < 0)
-			return explain(layout, &image->layers[i], &fault, err);
+			return image_explain(layout, &image->layers[i], &fault, err);
 	}
 	if (found == 1)
 		return 0;
@@ -617,7 +617,7 @@ enum {
 /* Besides errors. */
 enum outcome { DONE, NEED_LOCK, TOO_LARGE };
 
-static void make_spec(struct layer_work *work)
+static void image_make_spec(struct layer_work *work)
 {
 	const struct image_request *request = work->request;
 	AUTO_FREE char *text = mem_printf("dlrun layers %d\n%s\n%" PRId64 "\n%s\n", FORMAT,
@@ -646,7 +646,7 @@ static void layer_work_init(struct layer_work *work, const struct image_request 
 	*work = (struct layer_work){.request = request, .sink = sink, .media_type = media_type};
 	work->lock_fd = -1;
 	work->may_write = !request->plan_path;
-	make_spec(work);
+	image_make_spec(work);
 	sort_by_size(work);
 	if (request->plan && request->plan->has_full) {
 		work->plan = *request->plan;
@@ -681,7 +681,7 @@ struct wanted {
 	uint64_t max_size;            /* compressed; more is TOO_LARGE; 0: any */
 };
 
-static void hash_entry(struct digest *digest, const struct entry *e)
+static void image_hash_entry(struct digest *digest, const struct entry *e)
 {
 	char head[64];
 	int n = snprintf(head, sizeof(head), "%c%d%" PRIu64 " ", e->kind == ENTRY_LINK ? 'l' : 'f',
@@ -693,7 +693,7 @@ static void hash_entry(struct digest *digest, const struct entry *e)
 }
 
 /* Of all that the bytes of the layer depend on. */
-static void make_key(
+static void image_make_key(
 	const struct layer_work *work, const struct wanted *wanted, uint8_t out[static SHA256_SIZE])
 {
 	AUTO_DIGEST struct digest digest = {0};
@@ -703,7 +703,7 @@ static void make_key(
 	digest_add(&digest, work->spec, SHA256_SIZE);
 	digest_add(&digest, role, strlen(role) + 1);
 	for (size_t i = 0; i < wanted->entries->n; i++)
-		hash_entry(&digest, wanted->entries->v[i]);
+		image_hash_entry(&digest, wanted->entries->v[i]);
 	for (size_t i = 0; wanted->whiteouts && i < wanted->whiteouts->n; i++) {
 		digest_add(&digest, "w", 1);
 		digest_add(&digest, wanted->whiteouts->v[i], strlen(wanted->whiteouts->v[i]) + 1);
@@ -711,7 +711,7 @@ static void make_key(
 	digest_end(&digest, out);
 }
 
-static void describe(
+static void image_describe(
 	const struct layer_work *work, const struct plan_layer *layer, struct descriptor *ret)
 {
 	*ret = (struct descriptor){.size = layer->size};
@@ -720,11 +720,11 @@ static void describe(
 }
 
 /* Whether the sink has a layer that was made before: 1, 0, or an error. */
-static int is_there(struct layer_work *work, const struct plan_layer *layer, struct err *err)
+static int image_is_there(struct layer_work *work, const struct plan_layer *layer, struct err *err)
 {
 	struct descriptor blob;
 
-	describe(work, layer, &blob);
+	image_describe(work, layer, &blob);
 	return sink_has(work->sink, &blob, err);
 }
 
@@ -735,7 +735,7 @@ static void add_result(
 
 	result->role = role;
 	digest_text(layer->diff_id, result->diff_id);
-	describe(work, layer, &result->blob);
+	image_describe(work, layer, &result->blob);
 }
 
 static int write_layer(struct layer_work *work, const struct wanted *wanted, struct plan_layer *ret,
@@ -774,7 +774,7 @@ static int write_layer(struct layer_work *work, const struct wanted *wanted, str
 	ret->size = made.blob.size;
 	BUG_ON(!digest_parse(made.diff_id, ret->diff_id) ||
 		!digest_parse(made.blob.digest, ret->digest));
-	describe(work, ret, &made.blob);
+	image_describe(work, ret, &made.blob);
 	r = work->sink->ops->put(work->sink, &stage, &made.blob, err);
 	work->n_written += r == 0;
 	return r;
@@ -786,9 +786,9 @@ static int need_layer(struct layer_work *work, const struct wanted *wanted, stru
 {
 	struct plan_layer layer = {0};
 
-	make_key(work, wanted, layer.key);
+	image_make_key(work, wanted, layer.key);
 	const struct plan_layer *known = plan_find(&work->plan, layer.key);
-	int r = known ? is_there(work, known, err) : 0;
+	int r = known ? image_is_there(work, known, err) : 0;
 	if (r < 0)
 		return r;
 	if (r == 1) {
@@ -861,7 +861,7 @@ static int make_increment(struct layer_work *work, const struct plan_layer *big,
 		memcmp(plan->spec, work->spec, SHA256_SIZE) != 0 ||
 		memcmp(plan->full.key, work->outgrown, SHA256_SIZE) == 0)
 		return TOO_LARGE;
-	int r = is_there(work, &plan->full, err);
+	int r = image_is_there(work, &plan->full, err);
 	if (r < 0)
 		return r;
 	if (r == 0 || !find_delta(work, &diff))
@@ -912,7 +912,7 @@ static int make_layers(struct layer_work *work, struct err *err)
 }
 
 /* The plan is a cache: without its lock two processes may do the same work, no more. */
-static void take_lock(struct layer_work *work)
+static void image_take_lock(struct layer_work *work)
 {
 	AUTO_FREE char *path = mem_printf("%s.lock", work->request->plan_path);
 	AUTO_ERR struct err err = {0};
@@ -931,7 +931,7 @@ static int layer_work_run(struct layer_work *work, struct err *err)
 	int r = make_layers(work, err);
 
 	if (r == NEED_LOCK) {
-		take_lock(work);
+		image_take_lock(work);
 		r = make_layers(work, err);
 	}
 	return r;
@@ -987,20 +987,21 @@ static size_t base_layers(const struct image_request *request)
 	return request->base ? request->base->n_layers : 0;
 }
 
-static bool is_zstd(const struct descriptor *blob)
+static bool image_is_zstd(const struct descriptor *blob)
 {
 	return str_eq(media_layer_to_oci(blob->media_type), media_layer(MEDIA_OCI, CODEC_ZSTD));
 }
 
 /* An image that dlrun made has them all of one kind. */
-static enum codec codec_of(const struct image_request *request)
+static enum codec image_codec_of(const struct image_request *request)
 {
 	const struct image *own = request->own;
 
 	if (!own)
 		return request->codec;
-	return own->n_layers > 0 && is_zstd(&own->layers[own->n_layers - 1].blob) ? CODEC_ZSTD
-										  : CODEC_GZIP;
+	return own->n_layers > 0 && image_is_zstd(&own->layers[own->n_layers - 1].blob)
+		       ? CODEC_ZSTD
+		       : CODEC_GZIP;
 }
 
 /* Docker has no media type for zstd. Its other layers and its configuration mean the same under
@@ -1009,7 +1010,7 @@ static enum media_family pick_family(const struct image_request *request)
 {
 	enum media_family family = request->base ? request->base->family : MEDIA_OCI;
 
-	return media_layer(family, codec_of(request)) ? family : MEDIA_OCI;
+	return media_layer(family, image_codec_of(request)) ? family : MEDIA_OCI;
 }
 
 /*
@@ -1163,7 +1164,7 @@ static int commit(struct making *making, struct err *err)
 	return r;
 }
 
-static void fill_result(struct making *making)
+static void image_fill_result(struct making *making)
 {
 	const struct image_base *base = making->request->base;
 	const struct layer_work *work = making->work;
@@ -1205,7 +1206,7 @@ static int take_base(struct making *making, struct image_request *request, struc
 	making->family = pick_family(request);
 	for (size_t i = 0; i < work->n_layers; i++)
 		snprintf(work->layers[i].blob.media_type, MEDIA_TYPE_SIZE, "%s",
-			media_layer(making->family, codec_of(request)));
+			media_layer(making->family, image_codec_of(request)));
 	return 0;
 }
 
@@ -1244,8 +1245,8 @@ static int find_layers(struct layer_work *work, const struct image_request *requ
 }
 
 /* *ret_wrong: the sink found at the end that it lacks what it said it had. */
-static int write_once(const struct image_request *request, struct sink *sink, struct image *ret,
-	bool *ret_wrong, struct err *err)
+static int image_write_once(const struct image_request *request, struct sink *sink,
+	struct image *ret, bool *ret_wrong, struct err *err)
 {
 	AUTO_LAYER_WORK struct layer_work work;
 	struct image_request own = *request;
@@ -1263,7 +1264,7 @@ static int write_once(const struct image_request *request, struct sink *sink, st
 	}
 	if (r == 0) {
 		layer_work_save(&work);
-		fill_result(&making);
+		image_fill_result(&making);
 		*ret = making.image;
 	}
 	if (*ret_wrong)
@@ -1280,10 +1281,10 @@ int image_write(
 	AUTO_ERR struct err fault = {0};
 	bool wrong = false;
 
-	int r = write_once(request, sink, ret, &wrong, &fault);
+	int r = image_write_once(request, sink, ret, &wrong, &fault);
 	if (r < 0 && wrong) {
 		wrong = false;
-		r = write_once(request, sink, ret, &wrong, &fault);
+		r = image_write_once(request, sink, ret, &wrong, &fault);
 	}
 	if (r < 0)
 		return err_move(err, &fault);

@@ -36,7 +36,7 @@ static size_t left(const struct cursor *cursor)
 }
 
 /* The next size bytes, or NULL. */
-static const uint8_t *take(struct cursor *cursor, size_t size)
+static const uint8_t *plan_take(struct cursor *cursor, size_t size)
 {
 	const uint8_t *start = cursor->at;
 
@@ -58,9 +58,9 @@ static const char *take_string(struct cursor *cursor, size_t *ret_len)
 	return start;
 }
 
-static bool take_layer(struct cursor *cursor, struct plan_layer *ret)
+static bool plan_take_layer(struct cursor *cursor, struct plan_layer *ret)
 {
-	const uint8_t *data = take(cursor, LAYER_SIZE);
+	const uint8_t *data = plan_take(cursor, LAYER_SIZE);
 
 	if (!data)
 		return false;
@@ -72,7 +72,7 @@ static bool take_layer(struct cursor *cursor, struct plan_layer *ret)
 }
 
 /* Relative, and no component is empty, "." or "..". */
-static bool is_plain(const char *path, size_t len)
+static bool plan_is_plain(const char *path, size_t len)
 {
 	if (len == 0 || len > ENTRY_PATH_MAX || path[len - 1] == '/')
 		return false;
@@ -90,7 +90,7 @@ static bool is_plain(const char *path, size_t len)
 
 static bool take_entry(struct cursor *cursor, const struct entry *before, struct entry *ret)
 {
-	const uint8_t *fixed = take(cursor, 1 + 8 + SHA256_SIZE);
+	const uint8_t *fixed = plan_take(cursor, 1 + 8 + SHA256_SIZE);
 	size_t len = 0, target_len = 0;
 
 	if (!fixed || !memchr("fxl", fixed[0], 3))
@@ -100,7 +100,7 @@ static bool take_entry(struct cursor *cursor, const struct entry *before, struct
 	ret->size = get_le64(fixed + 1);
 	memcpy(ret->sha256, fixed + 9, SHA256_SIZE);
 	ret->path = take_string(cursor, &len);
-	if (!ret->path || !is_plain(ret->path, len))
+	if (!ret->path || !plan_is_plain(ret->path, len))
 		return false;
 	if (ret->kind == ENTRY_LINK && !(ret->target = take_string(cursor, &target_len)))
 		return false;
@@ -110,12 +110,12 @@ static bool take_entry(struct cursor *cursor, const struct entry *before, struct
 bool plan_parse_full(const uint8_t *data, size_t size, struct plan *ret)
 {
 	struct cursor cursor = {data, data + size};
-	const uint8_t *spec = take(&cursor, SHA256_SIZE);
+	const uint8_t *spec = plan_take(&cursor, SHA256_SIZE);
 	struct plan_layer full;
 
-	if (!spec || !take_layer(&cursor, &full))
+	if (!spec || !plan_take_layer(&cursor, &full))
 		return false;
-	const uint8_t *count = take(&cursor, 8);
+	const uint8_t *count = plan_take(&cursor, 8);
 	if (!count || get_le64(count) > left(&cursor) / ENTRY_MIN)
 		return false;
 	size_t n = (size_t)get_le64(count);
@@ -140,7 +140,7 @@ bool plan_parse_recent(const uint8_t *data, size_t size, struct plan *ret)
 	size_t n = 0;
 
 	while (left(&cursor) > 0)
-		if (n == PLAN_RECENT_MAX || !take_layer(&cursor, &recent[n++]))
+		if (n == PLAN_RECENT_MAX || !plan_take_layer(&cursor, &recent[n++]))
 			return false;
 	memcpy(ret->recent, recent, n * sizeof(*recent));
 	ret->n_recent = n;
@@ -148,7 +148,7 @@ bool plan_parse_recent(const uint8_t *data, size_t size, struct plan *ret)
 }
 
 /* The content behind the checksum of a file, or NULL. */
-static const uint8_t *check_file(const uint8_t *data, size_t size, const char *magic)
+static const uint8_t *plan_check_file(const uint8_t *data, size_t size, const char *magic)
 {
 	uint8_t sha256[SHA256_SIZE];
 
@@ -158,7 +158,7 @@ static const uint8_t *check_file(const uint8_t *data, size_t size, const char *m
 	return memcmp(data + MAGIC_SIZE, sha256, SHA256_SIZE) == 0 ? data + HEAD_SIZE : NULL;
 }
 
-static void *map_file(const char *path, size_t *ret_size)
+static void *plan_map_file(const char *path, size_t *ret_size)
 {
 	AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	struct stat st;
@@ -182,7 +182,7 @@ static void load_recent(const char *path, struct plan *plan)
 
 	if (fs_read(name, RECENT_SIZE_MAX, &buf, NULL, NULL) < 0)
 		return;
-	const uint8_t *content = check_file((const uint8_t *)buf.data, buf.len, recent_magic);
+	const uint8_t *content = plan_check_file((const uint8_t *)buf.data, buf.len, recent_magic);
 	if (!content || !plan_parse_recent(content, buf.len - HEAD_SIZE, plan))
 		return;
 	memcpy(plan->saved, plan->recent, sizeof(plan->saved));
@@ -193,8 +193,9 @@ void plan_load(const char *path, struct plan *ret)
 {
 	struct plan plan = {0};
 
-	plan.map = map_file(path, &plan.map_size);
-	const uint8_t *content = plan.map ? check_file(plan.map, plan.map_size, full_magic) : NULL;
+	plan.map = plan_map_file(path, &plan.map_size);
+	const uint8_t *content =
+		plan.map ? plan_check_file(plan.map, plan.map_size, full_magic) : NULL;
 	if (content)
 		plan_parse_full(content, plan.map_size - HEAD_SIZE, &plan);
 	load_recent(path, &plan);
@@ -244,7 +245,7 @@ void plan_remember(struct plan *plan, const struct plan_layer *layer)
  * Writing
  */
 
-static void add_layer(struct buf *out, const struct plan_layer *layer)
+static void plan_add_layer(struct buf *out, const struct plan_layer *layer)
 {
 	uint8_t size[8];
 
@@ -255,7 +256,7 @@ static void add_layer(struct buf *out, const struct plan_layer *layer)
 	buf_add(out, size, sizeof(size));
 }
 
-static void add_entry(struct buf *out, const struct entry *entry)
+static void plan_add_entry(struct buf *out, const struct entry *entry)
 {
 	uint8_t fixed[1 + 8 + SHA256_SIZE];
 
@@ -268,7 +269,7 @@ static void add_entry(struct buf *out, const struct entry *entry)
 		buf_add(out, entry->target, strlen(entry->target) + 1);
 }
 
-static void begin_file(struct buf *out, size_t max, const char *magic)
+static void plan_begin_file(struct buf *out, size_t max, const char *magic)
 {
 	static const uint8_t nothing[SHA256_SIZE];
 
@@ -277,7 +278,7 @@ static void begin_file(struct buf *out, size_t max, const char *magic)
 	buf_add(out, nothing, SHA256_SIZE);
 }
 
-static int write_file(const char *path, struct buf *out, struct err *err)
+static int plan_write_file(const char *path, struct buf *out, struct err *err)
 {
 	uint8_t sha256[SHA256_SIZE];
 	int r = buf_check(out, path, err);
@@ -296,14 +297,14 @@ int plan_save_full(const char *path, const uint8_t spec[static SHA256_SIZE],
 	AUTO_BUF struct buf out;
 	uint8_t count[8];
 
-	begin_file(&out, PLAN_SIZE_MAX, full_magic);
+	plan_begin_file(&out, PLAN_SIZE_MAX, full_magic);
 	buf_add(&out, spec, SHA256_SIZE);
-	add_layer(&out, full);
+	plan_add_layer(&out, full);
 	put_le64(count, n_entries);
 	buf_add(&out, count, sizeof(count));
 	for (size_t i = 0; i < n_entries; i++)
-		add_entry(&out, entries[i]);
-	return write_file(path, &out, err);
+		plan_add_entry(&out, entries[i]);
+	return plan_write_file(path, &out, err);
 }
 
 int plan_save_recent(const char *path, struct plan *plan, struct err *err)
@@ -314,10 +315,10 @@ int plan_save_recent(const char *path, struct plan *plan, struct err *err)
 	if (plan->n_recent == plan->n_saved &&
 		memcmp(plan->recent, plan->saved, plan->n_saved * sizeof(plan->saved[0])) == 0)
 		return 0;
-	begin_file(&out, RECENT_SIZE_MAX, recent_magic);
+	plan_begin_file(&out, RECENT_SIZE_MAX, recent_magic);
 	for (size_t i = 0; i < plan->n_recent; i++)
-		add_layer(&out, &plan->recent[i]);
-	int r = write_file(name, &out, err);
+		plan_add_layer(&out, &plan->recent[i]);
+	int r = plan_write_file(name, &out, err);
 	if (r < 0)
 		return r;
 	memcpy(plan->saved, plan->recent, sizeof(plan->saved));

@@ -20,17 +20,17 @@
 #include "base/util/str.h"
 
 /* The position of the first entry whose path is not less than the first len bytes of path. */
-static size_t lower_bound(const struct entry_refs *refs, const char *path, size_t len)
+static size_t layer_lower_bound(const struct entry_refs *refs, const char *path, size_t len)
 {
 	return vec_bound(refs, ref, strncmp((*ref)->path, path, len) < 0);
 }
 
 /* Whether there is an entry at the path, or with slash one below it. */
-static bool has_path(const struct entry_refs *refs, const char *path, size_t len, bool slash)
+static bool layer_has_path(const struct entry_refs *refs, const char *path, size_t len, bool slash)
 {
 	/* Paths that merely begin with path may stand before the one that is it plus a slash. */
 	AUTO_FREE char *wanted = mem_printf("%.*s%s", (int)len, path, slash ? "/" : "");
-	size_t at = lower_bound(refs, wanted, len + 1);
+	size_t at = layer_lower_bound(refs, wanted, len + 1);
 
 	return at < refs->n && strncmp(refs->v[at]->path, wanted, len + 1) == 0;
 }
@@ -42,7 +42,7 @@ static bool has_path(const struct entry_refs *refs, const char *path, size_t len
 static void hide_path(const struct entry_refs *lower, const char *path, size_t len, bool *hidden)
 {
 	AUTO_FREE char *wanted = mem_strndup(path, len);
-	size_t at = lower_bound(lower, wanted, len + 1);
+	size_t at = layer_lower_bound(lower, wanted, len + 1);
 
 	if (at < lower->n && strcmp(lower->v[at]->path, wanted) == 0)
 		hidden[at] = true;
@@ -53,7 +53,7 @@ static void hide_below(const struct entry_refs *lower, const char *path, bool *h
 	AUTO_FREE char *prefix = mem_printf("%s/", path);
 	size_t len = strlen(prefix);
 
-	for (size_t at = lower_bound(lower, prefix, len); at < lower->n; at++) {
+	for (size_t at = layer_lower_bound(lower, prefix, len); at < lower->n; at++) {
 		if (strncmp(lower->v[at]->path, prefix, len) != 0)
 			return;
 		hidden[at] = true;
@@ -106,11 +106,11 @@ struct work {
 
 /* Whether the directory that the first len bytes of path name takes all below it along: something
  * else has its place now, or nothing of it is left. */
-static bool settle(struct work *work, const char *path, size_t len)
+static bool layer_settle(struct work *work, const char *path, size_t len)
 {
-	bool replaced = has_path(work->to, path, len, false);
+	bool replaced = layer_has_path(work->to, path, len, false);
 
-	if (!replaced && has_path(work->to, path, len, true))
+	if (!replaced && layer_has_path(work->to, path, len, true))
 		return false;
 	work->settled = path;
 	work->settled_len = len;
@@ -119,25 +119,25 @@ static bool settle(struct work *work, const char *path, size_t len)
 	return true;
 }
 
-static bool is_settled(const struct work *work, const char *path)
+static bool layer_is_settled(const struct work *work, const char *path)
 {
 	return work->settled && strncmp(path, work->settled, work->settled_len) == 0 &&
 	       path[work->settled_len] == '/';
 }
 
-static void remove_path(struct work *work, const char *path)
+static void layer_remove_path(struct work *work, const char *path)
 {
-	if (is_settled(work, path))
+	if (layer_is_settled(work, path))
 		return;
 	for (const char *slash = path; (slash = strchr(slash, '/')); slash++)
-		if (settle(work, path, (size_t)(slash - path)))
+		if (layer_settle(work, path, (size_t)(slash - path)))
 			return;
 	/* A directory at its place replaces it. */
-	if (!has_path(work->to, path, strlen(path), true))
+	if (!layer_has_path(work->to, path, strlen(path), true))
 		strv_add(&work->diff.whiteouts, path);
 }
 
-static bool is_over(const struct work *work)
+static bool layer_is_over(const struct work *work)
 {
 	return work->diff.entries.n + work->diff.whiteouts.n > work->max;
 }
@@ -153,18 +153,18 @@ bool layer_diff_make(const struct entry_refs *from, const struct entry_refs *to,
 	struct work work = {.to = to, .max = max};
 	size_t i = 0, k = 0;
 
-	while ((i < from->n || k < to->n) && !is_over(&work)) {
+	while ((i < from->n || k < to->n) && !layer_is_over(&work)) {
 		int order = i == from->n ? 1 : k == to->n ? -1 : 0;
 		if (order == 0)
 			order = strcmp(from->v[i]->path, to->v[k]->path);
 		if (order < 0)
-			remove_path(&work, from->v[i]->path);
+			layer_remove_path(&work, from->v[i]->path);
 		else if (order > 0 || !entry_same(from->v[i], to->v[k]))
 			*vec_push(&work.diff.entries) = to->v[k];
 		i += order <= 0;
 		k += order >= 0;
 	}
-	if (is_over(&work)) {
+	if (layer_is_over(&work)) {
 		layer_diff_done(&work.diff);
 		return false;
 	}
@@ -224,7 +224,7 @@ bool layer_path_is_valid(const char *path)
 	}
 }
 
-static int refuse(struct err *err, const char *name, const char *why)
+static int layer_refuse(struct err *err, const char *name, const char *why)
 {
 	AUTO_FREE char *shown = str_shown(name);
 
@@ -285,7 +285,7 @@ static const char *clean(const char *name, struct buf *out)
 }
 
 /* Take the whiteout off the end of a clean name. */
-static enum layer_mark take_mark(struct buf *name)
+static enum layer_mark layer_take_mark(struct buf *name)
 {
 	char *slash = strrchr(name->data, '/');
 	size_t dir_len = slash ? (size_t)(slash - name->data) : 0;
@@ -304,7 +304,7 @@ static enum layer_mark take_mark(struct buf *name)
 }
 
 /* Where a clean name lies; *ret_rest: relative to the workdir. */
-static enum layer_place place_of(const char *name, const char *prefix, const char **ret_rest)
+static enum layer_place layer_place_of(const char *name, const char *prefix, const char **ret_rest)
 {
 	size_t name_len = strlen(name), prefix_len = strlen(prefix);
 
@@ -334,14 +334,14 @@ int layer_path_parse(const char *name, const char *workdir, struct layer_path *r
 	buf_init(&cleaned, strlen(prefix) + 1 + ENTRY_PATH_MAX + WHITEOUT_LEN);
 	const char *why = clean(name, &cleaned);
 	if (why)
-		return refuse(err, name, why);
-	ret->mark = take_mark(&cleaned);
-	ret->place = place_of(cleaned.data, prefix, &rest);
+		return layer_refuse(err, name, why);
+	ret->mark = layer_take_mark(&cleaned);
+	ret->place = layer_place_of(cleaned.data, prefix, &rest);
 	size_t len = strlen(rest);
 	if (ret->mark == LAYER_PLAIN && entry_path_has_git(rest))
-		return refuse(err, name, "programs in a .git directory run by themselves");
+		return layer_refuse(err, name, "programs in a .git directory run by themselves");
 	if (len > ENTRY_PATH_MAX)
-		return refuse(err, name, "it is over 4,095 bytes");
+		return layer_refuse(err, name, "it is over 4,095 bytes");
 	memcpy(ret->path, rest, len + 1);
 	return 0;
 }
@@ -412,7 +412,7 @@ static void put_text(char field[static NAME_SIZE], const char *text, size_t len)
 	memcpy(field, text, len < NAME_SIZE ? len : NAME_SIZE);
 }
 
-static struct header begin(char type, const char *name, uint64_t size, const char *target)
+static struct header layer_begin(char type, const char *name, uint64_t size, const char *target)
 {
 	struct header header = {.type = type, .magic = "ustar  "};
 
@@ -431,7 +431,7 @@ static struct header begin(char type, const char *name, uint64_t size, const cha
 static void add_long(struct buf *out, char type, const char *text, const char *target)
 {
 	size_t size = strlen(text) + 1;
-	struct header header = begin(type, "././@LongLink", size, target);
+	struct header header = layer_begin(type, "././@LongLink", size, target);
 
 	/* The owner names and the target are ignored by readers; libarchive writes them, too. */
 	memcpy(header.user, "root", 4);
@@ -445,7 +445,7 @@ static void add_long(struct buf *out, char type, const char *text, const char *t
 void layer_tar_header(const struct layer_tar_member *member, struct buf *out)
 {
 	const char *target = member->target;
-	struct header header = begin((char)member->type, member->name, member->size, target);
+	struct header header = layer_begin((char)member->type, member->name, member->size, target);
 
 	if (target && strlen(target) > NAME_SIZE)
 		add_long(out, TYPE_LONG_TARGET, target, target);
@@ -660,12 +660,12 @@ static int to_stage(void *ctx, const void *data, size_t len, struct err *err)
 	return blob_stage_write(ctx, data, len, err);
 }
 
-static void to_digest(void *ctx, const void *data, size_t len)
+static void layer_to_digest(void *ctx, const void *data, size_t len)
 {
 	digest_add(ctx, data, len);
 }
 
-static int put(void *ctx, const void *data, size_t len, struct err *err)
+static int layer_put(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct writer *writer = ctx;
 
@@ -673,11 +673,11 @@ static int put(void *ctx, const void *data, size_t len, struct err *err)
 	return encoder_write(writer->encoder, data, len, err);
 }
 
-static int put_zeros(struct writer *writer, size_t len)
+static int layer_put_zeros(struct writer *writer, size_t len)
 {
 	static const char zeros[LAYER_TAR_END];
 
-	return len ? put(writer, zeros, len, writer->err) : 0;
+	return len ? layer_put(writer, zeros, len, writer->err) : 0;
 }
 
 /*
@@ -705,7 +705,7 @@ static int write_header(struct writer *writer, struct layer_tar_member member)
 	buf_reset(&writer->header);
 	layer_tar_header(&member, &writer->header);
 	int r = buf_check(&writer->header, "the header of a file", writer->err);
-	return r < 0 ? r : put(writer, writer->header.data, writer->header.len, writer->err);
+	return r < 0 ? r : layer_put(writer, writer->header.data, writer->header.len, writer->err);
 }
 
 static int write_marker(struct writer *writer)
@@ -723,7 +723,7 @@ static bool is_incompressible(const struct entry *entry)
 	return false;
 }
 
-static int write_file(struct writer *writer, const struct entry *entry)
+static int layer_write_file(struct writer *writer, const struct entry *entry)
 {
 	const struct entry_opener *opener = &writer->spec->opener;
 	AUTO_FD int fd = -1;
@@ -736,16 +736,16 @@ static int write_file(struct writer *writer, const struct entry *entry)
 	if (r)
 		return r;
 	encoder_set_incompressible(writer->encoder, is_incompressible(entry));
-	r = layer_content_copy(&writer->content, entry, fd, put, writer, writer->err);
+	r = layer_content_copy(&writer->content, entry, fd, layer_put, writer, writer->err);
 	encoder_set_incompressible(writer->encoder, false);
-	return r ? r : put_zeros(writer, layer_tar_padding(entry->size));
+	return r ? r : layer_put_zeros(writer, layer_tar_padding(entry->size));
 }
 
 static int write_entry(struct writer *writer, const struct entry *entry)
 {
 	member_name(writer, entry->path, "");
 	if (entry->kind == ENTRY_FILE)
-		return write_file(writer, entry);
+		return layer_write_file(writer, entry);
 	return write_header(writer, (struct layer_tar_member){LAYER_TAR_LINK, .mode = MODE_LINK,
 					    .target = entry->target});
 }
@@ -819,7 +819,7 @@ static bool comes_first(const struct whiteout *whiteout, const struct entry *ent
 	return strncmp(whiteout->path, entry->path, whiteout->dir_len) <= 0;
 }
 
-static int check_path(const char *path, struct err *err)
+static int layer_check_path(const char *path, struct err *err)
 {
 	if (layer_path_is_valid(path))
 		return 0;
@@ -829,7 +829,7 @@ static int check_path(const char *path, struct err *err)
 
 static int write_whiteout(struct writer *writer, const struct whiteout *whiteout)
 {
-	int r = check_path(whiteout->path, writer->err);
+	int r = layer_check_path(whiteout->path, writer->err);
 
 	if (r == 0)
 		r = enter_dir_of(writer, whiteout->path);
@@ -868,7 +868,7 @@ static int write_members(struct writer *writer)
 			n++)
 			r = write_whiteout(writer, &writer->whiteouts.v[n]);
 		if (r == 0)
-			r = check_path(entry->path, writer->err);
+			r = layer_check_path(entry->path, writer->err);
 		if (r == 0)
 			r = enter_dir_of(writer, entry->path);
 		if (r == 0)
@@ -902,7 +902,7 @@ static void writer_init(struct writer *writer, const struct layer_spec *spec,
 	writer->prefix_len = writer->name.len;
 	writer->encoder = encoder_new(spec->codec, to_stage, stage);
 	digest_begin(&writer->digest, DIGEST_SHA256);
-	encoder_set_tap(writer->encoder, to_digest, &writer->digest);
+	encoder_set_tap(writer->encoder, layer_to_digest, &writer->digest);
 }
 
 static void writer_done(struct writer *writer)
@@ -928,7 +928,7 @@ int layer_write(const struct layer_spec *spec, struct blob_stage *stage, struct 
 	writer_init(&writer, spec, stage, err);
 	int r = write_members(&writer);
 	if (r == 0)
-		r = put_zeros(&writer, LAYER_TAR_END);
+		r = layer_put_zeros(&writer, LAYER_TAR_END);
 	if (r == 0)
 		r = encoder_end(writer.encoder, err);
 	if (r)

@@ -132,7 +132,7 @@ struct layer_reader {
  * The source.
  */
 
-static void to_digest(void *ctx, const void *data, size_t len)
+static void layer_read_to_digest(void *ctx, const void *data, size_t len)
 {
 	digest_add(ctx, data, len);
 }
@@ -156,10 +156,10 @@ static void source_init(struct source *source, const struct unpack_spec *spec)
 	if (!spec->digest)
 		return;
 	digest_begin(&source->blob, DIGEST_SHA256);
-	decoder_set_tap(source->decoder, to_digest, &source->blob);
+	decoder_set_tap(source->decoder, layer_read_to_digest, &source->blob);
 }
 
-static void source_done(struct source *source)
+static void layer_read_source_done(struct source *source)
 {
 	par_wait(source->task);
 	for (int i = 0; i < 2; i++) {
@@ -248,7 +248,7 @@ static la_ssize_t from_source(struct archive *archive, void *ctx, const void **d
 }
 
 /* Warnings count: what libarchive did not understand is not guessed at. */
-static int check(struct layer_reader *reader, int status, struct err *err)
+static int layer_read_check(struct layer_reader *reader, int status, struct err *err)
 {
 	if (status == ARCHIVE_OK)
 		return 0;
@@ -276,7 +276,7 @@ void layer_reader_free(struct layer_reader *reader)
 		archive_read_free(reader->archive);
 		archive_entry_free(reader->header);
 	}
-	source_done(&reader->source);
+	layer_read_source_done(&reader->source);
 	free(reader);
 }
 
@@ -284,7 +284,7 @@ void layer_reader_free(struct layer_reader *reader)
  * Members.
  */
 
-static int refuse(struct layer_reader *reader, const char *why, struct err *err)
+static int layer_read_refuse(struct layer_reader *reader, const char *why, struct err *err)
 {
 	const char *name = archive_entry_pathname(reader->header);
 	AUTO_FREE char *shown = str_shown(name ? name : "");
@@ -300,11 +300,11 @@ static int take_hardlink(
 	if (r)
 		return r;
 	if (reader->target.mark != LAYER_PLAIN || reader->target.place != LAYER_INSIDE)
-		return refuse(reader, "is a hard link to something else than code", err);
+		return layer_read_refuse(reader, "is a hard link to something else than code", err);
 	size_t len = strlen(ret->path);
 	if (strncmp(reader->target.path, ret->path, len) == 0 &&
 		(!reader->target.path[len] || reader->target.path[len] == '/'))
-		return refuse(reader, "is a hard link to what it replaces", err);
+		return layer_read_refuse(reader, "is a hard link to what it replaces", err);
 	ret->kind = LAYER_HARDLINK;
 	ret->target = reader->target.path;
 	return 0;
@@ -315,16 +315,17 @@ static int take_link(struct layer_reader *reader, struct layer_member *ret, stru
 	ret->kind = LAYER_LINK;
 	ret->target = archive_entry_symlink(reader->header);
 	if (str_empty(ret->target) || strlen(ret->target) > TARGET_MAX)
-		return refuse(reader, "is a link with an impossible target", err);
+		return layer_read_refuse(reader, "is a link with an impossible target", err);
 	return 0;
 }
 
-static int take_file(struct layer_reader *reader, struct layer_member *ret, struct err *err)
+static int layer_read_take_file(
+	struct layer_reader *reader, struct layer_member *ret, struct err *err)
 {
 	la_int64_t size = archive_entry_size(reader->header);
 
 	if (archive_entry_sparse_count(reader->header) > 0 || size < 0)
-		return refuse(reader, "is a sparse file", err);
+		return layer_read_refuse(reader, "is a sparse file", err);
 	ret->kind = LAYER_FILE;
 	ret->size = (uint64_t)size;
 	ret->exec = archive_entry_perm(reader->header) & S_IXUSR;
@@ -344,19 +345,20 @@ static int take_plain(struct layer_reader *reader, struct layer_member *ret, str
 		return take_hardlink(reader, hardlink, ret, err);
 	switch (archive_entry_filetype(header)) {
 	case AE_IFREG:
-		return take_file(reader, ret, err);
+		return layer_read_take_file(reader, ret, err);
 	case AE_IFLNK:
 		return take_link(reader, ret, err);
 	case AE_IFDIR:
 		ret->kind = LAYER_DIR;
 		return 0;
 	default:
-		return refuse(reader, "is a device, pipe or socket", err);
+		return layer_read_refuse(reader, "is a device, pipe or socket", err);
 	}
 }
 
 /* 1: a member for the caller; 0: none of its business. */
-static int take_member(struct layer_reader *reader, struct layer_member *ret, struct err *err)
+static int layer_read_take_member(
+	struct layer_reader *reader, struct layer_member *ret, struct err *err)
 {
 	struct layer_path *path = &reader->path;
 	const char *name = archive_entry_pathname(reader->header);
@@ -364,7 +366,7 @@ static int take_member(struct layer_reader *reader, struct layer_member *ret, st
 			  !archive_entry_hardlink(reader->header);
 
 	if (!name)
-		return refuse(reader, "has a name that cannot be read", err);
+		return layer_read_refuse(reader, "has a name that cannot be read", err);
 	int r = layer_path_parse(name, reader->spec->workdir, path, err);
 	if (r)
 		return r;
@@ -372,7 +374,7 @@ static int take_member(struct layer_reader *reader, struct layer_member *ret, st
 	reader->left = 0;
 	if (path->mark != LAYER_PLAIN) {
 		if (!plain_file)
-			return refuse(reader, "is a whiteout that is not a file", err);
+			return layer_read_refuse(reader, "is a whiteout that is not a file", err);
 		bool one = path->mark == LAYER_REMOVED && path->place == LAYER_INSIDE;
 		ret->kind = one ? LAYER_WHITEOUT : LAYER_OPAQUE;
 		ret->path = path->place == LAYER_INSIDE ? path->path : "";
@@ -385,7 +387,7 @@ static int take_member(struct layer_reader *reader, struct layer_member *ret, st
 		return r ? r : 1;
 	}
 	if (archive_entry_filetype(reader->header) != AE_IFDIR)
-		return refuse(reader, "is where the directory of the code must be", err);
+		return layer_read_refuse(reader, "is where the directory of the code must be", err);
 	return 0;
 }
 
@@ -402,7 +404,7 @@ static int open_archive(struct layer_reader *reader, struct err *err)
 	archive_read_support_format_tar(reader->archive);
 	/* Files named ._x are files here as well. */
 	archive_read_set_format_option(reader->archive, "tar", "mac-ext", NULL);
-	return check(
+	return layer_read_check(
 		reader, archive_read_open(reader->archive, reader, NULL, from_source, NULL), err);
 }
 
@@ -417,12 +419,12 @@ int layer_reader_next(struct layer_reader *reader, struct layer_member *ret, str
 		int status = archive_read_next_header2(reader->archive, reader->header);
 		if (status == ARCHIVE_EOF)
 			return source_finish(&reader->source, reader->spec, err);
-		r = check(reader, status, err);
+		r = layer_read_check(reader, status, err);
 		if (r == 0 && ++reader->n_members > LAYER_MEMBERS_MAX)
 			return err_set(err, E_DATA_LIMIT, "a layer has more than %d members",
 				LAYER_MEMBERS_MAX);
 		if (r == 0)
-			r = take_member(reader, ret, err);
+			r = layer_read_take_member(reader, ret, err);
 	}
 	return r;
 }
@@ -438,12 +440,12 @@ int layer_reader_data(
 		status = archive_read_data_block(reader->archive, ret_data, ret_len, &offset);
 	while (status == ARCHIVE_OK && *ret_len == 0);
 	if (status == ARCHIVE_EOF)
-		return reader->left ? refuse(reader, "is shorter than it says", err) : 0;
-	int r = check(reader, status, err);
+		return reader->left ? layer_read_refuse(reader, "is shorter than it says", err) : 0;
+	int r = layer_read_check(reader, status, err);
 	if (r)
 		return r;
 	if (*ret_len > reader->left)
-		return refuse(reader, "is longer than it says", err);
+		return layer_read_refuse(reader, "is longer than it says", err);
 	reader->left -= *ret_len;
 	return 1;
 }

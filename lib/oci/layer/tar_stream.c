@@ -73,7 +73,7 @@ void tar_stream_free(struct tar_stream *stream)
 	free(stream);
 }
 
-static int refuse(const char *why, struct err *err)
+static int tar_stream_refuse(const char *why, struct err *err)
 {
 	return err_set(err, E_DATA, "this is not a tar archive that can be read: %s", why);
 }
@@ -111,7 +111,7 @@ static bool read_number(const unsigned char *block, struct field field, uint64_t
 }
 
 /* A time before 1970 is the only negative number that programs write. */
-static int64_t read_time(const unsigned char *block)
+static int64_t tar_stream_read_time(const unsigned char *block)
 {
 	uint64_t value;
 
@@ -169,7 +169,7 @@ static int set_pax(struct extra *extra, const char *key, size_t key_len, const c
 	int64_t size;
 
 	if (str_starts(name, "GNU.sparse"))
-		return refuse("it has a sparse file", err);
+		return tar_stream_refuse("it has a sparse file", err);
 	if (str_eq(name, "path")) {
 		free(extra->path);
 		extra->path = TAKE(text);
@@ -181,7 +181,7 @@ static int set_pax(struct extra *extra, const char *key, size_t key_len, const c
 		extra->mtime_ns = parse_time(value, len);
 	} else if (str_eq(name, "size")) {
 		if (str_to_int(text, 0, INT64_MAX, "size", &size, NULL) < 0)
-			return refuse("a pax header has a bad size", err);
+			return tar_stream_refuse("a pax header has a bad size", err);
 		extra->has_size = true;
 		extra->size = (uint64_t)size;
 	}
@@ -202,11 +202,11 @@ static int parse_pax(struct tar_stream *stream, struct err *err)
 			len = len * 10 + (size_t)(*key++ - '0');
 		if (key == at || key == end || *key != ' ' || len > (size_t)(end - at) ||
 			len < (size_t)(key - at) + 3 || at[len - 1] != '\n')
-			return refuse("a pax header is broken", err);
+			return tar_stream_refuse("a pax header is broken", err);
 		key++;
 		equals = memchr(key, '=', (size_t)(at + len - key));
 		if (!equals)
-			return refuse("a pax header is broken", err);
+			return tar_stream_refuse("a pax header is broken", err);
 		r = set_pax(&stream->extra, key, (size_t)(equals - key), equals + 1,
 			(size_t)(at + len - 1 - equals - 1), err);
 		at += len;
@@ -233,7 +233,7 @@ static int end_extra(struct tar_stream *stream, struct err *err)
 static int begin_extra(struct tar_stream *stream, char type, uint64_t size, struct err *err)
 {
 	if (size > EXTRA_MAX)
-		return refuse("a name in it is too long", err);
+		return tar_stream_refuse("a name in it is too long", err);
 	buf_reset(&stream->text);
 	stream->extra_type = type;
 	return size ? 0 : end_extra(stream, err);
@@ -243,7 +243,7 @@ static int begin_extra(struct tar_stream *stream, char type, uint64_t size, stru
  * Members
  */
 
-static char *path_of(struct tar_stream *stream)
+static char *tar_stream_path_of(struct tar_stream *stream)
 {
 	const unsigned char *block = stream->block;
 	AUTO_FREE char *name = NULL, *prefix = NULL;
@@ -259,7 +259,7 @@ static char *path_of(struct tar_stream *stream)
 	return TAKE(name);
 }
 
-static int kind_of(char type, enum tar_kind *ret, struct err *err)
+static int tar_stream_kind_of(char type, enum tar_kind *ret, struct err *err)
 {
 	static const struct {
 		char type;
@@ -274,7 +274,8 @@ static int kind_of(char type, enum tar_kind *ret, struct err *err)
 			return 0;
 		}
 	}
-	return refuse(type == 'S' ? "it has a sparse file" : "it has something unknown", err);
+	return tar_stream_refuse(
+		type == 'S' ? "it has a sparse file" : "it has something unknown", err);
 }
 
 static int end_content(struct tar_stream *stream, struct err *err)
@@ -287,17 +288,17 @@ static int end_content(struct tar_stream *stream, struct err *err)
 	return stream->events.end(stream->events.ctx, err);
 }
 
-static int take_member(struct tar_stream *stream, uint64_t size, struct err *err)
+static int tar_stream_take_member(struct tar_stream *stream, uint64_t size, struct err *err)
 {
 	const struct extra *extra = &stream->extra;
 	struct tar_member member = {.size = extra->has_size ? extra->size : size};
 	AUTO_FREE char *path = NULL, *target = NULL;
 	uint64_t mode = 0;
 
-	int r = kind_of((char)stream->block[TYPE_AT], &member.kind, err);
+	int r = tar_stream_kind_of((char)stream->block[TYPE_AT], &member.kind, err);
 	if (r < 0)
 		return r;
-	path = path_of(stream);
+	path = tar_stream_path_of(stream);
 	target =
 		extra->target ? TAKE(stream->extra.target) : read_text(stream->block, target_field);
 	if (!read_number(stream->block, mode_field, &mode))
@@ -305,7 +306,7 @@ static int take_member(struct tar_stream *stream, uint64_t size, struct err *err
 	member.path = path;
 	member.target = target;
 	member.mode = (unsigned)mode & 07777;
-	member.mtime_ns = extra->has_mtime ? extra->mtime_ns : read_time(stream->block);
+	member.mtime_ns = extra->has_mtime ? extra->mtime_ns : tar_stream_read_time(stream->block);
 	if (member.kind != TAR_FILE)
 		member.size = 0;
 	stream->left = member.size;
@@ -326,14 +327,14 @@ static int take_header(struct tar_stream *stream, struct err *err)
 	stream->ended = is_zero(stream->block);
 	if (stream->ended)
 		return stream->extra.path || stream->extra.target
-			       ? refuse("it ends where a file should follow", err)
+			       ? tar_stream_refuse("it ends where a file should follow", err)
 			       : 0;
 	if (!has_sum(stream->block))
-		return refuse("a checksum is wrong", err);
+		return tar_stream_refuse("a checksum is wrong", err);
 	if (!read_number(stream->block, size_field, &size) || size > INT64_MAX)
-		return refuse("a size is wrong", err);
+		return tar_stream_refuse("a size is wrong", err);
 	if (!strchr("LKxg", type) || type == '\0')
-		return take_member(stream, size, err);
+		return tar_stream_take_member(stream, size, err);
 	stream->left = size;
 	stream->padding = (size_t)(-size % BLOCK);
 	return begin_extra(stream, type, size, err);
@@ -385,5 +386,5 @@ int tar_stream_finish(const struct tar_stream *stream, struct err *err)
 {
 	if (!stream->any && stream->n == 0)
 		return 0;
-	return stream->ended && stream->n == 0 ? 0 : refuse("it ends too early", err);
+	return stream->ended && stream->n == 0 ? 0 : tar_stream_refuse("it ends too early", err);
 }

@@ -87,12 +87,12 @@ static void layer_tree_done(struct layer_tree *tree)
 }
 
 /* A node is there unless what holds it was made anew after it. */
-static bool is_there(const struct layer_node *node, uint64_t parent_made)
+static bool unpack_is_there(const struct layer_node *node, uint64_t parent_made)
 {
 	return node && node->kind != LAYER_NODE_NONE && node->made > parent_made;
 }
 
-static struct layer_node *new_node(struct layer_tree *tree, const char *path)
+static struct layer_node *unpack_new_node(struct layer_tree *tree, const char *path)
 {
 	struct layer_node *node = arena_alloc(&tree->arena, sizeof(*node));
 
@@ -106,10 +106,10 @@ static struct layer_node *node_at(struct layer_tree *tree, const char *path)
 {
 	struct layer_node *node = map_get(&tree->nodes, path);
 
-	return node ? node : new_node(tree, path);
+	return node ? node : unpack_new_node(tree, path);
 }
 
-static size_t dir_len(const char *path)
+static size_t unpack_dir_len(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 
@@ -122,7 +122,7 @@ static int enter_dir(struct layer_tree *tree, const char *dir, uint64_t *made,
 {
 	struct layer_node *node = map_get(&tree->nodes, dir);
 
-	if (is_there(node, *made)) {
+	if (unpack_is_there(node, *made)) {
 		*made = node->made;
 		if (node->kind == LAYER_NODE_DIR)
 			return 0;
@@ -134,7 +134,7 @@ static int enter_dir(struct layer_tree *tree, const char *dir, uint64_t *made,
 	if (r)
 		return r;
 	if (!node)
-		node = new_node(tree, dir);
+		node = unpack_new_node(tree, dir);
 	node->kind = LAYER_NODE_DIR;
 	node->made = *made = ++tree->clock;
 	return 0;
@@ -145,7 +145,7 @@ static int enter_dir(struct layer_tree *tree, const char *dir, uint64_t *made,
 static int layer_tree_enter(struct layer_tree *tree, const char *path, layer_tree_dir_fn *new_dir,
 	void *ctx, struct err *err)
 {
-	size_t len = dir_len(path);
+	size_t len = unpack_dir_len(path);
 	uint64_t made = 0;
 
 	if (tree->in_dir && strncmp(tree->dir, path, len) == 0 && !tree->dir[len])
@@ -175,7 +175,7 @@ static enum layer_node_kind layer_tree_here(const struct layer_tree *tree, const
 {
 	const struct layer_node *node = map_get(&tree->nodes, path);
 
-	return is_there(node, tree->dir_made) ? node->kind : LAYER_NODE_NONE;
+	return unpack_is_there(node, tree->dir_made) ? node->kind : LAYER_NODE_NONE;
 }
 
 /* The layer makes path, which was entered last, instead of what it had there; kind DIR, where it
@@ -186,8 +186,9 @@ static struct layer_node *layer_tree_make(
 	struct layer_node *node = map_get(&tree->nodes, path);
 
 	if (!node)
-		node = new_node(tree, path);
-	else if (kind == LAYER_NODE_DIR && is_there(node, tree->dir_made) && node->kind == kind)
+		node = unpack_new_node(tree, path);
+	else if (kind == LAYER_NODE_DIR && unpack_is_there(node, tree->dir_made) &&
+		 node->kind == kind)
 		return node;
 	else
 		tree->in_dir = false;
@@ -215,7 +216,7 @@ static enum layer_node_kind layer_tree_at(const struct layer_tree *tree, const c
 		at += strcspn(part + at, "/");
 		part[at] = '\0';
 		node = map_get(&tree->nodes, part);
-		if (!is_there(node, made))
+		if (!unpack_is_there(node, made))
 			return LAYER_NODE_NONE;
 		made = node->made;
 		part[at] = path[at];
@@ -301,7 +302,7 @@ static int unpack_close(int fd, const char *path, const struct timespec *mtime, 
 	return 0;
 }
 
-static int make_file(const struct unpack_job *job, struct err *err)
+static int unpack_make_file(const struct unpack_job *job, struct err *err)
 {
 	int fd;
 	int r = unpack_create(job->dir_fd, job->path, job->exec, &fd, err);
@@ -373,7 +374,7 @@ static void run_job(void *ctx, size_t i, unsigned worker)
 	if (job->target)
 		make_link(job, &job->err);
 	else
-		make_file(job, &job->err);
+		unpack_make_file(job, &job->err);
 }
 
 static void run_batch(void *ctx)
@@ -401,7 +402,7 @@ static int batch_end(struct batch *batch, struct err *err)
 }
 
 /* Wait for the batch in work. */
-static int finish(struct unpack_pool *pool, struct err *err)
+static int unpack_finish(struct unpack_pool *pool, struct err *err)
 {
 	if (!pool->task)
 		return 0;
@@ -411,10 +412,10 @@ static int finish(struct unpack_pool *pool, struct err *err)
 }
 
 /* The batch that was filled goes into work. */
-static int flush(struct unpack_pool *pool, struct err *err)
+static int unpack_flush(struct unpack_pool *pool, struct err *err)
 {
 	struct batch *batch = &pool->batches[pool->turn];
-	int r = finish(pool, err);
+	int r = unpack_finish(pool, err);
 
 	if (r || batch->n_jobs == 0)
 		return r ? r : batch_end(batch, err);
@@ -423,7 +424,7 @@ static int flush(struct unpack_pool *pool, struct err *err)
 	return 0;
 }
 
-static char *keep(struct batch *batch, const char *s)
+static char *unpack_keep(struct batch *batch, const char *s)
 {
 	size_t size = strlen(s) + 1;
 	char *copy = memcpy(batch->data + batch->used, s, size);
@@ -443,7 +444,7 @@ static int unpack_pool_add(struct unpack_pool *pool, const char *path, const cha
 
 	BUG_ON(want > DATA_MAX);
 	if (batch->n_jobs == JOBS_MAX || want > DATA_MAX - batch->used) {
-		int r = flush(pool, err);
+		int r = unpack_flush(pool, err);
 		if (r)
 			return r;
 		batch = &pool->batches[pool->turn];
@@ -453,8 +454,8 @@ static int unpack_pool_add(struct unpack_pool *pool, const char *path, const cha
 		batch->data = mem_grow(NULL, DATA_MAX, 1);
 	}
 	struct unpack_job *job = &batch->jobs[batch->n_jobs++];
-	*job = (struct unpack_job){.path = keep(batch, path), .len = len};
-	job->target = target ? keep(batch, target) : NULL;
+	*job = (struct unpack_job){.path = unpack_keep(batch, path), .len = len};
+	job->target = target ? unpack_keep(batch, target) : NULL;
 	job->data = batch->data + batch->used;
 	batch->used += len;
 	*ret = job;
@@ -467,14 +468,14 @@ static int unpack_pool_retire(struct unpack_pool *pool, int fd, struct err *err)
 	struct batch *batch = &pool->batches[pool->turn];
 
 	batch->fds[batch->n_fds++] = fd;
-	return batch->n_fds == FDS_MAX ? flush(pool, err) : 0;
+	return batch->n_fds == FDS_MAX ? unpack_flush(pool, err) : 0;
 }
 
 /* Blocks until all is made, or returns the first failure. */
 static int unpack_pool_wait(struct unpack_pool *pool, struct err *err)
 {
 	struct batch *batch = &pool->batches[pool->turn];
-	int r = finish(pool, err);
+	int r = unpack_finish(pool, err);
 
 	if (r)
 		return r;
@@ -521,7 +522,7 @@ static void apply_done(struct apply *apply)
  */
 
 /* The directory above path, if it exists: a descriptor or -errno. */
-static int open_parent(const struct apply *apply, const char *path)
+static int unpack_open_parent(const struct apply *apply, const char *path)
 {
 	char dir[ENTRY_PATH_MAX + 1];
 	size_t len = (size_t)(fs_basename(path) - path);
@@ -549,7 +550,7 @@ static int go_to_parent(struct apply *apply, const char *path, struct err *err)
 	int r = leave_dir(apply, err);
 	if (r)
 		return r;
-	int fd = open_parent(apply, path);
+	int fd = unpack_open_parent(apply, path);
 	if (fd < 0)
 		return fs_error(err, -fd, "opening the directory of %s", path);
 	apply->dir_fd = fd;
@@ -558,7 +559,7 @@ static int go_to_parent(struct apply *apply, const char *path, struct err *err)
 	return 0;
 }
 
-static bool is_dir(int fd, const char *name)
+static bool unpack_is_dir(int fd, const char *name)
 {
 	struct stat st;
 
@@ -566,7 +567,7 @@ static bool is_dir(int fd, const char *name)
 }
 
 /* A directory that only follows from what is below it. */
-static int make_parent(void *ctx, const char *dir, struct err *err)
+static int unpack_make_parent(void *ctx, const char *dir, struct err *err)
 {
 	struct apply *apply = ctx;
 	const char *name = fs_basename(dir);
@@ -576,7 +577,7 @@ static int make_parent(void *ctx, const char *dir, struct err *err)
 		return r;
 	if (errno != EEXIST)
 		return fs_error(err, errno, "making directory %s", dir);
-	if (is_dir(apply->dir_fd, name))
+	if (unpack_is_dir(apply->dir_fd, name))
 		return 0;
 	AUTO_FREE char *shown = str_shown(dir);
 	return err_set(err, E_IMAGE, "a layer has something below \"%s\", which is not a directory",
@@ -584,14 +585,14 @@ static int make_parent(void *ctx, const char *dir, struct err *err)
 }
 
 /* A directory that the layer names. */
-static int make_dir(struct apply *apply, const char *path, struct err *err)
+static int unpack_make_dir(struct apply *apply, const char *path, struct err *err)
 {
 	const char *name = fs_basename(path);
 
 	if (mkdirat(apply->dir_fd, name, 0777) == 0)
 		return 0;
 	int errnum = errno;
-	if (errnum == EEXIST && is_dir(apply->dir_fd, name))
+	if (errnum == EEXIST && unpack_is_dir(apply->dir_fd, name))
 		return 0;
 	if (errnum == EEXIST && unlinkat(apply->dir_fd, name, 0) == 0 &&
 		mkdirat(apply->dir_fd, name, 0777) == 0)
@@ -604,7 +605,7 @@ static int make_dir(struct apply *apply, const char *path, struct err *err)
  */
 
 /* List a directory; a missing one is empty. *ret_fd: of the directory, or -1. */
-static int list_dir(
+static int unpack_list_dir(
 	struct apply *apply, const char *path, struct strv *names, int *ret_fd, struct err *err)
 {
 	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
@@ -631,7 +632,7 @@ static int list_dir(
 /* Remove everything below a directory that this layer has not made. It goes down by itself only
  * where this layer has a directory, so that the depth is bounded, and holds no descriptor
  * meanwhile. */
-static int sweep(struct apply *apply, const char *path, struct err *err)
+static int unpack_sweep(struct apply *apply, const char *path, struct err *err)
 {
 	AUTO_STRV struct strv names = {0}, inner = {0};
 	AUTO_FD int fd = -1;
@@ -640,7 +641,7 @@ static int sweep(struct apply *apply, const char *path, struct err *err)
 	if (node->emptied)
 		return 0;
 	node->emptied = true;
-	int r = list_dir(apply, path, &names, &fd, err);
+	int r = unpack_list_dir(apply, path, &names, &fd, err);
 	for (size_t i = 0; i < names.n && r == 0; i++) {
 		AUTO_FREE char *child = fs_join(path, names.v[i]);
 		enum layer_node_kind kind = layer_tree_at(&apply->tree, child);
@@ -653,19 +654,19 @@ static int sweep(struct apply *apply, const char *path, struct err *err)
 	if (fd >= 0)
 		close(TAKE_FD(fd));
 	for (size_t i = 0; i < inner.n && r == 0; i++)
-		r = sweep(apply, inner.v[i], err);
+		r = unpack_sweep(apply, inner.v[i], err);
 	return r;
 }
 
-static int remove_path(struct apply *apply, const char *path, struct err *err)
+static int unpack_remove_path(struct apply *apply, const char *path, struct err *err)
 {
 	enum layer_node_kind kind = layer_tree_at(&apply->tree, path);
 
 	if (kind == LAYER_NODE_DIR)
-		return sweep(apply, path, err);
+		return unpack_sweep(apply, path, err);
 	if (kind == LAYER_NODE_LEAF)
 		return 0;
-	int fd = open_parent(apply, path);
+	int fd = unpack_open_parent(apply, path);
 	if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP)
 		return 0;
 	if (fd < 0)
@@ -681,8 +682,8 @@ static int apply_whiteout(struct apply *apply, const struct layer_member *member
 
 	if (r)
 		return r;
-	return member->kind == LAYER_OPAQUE ? sweep(apply, member->path, err)
-					    : remove_path(apply, member->path, err);
+	return member->kind == LAYER_OPAQUE ? unpack_sweep(apply, member->path, err)
+					    : unpack_remove_path(apply, member->path, err);
 }
 
 /*
@@ -757,7 +758,7 @@ static int apply_hardlink(struct apply *apply, const struct layer_member *member
 
 	if (r)
 		return r;
-	fd = open_parent(apply, member->target);
+	fd = unpack_open_parent(apply, member->target);
 	if (fd < 0 || fstatat(fd, target, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode)) {
 		AUTO_FREE char *shown = str_shown(member->path);
 		return err_set(err, E_IMAGE, "\"%s\" in a layer is a hard link to no file", shown);
@@ -784,7 +785,7 @@ static int apply_member(struct apply *apply, struct layer_reader *reader,
 
 	if (member->kind == LAYER_WHITEOUT || member->kind == LAYER_OPAQUE)
 		return apply_whiteout(apply, member, err);
-	int r = layer_tree_enter(tree, member->path, make_parent, apply, err);
+	int r = layer_tree_enter(tree, member->path, unpack_make_parent, apply, err);
 	if (r)
 		return r;
 	enum layer_node_kind before = layer_tree_here(tree, member->path);
@@ -800,7 +801,7 @@ static int apply_member(struct apply *apply, struct layer_reader *reader,
 		return r;
 	layer_tree_make(tree, member->path, dir ? LAYER_NODE_DIR : LAYER_NODE_LEAF);
 	if (dir)
-		return make_dir(apply, member->path, err);
+		return unpack_make_dir(apply, member->path, err);
 	if (member->kind == LAYER_HARDLINK)
 		return apply_hardlink(apply, member, err);
 	if (member->size > UNPACK_SMALL_MAX)
@@ -833,7 +834,7 @@ struct listing {
 	bool names_only;
 };
 
-static void listing_done(struct listing *listing)
+static void unpack_listing_done(struct listing *listing)
 {
 	layer_tree_done(&listing->tree);
 }
@@ -889,7 +890,7 @@ static int describe_hardlink(const struct listing *listing, const struct layer_m
 	return 0;
 }
 
-static int describe(struct listing *listing, struct layer_reader *reader,
+static int unpack_describe(struct listing *listing, struct layer_reader *reader,
 	const struct layer_member *member, struct entry *ret, struct err *err)
 {
 	if (member->kind == LAYER_HARDLINK)
@@ -924,7 +925,7 @@ static int list_member(struct listing *listing, struct layer_reader *reader,
 		layer_tree_make(tree, member->path, LAYER_NODE_DIR);
 	if (r || member->kind == LAYER_DIR)
 		return r;
-	r = describe(listing, reader, member, &entry, err);
+	r = unpack_describe(listing, reader, member, &entry, err);
 	if (r)
 		return r;
 	struct layer_node *node = layer_tree_make(tree, member->path, LAYER_NODE_LEAF);
@@ -935,7 +936,7 @@ static int list_member(struct listing *listing, struct layer_reader *reader,
 }
 
 /* Merge the rest of the lower list with the layer's entries, in order. */
-static void merge(struct listing *listing, struct entry_list *list)
+static void unpack_merge(struct listing *listing, struct entry_list *list)
 {
 	struct entry_list merged = {0};
 	struct layer_node *node;
@@ -961,7 +962,8 @@ static void merge(struct listing *listing, struct entry_list *list)
 int unpack_list(const struct unpack_spec *spec, struct entry_list *list, struct err *err)
 {
 	AUTO_LAYER_READER struct layer_reader *reader = layer_reader_new(spec);
-	AUTO(listing_done) struct listing listing = {.lower = list, .names_only = spec->names_only};
+	AUTO(unpack_listing_done)
+	struct listing listing = {.lower = list, .names_only = spec->names_only};
 	struct layer_member member;
 	int r;
 
@@ -971,7 +973,7 @@ int unpack_list(const struct unpack_spec *spec, struct entry_list *list, struct 
 			return r;
 	}
 	if (r == 0)
-		merge(&listing, list);
+		unpack_merge(&listing, list);
 	return r;
 }
 
@@ -990,7 +992,7 @@ static bool is_at_or_below(const char *path, const char *dir)
 }
 
 /* Discard the content written so far: a later member of the layer replaces or removes the path. */
-static int take_back(struct search *search, struct err *err)
+static int unpack_take_back(struct search *search, struct err *err)
 {
 	if (search->found != 1)
 		return 0;
@@ -1039,7 +1041,7 @@ static int search_member(struct search *search, struct layer_reader *reader,
 	/* A directory above changes nothing, a file above leaves nothing below. */
 	if (!is_at_or_below(search->path, member->path) || (dir && !itself))
 		return 0;
-	int r = take_back(search, err);
+	int r = unpack_take_back(search, err);
 	if (r)
 		return r;
 	search->found = itself && !dir ? 1 : -1;

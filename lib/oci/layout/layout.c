@@ -48,12 +48,12 @@ enum { VERSION_SIZE_MAX = 64 * 1024 };
  * Opening
  */
 
-static int no_layout(struct err *err, const char *dir, const char *why)
+static int layout_no_layout(struct err *err, const char *dir, const char *why)
 {
 	return err_set(err, E_IMAGE_BASE, "%s is not an OCI image layout: %s", dir, why);
 }
 
-static int check_version(const char *dir, const struct buf *text, struct err *err)
+static int layout_check_version(const char *dir, const struct buf *text, struct err *err)
 {
 	AUTO_JSON struct json *json = NULL;
 	AUTO_FREE char *what = fs_join(dir, "oci-layout");
@@ -63,7 +63,7 @@ static int check_version(const char *dir, const struct buf *text, struct err *er
 		return r;
 	const char *version = json_get_str(json, "imageLayoutVersion");
 	if (!version || !str_starts(version, "1."))
-		return no_layout(err, dir, "oci-layout does not say version 1.0.0");
+		return layout_no_layout(err, dir, "oci-layout does not say version 1.0.0");
 	return 0;
 }
 
@@ -83,7 +83,7 @@ static int create_version(const char *path, struct err *err)
 }
 
 /* Whether there is nothing in dir, or another process begins a layout in it right now. */
-static bool may_begin(const char *dir)
+static bool layout_may_begin(const char *dir)
 {
 	AUTO_DIR DIR *stream = opendir(dir);
 	bool empty = true, begun = false;
@@ -122,7 +122,7 @@ static void set_file_mode(struct layout *layout)
 		layout->file_mode = (st.st_mode & 0666) | 0600;
 }
 
-static int create(struct layout *layout, struct err *err)
+static int layout_create(struct layout *layout, struct err *err)
 {
 	AUTO_FREE char *version = fs_join(layout->dir, "oci-layout");
 	AUTO_FREE char *blobs = fs_join(layout->dir, "blobs");
@@ -130,8 +130,8 @@ static int create(struct layout *layout, struct err *err)
 	AUTO_FREE char *parent = fs_join(layout->dir, "..");
 
 	int r = fs_mkdirs(layout->dir, 0777, err);
-	if (r == 0 && !may_begin(layout->dir))
-		return no_layout(err, layout->dir, "it holds other files");
+	if (r == 0 && !layout_may_begin(layout->dir))
+		return layout_no_layout(err, layout->dir, "it holds other files");
 	if (r == 0)
 		r = create_version(version, err);
 	if (r == 0)
@@ -161,7 +161,7 @@ static int open_existing(struct layout *layout, struct err *err)
 		return 0;
 	}
 	if (r == 0)
-		r = check_version(layout->dir, &text, err);
+		r = layout_check_version(layout->dir, &text, err);
 	if (r < 0)
 		return r;
 	layout->blobs_fd = open(sha256, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -177,7 +177,7 @@ static int not_there(const char *dir, struct err *err)
 
 	if (stat(dir, &st) < 0)
 		return err_set(err, E_IMAGE_BASE, "%s does not exist", dir);
-	return no_layout(
+	return layout_no_layout(
 		err, dir, S_ISDIR(st.st_mode) ? "it has no oci-layout" : "it is not a directory");
 }
 
@@ -194,7 +194,7 @@ int layout_open(const char *dir, bool want_create, struct layout **ret, struct e
 	if (!complete && want_create) {
 		if (layout->blobs_fd >= 0)
 			close(TAKE_FD(layout->blobs_fd));
-		int r = create(layout, err);
+		int r = layout_create(layout, err);
 		if (r < 0)
 			return r;
 	} else if (!complete && layout->blobs_fd < 0 && access(layout->index_path, F_OK) < 0) {
@@ -490,7 +490,7 @@ struct layout_sink {
 	struct err failure; /* of taking the lock; the first call that can fail reports it */
 };
 
-static struct layout_sink *inside(struct sink *sink)
+static struct layout_sink *layout_inside(struct sink *sink)
 {
 	return (struct layout_sink *)sink;
 }
@@ -507,10 +507,10 @@ static int check_lock(struct layout_sink *own, struct err *err)
 static int layout_sink_has(
 	struct sink *sink, const struct descriptor *blobs, size_t n, bool *ret_has, struct err *err)
 {
-	int r = check_lock(inside(sink), err);
+	int r = check_lock(layout_inside(sink), err);
 
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		r = layout_has(inside(sink)->layout, &blobs[i], err);
+		r = layout_has(layout_inside(sink)->layout, &blobs[i], err);
 		ret_has[i] = r > 0;
 	}
 	return r < 0 ? r : 0;
@@ -518,7 +518,7 @@ static int layout_sink_has(
 
 static int layout_sink_stage_dir(struct sink *sink)
 {
-	return inside(sink)->layout->blobs_fd;
+	return layout_inside(sink)->layout->blobs_fd;
 }
 
 /* A nameless file gets its name in two steps if a damaged blob has the name already. */
@@ -612,9 +612,9 @@ static int layout_sink_put(
 	int r = sink_has(sink, blob, err);
 
 	if (r == 0)
-		r = stage->dir_fd == inside(sink)->layout->blobs_fd
-			    ? publish(inside(sink), stage, blob, err)
-			    : copy_in(inside(sink), stage->fd, blob, err);
+		r = stage->dir_fd == layout_inside(sink)->layout->blobs_fd
+			    ? publish(layout_inside(sink), stage, blob, err)
+			    : copy_in(layout_inside(sink), stage->fd, blob, err);
 	if (r < 0)
 		return r;
 	blob_stage_done(stage);
@@ -630,20 +630,20 @@ static int layout_sink_put_bytes(
 	int r = sink_has(sink, blob, err);
 	if (r != 0)
 		return r < 0 ? r : 0;
-	r = blob_stage_begin(&stage, inside(sink)->layout->blobs_fd, err);
+	r = blob_stage_begin(&stage, layout_inside(sink)->layout->blobs_fd, err);
 	if (r == 0)
 		r = blob_stage_write(&stage, data, blob->size, err);
 	if (r < 0)
 		return r;
 	blob_stage_end(&stage, &made);
-	r = check_stage(&made, blob, inside(sink)->layout->dir, err);
-	return r < 0 ? r : publish(inside(sink), &stage, blob, err);
+	r = check_stage(&made, blob, layout_inside(sink)->layout->dir, err);
+	return r < 0 ? r : publish(layout_inside(sink), &stage, blob, err);
 }
 
 static int layout_sink_link(
 	struct sink *sink, int from, const struct descriptor *blob, struct err *err)
 {
-	struct layout *layout = inside(sink)->layout;
+	struct layout *layout = layout_inside(sink)->layout;
 	struct stat st;
 
 	int r = sink_has(sink, blob, err);
@@ -662,7 +662,7 @@ static int layout_sink_link(
 		return r;
 	if (link_over(layout, from, layout_blob_name(blob->digest)) == 0)
 		return 0;
-	return copy_in(inside(sink), from, blob, err);
+	return copy_in(layout_inside(sink), from, blob, err);
 }
 
 /*
@@ -721,9 +721,9 @@ static int add_to_index(
 static int layout_sink_commit(struct sink *sink, const void *manifest,
 	const struct descriptor *blob, const char *name, struct err *err)
 {
-	struct layout *layout = inside(sink)->layout;
+	struct layout *layout = layout_inside(sink)->layout;
 
-	int r = check_lock(inside(sink), err);
+	int r = check_lock(layout_inside(sink), err);
 	if (r == 0)
 		r = check_references(layout, manifest, blob, err);
 	if (r == 0)
@@ -743,9 +743,9 @@ static void layout_sink_forget(struct sink *sink, const struct descriptor *blob)
 
 static void layout_sink_close(struct sink *sink)
 {
-	if (inside(sink)->lock_fd >= 0)
-		close(inside(sink)->lock_fd);
-	err_done(&inside(sink)->failure);
+	if (layout_inside(sink)->lock_fd >= 0)
+		close(layout_inside(sink)->lock_fd);
+	err_done(&layout_inside(sink)->failure);
 	free(sink);
 }
 
@@ -881,7 +881,7 @@ static void mark_all(struct marks *marks, const struct json *json)
 }
 
 /* A manifest that is missing or damaged leads nowhere; one that cannot be read now may. */
-static int follow(struct marks *marks, const char *digest, struct err *err)
+static int layout_follow(struct marks *marks, const char *digest, struct err *err)
 {
 	AUTO_BUF struct buf text = {0};
 	AUTO_JSON struct json *json = NULL;
@@ -923,7 +923,7 @@ static int mark_reachable(struct marks *marks, const struct strv *keep, struct e
 	for (size_t i = 0; keep && i < keep->n; i++)
 		mark(marks, keep->v[i], true);
 	for (size_t i = 0; i < marks->pending.n && r == 0; i++)
-		r = follow(marks, marks->pending.v[i], err);
+		r = layout_follow(marks, marks->pending.v[i], err);
 	return r;
 }
 
@@ -943,7 +943,8 @@ static bool is_garbage(const struct map *seen, const char *name)
 	       (seen && is_blob_name(name) && !map_get(seen, digest));
 }
 
-static int sweep(struct marks *marks, const struct map *seen, const char *dir, struct err *err)
+static int layout_sweep(
+	struct marks *marks, const struct map *seen, const char *dir, struct err *err)
 {
 	AUTO_DIR DIR *stream = opendir(dir);
 	struct stat st;
@@ -972,7 +973,7 @@ static bool any_dropped(const struct layout_index *index)
 }
 
 /* Names go before what they stand for. */
-static int collect(struct marks *marks, const struct strv *keep, struct err *err)
+static int layout_collect(struct marks *marks, const struct strv *keep, struct err *err)
 {
 	struct layout *layout = marks->layout;
 	AUTO_FREE char *sha256 = fs_join(layout->dir, "blobs/sha256");
@@ -986,9 +987,9 @@ static int collect(struct marks *marks, const struct strv *keep, struct err *err
 	if (r == 0 && !marks->dry_run && any_dropped(&index))
 		r = layout_write_index(layout, &index, NULL, NULL, true, err);
 	if (r == 0)
-		r = sweep(marks, &marks->seen, sha256, err);
+		r = layout_sweep(marks, &marks->seen, sha256, err);
 	if (r == 0)
-		r = sweep(marks, NULL, layout->dir, err);
+		r = layout_sweep(marks, NULL, layout->dir, err);
 	return r;
 }
 
@@ -1003,7 +1004,7 @@ static int run_gc(struct marks *marks, const struct strv *remove_names, const st
 	int r = layout_lock_blobs(marks->layout, true, LAYOUT_GC_WAIT_MS, &blobs_lock, err);
 	if (r == 0)
 		r = layout_lock_index(marks->layout, &index_lock, err);
-	return r < 0 ? r : collect(marks, keep, err);
+	return r < 0 ? r : layout_collect(marks, keep, err);
 }
 
 /* r: what run_gc returned. */

@@ -204,7 +204,7 @@ void descriptor_of(const void *data, size_t len, const char *media_type, struct 
  * Manifests
  */
 
-static int check_version(const struct json *json, const char *what, struct err *err)
+static int manifest_check_version(const struct json *json, const char *what, struct err *err)
 {
 	int64_t version =
 		json_kind(json) == JSON_OBJECT ? json_get_int(json, "schemaVersion", 0) : 0;
@@ -217,7 +217,7 @@ static int check_version(const struct json *json, const char *what, struct err *
 	return 0;
 }
 
-static int read_config(struct manifest *manifest, const char *what, struct err *err)
+static int manifest_read_config(struct manifest *manifest, const char *what, struct err *err)
 {
 	AUTO_FREE char *name = mem_printf("the configuration in %s", what);
 	const char *media_type = json_get_str(manifest->json, "mediaType");
@@ -264,13 +264,13 @@ int manifest_parse(
 	int r = json_parse(text, len, MANIFEST_SIZE_MAX, what, &manifest.json, err);
 
 	if (r == 0)
-		r = check_version(manifest.json, what, err);
+		r = manifest_check_version(manifest.json, what, err);
 	if (r < 0)
 		return r;
 	const struct json *media_type = json_get(manifest.json, "mediaType");
 	if (media_type && !media_is_manifest(json_str(media_type)))
 		return err_set(err, E_IMAGE_KIND, "%s is not the manifest of an image", what);
-	r = read_config(&manifest, what, err);
+	r = manifest_read_config(&manifest, what, err);
 	if (r == 0)
 		r = read_layers(&manifest, what, err);
 	if (r < 0)
@@ -307,7 +307,7 @@ const char *manifest_media_type(const struct json *json)
  */
 
 /* The next part of *text up to a slash; false if it is empty or too long. */
-static bool take_part(const char **text, char out[static 32])
+static bool manifest_take_part(const char **text, char out[static 32])
 {
 	size_t len = strcspn(*text, "/");
 
@@ -326,8 +326,9 @@ int platform_parse(const char *text, struct platform *ret, struct err *err)
 	struct platform platform = {0};
 	const char *rest = text;
 
-	bool ok = take_part(&rest, platform.os) && take_part(&rest, platform.architecture) &&
-		  (!*rest || take_part(&rest, platform.variant)) && !*rest &&
+	bool ok = manifest_take_part(&rest, platform.os) &&
+		  manifest_take_part(&rest, platform.architecture) &&
+		  (!*rest || manifest_take_part(&rest, platform.variant)) && !*rest &&
 		  !str_ends(text, "/") && str_is_utf8(text, strlen(text));
 	if (!ok) {
 		AUTO_FREE char *shown = str_shown(text);
@@ -365,7 +366,8 @@ bool platform_matches(const struct platform *platform, const struct json *json)
 	return match(platform, json) > 0;
 }
 
-static const struct json *pick(const struct json *manifests, const struct platform *platform)
+static const struct json *manifest_pick(
+	const struct json *manifests, const struct platform *platform)
 {
 	const struct json *best = NULL;
 	int best_rank = 0;
@@ -414,7 +416,7 @@ int index_pick(const char *text, size_t len, const char *what, const char *platf
 	if (r == 0)
 		r = json_parse(text, len, MANIFEST_SIZE_MAX, what, &json, err);
 	if (r == 0)
-		r = check_version(json, what, err);
+		r = manifest_check_version(json, what, err);
 	if (r < 0)
 		return r;
 	const struct json *manifests = json_get(json, "manifests");
@@ -423,7 +425,7 @@ int index_pick(const char *text, size_t len, const char *what, const char *platf
 	if (json_count(manifests) > MANIFEST_NESTED_MAX)
 		return err_set(err, E_DATA_LIMIT, "%s has more than %d manifests", what,
 			MANIFEST_NESTED_MAX);
-	const struct json *found = pick(manifests, &wanted);
+	const struct json *found = manifest_pick(manifests, &wanted);
 	if (!found)
 		return no_platform(manifests, what, platform, err);
 	AUTO_FREE char *name = mem_printf("the manifest for %s in %s", platform, what);

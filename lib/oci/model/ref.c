@@ -11,19 +11,19 @@
 
 enum { HINT_MAX = 4096 };
 
-static bool is_lower(char c)
+static bool ref_is_lower(char c)
 {
 	return c >= 'a' && c <= 'z';
 }
 
-static bool is_digit(char c)
+static bool ref_is_digit(char c)
 {
 	return c >= '0' && c <= '9';
 }
 
-static bool is_alnum(char c)
+static bool ref_is_alnum(char c)
 {
-	return is_lower(c) || is_digit(c) || (c >= 'A' && c <= 'Z');
+	return ref_is_lower(c) || ref_is_digit(c) || (c >= 'A' && c <= 'Z');
 }
 
 bool ref_is_tag(const char *s)
@@ -33,7 +33,7 @@ bool ref_is_tag(const char *s)
 	if (len == 0 || len > REF_TAG_MAX || *s == '.' || *s == '-')
 		return false;
 	for (; *s; s++)
-		if (!is_alnum(*s) && !strchr("_.-", *s))
+		if (!ref_is_alnum(*s) && !strchr("_.-", *s))
 			return false;
 	return true;
 }
@@ -41,7 +41,7 @@ bool ref_is_tag(const char *s)
 static bool is_label(const char *s, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
-		if (!is_alnum(s[i]) && (s[i] != '-' || i == 0 || i + 1 == len))
+		if (!ref_is_alnum(s[i]) && (s[i] != '-' || i == 0 || i + 1 == len))
 			return false;
 	return len > 0;
 }
@@ -80,14 +80,14 @@ static bool is_port(const char *s)
 	unsigned value = 0;
 
 	for (size_t i = 0; s[i]; i++) {
-		if (!is_digit(s[i]) || i == 5)
+		if (!ref_is_digit(s[i]) || i == 5)
 			return false;
 		value = 10 * value + (unsigned)(s[i] - '0');
 	}
 	return value >= 1 && value <= 65535;
 }
 
-static bool is_host(const char *host)
+static bool ref_is_host(const char *host)
 {
 	const char *bracket = strrchr(host, ']');
 	const char *colon = strchr(bracket ? bracket : host, ':');
@@ -114,9 +114,9 @@ static bool is_repo(const char *s)
 	if (strlen(s) > REF_REPO_MAX)
 		return false;
 	for (;;) {
-		if (!is_lower(*s) && !is_digit(*s))
+		if (!ref_is_lower(*s) && !ref_is_digit(*s))
 			return false;
-		while (is_lower(*s) || is_digit(*s))
+		while (ref_is_lower(*s) || ref_is_digit(*s))
 			s++;
 		if (!*s)
 			return true;
@@ -212,12 +212,12 @@ static int no_host(const char *text, const char *slash, struct err *err)
 }
 
 /* A path, as if the layout there needed no "oci:". */
-static bool is_path(const char *text)
+static bool ref_is_path(const char *text)
 {
 	return *text == '/' || str_starts(text, "./") || str_starts(text, "../");
 }
 
-static int no_layout(const char *text, struct err *err)
+static int ref_no_layout(const char *text, struct err *err)
 {
 	int r = bad(err, text, "it names no registry; a layout on disk is oci:DIR");
 	AUTO_FREE char *layout = mem_printf("oci:%s", text);
@@ -236,12 +236,12 @@ static int parse_registry(const char *text, char *rest, struct ref *ref, struct 
 
 	if (strstr(text, "://"))
 		return bad(err, text, "it is written without a scheme, as HOST/REPO:TAG");
-	if (is_path(text))
-		return no_layout(text, err);
+	if (ref_is_path(text))
+		return ref_no_layout(text, err);
 	if (!slash || !has_host(rest, slash))
 		return no_host(text, slash, err);
 	*slash = '\0';
-	if (!is_host(rest))
+	if (!ref_is_host(rest))
 		return bad(err, text, "the registry before the first / is not a HOST or HOST:PORT");
 	ref->kind = REF_REGISTRY;
 	ref->host = mem_strdup(rest);

@@ -171,7 +171,7 @@ static bool is_port_written(const struct registry *registry)
 	return strchr(bracket ? bracket : registry->server, ':') != NULL;
 }
 
-static int set_origin(struct registry *registry, bool tls, struct err *err)
+static int registry_set_origin(struct registry *registry, bool tls, struct err *err)
 {
 	struct url url = {0};
 	int r = url_make(tls, registry->server, "/", &url, err);
@@ -186,7 +186,7 @@ static int set_origin(struct registry *registry, bool tls, struct err *err)
 static int pick_scheme(
 	struct registry *registry, const struct registry_options *options, struct err *err)
 {
-	int r = set_origin(registry, true, err);
+	int r = registry_set_origin(registry, true, err);
 
 	if (r < 0)
 		return r;
@@ -198,7 +198,7 @@ static int pick_scheme(
 	 * always say so before they close a connection without it. */
 	if (!registry->may_switch || (!options->remembered_http && (known || !loopback)))
 		return 0;
-	return set_origin(registry, false, err);
+	return registry_set_origin(registry, false, err);
 }
 
 /* The other of https and http from now on, with a new look-up of the login. */
@@ -209,7 +209,7 @@ static void registry_switch_scheme(struct registry *registry)
 	registry_drop_waits(registry);
 	auth_free(registry->auth);
 	/* The host was good for the first one. */
-	BUG_ON(set_origin(registry, !registry->origin.tls, NULL) < 0);
+	BUG_ON(registry_set_origin(registry, !registry->origin.tls, NULL) < 0);
 	make_auth(registry);
 	registry_renew_waits(registry);
 }
@@ -515,7 +515,7 @@ struct registry_call {
 	struct http_answer kept; /* that was accepted, in case of no better one */
 };
 
-static void authorize(struct registry_call *call);
+static void registry_authorize(struct registry_call *call);
 
 /*
  * The end
@@ -529,7 +529,7 @@ static void free_answer(struct http_answer *answer)
 	*answer = (struct http_answer){0};
 }
 
-static void stop(struct registry_call *call)
+static void registry_stop(struct registry_call *call)
 {
 	struct loop *loop = call->registry->loop;
 
@@ -541,7 +541,7 @@ static void stop(struct registry_call *call)
 	loop_remove_timer(loop, TAKE(call->deadline_timer));
 }
 
-static void free_call(struct registry_call *call)
+static void registry_free_call(struct registry_call *call)
 {
 	free((char *)call->request.method);
 	free((char *)call->request.repo);
@@ -558,7 +558,7 @@ static void free_call(struct registry_call *call)
 	free(call);
 }
 
-static void unlink_call(struct registry_call *call)
+static void registry_unlink_call(struct registry_call *call)
 {
 	if (call->prev)
 		call->prev->next = call->next;
@@ -577,23 +577,23 @@ static void open_gate(struct registry *registry)
 		if (!call->behind_gate)
 			continue;
 		call->behind_gate = false;
-		authorize(call);
+		registry_authorize(call);
 	}
 }
 
 /* The registry may be gone when done returns. */
-static int finish(
+static int registry_finish(
 	struct registry_call *call, struct http_answer *answer, struct err *fault, struct err *err)
 {
 	struct registry *registry = call->registry;
 
 	call->finished = true;
-	stop(call);
-	unlink_call(call);
+	registry_stop(call);
+	registry_unlink_call(call);
 	if (registry->pilot == call)
 		open_gate(registry);
 	int r = call->request.done(call->request.ctx, answer, fault, err);
-	free_call(call);
+	registry_free_call(call);
 	return r;
 }
 
@@ -603,11 +603,11 @@ void registry_cancel(struct registry_call *call)
 
 	if (!call || call->finished)
 		return;
-	stop(call);
-	unlink_call(call);
+	registry_stop(call);
+	registry_unlink_call(call);
 	if (registry->pilot == call && registry->gated)
 		open_gate(registry);
-	free_call(call);
+	registry_free_call(call);
 }
 
 void registry_resume(struct registry_call *call)
@@ -621,16 +621,16 @@ uint64_t registry_sent(const struct registry_call *call)
 	return call->http ? http_sent(call->http) : 0;
 }
 
-static int timer_due(void *ctx, struct err *err)
+static int registry_timer_due(void *ctx, struct err *err)
 {
 	struct registry_call *call = ctx;
 
 	call->timer = NULL;
 	if (call->kept.status)
-		return finish(call, &call->kept, NULL, err);
+		return registry_finish(call, &call->kept, NULL, err);
 	if (err_is_set(&call->fault))
-		return finish(call, NULL, &call->fault, err);
-	authorize(call);
+		return registry_finish(call, NULL, &call->fault, err);
+	registry_authorize(call);
 	return 0;
 }
 
@@ -658,7 +658,7 @@ int registry_call_error(
 	return registry_refusal(&what, answer, err);
 }
 
-static int deadline_due(void *ctx, struct err *err)
+static int registry_deadline_due(void *ctx, struct err *err)
 {
 	struct registry_call *call = ctx;
 	AUTO_ERR struct err fault = {0};
@@ -669,11 +669,11 @@ static int deadline_due(void *ctx, struct err *err)
 	if (err_is_set(&call->cause))
 		err_evidence(&fault, "before that: %s", call->cause.message);
 	err_hint(&fault, "export DLRUN_PUSH_TIMEOUT=30m   # or push_timeout: in dlrun.yaml");
-	return finish(call, NULL, &fault, err);
+	return registry_finish(call, NULL, &fault, err);
 }
 
 /* The cause of the last try, as the reason to give up. */
-static int give_up(struct registry_call *call, struct err *err)
+static int registry_give_up(struct registry_call *call, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 	const struct err *cause = &call->cause;
@@ -686,10 +686,10 @@ static int give_up(struct registry_call *call, struct err *err)
 	for (size_t i = 0; i < cause->n_evidence; i++)
 		err_evidence(&fault, "%s", cause->evidence[i]);
 	err_hint(&fault, "%s", cause->hint ? cause->hint : "dlrun doctor");
-	return finish(call, NULL, &fault, err);
+	return registry_finish(call, NULL, &fault, err);
 }
 
-static void add_hint(const struct registry_call *call, struct err *fault)
+static void registry_add_hint(const struct registry_call *call, struct err *fault)
 {
 	if (fault->id == E_HTTP_TLS)
 		err_hint(fault, "registry: {push: %s, ca: registry-ca.pem}", call->registry->name);
@@ -700,16 +700,16 @@ static void add_hint(const struct registry_call *call, struct err *fault)
 		err_hint(fault, "dlrun doctor");
 }
 
-static int on_probed(void *ctx, struct err *fault, struct err *err)
+static int registry_on_probed(void *ctx, struct err *fault, struct err *err)
 {
 	struct registry_call *call = ctx;
 
-	add_hint(call, fault);
-	return finish(call, NULL, fault, err);
+	registry_add_hint(call, fault);
+	return registry_finish(call, NULL, fault, err);
 }
 
 /* Whether an error is of lib/net; others are of the source or the receiver of the bytes. */
-static bool is_net_fault(const struct err *fault)
+static bool registry_is_net_fault(const struct err *fault)
 {
 	return fault->id >= E_HTTP_CLOSED && fault->id <= E_HTTP_ZONE;
 }
@@ -729,18 +729,18 @@ static void name_registry(const struct registry_call *call, struct err *fault)
 }
 
 /* A fault that will not go away. */
-static int fail(struct registry_call *call, struct err *fault, struct err *err)
+static int registry_fail(struct registry_call *call, struct err *fault, struct err *err)
 {
 	bool probe = !call->foreign && registry_wants_probe(call->registry, fault);
 
-	if (is_net_fault(fault))
+	if (registry_is_net_fault(fault))
 		name_registry(call, fault);
 	if (probe) {
-		call->probe = registry_probe_start(call->registry, fault, on_probed, call);
+		call->probe = registry_probe_start(call->registry, fault, registry_on_probed, call);
 		return 0;
 	}
-	add_hint(call, fault);
-	return finish(call, NULL, fault, err);
+	registry_add_hint(call, fault);
+	return registry_finish(call, NULL, fault, err);
 }
 
 /*
@@ -762,7 +762,7 @@ static int64_t delay_ms(const struct registry_call *call, const struct http_answ
 	return asked_ms > jitter_ms ? asked_ms : jitter_ms;
 }
 
-static void note_wait(const struct registry_call *call, int64_t wait_ms)
+static void registry_note_wait(const struct registry_call *call, int64_t wait_ms)
 {
 	char text[32];
 
@@ -774,24 +774,25 @@ static void note_wait(const struct registry_call *call, int64_t wait_ms)
 }
 
 /* The cause is set. end_ms: no try begins later. */
-static int again(struct registry_call *call, const struct http_answer *answer, int64_t end_ms,
-	struct err *err)
+static int registry_again(struct registry_call *call, const struct http_answer *answer,
+	int64_t end_ms, struct err *err)
 {
 	int64_t now_ms = clock_ms();
 	char text[32];
 
 	if (call->tries >= REGISTRY_TRIES || now_ms >= end_ms)
-		return give_up(call, err);
+		return registry_give_up(call, err);
 	int64_t wait_ms = delay_ms(call, answer);
 	if (end_ms != INT64_MAX && now_ms + wait_ms > end_ms)
 		wait_ms = end_ms - now_ms;
 	if (now_ms + wait_ms >= call->registry->deadline_ms) {
 		err_evidence(&call->cause, "another try, in %s, would come too late",
 			duration_text(wait_ms, text));
-		return give_up(call, err);
+		return registry_give_up(call, err);
 	}
-	note_wait(call, wait_ms);
-	call->timer = loop_add_timer(call->registry->loop, now_ms + wait_ms, timer_due, call);
+	registry_note_wait(call, wait_ms);
+	call->timer =
+		loop_add_timer(call->registry->loop, now_ms + wait_ms, registry_timer_due, call);
 	return 0;
 }
 
@@ -807,7 +808,7 @@ static void other_scheme(struct registry_call *call)
 	/* Another call may have been faster. */
 	if (call->by_tls == call->registry->origin.tls)
 		registry_switch_scheme(call->registry);
-	authorize(call);
+	registry_authorize(call);
 }
 
 /* Whether it is to be sent by the other scheme: now, or because that was changed meanwhile. */
@@ -821,13 +822,14 @@ static bool is_of_other_scheme(const struct registry_call *call, const struct ht
 	       (!registry->answered && registry_wants_switch(registry, answer));
 }
 
-static int on_fault(struct registry_call *call, struct http_answer *answer, struct err *err)
+static int registry_on_fault(
+	struct registry_call *call, struct http_answer *answer, struct err *err)
 {
 	struct err *fault = &answer->fault;
 	int64_t end_ms = INT64_MAX;
 
 	if (!answer->is_transient || fault->id == E_HTTP_RESOLVE || !may_send_again(call, answer))
-		return fail(call, fault, err);
+		return registry_fail(call, fault, err);
 	err_move(&call->cause, fault);
 	if (answer->sent)
 		name_registry(call, &call->cause);
@@ -835,7 +837,7 @@ static int on_fault(struct registry_call *call, struct http_answer *answer, stru
 		err_prefix(&call->cause, "registry %s cannot be reached", call->registry->host);
 	if (!answer->sent && !call->registry->answered)
 		end_ms = call->began_ms + REGISTRY_CONNECT_MS;
-	return again(call, NULL, end_ms, err);
+	return registry_again(call, NULL, end_ms, err);
 }
 
 /*
@@ -883,7 +885,7 @@ static bool wants_login(const struct registry_call *call, const struct http_answ
 	return bearer && str_eq(challenge_param(bearer, "error"), "insufficient_scope");
 }
 
-static void keep(struct registry_call *call, const struct http_answer *answer)
+static void registry_keep(struct registry_call *call, const struct http_answer *answer)
 {
 	struct http_answer *kept = &call->kept;
 
@@ -895,8 +897,8 @@ static void keep(struct registry_call *call, const struct http_answer *answer)
 	url_copy(&answer->url, &kept->url);
 }
 
-static int on_ready(void *ctx, const char *authorization, unsigned generation, struct err *fault,
-	struct err *err);
+static int registry_on_ready(void *ctx, const char *authorization, unsigned generation,
+	struct err *fault, struct err *err);
 static void add_spares(struct registry *registry);
 
 static int log_in(struct registry_call *call, const struct http_answer *answer)
@@ -906,11 +908,11 @@ static int log_in(struct registry_call *call, const struct http_answer *answer)
 	call->logins++;
 	call->tries--;
 	if (is_accepted(call->request.accept, answer->status))
-		keep(call, answer);
+		registry_keep(call, answer);
 	registry_call_error(call, answer, &call->cause);
 	call->waiting = true;
-	struct auth_wait *wait = auth_refused(
-		registry->auth, &answer->headers, answer->zone, call->generation, on_ready, call);
+	struct auth_wait *wait = auth_refused(registry->auth, &answer->headers, answer->zone,
+		call->generation, registry_on_ready, call);
 	call->wait = call->waiting ? wait : NULL;
 	if (registry->pilot == call)
 		open_gate(registry);
@@ -926,13 +928,13 @@ static int on_status(struct registry_call *call, struct http_answer *answer, str
 	if (wants_login(call, answer))
 		return log_in(call, answer);
 	if (is_accepted(call->request.accept, answer->status))
-		return finish(call, answer, NULL, err);
+		return registry_finish(call, answer, NULL, err);
 	registry_call_error(call, answer, &fault);
 	if (!is_transient_status(answer->status) || fault.id == E_REGISTRY_FULL ||
 		!may_send_again(call, answer))
-		return finish(call, NULL, &fault, err);
+		return registry_finish(call, NULL, &fault, err);
 	err_move(&call->cause, &fault);
-	return again(call, answer, INT64_MAX, err);
+	return registry_again(call, answer, INT64_MAX, err);
 }
 
 static int registry_call_answered(void *ctx, struct http_answer *answer, struct err *err)
@@ -947,7 +949,7 @@ static int registry_call_answered(void *ctx, struct http_answer *answer, struct 
 		return 0;
 	}
 	if (!answer->status)
-		return on_fault(call, answer, err);
+		return registry_on_fault(call, answer, err);
 	if (url_same_origin(&answer->url, &registry->origin)) {
 		registry->answered = true;
 		registry->zone = answer->zone;
@@ -1004,7 +1006,7 @@ static struct http_request request_to(
 	};
 }
 
-static void start_request(struct registry_call *call, bool held, const char *authorization)
+static void registry_start_request(struct registry_call *call, bool held, const char *authorization)
 {
 	struct registry *registry = call->registry;
 	const struct http_tls elsewhere = http_tls_elsewhere(&registry->tls);
@@ -1045,7 +1047,7 @@ static bool has_room_ahead(const struct registry *registry)
 static void connect_ahead(struct registry_call *call)
 {
 	if (!call->registry->succeeded && !call->http && has_room_ahead(call->registry))
-		start_request(call, true, NULL);
+		registry_start_request(call, true, NULL);
 }
 
 /*
@@ -1087,7 +1089,7 @@ static bool fits_spare(const struct registry_call *call)
 	       request->body.size == 0 && request->max_body == 0 && !request->data;
 }
 
-static void take_spare(struct registry_call *call)
+static void registry_take_spare(struct registry_call *call)
 {
 	struct registry *registry = call->registry;
 	AUTO_URL struct url url = {0};
@@ -1100,11 +1102,11 @@ static void take_spare(struct registry_call *call)
 	http_retarget(call->http, &url, call);
 }
 
-static void send_request(struct registry_call *call, const char *authorization)
+static void registry_send_request(struct registry_call *call, const char *authorization)
 {
 	if (call->request.body.size > 0)
 		registry_expect(call->registry, 0);
-	take_spare(call);
+	registry_take_spare(call);
 	if (call->tries++ == 0)
 		call->began_ms = clock_ms();
 	if (call->http && call->by_tls != call->registry->origin.tls)
@@ -1112,7 +1114,7 @@ static void send_request(struct registry_call *call, const char *authorization)
 	if (call->http)
 		http_authorize(call->http, authorization);
 	else
-		start_request(call, false, authorization);
+		registry_start_request(call, false, authorization);
 	add_spares(call->registry);
 }
 
@@ -1127,11 +1129,11 @@ static void no_login(struct registry_call *call, struct err *fault)
 		err_evidence(fault, "%s", words->evidence[0]);
 	err_move(&call->fault, fault);
 	/* Not from where the caller started it: from the loop. */
-	call->timer = loop_add_timer(call->registry->loop, clock_ms(), timer_due, call);
+	call->timer = loop_add_timer(call->registry->loop, clock_ms(), registry_timer_due, call);
 }
 
-static int on_ready(void *ctx, const char *authorization, unsigned generation, struct err *fault,
-	struct err *err)
+static int registry_on_ready(void *ctx, const char *authorization, unsigned generation,
+	struct err *fault, struct err *err)
 {
 	struct registry_call *call = ctx;
 
@@ -1147,18 +1149,18 @@ static int on_ready(void *ctx, const char *authorization, unsigned generation, s
 	if (call->cause.id == E_REGISTRY_AUTH || call->cause.id == E_REGISTRY_DENIED)
 		err_clear(&call->cause);
 	call->generation = generation;
-	send_request(call, authorization);
+	registry_send_request(call, authorization);
 	return 0;
 }
 
-static void authorize(struct registry_call *call)
+static void registry_authorize(struct registry_call *call)
 {
 	if (call->foreign) {
-		send_request(call, NULL);
+		registry_send_request(call, NULL);
 		return;
 	}
 	call->waiting = true;
-	struct auth_wait *wait = auth_want(call->registry->auth, on_ready, call);
+	struct auth_wait *wait = auth_want(call->registry->auth, registry_on_ready, call);
 	call->wait = call->waiting ? wait : NULL;
 	if (call->waiting)
 		connect_ahead(call);
@@ -1176,14 +1178,15 @@ static void registry_renew_waits(struct registry *registry)
 {
 	for (struct registry_call *call = registry->calls; call; call = call->next)
 		if (call->waiting)
-			authorize(call);
+			registry_authorize(call);
 }
 
 /*
  * The start
  */
 
-static void copy_request(struct registry_call *call, const struct registry_request *request)
+static void registry_copy_request(
+	struct registry_call *call, const struct registry_request *request)
 {
 	const struct registry *registry = call->registry;
 	struct registry_request *kept = &call->request;
@@ -1212,20 +1215,20 @@ struct registry_call *registry_start(
 	struct registry_call *call = mem_alloc(1, sizeof(*call));
 
 	call->registry = registry;
-	copy_request(call, request);
+	registry_copy_request(call, request);
 	call->next = registry->calls;
 	if (call->next)
 		call->next->prev = call;
 	registry->calls = call;
 	if (registry->deadline_ms != INT64_MAX)
-		call->deadline_timer =
-			loop_add_timer(registry->loop, registry->deadline_ms, deadline_due, call);
+		call->deadline_timer = loop_add_timer(
+			registry->loop, registry->deadline_ms, registry_deadline_due, call);
 	if (registry->gated && registry->pilot) {
 		call->behind_gate = true;
 		return call;
 	}
 	if (registry->gated)
 		registry->pilot = call;
-	authorize(call);
+	registry_authorize(call);
 	return call;
 }

@@ -39,13 +39,13 @@ struct registry_base {
 	void *ctx;
 };
 
-static int advance(struct registry_base *base, struct err *err);
+static int registry_base_advance(struct registry_base *base, struct err *err);
 
 /*
  * The end
  */
 
-static int end(struct registry_base *base, struct err *fault, struct err *err)
+static int registry_base_end(struct registry_base *base, struct err *fault, struct err *err)
 {
 	return base->found(base->ctx, NULL, fault, err);
 }
@@ -59,14 +59,14 @@ static int end_not_there(struct registry_base *base, const struct err *why, stru
 		err_evidence(&fault, "%s", why->evidence[i]);
 	err_hint(&fault, "docker login %s   # if the repository is private; else check the name",
 		registry_host(base->registry));
-	return end(base, &fault, err);
+	return registry_base_end(base, &fault, err);
 }
 
 /*
  * The cache
  */
 
-static int put(struct registry_base *base, const struct http_answer *answer,
+static int registry_base_put(struct registry_base *base, const struct http_answer *answer,
 	const struct descriptor *blob, struct err *err)
 {
 	struct sink *sink = layout_sink(base->cache);
@@ -76,7 +76,7 @@ static int put(struct registry_base *base, const struct http_answer *answer,
 	return r;
 }
 
-static int too_large(const struct registry_base *base, size_t max, struct err *err)
+static int registry_base_too_large(const struct registry_base *base, size_t max, struct err *err)
 {
 	char size[16];
 
@@ -103,21 +103,21 @@ static int read_cached(struct registry_base *base, const struct descriptor *blob
 	AUTO_ERR struct err fault = {0};
 
 	if (blob->size > max)
-		return too_large(base, max, err);
+		return registry_base_too_large(base, max, err);
 	if (layout_read_blob(base->cache, blob, max, text, &fault) == 0)
 		return 1;
 	return not_cached(base, blob, &fault, err);
 }
 
 /* As read_cached, of a manifest or index whose size and type may not be known. */
-static int read_manifest(
+static int registry_base_read_manifest(
 	struct registry_base *base, struct descriptor *blob, struct buf *text, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 	struct descriptor there = {0};
 
 	if (blob->size > MANIFEST_SIZE_MAX)
-		return too_large(base, MANIFEST_SIZE_MAX, err);
+		return registry_base_too_large(base, MANIFEST_SIZE_MAX, err);
 	if (layout_resolve(base->cache, blob->digest, &there, &fault) < 0)
 		return not_cached(base, blob, &fault, err);
 	if (blob->size && blob->size != there.size)
@@ -130,8 +130,8 @@ static int read_manifest(
 
 /* Find the first part below digest that is missing: 0 with *ret_missing, a configuration if there
  * is a manifest then; 1 when all parts are there. */
-static int walk(struct registry_base *base, const char *digest, struct descriptor *ret_missing,
-	struct manifest *ret_manifest, struct err *err)
+static int registry_base_walk(struct registry_base *base, const char *digest,
+	struct descriptor *ret_missing, struct manifest *ret_manifest, struct err *err)
 {
 	AUTO_BUF struct buf text = {0};
 	struct descriptor at = {0};
@@ -139,7 +139,7 @@ static int walk(struct registry_base *base, const char *digest, struct descripto
 	memcpy(at.digest, digest, strlen(digest) + 1);
 	for (int i = 0;; i++) {
 		*ret_missing = at;
-		int r = read_manifest(base, &at, &text, err);
+		int r = registry_base_read_manifest(base, &at, &text, err);
 		if (r <= 0)
 			return r;
 		if (!media_is_index(at.media_type))
@@ -158,13 +158,13 @@ static int walk(struct registry_base *base, const char *digest, struct descripto
 	return read_cached(base, &ret_manifest->config, IMAGE_CONFIG_MAX, &text, err);
 }
 
-static bool is_complete(struct registry_base *base, const char *digest)
+static bool registry_base_is_complete(struct registry_base *base, const char *digest)
 {
 	AUTO_ERR struct err ignored = {0};
 	AUTO_MANIFEST struct manifest manifest = {0};
 	struct descriptor missing;
 
-	return walk(base, digest, &missing, &manifest, &ignored) == 1;
+	return registry_base_walk(base, digest, &missing, &manifest, &ignored) == 1;
 }
 
 /*
@@ -181,25 +181,25 @@ static struct registry_part part_of(const struct registry_base *base)
 	};
 }
 
-static int on_fault(struct registry_base *base, struct err *fault, struct err *err)
+static int registry_base_on_fault(struct registry_base *base, struct err *fault, struct err *err)
 {
 	bool is_root = str_eq(base->wanted.digest, base->root);
 
 	if (fault->id != E_REGISTRY_NOT_FOUND)
-		return end(base, fault, err);
+		return registry_base_end(base, fault, err);
 	if (!base->guessed || !is_root)
 		return end_not_there(base, fault, err);
 	/* The tag has moved, and what it stood for is gone. */
 	base->guessed = false;
 	*base->root = '\0';
-	return advance(base, err);
+	return registry_base_advance(base, err);
 }
 
 typedef int check_fn(const struct registry_part *part, const struct http_answer *answer,
 	struct descriptor *got, struct err *err);
 
-static int take(struct registry_base *base, check_fn *check, struct http_answer *answer,
-	struct err *fault, struct err *err)
+static int registry_base_take(struct registry_base *base, check_fn *check,
+	struct http_answer *answer, struct err *fault, struct err *err)
 {
 	AUTO_ERR struct err own = {0};
 	struct descriptor got = {0};
@@ -207,25 +207,25 @@ static int take(struct registry_base *base, check_fn *check, struct http_answer 
 
 	base->call = NULL;
 	if (!answer)
-		return on_fault(base, fault, err);
+		return registry_base_on_fault(base, fault, err);
 	int r = check(&part, answer, &got, &own);
 	if (r == 0)
-		r = put(base, answer, &got, &own);
+		r = registry_base_put(base, answer, &got, &own);
 	if (r < 0)
-		return end(base, &own, err);
+		return registry_base_end(base, &own, err);
 	if (!*base->root)
 		memcpy(base->root, got.digest, sizeof(base->root));
-	return advance(base, err);
+	return registry_base_advance(base, err);
 }
 
 static int on_manifest(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
 {
-	return take(ctx, registry_check_manifest, answer, fault, err);
+	return registry_base_take(ctx, registry_check_manifest, answer, fault, err);
 }
 
 static int on_config(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
 {
-	return take(ctx, registry_check_bytes, answer, fault, err);
+	return registry_base_take(ctx, registry_check_bytes, answer, fault, err);
 }
 
 /* The tag is still where it was, or a GET tells where it is. */
@@ -235,21 +235,21 @@ static int on_head(void *ctx, struct http_answer *answer, struct err *fault, str
 
 	base->call = NULL;
 	if (!answer)
-		return end(base, fault, err);
+		return registry_base_end(base, fault, err);
 	const char *said =
 		answer->status < 300 ? field_find(&answer->headers, "docker-content-digest") : NULL;
 	if (str_eq(said, base->older))
 		memcpy(base->root, base->older, sizeof(base->root));
 	*base->older = '\0';
-	return advance(base, err);
+	return registry_base_advance(base, err);
 }
 
 /*
  * Requests
  */
 
-static void ask(struct registry_base *base, const char *method, const char *path, size_t max_body,
-	registry_done_fn *done)
+static void registry_base_ask(struct registry_base *base, const char *method, const char *path,
+	size_t max_body, registry_done_fn *done)
 {
 	AUTO_STRV struct strv headers = {0};
 	struct registry_request request = {
@@ -278,11 +278,12 @@ static void ask_by_tag(struct registry_base *base)
 	bool head = *base->older;
 
 	base->wanted = (struct descriptor){0};
-	ask(base, head ? "HEAD" : "GET", path, MANIFEST_SIZE_MAX, head ? on_head : on_manifest);
+	registry_base_ask(
+		base, head ? "HEAD" : "GET", path, MANIFEST_SIZE_MAX, head ? on_head : on_manifest);
 }
 
 /* Ask for what is missing, or find that nothing is. */
-static int advance(struct registry_base *base, struct err *err)
+static int registry_base_advance(struct registry_base *base, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 	AUTO_MANIFEST struct manifest manifest = {0};
@@ -291,12 +292,12 @@ static int advance(struct registry_base *base, struct err *err)
 		ask_by_tag(base);
 		return 0;
 	}
-	int r = walk(base, base->root, &base->wanted, &manifest, &fault);
+	int r = registry_base_walk(base, base->root, &base->wanted, &manifest, &fault);
 	/* Another process may empty the cache while it is filled. */
 	if (r == 0 && base->asks >= ASKS_MAX)
 		r = err_set(&fault, E_IO, "the cache does not keep %s", base->name);
 	if (r < 0)
-		return end(base, &fault, err);
+		return registry_base_end(base, &fault, err);
 	if (r > 0) {
 		/* The look-up may be freed in there. */
 		char cached[DIGEST_TEXT_SIZE];
@@ -306,7 +307,7 @@ static int advance(struct registry_base *base, struct err *err)
 	bool config = manifest.json != NULL;
 	AUTO_FREE char *path =
 		mem_printf("%s/%s", config ? "blobs" : "manifests", base->wanted.digest);
-	ask(base, "GET", path, config ? IMAGE_CONFIG_MAX : MANIFEST_SIZE_MAX,
+	registry_base_ask(base, "GET", path, config ? IMAGE_CONFIG_MAX : MANIFEST_SIZE_MAX,
 		config ? on_config : on_manifest);
 	registry_layers_fn *layers = config ? TAKE(base->layers) : NULL;
 	if (layers)
@@ -314,12 +315,12 @@ static int advance(struct registry_base *base, struct err *err)
 	return 0;
 }
 
-static int start_due(void *ctx, struct err *err)
+static int registry_base_start_due(void *ctx, struct err *err)
 {
 	struct registry_base *base = ctx;
 
 	base->timer = NULL;
-	return advance(base, err);
+	return registry_base_advance(base, err);
 }
 
 static void copy_digest(char to[static DIGEST_TEXT_SIZE], const char *digest)
@@ -351,9 +352,9 @@ struct registry_base *registry_base_start(
 	copy_digest(base->root, ref->digest ? ref->digest : request->known);
 	base->guessed = *base->root && !ref->digest;
 	copy_digest(base->older, request->older);
-	if (*base->root || (*base->older && !is_complete(base, base->older)))
+	if (*base->root || (*base->older && !registry_base_is_complete(base, base->older)))
 		*base->older = '\0';
-	base->timer = loop_add_timer(base->loop, clock_ms(), start_due, base);
+	base->timer = loop_add_timer(base->loop, clock_ms(), registry_base_start_due, base);
 	return base;
 }
 

@@ -90,7 +90,7 @@ static const char *body_text(const struct http_answer *answer)
 }
 
 /* The errors in the body, or NULL. Some servers call their JSON plain text. */
-static struct json *error_json(const struct http_answer *answer)
+static struct json *registry_error_json(const struct http_answer *answer)
 {
 	const char *type = content_type(answer);
 	struct json *json = NULL;
@@ -180,7 +180,7 @@ static bool json_lines(const struct json *json, int status, struct err *err)
 	return lines > 0;
 }
 
-static bool is_html(const struct http_answer *answer)
+static bool registry_error_is_html(const struct http_answer *answer)
 {
 	const char *text = body_text(answer);
 
@@ -223,11 +223,11 @@ static void text_line(const struct http_answer *answer, struct err *err)
 
 void registry_words(const struct http_answer *answer, struct err *err)
 {
-	AUTO_JSON struct json *json = error_json(answer);
+	AUTO_JSON struct json *json = registry_error_json(answer);
 
 	if (json && json_lines(json, answer->status, err))
 		return;
-	if (is_html(answer))
+	if (registry_error_is_html(answer))
 		html_line(answer, err);
 	else
 		text_line(answer, err);
@@ -282,7 +282,7 @@ static bool has_code(const struct json *json, const char *code, struct strv *dig
 
 bool registry_answer_has(const struct http_answer *answer, const char *code, struct strv *digests)
 {
-	AUTO_JSON struct json *json = error_json(answer);
+	AUTO_JSON struct json *json = registry_error_json(answer);
 
 	return json && has_code(json, code, digests);
 }
@@ -304,7 +304,7 @@ bool registry_is_full(const struct http_answer *answer, const char *repo)
 		return true;
 	for (size_t i = 0; i < ARRAY_LEN(statuses); i++)
 		may_say = may_say || answer->status == statuses[i];
-	if (!may_say || is_html(answer))
+	if (!may_say || registry_error_is_html(answer))
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)
 		if (strcasestr(body_text(answer), words[i]) &&
@@ -332,7 +332,7 @@ static const struct {
 	{"BLOB_UPLOAD_UNKNOWN", "no such upload any more"},
 };
 
-static const char *lacks(const struct json *json)
+static const char *registry_error_lacks(const struct json *json)
 {
 	for (size_t i = 0; json && i < ARRAY_LEN(lacking); i++)
 		if (has_code(json, lacking[i].code, NULL))
@@ -340,8 +340,8 @@ static const char *lacks(const struct json *json)
 	return NULL;
 }
 
-static enum err_id kind_of(const struct registry_asked *asked, const struct http_answer *answer,
-	const struct json *json)
+static enum err_id registry_error_kind_of(const struct registry_asked *asked,
+	const struct http_answer *answer, const struct json *json)
 {
 	int status = answer->status;
 
@@ -352,7 +352,7 @@ static enum err_id kind_of(const struct registry_asked *asked, const struct http
 		return E_REGISTRY_DENIED;
 	if (status == 401)
 		return E_REGISTRY_AUTH;
-	if (status == 404 || (status >= 400 && status < 500 && lacks(json)))
+	if (status == 404 || (status >= 400 && status < 500 && registry_error_lacks(json)))
 		return E_REGISTRY_NOT_FOUND;
 	return E_REGISTRY_ANSWER;
 }
@@ -364,7 +364,7 @@ static enum err_id kind_of(const struct registry_asked *asked, const struct http
 static void refusal_not_found(
 	const struct registry_asked *asked, bool reads, const struct json *json, struct err *err)
 {
-	const char *what = lacks(json);
+	const char *what = registry_error_lacks(json);
 
 	err_set(err, E_REGISTRY_NOT_FOUND, "%s/%s: the registry has %s (%s)", asked->host,
 		asked->repo, what ? what : "nothing there", asked->doing);
@@ -410,9 +410,9 @@ static void refusal_sentence(const struct registry_asked *asked, enum err_id id,
 int registry_refusal(
 	const struct registry_asked *asked, const struct http_answer *answer, struct err *err)
 {
-	AUTO_JSON struct json *json = error_json(answer);
+	AUTO_JSON struct json *json = registry_error_json(answer);
 	AUTO_ERR struct err fault = {0};
-	enum err_id id = kind_of(asked, answer, json);
+	enum err_id id = registry_error_kind_of(asked, answer, json);
 
 	refusal_sentence(asked, id, answer, json, &fault);
 	if (id == E_REGISTRY_AUTH || id == E_REGISTRY_DENIED)

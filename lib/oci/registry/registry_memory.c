@@ -65,7 +65,8 @@ static void drop_oldest(struct registry_hints *hints)
 	drop_at(hints, oldest);
 }
 
-static struct registry_hint *add_hint(struct registry_hints *hints, const char *name)
+static struct registry_hint *registry_memory_add_hint(
+	struct registry_hints *hints, const char *name)
 {
 	if (hints->n >= REGISTRY_MEMORY_ITEMS)
 		drop_oldest(hints);
@@ -80,7 +81,7 @@ struct registry_hint *registry_remember(struct registry_memory *memory,
 	struct registry_hint *hint = (struct registry_hint *)registry_hint_find(hints, name);
 
 	if (!hint)
-		hint = add_hint(hints, name);
+		hint = registry_memory_add_hint(hints, name);
 	if (value && !str_eq(hint->value, value)) {
 		free(hint->value);
 		hint->value = mem_strdup(value);

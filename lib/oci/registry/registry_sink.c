@@ -56,7 +56,7 @@ struct registry_sink {
 	struct err refusal;        /* of the manifest, while it is looked up */
 };
 
-static struct registry_sink *inside(struct sink *sink)
+static struct registry_sink *registry_sink_inside(struct sink *sink)
 {
 	return (struct registry_sink *)sink;
 }
@@ -66,7 +66,8 @@ void registry_sink_tag(const char *digest, char out[static REGISTRY_TAG_SIZE])
 	snprintf(out, REGISTRY_TAG_SIZE, TAG_PREFIX "%.*s", TAG_DIGITS, digest + strlen("sha256:"));
 }
 
-static int ask(struct registry_sink *own, task_ask_fn *fn, struct asked *asked, struct err *err)
+static int registry_sink_ask(
+	struct registry_sink *own, task_ask_fn *fn, struct asked *asked, struct err *err)
 {
 	asked->own = own;
 	own->asked = asked;
@@ -77,7 +78,7 @@ static int ask(struct registry_sink *own, task_ask_fn *fn, struct asked *asked, 
  * Blobs
  */
 
-static void answered(struct asked_all *all)
+static void registry_sink_answered(struct asked_all *all)
 {
 	if (--all->n_open == 0)
 		task_answer(*all->asked.own->options.task, 0, NULL);
@@ -90,7 +91,7 @@ static void told(void *ctx, int has)
 	trace_note(TRACE_OCI, "blob %s: %s", one->blob->digest,
 		has > 0 ? "is there and is skipped" : "is not there");
 	*one->ret = has > 0;
-	answered(one->all);
+	registry_sink_answered(one->all);
 }
 
 static void has_blobs(void *ctx, struct task *task)
@@ -103,7 +104,7 @@ static void has_blobs(void *ctx, struct task *task)
 		struct asked_has *one = &all->each[i];
 		uploads_has(all->asked.own->options.uploads, one->blob, told, one);
 	}
-	answered(all);
+	registry_sink_answered(all);
 }
 
 static int registry_sink_has(
@@ -114,15 +115,15 @@ static int registry_sink_has(
 
 	for (size_t i = 0; i < n; i++)
 		each[i] = (struct asked_has){&blobs[i], &ret_has[i], &all};
-	return ask(inside(sink), has_blobs, &all.asked, err);
+	return registry_sink_ask(registry_sink_inside(sink), has_blobs, &all.asked, err);
 }
 
 static int sink_stage_dir(struct sink *sink)
 {
-	return inside(sink)->options.stage_dir_fd;
+	return registry_sink_inside(sink)->options.stage_dir_fd;
 }
 
-static void take(const struct asked *asked)
+static void registry_sink_take(const struct asked *asked)
 {
 	struct uploads *uploads = asked->own->options.uploads;
 
@@ -139,7 +140,7 @@ static void take_lacking(void *ctx, int has)
 	const struct asked *asked = ctx;
 
 	if (has <= 0)
-		take(asked);
+		registry_sink_take(asked);
 	task_answer(*asked->own->options.task, has > 0, NULL);
 }
 
@@ -153,7 +154,7 @@ static void take_blob(void *ctx, struct task *task)
 
 static int send_blob(struct sink *sink, struct asked *asked, struct err *err)
 {
-	int r = ask(inside(sink), take_blob, asked, err);
+	int r = registry_sink_ask(registry_sink_inside(sink), take_blob, asked, err);
 
 	if (r != 0) {
 		if (asked->fd >= 0)
@@ -208,14 +209,14 @@ static void sink_forget(struct sink *sink, const struct descriptor *blob)
 {
 	struct asked asked = {.blob = blob};
 
-	ask(inside(sink), forget_blob, &asked, NULL);
+	registry_sink_ask(registry_sink_inside(sink), forget_blob, &asked, NULL);
 }
 
 /*
  * The manifest
  */
 
-static int answer(struct registry_sink *own, struct err *fault)
+static int registry_sink_answer(struct registry_sink *own, struct err *fault)
 {
 	int r = fault && err_is_set(fault) ? -(int)fault->code : 0;
 
@@ -223,7 +224,7 @@ static int answer(struct registry_sink *own, struct err *fault)
 	return 0;
 }
 
-static bool read_manifest(const struct asked *asked, struct manifest *ret)
+static bool registry_sink_read_manifest(const struct asked *asked, struct manifest *ret)
 {
 	return manifest_parse(asked->data, asked->blob->size, "the manifest", ret, NULL) == 0;
 }
@@ -234,7 +235,7 @@ static void mark_newest(struct registry_sink *own)
 	struct registry_memory *memory = own->options.memory;
 	AUTO_MANIFEST struct manifest manifest = {0};
 
-	if (!read_manifest(own->asked, &manifest))
+	if (!registry_sink_read_manifest(own->asked, &manifest))
 		return;
 	vec_foreach (struct registry_hint, hint, &memory->blobs) {
 		hint->in_newest = strcmp(hint->name, manifest.config.digest) == 0;
@@ -243,7 +244,7 @@ static void mark_newest(struct registry_sink *own)
 	}
 }
 
-static int lacks(struct registry_sink *own, const struct err *words)
+static int registry_sink_lacks(struct registry_sink *own, const struct err *words)
 {
 	AUTO_ERR struct err fault = {0};
 
@@ -251,10 +252,10 @@ static int lacks(struct registry_sink *own, const struct err *words)
 	for (size_t i = 0; words && i < words->n_evidence; i++)
 		err_evidence(&fault, "%s", words->evidence[i]);
 	err_hint(&fault, "its garbage collection may be running; push again");
-	return answer(own, &fault);
+	return registry_sink_answer(own, &fault);
 }
 
-static int accepted(struct registry_sink *own)
+static int registry_sink_accepted(struct registry_sink *own)
 {
 	struct registry_memory *memory = own->options.memory;
 	int64_t now = clock_wall_ms();
@@ -264,11 +265,11 @@ static int accepted(struct registry_sink *own)
 	if (own->n_checked > 0)
 		return 0;
 	if (own->is_lacking)
-		return lacks(own, NULL);
+		return registry_sink_lacks(own, NULL);
 	registry_remember(memory, &memory->manifests, digest, NULL, now);
 	registry_remember(memory, &memory->tags, own->tag, digest, now);
 	mark_newest(own);
-	answer(own, NULL);
+	registry_sink_answer(own, NULL);
 	if (own->options.committed)
 		own->options.committed(own->options.ctx);
 	return 0;
@@ -285,7 +286,7 @@ static int lacks_blobs(
 	for (size_t i = 0; i < digests.n; i++)
 		uploads_forget(own->options.uploads, digests.v[i]);
 	registry_call_error(call, reply, &words);
-	return lacks(own, &words);
+	return registry_sink_lacks(own, &words);
 }
 
 static int wrong_digest(struct registry_sink *own, const char *digest)
@@ -297,7 +298,7 @@ static int wrong_digest(struct registry_sink *own, const char *digest)
 		own->sink.name);
 	err_evidence(&fault, "sent %s", own->asked->blob->digest);
 	err_evidence(&fault, "stored %s", shown);
-	return answer(own, &fault);
+	return registry_sink_answer(own, &fault);
 }
 
 static bool is_conflict(int status)
@@ -320,15 +321,15 @@ static int looked_up(void *ctx, struct http_answer *reply, struct err *fault, st
 	own->call = NULL;
 	if (!err_is_set(fault) && has_digest(reply, own->asked->blob->digest)) {
 		err_clear(&own->refusal);
-		return accepted(own);
+		return registry_sink_accepted(own);
 	}
-	return answer(own, &own->refusal);
+	return registry_sink_answer(own, &own->refusal);
 }
 
 static const char manifest_types[] = "Accept: application/vnd.oci.image.manifest.v1+json, "
 				     "application/vnd.docker.distribution.manifest.v2+json";
 
-static void look_up(struct registry_sink *own, registry_done_fn *done)
+static void registry_sink_look_up(struct registry_sink *own, registry_done_fn *done)
 {
 	static const char *const accept[] = {manifest_types};
 	static const struct strv headers = {(char **)accept, 1, 1};
@@ -358,13 +359,13 @@ static int put_succeeded(
 	if (digest && strcmp(digest, own->asked->blob->digest) != 0)
 		return wrong_digest(own, digest);
 	if (own->is_doubtful) {
-		look_up(own, verified);
+		registry_sink_look_up(own, verified);
 		return 0;
 	}
 	if (digest || reply->status == 201)
-		return accepted(own);
+		return registry_sink_accepted(own);
 	registry_call_error(call, reply, &own->refusal);
-	look_up(own, looked_up);
+	registry_sink_look_up(own, looked_up);
 	return 0;
 }
 
@@ -376,7 +377,7 @@ static int put_done(void *ctx, struct http_answer *reply, struct err *fault, str
 	(void)err;
 	trace_note(TRACE_OCI, "manifest %s: status %d", own->asked->blob->digest, reply->status);
 	if (err_is_set(fault))
-		return answer(own, fault);
+		return registry_sink_answer(own, fault);
 	if (reply->status / 100 == 2)
 		return put_succeeded(own, reply, call);
 	if (registry_answer_has(reply, "MANIFEST_BLOB_UNKNOWN", NULL) ||
@@ -384,8 +385,8 @@ static int put_done(void *ctx, struct http_answer *reply, struct err *fault, str
 		return lacks_blobs(own, reply, call);
 	registry_call_error(call, reply, &own->refusal);
 	if (!is_conflict(reply->status))
-		return answer(own, &own->refusal);
-	look_up(own, looked_up);
+		return registry_sink_answer(own, &own->refusal);
+	registry_sink_look_up(own, looked_up);
 	return 0;
 }
 
@@ -419,14 +420,14 @@ static int verified(void *ctx, struct http_answer *reply, struct err *fault, str
 	(void)err;
 	own->call = NULL;
 	if (err_is_set(fault))
-		return answer(own, fault);
+		return registry_sink_answer(own, fault);
 	if (reply->status != 404)
-		return accepted(own);
+		return registry_sink_accepted(own);
 	err_set(&lost, E_REGISTRY_ANSWER, "%s took the image and does not have it", own->sink.name);
 	err_evidence(&lost, "it was there before, and was removed: the registry remembers that it "
 			    "had it");
 	err_hint(&lost, "restart the registry, or run its garbage collection while it is stopped");
-	return answer(own, &lost);
+	return registry_sink_answer(own, &lost);
 }
 
 /* The response for a manifest that was there at the last push. */
@@ -437,21 +438,21 @@ static int asked_old(void *ctx, struct http_answer *reply, struct err *fault, st
 	(void)err;
 	own->call = NULL;
 	if (!err_is_set(fault) && has_digest(reply, own->asked->blob->digest))
-		return accepted(own);
+		return registry_sink_accepted(own);
 	if (err_is_set(fault))
-		return answer(own, fault);
+		return registry_sink_answer(own, fault);
 	/* Some do not know HEAD, or do not name the digest: that says nothing. */
 	own->is_doubtful = reply->status == 404;
 	return put_manifest(own);
 }
 
-static void checked(void *ctx, int has)
+static void registry_sink_checked(void *ctx, int has)
 {
 	struct registry_sink *own = ctx;
 
 	own->is_lacking |= has == 0;
 	if (--own->n_checked == 0 && own->is_accepted)
-		accepted(own);
+		registry_sink_accepted(own);
 }
 
 /* Ensure that a printed image can be pulled. A registry that knows the manifest, or accepts one,
@@ -464,7 +465,7 @@ static void check_blobs(struct registry_sink *own)
 	AUTO_MANIFEST struct manifest manifest = {0};
 
 	own->is_lacking = own->is_accepted = false;
-	if (!read_manifest(own->asked, &manifest))
+	if (!registry_sink_read_manifest(own->asked, &manifest))
 		return;
 	bool is_sent = uploads_progress(uploads).blobs_done > 0;
 	size_t n_base = image_base_layers(&manifest);
@@ -472,11 +473,11 @@ static void check_blobs(struct registry_sink *own)
 	for (size_t i = 0; i < manifest.n_layers; i++) {
 		const struct descriptor *layer = &manifest.layers[i];
 		if (i < n_base && (is_sent || uploads_trusts(uploads, layer->digest)))
-			checked(own, 1);
+			registry_sink_checked(own, 1);
 		else
-			uploads_prove(uploads, layer, checked, own);
+			uploads_prove(uploads, layer, registry_sink_checked, own);
 	}
-	uploads_prove(uploads, &manifest.config, checked, own);
+	uploads_prove(uploads, &manifest.config, registry_sink_checked, own);
 }
 
 static int uploaded(void *ctx, struct err *fault, struct err *err)
@@ -486,7 +487,7 @@ static int uploaded(void *ctx, struct err *fault, struct err *err)
 	const char *digest = own->asked->blob->digest;
 
 	if (err_is_set(fault))
-		return answer(own, fault);
+		return registry_sink_answer(own, fault);
 	int r = uploads_close(own->options.uploads, NULL, NULL, err);
 	if (r < 0)
 		return r;
@@ -496,7 +497,7 @@ static int uploaded(void *ctx, struct err *fault, struct err *err)
 	bool same = known && tag && str_eq(tag->value, digest);
 	if (!same || uploads_progress(own->options.uploads).blobs_done > 0)
 		return put_manifest(own);
-	look_up(own, asked_old);
+	registry_sink_look_up(own, asked_old);
 	return 0;
 }
 
@@ -512,23 +513,24 @@ static void commit_manifest(void *ctx, struct task *task)
 	else
 		registry_sink_tag(asked->blob->digest, own->tag);
 	if (uploads_wait(own->options.uploads, uploaded, own, &err) < 0)
-		answer(own, &err);
+		registry_sink_answer(own, &err);
 }
 
 static int sink_commit(struct sink *sink, const void *manifest, const struct descriptor *blob,
 	const char *name, struct err *err)
 {
 	struct asked asked = {.blob = blob, .data = manifest, .name = name, .fd = -1};
-	const struct registry_sink_options *options = &inside(sink)->options;
+	const struct registry_sink_options *options = &registry_sink_inside(sink)->options;
 	int r = options->may_commit ? options->may_commit(options->ctx, err) : 0;
 
 	sink->commit_ms = clock_ms();
-	return r < 0 ? r : ask(inside(sink), commit_manifest, &asked, err);
+	return r < 0 ? r
+		     : registry_sink_ask(registry_sink_inside(sink), commit_manifest, &asked, err);
 }
 
 void registry_sink_stop(struct sink *sink)
 {
-	struct registry_sink *own = inside(sink);
+	struct registry_sink *own = registry_sink_inside(sink);
 
 	registry_cancel(TAKE(own->call));
 	uploads_leave(own->options.uploads);
@@ -537,8 +539,8 @@ void registry_sink_stop(struct sink *sink)
 /* On the loop, when the task has ended. */
 static void sink_close(struct sink *sink)
 {
-	registry_cancel(inside(sink)->call);
-	err_done(&inside(sink)->refusal);
+	registry_cancel(registry_sink_inside(sink)->call);
+	err_done(&registry_sink_inside(sink)->refusal);
 	free(sink);
 }
 

@@ -52,7 +52,7 @@ void upload_base_next(struct uploads *uploads)
 }
 
 /* The base's manifest is remembered or exists, but a layer of it does not. */
-static int fail_gone(struct upload_job *job, struct err *err)
+static int upload_base_fail_gone(struct upload_job *job, struct err *err)
 {
 	const struct uploads_options *options = &job->uploads->options;
 	AUTO_ERR struct err fault = {0};
@@ -125,7 +125,7 @@ static int checked_source(void *ctx, struct http_answer *answer, struct err *fau
 
 	upload_ended(job);
 	bool is_gone = job->got == 0 && !err_is_set(fault) && answer->status == 404;
-	return is_gone ? fail_gone(job, err) : fail_mount(job, err);
+	return is_gone ? upload_base_fail_gone(job, err) : fail_mount(job, err);
 }
 
 /* The base is of the repository that is pushed to. */
@@ -137,7 +137,8 @@ static bool is_of_registry(const struct uploads_options *options)
 	return strncmp(options->base_name, name, len) == 0 && strchr(":@", options->base_name[len]);
 }
 
-static int checked(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int upload_base_checked(
+	void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
 {
 	struct upload_job *job = ctx;
 
@@ -156,14 +157,14 @@ static int checked(void *ctx, struct http_answer *answer, struct err *fault, str
 			"looking for a base layer", checked_source);
 		return 0;
 	}
-	return is_of_registry(options) ? fail_gone(job, err) : fail_mount(job, err);
+	return is_of_registry(options) ? upload_base_fail_gone(job, err) : fail_mount(job, err);
 }
 
 /* HEAD is not enough: a registry with a cache of descriptors says yes when the bytes are gone. */
 static int check_there(struct upload_job *job)
 {
-	ask_one_byte(
-		job, job->uploads->options.registry, NULL, "looking for a base layer", checked);
+	ask_one_byte(job, job->uploads->options.registry, NULL, "looking for a base layer",
+		upload_base_checked);
 	return 0;
 }
 
@@ -387,7 +388,7 @@ static int took(void *ctx, const void *data, size_t len, struct err *err)
 	return copy->download_waits;
 }
 
-static bool is_whole(struct upload_copy *copy)
+static bool upload_base_is_whole(struct upload_copy *copy)
 {
 	uint8_t sha256[SHA256_SIZE];
 	char text[DIGEST_TEXT_SIZE];
@@ -417,7 +418,7 @@ static int downloaded(void *ctx, struct http_answer *answer, struct err *fault, 
 		upload_copy_free(TAKE(job->copy));
 		return upload_again(job, NULL, fault, err);
 	}
-	if (is_whole(copy))
+	if (upload_base_is_whole(copy))
 		return 0;
 	err_set(&cause, E_IMAGE, "the base layer %s is not what its digest says in registry %s",
 		job->blob.digest, registry_host(upload_base_registry(job->uploads)));
@@ -428,7 +429,7 @@ static int downloaded(void *ctx, struct http_answer *answer, struct err *fault, 
  * To here
  */
 
-static ssize_t give(void *ctx, void *out, size_t len, struct err *err)
+static ssize_t upload_base_give(void *ctx, void *out, size_t len, struct err *err)
 {
 	struct upload_copy *copy = ((struct upload_job *)ctx)->copy;
 	size_t there = (size_t)(copy->put - copy->taken), at = copy->taken % RING;
@@ -482,7 +483,7 @@ static void start_download(struct upload_copy *copy)
 
 int upload_copy_send(struct upload_job *job, struct err *err)
 {
-	const struct http_body body = {.size = job->blob.size, .read = give};
+	const struct http_body body = {.size = job->blob.size, .read = upload_base_give};
 
 	(void)err;
 	upload_copy_free(job->copy);

@@ -100,7 +100,7 @@ static bool all_done(const struct uploads *uploads)
 	return true;
 }
 
-static int report(struct uploads *uploads, struct err *err)
+static int uploads_report(struct uploads *uploads, struct err *err)
 {
 	uploads_done_fn *done = uploads->done;
 	bool failed = err_is_set(&uploads->fault);
@@ -122,7 +122,7 @@ int uploads_wait(struct uploads *uploads, uploads_done_fn *done, void *ctx, stru
 {
 	uploads->done = done;
 	uploads->done_ctx = ctx;
-	return report(uploads, err);
+	return uploads_report(uploads, err);
 }
 
 static void tell_waiters(struct upload_job *job, int has)
@@ -158,7 +158,7 @@ int upload_arrived(struct upload_job *job, struct err *err)
 	tell_waiters(job, 1);
 	upload_base_next(uploads);
 	int r = upload_copy_next(uploads, err);
-	return r < 0 ? r : report(uploads, err);
+	return r < 0 ? r : uploads_report(uploads, err);
 }
 
 /* Stop the job's requests, and delete its session. */
@@ -181,7 +181,7 @@ int upload_failed(struct upload_job *job, struct err *fault, struct err *err)
 	if (!err_is_set(&uploads->fault))
 		err_move(&uploads->fault, fault);
 	job_stop(job);
-	return report(uploads, err);
+	return uploads_report(uploads, err);
 }
 
 /* In done: fail with what the answer means. */
@@ -207,7 +207,7 @@ bool upload_may_pass(const struct http_answer *answer)
 	return false;
 }
 
-static int64_t wait_ms(const struct upload_job *job, const struct http_answer *answer)
+static int64_t uploads_wait_ms(const struct upload_job *job, const struct http_answer *answer)
 {
 	int64_t ceiling = FIRST_WAIT_MS;
 	const char *asked = answer ? field_find(&answer->headers, "retry-after") : NULL;
@@ -234,7 +234,7 @@ int upload_again(struct upload_job *job, const struct http_answer *answer, struc
 	struct err *err)
 {
 	job->tries++;
-	int64_t due_ms = clock_ms() + wait_ms(job, answer);
+	int64_t due_ms = clock_ms() + uploads_wait_ms(job, answer);
 	if (job->tries >= UPLOAD_TRIES ||
 		due_ms >= registry_deadline_ms(job->uploads->options.registry))
 		return answer ? upload_refused(job, answer, err) : upload_failed(job, fault, err);
@@ -295,16 +295,16 @@ int upload_unproved(struct upload_job *job, struct err *err)
 
 	registry_forget(memory, &memory->blobs, job->blob.digest);
 	retire(job, 0);
-	return report(job->uploads, err);
+	return uploads_report(job->uploads, err);
 }
 
 int upload_unknown(struct upload_job *job, struct err *err)
 {
 	retire(job, -1);
-	return report(job->uploads, err);
+	return uploads_report(job->uploads, err);
 }
 
-static struct upload_job *find_job(const struct uploads *uploads, const char *digest)
+static struct upload_job *uploads_find_job(const struct uploads *uploads, const char *digest)
 {
 	vec_foreach (struct upload_job *const, job, &uploads->jobs)
 		if (strcmp((*job)->blob.digest, digest) == 0)
@@ -321,7 +321,7 @@ void upload_begin_soon(struct upload_job *job)
 static struct upload_job *add_job(
 	struct uploads *uploads, enum upload_kind kind, const struct descriptor *blob)
 {
-	struct upload_job *job = find_job(uploads, blob->digest);
+	struct upload_job *job = uploads_find_job(uploads, blob->digest);
 
 	if (job && job->kind != UPLOAD_PROOF)
 		return NULL;
@@ -384,7 +384,7 @@ static struct upload_job *add_proof(struct uploads *uploads, const char *digest)
 	return add_job(uploads, UPLOAD_PROOF, &blob);
 }
 
-static bool is_trusted(const struct uploads *uploads, const struct registry_hint *hint)
+static bool uploads_is_trusted(const struct uploads *uploads, const struct registry_hint *hint)
 {
 	return !uploads->options.trusts_nothing &&
 	       registry_hint_is_fresh(hint, clock_wall_ms(), REGISTRY_TRUST_BLOB_MS);
@@ -408,24 +408,25 @@ void uploads_prove_old(struct uploads *uploads)
 		return;
 	vec_foreach (const struct registry_hint, hint, hints)
 		if (hint->in_newest && digest_parse(hint->name, sha256) &&
-			!is_trusted(uploads, hint))
+			!uploads_is_trusted(uploads, hint))
 			add_proof(uploads, hint->name);
 }
 
 bool uploads_trusts(const struct uploads *uploads, const char *digest)
 {
-	return is_trusted(uploads, registry_hint_find(&uploads->options.memory->blobs, digest));
+	return uploads_is_trusted(
+		uploads, registry_hint_find(&uploads->options.memory->blobs, digest));
 }
 
 void uploads_has(
 	struct uploads *uploads, const struct descriptor *blob, uploads_has_fn *done, void *ctx)
 {
-	const struct upload_job *job = find_job(uploads, blob->digest);
+	const struct upload_job *job = uploads_find_job(uploads, blob->digest);
 	const struct registry_hint *hint =
 		registry_hint_find(&uploads->options.memory->blobs, blob->digest);
 	bool is_sent = job && job->kind != UPLOAD_PROOF;
 
-	if ((job && job->is_done) || is_trusted(uploads, hint))
+	if ((job && job->is_done) || uploads_is_trusted(uploads, hint))
 		done(ctx, 1);
 	else if (!hint || is_sent)
 		done(ctx, 0);
@@ -436,7 +437,7 @@ void uploads_has(
 void uploads_prove(
 	struct uploads *uploads, const struct descriptor *blob, uploads_has_fn *done, void *ctx)
 {
-	struct upload_job *job = find_job(uploads, blob->digest);
+	struct upload_job *job = uploads_find_job(uploads, blob->digest);
 
 	if (!job && !is_mute(uploads))
 		job = add_proof(uploads, blob->digest);
@@ -449,7 +450,7 @@ void uploads_prove(
 void uploads_forget(struct uploads *uploads, const char *digest)
 {
 	struct registry_memory *memory = uploads->options.memory;
-	struct upload_job *job = find_job(uploads, digest);
+	struct upload_job *job = uploads_find_job(uploads, digest);
 
 	registry_forget(memory, &memory->blobs, digest);
 	if (!job)

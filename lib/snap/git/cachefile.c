@@ -27,7 +27,7 @@ static uint64_t mix(uint64_t sum, uint64_t word)
 	return sum ^ sum >> 29;
 }
 
-static uint64_t load(const uint8_t *p)
+static uint64_t cachefile_load(const uint8_t *p)
 {
 	uint64_t word;
 
@@ -44,11 +44,11 @@ static uint64_t block_checksum(uint64_t start, const uint8_t *p, size_t len)
 
 	for (; p < last; p += 8 * LANES)
 		for (size_t i = 0; i < LANES; i++)
-			lanes[i] = mix(lanes[i], load(p + 8 * i));
+			lanes[i] = mix(lanes[i], cachefile_load(p + 8 * i));
 	for (size_t i = 0; i < LANES; i++)
 		sum = mix(sum, lanes[i]);
 	for (; p < end; p += 8)
-		sum = mix(sum, load(p));
+		sum = mix(sum, cachefile_load(p));
 	return sum;
 }
 
@@ -95,7 +95,7 @@ bool cachefile_parse(struct cachefile *file, uint64_t magic, const void *data, s
 }
 
 /* false: nothing to map, or not a file of ours. */
-static bool map_file(struct cachefile *file, uint64_t magic, int fd)
+static bool cachefile_map_file(struct cachefile *file, uint64_t magic, int fd)
 {
 	struct stat st;
 
@@ -120,7 +120,7 @@ void cachefile_open(struct cachefile *file, uint64_t magic, const char *path)
 	*file = (struct cachefile){0};
 	if (fd < 0 && errno == ENOENT)
 		return;
-	if (fd < 0 || !map_file(file, magic, fd))
+	if (fd < 0 || !cachefile_map_file(file, magic, fd))
 		log_note("cache %s: not used, it is not as it should be", path);
 }
 
@@ -181,7 +181,7 @@ static int open_files(struct cachefile_writer *writer, struct err *err)
 	return 0;
 }
 
-static void note_failure(const struct cachefile_writer *writer)
+static void cachefile_note_failure(const struct cachefile_writer *writer)
 {
 	log_note("cache %s: not written: %s", writer->path, writer->err.message);
 }
@@ -194,7 +194,7 @@ struct cachefile_writer *cachefile_write(const char *path, uint64_t magic)
 	writer->temp = mem_printf("%s.tmp", path);
 	writer->lock_fd = writer->fd = -1;
 	if (open_files(writer, &writer->err) < 0) {
-		note_failure(writer);
+		cachefile_note_failure(writer);
 		writer_free(writer);
 		return NULL;
 	}
@@ -203,7 +203,7 @@ struct cachefile_writer *cachefile_write(const char *path, uint64_t magic)
 	return writer;
 }
 
-static void flush(struct cachefile_writer *writer)
+static void cachefile_flush(struct cachefile_writer *writer)
 {
 	writer->sum = cachefile_checksum(writer->sum, writer->buf, writer->used);
 	writer->header.len += writer->used;
@@ -216,7 +216,7 @@ static void add_bytes(struct cachefile_writer *writer, const void *data, size_t 
 {
 	for (const uint8_t *at = data; len;) {
 		if (writer->used == WRITE_SIZE)
-			flush(writer);
+			cachefile_flush(writer);
 		size_t room = WRITE_SIZE - writer->used, n = len < room ? len : room;
 		memcpy(writer->buf + writer->used, at, n);
 		writer->used += n;
@@ -238,7 +238,7 @@ void cachefile_add(struct cachefile_writer *writer, const void *head, size_t siz
 	writer->header.n++;
 }
 
-static int put_in_place(struct cachefile_writer *writer, struct err *err)
+static int cachefile_put_in_place(struct cachefile_writer *writer, struct err *err)
 {
 	const struct header *header = &writer->header;
 	ssize_t n = pwrite(writer->fd, header, sizeof(*header), 0);
@@ -256,13 +256,13 @@ void cachefile_write_end(struct cachefile_writer *writer)
 {
 	if (!writer)
 		return;
-	flush(writer);
+	cachefile_flush(writer);
 	writer->header.checksum = header_checksum(&writer->header, writer->sum);
 	if (!err_is_set(&writer->err))
-		put_in_place(writer, &writer->err);
+		cachefile_put_in_place(writer, &writer->err);
 	if (err_is_set(&writer->err)) {
 		unlink(writer->temp);
-		note_failure(writer);
+		cachefile_note_failure(writer);
 	}
 	writer_free(writer);
 }

@@ -16,7 +16,7 @@
 enum { SMALL_FILE_MAX = 64 * 1024, CONFIG_MAX = 1 << 20, NAME_SIZE = 64 };
 
 /* The content of a small file without the line ends behind it, or NULL. */
-static char *read_line(const char *dir, const char *name)
+static char *gitdir_read_line(const char *dir, const char *name)
 {
 	AUTO_FREE char *path = fs_join(dir, name);
 	AUTO_BUF struct buf buf = {0};
@@ -28,7 +28,7 @@ static char *read_line(const char *dir, const char *name)
 	return strlen(buf.data) == buf.len ? buf_take(&buf) : NULL;
 }
 
-static bool is_dir(const char *dir, const char *name)
+static bool gitdir_is_dir(const char *dir, const char *name)
 {
 	AUTO_FREE char *path = fs_join(dir, name);
 	struct stat st;
@@ -38,7 +38,7 @@ static bool is_dir(const char *dir, const char *name)
 
 char *gitdir_common(const char *git_dir)
 {
-	AUTO_FREE char *named = read_line(git_dir, "commondir");
+	AUTO_FREE char *named = gitdir_read_line(git_dir, "commondir");
 	char *real = NULL;
 
 	if (!named)
@@ -51,9 +51,9 @@ char *gitdir_common(const char *git_dir)
 }
 
 /* A reference, an object id, or, as git once wrote it, a symbolic link into refs. */
-static bool is_head(const char *git_dir)
+static bool gitdir_is_head(const char *git_dir)
 {
-	AUTO_FREE char *head = read_line(git_dir, "HEAD");
+	AUTO_FREE char *head = gitdir_read_line(git_dir, "HEAD");
 	AUTO_FREE char *path = fs_join(git_dir, "HEAD");
 	struct stat st;
 
@@ -67,18 +67,18 @@ static bool is_head(const char *git_dir)
 
 bool gitdir_is_repository(const char *path)
 {
-	if (!is_head(path))
+	if (!gitdir_is_head(path))
 		return false;
 	AUTO_FREE char *common = gitdir_common(path);
-	return is_dir(common, "objects") && is_dir(common, "refs");
+	return gitdir_is_dir(common, "objects") && gitdir_is_dir(common, "refs");
 }
 
 static const char link_prefix[] = "gitdir: ";
 
 /* path is a .git file. */
-static enum gitdir_found follow(const char *path, char **ret)
+static enum gitdir_found gitdir_follow(const char *path, char **ret)
 {
-	AUTO_FREE char *text = read_line("", path);
+	AUTO_FREE char *text = gitdir_read_line("", path);
 	AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
 
 	*ret = NULL;
@@ -100,7 +100,7 @@ enum gitdir_found gitdir_resolve(const char *path, char **ret)
 	if (stat(path, &st))
 		return GITDIR_NONE;
 	if (S_ISREG(st.st_mode))
-		return follow(path, ret);
+		return gitdir_follow(path, ret);
 	if (!S_ISDIR(st.st_mode) || !gitdir_is_repository(path))
 		return GITDIR_NONE;
 	return fs_realpath(path, ret, NULL) == 0 ? GITDIR_FOUND : GITDIR_NONE;
@@ -113,7 +113,7 @@ enum gitdir_found gitdir_at(const char *dir, char **ret)
 	return gitdir_resolve(path, ret);
 }
 
-static int check_file(const char *dir, const char *name, struct err *err)
+static int gitdir_check_file(const char *dir, const char *name, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(dir, name);
 	struct stat st;
@@ -130,15 +130,15 @@ int gitdir_check(const char *git_dir, const char *common_dir, struct err *err)
 	static const char *const own[] = {"index", "config.worktree", "info/sparse-checkout"};
 	static const char *const common[] = {"config", "packed-refs", "shallow", "info/exclude",
 		"info/attributes", "info/grafts", "objects/info/alternates"};
-	AUTO_FREE char *head = read_line(git_dir, "HEAD");
+	AUTO_FREE char *head = gitdir_read_line(git_dir, "HEAD");
 	const char *ref =
 		head && str_starts(head, "ref:") ? head + 4 + strspn(head + 4, " \t") : "";
-	int rc = check_file(common_dir, ref, err);
+	int rc = gitdir_check_file(common_dir, ref, err);
 
 	for (size_t i = 0; i < ARRAY_LEN(own) && rc == 0; i++)
-		rc = check_file(git_dir, own[i], err);
+		rc = gitdir_check_file(git_dir, own[i], err);
 	for (size_t i = 0; i < ARRAY_LEN(common) && rc == 0; i++)
-		rc = check_file(common_dir, common[i], err);
+		rc = gitdir_check_file(common_dir, common[i], err);
 	return rc;
 }
 
@@ -154,7 +154,7 @@ struct scan {
 	struct buf value;
 };
 
-static void skip_blanks(struct scan *scan)
+static void gitdir_skip_blanks(struct scan *scan)
 {
 	while (*scan->p == ' ' || *scan->p == '\t' || *scan->p == '\r')
 		scan->p++;
@@ -185,7 +185,7 @@ static void scan_name(struct scan *scan, char out[static NAME_SIZE])
 /* From behind the [ to behind the ]. */
 static void scan_section(struct scan *scan)
 {
-	skip_blanks(scan);
+	gitdir_skip_blanks(scan);
 	scan_name(scan, scan->section);
 	if (*scan->p != ']')
 		scan->section[0] = '\0';
@@ -202,7 +202,7 @@ static void scan_section(struct scan *scan)
 }
 
 /* From behind a backslash. */
-static void scan_escape(struct scan *scan)
+static void gitdir_scan_escape(struct scan *scan)
 {
 	static const char letters[] = "ntb\"\\", bytes[] = "\n\t\b\"\\";
 	const char *found = *scan->p ? strchr(letters, *scan->p) : NULL;
@@ -213,17 +213,17 @@ static void scan_escape(struct scan *scan)
 		scan->p++; /* an escaped line end joins two lines */
 }
 
-static void scan_value(struct scan *scan)
+static void gitdir_scan_value(struct scan *scan)
 {
 	bool quoted = false;
 	size_t keep = 0; /* blanks at the end do not count unless they are quoted */
 
 	buf_reset(&scan->value);
-	skip_blanks(scan);
+	gitdir_skip_blanks(scan);
 	while (*scan->p && *scan->p != '\n') {
 		char c = *scan->p++;
 		if (c == '\\') {
-			scan_escape(scan);
+			gitdir_scan_escape(scan);
 		} else if (c == '"') {
 			quoted = !quoted;
 		} else if (!quoted && (c == '#' || c == ';')) {
@@ -242,17 +242,17 @@ static void scan_value(struct scan *scan)
 static bool scan_next(struct scan *scan)
 {
 	while (*scan->p) {
-		skip_blanks(scan);
+		gitdir_skip_blanks(scan);
 		if (*scan->p == '[') {
 			scan->p++;
 			scan_section(scan);
 		} else if (isalpha((unsigned char)*scan->p)) {
 			scan_name(scan, scan->key);
-			skip_blanks(scan);
+			gitdir_skip_blanks(scan);
 			buf_reset(&scan->value);
 			if (*scan->p == '=') {
 				scan->p++;
-				scan_value(scan);
+				gitdir_scan_value(scan);
 			} else {
 				buf_adds(&scan->value, "true");
 				skip_line(scan);
@@ -266,18 +266,18 @@ static bool scan_next(struct scan *scan)
 	return false;
 }
 
-static bool is_setting(const struct scan *scan, const char *section, const char *key)
+static bool gitdir_is_setting(const struct scan *scan, const char *section, const char *key)
 {
 	return strcasecmp(scan->section, section) == 0 && strcasecmp(scan->key, key) == 0;
 }
 
-static bool is_true(const char *value)
+static bool gitdir_is_true(const char *value)
 {
 	return strcasecmp(value, "true") == 0 || strcasecmp(value, "yes") == 0 ||
 	       strcasecmp(value, "on") == 0 || str_eq(value, "1");
 }
 
-static void set(char **to, const char *value)
+static void gitdir_set(char **to, const char *value)
 {
 	free(*to);
 	*to = *value ? mem_strdup(value) : NULL;
@@ -294,14 +294,14 @@ static void read_settings(const char *dir, const char *name, struct gitdir_confi
 	scan.p = text.data;
 	buf_init(&scan.value, CONFIG_MAX);
 	while (scan_next(&scan)) {
-		if (is_setting(&scan, "core", "bare"))
-			ret->bare = is_true(scan.value.data);
-		else if (is_setting(&scan, "core", "worktree"))
-			set(&ret->work_tree, scan.value.data);
-		else if (is_setting(&scan, "extensions", "objectformat"))
-			set(&ret->object_format, scan.value.data);
-		else if (is_setting(&scan, "extensions", "worktreeconfig"))
-			ret->per_work_tree = is_true(scan.value.data);
+		if (gitdir_is_setting(&scan, "core", "bare"))
+			ret->bare = gitdir_is_true(scan.value.data);
+		else if (gitdir_is_setting(&scan, "core", "worktree"))
+			gitdir_set(&ret->work_tree, scan.value.data);
+		else if (gitdir_is_setting(&scan, "extensions", "objectformat"))
+			gitdir_set(&ret->object_format, scan.value.data);
+		else if (gitdir_is_setting(&scan, "extensions", "worktreeconfig"))
+			ret->per_work_tree = gitdir_is_true(scan.value.data);
 	}
 	buf_done(&scan.value);
 }
@@ -315,7 +315,7 @@ void gitdir_config_read(const char *git_dir, struct gitdir_config *ret)
 	if (!str_eq(common, git_dir)) {
 		/* In the common configuration both refer to the main working tree only. */
 		ret->bare = false;
-		set(&ret->work_tree, "");
+		gitdir_set(&ret->work_tree, "");
 	}
 	if (ret->per_work_tree)
 		read_settings(git_dir, "config.worktree", ret);

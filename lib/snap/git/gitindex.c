@@ -22,7 +22,7 @@ void tracked_done(struct tracked *tracked)
 	arena_done(&tracked->arena);
 }
 
-static int compare_path(const void *key, const void *item)
+static int gitindex_compare_path(const void *key, const void *item)
 {
 	const struct tracked_path *entry = item;
 
@@ -33,11 +33,11 @@ const struct tracked_path *tracked_find(const struct tracked *tracked, const cha
 {
 	if (tracked->n == 0)
 		return NULL;
-	return bsearch(path, tracked->v, tracked->n, sizeof(*tracked->v), compare_path);
+	return bsearch(path, tracked->v, tracked->n, sizeof(*tracked->v), gitindex_compare_path);
 }
 
 /* The first position whose path is not before dir with the byte tail behind it. */
-static size_t lower_bound(
+static size_t gitindex_lower_bound(
 	const struct tracked *tracked, const char *dir, size_t dir_len, unsigned char tail)
 {
 	return vec_bound(tracked, item, str_is_before(item->path, dir, dir_len, tail));
@@ -51,8 +51,8 @@ size_t tracked_below(const struct tracked *tracked, const char *dir, size_t *ret
 		*ret_n = tracked->n;
 		return 0;
 	}
-	size_t first = lower_bound(tracked, dir, dir_len, '/');
-	*ret_n = lower_bound(tracked, dir, dir_len, '/' + 1) - first;
+	size_t first = gitindex_lower_bound(tracked, dir, dir_len, '/');
+	*ret_n = gitindex_lower_bound(tracked, dir, dir_len, '/' + 1) - first;
 	return first;
 }
 
@@ -167,14 +167,14 @@ static uint16_t get_be16(const uint8_t *p)
 	return (uint16_t)(p[0] << 8 | p[1]);
 }
 
-static int fail(struct err *err, const char *what)
+static int gitindex_fail(struct err *err, const char *what)
 {
 	return err_set(err, E_SNAPSHOT_REPO, "the index of the repository %s", what);
 }
 
-static int fail_damaged(struct err *err)
+static int gitindex_fail_damaged(struct err *err)
 {
-	return fail(err, "is damaged");
+	return gitindex_fail(err, "is damaged");
 }
 
 static bool is_dot_git(const char *name, size_t len)
@@ -229,7 +229,7 @@ static bool unfold(struct reader *reader, size_t strip, const char *tail, size_t
 }
 
 /* The path at p, kept in the arena; NULL if it is not terminated. */
-static const char *get_path(struct reader *reader)
+static const char *gitindex_get_path(struct reader *reader)
 {
 	struct arena *arena = &reader->index->tracked.arena;
 	size_t strip = 0;
@@ -280,8 +280,8 @@ static bool add_stage(struct reader *reader, unsigned stage)
 	return true;
 }
 
-static void add_entry(struct reader *reader, const char *path, const uint8_t *entry, unsigned flags,
-	unsigned more)
+static void gitindex_add_entry(struct reader *reader, const char *path, const uint8_t *entry,
+	unsigned flags, unsigned more)
 {
 	struct gitindex *index = reader->index;
 	struct tracked_path *added = vec_push(&index->tracked);
@@ -318,36 +318,36 @@ static bool skip_padding(struct reader *reader, const uint8_t *entry)
 	return true;
 }
 
-static int read_entry(struct reader *reader, struct err *err)
+static int gitindex_read_entry(struct reader *reader, struct err *err)
 {
 	const uint8_t *entry = reader->p;
 	size_t fixed = STAT_SIZE + reader->oid_size + 2;
 	unsigned more = 0;
 
 	if ((size_t)(reader->end - entry) < fixed + 2)
-		return fail_damaged(err);
+		return gitindex_fail_damaged(err);
 	unsigned flags = get_be16(entry + fixed - 2);
 	if (flags & FLAG_EXTENDED) {
 		more = get_be16(entry + fixed);
 		fixed += 2;
 	}
 	if (get_be32(entry + 24) == MODE_TREE)
-		return fail(err, "is sparse");
+		return gitindex_fail(err, "is sparse");
 	reader->p = entry + fixed;
 	size_t known;
-	const char *path = get_path(reader);
+	const char *path = gitindex_get_path(reader);
 	/* An entry without a name replaces one of the shared index. */
 	if (path && !*path)
-		return fail(err, "is split");
+		return gitindex_fail(err, "is split");
 	if (!path || !skip_padding(reader, entry))
-		return fail_damaged(err);
+		return gitindex_fail_damaged(err);
 	int order = compare_to_last(reader, path, &known);
 	if (!gitindex_path_is_valid(path + known))
-		return fail_damaged(err);
+		return gitindex_fail_damaged(err);
 	if (order > 0 || (order == 0 && !add_stage(reader, (flags & FLAG_STAGES) >> 12)))
-		return fail_damaged(err);
+		return gitindex_fail_damaged(err);
 	if (order < 0)
-		add_entry(reader, path, entry, flags, more);
+		gitindex_add_entry(reader, path, entry, flags, more);
 	return 0;
 }
 
@@ -379,14 +379,14 @@ static int read_extensions(struct reader *reader, struct err *err)
 		size_t left = (size_t)(reader->end - head);
 
 		if (left < EXTENSION_HEADER || get_be32(head + 4) > left - EXTENSION_HEADER)
-			return fail_damaged(err);
+			return gitindex_fail_damaged(err);
 		size_t len = get_be32(head + 4);
 		if (memcmp(head, "link", 4) == 0)
-			return fail(err, "is split");
+			return gitindex_fail(err, "is split");
 		if (memcmp(head, "sdir", 4) == 0)
-			return fail(err, "is sparse");
+			return gitindex_fail(err, "is sparse");
 		if (head[0] < 'A' || head[0] > 'Z')
-			return fail(err, "has an extension that dlrun does not know");
+			return gitindex_fail(err, "has an extension that dlrun does not know");
 		if (memcmp(head, "TREE", 4) == 0)
 			read_tree(reader, head + EXTENSION_HEADER, len);
 		reader->p = head + EXTENSION_HEADER + len;
@@ -441,23 +441,24 @@ static bool checksum_end(struct checksum *checksum)
 	return checksum->holds;
 }
 
-static int read_header(struct reader *reader, const uint8_t *data, size_t len, struct err *err)
+static int gitindex_read_header(
+	struct reader *reader, const uint8_t *data, size_t len, struct err *err)
 {
 	if (len < HEADER_SIZE + reader->oid_size || memcmp(data, "DIRC", 4) != 0)
-		return fail_damaged(err);
+		return gitindex_fail_damaged(err);
 	len -= reader->oid_size;
 	reader->version = get_be32(data + 4);
 	reader->n_entries = get_be32(data + 8);
 	if (reader->version < 2 || reader->version > 4)
-		return fail(err, "has a version that dlrun does not know");
+		return gitindex_fail(err, "has a version that dlrun does not know");
 	if (reader->n_entries > len / (STAT_SIZE + reader->oid_size))
-		return fail_damaged(err);
+		return gitindex_fail_damaged(err);
 	reader->p = data + HEADER_SIZE;
 	reader->end = data + len;
 	return 0;
 }
 
-static int read_all(struct reader *reader, struct err *err)
+static int gitindex_read_all(struct reader *reader, struct err *err)
 {
 	struct gitindex *index = reader->index;
 	size_t n = reader->n_entries;
@@ -465,7 +466,7 @@ static int read_all(struct reader *reader, struct err *err)
 	vec_reserve(&index->tracked, n);
 	index->stats = mem_alloc(n ? n : 1, sizeof(*index->stats));
 	for (size_t i = 0; i < n; i++) {
-		int rc = read_entry(reader, err);
+		int rc = gitindex_read_entry(reader, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -484,16 +485,16 @@ int gitindex_parse(
 		*ret = index;
 		return 0;
 	}
-	int rc = read_header(&reader, data, len, err);
+	int rc = gitindex_read_header(&reader, data, len, err);
 	if (rc < 0)
 		return rc;
 	checksum_begin(&checksum, &reader, data, len);
 	buf_init(&reader.path, PATH_MAX_BYTES);
-	rc = read_all(&reader, err);
+	rc = gitindex_read_all(&reader, err);
 	buf_done(&reader.path);
 	if (!checksum_end(&checksum)) {
 		err_clear(err);
-		rc = fail_damaged(err);
+		rc = gitindex_fail_damaged(err);
 	}
 	if (rc < 0) {
 		gitindex_done(&index);
@@ -515,14 +516,14 @@ void gitindex_done(struct gitindex *index)
 enum { OBJECT_MAX = 1 << 30 };
 
 /* The length of the directory of path with its slash; 0 at the root. */
-static size_t dir_len(const char *path)
+static size_t gitindex_dir_len(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 
 	return slash ? (size_t)(slash - path) : 0;
 }
 
-static void open_dir(struct gittree *tree, size_t parent, size_t item, size_t path_len)
+static void gitindex_open_dir(struct gittree *tree, size_t parent, size_t item, size_t path_len)
 {
 	struct gittree_dir *dir = vec_push(tree);
 
@@ -555,16 +556,16 @@ static void find_dirs(struct gittree *tree)
 {
 	size_t dir = 0;
 
-	open_dir(tree, 0, 0, 0);
+	gitindex_open_dir(tree, 0, 0, 0);
 	for (size_t i = 0; i < tree->n_items; i++) {
 		const char *path = tree->items[i].path;
-		size_t len = dir_len(path);
+		size_t len = gitindex_dir_len(path);
 
 		dir = close_dirs(tree, dir, i);
 		while (tree->v[dir].path_len < len) {
 			size_t from = tree->v[dir].path_len;
 			const char *slash = strchr(path + from + (from > 0), '/');
-			open_dir(tree, dir, i, (size_t)(slash - path));
+			gitindex_open_dir(tree, dir, i, (size_t)(slash - path));
 			dir = tree->n - 1;
 		}
 	}
@@ -581,7 +582,7 @@ static size_t put_mode(char *out, uint32_t mode)
 	return n + 1;
 }
 
-static void add_item(struct buf *buf, uint32_t mode, const char *name, size_t len,
+static void gitindex_add_item(struct buf *buf, uint32_t mode, const char *name, size_t len,
 	const uint8_t oid[static SHA1_SIZE])
 {
 	enum { MODE_MAX = 7 };
@@ -627,11 +628,12 @@ const struct buf *gittree_object(struct gittree *tree, size_t i)
 		if (sub_at != SIZE_MAX) {
 			const struct gittree_dir *sub = &tree->v[sub_at];
 			const char *path = tree->items[sub->first].path;
-			add_item(&tree->buf, 0040000, path + skip, sub->path_len - skip, sub->oid);
+			gitindex_add_item(
+				&tree->buf, 0040000, path + skip, sub->path_len - skip, sub->oid);
 		} else {
 			const struct gittree_item *item = &tree->items[item_at];
 			const char *name = item->path + skip;
-			add_item(&tree->buf, item->mode, name, strlen(name), item->oid);
+			gitindex_add_item(&tree->buf, item->mode, name, strlen(name), item->oid);
 		}
 	}
 	return &tree->buf;

@@ -76,7 +76,7 @@ void gitls_done(struct gitls *git)
 }
 
 /* words: what follows `git`, NULL at the end. ret_status: the exit status. */
-static int run(const struct gitls *git, const char *const *words, size_t max, struct buf *out,
+static int gitls_run(const struct gitls *git, const char *const *words, size_t max, struct buf *out,
 	int *ret_status, struct err *err)
 {
 	AUTO_STRV struct strv argv = {0};
@@ -116,7 +116,7 @@ static bool is_foreign(const struct gitls *git)
 	return false;
 }
 
-static int fail(const struct gitls *git, int status, struct err *err)
+static int gitls_fail(const struct gitls *git, int status, struct err *err)
 {
 	AUTO_FREE char *shown = str_escaped(git->work_dir);
 
@@ -131,13 +131,13 @@ static int fail(const struct gitls *git, int status, struct err *err)
  * Paths
  */
 
-static int fail_form(struct err *err)
+static int gitls_fail_form(struct err *err)
 {
 	return err_set(err, E_SNAPSHOT_REPO, "the output of git ls-files is not as expected");
 }
 
 /* "H 100644 <oid> 0\tpath": mode, object id and path; false if it is no such line. */
-static bool split_line(const char *line, struct tracked_path *ret)
+static bool gitls_split_line(const char *line, struct tracked_path *ret)
 {
 	enum { MODE_AT = 2, OID_AT = MODE_AT + 7 };
 	const char *path = strchr(line, '\t');
@@ -151,12 +151,12 @@ static bool split_line(const char *line, struct tracked_path *ret)
 	return hex_decode(hex, SHA1_SIZE, ret->oid) && gitindex_path_is_valid(ret->path);
 }
 
-static bool parse_line(const char *line, struct tracked *tracked)
+static bool gitls_parse_line(const char *line, struct tracked *tracked)
 {
 	struct tracked_path *last = tracked->n ? &tracked->v[tracked->n - 1] : NULL;
 	struct tracked_path parsed = {0};
 
-	if (!split_line(line, &parsed))
+	if (!gitls_split_line(line, &parsed))
 		return false;
 	int order = last ? strcmp(last->path, parsed.path) : -1;
 	if (order == 0)
@@ -175,13 +175,13 @@ int gitls_parse(const char *text, size_t len, struct gitindex *ret, struct err *
 	struct VEC_OF(bool) skipped = {0};
 
 	if (len && end[-1] != '\0')
-		return fail_form(err);
+		return gitls_fail_form(err);
 	for (const char *line = text; line < end; line += strlen(line) + 1) {
 		size_t n = index.tracked.n;
-		if (!parse_line(line, &index.tracked)) {
+		if (!gitls_parse_line(line, &index.tracked)) {
 			vec_done(&skipped);
 			gitindex_done(&index);
-			return fail_form(err);
+			return gitls_fail_form(err);
 		}
 		if (index.tracked.n > n)
 			*vec_push(&skipped) = line[0] == 'S';
@@ -200,10 +200,10 @@ int gitls_tracked(const struct gitls *git, struct gitindex *ret, struct err *err
 	AUTO_BUF struct buf out = {0};
 	int status;
 
-	int rc = run(git, words, OUTPUT_MAX, &out, &status, err);
+	int rc = gitls_run(git, words, OUTPUT_MAX, &out, &status, err);
 	if (rc < 0)
 		return rc;
-	return status ? fail(git, status, err) : gitls_parse(out.data, out.len, ret, err);
+	return status ? gitls_fail(git, status, err) : gitls_parse(out.data, out.len, ret, err);
 }
 
 /*
@@ -216,7 +216,7 @@ static void replace(char **to, const char *value)
 	*to = mem_strdup(value);
 }
 
-static bool is_true(const char *value)
+static bool gitls_is_true(const char *value)
 {
 	return !value || strcasecmp(value, "true") == 0 || strcasecmp(value, "yes") == 0 ||
 	       strcasecmp(value, "on") == 0 || str_eq(value, "1");
@@ -230,9 +230,9 @@ static void take_setting(struct repo_facts *facts, char *line)
 	if (value)
 		*value++ = '\0';
 	if (str_eq(line, "core.ignorecase"))
-		facts->ignore_case = is_true(value);
+		facts->ignore_case = gitls_is_true(value);
 	else if (str_eq(line, "core.filemode"))
-		facts->file_mode = is_true(value);
+		facts->file_mode = gitls_is_true(value);
 	else if (!value)
 		return;
 	else if (str_eq(line, "core.excludesfile"))
@@ -253,9 +253,9 @@ static int ask_settings(const struct gitls *git, struct repo_facts *facts, struc
 	AUTO_BUF struct buf out = {0};
 	int status;
 
-	int rc = run(git, words, FACT_MAX, &out, &status, err);
+	int rc = gitls_run(git, words, FACT_MAX, &out, &status, err);
 	if (rc < 0 || status)
-		return rc < 0 ? rc : fail(git, status, err);
+		return rc < 0 ? rc : gitls_fail(git, status, err);
 	for (char *line = out.data, *next; line < out.data + out.len; line = next) {
 		next = line + strlen(line) + 1;
 		take_setting(facts, line);
@@ -264,12 +264,12 @@ static int ask_settings(const struct gitls *git, struct repo_facts *facts, struc
 }
 
 /* The first line of git's output, or NULL if it fails. */
-static char *ask_line(const struct gitls *git, const char *const *words)
+static char *gitls_ask_line(const struct gitls *git, const char *const *words)
 {
 	AUTO_BUF struct buf out = {0};
 	int status;
 
-	if (run(git, words, FACT_MAX, &out, &status, NULL) < 0 || status)
+	if (gitls_run(git, words, FACT_MAX, &out, &status, NULL) < 0 || status)
 		return NULL;
 	buf_truncate(&out, strcspn(out.data, "\n"));
 	return out.len ? buf_take(&out) : NULL;
@@ -282,7 +282,7 @@ static void ask_staged(const struct gitls *git, struct repo_facts *facts)
 	AUTO_BUF struct buf out = {0};
 	int status;
 
-	facts->staged = run(git, words, FACT_MAX, &out, &status, NULL) < 0 || status != 0;
+	facts->staged = gitls_run(git, words, FACT_MAX, &out, &status, NULL) < 0 || status != 0;
 }
 
 static void ask_head(const struct gitls *git, struct repo_facts *facts)
@@ -291,11 +291,11 @@ static void ask_head(const struct gitls *git, struct repo_facts *facts)
 	static const char *const commit[] = {"rev-parse", "-q", "--verify", "HEAD^{commit}", NULL};
 	static const char *const tree[] = {"rev-parse", "-q", "--verify", "HEAD^{tree}", NULL};
 
-	facts->branch = ask_line(git, branch);
-	facts->commit = ask_line(git, commit);
+	facts->branch = gitls_ask_line(git, branch);
+	facts->commit = gitls_ask_line(git, commit);
 	if (!facts->commit)
 		return;
-	AUTO_FREE char *id = ask_line(git, tree);
+	AUTO_FREE char *id = gitls_ask_line(git, tree);
 	facts->has_tree =
 		id && strlen(id) == 2 * SHA1_SIZE && hex_decode(id, SHA1_SIZE, facts->tree);
 	if (!facts->has_tree)
@@ -304,21 +304,21 @@ static void ask_head(const struct gitls *git, struct repo_facts *facts)
 
 /* Check first that git opens this repository: otherwise all other output would be that of a
  * repository further up, or none. */
-static int ask_trust(const struct gitls *git, struct err *err)
+static int gitls_ask_trust(const struct gitls *git, struct err *err)
 {
 	static const char *const words[] = {"rev-parse", "--git-dir", NULL};
 	AUTO_BUF struct buf out = {0};
 	int status;
 
-	int rc = run(git, words, FACT_MAX, &out, &status, err);
+	int rc = gitls_run(git, words, FACT_MAX, &out, &status, err);
 	if (rc < 0)
 		return rc;
-	return status ? fail(git, status, err) : 0;
+	return status ? gitls_fail(git, status, err) : 0;
 }
 
 int gitls_facts(const struct gitls *git, struct repo_facts *facts, struct err *err)
 {
-	int rc = ask_trust(git, err);
+	int rc = gitls_ask_trust(git, err);
 
 	if (rc == 0)
 		rc = ask_settings(git, facts, err);

@@ -16,13 +16,13 @@
 #include "snap/git/gitodb.h"
 #include "snap/git/libgit2.h"
 
-static void free_repository(git_repository **repository)
+static void gitodb_free_repository(git_repository **repository)
 {
 	if (*repository)
 		git_repository_free(*repository);
 }
 
-static void free_reference(git_reference **reference)
+static void gitodb_free_reference(git_reference **reference)
 {
 	if (*reference)
 		git_reference_free(*reference);
@@ -190,7 +190,7 @@ static void copy_mode(const char *from, const char *to)
 		chmod(to, st.st_mode & 07777);
 }
 
-static int make_dir(const char *parent, const char *dir, struct err *err)
+static int gitodb_make_dir(const char *parent, const char *dir, struct err *err)
 {
 	if (mkdir(dir, 0777) == 0) {
 		copy_mode(parent, dir);
@@ -199,7 +199,7 @@ static int make_dir(const char *parent, const char *dir, struct err *err)
 	return errno == EEXIST ? 0 : fs_error(err, errno, "%s", dir);
 }
 
-static int move(const char *from, const char *to, struct err *err)
+static int gitodb_move(const char *from, const char *to, struct err *err)
 {
 	/* An object that is there already is the same one. */
 	if (access(to, F_OK) == 0)
@@ -217,9 +217,9 @@ static int publish_loose(struct gitodb *db, struct err *err)
 		AUTO_FREE char *from = fs_join(db->temp_dir, name);
 		AUTO_FREE char *to = fs_join(db->objects_dir, name);
 		AUTO_FREE char *dir = mem_printf("%s/%.2s", db->objects_dir, name);
-		int rc = make_dir(db->objects_dir, dir, err);
+		int rc = gitodb_make_dir(db->objects_dir, dir, err);
 		if (rc == 0)
-			rc = move(from, to, err);
+			rc = gitodb_move(from, to, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -258,13 +258,13 @@ static int move_pack_file(
 	AUTO_FREE char *from = fs_join(dir, name);
 	AUTO_FREE char *to = fs_join(pack_dir, name);
 	sync_file(from);
-	int rc = make_dir(objects_dir, pack_dir, err);
-	return rc < 0 ? rc : move(from, to, err);
+	int rc = gitodb_make_dir(objects_dir, pack_dir, err);
+	return rc < 0 ? rc : gitodb_move(from, to, err);
 }
 
 static int publish_pack(struct gitodb *db, struct err *err)
 {
-	AUTO(free_repository) git_repository *repository = NULL;
+	AUTO(gitodb_free_repository) git_repository *repository = NULL;
 	AUTO(free_packbuilder) git_packbuilder *builder = NULL;
 	AUTO_FREE char *dir = fs_join(db->temp_dir, "pack");
 
@@ -275,7 +275,7 @@ static int publish_pack(struct gitodb *db, struct err *err)
 	vec_foreach (git_oid, oid, &db->added)
 		if (git_packbuilder_insert(builder, oid, NULL))
 			return fail_library(err, "packing objects");
-	int rc = make_dir(db->temp_dir, dir, err);
+	int rc = gitodb_make_dir(db->temp_dir, dir, err);
 	if (rc < 0)
 		return rc;
 	if (git_packbuilder_write(builder, dir, 0, NULL, NULL))
@@ -295,7 +295,7 @@ static int publish_ref(
 	git_oid id = to_oid(oid);
 	AUTO_FREE char *line = mem_printf("%s\n", git_oid_tostr_s(&id));
 
-	int rc = make_dir(refs, dir, err);
+	int rc = gitodb_make_dir(refs, dir, err);
 	if (rc < 0)
 		return rc;
 	AUTO_FD int fd = open(from, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -388,8 +388,8 @@ static bool is_packed(const char *common_dir, const char *ref)
 
 static int remove_packed(const char *git_dir, const char *ref, const char *commit, struct err *err)
 {
-	AUTO(free_repository) git_repository *repository = NULL;
-	AUTO(free_reference) git_reference *reference = NULL;
+	AUTO(gitodb_free_repository) git_repository *repository = NULL;
+	AUTO(gitodb_free_reference) git_reference *reference = NULL;
 	git_oid oid;
 
 	int r = libgit2_load(err);

@@ -17,7 +17,7 @@ static const struct library_symbol symbols[] = {
 
 static enum library_state state;
 
-static void start(void)
+static void libgit2_start(void)
 {
 	libgit2.libgit2_init();
 }
@@ -34,7 +34,7 @@ static const struct library library = {
 	.n_symbols = ARRAY_LEN(symbols),
 	.table = &libgit2,
 	.table_size = sizeof(libgit2),
-	.start = start,
+	.start = libgit2_start,
 	.state = &state,
 };
 

@@ -60,7 +60,7 @@ char *settings_path(const char *statcache_path)
 }
 
 /* The rest of a line that begins so, which is ended there; *at goes behind it. */
-static char *take_line(char **at, const char *name)
+static char *repo_take_line(char **at, const char *name)
 {
 	char *end = strchr(*at, '\n'), *value = *at + strlen(name);
 
@@ -81,11 +81,11 @@ static bool settings_load(const char *path, struct settings *ret)
 	if (fs_read(path, FILE_MAX, &text, NULL, NULL) < 0 || strlen(text.data) != text.len)
 		return false;
 	at = text.data;
-	value = take_line(&at, IGNORE_CASE);
+	value = repo_take_line(&at, IGNORE_CASE);
 	if (!value || (strcmp(value, "0") != 0 && strcmp(value, "1") != 0))
 		return false;
 	ret->ignore_case = *value == '1';
-	value = take_line(&at, EXCLUDES_FILE);
+	value = repo_take_line(&at, EXCLUDES_FILE);
 	if (value && *value)
 		ret->excludes_file = mem_strdup(value);
 	if (!*at && (!value || *value))
@@ -115,7 +115,7 @@ static int settings_save(const char *path, const struct settings *settings, stru
 enum { INDEX_MAP_MIN = 256 << 10 }; /* bytes; a smaller index is read */
 
 /* The library need not be there when there is nothing to free. */
-static void free_repository(git_repository **repository)
+static void repo_free_repository(git_repository **repository)
 {
 	if (*repository)
 		git_repository_free(*repository);
@@ -127,7 +127,7 @@ static void free_config(git_config **config)
 		git_config_free(*config);
 }
 
-static void free_reference(git_reference **reference)
+static void repo_free_reference(git_reference **reference)
 {
 	if (*reference)
 		git_reference_free(*reference);
@@ -199,7 +199,7 @@ static void get_settings(git_repository *library, struct repo_facts *facts)
 static void get_head(git_repository *library, struct repo_facts *facts)
 {
 	static const char heads[] = "refs/heads/";
-	AUTO(free_reference) git_reference *head = NULL;
+	AUTO(repo_free_reference) git_reference *head = NULL;
 	AUTO(free_commit) git_commit *commit = NULL;
 	git_oid oid;
 
@@ -264,7 +264,7 @@ bool repo_is_called_safe(const struct repos_options *options, const char *dir)
 static int ask_library(const struct repos_options *options, const char *work_dir, struct repo *repo,
 	char **ret_why, struct err *err)
 {
-	AUTO(free_repository) git_repository *library = NULL;
+	AUTO(repo_free_repository) git_repository *library = NULL;
 	AUTO_ERR struct err fault = {0};
 
 	if (libgit2_load(&fault) < 0) {
@@ -483,7 +483,7 @@ static int read_both(const struct repos_options *options, const char *work_dir, 
 	return rc;
 }
 
-static int read_repository(const struct repos_options *options, const char *work_dir,
+static int repo_read_repository(const struct repos_options *options, const char *work_dir,
 	struct repo *repo, bool beside, struct err *err)
 {
 	struct index_job job = {
@@ -571,7 +571,7 @@ static int open_repository(const struct repos_options *options, const char *dir,
 				 : GITINDEX_RAW_SHA1_SIZE;
 	int rc = gitdir_check(git_dir, repo->common_dir, err);
 	if (rc == 0)
-		rc = read_repository(options, work_dir, repo, beside, err);
+		rc = repo_read_repository(options, work_dir, repo, beside, err);
 	if (rc < 0)
 		return rc;
 	if (!repo->asking)

@@ -12,12 +12,12 @@
 #include "base/util/vec.h"
 #include "snap/ignore/wildmatch.h"
 
-static int by_bytes(const void *a, const void *b)
+static int ignore_by_bytes(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int refuse(const char *what, const char *path, const char *why, struct err *err)
+static int ignore_refuse(const char *what, const char *path, const char *why, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(path);
 
@@ -33,13 +33,13 @@ static int normalise(const char *path, const char *what, char **ret, struct err 
 	char *end = normal;
 
 	if (!*path)
-		return refuse(what, path, "is not a valid path", err);
+		return ignore_refuse(what, path, "is not a valid path", err);
 	if (*path == '/')
-		return refuse(what, path, "is an absolute path", err);
+		return ignore_refuse(what, path, "is an absolute path", err);
 	for (const char *at = path; *at;) {
 		size_t len = strcspn(at, "/");
 		if (len == 2 && at[0] == '.' && at[1] == '.')
-			return refuse(what, path, "may lead out of the tree by ..", err);
+			return ignore_refuse(what, path, "may lead out of the tree by ..", err);
 		if (len > 0 && !(len == 1 && *at == '.')) {
 			if (end > normal)
 				*end++ = '/';
@@ -68,7 +68,7 @@ int pathset_init(struct pathset *set, const struct strv *paths, const char *what
 		else
 			set->all = true;
 	}
-	vec_sort(&set->paths, by_bytes);
+	vec_sort(&set->paths, ignore_by_bytes);
 	size_t kept = 0;
 	for (size_t i = 0; i < set->paths.n; i++) {
 		if (kept && str_eq(set->paths.v[kept - 1], set->paths.v[i]))
@@ -91,15 +91,15 @@ void pathset_done(struct pathset *set)
 }
 
 /* The first position whose path is not before the len bytes at path with the byte tail behind. */
-static size_t lower_bound(
+static size_t ignore_lower_bound(
 	const struct pathset *set, const char *path, size_t len, unsigned char tail)
 {
 	return vec_bound(&set->paths, other, str_is_before(*other, path, len, tail));
 }
 
-static bool has(const struct pathset *set, const char *path, size_t len)
+static bool ignore_has(const struct pathset *set, const char *path, size_t len)
 {
-	size_t at = lower_bound(set, path, len, '\0');
+	size_t at = ignore_lower_bound(set, path, len, '\0');
 
 	return at < set->paths.n && strncmp(set->paths.v[at], path, len) == 0 &&
 	       set->paths.v[at][len] == '\0';
@@ -107,7 +107,7 @@ static bool has(const struct pathset *set, const char *path, size_t len)
 
 static bool has_below(const struct pathset *set, const char *dir)
 {
-	size_t len = strlen(dir), at = lower_bound(set, dir, len, '/');
+	size_t len = strlen(dir), at = ignore_lower_bound(set, dir, len, '/');
 
 	return at < set->paths.n && strncmp(set->paths.v[at], dir, len) == 0 &&
 	       set->paths.v[at][len] == '/';
@@ -119,7 +119,7 @@ bool pathset_covers(const struct pathset *set, const char *path)
 		return true;
 	for (size_t len = strcspn(path, "/"); set->paths.n;
 		len += 1 + strcspn(path + len + 1, "/")) {
-		if (has(set, path, len))
+		if (ignore_has(set, path, len))
 			return true;
 		if (!path[len])
 			return false;
@@ -137,7 +137,7 @@ struct pathset_reach pathset_enter(
 {
 	if (!reach.below)
 		return reach;
-	if (has(set, path, strlen(path)))
+	if (ignore_has(set, path, strlen(path)))
 		return (struct pathset_reach){.covered = true};
 	return (struct pathset_reach){.below = has_below(set, path)};
 }
@@ -215,7 +215,7 @@ static int compare_names(const struct name_rule *a, const struct name_rule *b, b
 	return d ? d : (a->rule > b->rule) - (a->rule < b->rule);
 }
 
-static int by_name(const void *a, const void *b)
+static int ignore_by_name(const void *a, const void *b)
 {
 	return compare_names(a, b, false);
 }
@@ -286,7 +286,7 @@ static void set_path_rule(struct rule *rule, bool fold)
 	rule->len = (uint32_t)literal;
 }
 
-static void add_pattern(struct ignore *ignore, const char *pattern, size_t len)
+static void ignore_add_pattern(struct ignore *ignore, const char *pattern, size_t len)
 {
 	struct rule rule = {.text = pattern, .len = (uint32_t)len};
 
@@ -314,7 +314,7 @@ static void add_pattern(struct ignore *ignore, const char *pattern, size_t len)
 		*vec_push(&ignore->others) = at;
 }
 
-static void add_line(struct ignore *ignore, const char *line, size_t len)
+static void ignore_add_line(struct ignore *ignore, const char *line, size_t len)
 {
 	if (len == 0 || *line == '#')
 		return;
@@ -322,7 +322,7 @@ static void add_line(struct ignore *ignore, const char *line, size_t len)
 		len--;
 	/* git reads the line as a C string, which ends at a NUL. */
 	len = strnlen(line, len);
-	add_pattern(ignore, line, trimmed_len(line, len));
+	ignore_add_pattern(ignore, line, trimmed_len(line, len));
 }
 
 static void add_lines(struct ignore *ignore, const char *text, size_t len)
@@ -336,7 +336,7 @@ static void add_lines(struct ignore *ignore, const char *text, size_t len)
 		const char *line_end = memchr(text, '\n', (size_t)(end - text));
 		if (!line_end)
 			line_end = end;
-		add_line(ignore, text, (size_t)(line_end - text));
+		ignore_add_line(ignore, text, (size_t)(line_end - text));
 		text = line_end + 1;
 	}
 }
@@ -352,7 +352,7 @@ struct ignore *ignore_parse(
 	ignore->dir = mem_strdup(dir);
 	ignore->dir_len = strlen(dir);
 	add_lines(ignore, ignore->text, len);
-	vec_sort(&ignore->names, ignore->fold ? by_folded_name : by_name);
+	vec_sort(&ignore->names, ignore->fold ? by_folded_name : ignore_by_name);
 	return ignore;
 }
 
@@ -378,7 +378,7 @@ static size_t names_up_to(const struct ignore *ignore, const char *name, size_t 
 }
 
 /* The last rule that is exactly this name, or NULL. */
-static const struct rule *find_name(const struct ignore *ignore, const struct question *q)
+static const struct rule *ignore_find_name(const struct ignore *ignore, const struct question *q)
 {
 	for (size_t i = names_up_to(ignore, q->name, q->name_len); i-- > 0;) {
 		const struct name_rule *name = &ignore->names.v[i];
@@ -420,7 +420,7 @@ static bool rule_matches(const struct ignore *ignore, const struct rule *rule, c
 }
 
 /* The path as seen from the directory of the file, or NULL if it does not lie below it. */
-static const char *path_below(const struct ignore *ignore, const char *path)
+static const char *ignore_path_below(const struct ignore *ignore, const char *path)
 {
 	if (ignore->dir_len == 0)
 		return path;
@@ -429,13 +429,13 @@ static const char *path_below(const struct ignore *ignore, const char *path)
 	return path + ignore->dir_len + 1;
 }
 
-static const struct rule *find_rule(const struct ignore *ignore, const struct question *q)
+static const struct rule *ignore_find_rule(const struct ignore *ignore, const struct question *q)
 {
-	const char *path = path_below(ignore, q->path);
+	const char *path = ignore_path_below(ignore, q->path);
 
 	if (!path)
 		return NULL;
-	const struct rule *best = find_name(ignore, q);
+	const struct rule *best = ignore_find_name(ignore, q);
 	for (size_t i = ignore->others.n; i-- > 0;) {
 		const struct rule *rule = &ignore->rules.v[ignore->others.v[i]];
 		if (best && rule < best)
@@ -457,7 +457,7 @@ enum ignore_verdict ignore_check(const struct ignore *chain, const char *path, b
 
 	q.name_len = q.path_len - (size_t)(q.name - path);
 	for (; chain; chain = chain->next) {
-		const struct rule *rule = find_rule(chain, &q);
+		const struct rule *rule = ignore_find_rule(chain, &q);
 		if (rule)
 			return rule->negated ? IGNORE_NEGATED : IGNORE_MATCH;
 	}

@@ -40,7 +40,7 @@ static bool set_has(const struct byte_set *set, unsigned char c)
 	return set->bits[c / 64] >> c % 64 & 1;
 }
 
-static bool is_lower(unsigned char c)
+static bool wildmatch_is_lower(unsigned char c)
 {
 	return c >= 'a' && c <= 'z';
 }
@@ -50,22 +50,22 @@ static bool is_upper(unsigned char c)
 	return c >= 'A' && c <= 'Z';
 }
 
-static bool is_digit(unsigned char c)
+static bool wildmatch_is_digit(unsigned char c)
 {
 	return c >= '0' && c <= '9';
 }
 
 static bool is_alpha(unsigned char c)
 {
-	return is_lower(c) || is_upper(c);
+	return wildmatch_is_lower(c) || is_upper(c);
 }
 
-static bool is_alnum(unsigned char c)
+static bool wildmatch_is_alnum(unsigned char c)
 {
-	return is_alpha(c) || is_digit(c);
+	return is_alpha(c) || wildmatch_is_digit(c);
 }
 
-static bool is_blank(unsigned char c)
+static bool wildmatch_is_blank(unsigned char c)
 {
 	return c == ' ' || c == '\t';
 }
@@ -76,9 +76,9 @@ static bool is_cntrl(unsigned char c)
 }
 
 /* Without vertical tab and form feed, as git has it. */
-static bool is_space(unsigned char c)
+static bool wildmatch_is_space(unsigned char c)
 {
-	return is_blank(c) || c == '\n' || c == '\r';
+	return wildmatch_is_blank(c) || c == '\n' || c == '\r';
 }
 
 static bool is_print(unsigned char c)
@@ -93,28 +93,28 @@ static bool is_graph(unsigned char c)
 
 static bool is_punct(unsigned char c)
 {
-	return is_graph(c) && !is_alnum(c);
+	return is_graph(c) && !wildmatch_is_alnum(c);
 }
 
 static bool is_xdigit(unsigned char c)
 {
-	return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+	return wildmatch_is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
 static const struct posix_class {
 	const char *name;
 	bool (*has)(unsigned char c);
 } posix_classes[] = {
-	{"alnum", is_alnum},
+	{"alnum", wildmatch_is_alnum},
 	{"alpha", is_alpha},
-	{"blank", is_blank},
+	{"blank", wildmatch_is_blank},
 	{"cntrl", is_cntrl},
-	{"digit", is_digit},
+	{"digit", wildmatch_is_digit},
 	{"graph", is_graph},
-	{"lower", is_lower},
+	{"lower", wildmatch_is_lower},
 	{"print", is_print},
 	{"punct", is_punct},
-	{"space", is_space},
+	{"space", wildmatch_is_space},
 	{"upper", is_upper},
 	{"xdigit", is_xdigit},
 };
@@ -128,7 +128,7 @@ struct bracket {
 };
 
 /* The byte at `at`, or the one that a backslash there protects. */
-static bool take_byte(struct bracket *b, unsigned char *ret)
+static bool wildmatch_take_byte(struct bracket *b, unsigned char *ret)
 {
 	if (b->at < b->end && *b->at == '\\')
 		b->at++;
@@ -187,14 +187,14 @@ static bool take_posix_class(struct bracket *b)
 	return true;
 }
 
-static bool take_member(struct bracket *b)
+static bool wildmatch_take_member(struct bracket *b)
 {
 	size_t left = (size_t)(b->end - b->at);
 	unsigned char c;
 
 	if (left > 1 && *b->at == '-' && b->before && b->at[1] != ']') {
 		b->at++;
-		if (!take_byte(b, &c))
+		if (!wildmatch_take_byte(b, &c))
 			return false;
 		add_range(b, b->before, c);
 		b->before = 0;
@@ -202,7 +202,7 @@ static bool take_member(struct bracket *b)
 	}
 	if (left > 1 && b->at[0] == '[' && b->at[1] == ':')
 		return take_posix_class(b);
-	if (!take_byte(b, &c))
+	if (!wildmatch_take_byte(b, &c))
 		return false;
 	set_add(&b->set, c);
 	b->before = c;
@@ -219,7 +219,7 @@ static const char *bracket_parse(
 	if (negated)
 		b.at++;
 	do
-		if (!take_member(&b))
+		if (!wildmatch_take_member(&b))
 			return NULL;
 	while (b.at == end || *b.at != ']');
 	for (size_t i = 0; negated && i < ARRAY_LEN(b.set.bits); i++)
@@ -346,7 +346,7 @@ static bool one_matches(const struct wild *wild, unsigned op, char ch)
 }
 
 /* Go one step forward; false: no match here. */
-static bool step(struct match *m)
+static bool wildmatch_step(struct match *m)
 {
 	unsigned op = *m->op;
 
@@ -366,7 +366,7 @@ static bool step(struct match *m)
 	return true;
 }
 
-static void go_on(struct match *m, struct resume *from, const char *at)
+static void wildmatch_go_on(struct match *m, struct resume *from, const char *at)
 {
 	from->at = at;
 	m->at = at;
@@ -377,7 +377,7 @@ static void go_on(struct match *m, struct resume *from, const char *at)
 static bool step_back(struct match *m)
 {
 	if (m->star.op && m->star.at < m->end && *m->star.at != '/') {
-		go_on(m, &m->star, m->star.at + 1);
+		wildmatch_go_on(m, &m->star, m->star.at + 1);
 		return true;
 	}
 	if (!m->stars.op || m->stars.at == m->end)
@@ -388,7 +388,7 @@ static bool step_back(struct match *m)
 	if (!at)
 		return false;
 	m->star.op = NULL;
-	go_on(m, &m->stars, at + 1);
+	wildmatch_go_on(m, &m->stars, at + 1);
 	return true;
 }
 
@@ -410,7 +410,7 @@ bool wild_match(const struct wild *wild, const char *text, size_t len)
 			bool rest_taken = m.stars.op == m.op_end && !m.stars.dirs;
 			if (m.at == m.end || rest_taken)
 				return true;
-		} else if (step(&m)) {
+		} else if (wildmatch_step(&m)) {
 			continue;
 		}
 		if (!step_back(&m))

@@ -91,7 +91,7 @@ static bool same_stat(const struct stat *a, const struct stat *b)
 }
 
 /* Descriptor of the directory that path is in, ret_name its last part; or -errno. */
-static int open_parent(int root_fd, const char *path, const char **ret_name)
+static int content_open_parent(int root_fd, const char *path, const char **ret_name)
 {
 	const char *slash = strrchr(path, '/');
 
@@ -107,7 +107,7 @@ static int open_parent(int root_fd, const char *path, const char **ret_name)
 int content_lstat(int root_fd, const char *path, struct stat *ret)
 {
 	const char *name;
-	AUTO_FD int fd = open_parent(root_fd, path, &name);
+	AUTO_FD int fd = content_open_parent(root_fd, path, &name);
 
 	if (fd < 0)
 		return fd;
@@ -118,7 +118,7 @@ int content_lstat(int root_fd, const char *path, struct stat *ret)
  * A single attempt. Functions return 1: read; 0: try again; or -errno.
  */
 
-static void begin(struct content_reader *reader, uint64_t size)
+static void content_begin(struct content_reader *reader, uint64_t size)
 {
 	char head[32];
 	int n = snprintf(head, sizeof(head), "blob %ju", (uintmax_t)size);
@@ -130,14 +130,14 @@ static void begin(struct content_reader *reader, uint64_t size)
 	digest_add(&reader->id, head, (size_t)n + 1);
 }
 
-static void add(struct content_reader *reader, const void *data, size_t len)
+static void content_add(struct content_reader *reader, const void *data, size_t len)
 {
 	digest_add(&reader->sha256, data, len);
 	if (reader->git != CONTENT_GIT_NONE)
 		digest_add(&reader->id, data, len);
 }
 
-static void end(struct content_reader *reader, struct content *ret)
+static void content_end(struct content_reader *reader, struct content *ret)
 {
 	uint8_t id[SHA256_SIZE];
 
@@ -164,13 +164,14 @@ static unsigned look_at_head(const uint8_t *head, size_t len, uint64_t size)
 	return flags;
 }
 
-static int read_all(struct content_reader *reader, int fd, uint64_t size, struct content *ret)
+static int content_read_all(
+	struct content_reader *reader, int fd, uint64_t size, struct content *ret)
 {
 	uint64_t done = 0;
 
 	if (!reader->buf)
 		reader->buf = mem_grow(NULL, BUF_SIZE, 1);
-	begin(reader, size);
+	content_begin(reader, size);
 	while (done < size) {
 		ssize_t n = read(fd, reader->buf, BUF_SIZE);
 		if (n < 0 && errno == EINTR)
@@ -181,14 +182,14 @@ static int read_all(struct content_reader *reader, int fd, uint64_t size, struct
 			return 0;
 		if (done == 0)
 			ret->flags = look_at_head(reader->buf, (size_t)n, size);
-		add(reader, reader->buf, (size_t)n);
+		content_add(reader, reader->buf, (size_t)n);
 		done += (uint64_t)n;
 	}
-	end(reader, ret);
+	content_end(reader, ret);
 	return 1;
 }
 
-static int read_file(struct content_reader *reader, struct path *path, struct content *ret)
+static int content_read_file(struct content_reader *reader, struct path *path, struct content *ret)
 {
 	AUTO_FD int fd = fs_open_beneath(
 		reader->root_fd, path->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
@@ -201,7 +202,7 @@ static int read_file(struct content_reader *reader, struct path *path, struct co
 	if (!S_ISREG(before.st_mode))
 		return 0;
 	int64_t started_ns = now_ns();
-	int rc = read_all(reader, fd, (uint64_t)before.st_size, ret);
+	int rc = content_read_all(reader, fd, (uint64_t)before.st_size, ret);
 	if (rc <= 0)
 		return rc;
 	if (fstat(fd, &after))
@@ -215,7 +216,7 @@ static int read_file(struct content_reader *reader, struct path *path, struct co
 }
 
 /* All of the target, malloc'd; or NULL with errno. */
-static char *read_target(int dir_fd, const char *name)
+static char *content_read_target(int dir_fd, const char *name)
 {
 	for (size_t size = 256; size <= LINK_MAX_BYTES; size *= 4) {
 		char *target = mem_grow(NULL, size, 1);
@@ -235,7 +236,7 @@ static char *read_target(int dir_fd, const char *name)
 static int read_link(struct content_reader *reader, struct path *path, struct content *ret)
 {
 	const char *name;
-	AUTO_FD int fd = open_parent(reader->root_fd, path->path, &name);
+	AUTO_FD int fd = content_open_parent(reader->root_fd, path->path, &name);
 	struct stat before, after;
 
 	if (fd < 0)
@@ -244,21 +245,21 @@ static int read_link(struct content_reader *reader, struct path *path, struct co
 		return -errno;
 	if (!S_ISLNK(before.st_mode))
 		return 0;
-	AUTO_FREE char *target = read_target(fd, name);
+	AUTO_FREE char *target = content_read_target(fd, name);
 	if (!target)
 		return errno == EINVAL ? 0 : -errno;
 	if (fstatat(fd, name, &after, AT_SYMLINK_NOFOLLOW) || !same_stat(&before, &after))
 		return 0;
 	content_set_stat(path, &after);
 	path->size = strlen(target);
-	begin(reader, path->size);
-	add(reader, target, path->size);
-	end(reader, ret);
+	content_begin(reader, path->size);
+	content_add(reader, target, path->size);
+	content_end(reader, ret);
 	ret->target = TAKE(target);
 	return 1;
 }
 
-static bool is_gone(int error)
+static bool content_is_gone(int error)
 {
 	return error == -ENOENT || error == -ENOTDIR;
 }
@@ -266,27 +267,27 @@ static bool is_gone(int error)
 /* Errors that another kind of file in place of this one gives: ELOOP is a link, ENXIO a socket. */
 static bool is_other_kind(int error)
 {
-	return is_gone(error) || error == -ELOOP || error == -EXDEV || error == -ENXIO ||
+	return content_is_gone(error) || error == -ELOOP || error == -EXDEV || error == -ENXIO ||
 	       error == -EISDIR;
 }
 
 /* After a failed attempt: 1 there is something to read, 0 it is gone, -EAGAIN neither file nor
  * link. */
-static int look_again(struct content_reader *reader, struct path *path, int result)
+static int content_look_again(struct content_reader *reader, struct path *path, int result)
 {
 	struct stat st;
 
-	long ms = is_gone(result) ? PAUSE_GONE_MS : PAUSE_CHANGED_MS;
+	long ms = content_is_gone(result) ? PAUSE_GONE_MS : PAUSE_CHANGED_MS;
 	nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
 	int rc = content_lstat(reader->root_fd, path->path, &st);
-	if (is_gone(rc) || rc == -ELOOP || rc == -EXDEV)
+	if (content_is_gone(rc) || rc == -ELOOP || rc == -EXDEV)
 		return 0;
 	if (rc < 0)
 		return rc;
 	return content_set_stat(path, &st) ? 1 : -EAGAIN;
 }
 
-static int fail_read(const char *path, int errnum, struct err *err)
+static int content_fail_read(const char *path, int errnum, struct err *err)
 {
 	AUTO_FREE char *shown = str_escaped(path);
 
@@ -301,20 +302,20 @@ static int content_read(
 	int rc = 0;
 
 	for (int try = 0; try < TRIES; try++) {
-		int again = try > 0 ? look_again(reader, path, rc) : 1;
+		int again = try > 0 ? content_look_again(reader, path, rc) : 1;
 		if (again == 0)
 			return 0;
 		if (again == -EAGAIN)
 			continue;
 		if (again < 0)
-			return fail_read(path->path, -again, err);
+			return content_fail_read(path->path, -again, err);
 		*ret = (struct content){0};
 		rc = path->kind == ENTRY_LINK ? read_link(reader, path, ret)
-					      : read_file(reader, path, ret);
+					      : content_read_file(reader, path, ret);
 		if (rc == 1)
 			return 1;
 		if (rc < 0 && !is_other_kind(rc))
-			return fail_read(path->path, -rc, err);
+			return content_fail_read(path->path, -rc, err);
 	}
 	AUTO_FREE char *shown = str_escaped(path->path);
 	return err_set(err, E_IO_CHANGED, "'%s' kept changing while it was read", shown);
@@ -370,7 +371,7 @@ static void set_entry(
 		(uint8_t)(content->flags | MARK_READ | (content->settled ? MARK_SETTLED : 0));
 }
 
-static void read_one(void *ctx, size_t k, unsigned worker_at)
+static void content_read_one(void *ctx, size_t k, unsigned worker_at)
 {
 	struct reading *reading = ctx;
 	struct snapshot *s = reading->snapshot;
@@ -436,7 +437,7 @@ static int read_todo(struct snapshot *s, const size_t *todo, size_t n_todo, stru
 		workers[w].reader = (struct content_reader){.root_fd = s->private->root_fd,
 			.git = s->private->git,
 			.network = s->private->network};
-	par_for(n_todo, read_one, &reading);
+	par_for(n_todo, content_read_one, &reading);
 	int rc = collect_errors(s, workers, width, err);
 	for (unsigned w = 0; w < width; w++) {
 		s->stats.n_hashed += workers[w].n_read;
@@ -468,7 +469,7 @@ static void drop_gone(struct snapshot *s)
 	s->paths.n = s->entries.n = kept;
 }
 
-static int finish(struct snapshot *s, struct err *err)
+static int content_finish(struct snapshot *s, struct err *err)
 {
 	drop_gone(s);
 	s->bytes = 0;
@@ -548,7 +549,7 @@ static void join_part(void *ctx, size_t part, unsigned worker)
 }
 
 /* Returns how many paths are left to be read, in todo. */
-static size_t join(struct snapshot *s, const struct statcache *cache, size_t *todo)
+static size_t content_join(struct snapshot *s, const struct statcache *cache, size_t *todo)
 {
 	size_t n_parts = (s->paths.n + JOIN_PART - 1) / JOIN_PART, n_todo = 0;
 	AUTO_FREE size_t *counts = mem_alloc(n_parts + 1, sizeof(*counts));
@@ -587,7 +588,7 @@ struct contents_saving {
 	struct par_task *task;
 };
 
-static void save(void *ctx)
+static void content_save(void *ctx)
 {
 	const struct contents_saving *saving = ctx;
 	const struct snapshot *s = saving->snapshot;
@@ -641,7 +642,7 @@ struct contents_saving *contents_save(
 		return NULL;
 	struct contents_saving *saving = mem_alloc(1, sizeof(*saving));
 	*saving = (struct contents_saving){.snapshot = snapshot, .cache = cache, .path = path};
-	saving->task = par_start(save, saving);
+	saving->task = par_start(content_save, saving);
 	return saving;
 }
 
@@ -681,11 +682,11 @@ int contents_take(struct snapshot *s, const struct snapshot_options *options,
 	s->entries.n = n;
 	s->private->git_ids = mem_alloc(n + 1, sizeof(*s->private->git_ids));
 	s->private->marks = mem_alloc(n + 1, 1);
-	size_t n_todo = join(s, cache, todo);
+	size_t n_todo = content_join(s, cache, todo);
 	if (options->will_read)
 		tell_what_is_read(s, options, todo, n_todo);
 	int rc = read_todo(s, todo, n_todo, err);
-	return rc < 0 ? rc : finish(s, err);
+	return rc < 0 ? rc : content_finish(s, err);
 }
 
 struct looking {
@@ -721,5 +722,5 @@ int contents_refresh(struct snapshot *s, struct err *err)
 		if (changed[i])
 			todo[n_todo++] = i;
 	int rc = read_todo(s, todo, n_todo, err);
-	return rc < 0 ? rc : finish(s, err);
+	return rc < 0 ? rc : content_finish(s, err);
 }

@@ -32,7 +32,7 @@ static void walk_set_over(struct walk *walk, enum walk_over over);
 static bool walk_is_over(struct walk *walk);
 static void left_out_rows_done(struct left_out_rows *rows);
 
-static int left_out_by_path(const void *a, const void *b)
+static int paths_left_out_by_path(const void *a, const void *b)
 {
 	const struct left_out *x = a, *y = b;
 
@@ -65,7 +65,7 @@ static void left_out_cut(struct left_out_rows *rows)
 {
 	struct arena kept = {0};
 
-	vec_sort(&rows->rows, left_out_by_path);
+	vec_sort(&rows->rows, paths_left_out_by_path);
 	if (rows->rows.n <= LEFT_OUT_MAX)
 		return;
 	rows->rows.n = LEFT_OUT_MAX;
@@ -121,19 +121,19 @@ static void walk_names_begin(struct walk *walk)
 }
 
 /* Times of another file system that is mounted here are not trusted. */
-static bool is_trusted(const struct walk *walk, const struct dircache_stat *stat)
+static bool paths_is_trusted(const struct walk *walk, const struct dircache_stat *stat)
 {
 	return walk->names.cache && stat->dev == walk->names.dev;
 }
 
-static bool is_settled(const struct walk *walk, const struct dircache_stat *stat)
+static bool paths_is_settled(const struct walk *walk, const struct dircache_stat *stat)
 {
 	struct statcache_stat times = {.mtime_ns = stat->mtime_ns, .ctime_ns = stat->ctime_ns};
 
 	return statcache_is_settled(&times, walk->names.begun_ns, false);
 }
 
-static bool take_known(struct listing *listing, const struct dircache_row *row)
+static bool paths_take_known(struct listing *listing, const struct dircache_row *row)
 {
 	if (!listing_take(listing, dircache_row_text(row), row->text_len, row->n_names))
 		return false;
@@ -174,18 +174,19 @@ static int walk_names_read(struct walk *walk, struct walk_worker *worker, struct
 		.mtime_ns = to_ns(st->st_mtim),
 		.ctime_ns = to_ns(st->st_ctim),
 	};
-	bool trusted = is_trusted(walk, &stat), fold_git = dir->scope->ignore_case;
+	bool trusted = paths_is_trusted(walk, &stat), fold_git = dir->scope->ignore_case;
 
 	const struct dircache_row *row =
 		trusted ? dircache_find(walk->names.cache, dir->path) : NULL;
 	dir->row = NULL;
-	if (row && dircache_matches(row, &stat, fold_git) && take_known(&worker->listing, row)) {
+	if (row && dircache_matches(row, &stat, fold_git) &&
+		paths_take_known(&worker->listing, row)) {
 		dir->row = row;
 		worker->n_known += row->n_names;
 		return 0;
 	}
 	int r = listing_read(&worker->listing, fd, fold_git);
-	if (r < 0 || !trusted || !is_settled(walk, &stat))
+	if (r < 0 || !trusted || !paths_is_settled(walk, &stat))
 		return r;
 	dir->row = new_row(worker, dir, &stat);
 	worker->n_new += dir->row->n_names;
@@ -235,7 +236,7 @@ static void add_others(const struct dircache *cache, struct rows *rows)
 	}
 }
 
-static void save(void *ctx)
+static void paths_save(void *ctx)
 {
 	const struct walk *walk = ctx;
 	struct cachefile_writer *writer = dircache_write(walk->options->dirs_path);
@@ -269,7 +270,7 @@ static struct par_task *walk_names_save(struct walk *walk)
 	}
 	if (n_known + n_new < SAVE_MIN || n_new <= (n_known + n_new) / SAVE_PART)
 		return NULL;
-	return par_start(save, walk);
+	return par_start(paths_save, walk);
 }
 
 /* A directory while it is visited. */
@@ -298,7 +299,8 @@ static void add_way_out(const struct visit *v, const char *path, struct err *err
 			(const char *const[]){line}, 1);
 }
 
-static void fail(struct visit *v, enum err_id id, const char *path, int errnum, const char *text)
+static void paths_fail(
+	struct visit *v, enum err_id id, const char *path, int errnum, const char *text)
 {
 	AUTO_FREE char *shown = str_shown(*path ? path : ".");
 	AUTO_ERR struct err err = {0};
@@ -312,7 +314,7 @@ static void fail(struct visit *v, enum err_id id, const char *path, int errnum, 
 }
 
 /* An entry that vanished a moment ago does not belong to the tree. */
-static bool is_gone(int errnum)
+static bool paths_is_gone(int errnum)
 {
 	return errnum == ENOENT || errnum == ENOTDIR || errnum == ELOOP;
 }
@@ -348,7 +350,7 @@ static void leave_out_ignored(struct visit *v, const struct listing_item *item)
 	leave_out(v, item, is_repo ? LEFT_OUT_REPOSITORY : LEFT_OUT_IGNORED);
 }
 
-static bool is_dropped(const struct visit *v, bool is_dir)
+static bool paths_is_dropped(const struct visit *v, bool is_dir)
 {
 	return ignore_check(v->dir->own_rules, v->worker->path, is_dir) == IGNORE_MATCH;
 }
@@ -378,7 +380,7 @@ static struct walk_zone *new_zone(struct visit *v, const struct walk_dir *dir)
 	return zone;
 }
 
-static void add_dir(struct visit *v, const struct walk_dir *found, bool begins_zone)
+static void paths_add_dir(struct visit *v, const struct walk_dir *found, bool begins_zone)
 {
 	struct walk_dir *dir = arena_alloc(&v->worker->scratch, sizeof(*dir));
 
@@ -418,7 +420,7 @@ static void decide_dir(struct visit *v, const struct listing_item *item)
 			 tracked_cursor_is_gitlink(&v->cursor, item->name);
 	if (!dir.paths.covered && !dir.paths.below)
 		return;
-	if (is_dropped(v, true)) {
+	if (paths_is_dropped(v, true)) {
 		leave_out(v, item, LEFT_OUT_DLRUNIGNORE);
 		return;
 	}
@@ -432,26 +434,26 @@ static void decide_dir(struct visit *v, const struct listing_item *item)
 		begins_zone = !dir.zone;
 	}
 	if (v->path_len > ENTRY_PATH_MAX)
-		fail(v, E_SNAPSHOT_NAME, path, 0, "is a path of over 4,095 bytes");
+		paths_fail(v, E_SNAPSHOT_NAME, path, 0, "is a path of over 4,095 bytes");
 	else
-		add_dir(v, &dir, begins_zone);
+		paths_add_dir(v, &dir, begins_zone);
 }
 
 /* Files and links */
 
-static bool has_name(struct visit *v, const struct listing_item *item)
+static bool paths_has_name(struct visit *v, const struct listing_item *item)
 {
 	const char *path = v->worker->path;
 
 	if (v->path_len > ENTRY_PATH_MAX)
-		fail(v, E_SNAPSHOT_NAME, path, 0, "is a path of over 4,095 bytes");
+		paths_fail(v, E_SNAPSHOT_NAME, path, 0, "is a path of over 4,095 bytes");
 	else if (item->len > ENTRY_NAME_MAX)
-		fail(v, E_SNAPSHOT_NAME, path, 0, "has a name of over 255 bytes");
+		paths_fail(v, E_SNAPSHOT_NAME, path, 0, "has a name of over 255 bytes");
 	else if (entry_path_has_git(path))
-		fail(v, E_SNAPSHOT_NAME, path, 0,
+		paths_fail(v, E_SNAPSHOT_NAME, path, 0,
 			"has a name that git refuses: some file systems take it for .git");
 	else if (v->dir->is_nameless || is_nameless(item))
-		fail(v, E_SNAPSHOT_NAME, path, 0,
+		paths_fail(v, E_SNAPSHOT_NAME, path, 0,
 			"has a name that means a deletion in an image (.wh.)");
 	else
 		return true;
@@ -496,7 +498,7 @@ static const char *what_secret(const struct visit *v, const struct listing_item 
 	return secret_by_content(v->worker->path, head, len, &what) ? what : NULL;
 }
 
-static struct path *add_file(
+static struct path *paths_add_file(
 	struct visit *v, const struct stat *st, const struct tracked_path *tracked)
 {
 	struct path file = {.tracked = tracked};
@@ -531,7 +533,7 @@ static void examine(struct visit *v, const struct listing_item *item, const stru
 		*vec_push(&worker->secrets) = (struct walk_secret){file->path, what};
 }
 
-static void take_file(
+static void paths_take_file(
 	struct visit *v, const struct listing_item *item, const struct tracked_path *tracked)
 {
 	struct stat st;
@@ -540,14 +542,14 @@ static void take_file(
 		leave_out(v, item, LEFT_OUT_SPECIAL);
 		return;
 	}
-	if (!has_name(v, item))
+	if (!paths_has_name(v, item))
 		return;
 	if (fstatat(v->fd, item->name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-		if (!is_gone(errno))
-			fail(v, E_IO_READ, v->worker->path, errno, "cannot read");
+		if (!paths_is_gone(errno))
+			paths_fail(v, E_IO_READ, v->worker->path, errno, "cannot read");
 		return;
 	}
-	const struct path *file = add_file(v, &st, tracked);
+	const struct path *file = paths_add_file(v, &st, tracked);
 	if (file)
 		examine(v, item, file);
 }
@@ -558,7 +560,7 @@ static void decide_file(struct visit *v, const struct listing_item *item)
 
 	if (!pathset_enter(&v->walk->paths, v->dir->paths, path).covered)
 		return;
-	if (is_dropped(v, false)) {
+	if (paths_is_dropped(v, false)) {
 		leave_out(v, item, LEFT_OUT_DLRUNIGNORE);
 		return;
 	}
@@ -567,13 +569,13 @@ static void decide_file(struct visit *v, const struct listing_item *item)
 	if (!tracked && !included && is_ignored(v, false))
 		leave_out(v, item, LEFT_OUT_IGNORED);
 	else
-		take_file(v, item, tracked);
+		paths_take_file(v, item, tracked);
 }
 
 /* The directory as a whole */
 
 /* The path of the directory as its repository has it. */
-static const char *own_path(const struct walk_dir *dir)
+static const char *paths_own_path(const struct walk_dir *dir)
 {
 	size_t prefix_len = dir->scope->prefix_len;
 
@@ -595,8 +597,8 @@ static void read_all_rules(struct visit *v)
 	/* Ignore rules do not matter where all files are taken, or tracked ones only. */
 	bool asked = !dir->zone && !dir->include.covered;
 	if (v->worker->listing.has_gitignore && asked)
-		dir->git_rules = read_rules(
-			v, ".gitignore", own_path(dir), dir->scope->ignore_case, dir->git_rules);
+		dir->git_rules = read_rules(v, ".gitignore", paths_own_path(dir),
+			dir->scope->ignore_case, dir->git_rules);
 	if (v->worker->listing.has_dlrunignore)
 		dir->own_rules = read_rules(v, ".dlrunignore", dir->path, false, dir->own_rules);
 }
@@ -611,7 +613,7 @@ static bool is_own_ancestor(struct walk_dir *dir)
 }
 
 /* -1: not to be visited. */
-static int open_dir(struct visit *v, struct stat *ret_st)
+static int paths_open_dir(struct visit *v, struct stat *ret_st)
 {
 	struct walk_dir *dir = v->dir;
 	const char *path = *dir->path ? dir->path : ".";
@@ -619,12 +621,12 @@ static int open_dir(struct visit *v, struct stat *ret_st)
 	struct stat st;
 
 	if (fd < 0) {
-		if (!is_gone(-fd))
-			fail(v, E_IO_READ, dir->path, -fd, "cannot list");
+		if (!paths_is_gone(-fd))
+			paths_fail(v, E_IO_READ, dir->path, -fd, "cannot list");
 		return -1;
 	}
 	if (fstat(fd, &st) < 0) {
-		fail(v, E_IO_READ, dir->path, errno, "cannot list");
+		paths_fail(v, E_IO_READ, dir->path, errno, "cannot list");
 		return -1;
 	}
 	dir->dev = st.st_dev;
@@ -646,7 +648,8 @@ static void visit_items(struct visit *v)
 		if (i % COUNT_STEP == COUNT_STEP - 1 && walk_is_over(v->walk))
 			break;
 		if (item->len > WALK_NAME_MAX) {
-			fail(v, E_SNAPSHOT_NAME, v->dir->path, 0, "holds a name of over 255 bytes");
+			paths_fail(v, E_SNAPSHOT_NAME, v->dir->path, 0,
+				"holds a name of over 255 bytes");
 			continue;
 		}
 		v->path_len = v->base + item->len;
@@ -674,20 +677,20 @@ static void keep_found(struct visit *v)
 	dir->n_dirs = worker->dirs.n;
 }
 
-static bool read_names(struct visit *v, const struct stat *st)
+static bool paths_read_names(struct visit *v, const struct stat *st)
 {
 	const char *path = v->dir->path;
 	int r = walk_names_read(v->walk, v->worker, v->dir, v->fd, st);
 
 	if (r == -EFBIG)
-		fail(v, E_SNAPSHOT_LIMIT, path, 0, "holds too many names");
-	else if (r < 0 && !is_gone(-r))
-		fail(v, E_IO_READ, path, -r, "cannot list");
+		paths_fail(v, E_SNAPSHOT_LIMIT, path, 0, "holds too many names");
+	else if (r < 0 && !paths_is_gone(-r))
+		paths_fail(v, E_IO_READ, path, -r, "cannot list");
 	return r == 0;
 }
 
 /* Where the outer index has files below, git does not see the inner repository. */
-static bool is_border(const struct visit *v)
+static bool paths_is_border(const struct visit *v)
 {
 	const struct walk_dir *dir = v->dir;
 
@@ -703,23 +706,23 @@ static void walk_visit(struct walk *walk, struct walk_worker *worker, struct wal
 
 	if (walk_is_over(walk))
 		return;
-	AUTO_FD int fd = open_dir(&v, &st);
+	AUTO_FD int fd = paths_open_dir(&v, &st);
 	if (fd < 0)
 		return;
 	v.fd = fd;
 	if (is_own_ancestor(dir)) {
-		fail(&v, E_SNAPSHOT_LOOP, dir->path, 0, "is mounted inside itself");
+		paths_fail(&v, E_SNAPSHOT_LOOP, dir->path, 0, "is mounted inside itself");
 		return;
 	}
-	if (!read_names(&v, &st))
+	if (!paths_read_names(&v, &st))
 		return;
-	if (is_border(&v)) {
+	if (paths_is_border(&v)) {
 		*vec_push(&worker->borders) = dir;
 		return;
 	}
 	read_all_rules(&v);
 	tracked_cursor_init(
-		&v.cursor, dir->scope->tracked, own_path(dir), dir->first, dir->n_tracked);
+		&v.cursor, dir->scope->tracked, paths_own_path(dir), dir->first, dir->n_tracked);
 	v.base = dir->len ? dir->len + 1 : 0;
 	visit_items(&v);
 	keep_found(&v);
@@ -902,7 +905,7 @@ static void settle_borders(struct walk *walk)
 }
 
 /* item: a directory, or the walk itself, which stands for all that are pending. */
-static void work(void *ctx, struct par_queue *queue, void *item, unsigned worker)
+static void paths_work(void *ctx, struct par_queue *queue, void *item, unsigned worker)
 {
 	struct walk *walk = ctx;
 
@@ -914,7 +917,7 @@ static void work(void *ctx, struct par_queue *queue, void *item, unsigned worker
 		par_queue_add(queue, *dir);
 }
 
-static void start(struct walk *walk, const struct paths_options *options)
+static void paths_start(struct walk *walk, const struct paths_options *options)
 {
 	walk->options = options;
 	walk->n_workers = par_width();
@@ -932,7 +935,8 @@ static void start(struct walk *walk, const struct paths_options *options)
 	walk->root = root;
 }
 
-static int read_options(struct walk *walk, const struct paths_options *options, struct err *err)
+static int paths_read_options(
+	struct walk *walk, const struct paths_options *options, struct err *err)
 {
 	int r;
 
@@ -951,19 +955,19 @@ static int walk_run(struct walk *walk, const struct paths_options *options, stru
 	int r;
 
 	*walk = (struct walk){.root_fd = -1};
-	if ((r = read_options(walk, options, err)) < 0)
+	if ((r = paths_read_options(walk, options, err)) < 0)
 		return r;
 	walk->root_fd = open(options->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (walk->root_fd < 0)
 		return err_set_errno(err, E_IO_READ, errno, "cannot list %s", options->root);
-	start(walk, options);
+	paths_start(walk, options);
 	walk_names_begin(walk);
 	if ((r = ask_for_repo(walk, walk->root, &repo, err)) < 0)
 		return r;
 	enter_repo(walk, walk->root, repo);
 	*vec_push(&walk->pending) = walk->root;
 	while (walk->pending.n) {
-		par_queue_run_apart(work, walk, walk, walk->root_fd);
+		par_queue_run_apart(paths_work, walk, walk, walk->root_fd);
 		walk->pending.n = 0;
 		settle_borders(walk);
 	}
@@ -1141,7 +1145,7 @@ static int first_failure(struct walk *walk, struct err *err)
 	return first ? err_move(err, &first->failure) : 0;
 }
 
-static int by_path(const void *a, const void *b)
+static int paths_by_path(const void *a, const void *b)
 {
 	const struct walk_secret *x = a, *y = b;
 
@@ -1159,7 +1163,7 @@ static int refuse_secrets(const struct walk *walk, const struct path_list *list,
 			*vec_push(&all) = *secret;
 	if (all.n == 0)
 		return 0;
-	vec_sort(&all, by_path);
+	vec_sort(&all, paths_by_path);
 	int r;
 	if (all.n == 1)
 		r = err_set(err, E_SNAPSHOT_SECRET, "an untracked file looks like a secret");

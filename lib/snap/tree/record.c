@@ -116,7 +116,7 @@ static char *check_limits(const struct writing *writing)
 		str_size(writing->bytes, size), str_size(RECORD_TOTAL_MAX, max));
 }
 
-static int fail_changed(const struct entry *entry, struct err *err)
+static int record_fail_changed(const struct entry *entry, struct err *err)
 {
 	AUTO_FREE char *shown = str_escaped(entry->path);
 
@@ -155,7 +155,7 @@ static int add_blobs(struct writing *writing, struct err *err)
 			return rc;
 		gittree_object_id("blob", buf.data, buf.len, expected);
 		if (memcmp(expected, writing->items[i].oid, SHA1_SIZE) != 0)
-			return fail_changed(entry, err);
+			return record_fail_changed(entry, err);
 		rc = gitodb_add(writing->db, GITODB_BLOB, buf.data, buf.len, oid, err);
 		if (rc < 0)
 			return rc;
@@ -222,7 +222,7 @@ static int add_commit(struct writing *writing, uint8_t ret[static SHA1_SIZE], st
 	return gitodb_add(writing->db, GITODB_COMMIT, text.data, text.len, ret, err);
 }
 
-static int add_all(struct writing *writing, struct record *ret, struct err *err)
+static int record_add_all(struct writing *writing, struct record *ret, struct err *err)
 {
 	size_t n_objects = writing->blobs.n + writing->dirs.n + 1;
 	uint8_t commit[SHA1_SIZE];
@@ -245,7 +245,7 @@ static int add_all(struct writing *writing, struct record *ret, struct err *err)
 }
 
 /* NULL when a record can be tried, else why not. */
-static char *refuse(const struct writing *writing)
+static char *record_refuse(const struct writing *writing)
 {
 	const struct repo *repo = writing->repo;
 
@@ -259,10 +259,10 @@ static char *refuse(const struct writing *writing)
 }
 
 /* A sentence why there is no record, or NULL. */
-static char *write_record(struct writing *writing, struct record *ret)
+static char *record_write_record(struct writing *writing, struct record *ret)
 {
 	AUTO_ERR struct err err = {0};
-	char *why = refuse(writing);
+	char *why = record_refuse(writing);
 
 	if (why)
 		return why;
@@ -274,7 +274,7 @@ static char *write_record(struct writing *writing, struct record *ret)
 	why = check_limits(writing);
 	if (why)
 		return why;
-	return add_all(writing, ret, &err) < 0 ? TAKE(err.message) : NULL;
+	return record_add_all(writing, ret, &err) < 0 ? TAKE(err.message) : NULL;
 }
 
 static char *ref_of(const char *run_id)
@@ -289,7 +289,7 @@ int record_write(const struct record_request *request, struct record *ret, struc
 	(void)err;
 	writing.repo = repos_at(&request->snapshot->private->repos, "");
 	*ret = (struct record){.ref = ref_of(request->run_id)};
-	ret->why = write_record(&writing, ret);
+	ret->why = record_write_record(&writing, ret);
 	writing_done(&writing);
 	if (ret->why)
 		log_note("no git record of %s: %s", request->run_id, ret->why);

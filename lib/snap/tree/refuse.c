@@ -116,7 +116,8 @@ static const char *count_text(uint64_t n, char out[static COUNT_TEXT_SIZE])
 	return out;
 }
 
-static bool is_allowed(const struct walk *walk, const struct walk_dir *dir, const struct path *file)
+static bool refuse_is_allowed(
+	const struct walk *walk, const struct walk_dir *dir, const struct path *file)
 {
 	return pathset_enter(&walk->allow, dir->allow, file->path).covered;
 }
@@ -126,12 +127,12 @@ static uint64_t weight_of(const struct heap *heap, const struct node *node)
 	return heap->by_count ? node->files : node->bytes;
 }
 
-static void add_own(struct heap *heap, size_t at)
+static void refuse_add_own(struct heap *heap, size_t at)
 {
 	const struct walk_dir *dir = heap->nodes.v[at].dir;
 
 	for (size_t i = 0; i < dir->n_files; i++) {
-		if (is_allowed(heap->walk, dir, &dir->files[i]))
+		if (refuse_is_allowed(heap->walk, dir, &dir->files[i]))
 			continue;
 		heap->nodes.v[at].bytes += dir->files[i].size;
 		heap->nodes.v[at].files++;
@@ -150,7 +151,7 @@ static void heap_init(struct heap *heap, const struct walk *walk, bool by_count)
 			child->dir = dir->dirs[i];
 			child->parent = at;
 		}
-		add_own(heap, at);
+		refuse_add_own(heap, at);
 	}
 	for (size_t at = heap->nodes.n; at-- > 1;) {
 		const struct node *node = &heap->nodes.v[at];
@@ -159,7 +160,7 @@ static void heap_init(struct heap *heap, const struct walk *walk, bool by_count)
 	}
 }
 
-static bool is_named(const struct heap *heap, const struct path *file)
+static bool refuse_is_named(const struct heap *heap, const struct path *file)
 {
 	for (size_t i = 0; i < heap->n_files; i++)
 		if (heap->files[i] == file)
@@ -176,7 +177,7 @@ static const struct path *largest_file(const struct heap *heap, const struct nod
 		const struct path *file = &dir->files[i];
 		if (best && file->size <= best->size)
 			continue;
-		if (!is_named(heap, file) && !is_allowed(heap->walk, dir, file))
+		if (!refuse_is_named(heap, file) && !refuse_is_allowed(heap->walk, dir, file))
 			best = file;
 	}
 	return best;
@@ -241,7 +242,7 @@ static void take_away(struct heap *heap, struct pick pick)
 }
 
 /* hint: the first line, which says what to leave out, too. */
-static void add_line(const struct heap *heap, struct pick pick, bool hint, struct err *err)
+static void refuse_add_line(const struct heap *heap, struct pick pick, bool hint, struct err *err)
 {
 	const struct node *node = &heap->nodes.v[pick.node];
 	const struct walk_dir *dir = node->dir;
@@ -262,7 +263,7 @@ static void add_line(const struct heap *heap, struct pick pick, bool hint, struc
 			(const char *const[]){name}, 1);
 }
 
-static void add_evidence(const struct walk *walk, bool by_count, struct err *err)
+static void refuse_add_evidence(const struct walk *walk, bool by_count, struct err *err)
 {
 	struct heap heap;
 	uint64_t enough = 0;
@@ -277,7 +278,7 @@ static void add_evidence(const struct walk *walk, bool by_count, struct err *err
 		/* Ignore items that account for less than 1 % of the first line. */
 		if (i == 0)
 			enough = weight / 100;
-		add_line(&heap, pick, i == 0, err);
+		refuse_add_line(&heap, pick, i == 0, err);
 		/* The whole tree: what lies below is named with it. */
 		if (pick.node == 0 && !pick.file)
 			break;
@@ -310,7 +311,7 @@ static int oversize_files(const struct walk *walk, struct err *err)
 		for (size_t i = 0; i < node->dir->n_files; i++) {
 			const struct path *file = &node->dir->files[i];
 			if (file->kind == ENTRY_FILE && file->size > max &&
-				!is_allowed(walk, node->dir, file))
+				!refuse_is_allowed(walk, node->dir, file))
 				*vec_push(&large) = file;
 		}
 	vec_done(&heap.nodes);
@@ -353,14 +354,14 @@ int oversize_refuse(const struct walk *walk, struct err *err)
 			count_text(WALK_DIRS_MAX, limit));
 	else
 		return oversize_files(walk, err);
-	add_evidence(walk, !(walk->over & WALK_OVER_TOTAL), err);
+	refuse_add_evidence(walk, !(walk->over & WALK_OVER_TOTAL), err);
 	return r;
 }
 
 enum { CANDIDATES_MAX = 20000 };
 
 /* The first position whose path is not before the text with the byte tail behind it. */
-static size_t lower_bound(const struct path_list *list, const char *text, unsigned char tail)
+static size_t refuse_lower_bound(const struct path_list *list, const char *text, unsigned char tail)
 {
 	size_t len = strlen(text);
 
@@ -369,7 +370,8 @@ static size_t lower_bound(const struct path_list *list, const char *text, unsign
 
 static bool has_match(const struct path_list *list, const char *entry)
 {
-	size_t at = lower_bound(list, entry, '\0'), below = lower_bound(list, entry, '/');
+	size_t at = refuse_lower_bound(list, entry, '\0'),
+	       below = refuse_lower_bound(list, entry, '/');
 	size_t len = strlen(entry);
 
 	if (at < list->n && str_eq(list->v[at].path, entry))
@@ -387,7 +389,7 @@ struct trace {
 	mode_t mode; /* of the part up to len, if it is there */
 };
 
-static void follow(const struct walk *walk, const char *entry, struct trace *ret)
+static void refuse_follow(const struct walk *walk, const char *entry, struct trace *ret)
 {
 	*ret = (struct trace){.entry = entry};
 	for (;;) {
@@ -434,7 +436,7 @@ static char *near_member(const struct walk *walk, const struct trace *trace)
 }
 
 /* The first path with the name of the entry, somewhere else in the tree. */
-static const char *same_name(const struct path_list *list, const char *entry)
+static const char *refuse_same_name(const struct path_list *list, const char *entry)
 {
 	vec_foreach (const struct path, path, list)
 		if (str_eq(fs_basename(path->path), fs_basename(entry)))
@@ -451,10 +453,10 @@ static char *near_match(
 {
 	char *member = near_member(walk, trace);
 
-	return member ? member : mem_strdup(same_name(list, trace->entry));
+	return member ? member : mem_strdup(refuse_same_name(list, trace->entry));
 }
 
-static bool is_dropped(const struct path_list *list, const char *entry)
+static bool refuse_is_dropped(const struct path_list *list, const char *entry)
 {
 	vec_foreach (const struct left_out, row, &list->left_out) {
 		size_t len = strlen(row->path);
@@ -486,7 +488,7 @@ static const char *reason(
 		return "lies outside of paths:";
 	if (names_git(trace->entry))
 		return "belongs to a repository itself and is never sent";
-	if (is_dropped(list, trace->entry))
+	if (refuse_is_dropped(list, trace->entry))
 		return "is dropped by .dlrunignore";
 	if (trace->missing)
 		return "matches nothing";
@@ -500,13 +502,13 @@ static const char *reason(
 	return "is not a file or link";
 }
 
-static int refuse(const struct walk *walk, const struct path_list *list, const char *entry,
+static int tree_refuse(const struct walk *walk, const struct path_list *list, const char *entry,
 	const char *what, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(entry);
 	struct trace trace;
 
-	follow(walk, entry, &trace);
+	refuse_follow(walk, entry, &trace);
 	const char *why = reason(walk, list, &trace);
 	int r = err_set(err, E_SNAPSHOT_INCLUDE, "%s: \"%s\" %s", what, shown, why);
 	AUTO_FREE char *found =
@@ -528,7 +530,7 @@ static int check_set(const struct walk *walk, const struct path_list *list,
 {
 	for (size_t i = 0; i < set->paths.n; i++)
 		if (!has_match(list, set->paths.v[i]))
-			return refuse(walk, list, set->paths.v[i], what, err);
+			return tree_refuse(walk, list, set->paths.v[i], what, err);
 	return 0;
 }
 
@@ -539,13 +541,13 @@ int unmatched_refuse(const struct walk *walk, const struct path_list *list, stru
 	return r < 0 ? r : check_set(walk, list, &walk->include, "include", err);
 }
 
-static void note(
+static void refuse_note(
 	const struct walk *walk, const struct path_list *list, const char *entry, struct strv *ret)
 {
 	AUTO_FREE char *shown = str_shown(entry), *near = NULL, *near_shown = NULL;
 	struct trace trace;
 
-	follow(walk, entry, &trace);
+	refuse_follow(walk, entry, &trace);
 	const char *why = reason(walk, list, &trace);
 	if (trace.missing)
 		near = near_match(walk, list, &trace);
@@ -563,6 +565,6 @@ void unmatched_note(const struct walk *walk, const struct path_list *list, struc
 		const char *entry = allow->paths.v[i];
 		bool outside = walk->paths.paths.n && !pathset_covers(&walk->paths, entry);
 		if (!outside && !has_match(list, entry))
-			note(walk, list, entry, ret);
+			refuse_note(walk, list, entry, ret);
 	}
 }

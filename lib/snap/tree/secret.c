@@ -82,7 +82,7 @@ static bool has_value_at(const char *at, const char *end)
 	return at < end && !is_placeholder(at, (size_t)(end - at));
 }
 
-static bool has_value(const struct head *head, const char *key)
+static bool secret_has_value(const struct head *head, const char *key)
 {
 	const char *end = head->text + head->len;
 	size_t len = strlen(key);
@@ -96,7 +96,7 @@ static bool has_value(const struct head *head, const char *key)
 static bool has_values(const struct head *head, const char *const *keys)
 {
 	for (; *keys; keys++)
-		if (has_value(head, *keys))
+		if (secret_has_value(head, *keys))
 			return true;
 	return false;
 }
@@ -120,7 +120,7 @@ static bool has_private_key(const struct head *head, const char *const *keys)
 }
 
 /* Whether a line is exactly this. */
-static bool has_line(const struct head *head, const char *line)
+static bool secret_has_line(const struct head *head, const char *line)
 {
 	const char *end = head->text + head->len, *at = head->text;
 	size_t len = strlen(line);
@@ -139,10 +139,10 @@ static bool is_secret_yaml(const struct head *head, const char *const *keys)
 	(void)keys;
 	if (contains(head, "ENC["))
 		return false;
-	if (has_line(head, "kind: Config"))
+	if (secret_has_line(head, "kind: Config"))
 		return has_values(head, kube_keys);
-	return has_line(head, "kind: Secret") &&
-	       (has_line(head, "data:") || has_line(head, "stringData:"));
+	return secret_has_line(head, "kind: Secret") &&
+	       (secret_has_line(head, "data:") || secret_has_line(head, "stringData:"));
 }
 
 /* Whether the file is as the console of AWS offers it for download: a line of titles, then
@@ -311,7 +311,7 @@ static const char *const example_words[] = {"example", "sample", "template", "du
 static const char *const example_endings[] = {".dist", ".tmpl", ".tpl", ".j2", ".schema", ".vault",
 	".enc", ".sops", ".age", ".gpg", ".md"};
 
-static bool has_word(const char *name, const char *const *words, size_t n)
+static bool secret_has_word(const char *name, const char *const *words, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (strcasestr(name, words[i]))
@@ -326,12 +326,12 @@ static bool ends_in(const char *name, const char *ending)
 	return len >= ending_len && strcasecmp(name + len - ending_len, ending) == 0;
 }
 
-static bool is_example(const char *name)
+static bool secret_is_example(const char *name)
 {
 	for (size_t i = 0; i < ARRAY_LEN(example_endings); i++)
 		if (ends_in(name, example_endings[i]))
 			return true;
-	return has_word(name, example_words, ARRAY_LEN(example_words));
+	return secret_has_word(name, example_words, ARRAY_LEN(example_words));
 }
 
 /* A path, its last component, and what comes before that. */
@@ -369,11 +369,11 @@ static void add_answer(struct answer *answer, const struct subject *s, const str
 		return;
 	if (rule->check)
 		answer->maybe = answer->maybe ? answer->maybe : rule;
-	else if (!is_example(s->name))
+	else if (!secret_is_example(s->name))
 		answer->sure = answer->sure ? answer->sure : rule;
 }
 
-static int by_text(const void *key, const void *row)
+static int secret_by_text(const void *key, const void *row)
 {
 	return strcasecmp(key, ((const struct rule *)row)->text);
 }
@@ -382,13 +382,13 @@ static int by_text(const void *key, const void *row)
 static void add_same(struct answer *answer, const struct subject *s, const struct rule *table,
 	size_t n, const char *text)
 {
-	const struct rule *row = bsearch(text, table, n, sizeof(*table), by_text);
+	const struct rule *row = bsearch(text, table, n, sizeof(*table), secret_by_text);
 
 	if (!row)
 		return;
-	while (row > table && by_text(text, row - 1) == 0)
+	while (row > table && secret_by_text(text, row - 1) == 0)
 		row--;
-	for (; row < table + n && by_text(text, row) == 0; row++)
+	for (; row < table + n && secret_by_text(text, row) == 0; row++)
 		add_answer(answer, s, row);
 }
 
@@ -407,7 +407,7 @@ static bool is_suspicious_json(const char *name, const char *dot)
 	bool has_id =
 		dot - name > ID_LEN && dot[-ID_LEN - 1] == '-' && is_hex(dot - ID_LEN, ID_LEN);
 
-	return has_id || has_word(name, json_names, ARRAY_LEN(json_names));
+	return has_id || secret_has_word(name, json_names, ARRAY_LEN(json_names));
 }
 
 static void ask_ssh(struct answer *answer, const struct subject *s)
@@ -418,7 +418,7 @@ static void ask_ssh(struct answer *answer, const struct subject *s)
 	add_answer(answer, s, &ssh_rule);
 }
 
-static struct answer ask(const char *path)
+static struct answer secret_ask(const char *path)
 {
 	struct subject s = subject_of(path);
 	struct answer answer = {0};
@@ -441,7 +441,7 @@ static struct answer ask(const char *path)
 	return answer;
 }
 
-static void tell(const struct rule *rule, const char **ret_what)
+static void secret_tell(const struct rule *rule, const char **ret_what)
 {
 	if (ret_what)
 		*ret_what = rule->what;
@@ -449,10 +449,10 @@ static void tell(const struct rule *rule, const char **ret_what)
 
 enum secret_verdict secret_by_name(const char *path, const char **ret_what)
 {
-	struct answer answer = ask(path);
+	struct answer answer = secret_ask(path);
 
 	if (answer.sure) {
-		tell(answer.sure, ret_what);
+		secret_tell(answer.sure, ret_what);
 		return SECRET_YES;
 	}
 	return answer.maybe ? SECRET_READ : SECRET_NO;
@@ -460,11 +460,11 @@ enum secret_verdict secret_by_name(const char *path, const char **ret_what)
 
 bool secret_by_content(const char *path, const char *text, size_t len, const char **ret_what)
 {
-	const struct rule *rule = ask(path).maybe;
+	const struct rule *rule = secret_ask(path).maybe;
 	struct head head = {text, len};
 
 	if (!rule || !rule->check(&head, rule->keys))
 		return false;
-	tell(rule, ret_what);
+	secret_tell(rule, ret_what);
 	return true;
 }

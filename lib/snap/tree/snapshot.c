@@ -101,7 +101,7 @@ static int use_given_repository(struct finder *finder, struct err *err)
 }
 
 /* As git does, the search ends at the border of the file system. */
-static bool is_border(const char *dir)
+static bool snapshot_is_border(const char *dir)
 {
 	AUTO_FREE char *above = fs_join(dir, "..");
 	struct stat here, there;
@@ -144,7 +144,7 @@ static int search_repository(struct finder *finder, struct err *err)
 		int rc = look_for_repository(finder, dir, err);
 		if (rc)
 			return rc;
-	} while (!is_border(dir) && go_up(dir));
+	} while (!snapshot_is_border(dir) && go_up(dir));
 	return 0;
 }
 
@@ -179,7 +179,7 @@ static void search_marker(struct finder *finder)
 			finder->root = TAKE(dir);
 			return;
 		}
-	} while (!is_border(dir) && !is_owner_border(dir) && go_up(dir));
+	} while (!snapshot_is_border(dir) && !is_owner_border(dir) && go_up(dir));
 }
 
 static int fail_wide_repository(const struct finder *finder, struct err *err)
@@ -223,7 +223,7 @@ static int set_prefix(const struct finder *finder, struct tree_place *place, str
 	return 0;
 }
 
-static int find(struct finder *finder, struct tree_place *place, struct err *err)
+static int snapshot_find(struct finder *finder, struct tree_place *place, struct err *err)
 {
 	int rc = finder->options->git_dir ? use_given_repository(finder, err)
 					  : search_repository(finder, err);
@@ -250,7 +250,7 @@ int tree_place_find(
 	int rc = fs_realpath(options->start, &finder.start, err);
 
 	if (rc == 0)
-		rc = find(&finder, &place, err);
+		rc = snapshot_find(&finder, &place, err);
 	if (rc == 0) {
 		place.root = TAKE(finder.root);
 		place.git_dir = TAKE(finder.git_dir);
@@ -286,7 +286,8 @@ static void tally(struct tally *tally, const char *path)
 }
 
 /* one follows the name of the only path, many the number of them. */
-static void say(struct snapshot *s, const struct tally *tally, const char *one, const char *many)
+static void snapshot_say(
+	struct snapshot *s, const struct tally *tally, const char *one, const char *many)
 {
 	if (tally->n == 0)
 		return;
@@ -297,7 +298,7 @@ static void say(struct snapshot *s, const struct tally *tally, const char *one, 
 		strv_addf(&s->warnings, "%zu %s, such as '%s'", tally->n, many, shown);
 }
 
-static bool leads_out(const char *path, const char *target)
+static bool snapshot_leads_out(const char *path, const char *target)
 {
 	size_t depth = 0;
 
@@ -353,18 +354,21 @@ static void warn_contents(struct snapshot *s)
 			tally(&lfs, entry->path);
 		if (marks & STATCACHE_CR_SCRIPT)
 			tally(&scripts, entry->path);
-		if (entry->kind == ENTRY_LINK && leads_out(entry->path, entry->target))
+		if (entry->kind == ENTRY_LINK && snapshot_leads_out(entry->path, entry->target))
 			tally(&links, entry->path);
 		if (look_for_pycache(&last, entry->path))
 			tally(&pycache, entry->path);
 	}
-	say(s, &lfs, "is a pointer of Git LFS without the content (git lfs pull)",
+	snapshot_say(s, &lfs, "is a pointer of Git LFS without the content (git lfs pull)",
 		"files are pointers of Git LFS without the content (git lfs pull)");
-	say(s, &scripts, "begins with a #! line that ends in CR LF and cannot be executed by name",
+	snapshot_say(s, &scripts,
+		"begins with a #! line that ends in CR LF and cannot be executed by name",
 		"scripts begin with a #! line that ends in CR LF and cannot be executed by name");
-	say(s, &links, "is a symbolic link out of the tree and may lead nowhere in the run",
+	snapshot_say(s, &links,
+		"is a symbolic link out of the tree and may lead nowhere in the run",
 		"symbolic links lead out of the tree and may lead nowhere in the run");
-	say(s, &pycache, "is compiled Python that is not ignored (add __pycache__/ to .gitignore)",
+	snapshot_say(s, &pycache,
+		"is compiled Python that is not ignored (add __pycache__/ to .gitignore)",
 		"files are compiled Python that is not ignored (add __pycache__/ to .gitignore)");
 }
 
@@ -395,19 +399,20 @@ static void warn_fill(struct snapshot *s)
 	vec_foreach (const struct left_out, row, &s->paths.left_out)
 		if (row->why == LEFT_OUT_SPECIAL)
 			tally(&special, row->path);
-	say(s, &special, "is a socket, FIFO or device and no part of the snapshot",
+	snapshot_say(s, &special, "is a socket, FIFO or device and no part of the snapshot",
 		"sockets, FIFOs and devices are no part of the snapshot");
 	for (size_t i = 0; i < s->paths.notes.n; i++)
 		strv_add(&s->warnings, s->paths.notes.v[i]);
 	for (size_t i = 0; i < s->private->repos.bare_links.n; i++)
 		tally(&bare, s->private->repos.bare_links.v[i]);
-	say(s, &bare, "is a submodule that is not checked out (git submodule update --init)",
+	snapshot_say(s, &bare,
+		"is a submodule that is not checked out (git submodule update --init)",
 		"submodules are not checked out (git submodule update --init)");
 }
 
 #define NS_PER_S INT64_C(1000000000)
 
-static bool holds(const struct repo *repo, const struct tracked_path *t)
+static bool snapshot_holds(const struct repo *repo, const struct tracked_path *t)
 {
 	const struct tracked *tracked = &repo->paths.tracked;
 
@@ -417,10 +422,10 @@ static bool holds(const struct repo *repo, const struct tracked_path *t)
 const struct repo *gitstate_repo(
 	const struct snapshot *snapshot, const struct tracked_path *t, const struct repo *hint)
 {
-	if (hint && holds(hint, t))
+	if (hint && snapshot_holds(hint, t))
 		return hint;
 	vec_foreach (struct repo *, repo, &snapshot->private->repos.list)
-		if (holds(*repo, t))
+		if (snapshot_holds(*repo, t))
 			return *repo;
 	return NULL;
 }
@@ -463,7 +468,7 @@ static bool is_changed(const struct snapshot *s, size_t i, const struct repo *re
 }
 
 /* Whether path lies in one of the parts that the snapshot is limited to. */
-static bool is_wanted(const struct snapshot *s, const char *path)
+static bool snapshot_is_wanted(const struct snapshot *s, const char *path)
 {
 	const struct strv *limits = &s->private->limits;
 
@@ -479,7 +484,7 @@ static bool is_wanted(const struct snapshot *s, const char *path)
 }
 
 /* Whether the list of what was left out names path or a directory above it. */
-static bool is_left_out(const struct path_list *paths, const char *path)
+static bool snapshot_is_left_out(const struct path_list *paths, const char *path)
 {
 	size_t n = vec_bound(&paths->left_out, item, strcmp(item->path, path) <= 0);
 
@@ -491,7 +496,7 @@ static bool is_left_out(const struct path_list *paths, const char *path)
 
 /* Whether the entry is neither in the snapshot nor on disk, though the index says that it should
  * be. */
-static bool is_deleted(const struct snapshot *s, const struct repo *repo, size_t at)
+static bool snapshot_is_deleted(const struct snapshot *s, const struct repo *repo, size_t at)
 {
 	const struct tracked_path *t = &repo->paths.tracked.v[at];
 	struct stat st;
@@ -500,7 +505,7 @@ static bool is_deleted(const struct snapshot *s, const struct repo *repo, size_t
 		return false;
 	AUTO_FREE char *path =
 		*repo->dir ? mem_printf("%s/%s", repo->dir, t->path) : mem_strdup(t->path);
-	if (!is_wanted(s, path) || is_left_out(&s->paths, path))
+	if (!snapshot_is_wanted(s, path) || snapshot_is_left_out(&s->paths, path))
 		return false;
 	int rc = content_lstat(s->private->root_fd, path, &st);
 	return rc < 0 || !(S_ISREG(st.st_mode) || S_ISLNK(st.st_mode));
@@ -513,7 +518,7 @@ static size_t count_deleted(const struct snapshot *s, const struct repo *repo, c
 
 	for (size_t at = 0; at < repo->paths.tracked.n; at++)
 		if (!seen[at])
-			n += is_deleted(s, repo, at);
+			n += snapshot_is_deleted(s, repo, at);
 	return n;
 }
 
@@ -596,7 +601,7 @@ static void count_paths(struct snapshot *s, bool **seen)
 	}
 }
 
-static void count(struct snapshot *s)
+static void snapshot_count(struct snapshot *s)
 {
 	const struct repo_list *list = &s->private->repos.list;
 	AUTO_FREE bool **seen = mem_alloc(list->n + 1, sizeof(*seen));
@@ -627,7 +632,7 @@ static void gitstate_fill(struct snapshot *snapshot)
 	git->commit = mem_strdup(repo->facts.commit);
 	git->branch = mem_strdup(repo->facts.branch);
 	git->remote_url = mem_strdup(repo->facts.remote_url);
-	count(snapshot);
+	snapshot_count(snapshot);
 }
 
 enum { BESIDE_MIN = 4096 }; /* so many entries are worth a thread */
@@ -761,8 +766,8 @@ static void choose_git_ids(struct snapshot *s)
 }
 
 /* first: false when repeated for settings that have changed. */
-static int walk(struct snapshot *s, const struct snapshot_options *options, struct cache_job *job,
-	bool first, struct err *err)
+static int snapshot_walk(struct snapshot *s, const struct snapshot_options *options,
+	struct cache_job *job, bool first, struct err *err)
 {
 	static const struct strv none;
 	struct paths_options paths = {
@@ -793,13 +798,13 @@ static int list_paths(struct snapshot *s, const struct snapshot_options *options
 	int64_t start_us = clock_us();
 	bool again;
 
-	int walked = walk(s, options, job, true, &fault);
+	int walked = snapshot_walk(s, options, job, true, &fault);
 	int rc = repos_settle(&s->private->repos, &again, err);
 	if (rc == 0 && again) {
 		path_list_done(&s->paths);
 		repos_done(&s->private->repos);
 		repos_init(&s->private->repos, &s->private->repos_options);
-		rc = walk(s, options, job, false, err);
+		rc = snapshot_walk(s, options, job, false, err);
 	} else if (rc == 0 && walked < 0) {
 		rc = err_move(err, &fault);
 	}
@@ -807,24 +812,25 @@ static int list_paths(struct snapshot *s, const struct snapshot_options *options
 	return rc;
 }
 
-static void name(void *ctx)
+static void snapshot_name(void *ctx)
 {
 	struct snapshot *s = ctx;
 
 	entry_list_id(&s->entries, s->id);
 }
 
-static void describe(struct snapshot *s)
+static void snapshot_describe(struct snapshot *s)
 {
 	if (s->entries.n > BESIDE_MIN)
-		s->private->naming = par_start(name, s);
+		s->private->naming = par_start(snapshot_name, s);
 	else
-		name(s);
+		snapshot_name(s);
 	gitstate_fill(s);
 	warn_fill(s);
 }
 
-static int fill(struct snapshot *s, const struct snapshot_options *options, struct err *err)
+static int snapshot_fill(
+	struct snapshot *s, const struct snapshot_options *options, struct err *err)
 {
 	struct cache_job job;
 
@@ -843,7 +849,7 @@ static int fill(struct snapshot *s, const struct snapshot_options *options, stru
 	s->stats.hash_us = clock_us() - start_us;
 	if (rc == 0) {
 		struct contents_saving *saving = contents_save(s, &job.cache, job.path);
-		describe(s);
+		snapshot_describe(s);
 		contents_save_wait(saving);
 		repos_remember(&s->private->repos);
 	}
@@ -854,7 +860,7 @@ static int fill(struct snapshot *s, const struct snapshot_options *options, stru
 int snapshot_take(const struct snapshot_options *options, struct snapshot **ret, struct err *err)
 {
 	AUTO_SNAPSHOT struct snapshot *s = new_snapshot(options);
-	int rc = fill(s, options, err);
+	int rc = snapshot_fill(s, options, err);
 
 	if (rc < 0)
 		return rc;
@@ -872,7 +878,7 @@ int snapshot_refresh(struct snapshot *snapshot, struct err *err)
 		return rc;
 	git_done(&snapshot->git);
 	strv_done(&snapshot->warnings);
-	describe(snapshot);
+	snapshot_describe(snapshot);
 	snapshot_wait_id(snapshot);
 	return 0;
 }

@@ -182,7 +182,7 @@ static bool is_dot(const char *name)
 }
 
 /* DT_UNKNOWN: it is gone. */
-static unsigned char type_of(int fd, const char *name)
+static unsigned char statcache_type_of(int fd, const char *name)
 {
 	struct stat st;
 
@@ -191,7 +191,7 @@ static unsigned char type_of(int fd, const char *name)
 	return (unsigned char)IFTODT(st.st_mode);
 }
 
-static void add_name(struct listing *listing, unsigned char type, const char *name)
+static void statcache_add_name(struct listing *listing, unsigned char type, const char *name)
 {
 	listing->has_gitignore |= strcmp(name, ".gitignore") == 0;
 	listing->has_dlrunignore |= strcmp(name, ".dlrunignore") == 0;
@@ -199,7 +199,7 @@ static void add_name(struct listing *listing, unsigned char type, const char *na
 	buf_add(&listing->text, name, strlen(name) + 1);
 }
 
-static int by_path(const void *a, const void *b)
+static int statcache_by_path(const void *a, const void *b)
 {
 	const struct listing_item *x = a, *y = b;
 	size_t len = x->len < y->len ? x->len : y->len;
@@ -224,10 +224,10 @@ static void make_items(struct listing *listing)
 		item->len = (uint32_t)strlen(at);
 		at += item->len + 1;
 	}
-	vec_sort(&listing->items, by_path);
+	vec_sort(&listing->items, statcache_by_path);
 }
 
-static bool is_name(const char *name, size_t len)
+static bool statcache_is_name(const char *name, size_t len)
 {
 	return len > 0 && !is_dot(name) && strcmp(name, ".git") != 0 && !memchr(name, '/', len);
 }
@@ -244,7 +244,7 @@ bool listing_take(struct listing *listing, const char *text, size_t len, size_t 
 		item->name = at;
 		item->len = (uint32_t)strnlen(at, (size_t)(end - at));
 		at += item->len + 1;
-		if (at > end || !is_name(item->name, item->len))
+		if (at > end || !statcache_is_name(item->name, item->len))
 			return false;
 	}
 	return at == end && listing->items.n == n;
@@ -256,7 +256,7 @@ struct reading {
 	bool fold_git;
 };
 
-static void take_name(void *ctx, const char *name, unsigned char type)
+static void statcache_take_name(void *ctx, const char *name, unsigned char type)
 {
 	const struct reading *reading = ctx;
 	bool fold = reading->fold_git;
@@ -268,9 +268,9 @@ static void take_name(void *ctx, const char *name, unsigned char type)
 		return;
 	}
 	if (type == DT_UNKNOWN)
-		type = type_of(reading->fd, name);
+		type = statcache_type_of(reading->fd, name);
 	if (type != DT_UNKNOWN)
-		add_name(reading->listing, type, name);
+		statcache_add_name(reading->listing, type, name);
 }
 
 int listing_read(struct listing *listing, int fd, bool fold_git)
@@ -280,7 +280,7 @@ int listing_read(struct listing *listing, int fd, bool fold_git)
 	listing->has_git = listing->has_gitignore = listing->has_dlrunignore = false;
 	listing->items.n = 0;
 	buf_reset(&listing->text);
-	int r = os_list_names(fd, listing->buffer, take_name, &reading);
+	int r = os_list_names(fd, listing->buffer, statcache_take_name, &reading);
 	if (r < 0)
 		return r;
 	if (listing->text.full)
@@ -387,7 +387,7 @@ void dircache_done(struct dircache *cache)
 	*cache = (struct dircache){0};
 }
 
-static int compare_path(const void *key, const void *item)
+static int statcache_compare_path(const void *key, const void *item)
 {
 	return strcmp(key, dircache_row_path(*(const struct dircache_row *const *)item));
 }
@@ -397,7 +397,7 @@ const struct dircache_row *dircache_find(const struct dircache *cache, const cha
 	if (cache->n == 0)
 		return NULL;
 	const struct dircache_row *const *found =
-		bsearch(path, cache->rows, cache->n, sizeof(*cache->rows), compare_path);
+		bsearch(path, cache->rows, cache->n, sizeof(*cache->rows), statcache_compare_path);
 	return found ? *found : NULL;
 }
 

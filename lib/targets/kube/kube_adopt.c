@@ -17,7 +17,7 @@
 
 enum { USER_MAX = 4096 };
 
-static struct json *parse(const struct json *notes, const char *key)
+static struct json *kube_adopt_parse(const struct json *notes, const char *key)
 {
 	const char *text = json_get_str(notes, key);
 	struct json *json = NULL;
@@ -35,7 +35,7 @@ static struct json *parse(const struct json *notes, const char *key)
  */
 
 /* All attempts up to the newest that there is a Job of. */
-static void add_attempts(
+static void kube_adopt_add_attempts(
 	struct run *run, const struct kube_record_place *place, const struct kube_handle *newest)
 {
 	for (int i = 1; i <= newest->attempt && i <= KUBE_RECORD_ATTEMPTS_MAX; i++) {
@@ -46,13 +46,13 @@ static void add_attempts(
 	}
 }
 
-static struct run *make(const struct json *object, const struct kube_handle *handle,
+static struct run *kube_adopt_make(const struct json *object, const struct kube_handle *handle,
 	const struct kube_record_place *place)
 {
 	const struct json *notes = json_get(json_get(object, "metadata"), "annotations");
 	const char *user = json_get_str(notes, KUBE_NOTE_USER);
-	AUTO_JSON struct json *record = parse(notes, KUBE_NOTE_RECORD);
-	AUTO_JSON struct json *spec = parse(notes, KUBE_NOTE_SPEC);
+	AUTO_JSON struct json *record = kube_adopt_parse(notes, KUBE_NOTE_RECORD);
+	AUTO_JSON struct json *spec = kube_adopt_parse(notes, KUBE_NOTE_SPEC);
 	AUTO_FREE char *name = mem_strndup(handle->run_id, strlen(handle->run_id) - RUN_SUFFIX - 1);
 	struct run *run = run_new(handle->run_id, name);
 	struct json *adopted;
@@ -66,7 +66,7 @@ static struct run *make(const struct json *object, const struct kube_handle *han
 	json_set_bool(adopted, "own",
 		(user && (str_eq(user, place->cluster_user) || str_eq(user, place->login))));
 	run_set_state(run, RUN_QUEUED);
-	add_attempts(run, place, handle);
+	kube_adopt_add_attempts(run, place, handle);
 	return run;
 }
 
@@ -94,7 +94,7 @@ static bool read_handle(const struct json *object, enum kube_kind list,
 }
 
 /* An attempt that is older than the one that is known already says nothing new. */
-static bool is_known(struct run_list *runs, const struct kube_handle *handle)
+static bool kube_adopt_is_known(struct run_list *runs, const struct kube_handle *handle)
 {
 	for (size_t i = 0; i < runs->n; i++) {
 		if (!str_eq(run_id(runs->v[i]), handle->run_id))
@@ -117,9 +117,9 @@ void kube_record_read(const struct json *objects, enum kube_kind kind, const cha
 		struct kube_handle handle;
 
 		if (!read_handle(at, kind, place, &handle) || (id && !str_eq(id, handle.run_id)) ||
-			is_known(ret, &handle))
+			kube_adopt_is_known(ret, &handle))
 			continue;
-		*vec_push(ret) = make(at, &handle, place);
+		*vec_push(ret) = kube_adopt_make(at, &handle, place);
 	}
 }
 
@@ -143,7 +143,7 @@ struct adoption {
 	size_t n_open;
 };
 
-static void drop(struct target_work *work)
+static void kube_adopt_drop(struct target_work *work)
 {
 	struct adoption *adoption = (struct adoption *)work;
 
@@ -197,7 +197,7 @@ static int read_runs(struct adoption *adoption, struct err *err)
 		place.kube_namespace);
 }
 
-static void answered(struct adoption *adoption)
+static void kube_adopt_answered(struct adoption *adoption)
 {
 	AUTO_ERR struct err fault = {0};
 	int r;
@@ -211,10 +211,10 @@ static void answered(struct adoption *adoption)
 	target_call_end(adoption->call, r, &fault);
 }
 
-static int on_one(void *ctx, struct kube_answer *answer, struct err *err);
+static int kube_adopt_on_one(void *ctx, struct kube_answer *answer, struct err *err);
 
 /* A user who may not list Jobs may still be allowed to get one by its name. */
-static bool ask_one(struct adoption *adoption)
+static bool kube_adopt_ask_one(struct adoption *adoption)
 {
 	AUTO_FREE char *path = NULL;
 
@@ -224,13 +224,13 @@ static bool ask_one(struct adoption *adoption)
 	const struct kube_request request = {.method = "GET",
 		.path = path,
 		.deadline_ms = adoption->call->deadline_ms,
-		.done = on_one,
+		.done = kube_adopt_on_one,
 		.ctx = adoption};
 	adoption->lists[KUBE_KIND_JOB] = kube_start(adoption->kube->cluster->client, &request);
 	return true;
 }
 
-static int on_one(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_adopt_on_one(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct adoption *adoption = ctx;
 	struct json *list = json_object(), *items = json_array();
@@ -243,34 +243,36 @@ static int on_one(void *ctx, struct kube_answer *answer, struct err *err)
 		json_add(items, TAKE(answer->object));
 	else if (answer->fault.id != E_KUBE_NOT_FOUND)
 		err_move(&adoption->fault, &answer->fault);
-	answered(adoption);
+	kube_adopt_answered(adoption);
 	return 0;
 }
 
-static int on_list(struct adoption *adoption, enum kube_kind kind, struct kube_answer *answer)
+static int kube_adopt_on_list(
+	struct adoption *adoption, enum kube_kind kind, struct kube_answer *answer)
 {
 	adoption->lists[kind] = NULL;
-	if (kind == KUBE_KIND_JOB && answer->fault.id == E_KUBE_DENIED && ask_one(adoption))
+	if (kind == KUBE_KIND_JOB && answer->fault.id == E_KUBE_DENIED &&
+		kube_adopt_ask_one(adoption))
 		return 0;
 	adoption->objects[kind] = TAKE(answer->object);
 	if (err_is_set(&answer->fault) && kind == KUBE_KIND_JOB)
 		err_move(&adoption->fault, &answer->fault);
-	answered(adoption);
+	kube_adopt_answered(adoption);
 	return 0;
 }
 
-static int on_jobs(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_adopt_on_jobs(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	(void)err;
-	return on_list(ctx, KUBE_KIND_JOB, answer);
+	return kube_adopt_on_list(ctx, KUBE_KIND_JOB, answer);
 }
 
 /* Before its first start and between two a JobSet has no Job. Where it cannot be asked for, all of
  * its Jobs still tell. */
-static int on_jobsets(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_adopt_on_jobsets(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	(void)err;
-	return on_list(ctx, KUBE_KIND_JOBSET, answer);
+	return kube_adopt_on_list(ctx, KUBE_KIND_JOBSET, answer);
 }
 
 /* Old clusters do not tell. */
@@ -280,7 +282,7 @@ static int on_review(void *ctx, struct kube_answer *answer, struct err *err)
 	(void)err;
 	adoption->review = NULL;
 	adoption->user = mem_strdup(kube_who_name(answer->object));
-	answered(adoption);
+	kube_adopt_answered(adoption);
 	return 0;
 }
 
@@ -290,7 +292,7 @@ int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 	struct adoption *adoption = mem_alloc(1, sizeof(*adoption));
 
 	(void)err;
-	*adoption = (struct adoption){.work = {drop},
+	*adoption = (struct adoption){.work = {kube_adopt_drop},
 		.kube = target_kube_of(target),
 		.call = call,
 		.ret = ret,
@@ -298,8 +300,8 @@ int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 		.n_open = KUBE_KINDS + 1};
 	target_call_begin(call, &adoption->work);
 	for (size_t i = 0; i < KUBE_KINDS; i++) {
-		static kube_done_fn *const done[KUBE_KINDS] = {
-			[KUBE_KIND_JOB] = on_jobs, [KUBE_KIND_JOBSET] = on_jobsets};
+		static kube_done_fn *const done[KUBE_KINDS] = {[KUBE_KIND_JOB] = kube_adopt_on_jobs,
+			[KUBE_KIND_JOBSET] = kube_adopt_on_jobsets};
 		AUTO_FREE char *path =
 			kube_kind_collection((enum kube_kind)i, adoption->kube->kube_namespace);
 		AUTO_FREE char *selector =

@@ -25,17 +25,18 @@
 
 enum { RANK_MAX = 1000000, ATTEMPT_MAX = 9999 };
 
-static const struct json *items_of(const struct json *object, const char *key)
+static const struct json *kube_fetch_items_of(const struct json *object, const char *key)
 {
 	const struct json *list = json_get(object, key);
 
 	return list && json_kind(list) == JSON_ARRAY ? json_first(list) : NULL;
 }
 
-static const struct json *find(
+static const struct json *kube_fetch_find(
 	const struct json *object, const char *list, const char *key, const char *value)
 {
-	for (const struct json *item = items_of(object, list); item; item = json_next(item))
+	for (const struct json *item = kube_fetch_items_of(object, list); item;
+		item = json_next(item))
 		if (str_eq(json_get_str(item, key), value))
 			return item;
 	return NULL;
@@ -43,10 +44,13 @@ static const struct json *find(
 
 bool kube_storage_of(const struct json *pod_spec, struct kube_storage *ret)
 {
-	const struct json *container = find(pod_spec, "containers", "name", KUBE_CONTAINER);
-	const struct json *mount = find(container, "volumeMounts", "mountPath", KUBE_OUTPUT_DIR);
+	const struct json *container =
+		kube_fetch_find(pod_spec, "containers", "name", KUBE_CONTAINER);
+	const struct json *mount =
+		kube_fetch_find(container, "volumeMounts", "mountPath", KUBE_OUTPUT_DIR);
 	const char *name = json_get_str(mount, "name");
-	const struct json *volume = name ? find(pod_spec, "volumes", "name", name) : NULL;
+	const struct json *volume =
+		name ? kube_fetch_find(pod_spec, "volumes", "name", name) : NULL;
 
 	if (!volume)
 		return false;
@@ -75,7 +79,7 @@ static void copy_members(
 	}
 }
 
-static void set_label(struct json *labels, const char *key, const char *value)
+static void kube_fetch_set_label(struct json *labels, const char *key, const char *value)
 {
 	AUTO_FREE char *text = kube_label_value(value ? value : "");
 
@@ -93,9 +97,9 @@ static void set_metadata(const struct kube_reader *reader, struct json *metadata
 	json_set_str(labels, "app.kubernetes.io/name", KUBE_READER_NAME);
 	json_set_str(labels, "app.kubernetes.io/managed-by", KUBE_MANAGED_BY);
 	json_set_str(labels, "sidecar.istio.io/inject", "false");
-	set_label(labels, "app.kubernetes.io/instance", reader->run_id);
-	set_label(labels, KUBE_LABEL_RUN, reader->run_id);
-	set_label(labels, KUBE_LABEL_USER, reader->user);
+	kube_fetch_set_label(labels, "app.kubernetes.io/instance", reader->run_id);
+	kube_fetch_set_label(labels, KUBE_LABEL_RUN, reader->run_id);
+	kube_fetch_set_label(labels, KUBE_LABEL_USER, reader->user);
 	json_set_str(notes, KUBE_READER_OWNER, reader->owner);
 	if (reader->job) {
 		const struct json *job = reader->job;
@@ -221,10 +225,11 @@ static int number(const char *text, int64_t max)
 	return text && str_to_int(text, 0, max, "number", &value, NULL) == 0 ? (int)value : 0;
 }
 
-static const struct json *state_of(const struct json *pod, const char *container, const char *state)
+static const struct json *kube_fetch_state_of(
+	const struct json *pod, const char *container, const char *state)
 {
 	const struct json *of =
-		find(json_get(pod, "status"), "containerStatuses", "name", container);
+		kube_fetch_find(json_get(pod, "status"), "containerStatuses", "name", container);
 
 	return json_get(json_get(of, "state"), state);
 }
@@ -239,10 +244,11 @@ static const char *running_container(const struct json *pod, bool ending)
 	if (kube_reader_is_one(pod) || (ends && !ending))
 		return NULL;
 	if (ending)
-		return state_of(pod, KUBE_KEEPER, "running") ? KUBE_KEEPER : NULL;
-	if (state_of(pod, KUBE_CONTAINER, "running"))
+		return kube_fetch_state_of(pod, KUBE_KEEPER, "running") ? KUBE_KEEPER : NULL;
+	if (kube_fetch_state_of(pod, KUBE_CONTAINER, "running"))
 		return KUBE_CONTAINER;
-	return state_of(pod, KUBE_CONTAINER, "terminated") && state_of(pod, KUBE_KEEPER, "running")
+	return kube_fetch_state_of(pod, KUBE_CONTAINER, "terminated") &&
+			       kube_fetch_state_of(pod, KUBE_KEEPER, "running")
 		       ? KUBE_KEEPER
 		       : NULL;
 }
@@ -268,7 +274,8 @@ static void add_pod(struct kube_rank_pods *list, const struct kube_rank_pod *pod
 
 void kube_rank_pods_of(const struct json *pods, bool ending, struct kube_rank_pods *ret)
 {
-	for (const struct json *pod = items_of(pods, "items"); pod; pod = json_next(pod)) {
+	for (const struct json *pod = kube_fetch_items_of(pods, "items"); pod;
+		pod = json_next(pod)) {
 		const struct json *metadata = json_get(pod, "metadata");
 		const struct json *labels = json_get(metadata, "labels");
 		const char *container = running_container(pod, ending);
@@ -346,7 +353,7 @@ static char *pod_path(const struct fetching *fetching, const char *name)
 	return kube_path("/api/v1/namespaces/%s/pods/%s", fetching->handle.kube_namespace, name);
 }
 
-static void drop(struct target_work *work)
+static void kube_fetch_drop(struct target_work *work)
 {
 	struct fetching *fetching = (struct fetching *)work;
 
@@ -385,7 +392,7 @@ static void drop(struct target_work *work)
  * The end
  */
 
-static void end(struct fetching *fetching)
+static void kube_fetch_end(struct fetching *fetching)
 {
 	AUTO_ERR struct err fault = {0};
 
@@ -394,7 +401,7 @@ static void end(struct fetching *fetching)
 	target_call_end(fetching->call, fetching->result, &fault);
 }
 
-static int on_removed(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_fetch_on_removed(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
@@ -404,12 +411,12 @@ static int on_removed(void *ctx, struct kube_answer *answer, struct err *err)
 		log_note("pod %s is left: %s", fetching->reader, answer->fault.message);
 	free(fetching->reader);
 	fetching->reader = NULL;
-	end(fetching);
+	kube_fetch_end(fetching);
 	return 0;
 }
 
-static void start_request(struct fetching *fetching, const char *method, const char *path,
-	const struct json *body, kube_done_fn *done)
+static void kube_fetch_start_request(struct fetching *fetching, const char *method,
+	const char *path, const struct json *body, kube_done_fn *done)
 {
 	static const char *const strict[] = {"fieldValidation", "Strict", NULL};
 	const struct kube_request request = {
@@ -425,17 +432,17 @@ static void start_request(struct fetching *fetching, const char *method, const c
 	fetching->request = kube_start(fetching->kube->cluster->client, &request);
 }
 
-static void finish(struct fetching *fetching, int r, struct err *fault)
+static void kube_fetch_finish(struct fetching *fetching, int r, struct err *fault)
 {
 	fetching->result = r;
 	if (r < 0)
 		err_move(&fetching->result_err, fault);
 	if (!fetching->reader) {
-		end(fetching);
+		kube_fetch_end(fetching);
 		return;
 	}
 	AUTO_FREE char *path = pod_path(fetching, fetching->reader);
-	start_request(fetching, "DELETE", path, NULL, on_removed);
+	kube_fetch_start_request(fetching, "DELETE", path, NULL, kube_fetch_on_removed);
 }
 
 /*
@@ -453,7 +460,7 @@ static int ignore_data(void *ctx, const char *data, size_t len, struct err *err)
 
 static void release_next(struct fetching *fetching);
 
-static void on_released(void *ctx, int status, struct err *fault, const char *said)
+static void kube_fetch_on_released(void *ctx, int status, struct err *fault, const char *said)
 {
 	struct fetching *fetching = ctx;
 
@@ -485,7 +492,7 @@ static int start_release(struct fetching *fetching, struct err *err)
 		.command = &words,
 		.stdin_fd = -1,
 		.data = ignore_data,
-		.done = on_released,
+		.done = kube_fetch_on_released,
 		.ctx = fetching,
 	};
 	return pod_output_start(&request, &fetching->release, err);
@@ -502,10 +509,10 @@ static void release_next(struct fetching *fetching)
 	if (fetching->at < fetching->ranks.n)
 		r = start_release(fetching, &fault);
 	if (r < 0 || fetching->at == fetching->ranks.n)
-		finish(fetching, r, &fault);
+		kube_fetch_finish(fetching, r, &fault);
 }
 
-static void read_next(struct fetching *fetching);
+static void kube_fetch_read_next(struct fetching *fetching);
 
 static void on_copied(void *ctx, int r, struct err *fault)
 {
@@ -514,14 +521,14 @@ static void on_copied(void *ctx, int r, struct err *fault)
 	fetching->copy = NULL;
 	fetching->at++;
 	if (r < 0 || fetching->reader) {
-		finish(fetching, r, fault);
+		kube_fetch_finish(fetching, r, fault);
 	} else if (fetching->at < fetching->ranks.n) {
-		read_next(fetching);
+		kube_fetch_read_next(fetching);
 	} else if (fetching->sink->takes) {
 		fetching->at = 0;
 		release_next(fetching);
 	} else {
-		finish(fetching, 0, fault);
+		kube_fetch_finish(fetching, 0, fault);
 	}
 }
 
@@ -561,7 +568,7 @@ static void read_pod(
 }
 
 /* Ranks with a storage each have a directory each. */
-static void read_next(struct fetching *fetching)
+static void kube_fetch_read_next(struct fetching *fetching)
 {
 	const struct kube_rank_pod *pod = &fetching->ranks.v[fetching->at];
 	AUTO_FREE char *prefix =
@@ -604,7 +611,7 @@ static const char *pod_reason(const struct json *pod)
 	return reason;
 }
 
-static int on_poll(void *ctx, struct err *err);
+static int kube_fetch_on_poll(void *ctx, struct err *err);
 
 static void has_ended_early(struct fetching *fetching)
 {
@@ -613,10 +620,10 @@ static void has_ended_early(struct fetching *fetching)
 	err_set(&fault, E_KUBE_SHELL, "the image of %s has no shell to read its results with",
 		fetching->handle.run_id);
 	err_hint(&fault, "image: docker.io/library/python:3.12   # has a shell and tar");
-	finish(fetching, -(int)fault.code, &fault);
+	kube_fetch_finish(fetching, -(int)fault.code, &fault);
 }
 
-static void look_at(struct fetching *fetching, const struct json *pod)
+static void kube_fetch_look_at(struct fetching *fetching, const struct json *pod)
 {
 	const struct json *status = json_get(pod, "status");
 	const char *phase = json_get_str(status, "phase"), *reason = pod_reason(pod);
@@ -641,47 +648,47 @@ static void look_at(struct fetching *fetching, const struct json *pod)
 			err_evidence(&fault, "%s", fetching->waits_for);
 		int r = err_hint(
 			&fault, "kubectl -n %s get events", fetching->handle.kube_namespace);
-		finish(fetching, r, &fault);
+		kube_fetch_finish(fetching, r, &fault);
 		return;
 	}
 	fetching->timer = loop_add_timer(
-		fetching->kube->target.loop, clock_ms() + POLL_MS, on_poll, fetching);
+		fetching->kube->target.loop, clock_ms() + POLL_MS, kube_fetch_on_poll, fetching);
 }
 
-static int on_looked(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_fetch_on_looked(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
 	(void)err;
 	fetching->request = NULL;
 	if (err_is_set(&answer->fault))
-		finish(fetching, -(int)answer->fault.code, &answer->fault);
+		kube_fetch_finish(fetching, -(int)answer->fault.code, &answer->fault);
 	else
-		look_at(fetching, answer->object);
+		kube_fetch_look_at(fetching, answer->object);
 	return 0;
 }
 
-static int on_poll(void *ctx, struct err *err)
+static int kube_fetch_on_poll(void *ctx, struct err *err)
 {
 	struct fetching *fetching = ctx;
 	AUTO_FREE char *path = pod_path(fetching, fetching->reader);
 
 	(void)err;
 	fetching->timer = NULL;
-	start_request(fetching, "GET", path, NULL, on_looked);
+	kube_fetch_start_request(fetching, "GET", path, NULL, kube_fetch_on_looked);
 	return 0;
 }
 
-static int on_made(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_fetch_on_made(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
 	/* A lost answer and a second try: the name is our own. */
 	if (answer->fault.id == E_KUBE_EXISTS) {
 		fetching->request = NULL;
-		return on_poll(fetching, err);
+		return kube_fetch_on_poll(fetching, err);
 	}
-	return on_looked(ctx, answer, err);
+	return kube_fetch_on_looked(ctx, answer, err);
 }
 
 /* MACHINE/PID/START */
@@ -699,14 +706,14 @@ static char *owner_text(void)
  * Locating the results
  */
 
-static int fail_gone(const struct fetching *fetching, struct err *err)
+static int kube_fetch_fail_gone(const struct fetching *fetching, struct err *err)
 {
 	err_set(err, E_KUBE_STORAGE, "the results of %s ended with its pod: target %s keeps none",
 		fetching->handle.run_id, fetching->kube->target.name);
 	return err_hint(err, "results: {claim: 20Gi}   # of the target, for later runs");
 }
 
-static const struct json *first_item(const struct json *list)
+static const struct json *kube_fetch_first_item(const struct json *list)
 {
 	const struct json *items = json_get(list, "items");
 
@@ -714,16 +721,17 @@ static const struct json *first_item(const struct json *list)
 }
 
 /* The newest attempt's. */
-static const struct json *find_job(const struct fetching *fetching)
+static const struct json *kube_fetch_find_job(const struct fetching *fetching)
 {
-	for (const struct json *job = first_item(fetching->jobs); job; job = json_next(job))
+	for (const struct json *job = kube_fetch_first_item(fetching->jobs); job;
+		job = json_next(job))
 		if (str_eq(json_get_str(json_get(job, "metadata"), "name"), fetching->handle.job))
 			return job;
 	return NULL;
 }
 
 /* A pod of the run: with ranks one that is read. */
-static bool is_example(const struct fetching *fetching, const struct json *pod)
+static bool kube_fetch_is_example(const struct fetching *fetching, const struct json *pod)
 {
 	if (fetching->ranks.n)
 		return str_eq(
@@ -739,8 +747,9 @@ static const struct json *find_pod_spec(const struct fetching *fetching)
 
 	if (template)
 		return json_get(template, "spec");
-	for (const struct json *pod = first_item(fetching->pods); pod; pod = json_next(pod))
-		if (is_example(fetching, pod))
+	for (const struct json *pod = kube_fetch_first_item(fetching->pods); pod;
+		pod = json_next(pod))
+		if (kube_fetch_is_example(fetching, pod))
 			return json_get(pod, "spec");
 	return NULL;
 }
@@ -772,7 +781,8 @@ static int find_tree(struct fetching *fetching, struct err *err)
 /* The Job says so a moment later. */
 static bool any_pod_ended(const struct fetching *fetching)
 {
-	for (const struct json *pod = first_item(fetching->pods); pod; pod = json_next(pod)) {
+	for (const struct json *pod = kube_fetch_first_item(fetching->pods); pod;
+		pod = json_next(pod)) {
 		const char *phase = json_get_str(json_get(pod, "status"), "phase");
 
 		if (!kube_reader_is_one(pod) &&
@@ -783,7 +793,7 @@ static bool any_pod_ended(const struct fetching *fetching)
 }
 
 /* The Job is gone: rebuild it from the record. */
-static int make_job(struct fetching *fetching, struct err *err)
+static int kube_fetch_make_job(struct fetching *fetching, struct err *err)
 {
 	int r = kube_record_job(fetching->kube, &fetching->handle, &fetching->made, err);
 
@@ -811,14 +821,15 @@ static int judge_tree(struct fetching *fetching, struct err *err)
 }
 
 /* 1: there is storage to be read. */
-static int judge(struct fetching *fetching, struct err *err)
+static int kube_fetch_judge(struct fetching *fetching, struct err *err)
 {
 	bool has_any;
 
-	fetching->job = find_job(fetching);
+	fetching->job = kube_fetch_find_job(fetching);
 	fetching->has_ended = !fetching->job || any_pod_ended(fetching) ||
 			      kube_kind_has_ended(KUBE_KIND_JOB, fetching->job);
-	int r = fetching->ranks.n || find_pod_spec(fetching) ? 0 : make_job(fetching, err);
+	int r = fetching->ranks.n || find_pod_spec(fetching) ? 0
+							     : kube_fetch_make_job(fetching, err);
 	if (r < 0)
 		return r;
 	fetching->pod_spec = find_pod_spec(fetching);
@@ -834,7 +845,8 @@ static int judge(struct fetching *fetching, struct err *err)
 	if (has_any && fetching->storage.is_kept)
 		return 1;
 	/* The run has not started and has written nothing, or there is nothing to take. */
-	return fetching->has_ended && !fetching->sink->takes ? fail_gone(fetching, err) : 0;
+	return fetching->has_ended && !fetching->sink->takes ? kube_fetch_fail_gone(fetching, err)
+							     : 0;
 }
 
 static int on_swept(void *ctx, struct kube_answer *answer, struct err *err)
@@ -866,11 +878,11 @@ static bool is_left(const struct json *pod)
 	return !os_process_alive((pid_t)pid, start);
 }
 
-static void sweep(struct fetching *fetching)
+static void kube_fetch_sweep(struct fetching *fetching)
 {
 	size_t n = 0;
 
-	for (const struct json *pod = first_item(fetching->pods); pod && n < READERS_MAX;
+	for (const struct json *pod = kube_fetch_first_item(fetching->pods); pod && n < READERS_MAX;
 		pod = json_next(pod)) {
 		const char *name = json_get_str(json_get(pod, "metadata"), "name");
 
@@ -889,16 +901,16 @@ static void sweep(struct fetching *fetching)
 	}
 }
 
-static void decide(struct fetching *fetching)
+static void kube_fetch_decide(struct fetching *fetching)
 {
 	AUTO_ERR struct err fault = {0};
-	int r = judge(fetching, &fault);
+	int r = kube_fetch_judge(fetching, &fault);
 
 	if (r <= 0) {
-		finish(fetching, r, &fault);
+		kube_fetch_finish(fetching, r, &fault);
 		return;
 	}
-	sweep(fetching);
+	kube_fetch_sweep(fetching);
 	if (fetching->ranks.n) {
 		/* Also where only one of the nodes is left: those of several have a domain for
 		 * their names. */
@@ -907,14 +919,14 @@ static void decide(struct fetching *fetching)
 			(fetching->ranks.n > 1 || json_get_str(fetching->pod_spec, "subdomain"));
 		if (fetching->storage.is_kept && !fetching->tree)
 			fetching->ranks.n = 1;
-		read_next(fetching);
+		kube_fetch_read_next(fetching);
 		return;
 	}
 	if (fetching->sink->is_brief) {
 		r = err_set(&fault, E_TARGET_UNSUPPORTED,
 			"a pod would have to be started to read the storage of %s",
 			fetching->handle.run_id);
-		finish(fetching, r, &fault);
+		kube_fetch_finish(fetching, r, &fault);
 		return;
 	}
 	log_note("a pod is started to read the results of %s", fetching->handle.run_id);
@@ -941,21 +953,22 @@ static void decide(struct fetching *fetching)
 	};
 	AUTO_JSON struct json *pod = kube_reader_make(&reader);
 	fetching->deadline_ms = clock_ms() + START_MS;
-	start_request(fetching, "POST", collection, pod, on_made);
+	kube_fetch_start_request(fetching, "POST", collection, pod, kube_fetch_on_made);
 }
 
-static bool take_list(struct fetching *fetching, struct kube_answer *answer, struct json **out)
+static bool kube_fetch_take_list(
+	struct fetching *fetching, struct kube_answer *answer, struct json **out)
 {
 	fetching->list = NULL;
 	if (err_is_set(&answer->fault)) {
-		finish(fetching, -(int)answer->fault.code, &answer->fault);
+		kube_fetch_finish(fetching, -(int)answer->fault.code, &answer->fault);
 		return false;
 	}
 	*out = TAKE(answer->object);
 	return true;
 }
 
-static void start_list(struct fetching *fetching, char *take_path, kube_done_fn *done)
+static void kube_fetch_start_list(struct fetching *fetching, char *take_path, kube_done_fn *done)
 {
 	AUTO_FREE char *selector = mem_printf(KUBE_LABEL_RUN "=%s", fetching->handle.run_id);
 	const char *const query[] = {"labelSelector", selector, NULL};
@@ -965,33 +978,33 @@ static void start_list(struct fetching *fetching, char *take_path, kube_done_fn 
 	free(take_path);
 }
 
-static int on_jobs(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_fetch_on_jobs(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
 	(void)err;
-	if (take_list(fetching, answer, &fetching->jobs))
-		decide(fetching);
+	if (kube_fetch_take_list(fetching, answer, &fetching->jobs))
+		kube_fetch_decide(fetching);
 	return 0;
 }
 
 /* Pods that run tell all that is needed to read what they have written. */
-static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_fetch_on_pods(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct fetching *fetching = ctx;
 	const struct fetch_sink *sink = fetching->sink;
 
 	(void)err;
-	if (!take_list(fetching, answer, &fetching->pods))
+	if (!kube_fetch_take_list(fetching, answer, &fetching->pods))
 		return 0;
 	kube_rank_pods_of(fetching->pods, sink->ending, &fetching->ranks);
 	if (fetching->ranks.n && !sink->from_tree)
-		decide(fetching);
+		kube_fetch_decide(fetching);
 	else
-		start_list(fetching,
+		kube_fetch_start_list(fetching,
 			kube_path("/apis/batch/v1/namespaces/%s/jobs",
 				fetching->handle.kube_namespace),
-			on_jobs);
+			kube_fetch_on_jobs);
 	return 0;
 }
 
@@ -1001,8 +1014,10 @@ int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sin
 	struct fetching *fetching = mem_alloc(1, sizeof(*fetching));
 	const struct dirs *dirs = &target_kube_of(target)->session->dirs;
 
-	*fetching = (struct fetching){
-		.work = {drop}, .kube = target_kube_of(target), .call = call, .sink = sink};
+	*fetching = (struct fetching){.work = {kube_fetch_drop},
+		.kube = target_kube_of(target),
+		.call = call,
+		.sink = sink};
 	int r = kube_handle_parse(fetching->kube, handle, &fetching->handle, err);
 	if (r < 0) {
 		free(fetching);
@@ -1015,7 +1030,8 @@ int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sin
 		return attempt_files_fetch(target->loop, outputs, NULL, sink, call, err);
 	}
 	target_call_begin(call, &fetching->work);
-	start_list(fetching,
-		kube_path("/api/v1/namespaces/%s/pods", fetching->handle.kube_namespace), on_pods);
+	kube_fetch_start_list(fetching,
+		kube_path("/api/v1/namespaces/%s/pods", fetching->handle.kube_namespace),
+		kube_fetch_on_pods);
 	return 0;
 }

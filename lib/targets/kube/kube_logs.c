@@ -61,7 +61,7 @@ static void kept_places_done(struct kept_places *places)
 	vec_done(places);
 }
 
-static struct kept_place *find_place(struct kept_places *places, int rank)
+static struct kept_place *kube_logs_find_place(struct kept_places *places, int rank)
 {
 	vec_foreach (struct kept_place, place, places)
 		if (place->rank == rank)
@@ -80,7 +80,7 @@ static void parse_place(char *line, struct kept_places *ret)
 	if (sscanf(line, "%lld %lld %llu %n", &rank, &offset, &left_out, &n) != 3 || rank < 0 ||
 		rank >= KUBE_ARCHIVE_RANKS_MAX || offset < 0)
 		return;
-	struct kept_place *place = find_place(ret, (int)rank);
+	struct kept_place *place = kube_logs_find_place(ret, (int)rank);
 	place->offset = offset;
 	place->left_out = left_out;
 	free(place->token);
@@ -112,14 +112,15 @@ static void kept_places_token(const struct kept_places *places, struct buf *out)
 }
 
 /* "3=POINT,…" as the runlog has it. */
-static void take_token(struct kube_archive *archive, const char *token)
+static void kube_logs_take_token(struct kube_archive *archive, const char *token)
 {
 	while (token && *token) {
 		size_t len = strcspn(token, ",");
 		char *end;
 		long rank = strtol(token, &end, 10);
 		if (*end == '=' && rank >= 0 && rank < KUBE_ARCHIVE_RANKS_MAX) {
-			struct kept_place *place = find_place(&archive->places, (int)rank);
+			struct kept_place *place =
+				kube_logs_find_place(&archive->places, (int)rank);
 			free(place->token);
 			place->token = mem_strndup(end + 1, len - (size_t)(end + 1 - token));
 		}
@@ -144,7 +145,7 @@ static int write_places(struct kube_archive *archive, struct err *err)
 }
 
 /* Between two bytes only: then all that was added is what the runlog has delivered. */
-static int settle(struct kube_archive *archive, struct err *err)
+static int kube_logs_settle(struct kube_archive *archive, struct err *err)
 {
 	AUTO_BUF struct buf token = {0};
 
@@ -153,18 +154,19 @@ static int settle(struct kube_archive *archive, struct err *err)
 	buf_init(&token, KUBE_ARCHIVE_TOKENS_MAX);
 	if (archive->runlog)
 		kube_runlog_token(archive->runlog, &token);
-	take_token(archive, token.data);
+	kube_logs_take_token(archive, token.data);
 	return write_places(archive, err);
 }
 
-static int on_settle(void *ctx, struct err *err)
+static int kube_logs_on_settle(void *ctx, struct err *err)
 {
 	struct kube_archive *archive = ctx;
 
 	(void)err;
-	archive->timer = loop_add_timer(archive->loop, clock_ms() + SETTLE_MS, on_settle, archive);
+	archive->timer =
+		loop_add_timer(archive->loop, clock_ms() + SETTLE_MS, kube_logs_on_settle, archive);
 	if (archive->is_new)
-		settle(archive, NULL);
+		kube_logs_settle(archive, NULL);
 	return 0;
 }
 
@@ -174,7 +176,7 @@ static void kube_archive_watch(
 {
 	archive->loop = loop;
 	archive->runlog = runlog;
-	archive->timer = loop_add_timer(loop, clock_ms() + SETTLE_MS, on_settle, archive);
+	archive->timer = loop_add_timer(loop, clock_ms() + SETTLE_MS, kube_logs_on_settle, archive);
 }
 
 /*
@@ -235,7 +237,7 @@ int kube_archive_add(struct kube_archive *archive, int rank, const char *data, s
 	archive->is_new = true;
 	archive->is_full = was_full || archive->bytes + len > archive->max_bytes;
 	if (archive->is_full) {
-		find_place(&archive->places, rank)->left_out += len;
+		kube_logs_find_place(&archive->places, rank)->left_out += len;
 		return !was_full;
 	}
 	file = find_rank(archive, rank);
@@ -245,7 +247,7 @@ int kube_archive_add(struct kube_archive *archive, int rank, const char *data, s
 		r = fs_write_fd(file->log_fd, ATTEMPT_LOG, data, len, err);
 	if (r < 0)
 		return r;
-	(void)find_place(&archive->places, rank);
+	(void)kube_logs_find_place(&archive->places, rank);
 	archive->bytes += len;
 	file->last.offset += (int64_t)len;
 	char line[MARK_SIZE];
@@ -278,7 +280,7 @@ int kube_archive_gap(struct kube_archive *archive, int rank, const char *text, s
 	if (rank >= KUBE_ARCHIVE_RANKS_MAX)
 		return 0;
 	if (rank >= 0)
-		(void)find_place(&archive->places, rank);
+		(void)kube_logs_find_place(&archive->places, rank);
 	line = mem_printf(
 		"%lld %s\n", rank < 0 ? 0LL : (long long)skip_to_end(archive, rank), text);
 	path = rank < 0 ? mem_printf("%s/" UNFINISHED "/" KUBE_ARCHIVE_GAPS, archive->dir)
@@ -347,7 +349,7 @@ void kube_archive_free(struct kube_archive *archive)
 {
 	if (!archive)
 		return;
-	settle(archive, NULL);
+	kube_logs_settle(archive, NULL);
 	loop_remove_timer(archive->loop, archive->timer);
 	close_ranks(archive);
 	vec_done(&archive->ranks);
@@ -378,7 +380,7 @@ int kube_archive_finish(struct kube_archive *archive, struct err *err)
 {
 	AUTO_FREE char *from = fs_join(archive->dir, UNFINISHED);
 	AUTO_FREE char *to = fs_join(archive->dir, ATTEMPT_RANKS);
-	int r = settle(archive, err);
+	int r = kube_logs_settle(archive, err);
 
 	if (r == 0 && archive->places.n == 0)
 		r = kube_archive_gap(archive, -1,
@@ -429,7 +431,7 @@ static void drop_gaps(struct kept *kept)
 	kept->gap = 0;
 }
 
-static void drop(struct target_work *work)
+static void kube_logs_drop(struct target_work *work)
 {
 	struct kept *kept = (struct kept *)work;
 
@@ -440,7 +442,7 @@ static void drop(struct target_work *work)
 	free(kept);
 }
 
-static void say(const struct kept *kept, const char *text)
+static void kube_logs_say(const struct kept *kept, const char *text)
 {
 	const struct target_log_events *events = &kept->request.events;
 
@@ -472,14 +474,14 @@ static void read_gaps(struct kept *kept, const char *dir)
 static void say_gaps(struct kept *kept, int64_t until)
 {
 	for (; kept->gap < kept->gaps.n && kept->gaps.v[kept->gap].offset <= until; kept->gap++)
-		say(kept, kept->gaps.v[kept->gap].text);
+		kube_logs_say(kept, kept->gaps.v[kept->gap].text);
 }
 
 /*
  * Bytes
  */
 
-static int on_data(
+static int kube_logs_on_data(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct kept *kept = ctx;
@@ -505,7 +507,7 @@ static int on_data(
 	return 0;
 }
 
-static const struct kept_place *place_of(const struct kept *kept)
+static const struct kept_place *kube_logs_place_of(const struct kept *kept)
 {
 	vec_foreach (const struct kept_place, place, &kept->places)
 		if (place->rank == kept->rank)
@@ -513,9 +515,9 @@ static const struct kept_place *place_of(const struct kept *kept)
 	return NULL;
 }
 
-static void say_left_out(const struct kept *kept)
+static void kube_logs_say_left_out(const struct kept *kept)
 {
-	const struct kept_place *place = place_of(kept);
+	const struct kept_place *place = kube_logs_place_of(kept);
 	char size[16], max[16];
 
 	if (!place || place->left_out == 0)
@@ -523,18 +525,18 @@ static void say_left_out(const struct kept *kept)
 	AUTO_FREE char *text = mem_printf("rank %d: %s that came here next is not kept: the log "
 					  "of an attempt is kept up to %s",
 		kept->rank, str_size(place->left_out, size), str_size(KUBE_ARCHIVE_MAX, max));
-	say(kept, text);
+	kube_logs_say(kept, text);
 }
 
 static bool read_rank(struct kept *kept);
 
-static void on_done(struct target_call *call, int status, struct err *err)
+static void kube_logs_on_done(struct target_call *call, int status, struct err *err)
 {
 	struct kept *kept = (struct kept *)((char *)call - offsetof(struct kept, inner));
 
 	if (status == 0) {
 		say_gaps(kept, INT64_MAX);
-		say_left_out(kept);
+		kube_logs_say_left_out(kept);
 	}
 	if (status == 0 && kept->request.rank < 0) {
 		kept->rank++;
@@ -545,9 +547,9 @@ static void on_done(struct target_call *call, int status, struct err *err)
 }
 
 /* A log that goes on has bytes behind its place, which will come again. */
-static bool has_rank(const struct kept *kept, const char *dir, int64_t *ret_limit)
+static bool kube_logs_has_rank(const struct kept *kept, const char *dir, int64_t *ret_limit)
 {
-	const struct kept_place *place = place_of(kept);
+	const struct kept_place *place = kube_logs_place_of(kept);
 
 	*ret_limit = kept->is_whole || !place ? 0 : place->offset;
 	return (kept->is_whole || *ret_limit > 0) && access(dir, F_OK) == 0;
@@ -560,15 +562,15 @@ static bool read_rank(struct kept *kept)
 
 	request.follow = false;
 	request.token = NULL;
-	request.events.data = on_data;
+	request.events.data = kube_logs_on_data;
 	request.events.ctx = kept;
 	request.events.notice = NULL;
 	for (; kept->rank < KUBE_ARCHIVE_RANKS_MAX; kept->rank++) {
 		struct attempt_place place = {.dir = mem_printf("%s/%d", kept->dir, kept->rank)};
-		if (has_rank(kept, place.dir, &place.limit)) {
+		if (kube_logs_has_rank(kept, place.dir, &place.limit)) {
 			read_gaps(kept, place.dir);
 			kept->has_begun = false;
-			kept->inner = (struct target_call){.done = on_done};
+			kept->inner = (struct target_call){.done = kube_logs_on_done};
 			attempt_log_read(kept->loop, &place, &request, kept->token, &kept->inner);
 			return true;
 		}
@@ -596,7 +598,7 @@ static bool kube_kept_logs(struct loop *loop, const char *attempt_dir, struct ke
 		kept_places_read(attempt_dir, &own);
 	kept = mem_alloc(1, sizeof(*kept));
 	*kept = (struct kept){
-		.work = {drop},
+		.work = {kube_logs_drop},
 		.call = call,
 		.loop = loop,
 		.request = *request,
@@ -612,7 +614,7 @@ static bool kube_kept_logs(struct loop *loop, const char *attempt_dir, struct ke
 	if (read_rank(kept)) {
 		target_call_begin(call, &kept->work);
 	} else {
-		drop(&kept->work);
+		kube_logs_drop(&kept->work);
 		target_call_end_soon(call, loop);
 	}
 	return true;
@@ -649,7 +651,7 @@ static void on_gap(void *ctx, int rank, const char *text)
 	kube_archive_gap(keeping->archive, rank, text, NULL);
 }
 
-static int finish(struct keeping *keeping, struct err *err)
+static int kube_logs_finish(struct keeping *keeping, struct err *err)
 {
 	keeping->is_kept = true;
 	return kube_archive_finish(keeping->archive, err);
@@ -662,17 +664,17 @@ static void keep_drop(struct target_work *work)
 	/* The log kept so far is complete if the run was cancelled: no more will come. */
 	if (keeping->follows && !keeping->is_kept && !(keeping->archive->bytes == 0) &&
 		kube_is_cancelled(keeping->kube, &keeping->handle))
-		finish(keeping, NULL);
+		kube_logs_finish(keeping, NULL);
 	kube_archive_free(keeping->archive);
 	kube_runlog_free(keeping->runlog);
 	free(keeping);
 }
 
-static int on_end(void *ctx, struct err *fault, struct err *err)
+static int kube_logs_on_end(void *ctx, struct err *fault, struct err *err)
 {
 	struct keeping *keeping = ctx;
 	AUTO_ERR struct err failure = {0};
-	int r = err_is_set(fault) ? err_move(&failure, fault) : finish(keeping, &failure);
+	int r = err_is_set(fault) ? err_move(&failure, fault) : kube_logs_finish(keeping, &failure);
 
 	(void)err;
 	target_call_end(keeping->call, r, &failure);
@@ -717,7 +719,10 @@ int kube_keep(struct target *target, const char *handle, bool follow, struct tar
 		.follow = follow,
 		.has_ended = !follow,
 		.token = token.data,
-		.events = {.data = keep_on_data, .gap = on_gap, .end = on_end, .ctx = keeping},
+		.events = {.data = keep_on_data,
+			.gap = on_gap,
+			.end = kube_logs_on_end,
+			.ctx = keeping},
 	};
 	target_call_begin(call, &keeping->work);
 	keeping->runlog = kube_runlog_start(kube->cluster->client, target->loop, &wanted);
@@ -787,7 +792,7 @@ static void logs_say(struct following *following, const char *text)
 		following->request.events.notice(following->request.events.ctx, text);
 }
 
-static void look_later(struct following *following, int64_t ms);
+static void kube_logs_look_later(struct following *following, int64_t ms);
 
 static void say_status(struct following *following)
 {
@@ -806,7 +811,7 @@ static void say_status(struct following *following)
 	logs_say(following, line);
 }
 
-static void on_looked(struct target_call *call, int r, struct err *err)
+static void kube_logs_on_looked(struct target_call *call, int r, struct err *err)
 {
 	struct following *following =
 		(struct following *)((char *)call - offsetof(struct following, look));
@@ -817,26 +822,26 @@ static void on_looked(struct target_call *call, int r, struct err *err)
 		err_clear(err);
 	target_status_done(&following->status);
 	if (!following->has_begun)
-		look_later(following, LOOK_MS);
+		kube_logs_look_later(following, LOOK_MS);
 }
 
-static int look(void *ctx, struct err *err)
+static int kube_logs_look(void *ctx, struct err *err)
 {
 	struct following *following = ctx;
 
 	following->timer = NULL;
 	if (following->has_begun)
 		return 0;
-	following->look =
-		(struct target_call){.deadline_ms = clock_ms() + LOOK_LIMIT_MS, .done = on_looked};
+	following->look = (struct target_call){
+		.deadline_ms = clock_ms() + LOOK_LIMIT_MS, .done = kube_logs_on_looked};
 	return kube_state(&following->kube->target, following->handle, &following->status,
 		&following->look, err);
 }
 
-static void look_later(struct following *following, int64_t ms)
+static void kube_logs_look_later(struct following *following, int64_t ms)
 {
-	following->timer =
-		loop_add_timer(following->kube->target.loop, clock_ms() + ms, look, following);
+	following->timer = loop_add_timer(
+		following->kube->target.loop, clock_ms() + ms, kube_logs_look, following);
 }
 
 /*
@@ -881,7 +886,7 @@ static int logs_on_data(
 	return r;
 }
 
-static void on_notice(void *ctx, int rank, const char *text)
+static void kube_logs_on_notice(void *ctx, int rank, const char *text)
 {
 	(void)rank;
 	logs_say(ctx, text);
@@ -938,7 +943,7 @@ static int logs_on_end(void *ctx, struct err *fault, struct err *err)
 
 static void keep_later(struct following *following);
 
-static void on_kept(struct target_call *call, int r, struct err *err)
+static void kube_logs_on_kept(struct target_call *call, int r, struct err *err)
 {
 	struct following *following =
 		(struct following *)((char *)call - offsetof(struct following, keep));
@@ -960,7 +965,7 @@ static int keep_beside(void *ctx, struct err *err)
 	following->keep_timer = NULL;
 	if (following->is_over)
 		return 0;
-	following->keep = (struct target_call){.done = on_kept};
+	following->keep = (struct target_call){.done = kube_logs_on_kept};
 	following->keeps = kube_keep(&following->kube->target, following->handle, true,
 				   &following->keep, NULL) == 0;
 	return 0;
@@ -985,7 +990,7 @@ static void start_live(struct following *following, const char *token)
 		.since_ms = request->since_ms,
 		.follow = request->follow,
 		.token = token,
-		.events = {logs_on_data, on_notice, logs_on_gap, logs_on_end, following},
+		.events = {logs_on_data, kube_logs_on_notice, logs_on_gap, logs_on_end, following},
 	};
 
 	following->runlog = kube_runlog_start(following->kube->cluster->client, loop, &wanted);
@@ -995,10 +1000,10 @@ static void start_live(struct following *following, const char *token)
 		kube_is_own(following->kube, &following->place))
 		keep_later(following);
 	if (request->follow)
-		look_later(following, FIRST_LOOK_MS);
+		kube_logs_look_later(following, FIRST_LOOK_MS);
 }
 
-static void on_read(struct target_call *call, int status, struct err *err)
+static void kube_logs_on_read(struct target_call *call, int status, struct err *err)
 {
 	struct following *following =
 		(struct following *)((char *)call - offsetof(struct following, kept));
@@ -1010,7 +1015,7 @@ static void on_read(struct target_call *call, int status, struct err *err)
 }
 
 /* The node may no longer have the part of the log that was seen here before. */
-static bool read_kept(struct following *following, const char *dir)
+static bool kube_logs_read_kept(struct following *following, const char *dir)
 {
 	struct kept_places places;
 
@@ -1018,7 +1023,7 @@ static bool read_kept(struct following *following, const char *dir)
 		following->archive = NULL;
 	kept_places_read(dir, &places);
 	kept_places_token(&places, &following->live_token);
-	following->kept = (struct target_call){.done = on_read};
+	following->kept = (struct target_call){.done = kube_logs_on_read};
 	return kube_kept_logs(
 		following->kube->target.loop, dir, &places, &following->request, &following->kept);
 }
@@ -1051,7 +1056,7 @@ int kube_logs(struct target *target, const char *handle, const struct target_log
 	target_call_begin(call, &following->work);
 	bool is_whole = !request->token && request->tail_lines < 0 && request->since_ms == 0 &&
 			kube_is_own(kube, &place);
-	if (!is_whole || !read_kept(following, dir))
+	if (!is_whole || !kube_logs_read_kept(following, dir))
 		start_live(following, is_whole ? following->live_token.data : request->token);
 	return 0;
 }

@@ -88,7 +88,7 @@ struct round {
 	const volatile int *interrupted;
 };
 
-static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_look_on_answer(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct question *question = ctx;
 	struct round *round = question->view->round;
@@ -117,7 +117,7 @@ static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
 typedef void take_fn(
 	struct view *view, const struct question *question, struct kube_answer *answer);
 
-static struct question *add(struct view *view, take_fn *take)
+static struct question *kube_look_add(struct view *view, take_fn *take)
 {
 	struct question *question = &view->questions[view->n++];
 
@@ -128,16 +128,17 @@ static struct question *add(struct view *view, take_fn *take)
 }
 
 /* path is taken. body: POST it. */
-static struct question *ask(struct view *view, char *path, const struct json *body, take_fn *take)
+static struct question *kube_look_ask(
+	struct view *view, char *path, const struct json *body, take_fn *take)
 {
-	struct question *question = add(view, take);
+	struct question *question = kube_look_add(view, take);
 	const struct kube_request request = {
 		.method = body ? "POST" : "GET",
 		.path = path,
 		.body = body,
 		.is_idempotent = true,
 		.deadline_ms = view->round->end_ms,
-		.done = on_answer,
+		.done = kube_look_on_answer,
 		.ctx = question,
 	};
 
@@ -146,12 +147,13 @@ static struct question *ask(struct view *view, char *path, const struct json *bo
 	return question;
 }
 
-static void ask_list(struct view *view, const char *path, const char *const *query, take_fn *take)
+static void kube_look_ask_list(
+	struct view *view, const char *path, const char *const *query, take_fn *take)
 {
-	struct question *question = add(view, take);
+	struct question *question = kube_look_add(view, take);
 
 	question->call = kube_list(view->look->cluster->client, path, query, LIST_MAX,
-		view->round->end_ms, on_answer, question);
+		view->round->end_ms, kube_look_on_answer, question);
 }
 
 /* A word of the server's, or NULL. */
@@ -160,7 +162,7 @@ static char *word(const char *text)
 	return str_empty(text) ? NULL : kube_words(text, strlen(text), WORD_MAX);
 }
 
-static void take_version(
+static void kube_look_take_version(
 	struct view *view, const struct question *question, struct kube_answer *answer)
 {
 	(void)question;
@@ -186,7 +188,7 @@ static void take_right(
 	*may = json_get_bool(status, "allowed", false) ? KUBE_MAY : KUBE_MAY_NOT;
 }
 
-static void take_namespace(
+static void kube_look_take_namespace(
 	struct view *view, const struct question *question, struct kube_answer *answer)
 {
 	const struct json *metadata = json_get(answer->object, "metadata");
@@ -240,7 +242,8 @@ static void take_claims(
 	view->look->may_claim = answer->status / 100 == 2 &&
 				json_get_bool(json_get(answer->object, "status"), "allowed", false);
 	if (view->look->may_claim)
-		ask_list(view, "/apis/storage.k8s.io/v1/storageclasses", NULL, take_classes);
+		kube_look_ask_list(
+			view, "/apis/storage.k8s.io/v1/storageclasses", NULL, take_classes);
 }
 
 static void take_pods(
@@ -264,7 +267,7 @@ static void take_nodes(
 	view->nodes = TAKE(answer->object);
 	kube_capacity_of(view->nodes, NULL, &view->look->capacity);
 	if (view->look->capacity.gpus > 0)
-		ask_list(view, "/api/v1/pods", query, take_pods);
+		kube_look_ask_list(view, "/api/v1/pods", query, take_pods);
 }
 
 static void ask_right(struct view *view, int right)
@@ -284,24 +287,25 @@ static void ask_right(struct view *view, int right)
 		};
 		AUTO_JSON struct json *body = kube_may_ask(&deed);
 
-		ask(view, mem_strdup(KUBE_MAY_PATH), body, take_right)->right = right;
+		kube_look_ask(view, mem_strdup(KUBE_MAY_PATH), body, take_right)->right = right;
 		at += len + (at[len] == ' ');
 	}
 }
 
-static void ask_all(struct view *view)
+static void kube_look_ask_all(struct view *view)
 {
 	const struct kube_look *look = view->look;
 	const char *space = look->cluster->access.kube_namespace;
 
-	ask(view, mem_strdup("/version"), NULL, take_version);
+	kube_look_ask(view, mem_strdup("/version"), NULL, kube_look_take_version);
 	for (int i = 0; i < KUBE_RIGHTS; i++)
 		ask_right(view, i);
-	ask(view, kube_path("/api/v1/namespaces/%s", space), NULL, take_namespace);
+	kube_look_ask(
+		view, kube_path("/api/v1/namespaces/%s", space), NULL, kube_look_take_namespace);
 	if (look->who) {
 		AUTO_JSON struct json *body = kube_who_ask();
 
-		ask(view, mem_strdup(KUBE_WHO_PATH), body, take_user);
+		kube_look_ask(view, mem_strdup(KUBE_WHO_PATH), body, take_user);
 	}
 	if (look->claims) {
 		const struct kube_deed deed = {
@@ -312,24 +316,25 @@ static void ask_all(struct view *view)
 		};
 		AUTO_JSON struct json *body = kube_may_ask(&deed);
 
-		ask(view, mem_strdup(KUBE_MAY_PATH), body, take_claims);
+		kube_look_ask(view, mem_strdup(KUBE_MAY_PATH), body, take_claims);
 	}
 	if (look->queue)
-		ask(view,
+		kube_look_ask(view,
 			kube_path("/apis/kueue.x-k8s.io/v1beta1/namespaces/%s/localqueues/%s",
 				space, look->queue),
 			NULL, take_queue);
 	if (look->pull_secret)
-		ask(view, kube_path("/api/v1/namespaces/%s/secrets/%s", space, look->pull_secret),
+		kube_look_ask(view,
+			kube_path("/api/v1/namespaces/%s/secrets/%s", space, look->pull_secret),
 			NULL, take_pull_secret);
-	ask_list(view, "/api/v1/nodes", NULL, take_nodes);
+	kube_look_ask_list(view, "/api/v1/nodes", NULL, take_nodes);
 }
 
 /*
  * The round
  */
 
-static int on_end(void *ctx, struct err *err)
+static int kube_look_on_end(void *ctx, struct err *err)
 {
 	struct round *round = ctx;
 
@@ -339,7 +344,7 @@ static int on_end(void *ctx, struct err *err)
 	return 0;
 }
 
-static int look_for_interrupt(void *ctx, struct err *err)
+static int kube_look_for_interrupt(void *ctx, struct err *err)
 {
 	struct round *round = ctx;
 
@@ -347,7 +352,7 @@ static int look_for_interrupt(void *ctx, struct err *err)
 	if (round->interrupted && *round->interrupted)
 		return err_set(err, E_CANCELED, "stopped");
 	round->look = loop_add_timer(
-		round->loop, clock_ms() + INTERRUPT_LOOK_MS, look_for_interrupt, round);
+		round->loop, clock_ms() + INTERRUPT_LOOK_MS, kube_look_for_interrupt, round);
 	return 0;
 }
 
@@ -374,7 +379,7 @@ static void blame_silence(const struct view *view, int64_t limit_ms)
 	}
 }
 
-static void end(struct view *view, int64_t limit_ms)
+static void kube_look_end(struct view *view, int64_t limit_ms)
 {
 	for (size_t i = 0; i < view->n; i++)
 		kube_cancel(view->questions[i].call);
@@ -409,18 +414,18 @@ int kube_look_all(struct session *session, struct kube_look *looks, size_t n, in
 			    &look->fault) < 0)
 			look->cluster = NULL;
 		else
-			ask_all(view);
+			kube_look_ask_all(view);
 	}
 	if (round.open > 0) {
-		round.end = loop_add_timer(round.loop, round.end_ms, on_end, &round);
-		r = look_for_interrupt(&round, err);
+		round.end = loop_add_timer(round.loop, round.end_ms, kube_look_on_end, &round);
+		r = kube_look_for_interrupt(&round, err);
 		if (r == 0)
 			r = loop_run(round.loop, err);
 	}
 	loop_remove_timer(round.loop, round.end);
 	loop_remove_timer(round.loop, round.look);
 	for (size_t i = 0; i < n; i++)
-		end(&views[i], limit_ms);
+		kube_look_end(&views[i], limit_ms);
 	return r;
 }
 

@@ -39,7 +39,7 @@ static bool has_mark(
 	return access(path, F_OK) == 0;
 }
 
-static void write_mark(const struct target_kube *kube, const struct kube_handle *handle,
+static void kube_mend_write_mark(const struct target_kube *kube, const struct kube_handle *handle,
 	const char *name, const char *text)
 {
 	AUTO_FREE char *path = mark_path(kube, handle, name);
@@ -63,12 +63,12 @@ int kube_note_sending(
 void kube_note_accepted(
 	const struct target_kube *kube, const struct kube_handle *handle, bool adopted)
 {
-	write_mark(kube, handle, ATTEMPT_ACCEPTED, adopted ? TEXT_ADOPTED : "");
+	kube_mend_write_mark(kube, handle, ATTEMPT_ACCEPTED, adopted ? TEXT_ADOPTED : "");
 }
 
 void kube_note_refused(const struct target_kube *kube, const struct kube_handle *handle)
 {
-	write_mark(kube, handle, MARK_REFUSED, "");
+	kube_mend_write_mark(kube, handle, MARK_REFUSED, "");
 }
 
 bool kube_is_accepted(const struct target_kube *kube, const struct kube_handle *handle)
@@ -101,7 +101,7 @@ static bool is_submitting(const struct target_kube *kube, const struct kube_hand
 }
 
 /* Counted from the first look, as nobody knows when the last request was sent. */
-static bool is_over(const struct target_kube *kube, const struct kube_handle *handle)
+static bool kube_mend_is_over(const struct target_kube *kube, const struct kube_handle *handle)
 {
 	AUTO_FREE char *path = mark_path(kube, handle, MARK_MISSED);
 	struct stat st;
@@ -110,7 +110,7 @@ static bool is_over(const struct target_kube *kube, const struct kube_handle *ha
 	if (stat(path, &st) == 0)
 		age_s = clock_wall_ms() / 1000 - st.st_mtime;
 	if (age_s < 0)
-		write_mark(kube, handle, MARK_MISSED, "");
+		kube_mend_write_mark(kube, handle, MARK_MISSED, "");
 	return age_s >= ARRIVAL_S;
 }
 
@@ -124,7 +124,7 @@ enum kube_arrival kube_arrival(const struct target_kube *kube, const struct kube
 		return KUBE_SUBMITTING;
 	if (access(attempt, F_OK) < 0 || has_mark(kube, handle, MARK_REFUSED))
 		return KUBE_NEVER_SENT;
-	return is_over(kube, handle) ? KUBE_NEVER_SENT : KUBE_ARRIVING;
+	return kube_mend_is_over(kube, handle) ? KUBE_NEVER_SENT : KUBE_ARRIVING;
 }
 
 /*
@@ -168,7 +168,7 @@ static bool is_fault(const struct step *step, const struct err *fault)
 	return step->is_job || fault->id != E_KUBE_DENIED;
 }
 
-static void end(struct kube_mend *mend)
+static void kube_mend_end(struct kube_mend *mend)
 {
 	AUTO_ERR struct err fault = {0};
 	void (*done)(void *, struct err *) = mend->done;
@@ -197,7 +197,7 @@ static int on_step(void *ctx, struct kube_answer *answer, struct err *err)
 	if (step->is_job && !err_is_set(&mend->fault))
 		send_rest(mend);
 	if (mend->n_open == 0)
-		end(mend);
+		kube_mend_end(mend);
 	return 0;
 }
 

@@ -86,7 +86,7 @@ struct part {
 };
 
 /* The next line of part, without its end; false: there is none. */
-static bool next_line(struct part *part, struct part *ret)
+static bool kube_sample_next_line(struct part *part, struct part *ret)
 {
 	const char *end;
 
@@ -197,7 +197,7 @@ static bool behind_name(struct part *line)
 	return false;
 }
 
-static int64_t field(struct part line, size_t n)
+static int64_t kube_sample_field(struct part line, size_t n)
 {
 	struct part word = word_at(line, n);
 
@@ -213,11 +213,11 @@ static void take_process(struct reading *reading, struct part line, int64_t *tic
 	if (!behind_name(&line))
 		return;
 	for (size_t i = UTIME; i <= CSTIME; i++) {
-		int64_t value = field(line, i);
+		int64_t value = kube_sample_field(line, i);
 		if (value > 0 && value < MEMORY_MAX - *ticks)
 			*ticks += value;
 	}
-	pages = field(line, RSS);
+	pages = kube_sample_field(line, RSS);
 	if (pages > 0 && pages < (MEMORY_MAX - reading->processes_bytes) / reading->page)
 		reading->processes_bytes += pages * reading->page;
 }
@@ -228,7 +228,7 @@ static void take_processes(struct reading *reading, struct part part)
 	struct part line;
 
 	reading->processes_bytes = 0;
-	while (next_line(&part, &line))
+	while (kube_sample_next_line(&part, &line))
 		take_process(reading, line, &ticks);
 	set_cpu(reading, ticks, 1.0 / (double)reading->hz);
 }
@@ -237,7 +237,7 @@ static void take_processes(struct reading *reading, struct part part)
  * GPUs
  */
 
-static void add_busy(struct reading *reading, int64_t percent)
+static void kube_sample_add_busy(struct reading *reading, int64_t percent)
 {
 	if (percent < 0 || percent > PERCENT)
 		return;
@@ -253,7 +253,7 @@ static void add_gpu_memory(struct reading *reading, int64_t bytes)
 		*sum = (*sum < 0 ? 0 : *sum) + bytes;
 }
 
-static void add_power(struct reading *reading, double watts)
+static void kube_sample_add_power(struct reading *reading, double watts)
 {
 	if (watts < 0)
 		return;
@@ -280,14 +280,14 @@ static void take_nvidia(struct reading *reading, struct part part)
 	enum { MIB = 1 << 20 };
 	struct part line;
 
-	for (int i = 0; i < GPUS_MAX && next_line(&part, &line); i++) {
+	for (int i = 0; i < GPUS_MAX && kube_sample_next_line(&part, &line); i++) {
 		struct part busy = csv_at(line, 0), memory = csv_at(line, 1),
 			    power = csv_at(line, 2);
 		int64_t mib = host_number(memory.text, memory.len);
 
-		add_busy(reading, host_number(busy.text, busy.len));
+		kube_sample_add_busy(reading, host_number(busy.text, busy.len));
 		add_gpu_memory(reading, mib >= 0 && mib < MEMORY_MAX / MIB ? mib * MIB : -1);
-		add_power(reading, host_load_parse(power.text, power.len));
+		kube_sample_add_power(reading, host_load_parse(power.text, power.len));
 	}
 }
 
@@ -297,13 +297,13 @@ static void take_amd(struct reading *reading, struct part part)
 
 	if (reading->n_busy >= GPUS_MAX)
 		return;
-	if (next_line(&part, &line))
-		add_busy(reading, host_number(line.text, line.len));
-	if (next_line(&part, &line))
+	if (kube_sample_next_line(&part, &line))
+		kube_sample_add_busy(reading, host_number(line.text, line.len));
+	if (kube_sample_next_line(&part, &line))
 		add_gpu_memory(reading, host_number(line.text, line.len));
-	if (next_line(&part, &line)) {
+	if (kube_sample_next_line(&part, &line)) {
 		int64_t microwatts = host_number(line.text, line.len);
-		add_power(reading, microwatts < 0 ? -1 : (double)microwatts * 1e-6);
+		kube_sample_add_power(reading, microwatts < 0 ? -1 : (double)microwatts * 1e-6);
 	}
 }
 
@@ -311,7 +311,7 @@ static void take_amd(struct reading *reading, struct part part)
  * All of it
  */
 
-static void take_part(struct reading *reading, struct part name, struct part part)
+static void kube_sample_take_part(struct reading *reading, struct part name, struct part part)
 {
 	static const struct {
 		const char *name;
@@ -371,11 +371,11 @@ void pod_sample_parse(const char *text, size_t len, struct pod_sample *ret)
 	struct part line, name = {NULL, 0};
 	const char *begin = NULL;
 
-	while (next_line(&all, &line)) {
+	while (kube_sample_next_line(&all, &line)) {
 		if (!(line.len > strlen(MARK) && memcmp(line.text, MARK, strlen(MARK)) == 0))
 			continue;
 		if (begin)
-			take_part(
+			kube_sample_take_part(
 				&reading, name, (struct part){begin, (size_t)(line.text - begin)});
 		name = (struct part){line.text + strlen(MARK), line.len - strlen(MARK)};
 		begin = all.text;
@@ -383,7 +383,7 @@ void pod_sample_parse(const char *text, size_t len, struct pod_sample *ret)
 	sum_up(&reading);
 }
 
-static void set(struct json *object, const char *key, double value)
+static void kube_sample_set(struct json *object, const char *key, double value)
 {
 	if (value >= 0)
 		json_set_num(object, key, value);
@@ -396,13 +396,13 @@ struct json *pod_sample_json(const struct pod_sample *sample, int64_t wall_ms)
 	struct json *json = json_object(), *now;
 
 	run_set_time(json, "time", wall_ms);
-	set(json_sub(json, "usage"), "cpu_s", sample->cpu_s);
+	kube_sample_set(json_sub(json, "usage"), "cpu_s", sample->cpu_s);
 	now = json_sub(json, "now");
-	set(now, "cpu", sample->cpu);
-	set(now, "memory_bytes", (double)sample->memory_bytes);
-	set(now, "gpu_busy", sample->gpu_busy);
-	set(now, "gpu_memory_bytes", (double)sample->gpu_memory_bytes);
-	set(now, "power_w", sample->power_w);
+	kube_sample_set(now, "cpu", sample->cpu);
+	kube_sample_set(now, "memory_bytes", (double)sample->memory_bytes);
+	kube_sample_set(now, "gpu_busy", sample->gpu_busy);
+	kube_sample_set(now, "gpu_memory_bytes", (double)sample->gpu_memory_bytes);
+	kube_sample_set(now, "power_w", sample->power_w);
 	return json;
 }
 
@@ -443,7 +443,7 @@ struct looking {
 	size_t n_open;
 };
 
-static void drop(struct target_work *work)
+static void kube_sample_drop(struct target_work *work)
 {
 	struct looking *looking = (struct looking *)work;
 
@@ -504,7 +504,7 @@ struct json *kube_observed(const struct target_kube *kube, const struct kube_han
 	return observed_read(dir);
 }
 
-static void finish(struct looking *looking)
+static void kube_sample_finish(struct looking *looking)
 {
 	AUTO_JSON struct json *look = sample_look_of(looking);
 	AUTO_JSON struct json *kept = kube_observed(looking->kube, &looking->handle);
@@ -529,20 +529,20 @@ static void finish(struct looking *looking)
 	target_call_end(looking->call, 0, &fault);
 }
 
-static void end_one(struct looking *looking)
+static void kube_sample_end_one(struct looking *looking)
 {
 	if (--looking->n_open == 0)
-		finish(looking);
+		kube_sample_finish(looking);
 }
 
 /* Timeout: finish with the samples received so far. */
-static int on_end(void *ctx, struct err *err)
+static int kube_sample_on_end(void *ctx, struct err *err)
 {
 	struct looking *looking = ctx;
 
 	(void)err;
 	looking->end = NULL;
-	finish(looking);
+	kube_sample_finish(looking);
 	return 0;
 }
 
@@ -550,7 +550,7 @@ static int on_end(void *ctx, struct err *err)
  * Asking
  */
 
-static int on_data(void *ctx, const char *data, size_t len, struct err *err)
+static int kube_sample_on_data(void *ctx, const char *data, size_t len, struct err *err)
 {
 	struct rank *rank = ctx;
 
@@ -558,7 +558,7 @@ static int on_data(void *ctx, const char *data, size_t len, struct err *err)
 	return buf_check(&rank->text, "what a look beside the program says", err);
 }
 
-static void on_said(void *ctx, int status, struct err *fault, const char *said)
+static void kube_sample_on_said(void *ctx, int status, struct err *fault, const char *said)
 {
 	struct rank *rank = ctx;
 
@@ -568,10 +568,10 @@ static void on_said(void *ctx, int status, struct err *fault, const char *said)
 	/* If exec is denied or there is no shell, this command does not try it again. */
 	if (fault->id == E_KUBE_DENIED || err_cannot_exec(fault))
 		rank->looking->kube->no_exec = true;
-	end_one(rank->looking);
+	kube_sample_end_one(rank->looking);
 }
 
-static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_sample_on_pods(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct looking *looking = ctx;
 	struct kube_names names = {0};
@@ -598,8 +598,8 @@ static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
 				.container = KUBE_CONTAINER,
 				.command = &words,
 				.stdin_fd = -1,
-				.data = on_data,
-				.done = on_said,
+				.data = kube_sample_on_data,
+				.done = kube_sample_on_said,
 				.ctx = rank,
 			};
 
@@ -608,11 +608,11 @@ static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
 		}
 	}
 	vec_done(&names);
-	end_one(looking);
+	kube_sample_end_one(looking);
 	return 0;
 }
 
-static int on_metrics(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_sample_on_metrics(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct looking *looking = ctx;
 
@@ -622,11 +622,12 @@ static int on_metrics(void *ctx, struct kube_answer *answer, struct err *err)
 		looking->kube->no_metrics_ms = clock_ms();
 	else
 		looking->metrics = TAKE(answer->object);
-	end_one(looking);
+	kube_sample_end_one(looking);
 	return 0;
 }
 
-static struct kube_call *list(struct looking *looking, const char *group, kube_done_fn *done)
+static struct kube_call *kube_sample_list(
+	struct looking *looking, const char *group, kube_done_fn *done)
 {
 	AUTO_FREE char *inside = kube_path("/namespaces/%s/pods", looking->handle.kube_namespace);
 	AUTO_FREE char *path = mem_printf("%s%s", group, inside);
@@ -644,7 +645,8 @@ int kube_sample(struct target *target, const char *handle, struct json **ret,
 	struct target_kube *kube = target_kube_of(target);
 	struct looking *looking = mem_alloc(1, sizeof(*looking));
 
-	*looking = (struct looking){.work = {drop}, .kube = kube, .call = call, .ret = ret};
+	*looking = (struct looking){
+		.work = {kube_sample_drop}, .kube = kube, .call = call, .ret = ret};
 	int r = kube_handle_parse(kube, handle, &looking->handle, err);
 	if (r < 0) {
 		free(looking);
@@ -653,9 +655,10 @@ int kube_sample(struct target *target, const char *handle, struct json **ret,
 	if (!call->deadline_ms)
 		call->deadline_ms = clock_ms() + LOOK_MS;
 	target_call_begin(call, &looking->work);
-	looking->end = loop_add_timer(target->loop, call->deadline_ms, on_end, looking);
-	looking->find = list(looking, "/api/v1", on_pods);
+	looking->end = loop_add_timer(target->loop, call->deadline_ms, kube_sample_on_end, looking);
+	looking->find = kube_sample_list(looking, "/api/v1", kube_sample_on_pods);
 	if (!kube->no_metrics_ms || clock_ms() - kube->no_metrics_ms > METRICS_AGAIN_MS)
-		looking->metrics_call = list(looking, KUBE_METRICS_GROUP, on_metrics);
+		looking->metrics_call =
+			kube_sample_list(looking, KUBE_METRICS_GROUP, kube_sample_on_metrics);
 	return 0;
 }

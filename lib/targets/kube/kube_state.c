@@ -19,7 +19,7 @@
  * Facts about a run
  */
 
-static const struct json *first_item(const struct json *list)
+static const struct json *kube_state_first_item(const struct json *list)
 {
 	const struct json *items = json_get(list, "items");
 
@@ -27,9 +27,9 @@ static const struct json *first_item(const struct json *list)
 }
 
 /* The one of that name in a list; or NULL. */
-static const struct json *find(const struct json *list, const char *name)
+static const struct json *kube_state_find(const struct json *list, const char *name)
 {
-	for (const struct json *item = first_item(list); item; item = json_next(item))
+	for (const struct json *item = kube_state_first_item(list); item; item = json_next(item))
 		if (str_eq(json_get_str(json_get(item, "metadata"), "name"), name))
 			return item;
 	return NULL;
@@ -38,8 +38,9 @@ static const struct json *find(const struct json *list, const char *name)
 static const struct json *jobset_of(
 	struct json *const lists[static KUBE_FACTS_KINDS], const struct kube_handle *handle)
 {
-	return handle->kind == KUBE_KIND_JOBSET ? find(lists[KUBE_FACTS_JOBSETS], handle->name)
-						: NULL;
+	return handle->kind == KUBE_KIND_JOBSET
+		       ? kube_state_find(lists[KUBE_FACTS_JOBSETS], handle->name)
+		       : NULL;
 }
 
 const struct json *kube_facts_made(
@@ -47,13 +48,13 @@ const struct json *kube_facts_made(
 {
 	const struct json *jobset = jobset_of(lists, handle);
 
-	return jobset ? jobset : find(lists[KUBE_FACTS_JOB], handle->job);
+	return jobset ? jobset : kube_state_find(lists[KUBE_FACTS_JOB], handle->job);
 }
 
 /* Pods of this Job only, not those of an earlier attempt of the same run. */
 static void pick_pods(const struct json *list, const char *job, struct kube_objects_list *ret)
 {
-	for (const struct json *pod = first_item(list); pod; pod = json_next(pod)) {
+	for (const struct json *pod = kube_state_first_item(list); pod; pod = json_next(pod)) {
 		const struct json *labels = json_get(json_get(pod, "metadata"), "labels");
 		if (str_eq(json_get_str(labels, "batch.kubernetes.io/job-name"), job) ||
 			str_eq(json_get_str(labels, "job-name"), job))
@@ -66,7 +67,8 @@ static void pick_events(const struct json *list, const char *made, struct kube_o
 {
 	size_t len = strlen(made);
 
-	for (const struct json *event = first_item(list); event; event = json_next(event)) {
+	for (const struct json *event = kube_state_first_item(list); event;
+		event = json_next(event)) {
 		const struct json *about = json_get(event, "involvedObject");
 		const char *name =
 			json_get_str(about ? about : json_get(event, "regarding"), "name");
@@ -77,7 +79,7 @@ static void pick_events(const struct json *list, const char *made, struct kube_o
 
 static void pick_all(const struct json *list, struct kube_objects_list *ret)
 {
-	for (const struct json *item = first_item(list); item; item = json_next(item))
+	for (const struct json *item = kube_state_first_item(list); item; item = json_next(item))
 		*vec_push(ret) = item;
 }
 
@@ -85,7 +87,8 @@ static const struct json *workload_of(const struct json *list, const struct json
 {
 	const char *uid = json_get_str(json_get(made, "metadata"), "uid");
 
-	for (const struct json *item = first_item(list); uid && item; item = json_next(item)) {
+	for (const struct json *item = kube_state_first_item(list); uid && item;
+		item = json_next(item)) {
 		const struct json *owners = json_get(json_get(item, "metadata"), "ownerReferences");
 		for (const struct json *owner = owners ? json_first(owners) : NULL; owner;
 			owner = json_next(owner))
@@ -95,7 +98,7 @@ static const struct json *workload_of(const struct json *list, const struct json
 	return NULL;
 }
 
-static struct kube_items items_of(const struct kube_objects_list *list, bool known)
+static struct kube_items kube_state_items_of(const struct kube_objects_list *list, bool known)
 {
 	return (struct kube_items){list->v, list->n, known};
 }
@@ -113,10 +116,10 @@ void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
 		.is_jobset = handle->kind == KUBE_KIND_JOBSET,
 		.jobset = jobset_of(lists, handle),
 		.kube_namespace = handle->kube_namespace,
-		.job = find(lists[KUBE_FACTS_JOB], handle->job),
-		.pods = items_of(&ret->pods, lists[KUBE_FACTS_PODS] != NULL),
-		.events = items_of(&ret->events, lists[KUBE_FACTS_EVENTS] != NULL),
-		.nodes = items_of(&ret->nodes, lists[KUBE_FACTS_NODES] != NULL),
+		.job = kube_state_find(lists[KUBE_FACTS_JOB], handle->job),
+		.pods = kube_state_items_of(&ret->pods, lists[KUBE_FACTS_PODS] != NULL),
+		.events = kube_state_items_of(&ret->events, lists[KUBE_FACTS_EVENTS] != NULL),
+		.nodes = kube_state_items_of(&ret->nodes, lists[KUBE_FACTS_NODES] != NULL),
 		.workload =
 			workload_of(lists[KUBE_FACTS_WORKLOADS], kube_facts_made(lists, handle)),
 	};
@@ -160,7 +163,7 @@ static bool kube_facts_is_unscheduled(const struct json *pods, const char *job)
 
 bool kube_facts_job_needs_pods(const struct json *jobs, const struct kube_handle *handle)
 {
-	const struct json *job = find(jobs, handle->job);
+	const struct json *job = kube_state_find(jobs, handle->job);
 	const struct json *status = json_get(job, "status");
 
 	if (!job || has_condition(status, "Complete", "True"))
@@ -170,7 +173,8 @@ bool kube_facts_job_needs_pods(const struct json *jobs, const struct kube_handle
 
 bool kube_facts_needs_jobset(const struct json *jobs, const struct kube_handle *handle)
 {
-	const struct json *job = find(jobs, handle->job), *status = json_get(job, "status");
+	const struct json *job = kube_state_find(jobs, handle->job),
+			  *status = json_get(job, "status");
 
 	if (handle->kind != KUBE_KIND_JOBSET)
 		return false;
@@ -218,7 +222,7 @@ static void on_put(void *ctx, const struct json *object)
 }
 
 /* A map only grows: what is gone is there as null. */
-static void on_gone(void *ctx, const struct json *object)
+static void kube_state_on_gone(void *ctx, const struct json *object)
 {
 	struct side *side = ctx;
 
@@ -227,7 +231,7 @@ static void on_gone(void *ctx, const struct json *object)
 		json_free(map_put(&side->objects, uid_of(object), json_null()));
 }
 
-static void on_synced(void *ctx)
+static void kube_state_on_synced(void *ctx)
 {
 	struct side *side = ctx;
 
@@ -241,7 +245,7 @@ static void on_trouble(void *ctx, const struct err *fault, int64_t since_ms)
 	((struct side *)ctx)->troubled = fault != NULL;
 }
 
-static int on_failed(void *ctx, struct err *fault, struct err *err)
+static int kube_state_on_failed(void *ctx, struct err *fault, struct err *err)
 {
 	(void)fault;
 	(void)err;
@@ -249,7 +253,7 @@ static int on_failed(void *ctx, struct err *fault, struct err *err)
 	return 0;
 }
 
-static void start(
+static void kube_state_start(
 	struct side *side, struct kube_client *client, const char *path, const char *run_id)
 {
 	AUTO_FREE char *selector = mem_printf(KUBE_LABEL_RUN "=%s", run_id);
@@ -259,10 +263,10 @@ static void start(
 		.query = query,
 		.max_objects = OBJECTS_MAX,
 		.events = {.put = on_put,
-			.gone = on_gone,
-			.synced = on_synced,
+			.gone = kube_state_on_gone,
+			.synced = kube_state_on_synced,
 			.trouble = on_trouble,
-			.failed = on_failed,
+			.failed = kube_state_on_failed,
 			.ctx = side},
 	};
 
@@ -287,7 +291,7 @@ static bool is_live(const void *value)
 	return json_kind(value) == JSON_OBJECT;
 }
 
-static struct json *list_of(const struct side *side)
+static struct json *kube_state_list_of(const struct side *side)
 {
 	struct json *list = json_object(), *items = json_array();
 	size_t pos = 0;
@@ -328,7 +332,7 @@ static bool agrees(const struct side *side, const struct json *list)
 }
 
 /* A watch that has fallen behind may be dead without anybody noticing: drop it. */
-static void compare(struct side *side, const struct json *list, int64_t now_ms)
+static void kube_state_compare(struct side *side, const struct json *list, int64_t now_ms)
 {
 	if (!side->synced || !list)
 		return;
@@ -369,15 +373,15 @@ struct kube_watcher *kube_watcher_of(struct kube_watchers *watchers, struct kube
 	AUTO_FREE char *pods = kube_path("/api/v1/namespaces/%s/pods", space);
 
 	if (!watcher->jobs.watch)
-		start(&watcher->jobs, client, jobs, handle->run_id);
+		kube_state_start(&watcher->jobs, client, jobs, handle->run_id);
 	if (!watcher->pods.watch)
-		start(&watcher->pods, client, pods, handle->run_id);
+		kube_state_start(&watcher->pods, client, pods, handle->run_id);
 	if (handle->kind == KUBE_KIND_JOBSET && !watcher->jobsets.watch)
-		start(&watcher->jobsets, client, jobsets, handle->run_id);
+		kube_state_start(&watcher->jobsets, client, jobsets, handle->run_id);
 	return watcher;
 }
 
-static bool is_current(const struct side *side, int64_t now_ms)
+static bool kube_state_is_current(const struct side *side, int64_t now_ms)
 {
 	return side->synced && !side->troubled && !side->over && now_ms - side->heard_ms < FRESH_MS;
 }
@@ -392,10 +396,10 @@ bool kube_watcher_lists(const struct kube_watcher *watcher, const struct kube_ha
 	bool is_known;
 
 	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++)
-		if (sides[i] && !is_current(sides[i], now_ms))
+		if (sides[i] && !kube_state_is_current(sides[i], now_ms))
 			return false;
 	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++)
-		lists[i] = sides[i] ? list_of(sides[i]) : NULL;
+		lists[i] = sides[i] ? kube_state_list_of(sides[i]) : NULL;
 	is_known = kube_facts_made(lists, handle);
 	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++) {
 		if (is_known && lists[i])
@@ -411,9 +415,9 @@ void kube_watcher_compare(
 {
 	int64_t now_ms = clock_ms();
 
-	compare(&watcher->jobs, lists[KUBE_FACTS_JOB], now_ms);
-	compare(&watcher->pods, lists[KUBE_FACTS_PODS], now_ms);
-	compare(&watcher->jobsets, lists[KUBE_FACTS_JOBSETS], now_ms);
+	kube_state_compare(&watcher->jobs, lists[KUBE_FACTS_JOB], now_ms);
+	kube_state_compare(&watcher->pods, lists[KUBE_FACTS_PODS], now_ms);
+	kube_state_compare(&watcher->jobsets, lists[KUBE_FACTS_JOBSETS], now_ms);
 }
 
 /* Whether events are worth another look, at most every few seconds. */
@@ -498,7 +502,7 @@ struct kube_batch {
 	struct kube_watcher *watcher; /* the cluster's, to be compared with the answers; or NULL */
 };
 
-static void batch_free(struct kube_batch *batch)
+static void kube_state_batch_free(struct kube_batch *batch)
 {
 	if (batch->kube->batch == batch)
 		batch->kube->batch = NULL;
@@ -528,14 +532,14 @@ static void drop_question(struct target_work *work)
 		if (q->call)
 			return;
 	if (batch->n_open >= 0)
-		batch_free(batch);
+		kube_state_batch_free(batch);
 }
 
 /*
  * Answers
  */
 
-static enum run_state state_of(enum kube_phase phase)
+static enum run_state kube_state_of(enum kube_phase phase)
 {
 	static const enum run_state states[KUBE_PHASES] = {
 		[KUBE_QUEUED] = RUN_QUEUED,
@@ -565,7 +569,7 @@ static struct run_exit exit_of(const struct kube_status *status)
 	return (struct run_exit){.known = true, .code = 125, .origin = "dlrun", .reason = "Lost"};
 }
 
-static struct json *ranks_json(const struct kube_status *status)
+static struct json *kube_state_ranks_json(const struct kube_status *status)
 {
 	struct json *list = json_array();
 
@@ -584,7 +588,7 @@ static struct json *ranks_json(const struct kube_status *status)
 static void kube_status_to_target(const struct kube_status *status, struct target_status *ret)
 {
 	*ret = (struct target_status){
-		.state = state_of(status->phase),
+		.state = kube_state_of(status->phase),
 		.started_ms = status->started_ms,
 		.ended_ms = status->ended_ms,
 		.results_until_ms = status->results_until_ms,
@@ -592,7 +596,7 @@ static void kube_status_to_target(const struct kube_status *status, struct targe
 		.cancelling = status->cancelling,
 		.text = status->sentence ? mem_strdup(status->sentence) : NULL,
 		.hint = status->hint ? mem_strdup(status->hint) : NULL,
-		.ranks = ranks_json(status),
+		.ranks = kube_state_ranks_json(status),
 	};
 	if (kube_phase_is_final(status->phase))
 		ret->exit = exit_of(status);
@@ -672,10 +676,10 @@ static void answer_question(struct kube_batch *batch, struct question *question)
  * Unfinished work of a killed submit or cancel
  */
 
-static void finish(struct kube_batch *batch);
+static void kube_state_finish(struct kube_batch *batch);
 
 /* As long as something of it may be there it has not ended. */
-static void give_up(struct question *question)
+static void kube_state_give_up(struct question *question)
 {
 	if (question->arrival == KUBE_NEVER_SENT)
 		question->arrival = KUBE_ARRIVING;
@@ -693,10 +697,10 @@ static void on_mended(void *ctx, struct err *fault)
 		log_note("%s", fault->message);
 		err_clear(fault);
 		batch->kube->cluster->failed_mends++;
-		give_up(question);
+		kube_state_give_up(question);
 	}
 	if (--batch->n_mends == 0)
-		finish(batch);
+		kube_state_finish(batch);
 }
 
 /* Of a Job that is not there: it never came, or a cancel was stopped when it had removed it. */
@@ -751,7 +755,7 @@ static void mend(struct question *question)
 	if (!request.what)
 		return;
 	if (batch->kube->cluster->failed_mends >= FAILED_MENDS_MAX) {
-		give_up(question);
+		kube_state_give_up(question);
 		return;
 	}
 	batch->n_mends++;
@@ -766,14 +770,14 @@ static void mend_all(struct kube_batch *batch)
 		if (q->call)
 			mend(q);
 	if (batch->n_mends == 0)
-		finish(batch);
+		kube_state_finish(batch);
 }
 
 /*
  * The end
  */
 
-static void finish(struct kube_batch *batch)
+static void kube_state_finish(struct kube_batch *batch)
 {
 	/* A callback may give up questions that are reported later: keep the batch until all
 	 * were. */
@@ -793,14 +797,14 @@ static void finish(struct kube_batch *batch)
 		}
 		target_call_end(call, r, &fault);
 	}
-	batch_free(batch);
+	kube_state_batch_free(batch);
 }
 
 /*
  * Asking
  */
 
-static void ask(struct kube_batch *batch, enum kube_facts_kind kind);
+static void kube_state_ask(struct kube_batch *batch, enum kube_facts_kind kind);
 
 static bool needs_pods(const struct kube_batch *batch)
 {
@@ -836,7 +840,7 @@ static bool ask_more(struct kube_batch *batch);
 static bool ask_each(struct kube_batch *batch, enum kube_facts_kind kind);
 
 /* All that was asked for has come, or the next is asked for. */
-static void go_on(struct kube_batch *batch)
+static void kube_state_go_on(struct kube_batch *batch)
 {
 	if (batch->n_open == 0 && !err_is_set(&batch->fault) && batch->answers[KUBE_FACTS_JOB]) {
 		/* Requests what the Jobs do not tell. A server that has just started denies for
@@ -844,9 +848,9 @@ static void go_on(struct kube_batch *batch)
 		bool is_doubtful = batch->pods_denied == 1 && !batch->answers[KUBE_FACTS_PODS];
 
 		if ((!batch->has_pods || is_doubtful) && needs_pods(batch))
-			ask(batch, KUBE_FACTS_PODS);
+			kube_state_ask(batch, KUBE_FACTS_PODS);
 		if (!batch->has_jobsets && needs_jobsets(batch))
-			ask(batch, KUBE_FACTS_JOBSETS);
+			kube_state_ask(batch, KUBE_FACTS_JOBSETS);
 		batch->has_pods = batch->has_jobsets = true;
 	}
 	if (batch->n_open > 0 || ask_more(batch))
@@ -875,7 +879,7 @@ static void take_fault(
 		err_move(&batch->fault, &answer->fault);
 }
 
-static void take_answer(
+static void kube_state_take_answer(
 	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_answer *answer)
 {
 	/* A list is empty where nothing is: a 404 is of something in between. */
@@ -894,52 +898,52 @@ static void take_answer(
 		cluster->nodes = TAKE(batch->answers[KUBE_FACTS_NODES]);
 		cluster->nodes_ms = clock_ms();
 	}
-	go_on(batch);
+	kube_state_go_on(batch);
 }
 
 static int on_job(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	(void)err;
-	take_answer(ctx, KUBE_FACTS_JOB, answer);
+	kube_state_take_answer(ctx, KUBE_FACTS_JOB, answer);
 	return 0;
 }
 
-static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_state_on_pods(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	(void)err;
-	take_answer(ctx, KUBE_FACTS_PODS, answer);
+	kube_state_take_answer(ctx, KUBE_FACTS_PODS, answer);
 	return 0;
 }
 
 static int on_events(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	(void)err;
-	take_answer(ctx, KUBE_FACTS_EVENTS, answer);
+	kube_state_take_answer(ctx, KUBE_FACTS_EVENTS, answer);
 	return 0;
 }
 
-static int on_nodes(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_state_on_nodes(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	(void)err;
-	take_answer(ctx, KUBE_FACTS_NODES, answer);
+	kube_state_take_answer(ctx, KUBE_FACTS_NODES, answer);
 	return 0;
 }
 
 static int on_workloads(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	(void)err;
-	take_answer(ctx, KUBE_FACTS_WORKLOADS, answer);
+	kube_state_take_answer(ctx, KUBE_FACTS_WORKLOADS, answer);
 	return 0;
 }
 
-static int on_jobsets(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_state_on_jobsets(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	(void)err;
-	take_answer(ctx, KUBE_FACTS_JOBSETS, answer);
+	kube_state_take_answer(ctx, KUBE_FACTS_JOBSETS, answer);
 	return 0;
 }
 
-static int64_t deadline_of(const struct kube_batch *batch)
+static int64_t kube_state_deadline_of(const struct kube_batch *batch)
 {
 	int64_t deadline_ms = 0;
 
@@ -956,16 +960,17 @@ static const struct {
 	bool everywhere;
 } lists[KUBE_FACTS_KINDS] = {
 	[KUBE_FACTS_JOB] = {"/apis/batch/v1", "jobs", JOBS_MAX, on_job},
-	[KUBE_FACTS_JOBSETS] = {"/apis/jobset.x-k8s.io/v1alpha2", "jobsets", JOBS_MAX, on_jobsets},
-	[KUBE_FACTS_PODS] = {"/api/v1", "pods", PODS_MAX, on_pods},
+	[KUBE_FACTS_JOBSETS] = {"/apis/jobset.x-k8s.io/v1alpha2", "jobsets", JOBS_MAX,
+		kube_state_on_jobsets},
+	[KUBE_FACTS_PODS] = {"/api/v1", "pods", PODS_MAX, kube_state_on_pods},
 	[KUBE_FACTS_EVENTS] = {"/api/v1", "events", EVENTS_LIST_MAX, on_events},
-	[KUBE_FACTS_NODES] = {"/api/v1", "nodes", NODES_MAX, on_nodes, true},
+	[KUBE_FACTS_NODES] = {"/api/v1", "nodes", NODES_MAX, kube_state_on_nodes, true},
 	[KUBE_FACTS_WORKLOADS] = {"/apis/kueue.x-k8s.io/v1beta1", "workloads", WORKLOADS_MAX,
 		on_workloads},
 };
 
 /* An object that does not exist is left out of the list. */
-static int on_one(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_state_on_one(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct one *one = ctx;
 	struct kube_batch *batch = one->question->batch;
@@ -977,11 +982,12 @@ static int on_one(void *ctx, struct kube_answer *answer, struct err *err)
 		json_add(batch->items[one->kind], TAKE(answer->object));
 	else if (answer->fault.id != E_KUBE_NOT_FOUND && !err_is_set(&batch->fault))
 		err_move(&batch->fault, &answer->fault);
-	go_on(batch);
+	kube_state_go_on(batch);
 	return 0;
 }
 
-static void ask_one(struct kube_batch *batch, struct question *question, enum kube_kind kind)
+static void kube_state_ask_one(
+	struct kube_batch *batch, struct question *question, enum kube_kind kind)
 {
 	const struct kube_handle *handle = &question->handle;
 	struct one *one = &question->ones[kind];
@@ -990,7 +996,7 @@ static void ask_one(struct kube_batch *batch, struct question *question, enum ku
 	const struct kube_request request = {.method = "GET",
 		.path = path,
 		.deadline_ms = question->call->deadline_ms,
-		.done = on_one,
+		.done = kube_state_on_one,
 		.ctx = one};
 
 	*one = (struct one){.question = question,
@@ -1013,16 +1019,16 @@ static bool ask_each(struct kube_batch *batch, enum kube_facts_kind kind)
 		if (!q->call)
 			continue;
 		if (kind == KUBE_FACTS_JOB)
-			ask_one(batch, q, KUBE_KIND_JOB);
+			kube_state_ask_one(batch, q, KUBE_KIND_JOB);
 		else if (q->handle.kind == KUBE_KIND_JOBSET)
-			ask_one(batch, q, KUBE_KIND_JOBSET);
+			kube_state_ask_one(batch, q, KUBE_KIND_JOBSET);
 	}
 	return batch->n_open > n_before;
 }
 
 /* selector: NULL: all. */
-static void ask_list(struct kube_batch *batch, enum kube_facts_kind kind, const char *selector,
-	int64_t deadline_ms)
+static void kube_state_ask_list(struct kube_batch *batch, enum kube_facts_kind kind,
+	const char *selector, int64_t deadline_ms)
 {
 	const char *const query[] = {"labelSelector", selector, NULL};
 	AUTO_FREE char *inside = lists[kind].everywhere
@@ -1036,7 +1042,7 @@ static void ask_list(struct kube_batch *batch, enum kube_facts_kind kind, const 
 		lists[kind].max, deadline_ms, lists[kind].done, batch);
 }
 
-static void ask(struct kube_batch *batch, enum kube_facts_kind kind)
+static void kube_state_ask(struct kube_batch *batch, enum kube_facts_kind kind)
 {
 	const struct kube_handle *one = batch->n_questions == 1 ? &batch->questions->handle : NULL;
 	AUTO_FREE char *selector =
@@ -1045,7 +1051,8 @@ static void ask(struct kube_batch *batch, enum kube_facts_kind kind)
 
 	if (is_denied(batch, kind) && (ask_each(batch, kind) || kind == KUBE_FACTS_PODS))
 		return;
-	ask_list(batch, kind, kind == KUBE_FACTS_EVENTS ? NULL : selector, deadline_of(batch));
+	kube_state_ask_list(batch, kind, kind == KUBE_FACTS_EVENTS ? NULL : selector,
+		kube_state_deadline_of(batch));
 }
 
 /* Requests the reasons why the run waits; the state is not delayed past its deadline for them. */
@@ -1054,7 +1061,7 @@ static bool ask_more(struct kube_batch *batch)
 	const struct kube_handle *handle = &batch->questions->handle;
 	const struct json *made = kube_facts_made(batch->answers, handle);
 	int64_t now_ms = clock_ms();
-	int64_t deadline_ms = now_ms + (deadline_of(batch) - now_ms) / 2;
+	int64_t deadline_ms = now_ms + (kube_state_deadline_of(batch) - now_ms) / 2;
 
 	if (batch->has_more || batch->n_questions != 1 || !made || err_is_set(&batch->fault))
 		return false;
@@ -1063,13 +1070,13 @@ static bool ask_more(struct kube_batch *batch)
 	AUTO_FREE char *selector = mem_printf("kueue.x-k8s.io/job-uid=%s", uid ? uid : "");
 
 	if (!str_empty(uid) && kube_facts_is_suspended(made))
-		ask_list(batch, KUBE_FACTS_WORKLOADS, selector, deadline_ms);
+		kube_state_ask_list(batch, KUBE_FACTS_WORKLOADS, selector, deadline_ms);
 	const char *job = handle->job;
 	const struct kube_cluster *cluster = batch->kube->cluster;
 
 	if (kube_facts_is_unscheduled(batch->answers[KUBE_FACTS_PODS], job) &&
 		(!cluster->nodes_ms || clock_ms() - cluster->nodes_ms >= NODES_FRESH_MS))
-		ask_list(batch, KUBE_FACTS_NODES, NULL, deadline_ms);
+		kube_state_ask_list(batch, KUBE_FACTS_NODES, NULL, deadline_ms);
 	return batch->n_open > 0;
 }
 
@@ -1086,7 +1093,7 @@ static bool answer_by_watch(struct kube_batch *batch)
 		return false;
 	}
 	if (kube_watcher_wants_events(watcher))
-		ask(batch, KUBE_FACTS_EVENTS);
+		kube_state_ask(batch, KUBE_FACTS_EVENTS);
 	else if (!ask_more(batch))
 		mend_all(batch);
 	return true;
@@ -1105,13 +1112,13 @@ static int state_begin(void *ctx, struct err *err)
 	batch->has_jobsets = batch->has_pods && batch->questions->handle.kind == KUBE_KIND_JOBSET;
 	if (batch->has_pods && answer_by_watch(batch))
 		return 0;
-	ask(batch, KUBE_FACTS_JOB);
+	kube_state_ask(batch, KUBE_FACTS_JOB);
 	if (batch->has_pods) {
-		ask(batch, KUBE_FACTS_PODS);
-		ask(batch, KUBE_FACTS_EVENTS);
+		kube_state_ask(batch, KUBE_FACTS_PODS);
+		kube_state_ask(batch, KUBE_FACTS_EVENTS);
 	}
 	if (batch->has_jobsets)
-		ask(batch, KUBE_FACTS_JOBSETS);
+		kube_state_ask(batch, KUBE_FACTS_JOBSETS);
 	return 0;
 }
 

@@ -44,7 +44,7 @@ void kube_plan_done(struct kube_plan *plan)
 }
 
 /* A text that lives as long as the plan. */
-static const char *keep(struct kube_plan *plan, char *take)
+static const char *kube_submit_keep(struct kube_plan *plan, char *take)
 {
 	strv_add_take(&plan->texts, take);
 	return take;
@@ -74,7 +74,7 @@ static int read_nfs(
 		return err_hint(err, "nfs: fileserver:/exports/data");
 	}
 	place->kind = KUBE_PLACE_NFS;
-	place->name = keep(plan, mem_strndup(text, (size_t)(colon - text)));
+	place->name = kube_submit_keep(plan, mem_strndup(text, (size_t)(colon - text)));
 	place->path = colon + 1;
 	return 0;
 }
@@ -178,7 +178,7 @@ static int set_storage(struct kube_plan *plan, const struct json *definition, st
  * The program
  */
 
-static void set_image(struct kube_plan *plan, const struct target_job *job)
+static void kube_submit_set_image(struct kube_plan *plan, const struct target_job *job)
 {
 	struct image_facts *facts = plan->facts;
 	struct kube_run *run = &plan->run;
@@ -235,7 +235,8 @@ static void set_program(struct kube_plan *plan, const struct target_job *job)
 	run->n_ports = plan->spec->ports.n;
 	if (world->signal) {
 		char text[8];
-		run->signal = keep(plan, mem_strdup(proc_signal_name(world->signal, text)));
+		run->signal =
+			kube_submit_keep(plan, mem_strdup(proc_signal_name(world->signal, text)));
 		run->signal_before_ms = world->signal_before_ms;
 	}
 }
@@ -244,7 +245,8 @@ static void set_program(struct kube_plan *plan, const struct target_job *job)
  * Resources and placement
  */
 
-static int set_gpus(struct kube_plan *plan, const struct json *definition, struct err *err)
+static int kube_submit_set_gpus(
+	struct kube_plan *plan, const struct json *definition, struct err *err)
 {
 	const struct json *types = json_get(definition, "gpu_types"), *type;
 	const char *name = plan->spec->resources.gpu_type;
@@ -277,7 +279,8 @@ static int set_gpus(struct kube_plan *plan, const struct json *definition, struc
 	return 0;
 }
 
-static int set_resources(struct kube_plan *plan, const struct json *definition, struct err *err)
+static int kube_submit_set_resources(
+	struct kube_plan *plan, const struct json *definition, struct err *err)
 {
 	const struct resources *wanted = &plan->spec->resources;
 	struct kube_run *run = &plan->run;
@@ -295,7 +298,7 @@ static int set_resources(struct kube_plan *plan, const struct json *definition, 
 		run->queue_priority = priority;
 	else
 		run->priority_class = priority;
-	return set_gpus(plan, definition, err);
+	return kube_submit_set_gpus(plan, definition, err);
 }
 
 static int read_overlay(struct kube_plan *plan, const char *path, struct err *err)
@@ -318,7 +321,8 @@ static enum kube_security security_of(const char *text)
 	return str_eq(text, "restricted") ? KUBE_SECURITY_RESTRICTED : KUBE_SECURITY_AUTO;
 }
 
-static int set_target(struct kube_plan *plan, const struct target_kube *kube, struct err *err)
+static int kube_submit_set_target(
+	struct kube_plan *plan, const struct target_kube *kube, struct err *err)
 {
 	const struct json *definition = kube->definition;
 	const char *overlay = json_get_str(definition, "overlay");
@@ -344,13 +348,13 @@ static int set_target(struct kube_plan *plan, const struct target_kube *kube, st
  * Identity
  */
 
-static const char *print(struct kube_plan *plan, const struct json *json)
+static const char *kube_submit_print(struct kube_plan *plan, const struct json *json)
 {
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, JSON_SIZE_MAX);
 	json_print(json, &out);
-	return keep(plan, buf_take(&out));
+	return kube_submit_keep(plan, buf_take(&out));
 }
 
 /* Members of the record that another machine needs to show the run and to run it again. */
@@ -366,7 +370,7 @@ static const char *record_of(struct kube_plan *plan, const struct run *run)
 		if (value)
 			json_set(record, members[i], json_clone(value));
 	}
-	return print(plan, record);
+	return kube_submit_print(plan, record);
 }
 
 int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
@@ -397,21 +401,21 @@ int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
 	run->user = kube->user ? kube->user : json_get_str(job->run->doc, "user");
 	run->tree = id && str_starts(id, "sha256:") ? id + strlen("sha256:") : NULL;
 	run->commit = json_get_str(snapshot, "commit");
-	run->spec = print(ret, job->spec);
+	run->spec = kube_submit_print(ret, job->spec);
 	run->record = record_of(ret, job->run);
-	set_image(ret, job);
+	kube_submit_set_image(ret, job);
 	set_program(ret, job);
 	r = set_storage(ret, kube->definition, err);
 	if (r == 0)
-		r = set_resources(ret, kube->definition, err);
-	return r < 0 ? r : set_target(ret, kube, err);
+		r = kube_submit_set_resources(ret, kube->definition, err);
+	return r < 0 ? r : kube_submit_set_target(ret, kube, err);
 }
 
 /*
  * The record here
  */
 
-static int make(const struct target_kube *kube, const struct kube_handle *handle,
+static int kube_submit_make(const struct target_kube *kube, const struct kube_handle *handle,
 	const struct run *run, struct json **ret, struct err *err)
 {
 	AUTO_FREE char *text = kube_handle_text(
@@ -452,7 +456,7 @@ int kube_record_job(const struct target_kube *kube, const struct kube_handle *ha
 	int r = session_store(kube->session, &store, err);
 	if (r == 0)
 		r = store_get(store, handle->run_id, &run, err);
-	return r < 0 ? r : make(kube, handle, run, ret, err);
+	return r < 0 ? r : kube_submit_make(kube, handle, run, ret, err);
 }
 
 /*
@@ -488,7 +492,7 @@ struct check {
 	int64_t deadline_ms;
 };
 
-static void drop(struct target_work *work)
+static void kube_submit_drop(struct target_work *work)
 {
 	struct check *check = (struct check *)work;
 
@@ -508,7 +512,7 @@ static void drop(struct target_work *work)
  * The verdict
  */
 
-static int judge(struct check *check, struct err *err)
+static int kube_submit_judge(struct check *check, struct err *err)
 {
 	AUTO_FREE struct kube_reply *replies = mem_alloc(check->questions.n + 1, sizeof(*replies));
 	AUTO_KUBE_FINDINGS struct kube_findings findings = {0};
@@ -550,13 +554,13 @@ static int say_unchecked(struct check *check)
 	return 0;
 }
 
-static void finish(struct check *check)
+static void kube_submit_finish(struct check *check)
 {
 	AUTO_ERR struct err fault = {0};
 	int r;
 
 	if (check->is_heard)
-		r = judge(check, &fault);
+		r = kube_submit_judge(check, &fault);
 	else if (err_is_set(&check->silence))
 		r = err_move(&fault, &check->silence);
 	else
@@ -570,13 +574,13 @@ static void finish(struct check *check)
  */
 
 /* With what is known by then. */
-static int on_late(void *ctx, struct err *err)
+static int kube_submit_on_late(void *ctx, struct err *err)
 {
 	struct check *check = ctx;
 
 	(void)err;
 	check->timer = NULL;
-	finish(check);
+	kube_submit_finish(check);
 	return 0;
 }
 
@@ -585,7 +589,7 @@ static void wait_until(struct check *check, int64_t end_ms)
 	struct loop *loop = check->kube->target.loop;
 
 	loop_remove_timer(loop, check->timer);
-	check->timer = loop_add_timer(loop, end_ms, on_late, check);
+	check->timer = loop_add_timer(loop, end_ms, kube_submit_on_late, check);
 }
 
 static bool is_needed(const struct check *check, const struct asked *asked)
@@ -593,9 +597,9 @@ static bool is_needed(const struct check *check, const struct asked *asked)
 	return !check->questions.v[asked - check->asked].is_list;
 }
 
-static void ask(struct check *check, size_t i);
+static void kube_submit_ask(struct check *check, size_t i);
 
-static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_submit_on_answer(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct asked *asked = ctx;
 	struct check *check = asked->check;
@@ -618,9 +622,9 @@ static int on_answer(void *ctx, struct kube_answer *answer, struct err *err)
 	kube_preflight_ask_rights(&check->plan.run, &check->questions.v[asked - check->asked],
 		&asked->reply, &check->questions);
 	for (size_t i = n; i < check->questions.n; i++)
-		ask(check, i);
+		kube_submit_ask(check, i);
 	if (check->n_open == 0)
-		finish(check);
+		kube_submit_finish(check);
 	else if (check->n_needed == 0 && is_needed(check, asked))
 		wait_until(check, clock_ms() + LISTS_MS);
 	return 0;
@@ -640,14 +644,14 @@ static struct kube_request request_of(const struct kube_question *question, int6
 	};
 }
 
-static void ask(struct check *check, size_t i)
+static void kube_submit_ask(struct check *check, size_t i)
 {
 	const struct kube_question *question = &check->questions.v[i];
 	struct kube_client *client = check->kube->cluster->client;
 	struct asked *asked = &check->asked[i];
 	struct kube_request request = request_of(question, check->deadline_ms);
 
-	request.done = on_answer;
+	request.done = kube_submit_on_answer;
 	request.ctx = asked;
 	asked->check = check;
 	check->n_open++;
@@ -655,7 +659,7 @@ static void ask(struct check *check, size_t i)
 		check->n_needed++;
 	if (question->is_list)
 		asked->call = kube_list(client, question->path, NULL, LIST_MAX, check->deadline_ms,
-			on_answer, asked);
+			kube_submit_on_answer, asked);
 	else
 		asked->call = kube_start(client, &request);
 }
@@ -666,14 +670,14 @@ int kube_check(struct target *target, const struct target_job *job, struct strv 
 	struct check *check = mem_alloc(1, sizeof(*check));
 	size_t n;
 
-	*check = (struct check){.work = {drop},
+	*check = (struct check){.work = {kube_submit_drop},
 		.kube = target_kube_of(target),
 		.call = call,
 		.notes = ret_notes,
 		.deadline_ms = clock_ms() + CHECK_LIMIT_MS};
 	int r = kube_plan_make(check->kube, job, &check->plan, err);
 	if (r < 0) {
-		drop(&check->work);
+		kube_submit_drop(&check->work);
 		return r;
 	}
 	kube_preflight_ask(&check->plan.run, &check->questions);
@@ -682,7 +686,7 @@ int kube_check(struct target *target, const struct target_job *job, struct strv 
 	target_call_begin(call, &check->work);
 	wait_until(check, check->deadline_ms);
 	for (size_t i = 0; i < n; i++)
-		ask(check, i);
+		kube_submit_ask(check, i);
 	return 0;
 }
 
@@ -822,7 +826,7 @@ struct submit {
 	struct kube_mend *mend;
 };
 
-static void submit_free(struct submit *submit)
+static void kube_submit_free(struct submit *submit)
 {
 	for (size_t i = 0; i < ARRAY_LEN(submit->creations); i++) {
 		kube_cancel(submit->creations[i].call);
@@ -837,12 +841,12 @@ static void submit_free(struct submit *submit)
 	free(submit);
 }
 
-static void submit_drop(struct target_work *work)
+static void kube_submit_do_submit_drop(struct target_work *work)
 {
-	submit_free((struct submit *)work);
+	kube_submit_free((struct submit *)work);
 }
 
-static void submit_finish(struct submit *submit)
+static void kube_submit_do_submit_finish(struct submit *submit)
 {
 	struct target_call *call = submit->call;
 	AUTO_ERR struct err fault = {0};
@@ -863,7 +867,7 @@ static void on_stopped(void *ctx, struct err *fault)
 
 	err_clear(fault); /* who looks at the run next repeats it */
 	submit->mend = NULL;
-	submit_finish(submit);
+	kube_submit_do_submit_finish(submit);
 }
 
 /* A cancel in the meantime found no Job to remove: remove it now. */
@@ -883,7 +887,7 @@ static void adopted_all(struct submit *submit)
 	if (kube_is_cancelled(submit->kube, &submit->plan.handle))
 		submit->mend = kube_mend_start(submit->kube, &request);
 	else
-		submit_finish(submit);
+		kube_submit_do_submit_finish(submit);
 }
 
 static int on_adopted(void *ctx, struct kube_answer *answer, struct err *err)
@@ -899,7 +903,7 @@ static int on_adopted(void *ctx, struct kube_answer *answer, struct err *err)
 	return 0;
 }
 
-static void accepted(struct submit *submit)
+static void kube_submit_accepted(struct submit *submit)
 {
 	/* Without it a Job that is removed by others would look like one that never was. */
 	kube_note_accepted(submit->kube, &submit->plan.handle, false);
@@ -932,7 +936,7 @@ static void accepted(struct submit *submit)
  * Creating
  */
 
-static void create(
+static void kube_submit_create(
 	struct creation *creation, struct submit *submit, const struct json *object, bool is_job);
 
 static void created(struct creation *creation, struct json *take)
@@ -946,11 +950,12 @@ static void created(struct creation *creation, struct json *take)
 		if (err_is_set(&submit->fault) && !submit->is_unsure)
 			kube_note_refused(submit->kube, &submit->plan.handle);
 		if (err_is_set(&submit->fault))
-			submit_finish(submit);
+			kube_submit_do_submit_finish(submit);
 		else if (submit->job)
-			accepted(submit);
+			kube_submit_accepted(submit);
 		else
-			create(&submit->creations[BEFORE_MAX], submit, submit->objects.job, true);
+			kube_submit_create(
+				&submit->creations[BEFORE_MAX], submit, submit->objects.job, true);
 	}
 }
 
@@ -960,7 +965,7 @@ static bool is_unsure(const struct err *fault)
 	       fault->id == E_KUBE_BUSY || fault->id == E_KUBE_ANSWER;
 }
 
-static void fail(struct creation *creation, struct err *fault)
+static void kube_submit_fail(struct creation *creation, struct err *fault)
 {
 	creation->submit->is_unsure |= creation->is_job && is_unsure(fault);
 	if (!err_is_set(&creation->submit->fault))
@@ -968,7 +973,7 @@ static void fail(struct creation *creation, struct err *fault)
 	created(creation, NULL);
 }
 
-static bool is_ours(const struct submit *submit, const struct json *object)
+static bool kube_submit_is_ours(const struct submit *submit, const struct json *object)
 {
 	const struct json *labels = json_get(json_get(object, "metadata"), "labels");
 	AUTO_FREE char *attempt = mem_printf("%d", submit->plan.run.attempt);
@@ -977,7 +982,7 @@ static bool is_ours(const struct submit *submit, const struct json *object)
 	       str_eq(json_get_str(labels, KUBE_LABEL_ATTEMPT), attempt);
 }
 
-static int on_looked(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_submit_on_looked(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct creation *creation = ctx;
 
@@ -985,30 +990,30 @@ static int on_looked(void *ctx, struct kube_answer *answer, struct err *err)
 	creation->call = NULL;
 	if (err_is_set(&answer->fault)) {
 		creation->submit->is_unsure |= creation->is_job && is_unsure(&answer->fault);
-		fail(creation,
+		kube_submit_fail(creation,
 			err_is_set(&creation->refusal) ? &creation->refusal : &answer->fault);
-	} else if (is_ours(creation->submit, answer->object)) {
+	} else if (kube_submit_is_ours(creation->submit, answer->object)) {
 		created(creation, TAKE(answer->object));
 	} else {
 		AUTO_FREE char *path = kube_object_path(creation->object);
 		AUTO_ERR struct err fault = {0};
 		err_set(&fault, E_KUBE_EXISTS, "%s belongs to somebody else", path);
 		err_hint(&fault, "kubectl get --raw %s", path);
-		fail(creation, &fault);
+		kube_submit_fail(creation, &fault);
 	}
 	return 0;
 }
 
 /* An object that is refused or exists already may have been created by an earlier try whose
  * response was lost. */
-static void look(struct creation *creation)
+static void kube_submit_look(struct creation *creation)
 {
 	AUTO_FREE char *path = kube_object_path(creation->object);
 	const struct kube_request request = {
 		.method = "GET",
 		.path = path,
 		.deadline_ms = creation->submit->call->deadline_ms,
-		.done = on_looked,
+		.done = kube_submit_on_looked,
 		.ctx = creation,
 	};
 
@@ -1029,13 +1034,13 @@ static int on_created(void *ctx, struct kube_answer *answer, struct err *err)
 		err_move(&creation->refusal, &answer->fault);
 	/* An earlier try may have had an effect that nobody was told of. */
 	if (creation->is_job && is_unsure(&creation->refusal))
-		fail(creation, &creation->refusal);
+		kube_submit_fail(creation, &creation->refusal);
 	else
-		look(creation);
+		kube_submit_look(creation);
 	return 0;
 }
 
-static void create(
+static void kube_submit_create(
 	struct creation *creation, struct submit *submit, const struct json *object, bool is_job)
 {
 	static const char *const strict[] = {"fieldValidation", "Strict", NULL};
@@ -1065,24 +1070,25 @@ int kube_submit(struct target *target, const struct target_job *job, struct targ
 	const struct json *before[BEFORE_MAX];
 
 	*submit = (struct submit){
-		.work = {submit_drop}, .kube = target_kube_of(target), .call = call};
+		.work = {kube_submit_do_submit_drop}, .kube = target_kube_of(target), .call = call};
 	int r = kube_plan_make(submit->kube, job, &submit->plan, err);
 	if (r == 0)
 		r = kube_job_make(&submit->plan.run, &submit->objects, err);
 	if (r < 0) {
-		submit_free(submit);
+		kube_submit_free(submit);
 		return r;
 	}
 	r = kube_note_sending(submit->kube, &submit->plan.handle, err);
 	if (r < 0) {
-		submit_free(submit);
+		kube_submit_free(submit);
 		return r;
 	}
 	submit->n_before = kube_objects_before(&submit->objects, before);
 	target_call_begin(call, &submit->work);
 	for (size_t i = 0; i < submit->n_before; i++)
-		create(&submit->creations[i], submit, before[i], false);
+		kube_submit_create(&submit->creations[i], submit, before[i], false);
 	if (submit->n_before == 0)
-		create(&submit->creations[BEFORE_MAX], submit, submit->objects.job, true);
+		kube_submit_create(
+			&submit->creations[BEFORE_MAX], submit, submit->objects.job, true);
 	return 0;
 }

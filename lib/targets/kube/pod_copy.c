@@ -53,17 +53,17 @@ struct pod_output {
 	char piece[PIECE];
 };
 
-static void close_fd(int *fd)
+static void pod_copy_close_fd(int *fd)
 {
 	auto_fd(fd);
 	*fd = -1;
 }
 
-static void close_side(struct side *side)
+static void pod_copy_close_side(struct side *side)
 {
 	loop_remove_fd(side->output->request.loop, TAKE(side->source));
-	close_fd(&side->read_fd);
-	close_fd(&side->write_fd);
+	pod_copy_close_fd(&side->read_fd);
+	pod_copy_close_fd(&side->write_fd);
 }
 
 void pod_output_cancel(struct pod_output *output)
@@ -72,14 +72,14 @@ void pod_output_cancel(struct pod_output *output)
 		return;
 	podexec_cancel(output->exec);
 	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
-		close_side(&output->sides[i]);
+		pod_copy_close_side(&output->sides[i]);
 	loop_remove_timer(output->request.loop, output->end);
 	buf_done(&output->said);
 	err_done(&output->fault);
 	free(output);
 }
 
-static int on_end(void *ctx, struct err *err)
+static int pod_copy_on_end(void *ctx, struct err *err)
 {
 	struct pod_output *output = ctx;
 	struct pod_output_request request = output->request;
@@ -97,16 +97,16 @@ static int on_end(void *ctx, struct err *err)
 }
 
 /* When nobody writes any more, and all was read. */
-static void look_for_end(struct pod_output *output)
+static void pod_copy_look_for_end(struct pod_output *output)
 {
 	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
 		if (output->sides[i].source)
 			return;
 	if (!output->exec && !output->end)
-		output->end = loop_add_timer(output->request.loop, 0, on_end, output);
+		output->end = loop_add_timer(output->request.loop, 0, pod_copy_on_end, output);
 }
 
-static void take(struct side *side, size_t len)
+static void pod_copy_take(struct side *side, size_t len)
 {
 	struct pod_output *output = side->output;
 	AUTO_ERR struct err fault = {0};
@@ -121,16 +121,16 @@ static void take(struct side *side, size_t len)
 	err_move(&output->fault, &fault);
 	podexec_cancel(TAKE(output->exec));
 	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
-		close_side(&output->sides[i]);
+		pod_copy_close_side(&output->sides[i]);
 }
 
-static short prepare(void *ctx)
+static short pod_copy_prepare(void *ctx)
 {
 	(void)ctx;
 	return POLLIN;
 }
 
-static int dispatch(void *ctx, short revents, struct err *err)
+static int pod_copy_dispatch(void *ctx, short revents, struct err *err)
 {
 	struct side *side = ctx;
 	struct pod_output *output = side->output;
@@ -141,14 +141,14 @@ static int dispatch(void *ctx, short revents, struct err *err)
 	if (n < 0 && (errno == EINTR || errno == EAGAIN))
 		return 0;
 	if (n > 0)
-		take(side, (size_t)n);
+		pod_copy_take(side, (size_t)n);
 	else
-		close_side(side);
-	look_for_end(output);
+		pod_copy_close_side(side);
+	pod_copy_look_for_end(output);
 	return 0;
 }
 
-static int on_done(void *ctx, int status, struct err *fault, struct err *err)
+static int pod_copy_on_done(void *ctx, int status, struct err *fault, struct err *err)
 {
 	struct pod_output *output = ctx;
 
@@ -158,14 +158,14 @@ static int on_done(void *ctx, int status, struct err *fault, struct err *err)
 	if (err_is_set(fault))
 		err_move(&output->fault, fault);
 	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
-		close_fd(&output->sides[i].write_fd);
-	look_for_end(output);
+		pod_copy_close_fd(&output->sides[i].write_fd);
+	pod_copy_look_for_end(output);
 	return 0;
 }
 
 static int open_sides(struct pod_output *output, struct err *err)
 {
-	static const struct loop_fd_ops ops = {prepare, dispatch};
+	static const struct loop_fd_ops ops = {pod_copy_prepare, pod_copy_dispatch};
 
 	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++) {
 		struct side *side = &output->sides[i];
@@ -202,7 +202,7 @@ int pod_output_start(
 		.container = request->container,
 		.command = request->command,
 		.fds = {request->stdin_fd, output->sides[0].write_fd, output->sides[1].write_fd},
-		.done = on_done,
+		.done = pod_copy_on_done,
 		.ctx = output,
 	};
 	output->exec = podexec_start(&exec);
@@ -239,7 +239,7 @@ void part_stream_free(struct part_stream *stream)
 	free(stream);
 }
 
-static int refuse(const char *text, struct err *err)
+static int pod_copy_refuse(const char *text, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(text);
 
@@ -247,7 +247,7 @@ static int refuse(const char *text, struct err *err)
 }
 
 /* A decimal number up to end; its length, 0: none. */
-static size_t take_number(const char *at, char end, uint64_t *ret)
+static size_t pod_copy_take_number(const char *at, char end, uint64_t *ret)
 {
 	size_t len = strspn(at, "0123456789");
 	AUTO_FREE char *digits = mem_strndup(at, len);
@@ -259,7 +259,7 @@ static size_t take_number(const char *at, char end, uint64_t *ret)
 	return len;
 }
 
-static int take_part(struct part_stream *stream, struct err *err)
+static int pod_copy_take_part(struct part_stream *stream, struct err *err)
 {
 	const char *at = stream->line;
 	uint64_t offset, len;
@@ -268,28 +268,28 @@ static int take_part(struct part_stream *stream, struct err *err)
 	if (str_eq(at, "gone"))
 		return stream->events.gone(stream->events.ctx, err);
 	if (!str_starts(at, "part "))
-		return refuse(at, err);
+		return pod_copy_refuse(at, err);
 	at += strlen("part ");
-	n = take_number(at, ' ', &offset);
-	if (!n || !take_number(at + n + 1, '\0', &len))
-		return refuse(stream->line, err);
+	n = pod_copy_take_number(at, ' ', &offset);
+	if (!n || !pod_copy_take_number(at + n + 1, '\0', &len))
+		return pod_copy_refuse(stream->line, err);
 	stream->left = len;
 	stream->state = len ? IN_DATA : AT_SIZE;
 	return stream->events.begin(stream->events.ctx, offset, len, err);
 }
 
-static int take_size(struct part_stream *stream, struct err *err)
+static int pod_copy_take_size(struct part_stream *stream, struct err *err)
 {
 	uint64_t size;
 
 	if (!str_starts(stream->line, "size ") ||
-		!take_number(stream->line + strlen("size "), '\0', &size))
-		return refuse(stream->line, err);
+		!pod_copy_take_number(stream->line + strlen("size "), '\0', &size))
+		return pod_copy_refuse(stream->line, err);
 	stream->state = AT_PART;
 	return stream->events.end(stream->events.ctx, size, err);
 }
 
-static int take_byte(struct part_stream *stream, char byte, struct err *err)
+static int pod_copy_take_byte(struct part_stream *stream, char byte, struct err *err)
 {
 	if (byte != '\n' && byte != '\0' && stream->n < LINE_MAX - 1) {
 		stream->line[stream->n++] = byte;
@@ -298,8 +298,9 @@ static int take_byte(struct part_stream *stream, char byte, struct err *err)
 	stream->line[stream->n] = '\0';
 	stream->n = 0;
 	if (byte != '\n')
-		return refuse(stream->line, err);
-	return stream->state == AT_PART ? take_part(stream, err) : take_size(stream, err);
+		return pod_copy_refuse(stream->line, err);
+	return stream->state == AT_PART ? pod_copy_take_part(stream, err)
+					: pod_copy_take_size(stream, err);
 }
 
 int part_stream_add(struct part_stream *stream, const char *data, size_t len, struct err *err)
@@ -316,7 +317,7 @@ int part_stream_add(struct part_stream *stream, const char *data, size_t len, st
 				stream->state = AT_SIZE;
 			r = stream->events.data(stream->events.ctx, data, n, err);
 		} else {
-			r = take_byte(stream, *data, err);
+			r = pod_copy_take_byte(stream, *data, err);
 		}
 		data += n;
 		len -= n;
@@ -414,7 +415,7 @@ void pod_copy_cancel(struct pod_copy *copy)
 	free(copy);
 }
 
-static void finish(struct pod_copy *copy, int r, struct err *fault)
+static void pod_copy_finish(struct pod_copy *copy, int r, struct err *fault)
 {
 	void (*done)(void *ctx, int r, struct err *fault) = copy->request.done;
 	void *ctx = copy->request.ctx;
@@ -429,7 +430,7 @@ static char *path_here(const struct pod_copy *copy, const char *path)
 	return mem_printf("%s%s", copy->prefix, path);
 }
 
-static int start(struct pod_copy *copy, const struct strv *words, int stdin_fd,
+static int kube_pod_copy_start(struct pod_copy *copy, const struct strv *words, int stdin_fd,
 	int (*data)(void *ctx, const char *data, size_t len, struct err *err),
 	void (*done)(void *ctx, int status, struct err *fault, const char *said), struct err *err)
 {
@@ -450,7 +451,7 @@ static int start(struct pod_copy *copy, const struct strv *words, int stdin_fd,
 }
 
 /* Of files.sh. */
-static void add_words(const struct pod_copy *copy, const char *verb, struct strv *ret)
+static void pod_copy_add_words(const struct pod_copy *copy, const char *verb, struct strv *ret)
 {
 	const char *const words[] = {"sh", "-c", pod_files_script, "dlrun", verb, copy->dir};
 
@@ -458,7 +459,7 @@ static void add_words(const struct pod_copy *copy, const char *verb, struct strv
 		strv_add(ret, words[i]);
 }
 
-static void start_list(struct pod_copy *copy);
+static void pod_copy_start_list(struct pod_copy *copy);
 static void start_content(struct pod_copy *copy);
 
 /*
@@ -484,7 +485,7 @@ static int on_pause(void *ctx, struct err *err)
 }
 
 /* Whether it will be tried once more. */
-static bool try_again(struct pod_copy *copy, const struct err *fault)
+static bool pod_copy_try_again(struct pod_copy *copy, const struct err *fault)
 {
 	copy->tries = copy->has_progress ? 1 : copy->tries + 1;
 	copy->has_progress = false;
@@ -499,7 +500,7 @@ static bool try_again(struct pod_copy *copy, const struct err *fault)
 	return true;
 }
 
-static bool has_line(const char *said, const char *path, const char *what)
+static bool pod_copy_has_line(const char *said, const char *path, const char *what)
 {
 	for (const char *at = said; *at;) {
 		size_t len = strcspn(at, "\n");
@@ -533,7 +534,7 @@ static struct wanted *find_wanted(const struct pod_copy *copy, const char *path)
 	return wanted && !wanted->has_come ? wanted : NULL;
 }
 
-static bool leads_out(const char *path)
+static bool pod_copy_leads_out(const char *path)
 {
 	if (*path == '/')
 		return true;
@@ -560,7 +561,7 @@ static void set_item(struct pod_copy *copy, const struct wanted *wanted)
 	};
 }
 
-static int begin_file(struct pod_copy *copy, struct wanted *wanted, struct err *err)
+static int pod_copy_begin_file(struct pod_copy *copy, struct wanted *wanted, struct err *err)
 {
 	copy->left = wanted->range.len;
 	copy->current = wanted;
@@ -582,7 +583,7 @@ static int on_member(void *ctx, const struct tar_member *member, struct err *err
 	struct wanted *wanted;
 
 	copy->current = NULL;
-	if (leads_out(member->path)) {
+	if (pod_copy_leads_out(member->path)) {
 		AUTO_FREE char *shown = str_shown(member->path);
 		return err_set(err, E_DATA, "pod %s sent '%s', which leads out of the results",
 			copy->pod, shown);
@@ -611,7 +612,7 @@ static int on_member(void *ctx, const struct tar_member *member, struct err *err
 	set_item(copy, wanted);
 	copy->item.changing |= member->mtime_ns / NS_PER_S != wanted->mtime_ns / NS_PER_S ||
 			       member->size != wanted->size;
-	return begin_file(copy, wanted, err);
+	return pod_copy_begin_file(copy, wanted, err);
 }
 
 static int on_content(void *ctx, const void *data, size_t len, struct err *err)
@@ -657,11 +658,11 @@ static void note_missing(struct pod_copy *copy, const char *said)
 		/* So many are no accident, and each is looked for in all that was said. */
 		if (++n > MISSING_MAX)
 			said = "";
-		if (has_line(said, (*at)->path, "No such file"))
+		if (pod_copy_has_line(said, (*at)->path, "No such file"))
 			continue;
 		path = path_here(copy, (*at)->path);
 		fetch_sink_unread(copy->request.sink, path,
-			has_line(said, (*at)->path, "ermission denied") ? EACCES : EIO);
+			pod_copy_has_line(said, (*at)->path, "ermission denied") ? EACCES : EIO);
 	}
 }
 
@@ -701,7 +702,7 @@ static int on_part(void *ctx, uint64_t offset, uint64_t len, struct err *err)
 		return err_set(err, E_DATA, "pod %s sent another part of a file than was asked for",
 			copy->pod);
 	set_item(copy, wanted);
-	return begin_file(copy, wanted, err);
+	return pod_copy_begin_file(copy, wanted, err);
 }
 
 /* Missing bytes came as zeros: mark the file as changing for the sink. */
@@ -731,7 +732,7 @@ static int on_parts(void *ctx, const char *data, size_t len, struct err *err)
 }
 
 /* The file that was cut: what the sink has of it does not come again. */
-static int ask_again(struct pod_copy *copy, struct err *err)
+static int pod_copy_ask_again(struct pod_copy *copy, struct err *err)
 {
 	struct wanted *wanted = TAKE(copy->current);
 
@@ -775,11 +776,11 @@ static void on_content_done(void *ctx, int status, struct err *fault, const char
 	copy->output = NULL;
 	log_said(copy, said);
 	int r = judge_content(copy, status, fault, &failure);
-	if (r < 0 && try_again(copy, &failure)) {
+	if (r < 0 && pod_copy_try_again(copy, &failure)) {
 		err_clear(&failure);
-		r = ask_again(copy, &failure);
+		r = pod_copy_ask_again(copy, &failure);
 		if (r < 0)
-			finish(copy, r, &failure);
+			pod_copy_finish(copy, r, &failure);
 		return;
 	}
 	if (r == 0 && !copy->is_by_parts && !copy->one_by_one && has_hard_ones(copy)) {
@@ -794,11 +795,11 @@ static void on_content_done(void *ctx, int status, struct err *fault, const char
 		start_content(copy);
 		return;
 	}
-	finish(copy, r, &failure);
+	pod_copy_finish(copy, r, &failure);
 }
 
 /* A file without a name; a descriptor or -errno. */
-static int open_temp(int dir_fd)
+static int pod_copy_open_temp(int dir_fd)
 {
 	enum { FLAGS = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC };
 	char name[FS_TEMP_NAME_SIZE];
@@ -830,7 +831,7 @@ static int write_names(struct pod_copy *copy, size_t *ret_bytes, struct err *err
 
 	buf_init(&names, 2 * (ENTRY_PATH_MAX + NAME_EXTRA) + (64 << 10));
 	auto_fd(&copy->list_fd);
-	copy->list_fd = dir_fd < 0 ? -errno : open_temp(dir_fd);
+	copy->list_fd = dir_fd < 0 ? -errno : pod_copy_open_temp(dir_fd);
 	if (copy->list_fd < 0) {
 		int errnum = -copy->list_fd;
 		copy->list_fd = -1;
@@ -866,11 +867,11 @@ static int start_tar(struct pod_copy *copy, size_t n_bytes, struct err *err)
 
 	tar_stream_free(copy->tar);
 	copy->tar = tar_stream_new(&events);
-	add_words(copy, "tar", &words);
+	pod_copy_add_words(copy, "tar", &words);
 	strv_addf(&words, "%zu", n_bytes);
 	/* Each an archive of its own, so that none is a hard link to another. */
 	strv_add(&words, copy->one_by_one ? "1" : "1000");
-	return start(copy, &words, copy->list_fd, on_tar, on_content_done, err);
+	return kube_pod_copy_start(copy, &words, copy->list_fd, on_tar, on_content_done, err);
 }
 
 static int start_parts(struct pod_copy *copy, size_t n_bytes, struct err *err)
@@ -881,9 +882,9 @@ static int start_parts(struct pod_copy *copy, size_t n_bytes, struct err *err)
 	part_stream_free(copy->parts);
 	copy->parts = part_stream_new(&events);
 	copy->at_part = 0;
-	add_words(copy, "parts", &words);
+	pod_copy_add_words(copy, "parts", &words);
 	strv_addf(&words, "%zu", n_bytes);
-	return start(copy, &words, copy->list_fd, on_parts, on_content_done, err);
+	return kube_pod_copy_start(copy, &words, copy->list_fd, on_parts, on_content_done, err);
 }
 
 /* Whole files, then parts of others. */
@@ -902,14 +903,14 @@ static void start_content(struct pod_copy *copy)
 		r = copy->is_by_parts ? start_parts(copy, n_bytes, &fault)
 				      : start_tar(copy, n_bytes, &fault);
 	if (r < 0 || n_bytes == 0)
-		finish(copy, r, &fault);
+		pod_copy_finish(copy, r, &fault);
 }
 
 /*
  * The listing
  */
 
-static int want(struct pod_copy *copy, const struct listing_entry *entry,
+static int pod_copy_want(struct pod_copy *copy, const struct listing_entry *entry,
 	const struct fetch_range *range, struct err *err)
 {
 	size_t len = strlen(entry->path);
@@ -940,7 +941,7 @@ static int want(struct pod_copy *copy, const struct listing_entry *entry,
 	return 0;
 }
 
-static int take_file(
+static int pod_copy_take_file(
 	struct pod_copy *copy, const struct listing_entry *entry, const char *path, struct err *err)
 {
 	const struct fetch_item item = {.path = path,
@@ -951,7 +952,7 @@ static int take_file(
 	struct fetch_range range = {0};
 	int r = fetch_sink_wants(copy->request.sink, &item, &range, err);
 
-	return r <= 0 ? r : want(copy, entry, &range, err);
+	return r <= 0 ? r : pod_copy_want(copy, entry, &range, err);
 }
 
 /* Notes that the script in the pod keeps for itself. */
@@ -991,11 +992,11 @@ static int on_entry(void *ctx, const struct listing_entry *entry, struct err *er
 	if (entry->kind == 'd')
 		return fetch_sink_dir(sink, path, entry->mode, err);
 	if (entry->kind == 'l')
-		return fetch_sink_is_narrow(sink) ? 0 : want(copy, entry, NULL, err);
-	return entry->kind == 'f' ? take_file(copy, entry, path, err) : 0;
+		return fetch_sink_is_narrow(sink) ? 0 : pod_copy_want(copy, entry, NULL, err);
+	return entry->kind == 'f' ? pod_copy_take_file(copy, entry, path, err) : 0;
 }
 
-static int on_list(void *ctx, const char *data, size_t len, struct err *err)
+static int pod_copy_on_list(void *ctx, const char *data, size_t len, struct err *err)
 {
 	struct pod_copy *copy = ctx;
 
@@ -1016,7 +1017,7 @@ static int judge_list(struct pod_copy *copy, int status, struct err *fault, stru
 	return judge_end(copy, listing_finish(copy->listing, &early), &early, err);
 }
 
-static int begin(void *ctx, struct err *err);
+static int pod_copy_begin(void *ctx, struct err *err);
 
 /* A container that has just started is not known to its node's runtime yet: then nothing has come,
  * and it is asked again. */
@@ -1036,25 +1037,25 @@ static void on_list_done(void *ctx, int status, struct err *fault, const char *s
 		r = judge_list(copy, status, fault, &failure);
 	bool is_short = !err_is_set(fault) && failure.id == E_KUBE_EXEC;
 	if ((is_refused || is_short) && ++copy->tries <= TRIES_MAX) {
-		copy->pause =
-			loop_add_timer(copy->request.loop, clock_ms() + PAUSE_MS, begin, copy);
+		copy->pause = loop_add_timer(
+			copy->request.loop, clock_ms() + PAUSE_MS, pod_copy_begin, copy);
 		return;
 	}
 	copy->has_progress = false;
 	copy->tries = 0;
 	if (r < 0) {
-		finish(copy, r, &failure);
+		pod_copy_finish(copy, r, &failure);
 		return;
 	}
 	/* Directories that could not be looked into: "find: './x': Permission denied". */
-	if (has_line(said, NULL, "ermission denied")) {
+	if (pod_copy_has_line(said, NULL, "ermission denied")) {
 		AUTO_FREE char *line = mem_strndup(said, strcspn(said, "\n"));
 		fetch_sink_unread(copy->request.sink, line, EACCES);
 	}
 	start_content(copy);
 }
 
-static void start_list(struct pod_copy *copy)
+static void pod_copy_start_list(struct pod_copy *copy)
 {
 	static const char *const firsts[] = {"", "all", "announce", "wait"};
 	const struct fetch_sink *sink = copy->request.sink;
@@ -1077,21 +1078,21 @@ static void start_list(struct pod_copy *copy)
 	const char *const more[] = {mark, sink->only ? sink->only + strlen(copy->prefix) : "",
 		patterns.len ? patterns.data : "", sink->only ? "" : first, KUBE_LINGERS,
 		KUBE_ANNOUNCED, KUBE_COLLECTOR};
-	add_words(copy, "list", &words);
+	pod_copy_add_words(copy, "list", &words);
 	for (size_t i = 0; i < ARRAY_LEN(more); i++)
 		strv_add(&words, more[i]);
-	int r = start(copy, &words, -1, on_list, on_list_done, &fault);
+	int r = kube_pod_copy_start(copy, &words, -1, pod_copy_on_list, on_list_done, &fault);
 	if (r < 0)
-		finish(copy, r, &fault);
+		pod_copy_finish(copy, r, &fault);
 }
 
-static int begin(void *ctx, struct err *err)
+static int pod_copy_begin(void *ctx, struct err *err)
 {
 	struct pod_copy *copy = ctx;
 
 	(void)err;
 	copy->pause = NULL;
-	start_list(copy);
+	pod_copy_start_list(copy);
 	return 0;
 }
 
@@ -1109,6 +1110,6 @@ struct pod_copy *pod_copy_start(const struct pod_copy_request *request)
 		.temp_dir = mem_strdup(request->temp_dir),
 		.list_fd = -1,
 	};
-	copy->pause = loop_add_timer(request->loop, 0, begin, copy);
+	copy->pause = loop_add_timer(request->loop, 0, pod_copy_begin, copy);
 	return copy;
 }

@@ -107,7 +107,7 @@ int kube_open_config(struct session *session, const struct kubeconfig **ret, str
 	return r;
 }
 
-static struct kube_cluster *find(
+static struct kube_cluster *target_kube_find(
 	const struct kube_clusters *clusters, const struct kube_access *wanted)
 {
 	vec_foreach (struct kube_cluster *, item, &clusters->list) {
@@ -119,13 +119,14 @@ static struct kube_cluster *find(
 	return NULL;
 }
 
-static void note(void *ctx, const char *text)
+static void target_kube_note(void *ctx, const char *text)
 {
 	(void)ctx;
 	log_note("%s", text);
 }
 
-static int connect_to(struct session *session, struct kube_cluster *cluster, struct err *err)
+static int target_kube_connect_to(
+	struct session *session, struct kube_cluster *cluster, struct err *err)
 {
 	const struct kube_clusters *clusters = session->clusters;
 	const char *const *env = session->env.env;
@@ -146,7 +147,7 @@ static int connect_to(struct session *session, struct kube_cluster *cluster, str
 				.note = session->env.say,
 				.ctx = session->env.say_ctx,
 			},
-		.note = note,
+		.note = target_kube_note,
 	};
 
 	proxy_env_read(env, &http.proxy);
@@ -162,14 +163,14 @@ static int connect_to(struct session *session, struct kube_cluster *cluster, str
 }
 
 /* access is taken. */
-static int add_cluster(struct session *session, struct kube_access *access,
+static int target_kube_add_cluster(struct session *session, struct kube_access *access,
 	struct kube_cluster **ret, struct err *err)
 {
 	struct kube_cluster *cluster = mem_alloc(1, sizeof(*cluster));
 
 	*cluster = (struct kube_cluster){.access = *access};
 	*access = (struct kube_access){0};
-	int r = connect_to(session, cluster, err);
+	int r = target_kube_connect_to(session, cluster, err);
 	if (r < 0) {
 		cluster_free(cluster);
 		return r;
@@ -198,9 +199,9 @@ int kube_open(struct session *session, const char *context, const char *kube_nam
 		r = kubeconfig_access(config, context, kube_namespace, &access, err);
 	if (r < 0)
 		return r;
-	struct kube_cluster *cluster = find(session->clusters, &access);
+	struct kube_cluster *cluster = target_kube_find(session->clusters, &access);
 	if (!cluster)
-		return add_cluster(session, &access, ret, err);
+		return target_kube_add_cluster(session, &access, ret, err);
 	*ret = cluster;
 	return 0;
 }
@@ -260,8 +261,8 @@ char *kube_handle_text(
 	return mem_printf("kube:%s/%s/%s%s", server, kube_namespace, kind_parts[kind], name);
 }
 
-static int prepare(struct target *target, const char *run_id, int attempt, const struct spec *spec,
-	char handle[static TARGET_HANDLE_SIZE], struct err *err)
+static int target_kube_prepare(struct target *target, const char *run_id, int attempt,
+	const struct spec *spec, char handle[static TARGET_HANDLE_SIZE], struct err *err)
 {
 	const struct target_kube *kube = target_kube_of(target);
 	bool is_jobset =
@@ -295,7 +296,7 @@ static bool split_name(const char *name, struct kube_handle *ret)
 	return run_id_is_valid(ret->run_id);
 }
 
-static bool take_part(const char **text, char end, char *out, size_t size)
+static bool target_kube_take_part(const char **text, char end, char *out, size_t size)
 {
 	size_t len = strcspn(*text, "/");
 
@@ -318,12 +319,12 @@ static enum kube_kind take_kind(const char **text)
 	return KUBE_KIND_JOB;
 }
 
-static bool take_name(const char *rest, struct kube_handle *ret)
+static bool target_kube_take_name(const char *rest, struct kube_handle *ret)
 {
 	AUTO_FREE char *job = NULL;
 
 	ret->kind = take_kind(&rest);
-	if (!take_part(&rest, '\0', ret->name, sizeof(ret->name)))
+	if (!target_kube_take_part(&rest, '\0', ret->name, sizeof(ret->name)))
 		return false;
 	job = kube_kind_job(ret->kind, ret->name);
 	return snprintf(ret->job, sizeof(ret->job), "%s", job) < (int)sizeof(ret->job) &&
@@ -337,9 +338,10 @@ int kube_handle_parse(const struct target_kube *kube, const char *handle, struct
 
 	*ret = (struct kube_handle){0};
 	if (!str_starts(handle, "kube:") ||
-		!take_part(&rest, '/', ret->server, sizeof(ret->server)) ||
-		!take_part(&rest, '/', ret->kube_namespace, sizeof(ret->kube_namespace)) ||
-		!take_name(rest, ret)) {
+		!target_kube_take_part(&rest, '/', ret->server, sizeof(ret->server)) ||
+		!target_kube_take_part(
+			&rest, '/', ret->kube_namespace, sizeof(ret->kube_namespace)) ||
+		!target_kube_take_name(rest, ret)) {
 		AUTO_FREE char *shown = str_shown(handle);
 		return err_set(err, E_DATA, "'%s' is not a handle of a run in a cluster", shown);
 	}
@@ -356,8 +358,9 @@ bool kube_handle_is_jobset(const char *handle)
 	struct kube_handle place;
 
 	return str_starts(handle, "kube:") &&
-	       take_part(&rest, '/', place.server, sizeof(place.server)) &&
-	       take_part(&rest, '/', place.kube_namespace, sizeof(place.kube_namespace)) &&
+	       target_kube_take_part(&rest, '/', place.server, sizeof(place.server)) &&
+	       target_kube_take_part(
+		       &rest, '/', place.kube_namespace, sizeof(place.kube_namespace)) &&
 	       take_kind(&rest) == KUBE_KIND_JOBSET;
 }
 
@@ -381,7 +384,7 @@ bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle 
 }
 
 /* *ret_path: it was not there before; the caller frees. */
-static int write_mark(const struct target_kube *kube, const struct kube_handle *handle,
+static int target_kube_write_mark(const struct target_kube *kube, const struct kube_handle *handle,
 	char **ret_path, struct err *err)
 {
 	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
@@ -414,7 +417,7 @@ static void drop_removal(struct target_work *work)
 	free(removal);
 }
 
-static void on_removed(void *ctx, struct err *fault)
+static void target_kube_on_removed(void *ctx, struct err *fault)
 {
 	struct removal *removal = ctx;
 
@@ -426,8 +429,8 @@ static void on_removed(void *ctx, struct err *fault)
 }
 
 /* mark is taken; in the foreground: of a cancel. */
-static void remove_all(struct target_kube *kube, const struct kube_handle *handle, unsigned what,
-	char *mark, bool in_foreground, struct target_call *call)
+static void target_kube_remove_all(struct target_kube *kube, const struct kube_handle *handle,
+	unsigned what, char *mark, bool in_foreground, struct target_call *call)
 {
 	struct removal *removal = mem_alloc(1, sizeof(*removal));
 	struct kube_mend_request request = {
@@ -435,7 +438,7 @@ static void remove_all(struct target_kube *kube, const struct kube_handle *handl
 		.what = what,
 		.in_foreground = in_foreground,
 		.deadline_ms = call->deadline_ms,
-		.done = on_removed,
+		.done = target_kube_on_removed,
 		.ctx = removal,
 	};
 
@@ -446,7 +449,7 @@ static void remove_all(struct target_kube *kube, const struct kube_handle *handl
 	removal->mend = kube_mend_start(kube, &request);
 }
 
-static int cancel(
+static int target_kube_cancel(
 	struct target *target, const char *handle, struct target_call *call, struct err *err)
 {
 	struct target_kube *kube = target_kube_of(target);
@@ -455,22 +458,22 @@ static int cancel(
 
 	int r = kube_handle_parse(kube, handle, &place, err);
 	if (r == 0)
-		r = write_mark(kube, &place, &mark, err);
+		r = target_kube_write_mark(kube, &place, &mark, err);
 	if (r == 0)
-		remove_all(kube, &place, KUBE_MEND_JOB, mark, true, call);
+		target_kube_remove_all(kube, &place, KUBE_MEND_JOB, mark, true, call);
 	return r;
 }
 
-static int forget(struct target *target, const char *handle, bool all, struct target_call *call,
-	struct err *err)
+static int target_kube_forget(struct target *target, const char *handle, bool all,
+	struct target_call *call, struct err *err)
 {
 	struct target_kube *kube = target_kube_of(target);
 	struct kube_handle place;
 
 	int r = kube_handle_parse(kube, handle, &place, err);
 	if (r == 0)
-		remove_all(kube, &place, KUBE_MEND_JOB | (all ? KUBE_MEND_CLAIM : 0), NULL, false,
-			call);
+		target_kube_remove_all(kube, &place, KUBE_MEND_JOB | (all ? KUBE_MEND_CLAIM : 0),
+			NULL, false, call);
 	return r;
 }
 
@@ -478,7 +481,7 @@ static int forget(struct target *target, const char *handle, bool all, struct ta
  * The target
  */
 
-static void describe(const struct target *target, struct json *json)
+static void target_kube_describe(const struct target *target, struct json *json)
 {
 	const struct target_kube *kube = (const struct target_kube *)target;
 
@@ -504,8 +507,8 @@ const struct target_ops target_kube_ops = {
 	.has_scheduler = true,
 	.has_nodes = true,
 	.has_own_network = true,
-	.describe = describe,
-	.prepare = prepare,
+	.describe = target_kube_describe,
+	.prepare = target_kube_prepare,
 	.check = kube_check,
 	.learn = kube_learn,
 	.submit = kube_submit,
@@ -516,8 +519,8 @@ const struct target_ops target_kube_ops = {
 	.fetch = kube_fetch,
 	.adopt = kube_adopt,
 	.preview = kube_preview,
-	.cancel = cancel,
-	.forget = forget,
+	.cancel = target_kube_cancel,
+	.forget = target_kube_forget,
 	.carry = kube_carry,
 	.exec = kube_exec,
 	.free = target_kube_free,
@@ -561,7 +564,7 @@ enum { FIND_MS = 10 * 1000, PODS_MAX = 10000 };
  * The pod of a rank
  */
 
-static bool has_rank(const struct json *pod, int rank)
+static bool target_kube_has_rank(const struct json *pod, int rank)
 {
 	const struct json *metadata = json_get(pod, "metadata");
 	const char *index = json_get_str(json_get(metadata, "labels"), INDEX);
@@ -583,7 +586,7 @@ static const char *pick_pod(const struct json *list, int rank)
 		const struct json *metadata = json_get(pod, "metadata");
 		const char *time = json_get_str(metadata, "creationTimestamp");
 
-		if (!has_rank(pod, rank) ||
+		if (!target_kube_has_rank(pod, rank) ||
 			!(!json_get_str(json_get(pod, "metadata"), "deletionTimestamp") &&
 				str_eq(json_get_str(json_get(pod, "status"), "phase"),
 					"Running")) ||
@@ -634,7 +637,7 @@ struct kube_reach {
 	struct podforward_transport transport;
 };
 
-static int on_found(void *ctx, struct kube_answer *answer, struct err *err)
+static int target_kube_on_found(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct reach *reach = ctx;
 	AUTO_ERR struct err fault = {0};
@@ -656,16 +659,16 @@ static int on_found(void *ctx, struct kube_answer *answer, struct err *err)
 	return 0;
 }
 
-static void resolve(void *ctx, struct podforward *forward)
+static void target_kube_resolve(void *ctx, struct podforward *forward)
 {
 	struct reach *reach = ctx;
 
 	(void)forward;
-	reach->find = list_pods(reach->kube, &reach->handle, on_found, reach);
+	reach->find = list_pods(reach->kube, &reach->handle, target_kube_on_found, reach);
 }
 
 /* A pod that is terminating may still respond. */
-static bool has_ended(const struct kube_answer *answer)
+static bool target_kube_has_ended(const struct kube_answer *answer)
 {
 	const char *phase = json_get_str(json_get(answer->object, "status"), "phase");
 
@@ -674,18 +677,18 @@ static bool has_ended(const struct kube_answer *answer)
 	return str_eq(phase, "Succeeded") || str_eq(phase, "Failed");
 }
 
-static int on_looked(void *ctx, struct kube_answer *answer, struct err *err)
+static int target_kube_on_looked(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct reach *reach = ctx;
 	AUTO_FREE char *pod = TAKE(reach->looked_at);
 
 	(void)err;
 	reach->look = NULL;
-	podforward_looked(reach->forward, pod, has_ended(answer));
+	podforward_looked(reach->forward, pod, target_kube_has_ended(answer));
 	return 0;
 }
 
-static void look(void *ctx, struct podforward *forward, const char *pod)
+static void target_kube_look(void *ctx, struct podforward *forward, const char *pod)
 {
 	struct reach *reach = ctx;
 	AUTO_FREE char *path =
@@ -697,11 +700,11 @@ static void look(void *ctx, struct podforward *forward, const char *pod)
 		reach->kube->cluster->client, &(struct kube_request){.method = "GET",
 						      .path = path,
 						      .deadline_ms = clock_deadline(FIND_MS),
-						      .done = on_looked,
+						      .done = target_kube_on_looked,
 						      .ctx = reach});
 }
 
-static void notice(void *ctx, const char *text)
+static void target_kube_notice(void *ctx, const char *text)
 {
 	const struct target *target = &((struct reach *)ctx)->kube->target;
 
@@ -729,9 +732,9 @@ static struct reach *find_reach(
 	*reach = (struct reach){.kube = kube, .handle = *handle, .rank = rank};
 	reach->forward = podforward_new(&(struct podforward_options){.loop = kube->target.loop,
 		.transport = all->transport,
-		.resolve = resolve,
-		.look = look,
-		.notice = notice,
+		.resolve = target_kube_resolve,
+		.look = target_kube_look,
+		.notice = target_kube_notice,
 		.ctx = reach});
 	*vec_push(&all->list) = reach;
 	return reach;
@@ -768,7 +771,7 @@ static void drop_carry(struct target_work *work)
 	free(carry);
 }
 
-static int on_carried(void *ctx, struct podforward_end *end, struct err *err)
+static int target_kube_on_carried(void *ctx, struct podforward_end *end, struct err *err)
 {
 	struct carry *carry = ctx;
 	AUTO_ERR struct err fault = {0};
@@ -797,7 +800,7 @@ static int kube_carry(struct target *target, const char *handle, int rank, uint1
 	*carry = (struct carry){.work = {drop_carry}, .call = call};
 	target_call_begin(call, &carry->work);
 	carry->conn = podforward_carry(
-		find_reach(kube, &parsed, rank)->forward, fd, port, on_carried, carry);
+		find_reach(kube, &parsed, rank)->forward, fd, port, target_kube_on_carried, carry);
 	return 0;
 }
 
@@ -830,7 +833,7 @@ static void drop_exec(struct target_work *work)
 	free(exec);
 }
 
-static int on_executed(void *ctx, int status, struct err *fault, struct err *err)
+static int target_kube_on_executed(void *ctx, int status, struct err *fault, struct err *err)
 {
 	struct exec *exec = ctx;
 
@@ -841,7 +844,7 @@ static int on_executed(void *ctx, int status, struct err *fault, struct err *err
 	return 0;
 }
 
-static int on_resized(void *ctx, int sig, struct err *err)
+static int target_kube_on_resized(void *ctx, int sig, struct err *err)
 {
 	struct exec *exec = ctx;
 
@@ -851,7 +854,7 @@ static int on_resized(void *ctx, int sig, struct err *err)
 	return 0;
 }
 
-static void on_opened(void *ctx)
+static void target_kube_on_opened(void *ctx)
 {
 	struct exec *exec = ctx;
 
@@ -859,7 +862,7 @@ static void on_opened(void *ctx)
 		exec->request.raw(exec->request.ctx);
 }
 
-static void ask_size(void *ctx, unsigned *ret_columns, unsigned *ret_rows)
+static void target_kube_ask_size(void *ctx, unsigned *ret_columns, unsigned *ret_rows)
 {
 	const struct exec *exec = ctx;
 
@@ -867,7 +870,7 @@ static void ask_size(void *ctx, unsigned *ret_columns, unsigned *ret_rows)
 		exec->request.size(exec->request.ctx, ret_columns, ret_rows);
 }
 
-static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+static int target_kube_on_pods(void *ctx, struct kube_answer *answer, struct err *err)
 {
 	struct exec *exec = ctx;
 	AUTO_ERR struct err fault = {0};
@@ -892,9 +895,9 @@ static int on_pods(void *ctx, struct kube_answer *answer, struct err *err)
 		.command = &exec->command,
 		.fds = {exec->request.fds[0], exec->request.fds[1], exec->request.fds[2]},
 		.tty = exec->request.tty,
-		.size = ask_size,
-		.opened = on_opened,
-		.done = on_executed,
+		.size = target_kube_ask_size,
+		.opened = target_kube_on_opened,
+		.done = target_kube_on_executed,
 		.ctx = exec};
 	exec->exec = podexec_start(&request);
 	return 0;
@@ -927,12 +930,12 @@ int kube_exec(struct target *target, const char *handle, const struct target_exe
 	}
 	target_call_begin(call, &exec->work);
 	if (request->tty)
-		r = loop_add_signal(target->loop, SIGWINCH, on_resized, exec, err);
+		r = loop_add_signal(target->loop, SIGWINCH, target_kube_on_resized, exec, err);
 	exec->has_signal = request->tty && r == 0;
 	if (r < 0) {
 		target_call_cancel(call);
 		return r;
 	}
-	exec->find = list_pods(kube, &parsed, on_pods, exec);
+	exec->find = list_pods(kube, &parsed, target_kube_on_pods, exec);
 	return 0;
 }

@@ -78,7 +78,7 @@ void program_env(const struct attempt_job *job, const char *const *inherited, co
  * The command
  */
 
-static void add_words(const struct attempt_job *job, const char *tree, struct strv *ret)
+static void program_add_words(const struct attempt_job *job, const char *tree, struct strv *ret)
 {
 	for (size_t i = 0; i < job->command.n; i++)
 		strv_add_take(ret, words_in_tree(job->command.v[i], tree));
@@ -92,7 +92,7 @@ void program_command(
 	AUTO_FREE char *bash = before ? proc_find("bash", path ? path : "/bin") : NULL;
 
 	if (!job->shell && !before) {
-		add_words(job, tree, ret);
+		program_add_words(job, tree, ret);
 		return;
 	}
 	/* An empty trap keeps the shell alive and is not inherited by what it executes. */
@@ -105,7 +105,7 @@ void program_command(
 	if (job->shell)
 		return;
 	strv_add(ret, "dlrun");
-	add_words(job, tree, ret);
+	program_add_words(job, tree, ret);
 }
 
 char *program_not_found(const struct attempt_job *job)
@@ -128,7 +128,7 @@ struct child {
 	int gate_fd, report_fd;
 };
 
-static _Noreturn void child_fail(const struct child *child, int errnum)
+static _Noreturn void program_child_fail(const struct child *child, int errnum)
 {
 	while (write(child->report_fd, &errnum, sizeof(errnum)) < 0 && errno == EINTR)
 		;
@@ -136,7 +136,7 @@ static _Noreturn void child_fail(const struct child *child, int errnum)
 }
 
 /* Reset all signals: those that the supervisor ignores would stay ignored in the program. */
-static void child_reset_signals(void)
+static void program_child_reset_signals(void)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};
 	sigset_t none;
@@ -148,7 +148,7 @@ static void child_reset_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-static int child_place_fds(const struct child *child)
+static int program_child_place_fds(const struct child *child)
 {
 	AUTO_FD int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
@@ -163,7 +163,7 @@ static int child_place_fds(const struct child *child)
 }
 
 /* Whether the supervisor has let us go; false when it died. */
-static bool child_wait(const struct child *child)
+static bool program_child_wait(const struct child *child)
 {
 	ssize_t n;
 	char c;
@@ -190,7 +190,7 @@ static void child_exec_sh(const struct child *child, const char *path)
 }
 
 /* Returns an errno. PATH is the program's, and its relative parts are seen from its directory. */
-static int child_exec(const struct child *child)
+static int program_child_exec(const struct child *child)
 {
 	const char *name = child->argv[0];
 	const char *path = env_get((const char *const *)child->env, "PATH");
@@ -204,26 +204,26 @@ static int child_exec(const struct child *child)
 	return errno;
 }
 
-static _Noreturn void child_run(const struct child *child)
+static _Noreturn void program_child_run(const struct child *child)
 {
 	close(child->spec->lock_fd);
 	setsid();
-	if (!child_wait(child))
+	if (!program_child_wait(child))
 		_exit(125);
-	child_reset_signals();
-	int errnum = child_place_fds(child);
+	program_child_reset_signals();
+	int errnum = program_child_place_fds(child);
 	if (errnum)
-		child_fail(child, errnum);
+		program_child_fail(child, errnum);
 	if (chdir(child->spec->cwd) < 0)
-		child_fail(child, errno);
-	child_fail(child, child_exec(child));
+		program_child_fail(child, errno);
+	program_child_fail(child, program_child_exec(child));
 }
 
 /*
  * The supervisor's side
  */
 
-static int make_pipe(int fds[2], struct err *err)
+static int program_make_pipe(int fds[2], struct err *err)
 {
 	int r = os_pipe(fds, 0);
 
@@ -234,11 +234,11 @@ int program_fork(const struct program_spec *spec, struct program *ret, struct er
 {
 	int gate[2], report[2];
 
-	int r = make_pipe(gate, err);
+	int r = program_make_pipe(gate, err);
 	if (r < 0)
 		return r;
 	AUTO_FD int gate_read = gate[0], gate_write = gate[1];
-	r = make_pipe(report, err);
+	r = program_make_pipe(report, err);
 	if (r < 0)
 		return r;
 	AUTO_FD int report_read = report[0], report_write = report[1];
@@ -248,7 +248,7 @@ int program_fork(const struct program_spec *spec, struct program *ret, struct er
 	if (pid == 0) {
 		/* Else the death of the supervisor would not be seen. */
 		close(gate_write);
-		child_run(&(struct child){
+		program_child_run(&(struct child){
 			spec, spec->command->v, spec->env->v, gate_read, report_write});
 	}
 	*ret = (struct program){

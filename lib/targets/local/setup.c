@@ -48,7 +48,7 @@ struct search {
 	const char *made;
 };
 
-static bool is_left_out(const char *name)
+static bool setup_is_left_out(const char *name)
 {
 	return str_eq(name, ".") || str_eq(name, "..") || str_eq(name, "__pycache__") ||
 	       str_ends(name, ".pyc");
@@ -62,7 +62,7 @@ static int open_beside(int fd, const char *name)
 	return openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-static int look_at(struct search *search, int made_fd, int tree_fd, const char *name,
+static int setup_look_at(struct search *search, int made_fd, int tree_fd, const char *name,
 	const char *path, unsigned depth, struct err *err)
 {
 	AUTO_FREE char *full = *path ? fs_join(path, name) : mem_strdup(name);
@@ -97,12 +97,13 @@ static int find_below(struct search *search, int made_fd, int tree_fd, const cha
 	if (!dir)
 		return fs_error(err, errno, "%s/%s", search->made, path);
 	while (r == 0 && depth < DEPTH_MAX && (entry = readdir(dir)))
-		if (!is_left_out(entry->d_name))
-			r = look_at(search, made_fd, tree_fd, entry->d_name, path, depth, err);
+		if (!setup_is_left_out(entry->d_name))
+			r = setup_look_at(
+				search, made_fd, tree_fd, entry->d_name, path, depth, err);
 	return r;
 }
 
-static int by_text(const void *a, const void *b)
+static int setup_by_text(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -117,7 +118,7 @@ static int setup_products_find(
 	if (made_fd < 0 || tree_fd < 0)
 		return fs_error(err, errno, "%s", made_fd < 0 ? made : tree);
 	int r = find_below(&(struct search){ret, made}, made_fd, tree_fd, "", 0, err);
-	vec_sort(ret, by_text);
+	vec_sort(ret, setup_by_text);
 	return r;
 }
 
@@ -331,7 +332,7 @@ int setup_begin(
 	return 0;
 }
 
-static void close_fd(int *fd)
+static void setup_close_fd(int *fd)
 {
 	auto_fd(fd);
 	*fd = -1;
@@ -341,16 +342,16 @@ static void drop_copy(struct setup *setup)
 {
 	copy_free(setup->copy);
 	setup->copy = NULL;
-	close_fd(&setup->from_fd);
-	close_fd(&setup->to_fd);
+	setup_close_fd(&setup->from_fd);
+	setup_close_fd(&setup->to_fd);
 }
 
 /* Release the locks, so that another process may make the setup. */
 static void let_go(struct setup *setup)
 {
 	drop_copy(setup);
-	close_fd(&setup->log_fd);
-	close_fd(&setup->lock_fd);
+	setup_close_fd(&setup->log_fd);
+	setup_close_fd(&setup->lock_fd);
 	setup->phase = PHASE_LOOK;
 }
 
@@ -440,7 +441,7 @@ static int busy(struct setup *setup, const char *why, int64_t wait_ms)
 
 /* 1: locked; 0: another process has the lock. gc may remove the directory meanwhile: the next look
  * makes it again. */
-static int take_lock(struct setup *setup, bool exclusive, int64_t wait_ms, struct err *err)
+static int setup_take_lock(struct setup *setup, bool exclusive, int64_t wait_ms, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(setup->dir, "lock");
 	AUTO_ERR struct err fault = {0};
@@ -460,7 +461,7 @@ static bool skip_output(const void *ctx, const char *path)
 	return strv_find(&setup->outputs, path) >= 0;
 }
 
-static int open_dir(const char *path, int *ret_fd, struct err *err)
+static int setup_open_dir(const char *path, int *ret_fd, struct err *err)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
@@ -482,9 +483,9 @@ static int begin_copy(struct setup *setup, struct err *err)
 	if (r == 0)
 		r = fs_mkdirs(setup->made, 0755, err);
 	if (r == 0)
-		r = open_dir(setup->tree, &setup->from_fd, err);
+		r = setup_open_dir(setup->tree, &setup->from_fd, err);
 	if (r == 0)
-		r = open_dir(setup->made, &setup->to_fd, err);
+		r = setup_open_dir(setup->made, &setup->to_fd, err);
 	if (r < 0)
 		return r;
 	setup->copy = copy_new(setup->from_fd, setup->to_fd, setup->made, skip_output, setup);
@@ -508,14 +509,14 @@ static int take_over(struct setup *setup, struct err *err)
 	return r;
 }
 
-static int look(struct setup *setup, struct err *err)
+static int local_setup_look(struct setup *setup, struct err *err)
 {
 	int r = fs_mkdirs(setup->dir, 0700, err);
 
 	if (r < 0)
 		return r;
 	if (setup_done_read(setup->dir, &setup->products)) {
-		r = take_lock(setup, false, LOCK_WAIT_MS, err);
+		r = setup_take_lock(setup, false, LOCK_WAIT_MS, err);
 		if (r <= 0)
 			return r;
 		if (setup_done_read(setup->dir, &setup->products)) {
@@ -526,7 +527,7 @@ static int look(struct setup *setup, struct err *err)
 		}
 		let_go(setup);
 	}
-	r = take_lock(setup, true, LOCK_WAIT_MS, err);
+	r = setup_take_lock(setup, true, LOCK_WAIT_MS, err);
 	if (r <= 0)
 		return r;
 	if (!setup_done_read(setup->dir, &setup->products))
@@ -558,7 +559,7 @@ int setup_look(struct setup *setup, enum setup_state *ret, struct err *err)
 	setup->why = "";
 	setup->wait_ms = 0;
 	if (setup->phase == PHASE_LOOK)
-		r = look(setup, err);
+		r = local_setup_look(setup, err);
 	else if (setup->phase == PHASE_COPY)
 		r = go_on_copying(setup, err);
 	if (r < 0)
@@ -591,7 +592,7 @@ void setup_order(const struct setup *setup, struct setup_order *ret)
 		.output_fd = setup->log_fd};
 }
 
-static void read_tail(const struct setup *setup, struct buf *ret)
+static void setup_read_tail(const struct setup *setup, struct buf *ret)
 {
 	off_t size = lseek(setup->log_fd, 0, SEEK_END);
 	off_t at = size > TAIL_BYTES ? size - TAIL_BYTES : 0;
@@ -607,7 +608,7 @@ static void add_tail(const struct setup *setup, struct err *err)
 	AUTO_STRV struct strv lines = {0};
 
 	buf_init(&text, TAIL_BYTES);
-	read_tail(setup, &text);
+	setup_read_tail(setup, &text);
 	for (const char *at = text.data; *at; at += strspn(at, "\r\n")) {
 		size_t len = strcspn(at, "\r\n");
 		if (len)
@@ -646,10 +647,10 @@ static int take_products(struct setup *setup, struct err *err)
 	if (r < 0)
 		return r;
 	/* A process that gets the lock in between finds the setup done. */
-	close_fd(&setup->log_fd);
-	close_fd(&setup->lock_fd);
+	setup_close_fd(&setup->log_fd);
+	setup_close_fd(&setup->lock_fd);
 	setup_stamp(setup->dir);
-	r = take_lock(setup, false, OWN_WAIT_MS, err);
+	r = setup_take_lock(setup, false, OWN_WAIT_MS, err);
 	if (r == 0)
 		r = err_set(err, E_IO_LOCK, "the setup in %s was taken away", setup->dir);
 	return r < 0 ? r : become_ready(setup, err);

@@ -48,7 +48,7 @@ static void ignore_signals(void)
 }
 
 /* The reply has been sent, or another process sends it: its reader must see the end of file. */
-static void close_output(void)
+static void local_supervise_close_output(void)
 {
 	dup2(STDERR_FILENO, STDOUT_FILENO);
 }
@@ -89,7 +89,7 @@ static void make_tree(int fd)
 	reply_write(fd, r, &err, result);
 }
 
-static void find_gpus(int fd)
+static void local_supervise_find_gpus(int fd)
 {
 	const char *path = env_get((const char *const *)environ, "PATH");
 	struct json *result = json_object();
@@ -113,11 +113,11 @@ static int make_spare(struct err *err)
 	return r < 0 ? r : spare_make(&job, err);
 }
 
-static int work(int fd, struct err *err)
+static int local_supervise_work(int fd, struct err *err)
 {
 	char order;
 
-	close_output();
+	local_supervise_close_output();
 	for (;;) {
 		ssize_t n = read(fd, &order, 1);
 		if (n < 0 && errno == EINTR)
@@ -127,7 +127,7 @@ static int work(int fd, struct err *err)
 		if (order == WORKER_SPARE)
 			return make_spare(err);
 		if (order == WORKER_GPUS)
-			find_gpus(fd);
+			local_supervise_find_gpus(fd);
 		else
 			make_tree(fd);
 	}
@@ -162,7 +162,7 @@ static enum course choose_course(struct attempt_state *state)
 }
 
 /* Everything that can fail before the attempt counts as accepted. */
-static int take_attempt(
+static int local_supervise_take_attempt(
 	struct supervisor_start *start, struct attempt_job *job, int *ret_log_fd, struct err *err)
 {
 	enum { FLAGS = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW };
@@ -181,10 +181,10 @@ static int take_attempt(
 	return 0;
 }
 
-static void answer(int r, const struct err *err)
+static void local_supervise_answer(int r, const struct err *err)
 {
 	reply_write(STDOUT_FILENO, r, err, NULL);
-	close_output();
+	local_supervise_close_output();
 }
 
 /* Record the error of a further attempt: no process waits for a reply. */
@@ -199,7 +199,7 @@ static int fail_next(int r, const struct err *err)
 }
 
 /* A further attempt was locked when it was made. */
-static int take_lock(struct attempt_next *at, bool *ret_held, struct err *err)
+static int local_supervise_take_lock(struct attempt_next *at, bool *ret_held, struct err *err)
 {
 	AUTO_ERR struct err held = {0};
 
@@ -220,15 +220,15 @@ static int watch_over(struct supervisor_start *start, struct attempt_next *at,
 	bool further = at->lock_fd >= 0, held;
 	AUTO_FD int log_fd = -1;
 
-	int r = take_lock(at, &held, err);
+	int r = local_supervise_take_lock(at, &held, err);
 	/* If another supervisor has the attempt, the request is fulfilled. */
 	enum course course = r < 0 || held ? COURSE_NONE : choose_course(&start->state);
 	if (course != COURSE_NONE)
-		r = take_attempt(start, &job, &log_fd, err);
+		r = local_supervise_take_attempt(start, &job, &log_fd, err);
 	if (r < 0)
 		return further ? fail_next(r, err) : r;
 	if (!further)
-		answer(0, NULL);
+		local_supervise_answer(0, NULL);
 	if (course == COURSE_NONE)
 		return 0;
 	start->dir = at->dir;
@@ -267,7 +267,7 @@ static int care(struct attempt_next *at, bool *ret_more, struct err *err)
 		return at->lock_fd >= 0 ? fail_next(r, err) : r;
 	if (r > 0) {
 		attempt_next_done(at);
-		return work(fd, err);
+		return local_supervise_work(fd, err);
 	}
 	r = watch_over(
 		&(struct supervisor_start){
@@ -292,7 +292,7 @@ static int enter_next(const struct attempt_next *at, struct err *err)
 	AUTO_FD int fd = open(ATTEMPT_NOTES, FLAGS, 0600);
 	if (fd >= 0)
 		dup2(fd, STDERR_FILENO);
-	close_output();
+	local_supervise_close_output();
 	return 0;
 }
 
@@ -324,6 +324,6 @@ int supervise(const char *dir, struct err *err)
 		r = care_for_all(dir, err);
 	/* A peer that has had a reply does not read this one. */
 	if (r < 0)
-		answer(r, err);
+		local_supervise_answer(r, err);
 	return r;
 }

@@ -52,8 +52,8 @@ static struct target_local *target_local_of(struct target *target)
  * Handles
  */
 
-static int prepare(struct target *target, const char *run_id, int attempt, const struct spec *spec,
-	char handle[static TARGET_HANDLE_SIZE], struct err *err)
+static int target_local_prepare(struct target *target, const char *run_id, int attempt,
+	const struct spec *spec, char handle[static TARGET_HANDLE_SIZE], struct err *err)
 {
 	(void)spec;
 	(void)err;
@@ -62,7 +62,7 @@ static int prepare(struct target *target, const char *run_id, int attempt, const
 	return 0;
 }
 
-static int parse_handle(const char *handle, struct attempt_place *ret, struct err *err)
+static int target_local_parse_handle(const char *handle, struct attempt_place *ret, struct err *err)
 {
 	const char *colon = strchr(handle, ':'), *slash = colon ? strchr(colon, '/') : NULL;
 	int64_t attempt = 0;
@@ -87,7 +87,7 @@ static int local_place_find(
 	const struct dirs *dirs = &local->session->dirs;
 	struct attempt_place place = {0};
 
-	int r = parse_handle(handle, &place, err);
+	int r = target_local_parse_handle(handle, &place, err);
 	if (r < 0)
 		return r;
 	AUTO_FREE char *run_dir = dirs_run(dirs, place.run_id);
@@ -188,7 +188,7 @@ static int local_start(struct target_local *local, const struct attempt_place *p
  * Starting an attempt on this machine: its directory, then its supervisor, then its word.
  */
 
-static void add_all(struct strv *to, const struct strv *from)
+static void target_local_add_all(struct strv *to, const struct strv *from)
 {
 	for (size_t i = 0; from && i < from->n; i++)
 		env_set(to, from->v[i], false);
@@ -206,16 +206,16 @@ static void add_earlier(const struct attempt_place *place, struct strv *defaults
 		env_set(defaults, earlier.defaults.v[i], true);
 }
 
-static void set_env(const struct attempt_place *place, const struct target_job *job,
+static void target_local_set_env(const struct attempt_place *place, const struct target_job *job,
 	const char *outputs, struct attempt_job *ret)
 {
-	add_all(&ret->env, job->env);
+	target_local_add_all(&ret->env, job->env);
 	strv_addf(&ret->env, "DLRUN_RUN_ID=%s", place->run_id);
 	strv_addf(&ret->env, "DLRUN_OUTPUT_DIR=%s", outputs);
 	strv_add(&ret->env, "DLRUN_NODE_ADDRS=" ATTEMPT_ADDRESS);
 	strv_add(&ret->env, "DLRUN_GPUS_PER_NODE=0");
 	attempt_job_place(ret, place->dir);
-	add_all(&ret->defaults, job->default_env);
+	target_local_add_all(&ret->defaults, job->default_env);
 	strv_add(&ret->defaults, "MASTER_ADDR=" ATTEMPT_ADDRESS);
 	strv_add(&ret->defaults, "NNODES=1");
 	strv_add(&ret->defaults, "NODE_RANK=0");
@@ -260,7 +260,7 @@ static int write_job(struct target_local *local, const struct attempt_place *pla
 	};
 
 	strv_copy(&out.command, job->command);
-	set_env(place, job, out.outputs, &out);
+	target_local_set_env(place, job, out.outputs, &out);
 	int r = set_world(job, &out, err);
 	if (r == 0)
 		r = attempt_make_dirs(place->dir, out.outputs, err);
@@ -389,7 +389,7 @@ static int local_submit(struct target *target, const struct target_job *job,
 	if (r == 0) {
 		for (const char *const *e = local->session->env.env; e && *e; e++)
 			strv_add(&start->env, *e);
-		add_all(&start->env, job->secret_env);
+		target_local_add_all(&start->env, job->secret_env);
 		start->scope = local_has_scope(local);
 		r = local_start_begin(start, err);
 	}
@@ -557,7 +557,7 @@ static int local_carry_on_pumped(void *ctx, struct pump_end *end, struct err *er
 }
 
 /* Loopback connects at once, so a non-blocking connect gains nothing. */
-static int connect_once(const struct carry *carry)
+static int target_local_connect_once(const struct carry *carry)
 {
 	struct sockaddr_in v4 = {.sin_family = AF_INET,
 		.sin_port = htons(carry->port),
@@ -582,10 +582,10 @@ static int local_carry_on_try(void *ctx, struct err *err)
 
 	(void)err;
 	carry->timer = NULL;
-	int fd = connect_once(carry);
+	int fd = target_local_connect_once(carry);
 	if (fd < 0) {
 		carry->is_v6 = !carry->is_v6;
-		fd = connect_once(carry);
+		fd = target_local_connect_once(carry);
 	}
 	if (fd >= 0) {
 		const struct pump_options options = {.loop = carry->loop,
@@ -685,7 +685,7 @@ static int cancel_next(struct attempt_place *place, bool *ret_orphan, struct err
 	return r;
 }
 
-static int cancel(
+static int target_local_cancel(
 	struct target *target, const char *handle, struct target_call *call, struct err *err)
 {
 	struct target_local *local = target_local_of(target);
@@ -713,8 +713,8 @@ static int cancel(
 	return r;
 }
 
-static int forget(struct target *target, const char *handle, bool all, struct target_call *call,
-	struct err *err)
+static int target_local_forget(struct target *target, const char *handle, bool all,
+	struct target_call *call, struct err *err)
 {
 	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
 
@@ -743,7 +743,7 @@ static void free_local(struct target *target)
 	free(local);
 }
 
-static int read_log(struct target *target, const char *handle,
+static int target_local_read_log(struct target *target, const char *handle,
 	const struct target_log_request *request, char *token, struct target_call *call,
 	struct err *err)
 {
@@ -755,7 +755,7 @@ static int read_log(struct target *target, const char *handle,
 	return r;
 }
 
-static int fetch(struct target *target, const char *handle, struct fetch_sink *sink,
+static int target_local_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
 	struct target_call *call, struct err *err)
 {
 	struct target_local *local = target_local_of(target);
@@ -773,13 +773,13 @@ static int fetch(struct target *target, const char *handle, struct fetch_sink *s
 const struct target_ops target_local_ops = {
 	.kind = "local",
 	.is_here = true,
-	.prepare = prepare,
+	.prepare = target_local_prepare,
 	.submit = local_submit,
 	.state = state,
-	.logs = read_log,
-	.cancel = cancel,
-	.forget = forget,
-	.fetch = fetch,
+	.logs = target_local_read_log,
+	.cancel = target_local_cancel,
+	.forget = target_local_forget,
+	.fetch = target_local_fetch,
 	.carry = local_carry,
 	.exec = local_exec,
 	.free = free_local,

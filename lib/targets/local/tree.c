@@ -35,13 +35,13 @@ struct source {
 	size_t n_below; /* of dlrun's layers: those that a spare holds */
 };
 
-static void source_done(struct source *source)
+static void tree_source_done(struct source *source)
 {
 	image_done(&source->image);
 	layout_free(source->layout);
 }
 
-static bool is_below(enum image_role role)
+static bool tree_is_below(enum image_role role)
 {
 	return role == IMAGE_ROLE_FULL || role == IMAGE_ROLE_BIG;
 }
@@ -53,7 +53,7 @@ static int source_open(struct source *source, const struct attempt_job *job, str
 	if (r == 0)
 		r = image_load(source->layout, job->image, &source->image, err);
 	for (size_t i = 0; r == 0 && i < source->image.n_layers; i++)
-		source->n_below += is_below(source->image.layers[i].role);
+		source->n_below += tree_is_below(source->image.layers[i].role);
 	return r;
 }
 
@@ -71,7 +71,7 @@ static void spare_name(const struct source *source, char out[static SPARE_NAME_S
 	digest_add(&digest, source->image.workdir, strlen(source->image.workdir) + 1);
 	for (size_t i = 0; i < source->image.n_layers; i++) {
 		const struct image_layer *layer = &source->image.layers[i];
-		if (is_below(layer->role))
+		if (tree_is_below(layer->role))
 			digest_add(&digest, layer->diff_id, strlen(layer->diff_id) + 1);
 	}
 	digest_end(&digest, sha256);
@@ -106,7 +106,7 @@ static int unpack_new(
  * The tree
  */
 
-static bool take_spare(const struct source *source, const char *spares, const char *path)
+static bool tree_take_spare(const struct source *source, const char *spares, const char *path)
 {
 	char name[SPARE_NAME_SIZE];
 
@@ -122,7 +122,7 @@ static int fill_tree(
 	const char *temp, const struct attempt_job *job, bool *ret_spare, struct err *err)
 {
 	AUTO_FREE char *tree = fs_join(temp, ATTEMPT_TREE);
-	AUTO(source_done) struct source source = {0};
+	AUTO(tree_source_done) struct source source = {0};
 	AUTO_ERR struct err damaged = {0};
 
 	int r = source_open(&source, job, err);
@@ -131,7 +131,7 @@ static int fill_tree(
 	r = fs_remove_tree(AT_FDCWD, temp, err);
 	if (r < 0)
 		return r;
-	*ret_spare = take_spare(&source, job->spares, temp);
+	*ret_spare = tree_take_spare(&source, job->spares, temp);
 	if (*ret_spare && unpack(&source, &source.image, source.n_below, tree, &damaged) < 0) {
 		/* The spare may have been changed: fall back to the layers, which are
 		 * authoritative. */
@@ -189,7 +189,7 @@ static void spare_list_done(struct spare_list *list)
 	vec_done(list);
 }
 
-static int newest_first(const void *a, const void *b)
+static int tree_newest_first(const void *a, const void *b)
 {
 	const struct spare *x = a, *y = b;
 
@@ -214,7 +214,7 @@ static void list_spares(int dir_fd, bool half, struct spare_list *ret)
 		if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
 			*vec_push(ret) = (struct spare){mem_strdup(name), st.st_mtim};
 	}
-	vec_sort(ret, newest_first);
+	vec_sort(ret, tree_newest_first);
 }
 
 /* Rename the spare before removing it, so that no process takes it meanwhile. */
@@ -240,7 +240,7 @@ static int remove_spares(int dir_fd, bool half, size_t keep, struct err *err)
 	return r;
 }
 
-static bool has_room(const struct attempt_job *job)
+static bool tree_has_room(const struct attempt_job *job)
 {
 	uint64_t bytes;
 
@@ -306,7 +306,7 @@ static int lock_spares(const char *dir, int *ret_fd, struct err *err)
 
 int spare_make(const struct attempt_job *job, struct err *err)
 {
-	AUTO(source_done) struct source source = {0};
+	AUTO(tree_source_done) struct source source = {0};
 	AUTO_FD int lock_fd = -1;
 
 	if (!job->layout || !job->image || !job->spares)
@@ -314,7 +314,7 @@ int spare_make(const struct attempt_job *job, struct err *err)
 	int r = fs_private_dir(job->spares, err);
 	if (r == 0)
 		r = source_open(&source, job, err);
-	if (r < 0 || source.n_below == 0 || !has_room(job))
+	if (r < 0 || source.n_below == 0 || !tree_has_room(job))
 		return r;
 	r = lock_spares(job->spares, &lock_fd, err);
 	return r <= 0 ? r : make_missing(&source, job->spares, err);

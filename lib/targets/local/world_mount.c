@@ -30,7 +30,7 @@ static bool is_inside(const char *path, const char *dir)
 	return strncmp(path, dir, len) == 0 && path[len] == '/';
 }
 
-static int check_path(const char *path, struct err *err)
+static int world_mount_check_path(const char *path, struct err *err)
 {
 	AUTO_FREE char *normal = NULL;
 
@@ -40,7 +40,7 @@ static int check_path(const char *path, struct err *err)
 	return err_set(err, E_DATA, "'%s' is not a valid path in the working tree", shown);
 }
 
-static int by_path(const void *a, const void *b)
+static int world_mount_by_path(const void *a, const void *b)
 {
 	const struct mount *x = a, *y = b;
 	int order = strcmp(x->path, y->path);
@@ -78,7 +78,7 @@ static int place_mount(const struct mount_list *before, struct mount *mount, str
 	return 0;
 }
 
-static int collect(const struct world *world, struct mount_list *all, struct err *err)
+static int world_mount_collect(const struct world *world, struct mount_list *all, struct err *err)
 {
 	int r = 0;
 
@@ -89,11 +89,11 @@ static int collect(const struct world *world, struct mount_list *all, struct err
 			.path = world->data.v[i].path,
 			.from = world->data.v[i].from};
 	for (size_t i = 0; r == 0 && i < all->n; i++) {
-		r = check_path(all->v[i].path, err);
+		r = world_mount_check_path(all->v[i].path, err);
 		if (r == 0 && all->v[i].from && all->v[i].from[0] != '/')
 			r = err_set(err, E_DATA, "data '%s' has no absolute place", all->v[i].path);
 	}
-	vec_sort(all, by_path);
+	vec_sort(all, world_mount_by_path);
 	return r;
 }
 
@@ -106,7 +106,7 @@ int mount_plan(const struct world *world, struct mount_list *ret, struct err *er
 {
 	AUTO(mount_list_done) struct mount_list all = {0}, plan = {0};
 
-	int r = collect(world, &all, err);
+	int r = world_mount_collect(world, &all, err);
 	for (size_t i = 0; r == 0 && i < all.n; i++) {
 		struct mount *mount = &all.v[i];
 		r = place_mount(&plan, mount, err);
@@ -130,12 +130,12 @@ struct mounter {
 	size_t n_links;
 };
 
-static enum err_id id_of(const struct mount *mount)
+static enum err_id world_mount_id_of(const struct mount *mount)
 {
 	return mount->kind == MOUNT_OUTPUT ? E_RUN_OUTPUTS : E_RUN_DATA;
 }
 
-static const char *name_of(const struct mount *mount)
+static const char *world_mount_name_of(const struct mount *mount)
 {
 	return mount->kind == MOUNT_OUTPUT ? "output" : "data";
 }
@@ -148,12 +148,13 @@ static int in_the_way(
 	AUTO_FREE char *mount_shown = str_shown(mount->path);
 
 	if (errnum == ELOOP || errnum == EMLINK)
-		return err_set(err, id_of(mount), "%s '%s': '%s' is a symbolic link",
-			name_of(mount), mount_shown, shown);
+		return err_set(err, world_mount_id_of(mount), "%s '%s': '%s' is a symbolic link",
+			world_mount_name_of(mount), mount_shown, shown);
 	if (errnum == ENOTDIR)
-		return err_set(err, id_of(mount), "%s '%s': '%s' is a file, no directory",
-			name_of(mount), mount_shown, shown);
-	return fs_error(err, errnum, "%s '%s': %s", name_of(mount), mount_shown, shown);
+		return err_set(err, world_mount_id_of(mount),
+			"%s '%s': '%s' is a file, no directory", world_mount_name_of(mount),
+			mount_shown, shown);
+	return fs_error(err, errnum, "%s '%s': %s", world_mount_name_of(mount), mount_shown, shown);
 }
 
 /* ELOOP for a link and ENOTDIR for a file: systems differ about O_DIRECTORY with O_NOFOLLOW. */
@@ -197,7 +198,7 @@ static int make_dirs(
 }
 
 /* The directory above mount->path, whose last component is *ret_name. */
-static int make_parent(
+static int world_mount_make_parent(
 	const struct mount *mount, int base_fd, int *ret_fd, const char **ret_name, struct err *err)
 {
 	const char *slash = strrchr(mount->path, '/');
@@ -251,7 +252,7 @@ static int mount_output(struct mounter *mounter, const struct mount *mount, stru
 	int r = make_dirs(mount, mounter->outputs_fd, strlen(mount->path), &to_fd, err);
 	if (r < 0 || mount->below)
 		return r;
-	r = make_parent(mount, mounter->tree_fd, &fd, &name, err);
+	r = world_mount_make_parent(mount, mounter->tree_fd, &fd, &name, err);
 	if (r < 0 || is_link_to(fd, name, target))
 		return r;
 	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -282,8 +283,8 @@ static int two_kinds(const struct mount *mount, struct err *err)
 		from);
 }
 
-static int merge(struct mounter *mounter, const struct mount *mount, int fd, const char *from,
-	unsigned depth, struct err *err);
+static int world_mount_merge(struct mounter *mounter, const struct mount *mount, int fd,
+	const char *from, unsigned depth, struct err *err);
 
 /* Entries of the tree stay; a directory that both have is merged. */
 static int merge_entry(struct mounter *mounter, const struct mount *mount, int fd, const char *name,
@@ -309,11 +310,11 @@ static int merge_entry(struct mounter *mounter, const struct mount *mount, int f
 	AUTO_FD int child = open_child(fd, name);
 	if (child < 0)
 		return fs_error(err, -child, "%s", place);
-	return merge(mounter, mount, child, place, depth + 1, err);
+	return world_mount_merge(mounter, mount, child, place, depth + 1, err);
 }
 
-static int merge(struct mounter *mounter, const struct mount *mount, int fd, const char *from,
-	unsigned depth, struct err *err)
+static int world_mount_merge(struct mounter *mounter, const struct mount *mount, int fd,
+	const char *from, unsigned depth, struct err *err)
 {
 	AUTO_DIR DIR *dir = opendir(from);
 	struct dirent *entry;
@@ -345,7 +346,7 @@ static int mount_data(struct mounter *mounter, const struct mount *mount, struct
 	const char *name;
 	struct stat st, place;
 
-	int r = make_parent(mount, base, &fd, &name, err);
+	int r = world_mount_make_parent(mount, base, &fd, &name, err);
 	if (r < 0 || is_link_to(fd, name, mount->from))
 		return r;
 	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -361,7 +362,7 @@ static int mount_data(struct mounter *mounter, const struct mount *mount, struct
 	AUTO_FD int own = open_child(fd, name);
 	if (own < 0)
 		return in_the_way(mount, mount->path, strlen(mount->path), -own, err);
-	return merge(mounter, mount, own, mount->from, 0, err);
+	return world_mount_merge(mounter, mount, own, mount->from, 0, err);
 }
 
 /*

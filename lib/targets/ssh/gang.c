@@ -11,7 +11,7 @@
 
 enum { EXIT_OURS = 125 };
 
-static bool has_ended(const struct gang_rank *rank)
+static bool gang_has_ended(const struct gang_rank *rank)
 {
 	return !rank->is_absent && run_state_is_final(rank->status.state);
 }
@@ -33,14 +33,14 @@ bool gang_is_going(const struct gang_rank *ranks, size_t n)
  * The ranks, one by one
  */
 
-static enum run_state state_of(const struct gang_rank *rank, const struct gang_view *view)
+static enum run_state gang_state_of(const struct gang_rank *rank, const struct gang_view *view)
 {
 	if (!rank->is_absent)
 		return rank->status.state;
 	return view->was_accepted ? RUN_LOST : RUN_PREPARING;
 }
 
-static struct json *ranks_json(
+static struct json *gang_ranks_json(
 	const struct gang_rank *ranks, size_t n, const struct gang_view *view)
 {
 	struct json *list = json_array();
@@ -48,12 +48,12 @@ static struct json *ranks_json(
 	for (size_t i = 0; i < n; i++) {
 		struct json *item = json_object();
 		json_set_int(item, "rank", (int64_t)i);
-		json_set_str(item, "state", run_state_name(state_of(&ranks[i], view)));
+		json_set_str(item, "state", run_state_name(gang_state_of(&ranks[i], view)));
 		json_set_str(item, "host", ranks[i].host);
 		json_set_int(item, "attempt", view->attempt);
 		json_set(item, "exit",
-			has_ended(&ranks[i]) ? run_exit_to_json(&ranks[i].status.exit)
-					     : json_null());
+			gang_has_ended(&ranks[i]) ? run_exit_to_json(&ranks[i].status.exit)
+						  : json_null());
 		json_add(list, item);
 	}
 	return list;
@@ -82,7 +82,7 @@ static struct json *observed_of(const struct gang_rank *ranks, size_t n)
  * The whole
  */
 
-static void set_times(const struct gang_rank *ranks, size_t n, struct target_status *ret)
+static void gang_set_times(const struct gang_rank *ranks, size_t n, struct target_status *ret)
 {
 	for (size_t i = 0; i < n; i++) {
 		const struct target_status *status = &ranks[i].status;
@@ -103,7 +103,7 @@ static size_t find_first(const struct gang_rank *ranks, size_t n)
 
 	for (size_t i = 0; i < n; i++) {
 		const struct gang_rank *rank = &ranks[i];
-		if (!has_ended(rank) || rank->status.state == RUN_SUCCEEDED || is_peer(rank))
+		if (!gang_has_ended(rank) || rank->status.state == RUN_SUCCEEDED || is_peer(rank))
 			continue;
 		if (first == n || rank->status.ended_ms < ranks[first].status.ended_ms)
 			first = i;
@@ -112,7 +112,8 @@ static size_t find_first(const struct gang_rank *ranks, size_t n)
 }
 
 /* A rank that was told to go and is no longer there. */
-static size_t find_missing(const struct gang_rank *ranks, size_t n, const struct gang_view *view)
+static size_t gang_find_missing(
+	const struct gang_rank *ranks, size_t n, const struct gang_view *view)
 {
 	size_t i = 0;
 
@@ -126,11 +127,11 @@ static size_t count_ended(const struct gang_rank *ranks, size_t n)
 	size_t n_ended = 0;
 
 	for (size_t i = 0; i < n; i++)
-		n_ended += has_ended(&ranks[i]) || ranks[i].is_absent;
+		n_ended += gang_has_ended(&ranks[i]) || ranks[i].is_absent;
 	return n_ended;
 }
 
-static char *text_of(size_t i, const struct gang_rank *rank)
+static char *gang_text_of(size_t i, const struct gang_rank *rank)
 {
 	const char *text = rank->status.text;
 
@@ -138,14 +139,14 @@ static char *text_of(size_t i, const struct gang_rank *rank)
 		str_empty(text) ? run_state_name(rank->status.state) : text);
 }
 
-static void take_end(size_t i, const struct gang_rank *rank, struct target_status *ret)
+static void gang_take_end(size_t i, const struct gang_rank *rank, struct target_status *ret)
 {
 	ret->state = rank->status.state;
 	ret->exit = rank->status.exit;
-	ret->text = text_of(i, rank);
+	ret->text = gang_text_of(i, rank);
 }
 
-static void set_lost(size_t i, const struct gang_rank *ranks, const struct gang_view *view,
+static void gang_set_lost(size_t i, const struct gang_rank *ranks, const struct gang_view *view,
 	struct target_status *ret)
 {
 	AUTO_FREE char *text = mem_printf("rank %zu: %s no longer knows of it", i, ranks[i].host);
@@ -157,7 +158,8 @@ static void set_lost(size_t i, const struct gang_rank *ranks, const struct gang_
 static void end_others(const struct gang_rank *ranks, size_t n, enum gang_step *steps)
 {
 	for (size_t i = 0; i < n; i++)
-		if (!ranks[i].is_absent && !has_ended(&ranks[i]) && !ranks[i].status.cancelling)
+		if (!ranks[i].is_absent && !gang_has_ended(&ranks[i]) &&
+			!ranks[i].status.cancelling)
 			steps[i] = GANG_END;
 }
 
@@ -165,7 +167,7 @@ static void end_others(const struct gang_rank *ranks, size_t n, enum gang_step *
 static bool judge_failure(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
 	struct target_status *ret, enum gang_step *steps)
 {
-	size_t first = find_first(ranks, n), missing = find_missing(ranks, n, view);
+	size_t first = find_first(ranks, n), missing = gang_find_missing(ranks, n, view);
 
 	if (first == n && missing == n)
 		return false;
@@ -174,13 +176,13 @@ static bool judge_failure(const struct gang_rank *ranks, size_t n, const struct 
 	if (count_ended(ranks, n) < n) {
 		ret->state = RUN_RUNNING;
 		ret->cancelling = true;
-		ret->text = first < n ? text_of(first, &ranks[first])
+		ret->text = first < n ? gang_text_of(first, &ranks[first])
 				      : mem_printf("%s no longer knows of rank %zu",
 						ranks[missing].host, missing);
 	} else if (first < n) {
-		take_end(first, &ranks[first], ret);
+		gang_take_end(first, &ranks[first], ret);
 	} else {
-		set_lost(missing, ranks, view, ret);
+		gang_set_lost(missing, ranks, view, ret);
 	}
 	return true;
 }
@@ -195,12 +197,12 @@ static void judge_going(const struct gang_rank *ranks, size_t n, const struct ga
 	ret->state = RUN_STARTING;
 	for (size_t i = 0; i < n; i++) {
 		const struct gang_rank *rank = &ranks[i];
-		bool is_waiting = rank->is_held && !has_ended(rank);
-		all_done &= has_ended(rank);
+		bool is_waiting = rank->is_held && !gang_has_ended(rank);
+		all_done &= gang_has_ended(rank);
 		ret->cancelling |= !rank->is_absent && rank->status.cancelling;
 		if (is_waiting && !view->is_submitting && !rank->status.cancelling)
 			steps[i] = GANG_GO;
-		if (rank->is_going || has_ended(rank))
+		if (rank->is_going || gang_has_ended(rank))
 			ret->state = RUN_RUNNING;
 	}
 	if (!all_done)
@@ -208,7 +210,7 @@ static void judge_going(const struct gang_rank *ranks, size_t n, const struct ga
 	/* All that did not succeed were ended with another one: there is none that says why. */
 	for (size_t i = 0; i < n; i++)
 		if (ranks[i].status.state != RUN_SUCCEEDED) {
-			take_end(i, &ranks[i], ret);
+			gang_take_end(i, &ranks[i], ret);
 			ret->exit.reason = "Cancelled";
 			return;
 		}
@@ -225,15 +227,15 @@ static void judge_left(const struct gang_rank *ranks, size_t n, const struct gan
 
 	for (size_t i = 0; i < n; i++) {
 		/* An absent rank may be on its way. */
-		if (!has_ended(&ranks[i])) {
+		if (!gang_has_ended(&ranks[i])) {
 			steps[i] = view->is_ours ? GANG_DROP : GANG_NOTHING;
 		} else if (ranks[i].status.state == RUN_CANCELLED) {
-			take_end(i, &ranks[i], ret);
+			gang_take_end(i, &ranks[i], ret);
 			ret->ended_ms = view->now_ms;
 			ret->exit.reason = "Cancelled";
 			return;
 		} else if (!why && !str_eq(ranks[i].status.exit.reason, "Interrupted")) {
-			why = text_of(i, &ranks[i]);
+			why = gang_text_of(i, &ranks[i]);
 		}
 	}
 	attempt_set_end(ret, RUN_FAILED, EXIT_OURS, 0, "dlrun", "Interrupted", why ? why : text);
@@ -250,7 +252,7 @@ static void judge_preparing(const struct gang_rank *ranks, size_t n, struct targ
 		ret->state = RUN_STARTING;
 		ret->cancelling |= ranks[i].status.cancelling;
 		if (!ret->text && !ranks[i].is_held && !str_empty(ranks[i].status.text))
-			ret->text = text_of(i, &ranks[i]);
+			ret->text = gang_text_of(i, &ranks[i]);
 	}
 	if (ret->state == RUN_STARTING && !ret->text)
 		ret->text = mem_strdup("its hosts are being prepared");
@@ -268,7 +270,7 @@ void gang_judge(const struct gang_rank *ranks, size_t n, const struct gang_view 
 		judge_preparing(ranks, n, ret);
 	else
 		judge_left(ranks, n, view, ret, steps);
-	set_times(ranks, n, ret);
-	ret->ranks = ranks_json(ranks, n, view);
+	gang_set_times(ranks, n, ret);
+	ret->ranks = gang_ranks_json(ranks, n, view);
 	ret->observed = observed_of(ranks, n);
 }

@@ -40,7 +40,7 @@ void node_syncs_done(struct node_syncs *syncs)
 }
 
 /* A setup's key is made of contents in the same way. */
-static int make_key(const char *root, struct node_sync *sync, struct err *err)
+static int node_job_make_key(const char *root, struct node_sync *sync, struct err *err)
 {
 	char line[] = "data", cwd[] = ".";
 	struct world_setup content = {.run = line, .cwd = cwd};
@@ -64,7 +64,7 @@ static int make_key(const char *root, struct node_sync *sync, struct err *err)
 	return 0;
 }
 
-static int add(const char *root, const char *path, struct node_syncs *ret, struct err *err)
+static int node_job_add(const char *root, const char *path, struct node_syncs *ret, struct err *err)
 {
 	struct node_sync *sync = vec_push(ret);
 	struct stat st;
@@ -72,7 +72,7 @@ static int add(const char *root, const char *path, struct node_syncs *ret, struc
 	sync->path = mem_strdup(path);
 	sync->dir = fs_join(root, path);
 	if (stat(sync->dir, &st) == 0 && S_ISDIR(st.st_mode))
-		return make_key(root, sync, err);
+		return node_job_make_key(root, sync, err);
 	AUTO_FREE char *shown = str_escaped(path);
 	return err_set(
 		err, E_RUN_DATA, "data: %s is not a directory here that could be sent", shown);
@@ -88,7 +88,7 @@ int node_sync_find(const struct target_job *job, struct node_syncs *ret, struct 
 		root = words_get_one(json_get(job->run->doc, "origin"), "root");
 	for (size_t i = 0; r == 0 && i < spec.world.data.n; i++)
 		if (str_eq(spec.world.data.v[i].from, NODE_SYNC))
-			r = root ? add(root, spec.world.data.v[i].path, ret, err)
+			r = root ? node_job_add(root, spec.world.data.v[i].path, ret, err)
 				 : err_set(err, E_RUN_DATA, "data: the tree is not known here");
 	return r;
 }
@@ -124,7 +124,7 @@ enum { PORT_FIRST = 20000, PORTS = 12000 };
  * Quoting: '…' keeps every byte but NUL
  */
 
-static void quote(struct buf *out, const char *text, size_t len)
+static void node_job_quote(struct buf *out, const char *text, size_t len)
 {
 	buf_addc(out, '\'');
 	for (size_t i = 0; i < len; i++) {
@@ -140,26 +140,26 @@ static void quote(struct buf *out, const char *text, size_t len)
 static void quote_placed(struct buf *out, const char *text)
 {
 	for (const char *at; (at = strstr(text, WORDS_TREE)); text = at + strlen(WORDS_TREE)) {
-		quote(out, text, (size_t)(at - text));
+		node_job_quote(out, text, (size_t)(at - text));
 		buf_adds(out, "\"${j_tree-}\"");
 	}
-	quote(out, text, strlen(text));
+	node_job_quote(out, text, strlen(text));
 }
 
-static void add_word(struct buf *out, const char *text)
+static void node_job_add_word(struct buf *out, const char *text)
 {
 	buf_addc(out, ' ');
-	quote(out, text, strlen(text));
+	node_job_quote(out, text, strlen(text));
 }
 
-static void set_text(struct buf *out, const char *name, const char *value)
+static void node_job_set_text(struct buf *out, const char *name, const char *value)
 {
 	buf_addf(out, "%s=", name);
-	quote(out, value ? value : "", strlen(value ? value : ""));
+	node_job_quote(out, value ? value : "", strlen(value ? value : ""));
 	buf_addc(out, '\n');
 }
 
-static void set_int(struct buf *out, const char *name, int64_t value)
+static void node_job_set_int(struct buf *out, const char *name, int64_t value)
 {
 	buf_addf(out, "%s=%lld\n", name, (long long)value);
 }
@@ -190,12 +190,12 @@ static void end_function(struct buf *out)
  * The key of a setup: as of setup.h, from the snapshot
  */
 
-static void add_text(struct digest *digest, const char *text)
+static void node_job_add_text(struct digest *digest, const char *text)
 {
 	digest_add(digest, text, strlen(text) + 1);
 }
 
-static int add_key(
+static int node_job_add_key(
 	struct digest *digest, const struct entry_list *entries, const char *key, struct err *err)
 {
 	size_t n = 0;
@@ -204,8 +204,10 @@ static int add_key(
 		const struct entry *entry = &entries->v[i];
 		if (!fs_below(entry->path, key))
 			continue;
-		add_text(digest, entry->path);
-		add_text(digest, entry->kind == ENTRY_LINK ? "link" : entry->exec ? "x" : "-");
+		node_job_add_text(digest, entry->path);
+		node_job_add_text(digest, entry->kind == ENTRY_LINK ? "link"
+					  : entry->exec             ? "x"
+								    : "-");
 		digest_add(digest, entry->sha256, sizeof(entry->sha256));
 		n++;
 	}
@@ -215,7 +217,7 @@ static int add_key(
 	return err_set(err, E_RUN_SETUP, "setup.key: '%s' is not in the tree", shown);
 }
 
-static int by_text(const void *a, const void *b)
+static int node_job_by_text(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -233,15 +235,15 @@ static int job_make_key(struct session *session, const struct target_job *job,
 	if (r < 0)
 		return r;
 	digest_begin(&digest, DIGEST_SHA256);
-	add_text(&digest, "dlrun/setup/v1");
-	add_text(&digest, setup->run);
-	add_text(&digest, setup->cwd ? setup->cwd : ".");
-	add_text(&digest, facts ? facts->system : "");
-	add_text(&digest, facts ? facts->machine : "");
+	node_job_add_text(&digest, "dlrun/setup/v1");
+	node_job_add_text(&digest, setup->run);
+	node_job_add_text(&digest, setup->cwd ? setup->cwd : ".");
+	node_job_add_text(&digest, facts ? facts->system : "");
+	node_job_add_text(&digest, facts ? facts->machine : "");
 	strv_copy(&keys, &setup->key);
-	vec_sort(&keys, by_text);
+	vec_sort(&keys, node_job_by_text);
 	for (size_t i = 0; r == 0 && i < keys.n; i++)
-		r = add_key(&digest, &entries, keys.v[i], err);
+		r = node_job_add_key(&digest, &entries, keys.v[i], err);
 	digest_end(&digest, sha256);
 	hex_encode(sha256, sizeof(sha256), out);
 	return r;
@@ -251,12 +253,12 @@ static int job_make_key(struct session *session, const struct target_job *job,
  * Parts
  */
 
-static void add_hosts(const struct node_rank *rank, struct buf *out)
+static void node_job_add_hosts(const struct node_rank *rank, struct buf *out)
 {
 	AUTO_FREE char *lines = strv_join(rank->addresses, "\n");
 
-	set_int(out, "j_hold_ms", rank->hold_ms);
-	set_text(out, "j_hosts", lines);
+	node_job_set_int(out, "j_hold_ms", rank->hold_ms);
+	node_job_set_text(out, "j_hosts", lines);
 }
 
 static void add_head(const struct target_job *job, const struct world *world, bool is_terminal,
@@ -264,24 +266,25 @@ static void add_head(const struct target_job *job, const struct world *world, bo
 {
 	char name[8];
 
-	set_text(out, "j_run", job->run_id);
-	set_int(out, "j_attempt", job->attempt);
-	set_text(out, "j_cwd", job->cwd);
-	set_int(out, "j_shell", job->shell && !is_terminal);
-	set_int(out, "j_timeout_ms", job->timeout_ms);
-	set_int(out, "j_grace_ms", job->grace_ms);
+	node_job_set_text(out, "j_run", job->run_id);
+	node_job_set_int(out, "j_attempt", job->attempt);
+	node_job_set_text(out, "j_cwd", job->cwd);
+	node_job_set_int(out, "j_shell", job->shell && !is_terminal);
+	node_job_set_int(out, "j_timeout_ms", job->timeout_ms);
+	node_job_set_int(out, "j_grace_ms", job->grace_ms);
 	/* A rank is not retried alone: its failure ends the others, and all are started anew. */
-	set_int(out, "j_retries", rank ? 0 : world->retries);
-	set_text(out, "j_signal", world->signal ? proc_signal_name(world->signal, name) : "");
-	set_int(out, "j_signal_before_ms", world->signal_before_ms);
-	set_int(out, "j_rank", rank ? rank->rank : 0);
-	set_int(out, "j_ranks", rank ? (int64_t)rank->addresses->n : 1);
+	node_job_set_int(out, "j_retries", rank ? 0 : world->retries);
+	node_job_set_text(
+		out, "j_signal", world->signal ? proc_signal_name(world->signal, name) : "");
+	node_job_set_int(out, "j_signal_before_ms", world->signal_before_ms);
+	node_job_set_int(out, "j_rank", rank ? rank->rank : 0);
+	node_job_set_int(out, "j_ranks", rank ? (int64_t)rank->addresses->n : 1);
 	if (rank)
-		add_hosts(rank, out);
-	set_text(out, "j_before", world->before);
+		node_job_add_hosts(rank, out);
+	node_job_set_text(out, "j_before", world->before);
 }
 
-static void add_gpus(const struct world *world, struct buf *out)
+static void node_job_add_gpus(const struct world *world, struct buf *out)
 {
 	AUTO_BUF struct buf only = {0};
 
@@ -289,10 +292,10 @@ static void add_gpus(const struct world *world, struct buf *out)
 	for (size_t i = 0; i < world->gpus_only.n; i++)
 		buf_addf(&only, "%s%s", i ? "," : "", world->gpus_only.v[i]);
 	if (world->gpus == WORLD_GPUS_AUTO)
-		set_text(out, "j_gpus", "auto");
+		node_job_set_text(out, "j_gpus", "auto");
 	else
-		set_int(out, "j_gpus", world->gpus);
-	set_text(out, "j_gpus_only", only.data);
+		node_job_set_int(out, "j_gpus", world->gpus);
+	node_job_set_text(out, "j_gpus_only", only.data);
 }
 
 static int add_setup(struct session *session, const struct target_job *job,
@@ -305,13 +308,13 @@ static int add_setup(struct session *session, const struct target_job *job,
 	/* A preview has no image yet, and what it would make is called by nothing. */
 	if (setup->run && job->image)
 		r = job_make_key(session, job, setup, facts, key, err);
-	set_text(out, "j_setup_run", setup->run);
-	set_text(out, "j_setup_key", key);
-	set_text(out, "j_setup_cwd", setup->cwd ? setup->cwd : ".");
+	node_job_set_text(out, "j_setup_run", setup->run);
+	node_job_set_text(out, "j_setup_key", key);
+	node_job_set_text(out, "j_setup_cwd", setup->cwd ? setup->cwd : ".");
 	return r;
 }
 
-static void add_command(const struct target_job *job, bool is_terminal, struct buf *out)
+static void node_job_add_command(const struct target_job *job, bool is_terminal, struct buf *out)
 {
 	AUTO_STRV struct strv holder = {0};
 	const struct strv *words = job->command;
@@ -340,7 +343,8 @@ static void add_torchrun(const struct node_rank *rank, struct buf *out)
 }
 
 /* Values that only the node knows (its directories, ports and GPUs) are set there. */
-static void add_env(const struct target_job *job, const struct node_rank *rank, struct buf *out)
+static void node_job_add_env(
+	const struct target_job *job, const struct node_rank *rank, struct buf *out)
 {
 	AUTO_FREE char *addresses =
 		rank ? strv_join(rank->addresses, ",") : mem_strdup(ATTEMPT_ADDRESS);
@@ -352,14 +356,14 @@ static void add_env(const struct target_job *job, const struct node_rank *rank, 
 	}
 	buf_addf(out, "export DLRUN_RUN_ID='%s'\n", job->run_id);
 	buf_adds(out, "export DLRUN_NODE_ADDRS=");
-	quote(out, addresses, strlen(addresses));
+	node_job_quote(out, addresses, strlen(addresses));
 	buf_addc(out, '\n');
 	if (rank)
 		add_torchrun(rank, out);
 	end_function(out);
 }
 
-static unsigned port_of(const struct target_job *job)
+static unsigned node_job_port_of(const struct target_job *job)
 {
 	unsigned sum = (unsigned)job->attempt;
 
@@ -374,7 +378,7 @@ static void add_default(struct buf *out, const char *pair)
 	const char *value = pair + strlen(name);
 
 	buf_addf(out, "default %s", name);
-	add_word(out, *value ? value + 1 : value);
+	node_job_add_word(out, *value ? value + 1 : value);
 	buf_addc(out, '\n');
 }
 
@@ -384,7 +388,7 @@ static void add_rank(const struct node_rank *rank, struct buf *out)
 	const char *first = rank->addresses->v[0];
 
 	buf_adds(out, "export MASTER_ADDR=");
-	quote(out, first, strlen(first));
+	node_job_quote(out, first, strlen(first));
 	buf_addf(out, " NNODES=%zu NODE_RANK=%d\n", rank->addresses->n, rank->rank);
 }
 
@@ -393,7 +397,7 @@ static void add_defaults(
 {
 	static const char *const of_one[] = {("MASTER_ADDR=" ATTEMPT_ADDRESS), "NNODES=1",
 		"NODE_RANK=0", "DLRUN_GPUS_PER_NODE=0"};
-	AUTO_FREE char *port = mem_printf("MASTER_PORT=%u", port_of(job));
+	AUTO_FREE char *port = mem_printf("MASTER_PORT=%u", node_job_port_of(job));
 
 	begin_function(out, "j_defaults");
 	for (size_t i = 0; job->default_env && i < job->default_env->n; i++)
@@ -406,21 +410,22 @@ static void add_defaults(
 	end_function(out);
 }
 
-static void add_links(const struct world *world, const struct node_syncs *syncs, struct buf *out)
+static void node_job_add_links(
+	const struct world *world, const struct node_syncs *syncs, struct buf *out)
 {
 	begin_function(out, "j_data");
 	for (size_t i = 0; i < world->data.n; i++) {
 		AUTO_FREE char *sent = node_sync_place(syncs, world->data.v[i].path);
 		buf_adds(out, "link_data");
-		add_word(out, world->data.v[i].path);
-		add_word(out, sent ? sent : world->data.v[i].from);
+		node_job_add_word(out, world->data.v[i].path);
+		node_job_add_word(out, sent ? sent : world->data.v[i].from);
 		buf_addc(out, '\n');
 	}
 	end_function(out);
 	begin_function(out, "j_outputs");
 	for (size_t i = 0; i < world->outputs.n; i++) {
 		buf_adds(out, "link_output");
-		add_word(out, world->outputs.v[i]);
+		node_job_add_word(out, world->outputs.v[i]);
 		buf_addc(out, '\n');
 	}
 	end_function(out);
@@ -430,19 +435,19 @@ static void add_collect(const struct world *world, struct buf *out)
 {
 	const struct world_collect *collect = &world->collect;
 
-	set_text(out, "j_collect", collect->mode == COLLECT_NONE ? "none" : "auto");
-	set_int(out, "j_collect_bytes",
+	node_job_set_text(out, "j_collect", collect->mode == COLLECT_NONE ? "none" : "auto");
+	node_job_set_int(out, "j_collect_bytes",
 		collect->size_bytes > INT64_MAX ? INT64_MAX : (int64_t)collect->size_bytes);
 	begin_function(out, "j_exclude");
 	for (size_t i = 0; i < collect->exclude.n; i++) {
 		buf_adds(out, "collect_exclude");
-		add_word(out, collect->exclude.v[i]);
+		node_job_add_word(out, collect->exclude.v[i]);
 		buf_addc(out, '\n');
 	}
 	end_function(out);
 }
 
-static void add_secrets(const struct target_job *job, struct buf *out)
+static void node_job_add_secrets(const struct target_job *job, struct buf *out)
 {
 	for (size_t i = 0; job->secret_env && i < job->secret_env->n; i++) {
 		buf_adds(out, "export ");
@@ -454,7 +459,7 @@ static void add_secrets(const struct target_job *job, struct buf *out)
  * In a container
  */
 
-static void add_names(struct buf *out, const struct strv *pairs)
+static void node_job_add_names(struct buf *out, const struct strv *pairs)
 {
 	for (size_t i = 0; pairs && i < pairs->n; i++) {
 		buf_addc(out, ' ');
@@ -465,10 +470,10 @@ static void add_names(struct buf *out, const struct strv *pairs)
 static void add_all_names(const struct target_job *job, struct buf *out)
 {
 	buf_adds(out, "j_names='DLRUN_NODE_ADDRS");
-	add_names(out, job->env);
-	add_names(out, job->secret_env);
+	node_job_add_names(out, job->env);
+	node_job_add_names(out, job->secret_env);
 	buf_adds(out, "'\nj_default_names='MASTER_ADDR MASTER_PORT NNODES NODE_RANK");
-	add_names(out, job->default_env);
+	node_job_add_names(out, job->default_env);
 	buf_adds(out, "'\n");
 }
 
@@ -481,13 +486,13 @@ static int add_container(struct session *session, const struct target_job *job, 
 	int r = session_config(session, &config, err);
 	if (r < 0)
 		return r;
-	set_text(out, "j_runtime", runtime);
-	set_text(out, "j_image", base);
-	set_text(
+	node_job_set_text(out, "j_runtime", runtime);
+	node_job_set_text(out, "j_image", base);
+	node_job_set_text(
 		out, "j_workdir", job->image ? job->image->workdir : config_str(config, "workdir"));
-	set_text(out, "j_entrypoint",
+	node_job_set_text(out, "j_entrypoint",
 		json_get_bool(job->spec, "drop_entrypoint", false) ? "none" : "");
-	set_int(out, "j_shm_bytes", (int64_t)resources->shm_bytes);
+	node_job_set_int(out, "j_shm_bytes", (int64_t)resources->shm_bytes);
 	add_all_names(job, out);
 	return 0;
 }
@@ -496,11 +501,11 @@ static void add_limits(const struct resources *resources, struct buf *out)
 {
 	char size[16] = "";
 
-	set_int(out, "j_memory_bytes", (int64_t)resources->memory_bytes);
-	set_int(out, "j_cpus_milli", resources->cpus_milli);
+	node_job_set_int(out, "j_memory_bytes", (int64_t)resources->memory_bytes);
+	node_job_set_int(out, "j_cpus_milli", resources->cpus_milli);
 	if (resources->memory_bytes)
 		str_size(resources->memory_bytes, size);
-	set_text(out, "j_memory", size);
+	node_job_set_text(out, "j_memory", size);
 }
 
 int node_job_make(struct session *session, const struct target_job *job, const char *runtime,
@@ -513,8 +518,8 @@ int node_job_make(struct session *session, const struct target_job *job, const c
 	if (r < 0)
 		return r;
 	add_head(job, &spec.world, spec.terminal, rank, text);
-	add_gpus(&spec.world, text);
-	set_text(text, "j_gpu_type", spec.resources.gpu_type);
+	node_job_add_gpus(&spec.world, text);
+	node_job_set_text(text, "j_gpu_type", spec.resources.gpu_type);
 	add_limits(&spec.resources, text);
 	if (runtime)
 		r = add_container(session, job, runtime, &spec.resources, text, err);
@@ -522,12 +527,12 @@ int node_job_make(struct session *session, const struct target_job *job, const c
 		r = add_setup(session, job, &spec.world, facts, text, err);
 	if (r < 0)
 		return r;
-	add_command(job, spec.terminal, text);
-	add_env(job, rank, text);
+	node_job_add_command(job, spec.terminal, text);
+	node_job_add_env(job, rank, text);
 	add_defaults(job, rank, text);
-	add_links(&spec.world, syncs, text);
+	node_job_add_links(&spec.world, syncs, text);
 	add_collect(&spec.world, text);
-	add_secrets(job, secrets);
+	node_job_add_secrets(job, secrets);
 	r = buf_check(text, "the specification of the run", err);
 	return r < 0 ? r : buf_check(secrets, "the secrets of the run", err);
 }

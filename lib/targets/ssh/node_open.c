@@ -94,7 +94,7 @@ static int get_open(struct session *session, struct node_hosts_open **ret, struc
 	return r;
 }
 
-static void say(void *ctx, const char *text, bool is_detail)
+static void node_open_say(void *ctx, const char *text, bool is_detail)
 {
 	const struct session *session = ctx;
 
@@ -104,7 +104,8 @@ static void say(void *ctx, const char *text, bool is_detail)
 		session->env.say(session->env.say_ctx, text);
 }
 
-static int ask(void *ctx, const char *question, bool secret, struct buf *answer, struct err *err)
+static int node_open_ask(
+	void *ctx, const char *question, bool secret, struct buf *answer, struct err *err)
 {
 	const struct session *session = ctx;
 
@@ -132,8 +133,8 @@ static int open_ssh(struct session *session, const struct node_hosts_open *all,
 		.has_terminal = env->has_terminal,
 		.accept_new_host = env->accept_new_host,
 		.first_command = first,
-		.say = say,
-		.ask = env->ask ? ask : NULL,
+		.say = node_open_say,
+		.ask = env->ask ? node_open_ask : NULL,
 		.ctx = session,
 	};
 
@@ -309,7 +310,7 @@ struct watch {
 
 static void begin_some(struct watch *watch);
 
-static int on_end(void *ctx, struct err *err)
+static int node_open_on_end(void *ctx, struct err *err)
 {
 	struct watch *watch = ctx;
 
@@ -320,18 +321,18 @@ static int on_end(void *ctx, struct err *err)
 }
 
 /* Once a host has responded, do not wait the whole time for hosts that hang. */
-static void settle(struct watch *watch)
+static void node_open_settle(struct watch *watch)
 {
 	struct loop *loop = session_loop(watch->session);
 
 	if (watch->settle_ms < 0)
 		return;
 	loop_remove_timer(loop, watch->end);
-	watch->end = loop_add_timer(loop, clock_ms() + watch->settle_ms, on_end, watch);
+	watch->end = loop_add_timer(loop, clock_ms() + watch->settle_ms, node_open_on_end, watch);
 	watch->settle_ms = -1;
 }
 
-static void end_one(struct question *question, struct err *fault)
+static void node_open_end_one(struct question *question, struct err *fault)
 {
 	struct watch *watch = question->watch;
 
@@ -339,7 +340,7 @@ static void end_one(struct question *question, struct err *fault)
 	if (err_is_set(fault))
 		err_move(&question->look->fault, fault);
 	else
-		settle(watch);
+		node_open_settle(watch);
 	watch->n_open--;
 	begin_some(watch);
 	if (watch->n_open == 0)
@@ -353,11 +354,11 @@ static int on_gpus(void *ctx, int status, struct err *fault, struct err *err)
 	(void)err;
 	question->asked = NULL;
 	question->look->has_gpus = status == 0;
-	end_one(question, fault);
+	node_open_end_one(question, fault);
 	return 0;
 }
 
-static int on_hello(void *ctx, int status, struct err *fault, struct err *err)
+static int node_open_on_hello(void *ctx, int status, struct err *fault, struct err *err)
 {
 	struct question *question = ctx;
 	struct node_look *look = question->look;
@@ -369,7 +370,7 @@ static int on_hello(void *ctx, int status, struct err *fault, struct err *err)
 		look->answer_ms = clock_ms() - look->opened->begun_ms;
 	}
 	if (status < 0 || !look->gpus_too) {
-		end_one(question, fault);
+		node_open_end_one(question, fault);
 		return 0;
 	}
 	question->asked = node_gpus(look->opened->node, &look->gpus, on_gpus, question);
@@ -387,19 +388,19 @@ static void begin_some(struct watch *watch)
 			0)
 			continue;
 		watch->n_open++;
-		question->asked =
-			node_hello(look->opened->node, &question->facts, on_hello, question);
+		question->asked = node_hello(
+			look->opened->node, &question->facts, node_open_on_hello, question);
 	}
 }
 
-static int on_tick(void *ctx, struct err *err)
+static int node_open_on_tick(void *ctx, struct err *err)
 {
 	struct watch *watch = ctx;
 
 	if (*watch->interrupted)
 		return err_set(err, E_CANCELED, "interrupted");
-	watch->tick = loop_add_timer(
-		session_loop(watch->session), clock_ms() + INTERRUPT_LOOK_MS, on_tick, watch);
+	watch->tick = loop_add_timer(session_loop(watch->session), clock_ms() + INTERRUPT_LOOK_MS,
+		node_open_on_tick, watch);
 	return 0;
 }
 
@@ -410,9 +411,9 @@ static int wait_all(struct watch *watch, int64_t limit_ms, struct err *err)
 
 	begin_some(watch);
 	if (limit_ms >= 0)
-		watch->end = loop_add_timer(loop, clock_ms() + limit_ms, on_end, watch);
+		watch->end = loop_add_timer(loop, clock_ms() + limit_ms, node_open_on_end, watch);
 	if (watch->interrupted)
-		r = on_tick(watch, err);
+		r = node_open_on_tick(watch, err);
 	if (r == 0 && watch->n_open > 0)
 		r = loop_run(loop, err);
 	loop_remove_timer(loop, watch->end);
@@ -465,7 +466,7 @@ size_t node_look_free_gpus(const struct node_look *look)
 	return n;
 }
 
-static void add_gpus(const struct node_look *look, struct buf *out)
+static void node_open_add_gpus(const struct node_look *look, struct buf *out)
 {
 	if (!look->has_gpus)
 		return;
@@ -486,7 +487,7 @@ char *node_look_text(const struct node_look *look)
 		return mem_strdup(err_is_set(&look->fault) ? look->fault.message : "");
 	buf_init(&out, 4096);
 	buf_addf(&out, "%s %s", facts->system, facts->machine);
-	add_gpus(look, &out);
+	node_open_add_gpus(look, &out);
 	if (facts->cpus)
 		buf_addf(&out, ", %u CPUs", facts->cpus);
 	if (facts->memory_bytes)
@@ -556,7 +557,7 @@ struct identity {
 	char machine[IDENTITY_LEN + 1], place[IDENTITY_LEN + 1];
 };
 
-static void hash_text(const char *text, char out[static IDENTITY_LEN + 1])
+static void node_open_hash_text(const char *text, char out[static IDENTITY_LEN + 1])
 {
 	uint8_t sha256[SHA256_SIZE];
 
@@ -572,8 +573,8 @@ static void identity_of(const struct node_facts *facts, struct identity *ret)
 	AUTO_FREE char *machine = mem_printf("dlrun machine\n%s\n%s\n", id, facts->host);
 	AUTO_FREE char *place = mem_printf("dlrun place\n%u\n%s\n", facts->uid, facts->local);
 
-	hash_text(machine, ret->machine);
-	hash_text(place, ret->place);
+	node_open_hash_text(machine, ret->machine);
+	node_open_hash_text(place, ret->place);
 }
 
 static bool read_machines(const char *path, struct buf *ret)

@@ -153,7 +153,7 @@ static void gang_close(struct gang *gang)
  * Asking
  */
 
-static int on_answer(void *ctx, int status, struct err *fault, struct err *err)
+static int target_gang_on_answer(void *ctx, int status, struct err *fault, struct err *err)
 {
 	struct gang_place *place = ctx;
 	struct gang *gang = place->gang;
@@ -171,7 +171,7 @@ static int on_answer(void *ctx, int status, struct err *fault, struct err *err)
 }
 
 /* Before the nodes are asked: then what they say is at least as new. */
-static void look_here(struct gang *gang)
+static void target_gang_look_here(struct gang *gang)
 {
 	const struct dirs *dirs = &gang->node->session->dirs;
 	AUTO_FREE char *dir = dirs_attempt(dirs, gang->handle.run_id, gang->handle.attempt);
@@ -192,13 +192,13 @@ static void look_here(struct gang *gang)
 static void gang_ask(struct gang *gang, void (*done)(struct gang *gang))
 {
 	forget_answers(gang);
-	look_here(gang);
+	target_gang_look_here(gang);
 	gang->done = done;
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		struct gang_place *place = &gang->places[i];
 		gang->n_open++;
-		place->asked = node_state(
-			place->host->node, &gang->names, &place->found, on_answer, place);
+		place->asked = node_state(place->host->node, &gang->names, &place->found,
+			target_gang_on_answer, place);
 	}
 }
 
@@ -263,7 +263,7 @@ static struct gang_place *gang_failed(struct gang *gang)
  * Telling
  */
 
-static struct node_call *tell(struct gang_place *place, const char *verb)
+static struct node_call *ssh_target_gang_tell(struct gang_place *place, const char *verb)
 {
 	const struct node_handle *handle = &place->gang->handle;
 	struct node *node = place->host->node;
@@ -271,12 +271,13 @@ static struct node_call *tell(struct gang_place *place, const char *verb)
 	int attempt = handle->attempt;
 
 	if (str_eq(verb, "go"))
-		return node_go(node, run, attempt, on_answer, place);
+		return node_go(node, run, attempt, target_gang_on_answer, place);
 	if (str_eq(verb, "stop"))
-		return node_stop(node, run, attempt, on_answer, place);
+		return node_stop(node, run, attempt, target_gang_on_answer, place);
 	if (str_starts(verb, "forget"))
-		return node_forget(node, run, attempt, str_ends(verb, "all"), on_answer, place);
-	return node_stop_for(node, run, attempt, verb, on_answer, place);
+		return node_forget(
+			node, run, attempt, str_ends(verb, "all"), target_gang_on_answer, place);
+	return node_stop_for(node, run, attempt, verb, target_gang_on_answer, place);
 }
 
 /* Sends verb to all hosts; cancels requests that are open. verb: "stop", "forget", "forget all",
@@ -287,7 +288,7 @@ static void gang_tell(struct gang *gang, const char *verb, void (*done)(struct g
 	gang->done = done;
 	gang->n_open = gang->hosts.n;
 	for (size_t i = 0; i < gang->hosts.n; i++)
-		gang->places[i].asked = tell(&gang->places[i], verb);
+		gang->places[i].asked = ssh_target_gang_tell(&gang->places[i], verb);
 }
 
 /* Takes the steps; whether there was one: then done is called. */
@@ -305,7 +306,7 @@ static bool gang_take_steps(struct gang *gang, void (*done)(struct gang *gang))
 		if (gang->steps[i] == GANG_NOTHING || !place->is_answered)
 			continue;
 		gang->n_open++;
-		place->asked = tell(place, verbs[gang->steps[i]]);
+		place->asked = ssh_target_gang_tell(place, verbs[gang->steps[i]]);
 	}
 	return gang->n_open > 0;
 }
@@ -382,7 +383,7 @@ static bool may_judge(const struct gang *gang, bool all)
 	return all || gang->view.was_accepted || gang_is_going(gang->ranks, gang->hosts.n);
 }
 
-static void judge(struct looking *looking)
+static void target_gang_judge(struct looking *looking)
 {
 	struct gang *gang = &looking->gang;
 	bool all = gang_take(gang);
@@ -401,10 +402,10 @@ static void judge(struct looking *looking)
 
 static void on_asked(struct gang *gang)
 {
-	judge(looking_of(gang));
+	target_gang_judge(looking_of(gang));
 }
 
-static int on_deadline(void *ctx, struct err *err)
+static int target_gang_on_deadline(void *ctx, struct err *err)
 {
 	struct looking *looking = ctx;
 
@@ -415,15 +416,15 @@ static int on_deadline(void *ctx, struct err *err)
 }
 
 /* The others are not kept waiting by one that is silent. */
-static int on_settle(void *ctx, struct err *err)
+static int target_gang_on_settle(void *ctx, struct err *err)
 {
 	struct looking *looking = ctx;
 
 	(void)err;
-	looking->timer = loop_add_timer(
-		looking->gang.node->target.loop, looking->call->deadline_ms, on_deadline, looking);
+	looking->timer = loop_add_timer(looking->gang.node->target.loop, looking->call->deadline_ms,
+		target_gang_on_deadline, looking);
 	if (!looking->found.ranks)
-		judge(looking);
+		target_gang_judge(looking);
 	return 0;
 }
 
@@ -440,8 +441,8 @@ int target_gang_state(struct target *target, const char *handle, struct target_s
 	}
 	target_call_begin(call, &looking->work);
 	if (call->deadline_ms)
-		looking->timer = loop_add_timer(
-			target->loop, call->deadline_ms - SETTLE_MS, on_settle, looking);
+		looking->timer = loop_add_timer(target->loop, call->deadline_ms - SETTLE_MS,
+			target_gang_on_settle, looking);
 	gang_ask(&looking->gang, on_asked);
 	return 0;
 }
@@ -498,7 +499,7 @@ static void on_told(struct gang *gang)
 	end_telling((struct telling *)((char *)gang - offsetof(struct telling, gang)));
 }
 
-static int on_late(void *ctx, struct err *err)
+static int target_gang_on_late(void *ctx, struct err *err)
 {
 	struct telling *telling = ctx;
 
@@ -522,7 +523,8 @@ int target_gang_tell(struct target *target, const char *handle, const char *verb
 	}
 	target_call_begin(call, &telling->work);
 	if (call->deadline_ms)
-		telling->timer = loop_add_timer(target->loop, call->deadline_ms, on_late, telling);
+		telling->timer = loop_add_timer(
+			target->loop, call->deadline_ms, target_gang_on_late, telling);
 	gang_tell(&telling->gang, verb, on_told);
 	return 0;
 }
@@ -542,7 +544,7 @@ struct fetching {
 	bool is_open;
 };
 
-static void drop_fetching(struct target_work *work)
+static void target_gang_drop_fetching(struct target_work *work)
 {
 	struct fetching *fetching = (struct fetching *)work;
 
@@ -586,7 +588,7 @@ int target_gang_fetch(struct target *target, const char *handle, struct fetch_si
 {
 	struct fetching *fetching = mem_alloc(1, sizeof(*fetching));
 
-	*fetching = (struct fetching){.work = {drop_fetching},
+	*fetching = (struct fetching){.work = {target_gang_drop_fetching},
 		.target = target,
 		.call = call,
 		.sink = sink,
@@ -596,7 +598,7 @@ int target_gang_fetch(struct target *target, const char *handle, struct fetch_si
 		fetching->n += *s == ',';
 	int r = begin_rank(fetching, err);
 	if (r < 0)
-		drop_fetching(&fetching->work);
+		target_gang_drop_fetching(&fetching->work);
 	else
 		target_call_begin(call, &fetching->work);
 	return r;
@@ -644,7 +646,7 @@ struct reading {
 	bool is_looking;
 };
 
-static void drop_reading(struct target_work *work)
+static void target_gang_drop_reading(struct target_work *work)
 {
 	struct reading *reading = (struct reading *)work;
 	struct loop *loop = reading->node->target.loop;
@@ -685,7 +687,7 @@ static void keep_token(struct reading *reading)
 	memcpy(reading->token, text, len + 1);
 }
 
-static int hand_over(
+static int target_gang_hand_over(
 	struct source *source, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct reading *reading = source->reading;
@@ -706,7 +708,7 @@ static int flush_line(struct source *source, struct err *err)
 	int r = 0;
 
 	if (source->line.len)
-		r = hand_over(
+		r = target_gang_hand_over(
 			source, source->line.data, source->line.len, source->line_time_ms, err);
 	buf_reset(&source->line);
 	return r;
@@ -720,7 +722,7 @@ static size_t whole_lines(const char *data, size_t len)
 	return len;
 }
 
-static int on_data(
+static int target_gang_on_data(
 	void *ctx, uint64_t offset, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct source *source = ctx;
@@ -733,7 +735,7 @@ static int on_data(
 	if (whole > 0)
 		r = flush_line(source, err);
 	if (r == 0 && whole > 0)
-		r = hand_over(source, data, whole, time_ms, err);
+		r = target_gang_hand_over(source, data, whole, time_ms, err);
 	if (r < 0 || whole == len)
 		return r;
 	if (!source->line.len) {
@@ -757,7 +759,7 @@ static int on_flush(void *ctx, struct err *err)
 	return r;
 }
 
-static void on_notice(void *ctx, const char *text)
+static void target_gang_on_notice(void *ctx, const char *text)
 {
 	const struct source *source = ctx;
 	const struct target_log_events *events = &source->reading->request.events;
@@ -770,20 +772,21 @@ static void on_notice(void *ctx, const char *text)
  * A look at the run meanwhile
  */
 
-static void look_in(struct reading *reading, int64_t ms);
+static void target_gang_look_in(struct reading *reading, int64_t ms);
 
-static void on_looked(struct target_call *call, int status, struct err *err)
+static void target_gang_on_looked(struct target_call *call, int status, struct err *err)
 {
 	struct reading *reading = (struct reading *)((char *)call - offsetof(struct reading, look));
 
 	(void)status;
 	err_clear(err);
 	reading->is_looking = false;
-	look_in(reading, reading->n_open < reading->n || reading->status.cancelling ? LOOK_SOON_MS
-										    : LOOK_MS);
+	target_gang_look_in(reading, reading->n_open < reading->n || reading->status.cancelling
+					     ? LOOK_SOON_MS
+					     : LOOK_MS);
 }
 
-static int on_look(void *ctx, struct err *err)
+static int target_gang_on_look(void *ctx, struct err *err)
 {
 	struct reading *reading = ctx;
 	AUTO_ERR struct err fault = {0};
@@ -792,28 +795,28 @@ static int on_look(void *ctx, struct err *err)
 	reading->timer = NULL;
 	target_status_done(&reading->status);
 	reading->status = (struct target_status){0};
-	reading->look =
-		(struct target_call){.deadline_ms = clock_ms() + LOOK_MS, .done = on_looked};
+	reading->look = (struct target_call){
+		.deadline_ms = clock_ms() + LOOK_MS, .done = target_gang_on_looked};
 	reading->is_looking = target_gang_state(&reading->node->target, reading->handle,
 				      &reading->status, &reading->look, &fault) == 0;
 	return 0;
 }
 
-static void look_in(struct reading *reading, int64_t ms)
+static void target_gang_look_in(struct reading *reading, int64_t ms)
 {
 	struct loop *loop = reading->node->target.loop;
 
 	if (!reading->request.follow || reading->is_looking)
 		return;
 	loop_remove_timer(loop, reading->timer);
-	reading->timer = loop_add_timer(loop, clock_ms() + ms, on_look, reading);
+	reading->timer = loop_add_timer(loop, clock_ms() + ms, target_gang_on_look, reading);
 }
 
 /*
  * All of them
  */
 
-static int on_end(void *ctx, int status, struct err *fault, struct err *err)
+static int target_gang_on_end(void *ctx, int status, struct err *fault, struct err *err)
 {
 	struct source *source = ctx;
 	struct reading *reading = source->reading;
@@ -827,7 +830,7 @@ static int on_end(void *ctx, int status, struct err *fault, struct err *err)
 	if (status < 0 && !err_is_set(&reading->fault))
 		err_move(&reading->fault, fault);
 	if (--reading->n_open > 0) {
-		look_in(reading, 0);
+		target_gang_look_in(reading, 0);
 		return 0;
 	}
 	int r = err_is_set(&reading->fault) ? err_move(&end, &reading->fault) : 0;
@@ -846,11 +849,13 @@ static void begin_source(struct source *source)
 		.tail_lines = request->token ? -1 : request->tail_lines,
 		.follow = request->follow,
 		.patience_ms = request->follow ? FOLLOW_PATIENCE_MS : PATIENCE_MS,
-		.events = {.data = on_data, .notice = on_notice, .ctx = source},
+		.events = {.data = target_gang_on_data,
+			.notice = target_gang_on_notice,
+			.ctx = source},
 	};
 
 	reading->n_open++;
-	source->asked = node_log(source->host->node, &wanted, on_end, source);
+	source->asked = node_log(source->host->node, &wanted, target_gang_on_end, source);
 }
 
 static int add_source(struct reading *reading, int rank, struct err *err)
@@ -865,7 +870,7 @@ static int add_source(struct reading *reading, int rank, struct err *err)
 }
 
 /* The token of one rank is like that of a run with one host. */
-static int parse_token(struct reading *reading, const char *token, struct err *err)
+static int target_gang_parse_token(struct reading *reading, const char *token, struct err *err)
 {
 	AUTO_STRV struct strv offsets = {0};
 	int r = 0;
@@ -896,7 +901,7 @@ static int open_sources(struct reading *reading, struct err *err)
 	for (size_t i = 0; wanted < 0 && r == 0 && i < reading->hosts.n; i++)
 		r = add_source(reading, (int)i, err);
 	if (r == 0 && reading->request.token)
-		r = parse_token(reading, reading->request.token, err);
+		r = target_gang_parse_token(reading, reading->request.token, err);
 	return r;
 }
 
@@ -906,7 +911,7 @@ int target_gang_logs(struct target *target, const char *handle,
 {
 	struct reading *reading = mem_alloc(1, sizeof(*reading));
 
-	*reading = (struct reading){.work = {drop_reading},
+	*reading = (struct reading){.work = {target_gang_drop_reading},
 		.node = target_node_of(target),
 		.call = call,
 		.request = *request,
@@ -916,7 +921,7 @@ int target_gang_logs(struct target *target, const char *handle,
 	if (r == 0)
 		r = open_sources(reading, err);
 	if (r < 0) {
-		drop_reading(&reading->work);
+		target_gang_drop_reading(&reading->work);
 		return r;
 	}
 	target_call_begin(call, &reading->work);
@@ -925,7 +930,7 @@ int target_gang_logs(struct target *target, const char *handle,
 	if (reading->n > 1)
 		reading->flush =
 			loop_add_timer(target->loop, clock_ms() + FLUSH_MS / 2, on_flush, reading);
-	look_in(reading, LOOK_MS);
+	target_gang_look_in(reading, LOOK_MS);
 	return 0;
 }
 
@@ -981,7 +986,7 @@ static void drop_starts(struct starting *starting)
 	starting->n_open = 0;
 }
 
-static void set_timer(struct starting *starting, int64_t ms, loop_timer_fn *fn)
+static void target_gang_set_timer(struct starting *starting, int64_t ms, loop_timer_fn *fn)
 {
 	struct loop *loop = starting->gang.node->target.loop;
 
@@ -989,12 +994,12 @@ static void set_timer(struct starting *starting, int64_t ms, loop_timer_fn *fn)
 	starting->timer = fn ? loop_add_timer(loop, clock_ms() + ms, fn, starting) : NULL;
 }
 
-static void drop_work(struct target_work *work)
+static void target_gang_drop_work(struct target_work *work)
 {
 	struct starting *starting = (struct starting *)work;
 
 	if (starting->gang.node)
-		set_timer(starting, 0, NULL);
+		target_gang_set_timer(starting, 0, NULL);
 	drop_starts(starting);
 	for (size_t i = 0; starting->starts && i < starting->gang.hosts.n; i++)
 		free(starting->starts[i].handle);
@@ -1005,7 +1010,7 @@ static void drop_work(struct target_work *work)
 	free(starting);
 }
 
-static void end(struct starting *starting)
+static void target_gang_end(struct starting *starting)
 {
 	AUTO_ERR struct err fault = {0};
 	int r = err_is_set(&starting->fault) ? err_move(&fault, &starting->fault) : 0;
@@ -1023,20 +1028,20 @@ static int on_drop_late(void *ctx, struct err *err)
 
 	(void)err;
 	starting->timer = NULL;
-	end(starting);
+	target_gang_end(starting);
 	return 0;
 }
 
 static void on_dropped(struct gang *gang)
 {
-	end(starting_of(gang));
+	target_gang_end(starting_of(gang));
 }
 
 /* The fault is set. */
-static void take_back(struct starting *starting)
+static void target_gang_take_back(struct starting *starting)
 {
 	drop_starts(starting);
-	set_timer(starting, DROP_MS, on_drop_late);
+	target_gang_set_timer(starting, DROP_MS, on_drop_late);
 	gang_tell(&starting->gang, "drop", on_dropped);
 }
 
@@ -1044,7 +1049,7 @@ static void take_back(struct starting *starting)
  * Going
  */
 
-static void on_gone(struct gang *gang)
+static void target_gang_on_gone(struct gang *gang)
 {
 	struct starting *starting = starting_of(gang);
 	struct gang_place *failed = gang_failed(gang);
@@ -1054,13 +1059,13 @@ static void on_gone(struct gang *gang)
 		err_move(&starting->fault, &failed->fault);
 	else
 		node_note_accepted(gang->node, &gang->handle);
-	end(starting);
+	target_gang_end(starting);
 }
 
 static void go(struct starting *starting)
 {
-	set_timer(starting, 0, NULL);
-	gang_tell(&starting->gang, "go", on_gone);
+	target_gang_set_timer(starting, 0, NULL);
+	gang_tell(&starting->gang, "go", target_gang_on_gone);
 }
 
 /*
@@ -1106,7 +1111,7 @@ static int look_at_rank(struct starting *starting, size_t i)
 	return rank->is_held;
 }
 
-static int on_poll(void *ctx, struct err *err);
+static int target_gang_on_poll(void *ctx, struct err *err);
 
 static void on_polled(struct gang *gang)
 {
@@ -1117,13 +1122,13 @@ static void on_polled(struct gang *gang)
 
 	if (!all && failed) {
 		err_move(&starting->fault, &failed->fault);
-		take_back(starting);
+		target_gang_take_back(starting);
 		return;
 	}
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		int r = look_at_rank(starting, i);
 		if (r < 0) {
-			take_back(starting);
+			target_gang_take_back(starting);
 			return;
 		}
 		n_ready += (size_t)r;
@@ -1131,10 +1136,10 @@ static void on_polled(struct gang *gang)
 	if (n_ready == gang->hosts.n)
 		go(starting);
 	else
-		set_timer(starting, POLL_MS, on_poll);
+		target_gang_set_timer(starting, POLL_MS, target_gang_on_poll);
 }
 
-static int on_poll(void *ctx, struct err *err)
+static int target_gang_on_poll(void *ctx, struct err *err)
 {
 	struct starting *starting = ctx;
 
@@ -1154,7 +1159,7 @@ static int on_sent_late(void *ctx, struct err *err)
 
 	(void)err;
 	starting->timer = NULL;
-	take_back(starting);
+	target_gang_take_back(starting);
 	return 0;
 }
 
@@ -1168,13 +1173,13 @@ static void on_sent(struct target_call *call, int status, struct err *err)
 	starting->n_open--;
 	if (status < 0 && !err_is_set(&starting->fault)) {
 		err_move(&starting->fault, err);
-		set_timer(starting, SENT_MS, on_sent_late);
+		target_gang_set_timer(starting, SENT_MS, on_sent_late);
 	}
 	if (starting->n_open > 0)
 		return;
 	starting->sent_ms = clock_ms();
 	if (err_is_set(&starting->fault))
-		take_back(starting);
+		target_gang_take_back(starting);
 	else
 		gang_ask(&starting->gang, on_polled);
 }
@@ -1224,11 +1229,11 @@ static void gang_submit_on_asked(struct gang *gang)
 
 	if (!all && failed) {
 		err_move(&starting->fault, &failed->fault);
-		end(starting);
+		target_gang_end(starting);
 	} else if (gang_is_going(gang->ranks, gang->hosts.n)) {
 		go(starting);
 	} else if (send_all(starting, &starting->fault) < 0) {
-		take_back(starting);
+		target_gang_take_back(starting);
 	}
 }
 
@@ -1237,10 +1242,10 @@ int target_gang_submit(struct target *target, const struct target_job *job,
 {
 	struct starting *starting = mem_alloc(1, sizeof(*starting));
 
-	*starting = (struct starting){.work = {drop_work}, .call = call, .job = job};
+	*starting = (struct starting){.work = {target_gang_drop_work}, .call = call, .job = job};
 	int r = gang_open(target, job->handle, &starting->gang, err);
 	if (r < 0) {
-		drop_work(&starting->work);
+		target_gang_drop_work(&starting->work);
 		return r;
 	}
 	target_call_begin(call, &starting->work);

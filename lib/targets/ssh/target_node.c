@@ -43,8 +43,8 @@ static bool get_number(const struct node_attempt *attempt, const char *key, doub
 	return *end == '\0' && *ret >= 0;
 }
 
-static void set_number(const struct node_attempt *attempt, const char *key, const char *member,
-	struct json *object)
+static void target_node_set_number(const struct node_attempt *attempt, const char *key,
+	const char *member, struct json *object)
 {
 	double value;
 
@@ -52,7 +52,7 @@ static void set_number(const struct node_attempt *attempt, const char *key, cons
 		json_set_num(object, member, value);
 }
 
-static int count_words(const char *list)
+static int target_node_count_words(const char *list)
 {
 	int n = !str_empty(list);
 
@@ -90,14 +90,14 @@ static void set_observed(const struct node_attempt *attempt, struct target_statu
 
 	object = json_sub(observed, "usage");
 	for (size_t i = 0; i < ARRAY_LEN(totals); i++)
-		set_number(attempt, totals[i], totals[i], object);
+		target_node_set_number(attempt, totals[i], totals[i], object);
 	object = json_sub(observed, "now");
 	for (size_t i = 0; i < ARRAY_LEN(rates) && ret->state == RUN_RUNNING; i++)
-		set_number(attempt, rates[i][0], rates[i][1], object);
+		target_node_set_number(attempt, rates[i][0], rates[i][1], object);
 	run_set_time(observed, "time", time_ms);
 	object = json_sub(observed, "resources");
 	if (gpus)
-		json_set_int(object, "gpus", count_words(gpus));
+		json_set_int(object, "gpus", target_node_count_words(gpus));
 	if (!str_empty(model))
 		json_set_str(object, "gpu_model", model);
 	/* While it runs, what could not be collected yet may be later. */
@@ -120,7 +120,7 @@ static const char *origin_of(const char *reason)
 }
 
 /* A name or a number, or nothing. */
-static int signal_of(const struct node_attempt *attempt)
+static int target_node_signal_of(const struct node_attempt *attempt)
 {
 	const char *text = node_attempt_get(attempt, "signal");
 	int64_t number;
@@ -152,13 +152,13 @@ static int default_code(enum run_state state, int sig)
 	return sig ? EXIT_SIGNAL + sig : state == RUN_FAILED ? 1 : EXIT_OURS;
 }
 
-static void set_exit(
+static void target_node_set_exit(
 	const struct node *node, const struct node_attempt *attempt, struct target_status *ret)
 {
 	AUTO_JSON struct json *json = json_object();
 	const char *reason = node_attempt_get(attempt, "reason");
 	const char *origin = node_attempt_get(attempt, "origin");
-	int sig = signal_of(attempt);
+	int sig = target_node_signal_of(attempt);
 
 	if (str_empty(reason))
 		reason = default_reason(ret->state, sig);
@@ -174,7 +174,7 @@ static void set_exit(
 	ret->ended_ms = node_time_here(node, node_attempt_int(attempt, "ended", 0));
 }
 
-static void set_text(const struct node_attempt *attempt, struct target_status *ret)
+static void target_node_set_text(const struct node_attempt *attempt, struct target_status *ret)
 {
 	const char *text = node_attempt_get(attempt, "text");
 	char name[8];
@@ -202,8 +202,8 @@ void target_node_status(
 	ret->started_ms = node_time_here(node, node_attempt_int(attempt, "started", 0));
 	ret->cancelling = cancel && !str_eq(cancel, "0");
 	if (run_state_is_final(ret->state))
-		set_exit(node, attempt, ret);
-	set_text(attempt, ret);
+		target_node_set_exit(node, attempt, ret);
+	target_node_set_text(attempt, ret);
 	set_observed(attempt, ret);
 }
 
@@ -219,7 +219,7 @@ struct asking {
 	bool was_accepted, is_here; /* as the record's files here say, before the node was asked */
 };
 
-static void release(struct node_work *work)
+static void target_node_release(struct node_work *work)
 {
 	struct asking *asking = (struct asking *)work;
 
@@ -266,7 +266,7 @@ static void add_next(const struct asking *asking, const struct node_attempt *att
 			node_handle_text(handle->host, handle->run_id, (int)next);
 }
 
-static int on_found(void *ctx, int status, struct err *fault, struct err *err)
+static int target_node_on_found(void *ctx, int status, struct err *fault, struct err *err)
 {
 	struct asking *asking = ctx;
 
@@ -284,7 +284,7 @@ static int on_found(void *ctx, int status, struct err *fault, struct err *err)
 	return node_work_end(&asking->base, 0, fault);
 }
 
-static void look_here(struct asking *asking)
+static void target_node_look_here(struct asking *asking)
 {
 	const struct node_work *work = &asking->base;
 	const struct dirs *dirs = &work->target->session->dirs;
@@ -305,14 +305,14 @@ static int target_node_state(struct target *target, const char *handle, struct t
 	if (node_handle_is_gang(handle))
 		return target_gang_state(target, handle, ret, call, err);
 	asking = mem_alloc(1, sizeof(*asking));
-	*asking = (struct asking){.base = {.release = release}, .ret = ret};
+	*asking = (struct asking){.base = {.release = target_node_release}, .ret = ret};
 	int r = node_work_begin(target, handle, &asking->base, call, err);
 	if (r < 0)
 		return r;
-	look_here(asking);
+	target_node_look_here(asking);
 	strv_addf(&asking->names, "%s/%d", asking->base.handle.run_id, asking->base.handle.attempt);
-	asking->base.asked = node_state(
-		asking->base.host->node, &asking->names, &asking->found, on_found, asking);
+	asking->base.asked = node_state(asking->base.host->node, &asking->names, &asking->found,
+		target_node_on_found, asking);
 	return 0;
 }
 
@@ -385,7 +385,7 @@ static int look_at_hosts(struct choosing *choosing, const struct spec *spec, str
 	return r;
 }
 
-static void add_silent(const struct choosing *choosing, struct err *err)
+static void target_node_add_silent(const struct choosing *choosing, struct err *err)
 {
 	for (size_t i = 0; i < choosing->n; i++)
 		if (!choosing->looks[i].facts)
@@ -408,11 +408,11 @@ static int fail_choice(
 	else
 		err_set(err, wish->gpus > 0 ? E_GPU_COUNT : E_NODE_FAILED, "target %s: %s", name,
 			why ? why : "no host takes the run");
-	add_silent(choosing, err);
+	target_node_add_silent(choosing, err);
 	return err_hint(err, "dlrun targets %s", name);
 }
 
-static void take(struct choosing *choosing, size_t at, const char *why)
+static void target_node_take(struct choosing *choosing, size_t at, const char *why)
 {
 	struct target_node *node = choosing->node;
 	const struct session_env *env = &node->session->env;
@@ -449,8 +449,8 @@ static void take_gang(struct choosing *choosing, const struct node_choice *choic
 	}
 }
 
-static int choose(struct choosing *choosing, const struct target_wish *wish, struct strv *ret_notes,
-	struct err *err)
+static int target_node_choose(struct choosing *choosing, const struct target_wish *wish,
+	struct strv *ret_notes, struct err *err)
 {
 	const struct resources *resources = &wish->spec->resources;
 	const struct node_wish wanted = {
@@ -478,12 +478,13 @@ static int choose(struct choosing *choosing, const struct target_wish *wish, str
 	if (choice.hosts.n > 1)
 		take_gang(choosing, &choice);
 	else
-		take(choosing, choice.hosts.v[0], choice.why ? choice.why : "it is free");
+		target_node_take(
+			choosing, choice.hosts.v[0], choice.why ? choice.why : "it is free");
 	return 0;
 }
 
 /* More than there are would never begin. */
-static int check_gpus(struct node_look *look, const struct spec *spec, struct err *err)
+static int target_node_check_gpus(struct node_look *look, const struct spec *spec, struct err *err)
 {
 	const char *type = spec->resources.gpu_type;
 	int wanted = spec->world.gpus;
@@ -502,7 +503,8 @@ static int check_gpus(struct node_look *look, const struct spec *spec, struct er
 }
 
 /* A pool is chosen from by the same. */
-static int check_size(const struct node_look *look, const struct resources *wanted, struct err *err)
+static int target_node_check_size(
+	const struct node_look *look, const struct resources *wanted, struct err *err)
 {
 	const struct node_facts *facts = look->facts;
 	char asked[16], has[16];
@@ -587,16 +589,16 @@ static int target_node_learn(struct target *target, const struct target_wish *wi
 	if (r < 0)
 		return r;
 	if (choosing.n > 1 || wish->spec->resources.nodes > 1)
-		return choose(&choosing, wish, ret_notes, err);
+		return target_node_choose(&choosing, wish, ret_notes, err);
 	if (!choosing.looks[0].facts)
 		return err_move(err, &choosing.looks[0].fault);
 	r = check_room(&choosing.looks[0], wish, err);
 	if (r == 0)
-		r = check_gpus(&choosing.looks[0], wish->spec, err);
+		r = target_node_check_gpus(&choosing.looks[0], wish->spec, err);
 	if (r == 0)
-		r = check_size(&choosing.looks[0], &wish->spec->resources, err);
+		r = target_node_check_size(&choosing.looks[0], &wish->spec->resources, err);
 	if (r == 0)
-		take(&choosing, 0, NULL);
+		target_node_take(&choosing, 0, NULL);
 	return r;
 }
 
@@ -630,7 +632,7 @@ struct adoption {
 	size_t n, n_open;
 };
 
-static void drop(struct target_work *work)
+static void target_node_drop(struct target_work *work)
 {
 	struct adoption *adoption = (struct adoption *)work;
 
@@ -658,7 +660,8 @@ static bool is_asked(const struct adoption *adoption, const char *name)
 
 /* Hosts of the run: a single host by its name here; several by their names where the run came from,
  * if all are of the target: a node sends nobody to other hosts. */
-static void find_hosts(const struct place *place, const struct run *run, struct strv *ret)
+static void target_node_find_hosts(
+	const struct place *place, const struct run *run, struct strv *ret)
 {
 	if (json_get_int(json_get(run->doc, "resources"), "nodes", 1) > 1)
 		(void)words_get(json_get(run->doc, "target"), "hosts", ret, NULL);
@@ -671,7 +674,8 @@ static void find_hosts(const struct place *place, const struct run *run, struct 
 		strv_add(ret, place->host->name);
 }
 
-static void set_target(const struct place *place, const struct strv *names, struct run *run)
+static void target_node_set_target(
+	const struct place *place, const struct strv *names, struct run *run)
 {
 	const struct target_node *target = place->adoption->target;
 	struct json *json = json_object(), *hosts = json_array();
@@ -686,7 +690,7 @@ static void set_target(const struct place *place, const struct strv *names, stru
 }
 
 /* The record may have been written by this user's dlrun or by an attacker on the node. */
-static int parse(
+static int target_node_parse(
 	const char *text, const char *id, const char *layout, struct run **ret, struct err *err)
 {
 	AUTO_JSON struct json *doc = NULL;
@@ -710,7 +714,7 @@ static int parse(
 	return 0;
 }
 
-static void add_attempts(const struct strv *hosts, int newest, struct run *run)
+static void target_node_add_attempts(const struct strv *hosts, int newest, struct run *run)
 {
 	AUTO_FREE char *names = strv_join(hosts, ",");
 
@@ -722,7 +726,7 @@ static void add_attempts(const struct strv *hosts, int newest, struct run *run)
 }
 
 /* A run on several hosts is reported by each of them. */
-static bool is_known(const struct run_list *runs, const char *id)
+static bool target_node_is_known(const struct run_list *runs, const char *id)
 {
 	for (size_t i = 0; i < runs->n; i++)
 		if (str_eq(run_id(runs->v[i]), id))
@@ -738,14 +742,14 @@ static void adopt_one(const struct place *place, const struct node_attempt *atte
 	struct json *adopted;
 	AUTO_FREE char *layout = dirs_layout(&adoption->target->session->dirs);
 
-	if (is_known(adoption->ret, attempt->run) || !run_id_is_valid(attempt->run) ||
+	if (target_node_is_known(adoption->ret, attempt->run) || !run_id_is_valid(attempt->run) ||
 		(adoption->id && !str_eq(adoption->id, attempt->run)) || !attempt->record ||
 		attempt->attempt < 1 ||
-		parse(attempt->record, attempt->run, layout, &run, NULL) < 0)
+		target_node_parse(attempt->record, attempt->run, layout, &run, NULL) < 0)
 		return;
-	find_hosts(place, run, &hosts);
-	set_target(place, &hosts, run);
-	add_attempts(&hosts, attempt->attempt, run);
+	target_node_find_hosts(place, run, &hosts);
+	target_node_set_target(place, &hosts, run);
+	target_node_add_attempts(&hosts, attempt->attempt, run);
 	run_set_state(run, RUN_QUEUED);
 	adopted = json_sub(run->doc, "adopted");
 	json_set_str(adopted, "user", json_get_str(run->doc, "user"));
@@ -758,7 +762,7 @@ static void adopt_one(const struct place *place, const struct node_attempt *atte
  * All hosts
  */
 
-static int judge(struct adoption *adoption, struct err *err)
+static int target_node_judge(struct adoption *adoption, struct err *err)
 {
 	struct place *failed = NULL;
 	size_t n_answered = 0;
@@ -779,15 +783,15 @@ static int judge(struct adoption *adoption, struct err *err)
 	return err_hint(err, "dlrun ps -a");
 }
 
-static void end(struct adoption *adoption)
+static void target_node_end(struct adoption *adoption)
 {
 	AUTO_ERR struct err fault = {0};
-	int r = judge(adoption, &fault);
+	int r = target_node_judge(adoption, &fault);
 
 	target_call_end(adoption->call, r, &fault);
 }
 
-static int on_deadline(void *ctx, struct err *err)
+static int target_node_on_deadline(void *ctx, struct err *err)
 {
 	struct adoption *adoption = ctx;
 
@@ -797,11 +801,11 @@ static int on_deadline(void *ctx, struct err *err)
 		if (adoption->places[i].asked)
 			err_set(&adoption->places[i].fault, E_TARGET_SILENT,
 				"%s did not answer in time", adoption->places[i].host->name);
-	end(adoption);
+	target_node_end(adoption);
 	return 0;
 }
 
-static int on_listed(void *ctx, int status, struct err *fault, struct err *err)
+static int target_node_on_listed(void *ctx, int status, struct err *fault, struct err *err)
 {
 	struct place *place = ctx;
 
@@ -811,7 +815,7 @@ static int on_listed(void *ctx, int status, struct err *fault, struct err *err)
 	if (status < 0)
 		err_move(&place->fault, fault);
 	if (--place->adoption->n_open == 0)
-		end(place->adoption);
+		target_node_end(place->adoption);
 	return 0;
 }
 
@@ -825,12 +829,15 @@ static int target_node_adopt(struct target *target, const char *id, struct run_l
 		return err_set(err, E_DATA_LIMIT, "target %s has more than %d hosts to be asked",
 			target->name, HOSTS_MAX);
 	adoption = mem_alloc(1, sizeof(*adoption));
-	*adoption = (struct adoption){
-		.work = {drop}, .target = node, .call = call, .ret = ret, .id = mem_strdup(id)};
+	*adoption = (struct adoption){.work = {target_node_drop},
+		.target = node,
+		.call = call,
+		.ret = ret,
+		.id = mem_strdup(id)};
 	target_call_begin(call, &adoption->work);
 	if (call->deadline_ms)
-		adoption->timer =
-			loop_add_timer(target->loop, call->deadline_ms, on_deadline, adoption);
+		adoption->timer = loop_add_timer(
+			target->loop, call->deadline_ms, target_node_on_deadline, adoption);
 	for (size_t i = 0; i < node->hosts.n; i++) {
 		struct place *place = &adoption->places[adoption->n];
 		place->adoption = adoption;
@@ -841,7 +848,8 @@ static int target_node_adopt(struct target *target, const char *id, struct run_l
 		}
 		adoption->n++;
 		adoption->n_open++;
-		place->asked = node_list(place->host->node, &place->found, on_listed, place);
+		place->asked =
+			node_list(place->host->node, &place->found, target_node_on_listed, place);
 	}
 	return 0;
 }
@@ -866,7 +874,7 @@ void node_handle_done(struct node_handle *handle)
 }
 
 /* The last two parts are ours; a host is whatever ssh takes. */
-static bool parse_handle(const char *handle, struct node_handle *ret)
+static bool target_node_parse_handle(const char *handle, struct node_handle *ret)
 {
 	const char *last = strrchr(handle, '/'), *id = last;
 	int64_t attempt = 0;
@@ -890,7 +898,7 @@ static bool parse_handle(const char *handle, struct node_handle *ret)
 int node_handle_parse(const char *handle, struct node_handle *ret, struct err *err)
 {
 	*ret = (struct node_handle){0};
-	if (parse_handle(handle, ret))
+	if (target_node_parse_handle(handle, ret))
 		return 0;
 	AUTO_FREE char *shown = str_shown(handle);
 	return err_set(err, E_DATA, "'%s' is not a handle of a run on a host", shown);
@@ -908,8 +916,8 @@ static int pick_hosts(const struct target_node *node, size_t n, char **ret, stru
 	return 0;
 }
 
-static int prepare(struct target *target, const char *run_id, int attempt, const struct spec *spec,
-	char handle[static TARGET_HANDLE_SIZE], struct err *err)
+static int target_node_prepare(struct target *target, const char *run_id, int attempt,
+	const struct spec *spec, char handle[static TARGET_HANDLE_SIZE], struct err *err)
 {
 	const struct target_node *node = target_node_of(target);
 	AUTO_FREE char *hosts = NULL;
@@ -927,7 +935,7 @@ static int prepare(struct target *target, const char *run_id, int attempt, const
  * Operations
  */
 
-static void drop_work(struct target_work *target_work)
+static void target_node_drop_work(struct target_work *target_work)
 {
 	struct node_work *work = (struct node_work *)target_work;
 
@@ -962,14 +970,14 @@ int node_work_begin(struct target *target, const char *handle, struct node_work 
 {
 	struct target_node *node = target_node_of(target);
 
-	work->work.drop = drop_work;
+	work->work.drop = target_node_drop_work;
 	work->target = node;
 	work->call = call;
 	int r = node_handle_parse(handle, &work->handle, err);
 	if (r == 0)
 		r = node_open(node->session, work->handle.host, node->root, &work->host, err);
 	if (r < 0) {
-		drop_work(&work->work);
+		target_node_drop_work(&work->work);
 		return r;
 	}
 	target_call_begin(call, &work->work);
@@ -998,7 +1006,7 @@ static int on_plain(void *ctx, int status, struct err *fault, struct err *err)
 	return node_work_end(ctx, status, fault);
 }
 
-static int cancel(
+static int target_node_cancel(
 	struct target *target, const char *handle, struct target_call *call, struct err *err)
 {
 	struct node_work *work;
@@ -1014,8 +1022,8 @@ static int cancel(
 	return r;
 }
 
-static int forget(struct target *target, const char *handle, bool all, struct target_call *call,
-	struct err *err)
+static int target_node_forget(struct target *target, const char *handle, bool all,
+	struct target_call *call, struct err *err)
 {
 	struct node_work *work;
 
@@ -1040,7 +1048,7 @@ static void warm(struct target *target)
 		(void)node_open(node->session, node->hosts.v[i], node->root, &host, NULL);
 }
 
-static void describe(const struct target *target, struct json *json)
+static void target_node_describe(const struct target *target, struct json *json)
 {
 	const struct target_node *node = (const struct target_node *)target;
 	struct json *hosts = json_array();
@@ -1075,18 +1083,18 @@ const struct target_ops target_node_ops = {
 	.kind = "ssh",
 	.has_login = true,
 	.has_nodes = true,
-	.describe = describe,
+	.describe = target_node_describe,
 	.warm = warm,
 	.learn = target_node_learn,
-	.prepare = prepare,
+	.prepare = target_node_prepare,
 	.submit = target_node_submit,
 	.state = target_node_state,
 	.logs = target_node_logs,
 	.fetch = target_node_fetch,
 	.adopt = target_node_adopt,
 	.preview = target_node_preview,
-	.cancel = cancel,
-	.forget = forget,
+	.cancel = target_node_cancel,
+	.forget = target_node_forget,
 	.carry = target_node_carry,
 	.exec = target_node_exec,
 	.free = free_node,

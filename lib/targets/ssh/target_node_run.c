@@ -48,7 +48,7 @@ struct submitting {
 	bool followed;
 };
 
-static void release(struct node_work *work)
+static void target_node_run_release(struct node_work *work)
 {
 	struct submitting *submitting = (struct submitting *)work;
 
@@ -64,7 +64,7 @@ static void release(struct node_work *work)
  * Layers
  */
 
-static int open_layer(void *ctx, struct err *err)
+static int target_node_run_open_layer(void *ctx, struct err *err)
 {
 	const struct layer_source *source = ctx;
 	int fd = -1;
@@ -73,14 +73,14 @@ static int open_layer(void *ctx, struct err *err)
 	return r < 0 ? r : fd;
 }
 
-static const char *codec_of(const struct descriptor *blob)
+static const char *target_node_run_codec_of(const struct descriptor *blob)
 {
 	if (str_ends(blob->media_type, "zstd"))
 		return codec_name(CODEC_ZSTD);
 	return codec_name(str_ends(blob->media_type, "gzip") ? CODEC_GZIP : CODEC_NONE);
 }
 
-static int add_layer(struct submitting *submitting, const struct target_job *job,
+static int target_node_run_add_layer(struct submitting *submitting, const struct target_job *job,
 	const struct image_layer *layer, struct err *err)
 {
 	size_t i = submitting->request.n_layers;
@@ -92,9 +92,9 @@ static int add_layer(struct submitting *submitting, const struct target_job *job
 	memcpy(submitting->hexes[i], hex + 1, strlen(hex));
 	submitting->layers[i] = (struct node_layer){
 		.hex = submitting->hexes[i],
-		.codec = codec_of(&layer->blob),
+		.codec = target_node_run_codec_of(&layer->blob),
 		.size = layer->blob.size,
-		.open = open_layer,
+		.open = target_node_run_open_layer,
 		.ctx = &submitting->sources[i],
 	};
 	submitting->request.n_layers++;
@@ -157,7 +157,7 @@ static int set_layers(struct submitting *submitting, const struct target_job *jo
 
 	for (size_t i = 0; i < job->image->n_layers && r == 0; i++)
 		if (job->image->layers[i].role != IMAGE_ROLE_BASE)
-			r = add_layer(submitting, job, &job->image->layers[i], err);
+			r = target_node_run_add_layer(submitting, job, &job->image->layers[i], err);
 	if (r < 0)
 		return r;
 	submitting->request.layers = submitting->layers;
@@ -232,10 +232,10 @@ static int on_submitted(void *ctx, int status, struct err *fault, struct err *er
 	return node_work_end(&submitting->base, status, fault);
 }
 
-static int on_synced(void *ctx, int status, struct err *fault, struct err *err);
+static int target_node_run_on_synced(void *ctx, int status, struct err *fault, struct err *err);
 
 /* Data first, so that the run finds it; then the run. */
-static void go_on(struct submitting *submitting)
+static void target_node_run_go_on(struct submitting *submitting)
 {
 	struct node *node = submitting->base.host->node;
 	struct node_sync *sync;
@@ -243,8 +243,8 @@ static void go_on(struct submitting *submitting)
 	if (submitting->n_synced < submitting->syncs.n) {
 		node_work_extend(&submitting->base, -1);
 		sync = &submitting->syncs.v[submitting->n_synced++];
-		submitting->base.asked =
-			node_data(node, sync->key, node_sync_open, sync, on_synced, submitting);
+		submitting->base.asked = node_data(node, sync->key, node_sync_open, sync,
+			target_node_run_on_synced, submitting);
 		return;
 	}
 	node_work_extend(&submitting->base, STALL_MS);
@@ -255,19 +255,19 @@ static void go_on(struct submitting *submitting)
 		node_ahead(node);
 }
 
-static int on_synced(void *ctx, int status, struct err *fault, struct err *err)
+static int target_node_run_on_synced(void *ctx, int status, struct err *fault, struct err *err)
 {
 	struct submitting *submitting = ctx;
 
 	(void)err;
 	if (status < 0)
 		return node_work_end(&submitting->base, status, fault);
-	go_on(submitting);
+	target_node_run_go_on(submitting);
 	return 0;
 }
 
 /* Progress extends the timeout. */
-static void on_progress(void *ctx, uint64_t sent, uint64_t total)
+static void target_node_run_on_progress(void *ctx, uint64_t sent, uint64_t total)
 {
 	struct submitting *submitting = ctx;
 
@@ -276,7 +276,8 @@ static void on_progress(void *ctx, uint64_t sent, uint64_t total)
 	node_work_extend(&submitting->base, STALL_MS);
 }
 
-static int fill(struct submitting *submitting, const struct target_job *job, struct err *err)
+static int target_node_run_fill(
+	struct submitting *submitting, const struct target_job *job, struct err *err)
 {
 	buf_init(&submitting->job, TEXT_MAX);
 	buf_init(&submitting->secrets, TEXT_MAX);
@@ -287,7 +288,7 @@ static int fill(struct submitting *submitting, const struct target_job *job, str
 		r = node_sync_find(job, &submitting->syncs, err);
 	if (r == 0)
 		r = set_texts(submitting, job, err);
-	submitting->request.progress = on_progress;
+	submitting->request.progress = target_node_run_on_progress;
 	submitting->request.ctx = submitting;
 	submitting->request.run = submitting->base.handle.run_id;
 	submitting->request.attempt = submitting->base.handle.attempt;
@@ -299,17 +300,18 @@ int node_submit_rank(struct target *target, const struct target_job *job,
 {
 	struct submitting *submitting = mem_alloc(1, sizeof(*submitting));
 
-	*submitting = (struct submitting){
-		.base = {.release = release}, .rank = rank, .followed = job->followed};
+	*submitting = (struct submitting){.base = {.release = target_node_run_release},
+		.rank = rank,
+		.followed = job->followed};
 	int r = node_work_begin(target, job->handle, &submitting->base, call, err);
 	if (r < 0)
 		return r;
-	r = fill(submitting, job, err);
+	r = target_node_run_fill(submitting, job, err);
 	if (r < 0) {
 		target_call_cancel(call);
 		return r;
 	}
-	go_on(submitting);
+	target_node_run_go_on(submitting);
 	return 0;
 }
 
@@ -388,7 +390,7 @@ static void log_release(struct node_work *work)
 	free(reading);
 }
 
-static void on_notice(void *ctx, const char *text)
+static void target_node_run_on_notice(void *ctx, const char *text)
 {
 	const struct reading *reading = ctx;
 	const struct target_log_events *events = &reading->request.events;
@@ -401,9 +403,9 @@ static void on_notice(void *ctx, const char *text)
  * Reasons for waiting, each reported once
  */
 
-static void look_later(struct reading *reading);
+static void target_node_run_look_later(struct reading *reading);
 
-static void tell_waiting(struct reading *reading)
+static void target_node_run_tell_waiting(struct reading *reading)
 {
 	AUTO(target_status_done) struct target_status status = {0};
 
@@ -416,11 +418,11 @@ static void tell_waiting(struct reading *reading)
 	free(reading->told);
 	reading->told = mem_strdup(status.text);
 	AUTO_FREE char *reason = words_reason_now(status.text);
-	on_notice(reading, reason);
+	target_node_run_on_notice(reading, reason);
 }
 
 /* An unreachable node is reported by the log itself. */
-static int on_looked(void *ctx, int status, struct err *fault, struct err *err)
+static int target_node_run_on_looked(void *ctx, int status, struct err *fault, struct err *err)
 {
 	struct reading *reading = ctx;
 
@@ -428,35 +430,35 @@ static int on_looked(void *ctx, int status, struct err *fault, struct err *err)
 	(void)err;
 	reading->look = NULL;
 	if (status == 0)
-		tell_waiting(reading);
+		target_node_run_tell_waiting(reading);
 	node_attempts_done(&reading->found);
 	if (!reading->has_begun)
-		look_later(reading);
+		target_node_run_look_later(reading);
 	return 0;
 }
 
-static int on_time(void *ctx, struct err *err)
+static int target_node_run_on_time(void *ctx, struct err *err)
 {
 	struct reading *reading = ctx;
 
 	(void)err;
 	reading->timer = NULL;
-	reading->look = node_state(
-		reading->base.host->node, &reading->names, &reading->found, on_looked, reading);
+	reading->look = node_state(reading->base.host->node, &reading->names, &reading->found,
+		target_node_run_on_looked, reading);
 	return 0;
 }
 
-static void look_later(struct reading *reading)
+static void target_node_run_look_later(struct reading *reading)
 {
-	reading->timer = loop_add_timer(
-		reading->base.target->target.loop, clock_ms() + LOOK_MS, on_time, reading);
+	reading->timer = loop_add_timer(reading->base.target->target.loop, clock_ms() + LOOK_MS,
+		target_node_run_on_time, reading);
 }
 
 /*
  * The log
  */
 
-static int on_data(
+static int target_node_run_on_data(
 	void *ctx, uint64_t offset, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct reading *reading = ctx;
@@ -475,13 +477,13 @@ static int on_data(
 	return r;
 }
 
-static int on_end(void *ctx, int status, struct err *fault, struct err *err)
+static int target_node_run_on_end(void *ctx, int status, struct err *fault, struct err *err)
 {
 	(void)err;
 	return node_work_end(ctx, status, fault);
 }
 
-static void read_log(struct reading *reading, uint64_t offset)
+static void target_node_run_read_log(struct reading *reading, uint64_t offset)
 {
 	const struct target_log_request *request = &reading->request;
 	const struct node_handle *handle = &reading->base.handle;
@@ -492,14 +494,17 @@ static void read_log(struct reading *reading, uint64_t offset)
 		.tail_lines = request->token ? -1 : request->tail_lines,
 		.follow = request->follow,
 		.patience_ms = request->follow ? FOLLOW_PATIENCE_MS : PATIENCE_MS,
-		.events = {.data = on_data, .notice = on_notice, .ctx = reading},
+		.events = {.data = target_node_run_on_data,
+			.notice = target_node_run_on_notice,
+			.ctx = reading},
 	};
 
-	reading->base.asked = node_log(reading->base.host->node, &wanted, on_end, reading);
+	reading->base.asked =
+		node_log(reading->base.host->node, &wanted, target_node_run_on_end, reading);
 	if (!request->follow || !request->events.notice)
 		return;
 	strv_addf(&reading->names, "%s/%d", handle->run_id, handle->attempt);
-	look_later(reading);
+	target_node_run_look_later(reading);
 }
 
 int target_node_logs(struct target *target, const char *handle,
@@ -519,7 +524,7 @@ int target_node_logs(struct target *target, const char *handle,
 		.base = {.release = log_release}, .request = *request, .token = token};
 	int r = node_work_begin(target, handle, &reading->base, call, err);
 	if (r == 0)
-		read_log(reading, (uint64_t)offset);
+		target_node_run_read_log(reading, (uint64_t)offset);
 	return r;
 }
 
@@ -565,7 +570,7 @@ static void release_carry(struct node_work *work)
 	free(carry);
 }
 
-static int on_pumped(void *ctx, struct pump_end *end, struct err *err)
+static int target_node_run_on_pumped(void *ctx, struct pump_end *end, struct err *err)
 {
 	struct carry *carry = ctx;
 
@@ -589,14 +594,14 @@ static void start_pump(struct carry *carry)
 	const struct pump_options options = {.loop = carry->base.target->target.loop,
 		.a = stream_from_fd(TAKE_FD(carry->fd)),
 		.b = there,
-		.done = on_pumped,
+		.done = target_node_run_on_pumped,
 		.ctx = carry};
 
 	carry->pump = pump_start(&options);
 }
 
 /* A browser tries again at once: the same words are told now and then. */
-static void say(struct target_node *node, const char *text)
+static void target_node_run_say(struct target_node *node, const char *text)
 {
 	int64_t now_ms = clock_ms();
 
@@ -620,12 +625,12 @@ static void fail_connect(struct carry *carry, struct err *fault)
 			carry->base.target->target.loop, clock_ms() + RETRY_MS, on_retry, carry);
 		return;
 	}
-	say(carry->base.target, fault->message);
+	target_node_run_say(carry->base.target, fault->message);
 	target_call_end(carry->base.call, -(int)fault->code, fault);
 }
 
 /* The channel is open, or has failed to open. */
-static int on_ready(void *ctx, struct err *err)
+static int target_node_run_on_ready(void *ctx, struct err *err)
 {
 	struct carry *carry = ctx;
 	struct channel_exit end = {0};
@@ -642,7 +647,7 @@ static int on_ready(void *ctx, struct err *err)
 static void connect_there(struct carry *carry)
 {
 	const struct channel_opener *opener = &carry->base.host->opener;
-	const struct channel_events events = {on_ready, carry};
+	const struct channel_events events = {target_node_run_on_ready, carry};
 
 	carry->channel = opener->connect(opener->ctx, "127.0.0.1", carry->port, &events);
 }
@@ -707,7 +712,7 @@ static void release_exec(struct node_work *work)
 	free(exec);
 }
 
-static int status_of(const struct channel_exit *end)
+static int target_node_run_status_of(const struct channel_exit *end)
 {
 	int sig = *end->signal ? proc_signal_number(end->signal) : 0;
 
@@ -716,17 +721,17 @@ static int status_of(const struct channel_exit *end)
 	return end->known && !*end->signal ? end->code : STATUS_UNKNOWN;
 }
 
-static int on_executed(void *ctx, int status, struct err *fault, struct err *err)
+static int target_node_run_on_executed(void *ctx, int status, struct err *fault, struct err *err)
 {
 	struct exec *exec = ctx;
 
 	(void)err;
 	if (status == 0)
-		*exec->ret_status = status_of(&exec->end);
+		*exec->ret_status = target_node_run_status_of(&exec->end);
 	return node_work_end(&exec->base, status, fault);
 }
 
-static void ask_size(struct exec *exec)
+static void target_node_run_ask_size(struct exec *exec)
 {
 	exec->pty.columns = COLUMNS;
 	exec->pty.rows = ROWS;
@@ -734,13 +739,13 @@ static void ask_size(struct exec *exec)
 		exec->request.size(exec->request.ctx, &exec->pty.columns, &exec->pty.rows);
 }
 
-static int on_resized(void *ctx, int sig, struct err *err)
+static int target_node_run_on_resized(void *ctx, int sig, struct err *err)
 {
 	struct exec *exec = ctx;
 
 	(void)sig;
 	(void)err;
-	ask_size(exec);
+	target_node_run_ask_size(exec);
 	node_exec_resize(exec->base.asked, exec->pty.columns, exec->pty.rows);
 	return 0;
 }
@@ -755,8 +760,9 @@ static int prepare_terminal(struct exec *exec, struct err *err)
 	/* Programs that keep terminals there draw on them: "dumb" will not do. */
 	if (exec->request.is_shell && str_eq(exec->pty.term, "dumb"))
 		exec->pty.term = "xterm";
-	ask_size(exec);
-	int r = loop_add_signal(exec->base.target->target.loop, SIGWINCH, on_resized, exec, err);
+	target_node_run_ask_size(exec);
+	int r = loop_add_signal(
+		exec->base.target->target.loop, SIGWINCH, target_node_run_on_resized, exec, err);
 	exec->has_signal = r == 0;
 	if (r == 0 && exec->request.raw)
 		exec->request.raw(exec->request.ctx);
@@ -793,7 +799,8 @@ int target_node_exec(struct target *target, const char *handle,
 		.pty = request->tty ? &exec->pty : NULL,
 		.fds = {request->fds[0], request->fds[1], request->fds[2]},
 	};
-	exec->base.asked = node_exec(exec->base.host->node, &wanted, &exec->end, on_executed, exec);
+	exec->base.asked = node_exec(
+		exec->base.host->node, &wanted, &exec->end, target_node_run_on_executed, exec);
 	return 0;
 }
 
@@ -843,7 +850,7 @@ static void fetch_release(struct node_work *work)
 }
 
 /* Valid until the next one. */
-static const char *name_of(struct fetching *fetching, const struct node_file *file)
+static const char *target_node_run_name_of(struct fetching *fetching, const struct node_file *file)
 {
 	if (!fetching->prefix)
 		return file->path;
@@ -852,14 +859,14 @@ static const char *name_of(struct fetching *fetching, const struct node_file *fi
 	return fetching->name.data;
 }
 
-static void describe(
+static void target_node_run_describe(
 	struct fetching *fetching, const struct node_file *file, struct fetch_item *ret)
 {
 	static const mode_t kinds[] = {['d'] = S_IFDIR, ['f'] = S_IFREG, ['l'] = S_IFLNK};
 	mode_t kind = (size_t)file->kind < ARRAY_LEN(kinds) ? kinds[(size_t)file->kind] : 0;
 
 	*ret = (struct fetch_item){
-		.path = name_of(fetching, file),
+		.path = target_node_run_name_of(fetching, file),
 		.mode = kind | (mode_t)(file->mode & 07777),
 		.size = file->kind == 'l' && file->target ? strlen(file->target) : file->size,
 		.mtime_ns = file->mtime_ms * 1000000,
@@ -884,7 +891,7 @@ static int end_file(struct fetching *fetching, struct err *err)
 	return fetch_sink_end(fetching->sink, &fetching->item, err);
 }
 
-static int on_begin(void *ctx, size_t i, uint64_t size, struct err *err)
+static int target_node_run_on_begin(void *ctx, size_t i, uint64_t size, struct err *err)
 {
 	struct fetching *fetching = ctx;
 	size_t at = fetching->first + i;
@@ -899,7 +906,7 @@ static int on_begin(void *ctx, size_t i, uint64_t size, struct err *err)
 		return r;
 	const struct node_want *want = &fetching->wanted.v[at];
 	const struct fetch_range range = {want->offset, want->len};
-	describe(fetching, want->file, &fetching->item);
+	target_node_run_describe(fetching, want->file, &fetching->item);
 	r = fetch_sink_begin(fetching->sink, &fetching->item, &range, err);
 	if (r < 0)
 		return r;
@@ -921,7 +928,7 @@ static int fetch_on_data(void *ctx, size_t i, const void *data, size_t len, stru
 
 static void get(struct fetching *fetching);
 
-static int on_got(void *ctx, int status, struct err *fault, struct err *err)
+static int target_node_run_on_got(void *ctx, int status, struct err *fault, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
@@ -950,7 +957,7 @@ static void shorten(struct fetching *fetching)
 /* From the file on that was cut, or the first one. */
 static void get(struct fetching *fetching)
 {
-	const struct node_get_events events = {on_begin, fetch_on_data, fetching};
+	const struct node_get_events events = {target_node_run_on_begin, fetch_on_data, fetching};
 
 	if (fetching->has_file) {
 		shorten(fetching);
@@ -958,7 +965,7 @@ static void get(struct fetching *fetching)
 	}
 	fetching->base.asked = node_get(fetching->base.host->node, fetching->base.handle.run_id,
 		&fetching->scope, fetching->wanted.v + fetching->first,
-		fetching->wanted.n - fetching->first, &events, on_got, fetching);
+		fetching->wanted.n - fetching->first, &events, target_node_run_on_got, fetching);
 }
 
 /*
@@ -970,7 +977,7 @@ static int offer(struct fetching *fetching, const struct node_file *file, struct
 	struct fetch_range range = {0};
 	struct fetch_item item;
 
-	describe(fetching, file, &item);
+	target_node_run_describe(fetching, file, &item);
 	if (!fetch_sink_names(fetching->sink, item.path))
 		return 0;
 	if (file->kind == 'd')
@@ -997,7 +1004,7 @@ static int offer_all(struct fetching *fetching)
 	return 0;
 }
 
-static int on_listed(void *ctx, int status, struct err *fault, struct err *err)
+static int target_node_run_on_listed(void *ctx, int status, struct err *fault, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
@@ -1058,7 +1065,7 @@ int node_fetch_rank(struct target *target, const char *handle, const char *prefi
 	fetching->look = node_state(fetching->base.host->node, &fetching->names, &fetching->found,
 		fetch_on_looked, fetching);
 	fetching->base.asked = node_files(fetching->base.host->node, fetching->base.handle.run_id,
-		&fetching->scope, &fetching->files, on_listed, fetching);
+		&fetching->scope, &fetching->files, target_node_run_on_listed, fetching);
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The process that holds a pod's namespaces; as PID 1 of a pod whose containers share theirs, it buries the dead. */
+/* The process that holds a pod's namespaces; as PID 1 of a pod whose containers share theirs, it
+ * buries the dead. */
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -50,8 +50,8 @@ static int make_tmp(void **state)
 	const char *base = getenv("TMPDIR");
 
 	(void)state;
-	/* ext4 searches long for an inode that was not used in the last seconds, which 13,000 claims
-	 * in a row would measure. */
+	/* ext4 searches long for an inode that was not used in the last seconds, which 13,000
+	 * claims in a row would measure. */
 	if (!base)
 		base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
 	tmp = mem_printf("%s/dlrun-claim-XXXXXX", base);

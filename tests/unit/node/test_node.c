@@ -347,8 +347,8 @@ static int hold_reader(void *ctx, struct err *err)
 	return r;
 }
 
-/* As tmux does: the line that says "go" is lost where nobody has read it. The kernel's first buffer,
- * which is not thrown away, is full by what comes before. */
+/* As tmux does: the line that says "go" is lost where nobody has read it. The kernel's first
+ * buffer, which is not thrown away, is full by what comes before. */
 static void test_terminal_is_flushed(void **state)
 {
 	const struct channel_pty pty = {.term = "xterm", .columns = 100, .rows = 40};

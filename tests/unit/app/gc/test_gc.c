@@ -277,7 +277,8 @@ static void test_images(void **state)
 	tree_done(tree);
 }
 
-/* The image of a run that was submitted --from another one, which is gone: only its row names it. */
+/* The image of a run that was submitted --from another one, which is gone: only its row names
+ * it. */
 static void test_image_without_name(void **state)
 {
 	(void)state;

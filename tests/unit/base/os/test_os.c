@@ -418,8 +418,8 @@ static void test_beneath(void **state)
 }
 
 #ifdef F_SETLEASE
-/* A file that somebody wants to be asked about (a file server) keeps nobody waiting who does not want
- * to wait. */
+/* A file that somebody wants to be asked about (a file server) keeps nobody waiting who does not
+ * want to wait. */
 static void test_leased(void **state)
 {
 	(void)state;

@@ -143,7 +143,8 @@ static void tables(void **state)
 		"a     12  python tr…\n"
 		"日本      x y^[[2J\n"
 		"c      7\n");
-	/* Where cut texts are not enough, columns are left out, and at last the first one is cut. */
+	/* Where cut texts are not enough, columns are left out, and at last the first one is
+	 * cut. */
 	check_table(&plain, 13, "ID     N\na     12\n日本\nc      7\n");
 	check_table(&plain, 3, "ID\na\n日…\nc\n");
 }

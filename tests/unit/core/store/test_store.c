@@ -461,7 +461,8 @@ static void test_a_new_store_by_many(void **state)
 	}
 }
 
-/* A writer that dies in the middle of a transaction leaves a journal; whoever comes next undoes it. */
+/* A writer that dies in the middle of a transaction leaves a journal; whoever comes next undoes
+ * it. */
 static int die_in_change(void *ctx, struct run *run, struct err *err)
 {
 	(void)ctx;

@@ -209,8 +209,8 @@ static void test_done(struct test *test)
 }
 #define AUTO_TEST AUTO(test_done)
 
-/* With every shell that is here, side by side, because the script's times are real. sig is sent when
- * the program has said "ready". message: NULL for none. */
+/* With every shell that is here, side by side, because the script's times are real. sig is sent
+ * when the program has said "ready". message: NULL for none. */
 static void check(struct place *place, const struct test *test, int sig, int status,
 	const char *output, const char *message)
 {
@@ -479,8 +479,8 @@ static void collect_with(struct place *place, const char *const *shell, bool car
 	check_said(place, "ls -A outputs/.dlrun-collected", "rank-0\n");
 }
 
-/* Directories of the snapshot that the program renames as a whole; the files in them are as old as they
- * were. What was collected while the program ran is not copied again. */
+/* Directories of the snapshot that the program renames as a whole; the files in them are as old as
+ * they were. What was collected while the program ran is not copied again. */
 static void move_with(struct place *place, const char *const *shell, bool unused)
 {
 	AUTO_TEST struct test test;

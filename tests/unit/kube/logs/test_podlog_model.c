@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A log that is written, rotated and served by a kubelet as the real one does it, cut anywhere, with
- * clocks that are set: what comes out is the log, or a gap accounts for what is missing.
+ * A log that is written, rotated and served by a kubelet as the real one does it, cut anywhere,
+ * with clocks that are set: what comes out is the log, or a gap accounts for what is missing.
  */
 #include <setjmp.h>
 #include <stdarg.h>

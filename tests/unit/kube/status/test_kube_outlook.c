@@ -13,8 +13,8 @@
 #include "kube/status/status_impl.h"
 
 /*
- * What becomes of a Job, foretold from its pods: a row is the Job's spec, what lies beside it in its
- * metadata, and its pods.
+ * What becomes of a Job, foretold from its pods: a row is the Job's spec, what lies beside it in
+ * its metadata, and its pods.
  */
 
 #define ONE "\"completionMode\":\"Indexed\",\"completions\":1,\"parallelism\":1"

@@ -171,7 +171,8 @@ static void test_round_trips(void **state)
 	}
 }
 
-/* What other programs see: members in a row, each without a time, nothing between or behind them. */
+/* What other programs see: members in a row, each without a time, nothing between or behind
+ * them. */
 static void test_gzip_members(void **state)
 {
 	(void)state;

@@ -290,7 +290,8 @@ static void test_edit_and_revert(void **state)
 	tree_done(tree);
 }
 
-/* Whatever happened before, the canonical image is that of a fresh start, and it is the new plan. */
+/* Whatever happened before, the canonical image is that of a fresh start, and it is the new
+ * plan. */
 static void test_canonical(void **state)
 {
 	(void)state;

@@ -423,7 +423,8 @@ static void test_order(void **state)
 	tree_file(&tree, "!", "");
 	struct layer_spec spec = tree_spec(&tree, pointers);
 	assert_names(&spec, want, ARRAY_LEN(want));
-	/* A delta has the directories of its entries too, so that a runtime gives them our modes. */
+	/* A delta has the directories of its entries too, so that a runtime gives them our
+	 * modes. */
 	static const char *const delta[] = {"dlrun/src/", "dlrun/src/b/", "dlrun/src/b/c/",
 		"dlrun/src/b/c/d/", "dlrun/src/b/c/d/e"};
 	spec.full = false;

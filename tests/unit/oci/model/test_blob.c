@@ -106,7 +106,8 @@ static void test_empty(void **state)
 	assert_int_equal(blob.size, 0);
 }
 
-/* Whatever the point at which it is given up, nothing stays, and no descriptor but its own closes. */
+/* Whatever the point at which it is given up, nothing stays, and no descriptor but its own
+ * closes. */
 static void test_nothing_left(void **state)
 {
 	(void)state;

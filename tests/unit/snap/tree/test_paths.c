@@ -349,8 +349,8 @@ static void test_nested_repositories(void **state)
 		     "was-module/file", "was-module/b.log", NULL};
 		*name; name++)
 		tree_write(&w->tree, *name, "");
-	/* The outer index has a file in seen, so git looks through that repository. A submodule that
-	 * is none is part of the outer tree, even when it is ignored. */
+	/* The outer index has a file in seen, so git looks through that repository. A submodule
+	 * that is none is part of the outer tree, even when it is ignored. */
 	expect(w,
 		".gitignore module/.gitignore +module/a.log module/inner/x.tmp +module/inner/y "
 		"module/new.log +module/src/x +nested/b.log nested/n.log +seen/file seen/inside "

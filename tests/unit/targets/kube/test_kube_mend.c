@@ -14,8 +14,8 @@
 #include "tests/unit/kubewanted.h"
 
 /*
- * What is left of a submit or a cancel that ended in the middle, in a cluster that keeps what it was
- * sent: a Job is never without what goes with it, and nothing stays without a Job.
+ * What is left of a submit or a cancel that ended in the middle, in a cluster that keeps what it
+ * was sent: a Job is never without what goes with it, and nothing stays without a Job.
  */
 
 #define UID "0e-1"

@@ -49,7 +49,8 @@ static void test_before_a_line(void **state)
 	expect_log(place, "1\n");
 }
 
-/* As in any shell: a line that fails is followed by the next one, unless the lines say otherwise. */
+/* As in any shell: a line that fails is followed by the next one, unless the lines say
+ * otherwise. */
 static void test_before_that_fails(void **state)
 {
 	struct place *place = *state;

@@ -15,10 +15,10 @@
 #include "targets/ssh/gang.h"
 
 /*
- * Each rank is a word: a (absent), p (prepared yet), q (queued), h (held), g (told to go, not begun),
- * r (running), R (running, its end was asked for), s (succeeded), fCODE@TIME (failed), c@TIME
- * (cancelled by its user), e (ended with another one), l@TIME (lost), d (taken back), x (failed to
- * start before it was told to), u (does not answer)
+ * Each rank is a word: a (absent), p (prepared yet), q (queued), h (held), g (told to go, not
+ * begun), r (running), R (running, its end was asked for), s (succeeded), fCODE@TIME (failed),
+ * c@TIME (cancelled by its user), e (ended with another one), l@TIME (lost), d (taken back), x
+ * (failed to start before it was told to), u (does not answer)
  */
 
 enum { RANKS_MAX = 8 };

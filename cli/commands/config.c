@@ -178,7 +178,7 @@ static int ask_confirm(
 			"%s is not confirmed, and there is no terminal to ask on", shown);
 		return err_hint(err, "dlrun config trust --yes");
 	}
-	return ask_yes(app, question, false, ret, err);
+	return prompt_yes(app, question, false, ret, err);
 }
 
 static int confirm(struct app *app, const struct config *config, const char *dir, bool yes,

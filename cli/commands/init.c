@@ -53,7 +53,7 @@ static int ask_command(
 	AUTO_FREE char *first = NULL;
 
 	buf_init(&question, TEXT_MAX);
-	buf_init(&answer, ASK_ANSWER_MAX);
+	buf_init(&answer, PROMPT_ANSWER_MAX);
 	buf_adds(&question, "What runs?");
 	for (size_t i = 0; i < project->commands.n; i++) {
 		AUTO_FREE char *text = init_command_text(&project->commands.v[i]);
@@ -61,7 +61,7 @@ static int ask_command(
 		if (i == 0)
 			first = TAKE(text);
 	}
-	int r = ask_line(app, question.data, &answer, err);
+	int r = prompt_line(app, question.data, &answer, err);
 	if (r <= 0 || answer.len == 0 || str_eq(answer.data, first))
 		return r;
 	if (answer.full || !str_is_utf8(answer.data, answer.len))
@@ -85,7 +85,7 @@ static int ask_data(
 	if (project->data.n > DATA_SHOWN)
 		buf_addf(&question, " and %zu more", project->data.n - DATA_SHOWN);
 	buf_adds(&question, ", which git ignores?");
-	int r = ask_yes(app, question.data, true, &yes, err);
+	int r = prompt_yes(app, question.data, true, &yes, err);
 	*ret_no = !yes;
 	return r;
 }
@@ -101,7 +101,7 @@ static int commands_init_ask_all(struct app *app, const struct init_project *pro
 		AUTO_FREE char *shown = str_shown(project->prefix);
 		AUTO_FREE char *question =
 			mem_printf("Send only %s, not the whole repository?", shown);
-		r = ask_yes(app, question, false, &answers->limit_paths, err);
+		r = prompt_yes(app, question, false, &answers->limit_paths, err);
 	}
 	if (r > 0 && project->data.n)
 		r = ask_data(app, project, &answers->no_data, err);
@@ -155,7 +155,7 @@ static int init_ask_cluster(struct app *app, const struct init_project *project,
 	int r = 1;
 
 	buf_init(&question, TEXT_MAX);
-	buf_init(&answer, ASK_ANSWER_MAX);
+	buf_init(&answer, PROMPT_ANSWER_MAX);
 	if (project->contexts.n == 0)
 		return 0;
 	buf_adds(&question, "Run on the cluster of context ");
@@ -165,8 +165,8 @@ static int init_ask_cluster(struct app *app, const struct init_project *project,
 		buf_adds(&question, " or ");
 	commands_init_add_names(&project->contexts, 1, &question);
 	buf_adds(&question, "]");
-	for (int i = 0; i < ASK_TRIES_MAX && r > 0 && !context && !none; i++) {
-		r = ask_line(app, question.data, &answer, err);
+	for (int i = 0; i < PROMPT_TRIES_MAX && r > 0 && !context && !none; i++) {
+		r = prompt_line(app, question.data, &answer, err);
 		if (r > 0)
 			context = commands_init_choose(&project->contexts, answer.data, &none);
 	}
@@ -265,9 +265,9 @@ static int ask_registry(struct app *app, const char *proposal, char **ret, struc
 	AUTO_BUF struct buf answer;
 	AUTO_ERR struct err fault = {0};
 
-	buf_init(&answer, ASK_ANSWER_MAX);
-	for (int i = 0; i < ASK_TRIES_MAX; i++) {
-		int r = ask_line(app, question, &answer, err);
+	buf_init(&answer, PROMPT_ANSWER_MAX);
+	for (int i = 0; i < PROMPT_TRIES_MAX; i++) {
+		int r = prompt_line(app, question, &answer, err);
 		if (r < 0)
 			return r;
 		if (r == 0 || commands_init_is_yes(answer.data)) {

@@ -60,7 +60,7 @@ static int ask_first(
 	}
 	AUTO_FREE char *question =
 		mem_printf("remove %zu %s and %s of results?", runs->n, what, size);
-	int r = ask_yes(app, question, false, &is_yes, err);
+	int r = prompt_yes(app, question, false, &is_yes, err);
 	return r < 0 ? r : is_yes;
 }
 

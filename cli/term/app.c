@@ -256,8 +256,8 @@ static void app_say(void *ctx, const char *text)
 static int app_ask(
 	void *ctx, const char *question, bool secret, struct buf *answer, struct err *err)
 {
-	return secret ? ask_secret(ctx, question, answer, err)
-		      : ask_trust(ctx, question, answer, err);
+	return secret ? prompt_secret(ctx, question, answer, err)
+		      : prompt_trust(ctx, question, answer, err);
 }
 
 static int app_read_env(struct app *app, struct session_env *ret, struct err *err)
@@ -597,7 +597,7 @@ static int term_ask_read_line(struct buf *ret, struct err *err)
 	}
 }
 
-int ask_line(struct app *app, const char *question, struct buf *answer, struct err *err)
+int prompt_line(struct app *app, const char *question, struct buf *answer, struct err *err)
 {
 	AUTO_FREE char *clean = ui_clean(question);
 
@@ -608,16 +608,16 @@ int ask_line(struct app *app, const char *question, struct buf *answer, struct e
 	return r;
 }
 
-int ask_yes(struct app *app, const char *question, bool fallback, bool *ret, struct err *err)
+int prompt_yes(struct app *app, const char *question, bool fallback, bool *ret, struct err *err)
 {
 	AUTO_FREE char *whole = mem_printf("%s %s", question, fallback ? "[Y/n]" : "[y/N]");
 	AUTO_BUF struct buf answer;
 	int r = 1;
 
-	buf_init(&answer, ASK_ANSWER_MAX);
+	buf_init(&answer, PROMPT_ANSWER_MAX);
 	*ret = fallback;
-	for (int i = 0; i < ASK_TRIES_MAX && r > 0; i++) {
-		r = ask_line(app, whole, &answer, err);
+	for (int i = 0; i < PROMPT_TRIES_MAX && r > 0; i++) {
+		r = prompt_line(app, whole, &answer, err);
 		if (r <= 0 || answer.len == 0)
 			break;
 		if (strchr("yYnN", answer.data[0])) {
@@ -628,10 +628,10 @@ int ask_yes(struct app *app, const char *question, bool fallback, bool *ret, str
 	return r;
 }
 
-int ask_trust(struct app *app, const char *question, struct buf *answer, struct err *err)
+int prompt_trust(struct app *app, const char *question, struct buf *answer, struct err *err)
 {
 	bool is_yes;
-	int r = ask_yes(app, question, false, &is_yes, err);
+	int r = prompt_yes(app, question, false, &is_yes, err);
 
 	if (r < 0 || !is_yes)
 		return r < 0 ? r : 0;
@@ -640,7 +640,7 @@ int ask_trust(struct app *app, const char *question, struct buf *answer, struct 
 	return 1;
 }
 
-int ask_secret(struct app *app, const char *question, struct buf *answer, struct err *err)
+int prompt_secret(struct app *app, const char *question, struct buf *answer, struct err *err)
 {
 	struct termios before = {0}, hidden;
 	bool is_hidden = tcgetattr(STDIN_FILENO, &before) == 0;
@@ -648,7 +648,7 @@ int ask_secret(struct app *app, const char *question, struct buf *answer, struct
 	hidden = before;
 	hidden.c_lflag &= ~(tcflag_t)ECHO;
 	is_hidden = is_hidden && tcsetattr(STDIN_FILENO, TCSADRAIN, &hidden) == 0;
-	int r = ask_line(app, question, answer, err);
+	int r = prompt_line(app, question, answer, err);
 	if (is_hidden) {
 		tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
 		ui_printf(app, UI_ERR, "\n");

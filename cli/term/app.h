@@ -93,15 +93,15 @@ void app_catch_signals(void);
 /*
  * Questions on the terminal. Each takes one line; SIGINT ends it with E_CANCELED.
  */
-enum { ASK_ANSWER_MAX = 4096, ASK_TRIES_MAX = 3 };
+enum { PROMPT_ANSWER_MAX = 4096, PROMPT_TRIES_MAX = 3 };
 
 /* 1: answer is a line without its LF; 0: the end of the input, there will be none. */
-int ask_line(struct app *app, const char *question, struct buf *answer, struct err *err);
+int prompt_line(struct app *app, const char *question, struct buf *answer, struct err *err);
 /* The same for yes or no; *ret is fallback without an answer that is one. */
-int ask_yes(struct app *app, const char *question, bool fallback, bool *ret, struct err *err);
+int prompt_yes(struct app *app, const char *question, bool fallback, bool *ret, struct err *err);
 /* 1: yes, answer is "yes"; 0: no, or the end of the input. */
-int ask_trust(struct app *app, const char *question, struct buf *answer, struct err *err);
-/* As ask_line, without the terminal showing it. */
-int ask_secret(struct app *app, const char *question, struct buf *answer, struct err *err);
+int prompt_trust(struct app *app, const char *question, struct buf *answer, struct err *err);
+/* As prompt_line, without the terminal showing it. */
+int prompt_secret(struct app *app, const char *question, struct buf *answer, struct err *err);
 
 #endif

@@ -12,7 +12,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Every row is found again and lies inside of the data, and so does every name. */
-static void look(const struct dircache *cache, const uint8_t *end)
+static void observe(const struct dircache *cache, const uint8_t *end)
 {
 	struct listing listing;
 
@@ -42,7 +42,7 @@ static void try(const uint8_t *data, size_t size)
 	struct dircache cache;
 
 	if (dircache_parse(&cache, data, size))
-		look(&cache, data + size);
+		observe(&cache, data + size);
 	else
 		BUG_ON(cache.n != 0 || cache.rows != NULL);
 	dircache_done(&cache);

@@ -31,10 +31,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	check(sample.power_w, 1e20);
 	BUG_ON(sample.memory_bytes < -1 || sample.gpu_memory_bytes < -1);
 	for (int i = 0; i < 2; i++) {
-		AUTO_JSON struct json *look = pod_sample_json(&sample, 1000);
+		AUTO_JSON struct json *observe = pod_sample_json(&sample, 1000);
 		AUTO_JSON struct json *other = pod_sample_json(&sample, 2000);
-		observed_add_rank(look, other);
-		observed_keep(kept, look);
+		observed_add_rank(observe, other);
+		observed_keep(kept, observe);
 	}
 	double busy = json_get_num(json_get(kept, "usage"), "gpu_busy", -1);
 	BUG_ON(busy > 1.000001 || (busy < 0) != (sample.gpu_busy < 0));

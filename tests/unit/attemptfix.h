@@ -129,7 +129,7 @@ static inline void start(struct place *place)
 		fail_msg("%s", err.message);
 }
 
-static inline void look(const struct place *place, struct target_status *ret)
+static inline void observe(const struct place *place, struct target_status *ret)
 {
 	AUTO_ERR struct err err = {0};
 
@@ -141,7 +141,7 @@ static inline bool is_over(const struct place *place)
 {
 	AUTO(target_status_done) struct target_status status = {0};
 
-	look(place, &status);
+	observe(place, &status);
 	return run_state_is_final(status.state);
 }
 
@@ -149,7 +149,7 @@ static inline bool is_running(const struct place *place)
 {
 	AUTO(target_status_done) struct target_status status = {0};
 
-	look(place, &status);
+	observe(place, &status);
 	return status.state == RUN_RUNNING;
 }
 
@@ -183,7 +183,7 @@ static inline void expect_end(
 	AUTO(target_status_done) struct target_status status = {0};
 
 	UNTIL(is_over(place));
-	look(place, &status);
+	observe(place, &status);
 	if (status.state != state || status.exit.code != code)
 		fail_msg("%s %d: %s\n%s", run_state_name(status.state), status.exit.code,
 			status.text ? status.text : "", read_text(place, ATTEMPT_LOG));

@@ -90,7 +90,7 @@ static void add_start(const char *path, int64_t step)
 	add(path, data.data, data.len, O_APPEND);
 }
 
-static bool look(void)
+static bool observe(void)
 {
 	bool is_new = false;
 
@@ -104,7 +104,7 @@ static void check(const char *wanted)
 	AUTO_BUF struct buf text;
 
 	buf_init(&text, 1 << 20);
-	look();
+	observe();
 	for (size_t i = 0; i < series_count(series); i++) {
 		struct series_curve curve;
 
@@ -126,14 +126,14 @@ static void test_grows(void **state)
 	check("");
 	assert_true(isnan(series_newest_s(series)));
 	add_value("a/" EVENTS, 1, "loss", 3);
-	assert_true(look());
-	assert_false(look());
+	assert_true(observe());
+	assert_false(observe());
 	check("a:loss 1=3; ");
 	assert_true(series_newest_s(series) == 1001);
 	add_value("a/" EVENTS, 2, "loss", 2);
 	add_value("a/" EVENTS, 2, "acc", 0.5f);
 	add_value("b/" EVENTS, 5, "acc", 0.25f);
-	assert_true(look());
+	assert_true(observe());
 	check("a:acc 2=0.5; b:acc 5=0.25; a:loss 1=3 2=2; ");
 	assert_true(series_newest_s(series) == 1005);
 }
@@ -146,7 +146,7 @@ static void test_members(void **state)
 	(void)state;
 	add_value("x/" EVENTS, 1, "loss", 3);
 	add_value("x/loss_train/" EVENTS, 7, "loss", 4);
-	look();
+	observe();
 	series_get(series, 0, &curve);
 	assert_string_equal(curve.dir, "x");
 	assert_null(curve.nested);
@@ -182,7 +182,7 @@ static void test_zero_filled_tail(void **state)
 	(void)state;
 	buf_init(&data, FIX_MAX);
 	add_value(EVENTS, 1, "a", 1);
-	look();
+	observe();
 	put_simple(&data, 2, 2, "a", 2);
 	AUTO_FD int fd = open(path, O_RDWR | O_CLOEXEC);
 	off_t end = lseek(fd, 0, SEEK_END);
@@ -201,7 +201,7 @@ static void test_restart_by_step(void **state)
 	for (int step = 1; step <= 5; step++)
 		add_value(EVENTS ".1", step, "a", (float)step);
 	add_value(EVENTS ".1", 5, "b", 5);
-	look();
+	observe();
 	add_value(EVENTS ".2", 3, "a", 30);
 	add_value(EVENTS ".2", 4, "a", 40);
 	check(":a 1=1 2=2 3=30 4=40|3; :b 5=5; ");
@@ -238,7 +238,7 @@ static void test_restart_by_session(void **state)
 	check(":a 1=1 2=2 3=3 4=4 5=5; other:a 9=9; :b 1=1 2=2 3=3 4=4 5=5; ");
 	/* What it does not write again is void, too. */
 	add_start(EVENTS ".2", 3);
-	assert_true(look());
+	assert_true(observe());
 	check(":a 1=1 2=2|3; other:a 9=9; :b 1=1 2=2|3; ");
 	add_value(EVENTS ".2", 4, "a", 40);
 	check(":a 1=1 2=2 4=40|3; other:a 9=9; :b 1=1 2=2|3; ");
@@ -308,7 +308,7 @@ static void test_written_anew(void **state)
 	(void)state;
 	for (int step = 1; step <= 4; step++)
 		add_value(EVENTS, step, "a", (float)step);
-	look();
+	observe();
 	buf_init(&data, FIX_MAX);
 	put_simple(&data, 1, 1, "a", 7);
 	add(EVENTS, data.data, data.len, O_TRUNC);

@@ -72,7 +72,7 @@ static struct mirror_counts end(const char *whole)
 }
 
 /* A look that finds one file. */
-static struct mirror_counts look(const char *content, size_t size, int64_t mtime_ns)
+static struct mirror_counts observe(const char *content, size_t size, int64_t mtime_ns)
 {
 	begin();
 	offer_at(EVENTS, content, size, mtime_ns, false);
@@ -131,17 +131,17 @@ static void test_new_bytes_only(void **state)
 	char boot[OS_ID_SIZE];
 
 	(void)state;
-	counts = look(c, 100000, 1);
+	counts = observe(c, 100000, 1);
 	assert_int_equal(asked, 100000);
 	assert_int_equal(counts.files, 1);
 	assert_int_equal(counts.bytes, 100000);
 	assert_true(counts.is_new);
 	is_here(EVENTS, c, 100000);
 	ino_t inode = inode_of(EVENTS);
-	counts = look(c, 100000, 1);
+	counts = observe(c, 100000, 1);
 	assert_int_equal(asked, 0);
 	assert_false(counts.is_new);
-	counts = look(c, 100010, 2);
+	counts = observe(c, 100010, 2);
 	assert_int_equal(asked, 64 + 10);
 	assert_int_equal(counts.bytes_new, 100010);
 	is_here(EVENTS, c, 100010);
@@ -149,11 +149,11 @@ static void test_new_bytes_only(void **state)
 	assert_int_equal(inode_of(EVENTS), inode);
 	/* Another process knows what is here; where boots cannot be told apart, it has a look. */
 	open_anew();
-	counts = look(c, 100010, 2);
+	counts = observe(c, 100010, 2);
 	assert_int_equal(asked, os_boot_id(boot) ? 0 : 64);
 	assert_int_equal(counts.files, 1);
 	assert_int_equal(counts.bytes, 100010);
-	look(c, 200000, 3);
+	observe(c, 200000, 3);
 	assert_int_equal(asked, 64 + 99990);
 	is_here(EVENTS, c, 200000);
 }
@@ -162,7 +162,7 @@ static void test_small_steps(void **state)
 {
 	(void)state;
 	for (size_t size = 0; size < 300; size++)
-		look(content_of_file, size, (int64_t)size);
+		observe(content_of_file, size, (int64_t)size);
 	is_here(EVENTS, content_of_file, 299);
 }
 
@@ -185,7 +185,7 @@ static void test_stopped(void **state)
 		open_anew();
 		is_here(EVENTS, content_of_file, n);
 	}
-	look(content_of_file, 5000, 1);
+	observe(content_of_file, 5000, 1);
 	is_here(EVENTS, content_of_file, 5000);
 }
 
@@ -195,26 +195,26 @@ static void test_shorter_and_replaced(void **state)
 	struct mirror_counts counts;
 
 	(void)state;
-	look(c, 5000, 1);
+	observe(c, 5000, 1);
 	ino_t inode = inode_of(EVENTS);
-	look(c + 1, 3000, 2);
+	observe(c + 1, 3000, 2);
 	is_here(EVENTS, c + 1, 3000);
 	assert_int_not_equal(inode_of(EVENTS), inode);
 	/* Another one of the same size or more: its last bytes tell, the next look copies it. */
-	counts = look(c + 2, 3000, 3);
+	counts = observe(c + 2, 3000, 3);
 	assert_true(counts.is_asked_again);
 	assert_int_equal(asked, 64);
-	counts = look(c + 2, 3000, 3);
+	counts = observe(c + 2, 3000, 3);
 	assert_false(counts.is_asked_again);
 	is_here(EVENTS, c + 2, 3000);
-	counts = look(c + 3, 9000, 4);
+	counts = observe(c + 3, 9000, 4);
 	assert_true(counts.is_asked_again);
 	is_here(EVENTS, c + 2, 3000);
-	look(c + 3, 9000, 4);
+	observe(c + 3, 9000, 4);
 	is_here(EVENTS, c + 3, 9000);
-	look(c, 0, 5);
+	observe(c, 0, 5);
 	is_here(EVENTS, c, 0);
-	look(c, 70, 6);
+	observe(c, 70, 6);
 	is_here(EVENTS, c, 70);
 }
 
@@ -231,9 +231,9 @@ static void test_changing(void **state)
 	offer_at(EVENTS, c, 1000, 7, true);
 	end(NULL);
 	assert_int_equal(asked, 0);
-	look(c, 1000, 7);
+	observe(c, 1000, 7);
 	assert_int_equal(asked, 64);
-	look(c, 1000, 7);
+	observe(c, 1000, 7);
 	assert_int_equal(asked, 0);
 }
 
@@ -465,10 +465,10 @@ static void test_one_at_a_time(void **state)
 static void test_damaged_memory(void **state)
 {
 	(void)state;
-	look(content_of_file, 100, 1);
+	observe(content_of_file, 100, 1);
 	put("m/" RUN_ID "/" MIRROR_OWN "/seen", "boot\n-1 x\n99999999999999999999 1 ../y");
 	open_anew();
-	look(content_of_file, 100, 1);
+	observe(content_of_file, 100, 1);
 	is_here(EVENTS, content_of_file, 100);
 }
 

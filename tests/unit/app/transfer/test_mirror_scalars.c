@@ -120,7 +120,7 @@ static void look_at(size_t size)
 	assert_false(counts.is_behind);
 }
 
-static void look(void)
+static void observe(void)
 {
 	look_at(source.len);
 }
@@ -149,21 +149,21 @@ static void test_large_ones_do_not_come(void **state)
 		put_both(step);
 		put_image(IMAGE);
 	}
-	look();
+	observe();
 	is_here();
 	assert_in_range(asked, 1, 11 * (64 << 10));
 	assert_in_range(n_looks, 1, 12);
 	ino_t inode = inode_here();
 	/* Nothing is new, for another process either where boots can be told apart. */
-	look();
+	observe();
 	assert_int_equal(asked, 0);
 	put_both(10);
-	look();
+	observe();
 	assert_in_range(asked, 1, 200);
 	is_here();
 	assert_int_equal(inode_here(), inode);
 	open_anew(true);
-	look();
+	observe();
 	assert_in_range(asked, 0, 4);
 	is_here();
 }
@@ -176,7 +176,7 @@ static void test_windows_grow(void **state)
 		put_both(step);
 		put_image(10000);
 	}
-	look();
+	observe();
 	is_here();
 	assert_in_range(n_looks, 3, 6);
 	assert_in_range(asked, source.len, source.len + 6 * 10100);
@@ -188,15 +188,15 @@ static void test_windows_shrink(void **state)
 	(void)state;
 	for (int step = 0; step < 20000; step++)
 		put_both(step);
-	look();
+	observe();
 	for (int i = 0; i < 10; i++) {
 		put_both(20000 + i);
-		look();
+		observe();
 		assert_in_range(asked, 1, 200);
 	}
 	put_image(IMAGE);
 	put_both(30000);
-	look();
+	observe();
 	is_here();
 	assert_in_range(asked, 1, (64 << 10) + 200);
 }
@@ -219,7 +219,7 @@ static void test_torn_image_is_waited_for(void **state)
 	}
 	wanted = both;
 	mtime_ns++;
-	look();
+	observe();
 	assert_in_range(asked, 1, 200);
 	is_here();
 }
@@ -244,7 +244,7 @@ static void test_shorter_and_replaced(void **state)
 	(void)state;
 	put_both(1);
 	put_image(IMAGE);
-	look();
+	observe();
 	ino_t inode = inode_here();
 	/* Longer, and other bytes before the place. */
 	size_t old = source.len;
@@ -254,7 +254,7 @@ static void test_shorter_and_replaced(void **state)
 	put_image(IMAGE + 100);
 	put_both(8);
 	assert_true(source.len > old);
-	look();
+	observe();
 	is_here();
 	assert_int_not_equal(inode_here(), inode);
 	/* The same size. */
@@ -263,21 +263,21 @@ static void test_shorter_and_replaced(void **state)
 	put_both(9);
 	put_image(IMAGE + 100);
 	put_both(3);
-	look();
+	observe();
 	is_here();
 	/* Shorter, and nothing. */
 	buf_reset(&source);
 	buf_reset(&wanted);
 	put_both(4);
-	look();
+	observe();
 	is_here();
 	buf_reset(&source);
 	buf_reset(&wanted);
 	mtime_ns++;
-	look();
+	observe();
 	is_here();
 	put_both(5);
-	look();
+	observe();
 	is_here();
 }
 
@@ -294,7 +294,7 @@ static void test_replaced_behind_an_image(void **state)
 	while (source.len < begin + IMAGE + 5000)
 		put_both(2);
 	mtime_ns++;
-	look();
+	observe();
 	is_here();
 }
 
@@ -316,7 +316,7 @@ static void test_killed(void **state)
 		assert_true(text.len <= wanted.len);
 		assert_memory_equal(text.data, wanted.data, text.len);
 	}
-	look();
+	observe();
 	is_here();
 }
 
@@ -341,9 +341,9 @@ static void test_power_cut(void **state)
 		skip();
 	for (int step = 0; step < 100; step++)
 		put_both(step);
-	look();
+	observe();
 	write_other_boot();
-	look();
+	observe();
 	assert_int_equal(asked, 4);
 	is_here();
 	ino_t inode = inode_here();
@@ -354,7 +354,7 @@ static void test_power_cut(void **state)
 	assert_non_null(out);
 	assert_int_equal(fwrite(zeros, 1, wanted.len, out), wanted.len);
 	fclose(out);
-	look();
+	observe();
 	is_here();
 	assert_int_not_equal(inode_here(), inode);
 }
@@ -374,14 +374,14 @@ static void test_unfilled(void **state)
 	memcpy(source.data + before, zeros, source.len - before);
 	wanted.len = before;
 	for (int i = 0; i < 3; i++) {
-		look();
+		observe();
 		is_here();
 		assert_int_equal(n_looks, 1);
 		assert_in_range(asked, 1, source.len);
 	}
 	memcpy(source.data, good, source.len);
 	wanted = both;
-	look();
+	observe();
 	is_here();
 }
 
@@ -390,10 +390,10 @@ static void test_damaged(void **state)
 	(void)state;
 	put_both(1);
 	buf_adds(&source, "no header, and never will be one");
-	look();
+	observe();
 	is_here();
 	assert_int_equal(n_looks, 1);
-	look();
+	observe();
 	assert_int_equal(asked, 0);
 	/* Behind an image it is looked at anew some times, and then no more. */
 	buf_reset(&source);
@@ -401,14 +401,14 @@ static void test_damaged(void **state)
 	put_both(2);
 	put_image(IMAGE);
 	buf_adds(&source, "no header, and never will be one");
-	look();
+	observe();
 	is_here();
-	look();
+	observe();
 	assert_int_equal(asked, 0);
 	for (int i = 0; i < 5; i++) {
 		buf_adds(&source, "nor here");
 		mtime_ns++;
-		look();
+		observe();
 		assert_int_equal(n_looks, 1);
 		assert_in_range(asked, 1, 100000);
 		is_here();
@@ -422,16 +422,16 @@ static void test_kinds_do_not_mix(void **state)
 	put_both(1);
 	put_image(300000);
 	put_both(2);
-	look();
+	observe();
 	is_here();
 	struct buf some = wanted;
 	wanted = source;
 	open_anew(false);
-	look();
+	observe();
 	is_here();
 	wanted = some;
 	open_anew(true);
-	look();
+	observe();
 	is_here();
 }
 

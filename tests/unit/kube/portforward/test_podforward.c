@@ -548,7 +548,7 @@ static int answer_look(void *ctx, struct err *err)
 	return 0;
 }
 
-static void look(void *ctx, struct podforward *forward, const char *pod)
+static void observe(void *ctx, struct podforward *forward, const char *pod)
 {
 	struct site *site = ctx;
 
@@ -568,7 +568,7 @@ static int setup_with(void **state, int64_t hold_ms, int64_t ping_ms)
 	site->forward = podforward_new(&(struct podforward_options){.loop = site->loop,
 		.transport = {dial_begin, dial_cancel, site},
 		.resolve = resolve,
-		.look = look,
+		.look = observe,
 		.look_ms = LOOK_MS,
 		.notice = notice,
 		.ctx = site,

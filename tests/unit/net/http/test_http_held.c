@@ -65,7 +65,7 @@ static void retarget(struct release *release)
 	http_retarget(release->result->call, &url, release->to);
 }
 
-static int look(void *ctx, struct err *err)
+static int observe(void *ctx, struct err *err)
 {
 	struct release *release = ctx;
 	int64_t now_ms = clock_ms();
@@ -84,7 +84,7 @@ static int look(void *ctx, struct err *err)
 	if (is_due)
 		http_authorize(release->result->call, release->authorization);
 	else
-		loop_add_timer(client.loop, now_ms + LOOK_MS, look, release);
+		loop_add_timer(client.loop, now_ms + LOOK_MS, observe, release);
 	return 0;
 }
 
@@ -103,7 +103,7 @@ static void start_held(const char *path, int n_conns, struct release *release)
 	release->n_conns = n_conns;
 	release->from_ms = clock_ms() + KEPT_MS;
 	start_at(server->port, path, release->result);
-	loop_add_timer(client.loop, clock_ms(), look, release);
+	loop_add_timer(client.loop, clock_ms(), observe, release);
 }
 
 static void test_sent_when_released(void **state)
@@ -267,7 +267,7 @@ static void test_nobody_there(void **state)
 	(void)state;
 	release.from_ms = clock_ms() + KEPT_MS;
 	start_at(fix_closed_port(), "/x", &result);
-	loop_add_timer(client.loop, clock_ms(), look, &release);
+	loop_add_timer(client.loop, clock_ms(), observe, &release);
 	client_run(&client);
 	result_is_fault(&result, E_HTTP_CONNECT, true);
 	assert_int_equal(client.events.n, 1);

@@ -507,7 +507,7 @@ static void start(struct lookup *lookup, const char *host)
 	assert_int_equal(lookup->n_calls, 0);
 }
 
-static void look_up(struct lookup *lookup, const char *host)
+static void find_for(struct lookup *lookup, const char *host)
 {
 	AUTO_ERR struct err err = {0};
 
@@ -567,12 +567,12 @@ static void nothing_is_anonymous(void **state)
 
 	(void)state;
 	lookup_init(&lookup);
-	look_up(&lookup, "r.example");
+	find_for(&lookup, "r.example");
 	check_user(&lookup, NULL, NULL);
 	assert_int_equal(lookup.warnings.n, 0);
 	lookup_init(&homeless);
 	homeless.env.home = NULL;
-	look_up(&homeless, "r.example");
+	find_for(&homeless, "r.example");
 	check_user(&homeless, NULL, NULL);
 }
 
@@ -596,7 +596,7 @@ static void files_come_in_order(void **state)
 		AUTO_LOOKUP struct lookup lookup;
 		lookup_init(&lookup);
 		lookup.env.xdg_runtime_dir = run;
-		look_up(&lookup, "r.example");
+		find_for(&lookup, "r.example");
 		if (i == ARRAY_LEN(places)) {
 			check_user(&lookup, NULL, NULL);
 			break;
@@ -635,7 +635,7 @@ static void variables_move_files(void **state)
 		lookup.env.docker_config = cases[i].docker;
 		lookup.env.xdg_config_home = cases[i].xdg;
 		lookup.env.registry_auth_file = cases[i].file;
-		look_up(&lookup, cases[i].host);
+		find_for(&lookup, cases[i].host);
 		check_user(&lookup, cases[i].user, cases[i].origin);
 		assert_int_equal(lookup.warnings.n, cases[i].file == missing ? 1 : 0);
 	}
@@ -689,7 +689,7 @@ static void bad_files_are_passed_over(void **state)
 	put(".docker/config.json", "{\"auths\": hunter2", 0600);
 	put_login(".config/containers/auth.json", "r.example", "me");
 	lookup_init(&lookup);
-	look_up(&lookup, "r.example");
+	find_for(&lookup, "r.example");
 	check_user(&lookup, "me", "~/.config/containers/auth.json");
 	assert_int_equal(lookup.warnings.n, 1);
 	assert_non_null(strstr(lookup.warnings.v[0], "~/.docker/config.json is not valid JSON"));
@@ -710,7 +710,7 @@ static void helper_is_asked(void **state)
 			  "echo '{\"Username\":\"me\",\"Secret\":\"p\"}'");
 	put_helper("two", ": >$TMP/two");
 	lookup_init(&lookup);
-	look_up(&lookup, "r.example");
+	find_for(&lookup, "r.example");
 	check_user(&lookup, "me", "docker-credential-one");
 	assert_string_equal(lookup.login.password, "p");
 	assert_int_equal(fs_read(said, 1000, &text, NULL, NULL), 0);
@@ -727,7 +727,7 @@ static void helper_that_has_none_leads_on(void **state)
 	put_helper("one", "echo 'credentials not found in native keychain'; exit 1");
 	put_login(".config/containers/auth.json", "r.example", "me");
 	lookup_init(&lookup);
-	look_up(&lookup, "r.example");
+	find_for(&lookup, "r.example");
 	check_user(&lookup, "me", "~/.config/containers/auth.json");
 	assert_int_equal(lookup.warnings.n, 0);
 }
@@ -742,14 +742,14 @@ static void missing_helper_is_a_warning(void **state)
 		"{\"credsStore\":\"desktop\",\"auths\":{\"r.example\":{\"auth\":\"" ME "\"}}}",
 		0600);
 	lookup_init(&lookup);
-	look_up(&lookup, "r.example");
+	find_for(&lookup, "r.example");
 	check_user(&lookup, "me", "~/.docker/config.json");
 	assert_int_equal(lookup.warnings.n, 1);
 	assert_string_equal(lookup.warnings.v[0],
 		"docker-credential-desktop, which ~/.docker/config.json names for r.example, is not "
 		"installed");
 	lookup_init(&anonymous);
-	look_up(&anonymous, "s.example");
+	find_for(&anonymous, "s.example");
 	check_user(&anonymous, NULL, NULL);
 	assert_int_equal(anonymous.warnings.n, 1);
 }
@@ -773,7 +773,7 @@ static void failing_helper_is_an_error(void **state)
 		AUTO_LOOKUP struct lookup lookup;
 		put_helper("one", cases[i].script);
 		lookup_init(&lookup);
-		look_up(&lookup, "r.example");
+		find_for(&lookup, "r.example");
 		assert_int_equal(lookup.fault.id, E_REGISTRY_HELPER);
 		assert_string_equal(lookup.fault.message, cases[i].message);
 	}
@@ -787,7 +787,7 @@ static void helper_that_cannot_run_is_an_error(void **state)
 	put(".docker/config.json", "{\"credsStore\":\"one\"}", 0600);
 	put("bin/docker-credential-one", "#!/no/such/interpreter\n", 0755);
 	lookup_init(&lookup);
-	look_up(&lookup, "r.example");
+	find_for(&lookup, "r.example");
 	assert_int_equal(lookup.fault.id, E_REGISTRY_HELPER);
 }
 
@@ -804,7 +804,7 @@ static void children_of_helpers_are_not_waited_for(void **state)
 	put_helper("one", "sleep 60 & echo $! >$TMP/pid\n"
 			  "echo '{\"Username\":\"me\",\"Secret\":\"p\"}'");
 	lookup_init(&lookup);
-	look_up(&lookup, "r.example");
+	find_for(&lookup, "r.example");
 	check_user(&lookup, "me", "docker-credential-one");
 	assert_true(clock_ms() - start_ms < 30000);
 	assert_int_equal(fs_read(path, 100, &text, NULL, NULL), 0);

@@ -115,7 +115,7 @@ static struct item *add_index(
 	return add_text("/v2/base/y/manifests/", type, text);
 }
 
-struct look {
+struct observe {
 	struct world world;
 	struct layout *cache;
 	struct registry_base *base;
@@ -127,35 +127,35 @@ struct look {
 
 static int found(void *ctx, const char *digest, struct err *fault, struct err *err)
 {
-	struct look *look = ctx;
+	struct observe *observe = ctx;
 
 	(void)err;
 	assert_true(!digest == !!fault);
-	look->n_found++;
-	if (look->free_in_found)
-		registry_base_free(TAKE(look->base));
+	observe->n_found++;
+	if (observe->free_in_found)
+		registry_base_free(TAKE(observe->base));
 	if (digest)
-		memcpy(look->digest, digest, DIGEST_TEXT_SIZE);
+		memcpy(observe->digest, digest, DIGEST_TEXT_SIZE);
 	else
-		err_move(&look->fault, fault);
+		err_move(&observe->fault, fault);
 	return 0;
 }
 
-static void look_init(struct look *look)
+static void look_init(struct observe *observe)
 {
-	*look = (struct look){.free_in_found = true};
+	*observe = (struct observe){.free_in_found = true};
 	AUTO_FREE char *dir = mem_printf("%s/cache", tmp);
 	n_items = 0;
-	world_init(&look->world, answer_item);
-	assert_int_equal(layout_open(dir, true, &look->cache, NULL), 0);
+	world_init(&observe->world, answer_item);
+	assert_int_equal(layout_open(dir, true, &observe->cache, NULL), 0);
 }
 
-static void look_done(struct look *look)
+static void look_done(struct observe *observe)
 {
-	registry_base_free(look->base);
-	layout_free(look->cache);
-	world_done(&look->world);
-	err_done(&look->fault);
+	registry_base_free(observe->base);
+	layout_free(observe->cache);
+	world_done(&observe->world);
+	err_done(&observe->fault);
 	forget_items();
 	AUTO_FREE char *dir = mem_printf("%s/cache", tmp);
 	fs_remove_tree(AT_FDCWD, dir, NULL);
@@ -163,181 +163,182 @@ static void look_done(struct look *look)
 
 static void layers_known(void *ctx, const struct descriptor *layers, size_t n)
 {
-	struct look *look = ctx;
+	struct observe *observe = ctx;
 
-	assert_int_equal(look->n_found, 0);
+	assert_int_equal(observe->n_found, 0);
 	assert_int_equal(n, 1);
 	assert_int_equal(layers[0].size, 9);
-	look->n_layers_known++;
+	observe->n_layers_known++;
 }
 
 static struct registry_base *start(
-	struct look *look, const struct ref *ref, const char *known, const char *older)
+	struct observe *observe, const struct ref *ref, const char *known, const char *older)
 {
 	const struct registry_base_request request = {
 		.ref = ref,
 		.known = known,
 		.older = older,
 		.platform = PLATFORM,
-		.cache = look->cache,
+		.cache = observe->cache,
 		.layers = layers_known,
 		.found = found,
-		.ctx = look,
+		.ctx = observe,
 	};
 
-	return registry_base_start(look->world.registry, &request);
+	return registry_base_start(observe->world.registry, &request);
 }
 
-static void look_up(struct look *look, const char *digest, const char *known, const char *older)
+static void find_for(
+	struct observe *observe, const char *digest, const char *known, const char *older)
 {
 	AUTO_REF struct ref ref = {.kind = REF_REGISTRY,
-		.host = mem_strdup(look->world.host),
+		.host = mem_strdup(observe->world.host),
 		.repo = mem_strdup("base/y"),
 		.tag = mem_strdup("1"),
 		.digest = mem_strdup(digest)};
 
-	look->n_found = look->n_layers_known = 0;
-	err_clear(&look->fault);
-	*look->digest = '\0';
-	look->base = start(look, &ref, known, older);
-	world_run(&look->world);
-	assert_int_equal(look->n_found, 1);
-	registry_base_free(TAKE(look->base));
+	observe->n_found = observe->n_layers_known = 0;
+	err_clear(&observe->fault);
+	*observe->digest = '\0';
+	observe->base = start(observe, &ref, known, older);
+	world_run(&observe->world);
+	assert_int_equal(observe->n_found, 1);
+	registry_base_free(TAKE(observe->base));
 }
 
 /* It was found, and what was found can be loaded. */
-static void is_found(struct look *look, const char *digest)
+static void is_found(struct observe *observe, const char *digest)
 {
 	struct image_base *base = NULL;
 	AUTO_ERR struct err err = {0};
 
-	if (err_is_set(&look->fault))
-		fail_msg("%s", look->fault.message);
-	assert_string_equal(look->digest, digest);
-	if (image_base_load(look->cache, "x", look->digest, PLATFORM, &base, &err) < 0)
+	if (err_is_set(&observe->fault))
+		fail_msg("%s", observe->fault.message);
+	assert_string_equal(observe->digest, digest);
+	if (image_base_load(observe->cache, "x", observe->digest, PLATFORM, &base, &err) < 0)
 		fail_msg("%s", err.message);
 	assert_int_equal(base->n_layers, 1);
 	image_base_free(base);
 }
 
-static void is_not_found(const struct look *look, enum err_id id, const char *message)
+static void is_not_found(const struct observe *observe, enum err_id id, const char *message)
 {
-	if (look->fault.id != id || !strstr(look->fault.message, message))
+	if (observe->fault.id != id || !strstr(observe->fault.message, message))
 		fail_msg("%s: %s", err_info(id)->name,
-			look->fault.message ? look->fault.message : "found");
+			observe->fault.message ? observe->fault.message : "found");
 }
 
-static int requests(struct look *look)
+static int requests(struct observe *observe)
 {
-	return atomic_exchange(&look->world.server->n_requests, 0);
+	return atomic_exchange(&observe->world.server->n_requests, 0);
 }
 
 static void test_tag(void **state)
 {
-	struct look look;
+	struct observe observe;
 
 	(void)state;
 	for (int docker = 0; docker < 2; docker++) {
-		look_init(&look);
+		look_init(&observe);
 		const struct item *image = add_image(TAG_PATH, docker, "amd64");
-		look_up(&look, NULL, NULL, NULL);
-		is_found(&look, image->digest);
-		assert_int_equal(requests(&look), 2);
-		assert_int_equal(look.n_layers_known, 1);
-		assert_true(fix_saw(look.world.server, "\r\naccept: " OCI_INDEX));
+		find_for(&observe, NULL, NULL, NULL);
+		is_found(&observe, image->digest);
+		assert_int_equal(requests(&observe), 2);
+		assert_int_equal(observe.n_layers_known, 1);
+		assert_true(fix_saw(observe.world.server, "\r\naccept: " OCI_INDEX));
 		/* What is cached is not asked for, but for what the tag stands for. */
-		look_up(&look, NULL, NULL, NULL);
-		is_found(&look, image->digest);
-		assert_int_equal(requests(&look), 1);
-		look_up(&look, image->digest, NULL, NULL);
-		is_found(&look, image->digest);
-		look_up(&look, NULL, image->digest, NULL);
-		is_found(&look, image->digest);
-		assert_int_equal(requests(&look), 0);
-		assert_int_equal(look.n_layers_known, 0);
-		look_done(&look);
+		find_for(&observe, NULL, NULL, NULL);
+		is_found(&observe, image->digest);
+		assert_int_equal(requests(&observe), 1);
+		find_for(&observe, image->digest, NULL, NULL);
+		is_found(&observe, image->digest);
+		find_for(&observe, NULL, image->digest, NULL);
+		is_found(&observe, image->digest);
+		assert_int_equal(requests(&observe), 0);
+		assert_int_equal(observe.n_layers_known, 0);
+		look_done(&observe);
 	}
 }
 
 static void test_index(void **state)
 {
 	static const char *const types[] = {OCI_INDEX, DOCKER_LIST};
-	struct look look;
+	struct observe observe;
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(types); i++) {
-		look_init(&look);
+		look_init(&observe);
 		const struct item *image = add_image(NULL, i == 1, "amd64");
 		const struct item *inner = add_index(NULL, types[i], image, "amd64");
 		const struct item *outer = add_index(TAG_PATH, types[i], inner, "amd64");
-		look.free_in_found = false;
-		look_up(&look, NULL, NULL, NULL);
-		is_found(&look, outer->digest);
-		assert_int_equal(requests(&look), 4);
-		look_up(&look, NULL, outer->digest, NULL);
-		is_found(&look, outer->digest);
-		assert_int_equal(requests(&look), 0);
-		look_done(&look);
+		observe.free_in_found = false;
+		find_for(&observe, NULL, NULL, NULL);
+		is_found(&observe, outer->digest);
+		assert_int_equal(requests(&observe), 4);
+		find_for(&observe, NULL, outer->digest, NULL);
+		is_found(&observe, outer->digest);
+		assert_int_equal(requests(&observe), 0);
+		look_done(&observe);
 	}
 }
 
 static void test_index_limits(void **state)
 {
-	struct look look;
+	struct observe observe;
 
 	(void)state;
-	look_init(&look);
+	look_init(&observe);
 	const struct item *image = add_image(NULL, false, "amd64");
 	const struct item *one = add_index(NULL, OCI_INDEX, image, "amd64");
 	const struct item *two = add_index(NULL, OCI_INDEX, one, "amd64");
 	add_index(TAG_PATH, OCI_INDEX, two, "amd64");
-	look_up(&look, NULL, NULL, NULL);
-	is_not_found(&look, E_IMAGE, "index in an index in an index");
+	find_for(&observe, NULL, NULL, NULL);
+	is_not_found(&observe, E_IMAGE, "index in an index in an index");
 	forget_items();
 	image = add_image(NULL, false, "arm64");
 	add_index(TAG_PATH, OCI_INDEX, image, "arm64");
-	look_up(&look, NULL, NULL, NULL);
-	is_not_found(&look, E_IMAGE_PLATFORM, "has no image for linux/amd64");
-	assert_string_equal(look.fault.evidence[0], "it has linux/arm64");
-	look_done(&look);
+	find_for(&observe, NULL, NULL, NULL);
+	is_not_found(&observe, E_IMAGE_PLATFORM, "has no image for linux/amd64");
+	assert_string_equal(observe.fault.evidence[0], "it has linux/arm64");
+	look_done(&observe);
 }
 
 /* Whether a tag has moved is asked by HEAD, which counts as no pull. */
 static void test_older(void **state)
 {
-	struct look look;
+	struct observe observe;
 
 	(void)state;
-	look_init(&look);
+	look_init(&observe);
 	struct item *image = add_image(TAG_PATH, false, "amd64");
 	snprintf(image->headers, sizeof(image->headers), "Docker-Content-Digest: %s\r\n",
 		image->digest);
 	AUTO_FREE char *older = mem_strdup(image->digest);
 	/* Not in the cache yet. */
-	look_up(&look, NULL, NULL, older);
-	is_found(&look, older);
-	assert_int_equal(fix_count(look.world.server, "HEAD "), 0);
-	requests(&look);
-	look_up(&look, NULL, NULL, older);
-	is_found(&look, older);
-	assert_int_equal(requests(&look), 1);
-	assert_int_equal(fix_count(look.world.server, "HEAD "), 1);
+	find_for(&observe, NULL, NULL, older);
+	is_found(&observe, older);
+	assert_int_equal(fix_count(observe.world.server, "HEAD "), 0);
+	requests(&observe);
+	find_for(&observe, NULL, NULL, older);
+	is_found(&observe, older);
+	assert_int_equal(requests(&observe), 1);
+	assert_int_equal(fix_count(observe.world.server, "HEAD "), 1);
 	/* HEAD is not allowed there. */
 	image->head_status = 405;
-	look_up(&look, NULL, NULL, older);
-	is_found(&look, older);
-	assert_int_equal(requests(&look), 2);
+	find_for(&observe, NULL, NULL, older);
+	is_found(&observe, older);
+	assert_int_equal(requests(&observe), 2);
 	/* It moved. */
 	forget_items();
 	image = add_image(TAG_PATH, true, "amd64");
 	snprintf(image->headers, sizeof(image->headers), "Docker-Content-Digest: %s\r\n",
 		image->digest);
-	look_up(&look, NULL, NULL, older);
-	is_found(&look, image->digest);
-	assert_string_not_equal(look.digest, older);
+	find_for(&observe, NULL, NULL, older);
+	is_found(&observe, image->digest);
+	assert_string_not_equal(observe.digest, older);
 	/* The configuration is the same. */
-	assert_int_equal(requests(&look), 2);
-	look_done(&look);
+	assert_int_equal(requests(&observe), 2);
+	look_done(&observe);
 }
 
 /* What was known lately is gone, there and here: the tag tells. */
@@ -345,42 +346,42 @@ static void test_stale(void **state)
 {
 	static const char gone[] =
 		"sha256:0000000000000000000000000000000000000000000000000000000000000001";
-	struct look look;
+	struct observe observe;
 
 	(void)state;
-	look_init(&look);
+	look_init(&observe);
 	const struct item *image = add_image(TAG_PATH, false, "amd64");
-	look_up(&look, NULL, gone, gone);
-	is_found(&look, image->digest);
-	look_up(&look, gone, NULL, NULL);
-	is_not_found(&look, E_IMAGE_BASE, gone);
-	look_up(&look, NULL, "nonsense", "nonsense");
-	is_found(&look, image->digest);
-	look_done(&look);
+	find_for(&observe, NULL, gone, gone);
+	is_found(&observe, image->digest);
+	find_for(&observe, gone, NULL, NULL);
+	is_not_found(&observe, E_IMAGE_BASE, gone);
+	find_for(&observe, NULL, "nonsense", "nonsense");
+	is_found(&observe, image->digest);
+	look_done(&observe);
 }
 
 static void test_not_there(void **state)
 {
-	struct look look;
+	struct observe observe;
 
 	(void)state;
-	look_init(&look);
-	look_up(&look, NULL, NULL, NULL);
-	is_not_found(&look, E_IMAGE_BASE, "/base/y:1");
-	assert_non_null(strstr(look.fault.hint, "docker login 127.0.0.1:"));
+	look_init(&observe);
+	find_for(&observe, NULL, NULL, NULL);
+	is_not_found(&observe, E_IMAGE_BASE, "/base/y:1");
+	assert_non_null(strstr(observe.fault.hint, "docker login 127.0.0.1:"));
 	/* Without its configuration. */
 	struct item *image = add_image(TAG_PATH, false, "amd64");
 	items[0].status = 404;
-	look_up(&look, NULL, NULL, NULL);
-	is_not_found(&look, E_IMAGE_BASE, "/base/y:1");
+	find_for(&observe, NULL, NULL, NULL);
+	is_not_found(&observe, E_IMAGE_BASE, "/base/y:1");
 	items[0].status = 403;
-	look_up(&look, NULL, NULL, NULL);
-	is_not_found(&look, E_REGISTRY_DENIED, "may not pull from 127.0.0.1");
+	find_for(&observe, NULL, NULL, NULL);
+	is_not_found(&observe, E_REGISTRY_DENIED, "may not pull from 127.0.0.1");
 	items[0].status = 0;
 	image->status = 500;
-	look_up(&look, items[1].digest, NULL, NULL);
-	is_found(&look, items[1].digest);
-	look_done(&look);
+	find_for(&observe, items[1].digest, NULL, NULL);
+	is_found(&observe, items[1].digest);
+	look_done(&observe);
 }
 
 /* What the tag answers, and what comes of it. */
@@ -425,73 +426,73 @@ static void test_bad(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bads); i++) {
-		struct look look;
+		struct observe observe;
 
-		look_init(&look);
+		look_init(&observe);
 		struct item *item = add_text(TAG_PATH, bads[i].type, bads[i].body);
 		snprintf(item->headers, sizeof(item->headers), "%s", bads[i].headers);
-		look_up(&look, NULL, NULL, NULL);
-		is_not_found(&look, bads[i].id, bads[i].message);
-		assert_non_null(strstr(look.fault.message, "/base/y:1"));
-		assert_int_equal(requests(&look), 1);
-		look_done(&look);
+		find_for(&observe, NULL, NULL, NULL);
+		is_not_found(&observe, bads[i].id, bads[i].message);
+		assert_non_null(strstr(observe.fault.message, "/base/y:1"));
+		assert_int_equal(requests(&observe), 1);
+		look_done(&observe);
 	}
 }
 
 /* Other bytes than those of the digest, in a manifest and in a configuration. */
 static void test_wrong_bytes(void **state)
 {
-	struct look look;
+	struct observe observe;
 
 	(void)state;
-	look_init(&look);
+	look_init(&observe);
 	const struct item *image = add_image(TAG_PATH, false, "amd64");
 	items[0].body[0] = ' ';
-	look_up(&look, NULL, NULL, NULL);
-	is_not_found(&look, E_REGISTRY_ANSWER, "sends other bytes than those of");
-	assert_non_null(strstr(look.fault.evidence[0], items[0].digest));
+	find_for(&observe, NULL, NULL, NULL);
+	is_not_found(&observe, E_REGISTRY_ANSWER, "sends other bytes than those of");
+	assert_non_null(strstr(observe.fault.evidence[0], items[0].digest));
 	items[0].body[0] = '{';
 	items[0].len--;
-	look_up(&look, NULL, NULL, NULL);
-	is_not_found(&look, E_REGISTRY_ANSWER, "sends other bytes than those of");
+	find_for(&observe, NULL, NULL, NULL);
+	is_not_found(&observe, E_REGISTRY_ANSWER, "sends other bytes than those of");
 	items[0].len++;
 	items[1].body[5] ^= 1;
-	look_up(&look, items[1].digest, NULL, NULL);
-	is_found(&look, image->digest);
-	look_done(&look);
-	look_init(&look);
+	find_for(&observe, items[1].digest, NULL, NULL);
+	is_found(&observe, image->digest);
+	look_done(&observe);
+	look_init(&observe);
 	add_image(TAG_PATH, false, "amd64");
 	items[1].body[5] ^= 1;
-	look_up(&look, items[1].digest, NULL, NULL);
-	is_not_found(&look, E_REGISTRY_ANSWER, "sends other bytes than those of");
-	look_done(&look);
+	find_for(&observe, items[1].digest, NULL, NULL);
+	is_not_found(&observe, E_REGISTRY_ANSWER, "sends other bytes than those of");
+	look_done(&observe);
 }
 
 /* One that says in a descriptor that it is too large is not asked for. */
 static void check_large(const char *type, const char *text, const char *message)
 {
-	struct look look;
+	struct observe observe;
 
-	look_init(&look);
+	look_init(&observe);
 	add_text(TAG_PATH, type, text);
-	look_up(&look, NULL, NULL, NULL);
-	is_not_found(&look, E_DATA_LIMIT, message);
-	assert_int_equal(requests(&look), 1);
-	look_done(&look);
+	find_for(&observe, NULL, NULL, NULL);
+	is_not_found(&observe, E_DATA_LIMIT, message);
+	assert_int_equal(requests(&observe), 1);
+	look_done(&observe);
 }
 
 static void test_large(void **state)
 {
 	AUTO_FREE char *body = mem_alloc(1, MANIFEST_SIZE_MAX + 1);
-	struct look look;
+	struct observe observe;
 
 	(void)state;
 	memset(body, ' ', MANIFEST_SIZE_MAX + 1);
-	look_init(&look);
+	look_init(&observe);
 	add(TAG_PATH, OCI_MANIFEST, body, MANIFEST_SIZE_MAX + 1);
-	look_up(&look, NULL, NULL, NULL);
-	is_not_found(&look, E_HTTP_LIMIT, "registry 127.0.0.1");
-	look_done(&look);
+	find_for(&observe, NULL, NULL, NULL);
+	is_not_found(&observe, E_HTTP_LIMIT, "registry 127.0.0.1");
+	look_done(&observe);
 	AUTO_FREE char *manifest =
 		mem_printf("{\"schemaVersion\":2,\"config\":{\"mediaType\":\"" OCI_CONFIG
 			   "\",\"digest\":\"sha256:%064d\",\"size\":%d},\"layers\":[]}",
@@ -508,63 +509,63 @@ static void test_large(void **state)
 /* The index says another size than the manifest has: fetched, or cached already. */
 static void test_wrong_size(void **state)
 {
-	struct look look;
+	struct observe observe;
 
 	(void)state;
-	look_init(&look);
+	look_init(&observe);
 	struct item *image = add_image(NULL, false, "amd64");
 	image->len++;
 	const struct item *index = add_index(TAG_PATH, OCI_INDEX, image, "amd64");
 	image->len--;
-	look_up(&look, NULL, NULL, NULL);
-	is_not_found(&look, E_REGISTRY_ANSWER, "wrong size");
-	look_up(&look, image->digest, NULL, NULL);
-	is_found(&look, image->digest);
-	look_up(&look, index->digest, NULL, NULL);
-	is_not_found(&look, E_IMAGE, "bytes, not");
-	look_done(&look);
+	find_for(&observe, NULL, NULL, NULL);
+	is_not_found(&observe, E_REGISTRY_ANSWER, "wrong size");
+	find_for(&observe, image->digest, NULL, NULL);
+	is_found(&observe, image->digest);
+	find_for(&observe, index->digest, NULL, NULL);
+	is_not_found(&observe, E_IMAGE, "bytes, not");
+	look_done(&observe);
 }
 
 /* Damaged blobs of the cache are fetched anew. */
 static void test_damaged(void **state)
 {
-	struct look look;
+	struct observe observe;
 
 	(void)state;
-	look_init(&look);
+	look_init(&observe);
 	const struct item *image = add_image(TAG_PATH, false, "amd64");
-	look_up(&look, NULL, NULL, NULL);
-	is_found(&look, image->digest);
-	requests(&look);
+	find_for(&observe, NULL, NULL, NULL);
+	is_found(&observe, image->digest);
+	requests(&observe);
 	for (size_t i = 0; i < 2; i++) {
 		AUTO_FREE char *path = mem_printf(
 			"%s/cache/blobs/sha256/%s", tmp, items[i].digest + strlen("sha256:"));
 		AUTO_FREE char *bad = mem_dup(items[i].body, items[i].len);
 		bad[7] ^= 1;
 		assert_int_equal(fs_replace(path, bad, items[i].len, 0600, FS_SYNC_NONE, NULL), 0);
-		look_up(&look, NULL, image->digest, NULL);
-		is_found(&look, image->digest);
-		assert_int_equal(requests(&look), 1);
+		find_for(&observe, NULL, image->digest, NULL);
+		is_found(&observe, image->digest);
+		assert_int_equal(requests(&observe), 1);
 	}
-	look_done(&look);
+	look_done(&observe);
 }
 
 static void test_give_up(void **state)
 {
 	AUTO_REF struct ref ref = {.kind = REF_REGISTRY, .repo = mem_strdup("base/y")};
-	struct look look;
+	struct observe observe;
 
 	(void)state;
-	look_init(&look);
-	ref.host = mem_strdup(look.world.host);
+	look_init(&observe);
+	ref.host = mem_strdup(observe.world.host);
 	for (int i = 0; i < 2; i++) {
-		struct registry_base *base = start(&look, &ref, NULL, NULL);
+		struct registry_base *base = start(&observe, &ref, NULL, NULL);
 		registry_base_free(base);
 	}
 	registry_base_free(NULL);
-	world_run(&look.world);
-	assert_int_equal(look.n_found, 0);
-	look_done(&look);
+	world_run(&observe.world);
+	assert_int_equal(observe.n_found, 0);
+	look_done(&observe);
 }
 
 int main(void)

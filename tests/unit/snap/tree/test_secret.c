@@ -136,7 +136,7 @@ static const char *const harmless_names[] = {
 };
 
 /* A name that asks for a look, a content that is a secret, and one that is not. */
-static const struct look {
+static const struct observe {
 	const char *name, *secret, *harmless;
 } looks[] = {
 	{"a.pem", "-----BEGIN RSA PRIVATE KEY-----\nMII", "-----BEGIN CERTIFICATE-----\nMII"},
@@ -228,15 +228,19 @@ static void test_contents(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(looks); i++) {
-		const struct look *look = &looks[i];
-		if (secret_by_name(look->name, NULL) != SECRET_READ)
-			fail_msg("%s is not looked into", look->name);
+		const struct observe *observe = &looks[i];
+		if (secret_by_name(observe->name, NULL) != SECRET_READ)
+			fail_msg("%s is not looked into", observe->name);
 		what = NULL;
-		if (!secret_by_content(look->name, look->secret, strlen(look->secret), &what) ||
+		if (!secret_by_content(
+			    observe->name, observe->secret, strlen(observe->secret), &what) ||
 			!what)
-			fail_msg("%s: this content is a secret: %s", look->name, look->secret);
-		if (secret_by_content(look->name, look->harmless, strlen(look->harmless), &what))
-			fail_msg("%s: this content is harmless: %s", look->name, look->harmless);
+			fail_msg(
+				"%s: this content is a secret: %s", observe->name, observe->secret);
+		if (secret_by_content(
+			    observe->name, observe->harmless, strlen(observe->harmless), &what))
+			fail_msg("%s: this content is harmless: %s", observe->name,
+				observe->harmless);
 	}
 }
 

@@ -302,13 +302,14 @@ static void test_a_list_that_is_not_found(void **state)
 	(void)state;
 	begin(&place, "/jobs?");
 	refusal = 404;
-	WAITED(look, &place);
+	WAITED(observe, &place);
 	assert_int_equal(
-		place.target->ops->state(place.target, place.handle, &status, &look.call, NULL), 0);
+		place.target->ops->state(place.target, place.handle, &status, &observe.call, NULL),
+		0);
 	assert_int_equal(loop_run(place.session.loop, NULL), 0);
-	assert_true(look.over);
-	assert_int_equal(look.status, -ERR_NOTFOUND);
-	assert_int_equal(look.err.id, E_KUBE_NOT_FOUND);
+	assert_true(observe.over);
+	assert_int_equal(observe.status, -ERR_NOTFOUND);
+	assert_int_equal(observe.err.id, E_KUBE_NOT_FOUND);
 }
 
 static void on_notice(void *ctx, const char *text)

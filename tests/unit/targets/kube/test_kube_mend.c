@@ -292,7 +292,7 @@ static int cancel(struct place *place)
 	return call.over ? call.status : 0;
 }
 
-static enum run_state look(struct place *place)
+static enum run_state observe(struct place *place)
 {
 	AUTO(target_status_done) struct target_status status = {0};
 	WAITED(call, place);
@@ -335,14 +335,14 @@ static const enum way ways[] = {DIES_BEFORE, DIES_AFTER, IS_LOST};
 static void settle(struct place *place)
 {
 	if (n_there() == KINDS && cluster.objects[A_JOB]) {
-		assert_int_equal(look(place), RUN_QUEUED);
+		assert_int_equal(observe(place), RUN_QUEUED);
 		assert_true(cluster.owned[A_SECRET] && cluster.owned[A_SERVICE]);
 		assert_int_equal(cluster.n_deletes, 0);
 		return;
 	}
-	assert_int_equal(look(place), RUN_PREPARING);
+	assert_int_equal(observe(place), RUN_PREPARING);
 	pass_time(place);
-	assert_int_equal(look(place), RUN_FAILED);
+	assert_int_equal(observe(place), RUN_FAILED);
 	assert_int_equal(n_there(), 0);
 }
 
@@ -401,8 +401,8 @@ static void cancel_with(enum kind kind, enum way way)
 	happens("DELETE", kind, way);
 	assert_int_equal(cancel(&place), 0);
 	live_anew(&place);
-	look(&place);
-	assert_int_equal(look(&place), RUN_CANCELLED);
+	observe(&place);
+	assert_int_equal(observe(&place), RUN_CANCELLED);
 	assert_int_equal(n_there(), 0);
 	assert_false(cluster.is_naked);
 }
@@ -447,9 +447,9 @@ static void test_cancel_before_the_job(void **state)
 	assert_int_equal(n_there(), 2);
 	assert_int_equal(cancel(&place), 0);
 	assert_int_equal(n_there(), 0);
-	look(&place);
+	observe(&place);
 	pass_time(&place);
-	assert_int_equal(look(&place), RUN_CANCELLED);
+	assert_int_equal(observe(&place), RUN_CANCELLED);
 }
 
 /*

@@ -49,7 +49,7 @@ static bool on_request(struct fix_conn *conn)
 }
 
 /* What a look comes to, as text; the caller frees. */
-static char *look(struct place *place)
+static char *observe(struct place *place)
 {
 	AUTO_JSON struct json *json = NULL;
 	AUTO_BUF struct buf text = {0};
@@ -70,7 +70,7 @@ static char *look(struct place *place)
 
 static void expect(struct place *place, const char *want)
 {
-	AUTO_FREE char *got = look(place);
+	AUTO_FREE char *got = observe(place);
 
 	assert_string_equal(got, want);
 }
@@ -129,7 +129,7 @@ static void test_nonsense(void **state)
 	AUTO_FREE char *path = fs_join(dir, OBSERVED_FILE);
 	assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
 	assert_int_equal(fs_replace(path, "{\"usage\":[]}", 12, 0600, FS_SYNC_NONE, NULL), 0);
-	AUTO_FREE char *got = look(&place);
+	AUTO_FREE char *got = observe(&place);
 	assert_non_null(strstr(got, "\"usage\":{"));
 }
 

@@ -71,7 +71,7 @@ static void test_before_that_ends(void **state)
 	start(place);
 	expect_end(place, RUN_FAILED, 1, 0, "Error");
 	expect_log(place, "");
-	look(place, &status);
+	observe(place, &status);
 	assert_string_equal(status.exit.origin, "job");
 }
 
@@ -86,7 +86,7 @@ static void test_before_a_program_that_is_missing(void **state)
 	start(place);
 	expect_end(place, RUN_FAILED, 127, 0, "NotFound");
 	expect_log(place, "dlrun: python33: command not found\n");
-	look(place, &status);
+	observe(place, &status);
 	assert_string_equal(status.text, "python33: command not found");
 	assert_string_equal(status.exit.origin, "dlrun");
 	assert_int_equal(attempt_next(place->dir), 0);
@@ -332,12 +332,12 @@ static void test_a_next_one_that_never_began(void **state)
 	assert_int_equal(attempt_next_make(place->dir, &next, NULL), 0);
 	go_to(place, 2);
 	/* While it is held it is about to begin. */
-	look(place, &status);
+	observe(place, &status);
 	assert_int_equal(status.state, RUN_STARTING);
 	attempt_next_done(&next);
 	expect_end(place, RUN_FAILED, 125, 0, "Interrupted");
 	target_status_done(&status);
-	look(place, &status);
+	observe(place, &status);
 	assert_string_equal(status.text, "dlrun was stopped before attempt 2 had begun");
 	/* Its number is used up. */
 	go_to(place, 1);
@@ -395,7 +395,7 @@ static void test_setup_that_fails(void **state)
 	sh(place, "echo ran");
 	start(place);
 	expect_end(place, RUN_FAILED, 125, 0, "SetupFailed");
-	look(place, &status);
+	observe(place, &status);
 	assert_string_equal(status.exit.origin, "setup");
 	assert_string_equal(status.text, "setup failed with exit 3: echo out of luck; exit 3");
 	AUTO_FREE char *log = read_text(place, ATTEMPT_LOG);
@@ -417,7 +417,7 @@ static void test_setup_that_is_cancelled(void **state)
 	sh(place, "echo ran");
 	start(place);
 	UNTIL(has_line(place, "../../../../pid"));
-	look(place, &status);
+	observe(place, &status);
 	assert_int_equal(status.state, RUN_STARTING);
 	assert_string_equal(status.text, "its setup runs");
 	pid_t pid = read_pid(place, "../../../../pid");

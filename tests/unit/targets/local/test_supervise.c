@@ -37,7 +37,7 @@ static void test_no_room_for_its_files(void **state)
 	sh(place, "true");
 	start(place);
 	expect_end(place, RUN_FAILED, 125, 0, "StartFailed");
-	look(place, &status);
+	observe(place, &status);
 	assert_non_null(strstr(status.text, "making the files of a-22222"));
 }
 
@@ -50,7 +50,7 @@ static void test_success(void **state)
 	start(place);
 	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
 	expect_log(place, "out\nerr\n");
-	look(place, &status);
+	observe(place, &status);
 	assert_string_equal(status.exit.origin, "job");
 	assert_true(status.started_ms > 0 && status.started_ms <= status.ended_ms);
 	assert_true(json_get_num(json_get(status.observed, "usage"), "cpu_s", -1) >= 0);
@@ -95,7 +95,7 @@ static void test_unknown_command(void **state)
 	start(*state);
 	expect_end(*state, RUN_FAILED, 127, 0, "NotFound");
 	expect_log(*state, "dlrun: python33: command not found\n");
-	look(*state, &status);
+	observe(*state, &status);
 	assert_string_equal(status.exit.origin, "dlrun");
 	assert_string_equal(status.text, "python33: command not found");
 }
@@ -374,7 +374,7 @@ static void test_supervisor_dies(void **state)
 	start(place);
 	UNTIL(has_line(place, ATTEMPT_LOG));
 	kill_supervisor(place);
-	look(place, &status);
+	observe(place, &status);
 	assert_int_equal(status.state, RUN_RUNNING);
 	assert_non_null(status.text);
 	assert_true(attempt_state_read(place->dir, &at));
@@ -430,7 +430,7 @@ static void test_a_submit_that_died(void **state)
 	sh(place, "echo ran");
 	assert_int_equal(attempt_job_write(place->dir, &place->job, NULL), 0);
 	assert_int_equal(fs_lock(place->submit_lock, true, 0, &fd, NULL), 0);
-	look(place, &status);
+	observe(place, &status);
 	assert_int_equal(status.state, RUN_PREPARING);
 	close(TAKE_FD(fd));
 	expect_end(place, RUN_FAILED, 125, 0, "Interrupted");
@@ -467,7 +467,7 @@ static void expect_judged(
 	AUTO(target_status_done) struct target_status status = {0};
 
 	assert_int_equal(attempt_state_write(place->dir, at, NULL), 0);
-	look(place, &status);
+	observe(place, &status);
 	assert_string_equal(run_state_name(status.state), run_state_name(want));
 	assert_non_null(status.text);
 	if (!strstr(status.text, text))

@@ -24,7 +24,7 @@
 enum {
 	ASK_MS = 500,
 	ASK_ONCE_MS = 3000, /* a login may take its time */
-	ANSWER_MS = 6000,   /* of machines, and looks at runs, when it is printed once */
+	RESPONSE_MS = 6000, /* of machines, and looks at runs, when it is printed once */
 	METRICS_MS = 200,   /* of reading event files */
 	DRAW_MS = 1000,
 	DRAW_FAR_MS = 2000,
@@ -160,7 +160,7 @@ static int top_show_once(struct app *app, const char *word)
 	if (r == 0)
 		r = top_look(&top, &runs, &err);
 	if (r == 0)
-		r = live_wait(top.live, ANSWER_MS, &app_interrupted, &err);
+		r = live_wait(top.live, RESPONSE_MS, &app_interrupted, &err);
 	if (r < 0)
 		return app_fail(app, &err);
 	if (app_interrupted)

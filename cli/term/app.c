@@ -254,10 +254,10 @@ static void app_say(void *ctx, const char *text)
 }
 
 static int app_ask(
-	void *ctx, const char *question, bool secret, struct buf *answer, struct err *err)
+	void *ctx, const char *question, bool secret, struct buf *response, struct err *err)
 {
-	return secret ? prompt_secret(ctx, question, answer, err)
-		      : prompt_trust(ctx, question, answer, err);
+	return secret ? prompt_secret(ctx, question, response, err)
+		      : prompt_trust(ctx, question, response, err);
 }
 
 static int app_read_env(struct app *app, struct session_env *ret, struct err *err)
@@ -597,12 +597,12 @@ static int term_ask_read_line(struct buf *ret, struct err *err)
 	}
 }
 
-int prompt_line(struct app *app, const char *question, struct buf *answer, struct err *err)
+int prompt_line(struct app *app, const char *question, struct buf *response, struct err *err)
 {
 	AUTO_FREE char *clean = ui_clean(question);
 
 	ui_printf(app, UI_ERR, UI_BOLD "%s" UI_OFF " ", clean);
-	int r = term_ask_read_line(answer, err);
+	int r = term_ask_read_line(response, err);
 	if (r <= 0)
 		ui_printf(app, UI_ERR, "\n");
 	return r;
@@ -611,36 +611,36 @@ int prompt_line(struct app *app, const char *question, struct buf *answer, struc
 int prompt_yes(struct app *app, const char *question, bool fallback, bool *ret, struct err *err)
 {
 	AUTO_FREE char *whole = mem_printf("%s %s", question, fallback ? "[Y/n]" : "[y/N]");
-	AUTO_BUF struct buf answer;
+	AUTO_BUF struct buf response;
 	int r = 1;
 
-	buf_init(&answer, PROMPT_ANSWER_MAX);
+	buf_init(&response, PROMPT_ANSWER_MAX);
 	*ret = fallback;
 	for (int i = 0; i < PROMPT_TRIES_MAX && r > 0; i++) {
-		r = prompt_line(app, whole, &answer, err);
-		if (r <= 0 || answer.len == 0)
+		r = prompt_line(app, whole, &response, err);
+		if (r <= 0 || response.len == 0)
 			break;
-		if (strchr("yYnN", answer.data[0])) {
-			*ret = strchr("yY", answer.data[0]) != NULL;
+		if (strchr("yYnN", response.data[0])) {
+			*ret = strchr("yY", response.data[0]) != NULL;
 			break;
 		}
 	}
 	return r;
 }
 
-int prompt_trust(struct app *app, const char *question, struct buf *answer, struct err *err)
+int prompt_trust(struct app *app, const char *question, struct buf *response, struct err *err)
 {
 	bool is_yes;
 	int r = prompt_yes(app, question, false, &is_yes, err);
 
 	if (r < 0 || !is_yes)
 		return r < 0 ? r : 0;
-	buf_reset(answer);
-	buf_adds(answer, "yes");
+	buf_reset(response);
+	buf_adds(response, "yes");
 	return 1;
 }
 
-int prompt_secret(struct app *app, const char *question, struct buf *answer, struct err *err)
+int prompt_secret(struct app *app, const char *question, struct buf *response, struct err *err)
 {
 	struct termios before = {0}, hidden;
 	bool is_hidden = tcgetattr(STDIN_FILENO, &before) == 0;
@@ -648,7 +648,7 @@ int prompt_secret(struct app *app, const char *question, struct buf *answer, str
 	hidden = before;
 	hidden.c_lflag &= ~(tcflag_t)ECHO;
 	is_hidden = is_hidden && tcsetattr(STDIN_FILENO, TCSADRAIN, &hidden) == 0;
-	int r = prompt_line(app, question, answer, err);
+	int r = prompt_line(app, question, response, err);
 	if (is_hidden) {
 		tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
 		ui_printf(app, UI_ERR, "\n");

@@ -102,7 +102,7 @@ static bool copy_id(struct piece piece, char out[static GPU_ID_SIZE])
 	return true;
 }
 
-static int gpu_fail_answer(const char *tool, struct piece words, struct err *err)
+static int gpu_fail_response(const char *tool, struct piece words, struct err *err)
 {
 	AUTO_BUF struct buf shown;
 
@@ -211,7 +211,7 @@ int gpu_parse_nvidia(const char *text, size_t len, struct gpu_found_list *list, 
 		if (!found)
 			return -ERR_LIMIT;
 		if (!parse_nvidia_line(line, found))
-			return gpu_fail_answer(
+			return gpu_fail_response(
 				"nvidia-smi", gpu_trim((struct piece){text, len}), err);
 	}
 	return 0;
@@ -351,7 +351,7 @@ static int rocm_cards(const struct json *json, struct gpu_found_list *list, stru
 		if (!found)
 			return -ERR_LIMIT;
 		if (!to_number(digits, INDEX_MAX, &number) || !rocm_card(card, number, found))
-			return gpu_fail_answer("rocm-smi", (struct piece){key, strlen(key)}, err);
+			return gpu_fail_response("rocm-smi", (struct piece){key, strlen(key)}, err);
 	}
 	return 0;
 }
@@ -366,7 +366,7 @@ int gpu_parse_rocm(const char *text, size_t len, struct gpu_found_list *list, st
 		return 0;
 	if (!start || json_parse(start, all.len - (size_t)(start - all.s), GPU_OUTPUT_MAX,
 			      "the answer of rocm-smi", &json, NULL) < 0)
-		return gpu_fail_answer("rocm-smi", all, err);
+		return gpu_fail_response("rocm-smi", all, err);
 	return rocm_cards(json, list, err);
 }
 

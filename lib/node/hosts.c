@@ -325,7 +325,7 @@ static const char *plural(size_t n)
 	return n == 1 ? "" : "s";
 }
 
-static void add_answers(struct buf *out, const struct node_offer *offers, size_t n)
+static void add_responses(struct buf *out, const struct node_offer *offers, size_t n)
 {
 	size_t n_answered = 0;
 
@@ -374,7 +374,7 @@ static char *why_none_fits(const struct node_offer *offers, size_t n, const stru
 	if (n_answered == 0)
 		return mem_printf("none of %zu hosts answered%s%s", n,
 			offers[0].why_not ? ": " : "", offers[0].why_not ? offers[0].why_not : "");
-	add_answers(&out, offers, n);
+	add_responses(&out, offers, n);
 	buf_adds(&out, n == 1 ? " has not" : "; none has");
 	for (enum lack lack = LACK_GPUS; lack < N_LACKS; lack++) {
 		if (!lacks[lack])
@@ -395,7 +395,7 @@ static char *why_no_gang(const struct candidates *list, size_t n_ready,
 	if (wish->nodes > n)
 		return mem_printf("%u hosts are wanted, and there %s %zu", wish->nodes,
 			n == 1 ? "is" : "are", n);
-	add_answers(&out, offers, n);
+	add_responses(&out, offers, n);
 	buf_addf(&out, "; %u are wanted at once, %zu would do", wish->nodes, list->n);
 	if (list->n >= wish->nodes)
 		buf_addf(&out, ", of which %zu %s free now", n_ready, n_ready == 1 ? "is" : "are");
@@ -430,7 +430,7 @@ static char *why_one(const struct candidate *one, const struct node_offer *offer
 		return buf_take(&out);
 	}
 	if (n > 1) {
-		add_answers(&out, offers, n);
+		add_responses(&out, offers, n);
 		buf_adds(&out, "; no GPU that fits is free, and ");
 	}
 	buf_addf(&out, "%s has %u of %u GPU%s free with %u run%s waiting", one->offer->host,

@@ -62,7 +62,7 @@ static int log_begin(struct node_call *call, struct node_request *request, struc
 	request->kind = NODE_RAW;
 	request->keeps_stdin = true;
 	/* A program may be silent for days; whether the connection lives is the channel's. */
-	request->answer_ms = log->request.follow ? -1 : 0;
+	request->response_ms = log->request.follow ? -1 : 0;
 	return 0;
 }
 

@@ -19,7 +19,7 @@ static void node_learn(struct node *node, const struct node_talk *talk);
 static struct node_talk *node_open_talk(
 	struct node *node, const struct channel_pty *pty, const struct node_talk_events *events);
 enum {
-	ANSWER_MS = 30 * 1000,
+	RESPONSE_MS = 30 * 1000,
 	IDLE_MS = 60 * 1000, /* what a conversation may wait before it is used */
 	CUTS_MAX = 3,
 	CUT_MS = 10 * 1000, /* what took longer was no cut but silence */
@@ -150,7 +150,7 @@ static struct node_talk *node_open_talk(
 		.name = node->name,
 		.command = command,
 		.pty = pty,
-		.answer_ms = node->options.answer_ms};
+		.response_ms = node->options.response_ms};
 
 	return node_talk_open(&options, events);
 }
@@ -169,8 +169,8 @@ int node_new(const struct node_options *options, const char *first_command, stru
 	node->options.name = node->name = mem_strdup(options->name);
 	node->options.root = node->root = mem_strdup(options->root);
 	node->first_command = mem_strdup(first_command);
-	if (!node->options.answer_ms)
-		node->options.answer_ms = ANSWER_MS;
+	if (!node->options.response_ms)
+		node->options.response_ms = RESPONSE_MS;
 	node->known.facts.rtt_ms = -1;
 	node_ahead(node);
 	*ret = node;
@@ -464,7 +464,7 @@ static ssize_t on_payload(void *ctx, void *out, size_t len, struct err *err)
 static int node_on_hello(void *ctx, struct err *err)
 {
 	struct node_call *call = ctx;
-	struct node_request request = {.kind = NODE_LINES, .answer_ms = call->answer_ms};
+	struct node_request request = {.kind = NODE_LINES, .response_ms = call->response_ms};
 	int r = 0;
 
 	node_learn(call->node, call->talk);

@@ -43,8 +43,8 @@ enum node_flow_kind {
 struct node_request {
 	const char *text; /* lines without the last ".", each with its LF; copied */
 	enum node_flow_kind kind;
-	bool keeps_stdin;  /* no end behind "." or the payload */
-	int64_t answer_ms; /* the longest silence; 0: the conversation's, -1: any */
+	bool keeps_stdin;    /* no end behind "." or the payload */
+	int64_t response_ms; /* the longest silence; 0: the conversation's, -1: any */
 	/* The next bytes: more than 0, 0 at the end, CHANNEL_AGAIN (node_talk_wake tells of more),
 	 * or a negative code, which ends the conversation. NULL: no payload. */
 	ssize_t (*payload)(void *ctx, void *out, size_t len, struct err *err);
@@ -73,7 +73,8 @@ struct node_talk_options {
 	const char *name;    /* of the node, for messages */
 	const char *command; /* node_command's */
 	const struct channel_pty *pty;
-	int64_t answer_ms; /* the longest silence; E_NODE_SHELL sooner where nothing comes at all */
+	/* the longest silence; E_NODE_SHELL sooner where nothing comes at all */
+	int64_t response_ms;
 };
 
 struct node_talk;
@@ -232,7 +233,7 @@ struct node_call {
 	bool was_ahead;      /* talk had said hello before */
 	bool was_idle;       /* talk had been opened before */
 	bool is_once;        /* a request that may have been heard is not said again */
-	int64_t answer_ms;   /* as of a request */
+	int64_t response_ms; /* as of a request */
 	int64_t patience_ms; /* of pauses; -1: any */
 	int64_t lost_ms;     /* since when it fails; 0: it does not */
 	int64_t pause_ms;    /* the last one */

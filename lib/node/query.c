@@ -45,14 +45,14 @@ static struct node_call *query_begin(struct query *query, const char *line)
 
 /* "VERB RUN N", and one word more or NULL. */
 static struct node_call *query_attempt(struct node *node, const char *verb, const char *run,
-	int attempt, const char *more, int64_t answer_ms, node_done_fn *done, void *ctx)
+	int attempt, const char *more, int64_t response_ms, node_done_fn *done, void *ctx)
 {
 	static const struct call_ops ops = {0};
 	AUTO_ERR struct err fault = {0};
 	struct node_call *call = call_new(node, sizeof(*call), &ops, done, ctx);
 	int r = node_check_attempt(run, attempt, &fault);
 
-	call->answer_ms = answer_ms;
+	call->response_ms = response_ms;
 	call_say(call, verb);
 	call_word(call, run);
 	call_number(call, (uint64_t)attempt);
@@ -227,7 +227,7 @@ struct node_call *node_gc(struct node *node, int64_t age_s, uint64_t keep_bytes,
 	struct query *query = call_new(node, sizeof(*query), &ops, done, ctx);
 
 	query->freed = ret;
-	query->call.answer_ms = SLOW_MS;
+	query->call.response_ms = SLOW_MS;
 	call_say(&query->call, "gc");
 	call_number(&query->call, age_s > 0 ? (uint64_t)age_s : 0);
 	call_number(&query->call, keep_bytes);
@@ -361,7 +361,7 @@ struct node_call *node_machine(
 	struct query *query = call_new(node, sizeof(*query), &ops, done, ctx);
 
 	query->machine = ret;
-	query->call.answer_ms = MACHINE_MS;
+	query->call.response_ms = MACHINE_MS;
 	return query_begin(query, "machine\n");
 }
 
@@ -381,7 +381,7 @@ struct node_batch {
 	size_t n_names;
 	bool is_said;
 	struct questions questions; /* NULL: forgotten */
-	struct node_attempts answers;
+	struct node_attempts responses;
 };
 
 /* A request of one caller; it may be spread over several batches. */
@@ -426,13 +426,13 @@ static void forget_batch(struct question *question, const struct node_batch *bat
 	question->batches.n = n;
 }
 
-static void question_take(struct question *question, const struct node_attempts *answers)
+static void question_take(struct question *question, const struct node_attempts *responses)
 {
-	vec_foreach (struct node_attempt, answer, answers) {
-		AUTO_FREE char *name = mem_printf("%s/%d", answer->run, answer->attempt);
+	vec_foreach (struct node_attempt, response, responses) {
+		AUTO_FREE char *name = mem_printf("%s/%d", response->run, response->attempt);
 
 		if (strv_find(&question->names, name) >= 0)
-			node_attempt_copy(answer, vec_push(question->ret));
+			node_attempt_copy(response, vec_push(question->ret));
 	}
 }
 
@@ -450,7 +450,7 @@ static void batch_reset(struct node_call *call)
 	if (!batch->is_said)
 		call_line_end(call);
 	batch->is_said = true;
-	node_attempts_done(&batch->answers);
+	node_attempts_done(&batch->responses);
 }
 
 static int batch_told(struct node_call *call, struct err *err)
@@ -458,11 +458,11 @@ static int batch_told(struct node_call *call, struct err *err)
 	struct node_batch *batch = (struct node_batch *)call;
 	struct node_attempt attempt;
 
-	if (batch->answers.n >= NODE_ATTEMPTS_MAX)
+	if (batch->responses.n >= NODE_ATTEMPTS_MAX)
 		return err_set(err, E_DATA_LIMIT, "the host sent too many attempts");
 	int r = node_attempt_parse(&call->words, &attempt, err);
 	if (r == 0)
-		*vec_push(&batch->answers) = attempt;
+		*vec_push(&batch->responses) = attempt;
 	return r;
 }
 
@@ -476,15 +476,15 @@ static void query_batch_free(struct node_call *call)
 	if (call->node->batch == batch)
 		call->node->batch = NULL;
 	vec_done(&batch->questions);
-	node_attempts_done(&batch->answers);
+	node_attempts_done(&batch->responses);
 }
 
-static void question_answer(
+static void question_response(
 	struct node_batch *batch, struct question *question, const struct err *fault)
 {
 	if (err_is_set(fault) && !err_is_set(&question->call.fault))
 		err_copy(&question->call.fault, fault);
-	question_take(question, &batch->answers);
+	question_take(question, &batch->responses);
 	if (--question->n_batches == 0)
 		call_finish(&question->call, NULL);
 }
@@ -495,7 +495,7 @@ static void batch_over(struct node_call *call, const struct err *fault)
 
 	for (size_t i = 0; i < batch->questions.n; i++)
 		if (batch->questions.v[i])
-			question_answer(batch, batch->questions.v[i], fault);
+			question_response(batch, batch->questions.v[i], fault);
 }
 
 static const struct call_ops batch_ops = {.reset = batch_reset,
@@ -568,7 +568,7 @@ void node_keep_end(struct node *node, const struct node_attempt *attempt)
 }
 
 /* All that is asked for is known. */
-static bool answer_ended(
+static bool response_ended(
 	const struct node *node, const struct strv *names, struct node_attempts *ret)
 {
 	for (size_t i = 0; i < names->n; i++)
@@ -600,7 +600,7 @@ struct node_call *node_state(struct node *node, const struct strv *names, struct
 		return &question->call;
 	}
 	strv_copy(&question->names, names);
-	bool is_known = answer_ended(node, names, ret);
+	bool is_known = response_ended(node, names, ret);
 	for (size_t i = 0; i < names->n && !is_known; i++)
 		question_join(batch_of(node), question, names->v[i]);
 	if (!question->n_batches)

@@ -265,7 +265,7 @@ static int submit_begin(struct node_call *call, struct node_request *request, st
 	call_attempt(call, "submit", submit->request->run, submit->request->attempt);
 	node_transfer_lines(&submit->transfer, from, &call->text);
 	say_tree(submit);
-	request->answer_ms = UNPACK_MS;
+	request->response_ms = UNPACK_MS;
 	return 0;
 }
 
@@ -401,7 +401,7 @@ static int data_begin(struct node_call *call, struct node_request *request, stru
 {
 	(void)err;
 	close_input((struct data *)call);
-	request->answer_ms = DATA_UNPACK_MS;
+	request->response_ms = DATA_UNPACK_MS;
 	return 0;
 }
 

@@ -355,7 +355,7 @@ static int64_t first_ms(const struct node_talk *talk)
 {
 	int64_t ms = FIRST_MS + FIRST_PER_LOGIN * (clock_ms() - talk->info.opened_ms);
 
-	return ms < talk->options.answer_ms ? ms : talk->options.answer_ms;
+	return ms < talk->options.response_ms ? ms : talk->options.response_ms;
 }
 
 /*
@@ -454,7 +454,8 @@ void node_talk_ask(struct node_talk *talk, const struct node_request *request)
 	talk->request.text = NULL;
 	talk->has_payload = request->payload != NULL;
 	talk->info.asked_ms = clock_ms();
-	watch_silence(talk, request->answer_ms ? request->answer_ms : talk->options.answer_ms);
+	watch_silence(
+		talk, request->response_ms ? request->response_ms : talk->options.response_ms);
 	/* Commands with bytes of their own begin with "go", other raw answers at once. */
 	talk->flows[CHANNEL_OUT].is_raw = request->kind == NODE_RAW;
 	node_talk_wake(talk);
@@ -537,7 +538,7 @@ static void send_runner(struct node_talk *talk, char *line)
 		return;
 	}
 	talk->phase = PHASE_SENDING;
-	watch_silence(talk, talk->options.answer_ms);
+	watch_silence(talk, talk->options.response_ms);
 	talk_say(talk, node_runner, node_runner_size, true);
 }
 
@@ -547,7 +548,7 @@ static void begin_facts(struct node_talk *talk, char *version)
 
 	if (str_eq(version, "1")) {
 		talk->phase = PHASE_FACTS;
-		watch_silence(talk, talk->options.answer_ms);
+		watch_silence(talk, talk->options.response_ms);
 		return;
 	}
 	err_set(&fault, E_NODE_PROTOCOL, "the runner on %s speaks another version", talk->name);
@@ -589,7 +590,7 @@ static void take_fact(struct node_talk *talk, char *line)
 	}
 }
 
-static void talk_take_answer(struct node_talk *talk, enum channel_flow which, char *line)
+static void talk_take_response(struct node_talk *talk, enum channel_flow which, char *line)
 {
 	AUTO_ERR struct err fault = {0};
 	int r = talk->events.line(talk->events.ctx, which, line, &fault);
@@ -600,9 +601,9 @@ static void talk_take_answer(struct node_talk *talk, enum channel_flow which, ch
 		node_wire_keep(&talk->flows[CHANNEL_ERR].wire, line);
 }
 
-static void take_answer_out(struct node_talk *talk, char *line)
+static void take_response_out(struct node_talk *talk, char *line)
 {
-	talk_take_answer(talk, CHANNEL_OUT, line);
+	talk_take_response(talk, CHANNEL_OUT, line);
 }
 
 static void talk_on_done(struct node_talk *talk, char *line)
@@ -620,7 +621,7 @@ static const struct {
 	{NODE_SAYS_STORED, PHASE_SENDING, end_stored},
 	{NODE_SAYS_HELLO, PHASE_OPENING, begin_facts},
 	{NODE_SAYS_LINE, PHASE_FACTS, take_fact},
-	{NODE_SAYS_LINE, PHASE_ASKED, take_answer_out},
+	{NODE_SAYS_LINE, PHASE_ASKED, take_response_out},
 	{NODE_SAYS_GO, PHASE_ASKED, become_raw},
 	{NODE_SAYS_DONE, PHASE_ASKED, talk_on_done},
 };
@@ -650,7 +651,7 @@ static void on_err(struct node_talk *talk, const struct node_said *said)
 	else if (said->what != NODE_SAYS_LINE)
 		return;
 	else if (talk->phase == PHASE_ASKED && talk->request.kind == NODE_RAW)
-		talk_take_answer(talk, CHANNEL_ERR, said->line);
+		talk_take_response(talk, CHANNEL_ERR, said->line);
 	else
 		node_wire_keep(&talk->flows[CHANNEL_ERR].wire, said->line);
 }

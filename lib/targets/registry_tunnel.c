@@ -124,36 +124,36 @@ static void found(struct tunnel *tunnel)
 	tunnel->waiting.n = 0;
 }
 
-static int registry_tunnel_on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+static int registry_tunnel_on_pods(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct tunnel *tunnel = ctx;
 	AUTO_ERR struct err fault = {0};
 
 	(void)err;
 	tunnel->call = NULL;
-	if (err_is_set(&answer->fault))
-		registry_tunnel_not_found(tunnel, &answer->fault);
-	else if (kube_service_find(
-			 &tunnel->where, tunnel->service, answer->object, &tunnel->pod, &fault) < 0)
+	if (err_is_set(&response->fault))
+		registry_tunnel_not_found(tunnel, &response->fault);
+	else if (kube_service_find(&tunnel->where, tunnel->service, response->object, &tunnel->pod,
+			 &fault) < 0)
 		registry_tunnel_not_found(tunnel, &fault);
 	else
 		found(tunnel);
 	return 0;
 }
 
-static int on_service(void *ctx, struct kube_answer *answer, struct err *err)
+static int on_service(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct tunnel *tunnel = ctx;
 	const struct kube_service_port *where = &tunnel->where;
 
 	(void)err;
 	tunnel->call = NULL;
-	if (err_is_set(&answer->fault)) {
-		registry_tunnel_not_found(tunnel, &answer->fault);
+	if (err_is_set(&response->fault)) {
+		registry_tunnel_not_found(tunnel, &response->fault);
 		return 0;
 	}
 	json_free(tunnel->service);
-	tunnel->service = TAKE(answer->object);
+	tunnel->service = TAKE(response->object);
 	AUTO_FREE char *selector = kube_service_selector(tunnel->service);
 	if (!selector) {
 		AUTO_ERR struct err fault = {0};

@@ -24,7 +24,7 @@ static void check_token(const char *text, size_t len)
 	int r = auth_token_parse(text, len, &token, &refresh, &life_ms, &err);
 	assert(err_is_set(&err) == (r < 0));
 	if (r < 0) {
-		assert(!token && !refresh && life_ms == -1 && err.id == E_REGISTRY_ANSWER);
+		assert(!token && !refresh && life_ms == -1 && err.id == E_REGISTRY_RESPONSE);
 		return;
 	}
 	assert(*token && is_visible(token) && len <= AUTH_TOKEN_BODY_MAX);
@@ -56,7 +56,7 @@ static void check_url(const struct challenge *challenge, const struct strv *scop
 	int r = auth_token_url(challenge, scopes, &url, &err);
 	assert(err_is_set(&err) == (r < 0));
 	if (r < 0) {
-		assert(err.id == E_REGISTRY_ANSWER && !url.host);
+		assert(err.id == E_REGISTRY_RESPONSE && !url.host);
 		return;
 	}
 	assert(url_parse(challenge_param(challenge, "realm"), "it", &realm, NULL) == 0);

@@ -42,7 +42,7 @@ static void check_file(const char *text, size_t len, const char *host, const cha
 	assert(r >= 0 || err.id == E_DATA || err.id == E_DATA_LIMIT);
 }
 
-static void check_answer(const char *text, size_t len, int status)
+static void check_response(const char *text, size_t len, int status)
 {
 	AUTO_CREDENTIAL struct credential login = {0};
 	AUTO_ERR struct err err = {0};
@@ -67,8 +67,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	check_file(text, size, "r.example", "a/b");
 	check_file(text, size, "docker.io", "me/app");
-	check_answer(text, size, 0);
-	check_answer(text, size, 1);
-	check_answer(text, size, 137);
+	check_response(text, size, 0);
+	check_response(text, size, 1);
+	check_response(text, size, 137);
 	return 0;
 }

@@ -9,13 +9,13 @@
 #include "base/util/auto.h"
 #include "base/util/str.h"
 
-enum { ANSWER_MAX = 2048 };
+enum { RESPONSE_MAX = 2048 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check(const struct buf *text)
 {
-	BUG_ON(text->len > ANSWER_MAX || !str_is_utf8(text->data, text->len));
+	BUG_ON(text->len > RESPONSE_MAX || !str_is_utf8(text->data, text->len));
 	for (size_t i = 0; i < text->len; i++)
 		BUG_ON((unsigned char)text->data[i] < ' ' || text->data[i] == '\x7f');
 }

@@ -16,7 +16,7 @@ static int parse(const char *data, size_t size, bool is_request, struct front_he
 	AUTO_ERR struct err err = {0};
 
 	int r = is_request ? front_request_parse(data, size, head, ret_used, ret_status, &err)
-			   : front_answer_parse(data, size, "GET", head, ret_used, &err);
+			   : front_response_parse(data, size, "GET", head, ret_used, &err);
 	BUG_ON(r < 0 && err.id != E_FRONT_HEAD);
 	BUG_ON(r > 0 && (*ret_used > size || *ret_used > FRONT_HEAD_MAX));
 	return r;

@@ -16,7 +16,7 @@ static void check_list(const char *text, size_t len)
 	AUTO_ERR struct err err = {0};
 
 	if (gc_tags_parse(text, len, &tags, &err) < 0)
-		BUG_ON(err.id != E_REGISTRY_ANSWER || tags.n > 0);
+		BUG_ON(err.id != E_REGISTRY_RESPONSE || tags.n > 0);
 	vec_foreach (char *, tag, &tags) {
 		BUG_ON(!ref_is_tag(*tag));
 		BUG_ON(gc_tag_is_own(*tag) && strlen(*tag) + 1 != GC_TAG_SIZE);

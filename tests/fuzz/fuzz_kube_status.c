@@ -5,7 +5,7 @@
 
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/api/answer.h"
+#include "kube/api/response.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -29,18 +29,18 @@ static void check_text(const char *text, size_t max)
 	BUG_ON(strlen(text) > max || !str_is_plain(text));
 }
 
-static void check(const struct kube_answer *answer, bool is_good)
+static void check(const struct kube_response *response, bool is_good)
 {
-	BUG_ON(!answer->reason || answer->warnings.n > KUBE_WARNINGS_MAX);
-	BUG_ON(!is_good && !err_is_set(&answer->fault));
-	if (err_is_set(&answer->fault) && answer->fault.id != E_DATA_LIMIT)
-		check_text(answer->fault.message, 2048);
-	for (size_t i = 0; i < answer->fault.n_evidence; i++)
-		check_text(answer->fault.evidence[i], 2048);
-	for (size_t i = 0; i < answer->warnings.n; i++)
-		check_text(answer->warnings.v[i], 2048);
-	BUG_ON(kube_answer_retry_after(answer) > KUBE_RETRY_AFTER_MAX_MS);
-	kube_answer_is_transient(answer);
+	BUG_ON(!response->reason || response->warnings.n > KUBE_WARNINGS_MAX);
+	BUG_ON(!is_good && !err_is_set(&response->fault));
+	if (err_is_set(&response->fault) && response->fault.id != E_DATA_LIMIT)
+		check_text(response->fault.message, 2048);
+	for (size_t i = 0; i < response->fault.n_evidence; i++)
+		check_text(response->fault.evidence[i], 2048);
+	for (size_t i = 0; i < response->warnings.n; i++)
+		check_text(response->warnings.v[i], 2048);
+	BUG_ON(kube_response_retry_after(response) > KUBE_RETRY_AFTER_MAX_MS);
+	kube_response_is_transient(response);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -51,8 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.path = "/apis/batch/v1/namespaces/j/jobs",
 		.host = "h:6443",
 		.user = "me"};
-	struct http_answer http = {0};
-	AUTO_KUBE_ANSWER struct kube_answer answer = {0};
+	struct http_response http = {0};
+	AUTO_KUBE_RESPONSE struct kube_response response = {0};
 
 	if (size < 1)
 		return 0;
@@ -60,8 +60,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const uint8_t *body = take_headers(data + 1, data + size, &http.headers);
 	buf_init(&http.body, size);
 	buf_add(&http.body, body, (size_t)(data + size - body));
-	kube_answer_read(&asked, &http, false, &answer);
-	check(&answer, http.status < 300);
+	kube_response_read(&asked, &http, false, &response);
+	check(&response, http.status < 300);
 	strv_done(&http.headers);
 	buf_done(&http.body);
 	return 0;

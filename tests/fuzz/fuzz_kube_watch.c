@@ -15,7 +15,7 @@ static void check_event(const char *line, size_t len)
 	AUTO_ERR struct err err = {0};
 
 	if (kube_watch_event_parse(line, len, &event, &err) < 0) {
-		BUG_ON(err.id != E_KUBE_ANSWER || event.root);
+		BUG_ON(err.id != E_KUBE_RESPONSE || event.root);
 		return;
 	}
 	BUG_ON(!event.object || json_kind(event.object) != JSON_OBJECT);

@@ -46,11 +46,11 @@ static void check_python(const char *text, size_t len)
 		BUG_ON(!str_is_plain(words.v[i]) || strlen(words.v[i]) > len);
 }
 
-static void check_answer(const char *text, size_t len)
+static void check_response(const char *text, size_t len)
 {
 	char version[TENSORBOARD_VERSION_SIZE];
 
-	if (!tensorboard_answer_read(text, len, version))
+	if (!tensorboard_response_read(text, len, version))
 		return;
 	BUG_ON(memcmp(text, "HTTP/1.", 7) != 0 || memcmp(text + 8, " 200", 4) != 0);
 	check_version(version);
@@ -74,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	check_line(text, size);
 	check_python(text, size);
-	check_answer(text, size);
+	check_response(text, size);
 	check_words(text, size);
 	return 0;
 }

@@ -111,7 +111,7 @@ static void on_request(
 		.key = "program", .connect = on_connect, .ctx = tool, .strip = tool->strip};
 
 	if (str_eq(request->target, "/own/hello"))
-		front_answer(exchange, 200, NULL, "hello\n", 6);
+		front_response(exchange, 200, NULL, "hello\n", 6);
 	else if (str_eq(request->target, "/own/stream"))
 		stream(exchange);
 	else if (str_starts(request->target, "/own/") && !str_eq(request->target, "/own/silence"))

@@ -46,7 +46,7 @@ struct tool {
 	struct ssh_libssh2 *ssh;
 	struct ssh_libssh2_login login;
 	struct strv known, global, ids;
-	const char *answer;
+	const char *response;
 	int64_t late_ms, pause_ms;
 	char **words;
 	struct channel *channel;
@@ -350,13 +350,14 @@ static void on_say(void *ctx, const char *text, bool is_detail)
 	fprintf(stderr, "%s: %s\n", is_detail ? "detail" : "note", text);
 }
 
-static int on_ask(void *ctx, const char *question, bool secret, struct buf *answer, struct err *err)
+static int on_ask(
+	void *ctx, const char *question, bool secret, struct buf *response, struct err *err)
 {
 	struct tool *tool = ctx;
 
 	(void)err;
 	fprintf(stderr, "question%s: %s\n", secret ? " (secret)" : "", question);
-	buf_adds(answer, tool->answer);
+	buf_adds(response, tool->response);
 	return 1;
 }
 
@@ -386,7 +387,7 @@ static bool take_text(struct tool *tool, const char *key, const char *value)
 		{"agent", &tool->login.agent},
 		{"alias", &tool->login.key_alias},
 		{"first", &tool->login.first_command},
-		{"answer", &tool->answer},
+		{"answer", &tool->response},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
@@ -448,7 +449,7 @@ int main(int argc, char **argv)
 		return 2;
 	take_words(&tool, argv + 1);
 	const struct ssh_libssh2_events events = {
-		.done = on_done, .say = on_say, .ask = tool.answer ? on_ask : NULL, .ctx = &tool};
+		.done = on_done, .say = on_say, .ask = tool.response ? on_ask : NULL, .ctx = &tool};
 	tool.ssh = ssh_libssh2_start(tool.loop, &tool.login, &events);
 	if (str_eq(tool.words[0], "cancel"))
 		loop_add_timer(tool.loop, clock_ms() + atoi(tool.words[1]), cancel_now, &tool);

@@ -103,7 +103,7 @@ static inline int teardown(void **state)
 static inline int start_quietly(struct place *place, struct err *err)
 {
 	const char *const argv[] = {self, "__supervise", place->dir, NULL};
-	AUTO_BUF struct buf answer = {0};
+	AUTO_BUF struct buf response = {0};
 	int fds[2];
 
 	assert_int_equal(attempt_job_write(place->dir, &place->job, NULL), 0);
@@ -117,8 +117,8 @@ static inline int start_quietly(struct place *place, struct err *err)
 		.new_session = true};
 	assert_int_equal(proc_spawn(&spec, &place->child, err), 0);
 	close(fds[1]);
-	assert_int_equal(fs_read_fd(read_end, "answer", REPLY_MAX, &answer, NULL), 0);
-	return reply_parse(answer.data, answer.len, "the supervisor", NULL, err);
+	assert_int_equal(fs_read_fd(read_end, "answer", REPLY_MAX, &response, NULL), 0);
+	return reply_parse(response.data, response.len, "the supervisor", NULL, err);
 }
 
 static inline void start(struct place *place)

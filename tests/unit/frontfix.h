@@ -288,7 +288,7 @@ static inline void ask_hello(
 {
 	(void)world;
 	(void)request;
-	front_answer(exchange, 200, NULL, "hello", 5);
+	front_response(exchange, 200, NULL, "hello", 5);
 }
 
 static inline void ask_nothing(

@@ -88,24 +88,24 @@ static inline void client_run(struct client *client)
 	assert_false(err_is_set(&err));
 }
 
-static inline int result_note(void *ctx, struct http_answer *answer, struct err *err)
+static inline int result_note(void *ctx, struct http_response *response, struct err *err)
 {
 	struct result *result = ctx;
-	const struct err *fault = &answer->fault;
+	const struct err *fault = &response->fault;
 
 	(void)err;
 	result->n_done++;
 	result->call = NULL;
-	result->status = answer->status;
-	strv_copy(&result->headers, &answer->headers);
-	result->body_len = answer->body.len;
-	result->body = mem_dup(answer->body.data, answer->body.len + 1);
-	result->url = url_text(&answer->url);
-	result->zone = answer->zone;
-	result->bytes_up = answer->bytes_up;
-	result->bytes_down = answer->bytes_down;
-	result->sent = answer->sent;
-	result->is_transient = answer->is_transient;
+	result->status = response->status;
+	strv_copy(&result->headers, &response->headers);
+	result->body_len = response->body.len;
+	result->body = mem_dup(response->body.data, response->body.len + 1);
+	result->url = url_text(&response->url);
+	result->zone = response->zone;
+	result->bytes_up = response->bytes_up;
+	result->bytes_down = response->bytes_down;
+	result->sent = response->sent;
+	result->is_transient = response->is_transient;
 	result->fault = fault->id;
 	result->message = mem_strdup(fault->message);
 	result->evidence = mem_strdup(fault->evidence[0]);

@@ -38,13 +38,13 @@ struct fix_conn {
 };
 
 /* Answers what is in conn; false: the connection is closed then. */
-typedef bool fix_answer_fn(struct fix_conn *conn);
+typedef bool fix_response_fn(struct fix_conn *conn);
 
 struct fix_server {
 	int fd;
 	uint16_t port;
-	fix_answer_fn *hello; /* before the first request, or NULL */
-	fix_answer_fn *answer;
+	fix_response_fn *hello; /* before the first request, or NULL */
+	fix_response_fn *response;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	struct fix_conn *conns[FIX_CONNS_MAX];
@@ -166,7 +166,7 @@ static inline void *fix_serve(void *ctx)
 		pthread_mutex_lock(&server->lock);
 		strv_add(&server->heads, conn->head);
 		pthread_mutex_unlock(&server->lock);
-		goes_on = server->answer(conn);
+		goes_on = server->response(conn);
 	}
 	atomic_fetch_sub(&server->n_open, 1);
 	pthread_mutex_lock(&server->lock);
@@ -229,11 +229,11 @@ static inline int fix_listen(uint16_t *ret_port)
 	return fd;
 }
 
-static inline struct fix_server *fix_start(fix_answer_fn *answer)
+static inline struct fix_server *fix_start(fix_response_fn *response)
 {
 	struct fix_server *server = mem_alloc(1, sizeof(*server));
 
-	server->answer = answer;
+	server->response = response;
 	server->fd = fix_listen(&server->port);
 	pthread_mutex_init(&server->lock, NULL);
 	pthread_create(&server->thread, NULL, fix_accept, server);

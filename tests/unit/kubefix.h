@@ -33,7 +33,7 @@ static struct {
 	struct strv bodies;
 } script;
 
-static inline bool kube_answer_step(struct fix_conn *conn)
+static inline bool kube_response_step(struct fix_conn *conn)
 {
 	int at = atomic_fetch_add(&script.at, 1);
 	const struct step *step = &script.steps[at < script.n ? at : script.n - 1];
@@ -86,7 +86,7 @@ static inline void kube_init(struct kube *kube, const struct step *steps, size_t
 	script.steps = steps;
 	script.n = (int)n;
 	atomic_store(&script.at, 0);
-	*kube = (struct kube){.server = fix_start(kube_answer_step), .loop = loop_new()};
+	*kube = (struct kube){.server = fix_start(kube_response_step), .loop = loop_new()};
 	kube->access.server = (struct url){.host = mem_strdup("localhost"),
 		.port = kube->server->port,
 		.path = mem_strdup("/base")};

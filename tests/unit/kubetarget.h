@@ -56,9 +56,9 @@ static inline void place_close(struct place *place)
 	loop_free(TAKE(place->session.loop));
 }
 
-static inline void place_init(struct place *place, fix_answer_fn *answer)
+static inline void place_init(struct place *place, fix_response_fn *response)
 {
-	*place = (struct place){.server = fix_start(answer), .dir = "/tmp/dlrun-kube-XXXXXX"};
+	*place = (struct place){.server = fix_start(response), .dir = "/tmp/dlrun-kube-XXXXXX"};
 	assert_non_null(mkdtemp(place->dir));
 	place->cache = fs_join(place->dir, "cache");
 	place->config = fs_join(place->dir, "config");

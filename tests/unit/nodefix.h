@@ -102,13 +102,13 @@ static inline struct channel *open_fake(void *ctx, const char *command,
 	return &cut->channel;
 }
 
-static inline void begin_node(const char *script, const char *root, int64_t answer_ms)
+static inline void begin_node(const char *script, const char *root, int64_t response_ms)
 {
 	const struct node_options options = {.loop = loop,
 		.name = "gpu1",
 		.root = root,
 		.opener = {.command = open_fake},
-		.answer_ms = answer_ms};
+		.response_ms = response_ms};
 
 	fake_script = script;
 	assert_int_equal(node_new(&options, NULL, &node, NULL), 0);

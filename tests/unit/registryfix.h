@@ -71,12 +71,12 @@ static inline void world_open(struct world *world, const struct registry_options
 		fail_msg("%s", err.message);
 }
 
-static inline void world_init(struct world *world, fix_answer_fn *answer)
+static inline void world_init(struct world *world, fix_response_fn *response)
 {
 	static const char *const no_env[] = {NULL};
 
 	*world = (struct world){.loop = loop_new()};
-	world->server = fix_start(answer);
+	world->server = fix_start(response);
 	world->host = mem_printf("127.0.0.1:%u", world->server->port);
 	world->env.env = no_env;
 	const struct http_options options = {.loop = world->loop, .user_agent = "dlrun/test"};
@@ -141,7 +141,7 @@ static inline bool fix_saw(struct fix_server *server, const char *word)
 }
 
 static inline int outcome_note(
-	void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+	void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct outcome *outcome = ctx;
 	AUTO_ERR struct err own = {0};
@@ -149,13 +149,13 @@ static inline int outcome_note(
 	(void)err;
 	outcome->n_done++;
 	outcome->ms = clock_ms() - outcome->began_ms;
-	assert_true(!answer == !!fault);
-	if (answer) {
-		outcome->status = answer->status;
-		outcome->body = mem_strdup(answer->body.len ? answer->body.data : "");
+	assert_true(!response == !!fault);
+	if (response) {
+		outcome->status = response->status;
+		outcome->body = mem_strdup(response->body.len ? response->body.data : "");
 		if (outcome->judge)
-			registry_call_error(outcome->call, answer, &own);
-		registry_location(outcome->world->registry, answer, &outcome->location, NULL);
+			registry_call_error(outcome->call, response, &own);
+		registry_location(outcome->world->registry, response, &outcome->location, NULL);
 	} else {
 		err_move(&own, fault);
 	}

@@ -594,11 +594,11 @@ static char *read_group(void)
 
 static bool kills_processes(void)
 {
-	AUTO_FREE char *answer = first_line((const char *const[]){"busctl", "get-property",
+	AUTO_FREE char *response = first_line((const char *const[]){"busctl", "get-property",
 		"org.freedesktop.login1", "/org/freedesktop/login1",
 		"org.freedesktop.login1.Manager", "KillUserProcesses", NULL});
 
-	return str_eq(answer, "b true");
+	return str_eq(response, "b true");
 }
 
 int doctor_logout(const struct doctor *doctor, struct doctor_row *row, struct err *err)

@@ -146,13 +146,13 @@ static void tell_server(const struct subject *about, struct doctor_row *row)
 		return;
 	}
 	AUTO_FREE char *url = url_text(&access->server);
-	AUTO_FREE char *answer = look->reached
-					 ? mem_printf("%s, answers in %s",
-						   look->version ? look->version : "no version",
-						   duration_text(look->answer_ms, time))
-					 : mem_strdup("does not answer us");
+	AUTO_FREE char *response = look->reached
+					   ? mem_printf("%s, answers in %s",
+						     look->version ? look->version : "no version",
+						     duration_text(look->response_ms, time))
+					   : mem_strdup("does not answer us");
 	doctor_found(row, "%s: context %s, namespace %s, %s, %s", about->item->name,
-		access->context, access->kube_namespace, url, answer);
+		access->context, access->kube_namespace, url, response);
 	if (!look->reached)
 		blame_fault(row, DOCTOR_PROBLEM, &look->fault);
 	if (look->namespace_status == 404) {
@@ -438,7 +438,7 @@ static void tell_host(
 		return;
 	}
 	doctor_found(row, "%s: %s answers after %lld ms: %s; programs are started by %s%s%s",
-		item->name, look->host, (long long)look->answer_ms, text, look->facts->launch,
+		item->name, look->host, (long long)look->response_ms, text, look->facts->launch,
 		why ? "; " : "", why ? why : "");
 	judge_tools(look->facts, row);
 	if (str_eq(look->facts->launch, "nohup"))
@@ -590,9 +590,9 @@ static int doctor_remote_end_probe(struct probe *probe)
 }
 
 /* Ignore the result: registries drop abandoned sessions, too. */
-static int on_closed(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int on_closed(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
-	(void)answer;
+	(void)response;
 	(void)fault;
 	(void)err;
 	return doctor_remote_end_probe(ctx);
@@ -600,7 +600,7 @@ static int on_closed(void *ctx, struct http_answer *answer, struct err *fault, s
 
 /* A session for an upload was opened, so that we may push; it is closed again. */
 static int doctor_remote_on_opened(
-	void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+	void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct probe *probe = ctx;
 	AUTO_URL struct url url = {0};
@@ -610,7 +610,7 @@ static int doctor_remote_on_opened(
 		err_move(&probe->fault, fault);
 		return doctor_remote_end_probe(probe);
 	}
-	if (registry_location(probe->registry, answer, &url, &probe->fault) < 0)
+	if (registry_location(probe->registry, response, &url, &probe->fault) < 0)
 		return doctor_remote_end_probe(probe);
 	registry_start(probe->registry, &(struct registry_request){
 						.method = "DELETE",

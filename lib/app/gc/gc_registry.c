@@ -65,11 +65,11 @@ int gc_tags_parse(const char *text, size_t len, struct strv *ret, struct err *er
 	const struct json *tags;
 
 	if (json_parse(text, len, JSON_SIZE_MAX, "the list of tags", &json, &cause) < 0)
-		return err_set(err, E_REGISTRY_ANSWER, "%s", cause.message);
+		return err_set(err, E_REGISTRY_RESPONSE, "%s", cause.message);
 	tags = json_get(json, "tags");
 	if (json_kind(json) != JSON_OBJECT ||
 		(tags && json_kind(tags) != JSON_ARRAY && json_kind(tags) != JSON_NULL))
-		return err_set(err, E_REGISTRY_ANSWER, "the list of tags has no tags");
+		return err_set(err, E_REGISTRY_RESPONSE, "the list of tags has no tags");
 	if (!tags)
 		return 0;
 	for (const struct json *tag = json_first(tags); tag; tag = json_next(tag))
@@ -325,7 +325,7 @@ static int next_page(const struct registry_reply *reply, struct url *ret, struct
 	if (r < 0)
 		return r;
 	if (!url_same_origin(&url, &reply->url))
-		return err_set(err, E_REGISTRY_ANSWER,
+		return err_set(err, E_REGISTRY_RESPONSE,
 			"registry %s: the list of tags goes on at another server (%s)",
 			reply->url.host, url.host);
 	url_done(ret);
@@ -355,7 +355,7 @@ static int list_tags(struct cleaning *cleaning, struct err *err)
 		AUTO_STRV struct strv tags = {0};
 
 		if (i == GC_PAGES_MAX)
-			return err_set(err, E_REGISTRY_ANSWER,
+			return err_set(err, E_REGISTRY_RESPONSE,
 				"registry %s: the list of tags has no end", cleaning->ref.host);
 		r = gc_registry_ask(cleaning, "GET", i ? NULL : "tags/list?n=1000", i ? &url : NULL,
 			"listing tags", &reply, err);
@@ -364,7 +364,7 @@ static int list_tags(struct cleaning *cleaning, struct err *err)
 		if (reply.status == 404 && i == 0)
 			return 0; /* nobody has pushed yet */
 		if (reply.status != 200)
-			return err_set(err, E_REGISTRY_ANSWER,
+			return err_set(err, E_REGISTRY_RESPONSE,
 				"registry %s: the list of tags was answered with status %d",
 				cleaning->ref.host, reply.status);
 		r = gc_tags_parse(reply.body.data, reply.body.len, &tags, err);
@@ -451,7 +451,7 @@ static bool judge_known(struct cleaning *cleaning, const struct known *known, en
 }
 
 /* Judge a tag by the registry's response; digest is that of the image then. */
-static enum gc_tag_fate gc_registry_judge_answer(struct cleaning *cleaning, const char *tag,
+static enum gc_tag_fate gc_registry_judge_response(struct cleaning *cleaning, const char *tag,
 	const struct registry_reply *reply, char digest[static DIGEST_TEXT_SIZE],
 	int64_t *ret_age_ms)
 {
@@ -481,7 +481,7 @@ static int gc_registry_judge(struct cleaning *cleaning, const char *tag,
 	int r = ask_manifest(cleaning, "GET", tag, "reading an image", &reply, err);
 	if (r < 0 || reply.status == 404)
 		return r;
-	ret->fate = gc_registry_judge_answer(cleaning, tag, &reply, digest, &ret->age_ms);
+	ret->fate = gc_registry_judge_response(cleaning, tag, &reply, digest, &ret->age_ms);
 	if (ret->fate != GC_TAG_OLD)
 		return 1;
 	r = read_others(cleaning, err);

@@ -33,7 +33,7 @@ bool gc_tag_is_own(const char *tag);
 bool gc_tag_of(const char *digest, char ret[static GC_TAG_SIZE]);
 
 /* {"name", "tags": […] or null} (OCI distribution-spec, "Listing Tags"): those that are tags are
- * added to ret. E_REGISTRY_ANSWER if it is not of that form. */
+ * added to ret. E_REGISTRY_RESPONSE if it is not of that form. */
 int gc_tags_parse(const char *text, size_t len, struct strv *ret, struct err *err);
 /* Where the next page is: the target of Link with rel="next" (RFC 8288), or NULL. The caller
  * frees. */

@@ -181,7 +181,7 @@ static int results_ask_on_late(void *ctx, struct err *err)
 	return 0;
 }
 
-static void results_ask_wait_answers(struct results_asker *asker, int64_t timeout_ms)
+static void results_ask_wait_responses(struct results_asker *asker, int64_t timeout_ms)
 {
 	struct loop *loop = session_loop(asker->session);
 	struct loop_timer *timer;
@@ -232,7 +232,7 @@ void runs_results(
 	vec_foreach (struct run *, run, runs)
 		if (results_ask_is_wanted(*run, live))
 			results_ask_start(&asker, *run);
-	results_ask_wait_answers(&asker, timeout_ms);
+	results_ask_wait_responses(&asker, timeout_ms);
 	write_told(&asker);
 	now_ms = clock_ms();
 	bring_events(&asker, end_ms > now_ms ? end_ms - now_ms : 0);

@@ -186,7 +186,7 @@ static void set_facts(struct submit *submit)
 	submit->image_facts = image_facts_to_json(&facts);
 }
 
-static void answer_check(struct push *push)
+static void response_check(struct push *push)
 {
 	struct submit *submit = push->submit;
 	struct push_check *check = &push->check;
@@ -204,7 +204,7 @@ static void answer_check(struct push *push)
 	/* The check may have told of a better handle. */
 	if (r == 0)
 		r = submit_insert_row(submit, &err);
-	task_answer(TAKE(check->asking), r, &err);
+	task_response(TAKE(check->asking), r, &err);
 }
 
 static void ask_check(void *ctx, struct task *task)
@@ -213,7 +213,7 @@ static void ask_check(void *ctx, struct task *task)
 
 	push->check.asking = task;
 	if (push->check.is_done)
-		answer_check(push);
+		response_check(push);
 }
 
 static int start_check(struct push *push, struct err *err);
@@ -233,7 +233,7 @@ static void on_checked(struct target_call *call, int status, struct err *err)
 		err_move(&check->refused, err);
 	check->is_done = true;
 	if (check->asking)
-		answer_check(push);
+		response_check(push);
 }
 
 static int start_check(struct push *push, struct err *err)
@@ -275,7 +275,7 @@ static void tell_base(struct push *push, struct task *task)
 
 	if (err_is_set(&push->base.fault))
 		r = err_move(&fault, &push->base.fault);
-	task_answer(task, r, &fault);
+	task_response(task, r, &fault);
 }
 
 /* Long before the first layer of our own is there. */
@@ -447,14 +447,14 @@ static void will_read(void *ctx, const struct path *const *files, size_t n)
 static void report_snapshot(void *ctx, struct task *task)
 {
 	submit_report_snapshot(((struct push *)ctx)->submit);
-	task_answer(task, 0, NULL);
+	task_response(task, 0, NULL);
 }
 
 /* Asked on the loop, which has all that is needed by then. */
 static void be_ready(void *ctx, struct task *task)
 {
 	(void)ctx;
-	task_answer(task, 0, NULL);
+	task_response(task, 0, NULL);
 }
 
 static int push_registry_work(struct task *task, void *ctx, struct err *err)

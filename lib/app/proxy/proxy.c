@@ -71,10 +71,10 @@ static struct front_exchange *proxy_leave(struct ask *ask)
 	return exchange;
 }
 
-void ask_answer(
+void ask_response(
 	struct ask *ask, int status, const struct strv *headers, const void *data, size_t len)
 {
-	front_answer(proxy_leave(ask), status, headers, data, len);
+	front_response(proxy_leave(ask), status, headers, data, len);
 }
 
 void ask_refuse(struct ask *ask, int status, const char *what, const char *hint)
@@ -118,7 +118,7 @@ void ask_redirect(struct ask *ask, const char *url)
 
 	strv_addf(&headers, "Location: %s", url);
 	strv_add(&headers, "Cache-Control: no-store");
-	ask_answer(ask, 307, &headers, "", 0);
+	ask_response(ask, 307, &headers, "", 0);
 }
 
 void ask_work(struct ask *ask, void *work, void (*stop)(void *work))
@@ -193,10 +193,10 @@ void ask_page(struct ask *ask, const struct buf *page, const char *files)
 		return;
 	}
 	add_page_headers(&headers, "text/html; charset=utf-8", files ? files : "'none'");
-	ask_answer(ask, 200, &headers, page->data, page->len);
+	ask_response(ask, 200, &headers, page->data, page->len);
 }
 
-static void answer_index(struct ask *ask)
+static void response_index(struct ask *ask)
 {
 	struct proxy *proxy = ask->proxy;
 	AUTO_BUF struct buf page;
@@ -206,7 +206,7 @@ static void answer_index(struct ask *ask)
 	ask_page(ask, &page, NULL);
 }
 
-static void answer_json(struct ask *ask)
+static void response_json(struct ask *ask)
 {
 	AUTO_STRV struct strv headers = {0};
 	AUTO_BUF struct buf text;
@@ -214,17 +214,17 @@ static void answer_json(struct ask *ask)
 	buf_init(&text, 2 * PROXY_PAGE_MAX);
 	proxy_page_json(&ask->proxy->listed, &text);
 	add_page_headers(&headers, "application/json", "'none'");
-	ask_answer(ask, text.full ? 500 : 200, &headers, text.data, text.full ? 0 : text.len);
+	ask_response(ask, text.full ? 500 : 200, &headers, text.data, text.full ? 0 : text.len);
 }
 
-static void answer_style(struct ask *ask)
+static void response_style(struct ask *ask)
 {
 	AUTO_STRV struct strv headers = {0};
 
 	strv_add(&headers, "Content-Type: text/css; charset=utf-8");
 	strv_add(&headers, "Cache-Control: max-age=600");
 	strv_add(&headers, "X-Content-Type-Options: nosniff");
-	ask_answer(ask, 200, &headers, html_style, strlen(html_style));
+	ask_response(ask, 200, &headers, html_style, strlen(html_style));
 }
 
 static void with_list(struct ask *ask, void (*go)(struct ask *ask))
@@ -304,16 +304,16 @@ static void redirect_to_run(struct ask *ask, const char *run)
 	ask_redirect(ask, url.data);
 }
 
-static void answer_own(struct ask *ask)
+static void response_own(struct ask *ask)
 {
 	static const struct {
 		const char *path;
 		void (*go)(struct ask *ask);
 		bool needs_list;
 	} paths[] = {
-		{"/", answer_index, true},
-		{"/runs.json", answer_json, true},
-		{HTML_STYLE_PATH, answer_style, false},
+		{"/", response_index, true},
+		{"/runs.json", response_json, true},
+		{HTML_STYLE_PATH, response_style, false},
 	};
 	AUTO_FREE char *path = mem_strndup(ask->target, strcspn(ask->target, "?"));
 
@@ -332,12 +332,12 @@ static void answer_own(struct ask *ask)
 		ask_refuse(ask, 404, "there is no such page", NULL);
 }
 
-static void answer_run(struct ask *ask)
+static void response_run(struct ask *ask)
 {
 	AUTO_FREE char *path = mem_strndup(ask->target, strcspn(ask->target, "?"));
 
 	if (str_eq(path, HTML_STYLE_PATH))
-		answer_style(ask);
+		response_style(ask);
 	else if (str_eq(path, "/"))
 		show_run(ask);
 	else
@@ -354,7 +354,7 @@ static void go_to_run(struct ask *ask)
 	} else if (ask->name.kind == PROXY_FILES) {
 		send_file(ask);
 	} else {
-		answer_run(ask);
+		response_run(ask);
 	}
 }
 
@@ -388,7 +388,7 @@ static void route(struct ask *ask)
 		return;
 	}
 	if (ask->name.kind == PROXY_INDEX) {
-		answer_own(ask);
+		response_own(ask);
 		return;
 	}
 	if (place_get(ask->proxy, ask->name.run, &ask->place, &fault) < 0) {
@@ -468,7 +468,7 @@ static struct ask *find_ready(const struct proxy *proxy, bool of_list)
 	return ask;
 }
 
-static void answer_ready(struct proxy *proxy, bool of_list)
+static void response_ready(struct proxy *proxy, bool of_list)
 {
 	struct ask *ask;
 
@@ -484,12 +484,12 @@ static int proxy_work(struct proxy *proxy, struct err *err)
 
 	if (r < 0)
 		return r;
-	answer_ready(proxy, false);
+	response_ready(proxy, false);
 	if (!find_ready(proxy, true))
 		return 0;
 	r = proxy_list_runs(proxy, err);
 	if (r == 0)
-		answer_ready(proxy, true);
+		response_ready(proxy, true);
 	return r;
 }
 

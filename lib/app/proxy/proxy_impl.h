@@ -88,7 +88,7 @@ struct ask {
  */
 void ask_free(struct ask *ask);
 /* Send a response and end the ask. */
-void ask_answer(
+void ask_response(
 	struct ask *ask, int status, const struct strv *headers, const void *data, size_t len);
 void ask_refuse(struct ask *ask, int status, const char *what, const char *hint);
 void ask_fail(struct ask *ask, const struct err *err);

@@ -80,7 +80,7 @@ static void cut_text(struct show *show)
 }
 
 /* page: all but why. */
-static void answer_page(struct ask *ask, struct proxy_page_run *page)
+static void response_page(struct ask *ask, struct proxy_page_run *page)
 {
 	AUTO_FREE char *files = cell_origin(page->run, PROXY_FILES, &ask->proxy->here);
 	AUTO_BUF struct buf html, why, hint;
@@ -96,7 +96,7 @@ static void answer_page(struct ask *ask, struct proxy_page_run *page)
 	ask_page(ask, &html, files);
 }
 
-static void proxy_show_answer(struct show *show)
+static void proxy_show_response(struct show *show)
 {
 	struct ask *ask = show->ask;
 
@@ -110,7 +110,7 @@ static void proxy_show_answer(struct show *show)
 		.files_cut = show->files_cut,
 		.is_far = place_is_far(show->place),
 		.files_fault = &show->files_fault};
-	answer_page(ask, &page);
+	response_page(ask, &page);
 }
 
 void show_record(struct ask *ask, const struct err *fault)
@@ -129,13 +129,13 @@ void show_record(struct ask *ask, const struct err *fault)
 	}
 	struct proxy_page_run page = {
 		.run = run, .log = "", .log_fault = fault, .files = &none, .files_fault = fault};
-	answer_page(ask, &page);
+	response_page(ask, &page);
 }
 
-static void answer_if_whole(struct show *show)
+static void response_if_whole(struct show *show)
 {
 	if (!show->has_log && !show->has_files)
-		proxy_show_answer(show);
+		proxy_show_response(show);
 }
 
 static int proxy_show_on_late(void *ctx, struct err *err)
@@ -150,7 +150,7 @@ static int proxy_show_on_late(void *ctx, struct err *err)
 		if (waits[i])
 			err_set(faults[i], E_TARGET_SILENT, "target %s did not answer in time",
 				run_target(place_run(show->place)));
-	proxy_show_answer(show);
+	proxy_show_response(show);
 	return 0;
 }
 
@@ -183,7 +183,7 @@ static void on_log_end(struct target_call *call, int status, struct err *err)
 	show->has_log = false;
 	if (status < 0)
 		err_move(&show->log_fault, err);
-	answer_if_whole(show);
+	response_if_whole(show);
 }
 
 static void ask_log(struct show *show)
@@ -235,7 +235,7 @@ static void on_files(void *ctx, int status, struct err *fault)
 	place->files = show->files;
 	show->files = (struct outputs_files){0};
 	place->files_ms = clock_ms();
-	answer_if_whole(show);
+	response_if_whole(show);
 }
 
 static void ask_files(struct show *show)
@@ -270,7 +270,7 @@ void show_run(struct ask *ask)
 		ask_log(show);
 		ask_files(show);
 	}
-	answer_if_whole(show);
+	response_if_whole(show);
 }
 
 /* A window is read at once, so it is what may wait in memory for one who reads slowly; far away a
@@ -439,7 +439,7 @@ static bool proxy_show_matches(const char *tags, const char *etag)
 	return tags && (str_eq(tags, "*") || strstr(tags, etag));
 }
 
-static void answer_empty(struct send *send, int status)
+static void response_empty(struct send *send, int status)
 {
 	AUTO_STRV struct strv headers = {0};
 
@@ -448,23 +448,23 @@ static void answer_empty(struct send *send, int status)
 	if (status == 416)
 		strv_addf(&headers, "Content-Range: bytes */%llu",
 			(unsigned long long)send->file.size);
-	ask_answer(send->ask, status, &headers, "", 0);
+	ask_response(send->ask, status, &headers, "", 0);
 }
 
-static void answer_found(struct send *send)
+static void response_found(struct send *send)
 {
 	const struct ask *ask = send->ask;
 	AUTO_FREE char *etag = etag_of(send);
 	bool is_same = !ask->if_range || str_eq(ask->if_range, etag);
 
 	if (proxy_show_matches(ask->if_none_match, etag)) {
-		answer_empty(send, 304);
+		response_empty(send, 304);
 		return;
 	}
 	send->status =
 		proxy_range_parse(is_same ? ask->range : NULL, send->file.size, &send->range);
 	if (send->status == 416) {
-		answer_empty(send, 416);
+		response_empty(send, 416);
 	} else if (ask->is_head || send->range.n == 0) {
 		proxy_show_begin(send);
 		proxy_show_end(send, false);
@@ -493,7 +493,7 @@ static void proxy_show_on_list(void *ctx, int status, struct err *fault)
 	if (send->left.is_left)
 		return;
 	if (proxy_show_find(send, &send->found)) {
-		answer_found(send);
+		response_found(send);
 	} else if (status < 0) {
 		ask_fail(send->ask, fault);
 	} else {
@@ -535,7 +535,7 @@ void send_file(struct ask *ask)
 		.path = TAKE(path)};
 	ask_work(ask, send, send_stop);
 	if (proxy_show_is_known(send))
-		answer_found(send);
+		response_found(send);
 	else
 		send->call = outputs_list(carrier_target(send->place->carrier), send->handle,
 			send->path, OUTPUTS_THOROUGH, 1, &send->found, proxy_show_on_list, send);

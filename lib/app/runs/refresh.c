@@ -292,7 +292,7 @@ static bool take_loss(struct ask *ask)
 	return true;
 }
 
-static void refresh_take_answer(struct refresh *refresh, struct ask *ask)
+static void refresh_take_response(struct refresh *refresh, struct ask *ask)
 {
 	bool merged = finish_merge(&refresh->session->dirs, ask->run);
 
@@ -403,7 +403,7 @@ static int refresh_on_deadline(void *ctx, struct err *err)
 	return 0;
 }
 
-static int refresh_wait_answers(struct refresh *refresh, int64_t deadline_ms, struct err *err)
+static int refresh_wait_responses(struct refresh *refresh, int64_t deadline_ms, struct err *err)
 {
 	struct loop *loop = session_loop(refresh->session);
 	struct loop_timer *timer;
@@ -418,7 +418,7 @@ static int refresh_wait_answers(struct refresh *refresh, int64_t deadline_ms, st
 }
 
 /* Calls that are still in flight have not answered in time. */
-static void take_answers(struct refresh *refresh)
+static void take_responses(struct refresh *refresh)
 {
 	for (size_t i = 0; i < refresh->n_asks; i++) {
 		struct ask *ask = &refresh->asks[i];
@@ -426,7 +426,7 @@ static void take_answers(struct refresh *refresh)
 		if (ask->call.private)
 			ask->result = err_set(&ask->err, E_TARGET_SILENT,
 				"target %s did not answer in time", run_target(ask->run));
-		refresh_take_answer(refresh, ask);
+		refresh_take_response(refresh, ask);
 	}
 }
 
@@ -473,10 +473,10 @@ int runs_refresh(
 	if (!os_machine_id(refresh.machine))
 		refresh.machine[0] = '\0';
 	refresh_ask_all(&refresh, runs, deadline_ms);
-	int r = refresh_wait_answers(&refresh, deadline_ms, err);
+	int r = refresh_wait_responses(&refresh, deadline_ms, err);
 	if (r < 0)
 		return r;
-	take_answers(&refresh);
+	take_responses(&refresh);
 	return refresh.changed.n == 0 ? 0 : write_changes(&refresh, err);
 }
 

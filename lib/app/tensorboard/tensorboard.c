@@ -18,8 +18,8 @@ enum {
 	FIRST_TURN_MS = 1000,
 	FIRST_SOME_MS = 10 * 1000, /* for the first look at all runs, if some have files */
 	FIRST_MS = 60 * 1000,
-	ANSWER_MS = 180 * 1000, /* with TensorFlow beside it, from a network home */
-	WAIT_SAID_MS = 3000,    /* before it is said that TensorBoard takes its time */
+	RESPONSE_MS = 180 * 1000, /* with TensorFlow beside it, from a network home */
+	WAIT_SAID_MS = 3000,      /* before it is said that TensorBoard takes its time */
 };
 
 /* Facts already reported about a run. */
@@ -371,14 +371,14 @@ static int fail_slow(const struct view *view, struct err *err)
 	char time[32];
 
 	err_set(err, E_TENSORBOARD_START, "TensorBoard did not answer within %s",
-		duration_text(ANSWER_MS, time));
+		duration_text(RESPONSE_MS, time));
 	if (view->program.path)
 		err_evidence(err, "from %s", view->program.path);
 	return err_hint(
 		err, "dlrun tensorboard -v %s   # shows its messages", tensorboard_id_of(view, 0));
 }
 
-static int wait_for_answer(struct view *view, struct err *err)
+static int wait_for_response(struct view *view, struct err *err)
 {
 	int64_t begin_ms = clock_ms();
 	bool said = false;
@@ -387,7 +387,7 @@ static int wait_for_answer(struct view *view, struct err *err)
 	while ((r = look_at_tensorboard(view, err)) == 0) {
 		int64_t ms = clock_ms() - begin_ms;
 
-		if (ms > ANSWER_MS)
+		if (ms > RESPONSE_MS)
 			return fail_slow(view, err);
 		if (ms > WAIT_SAID_MS && !said) {
 			tensorboard_say(view, "waiting for TensorBoard to answer");
@@ -449,7 +449,7 @@ static void tell_shown(const struct view *view)
 
 static int tensorboard_serve(struct view *view, struct err *err)
 {
-	int r = wait_for_answer(view, err);
+	int r = wait_for_response(view, err);
 	if (r == 0)
 		r = open_front(view, err);
 	if (r < 0)

@@ -31,7 +31,7 @@ struct tensorboard_probe {
 	struct loop_fd *source;
 	struct loop_timer *timer;
 	int fd;
-	struct buf answer;
+	struct buf response;
 	tensorboard_probe_fn *done;
 	void *ctx;
 };
@@ -49,14 +49,14 @@ void tensorboard_probe_free(struct tensorboard_probe *probe)
 	if (!probe)
 		return;
 	close_probe(probe);
-	buf_done(&probe->answer);
+	buf_done(&probe->response);
 	free(probe);
 }
 
 static void tensorboard_link_end_probe(struct tensorboard_probe *probe)
 {
 	char version[TENSORBOARD_VERSION_SIZE];
-	bool is = tensorboard_answer_read(probe->answer.data, probe->answer.len, version);
+	bool is = tensorboard_response_read(probe->response.data, probe->response.len, version);
 
 	close_probe(probe);
 	probe->done(probe->ctx, is ? version : NULL);
@@ -68,7 +68,7 @@ static short tensorboard_link_want_read(void *ctx)
 	return POLLIN;
 }
 
-static int tensorboard_link_on_answer(void *ctx, short revents, struct err *err)
+static int tensorboard_link_on_response(void *ctx, short revents, struct err *err)
 {
 	struct tensorboard_probe *probe = ctx;
 	char chunk[CHUNK];
@@ -79,8 +79,8 @@ static int tensorboard_link_on_answer(void *ctx, short revents, struct err *err)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return 0;
 	if (n > 0)
-		buf_add(&probe->answer, chunk, (size_t)n);
-	if (n <= 0 || probe->answer.full)
+		buf_add(&probe->response, chunk, (size_t)n);
+	if (n <= 0 || probe->response.full)
 		tensorboard_link_end_probe(probe);
 	return 0;
 }
@@ -118,11 +118,11 @@ struct tensorboard_probe *tensorboard_probe_start(struct loop *loop,
 	tensorboard_probe_fn *done, void *ctx)
 {
 	static const struct loop_fd_ops ops = {
-		tensorboard_link_want_read, tensorboard_link_on_answer};
+		tensorboard_link_want_read, tensorboard_link_on_response};
 	struct tensorboard_probe *probe = mem_alloc(1, sizeof(*probe));
 
 	*probe = (struct tensorboard_probe){.loop = loop, .fd = -1, .done = done, .ctx = ctx};
-	buf_init(&probe->answer, TENSORBOARD_ANSWER_MAX);
+	buf_init(&probe->response, TENSORBOARD_RESPONSE_MAX);
 	if (tensorboard_link_ask(probe, link, prefix, port)) {
 		probe->source = loop_add_fd(loop, probe->fd, &ops, probe);
 		timeout_ms = clock_deadline(timeout_ms);
@@ -247,7 +247,7 @@ static void tensorboard_link_redirect(
 
 	strv_addf(&headers, "Location: %s%s", secret, target);
 	strv_add(&headers, "Cache-Control: no-store");
-	front_answer(exchange, FOUND, &headers, "", 0);
+	front_response(exchange, FOUND, &headers, "", 0);
 }
 
 /* TensorBoard's pages ask for their fonts, and some plugins for more, as if there were no prefix:

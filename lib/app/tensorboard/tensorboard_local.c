@@ -313,7 +313,7 @@ enum {
 	PROBE_MS = 10 * 1000,
 	STOP_MS = 2000,
 	STOP_LOOK_MS = 10,
-	ANSWER_EVERY_MS = 100,
+	RESPONSE_EVERY_MS = 100,
 };
 
 /* Without an interpreter: ends it when standard input does, and ends with it. */
@@ -335,7 +335,7 @@ struct tensorboard_local {
 	int said_fd, link_fd;
 	struct loop_fd *said_source, *link_source;
 	struct buf said, line, header;
-	bool has_header, is_alone, is_plain, answers;
+	bool has_header, is_alone, is_plain, responses;
 	struct tensorboard_line at;
 	char version[TENSORBOARD_VERSION_SIZE];
 	struct waiting *waiting, **waiting_end;
@@ -734,7 +734,7 @@ static int tensorboard_local_fail_ended(struct tensorboard_local *local, struct 
 	char signal[8];
 
 	read_rest(local);
-	if (!local->answers)
+	if (!local->responses)
 		return tensorboard_explain(local->said.data, local->said.len, &who, err);
 	last = tensorboard_last_line(local->said.data, local->said.len);
 	if (WIFSIGNALED(local->status))
@@ -753,10 +753,10 @@ static void tensorboard_local_on_probed(void *ctx, const char *version)
 {
 	struct tensorboard_local *local = ctx;
 
-	local->answers = version != NULL;
+	local->responses = version != NULL;
 	if (version && *version)
 		memcpy(local->version, version, strlen(version) + 1);
-	local->probe_next_ms = clock_ms() + ANSWER_EVERY_MS;
+	local->probe_next_ms = clock_ms() + RESPONSE_EVERY_MS;
 }
 
 static void tensorboard_local_probe(struct tensorboard_local *local)
@@ -777,9 +777,9 @@ int tensorboard_local_look(struct tensorboard_local *local, struct err *err)
 {
 	if (tensorboard_local_has_ended(local))
 		return tensorboard_local_fail_ended(local, err);
-	if (!local->answers)
+	if (!local->responses)
 		tensorboard_local_probe(local);
-	return local->answers;
+	return local->responses;
 }
 
 const char *tensorboard_local_version(const struct tensorboard_local *local)

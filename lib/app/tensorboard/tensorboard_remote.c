@@ -67,7 +67,7 @@ struct tensorboard_remote {
 	struct candidate candidates[PORTS];
 	size_t n_candidates;
 	uint16_t port; /* 0: not known yet */
-	bool answers, was_found, was_started;
+	bool responses, was_found, was_started;
 	char version[TENSORBOARD_VERSION_SIZE];
 
 	struct started started;
@@ -112,11 +112,11 @@ static void on_candidate(void *ctx, const char *version)
 	struct tensorboard_remote *remote = candidate->remote;
 
 	candidate->is_over = true;
-	if (!version || remote->answers)
+	if (!version || remote->responses)
 		return;
 	set_version(remote, version);
 	remote->port = candidate->port;
-	remote->answers = remote->was_found = true;
+	remote->responses = remote->was_found = true;
 }
 
 static void add_candidate(struct tensorboard_remote *remote, uint16_t port)
@@ -152,7 +152,7 @@ static bool found_nothing(const struct tensorboard_remote *remote)
 	for (size_t i = 0; i < remote->n_candidates; i++)
 		if (!remote->candidates[i].is_over)
 			return false;
-	return !remote->answers;
+	return !remote->responses;
 }
 
 /*
@@ -390,7 +390,7 @@ static int fail_over(struct tensorboard_remote *remote, struct err *err)
 		if (remote->said.len == before)
 			break;
 	}
-	if (!remote->answers)
+	if (!remote->responses)
 		return tensorboard_explain(remote->said.data, remote->said.len, &who, err);
 	AUTO_FREE char *last = tensorboard_last_line(remote->said.data, remote->said.len);
 	err_set(err, E_TENSORBOARD_ENDED, "TensorBoard in %s has ended", id);
@@ -403,7 +403,7 @@ static void tensorboard_remote_on_probed(void *ctx, const char *version)
 {
 	struct tensorboard_remote *remote = ctx;
 
-	remote->answers = version != NULL;
+	remote->responses = version != NULL;
 	remote->probe_next_ms = clock_ms() + PROBE_EVERY_MS;
 }
 
@@ -431,9 +431,9 @@ int tensorboard_remote_look(struct tensorboard_remote *remote, struct err *err)
 	}
 	if (remote->started.is_over)
 		return fail_over(remote, err);
-	if (!remote->answers)
+	if (!remote->responses)
 		tensorboard_remote_probe(remote);
-	return remote->answers;
+	return remote->responses;
 }
 
 const char *tensorboard_remote_version(const struct tensorboard_remote *remote)

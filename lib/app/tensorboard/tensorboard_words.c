@@ -191,10 +191,10 @@ bool tensorboard_python_read(const char *head, size_t len, struct strv *ret)
  * Responses of TensorBoard
  */
 
-bool tensorboard_answer_read(
-	const char *answer, size_t len, char ret_version[static TENSORBOARD_VERSION_SIZE])
+bool tensorboard_response_read(
+	const char *response, size_t len, char ret_version[static TENSORBOARD_VERSION_SIZE])
 {
-	const char *end = answer + len, *at = answer;
+	const char *end = response + len, *at = response;
 	AUTO_JSON struct json *json = NULL;
 
 	if (!tensorboard_words_skip(&at, end, "HTTP/1.") || end - at < 5 ||
@@ -204,7 +204,7 @@ bool tensorboard_answer_read(
 	if (!body)
 		return false;
 	body += 4;
-	if (json_parse(body, (size_t)(end - body), TENSORBOARD_ANSWER_MAX, "the answer", &json,
+	if (json_parse(body, (size_t)(end - body), TENSORBOARD_RESPONSE_MAX, "the answer", &json,
 		    NULL) < 0 ||
 		!json_get_str(json, "data_location"))
 		return false;

@@ -14,7 +14,7 @@
 #include "base/util/err.h"
 #include "base/util/vec.h"
 
-enum { TENSORBOARD_VERSION_SIZE = 32, TENSORBOARD_ANSWER_MAX = 64 << 10 };
+enum { TENSORBOARD_VERSION_SIZE = 32, TENSORBOARD_RESPONSE_MAX = 64 << 10 };
 
 /* "TensorBoard 2.21.0 at http://127.0.0.1:34567/prefix/ (Press CTRL+C to quit)", which it writes to
  * stderr once it listens: 0 for any other line. */
@@ -31,8 +31,8 @@ bool tensorboard_python_read(const char *head, size_t len, struct strv *ret);
 
 /* An answer to GET /data/environment, head and body: whether TensorBoard gives it, and its version
  * (empty: it does not say). */
-bool tensorboard_answer_read(
-	const char *answer, size_t len, char ret_version[static TENSORBOARD_VERSION_SIZE]);
+bool tensorboard_response_read(
+	const char *response, size_t len, char ret_version[static TENSORBOARD_VERSION_SIZE]);
 
 /* The TensorBoard that failed, for the error. */
 struct tensorboard_who {

@@ -23,7 +23,7 @@
 enum {
 	RUN_AGAIN_MS = 3000,
 	RUN_EACH_MS = 250, /* later for each run that is looked at */
-	RUN_REST_FOR_ANSWER = 2,
+	RUN_REST_FOR_RESPONSE = 2,
 	INTERRUPT_LOOK_MS = 100,
 	HOST_NAME_MAX_BYTES = 256,
 };
@@ -31,7 +31,7 @@ enum {
 enum {
 	HOST_AGAIN_MS = 3000,
 	CLUSTER_AGAIN_MS = 10 * 1000,
-	REST_FOR_ANSWER = 4, /* times as long as the answer took */
+	REST_FOR_RESPONSE = 4, /* times as long as the answer took */
 	CLUSTER_MS = 10 * 1000,
 	ITEMS_MAX = 20000,
 	GPU_TOOL_MS = 3000,
@@ -56,7 +56,7 @@ struct live_place {
 	struct node_machine node;
 	struct kube_cluster *cluster; /* the session's */
 	struct kube_call *calls[LIVE_LISTS];
-	struct json *answers[LIVE_LISTS];
+	struct json *responses[LIVE_LISTS];
 	size_t n_open;
 	int64_t begun_ms, next_ms;
 	struct machine_list shown;
@@ -102,7 +102,7 @@ static void live_place_free(struct live_place *place)
 	node_machine_done(&place->node);
 	for (size_t i = 0; i < LIVE_LISTS; i++) {
 		kube_cancel(place->calls[i]);
-		json_free(place->answers[i]);
+		json_free(place->responses[i]);
 	}
 	machine_list_done(&place->shown);
 	free(place->target);
@@ -129,7 +129,7 @@ static void show_fault(struct live_place *place, const char *host, const struct 
 
 static void live_end(struct live_place *place, int64_t again_ms)
 {
-	int64_t now_ms = clock_ms(), rest_ms = (now_ms - place->begun_ms) * REST_FOR_ANSWER;
+	int64_t now_ms = clock_ms(), rest_ms = (now_ms - place->begun_ms) * REST_FOR_RESPONSE;
 
 	place->next_ms = now_ms + (rest_ms > again_ms ? rest_ms : again_ms);
 	live_ended(place->live);
@@ -179,45 +179,46 @@ static void show_nodes(struct live_place *place)
 	struct kube_node_list nodes = {0};
 
 	machine_list_done(&place->shown);
-	kube_nodes_of(place->answers[LIVE_NODES], place->answers[LIVE_PODS],
-		place->answers[LIVE_METRICS], &nodes);
+	kube_nodes_of(place->responses[LIVE_NODES], place->responses[LIVE_PODS],
+		place->responses[LIVE_METRICS], &nodes);
 	for (size_t i = 0; i < nodes.n && i < MACHINES_MAX; i++)
 		machine_from_kube(&nodes.v[i], show_one(place, nodes.v[i].name));
 	vec_done(&nodes);
 }
 
-static int live_take_list(struct live_place *place, enum live_list list, struct kube_answer *answer)
+static int live_take_list(
+	struct live_place *place, enum live_list list, struct kube_response *response)
 {
 	place->calls[list] = NULL;
-	json_free(TAKE(place->answers[list]));
-	if (!err_is_set(&answer->fault))
-		place->answers[list] = TAKE(answer->object);
+	json_free(TAKE(place->responses[list]));
+	if (!err_is_set(&response->fault))
+		place->responses[list] = TAKE(response->object);
 	else if (list == LIVE_NODES)
-		show_fault(place, "", &answer->fault);
+		show_fault(place, "", &response->fault);
 	if (--place->n_open > 0)
 		return 0;
-	if (place->answers[LIVE_NODES])
+	if (place->responses[LIVE_NODES])
 		show_nodes(place);
 	live_end(place, CLUSTER_AGAIN_MS);
 	return 0;
 }
 
-static int live_on_nodes(void *ctx, struct kube_answer *answer, struct err *err)
+static int live_on_nodes(void *ctx, struct kube_response *response, struct err *err)
 {
 	(void)err;
-	return live_take_list(ctx, LIVE_NODES, answer);
+	return live_take_list(ctx, LIVE_NODES, response);
 }
 
-static int live_on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+static int live_on_pods(void *ctx, struct kube_response *response, struct err *err)
 {
 	(void)err;
-	return live_take_list(ctx, LIVE_PODS, answer);
+	return live_take_list(ctx, LIVE_PODS, response);
 }
 
-static int live_on_metrics(void *ctx, struct kube_answer *answer, struct err *err)
+static int live_on_metrics(void *ctx, struct kube_response *response, struct err *err)
 {
 	(void)err;
-	return live_take_list(ctx, LIVE_METRICS, answer);
+	return live_take_list(ctx, LIVE_METRICS, response);
 }
 
 static void ask_cluster(struct live_place *place)
@@ -523,7 +524,7 @@ static struct live_run *get_run(struct live *live, const struct run *run)
 static void on_sampled(struct target_call *call, int status, struct err *err)
 {
 	struct live_run *run = (struct live_run *)call;
-	int64_t now_ms = clock_ms(), rest_ms = (now_ms - run->begun_ms) * RUN_REST_FOR_ANSWER;
+	int64_t now_ms = clock_ms(), rest_ms = (now_ms - run->begun_ms) * RUN_REST_FOR_RESPONSE;
 	int64_t again_ms = RUN_AGAIN_MS + RUN_EACH_MS * (int64_t)run->live->runs.n;
 
 	(void)err;

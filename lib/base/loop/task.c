@@ -35,8 +35,8 @@ struct task {
 	task_ask_fn *ask; /* not seen by the loop yet */
 	void *ask_ctx;
 	bool is_open, is_cancelled, is_finished;
-	int answer;
-	struct err answer_err;
+	int response;
+	struct err response_err;
 	struct post posts[TASK_POSTS_MAX];
 	size_t n_posts;
 	int result;
@@ -71,7 +71,7 @@ static void *loop_task_run(void *arg)
 
 static void set_cancelled(struct task *task)
 {
-	task->answer = err_set(&task->answer_err, E_CANCELED, "interrupted");
+	task->response = err_set(&task->response_err, E_CANCELED, "interrupted");
 }
 
 int task_ask(struct task *task, task_ask_fn *fn, void *ctx, struct err *err)
@@ -87,10 +87,10 @@ int task_ask(struct task *task, task_ask_fn *fn, void *ctx, struct err *err)
 		while (task->is_open)
 			pthread_cond_wait(&task->answered, &task->lock);
 	}
-	int r = task->answer;
-	if (err_is_set(&task->answer_err))
-		err_move(err, &task->answer_err);
-	err_clear(&task->answer_err);
+	int r = task->response;
+	if (err_is_set(&task->response_err))
+		err_move(err, &task->response_err);
+	err_clear(&task->response_err);
 	pthread_mutex_unlock(&task->lock);
 	return r;
 }
@@ -108,14 +108,14 @@ void task_post(struct task *task, task_post_fn *fn, void *ctx)
  * On the loop
  */
 
-void task_answer(struct task *task, int r, struct err *fault)
+void task_response(struct task *task, int r, struct err *fault)
 {
 	pthread_mutex_lock(&task->lock);
 	/* A cancelled ask has been answered already. */
 	if (task->is_open) {
-		task->answer = r;
+		task->response = r;
 		if (err_is_set(fault))
-			err_move(&task->answer_err, fault);
+			err_move(&task->response_err, fault);
 		task->is_open = false;
 		pthread_cond_signal(&task->answered);
 	}
@@ -256,7 +256,7 @@ void task_free(struct task *task)
 	close(task->wake[1]);
 	pthread_cond_destroy(&task->answered);
 	pthread_mutex_destroy(&task->lock);
-	err_done(&task->answer_err);
+	err_done(&task->response_err);
 	err_done(&task->fault);
 	free(task);
 }

@@ -93,7 +93,7 @@
 	X(E_LISTEN, IO, "listen") \
 	X(E_LISTEN_TAKEN, CONFLICT, "listen.taken") \
 	/* registries */ \
-	X(E_REGISTRY_ANSWER, REMOTE, "registry.answer") \
+	X(E_REGISTRY_RESPONSE, REMOTE, "registry.answer") \
 	X(E_REGISTRY_AUTH, AUTH, "registry.auth") \
 	X(E_REGISTRY_DENIED, AUTH, "registry.denied") \
 	X(E_REGISTRY_FULL, LIMIT, "registry.full") \
@@ -106,7 +106,7 @@
 	X(E_REGISTRY_UNREACHABLE, NET, "registry.unreachable") \
 	X(E_REGISTRY_UNSUPPORTED, REMOTE, "registry.unsupported") \
 	/* clusters */ \
-	X(E_KUBE_ANSWER, REMOTE, "kube.answer") \
+	X(E_KUBE_RESPONSE, REMOTE, "kube.answer") \
 	X(E_KUBE_AUTH, AUTH, "kube.auth") \
 	X(E_KUBE_BUSY, NET, "kube.busy") \
 	X(E_KUBE_CONFIG, CONFIG, "kube.config") \

@@ -212,7 +212,7 @@
 	X(E_LISTEN_TAKEN, "a port of this machine is taken", \
 	  "Another program listens there. Name another port, or 0 for any that is free.") \
 	/* registries */ \
-	X(E_REGISTRY_ANSWER, "the registry gave an answer that makes no sense", \
+	X(E_REGISTRY_RESPONSE, "the registry gave an answer that makes no sense", \
 	  "The answer is not one of the OCI distribution specification, or the digest in it is wrong. Its " \
 	  "status and its first line are shown.") \
 	X(E_REGISTRY_AUTH, "the registry does not accept the login", \
@@ -247,7 +247,7 @@
 	  "Not every registry lets its clients delete images. Most have rules of their own for that; distribution " \
 	  "has to be told to (storage.delete.enabled).") \
 	/* clusters */ \
-	X(E_KUBE_ANSWER, "the cluster gave an answer that makes no sense", \
+	X(E_KUBE_RESPONSE, "the cluster gave an answer that makes no sense", \
 	  "Something between here and the API server changed the answer, or something else listens there. Its " \
 	  "status and its first line are shown.") \
 	X(E_KUBE_AUTH, "the login for the cluster does not work", \

@@ -95,12 +95,12 @@ enum { LAYERS_MAX = 32 << 20 };
 
 static const char default_path[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-void base_program_done(struct base_program *answer)
+void base_program_done(struct base_program *response)
 {
-	if (!answer)
+	if (!response)
 		return;
-	free(answer->why);
-	*answer = (struct base_program){0};
+	free(response->why);
+	*response = (struct base_program){0};
 }
 
 static void base_program_set(struct base_program *ret, enum base_has has, char *why)

@@ -32,7 +32,7 @@ struct base_program {
 	bool is_bare;
 	char *why; /* what tells it: "its Env has PYTHON_VERSION"; NULL: BASE_UNKNOWN */
 };
-void base_program_done(struct base_program *answer);
+void base_program_done(struct base_program *response);
 #define AUTO_BASE_PROGRAM AUTO(base_program_done)
 
 /* program: a name without a slash. Layers on this machine are read where the configuration does not

@@ -171,9 +171,9 @@ static int code_on_data(void *ctx, const void *data, size_t len, struct err *err
 	return blob_stage_write(&pull->stage, data, len, err);
 }
 
-static int on_layer(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int on_layer(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
-	(void)answer;
+	(void)response;
 	(void)err;
 	return code_over(ctx, fault);
 }

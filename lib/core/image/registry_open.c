@@ -272,24 +272,24 @@ struct waiting {
 };
 
 static int registry_open_on_done(
-	void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+	void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct waiting *waiting = ctx;
 	const struct registry_call *call = waiting->call;
 
 	(void)err;
 	waiting->call = NULL;
-	if (!fault && (answer->status == 401 || answer->status == 403)) {
-		registry_call_error(call, answer, &waiting->fault);
+	if (!fault && (response->status == 401 || response->status == 403)) {
+		registry_call_error(call, response, &waiting->fault);
 	} else if (fault) {
 		err_move(&waiting->fault, fault);
 	} else {
-		waiting->reply->status = answer->status;
-		strv_copy(&waiting->reply->headers, &answer->headers);
-		buf_init(&waiting->reply->body, answer->body.len + 1);
-		if (answer->body.len)
-			buf_add(&waiting->reply->body, answer->body.data, answer->body.len);
-		url_copy(&answer->url, &waiting->reply->url);
+		waiting->reply->status = response->status;
+		strv_copy(&waiting->reply->headers, &response->headers);
+		buf_init(&waiting->reply->body, response->body.len + 1);
+		if (response->body.len)
+			buf_add(&waiting->reply->body, response->body.data, response->body.len);
+		url_copy(&response->url, &waiting->reply->url);
 	}
 	loop_stop(waiting->loop);
 	return 0;

@@ -17,7 +17,7 @@
 #include "base/util/random.h"
 #include "base/util/str.h"
 #include "base/util/trace.h"
-#include "kube/api/answer.h"
+#include "kube/api/response.h"
 #include "kube/api/credential.h"
 #include "net/http/http.h"
 #include "net/stream/url.h"
@@ -48,11 +48,11 @@ struct kube_call_ops {
 	void (*send)(struct kube_call *call, const struct url *url, const struct strv *headers,
 		const struct http_tls *tls);
 	void (*cancel)(struct kube_call *call);
-	int (*done)(struct kube_call *call, struct kube_answer *answer, struct err *err);
+	int (*done)(struct kube_call *call, struct kube_response *response, struct err *err);
 	/* A good answer: 1: it is not the last, call was changed for the next one. May be NULL. */
-	int (*more)(struct kube_call *call, struct kube_answer *answer);
+	int (*more)(struct kube_call *call, struct kube_response *response);
 	/* After a refusal: whether it is to be begun again, changed. May be NULL. */
-	bool (*restart)(struct kube_call *call, const struct kube_answer *answer);
+	bool (*restart)(struct kube_call *call, const struct kube_response *response);
 	bool is_once;                         /* faults are not repeated */
 	void (*free)(struct kube_call *call); /* of more_ctx; may be NULL */
 };
@@ -144,12 +144,12 @@ static void client_free_call(struct kube_call *call)
 }
 
 /* The client may be gone when done returns. */
-static int kube_call_finish(struct kube_call *call, struct kube_answer *answer, struct err *err)
+static int kube_call_finish(struct kube_call *call, struct kube_response *response, struct err *err)
 {
 	call->finished = true;
 	client_stop(call);
 	client_unlink_call(call);
-	int r = call->ops->done(call, answer, err);
+	int r = call->ops->done(call, response, err);
 	client_free_call(call);
 	return r;
 }
@@ -170,10 +170,10 @@ void kube_cancel(struct kube_call *call)
 
 static int finish_fault(struct kube_call *call, struct err *fault, struct err *err)
 {
-	AUTO_KUBE_ANSWER struct kube_answer answer = {.reason = ""};
+	AUTO_KUBE_RESPONSE struct kube_response response = {.reason = ""};
 
-	err_move(&answer.fault, fault);
-	return kube_call_finish(call, &answer, err);
+	err_move(&response.fault, fault);
+	return kube_call_finish(call, &response, err);
 }
 
 static int client_deadline_due(void *ctx, struct err *err)
@@ -205,11 +205,11 @@ static int client_timer_due(void *ctx, struct err *err)
 }
 
 /* Full jitter on top of half; what the server asks for is at least waited. */
-static int64_t client_pause_ms(const struct kube_call *call, const struct kube_answer *answer)
+static int64_t client_pause_ms(const struct kube_call *call, const struct kube_response *response)
 {
 	unsigned doubled = call->tries < 8 ? call->tries - 1 : 7;
 	int64_t base_ms = (int64_t)KUBE_PAUSE_FIRST_MS << doubled;
-	int64_t asked_ms = kube_answer_retry_after(answer);
+	int64_t asked_ms = kube_response_retry_after(response);
 
 	if (base_ms > KUBE_PAUSE_MAX_MS)
 		base_ms = KUBE_PAUSE_MAX_MS;
@@ -232,34 +232,34 @@ static void client_note_wait(const struct kube_call *call, int64_t wait_ms)
 	client->options.note(client->options.ctx, note);
 }
 
-static bool client_is_net_fault(const struct kube_answer *answer)
+static bool client_is_net_fault(const struct kube_response *response)
 {
-	return answer->status == 0 && answer->fault.id == E_KUBE_UNREACHABLE;
+	return response->status == 0 && response->fault.id == E_KUBE_UNREACHABLE;
 }
 
 /* A POST that conflicts with a concurrent change of a ResourceQuota: nothing was created. */
-static bool is_crowded_out(const struct kube_call *call, const struct kube_answer *answer)
+static bool is_crowded_out(const struct kube_call *call, const struct kube_response *response)
 {
-	return str_eq(call->method, "POST") && answer->fault.id == E_KUBE_CONFLICT &&
-	       str_eq(answer->reason, "Conflict");
+	return str_eq(call->method, "POST") && response->fault.id == E_KUBE_CONFLICT &&
+	       str_eq(response->reason, "Conflict");
 }
 
 /* Whether the request cannot have had any effect. */
-static bool is_without_effect(const struct kube_call *call, const struct kube_answer *answer)
+static bool is_without_effect(const struct kube_call *call, const struct kube_response *response)
 {
-	if (client_is_net_fault(answer))
-		return answer->http && !answer->http->sent;
-	return is_crowded_out(call, answer) ||
-	       (answer->status == 429 && kube_answer_retry_after(answer) >= 0);
+	if (client_is_net_fault(response))
+		return response->http && !response->http->sent;
+	return is_crowded_out(call, response) ||
+	       (response->status == 429 && kube_response_retry_after(response) >= 0);
 }
 
-static bool wants_again(const struct kube_call *call, const struct kube_answer *answer)
+static bool wants_again(const struct kube_call *call, const struct kube_response *response)
 {
 	if (call->ops->is_once || call->got_bytes ||
-		(!client_is_net_fault(answer) && !kube_answer_is_transient(answer) &&
-			!is_crowded_out(call, answer)))
+		(!client_is_net_fault(response) && !kube_response_is_transient(response) &&
+			!is_crowded_out(call, response)))
 		return false;
-	return call->is_idempotent || is_without_effect(call, answer);
+	return call->is_idempotent || is_without_effect(call, response);
 }
 
 /* A server that nobody has reached yet is given up soon. */
@@ -272,14 +272,14 @@ static int64_t end_of(const struct kube_call *call)
 }
 
 /* false: there is no time left for it. */
-static bool client_again(struct kube_call *call, struct kube_answer *answer)
+static bool client_again(struct kube_call *call, struct kube_response *response)
 {
-	int64_t wait_ms = client_pause_ms(call, answer), now_ms = clock_ms();
+	int64_t wait_ms = client_pause_ms(call, response), now_ms = clock_ms();
 
 	if (now_ms + wait_ms >= end_of(call))
 		return false;
 	err_clear(&call->cause);
-	err_move(&call->cause, &answer->fault);
+	err_move(&call->cause, &response->fault);
 	client_note_wait(call, wait_ms);
 	call->timer = loop_add_timer(
 		call->client->options.loop, now_ms + wait_ms, client_timer_due, call);
@@ -298,12 +298,12 @@ static bool log_in_again(struct kube_call *call)
 }
 
 /* Whether the call goes on in another way than by the same request. */
-static bool client_goes_on(struct kube_call *call, struct kube_answer *answer)
+static bool client_goes_on(struct kube_call *call, struct kube_response *response)
 {
 	const struct kube_call_ops *ops = call->ops;
 
-	if (err_is_set(&answer->fault) ? !ops->restart || !ops->restart(call, answer)
-				       : !ops->more || ops->more(call, answer) <= 0)
+	if (err_is_set(&response->fault) ? !ops->restart || !ops->restart(call, response)
+					 : !ops->more || ops->more(call, response) <= 0)
 		return false;
 	call->tries = 0;
 	call->refreshed = false;
@@ -312,27 +312,28 @@ static bool client_goes_on(struct kube_call *call, struct kube_answer *answer)
 }
 
 /* Handle the result of the exchange. */
-static int kube_call_answered(struct kube_call *call, struct http_answer *http, struct err *err)
+static int kube_call_answered(struct kube_call *call, struct http_response *http, struct err *err)
 {
-	AUTO_KUBE_ANSWER struct kube_answer answer = {0};
+	AUTO_KUBE_RESPONSE struct kube_response response = {0};
 	const struct kube_asked what = client_asked(call);
 
 	call->exchange = NULL;
-	kube_answer_read(&what, http, call->data != NULL, &answer);
+	kube_response_read(&what, http, call->data != NULL, &response);
 	trace_note(TRACE_KUBE, "%s %s: status %d, try %u, %lld ms%s%s", call->method, call->path,
-		http->status, call->tries, (long long)http->ms, answer.fault.message ? ": " : "",
-		answer.fault.message ? answer.fault.message : "");
+		http->status, call->tries, (long long)http->ms, response.fault.message ? ": " : "",
+		response.fault.message ? response.fault.message : "");
 	if (http->status)
 		call->client->answered = true;
 	if (http->status == 401 && log_in_again(call))
 		return 0;
-	if (err_is_set(&answer.fault) && wants_again(call, &answer) && client_again(call, &answer))
+	if (err_is_set(&response.fault) && wants_again(call, &response) &&
+		client_again(call, &response))
 		return 0;
-	if (client_goes_on(call, &answer))
+	if (client_goes_on(call, &response))
 		return 0;
-	if (err_is_set(&answer.fault) && call->tries > 1)
-		err_evidence(&answer.fault, "%u tries", call->tries);
-	return kube_call_finish(call, &answer, err);
+	if (err_is_set(&response.fault) && call->tries > 1)
+		err_evidence(&response.fault, "%u tries", call->tries);
+	return kube_call_finish(call, &response, err);
 }
 
 /*
@@ -529,9 +530,9 @@ struct loop *kube_client_loop(const struct kube_client *client)
  * Requests
  */
 
-static int on_http(void *ctx, struct http_answer *answer, struct err *err)
+static int on_http(void *ctx, struct http_response *response, struct err *err)
 {
-	return kube_call_answered(ctx, answer, err);
+	return kube_call_answered(ctx, response, err);
 }
 
 static int client_on_data(void *ctx, const void *data, size_t len, struct err *err)
@@ -571,9 +572,9 @@ static void cancel_http(struct kube_call *call)
 	http_cancel(call->exchange);
 }
 
-static int done_http(struct kube_call *call, struct kube_answer *answer, struct err *err)
+static int done_http(struct kube_call *call, struct kube_response *response, struct err *err)
 {
-	return call->fn(call->ctx, answer, err);
+	return call->fn(call->ctx, response, err);
 }
 
 static const struct kube_call_ops http_ops = {
@@ -629,13 +630,13 @@ static void drop_pages(struct kube_call *call)
 }
 
 /* The first page is the list, the items of others go to its end. */
-static void add_page(struct list *list, struct kube_answer *answer)
+static void add_page(struct list *list, struct kube_response *response)
 {
-	const struct json *items = json_get(answer->object, "items");
+	const struct json *items = json_get(response->object, "items");
 
 	list->n += json_count(items);
 	if (!list->whole) {
-		list->whole = TAKE(answer->object);
+		list->whole = TAKE(response->object);
 		return;
 	}
 	struct json *all = (struct json *)(uintptr_t)json_get(list->whole, "items");
@@ -643,32 +644,32 @@ static void add_page(struct list *list, struct kube_answer *answer)
 		json_add(all, json_clone(item));
 }
 
-static int fail_list(struct kube_call *call, struct kube_answer *answer, const char *why)
+static int fail_list(struct kube_call *call, struct kube_response *response, const char *why)
 {
 	AUTO_FREE char *what = kube_path_shown(call->path);
 
-	return err_set(&answer->fault, E_KUBE_ANSWER, "cannot read %s: %s", what, why);
+	return err_set(&response->fault, E_KUBE_RESPONSE, "cannot read %s: %s", what, why);
 }
 
-static int more_pages(struct kube_call *call, struct kube_answer *answer)
+static int more_pages(struct kube_call *call, struct kube_response *response)
 {
 	struct list *list = call->more_ctx;
-	const char *next = json_get_str(json_get(answer->object, "metadata"), "continue");
-	const struct json *items = json_get(answer->object, "items");
+	const char *next = json_get_str(json_get(response->object, "metadata"), "continue");
+	const struct json *items = json_get(response->object, "items");
 	AUTO_FREE char *token = mem_strdup(str_empty(next) ? NULL : next);
 	AUTO_FREE char *what = kube_path_shown(call->path);
 
 	/* An empty list may be null in Go. */
-	if (!answer->object ||
+	if (!response->object ||
 		(items && json_kind(items) != JSON_ARRAY && json_kind(items) != JSON_NULL))
-		return fail_list(call, answer, "the answer is not a list");
+		return fail_list(call, response, "the answer is not a list");
 	if (!items || json_kind(items) == JSON_NULL)
-		json_set(answer->object, "items", json_array());
+		json_set(response->object, "items", json_array());
 	if (token && json_count(items) == 0)
-		return fail_list(call, answer, "an empty page is said not to be the last");
-	add_page(list, answer);
+		return fail_list(call, response, "an empty page is said not to be the last");
+	add_page(list, response);
 	if (list->n > list->max)
-		return err_set(&answer->fault, E_DATA_LIMIT, "there are more than %zu %s",
+		return err_set(&response->fault, E_DATA_LIMIT, "there are more than %zu %s",
 			list->max, what);
 	if (!token)
 		return 0;
@@ -677,28 +678,28 @@ static int more_pages(struct kube_call *call, struct kube_answer *answer)
 }
 
 /* The token of the next page has expired: from the beginning. */
-static bool client_restart(struct kube_call *call, const struct kube_answer *answer)
+static bool client_restart(struct kube_call *call, const struct kube_response *response)
 {
 	struct list *list = call->more_ctx;
 
-	if (answer->fault.id != E_KUBE_GONE || !list->whole || list->restarts == RESTARTS_MAX)
+	if (response->fault.id != E_KUBE_GONE || !list->whole || list->restarts == RESTARTS_MAX)
 		return false;
 	list->restarts++;
 	drop_pages(call);
 	return true;
 }
 
-static int done_list(struct kube_call *call, struct kube_answer *answer, struct err *err)
+static int done_list(struct kube_call *call, struct kube_response *response, struct err *err)
 {
 	struct list *list = call->more_ctx;
 
-	if (!err_is_set(&answer->fault)) {
+	if (!err_is_set(&response->fault)) {
 		if (json_get(list->whole, "metadata"))
 			json_remove(json_sub(list->whole, "metadata"), "continue");
-		json_free(answer->object);
-		answer->object = TAKE(list->whole);
+		json_free(response->object);
+		response->object = TAKE(list->whole);
 	}
-	return call->fn(call->ctx, answer, err);
+	return call->fn(call->ctx, response, err);
 }
 
 static void client_free_list(struct kube_call *call)
@@ -750,16 +751,16 @@ struct ask {
 	struct err *err;
 };
 
-static int on_ask(void *ctx, struct kube_answer *answer, struct err *err)
+static int on_ask(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct ask *ask = ctx;
 
 	(void)err;
 	ask->call = NULL;
-	if (err_is_set(&answer->fault))
-		ask->r = err_move(ask->err, &answer->fault);
+	if (err_is_set(&response->fault))
+		ask->r = err_move(ask->err, &response->fault);
 	else if (ask->ret)
-		*ask->ret = TAKE(answer->object);
+		*ask->ret = TAKE(response->object);
 	loop_stop(ask->client->options.loop);
 	return 0;
 }
@@ -828,24 +829,25 @@ char *kube_path(const char *format, ...)
 struct upgrade_ctx {
 	char *protocol;
 	struct strv headers;
-	int (*done)(void *ctx, struct stream *stream, struct kube_answer *answer, struct err *err);
+	int (*done)(
+		void *ctx, struct stream *stream, struct kube_response *response, struct err *err);
 	struct stream *stream; /* that came */
 };
 
-static int on_upgrade(void *ctx, struct stream *stream, struct http_answer *http, struct err *err)
+static int on_upgrade(void *ctx, struct stream *stream, struct http_response *http, struct err *err)
 {
 	struct kube_call *call = ctx;
 	struct upgrade_ctx *upgrade = call->more_ctx;
-	AUTO_KUBE_ANSWER struct kube_answer answer = {.reason = ""};
+	AUTO_KUBE_RESPONSE struct kube_response response = {.reason = ""};
 
 	if (!stream)
 		return kube_call_answered(call, http, err);
 	call->exchange = NULL;
 	call->client->answered = true;
 	upgrade->stream = stream;
-	answer.status = http ? http->status : 101;
-	answer.http = http;
-	return kube_call_finish(call, &answer, err);
+	response.status = http ? http->status : 101;
+	response.http = http;
+	return kube_call_finish(call, &response, err);
 }
 
 static void send_upgrade(struct kube_call *call, const struct url *url, const struct strv *headers,
@@ -878,18 +880,18 @@ static void cancel_upgrade(struct kube_call *call)
 	upgrade_cancel(call->exchange);
 }
 
-static int done_upgrade(struct kube_call *call, struct kube_answer *answer, struct err *err)
+static int done_upgrade(struct kube_call *call, struct kube_response *response, struct err *err)
 {
 	struct upgrade_ctx *upgrade = call->more_ctx;
 
 	/* 200 is no success here. */
-	if (!upgrade->stream && !err_is_set(&answer->fault)) {
+	if (!upgrade->stream && !err_is_set(&response->fault)) {
 		AUTO_FREE char *what = kube_path_shown(call->path);
-		err_set(&answer->fault, E_KUBE_ANSWER,
+		err_set(&response->fault, E_KUBE_RESPONSE,
 			"%s answers %d instead of opening a stream to %s", call->client->host,
-			answer->status, what);
+			response->status, what);
 	}
-	return upgrade->done(call->ctx, TAKE(upgrade->stream), answer, err);
+	return upgrade->done(call->ctx, TAKE(upgrade->stream), response, err);
 }
 
 static void client_free_upgrade(struct kube_call *call)

@@ -63,20 +63,20 @@ AUTO_POINTER(struct kube_client, kube_client_free)
 #define AUTO_KUBE_CLIENT AUTO(kube_client_free_auto)
 struct loop *kube_client_loop(const struct kube_client *client);
 
-struct kube_answer {
+struct kube_response {
 	int status;          /* HTTP; 0: none came */
 	struct json *object; /* what came, a Status too; or NULL. TAKE() it to keep it */
 	/* Not a success: E_KUBE_UNREACHABLE (evidence: what happened), E_KUBE_AUTH (401, plugin),
 	 * E_KUBE_DENIED (403), E_KUBE_NOT_FOUND, E_KUBE_EXISTS (409 AlreadyExists), E_KUBE_CONFLICT
 	 * (409), E_KUBE_GONE (410), E_KUBE_INVALID (400, 422: with the fields), E_KUBE_BUSY (429),
-	 * E_KUBE_SERVER (5xx), E_KUBE_ANSWER (no JSON, HTML of a proxy), http.* ids of TLS. The
+	 * E_KUBE_SERVER (5xx), E_KUBE_RESPONSE (no JSON, HTML of a proxy), http.* ids of TLS. The
 	 * server's own message is in it, bounded and without control characters. */
 	struct err fault;
-	const char *reason;       /* Status.reason ("AlreadyExists"), or "" */
-	struct strv warnings;     /* of Warning headers (RFC 9111 form, code 299) */
-	struct http_answer *http; /* or NULL */
+	const char *reason;         /* Status.reason ("AlreadyExists"), or "" */
+	struct strv warnings;       /* of Warning headers (RFC 9111 form, code 299) */
+	struct http_response *http; /* or NULL */
 };
-typedef int kube_done_fn(void *ctx, struct kube_answer *answer, struct err *err);
+typedef int kube_done_fn(void *ctx, struct kube_response *response, struct err *err);
 
 struct kube_request {
 	const char *method; /* GET POST PUT PATCH DELETE */
@@ -130,7 +130,8 @@ struct kube_upgrade_request {
 	const char *protocol; /* "websocket", "SPDY/3.1" */
 	const struct strv *headers;
 	int64_t deadline_ms;
-	int (*done)(void *ctx, struct stream *stream, struct kube_answer *answer, struct err *err);
+	int (*done)(
+		void *ctx, struct stream *stream, struct kube_response *response, struct err *err);
 	void *ctx;
 };
 struct kube_call *kube_upgrade(

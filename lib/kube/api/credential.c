@@ -31,7 +31,7 @@
 #include "base/util/err.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/api/answer.h"
+#include "kube/api/response.h"
 
 /* Credentials made by a plugin. */
 struct kube_made {
@@ -40,7 +40,7 @@ struct kube_made {
 };
 #define AUTO_KUBE_MADE AUTO(kube_made_done)
 
-/* credential_answer.c: engines. */
+/* credential_response.c: engines. */
 
 /* credential_cache.c: as {token, cert_pem, key_pem, expires_ms}. */
 /* The file for this access, or NULL without a cache_dir. The caller frees. */
@@ -1127,7 +1127,7 @@ static bool credential_is_ready(const struct kube_credential *credential)
 }
 
 /* The credential may be gone then. */
-static int answer_one(
+static int response_one(
 	struct kube_credential *credential, const struct kube_login_wait *wait, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
@@ -1143,10 +1143,10 @@ static int answer_one(
 	return wait->fn(wait->ctx, NULL, &fault, err);
 }
 
-static void answer_soon(struct kube_credential *credential);
+static void response_soon(struct kube_credential *credential);
 
 /* Complete one wait in each turn of the loop: its callback may free the credential. */
-static int answer_due(void *ctx, struct err *err)
+static int response_due(void *ctx, struct err *err)
 {
 	struct kube_credential *credential = ctx;
 	struct kube_login_wait *wait = credential->waits;
@@ -1155,17 +1155,17 @@ static int answer_due(void *ctx, struct err *err)
 	if (!wait || !credential_is_ready(credential))
 		return 0;
 	credential->waits = wait->next;
-	answer_soon(credential);
-	int r = answer_one(credential, wait, err);
+	response_soon(credential);
+	int r = response_one(credential, wait, err);
 	free(wait);
 	return r;
 }
 
-static void answer_soon(struct kube_credential *credential)
+static void response_soon(struct kube_credential *credential)
 {
 	if (credential->waits && credential_is_ready(credential) && !credential->timer)
 		credential->timer = loop_add_timer(
-			credential->options.loop, clock_ms(), answer_due, credential);
+			credential->options.loop, clock_ms(), response_due, credential);
 }
 
 /*
@@ -1220,7 +1220,7 @@ static int credential_on_made(
 		credential_has_failed(credential);
 	}
 	kube_plugin_free(TAKE(credential->plugin));
-	answer_soon(credential);
+	response_soon(credential);
 	return 0;
 }
 
@@ -1322,7 +1322,7 @@ struct kube_login_wait *kube_credential_want(
 				(credential->stale_ms && clock_wall_ms() >= credential->stale_ms)))
 			start_plugin(credential);
 	}
-	answer_soon(credential);
+	response_soon(credential);
 	return wait;
 }
 

@@ -10,7 +10,7 @@
 #include "base/util/random.h"
 #include "base/util/str.h"
 #include "base/util/trace.h"
-#include "kube/api/answer.h"
+#include "kube/api/response.h"
 
 /*
  * Lines
@@ -67,7 +67,7 @@ int kube_lines_add(struct kube_lines *lines, const char *data, size_t len, kube_
 
 static int fail_event(const char *why, struct err *err)
 {
-	return err_set(err, E_KUBE_ANSWER, "the cluster sends %s where an event is due", why);
+	return err_set(err, E_KUBE_RESPONSE, "the cluster sends %s where an event is due", why);
 }
 
 static bool watch_kind_of(const char *type, enum kube_watch_event_kind *ret)
@@ -394,7 +394,7 @@ static bool watch_is_final(const struct kube_watch *watch, enum err_id id)
 {
 	static const enum err_id refusals[] = {E_KUBE_DENIED, E_KUBE_NOT_FOUND, E_KUBE_INVALID};
 	static const enum err_id passing[] = {E_KUBE_UNREACHABLE, E_KUBE_BUSY, E_KUBE_SERVER,
-		E_KUBE_ANSWER, E_KUBE_GONE, E_KUBE_CONFLICT};
+		E_KUBE_RESPONSE, E_KUBE_GONE, E_KUBE_CONFLICT};
 
 	if (id == E_DATA_LIMIT)
 		return true;
@@ -504,7 +504,7 @@ static void watch_take_list(struct kube_watch *watch, const struct json *list)
 		watch_go_on(watch);
 }
 
-static int watch_on_got(void *ctx, struct kube_answer *answer, struct err *err)
+static int watch_on_got(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct kube_watch *watch = ctx;
 	AUTO_JSON struct json *list = json_object();
@@ -513,12 +513,12 @@ static int watch_on_got(void *ctx, struct kube_answer *answer, struct err *err)
 	(void)err;
 	watch->call = NULL;
 	json_set(list, "items", items);
-	if (err_is_set(&answer->fault) && answer->fault.id != E_KUBE_NOT_FOUND) {
-		watch_on_fault(watch, &answer->fault);
+	if (err_is_set(&response->fault) && response->fault.id != E_KUBE_NOT_FOUND) {
+		watch_on_fault(watch, &response->fault);
 		return 0;
 	}
-	if (!err_is_set(&answer->fault))
-		json_add(items, TAKE(answer->object));
+	if (!err_is_set(&response->fault))
+		json_add(items, TAKE(response->object));
 	watch_take_list(watch, list);
 	return 0;
 }
@@ -534,28 +534,29 @@ static void start_get(struct kube_watch *watch, int64_t deadline_ms)
 	watch->call = kube_start(watch->client, &request);
 }
 
-static int watch_on_list(void *ctx, struct kube_answer *answer, struct err *err)
+static int watch_on_list(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct kube_watch *watch = ctx;
-	const char *version = json_get_str(json_get(answer->object, "metadata"), "resourceVersion");
+	const char *version =
+		json_get_str(json_get(response->object, "metadata"), "resourceVersion");
 
 	watch->call = NULL;
-	if (!err_is_set(&answer->fault) && str_empty(version))
-		err_set(&answer->fault, E_KUBE_ANSWER,
+	if (!err_is_set(&response->fault) && str_empty(version))
+		err_set(&response->fault, E_KUBE_RESPONSE,
 			"a list of the cluster has no resourceVersion");
 	(void)err;
-	if (answer->fault.id == E_KUBE_DENIED && watch->only) {
+	if (response->fault.id == E_KUBE_DENIED && watch->only) {
 		watch->gets = true;
 		watch_start_list(watch);
 		return 0;
 	}
-	if (err_is_set(&answer->fault)) {
-		watch_on_fault(watch, &answer->fault);
+	if (err_is_set(&response->fault)) {
+		watch_on_fault(watch, &response->fault);
 		return 0;
 	}
 	free(watch->version);
 	watch->version = mem_strdup(version);
-	watch_take_list(watch, answer->object);
+	watch_take_list(watch, response->object);
 	return 0;
 }
 
@@ -657,34 +658,34 @@ static int watch_on_data(void *ctx, const void *data, size_t len, struct err *er
 /* Whether the end of a stream that was good is to be told. A silent one is; a cut one is only when
  * the next one does not come. */
 static bool is_worth_telling(
-	const struct kube_watch *watch, const struct kube_answer *answer, bool was_long)
+	const struct kube_watch *watch, const struct kube_response *response, bool was_long)
 {
-	if (!err_is_set(&answer->fault))
+	if (!err_is_set(&response->fault))
 		return false;
-	if (answer->http && answer->http->fault.id == E_HTTP_TIMEOUT)
+	if (response->http && response->http->fault.id == E_HTTP_TIMEOUT)
 		return true;
 	return watch->failures > 0 || (!was_long && !watch->got_bytes);
 }
 
 /* The server ends it each TIMEOUT_S; a cut one is taken up again. */
-static int on_stream_end(void *ctx, struct kube_answer *answer, struct err *err)
+static int on_stream_end(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct kube_watch *watch = ctx;
 	bool was_long = clock_ms() >= watch->stream_ms + SHORT_MS;
 
 	(void)err;
 	trace_note(TRACE_KUBE, "watch %s: stream ended after %lld ms%s%s", watch->path,
-		(long long)(clock_ms() - watch->stream_ms), answer->fault.message ? ": " : "",
-		answer->fault.message ? answer->fault.message : "");
+		(long long)(clock_ms() - watch->stream_ms), response->fault.message ? ": " : "",
+		response->fault.message ? response->fault.message : "");
 	watch->call = NULL;
-	if (answer->fault.id == E_KUBE_GONE) {
+	if (response->fault.id == E_KUBE_GONE) {
 		expire(watch);
-	} else if (answer->fault.id == E_KUBE_DENIED) {
+	} else if (response->fault.id == E_KUBE_DENIED) {
 		watch->polls_until_ms = clock_ms() + POLL_FOR_MS;
 		poll_later(watch);
-	} else if (is_worth_telling(watch, answer, was_long)) {
-		watch_on_fault(watch, &answer->fault);
-	} else if (was_long && !err_is_set(&answer->fault)) {
+	} else if (is_worth_telling(watch, response, was_long)) {
+		watch_on_fault(watch, &response->fault);
+	} else if (was_long && !err_is_set(&response->fault)) {
 		watch->failures = 0;
 		again_in(watch, 0);
 	} else {

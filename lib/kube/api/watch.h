@@ -89,7 +89,7 @@ struct kube_watch_event {
 	const struct json *object;
 	const char *name, *uid, *version; /* of its metadata; not of an error. uid may be NULL */
 };
-/* E_KUBE_ANSWER for what is none. */
+/* E_KUBE_RESPONSE for what is none. */
 int kube_watch_event_parse(
 	const char *line, size_t len, struct kube_watch_event *ret, struct err *err);
 void kube_watch_event_done(struct kube_watch_event *event);

@@ -274,14 +274,14 @@ static int podlog_on_probe_data(void *ctx, const void *data, size_t len, struct 
 	return 0;
 }
 
-static int podlog_on_probe_done(void *ctx, struct kube_answer *answer, struct err *err)
+static int podlog_on_probe_done(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct probe *probe = ctx;
 	struct podlog *podlog = probe->podlog;
 
 	(void)err;
 	probe->call = NULL;
-	if (!err_is_set(&answer->fault)) {
+	if (!err_is_set(&response->fault)) {
 		probe->done(podlog, &probe->text);
 	} else if (podlog->finishing && !podlog->stream && !podlog->look) {
 		/* The last line could not be had. */
@@ -290,7 +290,7 @@ static int podlog_on_probe_done(void *ctx, struct kube_answer *answer, struct er
 			return 0;
 		}
 		err_clear(&podlog->fault);
-		err_move(&podlog->fault, &answer->fault);
+		err_move(&podlog->fault, &response->fault);
 		podlog_end_soon(podlog);
 	}
 	return 0;
@@ -453,20 +453,20 @@ static int podlog_refused(struct podlog *podlog, struct err *fault, struct err *
 	return 0;
 }
 
-static int podlog_on_looked(void *ctx, struct kube_answer *answer, struct err *err)
+static int podlog_on_looked(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct podlog *podlog = ctx;
 	AUTO_ERR struct err fault = {0};
-	const char *uid = json_get_str(json_get(answer->object, "metadata"), "uid");
+	const char *uid = json_get_str(json_get(response->object, "metadata"), "uid");
 	bool is_gone;
 
 	podlog->look = NULL;
 	err_move(&fault, &podlog->look_fault);
 	/* Another one may have its name. Without the right to look, that is left to those who watch
 	 * the pods. */
-	if (err_is_set(&answer->fault))
-		is_gone =
-			answer->fault.id == E_KUBE_NOT_FOUND && str_eq(answer->reason, "NotFound");
+	if (err_is_set(&response->fault))
+		is_gone = response->fault.id == E_KUBE_NOT_FOUND &&
+			  str_eq(response->reason, "NotFound");
 	else
 		is_gone = podlog->uid && uid && !str_eq(uid, podlog->uid);
 	if (is_gone)
@@ -509,17 +509,17 @@ static void podlog_static_done(struct podlog *podlog)
 	}
 }
 
-static int podlog_on_stream_done(void *ctx, struct kube_answer *answer, struct err *err)
+static int podlog_on_stream_done(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct podlog *podlog = ctx;
-	bool failed = err_is_set(&answer->fault);
+	bool failed = err_is_set(&response->fault);
 	int r;
 
 	podlog->stream = NULL;
 	if (podlog->is_cut)
 		return 0;
 	if (podlog->stopped) {
-		err_move(err, &answer->fault);
+		err_move(err, &response->fault);
 		return podlog->stopped;
 	}
 	r = podlog_lines_end(podlog->lines, !failed && !podlog->follows, err);
@@ -531,7 +531,7 @@ static int podlog_on_stream_done(void *ctx, struct kube_answer *answer, struct e
 	}
 	podlog->has_read = podlog->has_read || !failed;
 	if (failed)
-		return podlog_stream_failed(podlog, &answer->fault, err);
+		return podlog_stream_failed(podlog, &response->fault, err);
 	if (r == PODLOG_AGAIN) {
 		podlog_plan_next(podlog, 0);
 	} else if (!podlog->follows) {

@@ -435,8 +435,8 @@ static void podexec_begin(struct podexec *exec, struct stream *stream, bool is_v
 	podexec_resize(exec);
 }
 
-static int podexec_on_answer(
-	void *ctx, struct stream *stream, struct kube_answer *answer, struct err *err)
+static int podexec_on_response(
+	void *ctx, struct stream *stream, struct kube_response *response, struct err *err)
 {
 	struct podexec *exec = ctx;
 	const char *protocol = "";
@@ -444,10 +444,10 @@ static int podexec_on_answer(
 
 	exec->call = NULL;
 	if (!stream)
-		r = err_move(&exec->fault, &answer->fault);
+		r = err_move(&exec->fault, &response->fault);
 	else
 		r = ws_handshake_check(
-			&answer->http->headers, exec->key, protocols, &protocol, &exec->fault);
+			&response->http->headers, exec->key, protocols, &protocol, &exec->fault);
 	if (r == 0 && !*protocol)
 		r = err_set(&exec->fault, E_KUBE_EXEC,
 			"the cluster does not speak the protocol of commands in pods");
@@ -500,7 +500,7 @@ struct podexec *podexec_start(const struct podexec_request *request)
 		.protocol = "websocket",
 		.headers = &headers,
 		.deadline_ms = clock_ms() + DIAL_MS,
-		.done = podexec_on_answer,
+		.done = podexec_on_response,
 		.ctx = exec,
 	};
 	exec->call = kube_upgrade(request->client, &upgrade);

@@ -41,7 +41,7 @@ enum {
 	SETTLE_MS = 50,
 	ERROR_WAIT_MS = 1000,
 	LINGER_MS = 2000,
-	ANSWER_MS = 200, /* more of an answer may come behind its beginning */
+	RESPONSE_MS = 200, /* more of an answer may come behind its beginning */
 	BULK_QUIET_MS = 10 * 1000,
 	SLOW_BYTES = 256 << 10, /* left behind by a write: the reader is slow */
 	DIRECT_MIN = 16 << 10,  /* is written as it comes, if nothing waits */
@@ -304,7 +304,7 @@ static bool conn_asks(const struct podforward_conn *conn, int64_t now_ms)
 {
 	if (conn->is_over || conn->remote_end || !conn->has_asked)
 		return false;
-	return !conn->is_answered || now_ms - conn->came_ms < ANSWER_MS;
+	return !conn->is_answered || now_ms - conn->came_ms < RESPONSE_MS;
 }
 
 static bool conn_is_bulk(const struct podforward_conn *conn, int64_t now_ms)

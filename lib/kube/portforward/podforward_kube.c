@@ -43,14 +43,14 @@ static void dial_give(
  */
 
 static int dial_on_plain(
-	void *ctx, struct stream *stream, struct kube_answer *answer, struct err *err)
+	void *ctx, struct stream *stream, struct kube_response *response, struct err *err)
 {
 	struct dial *dial = ctx;
 
 	(void)err;
 	if (stream)
 		dial->kube->is_plain = true;
-	dial_give(dial, stream, false, &answer->fault);
+	dial_give(dial, stream, false, &response->fault);
 	return 0;
 }
 
@@ -77,29 +77,29 @@ static void dial_plain(struct dial *dial)
 
 /* The server understands the request, but not in this form (before 1.30), or allows only the other
  * verb (get, create). */
-static bool dial_may_be_plain(const struct kube_answer *answer)
+static bool dial_may_be_plain(const struct kube_response *response)
 {
-	return answer->status >= 400 && answer->status < 500 &&
-	       answer->status != HTTP_UNAUTHORIZED && answer->status != HTTP_NOT_FOUND;
+	return response->status >= 400 && response->status < 500 &&
+	       response->status != HTTP_UNAUTHORIZED && response->status != HTTP_NOT_FOUND;
 }
 
 static int dial_on_websocket(
-	void *ctx, struct stream *stream, struct kube_answer *answer, struct err *err)
+	void *ctx, struct stream *stream, struct kube_response *response, struct err *err)
 {
 	struct dial *dial = ctx;
 	AUTO_ERR struct err fault = {0};
 	const char *protocol;
 
 	(void)err;
-	if (!stream && dial_may_be_plain(answer)) {
+	if (!stream && dial_may_be_plain(response)) {
 		dial_plain(dial);
 		return 0;
 	}
 	if (!stream) {
-		dial_give(dial, NULL, false, &answer->fault);
+		dial_give(dial, NULL, false, &response->fault);
 		return 0;
 	}
-	if (ws_handshake_check(&answer->http->headers, dial->key, protocols, &protocol, &fault) ==
+	if (ws_handshake_check(&response->http->headers, dial->key, protocols, &protocol, &fault) ==
 			0 &&
 		str_eq(protocol, protocols[0])) {
 		dial_give(dial, stream, true, NULL);

@@ -634,7 +634,7 @@ static bool sum_ignores_disruptions(const struct sum *sum)
 }
 
 /* The cluster's reaction to a failure. */
-static const char *sum_answer_to_failure(struct sum *sum, const struct kube_pod *failed)
+static const char *sum_response_to_failure(struct sum *sum, const struct kube_pod *failed)
 {
 	if (sum_begins_again(sum)) {
 		sum->out->wait = KUBE_WAIT_AGAIN;
@@ -651,7 +651,7 @@ static const char *sum_answer_to_failure(struct sum *sum, const struct kube_pod 
 
 static void sum_say_failure(struct sum *sum, struct kube_pod *failed)
 {
-	const char *answer = sum_answer_to_failure(sum, failed);
+	const char *response = sum_response_to_failure(sum, failed);
 	AUTO_FREE char *sentence = NULL;
 
 	sum_take_why(sum, &failed->why);
@@ -659,9 +659,9 @@ static void sum_say_failure(struct sum *sum, struct kube_pod *failed)
 	sum->out->first_failed = failed->rank;
 	if (sum->n_ranks > 1)
 		kube_why_set(&sum->why, sum->why.id, "rank %d of %d failed: %s; %s", failed->rank,
-			sum->n_ranks, sentence ? sentence : "", answer);
+			sum->n_ranks, sentence ? sentence : "", response);
 	else
-		kube_why_set(&sum->why, sum->why.id, "%s; %s", sentence ? sentence : "", answer);
+		kube_why_set(&sum->why, sum->why.id, "%s; %s", sentence ? sentence : "", response);
 }
 
 static void wait_for_pods(struct sum *sum)

@@ -332,7 +332,7 @@ struct http_call *http_start(struct http *http, const struct http_request *reque
 
 	call->http = http;
 	http_copy_request(call, request);
-	buf_init(&call->answer.body, HTTP_ERROR_BODY_MAX);
+	buf_init(&call->response.body, HTTP_ERROR_BODY_MAX);
 	buf_init(&call->batch, HTTP_BATCH_MAX);
 	call->start_ms = clock_ms();
 	call->next = http->calls;
@@ -359,12 +359,12 @@ void http_wipe(const char *secret)
 	free(s);
 }
 
-void http_answer_done(struct http_answer *answer)
+void http_response_done(struct http_response *response)
 {
-	strv_done(&answer->headers);
-	buf_done(&answer->body);
-	url_done(&answer->url);
-	err_done(&answer->fault);
+	strv_done(&response->headers);
+	buf_done(&response->body);
+	url_done(&response->url);
+	err_done(&response->fault);
 }
 
 void http_call_free(struct http_call *call)
@@ -390,7 +390,7 @@ void http_call_free(struct http_call *call)
 		free((void *)call->request.body.data);
 	strv_done(&call->headers);
 	url_done(&call->url);
-	http_answer_done(&call->answer);
+	http_response_done(&call->response);
 	buf_done(&call->batch);
 	free(call);
 }
@@ -407,25 +407,25 @@ void http_cancel(struct http_call *call)
 
 static int http_finish(struct http_call *call, struct err *err)
 {
-	struct http_answer *answer = &call->answer;
+	struct http_response *response = &call->response;
 	struct http_exchange *x = &call->x;
 
 	call->over = true;
-	answer->status = x->status;
-	answer->is_transient = x->is_transient;
-	answer->ms = clock_ms() - call->start_ms;
-	answer->url = call->url;
+	response->status = x->status;
+	response->is_transient = x->is_transient;
+	response->ms = clock_ms() - call->start_ms;
+	response->url = call->url;
 	call->url = (struct url){0};
 	if (err_is_set(&x->fault)) {
-		answer->status = 0;
-		strv_done(&answer->headers);
-		buf_reset(&answer->body);
-		err_move(&answer->fault, &x->fault);
+		response->status = 0;
+		strv_done(&response->headers);
+		buf_reset(&response->body);
+		err_move(&response->fault, &x->fault);
 	}
 	if (call->ended)
 		return call->ended(call, err);
 	drop_exchange(call);
-	int r = call->request.done(call->request.ctx, answer, err);
+	int r = call->request.done(call->request.ctx, response, err);
 	http_call_free(call);
 	return r;
 }
@@ -473,9 +473,9 @@ int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
 		curl_easy_getinfo(x->easy, CURLINFO_SIZE_UPLOAD_T, &up);
 	x->bytes_up = (uint64_t)up;
 	http_fault(call, result);
-	call->answer.sent = call->answer.sent || x->begun;
-	call->answer.bytes_up += x->bytes_up;
-	call->answer.bytes_down += x->bytes_down;
+	call->response.sent = call->response.sent || x->begun;
+	call->response.bytes_up += x->bytes_up;
+	call->response.bytes_down += x->bytes_down;
 	http_call_tell(call);
 	if (!err_is_set(&x->fault))
 		r = http_find_redirect(call, &url, &x->fault);

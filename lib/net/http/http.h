@@ -109,7 +109,7 @@ struct http_body {
 	ssize_t (*read)(void *ctx, void *out, size_t len, struct err *err);
 };
 
-struct http_answer {
+struct http_response {
 	int status;          /* of the last exchange; 0: fault */
 	struct strv headers; /* of it: "name: value", names in lower case, in order */
 	struct buf body;     /* as far as it is kept */
@@ -124,7 +124,7 @@ struct http_answer {
 	bool is_transient; /* the same request may work in a moment */
 };
 /* answer is the client's and ends with the call. A negative return ends loop_run. */
-typedef int http_done_fn(void *ctx, struct http_answer *answer, struct err *err);
+typedef int http_done_fn(void *ctx, struct http_response *response, struct err *err);
 /* Bytes of the body of a success. 0; 1: no more until http_resume (but done, if these were the
  * last); negative: the call fails with what is in err. */
 typedef int http_data_fn(void *ctx, const void *data, size_t len, struct err *err);

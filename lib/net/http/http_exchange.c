@@ -168,7 +168,7 @@ static int http_exchange_on_begin(void *ctx, char *address, char *local, int por
 	enum address_zone zone = zone_reached(call, address);
 
 	(void)local, (void)port, (void)local_port;
-	call->answer.zone = zone;
+	call->response.zone = zone;
 	if (!call->x.proxy && !http_exchange_is_allowed(call, zone)) {
 		http_exchange_refuse(call, zone, &call->x.fault);
 		return CURL_PREREQFUNC_ABORT;
@@ -507,13 +507,13 @@ static int http_receive_fail(struct http_call *call, enum err_id id, const char 
  * Headers
  */
 
-static int start_answer(struct http_call *call, const char *line)
+static int start_response(struct http_call *call, const char *line)
 {
 	struct http_exchange *x = &call->x;
 	const char *code = strchr(line, ' ');
 
-	strv_done(&call->answer.headers);
-	buf_reset(&call->answer.body);
+	strv_done(&call->response.headers);
+	buf_reset(&call->response.body);
 	x->headers_over = x->has_length = false;
 	x->status = 0;
 	for (int i = 1; code && i <= 3; i++) {
@@ -552,7 +552,7 @@ static int http_exchange_note_length(struct http_call *call, const char *text)
  * 5.2). */
 static void continue_header(struct http_call *call, const char *line)
 {
-	struct strv *headers = &call->answer.headers;
+	struct strv *headers = &call->response.headers;
 
 	if (headers->n == 0)
 		return;
@@ -574,7 +574,7 @@ static int add_header(struct http_call *call, const char *line)
 	AUTO_FREE char *name = str_lower(line, len);
 	const char *value = line + len + 1;
 	value += strspn(value, " \t");
-	strv_addf(&call->answer.headers, "%s: %s", name, value);
+	strv_addf(&call->response.headers, "%s: %s", name, value);
 	return str_eq(name, "content-length") ? http_exchange_note_length(call, value) : 0;
 }
 
@@ -585,9 +585,9 @@ static int end_headers(struct http_call *call)
 	if (x->status < 200)
 		return 0;
 	call->x.headers_over = true;
-	buf_done(&call->answer.body);
+	buf_done(&call->response.body);
 	bool is_kept = is_success(call) && !call->request.data;
-	buf_init(&call->answer.body, is_kept ? call->request.max_body : HTTP_ERROR_BODY_MAX);
+	buf_init(&call->response.body, is_kept ? call->request.max_body : HTTP_ERROR_BODY_MAX);
 	if (is_kept && x->has_length && x->length > call->request.max_body &&
 		!str_eq(call->request.method, "HEAD"))
 		return http_receive_fail(call, E_HTTP_LIMIT, "sends a larger answer than is taken");
@@ -608,7 +608,7 @@ static int http_exchange_take_line(struct http_call *call, char *line)
 
 	/* Behind a 417 libcurl asks once more by itself. */
 	if (str_starts(line, "HTTP/") && (!is_over || call->x.status == HTTP_EXPECT_REFUSED))
-		return start_answer(call, line);
+		return start_response(call, line);
 	if (is_over)
 		return 0; /* trailers of a chunked body */
 	if (!*line)
@@ -677,7 +677,7 @@ static int http_exchange_take(struct http_call *call, const void *data, size_t l
 
 static size_t http_exchange_keep(struct http_call *call, const void *data, size_t len)
 {
-	struct buf *body = &call->answer.body;
+	struct buf *body = &call->response.body;
 
 	buf_add(body, data, len);
 	if (!body->full)
@@ -740,7 +740,7 @@ static bool is_followed(const struct http_call *call)
 
 int http_find_redirect(const struct http_call *call, struct url *ret, struct err *err)
 {
-	const char *location = field_find(&call->answer.headers, "location");
+	const char *location = field_find(&call->response.headers, "location");
 
 	if (!is_followed(call) || !location)
 		return 0;
@@ -768,7 +768,7 @@ void http_redirect(struct http_call *call, struct url *url)
 {
 	if (!call->request.has_zone) {
 		call->request.has_zone = true;
-		call->request.zone = call->answer.zone;
+		call->request.zone = call->response.zone;
 	}
 	if (!url_same_origin(&call->url, url)) {
 		http_wipe(call->request.authorization);
@@ -779,8 +779,8 @@ void http_redirect(struct http_call *call, struct url *url)
 	call->url = *url;
 	call->hops++;
 	call->recv_paused = call->send_paused = false;
-	strv_done(&call->answer.headers);
-	buf_reset(&call->answer.body);
+	strv_done(&call->response.headers);
+	buf_reset(&call->response.body);
 }
 
 static bool http_exchange_has_body(const struct http_call *call)

@@ -107,7 +107,7 @@ struct http_call {
 	struct buf batch;
 	bool canceled;
 	bool over; /* done was or is being called */
-	struct http_answer answer;
+	struct http_response response;
 	/* Of an upgrade: it only connects, and whoever takes the connection over owns the call:
 	 * http_call_free ends it. A fault comes to `ended`, instead of request.done. */
 	int (*connected)(struct http_call *call, struct err *err);
@@ -128,7 +128,7 @@ void http_call_free(struct http_call *call);
 /* Resume sending when the data that has come is read. */
 void http_call_wake(struct http_call *call);
 
-void http_answer_done(struct http_answer *answer);
+void http_response_done(struct http_response *response);
 
 /* Overwrites and frees a string; NULL is accepted. */
 void http_wipe(const char *secret);

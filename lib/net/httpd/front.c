@@ -161,7 +161,7 @@ int front_meter_feed(
  * Whether the system tells the owner: tested on connections of this process to itself
  */
 
-enum answer { TELLS, TELLS_NOT, HAS_NO_FAMILY };
+enum response { TELLS, TELLS_NOT, HAS_NO_FAMILY };
 
 /* At any port of this machine's own address. */
 static int listen_here(int family, struct sockaddr_storage *ret, socklen_t *ret_len)
@@ -181,7 +181,7 @@ static int listen_here(int family, struct sockaddr_storage *ret, socklen_t *ret_
 	return TAKE_FD(fd);
 }
 
-static enum answer ask_family(int family)
+static enum response ask_family(int family)
 {
 	struct sockaddr_storage address = {0};
 	socklen_t len;
@@ -200,7 +200,7 @@ static enum answer ask_family(int family)
 
 bool front_peers_are_known(void)
 {
-	enum answer ip4 = ask_family(AF_INET), ip6 = ask_family(AF_INET6);
+	enum response ip4 = ask_family(AF_INET), ip6 = ask_family(AF_INET6);
 
 	return ip4 != TELLS_NOT && ip6 != TELLS_NOT && (ip4 == TELLS || ip6 == TELLS);
 }
@@ -380,7 +380,7 @@ static void httpd_front_begin(
 	add_framing(out, exchange, status, length);
 }
 
-static void front_write_answer(struct front_exchange *exchange, int status,
+static void front_write_response(struct front_exchange *exchange, int status,
 	const struct strv *headers, const void *data, size_t len)
 {
 	httpd_front_begin(exchange, status, headers, (int64_t)len);
@@ -442,7 +442,7 @@ static void write_page(struct front_exchange *exchange, int status, const char *
 		front_add_text(&page, hint);
 		buf_adds(&page, "</p>\n");
 	}
-	front_write_answer(exchange, status, &headers, page.data, page.len);
+	front_write_response(exchange, status, &headers, page.data, page.len);
 }
 
 void front_page(struct front_exchange *exchange, int status, const char *what, const char *hint)
@@ -472,11 +472,11 @@ static bool refuse_origin(struct front_exchange *exchange)
  * Answers
  */
 
-void front_answer(struct front_exchange *exchange, int status, const struct strv *headers,
+void front_response(struct front_exchange *exchange, int status, const struct strv *headers,
 	const void *data, size_t len)
 {
 	if (!refuse_origin(exchange))
-		front_write_answer(exchange, status, headers, data, len);
+		front_write_response(exchange, status, headers, data, len);
 	front_exchange_end(exchange, false);
 }
 
@@ -589,7 +589,7 @@ static void front_redirect(struct front_exchange *exchange, const char *host)
 	strv_add(&headers, "Cache-Control: no-store");
 	/* A link that leads here over another name of this machine is still one from there. */
 	strv_add(&headers, "Referrer-Policy: origin");
-	front_answer(exchange, 307, &headers, "", 0);
+	front_response(exchange, 307, &headers, "", 0);
 }
 
 static void refuse_token(struct front_exchange *exchange)

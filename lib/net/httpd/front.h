@@ -49,9 +49,9 @@ struct front_request {
 	bool is_connect, is_upgrade;
 };
 
-/* A request that waits for its response: exactly one of front_answer, front_refuse, front_begin,
+/* A request that waits for its response: exactly one of front_response, front_refuse, front_begin,
  * front_carry, from within `request` or later. The exchange is over, and the pointer invalid, when
- * its `gone` was called, or after front_answer, front_refuse, front_end and front_carry: no gone
+ * its `gone` was called, or after front_response, front_refuse, front_end and front_carry: no gone
  * follows these. A caller that responds later than in `request` needs front_on_gone. The body of a
  * request that is not forwarded is dropped; a connection on which the body does not end at once is
  * closed after the response. */
@@ -87,7 +87,7 @@ void front_on_gone(struct front_exchange *exchange, void (*gone)(void *ctx), voi
 /* headers: "Name: value" beside Content-Length, Date and Connection; may be NULL. Without others of
  * that name X-Content-Type-Options: nosniff and Referrer-Policy: no-referrer are added. data is
  * copied. A HEAD gets no body. */
-void front_answer(struct front_exchange *exchange, int status, const struct strv *headers,
+void front_response(struct front_exchange *exchange, int status, const struct strv *headers,
 	const void *data, size_t len);
 /* An error page of plain HTML: what, and what to do (both escaped here; hint may be NULL). */
 void front_refuse(struct front_exchange *exchange, int status, const char *what, const char *hint);

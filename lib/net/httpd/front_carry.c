@@ -169,7 +169,7 @@ struct front_carry {
 	char *key, *strip, *host;
 	char *asked_host; /* in front of host; NULL: the program has no other name */
 	enum phase phase;
-	struct front_head answer;
+	struct front_head response;
 	struct front_meter body; /* of the answer */
 	bool makes_chunks;       /* of an answer that ends with its connection */
 	bool was_tried;          /* on a connection that was there before */
@@ -181,7 +181,7 @@ void front_carry_free(struct front_carry *carry)
 		return;
 	if (carry->route.free)
 		carry->route.free(carry->route.ctx);
-	front_head_done(&carry->answer);
+	front_head_done(&carry->response);
 	free(carry->key);
 	free(carry->strip);
 	free(carry->host);
@@ -297,7 +297,7 @@ void front_carry_settle(struct front_conn *conn)
 
 	if (!carry || wire->fd < 0)
 		return;
-	bool stays = carry->phase == PHASE_BODY && carry->answer.keeps_open && carry->body.over &&
+	bool stays = carry->phase == PHASE_BODY && carry->response.keeps_open && carry->body.over &&
 		     exchange->body.over && !exchange->closes && !wire->ended &&
 		     wire->in.len == 0 && front_wire_pending(wire) == 0;
 	if (stays)
@@ -331,7 +331,7 @@ static void front_carry_fail(struct front_conn *conn, int status, const struct e
 	front_exchange_end(exchange, true);
 }
 
-static void front_carry_fail_answer(struct front_conn *conn, const char *what)
+static void front_carry_fail_response(struct front_conn *conn, const char *what)
 {
 	AUTO_ERR struct err err = {0};
 
@@ -435,70 +435,71 @@ static bool send_body(struct front_conn *conn)
  * The answer
  */
 
-static bool switch_protocol(struct front_conn *conn, const struct front_head *answer)
+static bool switch_protocol(struct front_conn *conn, const struct front_head *response)
 {
-	if (!conn->exchange.head.is_upgrade || !answer->is_upgrade) {
-		front_carry_fail_answer(
+	if (!conn->exchange.head.is_upgrade || !response->is_upgrade) {
+		front_carry_fail_response(
 			conn, "it changes to another protocol that nobody has asked for");
 		return true;
 	}
-	front_head_write(answer, NULL, true, &conn->client.out);
+	front_head_write(response, NULL, true, &conn->client.out);
 	front_tunnel_start(conn);
 	return false;
 }
 
-static bool begin_answer(struct front_conn *conn)
+static bool begin_response(struct front_conn *conn)
 {
 	struct front_exchange *exchange = &conn->exchange;
 	struct front_carry *carry = exchange->carry;
-	struct front_head *answer = &carry->answer;
-	bool is_to_end = answer->body == FRONT_BODY_TO_END;
+	struct front_head *response = &carry->response;
+	bool is_to_end = response->body == FRONT_BODY_TO_END;
 
-	if (exchange->head.is_http_1_0 && answer->body == FRONT_BODY_CHUNKED) {
-		front_carry_fail_answer(conn, "HTTP/1.0 has no Transfer-Encoding");
+	if (exchange->head.is_http_1_0 && response->body == FRONT_BODY_CHUNKED) {
+		front_carry_fail_response(conn, "HTTP/1.0 has no Transfer-Encoding");
 		return true;
 	}
 	carry->phase = PHASE_BODY;
 	carry->makes_chunks = is_to_end && !exchange->head.is_http_1_0;
 	if (carry->makes_chunks)
-		strv_add(&answer->headers, "transfer-encoding: chunked");
+		strv_add(&response->headers, "transfer-encoding: chunked");
 	exchange->mode = is_to_end && !carry->makes_chunks ? FRONT_MODE_TO_END : FRONT_MODE_NONE;
 	exchange->closes = !exchange->head.keeps_open || exchange->mode == FRONT_MODE_TO_END;
-	front_meter_start(&carry->body, answer);
-	front_head_write(answer, NULL, !exchange->closes, &conn->client.out);
+	front_meter_start(&carry->body, response);
+	front_head_write(response, NULL, !exchange->closes, &conn->client.out);
 	if (carry->body.over)
 		front_exchange_end(exchange, false);
 	return true;
 }
 
-static bool front_carry_take_answer(struct front_conn *conn)
+static bool front_carry_take_response(struct front_conn *conn)
 {
 	struct front_exchange *exchange = &conn->exchange;
 	struct buf *in = &conn->program.in;
-	AUTO_FRONT_HEAD struct front_head answer = {0};
+	AUTO_FRONT_HEAD struct front_head response = {0};
 	AUTO_ERR struct err err = {0};
 	size_t used = 0;
 
-	int r = front_answer_parse(in->data, in->len, exchange->head.method, &answer, &used, &err);
+	int r = front_response_parse(
+		in->data, in->len, exchange->head.method, &response, &used, &err);
 	if (r < 0) {
-		front_carry_fail_answer(conn, err.message);
+		front_carry_fail_response(conn, err.message);
 		return true;
 	}
 	if (r == 0)
 		return conn->program.ended ? front_carry_take_end(conn) : false;
 	buf_consume(in, used);
-	if (answer.status == 101)
-		return switch_protocol(conn, &answer);
-	if (answer.status < 200) {
+	if (response.status == 101)
+		return switch_protocol(conn, &response);
+	if (response.status < 200) {
 		if (!exchange->head.is_http_1_0)
-			front_head_write(&answer, NULL, true, &conn->client.out);
+			front_head_write(&response, NULL, true, &conn->client.out);
 		return true;
 	}
 	if (exchange->carry->asked_host)
-		front_head_rename(&answer, exchange->carry->host, exchange->carry->asked_host);
-	exchange->carry->answer = answer;
-	answer = (struct front_head){0};
-	return begin_answer(conn);
+		front_head_rename(&response, exchange->carry->host, exchange->carry->asked_host);
+	exchange->carry->response = response;
+	response = (struct front_head){0};
+	return begin_response(conn);
 }
 
 static void front_carry_add_piece(struct front_conn *conn, const char *data, size_t len)
@@ -523,7 +524,7 @@ static bool front_carry_take_body(struct front_conn *conn)
 	if (in->len == 0)
 		return conn->program.ended ? front_carry_take_end(conn) : false;
 	if (front_meter_feed(&carry->body, in->data, in->len, &used, &err) < 0) {
-		front_carry_fail_answer(conn, err.message);
+		front_carry_fail_response(conn, err.message);
 		return true;
 	}
 	if (used > 0)
@@ -543,7 +544,7 @@ bool front_carry_step(struct front_conn *conn)
 	bool was_sent = send_body(conn);
 	if (conn->exchange.is_over || front_wire_pending(&conn->client) >= FRONT_PIECE)
 		return was_sent;
-	bool was_taken = carry->phase == PHASE_HEAD ? front_carry_take_answer(conn)
+	bool was_taken = carry->phase == PHASE_HEAD ? front_carry_take_response(conn)
 						    : front_carry_take_body(conn);
 	return was_sent || was_taken;
 }

@@ -661,7 +661,7 @@ static int finish_request(const struct reading *reading)
  */
 
 /* RFC 9112, section 6.3. */
-static int finish_answer(const struct reading *reading, const char *method)
+static int finish_response(const struct reading *reading, const char *method)
 {
 	struct front_head *head = reading->head;
 
@@ -763,7 +763,7 @@ int front_request_parse(const char *data, size_t len, struct front_head *ret, si
 	return 1;
 }
 
-int front_answer_parse(const char *data, size_t len, const char *method, struct front_head *ret,
+int front_response_parse(const char *data, size_t len, const char *method, struct front_head *ret,
 	size_t *ret_used, struct err *err)
 {
 	AUTO_FRONT_HEAD struct front_head head = {0};
@@ -774,7 +774,7 @@ int front_answer_parse(const char *data, size_t len, const char *method, struct 
 	int r = parse_lines(&reading, data, len, &used);
 	if (r <= 0)
 		return r;
-	r = finish_answer(&reading, method);
+	r = finish_response(&reading, method);
 	if (r < 0)
 		return r;
 	*ret = head;

@@ -43,7 +43,7 @@ void front_head_done(struct front_head *head);
 int front_request_parse(const char *data, size_t len, struct front_head *ret, size_t *ret_used,
 	int *ret_status, struct err *err);
 /* The answer to method; 1xx but 101 are heads of their own. */
-int front_answer_parse(const char *data, size_t len, const char *method, struct front_head *ret,
+int front_response_parse(const char *data, size_t len, const char *method, struct front_head *ret,
 	size_t *ret_used, struct err *err);
 
 /* Where a chunked body (section 7.1) ends; the bytes go through as they are. Extensions and

@@ -393,14 +393,14 @@ static void libssh2_say(void *ctx, const char *text, bool is_detail)
 }
 
 static int libssh2_ask(
-	void *ctx, const char *question, bool secret, struct buf *answer, struct err *err)
+	void *ctx, const char *question, bool secret, struct buf *response, struct err *err)
 {
 	const struct ssh *ssh = ((struct ssh_connection *)ctx)->ssh;
 	const struct ssh_options *options = &ssh->options;
 
 	if (ssh->config.batch_mode || ssh->has_askpass)
 		return 0;
-	return options->ask(options->ctx, question, secret, answer, err);
+	return options->ask(options->ctx, question, secret, response, err);
 }
 
 static int libssh2_resolve(void *ctx, int cancel_fd, struct ssh_libssh2_login *ret,

@@ -27,7 +27,7 @@
 enum {
 	SSH_LOGIN_MS = 15000,     /* without what a person takes to answer */
 	SSH_KEEPALIVE_MS = 15000, /* three without an answer: the connection is lost */
-	SSH_ANSWER_MAX = 4096,    /* bytes of an answer */
+	SSH_RESPONSE_MAX = 4096,  /* bytes of an answer */
 };
 
 enum ssh_carrier { SSH_ANY, SSH_LIBSSH2, SSH_OPENSSH };
@@ -55,8 +55,8 @@ struct ssh_options {
 	/* A question to the person: whether to trust a host key (its text has host, type and
 	 * fingerprint), a passphrase (secret). 1: answered; 0: there is nobody, or no. NULL:
 	 * nobody, nor is there anybody with BatchMode. The answer is wiped behind its use. */
-	int (*ask)(
-		void *ctx, const char *question, bool secret, struct buf *answer, struct err *err);
+	int (*ask)(void *ctx, const char *question, bool secret, struct buf *response,
+		struct err *err);
 	void *ctx;
 };
 

@@ -329,25 +329,25 @@ static const struct ssh_known_key *ssh_keys_find_own(
 	return NULL;
 }
 
-enum ssh_known_answer ssh_known_check(
+enum ssh_known_response ssh_known_check(
 	const struct ssh_known *known, const void *blob, size_t len, const char **ret_where)
 {
 	AUTO_FREE char *type = ssh_key_type(blob, len);
 	const struct ssh_known_key *found;
-	enum ssh_known_answer answer = SSH_KNOWN_NEW;
+	enum ssh_known_response response = SSH_KNOWN_NEW;
 
 	if ((found = find_blob(known, SSH_KNOWN_REVOKE, blob, len)))
-		answer = SSH_KNOWN_REVOKED;
+		response = SSH_KNOWN_REVOKED;
 	else if (type && (found = find_blob(known, SSH_KNOWN_PLAIN, blob, len)))
-		answer = SSH_KNOWN_OK;
+		response = SSH_KNOWN_OK;
 	else if (type && (found = ssh_keys_find_own(known, type)))
-		answer = SSH_KNOWN_CHANGED;
+		response = SSH_KNOWN_CHANGED;
 	else if ((found = ssh_keys_find_own(known, NULL)))
-		answer = SSH_KNOWN_OTHER;
+		response = SSH_KNOWN_OTHER;
 	else if (ssh_known_has_ca(known))
-		answer = SSH_KNOWN_CA_ONLY;
+		response = SSH_KNOWN_CA_ONLY;
 	*ret_where = found ? found->where : NULL;
-	return answer;
+	return response;
 }
 
 bool ssh_known_has_type(const struct ssh_known *known, const char *type)

@@ -641,11 +641,11 @@ int ssh_session_run(struct ssh_libssh2 *ssh, ssh_step_fn *step, void *arg)
 /* A server with too many logins under way (MaxStartups of sshd_config(5)) closes some at once. */
 enum { TRIES_MAX = 3, TRY_AGAIN_MS = 700 };
 /* Timeout of the connection, and of the server's first line: no response comes any later. */
-enum { FIRST_ANSWER_MS = 9000 };
+enum { FIRST_RESPONSE_MS = 9000 };
 
-static int64_t answer_ms(const struct ssh_libssh2 *ssh)
+static int64_t response_ms(const struct ssh_libssh2 *ssh)
 {
-	return ssh->login.connect_ms > 0 ? ssh->login.connect_ms : FIRST_ANSWER_MS;
+	return ssh->login.connect_ms > 0 ? ssh->login.connect_ms : FIRST_RESPONSE_MS;
 }
 
 static int login_dial(struct ssh_libssh2 *ssh, struct err *err)
@@ -653,13 +653,13 @@ static int login_dial(struct ssh_libssh2 *ssh, struct err *err)
 	const struct ssh_libssh2_login *login = &ssh->login;
 	int64_t dead_ms = login->keepalive_ms * SSH_UNANSWERED_MAX;
 
-	ssh->wait.deadline_ms = clock_ms() + answer_ms(ssh);
+	ssh->wait.deadline_ms = clock_ms() + response_ms(ssh);
 	int r = ssh_dial(
 		login->hostname, login->port, login->family, dead_ms, &ssh->wait, &ssh->fd, err);
 	if (r < 0)
 		return r;
 	ssh_libssh2_say(ssh, true, "connected to %s port %u", login->hostname, login->port);
-	ssh->wait.deadline_ms = clock_ms() + answer_ms(ssh);
+	ssh->wait.deadline_ms = clock_ms() + response_ms(ssh);
 	return 0;
 }
 
@@ -758,7 +758,7 @@ static int shake_hands(struct ssh_libssh2 *ssh, const char *types, struct err *e
 		ssh_session_end(ssh);
 		if (i + 1 == TRIES_MAX)
 			return -(int)err->code;
-		ssh->wait.deadline_ms = clock_ms() + answer_ms(ssh);
+		ssh->wait.deadline_ms = clock_ms() + response_ms(ssh);
 		if (ssh_wait_fds(&ssh->wait, NULL, 0, clock_ms() + TRY_AGAIN_MS) ==
 			SSH_WAIT_CANCELED)
 			return err_set(err, E_CANCELED, "interrupted");
@@ -919,7 +919,7 @@ struct question {
 	struct ssh_libssh2 *ssh;
 	const char *text;
 	bool secret;
-	struct buf *answer;
+	struct buf *response;
 	int answered;
 };
 
@@ -931,9 +931,9 @@ static void put_question(void *ctx, struct task *task)
 
 	tell_says(question->ssh);
 	int r = events->ask(
-		events->ctx, question->text, question->secret, question->answer, &fault);
+		events->ctx, question->text, question->secret, question->response, &fault);
 	question->answered = r;
-	task_answer(task, r < 0 ? r : 0, r < 0 ? &fault : NULL);
+	task_response(task, r < 0 ? r : 0, r < 0 ? &fault : NULL);
 }
 
 bool ssh_libssh2_can_ask(const struct ssh_libssh2 *ssh)
@@ -941,10 +941,11 @@ bool ssh_libssh2_can_ask(const struct ssh_libssh2 *ssh)
 	return ssh->events.ask != NULL;
 }
 
-int ssh_libssh2_ask(struct ssh_libssh2 *ssh, const char *question, bool secret, struct buf *answer,
-	struct err *err)
+int ssh_libssh2_ask(struct ssh_libssh2 *ssh, const char *question, bool secret,
+	struct buf *response, struct err *err)
 {
-	struct question asked = {.ssh = ssh, .text = question, .secret = secret, .answer = answer};
+	struct question asked = {
+		.ssh = ssh, .text = question, .secret = secret, .response = response};
 	int64_t began = clock_ms();
 
 	if (!ssh->events.ask)

@@ -73,8 +73,8 @@ struct ssh_libssh2_events {
 		struct err *err);
 	/* As in struct ssh_options; both may be NULL. */
 	void (*say)(void *ctx, const char *text, bool is_detail);
-	int (*ask)(
-		void *ctx, const char *question, bool secret, struct buf *answer, struct err *err);
+	int (*ask)(void *ctx, const char *question, bool secret, struct buf *response,
+		struct err *err);
 	/* In the thread, where start was given no login, before all else. 1: *ret (copied) is what
 	 * to log in with; 0: FALLBACK, *ret_why lives as ctx does; a negative code: FAILED.
 	 * cancel_fd is at its end when the connection is freed. */

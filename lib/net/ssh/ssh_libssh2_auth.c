@@ -212,16 +212,16 @@ static void ssh_libssh2_auth_remember(struct ssh_libssh2 *ssh, const struct show
 }
 
 /* As OpenSSH takes it: yes, or the fingerprint. */
-static bool ssh_libssh2_auth_is_yes(const char *answer, const struct shown *shown)
+static bool ssh_libssh2_auth_is_yes(const char *response, const struct shown *shown)
 {
-	AUTO_FREE char *lower = str_lower(answer, strlen(answer));
+	AUTO_FREE char *lower = str_lower(response, strlen(response));
 
-	return str_eq(lower, "yes") || str_eq(answer, shown->print);
+	return str_eq(lower, "yes") || str_eq(response, shown->print);
 }
 
 static int ask_person(struct ssh_libssh2 *ssh, const struct shown *shown, struct err *err)
 {
-	AUTO_BUF struct buf answer = {0};
+	AUTO_BUF struct buf response = {0};
 	AUTO_FREE char *question = mem_printf(
 		"%s%s: its %s key has the fingerprint %s. Trust it? (yes, no, or the "
 		"fingerprint)",
@@ -229,11 +229,11 @@ static int ask_person(struct ssh_libssh2 *ssh, const struct shown *shown, struct
 		shown->where ? " shows a key of another type than is known" : " is not known yet",
 		shown->type, shown->print);
 
-	buf_init(&answer, SSH_ANSWER_MAX);
-	int r = ssh_libssh2_ask(ssh, question, false, &answer, err);
+	buf_init(&response, SSH_RESPONSE_MAX);
+	int r = ssh_libssh2_ask(ssh, question, false, &response, err);
 	if (r < 0)
 		return r;
-	if (r == 0 || !ssh_libssh2_auth_is_yes(answer.data, shown))
+	if (r == 0 || !ssh_libssh2_auth_is_yes(response.data, shown))
 		return refuse_unknown(ssh, shown, err);
 	ssh_libssh2_auth_remember(ssh, shown);
 	return 0;
@@ -527,27 +527,27 @@ static int try_agent(struct auth *auth, bool named, struct err *err)
 static int try_passphrase(
 	struct auth *auth, struct identity *identity, struct attempt *attempt, struct err *err)
 {
-	AUTO_BUF struct buf answer = {0};
+	AUTO_BUF struct buf response = {0};
 	AUTO_FREE char *question = mem_printf("Passphrase of %s", identity->path);
 	unsigned n_tried = auth->n_tried;
 	int r = 0;
 
 	/* All of it at once: what grows leaves copies behind. */
-	buf_init(&answer, SSH_ANSWER_MAX);
-	buf_room(&answer, SSH_ANSWER_MAX);
+	buf_init(&response, SSH_RESPONSE_MAX);
+	buf_room(&response, SSH_RESPONSE_MAX);
 	for (int i = 0; i < PASSPHRASES_MAX && r == 0; i++) {
-		buf_reset(&answer);
-		r = ssh_libssh2_ask(auth->ssh, question, true, &answer, err);
+		buf_reset(&response);
+		r = ssh_libssh2_ask(auth->ssh, question, true, &response, err);
 		if (r <= 0)
 			break;
-		attempt->passphrase = answer.data;
+		attempt->passphrase = response.data;
 		r = ssh_libssh2_auth_judge(
 			auth, ssh_session_run(auth->ssh, step_file, attempt), identity->path, err);
 	}
 	/* The passphrase was wrong or not given: the key would have been accepted. */
 	auth->n_left_out[NO_PASSPHRASE] += r == 0 ? 1 : 0;
 	auth->n_tried = n_tried;
-	explicit_bzero(answer.data, answer.cap);
+	explicit_bzero(response.data, response.cap);
 	return r;
 }
 

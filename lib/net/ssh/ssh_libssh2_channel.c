@@ -700,17 +700,17 @@ static int look_at_slow(void *ctx, struct err *err)
 {
 	struct ssh_libssh2 *ssh = ctx;
 	int64_t since_ms = clock_ms() - ssh->opening_ms;
-	bool answers = ssh->received != ssh->opening_received;
+	bool responses = ssh->received != ssh->opening_received;
 
 	(void)err;
 	ssh->slow = NULL;
-	if (since_ms < SSH_SLOW_MS || !answers)
+	if (since_ms < SSH_SLOW_MS || !responses)
 		libssh2_keepalive_send(ssh->session, NULL);
-	if (answers && since_ms >= SSH_SLOW_MS && !ssh->is_stuck) {
+	if (responses && since_ms >= SSH_SLOW_MS && !ssh->is_stuck) {
 		ssh->is_stuck = true;
 		wake_waiting(ssh);
 	}
-	if (answers && since_ms >= SSH_PORT_MS) {
+	if (responses && since_ms >= SSH_PORT_MS) {
 		ssh_channel_tell_late(ssh->opening);
 		ssh_turn_soon(ssh);
 		return 0;
@@ -874,7 +874,7 @@ static const struct loop_fd_ops fd_ops = {
 
 static void add_keepalive(struct ssh_libssh2 *ssh);
 
-static void ask_for_answer(struct ssh_libssh2 *ssh)
+static void ask_for_response(struct ssh_libssh2 *ssh)
 {
 	/* While a channel opens: its answer stays with libssh2, some hundred bytes each. */
 	if (ssh->opening)
@@ -885,7 +885,7 @@ static void ask_for_answer(struct ssh_libssh2 *ssh)
 }
 
 /* Request a response if nothing has come for keepalive_ms. Whether the connection is lost. */
-static bool misses_answer(struct ssh_libssh2 *ssh, int64_t now_ms)
+static bool misses_response(struct ssh_libssh2 *ssh, int64_t now_ms)
 {
 	char byte;
 
@@ -895,7 +895,7 @@ static bool misses_answer(struct ssh_libssh2 *ssh, int64_t now_ms)
 	} else if (ssh->unanswered >= SSH_UNANSWERED_MAX) {
 		return true;
 	} else {
-		ask_for_answer(ssh);
+		ask_for_response(ssh);
 		ssh->unanswered++;
 	}
 	ssh->received_before = ssh->received;
@@ -915,11 +915,11 @@ static int keep_alive(void *ctx, struct err *err)
 		 * arrived before, and waits to be read, is no response. */
 		ssh->budget = SSH_TURN_MAX;
 		ssh_libssh2_channel_receive(ssh);
-		ask_for_answer(ssh);
+		ask_for_response(ssh);
 		ssh->unanswered = SSH_UNANSWERED_MAX;
 		ssh->received_before = ssh->received;
 		ssh->ask_ms = now_ms + SSH_WOKEN_MS;
-	} else if (now_ms >= ssh->ask_ms && misses_answer(ssh, now_ms)) {
+	} else if (now_ms >= ssh->ask_ms && misses_response(ssh, now_ms)) {
 		ssh_turn_lose(ssh, "no answer for too long");
 		return ssh_libssh2_channel_turn(ssh, err);
 	}

@@ -155,8 +155,8 @@ void ssh_libssh2_say(struct ssh_libssh2 *ssh, bool is_detail, const char *fmt, .
 	ERR_PRINTF(3, 4);
 /* Prompt the user. 1: answered; 0: no user or no answer; a negative code. The time that it takes
  * does not count. */
-int ssh_libssh2_ask(struct ssh_libssh2 *ssh, const char *question, bool secret, struct buf *answer,
-	struct err *err);
+int ssh_libssh2_ask(struct ssh_libssh2 *ssh, const char *question, bool secret,
+	struct buf *response, struct err *err);
 bool ssh_libssh2_can_ask(const struct ssh_libssh2 *ssh);
 /* End with FALLBACK: why is what follows "because". The error is for where there is no OpenSSH. */
 void ssh_libssh2_fall_back(struct ssh_libssh2 *ssh, const char *fmt, ...) ERR_PRINTF(2, 3);

@@ -66,7 +66,7 @@ struct ssh_openssh {
 static char *ssh_openssh_proxy_log(const char *log);
 
 /* Whether the master still has its connection. Blocks for the moment that ssh takes to ask it. */
-static bool ssh_openssh_master_answers(const struct ssh_openssh *ssh);
+static bool ssh_openssh_master_responses(const struct ssh_openssh *ssh);
 /* Whether the child has ended; it stays to be waited for. */
 static bool ssh_openssh_has_ended(pid_t pid, int *ret_code, bool *ret_signalled);
 /* Append the client's messages so far; none if the file cannot be read. */
@@ -407,7 +407,7 @@ static void judge_255(struct openssh_channel *self)
 		ssh_openssh_set_exit(self, EXIT_OWN, "");
 	else if (words.has_exit_signal)
 		ssh_openssh_set_exit(self, 0, "?");
-	else if (words.master_is_gone && ssh_openssh_master_answers(ssh))
+	else if (words.master_is_gone && ssh_openssh_master_responses(ssh))
 		ssh_openssh_set_exit(self, 0, "?");
 	else
 		set_fault(self, text.data);
@@ -747,7 +747,7 @@ static bool control(const struct ssh_openssh *ssh, const char *what, const char 
 }
 
 /* A master that is about to end may still listen, but it does not respond. */
-static bool ssh_openssh_master_answers(const struct ssh_openssh *ssh)
+static bool ssh_openssh_master_responses(const struct ssh_openssh *ssh)
 {
 	return ssh->socket && ssh_openssh_socket_lives(ssh->socket) &&
 	       control(ssh, "check", ssh->socket);

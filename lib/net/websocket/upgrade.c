@@ -476,7 +476,8 @@ struct upgrade {
 	struct http_call *call;
 	char *host;
 	char *protocol;
-	int (*done)(void *ctx, struct stream *stream, struct http_answer *answer, struct err *err);
+	int (*done)(
+		void *ctx, struct stream *stream, struct http_response *response, struct err *err);
 	void *ctx;
 	int fd;
 	struct loop_fd *source;
@@ -512,21 +513,21 @@ static int upgrade_on_ended(struct http_call *call, struct err *err)
 	struct upgrade *up = call->request.ctx;
 
 	up->over = true;
-	int r = up->done(up->ctx, NULL, &call->answer, err);
+	int r = up->done(up->ctx, NULL, &call->response, err);
 	upgrade_free_upgrade(up);
 	return r;
 }
 
-static void upgrade_take_answer(struct upgrade *up)
+static void upgrade_take_response(struct upgrade *up)
 {
-	struct http_answer *answer = &up->call->answer;
+	struct http_response *response = &up->call->response;
 
-	up->call->x.status = answer->status = up->reply.status;
+	up->call->x.status = response->status = up->reply.status;
 	up->call->x.headers_over = true;
-	strv_done(&answer->headers);
-	buf_done(&answer->body);
-	answer->headers = up->reply.headers;
-	answer->body = up->reply.body;
+	strv_done(&response->headers);
+	buf_done(&response->body);
+	response->headers = up->reply.headers;
+	response->body = up->reply.body;
 	up->reply.headers = (struct strv){0};
 	up->reply.body = (struct buf){0};
 }
@@ -564,9 +565,9 @@ static int upgrade_hand_over(struct upgrade *up, const char *early, size_t n_ear
 	struct http_call *call = up->call;
 	struct loop *loop = call->http->loop;
 
-	upgrade_take_answer(up);
-	call->answer.ms = clock_ms() - call->start_ms;
-	url_copy(&call->url, &call->answer.url);
+	upgrade_take_response(up);
+	call->response.ms = clock_ms() - call->start_ms;
+	url_copy(&call->url, &call->response.url);
 	http_call_tell(call);
 	loop_remove_timer(loop, call->timer);
 	call->timer = NULL;
@@ -575,12 +576,12 @@ static int upgrade_hand_over(struct upgrade *up, const char *early, size_t n_ear
 	up->over = true;
 	/* The answer stays with the call, and the call with the stream. */
 	struct stream *stream = upgrade_stream_new(up->http, call, up->fd, early, n_early);
-	struct http_answer answer = call->answer;
-	call->answer = (struct http_answer){0};
+	struct http_response response = call->response;
+	call->response = (struct http_response){0};
 	up->http = NULL;
 	up->call = NULL;
-	int r = up->done(up->ctx, stream, &answer, err);
-	http_answer_done(&answer);
+	int r = up->done(up->ctx, stream, &response, err);
+	http_response_done(&response);
 	upgrade_free_upgrade(up);
 	return r;
 }
@@ -632,7 +633,7 @@ static int at_end(struct upgrade *up, struct err *err)
 
 	if (!upgrade_reply_ended(&up->reply))
 		return http_call_ended(up->call, code, err);
-	upgrade_take_answer(up);
+	upgrade_take_response(up);
 	return http_call_ended(up->call, CURLE_OK, err);
 }
 
@@ -655,7 +656,7 @@ static int upgrade_take_bytes(
 	} else if (up->reply.status == 101) {
 		*ret = upgrade_hand_over(up, data + used, len - used, err);
 	} else {
-		upgrade_take_answer(up);
+		upgrade_take_response(up);
 		*ret = http_call_ended(up->call, CURLE_OK, err);
 	}
 	return 1;

@@ -28,7 +28,8 @@ struct upgrade_request {
 	 * answer.fault, or an answer of another status with its body (up to
 	 * HTTP_ERROR_BODY_MAX). Called from the loop, once. A negative return ends
 	 * loop_run. */
-	int (*done)(void *ctx, struct stream *stream, struct http_answer *answer, struct err *err);
+	int (*done)(
+		void *ctx, struct stream *stream, struct http_response *response, struct err *err);
 	void *ctx;
 };
 

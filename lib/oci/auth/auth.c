@@ -565,7 +565,7 @@ static bool is_worth_renewing(const struct auth *auth, bool has_new_scope)
 static void judge_refusal(struct auth *auth, const struct strv *headers, struct auth_wait *wait)
 {
 	if (!auth_take_challenge(auth, headers) && !auth->challenge) {
-		err_set(&wait->fault, E_REGISTRY_ANSWER,
+		err_set(&wait->fault, E_REGISTRY_RESPONSE,
 			"registry %s requires a login but offers neither Basic nor Bearer",
 			auth->host);
 		wait->due = true;
@@ -725,10 +725,10 @@ int auth_token_url(const struct challenge *challenge, const struct strv *scopes,
 	AUTO_URL struct url url = {0};
 
 	if (str_empty(realm))
-		return err_set(err, E_REGISTRY_ANSWER,
+		return err_set(err, E_REGISTRY_RESPONSE,
 			"the registry does not say where its tokens come from");
 	if (url_parse(realm, "the realm", &url, &why) < 0)
-		return err_set(err, E_REGISTRY_ANSWER, "the registry names no token server: %s",
+		return err_set(err, E_REGISTRY_RESPONSE, "the registry names no token server: %s",
 			why.message);
 	if (service)
 		auth_add_param(&url, "service", service);
@@ -736,7 +736,7 @@ int auth_token_url(const struct challenge *challenge, const struct strv *scopes,
 		auth_add_param(&url, "scope", scopes->v[i]);
 	auth_add_param(&url, "client_id", client_id);
 	if (strlen(url.path) > URL_MAX)
-		return err_set(err, E_REGISTRY_ANSWER, "the URL of the token server is too long");
+		return err_set(err, E_REGISTRY_RESPONSE, "the URL of the token server is too long");
 	*ret = url;
 	url = (struct url){0};
 	return 0;
@@ -807,12 +807,13 @@ int auth_token_parse(const char *text, size_t len, char **ret_token, char **ret_
 
 	if (json_parse(text, len, AUTH_TOKEN_BODY_MAX, "the answer", &root, NULL) < 0)
 		return err_set(
-			err, E_REGISTRY_ANSWER, "the token server's answer is not valid JSON");
+			err, E_REGISTRY_RESPONSE, "the token server's answer is not valid JSON");
 	const char *token = json_get_str(root, "token");
 	if (str_empty(token))
 		token = json_get_str(root, "access_token");
 	if (!auth_is_token(token))
-		return err_set(err, E_REGISTRY_ANSWER, "the token server's answer holds no token");
+		return err_set(
+			err, E_REGISTRY_RESPONSE, "the token server's answer holds no token");
 	const char *refresh = json_get_str(root, "refresh_token");
 	int64_t life_s = json_get_int(root, "expires_in", 0);
 	if (life_s > TOKEN_LIFE_MAX_S)
@@ -827,7 +828,7 @@ enum {
 	TRIES = 4,
 	PAUSE_FIRST_MS = 200,
 	PAUSE_MAX_MS = 10 * 1000,
-	ANSWER_MS = 30 * 1000,
+	RESPONSE_MS = 30 * 1000,
 	/* Renewed so long before their end, or a tenth of their life if that is less. */
 	AHEAD_MS = 5000,
 };
@@ -886,7 +887,7 @@ static int check_realm(const struct auth *auth, const struct url *realm, struct 
 {
 	if (!realm->tls && !may_go_plain(auth, realm)) {
 		AUTO_FREE char *shown = url_shown(realm);
-		return err_set(err, E_REGISTRY_ANSWER,
+		return err_set(err, E_REGISTRY_RESPONSE,
 			"registry %s wants the login to be sent without TLS, to %s", auth->host,
 			shown);
 	}
@@ -904,7 +905,7 @@ static int check_realm(const struct auth *auth, const struct url *realm, struct 
  * The request
  */
 
-static int token_done(void *ctx, struct http_answer *answer, struct err *err);
+static int token_done(void *ctx, struct http_response *response, struct err *err);
 
 /* The value of Authorization for a GET; NULL: anonymous. */
 static char *login_value(const struct auth *auth)
@@ -926,7 +927,7 @@ static void auth_start(struct auth *auth, const struct url *realm, const struct 
 		.tls = is_here ? auth->tls : NULL,
 		.has_zone = !is_here && !auth_is_allowed(auth, realm),
 		.zone = auth->zone,
-		.deadline_ms = clock_deadline(ANSWER_MS),
+		.deadline_ms = clock_deadline(RESPONSE_MS),
 		.done = token_done,
 		.ctx = auth};
 
@@ -998,13 +999,13 @@ static bool is_busy_status(int status)
 }
 
 /* Whether it is asked once more, a little later. */
-static bool auth_try_again(struct auth *auth, const struct http_answer *answer)
+static bool auth_try_again(struct auth *auth, const struct http_response *response)
 {
-	const char *after = field_find(&answer->headers, "retry-after");
+	const char *after = field_find(&response->headers, "retry-after");
 	int64_t wait_ms = after ? field_retry_after(after, clock_wall_ms()) : -1;
 	uint32_t most_ms = PAUSE_FIRST_MS;
 
-	if (!(answer->status ? is_busy_status(answer->status) : answer->is_transient) ||
+	if (!(response->status ? is_busy_status(response->status) : response->is_transient) ||
 		++auth->tries >= TRIES)
 		return false;
 	for (unsigned i = 1; i < auth->tries; i++)
@@ -1017,14 +1018,14 @@ static bool auth_try_again(struct auth *auth, const struct http_answer *answer)
 	return true;
 }
 
-static int auth_take_token(struct auth *auth, const struct http_answer *answer, struct err *err)
+static int auth_take_token(struct auth *auth, const struct http_response *response, struct err *err)
 {
 	AUTO_SECRET char *token = NULL, *refresh = NULL;
 	AUTO_ERR struct err fault = {0};
 	int64_t life_ms;
 
-	if (auth_token_parse(
-		    answer->body.data, answer->body.len, &token, &refresh, &life_ms, &fault) < 0) {
+	if (auth_token_parse(response->body.data, response->body.len, &token, &refresh, &life_ms,
+		    &fault) < 0) {
 		err_prefix(&fault, "registry %s", auth->host);
 		return auth_fail(auth, &fault, err);
 	}
@@ -1045,10 +1046,11 @@ static bool is_login_refused(const struct auth *auth, int status)
 }
 
 /* Turn a status that is not a success into an error. */
-static int judge_status(const struct auth *auth, const struct http_answer *answer, struct err *err)
+static int judge_status(
+	const struct auth *auth, const struct http_response *response, struct err *err)
 {
-	AUTO_FREE char *server = url_authority(&answer->url);
-	int status = answer->status;
+	AUTO_FREE char *server = url_authority(&response->url);
+	int status = response->status;
 
 	if (is_login_refused(auth, status))
 		return auth_no_login(auth, err);
@@ -1059,27 +1061,27 @@ static int judge_status(const struct auth *auth, const struct http_answer *answe
 			"registry %s: its token server %s answers %d, also when asked again",
 			auth->host, server, status);
 	if (status >= 300 && status < 400)
-		return err_set(err, E_REGISTRY_ANSWER,
+		return err_set(err, E_REGISTRY_RESPONSE,
 			"registry %s: its token server %s sends the login elsewhere (%d)",
 			auth->host, server, status);
-	return err_set(err, E_REGISTRY_ANSWER, "registry %s: its token server %s answers %d",
+	return err_set(err, E_REGISTRY_RESPONSE, "registry %s: its token server %s answers %d",
 		auth->host, server, status);
 }
 
-static int auth_fail_answer(struct auth *auth, struct http_answer *answer, struct err *err)
+static int auth_fail_response(struct auth *auth, struct http_response *response, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 
-	if (answer->status == 0) {
-		err_move(&fault, &answer->fault);
+	if (response->status == 0) {
+		err_move(&fault, &response->fault);
 		if (fault.id != E_IO) /* there is no libcurl */
 			err_prefix(&fault, "registry %s: asking its token server", auth->host);
 	} else {
-		AUTO_FREE char *shown = url_shown(&answer->url);
-		judge_status(auth, answer, &fault);
-		err_evidence(&fault, "%s answered %d", shown, answer->status);
+		AUTO_FREE char *shown = url_shown(&response->url);
+		judge_status(auth, response, &fault);
+		err_evidence(&fault, "%s answered %d", shown, response->status);
 	}
-	if (is_login_refused(auth, answer->status) && credential_is_there(&auth->login))
+	if (is_login_refused(auth, response->status) && credential_is_there(&auth->login))
 		auth_no_login(auth, &auth->refused);
 	return auth_fail(auth, &fault, err);
 }
@@ -1096,29 +1098,29 @@ static bool drop_scopes(struct auth *auth, int status)
 	return true;
 }
 
-static int auth_judge_answer(struct auth *auth, struct http_answer *answer, struct err *err)
+static int auth_judge_response(struct auth *auth, struct http_response *response, struct err *err)
 {
-	bool is_unknown = answer->status == 404 || answer->status == 405;
+	bool is_unknown = response->status == 404 || response->status == 405;
 
-	if (answer->status >= 200 && answer->status < 300)
-		return auth_take_token(auth, answer, err);
+	if (response->status >= 200 && response->status < 300)
+		return auth_take_token(auth, response, err);
 	if (auth->asked_by_form && is_unknown) {
 		auth->has_no_form = true;
 		return ask_or_fail(auth, err);
 	}
-	if (drop_scopes(auth, answer->status))
+	if (drop_scopes(auth, response->status))
 		return ask_or_fail(auth, err);
-	return auth_try_again(auth, answer) ? 0 : auth_fail_answer(auth, answer, err);
+	return auth_try_again(auth, response) ? 0 : auth_fail_response(auth, response, err);
 }
 
 /* auth may be gone when this returns, and so may the answer's client. */
-static int token_done(void *ctx, struct http_answer *answer, struct err *err)
+static int token_done(void *ctx, struct http_response *response, struct err *err)
 {
 	struct auth *auth = ctx;
 
 	auth->call = NULL;
 	secret_buf_done(&auth->form);
-	return auth_judge_answer(auth, answer, err);
+	return auth_judge_response(auth, response, err);
 }
 
 /* Where the actions begin: behind the last colon, because names may have a port. */

@@ -54,7 +54,7 @@ struct auth_wait *auth_want(struct auth *auth, auth_ready_fn *ready, void *ctx);
 /* The registry answered 401 (or 403 with insufficient_scope) to a request that was made with
  * generation (0: without any): as auth_want with a newer one. E_REGISTRY_AUTH when a login was
  * refused, or none is there; E_REGISTRY_DENIED when a fresh token with the scope was. A realm on
- * plain http (unless the registry is) is E_REGISTRY_ANSWER naming it, one that leads inwards
+ * plain http (unless the registry is) is E_REGISTRY_RESPONSE naming it, one that leads inwards
  * E_HTTP_ZONE, one of another site that would get a login E_REGISTRY_REALM. A scope that the
  * answer asks for is added. zone: of the address that answered.
  * Those who wait are served in their order; each ready may call anything here, auth_free too,
@@ -81,7 +81,7 @@ bool auth_is_same_site(const char *a, const char *b);
 
 enum { AUTH_TOKEN_BODY_MAX = 64 << 10 };
 /* The URL of GET to realm for a token: service, one scope parameter for each, client_id.
- * E_REGISTRY_ANSWER for a realm that is missing or no URL. */
+ * E_REGISTRY_RESPONSE for a realm that is missing or no URL. */
 int auth_token_url(const struct challenge *challenge, const struct strv *scopes, struct url *ret,
 	struct err *err);
 /* The form of the OAuth2 POST (application/x-www-form-urlencoded); credential has an identity
@@ -89,7 +89,7 @@ int auth_token_url(const struct challenge *challenge, const struct strv *scopes,
 void auth_token_form(const struct challenge *challenge, const struct strv *scopes,
 	const struct credential *credential, struct buf *out);
 /* token or access_token; *ret_refresh (or NULL) is a new identity token; *ret_life_ms from
- * expires_in (60 s without, a day at most). The caller wipes both. E_REGISTRY_ANSWER. */
+ * expires_in (60 s without, a day at most). The caller wipes both. E_REGISTRY_RESPONSE. */
 int auth_token_parse(const char *text, size_t len, char **ret_token, char **ret_refresh,
 	int64_t *ret_life_ms, struct err *err);
 

@@ -754,7 +754,7 @@ static int fail_status(const char *text, int status, const char *name, struct er
 	return -(int)err_info(E_REGISTRY_HELPER)->code;
 }
 
-static int credentials_fail_answer(const char *name, const char *why, struct err *err)
+static int credentials_fail_response(const char *name, const char *why, struct err *err)
 {
 	return err_set(err, E_REGISTRY_HELPER, "docker-credential-%s %s", name, why);
 }
@@ -767,7 +767,7 @@ static int credential_file_login(const char *user, const char *secret, const cha
 	const char *why = NULL;
 
 	if (strlen(user) > CREDENTIAL_SECRET_MAX || strlen(secret) > CREDENTIAL_SECRET_MAX)
-		return credentials_fail_answer(name, "printed more than dlrun accepts", err);
+		return credentials_fail_response(name, "printed more than dlrun accepts", err);
 	if (!*user && !*secret)
 		return 0;
 	if (strcmp(user, "<token>") == 0) {
@@ -777,7 +777,7 @@ static int credential_file_login(const char *user, const char *secret, const cha
 		login.password = mem_strdup(secret);
 	}
 	if (credential_check(&login, &why) < 0)
-		return credentials_fail_answer(name, "printed a user name with a colon", err);
+		return credentials_fail_response(name, "printed a user name with a colon", err);
 	login.origin = mem_printf("docker-credential-%s", name);
 	*ret = login;
 	login = (struct credential){0};
@@ -797,11 +797,12 @@ int credential_helper_parse(const char *text, size_t len, int exit_status, const
 	if (exit_status != 0)
 		return fail_status(words, exit_status, helper, err);
 	if (json_parse(text, len, CREDENTIAL_HELPER_OUT_MAX, "the answer", &root, NULL) < 0)
-		return credentials_fail_answer(helper, "printed something else than a login", err);
+		return credentials_fail_response(
+			helper, "printed something else than a login", err);
 	const char *user = json_get_str(root, "Username");
 	const char *secret = json_get_str(root, "Secret");
 	if (!user || !secret)
-		return credentials_fail_answer(helper, "printed no Username and Secret", err);
+		return credentials_fail_response(helper, "printed no Username and Secret", err);
 	return credential_file_login(user, secret, helper, ret, err);
 }
 
@@ -860,7 +861,7 @@ static int credentials_fail(struct helper *helper, const char *why, struct err *
 
 	kill_group(helper);
 	credentials_close_output(helper);
-	int r = credentials_fail_answer(helper->name, why, &fault);
+	int r = credentials_fail_response(helper->name, why, &fault);
 	return helper->end(helper->ctx, r, NULL, &fault, err);
 }
 

@@ -215,25 +215,27 @@ static void registry_switch_scheme(struct registry *registry)
 }
 
 /* Recognize the response of a TLS web server to a request without TLS. */
-static bool wants_tls(const struct http_answer *answer)
+static bool wants_tls(const struct http_response *response)
 {
-	return answer->status == 400 && answer->body.len > 0 &&
-	       strcasestr(answer->body.data, "https") && strcasestr(answer->body.data, "http re");
+	return response->status == 400 && response->body.len > 0 &&
+	       strcasestr(response->body.data, "https") &&
+	       strcasestr(response->body.data, "http re");
 }
 
 /* Whether the fault means that the origin speaks the other scheme, and that one may be tried. */
-static bool registry_wants_switch(const struct registry *registry, const struct http_answer *answer)
+static bool registry_wants_switch(
+	const struct registry *registry, const struct http_response *response)
 {
-	enum err_id id = answer->fault.id;
+	enum err_id id = response->fault.id;
 
 	if (!registry->may_switch || registry->switches >= REGISTRY_SWITCHES_MAX)
 		return false;
 	if (!registry->origin.tls)
-		return id == E_HTTP_PROTOCOL || wants_tls(answer);
+		return id == E_HTTP_PROTOCOL || wants_tls(response);
 	/* A server that was reached by http and required https means it. */
 	if (registry->switches > 0)
 		return false;
-	return id == E_HTTP_TLS || (id == E_HTTP_CLOSED && !answer->sent) ||
+	return id == E_HTTP_TLS || (id == E_HTTP_CLOSED && !response->sent) ||
 	       (id == E_HTTP_CONNECT && !is_port_written(registry));
 }
 
@@ -317,16 +319,17 @@ static bool is_own_by_http(const struct registry *registry, const struct url *ur
 	       (url->port == origin->port || url->port == 80);
 }
 
-int registry_location(const struct registry *registry, const struct http_answer *answer,
+int registry_location(const struct registry *registry, const struct http_response *response,
 	struct url *ret, struct err *err)
 {
-	const char *location = field_find(&answer->headers, "location");
+	const char *location = field_find(&response->headers, "location");
 	AUTO_URL struct url url = {0};
 
 	if (str_empty(location))
-		return err_set(err, E_REGISTRY_ANSWER, "registry %s answers %d without a Location",
-			registry->host, answer->status);
-	int r = url_resolve(&answer->url, location, "the Location of its answer", &url, err);
+		return err_set(err, E_REGISTRY_RESPONSE,
+			"registry %s answers %d without a Location", registry->host,
+			response->status);
+	int r = url_resolve(&response->url, location, "the Location of its answer", &url, err);
 	if (r < 0)
 		return err_prefix(err, "registry %s", registry->host);
 	if (is_own_by_http(registry, &url)) {
@@ -335,7 +338,7 @@ int registry_location(const struct registry *registry, const struct http_answer 
 	}
 	if (registry->origin.tls && !url.tls) {
 		AUTO_FREE char *shown = url_shown(&url);
-		return err_set(err, E_REGISTRY_ANSWER, "registry %s leads from https to http: %s",
+		return err_set(err, E_REGISTRY_RESPONSE, "registry %s leads from https to http: %s",
 			registry->host, shown);
 	}
 	*ret = url;
@@ -429,20 +432,20 @@ struct registry_probe {
 };
 
 /* A server with TLS answers 400 to this; a proxy on the way may say anything else. */
-static bool is_registry(const struct http_answer *answer)
+static bool is_registry(const struct http_response *response)
 {
-	return answer->status == 200 || answer->status == 401 ||
-	       field_find(&answer->headers, "docker-distribution-api-version");
+	return response->status == 200 || response->status == 401 ||
+	       field_find(&response->headers, "docker-distribution-api-version");
 }
 
-static int registry_probe_answered(void *ctx, struct http_answer *answer, struct err *err)
+static int registry_probe_answered(void *ctx, struct http_response *response, struct err *err)
 {
 	struct registry_probe *probe = ctx;
 	AUTO_ERR struct err fault = {0};
 
 	probe->call = NULL;
 	err_move(&fault, &probe->fault);
-	if (is_registry(answer)) {
+	if (is_registry(response)) {
 		err_set(&fault, E_REGISTRY_INSECURE, "registry %s speaks http only, without TLS",
 			probe->registry->host);
 		err_hint(&fault, "registry: {push: %s, insecure: true}", probe->registry->name);
@@ -509,10 +512,10 @@ struct registry_call {
 	unsigned generation; /* of the authorization */
 	unsigned logins, tries;
 	int64_t began_ms;
-	bool spent;              /* the body was read, or data was given: it cannot be sent again */
-	struct err cause;        /* why it was tried again */
-	struct err fault;        /* to be delivered by timer */
-	struct http_answer kept; /* that was accepted, in case of no better one */
+	bool spent;       /* the body was read, or data was given: it cannot be sent again */
+	struct err cause; /* why it was tried again */
+	struct err fault; /* to be delivered by timer */
+	struct http_response kept; /* that was accepted, in case of no better one */
 };
 
 static void registry_authorize(struct registry_call *call);
@@ -521,12 +524,12 @@ static void registry_authorize(struct registry_call *call);
  * The end
  */
 
-static void free_answer(struct http_answer *answer)
+static void free_response(struct http_response *response)
 {
-	strv_done(&answer->headers);
-	buf_done(&answer->body);
-	url_done(&answer->url);
-	*answer = (struct http_answer){0};
+	strv_done(&response->headers);
+	buf_done(&response->body);
+	url_done(&response->url);
+	*response = (struct http_response){0};
 }
 
 static void registry_stop(struct registry_call *call)
@@ -554,7 +557,7 @@ static void registry_free_call(struct registry_call *call)
 	strv_done(&call->headers);
 	err_done(&call->cause);
 	err_done(&call->fault);
-	free_answer(&call->kept);
+	free_response(&call->kept);
 	free(call);
 }
 
@@ -582,8 +585,8 @@ static void open_gate(struct registry *registry)
 }
 
 /* The registry may be gone when done returns. */
-static int registry_finish(
-	struct registry_call *call, struct http_answer *answer, struct err *fault, struct err *err)
+static int registry_finish(struct registry_call *call, struct http_response *response,
+	struct err *fault, struct err *err)
 {
 	struct registry *registry = call->registry;
 
@@ -592,7 +595,7 @@ static int registry_finish(
 	registry_unlink_call(call);
 	if (registry->pilot == call)
 		open_gate(registry);
-	int r = call->request.done(call->request.ctx, answer, fault, err);
+	int r = call->request.done(call->request.ctx, response, fault, err);
 	registry_free_call(call);
 	return r;
 }
@@ -651,11 +654,11 @@ static struct registry_asked asked(const struct registry_call *call, const struc
 }
 
 int registry_call_error(
-	const struct registry_call *call, const struct http_answer *answer, struct err *err)
+	const struct registry_call *call, const struct http_response *response, struct err *err)
 {
-	const struct registry_asked what = asked(call, &answer->url);
+	const struct registry_asked what = asked(call, &response->url);
 
-	return registry_refusal(&what, answer, err);
+	return registry_refusal(&what, response, err);
 }
 
 static int registry_deadline_due(void *ctx, struct err *err)
@@ -749,10 +752,10 @@ static int registry_fail(struct registry_call *call, struct err *fault, struct e
 
 /* Half of it jitter, so that all tries together outlast a line that is gone for a second; what the
  * server asks for is at least waited, but not more than people would. */
-static int64_t delay_ms(const struct registry_call *call, const struct http_answer *answer)
+static int64_t delay_ms(const struct registry_call *call, const struct http_response *response)
 {
 	static const uint32_t caps_ms[REGISTRY_TRIES - 1] = {200, 600, 1800, 5000};
-	const char *text = answer ? field_find(&answer->headers, "retry-after") : NULL;
+	const char *text = response ? field_find(&response->headers, "retry-after") : NULL;
 	int64_t asked_ms = text ? field_retry_after(text, clock_wall_ms()) : -1;
 	uint32_t half_ms = caps_ms[call->tries - 1] / 2;
 	int64_t jitter_ms = half_ms + random_below(half_ms + 1);
@@ -774,7 +777,7 @@ static void registry_note_wait(const struct registry_call *call, int64_t wait_ms
 }
 
 /* The cause is set. end_ms: no try begins later. */
-static int registry_again(struct registry_call *call, const struct http_answer *answer,
+static int registry_again(struct registry_call *call, const struct http_response *response,
 	int64_t end_ms, struct err *err)
 {
 	int64_t now_ms = clock_ms();
@@ -782,7 +785,7 @@ static int registry_again(struct registry_call *call, const struct http_answer *
 
 	if (call->tries >= REGISTRY_TRIES || now_ms >= end_ms)
 		return registry_give_up(call, err);
-	int64_t wait_ms = delay_ms(call, answer);
+	int64_t wait_ms = delay_ms(call, response);
 	if (end_ms != INT64_MAX && now_ms + wait_ms > end_ms)
 		wait_ms = end_ms - now_ms;
 	if (now_ms + wait_ms >= call->registry->deadline_ms) {
@@ -796,11 +799,12 @@ static int registry_again(struct registry_call *call, const struct http_answer *
 	return 0;
 }
 
-static bool may_send_again(const struct registry_call *call, const struct http_answer *answer)
+static bool may_send_again(const struct registry_call *call, const struct http_response *response)
 {
 	if (call->spent)
 		return false;
-	return !call->request.once || (answer->status ? answer->status == 429 : !answer->sent);
+	return !call->request.once ||
+	       (response->status ? response->status == 429 : !response->sent);
 }
 
 static void other_scheme(struct registry_call *call)
@@ -812,30 +816,32 @@ static void other_scheme(struct registry_call *call)
 }
 
 /* Whether it is to be sent by the other scheme: now, or because that was changed meanwhile. */
-static bool is_of_other_scheme(const struct registry_call *call, const struct http_answer *answer)
+static bool is_of_other_scheme(
+	const struct registry_call *call, const struct http_response *response)
 {
 	const struct registry *registry = call->registry;
 
 	if (call->foreign || call->spent)
 		return false;
 	return call->by_tls != registry->origin.tls ||
-	       (!registry->answered && registry_wants_switch(registry, answer));
+	       (!registry->answered && registry_wants_switch(registry, response));
 }
 
 static int registry_on_fault(
-	struct registry_call *call, struct http_answer *answer, struct err *err)
+	struct registry_call *call, struct http_response *response, struct err *err)
 {
-	struct err *fault = &answer->fault;
+	struct err *fault = &response->fault;
 	int64_t end_ms = INT64_MAX;
 
-	if (!answer->is_transient || fault->id == E_HTTP_RESOLVE || !may_send_again(call, answer))
+	if (!response->is_transient || fault->id == E_HTTP_RESOLVE ||
+		!may_send_again(call, response))
 		return registry_fail(call, fault, err);
 	err_move(&call->cause, fault);
-	if (answer->sent)
+	if (response->sent)
 		name_registry(call, &call->cause);
 	else
 		err_prefix(&call->cause, "registry %s cannot be reached", call->registry->host);
-	if (!answer->sent && !call->registry->answered)
+	if (!response->sent && !call->registry->answered)
 		end_ms = call->began_ms + REGISTRY_CONNECT_MS;
 	return registry_again(call, NULL, end_ms, err);
 }
@@ -869,49 +875,49 @@ static bool is_accepted(unsigned accept, int status)
 }
 
 /* Whether the registry itself wants another login: what it has redirected us to may not. */
-static bool wants_login(const struct registry_call *call, const struct http_answer *answer)
+static bool wants_login(const struct registry_call *call, const struct http_response *response)
 {
 	if (call->request.accept & REGISTRY_NO_LOGIN || call->spent || call->foreign ||
 		call->logins >= REGISTRY_LOGINS_MAX ||
-		!url_same_origin(&answer->url, &call->registry->origin))
+		!url_same_origin(&response->url, &call->registry->origin))
 		return false;
-	if (answer->status == 401)
+	if (response->status == 401)
 		return true;
 	AUTO_CHALLENGES struct challenge_list list = {0};
-	if (answer->status != 403)
+	if (response->status != 403)
 		return false;
-	challenges_parse(&answer->headers, &list);
+	challenges_parse(&response->headers, &list);
 	const struct challenge *bearer = challenge_find(&list, "bearer");
 	return bearer && str_eq(challenge_param(bearer, "error"), "insufficient_scope");
 }
 
-static void registry_keep(struct registry_call *call, const struct http_answer *answer)
+static void registry_keep(struct registry_call *call, const struct http_response *response)
 {
-	struct http_answer *kept = &call->kept;
+	struct http_response *kept = &call->kept;
 
-	kept->status = answer->status;
-	kept->zone = answer->zone;
-	strv_copy(&kept->headers, &answer->headers);
-	buf_init(&kept->body, answer->body.len + 1);
-	buf_add(&kept->body, answer->body.data ? answer->body.data : "", answer->body.len);
-	url_copy(&answer->url, &kept->url);
+	kept->status = response->status;
+	kept->zone = response->zone;
+	strv_copy(&kept->headers, &response->headers);
+	buf_init(&kept->body, response->body.len + 1);
+	buf_add(&kept->body, response->body.data ? response->body.data : "", response->body.len);
+	url_copy(&response->url, &kept->url);
 }
 
 static int registry_on_ready(void *ctx, const char *authorization, unsigned generation,
 	struct err *fault, struct err *err);
 static void add_spares(struct registry *registry);
 
-static int log_in(struct registry_call *call, const struct http_answer *answer)
+static int log_in(struct registry_call *call, const struct http_response *response)
 {
 	struct registry *registry = call->registry;
 
 	call->logins++;
 	call->tries--;
-	if (is_accepted(call->request.accept, answer->status))
-		registry_keep(call, answer);
-	registry_call_error(call, answer, &call->cause);
+	if (is_accepted(call->request.accept, response->status))
+		registry_keep(call, response);
+	registry_call_error(call, response, &call->cause);
 	call->waiting = true;
-	struct auth_wait *wait = auth_refused(registry->auth, &answer->headers, answer->zone,
+	struct auth_wait *wait = auth_refused(registry->auth, &response->headers, response->zone,
 		call->generation, registry_on_ready, call);
 	call->wait = call->waiting ? wait : NULL;
 	if (registry->pilot == call)
@@ -921,40 +927,40 @@ static int log_in(struct registry_call *call, const struct http_answer *answer)
 	return 0;
 }
 
-static int on_status(struct registry_call *call, struct http_answer *answer, struct err *err)
+static int on_status(struct registry_call *call, struct http_response *response, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 
-	if (wants_login(call, answer))
-		return log_in(call, answer);
-	if (is_accepted(call->request.accept, answer->status))
-		return registry_finish(call, answer, NULL, err);
-	registry_call_error(call, answer, &fault);
-	if (!is_transient_status(answer->status) || fault.id == E_REGISTRY_FULL ||
-		!may_send_again(call, answer))
+	if (wants_login(call, response))
+		return log_in(call, response);
+	if (is_accepted(call->request.accept, response->status))
+		return registry_finish(call, response, NULL, err);
+	registry_call_error(call, response, &fault);
+	if (!is_transient_status(response->status) || fault.id == E_REGISTRY_FULL ||
+		!may_send_again(call, response))
 		return registry_finish(call, NULL, &fault, err);
 	err_move(&call->cause, &fault);
-	return registry_again(call, answer, INT64_MAX, err);
+	return registry_again(call, response, INT64_MAX, err);
 }
 
-static int registry_call_answered(void *ctx, struct http_answer *answer, struct err *err)
+static int registry_call_answered(void *ctx, struct http_response *response, struct err *err)
 {
 	struct registry_call *call = ctx;
 	struct registry *registry = call->registry;
 
 	call->http = NULL;
-	registry->succeeded |= answer->status >= 200 && answer->status < 300;
-	if (is_of_other_scheme(call, answer)) {
+	registry->succeeded |= response->status >= 200 && response->status < 300;
+	if (is_of_other_scheme(call, response)) {
 		other_scheme(call);
 		return 0;
 	}
-	if (!answer->status)
-		return registry_on_fault(call, answer, err);
-	if (url_same_origin(&answer->url, &registry->origin)) {
+	if (!response->status)
+		return registry_on_fault(call, response, err);
+	if (url_same_origin(&response->url, &registry->origin)) {
 		registry->answered = true;
-		registry->zone = answer->zone;
+		registry->zone = response->zone;
 	}
-	return on_status(call, answer, err);
+	return on_status(call, response, err);
 }
 
 /*
@@ -1124,7 +1130,7 @@ static void no_login(struct registry_call *call, struct err *fault)
 	const struct err *words = &call->cause;
 
 	if (fault->id != E_REGISTRY_AUTH && fault->id != E_REGISTRY_DENIED)
-		free_answer(&call->kept);
+		free_response(&call->kept);
 	else if (words->n_evidence > 0)
 		err_evidence(fault, "%s", words->evidence[0]);
 	err_move(&call->fault, fault);
@@ -1145,7 +1151,7 @@ static int registry_on_ready(void *ctx, const char *authorization, unsigned gene
 		no_login(call, fault);
 		return 0;
 	}
-	free_answer(&call->kept);
+	free_response(&call->kept);
 	if (call->cause.id == E_REGISTRY_AUTH || call->cause.id == E_REGISTRY_DENIED)
 		err_clear(&call->cause);
 	call->generation = generation;

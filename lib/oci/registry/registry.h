@@ -96,7 +96,7 @@ enum registry_accept {
 /* answer is NULL with fault. The fault is a whole sentence that names the registry, with evidence
  * and a hint. */
 typedef int registry_done_fn(
-	void *ctx, struct http_answer *answer, struct err *fault, struct err *err);
+	void *ctx, struct http_response *response, struct err *fault, struct err *err);
 
 struct registry_request {
 	const char *method;
@@ -139,15 +139,16 @@ uint64_t registry_sent(const struct registry_call *call);
 /* For done, when it does not like what it accepted: the error that the answer means, with the
  * registry's own code and words (bounded, cleaned) as evidence. Always returns negative. */
 int registry_call_error(
-	const struct registry_call *call, const struct http_answer *answer, struct err *err);
+	const struct registry_call *call, const struct http_response *response, struct err *err);
 
 /* Whether the errors of an answer ({"errors":[{"code","detail":{"digest"}}]}) have code; digests
  * (may be NULL) gets those that their details name. */
-bool registry_answer_has(const struct http_answer *answer, const char *code, struct strv *digests);
+bool registry_response_has(
+	const struct http_response *response, const char *code, struct strv *digests);
 /* Where an answer's Location leads (url_resolve). One that names the registry itself by http where
- * https is spoken means https (a proxy before it that does not say so). E_REGISTRY_ANSWER if there
- * is none, or if it leads elsewhere from https to http. */
-int registry_location(const struct registry *registry, const struct http_answer *answer,
+ * https is spoken means https (a proxy before it that does not say so). E_REGISTRY_RESPONSE if
+ * there is none, or if it leads elsewhere from https to http. */
+int registry_location(const struct registry *registry, const struct http_response *response,
 	struct url *ret, struct err *err);
 
 /*

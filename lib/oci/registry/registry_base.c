@@ -66,11 +66,11 @@ static int end_not_there(struct registry_base *base, const struct err *why, stru
  * The cache
  */
 
-static int registry_base_put(struct registry_base *base, const struct http_answer *answer,
+static int registry_base_put(struct registry_base *base, const struct http_response *response,
 	const struct descriptor *blob, struct err *err)
 {
 	struct sink *sink = layout_sink(base->cache);
-	int r = sink->ops->put_bytes(sink, answer->body.data, blob, err);
+	int r = sink->ops->put_bytes(sink, response->body.data, blob, err);
 
 	sink_free(sink);
 	return r;
@@ -195,22 +195,22 @@ static int registry_base_on_fault(struct registry_base *base, struct err *fault,
 	return registry_base_advance(base, err);
 }
 
-typedef int check_fn(const struct registry_part *part, const struct http_answer *answer,
+typedef int check_fn(const struct registry_part *part, const struct http_response *response,
 	struct descriptor *got, struct err *err);
 
 static int registry_base_take(struct registry_base *base, check_fn *check,
-	struct http_answer *answer, struct err *fault, struct err *err)
+	struct http_response *response, struct err *fault, struct err *err)
 {
 	AUTO_ERR struct err own = {0};
 	struct descriptor got = {0};
 	const struct registry_part part = part_of(base);
 
 	base->call = NULL;
-	if (!answer)
+	if (!response)
 		return registry_base_on_fault(base, fault, err);
-	int r = check(&part, answer, &got, &own);
+	int r = check(&part, response, &got, &own);
 	if (r == 0)
-		r = registry_base_put(base, answer, &got, &own);
+		r = registry_base_put(base, response, &got, &own);
 	if (r < 0)
 		return registry_base_end(base, &own, err);
 	if (!*base->root)
@@ -218,26 +218,28 @@ static int registry_base_take(struct registry_base *base, check_fn *check,
 	return registry_base_advance(base, err);
 }
 
-static int on_manifest(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int on_manifest(
+	void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
-	return registry_base_take(ctx, registry_check_manifest, answer, fault, err);
+	return registry_base_take(ctx, registry_check_manifest, response, fault, err);
 }
 
-static int on_config(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int on_config(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
-	return registry_base_take(ctx, registry_check_bytes, answer, fault, err);
+	return registry_base_take(ctx, registry_check_bytes, response, fault, err);
 }
 
 /* The tag is still where it was, or a GET tells where it is. */
-static int on_head(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int on_head(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct registry_base *base = ctx;
 
 	base->call = NULL;
-	if (!answer)
+	if (!response)
 		return registry_base_end(base, fault, err);
-	const char *said =
-		answer->status < 300 ? field_find(&answer->headers, "docker-content-digest") : NULL;
+	const char *said = response->status < 300
+				   ? field_find(&response->headers, "docker-content-digest")
+				   : NULL;
 	if (str_eq(said, base->older))
 		memcpy(base->root, base->older, sizeof(base->root));
 	*base->older = '\0';

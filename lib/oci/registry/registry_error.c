@@ -61,9 +61,9 @@ static void line_adds(struct line *line, const char *s)
 	line_add(line, s, strlen(s));
 }
 
-static const char *content_type(const struct http_answer *answer)
+static const char *content_type(const struct http_response *response)
 {
-	const char *type = field_find(&answer->headers, "content-type");
+	const char *type = field_find(&response->headers, "content-type");
 
 	return type ? type : "";
 }
@@ -84,22 +84,23 @@ static bool is_json_type(const char *type)
 }
 
 /* Where the body begins behind blanks; an empty string if there is none. */
-static const char *body_text(const struct http_answer *answer)
+static const char *body_text(const struct http_response *response)
 {
-	return answer->body.len ? answer->body.data + strspn(answer->body.data, " \t\r\n") : "";
+	return response->body.len ? response->body.data + strspn(response->body.data, " \t\r\n")
+				  : "";
 }
 
 /* The errors in the body, or NULL. Some servers call their JSON plain text. */
-static struct json *registry_error_json(const struct http_answer *answer)
+static struct json *registry_error_json(const struct http_response *response)
 {
-	const char *type = content_type(answer);
+	const char *type = content_type(response);
 	struct json *json = NULL;
 
-	if (answer->body.len > HTTP_ERROR_BODY_MAX || *body_text(answer) != '{')
+	if (response->body.len > HTTP_ERROR_BODY_MAX || *body_text(response) != '{')
 		return NULL;
 	if (!is_json_type(type) && !type_is(type, "text/plain") && *type)
 		return NULL;
-	if (json_parse(answer->body.data, answer->body.len, HTTP_ERROR_BODY_MAX, "the answer",
+	if (json_parse(response->body.data, response->body.len, HTTP_ERROR_BODY_MAX, "the answer",
 		    &json, NULL) < 0)
 		return NULL;
 	return json;
@@ -180,17 +181,17 @@ static bool json_lines(const struct json *json, int status, struct err *err)
 	return lines > 0;
 }
 
-static bool registry_error_is_html(const struct http_answer *answer)
+static bool registry_error_is_html(const struct http_response *response)
 {
-	const char *text = body_text(answer);
+	const char *text = body_text(response);
 
-	return type_is(content_type(answer), "text/html") ||
+	return type_is(content_type(response), "text/html") ||
 	       strncasecmp(text, "<!doctype html", 14) == 0 || strncasecmp(text, "<html", 5) == 0;
 }
 
-static void html_line(const struct http_answer *answer, struct err *err)
+static void html_line(const struct http_response *response, struct err *err)
 {
-	const char *title = strcasestr(body_text(answer), "<title");
+	const char *title = strcasestr(body_text(response), "<title");
 	const char *from = title ? strchr(title, '>') : NULL;
 	const char *to = from ? strcasestr(from, "</title") : NULL;
 	struct line line;
@@ -200,37 +201,38 @@ static void html_line(const struct http_answer *answer, struct err *err)
 		line_add(&line, from + 1, (size_t)(to - from - 1));
 	if (line.text.len)
 		err_evidence(
-			err, "answer: %d, an HTML page \"%s\"", answer->status, line.text.data);
+			err, "answer: %d, an HTML page \"%s\"", response->status, line.text.data);
 	else
-		err_evidence(err, "answer: %d, an HTML page", answer->status);
+		err_evidence(err, "answer: %d, an HTML page", response->status);
 	buf_done(&line.text);
 }
 
-static void text_line(const struct http_answer *answer, struct err *err)
+static void text_line(const struct http_response *response, struct err *err)
 {
-	const char *text = body_text(answer), *type = content_type(answer);
-	size_t len = answer->body.len - (size_t)(answer->body.len ? text - answer->body.data : 0);
+	const char *text = body_text(response), *type = content_type(response);
+	size_t len =
+		response->body.len - (size_t)(response->body.len ? text - response->body.data : 0);
 	bool shown = !*type || strncasecmp(type, "text/", 5) == 0 || is_json_type(type);
 	struct line line;
 
 	line_begin(&line, REGISTRY_WORDS_MAX);
 	if (shown && str_is_utf8(text, len))
 		line_add(&line, text, len);
-	if (!line_end(&line, answer->status, err))
-		err_evidence(err, "answer: %d, %s", answer->status,
+	if (!line_end(&line, response->status, err))
+		err_evidence(err, "answer: %d, %s", response->status,
 			len ? "nothing that can be shown" : "without a message");
 }
 
-void registry_words(const struct http_answer *answer, struct err *err)
+void registry_words(const struct http_response *response, struct err *err)
 {
-	AUTO_JSON struct json *json = registry_error_json(answer);
+	AUTO_JSON struct json *json = registry_error_json(response);
 
-	if (json && json_lines(json, answer->status, err))
+	if (json && json_lines(json, response->status, err))
 		return;
-	if (registry_error_is_html(answer))
-		html_line(answer, err);
+	if (registry_error_is_html(response))
+		html_line(response, err);
 	else
-		text_line(answer, err);
+		text_line(response, err);
 }
 
 /*
@@ -280,9 +282,10 @@ static bool has_code(const struct json *json, const char *code, struct strv *dig
 	return found;
 }
 
-bool registry_answer_has(const struct http_answer *answer, const char *code, struct strv *digests)
+bool registry_response_has(
+	const struct http_response *response, const char *code, struct strv *digests)
 {
-	AUTO_JSON struct json *json = registry_error_json(answer);
+	AUTO_JSON struct json *json = registry_error_json(response);
 
 	return json && has_code(json, code, digests);
 }
@@ -291,7 +294,7 @@ bool registry_answer_has(const struct http_answer *answer, const char *code, str
  * Kinds
  */
 
-bool registry_is_full(const struct http_answer *answer, const char *repo)
+bool registry_is_full(const struct http_response *response, const char *repo)
 {
 	static const char *const words[] = {"quota", "storage limit", "no space left", "disk full",
 		"insufficient storage", "upper limit",
@@ -300,24 +303,24 @@ bool registry_is_full(const struct http_answer *answer, const char *repo)
 	static const int statuses[] = {400, 402, 403, 412, 422, 500, 503};
 	bool may_say = false;
 
-	if (answer->status == 413 || answer->status == 507)
+	if (response->status == 413 || response->status == 507)
 		return true;
 	for (size_t i = 0; i < ARRAY_LEN(statuses); i++)
-		may_say = may_say || answer->status == statuses[i];
-	if (!may_say || registry_error_is_html(answer))
+		may_say = may_say || response->status == statuses[i];
+	if (!may_say || registry_error_is_html(response))
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		if (strcasestr(body_text(answer), words[i]) &&
+		if (strcasestr(body_text(response), words[i]) &&
 			!(repo && strcasestr(repo, words[i])))
 			return true;
 	return false;
 }
 
-static bool lacks_scope(const struct http_answer *answer)
+static bool lacks_scope(const struct http_response *response)
 {
 	AUTO_CHALLENGES struct challenge_list list = {0};
 
-	challenges_parse(&answer->headers, &list);
+	challenges_parse(&response->headers, &list);
 	const struct challenge *bearer = challenge_find(&list, "bearer");
 	return bearer && str_eq(challenge_param(bearer, "error"), "insufficient_scope");
 }
@@ -341,20 +344,20 @@ static const char *registry_error_lacks(const struct json *json)
 }
 
 static enum err_id registry_error_kind_of(const struct registry_asked *asked,
-	const struct http_answer *answer, const struct json *json)
+	const struct http_response *response, const struct json *json)
 {
-	int status = answer->status;
+	int status = response->status;
 
-	if (registry_is_full(answer, asked->repo))
+	if (registry_is_full(response, asked->repo))
 		return E_REGISTRY_FULL;
 	if (status == 403 ||
-		(status == 401 && (has_code(json, "DENIED", NULL) || lacks_scope(answer))))
+		(status == 401 && (has_code(json, "DENIED", NULL) || lacks_scope(response))))
 		return E_REGISTRY_DENIED;
 	if (status == 401)
 		return E_REGISTRY_AUTH;
 	if (status == 404 || (status >= 400 && status < 500 && registry_error_lacks(json)))
 		return E_REGISTRY_NOT_FOUND;
-	return E_REGISTRY_ANSWER;
+	return E_REGISTRY_RESPONSE;
 }
 
 /*
@@ -378,7 +381,7 @@ static void refusal_not_found(
 }
 
 static void refusal_sentence(const struct registry_asked *asked, enum err_id id,
-	const struct http_answer *answer, const struct json *json, struct err *err)
+	const struct http_response *response, const struct json *json, struct err *err)
 {
 	const char *host = asked->host, *repo = asked->repo;
 	bool reads = str_eq(asked->method, "GET") || str_eq(asked->method, "HEAD");
@@ -396,34 +399,34 @@ static void refusal_sentence(const struct registry_asked *asked, enum err_id id,
 			repo, asked->doing);
 	else if (id == E_REGISTRY_NOT_FOUND)
 		refusal_not_found(asked, reads, json, err);
-	else if (id == E_REGISTRY_FULL && answer->status == 413)
+	else if (id == E_REGISTRY_FULL && response->status == 413)
 		err_set(err, id, "registry %s refuses uploads of that size (%s)", host,
 			asked->doing);
 	else if (id == E_REGISTRY_FULL)
 		err_set(err, id, "registry %s has no room left in %s (%s)", host, repo,
 			asked->doing);
 	else
-		err_set(err, id, "registry %s answers %d to %s", host, answer->status,
+		err_set(err, id, "registry %s answers %d to %s", host, response->status,
 			asked->doing);
 }
 
 int registry_refusal(
-	const struct registry_asked *asked, const struct http_answer *answer, struct err *err)
+	const struct registry_asked *asked, const struct http_response *response, struct err *err)
 {
-	AUTO_JSON struct json *json = registry_error_json(answer);
+	AUTO_JSON struct json *json = registry_error_json(response);
 	AUTO_ERR struct err fault = {0};
-	enum err_id id = registry_error_kind_of(asked, answer, json);
+	enum err_id id = registry_error_kind_of(asked, response, json);
 
-	refusal_sentence(asked, id, answer, json, &fault);
+	refusal_sentence(asked, id, response, json, &fault);
 	if (id == E_REGISTRY_AUTH || id == E_REGISTRY_DENIED)
 		err_hint(&fault, "docker login %s", asked->host);
 	if (id == E_REGISTRY_FULL)
-		err_hint(&fault, answer->status == 413 ? "raise the limit of the proxy before it "
-							 "(nginx: client_max_body_size 0)"
-						       : "dlrun gc --registry");
-	registry_words(answer, &fault);
+		err_hint(&fault, response->status == 413 ? "raise the limit of the proxy before it "
+							   "(nginx: client_max_body_size 0)"
+							 : "dlrun gc --registry");
+	registry_words(response, &fault);
 	if (asked->elsewhere) {
-		AUTO_FREE char *shown = str_shown(answer->url.host);
+		AUTO_FREE char *shown = str_shown(response->url.host);
 		err_evidence(&fault, "the answer came from %s, which the registry named", shown);
 	} else if (asked->identity && (id == E_REGISTRY_AUTH || id == E_REGISTRY_DENIED)) {
 		err_evidence(&fault, "login: %s", asked->identity);
@@ -438,21 +441,21 @@ int registry_refusal(
 
 static int no_sense(const struct registry_part *part, struct err *err, const char *what)
 {
-	return err_set(
-		err, E_REGISTRY_ANSWER, "registry %s sends %s of %s", part->host, what, part->name);
+	return err_set(err, E_REGISTRY_RESPONSE, "registry %s sends %s of %s", part->host, what,
+		part->name);
 }
 
-int registry_check_bytes(const struct registry_part *part, const struct http_answer *answer,
+int registry_check_bytes(const struct registry_part *part, const struct http_response *response,
 	struct descriptor *got, struct err *err)
 {
-	const char *encoding = field_find(&answer->headers, "content-encoding");
-	const char *said = field_find(&answer->headers, "docker-content-digest");
+	const char *encoding = field_find(&response->headers, "content-encoding");
+	const char *said = field_find(&response->headers, "docker-content-digest");
 
-	if (answer->body.len == 0)
+	if (response->body.len == 0)
 		return no_sense(part, err, "nothing instead");
 	if (!str_empty(encoding) && strcasecmp(encoding, "identity") != 0)
 		return no_sense(part, err, "a compressed form, which was not asked for,");
-	descriptor_of(answer->body.data, answer->body.len, "application/octet-stream", got);
+	descriptor_of(response->body.data, response->body.len, "application/octet-stream", got);
 	if (part->digest && !str_eq(got->digest, part->digest)) {
 		no_sense(part, err, "other bytes than those");
 		return err_evidence(err, "asked for %s, got %s", part->digest, got->digest);
@@ -486,20 +489,20 @@ static const char *known_type(const char *type, char out[static MEDIA_TYPE_SIZE]
 	return media_is_index(out) || media_is_manifest(out) ? out : NULL;
 }
 
-static int check_type(const struct registry_part *part, const struct http_answer *answer,
+static int check_type(const struct registry_part *part, const struct http_response *response,
 	struct descriptor *got, struct err *err)
 {
 	AUTO_JSON struct json *json = NULL;
-	const char *type = field_find(&answer->headers, "content-type");
+	const char *type = field_find(&response->headers, "content-type");
 	char out[MEDIA_TYPE_SIZE];
 
 	type = type ? type : "";
 	if (str_starts(type, SCHEMA1_TYPE))
 		return old_form(part, err);
-	if (json_parse(answer->body.data, answer->body.len, MANIFEST_SIZE_MAX, part->name, &json,
-		    NULL) < 0) {
+	if (json_parse(response->body.data, response->body.len, MANIFEST_SIZE_MAX, part->name,
+		    &json, NULL) < 0) {
 		int r = no_sense(part, err, "something else than the manifest");
-		registry_words(answer, err);
+		registry_words(response, err);
 		return r;
 	}
 	if (json_get_int(json, "schemaVersion", 0) == 1)
@@ -520,10 +523,10 @@ static int check_type(const struct registry_part *part, const struct http_answer
 	return 0;
 }
 
-int registry_check_manifest(const struct registry_part *part, const struct http_answer *answer,
+int registry_check_manifest(const struct registry_part *part, const struct http_response *response,
 	struct descriptor *got, struct err *err)
 {
-	int r = registry_check_bytes(part, answer, got, err);
+	int r = registry_check_bytes(part, response, got, err);
 
-	return r < 0 ? r : check_type(part, answer, got, err);
+	return r < 0 ? r : check_type(part, response, got, err);
 }

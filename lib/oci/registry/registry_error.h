@@ -27,14 +27,14 @@ struct registry_asked {
 	bool elsewhere;          /* the answer is another host's, which the registry named */
 };
 
-/* E_REGISTRY_AUTH, E_REGISTRY_DENIED, E_REGISTRY_NOT_FOUND, E_REGISTRY_FULL or E_REGISTRY_ANSWER,
+/* E_REGISTRY_AUTH, E_REGISTRY_DENIED, E_REGISTRY_NOT_FOUND, E_REGISTRY_FULL or E_REGISTRY_RESPONSE,
  * with hint, and as evidence what registry_words says. */
 int registry_refusal(
-	const struct registry_asked *asked, const struct http_answer *answer, struct err *err);
+	const struct registry_asked *asked, const struct http_response *response, struct err *err);
 /* Evidence for err: the status and up to two lines of the registry's words. */
-void registry_words(const struct http_answer *answer, struct err *err);
+void registry_words(const struct http_response *response, struct err *err);
 /* No space, a quota, or too large; repo (or NULL) may have one of the words in its name. */
-bool registry_is_full(const struct http_answer *answer, const char *repo);
+bool registry_is_full(const struct http_response *response, const char *repo);
 
 /*
  * Whether a part of an image that a registry has sent is the one that was asked for: an engine on
@@ -50,13 +50,13 @@ struct registry_part {
 };
 
 /* Digest, size and encoding of a body, whatever it is; got has no media type of its own then.
- * E_REGISTRY_ANSWER. */
-int registry_check_bytes(const struct registry_part *part, const struct http_answer *answer,
+ * E_REGISTRY_RESPONSE. */
+int registry_check_bytes(const struct registry_part *part, const struct http_response *response,
 	struct descriptor *got, struct err *err);
 /* The same of a manifest or index, and its media type: that of the answer and that in it are the
  * same, and it has no members of the other kind, so that nobody can read it as something else.
  * E_IMAGE, too. */
-int registry_check_manifest(const struct registry_part *part, const struct http_answer *answer,
+int registry_check_manifest(const struct registry_part *part, const struct http_response *response,
 	struct descriptor *got, struct err *err);
 
 #endif

@@ -81,7 +81,7 @@ static int registry_sink_ask(
 static void registry_sink_answered(struct asked_all *all)
 {
 	if (--all->n_open == 0)
-		task_answer(*all->asked.own->options.task, 0, NULL);
+		task_response(*all->asked.own->options.task, 0, NULL);
 }
 
 static void told(void *ctx, int has)
@@ -141,7 +141,7 @@ static void take_lacking(void *ctx, int has)
 
 	if (has <= 0)
 		registry_sink_take(asked);
-	task_answer(*asked->own->options.task, has > 0, NULL);
+	task_response(*asked->own->options.task, has > 0, NULL);
 }
 
 static void take_blob(void *ctx, struct task *task)
@@ -202,7 +202,7 @@ static void forget_blob(void *ctx, struct task *task)
 	struct asked *asked = ctx;
 
 	uploads_forget(asked->own->options.uploads, asked->blob->digest);
-	task_answer(task, 0, NULL);
+	task_response(task, 0, NULL);
 }
 
 static void sink_forget(struct sink *sink, const struct descriptor *blob)
@@ -216,11 +216,11 @@ static void sink_forget(struct sink *sink, const struct descriptor *blob)
  * The manifest
  */
 
-static int registry_sink_answer(struct registry_sink *own, struct err *fault)
+static int registry_sink_response(struct registry_sink *own, struct err *fault)
 {
 	int r = fault && err_is_set(fault) ? -(int)fault->code : 0;
 
-	task_answer(*own->options.task, r, fault);
+	task_response(*own->options.task, r, fault);
 	return 0;
 }
 
@@ -252,7 +252,7 @@ static int registry_sink_lacks(struct registry_sink *own, const struct err *word
 	for (size_t i = 0; words && i < words->n_evidence; i++)
 		err_evidence(&fault, "%s", words->evidence[i]);
 	err_hint(&fault, "its garbage collection may be running; push again");
-	return registry_sink_answer(own, &fault);
+	return registry_sink_response(own, &fault);
 }
 
 static int registry_sink_accepted(struct registry_sink *own)
@@ -269,7 +269,7 @@ static int registry_sink_accepted(struct registry_sink *own)
 	registry_remember(memory, &memory->manifests, digest, NULL, now);
 	registry_remember(memory, &memory->tags, own->tag, digest, now);
 	mark_newest(own);
-	registry_sink_answer(own, NULL);
+	registry_sink_response(own, NULL);
 	if (own->options.committed)
 		own->options.committed(own->options.ctx);
 	return 0;
@@ -277,12 +277,12 @@ static int registry_sink_accepted(struct registry_sink *own)
 
 /* Forget the blobs that the registry lacks, so that image_write makes and sends them. */
 static int lacks_blobs(
-	struct registry_sink *own, const struct http_answer *reply, struct registry_call *call)
+	struct registry_sink *own, const struct http_response *reply, struct registry_call *call)
 {
 	AUTO_STRV struct strv digests = {0};
 	AUTO_ERR struct err words = {0};
 
-	registry_answer_has(reply, "MANIFEST_BLOB_UNKNOWN", &digests);
+	registry_response_has(reply, "MANIFEST_BLOB_UNKNOWN", &digests);
 	for (size_t i = 0; i < digests.n; i++)
 		uploads_forget(own->options.uploads, digests.v[i]);
 	registry_call_error(call, reply, &words);
@@ -294,11 +294,11 @@ static int wrong_digest(struct registry_sink *own, const char *digest)
 	AUTO_FREE char *shown = str_shown(digest);
 	AUTO_ERR struct err fault = {0};
 
-	err_set(&fault, E_REGISTRY_ANSWER, "%s stored the manifest under another digest",
+	err_set(&fault, E_REGISTRY_RESPONSE, "%s stored the manifest under another digest",
 		own->sink.name);
 	err_evidence(&fault, "sent %s", own->asked->blob->digest);
 	err_evidence(&fault, "stored %s", shown);
-	return registry_sink_answer(own, &fault);
+	return registry_sink_response(own, &fault);
 }
 
 static bool is_conflict(int status)
@@ -306,14 +306,14 @@ static bool is_conflict(int status)
 	return status == 400 || status == 403 || status == 405 || status == 409 || status == 412;
 }
 
-static bool has_digest(const struct http_answer *reply, const char *digest)
+static bool has_digest(const struct http_response *reply, const char *digest)
 {
 	return reply->status == 200 &&
 	       str_eq(field_find(&reply->headers, "docker-content-digest"), digest);
 }
 
 /* A tag that may not be moved is as good when it stands for this image already. */
-static int looked_up(void *ctx, struct http_answer *reply, struct err *fault, struct err *err)
+static int looked_up(void *ctx, struct http_response *reply, struct err *fault, struct err *err)
 {
 	struct registry_sink *own = ctx;
 
@@ -323,7 +323,7 @@ static int looked_up(void *ctx, struct http_answer *reply, struct err *fault, st
 		err_clear(&own->refusal);
 		return registry_sink_accepted(own);
 	}
-	return registry_sink_answer(own, &own->refusal);
+	return registry_sink_response(own, &own->refusal);
 }
 
 static const char manifest_types[] = "Accept: application/vnd.oci.image.manifest.v1+json, "
@@ -347,12 +347,12 @@ static void registry_sink_look_up(struct registry_sink *own, registry_done_fn *d
 	own->call = registry_start(own->options.registry, &request);
 }
 
-static int verified(void *ctx, struct http_answer *reply, struct err *fault, struct err *err);
+static int verified(void *ctx, struct http_response *reply, struct err *fault, struct err *err);
 
 /* Only 201 is the specification's. What else does not name the digest may be of something between
  * here and the registry. */
 static int put_succeeded(
-	struct registry_sink *own, const struct http_answer *reply, struct registry_call *call)
+	struct registry_sink *own, const struct http_response *reply, struct registry_call *call)
 {
 	const char *digest = field_find(&reply->headers, "docker-content-digest");
 
@@ -369,7 +369,7 @@ static int put_succeeded(
 	return 0;
 }
 
-static int put_done(void *ctx, struct http_answer *reply, struct err *fault, struct err *err)
+static int put_done(void *ctx, struct http_response *reply, struct err *fault, struct err *err)
 {
 	struct registry_sink *own = ctx;
 	struct registry_call *call = TAKE(own->call);
@@ -377,15 +377,15 @@ static int put_done(void *ctx, struct http_answer *reply, struct err *fault, str
 	(void)err;
 	trace_note(TRACE_OCI, "manifest %s: status %d", own->asked->blob->digest, reply->status);
 	if (err_is_set(fault))
-		return registry_sink_answer(own, fault);
+		return registry_sink_response(own, fault);
 	if (reply->status / 100 == 2)
 		return put_succeeded(own, reply, call);
-	if (registry_answer_has(reply, "MANIFEST_BLOB_UNKNOWN", NULL) ||
-		registry_answer_has(reply, "BLOB_UNKNOWN", NULL))
+	if (registry_response_has(reply, "MANIFEST_BLOB_UNKNOWN", NULL) ||
+		registry_response_has(reply, "BLOB_UNKNOWN", NULL))
 		return lacks_blobs(own, reply, call);
 	registry_call_error(call, reply, &own->refusal);
 	if (!is_conflict(reply->status))
-		return registry_sink_answer(own, &own->refusal);
+		return registry_sink_response(own, &own->refusal);
 	registry_sink_look_up(own, looked_up);
 	return 0;
 }
@@ -412,7 +412,7 @@ static int put_manifest(struct registry_sink *own)
 }
 
 /* The registry took it and does not give it: it remembers what it has not got any more. */
-static int verified(void *ctx, struct http_answer *reply, struct err *fault, struct err *err)
+static int verified(void *ctx, struct http_response *reply, struct err *fault, struct err *err)
 {
 	struct registry_sink *own = ctx;
 	AUTO_ERR struct err lost = {0};
@@ -420,18 +420,19 @@ static int verified(void *ctx, struct http_answer *reply, struct err *fault, str
 	(void)err;
 	own->call = NULL;
 	if (err_is_set(fault))
-		return registry_sink_answer(own, fault);
+		return registry_sink_response(own, fault);
 	if (reply->status != 404)
 		return registry_sink_accepted(own);
-	err_set(&lost, E_REGISTRY_ANSWER, "%s took the image and does not have it", own->sink.name);
+	err_set(&lost, E_REGISTRY_RESPONSE, "%s took the image and does not have it",
+		own->sink.name);
 	err_evidence(&lost, "it was there before, and was removed: the registry remembers that it "
 			    "had it");
 	err_hint(&lost, "restart the registry, or run its garbage collection while it is stopped");
-	return registry_sink_answer(own, &lost);
+	return registry_sink_response(own, &lost);
 }
 
 /* The response for a manifest that was there at the last push. */
-static int asked_old(void *ctx, struct http_answer *reply, struct err *fault, struct err *err)
+static int asked_old(void *ctx, struct http_response *reply, struct err *fault, struct err *err)
 {
 	struct registry_sink *own = ctx;
 
@@ -440,7 +441,7 @@ static int asked_old(void *ctx, struct http_answer *reply, struct err *fault, st
 	if (!err_is_set(fault) && has_digest(reply, own->asked->blob->digest))
 		return registry_sink_accepted(own);
 	if (err_is_set(fault))
-		return registry_sink_answer(own, fault);
+		return registry_sink_response(own, fault);
 	/* Some do not know HEAD, or do not name the digest: that says nothing. */
 	own->is_doubtful = reply->status == 404;
 	return put_manifest(own);
@@ -487,7 +488,7 @@ static int uploaded(void *ctx, struct err *fault, struct err *err)
 	const char *digest = own->asked->blob->digest;
 
 	if (err_is_set(fault))
-		return registry_sink_answer(own, fault);
+		return registry_sink_response(own, fault);
 	int r = uploads_close(own->options.uploads, NULL, NULL, err);
 	if (r < 0)
 		return r;
@@ -513,7 +514,7 @@ static void commit_manifest(void *ctx, struct task *task)
 	else
 		registry_sink_tag(asked->blob->digest, own->tag);
 	if (uploads_wait(own->options.uploads, uploaded, own, &err) < 0)
-		registry_sink_answer(own, &err);
+		registry_sink_response(own, &err);
 }
 
 static int sink_commit(struct sink *sink, const void *manifest, const struct descriptor *blob,

@@ -119,12 +119,13 @@ static void ask_one_byte(struct upload_job *job, struct registry *registry, cons
 }
 
 /* Where it should be mounted from. */
-static int checked_source(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int checked_source(
+	void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct upload_job *job = ctx;
 
 	upload_ended(job);
-	bool is_gone = job->got == 0 && !err_is_set(fault) && answer->status == 404;
+	bool is_gone = job->got == 0 && !err_is_set(fault) && response->status == 404;
 	return is_gone ? upload_base_fail_gone(job, err) : fail_mount(job, err);
 }
 
@@ -138,7 +139,7 @@ static bool is_of_registry(const struct uploads_options *options)
 }
 
 static int upload_base_checked(
-	void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+	void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct upload_job *job = ctx;
 
@@ -147,8 +148,8 @@ static int upload_base_checked(
 		return upload_arrived(job, err);
 	if (err_is_set(fault))
 		return upload_failed(job, fault, err);
-	if (upload_may_pass(answer))
-		return upload_again(job, answer, NULL, err);
+	if (upload_may_pass(response))
+		return upload_again(job, response, NULL, err);
 	const struct uploads_options *options = &job->uploads->options;
 	if (options->copies)
 		return upload_copy(job, err);
@@ -169,29 +170,29 @@ static int check_there(struct upload_job *job)
 }
 
 /* 202: it did not, and has opened a session instead. */
-static void drop_session(struct upload_job *job, const struct http_answer *answer)
+static void drop_session(struct upload_job *job, const struct http_response *response)
 {
 	struct upload_session *session = upload_session_new(job->uploads, NULL);
 
-	if (upload_session_take(session, answer, NULL) == 0)
+	if (upload_session_take(session, response, NULL) == 0)
 		upload_session_delete(session);
 	else
 		upload_session_free(session);
 }
 
-static int mounted(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int mounted(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct upload_job *job = ctx;
 
 	upload_ended(job);
 	if (err_is_set(fault))
 		return upload_failed(job, fault, err);
-	if (answer->status == 201)
+	if (response->status == 201)
 		return upload_arrived(job, err);
-	if (upload_may_pass(answer))
-		return upload_again(job, answer, NULL, err);
-	if (answer->status == 202)
-		drop_session(job, answer);
+	if (upload_may_pass(response))
+		return upload_again(job, response, NULL, err);
+	if (response->status == 202)
+		drop_session(job, response);
 	return check_there(job);
 }
 
@@ -221,35 +222,35 @@ int upload_base(struct upload_job *job, struct err *err)
  */
 
 /* A user who may push may lack the right to read, or be limited in the rate of requests. */
-static bool says_nothing(const struct http_answer *answer)
+static bool says_nothing(const struct http_response *response)
 {
-	return answer->status == 401 || answer->status == 403 || answer->status == 405 ||
-	       answer->status == 429;
+	return response->status == 401 || response->status == 403 || response->status == 405 ||
+	       response->status == 429;
 }
 
 /* Storage that the registry redirects to, say, cannot be reached from here: who pulls may be
  * nearer. One that says nothing at all is waited for no longer than UPLOAD_PROOF_MS. A transfer
  * that breaks off and 500 are not among these: so answer registries that know a blob whose bytes
  * they have lost. */
-static bool is_unknown(const struct http_answer *answer, const struct err *fault)
+static bool is_unknown(const struct http_response *response, const struct err *fault)
 {
 	if (err_is_set(fault))
 		return fault->id == E_HTTP_CONNECT || fault->id == E_HTTP_RESOLVE ||
 		       fault->id == E_HTTP_TLS || fault->id == E_HTTP_CA ||
 		       fault->id == E_HTTP_CERT || fault->id == E_HTTP_ZONE;
-	return answer->status == 502 || answer->status == 503 || answer->status == 504;
+	return response->status == 502 || response->status == 503 || response->status == 504;
 }
 
-static int proved(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int proved(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct upload_job *job = ctx;
 
 	upload_ended(job);
 	if (job->got > 0)
 		return upload_arrived(job, err);
-	if (is_unknown(answer, fault))
+	if (is_unknown(response, fault))
 		return upload_unknown(job, err);
-	bool is_there = !err_is_set(fault) && says_nothing(answer);
+	bool is_there = !err_is_set(fault) && says_nothing(response);
 	return is_there ? upload_arrived(job, err) : upload_unproved(job, err);
 }
 
@@ -401,13 +402,13 @@ static bool upload_base_is_whole(struct upload_copy *copy)
 }
 
 /* The registry that takes it checks the digest, too; this is the better message. */
-static int downloaded(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int downloaded(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct upload_copy *copy = ctx;
 	struct upload_job *job = copy->job;
 	AUTO_ERR struct err cause = {0};
 
-	(void)answer;
+	(void)response;
 	copy->download = NULL;
 	copy->download_waits = false;
 	if (err_is_set(fault)) {
@@ -452,16 +453,16 @@ static ssize_t upload_base_give(void *ctx, void *out, size_t len, struct err *er
 	return (ssize_t)len;
 }
 
-static int copied(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int copied(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct upload_job *job = ctx;
 	struct uploads_progress *progress = &job->uploads->progress;
 
-	if (!err_is_set(fault) && answer->status / 100 == 2) {
+	if (!err_is_set(fault) && response->status / 100 == 2) {
 		progress->bytes_done += job->blob.size;
 		progress->copied += job->blob.size;
 	}
-	return upload_put_done(ctx, answer, fault, err);
+	return upload_put_done(ctx, response, fault, err);
 }
 
 static void start_download(struct upload_copy *copy)

@@ -185,11 +185,12 @@ int upload_failed(struct upload_job *job, struct err *fault, struct err *err)
 }
 
 /* In done: fail with what the answer means. */
-static int upload_refused(struct upload_job *job, const struct http_answer *answer, struct err *err)
+static int upload_refused(
+	struct upload_job *job, const struct http_response *response, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 
-	registry_call_error(job->ended, answer, &fault);
+	registry_call_error(job->ended, response, &fault);
 	return upload_failed(job, &fault, err);
 }
 
@@ -197,20 +198,20 @@ static int upload_refused(struct upload_job *job, const struct http_answer *answ
  * Trying again
  */
 
-bool upload_may_pass(const struct http_answer *answer)
+bool upload_may_pass(const struct http_response *response)
 {
 	static const int statuses[] = {408, 425, 429, 500, 502, 503, 504};
 
 	for (size_t i = 0; i < sizeof(statuses) / sizeof(*statuses); i++)
-		if (answer->status == statuses[i])
+		if (response->status == statuses[i])
 			return true;
 	return false;
 }
 
-static int64_t uploads_wait_ms(const struct upload_job *job, const struct http_answer *answer)
+static int64_t uploads_wait_ms(const struct upload_job *job, const struct http_response *response)
 {
 	int64_t ceiling = FIRST_WAIT_MS;
-	const char *asked = answer ? field_find(&answer->headers, "retry-after") : NULL;
+	const char *asked = response ? field_find(&response->headers, "retry-after") : NULL;
 	int64_t after = asked ? field_retry_after(asked, clock_wall_ms()) : -1;
 
 	for (int i = 1; i < job->tries; i++)
@@ -230,14 +231,15 @@ static int begin_by_timer(void *ctx, struct err *err)
 	return upload_begin(job, err);
 }
 
-int upload_again(struct upload_job *job, const struct http_answer *answer, struct err *fault,
+int upload_again(struct upload_job *job, const struct http_response *response, struct err *fault,
 	struct err *err)
 {
 	job->tries++;
-	int64_t due_ms = clock_ms() + uploads_wait_ms(job, answer);
+	int64_t due_ms = clock_ms() + uploads_wait_ms(job, response);
 	if (job->tries >= UPLOAD_TRIES ||
 		due_ms >= registry_deadline_ms(job->uploads->options.registry))
-		return answer ? upload_refused(job, answer, err) : upload_failed(job, fault, err);
+		return response ? upload_refused(job, response, err)
+				: upload_failed(job, fault, err);
 	log_note("%s: once more (%s)", job->blob.digest,
 		err_is_set(fault) ? fault->message : "the registry did not take it");
 	job->timer = loop_add_timer(job->uploads->options.loop, due_ms, begin_by_timer, job);
@@ -491,12 +493,12 @@ void upload_session_free(struct upload_session *session)
 }
 
 int upload_session_take(
-	struct upload_session *session, const struct http_answer *answer, struct err *err)
+	struct upload_session *session, const struct http_response *response, struct err *err)
 {
 	AUTO_URL struct url url = {0};
-	const char *chunk_min = field_find(&answer->headers, "oci-chunk-min-length");
+	const char *chunk_min = field_find(&response->headers, "oci-chunk-min-length");
 
-	int r = registry_location(session->uploads->options.registry, answer, &url, err);
+	int r = registry_location(session->uploads->options.registry, response, &url, err);
 	if (r < 0)
 		return r;
 	url_done(&session->url);
@@ -528,7 +530,7 @@ static int close_late(struct upload_session *session, bool failed, struct err *e
 }
 
 /* With owner: it goes on, or fails. Without: what happened is kept for who takes it. */
-static int opened(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int opened(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct upload_session *session = ctx;
 	struct upload_job *owner = session->owner;
@@ -537,10 +539,10 @@ static int opened(void *ctx, struct http_answer *answer, struct err *fault, stru
 	struct registry_call *call = TAKE(session->call);
 	if (err_is_set(fault))
 		err_move(&cause, fault);
-	else if (answer->status != 202)
-		registry_call_error(call, answer, &cause);
+	else if (response->status != 202)
+		registry_call_error(call, response, &cause);
 	else
-		upload_session_take(session, answer, &cause);
+		upload_session_take(session, response, &cause);
 	if (owner)
 		return err_is_set(&cause) ? upload_failed(owner, &cause, err)
 					  : upload_send(owner, err);
@@ -629,12 +631,12 @@ static int report_closed(struct uploads *uploads, struct err *err)
 }
 
 /* A registry that does not delete it now does so later by itself. */
-static int deleted(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int deleted(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct upload_session *session = ctx;
 	struct uploads *uploads = session->uploads;
 
-	(void)answer;
+	(void)response;
 	(void)fault;
 	session->call = NULL;
 	upload_session_free(session);
@@ -715,21 +717,21 @@ static struct http_body whole(const struct upload_job *job)
 }
 
 /* The registry's word for what it has stored, where it says so. */
-static bool digest_is_right(const struct upload_job *job, const struct http_answer *answer)
+static bool digest_is_right(const struct upload_job *job, const struct http_response *response)
 {
-	const char *digest = field_find(&answer->headers, "docker-content-digest");
+	const char *digest = field_find(&response->headers, "docker-content-digest");
 
 	return !digest || strcmp(digest, job->blob.digest) == 0;
 }
 
-static int stored(struct upload_job *job, const struct http_answer *answer, struct err *err)
+static int stored(struct upload_job *job, const struct http_response *response, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 
-	if (digest_is_right(job, answer))
+	if (digest_is_right(job, response))
 		return upload_arrived(job, err);
-	AUTO_FREE char *shown = str_shown(field_find(&answer->headers, "docker-content-digest"));
-	err_set(&fault, E_REGISTRY_ANSWER, "%s stored %s under another digest",
+	AUTO_FREE char *shown = str_shown(field_find(&response->headers, "docker-content-digest"));
+	err_set(&fault, E_REGISTRY_RESPONSE, "%s stored %s under another digest",
 		registry_name(job->uploads->options.registry), job->blob.digest);
 	err_evidence(&fault, "it says %s", shown);
 	return upload_failed(job, &fault, err);
@@ -757,7 +759,7 @@ static bool in_one_post(const struct upload_job *job)
 	return false;
 }
 
-static int posted(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int posted(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct upload_job *job = ctx;
 	struct registry_memory *memory = job->uploads->options.memory;
@@ -767,20 +769,20 @@ static int posted(void *ctx, struct http_answer *answer, struct err *fault, stru
 	if (err_is_set(fault))
 		return fault->code == ERR_NET ? upload_again(job, NULL, fault, err)
 					      : upload_failed(job, fault, err);
-	if (answer->status == 201) {
+	if (response->status == 201) {
 		registry_memory_set(memory, &memory->single_post, true);
-		return stored(job, answer, err);
+		return stored(job, response, err);
 	}
-	if (upload_may_pass(answer))
-		return upload_again(job, answer, NULL, err);
+	if (upload_may_pass(response))
+		return upload_again(job, response, NULL, err);
 	registry_memory_set(memory, &memory->single_post, false);
-	if (answer->status == 401 || answer->status == 403)
-		return upload_refused(job, answer, err);
-	if (answer->status != 202)
+	if (response->status == 401 || response->status == 403)
+		return upload_refused(job, response, err);
+	if (response->status != 202)
 		return upload_need_session(job, err);
 	AUTO_ERR struct err cause = {0};
 	job->session = upload_session_new(job->uploads, job);
-	if (upload_session_take(job->session, answer, &cause) < 0)
+	if (upload_session_take(job->session, response, &cause) < 0)
 		return upload_failed(job, &cause, err);
 	return upload_send(job, err);
 }
@@ -838,29 +840,30 @@ static bool source_is_right(const struct upload_job *job)
 }
 
 /* The blob was damaged in transit, or on this machine. */
-static int digest_invalid(struct upload_job *job, const struct http_answer *answer, struct err *err)
+static int digest_invalid(
+	struct upload_job *job, const struct http_response *response, struct err *err)
 {
 	AUTO_ERR struct err fault = {0};
 
 	if (job->was_verified || job->copy)
-		return upload_refused(job, answer, err);
+		return upload_refused(job, response, err);
 	job->was_verified = true;
 	if (source_is_right(job))
-		return upload_again(job, answer, NULL, err);
+		return upload_again(job, response, NULL, err);
 	err_set(&fault, E_IO, "the layer %s was damaged on this machine before it was sent",
 		job->blob.digest);
 	return upload_failed(job, &fault, err);
 }
 
 /* The end of the connection may have eaten the answer only. */
-static int looked(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int looked(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct upload_job *job = ctx;
 	AUTO_ERR struct err lost = {0};
 
 	upload_ended(job);
-	if (!err_is_set(fault) && answer->status == 200)
-		return stored(job, answer, err);
+	if (!err_is_set(fault) && response->status == 200)
+		return stored(job, response, err);
 	err_set(&lost, E_HTTP_CLOSED, "the connection to %s ended during an upload",
 		registry_name(job->uploads->options.registry));
 	return upload_again(job, NULL, err_is_set(fault) ? fault : &lost, err);
@@ -880,7 +883,7 @@ static void upload_look(struct upload_job *job, const char *what, registry_done_
 	upload_start(job, &request, done);
 }
 
-int upload_put_done(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+int upload_put_done(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct upload_job *job = ctx;
 
@@ -893,18 +896,18 @@ int upload_put_done(void *ctx, struct http_answer *answer, struct err *fault, st
 		upload_look(job, doing_upload, looked);
 		return 0;
 	}
-	if (answer->status / 100 == 2) {
+	if (response->status / 100 == 2) {
 		upload_session_free(TAKE(job->session));
-		return stored(job, answer, err);
+		return stored(job, response, err);
 	}
-	if (registry_answer_has(answer, "DIGEST_INVALID", NULL))
-		return digest_invalid(job, answer, err);
+	if (registry_response_has(response, "DIGEST_INVALID", NULL))
+		return digest_invalid(job, response, err);
 	/* 404 and 416: the registry has lost the session. 400 is that, too, with some. */
-	if (upload_may_pass(answer) || answer->status == 404 || answer->status == 416 ||
-		registry_answer_has(answer, "BLOB_UPLOAD_UNKNOWN", NULL) ||
-		registry_answer_has(answer, "BLOB_UPLOAD_INVALID", NULL))
-		return upload_again(job, answer, NULL, err);
-	return upload_refused(job, answer, err);
+	if (upload_may_pass(response) || response->status == 404 || response->status == 416 ||
+		registry_response_has(response, "BLOB_UPLOAD_UNKNOWN", NULL) ||
+		registry_response_has(response, "BLOB_UPLOAD_INVALID", NULL))
+		return upload_again(job, response, NULL, err);
+	return upload_refused(job, response, err);
 }
 
 void upload_put(struct upload_job *job, const struct http_body *body, const char *what,
@@ -978,16 +981,17 @@ static uint64_t chunk_size(const struct upload_job *job)
  */
 
 /* Where the registry is. Nowhere: from the beginning, in a new session. */
-static int resumed(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int resumed(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct upload_job *job = ctx;
 	AUTO_ERR struct err ignored = {0};
 	uint64_t bytes = 0;
 
 	upload_ended(job);
-	const char *range = err_is_set(fault) ? NULL : field_find(&answer->headers, "range");
-	if (!range || answer->status != 204 || !field_upload_range(range, &bytes) ||
-		bytes > job->blob.size || upload_session_take(job->session, answer, &ignored) < 0) {
+	const char *range = err_is_set(fault) ? NULL : field_find(&response->headers, "range");
+	if (!range || response->status != 204 || !field_upload_range(range, &bytes) ||
+		bytes > job->blob.size ||
+		upload_session_take(job->session, response, &ignored) < 0) {
 		job->offset = 0;
 		return upload_again(job, NULL, err_is_set(fault) ? fault : &ignored, err);
 	}
@@ -1013,15 +1017,16 @@ static int resume(struct upload_job *job)
  */
 
 /* Whether the registry has what was sent: some take a piece that does not fit. */
-static bool went_on(const struct upload_job *job, const struct http_answer *answer, uint64_t sent)
+static bool went_on(
+	const struct upload_job *job, const struct http_response *response, uint64_t sent)
 {
-	const char *range = field_find(&answer->headers, "range");
+	const char *range = field_find(&response->headers, "range");
 	uint64_t bytes;
 
 	return range && field_upload_range(range, &bytes) && bytes == job->offset + sent;
 }
 
-static int lost(struct upload_job *job, const struct http_answer *answer, struct err *fault,
+static int lost(struct upload_job *job, const struct http_response *response, struct err *fault,
 	struct err *err)
 {
 	if (err_is_set(fault) && fault->code != ERR_NET)
@@ -1029,16 +1034,16 @@ static int lost(struct upload_job *job, const struct http_answer *answer, struct
 	if (++job->tries < UPLOAD_TRIES)
 		return resume(job);
 	return err_is_set(fault) ? upload_failed(job, fault, err)
-				 : upload_refused(job, answer, err);
+				 : upload_refused(job, response, err);
 }
 
-static bool is_refused(const struct http_answer *answer)
+static bool is_refused(const struct http_response *response)
 {
-	return answer->status == 401 || answer->status == 403 || answer->status == 413 ||
-	       answer->status == 507;
+	return response->status == 401 || response->status == 403 || response->status == 413 ||
+	       response->status == 507;
 }
 
-static int patched(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int patched(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct upload_job *job = ctx;
 	struct registry_memory *memory = job->uploads->options.memory;
@@ -1046,17 +1051,17 @@ static int patched(void *ctx, struct http_answer *answer, struct err *fault, str
 	uint64_t sent = chunk_size(job);
 
 	upload_ended(job);
-	if (err_is_set(fault) || upload_may_pass(answer))
-		return lost(job, answer, fault, err);
-	if (is_refused(answer))
-		return upload_refused(job, answer, err);
+	if (err_is_set(fault) || upload_may_pass(response))
+		return lost(job, response, fault, err);
+	if (is_refused(response))
+		return upload_refused(job, response, err);
 	/* Bytes in flight when a connection was cut may arrive after the registry has reported its
 	 * offset. */
-	if (answer->status == 416 && memory->chunks == ABILITY_YES && ++job->tries < UPLOAD_TRIES)
+	if (response->status == 416 && memory->chunks == ABILITY_YES && ++job->tries < UPLOAD_TRIES)
 		return resume(job);
-	if (answer->status != 202 || !went_on(job, answer, sent))
+	if (response->status != 202 || !went_on(job, response, sent))
 		return give_up_chunks(job, err);
-	if (upload_session_take(job->session, answer, &cause) < 0)
+	if (upload_session_take(job->session, response, &cause) < 0)
 		return upload_failed(job, &cause, err);
 	registry_memory_set(memory, &memory->chunks, true);
 	job->tries = 0;

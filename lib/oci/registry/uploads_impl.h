@@ -76,10 +76,10 @@ int upload_unknown(struct upload_job *job, struct err *err);
 /* All is lost; fault is taken. */
 int upload_failed(struct upload_job *job, struct err *fault, struct err *err);
 /* Once more in a moment, because of the answer or fault. */
-int upload_again(struct upload_job *job, const struct http_answer *answer, struct err *fault,
+int upload_again(struct upload_job *job, const struct http_response *response, struct err *fault,
 	struct err *err);
 /* Whether trying again may help. */
-bool upload_may_pass(const struct http_answer *answer);
+bool upload_may_pass(const struct http_response *response);
 /* A request of the job's: call is set. */
 void upload_start(struct upload_job *job, struct registry_request *request, registry_done_fn *done);
 void upload_start_at(struct upload_job *job, struct registry *registry,
@@ -104,7 +104,7 @@ int upload_need_session(struct upload_job *job, struct err *err);
 struct upload_session *upload_session_new(struct uploads *uploads, struct upload_job *owner);
 /* From an answer with a Location: 0 or the error. */
 int upload_session_take(
-	struct upload_session *session, const struct http_answer *answer, struct err *err);
+	struct upload_session *session, const struct http_response *response, struct err *err);
 /* Not used any more and not worth deleting: the registry has lost it, or it is used up. */
 void upload_session_free(struct upload_session *session);
 /* Delete it at the registry, and then free. */
@@ -114,7 +114,7 @@ void upload_session_delete(struct upload_session *session);
 void upload_put(struct upload_job *job, const struct http_body *body, const char *what,
 	registry_done_fn *done);
 /* The answer to the PUT that ends an upload. */
-int upload_put_done(void *ctx, struct http_answer *answer, struct err *fault, struct err *err);
+int upload_put_done(void *ctx, struct http_response *response, struct err *fault, struct err *err);
 int upload_base(struct upload_job *job, struct err *err);
 /* Begin those for which there is a connection. */
 void upload_base_next(struct uploads *uploads);

@@ -359,18 +359,19 @@ static bool lies_in(const struct subject *s, const char *dir)
 }
 
 /* The verdict so far: a rule that need not read the file wins. */
-struct answer {
+struct response {
 	const struct rule *sure, *maybe;
 };
 
-static void add_answer(struct answer *answer, const struct subject *s, const struct rule *rule)
+static void add_response(
+	struct response *response, const struct subject *s, const struct rule *rule)
 {
 	if (rule->dir && !lies_in(s, rule->dir))
 		return;
 	if (rule->check)
-		answer->maybe = answer->maybe ? answer->maybe : rule;
+		response->maybe = response->maybe ? response->maybe : rule;
 	else if (!secret_is_example(s->name))
-		answer->sure = answer->sure ? answer->sure : rule;
+		response->sure = response->sure ? response->sure : rule;
 }
 
 static int secret_by_text(const void *key, const void *row)
@@ -379,7 +380,7 @@ static int secret_by_text(const void *key, const void *row)
 }
 
 /* Apply all rows of a sorted table that are exactly text. */
-static void add_same(struct answer *answer, const struct subject *s, const struct rule *table,
+static void add_same(struct response *response, const struct subject *s, const struct rule *table,
 	size_t n, const char *text)
 {
 	const struct rule *row = bsearch(text, table, n, sizeof(*table), secret_by_text);
@@ -389,7 +390,7 @@ static void add_same(struct answer *answer, const struct subject *s, const struc
 	while (row > table && secret_by_text(text, row - 1) == 0)
 		row--;
 	for (; row < table + n && secret_by_text(text, row) == 0; row++)
-		add_answer(answer, s, row);
+		add_response(response, s, row);
 }
 
 static bool is_hex(const char *s, size_t len)
@@ -410,35 +411,35 @@ static bool is_suspicious_json(const char *name, const char *dot)
 	return has_id || secret_has_word(name, json_names, ARRAY_LEN(json_names));
 }
 
-static void ask_ssh(struct answer *answer, const struct subject *s)
+static void ask_ssh(struct response *response, const struct subject *s)
 {
 	for (size_t i = 0; i < ARRAY_LEN(ssh_public); i++)
 		if (strcmp(s->name, ssh_public[i]) == 0)
 			return;
-	add_answer(answer, s, &ssh_rule);
+	add_response(response, s, &ssh_rule);
 }
 
-static struct answer secret_ask(const char *path)
+static struct response secret_ask(const char *path)
 {
 	struct subject s = subject_of(path);
-	struct answer answer = {0};
+	struct response response = {0};
 	const char *dot = strrchr(s.name, '.');
 
 	if (ends_in(s.name, ".pub"))
-		return answer;
-	add_same(&answer, &s, names, ARRAY_LEN(names), s.name);
+		return response;
+	add_same(&response, &s, names, ARRAY_LEN(names), s.name);
 	if (dot)
-		add_same(&answer, &s, extensions, ARRAY_LEN(extensions), dot + 1);
+		add_same(&response, &s, extensions, ARRAY_LEN(extensions), dot + 1);
 	for (size_t i = 0; i < ARRAY_LEN(beginnings); i++)
 		if (strncasecmp(s.name, beginnings[i].text, strlen(beginnings[i].text)) == 0)
-			add_answer(&answer, &s, &beginnings[i]);
+			add_response(&response, &s, &beginnings[i]);
 	for (size_t i = 0; i < ARRAY_LEN(endings); i++)
 		if (ends_in(s.name, endings[i].text))
-			add_answer(&answer, &s, &endings[i]);
+			add_response(&response, &s, &endings[i]);
 	if (dot && strcasecmp(dot, ".json") == 0 && is_suspicious_json(s.name, dot))
-		add_answer(&answer, &s, &json_rule);
-	ask_ssh(&answer, &s);
-	return answer;
+		add_response(&response, &s, &json_rule);
+	ask_ssh(&response, &s);
+	return response;
 }
 
 static void secret_tell(const struct rule *rule, const char **ret_what)
@@ -449,13 +450,13 @@ static void secret_tell(const struct rule *rule, const char **ret_what)
 
 enum secret_verdict secret_by_name(const char *path, const char **ret_what)
 {
-	struct answer answer = secret_ask(path);
+	struct response response = secret_ask(path);
 
-	if (answer.sure) {
-		secret_tell(answer.sure, ret_what);
+	if (response.sure) {
+		secret_tell(response.sure, ret_what);
 		return SECRET_YES;
 	}
-	return answer.maybe ? SECRET_READ : SECRET_NO;
+	return response.maybe ? SECRET_READ : SECRET_NO;
 }
 
 bool secret_by_content(const char *path, const char *text, size_t len, const char **ret_what)

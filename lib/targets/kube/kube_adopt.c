@@ -211,7 +211,7 @@ static void kube_adopt_answered(struct adoption *adoption)
 	target_call_end(adoption->call, r, &fault);
 }
 
-static int kube_adopt_on_one(void *ctx, struct kube_answer *answer, struct err *err);
+static int kube_adopt_on_one(void *ctx, struct kube_response *response, struct err *err);
 
 /* A user who may not list Jobs may still be allowed to get one by its name. */
 static bool kube_adopt_ask_one(struct adoption *adoption)
@@ -230,7 +230,7 @@ static bool kube_adopt_ask_one(struct adoption *adoption)
 	return true;
 }
 
-static int kube_adopt_on_one(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_adopt_on_one(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct adoption *adoption = ctx;
 	struct json *list = json_object(), *items = json_array();
@@ -239,49 +239,49 @@ static int kube_adopt_on_one(void *ctx, struct kube_answer *answer, struct err *
 	adoption->lists[KUBE_KIND_JOB] = NULL;
 	json_set(list, "items", items);
 	adoption->objects[KUBE_KIND_JOB] = list;
-	if (!err_is_set(&answer->fault))
-		json_add(items, TAKE(answer->object));
-	else if (answer->fault.id != E_KUBE_NOT_FOUND)
-		err_move(&adoption->fault, &answer->fault);
+	if (!err_is_set(&response->fault))
+		json_add(items, TAKE(response->object));
+	else if (response->fault.id != E_KUBE_NOT_FOUND)
+		err_move(&adoption->fault, &response->fault);
 	kube_adopt_answered(adoption);
 	return 0;
 }
 
 static int kube_adopt_on_list(
-	struct adoption *adoption, enum kube_kind kind, struct kube_answer *answer)
+	struct adoption *adoption, enum kube_kind kind, struct kube_response *response)
 {
 	adoption->lists[kind] = NULL;
-	if (kind == KUBE_KIND_JOB && answer->fault.id == E_KUBE_DENIED &&
+	if (kind == KUBE_KIND_JOB && response->fault.id == E_KUBE_DENIED &&
 		kube_adopt_ask_one(adoption))
 		return 0;
-	adoption->objects[kind] = TAKE(answer->object);
-	if (err_is_set(&answer->fault) && kind == KUBE_KIND_JOB)
-		err_move(&adoption->fault, &answer->fault);
+	adoption->objects[kind] = TAKE(response->object);
+	if (err_is_set(&response->fault) && kind == KUBE_KIND_JOB)
+		err_move(&adoption->fault, &response->fault);
 	kube_adopt_answered(adoption);
 	return 0;
 }
 
-static int kube_adopt_on_jobs(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_adopt_on_jobs(void *ctx, struct kube_response *response, struct err *err)
 {
 	(void)err;
-	return kube_adopt_on_list(ctx, KUBE_KIND_JOB, answer);
+	return kube_adopt_on_list(ctx, KUBE_KIND_JOB, response);
 }
 
 /* Before its first start and between two a JobSet has no Job. Where it cannot be asked for, all of
  * its Jobs still tell. */
-static int kube_adopt_on_jobsets(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_adopt_on_jobsets(void *ctx, struct kube_response *response, struct err *err)
 {
 	(void)err;
-	return kube_adopt_on_list(ctx, KUBE_KIND_JOBSET, answer);
+	return kube_adopt_on_list(ctx, KUBE_KIND_JOBSET, response);
 }
 
 /* Old clusters do not tell. */
-static int on_review(void *ctx, struct kube_answer *answer, struct err *err)
+static int on_review(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct adoption *adoption = ctx;
 	(void)err;
 	adoption->review = NULL;
-	adoption->user = mem_strdup(kube_who_name(answer->object));
+	adoption->user = mem_strdup(kube_who_name(response->object));
 	kube_adopt_answered(adoption);
 	return 0;
 }

@@ -401,14 +401,14 @@ static void kube_fetch_end(struct fetching *fetching)
 	target_call_end(fetching->call, fetching->result, &fault);
 }
 
-static int kube_fetch_on_removed(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_fetch_on_removed(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
 	(void)err;
 	fetching->request = NULL;
-	if (err_is_set(&answer->fault) && answer->fault.id != E_KUBE_NOT_FOUND)
-		log_note("pod %s is left: %s", fetching->reader, answer->fault.message);
+	if (err_is_set(&response->fault) && response->fault.id != E_KUBE_NOT_FOUND)
+		log_note("pod %s is left: %s", fetching->reader, response->fault.message);
 	free(fetching->reader);
 	fetching->reader = NULL;
 	kube_fetch_end(fetching);
@@ -655,16 +655,16 @@ static void kube_fetch_look_at(struct fetching *fetching, const struct json *pod
 		fetching->kube->target.loop, clock_ms() + POLL_MS, kube_fetch_on_poll, fetching);
 }
 
-static int kube_fetch_on_looked(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_fetch_on_looked(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
 	(void)err;
 	fetching->request = NULL;
-	if (err_is_set(&answer->fault))
-		kube_fetch_finish(fetching, -(int)answer->fault.code, &answer->fault);
+	if (err_is_set(&response->fault))
+		kube_fetch_finish(fetching, -(int)response->fault.code, &response->fault);
 	else
-		kube_fetch_look_at(fetching, answer->object);
+		kube_fetch_look_at(fetching, response->object);
 	return 0;
 }
 
@@ -679,16 +679,16 @@ static int kube_fetch_on_poll(void *ctx, struct err *err)
 	return 0;
 }
 
-static int kube_fetch_on_made(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_fetch_on_made(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
 	/* A lost answer and a second try: the name is our own. */
-	if (answer->fault.id == E_KUBE_EXISTS) {
+	if (response->fault.id == E_KUBE_EXISTS) {
 		fetching->request = NULL;
 		return kube_fetch_on_poll(fetching, err);
 	}
-	return kube_fetch_on_looked(ctx, answer, err);
+	return kube_fetch_on_looked(ctx, response, err);
 }
 
 /* MACHINE/PID/START */
@@ -849,11 +849,11 @@ static int kube_fetch_judge(struct fetching *fetching, struct err *err)
 							     : 0;
 }
 
-static int on_swept(void *ctx, struct kube_answer *answer, struct err *err)
+static int on_swept(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct sweep *sweep = ctx;
 
-	(void)answer;
+	(void)response;
 	(void)err;
 	sweep->call = NULL;
 	return 0;
@@ -957,14 +957,14 @@ static void kube_fetch_decide(struct fetching *fetching)
 }
 
 static bool kube_fetch_take_list(
-	struct fetching *fetching, struct kube_answer *answer, struct json **out)
+	struct fetching *fetching, struct kube_response *response, struct json **out)
 {
 	fetching->list = NULL;
-	if (err_is_set(&answer->fault)) {
-		kube_fetch_finish(fetching, -(int)answer->fault.code, &answer->fault);
+	if (err_is_set(&response->fault)) {
+		kube_fetch_finish(fetching, -(int)response->fault.code, &response->fault);
 		return false;
 	}
-	*out = TAKE(answer->object);
+	*out = TAKE(response->object);
 	return true;
 }
 
@@ -978,24 +978,24 @@ static void kube_fetch_start_list(struct fetching *fetching, char *take_path, ku
 	free(take_path);
 }
 
-static int kube_fetch_on_jobs(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_fetch_on_jobs(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
 	(void)err;
-	if (kube_fetch_take_list(fetching, answer, &fetching->jobs))
+	if (kube_fetch_take_list(fetching, response, &fetching->jobs))
 		kube_fetch_decide(fetching);
 	return 0;
 }
 
 /* Pods that run tell all that is needed to read what they have written. */
-static int kube_fetch_on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_fetch_on_pods(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct fetching *fetching = ctx;
 	const struct fetch_sink *sink = fetching->sink;
 
 	(void)err;
-	if (!kube_fetch_take_list(fetching, answer, &fetching->pods))
+	if (!kube_fetch_take_list(fetching, response, &fetching->pods))
 		return 0;
 	kube_rank_pods_of(fetching->pods, sink->ending, &fetching->ranks);
 	if (fetching->ranks.n && !sink->from_tree)

@@ -7,7 +7,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/api/answer.h"
+#include "kube/api/response.h"
 #include "kube/job/preflight.h"
 
 enum { INTERRUPT_LOOK_MS = 100, LIST_MAX = 20000, WORD_MAX = 200 };
@@ -66,7 +66,7 @@ struct question {
 	struct view *view;
 	struct kube_call *call;
 	void (*take)(
-		struct view *view, const struct question *question, struct kube_answer *answer);
+		struct view *view, const struct question *question, struct kube_response *response);
 	int right;
 };
 
@@ -88,34 +88,34 @@ struct round {
 	const volatile int *interrupted;
 };
 
-static int kube_look_on_answer(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_look_on_response(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct question *question = ctx;
 	struct round *round = question->view->round;
 	struct kube_look *look = question->view->look;
-	bool is_first = look->answer_ms < 0;
+	bool is_first = look->response_ms < 0;
 
 	(void)err;
 	question->call = NULL;
 	/* Any HTTP status but 401 shows that the server knows the user; 0 is no response. */
-	bool is_unknown = answer->status == 0 || answer->status == 401;
+	bool is_unknown = response->status == 0 || response->status == 401;
 
-	if (answer->status != 0 && look->answer_ms < 0)
-		look->answer_ms = 0;
+	if (response->status != 0 && look->response_ms < 0)
+		look->response_ms = 0;
 	if (!is_unknown)
 		look->reached = true;
 	else if (!err_is_set(&look->fault))
-		err_move(&look->fault, &answer->fault);
-	if (is_first && look->answer_ms == 0)
-		look->answer_ms = clock_ms() - round->begun_ms;
-	question->take(question->view, question, answer);
+		err_move(&look->fault, &response->fault);
+	if (is_first && look->response_ms == 0)
+		look->response_ms = clock_ms() - round->begun_ms;
+	question->take(question->view, question, response);
 	if (--round->open == 0)
 		loop_stop(round->loop);
 	return 0;
 }
 
 typedef void take_fn(
-	struct view *view, const struct question *question, struct kube_answer *answer);
+	struct view *view, const struct question *question, struct kube_response *response);
 
 static struct question *kube_look_add(struct view *view, take_fn *take)
 {
@@ -138,7 +138,7 @@ static struct question *kube_look_ask(
 		.body = body,
 		.is_idempotent = true,
 		.deadline_ms = view->round->end_ms,
-		.done = kube_look_on_answer,
+		.done = kube_look_on_response,
 		.ctx = question,
 	};
 
@@ -153,7 +153,7 @@ static void kube_look_ask_list(
 	struct question *question = kube_look_add(view, take);
 
 	question->call = kube_list(view->look->cluster->client, path, query, LIST_MAX,
-		view->round->end_ms, kube_look_on_answer, question);
+		view->round->end_ms, kube_look_on_response, question);
 }
 
 /* A word of the server's, or NULL. */
@@ -163,66 +163,67 @@ static char *word(const char *text)
 }
 
 static void kube_look_take_version(
-	struct view *view, const struct question *question, struct kube_answer *answer)
+	struct view *view, const struct question *question, struct kube_response *response)
 {
 	(void)question;
-	view->look->version = word(json_get_str(answer->object, "gitVersion"));
+	view->look->version = word(json_get_str(response->object, "gitVersion"));
 }
 
 static void take_user(
-	struct view *view, const struct question *question, struct kube_answer *answer)
+	struct view *view, const struct question *question, struct kube_response *response)
 {
 	(void)question;
-	view->look->user = word(kube_who_name(answer->object));
+	view->look->user = word(kube_who_name(response->object));
 }
 
 static void take_right(
-	struct view *view, const struct question *question, struct kube_answer *answer)
+	struct view *view, const struct question *question, struct kube_response *response)
 {
-	const struct json *status = json_get(answer->object, "status");
+	const struct json *status = json_get(response->object, "status");
 
 	enum kube_may *may = &view->look->rights[question->right];
 
-	if (answer->status / 100 != 2 || !json_get(status, "allowed") || *may == KUBE_MAY_NOT)
+	if (response->status / 100 != 2 || !json_get(status, "allowed") || *may == KUBE_MAY_NOT)
 		return;
 	*may = json_get_bool(status, "allowed", false) ? KUBE_MAY : KUBE_MAY_NOT;
 }
 
 static void kube_look_take_namespace(
-	struct view *view, const struct question *question, struct kube_answer *answer)
+	struct view *view, const struct question *question, struct kube_response *response)
 {
-	const struct json *metadata = json_get(answer->object, "metadata");
+	const struct json *metadata = json_get(response->object, "metadata");
 	const char *level =
 		json_get_str(json_get(metadata, "labels"), "pod-security.kubernetes.io/enforce");
 
 	(void)question;
-	view->look->namespace_status = answer->status;
-	if (answer->status == 200)
+	view->look->namespace_status = response->status;
+	if (response->status == 200)
 		view->look->enforced = word(level ? level : "privileged");
 }
 
 static void take_queue(
-	struct view *view, const struct question *question, struct kube_answer *answer)
+	struct view *view, const struct question *question, struct kube_response *response)
 {
 	(void)question;
-	view->look->queue_status = answer->status;
-	if (answer->status == 200)
+	view->look->queue_status = response->status;
+	if (response->status == 200)
 		view->look->queue_pending =
-			json_get_int(json_get(answer->object, "status"), "pendingWorkloads", -1);
+			json_get_int(json_get(response->object, "status"), "pendingWorkloads", -1);
 }
 
 static void take_pull_secret(
-	struct view *view, const struct question *question, struct kube_answer *answer)
+	struct view *view, const struct question *question, struct kube_response *response)
 {
 	(void)question;
-	view->look->pull_secret_status = answer->status;
-	view->look->pull_secret_type = word(json_get_str(answer->object, "type"));
+	view->look->pull_secret_status = response->status;
+	view->look->pull_secret_type = word(json_get_str(response->object, "type"));
 }
 
 static void take_classes(
-	struct view *view, const struct question *question, struct kube_answer *answer)
+	struct view *view, const struct question *question, struct kube_response *response)
 {
-	const struct json *items = answer->status == 200 ? json_get(answer->object, "items") : NULL;
+	const struct json *items =
+		response->status == 200 ? json_get(response->object, "items") : NULL;
 
 	(void)question;
 	for (const struct json *item = items ? json_first(items) : NULL; item;
@@ -236,35 +237,36 @@ static void take_classes(
 }
 
 static void take_claims(
-	struct view *view, const struct question *question, struct kube_answer *answer)
+	struct view *view, const struct question *question, struct kube_response *response)
 {
 	(void)question;
-	view->look->may_claim = answer->status / 100 == 2 &&
-				json_get_bool(json_get(answer->object, "status"), "allowed", false);
+	view->look->may_claim =
+		response->status / 100 == 2 &&
+		json_get_bool(json_get(response->object, "status"), "allowed", false);
 	if (view->look->may_claim)
 		kube_look_ask_list(
 			view, "/apis/storage.k8s.io/v1/storageclasses", NULL, take_classes);
 }
 
 static void take_pods(
-	struct view *view, const struct question *question, struct kube_answer *answer)
+	struct view *view, const struct question *question, struct kube_response *response)
 {
 	(void)question;
-	if (answer->status == 200)
-		kube_capacity_of(view->nodes, answer->object, &view->look->capacity);
+	if (response->status == 200)
+		kube_capacity_of(view->nodes, response->object, &view->look->capacity);
 }
 
 static void take_nodes(
-	struct view *view, const struct question *question, struct kube_answer *answer)
+	struct view *view, const struct question *question, struct kube_response *response)
 {
 	static const char *const query[] = {
 		"fieldSelector", "status.phase!=Succeeded,status.phase!=Failed", NULL};
 
 	(void)question;
-	if (answer->status != 200)
+	if (response->status != 200)
 		return;
 	view->look->capacity_known = true;
-	view->nodes = TAKE(answer->object);
+	view->nodes = TAKE(response->object);
 	kube_capacity_of(view->nodes, NULL, &view->look->capacity);
 	if (view->look->capacity.gpus > 0)
 		kube_look_ask_list(view, "/api/v1/pods", query, take_pods);
@@ -367,7 +369,7 @@ static void blame_silence(const struct view *view, int64_t limit_ms)
 	duration_text(limit_ms, time);
 	if (view->look->reached || err_is_set(fault))
 		return;
-	if (command && view->look->answer_ms < 0) {
+	if (command && view->look->response_ms < 0) {
 		err_set(fault, E_KUBE_UNREACHABLE,
 			"no answer within %s: %s, which logs in, or the cluster at %s is slow",
 			time, command, access->server.host);
@@ -407,7 +409,7 @@ int kube_look_all(struct session *session, struct kube_look *looks, size_t n, in
 		struct view *view = &views[i];
 		struct kube_look *look = view->look;
 
-		look->answer_ms = -1;
+		look->response_ms = -1;
 		look->queue_pending = -1;
 		look->capacity.gpus_free = -1;
 		if (kube_open(session, look->context, look->kube_namespace, &look->cluster,

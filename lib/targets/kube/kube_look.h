@@ -44,7 +44,7 @@ struct kube_look {
 	struct kube_cluster *cluster; /* the session's; NULL: fault says why */
 	struct err fault;             /* why it could not be asked, or does not know us */
 	bool reached;                 /* it knows us */
-	int64_t answer_ms;            /* until the first answer; -1: none came */
+	int64_t response_ms;          /* until the first answer; -1: none came */
 	char *version;                /* "v1.34.1" */
 	char *user;
 	enum kube_may rights[KUBE_RIGHTS];

@@ -182,15 +182,15 @@ static void kube_mend_end(struct kube_mend *mend)
 
 static void send_rest(struct kube_mend *mend);
 
-static int on_step(void *ctx, struct kube_answer *answer, struct err *err)
+static int on_step(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct step *step = ctx;
 	struct kube_mend *mend = step->mend;
 
 	(void)err;
 	step->call = NULL;
-	if (is_fault(step, &answer->fault) && !err_is_set(&mend->fault))
-		err_move(&mend->fault, &answer->fault);
+	if (is_fault(step, &response->fault) && !err_is_set(&mend->fault))
+		err_move(&mend->fault, &response->fault);
 	if (--mend->n_open > 0)
 		return 0;
 	/* A Job that is still there needs what goes with it. */

@@ -571,7 +571,7 @@ static void kube_sample_on_said(void *ctx, int status, struct err *fault, const 
 	kube_sample_end_one(rank->looking);
 }
 
-static int kube_sample_on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_sample_on_pods(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct looking *looking = ctx;
 	struct kube_names names = {0};
@@ -582,7 +582,7 @@ static int kube_sample_on_pods(void *ctx, struct kube_answer *answer, struct err
 	strv_add(&words, "sh");
 	strv_add(&words, "-c");
 	strv_add(&words, script);
-	kube_running_pods(answer->object, &names);
+	kube_running_pods(response->object, &names);
 	vec_reserve(&looking->ranks, names.n); /* their addresses stay */
 	vec_foreach (const char *, name, &names) {
 		struct rank *rank = vec_push(&looking->ranks);
@@ -612,16 +612,16 @@ static int kube_sample_on_pods(void *ctx, struct kube_answer *answer, struct err
 	return 0;
 }
 
-static int kube_sample_on_metrics(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_sample_on_metrics(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct looking *looking = ctx;
 
 	(void)err;
 	looking->metrics_call = NULL;
-	if (err_is_set(&answer->fault))
+	if (err_is_set(&response->fault))
 		looking->kube->no_metrics_ms = clock_ms();
 	else
-		looking->metrics = TAKE(answer->object);
+		looking->metrics = TAKE(response->object);
 	kube_sample_end_one(looking);
 	return 0;
 }

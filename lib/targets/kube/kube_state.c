@@ -489,8 +489,8 @@ struct kube_batch {
 	struct question *questions;
 	size_t n_questions;
 	struct kube_call *calls[KUBE_FACTS_KINDS];
-	struct json *answers[KUBE_FACTS_KINDS]; /* but for nodes, which the cluster keeps */
-	struct json *items[KUBE_FACTS_KINDS];   /* of an answer that is put together; or NULL */
+	struct json *responses[KUBE_FACTS_KINDS]; /* but for nodes, which the cluster keeps */
+	struct json *items[KUBE_FACTS_KINDS];     /* of an answer that is put together; or NULL */
 	struct err fault;
 	int n_open;
 	bool has_pods;
@@ -509,7 +509,7 @@ static void kube_state_batch_free(struct kube_batch *batch)
 	loop_remove_timer(batch->kube->target.loop, batch->timer);
 	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++) {
 		kube_cancel(batch->calls[i]);
-		json_free(batch->answers[i]);
+		json_free(batch->responses[i]);
 	}
 	for (struct question *q = batch->questions, *next; q; q = next) {
 		next = q->next;
@@ -631,13 +631,13 @@ static bool never_began(const struct question *question, struct target_status *r
 	return true;
 }
 
-static void answer_question(struct kube_batch *batch, struct question *question)
+static void response_question(struct kube_batch *batch, struct question *question)
 {
 	AUTO_KUBE_STATUS struct kube_status status = {0};
 	struct json *lists[KUBE_FACTS_KINDS];
 	struct kube_facts_store store;
 
-	memcpy(lists, batch->answers, sizeof(lists));
+	memcpy(lists, batch->responses, sizeof(lists));
 	if (batch->has_more)
 		lists[KUBE_FACTS_NODES] = batch->kube->cluster->nodes;
 	kube_facts_of(lists, &question->handle, &store);
@@ -741,7 +741,7 @@ static unsigned what_to_mend(struct question *question, const struct json *made)
 static void mend(struct question *question)
 {
 	struct kube_batch *batch = question->batch;
-	const struct json *made = kube_facts_made(batch->answers, &question->handle);
+	const struct json *made = kube_facts_made(batch->responses, &question->handle);
 	const struct kube_mend_request request = {
 		.handle = &question->handle,
 		.what = what_to_mend(question, made),
@@ -793,7 +793,7 @@ static void kube_state_finish(struct kube_batch *batch)
 			err_copy(&fault, &batch->fault);
 			r = -(int)fault.code;
 		} else {
-			answer_question(batch, q);
+			response_question(batch, q);
 		}
 		target_call_end(call, r, &fault);
 	}
@@ -810,7 +810,7 @@ static bool needs_pods(const struct kube_batch *batch)
 {
 	for (const struct question *q = batch->questions; q; q = q->next)
 		if (q->call &&
-			kube_facts_job_needs_pods(batch->answers[KUBE_FACTS_JOB], &q->handle))
+			kube_facts_job_needs_pods(batch->responses[KUBE_FACTS_JOB], &q->handle))
 			return true;
 	return false;
 }
@@ -821,7 +821,7 @@ static bool needs_jobsets(const struct kube_batch *batch)
 	for (const struct question *q = batch->questions; q; q = q->next) {
 		if (!q->call || q->handle.kind != KUBE_KIND_JOBSET)
 			continue;
-		if (kube_facts_needs_jobset(batch->answers[KUBE_FACTS_JOB], &q->handle) ||
+		if (kube_facts_needs_jobset(batch->responses[KUBE_FACTS_JOB], &q->handle) ||
 			(kube_is_own(batch->kube, &q->handle) &&
 				!kube_is_adopted(batch->kube, &q->handle)))
 			return true;
@@ -842,10 +842,10 @@ static bool ask_each(struct kube_batch *batch, enum kube_facts_kind kind);
 /* All that was asked for has come, or the next is asked for. */
 static void kube_state_go_on(struct kube_batch *batch)
 {
-	if (batch->n_open == 0 && !err_is_set(&batch->fault) && batch->answers[KUBE_FACTS_JOB]) {
+	if (batch->n_open == 0 && !err_is_set(&batch->fault) && batch->responses[KUBE_FACTS_JOB]) {
 		/* Requests what the Jobs do not tell. A server that has just started denies for
 		 * a moment what it allows: one denial does not prove that a run has ended. */
-		bool is_doubtful = batch->pods_denied == 1 && !batch->answers[KUBE_FACTS_PODS];
+		bool is_doubtful = batch->pods_denied == 1 && !batch->responses[KUBE_FACTS_PODS];
 
 		if ((!batch->has_pods || is_doubtful) && needs_pods(batch))
 			kube_state_ask(batch, KUBE_FACTS_PODS);
@@ -856,14 +856,14 @@ static void kube_state_go_on(struct kube_batch *batch)
 	if (batch->n_open > 0 || ask_more(batch))
 		return;
 	if (batch->watcher)
-		kube_watcher_compare(batch->watcher, batch->answers);
+		kube_watcher_compare(batch->watcher, batch->responses);
 	mend_all(batch);
 }
 
 static void take_fault(
-	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_answer *answer)
+	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_response *response)
 {
-	bool is_denied = answer->fault.id == E_KUBE_DENIED;
+	bool is_denied = response->fault.id == E_KUBE_DENIED;
 
 	batch->pods_denied += is_denied && kind == KUBE_FACTS_PODS;
 	if (is_denied && (kind != KUBE_FACTS_PODS || batch->pods_denied > 1))
@@ -873,73 +873,73 @@ static void take_fault(
 	/* Events explain; what may not be seen, or is gone, is not known. JobSets are gone where
 	 * nobody knows what they are any more. */
 	if ((kind == KUBE_FACTS_JOB ||
-		    (kind == KUBE_FACTS_PODS && answer->fault.id != E_KUBE_DENIED) ||
-		    (kind == KUBE_FACTS_JOBSETS && answer->fault.id != E_KUBE_NOT_FOUND)) &&
+		    (kind == KUBE_FACTS_PODS && response->fault.id != E_KUBE_DENIED) ||
+		    (kind == KUBE_FACTS_JOBSETS && response->fault.id != E_KUBE_NOT_FOUND)) &&
 		!err_is_set(&batch->fault))
-		err_move(&batch->fault, &answer->fault);
+		err_move(&batch->fault, &response->fault);
 }
 
-static void kube_state_take_answer(
-	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_answer *answer)
+static void kube_state_take_response(
+	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_response *response)
 {
 	/* A list is empty where nothing is: a 404 is of something in between. */
 	batch->calls[kind] = NULL;
 	batch->n_open--;
 	if (kind == KUBE_FACTS_WORKLOADS)
-		batch->hides_workloads = err_is_set(&answer->fault) && answer->status != 404;
-	if (err_is_set(&answer->fault))
-		take_fault(batch, kind, answer);
+		batch->hides_workloads = err_is_set(&response->fault) && response->status != 404;
+	if (err_is_set(&response->fault))
+		take_fault(batch, kind, response);
 	else
-		batch->answers[kind] = TAKE(answer->object);
+		batch->responses[kind] = TAKE(response->object);
 	if (kind == KUBE_FACTS_NODES) {
 		struct kube_cluster *cluster = batch->kube->cluster;
 
 		json_free(cluster->nodes);
-		cluster->nodes = TAKE(batch->answers[KUBE_FACTS_NODES]);
+		cluster->nodes = TAKE(batch->responses[KUBE_FACTS_NODES]);
 		cluster->nodes_ms = clock_ms();
 	}
 	kube_state_go_on(batch);
 }
 
-static int on_job(void *ctx, struct kube_answer *answer, struct err *err)
+static int on_job(void *ctx, struct kube_response *response, struct err *err)
 {
 	(void)err;
-	kube_state_take_answer(ctx, KUBE_FACTS_JOB, answer);
+	kube_state_take_response(ctx, KUBE_FACTS_JOB, response);
 	return 0;
 }
 
-static int kube_state_on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_state_on_pods(void *ctx, struct kube_response *response, struct err *err)
 {
 	(void)err;
-	kube_state_take_answer(ctx, KUBE_FACTS_PODS, answer);
+	kube_state_take_response(ctx, KUBE_FACTS_PODS, response);
 	return 0;
 }
 
-static int on_events(void *ctx, struct kube_answer *answer, struct err *err)
+static int on_events(void *ctx, struct kube_response *response, struct err *err)
 {
 	(void)err;
-	kube_state_take_answer(ctx, KUBE_FACTS_EVENTS, answer);
+	kube_state_take_response(ctx, KUBE_FACTS_EVENTS, response);
 	return 0;
 }
 
-static int kube_state_on_nodes(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_state_on_nodes(void *ctx, struct kube_response *response, struct err *err)
 {
 	(void)err;
-	kube_state_take_answer(ctx, KUBE_FACTS_NODES, answer);
+	kube_state_take_response(ctx, KUBE_FACTS_NODES, response);
 	return 0;
 }
 
-static int on_workloads(void *ctx, struct kube_answer *answer, struct err *err)
+static int on_workloads(void *ctx, struct kube_response *response, struct err *err)
 {
 	(void)err;
-	kube_state_take_answer(ctx, KUBE_FACTS_WORKLOADS, answer);
+	kube_state_take_response(ctx, KUBE_FACTS_WORKLOADS, response);
 	return 0;
 }
 
-static int kube_state_on_jobsets(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_state_on_jobsets(void *ctx, struct kube_response *response, struct err *err)
 {
 	(void)err;
-	kube_state_take_answer(ctx, KUBE_FACTS_JOBSETS, answer);
+	kube_state_take_response(ctx, KUBE_FACTS_JOBSETS, response);
 	return 0;
 }
 
@@ -970,7 +970,7 @@ static const struct {
 };
 
 /* An object that does not exist is left out of the list. */
-static int kube_state_on_one(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_state_on_one(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct one *one = ctx;
 	struct kube_batch *batch = one->question->batch;
@@ -978,10 +978,10 @@ static int kube_state_on_one(void *ctx, struct kube_answer *answer, struct err *
 	(void)err;
 	one->call = NULL;
 	batch->n_open--;
-	if (!err_is_set(&answer->fault))
-		json_add(batch->items[one->kind], TAKE(answer->object));
-	else if (answer->fault.id != E_KUBE_NOT_FOUND && !err_is_set(&batch->fault))
-		err_move(&batch->fault, &answer->fault);
+	if (!err_is_set(&response->fault))
+		json_add(batch->items[one->kind], TAKE(response->object));
+	else if (response->fault.id != E_KUBE_NOT_FOUND && !err_is_set(&batch->fault))
+		err_move(&batch->fault, &response->fault);
 	kube_state_go_on(batch);
 	return 0;
 }
@@ -1012,9 +1012,9 @@ static bool ask_each(struct kube_batch *batch, enum kube_facts_kind kind)
 
 	if (kind != KUBE_FACTS_JOB && kind != KUBE_FACTS_JOBSETS)
 		return false;
-	batch->answers[kind] = json_object();
+	batch->responses[kind] = json_object();
 	batch->items[kind] = json_array();
-	json_set(batch->answers[kind], "items", batch->items[kind]);
+	json_set(batch->responses[kind], "items", batch->items[kind]);
 	for (struct question *q = batch->questions; q; q = q->next) {
 		if (!q->call)
 			continue;
@@ -1059,7 +1059,7 @@ static void kube_state_ask(struct kube_batch *batch, enum kube_facts_kind kind)
 static bool ask_more(struct kube_batch *batch)
 {
 	const struct kube_handle *handle = &batch->questions->handle;
-	const struct json *made = kube_facts_made(batch->answers, handle);
+	const struct json *made = kube_facts_made(batch->responses, handle);
 	int64_t now_ms = clock_ms();
 	int64_t deadline_ms = now_ms + (kube_state_deadline_of(batch) - now_ms) / 2;
 
@@ -1074,21 +1074,21 @@ static bool ask_more(struct kube_batch *batch)
 	const char *job = handle->job;
 	const struct kube_cluster *cluster = batch->kube->cluster;
 
-	if (kube_facts_is_unscheduled(batch->answers[KUBE_FACTS_PODS], job) &&
+	if (kube_facts_is_unscheduled(batch->responses[KUBE_FACTS_PODS], job) &&
 		(!cluster->nodes_ms || clock_ms() - cluster->nodes_ms >= NODES_FRESH_MS))
 		kube_state_ask_list(batch, KUBE_FACTS_NODES, NULL, deadline_ms);
 	return batch->n_open > 0;
 }
 
 /* Frequent callers have a watch; then only events are requested, now and then. */
-static bool answer_by_watch(struct kube_batch *batch)
+static bool response_by_watch(struct kube_batch *batch)
 {
 	struct kube_cluster *cluster = batch->kube->cluster;
 	struct kube_watcher *watcher =
 		kube_watcher_of(&cluster->watchers, cluster->client, &batch->questions->handle);
 
 	if (!watcher || !kube_watcher_lists(
-				watcher, &batch->questions->handle, clock_ms(), batch->answers)) {
+				watcher, &batch->questions->handle, clock_ms(), batch->responses)) {
 		batch->watcher = watcher;
 		return false;
 	}
@@ -1110,7 +1110,7 @@ static int state_begin(void *ctx, struct err *err)
 		q->was_accepted = q->call && kube_is_accepted(batch->kube, &q->handle);
 	batch->has_pods = batch->n_questions == 1;
 	batch->has_jobsets = batch->has_pods && batch->questions->handle.kind == KUBE_KIND_JOBSET;
-	if (batch->has_pods && answer_by_watch(batch))
+	if (batch->has_pods && response_by_watch(batch))
 		return 0;
 	kube_state_ask(batch, KUBE_FACTS_JOB);
 	if (batch->has_pods) {

@@ -599,21 +599,21 @@ static bool is_needed(const struct check *check, const struct asked *asked)
 
 static void kube_submit_ask(struct check *check, size_t i);
 
-static int kube_submit_on_answer(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_submit_on_response(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct asked *asked = ctx;
 	struct check *check = asked->check;
 
 	(void)err;
 	asked->call = NULL;
-	asked->object = TAKE(answer->object);
-	asked->reply = (struct kube_reply){answer->status, asked->object};
+	asked->object = TAKE(response->object);
+	asked->reply = (struct kube_reply){response->status, asked->object};
 	/* No response, or an unknown user (401): later requests will not get through either. */
-	bool is_answer = answer->status != 0 && answer->status != 401;
+	bool is_response = response->status != 0 && response->status != 401;
 
-	check->is_heard |= is_answer;
-	if (!is_answer && !err_is_set(&check->silence))
-		err_move(&check->silence, &answer->fault);
+	check->is_heard |= is_response;
+	if (!is_response && !err_is_set(&check->silence))
+		err_move(&check->silence, &response->fault);
 	check->n_open--;
 	if (is_needed(check, asked))
 		check->n_needed--;
@@ -651,7 +651,7 @@ static void kube_submit_ask(struct check *check, size_t i)
 	struct asked *asked = &check->asked[i];
 	struct kube_request request = request_of(question, check->deadline_ms);
 
-	request.done = kube_submit_on_answer;
+	request.done = kube_submit_on_response;
 	request.ctx = asked;
 	asked->check = check;
 	check->n_open++;
@@ -659,7 +659,7 @@ static void kube_submit_ask(struct check *check, size_t i)
 		check->n_needed++;
 	if (question->is_list)
 		asked->call = kube_list(client, question->path, NULL, LIST_MAX, check->deadline_ms,
-			kube_submit_on_answer, asked);
+			kube_submit_on_response, asked);
 	else
 		asked->call = kube_start(client, &request);
 }
@@ -890,14 +890,14 @@ static void adopted_all(struct submit *submit)
 		kube_submit_do_submit_finish(submit);
 }
 
-static int on_adopted(void *ctx, struct kube_answer *answer, struct err *err)
+static int on_adopted(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct creation *creation = ctx;
 	struct submit *submit = creation->submit;
 
 	(void)err;
 	creation->call = NULL;
-	submit->is_unadopted |= err_is_set(&answer->fault);
+	submit->is_unadopted |= err_is_set(&response->fault);
 	if (--submit->n_open == 0)
 		adopted_all(submit);
 	return 0;
@@ -962,7 +962,7 @@ static void created(struct creation *creation, struct json *take)
 static bool is_unsure(const struct err *fault)
 {
 	return fault->id == E_KUBE_UNREACHABLE || fault->id == E_KUBE_SERVER ||
-	       fault->id == E_KUBE_BUSY || fault->id == E_KUBE_ANSWER;
+	       fault->id == E_KUBE_BUSY || fault->id == E_KUBE_RESPONSE;
 }
 
 static void kube_submit_fail(struct creation *creation, struct err *fault)
@@ -982,18 +982,18 @@ static bool kube_submit_is_ours(const struct submit *submit, const struct json *
 	       str_eq(json_get_str(labels, KUBE_LABEL_ATTEMPT), attempt);
 }
 
-static int kube_submit_on_looked(void *ctx, struct kube_answer *answer, struct err *err)
+static int kube_submit_on_looked(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct creation *creation = ctx;
 
 	(void)err;
 	creation->call = NULL;
-	if (err_is_set(&answer->fault)) {
-		creation->submit->is_unsure |= creation->is_job && is_unsure(&answer->fault);
+	if (err_is_set(&response->fault)) {
+		creation->submit->is_unsure |= creation->is_job && is_unsure(&response->fault);
 		kube_submit_fail(creation,
-			err_is_set(&creation->refusal) ? &creation->refusal : &answer->fault);
-	} else if (kube_submit_is_ours(creation->submit, answer->object)) {
-		created(creation, TAKE(answer->object));
+			err_is_set(&creation->refusal) ? &creation->refusal : &response->fault);
+	} else if (kube_submit_is_ours(creation->submit, response->object)) {
+		created(creation, TAKE(response->object));
 	} else {
 		AUTO_FREE char *path = kube_object_path(creation->object);
 		AUTO_ERR struct err fault = {0};
@@ -1020,18 +1020,18 @@ static void kube_submit_look(struct creation *creation)
 	creation->call = kube_start(creation->submit->kube->cluster->client, &request);
 }
 
-static int on_created(void *ctx, struct kube_answer *answer, struct err *err)
+static int on_created(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct creation *creation = ctx;
 
 	(void)err;
 	creation->call = NULL;
-	if (!err_is_set(&answer->fault)) {
-		created(creation, TAKE(answer->object));
+	if (!err_is_set(&response->fault)) {
+		created(creation, TAKE(response->object));
 		return 0;
 	}
-	if (answer->fault.id != E_KUBE_EXISTS)
-		err_move(&creation->refusal, &answer->fault);
+	if (response->fault.id != E_KUBE_EXISTS)
+		err_move(&creation->refusal, &response->fault);
 	/* An earlier try may have had an effect that nobody was told of. */
 	if (creation->is_job && is_unsure(&creation->refusal))
 		kube_submit_fail(creation, &creation->refusal);

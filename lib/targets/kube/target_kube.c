@@ -637,7 +637,7 @@ struct kube_reach {
 	struct podforward_transport transport;
 };
 
-static int target_kube_on_found(void *ctx, struct kube_answer *answer, struct err *err)
+static int target_kube_on_found(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct reach *reach = ctx;
 	AUTO_ERR struct err fault = {0};
@@ -645,11 +645,12 @@ static int target_kube_on_found(void *ctx, struct kube_answer *answer, struct er
 
 	(void)err;
 	reach->find = NULL;
-	if (err_is_set(&answer->fault)) {
-		podforward_no_pod(reach->forward, &answer->fault, answer->fault.code == ERR_AUTH);
+	if (err_is_set(&response->fault)) {
+		podforward_no_pod(
+			reach->forward, &response->fault, response->fault.code == ERR_AUTH);
 		return 0;
 	}
-	pod = pick_pod(answer->object, reach->rank);
+	pod = pick_pod(response->object, reach->rank);
 	if (pod) {
 		podforward_pod(reach->forward, reach->handle.kube_namespace, pod);
 		return 0;
@@ -668,23 +669,23 @@ static void target_kube_resolve(void *ctx, struct podforward *forward)
 }
 
 /* A pod that is terminating may still respond. */
-static bool target_kube_has_ended(const struct kube_answer *answer)
+static bool target_kube_has_ended(const struct kube_response *response)
 {
-	const char *phase = json_get_str(json_get(answer->object, "status"), "phase");
+	const char *phase = json_get_str(json_get(response->object, "status"), "phase");
 
-	if (err_is_set(&answer->fault))
-		return answer->fault.id == E_KUBE_NOT_FOUND;
+	if (err_is_set(&response->fault))
+		return response->fault.id == E_KUBE_NOT_FOUND;
 	return str_eq(phase, "Succeeded") || str_eq(phase, "Failed");
 }
 
-static int target_kube_on_looked(void *ctx, struct kube_answer *answer, struct err *err)
+static int target_kube_on_looked(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct reach *reach = ctx;
 	AUTO_FREE char *pod = TAKE(reach->looked_at);
 
 	(void)err;
 	reach->look = NULL;
-	podforward_looked(reach->forward, pod, target_kube_has_ended(answer));
+	podforward_looked(reach->forward, pod, target_kube_has_ended(response));
 	return 0;
 }
 
@@ -870,7 +871,7 @@ static void target_kube_ask_size(void *ctx, unsigned *ret_columns, unsigned *ret
 		exec->request.size(exec->request.ctx, ret_columns, ret_rows);
 }
 
-static int target_kube_on_pods(void *ctx, struct kube_answer *answer, struct err *err)
+static int target_kube_on_pods(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct exec *exec = ctx;
 	AUTO_ERR struct err fault = {0};
@@ -879,9 +880,9 @@ static int target_kube_on_pods(void *ctx, struct kube_answer *answer, struct err
 
 	(void)err;
 	exec->find = NULL;
-	if (err_is_set(&answer->fault))
-		r = err_move(&fault, &answer->fault);
-	else if (!(pod = pick_pod(answer->object, exec->request.rank)))
+	if (err_is_set(&response->fault))
+		r = err_move(&fault, &response->fault);
+	else if (!(pod = pick_pod(response->object, exec->request.rank)))
 		r = fail_no_pod(&exec->handle, exec->request.rank, &fault);
 	if (r < 0) {
 		target_call_end(exec->call, r, &fault);

@@ -330,7 +330,7 @@ static short local_start_want(void *ctx)
 	return POLLIN;
 }
 
-static int local_start_on_answer(void *ctx, short revents, struct err *err)
+static int local_start_on_response(void *ctx, short revents, struct err *err)
 {
 	struct start *start = ctx;
 	ssize_t n = read(start->fd, start->line + start->len, sizeof(start->line) - start->len);
@@ -348,7 +348,7 @@ static int local_start_on_answer(void *ctx, short revents, struct err *err)
 
 static int local_start_begin(struct start *start, struct err *err)
 {
-	static const struct loop_fd_ops ops = {local_start_want, local_start_on_answer};
+	static const struct loop_fd_ops ops = {local_start_want, local_start_on_response};
 	int r = local_start(
 		start->local, &start->place, &start->env, start->scope, &start->fd, err);
 

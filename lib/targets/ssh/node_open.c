@@ -105,11 +105,11 @@ static void node_open_say(void *ctx, const char *text, bool is_detail)
 }
 
 static int node_open_ask(
-	void *ctx, const char *question, bool secret, struct buf *answer, struct err *err)
+	void *ctx, const char *question, bool secret, struct buf *response, struct err *err)
 {
 	const struct session *session = ctx;
 
-	return session->env.ask(session->env.say_ctx, question, secret, answer, err);
+	return session->env.ask(session->env.say_ctx, question, secret, response, err);
 }
 
 /*
@@ -367,7 +367,7 @@ static int node_open_on_hello(void *ctx, int status, struct err *fault, struct e
 	question->asked = NULL;
 	if (status == 0) {
 		look->facts = question->facts;
-		look->answer_ms = clock_ms() - look->opened->begun_ms;
+		look->response_ms = clock_ms() - look->opened->begun_ms;
 	}
 	if (status < 0 || !look->gpus_too) {
 		node_open_end_one(question, fault);
@@ -383,7 +383,7 @@ static void begin_some(struct watch *watch)
 		struct question *question = &watch->questions[watch->n_begun++];
 		struct node_look *look = question->look;
 
-		look->answer_ms = -1;
+		look->response_ms = -1;
 		if (node_open(watch->session, look->host, look->root, &look->opened, &look->fault) <
 			0)
 			continue;
@@ -531,7 +531,7 @@ void node_look_to_json(const struct node_look *look, struct json *json)
 		json_set(json, "free_bytes", json_null());
 	else
 		json_set_int(json, "free_bytes", (int64_t)facts->free_bytes);
-	json_set_int(json, "answer_ms", look->answer_ms);
+	json_set_int(json, "answer_ms", look->response_ms);
 	json_set(json, "gpus", look->has_gpus ? gpus_json(look) : json_null());
 }
 

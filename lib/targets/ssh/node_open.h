@@ -50,7 +50,7 @@ struct node_look {
 	struct node_host *opened;       /* the session's; NULL: fault says why */
 	struct err fault;               /* why it was not asked, or did not answer */
 	const struct node_facts *facts; /* the node's; NULL: none came */
-	int64_t answer_ms;              /* until they came; -1: none did */
+	int64_t response_ms;            /* until they came; -1: none did */
 	struct node_gpus gpus;
 	bool has_gpus; /* gpus is known */
 };

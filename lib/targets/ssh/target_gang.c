@@ -113,7 +113,7 @@ static int gang_open(struct target *target, const char *handle, struct gang *gan
 	return r;
 }
 
-static void forget_answers(struct gang *gang)
+static void forget_responses(struct gang *gang)
 {
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		struct gang_place *place = &gang->places[i];
@@ -137,7 +137,7 @@ static void forget_ranks(struct gang *gang)
 static void gang_close(struct gang *gang)
 {
 	if (gang->places) {
-		forget_answers(gang);
+		forget_responses(gang);
 		forget_ranks(gang);
 	}
 	node_handle_done(&gang->handle);
@@ -153,7 +153,7 @@ static void gang_close(struct gang *gang)
  * Asking
  */
 
-static int target_gang_on_answer(void *ctx, int status, struct err *fault, struct err *err)
+static int target_gang_on_response(void *ctx, int status, struct err *fault, struct err *err)
 {
 	struct gang_place *place = ctx;
 	struct gang *gang = place->gang;
@@ -191,14 +191,14 @@ static void target_gang_look_here(struct gang *gang)
 /* Asks all for their attempts; what is known here is looked at before. */
 static void gang_ask(struct gang *gang, void (*done)(struct gang *gang))
 {
-	forget_answers(gang);
+	forget_responses(gang);
 	target_gang_look_here(gang);
 	gang->done = done;
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		struct gang_place *place = &gang->places[i];
 		gang->n_open++;
 		place->asked = node_state(place->host->node, &gang->names, &place->found,
-			target_gang_on_answer, place);
+			target_gang_on_response, place);
 	}
 }
 
@@ -271,20 +271,20 @@ static struct node_call *ssh_target_gang_tell(struct gang_place *place, const ch
 	int attempt = handle->attempt;
 
 	if (str_eq(verb, "go"))
-		return node_go(node, run, attempt, target_gang_on_answer, place);
+		return node_go(node, run, attempt, target_gang_on_response, place);
 	if (str_eq(verb, "stop"))
-		return node_stop(node, run, attempt, target_gang_on_answer, place);
+		return node_stop(node, run, attempt, target_gang_on_response, place);
 	if (str_starts(verb, "forget"))
 		return node_forget(
-			node, run, attempt, str_ends(verb, "all"), target_gang_on_answer, place);
-	return node_stop_for(node, run, attempt, verb, target_gang_on_answer, place);
+			node, run, attempt, str_ends(verb, "all"), target_gang_on_response, place);
+	return node_stop_for(node, run, attempt, verb, target_gang_on_response, place);
 }
 
 /* Sends verb to all hosts; cancels requests that are open. verb: "stop", "forget", "forget all",
  * "drop", "go". */
 static void gang_tell(struct gang *gang, const char *verb, void (*done)(struct gang *gang))
 {
-	forget_answers(gang);
+	forget_responses(gang);
 	gang->done = done;
 	gang->n_open = gang->hosts.n;
 	for (size_t i = 0; i < gang->hosts.n; i++)

@@ -422,7 +422,7 @@ static void target_node_take(struct choosing *choosing, size_t at, const char *w
 	node->chosen = mem_strdup(choosing->looks[at].host);
 	node->why = mem_strdup(why);
 	log_note("%s answered after %lld ms; programs are started by %s there", node->chosen,
-		(long long)choosing->looks[at].answer_ms, choosing->looks[at].facts->launch);
+		(long long)choosing->looks[at].response_ms, choosing->looks[at].facts->launch);
 	if (choosing->n > 1 && env->say) {
 		AUTO_FREE char *text = mem_printf(
 			"%s of target %s takes it: %s", node->chosen, node->target.name, why);

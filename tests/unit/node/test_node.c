@@ -125,17 +125,17 @@ static void follows(const char *run, const char *data, size_t len)
 static void state_is(const char *name, const char *state, const char *key, const char *value)
 {
 	AUTO_STRV struct strv names = {0};
-	struct node_attempts answers = {0};
+	struct node_attempts responses = {0};
 	struct waited waited = {0};
 
 	strv_add(&names, name);
-	node_state(node, &names, &answers, on_waited, &waited);
+	node_state(node, &names, &responses, on_waited, &waited);
 	assert_int_equal(ends(&waited), E_NONE);
-	assert_int_equal(answers.n, 1);
-	assert_string_equal(answers.v[0].state, state);
+	assert_int_equal(responses.n, 1);
+	assert_string_equal(responses.v[0].state, state);
 	if (key)
-		assert_string_equal(node_attempt_get(&answers.v[0], key), value);
-	node_attempts_done(&answers);
+		assert_string_equal(node_attempt_get(&responses.v[0], key), value);
+	node_attempts_done(&responses);
 }
 
 static void forgets(const char *run)
@@ -180,16 +180,16 @@ static void becomes(const char *name, const char *state)
 
 	for (int64_t end_ms = clock_ms() + 20000; !is_there;) {
 		AUTO_STRV struct strv names = {0};
-		struct node_attempts answers = {0};
+		struct node_attempts responses = {0};
 		struct waited waited = {0};
 
 		strv_add(&names, name);
-		node_state(node, &names, &answers, on_waited, &waited);
+		node_state(node, &names, &responses, on_waited, &waited);
 		assert_int_equal(ends(&waited), E_NONE);
-		is_there = str_eq(answers.v[0].state, state);
+		is_there = str_eq(responses.v[0].state, state);
 		if (!is_there && clock_ms() > end_ms)
-			fail_msg("%s is %s", name, answers.v[0].state);
-		node_attempts_done(&answers);
+			fail_msg("%s is %s", name, responses.v[0].state);
+		node_attempts_done(&responses);
 	}
 }
 

@@ -108,11 +108,11 @@ static void test_runner_is_not_sent_for_ever(void **state)
 
 enum { NO_SILENCE_MS = 20000 };
 
-static void hello(const char *script, int64_t answer_ms, struct waited *waited)
+static void hello(const char *script, int64_t response_ms, struct waited *waited)
 {
 	const struct node_facts *facts;
 
-	begin_node(script, "/r", answer_ms);
+	begin_node(script, "/r", response_ms);
 	node_hello(node, &facts, on_waited, waited);
 	wait_for(waited);
 	node_free(TAKE(node));
@@ -142,11 +142,11 @@ static void fails_at_hello(const char *script, enum err_id id, const char *evide
  * late: then again, with more patience. */
 static void falls_silent(const char *script, enum err_id id, const char *evidence)
 {
-	for (int64_t answer_ms = 300;; answer_ms *= 4) {
+	for (int64_t response_ms = 300;; response_ms *= 4) {
 		struct waited waited = {0};
-		hello(script, answer_ms, &waited);
+		hello(script, response_ms, &waited);
 		bool is_it = waited.fault.id == id && (!evidence || waited.fault.n_evidence);
-		if (is_it || answer_ms >= 4800) {
+		if (is_it || response_ms >= 4800) {
 			is_fault(&waited, id, evidence);
 			return;
 		}
@@ -313,7 +313,7 @@ static void test_questions_of_a_turn_go_together(void **state)
 static void test_many_questions(void **state)
 {
 	AUTO_STRV struct strv names = {0};
-	struct node_attempts answers = {0};
+	struct node_attempts responses = {0};
 	struct waited waited = {0};
 
 	(void)state;
@@ -322,10 +322,10 @@ static void test_many_questions(void **state)
 		"/r", 0);
 	for (int i = 0; i < 1000; i++)
 		strv_addf(&names, "run-%d/1", i);
-	node_state(node, &names, &answers, on_waited, &waited);
+	node_state(node, &names, &responses, on_waited, &waited);
 	assert_int_equal(ends(&waited), E_NONE);
-	assert_int_equal(answers.n, 1000);
-	node_attempts_done(&answers);
+	assert_int_equal(responses.n, 1000);
+	node_attempts_done(&responses);
 	assert_true(exists("c3"));
 	assert_false(exists("c4"));
 }
@@ -377,9 +377,9 @@ static void test_stop_forget_gc(void **state)
 	assert_int_equal(ends(&waited), E_USAGE);
 }
 
-static void test_hostile_answers(void **state)
+static void test_hostile_responses(void **state)
 {
-	static const char *const answers[] = {
+	static const char *const responses[] = {
 		"say 'attempt ../x/1 running'",
 		"say 'attempt a-1/0 running'",
 		"say 'attempt a-1/1'",
@@ -392,8 +392,8 @@ static void test_hostile_answers(void **state)
 	struct waited waited = {0};
 
 	(void)state;
-	for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
-		AUTO_FREE char *script = mem_printf("%s hello; %s", RUNNER, answers[i]);
+	for (size_t i = 0; i < ARRAY_LEN(responses); i++) {
+		AUTO_FREE char *script = mem_printf("%s hello; %s", RUNNER, responses[i]);
 
 		begin_node(script, "/r", 0);
 		node_list(node, &list, on_waited, &waited);
@@ -417,7 +417,7 @@ static void test_cut_is_tried_again(void **state)
 	node_attempts_done(&list);
 }
 
-static void test_cut_answer_is_asked_again(void **state)
+static void test_cut_response_is_asked_again(void **state)
 {
 	struct node_attempts list = {0};
 	struct waited waited = {0};
@@ -629,19 +629,19 @@ static void test_cut_transfer_goes_on(void **state)
 	assert_true(exists("c4"));
 }
 
-static void test_answers_that_heal(void **state)
+static void test_responses_that_heal(void **state)
 {
-	static const char *const answers[] = {"gone x", "missing aa", "corrupt aa"};
+	static const char *const responses[] = {"gone x", "missing aa", "corrupt aa"};
 	AUTO_BUF struct buf whole;
 	struct node_submitted got;
 
 	(void)state;
 	put_layers(&whole);
-	for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(responses); i++) {
 		AUTO_FREE char *script = mem_printf(
 			"%s facts; [ %zu = 1 ] && echo layer aa; echo .; hear; cat >$t/payload%zu\n"
 			"mkdir $t/heal%zu 2>/dev/null && { echo $m fail %s; exit; }; done_",
-			RUNNER, i, i, i, answers[i]);
+			RUNNER, i, i, i, responses[i]);
 		AUTO_FREE char *name = mem_printf("payload%zu", i);
 
 		assert_int_equal(submits(script, &got), E_NONE);
@@ -812,7 +812,7 @@ static void test_follow_over_cuts(void **state)
 /* How it stands is known then. */
 static void test_end_of_a_log_is_final(void **state)
 {
-	struct node_attempts answers = {0};
+	struct node_attempts responses = {0};
 	struct heard heard = {0};
 	struct waited waited = {0};
 
@@ -822,15 +822,15 @@ static void test_end_of_a_log_is_final(void **state)
 					  "echo $m done; } >&2",
 				 true, 0, -1, &heard),
 		E_NONE);
-	ask_state("a-1/1", NULL, &answers, &waited, NULL);
+	ask_state("a-1/1", NULL, &responses, &waited, NULL);
 	assert_int_equal(ends(&waited), E_NONE);
 	assert_false(exists("c2"));
-	assert_int_equal(answers.n, 1);
-	assert_int_equal(node_attempt_int(&answers.v[0], "code", -1), 3);
-	ask_state("b-1/1", NULL, &answers, &waited, NULL);
+	assert_int_equal(responses.n, 1);
+	assert_int_equal(node_attempt_int(&responses.v[0], "code", -1), 3);
+	ask_state("b-1/1", NULL, &responses, &waited, NULL);
 	assert_int_not_equal(ends(&waited), E_NONE);
 	assert_true(exists("c2"));
-	node_attempts_done(&answers);
+	node_attempts_done(&responses);
 	buf_done(&heard.text);
 }
 
@@ -1192,9 +1192,9 @@ int main(void)
 		TEST(test_many_questions),
 		TEST(test_list),
 		TEST(test_stop_forget_gc),
-		TEST(test_hostile_answers),
+		TEST(test_hostile_responses),
 		TEST(test_cut_is_tried_again),
-		TEST(test_cut_answer_is_asked_again),
+		TEST(test_cut_response_is_asked_again),
 		TEST(test_ahead_in_vain),
 		TEST(test_silence),
 		TEST(test_forgotten),
@@ -1202,7 +1202,7 @@ int main(void)
 		TEST(test_submit),
 		TEST(test_only_what_is_missing),
 		TEST(test_cut_transfer_goes_on),
-		TEST(test_answers_that_heal),
+		TEST(test_responses_that_heal),
 		TEST(test_refused_in_mid_payload),
 		TEST(test_short_layer),
 		TEST(test_log),

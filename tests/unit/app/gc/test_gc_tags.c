@@ -65,7 +65,7 @@ static void test_lists(void **state)
 		assert_int_equal(gc_tags_parse(cases[i].text, strlen(cases[i].text), &tags, &err),
 			cases[i].r);
 		assert_int_equal(tags.n, cases[i].n);
-		assert_int_equal(err.id, cases[i].r ? E_REGISTRY_ANSWER : E_NONE);
+		assert_int_equal(err.id, cases[i].r ? E_REGISTRY_RESPONSE : E_NONE);
 	}
 }
 

@@ -103,10 +103,10 @@ static void test_the_interpreter_of_a_script(void **state)
 	assert_false(tensorboard_python_read("#!/usr/bin/python3\0\n", 20, &words));
 }
 
-static void test_its_own_answer(void **state)
+static void test_its_own_response(void **state)
 {
 	static const struct {
-		const char *answer, *version;
+		const char *response, *version;
 	} cases[] = {
 		{"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
 		 "{\"version\": \"2.21.0\", \"data_location\": \"/x\"}",
@@ -125,11 +125,11 @@ static void test_its_own_answer(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		char version[TENSORBOARD_VERSION_SIZE];
-		bool is =
-			tensorboard_answer_read(cases[i].answer, strlen(cases[i].answer), version);
+		bool is = tensorboard_response_read(
+			cases[i].response, strlen(cases[i].response), version);
 
 		if (is != (cases[i].version != NULL) || (is && !str_eq(version, cases[i].version)))
-			fail_msg("%zu: %s", i, cases[i].answer);
+			fail_msg("%zu: %s", i, cases[i].response);
 	}
 }
 
@@ -502,7 +502,7 @@ static void start(struct running *running, const char *script, const char *modul
 		fail_msg("%s", err.message);
 }
 
-static int wait_for_answer(struct running *running, struct err *err)
+static int wait_for_response(struct running *running, struct err *err)
 {
 	int64_t end_ms = clock_ms() + 60000;
 	int r;
@@ -522,14 +522,14 @@ static void end(struct running *running)
 	free(running->logdir);
 }
 
-static void test_it_answers_below_its_prefix(void **state)
+static void test_it_responses_below_its_prefix(void **state)
 {
 	struct running running;
 	AUTO_ERR struct err err = {0};
 
 	(void)state;
 	start(&running, "#!/usr/bin/env python3\n", fake_main);
-	if (wait_for_answer(&running, &err) != 1)
+	if (wait_for_response(&running, &err) != 1)
 		fail_msg("%s", err.message ? err.message : "no answer");
 	assert_string_equal(tensorboard_local_version(running.local), "9.9");
 	assert_false(tensorboard_local_is_plain(running.local));
@@ -548,7 +548,7 @@ static void test_a_wrapper_is_started_as_it_is(void **state)
 
 	(void)state;
 	start(&running, wrapper, fake_main);
-	if (wait_for_answer(&running, &err) != 1)
+	if (wait_for_response(&running, &err) != 1)
 		fail_msg("%s", err.message ? err.message : "no answer");
 	assert_true(tensorboard_local_is_plain(running.local));
 	assert_false(tensorboard_local_is_alone(running.local));
@@ -563,7 +563,7 @@ static void test_one_that_does_not_start(void **state)
 	(void)state;
 	start(&running, "#!/usr/bin/env python3\n",
 		"raise ModuleNotFoundError(\"No module named 'pkg_resources'\")\n");
-	assert_true(wait_for_answer(&running, &err) < 0);
+	assert_true(wait_for_response(&running, &err) < 0);
 	assert_int_equal(err.id, E_TENSORBOARD_PKG_RESOURCES);
 	end(&running);
 }
@@ -616,7 +616,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_line_that_names_the_port),
 		cmocka_unit_test(test_the_interpreter_of_a_script),
-		cmocka_unit_test(test_its_own_answer),
+		cmocka_unit_test(test_its_own_response),
 		cmocka_unit_test(test_why_it_does_not_start),
 		cmocka_unit_test(test_the_last_line),
 		cmocka_unit_test(test_secrets),
@@ -625,7 +625,7 @@ int main(void)
 		cmocka_unit_test(test_what_would_bring_it),
 		cmocka_unit_test(test_how_packages_come),
 		cmocka_unit_test(test_its_directory_goes),
-		cmocka_unit_test(test_it_answers_below_its_prefix),
+		cmocka_unit_test(test_it_responses_below_its_prefix),
 		cmocka_unit_test(test_a_wrapper_is_started_as_it_is),
 		cmocka_unit_test(test_one_that_does_not_start),
 		cmocka_unit_test(test_one_that_ends),

@@ -24,12 +24,12 @@ struct world {
 	char message[64];
 };
 
-static int answer_later(void *ctx, struct err *err)
+static int response_later(void *ctx, struct err *err)
 {
 	struct world *world = ctx;
 
 	(void)err;
-	task_answer(world->waiting, 7, NULL);
+	task_response(world->waiting, 7, NULL);
 	return 0;
 }
 
@@ -42,15 +42,15 @@ static void on_ask(void *ctx, struct task *task)
 	world->sum++;
 	if (world->cancel_when_asked) {
 		task_cancel(task);
-		task_answer(task, 3, NULL);
+		task_response(task, 3, NULL);
 	} else if (world->refuse) {
 		int r = err_set(&fault, E_IO, "no");
-		task_answer(task, r, &fault);
+		task_response(task, r, &fault);
 	} else if (world->later) {
 		world->waiting = task;
-		loop_add_timer(world->loop, clock_ms() + SOON_MS, answer_later, world);
+		loop_add_timer(world->loop, clock_ms() + SOON_MS, response_later, world);
 	} else {
-		task_answer(task, world->asks, NULL);
+		task_response(task, world->asks, NULL);
 	}
 	err_done(&fault);
 }
@@ -115,7 +115,7 @@ static int ask_once(struct task *task, void *ctx, struct err *err)
 	return task_ask(task, on_ask, ctx, err);
 }
 
-static void test_an_answer_may_come_later(void **state)
+static void test_an_response_may_come_later(void **state)
 {
 	struct world world = {.later = true};
 
@@ -186,7 +186,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_asks_are_answered_one_by_one),
-		cmocka_unit_test(test_an_answer_may_come_later),
+		cmocka_unit_test(test_an_response_may_come_later),
 		cmocka_unit_test(test_a_refusal_reaches_the_end),
 		cmocka_unit_test(test_cancel_ends_every_ask),
 		cmocka_unit_test(test_free_ends_a_task_that_waits),

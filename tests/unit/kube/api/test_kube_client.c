@@ -146,12 +146,12 @@ static void test_refusals(void **state)
 	refused(429, STATUS(429, "TooManyRequests", "later"), NULL, E_KUBE_BUSY, "later");
 	refused(500, STATUS(500, "InternalError", "oops"), NULL, E_KUBE_SERVER, "oops");
 	refused(503, "", NULL, E_KUBE_SERVER, "the server answers 503 without a message");
-	refused(418, "", NULL, E_KUBE_ANSWER, "418");
-	refused(302, "", "Location: http://127.0.0.1:1/\r\n", E_KUBE_ANSWER, "302");
+	refused(418, "", NULL, E_KUBE_RESPONSE, "418");
+	refused(302, "", "Location: http://127.0.0.1:1/\r\n", E_KUBE_RESPONSE, "302");
 	refused(200, STATUS(500, "InternalError", "inside"), NULL, E_KUBE_SERVER, "inside");
-	refused(200, "garbage", NULL, E_KUBE_ANSWER, "not JSON");
-	refused(200, "<html>login</html>", NULL, E_KUBE_ANSWER, "an HTML page");
-	refused(403, " <!DOCTYPE html>", NULL, E_KUBE_ANSWER, "an HTML page");
+	refused(200, "garbage", NULL, E_KUBE_RESPONSE, "not JSON");
+	refused(200, "<html>login</html>", NULL, E_KUBE_RESPONSE, "an HTML page");
+	refused(403, " <!DOCTYPE html>", NULL, E_KUBE_RESPONSE, "an HTML page");
 }
 
 /* What a server says can neither paint the terminal nor fill it. */
@@ -201,18 +201,18 @@ struct got {
 	struct json *object;
 };
 
-static int take(void *ctx, struct kube_answer *answer, struct err *err)
+static int take(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct got *got = ctx;
 
 	(void)err;
 	got->n++;
-	got->status = answer->status;
-	got->id = answer->fault.id;
-	got->reason = mem_strdup(answer->reason);
-	got->message = mem_strdup(answer->fault.message);
-	strv_copy(&got->warnings, &answer->warnings);
-	got->object = TAKE(answer->object);
+	got->status = response->status;
+	got->id = response->fault.id;
+	got->reason = mem_strdup(response->reason);
+	got->message = mem_strdup(response->fault.message);
+	strv_copy(&got->warnings, &response->warnings);
+	got->object = TAKE(response->object);
 	loop_stop(got->kube->loop);
 	return 0;
 }
@@ -543,9 +543,9 @@ static void test_list_bad(void **state)
 		{(const struct step[]){
 			 {200, PAGE("1", "a", "[1,2]")}, {200, PAGE("1", "b", "[3]")}},
 			2, E_DATA_LIMIT},
-		{(const struct step[]){{200, PAGE("1", "a", "[]")}}, 1, E_KUBE_ANSWER},
-		{(const struct step[]){{200, PAGE("1", "", "{}")}}, 1, E_KUBE_ANSWER},
-		{(const struct step[]){{200, ""}}, 1, E_KUBE_ANSWER},
+		{(const struct step[]){{200, PAGE("1", "a", "[]")}}, 1, E_KUBE_RESPONSE},
+		{(const struct step[]){{200, PAGE("1", "", "{}")}}, 1, E_KUBE_RESPONSE},
+		{(const struct step[]){{200, ""}}, 1, E_KUBE_RESPONSE},
 		{(const struct step[]){{410, ""}}, 1, E_KUBE_GONE},
 		{expires, ARRAY_LEN(expires), E_KUBE_GONE},
 		{(const struct step[]){{200, PAGE("1", "", "null")}}, 1, E_NONE},
@@ -578,15 +578,15 @@ struct upgraded {
 };
 
 static int on_upgraded(
-	void *ctx, struct stream *stream, struct kube_answer *answer, struct err *err)
+	void *ctx, struct stream *stream, struct kube_response *response, struct err *err)
 {
 	struct upgraded *upgraded = ctx;
 
 	(void)err;
 	upgraded->stream = stream;
-	upgraded->id = answer->fault.id;
+	upgraded->id = response->fault.id;
 	free(upgraded->message);
-	upgraded->message = mem_strdup(answer->fault.message);
+	upgraded->message = mem_strdup(response->fault.message);
 	loop_stop(upgraded->kube->loop);
 	return 0;
 }
@@ -652,7 +652,7 @@ static void test_upgrade(void **state)
 	assert_null(upgraded.stream);
 	assert_int_equal(upgraded.id, E_KUBE_DENIED);
 	upgrade(&kube, &upgraded);
-	assert_int_equal(upgraded.id, E_KUBE_ANSWER);
+	assert_int_equal(upgraded.id, E_KUBE_RESPONSE);
 	upgrade(&kube, &upgraded);
 	assert_int_equal(upgraded.id, E_KUBE_SERVER);
 	assert_int_equal(n_asked(), 5);
@@ -664,10 +664,10 @@ static void test_upgrade(void **state)
  * Ends
  */
 
-static int never(void *ctx, struct kube_answer *answer, struct err *err)
+static int never(void *ctx, struct kube_response *response, struct err *err)
 {
 	(void)ctx;
-	(void)answer;
+	(void)response;
 	(void)err;
 	fail_msg("done of a call that was given up");
 	return 0;
@@ -701,11 +701,11 @@ static void test_given_up(void **state)
 }
 
 /* The last call frees everything. */
-static int free_client(void *ctx, struct kube_answer *answer, struct err *err)
+static int free_client(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct kube *kube = ctx;
 
-	(void)answer;
+	(void)response;
 	(void)err;
 	kube_client_free(TAKE(kube->client));
 	loop_stop(kube->loop);
@@ -736,14 +736,14 @@ static void test_asks_though_others_stop_the_loop(void **state)
 	static const struct step steps[] = {{200, "{\"a\":1}"}};
 	static const struct kube_request request = {.method = "GET", .path = "/api"};
 	AUTO_KUBE struct kube kube;
-	AUTO_JSON struct json *answer = NULL;
+	AUTO_JSON struct json *response = NULL;
 
 	(void)state;
 	kube_init(&kube, steps, 1);
 	kube_connect(&kube);
 	loop_add_timer(kube.loop, 0, stop_loop, kube.loop);
-	assert_int_equal(kube_ask(kube.client, &request, &answer, NULL), 0);
-	assert_int_equal(json_get_int(answer, "a", 0), 1);
+	assert_int_equal(kube_ask(kube.client, &request, &response, NULL), 0);
+	assert_int_equal(json_get_int(response, "a", 0), 1);
 }
 
 int main(void)

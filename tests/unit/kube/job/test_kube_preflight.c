@@ -72,7 +72,7 @@ static size_t find(const struct flight *flight, const char *what)
 	return 0;
 }
 
-static void answer(struct flight *flight, const char *what, int status, const char *text)
+static void response(struct flight *flight, const char *what, int status, const char *text)
 {
 	size_t i = find(flight, what);
 
@@ -399,8 +399,8 @@ static void test_surroundings(void **state)
 	run.nodes = 2;
 	run.retries = 1;
 	ask(&flight, &run);
-	answer(&flight, JOBSETS, 201, "{}");
-	answer(&flight, "/namespaces/me", 200,
+	response(&flight, JOBSETS, 201, "{}");
+	response(&flight, "/namespaces/me", 200,
 		"{\"metadata\":{\"labels\":{\"pod-security.kubernetes.io/enforce\":"
 		"\"restricted\"}}}");
 	kube_preflight_surroundings(&flight.questions, flight.replies, &found);
@@ -426,7 +426,7 @@ static void test_jobset_question(void **state)
 	static const struct {
 		int status;
 		const char *note;
-	} answers[] = {{201, NULL}, {404, NULL}, {0, NULL}, {403, "you may not create jobsets"},
+	} responses[] = {{201, NULL}, {404, NULL}, {0, NULL}, {403, "you may not create jobsets"},
 		{400, "older than"}, {422, "older than"}};
 
 	(void)state;
@@ -444,18 +444,18 @@ static void test_jobset_question(void **state)
 		assert_string_equal(json_get_str(questions.v[0].body, "kind"), "JobSet");
 		assert_non_null(strstr(questions.v[0].path, JOBSETS));
 	}
-	for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(responses); i++) {
 		struct kube_run run = plain();
 		AUTO_FLIGHT struct flight flight;
 
 		run.nodes = 2;
 		run.retries = 1;
 		ask(&flight, &run);
-		flight.replies[find(&flight, JOBSETS)].status = answers[i].status;
+		flight.replies[find(&flight, JOBSETS)].status = responses[i].status;
 		judge(&flight, &run);
 		assert_int_equal(flight.findings.problems.n, 0);
-		if (answers[i].note)
-			check_note(&flight, answers[i].note);
+		if (responses[i].note)
+			check_note(&flight, responses[i].note);
 	}
 }
 
@@ -497,13 +497,13 @@ static void test_missing(void **state)
 	run.data = data;
 	run.n_data = 2;
 	ask(&flight, &run);
-	answer(&flight, "/namespaces/me", 404, gone);
-	answer(&flight, "/persistentvolumeclaims/results", 404, gone);
-	answer(&flight, "/persistentvolumeclaims/..%2Fdatasets", 404, gone);
-	answer(&flight, "/secrets/regcred", 404, gone);
-	answer(&flight, "/serviceaccounts/trainer", 404, gone);
-	answer(&flight, "/priorityclasses/high", 404, gone);
-	answer(&flight, "/localqueues/gpu", 404, gone);
+	response(&flight, "/namespaces/me", 404, gone);
+	response(&flight, "/persistentvolumeclaims/results", 404, gone);
+	response(&flight, "/persistentvolumeclaims/..%2Fdatasets", 404, gone);
+	response(&flight, "/secrets/regcred", 404, gone);
+	response(&flight, "/serviceaccounts/trainer", 404, gone);
+	response(&flight, "/priorityclasses/high", 404, gone);
+	response(&flight, "/localqueues/gpu", 404, gone);
 	judge(&flight, &run);
 	assert_int_equal(flight.findings.problems.n, 7);
 	check_problem(&flight, 0, E_KUBE_NOT_FOUND, "no namespace me");
@@ -525,12 +525,12 @@ static void test_states(void **state)
 	run.pull_secret = "regcred";
 	run.results = (struct kube_place){.kind = KUBE_PLACE_PVC, .name = "results"};
 	ask(&flight, &run);
-	answer(&flight, "/namespaces/me", 200, "{\"status\":{\"phase\":\"Terminating\"}}");
-	answer(&flight, "/persistentvolumeclaims/results", 200,
+	response(&flight, "/namespaces/me", 200, "{\"status\":{\"phase\":\"Terminating\"}}");
+	response(&flight, "/persistentvolumeclaims/results", 200,
 		"{\"spec\":{\"accessModes\":[\"ReadWriteOnce\"]},\"status\":{\"phase\":\"Lost\"}}");
-	answer(&flight, "/secrets/regcred", 200, "{\"type\":\"Opaque\"}");
-	answer(&flight, "/apis/kueue.x-k8s.io", 404, NULL);
-	answer(&flight, "/localqueues/gpu", 404, NULL);
+	response(&flight, "/secrets/regcred", 200, "{\"type\":\"Opaque\"}");
+	response(&flight, "/apis/kueue.x-k8s.io", 404, NULL);
+	response(&flight, "/localqueues/gpu", 404, NULL);
 	judge(&flight, &run);
 	assert_int_equal(flight.findings.problems.n, 3);
 	assert_non_null(strstr(flight.findings.problems.v[0].message, "is being deleted"));
@@ -548,7 +548,7 @@ static void test_queue(void **state)
 
 	run.queue = "gpu";
 	ask(&flight, &run);
-	answer(&flight, "/localqueues/gpu", 200,
+	response(&flight, "/localqueues/gpu", 200,
 		"{\"status\":{\"conditions\":[{\"type\":\"Active\",\"status\":\"False\","
 		"\"message\":\"ClusterQueue is\\nstopped\"}]}}");
 	judge(&flight, &run);
@@ -589,7 +589,7 @@ static void test_fit(void **state)
 		run.memory_bytes = cases[i].memory_gib << 30;
 		run.arch = cases[i].arch;
 		ask(&flight, &run);
-		answer(&flight, "/api/v1/nodes", 200, nodes);
+		response(&flight, "/api/v1/nodes", 200, nodes);
 		judge(&flight, &run);
 		assert_int_equal(flight.findings.problems.n, cases[i].id != E_NONE);
 		if (cases[i].id != E_NONE)
@@ -608,7 +608,7 @@ static void test_gang_fit(void **state)
 	run.gpus = 8;
 	run.jobset = true;
 	ask(&flight, &run);
-	answer(&flight, "/api/v1/nodes", 200, nodes);
+	response(&flight, "/api/v1/nodes", 200, nodes);
 	judge(&flight, &run);
 	assert_int_equal(flight.findings.problems.n, 1);
 	check_problem(&flight, 0, E_SCHED_IMPOSSIBLE, "8");
@@ -625,7 +625,7 @@ static void test_quota(void **state)
 	run.memory_bytes = 1ULL << 30;
 	run.cpu_milli = 1500;
 	ask(&flight, &run);
-	answer(&flight, "/resourcequotas", 200,
+	response(&flight, "/resourcequotas", 200,
 		"{\"items\":[{\"metadata\":{\"name\":\"small\"},\"status\":{\"hard\":{"
 		"\"requests.nvidia.com/gpu\":\"5\",\"requests.cpu\":\"4500m\","
 		"\"requests.memory\":\"2Gi\"}}},"
@@ -646,7 +646,7 @@ static void test_quota_unsaid(void **state)
 
 	run.cpu_milli = 1000;
 	ask(&flight, &run);
-	answer(&flight, "/resourcequotas", 200,
+	response(&flight, "/resourcequotas", 200,
 		"{\"items\":[{\"metadata\":{\"name\":\"q\"},\"status\":{\"hard\":{"
 		"\"requests.cpu\":\"4\",\"limits.cpu\":\"4\",\"limits.memory\":\"2Gi\"}}}]}");
 	judge(&flight, &run);

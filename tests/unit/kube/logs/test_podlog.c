@@ -28,7 +28,7 @@ struct world {
 	struct strv notices;
 	enum err_id fault;
 	int n_ends;
-	int answer; /* of data */
+	int response; /* of data */
 	struct loop_timer *timer;
 };
 
@@ -40,7 +40,7 @@ static int on_data(void *ctx, const char *data, size_t len, int64_t time_ms, str
 	buf_add(&world->out, data, len);
 	if (str_ends(world->out.data, "END\n"))
 		podlog_finish(world->podlog, false);
-	return world->answer < 0 ? err_set(err, E_IO, "no") : world->answer;
+	return world->response < 0 ? err_set(err, E_IO, "no") : world->response;
 }
 
 static void on_notice(void *ctx, const char *text)
@@ -210,7 +210,7 @@ static void say_long_lines(struct fix_conn *conn)
 }
 
 /* Silent for longer than a rotation takes; the last line is asked for in the meantime. */
-static bool answer_late(struct fix_conn *conn)
+static bool response_late(struct fix_conn *conn)
 {
 	if (!strstr(conn->head, "tailLines")) {
 		bool is_first = atomic_fetch_add(&n_streams, 1) == 0;
@@ -261,7 +261,7 @@ static void test_lost_beginning(void **state)
 			&(struct podlog_request){.follow = true,
 				.tail_lines = -1,
 				.started_ms = INT64_C(1795249260100) - BEFORE_LINE_MS});
-		world.kube.server->answer = answer_late;
+		world.kube.server->response = response_late;
 		if (late->is_ended)
 			podlog_finish(world.podlog, false);
 		run(&world);
@@ -470,7 +470,7 @@ static void test_token(void **state)
 static void test_refused_data(void **state)
 {
 	static const struct step steps[] = {{200, L1 L2, .is_stream = true}};
-	AUTO_WORLD struct world world = {.answer = -1};
+	AUTO_WORLD struct world world = {.response = -1};
 	AUTO_ERR struct err err = {0};
 
 	(void)state;

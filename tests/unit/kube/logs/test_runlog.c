@@ -134,7 +134,7 @@ static void begin(struct world *world, int rank, bool follow, const char *token)
 
 	atomic_store(&n_first, 0);
 	kube_init(&world->kube, none, 1);
-	world->kube.server->answer = on_request;
+	world->kube.server->response = on_request;
 	kube_connect(&world->kube);
 	for (size_t i = 0; i < 2; i++)
 		buf_init(&world->ranks[i], MAX_BYTES);
@@ -327,7 +327,7 @@ static void test_many_ranks_take_turns(void **state)
 
 	(void)state;
 	kube_init(&world.kube, none, 1);
-	world.kube.server->answer = on_many;
+	world.kube.server->response = on_many;
 	kube_connect(&world.kube);
 	world.runlog = kube_runlog_start(world.kube.client, world.kube.loop, &request);
 	assert_int_equal(run(&world, NULL), 0);

@@ -539,7 +539,7 @@ static bool all_done(struct site *site)
 }
 
 /* As long as it has ended the answer comes at once, else later. */
-static int answer_look(void *ctx, struct err *err)
+static int response_look(void *ctx, struct err *err)
 {
 	struct site *site = ctx;
 
@@ -556,7 +556,7 @@ static void observe(void *ctx, struct podforward *forward, const char *pod)
 	if (site->is_gone)
 		podforward_looked(forward, pod, str_eq(pod, "pod-1"));
 	else
-		loop_add_timer(site->loop, 0, answer_look, site);
+		loop_add_timer(site->loop, 0, response_look, site);
 }
 
 static int setup_with(void **state, int64_t hold_ms, int64_t ping_ms)
@@ -1069,11 +1069,11 @@ static void test_slow_reader(void **state)
 	assert_true(bulk->eof);
 }
 
-enum { LONG_ANSWER = 300 << 10 };
+enum { LONG_RESPONSE = 300 << 10 };
 
 static bool is_answered(struct site *site)
 {
-	return site->clients[1].got.len == LONG_ANSWER;
+	return site->clients[1].got.len == LONG_RESPONSE;
 }
 
 /* Nor one that shares the tunnel with it: the answer is fetched from behind what nobody reads. */
@@ -1085,11 +1085,11 @@ static void test_slow_reader_beside(void **state)
 	struct client *bulk = connect_to(site, PORT_BULK, "", 0);
 	struct client *echo = connect_to(site, PORT_ECHO, "", 0);
 	struct client *silent = connect_to(site, PORT_SILENT, "", 0);
-	AUTO_FREE char *words = mem_alloc(1, LONG_ANSWER);
+	AUTO_FREE char *words = mem_alloc(1, LONG_RESPONSE);
 	bulk->hold = true;
 	run_to_rest(site);
 	assert_true(site->tunnels[0].left > 40 << 20);
-	buf_add(&echo->send, words, LONG_ANSWER);
+	buf_add(&echo->send, words, LONG_RESPONSE);
 	run_until(site, is_answered);
 	assert_int_equal(site->tunnels[0].streams, 2 * 3);
 	/* Nobody answers: there is an end to what is kept. */

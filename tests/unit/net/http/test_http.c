@@ -15,12 +15,12 @@
 #include "tests/unit/httpclient.h"
 #include "tests/unit/httpfix.h"
 
-static const char ok_answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+static const char ok_response[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-static bool answer_ok(struct fix_conn *conn)
+static bool response_ok(struct fix_conn *conn)
 {
 	free(fix_body(conn));
-	return fix_say(conn, ok_answer);
+	return fix_say(conn, ok_response);
 }
 
 /*
@@ -29,7 +29,7 @@ static bool answer_ok(struct fix_conn *conn)
 
 static void test_two_requests_one_connection(void **state)
 {
-	struct fix_server *server = fix_start(answer_ok);
+	struct fix_server *server = fix_start(response_ok);
 	struct client client;
 
 	(void)state;
@@ -56,18 +56,18 @@ static void test_two_requests_one_connection(void **state)
 
 static int n_at_once;
 
-static bool answer_together(struct fix_conn *conn)
+static bool response_together(struct fix_conn *conn)
 {
 	/* Once all that the client lets in are there. */
 	for (int i = 0; i < 2000 && atomic_load(&conn->server->n_open) < n_at_once; i++)
 		poll(NULL, 0, 1);
-	return answer_ok(conn);
+	return response_ok(conn);
 }
 
 static void test_parallel_ceiling(void **state)
 {
 	n_at_once = HTTP_CONNECTIONS_MAX;
-	struct fix_server *server = fix_start(answer_together);
+	struct fix_server *server = fix_start(response_together);
 	struct result results[20] = {0};
 	struct client client;
 
@@ -88,10 +88,10 @@ static void test_parallel_ceiling(void **state)
 }
 
 /* The first bytes of an answer that has no end. */
-static bool answer_on(struct fix_conn *conn)
+static bool response_on(struct fix_conn *conn)
 {
 	if (strcmp(conn->path, "/stream") != 0)
-		return answer_ok(conn);
+		return response_ok(conn);
 	if (fix_say(conn, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"))
 		fix_wait_end(conn);
 	return false;
@@ -132,12 +132,12 @@ static size_t count_waiting(void)
 	return n;
 }
 
-static int all_done(void *ctx, struct http_answer *answer, struct err *err)
+static int all_done(void *ctx, struct http_response *response, struct err *err)
 {
 	struct result *result = ctx;
 	struct result *first = result->other;
 
-	result_note(ctx, answer, err);
+	result_note(ctx, response, err);
 	if (++first->step == SHORT)
 		loop_stop(result->client->loop);
 	return 0;
@@ -147,7 +147,7 @@ static int all_done(void *ctx, struct http_answer *answer, struct err *err)
  * that are too many wait, and who has waited longest is the next. */
 static void test_streams_have_their_own_connections(void **state)
 {
-	struct fix_server *server = fix_start(answer_on);
+	struct fix_server *server = fix_start(response_on);
 	struct result results[SHORT] = {0};
 	struct client client;
 
@@ -206,7 +206,7 @@ static int look_for_turn(void *ctx, struct err *err)
 
 static void test_turns_have_an_end(void **state)
 {
-	struct fix_server *server = fix_start(answer_on);
+	struct fix_server *server = fix_start(response_on);
 	struct client client;
 	int64_t begin_ms = clock_ms();
 
@@ -251,7 +251,7 @@ static void test_refused(void **state)
 	client_done(&client);
 }
 
-static bool answer_by_path(struct fix_conn *conn);
+static bool response_by_path(struct fix_conn *conn);
 
 /* The only head that the server got. */
 static const char *only_head(const struct fix_server *server)
@@ -262,7 +262,7 @@ static const char *only_head(const struct fix_server *server)
 
 static void test_what_is_sent(void **state)
 {
-	struct fix_server *server = fix_start(answer_ok);
+	struct fix_server *server = fix_start(response_ok);
 	char *lines[] = {"Accept: b/1", "Accept: a/2", "X-Empty:", "X-Last: 3", NULL};
 	struct strv headers = {.v = lines, .n = 4};
 	struct result result = {.request = {.headers = &headers, .authorization = "Bearer t0k"}};
@@ -289,7 +289,7 @@ static void test_what_is_sent(void **state)
 
 static void test_line_breaks_are_refused(void **state)
 {
-	struct fix_server *server = fix_start(answer_ok);
+	struct fix_server *server = fix_start(response_ok);
 	char *lines[] = {"X-A: b\r\nX-C: d", NULL};
 	char *no_header[] = {"X-A", NULL};
 	struct strv headers = {.v = lines, .n = 1};
@@ -324,7 +324,7 @@ static void test_methods_without_body(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		struct fix_server *server = fix_start(answer_ok);
+		struct fix_server *server = fix_start(response_ok);
 		struct result result = {.request.method = rows[i].method};
 		struct client client;
 		client_init(&client);
@@ -346,7 +346,7 @@ static void test_methods_without_body(void **state)
 /* A HEAD says how long a body would be and sends none; the connection is good for more. */
 static void test_head(void **state)
 {
-	struct fix_server *server = fix_start(answer_by_path);
+	struct fix_server *server = fix_start(response_by_path);
 	struct result head = {.request.method = "HEAD", .request.max_body = 10};
 	struct result get = {0};
 	struct client client;
@@ -377,7 +377,7 @@ struct script {
 };
 
 static const struct script scripts[] = {
-	{"/ok", ok_answer, false},
+	{"/ok", ok_response, false},
 	{"/head", "HTTP/1.1 200 OK\r\nContent-Length: 12345\r\n\r\n", false},
 	{"/fields",
 		"HTTP/1.1 200 OK\r\nX-B: 1\r\nx-a:\t 2 \t\r\nX-B: 3\r\n  more\r\nEmpty:\r\n"
@@ -412,7 +412,7 @@ static const struct script scripts[] = {
 	{"/no-status", "HTTP/1.1 xyz OK\r\nContent-Length: 0\r\n\r\n", true},
 };
 
-static bool answer_by_path(struct fix_conn *conn)
+static bool response_by_path(struct fix_conn *conn)
 {
 	for (size_t i = 0; i < ARRAY_LEN(scripts); i++) {
 		if (!str_eq(conn->path, scripts[i].path))
@@ -424,7 +424,7 @@ static bool answer_by_path(struct fix_conn *conn)
 
 static void get_script(const char *path, struct result *result)
 {
-	struct fix_server *server = fix_start(answer_by_path);
+	struct fix_server *server = fix_start(response_by_path);
 	struct client client;
 
 	client_init(&client);
@@ -433,7 +433,7 @@ static void get_script(const char *path, struct result *result)
 	fix_stop(server);
 }
 
-static void test_answers(void **state)
+static void test_responses(void **state)
 {
 	static const struct {
 		const char *path;
@@ -475,7 +475,7 @@ static void test_fields(void **state)
 	result_done(&result);
 }
 
-static void test_broken_answers(void **state)
+static void test_broken_responses(void **state)
 {
 	static const struct {
 		const char *path;
@@ -513,23 +513,23 @@ static void test_broken_answers(void **state)
 /* An answer that is cut at any byte is never taken for a whole one. */
 static size_t cut_at;
 
-static bool answer_cut(struct fix_conn *conn)
+static bool response_cut(struct fix_conn *conn)
 {
-	fix_send(conn, ok_answer, cut_at);
+	fix_send(conn, ok_response, cut_at);
 	return false;
 }
 
 static void test_cut_at_each_byte(void **state)
 {
-	struct fix_server *server = fix_start(answer_cut);
+	struct fix_server *server = fix_start(response_cut);
 	struct client client;
 
 	(void)state;
 	client_init(&client);
-	for (cut_at = 0; cut_at <= strlen(ok_answer); cut_at++) {
+	for (cut_at = 0; cut_at <= strlen(ok_response); cut_at++) {
 		struct result result = {0};
 		client_get(&client, server->port, "/", &result);
-		if (cut_at == strlen(ok_answer))
+		if (cut_at == strlen(ok_response))
 			assert_int_equal(result.status, 200);
 		else
 			result_is_fault(&result, E_HTTP_CLOSED, true);
@@ -539,7 +539,7 @@ static void test_cut_at_each_byte(void **state)
 	fix_stop(server);
 }
 
-static bool answer_reset(struct fix_conn *conn)
+static bool response_reset(struct fix_conn *conn)
 {
 	fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc");
 	fix_reset(conn);
@@ -548,7 +548,7 @@ static bool answer_reset(struct fix_conn *conn)
 
 static void test_reset(void **state)
 {
-	struct fix_server *server = fix_start(answer_reset);
+	struct fix_server *server = fix_start(response_reset);
 	struct result result = {0};
 	struct client client;
 
@@ -562,16 +562,16 @@ static void test_reset(void **state)
 }
 
 /* A connection that was kept and has died meanwhile costs nothing: the request goes out again. */
-static bool answer_and_go(struct fix_conn *conn)
+static bool response_and_go(struct fix_conn *conn)
 {
 	free(fix_body(conn));
-	fix_say(conn, ok_answer);
+	fix_say(conn, ok_response);
 	return false;
 }
 
 static void test_kept_connection_has_died(void **state)
 {
-	struct fix_server *server = fix_start(answer_and_go);
+	struct fix_server *server = fix_start(response_and_go);
 	struct client client;
 	int n_cut = 0;
 
@@ -612,7 +612,7 @@ static bool flood(struct fix_conn *conn, const char *head, const char *line)
 	return false;
 }
 
-static bool answer_floods(struct fix_conn *conn)
+static bool response_floods(struct fix_conn *conn)
 {
 	static const struct {
 		const char *path, *head, *line;
@@ -642,7 +642,7 @@ static void test_floods_end(void **state)
 {
 	static const char *const paths[] = {"/headers", "/line", "/no-end", "/informed",
 		"/trailers", "/chunks", "/close", "/declared"};
-	struct fix_server *server = fix_start(answer_floods);
+	struct fix_server *server = fix_start(response_floods);
 	struct client client;
 
 	(void)state;
@@ -663,7 +663,7 @@ static void test_floods_end(void **state)
 /* Of an error's body the beginning is enough. */
 static void test_long_error(void **state)
 {
-	struct fix_server *server = fix_start(answer_floods);
+	struct fix_server *server = fix_start(response_floods);
 	struct result result = {.request.max_body = 10};
 	struct client client;
 
@@ -680,7 +680,7 @@ static void test_long_error(void **state)
 
 static void test_body_at_the_limit(void **state)
 {
-	struct fix_server *server = fix_start(answer_by_path);
+	struct fix_server *server = fix_start(response_by_path);
 	struct client client;
 
 	(void)state;
@@ -705,7 +705,7 @@ static void test_body_at_the_limit(void **state)
 static uint16_t other_port;
 
 /* /N/STATUS/PATH: N more redirects by STATUS; /to?URL: there. */
-static bool answer_redirect(struct fix_conn *conn)
+static bool response_redirect(struct fix_conn *conn)
 {
 	AUTO_FREE char *body = fix_body(conn);
 	AUTO_FREE char *text = NULL;
@@ -755,7 +755,7 @@ static void test_which_redirects_are_followed(void **state)
 		{"DELETE", 302, false},
 		{"DELETE", 308, true},
 	};
-	struct fix_server *server = fix_start(answer_redirect);
+	struct fix_server *server = fix_start(response_redirect);
 	struct client client;
 
 	(void)state;
@@ -781,7 +781,7 @@ static void test_which_redirects_are_followed(void **state)
 
 static void test_redirects_have_a_limit(void **state)
 {
-	struct fix_server *server = fix_start(answer_redirect);
+	struct fix_server *server = fix_start(response_redirect);
 	struct result five = {.request.follow = true}, six = {.request.follow = true};
 	struct client client;
 
@@ -802,7 +802,7 @@ static void test_redirects_have_a_limit(void **state)
 
 static void test_body_is_sent_again(void **state)
 {
-	struct fix_server *server = fix_start(answer_redirect);
+	struct fix_server *server = fix_start(response_redirect);
 	AUTO_FD int fd = memfd_create("body", MFD_CLOEXEC);
 	struct result results[2] = {
 		{.request = {.method = "PUT",
@@ -830,8 +830,8 @@ static void test_body_is_sent_again(void **state)
 
 static void test_other_origin_gets_no_login(void **state)
 {
-	struct fix_server *server = fix_start(answer_redirect);
-	struct fix_server *other = fix_start(answer_redirect);
+	struct fix_server *server = fix_start(response_redirect);
+	struct fix_server *other = fix_start(response_redirect);
 	char *lines[] = {"Accept: a/b", NULL};
 	struct strv headers = {.v = lines, .n = 1};
 	struct result result = {
@@ -880,7 +880,7 @@ static void test_bad_redirects(void **state)
 		{"/to?http://[fe80::1]/", E_HTTP_ZONE},
 		{"/to?http://0.0.0.0/", E_HTTP_ZONE},
 	};
-	struct fix_server *server = fix_start(answer_redirect);
+	struct fix_server *server = fix_start(response_redirect);
 	struct client client;
 
 	(void)state;
@@ -904,7 +904,7 @@ static void test_bad_redirects(void **state)
 static void test_zones(void **state)
 {
 	static const char *const hosts[] = {"127.0.0.1", "localhost", "2130706433", "0x7f.1"};
-	struct fix_server *server = fix_start(answer_ok);
+	struct fix_server *server = fix_start(response_ok);
 	struct client client;
 
 	(void)state;
@@ -944,9 +944,9 @@ int main(void)
 		cmocka_unit_test(test_line_breaks_are_refused),
 		cmocka_unit_test(test_methods_without_body),
 		cmocka_unit_test(test_head),
-		cmocka_unit_test(test_answers),
+		cmocka_unit_test(test_responses),
 		cmocka_unit_test(test_fields),
-		cmocka_unit_test(test_broken_answers),
+		cmocka_unit_test(test_broken_responses),
 		cmocka_unit_test(test_cut_at_each_byte),
 		cmocka_unit_test(test_reset),
 		cmocka_unit_test(test_kept_connection_has_died),

@@ -31,7 +31,7 @@ static unsigned char byte_at(uint64_t at)
 }
 
 /* The sum of the body, as text. */
-static bool answer_sum(struct fix_conn *conn)
+static bool response_sum(struct fix_conn *conn)
 {
 	uint64_t at = 0, sum = 0;
 	unsigned char data[65536];
@@ -51,7 +51,7 @@ static bool answer_sum(struct fix_conn *conn)
 	return fix_say(conn, text);
 }
 
-static bool answer_stream(struct fix_conn *conn)
+static bool response_stream(struct fix_conn *conn)
 {
 	unsigned char data[65536];
 	char head[128];
@@ -69,7 +69,7 @@ static bool answer_stream(struct fix_conn *conn)
 }
 
 /* As logs come: each line in a chunk of its own. */
-static bool answer_lines(struct fix_conn *conn)
+static bool response_lines(struct fix_conn *conn)
 {
 	char line[32];
 
@@ -83,7 +83,7 @@ static bool answer_lines(struct fix_conn *conn)
 }
 
 /* After some of the body: no. Servers then wait for a moment before they close. */
-static bool answer_early(struct fix_conn *conn)
+static bool response_early(struct fix_conn *conn)
 {
 	char data[4096];
 
@@ -99,7 +99,7 @@ static bool answer_early(struct fix_conn *conn)
 	return false;
 }
 
-static bool answer_silent(struct fix_conn *conn)
+static bool response_silent(struct fix_conn *conn)
 {
 	if (str_eq(conn->path, "/half"))
 		fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
@@ -112,7 +112,7 @@ static bool answer_silent(struct fix_conn *conn)
 enum { SLOW_MS = 250, N_DRIPS = 12 };
 
 /* A byte now and then: slow, but going on. */
-static bool answer_drip(struct fix_conn *conn)
+static bool response_drip(struct fix_conn *conn)
 {
 	int pause_ms = str_eq(conn->path, "/slow") ? SLOW_MS : 50;
 
@@ -126,7 +126,7 @@ static bool answer_drip(struct fix_conn *conn)
 }
 
 /* Says nothing and never will, but takes all. */
-static bool answer_half_closed(struct fix_conn *conn)
+static bool response_half_closed(struct fix_conn *conn)
 {
 	shutdown(conn->fd, SHUT_WR);
 	fix_wait_end(conn);
@@ -134,7 +134,7 @@ static bool answer_half_closed(struct fix_conn *conn)
 }
 
 /* Reads nothing. */
-static bool answer_deaf(struct fix_conn *conn)
+static bool response_deaf(struct fix_conn *conn)
 {
 	struct pollfd pollfd = {.fd = conn->fd, .events = POLLRDHUP};
 
@@ -144,12 +144,12 @@ static bool answer_deaf(struct fix_conn *conn)
 
 /* Proxies that know nothing of it: then without. Who waited too long for them is sending already
  * and gives this connection up. */
-static bool answer_no_expect(struct fix_conn *conn)
+static bool response_no_expect(struct fix_conn *conn)
 {
 	char first = 0;
 
 	if (!strcasestr(conn->head, "expect:"))
-		return answer_sum(conn);
+		return response_sum(conn);
 	if (str_eq(conn->path, "/no-expect-late"))
 		recv(conn->fd, &first, 1, MSG_PEEK);
 	fix_say(conn, "HTTP/1.1 417 No\r\nX-A: b\r\nContent-Length: 4\r\n\r\nno!\n");
@@ -158,21 +158,21 @@ static bool answer_no_expect(struct fix_conn *conn)
 	return true;
 }
 
-static bool answer_any(struct fix_conn *conn)
+static bool response_any(struct fix_conn *conn)
 {
 	static const struct {
 		const char *path;
-		fix_answer_fn *answer;
-	} rows[] = {{"/sum", answer_sum}, {"/stream", answer_stream}, {"/lines", answer_lines},
-		{"/no-expect", answer_no_expect}, {"/no-expect-late", answer_no_expect},
-		{"/half-closed", answer_half_closed}, {"/deaf", answer_deaf},
-		{"/early", answer_early}, {"/abrupt", answer_early}, {"/silent", answer_silent},
-		{"/half", answer_silent}, {"/headers", answer_silent}, {"/drip", answer_drip},
-		{"/slow", answer_drip}};
+		fix_response_fn *response;
+	} rows[] = {{"/sum", response_sum}, {"/stream", response_stream},
+		{"/lines", response_lines}, {"/no-expect", response_no_expect},
+		{"/no-expect-late", response_no_expect}, {"/half-closed", response_half_closed},
+		{"/deaf", response_deaf}, {"/early", response_early}, {"/abrupt", response_early},
+		{"/silent", response_silent}, {"/half", response_silent},
+		{"/headers", response_silent}, {"/drip", response_drip}, {"/slow", response_drip}};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (str_eq(rows[i].path, conn->path))
-			return rows[i].answer(conn);
+			return rows[i].response(conn);
 	return fix_say(conn, "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n");
 }
 
@@ -182,7 +182,7 @@ static struct client client;
 static int set_up(void **state)
 {
 	(void)state;
-	server = fix_start(answer_any);
+	server = fix_start(response_any);
 	client_init(&client);
 	return 0;
 }
@@ -378,7 +378,7 @@ static void test_callbacks_fail(void **state)
 	result_done(&received);
 }
 
-static void test_early_answer(void **state)
+static void test_early_response(void **state)
 {
 	AUTO_FD int fd = memfd_create("body", MFD_CLOEXEC);
 
@@ -399,10 +399,10 @@ static void test_early_answer(void **state)
 }
 
 /* Where the reset comes along with the answer it may be seen first: that is worth another try. */
-static void test_early_answer_and_reset(void **state)
+static void test_early_response_and_reset(void **state)
 {
 	AUTO_FD int fd = memfd_create("body", MFD_CLOEXEC);
-	int n_answers = 0;
+	int n_responses = 0;
 
 	(void)state;
 	assert_int_equal(ftruncate(fd, LARGE), 0);
@@ -414,10 +414,10 @@ static void test_early_answer_and_reset(void **state)
 			result_is_fault(&result, E_HTTP_CLOSED, true);
 		else
 			assert_string_equal(result.body, "too much");
-		n_answers += result.status == 413;
+		n_responses += result.status == 413;
 		result_done(&result);
 	}
-	assert_in_range(n_answers, 20, 30);
+	assert_in_range(n_responses, 20, 30);
 }
 
 /* The end is there to be read for ever: that must not keep anything from going on. */
@@ -726,14 +726,14 @@ static int data_cancels_other(void *ctx, const void *data, size_t len, struct er
 	return cancel_it(result->other, err);
 }
 
-static int done_cancels(void *ctx, struct http_answer *answer, struct err *err)
+static int done_cancels(void *ctx, struct http_response *response, struct err *err)
 {
 	struct result *result = ctx;
 
 	http_resume(result->call);
 	http_cancel(result->call); /* its own: too late */
 	cancel_it(result->other, err);
-	return result_note(ctx, answer, err);
+	return result_note(ctx, response, err);
 }
 
 static int cancel_after_pause(void *ctx, const void *data, size_t len, struct err *err)
@@ -969,9 +969,9 @@ static void test_free_gives_up(void **state)
  * The loop
  */
 
-static int done_fails(void *ctx, struct http_answer *answer, struct err *err)
+static int done_fails(void *ctx, struct http_response *response, struct err *err)
 {
-	result_note(ctx, answer, err);
+	result_note(ctx, response, err);
 	return err_set(err, E_CONFIG, "enough");
 }
 
@@ -997,12 +997,12 @@ static void test_done_ends_the_loop(void **state)
 	assert_int_equal(n_done, 5);
 }
 
-static int done_starts(void *ctx, struct http_answer *answer, struct err *err)
+static int done_starts(void *ctx, struct http_response *response, struct err *err)
 {
 	struct result *result = ctx;
 
 	client_start(&client, server->port, "/sum", result->other);
-	return result_note(ctx, answer, err);
+	return result_note(ctx, response, err);
 }
 
 static int data_starts(void *ctx, const void *data, size_t len, struct err *err)
@@ -1057,8 +1057,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_send_with_pauses, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_short_file, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_callbacks_fail, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_early_answer, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_early_answer_and_reset, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_early_response, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_early_response_and_reset, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_half_closed, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_receive_with_pauses, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_fail_after_pause, set_up, tear_down),

@@ -21,7 +21,7 @@ enum { LOOKS_AFTER_LOSS = 3 };
 static struct client client;
 static struct fix_server *server;
 
-static bool answer_ok(struct fix_conn *conn)
+static bool response_ok(struct fix_conn *conn)
 {
 	return fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
 }
@@ -30,7 +30,7 @@ static int set_up(void **state)
 {
 	(void)state;
 	client_init(&client);
-	server = fix_start(answer_ok);
+	server = fix_start(response_ok);
 	return 0;
 }
 

@@ -29,7 +29,7 @@ static int open_way(void *ctx, uint16_t local_port, struct err *err)
 
 static uint16_t seen_from;
 
-static bool answer_ok(struct fix_conn *conn)
+static bool response_ok(struct fix_conn *conn)
 {
 	struct sockaddr_in from;
 	socklen_t len = sizeof(from);
@@ -51,7 +51,7 @@ static void get(struct client *client, const char *host, struct result *result)
 
 static void test_a_name_that_nobody_knows(void **state)
 {
-	struct fix_server *server = fix_start(answer_ok);
+	struct fix_server *server = fix_start(response_ok);
 	struct way way = {0};
 	struct client client;
 
@@ -75,7 +75,7 @@ static void test_a_name_that_nobody_knows(void **state)
 
 static void test_other_ports_are_elsewhere(void **state)
 {
-	struct fix_server *server = fix_start(answer_ok);
+	struct fix_server *server = fix_start(response_ok);
 	AUTO_FREE char *host = mem_printf("localhost:%u", server->port);
 	struct result result = {0};
 	struct way way = {0};
@@ -97,7 +97,7 @@ static void test_other_ports_are_elsewhere(void **state)
 static void test_no_proxy(void **state)
 {
 	const struct proxy_env proxy = {.http_proxy = "http://127.0.0.1:1"};
-	struct fix_server *server = fix_start(answer_ok);
+	struct fix_server *server = fix_start(response_ok);
 	struct way way = {0};
 	struct result result = {0};
 	struct client client;

@@ -549,18 +549,18 @@ static void test_files_of_issuers(void **state)
 	client_done(&client);
 }
 
-static bool answer_ok(struct fix_conn *conn)
+static bool response_ok(struct fix_conn *conn)
 {
 	return fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nplain");
 }
 
-static bool answer_not_tls(struct fix_conn *conn)
+static bool response_not_tls(struct fix_conn *conn)
 {
 	fix_say(conn, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
 	return false;
 }
 
-static bool answer_hang_up(struct fix_conn *conn)
+static bool response_hang_up(struct fix_conn *conn)
 {
 	char c[16];
 
@@ -570,19 +570,19 @@ static bool answer_hang_up(struct fix_conn *conn)
 
 static void test_no_tls_there(void **state)
 {
-	struct fix_server *server = fix_start(answer_ok);
+	struct fix_server *server = fix_start(response_ok);
 	struct result not_tls = {0}, closed = {0};
 	struct client client;
 
 	(void)state;
 	AUTO_FREE char *url = mem_printf("https://localhost:%u/", server->port);
 	client_init(&client);
-	server->hello = answer_not_tls;
+	server->hello = response_not_tls;
 	client_start_url(&client, url, &not_tls);
 	client_run(&client);
 	result_is_fault(&not_tls, E_HTTP_TLS, false);
 	assert_true(str_ends(not_tls.message, " does not speak TLS"));
-	server->hello = answer_hang_up;
+	server->hello = response_hang_up;
 	client_start_url(&client, url, &closed);
 	client_run(&client);
 	result_is_fault(&closed, E_HTTP_CLOSED, true);
@@ -889,7 +889,7 @@ static void relay(int a, int b)
 static bool proxy_tunnels(struct fix_conn *conn)
 {
 	if (!str_eq(conn->method, "CONNECT"))
-		return answer_ok(conn);
+		return response_ok(conn);
 	AUTO_FD int fd = connect_to(tls_ports[GOOD]);
 	if (fd >= 0 && fix_say(conn, "HTTP/1.1 200 Established\r\nX-Proxy: 1\r\n\r\n"))
 		relay(conn->fd, fd);
@@ -943,7 +943,7 @@ static void get_by_proxy(const char *proxy, const char *ca, const char *url, str
 
 static void test_plain_proxy(void **state)
 {
-	struct fix_server *server = fix_start(answer_ok);
+	struct fix_server *server = fix_start(response_ok);
 	struct result result = {.request.authorization = "Bearer t0k"};
 
 	(void)state;
@@ -981,7 +981,7 @@ static void test_tunnel(void **state)
 
 static void test_socks(void **state)
 {
-	struct fix_server *server = fix_start(answer_ok);
+	struct fix_server *server = fix_start(response_ok);
 	struct result result = {0}, refused = {0};
 
 	(void)state;
@@ -1034,7 +1034,7 @@ static void test_server_name_by_proxy(void **state)
 /* A proxy of one request, instead of what the environment says. */
 static void test_own_proxy(void **state)
 {
-	struct fix_server *proxy = fix_start(answer_ok), *server = fix_start(answer_ok);
+	struct fix_server *proxy = fix_start(response_ok), *server = fix_start(response_ok);
 	const struct proxy_env env = {.http_proxy = "http://127.0.0.1:9"};
 	struct result straight = {.request.proxy = ""}, by_env = {0},
 		      bad = {.request.proxy = "ftp://x"};
@@ -1114,7 +1114,7 @@ static void test_proxy_faults(void **state)
 	fix_stop(fails);
 }
 
-static bool answer_inwards(struct fix_conn *conn)
+static bool response_inwards(struct fix_conn *conn)
 {
 	return fix_say(conn, "HTTP/1.1 302 Found\r\nLocation: http://10.1.2.3/secret\r\n"
 			     "Content-Length: 0\r\n\r\n");
@@ -1123,7 +1123,7 @@ static bool answer_inwards(struct fix_conn *conn)
 /* Through a proxy only an address that is written out can be told. */
 static void test_zones_behind_a_proxy(void **state)
 {
-	struct fix_server *server = fix_start(answer_inwards);
+	struct fix_server *server = fix_start(response_inwards);
 	struct result literal = {.request = {.has_zone = true, .zone = ADDRESS_PUBLIC}};
 	struct result redirected = {.request.follow = true};
 
@@ -1144,7 +1144,7 @@ static void test_zones_behind_a_proxy(void **state)
 static void test_environment_counts_for_nothing(void **state)
 {
 	static const char *const names[] = {"http_proxy", "all_proxy", "HTTPS_PROXY"};
-	struct fix_server *server = fix_start(answer_ok);
+	struct fix_server *server = fix_start(response_ok);
 	struct result result = {0};
 	struct client client;
 

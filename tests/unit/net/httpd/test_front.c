@@ -65,7 +65,7 @@ static void settle(struct world *world)
  * Answers of its own
  */
 
-static void test_answer(void **state)
+static void test_response(void **state)
 {
 	struct world world;
 
@@ -176,7 +176,7 @@ static void test_bit_by_bit(void **state)
 	world_close(&world);
 }
 
-static void test_cut_answers(void **state)
+static void test_cut_responses(void **state)
 {
 	static const struct {
 		const char *version;
@@ -490,7 +490,7 @@ static struct peer *client_says(struct world *world, const char *text)
 static void test_no_token(void **state)
 {
 	static const struct {
-		const char *text, *answer;
+		const char *text, *response;
 	} rows[] = {
 		{GET "\r\n", "HTTP/1.1 403 "},
 		{"POST / HTTP/1.1\r\n" H "Content-Length: 1\r\n\r\nx", "HTTP/1.1 403 "},
@@ -513,7 +513,7 @@ static void test_no_token(void **state)
 
 		open_with_token(&world);
 		struct peer *client = client_says(&world, rows[i].text);
-		hears_part(client, rows[i].answer);
+		hears_part(client, rows[i].response);
 		RUN_UNTIL(&world, client->ended);
 		assert_true(has(client, " needs a token"));
 		assert_int_equal(world.seen.n, 0);
@@ -719,7 +719,7 @@ static void test_large_request(void **state)
 
 /* With its length, and up to the end of the connection: then it comes in chunks, or for HTTP/1.0 as
  * it is. */
-static void test_large_answer(void **state)
+static void test_large_response(void **state)
 {
 	static const char *const versions[] = {"1.1", "1.0"};
 
@@ -730,11 +730,11 @@ static void test_large_answer(void **state)
 		world.ask = ask_carry;
 		struct peer *client = client_new(&world);
 		AUTO_FREE char *head = mem_printf("GET / HTTP/%s\r\n" H "\r\n", versions[i]);
-		AUTO_FREE char *answer = mem_printf("HTTP/1.1 200 OK\r\n%s%.*d\r\n\r\n",
+		AUTO_FREE char *response = mem_printf("HTTP/1.1 200 OK\r\n%s%.*d\r\n\r\n",
 			i ? "A: " : "Content-Length: ", 8, FLOOD);
 		says(client, head);
 		struct peer *program = program_of(&world, 0, "\r\n\r\n");
-		AUTO_FREE char *sent = mem_strdup(answer);
+		AUTO_FREE char *sent = mem_strdup(response);
 		says(program, sent);
 		hears_part(client, "\r\n\r\n");
 		client->is_flooded = true;
@@ -852,7 +852,7 @@ static void test_expect(void **state)
 }
 
 /* An answer before the end of the request's body. */
-static void test_early_answer(void **state)
+static void test_early_response(void **state)
 {
 	struct world world;
 
@@ -897,10 +897,10 @@ static void test_no_program(void **state)
 	world_close(&world);
 }
 
-static void test_broken_answers(void **state)
+static void test_broken_responses(void **state)
 {
 	static const struct {
-		const char *answer, *page;
+		const char *response, *page;
 	} rows[] = {
 		{"SSH-2.0-OpenSSH_9.2\r\n", "none of HTTP"},
 		{"HTTP/1.1 200 OK\nA: b\n\n", "CR LF"},
@@ -917,7 +917,7 @@ static void test_broken_answers(void **state)
 		world.ask = ask_carry;
 		struct peer *client = client_new(&world);
 		says(client, GET "\r\n");
-		says(program_of(&world, 0, "\r\n\r\n"), rows[i].answer);
+		says(program_of(&world, 0, "\r\n\r\n"), rows[i].response);
 		hears_part(client, rows[i].page);
 		assert_true(str_starts(client->got.data, "HTTP/1.1 502 Bad Gateway\r\n"));
 		RUN_UNTIL(&world, world.programs[0].ended);
@@ -929,7 +929,7 @@ static void test_broken_answers(void **state)
 static void test_broken_off(void **state)
 {
 	static const struct {
-		const char *version, *answer;
+		const char *version, *response;
 		bool fails, is_reset;
 	} rows[] = {
 		{"1.1", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", false, false},
@@ -957,7 +957,7 @@ static void test_broken_off(void **state)
 			says(client, "c");
 			settles(&world);
 		}
-		says(program, rows[i].answer);
+		says(program, rows[i].response);
 		hears_part(client, "\r\n\r\n");
 		settles(&world);
 		peer_close(program);
@@ -994,7 +994,7 @@ static void test_again(void **state)
 	world_close(&world);
 }
 
-static void test_more_than_an_answer(void **state)
+static void test_more_than_an_response(void **state)
 {
 	struct world world;
 
@@ -1015,7 +1015,7 @@ static void test_more_than_an_answer(void **state)
 }
 
 /* Said between two requests, while the front was at work on one of its own. */
-static void test_unasked_answer(void **state)
+static void test_unasked_response(void **state)
 {
 	static const char evil[] = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
 	struct world world;
@@ -1038,7 +1038,7 @@ static void test_unasked_answer(void **state)
 		else
 			says(&world.programs[0], evil);
 		settle(&world);
-		front_answer(world.exchange, 204, NULL, "", 0);
+		front_response(world.exchange, 204, NULL, "", 0);
 		hears_part(client, "HTTP/1.1 204 ");
 		buf_reset(&client->got);
 		world.ask = ask_carry;
@@ -1238,11 +1238,11 @@ static void test_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_answer),
+		cmocka_unit_test(test_response),
 		cmocka_unit_test(test_pipeline),
 		cmocka_unit_test(test_pieces),
 		cmocka_unit_test(test_bit_by_bit),
-		cmocka_unit_test(test_cut_answers),
+		cmocka_unit_test(test_cut_responses),
 		cmocka_unit_test(test_room),
 		cmocka_unit_test(test_gone),
 		cmocka_unit_test(test_refused),
@@ -1259,18 +1259,18 @@ int main(void)
 		cmocka_unit_test(test_what_goes_on),
 		cmocka_unit_test(test_origin_of_route),
 		cmocka_unit_test(test_large_request),
-		cmocka_unit_test(test_large_answer),
+		cmocka_unit_test(test_large_response),
 		cmocka_unit_test(test_to_end_in_chunks),
 		cmocka_unit_test(test_slow_reader),
 		cmocka_unit_test(test_chunked_request),
 		cmocka_unit_test(test_expect),
-		cmocka_unit_test(test_early_answer),
+		cmocka_unit_test(test_early_response),
 		cmocka_unit_test(test_no_program),
-		cmocka_unit_test(test_broken_answers),
+		cmocka_unit_test(test_broken_responses),
 		cmocka_unit_test(test_broken_off),
 		cmocka_unit_test(test_again),
-		cmocka_unit_test(test_more_than_an_answer),
-		cmocka_unit_test(test_unasked_answer),
+		cmocka_unit_test(test_more_than_an_response),
+		cmocka_unit_test(test_unasked_response),
 		cmocka_unit_test(test_client_leaves),
 		cmocka_unit_test(test_upgrade),
 		cmocka_unit_test(test_no_upgrade),

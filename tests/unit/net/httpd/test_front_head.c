@@ -236,7 +236,7 @@ static const struct {
 	int status; /* -1: refused */
 	enum front_body body;
 	bool keeps_open;
-} answers[] = {
+} responses[] = {
 	{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", "GET", 200, FRONT_BODY_LENGTH, true},
 	{"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", "GET", 200, FRONT_BODY_NONE, true},
 	{"HTTP/1.1 200 \r\nTransfer-Encoding: chunked\r\n\r\n", "GET", 200, FRONT_BODY_CHUNKED,
@@ -264,22 +264,22 @@ static const struct {
 	{"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "GET", -1, 0, false},
 };
 
-static void test_answers(void **state)
+static void test_responses(void **state)
 {
 	(void)state;
-	for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(responses); i++) {
 		AUTO_FRONT_HEAD struct front_head head = {0};
 		size_t used = 0;
-		int r = front_answer_parse(answers[i].text, strlen(answers[i].text),
-			answers[i].method, &head, &used, NULL);
-		if ((r < 0) != (answers[i].status < 0) || r == 0)
-			fail_msg("%s: %d", answers[i].text, r);
+		int r = front_response_parse(responses[i].text, strlen(responses[i].text),
+			responses[i].method, &head, &used, NULL);
+		if ((r < 0) != (responses[i].status < 0) || r == 0)
+			fail_msg("%s: %d", responses[i].text, r);
 		if (r < 0)
 			continue;
-		assert_int_equal(used, strlen(answers[i].text));
-		assert_int_equal(head.status, answers[i].status);
-		assert_int_equal(head.body, answers[i].body);
-		assert_int_equal(head.keeps_open, answers[i].keeps_open);
+		assert_int_equal(used, strlen(responses[i].text));
+		assert_int_equal(head.status, responses[i].status);
+		assert_int_equal(head.body, responses[i].body);
+		assert_int_equal(head.keeps_open, responses[i].keeps_open);
 	}
 }
 
@@ -342,7 +342,7 @@ static void test_chunks(void **state)
 
 static void test_write(void **state)
 {
-	AUTO_FRONT_HEAD struct front_head plain = {0}, upgrade = {0}, answer = {0};
+	AUTO_FRONT_HEAD struct front_head plain = {0}, upgrade = {0}, response = {0};
 	AUTO_BUF struct buf out = {0};
 	size_t used;
 	static const char said[] =
@@ -370,8 +370,9 @@ static void test_write(void **state)
 	front_head_write(&upgrade, "/pr", true, &out);
 	assert_true(str_starts(out.data, "GET /pre HTTP/1.1\r\n"));
 	buf_reset(&out);
-	assert_int_equal(front_answer_parse(said, strlen(said), "GET", &answer, &used, NULL), 1);
-	front_head_write(&answer, NULL, true, &out);
+	assert_int_equal(
+		front_response_parse(said, strlen(said), "GET", &response, &used, NULL), 1);
+	front_head_write(&response, NULL, true, &out);
 	assert_string_equal(
 		out.data, "HTTP/1.1 204 No Content\r\nx: y\r\nconnection: keep-alive\r\n\r\n");
 }
@@ -379,7 +380,7 @@ static void test_write(void **state)
 static void test_rename(void **state)
 {
 	static const char asked[] = "8888.run.localhost:8000", own[] = "localhost:8888";
-	AUTO_FRONT_HEAD struct front_head request = {0}, answer = {0};
+	AUTO_FRONT_HEAD struct front_head request = {0}, response = {0};
 	AUTO_BUF struct buf out = {0};
 	size_t used;
 	static const char said[] = "HTTP/1.1 302 Found\r\nLocation: http://LOCALHOST:8888/a?b\r\n"
@@ -401,9 +402,10 @@ static void test_rename(void **state)
 		"x-forwarded-host: 8888.run.localhost:8000\r\nx-forwarded-proto: http\r\n"
 		"connection: keep-alive\r\n\r\n");
 	buf_reset(&out);
-	assert_int_equal(front_answer_parse(said, strlen(said), "GET", &answer, &used, NULL), 1);
-	front_head_rename(&answer, own, asked);
-	front_head_write(&answer, NULL, true, &out);
+	assert_int_equal(
+		front_response_parse(said, strlen(said), "GET", &response, &used, NULL), 1);
+	front_head_rename(&response, own, asked);
+	front_head_write(&response, NULL, true, &out);
 	assert_string_equal(out.data,
 		"HTTP/1.1 302 Found\r\nlocation: http://8888.run.localhost:8000/a?b\r\n"
 		"content-location: http://localhost:8888/c\r\n"
@@ -543,7 +545,7 @@ int main(void)
 		cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_large),
 		cmocka_unit_test(test_what_is_read),
-		cmocka_unit_test(test_answers),
+		cmocka_unit_test(test_responses),
 		cmocka_unit_test(test_chunks),
 		cmocka_unit_test(test_write),
 		cmocka_unit_test(test_rename),

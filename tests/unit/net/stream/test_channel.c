@@ -445,7 +445,7 @@ static void test_stream_in_a_pump(void **state)
 {
 	struct loop *loop = loop_new();
 	struct err err = {0};
-	char answer[64];
+	char response[64];
 	int fds[2];
 
 	(void)state;
@@ -461,8 +461,8 @@ static void test_stream_in_a_pump(void **state)
 	assert_int_equal(shutdown(fds[0], SHUT_WR), 0);
 	assert_int_equal(loop_run(loop, &err), 0);
 	assert_int_equal(n_done, 1);
-	assert_int_equal(read(fds[0], answer, sizeof(answer)), 9);
-	assert_memory_equal(answer, "HELLOend\n", 9);
+	assert_int_equal(read(fds[0], response, sizeof(response)), 9);
+	assert_memory_equal(response, "HELLOend\n", 9);
 	close(fds[0]);
 	loop_free(loop);
 }

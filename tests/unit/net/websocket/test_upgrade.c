@@ -35,7 +35,7 @@ struct upgraded {
 	struct stream *stream;
 };
 
-static int note(void *ctx, struct stream *stream, struct http_answer *answer, struct err *err)
+static int note(void *ctx, struct stream *stream, struct http_response *response, struct err *err)
 {
 	struct upgraded *up = ctx;
 
@@ -43,13 +43,13 @@ static int note(void *ctx, struct stream *stream, struct http_answer *answer, st
 	up->n_done++;
 	up->upgrade = NULL;
 	up->stream = stream;
-	up->status = answer->status;
-	up->is_transient = answer->is_transient;
-	strv_copy(&up->headers, &answer->headers);
-	up->body = mem_strdup(answer->body.data);
-	up->url = url_text(&answer->url);
-	up->fault = answer->fault.id;
-	up->message = mem_strdup(answer->fault.message);
+	up->status = response->status;
+	up->is_transient = response->is_transient;
+	strv_copy(&up->headers, &response->headers);
+	up->body = mem_strdup(response->body.data);
+	up->url = url_text(&response->url);
+	up->fault = response->fault.id;
+	up->message = mem_strdup(response->fault.message);
 	return 0;
 }
 
@@ -115,14 +115,14 @@ static void echo(struct fix_conn *conn)
 		;
 }
 
-static bool answer_echo(struct fix_conn *conn)
+static bool response_echo(struct fix_conn *conn)
 {
 	if (fix_say(conn, SWITCH))
 		echo(conn);
 	return false;
 }
 
-static bool answer_early(struct fix_conn *conn)
+static bool response_early(struct fix_conn *conn)
 {
 	if (fix_say(conn,
 		    "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n" SWITCH
@@ -132,7 +132,7 @@ static bool answer_early(struct fix_conn *conn)
 }
 
 /* Byte for byte. */
-static bool answer_slowly(struct fix_conn *conn)
+static bool response_slowly(struct fix_conn *conn)
 {
 	for (const char *at = SWITCH "slow;"; *at; at++)
 		if (!fix_send(conn, at, 1))
@@ -144,7 +144,7 @@ static bool answer_slowly(struct fix_conn *conn)
 /* What a test says the server answers, and closes. */
 static const char *said;
 
-static bool answer_said(struct fix_conn *conn)
+static bool response_said(struct fix_conn *conn)
 {
 	fix_say(conn, said);
 	shutdown(conn->fd, SHUT_WR);
@@ -152,14 +152,14 @@ static bool answer_said(struct fix_conn *conn)
 	return false;
 }
 
-static bool answer_said_and_waits(struct fix_conn *conn)
+static bool response_said_and_waits(struct fix_conn *conn)
 {
 	fix_say(conn, said);
 	fix_wait_end(conn);
 	return false;
 }
 
-static bool answer_endless(struct fix_conn *conn)
+static bool response_endless(struct fix_conn *conn)
 {
 	if (!fix_say(conn, said))
 		return false;
@@ -265,7 +265,7 @@ static void floods(struct stream *stream, size_t size, size_t piece)
 
 static void test_echo(void **state)
 {
-	struct fix_server *server = fix_start(answer_echo);
+	struct fix_server *server = fix_start(response_echo);
 	AUTO_STRV struct strv headers = {0};
 	struct upgraded up = {.request = {.headers = &headers, .authorization = "Bearer t0k"}};
 	struct client client;
@@ -301,15 +301,15 @@ static void test_echo(void **state)
 static void test_early_and_slow(void **state)
 {
 	static const struct {
-		fix_answer_fn *answer;
+		fix_response_fn *response;
 		const char *early;
-	} rows[] = {{answer_early, "early bytes;"}, {answer_slowly, "slow;"}};
+	} rows[] = {{response_early, "early bytes;"}, {response_slowly, "slow;"}};
 	struct client client;
 
 	(void)state;
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		struct fix_server *server = fix_start(rows[i].answer);
+		struct fix_server *server = fix_start(rows[i].response);
 		struct upgraded up = {.request.method = "POST"};
 		upgrade_to(&client, server->port, &up);
 		assert_int_equal(up.status, 101);
@@ -328,7 +328,7 @@ static void test_early_and_slow(void **state)
  * Other answers
  */
 
-static void test_answers(void **state)
+static void test_responses(void **state)
 {
 	static const struct {
 		const char *said;
@@ -347,7 +347,7 @@ static void test_answers(void **state)
 		{"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n.", 200,
 			"."},
 	};
-	struct fix_server *server = fix_start(answer_said);
+	struct fix_server *server = fix_start(response_said);
 	struct client client;
 
 	(void)state;
@@ -370,7 +370,7 @@ static const struct {
 	const char *said;
 	enum err_id id;
 	const char *end;
-} bad_answers[] = {
+} bad_responses[] = {
 	{"", E_HTTP_CLOSED, "without an answer"},
 	{"HTTP/1.1 10", E_HTTP_CLOSED, "in the middle of an answer"},
 	{"HTTP/1.1 101 x\r\nUpgrade: echo/1\r\n", E_HTTP_CLOSED, "in the middle of an answer"},
@@ -407,19 +407,19 @@ static const struct {
 		"changes to another protocol than echo/1"},
 };
 
-static void test_bad_answers(void **state)
+static void test_bad_responses(void **state)
 {
-	struct fix_server *server = fix_start(answer_said);
+	struct fix_server *server = fix_start(response_said);
 	struct client client;
 
 	(void)state;
 	client_init(&client);
-	for (size_t i = 0; i < ARRAY_LEN(bad_answers); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(bad_responses); i++) {
 		struct upgraded up = {0};
-		said = bad_answers[i].said;
+		said = bad_responses[i].said;
 		upgrade_to(&client, server->port, &up);
-		is_fault(&up, bad_answers[i].id, bad_answers[i].end);
-		assert_int_equal(up.is_transient, bad_answers[i].id == E_HTTP_CLOSED);
+		is_fault(&up, bad_responses[i].id, bad_responses[i].end);
+		assert_int_equal(up.is_transient, bad_responses[i].id == E_HTTP_CLOSED);
 		upgraded_done(&up);
 	}
 	client_done(&client);
@@ -429,7 +429,7 @@ static void test_bad_answers(void **state)
 static void test_limits(void **state)
 {
 	static const char *const starts[] = {"HTTP/1.1 101 x\r\n", "HTTP/1.1 200 x\r\nA: ", ""};
-	struct fix_server *server = fix_start(answer_endless);
+	struct fix_server *server = fix_start(response_endless);
 	struct client client;
 
 	(void)state;
@@ -472,10 +472,10 @@ static void waits_in_vain(struct client *client, uint16_t port, const char *head
 	}
 }
 
-static void test_no_answer(void **state)
+static void test_no_response(void **state)
 {
 	static const char *const heads[] = {"", "HTTP/1.1 101 x\r\n"};
-	struct fix_server *server = fix_start(answer_said_and_waits);
+	struct fix_server *server = fix_start(response_said_and_waits);
 	struct upgraded refused = {0}, unknown = {0}, bad = {0};
 	AUTO_STRV struct strv headers = {0};
 	struct client client;
@@ -512,7 +512,7 @@ static int cancel_due(void *ctx, struct err *err)
 
 static void test_cancel(void **state)
 {
-	struct fix_server *server = fix_start(answer_said_and_waits);
+	struct fix_server *server = fix_start(response_said_and_waits);
 	struct upgraded at_once = {0}, later = {0};
 	struct client client;
 
@@ -532,7 +532,7 @@ static void test_cancel(void **state)
 }
 
 /* Says one thing, and is gone with a reset when it has heard another. */
-static bool answer_reset(struct fix_conn *conn)
+static bool response_reset(struct fix_conn *conn)
 {
 	char c;
 
@@ -543,7 +543,7 @@ static bool answer_reset(struct fix_conn *conn)
 
 static void test_reset(void **state)
 {
-	struct fix_server *server = fix_start(answer_reset);
+	struct fix_server *server = fix_start(response_reset);
 	struct upgraded up = {0};
 	AUTO_ERR struct err err = {0};
 	struct client client;
@@ -646,7 +646,7 @@ static void stop_relay(struct relay *relay)
 
 static void test_tls(void **state)
 {
-	struct fix_server *server = fix_start(answer_early);
+	struct fix_server *server = fix_start(response_early);
 	struct relay relay = {0};
 	struct upgraded up = {0}, wrong = {0};
 	struct client client;
@@ -738,8 +738,8 @@ static bool socks_hello(struct fix_conn *conn)
 
 static void test_proxies(void **state)
 {
-	struct fix_server *server = fix_start(answer_early), *proxy = fix_start(proxy_tunnels);
-	struct fix_server *asks = fix_start(proxy_asks), *socks = fix_start(answer_early);
+	struct fix_server *server = fix_start(response_early), *proxy = fix_start(proxy_tunnels);
+	struct fix_server *asks = fix_start(proxy_asks), *socks = fix_start(response_early);
 	struct client client;
 
 	(void)state;
@@ -780,10 +780,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_echo),
 		cmocka_unit_test(test_early_and_slow),
-		cmocka_unit_test(test_answers),
-		cmocka_unit_test(test_bad_answers),
+		cmocka_unit_test(test_responses),
+		cmocka_unit_test(test_bad_responses),
 		cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_no_answer),
+		cmocka_unit_test(test_no_response),
 		cmocka_unit_test(test_cancel),
 		cmocka_unit_test(test_reset),
 		cmocka_unit_test(test_tls),

@@ -40,7 +40,7 @@ static void check_url(const char *challenge, const char *scopes, const char *url
 	int r = auth_token_url(list.v, &merged, &got, &err);
 	if (!url) {
 		assert_int_equal(r, -ERR_REMOTE);
-		assert_int_equal(err.id, E_REGISTRY_ANSWER);
+		assert_int_equal(err.id, E_REGISTRY_RESPONSE);
 		return;
 	}
 	assert_int_equal(r, 0);
@@ -104,7 +104,7 @@ static void check_token(const char *text, const char *token, const char *refresh
 	int r = auth_token_parse(text, strlen(text), &got, &got_refresh, &got_ms, &err);
 	if (!token) {
 		assert_int_equal(r, -ERR_REMOTE);
-		assert_int_equal(err.id, E_REGISTRY_ANSWER);
+		assert_int_equal(err.id, E_REGISTRY_RESPONSE);
 		assert_null(strstr(err.message, "hunter2"));
 		assert_null(got);
 		return;
@@ -115,7 +115,7 @@ static void check_token(const char *text, const char *token, const char *refresh
 	assert_int_equal(got_ms, life_ms);
 }
 
-static void answers_hold_tokens(void **state)
+static void responses_hold_tokens(void **state)
 {
 	(void)state;
 	check_token("{\"token\":\"t\"}", "t", NULL, 60000);
@@ -310,7 +310,7 @@ struct asker {
 	char *authorization;
 	unsigned generation;
 	struct err fault;
-	int answer; /* what ready returns */
+	int response; /* what ready returns */
 	bool frees;
 	struct asker *asks; /* who wants, too, when this one is ready */
 };
@@ -335,7 +335,7 @@ static int ready(void *ctx, const char *authorization, unsigned generation, stru
 		asker->asks->wait = auth_want(world.auth, ready, asker->asks);
 	if (asker->frees)
 		auth_free(TAKE(world.auth));
-	return asker->answer < 0 ? err_set(err, E_CANCELED, "enough") : 0;
+	return asker->response < 0 ? err_set(err, E_CANCELED, "enough") : 0;
 }
 
 static void asker_done(struct asker *asker)
@@ -763,9 +763,9 @@ static void free_from_deep_within_is_safe(void **state)
 	assert_null(world.auth);
 }
 
-static void negative_answers_end_the_loop(void **state)
+static void negative_responses_end_the_loop(void **state)
 {
-	AUTO_ASKER struct asker at_once = {.answer = -1}, later = {.answer = -1};
+	AUTO_ASKER struct asker at_once = {.response = -1}, later = {.response = -1};
 	AUTO_ERR struct err err = {0};
 
 	(void)state;
@@ -993,7 +993,7 @@ static void unknown_schemes_are_said(void **state)
 		open_auth(NULL);
 		refuse(&asker, cases[i], 0);
 		run();
-		check_fault(&asker, E_REGISTRY_ANSWER,
+		check_fault(&asker, E_REGISTRY_RESPONSE,
 			"registry reg.example requires a login but offers neither Basic nor Bearer");
 		auth_free(TAKE(world.auth));
 	}
@@ -1021,7 +1021,7 @@ static void failing_helper_is_said(void **state)
  * Token servers that fail or mislead
  */
 
-static void check_answer(
+static void check_response(
 	int status, const char *fields, const char *body, enum err_id id, int n_asked)
 {
 	AUTO_ASKER struct asker asker = {0};
@@ -1038,22 +1038,22 @@ static void check_answer(
 	auth_free(TAKE(world.auth));
 }
 
-static void bad_answers_are_errors(void **state)
+static void bad_responses_are_errors(void **state)
 {
 	AUTO_FREE char *big = mem_alloc(AUTH_TOKEN_BODY_MAX + 2, 1);
 
 	(void)state;
 	memset(big, ' ', AUTH_TOKEN_BODY_MAX + 1);
-	check_answer(200, NULL, big, E_HTTP_LIMIT, 1);
-	check_answer(200, NULL, "<html>hunter2</html>", E_REGISTRY_ANSWER, 1);
-	check_answer(200, NULL, TOKEN("a\\r\\nb"), E_REGISTRY_ANSWER, 1);
-	check_answer(204, NULL, "", E_REGISTRY_ANSWER, 1);
-	check_answer(400, NULL, "hunter2", E_REGISTRY_ANSWER, 1);
-	check_answer(403, NULL, "hunter2", E_REGISTRY_DENIED, 1);
-	check_answer(404, NULL, "", E_REGISTRY_ANSWER, 1);
-	check_answer(501, NULL, "", E_REGISTRY_ANSWER, 1);
-	check_answer(429, "Retry-After: 0\r\n", "", E_REGISTRY_UNREACHABLE, 4);
-	check_answer(503, "Retry-After: 0\r\n", "hunter2", E_REGISTRY_UNREACHABLE, 4);
+	check_response(200, NULL, big, E_HTTP_LIMIT, 1);
+	check_response(200, NULL, "<html>hunter2</html>", E_REGISTRY_RESPONSE, 1);
+	check_response(200, NULL, TOKEN("a\\r\\nb"), E_REGISTRY_RESPONSE, 1);
+	check_response(204, NULL, "", E_REGISTRY_RESPONSE, 1);
+	check_response(400, NULL, "hunter2", E_REGISTRY_RESPONSE, 1);
+	check_response(403, NULL, "hunter2", E_REGISTRY_DENIED, 1);
+	check_response(404, NULL, "", E_REGISTRY_RESPONSE, 1);
+	check_response(501, NULL, "", E_REGISTRY_RESPONSE, 1);
+	check_response(429, "Retry-After: 0\r\n", "", E_REGISTRY_UNREACHABLE, 4);
+	check_response(503, "Retry-After: 0\r\n", "hunter2", E_REGISTRY_UNREACHABLE, 4);
 }
 
 static void busy_server_is_asked_again(void **state)
@@ -1077,14 +1077,14 @@ static void redirects_get_nothing(void **state)
 	AUTO_FREE char *location = mem_printf("Location: http://localhost:%u/t\r\n", other->port);
 
 	(void)state;
-	check_answer(302, location, "", E_REGISTRY_ANSWER, 1);
-	check_answer(307, location, "", E_REGISTRY_ANSWER, 1);
+	check_response(302, location, "", E_REGISTRY_RESPONSE, 1);
+	check_response(307, location, "", E_REGISTRY_RESPONSE, 1);
 	put_identity();
 	AUTO_ASKER struct asker asker = {0};
 	open_auth(NULL);
 	refuse(&asker, world.challenge, 0);
 	run();
-	check_fault(&asker, E_REGISTRY_ANSWER, NULL);
+	check_fault(&asker, E_REGISTRY_RESPONSE, NULL);
 	assert_int_equal(other->n_conns, 0);
 	fix_stop(other);
 }
@@ -1114,10 +1114,10 @@ static void realms_lead_nowhere_else(void **state)
 	(void)state;
 	put_password();
 	/* Without TLS, when the registry has it; or to another host. */
-	check_realm("https://localhost/", plain, ADDRESS_LOOPBACK, E_REGISTRY_ANSWER);
-	check_realm("http://reg.example/", plain, ADDRESS_LOOPBACK, E_REGISTRY_ANSWER);
+	check_realm("https://localhost/", plain, ADDRESS_LOOPBACK, E_REGISTRY_RESPONSE);
+	check_realm("http://reg.example/", plain, ADDRESS_LOOPBACK, E_REGISTRY_RESPONSE);
 	check_realm(
-		"http://localhost/", "http://evil.example/", ADDRESS_LOOPBACK, E_REGISTRY_ANSWER);
+		"http://localhost/", "http://evil.example/", ADDRESS_LOOPBACK, E_REGISTRY_RESPONSE);
 	/* To another site, this machine included. */
 	check_realm("https://reg.example/", tls, ADDRESS_PUBLIC, E_REGISTRY_REALM);
 	check_realm(
@@ -1127,8 +1127,8 @@ static void realms_lead_nowhere_else(void **state)
 	check_realm(
 		"http://localhost/", "https://evil.example/", ADDRESS_LOOPBACK, E_REGISTRY_REALM);
 	check_realm(
-		"https://reg.example/", "file:///etc/passwd", ADDRESS_PUBLIC, E_REGISTRY_ANSWER);
-	check_realm("https://reg.example/", "", ADDRESS_PUBLIC, E_REGISTRY_ANSWER);
+		"https://reg.example/", "file:///etc/passwd", ADDRESS_PUBLIC, E_REGISTRY_RESPONSE);
+	check_realm("https://reg.example/", "", ADDRESS_PUBLIC, E_REGISTRY_RESPONSE);
 }
 
 static void allow_realm(const char *realm)
@@ -1148,7 +1148,7 @@ static void allowed_realms_get_the_login(void **state)
 	allow_realm("127.0.0.1:2");
 	allow_realm("Localhost");
 	check_realm("https://reg.example/", closed, ADDRESS_PUBLIC, E_REGISTRY_REALM);
-	check_realm("https://reg.example/", plain, ADDRESS_PUBLIC, E_REGISTRY_ANSWER);
+	check_realm("https://reg.example/", plain, ADDRESS_PUBLIC, E_REGISTRY_RESPONSE);
 	allow_realm("127.0.0.1:1");
 	/* Nobody is there; but it was tried. */
 	check_realm("https://reg.example/", closed, ADDRESS_PUBLIC, E_HTTP_CONNECT);
@@ -1256,7 +1256,7 @@ int main(void)
 		cmocka_unit_test(urls_of_tokens),
 		cmocka_unit_test(long_urls_are_refused),
 		cmocka_unit_test(forms_of_tokens),
-		cmocka_unit_test(answers_hold_tokens),
+		cmocka_unit_test(responses_hold_tokens),
 		cmocka_unit_test(scopes_are_sets),
 		IN_WORLD(nothing_until_it_is_asked_for),
 		IN_WORLD(password_becomes_a_token),
@@ -1274,7 +1274,7 @@ int main(void)
 		IN_WORLD(free_with_waits_is_safe),
 		IN_WORLD(free_from_within_is_safe),
 		IN_WORLD(free_from_deep_within_is_safe),
-		IN_WORLD(negative_answers_end_the_loop),
+		IN_WORLD(negative_responses_end_the_loop),
 		IN_WORLD(token_is_renewed_ahead),
 		IN_WORLD(remembered_challenge_needs_no_refusal),
 		IN_WORLD(wrong_memories_are_forgotten),
@@ -1285,7 +1285,7 @@ int main(void)
 		IN_WORLD(refusals_meanwhile_wait),
 		IN_WORLD(unknown_schemes_are_said),
 		IN_WORLD(failing_helper_is_said),
-		IN_WORLD(bad_answers_are_errors),
+		IN_WORLD(bad_responses_are_errors),
 		IN_WORLD(busy_server_is_asked_again),
 		IN_WORLD(redirects_get_nothing),
 		IN_WORLD(realms_lead_nowhere_else),

@@ -347,27 +347,27 @@ static void secrets_have_a_ceiling(void **state)
  * Answers of helpers
  */
 
-struct answer {
+struct response {
 	struct credential login;
 	struct err err;
 };
 
-static void answer_done(struct answer *answer)
+static void response_done(struct response *response)
 {
-	credential_done(&answer->login);
-	err_done(&answer->err);
+	credential_done(&response->login);
+	err_done(&response->err);
 }
-#define AUTO_ANSWER AUTO(answer_done)
+#define AUTO_RESPONSE AUTO(response_done)
 
-static int parse(const char *text, int status, struct answer *answer)
+static int parse(const char *text, int status, struct response *response)
 {
 	return credential_helper_parse(
-		text, strlen(text), status, "x", &answer->login, &answer->err);
+		text, strlen(text), status, "x", &response->login, &response->err);
 }
 
-static void answers_hold_logins(void **state)
+static void responses_hold_logins(void **state)
 {
-	AUTO_ANSWER struct answer login = {0}, token = {0};
+	AUTO_RESPONSE struct response login = {0}, token = {0};
 
 	(void)state;
 	assert_int_equal(
@@ -385,64 +385,64 @@ static void answers_hold_logins(void **state)
 static void having_none_is_no_failure(void **state)
 {
 	static const char words[] = "credentials not found in native keychain\n";
-	AUTO_ANSWER struct answer answer = {0};
+	AUTO_RESPONSE struct response response = {0};
 
 	(void)state;
-	assert_int_equal(parse(words, 1, &answer), 0);
-	assert_int_equal(parse(words, 0, &answer), 0);
-	assert_int_equal(parse("{\"Username\":\"\",\"Secret\":\"\"}", 0, &answer), 0);
-	assert_false(credential_is_there(&answer.login));
-	assert_false(err_is_set(&answer.err));
+	assert_int_equal(parse(words, 1, &response), 0);
+	assert_int_equal(parse(words, 0, &response), 0);
+	assert_int_equal(parse("{\"Username\":\"\",\"Secret\":\"\"}", 0, &response), 0);
+	assert_false(credential_is_there(&response.login));
+	assert_false(err_is_set(&response.err));
 }
 
-static void check_bad_answer(
+static void check_bad_response(
 	const char *text, int status, const char *message, const char *evidence)
 {
-	AUTO_ANSWER struct answer answer = {0};
+	AUTO_RESPONSE struct response response = {0};
 
-	assert_int_equal(parse(text, status, &answer), -ERR_AUTH);
-	assert_int_equal(answer.err.id, E_REGISTRY_HELPER);
-	assert_string_equal(answer.err.message, message);
-	assert_int_equal(answer.err.n_evidence, evidence ? 1 : 0);
+	assert_int_equal(parse(text, status, &response), -ERR_AUTH);
+	assert_int_equal(response.err.id, E_REGISTRY_HELPER);
+	assert_string_equal(response.err.message, message);
+	assert_int_equal(response.err.n_evidence, evidence ? 1 : 0);
 	if (evidence)
-		assert_string_equal(answer.err.evidence[0], evidence);
+		assert_string_equal(response.err.evidence[0], evidence);
 }
 
-static void bad_answers_are_not_repeated(void **state)
+static void bad_responses_are_not_repeated(void **state)
 {
 	(void)state;
-	check_bad_answer(
+	check_bad_response(
 		"hunter2", 0, "docker-credential-x printed something else than a login", NULL);
-	check_bad_answer("", 0, "docker-credential-x printed something else than a login", NULL);
-	check_bad_answer("{\"Username\":\"me\"}", 0,
+	check_bad_response("", 0, "docker-credential-x printed something else than a login", NULL);
+	check_bad_response("{\"Username\":\"me\"}", 0,
 		"docker-credential-x printed no Username and Secret", NULL);
-	check_bad_answer("{\"Username\":7,\"Secret\":\"s\"}", 0,
+	check_bad_response("{\"Username\":7,\"Secret\":\"s\"}", 0,
 		"docker-credential-x printed no Username and Secret", NULL);
-	check_bad_answer("{\"Username\":\"a:b\",\"Secret\":\"hunter2\"}", 0,
+	check_bad_response("{\"Username\":\"a:b\",\"Secret\":\"hunter2\"}", 0,
 		"docker-credential-x printed a user name with a colon", NULL);
-	check_bad_answer("{\"Username\":\"me\",\"Secret\":\"hunter2\"}", 3,
+	check_bad_response("{\"Username\":\"me\",\"Secret\":\"hunter2\"}", 3,
 		"docker-credential-x failed with exit status 3", NULL);
-	check_bad_answer(
+	check_bad_response(
 		"password: hunter2", 1, "docker-credential-x failed with exit status 1", NULL);
-	check_bad_answer("got eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9eyJhbGciOi", 1,
+	check_bad_response("got eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9eyJhbGciOi", 1,
 		"docker-credential-x failed with exit status 1", NULL);
-	check_bad_answer("no session: \x1b[31mlog in\nmore", 1,
+	check_bad_response("no session: \x1b[31mlog in\nmore", 1,
 		"docker-credential-x failed with exit status 1",
 		"it said: no session: \\x1b[31mlog in");
-	check_bad_answer("", 128 + SIGSEGV, "docker-credential-x was killed by SIGSEGV", NULL);
+	check_bad_response("", 128 + SIGSEGV, "docker-credential-x was killed by SIGSEGV", NULL);
 }
 
 static void words_are_cut(void **state)
 {
-	AUTO_ANSWER struct answer answer = {0};
+	AUTO_RESPONSE struct response response = {0};
 	AUTO_BUF struct buf text = {0};
 
 	(void)state;
 	buf_init(&text, 100000);
 	for (int i = 0; i < 1000; i++)
 		buf_adds(&text, "word ");
-	assert_int_equal(parse(text.data, 1, &answer), -ERR_AUTH);
-	assert_int_equal(strlen(answer.err.evidence[0]), strlen("it said: ") + 200);
+	assert_int_equal(parse(text.data, 1, &response), -ERR_AUTH);
+	assert_int_equal(strlen(response.err.evidence[0]), strlen("it said: ") + 200);
 }
 
 /*
@@ -919,9 +919,9 @@ int main(void)
 		cmocka_unit_test(helper_names_are_restricted),
 		cmocka_unit_test(other_files_are_no_files),
 		cmocka_unit_test(secrets_have_a_ceiling),
-		cmocka_unit_test(answers_hold_logins),
+		cmocka_unit_test(responses_hold_logins),
 		cmocka_unit_test(having_none_is_no_failure),
-		cmocka_unit_test(bad_answers_are_not_repeated),
+		cmocka_unit_test(bad_responses_are_not_repeated),
 		cmocka_unit_test(words_are_cut),
 		WITH_TMP(nothing_is_anonymous),
 		WITH_TMP(files_come_in_order),

@@ -46,9 +46,9 @@ static const struct row rows[] = {
 	{202, "", "", 0, false, 1, E_NONE, NULL},
 	{204, "", "", 0, false, 1, E_NONE, NULL},
 	{206, "", "x", 0, false, 1, E_NONE, NULL},
-	{302, "", "", 0, false, 1, E_REGISTRY_ANSWER, "answers 302 to trying it"},
-	{304, "", "", 0, false, 1, E_REGISTRY_ANSWER, "answers 304"},
-	{400, "", "", 0, false, 1, E_REGISTRY_ANSWER, "answers 400"},
+	{302, "", "", 0, false, 1, E_REGISTRY_RESPONSE, "answers 302 to trying it"},
+	{304, "", "", 0, false, 1, E_REGISTRY_RESPONSE, "answers 304"},
+	{400, "", "", 0, false, 1, E_REGISTRY_RESPONSE, "answers 400"},
 	{400, "", "", REGISTRY_REFUSED, false, 1, E_NONE, NULL},
 	{403, "", "", 0, false, 1, E_REGISTRY_DENIED, "may not pull from"},
 	{403, "", "", REGISTRY_REFUSED, false, 1, E_NONE, NULL},
@@ -57,12 +57,12 @@ static const struct row rows[] = {
 	{404, "", "", REGISTRY_NOT_FOUND, false, 1, E_NONE, NULL},
 	{405, "", "", REGISTRY_REFUSED, false, 1, E_NONE, NULL},
 	{408, "", "", 0, false, REGISTRY_TRIES, E_REGISTRY_UNREACHABLE, "(5 tries)"},
-	{408, "", "", 0, true, 1, E_REGISTRY_ANSWER, "answers 408"},
+	{408, "", "", 0, true, 1, E_REGISTRY_RESPONSE, "answers 408"},
 	{409, "", "", REGISTRY_REFUSED, false, 1, E_NONE, NULL},
 	{412, "", "", REGISTRY_REFUSED, false, 1, E_NONE, NULL},
 	{413, "", "", REGISTRY_REFUSED, false, 1, E_REGISTRY_FULL, "uploads of that size"},
 	{416, "", "", REGISTRY_REFUSED, false, 1, E_NONE, NULL},
-	{416, "", "", 0, false, 1, E_REGISTRY_ANSWER, "answers 416"},
+	{416, "", "", 0, false, 1, E_REGISTRY_RESPONSE, "answers 416"},
 	{418, "", "", REGISTRY_ANY, false, 1, E_NONE, NULL},
 	{429, "", "", 0, false, REGISTRY_TRIES, E_REGISTRY_UNREACHABLE, "answers 429 to trying it"},
 	{429, "", "", 0, true, REGISTRY_TRIES, E_REGISTRY_UNREACHABLE, "answers 429"},
@@ -70,7 +70,7 @@ static const struct row rows[] = {
 	{429, "Retry-After: 9999999999999\r\n", "", 0, false, 1, E_REGISTRY_UNREACHABLE, ""},
 	{429, "Retry-After: x\r\n", "", 0, false, REGISTRY_TRIES, E_REGISTRY_UNREACHABLE, ""},
 	{500, "", "", 0, false, REGISTRY_TRIES, E_REGISTRY_UNREACHABLE, "answers 500"},
-	{500, "", "", 0, true, 1, E_REGISTRY_ANSWER, "answers 500"},
+	{500, "", "", 0, true, 1, E_REGISTRY_RESPONSE, "answers 500"},
 	{500, "", "", REGISTRY_ANY, false, 1, E_NONE, NULL},
 	{500, "", "no space left on device", 0, false, 1, E_REGISTRY_FULL, "no room left"},
 	{501, "", "", REGISTRY_REFUSED, false, 1, E_NONE, NULL},
@@ -79,10 +79,10 @@ static const struct row rows[] = {
 	{503, "", "", 0, false, REGISTRY_TRIES, E_REGISTRY_UNREACHABLE, "answers 503"},
 	{504, "", "", REGISTRY_REFUSED, false, REGISTRY_TRIES, E_REGISTRY_UNREACHABLE, ""},
 	{507, "", "", 0, false, 1, E_REGISTRY_FULL, "no room left"},
-	{599, "", "", 0, false, 1, E_REGISTRY_ANSWER, "answers 599"},
+	{599, "", "", 0, false, 1, E_REGISTRY_RESPONSE, "answers 599"},
 };
 
-static bool answer_row(struct fix_conn *conn)
+static bool response_row(struct fix_conn *conn)
 {
 	size_t i = strtoul(conn->path + strlen(PATH), NULL, 10);
 
@@ -115,7 +115,7 @@ static void test_statuses(void **state)
 	struct outcome outcomes[ARRAY_LEN(rows)] = {0};
 
 	(void)state;
-	world_init(&world, answer_row);
+	world_init(&world, response_row);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_FREE char *path = mem_printf("%zu", i);
 		ask(&world,
@@ -140,7 +140,7 @@ static void test_statuses(void **state)
 static atomic_int n_busy; /* requests that are answered 503 */
 static atomic_int n_bodies;
 
-static bool answer_busy(struct fix_conn *conn)
+static bool response_busy(struct fix_conn *conn)
 {
 	AUTO_FREE char *body = fix_body(conn);
 
@@ -160,7 +160,7 @@ static void test_retry_after(void **state)
 
 	(void)state;
 	atomic_store(&n_busy, 1);
-	world_init(&world, answer_busy);
+	world_init(&world, response_busy);
 	ask_now(&world, (struct registry_request){.path = "a", .accept = REGISTRY_REFUSED},
 		&outcome);
 	is_ok(&outcome, 201);
@@ -188,7 +188,7 @@ static void test_bodies(void **state)
 		{.size = 100000, .data = data, .copy = true},
 		{.size = 100000, .fd = fd, .has_fd = true},
 	};
-	world_init(&world, answer_busy);
+	world_init(&world, response_busy);
 	for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
 		atomic_store(&n_busy, 1);
 		atomic_store(&n_bodies, 0);
@@ -225,10 +225,10 @@ static void test_read_once(void **state)
 
 	(void)state;
 	atomic_store(&n_busy, 1);
-	world_init(&world, answer_busy);
+	world_init(&world, response_busy);
 	ask_now(&world, (struct registry_request){.method = "PUT", .path = "a", .body = body},
 		&outcome);
-	is_fault(&outcome, E_REGISTRY_ANSWER);
+	is_fault(&outcome, E_REGISTRY_RESPONSE);
 	assert_int_equal(fix_count(world.server, "PUT "), 1);
 	outcome_done(&outcome);
 	ask_now(&world, (struct registry_request){.method = "PUT", .path = "a", .body = body},
@@ -241,7 +241,7 @@ static void test_read_once(void **state)
 /* Reads the first request of each path and goes away without an answer. */
 static atomic_int n_lost;
 
-static bool answer_lost(struct fix_conn *conn)
+static bool response_lost(struct fix_conn *conn)
 {
 	if (!drain(conn) || atomic_fetch_sub(&n_lost, 1) > 0)
 		return false;
@@ -255,7 +255,7 @@ static void test_lost_reply(void **state)
 
 	(void)state;
 	atomic_store(&n_lost, 1);
-	world_init(&world, answer_lost);
+	world_init(&world, response_lost);
 	ask_now(&world, (struct registry_request){.method = "POST", .path = "blobs/uploads/"},
 		&outcome);
 	is_ok(&outcome, 202);
@@ -264,7 +264,7 @@ static void test_lost_reply(void **state)
 	world_done(&world);
 	/* By a new connection: on an old one libcurl takes that for its end. */
 	atomic_store(&n_lost, 1);
-	world_init(&world, answer_lost);
+	world_init(&world, response_lost);
 	ask_now(&world, (struct registry_request){.method = "PATCH", .path = "c", .once = true},
 		&outcome);
 	is_fault(&outcome, E_HTTP_CLOSED);
@@ -280,7 +280,7 @@ static void test_lost_reply(void **state)
 static const char whole[] = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nX: y\r\n\r\nabc";
 static atomic_int n_cuts[sizeof(whole)];
 
-static bool answer_part(struct fix_conn *conn)
+static bool response_part(struct fix_conn *conn)
 {
 	size_t n = strtoul(conn->path + strlen(PATH), NULL, 10);
 
@@ -298,7 +298,7 @@ static void test_cut_everywhere(void **state)
 	struct outcome outcomes[sizeof(whole) - 1] = {0};
 
 	(void)state;
-	world_init(&world, answer_part);
+	world_init(&world, response_part);
 	for (size_t i = 0; i < ARRAY_LEN(outcomes); i++) {
 		AUTO_FREE char *path = mem_printf("%zu", i);
 		ask(&world, (struct registry_request){.path = path}, &outcomes[i]);
@@ -322,7 +322,7 @@ static void test_cut_first(void **state)
 		struct world world;
 		struct outcome outcome = {0};
 		atomic_store(&n_cuts[i], 0);
-		world_init(&world, answer_part);
+		world_init(&world, response_part);
 		ask_now(&world, (struct registry_request){.path = path}, &outcome);
 		is_ok(&outcome, 200);
 		assert_true(registry_uses_http(world.registry));
@@ -331,7 +331,7 @@ static void test_cut_first(void **state)
 	}
 }
 
-static bool answer_cut(struct fix_conn *conn)
+static bool response_cut(struct fix_conn *conn)
 {
 	fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
 	return false;
@@ -353,7 +353,7 @@ static void test_data_once(void **state)
 	struct outcome outcome = {0};
 
 	(void)state;
-	world_init(&world, answer_cut);
+	world_init(&world, response_cut);
 	ask_now(&world, (struct registry_request){.path = "a", .data = take_data}, &outcome);
 	is_fault(&outcome, E_HTTP_CLOSED);
 	assert_int_equal(outcome.n_data, 3);
@@ -408,7 +408,7 @@ static void test_refused_connection(void **state)
 	uint16_t port = fix_closed_port();
 
 	(void)state;
-	world_init(&world, answer_busy);
+	world_init(&world, response_busy);
 	free(world.host);
 	world.host = mem_printf("127.0.0.1:%u", port);
 	struct registry_options options = world_options(&world);
@@ -429,7 +429,7 @@ static void test_unknown_host(void **state)
 	struct outcome outcome = {0};
 
 	(void)state;
-	world_init(&world, answer_busy);
+	world_init(&world, response_busy);
 	free(world.host);
 	world.host = mem_strdup("no-such-host.invalid:5000");
 	struct registry_options options = world_options(&world);
@@ -443,7 +443,7 @@ static void test_unknown_host(void **state)
 	world_done(&world);
 }
 
-static bool answer_never(struct fix_conn *conn)
+static bool response_never(struct fix_conn *conn)
 {
 	fix_wait_end(conn);
 	return false;
@@ -455,7 +455,7 @@ static void test_deadline(void **state)
 	struct outcome outcomes[3] = {0};
 
 	(void)state;
-	world_init(&world, answer_never);
+	world_init(&world, response_never);
 	struct registry_options options = world_options(&world);
 	options.deadline_ms = clock_ms() + 2000;
 	world_open(&world, &options);
@@ -476,13 +476,13 @@ static void test_deadline(void **state)
 }
 
 /* The second try soon, the third late. */
-static bool answer_503(struct fix_conn *conn)
+static bool response_503(struct fix_conn *conn)
 {
 	return say_status(
 		conn, 503, atomic_fetch_sub(&n_busy, 1) > 0 ? "" : "Retry-After: 25\r\n", "slowly");
 }
 
-static bool answer_429(struct fix_conn *conn)
+static bool response_429(struct fix_conn *conn)
 {
 	return say_status(conn, 429, "Retry-After: 3600\r\n", "slowly");
 }
@@ -493,7 +493,7 @@ static void test_long_wait(void **state)
 	struct outcome outcome = {0};
 
 	(void)state;
-	world_init(&world, answer_429);
+	world_init(&world, response_429);
 	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
 	is_fault(&outcome, E_REGISTRY_UNREACHABLE);
 	assert_string_equal(outcome.evidence, "answer: 429 slowly");
@@ -511,7 +511,7 @@ static void test_deadline_of_tries(void **state)
 
 	(void)state;
 	atomic_store(&n_busy, 1);
-	world_init(&world, answer_503);
+	world_init(&world, response_503);
 	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
 	is_fault(&outcome, E_REGISTRY_UNREACHABLE);
 	assert_string_equal(outcome.evidence2, "another try, in 25 s, would come too late");
@@ -527,7 +527,7 @@ static void test_idle(void **state)
 	struct outcome outcome = {0};
 
 	(void)state;
-	world_init(&world, answer_never);
+	world_init(&world, response_never);
 	struct registry_options options = world_options(&world);
 	options.idle_ms = 100;
 	options.deadline_ms = clock_ms() + 2500;
@@ -549,7 +549,7 @@ static void test_idle(void **state)
 #define WANT_BASIC "WWW-Authenticate: Basic realm=\"x\"\r\n"
 #define ME_SECRET  "bWU6c2VjcmV0" /* me:secret */
 
-static bool answer_basic(struct fix_conn *conn)
+static bool response_basic(struct fix_conn *conn)
 {
 	const char *login = fix_header(conn, "\r\nAuthorization: Basic ");
 
@@ -582,7 +582,7 @@ static void test_gate(void **state)
 	struct world world;
 
 	(void)state;
-	world_init(&world, answer_basic);
+	world_init(&world, response_basic);
 	world_login(&world, ME_SECRET);
 	struct registry_options options = world_options(&world);
 	world_open(&world, &options);
@@ -604,7 +604,7 @@ static void test_wrong_password(void **state)
 	struct outcome outcome = {0};
 
 	(void)state;
-	world_init(&world, answer_basic);
+	world_init(&world, response_basic);
 	world_login(&world, "bWU6d3Jvbmc="); /* me:wrong */
 	struct registry_options options = world_options(&world);
 	world_open(&world, &options);
@@ -635,7 +635,7 @@ static void test_no_login(void **state)
 	struct outcome outcome = {0};
 
 	(void)state;
-	world_init(&world, answer_basic);
+	world_init(&world, response_basic);
 	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
 	is_fault(&outcome, E_REGISTRY_AUTH);
 	assert_int_equal(fix_count(world.server, "GET "), 1);
@@ -647,7 +647,7 @@ static void test_no_login(void **state)
 static atomic_int n_tokens;
 static atomic_bool expire;
 
-static bool answer_token(struct fix_conn *conn)
+static bool response_token(struct fix_conn *conn)
 {
 	int n = atomic_load(&n_tokens);
 
@@ -674,7 +674,7 @@ static void test_token(void **state)
 	(void)state;
 	atomic_store(&n_tokens, 0);
 	atomic_store(&expire, false);
-	world_init(&world, answer_token);
+	world_init(&world, response_token);
 	registry_add_source(world.registry, "base/y", true);
 	registry_add_source(world.registry, "me/x", true);
 	ask_five(&world, E_NONE, 1 + 1 + 5);
@@ -705,11 +705,11 @@ static void wait_for_wanted(struct fix_server *server)
 		usleep(1000);
 }
 
-static bool answer_late_token(struct fix_conn *conn)
+static bool response_late_token(struct fix_conn *conn)
 {
 	if (str_starts(conn->path, "/token?"))
 		wait_for_wanted(conn->server);
-	return answer_token(conn);
+	return response_token(conn);
 }
 
 static void test_connects_beside_the_token(void **state)
@@ -721,7 +721,7 @@ static void test_connects_beside_the_token(void **state)
 	atomic_store(&n_tokens, 0);
 	atomic_store(&expire, false);
 	atomic_store(&n_wanted, 3);
-	world_init(&world, answer_late_token);
+	world_init(&world, response_late_token);
 	AUTO_FREE char *challenge = mem_printf(
 		"Bearer realm=\"http://127.0.0.1:%u/token\",service=\"s\"", world.server->port);
 	struct registry_options options = world_options(&world);
@@ -746,13 +746,13 @@ static void test_connects_beside_the_token(void **state)
 enum { N_TO_COME = 3, N_CAME = 4 };
 static struct outcome came[N_CAME];
 
-static int come(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int come(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct world *world = ctx;
 
 	(void)err;
 	assert_null(fault);
-	assert_int_equal(answer->status, 200);
+	assert_int_equal(response->status, 200);
 	for (size_t i = 0; i < N_CAME; i++) {
 		AUTO_FREE char *path = mem_printf("blobs/uploads/?mount=%zu", i);
 		const struct registry_request request = {
@@ -770,14 +770,14 @@ static int come(void *ctx, struct http_answer *answer, struct err *fault, struct
 }
 
 static void start_expecting_at(
-	struct world *world, fix_answer_fn *answer, unsigned n, registry_done_fn *done)
+	struct world *world, fix_response_fn *response, unsigned n, registry_done_fn *done)
 {
 	const struct registry_request request = {
 		.method = "GET", .path = "a", .doing = "trying it", .done = done, .ctx = world};
 
 	atomic_store(&n_tokens, 0);
 	atomic_store(&expire, false);
-	world_init(world, answer);
+	world_init(world, response);
 	registry_expect(world->registry, n);
 	registry_start(world->registry, &request);
 	world_run(world);
@@ -785,7 +785,7 @@ static void start_expecting_at(
 
 static void start_expecting(struct world *world, unsigned n, registry_done_fn *done)
 {
-	start_expecting_at(world, answer_late_token, n, done);
+	start_expecting_at(world, response_late_token, n, done);
 }
 
 /* They are sent by the connections that were made for them. */
@@ -810,21 +810,21 @@ static void test_connects_for_those_to_come(void **state)
 }
 
 /* Nobody asks for a login. */
-static bool answer_late(struct fix_conn *conn)
+static bool response_late(struct fix_conn *conn)
 {
 	if (str_eq(conn->method, "GET"))
 		wait_for_wanted(conn->server);
 	return fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
 }
 
-static void test_connects_before_the_first_answer(void **state)
+static void test_connects_before_the_first_response(void **state)
 {
 	struct world world;
 
 	(void)state;
 	atomic_store(&n_wanted, 1 + N_TO_COME);
 	int64_t begin_ms = clock_ms();
-	start_expecting_at(&world, answer_late, N_TO_COME, come);
+	start_expecting_at(&world, response_late, N_TO_COME, come);
 	assert_true(clock_ms() - begin_ms < AHEAD_LIMIT_MS);
 	for (size_t i = 0; i < N_CAME; i++) {
 		is_ok(&came[i], 200);
@@ -835,11 +835,11 @@ static void test_connects_before_the_first_answer(void **state)
 	world_done(&world);
 }
 
-static int stop(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int stop(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct world *world = ctx;
 
-	(void)answer;
+	(void)response;
 	(void)err;
 	assert_null(fault);
 	loop_stop(world->loop);
@@ -859,11 +859,11 @@ static void test_connections_that_were_not_needed(void **state)
 	world_done(&world);
 }
 
-static int send_body(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int send_body(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct world *world = ctx;
 
-	(void)answer;
+	(void)response;
 	(void)err;
 	assert_null(fault);
 	came[0] = (struct outcome){.world = world, .began_ms = clock_ms()};
@@ -894,7 +894,7 @@ static void test_connections_until_a_body(void **state)
 
 static atomic_int other_port;
 
-static bool answer_elsewhere(struct fix_conn *conn)
+static bool response_elsewhere(struct fix_conn *conn)
 {
 	AUTO_FREE char *location = NULL;
 
@@ -909,12 +909,12 @@ static bool answer_elsewhere(struct fix_conn *conn)
 	return say_status(conn, 202, location, "");
 }
 
-static bool answer_other(struct fix_conn *conn)
+static bool response_other(struct fix_conn *conn)
 {
 	return drain(conn) && say_status(conn, 201, "", "");
 }
 
-static bool answer_other_401(struct fix_conn *conn)
+static bool response_other_401(struct fix_conn *conn)
 {
 	return drain(conn) && say_status(conn, 401, WANT_BASIC, "");
 }
@@ -924,11 +924,11 @@ static void test_elsewhere(void **state)
 {
 	struct world world;
 	struct outcome outcome = {0}, upload = {0};
-	struct fix_server *other = fix_start(answer_other);
+	struct fix_server *other = fix_start(response_other);
 
 	(void)state;
 	atomic_store(&other_port, other->port);
-	world_init(&world, answer_elsewhere);
+	world_init(&world, response_elsewhere);
 	world_login(&world, ME_SECRET);
 	struct registry_options options = world_options(&world);
 	world_open(&world, &options);
@@ -964,13 +964,13 @@ static void test_elsewhere_login(void **state)
 {
 	struct world world;
 	struct outcome outcome = {0};
-	struct fix_server *other = fix_start(answer_other_401);
+	struct fix_server *other = fix_start(response_other_401);
 	AUTO_URL struct url url = {0};
 	AUTO_FREE char *text = mem_printf("http://127.0.0.1:%u/x", other->port);
 
 	(void)state;
 	atomic_store(&other_port, other->port);
-	world_init(&world, answer_elsewhere);
+	world_init(&world, response_elsewhere);
 	world_login(&world, ME_SECRET);
 	struct registry_options options = world_options(&world);
 	world_open(&world, &options);
@@ -989,7 +989,7 @@ static void test_elsewhere_login(void **state)
 
 static const char *hostile;
 
-static bool answer_hostile(struct fix_conn *conn)
+static bool response_hostile(struct fix_conn *conn)
 {
 	AUTO_FREE char *location = mem_printf("Location: %s\r\n", hostile);
 
@@ -1007,7 +1007,7 @@ static void test_hostile(void **state)
 	struct outcome outcome = {0}, second = {0};
 
 	(void)state;
-	world_init(&world, answer_hostile);
+	world_init(&world, response_hostile);
 	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
 		hostile = urls[i];
 		ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
@@ -1036,18 +1036,18 @@ static void test_hostile(void **state)
 
 static char *location_of(const struct registry *registry, const char *text, struct err *err)
 {
-	struct http_answer answer = {.status = 202};
+	struct http_response response = {.status = 202};
 	AUTO_URL struct url url = {0};
 	char *shown = NULL;
 
 	assert_int_equal(
-		url_parse("https://reg.example.com:5000/v2/a/", "x", &answer.url, NULL), 0);
+		url_parse("https://reg.example.com:5000/v2/a/", "x", &response.url, NULL), 0);
 	if (text)
-		strv_addf(&answer.headers, "location: %s", text);
-	if (registry_location(registry, &answer, &url, err) == 0)
+		strv_addf(&response.headers, "location: %s", text);
+	if (registry_location(registry, &response, &url, err) == 0)
 		shown = url_text(&url);
-	strv_done(&answer.headers);
-	url_done(&answer.url);
+	strv_done(&response.headers);
+	url_done(&response.url);
 	return shown;
 }
 
@@ -1062,16 +1062,16 @@ static void test_location(void **state)
 		{"https://other.example.com/x", "https://other.example.com/x", E_NONE},
 		{"http://reg.example.com:5000/x", "https://reg.example.com:5000/x", E_NONE},
 		{"http://reg.example.com/x", "https://reg.example.com:5000/x", E_NONE},
-		{"http://other.example.com/x", NULL, E_REGISTRY_ANSWER},
-		{"http://reg.example.com:81/x", NULL, E_REGISTRY_ANSWER},
-		{NULL, NULL, E_REGISTRY_ANSWER},
-		{"", NULL, E_REGISTRY_ANSWER},
+		{"http://other.example.com/x", NULL, E_REGISTRY_RESPONSE},
+		{"http://reg.example.com:81/x", NULL, E_REGISTRY_RESPONSE},
+		{NULL, NULL, E_REGISTRY_RESPONSE},
+		{"", NULL, E_REGISTRY_RESPONSE},
 		{"gopher://x/", NULL, E_HTTP_URL},
 	};
 	struct world world;
 
 	(void)state;
-	world_init(&world, answer_other);
+	world_init(&world, response_other);
 	struct registry_options options = world_options(&world);
 	options.host = "reg.example.com:5000";
 	world_open(&world, &options);
@@ -1100,7 +1100,7 @@ struct plain {
 	bool wants_tls; /* it says that it does */
 };
 
-static void plain_answer(struct plain *plain, int fd)
+static void plain_response(struct plain *plain, int fd)
 {
 	char head[4096] = "";
 	ssize_t n = recv(fd, head, sizeof(head) - 1, 0);
@@ -1126,7 +1126,7 @@ static void *plain_serve(void *ctx)
 	int fd;
 
 	while ((fd = accept(plain->fd, NULL, NULL)) >= 0) {
-		plain_answer(plain, fd);
+		plain_response(plain, fd);
 		close(fd);
 	}
 	return NULL;
@@ -1169,7 +1169,7 @@ static void test_insecure(void **state)
 
 	(void)state;
 	plain_start(&plain);
-	world_init(&world, answer_other);
+	world_init(&world, response_other);
 	plain_open(&world, &plain, true, false);
 	assert_false(registry_uses_http(world.registry));
 	for (size_t i = 0; i < 3; i++)
@@ -1198,7 +1198,7 @@ static void test_plain_refused(void **state)
 
 	(void)state;
 	plain_start(&plain);
-	world_init(&world, answer_other);
+	world_init(&world, response_other);
 	plain_open(&world, &plain, false, false);
 	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
 	is_fault(&outcome, E_REGISTRY_INSECURE);
@@ -1220,7 +1220,7 @@ static void test_tls_fails(void **state)
 	(void)state;
 	plain_start(&plain);
 	plain.wants_tls = true;
-	world_init(&world, answer_other);
+	world_init(&world, response_other);
 	free(world.host);
 	world.host = mem_printf("127.0.0.1:%u", plain.port);
 	struct registry_options options = world_options(&world);
@@ -1235,7 +1235,7 @@ static void test_tls_fails(void **state)
 	plain_stop(&plain);
 }
 
-static bool answer_says_tls(struct fix_conn *conn)
+static bool response_says_tls(struct fix_conn *conn)
 {
 	say_status(conn, 400, "", "Client sent an HTTP request to an HTTPS server.\n");
 	/* So that TLS, which follows, finds nobody. */
@@ -1250,7 +1250,7 @@ static void test_tls_wanted(void **state)
 	struct outcome outcome = {0};
 
 	(void)state;
-	world_init(&world, answer_says_tls);
+	world_init(&world, response_says_tls);
 	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
 	is_fault(&outcome, E_REGISTRY_UNREACHABLE);
 	assert_false(registry_uses_http(world.registry));
@@ -1267,7 +1267,7 @@ static void test_names(void **state)
 	struct world world;
 
 	(void)state;
-	world_init(&world, answer_other);
+	world_init(&world, response_other);
 	struct registry_options options = world_options(&world);
 	options.host = "docker.io";
 	options.repo = "ubuntu";
@@ -1304,7 +1304,7 @@ static void test_paths(void **state)
 	struct outcome outcomes[3] = {0};
 
 	(void)state;
-	world_init(&world, answer_other);
+	world_init(&world, response_other);
 	ask_now(&world, (struct registry_request){.path = "/v2/"}, &outcomes[0]);
 	ask_now(&world, (struct registry_request){.path = "tags/list", .repo = "a/b"},
 		&outcomes[1]);
@@ -1324,7 +1324,7 @@ static void test_cancel(void **state)
 	struct outcome outcomes[3] = {0};
 
 	(void)state;
-	world_init(&world, answer_other);
+	world_init(&world, response_other);
 	for (size_t i = 0; i < 3; i++)
 		ask(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
 	registry_cancel(outcomes[0].call);
@@ -1345,11 +1345,11 @@ static void test_cancel(void **state)
 	world_done(&world);
 }
 
-static int free_all(void *ctx, struct http_answer *answer, struct err *fault, struct err *err)
+static int free_all(void *ctx, struct http_response *response, struct err *fault, struct err *err)
 {
 	struct world *world = ctx;
 
-	(void)answer, (void)fault, (void)err;
+	(void)response, (void)fault, (void)err;
 	registry_free(world->registry);
 	world->registry = NULL;
 	return 0;
@@ -1361,7 +1361,7 @@ static void test_free_in_done(void **state)
 	struct world world;
 
 	(void)state;
-	world_init(&world, answer_other);
+	world_init(&world, response_other);
 	const struct registry_request request = {.method = "GET",
 		.path = "a",
 		.doing = "x",
@@ -1400,7 +1400,7 @@ int main(void)
 		cmocka_unit_test(test_connects_for_those_to_come),
 		cmocka_unit_test(test_connections_that_were_not_needed),
 		cmocka_unit_test(test_connections_until_a_body),
-		cmocka_unit_test(test_connects_before_the_first_answer),
+		cmocka_unit_test(test_connects_before_the_first_response),
 		cmocka_unit_test(test_elsewhere),
 		cmocka_unit_test(test_elsewhere_login),
 		cmocka_unit_test(test_hostile),

@@ -33,7 +33,7 @@ struct item {
 static struct item items[16];
 static size_t n_items;
 
-static bool answer_item(struct fix_conn *conn)
+static bool response_item(struct fix_conn *conn)
 {
 	const struct item *found = NULL;
 	bool head = strcmp(conn->method, "HEAD") == 0;
@@ -146,7 +146,7 @@ static void look_init(struct observe *observe)
 	*observe = (struct observe){.free_in_found = true};
 	AUTO_FREE char *dir = mem_printf("%s/cache", tmp);
 	n_items = 0;
-	world_init(&observe->world, answer_item);
+	world_init(&observe->world, response_item);
 	assert_int_equal(layout_open(dir, true, &observe->cache, NULL), 0);
 }
 
@@ -392,26 +392,26 @@ struct bad {
 };
 
 static const struct bad bads[] = {
-	{"text/html", "<html><title>Login</title>", "", E_REGISTRY_ANSWER,
+	{"text/html", "<html><title>Login</title>", "", E_REGISTRY_RESPONSE,
 		"sends something else than the manifest of"},
-	{OCI_MANIFEST, "", "", E_REGISTRY_ANSWER, "sends nothing instead of"},
-	{OCI_MANIFEST, "{", "", E_REGISTRY_ANSWER, "something else than the manifest"},
+	{OCI_MANIFEST, "", "", E_REGISTRY_RESPONSE, "sends nothing instead of"},
+	{OCI_MANIFEST, "{", "", E_REGISTRY_RESPONSE, "something else than the manifest"},
 	{OCI_MANIFEST, "{}", "", E_IMAGE_KIND, "is not an image"},
 	{OCI_MANIFEST, "[]", "", E_IMAGE_KIND, "is not an image"},
 	{"application/vnd.docker.distribution.manifest.v1+prettyjws", "{\"schemaVersion\":1}", "",
 		E_IMAGE_KIND, "schema 1"},
 	{"application/json", "{\"schemaVersion\":1,\"fsLayers\":[]}", "", E_IMAGE_KIND, "schema 1"},
 	{OCI_MANIFEST, "{\"schemaVersion\":2,\"layers\":[]}", "Content-Encoding: gzip\r\n",
-		E_REGISTRY_ANSWER, "compressed"},
+		E_REGISTRY_RESPONSE, "compressed"},
 	{OCI_MANIFEST, "{\"schemaVersion\":2,\"layers\":[]}",
 		"Docker-Content-Digest: sha256:"
 		"0000000000000000000000000000000000000000000000000000000000000000\r\n",
-		E_REGISTRY_ANSWER, "sends another digest than that of"},
+		E_REGISTRY_RESPONSE, "sends another digest than that of"},
 	{OCI_INDEX, "{\"schemaVersion\":2,\"mediaType\":\"" OCI_MANIFEST "\",\"layers\":[]}", "",
-		E_REGISTRY_ANSWER, "sends another type than that of"},
-	{OCI_INDEX, "{\"schemaVersion\":2,\"layers\":[]}", "", E_REGISTRY_ANSWER,
+		E_REGISTRY_RESPONSE, "sends another type than that of"},
+	{OCI_INDEX, "{\"schemaVersion\":2,\"layers\":[]}", "", E_REGISTRY_RESPONSE,
 		"sends another type than that of"},
-	{OCI_MANIFEST, "{\"schemaVersion\":2,\"manifests\":[]}", "", E_REGISTRY_ANSWER,
+	{OCI_MANIFEST, "{\"schemaVersion\":2,\"manifests\":[]}", "", E_REGISTRY_RESPONSE,
 		"sends another type than that of"},
 	{OCI_MANIFEST, "{\"schemaVersion\":2,\"manifests\":[],\"layers\":[]}", "", E_IMAGE,
 		"an index and an image at once"},
@@ -449,12 +449,12 @@ static void test_wrong_bytes(void **state)
 	const struct item *image = add_image(TAG_PATH, false, "amd64");
 	items[0].body[0] = ' ';
 	find_for(&observe, NULL, NULL, NULL);
-	is_not_found(&observe, E_REGISTRY_ANSWER, "sends other bytes than those of");
+	is_not_found(&observe, E_REGISTRY_RESPONSE, "sends other bytes than those of");
 	assert_non_null(strstr(observe.fault.evidence[0], items[0].digest));
 	items[0].body[0] = '{';
 	items[0].len--;
 	find_for(&observe, NULL, NULL, NULL);
-	is_not_found(&observe, E_REGISTRY_ANSWER, "sends other bytes than those of");
+	is_not_found(&observe, E_REGISTRY_RESPONSE, "sends other bytes than those of");
 	items[0].len++;
 	items[1].body[5] ^= 1;
 	find_for(&observe, items[1].digest, NULL, NULL);
@@ -464,7 +464,7 @@ static void test_wrong_bytes(void **state)
 	add_image(TAG_PATH, false, "amd64");
 	items[1].body[5] ^= 1;
 	find_for(&observe, items[1].digest, NULL, NULL);
-	is_not_found(&observe, E_REGISTRY_ANSWER, "sends other bytes than those of");
+	is_not_found(&observe, E_REGISTRY_RESPONSE, "sends other bytes than those of");
 	look_done(&observe);
 }
 
@@ -518,7 +518,7 @@ static void test_wrong_size(void **state)
 	const struct item *index = add_index(TAG_PATH, OCI_INDEX, image, "amd64");
 	image->len--;
 	find_for(&observe, NULL, NULL, NULL);
-	is_not_found(&observe, E_REGISTRY_ANSWER, "wrong size");
+	is_not_found(&observe, E_REGISTRY_RESPONSE, "wrong size");
 	find_for(&observe, image->digest, NULL, NULL);
 	is_found(&observe, image->digest);
 	find_for(&observe, index->digest, NULL, NULL);

@@ -18,23 +18,23 @@
 #define DIGEST  "sha256:0123456789012345678901234567890123456789012345678901234567890123"
 #define DIGEST2 "sha256:abcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcd"
 
-static void make(
-	struct http_answer *answer, int status, const char *header, const void *body, size_t len)
+static void make(struct http_response *response, int status, const char *header, const void *body,
+	size_t len)
 {
-	*answer = (struct http_answer){.status = status};
+	*response = (struct http_response){.status = status};
 	if (header)
-		strv_add(&answer->headers, header);
+		strv_add(&response->headers, header);
 	if (len == 0)
 		return;
-	buf_init(&answer->body, 1 << 20);
-	buf_add(&answer->body, body, len);
+	buf_init(&response->body, 1 << 20);
+	buf_add(&response->body, body, len);
 }
 
-static void drop(struct http_answer *answer)
+static void drop(struct http_response *response)
 {
-	strv_done(&answer->headers);
-	buf_done(&answer->body);
-	url_done(&answer->url);
+	strv_done(&response->headers);
+	buf_done(&response->body);
+	url_done(&response->url);
 }
 
 static const struct registry_asked push = {.host = "reg.example.com:5000",
@@ -50,13 +50,13 @@ static const struct registry_asked pull = {.host = "reg.example.com:5000",
 static void judge(const struct registry_asked *asked, int status, const char *header,
 	const char *body, struct err *err)
 {
-	struct http_answer answer;
+	struct http_response response;
 
-	make(&answer, status, header, body, strlen(body));
-	int r = registry_refusal(asked, &answer, err);
+	make(&response, status, header, body, strlen(body));
+	int r = registry_refusal(asked, &response, err);
 	assert_int_equal(r, -(int)err_info(err->id)->code);
 	assert_true(err->n_evidence >= 1 && err->n_evidence <= ERR_EVIDENCE_MAX);
-	drop(&answer);
+	drop(&response);
 }
 
 struct row {
@@ -126,30 +126,30 @@ static const struct row rows[] = {
 		"answer: 500 UNKNOWN: unknown error (write /x: no space left on device)",
 		"dlrun gc --registry"},
 	{&push, 429, JSON, ERRORS "{\"code\":\"X\",\"message\":\"quota of requests\"}" END,
-		E_REGISTRY_ANSWER, "registry " HOST " answers 429 to uploading a layer",
+		E_REGISTRY_RESPONSE, "registry " HOST " answers 429 to uploading a layer",
 		"answer: 429 X: quota of requests", NULL},
-	{&push, 502, HTML, "<!DOCTYPE html>\n<TITLE>Bad\n  <b>Gateway</TITLE>", E_REGISTRY_ANSWER,
+	{&push, 502, HTML, "<!DOCTYPE html>\n<TITLE>Bad\n  <b>Gateway</TITLE>", E_REGISTRY_RESPONSE,
 		"registry " HOST " answers 502 to uploading a layer",
 		"answer: 502, an HTML page \"Bad <b>Gateway\"", NULL},
-	{&push, 502, NULL, "<html>no title", E_REGISTRY_ANSWER,
+	{&push, 502, NULL, "<html>no title", E_REGISTRY_RESPONSE,
 		"registry " HOST " answers 502 to uploading a layer", "answer: 502, an HTML page",
 		NULL},
-	{&push, 302, NULL, "", E_REGISTRY_ANSWER,
+	{&push, 302, NULL, "", E_REGISTRY_RESPONSE,
 		"registry " HOST " answers 302 to uploading a layer",
 		"answer: 302, without a message", NULL},
-	{&push, 418, JSON, "{\"message\":\"a teapot\"}", E_REGISTRY_ANSWER,
+	{&push, 418, JSON, "{\"message\":\"a teapot\"}", E_REGISTRY_RESPONSE,
 		"registry " HOST " answers 418 to uploading a layer", "answer: 418 a teapot", NULL},
-	{&push, 418, JSON, "{\"errors\":\"a teapot\"}", E_REGISTRY_ANSWER,
+	{&push, 418, JSON, "{\"errors\":\"a teapot\"}", E_REGISTRY_RESPONSE,
 		"registry " HOST " answers 418 to uploading a layer",
 		"answer: 418 {\"errors\":\"a teapot\"}", NULL},
-	{&push, 418, JSON, "{\"errors\":[1,null,[]]}", E_REGISTRY_ANSWER,
+	{&push, 418, JSON, "{\"errors\":[1,null,[]]}", E_REGISTRY_RESPONSE,
 		"registry " HOST " answers 418 to uploading a layer",
 		"answer: 418 {\"errors\":[1,null,[]]}", NULL},
-	{&push, 418, "content-type: application/octet-stream", "abc", E_REGISTRY_ANSWER,
+	{&push, 418, "content-type: application/octet-stream", "abc", E_REGISTRY_RESPONSE,
 		"registry " HOST " answers 418 to uploading a layer",
 		"answer: 418, nothing that can be shown", NULL},
 	/* What is called HTML is never read as JSON, whatever it holds. */
-	{&push, 418, HTML, ERRORS "{\"code\":\"DENIED\"}" END, E_REGISTRY_ANSWER,
+	{&push, 418, HTML, ERRORS "{\"code\":\"DENIED\"}" END, E_REGISTRY_RESPONSE,
 		"registry " HOST " answers 418 to uploading a layer", "answer: 418, an HTML page",
 		NULL},
 	/* Some registries call their JSON plain text. */
@@ -158,7 +158,7 @@ static const struct row rows[] = {
 		"docker login " HOST},
 	{&push, 418, JSON,
 		ERRORS "{\"code\":\"A\",\"message\":\"\\u001b[31mred\\u202e \\\\ \\n x\"}" END,
-		E_REGISTRY_ANSWER, "registry " HOST " answers 418 to uploading a layer",
+		E_REGISTRY_RESPONSE, "registry " HOST " answers 418 to uploading a layer",
 		"answer: 418 A: \\x1b[31mred\\xe2\\x80\\xae \\\\ x", NULL},
 };
 
@@ -201,17 +201,18 @@ static void test_who(void **state)
 static void test_elsewhere(void **state)
 {
 	struct registry_asked asked = pull;
-	struct http_answer answer;
+	struct http_response response;
 	AUTO_ERR struct err err = {0};
 
 	(void)state;
-	make(&answer, 403, "content-type: application/xml", "<Error/>", 8);
-	assert_int_equal(url_parse("https://store.example.com/x?sig=1", "x", &answer.url, NULL), 0);
+	make(&response, 403, "content-type: application/xml", "<Error/>", 8);
+	assert_int_equal(
+		url_parse("https://store.example.com/x?sig=1", "x", &response.url, NULL), 0);
 	asked.elsewhere = true;
-	registry_refusal(&asked, &answer, &err);
+	registry_refusal(&asked, &response, &err);
 	assert_string_equal(err.evidence[1],
 		"the answer came from store.example.com, which the registry named");
-	drop(&answer);
+	drop(&response);
 }
 
 static void test_quota_in_name(void **state)
@@ -285,26 +286,26 @@ static void test_two_lines(void **state)
 static void test_too_large(void **state)
 {
 	AUTO_FREE char *body = mem_alloc(1, HTTP_ERROR_BODY_MAX + 2);
-	struct http_answer answer;
+	struct http_response response;
 
 	(void)state;
 	memset(body, ' ', HTTP_ERROR_BODY_MAX + 1);
 	memcpy(body, ERRORS "{\"code\":\"A\"}" END, strlen(ERRORS "{\"code\":\"A\"}" END));
-	make(&answer, 400, JSON, body, HTTP_ERROR_BODY_MAX + 1);
-	assert_false(registry_answer_has(&answer, "A", NULL));
-	drop(&answer);
-	make(&answer, 400, JSON, body, HTTP_ERROR_BODY_MAX);
-	assert_true(registry_answer_has(&answer, "A", NULL));
-	drop(&answer);
+	make(&response, 400, JSON, body, HTTP_ERROR_BODY_MAX + 1);
+	assert_false(registry_response_has(&response, "A", NULL));
+	drop(&response);
+	make(&response, 400, JSON, body, HTTP_ERROR_BODY_MAX);
+	assert_true(registry_response_has(&response, "A", NULL));
+	drop(&response);
 }
 
 static bool has(const char *header, const char *body, const char *code, struct strv *digests)
 {
-	struct http_answer answer;
+	struct http_response response;
 
-	make(&answer, 404, header, body, strlen(body));
-	bool found = registry_answer_has(&answer, code, digests);
-	drop(&answer);
+	make(&response, 404, header, body, strlen(body));
+	bool found = registry_response_has(&response, code, digests);
+	drop(&response);
 	return found;
 }
 

@@ -136,7 +136,7 @@ static bool act(struct fix_conn *conn, const char *body)
 	return done;
 }
 
-static bool answer(struct fix_conn *conn, bool done)
+static bool response(struct fix_conn *conn, bool done)
 {
 	enum kind kind = kind_of(conn->path);
 	bool is_list = strchr(conn->path, '?') && str_eq(conn->method, "GET");
@@ -166,7 +166,7 @@ static bool on_request(struct fix_conn *conn)
 	enum way way = is_meant(conn) ? cluster.way : WORKS;
 	if (way == WORKS || way == DIES_AFTER || way == IS_LOST) {
 		bool done = act(conn, body);
-		bool r = way == WORKS && answer(conn, done);
+		bool r = way == WORKS && response(conn, done);
 		if (way != WORKS)
 			cluster.way = WORKS;
 		cluster.is_dead |= way == DIES_AFTER;

@@ -510,13 +510,13 @@ static void test_damaged_job(void **state)
 	struct place *place = *state;
 	AUTO_ERR struct err err = {0};
 	const char *const argv[] = {self, "__supervise", place->dir, NULL};
-	AUTO_BUF struct buf answer;
+	AUTO_BUF struct buf response;
 	int status;
 
-	buf_init(&answer, REPLY_MAX);
+	buf_init(&response, REPLY_MAX);
 	write_file(place->dir, ATTEMPT_JOB, "{\"run\":\"a-22222\"}", 0600);
-	assert_int_equal(proc_capture(argv, NULL, PATIENCE_MS, &answer, &status, NULL), 0);
-	assert_int_equal(reply_parse(answer.data, answer.len, "it", NULL, &err), -ERR_IO);
+	assert_int_equal(proc_capture(argv, NULL, PATIENCE_MS, &response, &status, NULL), 0);
+	assert_int_equal(reply_parse(response.data, response.len, "it", NULL, &err), -ERR_IO);
 	assert_int_equal(err.id, E_DATA);
 }
 

@@ -2,8 +2,8 @@
 /*
  * The meaning of a cluster's answers, and text from elsewhere for people: an engine.
  */
-#ifndef DLRUN_KUBE_API_ANSWER_H
-#define DLRUN_KUBE_API_ANSWER_H
+#ifndef DLRUN_KUBE_API_RESPONSE_H
+#define DLRUN_KUBE_API_RESPONSE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,14 +36,14 @@ struct kube_asked {
 /* "jobs/x in namespace y", "pods in namespace y", "nodes". The caller frees. */
 char *kube_path_shown(const char *path);
 /* Reads the answer: object, fault, reason, warnings, status. */
-void kube_answer_read(const struct kube_asked *asked, struct http_answer *http, bool is_stream,
-	struct kube_answer *ret);
-void kube_answer_done(struct kube_answer *answer);
-#define AUTO_KUBE_ANSWER AUTO(kube_answer_done)
+void kube_response_read(const struct kube_asked *asked, struct http_response *http, bool is_stream,
+	struct kube_response *ret);
+void kube_response_done(struct kube_response *response);
+#define AUTO_KUBE_RESPONSE AUTO(kube_response_done)
 /* Whether the same request may work in a moment, by what came. */
-bool kube_answer_is_transient(const struct kube_answer *answer);
+bool kube_response_is_transient(const struct kube_response *response);
 /* Milliseconds that the server asks to wait, -1 if it does not. */
-int64_t kube_answer_retry_after(const struct kube_answer *answer);
+int64_t kube_response_retry_after(const struct kube_response *response);
 /* fault: what from, a fault of lib/net, means here. */
 void kube_unreachable(const struct kube_asked *asked, struct err *from, struct err *fault);
 

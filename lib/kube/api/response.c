@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/api/answer.h"
+#include "kube/api/response.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 enum { ESCAPED_MAX = 4, CONTEXT_MAX = 4096 };
 
 /* How many bytes of whole characters fit. */
-static size_t answer_cut(const char *text, size_t len, size_t max)
+static size_t response_cut(const char *text, size_t len, size_t max)
 {
 	size_t at = 0, n;
 
@@ -48,7 +48,7 @@ char *kube_words(const char *text, size_t len, size_t max)
 		buf_truncate(&line, line.len - 1);
 	buf_init(&shown, ESCAPED_MAX * (max + ESCAPED_MAX) + sizeof("…"));
 	str_escape(&shown, line.data, line.len);
-	size_t fits = answer_cut(shown.data, shown.len, max);
+	size_t fits = response_cut(shown.data, shown.len, max);
 	if (fits < shown.len || line.full) {
 		buf_truncate(&shown, fits);
 		buf_adds(&shown, "…");
@@ -135,7 +135,7 @@ static bool is_status(const struct json *object)
 	return str_eq(json_get_str(object, "kind"), "Status");
 }
 
-static enum err_id answer_kind_of(int status, const char *reason)
+static enum err_id response_kind_of(int status, const char *reason)
 {
 	static const struct {
 		int status;
@@ -150,7 +150,7 @@ static enum err_id answer_kind_of(int status, const char *reason)
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		if (kinds[i].status == status)
 			return kinds[i].id;
-	return status >= 500 && status <= 599 ? E_KUBE_SERVER : E_KUBE_ANSWER;
+	return status >= 500 && status <= 599 ? E_KUBE_SERVER : E_KUBE_RESPONSE;
 }
 
 static void add_causes(const struct json *status, struct err *fault)
@@ -173,7 +173,7 @@ static void add_causes(const struct json *status, struct err *fault)
 }
 
 /* The server's message, or a substitute if there is none. */
-static char *message_of(const struct http_answer *http, const struct json *object)
+static char *message_of(const struct http_response *http, const struct json *object)
 {
 	const char *said = is_status(object) ? json_get_str(object, "message") : NULL;
 	const char *text = http->body.data ? http->body.data : "";
@@ -185,20 +185,21 @@ static char *message_of(const struct http_answer *http, const struct json *objec
 		      : mem_printf("the server answers %d without a message", http->status);
 }
 
-static void answer_refuse(const struct kube_asked *asked, int status,
-	const struct http_answer *http, struct kube_answer *answer)
+static void response_refuse(const struct kube_asked *asked, int status,
+	const struct http_response *http, struct kube_response *response)
 {
-	enum err_id id = answer_kind_of(status, answer->reason);
+	enum err_id id = response_kind_of(status, response->reason);
 	AUTO_FREE char *what = kube_path_shown(asked->path);
-	AUTO_FREE char *message = message_of(http, answer->object);
+	AUTO_FREE char *message = message_of(http, response->object);
 
 	if (id == E_KUBE_AUTH)
-		err_set(&answer->fault, id, "%s does not accept the login%s%s: %s", asked->host,
+		err_set(&response->fault, id, "%s does not accept the login%s%s: %s", asked->host,
 			asked->user ? " of " : "", asked->user ? asked->user : "", message);
 	else
-		err_set(&answer->fault, id, "cannot %s %s: %s", verb(asked->method), what, message);
-	add_causes(answer->object, &answer->fault);
-	struct err *fault = &answer->fault;
+		err_set(&response->fault, id, "cannot %s %s: %s", verb(asked->method), what,
+			message);
+	add_causes(response->object, &response->fault);
+	struct err *fault = &response->fault;
 	if (id == E_KUBE_AUTH && asked->user)
 		err_hint(fault, "log in to the cluster again as %s, then: kubectl auth whoami",
 			asked->user);
@@ -210,7 +211,7 @@ static void answer_refuse(const struct kube_asked *asked, int status,
  * Answers of something else
  */
 
-static bool answer_is_html(const struct http_answer *http)
+static bool response_is_html(const struct http_response *http)
 {
 	const char *type = field_find(&http->headers, "content-type");
 	const char *text = http->body.data ? http->body.data : "";
@@ -220,12 +221,12 @@ static bool answer_is_html(const struct http_answer *http)
 	       strncasecmp(text, "<!doctype html", 14) == 0 || strncasecmp(text, "<html", 5) == 0;
 }
 
-static int fail_foreign(const struct kube_asked *asked, const struct http_answer *http,
+static int fail_foreign(const struct kube_asked *asked, const struct http_response *http,
 	const char *what, struct err *fault)
 {
 	AUTO_FREE char *path = kube_path_shown(asked->path);
 
-	err_set(fault, E_KUBE_ANSWER, "cannot %s %s: %s answers %d with %s", verb(asked->method),
+	err_set(fault, E_KUBE_RESPONSE, "cannot %s %s: %s answers %d with %s", verb(asked->method),
 		path, asked->host, http->status, what);
 	return err_hint(fault, "is the server of the kubeconfig right, or is a proxy in between?");
 }
@@ -302,85 +303,86 @@ void kube_unreachable(const struct kube_asked *asked, struct err *from, struct e
 		kube_hint_version(asked->context, "is the VPN up?", fault);
 }
 
-static void read_object(
-	const struct kube_asked *asked, const struct http_answer *http, struct kube_answer *answer)
+static void read_object(const struct kube_asked *asked, const struct http_response *http,
+	struct kube_response *response)
 {
 	AUTO_ERR struct err fault = {0};
 	bool is_good = http->status >= 200 && http->status < 300;
 
 	if (http->body.len == 0)
 		return;
-	if (answer_is_html(http)) {
+	if (response_is_html(http)) {
 		if (http->status < 500)
-			fail_foreign(asked, http, "an HTML page", &answer->fault);
+			fail_foreign(asked, http, "an HTML page", &response->fault);
 		return;
 	}
 	int r = json_parse(http->body.data, http->body.len, http->body.len, "the answer",
-		&answer->object, &fault);
+		&response->object, &fault);
 	if (r == 0 || !is_good)
 		return;
 	if (r == -ERR_LIMIT)
-		err_move(&answer->fault, &fault);
+		err_move(&response->fault, &fault);
 	else
-		fail_foreign(asked, http, "something that is not JSON", &answer->fault);
+		fail_foreign(asked, http, "something that is not JSON", &response->fault);
 }
 
-void kube_answer_read(const struct kube_asked *asked, struct http_answer *http, bool is_stream,
-	struct kube_answer *ret)
+void kube_response_read(const struct kube_asked *asked, struct http_response *http, bool is_stream,
+	struct kube_response *ret)
 {
-	struct kube_answer answer = {.status = http->status, .http = http, .reason = ""};
+	struct kube_response response = {.status = http->status, .http = http, .reason = ""};
 	bool is_good = http->status >= 200 && http->status < 300;
 	int status = http->status;
 
 	if (!http->status) {
-		kube_unreachable(asked, &http->fault, &answer.fault);
-		*ret = answer;
+		kube_unreachable(asked, &http->fault, &response.fault);
+		*ret = response;
 		return;
 	}
-	read_warnings(&http->headers, &answer.warnings);
+	read_warnings(&http->headers, &response.warnings);
 	if (!is_good || !is_stream)
-		read_object(asked, http, &answer);
-	if (is_status(answer.object) && json_get_str(answer.object, "reason"))
-		answer.reason = json_get_str(answer.object, "reason");
+		read_object(asked, http, &response);
+	if (is_status(response.object) && json_get_str(response.object, "reason"))
+		response.reason = json_get_str(response.object, "reason");
 	/* A success may hold a failure. */
-	if (is_good && is_status(answer.object) &&
-		str_eq(json_get_str(answer.object, "status"), "Failure")) {
-		status = (int)json_get_int(answer.object, "code", 500);
+	if (is_good && is_status(response.object) &&
+		str_eq(json_get_str(response.object, "status"), "Failure")) {
+		status = (int)json_get_int(response.object, "code", 500);
 		is_good = false;
 	}
-	if (!is_good && !err_is_set(&answer.fault))
-		answer_refuse(asked, status, http, &answer);
-	*ret = answer;
+	if (!is_good && !err_is_set(&response.fault))
+		response_refuse(asked, status, http, &response);
+	*ret = response;
 }
 
-void kube_answer_done(struct kube_answer *answer)
+void kube_response_done(struct kube_response *response)
 {
-	json_free(answer->object);
-	err_done(&answer->fault);
-	strv_done(&answer->warnings);
-	*answer = (struct kube_answer){0};
+	json_free(response->object);
+	err_done(&response->fault);
+	strv_done(&response->warnings);
+	*response = (struct kube_response){0};
 }
 
-bool kube_answer_is_transient(const struct kube_answer *answer)
+bool kube_response_is_transient(const struct kube_response *response)
 {
 	static const int statuses[] = {429, 502, 503, 504};
 	static const char *const words[] = {"leader changed", "timed out", "timeout"};
-	const char *message = answer->fault.message;
+	const char *message = response->fault.message;
 
 	for (size_t i = 0; i < ARRAY_LEN(statuses); i++)
-		if (answer->status == statuses[i])
+		if (response->status == statuses[i])
 			return true;
-	for (size_t i = 0; answer->status == 500 && message && i < ARRAY_LEN(words); i++)
+	for (size_t i = 0; response->status == 500 && message && i < ARRAY_LEN(words); i++)
 		if (strcasestr(message, words[i]))
 			return true;
-	return answer->status == 500 && str_eq(answer->reason, "ServerTimeout");
+	return response->status == 500 && str_eq(response->reason, "ServerTimeout");
 }
 
-int64_t kube_answer_retry_after(const struct kube_answer *answer)
+int64_t kube_response_retry_after(const struct kube_response *response)
 {
-	const char *text = answer->http ? field_find(&answer->http->headers, "retry-after") : NULL;
+	const char *text =
+		response->http ? field_find(&response->http->headers, "retry-after") : NULL;
 	int64_t ms = text ? field_retry_after(text, clock_wall_ms()) : -1;
-	int64_t s = json_get_int(json_get(answer->object, "details"), "retryAfterSeconds", -1);
+	int64_t s = json_get_int(json_get(response->object, "details"), "retryAfterSeconds", -1);
 
 	if (ms < 0 && s >= 0)
 		ms = s > KUBE_RETRY_AFTER_MAX_MS ? KUBE_RETRY_AFTER_MAX_MS : s * 1000;

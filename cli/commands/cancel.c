@@ -25,18 +25,18 @@ static const struct opt opts[] = {
 static int take_before(struct app *app, struct run *run, struct err *err)
 {
 	struct run_list one = {.v = &run, .n = 1, .cap = 1};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (run_state_is_final(run_state(run)) || run_keeps_results(&app->session, run))
 		return 0;
 	if (runs_refresh(&app->session, &one, STATE_MS, NULL) < 0 || run_state(run) != RUN_RUNNING)
 		return 0;
 	app_note(app, "%s: taking what it has written, which ends with its pods", run_id(run));
-	if (take_run(&app->session, run, &app_interrupted, &fault) == 0)
+	if (take_run(&app->session, run, &app_interrupted, &error) == 0)
 		return 1;
-	if (fault.id == E_CANCELED)
-		return err_move(err, &fault);
-	app_warn(app, "%s: what it has written cannot be taken: %s", run_id(run), fault.message);
+	if (error.id == E_CANCELED)
+		return err_move(err, &error);
+	app_warn(app, "%s: what it has written cannot be taken: %s", run_id(run), error.message);
 	return 0;
 }
 
@@ -51,16 +51,16 @@ static int take_rest(void *ctx, struct run *run, struct err *err)
 {
 	struct ending *ending = ctx;
 	struct app *app = ending->app;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	if (take_ending(&app->session, run, &app_interrupted, &fault) == 0) {
+	if (take_ending(&app->session, run, &app_interrupted, &error) == 0) {
 		ending->is_whole = true;
 		return 0;
 	}
-	if (fault.id == E_CANCELED)
-		return err_move(err, &fault);
+	if (error.id == E_CANCELED)
+		return err_move(err, &error);
 	app_warn(app, "%s: what it has written since cannot be taken: %s", run_id(run),
-		fault.message);
+		error.message);
 	return 0;
 }
 

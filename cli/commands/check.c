@@ -8,18 +8,18 @@
 static int print_row(struct app *app, const struct doctor_check *check)
 {
 	AUTO_DOCTOR_ROW struct doctor_row row = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct session *session = &app->session;
 	struct doctor doctor = {0};
 
 	/* Without directories the session still has the environment. */
-	if (app_session(app, &session, &fault) < 0) {
+	if (app_session(app, &session, &error) < 0) {
 		session = &app->session;
-		doctor.fault = &fault;
+		doctor.error = &error;
 	}
 	doctor.session = session;
 	doctor_run_check(&doctor, check, &row);
-	if (doctor.fault)
+	if (doctor.error)
 		session_done(session);
 	return app_print_json_line(app, doctor_row_to_json(&row));
 }

@@ -124,17 +124,17 @@ static int commands_doctor_write_report(
 	struct app *app, const char *wanted, const struct doctor_row *rows)
 {
 	AUTO_FREE char *path = *wanted ? mem_strdup(wanted) : report_path();
-	AUTO_ERR struct err fault = {0}, err = {0};
+	AUTO_ERR struct err error = {0}, err = {0};
 	AUTO_BUF struct buf out;
 	struct session *session = &app->session;
 	struct doctor doctor = {.session = session};
 
 	buf_init(&out, DOCTOR_REPORT_MAX);
 	/* Without directories the session still has the environment. */
-	if (app_session(app, &session, &fault) < 0)
-		doctor.fault = &fault;
+	if (app_session(app, &session, &error) < 0)
+		doctor.error = &error;
 	doctor_report(&doctor, dlrun_version, rows, &out);
-	if (doctor.fault)
+	if (doctor.error)
 		session_done(&app->session);
 	if (str_eq(path, "-"))
 		return ui_print(app, UI_OUT, out.data, out.len) < 0;

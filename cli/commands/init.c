@@ -216,12 +216,12 @@ static void commands_init_say_cluster(
 {
 	const struct kube_look *look = &cluster->look;
 	AUTO_FREE char *name = ui_clean(cluster->name);
-	AUTO_FREE char *fault = ui_clean(look->fault.message ? look->fault.message : "");
-	AUTO_FREE char *hint = look->fault.hint ? ui_clean(look->fault.hint) : NULL;
+	AUTO_FREE char *error = ui_clean(look->error.message ? look->error.message : "");
+	AUTO_FREE char *hint = look->error.hint ? ui_clean(look->error.hint) : NULL;
 	const char *label = first ? "check" : "";
 
 	if (!look->reached) {
-		app_phase(app, label, "%s: not checked: %s", name, fault);
+		app_phase(app, label, "%s: not checked: %s", name, error);
 		if (hint)
 			app_phase(app, "", "%s", hint);
 		return;
@@ -263,7 +263,7 @@ static int ask_registry(struct app *app, const char *proposal, char **ret, struc
 	AUTO_FREE char *question =
 		mem_printf("Push images of runs to? [%s]", proposal ? proposal : "none");
 	AUTO_BUF struct buf answer;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	buf_init(&answer, PROMPT_ANSWER_MAX);
 	for (int i = 0; i < PROMPT_TRIES_MAX; i++) {
@@ -276,12 +276,12 @@ static int ask_registry(struct app *app, const char *proposal, char **ret, struc
 		}
 		if (commands_init_is_no(answer.data))
 			return 0;
-		if (init_check_repository(answer.data, &fault) == 0) {
+		if (init_check_repository(answer.data, &error) == 0) {
 			*ret = mem_strdup(answer.data);
 			return 0;
 		}
-		app_note(app, "%s", fault.message);
-		err_clear(&fault);
+		app_note(app, "%s", error.message);
+		err_clear(&error);
 	}
 	return 0;
 }

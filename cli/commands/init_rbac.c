@@ -170,7 +170,7 @@ static int find_all(struct app *app, const struct init_rbac *wanted, struct targ
 	ret->kube_namespace = item->look.cluster ? item->look.cluster->access.kube_namespace
 						 : item->kube_namespace;
 	if (!ret->kube_namespace)
-		return err_move(err, &item->look.fault);
+		return err_move(err, &item->look.error);
 	return find_subject(wanted->subject, &item->look, words, ret, err);
 }
 
@@ -184,7 +184,7 @@ int init_rbac(struct app *app, const struct init_rbac *wanted)
 
 	if (r == 0 && rbac.subject == nobody)
 		app_warn(app, "write your user name in place of %s (or: --for NAME): %s", nobody,
-			list.items.v[0].look.fault.message ? list.items.v[0].look.fault.message
+			list.items.v[0].look.error.message ? list.items.v[0].look.error.message
 							   : "the cluster does not tell it");
 	if (r == 0)
 		r = init_rbac_print(app, &rbac, &err);

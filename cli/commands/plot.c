@@ -303,14 +303,14 @@ static int plot_show_once(struct plot *plot, struct err *err)
  * Again and again
  */
 
-static void plot_add_fault(const struct plot *plot, struct buf *out)
+static void plot_add_error(const struct plot *plot, struct buf *out)
 {
 	const char *name;
-	const struct err *fault = plot_sources_fault(&plot->sources, &name);
+	const struct err *error = plot_sources_error(&plot->sources, &name);
 
-	if (!fault)
+	if (!error)
 		return;
-	AUTO_FREE char *text = ui_clean(fault->message);
+	AUTO_FREE char *text = ui_clean(error->message);
 	buf_addf(out, UI_YELLOW "%s: %s" UI_OFF "\n", name, text);
 }
 
@@ -332,7 +332,7 @@ static int draw_screen(struct plot *plot, struct screen *screen, struct err *err
 	draw_charts(plot, &charts, width, height_of(plot, &charts, screen->rows, true), &out);
 	if (charts.n == 0)
 		buf_adds(&out, "no values yet\n");
-	plot_add_fault(plot, &out);
+	plot_add_error(plot, &out);
 	age_text(plot, age);
 	buf_addf(&out, "\n" UI_DIM "%s%sq: quit" UI_OFF, age, *age ? " · " : "");
 	screen_draw(screen, out.data);

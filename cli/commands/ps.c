@@ -229,12 +229,12 @@ static size_t cut_rows(const struct app *app, const struct view *view, struct ru
 /* Targets that know no more than the store are not asked. */
 static int find_again(struct session *session, const struct view *view, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int r = 0;
 
 	if (view->target && !view->offline)
-		r = adopt_all(session, view->target, &fault);
-	return r < 0 && fault.id != E_TARGET_UNSUPPORTED ? err_move(err, &fault) : 0;
+		r = adopt_all(session, view->target, &error);
+	return r < 0 && error.id != E_TARGET_UNSUPPORTED ? err_move(err, &error) : 0;
 }
 
 static bool ps_is_here(const struct run *run)

@@ -63,7 +63,7 @@ static void show_exchange(void *ctx, const struct http_event *event)
 	ui_printf(transfer->app, UI_ERR, "%-6s %s %d %lld ms up %llu down %llu%s%s\n",
 		event->method, event->url, event->status, (long long)event->ms,
 		(unsigned long long)event->bytes_up, (unsigned long long)event->bytes_down,
-		event->fault ? " " : "", event->fault ? event->fault->message : "");
+		event->error ? " " : "", event->error ? event->error->message : "");
 }
 
 static void commands_push_show_progress(void *ctx, const struct uploads_progress *progress)

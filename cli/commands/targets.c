@@ -40,13 +40,13 @@ static const char *namespace_of(const struct target_item *item)
  * JSON
  */
 
-static struct json *fault_json(const struct err *fault)
+static struct json *error_json(const struct err *error)
 {
 	struct json *json = json_object();
 
-	json_set_str(json, "id", err_info(fault->id)->name);
-	json_set_str(json, "message", fault->message);
-	json_set_str(json, "hint", fault->hint);
+	json_set_str(json, "id", err_info(error->id)->name);
+	json_set_str(json, "message", error->message);
+	json_set_str(json, "hint", error->hint);
 	return json;
 }
 
@@ -61,8 +61,8 @@ static struct json *hosts_json(const struct target_item *item)
 			node_look_to_json(look, json);
 		else
 			json_set_str(json, "host", item->hosts.v[i]);
-		if (err_is_set(&look->fault))
-			json_set(json, "error", fault_json(&look->fault));
+		if (err_is_set(&look->error))
+			json_set(json, "error", error_json(&look->error));
 		json_add(list, json);
 	}
 	return list;
@@ -86,8 +86,8 @@ static struct json *item_json(const struct target_item *item)
 		json_set_str(json, "not_asked", item->why_not);
 	if (item->asked)
 		kube_look_to_json(&item->look, json);
-	if (err_is_set(&item->look.fault))
-		json_set(json, "error", fault_json(&item->look.fault));
+	if (err_is_set(&item->look.error))
+		json_set(json, "error", error_json(&item->look.error));
 	return json;
 }
 
@@ -230,12 +230,12 @@ static int commands_targets_print_table(struct app *app, const struct target_lis
 static void say_hosts(struct app *app, const struct target_item *item)
 {
 	for (size_t i = 0; item->asked && i < item->hosts.n; i++) {
-		const struct err *fault = &item->node_looks[i].fault;
+		const struct err *error = &item->node_looks[i].error;
 		AUTO_FREE char *text = node_look_text(&item->node_looks[i]);
 		if (item->hosts.n > 1)
 			app_note(app, "%s: %s: %s", item->name, item->hosts.v[i], text);
-		if (fault->hint)
-			app_note(app, "%s: %s", item->hosts.v[i], fault->hint);
+		if (error->hint)
+			app_note(app, "%s: %s", item->hosts.v[i], error->hint);
 	}
 }
 
@@ -244,9 +244,9 @@ static void say_hints(struct app *app, const struct target_list *targets)
 {
 	vec_foreach (const struct target_item, item, &targets->items) {
 		say_hosts(app, item);
-		const struct err *fault = &item->look.fault;
+		const struct err *error = &item->look.error;
 		AUTO_FREE char *name = ui_clean(item->name);
-		AUTO_FREE char *hint = fault->hint ? ui_clean(fault->hint) : NULL;
+		AUTO_FREE char *hint = error->hint ? ui_clean(error->hint) : NULL;
 		if (hint && item->is_configured)
 			app_note(app, "%s: %s", name, hint);
 	}
@@ -274,8 +274,8 @@ static int commands_targets_run(struct app *app, void *values, struct strv *word
 
 	if (commands_targets_list(app, values, words, &targets, &err) < 0)
 		return app_fail(app, &err);
-	if (targets.fault)
-		app_warn(app, "no contexts are listed: %s", targets.fault);
+	if (targets.error)
+		app_warn(app, "no contexts are listed: %s", targets.error);
 	if (app->options.json)
 		return commands_targets_print_json(app, &targets);
 	int status = commands_targets_print_table(app, &targets);

@@ -421,8 +421,8 @@ static void top_view_add_gpus(struct ui_table *table, const struct machine *mach
 {
 	const char *model = machine->model;
 
-	if (machine->fault)
-		ui_table_add(table, UI_YELLOW, machine->fault);
+	if (machine->error)
+		ui_table_add(table, UI_YELLOW, machine->error);
 	else if (machine->n_gpus < 0)
 		ui_table_add(table, UI_DIM, "-");
 	else if (machine->n_gpus == 0)

@@ -317,13 +317,13 @@ static int check_mirror(const struct plot_sources *sources, struct app *app, str
 		if (!source->run)
 			continue;
 		mirror_get(sources->mirror, source->mirrored, &state);
-		if (!err_is_set(state.fault) || state.looks > 0)
+		if (!err_is_set(state.error) || state.looks > 0)
 			continue;
 		n_failed += state.files == 0;
 		if (sources->n > 1 || state.files > 0)
-			app_warn(app, "%s: %s", source->name, state.fault->message);
+			app_warn(app, "%s: %s", source->name, state.error->message);
 		else
-			err_copy(err, state.fault);
+			err_copy(err, state.error);
 	}
 	if (n_failed < sources->n || n_failed == 0)
 		return 0;
@@ -332,7 +332,7 @@ static int check_mirror(const struct plot_sources *sources, struct app *app, str
 	return err_set(err, E_TARGET_SILENT, "none of the %zu runs could be asked", sources->n);
 }
 
-const struct err *plot_sources_fault(const struct plot_sources *sources, const char **ret_name)
+const struct err *plot_sources_error(const struct plot_sources *sources, const char **ret_name)
 {
 	vec_foreach (struct plot_source, source, sources) {
 		struct mirror_state state;
@@ -341,8 +341,8 @@ const struct err *plot_sources_fault(const struct plot_sources *sources, const c
 			continue;
 		mirror_get(sources->mirror, source->mirrored, &state);
 		*ret_name = source->name;
-		if (err_is_set(state.fault))
-			return state.fault;
+		if (err_is_set(state.error))
+			return state.error;
 	}
 	return NULL;
 }

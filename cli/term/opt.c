@@ -323,8 +323,8 @@ int opt_parse(const struct opt_request *request, char *const *argv, struct strv 
 			ended = true;
 			*ahead = ret_words->n;
 		} else {
-			struct err *fault = result || !err ? &ignored : err;
-			int r = parse_option(&parser, argv, at, fault);
+			struct err *error = result || !err ? &ignored : err;
+			int r = parse_option(&parser, argv, at, error);
 			result = result ? result : r;
 		}
 	}

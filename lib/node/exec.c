@@ -154,16 +154,16 @@ static ssize_t exec_raw(struct node_call *call, enum channel_flow flow, const ch
 	return n;
 }
 
-static enum call_next exec_ended(struct node_call *call, struct err *fault)
+static enum call_next exec_ended(struct node_call *call, struct err *error)
 {
 	struct exec *exec = (struct exec *)call;
 
 	*exec->ret = node_talk_info(call->talk)->exit;
 	if (exec->output_gone) {
-		err_clear(fault);
+		err_clear(error);
 		*exec->ret = (struct channel_exit){.known = true, .code = PIPE_CLOSED_STATUS};
 	}
-	return call_next(call, fault);
+	return call_next(call, error);
 }
 
 static const struct call_ops exec_ops = {
@@ -201,7 +201,7 @@ static void node_exec_say(struct exec *exec, const struct node_exec_request *req
 struct node_call *node_exec(struct node *node, const struct node_exec_request *request,
 	struct channel_exit *ret, node_done_fn *done, void *ctx)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct exec *exec = call_new(node, sizeof(*exec), &exec_ops, done, ctx);
 
 	*ret = (struct channel_exit){0};
@@ -218,8 +218,8 @@ struct node_call *node_exec(struct node *node, const struct node_exec_request *r
 		exec->call.pty = &exec->pty;
 	}
 	node_exec_say(exec, request);
-	int r = node_check_attempt(request->run, request->attempt, &fault);
-	return call_begin_checked(&exec->call, r, &fault);
+	int r = node_check_attempt(request->run, request->attempt, &error);
+	return call_begin_checked(&exec->call, r, &error);
 }
 
 void node_exec_resize(struct node_call *call, unsigned columns, unsigned rows)

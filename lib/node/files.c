@@ -121,7 +121,7 @@ static void call_scope(
 struct node_call *node_files(struct node *node, const char *run,
 	const struct node_files_scope *scope, struct node_files *ret, node_done_fn *done, void *ctx)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct files *files = call_new(node, sizeof(*files), &files_ops, done, ctx);
 
 	files->ret = ret;
@@ -132,7 +132,7 @@ struct node_call *node_files(struct node *node, const char *run,
 	for (size_t i = 0; scope && scope->like && i < scope->like->n; i++)
 		call_word(&files->call, scope->like->v[i]);
 	call_line_end(&files->call);
-	return call_begin_checked(&files->call, node_check_attempt(run, 1, &fault), &fault);
+	return call_begin_checked(&files->call, node_check_attempt(run, 1, &error), &error);
 }
 
 /* The contents of results: one stream, in their order, begun again where it was cut. */
@@ -312,20 +312,20 @@ static ssize_t get_raw(struct node_call *call, enum channel_flow flow, const cha
 	return (ssize_t)at;
 }
 
-static enum call_next get_ended(struct node_call *call, struct err *fault)
+static enum call_next get_ended(struct node_call *call, struct err *error)
 {
 	struct get *get = (struct get *)call;
 
 	if (get->is_refused)
 		return CALL_OVER;
-	if (!err_is_set(fault) && get->at < get->asked_to)
-		err_set(fault, E_NODE_LOST, "%s did not send all of %s", call->node->name,
+	if (!err_is_set(error) && get->at < get->asked_to)
+		err_set(error, E_NODE_LOST, "%s did not send all of %s", call->node->name,
 			get->wants[get->at].file->path);
-	if (!err_is_set(fault) && get->at < get->n)
+	if (!err_is_set(error) && get->at < get->n)
 		return CALL_AGAIN;
-	if (!err_is_set(fault) && get->cut)
-		err_set(fault, E_IO_CHANGED, "%s became shorter while it was fetched", get->cut);
-	return call_next(call, fault);
+	if (!err_is_set(error) && get->cut)
+		err_set(error, E_IO_CHANGED, "%s became shorter while it was fetched", get->cut);
+	return call_next(call, error);
 }
 
 static const struct call_ops get_ops = {
@@ -340,7 +340,7 @@ struct node_call *node_get(struct node *node, const char *run, const struct node
 	const struct node_want *wants, size_t n, const struct node_get_events *events,
 	node_done_fn *done, void *ctx)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct get *get = call_new(node, sizeof(*get), &get_ops, done, ctx);
 
 	get->run = mem_strdup(run);
@@ -349,9 +349,9 @@ struct node_call *node_get(struct node *node, const char *run, const struct node
 		get->scope.attempt = scope->attempt;
 	get->n = n;
 	get->events = *events;
-	int r = node_check_attempt(run, 1, &fault);
+	int r = node_check_attempt(run, 1, &error);
 	if (r < 0)
-		call_finish(&get->call, &fault);
+		call_finish(&get->call, &error);
 	else if (n == 0)
 		call_finish(&get->call, NULL);
 	else

@@ -163,36 +163,36 @@ static ssize_t log_raw(struct node_call *call, enum channel_flow flow, const cha
 }
 
 /* A flow that ended by itself is no end of the log: only its size tells. */
-static void node_log_check_whole(const struct node_log *log, struct err *fault)
+static void node_log_check_whole(const struct node_log *log, struct err *error)
 {
 	const char *name = log->call.node->name;
 
-	if (err_is_set(fault) || log->is_tail)
+	if (err_is_set(error) || log->is_tail)
 		return;
 	if (!log->has_end)
-		err_set(fault, E_NODE_PROTOCOL, "%s does not say where the log ends", name);
+		err_set(error, E_NODE_PROTOCOL, "%s does not say where the log ends", name);
 	else if (log->offset < log->end_bytes)
-		err_set(fault, E_NODE_LOST, "%s sent %" PRIu64 " of %" PRIu64 " bytes of the log",
+		err_set(error, E_NODE_LOST, "%s sent %" PRIu64 " of %" PRIu64 " bytes of the log",
 			name, log->offset, log->end_bytes);
 	else if (log->request.follow && !log->is_final)
-		err_set(fault, E_NODE_LOST, "%s does not follow the log to its end", name);
+		err_set(error, E_NODE_LOST, "%s does not follow the log to its end", name);
 }
 
-static enum call_next log_ended(struct node_call *call, struct err *fault)
+static enum call_next log_ended(struct node_call *call, struct err *error)
 {
 	struct node_log *log = (struct node_log *)call;
 
 	if (log->is_refused)
 		return CALL_OVER;
-	if (!err_is_set(fault) && log->is_tail) {
+	if (!err_is_set(error) && log->is_tail) {
 		log->is_tail = false;
 		return CALL_AGAIN;
 	}
-	node_log_check_whole(log, fault);
-	enum call_next next = call_next(call, fault);
+	node_log_check_whole(log, error);
+	enum call_next next = call_next(call, error);
 
 	if (next == CALL_LATER && !log->was_lost) {
-		AUTO_FREE char *text = mem_printf("%s: trying again", fault->message);
+		AUTO_FREE char *text = mem_printf("%s: trying again", error->message);
 
 		log->was_lost = true;
 		node_log_tell(log, text);
@@ -211,7 +211,7 @@ static const struct call_ops log_ops = {
 struct node_call *node_log(
 	struct node *node, const struct node_log_request *request, node_done_fn *done, void *ctx)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct node_log *log = call_new(node, sizeof(*log), &log_ops, done, ctx);
 
 	log->request = *request;
@@ -220,6 +220,6 @@ struct node_call *node_log(
 	log->offset = request->offset;
 	log->is_tail = request->tail_lines >= 0;
 	log->call.patience_ms = request->patience_ms;
-	int r = node_check_attempt(request->run, request->attempt, &fault);
-	return call_begin_checked(&log->call, r, &fault);
+	int r = node_check_attempt(request->run, request->attempt, &error);
+	return call_begin_checked(&log->call, r, &error);
 }

@@ -13,7 +13,7 @@
 #include "node/node_impl.h"
 #include "node/wire.h"
 
-static void node_hello_failed(struct node *node, const struct err *fault);
+static void node_hello_failed(struct node *node, const struct err *error);
 /* A conversation of any call has said hello, or has failed to. */
 static void node_learn(struct node *node, const struct node_talk *talk);
 static struct node_talk *node_open_talk(
@@ -62,9 +62,9 @@ static int on_idle_hello(void *ctx, struct err *err)
 /* Whether a conversation that failed before there was a hello is worth another one: it was cut, and
  * that is no habit. */
 static bool node_begins_again(
-	struct node *node, const struct node_talk *talk, const struct err *fault)
+	struct node *node, const struct node_talk *talk, const struct err *error)
 {
-	if (fault->id != E_SSH_LOST && fault->id != E_NODE_LOST)
+	if (error->id != E_SSH_LOST && error->id != E_NODE_LOST)
 		return false;
 	return clock_ms() - node_talk_info(talk)->opened_ms < CUT_MS && node->n_cuts++ < CUTS_MAX;
 }
@@ -80,11 +80,11 @@ static int on_again(void *ctx, struct err *err)
 	return 0;
 }
 
-static int on_idle_ended(void *ctx, struct err *fault, struct err *err)
+static int on_idle_ended(void *ctx, struct err *error, struct err *err)
 {
 	struct node *node = ctx;
 	bool was_heard = node_talk_hello(node->idle) != NULL;
-	bool again = !node->is_known && node_begins_again(node, node->idle, fault);
+	bool again = !node->is_known && node_begins_again(node, node->idle, error);
 
 	(void)err;
 	drop_idle(node);
@@ -94,9 +94,9 @@ static int on_idle_ended(void *ctx, struct err *fault, struct err *err)
 	/* The end of an idle conversation is no error; a caller that needs one opens another. */
 	if (was_heard || again || node->is_known)
 		return 0;
-	node_hello_failed(node, fault);
+	node_hello_failed(node, error);
 	node->idle_failed_ms = clock_ms();
-	err_move(&node->idle_fault, fault);
+	err_move(&node->idle_error, error);
 	return 0;
 }
 
@@ -108,7 +108,7 @@ void node_ahead(struct node *node)
 	if (node->idle)
 		return;
 	loop_remove_timer(node->options.loop, TAKE(node->idle_timer));
-	err_clear(&node->idle_fault);
+	err_clear(&node->idle_error);
 	node->idle = node_open_talk(node, NULL, &events);
 }
 
@@ -185,7 +185,7 @@ void node_free(struct node *node)
 	while (node->calls)
 		node_cancel(node->calls);
 	drop_idle(node);
-	err_clear(&node->idle_fault);
+	err_clear(&node->idle_error);
 	node_hello_done(&node->known);
 	node_attempts_done(&node->ended);
 	free(node->first_command);
@@ -201,13 +201,13 @@ void node_free(struct node *node)
 /* Waits beside conversations, and has none. */
 static const struct call_ops hello_ops = {0};
 
-static void end_hellos(struct node *node, const struct err *fault)
+static void end_hellos(struct node *node, const struct err *error)
 {
 	for (struct node_call *call = node->calls; call; call = call->next) {
 		if (call->ops != &hello_ops || call->is_over)
 			continue;
-		if (fault)
-			err_copy(&call->fault, fault);
+		if (error)
+			err_copy(&call->error, error);
 		call_finish(call, NULL);
 	}
 }
@@ -228,10 +228,10 @@ static void node_note_rtt(struct node *node, const struct node_talk *talk)
 		facts->rtt_ms = rtt_ms;
 }
 
-static void node_hello_failed(struct node *node, const struct err *fault)
+static void node_hello_failed(struct node *node, const struct err *error)
 {
 	if (!node->is_known)
-		end_hellos(node, fault);
+		end_hellos(node, error);
 }
 
 /* A conversation was given up: who waits for hello alone gets one. */
@@ -255,8 +255,8 @@ struct node_call *node_hello(
 	*ret = &node->known.facts;
 	if (node->is_known)
 		call_finish(call, NULL);
-	else if (err_is_set(&node->idle_fault))
-		call_finish(call, &node->idle_fault);
+	else if (err_is_set(&node->idle_error))
+		call_finish(call, &node->idle_error);
 	else
 		node_ahead(node);
 	return call;
@@ -327,7 +327,7 @@ void node_cancel(struct node_call *call)
 		call->ops->free(call);
 	buf_done(&call->text);
 	vec_done(&call->words);
-	err_clear(&call->fault);
+	err_clear(&call->error);
 	free(call);
 	/* Calls may have waited for the hello of this call's conversation. */
 	node_mind_hellos(node);
@@ -372,7 +372,7 @@ void call_attempt(struct node_call *call, const char *verb, const char *run, int
 static int node_on_timer(void *ctx, struct err *err)
 {
 	struct node_call *call = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	call->timer = NULL;
 	if (!call->is_over) {
@@ -381,13 +381,13 @@ static int node_on_timer(void *ctx, struct err *err)
 	}
 	node_done_fn *done = call->done;
 	void *done_ctx = call->ctx;
-	int status = err_is_set(&call->fault) ? -(int)call->fault.code : 0;
+	int status = err_is_set(&call->error) ? -(int)call->error.code : 0;
 
-	err_move(&fault, &call->fault);
+	err_move(&error, &call->error);
 	if (call->ops->over)
-		call->ops->over(call, &fault);
+		call->ops->over(call, &error);
 	node_cancel(call);
-	return !done ? 0 : done(done_ctx, status, &fault, err);
+	return !done ? 0 : done(done_ctx, status, &error, err);
 }
 
 static void node_set_timer(struct node_call *call, int64_t at_ms)
@@ -403,10 +403,10 @@ void call_begin_later(struct node_call *call)
 	node_set_timer(call, 0);
 }
 
-void call_finish(struct node_call *call, struct err *fault)
+void call_finish(struct node_call *call, struct err *error)
 {
-	if (fault)
-		err_move(&call->fault, fault);
+	if (error)
+		err_move(&call->error, error);
 	call->is_over = true;
 	node_set_timer(call, 0);
 }
@@ -433,16 +433,16 @@ static bool wait_a_while(struct node_call *call)
 	return true;
 }
 
-enum call_next call_next(struct node_call *call, const struct err *fault)
+enum call_next call_next(struct node_call *call, const struct err *error)
 {
-	if (!err_is_set(fault))
+	if (!err_is_set(error))
 		return CALL_OVER;
 	/* A server may have no room for two at a time. */
 	if (call->was_idle && call->node->is_known && !node_talk_hello(call->talk))
 		return CALL_AGAIN;
-	if (fault->code != ERR_NET)
+	if (error->code != ERR_NET)
 		return CALL_OVER;
-	if (!call->node->is_known && !node_begins_again(call->node, call->talk, fault))
+	if (!call->node->is_known && !node_begins_again(call->node, call->talk, error))
 		return CALL_OVER;
 	if (call->is_once && node_talk_info(call->talk)->asked_ms)
 		return CALL_OVER;
@@ -510,49 +510,49 @@ static ssize_t on_raw(
 	return call->ops->raw ? call->ops->raw(call, flow, data, len, err) : (ssize_t)len;
 }
 
-static int node_on_ended(void *ctx, struct err *fault, struct err *err)
+static int node_on_ended(void *ctx, struct err *error, struct err *err)
 {
 	struct node_call *call = ctx;
 	int64_t since_ms = node_talk_info(call->talk)->since_ms;
 
 	trace_note(TRACE_SSH, "runner: %.*s ended after %lld ms%s%s",
 		(int)strcspn(call->text.data, " \n"), call->text.data,
-		since_ms ? (long long)(clock_ms() - since_ms) : 0LL, err_is_set(fault) ? ": " : "",
-		err_is_set(fault) ? fault->message : "");
+		since_ms ? (long long)(clock_ms() - since_ms) : 0LL, err_is_set(error) ? ": " : "",
+		err_is_set(error) ? error->message : "");
 	if (since_ms && clock_ms() - since_ms > LASTED_MS)
 		call_moves(call);
 	enum call_next next =
-		call->ops->ended ? call->ops->ended(call, fault) : call_next(call, fault);
+		call->ops->ended ? call->ops->ended(call, error) : call_next(call, error);
 
 	(void)err;
 	call->sent += node_talk_info(call->talk)->sent;
 	node_note_rtt(call->node, call->talk);
 	node_talk_free(TAKE(call->talk));
 	if (next == CALL_AGAIN) {
-		if (err_is_set(fault) && !call->lost_ms)
+		if (err_is_set(error) && !call->lost_ms)
 			call->lost_ms = clock_ms();
 		node_set_timer(call, 0);
 	} else if (next == CALL_OVER || !wait_a_while(call)) {
-		if (!since_ms && err_is_set(fault))
-			node_hello_failed(call->node, fault);
-		call_finish(call, fault);
+		if (!since_ms && err_is_set(error))
+			node_hello_failed(call->node, error);
+		call_finish(call, error);
 	}
 	return 0;
 }
 
 /* The idle one failed a moment ago: that is what would happen again. */
-static bool take_idle_fault(struct node_call *call)
+static bool take_idle_error(struct node_call *call)
 {
 	enum { FRESH_MS = 10 * 1000 };
 	struct node *node = call->node;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	if (!err_is_set(&node->idle_fault))
+	if (!err_is_set(&node->idle_error))
 		return false;
-	err_move(&fault, &node->idle_fault);
+	err_move(&error, &node->idle_error);
 	if (clock_ms() - node->idle_failed_ms > FRESH_MS)
 		return false;
-	call_finish(call, &fault);
+	call_finish(call, &error);
 	return true;
 }
 
@@ -563,29 +563,29 @@ void call_begin(struct node_call *call)
 		.raw = on_raw,
 		.ended = node_on_ended,
 		.ctx = call};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (!call->pty)
 		call->talk = node_take_idle(call->node, call->is_once ? ONCE_MS : 0, &events);
 	call->was_idle = call->talk != NULL;
 	call->was_ahead = call->talk && node_talk_hello(call->talk);
 	if (call->was_ahead) {
-		if (node_on_hello(call, &fault) < 0) {
+		if (node_on_hello(call, &error) < 0) {
 			node_talk_free(TAKE(call->talk));
-			call_finish(call, &fault);
+			call_finish(call, &error);
 		}
 		return;
 	}
-	if (!call->talk && take_idle_fault(call))
+	if (!call->talk && take_idle_error(call))
 		return;
 	if (!call->talk)
 		call->talk = node_open_talk(call->node, call->pty, &events);
 }
 
-struct node_call *call_begin_checked(struct node_call *call, int r, struct err *fault)
+struct node_call *call_begin_checked(struct node_call *call, int r, struct err *error)
 {
 	if (r < 0)
-		call_finish(call, fault);
+		call_finish(call, error);
 	else
 		call_begin(call);
 	return call;

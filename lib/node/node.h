@@ -43,7 +43,7 @@ void node_ahead(struct node *node);
 struct node_call;
 /* Not from within an operation's own events but done. */
 void node_cancel(struct node_call *call); /* NULL is accepted */
-typedef int node_done_fn(void *ctx, int status, struct err *fault, struct err *err);
+typedef int node_done_fn(void *ctx, int status, struct err *error, struct err *err);
 
 /* Facts about the node; strings are the node's, live as long as it, and are replaced (with the
  * lists) when it says hello again. Errors of all operations: those of the channels; E_NODE_SHELL
@@ -247,7 +247,7 @@ struct node_machine {
 	unsigned cpus;
 	int64_t memory_bytes, memory_free_bytes;
 	struct VEC_OF(struct node_meter) gpus; /* by vendor and index */
-	char *fault;                           /* why there are none: the node's words; or NULL */
+	char *error;                           /* why there are none: the node's words; or NULL */
 };
 void node_machine_init(struct node_machine *machine);
 void node_machine_done(struct node_machine *machine); /* NULL is accepted */

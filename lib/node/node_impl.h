@@ -63,7 +63,7 @@ struct node_talk_events {
 		void *ctx, enum channel_flow flow, const char *data, size_t len, struct err *err);
 	/* Once. fault not set: "done", or the end of the command. A negative return ends
 	 * loop_run. */
-	int (*ended)(void *ctx, struct err *fault, struct err *err);
+	int (*ended)(void *ctx, struct err *error, struct err *err);
 	void *ctx; /* of payload as well */
 };
 
@@ -186,7 +186,7 @@ struct node {
 	int n_cuts;                    /* conversations that were cut before the first hello */
 	struct node_talk *idle;        /* a conversation ahead */
 	struct loop_timer *idle_timer; /* when it has waited for too long, or is begun anew */
-	struct err idle_fault;         /* of the last one, until somebody hears of it */
+	struct err idle_error;         /* of the last one, until somebody hears of it */
 	int64_t idle_failed_ms;
 	struct node_attempts ended; /* of whose end a log told: that is final */
 	struct node_call *calls;    /* all, newest first */
@@ -213,9 +213,9 @@ struct call_ops {
 		struct err *err);
 	ssize_t (*payload)(struct node_call *call, void *out, size_t len, struct err *err);
 	/* A conversation has ended; fault (not set: done) may be changed. NULL: call_next. */
-	enum call_next (*ended)(struct node_call *call, struct err *fault);
+	enum call_next (*ended)(struct node_call *call, struct err *error);
 	/* Ahead of done. */
-	void (*over)(struct node_call *call, const struct err *fault);
+	void (*over)(struct node_call *call, const struct err *error);
 	void (*free)(struct node_call *call); /* its own parts */
 };
 
@@ -240,7 +240,7 @@ struct node_call {
 	uint64_t sent;       /* bytes, in conversations that are over */
 	struct loop_timer *timer;
 	bool is_over; /* the timer is for done */
-	struct err fault;
+	struct err error;
 };
 
 /* An operation of size bytes, not begun yet. done NULL: nobody waits. */
@@ -256,14 +256,14 @@ void call_attempt(struct node_call *call, const char *verb, const char *run, int
 /* Open a conversation, or take the one that waits. */
 void call_begin(struct node_call *call);
 /* The same, or the end with fault where r is an error; the call. */
-struct node_call *call_begin_checked(struct node_call *call, int r, struct err *fault);
+struct node_call *call_begin_checked(struct node_call *call, int r, struct err *error);
 void call_begin_later(struct node_call *call); /* by the next turn */
 /* done comes by the next turn. Takes the fault; NULL: none. */
-void call_finish(struct node_call *call, struct err *fault);
+void call_finish(struct node_call *call, struct err *error);
 /* The call makes progress: pauses begin small again. */
 void call_moves(struct node_call *call);
 /* The usual decision: what was cut is tried again. */
-enum call_next call_next(struct node_call *call, const struct err *fault);
+enum call_next call_next(struct node_call *call, const struct err *error);
 
 /* Whether nothing can change in it. */
 bool node_state_is_final(const char *state);

@@ -134,7 +134,7 @@
  *	                                `load N.NN` of one minute, `cpus N`, `memory BYTES
  *	                                AVAILABLE`, `gpu` as of gpus, `meter VENDOR INDEX PERCENT
  *	                                BYTES MILLIWATTS` (how busy, memory taken, power; - is not
- *	                                known), `fault TEXT` where the GPUs cannot be listed
+ *	                                known), `error TEXT` where the GPUs cannot be listed
  *	usage RUN/N...                  lines `usage RUN/N key=value...` as of now
  *	gc AGE_S BYTES [dry]            trees of ended runs, layers and data by age and down to
  *	                                BYTES; `freed BYTES COUNT KIND` lines

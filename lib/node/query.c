@@ -48,9 +48,9 @@ static struct node_call *query_attempt(struct node *node, const char *verb, cons
 	int attempt, const char *more, int64_t response_ms, node_done_fn *done, void *ctx)
 {
 	static const struct call_ops ops = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct node_call *call = call_new(node, sizeof(*call), &ops, done, ctx);
-	int r = node_check_attempt(run, attempt, &fault);
+	int r = node_check_attempt(run, attempt, &error);
 
 	call->response_ms = response_ms;
 	call_say(call, verb);
@@ -59,7 +59,7 @@ static struct node_call *query_attempt(struct node *node, const char *verb, cons
 	if (more)
 		call_word(call, more);
 	call_line_end(call);
-	return call_begin_checked(call, r, &fault);
+	return call_begin_checked(call, r, &error);
 }
 
 struct node_call *node_stop(
@@ -116,12 +116,12 @@ static int gpu_by_index(const void *a, const void *b)
 	return (x->index > y->index) - (x->index < y->index);
 }
 
-static enum call_next gpus_ended(struct node_call *call, struct err *fault)
+static enum call_next gpus_ended(struct node_call *call, struct err *error)
 {
 	struct query *query = (struct query *)call;
 
 	vec_sort(query->gpus, gpu_by_index);
-	return call_next(call, fault);
+	return call_next(call, error);
 }
 
 struct node_call *node_gpus(struct node *node, struct node_gpus *ret, node_done_fn *done, void *ctx)
@@ -248,8 +248,8 @@ void node_machine_done(struct node_machine *machine)
 	if (!machine)
 		return;
 	vec_done(&machine->gpus);
-	free(machine->fault);
-	machine->fault = NULL;
+	free(machine->error);
+	machine->error = NULL;
 }
 
 /* "3.14", and nothing else that strtod takes. */
@@ -334,8 +334,8 @@ int node_machine_line(const struct node_words *words, struct node_machine *machi
 		machine_cpus(words, machine);
 	else if (str_eq(key, "load") && words->n > 1)
 		machine->load = parse_load(words->v[1]);
-	else if (str_eq(key, "fault") && words->n > 1 && !machine->fault)
-		machine->fault = mem_strdup(words->v[1]);
+	else if (str_eq(key, "fault") && words->n > 1 && !machine->error)
+		machine->error = mem_strdup(words->v[1]);
 	return 0;
 }
 
@@ -480,22 +480,22 @@ static void query_batch_free(struct node_call *call)
 }
 
 static void question_response(
-	struct node_batch *batch, struct question *question, const struct err *fault)
+	struct node_batch *batch, struct question *question, const struct err *error)
 {
-	if (err_is_set(fault) && !err_is_set(&question->call.fault))
-		err_copy(&question->call.fault, fault);
+	if (err_is_set(error) && !err_is_set(&question->call.error))
+		err_copy(&question->call.error, error);
 	question_take(question, &batch->responses);
 	if (--question->n_batches == 0)
 		call_finish(&question->call, NULL);
 }
 
-static void batch_over(struct node_call *call, const struct err *fault)
+static void batch_over(struct node_call *call, const struct err *error)
 {
 	struct node_batch *batch = (struct node_batch *)call;
 
 	for (size_t i = 0; i < batch->questions.n; i++)
 		if (batch->questions.v[i])
-			question_response(batch, batch->questions.v[i], fault);
+			question_response(batch, batch->questions.v[i], error);
 }
 
 static const struct call_ops batch_ops = {.reset = batch_reset,
@@ -582,7 +582,7 @@ static bool response_ended(
 struct node_call *node_state(struct node *node, const struct strv *names, struct node_attempts *ret,
 	node_done_fn *done, void *ctx)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct question *question = call_new(node, sizeof(*question), &question_ops, done, ctx);
 
 	question->ret = ret;
@@ -595,8 +595,8 @@ struct node_call *node_state(struct node *node, const struct strv *names, struct
 			continue;
 		AUTO_FREE char *shown = str_shown(names->v[i]);
 
-		err_set(&fault, E_USAGE, "\"%s\" is not an attempt of a run", shown);
-		call_finish(&question->call, &fault);
+		err_set(&error, E_USAGE, "\"%s\" is not an attempt of a run", shown);
+		call_finish(&question->call, &error);
 		return &question->call;
 	}
 	strv_copy(&question->names, names);

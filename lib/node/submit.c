@@ -310,21 +310,21 @@ static bool heal(struct submit *submit, enum node_class class)
 	return true;
 }
 
-static enum call_next submit_ended(struct node_call *call, struct err *fault)
+static enum call_next submit_ended(struct node_call *call, struct err *error)
 {
 	struct submit *submit = (struct submit *)call;
 
-	if (err_is_set(fault) && heal(submit, node_talk_info(call->talk)->class))
+	if (err_is_set(error) && heal(submit, node_talk_info(call->talk)->class))
 		return CALL_AGAIN;
 	/* A transfer that was begun anew may go on where it is cut next. */
-	if (err_is_set(fault) && fault->code == ERR_NET)
+	if (err_is_set(error) && error->code == ERR_NET)
 		submit->from_start = false;
-	return call_next(call, fault);
+	return call_next(call, error);
 }
 
-static void submit_over(struct node_call *call, const struct err *fault)
+static void submit_over(struct node_call *call, const struct err *error)
 {
-	(void)fault;
+	(void)error;
 	((struct submit *)call)->ret->bytes_sent = call->sent;
 }
 
@@ -362,14 +362,14 @@ static int node_submit_check(const struct node_submit *request, struct err *err)
 struct node_call *node_submit(struct node *node, const struct node_submit *request,
 	struct node_submitted *ret, node_done_fn *done, void *ctx)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct submit *submit = call_new(node, sizeof(*submit), &submit_ops, done, ctx);
 
 	*ret = (struct node_submitted){0};
 	submit->request = request;
 	submit->ret = ret;
 	node_spare_key(request, submit->spare);
-	return call_begin_checked(&submit->call, node_submit_check(request, &fault), &fault);
+	return call_begin_checked(&submit->call, node_submit_check(request, &error), &error);
 }
 
 /* Content-addressed data. */
@@ -444,7 +444,7 @@ struct node_call *node_data(struct node *node, const char *key,
 	int (*open)(void *ctx, struct err *err), void *open_ctx, node_done_fn *done, void *ctx)
 {
 	struct data *data = call_new(node, sizeof(*data), &data_ops, done, ctx);
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	data->fd = -1;
 	data->open = open;
@@ -452,6 +452,6 @@ struct node_call *node_data(struct node *node, const char *key,
 	call_say(&data->call, "data");
 	call_word(&data->call, key);
 	call_line_end(&data->call);
-	int r = node_name_is_good(key) ? 0 : err_set(&fault, E_BUG, "data without a name");
-	return call_begin_checked(&data->call, r, &fault);
+	int r = node_name_is_good(key) ? 0 : err_set(&error, E_BUG, "data without a name");
+	return call_begin_checked(&data->call, r, &error);
 }

@@ -219,13 +219,13 @@ struct node_talk {
 	struct buf waiting;
 	size_t waiting_at;
 	bool has_payload, wants_eof, is_shut;
-	struct err write_fault;
+	struct err write_error;
 	int n_sends;
 	struct node_talk_info info;
 	/* Silence. */
 	int64_t heard_ms, limit_ms;
 	struct loop_timer *timer, *turn;
-	struct err fault;
+	struct err error;
 	char *scratch;
 };
 
@@ -257,18 +257,18 @@ static void talk_end(struct node_talk *talk)
 	node_talk_wake(talk);
 }
 
-static void talk_fail(struct node_talk *talk, struct err *fault)
+static void talk_fail(struct node_talk *talk, struct err *error)
 {
 	if (talk->phase == PHASE_OVER) {
-		err_clear(fault);
+		err_clear(error);
 		return;
 	}
-	err_move(&talk->fault, fault);
+	err_move(&talk->error, error);
 	talk_end(talk);
 }
 
 /* Add the output on stderr, and that of the login shell, until now. */
-static void talk_add_evidence(struct node_talk *talk, struct err *fault)
+static void talk_add_evidence(struct node_talk *talk, struct err *error)
 {
 	struct flow *flow = &talk->flows[CHANNEL_ERR];
 
@@ -285,36 +285,36 @@ static void talk_add_evidence(struct node_talk *talk, struct err *fault)
 				node_wire_keep(&flow->wire, said.line);
 	}
 	if (!flow->is_raw)
-		node_wire_evidence(&flow->wire, fault);
+		node_wire_evidence(&flow->wire, error);
 	if (talk->phase == PHASE_OPENING)
-		node_wire_evidence(&talk->flows[CHANNEL_OUT].wire, fault);
+		node_wire_evidence(&talk->flows[CHANNEL_OUT].wire, error);
 }
 
-static void fail_with_evidence(struct node_talk *talk, struct err *fault)
+static void fail_with_evidence(struct node_talk *talk, struct err *error)
 {
-	talk_add_evidence(talk, fault);
-	talk_fail(talk, fault);
+	talk_add_evidence(talk, error);
+	talk_fail(talk, error);
 }
 
 static void fail_class(struct node_talk *talk, char *line)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	bool is_early = talk->phase < PHASE_READY;
 
-	talk->info.class = node_say_failure(talk->name, line, is_early, &fault);
-	fail_with_evidence(talk, &fault);
+	talk->info.class = node_say_failure(talk->name, line, is_early, &error);
+	fail_with_evidence(talk, &error);
 }
 
 /* The channel is at its end, and nothing said how the request went. */
 static void fail_unanswered(struct node_talk *talk, const struct channel_exit *exit)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	if (err_is_set(&talk->write_fault))
-		err_move(&fault, &talk->write_fault);
+	if (err_is_set(&talk->write_error))
+		err_move(&error, &talk->write_error);
 	else
-		node_say_unanswered(talk->name, exit, talk->phase == PHASE_OPENING, &fault);
-	fail_with_evidence(talk, &fault);
+		node_say_unanswered(talk->name, exit, talk->phase == PHASE_OPENING, &error);
+	fail_with_evidence(talk, &error);
 }
 
 /*
@@ -324,7 +324,7 @@ static void fail_unanswered(struct node_talk *talk, const struct channel_exit *e
 static int on_silence(void *ctx, struct err *err)
 {
 	struct node_talk *talk = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int64_t due_ms = talk->heard_ms + talk->limit_ms;
 
 	(void)err;
@@ -335,8 +335,8 @@ static int on_silence(void *ctx, struct err *err)
 		talk->timer = loop_add_timer(talk->options.loop, due_ms, on_silence, talk);
 		return 0;
 	}
-	node_say_silent(talk->name, talk->limit_ms, talk->phase == PHASE_OPENING, &fault);
-	fail_with_evidence(talk, &fault);
+	node_say_silent(talk->name, talk->limit_ms, talk->phase == PHASE_OPENING, &error);
+	fail_with_evidence(talk, &error);
 	return 0;
 }
 
@@ -362,10 +362,10 @@ static int64_t first_ms(const struct node_talk *talk)
  * Writing
  */
 
-static void write_failed(struct node_talk *talk, struct err *fault)
+static void write_failed(struct node_talk *talk, struct err *error)
 {
 	/* Defer the error: output that came before may say why. */
-	err_move(&talk->write_fault, fault);
+	err_move(&talk->write_error, error);
 	talk->has_payload = talk->wants_eof = false;
 	talk->waiting_at = talk->waiting.len;
 	talk->is_shut = true;
@@ -374,15 +374,15 @@ static void write_failed(struct node_talk *talk, struct err *fault)
 /* 1: some were written; 0: not now. */
 static int write_waiting(struct node_talk *talk)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	const char *data = talk->waiting.data + talk->waiting_at;
 	size_t len = talk->waiting.len - talk->waiting_at;
-	ssize_t n = talk->channel->ops->write(talk->channel, data, len, &fault);
+	ssize_t n = talk->channel->ops->write(talk->channel, data, len, &error);
 
 	if (n == CHANNEL_AGAIN)
 		return 0;
 	if (n < 0) {
-		write_failed(talk, &fault);
+		write_failed(talk, &error);
 		return 1;
 	}
 	talk->waiting_at += (size_t)n;
@@ -394,17 +394,17 @@ static int write_waiting(struct node_talk *talk)
 /* 1: there is more, or the end; 0: not now. */
 static int talk_take_payload(struct node_talk *talk)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	talk->waiting_at = 0;
 	buf_reset(&talk->waiting);
 	ssize_t n = talk->request.payload(talk->events.ctx,
-		buf_room(&talk->waiting, NODE_WIRE_PIECE), NODE_WIRE_PIECE, &fault);
+		buf_room(&talk->waiting, NODE_WIRE_PIECE), NODE_WIRE_PIECE, &error);
 
 	if (n == CHANNEL_AGAIN)
 		return 0;
 	if (n < 0)
-		talk_fail(talk, &fault);
+		talk_fail(talk, &error);
 	else if (n == 0)
 		talk->has_payload = false;
 	else
@@ -414,7 +414,7 @@ static int talk_take_payload(struct node_talk *talk)
 
 static int write_some(struct node_talk *talk)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (talk->is_shut)
 		return 0;
@@ -426,8 +426,8 @@ static int write_some(struct node_talk *talk)
 		return 0;
 	talk->is_shut = true;
 	talk->wants_eof = false;
-	if (talk->channel->ops->send_eof(talk->channel, &fault) < 0)
-		write_failed(talk, &fault);
+	if (talk->channel->ops->send_eof(talk->channel, &error) < 0)
+		write_failed(talk, &error);
 	return 1;
 }
 
@@ -467,16 +467,16 @@ void node_talk_ask(struct node_talk *talk, const struct node_request *request)
 
 static int give_raw(struct node_talk *talk, enum channel_flow which)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct flow *flow = &talk->flows[which];
 
 	if (flow->hold_at == flow->hold_len)
 		return 0;
 	ssize_t n = talk->events.raw(talk->events.ctx, which, flow->hold + flow->hold_at,
-		flow->hold_len - flow->hold_at, &fault);
+		flow->hold_len - flow->hold_at, &error);
 
 	if (n < 0)
-		talk_fail(talk, &fault);
+		talk_fail(talk, &error);
 	else
 		flow->hold_at += (size_t)n;
 	return n != 0;
@@ -484,14 +484,14 @@ static int give_raw(struct node_talk *talk, enum channel_flow which)
 
 static void tell_end(struct node_talk *talk, enum channel_flow which)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct flow *flow = &talk->flows[which];
 
 	if (!flow->is_raw || !flow->has_ended || flow->told_end || flow->hold_at < flow->hold_len)
 		return;
 	flow->told_end = true;
-	if (talk->events.raw(talk->events.ctx, which, "", 0, &fault) < 0)
-		talk_fail(talk, &fault);
+	if (talk->events.raw(talk->events.ctx, which, "", 0, &error) < 0)
+		talk_fail(talk, &error);
 }
 
 static void talk_hold(struct flow *flow, const char *data, size_t len)
@@ -509,10 +509,10 @@ static void talk_hold(struct flow *flow, const char *data, size_t len)
 
 static void unexpected(struct node_talk *talk, const char *line)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	node_say_unexpected(talk->name, line, &fault);
-	talk_fail(talk, &fault);
+	node_say_unexpected(talk->name, line, &error);
+	talk_fail(talk, &error);
 }
 
 static void open_channel(struct node_talk *talk);
@@ -544,15 +544,15 @@ static void send_runner(struct node_talk *talk, char *line)
 
 static void begin_facts(struct node_talk *talk, char *version)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (str_eq(version, "1")) {
 		talk->phase = PHASE_FACTS;
 		watch_silence(talk, talk->options.response_ms);
 		return;
 	}
-	err_set(&fault, E_NODE_PROTOCOL, "the runner on %s speaks another version", talk->name);
-	talk_fail(talk, &fault);
+	err_set(&error, E_NODE_PROTOCOL, "the runner on %s speaks another version", talk->name);
+	talk_fail(talk, &error);
 }
 
 static void become_raw(struct node_talk *talk, char *line)
@@ -568,35 +568,35 @@ static void become_raw(struct node_talk *talk, char *line)
 
 static void take_fact(struct node_talk *talk, char *line)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int r;
 
 	if (!str_eq(line, ".")) {
-		r = node_hello_add(&talk->hello, line, &fault);
+		r = node_hello_add(&talk->hello, line, &error);
 	} else {
-		r = node_hello_check(&talk->hello, &fault);
+		r = node_hello_check(&talk->hello, &error);
 		if (r == 0) {
 			talk->phase = PHASE_READY;
 			int64_t now_ms = clock_wall_ms();
 			talk->info.since_ms = clock_ms();
 			node_hello_compare(&talk->hello,
 				now_ms - (talk->info.since_ms - talk->info.opened_ms), now_ms);
-			r = talk->events.hello(talk->events.ctx, &fault);
+			r = talk->events.hello(talk->events.ctx, &error);
 		}
 	}
 	if (r < 0) {
-		err_prefix(&fault, "%s", talk->name);
-		talk_fail(talk, &fault);
+		err_prefix(&error, "%s", talk->name);
+		talk_fail(talk, &error);
 	}
 }
 
 static void talk_take_response(struct node_talk *talk, enum channel_flow which, char *line)
 {
-	AUTO_ERR struct err fault = {0};
-	int r = talk->events.line(talk->events.ctx, which, line, &fault);
+	AUTO_ERR struct err error = {0};
+	int r = talk->events.line(talk->events.ctx, which, line, &error);
 
 	if (r < 0)
-		talk_fail(talk, &fault);
+		talk_fail(talk, &error);
 	else if (r == 0 && which == CHANNEL_ERR)
 		node_wire_keep(&talk->flows[CHANNEL_ERR].wire, line);
 }
@@ -667,7 +667,7 @@ static bool begins_terminal(const struct node_talk *talk)
 /* false: the channel is another one now, or none. */
 static bool take_lines(struct node_talk *talk, enum channel_flow which)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct flow *flow = &talk->flows[which];
 	const struct channel *channel = talk->channel;
 	struct node_said said;
@@ -676,7 +676,7 @@ static bool take_lines(struct node_talk *talk, enum channel_flow which)
 	for (;;) {
 		if (which == CHANNEL_OUT && begins_terminal(talk))
 			become_raw(talk, NULL);
-		if (flow->is_raw || (r = node_wire_next(&flow->wire, &said, &fault)) <= 0)
+		if (flow->is_raw || (r = node_wire_next(&flow->wire, &said, &error)) <= 0)
 			break;
 		if (which == CHANNEL_OUT)
 			on_out(talk, &said);
@@ -686,8 +686,8 @@ static bool take_lines(struct node_talk *talk, enum channel_flow which)
 			return false;
 	}
 	if (r < 0) {
-		err_prefix(&fault, "%s", talk->name);
-		fail_with_evidence(talk, &fault);
+		err_prefix(&error, "%s", talk->name);
+		fail_with_evidence(talk, &error);
 	}
 	return r >= 0;
 }
@@ -728,7 +728,7 @@ static bool must_wait(const struct node_talk *talk, enum channel_flow which)
 /* 1: something came; 0: not now. */
 static int talk_read_some(struct node_talk *talk, enum channel_flow which)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct flow *flow = &talk->flows[which];
 
 	if (flow->is_raw && flow->hold_at < flow->hold_len)
@@ -736,12 +736,12 @@ static int talk_read_some(struct node_talk *talk, enum channel_flow which)
 	if (flow->has_ended || must_wait(talk, which))
 		return 0;
 	ssize_t n = talk->channel->ops->read(
-		talk->channel, which, talk->scratch, NODE_WIRE_PIECE, &fault);
+		talk->channel, which, talk->scratch, NODE_WIRE_PIECE, &error);
 
 	if (n == CHANNEL_AGAIN)
 		return 0;
 	if (n < 0) {
-		fail_with_evidence(talk, &fault);
+		fail_with_evidence(talk, &error);
 	} else if (n == 0) {
 		flow->has_ended = true;
 		tell_end(talk, which);
@@ -771,7 +771,7 @@ static bool has_unwanted(const struct node_talk *talk)
 
 static void talk_look_for_end(struct node_talk *talk)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct channel_exit exit = {0};
 
 	tell_end(talk, CHANNEL_OUT);
@@ -786,7 +786,7 @@ static void talk_look_for_end(struct node_talk *talk)
 	}
 	if (!is_drained(talk, CHANNEL_ERR))
 		return;
-	int r = talk->channel->ops->wait(talk->channel, &exit, &fault);
+	int r = talk->channel->ops->wait(talk->channel, &exit, &error);
 	if (r == 0)
 		return;
 	if (talk->phase == PHASE_STORED) {
@@ -795,7 +795,7 @@ static void talk_look_for_end(struct node_talk *talk)
 	}
 	talk->info.exit = exit;
 	if (r < 0)
-		fail_with_evidence(talk, &fault);
+		fail_with_evidence(talk, &error);
 	else if (talk->has_gone && exit.known)
 		talk_end(talk);
 	else
@@ -837,15 +837,15 @@ static int talk_on_ready(void *ctx, struct err *err)
 static int talk_on_turn(void *ctx, struct err *err)
 {
 	struct node_talk *talk = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	talk->turn = NULL;
 	if (talk->phase != PHASE_OVER) {
 		talk_move(talk);
 		return 0;
 	}
-	err_move(&fault, &talk->fault);
-	return talk->events.ended(talk->events.ctx, &fault, err);
+	err_move(&error, &talk->error);
+	return talk->events.ended(talk->events.ctx, &error, err);
 }
 
 static void open_channel(struct node_talk *talk)
@@ -901,8 +901,8 @@ void node_talk_free(struct node_talk *talk)
 	}
 	node_hello_done(&talk->hello);
 	buf_done(&talk->waiting);
-	err_clear(&talk->write_fault);
-	err_clear(&talk->fault);
+	err_clear(&talk->write_error);
+	err_clear(&talk->error);
 	free(talk->scratch);
 	free(talk->name);
 	free(talk->command);

@@ -34,7 +34,7 @@ struct tunnel {
 	bool is_known, is_fresh;   /* the pod; and no tunnel was dialled to it yet */
 	bool is_asked;             /* by forward */
 	bool has_opened, has_said; /* a tunnel; a byte came from the registry */
-	struct err fault;          /* it cannot be reached at all */
+	struct err error;          /* it cannot be reached at all */
 	/* Local ports of our own connections that have not come yet; who came before the pod was
 	 * known. */
 	struct VEC_OF(uint16_t) expected;
@@ -53,32 +53,32 @@ static void drop_waiting(struct tunnel *tunnel)
 }
 
 /* From now on requests fail with it, those that are under way when they are tried again. */
-static void registry_tunnel_give_up(struct tunnel *tunnel, const struct err *fault)
+static void registry_tunnel_give_up(struct tunnel *tunnel, const struct err *error)
 {
-	if (!err_is_set(&tunnel->fault)) {
-		err_copy(&tunnel->fault, fault);
-		err_prefix(&tunnel->fault, "registry %s through service %s/%s", tunnel->way.host,
+	if (!err_is_set(&tunnel->error)) {
+		err_copy(&tunnel->error, error);
+		err_prefix(&tunnel->error, "registry %s through service %s/%s", tunnel->way.host,
 			tunnel->where.kube_namespace, tunnel->where.service);
 	}
 	drop_waiting(tunnel);
-	podforward_no_pod(tunnel->forward, &tunnel->fault, true);
+	podforward_no_pod(tunnel->forward, &tunnel->error, true);
 }
 
 /* Errors that a retry would not change. */
-static bool registry_tunnel_is_final(const struct err *fault)
+static bool registry_tunnel_is_final(const struct err *error)
 {
-	return fault->id == E_KUBE_DENIED || fault->id == E_KUBE_NOT_FOUND ||
-	       fault->id == E_KUBE_AUTH || fault->id == E_KUBE_PLUGIN;
+	return error->id == E_KUBE_DENIED || error->id == E_KUBE_NOT_FOUND ||
+	       error->id == E_KUBE_AUTH || error->id == E_KUBE_PLUGIN;
 }
 
-static void registry_tunnel_add_hint(const struct tunnel *tunnel, struct err *fault)
+static void registry_tunnel_add_hint(const struct tunnel *tunnel, struct err *error)
 {
-	if (fault->id == E_KUBE_DENIED) {
-		free(TAKE(fault->hint));
-		err_hint(fault, "dlrun init --rbac exec   # the Role to ask for in namespace %s",
+	if (error->id == E_KUBE_DENIED) {
+		free(TAKE(error->hint));
+		err_hint(error, "dlrun init --rbac exec   # the Role to ask for in namespace %s",
 			tunnel->where.kube_namespace);
-	} else if (!fault->hint && fault->id == E_KUBE_NOT_FOUND) {
-		err_hint(fault, "kubectl -n %s get services", tunnel->where.kube_namespace);
+	} else if (!error->hint && error->id == E_KUBE_NOT_FOUND) {
+		err_hint(error, "kubectl -n %s get services", tunnel->where.kube_namespace);
 	}
 }
 
@@ -86,13 +86,13 @@ static void registry_tunnel_add_hint(const struct tunnel *tunnel, struct err *fa
  * Finding the pod
  */
 
-static void registry_tunnel_not_found(struct tunnel *tunnel, struct err *fault)
+static void registry_tunnel_not_found(struct tunnel *tunnel, struct err *error)
 {
-	registry_tunnel_add_hint(tunnel, fault);
+	registry_tunnel_add_hint(tunnel, error);
 	if (!tunnel->has_opened)
-		registry_tunnel_give_up(tunnel, fault);
+		registry_tunnel_give_up(tunnel, error);
 	else if (tunnel->is_asked)
-		podforward_no_pod(tunnel->forward, fault, false);
+		podforward_no_pod(tunnel->forward, error, false);
 	tunnel->is_asked = false;
 }
 
@@ -102,8 +102,8 @@ static int registry_tunnel_on_carried(void *ctx, struct podforward_end *end, str
 
 	(void)err;
 	tunnel->has_said |= end->bytes_down > 0;
-	if (err_is_set(&end->fault) && !tunnel->has_said)
-		registry_tunnel_give_up(tunnel, &end->fault);
+	if (err_is_set(&end->error) && !tunnel->has_said)
+		registry_tunnel_give_up(tunnel, &end->error);
 	return 0;
 }
 
@@ -127,15 +127,15 @@ static void found(struct tunnel *tunnel)
 static int registry_tunnel_on_pods(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct tunnel *tunnel = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	(void)err;
 	tunnel->call = NULL;
-	if (err_is_set(&response->fault))
-		registry_tunnel_not_found(tunnel, &response->fault);
+	if (err_is_set(&response->error))
+		registry_tunnel_not_found(tunnel, &response->error);
 	else if (kube_service_find(&tunnel->where, tunnel->service, response->object, &tunnel->pod,
-			 &fault) < 0)
-		registry_tunnel_not_found(tunnel, &fault);
+			 &error) < 0)
+		registry_tunnel_not_found(tunnel, &error);
 	else
 		found(tunnel);
 	return 0;
@@ -148,17 +148,17 @@ static int on_service(void *ctx, struct kube_response *response, struct err *err
 
 	(void)err;
 	tunnel->call = NULL;
-	if (err_is_set(&response->fault)) {
-		registry_tunnel_not_found(tunnel, &response->fault);
+	if (err_is_set(&response->error)) {
+		registry_tunnel_not_found(tunnel, &response->error);
 		return 0;
 	}
 	json_free(tunnel->service);
 	tunnel->service = TAKE(response->object);
 	AUTO_FREE char *selector = kube_service_selector(tunnel->service);
 	if (!selector) {
-		AUTO_ERR struct err fault = {0};
-		err_set(&fault, E_KUBE_FORWARD, "it selects no pods");
-		registry_tunnel_not_found(tunnel, &fault);
+		AUTO_ERR struct err error = {0};
+		err_set(&error, E_KUBE_FORWARD, "it selects no pods");
+		registry_tunnel_not_found(tunnel, &error);
 		return 0;
 	}
 	AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/pods", where->kube_namespace);
@@ -205,30 +205,30 @@ static void registry_tunnel_resolve(void *ctx, struct podforward *forward)
 struct dialling {
 	struct tunnel *tunnel;
 	void *inner;
-	void (*done)(void *ctx, struct stream *stream, bool is_websocket, struct err *fault);
+	void (*done)(void *ctx, struct stream *stream, bool is_websocket, struct err *error);
 	void *ctx;
 };
 
-static void on_dialled(void *ctx, struct stream *stream, bool is_websocket, struct err *fault)
+static void on_dialled(void *ctx, struct stream *stream, bool is_websocket, struct err *error)
 {
 	struct dialling *dialling = ctx;
 	struct tunnel *tunnel = dialling->tunnel;
 	AUTO_ERR struct err kept = {0};
-	bool is_over = !stream && !tunnel->has_opened && registry_tunnel_is_final(fault);
+	bool is_over = !stream && !tunnel->has_opened && registry_tunnel_is_final(error);
 
 	tunnel->has_opened |= stream != NULL;
 	if (is_over) {
-		err_copy(&kept, fault);
+		err_copy(&kept, error);
 		registry_tunnel_add_hint(tunnel, &kept);
 	}
-	dialling->done(dialling->ctx, stream, is_websocket, fault);
+	dialling->done(dialling->ctx, stream, is_websocket, error);
 	free(dialling);
 	if (is_over)
 		registry_tunnel_give_up(tunnel, &kept);
 }
 
 static void *dial(void *ctx, const char *kube_namespace, const char *pod,
-	void (*done)(void *done_ctx, struct stream *stream, bool is_websocket, struct err *fault),
+	void (*done)(void *done_ctx, struct stream *stream, bool is_websocket, struct err *error),
 	void *done_ctx)
 {
 	struct tunnel *tunnel = ctx;
@@ -254,7 +254,7 @@ static void registry_tunnel_notice(void *ctx, const char *text)
 	AUTO_FREE char *line = mem_printf("registry %s: %s", tunnel->way.host, text);
 
 	/* The request that fails says it. */
-	if (tunnel->note && !err_is_set(&tunnel->fault))
+	if (tunnel->note && !err_is_set(&tunnel->error))
 		tunnel->note(tunnel->ctx, line);
 }
 
@@ -266,8 +266,8 @@ static int registry_tunnel_on_open(void *ctx, uint16_t local_port, struct err *e
 {
 	struct tunnel *tunnel = ctx;
 
-	if (err_is_set(&tunnel->fault))
-		return err_copy(err, &tunnel->fault);
+	if (err_is_set(&tunnel->error))
+		return err_copy(err, &tunnel->error);
 	if (tunnel->expected.n == EXPECTED_MAX)
 		memmove(tunnel->expected.v, tunnel->expected.v + 1,
 			--tunnel->expected.n * sizeof(*tunnel->expected.v));
@@ -296,7 +296,7 @@ static int registry_tunnel_on_accept(void *ctx, int fd, const char *peer, struct
 	struct tunnel *tunnel = ctx;
 
 	(void)err;
-	if (!take_expected(tunnel, peer) || err_is_set(&tunnel->fault))
+	if (!take_expected(tunnel, peer) || err_is_set(&tunnel->error))
 		close(fd);
 	else if (tunnel->is_known)
 		registry_tunnel_carry(tunnel, fd);
@@ -387,7 +387,7 @@ static void free_tunnel(struct registry_tunnel *way)
 	json_free(tunnel->service);
 	vec_done(&tunnel->expected);
 	vec_done(&tunnel->waiting);
-	err_done(&tunnel->fault);
+	err_done(&tunnel->error);
 	free(tunnel->way.host);
 	free(tunnel);
 }

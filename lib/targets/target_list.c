@@ -31,8 +31,8 @@ void target_list_done(struct target_list *list)
 		free(item->dir);
 	}
 	vec_done(&list->items);
-	free(list->fault);
-	list->fault = NULL;
+	free(list->error);
+	list->error = NULL;
 }
 
 /*
@@ -56,7 +56,7 @@ static void list_set_hosts(struct session *session, struct target_item *item)
 {
 	AUTO(target_free_auto) struct target *target = NULL;
 
-	if (target_open(session, item->name, &target, &item->look.fault) < 0)
+	if (target_open(session, item->name, &target, &item->look.error) < 0)
 		return;
 	strv_copy(&item->hosts, &target_node_of(target)->hosts);
 	item->dir = mem_strdup(target_node_of(target)->root);
@@ -109,12 +109,12 @@ static void target_list_add_contexts(struct session *session, struct target_list
 {
 	const struct kubeconfig *kubeconfig;
 	AUTO_STRV struct strv names = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	const char *current;
 
-	if (kube_open_config(session, &kubeconfig, &fault) < 0) {
-		if (fault.id != E_KUBE_NO_CONFIG)
-			list->fault = mem_strdup(fault.message);
+	if (kube_open_config(session, &kubeconfig, &error) < 0) {
+		if (error.id != E_KUBE_NO_CONFIG)
+			list->error = mem_strdup(error.message);
 		return;
 	}
 	kubeconfig_contexts(kubeconfig, &names);

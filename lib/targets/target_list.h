@@ -33,7 +33,7 @@ struct target_item {
 
 struct target_list {
 	struct VEC_OF(struct target_item) items;
-	char *fault; /* why there are no contexts, if the kubeconfig is broken; or NULL */
+	char *error; /* why there are no contexts, if the kubeconfig is broken; or NULL */
 };
 void target_list_done(struct target_list *list);
 #define AUTO_TARGET_LIST AUTO(target_list_done)

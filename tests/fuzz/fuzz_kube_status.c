@@ -32,11 +32,11 @@ static void check_text(const char *text, size_t max)
 static void check(const struct kube_response *response, bool is_good)
 {
 	BUG_ON(!response->reason || response->warnings.n > KUBE_WARNINGS_MAX);
-	BUG_ON(!is_good && !err_is_set(&response->fault));
-	if (err_is_set(&response->fault) && response->fault.id != E_DATA_LIMIT)
-		check_text(response->fault.message, 2048);
-	for (size_t i = 0; i < response->fault.n_evidence; i++)
-		check_text(response->fault.evidence[i], 2048);
+	BUG_ON(!is_good && !err_is_set(&response->error));
+	if (err_is_set(&response->error) && response->error.id != E_DATA_LIMIT)
+		check_text(response->error.message, 2048);
+	for (size_t i = 0; i < response->error.n_evidence; i++)
+		check_text(response->error.evidence[i], 2048);
 	for (size_t i = 0; i < response->warnings.n; i++)
 		check_text(response->warnings.v[i], 2048);
 	BUG_ON(kube_response_retry_after(response) > KUBE_RETRY_AFTER_MAX_MS);

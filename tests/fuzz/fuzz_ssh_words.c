@@ -12,11 +12,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Whatever a client, or a server through it, says: one of the errors of net/ssh/ssh.h, fit to
  * print. */
-static void check_fault(const char *text, const char *said)
+static void check_error(const char *text, const char *said)
 {
 	AUTO_ERR struct err err = {0};
 
-	BUG_ON(ssh_words_fault(text, said, "gpu7", &err) >= 0);
+	BUG_ON(ssh_words_error(text, said, "gpu7", &err) >= 0);
 	BUG_ON(err.id < E_SSH_CONFIG || err.id > E_SSH_UNREACHABLE);
 	BUG_ON(!strstr(err.message, "gpu7") || !str_is_plain(err.message));
 	for (size_t i = 0; i < err.n_evidence; i++)
@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	ssh_words_read(longer, strlen(longer), &copy);
 	if (strlen(text) == size)
 		BUG_ON(memcmp(&words, &copy, sizeof(words)) != 0);
-	check_fault(text, NULL);
-	check_fault("", text);
+	check_error(text, NULL);
+	check_error("", text);
 	return 0;
 }

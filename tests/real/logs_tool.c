@@ -51,13 +51,13 @@ static void show_notice(void *ctx, const char *text)
 	fprintf(stderr, "notice: %s\n", text);
 }
 
-static int on_end(void *ctx, struct err *fault, struct err *err)
+static int on_end(void *ctx, struct err *error, struct err *err)
 {
 	struct tool *tool = ctx;
 
 	(void)err;
-	if (err_is_set(fault)) {
-		fprintf(stderr, "end: %s\n", fault->message);
+	if (err_is_set(error)) {
+		fprintf(stderr, "end: %s\n", error->message);
 		tool->status = 1;
 	}
 	loop_stop(tool->loop);

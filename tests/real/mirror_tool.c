@@ -30,7 +30,7 @@ struct tool {
 	struct mirror *mirror;
 	size_t n_over;
 	int status;
-	struct err fault;
+	struct err error;
 };
 
 static int fail(const struct err *err)
@@ -75,7 +75,7 @@ static void on_look(void *ctx, size_t run)
 	       "\"over\": %s, \"fault\": \"%s\"}\n",
 		now.run_id, now.files, (unsigned long long)now.bytes,
 		(unsigned long long)now.bytes_new, (unsigned long long)now.looks,
-		now.is_over ? "true" : "false", now.fault ? err_info(now.fault->id)->name : "");
+		now.is_over ? "true" : "false", now.error ? err_info(now.error->id)->name : "");
 	fflush(stdout);
 	tool->n_over += now.is_over;
 	if (tool->n_over == mirror_count(tool->mirror))
@@ -104,13 +104,13 @@ static int mirror(struct tool *tool, int argc, char **argv, struct err *err)
 	return r;
 }
 
-static void on_done(void *ctx, int status, struct err *fault)
+static void on_done(void *ctx, int status, struct err *error)
 {
 	struct tool *tool = ctx;
 
 	tool->status = status;
 	if (status < 0)
-		err_move(&tool->fault, fault);
+		err_move(&tool->error, error);
 	loop_stop(session_loop(&tool->session));
 }
 
@@ -122,7 +122,7 @@ static int wait_for(struct tool *tool, struct err *err)
 	while (r == 0 && tool->status > 0)
 		r = loop_run(session_loop(&tool->session), err);
 	if (r == 0 && tool->status < 0)
-		r = err_move(err, &tool->fault);
+		r = err_move(err, &tool->error);
 	return r;
 }
 

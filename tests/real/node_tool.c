@@ -77,13 +77,13 @@ struct waited {
 	int status;
 };
 
-static int on_done(void *ctx, int status, struct err *fault, struct err *err)
+static int on_done(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct waited *waited = ctx;
 
 	(void)err;
 	waited->status = status;
-	err_move(waited->err, fault);
+	err_move(waited->err, error);
 	loop_stop(waited->tool->loop);
 	return 0;
 }

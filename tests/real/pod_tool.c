@@ -172,13 +172,13 @@ static int forward(struct tool *tool, char **ports)
  * exec
  */
 
-static int on_done(void *ctx, int status, struct err *fault, struct err *err)
+static int on_done(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct tool *tool = ctx;
 
 	(void)err;
 	tool->exec = NULL;
-	tool->status = err_is_set(fault) ? fail(fault) : status;
+	tool->status = err_is_set(error) ? fail(error) : status;
 	loop_stop(tool->loop);
 	return 0;
 }

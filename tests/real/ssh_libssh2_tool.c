@@ -148,19 +148,19 @@ static int check_end(struct tool *tool, struct err *err)
 static int on_ready(void *ctx, struct err *err)
 {
 	struct tool *tool = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	(void)err;
 	if (tool->paused)
 		return 0;
-	int r = copy_out(tool, CHANNEL_OUT, &fault);
+	int r = copy_out(tool, CHANNEL_OUT, &error);
 	if (r == 0)
-		r = copy_out(tool, CHANNEL_ERR, &fault);
+		r = copy_out(tool, CHANNEL_ERR, &error);
 	if (r == 0)
-		r = copy_in(tool, &fault);
+		r = copy_in(tool, &error);
 	if (r == 0)
-		r = check_end(tool, &fault);
-	return r < 0 ? stop(tool, fail(&fault)) : 0;
+		r = check_end(tool, &error);
+	return r < 0 ? stop(tool, fail(&error)) : 0;
 }
 
 static int end_pause(void *ctx, struct err *err)
@@ -279,19 +279,19 @@ static int finish(struct conn *conn, bool good)
 static int on_conn(void *ctx, struct err *err)
 {
 	struct conn *conn = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct channel_exit exit = {0};
 
 	(void)err;
-	int r = send_pattern(conn, &fault);
+	int r = send_pattern(conn, &error);
 	if (r == 0)
-		r = take_pattern(conn, CHANNEL_OUT, &fault);
+		r = take_pattern(conn, CHANNEL_OUT, &error);
 	if (r == 0)
-		r = take_pattern(conn, CHANNEL_ERR, &fault);
+		r = take_pattern(conn, CHANNEL_ERR, &error);
 	if (r == 0)
-		r = conn->channel->ops->wait(conn->channel, &exit, &fault);
+		r = conn->channel->ops->wait(conn->channel, &exit, &error);
 	if (r < 0)
-		fail(&fault);
+		fail(&error);
 	if (r == 0)
 		return 0;
 	bool is_command = str_eq(conn->tool->words[0], "commands");
@@ -325,16 +325,16 @@ static void begin_many(struct tool *tool)
  */
 
 static int on_done(
-	void *ctx, enum ssh_libssh2_end end, const char *why, struct err *fault, struct err *err)
+	void *ctx, enum ssh_libssh2_end end, const char *why, struct err *error, struct err *err)
 {
 	struct tool *tool = ctx;
 
 	(void)err;
 	if (end == SSH_LIBSSH2_FAILED)
-		return stop(tool, fail(fault));
+		return stop(tool, fail(error));
 	if (end == SSH_LIBSSH2_FALLBACK) {
 		fprintf(stderr, "fallback: because %s\n", why);
-		fail(fault);
+		fail(error);
 		return stop(tool, FALLBACK);
 	}
 	if (str_eq(tool->words[0], "exec") || str_eq(tool->words[0], "port"))

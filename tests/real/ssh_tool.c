@@ -131,18 +131,18 @@ static int command_ready(void *ctx, struct err *err)
 {
 	struct command *command = ctx;
 	struct channel_exit end = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	(void)err;
-	int r = pass_output(command, CHANNEL_OUT, &fault);
+	int r = pass_output(command, CHANNEL_OUT, &error);
 	if (r >= 0)
-		r = pass_output(command, CHANNEL_ERR, &fault);
+		r = pass_output(command, CHANNEL_ERR, &error);
 	if (r >= 0)
-		r = pass_input(command, &fault);
+		r = pass_input(command, &error);
 	if (r >= 0)
-		r = command->channel->ops->wait(command->channel, &end, &fault);
+		r = command->channel->ops->wait(command->channel, &end, &error);
 	if (r < 0)
-		end_command(command, fail(&fault));
+		end_command(command, fail(&error));
 	else if (r > 0)
 		end_command(command, status_of(&end));
 	return 0;
@@ -238,7 +238,7 @@ static int pump_done(void *ctx, struct pump_end *end, struct err *err)
 
 	(void)err;
 	if (end->faulty)
-		fail(&end->fault);
+		fail(&end->error);
 	free(carried);
 	return 0;
 }
@@ -313,13 +313,13 @@ static int forward(struct tool *tool, const char *local, char *remote)
  * login
  */
 
-static int login_done(void *ctx, struct err *fault, struct err *err)
+static int login_done(void *ctx, struct err *error, struct err *err)
 {
 	struct tool *tool = ctx;
 
 	(void)err;
-	if (err_is_set(fault))
-		tool->status = fail(fault);
+	if (err_is_set(error))
+		tool->status = fail(error);
 	loop_stop(tool->loop);
 	return 0;
 }

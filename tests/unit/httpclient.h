@@ -28,7 +28,7 @@ struct result {
 	enum address_zone zone;
 	uint64_t bytes_up, bytes_down;
 	bool sent, is_transient;
-	enum err_id fault;
+	enum err_id error;
 	char *message;
 	char *evidence;
 	char *hint;
@@ -45,8 +45,8 @@ static inline void client_event(void *ctx, const struct http_event *event)
 
 	strv_addf(&client->events, "%s %s %d %llu %llu%s%s", event->method, event->url,
 		event->status, (unsigned long long)event->bytes_up,
-		(unsigned long long)event->bytes_down, event->fault ? " " : "",
-		event->fault ? err_info(event->fault->id)->name : "");
+		(unsigned long long)event->bytes_down, event->error ? " " : "",
+		event->error ? err_info(event->error->id)->name : "");
 }
 
 static inline void client_init_with(
@@ -91,7 +91,7 @@ static inline void client_run(struct client *client)
 static inline int result_note(void *ctx, struct http_response *response, struct err *err)
 {
 	struct result *result = ctx;
-	const struct err *fault = &response->fault;
+	const struct err *error = &response->error;
 
 	(void)err;
 	result->n_done++;
@@ -106,10 +106,10 @@ static inline int result_note(void *ctx, struct http_response *response, struct 
 	result->bytes_down = response->bytes_down;
 	result->sent = response->sent;
 	result->is_transient = response->is_transient;
-	result->fault = fault->id;
-	result->message = mem_strdup(fault->message);
-	result->evidence = mem_strdup(fault->evidence[0]);
-	result->hint = mem_strdup(fault->hint);
+	result->error = error->id;
+	result->message = mem_strdup(error->message);
+	result->evidence = mem_strdup(error->evidence[0]);
+	result->hint = mem_strdup(error->hint);
 	return 0;
 }
 
@@ -159,13 +159,13 @@ static inline void client_get(
 	client_run(client);
 }
 
-static inline void result_is_fault(const struct result *result, enum err_id id, bool is_transient)
+static inline void result_is_error(const struct result *result, enum err_id id, bool is_transient)
 {
-	if (result->fault != id)
+	if (result->error != id)
 		print_error("%s (status %d)\n", result->message ? result->message : "no fault",
 			result->status);
 	assert_int_equal(result->n_done, 1);
-	assert_int_equal(result->fault, id);
+	assert_int_equal(result->error, id);
 	assert_int_equal(result->status, 0);
 	assert_int_equal(result->is_transient, is_transient);
 	assert_int_equal(result->body_len, 0);

@@ -53,7 +53,7 @@ static inline const char *in_root(const char *name)
 #define ok(call)                                                                                   \
 	do {                                                                                       \
 		AUTO_ERR struct err err_ = {0};                                                    \
-		struct err *fault = &err_;                                                         \
+		struct err *error = &err_;                                                         \
 		if ((call) < 0)                                                                    \
 			fail_msg("%s: %s", #call, err_.message);                                   \
 	} while (0)
@@ -214,7 +214,7 @@ static inline struct image write_image(const char *name, const struct image_requ
 {
 	struct image image = {0};
 
-	ok(write_to(name, request, &image, fault));
+	ok(write_to(name, request, &image, error));
 	return image;
 }
 
@@ -244,8 +244,8 @@ static inline void assert_holds(
 	AUTO_LAYOUT struct layout *layout = NULL;
 	AUTO_ENTRIES struct entry_list got = {0};
 
-	ok(layout_open(in_root(name), false, &layout, fault));
-	ok(image_entries_above(layout, image, 0, &got, fault));
+	ok(layout_open(in_root(name), false, &layout, error));
+	ok(image_entries_above(layout, image, 0, &got, error));
 	assert_int_equal(got.n, want->n);
 	for (size_t i = 0; i < got.n; i++) {
 		assert_string_equal(got.v[i].path, want->v[i].path);

@@ -26,17 +26,17 @@ static int cut_first, n_opened;
 struct waited {
 	bool is_done;
 	int status;
-	struct err fault;
+	struct err error;
 };
 
-static inline int on_waited(void *ctx, int status, struct err *fault, struct err *err)
+static inline int on_waited(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct waited *waited = ctx;
 
 	(void)err;
 	waited->is_done = true;
 	waited->status = status;
-	err_move(&waited->fault, fault);
+	err_move(&waited->error, error);
 	loop_stop(loop);
 	return 0;
 }
@@ -57,7 +57,7 @@ static inline enum err_id wait_for(struct waited *waited)
 		if (loop_run(loop, &err) < 0)
 			fail_msg("%s", err.message);
 	loop_remove_timer(loop, limit);
-	enum err_id id = waited->fault.id;
+	enum err_id id = waited->error.id;
 	assert_int_equal(waited->status != 0, id != E_NONE);
 	return id;
 }
@@ -68,8 +68,8 @@ static inline enum err_id ends(struct waited *waited)
 	enum err_id id = wait_for(waited);
 
 	if (id != E_NONE)
-		print_message("        (%s)\n", waited->fault.message);
-	err_clear(&waited->fault);
+		print_message("        (%s)\n", waited->error.message);
+	err_clear(&waited->error);
 	*waited = (struct waited){0};
 	return id;
 }

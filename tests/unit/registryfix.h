@@ -28,7 +28,7 @@ struct outcome {
 	struct registry_call *call;
 	int n_done;
 	int status;
-	enum err_id fault;
+	enum err_id error;
 	char *message, *evidence, *evidence2, *hint;
 	char *body;
 	struct url location; /* if there is one */
@@ -141,7 +141,7 @@ static inline bool fix_saw(struct fix_server *server, const char *word)
 }
 
 static inline int outcome_note(
-	void *ctx, struct http_response *response, struct err *fault, struct err *err)
+	void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct outcome *outcome = ctx;
 	AUTO_ERR struct err own = {0};
@@ -149,7 +149,7 @@ static inline int outcome_note(
 	(void)err;
 	outcome->n_done++;
 	outcome->ms = clock_ms() - outcome->began_ms;
-	assert_true(!response == !!fault);
+	assert_true(!response == !!error);
 	if (response) {
 		outcome->status = response->status;
 		outcome->body = mem_strdup(response->body.len ? response->body.data : "");
@@ -157,10 +157,10 @@ static inline int outcome_note(
 			registry_call_error(outcome->call, response, &own);
 		registry_location(outcome->world->registry, response, &outcome->location, NULL);
 	} else {
-		err_move(&own, fault);
+		err_move(&own, error);
 	}
 	outcome->call = NULL;
-	outcome->fault = own.id;
+	outcome->error = own.id;
 	outcome->message = mem_strdup(own.message);
 	outcome->evidence = mem_strdup(own.evidence[0]);
 	outcome->evidence2 = mem_strdup(own.evidence[1]);
@@ -202,15 +202,15 @@ static inline void ask_now(
 
 static inline void is_ok(const struct outcome *outcome, int status)
 {
-	if (outcome->fault)
+	if (outcome->error)
 		fail_msg("%s", outcome->message);
 	assert_int_equal(outcome->n_done, 1);
 	assert_int_equal(outcome->status, status);
 }
 
-static inline void is_fault(const struct outcome *outcome, enum err_id id)
+static inline void is_error(const struct outcome *outcome, enum err_id id)
 {
-	if (outcome->fault != id)
+	if (outcome->error != id)
 		fail_msg("%s: %s (%d)", err_info(id)->name,
 			outcome->message ? outcome->message : "no fault", outcome->status);
 	assert_int_equal(outcome->n_done, 1);

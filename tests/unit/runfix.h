@@ -52,7 +52,7 @@ static inline struct store *open_store(void)
 {
 	struct store *store = NULL;
 
-	ok(session_store(&session, &store, fault));
+	ok(session_store(&session, &store, error));
 	return store;
 }
 
@@ -113,8 +113,8 @@ static inline void put(const char *name, const char *text)
 	AUTO_FREE char *path = mem_strdup(in_root(name));
 	AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
 
-	ok(fs_mkdirs(dir, 0755, fault));
-	ok(fs_replace(path, text, strlen(text), 0644, FS_SYNC_NONE, fault));
+	ok(fs_mkdirs(dir, 0755, error));
+	ok(fs_replace(path, text, strlen(text), 0644, FS_SYNC_NONE, error));
 }
 
 #endif

@@ -159,7 +159,7 @@ void doctor_run_check(
 	AUTO_ERR struct err err = {0};
 
 	*row = (struct doctor_row){.id = check->id};
-	if (check->needs_dirs && doctor->fault) {
+	if (check->needs_dirs && doctor->error) {
 		doctor_found(row, "not looked at");
 		doctor_blame(row, DOCTOR_WARNING, NULL, "dlrun has no directories (see home)");
 		return;
@@ -231,7 +231,7 @@ struct worker {
 	pid_t pid; /* 0: none, or waited for */
 	int fd;    /* -1: at its end */
 	struct buf reply;
-	struct err fault; /* it could not be started */
+	struct err error; /* it could not be started */
 	bool late;
 };
 
@@ -250,12 +250,12 @@ static void doctor_start(struct worker *worker, const char *const *words, const 
 	worker->fd = -1;
 	int r = os_pipe(fds, 0);
 	if (r < 0) {
-		err_set_errno(&worker->fault, E_IO, -r, "cannot make a pipe");
+		err_set_errno(&worker->error, E_IO, -r, "cannot make a pipe");
 		return;
 	}
 	spec.argv = argv;
 	spec.stdout_fd = fds[1];
-	r = proc_spawn(&spec, &worker->pid, &worker->fault);
+	r = proc_spawn(&spec, &worker->pid, &worker->error);
 	close(fds[1]);
 	if (r < 0)
 		close(fds[0]);
@@ -319,8 +319,8 @@ static void doctor_fill(const struct worker *worker, int64_t timeout_ms, struct 
 	AUTO_ERR struct err err = {0};
 	char time[32];
 
-	if (err_is_set(&worker->fault)) {
-		blame_failure(row, &worker->fault);
+	if (err_is_set(&worker->error)) {
+		blame_failure(row, &worker->error);
 		return;
 	}
 	if (!worker->late &&
@@ -341,7 +341,7 @@ static void doctor_done(struct worker *worker)
 {
 	doctor_end(worker);
 	buf_done(&worker->reply);
-	err_done(&worker->fault);
+	err_done(&worker->error);
 }
 
 int doctor_run_all(const char *const *words, int64_t timeout_ms, const volatile int *interrupted,

@@ -39,7 +39,7 @@ void doctor_row_done(struct doctor_row *row);
 /* Input of the checks. */
 struct doctor {
 	struct session *session;
-	const struct err *fault; /* why the session has no directories; NULL: it has them */
+	const struct err *error; /* why the session has no directories; NULL: it has them */
 };
 
 struct doctor_check {

@@ -113,10 +113,10 @@ int doctor_home(const struct doctor *doctor, struct doctor_row *row, struct err 
 	struct stat st;
 
 	(void)err;
-	if (doctor->fault) {
+	if (doctor->error) {
 		doctor_found(row, "none");
 		doctor_blame(
-			row, DOCTOR_PROBLEM, doctor->fault->hint, "%s", doctor->fault->message);
+			row, DOCTOR_PROBLEM, doctor->error->hint, "%s", doctor->error->message);
 		return 0;
 	}
 	const struct dirs *dirs = &doctor->session->dirs;
@@ -274,11 +274,11 @@ static int try_locks(const struct place *place, struct doctor_row *row, struct e
 {
 	const char *dir = place->dir, *fix = place->move;
 	AUTO_FREE char *path = temp_path(dir);
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	AUTO_FD int first = -1;
 	AUTO_FD int second = -1;
 
-	int r = fs_lock(path, true, 0, &first, &fault);
+	int r = fs_lock(path, true, 0, &first, &error);
 	if (r == 0) {
 		/* The database locks by fcntl(2), everything else by flock(2). */
 		struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -286,18 +286,18 @@ static int try_locks(const struct place *place, struct doctor_row *row, struct e
 			doctor_blame(row, DOCTOR_PROBLEM, fix,
 				"the records of runs cannot be locked in %s: %s", dir,
 				strerror(errno));
-		r = fs_lock(path, true, 0, &second, &fault);
+		r = fs_lock(path, true, 0, &second, &error);
 		if (r == 0)
 			doctor_blame(row, DOCTOR_PROBLEM, fix,
 				"two processes can hold the same lock in %s", dir);
 	}
 	unlink(path);
-	if (r == 0 || fault.id == E_IO_LOCK)
+	if (r == 0 || error.id == E_IO_LOCK)
 		return 0;
 	/* Of a file that cannot be made the other checks tell. */
-	if (fault.id != E_IO)
-		return err_move(err, &fault);
-	doctor_blame(row, DOCTOR_PROBLEM, fix, "files cannot be locked: %s", fault.message);
+	if (error.id != E_IO)
+		return err_move(err, &error);
+	doctor_blame(row, DOCTOR_PROBLEM, fix, "files cannot be locked: %s", error.message);
 	return 0;
 }
 
@@ -522,7 +522,7 @@ static void list_gpus(const struct gpu_list *list, struct doctor_row *row)
 int doctor_gpu(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
 	const char *path = variable(doctor, "PATH");
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct gpu_list list = {0};
 
 	(void)err;
@@ -530,11 +530,11 @@ int doctor_gpu(const struct doctor *doctor, struct doctor_row *row, struct err *
 		doctor_found(row, "none");
 		return 0;
 	}
-	if (gpu_find(path, GPU_MS, &list, &fault) < 0) {
+	if (gpu_find(path, GPU_MS, &list, &error) < 0) {
 		doctor_found(row, "not known");
-		doctor_blame(row, DOCTOR_PROBLEM, fault.hint ? fault.hint : "nvidia-smi", "%s%s%s",
-			fault.message, fault.n_evidence ? ": " : "",
-			fault.n_evidence ? fault.evidence[0] : "");
+		doctor_blame(row, DOCTOR_PROBLEM, error.hint ? error.hint : "nvidia-smi", "%s%s%s",
+			error.message, error.n_evidence ? ": " : "",
+			error.n_evidence ? error.evidence[0] : "");
 		return 0;
 	}
 	if (list.n)
@@ -697,14 +697,14 @@ int doctor_config(const struct doctor *doctor, struct doctor_row *row, struct er
 {
 	AUTO_STRV struct strv files = {0};
 	AUTO_BUF struct buf found = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct config *config;
 
 	(void)err;
-	if (session_config(doctor->session, &config, &fault) < 0) {
+	if (session_config(doctor->session, &config, &error) < 0) {
 		doctor_found(row, "not valid");
-		doctor_blame(row, DOCTOR_PROBLEM, fault.hint ? fault.hint : "dlrun help dlrun.yaml",
-			"%s", fault.message);
+		doctor_blame(row, DOCTOR_PROBLEM, error.hint ? error.hint : "dlrun help dlrun.yaml",
+			"%s", error.message);
 		return 0;
 	}
 	buf_init(&found, LINE_BYTES);
@@ -739,7 +739,7 @@ static int read_records(const struct doctor *doctor, size_t *ret_n, struct err *
 
 int doctor_records(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	AUTO_BUF struct buf fix;
 	size_t n = 0;
 
@@ -749,7 +749,7 @@ int doctor_records(const struct doctor *doctor, struct doctor_row *row, struct e
 		doctor_found(row, "none yet");
 		return 0;
 	}
-	if (read_records(doctor, &n, &fault) == 0) {
+	if (read_records(doctor, &n, &error) == 0) {
 		doctor_found(row, "%zu %s", n, n == 1 ? "run" : "runs");
 		return 0;
 	}
@@ -761,8 +761,8 @@ int doctor_records(const struct doctor *doctor, struct doctor_row *row, struct e
 	str_shell_quote(&fix, aside);
 	doctor_found(row, "not readable");
 	/* Only a damaged store may be put aside: other errors have other remedies. */
-	doctor_blame(row, DOCTOR_PROBLEM, fault.id == E_STORE ? fix.data : fault.hint, "%s",
-		fault.message);
+	doctor_blame(row, DOCTOR_PROBLEM, error.id == E_STORE ? fix.data : error.hint, "%s",
+		error.message);
 	return 0;
 }
 
@@ -796,35 +796,35 @@ int doctor_leftovers(const struct doctor *doctor, struct doctor_row *row, struct
 
 /* A user in the home directory has no working tree in mind; another row reports on the
  * configuration. */
-static bool doctor_local_is_elsewhere(const struct err *fault)
+static bool doctor_local_is_elsewhere(const struct err *error)
 {
-	return fault->id == E_SNAPSHOT_ROOT || fault->id == E_CONFIG || fault->id == E_CONFIG_KEY ||
-	       fault->id == E_CONFIG_SYNTAX;
+	return error->id == E_SNAPSHOT_ROOT || error->id == E_CONFIG || error->id == E_CONFIG_KEY ||
+	       error->id == E_CONFIG_SYNTAX;
 }
 
-static void blame_tree(struct doctor_row *row, const struct err *fault)
+static void blame_tree(struct doctor_row *row, const struct err *error)
 {
-	bool empty = fault->id == E_SNAPSHOT_EMPTY;
+	bool empty = error->id == E_SNAPSHOT_EMPTY;
 
-	if (doctor_local_is_elsewhere(fault)) {
-		doctor_found(row, "not looked at: %s", fault->message);
+	if (doctor_local_is_elsewhere(error)) {
+		doctor_found(row, "not looked at: %s", error->message);
 		return;
 	}
 	doctor_found(row, empty ? "nothing to send" : "it would be refused");
 	doctor_blame(
-		row, empty ? DOCTOR_WARNING : DOCTOR_PROBLEM, fault->hint, "%s", fault->message);
+		row, empty ? DOCTOR_WARNING : DOCTOR_PROBLEM, error->hint, "%s", error->message);
 }
 
 int doctor_tree(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
 	AUTO_SURVEY struct survey *survey = NULL;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int64_t begin_ms = clock_ms();
 	char size[16], took[32];
 
 	(void)err;
-	if (survey_take(doctor->session, false, &survey, &fault) < 0) {
-		blame_tree(row, &fault);
+	if (survey_take(doctor->session, false, &survey, &error) < 0) {
+		blame_tree(row, &error);
 		return 0;
 	}
 	doctor_found(row, "%zu %s, %s, %zu excluded, seen in %s: %s%s%s", survey->paths.n,

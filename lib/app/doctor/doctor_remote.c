@@ -35,13 +35,13 @@ enum {
 };
 
 /* First evidence that does not merely describe the request, which does not matter here. */
-static const char *evidence_of(const struct err *fault)
+static const char *evidence_of(const struct err *error)
 {
-	for (size_t i = 0; i < fault->n_evidence; i++)
-		if (!str_starts(fault->evidence[i], "cannot read ") &&
-			!str_starts(fault->evidence[i], "cannot create ") &&
-			!str_ends(fault->evidence[i], " tries"))
-			return fault->evidence[i];
+	for (size_t i = 0; i < error->n_evidence; i++)
+		if (!str_starts(error->evidence[i], "cannot read ") &&
+			!str_starts(error->evidence[i], "cannot create ") &&
+			!str_ends(error->evidence[i], " tries"))
+			return error->evidence[i];
 	return NULL;
 }
 
@@ -51,24 +51,24 @@ static struct doctor_row *next_row(struct doctor_row *row)
 	return row->found ? doctor_row_add(row, row->id) : row;
 }
 
-static void blame_fault(struct doctor_row *row, enum doctor_status status, const struct err *fault)
+static void blame_error(struct doctor_row *row, enum doctor_status status, const struct err *error)
 {
-	const char *evidence = evidence_of(fault);
+	const char *evidence = evidence_of(error);
 	/* The hint to run `dlrun doctor` is pointless here. */
-	const char *fix = str_eq(fault->hint, "dlrun doctor") ? NULL : fault->hint;
+	const char *fix = str_eq(error->hint, "dlrun doctor") ? NULL : error->hint;
 
-	doctor_blame(row, status, fix, "%s%s%s", fault->message, evidence ? ": " : "",
+	doctor_blame(row, status, fix, "%s%s%s", error->message, evidence ? ": " : "",
 		evidence ? evidence : "");
 }
 
 /* Where the configuration is not valid its own row says so. */
 static bool find_clusters(const struct doctor *doctor, struct target_list *ret, char **ret_why)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	if (target_list_clusters(doctor->session, ret, &fault) == 0)
+	if (target_list_clusters(doctor->session, ret, &error) == 0)
 		return true;
-	*ret_why = mem_printf("not looked at: %s", fault.message);
+	*ret_why = mem_printf("not looked at: %s", error.message);
 	return false;
 }
 
@@ -99,18 +99,18 @@ int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struc
 {
 	AUTO_TARGET_LIST struct target_list list = {0};
 	AUTO_STRV struct strv contexts = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	AUTO_BUF struct buf line = {0};
 	AUTO_FREE char *why = NULL;
 	const struct kubeconfig *kubeconfig;
 
 	(void)err;
 	bool needed = find_clusters(doctor, &list, &why) && doctor_remote_has_clusters(&list);
-	if (kube_open_config(doctor->session, &kubeconfig, &fault) < 0) {
-		bool none = fault.id == E_KUBE_NO_CONFIG;
+	if (kube_open_config(doctor->session, &kubeconfig, &error) < 0) {
+		bool none = error.id == E_KUBE_NO_CONFIG;
 		doctor_found(row, none ? "none" : "not usable");
 		if (!none || needed)
-			blame_fault(row, needed ? DOCTOR_PROBLEM : DOCTOR_WARNING, &fault);
+			blame_error(row, needed ? DOCTOR_PROBLEM : DOCTOR_WARNING, &error);
 		return 0;
 	}
 	buf_init(&line, LINE_BYTES);
@@ -142,7 +142,7 @@ static void tell_server(const struct subject *about, struct doctor_row *row)
 
 	if (!access) {
 		doctor_found(row, "%s: not usable", about->item->name);
-		blame_fault(row, DOCTOR_PROBLEM, &look->fault);
+		blame_error(row, DOCTOR_PROBLEM, &look->error);
 		return;
 	}
 	AUTO_FREE char *url = url_text(&access->server);
@@ -154,7 +154,7 @@ static void tell_server(const struct subject *about, struct doctor_row *row)
 	doctor_found(row, "%s: context %s, namespace %s, %s, %s", about->item->name,
 		access->context, access->kube_namespace, url, response);
 	if (!look->reached)
-		blame_fault(row, DOCTOR_PROBLEM, &look->fault);
+		blame_error(row, DOCTOR_PROBLEM, &look->error);
 	if (look->namespace_status == 404) {
 		AUTO_FREE char *fix = mem_printf("kubectl --context %s create namespace %s",
 			access->context, access->kube_namespace);
@@ -318,13 +318,13 @@ static void tell_pods(const struct subject *about, struct doctor_row *row)
 {
 	const struct kube_look *look = about->look;
 	AUTO_REGISTRY_CONFIG struct registry_config registry = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	AUTO_BUF struct buf line;
 	struct config *config;
-	int r = session_config(about->doctor->session, &config, &fault);
+	int r = session_config(about->doctor->session, &config, &error);
 
 	if (r == 0)
-		r = registry_config_find(config, about->item->name, &registry, &fault);
+		r = registry_config_find(config, about->item->name, &registry, &error);
 	buf_init(&line, LINE_BYTES);
 	buf_addf(&line, "%s: Pod Security %s", about->item->name,
 		look->enforced ? look->enforced : "not known");
@@ -337,7 +337,7 @@ static void tell_pods(const struct subject *about, struct doctor_row *row)
 		buf_addf(&line, ", queue %s", look->queue);
 	doctor_found(row, "%s", line.data);
 	if (r < 0)
-		blame_fault(row, DOCTOR_WARNING, &fault);
+		blame_error(row, DOCTOR_WARNING, &error);
 	else if (r == 0)
 		doctor_blame(row, DOCTOR_PROBLEM, "registry: HOST/REPO   # in dlrun.yaml",
 			"runs cannot be sent: no registry is set");
@@ -371,7 +371,7 @@ int doctor_clusters(const struct doctor *doctor, struct doctor_row *row, struct 
 {
 	AUTO_TARGET_LIST struct target_list list = {0};
 	AUTO_FREE char *why = NULL;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	const struct kubeconfig *kubeconfig;
 
 	if (!find_clusters(doctor, &list, &why)) {
@@ -382,7 +382,7 @@ int doctor_clusters(const struct doctor *doctor, struct doctor_row *row, struct 
 		doctor_found(row, "none is configured");
 		return 0;
 	}
-	if (kube_open_config(doctor->session, &kubeconfig, &fault) < 0) {
+	if (kube_open_config(doctor->session, &kubeconfig, &error) < 0) {
 		doctor_found(row, "not looked at (see kubeconfig)");
 		return 0;
 	}
@@ -402,9 +402,9 @@ int doctor_clusters(const struct doctor *doctor, struct doctor_row *row, struct 
 static bool doctor_remote_find_hosts(
 	const struct doctor *doctor, struct target_list *ret, struct doctor_row *row)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	if (target_list_clusters(doctor->session, ret, &fault) < 0) {
+	if (target_list_clusters(doctor->session, ret, &error) < 0) {
 		doctor_found(row, "not looked at (see configuration)");
 		return false;
 	}
@@ -434,7 +434,7 @@ static void tell_host(
 		ssh_carrier(look->opened->ssh, &why);
 	if (!look->facts) {
 		doctor_found(row, "%s: %s", item->name, look->host);
-		doctor_blame(row, DOCTOR_PROBLEM, look->fault.hint, "%s", text);
+		doctor_blame(row, DOCTOR_PROBLEM, look->error.hint, "%s", text);
 		return;
 	}
 	doctor_found(row, "%s: %s answers after %lld ms: %s; programs are started by %s%s%s",
@@ -456,11 +456,11 @@ int doctor_nodes(const struct doctor *doctor, struct doctor_row *row, struct err
 	if (r < 0)
 		return r;
 	vec_foreach (const struct target_item, item, &list.items) {
-		const struct err *fault = &item->look.fault;
-		if (item->ops->has_login && err_is_set(fault)) {
+		const struct err *error = &item->look.error;
+		if (item->ops->has_login && err_is_set(error)) {
 			struct doctor_row *more = next_row(row);
 			doctor_found(more, "%s", item->name);
-			doctor_blame(more, DOCTOR_PROBLEM, fault->hint, "%s", fault->message);
+			doctor_blame(more, DOCTOR_PROBLEM, error->hint, "%s", error->message);
 		}
 		for (size_t i = 0; i < item->hosts.n; i++)
 			tell_host(item, &item->node_looks[i], next_row(row));
@@ -471,11 +471,11 @@ int doctor_nodes(const struct doctor *doctor, struct doctor_row *row, struct err
 /* NULL: it is not valid, which the row says then. */
 static struct config *doctor_remote_load_config(const struct doctor *doctor, struct doctor_row *row)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct config *config = NULL;
 
-	if (session_config(doctor->session, &config, &fault) < 0)
-		doctor_found(row, "not looked at: %s", fault.message);
+	if (session_config(doctor->session, &config, &error) < 0)
+		doctor_found(row, "not looked at: %s", error.message);
 	return config;
 }
 
@@ -514,15 +514,15 @@ static void find_registries(const struct config *config, struct strv *ret)
 static char *proxy_text(const struct proxy_env *env, const char *host, struct doctor_row *row)
 {
 	AUTO_URL struct url url = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	AUTO_FREE char *proxy = NULL;
 	const char *variable = NULL;
 
-	int r = url_make(true, host, "/", &url, &fault);
+	int r = url_make(true, host, "/", &url, &error);
 	if (r == 0)
-		r = proxy_shown(env, &url, &proxy, &variable, &fault);
+		r = proxy_shown(env, &url, &proxy, &variable, &error);
 	if (r < 0) {
-		blame_fault(row, DOCTOR_PROBLEM, &fault);
+		blame_error(row, DOCTOR_PROBLEM, &error);
 		return mem_strdup("not valid");
 	}
 	return proxy ? mem_printf("%s (%s)", proxy, variable) : mem_strdup("none");
@@ -563,7 +563,7 @@ struct probe {
 	struct push_checks *checks;
 	const char *repository;
 	struct registry *registry;
-	struct err fault;
+	struct err error;
 };
 
 struct push_checks {
@@ -576,7 +576,7 @@ static void push_checks_done(struct push_checks *checks)
 {
 	for (size_t i = 0; i < checks->n; i++) {
 		registry_free(checks->probes[i].registry);
-		err_done(&checks->probes[i].fault);
+		err_done(&checks->probes[i].error);
 	}
 	free(checks->probes);
 	registry_client_done(&checks->client);
@@ -590,27 +590,27 @@ static int doctor_remote_end_probe(struct probe *probe)
 }
 
 /* Ignore the result: registries drop abandoned sessions, too. */
-static int on_closed(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int on_closed(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	(void)response;
-	(void)fault;
+	(void)error;
 	(void)err;
 	return doctor_remote_end_probe(ctx);
 }
 
 /* A session for an upload was opened, so that we may push; it is closed again. */
 static int doctor_remote_on_opened(
-	void *ctx, struct http_response *response, struct err *fault, struct err *err)
+	void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct probe *probe = ctx;
 	AUTO_URL struct url url = {0};
 
 	(void)err;
-	if (fault) {
-		err_move(&probe->fault, fault);
+	if (error) {
+		err_move(&probe->error, error);
 		return doctor_remote_end_probe(probe);
 	}
-	if (registry_location(probe->registry, response, &url, &probe->fault) < 0)
+	if (registry_location(probe->registry, response, &url, &probe->error) < 0)
 		return doctor_remote_end_probe(probe);
 	registry_start(probe->registry, &(struct registry_request){
 						.method = "DELETE",
@@ -630,7 +630,7 @@ static void start_probe(struct probe *probe)
 	struct push_checks *checks = probe->checks;
 
 	if (registry_ask_open(
-		    &checks->client, probe->repository, true, &probe->registry, &probe->fault) < 0)
+		    &checks->client, probe->repository, true, &probe->registry, &probe->error) < 0)
 		return;
 	checks->open++;
 	registry_start(probe->registry, &(struct registry_request){
@@ -644,9 +644,9 @@ static void start_probe(struct probe *probe)
 					});
 }
 
-static bool is_refusal(const struct err *fault)
+static bool is_refusal(const struct err *error)
 {
-	return fault->code == ERR_AUTH;
+	return error->code == ERR_AUTH;
 }
 
 /* "localhost:5000/me: http, anonymous, may be pushed to". */
@@ -660,9 +660,9 @@ static void doctor_remote_describe(
 
 	buf_init(&text, LINE_BYTES);
 	buf_addf(&text, "%s: ", probe->repository);
-	if (err_is_set(&probe->fault))
-		blame_fault(row, DOCTOR_PROBLEM, &probe->fault);
-	if (err_is_set(&probe->fault) && !is_refusal(&probe->fault)) {
+	if (err_is_set(&probe->error))
+		blame_error(row, DOCTOR_PROBLEM, &probe->error);
+	if (err_is_set(&probe->error) && !is_refusal(&probe->error)) {
 		buf_adds(&text, "no answer that could be used");
 		doctor_remote_add_text(line, text.data);
 		return;
@@ -673,7 +673,7 @@ static void doctor_remote_describe(
 	else
 		buf_addf(&text, "https, %s", ca);
 	buf_addf(&text, ", %s, %s", identity ? identity : "login not known",
-		err_is_set(&probe->fault) ? "may not push" : "may push");
+		err_is_set(&probe->error) ? "may not push" : "may push");
 	doctor_remote_add_text(line, text.data);
 }
 
@@ -808,7 +808,7 @@ static void check_same_registry(struct base_check *check, const char *repository
 {
 	AUTO_REGISTRY struct registry *registry = NULL;
 	AUTO_REGISTRY_REPLY struct registry_reply reply = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	const struct image_base *base = check->look.base;
 
 	if (base->n_layers == 0)
@@ -818,15 +818,15 @@ static void check_same_registry(struct base_check *check, const char *repository
 		.repo = check->look.ref.repo,
 		.path = path,
 		.doing = "looking for a layer of the base image"};
-	int r = registry_ask_open(&check->look.client, repository, true, &registry, &fault);
+	int r = registry_ask_open(&check->look.client, repository, true, &registry, &error);
 	if (r == 0 && !registry_shares_login(registry, check->look.ref.repo)) {
 		check->has_own_login = true;
 	} else if (r == 0) {
 		registry_add_source(registry, check->look.ref.repo, true);
-		r = registry_ask(&check->look.client, registry, &request, &reply, &fault);
+		r = registry_ask(&check->look.client, registry, &request, &reply, &error);
 	}
 	if (r < 0)
-		blame_fault(check->row, DOCTOR_PROBLEM, &fault);
+		blame_error(check->row, DOCTOR_PROBLEM, &error);
 }
 
 static void check_mounts(struct base_check *check)
@@ -861,31 +861,31 @@ static void check_mounts(struct base_check *check)
 
 static int check_remote_base(struct base_check *check, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	const char *platform = config_str(check->config, "platform");
 
 	int r = base_look_init(&check->look, check->doctor->session, REGISTRIES_MS, err);
 	if (r < 0)
 		return r;
-	if (base_look_ask(&check->look, check->name, platform, &fault) == 0) {
+	if (base_look_ask(&check->look, check->name, platform, &error) == 0) {
 		check_mounts(check);
 		return 0;
 	}
 	doctor_found(check->row, "%s: not usable", check->name);
-	blame_fault(check->row, DOCTOR_PROBLEM, &fault);
+	blame_error(check->row, DOCTOR_PROBLEM, &error);
 	return 0;
 }
 
 static void check_layout(struct base_check *check)
 {
 	AUTO_PACK struct pack pack = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	AUTO_BUF struct buf line;
 
 	buf_init(&line, LINE_BYTES);
 	buf_addf(&line, "%s, a layout on disk", check->name);
-	if (pack_init(&pack, check->doctor->session, NULL, false, &fault) < 0)
-		blame_fault(check->row, DOCTOR_PROBLEM, &fault);
+	if (pack_init(&pack, check->doctor->session, NULL, false, &error) < 0)
+		blame_error(check->row, DOCTOR_PROBLEM, &error);
 	else
 		check_program(check, pack.base, &line);
 	doctor_found(check->row, "%s", line.data);
@@ -906,16 +906,16 @@ int doctor_base(const struct doctor *doctor, struct doctor_row *row, struct err 
 	AUTO(base_check_done)
 	struct base_check check = {
 		.doctor = doctor, .row = row, .config = doctor_remote_load_config(doctor, row)};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	AUTO_REF struct ref ref = {0};
 
 	if (!check.config)
 		return 0;
 	check.name = config_str(check.config, "image");
-	if (ref_parse(check.name, &ref, &fault) < 0) {
-		AUTO_FREE char *fix = fault.hint ? mem_printf("image: %s", fault.hint) : NULL;
+	if (ref_parse(check.name, &ref, &error) < 0) {
+		AUTO_FREE char *fix = error.hint ? mem_printf("image: %s", error.hint) : NULL;
 		doctor_found(row, "not valid");
-		doctor_blame(row, DOCTOR_PROBLEM, fix, "%s", fault.message);
+		doctor_blame(row, DOCTOR_PROBLEM, fix, "%s", error.message);
 		return 0;
 	}
 	if (ref.kind == REF_REGISTRY)

@@ -181,10 +181,10 @@ static void report_head(const struct report *report, const char *title)
 	buf_addf(report->out, "\n## %s\n\n", title);
 }
 
-static void report_fault(const struct report *report, const struct err *fault)
+static void report_error(const struct report *report, const struct err *error)
 {
-	report_line(report, "not known: %s (%s)", fault->message ? fault->message : "",
-		err_info(fault->id)->name);
+	report_line(report, "not known: %s (%s)", error->message ? error->message : "",
+		err_info(error->id)->name);
 }
 
 /*
@@ -261,13 +261,13 @@ static struct json *report_value(const char *key, const struct json *value, bool
 
 static void report_config(const struct report *report)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	AUTO_JSON struct json *json = NULL;
 	struct config *config;
 
 	report_head(report, "Configuration");
-	if (session_config(report->doctor->session, &config, &fault) < 0) {
-		report_fault(report, &fault);
+	if (session_config(report->doctor->session, &config, &error) < 0) {
+		report_error(report, &error);
 		return;
 	}
 	json = config_to_json(config);
@@ -292,15 +292,15 @@ static void report_config(const struct report *report)
 static void report_targets(const struct report *report)
 {
 	AUTO_TARGET_LIST struct target_list list = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	report_head(report, "Targets");
-	if (target_list_make(report->doctor->session, &(struct strv){0}, &list, &fault) < 0) {
-		report_fault(report, &fault);
+	if (target_list_make(report->doctor->session, &(struct strv){0}, &list, &error) < 0) {
+		report_error(report, &error);
 		return;
 	}
-	if (list.fault)
-		report_line(report, "no contexts: %s", list.fault);
+	if (list.error)
+		report_line(report, "no contexts: %s", list.error);
 	vec_foreach (const struct target_item, item, &list.items)
 		report_line(report, "%s: %s%s%s, %zu hosts", item->name, item->ops->kind,
 			item->is_configured ? ", configured" : "",
@@ -324,12 +324,12 @@ static void report_runs(const struct report *report)
 	const struct doctor *doctor = report->doctor;
 	AUTO(run_list_done) struct run_list runs = {0};
 	struct store_filter filter = {.limit = RUNS_SHOWN};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct store *store;
 
 	report_head(report, "Last runs");
-	if (doctor->fault) {
-		report_fault(report, doctor->fault);
+	if (doctor->error) {
+		report_error(report, doctor->error);
 		return;
 	}
 	AUTO_FREE char *path = fs_join(doctor->session->dirs.state, "runs.db");
@@ -337,9 +337,9 @@ static void report_runs(const struct report *report)
 		report_line(report, "none");
 		return;
 	}
-	if (session_store(doctor->session, &store, &fault) < 0 ||
-		store_list(store, &filter, &runs, &fault) < 0) {
-		report_fault(report, &fault);
+	if (session_store(doctor->session, &store, &error) < 0 ||
+		store_list(store, &filter, &runs, &error) < 0) {
+		report_error(report, &error);
 		return;
 	}
 	vec_foreach (struct run *, run, &runs) {

@@ -85,12 +85,12 @@ int carrier_carry(struct carrier *carrier, int rank, uint16_t port, int fd, carr
 static void end_carried(struct carried *carried)
 {
 	const struct run *run = carried->carrier->run;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	err_set(&fault, E_RUN_ENDED, "%s has ended (%s)", run_id(run),
+	err_set(&error, E_RUN_ENDED, "%s has ended (%s)", run_id(run),
 		run_state_name(run_state(run)));
 	target_call_cancel(&carried->call);
-	carrier_on_carried(&carried->call, -(int)fault.code, &fault);
+	carrier_on_carried(&carried->call, -(int)error.code, &error);
 }
 
 void carrier_end(struct carrier *carrier)

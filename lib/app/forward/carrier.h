@@ -36,7 +36,7 @@ int carrier_check(const struct carrier *carrier, struct err *err);
 int carrier_check_rank(const struct run *run, int rank, struct err *err);
 
 /* The connection has ended: fault tells why, if that was not orderly. Once, from the loop. */
-typedef void carrier_done_fn(void *ctx, int status, struct err *fault);
+typedef void carrier_done_fn(void *ctx, int status, struct err *error);
 /* fd is the carrier's, whatever is returned. E_RUN_START: there is no attempt yet; no done behind a
  * failure. done may be NULL. */
 int carrier_carry(struct carrier *carrier, int rank, uint16_t port, int fd, carrier_done_fn *done,

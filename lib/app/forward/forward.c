@@ -64,13 +64,13 @@ static int forward_on_accept(void *ctx, int fd, const char *peer, struct err *er
 {
 	const struct open_port *port = ctx;
 	struct forward *forward = port->forward;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	(void)peer;
 	(void)err;
 	if (carrier_carry(forward->carrier, forward->options.rank, port->remote, fd, NULL, NULL,
-		    &fault) < 0)
-		forward_do_say(forward, fault.message);
+		    &error) < 0)
+		forward_do_say(forward, error.message);
 	return 0;
 }
 
@@ -82,20 +82,20 @@ static int listen_at(struct open_port *port, struct forward_port *wanted, struct
 		.is_exact = wanted->local != 0,
 		.accept = forward_on_accept,
 		.ctx = port};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	int r = listener_open(&listen, &port->listener, &fault);
+	int r = listener_open(&listen, &port->listener, &error);
 	if (r < 0 && !wanted->local) {
-		err_clear(&fault);
+		err_clear(&error);
 		listen.port = 0;
-		r = listener_open(&listen, &port->listener, &fault);
+		r = listener_open(&listen, &port->listener, &error);
 	}
 	if (r == 0)
 		wanted->local = listener_port(port->listener);
-	else if (fault.id == E_LISTEN_TAKEN)
-		err_hint(&fault, "dlrun forward %s %u   # at another number",
+	else if (error.id == E_LISTEN_TAKEN)
+		err_hint(&error, "dlrun forward %s %u   # at another number",
 			run_id(run_of(port->forward)), wanted->remote);
-	return r < 0 ? err_move(err, &fault) : 0;
+	return r < 0 ? err_move(err, &error) : 0;
 }
 
 /* A program of this machine has its number itself, or would find it taken. */
@@ -372,7 +372,7 @@ int run_exec(struct session *session, const struct run *run,
 	}
 	AUTO_STRV struct strv secrets = {0};
 	struct target_exec_request inside = *request;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int r = forward_check_rank(run, request->rank, err);
 	if (r == 0)
 		r = forward_read_secrets(session, run, &secrets, err);
@@ -381,11 +381,11 @@ int run_exec(struct session *session, const struct run *run,
 	if (r < 0)
 		return r;
 	inside.secret_env = &secrets;
-	r = target_exec(target, run_handle(run), &inside, ret_status, interrupted, &fault);
+	r = target_exec(target, run_handle(run), &inside, ret_status, interrupted, &error);
 	if (r == 0)
 		return 0;
-	if (!is_final || (fault.id != E_RUN_ENDED && fault.id != E_NODE_FAILED))
-		return err_move(err, &fault);
+	if (!is_final || (error.id != E_RUN_ENDED && error.id != E_NODE_FAILED))
+		return err_move(err, &error);
 	forward_fail_ended(run, "its tree is gone", err);
 	return err_hint(err, "dlrun checkout %s %s", run_id(run), run_id(run));
 }

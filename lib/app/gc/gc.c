@@ -75,14 +75,14 @@ static bool gc_is_missing(const char *path)
  * meanwhile is success. */
 static int gc_drop(struct gc *gc, const char *path, size_t *count, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	uint64_t bytes = gc_size_of(path);
 
 	if (gc_is_missing(path))
 		return 0;
-	int r = gc->dry_run ? 0 : fs_remove_tree(AT_FDCWD, path, &fault);
+	int r = gc->dry_run ? 0 : fs_remove_tree(AT_FDCWD, path, &error);
 	if (r < 0 && !gc_is_missing(path))
-		return err_move(err, &fault);
+		return err_move(err, &error);
 	gc->report->bytes += bytes;
 	++*count;
 	return 0;
@@ -191,14 +191,14 @@ static int gc_trees(struct gc *gc, struct err *err)
 
 	/* A tree that cannot be removed must not keep the others. */
 	vec_foreach (struct run *, run, &gc->runs) {
-		AUTO_ERR struct err fault = {0};
+		AUTO_ERR struct err error = {0};
 		if (!run_state_is_final(run_state(*run)))
 			continue;
-		int r = drop_of_run(gc, *run, &fault);
+		int r = drop_of_run(gc, *run, &error);
 		if (r < 0 && first == 0)
-			first = err_move(err, &fault);
+			first = err_move(err, &error);
 		else if (r < 0)
-			log_note("%s", fault.message);
+			log_note("%s", error.message);
 	}
 	return first;
 }
@@ -294,7 +294,7 @@ static int find_stale(const struct gc *gc, struct strv *ret, struct err *err)
 static int gc_blobs(struct gc *gc, struct err *err)
 {
 	AUTO_STRV struct strv stale = {0}, keep = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	uint64_t bytes = 0;
 	size_t n = 0;
 
@@ -307,14 +307,14 @@ static int gc_blobs(struct gc *gc, struct err *err)
 	if (r < 0)
 		return r;
 	r = (gc->dry_run ? layout_gc_preview : layout_gc)(
-		gc->layout, &stale, &keep, &bytes, &n, &fault);
-	if (r < 0 && fault.id == E_IO_LOCK) {
-		log_note("images are left alone: %s", fault.message);
+		gc->layout, &stale, &keep, &bytes, &n, &error);
+	if (r < 0 && error.id == E_IO_LOCK) {
+		log_note("images are left alone: %s", error.message);
 		return 0;
 	}
 	gc->report->bytes += bytes;
 	gc->report->blobs += n;
-	return r < 0 ? err_move(err, &fault) : 0;
+	return r < 0 ? err_move(err, &error) : 0;
 }
 
 /*
@@ -615,13 +615,13 @@ static void run_steps(struct gc *gc, struct err *err)
 		gc_repositories};
 
 	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
-		AUTO_ERR struct err fault = {0};
-		if (steps[i](gc, &fault) == 0)
+		AUTO_ERR struct err error = {0};
+		if (steps[i](gc, &error) == 0)
 			continue;
 		if (err_is_set(err))
-			log_note("%s", fault.message);
+			log_note("%s", error.message);
 		else
-			err_move(err, &fault);
+			err_move(err, &error);
 	}
 }
 
@@ -633,7 +633,7 @@ int gc_local(struct session *session, int64_t keep_ms, bool dry_run, struct gc_r
 		.dry_run = dry_run,
 		.report = ret,
 		.now_ms = clock_wall_ms()};
-	AUTO_ERR struct err busy = {0}, fault = {0};
+	AUTO_ERR struct err busy = {0}, error = {0};
 	AUTO_FD int lock_fd = -1;
 
 	*ret = (struct gc_report){0};
@@ -647,10 +647,10 @@ int gc_local(struct session *session, int64_t keep_ms, bool dry_run, struct gc_r
 		log_note("what no run names is left alone: %s", busy.message);
 	r = gc_load_runs(&gc, err);
 	if (r == 0)
-		run_steps(&gc, &fault);
+		run_steps(&gc, &error);
 	map_done(&gc.ids);
 	run_list_done(&gc.runs);
-	return err_is_set(&fault) ? err_move(err, &fault) : r;
+	return err_is_set(&error) ? err_move(err, &error) : r;
 }
 
 /*
@@ -664,7 +664,7 @@ struct host_cleaning {
 	struct err err;
 };
 
-static int on_cleaned(void *ctx, int status, struct err *fault, struct err *err)
+static int on_cleaned(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct host_cleaning *cleaning = ctx;
 
@@ -672,7 +672,7 @@ static int on_cleaned(void *ctx, int status, struct err *fault, struct err *err)
 	cleaning->over = true;
 	cleaning->status = status;
 	if (status < 0)
-		err_move(&cleaning->err, fault);
+		err_move(&cleaning->err, error);
 	loop_stop(cleaning->loop);
 	return 0;
 }

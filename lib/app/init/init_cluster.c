@@ -169,12 +169,12 @@ struct lookup {
 };
 
 static int init_cluster_on_found(void *ctx, struct credential *found, const struct strv *warnings,
-	struct err *fault, struct err *err)
+	struct err *error, struct err *err)
 {
 	struct lookup *lookup = ctx;
 
 	(void)warnings;
-	(void)fault;
+	(void)error;
 	(void)err;
 	if (found && found->user && str_is_plain(found->user))
 		lookup->user = mem_strdup(found->user);

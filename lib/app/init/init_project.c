@@ -363,11 +363,11 @@ static void find_contexts(struct session *session, struct init_project *project)
 {
 	const struct kubeconfig *kubeconfig;
 	AUTO_STRV struct strv names = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	if (kube_open_config(session, &kubeconfig, &fault) < 0) {
-		if (fault.id != E_KUBE_NO_CONFIG)
-			strv_addf(&project->notes, "no cluster is proposed: %s", fault.message);
+	if (kube_open_config(session, &kubeconfig, &error) < 0) {
+		if (error.id != E_KUBE_NO_CONFIG)
+			strv_addf(&project->notes, "no cluster is proposed: %s", error.message);
 		return;
 	}
 	const char *current = kubeconfig_current(kubeconfig);
@@ -676,7 +676,7 @@ static void note_shadowed(struct init_project *project)
 int init_project_read(struct session *session, struct init_project **ret, struct err *err)
 {
 	AUTO_SURVEY struct survey *survey = NULL;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	const char *path = env_get(session->env.env, "PATH");
 	const struct tree_place *place;
 
@@ -684,8 +684,8 @@ int init_project_read(struct session *session, struct init_project **ret, struct
 	if (r < 0)
 		return r;
 	AUTO_INIT_PROJECT struct init_project *project = new_project(place);
-	if (survey_take(session, true, &survey, &fault) < 0)
-		init_project_note_failure(project, &fault);
+	if (survey_take(session, true, &survey, &error) < 0)
+		init_project_note_failure(project, &error);
 	note_shadowed(project);
 	init_project_find_name(project);
 	find_env(project, survey, path);
@@ -788,7 +788,7 @@ void init_choose_base(struct session *session, struct init_project *project,
 	AUTO_FREE char *program = init_project_program_of(project, answers),
 		       *image = init_image(project);
 	AUTO_BASE_PROGRAM struct base_program found = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	*ret_said = NULL;
 	if (!program || !(str_starts(program, "python") || str_eq(program, "uv")))
@@ -798,7 +798,7 @@ void init_choose_base(struct session *session, struct init_project *project,
 	if (!image || limit_ms == 0 || str_starts(image, "docker.io/library/python:") ||
 		str_starts(image, "ghcr.io/astral-sh/uv:"))
 		return;
-	*ret_said = init_project_ask_base(session, image, program, limit_ms, &found, &fault) == 0
+	*ret_said = init_project_ask_base(session, image, program, limit_ms, &found, &error) == 0
 			    ? evaluate_base(project, image, program, &found)
-			    : mem_printf("%s: not checked: %s", image, fault.message);
+			    : mem_printf("%s: not checked: %s", image, error.message);
 }

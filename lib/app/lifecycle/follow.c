@@ -172,9 +172,9 @@ static int check_removed(struct session *session, const struct run_list *runs, s
 	for (size_t i = 0; r == 0 && i < runs->n; i++) {
 		const struct run *run = runs->v[i];
 		AUTO_RUN struct run *now = NULL;
-		AUTO_ERR struct err fault = {0};
-		if (run_never_began(run) && store_get(store, run_id(run), &now, &fault) < 0 &&
-			fault.id == E_RUN_NOT_FOUND)
+		AUTO_ERR struct err error = {0};
+		if (run_never_began(run) && store_get(store, run_id(run), &now, &error) < 0 &&
+			error.id == E_RUN_NOT_FOUND)
 			r = err_set(err, E_RUN_NOT_FOUND, "%s was removed meanwhile", run_id(run));
 	}
 	return r;
@@ -204,20 +204,20 @@ static bool follow_is_over(const struct waiting *waiting)
 /* Do not retry a run that failed before the first poll: as far as is known, its user gave it up. */
 static int start_anew(struct waiting *waiting, struct run *run, bool *seen, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	char *text;
 
 	if (!waiting->retries || !*seen || !run_wants_retry(run))
 		return 0;
-	int r = run_retry(waiting->session, run, &text, &fault);
+	int r = run_retry(waiting->session, run, &text, &error);
 	if (r < 0) {
 		*seen = false;
-		text = mem_printf("%s is not started again: %s", run_id(run), fault.message);
+		text = mem_printf("%s is not started again: %s", run_id(run), error.message);
 	}
 	if (text && waiting->notice)
 		waiting->notice(waiting->ctx, text);
 	free(text);
-	return r == -ERR_BUG ? err_move(err, &fault) : 0;
+	return r == -ERR_BUG ? err_move(err, &error) : 0;
 }
 
 static void tell_state(const struct waiting *waiting, enum run_state before)
@@ -364,15 +364,15 @@ static void say_attempt(const struct target_log_events *events, const struct run
 
 /* The run goes on, and ends, without what may not be read. */
 static bool is_unread(
-	const struct run *run, const struct target_log_events *events, const struct err *fault)
+	const struct run *run, const struct target_log_events *events, const struct err *error)
 {
 	AUTO_FREE char *text = NULL;
 
-	if (fault->id != E_KUBE_DENIED || run_state_is_final(run_state(run)))
+	if (error->id != E_KUBE_DENIED || run_state_is_final(run_state(run)))
 		return false;
 	text = mem_printf("%s goes on, but its output cannot be shown: %s (dlrun init --rbac "
 			  "prints the Role to ask for)",
-		run_id(run), fault->message);
+		run_id(run), error->message);
 	if (events->notice)
 		events->notice(events->ctx, text);
 	return true;
@@ -413,11 +413,11 @@ int run_follow(struct session *session, struct run *run, const struct follow_opt
 		return err_hint(err, "dlrun show %s", run_id(run));
 	}
 	for (;;) {
-		AUTO_ERR struct err fault = {0};
-		int r = read_attempt(session, run, number, &each, events, &fault);
-		bool unread = r < 0 && each.follow && is_unread(run, events, &fault);
+		AUTO_ERR struct err error = {0};
+		int r = read_attempt(session, run, number, &each, events, &error);
+		bool unread = r < 0 && each.follow && is_unread(run, events, &error);
 		if (r < 0 && !unread)
-			return err_move(err, &fault);
+			return err_move(err, &error);
 		if (each.follow)
 			r = wait_for_next(session, run, number, unread, &each, events, err);
 		if (r < 0 || !each.follow || run_attempts(run) <= number)

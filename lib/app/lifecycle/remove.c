@@ -69,16 +69,16 @@ static int remove_hold(struct removal *removal, const char *dir, const char *nam
 	int64_t deadline_ms, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(dir, name);
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int64_t left_ms = deadline_ms - clock_ms();
 	int fd = -1;
 
-	int r = fs_lock(path, true, left_ms > 0 ? left_ms : 0, &fd, &fault);
+	int r = fs_lock(path, true, left_ms > 0 ? left_ms : 0, &fd, &error);
 	if (r == 0)
 		*vec_push(&removal->locks) = fd;
 	else if (access(dir, F_OK) < 0 && errno == ENOENT)
 		r = 0;
-	return r < 0 ? err_move(err, &fault) : 0;
+	return r < 0 ? err_move(err, &error) : 0;
 }
 
 static int hold_attempts(
@@ -162,27 +162,27 @@ static void remove_mirror(const struct removal *removal, bool scalars_only)
 
 static int remove_row(struct removal *removal, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
-	int r = store_remove(removal->store, removal->id, &fault);
+	AUTO_ERR struct err error = {0};
+	int r = store_remove(removal->store, removal->id, &error);
 
-	return r < 0 && fault.id != E_RUN_NOT_FOUND ? err_move(err, &fault) : 0;
+	return r < 0 && error.id != E_RUN_NOT_FOUND ? err_move(err, &error) : 0;
 }
 
 /* run: as the store has it now. */
 static int lifecycle_remove_all(
 	struct removal *removal, const struct run *run, int64_t deadline_ms, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int r = hold_attempts(removal, run, deadline_ms, err);
 
 	/* A ref that cannot be removed for lack of space is removed once there is space. */
-	if (r == 0 && remove_ref(run, &fault) < 0 && fault.id != E_IO_FULL)
-		r = err_move(err, &fault);
+	if (r == 0 && remove_ref(run, &error) < 0 && error.id != E_IO_FULL)
+		r = err_move(err, &error);
 	if (r == 0)
 		r = forget_attempts(removal, run, err);
 	if (r == 0)
 		r = remove_dir(removal, err);
-	if (r == 0 && err_is_set(&fault))
+	if (r == 0 && err_is_set(&error))
 		r = remove_ref(run, err);
 	if (r == 0)
 		r = remove_row(removal, err);

@@ -361,20 +361,20 @@ int run_retry(struct session *session, struct run *run, char **ret_text, struct 
 {
 	AUTO_FREE char *text = sentence(run);
 	AUTO_STRV struct strv missing = {0}, notes = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct run *now = NULL;
 
 	*ret_text = NULL;
-	int r = restart_run(session, run, run_attempts(run), &missing, &notes, &now, &fault);
+	int r = restart_run(session, run, run_attempts(run), &missing, &notes, &now, &error);
 	if (now)
 		lifecycle_restart_put(run, now);
 	if (r == 0) {
 		*ret_text = notes.n ? mem_printf("%s; %s", text, notes.v[0]) : TAKE(text);
 		return 0;
 	}
-	if (fault.id == E_RUN_RUNNING || fault.id == E_RUN_ENDED || fault.id == E_IO_LOCK)
+	if (error.id == E_RUN_RUNNING || error.id == E_RUN_ENDED || error.id == E_IO_LOCK)
 		return lifecycle_restart_read_again(session, run, err);
-	return err_move(err, &fault);
+	return err_move(err, &error);
 }
 
 static int lifecycle_restart_stop(void *ctx, struct run *run, struct err *err)

@@ -66,13 +66,13 @@ static int results_ask_take_text(void *ctx, const void *data, size_t len, struct
 
 static void results_ask_read_next(struct results_ask *ask);
 
-static void on_params(void *ctx, int status, struct err *fault)
+static void on_params(void *ctx, int status, struct err *error)
 {
 	struct results_ask *ask = ctx;
 	const char *path = ask->params[ask->at++]->path;
 	AUTO_JSON struct json *params = NULL;
 
-	(void)fault;
+	(void)error;
 	ask->call = NULL;
 	if (status == 0)
 		params = params_read(path, ask->text.data, ask->text.len);
@@ -127,7 +127,7 @@ static struct json *make_warnings(struct results_ask *ask)
 	return warnings;
 }
 
-static void results_ask_on_list(void *ctx, int status, struct err *fault)
+static void results_ask_on_list(void *ctx, int status, struct err *error)
 {
 	struct results_ask *ask = ctx;
 	bool is_cut = status == -ERR_LIMIT;
@@ -142,7 +142,7 @@ static void results_ask_on_list(void *ctx, int status, struct err *fault)
 		vec_foreach (const struct outputs_file, file, &ask->files)
 			ask->has_events |= strstr(file->path, MIRROR_PART) != NULL;
 	} else {
-		log_note("the results of %s are not listed: %s", run_id(ask->run), fault->message);
+		log_note("the results of %s are not listed: %s", run_id(ask->run), error->message);
 	}
 	results_ask_read_next(ask);
 }

@@ -35,7 +35,7 @@ struct push_base {
 	struct registry_base *lookup;
 	char *digest;
 	struct image_base *image; /* until the work has it */
-	struct err fault;
+	struct err error;
 	bool is_known, is_asked;
 };
 
@@ -73,7 +73,7 @@ struct push {
 	bool has_leave; /* to commit */
 	bool is_saved;  /* what was learnt of the registry, since the last manifest */
 	int result;
-	struct err fault;
+	struct err error;
 };
 
 /*
@@ -130,8 +130,8 @@ static void push_done(struct push *push)
 	free(push->edited_path);
 	free(push->dir);
 	free(push->base.digest);
-	err_done(&push->base.fault);
-	err_done(&push->fault);
+	err_done(&push->base.error);
+	err_done(&push->error);
 }
 
 static const struct ref *base_ref(const struct push *push)
@@ -270,12 +270,12 @@ static int preflight(struct push *push, struct err *err)
 
 static void tell_base(struct push *push, struct task *task)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int r = 0;
 
-	if (err_is_set(&push->base.fault))
-		r = err_move(&fault, &push->base.fault);
-	task_response(task, r, &fault);
+	if (err_is_set(&push->base.error))
+		r = err_move(&error, &push->base.error);
+	task_response(task, r, &error);
 }
 
 /* Long before the first layer of our own is there. */
@@ -293,21 +293,21 @@ static void start_mounts(void *ctx, const struct descriptor *layers, size_t n)
 	}
 }
 
-static int base_found(void *ctx, const char *digest, struct err *fault, struct err *err)
+static int base_found(void *ctx, const char *digest, struct err *error, struct err *err)
 {
 	struct push *push = ctx;
 	const struct pack *pack = &push->submit->pack;
 
 	(void)err;
 	push->base.is_known = true;
-	if (err_is_set(fault)) {
-		err_move(&push->base.fault, fault);
+	if (err_is_set(error)) {
+		err_move(&push->base.error, error);
 	} else {
 		push->base.digest = mem_strdup(digest);
 		pack_read_base(
-			pack, push->base.cache, digest, &push->base.image, &push->base.fault);
+			pack, push->base.cache, digest, &push->base.image, &push->base.error);
 	}
-	bool failed = err_is_set(&push->base.fault);
+	bool failed = err_is_set(&push->base.error);
 	if (!failed)
 		start_mounts(push, push->base.image->layers, push->base.image->n_layers);
 	if (push->base.is_asked)
@@ -486,25 +486,25 @@ static int push_registry_work(struct task *task, void *ctx, struct err *err)
  * End of a push
  */
 
-static int closed(void *ctx, struct err *fault, struct err *err)
+static int closed(void *ctx, struct err *error, struct err *err)
 {
 	struct push *push = ctx;
 
-	(void)fault;
+	(void)error;
 	(void)err;
 	loop_stop(push->loop);
 	return 0;
 }
 
-static int push_registry_work_done(void *ctx, int r, struct err *fault, struct err *err)
+static int push_registry_work_done(void *ctx, int r, struct err *error, struct err *err)
 {
 	struct push *push = ctx;
 
 	push->result = r;
-	if (err_is_set(&push->base.fault))
-		push->result = err_move(&push->fault, &push->base.fault);
+	if (err_is_set(&push->base.error))
+		push->result = err_move(&push->error, &push->base.error);
 	else if (r < 0)
-		err_move(&push->fault, fault);
+		err_move(&push->error, error);
 	return uploads_close(push->uploads, closed, push, err);
 }
 
@@ -552,7 +552,7 @@ static int run_loop(struct push *push, struct err *err)
 		return r;
 	if (push->interrupted)
 		return err_set(err, E_CANCELED, "interrupted; nothing refers to what was sent");
-	return push->result < 0 ? err_move(err, &push->fault) : 0;
+	return push->result < 0 ? err_move(err, &push->error) : 0;
 }
 
 /*

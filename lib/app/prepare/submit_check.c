@@ -165,18 +165,18 @@ static int submit_check_is_here(struct submit *submit, const struct ref *ref, st
 	AUTO_FREE char *own = dirs_layout(&submit->session->dirs);
 	AUTO_FREE char *dir = NULL;
 	AUTO_IMAGE struct image image = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct layout *layout;
 
 	int r = session_layout(submit->session, &layout, err);
 	if (r < 0)
 		return r;
-	if (image_load(layout, submit->from_digest, &image, &fault) == 0)
+	if (image_load(layout, submit->from_digest, &image, &error) == 0)
 		return 1;
 	if (ref->kind == REF_REGISTRY)
 		return 0;
 	dir = fs_join(submit->session->env.cwd, ref->dir);
-	return str_eq(dir, own) ? err_move(err, &fault) : 0;
+	return str_eq(dir, own) ? err_move(err, &error) : 0;
 }
 
 static int submit_find_from(struct submit *submit, struct err *err)

@@ -186,10 +186,10 @@ static void add_page_headers(struct strv *headers, const char *type, const char 
 void ask_page(struct ask *ask, const struct buf *page, const char *files)
 {
 	AUTO_STRV struct strv headers = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	if (buf_check(page, "the page", &fault) < 0) {
-		ask_fail(ask, &fault);
+	if (buf_check(page, "the page", &error) < 0) {
+		ask_fail(ask, &error);
 		return;
 	}
 	add_page_headers(&headers, "text/html; charset=utf-8", files ? files : "'none'");
@@ -375,7 +375,7 @@ static bool redirect_to_whole(struct ask *ask)
 
 static void route(struct ask *ask)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	bool is_ours = ask->name.kind != PROXY_PORT;
 
 	if (ask->is_connect && is_ours) {
@@ -391,11 +391,11 @@ static void route(struct ask *ask)
 		response_own(ask);
 		return;
 	}
-	if (place_get(ask->proxy, ask->name.run, &ask->place, &fault) < 0) {
-		if (ask->name.kind == PROXY_RUN && fault.code == ERR_CONFIG)
-			show_record(ask, &fault);
+	if (place_get(ask->proxy, ask->name.run, &ask->place, &error) < 0) {
+		if (ask->name.kind == PROXY_RUN && error.code == ERR_CONFIG)
+			show_record(ask, &error);
 		else
-			ask_fail(ask, &fault);
+			ask_fail(ask, &error);
 		return;
 	}
 	ask->place->users++;
@@ -417,7 +417,7 @@ static void proxy_on_request(
 {
 	struct proxy *proxy = ctx;
 	struct ask *ask = mem_alloc(1, sizeof(*ask));
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	*ask = (struct ask){.proxy = proxy,
 		.exchange = exchange,
@@ -426,8 +426,8 @@ static void proxy_on_request(
 		.is_head = str_eq(request->method, "HEAD")};
 	ask->is_read = !request->is_upgrade && (ask->is_head || str_eq(request->method, "GET"));
 	front_on_gone(exchange, proxy_on_gone, ask);
-	if (proxy_name_parse(request->host, &ask->name, &fault) < 0) {
-		ask_fail(ask, &fault);
+	if (proxy_name_parse(request->host, &ask->name, &error) < 0) {
+		ask_fail(ask, &error);
 		return;
 	}
 	if (request->is_connect && ask->name.kind == PROXY_RUN) {

@@ -47,7 +47,7 @@ struct place_port {
 	struct place *place;
 	int rank;
 	uint16_t port;
-	struct err fault; /* why the last connection ended, if that was not orderly */
+	struct err error; /* why the last connection ended, if that was not orderly */
 	struct place_port *next;
 };
 
@@ -122,7 +122,7 @@ void place_carry(struct ask *ask);
 /* The page of one run (proxy_show.c); its files (proxy_send.c). */
 void show_run(struct ask *ask);
 /* The same of its record alone, because its target cannot be used here; ends the ask. */
-void show_record(struct ask *ask, const struct err *fault);
+void show_record(struct ask *ask, const struct err *error);
 void send_file(struct ask *ask);
 
 #endif

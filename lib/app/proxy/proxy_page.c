@@ -456,9 +456,9 @@ char *proxy_page_ports(const struct run *run, const struct proxy_here *here)
  * Output
  */
 
-static void proxy_page_add_fault(struct buf *out, const struct err *fault)
+static void proxy_page_add_error(struct buf *out, const struct err *error)
 {
-	html_addf(out, "<p class=\"note\">%s</p>\n", fault->message);
+	html_addf(out, "<p class=\"note\">%s</p>\n", error->message);
 }
 
 static void add_log(struct buf *out, const struct proxy_page_run *page)
@@ -469,8 +469,8 @@ static void add_log(struct buf *out, const struct proxy_page_run *page)
 		html_log(out, page->log, page->log_len);
 		buf_adds(out, "</pre>\n");
 	}
-	if (err_is_set(page->log_fault))
-		proxy_page_add_fault(out, page->log_fault);
+	if (err_is_set(page->log_error))
+		proxy_page_add_error(out, page->log_error);
 	else if (!page->log_len)
 		buf_adds(out, "<p class=\"note\">nothing yet</p>\n");
 	html_addf(out, "<p class=\"note\"><code>dlrun logs -f %s</code></p>\n", run_id(page->run));
@@ -620,8 +620,8 @@ static void proxy_page_add_files(struct buf *out, const struct proxy_page_run *p
 		buf_adds(out,
 			"<p><a href=\"/?files\">look into its storage</a> <span class=\"note\">"
 			"(a pod is started there for moments)</span></p>\n");
-	if (err_is_set(page->files_fault))
-		proxy_page_add_fault(out, page->files_fault);
+	if (err_is_set(page->files_error))
+		proxy_page_add_error(out, page->files_error);
 	else if (!page->files->n && !page->is_far)
 		buf_adds(out, "<p class=\"note\">none</p>\n");
 	html_addf(out, "<p class=\"note\"><code>dlrun fetch %s</code></p>\n", run_id(page->run));

@@ -42,12 +42,12 @@ struct proxy_page_run {
 	bool is_watched; /* the page is loaded again by itself */
 	const char *log; /* the end of it, any bytes */
 	size_t log_len;
-	const struct err *log_fault; /* why there is none; or not set */
+	const struct err *log_error; /* why there is none; or not set */
 	/* A pod is started for each look at files: none are shown by themselves. */
 	bool is_far;
 	const struct outputs_files *files;
 	bool files_cut;                /* there are more */
-	const struct err *files_fault; /* why they are not known; or not set */
+	const struct err *files_error; /* why they are not known; or not set */
 };
 void proxy_page_run(const struct proxy_page_run *page, struct buf *out);
 

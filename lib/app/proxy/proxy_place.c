@@ -67,7 +67,7 @@ static void place_free(struct place *place)
 	carrier_free(place->carrier);
 	while ((port = place->ports)) {
 		place->ports = port->next;
-		err_done(&port->fault);
+		err_done(&port->error);
 		free(port);
 	}
 	outputs_files_done(&place->files);
@@ -214,10 +214,10 @@ static bool is_due(const struct proxy *proxy, const struct place *place, bool ur
 /* The row as it is now; NULL: it is gone, or cannot be read. */
 static struct run *read_row(struct store *store, struct place *place)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct run *run = NULL;
 
-	if (store_get(store, place->id, &run, &fault) < 0 && fault.id == E_RUN_NOT_FOUND)
+	if (store_get(store, place->id, &run, &error) < 0 && error.id == E_RUN_NOT_FOUND)
 		place->is_removed = true;
 	return run;
 }
@@ -284,20 +284,20 @@ int places_look(struct proxy *proxy, bool urgent, struct err *err)
  * Carrying
  */
 
-static void proxy_place_on_carried(void *ctx, int status, struct err *fault)
+static void proxy_place_on_carried(void *ctx, int status, struct err *error)
 {
 	struct place_port *port = ctx;
 
-	err_clear(&port->fault);
+	err_clear(&port->error);
 	if (status < 0)
-		err_move(&port->fault, fault);
+		err_move(&port->error, error);
 }
 
 static int on_connect(void *ctx, int fd, struct err *err)
 {
 	struct place_port *port = ctx;
 
-	err_clear(&port->fault);
+	err_clear(&port->error);
 	return carrier_carry(port->place->carrier, port->rank, port->port, fd,
 		proxy_place_on_carried, port, err);
 }
@@ -309,7 +309,7 @@ static void on_why(void *ctx, char **ret_what, char **ret_hint)
 	AUTO_FREE char *urls = proxy_page_ports(place_run(place), &place->proxy->here);
 
 	*ret_what = mem_printf("port %u of %s: %s", port->port, place->id,
-		err_is_set(&port->fault) ? port->fault.message
+		err_is_set(&port->error) ? port->error.message
 					 : "the program ended the connection without an answer");
 	*ret_hint = urls ? mem_printf("its ports, as it was submitted: %s", urls)
 			 : mem_printf("dlrun logs %s", place->id);
@@ -354,17 +354,17 @@ static void refuse_state(struct ask *ask)
 void place_carry(struct ask *ask)
 {
 	struct place *place = ask->place;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (!is_carried_to(place) || !run_handle(place_run(place))) {
 		refuse_state(ask);
 		return;
 	}
-	int r = carrier_check(place->carrier, &fault);
+	int r = carrier_check(place->carrier, &error);
 	if (r == 0)
-		r = carrier_check_rank(place_run(place), ask->name.rank, &fault);
+		r = carrier_check_rank(place_run(place), ask->name.rank, &error);
 	if (r < 0) {
-		ask_fail(ask, &fault);
+		ask_fail(ask, &error);
 		return;
 	}
 	struct place_port *port = proxy_place_port_of(place, ask->name.rank, ask->name.port);

@@ -36,7 +36,7 @@ struct show {
 	bool has_log, has_files; /* asked for, not answered yet */
 	char token[TARGET_TOKEN_SIZE];
 	struct buf text;
-	struct err log_fault, files_fault;
+	struct err log_error, files_error;
 	bool files_cut;
 	struct outputs_call *list;
 	struct outputs_files files;
@@ -50,8 +50,8 @@ static void show_free(struct left *left)
 	outputs_cancel(show->list);
 	outputs_files_done(&show->files);
 	buf_done(&show->text);
-	err_done(&show->log_fault);
-	err_done(&show->files_fault);
+	err_done(&show->log_error);
+	err_done(&show->files_error);
 	free(show->handle);
 	free(show);
 }
@@ -105,15 +105,15 @@ static void proxy_show_response(struct show *show)
 		.is_watched = strstr(ask->target, "?watch") != NULL,
 		.log = show->text.data,
 		.log_len = show->text.len,
-		.log_fault = &show->log_fault,
+		.log_error = &show->log_error,
 		.files = &show->place->files,
 		.files_cut = show->files_cut,
 		.is_far = place_is_far(show->place),
-		.files_fault = &show->files_fault};
+		.files_error = &show->files_error};
 	response_page(ask, &page);
 }
 
-void show_record(struct ask *ask, const struct err *fault)
+void show_record(struct ask *ask, const struct err *error)
 {
 	const struct outputs_files none = {0};
 	AUTO_RUN struct run *run = NULL;
@@ -128,7 +128,7 @@ void show_record(struct ask *ask, const struct err *fault)
 		return;
 	}
 	struct proxy_page_run page = {
-		.run = run, .log = "", .log_fault = fault, .files = &none, .files_fault = fault};
+		.run = run, .log = "", .log_error = error, .files = &none, .files_error = error};
 	response_page(ask, &page);
 }
 
@@ -141,14 +141,14 @@ static void response_if_whole(struct show *show)
 static int proxy_show_on_late(void *ctx, struct err *err)
 {
 	struct show *show = ctx;
-	struct err *const faults[] = {&show->log_fault, &show->files_fault};
+	struct err *const errors[] = {&show->log_error, &show->files_error};
 	const bool waits[] = {show->has_log, show->has_files};
 
 	(void)err;
 	show->timer = NULL;
-	for (size_t i = 0; i < ARRAY_LEN(faults); i++)
+	for (size_t i = 0; i < ARRAY_LEN(errors); i++)
 		if (waits[i])
-			err_set(faults[i], E_TARGET_SILENT, "target %s did not answer in time",
+			err_set(errors[i], E_TARGET_SILENT, "target %s did not answer in time",
 				run_target(place_run(show->place)));
 	proxy_show_response(show);
 	return 0;
@@ -182,7 +182,7 @@ static void on_log_end(struct target_call *call, int status, struct err *err)
 
 	show->has_log = false;
 	if (status < 0)
-		err_move(&show->log_fault, err);
+		err_move(&show->log_error, err);
 	response_if_whole(show);
 }
 
@@ -198,7 +198,7 @@ static void ask_log(struct show *show)
 	show->log =
 		(struct target_call){.deadline_ms = clock_ms() + PATIENCE_MS, .done = on_log_end};
 	show->has_log = target->ops->logs(target, show->handle, &show->request, show->token,
-				&show->log, &show->log_fault) == 0;
+				&show->log, &show->log_error) == 0;
 }
 
 /*
@@ -219,7 +219,7 @@ static bool files_are_fresh(const struct place *place)
 	return place->files_ms && clock_ms() - place->files_ms < ms;
 }
 
-static void on_files(void *ctx, int status, struct err *fault)
+static void on_files(void *ctx, int status, struct err *error)
 {
 	struct show *show = ctx;
 	struct place *place = show->place;
@@ -230,7 +230,7 @@ static void on_files(void *ctx, int status, struct err *fault)
 	show->has_files = false;
 	show->files_cut = status == -ERR_LIMIT;
 	if (status < 0 && !show->files_cut)
-		err_move(&show->files_fault, fault);
+		err_move(&show->files_error, error);
 	outputs_files_done(&place->files);
 	place->files = show->files;
 	show->files = (struct outputs_files){0};
@@ -403,7 +403,7 @@ static int proxy_show_on_data(void *ctx, const void *data, size_t len, struct er
 	return 0;
 }
 
-static void proxy_show_on_read(void *ctx, int status, struct err *fault)
+static void proxy_show_on_read(void *ctx, int status, struct err *error)
 {
 	struct send *send = ctx;
 
@@ -411,7 +411,7 @@ static void proxy_show_on_read(void *ctx, int status, struct err *fault)
 	if (send->left.is_left)
 		return;
 	if (status < 0 && !send->is_begun)
-		ask_fail(send->ask, fault);
+		ask_fail(send->ask, error);
 	else if (status < 0 || send->got == 0)
 		proxy_show_end(send, true);
 	else if (send->range.n == 0)
@@ -485,7 +485,7 @@ static bool proxy_show_find(struct send *send, const struct outputs_files *files
 	return false;
 }
 
-static void proxy_show_on_list(void *ctx, int status, struct err *fault)
+static void proxy_show_on_list(void *ctx, int status, struct err *error)
 {
 	struct send *send = ctx;
 
@@ -495,7 +495,7 @@ static void proxy_show_on_list(void *ctx, int status, struct err *fault)
 	if (proxy_show_find(send, &send->found)) {
 		response_found(send);
 	} else if (status < 0) {
-		ask_fail(send->ask, fault);
+		ask_fail(send->ask, error);
 	} else {
 		const struct proxy_name index = {.kind = PROXY_INDEX};
 		AUTO_FREE char *path = mem_printf("/run/%s", send->place->id);

@@ -67,13 +67,13 @@ int adopt_find(struct session *session, const char *text, struct run **ret, stru
 
 static int insert(struct store *store, struct run *run, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	json_remove(run->doc, "adopted");
-	int r = store_insert(store, run, &fault);
+	int r = store_insert(store, run, &error);
 	/* Another process has inserted it meanwhile. */
-	if (r < 0 && fault.id != E_RUN_NAME)
-		return err_move(err, &fault);
+	if (r < 0 && error.id != E_RUN_NAME)
+		return err_move(err, &error);
 	return 0;
 }
 

@@ -184,13 +184,13 @@ static void base_of_run(const struct run *run, struct base *ret)
 static int base_of_tree(struct session *session, struct base *ret, struct err *err)
 {
 	AUTO_PACK struct pack pack = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	int r = pack_init(&pack, session, NULL, false, &fault);
+	int r = pack_init(&pack, session, NULL, false, &error);
 	if (r < 0 && !pack.base_name)
-		return err_move(err, &fault);
+		return err_move(err, &error);
 	if (r < 0)
-		log_note("the base image of the tree: %s", fault.message);
+		log_note("the base image of the tree: %s", error.message);
 	ret->name = mem_strdup(pack.base_name);
 	ret->known = r == 0 && pack_need_base(&pack, NULL) == 0;
 	for (size_t i = 0; pack.base && i < pack.base->n_layers; i++)

@@ -148,20 +148,20 @@ static bool may_grow(const struct view *view, size_t i, const struct mirror_stat
 {
 	bool has_ended = run_state_is_final(run_state(view->runs->v[i]));
 
-	return !state->is_over && !(has_ended && err_is_set(state->fault));
+	return !state->is_over && !(has_ended && err_is_set(state->error));
 }
 
-static bool nothing_can_come(const struct view *view, const struct err **ret_fault)
+static bool nothing_can_come(const struct view *view, const struct err **ret_error)
 {
-	*ret_fault = NULL;
+	*ret_error = NULL;
 	for (size_t i = 0; i < view->runs->n; i++) {
 		struct mirror_state state;
 
 		mirror_get(view->mirror, i, &state);
 		if (tensorboard_has_any(&state) || may_grow(view, i, &state))
 			return false;
-		if (!*ret_fault && err_is_set(state.fault))
-			*ret_fault = state.fault;
+		if (!*ret_error && err_is_set(state.error))
+			*ret_error = state.error;
 	}
 	return true;
 }
@@ -180,13 +180,13 @@ static int fail_empty(const struct view *view, struct err *err)
 	return err_hint(err, "dlrun fetch --list %s   # what it has written", run_id(run));
 }
 
-static void say_fault(struct view *view, size_t i, const struct mirror_state *state)
+static void say_error(struct view *view, size_t i, const struct mirror_state *state)
 {
 	struct seen *seen = &view->seen[i];
-	bool faulty = err_is_set(state->fault);
+	bool faulty = err_is_set(state->error);
 
 	if (faulty && !seen->faulty)
-		tensorboard_say(view, "%s: %s%s", tensorboard_id_of(view, i), state->fault->message,
+		tensorboard_say(view, "%s: %s%s", tensorboard_id_of(view, i), state->error->message,
 			may_grow(view, i, state) ? "; trying again" : "");
 	else if (!faulty && seen->faulty)
 		tensorboard_say(view, "%s can be read again", tensorboard_id_of(view, i));
@@ -231,7 +231,7 @@ static void tensorboard_say_run(struct view *view, size_t i)
 	struct mirror_state state;
 
 	mirror_get(view->mirror, i, &state);
-	say_fault(view, i, &state);
+	say_error(view, i, &state);
 	say_end(view, i, &state);
 	tensorboard_say_left_out(view, i, &state);
 	if (tensorboard_has_any(&state) || state.is_over || seen->faulty || seen->waits ||
@@ -262,14 +262,14 @@ static void tell_mirrored(const struct view *view)
 /* Until one run has event files. */
 static int wait_for_files(struct view *view, struct err *err)
 {
-	const struct err *fault;
+	const struct err *error;
 
 	for (;;) {
 		int r = link_runs(view, err);
 		if (r < 0 || has_files(view))
 			return r;
-		if (nothing_can_come(view, &fault))
-			return fault ? err_copy(err, fault) : fail_empty(view, err);
+		if (nothing_can_come(view, &error))
+			return error ? err_copy(err, error) : fail_empty(view, err);
 		r = look_at_runs(view, err);
 		if (r == 0)
 			r = tensorboard_turn(view, err);
@@ -286,7 +286,7 @@ static size_t count_unseen(const struct view *view)
 		struct mirror_state state;
 
 		mirror_get(view->mirror, i, &state);
-		n += state.looks == 0 && !state.is_over && !err_is_set(state.fault);
+		n += state.looks == 0 && !state.is_over && !err_is_set(state.error);
 	}
 	return n;
 }
@@ -407,7 +407,7 @@ static int wait_for_response(struct view *view, struct err *err)
 static int open_front(struct view *view, struct err *err)
 {
 	struct tensorboard_link link;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (view->remote)
 		tensorboard_remote_link(view->remote, &link);
@@ -418,11 +418,11 @@ static int open_front(struct view *view, struct err *err)
 		.link = &link,
 		.secret = view->secret,
 		.strip = view->remote && tensorboard_remote_was_found(view->remote)};
-	int r = tensorboard_front_open(&options, &view->front, &fault);
-	if (r < 0 && fault.id == E_LISTEN_TAKEN)
-		err_hint(&fault, "dlrun tensorboard %s   # at 6006 or the next free port",
+	int r = tensorboard_front_open(&options, &view->front, &error);
+	if (r < 0 && error.id == E_LISTEN_TAKEN)
+		err_hint(&error, "dlrun tensorboard %s   # at 6006 or the next free port",
 			tensorboard_id_of(view, 0));
-	return r < 0 ? err_move(err, &fault) : 0;
+	return r < 0 ? err_move(err, &error) : 0;
 }
 
 static void tell_shown(const struct view *view)

@@ -187,14 +187,14 @@ static int tensorboard_link_on_pumped(void *ctx, struct pump_end *end, struct er
 static bool finish_connect(int s)
 {
 	struct pollfd pollfd = {.fd = s, .events = POLLOUT};
-	int fault = 0;
-	socklen_t size = sizeof(fault);
+	int error = 0;
+	socklen_t size = sizeof(error);
 
 	if (poll(&pollfd, 1, CONNECT_MS) != 1 ||
-		getsockopt(s, SOL_SOCKET, SO_ERROR, &fault, &size) < 0)
+		getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
 		return false;
-	errno = fault;
-	return fault == 0;
+	errno = error;
+	return error == 0;
 }
 
 int tensorboard_pumps_connect(

@@ -55,7 +55,7 @@ struct started {
 	struct strv command;
 	int status;
 	bool is_over;
-	struct err fault;
+	struct err error;
 	int stdin_fd, said_fd;   /* our ends */
 	int its_stdin, its_said; /* the command's */
 };
@@ -208,7 +208,7 @@ static void on_exec(struct target_call *call, int status, struct err *err)
 
 	started->is_over = true;
 	if (status < 0)
-		err_move(&started->fault, err);
+		err_move(&started->error, err);
 	if (remote->stop_timer)
 		loop_stop(remote->loop);
 }
@@ -367,7 +367,7 @@ void tensorboard_remote_free(struct tensorboard_remote *remote)
 	close_fds(&remote->started);
 	carrier_free(remote->carrier);
 	strv_done(&remote->started.command);
-	err_done(&remote->started.fault);
+	err_done(&remote->started.error);
 	buf_done(&remote->said);
 	buf_done(&remote->line);
 	free(remote);
@@ -381,8 +381,8 @@ static int fail_over(struct tensorboard_remote *remote, struct err *err)
 	const struct tensorboard_who who = {
 		.path = path, .version = remote->version, .install = install, .plot = id};
 
-	if (err_is_set(&remote->started.fault))
-		return err_move(err, &remote->started.fault);
+	if (err_is_set(&remote->started.error))
+		return err_move(err, &remote->started.error);
 	while (remote->said_source) {
 		size_t before = remote->said.len;
 

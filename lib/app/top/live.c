@@ -121,10 +121,10 @@ static struct machine *show_one(struct live_place *place, const char *host)
 	return machine;
 }
 
-static void show_fault(struct live_place *place, const char *host, const struct err *fault)
+static void show_error(struct live_place *place, const char *host, const struct err *error)
 {
 	machine_list_done(&place->shown);
-	show_one(place, host)->fault = mem_strdup(fault->message);
+	show_one(place, host)->error = mem_strdup(error->message);
 }
 
 static void live_end(struct live_place *place, int64_t again_ms)
@@ -139,15 +139,15 @@ static void live_end(struct live_place *place, int64_t again_ms)
  * A host
  */
 
-static int on_machine(void *ctx, int status, struct err *fault, struct err *err)
+static int on_machine(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct live_place *place = ctx;
 
 	(void)err;
 	place->asked = NULL;
 	if (status < 0) {
-		node_explain(place->opened, fault);
-		show_fault(place, place->host, fault);
+		node_explain(place->opened, error);
+		show_error(place, place->host, error);
 	} else {
 		machine_list_done(&place->shown);
 		machine_from_node(&place->node, show_one(place, place->host));
@@ -158,12 +158,12 @@ static int on_machine(void *ctx, int status, struct err *fault, struct err *err)
 
 static void ask_host(struct live_place *place)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	place->live->n_open++;
 	if (!place->opened && node_open(place->live->session, place->host, place->root,
-				      &place->opened, &fault) < 0) {
-		show_fault(place, place->host, &fault);
+				      &place->opened, &error) < 0) {
+		show_error(place, place->host, &error);
 		live_end(place, CLUSTER_AGAIN_MS);
 		return;
 	}
@@ -191,10 +191,10 @@ static int live_take_list(
 {
 	place->calls[list] = NULL;
 	json_free(TAKE(place->responses[list]));
-	if (!err_is_set(&response->fault))
+	if (!err_is_set(&response->error))
 		place->responses[list] = TAKE(response->object);
 	else if (list == LIVE_NODES)
-		show_fault(place, "", &response->fault);
+		show_error(place, "", &response->error);
 	if (--place->n_open > 0)
 		return 0;
 	if (place->responses[LIVE_NODES])
@@ -234,12 +234,12 @@ static void ask_cluster(struct live_place *place)
 		[LIVE_PODS] = {"/api/v1/pods", alive, live_on_pods},
 		[LIVE_METRICS] = {KUBE_METRICS_GROUP "/nodes", NULL, live_on_metrics},
 	};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	place->live->n_open++;
 	if (!place->cluster && kube_open(place->live->session, place->context,
-				       place->kube_namespace, &place->cluster, &fault) < 0) {
-		show_fault(place, "", &fault);
+				       place->kube_namespace, &place->cluster, &error) < 0) {
+		show_error(place, "", &error);
 		live_end(place, CLUSTER_AGAIN_MS);
 		return;
 	}
@@ -276,13 +276,13 @@ static const char *live_path_of(const struct session *session)
 static void live_find_gpus(struct live *live, struct machine *machine)
 {
 	const char *path = live_path_of(live->session);
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (live->gpus_known)
 		return;
 	live->gpus_known = true;
-	if (gpu_may_exist(path) && gpu_find(path, GPU_TOOL_MS, &live->gpus, &fault) < 0)
-		machine->fault = mem_strdup(fault.message);
+	if (gpu_may_exist(path) && gpu_find(path, GPU_TOOL_MS, &live->gpus, &error) < 0)
+		machine->error = mem_strdup(error.message);
 	const struct gpu_meter_spec spec = {.gpus = &live->gpus};
 	live->meter = gpu_meter_new(&spec);
 }
@@ -344,7 +344,7 @@ static void live_local(struct live *live, const struct live_place *place,
 	vec_foreach (struct run *, run, runs)
 		if (live->gpus.n && live_is_here(*run))
 			set_holder(live, *run, ret);
-	if (!ret->fault)
+	if (!ret->error)
 		machine_count_gpus(ret);
 }
 
@@ -457,8 +457,8 @@ int live_add_target(struct live *live, const char *name, struct err *err)
 	if (r < 0)
 		return r;
 	vec_foreach (struct target_item, item, &list.items) {
-		if (err_is_set(&item->look.fault))
-			return err_move(err, &item->look.fault);
+		if (err_is_set(&item->look.error))
+			return err_move(err, &item->look.error);
 		live_add_item(live, item);
 	}
 	return 0;
@@ -638,14 +638,14 @@ static void live_add_silent(const struct live_place *place, struct machine_list 
 	struct machine *machine = vec_push(ret);
 
 	machine_init(machine, place->target, place->host ? place->host : "");
-	machine->fault =
+	machine->error =
 		mem_printf("%s has not answered yet", place->host ? place->host : "the cluster");
 }
 
 static void copy_machine(const struct machine *from, struct machine *to)
 {
 	machine_init(to, from->target, from->host);
-	to->fault = mem_strdup(from->fault);
+	to->error = mem_strdup(from->error);
 	to->model = mem_strdup(from->model);
 	to->answered = from->answered;
 	to->cpus = from->cpus;

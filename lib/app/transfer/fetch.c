@@ -102,12 +102,12 @@ void take_runs(struct session *session, const struct run_list *runs,
 	const volatile int *interrupted, void (*notice)(void *ctx, const char *text), void *ctx)
 {
 	vec_foreach (struct run *, run, runs) {
-		AUTO_ERR struct err fault = {0};
-		if (!taken_wait_ms(*run) || take_run(session, *run, interrupted, &fault) == 0)
+		AUTO_ERR struct err error = {0};
+		if (!taken_wait_ms(*run) || take_run(session, *run, interrupted, &error) == 0)
 			continue;
 		AUTO_FREE char *waits = taken_text(*run);
 		AUTO_FREE char *text = mem_printf("the results of %s cannot be taken: %s%s%s",
-			run_id(*run), fault.message, *waits ? "; " : "", waits);
+			run_id(*run), error.message, *waits ? "; " : "", waits);
 		if (notice)
 			notice(ctx, text);
 		log_note("%s", text);

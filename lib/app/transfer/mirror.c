@@ -54,7 +54,7 @@ struct mirrored {
 	unsigned n_failed; /* looks, since the last that ended well */
 	unsigned n_idle;   /* looks that found nothing new, since the last that did */
 	uint64_t turn;     /* since when it waits for one to look, by number; 0: it does not */
-	struct err fault;
+	struct err error;
 };
 
 struct mirror {
@@ -118,7 +118,7 @@ static void free_mirrored(struct mirrored *mirrored)
 	target_status_done(&mirrored->status);
 	target_free(mirrored->target);
 	run_free(mirrored->run);
-	err_done(&mirrored->fault);
+	err_done(&mirrored->error);
 	free(mirrored->handle);
 	free(mirrored->source);
 	free(mirrored->dir);
@@ -161,7 +161,7 @@ void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *re
 		.looks = mirrored->looks,
 		.grown_ms = mirrored->grown_ms,
 		.is_over = mirrored->doing == OVER,
-		.fault = err_is_set(&mirrored->fault) ? &mirrored->fault : NULL,
+		.error = err_is_set(&mirrored->error) ? &mirrored->error : NULL,
 	};
 }
 
@@ -216,9 +216,9 @@ static void end_run(struct mirrored *mirrored)
 }
 
 /* Whether another look cannot find more. */
-static bool is_hopeless(const struct mirrored *mirrored, const struct err *fault)
+static bool is_hopeless(const struct mirrored *mirrored, const struct err *error)
 {
-	switch (fault->code) {
+	switch (error->code) {
 	case ERR_USAGE:
 	case ERR_CONFIG:
 	case ERR_NOTFOUND:
@@ -229,15 +229,15 @@ static bool is_hopeless(const struct mirrored *mirrored, const struct err *fault
 	}
 }
 
-static void look_failed(struct mirrored *mirrored, struct err *fault)
+static void look_failed(struct mirrored *mirrored, struct err *error)
 {
 	int64_t ms = mirrored->mirror->options.look_ms;
 
 	for (unsigned i = 0; i < mirrored->n_failed && ms < PAUSE_MAX_MS; i++)
 		ms *= 2;
 	mirrored->n_failed++;
-	err_move(&mirrored->fault, fault);
-	if (is_hopeless(mirrored, &mirrored->fault)) {
+	err_move(&mirrored->error, error);
+	if (is_hopeless(mirrored, &mirrored->error)) {
 		end_run(mirrored);
 		return;
 	}
@@ -337,7 +337,7 @@ static void look_ended(struct mirrored *mirrored)
 	mirror_files_count(mirrored->files, &counts);
 	mirrored->looks++;
 	mirrored->n_failed = 0;
-	err_clear(&mirrored->fault);
+	err_clear(&mirrored->error);
 	mirrored->n_idle++;
 	if (counts.is_new) {
 		mirrored->grown_ms = clock_wall_ms();
@@ -373,14 +373,14 @@ static void on_fetched(struct target_call *call, int status, struct err *err)
 		(struct mirrored *)((char *)call - offsetof(struct mirrored, call));
 	struct mirror *mirror = mirrored->mirror;
 	bool is_whole = status == 0 && mirrored->is_final;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	mirror->n_looking--;
-	int r = mirror_files_end(mirrored->files, is_whole ? mirrored->handle : NULL, &fault);
+	int r = mirror_files_end(mirrored->files, is_whole ? mirrored->handle : NULL, &error);
 	if (status < 0) {
 		look_failed(mirrored, err);
 	} else if (r < 0) {
-		look_failed(mirrored, &fault);
+		look_failed(mirrored, &error);
 	} else {
 		note_look(mirrored);
 		look_ended(mirrored);
@@ -407,10 +407,10 @@ static int start_fetch(struct mirrored *mirrored, struct err *err)
 
 static void mirror_look(struct mirrored *mirrored)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	int r = mirror_files_begin(mirrored->files, &fault);
-	if (r < 0 && fault.id == E_IO_LOCK) {
+	int r = mirror_files_begin(mirrored->files, &error);
+	if (r < 0 && error.id == E_IO_LOCK) {
 		mirror_look_in(mirrored, LOCK_MS);
 		return;
 	}
@@ -422,10 +422,10 @@ static void mirror_look(struct mirrored *mirrored)
 		return;
 	}
 	if (r == 0)
-		r = start_fetch(mirrored, &fault);
+		r = start_fetch(mirrored, &error);
 	if (r < 0) {
 		mirror_files_drop(mirrored->files);
-		look_failed(mirrored, &fault);
+		look_failed(mirrored, &error);
 	}
 }
 
@@ -684,7 +684,7 @@ void metrics_bring(struct session *session, const struct run_list *runs, int64_t
 {
 	static const struct mirror_options options = {.scalars_only = true, .once = true};
 	AUTO(mirror_free_auto) struct mirror *mirror = NULL;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	size_t n = 0, index;
 	int r = 0;
 
@@ -693,14 +693,14 @@ void metrics_bring(struct session *session, const struct run_list *runs, int64_t
 			mirror_is_fresh(session, runs->v[i]))
 			continue;
 		if (!mirror)
-			r = mirror_open(session, &options, &mirror, &fault);
+			r = mirror_open(session, &options, &mirror, &error);
 		if (r == 0 && mirror_add(mirror, runs->v[i], &index, NULL) == 0)
 			n++;
 	}
 	if (r == 0 && n)
-		r = mirror_first(mirror, timeout_ms, NULL, &fault);
+		r = mirror_first(mirror, timeout_ms, NULL, &error);
 	if (r < 0)
-		log_note("event files are not brought: %s", fault.message);
+		log_note("event files are not brought: %s", error.message);
 }
 
 void metrics_here(const struct session *session, const struct run_list *runs, int64_t limit_ms)

@@ -65,7 +65,7 @@ struct mirror_state {
 	int64_t grown_ms;     /* wall clock, when something was new last; 0: never */
 	bool is_over; /* the run has ended, and all is here, or (fault) cannot be had any more */
 	/* Of the last look, if it failed: E_RUN_…, ERR_NET (it goes on trying). Not set: none. */
-	const struct err *fault;
+	const struct err *error;
 };
 
 struct mirror;

@@ -15,7 +15,7 @@ struct outputs_call {
 	struct target_call call;
 	struct loop *loop;
 	struct loop_timer *timer; /* of what failed at once */
-	struct err fault;
+	struct err error;
 	outputs_done_fn *done;
 	void *ctx;
 	char *path;
@@ -40,7 +40,7 @@ void outputs_cancel(struct outputs_call *call)
 		return;
 	target_call_cancel(&call->call);
 	loop_remove_timer(call->loop, call->timer);
-	err_done(&call->fault);
+	err_done(&call->error);
 	free(call->path);
 	free(call);
 }
@@ -135,7 +135,7 @@ static int outputs_judge(const struct outputs_call *call, struct err *err)
 		err, E_IO_READ, call->unread_errnum, "'%s' of the results cannot be read", shown);
 }
 
-static void outputs_finish(struct outputs_call *call, int status, struct err *fault)
+static void outputs_finish(struct outputs_call *call, int status, struct err *error)
 {
 	outputs_done_fn *done = call->done;
 	void *ctx = call->ctx;
@@ -143,30 +143,30 @@ static void outputs_finish(struct outputs_call *call, int status, struct err *fa
 	if (call->files)
 		vec_sort(call->files, outputs_by_path);
 	if (status == 0)
-		status = outputs_judge(call, fault);
+		status = outputs_judge(call, error);
 	outputs_cancel(call);
-	done(ctx, status, fault);
+	done(ctx, status, error);
 }
 
 static void outputs_on_done(struct target_call *call, int status, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (status < 0)
-		err_move(&fault, err);
+		err_move(&error, err);
 	outputs_finish((struct outputs_call *)((char *)call - offsetof(struct outputs_call, call)),
-		status, &fault);
+		status, &error);
 }
 
 static int outputs_on_failed(void *ctx, struct err *err)
 {
 	struct outputs_call *call = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	(void)err;
 	call->timer = NULL;
-	err_move(&fault, &call->fault);
-	outputs_finish(call, -(int)fault.code, &fault);
+	err_move(&error, &call->error);
+	outputs_finish(call, -(int)error.code, &error);
 	return 0;
 }
 
@@ -178,12 +178,12 @@ static void outputs_start(struct outputs_call *call, struct target *target, cons
 	call->loop = target->loop;
 	call->sink.ops = &outputs_ops;
 	if (call->path && !fetch_path_is_proper(call->path))
-		r = no_such_file(call, &call->fault);
+		r = no_such_file(call, &call->error);
 	else if (!target->ops->fetch)
-		r = err_set(&call->fault, E_TARGET_UNSUPPORTED,
+		r = err_set(&call->error, E_TARGET_UNSUPPORTED,
 			"targets of kind %s have no results", target->ops->kind);
 	else
-		r = target->ops->fetch(target, handle, &call->sink, &call->call, &call->fault);
+		r = target->ops->fetch(target, handle, &call->sink, &call->call, &call->error);
 	if (r < 0)
 		call->timer = loop_add_timer(call->loop, 0, outputs_on_failed, call);
 }

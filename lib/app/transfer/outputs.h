@@ -19,7 +19,7 @@
 enum { OUTPUTS_FILES_MAX = 100 * 1000 };
 
 struct outputs_call;
-typedef void outputs_done_fn(void *ctx, int status, struct err *fault);
+typedef void outputs_done_fn(void *ctx, int status, struct err *error);
 /* How much a list is worth: all that it takes, or (brief) no more than a question. */
 enum outputs_effort { OUTPUTS_THOROUGH, OUTPUTS_BRIEF };
 /* Regular files, in byte order of their paths; at most max (then status is ERR_LIMIT, with what is

@@ -18,16 +18,16 @@
 /* cJSON reads a number into a buffer of 64; every integer of 15 digits is exact in a double. */
 enum { NUMBER_MAX = 63, EXACT_DIGITS = 15 };
 
-static bool fault(struct json_scan *scan, const char *what)
+static bool error(struct json_scan *scan, const char *what)
 {
-	scan->fault = what;
+	scan->error = what;
 	return false;
 }
 
 static bool json_over(struct json_scan *scan, const char *what)
 {
 	scan->over = true;
-	return fault(scan, what);
+	return error(scan, what);
 }
 
 /* The byte at the position, or -1 at the end. */
@@ -77,16 +77,16 @@ static bool scan_unicode(struct json_scan *scan)
 	int code = scan_hex4(scan);
 
 	if (code < 0)
-		return fault(scan, "\\u without four hex digits");
+		return error(scan, "\\u without four hex digits");
 	if (code == 0)
-		return fault(scan, "a NUL character in a string");
+		return error(scan, "a NUL character in a string");
 	if (code < 0xd800 || code > 0xdfff)
 		return true;
 	if (code > 0xdbff || !accept(scan, '\\') || !accept(scan, 'u'))
-		return fault(scan, "half of a surrogate pair");
+		return error(scan, "half of a surrogate pair");
 	code = scan_hex4(scan);
 	if (code < 0xdc00 || code > 0xdfff)
-		return fault(scan, "half of a surrogate pair");
+		return error(scan, "half of a surrogate pair");
 	return true;
 }
 
@@ -95,9 +95,9 @@ static bool json_scan_escape(struct json_scan *scan)
 	int c = peek(scan);
 
 	if (c < 0)
-		return fault(scan, "a string without its end");
+		return error(scan, "a string without its end");
 	if (!c || !strchr("\"\\/bfnrtu", c))
-		return fault(scan, "an unknown escape in a string");
+		return error(scan, "an unknown escape in a string");
 	scan->pos++;
 	return c != 'u' || scan_unicode(scan);
 }
@@ -109,13 +109,13 @@ static bool scan_string(struct json_scan *scan)
 		int c = peek(scan);
 
 		if (c < 0)
-			return fault(scan, "a string without its end");
+			return error(scan, "a string without its end");
 		if (c < 0x20)
-			return fault(scan, "a control character in a string");
+			return error(scan, "a control character in a string");
 		if (c >= 0x80) {
 			size_t n = str_utf8_len(scan->text + scan->pos, scan->len - scan->pos);
 			if (n == 0)
-				return fault(scan, "bytes that are not UTF-8");
+				return error(scan, "bytes that are not UTF-8");
 			scan->pos += n;
 			continue;
 		}
@@ -151,14 +151,14 @@ static bool is_out_of_range(const struct json_scan *scan, size_t at)
 static bool scan_fraction(struct json_scan *scan, bool *ret_has_exponent)
 {
 	if (accept(scan, '.') && scan_digits(scan) == 0)
-		return fault(scan, "a number without digits behind its point");
+		return error(scan, "a number without digits behind its point");
 	*ret_has_exponent = accept(scan, 'e') || accept(scan, 'E');
 	if (!*ret_has_exponent)
 		return true;
 	if (!accept(scan, '+'))
 		accept(scan, '-');
 	if (scan_digits(scan) == 0)
-		return fault(scan, "a number without digits in its exponent");
+		return error(scan, "a number without digits in its exponent");
 	return true;
 }
 
@@ -172,9 +172,9 @@ static bool scan_number(struct json_scan *scan)
 	size_t digits = scan_digits(scan);
 	size_t end = scan->pos;
 	if (digits == 0)
-		return fault(scan, end == start ? "no value" : "a number without digits");
+		return error(scan, end == start ? "no value" : "a number without digits");
 	if (zero && digits > 1)
-		return fault(scan, "a number with a leading zero");
+		return error(scan, "a number with a leading zero");
 	if (!scan_fraction(scan, &has_exponent))
 		return false;
 	if (scan->pos - start > NUMBER_MAX)
@@ -192,7 +192,7 @@ static bool scan_word(struct json_scan *scan, const char *word)
 	size_t len = strlen(word);
 
 	if (scan->len - scan->pos < len || memcmp(scan->text + scan->pos, word, len) != 0)
-		return fault(scan, "no value");
+		return error(scan, "no value");
 	scan->pos += len;
 	return true;
 }
@@ -211,7 +211,7 @@ static bool scan_array(struct json_scan *scan, unsigned depth)
 		if (accept(scan, ']'))
 			return true;
 		if (!accept(scan, ','))
-			return fault(scan, "neither , nor ] behind a value");
+			return error(scan, "neither , nor ] behind a value");
 	}
 }
 
@@ -224,18 +224,18 @@ static bool scan_object(struct json_scan *scan, unsigned depth)
 	for (;;) {
 		json_skip_blanks(scan);
 		if (!accept(scan, '"'))
-			return fault(scan, "no key in quotes");
+			return error(scan, "no key in quotes");
 		if (!scan_string(scan))
 			return false;
 		json_skip_blanks(scan);
 		if (!accept(scan, ':'))
-			return fault(scan, "no : behind a key");
+			return error(scan, "no : behind a key");
 		if (!json_scan_value(scan, depth))
 			return false;
 		if (accept(scan, '}'))
 			return true;
 		if (!accept(scan, ','))
-			return fault(scan, "neither , nor } behind a value");
+			return error(scan, "neither , nor } behind a value");
 	}
 }
 
@@ -277,7 +277,7 @@ bool json_scan(struct json_scan *scan)
 	if (!json_scan_value(scan, 0))
 		return false;
 	if (scan->pos < scan->len)
-		return fault(scan, "more text behind the value");
+		return error(scan, "more text behind the value");
 	return true;
 }
 
@@ -341,9 +341,9 @@ static int fail_at(const struct json_scan *scan, const char *what, struct err *e
 	}
 	if (scan->over)
 		return err_set(err, E_DATA_LIMIT, "%s has %s (line %zu, column %zu)", what,
-			scan->fault, line, column);
+			scan->error, line, column);
 	return err_set(err, E_DATA, "%s is not valid JSON: %s (line %zu, column %zu)", what,
-		scan->fault, line, column);
+		scan->error, line, column);
 }
 
 /* The pass over the parsed tree. */

@@ -24,7 +24,7 @@ struct json_scan {
 	/* out */
 	struct VEC_OF(struct json_exact) exact;
 	size_t pos;        /* on failure: where */
-	const char *fault; /* on failure: what is wrong there, a constant */
+	const char *error; /* on failure: what is wrong there, a constant */
 	bool over;         /* on failure: a limit was exceeded */
 	/* own use */
 	size_t n_values, n_numbers;

@@ -40,7 +40,7 @@ struct task {
 	struct post posts[TASK_POSTS_MAX];
 	size_t n_posts;
 	int result;
-	struct err fault;
+	struct err error;
 };
 
 static void wake_loop(struct task *task)
@@ -57,12 +57,12 @@ static void wake_loop(struct task *task)
 static void *loop_task_run(void *arg)
 {
 	struct task *task = arg;
-	AUTO_ERR struct err fault = {0};
-	int r = task->fn(task, task->ctx, &fault);
+	AUTO_ERR struct err error = {0};
+	int r = task->fn(task, task->ctx, &error);
 
 	pthread_mutex_lock(&task->lock);
 	task->result = r;
-	err_move(&task->fault, &fault);
+	err_move(&task->error, &error);
 	task->is_finished = true;
 	pthread_mutex_unlock(&task->lock);
 	wake_loop(task);
@@ -108,14 +108,14 @@ void task_post(struct task *task, task_post_fn *fn, void *ctx)
  * On the loop
  */
 
-void task_response(struct task *task, int r, struct err *fault)
+void task_response(struct task *task, int r, struct err *error)
 {
 	pthread_mutex_lock(&task->lock);
 	/* A cancelled ask has been answered already. */
 	if (task->is_open) {
 		task->response = r;
-		if (err_is_set(fault))
-			err_move(&task->response_err, fault);
+		if (err_is_set(error))
+			err_move(&task->response_err, error);
 		task->is_open = false;
 		pthread_cond_signal(&task->answered);
 	}
@@ -173,15 +173,15 @@ static void task_join(struct task *task)
 
 static int task_report(struct task *task, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	task_join(task);
 	task->reported = true;
 	loop_remove_fd(task->loop, task->source);
 	task->source = NULL;
-	err_move(&fault, &task->fault);
+	err_move(&error, &task->error);
 	/* The task may be freed by done. */
-	return task->done(task->ctx, task->result, &fault, err);
+	return task->done(task->ctx, task->result, &error, err);
 }
 
 static short task_prepare(void *ctx)
@@ -226,7 +226,7 @@ static void start_thread(struct task *task)
 	task->has_thread = errnum == 0;
 	if (errnum == 0)
 		return;
-	task->result = err_set_errno(&task->fault, E_IO, errnum, "starting a thread");
+	task->result = err_set_errno(&task->error, E_IO, errnum, "starting a thread");
 	task->is_finished = true;
 	wake_loop(task);
 }
@@ -257,6 +257,6 @@ void task_free(struct task *task)
 	pthread_cond_destroy(&task->answered);
 	pthread_mutex_destroy(&task->lock);
 	err_done(&task->response_err);
-	err_done(&task->fault);
+	err_done(&task->error);
 	free(task);
 }

@@ -16,7 +16,7 @@ struct task;
 typedef int task_fn(struct task *task, void *ctx, struct err *err);
 /* The end of the work: on the loop, once. r and fault are the work's; a negative return ends
  * loop_run. */
-typedef int task_done_fn(void *ctx, int r, struct err *fault, struct err *err);
+typedef int task_done_fn(void *ctx, int r, struct err *error, struct err *err);
 
 /* *ret is set before the work begins, which may use it. Where no thread is to be had the failure
  * arrives by done. */
@@ -32,7 +32,7 @@ typedef void task_ask_fn(void *ctx, struct task *task);
 /* In the thread: have fn called on the loop and wait for the answer. */
 int task_ask(struct task *task, task_ask_fn *fn, void *ctx, struct err *err);
 /* On the loop: r is what task_ask returns; fault (or NULL) is moved to its err. */
-void task_response(struct task *task, int r, struct err *fault);
+void task_response(struct task *task, int r, struct err *error);
 /* In the thread: have fn called on the loop some time, without waiting. ctx is not the work's any
  * more unless fn says so. At most TASK_POSTS_MAX wait; more are dropped: only for news. */
 enum { TASK_POSTS_MAX = 64 };

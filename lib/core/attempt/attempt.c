@@ -548,13 +548,13 @@ static int make_cancel(const char *dir, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(dir, ATTEMPT_CANCEL);
 	AUTO_FREE char *reserve = fs_join(dir, ATTEMPT_CANCEL_RESERVE);
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	if (access(path, F_OK) == 0 || fs_replace(path, "", 0, 0600, FS_SYNC_FULL, &fault) == 0)
+	if (access(path, F_OK) == 0 || fs_replace(path, "", 0, 0600, FS_SYNC_FULL, &error) == 0)
 		return 0;
-	if (fault.id == E_IO_FULL && rename(reserve, path) == 0)
+	if (error.id == E_IO_FULL && rename(reserve, path) == 0)
 		return 0;
-	return err_move(err, &fault);
+	return err_move(err, &error);
 }
 
 int attempt_cancel(const char *dir, bool *ret_orphan, struct err *err)

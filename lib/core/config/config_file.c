@@ -408,10 +408,10 @@ int config_read_file(
 	struct config *config, enum config_source source, const char *path, struct err *err)
 {
 	AUTO_BUF struct buf text = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	bool missing = false;
 
-	if (fs_read_regular(path, YAML_SIZE_MAX, &text, NULL, &missing, &fault) == 0)
+	if (fs_read_regular(path, YAML_SIZE_MAX, &text, NULL, &missing, &error) == 0)
 		return config_read_text(config, source, path, &text, err);
-	return missing ? 0 : err_move(err, &fault);
+	return missing ? 0 : err_move(err, &error);
 }

@@ -27,7 +27,7 @@ void base_look_done(struct base_look *look)
 	free(look->dir);
 	free(look->digest);
 	ref_done(&look->ref);
-	err_done(&look->fault);
+	err_done(&look->error);
 	registry_client_done(&look->client);
 }
 
@@ -52,14 +52,14 @@ int base_look_init(
 	return r == 0 ? make_layout(look, env_get(session->env.env, "TMPDIR"), err) : r;
 }
 
-static int on_base(void *ctx, const char *digest, struct err *fault, struct err *err)
+static int on_base(void *ctx, const char *digest, struct err *error, struct err *err)
 {
 	struct base_look *look = ctx;
 
 	(void)err;
 	look->digest = mem_strdup(digest);
-	if (fault)
-		err_move(&look->fault, fault);
+	if (error)
+		err_move(&look->error, error);
 	loop_stop(look->client.options.loop);
 	return 0;
 }
@@ -84,8 +84,8 @@ int base_look_ask(struct base_look *look, const char *name, const char *platform
 						     .ctx = look});
 	r = loop_run(look->client.options.loop, err);
 	registry_base_free(base);
-	if (r < 0 || err_is_set(&look->fault))
-		return r < 0 ? r : err_move(err, &look->fault);
+	if (r < 0 || err_is_set(&look->error))
+		return r < 0 ? r : err_move(err, &look->error);
 	return image_base_load(look->layout, name, look->digest, platform, &look->base, err);
 }
 

@@ -61,7 +61,7 @@ struct base_look {
 	struct layout *layout;
 	struct image_base *base; /* its layers are not here */
 	char *digest;            /* of what the name stands for */
-	struct err fault;
+	struct err error;
 };
 
 /* Requests end limit_ms from now on. */

@@ -64,7 +64,7 @@ struct pull {
 	/* the layer that is being fetched */
 	struct blob_stage stage;
 	bool is_over;
-	struct err fault;
+	struct err error;
 };
 
 static void pull_done(struct pull *pull)
@@ -73,7 +73,7 @@ static void pull_done(struct pull *pull)
 	registry_client_done(&pull->client);
 	layout_free(pull->layout);
 	blob_stage_done(&pull->stage);
-	err_done(&pull->fault);
+	err_done(&pull->error);
 }
 
 /*
@@ -121,15 +121,15 @@ static int code_wait_over(struct pull *pull, struct err *err)
 	while (r == 0 && !pull->is_over)
 		r = loop_run(pull->loop, err);
 	pull->is_over = false;
-	if (r == 0 && err_is_set(&pull->fault))
-		r = err_move(err, &pull->fault);
+	if (r == 0 && err_is_set(&pull->error))
+		r = err_move(err, &pull->error);
 	return r;
 }
 
-static int code_over(struct pull *pull, struct err *fault)
+static int code_over(struct pull *pull, struct err *error)
 {
-	if (err_is_set(fault))
-		err_move(&pull->fault, fault);
+	if (err_is_set(error))
+		err_move(&pull->error, error);
 	pull->is_over = true;
 	loop_stop(pull->loop);
 	return 0;
@@ -139,11 +139,11 @@ static int code_over(struct pull *pull, struct err *fault)
  * Manifest and configuration
  */
 
-static int code_on_found(void *ctx, const char *digest, struct err *fault, struct err *err)
+static int code_on_found(void *ctx, const char *digest, struct err *error, struct err *err)
 {
 	(void)digest;
 	(void)err;
-	return code_over(ctx, fault);
+	return code_over(ctx, error);
 }
 
 static int fetch_description(struct pull *pull, const char *platform, struct err *err)
@@ -171,11 +171,11 @@ static int code_on_data(void *ctx, const void *data, size_t len, struct err *err
 	return blob_stage_write(&pull->stage, data, len, err);
 }
 
-static int on_layer(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int on_layer(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	(void)response;
 	(void)err;
-	return code_over(ctx, fault);
+	return code_over(ctx, error);
 }
 
 static int code_take_layer(

@@ -268,21 +268,21 @@ struct waiting {
 	struct loop *loop;
 	struct registry_call *call; /* NULL: it has ended */
 	struct registry_reply *reply;
-	struct err fault;
+	struct err error;
 };
 
 static int registry_open_on_done(
-	void *ctx, struct http_response *response, struct err *fault, struct err *err)
+	void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct waiting *waiting = ctx;
 	const struct registry_call *call = waiting->call;
 
 	(void)err;
 	waiting->call = NULL;
-	if (!fault && (response->status == 401 || response->status == 403)) {
-		registry_call_error(call, response, &waiting->fault);
-	} else if (fault) {
-		err_move(&waiting->fault, fault);
+	if (!error && (response->status == 401 || response->status == 403)) {
+		registry_call_error(call, response, &waiting->error);
+	} else if (error) {
+		err_move(&waiting->error, error);
 	} else {
 		waiting->reply->status = response->status;
 		strv_copy(&waiting->reply->headers, &response->headers);
@@ -308,8 +308,8 @@ int registry_ask(struct registry_client *client, struct registry *registry,
 	int r = loop_run(waiting.loop, err);
 	if (waiting.call)
 		registry_cancel(waiting.call);
-	if (r == 0 && err_is_set(&waiting.fault))
-		r = err_move(err, &waiting.fault);
-	err_done(&waiting.fault);
+	if (r == 0 && err_is_set(&waiting.error))
+		r = err_move(err, &waiting.error);
+	err_done(&waiting.error);
 	return r;
 }

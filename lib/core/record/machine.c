@@ -27,7 +27,7 @@ void machine_done(struct machine *machine)
 		return;
 	free(machine->target);
 	free(machine->host);
-	free(machine->fault);
+	free(machine->error);
 	free(machine->model);
 	vec_done(&machine->gpus);
 	*machine = (struct machine){0};
@@ -82,8 +82,8 @@ void machine_from_node(const struct node_machine *node, struct machine *ret)
 		snprintf(gpu->model, sizeof(gpu->model), "%s", meter->gpu.model);
 		snprintf(gpu->holder, sizeof(gpu->holder), "%s", meter->gpu.holder);
 	}
-	if (node->fault)
-		ret->fault = mem_strdup(node->fault);
+	if (node->error)
+		ret->error = mem_strdup(node->error);
 	else
 		machine_count_gpus(ret);
 }
@@ -146,7 +146,7 @@ struct json *machine_json(const struct machine *machine)
 	json_set_str(json, "target", machine->target);
 	json_set_str(json, "host", machine->host);
 	json_set_bool(json, "reachable", machine->answered);
-	json_set_str(json, "error", machine->fault);
+	json_set_str(json, "error", machine->error);
 	machine_set_num(json, "cpus", machine->cpus);
 	machine_set_num(json, "load", machine->load);
 	machine_set_int(json, "memory_bytes", machine->memory_bytes);

@@ -26,7 +26,7 @@ struct machine_gpu {
 };
 struct machine {
 	char *target, *host;
-	char *fault;   /* why nothing is known, or not of its GPUs; one sentence, or NULL */
+	char *error;   /* why nothing is known, or not of its GPUs; one sentence, or NULL */
 	bool answered; /* the machine was reached */
 	double cpus;   /* processors; of a node of a cluster those that pods may have */
 	double load;   /* of one minute; of a node of a cluster: processors in use */

@@ -520,19 +520,19 @@ int store_insert(struct store *store, struct run *run, struct err *err)
 
 int store_insert_new(struct store *store, const struct run_list *runs, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int r = runs->n ? store_begin(store, STORE_DURABLE, err) : 0;
 
 	if (r < 0 || runs->n == 0)
 		return r;
 	for (size_t i = 0; r == 0 && i < runs->n; i++) {
-		err_clear(&fault);
-		r = write_new(store, runs->v[i], &fault);
-		if (r < 0 && fault.id == E_RUN_NAME)
+		err_clear(&error);
+		r = write_new(store, runs->v[i], &error);
+		if (r < 0 && error.id == E_RUN_NAME)
 			r = 0;
 	}
 	if (r < 0)
-		err_move(err, &fault);
+		err_move(err, &error);
 	return store_end(store, r, err);
 }
 

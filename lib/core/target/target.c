@@ -53,10 +53,10 @@ void target_call_end(struct target_call *call, int status, struct err *err)
 
 void target_call_end_pumped(struct target_call *call, struct pump_end *end)
 {
-	AUTO_ERR struct err fault = {0};
-	int r = err_is_set(&end->fault) ? err_move(&fault, &end->fault) : 0;
+	AUTO_ERR struct err error = {0};
+	int r = err_is_set(&end->error) ? err_move(&error, &end->error) : 0;
 
-	target_call_end(call, r, &fault);
+	target_call_end(call, r, &error);
 }
 
 struct soon {

@@ -168,11 +168,11 @@ void kube_cancel(struct kube_call *call)
 	client_free_call(call);
 }
 
-static int finish_fault(struct kube_call *call, struct err *fault, struct err *err)
+static int finish_error(struct kube_call *call, struct err *error, struct err *err)
 {
 	AUTO_KUBE_RESPONSE struct kube_response response = {.reason = ""};
 
-	err_move(&response.fault, fault);
+	err_move(&response.error, error);
 	return kube_call_finish(call, &response, err);
 }
 
@@ -180,14 +180,14 @@ static int client_deadline_due(void *ctx, struct err *err)
 {
 	struct kube_call *call = ctx;
 	const struct kube_asked what = client_asked(call);
-	AUTO_ERR struct err late = {0}, fault = {0};
+	AUTO_ERR struct err late = {0}, error = {0};
 
 	call->deadline_timer = NULL;
 	err_set(&late, E_HTTP_TIMEOUT, "no answer within the time for it");
-	kube_unreachable(&what, &late, &fault);
+	kube_unreachable(&what, &late, &error);
 	if (err_is_set(&call->cause))
-		err_evidence(&fault, "before that: %s", call->cause.message);
-	return finish_fault(call, &fault, err);
+		err_evidence(&error, "before that: %s", call->cause.message);
+	return finish_error(call, &error, err);
 }
 
 /*
@@ -232,22 +232,22 @@ static void client_note_wait(const struct kube_call *call, int64_t wait_ms)
 	client->options.note(client->options.ctx, note);
 }
 
-static bool client_is_net_fault(const struct kube_response *response)
+static bool client_is_net_error(const struct kube_response *response)
 {
-	return response->status == 0 && response->fault.id == E_KUBE_UNREACHABLE;
+	return response->status == 0 && response->error.id == E_KUBE_UNREACHABLE;
 }
 
 /* A POST that conflicts with a concurrent change of a ResourceQuota: nothing was created. */
 static bool is_crowded_out(const struct kube_call *call, const struct kube_response *response)
 {
-	return str_eq(call->method, "POST") && response->fault.id == E_KUBE_CONFLICT &&
+	return str_eq(call->method, "POST") && response->error.id == E_KUBE_CONFLICT &&
 	       str_eq(response->reason, "Conflict");
 }
 
 /* Whether the request cannot have had any effect. */
 static bool is_without_effect(const struct kube_call *call, const struct kube_response *response)
 {
-	if (client_is_net_fault(response))
+	if (client_is_net_error(response))
 		return response->http && !response->http->sent;
 	return is_crowded_out(call, response) ||
 	       (response->status == 429 && kube_response_retry_after(response) >= 0);
@@ -256,7 +256,7 @@ static bool is_without_effect(const struct kube_call *call, const struct kube_re
 static bool wants_again(const struct kube_call *call, const struct kube_response *response)
 {
 	if (call->ops->is_once || call->got_bytes ||
-		(!client_is_net_fault(response) && !kube_response_is_transient(response) &&
+		(!client_is_net_error(response) && !kube_response_is_transient(response) &&
 			!is_crowded_out(call, response)))
 		return false;
 	return call->is_idempotent || is_without_effect(call, response);
@@ -279,7 +279,7 @@ static bool client_again(struct kube_call *call, struct kube_response *response)
 	if (now_ms + wait_ms >= end_of(call))
 		return false;
 	err_clear(&call->cause);
-	err_move(&call->cause, &response->fault);
+	err_move(&call->cause, &response->error);
 	client_note_wait(call, wait_ms);
 	call->timer = loop_add_timer(
 		call->client->options.loop, now_ms + wait_ms, client_timer_due, call);
@@ -302,7 +302,7 @@ static bool client_goes_on(struct kube_call *call, struct kube_response *respons
 {
 	const struct kube_call_ops *ops = call->ops;
 
-	if (err_is_set(&response->fault) ? !ops->restart || !ops->restart(call, response)
+	if (err_is_set(&response->error) ? !ops->restart || !ops->restart(call, response)
 					 : !ops->more || ops->more(call, response) <= 0)
 		return false;
 	call->tries = 0;
@@ -320,19 +320,19 @@ static int kube_call_answered(struct kube_call *call, struct http_response *http
 	call->exchange = NULL;
 	kube_response_read(&what, http, call->data != NULL, &response);
 	trace_note(TRACE_KUBE, "%s %s: status %d, try %u, %lld ms%s%s", call->method, call->path,
-		http->status, call->tries, (long long)http->ms, response.fault.message ? ": " : "",
-		response.fault.message ? response.fault.message : "");
+		http->status, call->tries, (long long)http->ms, response.error.message ? ": " : "",
+		response.error.message ? response.error.message : "");
 	if (http->status)
 		call->client->answered = true;
 	if (http->status == 401 && log_in_again(call))
 		return 0;
-	if (err_is_set(&response.fault) && wants_again(call, &response) &&
+	if (err_is_set(&response.error) && wants_again(call, &response) &&
 		client_again(call, &response))
 		return 0;
 	if (client_goes_on(call, &response))
 		return 0;
-	if (err_is_set(&response.fault) && call->tries > 1)
-		err_evidence(&response.fault, "%u tries", call->tries);
+	if (err_is_set(&response.error) && call->tries > 1)
+		err_evidence(&response.error, "%u tries", call->tries);
 	return kube_call_finish(call, &response, err);
 }
 
@@ -377,7 +377,7 @@ static void make_headers(const struct kube_call *call, struct strv *headers)
 	}
 }
 
-static int on_login(void *ctx, const struct kube_login *login, struct err *fault, struct err *err)
+static int on_login(void *ctx, const struct kube_login *login, struct err *error, struct err *err)
 {
 	struct kube_call *call = ctx;
 	const struct kube_access *access = call->client->options.access;
@@ -385,8 +385,8 @@ static int on_login(void *ctx, const struct kube_login *login, struct err *fault
 	AUTO_STRV struct strv headers = {0};
 
 	call->wait = NULL;
-	if (fault)
-		return finish_fault(call, fault, err);
+	if (error)
+		return finish_error(call, error, err);
 	int64_t waited_ms = clock_ms() - call->wanted_ms;
 
 	if (call->deadline_ms < INT64_MAX - waited_ms)
@@ -648,7 +648,7 @@ static int fail_list(struct kube_call *call, struct kube_response *response, con
 {
 	AUTO_FREE char *what = kube_path_shown(call->path);
 
-	return err_set(&response->fault, E_KUBE_RESPONSE, "cannot read %s: %s", what, why);
+	return err_set(&response->error, E_KUBE_RESPONSE, "cannot read %s: %s", what, why);
 }
 
 static int more_pages(struct kube_call *call, struct kube_response *response)
@@ -669,7 +669,7 @@ static int more_pages(struct kube_call *call, struct kube_response *response)
 		return fail_list(call, response, "an empty page is said not to be the last");
 	add_page(list, response);
 	if (list->n > list->max)
-		return err_set(&response->fault, E_DATA_LIMIT, "there are more than %zu %s",
+		return err_set(&response->error, E_DATA_LIMIT, "there are more than %zu %s",
 			list->max, what);
 	if (!token)
 		return 0;
@@ -682,7 +682,7 @@ static bool client_restart(struct kube_call *call, const struct kube_response *r
 {
 	struct list *list = call->more_ctx;
 
-	if (response->fault.id != E_KUBE_GONE || !list->whole || list->restarts == RESTARTS_MAX)
+	if (response->error.id != E_KUBE_GONE || !list->whole || list->restarts == RESTARTS_MAX)
 		return false;
 	list->restarts++;
 	drop_pages(call);
@@ -693,7 +693,7 @@ static int done_list(struct kube_call *call, struct kube_response *response, str
 {
 	struct list *list = call->more_ctx;
 
-	if (!err_is_set(&response->fault)) {
+	if (!err_is_set(&response->error)) {
 		if (json_get(list->whole, "metadata"))
 			json_remove(json_sub(list->whole, "metadata"), "continue");
 		json_free(response->object);
@@ -757,8 +757,8 @@ static int on_ask(void *ctx, struct kube_response *response, struct err *err)
 
 	(void)err;
 	ask->call = NULL;
-	if (err_is_set(&response->fault))
-		ask->r = err_move(ask->err, &response->fault);
+	if (err_is_set(&response->error))
+		ask->r = err_move(ask->err, &response->error);
 	else if (ask->ret)
 		*ask->ret = TAKE(response->object);
 	loop_stop(ask->client->options.loop);
@@ -885,9 +885,9 @@ static int done_upgrade(struct kube_call *call, struct kube_response *response, 
 	struct upgrade_ctx *upgrade = call->more_ctx;
 
 	/* 200 is no success here. */
-	if (!upgrade->stream && !err_is_set(&response->fault)) {
+	if (!upgrade->stream && !err_is_set(&response->error)) {
 		AUTO_FREE char *what = kube_path_shown(call->path);
-		err_set(&response->fault, E_KUBE_RESPONSE,
+		err_set(&response->error, E_KUBE_RESPONSE,
 			"%s answers %d instead of opening a stream to %s", call->client->host,
 			response->status, what);
 	}

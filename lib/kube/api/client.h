@@ -71,7 +71,7 @@ struct kube_response {
 	 * (409), E_KUBE_GONE (410), E_KUBE_INVALID (400, 422: with the fields), E_KUBE_BUSY (429),
 	 * E_KUBE_SERVER (5xx), E_KUBE_RESPONSE (no JSON, HTML of a proxy), http.* ids of TLS. The
 	 * server's own message is in it, bounded and without control characters. */
-	struct err fault;
+	struct err error;
 	const char *reason;         /* Status.reason ("AlreadyExists"), or "" */
 	struct strv warnings;       /* of Warning headers (RFC 9111 form, code 299) */
 	struct http_response *http; /* or NULL */

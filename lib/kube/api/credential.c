@@ -50,7 +50,7 @@ char *kube_cache_path(const struct kube_access *access, const struct kube_plugin
 struct kube_plugin;
 /* fault is set if r < 0. Called from the loop, once, as the last thing. */
 typedef int kube_plugin_fn(
-	void *ctx, int r, struct kube_made *made, struct err *fault, struct err *err);
+	void *ctx, int r, struct kube_made *made, struct err *error, struct err *err);
 
 /*
  * Expiry of a login
@@ -287,7 +287,7 @@ static char *kube_plugin_info(const struct kube_access *access, bool interactive
  */
 
 /* E_KUBE_PLUGIN: "NAME, which logs in to the cluster CLUSTER, WHY". */
-static int kube_plugin_fault(const struct kube_access *access, const char *why, struct err *err)
+static int kube_plugin_error(const struct kube_access *access, const char *why, struct err *err)
 {
 	AUTO_FREE char *shown = kube_program_shown(access->exec);
 
@@ -312,18 +312,18 @@ static int credential_take_status(const struct json *status, const struct kube_a
 	const char *expires = json_get_str(status, "expirationTimestamp");
 
 	if (str_empty(cert) != str_empty(key))
-		return kube_plugin_fault(
+		return kube_plugin_error(
 			access, "printed a certificate or a key without the other", err);
 	if (str_empty(token) && str_empty(cert))
-		return kube_plugin_fault(access, "printed neither a token nor a certificate", err);
+		return kube_plugin_error(access, "printed neither a token nor a certificate", err);
 	if (!str_empty(token) && !credential_is_header_text(token))
-		return kube_plugin_fault(
+		return kube_plugin_error(
 			access, "printed a token with spaces or control characters", err);
 	if (!str_empty(cert) && (!strstr(cert, "-----BEGIN ") || !strstr(key, "-----BEGIN ")))
-		return kube_plugin_fault(
+		return kube_plugin_error(
 			access, "printed a certificate that is not in PEM form", err);
 	if (!str_empty(expires) && clock_parse(expires, &made->expires_ms, NULL) < 0)
-		return kube_plugin_fault(
+		return kube_plugin_error(
 			access, "printed an expirationTimestamp that is not a time", err);
 	made->token = str_empty(token) ? NULL : mem_strdup(token);
 	made->cert_pem = str_empty(cert) ? NULL : mem_strdup(cert);
@@ -339,10 +339,10 @@ static int kube_plugin_parse(const char *text, size_t len, const struct kube_acc
 	AUTO_KUBE_MADE struct kube_made made = {0};
 
 	if (len == 0)
-		return kube_plugin_fault(access, "printed nothing", err);
+		return kube_plugin_error(access, "printed nothing", err);
 	if (json_parse(text, len, KUBE_PLUGIN_OUT_MAX, "", &json, NULL) < 0 ||
 		!str_eq(json_get_str(json, "kind"), "ExecCredential"))
-		return kube_plugin_fault(
+		return kube_plugin_error(
 			access, "printed something else than an ExecCredential", err);
 	const char *version = json_get_str(json, "apiVersion");
 	if (!str_eq(version, access->exec->api_version)) {
@@ -350,7 +350,7 @@ static int kube_plugin_parse(const char *text, size_t len, const struct kube_acc
 		AUTO_FREE char *why =
 			mem_printf("answers with apiVersion %s, but the kubeconfig says %s", shown,
 				access->exec->api_version);
-		return kube_plugin_fault(access, why, err);
+		return kube_plugin_error(access, why, err);
 	}
 	int r = credential_take_status(json_get(json, "status"), access, &made, err);
 	if (r < 0)
@@ -702,13 +702,13 @@ static void kube_plugin_free(struct kube_plugin *plugin)
 
 static int credential_fail(struct kube_plugin *plugin, const char *why, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	kill_it(plugin);
 	credential_close_output(&plugin->out);
 	credential_close_output(&plugin->said);
-	kube_plugin_fault(plugin->options->access, why, &fault);
-	kube_hint_version(plugin->options->access->context, "does it log in?", &fault);
+	kube_plugin_error(plugin->options->access, why, &error);
+	kube_hint_version(plugin->options->access->context, "does it log in?", &error);
 	/* The last lines of what a plugin said become evidence. */
 	const char *text = plugin->said.text.data;
 	size_t len = plugin->said.text.len;
@@ -731,8 +731,8 @@ static int credential_fail(struct kube_plugin *plugin, const char *why, struct e
 		end = at > 0 ? at - 1 : 0;
 	}
 	while (n-- > 0)
-		credential_say_line(text + lines[n].at, lines[n].len, &fault);
-	return plugin->end(plugin->ctx, -ERR_AUTH, NULL, &fault, err);
+		credential_say_line(text + lines[n].at, lines[n].len, &error);
+	return plugin->end(plugin->ctx, -ERR_AUTH, NULL, &error, err);
 }
 
 /*
@@ -779,7 +779,7 @@ static int fail_much(struct kube_plugin *plugin, struct err *err)
 static int credential_end(struct kube_plugin *plugin, int status, struct err *err)
 {
 	AUTO_KUBE_MADE struct kube_made made = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	plugin->pid = 0;
 	if (plugin->said.fd >= 0)
@@ -798,10 +798,10 @@ static int credential_end(struct kube_plugin *plugin, int status, struct err *er
 	credential_close_output(&plugin->said);
 	const struct kube_access *access = plugin->options->access;
 	int r = kube_plugin_parse(
-		plugin->out.text.data, plugin->out.text.len, access, &made, &fault);
+		plugin->out.text.data, plugin->out.text.len, access, &made, &error);
 	if (r < 0)
-		kube_hint_version(access->context, "does it log in?", &fault);
-	return plugin->end(plugin->ctx, r, &made, &fault, err);
+		kube_hint_version(access->context, "does it log in?", &error);
+	return plugin->end(plugin->ctx, r, &made, &error, err);
 }
 
 static int credential_look(void *ctx, struct err *err);
@@ -937,16 +937,16 @@ static int credential_spawn(struct kube_plugin *plugin, struct err *err)
 	spec.stdout_fd = out;
 	if (!plugin->interactive)
 		spec.stderr_fd = said;
-	AUTO_ERR struct err fault = {0};
-	if (proc_spawn(&spec, &plugin->pid, &fault) == 0)
+	AUTO_ERR struct err error = {0};
+	if (proc_spawn(&spec, &plugin->pid, &error) == 0)
 		return 0;
 	/* A file that is there may lack what it is run by. */
-	bool is_missing = str_ends(fault.message, strerror(ENOENT)) && fault.n_evidence == 0;
+	bool is_missing = str_ends(error.message, strerror(ENOENT)) && error.n_evidence == 0;
 	AUTO_FREE char *why = is_missing ? mem_strdup("is not installed")
-					 : mem_printf("does not start: %s", fault.message);
-	kube_plugin_fault(plugin->options->access, why, err);
-	for (size_t i = 0; i < fault.n_evidence; i++)
-		err_evidence(err, "%s", fault.evidence[i]);
+					 : mem_printf("does not start: %s", error.message);
+	kube_plugin_error(plugin->options->access, why, err);
+	for (size_t i = 0; i < error.n_evidence; i++)
+		err_evidence(err, "%s", error.evidence[i]);
 	const struct kube_exec *exec = plugin->exec;
 	const char *hint = exec->install_hint;
 	AUTO_FREE char *words = kube_words(hint ? hint : "", hint ? strlen(hint) : 0, HINT_MAX);
@@ -962,7 +962,7 @@ static int check_terminal(const struct kube_plugin *plugin, struct err *err)
 {
 	if (plugin->exec->interactive != KUBE_EXEC_ALWAYS || plugin->interactive)
 		return 0;
-	kube_plugin_fault(plugin->options->access,
+	kube_plugin_error(plugin->options->access,
 		"asks its user (interactiveMode: Always), and there is no terminal", err);
 	return err_hint(err, "run dlrun in a terminal");
 }
@@ -1026,7 +1026,7 @@ struct kube_credential {
 	/* Times by clock_wall_ms() from which the login is to be renewed, and from which it is
 	 * invalid; 0: never. In between the old one is used. */
 	int64_t stale_ms, expires_ms;
-	struct err fault; /* why there is no login */
+	struct err error; /* why there is no login */
 	int64_t failed_ms;
 	bool is_refused;               /* by the user; not asked again */
 	struct kube_login_wait *waits; /* the oldest first */
@@ -1081,11 +1081,11 @@ static void set_basic(struct kube_credential *credential)
 static char *credential_read_token(const char *path, struct err *err)
 {
 	AUTO(kube_wipe_buf) struct buf text = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	char *end;
 
-	if (fs_read(path, TOKEN_MAX, &text, NULL, &fault) < 0) {
-		err_set(err, E_KUBE_AUTH, "the token file cannot be read: %s", fault.message);
+	if (fs_read(path, TOKEN_MAX, &text, NULL, &error) < 0) {
+		err_set(err, E_KUBE_AUTH, "the token file cannot be read: %s", error.message);
 		return NULL;
 	}
 	char *token = text.data + strspn(text.data, " \t\r\n");
@@ -1104,8 +1104,8 @@ static void credential_look_at_file(struct kube_credential *credential)
 	AUTO_FREE char *bearer = NULL;
 
 	credential->read_ms = clock_ms();
-	err_clear(&credential->fault);
-	char *token = credential_read_token(access->token_file, &credential->fault);
+	err_clear(&credential->error);
+	char *token = credential_read_token(access->token_file, &credential->error);
 	if (token) {
 		bearer = mem_printf("Bearer %s", token);
 		if (!str_eq(bearer, credential->login.authorization))
@@ -1123,24 +1123,24 @@ static void credential_look_at_file(struct kube_credential *credential)
 
 static bool credential_is_ready(const struct kube_credential *credential)
 {
-	return credential->has_login || (!credential->plugin && err_is_set(&credential->fault));
+	return credential->has_login || (!credential->plugin && err_is_set(&credential->error));
 }
 
 /* The credential may be gone then. */
 static int response_one(
 	struct kube_credential *credential, const struct kube_login_wait *wait, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (credential->has_login)
 		return wait->fn(wait->ctx, &credential->login, NULL, err);
-	const struct err *from = &credential->fault;
-	err_set(&fault, from->id, "%s", from->message);
+	const struct err *from = &credential->error;
+	err_set(&error, from->id, "%s", from->message);
 	for (size_t i = 0; i < from->n_evidence; i++)
-		err_evidence(&fault, "%s", from->evidence[i]);
+		err_evidence(&error, "%s", from->evidence[i]);
 	if (from->hint)
-		err_hint(&fault, "%s", from->hint);
-	return wait->fn(wait->ctx, NULL, &fault, err);
+		err_hint(&error, "%s", from->hint);
+	return wait->fn(wait->ctx, NULL, &error, err);
 }
 
 static void response_soon(struct kube_credential *credential);
@@ -1189,7 +1189,7 @@ static void take_made(struct kube_credential *credential, struct kube_made *made
 {
 	struct kube_login *login = &credential->login;
 
-	err_clear(&credential->fault);
+	err_clear(&credential->error);
 	credential->stale_ms = stale_at(made->expires_ms);
 	credential->expires_ms = made->expires_ms;
 	set_bearer(credential, made->token);
@@ -1206,7 +1206,7 @@ static void credential_has_failed(struct kube_credential *credential)
 }
 
 static int credential_on_made(
-	void *ctx, int r, struct kube_made *made, struct err *fault, struct err *err)
+	void *ctx, int r, struct kube_made *made, struct err *error, struct err *err)
 {
 	struct kube_credential *credential = ctx;
 
@@ -1216,7 +1216,7 @@ static int credential_on_made(
 			kube_cache_write(credential->cache_path, made);
 		take_made(credential, made);
 	} else {
-		err_move(&credential->fault, fault);
+		err_move(&credential->error, error);
 		credential_has_failed(credential);
 	}
 	kube_plugin_free(TAKE(credential->plugin));
@@ -1226,22 +1226,22 @@ static int credential_on_made(
 
 static void start_plugin(struct kube_credential *credential)
 {
-	struct err *fault = &credential->fault;
+	struct err *error = &credential->error;
 
 	if (credential->is_refused)
 		return;
-	if (err_is_set(fault) && clock_ms() < credential->failed_ms + FAILED_PAUSE_MS)
+	if (err_is_set(error) && clock_ms() < credential->failed_ms + FAILED_PAUSE_MS)
 		return;
-	err_clear(fault);
-	int r = kube_plugin_allowed(&credential->options, fault);
+	err_clear(error);
+	int r = kube_plugin_allowed(&credential->options, error);
 	credential->is_refused = r < 0;
 	if (r == 0)
 		r = kube_plugin_start(&credential->options, credential_on_made, credential,
-			&credential->plugin, fault);
+			&credential->plugin, error);
 	if (r == 0)
 		return;
-	if (!err_is_set(fault))
-		err_set(fault, E_KUBE_PLUGIN, "the program %s was not allowed",
+	if (!err_is_set(error))
+		err_set(error, E_KUBE_PLUGIN, "the program %s was not allowed",
 			credential->options.access->exec->command);
 	credential_has_failed(credential);
 }
@@ -1294,7 +1294,7 @@ void kube_credential_free(struct kube_credential *credential)
 	kube_plugin_free(credential->plugin);
 	loop_remove_timer(credential->options.loop, credential->timer);
 	kube_login_done(&credential->login);
-	err_done(&credential->fault);
+	err_done(&credential->error);
 	free(credential->cache_path);
 	free(credential);
 }

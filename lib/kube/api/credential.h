@@ -61,7 +61,7 @@ void kube_credential_free(struct kube_credential *credential);
 /* login lives during the call; fault is set instead: E_KUBE_PLUGIN, E_KUBE_AUTH (the token file),
  * and may be taken over. */
 typedef int kube_login_fn(
-	void *ctx, const struct kube_login *login, struct err *fault, struct err *err);
+	void *ctx, const struct kube_login *login, struct err *error, struct err *err);
 struct kube_login_wait;
 /* fn is called from the loop, once, never from here. */
 struct kube_login_wait *kube_credential_want(

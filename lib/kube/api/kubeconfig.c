@@ -149,10 +149,10 @@ static int pem_of_file(const struct kubeconfig_where *where, const char *key, co
 	AUTO_FREE char *path = kubeconfig_path(where->entry->file, name);
 	AUTO_FREE char *what = mem_printf("%s: %s", key, path);
 	AUTO_BUF struct buf pem = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	if (fs_read(path, KUBECONFIG_PEM_MAX, &pem, NULL, &fault) < 0)
-		return kubeconfig_bad(where, err, "%s: %s", key, fault.message);
+	if (fs_read(path, KUBECONFIG_PEM_MAX, &pem, NULL, &error) < 0)
+		return kubeconfig_bad(where, err, "%s: %s", key, error.message);
 	int r = check_pem(where, what, &pem, err);
 	if (r == 0)
 		*ret = buf_take(&pem);
@@ -499,11 +499,11 @@ static int kubeconfig_take_user(
  */
 
 /* Errors of other modules, which name the file, become ours. */
-static int as_ours(struct err *fault, struct err *err)
+static int as_ours(struct err *error, struct err *err)
 {
-	err_set(err, E_KUBE_CONFIG, "%s", fault->message ? fault->message : "not readable");
-	if (fault->hint)
-		err_hint(err, "%s", fault->hint);
+	err_set(err, E_KUBE_CONFIG, "%s", error->message ? error->message : "not readable");
+	if (error->hint)
+		err_hint(err, "%s", error->hint);
 	return -ERR_CONFIG;
 }
 
@@ -511,10 +511,10 @@ static int parse_yaml(
 	const char *text, size_t len, const char *file, struct json **ret, struct err *err)
 {
 	AUTO_YAML struct yaml *yaml = NULL;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	if (yaml_parse(text, len, file, &yaml, &fault) < 0)
-		return as_ours(&fault, err);
+	if (yaml_parse(text, len, file, &yaml, &error) < 0)
+		return as_ours(&error, err);
 	*ret = yaml_to_json(yaml);
 	return 0;
 }
@@ -522,19 +522,19 @@ static int parse_yaml(
 static int kubeconfig_parse(
 	const char *text, size_t len, const char *file, struct json **ret, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	size_t blanks = 0;
 
 	while (blanks < len && strchr(" \t\r\n", text[blanks]) && text[blanks])
 		blanks++;
 	if (blanks == len || text[blanks] != '{')
 		return parse_yaml(text, len, file, ret, err);
-	if (json_parse(text, len, YAML_SIZE_MAX, file, ret, &fault) == 0)
+	if (json_parse(text, len, YAML_SIZE_MAX, file, ret, &error) == 0)
 		return 0;
 	/* {a: b} is YAML only. */
 	if (parse_yaml(text, len, file, ret, NULL) == 0)
 		return 0;
-	return as_ours(&fault, err);
+	return as_ours(&error, err);
 }
 
 static bool kubeconfig_is_missing(const struct json *value)
@@ -667,11 +667,11 @@ int kubeconfig_add(
 static int kubeconfig_read_file(struct kubeconfig *config, const char *file, struct err *err)
 {
 	AUTO_BUF struct buf text = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	bool missing = false;
 
-	if (fs_read(file, YAML_SIZE_MAX, &text, &missing, &fault) < 0)
-		return missing ? 0 : as_ours(&fault, err);
+	if (fs_read(file, YAML_SIZE_MAX, &text, &missing, &error) < 0)
+		return missing ? 0 : as_ours(&error, err);
 	return kubeconfig_add(config, text.data, text.len, file, err);
 }
 
@@ -889,7 +889,7 @@ static int take_server(
 	const struct kubeconfig_where *cluster, struct kube_access *access, struct err *err)
 {
 	AUTO_FREE char *server = NULL;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int r = kubeconfig_text(cluster, "server", &server, err);
 
 	if (r < 0)
@@ -901,8 +901,8 @@ static int take_server(
 		kubeconfig_bad(cluster, err, "server does not begin with https://");
 		return err_hint(err, "write server: https://%s", shown);
 	}
-	if (url_parse(server, "server", &access->server, &fault) < 0)
-		return kubeconfig_bad(cluster, err, "%s", fault.message);
+	if (url_parse(server, "server", &access->server, &error) < 0)
+		return kubeconfig_bad(cluster, err, "%s", error.message);
 	char *path = access->server.path;
 	path[strcspn(path, "?")] = '\0';
 	for (size_t len = strlen(path); len > 0 && path[len - 1] == '/'; len--)
@@ -1071,10 +1071,10 @@ static int read_account(const char *dir, const char *name, char **ret, struct er
 {
 	AUTO_FREE char *path = mem_printf("%s/%s", dir, name);
 	AUTO_BUF struct buf text = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	if (fs_read(path, KUBECONFIG_PEM_MAX, &text, NULL, &fault) < 0)
-		return err_set(err, E_KUBE_CONFIG, "%s", fault.message);
+	if (fs_read(path, KUBECONFIG_PEM_MAX, &text, NULL, &error) < 0)
+		return err_set(err, E_KUBE_CONFIG, "%s", error.message);
 	while (text.len > 0 && strchr(" \t\r\n", text.data[text.len - 1]))
 		buf_truncate(&text, text.len - 1);
 	*ret = buf_take(&text);
@@ -1090,13 +1090,13 @@ static int kubeconfig_in_cluster(
 	AUTO_FREE char *server = mem_printf("https://%s%s%s:%s", is_ip6 ? "[" : "", host,
 		is_ip6 ? "]" : "", config->service_port);
 	AUTO_FREE char *own = NULL;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	access->context = mem_strdup(KUBECONFIG_IN_CLUSTER);
 	access->cluster = mem_strdup(KUBECONFIG_IN_CLUSTER);
 	access->user = mem_strdup(KUBECONFIG_IN_CLUSTER);
-	if (url_parse(server, "KUBERNETES_SERVICE_HOST", &access->server, &fault) < 0)
-		return err_set(err, E_KUBE_CONFIG, "%s", fault.message);
+	if (url_parse(server, "KUBERNETES_SERVICE_HOST", &access->server, &error) < 0)
+		return err_set(err, E_KUBE_CONFIG, "%s", error.message);
 	access->server.path[0] = '\0';
 	access->token_file = mem_printf("%s/token", dir);
 	int r = read_account(dir, "ca.crt", &access->ca_pem, err);

@@ -153,7 +153,7 @@ static enum err_id response_kind_of(int status, const char *reason)
 	return status >= 500 && status <= 599 ? E_KUBE_SERVER : E_KUBE_RESPONSE;
 }
 
-static void add_causes(const struct json *status, struct err *fault)
+static void add_causes(const struct json *status, struct err *error)
 {
 	const struct json *causes = json_get(json_get(status, "details"), "causes");
 	size_t n = 0, all = json_count(causes);
@@ -166,10 +166,10 @@ static void add_causes(const struct json *status, struct err *fault)
 			str_empty(field) || str_empty(message) ? "" : ": ", message ? message : "");
 		AUTO_FREE char *shown = kube_words(line, strlen(line), CAUSE_MAX);
 		if (*shown)
-			err_evidence(fault, "%s", shown);
+			err_evidence(error, "%s", shown);
 	}
 	if (all > CAUSES_SHOWN)
-		err_evidence(fault, "and %zu more", all - CAUSES_SHOWN);
+		err_evidence(error, "and %zu more", all - CAUSES_SHOWN);
 }
 
 /* The server's message, or a substitute if there is none. */
@@ -193,18 +193,18 @@ static void response_refuse(const struct kube_asked *asked, int status,
 	AUTO_FREE char *message = message_of(http, response->object);
 
 	if (id == E_KUBE_AUTH)
-		err_set(&response->fault, id, "%s does not accept the login%s%s: %s", asked->host,
+		err_set(&response->error, id, "%s does not accept the login%s%s: %s", asked->host,
 			asked->user ? " of " : "", asked->user ? asked->user : "", message);
 	else
-		err_set(&response->fault, id, "cannot %s %s: %s", verb(asked->method), what,
+		err_set(&response->error, id, "cannot %s %s: %s", verb(asked->method), what,
 			message);
-	add_causes(response->object, &response->fault);
-	struct err *fault = &response->fault;
+	add_causes(response->object, &response->error);
+	struct err *error = &response->error;
 	if (id == E_KUBE_AUTH && asked->user)
-		err_hint(fault, "log in to the cluster again as %s, then: kubectl auth whoami",
+		err_hint(error, "log in to the cluster again as %s, then: kubectl auth whoami",
 			asked->user);
 	else if (id == E_KUBE_DENIED)
-		err_hint(fault, "dlrun init --rbac   # prints the Role to ask for");
+		err_hint(error, "dlrun init --rbac   # prints the Role to ask for");
 }
 
 /*
@@ -222,13 +222,13 @@ static bool response_is_html(const struct http_response *http)
 }
 
 static int fail_foreign(const struct kube_asked *asked, const struct http_response *http,
-	const char *what, struct err *fault)
+	const char *what, struct err *error)
 {
 	AUTO_FREE char *path = kube_path_shown(asked->path);
 
-	err_set(fault, E_KUBE_RESPONSE, "cannot %s %s: %s answers %d with %s", verb(asked->method),
+	err_set(error, E_KUBE_RESPONSE, "cannot %s %s: %s answers %d with %s", verb(asked->method),
 		path, asked->host, http->status, what);
-	return err_hint(fault, "is the server of the kubeconfig right, or is a proxy in between?");
+	return err_hint(error, "is the server of the kubeconfig right, or is a proxy in between?");
 }
 
 /*
@@ -276,7 +276,7 @@ static void read_warnings(const struct strv *headers, struct strv *ret)
  * The whole
  */
 
-void kube_unreachable(const struct kube_asked *asked, struct err *from, struct err *fault)
+void kube_unreachable(const struct kube_asked *asked, struct err *from, struct err *error)
 {
 	static const enum err_id ids[] = {
 		E_HTTP_CLOSED, E_HTTP_CONNECT, E_HTTP_RESOLVE, E_HTTP_TIMEOUT};
@@ -286,44 +286,44 @@ void kube_unreachable(const struct kube_asked *asked, struct err *from, struct e
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
 		is_ours = is_ours || from->id == ids[i];
 	if (!is_ours) {
-		err_move(fault, from);
-		if (fault->id == E_HTTP_TLS)
-			err_hint(fault, "kubectl config view --minify: is certificate-authority "
+		err_move(error, from);
+		if (error->id == E_HTTP_TLS)
+			err_hint(error, "kubectl config view --minify: is certificate-authority "
 					"that of this cluster?");
 		return;
 	}
-	err_set(fault, E_KUBE_UNREACHABLE, "the cluster at %s cannot be reached: %s", asked->host,
+	err_set(error, E_KUBE_UNREACHABLE, "the cluster at %s cannot be reached: %s", asked->host,
 		from->message);
-	err_evidence(fault, "cannot %s %s", verb(asked->method), what);
+	err_evidence(error, "cannot %s %s", verb(asked->method), what);
 	for (size_t i = 0; i < from->n_evidence; i++)
-		err_evidence(fault, "%s", from->evidence[i]);
+		err_evidence(error, "%s", from->evidence[i]);
 	if (from->hint)
-		err_hint(fault, "%s", from->hint);
+		err_hint(error, "%s", from->hint);
 	if (asked->context)
-		kube_hint_version(asked->context, "is the VPN up?", fault);
+		kube_hint_version(asked->context, "is the VPN up?", error);
 }
 
 static void read_object(const struct kube_asked *asked, const struct http_response *http,
 	struct kube_response *response)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	bool is_good = http->status >= 200 && http->status < 300;
 
 	if (http->body.len == 0)
 		return;
 	if (response_is_html(http)) {
 		if (http->status < 500)
-			fail_foreign(asked, http, "an HTML page", &response->fault);
+			fail_foreign(asked, http, "an HTML page", &response->error);
 		return;
 	}
 	int r = json_parse(http->body.data, http->body.len, http->body.len, "the answer",
-		&response->object, &fault);
+		&response->object, &error);
 	if (r == 0 || !is_good)
 		return;
 	if (r == -ERR_LIMIT)
-		err_move(&response->fault, &fault);
+		err_move(&response->error, &error);
 	else
-		fail_foreign(asked, http, "something that is not JSON", &response->fault);
+		fail_foreign(asked, http, "something that is not JSON", &response->error);
 }
 
 void kube_response_read(const struct kube_asked *asked, struct http_response *http, bool is_stream,
@@ -334,7 +334,7 @@ void kube_response_read(const struct kube_asked *asked, struct http_response *ht
 	int status = http->status;
 
 	if (!http->status) {
-		kube_unreachable(asked, &http->fault, &response.fault);
+		kube_unreachable(asked, &http->error, &response.error);
 		*ret = response;
 		return;
 	}
@@ -349,7 +349,7 @@ void kube_response_read(const struct kube_asked *asked, struct http_response *ht
 		status = (int)json_get_int(response.object, "code", 500);
 		is_good = false;
 	}
-	if (!is_good && !err_is_set(&response.fault))
+	if (!is_good && !err_is_set(&response.error))
 		response_refuse(asked, status, http, &response);
 	*ret = response;
 }
@@ -357,7 +357,7 @@ void kube_response_read(const struct kube_asked *asked, struct http_response *ht
 void kube_response_done(struct kube_response *response)
 {
 	json_free(response->object);
-	err_done(&response->fault);
+	err_done(&response->error);
 	strv_done(&response->warnings);
 	*response = (struct kube_response){0};
 }
@@ -366,7 +366,7 @@ bool kube_response_is_transient(const struct kube_response *response)
 {
 	static const int statuses[] = {429, 502, 503, 504};
 	static const char *const words[] = {"leader changed", "timed out", "timeout"};
-	const char *message = response->fault.message;
+	const char *message = response->error.message;
 
 	for (size_t i = 0; i < ARRAY_LEN(statuses); i++)
 		if (response->status == statuses[i])

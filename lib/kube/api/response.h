@@ -45,6 +45,6 @@ bool kube_response_is_transient(const struct kube_response *response);
 /* Milliseconds that the server asks to wait, -1 if it does not. */
 int64_t kube_response_retry_after(const struct kube_response *response);
 /* fault: what from, a fault of lib/net, means here. */
-void kube_unreachable(const struct kube_asked *asked, struct err *from, struct err *fault);
+void kube_unreachable(const struct kube_asked *asked, struct err *from, struct err *error);
 
 #endif

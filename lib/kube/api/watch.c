@@ -172,7 +172,7 @@ struct kube_watch {
 	unsigned expired;       /* resourceVersions, one after the other */
 	bool gets;              /* the one object by itself, as lists are denied */
 	int64_t polls_until_ms; /* no streams before */
-	struct err fault;       /* why it is over, to be told */
+	struct err error;       /* why it is over, to be told */
 	bool in_trouble;
 	int64_t trouble_ms;
 	unsigned depth; /* in how many calls of events we are */
@@ -282,7 +282,7 @@ static void really_free(struct kube_watch *watch)
 	strv_done(&watch->query);
 	free(watch->version);
 	kube_lines_done(&watch->lines);
-	err_done(&watch->fault);
+	err_done(&watch->error);
 	free(watch);
 }
 
@@ -322,21 +322,21 @@ void kube_watch_free(struct kube_watch *watch)
 static int watch_on_failed(void *ctx, struct err *err)
 {
 	struct kube_watch *watch = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	watch->timer = NULL;
-	err_move(&fault, &watch->fault);
+	err_move(&error, &watch->error);
 	watch_enter(watch);
-	int r = watch->events.failed(watch->events.ctx, &fault, err);
+	int r = watch->events.failed(watch->events.ctx, &error, err);
 	watch_leave(watch);
 	return r;
 }
 
 /* End the watch. failed is called from the loop, not from within the data of a call. */
-static void watch_fail(struct kube_watch *watch, struct err *fault)
+static void watch_fail(struct kube_watch *watch, struct err *error)
 {
 	watch_stop(watch);
-	err_move(&watch->fault, fault);
+	err_move(&watch->error, error);
 	watch->timer = loop_add_timer(watch->loop, clock_ms(), watch_on_failed, watch);
 }
 
@@ -406,10 +406,10 @@ static bool watch_is_final(const struct kube_watch *watch, enum err_id id)
 
 /* The cluster could not be asked. What was missed is found by a list, whose answer also says that
  * it is there again. */
-static void watch_on_fault(struct kube_watch *watch, struct err *fault)
+static void watch_on_error(struct kube_watch *watch, struct err *error)
 {
-	if (watch_is_final(watch, fault->id)) {
-		watch_fail(watch, fault);
+	if (watch_is_final(watch, error->id)) {
+		watch_fail(watch, error);
 		return;
 	}
 	watch_enter(watch);
@@ -419,7 +419,7 @@ static void watch_on_fault(struct kube_watch *watch, struct err *fault)
 		watch->trouble_ms = clock_ms();
 	watch->in_trouble = true;
 	if (events->trouble)
-		events->trouble(events->ctx, fault, watch->trouble_ms);
+		events->trouble(events->ctx, error, watch->trouble_ms);
 	if (watch_leave(watch))
 		return;
 	list_anew(watch);
@@ -513,11 +513,11 @@ static int watch_on_got(void *ctx, struct kube_response *response, struct err *e
 	(void)err;
 	watch->call = NULL;
 	json_set(list, "items", items);
-	if (err_is_set(&response->fault) && response->fault.id != E_KUBE_NOT_FOUND) {
-		watch_on_fault(watch, &response->fault);
+	if (err_is_set(&response->error) && response->error.id != E_KUBE_NOT_FOUND) {
+		watch_on_error(watch, &response->error);
 		return 0;
 	}
-	if (!err_is_set(&response->fault))
+	if (!err_is_set(&response->error))
 		json_add(items, TAKE(response->object));
 	watch_take_list(watch, list);
 	return 0;
@@ -541,17 +541,17 @@ static int watch_on_list(void *ctx, struct kube_response *response, struct err *
 		json_get_str(json_get(response->object, "metadata"), "resourceVersion");
 
 	watch->call = NULL;
-	if (!err_is_set(&response->fault) && str_empty(version))
-		err_set(&response->fault, E_KUBE_RESPONSE,
+	if (!err_is_set(&response->error) && str_empty(version))
+		err_set(&response->error, E_KUBE_RESPONSE,
 			"a list of the cluster has no resourceVersion");
 	(void)err;
-	if (response->fault.id == E_KUBE_DENIED && watch->only) {
+	if (response->error.id == E_KUBE_DENIED && watch->only) {
 		watch->gets = true;
 		watch_start_list(watch);
 		return 0;
 	}
-	if (err_is_set(&response->fault)) {
-		watch_on_fault(watch, &response->fault);
+	if (err_is_set(&response->error)) {
+		watch_on_error(watch, &response->error);
 		return 0;
 	}
 	free(watch->version);
@@ -581,7 +581,7 @@ static void watch_start_list(struct kube_watch *watch)
 /* An event in a 200 that is a Status: too old a resourceVersion, mostly. */
 static void on_error_event(struct kube_watch *watch, const struct json *status)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	const char *said = json_get_str(status, "message");
 	AUTO_FREE char *words = kube_words(said ? said : "", said ? strlen(said) : 0, WORDS_MAX);
 
@@ -589,17 +589,17 @@ static void on_error_event(struct kube_watch *watch, const struct json *status)
 		expire(watch);
 		return;
 	}
-	err_set(&fault, E_KUBE_SERVER, "the cluster ends a watch of %s: %s", watch->path, words);
-	watch_on_fault(watch, &fault);
+	err_set(&error, E_KUBE_SERVER, "the cluster ends a watch of %s: %s", watch->path, words);
+	watch_on_error(watch, &error);
 }
 
 static int watch_fail_many(struct kube_watch *watch)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	err_set(&fault, E_DATA_LIMIT, "there are more than %zu objects at %s", watch->max,
+	err_set(&error, E_DATA_LIMIT, "there are more than %zu objects at %s", watch->max,
 		watch->path);
-	watch_fail(watch, &fault);
+	watch_fail(watch, &error);
 	return 1;
 }
 
@@ -608,10 +608,10 @@ static int watch_on_line(void *ctx, const char *line, size_t len, struct err *er
 {
 	struct kube_watch *watch = ctx;
 	AUTO_KUBE_WATCH_EVENT struct kube_watch_event event = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	(void)err;
-	if (kube_watch_event_parse(line, len, &event, &fault) == 0) {
+	if (kube_watch_event_parse(line, len, &event, &error) == 0) {
 		/* 0: go on with the line that follows. */
 		const struct kube_watch_events *events = &watch->events;
 		AUTO_FREE char *key = key_of(event.object);
@@ -638,20 +638,20 @@ static int watch_on_line(void *ctx, const char *line, size_t len, struct err *er
 		tidy(watch);
 		return watch->n_live > watch->max ? watch_fail_many(watch) : 0;
 	}
-	watch_on_fault(watch, &fault);
+	watch_on_error(watch, &error);
 	return 1;
 }
 
 static int watch_on_data(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct kube_watch *watch = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	(void)err;
 	watch->got_bytes = true;
 	/* Only its own failure is negative; the watch may be gone else. */
-	if (kube_lines_add(&watch->lines, data, len, watch_on_line, watch, &fault) < 0)
-		watch_on_fault(watch, &fault);
+	if (kube_lines_add(&watch->lines, data, len, watch_on_line, watch, &error) < 0)
+		watch_on_error(watch, &error);
 	return 0;
 }
 
@@ -660,9 +660,9 @@ static int watch_on_data(void *ctx, const void *data, size_t len, struct err *er
 static bool is_worth_telling(
 	const struct kube_watch *watch, const struct kube_response *response, bool was_long)
 {
-	if (!err_is_set(&response->fault))
+	if (!err_is_set(&response->error))
 		return false;
-	if (response->http && response->http->fault.id == E_HTTP_TIMEOUT)
+	if (response->http && response->http->error.id == E_HTTP_TIMEOUT)
 		return true;
 	return watch->failures > 0 || (!was_long && !watch->got_bytes);
 }
@@ -675,17 +675,17 @@ static int on_stream_end(void *ctx, struct kube_response *response, struct err *
 
 	(void)err;
 	trace_note(TRACE_KUBE, "watch %s: stream ended after %lld ms%s%s", watch->path,
-		(long long)(clock_ms() - watch->stream_ms), response->fault.message ? ": " : "",
-		response->fault.message ? response->fault.message : "");
+		(long long)(clock_ms() - watch->stream_ms), response->error.message ? ": " : "",
+		response->error.message ? response->error.message : "");
 	watch->call = NULL;
-	if (response->fault.id == E_KUBE_GONE) {
+	if (response->error.id == E_KUBE_GONE) {
 		expire(watch);
-	} else if (response->fault.id == E_KUBE_DENIED) {
+	} else if (response->error.id == E_KUBE_DENIED) {
 		watch->polls_until_ms = clock_ms() + POLL_FOR_MS;
 		poll_later(watch);
 	} else if (is_worth_telling(watch, response, was_long)) {
-		watch_on_fault(watch, &response->fault);
-	} else if (was_long && !err_is_set(&response->fault)) {
+		watch_on_error(watch, &response->error);
+	} else if (was_long && !err_is_set(&response->error)) {
 		watch->failures = 0;
 		again_in(watch, 0);
 	} else {

@@ -30,11 +30,11 @@ struct kube_watch_events {
 	void (*synced)(void *ctx);
 	/* The cluster cannot be asked (fault) since the clock_ms of since_ms, or can again (fault
 	 * NULL). May be NULL. */
-	void (*trouble)(void *ctx, const struct err *fault, int64_t since_ms);
+	void (*trouble)(void *ctx, const struct err *error, int64_t since_ms);
 	/* The watch has ended: denied, not found, invalid, more than max_objects, and at the first
 	 * list a login that does not work or a TLS error; later a refusal that has lasted for 30 s.
 	 * No event follows. A negative return ends loop_run. */
-	int (*failed)(void *ctx, struct err *fault, struct err *err);
+	int (*failed)(void *ctx, struct err *error, struct err *err);
 	void *ctx;
 };
 

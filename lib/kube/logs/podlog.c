@@ -81,8 +81,8 @@ struct podlog {
 	int64_t refused_ms;     /* since when the login is; 0: it is not */
 	bool has_read;          /* a stream or probe, ever */
 	struct kube_call *look; /* at the pod, which may be gone */
-	struct err look_fault;  /* of the stream before that */
-	struct err fault;       /* what it ends with */
+	struct err look_error;  /* of the stream before that */
+	struct err error;       /* what it ends with */
 	bool told;              /* of them */
 	unsigned n_ends;        /* of streams, in order and without anything new */
 	char *last_remark;
@@ -208,7 +208,7 @@ static void podlog_stop_all(struct podlog *podlog)
 }
 
 /* Everything is over but for the call of end. */
-static int podlog_end_now(struct podlog *podlog, struct err *fault, struct err *err)
+static int podlog_end_now(struct podlog *podlog, struct err *error, struct err *err)
 {
 	struct err none = {0};
 
@@ -216,7 +216,7 @@ static int podlog_end_now(struct podlog *podlog, struct err *fault, struct err *
 	podlog->is_over = true;
 	podlog_lines_finish(podlog->lines);
 	return podlog->events.end
-		       ? podlog->events.end(podlog->events.ctx, fault ? fault : &none, err)
+		       ? podlog->events.end(podlog->events.ctx, error ? error : &none, err)
 		       : 0;
 }
 
@@ -251,12 +251,12 @@ static struct query podlog_base_query(const struct podlog *podlog)
 static int podlog_on_end_timer(void *ctx, struct err *err)
 {
 	struct podlog *podlog = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	podlog->next = NULL;
-	if (err_is_set(&podlog->fault))
-		err_move(&fault, &podlog->fault);
-	return podlog_end_now(podlog, &fault, err);
+	if (err_is_set(&podlog->error))
+		err_move(&error, &podlog->error);
+	return podlog_end_now(podlog, &error, err);
 }
 
 static void podlog_end_soon(struct podlog *podlog)
@@ -281,7 +281,7 @@ static int podlog_on_probe_done(void *ctx, struct kube_response *response, struc
 
 	(void)err;
 	probe->call = NULL;
-	if (!err_is_set(&response->fault)) {
+	if (!err_is_set(&response->error)) {
 		probe->done(podlog, &probe->text);
 	} else if (podlog->finishing && !podlog->stream && !podlog->look) {
 		/* The last line could not be had. */
@@ -289,8 +289,8 @@ static int podlog_on_probe_done(void *ctx, struct kube_response *response, struc
 			podlog_plan_next(podlog, GRACE_MS);
 			return 0;
 		}
-		err_clear(&podlog->fault);
-		err_move(&podlog->fault, &response->fault);
+		err_clear(&podlog->error);
+		err_move(&podlog->error, &response->error);
 		podlog_end_soon(podlog);
 	}
 	return 0;
@@ -392,11 +392,11 @@ static int64_t podlog_pause_ms(const struct podlog *podlog)
 }
 
 /* The API server decides about access, and may deny it wrongly when it has just started. */
-static bool podlog_is_forbidden(struct podlog *podlog, const struct err *fault)
+static bool podlog_is_forbidden(struct podlog *podlog, const struct err *error)
 {
 	int64_t now_ms = clock_ms();
 
-	if (fault->id != E_KUBE_DENIED && fault->id != E_KUBE_AUTH) {
+	if (error->id != E_KUBE_DENIED && error->id != E_KUBE_AUTH) {
 		podlog->refused_ms = 0;
 		return false;
 	}
@@ -405,9 +405,9 @@ static bool podlog_is_forbidden(struct podlog *podlog, const struct err *fault)
 }
 
 /* Retry, whatever a kubelet or a proxy before it responds: the pod exists. */
-static int podlog_failed_for_now(struct podlog *podlog, struct err *fault, struct err *err)
+static int podlog_failed_for_now(struct podlog *podlog, struct err *error, struct err *err)
 {
-	bool is_removed = fault->id == E_KUBE_INVALID, is_too_late;
+	bool is_removed = error->id == E_KUBE_INVALID, is_too_late;
 	int64_t now_ms = clock_ms();
 
 	if (podlog->finishing)
@@ -417,10 +417,10 @@ static int podlog_failed_for_now(struct podlog *podlog, struct err *fault, struc
 		is_too_late = !podlog->follow && podlog->failures >= TELL_AFTER &&
 			      now_ms >= podlog->begun_ms + STATIC_MS;
 	if (is_too_late)
-		return podlog_end_now(podlog, fault, err);
+		return podlog_end_now(podlog, error, err);
 	if (++podlog->failures >= TELL_AFTER && !podlog->told) {
 		AUTO_FREE char *text = mem_printf(
-			"%s: its log cannot be read for now: %s", podlog->label, fault->message);
+			"%s: its log cannot be read for now: %s", podlog->label, error->message);
 		podlog_tell(podlog, text);
 		podlog->told = true;
 	}
@@ -431,21 +431,21 @@ static int podlog_failed_for_now(struct podlog *podlog, struct err *fault, struc
 /* 400: there is none of the instance before, none yet of this one (kubelet,
  * validateContainerLogStatus), no such container, whichever server is asked; or its runtime does
  * not answer the kubelet. */
-static int podlog_refused(struct podlog *podlog, struct err *fault, struct err *err)
+static int podlog_refused(struct podlog *podlog, struct err *error, struct err *err)
 {
 	static const char *const waiting[] = {"waiting to start", "ContainerCreating",
 		"PodInitializing", "does not have a host assigned"};
-	const char *text = fault->message;
+	const char *text = error->message;
 	size_t i = 0;
 
 	if (podlog->previous && strstr(text, "previous terminated container"))
 		return podlog_end_now(podlog, NULL, err);
 	if (strstr(text, "is not valid for pod") || strstr(text, "is terminated"))
-		return podlog_end_now(podlog, fault, err);
+		return podlog_end_now(podlog, error, err);
 	while (i < ARRAY_LEN(waiting) && !strstr(text, waiting[i]))
 		i++;
 	if (i == ARRAY_LEN(waiting))
-		return podlog_failed_for_now(podlog, fault, err);
+		return podlog_failed_for_now(podlog, error, err);
 	if (podlog->finishing || !podlog->follow)
 		return podlog_end_now(podlog, NULL, err);
 	podlog->failures = podlog->failures < WAIT_STEPS ? podlog->failures + 1 : WAIT_STEPS;
@@ -456,37 +456,37 @@ static int podlog_refused(struct podlog *podlog, struct err *fault, struct err *
 static int podlog_on_looked(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct podlog *podlog = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	const char *uid = json_get_str(json_get(response->object, "metadata"), "uid");
 	bool is_gone;
 
 	podlog->look = NULL;
-	err_move(&fault, &podlog->look_fault);
+	err_move(&error, &podlog->look_error);
 	/* Another one may have its name. Without the right to look, that is left to those who watch
 	 * the pods. */
-	if (err_is_set(&response->fault))
-		is_gone = response->fault.id == E_KUBE_NOT_FOUND &&
+	if (err_is_set(&response->error))
+		is_gone = response->error.id == E_KUBE_NOT_FOUND &&
 			  str_eq(response->reason, "NotFound");
 	else
 		is_gone = podlog->uid && uid && !str_eq(uid, podlog->uid);
 	if (is_gone)
-		return podlog_end_now(podlog, &fault, err);
-	return podlog->stream ? 0 : podlog_failed_for_now(podlog, &fault, err);
+		return podlog_end_now(podlog, &error, err);
+	return podlog->stream ? 0 : podlog_failed_for_now(podlog, &error, err);
 }
 
-static int podlog_stream_failed(struct podlog *podlog, struct err *fault, struct err *err)
+static int podlog_stream_failed(struct podlog *podlog, struct err *error, struct err *err)
 {
-	if (fault->id == E_KUBE_INVALID)
-		return podlog_refused(podlog, fault, err);
-	if (podlog_is_forbidden(podlog, fault))
-		return podlog_end_now(podlog, fault, err);
-	if (fault->id != E_KUBE_NOT_FOUND)
-		return podlog_failed_for_now(podlog, fault, err);
+	if (error->id == E_KUBE_INVALID)
+		return podlog_refused(podlog, error, err);
+	if (podlog_is_forbidden(podlog, error))
+		return podlog_end_now(podlog, error, err);
+	if (error->id != E_KUBE_NOT_FOUND)
+		return podlog_failed_for_now(podlog, error, err);
 	if (podlog->look)
 		return 0;
 	/* A kubelet that starts does not know its pods yet: does the API server? */
-	err_clear(&podlog->look_fault);
-	err_move(&podlog->look_fault, fault);
+	err_clear(&podlog->look_error);
+	err_move(&podlog->look_error, error);
 	podlog->look = kube_start(podlog->client, &(struct kube_request){.method = "GET",
 							  .path = podlog->pod_path,
 							  .deadline_ms = clock_deadline(PROBE_MS),
@@ -512,14 +512,14 @@ static void podlog_static_done(struct podlog *podlog)
 static int podlog_on_stream_done(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct podlog *podlog = ctx;
-	bool failed = err_is_set(&response->fault);
+	bool failed = err_is_set(&response->error);
 	int r;
 
 	podlog->stream = NULL;
 	if (podlog->is_cut)
 		return 0;
 	if (podlog->stopped) {
-		err_move(err, &response->fault);
+		err_move(err, &response->error);
 		return podlog->stopped;
 	}
 	r = podlog_lines_end(podlog->lines, !failed && !podlog->follows, err);
@@ -531,7 +531,7 @@ static int podlog_on_stream_done(void *ctx, struct kube_response *response, stru
 	}
 	podlog->has_read = podlog->has_read || !failed;
 	if (failed)
-		return podlog_stream_failed(podlog, &response->fault, err);
+		return podlog_stream_failed(podlog, &response->error, err);
 	if (r == PODLOG_AGAIN) {
 		podlog_plan_next(podlog, 0);
 	} else if (!podlog->follows) {
@@ -814,8 +814,8 @@ void podlog_free(struct podlog *podlog)
 	podlog_lines_free(podlog->lines);
 	buf_done(&podlog->head.text);
 	buf_done(&podlog->tail.text);
-	err_done(&podlog->look_fault);
-	err_done(&podlog->fault);
+	err_done(&podlog->look_error);
+	err_done(&podlog->error);
 	free(podlog->pod_path);
 	free(podlog->path);
 	free(podlog->uid);

@@ -27,7 +27,7 @@ struct podlog_events {
 	 * E_KUBE_DENIED, E_KUBE_AUTH, E_KUBE_INVALID (the container is gone), E_KUBE_NOT_FOUND (the
 	 * pod is, as the API server says of the pod itself), or what has kept its end from being
 	 * read for a minute. podlog_free may be called from it. < 0 ends loop_run. */
-	int (*end)(void *ctx, struct err *fault, struct err *err);
+	int (*end)(void *ctx, struct err *error, struct err *err);
 	void *ctx;
 };
 

@@ -66,7 +66,7 @@ struct kube_runlog {
 	struct ranks VEC_OF(struct rank *) ranks; /* by number */
 	struct loop_timer *turn;
 	int64_t ended_ms;
-	struct err fault;
+	struct err error;
 	bool is_over;
 };
 
@@ -228,7 +228,7 @@ static void runlog_keep_point(struct rank *rank)
 }
 
 static void runlog_tell_end_lost(
-	struct rank *rank, const struct instance *instance, const struct err *fault)
+	struct rank *rank, const struct instance *instance, const struct err *error)
 {
 	char time[CLOCK_TEXT_SIZE] = "";
 	struct podlog_point point;
@@ -238,11 +238,11 @@ static void runlog_tell_end_lost(
 		clock_format(point.time_ns / 1000000, time);
 	text = mem_printf("rank %d: lines %s%s may be missing: the end of the log of pod %s cannot "
 			  "be read any more: %s",
-		rank->number, *time ? "after " : "of its end", time, instance->pod, fault->message);
+		rank->number, *time ? "after " : "of its end", time, instance->pod, error->message);
 	runlog_tell_gap(rank->runlog, rank->number, text);
 }
 
-static int runlog_on_end(void *ctx, struct err *fault, struct err *err)
+static int runlog_on_end(void *ctx, struct err *error, struct err *err)
 {
 	struct rank *rank = ctx;
 	struct kube_runlog *runlog = rank->runlog;
@@ -250,14 +250,14 @@ static int runlog_on_end(void *ctx, struct err *fault, struct err *err)
 
 	(void)err;
 	runlog_keep_point(rank);
-	rank->is_drained = instance->ended || runlog->has_ended || err_is_set(fault);
+	rank->is_drained = instance->ended || runlog->has_ended || err_is_set(error);
 	podlog_free(TAKE(rank->podlog));
 	rank->at++;
-	if (fault->id == E_KUBE_DENIED || fault->id == E_KUBE_AUTH) {
-		if (!err_is_set(&runlog->fault))
-			err_move(&runlog->fault, fault);
-	} else if (err_is_set(fault)) {
-		runlog_tell_end_lost(rank, instance, fault);
+	if (error->id == E_KUBE_DENIED || error->id == E_KUBE_AUTH) {
+		if (!err_is_set(&runlog->error))
+			err_move(&runlog->error, error);
+	} else if (err_is_set(error)) {
+		runlog_tell_end_lost(rank, instance, error);
 	}
 	runlog_turn_at(runlog, TURN_MS);
 	return 0;
@@ -564,27 +564,27 @@ static bool runlog_any_reads(const struct kube_runlog *runlog)
 	return false;
 }
 
-static void runlog_on_trouble(void *ctx, const struct err *fault, int64_t since_ms)
+static void runlog_on_trouble(void *ctx, const struct err *error, int64_t since_ms)
 {
 	struct kube_runlog *runlog = ctx;
 	AUTO_FREE char *text = NULL;
 
 	(void)since_ms;
 	/* Logs that are being read report trouble of their own. */
-	if (!fault || runlog_any_reads(runlog))
+	if (!error || runlog_any_reads(runlog))
 		return;
 	text = mem_printf(
-		"the pods of job %s cannot be watched for now: %s", runlog->name, fault->message);
+		"the pods of job %s cannot be watched for now: %s", runlog->name, error->message);
 	runlog_tell(runlog, -1, text);
 }
 
-static int runlog_on_failed(void *ctx, struct err *fault, struct err *err)
+static int runlog_on_failed(void *ctx, struct err *error, struct err *err)
 {
 	struct kube_runlog *runlog = ctx;
 
 	(void)err;
-	if (!err_is_set(&runlog->fault))
-		err_move(&runlog->fault, fault);
+	if (!err_is_set(&runlog->error))
+		err_move(&runlog->error, error);
 	runlog_turn_at(runlog, TURN_MS);
 	return 0;
 }
@@ -604,7 +604,7 @@ static int runlog_end_now(struct kube_runlog *runlog, struct err *err)
 			runlog_keep_point(rank);
 		podlog_free(TAKE(rank->podlog));
 	}
-	return runlog->events.end ? runlog->events.end(runlog->events.ctx, &runlog->fault, err) : 0;
+	return runlog->events.end ? runlog->events.end(runlog->events.ctx, &runlog->error, err) : 0;
 }
 
 static bool runlog_any_waits(const struct kube_runlog *runlog)
@@ -659,7 +659,7 @@ static int runlog_on_turn(void *ctx, struct err *err)
 	bool reads = false;
 
 	runlog->turn = NULL;
-	if (err_is_set(&runlog->fault))
+	if (err_is_set(&runlog->error))
 		return runlog_end_now(runlog, err);
 	for (size_t i = 0; runlog->synced && i < runlog->ranks.n; i++)
 		reads = runlog_turn_rank(runlog->ranks.v[i]) || reads;
@@ -747,7 +747,7 @@ void kube_runlog_free(struct kube_runlog *runlog)
 	}
 	vec_done(&runlog->seen);
 	json_free(runlog->job);
-	err_done(&runlog->fault);
+	err_done(&runlog->error);
 	free(runlog->kube_namespace);
 	free(runlog->name);
 	free(runlog->token);

@@ -33,7 +33,7 @@ struct kube_runlog_events {
 	void (*gap)(void *ctx, int rank, const char *text);
 	/* All is delivered; no event follows. fault is not set then, or what made it impossible
 	 * (E_KUBE_DENIED, …). < 0 ends loop_run. kube_runlog_free may be called from it. */
-	int (*end)(void *ctx, struct err *fault, struct err *err);
+	int (*end)(void *ctx, struct err *error, struct err *err);
 	void *ctx;
 };
 

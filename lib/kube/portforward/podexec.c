@@ -65,7 +65,7 @@ struct podexec {
 	struct buf status; /* the text of channel 3 */
 	bool is_over;      /* nothing more comes: what waits is written, then done */
 	bool output_gone;
-	struct err fault;
+	struct err error;
 	struct loop_timer *turn;
 	unsigned char scratch[PODWIRE_SCRATCH];
 };
@@ -175,7 +175,7 @@ void podexec_cancel(struct podexec *exec)
 		buf_done(&exec->outputs[i].waiting);
 	buf_done(&exec->status);
 	strv_done(&exec->query);
-	err_clear(&exec->fault);
+	err_clear(&exec->error);
 	free(exec->program);
 	free(exec->path);
 	free(exec);
@@ -183,21 +183,21 @@ void podexec_cancel(struct podexec *exec)
 
 static int podexec_report(struct podexec *exec, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
-	int (*done)(void *ctx, int status, struct err *fault, struct err *err) = exec->request.done;
+	AUTO_ERR struct err error = {0};
+	int (*done)(void *ctx, int status, struct err *error, struct err *err) = exec->request.done;
 	void *ctx = exec->request.ctx;
 	int code = 0;
 
 	if (exec->output_gone)
 		code = PIPE_CLOSED_STATUS;
 	else if (exec->status.len)
-		podexec_status(exec->status.data, exec->status.len, exec->program, &code, &fault);
-	else if (err_is_set(&exec->fault))
-		err_move(&fault, &exec->fault);
+		podexec_status(exec->status.data, exec->status.len, exec->program, &code, &error);
+	else if (err_is_set(&exec->error))
+		err_move(&error, &exec->error);
 	trace_note(TRACE_KUBE, "exec %s: ended with %d%s%s", exec->path, code,
-		fault.message ? ": " : "", fault.message ? fault.message : "");
+		error.message ? ": " : "", error.message ? error.message : "");
 	podexec_cancel(exec);
-	return done(ctx, code, &fault, err);
+	return done(ctx, code, &error, err);
 }
 
 static int podexec_on_turn(void *ctx, struct err *err)
@@ -215,15 +215,15 @@ static void podexec_look_for_end(struct podexec *exec)
 		exec->turn = loop_add_timer(exec->request.loop, 0, podexec_on_turn, exec);
 }
 
-static void podexec_on_dead(void *ctx, struct err *fault)
+static void podexec_on_dead(void *ctx, struct err *error)
 {
 	struct podexec *exec = ctx;
 
 	exec->is_over = true;
 	if (exec->status.len == 0) {
-		err_set(&exec->fault, E_KUBE_EXEC, "the connection to %s ended before it did",
+		err_set(&exec->error, E_KUBE_EXEC, "the connection to %s ended before it did",
 			exec->program);
-		err_evidence(&exec->fault, "%s", fault->message ? fault->message : "");
+		err_evidence(&exec->error, "%s", error->message ? error->message : "");
 	}
 	podexec_look_for_end(exec);
 }
@@ -444,12 +444,12 @@ static int podexec_on_response(
 
 	exec->call = NULL;
 	if (!stream)
-		r = err_move(&exec->fault, &response->fault);
+		r = err_move(&exec->error, &response->error);
 	else
 		r = ws_handshake_check(
-			&response->http->headers, exec->key, protocols, &protocol, &exec->fault);
+			&response->http->headers, exec->key, protocols, &protocol, &exec->error);
 	if (r == 0 && !*protocol)
-		r = err_set(&exec->fault, E_KUBE_EXEC,
+		r = err_set(&exec->error, E_KUBE_EXEC,
 			"the cluster does not speak the protocol of commands in pods");
 	if (r == 0) {
 		podexec_begin(exec, stream, str_eq(protocol, protocols[0]));

@@ -80,7 +80,7 @@ struct podforward {
 	bool is_looking;
 	int64_t redial_ms; /* the pause; 0: the last dial was good */
 	bool was_lost;     /* a tunnel, and there has been none since */
-	struct err fault;  /* of the last dial */
+	struct err error;  /* of the last dial */
 	char *said;        /* the last notice */
 	int64_t said_ms;
 	unsigned char scratch[PODWIRE_SCRATCH];
@@ -98,7 +98,7 @@ struct podforward_tunnel {
 	bool is_closing;   /* takes no more connections */
 	int64_t came_ms;   /* bytes for a connection */
 	int64_t gone_ms;   /* its pod was found gone: what waits, waits in vain. 0: it was not */
-	struct err fault;  /* why it is dead */
+	struct err error;  /* why it is dead */
 	int64_t busy_ms;   /* when it was seen to move much; 0: never */
 	int64_t window_ms; /* a second in which bytes are counted */
 	uint64_t window_bytes;
@@ -380,25 +380,25 @@ static void conn_finish(struct podforward_conn *conn, bool reset)
 	forward_wake(conn->forward);
 }
 
-static void conn_end_failed(struct podforward_conn *conn, const struct err *fault)
+static void conn_end_failed(struct podforward_conn *conn, const struct err *error)
 {
 	if (conn->is_over)
 		return;
-	if (err_is_set(fault))
-		err_set(&conn->end.fault, fault->id, "%s", fault->message);
+	if (err_is_set(error))
+		err_set(&conn->end.error, error->id, "%s", error->message);
 	else
-		err_set(&conn->end.fault, E_KUBE_FORWARD, "the connection to the pod was lost");
+		err_set(&conn->end.error, E_KUBE_FORWARD, "the connection to the pod was lost");
 	conn_finish(conn, true);
 }
 
 /* Reset the local side; fault is copied. */
-static void conn_fail(struct podforward_conn *conn, const struct err *fault)
+static void conn_fail(struct podforward_conn *conn, const struct err *error)
 {
 	if (conn->is_over)
 		return;
-	conn_end_failed(conn, fault);
+	conn_end_failed(conn, error);
 	forward_say(conn->forward, "a connection to port %u ended: %s", conn->port,
-		conn->end.fault.message);
+		conn->end.error.message);
 }
 
 /* Another tunnel, unless that would send twice what a program may have got. */
@@ -469,18 +469,18 @@ static void conn_retry(struct podforward_conn *conn)
 
 static void conn_fail_with_error(struct podforward_conn *conn)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (conn_is_refused(conn)) {
-		err_set(&fault, E_KUBE_FORWARD, "nothing listens on port %u of pod %s", conn->port,
+		err_set(&error, E_KUBE_FORWARD, "nothing listens on port %u of pod %s", conn->port,
 			conn->tunnel->pod);
 	} else {
 		buf_truncate(
 			&conn->error, conn->error.len < REASON_MAX ? conn->error.len : REASON_MAX);
 		AUTO_FREE char *shown = str_escaped(conn->error.data);
-		err_set(&fault, E_KUBE_FORWARD, "%s", shown);
+		err_set(&error, E_KUBE_FORWARD, "%s", shown);
 	}
-	conn_fail(conn, &fault);
+	conn_fail(conn, &error);
 }
 
 /* Bytes for a stream whose port refuses are read by nobody there, and the frames of other streams
@@ -542,7 +542,7 @@ static void conn_check_end(struct podforward_conn *conn)
  * tunnel; any other one may end, unless bytes for it still come or wait. */
 static void conn_pod_gone(struct podforward_conn *conn, bool may_end, int64_t now_ms)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (conn->is_over || conn_pending(conn) || conn_move(conn) || !may_end)
 		return;
@@ -556,8 +556,8 @@ static void conn_pod_gone(struct podforward_conn *conn, bool may_end, int64_t no
 		conn_check_end(conn);
 		return;
 	}
-	err_set(&fault, E_KUBE_FORWARD, "pod %s has ended", conn->tunnel->pod);
-	conn_fail(conn, &fault);
+	err_set(&error, E_KUBE_FORWARD, "pod %s has ended", conn->tunnel->pod);
+	conn_fail(conn, &error);
 }
 
 /* Bytes that the local side has taken; -1: it is gone. */
@@ -688,15 +688,15 @@ static void conn_error(struct podforward_conn *conn, const void *data, size_t le
 
 static void conn_reset(struct podforward_conn *conn, bool is_data)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (conn->is_over)
 		return;
 	conn->error_end = true;
 	if (is_data && conn->error.len == 0) {
 		conn->remote_end = conn->local_end = true;
-		err_set(&fault, E_KUBE_FORWARD, "the node cut it");
-		conn_fail(conn, &fault);
+		err_set(&error, E_KUBE_FORWARD, "the node cut it");
+		conn_fail(conn, &error);
 		return;
 	}
 	conn_flush(conn);
@@ -803,7 +803,7 @@ static int conn_on_timer(void *ctx, struct err *err)
 	conn->timer = NULL;
 	conn->wait = WAIT_NOTHING;
 	if (wait == WAIT_TUNNEL) {
-		conn_fail(conn, &conn->forward->fault);
+		conn_fail(conn, &conn->forward->error);
 	} else if (wait == WAIT_RETRY) {
 		conn_set_timer(conn, WAIT_TUNNEL, PODFORWARD_DIAL_MS);
 		forward_wake(conn->forward);
@@ -876,7 +876,7 @@ static void conn_free(struct podforward_conn *conn)
 	buf_done(&conn->kept);
 	buf_done(&conn->pending);
 	buf_done(&conn->error);
-	err_clear(&conn->end.fault);
+	err_clear(&conn->end.error);
 	free(conn);
 }
 
@@ -1023,17 +1023,17 @@ static void tunnel_on_ping(void *ctx)
 	spdy_ping(tunnel->spdy);
 }
 
-static void tunnel_on_dead(void *ctx, struct err *fault)
+static void tunnel_on_dead(void *ctx, struct err *error)
 {
 	struct podforward_tunnel *tunnel = ctx;
 
 	tunnel->is_dead = true;
-	err_move(&tunnel->fault, fault);
+	err_move(&tunnel->error, error);
 	forward_wake(tunnel->forward);
 }
 
 static void tunnel_on_dialled(
-	void *ctx, struct stream *stream, bool is_websocket, struct err *fault)
+	void *ctx, struct stream *stream, bool is_websocket, struct err *error)
 {
 	struct podforward_tunnel *tunnel = ctx;
 	struct podforward *forward = tunnel->forward;
@@ -1050,14 +1050,14 @@ static void tunnel_on_dialled(
 
 	tunnel->dial = NULL;
 	if (!stream) {
-		tunnel_on_dead(tunnel, fault);
+		tunnel_on_dead(tunnel, error);
 		return;
 	}
 	podwire_init(&tunnel->wire, forward->options.loop, stream, is_websocket,
 		tunnel->forward->scratch, forward->options.ping_ms, &events);
 	tunnel->is_open = true;
 	tunnel->idle_ms = tunnel->opened_ms = clock_ms();
-	err_clear(&forward->fault);
+	err_clear(&forward->error);
 	if (forward->was_lost)
 		forward_say(forward, "connected again, to pod %s", tunnel->pod);
 	forward->was_lost = false;
@@ -1094,7 +1094,7 @@ static void tunnel_free(struct podforward_tunnel *tunnel)
 		tunnel->forward->options.transport.cancel(tunnel->dial);
 	podwire_done(&tunnel->wire);
 	spdy_free(tunnel->spdy);
-	err_clear(&tunnel->fault);
+	err_clear(&tunnel->error);
 	free(tunnel->pod);
 	vec_done(&tunnel->conns);
 	vec_done(&tunnel->touched);
@@ -1154,12 +1154,12 @@ static int forward_on_redial(void *ctx, struct err *err)
 	return 0;
 }
 
-static void forward_pause_dialling(struct podforward *forward, const struct err *fault)
+static void forward_pause_dialling(struct podforward *forward, const struct err *error)
 {
 	int64_t most_ms = forward_count_waiting(forward) ? REDIAL_WANTED_MS : REDIAL_MAX_MS;
 
-	err_set(&forward->fault, fault->id ? fault->id : E_KUBE_FORWARD, "%s",
-		fault->message ? fault->message : "the pod cannot be reached");
+	err_set(&forward->error, error->id ? error->id : E_KUBE_FORWARD, "%s",
+		error->message ? error->message : "the pod cannot be reached");
 	forward->redial_ms = forward->redial_ms ? 2 * forward->redial_ms : REDIAL_MIN_MS;
 	if (forward->redial_ms > most_ms)
 		forward->redial_ms = most_ms;
@@ -1178,17 +1178,17 @@ void podforward_pod(struct podforward *forward, const char *kube_namespace, cons
 	forward_dial(forward);
 }
 
-void podforward_no_pod(struct podforward *forward, const struct err *fault, bool is_final)
+void podforward_no_pod(struct podforward *forward, const struct err *error, bool is_final)
 {
 	forward->resolving = false;
 	if (!is_final) {
-		forward_pause_dialling(forward, fault);
+		forward_pause_dialling(forward, error);
 		return;
 	}
 	forward->is_wanted = false;
 	for (size_t i = 0; i < forward->conns.n; i++)
 		if (conn_waits(forward->conns.v[i]))
-			conn_fail(forward->conns.v[i], fault);
+			conn_fail(forward->conns.v[i], error);
 }
 
 /* A spare one, so that the next small request need not wait for its dial. */
@@ -1211,7 +1211,7 @@ static void forward_say_lost(struct podforward *forward, const struct podforward
 	if (!forward_has_tunnel(forward))
 		forward->was_lost = true;
 	forward_say(forward, "the connection to pod %s was lost (%s); connecting again",
-		tunnel->pod, tunnel->fault.message ? tunnel->fault.message : "no reason given");
+		tunnel->pod, tunnel->error.message ? tunnel->error.message : "no reason given");
 }
 
 static void forward_bury(struct podforward *forward, struct podforward_tunnel *tunnel)
@@ -1221,10 +1221,10 @@ static void forward_bury(struct podforward *forward, struct podforward_tunnel *t
 
 		conn->tunnel = NULL;
 		if (!conn->is_over && !conn_move(conn))
-			conn_end_failed(conn, &tunnel->fault);
+			conn_end_failed(conn, &tunnel->error);
 	}
 	if (!tunnel->is_open || clock_ms() - tunnel->opened_ms < SHORT_LIFE_MS)
-		forward_pause_dialling(forward, &tunnel->fault);
+		forward_pause_dialling(forward, &tunnel->error);
 	else
 		forward->redial_ms = 0;
 	tunnel_free(tunnel);
@@ -1443,11 +1443,11 @@ struct podforward_conn *podforward_carry(struct podforward *forward, int fd, uin
 	*vec_push(&forward->conns) = conn;
 	forward_watch_pods(forward, forward->options.look_ms);
 	if (forward->conns.n > PODFORWARD_CONNECTIONS_MAX) {
-		AUTO_ERR struct err fault = {0};
+		AUTO_ERR struct err error = {0};
 
-		err_set(&fault, E_KUBE_FORWARD, "there are %d connections already",
+		err_set(&error, E_KUBE_FORWARD, "there are %d connections already",
 			PODFORWARD_CONNECTIONS_MAX);
-		conn_fail(conn, &fault);
+		conn_fail(conn, &error);
 	}
 	/* A connection waits now: redial sooner. */
 	if (forward->redial && forward->redial_ms > REDIAL_WANTED_MS) {
@@ -1495,7 +1495,7 @@ void podforward_free(struct podforward *forward)
 	vec_done(&forward->tunnels);
 	vec_done(&forward->open_ports);
 	forward_forget_pod(forward);
-	err_clear(&forward->fault);
+	err_clear(&forward->error);
 	free(forward->said);
 	free(forward);
 }

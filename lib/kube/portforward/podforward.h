@@ -51,7 +51,7 @@ struct podforward_transport {
 	 * messages if is_websocket, or NULL and the fault. Never from within dial. */
 	void *(*dial)(void *ctx, const char *kube_namespace, const char *pod,
 		void (*done)(void *done_ctx, struct stream *stream, bool is_websocket,
-			struct err *fault),
+			struct err *error),
 		void *done_ctx);
 	void (*cancel)(void *dial);
 	void *ctx;
@@ -88,14 +88,14 @@ AUTO_POINTER(struct podforward, podforward_free)
 void podforward_pod(struct podforward *forward, const char *kube_namespace, const char *pod);
 /* The pod cannot be resolved now: resolve is called again after a pause. is_final: there will be
  * none; connections that wait end with the fault. */
-void podforward_no_pod(struct podforward *forward, const struct err *fault, bool is_final);
+void podforward_no_pod(struct podforward *forward, const struct err *error, bool is_final);
 
 /* is_gone: as far as is known. */
 void podforward_looked(struct podforward *forward, const char *pod, bool is_gone);
 
 struct podforward_end {
 	uint64_t bytes_up, bytes_down; /* to and from the pod */
-	struct err fault;              /* not set: an orderly end. E_KUBE_FORWARD, or the dial's */
+	struct err error;              /* not set: an orderly end. E_KUBE_FORWARD, or the dial's */
 };
 
 struct podforward_conn;

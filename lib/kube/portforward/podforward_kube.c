@@ -21,7 +21,7 @@ struct dial {
 	char *path;
 	char key[WS_KEY_SIZE];
 	struct kube_call *call;
-	void (*done)(void *ctx, struct stream *stream, bool is_websocket, struct err *fault);
+	void (*done)(void *ctx, struct stream *stream, bool is_websocket, struct err *error);
 	void *ctx;
 };
 
@@ -32,9 +32,9 @@ static void dial_free(struct dial *dial)
 }
 
 static void dial_give(
-	struct dial *dial, struct stream *stream, bool is_websocket, struct err *fault)
+	struct dial *dial, struct stream *stream, bool is_websocket, struct err *error)
 {
-	dial->done(dial->ctx, stream, is_websocket, fault);
+	dial->done(dial->ctx, stream, is_websocket, error);
 	dial_free(dial);
 }
 
@@ -50,7 +50,7 @@ static int dial_on_plain(
 	(void)err;
 	if (stream)
 		dial->kube->is_plain = true;
-	dial_give(dial, stream, false, &response->fault);
+	dial_give(dial, stream, false, &response->error);
 	return 0;
 }
 
@@ -87,7 +87,7 @@ static int dial_on_websocket(
 	void *ctx, struct stream *stream, struct kube_response *response, struct err *err)
 {
 	struct dial *dial = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	const char *protocol;
 
 	(void)err;
@@ -96,10 +96,10 @@ static int dial_on_websocket(
 		return 0;
 	}
 	if (!stream) {
-		dial_give(dial, NULL, false, &response->fault);
+		dial_give(dial, NULL, false, &response->error);
 		return 0;
 	}
-	if (ws_handshake_check(&response->http->headers, dial->key, protocols, &protocol, &fault) ==
+	if (ws_handshake_check(&response->http->headers, dial->key, protocols, &protocol, &error) ==
 			0 &&
 		str_eq(protocol, protocols[0])) {
 		dial_give(dial, stream, true, NULL);
@@ -133,7 +133,7 @@ static void dial_websocket(struct dial *dial)
  */
 
 static void *dial_begin(void *ctx, const char *kube_namespace, const char *pod,
-	void (*done)(void *done_ctx, struct stream *stream, bool is_websocket, struct err *fault),
+	void (*done)(void *done_ctx, struct stream *stream, bool is_websocket, struct err *error),
 	void *done_ctx)
 {
 	struct dial *dial = mem_alloc(1, sizeof(*dial));

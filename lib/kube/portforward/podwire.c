@@ -16,14 +16,14 @@ enum {
 	ASLEEP_PONG_MS = 3 * 1000,
 };
 
-void podwire_kill(struct podwire *wire, struct err *fault)
+void podwire_kill(struct podwire *wire, struct err *error)
 {
 	if (wire->is_dead) {
-		err_clear(fault);
+		err_clear(error);
 		return;
 	}
 	wire->is_dead = true;
-	wire->events.dead(wire->events.ctx, fault);
+	wire->events.dead(wire->events.ctx, error);
 }
 
 static bool podwire_wants_input(const struct podwire *wire)
@@ -209,7 +209,7 @@ static void podwire_send_ping(struct podwire *wire)
 static int podwire_on_ping(void *ctx, struct err *err)
 {
 	struct podwire *wire = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int64_t pong_ms = wire->ping_ms * 2 / 3;
 	bool was_asleep = clock_ms() - wire->due_ms > ASLEEP_MS;
 
@@ -225,8 +225,8 @@ static int podwire_on_ping(void *ctx, struct err *err)
 	}
 	/* While input is not read, silence means nothing. */
 	if (wire->is_silent && podwire_wants_input(wire)) {
-		err_set(&fault, E_HTTP_TIMEOUT, "the server does not answer any more");
-		podwire_kill(wire, &fault);
+		err_set(&error, E_HTTP_TIMEOUT, "the server does not answer any more");
+		podwire_kill(wire, &error);
 		return 0;
 	}
 	wire->is_pinging = false;

@@ -34,7 +34,7 @@ struct podwire_events {
 	bool (*has_output)(void *ctx);    /* before_output has something */
 	void (*ping)(void *ctx);          /* on a plain stream */
 	/* Once; nothing follows. */
-	void (*dead)(void *ctx, struct err *fault);
+	void (*dead)(void *ctx, struct err *error);
 	void *ctx;
 };
 
@@ -65,6 +65,6 @@ bool podwire_has_room(const struct podwire *wire);
 /* Write what waits, as far as it goes now. */
 void podwire_flush(struct podwire *wire);
 /* Takes the fault. */
-void podwire_kill(struct podwire *wire, struct err *fault);
+void podwire_kill(struct podwire *wire, struct err *error);
 
 #endif

@@ -55,16 +55,16 @@ static void watch_limits(struct http_call *call)
 static int time_out(struct http_call *call, bool is_idle, struct err *err)
 {
 	AUTO_FREE char *host = url_authority(&call->url);
-	struct err *fault = &call->x.fault;
+	struct err *error = &call->x.error;
 	char text[32];
 
 	if (is_idle)
-		err_set(fault, E_HTTP_TIMEOUT, "%s has not gone on for %s", host,
+		err_set(error, E_HTTP_TIMEOUT, "%s has not gone on for %s", host,
 			duration_text(call->request.idle_ms, text));
 	else if (call->x.begun)
-		err_set(fault, E_HTTP_TIMEOUT, "%s has not answered within the time for it", host);
+		err_set(error, E_HTTP_TIMEOUT, "%s has not answered within the time for it", host);
 	else
-		err_set(fault, E_HTTP_TIMEOUT, "no connection to %s within the time for it", host);
+		err_set(error, E_HTTP_TIMEOUT, "no connection to %s within the time for it", host);
 	call->x.is_transient = true;
 	call->held = call->x.too_early = false;
 	return http_call_ended(call, CURLE_OPERATION_TIMEDOUT, err);
@@ -133,7 +133,7 @@ void http_call_tell(struct http_call *call)
 		.ms = clock_ms() - (x->start_ms ? x->start_ms : call->start_ms),
 		.bytes_up = x->bytes_up,
 		.bytes_down = x->bytes_down,
-		.fault = err_is_set(&x->fault) ? &x->fault : NULL,
+		.error = err_is_set(&x->error) ? &x->error : NULL,
 	};
 
 	if (trace_is_on(TRACE_HTTP)) {
@@ -148,7 +148,7 @@ void http_call_tell(struct http_call *call)
 			!x->begun    ? "no connection"
 			: n_connects ? "new connection"
 				     : "reused connection",
-			event.fault ? ": " : "", event.fault ? event.fault->message : "");
+			event.error ? ": " : "", event.error ? event.error->message : "");
 	}
 	url[strcspn(url, "?")] = '\0';
 	if (call->http->event)
@@ -241,7 +241,7 @@ static int start_exchange(struct http_call *call, struct err *err)
 {
 	if (!has_share(call))
 		return 0;
-	int r = http_begin(call, &call->x.fault);
+	int r = http_begin(call, &call->x.error);
 
 	/* A proxy or route would have to be contacted before the server. */
 	if (call->held && (r < 0 || call->x.proxy || call->x.route))
@@ -364,7 +364,7 @@ void http_response_done(struct http_response *response)
 	strv_done(&response->headers);
 	buf_done(&response->body);
 	url_done(&response->url);
-	err_done(&response->fault);
+	err_done(&response->error);
 }
 
 void http_call_free(struct http_call *call)
@@ -416,11 +416,11 @@ static int http_finish(struct http_call *call, struct err *err)
 	response->ms = clock_ms() - call->start_ms;
 	response->url = call->url;
 	call->url = (struct url){0};
-	if (err_is_set(&x->fault)) {
+	if (err_is_set(&x->error)) {
 		response->status = 0;
 		strv_done(&response->headers);
 		buf_reset(&response->body);
-		err_move(&response->fault, &x->fault);
+		err_move(&response->error, &x->error);
 	}
 	if (call->ended)
 		return call->ended(call, err);
@@ -437,7 +437,7 @@ static int http_finish(struct http_call *call, struct err *err)
 /* While it was held, maybe: neither a server nor libcurl waits for ever. */
 static bool is_lost_ahead(const struct http_exchange *x, CURLcode result)
 {
-	if (!x->was_held || x->begun || err_is_set(&x->fault))
+	if (!x->was_held || x->begun || err_is_set(&x->error))
 		return false;
 	switch (result) {
 	case CURLE_OK:
@@ -467,18 +467,18 @@ int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
 
 	if (call->held || x->too_early || is_lost_ahead(x, result))
 		return begin_again(call, err);
-	if (call->connected && result == CURLE_OK && !err_is_set(&x->fault))
+	if (call->connected && result == CURLE_OK && !err_is_set(&x->error))
 		return call->connected(call, err);
 	if (x->easy)
 		curl_easy_getinfo(x->easy, CURLINFO_SIZE_UPLOAD_T, &up);
 	x->bytes_up = (uint64_t)up;
-	http_fault(call, result);
+	http_error(call, result);
 	call->response.sent = call->response.sent || x->begun;
 	call->response.bytes_up += x->bytes_up;
 	call->response.bytes_down += x->bytes_down;
 	http_call_tell(call);
-	if (!err_is_set(&x->fault))
-		r = http_find_redirect(call, &url, &x->fault);
+	if (!err_is_set(&x->error))
+		r = http_find_redirect(call, &url, &x->error);
 	if (r <= 0)
 		return http_finish(call, err);
 	drop_exchange(call);

@@ -44,7 +44,7 @@ struct http_event {
 	int status;                    /* 0: there was none */
 	int64_t ms;                    /* since it was handed to the connection pool, or released */
 	uint64_t bytes_up, bytes_down; /* bodies */
-	const struct err *fault;       /* or NULL */
+	const struct err *error;       /* or NULL */
 };
 typedef void http_event_fn(void *ctx, const struct http_event *event);
 
@@ -119,7 +119,7 @@ struct http_response {
 	enum address_zone zone;
 	uint64_t bytes_up, bytes_down;
 	int64_t ms;
-	struct err fault;  /* the call failed: E_HTTP_CONNECT, E_HTTP_TLS, … below */
+	struct err error;  /* the call failed: E_HTTP_CONNECT, E_HTTP_TLS, … below */
 	bool sent;         /* some of the request may have reached the server */
 	bool is_transient; /* the same request may work in a moment */
 };

@@ -170,7 +170,7 @@ static int http_exchange_on_begin(void *ctx, char *address, char *local, int por
 	(void)local, (void)port, (void)local_port;
 	call->response.zone = zone;
 	if (!call->x.proxy && !http_exchange_is_allowed(call, zone)) {
-		http_exchange_refuse(call, zone, &call->x.fault);
+		http_exchange_refuse(call, zone, &call->x.error);
 		return CURL_PREREQFUNC_ABORT;
 	}
 	call->x.too_early = call->held;
@@ -386,7 +386,7 @@ static int http_tls_options(struct http_call *call, struct err *err)
 
 static size_t http_exchange_fail(struct http_call *call, struct err *err)
 {
-	err_move(&call->x.fault, err);
+	err_move(&call->x.error, err);
 	return CURL_READFUNC_ABORT;
 }
 
@@ -500,7 +500,7 @@ static int http_receive_fail(struct http_call *call, enum err_id id, const char 
 {
 	AUTO_FREE char *host = url_authority(&call->url);
 
-	return err_set(&call->x.fault, id, "%s %s", host, what);
+	return err_set(&call->x.error, id, "%s %s", host, what);
 }
 
 /*
@@ -645,7 +645,7 @@ static int http_exchange_give(struct http_call *call, const void *data, size_t l
 	int r = call->request.data(call->request.ctx, data, len, &err);
 
 	if (r < 0)
-		return err_move(&call->x.fault, &err);
+		return err_move(&call->x.error, &err);
 	call->recv_paused = call->recv_paused || r > 0;
 	return 0;
 }
@@ -938,6 +938,6 @@ void http_exchange_done(struct http_exchange *x)
 		free_curl(x);
 	http_wipe(x->proxy);
 	err_done(&x->refused);
-	err_done(&x->fault);
+	err_done(&x->error);
 	*x = (struct http_exchange){0};
 }

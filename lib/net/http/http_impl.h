@@ -82,7 +82,7 @@ struct http_exchange {
 	uint64_t length;
 	uint64_t bytes_up, bytes_down;
 	struct err refused; /* by zone: an address of several, maybe; by the route */
-	struct err fault;
+	struct err error;
 	bool is_transient;
 };
 
@@ -156,9 +156,9 @@ int http_check_literal(const struct http_call *call, struct err *err);
 /* Give what was gathered of the body to the caller. < 0: he refuses it, with x.fault. */
 int http_give_batch(struct http_call *call);
 
-/* http_fault.c */
+/* http_error.c */
 /* Explain a failed exchange to people, in x.fault; sets is_transient. */
-void http_fault(struct http_call *call, CURLcode result);
+void http_error(struct http_call *call, CURLcode result);
 
 #define HTTP_SET(call, option, value)                                                              \
 	do {                                                                                       \

@@ -50,7 +50,7 @@ struct ssh {
 	struct loop_timer *timer;
 	char *why;          /* why it is the OpenSSH client, or NULL */
 	char *carrier_text; /* the same as a sentence */
-	struct err fault;   /* for good: of a login that must not be tried again */
+	struct err error;   /* for good: of a login that must not be tried again */
 	bool is_known;      /* the first login has ended */
 };
 
@@ -151,12 +151,12 @@ static int ssh_read_config(struct ssh *ssh, int cancel_fd, bool *ret_whole, stru
 		.config = ssh->options.config,
 		.env = ssh->options.env,
 		.cancel_fd = cancel_fd};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	ssh->has_client = true;
-	int r = ssh_config_read(&call, &ssh->config, &fault);
-	if (r < 0 && fault.id != E_RUN_EXEC)
-		return err_move(err, &fault);
+	int r = ssh_config_read(&call, &ssh->config, &error);
+	if (r < 0 && error.id != E_RUN_EXEC)
+		return err_move(err, &error);
 	if (r < 0) {
 		ssh->has_client = false;
 		ssh_config_default(&place, &ssh->config);
@@ -255,7 +255,7 @@ struct ssh_use {
 	struct channel *inner;
 	struct ssh_connection *connection; /* of libssh2, else NULL */
 	bool is_open, has_eof, to_tell;
-	struct err fault;
+	struct err error;
 };
 
 struct ssh_login {
@@ -284,21 +284,21 @@ static void ssh_say(const struct ssh *ssh, bool is_detail, const char *text)
  * Faults
  */
 
-static void fail_use(struct ssh_use *use, const struct err *fault)
+static void fail_use(struct ssh_use *use, const struct err *error)
 {
-	err_copy(&use->fault, fault);
+	err_copy(&use->error, error);
 	use->to_tell = true;
 	look_soon(use->ssh);
 }
 
 /* All that wait. What a person must mend first is not tried again. */
-static void fail_waiting(struct ssh *ssh, const struct err *fault)
+static void fail_waiting(struct ssh *ssh, const struct err *error)
 {
 	vec_foreach (struct ssh_use *, use, &ssh->uses)
-		if (!(*use)->inner && !err_is_set(&(*use)->fault))
-			fail_use(*use, fault);
-	if (fault->code == ERR_AUTH || fault->code == ERR_CONFIG)
-		err_copy(&ssh->fault, fault);
+		if (!(*use)->inner && !err_is_set(&(*use)->error))
+			fail_use(*use, error);
+	if (error->code == ERR_AUTH || error->code == ERR_CONFIG)
+		err_copy(&ssh->error, error);
 }
 
 /*
@@ -332,27 +332,27 @@ static void tell_carrier(struct ssh *ssh)
 	ssh->is_known = true;
 }
 
-static void tell_no_client(const struct ssh *ssh, struct err *fault)
+static void tell_no_client(const struct ssh *ssh, struct err *error)
 {
 	if (ssh->has_client)
 		return;
-	err_evidence(fault, "there is no ssh client on PATH: its configuration was not read");
-	err_hint(fault, "command -v ssh   # install openssh-client, or correct PATH");
+	err_evidence(error, "there is no ssh client on PATH: its configuration was not read");
+	err_hint(error, "command -v ssh   # install openssh-client, or correct PATH");
 }
 
-static void fall_back(struct ssh *ssh, const char *why, struct err *fault)
+static void fall_back(struct ssh *ssh, const char *why, struct err *error)
 {
 	bool has_begun = ssh->why != NULL;
 
 	if (ssh->options.carrier == SSH_LIBSSH2 || !ssh->has_client) {
-		err_evidence(fault, "libssh2 alone does not get in: %s", why);
-		tell_no_client(ssh, fault);
-		fail_waiting(ssh, fault);
+		err_evidence(error, "libssh2 alone does not get in: %s", why);
+		tell_no_client(ssh, error);
+		fail_waiting(ssh, error);
 		return;
 	}
 	if (!has_begun) {
 		ssh->why = mem_strdup(why);
-		ssh_openssh_follow(ssh->openssh, fault);
+		ssh_openssh_follow(ssh->openssh, error);
 		ssh_openssh_begin(ssh->openssh, ssh->options.first_command);
 	}
 	ssh->stage = SSH_BY_OPENSSH;
@@ -362,7 +362,7 @@ static void fall_back(struct ssh *ssh, const char *why, struct err *fault)
 }
 
 static int libssh2_done(
-	void *ctx, enum ssh_libssh2_end end, const char *why, struct err *fault, struct err *err)
+	void *ctx, enum ssh_libssh2_end end, const char *why, struct err *error, struct err *err)
 {
 	struct ssh_connection *connection = ctx;
 	struct ssh *ssh = connection->ssh;
@@ -374,10 +374,10 @@ static int libssh2_done(
 		connection->is_ready = true;
 		tell_carrier(ssh);
 	} else if (end == SSH_LIBSSH2_FALLBACK) {
-		fall_back(ssh, why, fault);
+		fall_back(ssh, why, error);
 	} else {
-		tell_no_client(ssh, fault);
-		fail_waiting(ssh, fault);
+		tell_no_client(ssh, error);
+		fail_waiting(ssh, error);
 	}
 	if (!connection->is_ready)
 		drop_connection(ssh, connection);
@@ -512,20 +512,20 @@ static void open_by_openssh(struct ssh_use *use)
 		.host = use->host,
 		.port = use->port,
 		.events = &events};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	if (ssh_openssh_open(use->ssh->openssh, &request, &use->inner, &fault) < 0)
-		fail_waiting(use->ssh, &fault);
+	if (ssh_openssh_open(use->ssh->openssh, &request, &use->inner, &error) < 0)
+		fail_waiting(use->ssh, &error);
 }
 
 static void try_open(struct ssh_use *use)
 {
 	struct ssh *ssh = use->ssh;
 
-	if (use->inner || err_is_set(&use->fault) || ssh->stage == SSH_RESOLVING)
+	if (use->inner || err_is_set(&use->error) || ssh->stage == SSH_RESOLVING)
 		return;
-	if (err_is_set(&ssh->fault))
-		fail_use(use, &ssh->fault);
+	if (err_is_set(&ssh->error))
+		fail_use(use, &ssh->error);
 	else if (ssh->stage == SSH_BY_OPENSSH)
 		open_by_openssh(use);
 	else
@@ -561,7 +561,7 @@ static int due(void *ctx, struct err *err)
 		try_open(ssh->uses.v[i]);
 	/* Before that it is the thread's. */
 	if (ssh->stage == SSH_BY_OPENSSH)
-		ssh_openssh_forget_fault(ssh->openssh);
+		ssh_openssh_forget_error(ssh->openssh);
 	return tell_one(ssh, err);
 }
 
@@ -584,7 +584,7 @@ static void leave_connection(struct ssh_use *use)
 static bool goes_elsewhere(struct ssh_use *use)
 {
 	struct ssh_connection *connection = use->connection;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (use->is_open || !connection)
 		return false;
@@ -595,11 +595,11 @@ static bool goes_elsewhere(struct ssh_use *use)
 	}
 	if (!use->command)
 		return false;
-	int r = ssh_libssh2_is_open(use->inner, &fault);
+	int r = ssh_libssh2_is_open(use->inner, &error);
 	size_t others = connection->n_channels - 1 + connection->has_first;
 	use->is_open = r > 0;
 	connection->had_session |= use->is_open;
-	if (r >= 0 || fault.id != E_SSH_REFUSED || (others == 0 && !connection->had_session))
+	if (r >= 0 || error.id != E_SSH_REFUSED || (others == 0 && !connection->had_session))
 		return false;
 	leave_connection(use);
 	connection->limit = connection->n_channels;
@@ -630,8 +630,8 @@ static struct ssh_use *use_of(struct channel *channel)
 /* 1: ask the inner one. */
 static int has_inner(struct ssh_use *use, struct err *err)
 {
-	if (err_is_set(&use->fault))
-		return err_copy(err, &use->fault);
+	if (err_is_set(&use->error))
+		return err_copy(err, &use->error);
 	return use->inner != NULL;
 }
 
@@ -703,7 +703,7 @@ static void use_free(struct channel *channel)
 	free(use->command);
 	free(use->host);
 	free(use->term);
-	err_done(&use->fault);
+	err_done(&use->error);
 	free(use);
 }
 
@@ -806,19 +806,19 @@ static int login_ready(void *ctx, struct err *err)
 {
 	struct ssh_login *login = ctx;
 	struct channel_exit end;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	skip_flow(login->channel, CHANNEL_OUT);
 	skip_flow(login->channel, CHANNEL_ERR);
-	int r = login->channel->ops->wait(login->channel, &end, &fault);
+	int r = login->channel->ops->wait(login->channel, &end, &error);
 	if (r == 0)
 		return 0;
-	if (fault.id == E_SSH_REFUSED)
-		err_clear(&fault);
+	if (error.id == E_SSH_REFUSED)
+		err_clear(&error);
 	ssh_login_fn *done = login->done;
 	void *done_ctx = login->ctx;
 	ssh_free_login(login);
-	return done(done_ctx, &fault, err);
+	return done(done_ctx, &error, err);
 }
 
 void ssh_login(struct ssh *ssh, ssh_login_fn *done, void *ctx)
@@ -907,7 +907,7 @@ void ssh_free(struct ssh *ssh)
 	strv_done(&ssh->sent_env);
 	free(ssh->why);
 	free(ssh->carrier_text);
-	err_done(&ssh->fault);
+	err_done(&ssh->error);
 	free_options(&ssh->options);
 	free(ssh);
 }

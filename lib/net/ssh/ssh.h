@@ -90,7 +90,7 @@ enum ssh_carrier ssh_carrier(const struct ssh *ssh, const char **ret_why);
 const char *ssh_hostname(const struct ssh *ssh);
 
 /* A login for itself, for doctor: done is called on the loop when it is there or has failed. */
-typedef int ssh_login_fn(void *ctx, struct err *fault, struct err *err);
+typedef int ssh_login_fn(void *ctx, struct err *error, struct err *err);
 void ssh_login(struct ssh *ssh, ssh_login_fn *done, void *ctx);
 
 #endif

@@ -233,7 +233,7 @@ enum { HOST_MAX = 255, READ_MS = 10000, WORDS_MAX = 1024, EVIDENCE_LINES = 3 };
  * Names of hosts
  */
 
-static const char *host_fault(const char *host)
+static const char *host_error(const char *host)
 {
 	const char *at = strrchr(host, '@');
 
@@ -254,12 +254,12 @@ static const char *host_fault(const char *host)
 
 int ssh_config_check_host(const char *host, struct err *err)
 {
-	const char *fault = host_fault(host);
+	const char *error = host_error(host);
 
-	if (!fault)
+	if (!error)
 		return 0;
 	AUTO_FREE char *shown = str_shown(host);
-	return err_set(err, E_USAGE, "the name of a host, \"%s\", %s", shown, fault);
+	return err_set(err, E_USAGE, "the name of a host, \"%s\", %s", shown, error);
 }
 
 /*

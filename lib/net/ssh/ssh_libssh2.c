@@ -927,13 +927,13 @@ static void put_question(void *ctx, struct task *task)
 {
 	struct question *question = ctx;
 	struct ssh_libssh2_events *events = &question->ssh->events;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	tell_says(question->ssh);
 	int r = events->ask(
-		events->ctx, question->text, question->secret, question->response, &fault);
+		events->ctx, question->text, question->secret, question->response, &error);
 	question->answered = r;
-	task_response(task, r < 0 ? r : 0, r < 0 ? &fault : NULL);
+	task_response(task, r < 0 ? r : 0, r < 0 ? &error : NULL);
 }
 
 bool ssh_libssh2_can_ask(const struct ssh_libssh2 *ssh)
@@ -996,7 +996,7 @@ static int ssh_libssh2_do_work(struct task *task, void *ctx, struct err *err)
 	return r < 0 ? r : ssh_libssh2_work(ctx, err);
 }
 
-static int ssh_libssh2_work_done(void *ctx, int r, struct err *fault, struct err *err)
+static int ssh_libssh2_work_done(void *ctx, int r, struct err *error, struct err *err)
 {
 	struct ssh_libssh2 *ssh = ctx;
 
@@ -1006,7 +1006,7 @@ static int ssh_libssh2_work_done(void *ctx, int r, struct err *fault, struct err
 	else if (ssh->end == SSH_LIBSSH2_READY)
 		ssh->end = SSH_LIBSSH2_FAILED;
 	/* The error of a fallback is for where there is nobody to fall back on. */
-	return ssh->events.done(ssh->events.ctx, ssh->end, ssh->why.data, fault, err);
+	return ssh->events.done(ssh->events.ctx, ssh->end, ssh->why.data, error, err);
 }
 
 struct ssh_libssh2 *ssh_libssh2_start(struct loop *loop, const struct ssh_libssh2_login *login,
@@ -1048,7 +1048,7 @@ void ssh_libssh2_free(struct ssh_libssh2 *ssh)
 	buf_done(&ssh->tried);
 	buf_done(&ssh->trusted);
 	free(ssh->lost_why);
-	err_done(&ssh->fault);
+	err_done(&ssh->error);
 	free(ssh);
 }
 
@@ -1059,5 +1059,5 @@ bool ssh_libssh2_is_stuck(const struct ssh_libssh2 *ssh)
 
 bool ssh_libssh2_is_lost(const struct ssh_libssh2 *ssh)
 {
-	return err_is_set(&ssh->fault);
+	return err_is_set(&ssh->error);
 }

@@ -69,7 +69,7 @@ struct ssh_libssh2_events {
 	 * to be told where there is no OpenSSH client. why: of FALLBACK, for people, after
 	 * "because" ("libssh2 1.10.0 can use none of the keys (1 RSA)"). The connection may be
 	 * freed in it. A negative return ends loop_run. */
-	int (*done)(void *ctx, enum ssh_libssh2_end end, const char *why, struct err *fault,
+	int (*done)(void *ctx, enum ssh_libssh2_end end, const char *why, struct err *error,
 		struct err *err);
 	/* As in struct ssh_options; both may be NULL. */
 	void (*say)(void *ctx, const char *text, bool is_detail);

@@ -28,7 +28,7 @@ static struct ssh_channel *of(struct channel *channel)
 
 static bool ssh_libssh2_channel_is_dead(const struct ssh_libssh2 *ssh)
 {
-	return err_is_set(&ssh->fault);
+	return err_is_set(&ssh->error);
 }
 
 /*
@@ -47,7 +47,7 @@ static int ssh_libssh2_channel_fail(
 	va_end(args);
 	channel->state = SSH_CHANNEL_FAILED;
 	channel->has_news = true;
-	err_set(&channel->fault, id, "%s", text);
+	err_set(&channel->error, id, "%s", text);
 	return code;
 }
 
@@ -78,9 +78,9 @@ static int fail_open(struct ssh_channel *channel, int code, const char *text)
  * goes on opening. */
 static void ssh_channel_tell_late(struct ssh_channel *channel)
 {
-	if (err_is_set(&channel->fault))
+	if (err_is_set(&channel->error))
 		return;
-	err_set(&channel->fault, E_SSH_PORT, "%s does not answer, seen from %s", channel->target,
+	err_set(&channel->error, E_SSH_PORT, "%s does not answer, seen from %s", channel->target,
 		channel->ssh->login.name);
 	channel->has_news = true;
 }
@@ -247,11 +247,11 @@ static ssize_t take_ahead(
 /* 0, or why nothing can be done with the channel now. */
 static int ssh_libssh2_channel_check(struct ssh_channel *channel, struct err *err)
 {
-	if (err_is_set(&channel->fault))
-		return err_copy(err, &channel->fault);
+	if (err_is_set(&channel->error))
+		return err_copy(err, &channel->error);
 	if (channel->state == SSH_CHANNEL_OPEN)
 		return 0;
-	return ssh_libssh2_channel_is_dead(channel->ssh) ? err_copy(err, &channel->ssh->fault)
+	return ssh_libssh2_channel_is_dead(channel->ssh) ? err_copy(err, &channel->ssh->error)
 							 : CHANNEL_AGAIN;
 }
 
@@ -282,7 +282,7 @@ static ssize_t op_read(
 		return 0;
 	}
 	if (ssh_libssh2_channel_is_dead(channel->ssh))
-		return err_copy(err, &channel->ssh->fault);
+		return err_copy(err, &channel->ssh->error);
 	channel->wants_read[flow] = true;
 	return CHANNEL_AGAIN;
 }
@@ -350,7 +350,7 @@ static ssize_t op_write(struct channel *base, const void *data, size_t len, stru
 	int r = ssh_libssh2_channel_check(channel, err);
 
 	if (r == 0 && ssh_libssh2_channel_is_dead(channel->ssh))
-		r = err_copy(err, &channel->ssh->fault);
+		r = err_copy(err, &channel->ssh->error);
 	if (r == CHANNEL_AGAIN || (r == 0 && !ssh_libssh2_channel_has_room(channel))) {
 		channel->wants_write = true;
 		return CHANNEL_AGAIN;
@@ -425,7 +425,7 @@ static int op_wait(struct channel *base, struct channel_exit *ret, struct err *e
 		return 1;
 	}
 	if (r == 0 && ssh_libssh2_channel_is_dead(channel->ssh))
-		r = err_copy(err, &channel->ssh->fault);
+		r = err_copy(err, &channel->ssh->error);
 	if (r < 0 && r != CHANNEL_AGAIN)
 		return r;
 	channel->wants_end = true;
@@ -545,7 +545,7 @@ static void ssh_channel_destroy(struct ssh_channel *channel)
 	free(channel->ahead[0]);
 	free(channel->ahead[1]);
 	free(channel->out);
-	err_done(&channel->fault);
+	err_done(&channel->error);
 	free(channel);
 }
 
@@ -741,7 +741,7 @@ static void open_channels(struct ssh_libssh2 *ssh)
 {
 	if (ssh->pings)
 		ping(ssh);
-	while (!err_is_set(&ssh->fault) && !ssh->pings) {
+	while (!err_is_set(&ssh->error) && !ssh->pings) {
 		if (!ssh->opening)
 			begin_opening(ssh);
 		if (!ssh->opening)
@@ -814,7 +814,7 @@ static int ssh_libssh2_channel_turn(struct ssh_libssh2 *ssh, struct err *err)
 		if (!channel->is_given_up)
 			ssh_channel_flush(channel);
 	close_channels(ssh);
-	if (ssh->is_lost && !err_is_set(&ssh->fault))
+	if (ssh->is_lost && !err_is_set(&ssh->error))
 		ssh_turn_lose(ssh, ssh->lost_why);
 	ssh->received_seen = ssh->received;
 	int r = ssh_libssh2_channel_tell(ssh, &freed, err);
@@ -822,7 +822,7 @@ static int ssh_libssh2_channel_turn(struct ssh_libssh2 *ssh, struct err *err)
 		return r < 0 ? r : 0;
 	ssh->freed = NULL;
 	/* Looking at one flow takes in what has come for all, also for those looked at before. */
-	if (!err_is_set(&ssh->fault))
+	if (!err_is_set(&ssh->error))
 		ssh_turn_check(ssh);
 	return r < 0 ? r : 0;
 }
@@ -923,7 +923,7 @@ static int keep_alive(void *ctx, struct err *err)
 		ssh_turn_lose(ssh, "no answer for too long");
 		return ssh_libssh2_channel_turn(ssh, err);
 	}
-	if (!err_is_set(&ssh->fault))
+	if (!err_is_set(&ssh->error))
 		add_keepalive(ssh);
 	return 0;
 }
@@ -956,9 +956,9 @@ static void ssh_turn_lose(struct ssh_libssh2 *ssh, const char *why)
 {
 	AUTO_FREE char *shown = str_shown(why);
 
-	if (err_is_set(&ssh->fault))
+	if (err_is_set(&ssh->error))
 		return;
-	err_set(&ssh->fault, E_SSH_LOST, "the connection to %s was lost (%s)", ssh->login.name,
+	err_set(&ssh->error, E_SSH_LOST, "the connection to %s was lost (%s)", ssh->login.name,
 		shown);
 	ssh->is_lost = true;
 	ssh->opening = NULL;
@@ -976,7 +976,7 @@ void ssh_turn_end(struct ssh_libssh2 *ssh)
 	if (ssh->freed)
 		*ssh->freed = true;
 	/* Close the channels and disconnect as far as that does not block. */
-	if (ssh->source && !err_is_set(&ssh->fault) && !ssh->is_lost) {
+	if (ssh->source && !err_is_set(&ssh->error) && !ssh->is_lost) {
 		close_channels(ssh);
 		libssh2_session_disconnect_ex(
 			ssh->session, SSH_DISCONNECT_BY_APPLICATION, "done", "");

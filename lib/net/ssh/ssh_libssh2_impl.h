@@ -54,7 +54,7 @@ struct ssh_channel {
 	LIBSSH2_CHANNEL *raw;
 	uint32_t id;
 	enum ssh_channel_state state;
-	struct err fault; /* of SSH_CHANNEL_FAILED */
+	struct err error; /* of SSH_CHANNEL_FAILED */
 	char *command;    /* NULL: to a port */
 	char *term;       /* NULL: no terminal */
 	unsigned columns, rows;
@@ -132,7 +132,7 @@ struct ssh_libssh2 {
 	uint64_t opening_received;   /* what had come before an answer was asked for beside it */
 	bool is_stuck;    /* it is the port that does not answer, or its answer is late */
 	bool *freed;      /* set when it is freed within its own turn */
-	struct err fault; /* E_SSH_LOST */
+	struct err error; /* E_SSH_LOST */
 };
 
 void ssh_session_flush(struct ssh_libssh2 *ssh);

@@ -51,7 +51,7 @@ struct ssh_openssh {
 	struct openssh_channel *login; /* NULL: the first command's, that nobody has taken yet */
 	struct loop_timer *timer;
 	int64_t pause_ms;
-	struct err fault;  /* of the last login, until it was told */
+	struct err error;  /* of the last login, until it was told */
 	struct err before; /* why another carrier did not get in; or none */
 
 	struct openssh_client {
@@ -74,8 +74,8 @@ static void ssh_openssh_read_log(const char *path, struct buf *out);
 /* Removes the files and frees the name. */
 static void ssh_openssh_forget_log(char **log);
 
-/* The error of ssh_words_fault, or one that includes the attempt before the client. */
-static void ssh_openssh_fault(
+/* The error of ssh_words_error, or one that includes the attempt before the client. */
+static void ssh_openssh_error(
 	const struct ssh_openssh *ssh, const char *text, const char *said, struct err *err);
 /* The channel is freed. Whether its client was still logging in; else the master, whose proxy runs
  * in the client's process group, is to go on. */
@@ -313,7 +313,7 @@ struct openssh_channel {
 	int64_t pause_ms;
 	enum verdict verdict;
 	struct channel_exit end;
-	struct err fault;
+	struct err error;
 };
 
 static struct openssh_channel *self_of(struct channel *channel)
@@ -369,7 +369,7 @@ static ssize_t read_child(struct openssh_channel *self, enum channel_flow flow, 
 	return n;
 }
 
-static void set_fault(struct openssh_channel *self, const char *text)
+static void set_error(struct openssh_channel *self, const char *text)
 {
 	self->verdict = FAILED;
 	if (!self->is_open) {
@@ -382,7 +382,7 @@ static void set_fault(struct openssh_channel *self, const char *text)
 			buf_add(&self->held, chunk, (size_t)n);
 		ssh_openssh_read_log(proxy, &self->held);
 	}
-	ssh_openssh_fault(self->ssh, text, self->is_open ? NULL : self->held.data, &self->fault);
+	ssh_openssh_error(self->ssh, text, self->is_open ? NULL : self->held.data, &self->error);
 }
 
 static void ssh_openssh_read_words(
@@ -410,7 +410,7 @@ static void judge_255(struct openssh_channel *self)
 	else if (words.master_is_gone && ssh_openssh_master_responses(ssh))
 		ssh_openssh_set_exit(self, 0, "?");
 	else
-		set_fault(self, text.data);
+		set_error(self, text.data);
 }
 
 /* An old client tells nothing of exits: only its complaints, if there are any. */
@@ -420,11 +420,11 @@ static void judge_255_blind(struct openssh_channel *self)
 	struct ssh_words words;
 
 	ssh_openssh_read_words(self, &text, &words);
-	set_fault(self, text.data);
-	bool is_silent = self->fault.n_evidence == 0 && self->is_open;
+	set_error(self, text.data);
+	bool is_silent = self->error.n_evidence == 0 && self->is_open;
 	if (!is_silent)
 		return;
-	err_clear(&self->fault);
+	err_clear(&self->error);
 	ssh_openssh_set_exit(self, EXIT_OWN, "");
 }
 
@@ -454,7 +454,7 @@ static bool ssh_openssh_judge(struct openssh_channel *self)
 		return false;
 	if (signalled) {
 		self->verdict = FAILED;
-		err_set(&self->fault, E_SSH_LOST, "the ssh client for %s was killed",
+		err_set(&self->error, E_SSH_LOST, "the ssh client for %s was killed",
 			self->ssh->host);
 	} else if (code != EXIT_OWN) {
 		ssh_openssh_set_exit(self, code, "");
@@ -492,7 +492,7 @@ static ssize_t end_of_flow(struct openssh_channel *self, enum channel_flow flow,
 		return CHANNEL_AGAIN;
 	}
 	if (self->verdict == FAILED)
-		return err_copy(err, &self->fault);
+		return err_copy(err, &self->error);
 	self->flow_ended[flow] = true;
 	return 0;
 }
@@ -544,7 +544,7 @@ static ssize_t openssh_read(
 	struct openssh_channel *self = self_of(channel);
 
 	if (self->verdict == FAILED)
-		return err_copy(err, &self->fault);
+		return err_copy(err, &self->error);
 	if (self->flow_ended[flow])
 		return 0;
 	if (flow == CHANNEL_ERR)
@@ -562,7 +562,7 @@ static ssize_t openssh_write(struct channel *channel, const void *data, size_t l
 	struct openssh_channel *self = self_of(channel);
 
 	if (self->verdict == FAILED)
-		return err_copy(err, &self->fault);
+		return err_copy(err, &self->error);
 	return self->child->ops->write(self->child, data, len, err);
 }
 
@@ -571,7 +571,7 @@ static int openssh_send_eof(struct channel *channel, struct err *err)
 	struct openssh_channel *self = self_of(channel);
 
 	if (self->verdict == FAILED)
-		return err_copy(err, &self->fault);
+		return err_copy(err, &self->error);
 	return self->child->ops->send_eof(self->child, err);
 }
 
@@ -580,7 +580,7 @@ static int openssh_wait(struct channel *channel, struct channel_exit *ret, struc
 	struct openssh_channel *self = self_of(channel);
 
 	if (self->verdict == FAILED)
-		return err_copy(err, &self->fault);
+		return err_copy(err, &self->error);
 	if (!self->flow_ended[CHANNEL_OUT] || !self->flow_ended[CHANNEL_ERR])
 		return 0;
 	if (!ssh_openssh_judge(self)) {
@@ -588,7 +588,7 @@ static int openssh_wait(struct channel *channel, struct channel_exit *ret, struc
 		return 0;
 	}
 	if (self->verdict == FAILED)
-		return err_copy(err, &self->fault);
+		return err_copy(err, &self->error);
 	*ret = self->end;
 	return 1;
 }
@@ -610,7 +610,7 @@ static void openssh_free(struct channel *channel)
 	channel_free(self->child);
 	ssh_openssh_forget_log(&self->log);
 	buf_done(&self->held);
-	err_done(&self->fault);
+	err_done(&self->error);
 	free(self);
 }
 
@@ -624,12 +624,12 @@ static const struct channel_ops openssh_ops = {
 };
 
 /* Fail the channel with a copy of that error, unless it has ended. */
-static void ssh_openssh_fail(struct openssh_channel *channel, const struct err *fault)
+static void ssh_openssh_fail(struct openssh_channel *channel, const struct err *error)
 {
 	if (channel->verdict != RUNS)
 		return;
 	channel->verdict = FAILED;
-	err_copy(&channel->fault, fault);
+	err_copy(&channel->error, error);
 	ssh_openssh_look_later(channel);
 }
 
@@ -897,24 +897,24 @@ static void judge_login(struct ssh_openssh *ssh, int code, bool signalled)
 	if (words.has_open || (!signalled && code != 255))
 		ssh->master = MASTER_NONE;
 	else
-		ssh_openssh_fault(ssh, text.data, said.data, &ssh->fault);
+		ssh_openssh_error(ssh, text.data, said.data, &ssh->error);
 }
 
 /* The error of the attempt before the client says more than the client's refusal alone. */
-static void ssh_openssh_fault(
+static void ssh_openssh_error(
 	const struct ssh_openssh *ssh, const char *text, const char *said, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	ssh_words_fault(text, said, ssh->host, &fault);
-	if (fault.id != ssh->before.id || fault.id != E_SSH_LOGIN || !str_empty(said)) {
-		err_move(err, &fault);
+	ssh_words_error(text, said, ssh->host, &error);
+	if (error.id != ssh->before.id || error.id != E_SSH_LOGIN || !str_empty(said)) {
+		err_move(err, &error);
 		return;
 	}
 	err_copy(err, &ssh->before);
-	for (size_t i = 0; i < fault.n_evidence; i++)
-		err_evidence(err, "%s", fault.evidence[i]);
-	err_hint(err, "%s", fault.hint);
+	for (size_t i = 0; i < error.n_evidence; i++)
+		err_evidence(err, "%s", error.evidence[i]);
+	err_hint(err, "%s", error.hint);
 }
 
 void ssh_openssh_follow(struct ssh_openssh *ssh, const struct err *before)
@@ -931,11 +931,11 @@ static bool is_too_late(const struct ssh_openssh *ssh)
 static void give_up_login(struct ssh_openssh *ssh)
 {
 	kill(ssh->login_pid, SIGTERM);
-	err_set(&ssh->fault, E_SSH_UNREACHABLE, "%s did not answer within %d s", ssh->host,
+	err_set(&ssh->error, E_SSH_UNREACHABLE, "%s did not answer within %d s", ssh->host,
 		SSH_LOGIN_MS / 1000);
-	err_hint(&ssh->fault, "ssh -v %s true", ssh->host);
+	err_hint(&ssh->error, "ssh -v %s true", ssh->host);
 	if (ssh->login)
-		ssh_openssh_fail(ssh->login, &ssh->fault);
+		ssh_openssh_fail(ssh->login, &ssh->error);
 }
 
 /* Whether the login is over, one way or the other. */
@@ -1040,8 +1040,8 @@ int ssh_openssh_open(struct ssh_openssh *ssh, const struct ssh_openssh_request *
 			openssh_look_later(ssh);
 		return 0;
 	}
-	if (err_is_set(&ssh->fault))
-		return err_move(err, &ssh->fault);
+	if (err_is_set(&ssh->error))
+		return err_move(err, &ssh->error);
 	if (ssh->login_pid) {
 		openssh_look_later(ssh);
 		return 0;
@@ -1060,17 +1060,17 @@ void ssh_openssh_begin(struct ssh_openssh *ssh, const char *first_command)
 {
 	const struct ssh_openssh_request request = {.command = first_command};
 
-	if (ssh_openssh_prepare(ssh, &ssh->fault) < 0 || !first_command)
+	if (ssh_openssh_prepare(ssh, &ssh->error) < 0 || !first_command)
 		return;
-	if (start_client(ssh, &request, needs_login(ssh), &ssh->first, &ssh->fault) < 0)
+	if (start_client(ssh, &request, needs_login(ssh), &ssh->first, &ssh->error) < 0)
 		return;
 	ssh->first_command = mem_strdup(first_command);
 	begin_login(ssh, &ssh->first);
 }
 
-void ssh_openssh_forget_fault(struct ssh_openssh *ssh)
+void ssh_openssh_forget_error(struct ssh_openssh *ssh)
 {
-	err_clear(&ssh->fault);
+	err_clear(&ssh->error);
 }
 
 bool ssh_openssh_has_askpass(const char *const *env, bool has_terminal)
@@ -1128,6 +1128,6 @@ void ssh_openssh_free(struct ssh_openssh *ssh)
 	free(ssh->control_dir);
 	free(ssh->first_command);
 	strv_done(&ssh->env);
-	err_done(&ssh->fault);
+	err_done(&ssh->error);
 	free(ssh);
 }

@@ -71,6 +71,6 @@ struct ssh_openssh_request {
 int ssh_openssh_open(struct ssh_openssh *ssh, const struct ssh_openssh_request *request,
 	struct channel **ret, struct err *err);
 /* All that waited have been told: the next call of open begins another login. */
-void ssh_openssh_forget_fault(struct ssh_openssh *ssh);
+void ssh_openssh_forget_error(struct ssh_openssh *ssh);
 
 #endif

@@ -240,7 +240,7 @@ static void ssh_openssh_words_add_hint(
 		err_hint(err, "ssh -v %s true", host);
 }
 
-int ssh_words_fault(const char *text, const char *said, const char *host, struct err *err)
+int ssh_words_error(const char *text, const char *said, const char *host, struct err *err)
 {
 	bool is_before;
 	enum err_id id = cause_of(text, said, &is_before);

@@ -27,6 +27,6 @@ void ssh_words_read(const char *text, size_t len, struct ssh_words *ret);
 
 /* Of a client that ended with 255 by itself: one of the E_SSH_… ids, with its words as evidence.
  * said: its stderr before the login, where words of a proxy stand. */
-int ssh_words_fault(const char *text, const char *said, const char *host, struct err *err);
+int ssh_words_error(const char *text, const char *said, const char *host, struct err *err);
 
 #endif

@@ -375,7 +375,7 @@ struct child_channel {
 	bool is_raw; /* a terminal that may be written to */
 	bool has_ended;
 	struct channel_exit end;
-	struct err fault;
+	struct err error;
 };
 
 static int channel_tell(struct child_channel *self, struct err *err)
@@ -477,7 +477,7 @@ static int channel_look_again(void *ctx, struct err *err)
 	struct child_channel *self = ctx;
 
 	self->timer = NULL;
-	if (err_is_set(&self->fault))
+	if (err_is_set(&self->error))
 		return channel_tell(self, err);
 	if (!is_read(self)) {
 		if (!self->is_raw && !can_write(self))
@@ -492,7 +492,7 @@ static int channel_look_again(void *ctx, struct err *err)
 
 static int channel_failed(const struct child_channel *self, struct err *err)
 {
-	return err_is_set(&self->fault) ? err_copy(err, &self->fault) : 0;
+	return err_is_set(&self->error) ? err_copy(err, &self->error) : 0;
 }
 
 static void side_ended(struct child_channel *self, struct side *side)
@@ -530,7 +530,7 @@ static ssize_t child_read(
 	}
 	if (n > 0)
 		return n;
-	fs_error(&self->fault, errno, "reading from a process");
+	fs_error(&self->error, errno, "reading from a process");
 	return channel_failed(self, err);
 }
 
@@ -609,7 +609,7 @@ static void child_free(struct channel *channel)
 		kill_child(&self->child);
 	for (int i = 0; i < N_SIDES; i++)
 		channel_close_side(&self->sides[i]);
-	err_done(&self->fault);
+	err_done(&self->error);
 	free(self);
 }
 
@@ -667,12 +667,12 @@ struct channel *channel_from_child(struct loop *loop, const char *const *argv,
 	const char *const *env, const struct channel_events *events)
 {
 	struct child child = {0};
-	struct err fault = {0};
+	struct err error = {0};
 
-	if (child_start(&(struct child_spec){.argv = argv, .env = env}, &child, &fault) == 0)
+	if (child_start(&(struct child_spec){.argv = argv, .env = env}, &child, &error) == 0)
 		return channel_of_child(loop, &child, events);
 	struct child_channel *self = new_channel(loop, events);
-	err_move(&self->fault, &fault);
+	err_move(&self->error, &error);
 	self->is_raw = true;
 	channel_look_later(self);
 	return &self->channel;

@@ -150,7 +150,7 @@ static int listen_find_port(struct listener *listener)
 	return r;
 }
 
-static int open_fault(const struct listen_options *options, int errnum, struct err *err)
+static int open_error(const struct listen_options *options, int errnum, struct err *err)
 {
 	AUTO_FREE char *where = str_shown(options->address ? options->address : "localhost");
 
@@ -269,7 +269,7 @@ int listener_open(const struct listen_options *options, struct listener **ret, s
 	listener->fds[0] = listener->fds[1] = -1;
 	int r = listen_find_port(listener);
 	if (r < 0)
-		return open_fault(options, -r, err);
+		return open_error(options, -r, err);
 	listener->options.address = NULL;
 	for (int i = 0; i < FAMILIES_MAX; i++)
 		if (listener->fds[i] >= 0)

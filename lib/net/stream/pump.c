@@ -183,10 +183,10 @@ static void end_flow(struct flow *flow)
 
 /* Data to the faulty side is lost, and nothing more is read from the other one. Data from the
  * faulty side is still forwarded: it may say why. */
-static void note_fault(struct pump *pump, char name, struct err *fault)
+static void note_error(struct pump *pump, char name, struct err *error)
 {
 	if (!pump->end.faulty) {
-		err_move(&pump->end.fault, fault);
+		err_move(&pump->end.error, error);
 		pump->end.faulty = name;
 		end_flow(flow_to(pump, name));
 		return;
@@ -203,15 +203,15 @@ static void note_fault(struct pump *pump, char name, struct err *fault)
 /* Whether all was written. */
 static bool pump_flush(struct pump *pump, struct flow *flow)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	while (flow->len > 0) {
 		ssize_t n =
-			flow->to->ops->write(flow->to, flow->data + flow->at, flow->len, &fault);
+			flow->to->ops->write(flow->to, flow->data + flow->at, flow->len, &error);
 		if (n == STREAM_AGAIN)
 			return false;
 		if (n < 0) {
-			note_fault(pump, flow->to_name, &fault);
+			note_error(pump, flow->to_name, &error);
 			return false;
 		}
 		flow->at += (size_t)n;
@@ -224,33 +224,33 @@ static bool pump_flush(struct pump *pump, struct flow *flow)
 
 static void pass_end(struct pump *pump, struct flow *flow)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	drop_data(flow);
 	flow->over = true;
-	if (!pump->end.faulty && flow->to->ops->shutdown(flow->to, &fault) < 0)
-		note_fault(pump, flow->to_name, &fault);
+	if (!pump->end.faulty && flow->to->ops->shutdown(flow->to, &error) < 0)
+		note_error(pump, flow->to_name, &error);
 }
 
 /* Into the empty buffer. Whether it is worth trying again at once: it was filled. */
 static bool pump_fill(struct pump *pump, struct flow *flow)
 {
 	struct stream *from = flow->from;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	ssize_t n;
 
 	if (!flow->data)
 		flow->data = take_buffer();
 	do {
 		n = from->ops->read(
-			from, flow->data + flow->len, PUMP_BUFFER_SIZE - flow->len, &fault);
+			from, flow->data + flow->len, PUMP_BUFFER_SIZE - flow->len, &error);
 		if (n > 0)
 			flow->len += (size_t)n;
 	} while (n > 0 && flow->len < PUMP_BUFFER_SIZE && from->ops->pending(from));
 	if (n > 0)
 		return flow->len == PUMP_BUFFER_SIZE;
 	if (n < 0 && n != STREAM_AGAIN)
-		note_fault(pump, flow->from_name, &fault);
+		note_error(pump, flow->from_name, &error);
 	/* Of a side with a fault what is there is all that will come. */
 	if (n != STREAM_AGAIN || pump->end.faulty)
 		flow->ended = true;
@@ -313,7 +313,7 @@ static int pump_finish(struct pump *pump, struct err *err)
 	pump->end.bytes_ba = pump->flows[1].bytes;
 	free_pump(pump, pump->end.faulty ? stream_reset : stream_free);
 	int r = pump->options.done(pump->options.ctx, &pump->end, err);
-	err_done(&pump->end.fault);
+	err_done(&pump->end.error);
 	free(pump);
 	return r;
 }
@@ -403,7 +403,7 @@ void pump_cancel(struct pump *pump)
 	if (!pump || pump->finished)
 		return;
 	free_pump(pump, stream_reset);
-	err_done(&pump->end.fault);
+	err_done(&pump->end.error);
 	free(pump);
 }
 

@@ -19,7 +19,7 @@ struct pump_end {
 	uint64_t bytes_ab, bytes_ba; /* written to the other side */
 	/* Set when a side failed before both ends had come; the other side then sees no orderly
 	 * end, if its transport can tell (stream_reset). What had been read was written first. */
-	struct err fault;
+	struct err error;
 	char faulty; /* 'a' or 'b': that side; 0 without a fault */
 };
 

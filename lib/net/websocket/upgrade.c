@@ -587,9 +587,9 @@ static int upgrade_hand_over(struct upgrade *up, const char *early, size_t n_ear
 }
 
 /* End with an error that was found here, and that libcurl does not know. */
-static int upgrade_give_up(struct upgrade *up, struct err *fault, struct err *err)
+static int upgrade_give_up(struct upgrade *up, struct err *error, struct err *err)
 {
-	err_move(&up->call->x.fault, fault);
+	err_move(&up->call->x.error, error);
 	return http_call_ended(up->call, CURLE_RECV_ERROR, err);
 }
 
@@ -641,18 +641,18 @@ static int at_end(struct upgrade *up, struct err *err)
 static int upgrade_take_bytes(
 	struct upgrade *up, const char *data, size_t len, int *ret, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	size_t used = 0;
 
 	up->call->x.last_ms = clock_ms();
 	up->call->x.bytes_down = up->reply.body.len;
-	int r = upgrade_reply_feed(&up->reply, data, len, &used, &fault);
+	int r = upgrade_reply_feed(&up->reply, data, len, &used, &error);
 	if (r > 0 && up->reply.status == 101)
-		r = check_protocol(up, &fault) < 0 ? -1 : 1;
+		r = check_protocol(up, &error) < 0 ? -1 : 1;
 	if (r == 0)
 		return 0;
 	if (r < 0) {
-		*ret = upgrade_give_up(up, &fault, err);
+		*ret = upgrade_give_up(up, &error, err);
 	} else if (up->reply.status == 101) {
 		*ret = upgrade_hand_over(up, data + used, len - used, err);
 	} else {

@@ -22,7 +22,7 @@ struct auth_wait {
 	auth_ready_fn *ready;
 	void *ctx;
 	bool due;         /* what it waits for is there */
-	struct err fault; /* or this is */
+	struct err error; /* or this is */
 	struct auth_wait *next;
 };
 
@@ -36,7 +36,7 @@ struct auth {
 
 	struct credential_lookup *lookup; /* NULL: the login is known */
 	struct credential login;
-	struct err login_fault;
+	struct err login_error;
 	struct strv warnings;
 	char *identity;
 
@@ -185,7 +185,7 @@ static void unlink_wait(struct auth *auth, struct auth_wait *wait)
 
 static void free_wait(struct auth_wait *wait)
 {
-	err_done(&wait->fault);
+	err_done(&wait->error);
 	free(wait);
 }
 
@@ -202,15 +202,15 @@ static int call_ready(
 	struct auth *auth, const struct auth_wait *wait, bool *ret_freed, struct err *err)
 {
 	bool freed = false, *outer = auth->ret_freed;
-	struct err fault = wait->fault;
-	bool failed = err_is_set(&fault);
+	struct err error = wait->error;
+	bool failed = err_is_set(&error);
 
 	/* Put back below, unless auth is gone. */
 	/* cppcheck-suppress autoVariables */
 	auth->ret_freed = &freed;
 	int r = wait->ready(wait->ctx, failed ? NULL : auth->authorization, auth->generation,
-		failed ? &fault : NULL, err);
-	err_done(&fault);
+		failed ? &error : NULL, err);
+	err_done(&error);
 	*ret_freed = freed;
 	if (!freed)
 		auth->ret_freed = outer;
@@ -247,11 +247,11 @@ static int serve_due(struct auth *auth, struct err *err)
 }
 
 /* Everybody who waits now; what comes meanwhile is looked at later. */
-static int auth_serve(struct auth *auth, const struct err *fault, struct err *err)
+static int auth_serve(struct auth *auth, const struct err *error, struct err *err)
 {
 	for (struct auth_wait *wait = auth->first; wait; wait = wait->next) {
-		if (!wait->due && fault)
-			copy_err(&wait->fault, fault);
+		if (!wait->due && error)
+			copy_err(&wait->error, error);
 		wait->due = true;
 	}
 	int r = serve_due(auth, err);
@@ -351,10 +351,10 @@ static int auth_got(struct auth *auth, char *authorization, int64_t renew_ms, st
 
 /* A remembered challenge may be outdated: drop it and send the request without authorization, so
  * that the registry states its requirements itself. */
-static int auth_fail(struct auth *auth, struct err *fault, struct err *err)
+static int auth_fail(struct auth *auth, struct err *error, struct err *err)
 {
 	if (!auth->is_remembered)
-		return auth_serve(auth, fault, err);
+		return auth_serve(auth, error, err);
 	drop_challenge(auth);
 	err_clear(&auth->refused);
 	return auth_serve(auth, NULL, err);
@@ -362,20 +362,20 @@ static int auth_fail(struct auth *auth, struct err *fault, struct err *err)
 
 static int fail_copy(struct auth *auth, const struct err *known, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	copy_err(&fault, known);
-	return auth_fail(auth, &fault, err);
+	copy_err(&error, known);
+	return auth_fail(auth, &error, err);
 }
 
 static int use_basic(struct auth *auth, struct err *err)
 {
 	const struct credential *login = &auth->login;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (!login->user && !login->identity_token) {
-		auth_no_login(auth, &fault);
-		return auth_fail(auth, &fault, err);
+		auth_no_login(auth, &error);
+		return auth_fail(auth, &error, err);
 	}
 	auth->is_token = false;
 	return auth_got(auth,
@@ -387,8 +387,8 @@ static int use_basic(struct auth *auth, struct err *err)
 static int renew(struct auth *auth, struct err *err)
 {
 	auth->is_eager = false;
-	if (err_is_set(&auth->login_fault))
-		return fail_copy(auth, &auth->login_fault, err);
+	if (err_is_set(&auth->login_error))
+		return fail_copy(auth, &auth->login_error, err);
 	if (err_is_set(&auth->refused))
 		return fail_copy(auth, &auth->refused, err);
 	if (auth->login.registry_token) {
@@ -420,7 +420,7 @@ static int auth_step(struct auth *auth, struct err *err)
  */
 
 static int login_found(void *ctx, struct credential *found, const struct strv *warnings,
-	struct err *fault, struct err *err)
+	struct err *error, struct err *err)
 {
 	struct auth *auth = ctx;
 
@@ -429,7 +429,7 @@ static int login_found(void *ctx, struct credential *found, const struct strv *w
 		auth->login = *found;
 		*found = (struct credential){0};
 	} else {
-		err_move(&auth->login_fault, fault);
+		err_move(&auth->login_error, error);
 	}
 	credential_free(TAKE(auth->lookup));
 	AUTO_FREE char *user = auth->login.user ? str_escaped(auth->login.user) : NULL;
@@ -502,7 +502,7 @@ void auth_free(struct auth *auth)
 	credential_done(&auth->login);
 	secret_free(auth->authorization);
 	secret_buf_done(&auth->form);
-	err_done(&auth->login_fault);
+	err_done(&auth->login_error);
 	err_done(&auth->refused);
 	err_done(&auth->at_once);
 	drop_challenge(auth);
@@ -531,16 +531,16 @@ void auth_allow_fewer_scopes(struct auth *auth)
 struct auth_wait *auth_want(struct auth *auth, auth_ready_fn *ready, void *ctx)
 {
 	const struct auth_wait wait = {.ready = ready, .ctx = ctx};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	bool freed = false;
 
 	if (auth->first || (auth->scheme != AUTH_NONE && !auth_is_good(auth))) {
 		kick(auth);
 		return add_wait(auth, ready, ctx);
 	}
-	int r = call_ready(auth, &wait, &freed, &fault);
+	int r = call_ready(auth, &wait, &freed, &error);
 	if (r < 0 && !freed) {
-		err_move(&auth->at_once, &fault);
+		err_move(&auth->at_once, &error);
 		kick(auth);
 	}
 	return NULL;
@@ -565,7 +565,7 @@ static bool is_worth_renewing(const struct auth *auth, bool has_new_scope)
 static void judge_refusal(struct auth *auth, const struct strv *headers, struct auth_wait *wait)
 {
 	if (!auth_take_challenge(auth, headers) && !auth->challenge) {
-		err_set(&wait->fault, E_REGISTRY_RESPONSE,
+		err_set(&wait->error, E_REGISTRY_RESPONSE,
 			"registry %s requires a login but offers neither Basic nor Bearer",
 			auth->host);
 		wait->due = true;
@@ -581,9 +581,9 @@ static void judge_refusal(struct auth *auth, const struct strv *headers, struct 
 	if (auth->is_stale)
 		return;
 	if (auth->is_token)
-		auth_denied(auth, &wait->fault);
+		auth_denied(auth, &wait->error);
 	else
-		auth_no_login(auth, &wait->fault);
+		auth_no_login(auth, &wait->error);
 	wait->due = true;
 }
 
@@ -969,9 +969,9 @@ static int auth_ask(struct auth *auth, struct err *err)
 
 static int ask_or_fail(struct auth *auth, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	return auth_ask(auth, &fault) < 0 ? auth_fail(auth, &fault, err) : 0;
+	return auth_ask(auth, &error) < 0 ? auth_fail(auth, &error, err) : 0;
 }
 
 /* Ask the realm for a token; ends with auth_got or auth_fail. */
@@ -1021,13 +1021,13 @@ static bool auth_try_again(struct auth *auth, const struct http_response *respon
 static int auth_take_token(struct auth *auth, const struct http_response *response, struct err *err)
 {
 	AUTO_SECRET char *token = NULL, *refresh = NULL;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int64_t life_ms;
 
 	if (auth_token_parse(response->body.data, response->body.len, &token, &refresh, &life_ms,
-		    &fault) < 0) {
-		err_prefix(&fault, "registry %s", auth->host);
-		return auth_fail(auth, &fault, err);
+		    &error) < 0) {
+		err_prefix(&error, "registry %s", auth->host);
+		return auth_fail(auth, &error, err);
 	}
 	if (refresh && auth->login.identity_token) {
 		secret_free(auth->login.identity_token);
@@ -1070,20 +1070,20 @@ static int judge_status(
 
 static int auth_fail_response(struct auth *auth, struct http_response *response, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (response->status == 0) {
-		err_move(&fault, &response->fault);
-		if (fault.id != E_IO) /* there is no libcurl */
-			err_prefix(&fault, "registry %s: asking its token server", auth->host);
+		err_move(&error, &response->error);
+		if (error.id != E_IO) /* there is no libcurl */
+			err_prefix(&error, "registry %s: asking its token server", auth->host);
 	} else {
 		AUTO_FREE char *shown = url_shown(&response->url);
-		judge_status(auth, response, &fault);
-		err_evidence(&fault, "%s answered %d", shown, response->status);
+		judge_status(auth, response, &error);
+		err_evidence(&error, "%s answered %d", shown, response->status);
 	}
 	if (is_login_refused(auth, response->status) && credential_is_there(&auth->login))
 		auth_no_login(auth, &auth->refused);
-	return auth_fail(auth, &fault, err);
+	return auth_fail(auth, &error, err);
 }
 
 /* Some give no token at all where one of its scopes is not allowed. */

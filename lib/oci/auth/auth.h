@@ -47,7 +47,7 @@ void auth_allow_fewer_scopes(struct auth *auth);
 /* authorization: the value for the field, or NULL: none is needed as far as is known. generation
  * numbers it. fault: E_REGISTRY_AUTH, E_REGISTRY_HELPER, the http.* of the token server. */
 typedef int auth_ready_fn(void *ctx, const char *authorization, unsigned generation,
-	struct err *fault, struct err *err);
+	struct err *error, struct err *err);
 struct auth_wait;
 /* ready is called from the loop, or at once (and NULL returned) when it is known. */
 struct auth_wait *auth_want(struct auth *auth, auth_ready_fn *ready, void *ctx);

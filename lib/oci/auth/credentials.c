@@ -58,7 +58,7 @@ struct credential_lookup {
 	struct helper *helper;
 	struct loop_timer *timer;
 	struct credential login;
-	struct err fault;
+	struct err error;
 	credential_found_fn *found;
 	void *ctx;
 };
@@ -149,11 +149,11 @@ static void read_files(struct credential_lookup *lookup)
 static int credentials_deliver(void *ctx, struct err *err)
 {
 	struct credential_lookup *lookup = ctx;
-	bool failed = err_is_set(&lookup->fault);
+	bool failed = err_is_set(&lookup->error);
 
 	lookup->timer = NULL;
 	return lookup->found(lookup->ctx, failed ? NULL : &lookup->login, &lookup->warnings,
-		failed ? &lookup->fault : NULL, err);
+		failed ? &lookup->error : NULL, err);
 }
 
 static void credentials_finish(struct credential_lookup *lookup)
@@ -171,14 +171,14 @@ static void take_login(struct credential_lookup *lookup, struct credential *logi
 static void credentials_go_on(struct credential_lookup *lookup);
 
 static int helper_ended(
-	void *ctx, int r, struct credential *login, struct err *fault, struct err *err)
+	void *ctx, int r, struct credential *login, struct err *error, struct err *err)
 {
 	struct credential_lookup *lookup = ctx;
 
 	(void)err;
 	helper_free(TAKE(lookup->helper));
 	if (r < 0) {
-		err_move(&lookup->fault, fault);
+		err_move(&lookup->error, error);
 		credentials_finish(lookup);
 	} else if (r > 0) {
 		take_login(lookup, login);
@@ -212,7 +212,7 @@ static bool ask_helper(struct credential_lookup *lookup, const struct step *step
 		.env = env,
 		.limit_ms = CREDENTIAL_HELPER_MS};
 	if (helper_start(
-		    lookup->loop, &spec, helper_ended, lookup, &lookup->helper, &lookup->fault) < 0)
+		    lookup->loop, &spec, helper_ended, lookup, &lookup->helper, &lookup->error) < 0)
 		credentials_finish(lookup);
 	return true;
 }
@@ -280,7 +280,7 @@ void credential_free(struct credential_lookup *lookup)
 	strv_done(&lookup->helper_env);
 	strv_done(&lookup->warnings);
 	credential_done(&lookup->login);
-	err_done(&lookup->fault);
+	err_done(&lookup->error);
 	free(lookup->host);
 	free(lookup->repo);
 	free(lookup);
@@ -857,12 +857,12 @@ void helper_free(struct helper *helper)
 
 static int credentials_fail(struct helper *helper, const char *why, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	kill_group(helper);
 	credentials_close_output(helper);
-	int r = credentials_fail_response(helper->name, why, &fault);
-	return helper->end(helper->ctx, r, NULL, &fault, err);
+	int r = credentials_fail_response(helper->name, why, &error);
+	return helper->end(helper->ctx, r, NULL, &error, err);
 }
 
 /* 1: there may be more, 0: its end, -1: too much. */
@@ -894,15 +894,15 @@ static int exit_status(int status)
 static int credentials_end(struct helper *helper, int status, struct err *err)
 {
 	AUTO_CREDENTIAL struct credential login = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	helper->pid = 0;
 	if (helper->fd >= 0 && credentials_read_output(helper) < 0)
 		return credentials_fail(helper, "printed more than dlrun accepts", err);
 	credentials_close_output(helper);
 	int r = credential_helper_parse(
-		helper->out.data, helper->out.len, status, helper->name, &login, &fault);
-	return helper->end(helper->ctx, r, &login, &fault, err);
+		helper->out.data, helper->out.len, status, helper->name, &login, &error);
+	return helper->end(helper->ctx, r, &login, &error, err);
 }
 
 static int credentials_look(void *ctx, struct err *err);
@@ -1007,10 +1007,10 @@ static int credentials_spawn(struct helper *helper, const struct helper_spec *wh
 		return err_set_errno(err, E_REGISTRY_HELPER, errno, "cannot prepare a pipe");
 	spec.stdin_fd = input;
 	spec.stdout_fd = output;
-	AUTO_ERR struct err fault = {0};
-	if (proc_spawn(&spec, &helper->pid, &fault) < 0)
+	AUTO_ERR struct err error = {0};
+	if (proc_spawn(&spec, &helper->pid, &error) < 0)
 		return err_set(err, E_REGISTRY_HELPER, "docker-credential-%s: %s", helper->name,
-			fault.message);
+			error.message);
 	return 0;
 }
 

@@ -67,7 +67,7 @@ int credential_helper_parse(const char *text, size_t len, int exit_status, const
 /* found: valid during the call, or NULL with fault. warnings: one sentence each: a file that cannot
  * be read, a helper that is not installed (both are passed over). */
 typedef int credential_found_fn(void *ctx, struct credential *found, const struct strv *warnings,
-	struct err *fault, struct err *err);
+	struct err *error, struct err *err);
 struct credential_lookup;
 /* Reads the files now, starts the helper now if one is needed (in a process group of its own, in a
  * filtered environment: no variable of dlrun's secrets), and calls found from the loop, once:
@@ -107,7 +107,7 @@ struct helper;
 /* r is what credential_helper_parse says of its answer; login may be taken over. Called from the
  * loop, once, as the last thing. */
 typedef int helper_end_fn(
-	void *ctx, int r, struct credential *login, struct err *fault, struct err *err);
+	void *ctx, int r, struct credential *login, struct err *error, struct err *err);
 struct helper_spec {
 	const char *program;    /* its path */
 	const char *name;       /* NAME of docker-credential-NAME */

@@ -475,15 +475,15 @@ static int image_open_layer(struct layout *layout, const struct image *image, si
 
 /* A layer that cannot be read is named, and what is wrong with it if its bytes are others. */
 static int image_explain(
-	struct layout *layout, const struct image_layer *layer, struct err *fault, struct err *err)
+	struct layout *layout, const struct image_layer *layer, struct err *error, struct err *err)
 {
 	AUTO_ERR struct err damage = {0};
 
-	if (fault->id != E_IMAGE && fault->id != E_DATA_LIMIT)
-		return err_move(err, fault);
+	if (error->id != E_IMAGE && error->id != E_DATA_LIMIT)
+		return err_move(err, error);
 	if (layout_check_blob(layout, &layer->blob, &damage) < 0 && damage.id == E_IMAGE)
 		return err_move(err, &damage);
-	err_move(err, fault);
+	err_move(err, error);
 	return err_prefix(err, "%s", layer->blob.digest);
 }
 
@@ -503,12 +503,12 @@ int image_entries_above(struct layout *layout, const struct image *image, size_t
 
 	for (size_t i = first_own(image) + skip; i < image->n_layers; i++) {
 		AUTO_FD int fd = -1;
-		AUTO_ERR struct err fault = {0};
-		int r = image_open_layer(layout, image, i, &fd, &spec, &fault);
+		AUTO_ERR struct err error = {0};
+		int r = image_open_layer(layout, image, i, &fd, &spec, &error);
 		if (r == 0)
-			r = unpack_list(&spec, list, &fault);
+			r = unpack_list(&spec, list, &error);
 		if (r < 0)
-			return image_explain(layout, &image->layers[i], &fault, err);
+			return image_explain(layout, &image->layers[i], &error, err);
 	}
 	return 0;
 }
@@ -547,12 +547,12 @@ int image_unpack(
 
 	for (size_t i = first_own(image) + skip; i < image->n_layers; i++) {
 		AUTO_FD int fd = -1;
-		AUTO_ERR struct err fault = {0};
-		int r = image_open_layer(layout, image, i, &fd, &spec, &fault);
+		AUTO_ERR struct err error = {0};
+		int r = image_open_layer(layout, image, i, &fd, &spec, &error);
 		if (r == 0)
-			r = unpack_apply(&spec, dir_fd, &fault);
+			r = unpack_apply(&spec, dir_fd, &error);
 		if (r < 0)
-			return image_explain(layout, &image->layers[i], &fault, err);
+			return image_explain(layout, &image->layers[i], &error, err);
 	}
 	return 0;
 }
@@ -576,16 +576,16 @@ int image_delta_paths(struct layout *layout, const struct image *image, struct s
 	struct strv *ret_dirs, struct err *err)
 {
 	size_t last = image->n_layers - 1;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct unpack_spec spec;
 	AUTO_FD int fd = -1;
 
 	if (image->n_layers == 0 || image->layers[last].role != IMAGE_ROLE_DELTA)
 		return 0;
-	int r = image_open_layer(layout, image, last, &fd, &spec, &fault);
+	int r = image_open_layer(layout, image, last, &fd, &spec, &error);
 	if (r == 0)
-		r = image_add_paths(&spec, ret_gone, ret_dirs, &fault);
-	return r < 0 ? image_explain(layout, &image->layers[last], &fault, err) : 0;
+		r = image_add_paths(&spec, ret_gone, ret_dirs, &error);
+	return r < 0 ? image_explain(layout, &image->layers[last], &error, err) : 0;
 }
 
 int image_read_file(struct layout *layout, const struct image *image, const char *path, int out_fd,
@@ -596,12 +596,12 @@ int image_read_file(struct layout *layout, const struct image *image, const char
 
 	for (size_t i = image->n_layers; i-- > first_own(image) && found == 0;) {
 		AUTO_FD int fd = -1;
-		AUTO_ERR struct err fault = {0};
-		int r = image_open_layer(layout, image, i, &fd, &spec, &fault);
+		AUTO_ERR struct err error = {0};
+		int r = image_open_layer(layout, image, i, &fd, &spec, &error);
 		if (r == 0)
-			r = unpack_file(&spec, path, out_fd, &found, &fault);
+			r = unpack_file(&spec, path, out_fd, &found, &error);
 		if (r < 0)
-			return image_explain(layout, &image->layers[i], &fault, err);
+			return image_explain(layout, &image->layers[i], &error, err);
 	}
 	if (found == 1)
 		return 0;
@@ -1116,15 +1116,15 @@ static int link_layer(struct making *making, const struct descriptor *blob, stru
 {
 	const struct image_base *base = making->request->base;
 	AUTO_FD int from = -1;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (base->layout) {
-		int r = layout_open_blob(base->layout, blob, &from, &fault);
+		int r = layout_open_blob(base->layout, blob, &from, &error);
 		/* A layer that may not be passed on is fetched from elsewhere. */
-		if (r < 0 && fault.id == E_IMAGE_BASE && media_is_foreign(blob->media_type))
+		if (r < 0 && error.id == E_IMAGE_BASE && media_is_foreign(blob->media_type))
 			return 0;
 		if (r < 0)
-			return err_move(err, &fault);
+			return err_move(err, &error);
 	}
 	return making->sink->ops->link(making->sink, from, blob, err);
 }
@@ -1278,16 +1278,16 @@ int image_write(
 	const struct image_request *request, struct sink *sink, struct image *ret, struct err *err)
 {
 	uint64_t bytes_before = sink->bytes_written;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	bool wrong = false;
 
-	int r = image_write_once(request, sink, ret, &wrong, &fault);
+	int r = image_write_once(request, sink, ret, &wrong, &error);
 	if (r < 0 && wrong) {
 		wrong = false;
-		r = image_write_once(request, sink, ret, &wrong, &fault);
+		r = image_write_once(request, sink, ret, &wrong, &error);
 	}
 	if (r < 0)
-		return err_move(err, &fault);
+		return err_move(err, &error);
 	ret->bytes_written = sink->bytes_written - bytes_before;
 	return 0;
 }

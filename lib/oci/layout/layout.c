@@ -820,16 +820,16 @@ int layout_check_blob(struct layout *layout, const struct descriptor *blob, stru
 int layout_remove_damaged(struct layout *layout, const struct descriptor *blob, struct err *err)
 {
 	AUTO_FD int lock = -1;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	int r = layout_lock_blobs(layout, true, LAYOUT_GC_WAIT_MS, &lock, err);
 	if (r < 0)
 		return r;
-	r = layout_check_blob(layout, blob, &fault);
-	if (r == 0 || fault.id == E_IMAGE_BASE)
+	r = layout_check_blob(layout, blob, &error);
+	if (r == 0 || error.id == E_IMAGE_BASE)
 		return 0;
-	if (fault.id != E_IMAGE)
-		return err_move(err, &fault);
+	if (error.id != E_IMAGE)
+		return err_move(err, &error);
 	if (unlinkat(layout->blobs_fd, layout_blob_name(blob->digest), 0) < 0)
 		return fs_error(err, errno, "removing %s in %s", blob->digest, layout->dir);
 	return 1;
@@ -885,17 +885,17 @@ static int layout_follow(struct marks *marks, const char *digest, struct err *er
 {
 	AUTO_BUF struct buf text = {0};
 	AUTO_JSON struct json *json = NULL;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct descriptor manifest;
 
-	int r = layout_resolve(marks->layout, digest, &manifest, &fault);
+	int r = layout_resolve(marks->layout, digest, &manifest, &error);
 	if (r == 0)
-		r = layout_read_blob(marks->layout, &manifest, MANIFEST_SIZE_MAX, &text, &fault);
+		r = layout_read_blob(marks->layout, &manifest, MANIFEST_SIZE_MAX, &text, &error);
 	if (r == 0)
-		r = json_parse(text.data, text.len, MANIFEST_SIZE_MAX, digest, &json, &fault);
+		r = json_parse(text.data, text.len, MANIFEST_SIZE_MAX, digest, &json, &error);
 	if (r == 0)
 		mark_all(marks, json);
-	return r == -ERR_IO || r == -ERR_AUTH ? err_move(err, &fault) : 0;
+	return r == -ERR_IO || r == -ERR_AUTH ? err_move(err, &error) : 0;
 }
 
 /* Drop what is to go, mark the rest. */

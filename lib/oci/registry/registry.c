@@ -56,7 +56,7 @@ struct registry {
 /* Probe whether a host with which TLS failed speaks plain http. Nothing secret is
  * sent. fault is moved to done as it is, or as E_REGISTRY_INSECURE. */
 struct registry_probe;
-typedef int registry_probed_fn(void *ctx, struct err *fault, struct err *err);
+typedef int registry_probed_fn(void *ctx, struct err *error, struct err *err);
 
 static int registry_read_cert(
 	struct registry *registry, const struct registry_options *options, struct err *err);
@@ -226,7 +226,7 @@ static bool wants_tls(const struct http_response *response)
 static bool registry_wants_switch(
 	const struct registry *registry, const struct http_response *response)
 {
-	enum err_id id = response->fault.id;
+	enum err_id id = response->error.id;
 
 	if (!registry->may_switch || registry->switches >= REGISTRY_SWITCHES_MAX)
 		return false;
@@ -240,9 +240,9 @@ static bool registry_wants_switch(
 }
 
 /* Whether it would make sense. */
-static bool registry_wants_probe(const struct registry *registry, const struct err *fault)
+static bool registry_wants_probe(const struct registry *registry, const struct err *error)
 {
-	return fault->id == E_HTTP_TLS && registry->origin.tls && !registry->may_switch &&
+	return error->id == E_HTTP_TLS && registry->origin.tls && !registry->may_switch &&
 	       !registry->answered && is_port_written(registry);
 }
 
@@ -388,11 +388,11 @@ char *registry_find_cert(const char *host, char **ret_key)
 static int read_pem(
 	const char *path, const char *what, const char *host, struct buf *ret, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	if (fs_read_regular(path, PEM_MAX, ret, NULL, NULL, &fault) < 0) {
+	if (fs_read_regular(path, PEM_MAX, ret, NULL, NULL, &error) < 0) {
 		err_set(err, E_HTTP_CERT, "the %s for %s cannot be used", what, host);
-		return err_evidence(err, "%s", fault.message);
+		return err_evidence(err, "%s", error.message);
 	}
 	return 0;
 }
@@ -426,7 +426,7 @@ static int registry_read_cert(
 struct registry_probe {
 	struct registry *registry;
 	struct http_call *call;
-	struct err fault;
+	struct err error;
 	registry_probed_fn *done;
 	void *ctx;
 };
@@ -441,20 +441,20 @@ static bool is_registry(const struct http_response *response)
 static int registry_probe_answered(void *ctx, struct http_response *response, struct err *err)
 {
 	struct registry_probe *probe = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	probe->call = NULL;
-	err_move(&fault, &probe->fault);
+	err_move(&error, &probe->error);
 	if (is_registry(response)) {
-		err_set(&fault, E_REGISTRY_INSECURE, "registry %s speaks http only, without TLS",
+		err_set(&error, E_REGISTRY_INSECURE, "registry %s speaks http only, without TLS",
 			probe->registry->host);
-		err_hint(&fault, "registry: {push: %s, insecure: true}", probe->registry->name);
+		err_hint(&error, "registry: {push: %s, insecure: true}", probe->registry->name);
 	}
-	return probe->done(probe->ctx, &fault, err);
+	return probe->done(probe->ctx, &error, err);
 }
 
 static struct registry_probe *registry_probe_start(
-	struct registry *registry, struct err *fault, registry_probed_fn *done, void *ctx)
+	struct registry *registry, struct err *error, registry_probed_fn *done, void *ctx)
 {
 	struct registry_probe *probe = mem_alloc(1, sizeof(*probe));
 	AUTO_URL struct url url = {0};
@@ -463,7 +463,7 @@ static struct registry_probe *registry_probe_start(
 	probe->registry = registry;
 	probe->done = done;
 	probe->ctx = ctx;
-	err_move(&probe->fault, fault);
+	err_move(&probe->error, error);
 	/* The host was good for https. */
 	BUG_ON(url_make(false, registry->server, "/v2/", &url, NULL) < 0);
 	const struct http_request request = {
@@ -483,7 +483,7 @@ static void registry_probe_free(struct registry_probe *probe)
 	if (!probe)
 		return;
 	http_cancel(probe->call);
-	err_done(&probe->fault);
+	err_done(&probe->error);
 	free(probe);
 }
 
@@ -514,7 +514,7 @@ struct registry_call {
 	int64_t began_ms;
 	bool spent;       /* the body was read, or data was given: it cannot be sent again */
 	struct err cause; /* why it was tried again */
-	struct err fault; /* to be delivered by timer */
+	struct err error; /* to be delivered by timer */
 	struct http_response kept; /* that was accepted, in case of no better one */
 };
 
@@ -556,7 +556,7 @@ static void registry_free_call(struct registry_call *call)
 	url_done(&call->url);
 	strv_done(&call->headers);
 	err_done(&call->cause);
-	err_done(&call->fault);
+	err_done(&call->error);
 	free_response(&call->kept);
 	free(call);
 }
@@ -586,7 +586,7 @@ static void open_gate(struct registry *registry)
 
 /* The registry may be gone when done returns. */
 static int registry_finish(struct registry_call *call, struct http_response *response,
-	struct err *fault, struct err *err)
+	struct err *error, struct err *err)
 {
 	struct registry *registry = call->registry;
 
@@ -595,7 +595,7 @@ static int registry_finish(struct registry_call *call, struct http_response *res
 	registry_unlink_call(call);
 	if (registry->pilot == call)
 		open_gate(registry);
-	int r = call->request.done(call->request.ctx, response, fault, err);
+	int r = call->request.done(call->request.ctx, response, error, err);
 	registry_free_call(call);
 	return r;
 }
@@ -631,8 +631,8 @@ static int registry_timer_due(void *ctx, struct err *err)
 	call->timer = NULL;
 	if (call->kept.status)
 		return registry_finish(call, &call->kept, NULL, err);
-	if (err_is_set(&call->fault))
-		return registry_finish(call, NULL, &call->fault, err);
+	if (err_is_set(&call->error))
+		return registry_finish(call, NULL, &call->error, err);
 	registry_authorize(call);
 	return 0;
 }
@@ -664,86 +664,86 @@ int registry_call_error(
 static int registry_deadline_due(void *ctx, struct err *err)
 {
 	struct registry_call *call = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	call->deadline_timer = NULL;
-	err_set(&fault, E_REGISTRY_TIMEOUT, "registry %s: timed out (%s)", call->registry->host,
+	err_set(&error, E_REGISTRY_TIMEOUT, "registry %s: timed out (%s)", call->registry->host,
 		call->request.doing);
 	if (err_is_set(&call->cause))
-		err_evidence(&fault, "before that: %s", call->cause.message);
-	err_hint(&fault, "export DLRUN_PUSH_TIMEOUT=30m   # or push_timeout: in dlrun.yaml");
-	return registry_finish(call, NULL, &fault, err);
+		err_evidence(&error, "before that: %s", call->cause.message);
+	err_hint(&error, "export DLRUN_PUSH_TIMEOUT=30m   # or push_timeout: in dlrun.yaml");
+	return registry_finish(call, NULL, &error, err);
 }
 
 /* The cause of the last try, as the reason to give up. */
 static int registry_give_up(struct registry_call *call, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	const struct err *cause = &call->cause;
 
 	if (call->tries > 1)
-		err_set(&fault, E_REGISTRY_UNREACHABLE, "%s (%u tries)", cause->message,
+		err_set(&error, E_REGISTRY_UNREACHABLE, "%s (%u tries)", cause->message,
 			call->tries);
 	else
-		err_set(&fault, E_REGISTRY_UNREACHABLE, "%s", cause->message);
+		err_set(&error, E_REGISTRY_UNREACHABLE, "%s", cause->message);
 	for (size_t i = 0; i < cause->n_evidence; i++)
-		err_evidence(&fault, "%s", cause->evidence[i]);
-	err_hint(&fault, "%s", cause->hint ? cause->hint : "dlrun doctor");
-	return registry_finish(call, NULL, &fault, err);
+		err_evidence(&error, "%s", cause->evidence[i]);
+	err_hint(&error, "%s", cause->hint ? cause->hint : "dlrun doctor");
+	return registry_finish(call, NULL, &error, err);
 }
 
-static void registry_add_hint(const struct registry_call *call, struct err *fault)
+static void registry_add_hint(const struct registry_call *call, struct err *error)
 {
-	if (fault->id == E_HTTP_TLS)
-		err_hint(fault, "registry: {push: %s, ca: registry-ca.pem}", call->registry->name);
-	else if (fault->id == E_HTTP_CERT)
-		err_hint(fault, "registry: {push: %s, cert: client.cert, key: client.key}",
+	if (error->id == E_HTTP_TLS)
+		err_hint(error, "registry: {push: %s, ca: registry-ca.pem}", call->registry->name);
+	else if (error->id == E_HTTP_CERT)
+		err_hint(error, "registry: {push: %s, cert: client.cert, key: client.key}",
 			call->registry->name);
-	else if (fault->id == E_HTTP_CONNECT || fault->id == E_HTTP_RESOLVE)
-		err_hint(fault, "dlrun doctor");
+	else if (error->id == E_HTTP_CONNECT || error->id == E_HTTP_RESOLVE)
+		err_hint(error, "dlrun doctor");
 }
 
-static int registry_on_probed(void *ctx, struct err *fault, struct err *err)
+static int registry_on_probed(void *ctx, struct err *error, struct err *err)
 {
 	struct registry_call *call = ctx;
 
-	registry_add_hint(call, fault);
-	return registry_finish(call, NULL, fault, err);
+	registry_add_hint(call, error);
+	return registry_finish(call, NULL, error, err);
 }
 
 /* Whether an error is of lib/net; others are of the source or the receiver of the bytes. */
-static bool registry_is_net_fault(const struct err *fault)
+static bool registry_is_net_error(const struct err *error)
 {
-	return fault->id >= E_HTTP_CLOSED && fault->id <= E_HTTP_ZONE;
+	return error->id >= E_HTTP_CLOSED && error->id <= E_HTTP_ZONE;
 }
 
 /* Faults of lib/net begin with the host they are about, or have it somewhere. */
-static void name_registry(const struct registry_call *call, struct err *fault)
+static void name_registry(const struct registry_call *call, struct err *error)
 {
 	const char *host = call->registry->host;
 	size_t len = strlen(host);
 
-	if (strncmp(fault->message, host, len) != 0 || fault->message[len] != ' ') {
-		err_prefix(fault, "registry %s", host);
+	if (strncmp(error->message, host, len) != 0 || error->message[len] != ' ') {
+		err_prefix(error, "registry %s", host);
 		return;
 	}
-	AUTO_FREE char *message = fault->message;
-	fault->message = mem_printf("registry %s", message);
+	AUTO_FREE char *message = error->message;
+	error->message = mem_printf("registry %s", message);
 }
 
 /* A fault that will not go away. */
-static int registry_fail(struct registry_call *call, struct err *fault, struct err *err)
+static int registry_fail(struct registry_call *call, struct err *error, struct err *err)
 {
-	bool probe = !call->foreign && registry_wants_probe(call->registry, fault);
+	bool probe = !call->foreign && registry_wants_probe(call->registry, error);
 
-	if (registry_is_net_fault(fault))
-		name_registry(call, fault);
+	if (registry_is_net_error(error))
+		name_registry(call, error);
 	if (probe) {
-		call->probe = registry_probe_start(call->registry, fault, registry_on_probed, call);
+		call->probe = registry_probe_start(call->registry, error, registry_on_probed, call);
 		return 0;
 	}
-	registry_add_hint(call, fault);
-	return registry_finish(call, NULL, fault, err);
+	registry_add_hint(call, error);
+	return registry_finish(call, NULL, error, err);
 }
 
 /*
@@ -827,16 +827,16 @@ static bool is_of_other_scheme(
 	       (!registry->answered && registry_wants_switch(registry, response));
 }
 
-static int registry_on_fault(
+static int registry_on_error(
 	struct registry_call *call, struct http_response *response, struct err *err)
 {
-	struct err *fault = &response->fault;
+	struct err *error = &response->error;
 	int64_t end_ms = INT64_MAX;
 
-	if (!response->is_transient || fault->id == E_HTTP_RESOLVE ||
+	if (!response->is_transient || error->id == E_HTTP_RESOLVE ||
 		!may_send_again(call, response))
-		return registry_fail(call, fault, err);
-	err_move(&call->cause, fault);
+		return registry_fail(call, error, err);
+	err_move(&call->cause, error);
 	if (response->sent)
 		name_registry(call, &call->cause);
 	else
@@ -904,7 +904,7 @@ static void registry_keep(struct registry_call *call, const struct http_response
 }
 
 static int registry_on_ready(void *ctx, const char *authorization, unsigned generation,
-	struct err *fault, struct err *err);
+	struct err *error, struct err *err);
 static void add_spares(struct registry *registry);
 
 static int log_in(struct registry_call *call, const struct http_response *response)
@@ -929,17 +929,17 @@ static int log_in(struct registry_call *call, const struct http_response *respon
 
 static int on_status(struct registry_call *call, struct http_response *response, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (wants_login(call, response))
 		return log_in(call, response);
 	if (is_accepted(call->request.accept, response->status))
 		return registry_finish(call, response, NULL, err);
-	registry_call_error(call, response, &fault);
-	if (!is_transient_status(response->status) || fault.id == E_REGISTRY_FULL ||
+	registry_call_error(call, response, &error);
+	if (!is_transient_status(response->status) || error.id == E_REGISTRY_FULL ||
 		!may_send_again(call, response))
-		return registry_finish(call, NULL, &fault, err);
-	err_move(&call->cause, &fault);
+		return registry_finish(call, NULL, &error, err);
+	err_move(&call->cause, &error);
 	return registry_again(call, response, INT64_MAX, err);
 }
 
@@ -955,7 +955,7 @@ static int registry_call_answered(void *ctx, struct http_response *response, str
 		return 0;
 	}
 	if (!response->status)
-		return registry_on_fault(call, response, err);
+		return registry_on_error(call, response, err);
 	if (url_same_origin(&response->url, &registry->origin)) {
 		registry->answered = true;
 		registry->zone = response->zone;
@@ -1125,30 +1125,30 @@ static void registry_send_request(struct registry_call *call, const char *author
 }
 
 /* A login that is refused is what the registry itself has answered before. */
-static void no_login(struct registry_call *call, struct err *fault)
+static void no_login(struct registry_call *call, struct err *error)
 {
 	const struct err *words = &call->cause;
 
-	if (fault->id != E_REGISTRY_AUTH && fault->id != E_REGISTRY_DENIED)
+	if (error->id != E_REGISTRY_AUTH && error->id != E_REGISTRY_DENIED)
 		free_response(&call->kept);
 	else if (words->n_evidence > 0)
-		err_evidence(fault, "%s", words->evidence[0]);
-	err_move(&call->fault, fault);
+		err_evidence(error, "%s", words->evidence[0]);
+	err_move(&call->error, error);
 	/* Not from where the caller started it: from the loop. */
 	call->timer = loop_add_timer(call->registry->loop, clock_ms(), registry_timer_due, call);
 }
 
 static int registry_on_ready(void *ctx, const char *authorization, unsigned generation,
-	struct err *fault, struct err *err)
+	struct err *error, struct err *err)
 {
 	struct registry_call *call = ctx;
 
 	(void)err;
 	call->wait = NULL;
 	call->waiting = false;
-	if (fault && err_is_set(fault)) {
+	if (error && err_is_set(error)) {
 		http_cancel(TAKE(call->http));
-		no_login(call, fault);
+		no_login(call, error);
 		return 0;
 	}
 	free_response(&call->kept);

@@ -96,7 +96,7 @@ enum registry_accept {
 /* answer is NULL with fault. The fault is a whole sentence that names the registry, with evidence
  * and a hint. */
 typedef int registry_done_fn(
-	void *ctx, struct http_response *response, struct err *fault, struct err *err);
+	void *ctx, struct http_response *response, struct err *error, struct err *err);
 
 struct registry_request {
 	const char *method;
@@ -162,7 +162,7 @@ int registry_location(const struct registry *registry, const struct http_respons
  * found is called from the loop, once, with the digest of the manifest or index that the reference
  * stands for (and fault NULL), or with digest NULL and a fault: E_IMAGE_BASE, E_IMAGE_PLATFORM,
  * E_IMAGE, registry.*, http.*. */
-typedef int registry_base_fn(void *ctx, const char *digest, struct err *fault, struct err *err);
+typedef int registry_base_fn(void *ctx, const char *digest, struct err *error, struct err *err);
 /* The layers of the base (image_base), lowest first, as soon as they are known: at most once, from
  * the loop, before found, which may be a failure all the same. Not if the cache has all. */
 typedef void registry_layers_fn(void *ctx, const struct descriptor *layers, size_t n);

@@ -45,21 +45,21 @@ static int registry_base_advance(struct registry_base *base, struct err *err);
  * The end
  */
 
-static int registry_base_end(struct registry_base *base, struct err *fault, struct err *err)
+static int registry_base_end(struct registry_base *base, struct err *error, struct err *err)
 {
-	return base->found(base->ctx, NULL, fault, err);
+	return base->found(base->ctx, NULL, error, err);
 }
 
 static int end_not_there(struct registry_base *base, const struct err *why, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	err_set(&fault, E_IMAGE_BASE, "there is no base image %s", base->name);
+	err_set(&error, E_IMAGE_BASE, "there is no base image %s", base->name);
 	for (size_t i = 0; why && i < why->n_evidence; i++)
-		err_evidence(&fault, "%s", why->evidence[i]);
-	err_hint(&fault, "docker login %s   # if the repository is private; else check the name",
+		err_evidence(&error, "%s", why->evidence[i]);
+	err_hint(&error, "docker login %s   # if the repository is private; else check the name",
 		registry_host(base->registry));
-	return registry_base_end(base, &fault, err);
+	return registry_base_end(base, &error, err);
 }
 
 /*
@@ -85,13 +85,13 @@ static int registry_base_too_large(const struct registry_base *base, size_t max,
 }
 
 /* A blob that could not be read: 0 when it is not there, or is removed as damaged. */
-static int not_cached(struct registry_base *base, const struct descriptor *blob, struct err *fault,
+static int not_cached(struct registry_base *base, const struct descriptor *blob, struct err *error,
 	struct err *err)
 {
-	if (fault->id == E_IMAGE_BASE)
+	if (error->id == E_IMAGE_BASE)
 		return 0;
-	if (fault->id != E_IMAGE && fault->id != E_DATA && fault->id != E_DATA_LIMIT)
-		return err_move(err, fault);
+	if (error->id != E_IMAGE && error->id != E_DATA && error->id != E_DATA_LIMIT)
+		return err_move(err, error);
 	int r = layout_remove_damaged(base->cache, blob, err);
 	return r < 0 ? r : 0;
 }
@@ -100,26 +100,26 @@ static int not_cached(struct registry_base *base, const struct descriptor *blob,
 static int read_cached(struct registry_base *base, const struct descriptor *blob, size_t max,
 	struct buf *text, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (blob->size > max)
 		return registry_base_too_large(base, max, err);
-	if (layout_read_blob(base->cache, blob, max, text, &fault) == 0)
+	if (layout_read_blob(base->cache, blob, max, text, &error) == 0)
 		return 1;
-	return not_cached(base, blob, &fault, err);
+	return not_cached(base, blob, &error, err);
 }
 
 /* As read_cached, of a manifest or index whose size and type may not be known. */
 static int registry_base_read_manifest(
 	struct registry_base *base, struct descriptor *blob, struct buf *text, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct descriptor there = {0};
 
 	if (blob->size > MANIFEST_SIZE_MAX)
 		return registry_base_too_large(base, MANIFEST_SIZE_MAX, err);
-	if (layout_resolve(base->cache, blob->digest, &there, &fault) < 0)
-		return not_cached(base, blob, &fault, err);
+	if (layout_resolve(base->cache, blob->digest, &there, &error) < 0)
+		return not_cached(base, blob, &error, err);
 	if (blob->size && blob->size != there.size)
 		return err_set(err, E_IMAGE, "%s: %s has %llu bytes, not %llu", base->name,
 			blob->digest, (unsigned long long)there.size,
@@ -181,14 +181,14 @@ static struct registry_part part_of(const struct registry_base *base)
 	};
 }
 
-static int registry_base_on_fault(struct registry_base *base, struct err *fault, struct err *err)
+static int registry_base_on_error(struct registry_base *base, struct err *error, struct err *err)
 {
 	bool is_root = str_eq(base->wanted.digest, base->root);
 
-	if (fault->id != E_REGISTRY_NOT_FOUND)
-		return registry_base_end(base, fault, err);
+	if (error->id != E_REGISTRY_NOT_FOUND)
+		return registry_base_end(base, error, err);
 	if (!base->guessed || !is_root)
-		return end_not_there(base, fault, err);
+		return end_not_there(base, error, err);
 	/* The tag has moved, and what it stood for is gone. */
 	base->guessed = false;
 	*base->root = '\0';
@@ -199,7 +199,7 @@ typedef int check_fn(const struct registry_part *part, const struct http_respons
 	struct descriptor *got, struct err *err);
 
 static int registry_base_take(struct registry_base *base, check_fn *check,
-	struct http_response *response, struct err *fault, struct err *err)
+	struct http_response *response, struct err *error, struct err *err)
 {
 	AUTO_ERR struct err own = {0};
 	struct descriptor got = {0};
@@ -207,7 +207,7 @@ static int registry_base_take(struct registry_base *base, check_fn *check,
 
 	base->call = NULL;
 	if (!response)
-		return registry_base_on_fault(base, fault, err);
+		return registry_base_on_error(base, error, err);
 	int r = check(&part, response, &got, &own);
 	if (r == 0)
 		r = registry_base_put(base, response, &got, &own);
@@ -219,24 +219,24 @@ static int registry_base_take(struct registry_base *base, check_fn *check,
 }
 
 static int on_manifest(
-	void *ctx, struct http_response *response, struct err *fault, struct err *err)
+	void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
-	return registry_base_take(ctx, registry_check_manifest, response, fault, err);
+	return registry_base_take(ctx, registry_check_manifest, response, error, err);
 }
 
-static int on_config(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int on_config(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
-	return registry_base_take(ctx, registry_check_bytes, response, fault, err);
+	return registry_base_take(ctx, registry_check_bytes, response, error, err);
 }
 
 /* The tag is still where it was, or a GET tells where it is. */
-static int on_head(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int on_head(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct registry_base *base = ctx;
 
 	base->call = NULL;
 	if (!response)
-		return registry_base_end(base, fault, err);
+		return registry_base_end(base, error, err);
 	const char *said = response->status < 300
 				   ? field_find(&response->headers, "docker-content-digest")
 				   : NULL;
@@ -287,19 +287,19 @@ static void ask_by_tag(struct registry_base *base)
 /* Ask for what is missing, or find that nothing is. */
 static int registry_base_advance(struct registry_base *base, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	AUTO_MANIFEST struct manifest manifest = {0};
 
 	if (!*base->root) {
 		ask_by_tag(base);
 		return 0;
 	}
-	int r = registry_base_walk(base, base->root, &base->wanted, &manifest, &fault);
+	int r = registry_base_walk(base, base->root, &base->wanted, &manifest, &error);
 	/* Another process may empty the cache while it is filled. */
 	if (r == 0 && base->asks >= ASKS_MAX)
-		r = err_set(&fault, E_IO, "the cache does not keep %s", base->name);
+		r = err_set(&error, E_IO, "the cache does not keep %s", base->name);
 	if (r < 0)
-		return registry_base_end(base, &fault, err);
+		return registry_base_end(base, &error, err);
 	if (r > 0) {
 		/* The look-up may be freed in there. */
 		char cached[DIGEST_TEXT_SIZE];

@@ -414,26 +414,26 @@ int registry_refusal(
 	const struct registry_asked *asked, const struct http_response *response, struct err *err)
 {
 	AUTO_JSON struct json *json = registry_error_json(response);
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	enum err_id id = registry_error_kind_of(asked, response, json);
 
-	refusal_sentence(asked, id, response, json, &fault);
+	refusal_sentence(asked, id, response, json, &error);
 	if (id == E_REGISTRY_AUTH || id == E_REGISTRY_DENIED)
-		err_hint(&fault, "docker login %s", asked->host);
+		err_hint(&error, "docker login %s", asked->host);
 	if (id == E_REGISTRY_FULL)
-		err_hint(&fault, response->status == 413 ? "raise the limit of the proxy before it "
+		err_hint(&error, response->status == 413 ? "raise the limit of the proxy before it "
 							   "(nginx: client_max_body_size 0)"
 							 : "dlrun gc --registry");
-	registry_words(response, &fault);
+	registry_words(response, &error);
 	if (asked->elsewhere) {
 		AUTO_FREE char *shown = str_shown(response->url.host);
-		err_evidence(&fault, "the answer came from %s, which the registry named", shown);
+		err_evidence(&error, "the answer came from %s, which the registry named", shown);
 	} else if (asked->identity && (id == E_REGISTRY_AUTH || id == E_REGISTRY_DENIED)) {
-		err_evidence(&fault, "login: %s", asked->identity);
+		err_evidence(&error, "login: %s", asked->identity);
 	}
-	int r = -(int)fault.code;
+	int r = -(int)error.code;
 	if (err)
-		err_move(err, &fault);
+		err_move(err, &error);
 	return r;
 }
 

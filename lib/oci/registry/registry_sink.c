@@ -216,11 +216,11 @@ static void sink_forget(struct sink *sink, const struct descriptor *blob)
  * The manifest
  */
 
-static int registry_sink_response(struct registry_sink *own, struct err *fault)
+static int registry_sink_response(struct registry_sink *own, struct err *error)
 {
-	int r = fault && err_is_set(fault) ? -(int)fault->code : 0;
+	int r = error && err_is_set(error) ? -(int)error->code : 0;
 
-	task_response(*own->options.task, r, fault);
+	task_response(*own->options.task, r, error);
 	return 0;
 }
 
@@ -246,13 +246,13 @@ static void mark_newest(struct registry_sink *own)
 
 static int registry_sink_lacks(struct registry_sink *own, const struct err *words)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	err_set(&fault, E_IMAGE, "%s lacks layers of the image", own->sink.name);
+	err_set(&error, E_IMAGE, "%s lacks layers of the image", own->sink.name);
 	for (size_t i = 0; words && i < words->n_evidence; i++)
-		err_evidence(&fault, "%s", words->evidence[i]);
-	err_hint(&fault, "its garbage collection may be running; push again");
-	return registry_sink_response(own, &fault);
+		err_evidence(&error, "%s", words->evidence[i]);
+	err_hint(&error, "its garbage collection may be running; push again");
+	return registry_sink_response(own, &error);
 }
 
 static int registry_sink_accepted(struct registry_sink *own)
@@ -292,13 +292,13 @@ static int lacks_blobs(
 static int wrong_digest(struct registry_sink *own, const char *digest)
 {
 	AUTO_FREE char *shown = str_shown(digest);
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	err_set(&fault, E_REGISTRY_RESPONSE, "%s stored the manifest under another digest",
+	err_set(&error, E_REGISTRY_RESPONSE, "%s stored the manifest under another digest",
 		own->sink.name);
-	err_evidence(&fault, "sent %s", own->asked->blob->digest);
-	err_evidence(&fault, "stored %s", shown);
-	return registry_sink_response(own, &fault);
+	err_evidence(&error, "sent %s", own->asked->blob->digest);
+	err_evidence(&error, "stored %s", shown);
+	return registry_sink_response(own, &error);
 }
 
 static bool is_conflict(int status)
@@ -313,13 +313,13 @@ static bool has_digest(const struct http_response *reply, const char *digest)
 }
 
 /* A tag that may not be moved is as good when it stands for this image already. */
-static int looked_up(void *ctx, struct http_response *reply, struct err *fault, struct err *err)
+static int looked_up(void *ctx, struct http_response *reply, struct err *error, struct err *err)
 {
 	struct registry_sink *own = ctx;
 
 	(void)err;
 	own->call = NULL;
-	if (!err_is_set(fault) && has_digest(reply, own->asked->blob->digest)) {
+	if (!err_is_set(error) && has_digest(reply, own->asked->blob->digest)) {
 		err_clear(&own->refusal);
 		return registry_sink_accepted(own);
 	}
@@ -347,7 +347,7 @@ static void registry_sink_look_up(struct registry_sink *own, registry_done_fn *d
 	own->call = registry_start(own->options.registry, &request);
 }
 
-static int verified(void *ctx, struct http_response *reply, struct err *fault, struct err *err);
+static int verified(void *ctx, struct http_response *reply, struct err *error, struct err *err);
 
 /* Only 201 is the specification's. What else does not name the digest may be of something between
  * here and the registry. */
@@ -369,15 +369,15 @@ static int put_succeeded(
 	return 0;
 }
 
-static int put_done(void *ctx, struct http_response *reply, struct err *fault, struct err *err)
+static int put_done(void *ctx, struct http_response *reply, struct err *error, struct err *err)
 {
 	struct registry_sink *own = ctx;
 	struct registry_call *call = TAKE(own->call);
 
 	(void)err;
 	trace_note(TRACE_OCI, "manifest %s: status %d", own->asked->blob->digest, reply->status);
-	if (err_is_set(fault))
-		return registry_sink_response(own, fault);
+	if (err_is_set(error))
+		return registry_sink_response(own, error);
 	if (reply->status / 100 == 2)
 		return put_succeeded(own, reply, call);
 	if (registry_response_has(reply, "MANIFEST_BLOB_UNKNOWN", NULL) ||
@@ -412,15 +412,15 @@ static int put_manifest(struct registry_sink *own)
 }
 
 /* The registry took it and does not give it: it remembers what it has not got any more. */
-static int verified(void *ctx, struct http_response *reply, struct err *fault, struct err *err)
+static int verified(void *ctx, struct http_response *reply, struct err *error, struct err *err)
 {
 	struct registry_sink *own = ctx;
 	AUTO_ERR struct err lost = {0};
 
 	(void)err;
 	own->call = NULL;
-	if (err_is_set(fault))
-		return registry_sink_response(own, fault);
+	if (err_is_set(error))
+		return registry_sink_response(own, error);
 	if (reply->status != 404)
 		return registry_sink_accepted(own);
 	err_set(&lost, E_REGISTRY_RESPONSE, "%s took the image and does not have it",
@@ -432,16 +432,16 @@ static int verified(void *ctx, struct http_response *reply, struct err *fault, s
 }
 
 /* The response for a manifest that was there at the last push. */
-static int asked_old(void *ctx, struct http_response *reply, struct err *fault, struct err *err)
+static int asked_old(void *ctx, struct http_response *reply, struct err *error, struct err *err)
 {
 	struct registry_sink *own = ctx;
 
 	(void)err;
 	own->call = NULL;
-	if (!err_is_set(fault) && has_digest(reply, own->asked->blob->digest))
+	if (!err_is_set(error) && has_digest(reply, own->asked->blob->digest))
 		return registry_sink_accepted(own);
-	if (err_is_set(fault))
-		return registry_sink_response(own, fault);
+	if (err_is_set(error))
+		return registry_sink_response(own, error);
 	/* Some do not know HEAD, or do not name the digest: that says nothing. */
 	own->is_doubtful = reply->status == 404;
 	return put_manifest(own);
@@ -481,14 +481,14 @@ static void check_blobs(struct registry_sink *own)
 	uploads_prove(uploads, &manifest.config, registry_sink_checked, own);
 }
 
-static int uploaded(void *ctx, struct err *fault, struct err *err)
+static int uploaded(void *ctx, struct err *error, struct err *err)
 {
 	struct registry_sink *own = ctx;
 	struct registry_memory *memory = own->options.memory;
 	const char *digest = own->asked->blob->digest;
 
-	if (err_is_set(fault))
-		return registry_sink_response(own, fault);
+	if (err_is_set(error))
+		return registry_sink_response(own, error);
 	int r = uploads_close(own->options.uploads, NULL, NULL, err);
 	if (r < 0)
 		return r;

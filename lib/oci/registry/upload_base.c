@@ -55,34 +55,34 @@ void upload_base_next(struct uploads *uploads)
 static int upload_base_fail_gone(struct upload_job *job, struct err *err)
 {
 	const struct uploads_options *options = &job->uploads->options;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	err_set(&fault, E_IMAGE_BASE,
+	err_set(&error, E_IMAGE_BASE,
 		"the base %s is gone: registry %s has no layer %s of it any more",
 		options->base_name, registry_host(options->registry), job->blob.digest);
-	err_hint(&fault, "docker push %s   # once more, or name another one with --image",
+	err_hint(&error, "docker push %s   # once more, or name another one with --image",
 		options->base_name);
-	return upload_failed(job, &fault, err);
+	return upload_failed(job, &error, err);
 }
 
 static int fail_mount(struct upload_job *job, struct err *err)
 {
 	const struct uploads_options *options = &job->uploads->options;
 	const char *host = registry_host(options->registry);
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (options->mount_from)
-		err_set(&fault, E_REGISTRY_MOUNT,
+		err_set(&error, E_REGISTRY_MOUNT,
 			"registry %s does not let %s use the layers of the base %s", host,
 			registry_name(options->registry), options->base_name);
 	else
-		err_set(&fault, E_REGISTRY_MOUNT, "the base %s is not in registry %s",
+		err_set(&error, E_REGISTRY_MOUNT, "the base %s is not in registry %s",
 			options->base_name, host);
-	err_evidence(&fault, "layers of a base do not pass through this machine");
-	err_evidence(&fault,
+	err_evidence(&error, "layers of a base do not pass through this machine");
+	err_evidence(&error,
 		"push the base to %s once and name that one with --image, or copy it:", host);
-	err_hint(&fault, "dlrun push --copy-base …");
-	return upload_failed(job, &fault, err);
+	err_hint(&error, "dlrun push --copy-base …");
+	return upload_failed(job, &error, err);
 }
 
 static int one_byte(void *ctx, const void *data, size_t len, struct err *err)
@@ -120,12 +120,12 @@ static void ask_one_byte(struct upload_job *job, struct registry *registry, cons
 
 /* Where it should be mounted from. */
 static int checked_source(
-	void *ctx, struct http_response *response, struct err *fault, struct err *err)
+	void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
 
 	upload_ended(job);
-	bool is_gone = job->got == 0 && !err_is_set(fault) && response->status == 404;
+	bool is_gone = job->got == 0 && !err_is_set(error) && response->status == 404;
 	return is_gone ? upload_base_fail_gone(job, err) : fail_mount(job, err);
 }
 
@@ -139,15 +139,15 @@ static bool is_of_registry(const struct uploads_options *options)
 }
 
 static int upload_base_checked(
-	void *ctx, struct http_response *response, struct err *fault, struct err *err)
+	void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
 
 	upload_ended(job);
 	if (job->got > 0)
 		return upload_arrived(job, err);
-	if (err_is_set(fault))
-		return upload_failed(job, fault, err);
+	if (err_is_set(error))
+		return upload_failed(job, error, err);
 	if (upload_may_pass(response))
 		return upload_again(job, response, NULL, err);
 	const struct uploads_options *options = &job->uploads->options;
@@ -180,13 +180,13 @@ static void drop_session(struct upload_job *job, const struct http_response *res
 		upload_session_free(session);
 }
 
-static int mounted(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int mounted(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
 
 	upload_ended(job);
-	if (err_is_set(fault))
-		return upload_failed(job, fault, err);
+	if (err_is_set(error))
+		return upload_failed(job, error, err);
 	if (response->status == 201)
 		return upload_arrived(job, err);
 	if (upload_may_pass(response))
@@ -232,25 +232,25 @@ static bool says_nothing(const struct http_response *response)
  * nearer. One that says nothing at all is waited for no longer than UPLOAD_PROOF_MS. A transfer
  * that breaks off and 500 are not among these: so answer registries that know a blob whose bytes
  * they have lost. */
-static bool is_unknown(const struct http_response *response, const struct err *fault)
+static bool is_unknown(const struct http_response *response, const struct err *error)
 {
-	if (err_is_set(fault))
-		return fault->id == E_HTTP_CONNECT || fault->id == E_HTTP_RESOLVE ||
-		       fault->id == E_HTTP_TLS || fault->id == E_HTTP_CA ||
-		       fault->id == E_HTTP_CERT || fault->id == E_HTTP_ZONE;
+	if (err_is_set(error))
+		return error->id == E_HTTP_CONNECT || error->id == E_HTTP_RESOLVE ||
+		       error->id == E_HTTP_TLS || error->id == E_HTTP_CA ||
+		       error->id == E_HTTP_CERT || error->id == E_HTTP_ZONE;
 	return response->status == 502 || response->status == 503 || response->status == 504;
 }
 
-static int proved(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int proved(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
 
 	upload_ended(job);
 	if (job->got > 0)
 		return upload_arrived(job, err);
-	if (is_unknown(response, fault))
+	if (is_unknown(response, error))
 		return upload_unknown(job, err);
-	bool is_there = !err_is_set(fault) && says_nothing(response);
+	bool is_there = !err_is_set(error) && says_nothing(response);
 	return is_there ? upload_arrived(job, err) : upload_unproved(job, err);
 }
 
@@ -402,7 +402,7 @@ static bool upload_base_is_whole(struct upload_copy *copy)
 }
 
 /* The registry that takes it checks the digest, too; this is the better message. */
-static int downloaded(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int downloaded(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_copy *copy = ctx;
 	struct upload_job *job = copy->job;
@@ -411,13 +411,13 @@ static int downloaded(void *ctx, struct http_response *response, struct err *fau
 	(void)response;
 	copy->download = NULL;
 	copy->download_waits = false;
-	if (err_is_set(fault)) {
+	if (err_is_set(error)) {
 		registry_cancel(job->call);
 		job->call = NULL;
-		if (fault->code != ERR_NET)
-			return upload_failed(job, fault, err);
+		if (error->code != ERR_NET)
+			return upload_failed(job, error, err);
 		upload_copy_free(TAKE(job->copy));
-		return upload_again(job, NULL, fault, err);
+		return upload_again(job, NULL, error, err);
 	}
 	if (upload_base_is_whole(copy))
 		return 0;
@@ -453,16 +453,16 @@ static ssize_t upload_base_give(void *ctx, void *out, size_t len, struct err *er
 	return (ssize_t)len;
 }
 
-static int copied(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int copied(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
 	struct uploads_progress *progress = &job->uploads->progress;
 
-	if (!err_is_set(fault) && response->status / 100 == 2) {
+	if (!err_is_set(error) && response->status / 100 == 2) {
 		progress->bytes_done += job->blob.size;
 		progress->copied += job->blob.size;
 	}
-	return upload_put_done(ctx, response, fault, err);
+	return upload_put_done(ctx, response, error, err);
 }
 
 static void start_download(struct upload_copy *copy)

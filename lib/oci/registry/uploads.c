@@ -74,7 +74,7 @@ void uploads_free(struct uploads *uploads)
 		upload_session_free(uploads->sessions.v[0]);
 	vec_done(&uploads->sessions);
 	loop_remove_timer(uploads->options.loop, uploads->close_timer);
-	err_done(&uploads->fault);
+	err_done(&uploads->error);
 	free(uploads);
 }
 
@@ -103,12 +103,12 @@ static bool all_done(const struct uploads *uploads)
 static int uploads_report(struct uploads *uploads, struct err *err)
 {
 	uploads_done_fn *done = uploads->done;
-	bool failed = err_is_set(&uploads->fault);
+	bool failed = err_is_set(&uploads->error);
 
 	if (!done || (!failed && !all_done(uploads)))
 		return 0;
 	uploads->done = NULL;
-	return done(uploads->done_ctx, failed ? &uploads->fault : NULL, err);
+	return done(uploads->done_ctx, failed ? &uploads->error : NULL, err);
 }
 
 void uploads_leave(struct uploads *uploads)
@@ -173,13 +173,13 @@ static void upload_abandon(struct upload_job *job)
 	job_stop(job);
 }
 
-int upload_failed(struct upload_job *job, struct err *fault, struct err *err)
+int upload_failed(struct upload_job *job, struct err *error, struct err *err)
 {
 	struct uploads *uploads = job->uploads;
 
-	trace_note(TRACE_OCI, "blob %s: failed: %s", job->blob.digest, fault->message);
-	if (!err_is_set(&uploads->fault))
-		err_move(&uploads->fault, fault);
+	trace_note(TRACE_OCI, "blob %s: failed: %s", job->blob.digest, error->message);
+	if (!err_is_set(&uploads->error))
+		err_move(&uploads->error, error);
 	job_stop(job);
 	return uploads_report(uploads, err);
 }
@@ -188,10 +188,10 @@ int upload_failed(struct upload_job *job, struct err *fault, struct err *err)
 static int upload_refused(
 	struct upload_job *job, const struct http_response *response, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	registry_call_error(job->ended, response, &fault);
-	return upload_failed(job, &fault, err);
+	registry_call_error(job->ended, response, &error);
+	return upload_failed(job, &error, err);
 }
 
 /*
@@ -231,7 +231,7 @@ static int begin_by_timer(void *ctx, struct err *err)
 	return upload_begin(job, err);
 }
 
-int upload_again(struct upload_job *job, const struct http_response *response, struct err *fault,
+int upload_again(struct upload_job *job, const struct http_response *response, struct err *error,
 	struct err *err)
 {
 	job->tries++;
@@ -239,9 +239,9 @@ int upload_again(struct upload_job *job, const struct http_response *response, s
 	if (job->tries >= UPLOAD_TRIES ||
 		due_ms >= registry_deadline_ms(job->uploads->options.registry))
 		return response ? upload_refused(job, response, err)
-				: upload_failed(job, fault, err);
+				: upload_failed(job, error, err);
 	log_note("%s: once more (%s)", job->blob.digest,
-		err_is_set(fault) ? fault->message : "the registry did not take it");
+		err_is_set(error) ? error->message : "the registry did not take it");
 	job->timer = loop_add_timer(job->uploads->options.loop, due_ms, begin_by_timer, job);
 	upload_session_free(TAKE(job->session));
 	return 0;
@@ -488,7 +488,7 @@ void upload_session_free(struct upload_session *session)
 	unlist(session);
 	registry_cancel(session->call);
 	url_done(&session->url);
-	err_done(&session->fault);
+	err_done(&session->error);
 	free(session);
 }
 
@@ -530,15 +530,15 @@ static int close_late(struct upload_session *session, bool failed, struct err *e
 }
 
 /* With owner: it goes on, or fails. Without: what happened is kept for who takes it. */
-static int opened(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int opened(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_session *session = ctx;
 	struct upload_job *owner = session->owner;
 	AUTO_ERR struct err cause = {0};
 
 	struct registry_call *call = TAKE(session->call);
-	if (err_is_set(fault))
-		err_move(&cause, fault);
+	if (err_is_set(error))
+		err_move(&cause, error);
 	else if (response->status != 202)
 		registry_call_error(call, response, &cause);
 	else
@@ -548,7 +548,7 @@ static int opened(void *ctx, struct http_response *response, struct err *fault, 
 					  : upload_send(owner, err);
 	if (session->uploads->is_closing)
 		return close_late(session, err_is_set(&cause), err);
-	err_move(&session->fault, &cause);
+	err_move(&session->error, &cause);
 	return 0;
 }
 
@@ -609,8 +609,8 @@ int upload_need_session(struct upload_job *job, struct err *err)
 	}
 	unlist(job->session);
 	job->session->owner = job;
-	if (err_is_set(&job->session->fault))
-		return upload_failed(job, &job->session->fault, err);
+	if (err_is_set(&job->session->error))
+		return upload_failed(job, &job->session->error, err);
 	return job->session->is_ready ? upload_send(job, err) : 0;
 }
 
@@ -631,13 +631,13 @@ static int report_closed(struct uploads *uploads, struct err *err)
 }
 
 /* A registry that does not delete it now does so later by itself. */
-static int deleted(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int deleted(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_session *session = ctx;
 	struct uploads *uploads = session->uploads;
 
 	(void)response;
-	(void)fault;
+	(void)error;
 	session->call = NULL;
 	upload_session_free(session);
 	return report_closed(uploads, err);
@@ -687,7 +687,7 @@ int uploads_close(struct uploads *uploads, uploads_done_fn *done, void *ctx, str
 		struct upload_session *session = uploads->sessions.v[i];
 		if (session->is_ready)
 			start_delete(session);
-		else if (err_is_set(&session->fault))
+		else if (err_is_set(&session->error))
 			upload_session_free(session);
 	}
 	uploads->closed = done;
@@ -726,15 +726,15 @@ static bool digest_is_right(const struct upload_job *job, const struct http_resp
 
 static int stored(struct upload_job *job, const struct http_response *response, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (digest_is_right(job, response))
 		return upload_arrived(job, err);
 	AUTO_FREE char *shown = str_shown(field_find(&response->headers, "docker-content-digest"));
-	err_set(&fault, E_REGISTRY_RESPONSE, "%s stored %s under another digest",
+	err_set(&error, E_REGISTRY_RESPONSE, "%s stored %s under another digest",
 		registry_name(job->uploads->options.registry), job->blob.digest);
-	err_evidence(&fault, "it says %s", shown);
-	return upload_failed(job, &fault, err);
+	err_evidence(&error, "it says %s", shown);
+	return upload_failed(job, &error, err);
 }
 
 /*
@@ -759,16 +759,16 @@ static bool in_one_post(const struct upload_job *job)
 	return false;
 }
 
-static int posted(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int posted(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
 	struct registry_memory *memory = job->uploads->options.memory;
 
 	upload_ended(job);
 	job->uploads->is_probing = false;
-	if (err_is_set(fault))
-		return fault->code == ERR_NET ? upload_again(job, NULL, fault, err)
-					      : upload_failed(job, fault, err);
+	if (err_is_set(error))
+		return error->code == ERR_NET ? upload_again(job, NULL, error, err)
+					      : upload_failed(job, error, err);
 	if (response->status == 201) {
 		registry_memory_set(memory, &memory->single_post, true);
 		return stored(job, response, err);
@@ -843,30 +843,30 @@ static bool source_is_right(const struct upload_job *job)
 static int digest_invalid(
 	struct upload_job *job, const struct http_response *response, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (job->was_verified || job->copy)
 		return upload_refused(job, response, err);
 	job->was_verified = true;
 	if (source_is_right(job))
 		return upload_again(job, response, NULL, err);
-	err_set(&fault, E_IO, "the layer %s was damaged on this machine before it was sent",
+	err_set(&error, E_IO, "the layer %s was damaged on this machine before it was sent",
 		job->blob.digest);
-	return upload_failed(job, &fault, err);
+	return upload_failed(job, &error, err);
 }
 
 /* The end of the connection may have eaten the answer only. */
-static int looked(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int looked(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
 	AUTO_ERR struct err lost = {0};
 
 	upload_ended(job);
-	if (!err_is_set(fault) && response->status == 200)
+	if (!err_is_set(error) && response->status == 200)
 		return stored(job, response, err);
 	err_set(&lost, E_HTTP_CLOSED, "the connection to %s ended during an upload",
 		registry_name(job->uploads->options.registry));
-	return upload_again(job, NULL, err_is_set(fault) ? fault : &lost, err);
+	return upload_again(job, NULL, err_is_set(error) ? error : &lost, err);
 }
 
 /* HEAD of the blob. */
@@ -883,16 +883,16 @@ static void upload_look(struct upload_job *job, const char *what, registry_done_
 	upload_start(job, &request, done);
 }
 
-int upload_put_done(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+int upload_put_done(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
 
 	upload_ended(job);
-	if (err_is_set(fault)) {
-		if (fault->code != ERR_NET || fault->id == E_REGISTRY_TIMEOUT)
-			return upload_failed(job, fault, err);
-		if (fault->id != E_HTTP_CLOSED && fault->id != E_HTTP_TIMEOUT)
-			return upload_again(job, NULL, fault, err);
+	if (err_is_set(error)) {
+		if (error->code != ERR_NET || error->id == E_REGISTRY_TIMEOUT)
+			return upload_failed(job, error, err);
+		if (error->id != E_HTTP_CLOSED && error->id != E_HTTP_TIMEOUT)
+			return upload_again(job, NULL, error, err);
 		upload_look(job, doing_upload, looked);
 		return 0;
 	}
@@ -981,19 +981,19 @@ static uint64_t chunk_size(const struct upload_job *job)
  */
 
 /* Where the registry is. Nowhere: from the beginning, in a new session. */
-static int resumed(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int resumed(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
 	AUTO_ERR struct err ignored = {0};
 	uint64_t bytes = 0;
 
 	upload_ended(job);
-	const char *range = err_is_set(fault) ? NULL : field_find(&response->headers, "range");
+	const char *range = err_is_set(error) ? NULL : field_find(&response->headers, "range");
 	if (!range || response->status != 204 || !field_upload_range(range, &bytes) ||
 		bytes > job->blob.size ||
 		upload_session_take(job->session, response, &ignored) < 0) {
 		job->offset = 0;
-		return upload_again(job, NULL, err_is_set(fault) ? fault : &ignored, err);
+		return upload_again(job, NULL, err_is_set(error) ? error : &ignored, err);
 	}
 	job->offset = bytes;
 	return upload_chunks(job, err);
@@ -1026,14 +1026,14 @@ static bool went_on(
 	return range && field_upload_range(range, &bytes) && bytes == job->offset + sent;
 }
 
-static int lost(struct upload_job *job, const struct http_response *response, struct err *fault,
+static int lost(struct upload_job *job, const struct http_response *response, struct err *error,
 	struct err *err)
 {
-	if (err_is_set(fault) && fault->code != ERR_NET)
-		return upload_failed(job, fault, err);
+	if (err_is_set(error) && error->code != ERR_NET)
+		return upload_failed(job, error, err);
 	if (++job->tries < UPLOAD_TRIES)
 		return resume(job);
-	return err_is_set(fault) ? upload_failed(job, fault, err)
+	return err_is_set(error) ? upload_failed(job, error, err)
 				 : upload_refused(job, response, err);
 }
 
@@ -1043,7 +1043,7 @@ static bool is_refused(const struct http_response *response)
 	       response->status == 507;
 }
 
-static int patched(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int patched(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
 	struct registry_memory *memory = job->uploads->options.memory;
@@ -1051,8 +1051,8 @@ static int patched(void *ctx, struct http_response *response, struct err *fault,
 	uint64_t sent = chunk_size(job);
 
 	upload_ended(job);
-	if (err_is_set(fault) || upload_may_pass(response))
-		return lost(job, response, fault, err);
+	if (err_is_set(error) || upload_may_pass(response))
+		return lost(job, response, error, err);
 	if (is_refused(response))
 		return upload_refused(job, response, err);
 	/* Bytes in flight when a connection was cut may arrive after the registry has reported its

@@ -88,7 +88,7 @@ void uploads_forget(struct uploads *uploads, const char *digest);
 
 /* done once, at once or from the loop, when all that was added has arrived, or at the first
  * failure. One wait at a time. */
-typedef int uploads_done_fn(void *ctx, struct err *fault, struct err *err);
+typedef int uploads_done_fn(void *ctx, struct err *error, struct err *err);
 int uploads_wait(struct uploads *uploads, uploads_done_fn *done, void *ctx, struct err *err);
 /* Stop waiting: no done of uploads_has and uploads_wait is called from here on. */
 void uploads_leave(struct uploads *uploads);

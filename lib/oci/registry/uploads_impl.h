@@ -16,7 +16,7 @@ struct upload_session {
 	uint64_t chunk_min;         /* OCI-Chunk-Min-Length, or 0 */
 	struct upload_job *owner;   /* NULL: opened ahead */
 	struct registry_call *call; /* opening or deleting it */
-	struct err fault;           /* it could not be opened */
+	struct err error;           /* it could not be opened */
 };
 
 enum upload_kind {
@@ -59,7 +59,7 @@ struct uploads {
 	struct VEC_OF(struct upload_session *) sessions; /* opened ahead, and those to be deleted */
 	bool is_closing;                                 /* sessions that open now are not needed */
 	bool is_probing;  /* a small blob finds out whether one POST does */
-	struct err fault; /* the first failure */
+	struct err error; /* the first failure */
 	uploads_done_fn *done;
 	void *done_ctx;
 	uploads_done_fn *closed;
@@ -74,9 +74,9 @@ int upload_arrived(struct upload_job *job, struct err *err);
 int upload_unproved(struct upload_job *job, struct err *err);
 int upload_unknown(struct upload_job *job, struct err *err);
 /* All is lost; fault is taken. */
-int upload_failed(struct upload_job *job, struct err *fault, struct err *err);
+int upload_failed(struct upload_job *job, struct err *error, struct err *err);
 /* Once more in a moment, because of the answer or fault. */
-int upload_again(struct upload_job *job, const struct http_response *response, struct err *fault,
+int upload_again(struct upload_job *job, const struct http_response *response, struct err *error,
 	struct err *err);
 /* Whether trying again may help. */
 bool upload_may_pass(const struct http_response *response);
@@ -114,7 +114,7 @@ void upload_session_delete(struct upload_session *session);
 void upload_put(struct upload_job *job, const struct http_body *body, const char *what,
 	registry_done_fn *done);
 /* The answer to the PUT that ends an upload. */
-int upload_put_done(void *ctx, struct http_response *response, struct err *fault, struct err *err);
+int upload_put_done(void *ctx, struct http_response *response, struct err *error, struct err *err);
 int upload_base(struct upload_job *job, struct err *err);
 /* Begin those for which there is a connection. */
 void upload_base_next(struct uploads *uploads);

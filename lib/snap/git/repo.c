@@ -265,10 +265,10 @@ static int ask_library(const struct repos_options *options, const char *work_dir
 	char **ret_why, struct err *err)
 {
 	AUTO(repo_free_repository) git_repository *library = NULL;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	if (libgit2_load(&fault) < 0) {
-		*ret_why = mem_strdup(fault.message);
+	if (libgit2_load(&error) < 0) {
+		*ret_why = mem_strdup(error.message);
 		return 0;
 	}
 	configure_library(options);

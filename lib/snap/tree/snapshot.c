@@ -794,11 +794,11 @@ static int snapshot_walk(struct snapshot *s, const struct snapshot_options *opti
 static int list_paths(struct snapshot *s, const struct snapshot_options *options,
 	struct cache_job *job, struct err *err)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int64_t start_us = clock_us();
 	bool again;
 
-	int walked = snapshot_walk(s, options, job, true, &fault);
+	int walked = snapshot_walk(s, options, job, true, &error);
 	int rc = repos_settle(&s->private->repos, &again, err);
 	if (rc == 0 && again) {
 		path_list_done(&s->paths);
@@ -806,7 +806,7 @@ static int list_paths(struct snapshot *s, const struct snapshot_options *options
 		repos_init(&s->private->repos, &s->private->repos_options);
 		rc = snapshot_walk(s, options, job, false, err);
 	} else if (rc == 0 && walked < 0) {
-		rc = err_move(err, &fault);
+		rc = err_move(err, &error);
 	}
 	s->stats.walk_us = clock_us() - start_us;
 	return rc;

@@ -139,7 +139,7 @@ struct adoption {
 	struct kube_call *lists[KUBE_KINDS], *review; /* lists: or the first attempt alone */
 	struct json *objects[KUBE_KINDS];
 	char *user; /* as the cluster calls this one; or NULL */
-	struct err fault;
+	struct err error;
 	size_t n_open;
 };
 
@@ -152,7 +152,7 @@ static void kube_adopt_drop(struct target_work *work)
 		json_free(adoption->objects[i]);
 	}
 	kube_cancel(adoption->review);
-	err_done(&adoption->fault);
+	err_done(&adoption->error);
 	free(adoption->user);
 	free(adoption->id);
 	free(adoption);
@@ -199,16 +199,16 @@ static int read_runs(struct adoption *adoption, struct err *err)
 
 static void kube_adopt_answered(struct adoption *adoption)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int r;
 
 	if (--adoption->n_open > 0)
 		return;
-	if (err_is_set(&adoption->fault))
-		r = err_move(&fault, &adoption->fault);
+	if (err_is_set(&adoption->error))
+		r = err_move(&error, &adoption->error);
 	else
-		r = read_runs(adoption, &fault);
-	target_call_end(adoption->call, r, &fault);
+		r = read_runs(adoption, &error);
+	target_call_end(adoption->call, r, &error);
 }
 
 static int kube_adopt_on_one(void *ctx, struct kube_response *response, struct err *err);
@@ -239,10 +239,10 @@ static int kube_adopt_on_one(void *ctx, struct kube_response *response, struct e
 	adoption->lists[KUBE_KIND_JOB] = NULL;
 	json_set(list, "items", items);
 	adoption->objects[KUBE_KIND_JOB] = list;
-	if (!err_is_set(&response->fault))
+	if (!err_is_set(&response->error))
 		json_add(items, TAKE(response->object));
-	else if (response->fault.id != E_KUBE_NOT_FOUND)
-		err_move(&adoption->fault, &response->fault);
+	else if (response->error.id != E_KUBE_NOT_FOUND)
+		err_move(&adoption->error, &response->error);
 	kube_adopt_answered(adoption);
 	return 0;
 }
@@ -251,12 +251,12 @@ static int kube_adopt_on_list(
 	struct adoption *adoption, enum kube_kind kind, struct kube_response *response)
 {
 	adoption->lists[kind] = NULL;
-	if (kind == KUBE_KIND_JOB && response->fault.id == E_KUBE_DENIED &&
+	if (kind == KUBE_KIND_JOB && response->error.id == E_KUBE_DENIED &&
 		kube_adopt_ask_one(adoption))
 		return 0;
 	adoption->objects[kind] = TAKE(response->object);
-	if (err_is_set(&response->fault) && kind == KUBE_KIND_JOB)
-		err_move(&adoption->fault, &response->fault);
+	if (err_is_set(&response->error) && kind == KUBE_KIND_JOB)
+		err_move(&adoption->error, &response->error);
 	kube_adopt_answered(adoption);
 	return 0;
 }

@@ -394,11 +394,11 @@ static void kube_fetch_drop(struct target_work *work)
 
 static void kube_fetch_end(struct fetching *fetching)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (err_is_set(&fetching->result_err))
-		err_move(&fault, &fetching->result_err);
-	target_call_end(fetching->call, fetching->result, &fault);
+		err_move(&error, &fetching->result_err);
+	target_call_end(fetching->call, fetching->result, &error);
 }
 
 static int kube_fetch_on_removed(void *ctx, struct kube_response *response, struct err *err)
@@ -407,8 +407,8 @@ static int kube_fetch_on_removed(void *ctx, struct kube_response *response, stru
 
 	(void)err;
 	fetching->request = NULL;
-	if (err_is_set(&response->fault) && response->fault.id != E_KUBE_NOT_FOUND)
-		log_note("pod %s is left: %s", fetching->reader, response->fault.message);
+	if (err_is_set(&response->error) && response->error.id != E_KUBE_NOT_FOUND)
+		log_note("pod %s is left: %s", fetching->reader, response->error.message);
 	free(fetching->reader);
 	fetching->reader = NULL;
 	kube_fetch_end(fetching);
@@ -432,11 +432,11 @@ static void kube_fetch_start_request(struct fetching *fetching, const char *meth
 	fetching->request = kube_start(fetching->kube->cluster->client, &request);
 }
 
-static void kube_fetch_finish(struct fetching *fetching, int r, struct err *fault)
+static void kube_fetch_finish(struct fetching *fetching, int r, struct err *error)
 {
 	fetching->result = r;
 	if (r < 0)
-		err_move(&fetching->result_err, fault);
+		err_move(&fetching->result_err, error);
 	if (!fetching->reader) {
 		kube_fetch_end(fetching);
 		return;
@@ -460,17 +460,17 @@ static int ignore_data(void *ctx, const char *data, size_t len, struct err *err)
 
 static void release_next(struct fetching *fetching);
 
-static void kube_fetch_on_released(void *ctx, int status, struct err *fault, const char *said)
+static void kube_fetch_on_released(void *ctx, int status, struct err *error, const char *said)
 {
 	struct fetching *fetching = ctx;
 
 	(void)said;
 	fetching->release = NULL;
 	/* Nothing waited, or it will not wait for ever. */
-	if (err_is_set(fault) || status)
+	if (err_is_set(error) || status)
 		log_note("pod %s is not told that its results are here",
 			fetching->ranks.v[fetching->at].name);
-	err_clear(fault);
+	err_clear(error);
 	fetching->at++;
 	release_next(fetching);
 }
@@ -501,34 +501,34 @@ static int start_release(struct fetching *fetching, struct err *err)
 /* Releases the pods that wait for their results to be read, one after the other. */
 static void release_next(struct fetching *fetching)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int r = 0;
 
 	while (fetching->at < fetching->ranks.n && !fetching->ranks.v[fetching->at].lingers)
 		fetching->at++;
 	if (fetching->at < fetching->ranks.n)
-		r = start_release(fetching, &fault);
+		r = start_release(fetching, &error);
 	if (r < 0 || fetching->at == fetching->ranks.n)
-		kube_fetch_finish(fetching, r, &fault);
+		kube_fetch_finish(fetching, r, &error);
 }
 
 static void kube_fetch_read_next(struct fetching *fetching);
 
-static void on_copied(void *ctx, int r, struct err *fault)
+static void on_copied(void *ctx, int r, struct err *error)
 {
 	struct fetching *fetching = ctx;
 
 	fetching->copy = NULL;
 	fetching->at++;
 	if (r < 0 || fetching->reader) {
-		kube_fetch_finish(fetching, r, fault);
+		kube_fetch_finish(fetching, r, error);
 	} else if (fetching->at < fetching->ranks.n) {
 		kube_fetch_read_next(fetching);
 	} else if (fetching->sink->takes) {
 		fetching->at = 0;
 		release_next(fetching);
 	} else {
-		kube_fetch_finish(fetching, 0, fault);
+		kube_fetch_finish(fetching, 0, error);
 	}
 }
 
@@ -615,19 +615,19 @@ static int kube_fetch_on_poll(void *ctx, struct err *err);
 
 static void has_ended_early(struct fetching *fetching)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	err_set(&fault, E_KUBE_SHELL, "the image of %s has no shell to read its results with",
+	err_set(&error, E_KUBE_SHELL, "the image of %s has no shell to read its results with",
 		fetching->handle.run_id);
-	err_hint(&fault, "image: docker.io/library/python:3.12   # has a shell and tar");
-	kube_fetch_finish(fetching, -(int)fault.code, &fault);
+	err_hint(&error, "image: docker.io/library/python:3.12   # has a shell and tar");
+	kube_fetch_finish(fetching, -(int)error.code, &error);
 }
 
 static void kube_fetch_look_at(struct fetching *fetching, const struct json *pod)
 {
 	const struct json *status = json_get(pod, "status");
 	const char *phase = json_get_str(status, "phase"), *reason = pod_reason(pod);
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (str_eq(phase, "Running")) {
 		read_pod(fetching, fetching->reader, KUBE_READER_CONTAINER, "");
@@ -641,14 +641,14 @@ static void kube_fetch_look_at(struct fetching *fetching, const struct json *pod
 	AUTO_FREE char *bounded = reason ? mem_strndup(reason, 400) : NULL;
 	fetching->waits_for = bounded ? str_escaped(bounded) : NULL;
 	if (clock_ms() > fetching->deadline_ms) {
-		err_set(&fault, E_KUBE_STORAGE,
+		err_set(&error, E_KUBE_STORAGE,
 			"pod %s, which is to read the results of %s, does not start",
 			fetching->reader, fetching->handle.run_id);
 		if (fetching->waits_for)
-			err_evidence(&fault, "%s", fetching->waits_for);
+			err_evidence(&error, "%s", fetching->waits_for);
 		int r = err_hint(
-			&fault, "kubectl -n %s get events", fetching->handle.kube_namespace);
-		kube_fetch_finish(fetching, r, &fault);
+			&error, "kubectl -n %s get events", fetching->handle.kube_namespace);
+		kube_fetch_finish(fetching, r, &error);
 		return;
 	}
 	fetching->timer = loop_add_timer(
@@ -661,8 +661,8 @@ static int kube_fetch_on_looked(void *ctx, struct kube_response *response, struc
 
 	(void)err;
 	fetching->request = NULL;
-	if (err_is_set(&response->fault))
-		kube_fetch_finish(fetching, -(int)response->fault.code, &response->fault);
+	if (err_is_set(&response->error))
+		kube_fetch_finish(fetching, -(int)response->error.code, &response->error);
 	else
 		kube_fetch_look_at(fetching, response->object);
 	return 0;
@@ -684,7 +684,7 @@ static int kube_fetch_on_made(void *ctx, struct kube_response *response, struct 
 	struct fetching *fetching = ctx;
 
 	/* A lost answer and a second try: the name is our own. */
-	if (response->fault.id == E_KUBE_EXISTS) {
+	if (response->error.id == E_KUBE_EXISTS) {
 		fetching->request = NULL;
 		return kube_fetch_on_poll(fetching, err);
 	}
@@ -903,11 +903,11 @@ static void kube_fetch_sweep(struct fetching *fetching)
 
 static void kube_fetch_decide(struct fetching *fetching)
 {
-	AUTO_ERR struct err fault = {0};
-	int r = kube_fetch_judge(fetching, &fault);
+	AUTO_ERR struct err error = {0};
+	int r = kube_fetch_judge(fetching, &error);
 
 	if (r <= 0) {
-		kube_fetch_finish(fetching, r, &fault);
+		kube_fetch_finish(fetching, r, &error);
 		return;
 	}
 	kube_fetch_sweep(fetching);
@@ -923,10 +923,10 @@ static void kube_fetch_decide(struct fetching *fetching)
 		return;
 	}
 	if (fetching->sink->is_brief) {
-		r = err_set(&fault, E_TARGET_UNSUPPORTED,
+		r = err_set(&error, E_TARGET_UNSUPPORTED,
 			"a pod would have to be started to read the storage of %s",
 			fetching->handle.run_id);
-		kube_fetch_finish(fetching, r, &fault);
+		kube_fetch_finish(fetching, r, &error);
 		return;
 	}
 	log_note("a pod is started to read the results of %s", fetching->handle.run_id);
@@ -960,8 +960,8 @@ static bool kube_fetch_take_list(
 	struct fetching *fetching, struct kube_response *response, struct json **out)
 {
 	fetching->list = NULL;
-	if (err_is_set(&response->fault)) {
-		kube_fetch_finish(fetching, -(int)response->fault.code, &response->fault);
+	if (err_is_set(&response->error)) {
+		kube_fetch_finish(fetching, -(int)response->error.code, &response->error);
 		return false;
 	}
 	*out = TAKE(response->object);

@@ -302,15 +302,15 @@ int kube_archive_gap(struct kube_archive *archive, int rank, const char *text, s
 static int lock_dir(const char *dir, int *ret_fd, struct err *err)
 {
 	AUTO_FREE char *kept = fs_join(dir, ATTEMPT_RANKS), *lock = fs_join(dir, LOCK);
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (access(kept, F_OK) == 0)
 		return 1;
 	int r = fs_mkdirs(dir, 0700, err);
 	if (r < 0)
 		return r;
-	if (fs_lock(lock, true, 0, ret_fd, &fault) < 0)
-		return fault.id == E_IO_LOCK ? 1 : err_move(err, &fault);
+	if (fs_lock(lock, true, 0, ret_fd, &error) < 0)
+		return error.id == E_IO_LOCK ? 1 : err_move(err, &error);
 	return access(kept, F_OK) == 0;
 }
 
@@ -670,11 +670,11 @@ static void keep_drop(struct target_work *work)
 	free(keeping);
 }
 
-static int kube_logs_on_end(void *ctx, struct err *fault, struct err *err)
+static int kube_logs_on_end(void *ctx, struct err *error, struct err *err)
 {
 	struct keeping *keeping = ctx;
 	AUTO_ERR struct err failure = {0};
-	int r = err_is_set(fault) ? err_move(&failure, fault) : kube_logs_finish(keeping, &failure);
+	int r = err_is_set(error) ? err_move(&failure, error) : kube_logs_finish(keeping, &failure);
 
 	(void)err;
 	target_call_end(keeping->call, r, &failure);
@@ -751,7 +751,7 @@ struct following {
 	struct buf live_token;        /* behind that */
 	char *token;                  /* the caller's */
 	char *handle;
-	struct err fault;
+	struct err error;
 	struct target_call keep; /* beside, with a stream of its own */
 	struct loop_timer *keep_timer;
 	bool is_over, keeps;
@@ -775,7 +775,7 @@ static void logs_drop(struct target_work *work)
 	target_call_cancel(&following->look);
 	target_call_cancel(&following->keep);
 	target_status_done(&following->status);
-	err_done(&following->fault);
+	err_done(&following->error);
 	buf_done(&following->live_token);
 	free(following->handle);
 	free(following->said);
@@ -851,16 +851,16 @@ static void kube_logs_look_later(struct following *following, int64_t ms)
 static void keep_data(
 	struct following *following, int rank, const char *data, size_t len, int64_t time_ms)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	char max[16];
 
 	if (!following->archive)
 		return;
-	int r = kube_archive_add(following->archive, rank, data, len, time_ms, &fault);
+	int r = kube_archive_add(following->archive, rank, data, len, time_ms, &error);
 	if (r < 0) {
 		/* A full disk here keeps nobody from reading on. */
 		AUTO_FREE char *text =
-			mem_printf("from here on the log is not kept: %s", fault.message);
+			mem_printf("from here on the log is not kept: %s", error.message);
 
 		kube_archive_free(TAKE(following->archive));
 		logs_say(following, text);
@@ -909,11 +909,11 @@ static void end_both(struct following *following)
 	if (!following->is_over || following->keeps)
 		return;
 	/* The end of the call frees following before the error is reported: move the error out. */
-	r = err_is_set(&following->fault) ? err_move(&own, &following->fault) : 0;
+	r = err_is_set(&following->error) ? err_move(&own, &following->error) : 0;
 	target_call_end(following->call, r, &own);
 }
 
-static int logs_on_end(void *ctx, struct err *fault, struct err *err)
+static int logs_on_end(void *ctx, struct err *error, struct err *err)
 {
 	struct following *following = ctx;
 
@@ -926,8 +926,8 @@ static int logs_on_end(void *ctx, struct err *fault, struct err *err)
 	if (token.len < TARGET_TOKEN_SIZE)
 		memcpy(following->token, token.data, token.len + 1);
 	following->is_over = true;
-	if (err_is_set(fault)) {
-		err_move(&following->fault, fault);
+	if (err_is_set(error)) {
+		err_move(&following->error, error);
 		following->keeps = false;
 	} else if (following->archive && following->request.follow && following->request.rank < 0) {
 		kube_archive_finish(following->archive, NULL);

@@ -46,7 +46,7 @@ const char *kube_right_tier(enum kube_right right)
 
 void kube_look_done(struct kube_look *look)
 {
-	err_done(&look->fault);
+	err_done(&look->error);
 	free(look->version);
 	free(look->user);
 	free(look->enforced);
@@ -104,8 +104,8 @@ static int kube_look_on_response(void *ctx, struct kube_response *response, stru
 		look->response_ms = 0;
 	if (!is_unknown)
 		look->reached = true;
-	else if (!err_is_set(&look->fault))
-		err_move(&look->fault, &response->fault);
+	else if (!err_is_set(&look->error))
+		err_move(&look->error, &response->error);
 	if (is_first && look->response_ms == 0)
 		look->response_ms = clock_ms() - round->begun_ms;
 	question->take(question->view, question, response);
@@ -362,22 +362,22 @@ static int kube_look_for_interrupt(void *ctx, struct err *err)
 static void blame_silence(const struct view *view, int64_t limit_ms)
 {
 	const struct kube_access *access = &view->look->cluster->access;
-	struct err *fault = &view->look->fault;
+	struct err *error = &view->look->error;
 	AUTO_FREE char *command = access->exec ? str_shown(access->exec->command) : NULL;
 	char time[32];
 
 	duration_text(limit_ms, time);
-	if (view->look->reached || err_is_set(fault))
+	if (view->look->reached || err_is_set(error))
 		return;
 	if (command && view->look->response_ms < 0) {
-		err_set(fault, E_KUBE_UNREACHABLE,
+		err_set(error, E_KUBE_UNREACHABLE,
 			"no answer within %s: %s, which logs in, or the cluster at %s is slow",
 			time, command, access->server.host);
-		kube_hint_version(access->context, "does it log in?", fault);
+		kube_hint_version(access->context, "does it log in?", error);
 	} else {
-		err_set(fault, E_KUBE_UNREACHABLE, "the cluster at %s has not answered within %s",
+		err_set(error, E_KUBE_UNREACHABLE, "the cluster at %s has not answered within %s",
 			access->server.host, time);
-		kube_hint_version(access->context, "is the VPN up?", fault);
+		kube_hint_version(access->context, "is the VPN up?", error);
 	}
 }
 
@@ -389,7 +389,7 @@ static void kube_look_end(struct view *view, int64_t limit_ms)
 	if (view->look->cluster)
 		blame_silence(view, limit_ms);
 	if (view->look->reached)
-		err_clear(&view->look->fault);
+		err_clear(&view->look->error);
 }
 
 int kube_look_all(struct session *session, struct kube_look *looks, size_t n, int64_t limit_ms,
@@ -413,7 +413,7 @@ int kube_look_all(struct session *session, struct kube_look *looks, size_t n, in
 		look->queue_pending = -1;
 		look->capacity.gpus_free = -1;
 		if (kube_open(session, look->context, look->kube_namespace, &look->cluster,
-			    &look->fault) < 0)
+			    &look->error) < 0)
 			look->cluster = NULL;
 		else
 			kube_look_ask_all(view);
@@ -452,7 +452,7 @@ char *kube_look_text(const struct kube_look *look)
 
 	buf_init(&out, 4096);
 	if (!look->reached)
-		return mem_strdup(look->fault.message ? look->fault.message : "not known");
+		return mem_strdup(look->error.message ? look->error.message : "not known");
 	buf_addf(&out, "%s", look->version ? look->version : "answers");
 	if (look->namespace_status == 404)
 		buf_adds(&out, ", has no such namespace");

@@ -42,7 +42,7 @@ struct kube_look {
 
 	/* Results; strings are owned. */
 	struct kube_cluster *cluster; /* the session's; NULL: fault says why */
-	struct err fault;             /* why it could not be asked, or does not know us */
+	struct err error;             /* why it could not be asked, or does not know us */
 	bool reached;                 /* it knows us */
 	int64_t response_ms;          /* until the first answer; -1: none came */
 	char *version;                /* "v1.34.1" */

@@ -145,8 +145,8 @@ struct kube_mend {
 	struct step steps[STEPS_MAX];
 	size_t n, n_open;
 	int64_t deadline_ms;
-	struct err fault;
-	void (*done)(void *ctx, struct err *fault);
+	struct err error;
+	void (*done)(void *ctx, struct err *error);
 	void *ctx;
 };
 
@@ -157,27 +157,27 @@ void kube_mend_cancel(struct kube_mend *mend)
 	for (size_t i = 0; i < mend->n; i++)
 		kube_cancel(mend->steps[i].call);
 	json_free(mend->owner);
-	err_done(&mend->fault);
+	err_done(&mend->error);
 	free(mend);
 }
 
-static bool is_fault(const struct step *step, const struct err *fault)
+static bool is_error(const struct step *step, const struct err *error)
 {
-	if (!err_is_set(fault) || fault->id == E_KUBE_NOT_FOUND)
+	if (!err_is_set(error) || error->id == E_KUBE_NOT_FOUND)
 		return false;
-	return step->is_job || fault->id != E_KUBE_DENIED;
+	return step->is_job || error->id != E_KUBE_DENIED;
 }
 
 static void kube_mend_end(struct kube_mend *mend)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	void (*done)(void *, struct err *) = mend->done;
 	void *ctx = mend->ctx;
 
-	if (err_is_set(&mend->fault))
-		err_move(&fault, &mend->fault);
+	if (err_is_set(&mend->error))
+		err_move(&error, &mend->error);
 	kube_mend_cancel(mend);
-	done(ctx, &fault);
+	done(ctx, &error);
 }
 
 static void send_rest(struct kube_mend *mend);
@@ -189,12 +189,12 @@ static int on_step(void *ctx, struct kube_response *response, struct err *err)
 
 	(void)err;
 	step->call = NULL;
-	if (is_fault(step, &response->fault) && !err_is_set(&mend->fault))
-		err_move(&mend->fault, &response->fault);
+	if (is_error(step, &response->error) && !err_is_set(&mend->error))
+		err_move(&mend->error, &response->error);
 	if (--mend->n_open > 0)
 		return 0;
 	/* A Job that is still there needs what goes with it. */
-	if (step->is_job && !err_is_set(&mend->fault))
+	if (step->is_job && !err_is_set(&mend->error))
 		send_rest(mend);
 	if (mend->n_open == 0)
 		kube_mend_end(mend);

@@ -35,7 +35,7 @@ struct kube_mend_request {
 	/* From the loop, once. fault: what kept it from being done (moved or cleared by the
 	 * caller); what is not there, and what only dlrun's tidiness asks for and may not be
 	 * touched, is none. */
-	void (*done)(void *ctx, struct err *fault);
+	void (*done)(void *ctx, struct err *error);
 	void *ctx;
 };
 

@@ -508,7 +508,7 @@ static void kube_sample_finish(struct looking *looking)
 {
 	AUTO_JSON struct json *look = sample_look_of(looking);
 	AUTO_JSON struct json *kept = kube_observed(looking->kube, &looking->handle);
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (look) {
 		if (!kept)
@@ -526,7 +526,7 @@ static void kube_sample_finish(struct looking *looking)
 			fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, NULL);
 	}
 	*looking->ret = TAKE(kept);
-	target_call_end(looking->call, 0, &fault);
+	target_call_end(looking->call, 0, &error);
 }
 
 static void kube_sample_end_one(struct looking *looking)
@@ -558,7 +558,7 @@ static int kube_sample_on_data(void *ctx, const char *data, size_t len, struct e
 	return buf_check(&rank->text, "what a look beside the program says", err);
 }
 
-static void kube_sample_on_said(void *ctx, int status, struct err *fault, const char *said)
+static void kube_sample_on_said(void *ctx, int status, struct err *error, const char *said)
 {
 	struct rank *rank = ctx;
 
@@ -566,7 +566,7 @@ static void kube_sample_on_said(void *ctx, int status, struct err *fault, const 
 	(void)said;
 	rank->output = NULL;
 	/* If exec is denied or there is no shell, this command does not try it again. */
-	if (fault->id == E_KUBE_DENIED || err_cannot_exec(fault))
+	if (error->id == E_KUBE_DENIED || err_cannot_exec(error))
 		rank->looking->kube->no_exec = true;
 	kube_sample_end_one(rank->looking);
 }
@@ -618,7 +618,7 @@ static int kube_sample_on_metrics(void *ctx, struct kube_response *response, str
 
 	(void)err;
 	looking->metrics_call = NULL;
-	if (err_is_set(&response->fault))
+	if (err_is_set(&response->error))
 		looking->kube->no_metrics_ms = clock_ms();
 	else
 		looking->metrics = TAKE(response->object);

@@ -239,15 +239,15 @@ static void kube_state_on_synced(void *ctx)
 	side->synced = true;
 }
 
-static void on_trouble(void *ctx, const struct err *fault, int64_t since_ms)
+static void on_trouble(void *ctx, const struct err *error, int64_t since_ms)
 {
 	(void)since_ms;
-	((struct side *)ctx)->troubled = fault != NULL;
+	((struct side *)ctx)->troubled = error != NULL;
 }
 
-static int kube_state_on_failed(void *ctx, struct err *fault, struct err *err)
+static int kube_state_on_failed(void *ctx, struct err *error, struct err *err)
 {
-	(void)fault;
+	(void)error;
 	(void)err;
 	((struct side *)ctx)->over = true;
 	return 0;
@@ -491,7 +491,7 @@ struct kube_batch {
 	struct kube_call *calls[KUBE_FACTS_KINDS];
 	struct json *responses[KUBE_FACTS_KINDS]; /* but for nodes, which the cluster keeps */
 	struct json *items[KUBE_FACTS_KINDS];     /* of an answer that is put together; or NULL */
-	struct err fault;
+	struct err error;
 	int n_open;
 	bool has_pods;
 	bool has_jobsets;
@@ -518,7 +518,7 @@ static void kube_state_batch_free(struct kube_batch *batch)
 			kube_cancel(q->ones[i].call);
 		free(q);
 	}
-	err_done(&batch->fault);
+	err_done(&batch->error);
 	free(batch);
 }
 
@@ -685,17 +685,17 @@ static void kube_state_give_up(struct question *question)
 		question->arrival = KUBE_ARRIVING;
 }
 
-static void on_mended(void *ctx, struct err *fault)
+static void on_mended(void *ctx, struct err *error)
 {
 	struct question *question = ctx;
 	struct kube_batch *batch = question->batch;
 
 	question->mend = NULL;
 	if (question->adopts)
-		kube_note_accepted(batch->kube, &question->handle, !err_is_set(fault));
-	if (err_is_set(fault)) {
-		log_note("%s", fault->message);
-		err_clear(fault);
+		kube_note_accepted(batch->kube, &question->handle, !err_is_set(error));
+	if (err_is_set(error)) {
+		log_note("%s", error->message);
+		err_clear(error);
 		batch->kube->cluster->failed_mends++;
 		kube_state_give_up(question);
 	}
@@ -764,7 +764,7 @@ static void mend(struct question *question)
 
 static void mend_all(struct kube_batch *batch)
 {
-	bool is_known = !err_is_set(&batch->fault);
+	bool is_known = !err_is_set(&batch->error);
 
 	for (struct question *q = batch->questions; is_known && q; q = q->next)
 		if (q->call)
@@ -784,18 +784,18 @@ static void kube_state_finish(struct kube_batch *batch)
 	batch->n_open = -1;
 	for (struct question *q = batch->questions; q; q = q->next) {
 		struct target_call *call = q->call;
-		AUTO_ERR struct err fault = {0};
+		AUTO_ERR struct err error = {0};
 		int r = 0;
 
 		if (!call)
 			continue;
-		if (err_is_set(&batch->fault)) {
-			err_copy(&fault, &batch->fault);
-			r = -(int)fault.code;
+		if (err_is_set(&batch->error)) {
+			err_copy(&error, &batch->error);
+			r = -(int)error.code;
 		} else {
 			response_question(batch, q);
 		}
-		target_call_end(call, r, &fault);
+		target_call_end(call, r, &error);
 	}
 	kube_state_batch_free(batch);
 }
@@ -842,7 +842,7 @@ static bool ask_each(struct kube_batch *batch, enum kube_facts_kind kind);
 /* All that was asked for has come, or the next is asked for. */
 static void kube_state_go_on(struct kube_batch *batch)
 {
-	if (batch->n_open == 0 && !err_is_set(&batch->fault) && batch->responses[KUBE_FACTS_JOB]) {
+	if (batch->n_open == 0 && !err_is_set(&batch->error) && batch->responses[KUBE_FACTS_JOB]) {
 		/* Requests what the Jobs do not tell. A server that has just started denies for
 		 * a moment what it allows: one denial does not prove that a run has ended. */
 		bool is_doubtful = batch->pods_denied == 1 && !batch->responses[KUBE_FACTS_PODS];
@@ -860,10 +860,10 @@ static void kube_state_go_on(struct kube_batch *batch)
 	mend_all(batch);
 }
 
-static void take_fault(
+static void take_error(
 	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_response *response)
 {
-	bool is_denied = response->fault.id == E_KUBE_DENIED;
+	bool is_denied = response->error.id == E_KUBE_DENIED;
 
 	batch->pods_denied += is_denied && kind == KUBE_FACTS_PODS;
 	if (is_denied && (kind != KUBE_FACTS_PODS || batch->pods_denied > 1))
@@ -873,10 +873,10 @@ static void take_fault(
 	/* Events explain; what may not be seen, or is gone, is not known. JobSets are gone where
 	 * nobody knows what they are any more. */
 	if ((kind == KUBE_FACTS_JOB ||
-		    (kind == KUBE_FACTS_PODS && response->fault.id != E_KUBE_DENIED) ||
-		    (kind == KUBE_FACTS_JOBSETS && response->fault.id != E_KUBE_NOT_FOUND)) &&
-		!err_is_set(&batch->fault))
-		err_move(&batch->fault, &response->fault);
+		    (kind == KUBE_FACTS_PODS && response->error.id != E_KUBE_DENIED) ||
+		    (kind == KUBE_FACTS_JOBSETS && response->error.id != E_KUBE_NOT_FOUND)) &&
+		!err_is_set(&batch->error))
+		err_move(&batch->error, &response->error);
 }
 
 static void kube_state_take_response(
@@ -886,9 +886,9 @@ static void kube_state_take_response(
 	batch->calls[kind] = NULL;
 	batch->n_open--;
 	if (kind == KUBE_FACTS_WORKLOADS)
-		batch->hides_workloads = err_is_set(&response->fault) && response->status != 404;
-	if (err_is_set(&response->fault))
-		take_fault(batch, kind, response);
+		batch->hides_workloads = err_is_set(&response->error) && response->status != 404;
+	if (err_is_set(&response->error))
+		take_error(batch, kind, response);
 	else
 		batch->responses[kind] = TAKE(response->object);
 	if (kind == KUBE_FACTS_NODES) {
@@ -978,10 +978,10 @@ static int kube_state_on_one(void *ctx, struct kube_response *response, struct e
 	(void)err;
 	one->call = NULL;
 	batch->n_open--;
-	if (!err_is_set(&response->fault))
+	if (!err_is_set(&response->error))
 		json_add(batch->items[one->kind], TAKE(response->object));
-	else if (response->fault.id != E_KUBE_NOT_FOUND && !err_is_set(&batch->fault))
-		err_move(&batch->fault, &response->fault);
+	else if (response->error.id != E_KUBE_NOT_FOUND && !err_is_set(&batch->error))
+		err_move(&batch->error, &response->error);
 	kube_state_go_on(batch);
 	return 0;
 }
@@ -1063,7 +1063,7 @@ static bool ask_more(struct kube_batch *batch)
 	int64_t now_ms = clock_ms();
 	int64_t deadline_ms = now_ms + (kube_state_deadline_of(batch) - now_ms) / 2;
 
-	if (batch->has_more || batch->n_questions != 1 || !made || err_is_set(&batch->fault))
+	if (batch->has_more || batch->n_questions != 1 || !made || err_is_set(&batch->error))
 		return false;
 	batch->has_more = true;
 	const char *uid = json_get_str(json_get(made, "metadata"), "uid");

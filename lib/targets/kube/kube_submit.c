@@ -556,17 +556,17 @@ static int say_unchecked(struct check *check)
 
 static void kube_submit_finish(struct check *check)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int r;
 
 	if (check->is_heard)
-		r = kube_submit_judge(check, &fault);
+		r = kube_submit_judge(check, &error);
 	else if (err_is_set(&check->silence))
-		r = err_move(&fault, &check->silence);
+		r = err_move(&error, &check->silence);
 	else
 		r = say_unchecked(check);
 
-	target_call_end(check->call, r, &fault);
+	target_call_end(check->call, r, &error);
 }
 
 /*
@@ -613,7 +613,7 @@ static int kube_submit_on_response(void *ctx, struct kube_response *response, st
 
 	check->is_heard |= is_response;
 	if (!is_response && !err_is_set(&check->silence))
-		err_move(&check->silence, &response->fault);
+		err_move(&check->silence, &response->error);
 	check->n_open--;
 	if (is_needed(check, asked))
 		check->n_needed--;
@@ -696,7 +696,7 @@ int kube_learn(struct target *target, const struct target_wish *wish, struct str
 {
 	struct target_kube *kube = target_kube_of(target);
 	AUTO_KUBE_QUESTIONS struct kube_questions questions = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	const struct kube_run run = {
 		.run_id = wish->run_id,
 		.job = wish->run_id,
@@ -711,9 +711,9 @@ int kube_learn(struct target *target, const struct target_wish *wish, struct str
 	if (questions.n == 0)
 		return 0;
 	struct kube_request request = request_of(&questions.v[0], clock_ms() + CHECK_LIMIT_MS);
-	int r = kube_ask(kube->cluster->client, &request, NULL, &fault);
+	int r = kube_ask(kube->cluster->client, &request, NULL, &error);
 	/* E_KUBE_EXISTS: the JobSet of an earlier attempt. */
-	kube->takes_jobset = r == 0 || fault.id == E_KUBE_EXISTS;
+	kube->takes_jobset = r == 0 || error.id == E_KUBE_EXISTS;
 	return 0;
 }
 
@@ -729,7 +729,7 @@ static int preview_ask(const struct target_kube *kube, const struct json *object
 {
 	static const char *const query[] = {"dryRun", "All", "fieldValidation", "Strict", NULL};
 	AUTO_FREE char *path = kube_object_collection(object);
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	const struct kube_request request = {
 		.method = "POST",
 		.path = path,
@@ -739,11 +739,11 @@ static int preview_ask(const struct target_kube *kube, const struct json *object
 		.deadline_ms = clock_ms() + ASK_MS,
 	};
 
-	if (kube_ask(kube->cluster->client, &request, NULL, &fault) == 0)
+	if (kube_ask(kube->cluster->client, &request, NULL, &error) == 0)
 		return 0;
-	if (fault.id == E_KUBE_INVALID)
-		return err_move(err, &fault);
-	strv_addf(notes, "not checked by the cluster: %s", fault.message);
+	if (error.id == E_KUBE_INVALID)
+		return err_move(err, &error);
+	strv_addf(notes, "not checked by the cluster: %s", error.message);
 	return 1;
 }
 
@@ -819,7 +819,7 @@ struct submit {
 	struct creation creations[BEFORE_MAX + 1];
 	size_t n_before;
 	size_t n_open;
-	struct err fault;
+	struct err error;
 	struct json *job; /* as the server has it */
 	bool is_unadopted;
 	bool is_unsure; /* whether the cluster has the Job */
@@ -837,7 +837,7 @@ static void kube_submit_free(struct submit *submit)
 	kube_plan_done(&submit->plan);
 	kube_objects_done(&submit->objects);
 	json_free(submit->job);
-	err_done(&submit->fault);
+	err_done(&submit->error);
 	free(submit);
 }
 
@@ -849,23 +849,23 @@ static void kube_submit_do_submit_drop(struct target_work *work)
 static void kube_submit_do_submit_finish(struct submit *submit)
 {
 	struct target_call *call = submit->call;
-	AUTO_ERR struct err fault = {0};
-	int r = err_is_set(&submit->fault) ? -(int)submit->fault.code : 0;
+	AUTO_ERR struct err error = {0};
+	int r = err_is_set(&submit->error) ? -(int)submit->error.code : 0;
 
 	if (r < 0)
-		err_move(&fault, &submit->fault);
-	target_call_end(call, r, &fault);
+		err_move(&error, &submit->error);
+	target_call_end(call, r, &error);
 }
 
 /*
  * Ownership: with the Job its Secret and Service go, too
  */
 
-static void on_stopped(void *ctx, struct err *fault)
+static void on_stopped(void *ctx, struct err *error)
 {
 	struct submit *submit = ctx;
 
-	err_clear(fault); /* who looks at the run next repeats it */
+	err_clear(error); /* who looks at the run next repeats it */
 	submit->mend = NULL;
 	kube_submit_do_submit_finish(submit);
 }
@@ -897,7 +897,7 @@ static int on_adopted(void *ctx, struct kube_response *response, struct err *err
 
 	(void)err;
 	creation->call = NULL;
-	submit->is_unadopted |= err_is_set(&response->fault);
+	submit->is_unadopted |= err_is_set(&response->error);
 	if (--submit->n_open == 0)
 		adopted_all(submit);
 	return 0;
@@ -947,9 +947,9 @@ static void created(struct creation *creation, struct json *take)
 		submit->job = TAKE(take);
 	json_free(take);
 	if (--submit->n_open == 0) {
-		if (err_is_set(&submit->fault) && !submit->is_unsure)
+		if (err_is_set(&submit->error) && !submit->is_unsure)
 			kube_note_refused(submit->kube, &submit->plan.handle);
-		if (err_is_set(&submit->fault))
+		if (err_is_set(&submit->error))
 			kube_submit_do_submit_finish(submit);
 		else if (submit->job)
 			kube_submit_accepted(submit);
@@ -959,17 +959,17 @@ static void created(struct creation *creation, struct json *take)
 	}
 }
 
-static bool is_unsure(const struct err *fault)
+static bool is_unsure(const struct err *error)
 {
-	return fault->id == E_KUBE_UNREACHABLE || fault->id == E_KUBE_SERVER ||
-	       fault->id == E_KUBE_BUSY || fault->id == E_KUBE_RESPONSE;
+	return error->id == E_KUBE_UNREACHABLE || error->id == E_KUBE_SERVER ||
+	       error->id == E_KUBE_BUSY || error->id == E_KUBE_RESPONSE;
 }
 
-static void kube_submit_fail(struct creation *creation, struct err *fault)
+static void kube_submit_fail(struct creation *creation, struct err *error)
 {
-	creation->submit->is_unsure |= creation->is_job && is_unsure(fault);
-	if (!err_is_set(&creation->submit->fault))
-		err_move(&creation->submit->fault, fault);
+	creation->submit->is_unsure |= creation->is_job && is_unsure(error);
+	if (!err_is_set(&creation->submit->error))
+		err_move(&creation->submit->error, error);
 	created(creation, NULL);
 }
 
@@ -988,18 +988,18 @@ static int kube_submit_on_looked(void *ctx, struct kube_response *response, stru
 
 	(void)err;
 	creation->call = NULL;
-	if (err_is_set(&response->fault)) {
-		creation->submit->is_unsure |= creation->is_job && is_unsure(&response->fault);
+	if (err_is_set(&response->error)) {
+		creation->submit->is_unsure |= creation->is_job && is_unsure(&response->error);
 		kube_submit_fail(creation,
-			err_is_set(&creation->refusal) ? &creation->refusal : &response->fault);
+			err_is_set(&creation->refusal) ? &creation->refusal : &response->error);
 	} else if (kube_submit_is_ours(creation->submit, response->object)) {
 		created(creation, TAKE(response->object));
 	} else {
 		AUTO_FREE char *path = kube_object_path(creation->object);
-		AUTO_ERR struct err fault = {0};
-		err_set(&fault, E_KUBE_EXISTS, "%s belongs to somebody else", path);
-		err_hint(&fault, "kubectl get --raw %s", path);
-		kube_submit_fail(creation, &fault);
+		AUTO_ERR struct err error = {0};
+		err_set(&error, E_KUBE_EXISTS, "%s belongs to somebody else", path);
+		err_hint(&error, "kubectl get --raw %s", path);
+		kube_submit_fail(creation, &error);
 	}
 	return 0;
 }
@@ -1026,12 +1026,12 @@ static int on_created(void *ctx, struct kube_response *response, struct err *err
 
 	(void)err;
 	creation->call = NULL;
-	if (!err_is_set(&response->fault)) {
+	if (!err_is_set(&response->error)) {
 		created(creation, TAKE(response->object));
 		return 0;
 	}
-	if (response->fault.id != E_KUBE_EXISTS)
-		err_move(&creation->refusal, &response->fault);
+	if (response->error.id != E_KUBE_EXISTS)
+		err_move(&creation->refusal, &response->error);
 	/* An earlier try may have had an effect that nobody was told of. */
 	if (creation->is_job && is_unsure(&creation->refusal))
 		kube_submit_fail(creation, &creation->refusal);

@@ -48,7 +48,7 @@ struct pod_output {
 	struct side sides[2];
 	struct buf said;
 	int status;
-	struct err fault;
+	struct err error;
 	struct loop_timer *end;
 	char piece[PIECE];
 };
@@ -75,7 +75,7 @@ void pod_output_cancel(struct pod_output *output)
 		pod_copy_close_side(&output->sides[i]);
 	loop_remove_timer(output->request.loop, output->end);
 	buf_done(&output->said);
-	err_done(&output->fault);
+	err_done(&output->error);
 	free(output);
 }
 
@@ -83,16 +83,16 @@ static int pod_copy_on_end(void *ctx, struct err *err)
 {
 	struct pod_output *output = ctx;
 	struct pod_output_request request = output->request;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	AUTO_FREE char *said = buf_take(&output->said);
 	int status = output->status;
 
 	(void)err;
 	output->end = NULL;
-	if (err_is_set(&output->fault))
-		err_move(&fault, &output->fault);
+	if (err_is_set(&output->error))
+		err_move(&error, &output->error);
 	pod_output_cancel(output);
-	request.done(request.ctx, status, &fault, said);
+	request.done(request.ctx, status, &error, said);
 	return 0;
 }
 
@@ -109,16 +109,16 @@ static void pod_copy_look_for_end(struct pod_output *output)
 static void pod_copy_take(struct side *side, size_t len)
 {
 	struct pod_output *output = side->output;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (side == &output->sides[1]) {
 		buf_add(&output->said, output->piece, len);
 		return;
 	}
-	if (output->request.data(output->request.ctx, output->piece, len, &fault) == 0)
+	if (output->request.data(output->request.ctx, output->piece, len, &error) == 0)
 		return;
 	/* An error of the command itself, if there is one by now, follows from this one. */
-	err_move(&output->fault, &fault);
+	err_move(&output->error, &error);
 	podexec_cancel(TAKE(output->exec));
 	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
 		pod_copy_close_side(&output->sides[i]);
@@ -148,15 +148,15 @@ static int pod_copy_dispatch(void *ctx, short revents, struct err *err)
 	return 0;
 }
 
-static int pod_copy_on_done(void *ctx, int status, struct err *fault, struct err *err)
+static int pod_copy_on_done(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct pod_output *output = ctx;
 
 	(void)err;
 	output->exec = NULL;
 	output->status = status;
-	if (err_is_set(fault))
-		err_move(&output->fault, fault);
+	if (err_is_set(error))
+		err_move(&output->error, error);
 	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
 		pod_copy_close_fd(&output->sides[i].write_fd);
 	pod_copy_look_for_end(output);
@@ -415,13 +415,13 @@ void pod_copy_cancel(struct pod_copy *copy)
 	free(copy);
 }
 
-static void pod_copy_finish(struct pod_copy *copy, int r, struct err *fault)
+static void pod_copy_finish(struct pod_copy *copy, int r, struct err *error)
 {
-	void (*done)(void *ctx, int r, struct err *fault) = copy->request.done;
+	void (*done)(void *ctx, int r, struct err *error) = copy->request.done;
 	void *ctx = copy->request.ctx;
 
 	pod_copy_cancel(copy);
-	done(ctx, r, fault);
+	done(ctx, r, error);
 }
 
 /* The path as the sink sees it. The caller frees. */
@@ -432,7 +432,7 @@ static char *path_here(const struct pod_copy *copy, const char *path)
 
 static int kube_pod_copy_start(struct pod_copy *copy, const struct strv *words, int stdin_fd,
 	int (*data)(void *ctx, const char *data, size_t len, struct err *err),
-	void (*done)(void *ctx, int status, struct err *fault, const char *said), struct err *err)
+	void (*done)(void *ctx, int status, struct err *error, const char *said), struct err *err)
 {
 	const struct pod_output_request request = {
 		.loop = copy->request.loop,
@@ -485,17 +485,17 @@ static int on_pause(void *ctx, struct err *err)
 }
 
 /* Whether it will be tried once more. */
-static bool pod_copy_try_again(struct pod_copy *copy, const struct err *fault)
+static bool pod_copy_try_again(struct pod_copy *copy, const struct err *error)
 {
 	copy->tries = copy->has_progress ? 1 : copy->tries + 1;
 	copy->has_progress = false;
 	/* E_KUBE_DENIED is retried: the listing was allowed, but a server that has just started
 	 * may not know that yet. */
-	if (!(fault->id == E_KUBE_EXEC || fault->code == ERR_NET || fault->id == E_KUBE_SERVER ||
-		    fault->id == E_KUBE_DENIED) ||
+	if (!(error->id == E_KUBE_EXEC || error->code == ERR_NET || error->id == E_KUBE_SERVER ||
+		    error->id == E_KUBE_DENIED) ||
 		copy->tries > TRIES_MAX)
 		return false;
-	log_note("%s: %s; again in a second", copy->pod, fault->message);
+	log_note("%s: %s; again in a second", copy->pod, error->message);
 	copy->pause = loop_add_timer(copy->request.loop, clock_ms() + PAUSE_MS, on_pause, copy);
 	return true;
 }
@@ -748,34 +748,34 @@ static int pod_copy_ask_again(struct pod_copy *copy, struct err *err)
 
 /* API servers (1.34) may lose the last of what they could not send when a command ends, and tell of
  * its exit status all the same. */
-static int judge_end(const struct pod_copy *copy, int r, struct err *fault, struct err *err)
+static int judge_end(const struct pod_copy *copy, int r, struct err *error, struct err *err)
 {
 	if (r >= 0)
 		return r;
 	err_set(err, E_KUBE_EXEC, "pod %s: the end of its answer is missing", copy->pod);
-	return err_evidence(err, "%s", fault->message);
+	return err_evidence(err, "%s", error->message);
 }
 
-static int judge_content(struct pod_copy *copy, int status, struct err *fault, struct err *err)
+static int judge_content(struct pod_copy *copy, int status, struct err *error, struct err *err)
 {
-	if (!err_is_set(fault) && status == EXIT_NO_TOOLS)
+	if (!err_is_set(error) && status == EXIT_NO_TOOLS)
 		return fail_tools(copy, err);
-	if (err_is_set(fault))
-		return err_move(err, fault);
+	if (err_is_set(error))
+		return err_move(err, error);
 	AUTO_ERR struct err early = {0};
 	int r = copy->is_by_parts ? part_stream_finish(copy->parts, &early)
 				  : tar_stream_finish(copy->tar, &early);
 	return judge_end(copy, r, &early, err);
 }
 
-static void on_content_done(void *ctx, int status, struct err *fault, const char *said)
+static void on_content_done(void *ctx, int status, struct err *error, const char *said)
 {
 	struct pod_copy *copy = ctx;
 	AUTO_ERR struct err failure = {0};
 
 	copy->output = NULL;
 	log_said(copy, said);
-	int r = judge_content(copy, status, fault, &failure);
+	int r = judge_content(copy, status, error, &failure);
 	if (r < 0 && pod_copy_try_again(copy, &failure)) {
 		err_clear(&failure);
 		r = pod_copy_ask_again(copy, &failure);
@@ -890,20 +890,20 @@ static int start_parts(struct pod_copy *copy, size_t n_bytes, struct err *err)
 /* Whole files, then parts of others. */
 static void start_content(struct pod_copy *copy)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	size_t n_bytes = 0;
 
 	copy->current = NULL;
-	int r = write_names(copy, &n_bytes, &fault);
+	int r = write_names(copy, &n_bytes, &error);
 	if (r == 0 && !n_bytes && !copy->is_by_parts) {
 		copy->is_by_parts = true;
-		r = write_names(copy, &n_bytes, &fault);
+		r = write_names(copy, &n_bytes, &error);
 	}
 	if (r == 0 && n_bytes)
-		r = copy->is_by_parts ? start_parts(copy, n_bytes, &fault)
-				      : start_tar(copy, n_bytes, &fault);
+		r = copy->is_by_parts ? start_parts(copy, n_bytes, &error)
+				      : start_tar(copy, n_bytes, &error);
 	if (r < 0 || n_bytes == 0)
-		pod_copy_finish(copy, r, &fault);
+		pod_copy_finish(copy, r, &error);
 }
 
 /*
@@ -1004,10 +1004,10 @@ static int pod_copy_on_list(void *ctx, const char *data, size_t len, struct err 
 	return listing_add(copy->listing, data, len, err);
 }
 
-static int judge_list(struct pod_copy *copy, int status, struct err *fault, struct err *err)
+static int judge_list(struct pod_copy *copy, int status, struct err *error, struct err *err)
 {
-	if (err_is_set(fault))
-		return err_move(err, fault);
+	if (err_is_set(error))
+		return err_move(err, error);
 	if (status == EXIT_NO_TOOLS)
 		return fail_tools(copy, err);
 	if (status == EXIT_NO_DIR)
@@ -1021,7 +1021,7 @@ static int pod_copy_begin(void *ctx, struct err *err);
 
 /* A container that has just started is not known to its node's runtime yet: then nothing has come,
  * and it is asked again. */
-static void on_list_done(void *ctx, int status, struct err *fault, const char *said)
+static void on_list_done(void *ctx, int status, struct err *error, const char *said)
 {
 	struct pod_copy *copy = ctx;
 	AUTO_ERR struct err failure = {0};
@@ -1029,13 +1029,13 @@ static void on_list_done(void *ctx, int status, struct err *fault, const char *s
 
 	copy->output = NULL;
 	log_said(copy, said);
-	bool is_refused = fault->id == E_KUBE_EXEC && !copy->has_progress;
-	if (err_cannot_exec(fault) ||
-		(!err_is_set(fault) && (status == EXIT_NOT_FOUND || status == EXIT_NOT_EXECUTABLE)))
+	bool is_refused = error->id == E_KUBE_EXEC && !copy->has_progress;
+	if (err_cannot_exec(error) ||
+		(!err_is_set(error) && (status == EXIT_NOT_FOUND || status == EXIT_NOT_EXECUTABLE)))
 		r = fail_tools(copy, &failure);
 	else
-		r = judge_list(copy, status, fault, &failure);
-	bool is_short = !err_is_set(fault) && failure.id == E_KUBE_EXEC;
+		r = judge_list(copy, status, error, &failure);
+	bool is_short = !err_is_set(error) && failure.id == E_KUBE_EXEC;
 	if ((is_refused || is_short) && ++copy->tries <= TRIES_MAX) {
 		copy->pause = loop_add_timer(
 			copy->request.loop, clock_ms() + PAUSE_MS, pod_copy_begin, copy);
@@ -1062,7 +1062,7 @@ static void pod_copy_start_list(struct pod_copy *copy)
 	const char *first = firsts[copy->request.first];
 	AUTO_STRV struct strv words = {0};
 	AUTO_BUF struct buf patterns;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	unsigned char bytes[MARK_BYTES];
 	char mark[2 * MARK_BYTES + 1];
 
@@ -1081,9 +1081,9 @@ static void pod_copy_start_list(struct pod_copy *copy)
 	pod_copy_add_words(copy, "list", &words);
 	for (size_t i = 0; i < ARRAY_LEN(more); i++)
 		strv_add(&words, more[i]);
-	int r = kube_pod_copy_start(copy, &words, -1, pod_copy_on_list, on_list_done, &fault);
+	int r = kube_pod_copy_start(copy, &words, -1, pod_copy_on_list, on_list_done, &error);
 	if (r < 0)
-		pod_copy_finish(copy, r, &fault);
+		pod_copy_finish(copy, r, &error);
 }
 
 static int pod_copy_begin(void *ctx, struct err *err)

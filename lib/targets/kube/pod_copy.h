@@ -39,7 +39,7 @@ struct pod_copy_request {
 	const char *temp_dir; /* here, for a file without a name */
 	struct fetch_sink *sink;
 	/* From the loop, once. E_KUBE_SHELL: sh, find, stat or tar are not there. */
-	void (*done)(void *ctx, int r, struct err *fault);
+	void (*done)(void *ctx, int r, struct err *error);
 	void *ctx;
 };
 
@@ -91,7 +91,7 @@ struct pod_output_request {
 	int (*data)(void *ctx, const char *data, size_t len, struct err *err);
 	/* From the loop, once. status: its exit code, unless there is a fault (not set: none): that
 	 * of data, or as those of podexec.h. said: of stderr. */
-	void (*done)(void *ctx, int status, struct err *fault, const char *said);
+	void (*done)(void *ctx, int status, struct err *error, const char *said);
 	void *ctx;
 };
 

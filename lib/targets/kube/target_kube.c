@@ -417,15 +417,15 @@ static void drop_removal(struct target_work *work)
 	free(removal);
 }
 
-static void target_kube_on_removed(void *ctx, struct err *fault)
+static void target_kube_on_removed(void *ctx, struct err *error)
 {
 	struct removal *removal = ctx;
 
 	removal->mend = NULL;
 	/* The run goes on, and what ends it later is not its cancel. */
-	if (removal->mark && (fault->id == E_KUBE_DENIED || fault->id == E_KUBE_AUTH))
+	if (removal->mark && (error->id == E_KUBE_DENIED || error->id == E_KUBE_AUTH))
 		unlink(removal->mark);
-	target_call_end(removal->call, err_is_set(fault) ? -(int)fault->code : 0, fault);
+	target_call_end(removal->call, err_is_set(error) ? -(int)error->code : 0, error);
 }
 
 /* mark is taken; in the foreground: of a cancel. */
@@ -640,14 +640,14 @@ struct kube_reach {
 static int target_kube_on_found(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct reach *reach = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	const char *pod;
 
 	(void)err;
 	reach->find = NULL;
-	if (err_is_set(&response->fault)) {
+	if (err_is_set(&response->error)) {
 		podforward_no_pod(
-			reach->forward, &response->fault, response->fault.code == ERR_AUTH);
+			reach->forward, &response->error, response->error.code == ERR_AUTH);
 		return 0;
 	}
 	pod = pick_pod(response->object, reach->rank);
@@ -655,8 +655,8 @@ static int target_kube_on_found(void *ctx, struct kube_response *response, struc
 		podforward_pod(reach->forward, reach->handle.kube_namespace, pod);
 		return 0;
 	}
-	fail_no_pod(&reach->handle, reach->rank, &fault);
-	podforward_no_pod(reach->forward, &fault, false);
+	fail_no_pod(&reach->handle, reach->rank, &error);
+	podforward_no_pod(reach->forward, &error, false);
 	return 0;
 }
 
@@ -673,8 +673,8 @@ static bool target_kube_has_ended(const struct kube_response *response)
 {
 	const char *phase = json_get_str(json_get(response->object, "status"), "phase");
 
-	if (err_is_set(&response->fault))
-		return response->fault.id == E_KUBE_NOT_FOUND;
+	if (err_is_set(&response->error))
+		return response->error.id == E_KUBE_NOT_FOUND;
 	return str_eq(phase, "Succeeded") || str_eq(phase, "Failed");
 }
 
@@ -775,12 +775,12 @@ static void drop_carry(struct target_work *work)
 static int target_kube_on_carried(void *ctx, struct podforward_end *end, struct err *err)
 {
 	struct carry *carry = ctx;
-	AUTO_ERR struct err fault = {0};
-	int r = err_is_set(&end->fault) ? err_move(&fault, &end->fault) : 0;
+	AUTO_ERR struct err error = {0};
+	int r = err_is_set(&end->error) ? err_move(&error, &end->error) : 0;
 
 	(void)err;
 	carry->conn = NULL;
-	target_call_end(carry->call, r, &fault);
+	target_call_end(carry->call, r, &error);
 	return 0;
 }
 
@@ -834,14 +834,14 @@ static void drop_exec(struct target_work *work)
 	free(exec);
 }
 
-static int target_kube_on_executed(void *ctx, int status, struct err *fault, struct err *err)
+static int target_kube_on_executed(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct exec *exec = ctx;
 
 	(void)err;
 	exec->exec = NULL;
 	*exec->ret_status = status;
-	target_call_end(exec->call, err_is_set(fault) ? -(int)fault->code : 0, fault);
+	target_call_end(exec->call, err_is_set(error) ? -(int)error->code : 0, error);
 	return 0;
 }
 
@@ -874,18 +874,18 @@ static void target_kube_ask_size(void *ctx, unsigned *ret_columns, unsigned *ret
 static int target_kube_on_pods(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct exec *exec = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	const char *pod = NULL;
 	int r = 0;
 
 	(void)err;
 	exec->find = NULL;
-	if (err_is_set(&response->fault))
-		r = err_move(&fault, &response->fault);
+	if (err_is_set(&response->error))
+		r = err_move(&error, &response->error);
 	else if (!(pod = pick_pod(response->object, exec->request.rank)))
-		r = fail_no_pod(&exec->handle, exec->request.rank, &fault);
+		r = fail_no_pod(&exec->handle, exec->request.rank, &error);
 	if (r < 0) {
-		target_call_end(exec->call, r, &fault);
+		target_call_end(exec->call, r, &error);
 		return 0;
 	}
 	const struct podexec_request request = {.loop = exec->kube->target.loop,

@@ -444,14 +444,14 @@ static int busy(struct setup *setup, const char *why, int64_t wait_ms)
 static int setup_take_lock(struct setup *setup, bool exclusive, int64_t wait_ms, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(setup->dir, "lock");
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
-	int r = fs_lock(path, exclusive, wait_ms, &setup->lock_fd, &fault);
-	if (r < 0 && fault.id != E_IO_LOCK && setup->n_lost++ < LOST_MAX)
+	int r = fs_lock(path, exclusive, wait_ms, &setup->lock_fd, &error);
+	if (r < 0 && error.id != E_IO_LOCK && setup->n_lost++ < LOST_MAX)
 		return busy(setup, "its directory was removed", AGAIN_MS);
-	if (r < 0 && fault.id == E_IO_LOCK)
+	if (r < 0 && error.id == E_IO_LOCK)
 		return busy(setup, "another run does the same setup", BUSY_MS);
-	return r < 0 ? err_move(err, &fault) : 1;
+	return r < 0 ? err_move(err, &error) : 1;
 }
 
 static bool skip_output(const void *ctx, const char *path)

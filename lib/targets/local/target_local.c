@@ -578,7 +578,7 @@ static int target_local_connect_once(const struct carry *carry)
 static int local_carry_on_try(void *ctx, struct err *err)
 {
 	struct carry *carry = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	(void)err;
 	carry->timer = NULL;
@@ -599,10 +599,10 @@ static int local_carry_on_try(void *ctx, struct err *err)
 		carry->timer = loop_add_timer(
 			carry->loop, clock_ms() + CARRY_RETRY_MS, local_carry_on_try, carry);
 	} else {
-		int r = err_set(&fault, E_KUBE_FORWARD, "nothing listens on port %u of the program",
+		int r = err_set(&error, E_KUBE_FORWARD, "nothing listens on port %u of the program",
 			carry->port);
 
-		target_call_end(carry->call, r, &fault);
+		target_call_end(carry->call, r, &error);
 	}
 	return 0;
 }

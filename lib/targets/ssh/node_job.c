@@ -44,14 +44,14 @@ static int node_job_make_key(const char *root, struct node_sync *sync, struct er
 {
 	char line[] = "data", cwd[] = ".";
 	struct world_setup content = {.run = line, .cwd = cwd};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	char key[SHA256_HEX_SIZE];
 
 	strv_add(&content.key, sync->path);
-	int r = setup_key(&content, root, key, &fault);
+	int r = setup_key(&content, root, key, &error);
 	strv_done(&content.key);
 	AUTO_FREE char *shown = str_escaped(sync->path);
-	if (r < 0 && fault.id == E_DATA_LIMIT) {
+	if (r < 0 && error.id == E_DATA_LIMIT) {
 		err_set(err, E_DATA_LIMIT, "data: %s is too large to send: over %d files or 1 GiB",
 			shown, SETUP_KEY_FILES_MAX);
 		return err_hint(err,
@@ -59,7 +59,7 @@ static int node_job_make_key(const char *root, struct node_sync *sync, struct er
 	}
 	if (r < 0)
 		return err_set(
-			err, E_RUN_DATA, "data: %s cannot be read: %s", shown, fault.message);
+			err, E_RUN_DATA, "data: %s cannot be read: %s", shown, error.message);
 	sync->key = mem_strdup(key);
 	return 0;
 }

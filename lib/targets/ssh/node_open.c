@@ -67,13 +67,13 @@ static char *find_config(struct session *session, const struct config *config)
 /* Without one nothing outlives the process, which costs a login each time. */
 static char *find_control_dir(struct session *session)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (!session->dirs.runtime)
 		return NULL;
-	if (fs_private_dir(session->dirs.runtime, &fault) == 0)
+	if (fs_private_dir(session->dirs.runtime, &error) == 0)
 		return mem_strdup(session->dirs.runtime);
-	log_note("no connections are kept: %s", fault.message);
+	log_note("no connections are kept: %s", error.message);
 	return NULL;
 }
 
@@ -168,29 +168,29 @@ static int open_host(struct session *session, const struct node_hosts_open *all,
 }
 
 /* A hint gets pasted: `ssh` alone would read another configuration than we did. */
-static void name_config(const struct node_host *host, struct err *fault)
+static void name_config(const struct node_host *host, struct err *error)
 {
 	static const char ssh[] = "ssh ";
 	AUTO_BUF struct buf hint = {0};
 
-	if (!host->config || !str_starts(fault->hint ? fault->hint : "", ssh) ||
-		str_starts(fault->hint, "ssh -F "))
+	if (!host->config || !str_starts(error->hint ? error->hint : "", ssh) ||
+		str_starts(error->hint, "ssh -F "))
 		return;
 	buf_init(&hint, 64 << 10);
 	buf_adds(&hint, "ssh -F ");
 	str_shell_quote(&hint, host->config);
-	buf_addf(&hint, " %s", fault->hint + strlen(ssh));
-	free(fault->hint);
-	fault->hint = mem_strdup(hint.data);
+	buf_addf(&hint, " %s", error->hint + strlen(ssh));
+	free(error->hint);
+	error->hint = mem_strdup(hint.data);
 }
 
 /* As ssh takes a host with a port. */
-static void name_port(const struct node_host *host, struct err *fault)
+static void name_port(const struct node_host *host, struct err *error)
 {
 	static const char *const commands[] = {"ssh ", "ssh-copy-id "};
 	unsigned port;
 	AUTO_FREE char *destination = node_host_destination(host->name, &port);
-	const char *hint = fault->hint, *at = hint ? strstr(hint, host->name) : NULL;
+	const char *hint = error->hint, *at = hint ? strstr(hint, host->name) : NULL;
 
 	if (!hint || str_eq(destination, host->name))
 		return;
@@ -209,13 +209,13 @@ static void name_port(const struct node_host *host, struct err *fault)
 		buf_addf(&out, "%s%s", at ? destination : "", rest);
 		if (out.full)
 			return;
-		free(fault->hint);
-		fault->hint = mem_strdup(out.data);
+		free(error->hint);
+		error->hint = mem_strdup(out.data);
 		return;
 	}
 }
 
-void node_explain(const struct node_host *host, struct err *fault)
+void node_explain(const struct node_host *host, struct err *error)
 {
 	static const struct {
 		enum err_id id;
@@ -240,19 +240,19 @@ void node_explain(const struct node_host *host, struct err *fault)
 		{E_SSH_UNREACHABLE, "ssh -v @ true"},
 	};
 
-	if (!err_is_set(fault) || !host)
+	if (!err_is_set(error) || !host)
 		return;
-	if (fault->id != E_CANCELED && !strstr(fault->message, host->name))
-		err_prefix(fault, "%s", host->name);
-	for (size_t i = 0; !fault->hint && i < ARRAY_LEN(hints); i++) {
+	if (error->id != E_CANCELED && !strstr(error->message, host->name))
+		err_prefix(error, "%s", host->name);
+	for (size_t i = 0; !error->hint && i < ARRAY_LEN(hints); i++) {
 		const char *at = strchr(hints[i].hint, '@');
 		int before = (int)(at ? at - hints[i].hint : (long)strlen(hints[i].hint));
-		if (hints[i].id == fault->id)
-			err_hint(fault, "%.*s%s%s", before, hints[i].hint, at ? host->name : "",
+		if (hints[i].id == error->id)
+			err_hint(error, "%.*s%s%s", before, hints[i].hint, at ? host->name : "",
 				at ? at + 1 : "");
 	}
-	name_port(host, fault);
-	name_config(host, fault);
+	name_port(host, error);
+	name_config(host, error);
 }
 
 int node_open(struct session *session, const char *name, const char *root, struct node_host **ret,
@@ -332,13 +332,13 @@ static void node_open_settle(struct watch *watch)
 	watch->settle_ms = -1;
 }
 
-static void node_open_end_one(struct question *question, struct err *fault)
+static void node_open_end_one(struct question *question, struct err *error)
 {
 	struct watch *watch = question->watch;
 
-	node_explain(question->look->opened, fault);
-	if (err_is_set(fault))
-		err_move(&question->look->fault, fault);
+	node_explain(question->look->opened, error);
+	if (err_is_set(error))
+		err_move(&question->look->error, error);
 	else
 		node_open_settle(watch);
 	watch->n_open--;
@@ -347,18 +347,18 @@ static void node_open_end_one(struct question *question, struct err *fault)
 		loop_stop(session_loop(watch->session));
 }
 
-static int on_gpus(void *ctx, int status, struct err *fault, struct err *err)
+static int on_gpus(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct question *question = ctx;
 
 	(void)err;
 	question->asked = NULL;
 	question->look->has_gpus = status == 0;
-	node_open_end_one(question, fault);
+	node_open_end_one(question, error);
 	return 0;
 }
 
-static int node_open_on_hello(void *ctx, int status, struct err *fault, struct err *err)
+static int node_open_on_hello(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct question *question = ctx;
 	struct node_look *look = question->look;
@@ -370,7 +370,7 @@ static int node_open_on_hello(void *ctx, int status, struct err *fault, struct e
 		look->response_ms = clock_ms() - look->opened->begun_ms;
 	}
 	if (status < 0 || !look->gpus_too) {
-		node_open_end_one(question, fault);
+		node_open_end_one(question, error);
 		return 0;
 	}
 	question->asked = node_gpus(look->opened->node, &look->gpus, on_gpus, question);
@@ -384,7 +384,7 @@ static void begin_some(struct watch *watch)
 		struct node_look *look = question->look;
 
 		look->response_ms = -1;
-		if (node_open(watch->session, look->host, look->root, &look->opened, &look->fault) <
+		if (node_open(watch->session, look->host, look->root, &look->opened, &look->error) <
 			0)
 			continue;
 		watch->n_open++;
@@ -438,7 +438,7 @@ int node_look_all(struct session *session, struct node_look *looks, size_t n, in
 		bool is_late = questions[i].asked || i >= watch.n_begun;
 		node_cancel(questions[i].asked);
 		if (is_late && !looks[i].facts)
-			err_set(&looks[i].fault, E_TARGET_SILENT, "%s did not answer in time",
+			err_set(&looks[i].error, E_TARGET_SILENT, "%s did not answer in time",
 				looks[i].host);
 	}
 	return r;
@@ -448,7 +448,7 @@ void node_look_done(struct node_look *look)
 {
 	if (!look)
 		return;
-	err_done(&look->fault);
+	err_done(&look->error);
 	vec_done(&look->gpus);
 	*look = (struct node_look){0};
 }
@@ -484,7 +484,7 @@ char *node_look_text(const struct node_look *look)
 	char size[16];
 
 	if (!facts)
-		return mem_strdup(err_is_set(&look->fault) ? look->fault.message : "");
+		return mem_strdup(err_is_set(&look->error) ? look->error.message : "");
 	buf_init(&out, 4096);
 	buf_addf(&out, "%s %s", facts->system, facts->machine);
 	node_open_add_gpus(look, &out);
@@ -541,7 +541,7 @@ void node_look_offer(const struct node_look *look, struct node_offer *ret)
 
 	*ret = (struct node_offer){.host = look->host, .answered = facts != NULL, .load = -1};
 	if (!facts) {
-		ret->why_not = look->fault.message;
+		ret->why_not = look->error.message;
 		return;
 	}
 	ret->gpus = (unsigned)look->gpus.n;

@@ -34,7 +34,7 @@ int node_open(struct session *session, const char *host, const char *root, struc
 	struct err *err);
 
 /* Adds to an error that concerns the host what is missing: its name, a hint what to do next. */
-void node_explain(const struct node_host *host, struct err *fault);
+void node_explain(const struct node_host *host, struct err *error);
 
 /*
  * A look at hosts before anything is sent there: whether they answer, what they have, which GPUs
@@ -48,7 +48,7 @@ struct node_look {
 	bool gpus_too;
 
 	struct node_host *opened;       /* the session's; NULL: fault says why */
-	struct err fault;               /* why it was not asked, or did not answer */
+	struct err error;               /* why it was not asked, or did not answer */
 	const struct node_facts *facts; /* the node's; NULL: none came */
 	int64_t response_ms;            /* until they came; -1: none did */
 	struct node_gpus gpus;

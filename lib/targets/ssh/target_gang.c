@@ -26,7 +26,7 @@ struct gang_place {
 	struct node_host *host; /* the session's */
 	struct node_call *asked;
 	struct node_attempts found;
-	struct err fault; /* of the last question; not set: answered */
+	struct err error; /* of the last question; not set: answered */
 	bool is_answered;
 };
 struct gang {
@@ -120,7 +120,7 @@ static void forget_responses(struct gang *gang)
 		node_cancel(place->asked);
 		place->asked = NULL;
 		node_attempts_done(&place->found);
-		err_done(&place->fault);
+		err_done(&place->error);
 		place->is_answered = false;
 	}
 	gang->n_open = 0;
@@ -153,7 +153,7 @@ static void gang_close(struct gang *gang)
  * Asking
  */
 
-static int target_gang_on_response(void *ctx, int status, struct err *fault, struct err *err)
+static int target_gang_on_response(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct gang_place *place = ctx;
 	struct gang *gang = place->gang;
@@ -162,8 +162,8 @@ static int target_gang_on_response(void *ctx, int status, struct err *fault, str
 	place->asked = NULL;
 	place->is_answered = status == 0;
 	if (status < 0) {
-		node_explain(place->host, fault);
-		err_move(&place->fault, fault);
+		node_explain(place->host, error);
+		err_move(&place->error, error);
 	}
 	if (--gang->n_open == 0)
 		gang->done(gang);
@@ -248,10 +248,10 @@ static struct gang_place *gang_failed(struct gang *gang)
 {
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		struct gang_place *place = &gang->places[i];
-		if (err_is_set(&place->fault))
+		if (err_is_set(&place->error))
 			return place;
 		if (place->asked) {
-			err_set(&place->fault, E_TARGET_SILENT, "%s did not answer in time",
+			err_set(&place->error, E_TARGET_SILENT, "%s did not answer in time",
 				place->host->name);
 			return place;
 		}
@@ -327,7 +327,7 @@ struct looking {
 	struct target_call *call;
 	struct target_status *ret, found;
 	struct loop_timer *timer;
-	struct err fault; /* of a host that has not answered */
+	struct err error; /* of a host that has not answered */
 };
 
 static void drop_looking(struct target_work *work)
@@ -338,22 +338,22 @@ static void drop_looking(struct target_work *work)
 		loop_remove_timer(looking->gang.node->target.loop, looking->timer);
 	gang_close(&looking->gang);
 	target_status_done(&looking->found);
-	err_done(&looking->fault);
+	err_done(&looking->error);
 	free(looking);
 }
 
 static void end_looking(struct looking *looking)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int r = 0;
 
-	if (err_is_set(&looking->fault)) {
-		r = err_move(&fault, &looking->fault);
+	if (err_is_set(&looking->error)) {
+		r = err_move(&error, &looking->error);
 	} else {
 		*looking->ret = looking->found;
 		looking->found = (struct target_status){0};
 	}
-	target_call_end(looking->call, r, &fault);
+	target_call_end(looking->call, r, &error);
 }
 
 static struct looking *looking_of(struct gang *gang)
@@ -367,8 +367,8 @@ static void end_steps(struct looking *looking)
 {
 	const struct gang_place *failed = gang_failed(&looking->gang);
 
-	if (failed && run_state_is_final(looking->found.state) && !err_is_set(&looking->fault))
-		err_copy(&looking->fault, &failed->fault);
+	if (failed && run_state_is_final(looking->found.state) && !err_is_set(&looking->error))
+		err_copy(&looking->error, &failed->error);
 	end_looking(looking);
 }
 
@@ -390,7 +390,7 @@ static void target_gang_judge(struct looking *looking)
 	struct gang_place *failed = gang_failed(gang);
 
 	if (failed)
-		err_copy(&looking->fault, &failed->fault);
+		err_copy(&looking->error, &failed->error);
 	if (!may_judge(gang, all)) {
 		end_looking(looking);
 		return;
@@ -477,7 +477,7 @@ static bool is_heard(const struct telling *telling)
 	for (size_t i = 0; i < telling->gang.hosts.n; i++) {
 		const struct gang_place *place = &telling->gang.places[i];
 		heard |= place->is_answered;
-		if (!place->is_answered && place->fault.id != E_RUN_NOT_FOUND)
+		if (!place->is_answered && place->error.id != E_RUN_NOT_FOUND)
 			return false;
 	}
 	return heard;
@@ -485,13 +485,13 @@ static bool is_heard(const struct telling *telling)
 
 static void end_telling(struct telling *telling)
 {
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	struct gang_place *failed = gang_failed(&telling->gang);
 	int r = 0;
 
 	if (failed && !(telling->is_stop && is_heard(telling)))
-		r = err_move(&fault, &failed->fault);
-	target_call_end(telling->call, r, &fault);
+		r = err_move(&error, &failed->error);
+	target_call_end(telling->call, r, &error);
 }
 
 static void on_told(struct gang *gang)
@@ -642,7 +642,7 @@ struct reading {
 	size_t n, n_open;
 	struct loop_timer *flush, *timer;
 	struct target_status status;
-	struct err fault; /* of a rank; the others are read to their ends */
+	struct err error; /* of a rank; the others are read to their ends */
 	bool is_looking;
 };
 
@@ -664,7 +664,7 @@ static void target_gang_drop_reading(struct target_work *work)
 	free(reading->handle);
 	node_handle_done(&reading->parsed);
 	strv_done(&reading->hosts);
-	err_done(&reading->fault);
+	err_done(&reading->error);
 	free(reading);
 }
 
@@ -789,7 +789,7 @@ static void target_gang_on_looked(struct target_call *call, int status, struct e
 static int target_gang_on_look(void *ctx, struct err *err)
 {
 	struct reading *reading = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	(void)err;
 	reading->timer = NULL;
@@ -798,7 +798,7 @@ static int target_gang_on_look(void *ctx, struct err *err)
 	reading->look = (struct target_call){
 		.deadline_ms = clock_ms() + LOOK_MS, .done = target_gang_on_looked};
 	reading->is_looking = target_gang_state(&reading->node->target, reading->handle,
-				      &reading->status, &reading->look, &fault) == 0;
+				      &reading->status, &reading->look, &error) == 0;
 	return 0;
 }
 
@@ -816,7 +816,7 @@ static void target_gang_look_in(struct reading *reading, int64_t ms)
  * All of them
  */
 
-static int target_gang_on_end(void *ctx, int status, struct err *fault, struct err *err)
+static int target_gang_on_end(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct source *source = ctx;
 	struct reading *reading = source->reading;
@@ -825,15 +825,15 @@ static int target_gang_on_end(void *ctx, int status, struct err *fault, struct e
 	(void)err;
 	source->asked = NULL;
 	if (status == 0)
-		status = flush_line(source, fault);
-	node_explain(source->host, fault);
-	if (status < 0 && !err_is_set(&reading->fault))
-		err_move(&reading->fault, fault);
+		status = flush_line(source, error);
+	node_explain(source->host, error);
+	if (status < 0 && !err_is_set(&reading->error))
+		err_move(&reading->error, error);
 	if (--reading->n_open > 0) {
 		target_gang_look_in(reading, 0);
 		return 0;
 	}
-	int r = err_is_set(&reading->fault) ? err_move(&end, &reading->fault) : 0;
+	int r = err_is_set(&reading->error) ? err_move(&end, &reading->error) : 0;
 	target_call_end(reading->call, r, &end);
 	return 0;
 }
@@ -968,7 +968,7 @@ struct starting {
 	size_t n_open;
 	int64_t sent_ms; /* when all had been sent */
 	struct loop_timer *timer;
-	struct err fault; /* why all are taken back */
+	struct err error; /* why all are taken back */
 };
 
 static struct starting *starting_of(struct gang *gang)
@@ -1006,16 +1006,16 @@ static void target_gang_drop_work(struct target_work *work)
 	free(starting->starts);
 	strv_done(&starting->addresses);
 	gang_close(&starting->gang);
-	err_done(&starting->fault);
+	err_done(&starting->error);
 	free(starting);
 }
 
 static void target_gang_end(struct starting *starting)
 {
-	AUTO_ERR struct err fault = {0};
-	int r = err_is_set(&starting->fault) ? err_move(&fault, &starting->fault) : 0;
+	AUTO_ERR struct err error = {0};
+	int r = err_is_set(&starting->error) ? err_move(&error, &starting->error) : 0;
 
-	target_call_end(starting->call, r, &fault);
+	target_call_end(starting->call, r, &error);
 }
 
 /*
@@ -1056,7 +1056,7 @@ static void target_gang_on_gone(struct gang *gang)
 
 	/* Some may have begun: how that goes on is told by its state. */
 	if (failed)
-		err_move(&starting->fault, &failed->fault);
+		err_move(&starting->error, &failed->error);
 	else
 		node_note_accepted(gang->node, &gang->handle);
 	target_gang_end(starting);
@@ -1076,9 +1076,9 @@ static int fail_rank(struct starting *starting, size_t i, enum err_id id, const 
 {
 	const struct gang_rank *rank = &starting->gang.ranks[i];
 
-	err_set(&starting->fault, id, "%s cannot take rank %zu: %s", rank->host, i, why);
+	err_set(&starting->error, id, "%s cannot take rank %zu: %s", rank->host, i, why);
 	if (id == E_NODE_BUSY)
-		err_hint(&starting->fault, "dlrun targets %s", starting->gang.node->target.name);
+		err_hint(&starting->error, "dlrun targets %s", starting->gang.node->target.name);
 	return -1;
 }
 
@@ -1121,7 +1121,7 @@ static void on_polled(struct gang *gang)
 	size_t n_ready = 0;
 
 	if (!all && failed) {
-		err_move(&starting->fault, &failed->fault);
+		err_move(&starting->error, &failed->error);
 		target_gang_take_back(starting);
 		return;
 	}
@@ -1171,14 +1171,14 @@ static void on_sent(struct target_call *call, int status, struct err *err)
 
 	start->is_open = false;
 	starting->n_open--;
-	if (status < 0 && !err_is_set(&starting->fault)) {
-		err_move(&starting->fault, err);
+	if (status < 0 && !err_is_set(&starting->error)) {
+		err_move(&starting->error, err);
 		target_gang_set_timer(starting, SENT_MS, on_sent_late);
 	}
 	if (starting->n_open > 0)
 		return;
 	starting->sent_ms = clock_ms();
-	if (err_is_set(&starting->fault))
+	if (err_is_set(&starting->error))
 		target_gang_take_back(starting);
 	else
 		gang_ask(&starting->gang, on_polled);
@@ -1228,11 +1228,11 @@ static void gang_submit_on_asked(struct gang *gang)
 	struct gang_place *failed = gang_failed(gang);
 
 	if (!all && failed) {
-		err_move(&starting->fault, &failed->fault);
+		err_move(&starting->error, &failed->error);
 		target_gang_end(starting);
 	} else if (gang_is_going(gang->ranks, gang->hosts.n)) {
 		go(starting);
-	} else if (send_all(starting, &starting->fault) < 0) {
+	} else if (send_all(starting, &starting->error) < 0) {
 		target_gang_take_back(starting);
 	}
 }

@@ -266,13 +266,13 @@ static void add_next(const struct asking *asking, const struct node_attempt *att
 			node_handle_text(handle->host, handle->run_id, (int)next);
 }
 
-static int target_node_on_found(void *ctx, int status, struct err *fault, struct err *err)
+static int target_node_on_found(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct asking *asking = ctx;
 
 	(void)err;
 	if (status < 0)
-		return node_work_end(&asking->base, status, fault);
+		return node_work_end(&asking->base, status, error);
 	if (asking->found.n == 0 || str_eq(asking->found.v[0].state, "absent")) {
 		judge_absent(asking, asking->ret);
 	} else {
@@ -281,7 +281,7 @@ static int target_node_on_found(void *ctx, int status, struct err *fault, struct
 		target_node_status(asking->base.host->node, &asking->found.v[0], asking->ret);
 		add_next(asking, &asking->found.v[0]);
 	}
-	return node_work_end(&asking->base, 0, fault);
+	return node_work_end(&asking->base, 0, error);
 }
 
 static void target_node_look_here(struct asking *asking)
@@ -390,14 +390,14 @@ static void target_node_add_silent(const struct choosing *choosing, struct err *
 	for (size_t i = 0; i < choosing->n; i++)
 		if (!choosing->looks[i].facts)
 			err_evidence(err, "%s: %s", choosing->looks[i].host,
-				choosing->looks[i].fault.message);
+				choosing->looks[i].error.message);
 }
 
 static int fail_choice(
 	struct choosing *choosing, const struct node_wish *wish, const char *why, struct err *err)
 {
 	const char *name = choosing->node->target.name;
-	const struct err *first = &choosing->looks[0].fault;
+	const struct err *first = &choosing->looks[0].error;
 	size_t n_answered = 0;
 
 	for (size_t i = 0; i < choosing->n; i++)
@@ -474,7 +474,7 @@ static int target_node_choose(struct choosing *choosing, const struct target_wis
 	for (size_t i = 0; i < choosing->n; i++)
 		if (!choosing->looks[i].facts)
 			strv_addf(ret_notes, "%s is passed over: %s", choosing->looks[i].host,
-				choosing->looks[i].fault.message);
+				choosing->looks[i].error.message);
 	if (choice.hosts.n > 1)
 		take_gang(choosing, &choice);
 	else
@@ -492,7 +492,7 @@ static int target_node_check_gpus(struct node_look *look, const struct spec *spe
 	if (!look->gpus_too)
 		return 0;
 	if (!look->has_gpus)
-		return err_move(err, &look->fault);
+		return err_move(err, &look->error);
 	if (wanted <= 0 || (size_t)wanted <= look->gpus.n)
 		return 0;
 	AUTO_FREE char *shown = type ? str_shown(type) : mem_strdup("");
@@ -591,7 +591,7 @@ static int target_node_learn(struct target *target, const struct target_wish *wi
 	if (choosing.n > 1 || wish->spec->resources.nodes > 1)
 		return target_node_choose(&choosing, wish, ret_notes, err);
 	if (!choosing.looks[0].facts)
-		return err_move(err, &choosing.looks[0].fault);
+		return err_move(err, &choosing.looks[0].error);
 	r = check_room(&choosing.looks[0], wish, err);
 	if (r == 0)
 		r = target_node_check_gpus(&choosing.looks[0], wish->spec, err);
@@ -617,7 +617,7 @@ struct place {
 	struct node_host *host;
 	struct node_call *asked;
 	struct node_attempts found;
-	struct err fault;
+	struct err error;
 	bool answered;
 };
 
@@ -640,7 +640,7 @@ static void target_node_drop(struct target_work *work)
 	for (size_t i = 0; i < adoption->n; i++) {
 		node_cancel(adoption->places[i].asked);
 		node_attempts_done(&adoption->places[i].found);
-		err_done(&adoption->places[i].fault);
+		err_done(&adoption->places[i].error);
 	}
 	free(adoption->id);
 	free(adoption);
@@ -777,7 +777,7 @@ static int target_node_judge(struct adoption *adoption, struct err *err)
 	if (adoption->ret->n || (!adoption->id && n_answered))
 		return 0;
 	if (failed)
-		return err_move(err, &failed->fault);
+		return err_move(err, &failed->error);
 	err_set(err, E_RUN_NOT_FOUND, "there is no run '%s' on target %s", adoption->id,
 		adoption->target->target.name);
 	return err_hint(err, "dlrun ps -a");
@@ -785,10 +785,10 @@ static int target_node_judge(struct adoption *adoption, struct err *err)
 
 static void target_node_end(struct adoption *adoption)
 {
-	AUTO_ERR struct err fault = {0};
-	int r = target_node_judge(adoption, &fault);
+	AUTO_ERR struct err error = {0};
+	int r = target_node_judge(adoption, &error);
 
-	target_call_end(adoption->call, r, &fault);
+	target_call_end(adoption->call, r, &error);
 }
 
 static int target_node_on_deadline(void *ctx, struct err *err)
@@ -799,13 +799,13 @@ static int target_node_on_deadline(void *ctx, struct err *err)
 	adoption->timer = NULL;
 	for (size_t i = 0; i < adoption->n; i++)
 		if (adoption->places[i].asked)
-			err_set(&adoption->places[i].fault, E_TARGET_SILENT,
+			err_set(&adoption->places[i].error, E_TARGET_SILENT,
 				"%s did not answer in time", adoption->places[i].host->name);
 	target_node_end(adoption);
 	return 0;
 }
 
-static int target_node_on_listed(void *ctx, int status, struct err *fault, struct err *err)
+static int target_node_on_listed(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct place *place = ctx;
 
@@ -813,7 +813,7 @@ static int target_node_on_listed(void *ctx, int status, struct err *fault, struc
 	place->asked = NULL;
 	place->answered = status == 0;
 	if (status < 0)
-		err_move(&place->fault, fault);
+		err_move(&place->error, error);
 	if (--place->adoption->n_open == 0)
 		target_node_end(place->adoption);
 	return 0;
@@ -948,12 +948,12 @@ static void target_node_drop_work(struct target_work *target_work)
 static int node_on_deadline(void *ctx, struct err *err)
 {
 	struct node_work *work = ctx;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	(void)err;
 	work->timer = NULL;
-	int r = err_set(&fault, E_TARGET_SILENT, "%s did not answer in time", work->host->name);
-	target_call_end(work->call, r, &fault);
+	int r = err_set(&error, E_TARGET_SILENT, "%s did not answer in time", work->host->name);
+	target_call_end(work->call, r, &error);
 	return 0;
 }
 
@@ -987,11 +987,11 @@ int node_work_begin(struct target *target, const char *handle, struct node_work 
 	return 0;
 }
 
-int node_work_end(struct node_work *work, int status, struct err *fault)
+int node_work_end(struct node_work *work, int status, struct err *error)
 {
 	work->asked = NULL;
-	node_explain(work->host, fault);
-	target_call_end(work->call, status, fault);
+	node_explain(work->host, error);
+	target_call_end(work->call, status, error);
 	return 0;
 }
 
@@ -1000,10 +1000,10 @@ static void release_plain(struct node_work *work)
 	free(work);
 }
 
-static int on_plain(void *ctx, int status, struct err *fault, struct err *err)
+static int on_plain(void *ctx, int status, struct err *error, struct err *err)
 {
 	(void)err;
-	return node_work_end(ctx, status, fault);
+	return node_work_end(ctx, status, error);
 }
 
 static int target_node_cancel(

@@ -76,7 +76,7 @@ int node_work_begin(struct target *target, const char *handle, struct node_work 
 /* Extends the operation's timeout: ms from now on (-1: no limit). */
 void node_work_extend(struct node_work *work, int64_t ms);
 /* For node_done_fn: asked is over; ends the call. */
-int node_work_end(struct node_work *work, int status, struct err *fault);
+int node_work_end(struct node_work *work, int status, struct err *error);
 
 /* Notes here that the attempt was accepted, whatever becomes of the node. */
 void node_note_accepted(const struct target_node *target, const struct node_handle *handle);

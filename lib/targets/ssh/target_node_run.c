@@ -214,7 +214,7 @@ void node_note_accepted(const struct target_node *target, const struct node_hand
 		fs_replace(path, "", 0, 0600, FS_SYNC_NONE, NULL);
 }
 
-static int on_submitted(void *ctx, int status, struct err *fault, struct err *err)
+static int on_submitted(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct submitting *submitting = ctx;
 
@@ -229,10 +229,10 @@ static int on_submitted(void *ctx, int status, struct err *fault, struct err *er
 		if (!submitting->rank)
 			node_note_accepted(submitting->base.target, &submitting->base.handle);
 	}
-	return node_work_end(&submitting->base, status, fault);
+	return node_work_end(&submitting->base, status, error);
 }
 
-static int target_node_run_on_synced(void *ctx, int status, struct err *fault, struct err *err);
+static int target_node_run_on_synced(void *ctx, int status, struct err *error, struct err *err);
 
 /* Data first, so that the run finds it; then the run. */
 static void target_node_run_go_on(struct submitting *submitting)
@@ -255,13 +255,13 @@ static void target_node_run_go_on(struct submitting *submitting)
 		node_ahead(node);
 }
 
-static int target_node_run_on_synced(void *ctx, int status, struct err *fault, struct err *err)
+static int target_node_run_on_synced(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct submitting *submitting = ctx;
 
 	(void)err;
 	if (status < 0)
-		return node_work_end(&submitting->base, status, fault);
+		return node_work_end(&submitting->base, status, error);
 	target_node_run_go_on(submitting);
 	return 0;
 }
@@ -422,11 +422,11 @@ static void target_node_run_tell_waiting(struct reading *reading)
 }
 
 /* An unreachable node is reported by the log itself. */
-static int target_node_run_on_looked(void *ctx, int status, struct err *fault, struct err *err)
+static int target_node_run_on_looked(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct reading *reading = ctx;
 
-	(void)fault;
+	(void)error;
 	(void)err;
 	reading->look = NULL;
 	if (status == 0)
@@ -477,10 +477,10 @@ static int target_node_run_on_data(
 	return r;
 }
 
-static int target_node_run_on_end(void *ctx, int status, struct err *fault, struct err *err)
+static int target_node_run_on_end(void *ctx, int status, struct err *error, struct err *err)
 {
 	(void)err;
-	return node_work_end(ctx, status, fault);
+	return node_work_end(ctx, status, error);
 }
 
 static void target_node_run_read_log(struct reading *reading, uint64_t offset)
@@ -617,16 +617,16 @@ static void target_node_run_say(struct target_node *node, const char *text)
 static int on_retry(void *ctx, struct err *err);
 
 /* A port that nothing listens on yet may be opened in a moment: retry. */
-static void fail_connect(struct carry *carry, struct err *fault)
+static void fail_connect(struct carry *carry, struct err *error)
 {
 	channel_free(TAKE(carry->channel));
-	if (fault->id == E_SSH_PORT && clock_ms() - carry->begun_ms < HOLD_MS) {
+	if (error->id == E_SSH_PORT && clock_ms() - carry->begun_ms < HOLD_MS) {
 		carry->retry = loop_add_timer(
 			carry->base.target->target.loop, clock_ms() + RETRY_MS, on_retry, carry);
 		return;
 	}
-	target_node_run_say(carry->base.target, fault->message);
-	target_call_end(carry->base.call, -(int)fault->code, fault);
+	target_node_run_say(carry->base.target, error->message);
+	target_call_end(carry->base.call, -(int)error->code, error);
 }
 
 /* The channel is open, or has failed to open. */
@@ -634,11 +634,11 @@ static int target_node_run_on_ready(void *ctx, struct err *err)
 {
 	struct carry *carry = ctx;
 	struct channel_exit end = {0};
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	(void)err;
-	if (carry->channel->ops->wait(carry->channel, &end, &fault) < 0)
-		fail_connect(carry, &fault);
+	if (carry->channel->ops->wait(carry->channel, &end, &error) < 0)
+		fail_connect(carry, &error);
 	else
 		start_pump(carry);
 	return 0;
@@ -721,14 +721,14 @@ static int target_node_run_status_of(const struct channel_exit *end)
 	return end->known && !*end->signal ? end->code : STATUS_UNKNOWN;
 }
 
-static int target_node_run_on_executed(void *ctx, int status, struct err *fault, struct err *err)
+static int target_node_run_on_executed(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct exec *exec = ctx;
 
 	(void)err;
 	if (status == 0)
 		*exec->ret_status = target_node_run_status_of(&exec->end);
-	return node_work_end(&exec->base, status, fault);
+	return node_work_end(&exec->base, status, error);
 }
 
 static void target_node_run_ask_size(struct exec *exec)
@@ -928,20 +928,20 @@ static int fetch_on_data(void *ctx, size_t i, const void *data, size_t len, stru
 
 static void get(struct fetching *fetching);
 
-static int target_node_run_on_got(void *ctx, int status, struct err *fault, struct err *err)
+static int target_node_run_on_got(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
 	(void)err;
 	fetching->base.asked = NULL;
-	if (status < 0 && fault->code == ERR_NET && fetching->tries++ < TRIES_MAX) {
-		err_clear(fault);
+	if (status < 0 && error->code == ERR_NET && fetching->tries++ < TRIES_MAX) {
+		err_clear(error);
 		get(fetching);
 		return 0;
 	}
 	if (status == 0)
-		status = end_file(fetching, fault);
-	return node_work_end(&fetching->base, status, fault);
+		status = end_file(fetching, error);
+	return node_work_end(&fetching->base, status, error);
 }
 
 /* Data received of the interrupted file is not requested again. */
@@ -993,33 +993,33 @@ static int offer(struct fetching *fetching, const struct node_file *file, struct
 static int offer_all(struct fetching *fetching)
 {
 	AUTO_ERR struct err failure = {0};
-	struct err *fault = &failure;
+	struct err *error = &failure;
 	int status = 0;
 
 	for (size_t i = 0; status == 0 && i < fetching->files.n; i++)
-		status = offer(fetching, &fetching->files.v[i], fault);
+		status = offer(fetching, &fetching->files.v[i], error);
 	if (status < 0 || fetching->wanted.n == 0)
-		return node_work_end(&fetching->base, status, fault);
+		return node_work_end(&fetching->base, status, error);
 	get(fetching);
 	return 0;
 }
 
-static int target_node_run_on_listed(void *ctx, int status, struct err *fault, struct err *err)
+static int target_node_run_on_listed(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
 	(void)err;
 	fetching->base.asked = NULL;
 	if (status < 0)
-		return node_work_end(&fetching->base, status, fault);
+		return node_work_end(&fetching->base, status, error);
 	return fetching->look ? 0 : offer_all(fetching);
 }
 
-static int fetch_on_looked(void *ctx, int status, struct err *fault, struct err *err)
+static int fetch_on_looked(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
-	(void)fault;
+	(void)error;
 	(void)err;
 	fetching->look = NULL;
 	fetching->has_ended = status == 0 && fetching->found.n &&

@@ -118,14 +118,14 @@ static void hello(const char *script, int64_t response_ms, struct waited *waited
 	node_free(TAKE(node));
 }
 
-static void is_fault(struct waited *waited, enum err_id id, const char *evidence)
+static void is_error(struct waited *waited, enum err_id id, const char *evidence)
 {
-	assert_int_equal(waited->fault.id, id);
-	if (evidence && !waited->fault.n_evidence)
-		fail_msg("no evidence: %s", waited->fault.message);
+	assert_int_equal(waited->error.id, id);
+	if (evidence && !waited->error.n_evidence)
+		fail_msg("no evidence: %s", waited->error.message);
 	if (evidence)
-		assert_string_equal(waited->fault.evidence[0], evidence);
-	err_clear(&waited->fault);
+		assert_string_equal(waited->error.evidence[0], evidence);
+	err_clear(&waited->error);
 }
 
 static void fails_at_hello(const char *script, enum err_id id, const char *evidence)
@@ -135,7 +135,7 @@ static void fails_at_hello(const char *script, enum err_id id, const char *evide
 
 	hello(script, NO_SILENCE_MS, &waited);
 	assert_true(clock_ms() - start_ms < NO_SILENCE_MS);
-	is_fault(&waited, id, evidence);
+	is_error(&waited, id, evidence);
 }
 
 /* It says something, and then nothing more, or no end of it. On a busy machine even that may come
@@ -145,12 +145,12 @@ static void falls_silent(const char *script, enum err_id id, const char *evidenc
 	for (int64_t response_ms = 300;; response_ms *= 4) {
 		struct waited waited = {0};
 		hello(script, response_ms, &waited);
-		bool is_it = waited.fault.id == id && (!evidence || waited.fault.n_evidence);
+		bool is_it = waited.error.id == id && (!evidence || waited.error.n_evidence);
 		if (is_it || response_ms >= 4800) {
-			is_fault(&waited, id, evidence);
+			is_error(&waited, id, evidence);
 			return;
 		}
-		err_clear(&waited.fault);
+		err_clear(&waited.error);
 	}
 }
 
@@ -1138,8 +1138,8 @@ static void test_get_of_a_file_that_is_cut(void **state)
 		"/r", 0);
 	node_get(node, "a-1", NULL, wants, 3, &events, on_waited, &waited);
 	assert_int_equal(wait_for(&waited), E_IO_CHANGED);
-	assert_string_equal(waited.fault.message, "c became shorter while it was fetched");
-	err_clear(&waited.fault);
+	assert_string_equal(waited.error.message, "c became shorter while it was fetched");
+	err_clear(&waited.error);
 	node_free(TAKE(node));
 	/* More than was said. */
 	waited = (struct waited){0};

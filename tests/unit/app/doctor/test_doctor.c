@@ -229,10 +229,10 @@ static void test_home(void **state)
 	expect_verdict(&f, "home", DOCTOR_OK, NULL);
 	rmdir(f.dir);
 	expect_verdict(&f, "home", DOCTOR_WARNING, "HOME is not a directory");
-	AUTO_ERR struct err fault = {0};
-	err_set(&fault, E_IO_HOME, "HOME is not set");
-	err_hint(&fault, "export HOME=x");
-	f.doctor.fault = &fault;
+	AUTO_ERR struct err error = {0};
+	err_set(&error, E_IO_HOME, "HOME is not set");
+	err_hint(&error, "export HOME=x");
+	f.doctor.error = &error;
 	expect_verdict(&f, "home", DOCTOR_PROBLEM, "HOME is not set");
 	expect_verdict(&f, "space", DOCTOR_WARNING, "see home");
 	teardown(&f);

@@ -25,7 +25,7 @@ static struct gc_report collect(int64_t keep_ms)
 {
 	struct gc_report report;
 
-	ok(gc_local(&session, keep_ms, false, &report, fault));
+	ok(gc_local(&session, keep_ms, false, &report, error));
 	return report;
 }
 
@@ -33,13 +33,13 @@ static struct gc_report preview(int64_t keep_ms)
 {
 	struct gc_report report;
 
-	ok(gc_local(&session, keep_ms, true, &report, fault));
+	ok(gc_local(&session, keep_ms, true, &report, error));
 	return report;
 }
 
 static void insert(struct run *run)
 {
-	ok(store_insert(open_store(), run, fault));
+	ok(store_insert(open_store(), run, error));
 }
 
 static void end_at(struct run *run, int64_t ended_ms)
@@ -198,7 +198,7 @@ static void test_refreshes(void **state)
 	insert(run);
 	fill_run("run-22222");
 	attempt_set_end(&end, RUN_FAILED, 3, 0, "job", "Error", NULL);
-	ok(attempt_end_write(in_root(RUNS "run-22222/attempts/1"), &end, 0, fault));
+	ok(attempt_end_write(in_root(RUNS "run-22222/attempts/1"), &end, 0, error));
 	assert_int_equal(collect(0).trees, 2);
 	assert_kept("run-22222");
 }
@@ -256,7 +256,7 @@ static void test_images(void **state)
 
 	size_t before = count_blobs();
 	assert_int_equal(collect(0).blobs, 0);
-	ok(store_remove(open_store(), "gone-22222", fault));
+	ok(store_remove(open_store(), "gone-22222", error));
 	/* manifest, configuration, delta */
 	struct gc_report would = preview(0);
 	assert_int_equal(would.blobs, 3);
@@ -264,15 +264,15 @@ static void test_images(void **state)
 	assert_int_equal(collect(0).blobs, 3);
 	assert_int_equal(count_blobs(), before - 3);
 	AUTO_ENTRIES struct entry_list entries = {0};
-	ok(run_entries(&session, kept, &entries, fault));
-	ok(store_remove(open_store(), "kept-22222", fault));
-	ok(store_remove(open_store(), "prep-22222", fault));
+	ok(run_entries(&session, kept, &entries, error));
+	ok(store_remove(open_store(), "kept-22222", error));
+	ok(store_remove(open_store(), "prep-22222", error));
 	collect(0);
 	/* a name that is no run's is its user's */
 	struct descriptor found;
 	struct layout *layout;
-	ok(session_layout(&session, &layout, fault));
-	ok(layout_resolve(layout, "mine", &found, fault));
+	ok(session_layout(&session, &layout, error));
+	ok(layout_resolve(layout, "mine", &found, error));
 	assert_string_equal(found.digest, pushed.manifest.digest);
 	tree_done(tree);
 }
@@ -291,9 +291,9 @@ static void test_image_without_name(void **state)
 	json_set(child->doc, "image", json_clone(json_get(parent->doc, "image")));
 	insert(child);
 	collect(0);
-	ok(run_entries(&session, child, &entries, fault));
+	ok(run_entries(&session, child, &entries, error));
 	assert_int_equal(entries.n, 1);
-	ok(store_remove(open_store(), "child-22222", fault));
+	ok(store_remove(open_store(), "child-22222", error));
 	collect(0);
 	assert_int_equal(count_blobs(), 0);
 	tree_done(tree);
@@ -310,7 +310,7 @@ static void test_beside_a_submit(void **state)
 	run_free(run_with("gone-22222", tree));
 	put(RUNS "gone-22222/submit.lock", "");
 	size_t before = count_blobs();
-	ok(session_lock(&session, false, 0, &submit_fd, fault));
+	ok(session_lock(&session, false, 0, &submit_fd, error));
 	struct gc_report report = collect(0);
 	assert_int_equal(report.blobs + report.files, 0);
 	assert_int_equal(count_blobs(), before);
@@ -331,7 +331,7 @@ static void test_beside_a_push(void **state)
 
 	tree_put(tree, "a", 'f', 1, 100);
 	run_free(run_with("gone-22222", tree));
-	ok(session_layout(&session, &layout, fault));
+	ok(session_layout(&session, &layout, error));
 	struct sink *sink = layout_sink(layout);
 	assert_int_equal(collect(0).blobs, 0);
 	assert_true(count_blobs() > 0);
@@ -360,7 +360,7 @@ static void test_spares(void **state)
 	int fd = hold(RUNS "run-22222/attempts/1/lock", LOCK_EX);
 	assert_int_equal(collect(1).trees + collect(0).trees, 0);
 	close(fd);
-	ok(store_remove(open_store(), "run-22222", fault));
+	ok(store_remove(open_store(), "run-22222", error));
 	assert_int_equal(collect(1).trees, 0);
 	assert_int_equal(preview(0).trees, 2);
 	assert_int_equal(collect(0).trees, 2);
@@ -435,7 +435,7 @@ static void test_mirrors(void **state)
 	(void)state;
 	AUTO_RUN struct run *run = new_run("run-22222");
 
-	ok(store_insert(open_store(), run, fault));
+	ok(store_insert(open_store(), run, error));
 	put("cache/dlrun/mirror/run-22222/.dlrun-mirror/lock", "");
 	put("cache/dlrun/mirror/gone-22222/.dlrun-mirror/lock", "");
 	put("cache/dlrun/mirror/gone-22222/tb/x.tfevents", "x");

@@ -267,8 +267,8 @@ static void test_list_is_kept(void **state)
 	(void)state;
 	put("state/dlrun/runs/" RUN_ID "/x", "");
 	put("state/dlrun/runs/b-22222/x", "");
-	ok(left_out_write(&session.dirs, run, &snapshot, fault));
-	ok(left_out_read(&session.dirs, run, &paths, fault));
+	ok(left_out_write(&session.dirs, run, &snapshot, error));
+	ok(left_out_read(&session.dirs, run, &paths, error));
 	assert_int_equal(paths.n, 6);
 	assert_string_equal(paths.v[1].path, "n\xff.bin");
 	assert_int_equal(paths.v[1].why, LEFT_OUT_DLRUNIGNORE);
@@ -281,13 +281,13 @@ static void test_list_is_kept(void **state)
 	strv_add(&outputs, "out");
 	words_set(run->spec, "outputs", &outputs);
 	left_out_paths_done(&paths);
-	ok(left_out_read(&session.dirs, run, &paths, fault));
+	ok(left_out_read(&session.dirs, run, &paths, error));
 	assert_int_equal(paths.n, 4);
 	assert_string_equal(paths.v[3].path, "sets/b/");
 	/* --from: the same code. */
 	json_set_str(child->doc, "parent", RUN_ID);
-	ok(left_out_write(&session.dirs, child, NULL, fault));
-	ok(left_out_read(&session.dirs, child, &copied, fault));
+	ok(left_out_write(&session.dirs, child, NULL, error));
+	ok(left_out_read(&session.dirs, child, &copied, error));
 	assert_int_equal(copied.n, 6);
 }
 
@@ -308,8 +308,8 @@ static void test_list_is_bounded(void **state)
 	}
 	struct snapshot snapshot = snapshot_of(rows, N);
 	put("state/dlrun/runs/" RUN_ID "/x", "");
-	ok(left_out_write(&session.dirs, run, &snapshot, fault));
-	ok(left_out_read(&session.dirs, run, &paths, fault));
+	ok(left_out_write(&session.dirs, run, &snapshot, error));
+	ok(left_out_read(&session.dirs, run, &paths, error));
 	assert_int_equal(paths.n, LEFT_OUT_BYTES_MAX / (LEN - 1));
 	free(rows);
 	free(names);
@@ -323,9 +323,9 @@ static void test_no_list_or_a_bad_one(void **state)
 
 	(void)state;
 	AUTO_LEFT_OUT struct left_out_paths paths = {0};
-	ok(left_out_write(&session.dirs, run, &snapshot, fault));
-	ok(left_out_write(&session.dirs, run, NULL, fault));
-	ok(left_out_read(&session.dirs, run, &paths, fault));
+	ok(left_out_write(&session.dirs, run, &snapshot, error));
+	ok(left_out_write(&session.dirs, run, NULL, error));
+	ok(left_out_read(&session.dirs, run, &paths, error));
 	assert_int_equal(paths.n, 0);
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		put("state/dlrun/runs/" RUN_ID "/" RUN_LEFT_OUT, bad[i]);

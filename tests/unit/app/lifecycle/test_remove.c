@@ -32,7 +32,7 @@ static struct run *stored(const char *id)
 	AUTO_FREE char *log = mem_printf(RUNS "%s/attempts/1/log", id);
 	AUTO_FREE char *model = mem_printf(RUNS "%s/outputs/model", id);
 
-	ok(store_insert(open_store(), run, fault));
+	ok(store_insert(open_store(), run, error));
 	put(log, "log");
 	put(model, "model");
 	return run;
@@ -59,7 +59,7 @@ static void test_remove(void **state)
 	put("cache/dlrun/mirror/b-22222/x.tfevents", "x");
 	put("cache/dlrun/mirror-scalars/" RUN_ID "/x.tfevents", "x");
 	put("cache/dlrun/mirror-scalars/b-22222/x.tfevents", "x");
-	ok(run_remove(&session, run, fault));
+	ok(run_remove(&session, run, error));
 	assert_false(has_row(RUN_ID));
 	assert_false(exists(RUNS RUN_ID));
 	assert_false(exists("cache/dlrun/mirror/" RUN_ID));
@@ -96,9 +96,9 @@ static void test_started_again(void **state)
 	AUTO_RUN struct run *now = NULL;
 	AUTO_ERR struct err err = {0};
 
-	ok(store_get(open_store(), RUN_ID, &now, fault));
+	ok(store_get(open_store(), RUN_ID, &now, error));
 	run_set_state(now, RUN_QUEUED);
-	ok(store_update_known(open_store(), now, fault));
+	ok(store_update_known(open_store(), now, error));
 	assert_int_equal(run_remove(&session, run, &err), -ERR_CONFLICT);
 	assert_int_equal(err.id, E_RUN_RUNNING);
 	assert_true(exists(RUNS RUN_ID "/outputs/model"));
@@ -116,7 +116,7 @@ static void test_half_removed(void **state)
 		AUTO_FREE char *script =
 			mem_printf("cd ../" RUNS " && cd " RUN_ID " && %s", scripts[i]);
 		sh(script);
-		ok(run_remove(&session, run, fault));
+		ok(run_remove(&session, run, error));
 		assert_false(has_row(RUN_ID));
 		assert_false(exists(RUNS RUN_ID));
 	}
@@ -128,7 +128,7 @@ static void test_twice(void **state)
 	AUTO_RUN struct run *run = stored(RUN_ID);
 	AUTO_ERR struct err err = {0};
 
-	ok(run_remove(&session, run, fault));
+	ok(run_remove(&session, run, error));
 	assert_int_equal(run_remove(&session, run, &err), -ERR_NOTFOUND);
 	assert_int_equal(err.id, E_RUN_NOT_FOUND);
 }
@@ -193,7 +193,7 @@ static void test_waits_for_the_supervisor(void **state)
 		_exit(0);
 	}
 	assert_int_equal(read(fds[0], &ready, 1), 1);
-	ok(run_remove(&session, run, fault));
+	ok(run_remove(&session, run, error));
 	assert_true(exists("done"));
 	assert_false(exists(RUNS RUN_ID));
 	waitpid(pid, NULL, 0);
@@ -227,7 +227,7 @@ static void test_ref(void **state)
 
 	sh("git init -q && git commit -q --allow-empty -m x && git update-ref refs/dlrun/" RUN_ID
 	   " HEAD && git update-ref refs/dlrun/b-22222 HEAD");
-	ok(run_remove(&session, run, fault));
+	ok(run_remove(&session, run, error));
 	sh("test \"$(git for-each-ref --format='%(refname)' refs/dlrun)\" = refs/dlrun/b-22222");
 }
 
@@ -245,7 +245,7 @@ static void test_ref_refused(void **state)
 	assert_true(has_row(RUN_ID));
 	assert_true(exists(RUNS RUN_ID "/outputs/model"));
 	sh("rm .git/packed-refs.lock");
-	ok(run_remove(&session, run, fault));
+	ok(run_remove(&session, run, error));
 	assert_false(has_row(RUN_ID));
 	sh("test -z \"$(git for-each-ref refs/dlrun)\"");
 }
@@ -257,9 +257,9 @@ static void test_target_without_name(void **state)
 	AUTO_RUN struct run *run = new_run(RUN_ID);
 
 	json_set_str(json_sub(run->doc, "target"), "name", "here");
-	ok(store_insert(open_store(), run, fault));
+	ok(store_insert(open_store(), run, error));
 	put(RUNS RUN_ID "/attempts/1/log", "");
-	ok(run_remove(&session, run, fault));
+	ok(run_remove(&session, run, error));
 	assert_false(exists(RUNS RUN_ID) || has_row(RUN_ID));
 }
 
@@ -271,7 +271,7 @@ static void test_modes(void **state)
 
 	sh("cd ../" RUNS RUN_ID
 	   "/outputs && mkdir -p a/b && echo x > a/b/c && chmod 0 a/b && chmod 500 a");
-	ok(run_remove(&session, run, fault));
+	ok(run_remove(&session, run, error));
 	assert_false(exists(RUNS RUN_ID));
 }
 

@@ -157,7 +157,7 @@ static void test_invalid(void **state)
 	check_words(NULL, "");
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
 		AUTO_JSON struct json *json = NULL;
-		ok(json_parse(texts[i], strlen(texts[i]), 1000, "text", &json, fault));
+		ok(json_parse(texts[i], strlen(texts[i]), 1000, "text", &json, error));
 		assert_false(results_is_valid(json));
 		check_words(json, "");
 	}

@@ -139,7 +139,7 @@ static void test_hostile_records(void **state)
 	struct outputs_file file = {.path = mem_strdup("a\"><script>x</script>.png"), .size = 3};
 	struct outputs_files files = {.v = &file, .n = 1, .cap = 1};
 	AUTO_BUF struct buf index, page;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	(void)state;
 	set_param(run, "<script>k", "<script>v");
@@ -151,16 +151,16 @@ static void test_hostile_records(void **state)
 	json_set(run->doc, "links", links);
 	*vec_push(&runs) = run;
 	make_index(&runs, &index);
-	err_set(&fault, E_BUG, "<script>f");
+	err_set(&error, E_BUG, "<script>f");
 	const struct proxy_page_run request = {.run = run,
 		.why = "<script>w",
 		.why_hint = "<script>h",
 		.here = &here,
 		.log = "<script>\033]0;x",
 		.log_len = 13,
-		.log_fault = &fault,
+		.log_error = &error,
 		.files = &files,
-		.files_fault = &fault};
+		.files_error = &error};
 	buf_init(&page, PROXY_PAGE_MAX);
 	proxy_page_run(&request, &page);
 	assert_null(strstr(index.data, "<script"));
@@ -192,10 +192,10 @@ static void test_files(void **state)
 		.why = "",
 		.why_hint = "",
 		.here = &here,
-		.log_fault = &none,
+		.log_error = &none,
 		.files = &files,
 		.files_cut = true,
-		.files_fault = &none};
+		.files_error = &none};
 	buf_init(&page, PROXY_PAGE_MAX);
 	proxy_page_run(&request, &page);
 	assert_int_equal(count(page.data, "<img "), PROXY_PREVIEWS);
@@ -274,9 +274,9 @@ static void test_tokens(void **state)
 		.why = "",
 		.why_hint = "",
 		.here = &other,
-		.log_fault = &none,
+		.log_error = &none,
 		.files = &files,
-		.files_fault = &none};
+		.files_error = &none};
 	buf_init(&page, PROXY_PAGE_MAX);
 	proxy_page_run(&request, &page);
 	/* The run, two ports, its files, two forms; two ports, a form, three files twice and the

@@ -123,13 +123,13 @@ static void test_files(void **state)
 	tree_put(tree, "link/now/a/dir", 'f', 1, 1);
 	tree_put(tree, "zz", 'l', 1, 3);
 	AUTO_RUN struct run *b = run_with("b-22222", tree);
-	ok(runs_diff(&session, a, b, &report, fault));
+	ok(runs_diff(&session, a, b, &report, error));
 	assert_files(&report,
 		"M README\nD link\nA link/now/a/dir\nM src/main.py\nm src/util.py\nA zz\n");
 	assert_facts(&report, "{}");
 	assert_int_equal(report.a.n, 4);
 	assert_int_equal(report.b.n, 5);
-	ok(runs_diff(&session, b, a, &back, fault));
+	ok(runs_diff(&session, b, a, &back, error));
 	assert_files(
 		&back, "M README\nA link\nD link/now/a/dir\nM src/main.py\nm src/util.py\nD zz\n");
 	diff_report_done(NULL);
@@ -147,7 +147,7 @@ static void test_kinds(void **state)
 	AUTO_RUN struct run *a = run_with("a-22222", tree);
 	tree_put(tree, "x", 'l', 7, 10);
 	AUTO_RUN struct run *b = run_with("b-22222", tree);
-	ok(runs_diff(&session, a, b, &report, fault));
+	ok(runs_diff(&session, a, b, &report, error));
 	assert_files(&report, "M x\n");
 	tree_done(tree);
 }
@@ -162,7 +162,7 @@ static void test_same_snapshot(void **state)
 
 	json_set_str(json_sub(a->doc, "snapshot"), "id", "sha256:1");
 	json_set_str(json_sub(b->doc, "snapshot"), "id", "sha256:1");
-	ok(runs_diff(&session, a, b, &report, fault));
+	ok(runs_diff(&session, a, b, &report, error));
 	assert_files(&report, "");
 	json_set_str(json_sub(b->doc, "snapshot"), "id", NULL);
 	assert_int_equal(runs_diff(&session, a, b, &report, &err), -ERR_NOTFOUND);
@@ -188,7 +188,7 @@ static void assert_differ(const struct run *a, const struct run *b, const char *
 {
 	AUTO(diff_report_done) struct diff_report report = {0};
 
-	ok(runs_diff(&session, a, b, &report, fault));
+	ok(runs_diff(&session, a, b, &report, error));
 	assert_facts(&report, facts);
 }
 
@@ -260,7 +260,7 @@ static void test_image(void **state)
 	set_base(a, "oci:base", WORDS("sha256:1"));
 	json_set_str(json_sub(image->doc, "image"), "ref",
 		json_get_str(json_get(a->doc, "image"), "ref"));
-	ok(runs_diff(&session, a, image, &report, fault));
+	ok(runs_diff(&session, a, image, &report, error));
 	assert_files(&report, "");
 	assert_facts(&report, "{}");
 	assert_int_equal(report.b.n, 4);
@@ -279,7 +279,7 @@ static void test_tree(void **state)
 	AUTO(diff_report_done) struct diff_report same = {0}, changed = {0};
 
 	write_tree(tree);
-	ok(runs_diff(&session, run, NULL, &same, fault));
+	ok(runs_diff(&session, run, NULL, &same, error));
 	assert_files(&same, "");
 	assert_facts(&same, "{}");
 
@@ -287,7 +287,7 @@ static void test_tree(void **state)
 	put("tree/new", "");
 	assert_int_equal(chmod(in_root("tree/src/util.py"), 0755), 0);
 	assert_int_equal(unlink(in_root("tree/link")), 0);
-	ok(runs_diff(&session, run, NULL, &changed, fault));
+	ok(runs_diff(&session, run, NULL, &changed, error));
 	assert_files(&changed, "M README\nD link\nA new\nm src/util.py\n");
 	assert_int_equal(changed.b.n, 4);
 	assert_int_equal(entry_find(&changed.b, "README")->size, 5);
@@ -306,7 +306,7 @@ static void test_tree_over_limits(void **state)
 	set_base(run, "scratch", (const char *const[]){NULL});
 	put("tree/.env", "TOKEN=1\n");
 	put("tree/dlrun.yaml", "limits: {size: 10, files: 2, file: 5}\nimage: oci:nowhere\n");
-	ok(runs_diff(&session, run, NULL, &report, fault));
+	ok(runs_diff(&session, run, NULL, &report, error));
 	assert_files(&report, "A .env\nA dlrun.yaml\n");
 	assert_facts(&report, "{\"base\":{\"a\":\"scratch\",\"b\":\"oci:nowhere\"}}");
 	tree_done(tree);

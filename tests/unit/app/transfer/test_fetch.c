@@ -31,7 +31,7 @@ static bool wants(const char *pattern, const char *path)
 	AUTO_STRV struct strv words = {0};
 
 	strv_add(&words, pattern);
-	ok(fetch_paths_new(&words, &paths, fault));
+	ok(fetch_paths_new(&words, &paths, error));
 	return fetch_paths_want(paths, path);
 }
 
@@ -67,7 +67,7 @@ static bool leads(const char *pattern, const char *dir)
 	AUTO_STRV struct strv words = {0};
 
 	strv_add(&words, pattern);
-	ok(fetch_paths_new(&words, &paths, fault));
+	ok(fetch_paths_new(&words, &paths, error));
 	return fetch_paths_lead_into(paths, dir);
 }
 
@@ -171,7 +171,7 @@ static void content_is(const char *name, const char *want)
 {
 	AUTO_BUF struct buf text = {0};
 
-	ok(fs_read(in_root(name), 1 << 20, &text, NULL, fault));
+	ok(fs_read(in_root(name), 1 << 20, &text, NULL, error));
 	assert_string_equal(text.data, want);
 }
 
@@ -472,8 +472,8 @@ static struct fetch_sink *open_sink(void)
 	struct fetch_sink *sink = NULL;
 
 	fetch_paths_free(paths);
-	ok(fetch_paths_new(NULL, &paths, fault));
-	ok(fetch_dir_open(in_root("tree/out"), paths, false, &sink, fault));
+	ok(fetch_paths_new(NULL, &paths, error));
+	ok(fetch_dir_open(in_root("tree/out"), paths, false, &sink, error));
 	return sink;
 }
 
@@ -500,9 +500,9 @@ static uint64_t cut_at(uint64_t end, const struct fetch_item *item)
 	assert_int_equal(fetch_sink_wants(sink, item, &range, NULL), 1);
 	assert_int_equal(range.offset + range.len, item->size);
 	assert_int_equal(fetch_sink_begin(sink, item, &range, NULL), 1);
-	ok(fetch_sink_write(sink, large + range.offset, (size_t)(end - range.offset), fault));
+	ok(fetch_sink_write(sink, large + range.offset, (size_t)(end - range.offset), error));
 	if (end == item->size)
-		ok(fetch_sink_end(sink, item, fault));
+		ok(fetch_sink_end(sink, item, error));
 	fetch_sink_free(sink);
 	return range.offset;
 }
@@ -519,11 +519,11 @@ static void test_goes_on_in_a_file(void **state)
 	/* One byte is left to come where all had come. */
 	assert_int_equal(cut_at(sizeof(large) - 1, large_item(5, false)), 2000000);
 	assert_int_equal(cut_at(sizeof(large), large_item(5, false)), sizeof(large) - 1);
-	ok(fs_read(in_root("tree/out/d/large"), sizeof(large), &text, NULL, fault));
+	ok(fs_read(in_root("tree/out/d/large"), sizeof(large), &text, NULL, error));
 	assert_int_equal(text.len, sizeof(large));
 	assert_memory_equal(text.data, large, sizeof(large));
 	struct fetch_sink *sink = open_sink();
-	ok(fetch_dir_finish(sink, RUN_ID, fault));
+	ok(fetch_dir_finish(sink, RUN_ID, error));
 	fetch_sink_free(sink);
 	assert_int_equal(cut_at(1, large_item(6, false)), 0);
 }
@@ -555,12 +555,12 @@ static uint64_t brought_from(const struct fetch_item *item)
 		assert_int_equal(fetch_sink_wants(sink, item, &range, NULL), 1);
 		first = first == UINT64_MAX ? range.offset : first;
 		assert_int_equal(fetch_sink_begin(sink, item, &range, NULL), 1);
-		ok(fetch_sink_write(sink, large + range.offset, (size_t)range.len, fault));
-		ok(fetch_sink_end(sink, item, fault));
+		ok(fetch_sink_write(sink, large + range.offset, (size_t)range.len, error));
+		ok(fetch_sink_end(sink, item, error));
 	} while (fetch_dir_again(sink));
 	fetch_sink_free(sink);
 	buf_init(&text, sizeof(large));
-	ok(fs_read(in_root(path), sizeof(large), &text, NULL, fault));
+	ok(fs_read(in_root(path), sizeof(large), &text, NULL, error));
 	assert_int_equal(text.len, item->size);
 	assert_memory_equal(text.data, large, (size_t)item->size);
 	return first;

@@ -50,23 +50,23 @@ static void offer_at(
 	assert_true(r >= 0);
 	for (uint64_t i = range.offset; r > 0 && i < size; i += 7) {
 		size_t n = size - i < 7 ? (size_t)(size - i) : 7;
-		ok(fetch_sink_write(sink, content + i, n, fault));
+		ok(fetch_sink_write(sink, content + i, n, error));
 	}
 	if (r > 0)
-		ok(fetch_sink_end(sink, &item, fault));
+		ok(fetch_sink_end(sink, &item, error));
 }
 
 static void begin(void)
 {
 	asked = 0;
-	ok(mirror_files_begin(files, fault));
+	ok(mirror_files_begin(files, error));
 }
 
 static struct mirror_counts end(const char *whole)
 {
 	struct mirror_counts counts;
 
-	ok(mirror_files_end(files, whole, fault));
+	ok(mirror_files_end(files, whole, error));
 	mirror_files_count(files, &counts);
 	return counts;
 }
@@ -110,7 +110,7 @@ static void is_here(const char *path, const char *content, size_t size)
 	AUTO_BUF struct buf text = {0};
 	AUTO_FREE char *name = mem_printf("m/" RUN_ID "/%s", path);
 
-	ok(fs_read(in_root(name), 1 << 20, &text, NULL, fault));
+	ok(fs_read(in_root(name), 1 << 20, &text, NULL, error));
 	assert_int_equal(text.len, size);
 	assert_memory_equal(text.data, content, size);
 }
@@ -181,7 +181,7 @@ static void test_stopped(void **state)
 		assert_true(range.offset + 64 + 613 >= n);
 		assert_int_equal(fetch_sink_begin(sink, &item, &range, NULL), 1);
 		ok(fetch_sink_write(
-			sink, content_of_file + range.offset, n - (size_t)range.offset, fault));
+			sink, content_of_file + range.offset, n - (size_t)range.offset, error));
 		open_anew();
 		is_here(EVENTS, content_of_file, n);
 	}
@@ -282,7 +282,7 @@ static void test_links_in_the_way(void **state)
 	mirror_files_drop(files);
 	is_here("y/tfevents", content_of_file, 100);
 	AUTO_BUF struct buf text = {0};
-	ok(fs_read(precious, 100, &text, NULL, fault));
+	ok(fs_read(precious, 100, &text, NULL, error));
 	assert_string_equal(text.data, "precious");
 }
 
@@ -457,7 +457,7 @@ static void test_one_at_a_time(void **state)
 	assert_int_equal(err.id, E_IO_LOCK);
 	offer_at(EVENTS, content_of_file, 10, 1, false);
 	end(NULL);
-	ok(mirror_files_begin(other, fault));
+	ok(mirror_files_begin(other, error));
 	mirror_files_drop(other);
 }
 
@@ -506,7 +506,7 @@ static size_t add(const struct run *run)
 {
 	size_t i = SIZE_MAX;
 
-	ok(mirror_add(mirror, run, &i, fault));
+	ok(mirror_add(mirror, run, &i, error));
 	return i;
 }
 
@@ -522,9 +522,9 @@ static void test_local_runs_are_linked(void **state)
 	assert_int_equal(symlink("my.tfevents", in_root(OUTPUTS "a/b/c/link.tfevents")), 0);
 	assert_int_equal(mkfifo(in_root(OUTPUTS "pipe.tfevents"), 0600), 0);
 	assert_int_equal(add(run), 0);
-	ok(mirror_first(mirror, 10000, NULL, fault));
+	ok(mirror_first(mirror, 10000, NULL, error));
 	struct mirror_state now = state_of(0);
-	assert_null(now.fault);
+	assert_null(now.error);
 	assert_true(now.is_over);
 	assert_int_equal(now.files, 2);
 	assert_int_equal(now.bytes, 8);
@@ -535,7 +535,7 @@ static void test_local_runs_are_linked(void **state)
 	struct stat st;
 	assert_int_equal(lstat(in_root(link), &st), 0);
 	assert_true(S_ISLNK(st.st_mode));
-	ok(fs_read(in_root(link), 100, &text, NULL, fault));
+	ok(fs_read(in_root(link), 100, &text, NULL, error));
 	assert_string_equal(text.data, "one");
 	assert_false(exists("cache/dlrun/mirror/" RUN_ID "/a/model.pt"));
 	assert_false(exists("cache/dlrun/mirror/" RUN_ID "/pipe.tfevents"));
@@ -556,7 +556,7 @@ static void test_many_runs(void **state)
 	assert_int_equal(add(empty), 0);
 	assert_int_equal(add(waits), 1);
 	assert_int_equal(add(run), 2);
-	ok(mirror_first(mirror, 10000, NULL, fault));
+	ok(mirror_first(mirror, 10000, NULL, error));
 	assert_int_equal(mirror_count(mirror), 3);
 	assert_true(state_of(0).is_over);
 	assert_int_equal(state_of(0).files, 0);
@@ -572,12 +572,12 @@ static void test_ended_before(void **state)
 	(void)state;
 	put(OUTPUTS "tfevents", "one");
 	add(run);
-	ok(mirror_first(mirror, 10000, NULL, fault));
+	ok(mirror_first(mirror, 10000, NULL, error));
 	mirror_free(mirror);
-	ok(mirror_open(&session, &(struct mirror_options){0}, &mirror, fault));
+	ok(mirror_open(&session, &(struct mirror_options){0}, &mirror, error));
 	put(OUTPUTS "late.tfevents", "two");
 	add(run);
-	ok(mirror_first(mirror, 10000, NULL, fault));
+	ok(mirror_first(mirror, 10000, NULL, error));
 	assert_true(state_of(0).is_over);
 	assert_int_equal(state_of(0).files, 1);
 	assert_int_equal(state_of(0).bytes, 3);
@@ -616,12 +616,12 @@ static void test_another_one_looks(void **state)
 
 	(void)state;
 	put(OUTPUTS "tfevents", "one");
-	ok(mirror_files_begin(other, fault));
+	ok(mirror_files_begin(other, error));
 	add(run);
-	ok(mirror_first(mirror, 150, NULL, fault));
+	ok(mirror_first(mirror, 150, NULL, error));
 	assert_int_equal(state_of(0).looks, 0);
 	mirror_files_drop(other);
-	ok(mirror_first(mirror, 10000, NULL, fault));
+	ok(mirror_first(mirror, 10000, NULL, error));
 	assert_int_equal(state_of(0).looks, 1);
 	assert_int_equal(state_of(0).files, 1);
 }

@@ -97,10 +97,10 @@ static void offer(size_t size, size_t stop)
 		return;
 	for (uint64_t i = 0; i < range.len && i < stop; i += 1000) {
 		size_t n = range.len - i < 1000 ? (size_t)(range.len - i) : 1000;
-		ok(fetch_sink_write(sink, source.data + range.offset + i, n, fault));
+		ok(fetch_sink_write(sink, source.data + range.offset + i, n, error));
 	}
 	if (stop >= range.len)
-		ok(fetch_sink_end(sink, &item, fault));
+		ok(fetch_sink_end(sink, &item, error));
 }
 
 /* Looks as long as one is asked for. */
@@ -112,9 +112,9 @@ static void look_at(size_t size)
 	n_looks = 0;
 	do {
 		assert_true(n_looks++ < LOOKS_MAX);
-		ok(mirror_files_begin(files, fault));
+		ok(mirror_files_begin(files, error));
 		offer(size, SIZE_MAX);
-		ok(mirror_files_end(files, NULL, fault));
+		ok(mirror_files_end(files, NULL, error));
 		mirror_files_count(files, &counts);
 	} while (counts.is_asked_again);
 	assert_false(counts.is_behind);
@@ -129,7 +129,7 @@ static void is_here(void)
 {
 	AUTO_BUF struct buf text = {0};
 
-	ok(fs_read(in_root(HERE), FIX_MAX, &text, NULL, fault));
+	ok(fs_read(in_root(HERE), FIX_MAX, &text, NULL, error));
 	assert_int_equal(text.len, wanted.len);
 	assert_memory_equal(text.data, wanted.data, wanted.len);
 }
@@ -308,11 +308,11 @@ static void test_killed(void **state)
 	}
 	look_at(5000);
 	for (size_t stop = 1000; stop < 70000; stop += 7000) {
-		ok(mirror_files_begin(files, fault));
+		ok(mirror_files_begin(files, error));
 		offer(source.len, stop);
 		open_anew(true);
 		AUTO_BUF struct buf text = {0};
-		ok(fs_read(in_root(HERE), FIX_MAX, &text, NULL, fault));
+		ok(fs_read(in_root(HERE), FIX_MAX, &text, NULL, error));
 		assert_true(text.len <= wanted.len);
 		assert_memory_equal(text.data, wanted.data, text.len);
 	}
@@ -324,10 +324,10 @@ static void write_other_boot(void)
 {
 	AUTO_BUF struct buf text = {0};
 
-	ok(fs_read(in_root(SEEN), FIX_MAX, &text, NULL, fault));
+	ok(fs_read(in_root(SEEN), FIX_MAX, &text, NULL, error));
 	assert_true(text.len > 6 && memcmp(text.data, "boot ", 5) == 0);
 	text.data[5] ^= 1;
-	ok(fs_replace(in_root(SEEN), text.data, text.len, 0600, FS_SYNC_NONE, fault));
+	ok(fs_replace(in_root(SEEN), text.data, text.len, 0600, FS_SYNC_NONE, error));
 	open_anew(true);
 }
 
@@ -441,19 +441,19 @@ static void test_whole(void **state)
 	put_both(1);
 	put_image(IMAGE);
 	put_both(2);
-	ok(mirror_files_begin(files, fault));
+	ok(mirror_files_begin(files, error));
 	offer(source.len, SIZE_MAX);
-	ok(mirror_files_end(files, "h/1", fault));
+	ok(mirror_files_end(files, "h/1", error));
 	/* There is more: it was not whole. */
-	ok(mirror_files_begin(files, fault));
+	ok(mirror_files_begin(files, error));
 	assert_false(mirror_files_is_whole(files, "h/1"));
 	offer(source.len, SIZE_MAX);
-	ok(mirror_files_end(files, "h/1", fault));
+	ok(mirror_files_end(files, "h/1", error));
 	is_here();
 	open_anew(true);
-	ok(mirror_files_begin(files, fault));
+	ok(mirror_files_begin(files, error));
 	assert_true(mirror_files_is_whole(files, "h/1"));
-	ok(mirror_files_end(files, NULL, fault));
+	ok(mirror_files_end(files, NULL, error));
 }
 
 #define T(fn) cmocka_unit_test_setup_teardown(fn, make_files, remove_files)

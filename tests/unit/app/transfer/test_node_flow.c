@@ -62,9 +62,9 @@ static void open_target(struct place *place)
 
 	strv_add(&hosts, "box");
 	ok(target_node_new(
-		&place->session, "lab", NULL, &hosts, "~/.dlrun", &place->target, fault));
+		&place->session, "lab", NULL, &hosts, "~/.dlrun", &place->target, error));
 	ok(place->target->ops->prepare(
-		place->target, RUN_ID, 1, &(struct spec){0}, place->handle, fault));
+		place->target, RUN_ID, 1, &(struct spec){0}, place->handle, error));
 }
 
 static int setup(void **state)
@@ -84,14 +84,14 @@ static int setup(void **state)
 		.open_host = open_host,
 		.open_host_ctx = place};
 	env.dirs.home = place->home;
-	ok(fs_mkdirs(place->home, 0700, fault));
-	ok(session_init(&place->session, &env, fault));
+	ok(fs_mkdirs(place->home, 0700, error));
+	ok(session_init(&place->session, &env, error));
 	place->tree = tree_new();
 	tree_put(place->tree, "a", 'f', 1, 10);
 	tree_put(place->tree, "exp/b", 'f', 2, 20);
 	struct image_request request = request_of(place->tree);
 	place->image = write_image("layout", &request);
-	ok(layout_open(in_root("layout"), false, &place->layout, fault));
+	ok(layout_open(in_root("layout"), false, &place->layout, error));
 	open_target(place);
 	*state = place;
 	return 0;
@@ -152,12 +152,12 @@ static int try_submit(struct place *place, const char *line, struct err *err)
 
 static void submit(struct place *place, const char *line)
 {
-	ok(try_submit(place, line, fault));
+	ok(try_submit(place, line, error));
 }
 
 static void get_state(struct place *place, struct target_status *ret)
 {
-	ok(target_state(place->target, place->handle, PATIENCE_MS, ret, fault));
+	ok(target_state(place->target, place->handle, PATIENCE_MS, ret, error));
 }
 
 static void wait_for(struct place *place, bool final, struct target_status *ret)
@@ -193,7 +193,7 @@ static char *read_log(struct place *place, const char *from, char token[static T
 		.rank = -1,
 		.follow = true,
 		.events = {.data = on_data, .ctx = &out}};
-	ok(target_logs(place->target, place->handle, &request, token, NULL, fault));
+	ok(target_logs(place->target, place->handle, &request, token, NULL, error));
 	return out.data;
 }
 
@@ -280,12 +280,12 @@ static void test_cancel(void **state)
 
 	submit(place, "sleep 600");
 	wait_for(place, false, &running);
-	ok(target_cancel(place->target, place->handle, PATIENCE_MS, fault));
-	ok(target_cancel(place->target, place->handle, PATIENCE_MS, fault));
+	ok(target_cancel(place->target, place->handle, PATIENCE_MS, error));
+	ok(target_cancel(place->target, place->handle, PATIENCE_MS, error));
 	wait_for(place, true, &status);
 	assert_int_equal(status.state, RUN_CANCELLED);
 	assert_int_equal(status.exit.code, 143);
-	ok(target_forget(place->target, place->handle, true, PATIENCE_MS, fault));
+	ok(target_forget(place->target, place->handle, true, PATIENCE_MS, error));
 	target_status_done(&status);
 	get_state(place, &status);
 	/* it was accepted, and is not there any more */
@@ -302,7 +302,7 @@ static void test_absent(void **state)
 	/* a run of another machine, of which nothing is known here */
 	assert_int_equal(status.state, RUN_LOST);
 	target_status_done(&status);
-	ok(fs_mkdirs(dir, 0700, fault));
+	ok(fs_mkdirs(dir, 0700, error));
 	get_state(place, &status);
 	assert_int_equal(status.state, RUN_FAILED);
 	assert_string_equal(status.exit.reason, "Interrupted");
@@ -337,18 +337,18 @@ static void test_exec(void **state)
 	strv_add(&command, "ls; echo $DLRUN_RUN_ID; exit 7");
 	const struct target_exec_request request = {
 		.command = &command, .fds = {-1, fd, STDERR_FILENO}};
-	ok(target_exec(place->target, place->handle, &request, &code, NULL, fault));
+	ok(target_exec(place->target, place->handle, &request, &code, NULL, error));
 	assert_int_equal(code, 7);
 	assert_true(pread(fd, text, sizeof(text) - 1, 0) > 0);
 	assert_string_equal(text, "b\n" RUN_ID "\n");
-	ok(target_cancel(place->target, place->handle, PATIENCE_MS, fault));
+	ok(target_cancel(place->target, place->handle, PATIENCE_MS, error));
 }
 
 static void assert_file(const char *path, const char *want)
 {
 	AUTO_BUF struct buf text = {0};
 
-	ok(fs_read(in_root(path), 100000, &text, NULL, fault));
+	ok(fs_read(in_root(path), 100000, &text, NULL, error));
 	assert_string_equal(text.data, want);
 }
 
@@ -359,10 +359,10 @@ static void fetch(struct place *place, size_t files, size_t skipped)
 	struct strv all = {0};
 	struct fetch_report report;
 
-	ok(fetch_paths_new(&all, &paths, fault));
-	ok(fetch_dir_open(in_root("got"), paths, false, &sink, fault));
-	ok(target_fetch(place->target, place->handle, sink, NULL, fault));
-	ok(fetch_dir_finish(sink, RUN_ID, fault));
+	ok(fetch_paths_new(&all, &paths, error));
+	ok(fetch_dir_open(in_root("got"), paths, false, &sink, error));
+	ok(target_fetch(place->target, place->handle, sink, NULL, error));
+	ok(fetch_dir_finish(sink, RUN_ID, error));
 	fetch_dir_report(sink, &report);
 	assert_int_equal(report.files, files);
 	assert_int_equal(report.skipped, skipped);
@@ -393,7 +393,7 @@ static void test_adopt(void **state)
 
 	submit(place, "true");
 	wait_for(place, true, &status);
-	ok(target_adopt(place->target, RUN_ID, PATIENCE_MS, &runs, fault));
+	ok(target_adopt(place->target, RUN_ID, PATIENCE_MS, &runs, error));
 	assert_int_equal(runs.n, 1);
 	assert_string_equal(run_id(runs.v[0]), RUN_ID);
 	assert_string_equal(run_handle(runs.v[0]), place->handle);

@@ -45,12 +45,12 @@ static int remove_target(void **state)
 struct waited {
 	bool is_done;
 	int status;
-	struct err fault;
+	struct err error;
 	struct buf text;
 	size_t pieces_max;
 };
 
-static void on_done(void *ctx, int status, struct err *fault_)
+static void on_done(void *ctx, int status, struct err *error_)
 {
 	struct waited *waited = ctx;
 
@@ -58,7 +58,7 @@ static void on_done(void *ctx, int status, struct err *fault_)
 	waited->is_done = true;
 	waited->status = status;
 	if (status < 0)
-		err_move(&waited->fault, fault_);
+		err_move(&waited->error, error_);
 	loop_stop(target->loop);
 }
 
@@ -66,10 +66,10 @@ static enum err_id wait_for(struct waited *waited)
 {
 	assert_false(waited->is_done);
 	while (!waited->is_done)
-		ok(loop_run(target->loop, fault));
-	enum err_id id = waited->fault.id;
+		ok(loop_run(target->loop, error));
+	enum err_id id = waited->error.id;
 	assert_int_equal(waited->status < 0, id != E_NONE);
-	err_clear(&waited->fault);
+	err_clear(&waited->error);
 	return id;
 }
 
@@ -205,7 +205,7 @@ static void test_cancel(void **state)
 	outputs_cancel(
 		outputs_list(target, handle, NULL, OUTPUTS_THOROUGH, 2, &files, on_done, &waited));
 	outputs_cancel(outputs_read(target, handle, "../x", 0, 1, on_data, on_done, &waited));
-	ok(loop_run(target->loop, fault));
+	ok(loop_run(target->loop, error));
 	assert_false(waited.is_done);
 	outputs_files_done(&files);
 }

@@ -36,7 +36,7 @@ static int response_later(void *ctx, struct err *err)
 static void on_ask(void *ctx, struct task *task)
 {
 	struct world *world = ctx;
-	struct err fault = {0};
+	struct err error = {0};
 
 	world->asks++;
 	world->sum++;
@@ -44,15 +44,15 @@ static void on_ask(void *ctx, struct task *task)
 		task_cancel(task);
 		task_response(task, 3, NULL);
 	} else if (world->refuse) {
-		int r = err_set(&fault, E_IO, "no");
-		task_response(task, r, &fault);
+		int r = err_set(&error, E_IO, "no");
+		task_response(task, r, &error);
 	} else if (world->later) {
 		world->waiting = task;
 		loop_add_timer(world->loop, clock_ms() + SOON_MS, response_later, world);
 	} else {
 		task_response(task, world->asks, NULL);
 	}
-	err_done(&fault);
+	err_done(&error);
 }
 
 static void on_post(void *ctx)
@@ -60,15 +60,15 @@ static void on_post(void *ctx)
 	((struct world *)ctx)->posts++;
 }
 
-static int on_done(void *ctx, int r, struct err *fault, struct err *err)
+static int on_done(void *ctx, int r, struct err *error, struct err *err)
 {
 	struct world *world = ctx;
 
 	(void)err;
 	world->dones++;
 	world->result = r;
-	if (err_is_set(fault))
-		strncat(world->message, fault->message, sizeof(world->message) - 1);
+	if (err_is_set(error))
+		strncat(world->message, error->message, sizeof(world->message) - 1);
 	task_free(world->task);
 	world->task = NULL;
 	return 0;

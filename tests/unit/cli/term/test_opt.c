@@ -217,7 +217,7 @@ static void a_program_keeps_its_options(void **state)
 	done(&parsed);
 }
 
-static void faults(void **state)
+static void errors(void **state)
 {
 	(void)state;
 	refuse("--nmae|x", E_USAGE_OPTION, "dlrun test: unknown option --nmae",
@@ -298,7 +298,7 @@ static void numbers(void **state)
 	}
 }
 
-static void first_fault_is_told_and_the_rest_is_read(void **state)
+static void first_error_is_told_and_the_rest_is_read(void **state)
 {
 	(void)state;
 	PARSE(parsed, "--bogus|--tail=x|--json|word");
@@ -350,10 +350,10 @@ int main(void)
 		cmocka_unit_test(hidden_options_want_their_whole_name),
 		cmocka_unit_test(dashes),
 		cmocka_unit_test(a_program_keeps_its_options),
-		cmocka_unit_test(faults),
+		cmocka_unit_test(errors),
 		cmocka_unit_test(a_command_is_typed_again),
 		cmocka_unit_test(numbers),
-		cmocka_unit_test(first_fault_is_told_and_the_rest_is_read),
+		cmocka_unit_test(first_error_is_told_and_the_rest_is_read),
 		cmocka_unit_test(text_of_values),
 		cmocka_unit_test(nothing),
 	};

@@ -68,7 +68,7 @@ static void assert_tree(const char *name, const struct fake_tree *tree, mode_t m
 			assert_string_equal(target, want);
 			continue;
 		}
-		ok(fs_read(path, 1 << 20, &got, NULL, fault));
+		ok(fs_read(path, 1 << 20, &got, NULL, error));
 		assert_string_equal(got.data, want);
 		assert_int_equal(st.st_mode & 07777, (file->kind == 'x' ? 0777 : 0666) & ~mask);
 	}
@@ -92,7 +92,7 @@ static void test_entries(void **state)
 	AUTO_RUN struct run *run = run_with(RUN_ID, tree);
 	AUTO_ENTRIES struct entry_list got = {0};
 
-	ok(run_entries(&session, run, &got, fault));
+	ok(run_entries(&session, run, &got, error));
 	assert_int_equal(got.n, tree->entries.n);
 	for (size_t i = 0; i < got.n; i++) {
 		assert_string_equal(got.v[i].path, tree->entries.v[i].path);
@@ -134,7 +134,7 @@ static void test_entries_by_plan(void **state)
 	AUTO_FREE char *ref = mem_printf("oci:%s@%s", in_root(OWN_LAYOUT), image.manifest.digest);
 	json_set_str(json_sub(run->doc, "image"), "ref", ref);
 	damage(&image.layers[0].blob);
-	ok(run_entries(&session, run, &got, fault));
+	ok(run_entries(&session, run, &got, error));
 	assert_int_equal(got.n, tree->entries.n);
 	for (size_t i = 0; i < got.n; i++) {
 		assert_string_equal(got.v[i].path, tree->entries.v[i].path);
@@ -157,8 +157,8 @@ static void test_read_file(void **state)
 	char want[301] = "";
 
 	fake_content(2, 300, want);
-	ok(run_read_file(&session, run, "src/main.py", fd, fault));
-	ok(fs_read(in_root("out"), 1000, &got, NULL, fault));
+	ok(run_read_file(&session, run, "src/main.py", fd, error));
+	ok(fs_read(in_root("out"), 1000, &got, NULL, error));
 	assert_string_equal(got.data, want);
 	assert_int_equal(run_read_file(&session, run, "src/main", fd, &err), -ERR_NOTFOUND);
 	assert_int_equal(err.id, E_IMAGE_BASE);
@@ -175,12 +175,12 @@ static void test_other_layout(void **state)
 	AUTO_ENTRIES struct entry_list got = {0}, again = {0};
 
 	give_image(run, "tree/out", tree, &image);
-	ok(run_entries(&session, run, &got, fault));
+	ok(run_entries(&session, run, &got, error));
 	assert_int_equal(got.n, tree->n);
 	assert_false(exists(OWN_LAYOUT));
 	AUTO_FREE char *ref = mem_printf("oci:out@%s", image.manifest.digest);
 	json_set_str(json_sub(run->doc, "image"), "ref", ref);
-	ok(run_entries(&session, run, &again, fault));
+	ok(run_entries(&session, run, &again, error));
 	assert_int_equal(again.n, tree->n);
 	tree_done(tree);
 }
@@ -232,19 +232,19 @@ static void test_checkout(void **state)
 	AUTO_RUN struct run *run = run_with(RUN_ID, tree);
 
 	mode_t before = umask(022);
-	ok(run_checkout(&session, run, "new", fault));
+	ok(run_checkout(&session, run, "new", error));
 	assert_tree("tree/new", tree, 022);
 	assert_int_equal(mode_of("tree/new"), 0755);
 	umask(077);
-	ok(run_checkout(&session, run, "a/b//c/", fault));
+	ok(run_checkout(&session, run, "a/b//c/", error));
 	assert_tree("tree/a/b/c", tree, 077);
 	assert_int_equal(mode_of("tree/a"), 0700);
 	assert_int_equal(mode_of("tree/a/b"), 0700);
 	umask(002);
-	ok(run_checkout(&session, run, in_root("abs"), fault));
+	ok(run_checkout(&session, run, in_root("abs"), error));
 	assert_tree("abs", tree, 002);
 	assert_int_equal(mode_of("abs/src/deep"), 0775);
-	ok(run_checkout(&session, run, "./new/./sub", fault));
+	ok(run_checkout(&session, run, "./new/./sub", error));
 	assert_tree("tree/new/sub", tree, 002);
 	umask(before);
 	assert_int_equal(count_below(in_root("tree")), 3 * tree->n);
@@ -259,14 +259,14 @@ static void test_checkout_into_empty(void **state)
 
 	mode_t before = umask(022);
 	mkdir(in_root("tree/empty"), 0750);
-	ok(run_checkout(&session, run, "empty", fault));
+	ok(run_checkout(&session, run, "empty", error));
 	assert_tree("tree/empty", tree, 022);
 	assert_int_equal(mode_of("tree/empty"), 0750);
 
 	/* by a link to it */
 	mkdir(in_root("tree/other"), 0755);
 	assert_int_equal(symlink("../tree/other", in_root("tree/link")), 0);
-	ok(run_checkout(&session, run, "link", fault));
+	ok(run_checkout(&session, run, "link", error));
 	assert_tree("tree/other", tree, 022);
 	umask(before);
 	assert_int_equal(count_below(in_root("tree")), 2 * tree->n + 1);

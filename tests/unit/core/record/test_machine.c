@@ -83,10 +83,10 @@ static void test_hostile_node(void **state)
 	assert_true(node.memory_bytes < 0);
 	assert_true(node.gpus.v[0].busy < 0 && node.gpus.v[0].power_w < 0);
 	assert_true(node.gpus.v[0].memory_used_bytes < 0);
-	assert_string_equal(node.fault, "nvidia-smi is broken");
+	assert_string_equal(node.error, "nvidia-smi is broken");
 	machine_init(&machine, "pool", "gpu1");
 	machine_from_node(&node, &machine);
-	assert_string_equal(machine.fault, "nvidia-smi is broken");
+	assert_string_equal(machine.error, "nvidia-smi is broken");
 	assert_true(machine.memory_used_bytes < 0 && machine.n_gpus < 0);
 	machine_done(&machine);
 	assert_int_not_equal(say("gpu nvidia x", &node), 0);

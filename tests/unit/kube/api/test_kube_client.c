@@ -208,9 +208,9 @@ static int take(void *ctx, struct kube_response *response, struct err *err)
 	(void)err;
 	got->n++;
 	got->status = response->status;
-	got->id = response->fault.id;
+	got->id = response->error.id;
 	got->reason = mem_strdup(response->reason);
-	got->message = mem_strdup(response->fault.message);
+	got->message = mem_strdup(response->error.message);
 	strv_copy(&got->warnings, &response->warnings);
 	got->object = TAKE(response->object);
 	loop_stop(got->kube->loop);
@@ -584,9 +584,9 @@ static int on_upgraded(
 
 	(void)err;
 	upgraded->stream = stream;
-	upgraded->id = response->fault.id;
+	upgraded->id = response->error.id;
 	free(upgraded->message);
-	upgraded->message = mem_strdup(response->fault.message);
+	upgraded->message = mem_strdup(response->error.message);
 	loop_stop(upgraded->kube->loop);
 	return 0;
 }

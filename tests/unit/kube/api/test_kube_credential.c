@@ -183,7 +183,7 @@ struct result {
 	char *message, *hint, *evidence;
 };
 
-static int take_login(void *ctx, const struct kube_login *login, struct err *fault, struct err *err)
+static int take_login(void *ctx, const struct kube_login *login, struct err *error, struct err *err)
 {
 	struct result *result = ctx;
 
@@ -191,11 +191,11 @@ static int take_login(void *ctx, const struct kube_login *login, struct err *fau
 	result->n++;
 	if (login)
 		kube_login_copy(login, &result->login);
-	if (fault) {
-		result->id = fault->id;
-		result->message = mem_strdup(fault->message);
-		result->hint = mem_strdup(fault->hint);
-		result->evidence = fault->n_evidence ? mem_strdup(fault->evidence[0]) : NULL;
+	if (error) {
+		result->id = error->id;
+		result->message = mem_strdup(error->message);
+		result->hint = mem_strdup(error->hint);
+		result->evidence = error->n_evidence ? mem_strdup(error->evidence[0]) : NULL;
 	}
 	loop_stop(result->loop);
 	return 0;

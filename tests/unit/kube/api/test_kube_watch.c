@@ -74,22 +74,22 @@ static void on_synced(void *ctx)
 	note(ctx, "synced", NULL);
 }
 
-static void on_trouble(void *ctx, const struct err *fault, int64_t since_ms)
+static void on_trouble(void *ctx, const struct err *error, int64_t since_ms)
 {
 	struct seen *seen = ctx;
 
 	assert_true(since_ms > 0 && since_ms <= clock_ms());
-	if (fault)
-		seen->id = fault->id;
-	note(ctx, fault ? "trouble" : "ok", NULL);
+	if (error)
+		seen->id = error->id;
+	note(ctx, error ? "trouble" : "ok", NULL);
 }
 
-static int on_failed(void *ctx, struct err *fault, struct err *err)
+static int on_failed(void *ctx, struct err *error, struct err *err)
 {
 	struct seen *seen = ctx;
 
 	(void)err;
-	seen->id = fault->id;
+	seen->id = error->id;
 	note(ctx, "failed", NULL);
 	loop_stop(seen->kube->loop);
 	return 0;

@@ -26,7 +26,7 @@ struct world {
 	struct podlog *podlog;
 	struct buf out;
 	struct strv notices;
-	enum err_id fault;
+	enum err_id error;
 	int n_ends;
 	int response; /* of data */
 	struct loop_timer *timer;
@@ -48,13 +48,13 @@ static void on_notice(void *ctx, const char *text)
 	strv_add(&((struct world *)ctx)->notices, text);
 }
 
-static int on_end(void *ctx, struct err *fault, struct err *err)
+static int on_end(void *ctx, struct err *error, struct err *err)
 {
 	struct world *world = ctx;
 
 	(void)err;
 	world->n_ends++;
-	world->fault = fault->id;
+	world->error = error->id;
 	podlog_free(TAKE(world->podlog));
 	loop_stop(world->kube.loop);
 	return 0;
@@ -109,7 +109,7 @@ static void test_follows(void **state)
 	begin(&world, steps, 2, NULL);
 	run(&world);
 	assert_string_equal(world.out.data, "one\ntwo\nthree\nEND\n");
-	assert_int_equal(world.fault, E_NONE);
+	assert_int_equal(world.error, E_NONE);
 	assert_int_equal(world.notices.n, 0);
 	assert_true(asked(&world, 0, "/api/v1/namespaces/jobs/pods/p/log?container=program&"));
 	assert_true(asked(&world, 0, "timestamps=true"));
@@ -292,7 +292,7 @@ static void test_ends(void **state)
 {
 	static const struct {
 		struct step step;
-		enum err_id fault;
+		enum err_id error;
 		bool previous;
 	} rows[] = {
 		{{404, STATUS(404, "NotFound", "pods \\\"p\\\" not found")}, E_KUBE_NOT_FOUND,
@@ -311,7 +311,7 @@ static void test_ends(void **state)
 			&(struct podlog_request){
 				.follow = true, .tail_lines = -1, .previous = rows[i].previous});
 		run(&world);
-		assert_int_equal(world.fault, rows[i].fault);
+		assert_int_equal(world.error, rows[i].error);
 		assert_int_equal(world.out.len, 0);
 		assert_int_equal(asked(&world, 0, "previous=true"), rows[i].previous);
 	}
@@ -328,7 +328,7 @@ static void test_only_the_pod_itself_is_gone(void **state)
 	static const struct {
 		const char *name;
 		struct step steps[3]; /* after the first stream */
-		enum err_id fault;    /* E_NONE: it goes on */
+		enum err_id error;    /* E_NONE: it goes on */
 	} rows[] = {
 		{"404 of a kubelet", {{404, NO_POD}, {200, OURS}}, E_NONE},
 		{"404 again", {{404, NO_POD}, {200, OURS}, {404, NO_POD}}, E_NONE},
@@ -368,9 +368,9 @@ static void test_only_the_pod_itself_is_gone(void **state)
 		begin(&world, steps, n,
 			&(struct podlog_request){.follow = true, .tail_lines = -1, .uid = "abc-1"});
 		run(&world);
-		if (world.fault != rows[i].fault)
-			fail_msg("%s: %s", rows[i].name, err_info(world.fault)->name);
-		assert_string_equal(world.out.data, rows[i].fault ? "one\n" : "one\ntwo\nEND\n");
+		if (world.error != rows[i].error)
+			fail_msg("%s: %s", rows[i].name, err_info(world.error)->name);
+		assert_string_equal(world.out.data, rows[i].error ? "one\n" : "one\ntwo\nEND\n");
 		assert_int_equal(world.notices.n, str_eq(rows[i].name, "404 again"));
 	}
 }

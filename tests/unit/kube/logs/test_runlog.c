@@ -81,7 +81,7 @@ struct world {
 	struct kube_runlog *runlog;
 	struct buf ranks[2];
 	int n_ends;
-	enum err_id fault;
+	enum err_id error;
 	bool stops, frees;
 	enum kube_kind kind;
 };
@@ -99,13 +99,13 @@ static int on_data(
 	return 0;
 }
 
-static int on_end(void *ctx, struct err *fault, struct err *err)
+static int on_end(void *ctx, struct err *error, struct err *err)
 {
 	struct world *world = ctx;
 
 	(void)err;
 	world->n_ends++;
-	world->fault = fault->id;
+	world->error = error->id;
 	if (world->frees)
 		kube_runlog_free(TAKE(world->runlog));
 	loop_stop(world->kube.loop);
@@ -174,7 +174,7 @@ static void test_whole(void **state)
 		begin(&world, -1, follow, NULL);
 		assert_int_equal(run(&world, NULL), 0);
 		assert_int_equal(world.n_ends, 1);
-		assert_int_equal(world.fault, E_NONE);
+		assert_int_equal(world.error, E_NONE);
 		assert_true(atomic_load(&n_first) > 0);
 		assert_string_equal(text_of(&world, 0), "one\nthree\n");
 		assert_string_equal(text_of(&world, 1), "two\n");
@@ -192,7 +192,7 @@ static void test_of_a_jobset(void **state)
 	begin(&world, -1, true, NULL);
 	assert_int_equal(run(&world, NULL), 0);
 	job = "job-name%3Da&";
-	assert_int_equal(world.fault, E_NONE);
+	assert_int_equal(world.error, E_NONE);
 	assert_string_equal(text_of(&world, 0), "one\nthree\n");
 	assert_string_equal(text_of(&world, 1), "two\n");
 }
@@ -224,7 +224,7 @@ static void test_goes_on(void **state)
 	assert_null(strchr(token.data, ' '));
 	begin(&second, -1, false, token.data);
 	assert_int_equal(run(&second, NULL), 0);
-	assert_int_equal(second.fault, E_NONE);
+	assert_int_equal(second.error, E_NONE);
 	assert_string_equal(text_of(&second, 0), "");
 	assert_string_equal(text_of(&second, 1), "");
 }
@@ -241,7 +241,7 @@ static void test_refused(void **state)
 		begin(&world, -1, false, NULL);
 		assert_int_equal(run(&world, NULL), 0);
 		assert_int_equal(world.n_ends, 1);
-		assert_int_equal(world.fault, E_KUBE_DENIED);
+		assert_int_equal(world.error, E_KUBE_DENIED);
 	}
 }
 

@@ -38,7 +38,7 @@ static void test_codes(void **state)
 	}
 }
 
-static void test_faults(void **state)
+static void test_errors(void **state)
 {
 	static const struct {
 		const char *text;
@@ -83,7 +83,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_codes),
-		cmocka_unit_test(test_faults),
+		cmocka_unit_test(test_errors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,7 +68,7 @@ struct client {
 	bool half_close, hold; /* hold: does not read */
 	bool eof, reset, done;
 	struct podforward_end end;
-	char *fault;
+	char *error;
 };
 
 struct site {
@@ -78,7 +78,7 @@ struct site {
 	size_t n_tunnels;
 	struct client clients[CLIENTS];
 	size_t n_clients;
-	int refusals, resolved, dial_faults;
+	int refusals, resolved, dial_errors;
 	size_t bulk, drips;
 	bool no_pod, mute, is_gone, is_endless; /* endless: bulk has no end */
 	int looks;
@@ -295,7 +295,7 @@ static int tunnel_dispatch(void *ctx, short revents, struct err *err)
 struct dial {
 	struct site *site;
 	struct loop_timer *timer;
-	void (*done)(void *ctx, struct stream *stream, bool is_websocket, struct err *fault);
+	void (*done)(void *ctx, struct stream *stream, bool is_websocket, struct err *error);
 	void *ctx;
 };
 
@@ -304,14 +304,14 @@ static int on_dialled(void *ctx, struct err *err)
 	static const struct loop_fd_ops ops = {tunnel_prepare, tunnel_dispatch};
 	struct dial dial = *(struct dial *)ctx;
 	struct site *site = dial.site;
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 	int fds[2];
 
 	(void)err;
 	free(ctx);
-	if (site->dial_faults-- > 0) {
-		err_set(&fault, E_KUBE_UNREACHABLE, "no cluster today");
-		dial.done(dial.ctx, NULL, false, &fault);
+	if (site->dial_errors-- > 0) {
+		err_set(&error, E_KUBE_UNREACHABLE, "no cluster today");
+		dial.done(dial.ctx, NULL, false, &error);
 		return 0;
 	}
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
@@ -328,7 +328,7 @@ static int on_dialled(void *ctx, struct err *err)
 }
 
 static void *dial_begin(void *ctx, const char *kube_namespace, const char *pod,
-	void (*done)(void *done_ctx, struct stream *stream, bool is_websocket, struct err *fault),
+	void (*done)(void *done_ctx, struct stream *stream, bool is_websocket, struct err *error),
 	void *done_ctx)
 {
 	struct dial *dial = mem_alloc(1, sizeof(*dial));
@@ -352,11 +352,11 @@ static void resolve(void *ctx, struct podforward *forward)
 {
 	struct site *site = ctx;
 	AUTO_FREE char *pod = mem_printf("pod-%d", ++site->resolved);
-	AUTO_ERR struct err fault = {0};
+	AUTO_ERR struct err error = {0};
 
 	if (site->no_pod) {
-		err_set(&fault, E_RUN_ENDED, "the run has ended");
-		podforward_no_pod(forward, &fault, true);
+		err_set(&error, E_RUN_ENDED, "the run has ended");
+		podforward_no_pod(forward, &error, true);
 		return;
 	}
 	podforward_pod(forward, "space", pod);
@@ -422,8 +422,8 @@ static int on_done(void *ctx, struct podforward_end *end, struct err *err)
 	assert_false(client->done);
 	client->done = true;
 	client->end = *end;
-	client->end.fault = (struct err){0};
-	client->fault = mem_strdup(end->fault.message);
+	client->end.error = (struct err){0};
+	client->error = mem_strdup(end->error.message);
 	return 0;
 }
 
@@ -605,7 +605,7 @@ static int teardown(void **state)
 		close(client->fd);
 		buf_done(&client->got);
 		buf_done(&client->send);
-		free(client->fault);
+		free(client->error);
 	}
 	for (size_t i = 0; i < site->n_tunnels; i++) {
 		kill_tunnel(&site->tunnels[i]);
@@ -639,7 +639,7 @@ static void test_echo(void **state)
 	run_until(site, all_done);
 	expect_got(client, "hello", 5);
 	assert_true(client->eof);
-	assert_null(client->fault);
+	assert_null(client->error);
 	assert_int_equal(client->end.bytes_up, 5);
 	assert_int_equal(client->end.bytes_down, 5);
 	assert_int_equal(site->resolved, 1);
@@ -669,7 +669,7 @@ static void test_server_ends(void **state)
 	run_until(site, all_done);
 	expect_got(client, "small", 5);
 	assert_true(client->eof);
-	assert_null(client->fault);
+	assert_null(client->error);
 }
 
 static void test_many_at_once(void **state)
@@ -700,7 +700,7 @@ static void test_late_port(void **state)
 	/* Once, though it was sent four times. */
 	expect_got(client, "again", 5);
 	assert_true(client->eof);
-	assert_null(client->fault);
+	assert_null(client->error);
 	assert_int_equal(site->refusals, -1);
 	assert_int_equal(site->n_tunnels, 1);
 }
@@ -715,7 +715,7 @@ static void test_port_never_opens(void **state)
 	run_until(site, all_done);
 	assert_true(clock_ms() - begun_ms >= 300);
 	assert_true(client->reset);
-	assert_string_equal(client->fault, "nothing listens on port 9 of pod pod-1");
+	assert_string_equal(client->error, "nothing listens on port 9 of pod pod-1");
 	assert_string_equal(site->said.data,
 		"a connection to port 9 ended: nothing listens on port 9 of pod pod-1\n");
 }
@@ -730,7 +730,7 @@ static void test_error_stream(void **state)
 	run_until(site, all_done);
 	/* What came before it is passed on, but it is no orderly end. */
 	assert_true(client->reset);
-	assert_string_equal(client->fault, "read tcp: \\x1b[31mreset by peer");
+	assert_string_equal(client->error, "read tcp: \\x1b[31mreset by peer");
 	assert_true(other->eof);
 }
 
@@ -743,7 +743,7 @@ static void test_stream_reset(void **state)
 	other->half_close = true;
 	run_until(site, all_done);
 	assert_true(client->reset);
-	assert_non_null(client->fault);
+	assert_non_null(client->error);
 	assert_true(other->eof);
 	assert_int_equal(site->n_tunnels, 1);
 }
@@ -762,7 +762,7 @@ static void test_client_goes_away(void **state)
 	client->fd = -1;
 	client->eof = true;
 	run_until(site, all_done);
-	assert_null(client->fault);
+	assert_null(client->error);
 	connect_to(site, PORT_SMALL, "", 0);
 	run_until(site, all_done);
 	assert_int_equal(site->n_tunnels, 1);
@@ -790,7 +790,7 @@ static void test_tunnel_lost(void **state)
 	run_until(site, has_two_tunnels);
 	run_for(site, 100);
 	assert_true(client->reset);
-	assert_non_null(client->fault);
+	assert_non_null(client->error);
 	/* It had sent nothing, so it goes on over the next tunnel. */
 	assert_false(idle->done);
 	assert_false(idle->eof || idle->reset);
@@ -847,8 +847,8 @@ static void test_pod_ends_without_its_tunnel(void **state)
 	lose_pod(site);
 	run_until(site, all_done);
 	assert_true(answered->reset && asked->reset);
-	assert_string_equal(asked->fault, "pod pod-1 has ended");
-	assert_string_equal(answered->fault, "pod pod-1 has ended");
+	assert_string_equal(asked->error, "pod pod-1 has ended");
+	assert_string_equal(answered->error, "pod pod-1 has ended");
 	expect_got(answered, "x", 1);
 	/* Those that come later go to the next one. */
 	struct client *after = connect_to(site, PORT_SMALL, "", 0);
@@ -887,13 +887,13 @@ static void test_pod_gone_while_bytes_come(void **state)
 	site->drips = SIZE_MAX;
 	lose_pod(site);
 	run_until(site, first_is_done);
-	assert_string_equal(asked->fault, "pod pod-1 has ended");
+	assert_string_equal(asked->error, "pod pod-1 has ended");
 	run_for(site, 4 * LOOK_MS);
 	assert_false(dripped->done);
 	site->drips = 3;
 	size_t got = dripped->got.len;
 	run_until(site, all_done);
-	assert_true(dripped->eof && !dripped->fault);
+	assert_true(dripped->eof && !dripped->error);
 	assert_in_range(dripped->got.len, got + 3, got + 4 + 1000 / DRIP_MS);
 }
 
@@ -907,11 +907,11 @@ static void test_pod_gone_behind_an_end(void **state)
 	half->hold = true;
 	lose_pod(site);
 	run_until(site, first_is_done);
-	assert_string_equal(asked->fault, "pod pod-1 has ended");
+	assert_string_equal(asked->error, "pod pod-1 has ended");
 	run_for(site, 4 * LOOK_MS);
 	half->hold = false;
 	run_until(site, all_done);
-	assert_true(half->eof && !half->fault);
+	assert_true(half->eof && !half->error);
 	expect_got(half, "half", 4);
 }
 
@@ -936,7 +936,7 @@ static void test_pod_gone_while_bytes_are_sent(void **state)
 	chatter(client, NULL);
 	lose_pod(site);
 	run_until(site, all_done);
-	assert_string_equal(client->fault, "pod pod-1 has ended");
+	assert_string_equal(client->error, "pod pod-1 has ended");
 }
 
 static bool other_tunnel_is_used(struct site *site)
@@ -983,8 +983,8 @@ static void test_pod_gone_before_a_slow_reader(void **state)
 	run_until(site, second_has_all);
 	run_until(site, all_done);
 	assert_true(slow->reset && asked->reset);
-	assert_string_equal(slow->fault, "pod pod-1 has ended");
-	assert_string_equal(asked->fault, "pod pod-1 has ended");
+	assert_string_equal(slow->error, "pod pod-1 has ended");
+	assert_string_equal(asked->error, "pod pod-1 has ended");
 }
 
 /* Whose only effect is that the tunnel ends. */
@@ -1005,7 +1005,7 @@ static void test_hostile_server(void **state)
 
 	run_until(site, all_done);
 	assert_true(client->reset);
-	assert_non_null(strstr(client->fault, "SPDY"));
+	assert_non_null(strstr(client->error, "SPDY"));
 	connect_to(site, PORT_SMALL, "", 0);
 	run_until(site, all_done);
 	assert_true(site->n_tunnels >= 2);
@@ -1015,7 +1015,7 @@ static void test_dial_again(void **state)
 {
 	struct site *site = *state;
 
-	site->dial_faults = 3;
+	site->dial_errors = 3;
 	struct client *client = connect_to(site, PORT_SMALL, "", 0);
 	run_until(site, all_done);
 	assert_true(client->eof);
@@ -1031,7 +1031,7 @@ static void test_no_pod(void **state)
 	struct client *client = connect_to(site, PORT_SMALL, "", 0);
 	run_until(site, all_done);
 	assert_true(client->reset);
-	assert_string_equal(client->fault, "the run has ended");
+	assert_string_equal(client->error, "the run has ended");
 }
 
 /* A reader that does not read holds up nobody else, and what waits for it is bounded. */

@@ -243,7 +243,7 @@ static void test_refused(void **state)
 	(void)state;
 	client_init(&client);
 	client_get(&client, port, "/", &result);
-	result_is_fault(&result, E_HTTP_CONNECT, true);
+	result_is_error(&result, E_HTTP_CONNECT, true);
 	AUTO_FREE char *text = mem_printf("nothing listens at localhost:%u", port);
 	assert_string_equal(result.message, text);
 	assert_false(result.sent);
@@ -305,7 +305,7 @@ static void test_line_breaks_are_refused(void **state)
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(results); i++) {
 		client_get(&client, server->port, "/", &results[i]);
-		result_is_fault(&results[i], E_HTTP_PROTOCOL, false);
+		result_is_error(&results[i], E_HTTP_PROTOCOL, false);
 		assert_false(results[i].sent);
 		result_done(&results[i]);
 	}
@@ -452,7 +452,7 @@ static void test_responses(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct result result = {0};
 		get_script(rows[i].path, &result);
-		assert_int_equal(result.fault, E_NONE);
+		assert_int_equal(result.error, E_NONE);
 		assert_int_equal(result.status, rows[i].status);
 		assert_string_equal(result.body, rows[i].body);
 		assert_null(field_find(&result.headers, "link"));
@@ -501,9 +501,9 @@ static void test_broken_responses(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct result result = {0};
 		get_script(rows[i].path, &result);
-		if (result.fault != rows[i].id || result.is_transient != rows[i].is_transient)
+		if (result.error != rows[i].id || result.is_transient != rows[i].is_transient)
 			print_error("%s: %s (%s)\n", rows[i].path, result.message, result.evidence);
-		result_is_fault(&result, rows[i].id, rows[i].is_transient);
+		result_is_error(&result, rows[i].id, rows[i].is_transient);
 		assert_true(str_starts(result.message, "localhost:"));
 		assert_true(result.sent);
 		result_done(&result);
@@ -532,7 +532,7 @@ static void test_cut_at_each_byte(void **state)
 		if (cut_at == strlen(ok_response))
 			assert_int_equal(result.status, 200);
 		else
-			result_is_fault(&result, E_HTTP_CLOSED, true);
+			result_is_error(&result, E_HTTP_CLOSED, true);
 		result_done(&result);
 	}
 	client_done(&client);
@@ -555,7 +555,7 @@ static void test_reset(void **state)
 	(void)state;
 	client_init(&client);
 	client_get(&client, server->port, "/", &result);
-	result_is_fault(&result, E_HTTP_CLOSED, true);
+	result_is_error(&result, E_HTTP_CLOSED, true);
 	result_done(&result);
 	client_done(&client);
 	fix_stop(server);
@@ -650,9 +650,9 @@ static void test_floods_end(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		struct result result = {.request.max_body = 1 << 20};
 		client_get(&client, server->port, paths[i], &result);
-		if (result.fault != E_HTTP_LIMIT)
+		if (result.error != E_HTTP_LIMIT)
 			print_error("%s\n", paths[i]);
-		result_is_fault(&result, E_HTTP_LIMIT, false);
+		result_is_error(&result, E_HTTP_LIMIT, false);
 		assert_in_range(result.bytes_down, 0, (1 << 20) + 65536);
 		result_done(&result);
 	}
@@ -670,7 +670,7 @@ static void test_long_error(void **state)
 	(void)state;
 	client_init(&client);
 	client_get(&client, server->port, "/error", &result);
-	assert_int_equal(result.fault, E_NONE);
+	assert_int_equal(result.error, E_NONE);
 	assert_int_equal(result.status, 500);
 	assert_int_equal(result.body_len, HTTP_ERROR_BODY_MAX);
 	result_done(&result);
@@ -689,7 +689,7 @@ static void test_body_at_the_limit(void **state)
 		struct result result = {.request.max_body = max};
 		client_get(&client, server->port, "/chunked", &result);
 		if (max < 5)
-			result_is_fault(&result, E_HTTP_LIMIT, false);
+			result_is_error(&result, E_HTTP_LIMIT, false);
 		else
 			assert_string_equal(result.body, "abcde");
 		result_done(&result);
@@ -792,7 +792,7 @@ static void test_redirects_have_a_limit(void **state)
 	assert_true(str_ends(five.url, "/0/301"));
 	assert_int_equal(client.events.n, 6);
 	client_get(&client, server->port, "/6/301", &six);
-	result_is_fault(&six, E_HTTP_REDIRECT, false);
+	result_is_error(&six, E_HTTP_REDIRECT, false);
 	assert_int_equal(server->n_requests, 12);
 	result_done(&five);
 	result_done(&six);
@@ -888,9 +888,9 @@ static void test_bad_redirects(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct result result = {.request.follow = true};
 		client_get(&client, server->port, rows[i].to, &result);
-		if (result.fault != rows[i].id)
+		if (result.error != rows[i].id)
 			print_error("%s\n", rows[i].to);
-		result_is_fault(&result, rows[i].id, false);
+		result_is_error(&result, rows[i].id, false);
 		result_done(&result);
 	}
 	client_done(&client);
@@ -916,7 +916,7 @@ static void test_zones(void **state)
 			AUTO_FREE char *url = mem_printf("http://%s:%u/", hosts[i], server->port);
 			client_start_url(&client, url, &result);
 			client_run(&client);
-			result_is_fault(&result, E_HTTP_ZONE, false);
+			result_is_error(&result, E_HTTP_ZONE, false);
 			assert_false(result.sent);
 			result_done(&result);
 		}

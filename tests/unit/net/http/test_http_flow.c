@@ -288,7 +288,7 @@ static void test_expect_is_refused_late(void **state)
 
 	(void)state;
 	client_get(&client, server->port, "/no-expect-late", &result);
-	if (result.fault)
+	if (result.error)
 		assert_true(result.is_transient);
 	result_done(&result);
 	client_get(&client, server->port, "/no-expect-late", &second);
@@ -346,7 +346,7 @@ static void test_short_file(void **state)
 
 	(void)state;
 	client_get(&client, server->port, "/sum", &result);
-	result_is_fault(&result, E_IO, false);
+	result_is_error(&result, E_IO, false);
 	result_done(&result);
 }
 
@@ -370,11 +370,11 @@ static void test_callbacks_fail(void **state)
 
 	(void)state;
 	client_get(&client, server->port, "/sum", &sent);
-	result_is_fault(&sent, E_DATA, false);
+	result_is_error(&sent, E_DATA, false);
 	assert_string_equal(sent.message, "no more of it");
 	result_done(&sent);
 	client_get(&client, server->port, "/stream", &received);
-	result_is_fault(&received, E_DATA, false);
+	result_is_error(&received, E_DATA, false);
 	result_done(&received);
 }
 
@@ -390,7 +390,7 @@ static void test_early_response(void **state)
 							.has_fd = true,
 							.size = i % 2 ? LARGE : 1 << 20}}};
 		client_get(&client, server->port, "/early", &result);
-		assert_int_equal(result.fault, E_NONE);
+		assert_int_equal(result.error, E_NONE);
 		assert_int_equal(result.status, 413);
 		assert_string_equal(result.body, "too much");
 		assert_in_range(result.bytes_up, 0, LARGE - 1);
@@ -410,8 +410,8 @@ static void test_early_response_and_reset(void **state)
 		struct result result = {.request = {.method = "PUT",
 						.body = {.fd = fd, .has_fd = true, .size = LARGE}}};
 		client_get(&client, server->port, "/abrupt", &result);
-		if (result.fault)
-			result_is_fault(&result, E_HTTP_CLOSED, true);
+		if (result.error)
+			result_is_error(&result, E_HTTP_CLOSED, true);
 		else
 			assert_string_equal(result.body, "too much");
 		n_responses += result.status == 413;
@@ -432,7 +432,7 @@ static void test_half_closed(void **state)
 				.idle_ms = 5000,
 				.body = {.fd = fd, .has_fd = true, .size = 1 << 20}}};
 		client_get(&client, server->port, "/half-closed", &result);
-		result_is_fault(&result, E_HTTP_CLOSED, true);
+		result_is_error(&result, E_HTTP_CLOSED, true);
 		result_done(&result);
 	}
 }
@@ -482,7 +482,7 @@ static void test_receive_with_pauses(void **state)
 	client_start(&client, server->port, "/stream", &result);
 	loop_add_timer(client.loop, clock_ms() + 20, look_after_pause, &result);
 	client_run(&client);
-	assert_int_equal(result.fault, E_NONE);
+	assert_int_equal(result.error, E_NONE);
 	assert_int_equal(result.status, 200);
 	assert_int_equal(result.n_data, STREAM);
 	assert_in_range(result.n_read, 8, 9);
@@ -508,7 +508,7 @@ static void test_fail_after_pause(void **state)
 
 	(void)state;
 	client_get(&client, server->port, "/stream", &result);
-	result_is_fault(&result, E_DATA, false);
+	result_is_error(&result, E_DATA, false);
 	assert_int_equal(result.n_data, 2);
 	result_done(&result);
 }
@@ -552,13 +552,13 @@ static void test_small_pieces(void **state)
 
 	(void)state;
 	client_get(&client, server->port, "/lines", &result);
-	assert_int_equal(result.fault, E_NONE);
+	assert_int_equal(result.error, E_NONE);
 	assert_int_equal(result.status, 200);
 	assert_int_equal(result.n_data, 8 * LINES);
 	assert_int_equal(result.bytes_down, 8 * LINES);
 	result_done(&result);
 	client_get(&client, server->port, "/lines", &refused);
-	result_is_fault(&refused, E_DATA, false);
+	result_is_error(&refused, E_DATA, false);
 	assert_in_range(refused.n_data, 8 * LINES / 2, 8 * LINES - 1);
 	result_done(&refused);
 }
@@ -576,7 +576,7 @@ static void test_idle(void **state)
 		struct result result = {.request.idle_ms = 150};
 		int64_t start_ms = clock_ms();
 		client_get(&client, server->port, paths[i], &result);
-		result_is_fault(&result, E_HTTP_TIMEOUT, true);
+		result_is_error(&result, E_HTTP_TIMEOUT, true);
 		assert_in_range(clock_ms() - start_ms, 150, 10000);
 		assert_true(str_starts(result.message, "localhost:"));
 		result_done(&result);
@@ -607,7 +607,7 @@ static void test_idle_while_sending(void **state)
 	(void)state;
 	assert_int_equal(ftruncate(fd, LARGE), 0);
 	client_get(&client, server->port, "/deaf", &result);
-	result_is_fault(&result, E_HTTP_TIMEOUT, true);
+	result_is_error(&result, E_HTTP_TIMEOUT, true);
 	assert_in_range(result.bytes_up, 1, LARGE - 1);
 	result_done(&result);
 }
@@ -639,13 +639,13 @@ static void test_deadline(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		struct result result = {.request.deadline_ms = clock_ms() + 100};
 		client_get(&client, server->port, paths[i], &result);
-		result_is_fault(&result, E_HTTP_TIMEOUT, true);
+		result_is_error(&result, E_HTTP_TIMEOUT, true);
 		assert_in_range(clock_ms(), result.request.deadline_ms, INT64_MAX);
 		result_done(&result);
 	}
 	struct result late = {.request.deadline_ms = clock_ms() - 1};
 	client_get(&client, server->port, "/sum", &late);
-	result_is_fault(&late, E_HTTP_TIMEOUT, true);
+	result_is_error(&late, E_HTTP_TIMEOUT, true);
 	assert_false(late.sent);
 	result_done(&late);
 }
@@ -676,7 +676,7 @@ static void test_deadline_while_connecting(void **state)
 	(void)state;
 	assert_true(fd >= 0);
 	client_get(&client, port, "/", &result);
-	result_is_fault(&result, E_HTTP_TIMEOUT, true);
+	result_is_error(&result, E_HTTP_TIMEOUT, true);
 	assert_false(result.sent);
 	assert_true(str_starts(result.message, "no connection to localhost:"));
 	result_done(&result);
@@ -896,7 +896,7 @@ static int resume_paused(void *ctx, struct err *err)
 static bool was_kept_waiting(const struct result *result)
 {
 	return result->n_read == 0 ||
-	       (result->fault == E_HTTP_TIMEOUT && result->n_read <= (uint64_t)result->step);
+	       (result->error == E_HTTP_TIMEOUT && result->n_read <= (uint64_t)result->step);
 }
 
 /* false: the machine was too busy for such an idle_ms. */
@@ -1042,7 +1042,7 @@ static void test_unknown_name(void **state)
 	(void)state;
 	client_start_url(&client, "http://no-such-name.invalid/", &result);
 	client_run(&client);
-	result_is_fault(&result, E_HTTP_RESOLVE, false);
+	result_is_error(&result, E_HTTP_RESOLVE, false);
 	assert_non_null(strstr(result.message, "no-such-name.invalid"));
 	result_done(&result);
 }

@@ -269,7 +269,7 @@ static void test_nobody_there(void **state)
 	start_at(fix_closed_port(), "/x", &result);
 	loop_add_timer(client.loop, clock_ms(), observe, &release);
 	client_run(&client);
-	result_is_fault(&result, E_HTTP_CONNECT, true);
+	result_is_error(&result, E_HTTP_CONNECT, true);
 	assert_int_equal(client.events.n, 1);
 	result_done(&result);
 }
@@ -298,7 +298,7 @@ static void test_no_header(void **state)
 	(void)state;
 	start_held("/x", 1, &release);
 	client_run(&client);
-	result_is_fault(&result, E_HTTP_PROTOCOL, false);
+	result_is_error(&result, E_HTTP_PROTOCOL, false);
 	assert_int_equal(server->heads.n, 0);
 	result_done(&result);
 }
@@ -311,7 +311,7 @@ static void test_deadline(void **state)
 	(void)state;
 	start_at(server->port, "/x", &result);
 	client_run(&client);
-	result_is_fault(&result, E_HTTP_TIMEOUT, true);
+	result_is_error(&result, E_HTTP_TIMEOUT, true);
 	assert_int_equal(server->heads.n, 0);
 	result_done(&result);
 }

@@ -123,7 +123,7 @@ static void test_no_way(void **state)
 	client_init(&client);
 	http_add_route(client.http, "tea.cups.svc", PORT, 1, open_way, &way);
 	get(&client, "tea.cups.svc:5000", &result);
-	assert_int_equal(result.fault, E_KUBE_NOT_FOUND);
+	assert_int_equal(result.error, E_KUBE_NOT_FOUND);
 	assert_string_equal(result.message, "there is no service tea");
 	assert_false(result.is_transient);
 	assert_int_equal(way.n_opened, 1);

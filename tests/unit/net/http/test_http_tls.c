@@ -214,7 +214,7 @@ static void test_small_records(void **state)
 
 		client_start_url(&client, whole, &all);
 		client_run(&client);
-		assert_int_equal(all.fault, E_NONE);
+		assert_int_equal(all.error, E_NONE);
 		assert_int_equal(all.n_data, 8 * LINES);
 		get_tls(&client, "localhost", GOOD, &tls, &next);
 		assert_string_equal(next.body, "tls");
@@ -330,7 +330,7 @@ static void test_issuers_elsewhere(void **state)
 		const char *own; /* issuers of the client */
 		struct http_tls tls;
 		enum tls_kind kind;
-		enum err_id fault;
+		enum err_id error;
 	} rows[] = {
 		{NULL, {.ca_file = ca}, GOOD, E_NONE},
 		{stranger, {.ca_file = ca}, GOOD, E_NONE},
@@ -355,8 +355,8 @@ static void test_issuers_elsewhere(void **state)
 		client_init_with(&client, NULL, rows[i].own);
 		lead_to = mem_printf("https://localhost:%u/", tls_ports[rows[i].kind]);
 		client_get(&client, server->port, "/", &result);
-		assert_int_equal(result.fault, rows[i].fault);
-		if (rows[i].fault == E_NONE)
+		assert_int_equal(result.error, rows[i].error);
+		if (rows[i].error == E_NONE)
 			assert_string_equal(result.body, "tls");
 		free(TAKE(lead_to));
 		client_done(&client);
@@ -433,7 +433,7 @@ static void test_refused_certificates(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct result result = {.request.authorization = "Basic c2VjcmV0"};
 		get_tls(&client, "localhost", rows[i].kind, NULL, &result);
-		result_is_fault(&result, E_HTTP_TLS, false);
+		result_is_error(&result, E_HTTP_TLS, false);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 		AUTO_FREE char *wanted = mem_printf(rows[i].message, tls_ports[rows[i].kind]);
@@ -462,7 +462,7 @@ static void test_issuers_are_not_mixed(void **state)
 	setenv("SSL_CERT_FILE", ca, 1);
 	client_init(&client);
 	get_tls(&client, "localhost", GOOD, NULL, &none);
-	result_is_fault(&none, E_HTTP_TLS, false);
+	result_is_error(&none, E_HTTP_TLS, false);
 	client_done(&client);
 	unsetenv("CURL_CA_BUNDLE");
 	unsetenv("SSL_CERT_FILE");
@@ -471,7 +471,7 @@ static void test_issuers_are_not_mixed(void **state)
 	assert_int_equal(good.status, 200);
 	/* A connection that others trust is not used either. */
 	get_tls(&client, "localhost", GOOD, &tls, &other);
-	result_is_fault(&other, E_HTTP_TLS, false);
+	result_is_error(&other, E_HTTP_TLS, false);
 	get_tls(&client, "localhost", GOOD, NULL, &again);
 	assert_int_equal(again.status, 200);
 	result_done(&none);
@@ -495,7 +495,7 @@ static void test_insecure(void **state)
 		get_tls(&client, "localhost", kind, &tls, &lax);
 		assert_int_equal(lax.status, 200);
 		get_tls(&client, "localhost", kind, NULL, &strict);
-		result_is_fault(&strict, E_HTTP_TLS, false);
+		result_is_error(&strict, E_HTTP_TLS, false);
 		result_done(&lax);
 		result_done(&strict);
 	}
@@ -513,7 +513,7 @@ static void test_old_protocol(void **state)
 		skip();
 	client_init(&client);
 	get_tls(&client, "localhost", OLD, &tls, &result);
-	result_is_fault(&result, E_HTTP_TLS, false);
+	result_is_error(&result, E_HTTP_TLS, false);
 	result_done(&result);
 	client_done(&client);
 }
@@ -534,7 +534,7 @@ static void test_files_of_issuers(void **state)
 		client_start_url(&client, "https://127.0.0.1:9/", &result);
 		client_run(&client);
 		if (i == 0) {
-			result_is_fault(&result, E_HTTP_CA, false);
+			result_is_error(&result, E_HTTP_CA, false);
 			assert_non_null(strstr(result.message, missing));
 		}
 		result_done(&result);
@@ -542,7 +542,7 @@ static void test_files_of_issuers(void **state)
 			continue;
 		struct result real = {0};
 		get_tls(&client, "localhost", GOOD, &rows[i], &real);
-		result_is_fault(&real, E_HTTP_CA, false);
+		result_is_error(&real, E_HTTP_CA, false);
 		assert_non_null(strstr(real.message, rows[i].ca_file));
 		result_done(&real);
 	}
@@ -580,12 +580,12 @@ static void test_no_tls_there(void **state)
 	server->hello = response_not_tls;
 	client_start_url(&client, url, &not_tls);
 	client_run(&client);
-	result_is_fault(&not_tls, E_HTTP_TLS, false);
+	result_is_error(&not_tls, E_HTTP_TLS, false);
 	assert_true(str_ends(not_tls.message, " does not speak TLS"));
 	server->hello = response_hang_up;
 	client_start_url(&client, url, &closed);
 	client_run(&client);
-	result_is_fault(&closed, E_HTTP_CLOSED, true);
+	result_is_error(&closed, E_HTTP_CLOSED, true);
 	result_done(&not_tls);
 	result_done(&closed);
 	client_done(&client);
@@ -603,7 +603,7 @@ static void test_tls_there(void **state)
 		skip();
 	client_init(&client);
 	client_get(&client, tls_ports[GOOD], "/", &result);
-	assert_true(result.fault == E_HTTP_PROTOCOL || result.fault == E_HTTP_CLOSED);
+	assert_true(result.error == E_HTTP_PROTOCOL || result.error == E_HTTP_CLOSED);
 	result_done(&result);
 	client_done(&client);
 }
@@ -621,7 +621,7 @@ static void test_downgrade(void **state)
 	client_init_with(&client, NULL, ca);
 	client_start_url(&client, url, &followed);
 	client_run(&client);
-	result_is_fault(&followed, E_HTTP_REDIRECT, false);
+	result_is_error(&followed, E_HTTP_REDIRECT, false);
 	client_start_url(&client, url, &kept);
 	client_run(&client);
 	assert_int_equal(kept.status, 302);
@@ -678,9 +678,9 @@ static char *ask_who(struct client *client, enum tls_kind kind, const struct htt
 		result.request.tls = tls;
 		client_start_url(client, url, &result);
 		client_run(client);
-	} while (kind == REQUIRED && result.fault == E_HTTP_CLOSED && ++n_lost < 100);
+	} while (kind == REQUIRED && result.error == E_HTTP_CLOSED && ++n_lost < 100);
 	if (result.status != 200)
-		result_is_fault(&result, kind == REQUIRED ? E_HTTP_CERT : E_HTTP_TLS, false);
+		result_is_error(&result, kind == REQUIRED ? E_HTTP_CERT : E_HTTP_TLS, false);
 	char *said = mem_strdup(result.message ? result.message : result.body);
 	result_done(&result);
 	return said;
@@ -769,7 +769,7 @@ static void test_server_name_is_a_name(void **state)
 		struct result result = {.request.tls = &tls};
 		client_start_url(&client, "https://127.0.0.1:9/", &result);
 		client_run(&client);
-		result_is_fault(&result, E_HTTP_URL, false);
+		result_is_error(&result, E_HTTP_URL, false);
 		result_done(&result);
 	}
 	client_done(&client);
@@ -969,7 +969,7 @@ static void test_tunnel(void **state)
 	AUTO_FREE char *proxy = mem_printf("http://user:s3cret@127.0.0.1:%u", server->port);
 	if (has_tls) {
 		get_by_proxy(proxy, ca, "https://registry.test/v2/", &result);
-		assert_int_equal(result.fault, E_NONE);
+		assert_int_equal(result.error, E_NONE);
 		assert_string_equal(result.body, "tls");
 		assert_null(field_find(&result.headers, "x-proxy"));
 		assert_true(str_starts(server->heads.v[0], "CONNECT registry.test:443 HTTP/1.1"));
@@ -991,7 +991,7 @@ static void test_socks(void **state)
 	assert_string_equal(result.body, "plain");
 	assert_true(str_starts(server->heads.v[0], "GET /v2/ HTTP/1.1\r\n"));
 	get_by_proxy(proxy, NULL, "http://another.test/v2/", &refused);
-	result_is_fault(&refused, E_HTTP_PROXY, false);
+	result_is_error(&refused, E_HTTP_PROXY, false);
 	result_done(&result);
 	result_done(&refused);
 	fix_stop(server);
@@ -1055,14 +1055,14 @@ static void test_own_proxy(void **state)
 	assert_int_equal(server->n_requests, 1);
 	client_start_url(&client, "http://registry.test/", &by_env);
 	client_run(&client);
-	result_is_fault(&by_env, E_HTTP_PROXY, true);
+	result_is_error(&by_env, E_HTTP_PROXY, true);
 	client_start_url(&client, "http://registry.test/", &bad);
 	client_run(&client);
-	result_is_fault(&bad, E_CONFIG, false);
+	result_is_error(&bad, E_CONFIG, false);
 	assert_string_equal(bad.message, "the proxy for registry.test is not a valid proxy URL");
 	client_start_url(&client, "http://registry.test/", &gone);
 	client_run(&client);
-	result_is_fault(&gone, E_HTTP_PROXY, false);
+	result_is_error(&gone, E_HTTP_PROXY, false);
 	assert_string_equal(gone.message,
 		"the proxy http://no-such-proxy.invalid:1 for registry.test "
 		"could not be resolved");
@@ -1076,13 +1076,13 @@ static void test_own_proxy(void **state)
 	fix_stop(proxy);
 }
 
-static void check_proxy_fault(
+static void check_proxy_error(
 	const char *proxy, const char *url, bool is_transient, const char *end)
 {
 	struct result result = {0};
 
 	get_by_proxy(proxy, NULL, url, &result);
-	result_is_fault(&result, E_HTTP_PROXY, is_transient);
+	result_is_error(&result, E_HTTP_PROXY, is_transient);
 	if (!str_ends(result.message, end))
 		print_error("%s\n", result.message);
 	assert_true(str_ends(result.message, end));
@@ -1093,7 +1093,7 @@ static void check_proxy_fault(
 	result_done(&result);
 }
 
-static void test_proxy_faults(void **state)
+static void test_proxy_errors(void **state)
 {
 	static const char *const urls[] = {"http://registry.test/", "https://registry.test/"};
 	struct fix_server *asks = fix_start(proxy_asks), *fails = fix_start(proxy_fails);
@@ -1104,12 +1104,12 @@ static void test_proxy_faults(void **state)
 	AUTO_FREE char *failing = mem_printf("http://user:s3cret@127.0.0.1:%u", fails->port);
 	AUTO_FREE char *missing = mem_printf("http://user:s3cret@127.0.0.1:%u", closed);
 	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
-		check_proxy_fault(asking, urls[i], false, " asks for a user name and password");
-		check_proxy_fault(missing, urls[i], true, " cannot be reached");
-		check_proxy_fault("http://user:s3cret@no-such-proxy.invalid:8080", urls[i], false,
+		check_proxy_error(asking, urls[i], false, " asks for a user name and password");
+		check_proxy_error(missing, urls[i], true, " cannot be reached");
+		check_proxy_error("http://user:s3cret@no-such-proxy.invalid:8080", urls[i], false,
 			" could not be resolved");
 	}
-	check_proxy_fault(failing, urls[1], true, " makes no connection (status 502)");
+	check_proxy_error(failing, urls[1], true, " makes no connection (status 502)");
 	fix_stop(asks);
 	fix_stop(fails);
 }
@@ -1130,10 +1130,10 @@ static void test_zones_behind_a_proxy(void **state)
 	(void)state;
 	AUTO_FREE char *proxy = mem_printf("http://127.0.0.1:%u", server->port);
 	get_by_proxy(proxy, NULL, "http://192.168.1.1/", &literal);
-	result_is_fault(&literal, E_HTTP_ZONE, false);
+	result_is_error(&literal, E_HTTP_ZONE, false);
 	assert_int_equal(server->n_conns, 0);
 	get_by_proxy(proxy, NULL, "http://registry.test/", &redirected);
-	result_is_fault(&redirected, E_HTTP_ZONE, false);
+	result_is_error(&redirected, E_HTTP_ZONE, false);
 	assert_int_equal(server->n_requests, 1);
 	result_done(&literal);
 	result_done(&redirected);
@@ -1186,7 +1186,7 @@ int main(void)
 		cmocka_unit_test(test_socks),
 		cmocka_unit_test(test_server_name_by_proxy),
 		cmocka_unit_test(test_own_proxy),
-		cmocka_unit_test(test_proxy_faults),
+		cmocka_unit_test(test_proxy_errors),
 		cmocka_unit_test(test_zones_behind_a_proxy),
 		cmocka_unit_test(test_environment_counts_for_nothing),
 	};

@@ -75,7 +75,7 @@ static void test_words_that_others_say(void **state)
 	}
 }
 
-static void test_faults(void **state)
+static void test_errors(void **state)
 {
 	static const struct {
 		const char *text, *said;
@@ -127,7 +127,7 @@ static void test_faults(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct err err = {0};
 
-		assert_true(ssh_words_fault(rows[i].text, rows[i].said, "gpu7", &err) < 0);
+		assert_true(ssh_words_error(rows[i].text, rows[i].said, "gpu7", &err) < 0);
 		assert_int_equal(err.id, rows[i].id);
 		assert_non_null(strstr(err.message, "gpu7"));
 		err_done(&err);
@@ -140,13 +140,13 @@ static void test_it_is_a_host_before_that_fails(void **state)
 	struct err err = {0};
 
 	(void)state;
-	ssh_words_fault(closed, "me@jump: Permission denied (publickey).\n", "gpu7", &err);
+	ssh_words_error(closed, "me@jump: Permission denied (publickey).\n", "gpu7", &err);
 	assert_string_equal(err.message, "a host on the way to gpu7 does not accept the login");
 	err_done(&err);
-	ssh_words_fault("me@gpu7: Permission denied (publickey).\n", "noise\n", "gpu7", &err);
+	ssh_words_error("me@gpu7: Permission denied (publickey).\n", "noise\n", "gpu7", &err);
 	assert_string_equal(err.message, "gpu7 does not accept the login");
 	err_done(&err);
-	ssh_words_fault(closed,
+	ssh_words_error(closed,
 		"@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\n"
 		"  remove with:\n  ssh-keygen -f known -R jump\n",
 		"gpu7", &err);
@@ -159,7 +159,7 @@ static void test_evidence_is_what_matters(void **state)
 	struct err err = {0};
 
 	(void)state;
-	ssh_words_fault(
+	ssh_words_error(
 		"debug2: ssh.c:main():1574 (pid=1): resolving \"h\"\n@@@@@@@@@@@@@@@@@@@@@@@\n"
 		"@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\n"
 		"IT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!\n"
@@ -172,12 +172,12 @@ static void test_evidence_is_what_matters(void **state)
 	assert_true(str_starts(err.hint, "ssh-keygen -f \"/k\" -R \"[h]:22\" "));
 	err_done(&err);
 	/* A server's own words are nothing to paste. */
-	ssh_words_fault("Received disconnect from 10.0.0.7 port 22:2: HOST IDENTIFICATION HAS "
+	ssh_words_error("Received disconnect from 10.0.0.7 port 22:2: HOST IDENTIFICATION HAS "
 			"CHANGED   ssh-keygen -f x; rm y\n",
 		NULL, "h", &err);
 	assert_string_equal(err.hint, "ask who runs h for its key");
 	err_done(&err);
-	ssh_words_fault(
+	ssh_words_error(
 		"@       WARNING: REVOKED HOST KEY DETECTED!               @\n", NULL, "h", &err);
 	assert_string_equal(err.message, "the key of h has been revoked");
 	assert_string_equal(err.hint, "ask who runs h for its key");
@@ -185,7 +185,7 @@ static void test_evidence_is_what_matters(void **state)
 	char longest[2001];
 	memset(longest, 'x', 2000);
 	longest[2000] = '\0';
-	ssh_words_fault(longest, "a proxy says\n", "h", &err);
+	ssh_words_error(longest, "a proxy says\n", "h", &err);
 	assert_string_equal(err.evidence[0], "ssh: a proxy says");
 	assert_true(strlen(err.evidence[1]) < 600);
 	err_done(&err);
@@ -197,7 +197,7 @@ int main(void)
 		cmocka_unit_test(test_what_a_client_saw),
 		cmocka_unit_test(test_what_a_client_of_a_master_saw),
 		cmocka_unit_test(test_words_that_others_say),
-		cmocka_unit_test(test_faults),
+		cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_it_is_a_host_before_that_fails),
 		cmocka_unit_test(test_evidence_is_what_matters),
 	};

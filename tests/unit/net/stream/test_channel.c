@@ -37,7 +37,7 @@ struct world {
 	struct buf flows[2];
 	struct channel_exit end;
 	int n_ready, n_ends;
-	struct err fault;
+	struct err error;
 };
 
 static void send_input(struct world *world)
@@ -46,7 +46,7 @@ static void send_input(struct world *world)
 
 	while (world->input_left > 0) {
 		ssize_t n = channel->ops->write(
-			channel, world->input, world->input_left, &world->fault);
+			channel, world->input, world->input_left, &world->error);
 		if (n < 0)
 			return;
 		assert_true(n > 0);
@@ -56,8 +56,8 @@ static void send_input(struct world *world)
 	if (world->input_ended || world->keeps_input)
 		return;
 	world->input_ended = true;
-	assert_int_equal(channel->ops->send_eof(channel, &world->fault),
-		err_is_set(&world->fault) ? -(int)world->fault.code : 0);
+	assert_int_equal(channel->ops->send_eof(channel, &world->error),
+		err_is_set(&world->error) ? -(int)world->error.code : 0);
 }
 
 static void take_output(struct world *world, enum channel_flow flow)
@@ -66,7 +66,7 @@ static void take_output(struct world *world, enum channel_flow flow)
 	char chunk[CHUNK];
 	ssize_t n;
 
-	while ((n = channel->ops->read(channel, flow, chunk, sizeof(chunk), &world->fault)) > 0)
+	while ((n = channel->ops->read(channel, flow, chunk, sizeof(chunk), &world->error)) > 0)
 		buf_add(&world->flows[flow], chunk, (size_t)n);
 	world->ended[flow] = n == 0;
 }
@@ -84,7 +84,7 @@ static int on_ready(void *ctx, struct err *err)
 	take_output(world, CHANNEL_OUT);
 	take_output(world, CHANNEL_ERR);
 	send_input(world);
-	int r = world->channel->ops->wait(world->channel, &world->end, &world->fault);
+	int r = world->channel->ops->wait(world->channel, &world->end, &world->error);
 	if (r > 0)
 		assert_true(world->ended[CHANNEL_OUT] && world->ended[CHANNEL_ERR]);
 	world->n_ends += r > 0;
@@ -128,7 +128,7 @@ static void finish(struct world *world)
 	channel_free(world->channel);
 	buf_done(&world->flows[0]);
 	buf_done(&world->flows[1]);
-	err_done(&world->fault);
+	err_done(&world->error);
 	loop_free(world->loop);
 }
 
@@ -188,7 +188,7 @@ static void test_input_that_nobody_reads(void **state)
 	assert_int_equal(world.input_left, 0);
 	assert_string_equal(world.flows[CHANNEL_OUT].data, "said\n");
 	assert_int_equal(world.end.code, 4);
-	assert_false(err_is_set(&world.fault));
+	assert_false(err_is_set(&world.error));
 	finish(&world);
 }
 
@@ -277,7 +277,7 @@ static void test_no_such_program(void **state)
 	world.channel = channel_from_child(
 		world.loop, argv, NULL, &(struct channel_events){on_ready, &world});
 	run(&world);
-	assert_int_equal(world.fault.id, E_RUN_EXEC);
+	assert_int_equal(world.error.id, E_RUN_EXEC);
 	const struct channel_ops *ops = world.channel->ops;
 	assert_int_equal(ops->read(world.channel, CHANNEL_ERR, &byte, 1, &err), -ERR_NOTFOUND);
 	assert_int_equal(ops->write(world.channel, &byte, 1, &err), -ERR_NOTFOUND);

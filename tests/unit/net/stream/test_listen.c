@@ -211,7 +211,7 @@ static void test_half_taken(void **state)
 	close_world(world);
 }
 
-static void test_faults(void **state)
+static void test_errors(void **state)
 {
 	static const struct {
 		const char *address, *message;
@@ -322,7 +322,7 @@ int main(void)
 		cmocka_unit_test(test_not_from_outside),
 		cmocka_unit_test(test_taken_ports),
 		cmocka_unit_test(test_half_taken),
-		cmocka_unit_test(test_faults),
+		cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_hold),
 		cmocka_unit_test(test_end_in_callback),
 		cmocka_unit_test(test_no_descriptors),

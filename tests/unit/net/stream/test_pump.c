@@ -30,7 +30,7 @@ struct world {
 	int a, b; /* the far ends, blocking */
 	int n_done;
 	uint64_t bytes_ab, bytes_ba;
-	enum err_id fault;
+	enum err_id error;
 	char faulty;
 };
 
@@ -59,7 +59,7 @@ static int on_done(void *ctx, struct pump_end *end, struct err *err)
 	world->pump = NULL;
 	world->bytes_ab = end->bytes_ab;
 	world->bytes_ba = end->bytes_ba;
-	world->fault = end->fault.id;
+	world->error = end->error.id;
 	world->faulty = end->faulty;
 	loop_stop(world->loop);
 	return 0;
@@ -241,7 +241,7 @@ static void test_flood(void **state)
 	runs(&world);
 	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
 		pthread_join(ends[i].thread, NULL);
-	assert_int_equal(world.fault, E_NONE);
+	assert_int_equal(world.error, E_NONE);
 	assert_int_equal(world.bytes_ab, FLOOD);
 	assert_int_equal(world.bytes_ba, FLOOD);
 	for (size_t i = 0; i < ARRAY_LEN(ends); i += 2) {
@@ -311,7 +311,7 @@ static void check_half_close(bool from_a)
 	close(second);
 	runs(&world);
 	assert_int_equal(recv(first, &c, 1, 0), 0);
-	assert_int_equal(world.fault, E_NONE);
+	assert_int_equal(world.error, E_NONE);
 	assert_int_equal(world.faulty, 0);
 	assert_int_equal(world.bytes_ab, from_a ? 8 : 11);
 	assert_int_equal(world.bytes_ba, from_a ? 11 : 8);
@@ -357,7 +357,7 @@ static void test_reset(void **state)
 		*broken = dup(0);
 		runs(&world);
 		is_reset(*other);
-		assert_int_equal(world.fault, E_IO);
+		assert_int_equal(world.error, E_IO);
 		assert_int_equal(world.faulty, i ? 'b' : 'a');
 		assert_int_equal(i ? world.bytes_ba : world.bytes_ab, 7);
 		close_world(&world);
@@ -518,7 +518,7 @@ static void test_last_words(void **state)
 	assert_string_equal(a.out.data, "no");
 	assert_true(a.was_reset && b.was_reset);
 	assert_false(a.was_shut);
-	assert_int_equal(world.fault, E_HTTP_CLOSED);
+	assert_int_equal(world.error, E_HTTP_CLOSED);
 	assert_int_equal(world.faulty, 'b');
 	assert_int_equal(world.bytes_ab, 0);
 	assert_int_equal(world.bytes_ba, 2);
@@ -535,7 +535,7 @@ static void test_both_fail(void **state)
 	start_fakes(&world, &a, &b);
 	runs(&world);
 	assert_int_equal(world.n_done, 1);
-	assert_int_equal(world.fault, E_HTTP_CLOSED);
+	assert_int_equal(world.error, E_HTTP_CLOSED);
 	assert_true(a.was_reset && b.was_reset);
 	end_fakes(&world, &a, &b);
 }

@@ -29,7 +29,7 @@ struct upgraded {
 	struct strv headers;
 	char *body;
 	char *url;
-	enum err_id fault;
+	enum err_id error;
 	bool is_transient;
 	char *message;
 	struct stream *stream;
@@ -48,8 +48,8 @@ static int note(void *ctx, struct stream *stream, struct http_response *response
 	strv_copy(&up->headers, &response->headers);
 	up->body = mem_strdup(response->body.data);
 	up->url = url_text(&response->url);
-	up->fault = response->fault.id;
-	up->message = mem_strdup(response->fault.message);
+	up->error = response->error.id;
+	up->message = mem_strdup(response->error.message);
 	return 0;
 }
 
@@ -88,11 +88,11 @@ static void upgrade_to(struct client *client, uint16_t port, struct upgraded *up
 	assert_int_equal(up->n_done, 1);
 }
 
-static void is_fault(const struct upgraded *up, enum err_id id, const char *end)
+static void is_error(const struct upgraded *up, enum err_id id, const char *end)
 {
-	if (up->fault != id || !str_ends(up->message, end))
+	if (up->error != id || !str_ends(up->message, end))
 		print_error("%s (status %d)\n", up->message ? up->message : "no fault", up->status);
-	assert_int_equal(up->fault, id);
+	assert_int_equal(up->error, id);
 	assert_true(str_ends(up->message, end));
 	assert_int_equal(up->status, 0);
 	assert_null(up->stream);
@@ -275,7 +275,7 @@ static void test_echo(void **state)
 	strv_add(&headers, "X-Stream-Protocol-Version: v4");
 	client_init(&client);
 	upgrade_to(&client, server->port, &up);
-	assert_int_equal(up.fault, E_NONE);
+	assert_int_equal(up.error, E_NONE);
 	assert_int_equal(up.status, 101);
 	assert_string_equal(field_find(&up.headers, "x-a"), "b");
 	AUTO_FREE char *head = mem_printf("GET /up?q=1 HTTP/1.1\r\nHost: localhost:%u\r\n"
@@ -356,7 +356,7 @@ static void test_responses(void **state)
 		struct upgraded up = {0};
 		said = rows[i].said;
 		upgrade_to(&client, server->port, &up);
-		assert_int_equal(up.fault, E_NONE);
+		assert_int_equal(up.error, E_NONE);
 		assert_int_equal(up.status, rows[i].status);
 		assert_string_equal(up.body, rows[i].body);
 		assert_null(up.stream);
@@ -418,7 +418,7 @@ static void test_bad_responses(void **state)
 		struct upgraded up = {0};
 		said = bad_responses[i].said;
 		upgrade_to(&client, server->port, &up);
-		is_fault(&up, bad_responses[i].id, bad_responses[i].end);
+		is_error(&up, bad_responses[i].id, bad_responses[i].end);
 		assert_int_equal(up.is_transient, bad_responses[i].id == E_HTTP_CLOSED);
 		upgraded_done(&up);
 	}
@@ -439,9 +439,9 @@ static void test_limits(void **state)
 		said = starts[i];
 		upgrade_to(&client, server->port, &up);
 		if (*said)
-			is_fault(&up, E_HTTP_LIMIT, "sends more than 64 KiB of headers");
+			is_error(&up, E_HTTP_LIMIT, "sends more than 64 KiB of headers");
 		else
-			is_fault(&up, E_HTTP_PROTOCOL, "does not answer as HTTP/1 does");
+			is_error(&up, E_HTTP_PROTOCOL, "does not answer as HTTP/1 does");
 		upgraded_done(&up);
 	}
 	/* A body without an end is cut. */
@@ -463,9 +463,9 @@ static void waits_in_vain(struct client *client, uint16_t port, const char *head
 		struct upgraded up = {.request.deadline_ms = clock_ms() + limit_ms};
 		upgrade_to(client, port, &up);
 		bool is_connected =
-			up.fault != E_HTTP_TIMEOUT || !str_starts(up.message, "no connection to ");
+			up.error != E_HTTP_TIMEOUT || !str_starts(up.message, "no connection to ");
 		if (is_connected || limit_ms >= 6400)
-			is_fault(&up, E_HTTP_TIMEOUT, " has not answered within the time for it");
+			is_error(&up, E_HTTP_TIMEOUT, " has not answered within the time for it");
 		upgraded_done(&up);
 		if (is_connected)
 			return;
@@ -487,13 +487,13 @@ static void test_no_response(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(heads); i++)
 		waits_in_vain(&client, server->port, heads[i]);
 	upgrade_to(&client, closed, &refused);
-	assert_int_equal(refused.fault, E_HTTP_CONNECT);
+	assert_int_equal(refused.error, E_HTTP_CONNECT);
 	start(&client, "http://no-such-host.invalid/", &unknown);
 	client_run(&client);
-	assert_int_equal(unknown.fault, E_HTTP_RESOLVE);
+	assert_int_equal(unknown.error, E_HTTP_RESOLVE);
 	bad.request.headers = &headers;
 	upgrade_to(&client, server->port, &bad);
-	assert_int_equal(bad.fault, E_HTTP_PROTOCOL);
+	assert_int_equal(bad.error, E_HTTP_PROTOCOL);
 	upgraded_done(&refused);
 	upgraded_done(&unknown);
 	upgraded_done(&bad);
@@ -667,7 +667,7 @@ static void test_tls(void **state)
 		assert_non_null(strstr(server->heads.v[0], host));
 		reads(up.stream, "early bytes;");
 		floods(up.stream, 8 << 20, 70000);
-		is_fault(&wrong, E_HTTP_TLS, " names other hosts");
+		is_error(&wrong, E_HTTP_TLS, " names other hosts");
 		upgraded_done(&up);
 		upgraded_done(&wrong);
 		client_done(&client);
@@ -754,7 +754,7 @@ static void test_proxies(void **state)
 		struct upgraded up = {.request.proxy = urls[i]};
 		start(&client, "http://up.test/x", &up);
 		client_run(&client);
-		assert_int_equal(up.fault, E_NONE);
+		assert_int_equal(up.error, E_NONE);
 		assert_int_equal(up.status, 101);
 		reads(up.stream, "early bytes;");
 		floods(up.stream, 1 << 20, 70000);
@@ -766,7 +766,7 @@ static void test_proxies(void **state)
 	struct upgraded refused = {.request.proxy = asking};
 	start(&client, "http://up.test/x", &refused);
 	client_run(&client);
-	is_fault(&refused, E_HTTP_PROXY, " asks for a user name and password");
+	is_error(&refused, E_HTTP_PROXY, " asks for a user name and password");
 	upgraded_done(&refused);
 	client_done(&client);
 	fix_stop(server);

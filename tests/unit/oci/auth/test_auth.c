@@ -309,28 +309,28 @@ struct asker {
 	int n_calls, order;
 	char *authorization;
 	unsigned generation;
-	struct err fault;
+	struct err error;
 	int response; /* what ready returns */
 	bool frees;
 	struct asker *asks; /* who wants, too, when this one is ready */
 };
 static int last_order;
 
-static int ready(void *ctx, const char *authorization, unsigned generation, struct err *fault,
+static int ready(void *ctx, const char *authorization, unsigned generation, struct err *error,
 	struct err *err)
 {
 	struct asker *asker = ctx;
 
-	assert_true(!fault || (err_is_set(fault) && !authorization));
+	assert_true(!error || (err_is_set(error) && !authorization));
 	asker->n_calls++;
 	asker->order = ++last_order;
 	asker->wait = NULL;
 	free(asker->authorization);
 	asker->authorization = mem_strdup(authorization);
 	asker->generation = generation;
-	err_clear(&asker->fault);
-	if (fault)
-		err_move(&asker->fault, fault);
+	err_clear(&asker->error);
+	if (error)
+		err_move(&asker->error, error);
 	if (asker->asks)
 		asker->asks->wait = auth_want(world.auth, ready, asker->asks);
 	if (asker->frees)
@@ -341,7 +341,7 @@ static int ready(void *ctx, const char *authorization, unsigned generation, stru
 static void asker_done(struct asker *asker)
 {
 	free(asker->authorization);
-	err_done(&asker->fault);
+	err_done(&asker->error);
 }
 #define AUTO_ASKER AUTO(asker_done)
 
@@ -374,27 +374,27 @@ static void refuse(struct asker *asker, const char *challenge, unsigned generati
 
 static void check_ready(const struct asker *asker, const char *authorization, unsigned generation)
 {
-	if (err_is_set(&asker->fault))
-		print_error("%s\n", asker->fault.message);
+	if (err_is_set(&asker->error))
+		print_error("%s\n", asker->error.message);
 	assert_int_equal(asker->n_calls, 1);
-	assert_false(err_is_set(&asker->fault));
+	assert_false(err_is_set(&asker->error));
 	if (!str_eq(asker->authorization, authorization))
 		print_error("%s\n", asker->authorization);
 	assert_true(str_eq(asker->authorization, authorization));
 	assert_int_equal(asker->generation, generation);
 }
 
-static void check_fault(const struct asker *asker, enum err_id id, const char *message)
+static void check_error(const struct asker *asker, enum err_id id, const char *message)
 {
 	assert_int_equal(asker->n_calls, 1);
-	if (asker->fault.id != id || (message && !str_eq(asker->fault.message, message)))
-		print_error("%s\n", asker->fault.message);
-	assert_int_equal(asker->fault.id, id);
+	if (asker->error.id != id || (message && !str_eq(asker->error.message, message)))
+		print_error("%s\n", asker->error.message);
+	assert_int_equal(asker->error.id, id);
 	if (message)
-		assert_string_equal(asker->fault.message, message);
-	for (size_t i = 0; i < asker->fault.n_evidence; i++)
-		assert_null(strstr(asker->fault.evidence[i], "hunter2"));
-	assert_null(strstr(asker->fault.message, "hunter2"));
+		assert_string_equal(asker->error.message, message);
+	for (size_t i = 0; i < asker->error.n_evidence; i++)
+		assert_null(strstr(asker->error.evidence[i], "hunter2"));
+	assert_null(strstr(asker->error.message, "hunter2"));
 }
 
 static int n_requests(void)
@@ -539,10 +539,10 @@ static void basic_needs_no_server(void **state)
 	assert_string_equal(auth_challenge(world.auth), "Basic realm=\"here\"");
 	refuse(&third, "Basic realm=\"here\"", 1);
 	run();
-	check_fault(&third, E_REGISTRY_AUTH,
+	check_error(&third, E_REGISTRY_AUTH,
 		"registry reg.example does not accept the login of me (from "
 		"~/.docker/config.json)");
-	assert_string_equal(third.fault.hint, "docker login reg.example");
+	assert_string_equal(third.error.hint, "docker login reg.example");
 	assert_int_equal(n_requests(), 0);
 }
 
@@ -572,7 +572,7 @@ static void registry_token_is_used_as_it_is(void **state)
 	check_ready(&first, "Bearer hunter2", 1);
 	refuse(&second, world.challenge, 1);
 	run();
-	check_fault(&second, E_REGISTRY_AUTH,
+	check_error(&second, E_REGISTRY_AUTH,
 		"registry reg.example does not accept the login token (from "
 		"~/.docker/config.json)");
 	assert_int_equal(n_requests(), 0);
@@ -679,7 +679,7 @@ static void scopes_that_are_refused_together_are_left_out(void **state)
 	assert_true(str_starts(head(1), "GET " TARGET_PATH "&client_id=dlrun HTTP/1.1\r\n"));
 	refuse(&second, base, 1);
 	run();
-	check_fault(&second, E_REGISTRY_DENIED,
+	check_error(&second, E_REGISTRY_DENIED,
 		"registry reg.example accepts the login of me (from ~/.docker/config.json), but not "
 		"for repository:base:pull");
 	auth_add_scope(world.auth, "repository:other:pull");
@@ -699,7 +699,7 @@ static void scopes_that_are_all_needed_are_refused_together(void **state)
 	auth_add_scope(world.auth, "repository:base:pull");
 	refuse(&asker, world.challenge, 0);
 	run();
-	check_fault(&asker, E_REGISTRY_AUTH, NULL);
+	check_error(&asker, E_REGISTRY_AUTH, NULL);
 	assert_int_equal(n_requests(), 1);
 }
 
@@ -866,13 +866,13 @@ static void wrong_password_is_said(void **state)
 	refuse(&first, world.challenge, 0);
 	refuse(&second, world.challenge, 0);
 	run();
-	check_fault(&first, E_REGISTRY_AUTH, message);
-	check_fault(&second, E_REGISTRY_AUTH, message);
-	assert_string_equal(first.fault.hint, "docker login reg.example");
+	check_error(&first, E_REGISTRY_AUTH, message);
+	check_error(&second, E_REGISTRY_AUTH, message);
+	assert_string_equal(first.error.hint, "docker login reg.example");
 	/* It is not tried again and again, which locks accounts. */
 	want(&third);
 	run();
-	check_fault(&third, E_REGISTRY_AUTH, message);
+	check_error(&third, E_REGISTRY_AUTH, message);
 	assert_int_equal(n_requests(), 1);
 }
 
@@ -887,16 +887,16 @@ static void missing_login_is_said(void **state)
 	open_auth(NULL);
 	refuse(&basic, "Basic realm=\"x\"", 0);
 	run();
-	check_fault(&basic, E_REGISTRY_AUTH, message);
-	assert_string_equal(basic.fault.hint, "docker login reg.example");
-	assert_int_equal(basic.fault.n_evidence, 1);
-	assert_non_null(strstr(basic.fault.evidence[0], "is not installed"));
+	check_error(&basic, E_REGISTRY_AUTH, message);
+	assert_string_equal(basic.error.hint, "docker login reg.example");
+	assert_int_equal(basic.error.n_evidence, 1);
+	assert_non_null(strstr(basic.error.evidence[0], "is not installed"));
 	assert_int_equal(auth_warnings(world.auth)->n, 1);
 	add_reply(401, NULL, "");
 	add_reply(200, NULL, TOKEN("T"));
 	refuse(&token, world.challenge, 0);
 	run();
-	check_fault(&token, E_REGISTRY_AUTH, message);
+	check_error(&token, E_REGISTRY_AUTH, message);
 	/* An anonymous token that is too small. */
 	token.n_calls = 0;
 	want(&token);
@@ -905,7 +905,7 @@ static void missing_login_is_said(void **state)
 	AUTO_FREE char *small = mem_printf("%s,error=\"insufficient_scope\"", world.challenge);
 	refuse(&refused, small, 1);
 	run();
-	check_fault(&refused, E_REGISTRY_AUTH, message);
+	check_error(&refused, E_REGISTRY_AUTH, message);
 }
 
 static void fresh_tokens_that_are_refused_are_denied(void **state)
@@ -924,7 +924,7 @@ static void fresh_tokens_that_are_refused_are_denied(void **state)
 	check_ready(&second, "Bearer T2", 2);
 	refuse(&third, world.challenge, 2);
 	run();
-	check_fault(&third, E_REGISTRY_DENIED,
+	check_error(&third, E_REGISTRY_DENIED,
 		"registry reg.example accepts the login of me (from ~/.docker/config.json), but not "
 		"for repository:me/app:pull,push");
 	/* That was about one request; others go on. */
@@ -952,7 +952,7 @@ static void too_small_a_scope_is_denied_or_added(void **state)
 	run();
 	refuse(&second, same, 1);
 	run();
-	check_fault(&second, E_REGISTRY_DENIED,
+	check_error(&second, E_REGISTRY_DENIED,
 		"registry reg.example accepts the login of me (from ~/.docker/config.json), but not "
 		"for repository:me/app:push");
 	refuse(&third, more, 1);
@@ -993,7 +993,7 @@ static void unknown_schemes_are_said(void **state)
 		open_auth(NULL);
 		refuse(&asker, cases[i], 0);
 		run();
-		check_fault(&asker, E_REGISTRY_RESPONSE,
+		check_error(&asker, E_REGISTRY_RESPONSE,
 			"registry reg.example requires a login but offers neither Basic nor Bearer");
 		auth_free(TAKE(world.auth));
 	}
@@ -1013,7 +1013,7 @@ static void failing_helper_is_said(void **state)
 	check_ready(&first, NULL, 0);
 	refuse(&second, world.challenge, 0);
 	run();
-	check_fault(&second, E_REGISTRY_HELPER, "docker-credential-one failed with exit status 9");
+	check_error(&second, E_REGISTRY_HELPER, "docker-credential-one failed with exit status 9");
 	assert_int_equal(n_requests(), 0);
 }
 
@@ -1033,7 +1033,7 @@ static void check_response(
 	open_auth(NULL);
 	refuse(&asker, world.challenge, 0);
 	run();
-	check_fault(&asker, id, NULL);
+	check_error(&asker, id, NULL);
 	assert_int_equal(n_requests() - before, n_asked);
 	auth_free(TAKE(world.auth));
 }
@@ -1084,7 +1084,7 @@ static void redirects_get_nothing(void **state)
 	open_auth(NULL);
 	refuse(&asker, world.challenge, 0);
 	run();
-	check_fault(&asker, E_REGISTRY_RESPONSE, NULL);
+	check_error(&asker, E_REGISTRY_RESPONSE, NULL);
 	assert_int_equal(other->n_conns, 0);
 	fix_stop(other);
 }
@@ -1101,7 +1101,7 @@ static void check_realm(
 	open_auth(NULL);
 	refuse_zone(&asker, challenge, 0, zone);
 	run();
-	check_fault(&asker, id, NULL);
+	check_error(&asker, id, NULL);
 	assert_int_equal(world.server->n_conns, before);
 	auth_free(TAKE(world.auth));
 }

@@ -456,24 +456,24 @@ struct lookup {
 	struct strv variables;
 	struct credential login;
 	struct strv warnings;
-	struct err fault;
+	struct err error;
 	int n_calls;
 };
 
 static int note_found(void *ctx, struct credential *found, const struct strv *warnings,
-	struct err *fault, struct err *err)
+	struct err *error, struct err *err)
 {
 	struct lookup *lookup = ctx;
 
 	(void)err;
 	lookup->n_calls++;
 	strv_copy(&lookup->warnings, warnings);
-	assert_true(!found == !!fault);
+	assert_true(!found == !!error);
 	if (found) {
 		lookup->login = *found;
 		*found = (struct credential){0};
 	} else {
-		err_move(&lookup->fault, fault);
+		err_move(&lookup->error, error);
 	}
 	credential_free(TAKE(lookup->lookup));
 	return 0;
@@ -495,7 +495,7 @@ static void lookup_done(struct lookup *lookup)
 	strv_done(&lookup->variables);
 	strv_done(&lookup->warnings);
 	credential_done(&lookup->login);
-	err_done(&lookup->fault);
+	err_done(&lookup->error);
 }
 #define AUTO_LOOKUP AUTO(lookup_done)
 
@@ -550,7 +550,7 @@ static bool exists(const char *name)
 
 static void check_user(const struct lookup *lookup, const char *user, const char *origin)
 {
-	assert_false(err_is_set(&lookup->fault));
+	assert_false(err_is_set(&lookup->error));
 	if (!user) {
 		assert_false(credential_is_there(&lookup->login));
 		return;
@@ -774,8 +774,8 @@ static void failing_helper_is_an_error(void **state)
 		put_helper("one", cases[i].script);
 		lookup_init(&lookup);
 		find_for(&lookup, "r.example");
-		assert_int_equal(lookup.fault.id, E_REGISTRY_HELPER);
-		assert_string_equal(lookup.fault.message, cases[i].message);
+		assert_int_equal(lookup.error.id, E_REGISTRY_HELPER);
+		assert_string_equal(lookup.error.message, cases[i].message);
 	}
 }
 
@@ -788,7 +788,7 @@ static void helper_that_cannot_run_is_an_error(void **state)
 	put("bin/docker-credential-one", "#!/no/such/interpreter\n", 0755);
 	lookup_init(&lookup);
 	find_for(&lookup, "r.example");
-	assert_int_equal(lookup.fault.id, E_REGISTRY_HELPER);
+	assert_int_equal(lookup.error.id, E_REGISTRY_HELPER);
 }
 
 /* What a helper leaves behind may keep its output open. */
@@ -846,17 +846,17 @@ static void lookup_that_is_given_up_kills(void **state)
 
 struct ended {
 	struct helper *helper;
-	struct err fault;
+	struct err error;
 	int r;
 };
 
-static int note_end(void *ctx, int r, struct credential *login, struct err *fault, struct err *err)
+static int note_end(void *ctx, int r, struct credential *login, struct err *error, struct err *err)
 {
 	struct ended *ended = ctx;
 
 	(void)login, (void)err;
 	ended->r = r;
-	err_move(&ended->fault, fault);
+	err_move(&ended->error, error);
 	helper_free(TAKE(ended->helper));
 	return 0;
 }
@@ -877,10 +877,10 @@ static void slow_helper_is_killed(void **state)
 	assert_int_equal(helper_start(loop, &spec, note_end, &ended, &ended.helper, NULL), 0);
 	assert_int_equal(loop_run(loop, NULL), 0);
 	assert_int_equal(ended.r, -ERR_AUTH);
-	assert_string_equal(ended.fault.message, "docker-credential-one took longer than 2 s");
+	assert_string_equal(ended.error.message, "docker-credential-one took longer than 2 s");
 	assert_int_equal(fs_read(path, 100, &text, NULL, NULL), 0);
 	UNTIL(has_ended(text.data));
-	err_done(&ended.fault);
+	err_done(&ended.error);
 	loop_free(loop);
 }
 

@@ -34,8 +34,8 @@ static void read_blob(const char *layout, const struct descriptor *blob, struct 
 {
 	AUTO_LAYOUT struct layout *l = NULL;
 
-	ok(layout_open(in_root(layout), false, &l, fault));
-	ok(layout_read_blob(l, blob, 16 << 20, ret, fault));
+	ok(layout_open(in_root(layout), false, &l, error));
+	ok(layout_read_blob(l, blob, 16 << 20, ret, error));
 }
 
 static void assert_same_image(const struct image *a, const struct image *b)
@@ -115,8 +115,8 @@ static void test_load(void **state)
 	AUTO_IMAGE struct image image = write_image("l", &request);
 	assert_string_equal(roles_of(&image), "full delta");
 
-	ok(layout_open(in_root("l"), false, &layout, fault));
-	ok(image_load(layout, image.manifest.digest, &loaded, fault));
+	ok(layout_open(in_root("l"), false, &layout, error));
+	ok(image_load(layout, image.manifest.digest, &loaded, error));
 	assert_same_image(&image, &loaded);
 	assert_string_equal(loaded.workdir, "/dlrun/src");
 	assert_int_equal(image_load(layout, image.config.digest, &loaded, &err), -ERR_REMOTE);
@@ -132,8 +132,8 @@ static void assert_unpacks(const char *name, const struct image *image, size_t s
 	AUTO_LAYOUT struct layout *layout = NULL;
 	AUTO_FD int fd = open(in_root(dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	ok(layout_open(in_root(name), false, &layout, fault));
-	ok(image_unpack(layout, image, skip, fd, fault));
+	ok(layout_open(in_root(name), false, &layout, error));
+	ok(image_unpack(layout, image, skip, fd, error));
 	for (size_t i = 0; i < tree->n; i++) {
 		const struct fake_file *file = &tree->v[i];
 		AUTO_FREE char *want = mem_alloc(file->size + 1, 1);
@@ -214,9 +214,9 @@ static void test_read_file(void **state)
 	request = request_of(tree);
 	AUTO_IMAGE struct image image = write_image("l", &request);
 
-	ok(layout_open(in_root("l"), false, &layout, fault));
-	ok(image_read_file(layout, &image, "README", fileno(out), fault));
-	ok(image_read_file(layout, &image, "src/main.py", fileno(out), fault));
+	ok(layout_open(in_root("l"), false, &layout, error));
+	ok(image_read_file(layout, &image, "README", fileno(out), error));
+	ok(image_read_file(layout, &image, "src/main.py", fileno(out), error));
 	fake_content(9, 50, want);
 	fake_content(2, 300, want + 50);
 	assert_int_equal(pread(fileno(out), got, sizeof(got) - 1, 0), 350);
@@ -400,7 +400,7 @@ static void test_damaged_plan(void **state)
 	fill_small(tree);
 	struct image_request request = request_of(tree);
 	just_write("l", &request);
-	ok(fs_replace(in_root("plan"), "rubbish", 7, 0600, FS_SYNC_NONE, fault));
+	ok(fs_replace(in_root("plan"), "rubbish", 7, 0600, FS_SYNC_NONE, error));
 	tree_put(tree, "README", 'f', 7, 100);
 	request = request_of(tree);
 	AUTO_IMAGE struct image image = write_image("l", &request);
@@ -706,7 +706,7 @@ static void test_changed_content(void **state)
 
 	AUTO_LAYOUT struct layout *layout = NULL;
 	struct descriptor got;
-	ok(layout_open(in_root("l"), false, &layout, fault));
+	ok(layout_open(in_root("l"), false, &layout, error));
 	assert_int_equal(layout_resolve(layout, "a", &got, NULL), -ERR_NOTFOUND);
 	assert_int_equal(rmdir(in_root("l/blobs/sha256")), 0); /* nothing is left behind */
 	assert_int_equal(mkdir(in_root("l/blobs/sha256"), 0755), 0);
@@ -773,9 +773,9 @@ static void test_wrong_hint(void **state)
 	fill_small(tree);
 	struct image_request request = request_of(tree);
 	AUTO_IMAGE struct image first = write_image("l", &request);
-	ok(fs_remove_tree(AT_FDCWD, in_root("l"), fault));
+	ok(fs_remove_tree(AT_FDCWD, in_root("l"), error));
 
-	ok(layout_open(in_root("l"), true, &layout, fault));
+	ok(layout_open(in_root("l"), true, &layout, error));
 	struct sink *sink = layout_sink(layout);
 	honest = sink->ops;
 	liar = *honest;
@@ -784,7 +784,7 @@ static void test_wrong_hint(void **state)
 	liar.forget = liar_forget;
 	sink->ops = &liar;
 	AUTO_IMAGE struct image image = {0};
-	ok(image_write(&request, sink, &image, fault));
+	ok(image_write(&request, sink, &image, error));
 	assert_true(forgotten);
 	assert_int_equal(n_commits, 2);
 	assert_same_image(&first, &image);
@@ -849,9 +849,9 @@ static void test_many_processes(void **state)
 		fill_small(tree);
 		if (i >= N)
 			tree_put(tree, "edit", 'f', (unsigned)(i % N), 100);
-		ok(layout_open(in_root("l"), false, &layout, fault));
-		ok(layout_resolve(layout, name, &found, fault));
-		ok(image_load(layout, found.digest, &image, fault));
+		ok(layout_open(in_root("l"), false, &layout, error));
+		ok(layout_resolve(layout, name, &found, error));
+		ok(image_load(layout, found.digest, &image, error));
 		assert_string_equal(roles_of(&image), i < N ? "full" : "full delta");
 		assert_holds("l", &image, tree_entries(tree));
 	}

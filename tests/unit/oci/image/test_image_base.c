@@ -32,7 +32,7 @@ struct base_spec {
 static void put_text(struct sink *sink, const char *text, const char *type, struct descriptor *ret)
 {
 	descriptor_of(text, strlen(text), type, ret);
-	ok(sink->ops->put_bytes(sink, text, ret, fault));
+	ok(sink->ops->put_bytes(sink, text, ret, error));
 }
 
 /* Content is not looked at: a text does for a layer. */
@@ -83,12 +83,12 @@ static void make_base(struct base_spec *spec, const char *name)
 	AUTO_LAYOUT struct layout *layout = NULL;
 	AUTO_BUF struct buf text = {0};
 
-	ok(layout_open(in_root("base"), true, &layout, fault));
+	ok(layout_open(in_root("base"), true, &layout, error));
 	struct sink *sink = layout_sink(layout);
 	put_base(sink, spec);
-	ok(layout_read_blob(layout, &spec->manifest, 1 << 20, &text, fault));
+	ok(layout_read_blob(layout, &spec->manifest, 1 << 20, &text, error));
 	if (!spec->no_layers)
-		ok(sink->ops->commit(sink, text.data, &spec->manifest, name, fault));
+		ok(sink->ops->commit(sink, text.data, &spec->manifest, name, error));
 	sink_free(sink);
 }
 
@@ -100,8 +100,8 @@ static struct image_base *load_base(const char *ref)
 
 	layout_free(base_layout);
 	base_layout = NULL;
-	ok(layout_open(in_root("base"), false, &base_layout, fault));
-	ok(image_base_load(base_layout, "oci:base", ref, "linux/amd64", &base, fault));
+	ok(layout_open(in_root("base"), false, &base_layout, error));
+	ok(image_base_load(base_layout, "oci:base", ref, "linux/amd64", &base, error));
 	return base;
 }
 
@@ -119,7 +119,7 @@ static void assert_refused(const char *ref, const char *platform, enum err_id id
 
 	layout_free(base_layout);
 	base_layout = NULL;
-	ok(layout_open(in_root("base"), false, &base_layout, fault));
+	ok(layout_open(in_root("base"), false, &base_layout, error));
 	assert_true(image_base_load(base_layout, "oci:base", ref, platform, &base, &err) < 0);
 	if (err.id != id || !strstr(err.message, says))
 		fail_msg("%s: %s", err_info(err.id)->name, err.message);
@@ -145,9 +145,9 @@ static void read_json(const struct descriptor *blob, struct json **ret)
 	AUTO_LAYOUT struct layout *layout = NULL;
 	AUTO_BUF struct buf text = {0};
 
-	ok(layout_open(in_root("l"), false, &layout, fault));
-	ok(layout_read_blob(layout, blob, 1 << 20, &text, fault));
-	ok(json_parse(text.data, text.len, 1 << 20, "it", ret, fault));
+	ok(layout_open(in_root("l"), false, &layout, error));
+	ok(layout_read_blob(layout, blob, 1 << 20, &text, error));
+	ok(json_parse(text.data, text.len, 1 << 20, "it", ret, error));
 }
 
 static const struct json *nth(const struct json *array, size_t n)
@@ -328,8 +328,8 @@ static void test_config(void **state)
 	make_base(&spec, "v1");
 	AUTO(image_base_free_auto) struct image_base *base = load_base("v1");
 	AUTO_IMAGE struct image image = write_over(base, CODEC_GZIP);
-	ok(layout_open(in_root("l"), false, &layout, fault));
-	ok(layout_read_blob(layout, &image.config, 1 << 20, &text, fault));
+	ok(layout_open(in_root("l"), false, &layout, error));
+	ok(layout_read_blob(layout, &image.config, 1 << 20, &text, error));
 	assert_non_null(strstr(text.data, "\"docker_version\":\"1\""));
 	assert_non_null(strstr(text.data, "\"big\":123456789012345678901234567890"));
 	assert_non_null(strstr(text.data, "\"User\":\"1000\",\"Entrypoint\":[\"/e\"]"));
@@ -359,7 +359,7 @@ static void damage(const struct descriptor *blob, const char *text)
 {
 	AUTO_FREE char *path = mem_printf("%s/base/blobs/sha256/%s", root, blob->digest + 7);
 
-	ok(fs_replace(path, text, strlen(text), 0644, FS_SYNC_NONE, fault));
+	ok(fs_replace(path, text, strlen(text), 0644, FS_SYNC_NONE, error));
 }
 
 static void test_not_there(void **state)
@@ -385,7 +385,7 @@ static void put_index(const char *text, const char *type, struct descriptor *ret
 {
 	AUTO_LAYOUT struct layout *layout = NULL;
 
-	ok(layout_open(in_root("base"), true, &layout, fault));
+	ok(layout_open(in_root("base"), true, &layout, error));
 	struct sink *sink = layout_sink(layout);
 	put_text(sink, text, type, ret);
 	sink_free(sink);
@@ -470,8 +470,8 @@ static void test_own_image(void **state)
 	make_base(&spec, "v1");
 	AUTO(image_base_free_auto) struct image_base *first = load_base("v1");
 	AUTO_IMAGE struct image image = write_over(first, CODEC_GZIP);
-	ok(layout_open(in_root("l"), false, &layout, fault));
-	ok(image_base_load(layout, "oci:l", image.manifest.digest, "linux/amd64", &second, fault));
+	ok(layout_open(in_root("l"), false, &layout, error));
+	ok(image_base_load(layout, "oci:l", image.manifest.digest, "linux/amd64", &second, error));
 	assert_int_equal(second->n_layers, 2);
 	assert_string_equal(second->parent, spec.manifest.digest);
 
@@ -520,7 +520,7 @@ static void test_roles_in_disorder(void **state)
 			"\"layers\":[%s]}",
 			config.media_type, config.digest, (int)config.size, layers.data);
 		put_index(text, media_manifest(MEDIA_OCI), &manifest);
-		ok(layout_open(in_root("base"), false, &layout, fault));
+		ok(layout_open(in_root("base"), false, &layout, error));
 		if (image_load(layout, manifest.digest, &image, &err) == 0)
 			fail_msg("%s was taken", orders[k]);
 		assert_int_equal(err.id, E_IMAGE);
@@ -536,7 +536,7 @@ static void test_not_ours(void **state)
 	AUTO_ERR struct err err = {0};
 
 	make_base(&spec, "v1");
-	ok(layout_open(in_root("base"), false, &layout, fault));
+	ok(layout_open(in_root("base"), false, &layout, error));
 	assert_int_equal(image_load(layout, spec.manifest.digest, &image, &err), -ERR_REMOTE);
 	assert_non_null(strstr(err.message, "was not made by dlrun"));
 }
@@ -580,7 +580,7 @@ static void carry_over(enum media_family family, enum codec codec, const char *l
 	tree_put(tree, "a.py", 'f', 2, 50);
 	AUTO_IMAGE struct image own = write_two_layers(tree, codec);
 	assert_int_equal(own.n_layers, 2);
-	ok(layout_open(in_root("from"), false, &from, fault));
+	ok(layout_open(in_root("from"), false, &from, error));
 	make_base(&spec, "v1");
 	AUTO(image_base_free_auto) struct image_base *base = load_base("v1");
 	struct image_request request = request_carry(&own, from, base);
@@ -628,7 +628,7 @@ static void test_carried_without_a_base(void **state)
 	make_base(&spec, "v1");
 	AUTO(image_base_free_auto) struct image_base *base = load_base("v1");
 	AUTO_IMAGE struct image own = write_over(base, CODEC_GZIP);
-	ok(layout_open(in_root("l"), false, &from, fault));
+	ok(layout_open(in_root("l"), false, &from, error));
 	struct image_request request = request_carry(&own, from, NULL);
 	AUTO_IMAGE struct image image = write_image("to", &request);
 	assert_int_equal(image.n_layers, 1);
@@ -649,7 +649,7 @@ static void test_carried_layer_that_is_lost(void **state)
 	AUTO_FREE char *path = mem_printf(
 		"%s/from/blobs/sha256/%s", root, own.layers[0].blob.digest + strlen("sha256:"));
 	assert_int_equal(unlink(path), 0);
-	ok(layout_open(in_root("from"), false, &from, fault));
+	ok(layout_open(in_root("from"), false, &from, error));
 	struct image_request request = request_carry(&own, from, NULL);
 	assert_true(write_to("to", &request, &image, &err) < 0);
 	assert_int_equal(err.id, E_IMAGE_BASE);

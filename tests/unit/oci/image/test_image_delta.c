@@ -27,8 +27,8 @@ static void assert_delta(const struct image *image, const char *want_gone, const
 	AUTO_LAYOUT struct layout *layout = NULL;
 	AUTO_STRV struct strv gone = {0}, dirs = {0};
 
-	ok(layout_open(in_root("layout"), false, &layout, fault));
-	ok(image_delta_paths(layout, image, &gone, &dirs, fault));
+	ok(layout_open(in_root("layout"), false, &layout, error));
+	ok(image_delta_paths(layout, image, &gone, &dirs, error));
 	AUTO_FREE char *got_gone = joined(&gone), *got_dirs = joined(&dirs);
 	assert_string_equal(got_gone, want_gone);
 	assert_string_equal(got_dirs, want_dirs);
@@ -90,7 +90,7 @@ static void test_lost_layer(void **state)
 	const char *digest = image.layers[image.n_layers - 1].blob.digest;
 	AUTO_FREE char *name = mem_printf("layout/blobs/sha256/%s", strchr(digest, ':') + 1);
 	assert_int_equal(unlink(in_root(name)), 0);
-	ok(layout_open(in_root("layout"), false, &layout, fault));
+	ok(layout_open(in_root("layout"), false, &layout, error));
 	assert_true(image_delta_paths(layout, &image, &gone, &dirs, &err) < 0);
 	assert_int_equal(err.id, E_IMAGE_BASE);
 	tree_done(tree);

@@ -69,21 +69,21 @@ int fsync(int fd)
 #define ok(call)                                                                                   \
 	do {                                                                                       \
 		AUTO_ERR struct err err_ = {0};                                                    \
-		struct err *fault = &err_;                                                         \
+		struct err *error = &err_;                                                         \
 		if ((call) < 0)                                                                    \
 			fail_msg("%s: %s", #call, err_.message);                                   \
 	} while (0)
 
 static void put_file(const char *path, const char *text)
 {
-	ok(fs_replace(path, text, strlen(text), 0644, FS_SYNC_NONE, fault));
+	ok(fs_replace(path, text, strlen(text), 0644, FS_SYNC_NONE, error));
 }
 
 static void assert_file(const char *path, const char *want)
 {
 	AUTO_BUF struct buf buf = {0};
 
-	ok(fs_read(path, 16 << 20, &buf, NULL, fault));
+	ok(fs_read(path, 16 << 20, &buf, NULL, error));
 	assert_string_equal(buf.data, want);
 }
 
@@ -91,7 +91,7 @@ static struct layout *open_layout(const char *name, bool create)
 {
 	struct layout *layout = NULL;
 
-	ok(layout_open(in_root("%s", name), create, &layout, fault));
+	ok(layout_open(in_root("%s", name), create, &layout, error));
 	return layout;
 }
 
@@ -109,18 +109,18 @@ struct sample {
 static void put_bytes(struct sink *sink, const char *text, const char *type, struct descriptor *ret)
 {
 	descriptor_of(text, strlen(text), type, ret);
-	ok(sink->ops->put_bytes(sink, text, ret, fault));
+	ok(sink->ops->put_bytes(sink, text, ret, error));
 }
 
 static void put_stage(struct sink *sink, const char *text, struct descriptor *ret)
 {
 	AUTO_STAGE struct blob_stage stage = {.fd = -1};
 
-	ok(blob_stage_begin(&stage, sink->ops->stage_dir(sink), fault));
-	ok(blob_stage_write(&stage, text, strlen(text), fault));
+	ok(blob_stage_begin(&stage, sink->ops->stage_dir(sink), error));
+	ok(blob_stage_write(&stage, text, strlen(text), error));
 	blob_stage_end(&stage, ret);
 	snprintf(ret->media_type, sizeof(ret->media_type), "%s", media_layer(MEDIA_OCI, 0));
-	ok(sink->ops->put(sink, &stage, ret, fault));
+	ok(sink->ops->put(sink, &stage, ret, error));
 }
 
 static void describe_manifest(struct sample *sample, size_t n)
@@ -151,7 +151,7 @@ static void put_sample(struct sink *sink, int seed, const char *name, struct sam
 	put_stage(sink, "shared layer", &ret->layers[1]);
 	put_bytes(sink, config, media_config(MEDIA_OCI), &ret->config);
 	describe_manifest(ret, 2);
-	ok(sink->ops->commit(sink, ret->text, &ret->manifest, name, fault));
+	ok(sink->ops->commit(sink, ret->text, &ret->manifest, name, error));
 	free(ret->text);
 }
 
@@ -283,7 +283,7 @@ static void test_blobs(void **state)
 	assert_file(blob_path("l", &blob), "hello");
 
 	/* damaged content is seen when it is read */
-	ok(layout_read_blob(layout, &blob, 5, &buf, fault));
+	ok(layout_read_blob(layout, &blob, 5, &buf, error));
 	assert_string_equal(buf.data, "hello");
 	put_file(blob_path("l", &blob), "hallo");
 	assert_int_equal(layout_read_blob(layout, &blob, 5, &buf, &err), -ERR_REMOTE);
@@ -361,7 +361,7 @@ static void test_odd_files(void **state)
 	descriptor_of("hello", 5, "a/b", &blob);
 	put_file(in_root("elsewhere"), "hello");
 	assert_int_equal(symlink("../../../elsewhere", blob_path("l", &blob)), 0);
-	ok(layout_read_blob(layout, &blob, 5, &buf, fault));
+	ok(layout_read_blob(layout, &blob, 5, &buf, error));
 	unlink(blob_path("l", &blob));
 	assert_int_equal(mkfifo(blob_path("l", &blob), 0600), 0);
 	assert_int_equal(layout_read_blob(layout, &blob, 5, &buf, &err), -ERR_REMOTE);
@@ -392,7 +392,7 @@ static void test_link(void **state)
 	struct stat from, to;
 
 	add_image("from", 1, "a", &sample);
-	ok(link_from(sink, blob_path("from", &sample.layers[0]), &sample.layers[0], fault));
+	ok(link_from(sink, blob_path("from", &sample.layers[0]), &sample.layers[0], error));
 	assert_file(blob_path("to", &sample.layers[0]), "layer 1");
 	assert_int_equal(stat(blob_path("from", &sample.layers[0]), &from), 0);
 	assert_int_equal(stat(blob_path("to", &sample.layers[0]), &to), 0);
@@ -432,7 +432,7 @@ static void test_copy(void **state)
 	assert_non_null(strstr(err.message, "is damaged"));
 	assert_int_equal(access(blob_path("to", &blob), F_OK), -1);
 	assert_int_equal(pwrite(fd, "hello", 5, 0), 5);
-	ok(link_from(sink, other, &blob, fault));
+	ok(link_from(sink, other, &blob, error));
 	assert_file(blob_path("to", &blob), "hello");
 	assert_int_equal(sink->bytes_written, 5);
 	close(fd);
@@ -449,7 +449,7 @@ static void assert_resolves(const char *dir, const char *name, const struct desc
 	AUTO_LAYOUT struct layout *layout = open_layout(dir, false);
 	struct descriptor got;
 
-	ok(layout_resolve(layout, name, &got, fault));
+	ok(layout_resolve(layout, name, &got, error));
 	assert_string_equal(got.digest, want->digest);
 	assert_string_equal(got.media_type, want->media_type);
 	assert_int_equal(got.size, want->size);
@@ -497,8 +497,8 @@ static size_t index_count(const char *dir)
 	AUTO_BUF struct buf buf = {0};
 	AUTO_JSON struct json *json = NULL;
 
-	ok(fs_read(in_root("%s/index.json", dir), 16 << 20, &buf, NULL, fault));
-	ok(json_parse(buf.data, buf.len, 16 << 20, "index.json", &json, fault));
+	ok(fs_read(in_root("%s/index.json", dir), 16 << 20, &buf, NULL, error));
+	ok(json_parse(buf.data, buf.len, 16 << 20, "index.json", &json, error));
 	return json_count(json_get(json, "manifests"));
 }
 
@@ -547,7 +547,7 @@ static void test_missing_blob(void **state)
 	snprintf(sample.layers[0].media_type, sizeof(sample.layers[0].media_type), "%s",
 		"application/vnd.docker.image.rootfs.foreign.diff.tar.gzip");
 	describe_manifest(&sample, 1);
-	ok(sink->ops->commit(sink, sample.text, &sample.manifest, "a", fault));
+	ok(sink->ops->commit(sink, sample.text, &sample.manifest, "a", error));
 	free(sample.text);
 	sink_free(sink);
 }
@@ -609,7 +609,7 @@ static void test_empty_index(void **state)
 		assert_resolves("l", "a", &a.manifest);
 	}
 	/* what a power cut leaves on some file systems */
-	ok(fs_replace(in_root("l/index.json"), nul, sizeof(nul), 0644, FS_SYNC_NONE, fault));
+	ok(fs_replace(in_root("l/index.json"), nul, sizeof(nul), 0644, FS_SYNC_NONE, error));
 	add_image("l", 1, "a", &a);
 	assert_int_equal(index_count("l"), 1);
 	unlink(in_root("l/index.json"));
@@ -718,7 +718,7 @@ static void test_syncs(void **state)
 	put_stage(sink, "base", &sample.layers[0]);
 	put_bytes(sink, "{}", media_config(MEDIA_OCI), &sample.config);
 	describe_manifest(&sample, 1);
-	ok(sink->ops->commit(sink, sample.text, &sample.manifest, "first", fault));
+	ok(sink->ops->commit(sink, sample.text, &sample.manifest, "first", error));
 	free(sample.text);
 
 	/* one delta, its configuration, the manifest, the directory */
@@ -727,19 +727,19 @@ static void test_syncs(void **state)
 	assert_int_equal(n_syncs, 1);
 	put_bytes(sink, "{\"n\":2}", media_config(MEDIA_OCI), &sample.config);
 	describe_manifest(&sample, 2);
-	ok(sink->ops->commit(sink, sample.text, &sample.manifest, "second", fault));
+	ok(sink->ops->commit(sink, sample.text, &sample.manifest, "second", error));
 	assert_int_equal(n_syncs, 4);
 
 	/* nothing new: the directory, for what others may have put */
 	n_syncs = 0;
 	put_stage(sink, "delta", &sample.layers[1]);
-	ok(sink->ops->commit(sink, sample.text, &sample.manifest, "second", fault));
+	ok(sink->ops->commit(sink, sample.text, &sample.manifest, "second", error));
 	assert_int_equal(n_syncs, 1);
 
 	/* an index with entries of others */
 	put_file(in_root("l/index.json"), "{\"manifests\":[" FOREIGN "]}");
 	n_syncs = 0;
-	ok(sink->ops->commit(sink, sample.text, &sample.manifest, "third", fault));
+	ok(sink->ops->commit(sink, sample.text, &sample.manifest, "third", error));
 	assert_int_equal(n_syncs, 2);
 	free(sample.text);
 	sink_free(sink);
@@ -775,7 +775,7 @@ static void test_many_processes(void **state)
 		AUTO_LAYOUT struct layout *layout = open_layout("l", false);
 		AUTO_FREE char *name = mem_printf("run-%d", i);
 		struct descriptor got;
-		ok(layout_resolve(layout, name, &got, fault));
+		ok(layout_resolve(layout, name, &got, error));
 	}
 }
 
@@ -805,7 +805,7 @@ static size_t collect(const char *dir, const char *remove_name, const char *keep
 		strv_add(&names, remove_name);
 	if (keep)
 		strv_add(&digests, keep);
-	ok(layout_gc(layout, &names, &digests, bytes, &blobs, fault));
+	ok(layout_gc(layout, &names, &digests, bytes, &blobs, error));
 	return blobs;
 }
 
@@ -862,15 +862,15 @@ static void test_gc_preview(void **state)
 	put_file(in_root("l/.dlrun-0123456789abcdef"), "123");
 	AUTO_LAYOUT struct layout *layout = open_layout("l", false);
 	strv_add(&names, "a");
-	ok(layout_gc_preview(layout, &names, NULL, &bytes, &blobs, fault));
+	ok(layout_gc_preview(layout, &names, NULL, &bytes, &blobs, error));
 	assert_int_equal(blobs, 4);
 	assert_int_equal(index_count("l"), 2);
 	assert_true(there("l", &a.manifest) && there("l", &a.config) && there("l", &a.layers[0]));
 	assert_int_equal(collect("l", "a", NULL, &want), 4);
 	assert_int_equal(bytes, want);
-	ok(layout_gc_preview(layout, &names, NULL, &bytes, &blobs, fault));
+	ok(layout_gc_preview(layout, &names, NULL, &bytes, &blobs, error));
 	assert_int_equal(blobs, 0);
-	ok(layout_names(layout, &found, fault));
+	ok(layout_names(layout, &found, error));
 	assert_int_equal(found.n, 1);
 	assert_string_equal(found.v[0], "b");
 }
@@ -882,12 +882,12 @@ static void test_names(void **state)
 	AUTO_STRV struct strv none = {0}, names = {0};
 
 	AUTO_LAYOUT struct layout *layout = open_layout("l", true);
-	ok(layout_names(layout, &none, fault));
+	ok(layout_names(layout, &none, error));
 	assert_int_equal(none.n, 0);
 	add_image("l", 1, "z", &a);
 	add_image("l", 2, NULL, &a);
 	add_image("l", 3, "a", &a);
-	ok(layout_names(layout, &names, fault));
+	ok(layout_names(layout, &names, error));
 	assert_int_equal(names.n, 2);
 	assert_string_equal(names.v[0], "z");
 	assert_string_equal(names.v[1], "a");
@@ -952,7 +952,7 @@ static void test_gc_waits(void **state)
 	assert_int_equal(err.id, E_IO_LOCK);
 	assert_true(there("l", &blob));
 	sink_free(sink);
-	ok(layout_gc(layout, NULL, NULL, &bytes, &blobs, fault));
+	ok(layout_gc(layout, NULL, NULL, &bytes, &blobs, error));
 	assert_int_equal(blobs, 1);
 	assert_false(there("l", &blob));
 }

@@ -36,7 +36,7 @@ struct row {
 	unsigned accept;
 	bool once;
 	int n_requests;
-	enum err_id fault; /* E_NONE: the answer arrives */
+	enum err_id error; /* E_NONE: the answer arrives */
 	const char *message;
 };
 
@@ -95,14 +95,14 @@ static void check_row(struct world *world, size_t i, const struct outcome *outco
 	const struct row *row = &rows[i];
 	AUTO_FREE char *start = mem_printf("GET " PATH "%zu ", i);
 
-	if (outcome->fault != row->fault || outcome->n_done != 1)
+	if (outcome->error != row->error || outcome->n_done != 1)
 		fail_msg("row %zu (%d): %s", i, row->status,
 			outcome->message ? outcome->message : "no fault");
 	assert_int_equal(fix_count(world->server, start), row->n_requests);
 	/* A line that is gone for a second, or a registry that begins anew, is outlasted. */
 	if (row->n_requests == REGISTRY_TRIES)
 		assert_true(outcome->ms >= ALL_WAITS_MS);
-	if (row->fault == E_NONE)
+	if (row->error == E_NONE)
 		assert_int_equal(outcome->status, row->status);
 	else if (!strstr(outcome->message, row->message))
 		fail_msg("row %zu: %s", i, outcome->message);
@@ -228,7 +228,7 @@ static void test_read_once(void **state)
 	world_init(&world, response_busy);
 	ask_now(&world, (struct registry_request){.method = "PUT", .path = "a", .body = body},
 		&outcome);
-	is_fault(&outcome, E_REGISTRY_RESPONSE);
+	is_error(&outcome, E_REGISTRY_RESPONSE);
 	assert_int_equal(fix_count(world.server, "PUT "), 1);
 	outcome_done(&outcome);
 	ask_now(&world, (struct registry_request){.method = "PUT", .path = "a", .body = body},
@@ -267,7 +267,7 @@ static void test_lost_reply(void **state)
 	world_init(&world, response_lost);
 	ask_now(&world, (struct registry_request){.method = "PATCH", .path = "c", .once = true},
 		&outcome);
-	is_fault(&outcome, E_HTTP_CLOSED);
+	is_error(&outcome, E_HTTP_CLOSED);
 	assert_true(str_starts(outcome.message, "registry 127.0.0.1:"));
 	assert_true(str_ends(outcome.message, " closed the connection without an answer"));
 	assert_null(strstr(outcome.message, ": "));
@@ -355,7 +355,7 @@ static void test_data_once(void **state)
 	(void)state;
 	world_init(&world, response_cut);
 	ask_now(&world, (struct registry_request){.path = "a", .data = take_data}, &outcome);
-	is_fault(&outcome, E_HTTP_CLOSED);
+	is_error(&outcome, E_HTTP_CLOSED);
 	assert_int_equal(outcome.n_data, 3);
 	assert_int_equal(fix_count(world.server, "GET "), 1);
 	outcome_done(&outcome);
@@ -415,7 +415,7 @@ static void test_refused_connection(void **state)
 	options.deadline_ms = INT64_MAX;
 	world_open(&world, &options);
 	int64_t took_ms = ask_timed(&world, (struct registry_request){.path = "a"}, &outcome);
-	is_fault(&outcome, E_REGISTRY_UNREACHABLE);
+	is_error(&outcome, E_REGISTRY_UNREACHABLE);
 	assert_non_null(strstr(outcome.message, "cannot be reached"));
 	assert_string_equal(outcome.hint, "dlrun doctor");
 	assert_true(took_ms < 3500);
@@ -436,7 +436,7 @@ static void test_unknown_host(void **state)
 	world_open(&world, &options);
 	assert_false(registry_uses_http(world.registry));
 	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
-	is_fault(&outcome, E_HTTP_RESOLVE);
+	is_error(&outcome, E_HTTP_RESOLVE);
 	assert_true(str_starts(
 		outcome.message, "registry no-such-host.invalid:5000 could not be resolved"));
 	outcome_done(&outcome);
@@ -465,7 +465,7 @@ static void test_deadline(void **state)
 			&outcomes[i]);
 	world_run(&world);
 	for (size_t i = 0; i < 3; i++) {
-		is_fault(&outcomes[i], E_REGISTRY_TIMEOUT);
+		is_error(&outcomes[i], E_REGISTRY_TIMEOUT);
 		assert_non_null(strstr(outcomes[i].message, "(dreaming)"));
 		int64_t late_ms = outcomes[i].began_ms + outcomes[i].ms - options.deadline_ms;
 		assert_true(late_ms >= 0 && late_ms < 10000);
@@ -495,7 +495,7 @@ static void test_long_wait(void **state)
 	(void)state;
 	world_init(&world, response_429);
 	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
-	is_fault(&outcome, E_REGISTRY_UNREACHABLE);
+	is_error(&outcome, E_REGISTRY_UNREACHABLE);
 	assert_string_equal(outcome.evidence, "answer: 429 slowly");
 	assert_string_equal(outcome.evidence2, "another try, in 30 s, would come too late");
 	assert_true(outcome.ms < 10000);
@@ -513,7 +513,7 @@ static void test_deadline_of_tries(void **state)
 	atomic_store(&n_busy, 1);
 	world_init(&world, response_503);
 	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
-	is_fault(&outcome, E_REGISTRY_UNREACHABLE);
+	is_error(&outcome, E_REGISTRY_UNREACHABLE);
 	assert_string_equal(outcome.evidence2, "another try, in 25 s, would come too late");
 	assert_int_equal(fix_count(world.server, "GET "), 2);
 	assert_true(outcome.ms < 10000);
@@ -534,8 +534,8 @@ static void test_idle(void **state)
 	world_open(&world, &options);
 	int64_t took_ms = ask_timed(&world, (struct registry_request){.path = "a"}, &outcome);
 	/* By chance a try is under way when the time is up. */
-	is_fault(&outcome,
-		outcome.fault == E_REGISTRY_TIMEOUT ? E_REGISTRY_TIMEOUT : E_REGISTRY_UNREACHABLE);
+	is_error(&outcome,
+		outcome.error == E_REGISTRY_TIMEOUT ? E_REGISTRY_TIMEOUT : E_REGISTRY_UNREACHABLE);
 	assert_true(fix_count(world.server, "GET ") > 1);
 	assert_true(took_ms < 3500);
 	outcome_done(&outcome);
@@ -558,7 +558,7 @@ static bool response_basic(struct fix_conn *conn)
 	return say_status(conn, 200, "", "");
 }
 
-static void ask_five(struct world *world, enum err_id fault, int n_requests)
+static void ask_five(struct world *world, enum err_id error, int n_requests)
 {
 	struct outcome outcomes[5] = {0};
 	int before = fix_count(world->server, "GET ");
@@ -567,10 +567,10 @@ static void ask_five(struct world *world, enum err_id fault, int n_requests)
 		ask(world, (struct registry_request){.path = "a"}, &outcomes[i]);
 	world_run(world);
 	for (size_t i = 0; i < 5; i++) {
-		if (fault == E_NONE)
+		if (error == E_NONE)
 			is_ok(&outcomes[i], 200);
 		else
-			is_fault(&outcomes[i], fault);
+			is_error(&outcomes[i], error);
 		outcome_done(&outcomes[i]);
 	}
 	assert_int_equal(fix_count(world->server, "GET ") - before, n_requests);
@@ -609,7 +609,7 @@ static void test_wrong_password(void **state)
 	struct registry_options options = world_options(&world);
 	world_open(&world, &options);
 	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
-	is_fault(&outcome, E_REGISTRY_AUTH);
+	is_error(&outcome, E_REGISTRY_AUTH);
 	assert_non_null(strstr(outcome.message, "me (from "));
 	assert_null(strstr(outcome.message, "wrong"));
 	assert_string_equal(outcome.evidence, "answer: 401, without a message");
@@ -624,7 +624,7 @@ static void test_wrong_password(void **state)
 	outcome.judge = true;
 	ask_now(&world, (struct registry_request){.path = "a", .accept = REGISTRY_ANY}, &outcome);
 	assert_int_equal(outcome.status, 401);
-	assert_int_equal(outcome.fault, E_REGISTRY_AUTH);
+	assert_int_equal(outcome.error, E_REGISTRY_AUTH);
 	outcome_done(&outcome);
 	world_done(&world);
 }
@@ -637,7 +637,7 @@ static void test_no_login(void **state)
 	(void)state;
 	world_init(&world, response_basic);
 	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
-	is_fault(&outcome, E_REGISTRY_AUTH);
+	is_error(&outcome, E_REGISTRY_AUTH);
 	assert_int_equal(fix_count(world.server, "GET "), 1);
 	outcome_done(&outcome);
 	world_done(&world);
@@ -746,12 +746,12 @@ static void test_connects_beside_the_token(void **state)
 enum { N_TO_COME = 3, N_CAME = 4 };
 static struct outcome came[N_CAME];
 
-static int come(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int come(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct world *world = ctx;
 
 	(void)err;
-	assert_null(fault);
+	assert_null(error);
 	assert_int_equal(response->status, 200);
 	for (size_t i = 0; i < N_CAME; i++) {
 		AUTO_FREE char *path = mem_printf("blobs/uploads/?mount=%zu", i);
@@ -835,13 +835,13 @@ static void test_connects_before_the_first_response(void **state)
 	world_done(&world);
 }
 
-static int stop(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int stop(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct world *world = ctx;
 
 	(void)response;
 	(void)err;
-	assert_null(fault);
+	assert_null(error);
 	loop_stop(world->loop);
 	return 0;
 }
@@ -859,13 +859,13 @@ static void test_connections_that_were_not_needed(void **state)
 	world_done(&world);
 }
 
-static int send_body(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int send_body(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct world *world = ctx;
 
 	(void)response;
 	(void)err;
-	assert_null(fault);
+	assert_null(error);
 	came[0] = (struct outcome){.world = world, .began_ms = clock_ms()};
 	ask(world,
 		(struct registry_request){
@@ -975,11 +975,11 @@ static void test_elsewhere_login(void **state)
 	struct registry_options options = world_options(&world);
 	world_open(&world, &options);
 	ask_now(&world, (struct registry_request){.path = "blobs/r"}, &outcome);
-	is_fault(&outcome, E_REGISTRY_AUTH);
+	is_error(&outcome, E_REGISTRY_AUTH);
 	outcome_done(&outcome);
 	assert_int_equal(url_parse(text, "x", &url, NULL), 0);
 	ask_now(&world, (struct registry_request){.url = &url}, &outcome);
-	is_fault(&outcome, E_REGISTRY_AUTH);
+	is_error(&outcome, E_REGISTRY_AUTH);
 	assert_int_equal(fix_count(other, "GET "), 2);
 	assert_false(fix_saw(other, "authorization"));
 	outcome_done(&outcome);
@@ -1011,7 +1011,7 @@ static void test_hostile(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
 		hostile = urls[i];
 		ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
-		is_fault(&outcome, E_HTTP_ZONE);
+		is_error(&outcome, E_HTTP_ZONE);
 		outcome_done(&outcome);
 		ask_now(&world, (struct registry_request){.method = "POST", .path = "a"}, &outcome);
 		is_ok(&outcome, 202);
@@ -1019,7 +1019,7 @@ static void test_hostile(void **state)
 		ask_now(&world,
 			(struct registry_request){.method = "PUT", .url = &outcome.location},
 			&second);
-		is_fault(&second, E_HTTP_ZONE);
+		is_error(&second, E_HTTP_ZONE);
 		assert_true(second.ms < 10000);
 		outcome_done(&second);
 		outcome_done(&outcome);
@@ -1055,7 +1055,7 @@ static void test_location(void **state)
 {
 	static const struct {
 		const char *text, *url;
-		enum err_id fault;
+		enum err_id error;
 	} cases[] = {
 		{"/v2/x?y=1", "https://reg.example.com:5000/v2/x?y=1", E_NONE},
 		{"x", "https://reg.example.com:5000/v2/a/x", E_NONE},
@@ -1078,7 +1078,7 @@ static void test_location(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_ERR struct err err = {0};
 		AUTO_FREE char *url = location_of(world.registry, cases[i].text, &err);
-		assert_int_equal(err.id, cases[i].fault);
+		assert_int_equal(err.id, cases[i].error);
 		if (cases[i].url)
 			assert_string_equal(url, cases[i].url);
 		else
@@ -1201,7 +1201,7 @@ static void test_plain_refused(void **state)
 	world_init(&world, response_other);
 	plain_open(&world, &plain, false, false);
 	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
-	is_fault(&outcome, E_REGISTRY_INSECURE);
+	is_error(&outcome, E_REGISTRY_INSECURE);
 	assert_non_null(strstr(outcome.message, "speaks http only"));
 	assert_non_null(strstr(outcome.hint, "insecure: true}"));
 	assert_int_equal(atomic_load(&plain.n_http), 1);
@@ -1226,7 +1226,7 @@ static void test_tls_fails(void **state)
 	struct registry_options options = world_options(&world);
 	world_open(&world, &options);
 	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
-	is_fault(&outcome, E_HTTP_TLS);
+	is_error(&outcome, E_HTTP_TLS);
 	assert_true(str_starts(outcome.hint, "registry: {push: 127.0.0.1:"));
 	assert_int_equal(atomic_load(&plain.n_http), 1);
 	assert_int_equal(atomic_load(&plain.n_tls), 1);
@@ -1252,7 +1252,7 @@ static void test_tls_wanted(void **state)
 	(void)state;
 	world_init(&world, response_says_tls);
 	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
-	is_fault(&outcome, E_REGISTRY_UNREACHABLE);
+	is_error(&outcome, E_REGISTRY_UNREACHABLE);
 	assert_false(registry_uses_http(world.registry));
 	outcome_done(&outcome);
 	world_done(&world);
@@ -1345,11 +1345,11 @@ static void test_cancel(void **state)
 	world_done(&world);
 }
 
-static int free_all(void *ctx, struct http_response *response, struct err *fault, struct err *err)
+static int free_all(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct world *world = ctx;
 
-	(void)response, (void)fault, (void)err;
+	(void)response, (void)error, (void)err;
 	registry_free(world->registry);
 	world->registry = NULL;
 	return 0;

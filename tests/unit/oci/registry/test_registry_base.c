@@ -121,23 +121,23 @@ struct observe {
 	struct registry_base *base;
 	int n_found, n_layers_known;
 	char digest[DIGEST_TEXT_SIZE];
-	struct err fault;
+	struct err error;
 	bool free_in_found;
 };
 
-static int found(void *ctx, const char *digest, struct err *fault, struct err *err)
+static int found(void *ctx, const char *digest, struct err *error, struct err *err)
 {
 	struct observe *observe = ctx;
 
 	(void)err;
-	assert_true(!digest == !!fault);
+	assert_true(!digest == !!error);
 	observe->n_found++;
 	if (observe->free_in_found)
 		registry_base_free(TAKE(observe->base));
 	if (digest)
 		memcpy(observe->digest, digest, DIGEST_TEXT_SIZE);
 	else
-		err_move(&observe->fault, fault);
+		err_move(&observe->error, error);
 	return 0;
 }
 
@@ -155,7 +155,7 @@ static void look_done(struct observe *observe)
 	registry_base_free(observe->base);
 	layout_free(observe->cache);
 	world_done(&observe->world);
-	err_done(&observe->fault);
+	err_done(&observe->error);
 	forget_items();
 	AUTO_FREE char *dir = mem_printf("%s/cache", tmp);
 	fs_remove_tree(AT_FDCWD, dir, NULL);
@@ -198,7 +198,7 @@ static void find_for(
 		.digest = mem_strdup(digest)};
 
 	observe->n_found = observe->n_layers_known = 0;
-	err_clear(&observe->fault);
+	err_clear(&observe->error);
 	*observe->digest = '\0';
 	observe->base = start(observe, &ref, known, older);
 	world_run(&observe->world);
@@ -212,8 +212,8 @@ static void is_found(struct observe *observe, const char *digest)
 	struct image_base *base = NULL;
 	AUTO_ERR struct err err = {0};
 
-	if (err_is_set(&observe->fault))
-		fail_msg("%s", observe->fault.message);
+	if (err_is_set(&observe->error))
+		fail_msg("%s", observe->error.message);
 	assert_string_equal(observe->digest, digest);
 	if (image_base_load(observe->cache, "x", observe->digest, PLATFORM, &base, &err) < 0)
 		fail_msg("%s", err.message);
@@ -223,9 +223,9 @@ static void is_found(struct observe *observe, const char *digest)
 
 static void is_not_found(const struct observe *observe, enum err_id id, const char *message)
 {
-	if (observe->fault.id != id || !strstr(observe->fault.message, message))
+	if (observe->error.id != id || !strstr(observe->error.message, message))
 		fail_msg("%s: %s", err_info(id)->name,
-			observe->fault.message ? observe->fault.message : "found");
+			observe->error.message ? observe->error.message : "found");
 }
 
 static int requests(struct observe *observe)
@@ -299,7 +299,7 @@ static void test_index_limits(void **state)
 	add_index(TAG_PATH, OCI_INDEX, image, "arm64");
 	find_for(&observe, NULL, NULL, NULL);
 	is_not_found(&observe, E_IMAGE_PLATFORM, "has no image for linux/amd64");
-	assert_string_equal(observe.fault.evidence[0], "it has linux/arm64");
+	assert_string_equal(observe.error.evidence[0], "it has linux/arm64");
 	look_done(&observe);
 }
 
@@ -368,7 +368,7 @@ static void test_not_there(void **state)
 	look_init(&observe);
 	find_for(&observe, NULL, NULL, NULL);
 	is_not_found(&observe, E_IMAGE_BASE, "/base/y:1");
-	assert_non_null(strstr(observe.fault.hint, "docker login 127.0.0.1:"));
+	assert_non_null(strstr(observe.error.hint, "docker login 127.0.0.1:"));
 	/* Without its configuration. */
 	struct item *image = add_image(TAG_PATH, false, "amd64");
 	items[0].status = 404;
@@ -433,7 +433,7 @@ static void test_bad(void **state)
 		snprintf(item->headers, sizeof(item->headers), "%s", bads[i].headers);
 		find_for(&observe, NULL, NULL, NULL);
 		is_not_found(&observe, bads[i].id, bads[i].message);
-		assert_non_null(strstr(observe.fault.message, "/base/y:1"));
+		assert_non_null(strstr(observe.error.message, "/base/y:1"));
 		assert_int_equal(requests(&observe), 1);
 		look_done(&observe);
 	}
@@ -450,7 +450,7 @@ static void test_wrong_bytes(void **state)
 	items[0].body[0] = ' ';
 	find_for(&observe, NULL, NULL, NULL);
 	is_not_found(&observe, E_REGISTRY_RESPONSE, "sends other bytes than those of");
-	assert_non_null(strstr(observe.fault.evidence[0], items[0].digest));
+	assert_non_null(strstr(observe.error.evidence[0], items[0].digest));
 	items[0].body[0] = '{';
 	items[0].len--;
 	find_for(&observe, NULL, NULL, NULL);

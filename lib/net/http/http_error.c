@@ -13,7 +13,7 @@ enum { SAID_MAX = 200 };
 
 /* The rows are about the server; a code may have several, of which the first fits whose words stand
  * in what libcurl says. */
-struct fault_row {
+struct error_row {
 	CURLcode code;
 	const char *said; /* or NULL: anything */
 	enum err_id id;
@@ -21,7 +21,7 @@ struct fault_row {
 	const char *text; /* behind the host */
 };
 
-static const struct fault_row fault_rows[] = {
+static const struct error_row error_rows[] = {
 	{CURLE_COULDNT_RESOLVE_HOST, NULL, E_HTTP_RESOLVE, false, "could not be resolved"},
 	{CURLE_OPERATION_TIMEDOUT, NULL, E_HTTP_TIMEOUT, true, "cannot be reached in time"},
 	{CURLE_GOT_NOTHING, NULL, E_HTTP_CLOSED, true, "closed the connection without an answer"},
@@ -108,7 +108,7 @@ static const char *verify_text(const struct http_call *call)
 	return "is not accepted";
 }
 
-static int certificate_fault(const struct http_call *call, const char *host, struct err *err)
+static int certificate_error(const struct http_call *call, const char *host, struct err *err)
 {
 	const char *text = verify_text(call);
 
@@ -125,7 +125,7 @@ static int certificate_fault(const struct http_call *call, const char *host, str
 	return add_said(call, err);
 }
 
-static int issuers_fault(const struct http_call *call, const char *host, struct err *err)
+static int issuers_error(const struct http_call *call, const char *host, struct err *err)
 {
 	const char *file = http_ca_file(call);
 
@@ -138,7 +138,7 @@ static int issuers_fault(const struct http_call *call, const char *host, struct 
 	return err_set(err, E_HTTP_CA, "the file %s holds no issuers to trust for %s", shown, host);
 }
 
-static int proxy_fault(const struct http_call *call, struct err *err, const char *what)
+static int proxy_error(const struct http_call *call, struct err *err, const char *what)
 {
 	AUTO_FREE char *shown = NULL;
 	const char *variable = NULL;
@@ -156,7 +156,7 @@ static int proxy_fault(const struct http_call *call, struct err *err, const char
 	return err_hint(err, "put %s into NO_PROXY, or correct %s", call->url.host, variable);
 }
 
-static int connect_fault(const struct http_call *call, const char *host, struct err *err)
+static int connect_error(const struct http_call *call, const char *host, struct err *err)
 {
 	long errnum = 0;
 
@@ -169,9 +169,9 @@ static int connect_fault(const struct http_call *call, const char *host, struct 
 	return add_said(call, err);
 }
 
-static int row_fault(struct http_call *call, CURLcode code, const char *host, struct err *err)
+static int row_error(struct http_call *call, CURLcode code, const char *host, struct err *err)
 {
-	const struct fault_row *row = fault_rows, *end = row + ARRAY_LEN(fault_rows);
+	const struct error_row *row = error_rows, *end = row + ARRAY_LEN(error_rows);
 
 	while (row < end &&
 		(row->code != code || (row->said && !strstr(call->x.errbuf, row->said))))
@@ -192,7 +192,7 @@ static int row_fault(struct http_call *call, CURLcode code, const char *host, st
 }
 
 /* 0 if it was not the proxy. */
-static int find_proxy_fault(struct http_call *call, CURLcode result, struct err *err)
+static int find_proxy_error(struct http_call *call, CURLcode result, struct err *err)
 {
 	long tunnel = 0;
 	char what[64];
@@ -201,31 +201,31 @@ static int find_proxy_fault(struct http_call *call, CURLcode result, struct err 
 		return 0;
 	curl_easy_getinfo(call->x.easy, CURLINFO_HTTP_CONNECTCODE, &tunnel);
 	if (tunnel == 407 || (result == CURLE_OK && call->x.status == 407))
-		return proxy_fault(call, err, "asks for a user name and password");
+		return proxy_error(call, err, "asks for a user name and password");
 	if (result == CURLE_OK)
 		return 0;
 	if (tunnel >= 300) {
 		call->x.is_transient = tunnel >= 502 && tunnel <= 504;
 		snprintf(what, sizeof(what), "makes no connection (status %ld)", tunnel);
-		return proxy_fault(call, err, what);
+		return proxy_error(call, err, what);
 	}
 	switch (result) {
 	case CURLE_COULDNT_RESOLVE_PROXY:
-		return proxy_fault(call, err, "could not be resolved");
+		return proxy_error(call, err, "could not be resolved");
 	case CURLE_COULDNT_CONNECT:
 		call->x.is_transient = true;
-		return proxy_fault(call, err, "cannot be reached");
+		return proxy_error(call, err, "cannot be reached");
 	case CURLE_PROXY:
-		proxy_fault(call, err, "makes no connection");
+		proxy_error(call, err, "makes no connection");
 		return add_said(call, err);
 	default:
 		return 0;
 	}
 }
 
-void http_fault(struct http_call *call, CURLcode result)
+void http_error(struct http_call *call, CURLcode result)
 {
-	struct err *err = &call->x.fault;
+	struct err *err = &call->x.error;
 	AUTO_FREE char *host = url_authority(&call->url);
 
 	/* An error that is set already is the reason why libcurl was stopped. */
@@ -234,18 +234,18 @@ void http_fault(struct http_call *call, CURLcode result)
 	/* libcurl takes headers that end with the connection for whole ones. */
 	if (result == CURLE_OK && !call->x.headers_over)
 		result = CURLE_PARTIAL_FILE;
-	if (find_proxy_fault(call, result, err) < 0 || result == CURLE_OK)
+	if (find_proxy_error(call, result, err) < 0 || result == CURLE_OK)
 		return;
 	if (result == CURLE_COULDNT_CONNECT && err_is_set(&call->x.refused)) {
 		err_move(err, &call->x.refused);
 	} else if (result == CURLE_COULDNT_CONNECT) {
 		call->x.is_transient = true;
-		connect_fault(call, host, err);
+		connect_error(call, host, err);
 	} else if (result == CURLE_PEER_FAILED_VERIFICATION) {
-		certificate_fault(call, host, err);
+		certificate_error(call, host, err);
 	} else if (result == CURLE_SSL_CACERT_BADFILE) {
-		issuers_fault(call, host, err);
+		issuers_error(call, host, err);
 	} else {
-		row_fault(call, result, host, err);
+		row_error(call, result, host, err);
 	}
 }

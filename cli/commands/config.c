@@ -166,14 +166,14 @@ static int print_trust(struct app *app, const struct config_project *project, bo
 	return app_print_json(app, json);
 }
 
-static int ask_confirm(
+static int query_confirm(
 	struct app *app, const struct config_project *project, bool *ret, struct err *err)
 {
 	AUTO_FREE char *shown = str_escaped(project->path);
 	AUTO_FREE char *question = mem_printf("%s%s: trust this file as it is now?", shown,
 		project->is_foreign ? ", which belongs to another user" : "");
 
-	if (!app->session.env.ask) {
+	if (!app->session.env.query) {
 		err_set(err, E_CONFIG_TRUST,
 			"%s is not confirmed, and there is no terminal to ask on", shown);
 		return err_hint(err, "dlrun config trust --yes");
@@ -195,7 +195,7 @@ static int confirm(struct app *app, const struct config *config, const char *dir
 	if (app->options.json && !yes)
 		return 0;
 	if (!yes)
-		r = ask_confirm(app, project, &yes, err);
+		r = query_confirm(app, project, &yes, err);
 	if (r >= 0 && yes)
 		r = config_confirm(config, dir, err);
 	*ret_confirmed = r >= 0 && yes;

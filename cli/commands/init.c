@@ -46,7 +46,7 @@ static const struct opt opts[] = {
  * Questions
  */
 
-static int ask_command(
+static int query_command(
 	struct app *app, const struct init_project *project, char **ret_answer, struct err *err)
 {
 	AUTO_BUF struct buf question, answer;
@@ -70,7 +70,7 @@ static int ask_command(
 	return 1;
 }
 
-static int ask_data(
+static int query_data(
 	struct app *app, const struct init_project *project, bool *ret_no, struct err *err)
 {
 	AUTO_BUF struct buf question;
@@ -91,11 +91,11 @@ static int ask_data(
 }
 
 /* command: storage of answers->command. Stops asking at the end of the input. */
-static int commands_init_ask_all(struct app *app, const struct init_project *project,
+static int commands_init_query_all(struct app *app, const struct init_project *project,
 	struct init_answers *answers, char **command, struct err *err)
 {
 	app_catch_signals();
-	int r = ask_command(app, project, command, err);
+	int r = query_command(app, project, command, err);
 	answers->command = *command;
 	if (r > 0 && !str_eq(project->prefix, ".")) {
 		AUTO_FREE char *shown = str_shown(project->prefix);
@@ -104,7 +104,7 @@ static int commands_init_ask_all(struct app *app, const struct init_project *pro
 		r = prompt_yes(app, question, false, &answers->limit_paths, err);
 	}
 	if (r > 0 && project->data.n)
-		r = ask_data(app, project, &answers->no_data, err);
+		r = query_data(app, project, &answers->no_data, err);
 	answers->no_more = r == 0;
 	return r < 0 ? r : 0;
 }
@@ -146,7 +146,7 @@ static const char *commands_init_choose(
 	return commands_init_is_yes(answer) ? contexts->v[0] : NULL;
 }
 
-static int init_ask_cluster(struct app *app, const struct init_project *project,
+static int init_query_cluster(struct app *app, const struct init_project *project,
 	struct init_cluster_list *clusters, bool *ret_no_more, struct err *err)
 {
 	AUTO_BUF struct buf question, answer;
@@ -244,11 +244,11 @@ static int init_check_clusters(struct app *app, struct init_cluster_list *cluste
 }
 
 static void init_check_base(struct app *app, struct init_project *project,
-	const struct init_answers *answers, bool asks)
+	const struct init_answers *answers, bool queries)
 {
 	AUTO_FREE char *said = NULL;
 
-	init_choose_base(&app->session, project, answers, asks ? LIMIT_MS : 0, &said);
+	init_choose_base(&app->session, project, answers, queries ? LIMIT_MS : 0, &said);
 	AUTO_FREE char *shown = said ? ui_clean(said) : NULL;
 	if (shown)
 		app_phase(app, "base", "%s", shown);
@@ -258,7 +258,7 @@ static void init_check_base(struct app *app, struct init_project *project,
  * Where images go
  */
 
-static int ask_registry(struct app *app, const char *proposal, char **ret, struct err *err)
+static int query_registry(struct app *app, const char *proposal, char **ret, struct err *err)
 {
 	AUTO_FREE char *question =
 		mem_printf("Push images of runs to? [%s]", proposal ? proposal : "none");
@@ -286,8 +286,8 @@ static int ask_registry(struct app *app, const char *proposal, char **ret, struc
 	return 0;
 }
 
-static int init_choose_registry(
-	struct app *app, const struct init_project *project, bool asks, char **ret, struct err *err)
+static int init_choose_registry(struct app *app, const struct init_project *project, bool queries,
+	char **ret, struct err *err)
 {
 	AUTO_STRV struct strv hosts = {0};
 	AUTO_FREE char *user = NULL, *proposal = NULL;
@@ -306,8 +306,8 @@ static int init_choose_registry(
 		free(proposal);
 		proposal = NULL;
 	}
-	if (asks)
-		return ask_registry(app, proposal, ret, err);
+	if (queries)
+		return query_registry(app, proposal, ret, err);
 	if (proposal)
 		app_phase(app, "", "--registry %s would write it down", proposal);
 	return 0;
@@ -374,7 +374,7 @@ static int commands_init_print_text(struct app *app, const char *path, const str
 	return ui_print(app, UI_OUT, text->data, text->len) < 0;
 }
 
-static bool may_ask(const struct app *app, const struct init_values *values)
+static bool may_query(const struct app *app, const struct init_values *values)
 {
 	return !values->yes && !values->print && !app->options.json && !app->options.quiet &&
 	       app->err_tty && isatty(STDIN_FILENO);
@@ -388,8 +388,8 @@ static int choose_clusters(struct app *app, const struct init_values *values,
 
 	for (size_t i = 0; r == 0 && i < values->targets.n; i++)
 		r = init_cluster_add(&app->session, values->targets.v[i], clusters, err);
-	if (r == 0 && values->targets.n == 0 && may_ask(app, values) && !answers->no_more)
-		r = init_ask_cluster(app, project, clusters, &answers->no_more, err);
+	if (r == 0 && values->targets.n == 0 && may_query(app, values) && !answers->no_more)
+		r = init_query_cluster(app, project, clusters, &answers->no_more, err);
 	answers->clusters = clusters;
 	return r;
 }
@@ -412,8 +412,8 @@ static int choose_places(struct app *app, const struct init_values *values,
 	r = init_check_clusters(app, clusters, err);
 	if (r < 0 || values->registry)
 		return r;
-	bool asks = may_ask(app, values) && !answers->no_more;
-	r = init_choose_registry(app, project, asks, registry, err);
+	bool queries = may_query(app, values) && !answers->no_more;
+	r = init_choose_registry(app, project, queries, registry, err);
 	answers->registry = *registry;
 	return r;
 }
@@ -432,8 +432,8 @@ static int commands_init_write_file(struct app *app, const struct init_values *v
 	buf_init(&text, INIT_TEXT_MAX);
 	if (!values->print && !values->force)
 		r = init_check_free(project->dir, err);
-	if (r == 0 && may_ask(app, values))
-		r = commands_init_ask_all(app, project, &answers, &command, err);
+	if (r == 0 && may_query(app, values))
+		r = commands_init_query_all(app, project, &answers, &command, err);
 	if (r == 0)
 		r = choose_places(app, values, project, &answers, &clusters, &registry, err);
 	if (r < 0)

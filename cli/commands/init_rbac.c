@@ -75,7 +75,7 @@ static int init_rbac_find_cluster(
 	}
 	app_catch_signals();
 	list->items.v[0].look.who = true;
-	return target_list_ask(session, list, true, LIMIT_MS, &app_interrupted, err);
+	return target_list_query(session, list, true, LIMIT_MS, &app_interrupted, err);
 }
 
 /*

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/lifecycle/results_ask.h"
+#include "app/lifecycle/results_query.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/mirror.h"
 #include "base/util/auto.h"
@@ -21,7 +21,7 @@
 #include "targets/targets.h"
 
 enum {
-	ASK_MS = 1000,
+	QUERY_MS = 1000,
 	WATCH_MS = 2000,
 	VALUES_MIN_MS = 100, /* for results and event files, however long the states took */
 	METRICS_MS = 200,    /* of reading event files */
@@ -247,10 +247,10 @@ static bool ps_is_here(const struct run *run)
 static int ps_look(
 	struct session *session, const struct view *view, struct run_list *runs, struct err *err)
 {
-	int64_t end_ms = clock_deadline(ASK_MS), left_ms;
-	struct run_list running = {0}, asked = {0};
+	int64_t end_ms = clock_deadline(QUERY_MS), left_ms;
+	struct run_list running = {0}, requested = {0};
 
-	if (runs_refresh(session, runs, ASK_MS, err) < 0)
+	if (runs_refresh(session, runs, QUERY_MS, err) < 0)
 		return -(int)err->code;
 	vec_foreach (struct run *, run, runs)
 		if (run_state(*run) == RUN_RUNNING)
@@ -258,21 +258,21 @@ static int ps_look(
 		else if (run_state_is_final(run_state(*run)) &&
 			 (view->with_values || view->with_files) &&
 			 !results_is_valid(json_get((*run)->doc, RESULTS_MEMBER)))
-			*vec_push(&asked) = *run;
+			*vec_push(&requested) = *run;
 	left_ms = end_ms - clock_ms();
 	if (view->with_values)
 		metrics_bring(session, &running, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
 	/* Facts of local runs are known already. */
 	vec_foreach (struct run *, run, &running)
-		if (view->with_files && asked.n < ENDED_MAX && !ps_is_here(*run))
-			*vec_push(&asked) = *run;
+		if (view->with_files && requested.n < ENDED_MAX && !ps_is_here(*run))
+			*vec_push(&requested) = *run;
 	vec_done(&running);
 	left_ms = end_ms - clock_ms();
 	/* Many runs that ended since the last look would take requests of their own each. */
-	if (asked.n <= ENDED_MAX)
-		runs_results(
-			session, &asked, true, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
-	vec_done(&asked);
+	if (requested.n <= ENDED_MAX)
+		runs_results(session, &requested, true,
+			left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
+	vec_done(&requested);
 	return 0;
 }
 

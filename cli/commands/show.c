@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "app/lifecycle/results_ask.h"
+#include "app/lifecycle/results_query.h"
 #include "app/transfer/mirror.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"

@@ -57,7 +57,7 @@ static struct json *hosts_json(const struct target_item *item)
 	for (size_t i = 0; i < item->hosts.n; i++) {
 		struct json *json = json_object();
 		const struct node_look *look = &item->node_looks[i];
-		if (item->asked)
+		if (item->requested)
 			node_look_to_json(look, json);
 		else
 			json_set_str(json, "host", item->hosts.v[i]);
@@ -84,7 +84,7 @@ static struct json *item_json(const struct target_item *item)
 	json_set_str(json, "namespace", namespace_of(item));
 	if (item->why_not)
 		json_set_str(json, "not_asked", item->why_not);
-	if (item->asked)
+	if (item->requested)
 		kube_look_to_json(&item->look, json);
 	if (err_is_set(&item->look.error))
 		json_set(json, "error", error_json(&item->look.error));
@@ -135,7 +135,7 @@ static char *pool_text(const struct target_item *item)
 /* NULL: it was not asked. */
 static char *state_text(const struct target_item *item)
 {
-	if (!item->asked)
+	if (!item->requested)
 		return NULL;
 	if (item->hosts.n == 1)
 		return node_look_text(&item->node_looks[0]);
@@ -168,7 +168,7 @@ static void add_state(const struct target_item *item, struct ui_table *table)
 {
 	AUTO_FREE char *text = state_text(item);
 
-	if (item->asked)
+	if (item->requested)
 		ui_table_add(table, is_reached(item) ? "" : UI_YELLOW, text);
 	else
 		ui_table_add(table, UI_DIM, item->why_not ? item->why_not : "");
@@ -190,7 +190,7 @@ static int print_states(struct app *app, const struct target_list *targets)
 	buf_init(&out, LINES_MAX);
 	vec_foreach (const struct target_item, item, &targets->items) {
 		AUTO_FREE char *text = state_text(item);
-		const char *state = item->asked ? text : item->why_not;
+		const char *state = item->requested ? text : item->why_not;
 		if (!item->is_cluster && item->hosts.n == 0)
 			continue;
 		AUTO_FREE char *where = where_text(item);
@@ -229,7 +229,7 @@ static int commands_targets_print_table(struct app *app, const struct target_lis
 /* Hosts of a pool, one line each: why a run goes to one of them. */
 static void say_hosts(struct app *app, const struct target_item *item)
 {
-	for (size_t i = 0; item->asked && i < item->hosts.n; i++) {
+	for (size_t i = 0; item->requested && i < item->hosts.n; i++) {
 		const struct err *error = &item->node_looks[i].error;
 		AUTO_FREE char *text = node_look_text(&item->node_looks[i]);
 		if (item->hosts.n > 1)
@@ -264,7 +264,7 @@ static int commands_targets_list(struct app *app, const struct targets_values *v
 		return r;
 	app_catch_signals();
 	session->env.accept_new_host = values->accept_new_host;
-	return target_list_ask(session, ret, words->n > 0, LIMIT_MS, &app_interrupted, err);
+	return target_list_query(session, ret, words->n > 0, LIMIT_MS, &app_interrupted, err);
 }
 
 static int commands_targets_run(struct app *app, void *values, struct strv *words)

@@ -22,10 +22,10 @@
 #include "targets/targets.h"
 
 enum {
-	ASK_MS = 500,
-	ASK_ONCE_MS = 3000, /* a login may take its time */
-	RESPONSE_MS = 6000, /* of machines, and looks at runs, when it is printed once */
-	METRICS_MS = 200,   /* of reading event files */
+	QUERY_MS = 500,
+	QUERY_ONCE_MS = 3000, /* a login may take its time */
+	RESPONSE_MS = 6000,   /* of machines, and looks at runs, when it is printed once */
+	METRICS_MS = 200,     /* of reading event files */
 	DRAW_MS = 1000,
 	DRAW_FAR_MS = 2000,
 	SCREEN_MAX = 1 << 20,
@@ -42,7 +42,7 @@ struct top {
 	const char *word; /* a run, a target, or NULL: every run that has not ended */
 	bool is_target;
 	char *id; /* of the run, once it is found */
-	int64_t ask_ms;
+	int64_t query_ms;
 	struct live *live;
 };
 
@@ -62,7 +62,7 @@ static bool is_target(struct app *app, const char *word)
 
 static int top_init(struct top *top, struct app *app, const char *word, struct err *err)
 {
-	*top = (struct top){.app = app, .word = word, .ask_ms = ASK_ONCE_MS};
+	*top = (struct top){.app = app, .word = word, .query_ms = QUERY_ONCE_MS};
 	int r = app_session(app, &top->session, err);
 
 	if (r < 0)
@@ -81,7 +81,7 @@ static int list_unfinished(struct top *top, struct run_list *ret, struct err *er
 
 	if (r == 0)
 		r = store_list(store, &filter, ret, err);
-	return r < 0 ? r : runs_refresh(top->session, ret, top->ask_ms, err);
+	return r < 0 ? r : runs_refresh(top->session, ret, top->query_ms, err);
 }
 
 /* Again, without waiting for long. */
@@ -96,7 +96,7 @@ static int list_known(struct top *top, struct run_list *ret, struct err *err)
 	if (r < 0)
 		return r;
 	*vec_push(ret) = run;
-	return runs_refresh(top->session, ret, top->ask_ms, err);
+	return runs_refresh(top->session, ret, top->query_ms, err);
 }
 
 static int top_list(struct top *top, struct run_list *ret, struct err *err)
@@ -211,7 +211,7 @@ static int top_watch(struct app *app, const char *word)
 	int r = top_init(&top, app, word, &err);
 	if (r < 0)
 		return app_fail(app, &err);
-	top.ask_ms = ASK_MS;
+	top.query_ms = QUERY_MS;
 	screen_begin(&screen, app);
 	while (r == 0 && !app_interrupted && !app->out_lost && !screen.quit) {
 		r = draw_all(&screen, &top, &is_far, &err);

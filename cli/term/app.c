@@ -253,7 +253,7 @@ static void app_say(void *ctx, const char *text)
 	app_note(ctx, "%s", text);
 }
 
-static int app_ask(
+static int app_query(
 	void *ctx, const char *question, bool secret, struct buf *response, struct err *err)
 {
 	return secret ? prompt_secret(ctx, question, response, err)
@@ -285,7 +285,7 @@ static int app_read_env(struct app *app, struct session_env *ret, struct err *er
 		.self = app->self,
 		.say = app_say,
 		.say_ctx = app,
-		.ask = isatty(STDIN_FILENO) && app->err_tty ? app_ask : NULL,
+		.query = isatty(STDIN_FILENO) && app->err_tty ? app_query : NULL,
 		.open_tunnel = registry_tunnel_open,
 	};
 	return 0;
@@ -577,7 +577,7 @@ static int wait_key(struct err *err)
 }
 
 /* Read a line from the terminal. 1: *ret is an answer, 0: the end of the input. */
-static int term_ask_read_line(struct buf *ret, struct err *err)
+static int term_query_read_line(struct buf *ret, struct err *err)
 {
 	buf_reset(ret);
 	for (;;) {
@@ -602,7 +602,7 @@ int prompt_line(struct app *app, const char *question, struct buf *response, str
 	AUTO_FREE char *clean = ui_clean(question);
 
 	ui_printf(app, UI_ERR, UI_BOLD "%s" UI_OFF " ", clean);
-	int r = term_ask_read_line(response, err);
+	int r = term_query_read_line(response, err);
 	if (r <= 0)
 		ui_printf(app, UI_ERR, "\n");
 	return r;

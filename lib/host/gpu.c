@@ -646,7 +646,7 @@ static int fail_tool(const char *tool, const char *why, struct err *err)
 }
 
 /* Run a tool: its output and status, or E_GPU_TOOL. */
-static int gpu_ask(const struct search *search, const char *const *argv, struct buf *out,
+static int gpu_query(const struct search *search, const char *const *argv, struct buf *out,
 	int *ret_status, struct err *err)
 {
 	AUTO_ERR struct err inner = {0};
@@ -710,7 +710,7 @@ static int find_nvidia(struct search *search, struct err *err)
 
 	if (!tool)
 		return 0;
-	int r = gpu_ask(search, list, &out, &status, err);
+	int r = gpu_query(search, list, &out, &status, err);
 	if (r < 0)
 		return r;
 	/* A login node has the tool, but neither driver nor GPU. */
@@ -721,7 +721,7 @@ static int find_nvidia(struct search *search, struct err *err)
 		r = check_silence(tool, status, &search->found, err);
 	if (r < 0 || search->found.n == 0)
 		return r;
-	r = gpu_ask(search, apps, &uses, &status, err);
+	r = gpu_query(search, apps, &uses, &status, err);
 	if (r == 0)
 		gpu_parse_nvidia_apps(uses.data, uses.len, &search->found);
 	return r;
@@ -737,7 +737,7 @@ static int find_rocm(struct search *search, struct gpu_found_list *list, struct 
 
 	if (!tool)
 		return 0;
-	int r = gpu_ask(search, argv, &out, &status, err);
+	int r = gpu_query(search, argv, &out, &status, err);
 	if (r < 0 || gpu_says_no_driver(out.data))
 		return r;
 	return gpu_parse_rocm(out.data, out.len, list, err);

@@ -145,8 +145,8 @@ struct get {
 	char *run;
 	struct node_files_scope scope;
 	const struct node_want *wants;
-	size_t n, at;                /* at: the file whose bytes come */
-	size_t asked_from, asked_to; /* the files of this request */
+	size_t n, at;                        /* at: the file whose bytes come */
+	size_t requested_from, requested_to; /* the files of this request */
 	struct node_get_events events;
 	struct VEC_OF(uint64_t) sizes; /* that were said, from sizes_at on not begun */
 	size_t sizes_at;
@@ -175,13 +175,13 @@ static int get_begin(struct node_call *call, struct node_request *request, struc
 	request->kind = NODE_RAW;
 	get->sizes.n = get->sizes_at = 0;
 	get->in_file = false;
-	get->asked_from = get->at;
-	get->asked_to = get->at + (n < WANTS_MAX ? n : WANTS_MAX);
+	get->requested_from = get->at;
+	get->requested_to = get->at + (n < WANTS_MAX ? n : WANTS_MAX);
 	buf_reset(&call->text);
 	call_say(call, "get");
 	call_scope(call, get->run, &get->scope);
 	call_line_end(call);
-	for (size_t i = get->at; i < get->asked_to; i++) {
+	for (size_t i = get->at; i < get->requested_to; i++) {
 		uint64_t got = i == get->at ? get->got : 0;
 
 		call_say(call, "want");
@@ -234,7 +234,7 @@ static int files_advance(struct get *get, struct err *err)
 		}
 		if (get->in_file || get->sizes_at == get->sizes.n)
 			return 0;
-		if (get->at >= get->asked_to)
+		if (get->at >= get->requested_to)
 			return err_set(err, E_NODE_PROTOCOL, "the host sent too many files");
 		int r = files_begin_file(get, get->sizes.v[get->sizes_at++], err);
 		if (r < 0)
@@ -245,7 +245,7 @@ static int files_advance(struct get *get, struct err *err)
 /* Note a file that was cut short: it is padded with zeros up to its size, and `short` follows. */
 static void note_cut(struct get *get)
 {
-	size_t i = get->asked_from + get->sizes.n - 1;
+	size_t i = get->requested_from + get->sizes.n - 1;
 
 	if (get->sizes.n && i < get->n && !get->cut)
 		get->cut = mem_strdup(get->wants[i].file->path);
@@ -318,7 +318,7 @@ static enum call_next get_ended(struct node_call *call, struct err *error)
 
 	if (get->is_refused)
 		return CALL_OVER;
-	if (!err_is_set(error) && get->at < get->asked_to)
+	if (!err_is_set(error) && get->at < get->requested_to)
 		err_set(error, E_NODE_LOST, "%s did not send all of %s", call->node->name,
 			get->wants[get->at].file->path);
 	if (!err_is_set(error) && get->at < get->n)

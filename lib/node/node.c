@@ -444,7 +444,7 @@ enum call_next call_next(struct node_call *call, const struct err *error)
 		return CALL_OVER;
 	if (!call->node->is_known && !node_begins_again(call->node, call->talk, error))
 		return CALL_OVER;
-	if (call->is_once && node_talk_info(call->talk)->asked_ms)
+	if (call->is_once && node_talk_info(call->talk)->requested_ms)
 		return CALL_OVER;
 	/* A conversation that had waited may have been dead for long. */
 	return call->was_ahead && !call->lost_ms ? CALL_AGAIN : CALL_LATER;
@@ -478,7 +478,7 @@ static int node_on_hello(void *ctx, struct err *err)
 		return r;
 	request.text = call->text.data;
 	request.payload = call->ops->payload ? on_payload : NULL;
-	node_talk_ask(call->talk, &request);
+	node_talk_query(call->talk, &request);
 	return 0;
 }
 

@@ -53,7 +53,7 @@ struct node_request {
 /* From the loop only; line and raw are for a request. The conversation may be freed in `ended`
  * alone. A negative return of the first three ends it with that fault. */
 struct node_talk_events {
-	/* Facts are there: node_talk_ask may be called, now or later. */
+	/* Facts are there: node_talk_query may be called, now or later. */
 	int (*hello)(void *ctx, struct err *err);
 	/* 1: taken; 0: not understood, and left as it was. flow: CHANNEL_ERR in raw answers. */
 	int (*line)(void *ctx, enum channel_flow flow, char *line, struct err *err);
@@ -89,7 +89,7 @@ void node_talk_hand(struct node_talk *talk, const struct node_talk_events *event
 /* NULL: it has not said hello. */
 const struct node_hello *node_talk_hello(const struct node_talk *talk);
 /* Behind hello, once. */
-void node_talk_ask(struct node_talk *talk, const struct node_request *request);
+void node_talk_query(struct node_talk *talk, const struct node_request *request);
 void node_talk_wake(struct node_talk *talk);
 void node_talk_resize(struct node_talk *talk, unsigned columns, unsigned rows);
 /* Valid as long as the conversation. */
@@ -100,7 +100,7 @@ struct node_talk_info {
 	int64_t rtt_ms;           /* of a short answer; -1: none yet */
 	/* clock_ms(): when its channel was begun, when it said hello, when the request, or a part
 	 * of it, may have been heard there. 0: not yet. */
-	int64_t opened_ms, since_ms, asked_ms;
+	int64_t opened_ms, since_ms, requested_ms;
 };
 const struct node_talk_info *node_talk_info(const struct node_talk *talk);
 

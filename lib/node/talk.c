@@ -192,7 +192,7 @@ enum phase {
 	PHASE_STORED,  /* it is there; the conversation ends */
 	PHASE_FACTS,
 	PHASE_READY,
-	PHASE_ASKED,
+	PHASE_REQUESTED,
 	PHASE_OVER,
 };
 
@@ -439,12 +439,12 @@ static void talk_say(struct node_talk *talk, const char *data, size_t len, bool 
 	talk->wants_eof = ends;
 }
 
-void node_talk_ask(struct node_talk *talk, const struct node_request *request)
+void node_talk_query(struct node_talk *talk, const struct node_request *request)
 {
 	BUG_ON(talk->phase != PHASE_READY && talk->phase != PHASE_OVER);
 	if (talk->phase == PHASE_OVER)
 		return;
-	talk->phase = PHASE_ASKED;
+	talk->phase = PHASE_REQUESTED;
 	talk->request = *request;
 	/* Only the verb: what follows may be secret. */
 	trace_note(TRACE_SSH, "%s: runner: %.*s", talk->name, (int)strcspn(request->text, " \n"),
@@ -453,7 +453,7 @@ void node_talk_ask(struct node_talk *talk, const struct node_request *request)
 	buf_adds(&talk->waiting, ".\n");
 	talk->request.text = NULL;
 	talk->has_payload = request->payload != NULL;
-	talk->info.asked_ms = clock_ms();
+	talk->info.requested_ms = clock_ms();
 	watch_silence(
 		talk, request->response_ms ? request->response_ms : talk->options.response_ms);
 	/* Commands with bytes of their own begin with "go", other raw answers at once. */
@@ -621,9 +621,9 @@ static const struct {
 	{NODE_SAYS_STORED, PHASE_SENDING, end_stored},
 	{NODE_SAYS_HELLO, PHASE_OPENING, begin_facts},
 	{NODE_SAYS_LINE, PHASE_FACTS, take_fact},
-	{NODE_SAYS_LINE, PHASE_ASKED, take_response_out},
-	{NODE_SAYS_GO, PHASE_ASKED, become_raw},
-	{NODE_SAYS_DONE, PHASE_ASKED, talk_on_done},
+	{NODE_SAYS_LINE, PHASE_REQUESTED, take_response_out},
+	{NODE_SAYS_GO, PHASE_REQUESTED, become_raw},
+	{NODE_SAYS_DONE, PHASE_REQUESTED, talk_on_done},
 };
 
 static void on_out(struct node_talk *talk, const struct node_said *said)
@@ -650,7 +650,7 @@ static void on_err(struct node_talk *talk, const struct node_said *said)
 		talk->is_answered = true;
 	else if (said->what != NODE_SAYS_LINE)
 		return;
-	else if (talk->phase == PHASE_ASKED && talk->request.kind == NODE_RAW)
+	else if (talk->phase == PHASE_REQUESTED && talk->request.kind == NODE_RAW)
 		talk_take_response(talk, CHANNEL_ERR, said->line);
 	else
 		node_wire_keep(&talk->flows[CHANNEL_ERR].wire, said->line);
@@ -660,7 +660,7 @@ static void on_err(struct node_talk *talk, const struct node_said *said)
  * line that says "go". What it shows begins with an escape sequence, as no line of a node does. */
 static bool begins_terminal(const struct node_talk *talk)
 {
-	return talk->request.kind == NODE_EXEC && talk->term && talk->phase == PHASE_ASKED &&
+	return talk->request.kind == NODE_EXEC && talk->term && talk->phase == PHASE_REQUESTED &&
 	       node_wire_peek(&talk->flows[CHANNEL_OUT].wire) == '\033';
 }
 
@@ -699,8 +699,8 @@ static void talk_take_bytes(
 	const char *rest;
 
 	talk->heard_ms = clock_ms();
-	if (talk->info.asked_ms && talk->info.rtt_ms < 0 && !talk->request.payload)
-		talk->info.rtt_ms = talk->heard_ms - talk->info.asked_ms;
+	if (talk->info.requested_ms && talk->info.rtt_ms < 0 && !talk->request.payload)
+		talk->info.rtt_ms = talk->heard_ms - talk->info.requested_ms;
 	if (flow->is_raw) {
 		talk_hold(flow, data, len);
 		return;
@@ -722,7 +722,7 @@ static bool must_wait(const struct node_talk *talk, enum channel_flow which)
 	const struct flow *out = &talk->flows[CHANNEL_OUT];
 
 	return which == CHANNEL_ERR && talk->request.kind == NODE_EXEC &&
-	       talk->phase == PHASE_ASKED && !talk->has_gone && !out->has_ended;
+	       talk->phase == PHASE_REQUESTED && !talk->has_gone && !out->has_ended;
 }
 
 /* 1: something came; 0: not now. */

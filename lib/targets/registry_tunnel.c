@@ -16,7 +16,7 @@
 #include "targets/kube/target_kube.h"
 #include "targets/targets.h"
 
-enum { ASK_MS = 20000, PODS_MAX = 5000, PORT_MAX = 65535, EXPECTED_MAX = 64 };
+enum { QUERY_MS = 20000, PODS_MAX = 5000, PORT_MAX = 65535, EXPECTED_MAX = 64 };
 
 struct tunnel {
 	struct registry_tunnel way;
@@ -32,7 +32,7 @@ struct tunnel {
 	struct json *service;
 	struct kube_service_pod pod;
 	bool is_known, is_fresh;   /* the pod; and no tunnel was dialled to it yet */
-	bool is_asked;             /* by forward */
+	bool is_requested;         /* by forward */
 	bool has_opened, has_said; /* a tunnel; a byte came from the registry */
 	struct err error;          /* it cannot be reached at all */
 	/* Local ports of our own connections that have not come yet; who came before the pod was
@@ -91,9 +91,9 @@ static void registry_tunnel_not_found(struct tunnel *tunnel, struct err *error)
 	registry_tunnel_add_hint(tunnel, error);
 	if (!tunnel->has_opened)
 		registry_tunnel_give_up(tunnel, error);
-	else if (tunnel->is_asked)
+	else if (tunnel->is_requested)
 		podforward_no_pod(tunnel->forward, error, false);
-	tunnel->is_asked = false;
+	tunnel->is_requested = false;
 }
 
 static int registry_tunnel_on_carried(void *ctx, struct podforward_end *end, struct err *err)
@@ -115,10 +115,10 @@ static void registry_tunnel_carry(struct tunnel *tunnel, int fd)
 static void found(struct tunnel *tunnel)
 {
 	tunnel->is_known = true;
-	tunnel->is_fresh = !tunnel->is_asked;
-	if (tunnel->is_asked)
+	tunnel->is_fresh = !tunnel->is_requested;
+	if (tunnel->is_requested)
 		podforward_pod(tunnel->forward, tunnel->where.kube_namespace, tunnel->pod.name);
-	tunnel->is_asked = false;
+	tunnel->is_requested = false;
 	for (size_t i = 0; i < tunnel->waiting.n; i++)
 		registry_tunnel_carry(tunnel, tunnel->waiting.v[i]);
 	tunnel->waiting.n = 0;
@@ -163,7 +163,7 @@ static int on_service(void *ctx, struct kube_response *response, struct err *err
 	}
 	AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/pods", where->kube_namespace);
 	const char *const query[] = {"labelSelector", selector, NULL};
-	tunnel->call = kube_list(tunnel->client, path, query, PODS_MAX, clock_ms() + ASK_MS,
+	tunnel->call = kube_list(tunnel->client, path, query, PODS_MAX, clock_ms() + QUERY_MS,
 		registry_tunnel_on_pods, tunnel);
 	return 0;
 }
@@ -176,7 +176,7 @@ static void registry_tunnel_look(struct tunnel *tunnel)
 	const struct kube_request request = {
 		.method = "GET",
 		.path = path,
-		.deadline_ms = clock_ms() + ASK_MS,
+		.deadline_ms = clock_ms() + QUERY_MS,
 		.done = on_service,
 		.ctx = tunnel,
 	};
@@ -194,7 +194,7 @@ static void registry_tunnel_resolve(void *ctx, struct podforward *forward)
 		podforward_pod(forward, tunnel->where.kube_namespace, tunnel->pod.name);
 		return;
 	}
-	tunnel->is_asked = true;
+	tunnel->is_requested = true;
 	registry_tunnel_look(tunnel);
 }
 

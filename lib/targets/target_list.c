@@ -183,7 +183,7 @@ int target_list_clusters(struct session *session, struct target_list *ret, struc
 		list_add_named(session, config, *name, ret);
 		struct target_item *item = &ret->items.v[ret->items.n - 1];
 		item->is_default = str_eq(by_default, item->name);
-		item->asked = item->is_cluster;
+		item->requested = item->is_cluster;
 	}
 	return 0;
 }
@@ -207,7 +207,7 @@ static char *why_not(struct session *session, const struct target_item *item)
 	return mem_printf("not asked, because %s would log in", command);
 }
 
-int target_list_ask_hosts(struct session *session, struct target_list *list, int64_t limit_ms,
+int target_list_query_hosts(struct session *session, struct target_list *list, int64_t limit_ms,
 	const volatile int *interrupted, struct err *err)
 {
 	struct VEC_OF(struct node_look) looks = {0};
@@ -215,7 +215,7 @@ int target_list_ask_hosts(struct session *session, struct target_list *list, int
 	int r = 0;
 
 	vec_foreach (struct target_item, item, &list->items) {
-		item->asked = item->asked || item->hosts.n > 0;
+		item->requested = item->requested || item->hosts.n > 0;
 		for (size_t i = 0; i < item->hosts.n; i++)
 			*vec_push(&looks) = (struct node_look){
 				.host = item->hosts.v[i], .root = item->dir, .gpus_too = true};
@@ -238,7 +238,7 @@ static void warm_hosts(struct session *session, const struct target_list *list)
 			(void)node_open(session, item->hosts.v[i], item->dir, &host, NULL);
 }
 
-int target_list_ask(struct session *session, struct target_list *list, bool wanted,
+int target_list_query(struct session *session, struct target_list *list, bool wanted,
 	int64_t limit_ms, const volatile int *interrupted, struct err *err)
 {
 	AUTO_FREE struct kube_look *looks = mem_alloc(list->items.n + 1, sizeof(*looks));
@@ -254,7 +254,7 @@ int target_list_ask(struct session *session, struct target_list *list, bool want
 			item->why_not = why_not(session, item);
 		if (item->why_not)
 			continue;
-		item->asked = true;
+		item->requested = true;
 		item->look.context = item->context;
 		item->look.kube_namespace = item->kube_namespace;
 		of[n] = item;
@@ -264,5 +264,5 @@ int target_list_ask(struct session *session, struct target_list *list, bool want
 	int r = kube_look_all(session, looks, n, limit_ms, interrupted, err);
 	for (size_t i = 0; i < n; i++)
 		of[i]->look = looks[i];
-	return r < 0 ? r : target_list_ask_hosts(session, list, limit_ms, interrupted, err);
+	return r < 0 ? r : target_list_query_hosts(session, list, limit_ms, interrupted, err);
 }

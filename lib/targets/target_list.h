@@ -23,7 +23,7 @@ struct target_item {
 	bool is_configured;             /* or "local" */
 	char *context, *kube_namespace; /* as they are said; NULL: the current one, the context's */
 	char *why_not;                  /* why a cluster was not asked, one sentence; or NULL */
-	bool asked;
+	bool requested;
 	struct kube_look look; /* if it was asked */
 	/* Of an ssh target. */
 	struct strv hosts;
@@ -45,11 +45,11 @@ int target_list_make(struct session *session, const struct strv *wanted, struct 
 /* Ask all clusters and hosts at the same time, for limit_ms. A program that logs in is started only
  * for what was wanted, is configured or is current: it might open a browser. E_CANCELED as
  * kube_look_all. */
-int target_list_ask(struct session *session, struct target_list *list, bool wanted,
+int target_list_query(struct session *session, struct target_list *list, bool wanted,
 	int64_t limit_ms, const volatile int *interrupted, struct err *err);
 
 /* The hosts only. */
-int target_list_ask_hosts(struct session *session, struct target_list *list, int64_t limit_ms,
+int target_list_query_hosts(struct session *session, struct target_list *list, int64_t limit_ms,
 	const volatile int *interrupted, struct err *err);
 
 /* The places that the configuration sends runs to: its targets, and the default target if it is a

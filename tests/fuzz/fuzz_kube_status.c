@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const int statuses[] = {200, 201, 204, 302, 400, 401, 403, 404, 405, 409, 410, 413,
 		415, 418, 422, 429, 500, 502, 503, 504, 599, 999};
-	const struct kube_asked asked = {.method = "POST",
+	const struct kube_requested requested = {.method = "POST",
 		.path = "/apis/batch/v1/namespaces/j/jobs",
 		.host = "h:6443",
 		.user = "me"};
@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const uint8_t *body = take_headers(data + 1, data + size, &http.headers);
 	buf_init(&http.body, size);
 	buf_add(&http.body, body, (size_t)(data + size - body));
-	kube_response_read(&asked, &http, false, &response);
+	kube_response_read(&requested, &http, false, &response);
 	check(&response, http.status < 300);
 	strv_done(&http.headers);
 	buf_done(&http.body);

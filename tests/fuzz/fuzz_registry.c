@@ -54,11 +54,11 @@ static void check_error(const struct err *err)
 
 static void check_refusal(const struct http_response *response, const char *method)
 {
-	const struct registry_asked asked = {
+	const struct registry_requested requested = {
 		.host = "reg", .repo = "a/b", .doing = "trying it", .method = method};
 	AUTO_ERR struct err err = {0};
 
-	check(registry_refusal(&asked, response, &err) == -(int)err.code);
+	check(registry_refusal(&requested, response, &err) == -(int)err.code);
 	check_error(&err);
 	check(err.n_evidence > 0);
 }

@@ -11,7 +11,7 @@
 
 #include "host/gpu.h"
 
-enum { ASK_MS = 20000, LOOK_MS = 1000 };
+enum { QUERY_MS = 20000, LOOK_MS = 1000 };
 
 static int failed(const struct err *err)
 {
@@ -25,7 +25,7 @@ static int wait_for_turn(struct gpu_claim *claim, struct err *err)
 		struct gpu_list gpus;
 		struct pollfd watch = {.fd = gpu_claim_watch_fd(claim), .events = POLLIN};
 
-		int r = gpu_find(getenv("PATH"), ASK_MS, &gpus, err);
+		int r = gpu_find(getenv("PATH"), QUERY_MS, &gpus, err);
 		if (r == 0)
 			r = gpu_claim_try(claim, &gpus, err);
 		if (r != 0)

@@ -95,7 +95,8 @@ static int wait_for(struct waited *waited)
 	return r < 0 ? r : waited->status;
 }
 
-static int ask_state(struct tool *tool, const char *run, struct node_attempts *ret, struct err *err)
+static int query_state(
+	struct tool *tool, const char *run, struct node_attempts *ret, struct err *err)
 {
 	struct waited waited = {.tool = tool, .err = err};
 	AUTO_STRV struct strv names = {0};
@@ -240,7 +241,7 @@ static int run(struct tool *tool, char **words, struct err *err)
 	if (r == 0)
 		r = follow(tool, words, err);
 	if (r == 0)
-		r = ask_state(tool, words[0], &attempts, err);
+		r = query_state(tool, words[0], &attempts, err);
 	if (r == 0)
 		r = (int)node_attempt_int(&attempts.v[0], "code", 124);
 	node_attempts_done(&attempts);
@@ -254,7 +255,7 @@ static int run(struct tool *tool, char **words, struct err *err)
 static int state(struct tool *tool, char **words, struct err *err)
 {
 	struct node_attempts attempts = {0};
-	int r = ask_state(tool, words[0], &attempts, err);
+	int r = query_state(tool, words[0], &attempts, err);
 
 	if (r == 0) {
 		printf("%s\n", attempts.v[0].state);

@@ -350,7 +350,7 @@ static void on_say(void *ctx, const char *text, bool is_detail)
 	fprintf(stderr, "%s: %s\n", is_detail ? "detail" : "note", text);
 }
 
-static int on_ask(
+static int on_query(
 	void *ctx, const char *question, bool secret, struct buf *response, struct err *err)
 {
 	struct tool *tool = ctx;
@@ -373,7 +373,7 @@ static enum ssh_strict strict_of(const char *word)
 		return SSH_STRICT_YES;
 	if (str_eq(word, "accept-new"))
 		return SSH_STRICT_ACCEPT_NEW;
-	return str_eq(word, "off") ? SSH_STRICT_OFF : SSH_STRICT_ASK;
+	return str_eq(word, "off") ? SSH_STRICT_OFF : SSH_STRICT_QUERY;
 }
 
 static bool take_text(struct tool *tool, const char *key, const char *value)
@@ -448,8 +448,10 @@ int main(int argc, char **argv)
 	if (argc < 2)
 		return 2;
 	take_words(&tool, argv + 1);
-	const struct ssh_libssh2_events events = {
-		.done = on_done, .say = on_say, .ask = tool.response ? on_ask : NULL, .ctx = &tool};
+	const struct ssh_libssh2_events events = {.done = on_done,
+		.say = on_say,
+		.query = tool.response ? on_query : NULL,
+		.ctx = &tool};
 	tool.ssh = ssh_libssh2_start(tool.loop, &tool.login, &events);
 	if (str_eq(tool.words[0], "cancel"))
 		loop_add_timer(tool.loop, clock_ms() + atoi(tool.words[1]), cancel_now, &tool);

@@ -37,7 +37,7 @@ struct world {
 	size_t n_peers;
 	struct peer programs[PEERS_MAX];
 	size_t n_programs;
-	void (*ask)(struct world *world, struct front_exchange *exchange,
+	void (*query)(struct world *world, struct front_exchange *exchange,
 		const struct front_request *request);
 	struct front_exchange *exchange; /* the one that waits */
 	struct strv seen;                /* METHOD HOST:PORT TARGET of each request */
@@ -247,7 +247,7 @@ static inline void on_request(
 		request->target);
 	world->exchange = exchange;
 	front_on_gone(exchange, on_gone, world);
-	world->ask(world, exchange, request);
+	world->query(world, exchange, request);
 	loop_stop(world->loop);
 }
 
@@ -283,7 +283,7 @@ static inline void on_free(void *ctx)
 	((struct world *)ctx)->n_freed++;
 }
 
-static inline void ask_hello(
+static inline void query_hello(
 	struct world *world, struct front_exchange *exchange, const struct front_request *request)
 {
 	(void)world;
@@ -291,7 +291,7 @@ static inline void ask_hello(
 	front_response(exchange, 200, NULL, "hello", 5);
 }
 
-static inline void ask_nothing(
+static inline void query_nothing(
 	struct world *world, struct front_exchange *exchange, const struct front_request *request)
 {
 	(void)world;
@@ -299,7 +299,7 @@ static inline void ask_nothing(
 	(void)request;
 }
 
-static inline void ask_carry(
+static inline void query_carry(
 	struct world *world, struct front_exchange *exchange, const struct front_request *request)
 {
 	const struct front_route route = {.key = world->key ? world->key : "key",
@@ -321,7 +321,7 @@ static inline void world_open_with(struct world *world, bool has_secret)
 	struct front_options options = {
 		.request = on_request, .notice = on_notice, .ctx = world, .has_secret = has_secret};
 
-	*world = (struct world){.loop = loop_new(), .ask = ask_hello};
+	*world = (struct world){.loop = loop_new(), .query = query_hello};
 	options.loop = world->loop;
 	if (front_open(&options, &world->front, &err) < 0)
 		fail_msg("%s", err.message);

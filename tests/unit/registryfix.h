@@ -179,7 +179,7 @@ static inline void outcome_done(struct outcome *outcome)
 	*outcome = (struct outcome){0};
 }
 
-static inline void ask(
+static inline void query(
 	struct world *world, struct registry_request request, struct outcome *outcome)
 {
 	outcome->world = world;
@@ -192,10 +192,10 @@ static inline void ask(
 	outcome->call = registry_start(world->registry, &request);
 }
 
-static inline void ask_now(
+static inline void query_now(
 	struct world *world, struct registry_request request, struct outcome *outcome)
 {
-	ask(world, request, outcome);
+	query(world, request, outcome);
 	world_run(world);
 	assert_int_equal(outcome->n_done, 1);
 }

@@ -37,7 +37,7 @@
 
 enum { LINE_BYTES = 64 << 10, DRIFT_LOOK_MS = 100, SKEW_MS = 5000, SETBACK_MS = 60000 };
 enum { INODES_MIN = 1000, INODES_FEW = 10000, FILES_FEW = 1024, FILES_WANTED = 4096 };
-enum { ASK_MS = 3000, GPU_MS = 6000, GPUS_SHOWN = 8 };
+enum { QUERY_MS = 3000, GPU_MS = 6000, GPUS_SHOWN = 8 };
 
 #define SPACE_MIN (UINT64_C(64) << 20)
 #define SPACE_LOW (UINT64_C(1) << 30)
@@ -415,7 +415,7 @@ static char *first_line(const char *const *argv)
 	int status;
 
 	buf_init(&out, LINE_BYTES);
-	if (proc_capture(argv, "/", ASK_MS, &out, &status, NULL) < 0 || status != 0)
+	if (proc_capture(argv, "/", QUERY_MS, &out, &status, NULL) < 0 || status != 0)
 		return NULL;
 	return mem_strndup(out.data, strcspn(out.data, "\n"));
 }

@@ -386,7 +386,7 @@ int doctor_clusters(const struct doctor *doctor, struct doctor_row *row, struct 
 		doctor_found(row, "not looked at (see kubeconfig)");
 		return 0;
 	}
-	int r = target_list_ask(doctor->session, &list, true, CLUSTERS_MS, NULL, err);
+	int r = target_list_query(doctor->session, &list, true, CLUSTERS_MS, NULL, err);
 	if (r < 0)
 		return r;
 	vec_foreach (const struct target_item, item, &list.items)
@@ -452,7 +452,7 @@ int doctor_nodes(const struct doctor *doctor, struct doctor_row *row, struct err
 
 	if (!doctor_remote_find_hosts(doctor, &list, row))
 		return 0;
-	int r = target_list_ask_hosts(doctor->session, &list, HOSTS_MS, NULL, err);
+	int r = target_list_query_hosts(doctor->session, &list, HOSTS_MS, NULL, err);
 	if (r < 0)
 		return r;
 	vec_foreach (const struct target_item, item, &list.items) {
@@ -629,7 +629,7 @@ static void start_probe(struct probe *probe)
 {
 	struct push_checks *checks = probe->checks;
 
-	if (registry_ask_open(
+	if (registry_query_open(
 		    &checks->client, probe->repository, true, &probe->registry, &probe->error) < 0)
 		return;
 	checks->open++;
@@ -654,7 +654,7 @@ static void doctor_remote_describe(
 	const struct probe *probe, struct doctor_row *row, struct buf *line)
 {
 	AUTO_FREE char *host = doctor_remote_host_of(probe->repository);
-	AUTO_FREE char *ca = registry_ask_certificates(&probe->checks->client, host);
+	AUTO_FREE char *ca = registry_query_certificates(&probe->checks->client, host);
 	AUTO_BUF struct buf text = {0};
 	const char *identity;
 
@@ -677,7 +677,7 @@ static void doctor_remote_describe(
 	doctor_remote_add_text(line, text.data);
 }
 
-static int ask_registries(
+static int query_registries(
 	struct push_checks *checks, const struct strv *repositories, struct err *err)
 {
 	checks->probes = mem_alloc(repositories->n, sizeof(*checks->probes));
@@ -705,9 +705,9 @@ int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct 
 		doctor_found(row, "none is set (registry: in dlrun.yaml)");
 		return 0;
 	}
-	int r = registry_ask_init(&checks.client, doctor->session, REGISTRIES_MS, err);
+	int r = registry_query_init(&checks.client, doctor->session, REGISTRIES_MS, err);
 	if (r == 0)
-		r = ask_registries(&checks, &repositories, err);
+		r = query_registries(&checks, &repositories, err);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < checks.n; i++)
@@ -818,12 +818,12 @@ static void check_same_registry(struct base_check *check, const char *repository
 		.repo = check->look.ref.repo,
 		.path = path,
 		.doing = "looking for a layer of the base image"};
-	int r = registry_ask_open(&check->look.client, repository, true, &registry, &error);
+	int r = registry_query_open(&check->look.client, repository, true, &registry, &error);
 	if (r == 0 && !registry_shares_login(registry, check->look.ref.repo)) {
 		check->has_own_login = true;
 	} else if (r == 0) {
 		registry_add_source(registry, check->look.ref.repo, true);
-		r = registry_ask(&check->look.client, registry, &request, &reply, &error);
+		r = registry_query(&check->look.client, registry, &request, &reply, &error);
 	}
 	if (r < 0)
 		blame_error(check->row, DOCTOR_PROBLEM, &error);
@@ -867,7 +867,7 @@ static int check_remote_base(struct base_check *check, struct err *err)
 	int r = base_look_init(&check->look, check->doctor->session, REGISTRIES_MS, err);
 	if (r < 0)
 		return r;
-	if (base_look_ask(&check->look, check->name, platform, &error) == 0) {
+	if (base_look_query(&check->look, check->name, platform, &error) == 0) {
 		check_mounts(check);
 		return 0;
 	}

@@ -256,17 +256,17 @@ static int forward_wait_for_start(struct forward *forward, struct err *err)
 static int forward_serve(struct forward *forward, struct err *err)
 {
 	enum run_state state = RUN_RUNNING;
-	int64_t asked_ms = clock_ms();
+	int64_t requested_ms = clock_ms();
 
 	while (!run_state_is_final(state)) {
 		int r = forward_wait_some(forward, LOOK_MS, err);
 
 		if (r < 0)
 			return r;
-		if (clock_ms() - asked_ms < STATE_MS)
+		if (clock_ms() - requested_ms < STATE_MS)
 			continue;
 		(void)forward_look(forward, &state, NULL);
-		asked_ms = clock_ms();
+		requested_ms = clock_ms();
 	}
 	AUTO_FREE char *text =
 		mem_printf("%s has ended (%s)", run_id(run_of(forward)), run_state_name(state));

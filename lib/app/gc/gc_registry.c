@@ -239,7 +239,7 @@ static int gc_registry_list_runs(struct cleaning *cleaning, struct err *err)
 
 static int gc_registry_load_runs(struct cleaning *cleaning, struct err *err)
 {
-	AUTO_ERR struct err asking = {0};
+	AUTO_ERR struct err querying = {0};
 
 	int r = session_store(cleaning->session, &cleaning->store, err);
 	if (r == 0)
@@ -247,8 +247,8 @@ static int gc_registry_load_runs(struct cleaning *cleaning, struct err *err)
 	if (r < 0)
 		return r;
 	/* Runs that have ended unnoticed no longer need anything. */
-	if (runs_refresh(cleaning->session, &cleaning->runs, REFRESH_MS, &asking) < 0)
-		log_note("%s", asking.message);
+	if (runs_refresh(cleaning->session, &cleaning->runs, REFRESH_MS, &querying) < 0)
+		log_note("%s", querying.message);
 	vec_foreach (struct run *, run, &cleaning->runs)
 		gc_registry_add_run(cleaning, *run);
 	return 0;
@@ -285,14 +285,14 @@ static int is_needed_now(struct cleaning *cleaning, const char *tag, bool *ret, 
  * Requests
  */
 
-static int gc_registry_ask(struct cleaning *cleaning, const char *method, const char *path,
+static int gc_registry_query(struct cleaning *cleaning, const char *method, const char *path,
 	const struct url *url, const char *doing, struct registry_reply *ret, struct err *err)
 {
 	char accept[] = ACCEPT;
 	char *fields[] = {accept, NULL};
 	const struct strv headers = {.v = fields, .n = 1};
 
-	return registry_ask(&cleaning->client, cleaning->registry,
+	return registry_query(&cleaning->client, cleaning->registry,
 		&(struct registry_request){
 			.method = method,
 			.path = path,
@@ -305,12 +305,12 @@ static int gc_registry_ask(struct cleaning *cleaning, const char *method, const 
 		ret, err);
 }
 
-static int ask_manifest(struct cleaning *cleaning, const char *method, const char *reference,
+static int query_manifest(struct cleaning *cleaning, const char *method, const char *reference,
 	const char *doing, struct registry_reply *ret, struct err *err)
 {
 	AUTO_FREE char *path = mem_printf("manifests/%s", reference);
 
-	return gc_registry_ask(cleaning, method, path, NULL, doing, ret, err);
+	return gc_registry_query(cleaning, method, path, NULL, doing, ret, err);
 }
 
 /* The page behind this one; 0: it was the last. */
@@ -357,8 +357,8 @@ static int list_tags(struct cleaning *cleaning, struct err *err)
 		if (i == GC_PAGES_MAX)
 			return err_set(err, E_REGISTRY_RESPONSE,
 				"registry %s: the list of tags has no end", cleaning->ref.host);
-		r = gc_registry_ask(cleaning, "GET", i ? NULL : "tags/list?n=1000", i ? &url : NULL,
-			"listing tags", &reply, err);
+		r = gc_registry_query(cleaning, "GET", i ? NULL : "tags/list?n=1000",
+			i ? &url : NULL, "listing tags", &reply, err);
 		if (r < 0)
 			return r;
 		if (reply.status == 404 && i == 0)
@@ -389,7 +389,7 @@ static int read_others(struct cleaning *cleaning, struct err *err)
 
 		if (cleaning->others_unclear)
 			break;
-		int r = ask_manifest(cleaning, "HEAD", cleaning->others.v[i],
+		int r = query_manifest(cleaning, "HEAD", cleaning->others.v[i],
 			"looking at other tags", &reply, err);
 		if (r < 0)
 			return r;
@@ -478,7 +478,7 @@ static int gc_registry_judge(struct cleaning *cleaning, const char *tag,
 	ret->age_ms = known ? cleaning->now_ms - known->newest_ms : -1;
 	if (judge_known(cleaning, known, &ret->fate))
 		return 1;
-	int r = ask_manifest(cleaning, "GET", tag, "reading an image", &reply, err);
+	int r = query_manifest(cleaning, "GET", tag, "reading an image", &reply, err);
 	if (r < 0 || reply.status == 404)
 		return r;
 	ret->fate = gc_registry_judge_response(cleaning, tag, &reply, digest, &ret->age_ms);
@@ -516,12 +516,12 @@ static int delete_image(
 	AUTO_REGISTRY_REPLY struct registry_reply by_tag = {0}, by_digest = {0};
 	const char *doing = "deleting an image";
 
-	int r = ask_manifest(cleaning, "DELETE", tag, doing, &by_tag, err);
+	int r = query_manifest(cleaning, "DELETE", tag, doing, &by_tag, err);
 	if (r < 0)
 		return r;
 	if (cleaning->others_unclear)
 		return gc_registry_is_deleted(by_tag.status) ? 1 : 0;
-	r = ask_manifest(cleaning, "DELETE", digest, doing, &by_digest, err);
+	r = query_manifest(cleaning, "DELETE", digest, doing, &by_digest, err);
 	if (r < 0)
 		return r;
 	if (gc_registry_is_deleted(by_tag.status) || gc_registry_is_deleted(by_digest.status))
@@ -600,12 +600,12 @@ static int enter_repository(struct cleaning *cleaning, const char *name, struct 
 	if (r == 0)
 		r = fs_private_dir(dir, err);
 	if (r == 0)
-		r = registry_ask_init(&cleaning->client, cleaning->session, LIMIT_MS, err);
+		r = registry_query_init(&cleaning->client, cleaning->session, LIMIT_MS, err);
 	if (r < 0)
 		return r;
 	cleaning->memory_path = registry_memory_path(dir, cleaning->ref.host, cleaning->ref.repo);
 	registry_memory_load(cleaning->memory_path, &cleaning->memory);
-	r = registry_ask_open(
+	r = registry_query_open(
 		&cleaning->client, name, !cleaning->options->dry_run, &cleaning->registry, err);
 	if (r < 0 || cleaning->options->dry_run)
 		return r;

@@ -198,14 +198,14 @@ char *init_login_user(struct session *session, const char *host, int64_t limit_m
 	size_t len = strcspn(host, "/");
 	AUTO_FREE char *name = mem_strndup(host, len);
 	const char *repo = host[len] ? host + len + 1 : "dlrun";
-	struct credential_lookup *asked =
+	struct credential_lookup *requested =
 		credential_start(lookup.loop, &env, name, repo, init_cluster_on_found, &lookup);
 	struct loop_timer *timer = loop_add_timer(
 		lookup.loop, clock_deadline(limit_ms), init_cluster_on_late, &lookup);
 
 	loop_run(lookup.loop, NULL);
 	loop_remove_timer(lookup.loop, timer);
-	credential_free(asked);
+	credential_free(requested);
 	return lookup.user;
 }
 

@@ -743,7 +743,7 @@ static char *init_project_program_of(
 	return project->commands.n ? mem_strdup(project->commands.v[0].words.v[0]) : NULL;
 }
 
-static int init_project_ask_base(struct session *session, const char *image, const char *program,
+static int init_project_query_base(struct session *session, const char *image, const char *program,
 	int64_t limit_ms, struct base_program *ret, struct err *err)
 {
 	AUTO_BASE_LOOK struct base_look look = {0};
@@ -753,7 +753,7 @@ static int init_project_ask_base(struct session *session, const char *image, con
 	if (r == 0)
 		r = base_look_init(&look, session, limit_ms, err);
 	if (r == 0)
-		r = base_look_ask(&look, image, config_str(config, "platform"), err);
+		r = base_look_query(&look, image, config_str(config, "platform"), err);
 	if (r == 0)
 		base_program_find(look.base, program, ret);
 	return r;
@@ -798,7 +798,7 @@ void init_choose_base(struct session *session, struct init_project *project,
 	if (!image || limit_ms == 0 || str_starts(image, "docker.io/library/python:") ||
 		str_starts(image, "ghcr.io/astral-sh/uv:"))
 		return;
-	*ret_said = init_project_ask_base(session, image, program, limit_ms, &found, &error) == 0
+	*ret_said = init_project_query_base(session, image, program, limit_ms, &found, &error) == 0
 			    ? evaluate_base(project, image, program, &found)
 			    : mem_printf("%s: not checked: %s", image, error.message);
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "app/lifecycle/restart.h"
-#include "app/lifecycle/results_ask.h"
+#include "app/lifecycle/results_query.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/fetch.h"
 #include "base/util/auto.h"
@@ -101,10 +101,10 @@ static void runs_keep(struct session *session, const struct run_list *runs, int6
 }
 
 enum {
-	ASK_MS = 2000,
+	QUERY_MS = 2000,
 	LOOK_MS = 50,      /* between two looks at what cannot be watched */
 	LOOK_MAX_MS = 500, /* for runs that go on for long */
-	CANCEL_ASK_MS = 10000,
+	CANCEL_QUERY_MS = 10000,
 	KEEP_MS = 10000,
 	RESULTS_MS = 5000, /* for a list of what was made */
 };
@@ -241,7 +241,7 @@ static int follow_look(struct waiting *waiting, bool *seen, struct err *err)
 		look_anew(runs->v[i]);
 		seen[i] = seen[i] || !run_state_is_final(run_state(runs->v[i]));
 	}
-	int r = runs_refresh(waiting->session, runs, ASK_MS, err);
+	int r = runs_refresh(waiting->session, runs, QUERY_MS, err);
 	if (r == 0)
 		tell_state(waiting, before);
 	for (size_t i = 0; r == 0 && i < runs->n; i++)
@@ -449,7 +449,7 @@ int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
 
 	*ret_ended_before = run_state_is_final(run_state(run));
 	if (*ret_ended_before && taken_wait_ms(run))
-		return take_give_up(session, run, CANCEL_ASK_MS, err);
+		return take_give_up(session, run, CANCEL_QUERY_MS, err);
 	if (*ret_ended_before)
 		return run_wants_retry(run) ? run_stop_retries(session, run, err) : 0;
 	if (!run_handle(run))
@@ -460,7 +460,7 @@ int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
 	/* Save the last output of the run: it would be lost with what the cancel removes there. */
 	if (target->ops->keep)
 		target->ops->keep(target, run_handle(run), true, &keep, NULL);
-	r = target_cancel(target, run_handle(run), CANCEL_ASK_MS, err);
+	r = target_cancel(target, run_handle(run), CANCEL_QUERY_MS, err);
 	if (r == 0 && meanwhile)
 		r = meanwhile(ctx, run, err);
 	if (r == 0)

@@ -36,7 +36,7 @@ struct push_base {
 	char *digest;
 	struct image_base *image; /* until the work has it */
 	struct err error;
-	bool is_known, is_asked;
+	bool is_known, is_requested;
 };
 
 /* The target's check of a run. */
@@ -44,10 +44,10 @@ struct push_check {
 	struct target_call call;
 	struct target_job job;
 	struct run *draft; /* what the check is about */
-	int64_t asked_ms;
+	int64_t requested_ms;
 	struct strv notes;
 	struct err refused;
-	struct task *asking; /* the work, when it waits for the check */
+	struct task *querying; /* the work, when it waits for the check */
 	bool is_done;
 };
 
@@ -204,14 +204,14 @@ static void response_check(struct push *push)
 	/* The check may have told of a better handle. */
 	if (r == 0)
 		r = submit_insert_row(submit, &err);
-	task_response(TAKE(check->asking), r, &err);
+	task_response(TAKE(check->querying), r, &err);
 }
 
-static void ask_check(void *ctx, struct task *task)
+static void query_check(void *ctx, struct task *task)
 {
 	struct push *push = ctx;
 
-	push->check.asking = task;
+	push->check.querying = task;
 	if (push->check.is_done)
 		response_check(push);
 }
@@ -223,7 +223,7 @@ static void on_checked(struct target_call *call, int status, struct err *err)
 	struct push *push = (struct push *)((char *)call - offsetof(struct push, check.call));
 	struct push_check *check = &push->check;
 
-	if (status < 0 && target_slept(push->submit->target, check->asked_ms, err)) {
+	if (status < 0 && target_slept(push->submit->target, check->requested_ms, err)) {
 		err_clear(err);
 		status = start_check(push, err);
 		if (status == 0)
@@ -232,7 +232,7 @@ static void on_checked(struct target_call *call, int status, struct err *err)
 	if (status < 0)
 		err_move(&check->refused, err);
 	check->is_done = true;
-	if (check->asking)
+	if (check->querying)
 		response_check(push);
 }
 
@@ -241,9 +241,9 @@ static int start_check(struct push *push, struct err *err)
 	struct push_check *check = &push->check;
 	struct target *target = push->submit->target;
 
-	check->asked_ms = clock_ms();
-	check->call =
-		(struct target_call){.deadline_ms = check->asked_ms + CHECK_MS, .done = on_checked};
+	check->requested_ms = clock_ms();
+	check->call = (struct target_call){
+		.deadline_ms = check->requested_ms + CHECK_MS, .done = on_checked};
 	strv_done(&check->notes);
 	return target->ops->check(target, &check->job, &check->notes, &check->call, err);
 }
@@ -310,7 +310,7 @@ static int base_found(void *ctx, const char *digest, struct err *error, struct e
 	bool failed = err_is_set(&push->base.error);
 	if (!failed)
 		start_mounts(push, push->base.image->layers, push->base.image->n_layers);
-	if (push->base.is_asked)
+	if (push->base.is_requested)
 		tell_base(push, push->task);
 	else if (failed) /* Without it there is nothing to send. */
 		stop_work(push);
@@ -371,11 +371,11 @@ static void remember_base(struct push *push)
  * The work
  */
 
-static void push_registry_ask_base(void *ctx, struct task *task)
+static void push_registry_query_base(void *ctx, struct task *task)
 {
 	struct push *push = ctx;
 
-	push->base.is_asked = true;
+	push->base.is_requested = true;
 	if (push->base.is_known)
 		tell_base(push, task);
 }
@@ -385,7 +385,7 @@ static int push_registry_get_base(struct pack *pack, void *ctx, struct err *err)
 	struct push *push = ctx;
 
 	if (!pack->base && base_is_remote(push)) {
-		int r = task_ask(push->task, push_registry_ask_base, push, err);
+		int r = task_ask(push->task, push_registry_query_base, push, err);
 		if (r < 0)
 			return r;
 		push->submit->base_digest = mem_strdup(push->base.digest);
@@ -401,7 +401,7 @@ static int may_commit(void *ctx, struct err *err)
 
 	if (!push->submit->is_recorded || push->has_leave)
 		return 0;
-	int r = task_ask(push->task, ask_check, push, err);
+	int r = task_ask(push->task, query_check, push, err);
 	push->has_leave = r >= 0;
 	return r;
 }

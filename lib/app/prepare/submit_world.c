@@ -464,15 +464,15 @@ static int submit_world_check_size(struct submit *submit, struct err *err)
 
 	if (wanted->cpus_milli > (int64_t)cpus * 1000) {
 		AUTO_FREE char *has = mem_printf("%u", cpus);
-		AUTO_FREE char *asked = mem_printf("%g", (double)wanted->cpus_milli / 1000);
-		r = submit_world_too_much(
-			submit, "resources.cpus", asked, has, cpus == 1 ? " CPU" : " CPUs", err);
+		AUTO_FREE char *requested = mem_printf("%g", (double)wanted->cpus_milli / 1000);
+		r = submit_world_too_much(submit, "resources.cpus", requested, has,
+			cpus == 1 ? " CPU" : " CPUs", err);
 	}
 	if (r == 0 && memory && wanted->memory_bytes > memory) {
-		char asked[16], has[32];
+		char requested[16], has[32];
 		snprintf(has, sizeof(has), "%lluMi", (unsigned long long)(memory >> 20));
 		r = submit_world_too_much(submit, "resources.memory",
-			str_size(wanted->memory_bytes, asked), has, " of memory", err);
+			str_size(wanted->memory_bytes, requested), has, " of memory", err);
 	}
 	return r;
 }
@@ -736,15 +736,16 @@ static int submit_world_add_ports(const struct strv *texts, const char *what, st
 /* Options add to what the configuration names. */
 static int submit_world_set_ports(struct submit *submit, struct err *err)
 {
-	struct ports *ports = &submit->spec.ports, asked = {0};
+	struct ports *ports = &submit->spec.ports, requested = {0};
 	int r = 0;
 
 	if (!submit->parent)
 		r = submit_world_add_ports(
 			config_list(submit->config, "ports"), "ports", ports, E_CONFIG, err);
 	if (r == 0)
-		r = submit_world_add_ports(submit->options->ports, "--port", &asked, E_USAGE, err);
-	return r < 0 ? r : ports_merge(ports, &asked, err);
+		r = submit_world_add_ports(
+			submit->options->ports, "--port", &requested, E_USAGE, err);
+	return r < 0 ? r : ports_merge(ports, &requested, err);
 }
 
 /*

@@ -24,62 +24,62 @@ enum { TURN_MS = 200, LISTED_FRESH_MS = 2000, LIST_MS = 1000, URL_MAX = 512, TEX
  * Asks
  */
 
-static void unlink_ask(struct ask *ask)
+static void unlink_query(struct query *query)
 {
-	if (!ask->at)
+	if (!query->at)
 		return;
-	*ask->at = ask->next;
-	if (ask->next)
-		ask->next->at = ask->at;
-	ask->at = NULL;
-	ask->next = NULL;
+	*query->at = query->next;
+	if (query->next)
+		query->next->at = query->at;
+	query->at = NULL;
+	query->next = NULL;
 }
 
-static void link_ask(struct ask *ask, struct ask **list)
+static void link_query(struct query *query, struct query **list)
 {
-	unlink_ask(ask);
-	ask->next = *list;
-	ask->at = list;
-	if (ask->next)
-		ask->next->at = &ask->next;
-	*list = ask;
+	unlink_query(query);
+	query->next = *list;
+	query->at = list;
+	if (query->next)
+		query->next->at = &query->next;
+	*list = query;
 }
 
-void ask_free(struct ask *ask)
+void query_free(struct query *query)
 {
-	if (!ask)
+	if (!query)
 		return;
-	unlink_ask(ask);
-	if (ask->work)
-		ask->stop(ask->work);
-	if (ask->place)
-		ask->place->users--;
-	free(ask->target);
-	free(ask->range);
-	free(ask->if_none_match);
-	free(ask->if_range);
-	free(ask);
+	unlink_query(query);
+	if (query->work)
+		query->stop(query->work);
+	if (query->place)
+		query->place->users--;
+	free(query->target);
+	free(query->range);
+	free(query->if_none_match);
+	free(query->if_range);
+	free(query);
 }
 
 /* The exchange goes on without the ask. */
-static struct front_exchange *proxy_leave(struct ask *ask)
+static struct front_exchange *proxy_leave(struct query *query)
 {
-	struct front_exchange *exchange = ask->exchange;
+	struct front_exchange *exchange = query->exchange;
 
 	front_on_gone(exchange, NULL, NULL);
-	ask_free(ask);
+	query_free(query);
 	return exchange;
 }
 
-void ask_response(
-	struct ask *ask, int status, const struct strv *headers, const void *data, size_t len)
+void query_response(
+	struct query *query, int status, const struct strv *headers, const void *data, size_t len)
 {
-	front_response(proxy_leave(ask), status, headers, data, len);
+	front_response(proxy_leave(query), status, headers, data, len);
 }
 
-void ask_refuse(struct ask *ask, int status, const char *what, const char *hint)
+void query_refuse(struct query *query, int status, const char *what, const char *hint)
 {
-	front_refuse(proxy_leave(ask), status, what, hint);
+	front_refuse(proxy_leave(query), status, what, hint);
 }
 
 static int proxy_status_of(const struct err *err)
@@ -100,7 +100,7 @@ static int proxy_status_of(const struct err *err)
 	}
 }
 
-void ask_fail(struct ask *ask, const struct err *err)
+void query_fail(struct query *query, const struct err *err)
 {
 	AUTO_BUF struct buf hint;
 
@@ -109,23 +109,23 @@ void ask_fail(struct ask *ask, const struct err *err)
 		buf_addf(&hint, "%s%s", hint.len ? "; " : "", err->evidence[i]);
 	if (err->hint)
 		buf_addf(&hint, "%s%s", hint.len ? "; " : "", err->hint);
-	ask_refuse(ask, proxy_status_of(err), err->message, hint.len ? hint.data : NULL);
+	query_refuse(query, proxy_status_of(err), err->message, hint.len ? hint.data : NULL);
 }
 
-void ask_redirect(struct ask *ask, const char *url)
+void query_redirect(struct query *query, const char *url)
 {
 	AUTO_STRV struct strv headers = {0};
 
 	strv_addf(&headers, "Location: %s", url);
 	strv_add(&headers, "Cache-Control: no-store");
-	ask_response(ask, 307, &headers, "", 0);
+	query_response(query, 307, &headers, "", 0);
 }
 
-void ask_work(struct ask *ask, void *work, void (*stop)(void *work))
+void query_work(struct query *query, void *work, void (*stop)(void *work))
 {
-	link_ask(ask, &ask->proxy->working);
-	ask->work = work;
-	ask->stop = stop;
+	link_query(query, &query->proxy->working);
+	query->work = work;
+	query->stop = stop;
 }
 
 void leave_work(struct left *left)
@@ -151,16 +151,16 @@ static void free_left(struct proxy *proxy)
 
 static void proxy_on_gone(void *ctx)
 {
-	ask_free(ctx);
+	query_free(ctx);
 }
 
 /* Wait until the place, or the list of runs, has been refreshed. */
-static void wait_for_look(struct ask *ask, void (*go)(struct ask *ask))
+static void wait_for_look(struct query *query, void (*go)(struct query *query))
 {
-	struct proxy *proxy = ask->proxy;
+	struct proxy *proxy = query->proxy;
 
-	ask->go = go;
-	link_ask(ask, &proxy->waiting);
+	query->go = go;
+	link_query(query, &proxy->waiting);
 	if (proxy->is_pausing)
 		loop_stop(proxy->loop);
 }
@@ -183,58 +183,58 @@ static void add_page_headers(struct strv *headers, const char *type, const char 
 		files, files, files);
 }
 
-void ask_page(struct ask *ask, const struct buf *page, const char *files)
+void query_page(struct query *query, const struct buf *page, const char *files)
 {
 	AUTO_STRV struct strv headers = {0};
 	AUTO_ERR struct err error = {0};
 
 	if (buf_check(page, "the page", &error) < 0) {
-		ask_fail(ask, &error);
+		query_fail(query, &error);
 		return;
 	}
 	add_page_headers(&headers, "text/html; charset=utf-8", files ? files : "'none'");
-	ask_response(ask, 200, &headers, page->data, page->len);
+	query_response(query, 200, &headers, page->data, page->len);
 }
 
-static void response_index(struct ask *ask)
+static void response_index(struct query *query)
 {
-	struct proxy *proxy = ask->proxy;
+	struct proxy *proxy = query->proxy;
 	AUTO_BUF struct buf page;
 
 	buf_init(&page, PROXY_PAGE_MAX);
 	proxy_page_index(&proxy->listed, proxy->listed_cut, &proxy->here, clock_wall_ms(), &page);
-	ask_page(ask, &page, NULL);
+	query_page(query, &page, NULL);
 }
 
-static void response_json(struct ask *ask)
+static void response_json(struct query *query)
 {
 	AUTO_STRV struct strv headers = {0};
 	AUTO_BUF struct buf text;
 
 	buf_init(&text, 2 * PROXY_PAGE_MAX);
-	proxy_page_json(&ask->proxy->listed, &text);
+	proxy_page_json(&query->proxy->listed, &text);
 	add_page_headers(&headers, "application/json", "'none'");
-	ask_response(ask, text.full ? 500 : 200, &headers, text.data, text.full ? 0 : text.len);
+	query_response(query, text.full ? 500 : 200, &headers, text.data, text.full ? 0 : text.len);
 }
 
-static void response_style(struct ask *ask)
+static void response_style(struct query *query)
 {
 	AUTO_STRV struct strv headers = {0};
 
 	strv_add(&headers, "Content-Type: text/css; charset=utf-8");
 	strv_add(&headers, "Cache-Control: max-age=600");
 	strv_add(&headers, "X-Content-Type-Options: nosniff");
-	ask_response(ask, 200, &headers, html_style, strlen(html_style));
+	query_response(query, 200, &headers, html_style, strlen(html_style));
 }
 
-static void with_list(struct ask *ask, void (*go)(struct ask *ask))
+static void with_list(struct query *query, void (*go)(struct query *query))
 {
-	const struct proxy *proxy = ask->proxy;
+	const struct proxy *proxy = query->proxy;
 
 	if (proxy->listed_ms && clock_ms() - proxy->listed_ms < LISTED_FRESH_MS)
-		go(ask);
+		go(query);
 	else
-		wait_for_look(ask, go);
+		wait_for_look(query, go);
 }
 
 /* Add unfinished runs that are older than all listed ones. */
@@ -287,7 +287,7 @@ static int proxy_list_runs(struct proxy *proxy, struct err *err)
  */
 
 /* /run/ID: its page has a name of its own, because that of its files must be of the same site. */
-static void redirect_to_run(struct ask *ask, const char *run)
+static void redirect_to_run(struct query *query, const char *run)
 {
 	AUTO_BUF struct buf url = {0};
 	struct proxy_name name = {.kind = PROXY_RUN};
@@ -295,116 +295,117 @@ static void redirect_to_run(struct ask *ask, const char *run)
 	AUTO_FREE char *id = mem_strndup(run, strcspn(run, "/?"));
 	if (strlen(id) >= sizeof(name.run) ||
 		id[strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-")]) {
-		ask_refuse(ask, 404, "there is no such run", "dlrun ps -a");
+		query_refuse(query, 404, "there is no such run", "dlrun ps -a");
 		return;
 	}
 	memcpy(name.run, id, strlen(id) + 1);
 	buf_init(&url, URL_MAX);
-	proxy_url_add(&name, &ask->proxy->here, "/", &url);
-	ask_redirect(ask, url.data);
+	proxy_url_add(&name, &query->proxy->here, "/", &url);
+	query_redirect(query, url.data);
 }
 
-static void response_own(struct ask *ask)
+static void response_own(struct query *query)
 {
 	static const struct {
 		const char *path;
-		void (*go)(struct ask *ask);
+		void (*go)(struct query *query);
 		bool needs_list;
 	} paths[] = {
 		{"/", response_index, true},
 		{"/runs.json", response_json, true},
 		{HTML_STYLE_PATH, response_style, false},
 	};
-	AUTO_FREE char *path = mem_strndup(ask->target, strcspn(ask->target, "?"));
+	AUTO_FREE char *path = mem_strndup(query->target, strcspn(query->target, "?"));
 
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		if (!str_eq(path, paths[i].path))
 			continue;
 		if (paths[i].needs_list)
-			with_list(ask, paths[i].go);
+			with_list(query, paths[i].go);
 		else
-			paths[i].go(ask);
+			paths[i].go(query);
 		return;
 	}
-	if (str_starts(ask->target, RUN_PATH))
-		redirect_to_run(ask, ask->target + strlen(RUN_PATH));
+	if (str_starts(query->target, RUN_PATH))
+		redirect_to_run(query, query->target + strlen(RUN_PATH));
 	else
-		ask_refuse(ask, 404, "there is no such page", NULL);
+		query_refuse(query, 404, "there is no such page", NULL);
 }
 
-static void response_run(struct ask *ask)
+static void response_run(struct query *query)
 {
-	AUTO_FREE char *path = mem_strndup(ask->target, strcspn(ask->target, "?"));
+	AUTO_FREE char *path = mem_strndup(query->target, strcspn(query->target, "?"));
 
 	if (str_eq(path, HTML_STYLE_PATH))
-		response_style(ask);
+		response_style(query);
 	else if (str_eq(path, "/"))
-		show_run(ask);
+		show_run(query);
 	else
-		ask_refuse(ask, 404, "there is no such page", NULL);
+		query_refuse(query, 404, "there is no such page", NULL);
 }
 
-static void go_to_run(struct ask *ask)
+static void go_to_run(struct query *query)
 {
-	if (ask->place->is_removed) {
-		AUTO_FREE char *what = mem_printf("there is no run '%s' any more", ask->place->id);
-		ask_refuse(ask, 404, what, "dlrun ps -a");
-	} else if (ask->name.kind == PROXY_PORT) {
-		place_carry(ask);
-	} else if (ask->name.kind == PROXY_FILES) {
-		send_file(ask);
+	if (query->place->is_removed) {
+		AUTO_FREE char *what =
+			mem_printf("there is no run '%s' any more", query->place->id);
+		query_refuse(query, 404, what, "dlrun ps -a");
+	} else if (query->name.kind == PROXY_PORT) {
+		place_carry(query);
+	} else if (query->name.kind == PROXY_FILES) {
+		send_file(query);
 	} else {
-		response_run(ask);
+		response_run(query);
 	}
 }
 
 /* The beginning of an id is another name, which may soon be that of several runs. */
-static bool redirect_to_whole(struct ask *ask)
+static bool redirect_to_whole(struct query *query)
 {
-	struct proxy_name whole = ask->name;
+	struct proxy_name whole = query->name;
 	AUTO_BUF struct buf url = {0};
 
-	if (str_eq(ask->name.run, ask->place->id) || !ask->is_read)
+	if (str_eq(query->name.run, query->place->id) || !query->is_read)
 		return false;
-	memcpy(whole.run, ask->place->id, sizeof(whole.run));
+	memcpy(whole.run, query->place->id, sizeof(whole.run));
 	buf_init(&url, FRONT_HEAD_MAX);
-	proxy_url_add(&whole, &ask->proxy->here, ask->target, &url);
-	ask_redirect(ask, url.data);
+	proxy_url_add(&whole, &query->proxy->here, query->target, &url);
+	query_redirect(query, url.data);
 	return true;
 }
 
-static void route(struct ask *ask)
+static void route(struct query *query)
 {
 	AUTO_ERR struct err error = {0};
-	bool is_ours = ask->name.kind != PROXY_PORT;
+	bool is_ours = query->name.kind != PROXY_PORT;
 
-	if (ask->is_connect && is_ours) {
-		ask_refuse(ask, 403, "a CONNECT leads to ports of runs only",
+	if (query->is_connect && is_ours) {
+		query_refuse(query, 403, "a CONNECT leads to ports of runs only",
 			"6006.RUN.localhost:80, or RUN.localhost:6006");
 		return;
 	}
-	if (is_ours && !ask->is_read) {
-		ask_refuse(ask, 405, "these pages can only be read", NULL);
+	if (is_ours && !query->is_read) {
+		query_refuse(query, 405, "these pages can only be read", NULL);
 		return;
 	}
-	if (ask->name.kind == PROXY_INDEX) {
-		response_own(ask);
+	if (query->name.kind == PROXY_INDEX) {
+		response_own(query);
 		return;
 	}
-	if (place_get(ask->proxy, ask->name.run, &ask->place, &error) < 0) {
-		if (ask->name.kind == PROXY_RUN && error.code == ERR_CONFIG)
-			show_record(ask, &error);
+	if (place_get(query->proxy, query->name.run, &query->place, &error) < 0) {
+		if (query->name.kind == PROXY_RUN && error.code == ERR_CONFIG)
+			show_record(query, &error);
 		else
-			ask_fail(ask, &error);
+			query_fail(query, &error);
 		return;
 	}
-	ask->place->users++;
-	if (redirect_to_whole(ask))
+	query->place->users++;
+	if (redirect_to_whole(query))
 		return;
-	if (place_is_fresh(ask->place))
-		go_to_run(ask);
+	if (place_is_fresh(query->place))
+		go_to_run(query);
 	else
-		wait_for_look(ask, go_to_run);
+		wait_for_look(query, go_to_run);
 }
 
 static char *header(const struct front_request *request, const char *name)
@@ -416,30 +417,30 @@ static void proxy_on_request(
 	void *ctx, struct front_exchange *exchange, const struct front_request *request)
 {
 	struct proxy *proxy = ctx;
-	struct ask *ask = mem_alloc(1, sizeof(*ask));
+	struct query *query = mem_alloc(1, sizeof(*query));
 	AUTO_ERR struct err error = {0};
 
-	*ask = (struct ask){.proxy = proxy,
+	*query = (struct query){.proxy = proxy,
 		.exchange = exchange,
 		.target = mem_strdup(request->target),
 		.is_connect = request->is_connect,
 		.is_head = str_eq(request->method, "HEAD")};
-	ask->is_read = !request->is_upgrade && (ask->is_head || str_eq(request->method, "GET"));
-	front_on_gone(exchange, proxy_on_gone, ask);
-	if (proxy_name_parse(request->host, &ask->name, &error) < 0) {
-		ask_fail(ask, &error);
+	query->is_read = !request->is_upgrade && (query->is_head || str_eq(request->method, "GET"));
+	front_on_gone(exchange, proxy_on_gone, query);
+	if (proxy_name_parse(request->host, &query->name, &error) < 0) {
+		query_fail(query, &error);
 		return;
 	}
-	if (request->is_connect && ask->name.kind == PROXY_RUN) {
-		ask->name.kind = PROXY_PORT;
-		ask->name.port = request->port;
+	if (request->is_connect && query->name.kind == PROXY_RUN) {
+		query->name.kind = PROXY_PORT;
+		query->name.port = request->port;
 	}
-	if (ask->name.kind == PROXY_FILES) {
-		ask->range = header(request, "range");
-		ask->if_none_match = header(request, "if-none-match");
-		ask->if_range = header(request, "if-range");
+	if (query->name.kind == PROXY_FILES) {
+		query->range = header(request, "range");
+		query->if_none_match = header(request, "if-none-match");
+		query->if_range = header(request, "if-range");
 	}
-	route(ask);
+	route(query);
 }
 
 static void on_refused(void *ctx, const char *text)
@@ -452,29 +453,29 @@ static void on_refused(void *ctx, const char *text)
  * The loop
  */
 
-static bool proxy_is_ready(const struct ask *ask, bool of_list)
+static bool proxy_is_ready(const struct query *query, bool of_list)
 {
-	if (!ask->place)
+	if (!query->place)
 		return of_list;
-	return !of_list && (ask->place->is_removed || place_is_fresh(ask->place));
+	return !of_list && (query->place->is_removed || place_is_fresh(query->place));
 }
 
-static struct ask *find_ready(const struct proxy *proxy, bool of_list)
+static struct query *find_ready(const struct proxy *proxy, bool of_list)
 {
-	struct ask *ask = proxy->waiting;
+	struct query *query = proxy->waiting;
 
-	while (ask && !proxy_is_ready(ask, of_list))
-		ask = ask->next;
-	return ask;
+	while (query && !proxy_is_ready(query, of_list))
+		query = query->next;
+	return query;
 }
 
 static void response_ready(struct proxy *proxy, bool of_list)
 {
-	struct ask *ask;
+	struct query *query;
 
-	while ((ask = find_ready(proxy, of_list))) {
-		unlink_ask(ask);
-		ask->go(ask);
+	while ((query = find_ready(proxy, of_list))) {
+		unlink_query(query);
+		query->go(query);
 	}
 }
 
@@ -533,9 +534,9 @@ static int proxy_serve(struct proxy *proxy, struct err *err)
 static void proxy_done(struct proxy *proxy)
 {
 	while (proxy->waiting)
-		ask_free(proxy->waiting);
+		query_free(proxy->waiting);
 	while (proxy->working)
-		ask_free(proxy->working);
+		query_free(proxy->working);
 	front_free(proxy->front);
 	proxy->front = NULL;
 	free_left(proxy);

@@ -21,13 +21,13 @@ struct proxy {
 	struct proxy_here here;
 	struct place *places;
 	size_t n_places;
-	struct ask *waiting; /* until their runs have been looked at */
-	bool is_pausing;     /* the loop runs only for requests: it may be stopped */
+	struct query *waiting; /* until their runs have been looked at */
+	bool is_pausing;       /* the loop runs only for requests: it may be stopped */
 	struct loop_timer *timer;
 	struct run_list listed; /* the first page */
 	bool listed_cut;
-	int64_t listed_ms;   /* clock_ms(); 0: never */
-	struct ask *working; /* those that wait for a target, for the end */
+	int64_t listed_ms;     /* clock_ms(); 0: never */
+	struct query *working; /* those that wait for a target, for the end */
 	struct left *left;
 };
 
@@ -68,7 +68,7 @@ struct place {
 };
 
 /* A request that dlrun itself has to handle. */
-struct ask {
+struct query {
 	struct proxy *proxy;
 	struct front_exchange *exchange;
 	struct proxy_name name;
@@ -76,8 +76,8 @@ struct ask {
 	char *range, *if_none_match, *if_range;
 	bool is_read, is_head, is_connect; /* is_read: GET or HEAD */
 	struct place *place;               /* NULL: the first page */
-	void (*go)(struct ask *ask);
-	struct ask *next, **at; /* in proxy->waiting or working */
+	void (*go)(struct query *query);
+	struct query *next, **at; /* in proxy->waiting or working */
 	/* Work for it that goes on, or NULL: given up when the other side leaves. */
 	void *work;
 	void (*stop)(void *work);
@@ -86,17 +86,17 @@ struct ask {
 /*
  * Asks (app/proxy/proxy.c)
  */
-void ask_free(struct ask *ask);
+void query_free(struct query *query);
 /* Send a response and end the ask. */
-void ask_response(
-	struct ask *ask, int status, const struct strv *headers, const void *data, size_t len);
-void ask_refuse(struct ask *ask, int status, const char *what, const char *hint);
-void ask_fail(struct ask *ask, const struct err *err);
-void ask_redirect(struct ask *ask, const char *url);
+void query_response(
+	struct query *query, int status, const struct strv *headers, const void *data, size_t len);
+void query_refuse(struct query *query, int status, const char *what, const char *hint);
+void query_fail(struct query *query, const struct err *err);
+void query_redirect(struct query *query, const char *url);
 /* A page of ours, which shows what comes from that origin, or (NULL) none. */
-void ask_page(struct ask *ask, const struct buf *page, const char *files);
-/* Attach work to the ask, until one of those or ask_free. */
-void ask_work(struct ask *ask, void *work, void (*stop)(void *work));
+void query_page(struct query *query, const struct buf *page, const char *files);
+/* Attach work to the ask, until one of those or query_free. */
+void query_work(struct query *query, void *work, void (*stop)(void *work));
 
 /*
  * Runs that are held open (proxy_place.c)
@@ -114,15 +114,15 @@ void places_tidy(struct proxy *proxy, bool all);
 /* Whether reading the files of the run starts a pod there. */
 bool place_is_far(const struct place *place);
 /* Carry the request to the port that its name tells, or say why not. Ends the ask. */
-void place_carry(struct ask *ask);
+void place_carry(struct query *query);
 
 /*
  * Pages and files of a run
  */
 /* The page of one run (proxy_show.c); its files (proxy_send.c). */
-void show_run(struct ask *ask);
+void show_run(struct query *query);
 /* The same of its record alone, because its target cannot be used here; ends the ask. */
-void show_record(struct ask *ask, const struct err *error);
-void send_file(struct ask *ask);
+void show_record(struct query *query, const struct err *error);
+void send_file(struct query *query);
 
 #endif

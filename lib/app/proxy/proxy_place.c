@@ -192,8 +192,8 @@ int place_get(struct proxy *proxy, const char *run, struct place **ret, struct e
 
 static bool is_waited_for(const struct proxy *proxy, const struct place *place)
 {
-	for (const struct ask *ask = proxy->waiting; ask; ask = ask->next)
-		if (ask->place == place)
+	for (const struct query *query = proxy->waiting; query; query = query->next)
+		if (query->place == place)
 			return true;
 	return false;
 }
@@ -341,35 +341,35 @@ static struct place_port *proxy_place_port_of(struct place *place, int rank, uin
 }
 
 /* Refuse with the sentence of `dlrun why`: no program is there to respond. */
-static void refuse_state(struct ask *ask)
+static void refuse_state(struct query *query)
 {
 	AUTO_BUF struct buf sentence = {0}, hint = {0};
 
 	buf_init(&sentence, SENTENCE_MAX);
 	buf_init(&hint, SENTENCE_MAX);
-	run_why(place_run(ask->place), &sentence, &hint);
-	ask_refuse(ask, 503, sentence.data, hint.len ? hint.data : NULL);
+	run_why(place_run(query->place), &sentence, &hint);
+	query_refuse(query, 503, sentence.data, hint.len ? hint.data : NULL);
 }
 
-void place_carry(struct ask *ask)
+void place_carry(struct query *query)
 {
-	struct place *place = ask->place;
+	struct place *place = query->place;
 	AUTO_ERR struct err error = {0};
 
 	if (!is_carried_to(place) || !run_handle(place_run(place))) {
-		refuse_state(ask);
+		refuse_state(query);
 		return;
 	}
 	int r = carrier_check(place->carrier, &error);
 	if (r == 0)
-		r = carrier_check_rank(place_run(place), ask->name.rank, &error);
+		r = carrier_check_rank(place_run(place), query->name.rank, &error);
 	if (r < 0) {
-		ask_fail(ask, &error);
+		query_fail(query, &error);
 		return;
 	}
-	struct place_port *port = proxy_place_port_of(place, ask->name.rank, ask->name.port);
+	struct place_port *port = proxy_place_port_of(place, query->name.rank, query->name.port);
 	if (!port) {
-		ask_refuse(ask, 503, "too many ports of this run were asked for", NULL);
+		query_refuse(query, 503, "too many ports of this run were asked for", NULL);
 		return;
 	}
 	AUTO_FREE char *key = mem_printf(
@@ -381,8 +381,8 @@ void place_carry(struct ask *ask)
 		.free = proxy_place_on_released,
 		.ctx = port,
 		.host = host};
-	struct front_exchange *exchange = ask->exchange;
+	struct front_exchange *exchange = query->exchange;
 	place->users++;
-	ask_free(ask);
+	query_free(query);
 	front_carry(exchange, &route);
 }

@@ -30,7 +30,7 @@ struct show {
 	struct left left;
 	struct target_call log;
 	struct target_log_request request;
-	struct ask *ask;
+	struct query *query;
 	struct place *place;
 	char *handle;
 	bool has_log, has_files; /* asked for, not answered yet */
@@ -62,7 +62,7 @@ static void show_stop(void *work)
 
 	if (show->has_log)
 		target_call_cancel(&show->log);
-	loop_remove_timer(show->ask->proxy->loop, show->timer);
+	loop_remove_timer(show->query->proxy->loop, show->timer);
 	leave_work(&show->left);
 }
 
@@ -80,29 +80,30 @@ static void cut_text(struct show *show)
 }
 
 /* page: all but why. */
-static void response_page(struct ask *ask, struct proxy_page_run *page)
+static void response_page(struct query *query, struct proxy_page_run *page)
 {
-	AUTO_FREE char *files = cell_origin(page->run, PROXY_FILES, &ask->proxy->here);
+	AUTO_FREE char *files = cell_origin(page->run, PROXY_FILES, &query->proxy->here);
 	AUTO_BUF struct buf html, why, hint;
 
 	buf_init(&html, PROXY_PAGE_MAX);
 	buf_init(&why, SENTENCE_MAX);
 	buf_init(&hint, SENTENCE_MAX);
-	run_why_said(&ask->proxy->session->dirs, page->run, page->log, page->log_len, &why, &hint);
+	run_why_said(
+		&query->proxy->session->dirs, page->run, page->log, page->log_len, &why, &hint);
 	page->why = why.data;
 	page->why_hint = hint.data;
-	page->here = &ask->proxy->here;
+	page->here = &query->proxy->here;
 	proxy_page_run(page, &html);
-	ask_page(ask, &html, files);
+	query_page(query, &html, files);
 }
 
 static void proxy_show_response(struct show *show)
 {
-	struct ask *ask = show->ask;
+	struct query *query = show->query;
 
 	cut_text(show);
 	struct proxy_page_run page = {.run = place_run(show->place),
-		.is_watched = strstr(ask->target, "?watch") != NULL,
+		.is_watched = strstr(query->target, "?watch") != NULL,
 		.log = show->text.data,
 		.log_len = show->text.len,
 		.log_error = &show->log_error,
@@ -110,26 +111,26 @@ static void proxy_show_response(struct show *show)
 		.files_cut = show->files_cut,
 		.is_far = place_is_far(show->place),
 		.files_error = &show->files_error};
-	response_page(ask, &page);
+	response_page(query, &page);
 }
 
-void show_record(struct ask *ask, const struct err *error)
+void show_record(struct query *query, const struct err *error)
 {
 	const struct outputs_files none = {0};
 	AUTO_RUN struct run *run = NULL;
 	AUTO_ERR struct err failure = {0};
 	struct store *store;
-	int r = session_store(ask->proxy->session, &store, &failure);
+	int r = session_store(query->proxy->session, &store, &failure);
 
 	if (r == 0)
-		r = store_resolve(store, ask->name.run, &run, &failure);
+		r = store_resolve(store, query->name.run, &run, &failure);
 	if (r < 0) {
-		ask_fail(ask, &failure);
+		query_fail(query, &failure);
 		return;
 	}
 	struct proxy_page_run page = {
 		.run = run, .log = "", .log_error = error, .files = &none, .files_error = error};
-	response_page(ask, &page);
+	response_page(query, &page);
 }
 
 static void response_if_whole(struct show *show)
@@ -186,7 +187,7 @@ static void on_log_end(struct target_call *call, int status, struct err *err)
 	response_if_whole(show);
 }
 
-static void ask_log(struct show *show)
+static void query_log(struct show *show)
 {
 	struct target *target = carrier_target(show->place->carrier);
 
@@ -206,9 +207,9 @@ static void ask_log(struct show *show)
  */
 
 /* A pod that reads them is not started by itself. */
-static bool wants_files(const struct ask *ask)
+static bool wants_files(const struct query *query)
 {
-	return strstr(ask->target, "?files") != NULL;
+	return strstr(query->target, "?files") != NULL;
 }
 
 static bool files_are_fresh(const struct place *place)
@@ -238,9 +239,9 @@ static void on_files(void *ctx, int status, struct err *error)
 	response_if_whole(show);
 }
 
-static void ask_files(struct show *show)
+static void query_files(struct show *show)
 {
-	if (place_is_far(show->place) && !wants_files(show->ask))
+	if (place_is_far(show->place) && !wants_files(show->query))
 		return;
 	if (files_are_fresh(show->place)) {
 		show->files_cut = show->place->files.n >= LISTED_MAX;
@@ -251,24 +252,24 @@ static void ask_files(struct show *show)
 		OUTPUTS_THOROUGH, LISTED_MAX, &show->files, on_files, show);
 }
 
-void show_run(struct ask *ask)
+void show_run(struct query *query)
 {
-	const char *handle = run_handle(place_run(ask->place));
+	const char *handle = run_handle(place_run(query->place));
 	struct show *show = mem_alloc(1, sizeof(*show));
-	struct loop *loop = ask->proxy->loop;
+	struct loop *loop = query->proxy->loop;
 
-	*show = (struct show){.left = {.place = ask->place, .free = show_free},
-		.ask = ask,
-		.place = ask->place,
+	*show = (struct show){.left = {.place = query->place, .free = show_free},
+		.query = query,
+		.place = query->place,
 		.handle = mem_strdup(handle)};
 	buf_init(&show->text, 2 * TAIL_MAX);
-	ask_work(ask, show, show_stop);
+	query_work(query, show, show_stop);
 	show->timer = loop_add_timer(loop,
-		clock_ms() + (place_is_far(ask->place) ? FAR_PATIENCE_MS : PATIENCE_MS),
+		clock_ms() + (place_is_far(query->place) ? FAR_PATIENCE_MS : PATIENCE_MS),
 		proxy_show_on_late, show);
 	if (handle) {
-		ask_log(show);
-		ask_files(show);
+		query_log(show);
+		query_files(show);
 	}
 	response_if_whole(show);
 }
@@ -286,7 +287,7 @@ enum {
 /* State of sending one file, while it is looked for and read. */
 struct send {
 	struct left left;
-	struct ask *ask;
+	struct query *query;
 	struct place *place;
 	char *handle, *path;
 	struct outputs_call *call;
@@ -327,7 +328,7 @@ static void add_headers(const struct send *send, uint64_t n, struct strv *header
 {
 	const struct proxy_type *type = proxy_type_of(send->path);
 	AUTO_FREE char *page =
-		cell_origin(place_run(send->place), PROXY_RUN, &send->ask->proxy->here);
+		cell_origin(place_run(send->place), PROXY_RUN, &send->query->proxy->here);
 	AUTO_FREE char *etag = etag_of(send);
 
 	strv_addf(headers, "Content-Type: %s", type->mime);
@@ -358,11 +359,11 @@ static void read_window(struct send *send);
 
 static void proxy_show_end(struct send *send, bool cut)
 {
-	struct front_exchange *exchange = send->ask->exchange;
+	struct front_exchange *exchange = send->query->exchange;
 
 	front_on_gone(exchange, NULL, NULL);
 	front_on_room(exchange, NULL, NULL);
-	ask_free(send->ask);
+	query_free(send->query);
 	front_end(exchange, cut);
 }
 
@@ -381,8 +382,8 @@ static void proxy_show_begin(struct send *send)
 
 	add_headers(send, send->range.n, &headers);
 	send->is_begun = send->has_room = true;
-	front_begin(send->ask->exchange, send->status, &headers, (int64_t)send->range.n);
-	front_on_room(send->ask->exchange, on_room, send);
+	front_begin(send->query->exchange, send->status, &headers, (int64_t)send->range.n);
+	front_on_room(send->query->exchange, on_room, send);
 }
 
 static int proxy_show_on_data(void *ctx, const void *data, size_t len, struct err *err)
@@ -398,7 +399,7 @@ static int proxy_show_on_data(void *ctx, const void *data, size_t len, struct er
 	send->got += len;
 	send->range.first += len;
 	send->range.n -= len;
-	if (len && !front_write(send->ask->exchange, data, len))
+	if (len && !front_write(send->query->exchange, data, len))
 		send->has_room = false;
 	return 0;
 }
@@ -411,7 +412,7 @@ static void proxy_show_on_read(void *ctx, int status, struct err *error)
 	if (send->left.is_left)
 		return;
 	if (status < 0 && !send->is_begun)
-		ask_fail(send->ask, error);
+		query_fail(send->query, error);
 	else if (status < 0 || send->got == 0)
 		proxy_show_end(send, true);
 	else if (send->range.n == 0)
@@ -448,24 +449,24 @@ static void response_empty(struct send *send, int status)
 	if (status == 416)
 		strv_addf(&headers, "Content-Range: bytes */%llu",
 			(unsigned long long)send->file.size);
-	ask_response(send->ask, status, &headers, "", 0);
+	query_response(send->query, status, &headers, "", 0);
 }
 
 static void response_found(struct send *send)
 {
-	const struct ask *ask = send->ask;
+	const struct query *query = send->query;
 	AUTO_FREE char *etag = etag_of(send);
-	bool is_same = !ask->if_range || str_eq(ask->if_range, etag);
+	bool is_same = !query->if_range || str_eq(query->if_range, etag);
 
-	if (proxy_show_matches(ask->if_none_match, etag)) {
+	if (proxy_show_matches(query->if_none_match, etag)) {
 		response_empty(send, 304);
 		return;
 	}
 	send->status =
-		proxy_range_parse(is_same ? ask->range : NULL, send->file.size, &send->range);
+		proxy_range_parse(is_same ? query->range : NULL, send->file.size, &send->range);
 	if (send->status == 416) {
 		response_empty(send, 416);
-	} else if (ask->is_head || send->range.n == 0) {
+	} else if (query->is_head || send->range.n == 0) {
 		proxy_show_begin(send);
 		proxy_show_end(send, false);
 	} else {
@@ -495,15 +496,15 @@ static void proxy_show_on_list(void *ctx, int status, struct err *error)
 	if (proxy_show_find(send, &send->found)) {
 		response_found(send);
 	} else if (status < 0) {
-		ask_fail(send->ask, error);
+		query_fail(send->query, error);
 	} else {
 		const struct proxy_name index = {.kind = PROXY_INDEX};
 		AUTO_FREE char *path = mem_printf("/run/%s", send->place->id);
 		AUTO_BUF struct buf hint = {0};
 
 		buf_init(&hint, HINT_MAX);
-		proxy_url_add(&index, &send->ask->proxy->here, path, &hint);
-		ask_refuse(send->ask, 404, "the run has no such file", hint.data);
+		proxy_url_add(&index, &send->query->proxy->here, path, &hint);
+		query_refuse(send->query, 404, "the run has no such file", hint.data);
 	}
 }
 
@@ -517,23 +518,23 @@ static bool proxy_show_is_known(struct send *send)
 	       proxy_show_find(send, &place->files);
 }
 
-void send_file(struct ask *ask)
+void send_file(struct query *query)
 {
-	const char *handle = run_handle(place_run(ask->place));
-	AUTO_FREE char *path = proxy_path_decode(ask->target);
+	const char *handle = run_handle(place_run(query->place));
+	AUTO_FREE char *path = proxy_path_decode(query->target);
 	struct send *send;
 
 	if (!path || !handle) {
-		ask_refuse(ask, 404, "the run has no such file", NULL);
+		query_refuse(query, 404, "the run has no such file", NULL);
 		return;
 	}
 	send = mem_alloc(1, sizeof(*send));
-	*send = (struct send){.left = {.place = ask->place, .free = send_free},
-		.ask = ask,
-		.place = ask->place,
+	*send = (struct send){.left = {.place = query->place, .free = send_free},
+		.query = query,
+		.place = query->place,
 		.handle = mem_strdup(handle),
 		.path = TAKE(path)};
-	ask_work(ask, send, send_stop);
+	query_work(query, send, send_stop);
 	if (proxy_show_is_known(send))
 		response_found(send);
 	else

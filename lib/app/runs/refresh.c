@@ -18,7 +18,7 @@
 #include "core/target/target.h"
 #include "targets/targets.h"
 
-enum { ASK_MS = 15000 };
+enum { QUERY_MS = 15000 };
 
 /* Names of targets may have colons: "kube:CONTEXT/NAMESPACE". */
 bool adopt_is_place(const char *text)
@@ -59,7 +59,7 @@ int adopt_find(struct session *session, const char *text, struct run **ret, stru
 	}
 	r = refresh_open_target(session, name, &target, err);
 	if (r == 0)
-		r = target_adopt(target, id, ASK_MS, &runs, err);
+		r = target_adopt(target, id, QUERY_MS, &runs, err);
 	if (r == 0)
 		*ret = TAKE(runs.v[0]);
 	return r;
@@ -112,7 +112,7 @@ int adopt_all(struct session *session, const char *name, struct err *err)
 	if (r == 0)
 		r = refresh_open_target(session, name, &target, err);
 	if (r == 0)
-		r = target_adopt(target, NULL, ASK_MS, &runs, err);
+		r = target_adopt(target, NULL, QUERY_MS, &runs, err);
 	if (r < 0 || runs.n == 0)
 		return r;
 	for (size_t i = 0; i < runs.n; i++)
@@ -132,7 +132,7 @@ enum { FIND_MS = 8000 };
 struct refresh;
 
 /* A request in flight. */
-struct ask {
+struct query {
 	struct target_call call;
 	struct refresh *refresh;
 	struct run *run;
@@ -152,20 +152,20 @@ struct target_list VEC_OF(struct known_target);
 struct refresh {
 	struct session *session;
 	struct target_list targets;
-	struct ask *asks;
-	size_t n_asks, n_open;
+	struct query *queries;
+	size_t n_queries, n_open;
 	struct run_list changed;
 	char machine[OS_ID_SIZE];
 };
 
 static void refresh_done(struct refresh *refresh)
 {
-	for (size_t i = 0; i < refresh->n_asks; i++) {
-		target_call_cancel(&refresh->asks[i].call);
-		target_status_done(&refresh->asks[i].status);
-		err_done(&refresh->asks[i].err);
+	for (size_t i = 0; i < refresh->n_queries; i++) {
+		target_call_cancel(&refresh->queries[i].call);
+		target_status_done(&refresh->queries[i].status);
+		err_done(&refresh->queries[i].err);
 	}
-	free(refresh->asks);
+	free(refresh->queries);
 	vec_foreach (struct known_target, known, &refresh->targets)
 		target_free(known->target);
 	vec_done(&refresh->targets);
@@ -271,87 +271,87 @@ static bool refresh_apply(struct run *run, const struct target_status *status)
 }
 
 /* Whether the record had to change. */
-static bool refresh_take_status(struct ask *ask)
+static bool refresh_take_status(struct query *query)
 {
-	bool changed = refresh_apply(ask->run, &ask->status);
+	bool changed = refresh_apply(query->run, &query->status);
 
-	json_free(ask->run->seen);
-	ask->run->seen = TAKE(ask->status.observed);
-	return changed || ask->went_on;
+	json_free(query->run->seen);
+	query->run->seen = TAKE(query->status.observed);
+	return changed || query->went_on;
 }
 
 /* Of an ended run: its results may not be waiting any more. */
-static bool take_loss(struct ask *ask)
+static bool take_loss(struct query *query)
 {
-	const struct target_status *status = &ask->status;
+	const struct target_status *status = &query->status;
 
-	if (ask->result < 0 || status->results_until_ms || !status->results_lost)
+	if (query->result < 0 || status->results_until_ms || !status->results_lost)
 		return false;
-	json_remove(ask->run->doc, TAKEN_UNTIL);
-	json_set_str(ask->run->doc, TAKEN_LOST, status->results_lost);
+	json_remove(query->run->doc, TAKEN_UNTIL);
+	json_set_str(query->run->doc, TAKEN_LOST, status->results_lost);
 	return true;
 }
 
-static void refresh_take_response(struct refresh *refresh, struct ask *ask)
+static void refresh_take_response(struct refresh *refresh, struct query *query)
 {
-	bool merged = finish_merge(&refresh->session->dirs, ask->run);
+	bool merged = finish_merge(&refresh->session->dirs, query->run);
 
-	if (run_state_is_final(run_state(ask->run))) {
-		if (take_loss(ask))
-			*vec_push(&refresh->changed) = ask->run;
-	} else if (ask->result < 0)
-		set_unknown(ask->run, ask->err.message);
-	else if (ask->status.state == RUN_UNKNOWN)
-		set_unknown(ask->run, ask->status.text);
-	else if (refresh_take_status(ask) || merged)
-		*vec_push(&refresh->changed) = ask->run;
+	if (run_state_is_final(run_state(query->run))) {
+		if (take_loss(query))
+			*vec_push(&refresh->changed) = query->run;
+	} else if (query->result < 0)
+		set_unknown(query->run, query->err.message);
+	else if (query->status.state == RUN_UNKNOWN)
+		set_unknown(query->run, query->status.text);
+	else if (refresh_take_status(query) || merged)
+		*vec_push(&refresh->changed) = query->run;
 }
 
 /*
  * Asking
  */
 
-static void start_ask(struct refresh *refresh, struct ask *ask, int64_t deadline_ms);
+static void start_query(struct refresh *refresh, struct query *query, int64_t deadline_ms);
 
 /* The target began another attempt after this one, maybe long ago, and may have begun more. */
-static void ask_next(struct ask *ask)
+static void query_next(struct query *query)
 {
-	AUTO(target_status_done) struct target_status status = ask->status;
+	AUTO(target_status_done) struct target_status status = query->status;
 
-	ask->status = (struct target_status){0};
-	observed_merge(status.observed, ask->run->doc);
-	set_started(ask->run, status.started_ms);
-	set_end(ask->run, &status);
-	run_add_attempt(ask->run, status.next_handle);
-	run_set_state(ask->run, RUN_QUEUED);
-	ask->went_on = true;
-	start_ask(ask->refresh, ask, ask->call.deadline_ms);
+	query->status = (struct target_status){0};
+	observed_merge(status.observed, query->run->doc);
+	set_started(query->run, status.started_ms);
+	set_end(query->run, &status);
+	run_add_attempt(query->run, status.next_handle);
+	run_set_state(query->run, RUN_QUEUED);
+	query->went_on = true;
+	start_query(query->refresh, query, query->call.deadline_ms);
 }
 
 static void refresh_on_done(struct target_call *call, int status, struct err *err)
 {
-	struct ask *ask = (struct ask *)call;
+	struct query *query = (struct query *)call;
 
-	ask->result = status;
-	ask->refresh->n_open--;
+	query->result = status;
+	query->refresh->n_open--;
 	if (status < 0)
-		err_move(&ask->err, err);
-	else if (ask->status.next_handle)
-		ask_next(ask);
-	if (ask->refresh->n_open == 0)
-		loop_stop(session_loop(ask->refresh->session));
+		err_move(&query->err, err);
+	else if (query->status.next_handle)
+		query_next(query);
+	if (query->refresh->n_open == 0)
+		loop_stop(session_loop(query->refresh->session));
 }
 
-static void start_ask(struct refresh *refresh, struct ask *ask, int64_t deadline_ms)
+static void start_query(struct refresh *refresh, struct query *query, int64_t deadline_ms)
 {
 	struct target *target;
 
-	ask->call = (struct target_call){.deadline_ms = deadline_ms, .done = refresh_on_done};
-	int r = get_target(refresh, ask->run, &target, &ask->err);
+	query->call = (struct target_call){.deadline_ms = deadline_ms, .done = refresh_on_done};
+	int r = get_target(refresh, query->run, &target, &query->err);
 	if (r == 0)
 		r = target->ops->state(
-			target, run_handle(ask->run), &ask->status, &ask->call, &ask->err);
-	ask->result = r;
+			target, run_handle(query->run), &query->status, &query->call, &query->err);
+	query->result = r;
 	if (r == 0)
 		refresh->n_open++;
 }
@@ -378,9 +378,9 @@ static void judge_unsubmitted(struct refresh *refresh, struct run *run)
 	target_status_done(&status);
 }
 
-static void refresh_ask_all(struct refresh *refresh, struct run_list *runs, int64_t deadline_ms)
+static void refresh_query_all(struct refresh *refresh, struct run_list *runs, int64_t deadline_ms)
 {
-	refresh->asks = mem_alloc(runs->n + 1, sizeof(*refresh->asks));
+	refresh->queries = mem_alloc(runs->n + 1, sizeof(*refresh->queries));
 	vec_foreach (struct run *, run, runs) {
 		if (run_state_is_final(run_state(*run)) && !taken_wait_ms(*run))
 			continue;
@@ -388,9 +388,9 @@ static void refresh_ask_all(struct refresh *refresh, struct run_list *runs, int6
 			judge_unsubmitted(refresh, *run);
 			continue;
 		}
-		struct ask *ask = &refresh->asks[refresh->n_asks++];
-		*ask = (struct ask){.refresh = refresh, .run = *run};
-		start_ask(refresh, ask, deadline_ms);
+		struct query *query = &refresh->queries[refresh->n_queries++];
+		*query = (struct query){.refresh = refresh, .run = *run};
+		start_query(refresh, query, deadline_ms);
 	}
 }
 
@@ -420,13 +420,13 @@ static int refresh_wait_responses(struct refresh *refresh, int64_t deadline_ms, 
 /* Calls that are still in flight have not answered in time. */
 static void take_responses(struct refresh *refresh)
 {
-	for (size_t i = 0; i < refresh->n_asks; i++) {
-		struct ask *ask = &refresh->asks[i];
+	for (size_t i = 0; i < refresh->n_queries; i++) {
+		struct query *query = &refresh->queries[i];
 
-		if (ask->call.private)
-			ask->result = err_set(&ask->err, E_TARGET_SILENT,
-				"target %s did not answer in time", run_target(ask->run));
-		refresh_take_response(refresh, ask);
+		if (query->call.private)
+			query->result = err_set(&query->err, E_TARGET_SILENT,
+				"target %s did not answer in time", run_target(query->run));
+		refresh_take_response(refresh, query);
 	}
 }
 
@@ -472,7 +472,7 @@ int runs_refresh(
 
 	if (!os_machine_id(refresh.machine))
 		refresh.machine[0] = '\0';
-	refresh_ask_all(&refresh, runs, deadline_ms);
+	refresh_query_all(&refresh, runs, deadline_ms);
 	int r = refresh_wait_responses(&refresh, deadline_ms, err);
 	if (r < 0)
 		return r;

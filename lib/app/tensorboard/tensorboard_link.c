@@ -95,7 +95,7 @@ static int tensorboard_link_on_late(void *ctx, struct err *err)
 	return 0;
 }
 
-static bool tensorboard_link_ask(struct tensorboard_probe *probe,
+static bool tensorboard_link_query(struct tensorboard_probe *probe,
 	const struct tensorboard_link *link, const char *prefix, uint16_t port)
 {
 	AUTO_FREE char *request = mem_printf("GET %s/data/environment HTTP/1.0\r\n"
@@ -123,7 +123,7 @@ struct tensorboard_probe *tensorboard_probe_start(struct loop *loop,
 
 	*probe = (struct tensorboard_probe){.loop = loop, .fd = -1, .done = done, .ctx = ctx};
 	buf_init(&probe->response, TENSORBOARD_RESPONSE_MAX);
-	if (tensorboard_link_ask(probe, link, prefix, port)) {
+	if (tensorboard_link_query(probe, link, prefix, port)) {
 		probe->source = loop_add_fd(loop, probe->fd, &ops, probe);
 		timeout_ms = clock_deadline(timeout_ms);
 	} else {
@@ -252,7 +252,7 @@ static void tensorboard_link_redirect(
 
 /* TensorBoard's pages ask for their fonts, and some plugins for more, as if there were no prefix:
  * then the page itself is below it. */
-static bool is_asked_by_page(
+static bool is_requested_by_page(
 	const struct tensorboard_front *front, const struct front_request *request)
 {
 	static const char name[] = "referer: http://";
@@ -293,7 +293,7 @@ static void tensorboard_link_on_request(
 		front->was_opened = true;
 		tensorboard_link_redirect(exchange, front->secret, "/");
 	} else if (!tensorboard_secret_fits(front->secret, request->target)) {
-		if (is_asked_by_page(front, request))
+		if (is_requested_by_page(front, request))
 			tensorboard_link_redirect(exchange, front->secret, request->target);
 		else
 			front_refuse(exchange, NOT_FOUND, "There is nothing at this address",

@@ -494,7 +494,7 @@ static int on_link(void *ctx, short revents, struct err *err)
 }
 
 /* Request a socket from TensorBoard, which runs in a network of its own. */
-static int ask_socket(struct tensorboard_local *local, int fd, struct err *err)
+static int query_socket(struct tensorboard_local *local, int fd, struct err *err)
 {
 	struct waiting *waiting;
 
@@ -515,7 +515,7 @@ static int tensorboard_local_connect_to(void *ctx, int fd, struct err *err)
 	int s;
 
 	if (local->is_alone)
-		return ask_socket(local, fd, err);
+		return query_socket(local, fd, err);
 	s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (s < 0) {
 		int saved = errno;

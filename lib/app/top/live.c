@@ -52,7 +52,7 @@ struct live_place {
 	char *host, *root;              /* of a host */
 	char *context, *kube_namespace; /* of a cluster */
 	struct node_host *opened;       /* the session's */
-	struct node_call *asked;
+	struct node_call *requested;
 	struct node_machine node;
 	struct kube_cluster *cluster; /* the session's */
 	struct kube_call *calls[LIVE_LISTS];
@@ -98,7 +98,7 @@ static void live_place_free(struct live_place *place)
 {
 	if (!place)
 		return;
-	node_cancel(place->asked);
+	node_cancel(place->requested);
 	node_machine_done(&place->node);
 	for (size_t i = 0; i < LIVE_LISTS; i++) {
 		kube_cancel(place->calls[i]);
@@ -144,7 +144,7 @@ static int on_machine(void *ctx, int status, struct err *error, struct err *err)
 	struct live_place *place = ctx;
 
 	(void)err;
-	place->asked = NULL;
+	place->requested = NULL;
 	if (status < 0) {
 		node_explain(place->opened, error);
 		show_error(place, place->host, error);
@@ -156,7 +156,7 @@ static int on_machine(void *ctx, int status, struct err *error, struct err *err)
 	return 0;
 }
 
-static void ask_host(struct live_place *place)
+static void query_host(struct live_place *place)
 {
 	AUTO_ERR struct err error = {0};
 
@@ -167,7 +167,7 @@ static void ask_host(struct live_place *place)
 		live_end(place, CLUSTER_AGAIN_MS);
 		return;
 	}
-	place->asked = node_machine(place->opened->node, &place->node, on_machine, place);
+	place->requested = node_machine(place->opened->node, &place->node, on_machine, place);
 }
 
 /*
@@ -221,7 +221,7 @@ static int live_on_metrics(void *ctx, struct kube_response *response, struct err
 	return live_take_list(ctx, LIVE_METRICS, response);
 }
 
-static void ask_cluster(struct live_place *place)
+static void query_cluster(struct live_place *place)
 {
 	static const char *const alive[] = {
 		"fieldSelector", "status.phase!=Succeeded,status.phase!=Failed", NULL};
@@ -251,13 +251,13 @@ static void ask_cluster(struct live_place *place)
 
 static void live_place_begin(struct live_place *place)
 {
-	if (place->asked || place->n_open || clock_ms() < place->next_ms)
+	if (place->requested || place->n_open || clock_ms() < place->next_ms)
 		return;
 	place->begun_ms = clock_ms();
 	if (place->kind == LIVE_HOST)
-		ask_host(place);
+		query_host(place);
 	else if (place->kind == LIVE_CLUSTER)
-		ask_cluster(place);
+		query_cluster(place);
 }
 
 /*

@@ -33,7 +33,7 @@ enum {
 	IDLE_LOOKS = 6, /* with nothing new, before the next ones come later */
 };
 
-enum doing { WAITING, QUEUED, LOOKING, ASKING, OVER };
+enum doing { WAITING, QUEUED, LOOKING, QUERYING, OVER };
 
 struct mirrored {
 	struct mirror *mirror;
@@ -318,11 +318,11 @@ static void on_state(struct target_call *call, int status, struct err *err)
 }
 
 /* Nothing was new: perhaps the run has ended. */
-static void ask_state(struct mirrored *mirrored)
+static void query_state(struct mirrored *mirrored)
 {
 	const struct target_ops *ops = mirrored->target->ops;
 
-	mirrored->doing = ASKING;
+	mirrored->doing = QUERYING;
 	mirrored->call =
 		(struct target_call){.deadline_ms = clock_ms() + STATE_MS, .done = on_state};
 	if (ops->state(mirrored->target, mirrored->handle, &mirrored->status, &mirrored->call,
@@ -343,7 +343,7 @@ static void look_ended(struct mirrored *mirrored)
 		mirrored->grown_ms = clock_wall_ms();
 		mirrored->n_idle = 0;
 	}
-	if (counts.is_asked_again || (counts.is_behind && mirrored->is_final)) {
+	if (counts.is_requested_again || (counts.is_behind && mirrored->is_final)) {
 		enqueue(mirrored);
 		return;
 	}
@@ -354,7 +354,7 @@ static void look_ended(struct mirrored *mirrored)
 	if (counts.is_new || !mirrored->handle)
 		mirror_look_in(mirrored, mirrored->mirror->options.look_ms);
 	else
-		ask_state(mirrored);
+		query_state(mirrored);
 	mirror_tell(mirrored);
 }
 

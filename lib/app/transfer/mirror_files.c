@@ -646,7 +646,7 @@ static int mirror_begin(struct fetch_sink *sink, const struct fetch_item *item,
 	/* Another process has changed the file here: the next look handles it. */
 	if (r == -ESTALE || r == -ENOENT) {
 		mirror_close_file(files);
-		files->counts.is_asked_again = true;
+		files->counts.is_requested_again = true;
 		return 0;
 	}
 	if (r < 0)
@@ -677,7 +677,7 @@ static int mirror_write(struct fetch_sink *sink, const void *data, size_t len, s
 
 	files->is_dropped |= files->overlap.differs;
 	if (files->is_dropped) {
-		files->current->is_anew = files->counts.is_asked_again = true;
+		files->current->is_anew = files->counts.is_requested_again = true;
 		return 0;
 	}
 	at += n;
@@ -758,7 +758,7 @@ int mirror_files_begin(struct mirror_files *files, struct err *err)
 	mirror_plugins_read(files);
 	files->counts.left_out = 0;
 	free(TAKE(files->left_out));
-	files->counts.is_new = files->counts.is_asked_again = files->counts.is_behind = false;
+	files->counts.is_new = files->counts.is_requested_again = files->counts.is_behind = false;
 	files->is_over_limit = false;
 	free(TAKE(files->unread));
 	return 0;
@@ -851,9 +851,10 @@ int mirror_files_end(struct mirror_files *files, const char *whole, struct err *
 	int r = 0;
 
 	mirror_close_file(files);
-	files->counts.is_asked_again |= mirror_plugins_read(files);
-	bool is_all = !files->is_over_limit && !files->unread && !files->counts.is_asked_again &&
-		      !files->counts.is_behind && !files->left_out;
+	files->counts.is_requested_again |= mirror_plugins_read(files);
+	bool is_all = !files->is_over_limit && !files->unread &&
+		      !files->counts.is_requested_again && !files->counts.is_behind &&
+		      !files->left_out;
 	sweep_links(files);
 	count_files(files);
 	if (whole && is_all && !str_eq(files->whole, whole)) {
@@ -1070,7 +1071,7 @@ static void mirror_files_begin_anew(struct mirror_files *files, struct mirror_ke
 	if (!files->was_sure && kept->walked.n_lost >= LOST_MAX)
 		return;
 	kept->walked.n_lost += !files->was_sure;
-	files->is_dropped = kept->is_anew = files->counts.is_asked_again = true;
+	files->is_dropped = kept->is_anew = files->counts.is_requested_again = true;
 }
 
 static int mirror_files_take_piece(
@@ -1141,7 +1142,7 @@ static int scalars_end(struct fetch_sink *sink, const struct fetch_item *item, s
 		mirror_files_settle(
 			files, kept, item, !walked->is_behind && state != SCALARS_ONLY_UNFILLED);
 		files->counts.is_behind |= walked->is_behind;
-		files->counts.is_asked_again |=
+		files->counts.is_requested_again |=
 			walked->is_behind && scalars_only_from(&walked->place) < walked->goal;
 	}
 	mirror_close_file(files);

@@ -49,7 +49,7 @@ struct mirror_counts {
 	uint64_t plugin_bytes;
 	bool is_new; /* in the present or last look: more, or another file */
 	/* A file turned out to be another one, or has more than was asked for: look again. */
-	bool is_asked_again;
+	bool is_requested_again;
 	bool is_behind; /* there is more already; it may wait for the next look */
 };
 void mirror_files_count(const struct mirror_files *files, struct mirror_counts *ret);

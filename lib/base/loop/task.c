@@ -32,8 +32,8 @@ struct task {
 
 	pthread_mutex_t lock;
 	pthread_cond_t answered;
-	task_ask_fn *ask; /* not seen by the loop yet */
-	void *ask_ctx;
+	task_ask_fn *query; /* not seen by the loop yet */
+	void *query_ctx;
 	bool is_open, is_cancelled, is_finished;
 	int response;
 	struct err response_err;
@@ -80,8 +80,8 @@ int task_ask(struct task *task, task_ask_fn *fn, void *ctx, struct err *err)
 	if (task->is_cancelled) {
 		set_cancelled(task);
 	} else {
-		task->ask = fn;
-		task->ask_ctx = ctx;
+		task->query = fn;
+		task->query_ctx = ctx;
 		task->is_open = true;
 		wake_loop(task);
 		while (task->is_open)
@@ -126,7 +126,7 @@ void task_cancel(struct task *task)
 {
 	pthread_mutex_lock(&task->lock);
 	task->is_cancelled = true;
-	task->ask = NULL;
+	task->query = NULL;
 	if (task->is_open) {
 		set_cancelled(task);
 		task->is_open = false;
@@ -137,20 +137,20 @@ void task_cancel(struct task *task)
 
 /* Take the next post or, if there is none, the ask. */
 static bool take_next(
-	struct task *task, struct post *ret_post, task_ask_fn **ret_ask, void **ret_ctx)
+	struct task *task, struct post *ret_post, task_ask_fn **ret_query, void **ret_ctx)
 {
-	*ret_ask = NULL;
+	*ret_query = NULL;
 	pthread_mutex_lock(&task->lock);
-	bool any = task->n_posts > 0 || task->ask;
+	bool any = task->n_posts > 0 || task->query;
 	if (task->n_posts > 0) {
 		*ret_post = task->posts[0];
 		task->n_posts--;
 		for (size_t i = 0; i < task->n_posts; i++)
 			task->posts[i] = task->posts[i + 1];
-	} else if (task->ask) {
-		*ret_ask = task->ask;
-		*ret_ctx = task->ask_ctx;
-		task->ask = NULL;
+	} else if (task->query) {
+		*ret_query = task->query;
+		*ret_ctx = task->query_ctx;
+		task->query = NULL;
 	}
 	pthread_mutex_unlock(&task->lock);
 	return any;
@@ -195,17 +195,17 @@ static int task_dispatch(void *ctx, short revents, struct err *err)
 	struct task *task = ctx;
 	char bytes[TASK_POSTS_MAX];
 	struct post post;
-	task_ask_fn *ask;
-	void *ask_ctx;
+	task_ask_fn *query;
+	void *query_ctx;
 
 	(void)revents;
 	while (read(task->wake[0], bytes, sizeof(bytes)) < 0 && errno == EINTR)
 		;
 	/* Read this first: posts made before the end are then taken below. */
 	bool finished = is_finished(task);
-	while (take_next(task, &post, &ask, &ask_ctx)) {
-		if (ask)
-			ask(ask_ctx, task);
+	while (take_next(task, &post, &query, &query_ctx)) {
+		if (query)
+			query(query_ctx, task);
 		else
 			post.fn(post.ctx);
 	}

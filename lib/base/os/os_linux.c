@@ -1291,7 +1291,7 @@ static int read_reply(const struct nlmsghdr *header, const struct side *remote, 
 	return 1;
 }
 
-static int ask_kernel(const struct side *local, const struct side *remote, uid_t *ret)
+static int query_kernel(const struct side *local, const struct side *remote, uid_t *ret)
 {
 	_Alignas(struct nlmsghdr) char reply[REPLY_SIZE];
 	AUTO_FD int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
@@ -1382,6 +1382,6 @@ int os_peer_uid(int fd, uid_t *ret)
 		return errno == ENOTCONN ? 0 : -errno;
 	if (!read_side(&peer, &local) || !read_side(&own, &remote))
 		return -ENOTSUP;
-	int r = ask_kernel(&local, &remote, ret);
+	int r = query_kernel(&local, &remote, ret);
 	return r == -ENOTSUP ? search_all(&local, &remote, ret) : r;
 }

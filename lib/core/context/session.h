@@ -43,7 +43,7 @@ struct session_env {
 	/* Accept hosts that ssh does not know yet. */
 	bool accept_new_host;
 	/* ssh_options.ask, with say_ctx; NULL: there is no user to ask. */
-	int (*ask)(void *ctx, const char *question, bool secret, struct buf *response,
+	int (*query)(void *ctx, const char *question, bool secret, struct buf *response,
 		struct err *err);
 	/* Opens a channel to a host in place of ssh; NULL: ssh is used. */
 	int (*open_host)(void *ctx, struct loop *loop, const char *host, struct channel_opener *ret,

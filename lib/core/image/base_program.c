@@ -47,7 +47,7 @@ static int make_layout(struct base_look *look, const char *tmp, struct err *err)
 int base_look_init(
 	struct base_look *look, struct session *session, int64_t limit_ms, struct err *err)
 {
-	int r = registry_ask_init(&look->client, session, limit_ms, err);
+	int r = registry_query_init(&look->client, session, limit_ms, err);
 
 	return r == 0 ? make_layout(look, env_get(session->env.env, "TMPDIR"), err) : r;
 }
@@ -64,7 +64,7 @@ static int on_base(void *ctx, const char *digest, struct err *error, struct err 
 	return 0;
 }
 
-int base_look_ask(struct base_look *look, const char *name, const char *platform, struct err *err)
+int base_look_query(struct base_look *look, const char *name, const char *platform, struct err *err)
 {
 	AUTO_FREE char *repository = NULL;
 	AUTO_REGISTRY struct registry *registry = NULL;
@@ -74,7 +74,7 @@ int base_look_ask(struct base_look *look, const char *name, const char *platform
 	if (r < 0)
 		return r;
 	repository = mem_printf("%s/%s", look->ref.host, look->ref.repo);
-	r = registry_ask_open(&look->client, repository, false, &registry, err);
+	r = registry_query_open(&look->client, repository, false, &registry, err);
 	if (r < 0)
 		return r;
 	base = registry_base_start(registry, &(struct registry_base_request){.ref = &look->ref,

@@ -68,7 +68,8 @@ struct base_look {
 int base_look_init(
 	struct base_look *look, struct session *session, int64_t limit_ms, struct err *err);
 /* name: HOST/REPO[:TAG|@DIGEST]. Blocks. Once. */
-int base_look_ask(struct base_look *look, const char *name, const char *platform, struct err *err);
+int base_look_query(
+	struct base_look *look, const char *name, const char *platform, struct err *err);
 void base_look_done(struct base_look *look);
 #define AUTO_BASE_LOOK AUTO(base_look_done)
 

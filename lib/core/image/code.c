@@ -106,12 +106,12 @@ static char *find_repository(const struct config *config, const struct ref *ref)
 
 static int open_registry(struct pull *pull, struct session *session, struct err *err)
 {
-	int r = registry_ask_init(&pull->client, session, PULL_MS, err);
+	int r = registry_query_init(&pull->client, session, PULL_MS, err);
 
 	if (r < 0)
 		return r;
 	AUTO_FREE char *repository = find_repository(session->config, pull->ref);
-	return registry_ask_open(&pull->client, repository, false, &pull->registry, err);
+	return registry_query_open(&pull->client, repository, false, &pull->registry, err);
 }
 
 static int code_wait_over(struct pull *pull, struct err *err)

@@ -185,7 +185,7 @@ char *registry_memory_path(const char *dir, const char *host, const char *repo)
 	return mem_printf("%s/%s.json", dir, hex);
 }
 
-int registry_ask_init(
+int registry_query_init(
 	struct registry_client *client, struct session *session, int64_t limit_ms, struct err *err)
 {
 	struct config *config;
@@ -204,7 +204,7 @@ int registry_ask_init(
 	return 0;
 }
 
-int registry_ask_open(struct registry_client *client, const char *text, bool push,
+int registry_query_open(struct registry_client *client, const char *text, bool push,
 	struct registry **ret, struct err *err)
 {
 	const struct registry_memory nothing = {0};
@@ -235,7 +235,7 @@ static char *issuers_of(
 	return mem_strdup("issuers of this system");
 }
 
-char *registry_ask_certificates(const struct registry_client *client, const char *host)
+char *registry_query_certificates(const struct registry_client *client, const char *host)
 {
 	AUTO_REGISTRY_CONFIG struct registry_config said = {0};
 	AUTO_FREE char *key = NULL;
@@ -295,7 +295,7 @@ static int registry_open_on_done(
 	return 0;
 }
 
-int registry_ask(struct registry_client *client, struct registry *registry,
+int registry_query(struct registry_client *client, struct registry *registry,
 	const struct registry_request *request, struct registry_reply *ret, struct err *err)
 {
 	struct registry_request copy = *request;

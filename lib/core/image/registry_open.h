@@ -75,15 +75,15 @@ char *registry_memory_path(const char *dir, const char *host, const char *repo);
  */
 
 /* A client for the session; its requests end limit_ms from now on. */
-int registry_ask_init(
+int registry_query_init(
 	struct registry_client *client, struct session *session, int64_t limit_ms, struct err *err);
 /* text: HOST/REPO, as the configuration has it. Neither uses nor updates the registry cache. */
-int registry_ask_open(struct registry_client *client, const char *text, bool push,
+int registry_query_open(struct registry_client *client, const char *text, bool push,
 	struct registry **ret, struct err *err);
 
 /* Describe for people what the certificate of host is checked against, and the certificate that the
  * host presents. The caller frees. */
-char *registry_ask_certificates(const struct registry_client *client, const char *host);
+char *registry_query_certificates(const struct registry_client *client, const char *host);
 
 /* A response that is kept. */
 struct registry_reply {
@@ -96,7 +96,7 @@ void registry_reply_done(struct registry_reply *reply);
 #define AUTO_REGISTRY_REPLY AUTO(registry_reply_done)
 /* Blocks. done and ctx of the request are not used. A failed request returns its error, as does a
  * response 401 or 403 that the request accepts. */
-int registry_ask(struct registry_client *client, struct registry *registry,
+int registry_query(struct registry_client *client, struct registry *registry,
 	const struct registry_request *request, struct registry_reply *ret, struct err *err);
 
 #endif

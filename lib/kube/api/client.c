@@ -92,11 +92,11 @@ struct kube_call {
 
 static void client_authorize(struct kube_call *call);
 
-static struct kube_asked client_asked(const struct kube_call *call)
+static struct kube_requested client_requested(const struct kube_call *call)
 {
 	const struct kube_access *access = call->client->options.access;
 
-	return (struct kube_asked){.method = call->method,
+	return (struct kube_requested){.method = call->method,
 		.path = call->path,
 		.host = call->client->host,
 		.user = str_empty(access->user) ? NULL : access->user,
@@ -179,7 +179,7 @@ static int finish_error(struct kube_call *call, struct err *error, struct err *e
 static int client_deadline_due(void *ctx, struct err *err)
 {
 	struct kube_call *call = ctx;
-	const struct kube_asked what = client_asked(call);
+	const struct kube_requested what = client_requested(call);
 	AUTO_ERR struct err late = {0}, error = {0};
 
 	call->deadline_timer = NULL;
@@ -209,12 +209,12 @@ static int64_t client_pause_ms(const struct kube_call *call, const struct kube_r
 {
 	unsigned doubled = call->tries < 8 ? call->tries - 1 : 7;
 	int64_t base_ms = (int64_t)KUBE_PAUSE_FIRST_MS << doubled;
-	int64_t asked_ms = kube_response_retry_after(response);
+	int64_t requested_ms = kube_response_retry_after(response);
 
 	if (base_ms > KUBE_PAUSE_MAX_MS)
 		base_ms = KUBE_PAUSE_MAX_MS;
 	int64_t jitter_ms = base_ms / 2 + random_below((uint32_t)(base_ms / 2) + 1);
-	return asked_ms > jitter_ms ? asked_ms : jitter_ms;
+	return requested_ms > jitter_ms ? requested_ms : jitter_ms;
 }
 
 static void client_note_wait(const struct kube_call *call, int64_t wait_ms)
@@ -315,7 +315,7 @@ static bool client_goes_on(struct kube_call *call, struct kube_response *respons
 static int kube_call_answered(struct kube_call *call, struct http_response *http, struct err *err)
 {
 	AUTO_KUBE_RESPONSE struct kube_response response = {0};
-	const struct kube_asked what = client_asked(call);
+	const struct kube_requested what = client_requested(call);
 
 	call->exchange = NULL;
 	kube_response_read(&what, http, call->data != NULL, &response);
@@ -743,7 +743,7 @@ struct kube_call *kube_list(struct kube_client *client, const char *path, const 
  * Blocking requests
  */
 
-struct ask {
+struct query {
 	struct kube_client *client;
 	struct kube_call *call;
 	struct json **ret;
@@ -751,38 +751,38 @@ struct ask {
 	struct err *err;
 };
 
-static int on_ask(void *ctx, struct kube_response *response, struct err *err)
+static int on_query(void *ctx, struct kube_response *response, struct err *err)
 {
-	struct ask *ask = ctx;
+	struct query *query = ctx;
 
 	(void)err;
-	ask->call = NULL;
+	query->call = NULL;
 	if (err_is_set(&response->error))
-		ask->r = err_move(ask->err, &response->error);
-	else if (ask->ret)
-		*ask->ret = TAKE(response->object);
-	loop_stop(ask->client->options.loop);
+		query->r = err_move(query->err, &response->error);
+	else if (query->ret)
+		*query->ret = TAKE(response->object);
+	loop_stop(query->client->options.loop);
 	return 0;
 }
 
-int kube_ask(struct kube_client *client, const struct kube_request *request, struct json **ret,
+int kube_query(struct kube_client *client, const struct kube_request *request, struct json **ret,
 	struct err *err)
 {
 	struct kube_request own = *request;
-	struct ask ask = {.client = client, .ret = ret, .err = err};
+	struct query query = {.client = client, .ret = ret, .err = err};
 
-	own.done = on_ask;
-	own.ctx = &ask;
-	ask.call = kube_start(client, &own);
+	own.done = on_query;
+	own.ctx = &query;
+	query.call = kube_start(client, &own);
 	int r = 0;
 	/* Other code may stop the loop, too. */
-	while (r == 0 && ask.call)
+	while (r == 0 && query.call)
 		r = loop_run(client->options.loop, err);
 	if (r < 0) {
-		kube_cancel(ask.call);
+		kube_cancel(query.call);
 		return r;
 	}
-	return ask.r;
+	return query.r;
 }
 
 /*

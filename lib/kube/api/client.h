@@ -118,7 +118,7 @@ struct kube_call *kube_list(struct kube_client *client, const char *path, const 
 /* Send one request and wait for its response on the loop, for commands that do one thing. *ret
  * (may be NULL) is set on success only; err is the answer's fault. request->done and ctx are not
  * used. */
-int kube_ask(struct kube_client *client, const struct kube_request *request, struct json **ret,
+int kube_query(struct kube_client *client, const struct kube_request *request, struct json **ret,
 	struct err *err);
 
 /* A connection upgraded with the client's credentials (upgrade.h): exec, port-forward. protocol

@@ -579,7 +579,7 @@ static void credential_warn(const struct kube_credential_options *options)
 		options->note(options->note_ctx, text);
 }
 
-static int credential_ask(
+static int credential_query(
 	const struct kube_credential_options *options, bool is_changed, struct err *err)
 {
 	const struct kube_exec *exec = options->access->exec;
@@ -612,7 +612,7 @@ static int kube_plugin_allowed(const struct kube_credential_options *options, st
 	credential_hash_entry(access->exec, hash);
 	if (str_eq(before, hash))
 		return 0;
-	int r = credential_ask(options, before != NULL, err);
+	int r = credential_query(options, before != NULL, err);
 	if (r == 0 && path) {
 		AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
 		AUTO_BUF struct buf text;

@@ -185,24 +185,25 @@ static char *message_of(const struct http_response *http, const struct json *obj
 		      : mem_printf("the server answers %d without a message", http->status);
 }
 
-static void response_refuse(const struct kube_asked *asked, int status,
+static void response_refuse(const struct kube_requested *requested, int status,
 	const struct http_response *http, struct kube_response *response)
 {
 	enum err_id id = response_kind_of(status, response->reason);
-	AUTO_FREE char *what = kube_path_shown(asked->path);
+	AUTO_FREE char *what = kube_path_shown(requested->path);
 	AUTO_FREE char *message = message_of(http, response->object);
 
 	if (id == E_KUBE_AUTH)
-		err_set(&response->error, id, "%s does not accept the login%s%s: %s", asked->host,
-			asked->user ? " of " : "", asked->user ? asked->user : "", message);
+		err_set(&response->error, id, "%s does not accept the login%s%s: %s",
+			requested->host, requested->user ? " of " : "",
+			requested->user ? requested->user : "", message);
 	else
-		err_set(&response->error, id, "cannot %s %s: %s", verb(asked->method), what,
+		err_set(&response->error, id, "cannot %s %s: %s", verb(requested->method), what,
 			message);
 	add_causes(response->object, &response->error);
 	struct err *error = &response->error;
-	if (id == E_KUBE_AUTH && asked->user)
+	if (id == E_KUBE_AUTH && requested->user)
 		err_hint(error, "log in to the cluster again as %s, then: kubectl auth whoami",
-			asked->user);
+			requested->user);
 	else if (id == E_KUBE_DENIED)
 		err_hint(error, "dlrun init --rbac   # prints the Role to ask for");
 }
@@ -221,13 +222,13 @@ static bool response_is_html(const struct http_response *http)
 	       strncasecmp(text, "<!doctype html", 14) == 0 || strncasecmp(text, "<html", 5) == 0;
 }
 
-static int fail_foreign(const struct kube_asked *asked, const struct http_response *http,
+static int fail_foreign(const struct kube_requested *requested, const struct http_response *http,
 	const char *what, struct err *error)
 {
-	AUTO_FREE char *path = kube_path_shown(asked->path);
+	AUTO_FREE char *path = kube_path_shown(requested->path);
 
-	err_set(error, E_KUBE_RESPONSE, "cannot %s %s: %s answers %d with %s", verb(asked->method),
-		path, asked->host, http->status, what);
+	err_set(error, E_KUBE_RESPONSE, "cannot %s %s: %s answers %d with %s",
+		verb(requested->method), path, requested->host, http->status, what);
 	return err_hint(error, "is the server of the kubeconfig right, or is a proxy in between?");
 }
 
@@ -276,11 +277,11 @@ static void read_warnings(const struct strv *headers, struct strv *ret)
  * The whole
  */
 
-void kube_unreachable(const struct kube_asked *asked, struct err *from, struct err *error)
+void kube_unreachable(const struct kube_requested *requested, struct err *from, struct err *error)
 {
 	static const enum err_id ids[] = {
 		E_HTTP_CLOSED, E_HTTP_CONNECT, E_HTTP_RESOLVE, E_HTTP_TIMEOUT};
-	AUTO_FREE char *what = kube_path_shown(asked->path);
+	AUTO_FREE char *what = kube_path_shown(requested->path);
 	bool is_ours = false;
 
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
@@ -292,18 +293,18 @@ void kube_unreachable(const struct kube_asked *asked, struct err *from, struct e
 					"that of this cluster?");
 		return;
 	}
-	err_set(error, E_KUBE_UNREACHABLE, "the cluster at %s cannot be reached: %s", asked->host,
-		from->message);
-	err_evidence(error, "cannot %s %s", verb(asked->method), what);
+	err_set(error, E_KUBE_UNREACHABLE, "the cluster at %s cannot be reached: %s",
+		requested->host, from->message);
+	err_evidence(error, "cannot %s %s", verb(requested->method), what);
 	for (size_t i = 0; i < from->n_evidence; i++)
 		err_evidence(error, "%s", from->evidence[i]);
 	if (from->hint)
 		err_hint(error, "%s", from->hint);
-	if (asked->context)
-		kube_hint_version(asked->context, "is the VPN up?", error);
+	if (requested->context)
+		kube_hint_version(requested->context, "is the VPN up?", error);
 }
 
-static void read_object(const struct kube_asked *asked, const struct http_response *http,
+static void read_object(const struct kube_requested *requested, const struct http_response *http,
 	struct kube_response *response)
 {
 	AUTO_ERR struct err error = {0};
@@ -313,7 +314,7 @@ static void read_object(const struct kube_asked *asked, const struct http_respon
 		return;
 	if (response_is_html(http)) {
 		if (http->status < 500)
-			fail_foreign(asked, http, "an HTML page", &response->error);
+			fail_foreign(requested, http, "an HTML page", &response->error);
 		return;
 	}
 	int r = json_parse(http->body.data, http->body.len, http->body.len, "the answer",
@@ -323,24 +324,24 @@ static void read_object(const struct kube_asked *asked, const struct http_respon
 	if (r == -ERR_LIMIT)
 		err_move(&response->error, &error);
 	else
-		fail_foreign(asked, http, "something that is not JSON", &response->error);
+		fail_foreign(requested, http, "something that is not JSON", &response->error);
 }
 
-void kube_response_read(const struct kube_asked *asked, struct http_response *http, bool is_stream,
-	struct kube_response *ret)
+void kube_response_read(const struct kube_requested *requested, struct http_response *http,
+	bool is_stream, struct kube_response *ret)
 {
 	struct kube_response response = {.status = http->status, .http = http, .reason = ""};
 	bool is_good = http->status >= 200 && http->status < 300;
 	int status = http->status;
 
 	if (!http->status) {
-		kube_unreachable(asked, &http->error, &response.error);
+		kube_unreachable(requested, &http->error, &response.error);
 		*ret = response;
 		return;
 	}
 	read_warnings(&http->headers, &response.warnings);
 	if (!is_good || !is_stream)
-		read_object(asked, http, &response);
+		read_object(requested, http, &response);
 	if (is_status(response.object) && json_get_str(response.object, "reason"))
 		response.reason = json_get_str(response.object, "reason");
 	/* A success may hold a failure. */
@@ -350,7 +351,7 @@ void kube_response_read(const struct kube_asked *asked, struct http_response *ht
 		is_good = false;
 	}
 	if (!is_good && !err_is_set(&response.error))
-		response_refuse(asked, status, http, &response);
+		response_refuse(requested, status, http, &response);
 	*ret = response;
 }
 

@@ -28,7 +28,7 @@ char *kube_words(const char *text, size_t len, size_t max);
  * a question behind it. */
 void kube_hint_version(const char *context, const char *question, struct err *err);
 
-struct kube_asked {
+struct kube_requested {
 	const char *method, *path, *host;
 	const char *user;    /* for the hint after a 401, or NULL */
 	const char *context; /* of the kubeconfig, for hints, or NULL */
@@ -36,8 +36,8 @@ struct kube_asked {
 /* "jobs/x in namespace y", "pods in namespace y", "nodes". The caller frees. */
 char *kube_path_shown(const char *path);
 /* Reads the answer: object, fault, reason, warnings, status. */
-void kube_response_read(const struct kube_asked *asked, struct http_response *http, bool is_stream,
-	struct kube_response *ret);
+void kube_response_read(const struct kube_requested *requested, struct http_response *http,
+	bool is_stream, struct kube_response *ret);
 void kube_response_done(struct kube_response *response);
 #define AUTO_KUBE_RESPONSE AUTO(kube_response_done)
 /* Whether the same request may work in a moment, by what came. */
@@ -45,6 +45,6 @@ bool kube_response_is_transient(const struct kube_response *response);
 /* Milliseconds that the server asks to wait, -1 if it does not. */
 int64_t kube_response_retry_after(const struct kube_response *response);
 /* fault: what from, a fault of lib/net, means here. */
-void kube_unreachable(const struct kube_asked *asked, struct err *from, struct err *error);
+void kube_unreachable(const struct kube_requested *requested, struct err *from, struct err *error);
 
 #endif

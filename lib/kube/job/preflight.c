@@ -26,7 +26,7 @@ static struct json *review(const char *api_version, const char *kind)
 	return body;
 }
 
-struct json *kube_who_ask(void)
+struct json *kube_who_query(void)
 {
 	return review("authentication.k8s.io/v1", "SelfSubjectReview");
 }
@@ -36,7 +36,7 @@ const char *kube_who_name(const struct json *review)
 	return json_get_str(json_get(json_get(review, "status"), "userInfo"), "username");
 }
 
-struct json *kube_may_ask(const struct kube_deed *deed)
+struct json *kube_may_query(const struct kube_deed *deed)
 {
 	struct json *body = review("authorization.k8s.io/v1", "SelfSubjectAccessReview");
 	struct json *what = json_sub(json_sub(body, "spec"), "resourceAttributes");
@@ -52,7 +52,7 @@ struct json *kube_may_ask(const struct kube_deed *deed)
 }
 
 /* The body to send. The caller frees. */
-static struct json *kube_rules_ask(const char *kube_namespace)
+static struct json *kube_rules_query(const char *kube_namespace)
 {
 	struct json *body = review("authorization.k8s.io/v1", "SelfSubjectRulesReview");
 
@@ -185,8 +185,8 @@ static bool next_verb(const char **at, char ret[static WORD_MAX])
  * Asking
  */
 
-static void ask_need(const struct need *need, const char *kube_namespace, const struct json *rules,
-	struct kube_questions *ret)
+static void query_need(const struct need *need, const char *kube_namespace,
+	const struct json *rules, struct kube_questions *ret)
 {
 	const char *slash = strchr(need->resource, '/'), *at;
 	AUTO_FREE char *resource =
@@ -207,7 +207,7 @@ static void ask_need(const struct need *need, const char *kube_namespace, const 
 		struct kube_question *question = vec_push(ret);
 
 		*question = (struct kube_question){.path = mem_strdup(KUBE_MAY_PATH),
-			.body = kube_may_ask(&deed),
+			.body = kube_may_query(&deed),
 			.subject = KUBE_RIGHTS_FROM + (int)(need - needs),
 			.name = mem_strdup(deed.verb)};
 	}
@@ -221,7 +221,7 @@ static void ask_need(const struct need *need, const char *kube_namespace, const 
 static bool preflight_is_missing(const struct need *need, const struct kube_questions *questions,
 	const struct kube_reply *replies, const char **ret_why)
 {
-	bool asked = false;
+	bool requested = false;
 
 	for (size_t i = 0; i < questions->n; i++) {
 		const struct json *status = json_get(replies[i].object, "status");
@@ -231,9 +231,9 @@ static bool preflight_is_missing(const struct need *need, const struct kube_ques
 		if (replies[i].status / 100 != 2 || json_get_bool(status, "allowed", true))
 			return false;
 		*ret_why = json_get_str(status, "reason");
-		asked = true;
+		requested = true;
 	}
-	return asked;
+	return requested;
 }
 
 /* "get or list jobs" */
@@ -376,7 +376,7 @@ static void add_claim(const struct kube_run *run, struct kube_questions *list, c
 
 /* Whether it is installed, knows all that is asked of it, and may be made here: by one that is as
  * that of the run in all that is JobSet's own. */
-void kube_preflight_ask_jobset(const struct kube_run *run, struct kube_questions *ret)
+void kube_preflight_query_jobset(const struct kube_run *run, struct kube_questions *ret)
 {
 	static char *words[] = {(char *)"true"};
 	static const struct strv command = {.v = words, .n = ARRAY_LEN(words)}, none;
@@ -428,16 +428,16 @@ static void preflight_add_names(const struct kube_run *run, struct kube_question
 			run->queue));
 }
 
-void kube_preflight_ask(const struct kube_run *run, struct kube_questions *ret)
+void kube_preflight_query(const struct kube_run *run, struct kube_questions *ret)
 {
 	const char *space = run->kube_namespace;
 
 	/* The name by which the cluster knows us, and what we may do. */
-	preflight_add(ret, WHO, "", mem_strdup(KUBE_WHO_PATH))->body = kube_who_ask();
+	preflight_add(ret, WHO, "", mem_strdup(KUBE_WHO_PATH))->body = kube_who_query();
 	preflight_add(ret, RIGHTS, "", mem_strdup(KUBE_RULES_PATH))->body =
-		kube_rules_ask(run->kube_namespace);
+		kube_rules_query(run->kube_namespace);
 	preflight_add(ret, NAMESPACE, space, kube_path("/api/v1/namespaces/%s", space));
-	kube_preflight_ask_jobset(run, ret);
+	kube_preflight_query_jobset(run, ret);
 	if (run->results.kind == KUBE_PLACE_PVC)
 		add_claim(run, ret, run->results.name);
 	for (size_t i = 0; i < run->n_data; i++)
@@ -452,7 +452,7 @@ void kube_preflight_ask(const struct kube_run *run, struct kube_questions *ret)
 	preflight_add(ret, NODES, "", mem_strdup("/api/v1/nodes"))->is_list = true;
 }
 
-void kube_preflight_ask_rights(const struct kube_run *run, const struct kube_question *answered,
+void kube_preflight_query_rights(const struct kube_run *run, const struct kube_question *answered,
 	const struct kube_reply *reply, struct kube_questions *ret)
 {
 	bool is_good = reply->status / 100 == 2;
@@ -466,7 +466,7 @@ void kube_preflight_ask_rights(const struct kube_run *run, const struct kube_que
 
 		for (size_t i = 0; i < ARRAY_LEN(needs); i++)
 			if (needs[i].applies(run))
-				ask_need(&needs[i], run->kube_namespace, rules, ret);
+				query_need(&needs[i], run->kube_namespace, rules, ret);
 	}
 }
 

@@ -32,9 +32,9 @@ void kube_questions_done(struct kube_questions *questions);
 #define AUTO_KUBE_QUESTIONS AUTO(kube_questions_done)
 
 /* run: image_ref and enforced need not be known yet. */
-void kube_preflight_ask(const struct kube_run *run, struct kube_questions *ret);
+void kube_preflight_query(const struct kube_run *run, struct kube_questions *ret);
 /* Only whether it could be a JobSet, where that is wanted. */
-void kube_preflight_ask_jobset(const struct kube_run *run, struct kube_questions *ret);
+void kube_preflight_query_jobset(const struct kube_run *run, struct kube_questions *ret);
 
 /* The reply to the question at the same index. */
 struct kube_reply {
@@ -44,7 +44,7 @@ struct kube_reply {
 
 /* Handle the reply to one of the questions: if it asked for all of our rights, add a question for
  * each right that it does not grant (rights.h), as not every authorizer can list all. */
-void kube_preflight_ask_rights(const struct kube_run *run, const struct kube_question *answered,
+void kube_preflight_query_rights(const struct kube_run *run, const struct kube_question *answered,
 	const struct kube_reply *reply, struct kube_questions *ret);
 
 /* Facts about the cluster from the replies, for kube_run. Strings live as long as the replies. */
@@ -82,7 +82,7 @@ void kube_preflight_judge(const struct kube_run *run, const struct kube_objects 
 #define KUBE_RULES_PATH "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 
 /* The body to send. The caller frees. */
-struct json *kube_who_ask(void);
+struct json *kube_who_query(void);
 /* From the answer (NULL: none); lives as long. NULL: it does not say. */
 const char *kube_who_name(const struct json *review);
 
@@ -92,13 +92,13 @@ struct kube_deed {
 	const char *sub; /* "log"; or NULL */
 };
 /* The body to send. The caller frees. */
-struct json *kube_may_ask(const struct kube_deed *deed);
+struct json *kube_may_query(const struct kube_deed *deed);
 
 /* Whether the answer (NULL: none) grants it for objects of any name. false: not, or not said. */
 bool kube_rules_grant(const struct json *review, const struct kube_deed *deed);
 
-/* Subjects of questions from here on are rights, of which kube_preflight_ask_rights adds at most so
- * many. */
+/* Subjects of questions from here on are rights, of which kube_preflight_query_rights adds at most
+ * so many. */
 enum { KUBE_RIGHTS_FROM = 1000, KUBE_RIGHTS_MAX = 40 };
 
 #endif

@@ -54,11 +54,11 @@ enum {
 	FORWARD_UP_PIECE = 128 << 10,   /* one read of a local side, one data frame */
 	FORWARD_DOWN_PIECE = 128 << 10, /* is collected before it is written to a local side */
 	FORWARD_DOWN_MAX = 4 << 20,     /* waits for one local side before its tunnel is not read */
-	FORWARD_DOWN_ASKED = 32 << 20,  /* the same while others there wait for answers */
-	FORWARD_KEPT_MAX = 128 << 10,   /* of what was sent, for a new try */
-	FORWARD_ERROR_MAX = 4 << 10,    /* of what the error stream says */
-	FORWARD_BULK_BYTES = 4 << 20,   /* moved: a bulk connection */
-	FORWARD_BUSY_BYTES = 1 << 20,   /* moved by a tunnel in a second */
+	FORWARD_DOWN_REQUESTED = 32 << 20, /* the same while others there wait for answers */
+	FORWARD_KEPT_MAX = 128 << 10,      /* of what was sent, for a new try */
+	FORWARD_ERROR_MAX = 4 << 10,       /* of what the error stream says */
+	FORWARD_BULK_BYTES = 4 << 20,      /* moved: a bulk connection */
+	FORWARD_BUSY_BYTES = 1 << 20,      /* moved by a tunnel in a second */
 };
 
 struct podforward_tunnel;
@@ -131,11 +131,11 @@ struct podforward_conn {
 	struct buf kept;    /* all that was sent, as long as nothing has come back and it fits */
 	struct buf pending; /* for the local side; from pending_at on */
 	size_t pending_at;
-	struct buf error; /* what the error stream has said */
-	bool is_behind;   /* kept has not been sent to these streams yet */
-	bool heard;       /* something has come back: no new try */
-	bool has_asked;   /* it has sent something */
-	bool is_answered; /* and something has come since, the last at came_ms */
+	struct buf error;   /* what the error stream has said */
+	bool is_behind;     /* kept has not been sent to these streams yet */
+	bool heard;         /* something has come back: no new try */
+	bool has_requested; /* it has sent something */
+	bool is_answered;   /* and something has come since, the last at came_ms */
 	int64_t came_ms;
 	bool local_end, remote_end, error_end;
 	bool is_touched, is_blocked, was_slow, is_over;
@@ -300,9 +300,9 @@ static size_t conn_pending(const struct podforward_conn *conn)
 }
 
 /* Whether a response to the connection is expected, behind data for others. */
-static bool conn_asks(const struct podforward_conn *conn, int64_t now_ms)
+static bool conn_queries(const struct podforward_conn *conn, int64_t now_ms)
 {
-	if (conn->is_over || conn->remote_end || !conn->has_asked)
+	if (conn->is_over || conn->remote_end || !conn->has_requested)
 		return false;
 	return !conn->is_answered || now_ms - conn->came_ms < RESPONSE_MS;
 }
@@ -324,7 +324,7 @@ static bool conn_waits(const struct podforward_conn *conn)
 /* Whether the data that the connection waits for may never come. */
 static bool conn_is_stuck(const struct podforward_conn *conn, int64_t now_ms)
 {
-	bool is_waiting = !conn->heard || (conn->has_asked && !conn->is_answered);
+	bool is_waiting = !conn->heard || (conn->has_requested && !conn->is_answered);
 
 	return !conn->is_over && is_waiting && !conn_pending(conn) &&
 	       now_ms - conn->waits_ms >= conn->forward->options.look_ms;
@@ -725,9 +725,9 @@ static void conn_send_up(struct podforward_conn *conn, const void *data, size_t 
 	tunnel_count(conn->tunnel, len);
 	conn->end.bytes_up += len;
 	conn->last_ms = clock_ms();
-	if (!conn->has_asked || conn->is_answered)
+	if (!conn->has_requested || conn->is_answered)
 		conn->waits_ms = conn->last_ms;
-	conn->has_asked = true;
+	conn->has_requested = true;
 	conn->is_answered = false;
 }
 
@@ -901,17 +901,17 @@ static bool tunnel_is_busy(const struct podforward_tunnel *tunnel, int64_t now_m
 static bool tunnel_is_held(const struct podforward_tunnel *tunnel)
 {
 	int64_t now_ms = clock_ms();
-	bool is_asked = false;
+	bool is_requested = false;
 	size_t most = 0;
 
 	for (size_t i = 0; i < tunnel->conns.n; i++) {
 		size_t n = conn_pending(tunnel->conns.v[i]);
 
 		most = n > most ? n : most;
-		is_asked = is_asked ||
-			   (n <= FORWARD_DOWN_MAX && conn_asks(tunnel->conns.v[i], now_ms));
+		is_requested = is_requested ||
+			       (n <= FORWARD_DOWN_MAX && conn_queries(tunnel->conns.v[i], now_ms));
 	}
-	return most > FORWARD_DOWN_ASKED || (most > FORWARD_DOWN_MAX && !is_asked);
+	return most > FORWARD_DOWN_REQUESTED || (most > FORWARD_DOWN_MAX && !is_requested);
 }
 
 static bool tunnel_wants_input(void *ctx)

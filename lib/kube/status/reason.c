@@ -709,36 +709,36 @@ static void create_quota(const struct kube_case *c, const char *text, struct kub
 {
 	const char *ns = kube_case_namespace(c);
 	AUTO_FREE char *name = kube_between(text, "exceeded quota: ", ",");
-	AUTO_FREE char *all_asked = kube_between(text, "requested: ", ", used:");
+	AUTO_FREE char *all_requested = kube_between(text, "requested: ", ", used:");
 	AUTO_FREE char *all_used = kube_between(text, "used: ", ", limited:");
 	AUTO_FREE char *all_limits = kube_between(text, "limited: ", "");
-	const char *equals = all_asked ? strchr(all_asked, '=') : NULL;
-	AUTO_FREE char *key =
-		mem_strndup(all_asked ? all_asked : "", equals ? (size_t)(equals - all_asked) : 0);
-	AUTO_FREE char *asked = equals ? quota_value(all_asked, key) : NULL;
+	const char *equals = all_requested ? strchr(all_requested, '=') : NULL;
+	AUTO_FREE char *key = mem_strndup(
+		all_requested ? all_requested : "", equals ? (size_t)(equals - all_requested) : 0);
+	AUTO_FREE char *requested = equals ? quota_value(all_requested, key) : NULL;
 	AUTO_FREE char *used = equals ? quota_used(c, name, key, all_used) : NULL;
 	AUTO_FREE char *limit = equals ? quota_value(all_limits, key) : NULL;
-	int64_t asked_milli, limit_milli;
+	int64_t requested_milli, limit_milli;
 
 	kube_why_hint(why, "kubectl -n %s describe quota", ns);
-	if (!name || !asked || !used || !limit) {
+	if (!name || !requested || !used || !limit) {
 		kube_why_set(why, E_SCHED_QUOTA, "a quota of namespace %s does not allow it: %s",
 			ns, text);
 		return;
 	}
-	if (kube_quantity(asked, &asked_milli) && kube_quantity(limit, &limit_milli) &&
-		asked_milli > limit_milli) {
+	if (kube_quantity(requested, &requested_milli) && kube_quantity(limit, &limit_milli) &&
+		requested_milli > limit_milli) {
 		kube_why_set(why, E_SCHED_IMPOSSIBLE,
 			"quota \"%s\" of namespace %s allows %s %s, this needs %s", name, ns, limit,
-			quota_resource(key), asked);
+			quota_resource(key), requested);
 		why->never_fits = why->needs_help = true;
 		return;
 	}
 	AUTO_FREE char *used_text = quota_amount(key, used), *limit_text = quota_amount(key, limit),
-		       *asked_text = quota_amount(key, asked);
+		       *requested_text = quota_amount(key, requested);
 	kube_why_set(why, E_SCHED_QUOTA,
 		"quota \"%s\" of namespace %s is used up: %s of %s %s are taken, this needs %s",
-		name, ns, used_text, limit_text, quota_resource(key), asked_text);
+		name, ns, used_text, limit_text, quota_resource(key), requested_text);
 }
 
 static const struct kube_reason create_rows[] = {

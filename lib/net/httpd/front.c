@@ -181,7 +181,7 @@ static int listen_here(int family, struct sockaddr_storage *ret, socklen_t *ret_
 	return TAKE_FD(fd);
 }
 
-static enum response ask_family(int family)
+static enum response query_family(int family)
 {
 	struct sockaddr_storage address = {0};
 	socklen_t len;
@@ -200,7 +200,7 @@ static enum response ask_family(int family)
 
 bool front_peers_are_known(void)
 {
-	enum response ip4 = ask_family(AF_INET), ip6 = ask_family(AF_INET6);
+	enum response ip4 = query_family(AF_INET), ip6 = query_family(AF_INET6);
 
 	return ip4 != TELLS_NOT && ip6 != TELLS_NOT && (ip4 == TELLS || ip6 == TELLS);
 }
@@ -625,7 +625,7 @@ static bool check_token(struct front_exchange *exchange, const char *host)
 	return proof.field_is_right && !is_led;
 }
 
-static void front_ask(struct front_exchange *exchange)
+static void front_query(struct front_exchange *exchange)
 {
 	struct front *front = exchange->conn->front;
 	const struct front_head *head = &exchange->head;
@@ -683,7 +683,7 @@ static bool front_request_take(struct front_conn *conn)
 	buf_consume(in, used);
 	conn->exchange.head = head;
 	front_meter_start(&conn->exchange.body, &head);
-	front_ask(&conn->exchange);
+	front_query(&conn->exchange);
 	return true;
 }
 

@@ -167,7 +167,7 @@ enum phase {
 struct front_carry {
 	struct front_route route; /* key, strip and host are its own */
 	char *key, *strip, *host;
-	char *asked_host; /* in front of host; NULL: the program has no other name */
+	char *requested_host; /* in front of host; NULL: the program has no other name */
 	enum phase phase;
 	struct front_head response;
 	struct front_meter body; /* of the answer */
@@ -185,18 +185,18 @@ void front_carry_free(struct front_carry *carry)
 	free(carry->key);
 	free(carry->strip);
 	free(carry->host);
-	free(carry->asked_host);
+	free(carry->requested_host);
 	free(carry);
 }
 
 static void rename_request(struct front_exchange *exchange, struct front_carry *carry)
 {
-	const char *asked = field_find(&exchange->head.headers, "host");
+	const char *requested = field_find(&exchange->head.headers, "host");
 
-	if (!carry->host || !asked)
+	if (!carry->host || !requested)
 		return;
-	carry->asked_host = mem_strdup(asked);
-	front_head_rename(&exchange->head, carry->asked_host, carry->host);
+	carry->requested_host = mem_strdup(requested);
+	front_head_rename(&exchange->head, carry->requested_host, carry->host);
 }
 
 void front_carry(struct front_exchange *exchange, const struct front_route *route)
@@ -495,8 +495,9 @@ static bool front_carry_take_response(struct front_conn *conn)
 			front_head_write(&response, NULL, true, &conn->client.out);
 		return true;
 	}
-	if (exchange->carry->asked_host)
-		front_head_rename(&response, exchange->carry->host, exchange->carry->asked_host);
+	if (exchange->carry->requested_host)
+		front_head_rename(
+			&response, exchange->carry->host, exchange->carry->requested_host);
 	exchange->carry->response = response;
 	response = (struct front_head){0};
 	return begin_response(conn);

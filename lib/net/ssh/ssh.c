@@ -175,7 +175,7 @@ static const char *const *ssh_list_of(const struct strv *strv)
 static enum ssh_strict ssh_strict_of(const struct ssh *ssh)
 {
 	enum ssh_strict strict = ssh->config.strict;
-	bool is_stricter = strict == SSH_STRICT_ASK || strict == SSH_STRICT_YES;
+	bool is_stricter = strict == SSH_STRICT_QUERY || strict == SSH_STRICT_YES;
 
 	return ssh->options.accept_new_host && is_stricter ? SSH_STRICT_ACCEPT_NEW : strict;
 }
@@ -400,7 +400,7 @@ static int libssh2_ask(
 
 	if (ssh->config.batch_mode || ssh->has_askpass)
 		return 0;
-	return options->ask(options->ctx, question, secret, response, err);
+	return options->query(options->ctx, question, secret, response, err);
 }
 
 static int libssh2_resolve(void *ctx, int cancel_fd, struct ssh_libssh2_login *ret,
@@ -420,7 +420,7 @@ static void add_connection(struct ssh *ssh)
 	struct ssh_libssh2_login login;
 	const struct ssh_libssh2_events events = {.done = libssh2_done,
 		.say = libssh2_say,
-		.ask = ssh->options.ask ? libssh2_ask : NULL,
+		.query = ssh->options.query ? libssh2_ask : NULL,
 		.resolve = libssh2_resolve,
 		.ctx = connection};
 	bool is_known = ssh->config.hostname != NULL;

@@ -55,7 +55,7 @@ struct ssh_options {
 	/* A question to the person: whether to trust a host key (its text has host, type and
 	 * fingerprint), a passphrase (secret). 1: answered; 0: there is nobody, or no. NULL:
 	 * nobody, nor is there anybody with BatchMode. The answer is wiped behind its use. */
-	int (*ask)(void *ctx, const char *question, bool secret, struct buf *response,
+	int (*query)(void *ctx, const char *question, bool secret, struct buf *response,
 		struct err *err);
 	void *ctx;
 };

@@ -308,7 +308,7 @@ static enum ssh_strict ssh_config_strict_of(const char *value)
 		return SSH_STRICT_YES;
 	if (str_eq(value, "accept-new"))
 		return SSH_STRICT_ACCEPT_NEW;
-	return ssh_config_is_no(value) || str_eq(value, "off") ? SSH_STRICT_OFF : SSH_STRICT_ASK;
+	return ssh_config_is_no(value) || str_eq(value, "off") ? SSH_STRICT_OFF : SSH_STRICT_QUERY;
 }
 
 static int64_t ssh_config_number_of(const char *value, int64_t max)

@@ -930,29 +930,29 @@ static void put_question(void *ctx, struct task *task)
 	AUTO_ERR struct err error = {0};
 
 	tell_says(question->ssh);
-	int r = events->ask(
+	int r = events->query(
 		events->ctx, question->text, question->secret, question->response, &error);
 	question->answered = r;
 	task_response(task, r < 0 ? r : 0, r < 0 ? &error : NULL);
 }
 
-bool ssh_libssh2_can_ask(const struct ssh_libssh2 *ssh)
+bool ssh_libssh2_can_query(const struct ssh_libssh2 *ssh)
 {
-	return ssh->events.ask != NULL;
+	return ssh->events.query != NULL;
 }
 
-int ssh_libssh2_ask(struct ssh_libssh2 *ssh, const char *question, bool secret,
+int ssh_libssh2_query(struct ssh_libssh2 *ssh, const char *question, bool secret,
 	struct buf *response, struct err *err)
 {
-	struct question asked = {
+	struct question requested = {
 		.ssh = ssh, .text = question, .secret = secret, .response = response};
 	int64_t began = clock_ms();
 
-	if (!ssh->events.ask)
+	if (!ssh->events.query)
 		return 0;
-	int r = task_ask(ssh->task, put_question, &asked, err);
+	int r = task_ask(ssh->task, put_question, &requested, err);
 	ssh->wait.deadline_ms += clock_ms() - began;
-	return r < 0 ? r : asked.answered;
+	return r < 0 ? r : requested.answered;
 }
 
 void ssh_libssh2_fall_back(struct ssh_libssh2 *ssh, const char *fmt, ...)

@@ -21,7 +21,7 @@
 
 /* StrictHostKeyChecking, of ssh_config(5). A key that has changed is refused by all of them. */
 enum ssh_strict {
-	SSH_STRICT_ASK,
+	SSH_STRICT_QUERY,
 	SSH_STRICT_YES,
 	SSH_STRICT_ACCEPT_NEW, /* also for --accept-new-host */
 	SSH_STRICT_OFF,        /* "no", "off": as ACCEPT_NEW */
@@ -73,7 +73,7 @@ struct ssh_libssh2_events {
 		struct err *err);
 	/* As in struct ssh_options; both may be NULL. */
 	void (*say)(void *ctx, const char *text, bool is_detail);
-	int (*ask)(void *ctx, const char *question, bool secret, struct buf *response,
+	int (*query)(void *ctx, const char *question, bool secret, struct buf *response,
 		struct err *err);
 	/* In the thread, where start was given no login, before all else. 1: *ret (copied) is what
 	 * to log in with; 0: FALLBACK, *ret_why lives as ctx does; a negative code: FAILED.

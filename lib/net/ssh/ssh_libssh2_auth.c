@@ -219,7 +219,7 @@ static bool ssh_libssh2_auth_is_yes(const char *response, const struct shown *sh
 	return str_eq(lower, "yes") || str_eq(response, shown->print);
 }
 
-static int ask_person(struct ssh_libssh2 *ssh, const struct shown *shown, struct err *err)
+static int query_person(struct ssh_libssh2 *ssh, const struct shown *shown, struct err *err)
 {
 	AUTO_BUF struct buf response = {0};
 	AUTO_FREE char *question = mem_printf(
@@ -230,7 +230,7 @@ static int ask_person(struct ssh_libssh2 *ssh, const struct shown *shown, struct
 		shown->type, shown->print);
 
 	buf_init(&response, SSH_RESPONSE_MAX);
-	int r = ssh_libssh2_ask(ssh, question, false, &response, err);
+	int r = ssh_libssh2_query(ssh, question, false, &response, err);
 	if (r < 0)
 		return r;
 	if (r == 0 || !ssh_libssh2_auth_is_yes(response.data, shown))
@@ -249,11 +249,11 @@ static int trust_new(struct ssh_libssh2 *ssh, const struct shown *shown, struct 
 		ssh_libssh2_auth_remember(ssh, shown);
 		return 0;
 	}
-	if (ssh->login.strict == SSH_STRICT_ASK && ssh->login.has_askpass)
+	if (ssh->login.strict == SSH_STRICT_QUERY && ssh->login.has_askpass)
 		ssh_libssh2_fall_back(ssh, "a program asks about the host's key (SSH_ASKPASS)");
-	if (ssh->login.strict == SSH_STRICT_YES || !ssh_libssh2_can_ask(ssh))
+	if (ssh->login.strict == SSH_STRICT_YES || !ssh_libssh2_can_query(ssh))
 		return refuse_unknown(ssh, shown, err);
-	return ask_person(ssh, shown, err);
+	return query_person(ssh, shown, err);
 }
 
 static int ssh_libssh2_auth_decide(struct ssh_libssh2 *ssh, struct shown *shown, struct err *err)
@@ -537,7 +537,7 @@ static int try_passphrase(
 	buf_room(&response, SSH_RESPONSE_MAX);
 	for (int i = 0; i < PASSPHRASES_MAX && r == 0; i++) {
 		buf_reset(&response);
-		r = ssh_libssh2_ask(auth->ssh, question, true, &response, err);
+		r = ssh_libssh2_query(auth->ssh, question, true, &response, err);
 		if (r <= 0)
 			break;
 		attempt->passphrase = response.data;
@@ -556,7 +556,7 @@ static int try_encrypted(struct auth *auth, struct identity *identity, struct er
 {
 	struct attempt attempt = {.auth = auth, .file = &identity->key};
 
-	if (!ssh_libssh2_can_ask(auth->ssh)) {
+	if (!ssh_libssh2_can_query(auth->ssh)) {
 		auth->n_left_out[NO_PASSPHRASE]++;
 		return 0;
 	}

@@ -874,7 +874,7 @@ static const struct loop_fd_ops fd_ops = {
 
 static void add_keepalive(struct ssh_libssh2 *ssh);
 
-static void ask_for_response(struct ssh_libssh2 *ssh)
+static void query_for_response(struct ssh_libssh2 *ssh)
 {
 	/* While a channel opens: its answer stays with libssh2, some hundred bytes each. */
 	if (ssh->opening)
@@ -895,11 +895,11 @@ static bool misses_response(struct ssh_libssh2 *ssh, int64_t now_ms)
 	} else if (ssh->unanswered >= SSH_UNANSWERED_MAX) {
 		return true;
 	} else {
-		ask_for_response(ssh);
+		query_for_response(ssh);
 		ssh->unanswered++;
 	}
 	ssh->received_before = ssh->received;
-	ssh->ask_ms = now_ms + ssh->login.keepalive_ms;
+	ssh->query_ms = now_ms + ssh->login.keepalive_ms;
 	return false;
 }
 
@@ -915,11 +915,11 @@ static int keep_alive(void *ctx, struct err *err)
 		 * arrived before, and waits to be read, is no response. */
 		ssh->budget = SSH_TURN_MAX;
 		ssh_libssh2_channel_receive(ssh);
-		ask_for_response(ssh);
+		query_for_response(ssh);
 		ssh->unanswered = SSH_UNANSWERED_MAX;
 		ssh->received_before = ssh->received;
-		ssh->ask_ms = now_ms + SSH_WOKEN_MS;
-	} else if (now_ms >= ssh->ask_ms && misses_response(ssh, now_ms)) {
+		ssh->query_ms = now_ms + SSH_WOKEN_MS;
+	} else if (now_ms >= ssh->query_ms && misses_response(ssh, now_ms)) {
 		ssh_turn_lose(ssh, "no answer for too long");
 		return ssh_libssh2_channel_turn(ssh, err);
 	}
@@ -933,7 +933,7 @@ static void add_keepalive(struct ssh_libssh2 *ssh)
 	int64_t look_ms = clock_ms() + SSH_LOOK_MS;
 
 	ssh->keepalive = loop_add_timer(
-		ssh->loop, ssh->ask_ms < look_ms ? ssh->ask_ms : look_ms, keep_alive, ssh);
+		ssh->loop, ssh->query_ms < look_ms ? ssh->query_ms : look_ms, keep_alive, ssh);
 }
 
 /*
@@ -946,7 +946,7 @@ void ssh_turn_begin(struct ssh_libssh2 *ssh)
 	libssh2_keepalive_config(ssh->session, 1, 2);
 	ssh->budget = SSH_TURN_MAX;
 	ssh->received_before = ssh->received;
-	ssh->ask_ms = clock_ms() + ssh->login.keepalive_ms;
+	ssh->query_ms = clock_ms() + ssh->login.keepalive_ms;
 	ssh->woke_ms = loop_woke_ms(ssh->loop);
 	ssh->source = loop_add_fd(ssh->loop, ssh->fd, &fd_ops, ssh);
 	add_keepalive(ssh);

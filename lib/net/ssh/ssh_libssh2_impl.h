@@ -121,7 +121,7 @@ struct ssh_libssh2 {
 	struct loop_fd *source;
 	struct loop_timer *keepalive, *soon;
 	unsigned unanswered;
-	int64_t ask_ms;              /* when to ask for an answer, or to miss the last one */
+	int64_t query_ms;            /* when to ask for an answer, or to miss the last one */
 	int64_t woke_ms;             /* loop_woke_ms() of the last look */
 	uint64_t received_before;    /* the last look at whether an answer came */
 	uint64_t received_seen;      /* the last look at everything */
@@ -155,9 +155,9 @@ void ssh_libssh2_say(struct ssh_libssh2 *ssh, bool is_detail, const char *fmt, .
 	ERR_PRINTF(3, 4);
 /* Prompt the user. 1: answered; 0: no user or no answer; a negative code. The time that it takes
  * does not count. */
-int ssh_libssh2_ask(struct ssh_libssh2 *ssh, const char *question, bool secret,
+int ssh_libssh2_query(struct ssh_libssh2 *ssh, const char *question, bool secret,
 	struct buf *response, struct err *err);
-bool ssh_libssh2_can_ask(const struct ssh_libssh2 *ssh);
+bool ssh_libssh2_can_query(const struct ssh_libssh2 *ssh);
 /* End with FALLBACK: why is what follows "because". The error is for where there is no OpenSSH. */
 void ssh_libssh2_fall_back(struct ssh_libssh2 *ssh, const char *fmt, ...) ERR_PRINTF(2, 3);
 

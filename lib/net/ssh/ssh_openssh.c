@@ -36,7 +36,7 @@ struct ssh_openssh {
 	struct ssh_openssh_options options;
 	char *host, *config, *control_dir;
 	struct strv env;
-	bool can_ask; /* a person, on the terminal or by a program */
+	bool can_query; /* a person, on the terminal or by a program */
 	bool is_prepared;
 	enum master master;
 	char *dir;    /* a temporary one of ours: logs, a private socket; NULL: none */
@@ -164,7 +164,8 @@ static void add_trust(const struct ssh_openssh *ssh, struct strv *argv)
 {
 	enum ssh_strict strict = ssh->options.resolved->strict;
 
-	if (ssh->options.accept_new_host && (strict == SSH_STRICT_ASK || strict == SSH_STRICT_YES))
+	if (ssh->options.accept_new_host &&
+		(strict == SSH_STRICT_QUERY || strict == SSH_STRICT_YES))
 		add_option(argv, "StrictHostKeyChecking=accept-new");
 }
 
@@ -195,7 +196,7 @@ static char *jump_command(const struct ssh_openssh *ssh, const char *log)
 	strv_add(&words, "-E");
 	strv_add(&words, log);
 	add_option(&words, "LogLevel=ERROR");
-	if (!ssh->can_ask)
+	if (!ssh->can_query)
 		add_option(&words, "BatchMode=yes");
 	strv_add(&words, "-o");
 	strv_addf(&words, "ConnectTimeout=%d", SSH_OPENSSH_CONNECT_S);
@@ -254,7 +255,7 @@ static void ssh_openssh_argv(const struct ssh_openssh *ssh,
 	add_start(ssh, ret);
 	strv_add(ret, request->pty ? "-tt" : "-T");
 	ssh_openssh_add_words(ssh, log, ret);
-	if (!ssh->can_ask || !logs_in)
+	if (!ssh->can_query || !logs_in)
 		add_option(ret, "BatchMode=yes");
 	add_manners(ssh, ret);
 	add_trust(ssh, ret);
@@ -925,7 +926,7 @@ void ssh_openssh_follow(struct ssh_openssh *ssh, const struct err *before)
 
 static bool is_too_late(const struct ssh_openssh *ssh)
 {
-	return !ssh->can_ask && clock_ms() - ssh->login_at_ms > SSH_LOGIN_MS;
+	return !ssh->can_query && clock_ms() - ssh->login_at_ms > SSH_LOGIN_MS;
 }
 
 static void give_up_login(struct ssh_openssh *ssh)
@@ -1091,8 +1092,8 @@ static void copy_env(struct ssh_openssh *ssh, const char *const *env)
 {
 	for (size_t i = 0; env[i]; i++)
 		strv_add(&ssh->env, env[i]);
-	ssh->can_ask = ssh->options.has_terminal || ssh_openssh_has_askpass(env, false);
-	if (!ssh->can_ask)
+	ssh->can_query = ssh->options.has_terminal || ssh_openssh_has_askpass(env, false);
+	if (!ssh->can_query)
 		env_set(&ssh->env, "SSH_ASKPASS_REQUIRE=never", false);
 }
 

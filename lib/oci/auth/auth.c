@@ -67,9 +67,9 @@ struct auth {
 	struct http_call *call;
 	struct loop_timer *pause;
 	struct buf form;
-	bool asked_by_form, has_no_form;
-	unsigned tries, asked_version;
-	int64_t asked_ms;
+	bool requested_by_form, has_no_form;
+	unsigned tries, requested_version;
+	int64_t requested_ms;
 
 	struct auth_wait *first, **last;
 	struct loop_timer *kick;
@@ -932,8 +932,8 @@ static void auth_start(struct auth *auth, const struct url *realm, const struct 
 		.ctx = auth};
 
 	strv_add(&headers, "Accept: application/json");
-	auth->asked_by_form = auth->login.identity_token && !auth->has_no_form;
-	if (auth->asked_by_form) {
+	auth->requested_by_form = auth->login.identity_token && !auth->has_no_form;
+	if (auth->requested_by_form) {
 		static const size_t max = 4 * CREDENTIAL_SECRET_MAX;
 		buf_init(&auth->form, max);
 		buf_room(&auth->form, max);
@@ -947,12 +947,12 @@ static void auth_start(struct auth *auth, const struct url *realm, const struct 
 		authorization = login_value(auth);
 		request.authorization = authorization;
 	}
-	auth->asked_ms = clock_ms();
-	auth->asked_version = auth->scopes_version;
+	auth->requested_ms = clock_ms();
+	auth->requested_version = auth->scopes_version;
 	auth->call = http_start(auth->http, &request);
 }
 
-static int auth_ask(struct auth *auth, struct err *err)
+static int auth_query(struct auth *auth, struct err *err)
 {
 	const char *text = challenge_param(auth->challenge, "realm");
 	AUTO_URL struct url realm = {0}, url = {0};
@@ -967,30 +967,30 @@ static int auth_ask(struct auth *auth, struct err *err)
 	return r;
 }
 
-static int ask_or_fail(struct auth *auth, struct err *err)
+static int query_or_fail(struct auth *auth, struct err *err)
 {
 	AUTO_ERR struct err error = {0};
 
-	return auth_ask(auth, &error) < 0 ? auth_fail(auth, &error, err) : 0;
+	return auth_query(auth, &error) < 0 ? auth_fail(auth, &error, err) : 0;
 }
 
 /* Ask the realm for a token; ends with auth_got or auth_fail. */
 static int auth_fetch(struct auth *auth, struct err *err)
 {
 	auth->tries = 0;
-	return ask_or_fail(auth, err);
+	return query_or_fail(auth, err);
 }
 
 /*
  * The answer
  */
 
-static int auth_ask_again(void *ctx, struct err *err)
+static int auth_query_again(void *ctx, struct err *err)
 {
 	struct auth *auth = ctx;
 
 	auth->pause = NULL;
-	return ask_or_fail(auth, err);
+	return query_or_fail(auth, err);
 }
 
 static bool is_busy_status(int status)
@@ -1014,7 +1014,7 @@ static bool auth_try_again(struct auth *auth, const struct http_response *respon
 		wait_ms = random_below(most_ms) + 1;
 	if (wait_ms > PAUSE_MAX_MS)
 		wait_ms = PAUSE_MAX_MS;
-	auth->pause = loop_add_timer(auth->loop, clock_ms() + wait_ms, auth_ask_again, auth);
+	auth->pause = loop_add_timer(auth->loop, clock_ms() + wait_ms, auth_query_again, auth);
 	return true;
 }
 
@@ -1034,15 +1034,15 @@ static int auth_take_token(struct auth *auth, const struct http_response *respon
 		auth->login.identity_token = TAKE(refresh);
 	}
 	auth->is_token = true;
-	auth->for_scopes = auth->asked_version;
+	auth->for_scopes = auth->requested_version;
 	int64_t ahead_ms = life_ms / 10 < AHEAD_MS ? life_ms / 10 : AHEAD_MS;
 	return auth_got(
-		auth, mem_printf("Bearer %s", token), auth->asked_ms + life_ms - ahead_ms, err);
+		auth, mem_printf("Bearer %s", token), auth->requested_ms + life_ms - ahead_ms, err);
 }
 
 static bool is_login_refused(const struct auth *auth, int status)
 {
-	return status == 401 || (status == 400 && auth->asked_by_form);
+	return status == 401 || (status == 400 && auth->requested_by_form);
 }
 
 /* Turn a status that is not a success into an error. */
@@ -1104,12 +1104,12 @@ static int auth_judge_response(struct auth *auth, struct http_response *response
 
 	if (response->status >= 200 && response->status < 300)
 		return auth_take_token(auth, response, err);
-	if (auth->asked_by_form && is_unknown) {
+	if (auth->requested_by_form && is_unknown) {
 		auth->has_no_form = true;
-		return ask_or_fail(auth, err);
+		return query_or_fail(auth, err);
 	}
 	if (drop_scopes(auth, response->status))
-		return ask_or_fail(auth, err);
+		return query_or_fail(auth, err);
 	return auth_try_again(auth, response) ? 0 : auth_fail_response(auth, response, err);
 }
 

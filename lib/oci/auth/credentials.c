@@ -194,7 +194,7 @@ static int helper_ended(
 }
 
 /* Whether somebody is asked now; else the login that the file has besides counts. */
-static bool ask_helper(struct credential_lookup *lookup, const struct step *step)
+static bool query_helper(struct credential_lookup *lookup, const struct step *step)
 {
 	AUTO_FREE char *name = mem_printf("docker-credential-%s", step->helper);
 	const char *const *env = (const char *const *)lookup->helper_env.v;
@@ -222,7 +222,7 @@ static void credentials_go_on(struct credential_lookup *lookup)
 	for (; lookup->at < lookup->steps.n; lookup->at++) {
 		struct step *step = &lookup->steps.v[lookup->at];
 
-		if (step->helper && ask_helper(lookup, step))
+		if (step->helper && query_helper(lookup, step))
 			return;
 		if (credential_is_there(&step->login)) {
 			take_login(lookup, &step->login);

@@ -641,9 +641,9 @@ static int registry_timer_due(void *ctx, struct err *err)
  * Failures
  */
 
-static struct registry_asked asked(const struct registry_call *call, const struct url *from)
+static struct registry_requested requested(const struct registry_call *call, const struct url *from)
 {
-	return (struct registry_asked){
+	return (struct registry_requested){
 		.host = call->registry->host,
 		.repo = call->request.repo ? call->request.repo : call->registry->repo,
 		.doing = call->request.doing,
@@ -656,7 +656,7 @@ static struct registry_asked asked(const struct registry_call *call, const struc
 int registry_call_error(
 	const struct registry_call *call, const struct http_response *response, struct err *err)
 {
-	const struct registry_asked what = asked(call, &response->url);
+	const struct registry_requested what = requested(call, &response->url);
 
 	return registry_refusal(&what, response, err);
 }
@@ -756,13 +756,13 @@ static int64_t delay_ms(const struct registry_call *call, const struct http_resp
 {
 	static const uint32_t caps_ms[REGISTRY_TRIES - 1] = {200, 600, 1800, 5000};
 	const char *text = response ? field_find(&response->headers, "retry-after") : NULL;
-	int64_t asked_ms = text ? field_retry_after(text, clock_wall_ms()) : -1;
+	int64_t requested_ms = text ? field_retry_after(text, clock_wall_ms()) : -1;
 	uint32_t half_ms = caps_ms[call->tries - 1] / 2;
 	int64_t jitter_ms = half_ms + random_below(half_ms + 1);
 
-	if (asked_ms > REGISTRY_RETRY_AFTER_MAX_MS)
+	if (requested_ms > REGISTRY_RETRY_AFTER_MAX_MS)
 		return REGISTRY_RETRY_AFTER_MAX_MS;
-	return asked_ms > jitter_ms ? asked_ms : jitter_ms;
+	return requested_ms > jitter_ms ? requested_ms : jitter_ms;
 }
 
 static void registry_note_wait(const struct registry_call *call, int64_t wait_ms)

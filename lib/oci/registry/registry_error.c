@@ -343,12 +343,12 @@ static const char *registry_error_lacks(const struct json *json)
 	return NULL;
 }
 
-static enum err_id registry_error_kind_of(const struct registry_asked *asked,
+static enum err_id registry_error_kind_of(const struct registry_requested *requested,
 	const struct http_response *response, const struct json *json)
 {
 	int status = response->status;
 
-	if (registry_is_full(response, asked->repo))
+	if (registry_is_full(response, requested->repo))
 		return E_REGISTRY_FULL;
 	if (status == 403 ||
 		(status == 401 && (has_code(json, "DENIED", NULL) || lacks_scope(response))))
@@ -364,72 +364,72 @@ static enum err_id registry_error_kind_of(const struct registry_asked *asked,
  * Sentences
  */
 
-static void refusal_not_found(
-	const struct registry_asked *asked, bool reads, const struct json *json, struct err *err)
+static void refusal_not_found(const struct registry_requested *requested, bool reads,
+	const struct json *json, struct err *err)
 {
 	const char *what = registry_error_lacks(json);
 
-	err_set(err, E_REGISTRY_NOT_FOUND, "%s/%s: the registry has %s (%s)", asked->host,
-		asked->repo, what ? what : "nothing there", asked->doing);
+	err_set(err, E_REGISTRY_NOT_FOUND, "%s/%s: the registry has %s (%s)", requested->host,
+		requested->repo, what ? what : "nothing there", requested->doing);
 	if (!str_eq(what, lacking[0].what))
 		return;
-	if (strstr(asked->host, ".dkr.ecr."))
-		err_hint(err, "aws ecr create-repository --repository-name %s", asked->repo);
+	if (strstr(requested->host, ".dkr.ecr."))
+		err_hint(err, "aws ecr create-repository --repository-name %s", requested->repo);
 	else if (!reads)
 		err_hint(err, "create the repository %s at %s, or name another one with --to",
-			asked->repo, asked->host);
+			requested->repo, requested->host);
 }
 
-static void refusal_sentence(const struct registry_asked *asked, enum err_id id,
+static void refusal_sentence(const struct registry_requested *requested, enum err_id id,
 	const struct http_response *response, const struct json *json, struct err *err)
 {
-	const char *host = asked->host, *repo = asked->repo;
-	bool reads = str_eq(asked->method, "GET") || str_eq(asked->method, "HEAD");
+	const char *host = requested->host, *repo = requested->repo;
+	bool reads = str_eq(requested->method, "GET") || str_eq(requested->method, "HEAD");
 
 	if (id == E_REGISTRY_AUTH)
 		err_set(err, id,
-			str_eq(asked->identity, "anonymous")
+			str_eq(requested->identity, "anonymous")
 				? "registry %s wants a login for %s"
 				: "registry %s does not accept the login for %s",
 			host, repo);
-	else if (id == E_REGISTRY_DENIED && !asked->method)
-		err_set(err, id, "%s/%s does not allow %s", host, repo, asked->doing);
+	else if (id == E_REGISTRY_DENIED && !requested->method)
+		err_set(err, id, "%s/%s does not allow %s", host, repo, requested->doing);
 	else if (id == E_REGISTRY_DENIED)
 		err_set(err, id, "may not %s %s/%s (%s)", reads ? "pull from" : "push to", host,
-			repo, asked->doing);
+			repo, requested->doing);
 	else if (id == E_REGISTRY_NOT_FOUND)
-		refusal_not_found(asked, reads, json, err);
+		refusal_not_found(requested, reads, json, err);
 	else if (id == E_REGISTRY_FULL && response->status == 413)
 		err_set(err, id, "registry %s refuses uploads of that size (%s)", host,
-			asked->doing);
+			requested->doing);
 	else if (id == E_REGISTRY_FULL)
 		err_set(err, id, "registry %s has no room left in %s (%s)", host, repo,
-			asked->doing);
+			requested->doing);
 	else
 		err_set(err, id, "registry %s answers %d to %s", host, response->status,
-			asked->doing);
+			requested->doing);
 }
 
-int registry_refusal(
-	const struct registry_asked *asked, const struct http_response *response, struct err *err)
+int registry_refusal(const struct registry_requested *requested,
+	const struct http_response *response, struct err *err)
 {
 	AUTO_JSON struct json *json = registry_error_json(response);
 	AUTO_ERR struct err error = {0};
-	enum err_id id = registry_error_kind_of(asked, response, json);
+	enum err_id id = registry_error_kind_of(requested, response, json);
 
-	refusal_sentence(asked, id, response, json, &error);
+	refusal_sentence(requested, id, response, json, &error);
 	if (id == E_REGISTRY_AUTH || id == E_REGISTRY_DENIED)
-		err_hint(&error, "docker login %s", asked->host);
+		err_hint(&error, "docker login %s", requested->host);
 	if (id == E_REGISTRY_FULL)
 		err_hint(&error, response->status == 413 ? "raise the limit of the proxy before it "
 							   "(nginx: client_max_body_size 0)"
 							 : "dlrun gc --registry");
 	registry_words(response, &error);
-	if (asked->elsewhere) {
+	if (requested->elsewhere) {
 		AUTO_FREE char *shown = str_shown(response->url.host);
 		err_evidence(&error, "the answer came from %s, which the registry named", shown);
-	} else if (asked->identity && (id == E_REGISTRY_AUTH || id == E_REGISTRY_DENIED)) {
-		err_evidence(&error, "login: %s", asked->identity);
+	} else if (requested->identity && (id == E_REGISTRY_AUTH || id == E_REGISTRY_DENIED)) {
+		err_evidence(&error, "login: %s", requested->identity);
 	}
 	int r = -(int)error.code;
 	if (err)

@@ -19,7 +19,7 @@ enum {
 };
 
 /* The request, for error messages. */
-struct registry_asked {
+struct registry_requested {
 	const char *host, *repo; /* as the user wrote them */
 	const char *doing;       /* "uploading a layer" */
 	const char *method;      /* NULL: not known */
@@ -29,8 +29,8 @@ struct registry_asked {
 
 /* E_REGISTRY_AUTH, E_REGISTRY_DENIED, E_REGISTRY_NOT_FOUND, E_REGISTRY_FULL or E_REGISTRY_RESPONSE,
  * with hint, and as evidence what registry_words says. */
-int registry_refusal(
-	const struct registry_asked *asked, const struct http_response *response, struct err *err);
+int registry_refusal(const struct registry_requested *requested,
+	const struct http_response *response, struct err *err);
 /* Evidence for err: the status and up to two lines of the registry's words. */
 void registry_words(const struct http_response *response, struct err *err);
 /* No space, a quota, or too large; repo (or NULL) may have one of the words in its name. */

@@ -22,7 +22,7 @@ enum { TAG_DIGITS = 16 };
 static const char doing[] = "putting the manifest";
 
 /* Arguments of one call of the sink, passed to the loop. */
-struct asked {
+struct requested {
 	struct registry_sink *own;
 	const struct descriptor *blob;
 	const void *data;
@@ -31,22 +31,22 @@ struct asked {
 };
 
 /* Of one of many blobs. */
-struct asked_has {
+struct requested_has {
 	const struct descriptor *blob;
 	bool *ret;
-	struct asked_all *all;
+	struct requested_all *all;
 };
 
-struct asked_all {
-	struct asked asked; /* first */
-	struct asked_has *each;
+struct requested_all {
+	struct requested requested; /* first */
+	struct requested_has *each;
 	size_t n, n_open;
 };
 
 struct registry_sink {
 	struct sink sink; /* first */
 	struct registry_sink_options options;
-	struct asked *asked;
+	struct requested *requested;
 	struct registry_call *call;
 	char tag[REF_TAG_MAX + 1]; /* of the manifest that is being put */
 	bool is_doubtful;          /* it was there once, and is gone */
@@ -66,27 +66,27 @@ void registry_sink_tag(const char *digest, char out[static REGISTRY_TAG_SIZE])
 	snprintf(out, REGISTRY_TAG_SIZE, TAG_PREFIX "%.*s", TAG_DIGITS, digest + strlen("sha256:"));
 }
 
-static int registry_sink_ask(
-	struct registry_sink *own, task_ask_fn *fn, struct asked *asked, struct err *err)
+static int registry_sink_query(
+	struct registry_sink *own, task_ask_fn *fn, struct requested *requested, struct err *err)
 {
-	asked->own = own;
-	own->asked = asked;
-	return task_ask(*own->options.task, fn, asked, err);
+	requested->own = own;
+	own->requested = requested;
+	return task_ask(*own->options.task, fn, requested, err);
 }
 
 /*
  * Blobs
  */
 
-static void registry_sink_answered(struct asked_all *all)
+static void registry_sink_answered(struct requested_all *all)
 {
 	if (--all->n_open == 0)
-		task_response(*all->asked.own->options.task, 0, NULL);
+		task_response(*all->requested.own->options.task, 0, NULL);
 }
 
 static void told(void *ctx, int has)
 {
-	struct asked_has *one = ctx;
+	struct requested_has *one = ctx;
 
 	trace_note(TRACE_OCI, "blob %s: %s", one->blob->digest,
 		has > 0 ? "is there and is skipped" : "is not there");
@@ -96,13 +96,13 @@ static void told(void *ctx, int has)
 
 static void has_blobs(void *ctx, struct task *task)
 {
-	struct asked_all *all = ctx;
+	struct requested_all *all = ctx;
 
 	(void)task;
 	all->n_open = all->n + 1;
 	for (size_t i = 0; i < all->n; i++) {
-		struct asked_has *one = &all->each[i];
-		uploads_has(all->asked.own->options.uploads, one->blob, told, one);
+		struct requested_has *one = &all->each[i];
+		uploads_has(all->requested.own->options.uploads, one->blob, told, one);
 	}
 	registry_sink_answered(all);
 }
@@ -110,12 +110,12 @@ static void has_blobs(void *ctx, struct task *task)
 static int registry_sink_has(
 	struct sink *sink, const struct descriptor *blobs, size_t n, bool *ret_has, struct err *err)
 {
-	AUTO_FREE struct asked_has *each = mem_alloc(n + 1, sizeof(*each));
-	struct asked_all all = {.asked = {.fd = -1}, .each = each, .n = n};
+	AUTO_FREE struct requested_has *each = mem_alloc(n + 1, sizeof(*each));
+	struct requested_all all = {.requested = {.fd = -1}, .each = each, .n = n};
 
 	for (size_t i = 0; i < n; i++)
-		each[i] = (struct asked_has){&blobs[i], &ret_has[i], &all};
-	return registry_sink_ask(registry_sink_inside(sink), has_blobs, &all.asked, err);
+		each[i] = (struct requested_has){&blobs[i], &ret_has[i], &all};
+	return registry_sink_query(registry_sink_inside(sink), has_blobs, &all.requested, err);
 }
 
 static int sink_stage_dir(struct sink *sink)
@@ -123,46 +123,46 @@ static int sink_stage_dir(struct sink *sink)
 	return registry_sink_inside(sink)->options.stage_dir_fd;
 }
 
-static void registry_sink_take(const struct asked *asked)
+static void registry_sink_take(const struct requested *requested)
 {
-	struct uploads *uploads = asked->own->options.uploads;
+	struct uploads *uploads = requested->own->options.uploads;
 
-	if (asked->data)
-		uploads_add_bytes(uploads, asked->blob, asked->data);
-	else if (asked->fd >= 0)
-		uploads_add_file(uploads, asked->blob, asked->fd);
+	if (requested->data)
+		uploads_add_bytes(uploads, requested->blob, requested->data);
+	else if (requested->fd >= 0)
+		uploads_add_file(uploads, requested->blob, requested->fd);
 	else
-		uploads_add_base(uploads, asked->blob);
+		uploads_add_base(uploads, requested->blob);
 }
 
 static void take_lacking(void *ctx, int has)
 {
-	const struct asked *asked = ctx;
+	const struct requested *requested = ctx;
 
 	if (has <= 0)
-		registry_sink_take(asked);
-	task_response(*asked->own->options.task, has > 0, NULL);
+		registry_sink_take(requested);
+	task_response(*requested->own->options.task, has > 0, NULL);
 }
 
 static void take_blob(void *ctx, struct task *task)
 {
-	struct asked *asked = ctx;
+	struct requested *requested = ctx;
 
 	(void)task;
-	uploads_has(asked->own->options.uploads, asked->blob, take_lacking, asked);
+	uploads_has(requested->own->options.uploads, requested->blob, take_lacking, requested);
 }
 
-static int send_blob(struct sink *sink, struct asked *asked, struct err *err)
+static int send_blob(struct sink *sink, struct requested *requested, struct err *err)
 {
-	int r = registry_sink_ask(registry_sink_inside(sink), take_blob, asked, err);
+	int r = registry_sink_query(registry_sink_inside(sink), take_blob, requested, err);
 
 	if (r != 0) {
-		if (asked->fd >= 0)
-			close(asked->fd);
+		if (requested->fd >= 0)
+			close(requested->fd);
 		return r < 0 ? r : 0;
 	}
-	if (asked->data || asked->fd >= 0) {
-		sink->bytes_written += asked->blob->size;
+	if (requested->data || requested->fd >= 0) {
+		sink->bytes_written += requested->blob->size;
 		sink->blobs_written++;
 	}
 	return 0;
@@ -171,45 +171,45 @@ static int send_blob(struct sink *sink, struct asked *asked, struct err *err)
 static int sink_put(
 	struct sink *sink, struct blob_stage *stage, const struct descriptor *blob, struct err *err)
 {
-	struct asked asked = {.blob = blob, .fd = TAKE_FD(stage->fd)};
+	struct requested requested = {.blob = blob, .fd = TAKE_FD(stage->fd)};
 
-	return send_blob(sink, &asked, err);
+	return send_blob(sink, &requested, err);
 }
 
 static int sink_put_bytes(
 	struct sink *sink, const void *data, const struct descriptor *blob, struct err *err)
 {
-	struct asked asked = {.blob = blob, .data = data, .fd = -1};
+	struct requested requested = {.blob = blob, .data = data, .fd = -1};
 
-	return send_blob(sink, &asked, err);
+	return send_blob(sink, &requested, err);
 }
 
 /* Send a blob of a layout on this machine; blobs that are elsewhere never get here. */
 static int sink_link(struct sink *sink, int from, const struct descriptor *blob, struct err *err)
 {
-	struct asked asked = {.blob = blob, .fd = -1};
+	struct requested requested = {.blob = blob, .fd = -1};
 
 	if (from >= 0) {
-		asked.fd = fcntl(from, F_DUPFD_CLOEXEC, 0);
-		if (asked.fd < 0)
+		requested.fd = fcntl(from, F_DUPFD_CLOEXEC, 0);
+		if (requested.fd < 0)
 			return err_set_errno(err, E_IO, errno, "reading %s", blob->digest);
 	}
-	return send_blob(sink, &asked, err);
+	return send_blob(sink, &requested, err);
 }
 
 static void forget_blob(void *ctx, struct task *task)
 {
-	struct asked *asked = ctx;
+	struct requested *requested = ctx;
 
-	uploads_forget(asked->own->options.uploads, asked->blob->digest);
+	uploads_forget(requested->own->options.uploads, requested->blob->digest);
 	task_response(task, 0, NULL);
 }
 
 static void sink_forget(struct sink *sink, const struct descriptor *blob)
 {
-	struct asked asked = {.blob = blob};
+	struct requested requested = {.blob = blob};
 
-	registry_sink_ask(registry_sink_inside(sink), forget_blob, &asked, NULL);
+	registry_sink_query(registry_sink_inside(sink), forget_blob, &requested, NULL);
 }
 
 /*
@@ -224,9 +224,10 @@ static int registry_sink_response(struct registry_sink *own, struct err *error)
 	return 0;
 }
 
-static bool registry_sink_read_manifest(const struct asked *asked, struct manifest *ret)
+static bool registry_sink_read_manifest(const struct requested *requested, struct manifest *ret)
 {
-	return manifest_parse(asked->data, asked->blob->size, "the manifest", ret, NULL) == 0;
+	return manifest_parse(requested->data, requested->blob->size, "the manifest", ret, NULL) ==
+	       0;
 }
 
 /* The blobs of the newest image are those to be proved before the next one. */
@@ -235,7 +236,7 @@ static void mark_newest(struct registry_sink *own)
 	struct registry_memory *memory = own->options.memory;
 	AUTO_MANIFEST struct manifest manifest = {0};
 
-	if (!registry_sink_read_manifest(own->asked, &manifest))
+	if (!registry_sink_read_manifest(own->requested, &manifest))
 		return;
 	vec_foreach (struct registry_hint, hint, &memory->blobs) {
 		hint->in_newest = strcmp(hint->name, manifest.config.digest) == 0;
@@ -259,7 +260,7 @@ static int registry_sink_accepted(struct registry_sink *own)
 {
 	struct registry_memory *memory = own->options.memory;
 	int64_t now = clock_wall_ms();
-	const char *digest = own->asked->blob->digest;
+	const char *digest = own->requested->blob->digest;
 
 	own->is_accepted = true;
 	if (own->n_checked > 0)
@@ -296,7 +297,7 @@ static int wrong_digest(struct registry_sink *own, const char *digest)
 
 	err_set(&error, E_REGISTRY_RESPONSE, "%s stored the manifest under another digest",
 		own->sink.name);
-	err_evidence(&error, "sent %s", own->asked->blob->digest);
+	err_evidence(&error, "sent %s", own->requested->blob->digest);
 	err_evidence(&error, "stored %s", shown);
 	return registry_sink_response(own, &error);
 }
@@ -319,7 +320,7 @@ static int looked_up(void *ctx, struct http_response *reply, struct err *error, 
 
 	(void)err;
 	own->call = NULL;
-	if (!err_is_set(error) && has_digest(reply, own->asked->blob->digest)) {
+	if (!err_is_set(error) && has_digest(reply, own->requested->blob->digest)) {
 		err_clear(&own->refusal);
 		return registry_sink_accepted(own);
 	}
@@ -356,7 +357,7 @@ static int put_succeeded(
 {
 	const char *digest = field_find(&reply->headers, "docker-content-digest");
 
-	if (digest && strcmp(digest, own->asked->blob->digest) != 0)
+	if (digest && strcmp(digest, own->requested->blob->digest) != 0)
 		return wrong_digest(own, digest);
 	if (own->is_doubtful) {
 		registry_sink_look_up(own, verified);
@@ -375,7 +376,8 @@ static int put_done(void *ctx, struct http_response *reply, struct err *error, s
 	struct registry_call *call = TAKE(own->call);
 
 	(void)err;
-	trace_note(TRACE_OCI, "manifest %s: status %d", own->asked->blob->digest, reply->status);
+	trace_note(
+		TRACE_OCI, "manifest %s: status %d", own->requested->blob->digest, reply->status);
 	if (err_is_set(error))
 		return registry_sink_response(own, error);
 	if (reply->status / 100 == 2)
@@ -398,15 +400,15 @@ static int put_manifest(struct registry_sink *own)
 		.method = "PUT",
 		.path = path,
 		.headers = &headers,
-		.body = {.size = own->asked->blob->size, .data = own->asked->data},
+		.body = {.size = own->requested->blob->size, .data = own->requested->data},
 		.accept = REGISTRY_NOT_FOUND | REGISTRY_REFUSED,
 		.doing = doing,
 		.done = put_done,
 		.ctx = own,
 	};
 
-	trace_note(TRACE_OCI, "manifest %s: sent as %s", own->asked->blob->digest, own->tag);
-	strv_addf(&headers, "Content-Type: %s", own->asked->blob->media_type);
+	trace_note(TRACE_OCI, "manifest %s: sent as %s", own->requested->blob->digest, own->tag);
+	strv_addf(&headers, "Content-Type: %s", own->requested->blob->media_type);
 	own->call = registry_start(own->options.registry, &request);
 	return 0;
 }
@@ -432,13 +434,13 @@ static int verified(void *ctx, struct http_response *reply, struct err *error, s
 }
 
 /* The response for a manifest that was there at the last push. */
-static int asked_old(void *ctx, struct http_response *reply, struct err *error, struct err *err)
+static int requested_old(void *ctx, struct http_response *reply, struct err *error, struct err *err)
 {
 	struct registry_sink *own = ctx;
 
 	(void)err;
 	own->call = NULL;
-	if (!err_is_set(error) && has_digest(reply, own->asked->blob->digest))
+	if (!err_is_set(error) && has_digest(reply, own->requested->blob->digest))
 		return registry_sink_accepted(own);
 	if (err_is_set(error))
 		return registry_sink_response(own, error);
@@ -466,7 +468,7 @@ static void check_blobs(struct registry_sink *own)
 	AUTO_MANIFEST struct manifest manifest = {0};
 
 	own->is_lacking = own->is_accepted = false;
-	if (!registry_sink_read_manifest(own->asked, &manifest))
+	if (!registry_sink_read_manifest(own->requested, &manifest))
 		return;
 	bool is_sent = uploads_progress(uploads).blobs_done > 0;
 	size_t n_base = image_base_layers(&manifest);
@@ -485,7 +487,7 @@ static int uploaded(void *ctx, struct err *error, struct err *err)
 {
 	struct registry_sink *own = ctx;
 	struct registry_memory *memory = own->options.memory;
-	const char *digest = own->asked->blob->digest;
+	const char *digest = own->requested->blob->digest;
 
 	if (err_is_set(error))
 		return registry_sink_response(own, error);
@@ -498,21 +500,21 @@ static int uploaded(void *ctx, struct err *error, struct err *err)
 	bool same = known && tag && str_eq(tag->value, digest);
 	if (!same || uploads_progress(own->options.uploads).blobs_done > 0)
 		return put_manifest(own);
-	registry_sink_look_up(own, asked_old);
+	registry_sink_look_up(own, requested_old);
 	return 0;
 }
 
 static void commit_manifest(void *ctx, struct task *task)
 {
-	struct asked *asked = ctx;
-	struct registry_sink *own = asked->own;
+	struct requested *requested = ctx;
+	struct registry_sink *own = requested->own;
 	AUTO_ERR struct err err = {0};
 
 	(void)task;
-	if (asked->name)
-		snprintf(own->tag, sizeof(own->tag), "%s", asked->name);
+	if (requested->name)
+		snprintf(own->tag, sizeof(own->tag), "%s", requested->name);
 	else
-		registry_sink_tag(asked->blob->digest, own->tag);
+		registry_sink_tag(requested->blob->digest, own->tag);
 	if (uploads_wait(own->options.uploads, uploaded, own, &err) < 0)
 		registry_sink_response(own, &err);
 }
@@ -520,13 +522,14 @@ static void commit_manifest(void *ctx, struct task *task)
 static int sink_commit(struct sink *sink, const void *manifest, const struct descriptor *blob,
 	const char *name, struct err *err)
 {
-	struct asked asked = {.blob = blob, .data = manifest, .name = name, .fd = -1};
+	struct requested requested = {.blob = blob, .data = manifest, .name = name, .fd = -1};
 	const struct registry_sink_options *options = &registry_sink_inside(sink)->options;
 	int r = options->may_commit ? options->may_commit(options->ctx, err) : 0;
 
 	sink->commit_ms = clock_ms();
 	return r < 0 ? r
-		     : registry_sink_ask(registry_sink_inside(sink), commit_manifest, &asked, err);
+		     : registry_sink_query(
+			       registry_sink_inside(sink), commit_manifest, &requested, err);
 }
 
 void registry_sink_stop(struct sink *sink)

@@ -211,8 +211,8 @@ bool upload_may_pass(const struct http_response *response)
 static int64_t uploads_wait_ms(const struct upload_job *job, const struct http_response *response)
 {
 	int64_t ceiling = FIRST_WAIT_MS;
-	const char *asked = response ? field_find(&response->headers, "retry-after") : NULL;
-	int64_t after = asked ? field_retry_after(asked, clock_wall_ms()) : -1;
+	const char *requested = response ? field_find(&response->headers, "retry-after") : NULL;
+	int64_t after = requested ? field_retry_after(requested, clock_wall_ms()) : -1;
 
 	for (int i = 1; i < job->tries; i++)
 		ceiling *= 3;

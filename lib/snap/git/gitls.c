@@ -247,7 +247,7 @@ static void take_setting(struct repo_facts *facts, char *line)
 	}
 }
 
-static int ask_settings(const struct gitls *git, struct repo_facts *facts, struct err *err)
+static int query_settings(const struct gitls *git, struct repo_facts *facts, struct err *err)
 {
 	static const char *const words[] = {"config", "-z", "--list", NULL};
 	AUTO_BUF struct buf out = {0};
@@ -275,7 +275,7 @@ static char *gitls_prompt_line(const struct gitls *git, const char *const *words
 	return out.len ? buf_take(&out) : NULL;
 }
 
-static void ask_staged(const struct gitls *git, struct repo_facts *facts)
+static void query_staged(const struct gitls *git, struct repo_facts *facts)
 {
 	static const char *const words[] = {"diff-index", "--cached", "--quiet", "--no-ext-diff",
 		"--no-textconv", "--ignore-submodules=none", "HEAD", "--", NULL};
@@ -285,7 +285,7 @@ static void ask_staged(const struct gitls *git, struct repo_facts *facts)
 	facts->staged = gitls_run(git, words, FACT_MAX, &out, &status, NULL) < 0 || status != 0;
 }
 
-static void ask_head(const struct gitls *git, struct repo_facts *facts)
+static void query_head(const struct gitls *git, struct repo_facts *facts)
 {
 	static const char *const branch[] = {"symbolic-ref", "-q", "--short", "HEAD", NULL};
 	static const char *const commit[] = {"rev-parse", "-q", "--verify", "HEAD^{commit}", NULL};
@@ -299,7 +299,7 @@ static void ask_head(const struct gitls *git, struct repo_facts *facts)
 	facts->has_tree =
 		id && strlen(id) == 2 * SHA1_SIZE && hex_decode(id, SHA1_SIZE, facts->tree);
 	if (!facts->has_tree)
-		ask_staged(git, facts);
+		query_staged(git, facts);
 }
 
 /* Check first that git opens this repository: otherwise all other output would be that of a
@@ -321,8 +321,8 @@ int gitls_facts(const struct gitls *git, struct repo_facts *facts, struct err *e
 	int rc = gitls_prompt_trust(git, err);
 
 	if (rc == 0)
-		rc = ask_settings(git, facts, err);
+		rc = query_settings(git, facts, err);
 	if (rc == 0)
-		ask_head(git, facts);
+		query_head(git, facts);
 	return rc;
 }

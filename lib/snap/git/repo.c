@@ -261,8 +261,8 @@ bool repo_is_called_safe(const struct repos_options *options, const char *dir)
 }
 
 /* 1: opened, facts are set; 0: libgit2 cannot, ret_why says it. */
-static int ask_library(const struct repos_options *options, const char *work_dir, struct repo *repo,
-	char **ret_why, struct err *err)
+static int query_library(const struct repos_options *options, const char *work_dir,
+	struct repo *repo, char **ret_why, struct err *err)
 {
 	AUTO(repo_free_repository) git_repository *library = NULL;
 	AUTO_ERR struct err error = {0};
@@ -287,7 +287,7 @@ static int ask_library(const struct repos_options *options, const char *work_dir
 }
 
 /* A run of libgit2 beside the walk. */
-struct repo_asking {
+struct repo_querying {
 	const struct repos_options *options;
 	struct repo *repo;
 	char *work_dir, *why;
@@ -296,45 +296,45 @@ struct repo_asking {
 	struct par_task *task;
 };
 
-static void ask_beside(void *ctx)
+static void query_beside(void *ctx)
 {
-	struct repo_asking *asking = ctx;
+	struct repo_querying *querying = ctx;
 
-	asking->rc = ask_library(
-		asking->options, asking->work_dir, asking->repo, &asking->why, &asking->err);
+	querying->rc = query_library(querying->options, querying->work_dir, querying->repo,
+		&querying->why, &querying->err);
 }
 
-static struct repo_asking *start_asking(
+static struct repo_querying *start_querying(
 	const struct repos_options *options, const char *work_dir, struct repo *repo)
 {
-	struct repo_asking *asking = mem_alloc(1, sizeof(*asking));
+	struct repo_querying *querying = mem_alloc(1, sizeof(*querying));
 
-	*asking = (struct repo_asking){
+	*querying = (struct repo_querying){
 		.options = options, .repo = repo, .work_dir = mem_strdup(work_dir)};
-	asking->task = par_start(ask_beside, asking);
-	return asking;
+	querying->task = par_start(query_beside, querying);
+	return querying;
 }
 
-static void wait_asking(struct repo_asking *asking)
+static void wait_querying(struct repo_querying *querying)
 {
-	if (asking)
-		par_wait(TAKE(asking->task));
+	if (querying)
+		par_wait(TAKE(querying->task));
 }
 
-/* As ask_library. */
-static int end_asking(struct repo *repo, char **ret_why, struct err *err)
+/* As query_library. */
+static int end_querying(struct repo *repo, char **ret_why, struct err *err)
 {
-	struct repo_asking *asking = TAKE(repo->asking);
+	struct repo_querying *querying = TAKE(repo->querying);
 	int rc;
 
-	wait_asking(asking);
-	rc = asking->rc;
-	*ret_why = asking->why;
+	wait_querying(querying);
+	rc = querying->rc;
+	*ret_why = querying->why;
 	if (rc < 0)
-		err_move(err, &asking->err);
-	err_done(&asking->err);
-	free(asking->work_dir);
-	free(asking);
+		err_move(err, &querying->err);
+	err_done(&querying->err);
+	free(querying->work_dir);
+	free(querying);
 	return rc;
 }
 
@@ -431,8 +431,8 @@ static void take_index(struct repo *repo, struct gitindex *index, int64_t mtime_
 }
 
 /* Ask git, because libgit2 and gitindex.c could not read all of the repository. */
-static int ask_git(const char *work_dir, struct repo *repo, struct index_job *job, const char *why,
-	struct err *err)
+static int query_git(const char *work_dir, struct repo *repo, struct index_job *job,
+	const char *why, struct err *err)
 {
 	struct gitls git = {.work_dir = work_dir, .git_dir = repo->git_dir};
 	AUTO_ERR struct err git_err = {0};
@@ -473,12 +473,12 @@ static int read_both(const struct repos_options *options, const char *work_dir, 
 	bool beside, struct index_job *job, char **ret_why, struct err *err)
 {
 	if (beside) {
-		repo->asking = start_asking(options, work_dir, repo);
+		repo->querying = start_querying(options, work_dir, repo);
 		run_index_job(job);
-		return job->rc == 0 ? 1 : end_asking(repo, ret_why, err);
+		return job->rc == 0 ? 1 : end_querying(repo, ret_why, err);
 	}
 	struct par_task *task = par_start(run_index_job, job);
-	int rc = ask_library(options, work_dir, repo, ret_why, err);
+	int rc = query_library(options, work_dir, repo, ret_why, err);
 	par_wait(task);
 	return rc;
 }
@@ -497,7 +497,7 @@ static int repo_read_repository(const struct repos_options *options, const char 
 		rc = 0;
 	} else if (rc >= 0) {
 		log_note("repository %s: %s", work_dir, why ? why : job.err.message);
-		rc = ask_git(work_dir, repo, &job, why, err);
+		rc = query_git(work_dir, repo, &job, why, err);
 	}
 	index_job_done(&job);
 	return rc;
@@ -531,8 +531,8 @@ static void repo_free(struct repo *repo)
 
 	if (!repo)
 		return;
-	if (repo->asking)
-		end_asking(repo, &why, NULL);
+	if (repo->querying)
+		end_querying(repo, &why, NULL);
 	free(repo->dir);
 	free(repo->git_dir);
 	free(repo->common_dir);
@@ -574,7 +574,7 @@ static int open_repository(const struct repos_options *options, const char *dir,
 		rc = repo_read_repository(options, work_dir, repo, beside, err);
 	if (rc < 0)
 		return rc;
-	if (!repo->asking)
+	if (!repo->querying)
 		set_settings(options, repo, &settings);
 	repo->paths.info_exclude = fs_join(repo->common_dir, "info/exclude");
 	repo->paths.excludes_file = TAKE(settings.excludes_file);
@@ -681,7 +681,7 @@ int repos_find(void *ctx, const char *dir, const struct paths_repo **ret_repo, s
 	}
 	/* Search paths are global to libgit2: wait until the root repository has been read. */
 	known = repos_at(repos, "");
-	wait_asking(known ? known->asking : NULL);
+	wait_querying(known ? known->querying : NULL);
 	char *git_dir = locate(repos, dir);
 	if (!git_dir) {
 		*ret_repo = NULL;
@@ -704,9 +704,9 @@ int repos_settle(struct repos *repos, bool *ret_again, struct err *err)
 	AUTO_FREE char *why = NULL;
 
 	*ret_again = false;
-	if (!repo || !repo->asking)
+	if (!repo || !repo->querying)
 		return 0;
-	int rc = end_asking(repo, &why, err);
+	int rc = end_querying(repo, &why, err);
 	if (rc < 0)
 		return rc;
 	set_settings(repos->options, repo, &now);

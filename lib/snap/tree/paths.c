@@ -595,8 +595,8 @@ static void read_all_rules(struct visit *v)
 	struct walk_dir *dir = v->dir;
 
 	/* Ignore rules do not matter where all files are taken, or tracked ones only. */
-	bool asked = !dir->zone && !dir->include.covered;
-	if (v->worker->listing.has_gitignore && asked)
+	bool requested = !dir->zone && !dir->include.covered;
+	if (v->worker->listing.has_gitignore && requested)
 		dir->git_rules = read_rules(v, ".gitignore", paths_own_path(dir),
 			dir->scope->ignore_case, dir->git_rules);
 	if (v->worker->listing.has_dlrunignore)
@@ -866,7 +866,7 @@ static void enter_repo(struct walk *walk, struct walk_dir *dir, const struct pat
 	dir->git_rules = scope->rules;
 }
 
-static int ask_for_repo(const struct walk *walk, const struct walk_dir *dir,
+static int query_for_repo(const struct walk *walk, const struct walk_dir *dir,
 	const struct paths_repo **ret, struct err *err)
 {
 	*ret = NULL;
@@ -896,7 +896,7 @@ static void settle_borders(struct walk *walk)
 		struct walk_dir *dir = *at;
 		const struct paths_repo *repo;
 		AUTO_ERR struct err err = {0};
-		if (ask_for_repo(walk, dir, &repo, &err) < 0)
+		if (query_for_repo(walk, dir, &repo, &err) < 0)
 			walk_fail(&walk->workers[0], dir->path, &err);
 		else if (repo)
 			enter_repo(walk, dir, repo);
@@ -962,7 +962,7 @@ static int walk_run(struct walk *walk, const struct paths_options *options, stru
 		return err_set_errno(err, E_IO_READ, errno, "cannot list %s", options->root);
 	paths_start(walk, options);
 	walk_names_begin(walk);
-	if ((r = ask_for_repo(walk, walk->root, &repo, err)) < 0)
+	if ((r = query_for_repo(walk, walk->root, &repo, err)) < 0)
 		return r;
 	enter_repo(walk, walk->root, repo);
 	*vec_push(&walk->pending) = walk->root;

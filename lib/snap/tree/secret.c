@@ -411,7 +411,7 @@ static bool is_suspicious_json(const char *name, const char *dot)
 	return has_id || secret_has_word(name, json_names, ARRAY_LEN(json_names));
 }
 
-static void ask_ssh(struct response *response, const struct subject *s)
+static void query_ssh(struct response *response, const struct subject *s)
 {
 	for (size_t i = 0; i < ARRAY_LEN(ssh_public); i++)
 		if (strcmp(s->name, ssh_public[i]) == 0)
@@ -419,7 +419,7 @@ static void ask_ssh(struct response *response, const struct subject *s)
 	add_response(response, s, &ssh_rule);
 }
 
-static struct response secret_ask(const char *path)
+static struct response secret_query(const char *path)
 {
 	struct subject s = subject_of(path);
 	struct response response = {0};
@@ -438,7 +438,7 @@ static struct response secret_ask(const char *path)
 			add_response(&response, &s, &endings[i]);
 	if (dot && strcasecmp(dot, ".json") == 0 && is_suspicious_json(s.name, dot))
 		add_response(&response, &s, &json_rule);
-	ask_ssh(&response, &s);
+	query_ssh(&response, &s);
 	return response;
 }
 
@@ -450,7 +450,7 @@ static void secret_tell(const struct rule *rule, const char **ret_what)
 
 enum secret_verdict secret_by_name(const char *path, const char **ret_what)
 {
-	struct response response = secret_ask(path);
+	struct response response = secret_query(path);
 
 	if (response.sure) {
 		secret_tell(response.sure, ret_what);
@@ -461,7 +461,7 @@ enum secret_verdict secret_by_name(const char *path, const char **ret_what)
 
 bool secret_by_content(const char *path, const char *text, size_t len, const char **ret_what)
 {
-	const struct rule *rule = secret_ask(path).maybe;
+	const struct rule *rule = secret_query(path).maybe;
 	struct head head = {text, len};
 
 	if (!rule || !rule->check(&head, rule->keys))

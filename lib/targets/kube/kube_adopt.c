@@ -214,7 +214,7 @@ static void kube_adopt_answered(struct adoption *adoption)
 static int kube_adopt_on_one(void *ctx, struct kube_response *response, struct err *err);
 
 /* A user who may not list Jobs may still be allowed to get one by its name. */
-static bool kube_adopt_ask_one(struct adoption *adoption)
+static bool kube_adopt_query_one(struct adoption *adoption)
 {
 	AUTO_FREE char *path = NULL;
 
@@ -252,7 +252,7 @@ static int kube_adopt_on_list(
 {
 	adoption->lists[kind] = NULL;
 	if (kind == KUBE_KIND_JOB && response->error.id == E_KUBE_DENIED &&
-		kube_adopt_ask_one(adoption))
+		kube_adopt_query_one(adoption))
 		return 0;
 	adoption->objects[kind] = TAKE(response->object);
 	if (err_is_set(&response->error) && kind == KUBE_KIND_JOB)
@@ -315,7 +315,7 @@ int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 		adoption->lists[i] = kube_list(adoption->kube->cluster->client, path, query,
 			JOBS_MAX, call->deadline_ms, done[i], adoption);
 	}
-	AUTO_JSON struct json *body = kube_who_ask();
+	AUTO_JSON struct json *body = kube_who_query();
 	const struct kube_request request = {
 		.method = "POST",
 		.path = KUBE_WHO_PATH,

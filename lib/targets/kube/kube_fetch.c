@@ -375,7 +375,7 @@ static void kube_fetch_drop(struct target_work *work)
 			.deadline_ms = clock_ms() + REMOVE_MS,
 		};
 
-		kube_ask(fetching->kube->cluster->client, &request, NULL, NULL);
+		kube_query(fetching->kube->cluster->client, &request, NULL, NULL);
 	}
 	vec_done(&fetching->ranks);
 	json_free(fetching->pods);

@@ -128,7 +128,7 @@ static struct question *kube_look_add(struct view *view, take_fn *take)
 }
 
 /* path is taken. body: POST it. */
-static struct question *kube_look_ask(
+static struct question *kube_look_query(
 	struct view *view, char *path, const struct json *body, take_fn *take)
 {
 	struct question *question = kube_look_add(view, take);
@@ -147,7 +147,7 @@ static struct question *kube_look_ask(
 	return question;
 }
 
-static void kube_look_ask_list(
+static void kube_look_query_list(
 	struct view *view, const char *path, const char *const *query, take_fn *take)
 {
 	struct question *question = kube_look_add(view, take);
@@ -244,7 +244,7 @@ static void take_claims(
 		response->status / 100 == 2 &&
 		json_get_bool(json_get(response->object, "status"), "allowed", false);
 	if (view->look->may_claim)
-		kube_look_ask_list(
+		kube_look_query_list(
 			view, "/apis/storage.k8s.io/v1/storageclasses", NULL, take_classes);
 }
 
@@ -269,10 +269,10 @@ static void take_nodes(
 	view->nodes = TAKE(response->object);
 	kube_capacity_of(view->nodes, NULL, &view->look->capacity);
 	if (view->look->capacity.gpus > 0)
-		kube_look_ask_list(view, "/api/v1/pods", query, take_pods);
+		kube_look_query_list(view, "/api/v1/pods", query, take_pods);
 }
 
-static void ask_right(struct view *view, int right)
+static void query_right(struct view *view, int right)
 {
 	const char *at = rights[right].verbs;
 
@@ -287,27 +287,27 @@ static void ask_right(struct view *view, int right)
 			.resource = rights[right].resource,
 			.sub = rights[right].sub,
 		};
-		AUTO_JSON struct json *body = kube_may_ask(&deed);
+		AUTO_JSON struct json *body = kube_may_query(&deed);
 
-		kube_look_ask(view, mem_strdup(KUBE_MAY_PATH), body, take_right)->right = right;
+		kube_look_query(view, mem_strdup(KUBE_MAY_PATH), body, take_right)->right = right;
 		at += len + (at[len] == ' ');
 	}
 }
 
-static void kube_look_ask_all(struct view *view)
+static void kube_look_query_all(struct view *view)
 {
 	const struct kube_look *look = view->look;
 	const char *space = look->cluster->access.kube_namespace;
 
-	kube_look_ask(view, mem_strdup("/version"), NULL, kube_look_take_version);
+	kube_look_query(view, mem_strdup("/version"), NULL, kube_look_take_version);
 	for (int i = 0; i < KUBE_RIGHTS; i++)
-		ask_right(view, i);
-	kube_look_ask(
+		query_right(view, i);
+	kube_look_query(
 		view, kube_path("/api/v1/namespaces/%s", space), NULL, kube_look_take_namespace);
 	if (look->who) {
-		AUTO_JSON struct json *body = kube_who_ask();
+		AUTO_JSON struct json *body = kube_who_query();
 
-		kube_look_ask(view, mem_strdup(KUBE_WHO_PATH), body, take_user);
+		kube_look_query(view, mem_strdup(KUBE_WHO_PATH), body, take_user);
 	}
 	if (look->claims) {
 		const struct kube_deed deed = {
@@ -316,20 +316,20 @@ static void kube_look_ask_all(struct view *view)
 			.group = "",
 			.resource = "persistentvolumeclaims",
 		};
-		AUTO_JSON struct json *body = kube_may_ask(&deed);
+		AUTO_JSON struct json *body = kube_may_query(&deed);
 
-		kube_look_ask(view, mem_strdup(KUBE_MAY_PATH), body, take_claims);
+		kube_look_query(view, mem_strdup(KUBE_MAY_PATH), body, take_claims);
 	}
 	if (look->queue)
-		kube_look_ask(view,
+		kube_look_query(view,
 			kube_path("/apis/kueue.x-k8s.io/v1beta1/namespaces/%s/localqueues/%s",
 				space, look->queue),
 			NULL, take_queue);
 	if (look->pull_secret)
-		kube_look_ask(view,
+		kube_look_query(view,
 			kube_path("/api/v1/namespaces/%s/secrets/%s", space, look->pull_secret),
 			NULL, take_pull_secret);
-	kube_look_ask_list(view, "/api/v1/nodes", NULL, take_nodes);
+	kube_look_query_list(view, "/api/v1/nodes", NULL, take_nodes);
 }
 
 /*
@@ -416,7 +416,7 @@ int kube_look_all(struct session *session, struct kube_look *looks, size_t n, in
 			    &look->error) < 0)
 			look->cluster = NULL;
 		else
-			kube_look_ask_all(view);
+			kube_look_query_all(view);
 	}
 	if (round.open > 0) {
 		round.end = loop_add_timer(round.loop, round.end_ms, kube_look_on_end, &round);

@@ -415,7 +415,7 @@ struct json *pod_sample_json(const struct pod_sample *sample, int64_t wall_ms)
 enum {
 	LOOK_MS = 10 * 1000,
 	PODS_MAX = 10000,
-	ASKED_MAX = 16, /* pods that a command is run in */
+	REQUESTED_MAX = 16, /* pods that a command is run in */
 	KEPT_MAX = 64 << 10,
 	METRICS_AGAIN_MS = 60 * 1000, /* of a cluster that has none, or does not show them */
 };
@@ -589,7 +589,7 @@ static int kube_sample_on_pods(void *ctx, struct kube_response *response, struct
 
 		*rank = (struct rank){.looking = looking, .pod = mem_strdup(*name)};
 		buf_init(&rank->text, POD_SAMPLE_MAX);
-		if (looking->ranks.n <= ASKED_MAX && !looking->kube->no_exec) {
+		if (looking->ranks.n <= REQUESTED_MAX && !looking->kube->no_exec) {
 			const struct pod_output_request request = {
 				.loop = looking->kube->target.loop,
 				.client = looking->kube->cluster->client,

@@ -186,7 +186,7 @@ bool kube_facts_needs_jobset(const struct json *jobs, const struct kube_handle *
  * Watches
  */
 
-enum { ASKS_BEFORE = 3, EVENTS_MS = 5000, FRESH_MS = 10 * 1000, OBJECTS_MAX = 20000 };
+enum { QUERIES_BEFORE = 3, EVENTS_MS = 5000, FRESH_MS = 10 * 1000, OBJECTS_MAX = 20000 };
 
 /* State of one watch. */
 struct side {
@@ -198,7 +198,7 @@ struct side {
 
 struct kube_watcher {
 	char *key; /* namespace and run */
-	int asks;
+	int queries;
 	struct side jobs, pods, jobsets; /* jobsets: where it is one */
 	int64_t events_ms;               /* clock_ms() of the last look; 0: none yet */
 };
@@ -365,7 +365,7 @@ struct kube_watcher *kube_watcher_of(struct kube_watchers *watchers, struct kube
 {
 	struct kube_watcher *watcher = watcher_find(watchers, handle);
 
-	if (++watcher->asks < ASKS_BEFORE)
+	if (++watcher->queries < QUERIES_BEFORE)
 		return NULL;
 	const char *space = handle->kube_namespace;
 	AUTO_FREE char *jobs = kube_kind_collection(KUBE_KIND_JOB, space);
@@ -804,7 +804,7 @@ static void kube_state_finish(struct kube_batch *batch)
  * Asking
  */
 
-static void kube_state_ask(struct kube_batch *batch, enum kube_facts_kind kind);
+static void kube_state_query(struct kube_batch *batch, enum kube_facts_kind kind);
 
 static bool needs_pods(const struct kube_batch *batch)
 {
@@ -836,8 +836,8 @@ static bool is_denied(const struct kube_batch *batch, enum kube_facts_kind kind)
 	return at_ms && clock_ms() < at_ms + DENIED_MS;
 }
 
-static bool ask_more(struct kube_batch *batch);
-static bool ask_each(struct kube_batch *batch, enum kube_facts_kind kind);
+static bool query_more(struct kube_batch *batch);
+static bool query_each(struct kube_batch *batch, enum kube_facts_kind kind);
 
 /* All that was asked for has come, or the next is asked for. */
 static void kube_state_go_on(struct kube_batch *batch)
@@ -848,12 +848,12 @@ static void kube_state_go_on(struct kube_batch *batch)
 		bool is_doubtful = batch->pods_denied == 1 && !batch->responses[KUBE_FACTS_PODS];
 
 		if ((!batch->has_pods || is_doubtful) && needs_pods(batch))
-			kube_state_ask(batch, KUBE_FACTS_PODS);
+			kube_state_query(batch, KUBE_FACTS_PODS);
 		if (!batch->has_jobsets && needs_jobsets(batch))
-			kube_state_ask(batch, KUBE_FACTS_JOBSETS);
+			kube_state_query(batch, KUBE_FACTS_JOBSETS);
 		batch->has_pods = batch->has_jobsets = true;
 	}
-	if (batch->n_open > 0 || ask_more(batch))
+	if (batch->n_open > 0 || query_more(batch))
 		return;
 	if (batch->watcher)
 		kube_watcher_compare(batch->watcher, batch->responses);
@@ -868,7 +868,7 @@ static void take_error(
 	batch->pods_denied += is_denied && kind == KUBE_FACTS_PODS;
 	if (is_denied && (kind != KUBE_FACTS_PODS || batch->pods_denied > 1))
 		batch->kube->cluster->denied_ms[kind] = clock_ms();
-	if (is_denied && ask_each(batch, kind))
+	if (is_denied && query_each(batch, kind))
 		return;
 	/* Events explain; what may not be seen, or is gone, is not known. JobSets are gone where
 	 * nobody knows what they are any more. */
@@ -986,7 +986,7 @@ static int kube_state_on_one(void *ctx, struct kube_response *response, struct e
 	return 0;
 }
 
-static void kube_state_ask_one(
+static void kube_state_query_one(
 	struct kube_batch *batch, struct question *question, enum kube_kind kind)
 {
 	const struct kube_handle *handle = &question->handle;
@@ -1006,7 +1006,7 @@ static void kube_state_ask_one(
 }
 
 /* false: such a thing is not to be had by itself, or nobody wants one. */
-static bool ask_each(struct kube_batch *batch, enum kube_facts_kind kind)
+static bool query_each(struct kube_batch *batch, enum kube_facts_kind kind)
 {
 	int n_before = batch->n_open;
 
@@ -1019,15 +1019,15 @@ static bool ask_each(struct kube_batch *batch, enum kube_facts_kind kind)
 		if (!q->call)
 			continue;
 		if (kind == KUBE_FACTS_JOB)
-			kube_state_ask_one(batch, q, KUBE_KIND_JOB);
+			kube_state_query_one(batch, q, KUBE_KIND_JOB);
 		else if (q->handle.kind == KUBE_KIND_JOBSET)
-			kube_state_ask_one(batch, q, KUBE_KIND_JOBSET);
+			kube_state_query_one(batch, q, KUBE_KIND_JOBSET);
 	}
 	return batch->n_open > n_before;
 }
 
 /* selector: NULL: all. */
-static void kube_state_ask_list(struct kube_batch *batch, enum kube_facts_kind kind,
+static void kube_state_query_list(struct kube_batch *batch, enum kube_facts_kind kind,
 	const char *selector, int64_t deadline_ms)
 {
 	const char *const query[] = {"labelSelector", selector, NULL};
@@ -1042,21 +1042,21 @@ static void kube_state_ask_list(struct kube_batch *batch, enum kube_facts_kind k
 		lists[kind].max, deadline_ms, lists[kind].done, batch);
 }
 
-static void kube_state_ask(struct kube_batch *batch, enum kube_facts_kind kind)
+static void kube_state_query(struct kube_batch *batch, enum kube_facts_kind kind)
 {
 	const struct kube_handle *one = batch->n_questions == 1 ? &batch->questions->handle : NULL;
 	AUTO_FREE char *selector =
 		one ? mem_printf(KUBE_LABEL_RUN "=%s", one->run_id)
 		    : mem_strdup("app.kubernetes.io/managed-by=" KUBE_MANAGED_BY);
 
-	if (is_denied(batch, kind) && (ask_each(batch, kind) || kind == KUBE_FACTS_PODS))
+	if (is_denied(batch, kind) && (query_each(batch, kind) || kind == KUBE_FACTS_PODS))
 		return;
-	kube_state_ask_list(batch, kind, kind == KUBE_FACTS_EVENTS ? NULL : selector,
+	kube_state_query_list(batch, kind, kind == KUBE_FACTS_EVENTS ? NULL : selector,
 		kube_state_deadline_of(batch));
 }
 
 /* Requests the reasons why the run waits; the state is not delayed past its deadline for them. */
-static bool ask_more(struct kube_batch *batch)
+static bool query_more(struct kube_batch *batch)
 {
 	const struct kube_handle *handle = &batch->questions->handle;
 	const struct json *made = kube_facts_made(batch->responses, handle);
@@ -1070,13 +1070,13 @@ static bool ask_more(struct kube_batch *batch)
 	AUTO_FREE char *selector = mem_printf("kueue.x-k8s.io/job-uid=%s", uid ? uid : "");
 
 	if (!str_empty(uid) && kube_facts_is_suspended(made))
-		kube_state_ask_list(batch, KUBE_FACTS_WORKLOADS, selector, deadline_ms);
+		kube_state_query_list(batch, KUBE_FACTS_WORKLOADS, selector, deadline_ms);
 	const char *job = handle->job;
 	const struct kube_cluster *cluster = batch->kube->cluster;
 
 	if (kube_facts_is_unscheduled(batch->responses[KUBE_FACTS_PODS], job) &&
 		(!cluster->nodes_ms || clock_ms() - cluster->nodes_ms >= NODES_FRESH_MS))
-		kube_state_ask_list(batch, KUBE_FACTS_NODES, NULL, deadline_ms);
+		kube_state_query_list(batch, KUBE_FACTS_NODES, NULL, deadline_ms);
 	return batch->n_open > 0;
 }
 
@@ -1093,8 +1093,8 @@ static bool response_by_watch(struct kube_batch *batch)
 		return false;
 	}
 	if (kube_watcher_wants_events(watcher))
-		kube_state_ask(batch, KUBE_FACTS_EVENTS);
-	else if (!ask_more(batch))
+		kube_state_query(batch, KUBE_FACTS_EVENTS);
+	else if (!query_more(batch))
 		mend_all(batch);
 	return true;
 }
@@ -1112,13 +1112,13 @@ static int state_begin(void *ctx, struct err *err)
 	batch->has_jobsets = batch->has_pods && batch->questions->handle.kind == KUBE_KIND_JOBSET;
 	if (batch->has_pods && response_by_watch(batch))
 		return 0;
-	kube_state_ask(batch, KUBE_FACTS_JOB);
+	kube_state_query(batch, KUBE_FACTS_JOB);
 	if (batch->has_pods) {
-		kube_state_ask(batch, KUBE_FACTS_PODS);
-		kube_state_ask(batch, KUBE_FACTS_EVENTS);
+		kube_state_query(batch, KUBE_FACTS_PODS);
+		kube_state_query(batch, KUBE_FACTS_EVENTS);
 	}
 	if (batch->has_jobsets)
-		kube_state_ask(batch, KUBE_FACTS_JOBSETS);
+		kube_state_query(batch, KUBE_FACTS_JOBSETS);
 	return 0;
 }
 

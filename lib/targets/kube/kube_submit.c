@@ -469,7 +469,7 @@ enum { LIST_MAX = 20000, CHECK_LIMIT_MS = 5000, LISTS_MS = 300 };
 
 struct check;
 
-struct asked {
+struct requested {
 	struct check *check;
 	struct kube_call *call;
 	struct kube_reply reply;
@@ -482,7 +482,7 @@ struct check {
 	struct target_call *call;
 	struct kube_plan plan;
 	struct kube_questions questions;
-	struct asked *asked;
+	struct requested *requested;
 	struct loop_timer *timer;
 	struct strv *notes; /* the caller's */
 	struct err silence; /* why there is no answer, as long as there is none */
@@ -498,10 +498,10 @@ static void kube_submit_drop(struct target_work *work)
 
 	loop_remove_timer(check->kube->target.loop, check->timer);
 	for (size_t i = 0; i < check->questions.n; i++) {
-		kube_cancel(check->asked[i].call);
-		json_free(check->asked[i].object);
+		kube_cancel(check->requested[i].call);
+		json_free(check->requested[i].object);
 	}
-	free(check->asked);
+	free(check->requested);
 	kube_questions_done(&check->questions);
 	err_done(&check->silence);
 	kube_plan_done(&check->plan);
@@ -519,7 +519,7 @@ static int kube_submit_judge(struct check *check, struct err *err)
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
 
 	for (size_t i = 0; i < check->questions.n; i++)
-		replies[i] = check->asked[i].reply;
+		replies[i] = check->requested[i].reply;
 	struct target_kube *kube = check->kube;
 	struct kube_surroundings found = {0};
 
@@ -592,22 +592,22 @@ static void wait_until(struct check *check, int64_t end_ms)
 	check->timer = loop_add_timer(loop, end_ms, kube_submit_on_late, check);
 }
 
-static bool is_needed(const struct check *check, const struct asked *asked)
+static bool is_needed(const struct check *check, const struct requested *requested)
 {
-	return !check->questions.v[asked - check->asked].is_list;
+	return !check->questions.v[requested - check->requested].is_list;
 }
 
-static void kube_submit_ask(struct check *check, size_t i);
+static void kube_submit_query(struct check *check, size_t i);
 
 static int kube_submit_on_response(void *ctx, struct kube_response *response, struct err *err)
 {
-	struct asked *asked = ctx;
-	struct check *check = asked->check;
+	struct requested *requested = ctx;
+	struct check *check = requested->check;
 
 	(void)err;
-	asked->call = NULL;
-	asked->object = TAKE(response->object);
-	asked->reply = (struct kube_reply){response->status, asked->object};
+	requested->call = NULL;
+	requested->object = TAKE(response->object);
+	requested->reply = (struct kube_reply){response->status, requested->object};
 	/* No response, or an unknown user (401): later requests will not get through either. */
 	bool is_response = response->status != 0 && response->status != 401;
 
@@ -615,17 +615,18 @@ static int kube_submit_on_response(void *ctx, struct kube_response *response, st
 	if (!is_response && !err_is_set(&check->silence))
 		err_move(&check->silence, &response->error);
 	check->n_open--;
-	if (is_needed(check, asked))
+	if (is_needed(check, requested))
 		check->n_needed--;
 	size_t n = check->questions.n;
 
-	kube_preflight_ask_rights(&check->plan.run, &check->questions.v[asked - check->asked],
-		&asked->reply, &check->questions);
+	kube_preflight_query_rights(&check->plan.run,
+		&check->questions.v[requested - check->requested], &requested->reply,
+		&check->questions);
 	for (size_t i = n; i < check->questions.n; i++)
-		kube_submit_ask(check, i);
+		kube_submit_query(check, i);
 	if (check->n_open == 0)
 		kube_submit_finish(check);
-	else if (check->n_needed == 0 && is_needed(check, asked))
+	else if (check->n_needed == 0 && is_needed(check, requested))
 		wait_until(check, clock_ms() + LISTS_MS);
 	return 0;
 }
@@ -644,24 +645,24 @@ static struct kube_request request_of(const struct kube_question *question, int6
 	};
 }
 
-static void kube_submit_ask(struct check *check, size_t i)
+static void kube_submit_query(struct check *check, size_t i)
 {
 	const struct kube_question *question = &check->questions.v[i];
 	struct kube_client *client = check->kube->cluster->client;
-	struct asked *asked = &check->asked[i];
+	struct requested *requested = &check->requested[i];
 	struct kube_request request = request_of(question, check->deadline_ms);
 
 	request.done = kube_submit_on_response;
-	request.ctx = asked;
-	asked->check = check;
+	request.ctx = requested;
+	requested->check = check;
 	check->n_open++;
 	if (!question->is_list)
 		check->n_needed++;
 	if (question->is_list)
-		asked->call = kube_list(client, question->path, NULL, LIST_MAX, check->deadline_ms,
-			kube_submit_on_response, asked);
+		requested->call = kube_list(client, question->path, NULL, LIST_MAX,
+			check->deadline_ms, kube_submit_on_response, requested);
 	else
-		asked->call = kube_start(client, &request);
+		requested->call = kube_start(client, &request);
 }
 
 int kube_check(struct target *target, const struct target_job *job, struct strv *ret_notes,
@@ -680,13 +681,13 @@ int kube_check(struct target *target, const struct target_job *job, struct strv 
 		kube_submit_drop(&check->work);
 		return r;
 	}
-	kube_preflight_ask(&check->plan.run, &check->questions);
+	kube_preflight_query(&check->plan.run, &check->questions);
 	n = check->questions.n;
-	check->asked = mem_alloc(n + KUBE_RIGHTS_MAX, sizeof(*check->asked));
+	check->requested = mem_alloc(n + KUBE_RIGHTS_MAX, sizeof(*check->requested));
 	target_call_begin(call, &check->work);
 	wait_until(check, check->deadline_ms);
 	for (size_t i = 0; i < n; i++)
-		kube_submit_ask(check, i);
+		kube_submit_query(check, i);
 	return 0;
 }
 
@@ -707,11 +708,11 @@ int kube_learn(struct target *target, const struct target_wish *wish, struct str
 
 	(void)ret_notes;
 	(void)err;
-	kube_preflight_ask_jobset(&run, &questions);
+	kube_preflight_query_jobset(&run, &questions);
 	if (questions.n == 0)
 		return 0;
 	struct kube_request request = request_of(&questions.v[0], clock_ms() + CHECK_LIMIT_MS);
-	int r = kube_ask(kube->cluster->client, &request, NULL, &error);
+	int r = kube_query(kube->cluster->client, &request, NULL, &error);
 	/* E_KUBE_EXISTS: the JobSet of an earlier attempt. */
 	kube->takes_jobset = r == 0 || error.id == E_KUBE_EXISTS;
 	return 0;
@@ -721,10 +722,10 @@ int kube_learn(struct target *target, const struct target_wish *wish, struct str
  * Preview of a submit: the objects it would create, and whether the API server accepts them.
  */
 
-enum { ASK_MS = 10000, BEFORE_MAX = 3 };
+enum { QUERY_MS = 10000, BEFORE_MAX = 3 };
 
 /* The server checks every field and keeps nothing. */
-static int preview_ask(const struct target_kube *kube, const struct json *object,
+static int preview_query(const struct target_kube *kube, const struct json *object,
 	struct strv *notes, struct err *err)
 {
 	static const char *const query[] = {"dryRun", "All", "fieldValidation", "Strict", NULL};
@@ -736,10 +737,10 @@ static int preview_ask(const struct target_kube *kube, const struct json *object
 		.query = query,
 		.body = object,
 		.is_idempotent = true,
-		.deadline_ms = clock_ms() + ASK_MS,
+		.deadline_ms = clock_ms() + QUERY_MS,
 	};
 
-	if (kube_ask(kube->cluster->client, &request, NULL, &error) == 0)
+	if (kube_query(kube->cluster->client, &request, NULL, &error) == 0)
 		return 0;
 	if (error.id == E_KUBE_INVALID)
 		return err_move(err, &error);
@@ -783,7 +784,7 @@ int kube_preview(struct target *target, const struct target_job *job, struct jso
 		strv_add(ret_notes, objects.notes.v[i]);
 	for (size_t i = 0; i < n; i++) {
 		if (r == 0)
-			r = preview_ask(kube, all[i], ret_notes, err);
+			r = preview_query(kube, all[i], ret_notes, err);
 		if (r < 0)
 			return r;
 		json_add(list, without_values(all[i]));

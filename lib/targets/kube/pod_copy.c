@@ -732,7 +732,7 @@ static int on_parts(void *ctx, const char *data, size_t len, struct err *err)
 }
 
 /* The file that was cut: what the sink has of it does not come again. */
-static int pod_copy_ask_again(struct pod_copy *copy, struct err *err)
+static int pod_copy_query_again(struct pod_copy *copy, struct err *err)
 {
 	struct wanted *wanted = TAKE(copy->current);
 
@@ -778,7 +778,7 @@ static void on_content_done(void *ctx, int status, struct err *error, const char
 	int r = judge_content(copy, status, error, &failure);
 	if (r < 0 && pod_copy_try_again(copy, &failure)) {
 		err_clear(&failure);
-		r = pod_copy_ask_again(copy, &failure);
+		r = pod_copy_query_again(copy, &failure);
 		if (r < 0)
 			pod_copy_finish(copy, r, &failure);
 		return;
@@ -815,7 +815,7 @@ static int pod_copy_open_temp(int dir_fd)
 	return fd;
 }
 
-static bool is_asked_for(const struct pod_copy *copy, const struct wanted *wanted)
+static bool is_requested_for(const struct pod_copy *copy, const struct wanted *wanted)
 {
 	if (wanted->has_come || wanted->is_part != copy->is_by_parts)
 		return false;
@@ -841,7 +841,7 @@ static int write_names(struct pod_copy *copy, size_t *ret_bytes, struct err *err
 	for (size_t i = 0; r == 0 && i <= copy->wanted.n; i++) {
 		const struct wanted *wanted = i < copy->wanted.n ? copy->wanted.v[i] : NULL;
 
-		if (wanted && is_asked_for(copy, wanted)) {
+		if (wanted && is_requested_for(copy, wanted)) {
 			if (wanted->is_part)
 				buf_addf(&names, "%llu %llu ",
 					(unsigned long long)wanted->range.offset,

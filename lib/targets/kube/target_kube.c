@@ -246,7 +246,7 @@ void kube_name_split(
  * The target
  */
 
-enum { ATTEMPTS_MAX = 9999, ASK_MS = 20000 };
+enum { ATTEMPTS_MAX = 9999, QUERY_MS = 20000 };
 
 /*
  * Handles
@@ -863,7 +863,7 @@ static void target_kube_on_opened(void *ctx)
 		exec->request.raw(exec->request.ctx);
 }
 
-static void target_kube_ask_size(void *ctx, unsigned *ret_columns, unsigned *ret_rows)
+static void target_kube_query_size(void *ctx, unsigned *ret_columns, unsigned *ret_rows)
 {
 	const struct exec *exec = ctx;
 
@@ -896,7 +896,7 @@ static int target_kube_on_pods(void *ctx, struct kube_response *response, struct
 		.command = &exec->command,
 		.fds = {exec->request.fds[0], exec->request.fds[1], exec->request.fds[2]},
 		.tty = exec->request.tty,
-		.size = target_kube_ask_size,
+		.size = target_kube_query_size,
 		.opened = target_kube_on_opened,
 		.done = target_kube_on_executed,
 		.ctx = exec};

@@ -205,7 +205,7 @@ void sup_observe_end(struct supervisor *sup)
 }
 
 /* Send one of the orders of supervisor.h; the reply comes by the loop. */
-static int sup_ask_worker(struct supervisor *sup, char order, struct err *err)
+static int sup_query_worker(struct supervisor *sup, char order, struct err *err)
 {
 	sup->worker_order = order;
 	if (sup->worker_source && write(sup->worker_fd, &order, 1) == 1)
@@ -220,15 +220,15 @@ static int sup_ask_worker(struct supervisor *sup, char order, struct err *err)
 
 enum {
 	GPUS_LOOK_MS = 1000,
-	ASK_AGAIN_MS = 2000, /* between two questions to the tools */
+	QUERY_AGAIN_MS = 2000, /* between two questions to the tools */
 	GPUS_JSON_MAX = 64 << 10,
 };
 
 struct supervisor_gpus {
 	struct gpu_list list; /* as of the last answer */
 	struct gpu_claim *claim;
-	int64_t asked_ms; /* clock_ms() */
-	bool asking;
+	int64_t requested_ms; /* clock_ms() */
+	bool querying;
 	bool quiet; /* the queue has called and is not to call again before the timer */
 	struct loop_fd *source;
 	struct loop_timer *timer;
@@ -439,7 +439,7 @@ static int sup_fork_program(struct supervisor *sup, struct program *ret, struct 
 	return program_fork(&spec, ret, err);
 }
 
-void sup_ask_spare(struct supervisor *sup)
+void sup_query_spare(struct supervisor *sup)
 {
 	if (!sup->wants_spare)
 		return;
@@ -453,7 +453,7 @@ static int sup_on_spare_due(void *ctx, struct err *err)
 	struct supervisor *sup = ctx;
 
 	(void)err;
-	sup_ask_spare(sup);
+	sup_query_spare(sup);
 	return 0;
 }
 
@@ -518,13 +518,13 @@ static void sup_gpus_fail(struct supervisor *sup, const struct err *err)
 	sup_gpus_go_without(sup);
 }
 
-static void sup_gpus_ask(struct supervisor *sup)
+static void sup_gpus_query(struct supervisor *sup)
 {
 	AUTO_ERR struct err err = {0};
 
-	sup->gpus->asking = true;
-	sup->gpus->asked_ms = clock_ms();
-	if (sup_ask_worker(sup, WORKER_GPUS, &err) < 0)
+	sup->gpus->querying = true;
+	sup->gpus->requested_ms = clock_ms();
+	if (sup_query_worker(sup, WORKER_GPUS, &err) < 0)
 		sup_gpus_fail(sup, &err);
 }
 
@@ -571,9 +571,9 @@ static void sup_gpus_look(struct supervisor *sup, bool given_back)
 {
 	struct supervisor_gpus *gpus = sup->gpus;
 	AUTO_ERR struct err failure = {0};
-	int64_t again_ms = given_back ? 0 : gpus->asked_ms + ASK_AGAIN_MS;
+	int64_t again_ms = given_back ? 0 : gpus->requested_ms + QUERY_AGAIN_MS;
 
-	if (gpus->asking)
+	if (gpus->querying)
 		return;
 	int r = gpu_claim_ready(gpus->claim, &gpus->list, &failure);
 	if (r < 0)
@@ -581,7 +581,7 @@ static void sup_gpus_look(struct supervisor *sup, bool given_back)
 	else if (r == 0)
 		sup_gpus_wait(sup);
 	else if (clock_ms() >= again_ms)
-		sup_gpus_ask(sup);
+		sup_gpus_query(sup);
 	else
 		sup_gpus_look_at(sup, again_ms);
 }
@@ -644,7 +644,7 @@ static void sup_gpus_answered(
 {
 	struct supervisor_gpus *gpus = sup->gpus;
 
-	gpus->asking = false;
+	gpus->querying = false;
 	if (r == 0)
 		r = gpu_list_from_json(json_get(result, "gpus"), &gpus->list, err);
 	if (r == 0 && gpus->list.n == 0 && sup->job->world.gpus == WORLD_GPUS_AUTO) {
@@ -667,7 +667,7 @@ static void sup_gpus_begin(struct supervisor *sup)
 	}
 	sup->phase = PHASE_GPUS;
 	sup->gpus = mem_alloc(1, sizeof(*sup->gpus));
-	sup_gpus_ask(sup);
+	sup_gpus_query(sup);
 }
 
 /*
@@ -1032,7 +1032,7 @@ static void sup_begin(struct supervisor *sup)
 		return;
 	}
 	AUTO_ERR struct err err = {0};
-	if (sup_ask_worker(sup, WORKER_TREE, &err) < 0)
+	if (sup_query_worker(sup, WORKER_TREE, &err) < 0)
 		sup_start_failed(sup, &err);
 }
 

@@ -131,7 +131,7 @@ void sup_finish(struct supervisor *sup)
 	 * process writes here, then checks for a next attempt; this is the other order. */
 	else if (cancel && access(ATTEMPT_CANCEL, F_OK) == 0)
 		fs_replace(cancel, "", 0, 0600, FS_SYNC_NONE, NULL);
-	sup_ask_spare(sup);
+	sup_query_spare(sup);
 	sup_note(sup, "%s, exit %d", run_state_name(sup->end.state), sup->end.exit.code);
 	os_family_remove(&sup->state.family);
 	loop_stop(sup->loop);

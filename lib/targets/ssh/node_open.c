@@ -104,12 +104,12 @@ static void node_open_say(void *ctx, const char *text, bool is_detail)
 		session->env.say(session->env.say_ctx, text);
 }
 
-static int node_open_ask(
+static int node_open_query(
 	void *ctx, const char *question, bool secret, struct buf *response, struct err *err)
 {
 	const struct session *session = ctx;
 
-	return session->env.ask(session->env.say_ctx, question, secret, response, err);
+	return session->env.query(session->env.say_ctx, question, secret, response, err);
 }
 
 /*
@@ -134,7 +134,7 @@ static int open_ssh(struct session *session, const struct node_hosts_open *all,
 		.accept_new_host = env->accept_new_host,
 		.first_command = first,
 		.say = node_open_say,
-		.ask = env->ask ? node_open_ask : NULL,
+		.query = env->query ? node_open_query : NULL,
 		.ctx = session,
 	};
 
@@ -295,7 +295,7 @@ struct watch;
 struct question {
 	struct watch *watch;
 	struct node_look *look;
-	struct node_call *asked;
+	struct node_call *requested;
 	const struct node_facts *facts; /* true once they have come */
 };
 
@@ -352,7 +352,7 @@ static int on_gpus(void *ctx, int status, struct err *error, struct err *err)
 	struct question *question = ctx;
 
 	(void)err;
-	question->asked = NULL;
+	question->requested = NULL;
 	question->look->has_gpus = status == 0;
 	node_open_end_one(question, error);
 	return 0;
@@ -364,7 +364,7 @@ static int node_open_on_hello(void *ctx, int status, struct err *error, struct e
 	struct node_look *look = question->look;
 
 	(void)err;
-	question->asked = NULL;
+	question->requested = NULL;
 	if (status == 0) {
 		look->facts = question->facts;
 		look->response_ms = clock_ms() - look->opened->begun_ms;
@@ -373,7 +373,7 @@ static int node_open_on_hello(void *ctx, int status, struct err *error, struct e
 		node_open_end_one(question, error);
 		return 0;
 	}
-	question->asked = node_gpus(look->opened->node, &look->gpus, on_gpus, question);
+	question->requested = node_gpus(look->opened->node, &look->gpus, on_gpus, question);
 	return 0;
 }
 
@@ -388,7 +388,7 @@ static void begin_some(struct watch *watch)
 			0)
 			continue;
 		watch->n_open++;
-		question->asked = node_hello(
+		question->requested = node_hello(
 			look->opened->node, &question->facts, node_open_on_hello, question);
 	}
 }
@@ -435,8 +435,8 @@ int node_look_all(struct session *session, struct node_look *looks, size_t n, in
 		questions[i] = (struct question){.watch = &watch, .look = &looks[i]};
 	int r = wait_all(&watch, limit_ms, err);
 	for (size_t i = 0; i < n; i++) {
-		bool is_late = questions[i].asked || i >= watch.n_begun;
-		node_cancel(questions[i].asked);
+		bool is_late = questions[i].requested || i >= watch.n_begun;
+		node_cancel(questions[i].requested);
 		if (is_late && !looks[i].facts)
 			err_set(&looks[i].error, E_TARGET_SILENT, "%s did not answer in time",
 				looks[i].host);

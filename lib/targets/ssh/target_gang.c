@@ -24,7 +24,7 @@ struct gang;
 struct gang_place {
 	struct gang *gang;
 	struct node_host *host; /* the session's */
-	struct node_call *asked;
+	struct node_call *requested;
 	struct node_attempts found;
 	struct err error; /* of the last question; not set: answered */
 	bool is_answered;
@@ -117,8 +117,8 @@ static void forget_responses(struct gang *gang)
 {
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		struct gang_place *place = &gang->places[i];
-		node_cancel(place->asked);
-		place->asked = NULL;
+		node_cancel(place->requested);
+		place->requested = NULL;
 		node_attempts_done(&place->found);
 		err_done(&place->error);
 		place->is_answered = false;
@@ -159,7 +159,7 @@ static int target_gang_on_response(void *ctx, int status, struct err *error, str
 	struct gang *gang = place->gang;
 
 	(void)err;
-	place->asked = NULL;
+	place->requested = NULL;
 	place->is_answered = status == 0;
 	if (status < 0) {
 		node_explain(place->host, error);
@@ -189,7 +189,7 @@ static void target_gang_look_here(struct gang *gang)
 }
 
 /* Asks all for their attempts; what is known here is looked at before. */
-static void gang_ask(struct gang *gang, void (*done)(struct gang *gang))
+static void gang_query(struct gang *gang, void (*done)(struct gang *gang))
 {
 	forget_responses(gang);
 	target_gang_look_here(gang);
@@ -197,7 +197,7 @@ static void gang_ask(struct gang *gang, void (*done)(struct gang *gang))
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		struct gang_place *place = &gang->places[i];
 		gang->n_open++;
-		place->asked = node_state(place->host->node, &gang->names, &place->found,
+		place->requested = node_state(place->host->node, &gang->names, &place->found,
 			target_gang_on_response, place);
 	}
 }
@@ -250,7 +250,7 @@ static struct gang_place *gang_failed(struct gang *gang)
 		struct gang_place *place = &gang->places[i];
 		if (err_is_set(&place->error))
 			return place;
-		if (place->asked) {
+		if (place->requested) {
 			err_set(&place->error, E_TARGET_SILENT, "%s did not answer in time",
 				place->host->name);
 			return place;
@@ -288,7 +288,7 @@ static void gang_tell(struct gang *gang, const char *verb, void (*done)(struct g
 	gang->done = done;
 	gang->n_open = gang->hosts.n;
 	for (size_t i = 0; i < gang->hosts.n; i++)
-		gang->places[i].asked = ssh_target_gang_tell(&gang->places[i], verb);
+		gang->places[i].requested = ssh_target_gang_tell(&gang->places[i], verb);
 }
 
 /* Takes the steps; whether there was one: then done is called. */
@@ -301,12 +301,12 @@ static bool gang_take_steps(struct gang *gang, void (*done)(struct gang *gang))
 	gang->n_open = 0;
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		struct gang_place *place = &gang->places[i];
-		node_cancel(place->asked);
-		place->asked = NULL;
+		node_cancel(place->requested);
+		place->requested = NULL;
 		if (gang->steps[i] == GANG_NOTHING || !place->is_answered)
 			continue;
 		gang->n_open++;
-		place->asked = ssh_target_gang_tell(place, verbs[gang->steps[i]]);
+		place->requested = ssh_target_gang_tell(place, verbs[gang->steps[i]]);
 	}
 	return gang->n_open > 0;
 }
@@ -400,7 +400,7 @@ static void target_gang_judge(struct looking *looking)
 		end_looking(looking);
 }
 
-static void on_asked(struct gang *gang)
+static void on_requested(struct gang *gang)
 {
 	target_gang_judge(looking_of(gang));
 }
@@ -443,7 +443,7 @@ int target_gang_state(struct target *target, const char *handle, struct target_s
 	if (call->deadline_ms)
 		looking->timer = loop_add_timer(target->loop, call->deadline_ms - SETTLE_MS,
 			target_gang_on_settle, looking);
-	gang_ask(&looking->gang, on_asked);
+	gang_query(&looking->gang, on_requested);
 	return 0;
 }
 
@@ -622,7 +622,7 @@ struct reading;
 struct source {
 	struct reading *reading;
 	struct node_host *host;
-	struct node_call *asked;
+	struct node_call *requested;
 	int rank;
 	struct buf line; /* that has not ended */
 	int64_t line_time_ms, line_since_ms;
@@ -657,7 +657,7 @@ static void target_gang_drop_reading(struct target_work *work)
 		target_call_cancel(&reading->look);
 	target_status_done(&reading->status);
 	for (size_t i = 0; i < reading->n; i++) {
-		node_cancel(reading->sources[i].asked);
+		node_cancel(reading->sources[i].requested);
 		buf_done(&reading->sources[i].line);
 	}
 	free(reading->sources);
@@ -823,7 +823,7 @@ static int target_gang_on_end(void *ctx, int status, struct err *error, struct e
 	AUTO_ERR struct err end = {0};
 
 	(void)err;
-	source->asked = NULL;
+	source->requested = NULL;
 	if (status == 0)
 		status = flush_line(source, error);
 	node_explain(source->host, error);
@@ -855,7 +855,7 @@ static void begin_source(struct source *source)
 	};
 
 	reading->n_open++;
-	source->asked = node_log(source->host->node, &wanted, target_gang_on_end, source);
+	source->requested = node_log(source->host->node, &wanted, target_gang_on_end, source);
 }
 
 static int add_source(struct reading *reading, int rank, struct err *err)
@@ -1145,7 +1145,7 @@ static int target_gang_on_poll(void *ctx, struct err *err)
 
 	(void)err;
 	starting->timer = NULL;
-	gang_ask(&starting->gang, on_polled);
+	gang_query(&starting->gang, on_polled);
 	return 0;
 }
 
@@ -1181,7 +1181,7 @@ static void on_sent(struct target_call *call, int status, struct err *err)
 	if (err_is_set(&starting->error))
 		target_gang_take_back(starting);
 	else
-		gang_ask(&starting->gang, on_polled);
+		gang_query(&starting->gang, on_polled);
 }
 
 static int send_rank(struct starting *starting, size_t i, int gpus, struct err *err)
@@ -1221,7 +1221,7 @@ static int send_all(struct starting *starting, struct err *err)
 }
 
 /* A host that is away is found before anything is sent; and an attempt that goes already. */
-static void gang_submit_on_asked(struct gang *gang)
+static void gang_submit_on_requested(struct gang *gang)
 {
 	struct starting *starting = starting_of(gang);
 	bool all = gang_take(gang);
@@ -1249,6 +1249,6 @@ int target_gang_submit(struct target *target, const struct target_job *job,
 		return r;
 	}
 	target_call_begin(call, &starting->work);
-	gang_ask(&starting->gang, gang_submit_on_asked);
+	gang_query(&starting->gang, gang_submit_on_requested);
 	return 0;
 }

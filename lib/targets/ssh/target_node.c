@@ -211,7 +211,7 @@ void target_node_status(
  * Asking
  */
 
-struct asking {
+struct querying {
 	struct node_work base;
 	struct strv names;
 	struct node_attempts found;
@@ -221,17 +221,17 @@ struct asking {
 
 static void target_node_release(struct node_work *work)
 {
-	struct asking *asking = (struct asking *)work;
+	struct querying *querying = (struct querying *)work;
 
-	strv_done(&asking->names);
-	node_attempts_done(&asking->found);
-	free(asking);
+	strv_done(&querying->names);
+	node_attempts_done(&querying->found);
+	free(querying);
 }
 
 /* Nothing there knows of it. */
-static void judge_absent(const struct asking *asking, struct target_status *ret)
+static void judge_absent(const struct querying *querying, struct target_status *ret)
 {
-	const struct node_work *work = &asking->base;
+	const struct node_work *work = &querying->base;
 	const struct dirs *dirs = &work->target->session->dirs;
 	AUTO_FREE char *run_dir = dirs_run(dirs, work->handle.run_id);
 	AUTO_FREE char *lock = fs_join(run_dir, RUN_SUBMIT_LOCK);
@@ -245,7 +245,7 @@ static void judge_absent(const struct asking *asking, struct target_status *ret)
 		*ret = (struct target_status){.state = RUN_UNKNOWN, .text = other};
 		return;
 	}
-	if (asking->was_accepted || !asking->is_here) {
+	if (querying->was_accepted || !querying->is_here) {
 		AUTO_FREE char *text = mem_printf("%s no longer knows of it", work->host->name);
 		attempt_set_end(ret, RUN_LOST, EXIT_OURS, 0, "dlrun", "Lost", text);
 	} else {
@@ -256,63 +256,65 @@ static void judge_absent(const struct asking *asking, struct target_status *ret)
 }
 
 /* The attempt that its supervisor there began by itself. */
-static void add_next(const struct asking *asking, const struct node_attempt *attempt)
+static void add_next(const struct querying *querying, const struct node_attempt *attempt)
 {
-	const struct node_handle *handle = &asking->base.handle;
+	const struct node_handle *handle = &querying->base.handle;
 	int64_t next = node_attempt_int(attempt, "next", 0);
 
-	if (asking->ret->state == RUN_FAILED && next > handle->attempt && next < INT32_MAX)
-		asking->ret->next_handle =
+	if (querying->ret->state == RUN_FAILED && next > handle->attempt && next < INT32_MAX)
+		querying->ret->next_handle =
 			node_handle_text(handle->host, handle->run_id, (int)next);
 }
 
 static int target_node_on_found(void *ctx, int status, struct err *error, struct err *err)
 {
-	struct asking *asking = ctx;
+	struct querying *querying = ctx;
 
 	(void)err;
 	if (status < 0)
-		return node_work_end(&asking->base, status, error);
-	if (asking->found.n == 0 || str_eq(asking->found.v[0].state, "absent")) {
-		judge_absent(asking, asking->ret);
+		return node_work_end(&querying->base, status, error);
+	if (querying->found.n == 0 || str_eq(querying->found.v[0].state, "absent")) {
+		judge_absent(querying, querying->ret);
 	} else {
-		node_machine_note(&asking->base.target->session->dirs, asking->base.handle.run_id,
-			asking->base.host->name, node_facts(asking->base.host->node));
-		target_node_status(asking->base.host->node, &asking->found.v[0], asking->ret);
-		add_next(asking, &asking->found.v[0]);
+		node_machine_note(&querying->base.target->session->dirs,
+			querying->base.handle.run_id, querying->base.host->name,
+			node_facts(querying->base.host->node));
+		target_node_status(querying->base.host->node, &querying->found.v[0], querying->ret);
+		add_next(querying, &querying->found.v[0]);
 	}
-	return node_work_end(&asking->base, 0, error);
+	return node_work_end(&querying->base, 0, error);
 }
 
-static void target_node_look_here(struct asking *asking)
+static void target_node_look_here(struct querying *querying)
 {
-	const struct node_work *work = &asking->base;
+	const struct node_work *work = &querying->base;
 	const struct dirs *dirs = &work->target->session->dirs;
 	AUTO_FREE char *dir = dirs_attempt(dirs, work->handle.run_id, work->handle.attempt);
 	AUTO_FREE char *run_dir = dirs_run(dirs, work->handle.run_id);
 	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
 
-	asking->is_here = access(run_dir, F_OK) == 0;
-	asking->was_accepted = access(accepted, F_OK) == 0;
+	querying->is_here = access(run_dir, F_OK) == 0;
+	querying->was_accepted = access(accepted, F_OK) == 0;
 }
 
 /* target_ops: target_node_state.c, …_logs.c, …_submit.c, …_reach.c, …_fetch.c, …_adopt.c */
 static int target_node_state(struct target *target, const char *handle, struct target_status *ret,
 	struct target_call *call, struct err *err)
 {
-	struct asking *asking;
+	struct querying *querying;
 
 	if (node_handle_is_gang(handle))
 		return target_gang_state(target, handle, ret, call, err);
-	asking = mem_alloc(1, sizeof(*asking));
-	*asking = (struct asking){.base = {.release = target_node_release}, .ret = ret};
-	int r = node_work_begin(target, handle, &asking->base, call, err);
+	querying = mem_alloc(1, sizeof(*querying));
+	*querying = (struct querying){.base = {.release = target_node_release}, .ret = ret};
+	int r = node_work_begin(target, handle, &querying->base, call, err);
 	if (r < 0)
 		return r;
-	target_node_look_here(asking);
-	strv_addf(&asking->names, "%s/%d", asking->base.handle.run_id, asking->base.handle.attempt);
-	asking->base.asked = node_state(asking->base.host->node, &asking->names, &asking->found,
-		target_node_on_found, asking);
+	target_node_look_here(querying);
+	strv_addf(&querying->names, "%s/%d", querying->base.handle.run_id,
+		querying->base.handle.attempt);
+	querying->base.requested = node_state(querying->base.host->node, &querying->names,
+		&querying->found, target_node_on_found, querying);
 	return 0;
 }
 
@@ -507,7 +509,7 @@ static int target_node_check_size(
 	const struct node_look *look, const struct resources *wanted, struct err *err)
 {
 	const struct node_facts *facts = look->facts;
-	char asked[16], has[16];
+	char requested[16], has[16];
 
 	if (facts->cpus && wanted->cpus_milli > (int64_t)facts->cpus * 1000) {
 		err_set(err, E_TARGET_UNSUPPORTED, "--cpus %g: host %s has %u CPU%s",
@@ -517,7 +519,7 @@ static int target_node_check_size(
 	}
 	if (facts->memory_bytes && wanted->memory_bytes > facts->memory_bytes) {
 		err_set(err, E_TARGET_UNSUPPORTED, "--memory %s: host %s has %s",
-			str_size(wanted->memory_bytes, asked), look->host,
+			str_size(wanted->memory_bytes, requested), look->host,
 			str_size(facts->memory_bytes, has));
 		return err_hint(err, "dlrun submit --memory %lluMi …",
 			(unsigned long long)(facts->memory_bytes >> 20));
@@ -526,7 +528,7 @@ static int target_node_check_size(
 		return 0;
 	return err_set(err, E_NODE_DISK, "%s: %s has %s free, resources.disk is %s", look->host,
 		facts->local, str_size(facts->free_bytes, has),
-		str_size(wanted->disk_bytes, asked));
+		str_size(wanted->disk_bytes, requested));
 }
 
 /* Requirements that the host would refuse, by its own facts. */
@@ -615,7 +617,7 @@ struct adoption;
 struct place {
 	struct adoption *adoption;
 	struct node_host *host;
-	struct node_call *asked;
+	struct node_call *requested;
 	struct node_attempts found;
 	struct err error;
 	bool answered;
@@ -638,7 +640,7 @@ static void target_node_drop(struct target_work *work)
 
 	loop_remove_timer(adoption->target->target.loop, adoption->timer);
 	for (size_t i = 0; i < adoption->n; i++) {
-		node_cancel(adoption->places[i].asked);
+		node_cancel(adoption->places[i].requested);
 		node_attempts_done(&adoption->places[i].found);
 		err_done(&adoption->places[i].error);
 	}
@@ -650,7 +652,7 @@ static void target_node_drop(struct target_work *work)
  * A single record
  */
 
-static bool is_asked(const struct adoption *adoption, const char *name)
+static bool is_requested(const struct adoption *adoption, const char *name)
 {
 	for (size_t i = 0; i < adoption->n; i++)
 		if (str_eq(adoption->places[i].host->name, name))
@@ -666,7 +668,7 @@ static void target_node_find_hosts(
 	if (json_get_int(json_get(run->doc, "resources"), "nodes", 1) > 1)
 		(void)words_get(json_get(run->doc, "target"), "hosts", ret, NULL);
 	for (size_t i = 0; i < ret->n; i++)
-		if (!is_asked(place->adoption, ret->v[i])) {
+		if (!is_requested(place->adoption, ret->v[i])) {
 			strv_done(ret);
 			break;
 		}
@@ -798,7 +800,7 @@ static int target_node_on_deadline(void *ctx, struct err *err)
 	(void)err;
 	adoption->timer = NULL;
 	for (size_t i = 0; i < adoption->n; i++)
-		if (adoption->places[i].asked)
+		if (adoption->places[i].requested)
 			err_set(&adoption->places[i].error, E_TARGET_SILENT,
 				"%s did not answer in time", adoption->places[i].host->name);
 	target_node_end(adoption);
@@ -810,7 +812,7 @@ static int target_node_on_listed(void *ctx, int status, struct err *error, struc
 	struct place *place = ctx;
 
 	(void)err;
-	place->asked = NULL;
+	place->requested = NULL;
 	place->answered = status == 0;
 	if (status < 0)
 		err_move(&place->error, error);
@@ -848,7 +850,7 @@ static int target_node_adopt(struct target *target, const char *id, struct run_l
 		}
 		adoption->n++;
 		adoption->n_open++;
-		place->asked =
+		place->requested =
 			node_list(place->host->node, &place->found, target_node_on_listed, place);
 	}
 	return 0;
@@ -940,7 +942,7 @@ static void target_node_drop_work(struct target_work *target_work)
 	struct node_work *work = (struct node_work *)target_work;
 
 	loop_remove_timer(work->target->target.loop, work->timer);
-	node_cancel(work->asked);
+	node_cancel(work->requested);
 	node_handle_done(&work->handle);
 	work->release(work);
 }
@@ -989,7 +991,7 @@ int node_work_begin(struct target *target, const char *handle, struct node_work 
 
 int node_work_end(struct node_work *work, int status, struct err *error)
 {
-	work->asked = NULL;
+	work->requested = NULL;
 	node_explain(work->host, error);
 	target_call_end(work->call, status, error);
 	return 0;
@@ -1017,8 +1019,8 @@ static int target_node_cancel(
 	*work = (struct node_work){.release = release_plain};
 	int r = node_work_begin(target, handle, work, call, err);
 	if (r == 0)
-		work->asked = node_stop(work->host->node, work->handle.run_id, work->handle.attempt,
-			on_plain, work);
+		work->requested = node_stop(work->host->node, work->handle.run_id,
+			work->handle.attempt, on_plain, work);
 	return r;
 }
 
@@ -1033,7 +1035,7 @@ static int target_node_forget(struct target *target, const char *handle, bool al
 	*work = (struct node_work){.release = release_plain};
 	int r = node_work_begin(target, handle, work, call, err);
 	if (r == 0)
-		work->asked = node_forget(work->host->node, work->handle.run_id,
+		work->requested = node_forget(work->host->node, work->handle.run_id,
 			work->handle.attempt, all, on_plain, work);
 	return r;
 }

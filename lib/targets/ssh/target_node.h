@@ -64,8 +64,8 @@ struct node_work {
 	struct target_node *target;
 	struct target_call *call;
 	struct node_handle handle;
-	struct node_host *host;  /* the session's */
-	struct node_call *asked; /* is forgotten with the operation */
+	struct node_host *host;      /* the session's */
+	struct node_call *requested; /* is forgotten with the operation */
 	struct loop_timer *timer;
 	void (*release)(struct node_work *work);
 };

@@ -243,12 +243,12 @@ static void target_node_run_go_on(struct submitting *submitting)
 	if (submitting->n_synced < submitting->syncs.n) {
 		node_work_extend(&submitting->base, -1);
 		sync = &submitting->syncs.v[submitting->n_synced++];
-		submitting->base.asked = node_data(node, sync->key, node_sync_open, sync,
+		submitting->base.requested = node_data(node, sync->key, node_sync_open, sync,
 			target_node_run_on_synced, submitting);
 		return;
 	}
 	node_work_extend(&submitting->base, STALL_MS);
-	submitting->base.asked = node_submit(
+	submitting->base.requested = node_submit(
 		node, &submitting->request, &submitting->result, on_submitted, submitting);
 	/* Open the conversation for the next operation in advance. */
 	if (submitting->followed)
@@ -499,7 +499,7 @@ static void target_node_run_read_log(struct reading *reading, uint64_t offset)
 			.ctx = reading},
 	};
 
-	reading->base.asked =
+	reading->base.requested =
 		node_log(reading->base.host->node, &wanted, target_node_run_on_end, reading);
 	if (!request->follow || !request->events.notice)
 		return;
@@ -731,7 +731,7 @@ static int target_node_run_on_executed(void *ctx, int status, struct err *error,
 	return node_work_end(&exec->base, status, error);
 }
 
-static void target_node_run_ask_size(struct exec *exec)
+static void target_node_run_query_size(struct exec *exec)
 {
 	exec->pty.columns = COLUMNS;
 	exec->pty.rows = ROWS;
@@ -745,8 +745,8 @@ static int target_node_run_on_resized(void *ctx, int sig, struct err *err)
 
 	(void)sig;
 	(void)err;
-	target_node_run_ask_size(exec);
-	node_exec_resize(exec->base.asked, exec->pty.columns, exec->pty.rows);
+	target_node_run_query_size(exec);
+	node_exec_resize(exec->base.requested, exec->pty.columns, exec->pty.rows);
 	return 0;
 }
 
@@ -760,7 +760,7 @@ static int prepare_terminal(struct exec *exec, struct err *err)
 	/* Programs that keep terminals there draw on them: "dumb" will not do. */
 	if (exec->request.is_shell && str_eq(exec->pty.term, "dumb"))
 		exec->pty.term = "xterm";
-	target_node_run_ask_size(exec);
+	target_node_run_query_size(exec);
 	int r = loop_add_signal(
 		exec->base.target->target.loop, SIGWINCH, target_node_run_on_resized, exec, err);
 	exec->has_signal = r == 0;
@@ -799,7 +799,7 @@ int target_node_exec(struct target *target, const char *handle,
 		.pty = request->tty ? &exec->pty : NULL,
 		.fds = {request->fds[0], request->fds[1], request->fds[2]},
 	};
-	exec->base.asked = node_exec(
+	exec->base.requested = node_exec(
 		exec->base.host->node, &wanted, &exec->end, target_node_run_on_executed, exec);
 	return 0;
 }
@@ -933,7 +933,7 @@ static int target_node_run_on_got(void *ctx, int status, struct err *error, stru
 	struct fetching *fetching = ctx;
 
 	(void)err;
-	fetching->base.asked = NULL;
+	fetching->base.requested = NULL;
 	if (status < 0 && error->code == ERR_NET && fetching->tries++ < TRIES_MAX) {
 		err_clear(error);
 		get(fetching);
@@ -963,7 +963,7 @@ static void get(struct fetching *fetching)
 		shorten(fetching);
 		fetching->first = fetching->at;
 	}
-	fetching->base.asked = node_get(fetching->base.host->node, fetching->base.handle.run_id,
+	fetching->base.requested = node_get(fetching->base.host->node, fetching->base.handle.run_id,
 		&fetching->scope, fetching->wanted.v + fetching->first,
 		fetching->wanted.n - fetching->first, &events, target_node_run_on_got, fetching);
 }
@@ -1009,7 +1009,7 @@ static int target_node_run_on_listed(void *ctx, int status, struct err *error, s
 	struct fetching *fetching = ctx;
 
 	(void)err;
-	fetching->base.asked = NULL;
+	fetching->base.requested = NULL;
 	if (status < 0)
 		return node_work_end(&fetching->base, status, error);
 	return fetching->look ? 0 : offer_all(fetching);
@@ -1024,7 +1024,7 @@ static int fetch_on_looked(void *ctx, int status, struct err *error, struct err 
 	fetching->look = NULL;
 	fetching->has_ended = status == 0 && fetching->found.n &&
 			      run_state_is_final(run_state_find(fetching->found.v[0].state));
-	return fetching->base.asked ? 0 : offer_all(fetching);
+	return fetching->base.requested ? 0 : offer_all(fetching);
 }
 
 /* false: what the sink wants is on another host. */
@@ -1064,8 +1064,9 @@ int node_fetch_rank(struct target *target, const char *handle, const char *prefi
 		fetching->base.handle.attempt);
 	fetching->look = node_state(fetching->base.host->node, &fetching->names, &fetching->found,
 		fetch_on_looked, fetching);
-	fetching->base.asked = node_files(fetching->base.host->node, fetching->base.handle.run_id,
-		&fetching->scope, &fetching->files, target_node_run_on_listed, fetching);
+	fetching->base.requested =
+		node_files(fetching->base.host->node, fetching->base.handle.run_id,
+			&fetching->scope, &fetching->files, target_node_run_on_listed, fetching);
 	return 0;
 }
 

@@ -264,7 +264,7 @@ static void test_gpus(void **state)
 	vec_done(&gpus);
 }
 
-static void ask_state(const char *a, const char *b, struct node_attempts *ret,
+static void query_state(const char *a, const char *b, struct node_attempts *ret,
 	struct waited *waited, struct node_call **ret_call)
 {
 	AUTO_STRV struct strv names = {0};
@@ -289,9 +289,9 @@ static void test_questions_of_a_turn_go_together(void **state)
 			  "say 'attempt b-1/2 failed code=1 ended=9 state=failed'\n"
 			  "say 'attempt c-1/1 absent'; done_",
 		"/r", 0);
-	ask_state("a-1/1", "b-1/2", &one, &waits[0], NULL);
-	ask_state("x-1/1", NULL, &three, &waits[2], &forgotten);
-	ask_state("c-1/1", "a-1/1", &two, &waits[1], NULL);
+	query_state("a-1/1", "b-1/2", &one, &waits[0], NULL);
+	query_state("x-1/1", NULL, &three, &waits[2], &forgotten);
+	query_state("c-1/1", "a-1/1", &two, &waits[1], NULL);
 	node_cancel(forgotten);
 	assert_int_equal(ends(&waits[0]), E_NONE);
 	assert_int_equal(ends(&waits[1]), E_NONE);
@@ -417,7 +417,7 @@ static void test_cut_is_tried_again(void **state)
 	node_attempts_done(&list);
 }
 
-static void test_cut_response_is_asked_again(void **state)
+static void test_cut_response_is_requested_again(void **state)
 {
 	struct node_attempts list = {0};
 	struct waited waited = {0};
@@ -477,7 +477,7 @@ static void test_forgotten(void **state)
 	node_cancel(node_list(node, &list, on_waited, &waited));
 	node_cancel(node_hello(node, &facts, on_waited, &waited));
 	node_gpus(node, &gpus, on_waited, &waited);
-	ask_state("a-1/1", NULL, &list, &waited, NULL);
+	query_state("a-1/1", NULL, &list, &waited, NULL);
 	node_free(TAKE(node));
 	assert_false(waited.is_done);
 }
@@ -822,12 +822,12 @@ static void test_end_of_a_log_is_final(void **state)
 					  "echo $m done; } >&2",
 				 true, 0, -1, &heard),
 		E_NONE);
-	ask_state("a-1/1", NULL, &responses, &waited, NULL);
+	query_state("a-1/1", NULL, &responses, &waited, NULL);
 	assert_int_equal(ends(&waited), E_NONE);
 	assert_false(exists("c2"));
 	assert_int_equal(responses.n, 1);
 	assert_int_equal(node_attempt_int(&responses.v[0], "code", -1), 3);
-	ask_state("b-1/1", NULL, &responses, &waited, NULL);
+	query_state("b-1/1", NULL, &responses, &waited, NULL);
 	assert_int_not_equal(ends(&waited), E_NONE);
 	assert_true(exists("c2"));
 	node_attempts_done(&responses);
@@ -1194,7 +1194,7 @@ int main(void)
 		TEST(test_stop_forget_gc),
 		TEST(test_hostile_responses),
 		TEST(test_cut_is_tried_again),
-		TEST(test_cut_response_is_asked_again),
+		TEST(test_cut_response_is_requested_again),
 		TEST(test_ahead_in_vain),
 		TEST(test_silence),
 		TEST(test_forgotten),

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/lifecycle/results_ask.h"
+#include "app/lifecycle/results_query.h"
 #include "base/util/str.h"
 #include "core/record/results.h"
 #include "kube/job/job.h"
@@ -173,7 +173,7 @@ static char *printed(const struct json *json)
 }
 
 /* Of a run that has ended once, then it is in the record; of a running one each time. */
-static void test_asked(void **state)
+static void test_requested(void **state)
 {
 	AUTO_RUN struct run *run = new_run("a-22222");
 	const struct run_list one = {.v = &run, .n = 1};
@@ -208,7 +208,7 @@ int main(void)
 		cmocka_unit_test(test_hostile_names),
 		cmocka_unit_test(test_many),
 		cmocka_unit_test(test_invalid),
-		cmocka_unit_test_setup_teardown(test_asked, make_session, remove_session),
+		cmocka_unit_test_setup_teardown(test_requested, make_session, remove_session),
 	};
 
 	return cmocka_run_group_tests_name("results", tests, NULL, NULL);

@@ -26,7 +26,7 @@
  */
 
 static struct mirror_files *files;
-static uint64_t asked; /* bytes, of the last look */
+static uint64_t requested; /* bytes, of the last look */
 
 /* A file there, in the look that is open. */
 static void offer_at(
@@ -45,7 +45,7 @@ static void offer_at(
 	if (r == 0)
 		return;
 	assert_true(range.len > 0 && range.offset + range.len == size);
-	asked += range.len;
+	requested += range.len;
 	r = fetch_sink_begin(sink, &item, &range, NULL);
 	assert_true(r >= 0);
 	for (uint64_t i = range.offset; r > 0 && i < size; i += 7) {
@@ -58,7 +58,7 @@ static void offer_at(
 
 static void begin(void)
 {
-	asked = 0;
+	requested = 0;
 	ok(mirror_files_begin(files, error));
 }
 
@@ -132,17 +132,17 @@ static void test_new_bytes_only(void **state)
 
 	(void)state;
 	counts = observe(c, 100000, 1);
-	assert_int_equal(asked, 100000);
+	assert_int_equal(requested, 100000);
 	assert_int_equal(counts.files, 1);
 	assert_int_equal(counts.bytes, 100000);
 	assert_true(counts.is_new);
 	is_here(EVENTS, c, 100000);
 	ino_t inode = inode_of(EVENTS);
 	counts = observe(c, 100000, 1);
-	assert_int_equal(asked, 0);
+	assert_int_equal(requested, 0);
 	assert_false(counts.is_new);
 	counts = observe(c, 100010, 2);
-	assert_int_equal(asked, 64 + 10);
+	assert_int_equal(requested, 64 + 10);
 	assert_int_equal(counts.bytes_new, 100010);
 	is_here(EVENTS, c, 100010);
 	/* It is the same file: whoever reads it goes on. */
@@ -150,11 +150,11 @@ static void test_new_bytes_only(void **state)
 	/* Another process knows what is here; where boots cannot be told apart, it has a look. */
 	open_anew();
 	counts = observe(c, 100010, 2);
-	assert_int_equal(asked, os_boot_id(boot) ? 0 : 64);
+	assert_int_equal(requested, os_boot_id(boot) ? 0 : 64);
 	assert_int_equal(counts.files, 1);
 	assert_int_equal(counts.bytes, 100010);
 	observe(c, 200000, 3);
-	assert_int_equal(asked, 64 + 99990);
+	assert_int_equal(requested, 64 + 99990);
 	is_here(EVENTS, c, 200000);
 }
 
@@ -202,13 +202,13 @@ static void test_shorter_and_replaced(void **state)
 	assert_int_not_equal(inode_of(EVENTS), inode);
 	/* Another one of the same size or more: its last bytes tell, the next look copies it. */
 	counts = observe(c + 2, 3000, 3);
-	assert_true(counts.is_asked_again);
-	assert_int_equal(asked, 64);
+	assert_true(counts.is_requested_again);
+	assert_int_equal(requested, 64);
 	counts = observe(c + 2, 3000, 3);
-	assert_false(counts.is_asked_again);
+	assert_false(counts.is_requested_again);
 	is_here(EVENTS, c + 2, 3000);
 	counts = observe(c + 3, 9000, 4);
-	assert_true(counts.is_asked_again);
+	assert_true(counts.is_requested_again);
 	is_here(EVENTS, c + 2, 3000);
 	observe(c + 3, 9000, 4);
 	is_here(EVENTS, c + 3, 9000);
@@ -230,11 +230,11 @@ static void test_changing(void **state)
 	begin();
 	offer_at(EVENTS, c, 1000, 7, true);
 	end(NULL);
-	assert_int_equal(asked, 0);
+	assert_int_equal(requested, 0);
 	observe(c, 1000, 7);
-	assert_int_equal(asked, 64);
+	assert_int_equal(requested, 64);
 	observe(c, 1000, 7);
-	assert_int_equal(asked, 0);
+	assert_int_equal(requested, 0);
 }
 
 static void test_hostile_names(void **state)
@@ -248,7 +248,7 @@ static void test_hostile_names(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		begin();
 		offer_at(names[i], c, 10, 1, false);
-		assert_int_equal(asked, 0);
+		assert_int_equal(requested, 0);
 		assert_int_equal(mirror_files_end(files, "h", &err), -ERR_IO);
 		assert_int_equal(err.id, E_IO_READ);
 		err_clear(&err);
@@ -297,7 +297,7 @@ static void test_limits(void **state)
 	offer_at("c.tfevents", content_of_file, 10, 1, false);
 	assert_int_equal(mirror_files_end(files, NULL, &err), -ERR_LIMIT);
 	is_here("c.tfevents", content_of_file, 10);
-	assert_int_equal(asked, 20);
+	assert_int_equal(requested, 20);
 	begin();
 	for (int i = 0; i <= MIRROR_FILES_MAX; i++) {
 		AUTO_FREE char *name = mem_printf("%d.tfevents", i);
@@ -330,7 +330,7 @@ static void test_plugins(void **state)
 		offer_at("0/t.tsv", c, 700, 1, false);
 		offer_at("x/model.pt", c, 700, 1, false);
 		counts = end(NULL);
-		assert_int_equal(counts.is_asked_again, i == 0);
+		assert_int_equal(counts.is_requested_again, i == 0);
 		assert_int_equal(exists("m/" RUN_ID "/x/0/t.tsv"), i == 1);
 	}
 	assert_int_equal(counts.files, 1);
@@ -346,12 +346,12 @@ static void test_plugins(void **state)
 	begin();
 	offer_at("x/0/t.tsv", c + 1, 800, 2, false);
 	counts = end(NULL);
-	assert_int_equal(asked, 800);
+	assert_int_equal(requested, 800);
 	is_here("x/0/t.tsv", c + 1, 800);
 	begin();
 	offer_at("x/0/t.tsv", c + 1, 800, 2, false);
 	end("h/1");
-	assert_int_equal(asked, 0);
+	assert_int_equal(requested, 0);
 	begin();
 	assert_true(mirror_files_is_whole(files, "h/1"));
 	counts = end(NULL);
@@ -372,7 +372,7 @@ static void test_rewritten_plugins(void **state)
 	offer_at(PROFILE, c, 9500, 2, true);
 	counts = end("h/1");
 	assert_true(counts.is_behind);
-	assert_int_equal(asked, 0);
+	assert_int_equal(requested, 0);
 	is_here(PROFILE, c, 9000);
 	begin();
 	assert_false(mirror_files_is_whole(files, "h/1"));
@@ -409,7 +409,7 @@ static void test_limits_of_plugins(void **state)
 	counts = end("h/1");
 	assert_int_equal(counts.left_out, 2);
 	assert_string_equal(mirror_files_left_out(files), "plugins/profile/1/large");
-	assert_int_equal(asked, 10);
+	assert_int_equal(requested, 10);
 	is_here(PROFILE, c, 10);
 	begin();
 	assert_false(mirror_files_is_whole(files, "h/1"));

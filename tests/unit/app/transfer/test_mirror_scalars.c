@@ -25,7 +25,7 @@ enum { IMAGE = 2 << 20, LOOKS_MAX = 200 };
 
 static struct mirror_files *files;
 static struct buf source, wanted; /* the file there, and what is to be here */
-static uint64_t asked;            /* bytes, of the last row of looks */
+static uint64_t requested;        /* bytes, of the last row of looks */
 static int n_looks;               /* of it */
 static int64_t mtime_ns;
 
@@ -92,7 +92,7 @@ static void offer(size_t size, size_t stop)
 	if (fetch_sink_wants(sink, &item, &range, NULL) <= 0)
 		return;
 	assert_true(range.len > 0 && range.offset + range.len <= size);
-	asked += range.len;
+	requested += range.len;
 	if (fetch_sink_begin(sink, &item, &range, NULL) <= 0)
 		return;
 	for (uint64_t i = 0; i < range.len && i < stop; i += 1000) {
@@ -108,7 +108,7 @@ static void look_at(size_t size)
 {
 	struct mirror_counts counts;
 
-	asked = 0;
+	requested = 0;
 	n_looks = 0;
 	do {
 		assert_true(n_looks++ < LOOKS_MAX);
@@ -116,7 +116,7 @@ static void look_at(size_t size)
 		offer(size, SIZE_MAX);
 		ok(mirror_files_end(files, NULL, error));
 		mirror_files_count(files, &counts);
-	} while (counts.is_asked_again);
+	} while (counts.is_requested_again);
 	assert_false(counts.is_behind);
 }
 
@@ -151,20 +151,20 @@ static void test_large_ones_do_not_come(void **state)
 	}
 	observe();
 	is_here();
-	assert_in_range(asked, 1, 11 * (64 << 10));
+	assert_in_range(requested, 1, 11 * (64 << 10));
 	assert_in_range(n_looks, 1, 12);
 	ino_t inode = inode_here();
 	/* Nothing is new, for another process either where boots can be told apart. */
 	observe();
-	assert_int_equal(asked, 0);
+	assert_int_equal(requested, 0);
 	put_both(10);
 	observe();
-	assert_in_range(asked, 1, 200);
+	assert_in_range(requested, 1, 200);
 	is_here();
 	assert_int_equal(inode_here(), inode);
 	open_anew(true);
 	observe();
-	assert_in_range(asked, 0, 4);
+	assert_in_range(requested, 0, 4);
 	is_here();
 }
 
@@ -179,7 +179,7 @@ static void test_windows_grow(void **state)
 	observe();
 	is_here();
 	assert_in_range(n_looks, 3, 6);
-	assert_in_range(asked, source.len, source.len + 6 * 10100);
+	assert_in_range(requested, source.len, source.len + 6 * 10100);
 }
 
 /* And begin small again, because an image may be what is written next. */
@@ -192,13 +192,13 @@ static void test_windows_shrink(void **state)
 	for (int i = 0; i < 10; i++) {
 		put_both(20000 + i);
 		observe();
-		assert_in_range(asked, 1, 200);
+		assert_in_range(requested, 1, 200);
 	}
 	put_image(IMAGE);
 	put_both(30000);
 	observe();
 	is_here();
-	assert_in_range(asked, 1, (64 << 10) + 200);
+	assert_in_range(requested, 1, (64 << 10) + 200);
 }
 
 static void test_torn_image_is_waited_for(void **state)
@@ -214,13 +214,13 @@ static void test_torn_image_is_waited_for(void **state)
 	for (size_t size = begin + 5000; size < end - begin; size += 500000) {
 		mtime_ns++;
 		look_at(size);
-		assert_in_range(asked, 0, size < begin + 10000 ? 10000 : 0);
+		assert_in_range(requested, 0, size < begin + 10000 ? 10000 : 0);
 		is_here();
 	}
 	wanted = both;
 	mtime_ns++;
 	observe();
-	assert_in_range(asked, 1, 200);
+	assert_in_range(requested, 1, 200);
 	is_here();
 }
 
@@ -344,7 +344,7 @@ static void test_power_cut(void **state)
 	observe();
 	write_other_boot();
 	observe();
-	assert_int_equal(asked, 4);
+	assert_int_equal(requested, 4);
 	is_here();
 	ino_t inode = inode_here();
 	write_other_boot();
@@ -377,7 +377,7 @@ static void test_unfilled(void **state)
 		observe();
 		is_here();
 		assert_int_equal(n_looks, 1);
-		assert_in_range(asked, 1, source.len);
+		assert_in_range(requested, 1, source.len);
 	}
 	memcpy(source.data, good, source.len);
 	wanted = both;
@@ -394,7 +394,7 @@ static void test_damaged(void **state)
 	is_here();
 	assert_int_equal(n_looks, 1);
 	observe();
-	assert_int_equal(asked, 0);
+	assert_int_equal(requested, 0);
 	/* Behind an image it is looked at anew some times, and then no more. */
 	buf_reset(&source);
 	buf_reset(&wanted);
@@ -404,13 +404,13 @@ static void test_damaged(void **state)
 	observe();
 	is_here();
 	observe();
-	assert_int_equal(asked, 0);
+	assert_int_equal(requested, 0);
 	for (int i = 0; i < 5; i++) {
 		buf_adds(&source, "nor here");
 		mtime_ns++;
 		observe();
 		assert_int_equal(n_looks, 1);
-		assert_in_range(asked, 1, 100000);
+		assert_in_range(requested, 1, 100000);
 		is_here();
 	}
 }

@@ -12,15 +12,15 @@
 #include "base/loop/task.h"
 #include "base/util/clock.h"
 
-enum { ASKS = 1000, SOON_MS = 10 };
+enum { QUERIES = 1000, SOON_MS = 10 };
 
 struct world {
 	struct loop *loop;
 	struct task *task;
 	struct task *waiting; /* whose ask is answered later */
-	int asks, posts, dones, result;
+	int queries, posts, dones, result;
 	int sum; /* of the thread, looked at while it waits */
-	bool later, refuse, cancel_when_asked;
+	bool later, refuse, cancel_when_requested;
 	char message[64];
 };
 
@@ -33,14 +33,14 @@ static int response_later(void *ctx, struct err *err)
 	return 0;
 }
 
-static void on_ask(void *ctx, struct task *task)
+static void on_query(void *ctx, struct task *task)
 {
 	struct world *world = ctx;
 	struct err error = {0};
 
-	world->asks++;
+	world->queries++;
 	world->sum++;
-	if (world->cancel_when_asked) {
+	if (world->cancel_when_requested) {
 		task_cancel(task);
 		task_response(task, 3, NULL);
 	} else if (world->refuse) {
@@ -50,7 +50,7 @@ static void on_ask(void *ctx, struct task *task)
 		world->waiting = task;
 		loop_add_timer(world->loop, clock_ms() + SOON_MS, response_later, world);
 	} else {
-		task_response(task, world->asks, NULL);
+		task_response(task, world->queries, NULL);
 	}
 	err_done(&error);
 }
@@ -85,34 +85,34 @@ static void run(struct world *world, task_fn *fn)
 	loop_free(world->loop);
 }
 
-static int ask_often(struct task *task, void *ctx, struct err *err)
+static int query_often(struct task *task, void *ctx, struct err *err)
 {
 	struct world *world = ctx;
 
-	for (int i = 1; i <= ASKS; i++) {
+	for (int i = 1; i <= QUERIES; i++) {
 		world->sum++;
-		if (task_ask(task, on_ask, world, err) != i)
+		if (task_ask(task, on_query, world, err) != i)
 			return -1;
 	}
 	task_post(task, on_post, world);
 	return 5;
 }
 
-static void test_asks_are_answered_one_by_one(void **state)
+static void test_queries_are_answered_one_by_one(void **state)
 {
 	struct world world = {0};
 
 	(void)state;
-	run(&world, ask_often);
+	run(&world, query_often);
 	assert_int_equal(world.result, 5);
-	assert_int_equal(world.asks, ASKS);
-	assert_int_equal(world.sum, 2 * ASKS);
+	assert_int_equal(world.queries, QUERIES);
+	assert_int_equal(world.sum, 2 * QUERIES);
 	assert_int_equal(world.posts, 1);
 }
 
-static int ask_once(struct task *task, void *ctx, struct err *err)
+static int query_once(struct task *task, void *ctx, struct err *err)
 {
-	return task_ask(task, on_ask, ctx, err);
+	return task_ask(task, on_query, ctx, err);
 }
 
 static void test_an_response_may_come_later(void **state)
@@ -120,7 +120,7 @@ static void test_an_response_may_come_later(void **state)
 	struct world world = {.later = true};
 
 	(void)state;
-	run(&world, ask_once);
+	run(&world, query_once);
 	assert_int_equal(world.result, 7);
 }
 
@@ -129,28 +129,28 @@ static void test_a_refusal_reaches_the_end(void **state)
 	struct world world = {.refuse = true};
 
 	(void)state;
-	run(&world, ask_once);
+	run(&world, query_once);
 	assert_int_equal(world.result, -ERR_IO);
 	assert_string_equal(world.message, "no");
 }
 
-static int ask_twice(struct task *task, void *ctx, struct err *err)
+static int query_twice(struct task *task, void *ctx, struct err *err)
 {
-	int first = task_ask(task, on_ask, ctx, err);
+	int first = task_ask(task, on_query, ctx, err);
 
 	err_clear(err);
-	int second = task_ask(task, on_ask, ctx, err);
+	int second = task_ask(task, on_query, ctx, err);
 	return first == -ERR_CANCELED ? second : 1;
 }
 
-static void test_cancel_ends_every_ask(void **state)
+static void test_cancel_ends_every_query(void **state)
 {
-	struct world world = {.cancel_when_asked = true};
+	struct world world = {.cancel_when_requested = true};
 
 	(void)state;
-	run(&world, ask_twice);
+	run(&world, query_twice);
 	assert_int_equal(world.result, -ERR_CANCELED);
-	assert_int_equal(world.asks, 1);
+	assert_int_equal(world.queries, 1);
 }
 
 static void test_free_ends_a_task_that_waits(void **state)
@@ -158,7 +158,7 @@ static void test_free_ends_a_task_that_waits(void **state)
 	struct world world = {.loop = loop_new()};
 
 	(void)state;
-	task_start(world.loop, ask_once, on_done, &world, &world.task);
+	task_start(world.loop, query_once, on_done, &world, &world.task);
 	task_free(world.task);
 	assert_int_equal(world.dones, 0);
 	loop_free(world.loop);
@@ -185,10 +185,10 @@ static void test_posts_arrive_before_the_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_asks_are_answered_one_by_one),
+		cmocka_unit_test(test_queries_are_answered_one_by_one),
 		cmocka_unit_test(test_an_response_may_come_later),
 		cmocka_unit_test(test_a_refusal_reaches_the_end),
-		cmocka_unit_test(test_cancel_ends_every_ask),
+		cmocka_unit_test(test_cancel_ends_every_query),
 		cmocka_unit_test(test_free_ends_a_task_that_waits),
 		cmocka_unit_test(test_posts_arrive_before_the_end),
 	};

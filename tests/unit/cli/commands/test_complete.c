@@ -37,7 +37,7 @@ static void app_done(struct app *app)
 }
 
 /* Words apart by blanks; a blank at the end is an empty last word. The caller frees. */
-static char *ask(const char *line)
+static char *query(const char *line)
 {
 	AUTO(app_done) struct app app = {.utf8 = true, .columns = 80};
 	AUTO_STRV struct strv words = {0};
@@ -58,14 +58,14 @@ static char *ask(const char *line)
 
 static void check(const char *line, const char *want)
 {
-	AUTO_FREE char *out = ask(line);
+	AUTO_FREE char *out = query(line);
 
 	assert_string_equal(out, want);
 }
 
 static void check_has(const char *line, const char *part)
 {
-	AUTO_FREE char *out = ask(line);
+	AUTO_FREE char *out = query(line);
 
 	if (!strstr(out, part))
 		fail_msg("no \"%s\" in:\n%s", part, out);
@@ -73,7 +73,7 @@ static void check_has(const char *line, const char *part)
 
 static void check_lacks(const char *line, const char *part)
 {
-	AUTO_FREE char *out = ask(line);
+	AUTO_FREE char *out = query(line);
 
 	if (strstr(out, part))
 		fail_msg("\"%s\" in:\n%s", part, out);

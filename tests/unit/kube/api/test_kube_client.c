@@ -27,7 +27,7 @@ static int one(const struct step *steps, size_t n, const struct kube_request *re
 
 	kube_init(&kube, steps, n);
 	kube_connect(&kube);
-	int r = kube_ask(kube.client, request, &json, err);
+	int r = kube_query(kube.client, request, &json, err);
 	kube_done(&kube);
 	if (ret)
 		*ret = json;
@@ -36,7 +36,7 @@ static int one(const struct step *steps, size_t n, const struct kube_request *re
 	return r;
 }
 
-static int n_asked(void)
+static int n_requested(void)
 {
 	return atomic_load(&script.at);
 }
@@ -62,7 +62,7 @@ static void test_get(void **state)
 	strv_add(&kube.access.as_extra, "a/b=c=d");
 	kube_connect(&kube);
 	request.query = query;
-	assert_int_equal(kube_ask(kube.client, &request, &json, NULL), 0);
+	assert_int_equal(kube_query(kube.client, &request, &json, NULL), 0);
 	assert_string_equal(json_get_str(json, "kind"), "Pod");
 	const char *head = kube.server->heads.v[0];
 	assert_true(str_starts(head, "GET /base/api/v1/namespaces/jobs/pods/a"
@@ -90,10 +90,10 @@ static void test_post(void **state)
 	kube.access.password = mem_strdup("p");
 	kube_connect(&kube);
 	request.body = body;
-	assert_int_equal(kube_ask(kube.client, &request, NULL, NULL), 0);
+	assert_int_equal(kube_query(kube.client, &request, NULL, NULL), 0);
 	request.method = "PATCH";
 	request.content_type = "application/merge-patch+json";
-	assert_int_equal(kube_ask(kube.client, &request, NULL, NULL), 0);
+	assert_int_equal(kube_query(kube.client, &request, NULL, NULL), 0);
 	assert_string_equal(script.bodies.v[0], "{\"kind\":\"Job\"}");
 	assert_non_null(strstr(kube.server->heads.v[0], "\r\nAuthorization: Basic dTpw\r\n"));
 	assert_non_null(strstr(kube.server->heads.v[0], "\r\nContent-Type: application/json\r\n"));
@@ -125,7 +125,7 @@ static void refused(
 	assert_true(one(steps, 1, &request, NULL, &err) < 0);
 	if (err.id != id || !strstr(err.message, text))
 		fail_msg("%d: %s: %s", status, err_info(err.id)->name, err.message);
-	assert_int_equal(n_asked(), 1);
+	assert_int_equal(n_requested(), 1);
 }
 
 static void test_refusals(void **state)
@@ -261,7 +261,7 @@ static void test_repeats(void **state)
 
 	(void)state;
 	assert_int_equal(one(steps, ARRAY_LEN(steps), &get_pod, NULL, &err), 0);
-	assert_int_equal(n_asked(), 6);
+	assert_int_equal(n_requested(), 6);
 }
 
 static void test_lost_reply(void **state)
@@ -275,15 +275,15 @@ static void test_lost_reply(void **state)
 	(void)state;
 	kube_init(&kube, steps, ARRAY_LEN(steps));
 	kube_connect(&kube);
-	assert_int_equal(kube_ask(kube.client, &get_pod, NULL, NULL), 0);
+	assert_int_equal(kube_query(kube.client, &get_pod, NULL, NULL), 0);
 	/* It may have had an effect. */
-	assert_true(kube_ask(kube.client, &request, NULL, &err) < 0);
+	assert_true(kube_query(kube.client, &request, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_UNREACHABLE);
-	assert_int_equal(n_asked(), 2);
+	assert_int_equal(n_requested(), 2);
 	atomic_store(&script.at, 1);
 	request.is_idempotent = true;
-	assert_int_equal(kube_ask(kube.client, &request, NULL, &err), 0);
-	assert_int_equal(n_asked(), 3);
+	assert_int_equal(kube_query(kube.client, &request, NULL, &err), 0);
+	assert_int_equal(n_requested(), 3);
 }
 
 /* Others count on the same ResourceQuota; nothing was created. */
@@ -300,13 +300,13 @@ static void test_conflict(void **state)
 	(void)state;
 	assert_true(one(steps, 3, &post_job, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_EXISTS);
-	assert_int_equal(n_asked(), 3);
+	assert_int_equal(n_requested(), 3);
 	/* A change of what others have changed is not for us to repeat. */
 	err_clear(&err);
 	put.method = "PUT";
 	assert_true(one(steps, 3, &put, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_CONFLICT);
-	assert_int_equal(n_asked(), 1);
+	assert_int_equal(n_requested(), 1);
 }
 
 static void test_retry_after(void **state)
@@ -318,7 +318,7 @@ static void test_retry_after(void **state)
 
 	(void)state;
 	assert_int_equal(one(steps, 2, &post_job, NULL, &err), 0);
-	assert_int_equal(n_asked(), 2);
+	assert_int_equal(n_requested(), 2);
 	assert_true(clock_ms() - begin_ms >= 1000);
 }
 
@@ -334,7 +334,7 @@ static void test_deadline(void **state)
 	assert_true(one(steps, 1, &request, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_SERVER);
 	assert_true(clock_ms() - begin_ms < 10000);
-	assert_int_equal(n_asked(), 1);
+	assert_int_equal(n_requested(), 1);
 }
 
 static void test_silence(void **state)
@@ -361,7 +361,7 @@ static bool is_told_unreachable(void)
 	kube_init(&kube, steps, 1);
 	kube.access.server.port = fix_closed_port();
 	kube_connect(&kube);
-	assert_true(kube_ask(kube.client, &get_pod, NULL, &err) < 0);
+	assert_true(kube_query(kube.client, &get_pod, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_UNREACHABLE);
 	assert_non_null(strstr(err.message, "cannot be reached"));
 	assert_true(clock_ms() - begin_ms < 15000);
@@ -394,22 +394,22 @@ static void test_401(void **state)
 	kube.access.token = mem_strdup("beside");
 	kube.access.token_file = mem_strdup(path);
 	kube_connect(&kube);
-	assert_int_equal(kube_ask(kube.client, &post_job, NULL, &err), 0);
+	assert_int_equal(kube_query(kube.client, &post_job, NULL, &err), 0);
 	assert_non_null(strstr(kube.server->heads.v[0], "Authorization: Bearer old\r\n"));
 	assert_int_equal(pwrite(fd, " new\n", 5, 0), 5);
 	/* The file has changed: once more. */
-	assert_int_equal(kube_ask(kube.client, &post_job, NULL, &err), 0);
-	assert_int_equal(n_asked(), 3);
+	assert_int_equal(kube_query(kube.client, &post_job, NULL, &err), 0);
+	assert_int_equal(n_requested(), 3);
 	assert_non_null(strstr(kube.server->heads.v[1], "Authorization: Bearer old\r\n"));
 	assert_non_null(strstr(kube.server->heads.v[2], "Authorization: Bearer new\r\n"));
 	/* It has not. */
-	assert_true(kube_ask(kube.client, &post_job, NULL, &err) < 0);
+	assert_true(kube_query(kube.client, &post_job, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_AUTH);
-	assert_int_equal(n_asked(), 4);
+	assert_int_equal(n_requested(), 4);
 	/* Gone: what was read last is used. */
 	unlink(path);
 	close(fd);
-	assert_int_equal(kube_ask(kube.client, &post_job, NULL, &err), 0);
+	assert_int_equal(kube_query(kube.client, &post_job, NULL, &err), 0);
 }
 
 static void test_no_token_file(void **state)
@@ -422,9 +422,9 @@ static void test_no_token_file(void **state)
 	kube_init(&kube, steps, 1);
 	kube.access.token_file = mem_strdup("/nowhere/token");
 	kube_connect(&kube);
-	assert_true(kube_ask(kube.client, &post_job, NULL, &err) < 0);
+	assert_true(kube_query(kube.client, &post_job, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_AUTH);
-	assert_int_equal(n_asked(), 0);
+	assert_int_equal(n_requested(), 0);
 }
 
 /*
@@ -655,7 +655,7 @@ static void test_upgrade(void **state)
 	assert_int_equal(upgraded.id, E_KUBE_RESPONSE);
 	upgrade(&kube, &upgraded);
 	assert_int_equal(upgraded.id, E_KUBE_SERVER);
-	assert_int_equal(n_asked(), 5);
+	assert_int_equal(n_requested(), 5);
 	free(upgraded.message);
 	unlink(path);
 }
@@ -731,7 +731,7 @@ static void test_freed_in_done(void **state)
 }
 
 /* Something else on the loop, which has ended, may stop it. */
-static void test_asks_though_others_stop_the_loop(void **state)
+static void test_queries_though_others_stop_the_loop(void **state)
 {
 	static const struct step steps[] = {{200, "{\"a\":1}"}};
 	static const struct kube_request request = {.method = "GET", .path = "/api"};
@@ -742,7 +742,7 @@ static void test_asks_though_others_stop_the_loop(void **state)
 	kube_init(&kube, steps, 1);
 	kube_connect(&kube);
 	loop_add_timer(kube.loop, 0, stop_loop, kube.loop);
-	assert_int_equal(kube_ask(kube.client, &request, &response, NULL), 0);
+	assert_int_equal(kube_query(kube.client, &request, &response, NULL), 0);
 	assert_int_equal(json_get_int(response, "a", 0), 1);
 }
 
@@ -772,7 +772,7 @@ int main(void)
 		cmocka_unit_test(test_upgrade),
 		cmocka_unit_test(test_given_up),
 		cmocka_unit_test(test_freed_in_done),
-		cmocka_unit_test(test_asks_though_others_stop_the_loop),
+		cmocka_unit_test(test_queries_though_others_stop_the_loop),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

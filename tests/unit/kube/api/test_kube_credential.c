@@ -102,7 +102,7 @@ static char *bearer(const struct kube *kube, int request)
 	return mem_strndup(from, strcspn(from, "\r"));
 }
 
-static void asked_with(const struct kube *kube, int request, const char *token)
+static void requested_with(const struct kube *kube, int request, const char *token)
 {
 	AUTO_FREE char *sent = bearer(kube, request);
 
@@ -113,7 +113,7 @@ static void works(struct kube *kube)
 {
 	AUTO_ERR struct err err = {0};
 
-	if (kube_ask(kube->client, &get_pod, NULL, &err) < 0)
+	if (kube_query(kube->client, &get_pod, NULL, &err) < 0)
 		fail_msg("%s", err.message);
 }
 
@@ -145,7 +145,7 @@ static void test_told(void **state)
 	kube_connect_with(&kube, &plugin);
 	kube.access.server.port = kube.server->port;
 	works(&kube);
-	asked_with(&kube, 0, "t1");
+	requested_with(&kube, 0, "t1");
 	info = content("info");
 	assert_string_equal(info,
 		"{\"kind\":\"ExecCredential\",\"apiVersion\":\"" V1 "\",\"spec\":{\"cluster\":{"
@@ -329,9 +329,9 @@ static bool both_fail(struct kube *kube)
 	begin(kube, good, 1,
 		exec_script(COUNT "[ -e $T/go ] || exit 1\n" SAY("{\"token\":\"t\"}")));
 	kube_connect_with(kube, &plugin);
-	assert_true(kube_ask(kube->client, &get_pod, NULL, &err) < 0);
+	assert_true(kube_query(kube->client, &get_pod, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_PLUGIN);
-	assert_true(kube_ask(kube->client, &get_pod, NULL, &err) < 0);
+	assert_true(kube_query(kube->client, &get_pod, NULL, &err) < 0);
 	return n_runs() == 1 || clock_ms() - start_ms <= SOON_MS;
 }
 
@@ -349,7 +349,7 @@ static void test_fails_once(void **state)
 	assert_int_equal(n_runs(), 1);
 	AUTO_FREE char *go = in_tmp("go");
 	assert_int_equal(fs_replace(go, "", 0, 0600, FS_SYNC_NONE, NULL), 0);
-	UNTIL(kube_ask(kube.client, &get_pod, NULL, NULL) == 0);
+	UNTIL(kube_query(kube.client, &get_pod, NULL, NULL) == 0);
 	assert_int_equal(n_runs(), 2);
 }
 
@@ -389,14 +389,14 @@ static void test_refreshed(void **state)
 	kube_connect_with(&kube, &plugin);
 	works(&kube);
 	works(&kube);
-	asked_with(&kube, 0, "t1");
-	asked_with(&kube, 1, "t1");
-	asked_with(&kube, 2, "t2");
+	requested_with(&kube, 0, "t1");
+	requested_with(&kube, 1, "t1");
+	requested_with(&kube, 2, "t2");
 	/* Once only for each request. */
-	assert_true(kube_ask(kube.client, &get_pod, NULL, &err) < 0);
+	assert_true(kube_query(kube.client, &get_pod, NULL, &err) < 0);
 	assert_int_equal(err.id, E_KUBE_AUTH);
-	asked_with(&kube, 3, "t2");
-	asked_with(&kube, 4, "t3");
+	requested_with(&kube, 3, "t2");
+	requested_with(&kube, 4, "t3");
 	works(&kube);
 	assert_int_equal(n_runs(), 3);
 }
@@ -435,7 +435,7 @@ static void test_stale(void **state)
 	kube_connect_with(&kube, &plugin);
 	while (n_runs() < 2) {
 		works(&kube);
-		asked_with(&kube, (int)kube.server->heads.n - 1, "t1");
+		requested_with(&kube, (int)kube.server->heads.n - 1, "t1");
 		poll(NULL, 0, 20);
 	}
 	AUTO_FREE char *go = in_tmp("go");
@@ -467,7 +467,7 @@ static char *cached(mode_t *ret_mode)
 	return NULL;
 }
 
-static void ask_once(const char *const *vars, const char *token)
+static void query_once(const char *const *vars, const char *token)
 {
 	AUTO_KUBE struct kube kube;
 	AUTO_FREE char *cache = in_tmp("cache");
@@ -480,7 +480,7 @@ static void ask_once(const char *const *vars, const char *token)
 	kube_connect_with(&kube, &plugin);
 	kube.access.server.port = port;
 	works(&kube);
-	asked_with(&kube, 0, token);
+	requested_with(&kube, 0, token);
 }
 
 static void test_cached(void **state)
@@ -490,27 +490,27 @@ static void test_cached(void **state)
 	mode_t mode = 0;
 
 	(void)state;
-	ask_once(env, "t");
+	query_once(env, "t");
 	assert_int_equal(n_runs(), 1);
 	AUTO_FREE char *path = cached(&mode);
 	assert_non_null(path);
 	assert_int_equal(mode, 0600);
-	ask_once(env, "t");
-	ask_once(same, "t");
+	query_once(env, "t");
+	query_once(same, "t");
 	assert_int_equal(n_runs(), 1);
-	ask_once(other, "t");
+	query_once(other, "t");
 	assert_int_equal(n_runs(), 2);
 	/* What others may have written, garbage, and what is about to expire is not believed. */
 	assert_int_equal(chmod(path, 0644), 0);
-	ask_once(env, "t");
+	query_once(env, "t");
 	assert_int_equal(n_runs(), 3);
 	assert_int_equal(fs_replace(path, "{\"token\":1}", 11, 0600, FS_SYNC_NONE, NULL), 0);
-	ask_once(env, "t");
+	query_once(env, "t");
 	assert_int_equal(n_runs(), 4);
 	AUTO_FREE char *late = mem_printf(
 		"{\"token\":\"x\",\"expires_ms\":%lld}", (long long)clock_wall_ms() + 30000);
 	assert_int_equal(fs_replace(path, late, strlen(late), 0600, FS_SYNC_NONE, NULL), 0);
-	ask_once(env, "t");
+	query_once(env, "t");
 	assert_int_equal(n_runs(), 5);
 }
 
@@ -654,12 +654,12 @@ static int confirm(void *ctx, const struct kube_exec *exec, struct err *err)
 }
 
 /* Runs the plugin with one argument. */
-static int pinned(const char *arg, bool asks, size_t *ret_notes, struct err *err)
+static int pinned(const char *arg, bool queries, size_t *ret_notes, struct err *err)
 {
 	AUTO_KUBE struct kube kube;
 	AUTO_FREE char *pins = in_tmp("state/pins");
 	struct kube_plugin_options plugin = {
-		.env = env, .tty_fd = -1, .pin_file = pins, .confirm = asks ? confirm : NULL};
+		.env = env, .tty_fd = -1, .pin_file = pins, .confirm = queries ? confirm : NULL};
 	AUTO_FREE char *config = in_tmp("config");
 	struct stat st;
 	bool had_mode = stat(config, &st) == 0;
@@ -671,7 +671,7 @@ static int pinned(const char *arg, bool asks, size_t *ret_notes, struct err *err
 	}
 	strv_add(&kube.access.exec->args, arg);
 	kube_connect_with(&kube, &plugin);
-	int r = kube_ask(kube.client, &get_pod, NULL, err);
+	int r = kube_query(kube.client, &get_pod, NULL, err);
 	*ret_notes = kube.notes.n;
 	if (kube.notes.n)
 		assert_non_null(strstr(kube.notes.v[0], "is another one than before: login"));
@@ -737,7 +737,7 @@ static void test_token_wins(void **state)
 	kube.access.token = mem_strdup("t");
 	kube_connect(&kube);
 	works(&kube);
-	asked_with(&kube, 0, "t");
+	requested_with(&kube, 0, "t");
 	assert_int_equal(n_runs(), 0);
 }
 

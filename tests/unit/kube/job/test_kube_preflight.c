@@ -53,10 +53,10 @@ static void flight_done(struct flight *flight)
 #define AUTO_FLIGHT AUTO(flight_done)
 #define JOBSETS     "/jobset.x-k8s.io/v1alpha2/namespaces/me/jobsets"
 
-static void ask(struct flight *flight, const struct kube_run *run)
+static void query(struct flight *flight, const struct kube_run *run)
 {
 	*flight = (struct flight){0};
-	kube_preflight_ask(run, &flight->questions);
+	kube_preflight_query(run, &flight->questions);
 	assert_true(flight->questions.n <= QUESTIONS_MAX);
 	for (size_t i = 0; i < flight->questions.n; i++)
 		flight->replies[i].status = 200;
@@ -122,7 +122,7 @@ static void test_plain(void **state)
 	struct kube_run run = plain();
 	AUTO_FLIGHT struct flight flight;
 
-	ask(&flight, &run);
+	query(&flight, &run);
 	assert_int_equal(flight.questions.n, ARRAY_LEN(paths));
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++)
 		assert_string_equal(flight.questions.v[i].path, paths[i]);
@@ -152,7 +152,7 @@ static void test_nothing_known(void **state)
 	run.results = (struct kube_place){.kind = KUBE_PLACE_PVC, .name = "v"};
 	for (size_t i = 0; i < ARRAY_LEN(statuses); i++) {
 		AUTO_FLIGHT struct flight flight;
-		ask(&flight, &run);
+		query(&flight, &run);
 		for (size_t j = 0; j < flight.questions.n; j++)
 			flight.replies[j].status = statuses[i];
 		judge(&flight, &run);
@@ -173,7 +173,7 @@ static void test_ordinary_runs_need_no_nodes(void **state)
 
 	(void)state;
 	assert_int_equal(json_parse(review, sizeof(review) - 1, 1000, "it", &who, NULL), 0);
-	ask(&flight, &run);
+	query(&flight, &run);
 	for (size_t i = 0; i < flight.questions.n; i++)
 		flight.replies[i].status = 403;
 	flight.replies[0] = (struct kube_reply){201, who};
@@ -215,17 +215,17 @@ static void set_reply(struct flight *flight, size_t i, const char *text)
 }
 
 /* All rules are known; what they do not grant is asked for, and allowed until it is denied. */
-static void ask_rights(
+static void query_rights(
 	struct flight *flight, const struct kube_run *run, int status, const char *rules)
 {
 	size_t i, n;
 
-	ask(flight, run);
+	query(flight, run);
 	i = find(flight, "/selfsubjectrulesreviews");
 	n = flight->questions.n;
 	set_reply(flight, i, rules);
 	flight->replies[i].status = status;
-	kube_preflight_ask_rights(
+	kube_preflight_query_rights(
 		run, &flight->questions.v[i], &flight->replies[i], &flight->questions);
 	assert_true(flight->questions.n <= QUESTIONS_MAX);
 	for (size_t j = n; j < flight->questions.n; j++)
@@ -247,7 +247,7 @@ static void test_all_is_granted(void **state)
 	AUTO_FLIGHT struct flight flight;
 
 	(void)state;
-	ask_rights(&flight, &run, 201, all);
+	query_rights(&flight, &run, 201, all);
 	assert_int_equal(flight.questions.n, 5);
 	judge(&flight, &run);
 	assert_int_equal(flight.findings.problems.n + flight.findings.notes.n, 0);
@@ -265,7 +265,7 @@ static void test_rights(void **state)
 	run.nodes = 2;
 	run.secret_env = &secrets;
 	run.results = (struct kube_place){.kind = KUBE_PLACE_CLAIM, .size_bytes = 1};
-	ask_rights(&flight, &run, 403, "{}");
+	query_rights(&flight, &run, 403, "{}");
 	deny(&flight, "create", "jobs");
 	deny(&flight, "delete", "jobs");
 	deny(&flight, "list", "jobs");
@@ -293,9 +293,9 @@ static void test_one_verb_of_two_is_enough(void **state)
 	AUTO_FLIGHT struct flight flight, other;
 
 	(void)state;
-	ask_rights(&flight, &run, 201, gets);
+	query_rights(&flight, &run, 201, gets);
 	assert_int_equal(flight.questions.n, 5);
-	ask_rights(&other, &run, 201, RULES(""));
+	query_rights(&other, &run, 201, RULES(""));
 	deny(&other, "get", "jobs");
 	deny(&other, "list", "jobs");
 	judge(&other, &run);
@@ -311,11 +311,11 @@ static void test_rights_unknown(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(statuses); i++) {
 		AUTO_FLIGHT struct flight flight;
-		ask_rights(&flight, &run, statuses[i], "{}");
+		query_rights(&flight, &run, statuses[i], "{}");
 		assert_int_equal(flight.questions.n, 5);
 	}
 	AUTO_FLIGHT struct flight flight;
-	ask_rights(&flight, &run, 201, RULES(""));
+	query_rights(&flight, &run, 201, RULES(""));
 	for (size_t j = 5; j < flight.questions.n; j++)
 		flight.replies[j].status = 503;
 	judge(&flight, &run);
@@ -374,7 +374,7 @@ static void test_rights_to_jobsets(void **state)
 
 			run.nodes = 2;
 			run.retries = 1;
-			ask_rights(&flight, &run, 201, RULES(""));
+			query_rights(&flight, &run, 201, RULES(""));
 			flight.replies[find(&flight, JOBSETS)].status = status;
 			if (*verbs[i])
 				deny(&flight, verbs[i], "jobsets");
@@ -398,7 +398,7 @@ static void test_surroundings(void **state)
 
 	run.nodes = 2;
 	run.retries = 1;
-	ask(&flight, &run);
+	query(&flight, &run);
 	response(&flight, JOBSETS, 201, "{}");
 	response(&flight, "/namespaces/me", 200,
 		"{\"metadata\":{\"labels\":{\"pod-security.kubernetes.io/enforce\":"
@@ -421,7 +421,7 @@ static void test_jobset_question(void **state)
 {
 	static const struct {
 		int nodes, retries;
-		bool asks;
+		bool queries;
 	} cases[] = {{2, 1, true}, {2, 0, false}, {1, 3, false}};
 	static const struct {
 		int status;
@@ -436,9 +436,9 @@ static void test_jobset_question(void **state)
 
 		run.nodes = cases[i].nodes;
 		run.retries = cases[i].retries;
-		kube_preflight_ask_jobset(&run, &questions);
-		assert_int_equal(questions.n, cases[i].asks);
-		if (!cases[i].asks)
+		kube_preflight_query_jobset(&run, &questions);
+		assert_int_equal(questions.n, cases[i].queries);
+		if (!cases[i].queries)
 			continue;
 		assert_true(questions.v[0].is_dry_run);
 		assert_string_equal(json_get_str(questions.v[0].body, "kind"), "JobSet");
@@ -450,7 +450,7 @@ static void test_jobset_question(void **state)
 
 		run.nodes = 2;
 		run.retries = 1;
-		ask(&flight, &run);
+		query(&flight, &run);
 		flight.replies[find(&flight, JOBSETS)].status = responses[i].status;
 		judge(&flight, &run);
 		assert_int_equal(flight.findings.problems.n, 0);
@@ -471,7 +471,7 @@ static void test_services_of_jobsets(void **state)
 		AUTO_FLIGHT struct flight flight;
 
 		run.jobset = false;
-		ask_rights(&flight, &run, 201, RULES(""));
+		query_rights(&flight, &run, 201, RULES(""));
 		deny(&flight, "create", "services");
 		run.jobset = jobset;
 		judge(&flight, &run);
@@ -496,7 +496,7 @@ static void test_missing(void **state)
 	run.results = data[0].place;
 	run.data = data;
 	run.n_data = 2;
-	ask(&flight, &run);
+	query(&flight, &run);
 	response(&flight, "/namespaces/me", 404, gone);
 	response(&flight, "/persistentvolumeclaims/results", 404, gone);
 	response(&flight, "/persistentvolumeclaims/..%2Fdatasets", 404, gone);
@@ -524,7 +524,7 @@ static void test_states(void **state)
 	run.queue = "gpu";
 	run.pull_secret = "regcred";
 	run.results = (struct kube_place){.kind = KUBE_PLACE_PVC, .name = "results"};
-	ask(&flight, &run);
+	query(&flight, &run);
 	response(&flight, "/namespaces/me", 200, "{\"status\":{\"phase\":\"Terminating\"}}");
 	response(&flight, "/persistentvolumeclaims/results", 200,
 		"{\"spec\":{\"accessModes\":[\"ReadWriteOnce\"]},\"status\":{\"phase\":\"Lost\"}}");
@@ -547,7 +547,7 @@ static void test_queue(void **state)
 	AUTO_FLIGHT struct flight flight;
 
 	run.queue = "gpu";
-	ask(&flight, &run);
+	query(&flight, &run);
 	response(&flight, "/localqueues/gpu", 200,
 		"{\"status\":{\"conditions\":[{\"type\":\"Active\",\"status\":\"False\","
 		"\"message\":\"ClusterQueue is\\nstopped\"}]}}");
@@ -588,7 +588,7 @@ static void test_fit(void **state)
 		run.gpus = cases[i].gpus;
 		run.memory_bytes = cases[i].memory_gib << 30;
 		run.arch = cases[i].arch;
-		ask(&flight, &run);
+		query(&flight, &run);
 		response(&flight, "/api/v1/nodes", 200, nodes);
 		judge(&flight, &run);
 		assert_int_equal(flight.findings.problems.n, cases[i].id != E_NONE);
@@ -607,7 +607,7 @@ static void test_gang_fit(void **state)
 	run.nodes = 2;
 	run.gpus = 8;
 	run.jobset = true;
-	ask(&flight, &run);
+	query(&flight, &run);
 	response(&flight, "/api/v1/nodes", 200, nodes);
 	judge(&flight, &run);
 	assert_int_equal(flight.findings.problems.n, 1);
@@ -624,7 +624,7 @@ static void test_quota(void **state)
 	run.gpus = 2;
 	run.memory_bytes = 1ULL << 30;
 	run.cpu_milli = 1500;
-	ask(&flight, &run);
+	query(&flight, &run);
 	response(&flight, "/resourcequotas", 200,
 		"{\"items\":[{\"metadata\":{\"name\":\"small\"},\"status\":{\"hard\":{"
 		"\"requests.nvidia.com/gpu\":\"5\",\"requests.cpu\":\"4500m\","
@@ -645,7 +645,7 @@ static void test_quota_unsaid(void **state)
 	AUTO_FLIGHT struct flight flight;
 
 	run.cpu_milli = 1000;
-	ask(&flight, &run);
+	query(&flight, &run);
 	response(&flight, "/resourcequotas", 200,
 		"{\"items\":[{\"metadata\":{\"name\":\"q\"},\"status\":{\"hard\":{"
 		"\"requests.cpu\":\"4\",\"limits.cpu\":\"4\",\"limits.memory\":\"2Gi\"}}}]}");

@@ -94,7 +94,7 @@ static void world_done(struct world *world)
 
 #define AUTO_WORLD AUTO(world_done)
 
-static bool asked(const struct world *world, size_t i, const char *what)
+static bool requested(const struct world *world, size_t i, const char *what)
 {
 	assert_true(i < world->kube.server->heads.n);
 	return strstr(world->kube.server->heads.v[i], what);
@@ -111,11 +111,11 @@ static void test_follows(void **state)
 	assert_string_equal(world.out.data, "one\ntwo\nthree\nEND\n");
 	assert_int_equal(world.error, E_NONE);
 	assert_int_equal(world.notices.n, 0);
-	assert_true(asked(&world, 0, "/api/v1/namespaces/jobs/pods/p/log?container=program&"));
-	assert_true(asked(&world, 0, "timestamps=true"));
-	assert_true(asked(&world, 0, "follow=true"));
-	assert_false(asked(&world, 0, "sinceTime"));
-	assert_true(asked(&world, 1, "tailLines=1"));
+	assert_true(requested(&world, 0, "/api/v1/namespaces/jobs/pods/p/log?container=program&"));
+	assert_true(requested(&world, 0, "timestamps=true"));
+	assert_true(requested(&world, 0, "follow=true"));
+	assert_false(requested(&world, 0, "sinceTime"));
+	assert_true(requested(&world, 1, "tailLines=1"));
 	assert_int_equal(world.kube.server->heads.n, 2);
 }
 
@@ -313,7 +313,7 @@ static void test_ends(void **state)
 		run(&world);
 		assert_int_equal(world.error, rows[i].error);
 		assert_int_equal(world.out.len, 0);
-		assert_int_equal(asked(&world, 0, "previous=true"), rows[i].previous);
+		assert_int_equal(requested(&world, 0, "previous=true"), rows[i].previous);
 	}
 }
 
@@ -390,7 +390,7 @@ static void test_drains(void **state)
 	begin(&world, steps, 4, NULL);
 	run(&world);
 	assert_string_equal(world.out.data, "one\ntwo\nEND\nEND\n");
-	assert_false(asked(&world, 2, "follow"));
+	assert_false(requested(&world, 2, "follow"));
 	assert_int_equal(world.kube.server->heads.n, 4);
 }
 
@@ -410,8 +410,8 @@ static void test_stuck(void **state)
 	run(&world);
 	assert_string_equal(world.out.data, "one\ntwo\nthree\nEND\n");
 	assert_int_equal(world.notices.n, 0);
-	assert_true(asked(&world, 1, "tailLines=1"));
-	assert_false(asked(&world, 2, "follow"));
+	assert_true(requested(&world, 1, "tailLines=1"));
+	assert_false(requested(&world, 2, "follow"));
 }
 
 static void test_without_follow(void **state)
@@ -424,9 +424,9 @@ static void test_without_follow(void **state)
 	begin(&world, steps, 1, &request);
 	run(&world);
 	assert_string_equal(world.out.data, "one\ntwo\nopen");
-	assert_true(asked(&world, 0, "tailLines=3"));
-	assert_true(asked(&world, 0, "sinceTime=2026-11-21T08%3A21%3A00.000Z"));
-	assert_false(asked(&world, 0, "follow"));
+	assert_true(requested(&world, 0, "tailLines=3"));
+	assert_true(requested(&world, 0, "sinceTime=2026-11-21T08%3A21%3A00.000Z"));
+	assert_false(requested(&world, 0, "follow"));
 	assert_int_equal(world.kube.server->heads.n, 1);
 }
 
@@ -464,7 +464,7 @@ static void test_token(void **state)
 	begin(&next, second, 1, &(struct podlog_request){.tail_lines = 5, .token = token});
 	run(&next);
 	assert_string_equal(next.out.data, "three\n");
-	assert_false(asked(&next, 0, "tailLines"));
+	assert_false(requested(&next, 0, "tailLines"));
 }
 
 static void test_refused_data(void **state)

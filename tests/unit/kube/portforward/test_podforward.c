@@ -822,7 +822,7 @@ static void test_pod_lives(void **state)
 	assert_int_equal(site->n_tunnels, 1);
 }
 
-static bool has_been_asked(struct site *site)
+static bool has_been_requested(struct site *site)
 {
 	return site->n_unanswered > 0;
 }
@@ -830,7 +830,7 @@ static bool has_been_asked(struct site *site)
 /* Not before what was sent is there: else it would be sent to the next one. */
 static void lose_pod(struct site *site)
 {
-	run_until(site, has_been_asked);
+	run_until(site, has_been_requested);
 	site->is_gone = true;
 }
 
@@ -843,11 +843,11 @@ static void test_pod_ends_without_its_tunnel(void **state)
 	run_until(site, first_has_data);
 	run_for(site, 4 * LOOK_MS);
 	assert_false(answered->done);
-	struct client *asked = connect_to(site, PORT_SILENT, "y", 1);
+	struct client *requested = connect_to(site, PORT_SILENT, "y", 1);
 	lose_pod(site);
 	run_until(site, all_done);
-	assert_true(answered->reset && asked->reset);
-	assert_string_equal(asked->error, "pod pod-1 has ended");
+	assert_true(answered->reset && requested->reset);
+	assert_string_equal(requested->error, "pod pod-1 has ended");
 	assert_string_equal(answered->error, "pod pod-1 has ended");
 	expect_got(answered, "x", 1);
 	/* Those that come later go to the next one. */
@@ -881,13 +881,13 @@ static bool first_is_done(struct site *site)
 static void test_pod_gone_while_bytes_come(void **state)
 {
 	struct site *site = *state;
-	struct client *asked = connect_to(site, PORT_SILENT, "y", 1);
+	struct client *requested = connect_to(site, PORT_SILENT, "y", 1);
 	struct client *dripped = connect_to(site, PORT_DRIP, "", 0);
 
 	site->drips = SIZE_MAX;
 	lose_pod(site);
 	run_until(site, first_is_done);
-	assert_string_equal(asked->error, "pod pod-1 has ended");
+	assert_string_equal(requested->error, "pod pod-1 has ended");
 	run_for(site, 4 * LOOK_MS);
 	assert_false(dripped->done);
 	site->drips = 3;
@@ -901,13 +901,13 @@ static void test_pod_gone_while_bytes_come(void **state)
 static void test_pod_gone_behind_an_end(void **state)
 {
 	struct site *site = *state;
-	struct client *asked = connect_to(site, PORT_SILENT, "y", 1);
+	struct client *requested = connect_to(site, PORT_SILENT, "y", 1);
 	struct client *half = connect_to(site, PORT_HALF, "", 0);
 
 	half->hold = true;
 	lose_pod(site);
 	run_until(site, first_is_done);
-	assert_string_equal(asked->error, "pod pod-1 has ended");
+	assert_string_equal(requested->error, "pod pod-1 has ended");
 	run_for(site, 4 * LOOK_MS);
 	half->hold = false;
 	run_until(site, all_done);
@@ -971,7 +971,7 @@ static bool second_has_all(struct site *site)
 static void test_pod_gone_before_a_slow_reader(void **state)
 {
 	struct site *site = *state;
-	struct client *asked = connect_to(site, PORT_SILENT, "y", 1);
+	struct client *requested = connect_to(site, PORT_SILENT, "y", 1);
 	struct client *slow = connect_to(site, PORT_BULK, "", 0);
 
 	site->bulk = 24 << 20;
@@ -982,9 +982,9 @@ static void test_pod_gone_before_a_slow_reader(void **state)
 	slow->hold = false;
 	run_until(site, second_has_all);
 	run_until(site, all_done);
-	assert_true(slow->reset && asked->reset);
+	assert_true(slow->reset && requested->reset);
 	assert_string_equal(slow->error, "pod pod-1 has ended");
-	assert_string_equal(asked->error, "pod pod-1 has ended");
+	assert_string_equal(requested->error, "pod pod-1 has ended");
 }
 
 /* Whose only effect is that the tunnel ends. */

@@ -667,7 +667,7 @@ static void identity_done(struct identity *id)
 /* "NAME HOST SNI PORT" of the answer, or the message of the fault. In TLS 1.3 what a server thinks
  * of a client's certificate comes after its own part of the handshake, and is lost if the request
  * meets its end of the connection first. */
-static char *ask_who(struct client *client, enum tls_kind kind, const struct http_tls *tls)
+static char *query_who(struct client *client, enum tls_kind kind, const struct http_tls *tls)
 {
 	struct result result = {0};
 	int n_lost = 0;
@@ -691,7 +691,7 @@ static char *ask_who(struct client *client, enum tls_kind kind, const struct htt
 static int who_on_port(struct client *client, const char *name)
 {
 	struct identity id = identity_of(name, "elsewhere.test");
-	AUTO_FREE char *said = ask_who(client, OPTIONAL, &id.tls);
+	AUTO_FREE char *said = query_who(client, OPTIONAL, &id.tls);
 	AUTO_FREE char *wanted = mem_printf(
 		"%s localhost:%u elsewhere.test ", name ? name : "nobody", tls_ports[OPTIONAL]);
 
@@ -746,7 +746,7 @@ static void test_server_name(void **state)
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct identity id = identity_of(NULL, rows[i].server_name);
-		AUTO_FREE char *said = ask_who(&client, rows[i].kind, &id.tls);
+		AUTO_FREE char *said = query_who(&client, rows[i].kind, &id.tls);
 		AUTO_FREE char *who = mem_printf("nobody localhost:%u ", tls_ports[rows[i].kind]);
 		if (rows[i].end)
 			assert_true(str_ends(said, rows[i].end));
@@ -799,7 +799,7 @@ static void test_issuers_in_memory(void **state)
 	};
 	client_init_with(&client, NULL, ca_file);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		AUTO_FREE char *said = ask_who(&client, GOOD, &rows[i].tls);
+		AUTO_FREE char *said = query_who(&client, GOOD, &rows[i].tls);
 		if (rows[i].end && !str_ends(said, rows[i].end))
 			print_error("%zu %s\n", i, said);
 		assert_true(rows[i].end ? str_ends(said, rows[i].end)
@@ -830,13 +830,13 @@ static void test_client_certificates(void **state)
 	rows[3].key_pem = locked; /* and nobody is asked for the password of it */
 	rows[4].cert_pem = "rubbish";
 	client_init(&client);
-	AUTO_FREE char *said = ask_who(&client, REQUIRED, &alice.tls);
+	AUTO_FREE char *said = query_who(&client, REQUIRED, &alice.tls);
 	assert_true(str_starts(said, "alice "));
 	client_done(&client);
 	/* A connection with the same certificate would do for the ones with a wrong key. */
 	client_init(&client);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		AUTO_FREE char *message = ask_who(&client, REQUIRED, &rows[i]);
+		AUTO_FREE char *message = query_who(&client, REQUIRED, &rows[i]);
 		if (!str_ends(message, ends[i]))
 			print_error("%zu %s\n", i, message);
 		assert_true(str_ends(message, ends[i]));
@@ -896,7 +896,7 @@ static bool proxy_tunnels(struct fix_conn *conn)
 	return false;
 }
 
-static bool proxy_asks(struct fix_conn *conn)
+static bool proxy_queries(struct fix_conn *conn)
 {
 	return fix_say(conn, "HTTP/1.1 407 Proxy Authentication Required\r\n"
 			     "Proxy-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n");
@@ -1096,21 +1096,21 @@ static void check_proxy_error(
 static void test_proxy_errors(void **state)
 {
 	static const char *const urls[] = {"http://registry.test/", "https://registry.test/"};
-	struct fix_server *asks = fix_start(proxy_asks), *fails = fix_start(proxy_fails);
+	struct fix_server *queries = fix_start(proxy_queries), *fails = fix_start(proxy_fails);
 	uint16_t closed = fix_closed_port();
 
 	(void)state;
-	AUTO_FREE char *asking = mem_printf("http://user:s3cret@127.0.0.1:%u", asks->port);
+	AUTO_FREE char *querying = mem_printf("http://user:s3cret@127.0.0.1:%u", queries->port);
 	AUTO_FREE char *failing = mem_printf("http://user:s3cret@127.0.0.1:%u", fails->port);
 	AUTO_FREE char *missing = mem_printf("http://user:s3cret@127.0.0.1:%u", closed);
 	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
-		check_proxy_error(asking, urls[i], false, " asks for a user name and password");
+		check_proxy_error(querying, urls[i], false, " asks for a user name and password");
 		check_proxy_error(missing, urls[i], true, " cannot be reached");
 		check_proxy_error("http://user:s3cret@no-such-proxy.invalid:8080", urls[i], false,
 			" could not be resolved");
 	}
 	check_proxy_error(failing, urls[1], true, " makes no connection (status 502)");
-	fix_stop(asks);
+	fix_stop(queries);
 	fix_stop(fails);
 }
 

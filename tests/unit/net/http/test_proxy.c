@@ -45,7 +45,7 @@ static void test_env(void **state)
 	assert_null(env.https_proxy);
 }
 
-static char *asked(const struct proxy_env *env, const char *text)
+static char *requested(const struct proxy_env *env, const char *text)
 {
 	AUTO_URL struct url url = {0};
 	AUTO_ERR struct err err = {0};
@@ -59,7 +59,7 @@ static char *asked(const struct proxy_env *env, const char *text)
 
 static void assert_proxy(const struct proxy_env *env, const char *text, const char *want)
 {
-	AUTO_FREE char *got = asked(env, text);
+	AUTO_FREE char *got = requested(env, text);
 
 	if (!str_eq(got, want))
 		fail_msg("%s: %s, not %s", text, got ? got : "straight", want ? want : "straight");
@@ -266,7 +266,7 @@ static void test_no_proxy(void **state)
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct proxy_env env = {.https_proxy = "http://p:1", .no_proxy = rows[i].no_proxy};
-		AUTO_FREE char *got = asked(&env, rows[i].url);
+		AUTO_FREE char *got = requested(&env, rows[i].url);
 
 		if (!got != rows[i].straight)
 			fail_msg("NO_PROXY=\"%s\" %s", rows[i].no_proxy, rows[i].url);

@@ -151,7 +151,7 @@ static void test_bit_by_bit(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_nothing;
+	world.query = query_nothing;
 	struct peer *client = client_new(&world);
 	says(client, GET "\r\n");
 	RUN_UNTIL(&world, world.exchange);
@@ -189,7 +189,7 @@ static void test_cut_responses(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct world world;
 		world_open(&world);
-		world.ask = ask_nothing;
+		world.query = query_nothing;
 		struct peer *client = client_new(&world);
 		AUTO_FREE char *text = mem_printf("GET / HTTP/%s\r\n" H "\r\n", rows[i].version);
 		says(client, text);
@@ -221,7 +221,7 @@ static void test_room(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_nothing;
+	world.query = query_nothing;
 	struct peer *client = client_new(&world);
 	client->is_paused = client->is_flooded = true;
 	says(client, GET "\r\n");
@@ -254,7 +254,7 @@ static void test_gone(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_nothing;
+	world.query = query_nothing;
 	struct peer *a = client_new(&world), *b = client_new(&world), *c = client_new(&world),
 		    *d = client_new(&world);
 	says(a, GET "\r\n");
@@ -362,7 +362,7 @@ static void test_refuse_page(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_nothing;
+	world.query = query_nothing;
 	struct peer *client = client_new(&world);
 	says(client, GET "\r\n");
 	RUN_UNTIL(&world, world.exchange);
@@ -558,7 +558,7 @@ static void test_token_is_not_passed_on(void **state)
 
 	(void)state;
 	open_with_token(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	client_says(&world, "GET /ws?dlrun_token=TOKEN HTTP/1.1\r\n" H TO_WEBSOCKET "COOKIE\r\n");
 	RUN_UNTIL(&world, world.n_programs > 0 && has(&world.programs[0], "\r\n\r\n"));
 	const struct peer *program = &world.programs[0];
@@ -586,7 +586,7 @@ static void test_keep_alive(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	struct peer *client = client_new(&world);
 	for (int i = 0; i < 3; i++) {
 		says(client, GET "\r\n");
@@ -613,7 +613,7 @@ static void test_program_closes(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	struct peer *client = client_new(&world);
 	for (size_t i = 0; i < 4; i++) {
 		says(client, GET "\r\n");
@@ -632,7 +632,7 @@ static void test_pipelined_carry(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	struct peer *client = client_new(&world);
 	says(client, "POST /1 HTTP/1.1\r\n" H "Content-Length: 3\r\n\r\nabc"
 		     "GET /2 HTTP/1.1\r\n" H "\r\n");
@@ -652,7 +652,7 @@ static void test_what_goes_on(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	world.strip = "/secret";
 	struct peer *client = client_new(&world);
 	says(client, "GET /secret/a?b HTTP/1.1\r\n" H "Connection: keep-alive\r\nKeep-Alive: 5\r\n"
@@ -672,7 +672,7 @@ static void test_origin_of_route(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	struct peer *a = client_new(&world), *b = client_new(&world);
 	says(a, GET "Origin: http://a.localhost:1\r\n\r\n");
 	hears_part(a, "HTTP/1.1 403 ");
@@ -702,7 +702,7 @@ static void test_large_request(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	struct peer *client = client_new(&world);
 	AUTO_FREE char *head =
 		mem_printf("PUT / HTTP/1.1\r\n" H "Content-Length: %d\r\n\r\n", FLOOD);
@@ -727,7 +727,7 @@ static void test_large_response(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(versions); i++) {
 		struct world world;
 		world_open(&world);
-		world.ask = ask_carry;
+		world.query = query_carry;
 		struct peer *client = client_new(&world);
 		AUTO_FREE char *head = mem_printf("GET / HTTP/%s\r\n" H "\r\n", versions[i]);
 		AUTO_FREE char *response = mem_printf("HTTP/1.1 200 OK\r\n%s%.*d\r\n\r\n",
@@ -757,7 +757,7 @@ static void test_to_end_in_chunks(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	struct peer *client = client_new(&world);
 	says(client, GET "\r\n");
 	struct peer *program = program_of(&world, 0, "\r\n\r\n");
@@ -782,7 +782,7 @@ static void test_slow_reader(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	struct peer *client = client_new(&world);
 	client->is_paused = client->is_flooded = true;
 	says(client, GET "\r\n");
@@ -797,7 +797,7 @@ static void test_slow_reader(void **state)
 	world_close(&world);
 	/* The other way. */
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	client = client_new(&world);
 	says(client, "PUT / HTTP/1.1\r\n" H "Content-Length: 1000000000\r\n\r\n");
 	program = program_of(&world, 0, "\r\n\r\n");
@@ -814,7 +814,7 @@ static void test_chunked_request(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	struct peer *a = client_new(&world), *b = client_new(&world);
 	says(a, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
 	struct peer *program = program_of(&world, 0, "3\r\nabc\r\n");
@@ -835,7 +835,7 @@ static void test_expect(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	struct peer *client = client_new(&world);
 	says(client, "POST / HTTP/1.1\r\n" H "Expect: 100-continue\r\nContent-Length: 3\r\n\r\n");
 	struct peer *program = program_of(&world, 0, "\r\n\r\n");
@@ -858,7 +858,7 @@ static void test_early_response(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	struct peer *client = client_new(&world);
 	says(client, "POST / HTTP/1.1\r\n" H "Content-Length: 1000000\r\n\r\nabc");
 	struct peer *program = program_of(&world, 0, "\r\n\r\nabc");
@@ -881,7 +881,7 @@ static void test_no_program(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	world.refuses = true;
 	struct peer *client = client_new(&world);
 	says(client, GET "\r\n");
@@ -914,7 +914,7 @@ static void test_broken_responses(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct world world;
 		world_open(&world);
-		world.ask = ask_carry;
+		world.query = query_carry;
 		struct peer *client = client_new(&world);
 		says(client, GET "\r\n");
 		says(program_of(&world, 0, "\r\n\r\n"), rows[i].response);
@@ -945,7 +945,7 @@ static void test_broken_off(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct world world;
 		world_open(&world);
-		world.ask = ask_carry;
+		world.query = query_carry;
 		struct peer *client = client_new(&world);
 		AUTO_FREE char *text = mem_printf(
 			"POST / HTTP/%s\r\n" H "Content-Length: 3\r\n\r\nab", rows[i].version);
@@ -975,7 +975,7 @@ static void test_again(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	struct peer *client = client_new(&world);
 	says(client, GET "\r\n");
 	says(program_of(&world, 0, "\r\n\r\n"), "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
@@ -1000,7 +1000,7 @@ static void test_more_than_an_response(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	struct peer *client = client_new(&world);
 	says(client, GET "\r\n");
 	says(program_of(&world, 0, "\r\n\r\n"),
@@ -1023,13 +1023,13 @@ static void test_unasked_response(void **state)
 	(void)state;
 	for (int closes = 0; closes < 2; closes++) {
 		world_open(&world);
-		world.ask = ask_carry;
+		world.query = query_carry;
 		struct peer *client = client_new(&world);
 		says(client, GET "\r\n");
 		says(program_of(&world, 0, "\r\n\r\n"),
 			"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
 		hears(client, OK2);
-		world.ask = ask_nothing;
+		world.query = query_nothing;
 		world.exchange = NULL;
 		says(client, GET "\r\n");
 		RUN_UNTIL(&world, world.exchange);
@@ -1041,7 +1041,7 @@ static void test_unasked_response(void **state)
 		front_response(world.exchange, 204, NULL, "", 0);
 		hears_part(client, "HTTP/1.1 204 ");
 		buf_reset(&client->got);
-		world.ask = ask_carry;
+		world.query = query_carry;
 		/* Not one that may be asked twice. */
 		says(client, "POST / HTTP/1.1\r\n" H "Content-Length: 0\r\n\r\n");
 		says(program_of(&world, 1, "\r\n\r\n"),
@@ -1057,7 +1057,7 @@ static void test_client_leaves(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	struct peer *a = client_new(&world), *b = client_new(&world);
 	says(a, GET "\r\n");
 	struct peer *program = program_of(&world, 0, "\r\n\r\n");
@@ -1089,7 +1089,7 @@ static void test_upgrade(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	struct peer *client = client_new(&world);
 	says(client, UPGRADE "early");
 	struct peer *program = program_of(&world, 0, "\r\n\r\n");
@@ -1123,7 +1123,7 @@ static void test_no_upgrade(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	struct peer *client = client_new(&world);
 	says(client, UPGRADE);
 	says(program_of(&world, 0, "\r\n\r\n"), "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
@@ -1139,7 +1139,7 @@ static void test_connect(void **state)
 
 	(void)state;
 	world_open(&world);
-	world.ask = ask_carry;
+	world.query = query_carry;
 	struct peer *client = client_new(&world);
 	says(client,
 		"CONNECT 6006.run.localhost:7 HTTP/1.1\r\nHost: 6006.run.localhost:7\r\n\r\nearly");
@@ -1213,7 +1213,7 @@ static void test_many(void **state)
 		close(fds[i]);
 	world_close(&world);
 	world_open(&world);
-	world.ask = ask_nothing;
+	world.query = query_nothing;
 	AUTO_FREE char *text =
 		mem_printf("GET / HTTP/1.1\r\nHost: localhost:%u\r\n\r\n", front_port(world.front));
 	for (size_t i = 0; i < FRONT_CONNS_MAX; i++) {
@@ -1221,7 +1221,7 @@ static void test_many(void **state)
 		assert_int_equal(send(fds[i], text, strlen(text), 0), strlen(text));
 		RUN_UNTIL(&world, world.seen.n == i + 1);
 	}
-	world.ask = ask_hello;
+	world.query = query_hello;
 	client = client_new(&world);
 	says(client, GET "\r\n");
 	settle(&world);

@@ -379,7 +379,7 @@ static void test_write(void **state)
 
 static void test_rename(void **state)
 {
-	static const char asked[] = "8888.run.localhost:8000", own[] = "localhost:8888";
+	static const char requested[] = "8888.run.localhost:8000", own[] = "localhost:8888";
 	AUTO_FRONT_HEAD struct front_head request = {0}, response = {0};
 	AUTO_BUF struct buf out = {0};
 	size_t used;
@@ -394,7 +394,7 @@ static void test_rename(void **state)
 	      "Origin: http://8888.RUN.localhost:8000\r\nX-Forwarded-Host: evil\r\n"
 	      "Referer: http://8888.run.localhost:80001/\r\nX-Forwarded-Proto: https\r\n\r\n",
 		&request);
-	front_head_rename(&request, asked, own);
+	front_head_rename(&request, requested, own);
 	front_head_write(&request, NULL, true, &out);
 	assert_string_equal(out.data,
 		"GET /a HTTP/1.1\r\nhost: localhost:8888\r\nhosts: x\r\n"
@@ -404,7 +404,7 @@ static void test_rename(void **state)
 	buf_reset(&out);
 	assert_int_equal(
 		front_response_parse(said, strlen(said), "GET", &response, &used, NULL), 1);
-	front_head_rename(&response, own, asked);
+	front_head_rename(&response, own, requested);
 	front_head_write(&response, NULL, true, &out);
 	assert_string_equal(out.data,
 		"HTTP/1.1 302 Found\r\nlocation: http://8888.run.localhost:8000/a?b\r\n"

@@ -716,7 +716,7 @@ static bool proxy_tunnels(struct fix_conn *conn)
 	return false;
 }
 
-static bool proxy_asks(struct fix_conn *conn)
+static bool proxy_queries(struct fix_conn *conn)
 {
 	fix_say(conn,
 		"HTTP/1.1 407 No\r\nProxy-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n");
@@ -739,14 +739,14 @@ static bool socks_hello(struct fix_conn *conn)
 static void test_proxies(void **state)
 {
 	struct fix_server *server = fix_start(response_early), *proxy = fix_start(proxy_tunnels);
-	struct fix_server *asks = fix_start(proxy_asks), *socks = fix_start(response_early);
+	struct fix_server *queries = fix_start(proxy_queries), *socks = fix_start(response_early);
 	struct client client;
 
 	(void)state;
 	proxied_port = server->port;
 	socks->hello = socks_hello;
 	AUTO_FREE char *http = mem_printf("http://user:s3cret@127.0.0.1:%u", proxy->port);
-	AUTO_FREE char *asking = mem_printf("http://127.0.0.1:%u", asks->port);
+	AUTO_FREE char *querying = mem_printf("http://127.0.0.1:%u", queries->port);
 	AUTO_FREE char *by_socks = mem_printf("socks5h://127.0.0.1:%u", socks->port);
 	const char *const urls[] = {http, by_socks};
 	client_init(&client);
@@ -763,7 +763,7 @@ static void test_proxies(void **state)
 	assert_true(str_starts(proxy->heads.v[0], "CONNECT up.test:80 HTTP/1.1\r\n"));
 	assert_non_null(strstr(proxy->heads.v[0], "Proxy-Authorization: Basic dXNlcjpzM2NyZXQ="));
 	assert_null(strstr(server->heads.v[0], "Proxy-"));
-	struct upgraded refused = {.request.proxy = asking};
+	struct upgraded refused = {.request.proxy = querying};
 	start(&client, "http://up.test/x", &refused);
 	client_run(&client);
 	is_error(&refused, E_HTTP_PROXY, " asks for a user name and password");
@@ -771,7 +771,7 @@ static void test_proxies(void **state)
 	client_done(&client);
 	fix_stop(server);
 	fix_stop(proxy);
-	fix_stop(asks);
+	fix_stop(queries);
 	fix_stop(socks);
 }
 

@@ -312,7 +312,7 @@ struct asker {
 	struct err error;
 	int response; /* what ready returns */
 	bool frees;
-	struct asker *asks; /* who wants, too, when this one is ready */
+	struct asker *queries; /* who wants, too, when this one is ready */
 };
 static int last_order;
 
@@ -331,8 +331,8 @@ static int ready(void *ctx, const char *authorization, unsigned generation, stru
 	err_clear(&asker->error);
 	if (error)
 		err_move(&asker->error, error);
-	if (asker->asks)
-		asker->asks->wait = auth_want(world.auth, ready, asker->asks);
+	if (asker->queries)
+		asker->queries->wait = auth_want(world.auth, ready, asker->queries);
 	if (asker->frees)
 		auth_free(TAKE(world.auth));
 	return asker->response < 0 ? err_set(err, E_CANCELED, "enough") : 0;
@@ -416,7 +416,7 @@ static const char *head(int i)
  * The usual ways
  */
 
-static void nothing_until_it_is_asked_for(void **state)
+static void nothing_until_it_is_requested_for(void **state)
 {
 	AUTO_ASKER struct asker first = {0}, second = {0};
 
@@ -637,7 +637,7 @@ static void cancelled_ones_hear_nothing(void **state)
 	asker_done(&askers[1]);
 }
 
-static void scope_added_meanwhile_is_asked_for(void **state)
+static void scope_added_meanwhile_is_requested_for(void **state)
 {
 	AUTO_ASKER struct asker first = {0}, second = {0};
 
@@ -751,7 +751,7 @@ static void free_from_within_is_safe(void **state)
 
 static void free_from_deep_within_is_safe(void **state)
 {
-	AUTO_ASKER struct asker inner = {.frees = true}, outer = {.asks = &inner};
+	AUTO_ASKER struct asker inner = {.frees = true}, outer = {.queries = &inner};
 
 	(void)state;
 	add_reply(200, NULL, TOKEN("T"));
@@ -1022,7 +1022,7 @@ static void failing_helper_is_said(void **state)
  */
 
 static void check_response(
-	int status, const char *fields, const char *body, enum err_id id, int n_asked)
+	int status, const char *fields, const char *body, enum err_id id, int n_requested)
 {
 	AUTO_ASKER struct asker asker = {0};
 	int before = n_requests();
@@ -1034,7 +1034,7 @@ static void check_response(
 	refuse(&asker, world.challenge, 0);
 	run();
 	check_error(&asker, id, NULL);
-	assert_int_equal(n_requests() - before, n_asked);
+	assert_int_equal(n_requests() - before, n_requested);
 	auth_free(TAKE(world.auth));
 }
 
@@ -1056,7 +1056,7 @@ static void bad_responses_are_errors(void **state)
 	check_response(503, "Retry-After: 0\r\n", "hunter2", E_REGISTRY_UNREACHABLE, 4);
 }
 
-static void busy_server_is_asked_again(void **state)
+static void busy_server_is_requested_again(void **state)
 {
 	AUTO_ASKER struct asker asker = {0};
 
@@ -1258,7 +1258,7 @@ int main(void)
 		cmocka_unit_test(forms_of_tokens),
 		cmocka_unit_test(responses_hold_tokens),
 		cmocka_unit_test(scopes_are_sets),
-		IN_WORLD(nothing_until_it_is_asked_for),
+		IN_WORLD(nothing_until_it_is_requested_for),
 		IN_WORLD(password_becomes_a_token),
 		IN_WORLD(nobody_becomes_a_token),
 		IN_WORLD(identity_token_is_posted),
@@ -1268,7 +1268,7 @@ int main(void)
 		IN_WORLD(registry_token_is_used_as_it_is),
 		IN_WORLD(all_share_one_token),
 		IN_WORLD(cancelled_ones_hear_nothing),
-		IN_WORLD(scope_added_meanwhile_is_asked_for),
+		IN_WORLD(scope_added_meanwhile_is_requested_for),
 		IN_WORLD(scopes_that_are_refused_together_are_left_out),
 		IN_WORLD(scopes_that_are_all_needed_are_refused_together),
 		IN_WORLD(free_with_waits_is_safe),
@@ -1286,7 +1286,7 @@ int main(void)
 		IN_WORLD(unknown_schemes_are_said),
 		IN_WORLD(failing_helper_is_said),
 		IN_WORLD(bad_responses_are_errors),
-		IN_WORLD(busy_server_is_asked_again),
+		IN_WORLD(busy_server_is_requested_again),
 		IN_WORLD(redirects_get_nothing),
 		IN_WORLD(realms_lead_nowhere_else),
 		IN_WORLD(allowed_realms_get_the_login),

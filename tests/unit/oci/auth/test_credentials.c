@@ -696,7 +696,7 @@ static void bad_files_are_passed_over(void **state)
 	assert_null(strstr(lookup.warnings.v[0], "hunter2"));
 }
 
-static void helper_is_asked(void **state)
+static void helper_is_requested(void **state)
 {
 	AUTO_LOOKUP struct lookup lookup;
 	AUTO_FREE char *said = fs_join(tmp, "said");
@@ -928,7 +928,7 @@ int main(void)
 		WITH_TMP(variables_move_files),
 		WITH_TMP(repositories_share_logins),
 		WITH_TMP(bad_files_are_passed_over),
-		WITH_TMP(helper_is_asked),
+		WITH_TMP(helper_is_requested),
 		WITH_TMP(helper_that_has_none_leads_on),
 		WITH_TMP(missing_helper_is_a_warning),
 		WITH_TMP(failing_helper_is_an_error),

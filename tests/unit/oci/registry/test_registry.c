@@ -118,7 +118,7 @@ static void test_statuses(void **state)
 	world_init(&world, response_row);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_FREE char *path = mem_printf("%zu", i);
-		ask(&world,
+		query(&world,
 			(struct registry_request){
 				.path = path, .accept = rows[i].accept, .once = rows[i].once},
 			&outcomes[i]);
@@ -161,7 +161,7 @@ static void test_retry_after(void **state)
 	(void)state;
 	atomic_store(&n_busy, 1);
 	world_init(&world, response_busy);
-	ask_now(&world, (struct registry_request){.path = "a", .accept = REGISTRY_REFUSED},
+	query_now(&world, (struct registry_request){.path = "a", .accept = REGISTRY_REFUSED},
 		&outcome);
 	is_ok(&outcome, 201);
 	assert_true(outcome.ms >= 1000 && outcome.ms < 10000);
@@ -192,7 +192,7 @@ static void test_bodies(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
 		atomic_store(&n_busy, 1);
 		atomic_store(&n_bodies, 0);
-		ask(&world,
+		query(&world,
 			(struct registry_request){.method = "PUT", .path = "a", .body = bodies[i]},
 			&outcome);
 		if (bodies[i].copy)
@@ -226,12 +226,12 @@ static void test_read_once(void **state)
 	(void)state;
 	atomic_store(&n_busy, 1);
 	world_init(&world, response_busy);
-	ask_now(&world, (struct registry_request){.method = "PUT", .path = "a", .body = body},
+	query_now(&world, (struct registry_request){.method = "PUT", .path = "a", .body = body},
 		&outcome);
 	is_error(&outcome, E_REGISTRY_RESPONSE);
 	assert_int_equal(fix_count(world.server, "PUT "), 1);
 	outcome_done(&outcome);
-	ask_now(&world, (struct registry_request){.method = "PUT", .path = "a", .body = body},
+	query_now(&world, (struct registry_request){.method = "PUT", .path = "a", .body = body},
 		&outcome);
 	is_ok(&outcome, 201);
 	outcome_done(&outcome);
@@ -256,7 +256,7 @@ static void test_lost_reply(void **state)
 	(void)state;
 	atomic_store(&n_lost, 1);
 	world_init(&world, response_lost);
-	ask_now(&world, (struct registry_request){.method = "POST", .path = "blobs/uploads/"},
+	query_now(&world, (struct registry_request){.method = "POST", .path = "blobs/uploads/"},
 		&outcome);
 	is_ok(&outcome, 202);
 	assert_int_equal(fix_count(world.server, "POST " PATH "blobs/uploads/ "), 2);
@@ -265,7 +265,7 @@ static void test_lost_reply(void **state)
 	/* By a new connection: on an old one libcurl takes that for its end. */
 	atomic_store(&n_lost, 1);
 	world_init(&world, response_lost);
-	ask_now(&world, (struct registry_request){.method = "PATCH", .path = "c", .once = true},
+	query_now(&world, (struct registry_request){.method = "PATCH", .path = "c", .once = true},
 		&outcome);
 	is_error(&outcome, E_HTTP_CLOSED);
 	assert_true(str_starts(outcome.message, "registry 127.0.0.1:"));
@@ -301,7 +301,7 @@ static void test_cut_everywhere(void **state)
 	world_init(&world, response_part);
 	for (size_t i = 0; i < ARRAY_LEN(outcomes); i++) {
 		AUTO_FREE char *path = mem_printf("%zu", i);
-		ask(&world, (struct registry_request){.path = path}, &outcomes[i]);
+		query(&world, (struct registry_request){.path = path}, &outcomes[i]);
 	}
 	world_run(&world);
 	for (size_t i = 0; i < ARRAY_LEN(outcomes); i++) {
@@ -323,7 +323,7 @@ static void test_cut_first(void **state)
 		struct outcome outcome = {0};
 		atomic_store(&n_cuts[i], 0);
 		world_init(&world, response_part);
-		ask_now(&world, (struct registry_request){.path = path}, &outcome);
+		query_now(&world, (struct registry_request){.path = path}, &outcome);
 		is_ok(&outcome, 200);
 		assert_true(registry_uses_http(world.registry));
 		outcome_done(&outcome);
@@ -354,7 +354,7 @@ static void test_data_once(void **state)
 
 	(void)state;
 	world_init(&world, response_cut);
-	ask_now(&world, (struct registry_request){.path = "a", .data = take_data}, &outcome);
+	query_now(&world, (struct registry_request){.path = "a", .data = take_data}, &outcome);
 	is_error(&outcome, E_HTTP_CLOSED);
 	assert_int_equal(outcome.n_data, 3);
 	assert_int_equal(fix_count(world.server, "GET "), 1);
@@ -389,12 +389,12 @@ static int tick(void *ctx, struct err *err)
 }
 
 /* How long it took, without what the machine took. */
-static int64_t ask_timed(
+static int64_t query_timed(
 	struct world *world, struct registry_request request, struct outcome *outcome)
 {
 	struct ticks ticks = {.outcome = outcome, .last_ms = clock_ms()};
 
-	ask(world, request, outcome);
+	query(world, request, outcome);
 	loop_add_timer(world->loop, ticks.last_ms + TICK_MS, tick, &ticks);
 	world_run(world);
 	assert_int_equal(outcome->n_done, 1);
@@ -414,7 +414,7 @@ static void test_refused_connection(void **state)
 	struct registry_options options = world_options(&world);
 	options.deadline_ms = INT64_MAX;
 	world_open(&world, &options);
-	int64_t took_ms = ask_timed(&world, (struct registry_request){.path = "a"}, &outcome);
+	int64_t took_ms = query_timed(&world, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_UNREACHABLE);
 	assert_non_null(strstr(outcome.message, "cannot be reached"));
 	assert_string_equal(outcome.hint, "dlrun doctor");
@@ -435,7 +435,7 @@ static void test_unknown_host(void **state)
 	struct registry_options options = world_options(&world);
 	world_open(&world, &options);
 	assert_false(registry_uses_http(world.registry));
-	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	query_now(&world, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_HTTP_RESOLVE);
 	assert_true(str_starts(
 		outcome.message, "registry no-such-host.invalid:5000 could not be resolved"));
@@ -461,7 +461,7 @@ static void test_deadline(void **state)
 	world_open(&world, &options);
 	/* The others wait for the first. */
 	for (size_t i = 0; i < 3; i++)
-		ask(&world, (struct registry_request){.path = "a", .doing = "dreaming"},
+		query(&world, (struct registry_request){.path = "a", .doing = "dreaming"},
 			&outcomes[i]);
 	world_run(&world);
 	for (size_t i = 0; i < 3; i++) {
@@ -494,7 +494,7 @@ static void test_long_wait(void **state)
 
 	(void)state;
 	world_init(&world, response_429);
-	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	query_now(&world, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_UNREACHABLE);
 	assert_string_equal(outcome.evidence, "answer: 429 slowly");
 	assert_string_equal(outcome.evidence2, "another try, in 30 s, would come too late");
@@ -512,7 +512,7 @@ static void test_deadline_of_tries(void **state)
 	(void)state;
 	atomic_store(&n_busy, 1);
 	world_init(&world, response_503);
-	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	query_now(&world, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_UNREACHABLE);
 	assert_string_equal(outcome.evidence2, "another try, in 25 s, would come too late");
 	assert_int_equal(fix_count(world.server, "GET "), 2);
@@ -532,7 +532,7 @@ static void test_idle(void **state)
 	options.idle_ms = 100;
 	options.deadline_ms = clock_ms() + 2500;
 	world_open(&world, &options);
-	int64_t took_ms = ask_timed(&world, (struct registry_request){.path = "a"}, &outcome);
+	int64_t took_ms = query_timed(&world, (struct registry_request){.path = "a"}, &outcome);
 	/* By chance a try is under way when the time is up. */
 	is_error(&outcome,
 		outcome.error == E_REGISTRY_TIMEOUT ? E_REGISTRY_TIMEOUT : E_REGISTRY_UNREACHABLE);
@@ -558,13 +558,13 @@ static bool response_basic(struct fix_conn *conn)
 	return say_status(conn, 200, "", "");
 }
 
-static void ask_five(struct world *world, enum err_id error, int n_requests)
+static void query_five(struct world *world, enum err_id error, int n_requests)
 {
 	struct outcome outcomes[5] = {0};
 	int before = fix_count(world->server, "GET ");
 
 	for (size_t i = 0; i < 5; i++)
-		ask(world, (struct registry_request){.path = "a"}, &outcomes[i]);
+		query(world, (struct registry_request){.path = "a"}, &outcomes[i]);
 	world_run(world);
 	for (size_t i = 0; i < 5; i++) {
 		if (error == E_NONE)
@@ -586,15 +586,15 @@ static void test_gate(void **state)
 	world_login(&world, ME_SECRET);
 	struct registry_options options = world_options(&world);
 	world_open(&world, &options);
-	ask_five(&world, E_NONE, 6);
-	ask_five(&world, E_NONE, 5);
+	query_five(&world, E_NONE, 6);
+	query_five(&world, E_NONE, 5);
 	/* What is remembered is no promise. */
 	options.remembered_open = options.remembered_http = true;
 	world_open(&world, &options);
-	ask_five(&world, E_NONE, 10);
+	query_five(&world, E_NONE, 10);
 	options.remembered_challenge = "Basic realm=\"x\"";
 	world_open(&world, &options);
-	ask_five(&world, E_NONE, 5);
+	query_five(&world, E_NONE, 5);
 	world_done(&world);
 }
 
@@ -608,7 +608,7 @@ static void test_wrong_password(void **state)
 	world_login(&world, "bWU6d3Jvbmc="); /* me:wrong */
 	struct registry_options options = world_options(&world);
 	world_open(&world, &options);
-	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	query_now(&world, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_AUTH);
 	assert_non_null(strstr(outcome.message, "me (from "));
 	assert_null(strstr(outcome.message, "wrong"));
@@ -617,12 +617,12 @@ static void test_wrong_password(void **state)
 	assert_int_equal(fix_count(world.server, "GET "), 2);
 	outcome_done(&outcome);
 	/* Refusals that are asked for are answers. */
-	ask_now(&world, (struct registry_request){.path = "a", .accept = REGISTRY_REFUSED},
+	query_now(&world, (struct registry_request){.path = "a", .accept = REGISTRY_REFUSED},
 		&outcome);
 	is_ok(&outcome, 401);
 	outcome_done(&outcome);
 	outcome.judge = true;
-	ask_now(&world, (struct registry_request){.path = "a", .accept = REGISTRY_ANY}, &outcome);
+	query_now(&world, (struct registry_request){.path = "a", .accept = REGISTRY_ANY}, &outcome);
 	assert_int_equal(outcome.status, 401);
 	assert_int_equal(outcome.error, E_REGISTRY_AUTH);
 	outcome_done(&outcome);
@@ -636,7 +636,7 @@ static void test_no_login(void **state)
 
 	(void)state;
 	world_init(&world, response_basic);
-	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	query_now(&world, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_AUTH);
 	assert_int_equal(fix_count(world.server, "GET "), 1);
 	outcome_done(&outcome);
@@ -677,14 +677,14 @@ static void test_token(void **state)
 	world_init(&world, response_token);
 	registry_add_source(world.registry, "base/y", true);
 	registry_add_source(world.registry, "me/x", true);
-	ask_five(&world, E_NONE, 1 + 1 + 5);
+	query_five(&world, E_NONE, 1 + 1 + 5);
 	assert_true(fix_saw(world.server, "scope=repository%3Ame%2Fx%3Apull%2Cpush") ||
 		    fix_saw(world.server, "scope=repository:me/x:pull,push"));
 	assert_true(
 		fix_saw(world.server, "base/y:pull") || fix_saw(world.server, "base%2Fy%3Apull"));
 	/* It expires in between: one new one. */
 	atomic_store(&expire, true);
-	ask_now(&world, (struct registry_request){.path = "b"}, &outcome);
+	query_now(&world, (struct registry_request){.path = "b"}, &outcome);
 	is_ok(&outcome, 200);
 	assert_int_equal(fix_count(world.server, "GET " PATH "b "), 2);
 	assert_int_equal(atomic_load(&n_tokens), 2);
@@ -730,7 +730,7 @@ static void test_connects_beside_the_token(void **state)
 	world_open(&world, &options);
 	int64_t begin_ms = clock_ms();
 	for (size_t i = 0; i < ARRAY_LEN(outcomes); i++)
-		ask(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
+		query(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
 	world_run(&world);
 	assert_true(clock_ms() - begin_ms < AHEAD_LIMIT_MS);
 	for (size_t i = 0; i < ARRAY_LEN(outcomes); i++) {
@@ -867,7 +867,7 @@ static int send_body(void *ctx, struct http_response *response, struct err *erro
 	(void)err;
 	assert_null(error);
 	came[0] = (struct outcome){.world = world, .began_ms = clock_ms()};
-	ask(world,
+	query(world,
 		(struct registry_request){
 			.method = "PUT", .path = "b", .body = {.data = "abc", .size = 3}},
 		&came[0]);
@@ -932,19 +932,19 @@ static void test_elsewhere(void **state)
 	world_login(&world, ME_SECRET);
 	struct registry_options options = world_options(&world);
 	world_open(&world, &options);
-	ask_now(&world, (struct registry_request){.path = "blobs/r"}, &outcome);
+	query_now(&world, (struct registry_request){.path = "blobs/r"}, &outcome);
 	is_ok(&outcome, 201);
 	outcome_done(&outcome);
-	ask_now(&world,
+	query_now(&world,
 		(struct registry_request){
 			.method = "PUT", .path = "blobs/r", .body = {.size = 3, .data = "abc"}},
 		&outcome);
 	is_ok(&outcome, 201);
 	outcome_done(&outcome);
-	ask_now(&world, (struct registry_request){.method = "POST", .path = "u"}, &outcome);
+	query_now(&world, (struct registry_request){.method = "POST", .path = "u"}, &outcome);
 	is_ok(&outcome, 202);
 	assert_string_equal(outcome.location.path, "/up?state=1");
-	ask_now(&world,
+	query_now(&world,
 		(struct registry_request){.method = "PUT",
 			.url = &outcome.location,
 			.body = {.size = 3, .data = "abc"}},
@@ -974,11 +974,11 @@ static void test_elsewhere_login(void **state)
 	world_login(&world, ME_SECRET);
 	struct registry_options options = world_options(&world);
 	world_open(&world, &options);
-	ask_now(&world, (struct registry_request){.path = "blobs/r"}, &outcome);
+	query_now(&world, (struct registry_request){.path = "blobs/r"}, &outcome);
 	is_error(&outcome, E_REGISTRY_AUTH);
 	outcome_done(&outcome);
 	assert_int_equal(url_parse(text, "x", &url, NULL), 0);
-	ask_now(&world, (struct registry_request){.url = &url}, &outcome);
+	query_now(&world, (struct registry_request){.url = &url}, &outcome);
 	is_error(&outcome, E_REGISTRY_AUTH);
 	assert_int_equal(fix_count(other, "GET "), 2);
 	assert_false(fix_saw(other, "authorization"));
@@ -1010,13 +1010,14 @@ static void test_hostile(void **state)
 	world_init(&world, response_hostile);
 	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
 		hostile = urls[i];
-		ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+		query_now(&world, (struct registry_request){.path = "a"}, &outcome);
 		is_error(&outcome, E_HTTP_ZONE);
 		outcome_done(&outcome);
-		ask_now(&world, (struct registry_request){.method = "POST", .path = "a"}, &outcome);
+		query_now(
+			&world, (struct registry_request){.method = "POST", .path = "a"}, &outcome);
 		is_ok(&outcome, 202);
 		assert_non_null(outcome.location.host);
-		ask_now(&world,
+		query_now(&world,
 			(struct registry_request){.method = "PUT", .url = &outcome.location},
 			&second);
 		is_error(&second, E_HTTP_ZONE);
@@ -1026,7 +1027,8 @@ static void test_hostile(void **state)
 	}
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		hostile = bad[i];
-		ask_now(&world, (struct registry_request){.method = "POST", .path = "a"}, &outcome);
+		query_now(
+			&world, (struct registry_request){.method = "POST", .path = "a"}, &outcome);
 		is_ok(&outcome, 202);
 		assert_null(outcome.location.host);
 		outcome_done(&outcome);
@@ -1173,7 +1175,7 @@ static void test_insecure(void **state)
 	plain_open(&world, &plain, true, false);
 	assert_false(registry_uses_http(world.registry));
 	for (size_t i = 0; i < 3; i++)
-		ask(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
+		query(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
 	world_run(&world);
 	for (size_t i = 0; i < 3; i++) {
 		is_ok(&outcomes[i], 200);
@@ -1182,7 +1184,7 @@ static void test_insecure(void **state)
 	assert_true(registry_uses_http(world.registry));
 	assert_int_equal(atomic_load(&plain.n_tls), 1);
 	plain_open(&world, &plain, true, true);
-	ask_now(&world, (struct registry_request){.path = "a"}, &outcomes[0]);
+	query_now(&world, (struct registry_request){.path = "a"}, &outcomes[0]);
 	is_ok(&outcomes[0], 200);
 	assert_int_equal(atomic_load(&plain.n_tls), 1);
 	outcome_done(&outcomes[0]);
@@ -1200,7 +1202,7 @@ static void test_plain_refused(void **state)
 	plain_start(&plain);
 	world_init(&world, response_other);
 	plain_open(&world, &plain, false, false);
-	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	query_now(&world, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_INSECURE);
 	assert_non_null(strstr(outcome.message, "speaks http only"));
 	assert_non_null(strstr(outcome.hint, "insecure: true}"));
@@ -1225,7 +1227,7 @@ static void test_tls_fails(void **state)
 	world.host = mem_printf("127.0.0.1:%u", plain.port);
 	struct registry_options options = world_options(&world);
 	world_open(&world, &options);
-	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	query_now(&world, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_HTTP_TLS);
 	assert_true(str_starts(outcome.hint, "registry: {push: 127.0.0.1:"));
 	assert_int_equal(atomic_load(&plain.n_http), 1);
@@ -1251,7 +1253,7 @@ static void test_tls_wanted(void **state)
 
 	(void)state;
 	world_init(&world, response_says_tls);
-	ask_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	query_now(&world, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_UNREACHABLE);
 	assert_false(registry_uses_http(world.registry));
 	outcome_done(&outcome);
@@ -1305,10 +1307,10 @@ static void test_paths(void **state)
 
 	(void)state;
 	world_init(&world, response_other);
-	ask_now(&world, (struct registry_request){.path = "/v2/"}, &outcomes[0]);
-	ask_now(&world, (struct registry_request){.path = "tags/list", .repo = "a/b"},
+	query_now(&world, (struct registry_request){.path = "/v2/"}, &outcomes[0]);
+	query_now(&world, (struct registry_request){.path = "tags/list", .repo = "a/b"},
 		&outcomes[1]);
-	ask_now(&world, (struct registry_request){.path = "tags/list"}, &outcomes[2]);
+	query_now(&world, (struct registry_request){.path = "tags/list"}, &outcomes[2]);
 	assert_int_equal(fix_count(world.server, "GET /v2/ "), 1);
 	assert_int_equal(fix_count(world.server, "GET /v2/a/b/tags/list "), 1);
 	assert_int_equal(fix_count(world.server, "GET /v2/me/x/tags/list "), 1);
@@ -1326,7 +1328,7 @@ static void test_cancel(void **state)
 	(void)state;
 	world_init(&world, response_other);
 	for (size_t i = 0; i < 3; i++)
-		ask(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
+		query(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
 	registry_cancel(outcomes[0].call);
 	registry_cancel(NULL);
 	world_run(&world);
@@ -1337,7 +1339,7 @@ static void test_cancel(void **state)
 	}
 	/* With requests under way, waiting to be tried again, and behind the gate. */
 	for (size_t i = 0; i < 3; i++)
-		ask(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
+		query(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
 	registry_free(world.registry);
 	world.registry = NULL;
 	world_run(&world);

@@ -37,30 +37,30 @@ static void drop(struct http_response *response)
 	url_done(&response->url);
 }
 
-static const struct registry_asked push = {.host = "reg.example.com:5000",
+static const struct registry_requested push = {.host = "reg.example.com:5000",
 	.repo = "me/x",
 	.doing = "uploading a layer",
 	.method = "PUT"};
-static const struct registry_asked pull = {.host = "reg.example.com:5000",
+static const struct registry_requested pull = {.host = "reg.example.com:5000",
 	.repo = "me/x",
 	.doing = "looking for the base image",
 	.method = "GET"};
 
 /* The error of an answer with a text. */
-static void judge(const struct registry_asked *asked, int status, const char *header,
+static void judge(const struct registry_requested *requested, int status, const char *header,
 	const char *body, struct err *err)
 {
 	struct http_response response;
 
 	make(&response, status, header, body, strlen(body));
-	int r = registry_refusal(asked, &response, err);
+	int r = registry_refusal(requested, &response, err);
 	assert_int_equal(r, -(int)err_info(err->id)->code);
 	assert_true(err->n_evidence >= 1 && err->n_evidence <= ERR_EVIDENCE_MAX);
 	drop(&response);
 }
 
 struct row {
-	const struct registry_asked *asked;
+	const struct registry_requested *requested;
 	int status;
 	const char *header, *body;
 	enum err_id id;
@@ -169,7 +169,7 @@ static void test_table(void **state)
 		const struct row *row = &rows[i];
 		AUTO_ERR struct err err = {0};
 
-		judge(row->asked, row->status, row->header, row->body, &err);
+		judge(row->requested, row->status, row->header, row->body, &err);
 		assert_string_equal(err.message, row->message);
 		assert_int_equal(err.id, row->id);
 		assert_string_equal(err.evidence[0], row->evidence);
@@ -182,25 +182,25 @@ static void test_table(void **state)
 
 static void test_who(void **state)
 {
-	struct registry_asked asked = push;
+	struct registry_requested requested = push;
 	AUTO_ERR struct err err = {0};
 
 	(void)state;
-	asked.identity = "anonymous";
-	judge(&asked, 401, NULL, "", &err);
+	requested.identity = "anonymous";
+	judge(&requested, 401, NULL, "", &err);
 	assert_string_equal(err.message, "registry " HOST " wants a login for me/x");
 	assert_string_equal(err.evidence[1], "login: anonymous");
-	asked.identity = "me (from ~/.docker/config.json)";
-	judge(&asked, 403, NULL, "", &err);
+	requested.identity = "me (from ~/.docker/config.json)";
+	judge(&requested, 403, NULL, "", &err);
 	assert_string_equal(err.evidence[1], "login: me (from ~/.docker/config.json)");
-	asked.host = "1.dkr.ecr.eu-west-1.amazonaws.com";
-	judge(&asked, 404, JSON, ERRORS "{\"code\":\"NAME_UNKNOWN\"}" END, &err);
+	requested.host = "1.dkr.ecr.eu-west-1.amazonaws.com";
+	judge(&requested, 404, JSON, ERRORS "{\"code\":\"NAME_UNKNOWN\"}" END, &err);
 	assert_string_equal(err.hint, "aws ecr create-repository --repository-name me/x");
 }
 
 static void test_elsewhere(void **state)
 {
-	struct registry_asked asked = pull;
+	struct registry_requested requested = pull;
 	struct http_response response;
 	AUTO_ERR struct err err = {0};
 
@@ -208,8 +208,8 @@ static void test_elsewhere(void **state)
 	make(&response, 403, "content-type: application/xml", "<Error/>", 8);
 	assert_int_equal(
 		url_parse("https://store.example.com/x?sig=1", "x", &response.url, NULL), 0);
-	asked.elsewhere = true;
-	registry_refusal(&asked, &response, &err);
+	requested.elsewhere = true;
+	registry_refusal(&requested, &response, &err);
 	assert_string_equal(err.evidence[1],
 		"the answer came from store.example.com, which the registry named");
 	drop(&response);
@@ -217,12 +217,12 @@ static void test_elsewhere(void **state)
 
 static void test_quota_in_name(void **state)
 {
-	struct registry_asked asked = push;
+	struct registry_requested requested = push;
 	AUTO_ERR struct err err = {0};
 
 	(void)state;
-	asked.repo = "me/quota";
-	judge(&asked, 403, TEXT, "no access to me/quota", &err);
+	requested.repo = "me/quota";
+	judge(&requested, 403, TEXT, "no access to me/quota", &err);
 	assert_int_equal(err.id, E_REGISTRY_DENIED);
 }
 

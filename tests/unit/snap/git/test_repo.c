@@ -509,7 +509,7 @@ static void test_foreign_owner(void **state)
 	assert_int_equal(open_tree("r", "r/.git")->paths.tracked.n, 5);
 }
 
-static void test_foreign_owner_asked_by_git(void **state)
+static void test_foreign_owner_requested_by_git(void **state)
 {
 	(void)state;
 	if (!fix_is_root())
@@ -603,7 +603,7 @@ int main(void)
 		test(test_environment_does_not_mislead),
 		test(test_fallback_with_other_git_dir),
 		test(test_foreign_owner),
-		test(test_foreign_owner_asked_by_git),
+		test(test_foreign_owner_requested_by_git),
 		test(test_urls),
 		test(test_git_output),
 	};

@@ -120,7 +120,7 @@ static const struct row rows[] = {
 	{"\\\n", "foo", false, NO},
 };
 
-static enum ignore_verdict ask(const char *rules, size_t len, const char *dir, bool ignore_case,
+static enum ignore_verdict query(const char *rules, size_t len, const char *dir, bool ignore_case,
 	const char *path, bool is_dir)
 {
 	struct ignore *ignore = ignore_parse(rules, len, dir, ignore_case, NULL);
@@ -136,7 +136,7 @@ static void test_table(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		const struct row *row = &rows[i];
 		enum ignore_verdict verdict =
-			ask(row->rules, strlen(row->rules), "", false, row->path, row->is_dir);
+			query(row->rules, strlen(row->rules), "", false, row->path, row->is_dir);
 		if (verdict != row->verdict)
 			fail_msg("rules \"%s\", path \"%s\": %d, not %d", row->rules, row->path,
 				verdict, row->verdict);
@@ -148,10 +148,10 @@ static void test_nul(void **state)
 	static const char rules[] = "foo\0bar\nx\n\0y\n";
 
 	(void)state;
-	assert_int_equal(ask(rules, sizeof(rules) - 1, "", false, "foo", false), YES);
-	assert_int_equal(ask(rules, sizeof(rules) - 1, "", false, "bar", false), NO);
-	assert_int_equal(ask(rules, sizeof(rules) - 1, "", false, "x", false), YES);
-	assert_int_equal(ask(rules, sizeof(rules) - 1, "", false, "y", false), NO);
+	assert_int_equal(query(rules, sizeof(rules) - 1, "", false, "foo", false), YES);
+	assert_int_equal(query(rules, sizeof(rules) - 1, "", false, "bar", false), NO);
+	assert_int_equal(query(rules, sizeof(rules) - 1, "", false, "x", false), YES);
+	assert_int_equal(query(rules, sizeof(rules) - 1, "", false, "y", false), NO);
 }
 
 static void test_ignore_case(void **state)
@@ -159,14 +159,14 @@ static void test_ignore_case(void **state)
 	static const char rules[] = "Foo\n*.O\n/Src/a*\nb[A-C]\nLib/X\n";
 
 	(void)state;
-	assert_int_equal(ask(rules, strlen(rules), "", true, "fOO", false), YES);
-	assert_int_equal(ask(rules, strlen(rules), "", true, "x.o", false), YES);
-	assert_int_equal(ask(rules, strlen(rules), "", true, "src/Abc", false), YES);
-	assert_int_equal(ask(rules, strlen(rules), "", true, "Bb", false), YES);
-	assert_int_equal(ask(rules, strlen(rules), "", true, "lib/x", false), YES);
-	assert_int_equal(ask(rules, strlen(rules), "", false, "lib/x", false), NO);
+	assert_int_equal(query(rules, strlen(rules), "", true, "fOO", false), YES);
+	assert_int_equal(query(rules, strlen(rules), "", true, "x.o", false), YES);
+	assert_int_equal(query(rules, strlen(rules), "", true, "src/Abc", false), YES);
+	assert_int_equal(query(rules, strlen(rules), "", true, "Bb", false), YES);
+	assert_int_equal(query(rules, strlen(rules), "", true, "lib/x", false), YES);
+	assert_int_equal(query(rules, strlen(rules), "", false, "lib/x", false), NO);
 	/* only ASCII letters have a case */
-	assert_int_equal(ask("\xc3\x89\n", 3, "", true, "\xc3\xa9", false), NO);
+	assert_int_equal(query("\xc3\x89\n", 3, "", true, "\xc3\xa9", false), NO);
 }
 
 static void test_directory_of_the_file(void **state)
@@ -174,12 +174,12 @@ static void test_directory_of_the_file(void **state)
 	static const char rules[] = "/foo\nb/*.o\nname\n";
 
 	(void)state;
-	assert_int_equal(ask(rules, strlen(rules), "a/d", false, "a/d/foo", false), YES);
-	assert_int_equal(ask(rules, strlen(rules), "a/d", false, "a/d/b/x.o", false), YES);
-	assert_int_equal(ask(rules, strlen(rules), "a/d", false, "a/d/x/y/name", false), YES);
-	assert_int_equal(ask(rules, strlen(rules), "a/d", false, "foo", false), NO);
-	assert_int_equal(ask(rules, strlen(rules), "a/d", false, "a/dd/name", false), NO);
-	assert_int_equal(ask(rules, strlen(rules), "a/d", false, "a/d", true), NO);
+	assert_int_equal(query(rules, strlen(rules), "a/d", false, "a/d/foo", false), YES);
+	assert_int_equal(query(rules, strlen(rules), "a/d", false, "a/d/b/x.o", false), YES);
+	assert_int_equal(query(rules, strlen(rules), "a/d", false, "a/d/x/y/name", false), YES);
+	assert_int_equal(query(rules, strlen(rules), "a/d", false, "foo", false), NO);
+	assert_int_equal(query(rules, strlen(rules), "a/d", false, "a/dd/name", false), NO);
+	assert_int_equal(query(rules, strlen(rules), "a/d", false, "a/d", true), NO);
 }
 
 static void test_chain(void **state)

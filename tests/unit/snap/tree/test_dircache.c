@@ -329,7 +329,7 @@ static void hide_name(const char *dir, const char *name)
 	arena_done(&arena);
 }
 
-static void test_is_asked(void **state)
+static void test_is_requested(void **state)
 {
 	(void)state;
 	tree_write(&tree, "d/a", "");
@@ -513,7 +513,7 @@ int main(void)
 		test(test_damage),
 		test(test_rows_that_are_none),
 		test(test_take),
-		test(test_is_asked),
+		test(test_is_requested),
 		test(test_young_directories),
 		test(test_when_it_is_written),
 		test(test_part_forgets_nothing),

@@ -24,7 +24,7 @@ struct world {
 	struct tree tree;
 	struct fake_repo repos[8];
 	size_t n_repos;
-	struct strv asked; /* directories that the walk asked about */
+	struct strv requested; /* directories that the walk asked about */
 	struct strv include, paths, allow;
 	struct paths_limits limits;
 };
@@ -47,7 +47,7 @@ static int teardown(void **state)
 		free(w->repos[i].repo.info_exclude);
 		free(w->repos[i].repo.excludes_file);
 	}
-	strv_done(&w->asked);
+	strv_done(&w->requested);
 	strv_done(&w->include);
 	strv_done(&w->paths);
 	strv_done(&w->allow);
@@ -90,7 +90,7 @@ static int find_repo(
 	struct world *w = ctx;
 
 	(void)err;
-	strv_add(&w->asked, dir);
+	strv_add(&w->requested, dir);
 	*ret_repo = NULL;
 	for (size_t i = 0; i < w->n_repos; i++)
 		if (str_eq(w->repos[i].dir, dir))
@@ -153,13 +153,13 @@ static void expect(struct world *w, const char *paths, const char *left_out)
 	path_list_done(&found);
 }
 
-static void expect_asked(const struct world *w, const char *dirs)
+static void expect_requested(const struct world *w, const char *dirs)
 {
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, 4096);
-	for (size_t i = 0; i < w->asked.n; i++)
-		buf_addf(&out, "[%s]", w->asked.v[i]);
+	for (size_t i = 0; i < w->requested.n; i++)
+		buf_addf(&out, "[%s]", w->requested.v[i]);
 	assert_string_equal(out.data, dirs);
 }
 
@@ -235,7 +235,7 @@ static void test_tracked_and_ignored(void **state)
 		tree_write(&w->tree, *name, "");
 	expect(w, ".gitignore +a.log +build/keep +build/x/deep/keep +data/.gitkeep dir/c keep.log",
 		"I:b.log I:build/ I:data/set/ I:data/x I:dir/b.log");
-	expect_asked(w, "[]");
+	expect_requested(w, "[]");
 }
 
 static void test_ignored_directory_that_is_whole(void **state)
@@ -356,7 +356,7 @@ static void test_nested_repositories(void **state)
 		"module/new.log +module/src/x +nested/b.log nested/n.log +seen/file seen/inside "
 		"stray/file +top was-module/file",
 		"I:a.log R:ignored/ I:module/x.tmp I:seen/x.log I:stray/a.log I:was-module/b.log");
-	expect_asked(w, "[][module][nested][stray][was-module][module/inner]");
+	expect_requested(w, "[][module][nested][stray][was-module][module/inner]");
 }
 
 static void test_dlrunignore(void **state)

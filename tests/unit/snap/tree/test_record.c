@@ -128,10 +128,10 @@ static void expect_tree(const char *tree, const char *run_id)
 			   "cd other; git init -q; git add -A -f; git write-tree",
 			tree);
 	AUTO_FREE char *expected = fix_out(script);
-	AUTO_FREE char *ask =
+	AUTO_FREE char *query =
 		mem_printf("git -C %s rev-parse 'refs/dlrun/%s^{tree}'", tree, run_id);
 
-	expect_output(ask, expected);
+	expect_output(query, expected);
 }
 
 /* Nothing of ours but the reference and whole objects. */

@@ -170,7 +170,7 @@ static void test_nothing_hostile_is_taken(void **state)
 	assert_false(json_get_bool(json_get(run->doc, "adopted"), "own", true));
 }
 
-static void test_only_the_one_that_is_asked_for(void **state)
+static void test_only_the_one_that_is_requested_for(void **state)
 {
 	AUTO(run_list_done) struct run_list runs = {0};
 	struct json *items = json_array();
@@ -262,7 +262,7 @@ int main(void)
 		cmocka_unit_test(test_jobs_of_jobsets),
 		cmocka_unit_test(test_jobsets_without_jobs),
 		cmocka_unit_test(test_nothing_hostile_is_taken),
-		cmocka_unit_test(test_only_the_one_that_is_asked_for),
+		cmocka_unit_test(test_only_the_one_that_is_requested_for),
 		cmocka_unit_test(test_storage),
 		cmocka_unit_test(test_pods_of_ranks),
 	};

@@ -94,7 +94,7 @@ static void begin(struct place *place, const char *jobs, const char *pods)
 	place_init(place, on_request);
 }
 
-static void ask(struct place *place, struct target_status *ret, int status)
+static void query(struct place *place, struct target_status *ret, int status)
 {
 	WAITED(call, place);
 
@@ -110,7 +110,7 @@ static void says(struct place *place, const char *words)
 {
 	AUTO(target_status_done) struct target_status status = {0};
 
-	ask(place, &status, 0);
+	query(place, &status, 0);
 	assert_int_equal(status.state, RUN_QUEUED);
 	if (!status.text || !strstr(status.text, words))
 		fail_msg("\"%s\" is not in \"%s\"", words, status.text ? status.text : "");
@@ -199,7 +199,7 @@ static void test_jobs_are_got(void **state)
 			AUTO(target_status_done) struct target_status status = {0};
 			if (rows[i].is == RUN_RUNNING)
 				cluster.pods = FORBIDDEN;
-			ask(&place, &status, rows[i].status);
+			query(&place, &status, rows[i].status);
 			assert_int_equal(status.state, rows[i].is);
 		}
 		assert_int_equal(atomic_load(&cluster.n_jobs), 1);
@@ -222,7 +222,7 @@ static void test_pods_are_denied(void **state)
 
 		begin(&place, LIST(FAILED), rows[i].pods);
 		cluster.pods_first = rows[i].first;
-		ask(&place, &status, 0);
+		query(&place, &status, 0);
 		assert_int_equal(status.state, RUN_FAILED);
 		assert_int_equal(status.exit.code, rows[i].code);
 		assert_int_equal(atomic_load(&cluster.n_pods), rows[i].times);

@@ -57,7 +57,7 @@ static bool knows(const struct watched *watched, const char *job, int64_t now_ms
 	return r;
 }
 
-static void ask(struct watched *watched)
+static void query(struct watched *watched)
 {
 	struct kube_cluster *cluster = watched->cluster;
 
@@ -81,7 +81,7 @@ static void begin(struct watched *watched)
 	watched->cluster = kube->cluster;
 	assert_int_equal(kube_handle_parse(kube, watched->place.handle, &watched->handle, NULL), 0);
 	for (int i = 0; i < 3; i++)
-		ask(watched);
+		query(watched);
 	assert_non_null(watched->watcher);
 	wait_until_known(watched);
 }
@@ -138,7 +138,7 @@ static void test_a_watch_that_is_behind(void **state)
 		atomic_store(&version, 2);
 		compare(&watched, cases[i].jobs, cases[i].pods);
 		assert_false(knows(&watched, JOB, clock_ms()));
-		ask(&watched);
+		query(&watched);
 		wait_until_known(&watched);
 		assert_true(
 			kube_watcher_lists(watched.watcher, &watched.handle, clock_ms(), lists));

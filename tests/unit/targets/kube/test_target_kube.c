@@ -207,7 +207,7 @@ static void test_facts_of_a_jobset(void **state)
 		json_free(lists[i]);
 }
 
-static void test_when_jobsets_are_asked_for(void **state)
+static void test_when_jobsets_are_requested_for(void **state)
 {
 	static const struct {
 		const char *rest;
@@ -337,7 +337,8 @@ static void test_bad_plans(void **state)
 		{"{\"gpu_types\":{\"h100\":{}}}", "h10", "the target has no GPU type 'h10'",
 			"did you mean h100?"},
 		{"{}", "h100", "the target has no GPU type 'h100'", NULL},
-		{"{\"overlay\":\"/proc/nonexistent/pod.yaml\"}", NULL, "/proc/nonexistent/pod.yaml", NULL},
+		{"{\"overlay\":\"/proc/nonexistent/pod.yaml\"}", NULL, "/proc/nonexistent/pod.yaml",
+			NULL},
 	};
 
 	(void)state;
@@ -396,7 +397,7 @@ int main(void)
 		cmocka_unit_test(test_handles),
 		cmocka_unit_test(test_jobsets_are_told_by_their_handles),
 		cmocka_unit_test(test_facts_of_a_jobset),
-		cmocka_unit_test(test_when_jobsets_are_asked_for),
+		cmocka_unit_test(test_when_jobsets_are_requested_for),
 		cmocka_unit_test(test_other_clusters_are_told_apart),
 		cmocka_unit_test(test_facts_of_one_run),
 		cmocka_unit_test(test_jobs_that_tell_too_little),

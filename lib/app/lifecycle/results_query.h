@@ -2,8 +2,8 @@
 /*
  * Asking the targets of runs what the runs have written.
  */
-#ifndef DLRUN_APP_LIFECYCLE_RESULTS_ASK_H
-#define DLRUN_APP_LIFECYCLE_RESULTS_ASK_H
+#ifndef DLRUN_APP_LIFECYCLE_RESULTS_QUERY_H
+#define DLRUN_APP_LIFECYCLE_RESULTS_QUERY_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/lifecycle/results_ask.h"
+#include "app/lifecycle/results_query.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@
 enum { TEXT_MAX = 64 << 10 };
 
 struct results_asker;
-struct results_ask {
+struct results_query {
 	struct results_asker *asker;
 	struct run *run;
 	struct target *target;
@@ -41,59 +41,59 @@ struct results_ask {
 
 struct results_asker {
 	struct session *session;
-	struct results_ask *asks;
+	struct results_query *queries;
 	size_t n, n_open;
 };
 
 static void asker_done(struct results_asker *asker)
 {
 	for (size_t i = 0; i < asker->n; i++) {
-		outputs_cancel(asker->asks[i].call);
-		outputs_files_done(&asker->asks[i].files);
-		buf_done(&asker->asks[i].text);
-		target_free(asker->asks[i].target);
+		outputs_cancel(asker->queries[i].call);
+		outputs_files_done(&asker->queries[i].files);
+		buf_done(&asker->queries[i].text);
+		target_free(asker->queries[i].target);
 	}
-	free(asker->asks);
+	free(asker->queries);
 }
 
-static int results_ask_take_text(void *ctx, const void *data, size_t len, struct err *err)
+static int results_query_take_text(void *ctx, const void *data, size_t len, struct err *err)
 {
-	struct results_ask *ask = ctx;
+	struct results_query *query = ctx;
 
-	buf_add(&ask->text, data, len);
-	return buf_check(&ask->text, "a file of parameters", err);
+	buf_add(&query->text, data, len);
+	return buf_check(&query->text, "a file of parameters", err);
 }
 
-static void results_ask_read_next(struct results_ask *ask);
+static void results_query_read_next(struct results_query *query);
 
 static void on_params(void *ctx, int status, struct err *error)
 {
-	struct results_ask *ask = ctx;
-	const char *path = ask->params[ask->at++]->path;
+	struct results_query *query = ctx;
+	const char *path = query->params[query->at++]->path;
 	AUTO_JSON struct json *params = NULL;
 
 	(void)error;
-	ask->call = NULL;
+	query->call = NULL;
 	if (status == 0)
-		params = params_read(path, ask->text.data, ask->text.len);
-	params_complete(params, json_sub(ask->run->doc, "params"));
-	results_ask_read_next(ask);
+		params = params_read(path, query->text.data, query->text.len);
+	params_complete(params, json_sub(query->run->doc, "params"));
+	results_query_read_next(query);
 }
 
-static void results_ask_read_next(struct results_ask *ask)
+static void results_query_read_next(struct results_query *query)
 {
-	buf_done(&ask->text);
-	buf_init(&ask->text, PARAMS_FILE_MAX + 1);
-	if (ask->at < ask->n_params)
-		ask->call =
-			outputs_read(ask->target, run_handle(ask->run), ask->params[ask->at]->path,
-				0, PARAMS_FILE_MAX, results_ask_take_text, on_params, ask);
-	else if (--ask->asker->n_open == 0)
-		loop_stop(session_loop(ask->asker->session));
+	buf_done(&query->text);
+	buf_init(&query->text, PARAMS_FILE_MAX + 1);
+	if (query->at < query->n_params)
+		query->call = outputs_read(query->target, run_handle(query->run),
+			query->params[query->at]->path, 0, PARAMS_FILE_MAX, results_query_take_text,
+			on_params, query);
+	else if (--query->asker->n_open == 0)
+		loop_stop(session_loop(query->asker->session));
 }
 
 /* Inputs that it was started without, and has made or downloaded by itself then. */
-static void look_for_inputs(struct results_ask *ask, struct json *warnings)
+static void look_for_inputs(struct results_query *query, struct json *warnings)
 {
 	AUTO_LEFT_OUT struct left_out_paths paths = {0};
 	AUTO_ERR struct err err = {0};
@@ -101,9 +101,9 @@ static void look_for_inputs(struct results_ask *ask, struct json *warnings)
 	const struct left_out *found;
 
 	buf_init(&text, TEXT_MAX);
-	if (left_out_read(&ask->asker->session->dirs, ask->run, &paths, &err) < 0)
+	if (left_out_read(&query->asker->session->dirs, query->run, &paths, &err) < 0)
 		return;
-	found = left_out_made_anew(&paths, &ask->files);
+	found = left_out_made_anew(&paths, &query->files);
 	if (!found)
 		return;
 	left_out_warn_anew(found, &text);
@@ -111,44 +111,45 @@ static void look_for_inputs(struct results_ask *ask, struct json *warnings)
 }
 
 /* Warnings to show with the results of this attempt. */
-static struct json *make_warnings(struct results_ask *ask)
+static struct json *make_warnings(struct results_query *query)
 {
-	const struct json *seen = json_get(ask->run->seen, "warnings");
+	const struct json *seen = json_get(query->run->seen, "warnings");
 	struct json *warnings = json_array(), *observed = json_object();
 
 	for (const struct json *text = json_first(seen);
 		text && json_count(warnings) < OBSERVED_TEXTS_MAX; text = json_next(text))
 		if (json_str(text))
 			json_add_str(warnings, json_str(text));
-	look_for_inputs(ask, warnings);
+	look_for_inputs(query, warnings);
 	json_set(observed, "warnings", json_clone(warnings));
-	observed_merge(observed, ask->run->doc);
+	observed_merge(observed, query->run->doc);
 	json_free(observed);
 	return warnings;
 }
 
-static void results_ask_on_list(void *ctx, int status, struct err *error)
+static void results_query_on_list(void *ctx, int status, struct err *error)
 {
-	struct results_ask *ask = ctx;
+	struct results_query *query = ctx;
 	bool is_cut = status == -ERR_LIMIT;
 
-	ask->call = NULL;
+	query->call = NULL;
 	if (status == 0 || is_cut) {
-		struct json *results = results_json(&ask->files, is_cut);
-		json_set(results, "warnings", make_warnings(ask));
-		json_set(ask->run->doc, RESULTS_MEMBER, results);
-		ask->is_told = true;
-		ask->n_params = params_choose(&ask->files, ask->params);
-		vec_foreach (const struct outputs_file, file, &ask->files)
-			ask->has_events |= strstr(file->path, MIRROR_PART) != NULL;
+		struct json *results = results_json(&query->files, is_cut);
+		json_set(results, "warnings", make_warnings(query));
+		json_set(query->run->doc, RESULTS_MEMBER, results);
+		query->is_told = true;
+		query->n_params = params_choose(&query->files, query->params);
+		vec_foreach (const struct outputs_file, file, &query->files)
+			query->has_events |= strstr(file->path, MIRROR_PART) != NULL;
 	} else {
-		log_note("the results of %s are not listed: %s", run_id(ask->run), error->message);
+		log_note(
+			"the results of %s are not listed: %s", run_id(query->run), error->message);
 	}
-	results_ask_read_next(ask);
+	results_query_read_next(query);
 }
 
 /* Ended runs whose results are known are skipped: these do not change any more. */
-static bool results_ask_is_wanted(const struct run *run, bool live)
+static bool results_query_is_wanted(const struct run *run, bool live)
 {
 	if (!run_handle(run))
 		return false;
@@ -157,22 +158,22 @@ static bool results_ask_is_wanted(const struct run *run, bool live)
 	return !results_is_valid(json_get(run->doc, RESULTS_MEMBER));
 }
 
-static void results_ask_start(struct results_asker *asker, struct run *run)
+static void results_query_start(struct results_asker *asker, struct run *run)
 {
-	struct results_ask *ask = &asker->asks[asker->n++];
+	struct results_query *query = &asker->queries[asker->n++];
 	AUTO_ERR struct err err = {0};
 
-	*ask = (struct results_ask){.asker = asker, .run = run};
-	if (target_open_run(asker->session, run, &ask->target, &err) < 0) {
+	*query = (struct results_query){.asker = asker, .run = run};
+	if (target_open_run(asker->session, run, &query->target, &err) < 0) {
 		log_note("the results of %s are not listed: %s", run_id(run), err.message);
 		return;
 	}
 	asker->n_open++;
-	ask->call = outputs_list(ask->target, run_handle(run), NULL, OUTPUTS_BRIEF,
-		OUTPUTS_FILES_MAX, &ask->files, results_ask_on_list, ask);
+	query->call = outputs_list(query->target, run_handle(run), NULL, OUTPUTS_BRIEF,
+		OUTPUTS_FILES_MAX, &query->files, results_query_on_list, query);
 }
 
-static int results_ask_on_late(void *ctx, struct err *err)
+static int results_query_on_late(void *ctx, struct err *err)
 {
 	struct results_asker *asker = ctx;
 
@@ -181,14 +182,14 @@ static int results_ask_on_late(void *ctx, struct err *err)
 	return 0;
 }
 
-static void results_ask_wait_responses(struct results_asker *asker, int64_t timeout_ms)
+static void results_query_wait_responses(struct results_asker *asker, int64_t timeout_ms)
 {
 	struct loop *loop = session_loop(asker->session);
 	struct loop_timer *timer;
 
 	if (asker->n_open == 0)
 		return;
-	timer = loop_add_timer(loop, clock_ms() + timeout_ms, results_ask_on_late, asker);
+	timer = loop_add_timer(loop, clock_ms() + timeout_ms, results_query_on_late, asker);
 	loop_run(loop, NULL);
 	loop_remove_timer(loop, timer);
 }
@@ -199,9 +200,9 @@ static void write_told(struct results_asker *asker)
 	struct store *store;
 
 	for (size_t i = 0; i < asker->n; i++) {
-		struct run *run = asker->asks[i].run;
+		struct run *run = asker->queries[i].run;
 		AUTO_ERR struct err err = {0};
-		if (!asker->asks[i].is_told || !run_state_is_final(run_state(run)))
+		if (!asker->queries[i].is_told || !run_state_is_final(run_state(run)))
 			continue;
 		if (session_store(asker->session, &store, &err) < 0 ||
 			store_update_known(store, run, &err) < 0)
@@ -216,8 +217,9 @@ static void bring_events(struct results_asker *asker, int64_t timeout_ms)
 	struct run_list runs = {0};
 
 	for (size_t i = 0; i < asker->n; i++)
-		if (asker->asks[i].has_events && run_state_is_final(run_state(asker->asks[i].run)))
-			*vec_push(&runs) = asker->asks[i].run;
+		if (asker->queries[i].has_events &&
+			run_state_is_final(run_state(asker->queries[i].run)))
+			*vec_push(&runs) = asker->queries[i].run;
 	metrics_bring(asker->session, &runs, timeout_ms);
 	vec_done(&runs);
 }
@@ -228,11 +230,11 @@ void runs_results(
 	AUTO(asker_done) struct results_asker asker = {.session = session};
 	int64_t end_ms = clock_deadline(timeout_ms), now_ms;
 
-	asker.asks = mem_alloc(runs->n + 1, sizeof(*asker.asks));
+	asker.queries = mem_alloc(runs->n + 1, sizeof(*asker.queries));
 	vec_foreach (struct run *, run, runs)
-		if (results_ask_is_wanted(*run, live))
-			results_ask_start(&asker, *run);
-	results_ask_wait_responses(&asker, timeout_ms);
+		if (results_query_is_wanted(*run, live))
+			results_query_start(&asker, *run);
+	results_query_wait_responses(&asker, timeout_ms);
 	write_told(&asker);
 	now_ms = clock_ms();
 	bring_events(&asker, end_ms > now_ms ? end_ms - now_ms : 0);

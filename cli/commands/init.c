@@ -182,31 +182,31 @@ static int init_query_cluster(struct app *app, const struct init_project *projec
  */
 
 static void add_rights(
-	const struct kube_look *look, enum kube_may wanted, const char *before, struct buf *out)
+	const struct kube_poll *poll, enum kube_may wanted, const char *before, struct buf *out)
 {
 	bool any = false;
 
 	for (int i = 0; i < KUBE_RIGHTS; i++) {
-		if (look->rights[i] != wanted)
+		if (poll->rights[i] != wanted)
 			continue;
 		buf_addf(out, "%s%s", any ? ", " : before, kube_right_text(i));
 		any = true;
 	}
 }
 
-static void say_rights(struct app *app, const struct kube_look *look)
+static void say_rights(struct app *app, const struct kube_poll *poll)
 {
 	AUTO_BUF struct buf may, may_not;
 
 	buf_init(&may, TEXT_MAX);
 	buf_init(&may_not, TEXT_MAX);
-	add_rights(look, KUBE_MAY, "may ", &may);
-	add_rights(look, KUBE_MAY_NOT, "may not ", &may_not);
+	add_rights(poll, KUBE_MAY, "may ", &may);
+	add_rights(poll, KUBE_MAY_NOT, "may not ", &may_not);
 	if (may.len)
 		app_phase(app, "", "%s", may.data);
 	if (may_not.len)
 		app_phase(app, "", "%s%s", may_not.data,
-			look->rights[KUBE_RIGHT_SUBMIT] == KUBE_MAY_NOT
+			poll->rights[KUBE_RIGHT_SUBMIT] == KUBE_MAY_NOT
 				? ": dlrun init --rbac prints the Role to ask for"
 				: "");
 }
@@ -214,30 +214,30 @@ static void say_rights(struct app *app, const struct kube_look *look)
 static void commands_init_say_cluster(
 	struct app *app, const struct init_cluster *cluster, bool first)
 {
-	const struct kube_look *look = &cluster->look;
+	const struct kube_poll *poll = &cluster->poll;
 	AUTO_FREE char *name = ui_clean(cluster->name);
-	AUTO_FREE char *error = ui_clean(look->error.message ? look->error.message : "");
-	AUTO_FREE char *hint = look->error.hint ? ui_clean(look->error.hint) : NULL;
+	AUTO_FREE char *error = ui_clean(poll->error.message ? poll->error.message : "");
+	AUTO_FREE char *hint = poll->error.hint ? ui_clean(poll->error.hint) : NULL;
 	const char *label = first ? "check" : "";
 
-	if (!look->reached) {
+	if (!poll->reached) {
 		app_phase(app, label, "%s: not checked: %s", name, error);
 		if (hint)
 			app_phase(app, "", "%s", hint);
 		return;
 	}
-	AUTO_FREE char *space = ui_clean(look->cluster->access.kube_namespace);
-	app_phase(app, label, "%s: %s, namespace %s%s", name, look->version, space,
-		look->namespace_status == 404 ? ", which is not there" : "");
-	say_rights(app, look);
-	vec_foreach (char *, warning, &look->cluster->access.warnings)
+	AUTO_FREE char *space = ui_clean(poll->cluster->access.kube_namespace);
+	app_phase(app, label, "%s: %s, namespace %s%s", name, poll->version, space,
+		poll->namespace_status == 404 ? ", which is not there" : "");
+	say_rights(app, poll);
+	vec_foreach (char *, warning, &poll->cluster->access.warnings)
 		app_warn(app, "%s", *warning);
 }
 
 static int init_check_clusters(struct app *app, struct init_cluster_list *clusters, struct err *err)
 {
 	app_catch_signals();
-	int r = init_cluster_look(&app->session, clusters, LIMIT_MS, &app_interrupted, err);
+	int r = init_cluster_poll(&app->session, clusters, LIMIT_MS, &app_interrupted, err);
 	for (size_t i = 0; r == 0 && i < clusters->n; i++)
 		commands_init_say_cluster(app, &clusters->v[i], i == 0);
 	return r;

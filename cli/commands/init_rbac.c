@@ -74,7 +74,7 @@ static int init_rbac_find_cluster(
 		return err_hint(err, "dlrun targets");
 	}
 	app_catch_signals();
-	list->items.v[0].look.who = true;
+	list->items.v[0].poll.who = true;
 	return target_list_query(session, list, true, LIMIT_MS, &app_interrupted, err);
 }
 
@@ -83,13 +83,13 @@ static int init_rbac_find_cluster(
  */
 
 /* words: of the caller's, to live as long as ret. */
-static int find_subject(const char *text, const struct kube_look *look, char **ret_words,
+static int find_subject(const char *text, const struct kube_poll *poll, char **ret_words,
 	struct kube_rbac *ret, struct err *err)
 {
 	static const char *const kinds[] = {"User", "Group", "ServiceAccount"};
 
 	ret->subject_kind = kinds[0];
-	ret->subject = look->user ? look->user : nobody;
+	ret->subject = poll->user ? poll->user : nobody;
 	if (!text)
 		return 0;
 	ret->subject = *ret_words = mem_strdup(text);
@@ -167,11 +167,11 @@ static int find_all(struct app *app, const struct init_rbac *wanted, struct targ
 		return r;
 	item = &list->items.v[0];
 	ret->nodes = wanted->cluster_role;
-	ret->kube_namespace = item->look.cluster ? item->look.cluster->access.kube_namespace
+	ret->kube_namespace = item->poll.cluster ? item->poll.cluster->access.kube_namespace
 						 : item->kube_namespace;
 	if (!ret->kube_namespace)
-		return err_move(err, &item->look.error);
-	return find_subject(wanted->subject, &item->look, words, ret, err);
+		return err_move(err, &item->poll.error);
+	return find_subject(wanted->subject, &item->poll, words, ret, err);
 }
 
 int init_rbac(struct app *app, const struct init_rbac *wanted)
@@ -184,7 +184,7 @@ int init_rbac(struct app *app, const struct init_rbac *wanted)
 
 	if (r == 0 && rbac.subject == nobody)
 		app_warn(app, "write your user name in place of %s (or: --for NAME): %s", nobody,
-			list.items.v[0].look.error.message ? list.items.v[0].look.error.message
+			list.items.v[0].poll.error.message ? list.items.v[0].poll.error.message
 							   : "the cluster does not tell it");
 	if (r == 0)
 		r = init_rbac_print(app, &rbac, &err);

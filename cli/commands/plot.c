@@ -22,7 +22,7 @@ enum {
 	HEIGHT_MANY = 8,
 	HEIGHT_READABLE = 4, /* several charts are not made lower to be seen together */
 	TEXT_MAX = 64 << 20,
-	LOOK_MS = 1000,
+	POLL_MS = 1000,
 	REFRESH_EVERY = 5, /* looks */
 	FLUSH_S = 120,     /* of torch's SummaryWriter */
 	EXIT_INTERRUPTED = 130,
@@ -281,7 +281,7 @@ static int plot_show_once(struct plot *plot, struct err *err)
 	AUTO(plot_curves_done) struct plot_curves curves = {0};
 	struct app *app = plot->app;
 	bool is_new;
-	int r = plot_sources_look(&plot->sources, &is_new, err);
+	int r = plot_sources_poll(&plot->sources, &is_new, err);
 
 	if (r == 0)
 		r = plot_sources_check(&plot->sources, err);
@@ -345,14 +345,14 @@ static int watch_screen(struct plot *plot, struct screen *screen, struct err *er
 	bool is_new;
 	int r = 0;
 
-	for (unsigned look = 1; r == 0 && !screen->quit && !app_interrupted; look++) {
-		r = plot_sources_look(&plot->sources, &is_new, err);
-		if (look % REFRESH_EVERY == 0)
+	for (unsigned poll = 1; r == 0 && !screen->quit && !app_interrupted; poll++) {
+		r = plot_sources_poll(&plot->sources, &is_new, err);
+		if (poll % REFRESH_EVERY == 0)
 			plot_sources_refresh(&plot->sources, plot->app);
 		if (r == 0)
 			r = draw_screen(plot, screen, err);
 		if (r == 0)
-			r = screen_wait(screen, loop, LOOK_MS, err);
+			r = screen_wait(screen, loop, POLL_MS, err);
 		if (plot->app->out_lost)
 			break;
 	}

@@ -244,7 +244,7 @@ static bool ps_is_here(const struct run *run)
 
 /* Refresh states, then what is shown: values of running programs elsewhere, and parameters and
  * results written by those and by runs that ended since the last look from here. */
-static int ps_look(
+static int ps_poll(
 	struct session *session, const struct view *view, struct run_list *runs, struct err *err)
 {
 	int64_t end_ms = clock_deadline(QUERY_MS), left_ms;
@@ -298,7 +298,7 @@ static int ps_list(struct app *app, const struct view *view, struct run_list *re
 	if (r == 0 && view->number)
 		keep_newest(view->number, ret);
 	if (r == 0 && !view->offline)
-		r = ps_look(session, view, ret, err);
+		r = ps_poll(session, view, ret, err);
 	if (r == 0)
 		metrics_here(session, ret, METRICS_MS);
 	if (r == 0 && view->sort.n)

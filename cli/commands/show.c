@@ -332,7 +332,7 @@ static void add_spark(struct app *app, struct buf *out, const struct run *run)
 		return;
 	AUTO(series_free_auto) struct series *series = series_new(dir);
 	/* Over a limit there are some all the same. */
-	(void)series_look(series, &is_new, NULL);
+	(void)series_poll(series, &is_new, NULL);
 	if (spark_find(series, json_key(metric), &curve))
 		show_add_curve(out, &curve, json_key(metric));
 }

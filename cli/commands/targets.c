@@ -24,14 +24,14 @@ static const struct opt opts[] = {
 
 static const char *context_of(const struct target_item *item)
 {
-	const struct kube_cluster *cluster = item->look.cluster;
+	const struct kube_cluster *cluster = item->poll.cluster;
 
 	return cluster ? cluster->access.context : item->context;
 }
 
 static const char *namespace_of(const struct target_item *item)
 {
-	const struct kube_cluster *cluster = item->look.cluster;
+	const struct kube_cluster *cluster = item->poll.cluster;
 
 	return cluster ? cluster->access.kube_namespace : item->kube_namespace;
 }
@@ -56,13 +56,13 @@ static struct json *hosts_json(const struct target_item *item)
 
 	for (size_t i = 0; i < item->hosts.n; i++) {
 		struct json *json = json_object();
-		const struct node_look *look = &item->node_looks[i];
+		const struct node_poll *poll = &item->node_polls[i];
 		if (item->requested)
-			node_look_to_json(look, json);
+			node_poll_to_json(poll, json);
 		else
 			json_set_str(json, "host", item->hosts.v[i]);
-		if (err_is_set(&look->error))
-			json_set(json, "error", error_json(&look->error));
+		if (err_is_set(&poll->error))
+			json_set(json, "error", error_json(&poll->error));
 		json_add(list, json);
 	}
 	return list;
@@ -85,9 +85,9 @@ static struct json *item_json(const struct target_item *item)
 	if (item->why_not)
 		json_set_str(json, "not_asked", item->why_not);
 	if (item->requested)
-		kube_look_to_json(&item->look, json);
-	if (err_is_set(&item->look.error))
-		json_set(json, "error", error_json(&item->look.error));
+		kube_poll_to_json(&item->poll, json);
+	if (err_is_set(&item->poll.error))
+		json_set(json, "error", error_json(&item->poll.error));
 	return json;
 }
 
@@ -110,13 +110,13 @@ static size_t n_answered(const struct target_item *item)
 	size_t n = 0;
 
 	for (size_t i = 0; i < item->hosts.n; i++)
-		n += item->node_looks[i].facts != NULL;
+		n += item->node_polls[i].facts != NULL;
 	return n;
 }
 
 static bool is_reached(const struct target_item *item)
 {
-	return item->hosts.n ? n_answered(item) == item->hosts.n : item->look.reached;
+	return item->hosts.n ? n_answered(item) == item->hosts.n : item->poll.reached;
 }
 
 /* "2 of 3 hosts answer, 3 of 8 GPUs free" */
@@ -125,8 +125,8 @@ static char *pool_text(const struct target_item *item)
 	size_t n_gpus = 0, n_free = 0;
 
 	for (size_t i = 0; i < item->hosts.n; i++) {
-		n_gpus += item->node_looks[i].gpus.n;
-		n_free += node_look_free_gpus(&item->node_looks[i]);
+		n_gpus += item->node_polls[i].gpus.n;
+		n_free += node_poll_free_gpus(&item->node_polls[i]);
 	}
 	return mem_printf("%zu of %zu hosts answer, %zu of %zu GPUs free", n_answered(item),
 		item->hosts.n, n_free, n_gpus);
@@ -138,8 +138,8 @@ static char *state_text(const struct target_item *item)
 	if (!item->requested)
 		return NULL;
 	if (item->hosts.n == 1)
-		return node_look_text(&item->node_looks[0]);
-	return item->hosts.n ? pool_text(item) : kube_look_text(&item->look);
+		return node_poll_text(&item->node_polls[0]);
+	return item->hosts.n ? pool_text(item) : kube_poll_text(&item->poll);
 }
 
 /* "research-a/me", "gpu1", "3 hosts" */
@@ -230,8 +230,8 @@ static int commands_targets_print_table(struct app *app, const struct target_lis
 static void say_hosts(struct app *app, const struct target_item *item)
 {
 	for (size_t i = 0; item->requested && i < item->hosts.n; i++) {
-		const struct err *error = &item->node_looks[i].error;
-		AUTO_FREE char *text = node_look_text(&item->node_looks[i]);
+		const struct err *error = &item->node_polls[i].error;
+		AUTO_FREE char *text = node_poll_text(&item->node_polls[i]);
 		if (item->hosts.n > 1)
 			app_note(app, "%s: %s: %s", item->name, item->hosts.v[i], text);
 		if (error->hint)
@@ -244,7 +244,7 @@ static void say_hints(struct app *app, const struct target_list *targets)
 {
 	vec_foreach (const struct target_item, item, &targets->items) {
 		say_hosts(app, item);
-		const struct err *error = &item->look.error;
+		const struct err *error = &item->poll.error;
 		AUTO_FREE char *name = ui_clean(item->name);
 		AUTO_FREE char *hint = error->hint ? ui_clean(error->hint) : NULL;
 		if (hint && item->is_configured)

@@ -116,7 +116,7 @@ static int top_list(struct top *top, struct run_list *ret, struct err *err)
 }
 
 /* List the runs, and request what is to be shown of them and of machines. */
-static int top_look(struct top *top, struct run_list *ret, struct err *err)
+static int top_poll(struct top *top, struct run_list *ret, struct err *err)
 {
 	int r = top_list(top, ret, err);
 
@@ -158,7 +158,7 @@ static int top_show_once(struct app *app, const char *word)
 	app_catch_signals();
 	int r = top_init(&top, app, word, &err);
 	if (r == 0)
-		r = top_look(&top, &runs, &err);
+		r = top_poll(&top, &runs, &err);
 	if (r == 0)
 		r = live_wait(top.live, RESPONSE_MS, &app_interrupted, &err);
 	if (r < 0)
@@ -181,7 +181,7 @@ static int draw_all(struct screen *screen, struct top *top, bool *ret_far, struc
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_MACHINES struct machine_list machines = {0};
 	AUTO_BUF struct buf text = {0};
-	int r = top_look(top, &runs, err);
+	int r = top_poll(top, &runs, err);
 
 	if (r < 0)
 		return r;

@@ -317,7 +317,7 @@ static int check_mirror(const struct plot_sources *sources, struct app *app, str
 		if (!source->run)
 			continue;
 		mirror_get(sources->mirror, source->mirrored, &state);
-		if (!err_is_set(state.error) || state.looks > 0)
+		if (!err_is_set(state.error) || state.polls > 0)
 			continue;
 		n_failed += state.files == 0;
 		if (sources->n > 1 || state.files > 0)
@@ -373,12 +373,12 @@ int plot_sources_open(struct plot_sources *sources, struct app *app, const struc
  * Looking
  */
 
-int plot_sources_look(struct plot_sources *sources, bool *ret_new, struct err *err)
+int plot_sources_poll(struct plot_sources *sources, bool *ret_new, struct err *err)
 {
 	*ret_new = false;
 	vec_foreach (struct plot_source, source, sources) {
 		bool is_new;
-		int r = series_look(source->series, &is_new, err);
+		int r = series_poll(source->series, &is_new, err);
 
 		if (r < 0)
 			return r;

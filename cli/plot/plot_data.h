@@ -45,7 +45,7 @@ int plot_sources_open(struct plot_sources *sources, struct app *app, const struc
  * could. */
 const struct err *plot_sources_error(const struct plot_sources *sources, const char **ret_name);
 /* Read new data. */
-int plot_sources_look(struct plot_sources *sources, bool *ret_new, struct err *err);
+int plot_sources_poll(struct plot_sources *sources, bool *ret_new, struct err *err);
 /* How runs go on now: states are asked for again. */
 void plot_sources_refresh(struct plot_sources *sources, struct app *app);
 /* Whether a run among them has not ended. */

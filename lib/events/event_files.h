@@ -31,7 +31,7 @@ struct event_files_spec {
 struct event_files;
 struct event_files *event_files_new(const struct event_files_spec *spec);
 /* Find new files and data, and read them. Returns whether there is more to read at once. */
-bool event_files_look(struct event_files *files);
+bool event_files_poll(struct event_files *files);
 /* Path of a directory below the first one, "" for that itself. */
 const char *event_files_dir(const struct event_files *files, size_t dir);
 /* Path of dir below its nearest parent directory that has event files, too; NULL: there is none. */

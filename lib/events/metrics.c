@@ -67,7 +67,7 @@ struct metrics *metrics_new(const char *dir)
 		.dirs_max = METRICS_DIRS,
 		.files_max = METRICS_FILES,
 		.entries_max = METRICS_ENTRIES,
-		.bytes_max = METRICS_LOOK_BYTES,
+		.bytes_max = METRICS_POLL_BYTES,
 		.record_max = METRICS_RECORD_MAX,
 		.scalar = metrics_on_scalar,
 		.ctx = metrics,
@@ -77,9 +77,9 @@ struct metrics *metrics_new(const char *dir)
 	return metrics;
 }
 
-bool metrics_look(struct metrics *metrics)
+bool metrics_poll(struct metrics *metrics)
 {
-	return event_files_look(metrics->files);
+	return event_files_poll(metrics->files);
 }
 
 /*

@@ -27,14 +27,14 @@ enum {
 	METRICS_DIRS = 4000,
 	METRICS_FILES = 1000,
 	METRICS_ENTRIES = 200000,     /* names that one look reads */
-	METRICS_LOOK_BYTES = 8 << 20, /* of event files that one look reads */
+	METRICS_POLL_BYTES = 8 << 20, /* of event files that one look reads */
 	METRICS_RECORD_MAX = 1 << 20,
 };
 
 struct metrics;
 struct metrics *metrics_new(const char *dir);
 /* Returns whether there is more to read at once. */
-bool metrics_look(struct metrics *metrics);
+bool metrics_poll(struct metrics *metrics);
 /* {"loss": {"value": 2.31, "step": 100}}; a value that is no number is null, with
  * "not_finite": "nan", "inf" or "-inf". The caller frees. */
 struct json *metrics_json(const struct metrics *metrics);

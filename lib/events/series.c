@@ -12,7 +12,7 @@
 enum {
 	DIRS_MAX = 100 * 1000,
 	ENTRIES_MAX = 2 * 1000 * 1000, /* names that one look reads */
-	LOOK_BYTES = 64 << 20,         /* between two checks of the limits */
+	POLL_BYTES = 64 << 20,         /* between two checks of the limits */
 	STARTS_MAX = 1000,             /* that are kept for curves that have not seen them */
 };
 
@@ -204,7 +204,7 @@ struct series *series_new(const char *dir)
 		.dirs_max = DIRS_MAX,
 		.files_max = SERIES_FILES_MAX,
 		.entries_max = ENTRIES_MAX,
-		.bytes_max = LOOK_BYTES,
+		.bytes_max = POLL_BYTES,
 		.record_max = SERIES_RECORD_MAX,
 		.tags_max = SERIES_CURVES_MAX,
 		.scalar = series_on_scalar,
@@ -247,10 +247,10 @@ static void sort(struct series *series)
 	free(keys);
 }
 
-int series_look(struct series *series, bool *ret_new, struct err *err)
+int series_poll(struct series *series, bool *ret_new, struct err *err)
 {
 	series->changed = false;
-	while (event_files_look(series->files) && !series->is_full)
+	while (event_files_poll(series->files) && !series->is_full)
 		;
 	vec_foreach (struct place *, place, &series->places)
 		if (*place)

@@ -49,7 +49,7 @@ struct series *series_new(const char *dir);
 /* Read what is new; blocks as long as the disk does. Returns whether anything was. E_NOT_FOUND_…
  * is not told: a directory that is not there (yet) has no curves. ERR_LIMIT: more points or curves
  * than the limits, what is there stays. */
-int series_look(struct series *series, bool *ret_new, struct err *err);
+int series_poll(struct series *series, bool *ret_new, struct err *err);
 size_t series_count(const struct series *series);
 /* Sorted by tag, then directory; valid until the next look. */
 void series_get(const struct series *series, size_t i, struct series_curve *ret);

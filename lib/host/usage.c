@@ -491,7 +491,7 @@ struct usage {
 	pid_t program;
 	uint64_t program_start;
 	double reaped_before_s; /* processor time of children that are not the program's */
-	int64_t looked_us;      /* 0: not yet */
+	int64_t polled_us;      /* 0: not yet */
 	double cpu_s;           /* below 0: not known */
 	int64_t memory_peak_bytes, gpu_memory_peak_bytes;
 	double busy_sum;
@@ -579,7 +579,7 @@ static void add_peak(int64_t *peak, int64_t value)
 }
 
 /* elapsed_s: since the last sample; 0: this is the first. */
-static void look_at_processes(struct usage *usage, double elapsed_s)
+static void visit_processes(struct usage *usage, double elapsed_s)
 {
 	struct os_use use;
 	pid_t root = os_process_alive(usage->program, usage->program_start) ? usage->program : 0;
@@ -622,7 +622,7 @@ static double add_gpu_energy(
 	return joules;
 }
 
-static void look_at_gpus(struct usage *usage, double elapsed_s)
+static void visit_gpus(struct usage *usage, double elapsed_s)
 {
 	struct gpu_reading reading;
 	double busy = 0;
@@ -651,15 +651,15 @@ static void look_at_gpus(struct usage *usage, double elapsed_s)
 		usage->now.gpu_busy = busy / (double)n_busy;
 }
 
-void usage_look(struct usage *usage)
+void usage_poll(struct usage *usage)
 {
 	int64_t now_us = clock_us();
-	double elapsed_s = usage->looked_us ? (double)(now_us - usage->looked_us) / 1e6 : 0;
+	double elapsed_s = usage->polled_us ? (double)(now_us - usage->polled_us) / 1e6 : 0;
 
-	usage->looked_us = now_us;
+	usage->polled_us = now_us;
 	usage->now.power_w = -1;
-	look_at_processes(usage, elapsed_s);
-	look_at_gpus(usage, elapsed_s);
+	visit_processes(usage, elapsed_s);
+	visit_gpus(usage, elapsed_s);
 	vec_foreach (struct package, package, &usage->packages) {
 		double value = sysfs_number(package->dir, "energy_uj", 1e-6);
 
@@ -670,7 +670,7 @@ void usage_look(struct usage *usage)
 
 void usage_finish(struct usage *usage, double cpu_s, int64_t memory_peak_bytes)
 {
-	usage_look(usage);
+	usage_poll(usage);
 	usage->now = (struct now){-1, -1, -1, -1, -1};
 	usage->cpu_s = fmax(usage->cpu_s, cpu_s);
 	add_peak(&usage->memory_peak_bytes, memory_peak_bytes > 0 ? memory_peak_bytes : -1);

@@ -769,7 +769,7 @@ static bool has_unwanted(const struct node_talk *talk)
 	       talk->flows[CHANNEL_ERR].has_ended && out->hold_at < out->hold_len;
 }
 
-static void talk_look_for_end(struct node_talk *talk)
+static void talk_poll_for_end(struct node_talk *talk)
 {
 	AUTO_ERR struct err error = {0};
 	struct channel_exit exit = {0};
@@ -814,7 +814,7 @@ static void talk_move(struct node_talk *talk)
 		if (talk->phase != PHASE_OVER)
 			moved |= write_some(talk);
 		if (talk->phase != PHASE_OVER)
-			talk_look_for_end(talk);
+			talk_poll_for_end(talk);
 		if (talk->phase == PHASE_OVER || !moved)
 			return;
 	}

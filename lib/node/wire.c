@@ -63,7 +63,7 @@ void node_wire_evidence(struct node_wire *wire, struct err *err)
 	if (wire->in.len > wire->at && (!wire->has_begun || wire->is_loose)) {
 		node_wire_keep(wire, wire->in.data + wire->at);
 		wire->at = wire->in.len;
-		wire->looked = 0;
+		wire->polled = 0;
 	}
 	for (size_t i = 0; i < NODE_WIRE_KEPT; i++)
 		if (wire->kept[i])
@@ -124,11 +124,11 @@ static int add_noise(struct node_wire *wire, size_t len, struct err *err)
 }
 
 /* No LF yet. */
-static int look_at_partial(struct node_wire *wire, struct err *err)
+static int visit_partial(struct node_wire *wire, struct err *err)
 {
 	size_t len = wire->in.len - wire->at, drop;
 
-	wire->looked = len;
+	wire->polled = len;
 	if (len <= NODE_LINE_MAX)
 		return 0;
 	if (wire->has_begun && !wire->is_loose)
@@ -136,7 +136,7 @@ static int look_at_partial(struct node_wire *wire, struct err *err)
 			NODE_LINE_MAX);
 	drop = len - TAIL;
 	wire->at += drop;
-	wire->looked = TAIL;
+	wire->polled = TAIL;
 	return wire->is_loose ? 0 : add_noise(wire, drop, err);
 }
 
@@ -146,7 +146,7 @@ static char *wire_take_line(struct node_wire *wire, char *end, size_t *ret_len)
 	size_t len = (size_t)(end - line);
 
 	wire->at += len + 1;
-	wire->looked = 0;
+	wire->polled = 0;
 	*end = '\0';
 	/* A terminal there makes CR LF of LF. */
 	while (len && line[len - 1] == '\r')
@@ -175,9 +175,9 @@ static int wire_check_line(const struct node_wire *wire, const char *line, size_
 
 static char *find_end(struct node_wire *wire)
 {
-	const char *from = wire->in.data + wire->at + wire->looked;
+	const char *from = wire->in.data + wire->at + wire->polled;
 
-	return memchr(from, '\n', wire->in.len - wire->at - wire->looked);
+	return memchr(from, '\n', wire->in.len - wire->at - wire->polled);
 }
 
 int node_wire_next(struct node_wire *wire, struct node_said *ret, struct err *err)
@@ -204,7 +204,7 @@ int node_wire_next(struct node_wire *wire, struct node_said *ret, struct err *er
 		if (r < 0)
 			return r;
 	}
-	return look_at_partial(wire, err);
+	return visit_partial(wire, err);
 }
 
 int node_wire_peek(const struct node_wire *wire)
@@ -218,7 +218,7 @@ size_t node_wire_rest(struct node_wire *wire, const char **ret)
 
 	*ret = wire->in.data + wire->at;
 	wire->at = wire->in.len;
-	wire->looked = 0;
+	wire->polled = 0;
 	return len;
 }
 

@@ -38,7 +38,7 @@ struct node_wire {
 	bool is_loose;              /* stderr: a line that is too long loses its beginning */
 	bool has_begun;             /* a line with MARK has come */
 	struct buf in;              /* from at on it has not been looked at */
-	size_t at, looked;          /* looked: bytes from at on that have no LF */
+	size_t at, polled;          /* looked: bytes from at on that have no LF */
 	uint64_t noise;             /* bytes before the first line with MARK */
 	char *kept[NODE_WIRE_KEPT]; /* the newest at the end */
 };

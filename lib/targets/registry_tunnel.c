@@ -168,7 +168,7 @@ static int on_service(void *ctx, struct kube_response *response, struct err *err
 	return 0;
 }
 
-static void registry_tunnel_look(struct tunnel *tunnel)
+static void registry_tunnel_poll(struct tunnel *tunnel)
 {
 	const struct kube_service_port *where = &tunnel->where;
 	AUTO_FREE char *path = kube_path(
@@ -195,7 +195,7 @@ static void registry_tunnel_resolve(void *ctx, struct podforward *forward)
 		return;
 	}
 	tunnel->is_requested = true;
-	registry_tunnel_look(tunnel);
+	registry_tunnel_poll(tunnel);
 }
 
 /*
@@ -408,7 +408,7 @@ int registry_tunnel_open(const struct registry_tunnel_options *options,
 		return r;
 	}
 	add_route(tunnel, options->http);
-	registry_tunnel_look(tunnel);
+	registry_tunnel_poll(tunnel);
 	*ret = &tunnel->way;
 	return 0;
 }

@@ -23,10 +23,10 @@ void target_list_done(struct target_list *list)
 		free(item->context);
 		free(item->kube_namespace);
 		free(item->why_not);
-		kube_look_done(&item->look);
-		for (size_t i = 0; item->node_looks && i < item->hosts.n; i++)
-			node_look_done(&item->node_looks[i]);
-		free(item->node_looks);
+		kube_poll_done(&item->poll);
+		for (size_t i = 0; item->node_polls && i < item->hosts.n; i++)
+			node_poll_done(&item->node_polls[i]);
+		free(item->node_polls);
 		strv_done(&item->hosts);
 		free(item->dir);
 	}
@@ -56,11 +56,11 @@ static void list_set_hosts(struct session *session, struct target_item *item)
 {
 	AUTO(target_free_auto) struct target *target = NULL;
 
-	if (target_open(session, item->name, &target, &item->look.error) < 0)
+	if (target_open(session, item->name, &target, &item->poll.error) < 0)
 		return;
 	strv_copy(&item->hosts, &target_node_of(target)->hosts);
 	item->dir = mem_strdup(target_node_of(target)->root);
-	item->node_looks = mem_alloc(item->hosts.n + 1, sizeof(*item->node_looks));
+	item->node_polls = mem_alloc(item->hosts.n + 1, sizeof(*item->node_polls));
 }
 
 static void list_add_named(struct session *session, const struct config *config, const char *name,
@@ -75,8 +75,8 @@ static void list_add_named(struct session *session, const struct config *config,
 	} else if (definition) {
 		item->context = mem_strdup(json_get_str(definition, "context"));
 		item->kube_namespace = mem_strdup(json_get_str(definition, "namespace"));
-		item->look.queue = json_get_str(definition, "queue");
-		item->look.pull_secret = json_get_str(definition, "image_pull_secret");
+		item->poll.queue = json_get_str(definition, "queue");
+		item->poll.pull_secret = json_get_str(definition, "image_pull_secret");
 	} else if (item->is_cluster) {
 		kube_name_split(session, name, &item->context, &item->kube_namespace);
 	}
@@ -210,22 +210,22 @@ static char *why_not(struct session *session, const struct target_item *item)
 int target_list_query_hosts(struct session *session, struct target_list *list, int64_t limit_ms,
 	const volatile int *interrupted, struct err *err)
 {
-	struct VEC_OF(struct node_look) looks = {0};
+	struct VEC_OF(struct node_poll) polls = {0};
 	size_t n = 0;
 	int r = 0;
 
 	vec_foreach (struct target_item, item, &list->items) {
 		item->requested = item->requested || item->hosts.n > 0;
 		for (size_t i = 0; i < item->hosts.n; i++)
-			*vec_push(&looks) = (struct node_look){
+			*vec_push(&polls) = (struct node_poll){
 				.host = item->hosts.v[i], .root = item->dir, .gpus_too = true};
 	}
-	if (looks.n)
-		r = node_look_all(session, looks.v, looks.n, limit_ms, -1, interrupted, err);
+	if (polls.n)
+		r = node_poll_all(session, polls.v, polls.n, limit_ms, -1, interrupted, err);
 	vec_foreach (struct target_item, item, &list->items)
 		for (size_t i = 0; i < item->hosts.n; i++)
-			item->node_looks[i] = looks.v[n++];
-	vec_done(&looks);
+			item->node_polls[i] = polls.v[n++];
+	vec_done(&polls);
 	return r;
 }
 
@@ -241,7 +241,7 @@ static void warm_hosts(struct session *session, const struct target_list *list)
 int target_list_query(struct session *session, struct target_list *list, bool wanted,
 	int64_t limit_ms, const volatile int *interrupted, struct err *err)
 {
-	AUTO_FREE struct kube_look *looks = mem_alloc(list->items.n + 1, sizeof(*looks));
+	AUTO_FREE struct kube_poll *polls = mem_alloc(list->items.n + 1, sizeof(*polls));
 	AUTO_FREE struct target_item **of = mem_alloc(list->items.n + 1, sizeof(*of));
 	size_t n = 0;
 
@@ -255,14 +255,14 @@ int target_list_query(struct session *session, struct target_list *list, bool wa
 		if (item->why_not)
 			continue;
 		item->requested = true;
-		item->look.context = item->context;
-		item->look.kube_namespace = item->kube_namespace;
+		item->poll.context = item->context;
+		item->poll.kube_namespace = item->kube_namespace;
 		of[n] = item;
-		looks[n++] = item->look;
+		polls[n++] = item->poll;
 	}
 	warm_hosts(session, list);
-	int r = kube_look_all(session, looks, n, limit_ms, interrupted, err);
+	int r = kube_poll_all(session, polls, n, limit_ms, interrupted, err);
 	for (size_t i = 0; i < n; i++)
-		of[i]->look = looks[i];
+		of[i]->poll = polls[i];
 	return r < 0 ? r : target_list_query_hosts(session, list, limit_ms, interrupted, err);
 }

@@ -13,7 +13,7 @@
 #include "base/util/vec.h"
 #include "core/context/session.h"
 #include "core/target/target.h"
-#include "targets/kube/kube_look.h"
+#include "targets/kube/kube_poll.h"
 #include "targets/ssh/node_open.h"
 
 struct target_item {
@@ -24,11 +24,11 @@ struct target_item {
 	char *context, *kube_namespace; /* as they are said; NULL: the current one, the context's */
 	char *why_not;                  /* why a cluster was not asked, one sentence; or NULL */
 	bool requested;
-	struct kube_look look; /* if it was asked */
+	struct kube_poll poll; /* if it was asked */
 	/* Of an ssh target. */
 	struct strv hosts;
 	char *dir;                    /* there; NULL: the default */
-	struct node_look *node_looks; /* of each, if it was asked; zero else */
+	struct node_poll *node_polls; /* of each, if it was asked; zero else */
 };
 
 struct target_list {
@@ -44,7 +44,7 @@ int target_list_make(struct session *session, const struct strv *wanted, struct 
 	struct err *err);
 /* Ask all clusters and hosts at the same time, for limit_ms. A program that logs in is started only
  * for what was wanted, is configured or is current: it might open a browser. E_CANCELED as
- * kube_look_all. */
+ * kube_poll_all. */
 int target_list_query(struct session *session, struct target_list *list, bool wanted,
 	int64_t limit_ms, const volatile int *interrupted, struct err *err);
 

@@ -11,7 +11,7 @@
 
 #include "host/gpu.h"
 
-enum { QUERY_MS = 20000, LOOK_MS = 1000 };
+enum { QUERY_MS = 20000, POLL_MS = 1000 };
 
 static int failed(const struct err *err)
 {
@@ -31,7 +31,7 @@ static int wait_for_turn(struct gpu_claim *claim, struct err *err)
 		if (r != 0)
 			return r;
 		fprintf(stderr, "%s\n", gpu_claim_why(claim));
-		poll(&watch, 1, LOOK_MS);
+		poll(&watch, 1, POLL_MS);
 	}
 }
 

@@ -3,8 +3,8 @@
  * A mirror of runs (mirror.h), and what runs have written (outputs.h), from the directory
  * and environment that dlrun would be started in:
  *
- * mirror_tool mirror DIR LOOK_MS RUN...   until all of them are over; a line of JSON for each look
- * mirror_tool scalars DIR LOOK_MS RUN... the same, scalars only mirror_tool list RUN [PART]
+ * mirror_tool mirror DIR POLL_MS RUN...   until all of them are over; a line of JSON for each look
+ * mirror_tool scalars DIR POLL_MS RUN... the same, scalars only mirror_tool list RUN [PART]
  * "SIZE PATH" lines mirror_tool read RUN PATH OFFSET MAX  the bytes
  */
 #include <signal.h>
@@ -65,7 +65,7 @@ static int find(struct tool *tool, const char *text, struct run **ret, struct er
 	return r < 0 ? r : store_resolve(store, text, ret, err);
 }
 
-static void on_look(void *ctx, size_t run)
+static void on_poll(void *ctx, size_t run)
 {
 	struct tool *tool = ctx;
 	struct mirror_state now;
@@ -74,7 +74,7 @@ static void on_look(void *ctx, size_t run)
 	printf("{\"run\": \"%s\", \"files\": %zu, \"bytes\": %llu, \"new\": %llu, \"looks\": %llu, "
 	       "\"over\": %s, \"fault\": \"%s\"}\n",
 		now.run_id, now.files, (unsigned long long)now.bytes,
-		(unsigned long long)now.bytes_new, (unsigned long long)now.looks,
+		(unsigned long long)now.bytes_new, (unsigned long long)now.polls,
 		now.is_over ? "true" : "false", now.error ? err_info(now.error->id)->name : "");
 	fflush(stdout);
 	tool->n_over += now.is_over;
@@ -86,8 +86,8 @@ static int mirror(struct tool *tool, int argc, char **argv, struct err *err)
 {
 	const struct mirror_options options = {.dir = argv[1],
 		.scalars_only = str_eq(argv[0], "scalars"),
-		.look_ms = atoi(argv[2]),
-		.looked = on_look,
+		.poll_ms = atoi(argv[2]),
+		.polled = on_poll,
 		.ctx = tool};
 	int r = mirror_open(&tool->session, &options, &tool->mirror, err);
 

@@ -133,7 +133,7 @@ static inline void observe(const struct place *place, struct target_status *ret)
 {
 	AUTO_ERR struct err err = {0};
 
-	if (attempt_look(place->dir, place->submit_lock, ret, &err) < 0)
+	if (attempt_poll(place->dir, place->submit_lock, ret, &err) < 0)
 		fail_msg("%s", err.message);
 }
 

@@ -35,7 +35,7 @@
  * by the directory that it would be made in.
  */
 
-enum { LINE_BYTES = 64 << 10, DRIFT_LOOK_MS = 100, SKEW_MS = 5000, SETBACK_MS = 60000 };
+enum { LINE_BYTES = 64 << 10, DRIFT_POLL_MS = 100, SKEW_MS = 5000, SETBACK_MS = 60000 };
 enum { INODES_MIN = 1000, INODES_FEW = 10000, FILES_FEW = 1024, FILES_WANTED = 4096 };
 enum { QUERY_MS = 3000, GPU_MS = 6000, GPUS_SHOWN = 8 };
 
@@ -349,7 +349,7 @@ void doctor_judge_clock(struct doctor_row *row, const struct doctor_times *times
 		doctor_blame(row, DOCTOR_WARNING, set_clock,
 			"the newest run was submitted %s from now: the clock was set back",
 			duration_text(back_ms, text));
-	if (times->drift_ms > DRIFT_LOOK_MS || times->drift_ms < -DRIFT_LOOK_MS)
+	if (times->drift_ms > DRIFT_POLL_MS || times->drift_ms < -DRIFT_POLL_MS)
 		doctor_blame(row, DOCTOR_WARNING, set_clock, "the clock jumps");
 }
 
@@ -395,7 +395,7 @@ int doctor_clock(const struct doctor *doctor, struct doctor_row *row, struct err
 	(void)err;
 	times.file_ms = file_time_ms(dir, times.wall_ms);
 	times.newest_ms = newest_run_ms(doctor);
-	poll(NULL, 0, DRIFT_LOOK_MS);
+	poll(NULL, 0, DRIFT_POLL_MS);
 	times.drift_ms = clock_wall_ms() - times.wall_ms - (clock_ms() - begin_ms);
 	doctor_judge_clock(row, &times);
 	return 0;

@@ -130,32 +130,32 @@ int doctor_kubeconfig(const struct doctor *doctor, struct doctor_row *row, struc
 struct subject {
 	const struct doctor *doctor;
 	const struct target_item *item;
-	const struct kube_look *look;
+	const struct kube_poll *poll;
 	const struct kube_access *access; /* NULL: the context leads nowhere */
 };
 
 static void tell_server(const struct subject *about, struct doctor_row *row)
 {
-	const struct kube_look *look = about->look;
+	const struct kube_poll *poll = about->poll;
 	const struct kube_access *access = about->access;
 	char time[32];
 
 	if (!access) {
 		doctor_found(row, "%s: not usable", about->item->name);
-		blame_error(row, DOCTOR_PROBLEM, &look->error);
+		blame_error(row, DOCTOR_PROBLEM, &poll->error);
 		return;
 	}
 	AUTO_FREE char *url = url_text(&access->server);
-	AUTO_FREE char *response = look->reached
+	AUTO_FREE char *response = poll->reached
 					   ? mem_printf("%s, answers in %s",
-						     look->version ? look->version : "no version",
-						     duration_text(look->response_ms, time))
+						     poll->version ? poll->version : "no version",
+						     duration_text(poll->response_ms, time))
 					   : mem_strdup("does not answer us");
 	doctor_found(row, "%s: context %s, namespace %s, %s, %s", about->item->name,
 		access->context, access->kube_namespace, url, response);
-	if (!look->reached)
-		blame_error(row, DOCTOR_PROBLEM, &look->error);
-	if (look->namespace_status == 404) {
+	if (!poll->reached)
+		blame_error(row, DOCTOR_PROBLEM, &poll->error);
+	if (poll->namespace_status == 404) {
 		AUTO_FREE char *fix = mem_printf("kubectl --context %s create namespace %s",
 			access->context, access->kube_namespace);
 		doctor_blame(row, DOCTOR_PROBLEM, fix, "the cluster has no namespace %s",
@@ -231,12 +231,12 @@ static void tell_login(const struct subject *about, struct doctor_row *row)
 }
 
 static void list_rights(
-	const struct kube_look *look, enum kube_may wanted, const char *before, struct buf *line)
+	const struct kube_poll *poll, enum kube_may wanted, const char *before, struct buf *line)
 {
 	bool any = false;
 
 	for (int i = 0; i < KUBE_RIGHTS; i++) {
-		if (look->rights[i] != wanted)
+		if (poll->rights[i] != wanted)
 			continue;
 		buf_addf(line, "%s%s", any ? ", " : before, kube_right_text(i));
 		any = true;
@@ -255,7 +255,7 @@ static void blame_right(const struct subject *about, enum kube_right right, stru
 	};
 	AUTO_BUF struct buf fix = {0};
 
-	if (about->look->rights[right] != KUBE_MAY_NOT || bad[right] == DOCTOR_OK)
+	if (about->poll->rights[right] != KUBE_MAY_NOT || bad[right] == DOCTOR_OK)
 		return;
 	buf_init(&fix, LINE_BYTES);
 	buf_addf(&fix, "dlrun init --rbac %s --target ", kube_right_tier(right));
@@ -269,10 +269,10 @@ static void tell_rights(const struct subject *about, struct doctor_row *row)
 	AUTO_BUF struct buf line;
 
 	buf_init(&line, LINE_BYTES);
-	list_rights(about->look, KUBE_MAY, " may ", &line);
-	list_rights(about->look, KUBE_MAY_NOT, line.len ? "; may not " : " may not ", &line);
+	list_rights(about->poll, KUBE_MAY, " may ", &line);
+	list_rights(about->poll, KUBE_MAY_NOT, line.len ? "; may not " : " may not ", &line);
 	list_rights(
-		about->look, KUBE_MAY_UNKNOWN, line.len ? "; not known: " : " not known: ", &line);
+		about->poll, KUBE_MAY_UNKNOWN, line.len ? "; not known: " : " not known: ", &line);
 	doctor_found(row, "%s:%s", about->item->name, line.data);
 	for (int i = 0; i < KUBE_RIGHTS; i++)
 		blame_right(about, i, row);
@@ -281,42 +281,42 @@ static void tell_rights(const struct subject *about, struct doctor_row *row)
 /* The most that can be asked of a Secret whose contents nobody needs to see. */
 static void doctor_remote_judge_pull_secret(const struct subject *about, struct doctor_row *row)
 {
-	const struct kube_look *look = about->look;
+	const struct kube_poll *poll = about->poll;
 	const char *space = about->access->kube_namespace;
 
-	if (look->pull_secret_status == 404) {
+	if (poll->pull_secret_status == 404) {
 		AUTO_FREE char *fix = mem_printf(
 			"kubectl create secret docker-registry %s -n %s --docker-server=HOST "
 			"--docker-username=USER --docker-password=…",
-			look->pull_secret, space);
+			poll->pull_secret, space);
 		doctor_blame(row, DOCTOR_PROBLEM, fix,
 			"namespace %s has no Secret %s, with which nodes would pull images", space,
-			look->pull_secret);
-	} else if (look->pull_secret_type && !strstr(look->pull_secret_type, "docker")) {
+			poll->pull_secret);
+	} else if (poll->pull_secret_type && !strstr(poll->pull_secret_type, "docker")) {
 		doctor_blame(row, DOCTOR_WARNING, NULL,
 			"Secret %s is of type %s, nodes log in with kubernetes.io/dockerconfigjson",
-			look->pull_secret, look->pull_secret_type);
+			poll->pull_secret, poll->pull_secret_type);
 	}
 }
 
 static void doctor_remote_judge_queue(const struct subject *about, struct doctor_row *row)
 {
-	if (about->look->queue_status == 404)
+	if (about->poll->queue_status == 404)
 		doctor_blame(row, DOCTOR_PROBLEM, "kubectl get localqueues",
 			"namespace %s has no queue %s", about->access->kube_namespace,
-			about->look->queue);
+			about->poll->queue);
 }
 
-static const char *pull_secret_state(const struct kube_look *look)
+static const char *pull_secret_state(const struct kube_poll *poll)
 {
-	return look->pull_secret_status == 404   ? ", which is missing"
-	       : look->pull_secret_status == 200 ? ""
+	return poll->pull_secret_status == 404   ? ", which is missing"
+	       : poll->pull_secret_status == 200 ? ""
 						 : ", not looked at";
 }
 
 static void tell_pods(const struct subject *about, struct doctor_row *row)
 {
-	const struct kube_look *look = about->look;
+	const struct kube_poll *poll = about->poll;
 	AUTO_REGISTRY_CONFIG struct registry_config registry = {0};
 	AUTO_ERR struct err error = {0};
 	AUTO_BUF struct buf line;
@@ -327,14 +327,14 @@ static void tell_pods(const struct subject *about, struct doctor_row *row)
 		r = registry_config_find(config, about->item->name, &registry, &error);
 	buf_init(&line, LINE_BYTES);
 	buf_addf(&line, "%s: Pod Security %s", about->item->name,
-		look->enforced ? look->enforced : "not known");
+		poll->enforced ? poll->enforced : "not known");
 	buf_addf(&line, ", images of %s", r > 0 ? registry.pull : "no registry");
-	if (look->pull_secret)
-		buf_addf(&line, ", pull secret %s%s", look->pull_secret, pull_secret_state(look));
+	if (poll->pull_secret)
+		buf_addf(&line, ", pull secret %s%s", poll->pull_secret, pull_secret_state(poll));
 	else
 		buf_adds(&line, ", no pull secret");
-	if (look->queue)
-		buf_addf(&line, ", queue %s", look->queue);
+	if (poll->queue)
+		buf_addf(&line, ", queue %s", poll->queue);
 	doctor_found(row, "%s", line.data);
 	if (r < 0)
 		blame_error(row, DOCTOR_WARNING, &error);
@@ -352,8 +352,8 @@ static void tell_pods(const struct subject *about, struct doctor_row *row)
 static void tell_cluster(
 	const struct doctor *doctor, const struct target_item *item, struct doctor_row *row)
 {
-	struct subject about = {.doctor = doctor, .item = item, .look = &item->look};
-	const struct kube_cluster *cluster = item->look.cluster;
+	struct subject about = {.doctor = doctor, .item = item, .poll = &item->poll};
+	const struct kube_cluster *cluster = item->poll.cluster;
 
 	about.access = cluster ? &cluster->access : NULL;
 	tell_server(&about, next_row(row));
@@ -361,7 +361,7 @@ static void tell_cluster(
 		return;
 	tell_warnings(&about, row);
 	tell_login(&about, doctor_row_add(row, "cluster-login"));
-	if (!item->look.reached)
+	if (!item->poll.reached)
 		return;
 	tell_rights(&about, doctor_row_add(row, "cluster-rights"));
 	tell_pods(&about, doctor_row_add(row, "cluster-pods"));
@@ -425,23 +425,23 @@ static void judge_tools(const struct node_facts *facts, struct doctor_row *row)
 }
 
 static void tell_host(
-	const struct target_item *item, const struct node_look *look, struct doctor_row *row)
+	const struct target_item *item, const struct node_poll *poll, struct doctor_row *row)
 {
-	AUTO_FREE char *text = node_look_text(look);
+	AUTO_FREE char *text = node_poll_text(poll);
 	const char *why = NULL;
 
-	if (look->opened && look->opened->ssh)
-		ssh_carrier(look->opened->ssh, &why);
-	if (!look->facts) {
-		doctor_found(row, "%s: %s", item->name, look->host);
-		doctor_blame(row, DOCTOR_PROBLEM, look->error.hint, "%s", text);
+	if (poll->opened && poll->opened->ssh)
+		ssh_carrier(poll->opened->ssh, &why);
+	if (!poll->facts) {
+		doctor_found(row, "%s: %s", item->name, poll->host);
+		doctor_blame(row, DOCTOR_PROBLEM, poll->error.hint, "%s", text);
 		return;
 	}
 	doctor_found(row, "%s: %s answers after %lld ms: %s; programs are started by %s%s%s",
-		item->name, look->host, (long long)look->response_ms, text, look->facts->launch,
+		item->name, poll->host, (long long)poll->response_ms, text, poll->facts->launch,
 		why ? "; " : "", why ? why : "");
-	judge_tools(look->facts, row);
-	if (str_eq(look->facts->launch, "nohup"))
+	judge_tools(poll->facts, row);
+	if (str_eq(poll->facts->launch, "nohup"))
 		doctor_blame(row, DOCTOR_WARNING, NULL,
 			"there is no setsid: programs may end with the login");
 }
@@ -456,14 +456,14 @@ int doctor_nodes(const struct doctor *doctor, struct doctor_row *row, struct err
 	if (r < 0)
 		return r;
 	vec_foreach (const struct target_item, item, &list.items) {
-		const struct err *error = &item->look.error;
+		const struct err *error = &item->poll.error;
 		if (item->ops->has_login && err_is_set(error)) {
 			struct doctor_row *more = next_row(row);
 			doctor_found(more, "%s", item->name);
 			doctor_blame(more, DOCTOR_PROBLEM, error->hint, "%s", error->message);
 		}
 		for (size_t i = 0; i < item->hosts.n; i++)
-			tell_host(item, &item->node_looks[i], next_row(row));
+			tell_host(item, &item->node_polls[i], next_row(row));
 	}
 	return 0;
 }
@@ -725,13 +725,13 @@ struct base_check {
 	struct doctor_row *row;
 	struct config *config;
 	const char *name; /* of the base image */
-	struct base_look look;
+	struct base_poll poll;
 	bool has_own_login; /* one that another of this host, which is pushed to, has not */
 };
 
 static void base_check_done(struct base_check *check)
 {
-	base_look_done(&check->look);
+	base_poll_done(&check->poll);
 }
 
 static bool needs_image(const struct config *config, const char *name)
@@ -791,7 +791,7 @@ static void check_program(struct base_check *check, const struct image_base *bas
 	why = found.why ? str_shown(found.why) : NULL;
 	if (found.has == BASE_UNKNOWN)
 		buf_addf(line, "; whether it has %s cannot be known from %s", shown,
-			base->layout == check->look.layout ? "its configuration" : "here");
+			base->layout == check->poll.layout ? "its configuration" : "here");
 	else
 		buf_addf(line, "; %s %s: %s", found.has == BASE_HAS ? "has" : "lacks", shown, why);
 	if (found.has != BASE_LACKS)
@@ -809,21 +809,21 @@ static void check_same_registry(struct base_check *check, const char *repository
 	AUTO_REGISTRY struct registry *registry = NULL;
 	AUTO_REGISTRY_REPLY struct registry_reply reply = {0};
 	AUTO_ERR struct err error = {0};
-	const struct image_base *base = check->look.base;
+	const struct image_base *base = check->poll.base;
 
 	if (base->n_layers == 0)
 		return;
 	AUTO_FREE char *path = mem_printf("blobs/%s", base->layers[0].digest);
 	struct registry_request request = {.method = "HEAD",
-		.repo = check->look.ref.repo,
+		.repo = check->poll.ref.repo,
 		.path = path,
 		.doing = "looking for a layer of the base image"};
-	int r = registry_query_open(&check->look.client, repository, true, &registry, &error);
-	if (r == 0 && !registry_shares_login(registry, check->look.ref.repo)) {
+	int r = registry_query_open(&check->poll.client, repository, true, &registry, &error);
+	if (r == 0 && !registry_shares_login(registry, check->poll.ref.repo)) {
 		check->has_own_login = true;
 	} else if (r == 0) {
-		registry_add_source(registry, check->look.ref.repo, true);
-		r = registry_query(&check->look.client, registry, &request, &reply, &error);
+		registry_add_source(registry, check->poll.ref.repo, true);
+		r = registry_query(&check->poll.client, registry, &request, &reply, &error);
 	}
 	if (r < 0)
 		blame_error(check->row, DOCTOR_PROBLEM, &error);
@@ -831,8 +831,8 @@ static void check_same_registry(struct base_check *check, const char *repository
 
 static void check_mounts(struct base_check *check)
 {
-	const struct image_base *base = check->look.base;
-	const char *host_of_base = check->look.ref.host;
+	const struct image_base *base = check->poll.base;
+	const char *host_of_base = check->poll.ref.host;
 	AUTO_STRV struct strv repositories = {0};
 	AUTO_BUF struct buf line;
 
@@ -853,7 +853,7 @@ static void check_mounts(struct base_check *check)
 				     ? ", can be mounted if the login that pushes may read it"
 				     : ", can be mounted";
 	buf_addf(&line, "%s: %.*s, %zu %s%s", check->name, (int)strlen("sha256:") + 12,
-		check->look.digest, base->n_layers, base->n_layers == 1 ? "layer" : "layers",
+		check->poll.digest, base->n_layers, base->n_layers == 1 ? "layer" : "layers",
 		repositories.n && check->row->status == DOCTOR_OK ? mounts : "");
 	check_program(check, base, &line);
 	doctor_found(check->row, "%s", line.data);
@@ -864,10 +864,10 @@ static int check_remote_base(struct base_check *check, struct err *err)
 	AUTO_ERR struct err error = {0};
 	const char *platform = config_str(check->config, "platform");
 
-	int r = base_look_init(&check->look, check->doctor->session, REGISTRIES_MS, err);
+	int r = base_poll_init(&check->poll, check->doctor->session, REGISTRIES_MS, err);
 	if (r < 0)
 		return r;
-	if (base_look_query(&check->look, check->name, platform, &error) == 0) {
+	if (base_poll_query(&check->poll, check->name, platform, &error) == 0) {
 		check_mounts(check);
 		return 0;
 	}

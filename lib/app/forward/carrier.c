@@ -167,7 +167,7 @@ void carrier_take(struct carrier *carrier, struct run *run)
 	carrier->run = carrier->taken = run;
 }
 
-int carrier_look(struct carrier *carrier, struct err *err)
+int carrier_poll(struct carrier *carrier, struct err *err)
 {
 	struct run *run = NULL;
 

@@ -52,6 +52,6 @@ struct target *carrier_target(const struct carrier *carrier);
 /* The run as it is now: a new attempt has another handle. Taken over. */
 void carrier_take(struct carrier *carrier, struct run *run);
 /* Ask for that; runs the loop (runs_find). */
-int carrier_look(struct carrier *carrier, struct err *err);
+int carrier_poll(struct carrier *carrier, struct err *err);
 
 #endif

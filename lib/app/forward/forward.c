@@ -17,7 +17,7 @@
 #include "targets/ssh/terminal.h"
 #include "targets/targets.h"
 
-enum { PORT_MAX = 65535, LOOK_MS = 200, WAIT_MS = 500, STATE_MS = 5000 };
+enum { PORT_MAX = 65535, POLL_MS = 200, WAIT_MS = 500, STATE_MS = 5000 };
 
 int forward_port_parse(const char *text, struct forward_port *ret, struct err *err)
 {
@@ -170,9 +170,9 @@ int forward_open(struct session *session, const struct run *run,
  * The run
  */
 
-static int forward_look(struct forward *forward, enum run_state *ret, struct err *err)
+static int forward_poll(struct forward *forward, enum run_state *ret, struct err *err)
 {
-	int r = carrier_look(forward->carrier, err);
+	int r = carrier_poll(forward->carrier, err);
 
 	if (r == 0)
 		*ret = run_state(run_of(forward));
@@ -226,7 +226,7 @@ static int wait_until_begun(struct forward *forward, enum run_state *ret, struct
 	int r;
 
 	*ret = RUN_UNKNOWN;
-	while ((r = forward_look(forward, ret, err)) == 0 && *ret != RUN_RUNNING &&
+	while ((r = forward_poll(forward, ret, err)) == 0 && *ret != RUN_RUNNING &&
 		!run_state_is_final(*ret)) {
 		if (!said) {
 			AUTO_FREE char *text = mem_printf("%s is %s; waiting for it to run",
@@ -259,13 +259,13 @@ static int forward_serve(struct forward *forward, struct err *err)
 	int64_t requested_ms = clock_ms();
 
 	while (!run_state_is_final(state)) {
-		int r = forward_wait_some(forward, LOOK_MS, err);
+		int r = forward_wait_some(forward, POLL_MS, err);
 
 		if (r < 0)
 			return r;
 		if (clock_ms() - requested_ms < STATE_MS)
 			continue;
-		(void)forward_look(forward, &state, NULL);
+		(void)forward_poll(forward, &state, NULL);
 		requested_ms = clock_ms();
 	}
 	AUTO_FREE char *text =

@@ -215,12 +215,12 @@ static void init_add_place(const struct strv *names, const char *kind, const cha
 static void init_add_cluster(
 	const struct init_cluster *cluster, const struct init_answers *answers, struct buf *out)
 {
-	const struct kube_look *look = &cluster->look;
-	const char *space = look->cluster ? look->cluster->access.kube_namespace : "NAMESPACE";
+	const struct kube_poll *poll = &cluster->poll;
+	const char *space = poll->cluster ? poll->cluster->access.kube_namespace : "NAMESPACE";
 	const char *registry = answers->registry;
 	/* A claim for each run is there only where something makes the storage for it. */
-	bool may_claim = look->default_class && look->may_claim;
-	AUTO_FREE char *class_name = text_shown(look->default_class);
+	bool may_claim = poll->default_class && poll->may_claim;
+	AUTO_FREE char *class_name = text_shown(poll->default_class);
 	AUTO_FREE char *head = mem_printf("  %s", cluster->name);
 	const struct {
 		const char *key, *value, *example, *comment;

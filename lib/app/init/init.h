@@ -16,7 +16,7 @@
 #include "base/util/vec.h"
 #include "core/context/session.h"
 #include "core/record/run.h"
-#include "targets/kube/kube_look.h"
+#include "targets/kube/kube_poll.h"
 
 /*
  * The project
@@ -85,7 +85,7 @@ struct init_cluster {
 	char *name;           /* of the target */
 	char *context;        /* NULL: none is current */
 	char *kube_namespace; /* chosen; NULL: that of the context */
-	struct kube_look look;
+	struct kube_poll poll;
 };
 struct init_cluster_list VEC_OF(struct init_cluster);
 void init_cluster_list_done(struct init_cluster_list *list);
@@ -96,7 +96,7 @@ void init_cluster_list_done(struct init_cluster_list *list);
 int init_cluster_add(
 	struct session *session, const char *text, struct init_cluster_list *list, struct err *err);
 /* Ask all of them at the same time; what was found is in look. E_CANCELED. */
-int init_cluster_look(struct session *session, struct init_cluster_list *list, int64_t limit_ms,
+int init_cluster_poll(struct session *session, struct init_cluster_list *list, int64_t limit_ms,
 	const volatile int *interrupted, struct err *err);
 
 /* The name of a target from that of a context: the last part of it, as a name of a run may be. The

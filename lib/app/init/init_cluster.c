@@ -18,7 +18,7 @@ void init_cluster_list_done(struct init_cluster_list *list)
 		free(cluster->name);
 		free(cluster->context);
 		free(cluster->kube_namespace);
-		kube_look_done(&cluster->look);
+		kube_poll_done(&cluster->poll);
 	}
 	vec_done(list);
 }
@@ -121,20 +121,20 @@ int init_cluster_add(
 	return 0;
 }
 
-int init_cluster_look(struct session *session, struct init_cluster_list *list, int64_t limit_ms,
+int init_cluster_poll(struct session *session, struct init_cluster_list *list, int64_t limit_ms,
 	const volatile int *interrupted, struct err *err)
 {
-	AUTO_FREE struct kube_look *looks = mem_alloc(list->n + 1, sizeof(*looks));
+	AUTO_FREE struct kube_poll *polls = mem_alloc(list->n + 1, sizeof(*polls));
 
 	for (size_t i = 0; i < list->n; i++) {
-		looks[i] = (struct kube_look){0};
-		looks[i].context = list->v[i].context;
-		looks[i].kube_namespace = list->v[i].kube_namespace;
-		looks[i].claims = true;
+		polls[i] = (struct kube_poll){0};
+		polls[i].context = list->v[i].context;
+		polls[i].kube_namespace = list->v[i].kube_namespace;
+		polls[i].claims = true;
 	}
-	int r = kube_look_all(session, looks, list->n, limit_ms, interrupted, err);
+	int r = kube_poll_all(session, polls, list->n, limit_ms, interrupted, err);
 	for (size_t i = 0; i < list->n; i++)
-		list->v[i].look = looks[i];
+		list->v[i].poll = polls[i];
 	return r;
 }
 

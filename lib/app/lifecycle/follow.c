@@ -102,8 +102,8 @@ static void runs_keep(struct session *session, const struct run_list *runs, int6
 
 enum {
 	QUERY_MS = 2000,
-	LOOK_MS = 50,      /* between two looks at what cannot be watched */
-	LOOK_MAX_MS = 500, /* for runs that go on for long */
+	POLL_MS = 50,      /* between two looks at what cannot be watched */
+	POLL_MAX_MS = 500, /* for runs that go on for long */
 	CANCEL_QUERY_MS = 10000,
 	KEEP_MS = 10000,
 	RESULTS_MS = 5000, /* for a list of what was made */
@@ -140,7 +140,7 @@ static int pause_on_loop(struct session *session, int64_t ms, struct err *err)
 }
 
 /* Restore the last known state: an unknown state may be known now. */
-static void look_anew(struct run *run)
+static void poll_anew(struct run *run)
 {
 	const char *last = json_get_str(run->doc, "last_state");
 
@@ -232,13 +232,13 @@ static void tell_state(const struct waiting *waiting, enum run_state before)
 		waiting->notice(waiting->ctx, text);
 }
 
-static int follow_look(struct waiting *waiting, bool *seen, struct err *err)
+static int follow_poll(struct waiting *waiting, bool *seen, struct err *err)
 {
 	struct run_list *runs = waiting->runs;
 	enum run_state before = run_state(runs->v[0]);
 
 	for (size_t i = 0; i < runs->n; i++) {
-		look_anew(runs->v[i]);
+		poll_anew(runs->v[i]);
 		seen[i] = seen[i] || !run_state_is_final(run_state(runs->v[i]));
 	}
 	int r = runs_refresh(waiting->session, runs, QUERY_MS, err);
@@ -252,10 +252,10 @@ static int follow_look(struct waiting *waiting, bool *seen, struct err *err)
 static int wait_for(struct waiting *waiting, struct err *err)
 {
 	AUTO_FREE bool *seen = mem_alloc(waiting->runs->n + 1, sizeof(*seen));
-	int64_t start_ms = clock_ms(), pause_ms = LOOK_MS / 5;
+	int64_t start_ms = clock_ms(), pause_ms = POLL_MS / 5;
 
 	for (;;) {
-		int r = follow_look(waiting, seen, err);
+		int r = follow_poll(waiting, seen, err);
 
 		if (r < 0)
 			return r;
@@ -268,7 +268,7 @@ static int wait_for(struct waiting *waiting, struct err *err)
 		r = pause_on_loop(waiting->session, pause_ms, err);
 		if (r < 0)
 			return r;
-		if (clock_ms() - start_ms > 20 * pause_ms && pause_ms < LOOK_MAX_MS)
+		if (clock_ms() - start_ms > 20 * pause_ms && pause_ms < POLL_MAX_MS)
 			pause_ms *= 2;
 	}
 }

@@ -93,7 +93,7 @@ static void results_query_read_next(struct results_query *query)
 }
 
 /* Inputs that it was started without, and has made or downloaded by itself then. */
-static void look_for_inputs(struct results_query *query, struct json *warnings)
+static void poll_for_inputs(struct results_query *query, struct json *warnings)
 {
 	AUTO_LEFT_OUT struct left_out_paths paths = {0};
 	AUTO_ERR struct err err = {0};
@@ -120,7 +120,7 @@ static struct json *make_warnings(struct results_query *query)
 		text && json_count(warnings) < OBSERVED_TEXTS_MAX; text = json_next(text))
 		if (json_str(text))
 			json_add_str(warnings, json_str(text));
-	look_for_inputs(query, warnings);
+	poll_for_inputs(query, warnings);
 	json_set(observed, "warnings", json_clone(warnings));
 	observed_merge(observed, query->run->doc);
 	json_free(observed);

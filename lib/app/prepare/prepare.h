@@ -107,7 +107,7 @@ char *submit_tree_path(const char *dir, const char *word);
 /* A path in the tree, seen from the directory of the command. The caller frees. */
 char *submit_relative(const struct submit *submit, const char *path);
 /* Warn if the program will not be found. */
-void submit_look_up(struct submit *submit);
+void submit_lookup(struct submit *submit);
 
 /*
  * submit_world.c: what surrounds the code (world.h)

@@ -595,7 +595,7 @@ static bool is_brought(const struct world *world, const char *path)
 	return world->setup.run || world->before;
 }
 
-static void look_up_file(struct submit *submit, const char *word)
+static void lookup_file(struct submit *submit, const char *word)
 {
 	AUTO_FREE char *path = submit_tree_path(submit->spec.cwd, word), *here = NULL;
 	AUTO_FREE char *shown = str_escaped(word);
@@ -622,7 +622,7 @@ static void look_up_file(struct submit *submit, const char *word)
  * Lookup of the first word of a command
  */
 
-static void look_up_program(struct submit *submit, const char *word)
+static void lookup_program(struct submit *submit, const char *word)
 {
 	const char *path = submit_paths_path_of(submit);
 	AUTO_FREE char *found = proc_find(word, path), *near = NULL;
@@ -640,7 +640,7 @@ static void look_up_program(struct submit *submit, const char *word)
 		submit_warn(submit, "%s: command not found", shown);
 }
 
-void submit_look_up(struct submit *submit)
+void submit_lookup(struct submit *submit)
 {
 	const char *word = submit->spec.command.v[0];
 	struct stat st;
@@ -650,9 +650,9 @@ void submit_look_up(struct submit *submit)
 	if (!strchr(word, '/')) {
 		/* Lines in front of it may change PATH. */
 		if (!submit->spec.world.before)
-			look_up_program(submit, word);
+			lookup_program(submit, word);
 	} else if (word[0] != '/') {
-		look_up_file(submit, word);
+		lookup_file(submit, word);
 	} else if (access(word, X_OK) < 0 || stat(word, &st) < 0 || !S_ISREG(st.st_mode)) {
 		AUTO_FREE char *shown = str_escaped(word);
 		submit->missing_program = true;

@@ -155,7 +155,7 @@ static void proxy_on_gone(void *ctx)
 }
 
 /* Wait until the place, or the list of runs, has been refreshed. */
-static void wait_for_look(struct query *query, void (*go)(struct query *query))
+static void wait_for_poll(struct query *query, void (*go)(struct query *query))
 {
 	struct proxy *proxy = query->proxy;
 
@@ -234,7 +234,7 @@ static void with_list(struct query *query, void (*go)(struct query *query))
 	if (proxy->listed_ms && clock_ms() - proxy->listed_ms < LISTED_FRESH_MS)
 		go(query);
 	else
-		wait_for_look(query, go);
+		wait_for_poll(query, go);
 }
 
 /* Add unfinished runs that are older than all listed ones. */
@@ -405,7 +405,7 @@ static void route(struct query *query)
 	if (place_is_fresh(query->place))
 		go_to_run(query);
 	else
-		wait_for_look(query, go_to_run);
+		wait_for_poll(query, go_to_run);
 }
 
 static char *header(const struct front_request *request, const char *name)
@@ -481,7 +481,7 @@ static void response_ready(struct proxy *proxy, bool of_list)
 
 static int proxy_work(struct proxy *proxy, struct err *err)
 {
-	int r = places_look(proxy, true, err);
+	int r = places_poll(proxy, true, err);
 
 	if (r < 0)
 		return r;
@@ -524,7 +524,7 @@ static int proxy_serve(struct proxy *proxy, struct err *err)
 		r = proxy_wait_some(proxy, err);
 		if (r == 0)
 			r = proxy->waiting ? proxy_work(proxy, err)
-					   : places_look(proxy, false, err);
+					   : places_poll(proxy, false, err);
 		free_left(proxy);
 		places_tidy(proxy, false);
 	}

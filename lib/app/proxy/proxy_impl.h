@@ -59,7 +59,7 @@ struct place {
 	struct carrier *carrier;
 	size_t users;      /* asks and routes: it stays while there are any */
 	int64_t used_ms;   /* clock_ms() */
-	int64_t looked_ms; /* its state was asked for; 0: never */
+	int64_t polled_ms; /* its state was asked for; 0: never */
 	int64_t ended_ms;  /* it was seen to have ended; 0: not */
 	bool is_removed;   /* there is no such run any more */
 	struct place_port *ports;
@@ -107,7 +107,7 @@ const struct run *place_run(const struct place *place);
 /* Whether its state was asked for not long ago. */
 bool place_is_fresh(const struct place *place);
 /* Ask for the states of these, which may be the same place twice; runs the loop. */
-int places_look(struct proxy *proxy, bool urgent, struct err *err);
+int places_poll(struct proxy *proxy, bool urgent, struct err *err);
 /* End forwards to runs that have ended, and release places that have not been used for long (all:
  * at the end). */
 void places_tidy(struct proxy *proxy, bool all);

@@ -16,7 +16,7 @@
 enum {
 	ENDED_FRESH_MS = 1000,
 	LIVE_FRESH_MS = 15 * 1000,
-	LOOK_AGAIN_MS = 5000, /* at those that are in use */
+	POLL_AGAIN_MS = 5000, /* at those that are in use */
 	IN_USE_MS = 60 * 1000,
 	URGENT_MS = 4000,
 	LATER_MS = 2000,
@@ -51,7 +51,7 @@ bool place_is_fresh(const struct place *place)
 {
 	int64_t ms = is_carried_to(place) ? LIVE_FRESH_MS : ENDED_FRESH_MS;
 
-	return place->looked_ms && clock_ms() - place->looked_ms < ms;
+	return place->polled_ms && clock_ms() - place->polled_ms < ms;
 }
 
 /*
@@ -207,7 +207,7 @@ static bool is_due(const struct proxy *proxy, const struct place *place, bool ur
 	if (urgent)
 		return is_waited_for(proxy, place) && !place_is_fresh(place);
 	return !run_state_is_final(proxy_place_state_of(place)) &&
-	       now_ms - place->looked_ms >= LOOK_AGAIN_MS &&
+	       now_ms - place->polled_ms >= POLL_AGAIN_MS &&
 	       (is_in_use(place) || now_ms - place->used_ms < IN_USE_MS);
 }
 
@@ -225,37 +225,37 @@ static struct run *read_row(struct store *store, struct place *place)
 struct place_list VEC_OF(struct place *);
 
 /* Runs, and the open places that they belong to. */
-struct look {
+struct poll {
 	struct run_list runs;
 	struct place_list places;
 };
 
-static void proxy_place_look_done(struct look *look)
+static void proxy_place_poll_done(struct poll *poll)
 {
-	run_list_done(&look->runs);
-	vec_foreach (struct place *, place, &look->places)
+	run_list_done(&poll->runs);
+	vec_foreach (struct place *, place, &poll->places)
 		(*place)->users--;
-	vec_done(&look->places);
+	vec_done(&poll->places);
 }
 
-static void proxy_place_take_runs(struct look *look)
+static void proxy_place_take_runs(struct poll *poll)
 {
-	for (size_t i = 0; i < look->places.n; i++) {
-		struct place *place = look->places.v[i];
+	for (size_t i = 0; i < poll->places.n; i++) {
+		struct place *place = poll->places.v[i];
 
-		place->looked_ms = clock_ms();
-		carrier_take(place->carrier, TAKE(look->runs.v[i]));
+		place->polled_ms = clock_ms();
+		carrier_take(place->carrier, TAKE(poll->runs.v[i]));
 		if (!run_state_is_final(proxy_place_state_of(place)))
 			place->ended_ms = 0;
 		else if (!place->ended_ms)
-			place->ended_ms = place->looked_ms;
+			place->ended_ms = place->polled_ms;
 	}
-	look->runs.n = 0;
+	poll->runs.n = 0;
 }
 
-int places_look(struct proxy *proxy, bool urgent, struct err *err)
+int places_poll(struct proxy *proxy, bool urgent, struct err *err)
 {
-	AUTO(proxy_place_look_done) struct look look = {0};
+	AUTO(proxy_place_poll_done) struct poll poll = {0};
 	struct store *store;
 
 	int r = session_store(proxy->session, &store, err);
@@ -264,19 +264,19 @@ int places_look(struct proxy *proxy, bool urgent, struct err *err)
 
 		if (is_due(proxy, place, urgent)) {
 			run = read_row(store, place);
-			place->looked_ms = clock_ms();
+			place->polled_ms = clock_ms();
 		}
 		if (!run)
 			continue;
-		*vec_push(&look.runs) = run;
-		*vec_push(&look.places) = place;
+		*vec_push(&poll.runs) = run;
+		*vec_push(&poll.places) = place;
 		place->users++;
 	}
-	if (r < 0 || !look.runs.n)
+	if (r < 0 || !poll.runs.n)
 		return r;
-	r = runs_refresh(proxy->session, &look.runs, urgent ? URGENT_MS : LATER_MS, err);
+	r = runs_refresh(proxy->session, &poll.runs, urgent ? URGENT_MS : LATER_MS, err);
 	if (r == 0)
-		proxy_place_take_runs(&look);
+		proxy_place_take_runs(&poll);
 	return r;
 }
 

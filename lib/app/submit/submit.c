@@ -50,7 +50,7 @@ static int submit_snapshot(struct submit *submit, struct err *err)
 
 	if (r < 0)
 		return r;
-	submit_look_up(submit);
+	submit_lookup(submit);
 	submit_report_snapshot(submit);
 	return 0;
 }
@@ -214,7 +214,7 @@ static int preview_image(struct submit *submit, bool objects, struct err *err)
 		submit->ref = mem_strdup(submit->from_ref);
 	int r = submit_take_snapshot(submit, err);
 	if (r == 0)
-		submit_look_up(submit);
+		submit_lookup(submit);
 	return r;
 }
 

@@ -235,14 +235,14 @@ static void tensorboard_say_run(struct view *view, size_t i)
 	say_end(view, i, &state);
 	tensorboard_say_left_out(view, i, &state);
 	if (tensorboard_has_any(&state) || state.is_over || seen->faulty || seen->waits ||
-		state.looks == 0)
+		state.polls == 0)
 		return;
 	tensorboard_say(view, "%s has no event files yet; they appear once it writes some",
 		tensorboard_id_of(view, i));
 	seen->waits = true;
 }
 
-static int look_at_runs(struct view *view, struct err *err)
+static int visit_runs(struct view *view, struct err *err)
 {
 	for (size_t i = 0; i < view->runs->n; i++)
 		tensorboard_say_run(view, i);
@@ -270,7 +270,7 @@ static int wait_for_files(struct view *view, struct err *err)
 			return r;
 		if (nothing_can_come(view, &error))
 			return error ? err_copy(err, error) : fail_empty(view, err);
-		r = look_at_runs(view, err);
+		r = visit_runs(view, err);
 		if (r == 0)
 			r = tensorboard_turn(view, err);
 		if (r < 0)
@@ -286,14 +286,14 @@ static size_t count_unseen(const struct view *view)
 		struct mirror_state state;
 
 		mirror_get(view->mirror, i, &state);
-		n += state.looks == 0 && !state.is_over && !err_is_set(state.error);
+		n += state.polls == 0 && !state.is_over && !err_is_set(state.error);
 	}
 	return n;
 }
 
 /* Look for event files first. Runs that take long to respond are added later, if there are
  * others. */
-static int look_first(struct view *view, struct err *err)
+static int poll_first(struct view *view, struct err *err)
 {
 	int64_t begin_ms = clock_ms(), ms = 0, before_ms;
 	bool said = false;
@@ -360,10 +360,10 @@ static int start_local(struct view *view, struct err *err)
 	return tensorboard_local_start(&options, &view->local, err);
 }
 
-static int look_at_tensorboard(struct view *view, struct err *err)
+static int visit_tensorboard(struct view *view, struct err *err)
 {
-	return view->remote ? tensorboard_remote_look(view->remote, err)
-			    : tensorboard_local_look(view->local, err);
+	return view->remote ? tensorboard_remote_poll(view->remote, err)
+			    : tensorboard_local_poll(view->local, err);
 }
 
 static int fail_slow(const struct view *view, struct err *err)
@@ -384,7 +384,7 @@ static int wait_for_response(struct view *view, struct err *err)
 	bool said = false;
 	int r;
 
-	while ((r = look_at_tensorboard(view, err)) == 0) {
+	while ((r = visit_tensorboard(view, err)) == 0) {
 		int64_t ms = clock_ms() - begin_ms;
 
 		if (ms > RESPONSE_MS)
@@ -456,9 +456,9 @@ static int tensorboard_serve(struct view *view, struct err *err)
 		return r;
 	tell_shown(view);
 	while ((r = tensorboard_turn(view, err)) == 0) {
-		r = look_at_tensorboard(view, err);
+		r = visit_tensorboard(view, err);
 		if (r >= 0 && view->mirror)
-			r = look_at_runs(view, err);
+			r = visit_runs(view, err);
 		if (r < 0)
 			break;
 	}
@@ -473,7 +473,7 @@ static int show_here(struct view *view, struct err *err)
 	if (r == 0)
 		r = tensorboard_dir_make(view->session->dirs.runtime, &view->dir, err);
 	if (r == 0)
-		r = look_first(view, err);
+		r = poll_first(view, err);
 	/* TensorBoard would look for files missing at its start only five seconds later. */
 	if (r == 0)
 		r = start_local(view, err);

@@ -312,7 +312,7 @@ enum {
 	HEADER_MAX = 4096,
 	PROBE_MS = 10 * 1000,
 	STOP_MS = 2000,
-	STOP_LOOK_MS = 10,
+	STOP_POLL_MS = 10,
 	RESPONSE_EVERY_MS = 100,
 };
 
@@ -677,7 +677,7 @@ static bool tensorboard_local_has_ended(struct tensorboard_local *local)
 /* Signal the whole process group: the data server outlives TensorBoard for a moment. */
 static void tensorboard_local_stop(struct tensorboard_local *local)
 {
-	const struct timespec pause = {.tv_nsec = STOP_LOOK_MS * 1000000};
+	const struct timespec pause = {.tv_nsec = STOP_POLL_MS * 1000000};
 	int64_t end_ms = clock_ms() + STOP_MS;
 	pid_t group = local->pid;
 
@@ -773,7 +773,7 @@ static void tensorboard_local_probe(struct tensorboard_local *local)
 		local->at.port, PROBE_MS, tensorboard_local_on_probed, local);
 }
 
-int tensorboard_local_look(struct tensorboard_local *local, struct err *err)
+int tensorboard_local_poll(struct tensorboard_local *local, struct err *err)
 {
 	if (tensorboard_local_has_ended(local))
 		return tensorboard_local_fail_ended(local, err);

@@ -88,7 +88,7 @@ AUTO_POINTER(struct tensorboard_local, tensorboard_local_free)
 
 /* Whether it answers by now: 1; 0: not yet; fails when it has ended. To be called again and again
  * while the loop runs. */
-int tensorboard_local_look(struct tensorboard_local *local, struct err *err);
+int tensorboard_local_poll(struct tensorboard_local *local, struct err *err);
 /* Once it answers. */
 const char *tensorboard_local_version(const struct tensorboard_local *local);
 /* Whether no other user can reach TensorBoard's port. */

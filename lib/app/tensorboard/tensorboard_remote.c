@@ -420,7 +420,7 @@ static void tensorboard_remote_probe(struct tensorboard_remote *remote)
 		remote->port, PROBE_MS, tensorboard_remote_on_probed, remote);
 }
 
-int tensorboard_remote_look(struct tensorboard_remote *remote, struct err *err)
+int tensorboard_remote_poll(struct tensorboard_remote *remote, struct err *err)
 {
 	if (remote->was_found)
 		return 1;

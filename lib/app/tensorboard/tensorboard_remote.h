@@ -33,8 +33,8 @@ int tensorboard_remote_open(const struct tensorboard_remote_options *options,
 void tensorboard_remote_free(struct tensorboard_remote *remote);
 AUTO_POINTER(struct tensorboard_remote, tensorboard_remote_free)
 
-/* As tensorboard_local_look. What was found, not started, is not looked at again. */
-int tensorboard_remote_look(struct tensorboard_remote *remote, struct err *err);
+/* As tensorboard_local_poll. What was found, not started, is not looked at again. */
+int tensorboard_remote_poll(struct tensorboard_remote *remote, struct err *err);
 /* Once it answers. */
 const char *tensorboard_remote_version(const struct tensorboard_remote *remote);
 /* Port of TensorBoard beside the program. */

@@ -24,7 +24,7 @@ enum {
 	RUN_AGAIN_MS = 3000,
 	RUN_EACH_MS = 250, /* later for each run that is looked at */
 	RUN_REST_FOR_RESPONSE = 2,
-	INTERRUPT_LOOK_MS = 100,
+	INTERRUPT_POLL_MS = 100,
 	HOST_NAME_MAX_BYTES = 256,
 };
 
@@ -457,8 +457,8 @@ int live_add_target(struct live *live, const char *name, struct err *err)
 	if (r < 0)
 		return r;
 	vec_foreach (struct target_item, item, &list.items) {
-		if (err_is_set(&item->look.error))
-			return err_move(err, &item->look.error);
+		if (err_is_set(&item->poll.error))
+			return err_move(err, &item->poll.error);
 		live_add_item(live, item);
 	}
 	return 0;
@@ -583,7 +583,7 @@ void live_tell(const struct live *live, const struct run_list *runs)
 struct waiting {
 	struct live *live;
 	const volatile int *interrupted;
-	struct loop_timer *end, *look;
+	struct loop_timer *end, *poll;
 };
 
 static int live_on_end(void *ctx, struct err *err)
@@ -596,18 +596,18 @@ static int live_on_end(void *ctx, struct err *err)
 	return 0;
 }
 
-static int live_on_look(void *ctx, struct err *err)
+static int live_on_poll(void *ctx, struct err *err)
 {
 	struct waiting *waiting = ctx;
 	struct loop *loop = session_loop(waiting->live->session);
 
 	(void)err;
-	waiting->look = NULL;
+	waiting->poll = NULL;
 	if (*waiting->interrupted)
 		loop_stop(loop);
 	else
-		waiting->look =
-			loop_add_timer(loop, clock_ms() + INTERRUPT_LOOK_MS, live_on_look, waiting);
+		waiting->poll =
+			loop_add_timer(loop, clock_ms() + INTERRUPT_POLL_MS, live_on_poll, waiting);
 	return 0;
 }
 
@@ -621,10 +621,10 @@ int live_wait(struct live *live, int64_t limit_ms, const volatile int *interrupt
 	live->is_waited_for = true;
 	waiting.end = loop_add_timer(loop, clock_ms() + limit_ms, live_on_end, &waiting);
 	if (interrupted)
-		live_on_look(&waiting, err);
+		live_on_poll(&waiting, err);
 	int r = loop_run(loop, err);
 	loop_remove_timer(loop, waiting.end);
-	loop_remove_timer(loop, waiting.look);
+	loop_remove_timer(loop, waiting.poll);
 	live->is_waited_for = false;
 	return r;
 }

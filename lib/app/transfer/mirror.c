@@ -30,10 +30,10 @@ enum {
 	PAUSE_MAX_MS = 60000, /* between two looks at what cannot be reached */
 	STATE_MS = 30000,     /* for an answer whether the run goes on */
 	INTERRUPT_MS = 100,
-	IDLE_LOOKS = 6, /* with nothing new, before the next ones come later */
+	IDLE_POLLS = 6, /* with nothing new, before the next ones come later */
 };
 
-enum doing { WAITING, QUEUED, LOOKING, QUERYING, OVER };
+enum doing { WAITING, QUEUED, POLLING, QUERYING, OVER };
 
 struct mirrored {
 	struct mirror *mirror;
@@ -48,8 +48,8 @@ struct mirrored {
 	struct target_call call;
 	struct target_status status;
 	struct loop_timer *timer;
-	uint64_t looks;
-	bool was_looked_at;
+	uint64_t polls;
+	bool was_visited;
 	int64_t grown_ms;
 	unsigned n_failed; /* looks, since the last that ended well */
 	unsigned n_idle;   /* looks that found nothing new, since the last that did */
@@ -63,7 +63,7 @@ struct mirror {
 	struct mirror_options options;
 	char *dir;
 	struct VEC_OF(struct mirrored *) runs;
-	size_t n_looking;
+	size_t n_polling;
 	uint64_t n_turns;
 	bool is_waited_for;
 	bool is_late;
@@ -86,8 +86,8 @@ int mirror_open(struct session *session, const struct mirror_options *options, s
 		.dir = options->dir ? fs_join(session->env.cwd, options->dir)
 				    : dirs_mirror(&session->dirs, options->scalars_only),
 	};
-	if (!mirror->options.look_ms)
-		mirror->options.look_ms = MIRROR_LOOK_MS;
+	if (!mirror->options.poll_ms)
+		mirror->options.poll_ms = MIRROR_POLL_MS;
 	int r = fs_mkdirs(mirror->dir, 0700, err);
 	if (r < 0)
 		mirror_free(mirror);
@@ -98,11 +98,11 @@ int mirror_open(struct session *session, const struct mirror_options *options, s
 
 /* Wall clock of the last look at a run that ended well, into its copy in the cache directory; 0:
  * none. */
-static int64_t mirror_looked_ms(
+static int64_t mirror_polled_ms(
 	const struct session *session, const char *run_id, bool scalars_only)
 {
 	AUTO_FREE char *mirrors = dirs_mirror(&session->dirs, scalars_only);
-	AUTO_FREE char *path = mem_printf("%s/%s/" MIRROR_LOOKED, mirrors, run_id);
+	AUTO_FREE char *path = mem_printf("%s/%s/" MIRROR_POLLED, mirrors, run_id);
 	struct stat st;
 
 	return stat(path, &st) < 0
@@ -158,7 +158,7 @@ void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *re
 		.plugin_bytes = counts.plugin_bytes,
 		.n_left_out = counts.left_out,
 		.left_out = mirror_files_left_out(mirrored->files),
-		.looks = mirrored->looks,
+		.polls = mirrored->polls,
 		.grown_ms = mirrored->grown_ms,
 		.is_over = mirrored->doing == OVER,
 		.error = err_is_set(&mirrored->error) ? &mirrored->error : NULL,
@@ -171,7 +171,7 @@ void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *re
 
 static int mirror_on_turn(void *ctx, struct err *err);
 
-static void mirror_look_in(struct mirrored *mirrored, int64_t ms)
+static void mirror_search(struct mirrored *mirrored, int64_t ms)
 {
 	struct loop *loop = mirrored->mirror->loop;
 
@@ -183,17 +183,17 @@ static void mirror_look_in(struct mirrored *mirrored, int64_t ms)
 /* A look at a run elsewhere costs connections and processes there. */
 static int64_t mirror_pause_ms(const struct mirrored *mirrored)
 {
-	unsigned times = 1 + mirrored->n_idle / IDLE_LOOKS;
+	unsigned times = 1 + mirrored->n_idle / IDLE_POLLS;
 
 	if (mirrored->target->ops->is_here)
 		times = 1;
-	return mirrored->mirror->options.look_ms * (times < MIRROR_IDLE ? times : MIRROR_IDLE);
+	return mirrored->mirror->options.poll_ms * (times < MIRROR_IDLE ? times : MIRROR_IDLE);
 }
 
-static bool is_looked_at(const struct mirror *mirror)
+static bool is_visited(const struct mirror *mirror)
 {
 	vec_foreach (struct mirrored *, mirrored, &mirror->runs)
-		if (!(*mirrored)->was_looked_at)
+		if (!(*mirrored)->was_visited)
 			return false;
 	return true;
 }
@@ -202,10 +202,10 @@ static void mirror_tell(struct mirrored *mirrored)
 {
 	struct mirror *mirror = mirrored->mirror;
 
-	mirrored->was_looked_at = true;
-	if (mirror->options.looked)
-		mirror->options.looked(mirror->options.ctx, mirrored->index);
-	if (mirror->is_waited_for && is_looked_at(mirror))
+	mirrored->was_visited = true;
+	if (mirror->options.polled)
+		mirror->options.polled(mirror->options.ctx, mirrored->index);
+	if (mirror->is_waited_for && is_visited(mirror))
 		loop_stop(mirror->loop);
 }
 
@@ -229,9 +229,9 @@ static bool is_hopeless(const struct mirrored *mirrored, const struct err *error
 	}
 }
 
-static void look_failed(struct mirrored *mirrored, struct err *error)
+static void poll_failed(struct mirrored *mirrored, struct err *error)
 {
-	int64_t ms = mirrored->mirror->options.look_ms;
+	int64_t ms = mirrored->mirror->options.poll_ms;
 
 	for (unsigned i = 0; i < mirrored->n_failed && ms < PAUSE_MAX_MS; i++)
 		ms *= 2;
@@ -241,7 +241,7 @@ static void look_failed(struct mirrored *mirrored, struct err *error)
 		end_run(mirrored);
 		return;
 	}
-	mirror_look_in(mirrored, ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS);
+	mirror_search(mirrored, ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS);
 	mirror_tell(mirrored);
 }
 
@@ -268,8 +268,8 @@ static void start_queued(struct mirror *mirror)
 {
 	struct mirrored *next;
 
-	for (size_t n = mirror->n_looking; n < MIRROR_LOOKS && (next = first_queued(mirror)); n++)
-		mirror_look_in(next, 0);
+	for (size_t n = mirror->n_polling; n < MIRROR_POLLS && (next = first_queued(mirror)); n++)
+		mirror_search(next, 0);
 }
 
 static void set_handle(struct mirrored *mirrored, const char *handle)
@@ -314,7 +314,7 @@ static void on_state(struct target_call *call, int status, struct err *err)
 			mirrored->is_final = true;
 	}
 	target_status_done(&mirrored->status);
-	mirror_look_in(mirrored, is_new ? 0 : mirror_pause_ms(mirrored));
+	mirror_search(mirrored, is_new ? 0 : mirror_pause_ms(mirrored));
 }
 
 /* Nothing was new: perhaps the run has ended. */
@@ -327,15 +327,15 @@ static void query_state(struct mirrored *mirrored)
 		(struct target_call){.deadline_ms = clock_ms() + STATE_MS, .done = on_state};
 	if (ops->state(mirrored->target, mirrored->handle, &mirrored->status, &mirrored->call,
 		    NULL) < 0)
-		mirror_look_in(mirrored, mirror_pause_ms(mirrored));
+		mirror_search(mirrored, mirror_pause_ms(mirrored));
 }
 
-static void look_ended(struct mirrored *mirrored)
+static void poll_ended(struct mirrored *mirrored)
 {
 	struct mirror_counts counts;
 
 	mirror_files_count(mirrored->files, &counts);
-	mirrored->looks++;
+	mirrored->polls++;
 	mirrored->n_failed = 0;
 	err_clear(&mirrored->error);
 	mirrored->n_idle++;
@@ -352,15 +352,15 @@ static void look_ended(struct mirrored *mirrored)
 		return;
 	}
 	if (counts.is_new || !mirrored->handle)
-		mirror_look_in(mirrored, mirrored->mirror->options.look_ms);
+		mirror_search(mirrored, mirrored->mirror->options.poll_ms);
 	else
 		query_state(mirrored);
 	mirror_tell(mirrored);
 }
 
-static void note_look(const struct mirrored *mirrored)
+static void note_poll(const struct mirrored *mirrored)
 {
-	AUTO_FREE char *path = fs_join(mirrored->dir, MIRROR_LOOKED);
+	AUTO_FREE char *path = fs_join(mirrored->dir, MIRROR_POLLED);
 	AUTO_FD int fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 
 	if (fd < 0 || futimens(fd, NULL) < 0)
@@ -375,15 +375,15 @@ static void on_fetched(struct target_call *call, int status, struct err *err)
 	bool is_whole = status == 0 && mirrored->is_final;
 	AUTO_ERR struct err error = {0};
 
-	mirror->n_looking--;
+	mirror->n_polling--;
 	int r = mirror_files_end(mirrored->files, is_whole ? mirrored->handle : NULL, &error);
 	if (status < 0) {
-		look_failed(mirrored, err);
+		poll_failed(mirrored, err);
 	} else if (r < 0) {
-		look_failed(mirrored, &error);
+		poll_failed(mirrored, &error);
 	} else {
-		note_look(mirrored);
-		look_ended(mirrored);
+		note_poll(mirrored);
+		poll_ended(mirrored);
 	}
 	start_queued(mirror);
 }
@@ -400,24 +400,24 @@ static int start_fetch(struct mirrored *mirrored, struct err *err)
 		target, mirrored->handle, mirror_files_sink(mirrored->files), &mirrored->call, err);
 	if (r < 0)
 		return r;
-	mirrored->doing = LOOKING;
-	mirrored->mirror->n_looking++;
+	mirrored->doing = POLLING;
+	mirrored->mirror->n_polling++;
 	return 0;
 }
 
-static void mirror_look(struct mirrored *mirrored)
+static void mirror_poll(struct mirrored *mirrored)
 {
 	AUTO_ERR struct err error = {0};
 
 	int r = mirror_files_begin(mirrored->files, &error);
 	if (r < 0 && error.id == E_IO_LOCK) {
-		mirror_look_in(mirrored, LOCK_MS);
+		mirror_search(mirrored, LOCK_MS);
 		return;
 	}
 	if (r == 0 && mirrored->is_final &&
 		mirror_files_is_whole(mirrored->files, mirrored->handle)) {
 		mirror_files_end(mirrored->files, NULL, NULL);
-		mirrored->looks++;
+		mirrored->polls++;
 		end_run(mirrored);
 		return;
 	}
@@ -425,7 +425,7 @@ static void mirror_look(struct mirrored *mirrored)
 		r = start_fetch(mirrored, &error);
 	if (r < 0) {
 		mirror_files_drop(mirrored->files);
-		look_failed(mirrored, &error);
+		poll_failed(mirrored, &error);
 	}
 }
 
@@ -435,7 +435,7 @@ static int mirror_on_turn(void *ctx, struct err *err)
 
 	(void)err;
 	mirrored->timer = NULL;
-	if (mirrored->mirror->n_looking >= MIRROR_LOOKS) {
+	if (mirrored->mirror->n_polling >= MIRROR_POLLS) {
 		enqueue(mirrored);
 		return 0;
 	}
@@ -443,11 +443,11 @@ static int mirror_on_turn(void *ctx, struct err *err)
 	reread(mirrored);
 	/* Without a handle the run has not reached its target yet, or never will. */
 	if (mirrored->handle)
-		mirror_look(mirrored);
+		mirror_poll(mirrored);
 	else
-		look_ended(mirrored);
+		poll_ended(mirrored);
 	/* Start the next one if this turn is over already. */
-	if (mirrored->doing != LOOKING)
+	if (mirrored->doing != POLLING)
 		start_queued(mirrored->mirror);
 	return 0;
 }
@@ -493,7 +493,7 @@ int mirror_add(struct mirror *mirror, const struct run *run, size_t *ret_index, 
 		mirrored->source = mem_strdup(mirrored->dir);
 	set_handle(mirrored, run_handle(run));
 	*vec_push(&mirror->runs) = mirrored;
-	mirror_look_in(mirrored, 0);
+	mirror_search(mirrored, 0);
 	*ret_index = mirrored->index;
 	return 0;
 }
@@ -514,7 +514,7 @@ struct interrupt {
 	struct loop_timer *timer;
 };
 
-static int mirror_look_for_interrupt(void *ctx, struct err *err)
+static int mirror_poll_for_interrupt(void *ctx, struct err *err)
 {
 	struct interrupt *interrupt = ctx;
 	struct loop *loop = interrupt->mirror->loop;
@@ -523,7 +523,7 @@ static int mirror_look_for_interrupt(void *ctx, struct err *err)
 	if (*interrupt->interrupted)
 		return err_set(err, E_CANCELED, "interrupted");
 	interrupt->timer = loop_add_timer(
-		loop, clock_ms() + INTERRUPT_MS, mirror_look_for_interrupt, interrupt);
+		loop, clock_ms() + INTERRUPT_MS, mirror_poll_for_interrupt, interrupt);
 	return 0;
 }
 
@@ -535,11 +535,11 @@ int mirror_first(
 	struct loop_timer *late = timeout_ms < 0 ? NULL
 						 : loop_add_timer(loop, clock_deadline(timeout_ms),
 							   mirror_on_late, mirror);
-	int r = interrupted ? mirror_look_for_interrupt(&interrupt, err) : 0;
+	int r = interrupted ? mirror_poll_for_interrupt(&interrupt, err) : 0;
 
 	mirror->is_late = false;
 	mirror->is_waited_for = true;
-	while (r == 0 && !mirror->is_late && !is_looked_at(mirror))
+	while (r == 0 && !mirror->is_late && !is_visited(mirror))
 		r = loop_run(loop, err);
 	mirror->is_waited_for = false;
 	loop_remove_timer(loop, interrupt.timer);
@@ -634,7 +634,7 @@ static struct json *read_events(const char *dir, int64_t end_ms)
 {
 	AUTO(metrics_free_auto) struct metrics *metrics = metrics_new(dir);
 
-	while (metrics_look(metrics))
+	while (metrics_poll(metrics))
 		if (clock_ms() >= end_ms)
 			return NULL;
 	return metrics_json(metrics);
@@ -672,9 +672,9 @@ static bool mirror_is_fresh(const struct session *session, const struct run *run
 	int64_t now_ms = clock_wall_ms();
 
 	for (int i = 0; i < 2 && !run_state_is_final(run_state(run)); i++) {
-		int64_t looked_ms = mirror_looked_ms(session, run_id(run), i);
+		int64_t polled_ms = mirror_polled_ms(session, run_id(run), i);
 
-		if (looked_ms <= now_ms && now_ms - looked_ms < MIRROR_LOOK_MS)
+		if (polled_ms <= now_ms && now_ms - polled_ms < MIRROR_POLL_MS)
 			return true;
 	}
 	return false;

@@ -35,19 +35,19 @@ enum {
 	MIRROR_FILES_MAX = 10000, /* of one run */
 	/* Between two looks at a run that goes on; of one elsewhere that writes nothing for long up
 	 * to MIRROR_IDLE times that. */
-	MIRROR_LOOK_MS = 5000,
+	MIRROR_POLL_MS = 5000,
 	MIRROR_IDLE = 4,
-	MIRROR_LOOKS = 6, /* at the same time */
+	MIRROR_POLLS = 6, /* at the same time */
 };
 #define MIRROR_BYTES_MAX (UINT64_C(16) << 30) /* of one run */
 
 struct mirror_options {
 	const char *dir; /* NULL: in the cache directory, one for all commands */
 	bool scalars_only;
-	int64_t look_ms; /* 0: MIRROR_LOOK_MS */
+	int64_t poll_ms; /* 0: MIRROR_POLL_MS */
 	bool once;       /* one look that ends well, and nothing is asked behind it */
 	/* A look at a run has ended: see mirror_get. May be NULL. */
-	void (*looked)(void *ctx, size_t run);
+	void (*polled)(void *ctx, size_t run);
 	void *ctx;
 };
 
@@ -61,7 +61,7 @@ struct mirror_state {
 	uint64_t plugin_bytes;
 	size_t n_left_out;    /* of these, since they are too many or too large */
 	const char *left_out; /* the first; valid until the next look */
-	uint64_t looks;       /* that have ended well */
+	uint64_t polls;       /* that have ended well */
 	int64_t grown_ms;     /* wall clock, when something was new last; 0: never */
 	bool is_over; /* the run has ended, and all is here, or (fault) cannot be had any more */
 	/* Of the last look, if it failed: E_RUN_…, ERR_NET (it goes on trying). Not set: none. */
@@ -99,7 +99,7 @@ enum { METRICS_BRING_MAX = 32 };
  * or of what curves need; the caller frees. NULL: nowhere. */
 char *metrics_here_dir(const struct session *session, const struct run *run);
 /* Brings the event files of runs elsewhere here, as far as curves need them: new bytes only, of
- * METRICS_BRING_MAX runs, and of those that go on not more often than every MIRROR_LOOK_MS. What
+ * METRICS_BRING_MAX runs, and of those that go on not more often than every MIRROR_POLL_MS. What
  * does not come within timeout_ms comes with the next call. */
 void metrics_bring(struct session *session, const struct run_list *runs, int64_t timeout_ms);
 /* Into "metrics" of the records of runs elsewhere. Reads for limit_ms at most; what is not read

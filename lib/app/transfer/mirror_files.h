@@ -18,7 +18,7 @@
 #define MIRROR_OWN  ".dlrun-mirror" /* in the directory */
 #define MIRROR_PART "tfevents"
 /* Marker whose mtime is the time of the last look that ended well. */
-#define MIRROR_LOOKED MIRROR_OWN "/looked"
+#define MIRROR_POLLED MIRROR_OWN "/looked"
 /* Of what plugins read of one run. */
 #define MIRROR_PLUGIN_BYTES_MAX (UINT64_C(2) << 30)
 enum { MIRROR_PLUGIN_FILES_MAX = 2000 };

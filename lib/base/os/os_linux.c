@@ -1148,7 +1148,7 @@ int os_family_signal(struct os_family *family, int sig)
 }
 
 /* With version 1 the lists are read; one that cannot be read may not be empty. */
-static void look_group(const char *dir, void *ctx)
+static void poll_group(const char *dir, void *ctx)
 {
 	bool *is_empty = ctx;
 	char path[PATH_SIZE], text[32];
@@ -1175,7 +1175,7 @@ bool os_family_is_empty(const struct os_family *family)
 		return errno == ENOENT;
 	if (family->path[0])
 		return false;
-	os_each_group(dir, 0, look_group, &is_empty);
+	os_each_group(dir, 0, poll_group, &is_empty);
 	return is_empty;
 }
 

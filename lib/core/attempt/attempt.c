@@ -29,7 +29,7 @@ enum {
 	JOB_MAX = 8 << 20,
 	STATE_MAX = 64 << 10,
 	LOCK_WAIT_MS = 200, /* others only look for a moment */
-	LOOK_MS = 5,
+	POLL_MS = 5,
 };
 
 /*
@@ -491,7 +491,7 @@ static int attempt_give_up(const char *dir, struct target_status *ret, struct er
 	return attempt_end_write(dir, ret, 0, err);
 }
 
-int attempt_look(
+int attempt_poll(
 	const char *dir, const char *submit_lock, struct target_status *ret, struct err *err)
 {
 	AUTO_FREE char *lock = fs_join(dir, ATTEMPT_LOCK);
@@ -535,10 +535,10 @@ static bool has_supervisor(const char *dir, const struct attempt_state *state)
 {
 	AUTO_FREE char *lock = fs_join(dir, ATTEMPT_LOCK);
 
-	for (int ms = 0; fs_is_locked(lock); ms += LOOK_MS) {
+	for (int ms = 0; fs_is_locked(lock); ms += POLL_MS) {
 		if (attempt_process_alive(&state->supervisor) || ms > LOCK_WAIT_MS)
 			return true;
-		poll(NULL, 0, LOOK_MS);
+		poll(NULL, 0, POLL_MS);
 	}
 	return false;
 }

@@ -158,7 +158,7 @@ struct json *attempt_observed(const char *dir);
 /* The status of the attempt now. submit_lock: path of the run's; while it is held and no supervisor
  * has the attempt: preparing. An attempt whose submit died before a supervisor had it is ended here
  * (failed, Interrupted), so that no supervisor can begin it later. */
-int attempt_look(
+int attempt_poll(
 	const char *dir, const char *submit_lock, struct target_status *ret, struct err *err);
 
 /* Request the end: durable when it returns, then the supervisor is woken. An attempt that has ended

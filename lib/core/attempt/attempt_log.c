@@ -126,9 +126,9 @@ bool marks_reader_next(struct marks_reader *reader, struct mark *ret)
 enum {
 	CHUNK = 64 << 10,
 	CHUNKS_PER_TURN = 16,
-	LINE_LOOK_MAX = 64 << 10, /* how far a mark may lie from the start of a line */
-	FAST_LOOK_MS = 200,       /* where the file cannot be watched */
-	SLOW_LOOK_MS = 1000,      /* else: is anybody alive? */
+	LINE_POLL_MAX = 64 << 10, /* how far a mark may lie from the start of a line */
+	FAST_POLL_MS = 200,       /* where the file cannot be watched */
+	SLOW_POLL_MS = 1000,      /* else: is anybody alive? */
 };
 
 struct reading {
@@ -216,13 +216,13 @@ static int64_t tail_offset(int fd, int64_t lines)
 /* The start of the first line at or behind offset; offset itself if there is none near. */
 static int64_t attempt_log_line_start(int fd, int64_t offset)
 {
-	AUTO_FREE char *chunk = mem_alloc(LINE_LOOK_MAX, 1);
+	AUTO_FREE char *chunk = mem_alloc(LINE_POLL_MAX, 1);
 	char *newline;
 	ssize_t n;
 
 	if (offset == 0)
 		return 0;
-	n = attempt_log_read_at(fd, chunk, LINE_LOOK_MAX, offset - 1);
+	n = attempt_log_read_at(fd, chunk, LINE_POLL_MAX, offset - 1);
 	newline = n > 0 ? memchr(chunk, '\n', (size_t)n) : NULL;
 	return newline ? offset + (newline - chunk) : offset;
 }
@@ -415,10 +415,10 @@ static void attempt_log_tell_waiting(struct reading *reading, const struct targe
 	events->notice(events->ctx, reason);
 }
 
-static int look_at_attempt(struct reading *reading, struct err *err)
+static int visit_attempt(struct reading *reading, struct err *err)
 {
 	struct target_status status;
-	int r = attempt_look(reading->place.dir, reading->place.submit_lock, &status, err);
+	int r = attempt_poll(reading->place.dir, reading->place.submit_lock, &status, err);
 
 	if (r < 0)
 		return r;
@@ -428,7 +428,7 @@ static int look_at_attempt(struct reading *reading, struct err *err)
 	return 0;
 }
 
-static int attempt_log_turn(struct reading *reading, bool look);
+static int attempt_log_turn(struct reading *reading, bool poll);
 
 static void attempt_log_watch(struct reading *reading);
 
@@ -453,7 +453,7 @@ static void turn_later(struct reading *reading)
 
 	/* Do not postpone a pending timer: a log that always grows would hide the end. */
 	if (!reading->timer)
-		turn_at(reading, clock_ms() + (watched ? SLOW_LOOK_MS : FAST_LOOK_MS));
+		turn_at(reading, clock_ms() + (watched ? SLOW_POLL_MS : FAST_POLL_MS));
 }
 
 static void end_call(struct reading *reading, int status, struct err *err)
@@ -474,7 +474,7 @@ static int check_log(const struct reading *reading, struct err *err)
 
 /* Check whether the attempt is over before the rest is read: output that is written in between is
  * the last of its family, not something new. */
-static int attempt_log_turn(struct reading *reading, bool look)
+static int attempt_log_turn(struct reading *reading, bool poll)
 {
 	AUTO_ERR struct err failure = {0};
 	bool was_final = reading->final;
@@ -482,8 +482,8 @@ static int attempt_log_turn(struct reading *reading, bool look)
 
 	attempt_log_watch(reading);
 	r = attempt_log_read_some(reading, &failure);
-	if (r == 0 && look && !was_final && reading->request.follow)
-		r = look_at_attempt(reading, &failure);
+	if (r == 0 && poll && !was_final && reading->request.follow)
+		r = visit_attempt(reading, &failure);
 	if (r < 0)
 		end_call(reading, r, &failure);
 	else if (r > 0 || reading->final != was_final)

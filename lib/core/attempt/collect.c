@@ -314,7 +314,7 @@ static void collect_list_dir(void *ctx, struct par_queue *queue, void *item, uns
 }
 
 /* Check the directories of an earlier list: keep the unchanged ones, queue the changed ones. */
-static void collect_look_again(struct listing_dirs *all, const struct buf *before)
+static void collect_poll_again(struct listing_dirs *all, const struct buf *before)
 {
 	struct record record;
 	struct stat st;
@@ -343,7 +343,7 @@ static void list_tree(int fd, const struct buf *before, struct buf *ret)
 	all->now_ns = ns_of(&now);
 	if (fstat(fd, &st) == 0) {
 		all->dev = st.st_dev;
-		collect_look_again(all, before);
+		collect_poll_again(all, before);
 		par_queue_run_apart(collect_list_dir, all, mem_strdup(""), fd);
 	}
 	for (size_t i = 0; i < WORKERS_MAX; i++) {
@@ -628,7 +628,7 @@ static bool may_hold(const struct collector *c, const char *path, bool is_output
 }
 
 /* A directory that is being visited, and its finder. */
-struct looking {
+struct polling {
 	struct search *search;
 	struct par_queue *queue;
 	struct finder *finder;
@@ -638,11 +638,11 @@ struct looking {
 
 static void collect_find_entry(void *ctx, const char *name, unsigned char type)
 {
-	const struct looking *looking = ctx;
-	const struct collector *c = looking->search->c;
-	const struct visit *visit = looking->visit;
+	const struct polling *polling = ctx;
+	const struct collector *c = polling->search->c;
+	const struct visit *visit = polling->visit;
 	bool events = c->when == COLLECT_EVENTS;
-	int fd = looking->fd;
+	int fd = polling->fd;
 	struct stat st;
 
 	if (str_eq(name, ".") || str_eq(name, ".."))
@@ -658,9 +658,9 @@ static void collect_find_entry(void *ctx, const char *name, unsigned char type)
 	if (!may_hold(c, path, is_output) || collect_is_excluded(&c->job->world, path, name))
 		return;
 	if (is_dir)
-		push_visit(looking->queue, path, is_output, visit);
+		push_visit(polling->queue, path, is_output, visit);
 	else if (!events || (collect_is_telling(path) && is_wanted_file(c, visit, fd, name, &st)))
-		find_file(c, looking->finder, fd, name, path, is_output, &st);
+		find_file(c, polling->finder, fd, name, path, is_output, &st);
 }
 
 static void cannot_visit(struct finder *finder, const struct visit *visit, int errnum)
@@ -701,11 +701,11 @@ static void find_in(void *ctx, struct par_queue *queue, void *item, unsigned wor
 	struct finder *finder = &search->finders[worker];
 	struct visit *visit = item;
 	AUTO_FD int fd = open_visit(search, finder, visit);
-	struct looking looking = {search, queue, finder, visit, fd};
+	struct polling polling = {search, queue, finder, visit, fd};
 
 	if (!finder->names)
 		finder->names = mem_alloc(1, OS_NAMES_SIZE);
-	int r = fd < 0 ? 0 : os_list_names(fd, finder->names, collect_find_entry, &looking);
+	int r = fd < 0 ? 0 : os_list_names(fd, finder->names, collect_find_entry, &polling);
 	if (r < 0)
 		cannot_visit(finder, visit, -r);
 	free(visit->path);

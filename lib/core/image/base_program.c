@@ -16,22 +16,22 @@
 #include "base/util/str.h"
 #include "core/image/registry_open.h"
 
-void base_look_done(struct base_look *look)
+void base_poll_done(struct base_poll *poll)
 {
-	if (!look)
+	if (!poll)
 		return;
-	image_base_free(look->base);
-	layout_free(look->layout);
-	if (look->dir)
-		fs_remove_tree(AT_FDCWD, look->dir, NULL);
-	free(look->dir);
-	free(look->digest);
-	ref_done(&look->ref);
-	err_done(&look->error);
-	registry_client_done(&look->client);
+	image_base_free(poll->base);
+	layout_free(poll->layout);
+	if (poll->dir)
+		fs_remove_tree(AT_FDCWD, poll->dir, NULL);
+	free(poll->dir);
+	free(poll->digest);
+	ref_done(&poll->ref);
+	err_done(&poll->error);
+	registry_client_done(&poll->client);
 }
 
-static int make_layout(struct base_look *look, const char *tmp, struct err *err)
+static int make_layout(struct base_poll *poll, const char *tmp, struct err *err)
 {
 	char *dir = mem_printf("%s/dlrun-base-XXXXXX", str_empty(tmp) ? "/tmp" : tmp);
 
@@ -40,53 +40,53 @@ static int make_layout(struct base_look *look, const char *tmp, struct err *err)
 		free(dir);
 		return -ERR_IO;
 	}
-	look->dir = dir;
-	return layout_open(dir, true, &look->layout, err);
+	poll->dir = dir;
+	return layout_open(dir, true, &poll->layout, err);
 }
 
-int base_look_init(
-	struct base_look *look, struct session *session, int64_t limit_ms, struct err *err)
+int base_poll_init(
+	struct base_poll *poll, struct session *session, int64_t limit_ms, struct err *err)
 {
-	int r = registry_query_init(&look->client, session, limit_ms, err);
+	int r = registry_query_init(&poll->client, session, limit_ms, err);
 
-	return r == 0 ? make_layout(look, env_get(session->env.env, "TMPDIR"), err) : r;
+	return r == 0 ? make_layout(poll, env_get(session->env.env, "TMPDIR"), err) : r;
 }
 
 static int on_base(void *ctx, const char *digest, struct err *error, struct err *err)
 {
-	struct base_look *look = ctx;
+	struct base_poll *poll = ctx;
 
 	(void)err;
-	look->digest = mem_strdup(digest);
+	poll->digest = mem_strdup(digest);
 	if (error)
-		err_move(&look->error, error);
-	loop_stop(look->client.options.loop);
+		err_move(&poll->error, error);
+	loop_stop(poll->client.options.loop);
 	return 0;
 }
 
-int base_look_query(struct base_look *look, const char *name, const char *platform, struct err *err)
+int base_poll_query(struct base_poll *poll, const char *name, const char *platform, struct err *err)
 {
 	AUTO_FREE char *repository = NULL;
 	AUTO_REGISTRY struct registry *registry = NULL;
 	struct registry_base *base;
 
-	int r = ref_parse(name, &look->ref, err);
+	int r = ref_parse(name, &poll->ref, err);
 	if (r < 0)
 		return r;
-	repository = mem_printf("%s/%s", look->ref.host, look->ref.repo);
-	r = registry_query_open(&look->client, repository, false, &registry, err);
+	repository = mem_printf("%s/%s", poll->ref.host, poll->ref.repo);
+	r = registry_query_open(&poll->client, repository, false, &registry, err);
 	if (r < 0)
 		return r;
-	base = registry_base_start(registry, &(struct registry_base_request){.ref = &look->ref,
+	base = registry_base_start(registry, &(struct registry_base_request){.ref = &poll->ref,
 						     .platform = platform,
-						     .cache = look->layout,
+						     .cache = poll->layout,
 						     .found = on_base,
-						     .ctx = look});
-	r = loop_run(look->client.options.loop, err);
+						     .ctx = poll});
+	r = loop_run(poll->client.options.loop, err);
 	registry_base_free(base);
-	if (r < 0 || err_is_set(&look->error))
-		return r < 0 ? r : err_move(err, &look->error);
-	return image_base_load(look->layout, name, look->digest, platform, &look->base, err);
+	if (r < 0 || err_is_set(&poll->error))
+		return r < 0 ? r : err_move(err, &poll->error);
+	return image_base_load(poll->layout, name, poll->digest, platform, &poll->base, err);
 }
 
 /* Bytes of compressed layers that are read: the root file systems of distributions, not what takes
@@ -321,7 +321,7 @@ static void base_program_step(struct buf *at, const char *name, size_t len)
 }
 
 /* From the root of the image, links followed; NULL: there is no such file, or it cannot be told. */
-static const struct entry *base_program_look_up(const struct entry_list *entries, const char *path)
+static const struct entry *base_program_lookup(const struct entry_list *entries, const char *path)
 {
 	enum { LINKS_MAX = 40 };
 	AUTO_FREE char *rest = mem_strdup(path);
@@ -372,7 +372,7 @@ void base_program_of_entries(const struct json *config, const struct entry_list 
 	for (const char *at = path ? path : default_path; *at;) {
 		size_t len = strcspn(at, ":");
 		AUTO_FREE char *file = mem_printf("%.*s/%s", (int)len, at, program);
-		const struct entry *found = *at == '/' ? base_program_look_up(entries, file) : NULL;
+		const struct entry *found = *at == '/' ? base_program_lookup(entries, file) : NULL;
 		if (found && found->exec) {
 			base_program_set(ret, BASE_HAS, mem_printf("%s is there", file));
 			return;

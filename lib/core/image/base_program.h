@@ -51,10 +51,10 @@ void base_program_of_entries(const struct json *config, const struct entry_list 
 
 /*
  * Inspecting a base image in a registry without any run: its manifest and configuration are fetched
- * into a directory that is removed with the base_look.
+ * into a directory that is removed with the base_poll.
  */
 
-struct base_look {
+struct base_poll {
 	struct registry_client client;
 	struct ref ref;
 	char *dir;
@@ -65,12 +65,12 @@ struct base_look {
 };
 
 /* Requests end limit_ms from now on. */
-int base_look_init(
-	struct base_look *look, struct session *session, int64_t limit_ms, struct err *err);
+int base_poll_init(
+	struct base_poll *poll, struct session *session, int64_t limit_ms, struct err *err);
 /* name: HOST/REPO[:TAG|@DIGEST]. Blocks. Once. */
-int base_look_query(
-	struct base_look *look, const char *name, const char *platform, struct err *err);
-void base_look_done(struct base_look *look);
-#define AUTO_BASE_LOOK AUTO(base_look_done)
+int base_poll_query(
+	struct base_poll *poll, const char *name, const char *platform, struct err *err);
+void base_poll_done(struct base_poll *poll);
+#define AUTO_BASE_POLL AUTO(base_poll_done)
 
 #endif

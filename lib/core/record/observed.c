@@ -10,7 +10,7 @@
 #include "core/record/params.h"
 #include "core/record/results.h"
 
-enum { LOOKS_MAX = 1000 * 1000 * 1000 };
+enum { POLLS_MAX = 1000 * 1000 * 1000 };
 
 /* A member of that kind, or NULL. */
 static const struct json *part(const struct json *object, const char *key, enum json_kind kind)
@@ -124,25 +124,25 @@ static void keep_most(struct json *usage, const char *key, double value)
 
 static void keep_mean(struct json *kept, struct json *usage, double value)
 {
-	int64_t looks = json_get_int(kept, "gpu_looks", 0);
+	int64_t polls = json_get_int(kept, "gpu_looks", 0);
 	double mean = json_get_num(usage, "gpu_busy", 0);
 
 	if (value < 0)
 		return;
-	if (looks < 0 || looks > LOOKS_MAX)
-		looks = 0;
-	json_set_num(usage, "gpu_busy", (mean * (double)looks + value) / (double)(looks + 1));
-	json_set_int(kept, "gpu_looks", looks + 1);
+	if (polls < 0 || polls > POLLS_MAX)
+		polls = 0;
+	json_set_num(usage, "gpu_busy", (mean * (double)polls + value) / (double)(polls + 1));
+	json_set_int(kept, "gpu_looks", polls + 1);
 }
 
-void observed_keep(struct json *kept, const struct json *look)
+void observed_keep(struct json *kept, const struct json *poll)
 {
-	const struct json *now = json_get(look, "now");
+	const struct json *now = json_get(poll, "now");
 	struct json *usage = json_sub(kept, "usage");
 
-	json_set_str(kept, "time", json_get_str(look, "time"));
+	json_set_str(kept, "time", json_get_str(poll, "time"));
 	json_set(kept, "now", now ? json_clone(now) : json_null());
-	keep_most(usage, "cpu_s", json_get_num(json_get(look, "usage"), "cpu_s", -1));
+	keep_most(usage, "cpu_s", json_get_num(json_get(poll, "usage"), "cpu_s", -1));
 	keep_most(usage, "memory_peak_bytes", json_get_num(now, "memory_bytes", -1));
 	keep_most(usage, "gpu_memory_peak_bytes", json_get_num(now, "gpu_memory_bytes", -1));
 	keep_mean(kept, usage, json_get_num(now, "gpu_busy", -1));

@@ -191,7 +191,7 @@ struct read_file {
 
 struct params {
 	char *dir;
-	unsigned n_looks;
+	unsigned n_polls;
 	struct read_file read[PARAMS_FILES];
 	size_t n;
 	struct json *values;
@@ -329,14 +329,14 @@ static bool is_power_of_two(unsigned n)
 	return (n & (n - 1)) == 0;
 }
 
-void params_look(struct params *params, bool all)
+void params_poll(struct params *params, bool all)
 {
 	AUTO_FD int root = open(params->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	bool is_new = false;
 
 	if (root < 0)
 		return;
-	if (all || is_power_of_two(++params->n_looks))
+	if (all || is_power_of_two(++params->n_polls))
 		find_files(params, root);
 	for (size_t i = 0; i < params->n; i++)
 		is_new |= read_changed(&params->read[i], root);

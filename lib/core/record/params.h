@@ -55,7 +55,7 @@ struct params;
 struct params *params_new(const char *outputs);
 /* Read again the files that have changed; now and then, or (all) at once, search for others. Files
  * that cannot be read leave the parameters as they are. */
-void params_look(struct params *params, bool all);
+void params_poll(struct params *params, bool all);
 /* An object; the caller frees. */
 struct json *params_json(const struct params *params);
 void params_free(struct params *params);

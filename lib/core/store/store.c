@@ -705,7 +705,7 @@ int store_list(struct store *store, const struct store_filter *filter, struct ru
  * RUN as users write it (cli.md, "Rules for every command").
  */
 
-enum { BACK_MAX = 1000000, NEAR_MAX = ERR_EVIDENCE_MAX, NEAR_LOOK = 1000 };
+enum { BACK_MAX = 1000000, NEAR_MAX = ERR_EVIDENCE_MAX, NEAR_POLL = 1000 };
 
 /* @ is 0, @-3 is 3; -1: not of that form. */
 static int64_t parse_back(const char *text)
@@ -785,7 +785,7 @@ static void add_nearest(struct store *store, const char *text, struct err *err)
 
 	if (store_prepare(store, "SELECT id FROM runs ORDER BY seq DESC LIMIT ?1", &stmt, NULL) < 0)
 		return;
-	sqlite3_bind_int(stmt, 1, NEAR_LOOK);
+	sqlite3_bind_int(stmt, 1, NEAR_POLL);
 	while (sqlite3_step(stmt) == SQLITE_ROW) {
 		const char *id = (const char *)sqlite3_column_text(stmt, 0);
 		unsigned distance = run_id_is_valid(id) ? distance_to(text, id) : UINT32_MAX;

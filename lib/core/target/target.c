@@ -10,7 +10,7 @@
 #include "core/target/target_work.h"
 #include "net/stream/pump.h"
 
-enum { INTERRUPT_LOOK_MS = 200 };
+enum { INTERRUPT_POLL_MS = 200 };
 
 void target_status_done(struct target_status *status)
 {
@@ -206,14 +206,14 @@ int target_adopt(struct target *target, const char *id, int64_t timeout_ms, stru
 	return target_wait_over(&wait, target->ops->adopt(target, id, ret, &wait.call, err), err);
 }
 
-static int target_look_for_interrupt(void *ctx, struct err *err)
+static int target_poll_for_interrupt(void *ctx, struct err *err)
 {
 	struct wait *wait = ctx;
 
 	if (*wait->interrupted)
 		return err_set(err, E_CANCELED, "interrupted");
 	wait->timer = loop_add_timer(
-		wait->loop, clock_ms() + INTERRUPT_LOOK_MS, target_look_for_interrupt, wait);
+		wait->loop, clock_ms() + INTERRUPT_POLL_MS, target_poll_for_interrupt, wait);
 	return 0;
 }
 
@@ -227,7 +227,7 @@ int target_logs(struct target *target, const char *handle, const struct target_l
 			target->ops->kind);
 	wait_init(&wait, target, -1);
 	wait.interrupted = interrupted;
-	int r = interrupted ? target_look_for_interrupt(&wait, err) : 0;
+	int r = interrupted ? target_poll_for_interrupt(&wait, err) : 0;
 	if (r == 0)
 		r = target->ops->logs(target, handle, request, token, &wait.call, err);
 	r = target_wait_over(&wait, r, err);
@@ -246,7 +246,7 @@ int target_exec(struct target *target, const char *handle,
 			target->ops->kind);
 	wait_init(&wait, target, -1);
 	wait.interrupted = interrupted;
-	int r = interrupted ? target_look_for_interrupt(&wait, err) : 0;
+	int r = interrupted ? target_poll_for_interrupt(&wait, err) : 0;
 	if (r == 0)
 		r = target->ops->exec(target, handle, request, ret_status, &wait.call, err);
 	r = target_wait_over(&wait, r, err);
@@ -264,7 +264,7 @@ int target_fetch(struct target *target, const char *handle, struct fetch_sink *s
 			target->ops->kind);
 	wait_init(&wait, target, -1);
 	wait.interrupted = interrupted;
-	int r = interrupted ? target_look_for_interrupt(&wait, err) : 0;
+	int r = interrupted ? target_poll_for_interrupt(&wait, err) : 0;
 	if (r == 0)
 		r = target->ops->fetch(target, handle, sink, &wait.call, err);
 	r = target_wait_over(&wait, r, err);

@@ -631,8 +631,8 @@ static int kube_plugin_allowed(const struct kube_credential_options *options, st
  */
 
 enum {
-	LOOK_FIRST_MS = 1,
-	LOOK_MAX_MS = 50,
+	POLL_FIRST_MS = 1,
+	POLL_MAX_MS = 50,
 	NOTE_MS = 3000,
 	SAID_KEPT = 4096,
 	HINT_MAX = 400,
@@ -655,7 +655,7 @@ struct kube_plugin {
 	struct output out, said;
 	struct loop_timer *timer, *note_timer;
 	int64_t deadline_ms; /* INT64_MAX: none */
-	int64_t look_ms;
+	int64_t poll_ms;
 	kube_plugin_fn *end;
 	void *ctx;
 };
@@ -804,21 +804,21 @@ static int credential_end(struct kube_plugin *plugin, int status, struct err *er
 	return plugin->end(plugin->ctx, r, &made, &error, err);
 }
 
-static int credential_look(void *ctx, struct err *err);
+static int credential_poll(void *ctx, struct err *err);
 
-static void credential_look_later(struct kube_plugin *plugin)
+static void credential_poll_later(struct kube_plugin *plugin)
 {
-	int64_t at_ms = clock_ms() + plugin->look_ms;
+	int64_t at_ms = clock_ms() + plugin->poll_ms;
 
-	plugin->look_ms *= 2;
-	if (plugin->look_ms > LOOK_MAX_MS)
-		plugin->look_ms = LOOK_MAX_MS;
+	plugin->poll_ms *= 2;
+	if (plugin->poll_ms > POLL_MAX_MS)
+		plugin->poll_ms = POLL_MAX_MS;
 	if (at_ms > plugin->deadline_ms)
 		at_ms = plugin->deadline_ms;
-	plugin->timer = loop_add_timer(plugin->options->loop, at_ms, credential_look, plugin);
+	plugin->timer = loop_add_timer(plugin->options->loop, at_ms, credential_poll, plugin);
 }
 
-static int credential_look(void *ctx, struct err *err)
+static int credential_poll(void *ctx, struct err *err)
 {
 	struct kube_plugin *plugin = ctx;
 	int status = 0;
@@ -838,7 +838,7 @@ static int credential_look(void *ctx, struct err *err)
 
 		return credential_fail(plugin, why, err);
 	}
-	credential_look_later(plugin);
+	credential_poll_later(plugin);
 	return 0;
 }
 
@@ -857,9 +857,9 @@ static int credential_on_output(void *ctx, short revents, struct err *err)
 	if (output != &plugin->out)
 		return 0;
 	/* A plugin that has closed its output is about to exit. */
-	plugin->look_ms = LOOK_FIRST_MS;
+	plugin->poll_ms = POLL_FIRST_MS;
 	loop_remove_timer(plugin->options->loop, plugin->timer);
-	credential_look_later(plugin);
+	credential_poll_later(plugin);
 	return 0;
 }
 
@@ -978,7 +978,7 @@ static int kube_plugin_start(const struct kube_credential_options *options, kube
 		.interactive = exec->interactive != KUBE_EXEC_NEVER && options->plugin.tty_fd >= 0,
 		.out = {.plugin = plugin, .fd = -1},
 		.said = {.plugin = plugin, .fd = -1, .keep_last = true},
-		.look_ms = LOOK_FIRST_MS,
+		.poll_ms = POLL_FIRST_MS,
 		.end = end_fn,
 		.ctx = ctx};
 	plugin->deadline_ms = plugin->interactive ? INT64_MAX : clock_deadline(options->limit_ms);
@@ -992,7 +992,7 @@ static int kube_plugin_start(const struct kube_credential_options *options, kube
 	if (options->note)
 		plugin->note_timer =
 			loop_add_timer(options->loop, clock_ms() + NOTE_MS, note_due, plugin);
-	credential_look_later(plugin);
+	credential_poll_later(plugin);
 	*ret = plugin;
 	return 0;
 }
@@ -1098,7 +1098,7 @@ static char *credential_read_token(const char *path, struct err *err)
 }
 
 /* If the file cannot be read, the token that was read before stays in use. */
-static void credential_look_at_file(struct kube_credential *credential)
+static void credential_visit_file(struct kube_credential *credential)
 {
 	const struct kube_access *access = credential->options.access;
 	AUTO_FREE char *bearer = NULL;
@@ -1260,7 +1260,7 @@ struct kube_credential *kube_credential_new(const struct kube_credential_options
 		credential->options.limit_ms = KUBE_PLUGIN_MS;
 	credential->login.generation = 1;
 	if (access->token_file) {
-		credential_look_at_file(credential);
+		credential_visit_file(credential);
 	} else if (access->token) {
 		set_bearer(credential, access->token);
 	} else if (access->username || access->password) {
@@ -1313,7 +1313,7 @@ struct kube_login_wait *kube_credential_want(
 
 	if (access->token_file &&
 		(!credential->has_login || clock_ms() >= credential->read_ms + KUBE_TOKEN_FILE_MS))
-		credential_look_at_file(credential);
+		credential_visit_file(credential);
 	if (credential->uses_plugin) {
 		if (credential->expires_ms && clock_wall_ms() >= credential->expires_ms)
 			credential->has_login = false;
@@ -1342,7 +1342,7 @@ bool kube_credential_refused(struct kube_credential *credential, unsigned genera
 	if (generation != credential->login.generation)
 		return true;
 	if (credential->options.access->token_file) {
-		credential_look_at_file(credential);
+		credential_visit_file(credential);
 		return generation != credential->login.generation;
 	}
 	if (!credential->uses_plugin)

@@ -369,7 +369,7 @@ static char *job_collector(const struct job *job)
  */
 
 enum {
-	LOOKS_MAX = 1500, /* a fifth of a second each: the node starts the program first */
+	POLLS_MAX = 1500, /* a fifth of a second each: the node starts the program first */
 };
 #define MEMORY     (UINT64_C(32) << 20)
 #define MEMORY_MAX (UINT64_C(512) << 20) /* for tar, by which they are read */
@@ -491,7 +491,7 @@ int job_linger(const struct job *job, struct json *containers, struct err *err)
 	AUTO_BUF struct buf script;
 
 	buf_init(&script, SCRIPT_MAX);
-	buf_addf(&script, wait_lines, (int)LOOKS_MAX,
+	buf_addf(&script, wait_lines, (int)POLLS_MAX,
 		is_conditional(job) ? "elif ! [ -e " WANTED " ]; then\n\texit 0\n" : "",
 		(long long)((run->linger_ms + 999) / 1000));
 	job_shell_words(job, &words);

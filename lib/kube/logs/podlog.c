@@ -80,8 +80,8 @@ struct podlog {
 	unsigned failures;
 	int64_t refused_ms;     /* since when the login is; 0: it is not */
 	bool has_read;          /* a stream or probe, ever */
-	struct kube_call *look; /* at the pod, which may be gone */
-	struct err look_error;  /* of the stream before that */
+	struct kube_call *poll; /* at the pod, which may be gone */
+	struct err poll_error;  /* of the stream before that */
 	struct err error;       /* what it ends with */
 	bool told;              /* of them */
 	unsigned n_ends;        /* of streams, in order and without anything new */
@@ -103,7 +103,7 @@ struct podlog {
 };
 
 static void podlog_plan_next(struct podlog *podlog, int64_t wait_ms);
-static void podlog_look_at_tail(struct podlog *podlog);
+static void podlog_visit_tail(struct podlog *podlog);
 
 /*
  * Notices
@@ -200,7 +200,7 @@ static int podlog_on_lines(
 static void podlog_stop_all(struct podlog *podlog)
 {
 	kube_cancel(TAKE(podlog->stream));
-	kube_cancel(TAKE(podlog->look));
+	kube_cancel(TAKE(podlog->poll));
 	kube_cancel(TAKE(podlog->head.call));
 	kube_cancel(TAKE(podlog->tail.call));
 	loop_remove_timer(podlog->loop, TAKE(podlog->next));
@@ -283,7 +283,7 @@ static int podlog_on_probe_done(void *ctx, struct kube_response *response, struc
 	probe->call = NULL;
 	if (!err_is_set(&response->error)) {
 		probe->done(podlog, &probe->text);
-	} else if (podlog->finishing && !podlog->stream && !podlog->look) {
+	} else if (podlog->finishing && !podlog->stream && !podlog->poll) {
 		/* The last line could not be had. */
 		if (clock_ms() <= podlog->finish_ms) {
 			podlog_plan_next(podlog, GRACE_MS);
@@ -453,15 +453,15 @@ static int podlog_refused(struct podlog *podlog, struct err *error, struct err *
 	return 0;
 }
 
-static int podlog_on_looked(void *ctx, struct kube_response *response, struct err *err)
+static int podlog_on_polled(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct podlog *podlog = ctx;
 	AUTO_ERR struct err error = {0};
 	const char *uid = json_get_str(json_get(response->object, "metadata"), "uid");
 	bool is_gone;
 
-	podlog->look = NULL;
-	err_move(&error, &podlog->look_error);
+	podlog->poll = NULL;
+	err_move(&error, &podlog->poll_error);
 	/* Another one may have its name. Without the right to look, that is left to those who watch
 	 * the pods. */
 	if (err_is_set(&response->error))
@@ -482,15 +482,15 @@ static int podlog_stream_failed(struct podlog *podlog, struct err *error, struct
 		return podlog_end_now(podlog, error, err);
 	if (error->id != E_KUBE_NOT_FOUND)
 		return podlog_failed_for_now(podlog, error, err);
-	if (podlog->look)
+	if (podlog->poll)
 		return 0;
 	/* A kubelet that starts does not know its pods yet: does the API server? */
-	err_clear(&podlog->look_error);
-	err_move(&podlog->look_error, error);
-	podlog->look = kube_start(podlog->client, &(struct kube_request){.method = "GET",
+	err_clear(&podlog->poll_error);
+	err_move(&podlog->poll_error, error);
+	podlog->poll = kube_start(podlog->client, &(struct kube_request){.method = "GET",
 							  .path = podlog->pod_path,
 							  .deadline_ms = clock_deadline(PROBE_MS),
-							  .done = podlog_on_looked,
+							  .done = podlog_on_polled,
 							  .ctx = podlog});
 	return 0;
 }
@@ -500,7 +500,7 @@ static void podlog_static_done(struct podlog *podlog)
 {
 	podlog->drained = true;
 	if (podlog->finishing) {
-		podlog_look_at_tail(podlog);
+		podlog_visit_tail(podlog);
 	} else if (podlog->mute || podlog->follow) {
 		podlog->mute = false;
 		podlog_plan_next(podlog, 0);
@@ -537,7 +537,7 @@ static int podlog_on_stream_done(void *ctx, struct kube_response *response, stru
 	} else if (!podlog->follows) {
 		podlog_static_done(podlog);
 	} else if (podlog->finishing) {
-		podlog_look_at_tail(podlog);
+		podlog_visit_tail(podlog);
 	} else {
 		/* The program has most likely ended, and the watch of the pod reports it soon. An
 		 * earlier request could get the log of the container which follows it: no server
@@ -659,13 +659,13 @@ static void podlog_on_tail(struct podlog *podlog, const struct buf *text)
 		podlog_cut(podlog);
 }
 
-static void podlog_look_at_tail(struct podlog *podlog)
+static void podlog_visit_tail(struct podlog *podlog)
 {
 	podlog->is_peek = podlog->is_peek && podlog->tail.call;
 	podlog_start_probe(podlog, &podlog->tail, "tailLines", "1", podlog_on_tail);
 }
 
-static void podlog_look_at_head(struct podlog *podlog, int64_t now_ms)
+static void podlog_visit_head(struct podlog *podlog, int64_t now_ms)
 {
 	char limit[24];
 
@@ -679,7 +679,7 @@ static void podlog_look_at_head(struct podlog *podlog, int64_t now_ms)
 
 /* Before the first line only a look tells that there was none: a soon one, or a program that then
  * writes much at once seems to lack its beginning. */
-static void podlog_look_for_first(struct podlog *podlog, int64_t now_ms)
+static void podlog_poll_for_first(struct podlog *podlog, int64_t now_ms)
 {
 	if (podlog->has_peeked || podlog->ended_ms || podlog->tail.call ||
 		now_ms < podlog->stream_ms + PEEK_MS || !podlog_lines_lacks_first(podlog->lines))
@@ -689,7 +689,7 @@ static void podlog_look_for_first(struct podlog *podlog, int64_t now_ms)
 }
 
 /* Silence: the program's, or a stream that is dead or stuck? */
-static void podlog_look_at_stream(struct podlog *podlog, int64_t now_ms)
+static void podlog_visit_stream(struct podlog *podlog, int64_t now_ms)
 {
 	int64_t first_ms = podlog->is_fast ? WATCH_FAST_MS : WATCH_FIRST_MS;
 	int64_t grace_ms = podlog->is_fast ? GRACE_FAST_MS : GRACE_MS;
@@ -712,7 +712,7 @@ static void podlog_look_at_stream(struct podlog *podlog, int64_t now_ms)
 			   : podlog->watch_ms < WATCH_MAX_MS / 2 ? podlog->watch_ms * 2
 								 : WATCH_MAX_MS;
 	podlog->heard_ms = now_ms;
-	podlog_look_at_tail(podlog);
+	podlog_visit_tail(podlog);
 }
 
 /* The connections are mostly dead by then, which silence would tell late only. */
@@ -756,9 +756,9 @@ static int podlog_on_tick(void *ctx, struct err *err)
 	if (podlog->n_heard > 0)
 		podlog->is_fast = podlog->n_heard >= FAST_BYTES;
 	podlog->n_heard = 0;
-	podlog_look_at_head(podlog, now_ms);
-	podlog_look_for_first(podlog, now_ms);
-	podlog_look_at_stream(podlog, now_ms);
+	podlog_visit_head(podlog, now_ms);
+	podlog_poll_for_first(podlog, now_ms);
+	podlog_visit_stream(podlog, now_ms);
 	return 0;
 }
 
@@ -814,7 +814,7 @@ void podlog_free(struct podlog *podlog)
 	podlog_lines_free(podlog->lines);
 	buf_done(&podlog->head.text);
 	buf_done(&podlog->tail.text);
-	err_done(&podlog->look_error);
+	err_done(&podlog->poll_error);
 	err_done(&podlog->error);
 	free(podlog->pod_path);
 	free(podlog->path);
@@ -840,7 +840,7 @@ void podlog_finish(struct podlog *podlog, bool previous)
 		podlog_plan_next(podlog, 0);
 	} else if (!podlog->is_cut) {
 		/* A kubelet looks once a second whether a log that it sends goes on. */
-		podlog_look_at_tail(podlog);
+		podlog_visit_tail(podlog);
 	}
 }
 

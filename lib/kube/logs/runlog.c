@@ -16,7 +16,7 @@
 enum {
 	INSTANCES_MAX = 64, /* of one rank that are waited for */
 	TURN_MS = 0,        /* at once, but from the loop */
-	LAST_LOOK_MS = 200, /* for pods that are not known yet when the Job has ended */
+	LAST_POLL_MS = 200, /* for pods that are not known yet when the Job has ended */
 	WAIT_MS = 5000,     /* and for those that have not ended yet */
 	PODS_MAX = 256,     /* of which is known how they have ended */
 };
@@ -646,7 +646,7 @@ static int runlog_turn_idle(struct kube_runlog *runlog, struct err *err)
 		return runlog_end_now(runlog, err);
 	if (!runlog->ended_ms)
 		runlog->ended_ms = now_ms;
-	until_ms = runlog->ended_ms + (runlog_any_waits(runlog) ? WAIT_MS : LAST_LOOK_MS);
+	until_ms = runlog->ended_ms + (runlog_any_waits(runlog) ? WAIT_MS : LAST_POLL_MS);
 	if (now_ms >= until_ms)
 		return runlog_end_now(runlog, err);
 	runlog_turn_at(runlog, until_ms);

@@ -209,7 +209,7 @@ static int podexec_on_turn(void *ctx, struct err *err)
 }
 
 /* From anywhere: the end comes by the loop's next turn, when all has been written. */
-static void podexec_look_for_end(struct podexec *exec)
+static void podexec_poll_for_end(struct podexec *exec)
 {
 	if (exec->is_over && !exec->turn && !podexec_has_waiting(exec))
 		exec->turn = loop_add_timer(exec->request.loop, 0, podexec_on_turn, exec);
@@ -225,7 +225,7 @@ static void podexec_on_dead(void *ctx, struct err *error)
 			exec->program);
 		err_evidence(&exec->error, "%s", error->message ? error->message : "");
 	}
-	podexec_look_for_end(exec);
+	podexec_poll_for_end(exec);
 }
 
 /*
@@ -289,7 +289,7 @@ static int podexec_output_dispatch(void *ctx, short revents, struct err *err)
 		buf_reset(&output->waiting);
 	}
 	podexec_drop_written(output);
-	podexec_look_for_end(output->exec);
+	podexec_poll_for_end(output->exec);
 	return 0;
 }
 

@@ -34,7 +34,7 @@ enum {
 	OPEN_PORTS_MAX = 64,
 	SHORT_LIFE_MS = 2000, /* a tunnel that ends so early is no success */
 	IDLE_MS = 60 * 1000,  /* a tunnel that is not needed is kept so long */
-	LOOK_MAX_MS = 30 * 1000,
+	POLL_MAX_MS = 30 * 1000,
 	RETRY_MIN_MS = 50,
 	RETRY_MAX_MS = 500,
 	REPLY_MS = 2000,
@@ -75,9 +75,9 @@ struct podforward {
 	struct VEC_OF(uint16_t) open_ports;
 	struct loop_timer *turn; /* of the loop */
 	struct loop_timer *redial;
-	struct loop_timer *look; /* while there are connections */
-	int64_t look_due_ms;
-	bool is_looking;
+	struct loop_timer *poll; /* while there are connections */
+	int64_t poll_due_ms;
+	bool is_polling;
 	int64_t redial_ms; /* the pause; 0: the last dial was good */
 	bool was_lost;     /* a tunnel, and there has been none since */
 	struct err error;  /* of the last dial */
@@ -106,7 +106,7 @@ struct podforward_tunnel {
 	int64_t opened_ms;
 	int64_t idle_ms; /* without a connection since then */
 	/* Time of the last check of the pod, and the pause before the next one. */
-	int64_t looked_ms, look_ms;
+	int64_t polled_ms, poll_ms;
 };
 
 /* Purpose of the timer. */
@@ -327,7 +327,7 @@ static bool conn_is_stuck(const struct podforward_conn *conn, int64_t now_ms)
 	bool is_waiting = !conn->heard || (conn->has_requested && !conn->is_answered);
 
 	return !conn->is_over && is_waiting && !conn_pending(conn) &&
-	       now_ms - conn->waits_ms >= conn->forward->options.look_ms;
+	       now_ms - conn->waits_ms >= conn->forward->options.poll_ms;
 }
 
 static void conn_set_timer(struct podforward_conn *conn, enum conn_wait wait, int64_t wait_ms)
@@ -418,7 +418,7 @@ static bool conn_move(struct podforward_conn *conn)
 /* Nothing has come for a while. */
 static bool conn_is_quiet(const struct podforward_conn *conn, int64_t now_ms)
 {
-	int64_t since_ms = now_ms - conn->forward->options.look_ms;
+	int64_t since_ms = now_ms - conn->forward->options.poll_ms;
 
 	return conn->came_ms <= since_ms && conn->tunnel->gone_ms <= since_ms;
 }
@@ -1329,17 +1329,17 @@ static int forward_reap_conns(struct podforward *forward, struct err *err)
  */
 
 /* Each time after a pause that is twice as long, for as long as something waits. */
-static bool tunnel_is_to_be_looked_at(struct podforward_tunnel *tunnel, int64_t now_ms)
+static bool tunnel_is_to_be_visited(struct podforward_tunnel *tunnel, int64_t now_ms)
 {
 	bool has_stuck = false;
 
 	for (size_t i = 0; i < tunnel->conns.n && !has_stuck; i++)
 		has_stuck = conn_is_stuck(tunnel->conns.v[i], now_ms);
 	if (tunnel->is_dead || tunnel->gone_ms || !has_stuck) {
-		tunnel->looked_ms = tunnel->look_ms = 0;
+		tunnel->polled_ms = tunnel->poll_ms = 0;
 		return false;
 	}
-	return now_ms >= tunnel->looked_ms + tunnel->look_ms;
+	return now_ms >= tunnel->polled_ms + tunnel->poll_ms;
 }
 
 /* Leave connections that still receive data for the next check. A reader that stands still does not
@@ -1347,52 +1347,52 @@ static bool tunnel_is_to_be_looked_at(struct podforward_tunnel *tunnel, int64_t 
 static void tunnel_drop_quiet(struct podforward_tunnel *tunnel, int64_t now_ms)
 {
 	int64_t since_ms = tunnel->came_ms > tunnel->gone_ms ? tunnel->came_ms : tunnel->gone_ms;
-	bool may_end = !tunnel_is_held(tunnel) || now_ms - since_ms >= LOOK_MAX_MS;
+	bool may_end = !tunnel_is_held(tunnel) || now_ms - since_ms >= POLL_MAX_MS;
 
 	for (size_t i = tunnel->conns.n; i-- > 0;)
 		conn_pod_gone(tunnel->conns.v[i], may_end, now_ms);
 }
 
-static int forward_on_look(void *ctx, struct err *err)
+static int forward_on_poll(void *ctx, struct err *err)
 {
 	struct podforward *forward = ctx;
 	struct podforward_options *options = &forward->options;
 	int64_t now_ms = clock_ms();
 	/* Not after a standstill: data that came meanwhile was not read yet. */
-	bool is_late = now_ms - forward->look_due_ms >= options->look_ms / 2;
+	bool is_late = now_ms - forward->poll_due_ms >= options->poll_ms / 2;
 
 	(void)err;
-	forward->look = NULL;
+	forward->poll = NULL;
 	for (size_t i = 0; !is_late && i < forward->tunnels.n; i++)
 		if (forward->tunnels.v[i]->gone_ms && !forward->tunnels.v[i]->is_dead)
 			tunnel_drop_quiet(forward->tunnels.v[i], now_ms);
-	forward_watch_pods(forward, options->look_ms);
-	for (size_t i = 0; i < forward->tunnels.n && !forward->is_looking; i++) {
+	forward_watch_pods(forward, options->poll_ms);
+	for (size_t i = 0; i < forward->tunnels.n && !forward->is_polling; i++) {
 		struct podforward_tunnel *tunnel = forward->tunnels.v[i];
-		int64_t pause_ms = tunnel->look_ms ? 2 * tunnel->look_ms : options->look_ms;
+		int64_t pause_ms = tunnel->poll_ms ? 2 * tunnel->poll_ms : options->poll_ms;
 
-		if (!tunnel_is_to_be_looked_at(tunnel, now_ms))
+		if (!tunnel_is_to_be_visited(tunnel, now_ms))
 			continue;
-		tunnel->looked_ms = now_ms;
-		tunnel->look_ms = pause_ms < LOOK_MAX_MS ? pause_ms : LOOK_MAX_MS;
-		forward->is_looking = true;
-		options->look(options->ctx, forward, tunnel->pod);
+		tunnel->polled_ms = now_ms;
+		tunnel->poll_ms = pause_ms < POLL_MAX_MS ? pause_ms : POLL_MAX_MS;
+		forward->is_polling = true;
+		options->poll(options->ctx, forward, tunnel->pod);
 	}
 	return 0;
 }
 
 static void forward_watch_pods(struct podforward *forward, int64_t wait_ms)
 {
-	if (forward->look || !forward->options.look || forward->conns.n == 0)
+	if (forward->poll || !forward->options.poll || forward->conns.n == 0)
 		return;
-	forward->look_due_ms = clock_ms() + wait_ms;
-	forward->look = loop_add_timer(
-		forward->options.loop, forward->look_due_ms, forward_on_look, forward);
+	forward->poll_due_ms = clock_ms() + wait_ms;
+	forward->poll = loop_add_timer(
+		forward->options.loop, forward->poll_due_ms, forward_on_poll, forward);
 }
 
-void podforward_looked(struct podforward *forward, const char *pod, bool is_gone)
+void podforward_polled(struct podforward *forward, const char *pod, bool is_gone)
 {
-	forward->is_looking = false;
+	forward->is_polling = false;
 	for (size_t i = 0; is_gone && i < forward->tunnels.n; i++) {
 		struct podforward_tunnel *tunnel = forward->tunnels.v[i];
 
@@ -1406,8 +1406,8 @@ void podforward_looked(struct podforward *forward, const char *pod, bool is_gone
 	if (!is_gone)
 		return;
 	/* Soon, but behind what is here already and is read in a few turns. */
-	loop_remove_timer(forward->options.loop, TAKE(forward->look));
-	forward_watch_pods(forward, forward->options.look_ms / 4);
+	loop_remove_timer(forward->options.loop, TAKE(forward->poll));
+	forward_watch_pods(forward, forward->options.poll_ms / 4);
 }
 
 /*
@@ -1441,7 +1441,7 @@ struct podforward_conn *podforward_carry(struct podforward *forward, int fd, uin
 	conn->done = done;
 	conn->ctx = ctx;
 	*vec_push(&forward->conns) = conn;
-	forward_watch_pods(forward, forward->options.look_ms);
+	forward_watch_pods(forward, forward->options.poll_ms);
 	if (forward->conns.n > PODFORWARD_CONNECTIONS_MAX) {
 		AUTO_ERR struct err error = {0};
 
@@ -1475,8 +1475,8 @@ struct podforward *podforward_new(const struct podforward_options *options)
 	forward->options = *options;
 	if (!forward->options.hold_ms)
 		forward->options.hold_ms = PODFORWARD_HOLD_MS;
-	if (!forward->options.look_ms)
-		forward->options.look_ms = PODFORWARD_LOOK_MS;
+	if (!forward->options.poll_ms)
+		forward->options.poll_ms = PODFORWARD_POLL_MS;
 	return forward;
 }
 
@@ -1486,7 +1486,7 @@ void podforward_free(struct podforward *forward)
 		return;
 	loop_remove_timer(forward->options.loop, forward->turn);
 	loop_remove_timer(forward->options.loop, forward->redial);
-	loop_remove_timer(forward->options.loop, forward->look);
+	loop_remove_timer(forward->options.loop, forward->poll);
 	for (size_t i = 0; i < forward->conns.n; i++)
 		conn_free(forward->conns.v[i]);
 	for (size_t i = 0; i < forward->tunnels.n; i++)

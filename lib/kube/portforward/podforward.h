@@ -42,7 +42,7 @@ enum {
 	PODFORWARD_HOLD_MS = 10 * 1000,    /* for a port that is not open */
 	PODFORWARD_DIAL_MS = 30 * 1000,    /* of waiting for a tunnel */
 	PODFORWARD_CONNECTIONS_MAX = 2000, /* more are refused */
-	PODFORWARD_LOOK_MS = 2000,         /* without an answer, then it is asked for the pod */
+	PODFORWARD_POLL_MS = 2000,         /* without an answer, then it is asked for the pod */
 };
 
 /* How a tunnel gets its connection. */
@@ -70,14 +70,14 @@ struct podforward_options {
 	/* Resolve the current pod. Called before a tunnel is dialled, and again after one was lost;
 	 * completed by podforward_pod or podforward_no_pod, at once or later. */
 	void (*resolve)(void *ctx, struct podforward *forward);
-	/* Has that pod ended, or is it no more? Answered by podforward_looked, at once or later;
+	/* Has that pod ended, or is it no more? Answered by podforward_polled, at once or later;
 	 * one at a time. May be NULL: it is not asked. */
-	void (*look)(void *ctx, struct podforward *forward, const char *pod);
+	void (*poll)(void *ctx, struct podforward *forward, const char *pod);
 	/* Report a loss, a recovery, or why a connection ended: one sentence for people. May be
 	 * NULL. */
 	void (*notice)(void *ctx, const char *text);
 	void *ctx;
-	int64_t hold_ms, ping_ms, look_ms; /* 0: as above */
+	int64_t hold_ms, ping_ms, poll_ms; /* 0: as above */
 };
 
 struct podforward *podforward_new(const struct podforward_options *options);
@@ -91,7 +91,7 @@ void podforward_pod(struct podforward *forward, const char *kube_namespace, cons
 void podforward_no_pod(struct podforward *forward, const struct err *error, bool is_final);
 
 /* is_gone: as far as is known. */
-void podforward_looked(struct podforward *forward, const char *pod, bool is_gone);
+void podforward_polled(struct podforward *forward, const char *pod, bool is_gone);
 
 struct podforward_end {
 	uint64_t bytes_up, bytes_down; /* to and from the pod */

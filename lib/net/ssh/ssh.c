@@ -268,7 +268,7 @@ struct ssh_login {
 static int due(void *ctx, struct err *err);
 
 /* Have a look at everything from the loop. */
-static void look_soon(struct ssh *ssh)
+static void poll_soon(struct ssh *ssh)
 {
 	if (!ssh->timer)
 		ssh->timer = loop_add_timer(ssh->options.loop, clock_ms(), due, ssh);
@@ -288,7 +288,7 @@ static void fail_use(struct ssh_use *use, const struct err *error)
 {
 	err_copy(&use->error, error);
 	use->to_tell = true;
-	look_soon(use->ssh);
+	poll_soon(use->ssh);
 }
 
 /* All that wait. What a person must mend first is not tried again. */
@@ -381,7 +381,7 @@ static int libssh2_done(
 	}
 	if (!connection->is_ready)
 		drop_connection(ssh, connection);
-	look_soon(ssh);
+	poll_soon(ssh);
 	return 0;
 }
 
@@ -546,7 +546,7 @@ static int tell_one(struct ssh *ssh, struct err *err)
 		if (!use->to_tell)
 			continue;
 		use->to_tell = false;
-		look_soon(ssh);
+		poll_soon(ssh);
 		return use->channel.events.ready(use->channel.events.ctx, err);
 	}
 	return 0;
@@ -568,7 +568,7 @@ static int due(void *ctx, struct err *err)
 static int openssh_changed(void *ctx, struct err *err)
 {
 	(void)err;
-	look_soon(ctx);
+	poll_soon(ctx);
 	return 0;
 }
 
@@ -577,7 +577,7 @@ static void leave_connection(struct ssh_use *use)
 	channel_free(TAKE(use->inner));
 	use->connection->n_channels--;
 	use->connection = NULL;
-	look_soon(use->ssh);
+	poll_soon(use->ssh);
 }
 
 /* MaxSessions: another connection has room, unless a new one has not even for one. */
@@ -699,7 +699,7 @@ static void use_free(struct channel *channel)
 	ssh->uses.n--;
 	/* There may be room for one that waits. */
 	if (ssh->uses.n > 0)
-		look_soon(ssh);
+		poll_soon(ssh);
 	free(use->command);
 	free(use->host);
 	free(use->term);
@@ -723,7 +723,7 @@ static struct ssh_use *new_use(struct ssh *ssh, const struct channel_events *eve
 	use->channel = (struct channel){.ops = &use_ops, .events = *events};
 	use->ssh = ssh;
 	*vec_push(&ssh->uses) = use;
-	look_soon(ssh);
+	poll_soon(ssh);
 	return use;
 }
 

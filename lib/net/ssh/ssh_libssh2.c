@@ -145,7 +145,7 @@ static int explain_lookup(enum ssh_waited waited, int code, const char *host, st
 	return err_set(err, E_SSH_UNREACHABLE, "could not resolve host %s", host);
 }
 
-static int ssh_libssh2_look_up(const char *host, uint16_t port, int family,
+static int ssh_libssh2_lookup(const char *host, uint16_t port, int family,
 	const struct ssh_wait *wait, struct addrinfo **ret, struct err *err)
 {
 	AUTO_LOOKUP struct lookup *lookup = lookup_start(host, port, family);
@@ -276,7 +276,7 @@ static int ssh_dial(const char *host, uint16_t port, int family, int64_t dead_ms
 	AUTO(ssh_libssh2_free_list) struct addrinfo *list = NULL;
 	enum ssh_waited waited;
 
-	int r = ssh_libssh2_look_up(host, port, family, wait, &list, err);
+	int r = ssh_libssh2_lookup(host, port, family, wait, &list, err);
 	if (r < 0)
 		return r;
 	struct dial dial = {.next = list, .dead_ms = dead_ms};
@@ -322,7 +322,7 @@ static void *ssh_libssh2_hook_realloc(void *old, size_t size, void **abstract)
 /* RFC 4254, sections 5.1 and 6.10. */
 enum { OPEN_CONFIRMATION = 91, CHANNEL_REQUEST = 98 };
 
-static void ssh_libssh2_look_at(struct ssh_libssh2 *ssh, const uint8_t *packet, size_t size)
+static void ssh_libssh2_visit(struct ssh_libssh2 *ssh, const uint8_t *packet, size_t size)
 {
 	static const char status[] = "\0\0\0\x0b"
 				     "exit-status";
@@ -343,7 +343,7 @@ static void ssh_libssh2_hook_free(void *p, void **abstract)
 	size_t size = mem_block_size(p);
 
 	if (p && *abstract)
-		ssh_libssh2_look_at(*abstract, p, size);
+		ssh_libssh2_visit(*abstract, p, size);
 	if (p)
 		explicit_bzero(p, size);
 	free(p);

@@ -692,11 +692,11 @@ static void wake_waiting(struct ssh_libssh2 *ssh)
 	ssh_turn_soon(ssh);
 }
 
-static void look_at_slow_later(struct ssh_libssh2 *ssh);
+static void visit_slow_later(struct ssh_libssh2 *ssh);
 
 /* A connection that does not answer at all is not the port's fault: an answer is asked for first.
  */
-static int look_at_slow(void *ctx, struct err *err)
+static int visit_slow(void *ctx, struct err *err)
 {
 	struct ssh_libssh2 *ssh = ctx;
 	int64_t since_ms = clock_ms() - ssh->opening_ms;
@@ -715,13 +715,13 @@ static int look_at_slow(void *ctx, struct err *err)
 		ssh_turn_soon(ssh);
 		return 0;
 	}
-	look_at_slow_later(ssh);
+	visit_slow_later(ssh);
 	return 0;
 }
 
-static void look_at_slow_later(struct ssh_libssh2 *ssh)
+static void visit_slow_later(struct ssh_libssh2 *ssh)
 {
-	ssh->slow = loop_add_timer(ssh->loop, clock_ms() + SSH_SLOW_LOOK_MS, look_at_slow, ssh);
+	ssh->slow = loop_add_timer(ssh->loop, clock_ms() + SSH_SLOW_POLL_MS, visit_slow, ssh);
 }
 
 static void begin_opening(struct ssh_libssh2 *ssh)
@@ -733,7 +733,7 @@ static void begin_opening(struct ssh_libssh2 *ssh)
 		return;
 	ssh->opening_ms = clock_ms();
 	ssh->opening_received = ssh->received;
-	look_at_slow_later(ssh);
+	visit_slow_later(ssh);
 }
 
 /* libssh2 opens one at a time. */
@@ -930,10 +930,10 @@ static int keep_alive(void *ctx, struct err *err)
 
 static void add_keepalive(struct ssh_libssh2 *ssh)
 {
-	int64_t look_ms = clock_ms() + SSH_LOOK_MS;
+	int64_t poll_ms = clock_ms() + SSH_POLL_MS;
 
 	ssh->keepalive = loop_add_timer(
-		ssh->loop, ssh->query_ms < look_ms ? ssh->query_ms : look_ms, keep_alive, ssh);
+		ssh->loop, ssh->query_ms < poll_ms ? ssh->query_ms : poll_ms, keep_alive, ssh);
 }
 
 /*

@@ -26,8 +26,8 @@ enum {
 	SSH_UNANSWERED_MAX = 3,    /* keepalives */
 	SSH_SLOW_MS = 3000,        /* a port that does not answer holds up no others any longer */
 	SSH_PORT_MS = 10000,       /* and is given up */
-	SSH_SLOW_LOOK_MS = 1000,
-	SSH_LOOK_MS = 2000,  /* between two looks at whether this machine has slept */
+	SSH_SLOW_POLL_MS = 1000,
+	SSH_POLL_MS = 2000,  /* between two looks at whether this machine has slept */
 	SSH_WOKEN_MS = 5000, /* the answer that a connection from before gets the time for */
 };
 

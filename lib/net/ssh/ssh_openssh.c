@@ -291,8 +291,8 @@ static void ssh_openssh_control_argv(
 
 enum {
 	HELD_MAX = 16 << 10, /* of stderr before the login; more is dropped */
-	LOOK_MIN_MS = 1,
-	LOOK_MAX_MS = 32,
+	POLL_MIN_MS = 1,
+	POLL_MAX_MS = 32,
 	EXIT_OWN = 255, /* the client's own failure, or the command's status */
 };
 
@@ -330,7 +330,7 @@ static int ssh_openssh_tell(void *ctx, struct err *err)
 	return self->channel.events.ready(self->channel.events.ctx, err);
 }
 
-static int ssh_openssh_look_again(void *ctx, struct err *err)
+static int ssh_openssh_poll_again(void *ctx, struct err *err)
 {
 	struct openssh_channel *self = ctx;
 
@@ -338,13 +338,13 @@ static int ssh_openssh_look_again(void *ctx, struct err *err)
 	return ssh_openssh_tell(self, err);
 }
 
-static void ssh_openssh_look_later(struct openssh_channel *self)
+static void ssh_openssh_poll_later(struct openssh_channel *self)
 {
 	if (self->timer)
 		return;
 	self->timer = loop_add_timer(
-		self->ssh->options.loop, clock_ms() + self->pause_ms, ssh_openssh_look_again, self);
-	if (self->pause_ms < LOOK_MAX_MS)
+		self->ssh->options.loop, clock_ms() + self->pause_ms, ssh_openssh_poll_again, self);
+	if (self->pause_ms < POLL_MAX_MS)
 		self->pause_ms *= 2;
 }
 
@@ -471,7 +471,7 @@ static bool ssh_openssh_judge(struct openssh_channel *self)
  * Reading
  */
 
-static bool look_for_login(struct openssh_channel *self)
+static bool poll_for_login(struct openssh_channel *self)
 {
 	AUTO_BUF struct buf text = {0};
 	struct ssh_words words;
@@ -488,8 +488,8 @@ static bool look_for_login(struct openssh_channel *self)
 /* The end of a flow, but of a client that has failed, which it is told in a moment: then that. */
 static ssize_t end_of_flow(struct openssh_channel *self, enum channel_flow flow, struct err *err)
 {
-	if (!ssh_openssh_judge(self) && self->pause_ms < LOOK_MAX_MS) {
-		ssh_openssh_look_later(self);
+	if (!ssh_openssh_judge(self) && self->pause_ms < POLL_MAX_MS) {
+		ssh_openssh_poll_later(self);
 		return CHANNEL_AGAIN;
 	}
 	if (self->verdict == FAILED)
@@ -504,7 +504,7 @@ static ssize_t hold_errors(struct openssh_channel *self, void *out, size_t len, 
 	ssize_t n;
 
 	while ((n = read_child(self, CHANNEL_ERR, out, len, err)) > 0) {
-		if (look_for_login(self))
+		if (poll_for_login(self))
 			return n;
 		buf_add(&self->held, out, (size_t)n);
 	}
@@ -515,7 +515,7 @@ static ssize_t hold_errors(struct openssh_channel *self, void *out, size_t len, 
 static size_t give_held(struct openssh_channel *self, void *out, size_t len)
 {
 	if (self->held_at == 0)
-		look_for_login(self);
+		poll_for_login(self);
 	size_t n = self->held.len - self->held_at;
 	if (n > len)
 		n = len;
@@ -585,7 +585,7 @@ static int openssh_wait(struct channel *channel, struct channel_exit *ret, struc
 	if (!self->flow_ended[CHANNEL_OUT] || !self->flow_ended[CHANNEL_ERR])
 		return 0;
 	if (!ssh_openssh_judge(self)) {
-		ssh_openssh_look_later(self);
+		ssh_openssh_poll_later(self);
 		return 0;
 	}
 	if (self->verdict == FAILED)
@@ -631,7 +631,7 @@ static void ssh_openssh_fail(struct openssh_channel *channel, const struct err *
 		return;
 	channel->verdict = FAILED;
 	err_copy(&channel->error, error);
-	ssh_openssh_look_later(channel);
+	ssh_openssh_poll_later(channel);
 }
 
 static struct channel *openssh_channel_new(struct ssh_openssh *ssh, struct openssh_client *client,
@@ -644,7 +644,7 @@ static struct channel *openssh_channel_new(struct ssh_openssh *ssh, struct opens
 	self->pid = client->child.pid;
 	self->log = TAKE(client->log);
 	self->is_open = !client->logs_in;
-	self->pause_ms = LOOK_MIN_MS;
+	self->pause_ms = POLL_MIN_MS;
 	buf_init(&self->held, HELD_MAX);
 	self->child = channel_of_child(ssh->options.loop, &client->child,
 		&(struct channel_events){ssh_openssh_tell, self});
@@ -653,8 +653,8 @@ static struct channel *openssh_channel_new(struct ssh_openssh *ssh, struct opens
 
 enum {
 	CONTROL_MS = 2000, /* ssh -O */
-	OPENSSH_LOOK_MIN_MS = 4,
-	OPENSSH_LOOK_MAX_MS = 64,
+	OPENSSH_POLL_MIN_MS = 4,
+	OPENSSH_POLL_MAX_MS = 64,
 	SOCKET_MAX = sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1,
 	SOCKET_SUFFIX = 18, /* what ssh appends while it makes one */
 };
@@ -940,7 +940,7 @@ static void give_up_login(struct ssh_openssh *ssh)
 }
 
 /* Whether the login is over, one way or the other. */
-static bool look_at_login(struct ssh_openssh *ssh)
+static bool visit_login(struct ssh_openssh *ssh)
 {
 	int code = 0;
 	bool signalled = false;
@@ -957,25 +957,25 @@ static bool look_at_login(struct ssh_openssh *ssh)
 	return true;
 }
 
-static int openssh_look_again(void *ctx, struct err *err);
+static int openssh_poll_again(void *ctx, struct err *err);
 
-static void openssh_look_later(struct ssh_openssh *ssh)
+static void openssh_poll_later(struct ssh_openssh *ssh)
 {
 	if (ssh->timer)
 		return;
 	ssh->timer = loop_add_timer(
-		ssh->options.loop, clock_ms() + ssh->pause_ms, openssh_look_again, ssh);
-	if (ssh->pause_ms < OPENSSH_LOOK_MAX_MS)
+		ssh->options.loop, clock_ms() + ssh->pause_ms, openssh_poll_again, ssh);
+	if (ssh->pause_ms < OPENSSH_POLL_MAX_MS)
 		ssh->pause_ms *= 2;
 }
 
-static int openssh_look_again(void *ctx, struct err *err)
+static int openssh_poll_again(void *ctx, struct err *err)
 {
 	struct ssh_openssh *ssh = ctx;
 
 	ssh->timer = NULL;
-	if (ssh->login_pid && !look_at_login(ssh)) {
-		openssh_look_later(ssh);
+	if (ssh->login_pid && !visit_login(ssh)) {
+		openssh_poll_later(ssh);
 		return 0;
 	}
 	end_login(ssh);
@@ -989,7 +989,7 @@ static void begin_login(struct ssh_openssh *ssh, const struct openssh_client *cl
 		return;
 	ssh->login_pid = client->child.pid;
 	ssh->login_at_ms = clock_ms();
-	ssh->pause_ms = OPENSSH_LOOK_MIN_MS;
+	ssh->pause_ms = OPENSSH_POLL_MIN_MS;
 	ssh->login_log = mem_strdup(client->log);
 }
 
@@ -998,10 +998,10 @@ static bool ssh_openssh_forget_login(struct ssh_openssh *ssh, struct openssh_cha
 	if (!ssh->login || ssh->login != channel)
 		return false;
 	/* The next one that waits begins another: from the loop, not from within this call. */
-	bool is_over = look_at_login(ssh);
+	bool is_over = visit_login(ssh);
 	end_login(ssh);
 	ssh->pause_ms = 0;
-	openssh_look_later(ssh);
+	openssh_poll_later(ssh);
 	return !is_over;
 }
 
@@ -1038,13 +1038,13 @@ int ssh_openssh_open(struct ssh_openssh *ssh, const struct ssh_openssh_request *
 	if (is_first(ssh, request)) {
 		*ret = take_client(ssh, &ssh->first, request);
 		if (ssh->login_pid)
-			openssh_look_later(ssh);
+			openssh_poll_later(ssh);
 		return 0;
 	}
 	if (err_is_set(&ssh->error))
 		return err_move(err, &ssh->error);
 	if (ssh->login_pid) {
-		openssh_look_later(ssh);
+		openssh_poll_later(ssh);
 		return 0;
 	}
 	r = start_client(ssh, request, needs_login(ssh), &client, err);
@@ -1052,7 +1052,7 @@ int ssh_openssh_open(struct ssh_openssh *ssh, const struct ssh_openssh_request *
 		return r;
 	begin_login(ssh, &client);
 	if (ssh->login_pid)
-		openssh_look_later(ssh);
+		openssh_poll_later(ssh);
 	*ret = take_client(ssh, &client, request);
 	return 0;
 }
@@ -1113,7 +1113,7 @@ void ssh_openssh_free(struct ssh_openssh *ssh)
 {
 	if (!ssh)
 		return;
-	ssh->first.child.is_alone = !ssh->login_pid || look_at_login(ssh);
+	ssh->first.child.is_alone = !ssh->login_pid || visit_login(ssh);
 	end_login(ssh);
 	drop_client(&ssh->first);
 	if (ssh->master == MASTER_OURS && !ssh->is_kept && ssh->socket &&

@@ -117,8 +117,8 @@ struct stream *channel_stream(struct channel *channel, void (*woken)(void *ctx),
 }
 
 enum {
-	LOOK_MIN_MS = 1, /* the first pause before another look, twice as long each time */
-	LOOK_MAX_MS = 250,
+	POLL_MIN_MS = 1, /* the first pause before another look, twice as long each time */
+	POLL_MAX_MS = 250,
 	GENTLE_MS = 500, /* what a child on the terminal gets to put that right */
 };
 
@@ -315,7 +315,7 @@ static int capture_flows(struct child *child, int64_t deadline_ms, int cancel_fd
 
 static int capture_end(struct child *child, int64_t deadline_ms, int *ret_status, struct err *err)
 {
-	long pause_ms = LOOK_MIN_MS;
+	long pause_ms = POLL_MIN_MS;
 
 	for (;;) {
 		pid_t r = waitpid(child->pid, ret_status, WNOHANG);
@@ -327,7 +327,7 @@ static int capture_end(struct child *child, int64_t deadline_ms, int *ret_status
 		if (clock_ms() >= deadline_ms)
 			return err_set(err, E_IO, "it did not end in time");
 		nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000 * 1000}, NULL);
-		pause_ms = pause_ms < LOOK_MAX_MS ? pause_ms * 2 : pause_ms;
+		pause_ms = pause_ms < POLL_MAX_MS ? pause_ms * 2 : pause_ms;
 	}
 	child->pid = 0;
 	return 0;
@@ -412,15 +412,15 @@ static void channel_close_side(struct side *side)
 	side->waits = false;
 }
 
-static int channel_look_again(void *ctx, struct err *err);
+static int channel_poll_again(void *ctx, struct err *err);
 
-static void channel_look_later(struct child_channel *self)
+static void channel_poll_later(struct child_channel *self)
 {
 	if (self->timer)
 		return;
 	self->timer =
-		loop_add_timer(self->loop, clock_ms() + self->pause_ms, channel_look_again, self);
-	self->pause_ms = self->pause_ms * 2 > LOOK_MAX_MS ? LOOK_MAX_MS : self->pause_ms * 2;
+		loop_add_timer(self->loop, clock_ms() + self->pause_ms, channel_poll_again, self);
+	self->pause_ms = self->pause_ms * 2 > POLL_MAX_MS ? POLL_MAX_MS : self->pause_ms * 2;
 }
 
 static void note_end(struct child_channel *self, int status)
@@ -438,7 +438,7 @@ static void note_end(struct child_channel *self, int status)
 
 /* There is no descriptor for the end of a process everywhere, and SIGCHLD is not ours. One that has
  * closed its output is about to end, so the first looks are quick. */
-static bool channel_look(struct child_channel *self)
+static bool channel_poll(struct child_channel *self)
 {
 	int status;
 
@@ -468,11 +468,11 @@ static bool can_write(struct child_channel *self)
 		self->is_raw =
 			tcgetattr(self->sides[SIDE_IN].fd, &modes) < 0 || !(modes.c_lflag & ICANON);
 	if (!self->is_raw)
-		channel_look_later(self);
+		channel_poll_later(self);
 	return self->is_raw;
 }
 
-static int channel_look_again(void *ctx, struct err *err)
+static int channel_poll_again(void *ctx, struct err *err)
 {
 	struct child_channel *self = ctx;
 
@@ -484,9 +484,9 @@ static int channel_look_again(void *ctx, struct err *err)
 			return 0;
 		return channel_tell(self, err);
 	}
-	if (channel_look(self))
+	if (channel_poll(self))
 		return channel_tell(self, err);
-	channel_look_later(self);
+	channel_poll_later(self);
 	return 0;
 }
 
@@ -502,8 +502,8 @@ static void side_ended(struct child_channel *self, struct side *side)
 		return;
 	loop_remove_timer(self->loop, self->timer);
 	self->timer = NULL;
-	self->pause_ms = LOOK_MIN_MS;
-	channel_look_later(self);
+	self->pause_ms = POLL_MIN_MS;
+	channel_poll_later(self);
 }
 
 static ssize_t child_read(
@@ -579,8 +579,8 @@ static int channel_child_wait(struct channel *channel, struct channel_exit *ret,
 
 	if (r < 0 || !is_read(self))
 		return r;
-	if (!channel_look(self)) {
-		channel_look_later(self);
+	if (!channel_poll(self)) {
+		channel_poll_later(self);
 		return 0;
 	}
 	*ret = self->end;
@@ -628,7 +628,7 @@ static struct child_channel *new_channel(struct loop *loop, const struct channel
 
 	self->channel = (struct channel){.ops = &child_ops, .events = *events};
 	self->loop = loop;
-	self->pause_ms = LOOK_MIN_MS;
+	self->pause_ms = POLL_MIN_MS;
 	for (int i = 0; i < N_SIDES; i++)
 		self->sides[i] = (struct side){.channel = self, .fd = -1};
 	return self;
@@ -674,6 +674,6 @@ struct channel *channel_from_child(struct loop *loop, const char *const *argv,
 	struct child_channel *self = new_channel(loop, events);
 	err_move(&self->error, &error);
 	self->is_raw = true;
-	channel_look_later(self);
+	channel_poll_later(self);
 	return &self->channel;
 }

@@ -811,7 +811,7 @@ int credential_helper_parse(const char *text, size_t len, int exit_status, const
  */
 
 /* How long to wait between two looks whether it has ended; each is twice the one before. */
-enum { LOOK_FIRST_MS = 1, LOOK_MAX_MS = 100 };
+enum { POLL_FIRST_MS = 1, POLL_MAX_MS = 100 };
 
 struct helper {
 	struct loop *loop;
@@ -820,7 +820,7 @@ struct helper {
 	int fd;
 	struct loop_fd *source;
 	struct loop_timer *timer;
-	int64_t limit_ms, deadline_ms, look_ms;
+	int64_t limit_ms, deadline_ms, poll_ms;
 	struct buf out;
 	helper_end_fn *end;
 	void *ctx;
@@ -905,21 +905,21 @@ static int credentials_end(struct helper *helper, int status, struct err *err)
 	return helper->end(helper->ctx, r, &login, &error, err);
 }
 
-static int credentials_look(void *ctx, struct err *err);
+static int credentials_poll(void *ctx, struct err *err);
 
-static void credentials_look_later(struct helper *helper)
+static void credentials_poll_later(struct helper *helper)
 {
-	int64_t at_ms = clock_ms() + helper->look_ms;
+	int64_t at_ms = clock_ms() + helper->poll_ms;
 
-	helper->look_ms *= 2;
-	if (helper->look_ms > LOOK_MAX_MS)
-		helper->look_ms = LOOK_MAX_MS;
+	helper->poll_ms *= 2;
+	if (helper->poll_ms > POLL_MAX_MS)
+		helper->poll_ms = POLL_MAX_MS;
 	if (at_ms > helper->deadline_ms)
 		at_ms = helper->deadline_ms;
-	helper->timer = loop_add_timer(helper->loop, at_ms, credentials_look, helper);
+	helper->timer = loop_add_timer(helper->loop, at_ms, credentials_poll, helper);
 }
 
-static int credentials_look(void *ctx, struct err *err)
+static int credentials_poll(void *ctx, struct err *err)
 {
 	struct helper *helper = ctx;
 	int status = 0;
@@ -937,7 +937,7 @@ static int credentials_look(void *ctx, struct err *err)
 			mem_printf("took longer than %s", duration_text(helper->limit_ms, limit));
 		return credentials_fail(helper, why, err);
 	}
-	credentials_look_later(helper);
+	credentials_poll_later(helper);
 	return 0;
 }
 
@@ -960,9 +960,9 @@ static int credentials_on_output(void *ctx, short revents, struct err *err)
 		return 0;
 	/* A helper that has closed its output is about to end. */
 	credentials_close_output(helper);
-	helper->look_ms = LOOK_FIRST_MS;
+	helper->poll_ms = POLL_FIRST_MS;
 	loop_remove_timer(helper->loop, helper->timer);
-	credentials_look_later(helper);
+	credentials_poll_later(helper);
 	return 0;
 }
 
@@ -1024,7 +1024,7 @@ int helper_start(struct loop *loop, const struct helper_spec *spec, helper_end_f
 		.fd = -1,
 		.limit_ms = spec->limit_ms,
 		.deadline_ms = clock_deadline(spec->limit_ms),
-		.look_ms = LOOK_FIRST_MS,
+		.poll_ms = POLL_FIRST_MS,
 		.end = end_fn,
 		.ctx = ctx};
 	buf_init(&helper->out, CREDENTIAL_HELPER_OUT_MAX);
@@ -1037,7 +1037,7 @@ int helper_start(struct loop *loop, const struct helper_spec *spec, helper_end_f
 	static const struct loop_fd_ops ops = {
 		.prepare = credentials_wants_output, .dispatch = credentials_on_output};
 	helper->source = loop_add_fd(loop, helper->fd, &ops, helper);
-	credentials_look_later(helper);
+	credentials_poll_later(helper);
 	*ret = helper;
 	return 0;
 }

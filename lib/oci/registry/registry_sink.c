@@ -314,7 +314,7 @@ static bool has_digest(const struct http_response *reply, const char *digest)
 }
 
 /* A tag that may not be moved is as good when it stands for this image already. */
-static int looked_up(void *ctx, struct http_response *reply, struct err *error, struct err *err)
+static int polled_up(void *ctx, struct http_response *reply, struct err *error, struct err *err)
 {
 	struct registry_sink *own = ctx;
 
@@ -330,7 +330,7 @@ static int looked_up(void *ctx, struct http_response *reply, struct err *error, 
 static const char manifest_types[] = "Accept: application/vnd.oci.image.manifest.v1+json, "
 				     "application/vnd.docker.distribution.manifest.v2+json";
 
-static void registry_sink_look_up(struct registry_sink *own, registry_done_fn *done)
+static void registry_sink_lookup(struct registry_sink *own, registry_done_fn *done)
 {
 	static const char *const accept[] = {manifest_types};
 	static const struct strv headers = {(char **)accept, 1, 1};
@@ -360,13 +360,13 @@ static int put_succeeded(
 	if (digest && strcmp(digest, own->requested->blob->digest) != 0)
 		return wrong_digest(own, digest);
 	if (own->is_doubtful) {
-		registry_sink_look_up(own, verified);
+		registry_sink_lookup(own, verified);
 		return 0;
 	}
 	if (digest || reply->status == 201)
 		return registry_sink_accepted(own);
 	registry_call_error(call, reply, &own->refusal);
-	registry_sink_look_up(own, looked_up);
+	registry_sink_lookup(own, polled_up);
 	return 0;
 }
 
@@ -388,7 +388,7 @@ static int put_done(void *ctx, struct http_response *reply, struct err *error, s
 	registry_call_error(call, reply, &own->refusal);
 	if (!is_conflict(reply->status))
 		return registry_sink_response(own, &own->refusal);
-	registry_sink_look_up(own, looked_up);
+	registry_sink_lookup(own, polled_up);
 	return 0;
 }
 
@@ -500,7 +500,7 @@ static int uploaded(void *ctx, struct err *error, struct err *err)
 	bool same = known && tag && str_eq(tag->value, digest);
 	if (!same || uploads_progress(own->options.uploads).blobs_done > 0)
 		return put_manifest(own);
-	registry_sink_look_up(own, requested_old);
+	registry_sink_lookup(own, requested_old);
 	return 0;
 }
 

@@ -856,7 +856,7 @@ static int digest_invalid(
 }
 
 /* The end of the connection may have eaten the answer only. */
-static int looked(void *ctx, struct http_response *response, struct err *error, struct err *err)
+static int polled(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
 	AUTO_ERR struct err lost = {0};
@@ -870,7 +870,7 @@ static int looked(void *ctx, struct http_response *response, struct err *error, 
 }
 
 /* HEAD of the blob. */
-static void upload_look(struct upload_job *job, const char *what, registry_done_fn *done)
+static void upload_poll(struct upload_job *job, const char *what, registry_done_fn *done)
 {
 	AUTO_FREE char *path = mem_printf("blobs/%s", job->blob.digest);
 	struct registry_request request = {
@@ -893,7 +893,7 @@ int upload_put_done(void *ctx, struct http_response *response, struct err *error
 			return upload_failed(job, error, err);
 		if (error->id != E_HTTP_CLOSED && error->id != E_HTTP_TIMEOUT)
 			return upload_again(job, NULL, error, err);
-		upload_look(job, doing_upload, looked);
+		upload_poll(job, doing_upload, polled);
 		return 0;
 	}
 	if (response->status / 100 == 2) {

@@ -149,7 +149,7 @@ static void content_end(struct content_reader *reader, struct content *ret)
 	ret->flags |= reader->git == CONTENT_GIT_SHA1 ? STATCACHE_GIT_SHA1 : STATCACHE_GIT_SHA256;
 }
 
-static unsigned look_at_head(const uint8_t *head, size_t len, uint64_t size)
+static unsigned visit_head(const uint8_t *head, size_t len, uint64_t size)
 {
 	static const char lfs[] = "version https://git-lfs";
 	unsigned flags = 0;
@@ -181,7 +181,7 @@ static int content_read_all(
 		if (n == 0 || (uint64_t)n > size - done)
 			return 0;
 		if (done == 0)
-			ret->flags = look_at_head(reader->buf, (size_t)n, size);
+			ret->flags = visit_head(reader->buf, (size_t)n, size);
 		content_add(reader, reader->buf, (size_t)n);
 		done += (uint64_t)n;
 	}
@@ -273,7 +273,7 @@ static bool is_other_kind(int error)
 
 /* After a failed attempt: 1 there is something to read, 0 it is gone, -EAGAIN neither file nor
  * link. */
-static int content_look_again(struct content_reader *reader, struct path *path, int result)
+static int content_poll_again(struct content_reader *reader, struct path *path, int result)
 {
 	struct stat st;
 
@@ -302,7 +302,7 @@ static int content_read(
 	int rc = 0;
 
 	for (int try = 0; try < TRIES; try++) {
-		int again = try > 0 ? content_look_again(reader, path, rc) : 1;
+		int again = try > 0 ? content_poll_again(reader, path, rc) : 1;
 		if (again == 0)
 			return 0;
 		if (again == -EAGAIN)
@@ -689,25 +689,25 @@ int contents_take(struct snapshot *s, const struct snapshot_options *options,
 	return rc < 0 ? rc : content_finish(s, err);
 }
 
-struct looking {
+struct polling {
 	const struct snapshot *snapshot;
 	bool *changed;
 };
 
-static void look_one(void *ctx, size_t i, unsigned worker)
+static void poll_one(void *ctx, size_t i, unsigned worker)
 {
-	struct looking *looking = ctx;
-	const struct path *path = &looking->snapshot->paths.v[i];
+	struct polling *polling = ctx;
+	const struct path *path = &polling->snapshot->paths.v[i];
 	struct path now = *path;
 	struct stat st;
 
 	(void)worker;
-	int rc = content_lstat(looking->snapshot->private->root_fd, path->path, &st);
+	int rc = content_lstat(polling->snapshot->private->root_fd, path->path, &st);
 	bool known = rc == 0 && content_set_stat(&now, &st);
 	/* Of a link the size is that of its target, whatever stat says. */
 	if (known && now.kind == ENTRY_LINK)
 		now.size = path->size;
-	looking->changed[i] = !known || !content_same_stat(path, &now);
+	polling->changed[i] = !known || !content_same_stat(path, &now);
 }
 
 int contents_refresh(struct snapshot *s, struct err *err)
@@ -715,9 +715,9 @@ int contents_refresh(struct snapshot *s, struct err *err)
 	size_t n = s->paths.n, n_todo = 0;
 	AUTO_FREE bool *changed = mem_alloc(n + 1, sizeof(*changed));
 	AUTO_FREE size_t *todo = mem_alloc(n + 1, sizeof(*todo));
-	struct looking looking = {.snapshot = s, .changed = changed};
+	struct polling polling = {.snapshot = s, .changed = changed};
 
-	par_for(n, look_one, &looking);
+	par_for(n, poll_one, &polling);
 	for (size_t i = 0; i < n; i++)
 		if (changed[i])
 			todo[n_todo++] = i;

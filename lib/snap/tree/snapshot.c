@@ -110,7 +110,7 @@ static bool snapshot_is_border(const char *dir)
 }
 
 /* 1: the tree is found; 0: no repository here. */
-static int look_for_repository(struct finder *finder, const char *dir, struct err *err)
+static int poll_for_repository(struct finder *finder, const char *dir, struct err *err)
 {
 	AUTO_FREE char *git_dir = NULL;
 
@@ -141,7 +141,7 @@ static int search_repository(struct finder *finder, struct err *err)
 	AUTO_FREE char *dir = mem_strdup(finder->start);
 
 	do {
-		int rc = look_for_repository(finder, dir, err);
+		int rc = poll_for_repository(finder, dir, err);
 		if (rc)
 			return rc;
 	} while (!snapshot_is_border(dir) && go_up(dir));
@@ -321,13 +321,13 @@ static bool snapshot_leads_out(const char *path, const char *target)
 }
 
 /* The last result, for the next path: paths of one directory mostly follow each other. */
-struct looked {
+struct polled {
 	const char *path;
 	size_t dir_len;
 	bool is_below;
 };
 
-static bool look_for_pycache(struct looked *last, const char *path)
+static bool poll_for_pycache(struct polled *last, const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	size_t dir_len = slash ? (size_t)(slash - path) + 1 : 0;
@@ -336,7 +336,7 @@ static bool look_for_pycache(struct looked *last, const char *path)
 		const char *found = strstr(path, "__pycache__/");
 		while (found && found != path && found[-1] != '/')
 			found = strstr(found + 1, "__pycache__/");
-		*last = (struct looked){path, dir_len, found};
+		*last = (struct polled){path, dir_len, found};
 	}
 	return last->is_below;
 }
@@ -344,7 +344,7 @@ static bool look_for_pycache(struct looked *last, const char *path)
 static void warn_contents(struct snapshot *s)
 {
 	struct tally lfs = {0}, scripts = {0}, links = {0}, pycache = {0};
-	struct looked last = {0};
+	struct polled last = {0};
 
 	for (size_t i = 0; i < s->entries.n; i++) {
 		const struct entry *entry = &s->entries.v[i];
@@ -356,7 +356,7 @@ static void warn_contents(struct snapshot *s)
 			tally(&scripts, entry->path);
 		if (entry->kind == ENTRY_LINK && snapshot_leads_out(entry->path, entry->target))
 			tally(&links, entry->path);
-		if (look_for_pycache(&last, entry->path))
+		if (poll_for_pycache(&last, entry->path))
 			tally(&pycache, entry->path);
 	}
 	snapshot_say(s, &lfs, "is a pointer of Git LFS without the content (git lfs pull)",

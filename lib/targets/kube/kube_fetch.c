@@ -623,7 +623,7 @@ static void has_ended_early(struct fetching *fetching)
 	kube_fetch_finish(fetching, -(int)error.code, &error);
 }
 
-static void kube_fetch_look_at(struct fetching *fetching, const struct json *pod)
+static void kube_fetch_visit(struct fetching *fetching, const struct json *pod)
 {
 	const struct json *status = json_get(pod, "status");
 	const char *phase = json_get_str(status, "phase"), *reason = pod_reason(pod);
@@ -655,7 +655,7 @@ static void kube_fetch_look_at(struct fetching *fetching, const struct json *pod
 		fetching->kube->target.loop, clock_ms() + POLL_MS, kube_fetch_on_poll, fetching);
 }
 
-static int kube_fetch_on_looked(void *ctx, struct kube_response *response, struct err *err)
+static int kube_fetch_on_polled(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
@@ -664,7 +664,7 @@ static int kube_fetch_on_looked(void *ctx, struct kube_response *response, struc
 	if (err_is_set(&response->error))
 		kube_fetch_finish(fetching, -(int)response->error.code, &response->error);
 	else
-		kube_fetch_look_at(fetching, response->object);
+		kube_fetch_visit(fetching, response->object);
 	return 0;
 }
 
@@ -675,7 +675,7 @@ static int kube_fetch_on_poll(void *ctx, struct err *err)
 
 	(void)err;
 	fetching->timer = NULL;
-	kube_fetch_start_request(fetching, "GET", path, NULL, kube_fetch_on_looked);
+	kube_fetch_start_request(fetching, "GET", path, NULL, kube_fetch_on_polled);
 	return 0;
 }
 
@@ -688,7 +688,7 @@ static int kube_fetch_on_made(void *ctx, struct kube_response *response, struct 
 		fetching->request = NULL;
 		return kube_fetch_on_poll(fetching, err);
 	}
-	return kube_fetch_on_looked(ctx, response, err);
+	return kube_fetch_on_polled(ctx, response, err);
 }
 
 /* MACHINE/PID/START */

@@ -737,7 +737,7 @@ int kube_keep(struct target *target, const char *handle, bool follow, struct tar
 
 /* Most programs have begun before the first look: its requests would take the connections that are
  * open from the log. */
-enum { FIRST_LOOK_MS = 2500, LOOK_MS = 2000, LOOK_LIMIT_MS = 15000 };
+enum { FIRST_POLL_MS = 2500, POLL_MS = 2000, POLL_LIMIT_MS = 15000 };
 
 struct following {
 	struct target_work work;
@@ -757,7 +757,7 @@ struct following {
 	bool is_over, keeps;
 	/* what it waits for */
 	struct loop_timer *timer;
-	struct target_call look;
+	struct target_call poll;
 	struct target_status status;
 	char *said;
 	bool has_begun;
@@ -772,7 +772,7 @@ static void logs_drop(struct target_work *work)
 	kube_runlog_free(following->runlog);
 	loop_remove_timer(following->kube->target.loop, following->timer);
 	loop_remove_timer(following->kube->target.loop, following->keep_timer);
-	target_call_cancel(&following->look);
+	target_call_cancel(&following->poll);
 	target_call_cancel(&following->keep);
 	target_status_done(&following->status);
 	err_done(&following->error);
@@ -792,7 +792,7 @@ static void logs_say(struct following *following, const char *text)
 		following->request.events.notice(following->request.events.ctx, text);
 }
 
-static void kube_logs_look_later(struct following *following, int64_t ms);
+static void kube_logs_poll_later(struct following *following, int64_t ms);
 
 static void say_status(struct following *following)
 {
@@ -811,10 +811,10 @@ static void say_status(struct following *following)
 	logs_say(following, line);
 }
 
-static void kube_logs_on_looked(struct target_call *call, int r, struct err *err)
+static void kube_logs_on_polled(struct target_call *call, int r, struct err *err)
 {
 	struct following *following =
-		(struct following *)((char *)call - offsetof(struct following, look));
+		(struct following *)((char *)call - offsetof(struct following, poll));
 
 	if (r == 0)
 		say_status(following);
@@ -822,26 +822,26 @@ static void kube_logs_on_looked(struct target_call *call, int r, struct err *err
 		err_clear(err);
 	target_status_done(&following->status);
 	if (!following->has_begun)
-		kube_logs_look_later(following, LOOK_MS);
+		kube_logs_poll_later(following, POLL_MS);
 }
 
-static int kube_logs_look(void *ctx, struct err *err)
+static int kube_logs_poll(void *ctx, struct err *err)
 {
 	struct following *following = ctx;
 
 	following->timer = NULL;
 	if (following->has_begun)
 		return 0;
-	following->look = (struct target_call){
-		.deadline_ms = clock_ms() + LOOK_LIMIT_MS, .done = kube_logs_on_looked};
+	following->poll = (struct target_call){
+		.deadline_ms = clock_ms() + POLL_LIMIT_MS, .done = kube_logs_on_polled};
 	return kube_state(&following->kube->target, following->handle, &following->status,
-		&following->look, err);
+		&following->poll, err);
 }
 
-static void kube_logs_look_later(struct following *following, int64_t ms)
+static void kube_logs_poll_later(struct following *following, int64_t ms)
 {
 	following->timer = loop_add_timer(
-		following->kube->target.loop, clock_ms() + ms, kube_logs_look, following);
+		following->kube->target.loop, clock_ms() + ms, kube_logs_poll, following);
 }
 
 /*
@@ -974,7 +974,7 @@ static int keep_beside(void *ctx, struct err *err)
 static void keep_later(struct following *following)
 {
 	following->keep_timer = loop_add_timer(
-		following->kube->target.loop, clock_ms() + LOOK_MS, keep_beside, following);
+		following->kube->target.loop, clock_ms() + POLL_MS, keep_beside, following);
 }
 
 static void start_live(struct following *following, const char *token)
@@ -1000,7 +1000,7 @@ static void start_live(struct following *following, const char *token)
 		kube_is_own(following->kube, &following->place))
 		keep_later(following);
 	if (request->follow)
-		kube_logs_look_later(following, FIRST_LOOK_MS);
+		kube_logs_poll_later(following, FIRST_POLL_MS);
 }
 
 static void kube_logs_on_read(struct target_call *call, int status, struct err *err)

@@ -65,14 +65,14 @@ static const char script[] =
  */
 
 /* A look at times: of both in the output. Below 0: not known. */
-struct look {
+struct poll {
 	double uptime_s, cpu_s;
 };
 
 struct reading {
 	struct pod_sample *sample;
-	struct look looks[2];
-	int n_looks;
+	struct poll polls[2];
+	int n_polls;
 	int64_t hz, page;
 	int64_t cache_bytes;     /* that the kernel would give back */
 	int64_t processes_bytes; /* resident */
@@ -100,17 +100,17 @@ static bool kube_sample_next_line(struct part *part, struct part *ret)
 	return true;
 }
 
-static struct look *look_of(struct reading *reading)
+static struct poll *poll_of(struct reading *reading)
 {
-	return reading->n_looks ? &reading->looks[reading->n_looks - 1] : NULL;
+	return reading->n_polls ? &reading->polls[reading->n_polls - 1] : NULL;
 }
 
 static void take_uptime(struct reading *reading, struct part part)
 {
-	if (reading->n_looks == 2)
+	if (reading->n_polls == 2)
 		return;
-	reading->looks[reading->n_looks++] =
-		(struct look){host_load_parse(part.text, part.len), -1};
+	reading->polls[reading->n_polls++] =
+		(struct poll){host_load_parse(part.text, part.len), -1};
 }
 
 static void take_hz(struct reading *reading, struct part part)
@@ -131,10 +131,10 @@ static void take_page(struct reading *reading, struct part part)
 
 static void set_cpu(struct reading *reading, int64_t value, double unit)
 {
-	struct look *look = look_of(reading);
+	struct poll *poll = poll_of(reading);
 
-	if (look && value >= 0)
-		look->cpu_s = (double)value * unit;
+	if (poll && value >= 0)
+		poll->cpu_s = (double)value * unit;
 }
 
 static void take_cpu2(struct reading *reading, struct part part)
@@ -338,12 +338,12 @@ static void kube_sample_take_part(struct reading *reading, struct part name, str
 static void sum_up(struct reading *reading)
 {
 	struct pod_sample *sample = reading->sample;
-	const struct look *first = &reading->looks[0], *last = &reading->looks[1];
+	const struct poll *first = &reading->polls[0], *last = &reading->polls[1];
 	double seconds = last->uptime_s - first->uptime_s;
 
-	if (look_of(reading))
-		sample->cpu_s = look_of(reading)->cpu_s;
-	if (reading->n_looks == 2 && seconds > 0 && first->uptime_s >= 0 && first->cpu_s >= 0 &&
+	if (poll_of(reading))
+		sample->cpu_s = poll_of(reading)->cpu_s;
+	if (reading->n_polls == 2 && seconds > 0 && first->uptime_s >= 0 && first->cpu_s >= 0 &&
 		last->cpu_s >= first->cpu_s)
 		sample->cpu = (last->cpu_s - first->cpu_s) / seconds;
 	if (sample->memory_bytes < 0)
@@ -359,7 +359,7 @@ static void sum_up(struct reading *reading)
 void pod_sample_parse(const char *text, size_t len, struct pod_sample *ret)
 {
 	struct reading reading = {.sample = ret,
-		.looks = {{-1, -1}, {-1, -1}},
+		.polls = {{-1, -1}, {-1, -1}},
 		.hz = 100,
 		.page = 4096,
 		.cache_bytes = -1,
@@ -413,24 +413,24 @@ struct json *pod_sample_json(const struct pod_sample *sample, int64_t wall_ms)
  */
 
 enum {
-	LOOK_MS = 10 * 1000,
+	POLL_MS = 10 * 1000,
 	PODS_MAX = 10000,
 	REQUESTED_MAX = 16, /* pods that a command is run in */
 	KEPT_MAX = 64 << 10,
 	METRICS_AGAIN_MS = 60 * 1000, /* of a cluster that has none, or does not show them */
 };
 
-struct looking;
+struct polling;
 
 /* A pod that is sampled. */
 struct rank {
-	struct looking *looking;
+	struct polling *polling;
 	char *pod;
 	struct pod_output *output; /* NULL: it has ended, or none was begun */
 	struct buf text;
 };
 
-struct looking {
+struct polling {
 	struct target_work work;
 	struct target_kube *kube;
 	struct target_call *call;
@@ -445,19 +445,19 @@ struct looking {
 
 static void kube_sample_drop(struct target_work *work)
 {
-	struct looking *looking = (struct looking *)work;
+	struct polling *polling = (struct polling *)work;
 
-	kube_cancel(looking->find);
-	kube_cancel(looking->metrics_call);
-	loop_remove_timer(looking->kube->target.loop, looking->end);
-	vec_foreach (struct rank, rank, &looking->ranks) {
+	kube_cancel(polling->find);
+	kube_cancel(polling->metrics_call);
+	loop_remove_timer(polling->kube->target.loop, polling->end);
+	vec_foreach (struct rank, rank, &polling->ranks) {
 		pod_output_cancel(rank->output);
 		buf_done(&rank->text);
 		free(rank->pod);
 	}
-	vec_done(&looking->ranks);
-	json_free(looking->metrics);
-	free(looking);
+	vec_done(&polling->ranks);
+	json_free(polling->metrics);
+	free(polling);
 }
 
 /*
@@ -465,17 +465,17 @@ static void kube_sample_drop(struct target_work *work)
  */
 
 /* Of all pods; NULL: nothing is known of any. */
-static struct json *sample_look_of(const struct looking *looking)
+static struct json *sample_poll_of(const struct polling *polling)
 {
 	struct json *all = NULL;
 
-	vec_foreach (const struct rank, rank, &looking->ranks) {
+	vec_foreach (const struct rank, rank, &polling->ranks) {
 		struct pod_sample sample;
 
 		pod_sample_parse(rank->text.data, rank->text.len, &sample);
 		struct kube_usage usage;
 
-		kube_usage_of_pod(looking->metrics, rank->pod, KUBE_CONTAINER, &usage);
+		kube_usage_of_pod(polling->metrics, rank->pod, KUBE_CONTAINER, &usage);
 		if (sample.cpu < 0)
 			sample.cpu = usage.cpus;
 		if (sample.memory_bytes < 0)
@@ -504,19 +504,19 @@ struct json *kube_observed(const struct target_kube *kube, const struct kube_han
 	return observed_read(dir);
 }
 
-static void kube_sample_finish(struct looking *looking)
+static void kube_sample_finish(struct polling *polling)
 {
-	AUTO_JSON struct json *look = sample_look_of(looking);
-	AUTO_JSON struct json *kept = kube_observed(looking->kube, &looking->handle);
+	AUTO_JSON struct json *poll = sample_poll_of(polling);
+	AUTO_JSON struct json *kept = kube_observed(polling->kube, &polling->handle);
 	AUTO_ERR struct err error = {0};
 
-	if (look) {
+	if (poll) {
 		if (!kept)
 			kept = json_object();
 		json_set_str(kept, "schema", OBSERVED_SCHEMA);
-		observed_keep(kept, look);
+		observed_keep(kept, poll);
 		/* Errors are ignored: a sample that cannot be saved is still valid. */
-		AUTO_FREE char *dir = kept_dir(looking->kube, &looking->handle);
+		AUTO_FREE char *dir = kept_dir(polling->kube, &polling->handle);
 		AUTO_FREE char *path = fs_join(dir, OBSERVED_FILE);
 		AUTO_BUF struct buf text;
 
@@ -525,24 +525,24 @@ static void kube_sample_finish(struct looking *looking)
 		if (buf_check(&text, path, NULL) == 0 && fs_mkdirs(dir, 0700, NULL) == 0)
 			fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, NULL);
 	}
-	*looking->ret = TAKE(kept);
-	target_call_end(looking->call, 0, &error);
+	*polling->ret = TAKE(kept);
+	target_call_end(polling->call, 0, &error);
 }
 
-static void kube_sample_end_one(struct looking *looking)
+static void kube_sample_end_one(struct polling *polling)
 {
-	if (--looking->n_open == 0)
-		kube_sample_finish(looking);
+	if (--polling->n_open == 0)
+		kube_sample_finish(polling);
 }
 
 /* Timeout: finish with the samples received so far. */
 static int kube_sample_on_end(void *ctx, struct err *err)
 {
-	struct looking *looking = ctx;
+	struct polling *polling = ctx;
 
 	(void)err;
-	looking->end = NULL;
-	kube_sample_finish(looking);
+	polling->end = NULL;
+	kube_sample_finish(polling);
 	return 0;
 }
 
@@ -567,33 +567,33 @@ static void kube_sample_on_said(void *ctx, int status, struct err *error, const 
 	rank->output = NULL;
 	/* If exec is denied or there is no shell, this command does not try it again. */
 	if (error->id == E_KUBE_DENIED || err_cannot_exec(error))
-		rank->looking->kube->no_exec = true;
-	kube_sample_end_one(rank->looking);
+		rank->polling->kube->no_exec = true;
+	kube_sample_end_one(rank->polling);
 }
 
 static int kube_sample_on_pods(void *ctx, struct kube_response *response, struct err *err)
 {
-	struct looking *looking = ctx;
+	struct polling *polling = ctx;
 	struct kube_names names = {0};
 	AUTO_STRV struct strv words = {0};
 
 	(void)err;
-	looking->find = NULL;
+	polling->find = NULL;
 	strv_add(&words, "sh");
 	strv_add(&words, "-c");
 	strv_add(&words, script);
 	kube_running_pods(response->object, &names);
-	vec_reserve(&looking->ranks, names.n); /* their addresses stay */
+	vec_reserve(&polling->ranks, names.n); /* their addresses stay */
 	vec_foreach (const char *, name, &names) {
-		struct rank *rank = vec_push(&looking->ranks);
+		struct rank *rank = vec_push(&polling->ranks);
 
-		*rank = (struct rank){.looking = looking, .pod = mem_strdup(*name)};
+		*rank = (struct rank){.polling = polling, .pod = mem_strdup(*name)};
 		buf_init(&rank->text, POD_SAMPLE_MAX);
-		if (looking->ranks.n <= REQUESTED_MAX && !looking->kube->no_exec) {
+		if (polling->ranks.n <= REQUESTED_MAX && !polling->kube->no_exec) {
 			const struct pod_output_request request = {
-				.loop = looking->kube->target.loop,
-				.client = looking->kube->cluster->client,
-				.kube_namespace = looking->handle.kube_namespace,
+				.loop = polling->kube->target.loop,
+				.client = polling->kube->cluster->client,
+				.kube_namespace = polling->handle.kube_namespace,
 				.pod = rank->pod,
 				.container = KUBE_CONTAINER,
 				.command = &words,
@@ -604,61 +604,61 @@ static int kube_sample_on_pods(void *ctx, struct kube_response *response, struct
 			};
 
 			if (pod_output_start(&request, &rank->output, NULL) == 0)
-				looking->n_open++;
+				polling->n_open++;
 		}
 	}
 	vec_done(&names);
-	kube_sample_end_one(looking);
+	kube_sample_end_one(polling);
 	return 0;
 }
 
 static int kube_sample_on_metrics(void *ctx, struct kube_response *response, struct err *err)
 {
-	struct looking *looking = ctx;
+	struct polling *polling = ctx;
 
 	(void)err;
-	looking->metrics_call = NULL;
+	polling->metrics_call = NULL;
 	if (err_is_set(&response->error))
-		looking->kube->no_metrics_ms = clock_ms();
+		polling->kube->no_metrics_ms = clock_ms();
 	else
-		looking->metrics = TAKE(response->object);
-	kube_sample_end_one(looking);
+		polling->metrics = TAKE(response->object);
+	kube_sample_end_one(polling);
 	return 0;
 }
 
 static struct kube_call *kube_sample_list(
-	struct looking *looking, const char *group, kube_done_fn *done)
+	struct polling *polling, const char *group, kube_done_fn *done)
 {
-	AUTO_FREE char *inside = kube_path("/namespaces/%s/pods", looking->handle.kube_namespace);
+	AUTO_FREE char *inside = kube_path("/namespaces/%s/pods", polling->handle.kube_namespace);
 	AUTO_FREE char *path = mem_printf("%s%s", group, inside);
-	AUTO_FREE char *label = mem_printf(KUBE_LABEL_RUN "=%s", looking->handle.run_id);
+	AUTO_FREE char *label = mem_printf(KUBE_LABEL_RUN "=%s", polling->handle.run_id);
 	const char *const query[] = {"labelSelector", label, NULL};
 
-	looking->n_open++;
-	return kube_list(looking->kube->cluster->client, path, query, PODS_MAX,
-		looking->call->deadline_ms, done, looking);
+	polling->n_open++;
+	return kube_list(polling->kube->cluster->client, path, query, PODS_MAX,
+		polling->call->deadline_ms, done, polling);
 }
 
 int kube_sample(struct target *target, const char *handle, struct json **ret,
 	struct target_call *call, struct err *err)
 {
 	struct target_kube *kube = target_kube_of(target);
-	struct looking *looking = mem_alloc(1, sizeof(*looking));
+	struct polling *polling = mem_alloc(1, sizeof(*polling));
 
-	*looking = (struct looking){
+	*polling = (struct polling){
 		.work = {kube_sample_drop}, .kube = kube, .call = call, .ret = ret};
-	int r = kube_handle_parse(kube, handle, &looking->handle, err);
+	int r = kube_handle_parse(kube, handle, &polling->handle, err);
 	if (r < 0) {
-		free(looking);
+		free(polling);
 		return r;
 	}
 	if (!call->deadline_ms)
-		call->deadline_ms = clock_ms() + LOOK_MS;
-	target_call_begin(call, &looking->work);
-	looking->end = loop_add_timer(target->loop, call->deadline_ms, kube_sample_on_end, looking);
-	looking->find = kube_sample_list(looking, "/api/v1", kube_sample_on_pods);
+		call->deadline_ms = clock_ms() + POLL_MS;
+	target_call_begin(call, &polling->work);
+	polling->end = loop_add_timer(target->loop, call->deadline_ms, kube_sample_on_end, polling);
+	polling->find = kube_sample_list(polling, "/api/v1", kube_sample_on_pods);
 	if (!kube->no_metrics_ms || clock_ms() - kube->no_metrics_ms > METRICS_AGAIN_MS)
-		looking->metrics_call =
-			kube_sample_list(looking, KUBE_METRICS_GROUP, kube_sample_on_metrics);
+		polling->metrics_call =
+			kube_sample_list(polling, KUBE_METRICS_GROUP, kube_sample_on_metrics);
 	return 0;
 }

@@ -983,7 +983,7 @@ static bool kube_submit_is_ours(const struct submit *submit, const struct json *
 	       str_eq(json_get_str(labels, KUBE_LABEL_ATTEMPT), attempt);
 }
 
-static int kube_submit_on_looked(void *ctx, struct kube_response *response, struct err *err)
+static int kube_submit_on_polled(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct creation *creation = ctx;
 
@@ -1007,14 +1007,14 @@ static int kube_submit_on_looked(void *ctx, struct kube_response *response, stru
 
 /* An object that is refused or exists already may have been created by an earlier try whose
  * response was lost. */
-static void kube_submit_look(struct creation *creation)
+static void kube_submit_poll(struct creation *creation)
 {
 	AUTO_FREE char *path = kube_object_path(creation->object);
 	const struct kube_request request = {
 		.method = "GET",
 		.path = path,
 		.deadline_ms = creation->submit->call->deadline_ms,
-		.done = kube_submit_on_looked,
+		.done = kube_submit_on_polled,
 		.ctx = creation,
 	};
 
@@ -1037,7 +1037,7 @@ static int on_created(void *ctx, struct kube_response *response, struct err *err
 	if (creation->is_job && is_unsure(&creation->refusal))
 		kube_submit_fail(creation, &creation->refusal);
 	else
-		kube_submit_look(creation);
+		kube_submit_poll(creation);
 	return 0;
 }
 

@@ -97,7 +97,7 @@ static int pod_copy_on_end(void *ctx, struct err *err)
 }
 
 /* When nobody writes any more, and all was read. */
-static void pod_copy_look_for_end(struct pod_output *output)
+static void pod_copy_poll_for_end(struct pod_output *output)
 {
 	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
 		if (output->sides[i].source)
@@ -144,7 +144,7 @@ static int pod_copy_dispatch(void *ctx, short revents, struct err *err)
 		pod_copy_take(side, (size_t)n);
 	else
 		pod_copy_close_side(side);
-	pod_copy_look_for_end(output);
+	pod_copy_poll_for_end(output);
 	return 0;
 }
 
@@ -159,7 +159,7 @@ static int pod_copy_on_done(void *ctx, int status, struct err *error, struct err
 		err_move(&output->error, error);
 	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
 		pod_copy_close_fd(&output->sides[i].write_fd);
-	pod_copy_look_for_end(output);
+	pod_copy_poll_for_end(output);
 	return 0;
 }
 

@@ -627,8 +627,8 @@ struct reach {
 	struct kube_handle handle;
 	int rank;
 	struct podforward *forward;
-	struct kube_call *find, *look;
-	char *looked_at; /* the pod */
+	struct kube_call *find, *poll;
+	char *visited; /* the pod */
 };
 
 struct kube_reach {
@@ -678,30 +678,30 @@ static bool target_kube_has_ended(const struct kube_response *response)
 	return str_eq(phase, "Succeeded") || str_eq(phase, "Failed");
 }
 
-static int target_kube_on_looked(void *ctx, struct kube_response *response, struct err *err)
+static int target_kube_on_polled(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct reach *reach = ctx;
-	AUTO_FREE char *pod = TAKE(reach->looked_at);
+	AUTO_FREE char *pod = TAKE(reach->visited);
 
 	(void)err;
-	reach->look = NULL;
-	podforward_looked(reach->forward, pod, target_kube_has_ended(response));
+	reach->poll = NULL;
+	podforward_polled(reach->forward, pod, target_kube_has_ended(response));
 	return 0;
 }
 
-static void target_kube_look(void *ctx, struct podforward *forward, const char *pod)
+static void target_kube_poll(void *ctx, struct podforward *forward, const char *pod)
 {
 	struct reach *reach = ctx;
 	AUTO_FREE char *path =
 		kube_path("/api/v1/namespaces/%s/pods/%s", reach->handle.kube_namespace, pod);
 
 	(void)forward;
-	reach->looked_at = mem_strdup(pod);
-	reach->look = kube_start(
+	reach->visited = mem_strdup(pod);
+	reach->poll = kube_start(
 		reach->kube->cluster->client, &(struct kube_request){.method = "GET",
 						      .path = path,
 						      .deadline_ms = clock_deadline(FIND_MS),
-						      .done = target_kube_on_looked,
+						      .done = target_kube_on_polled,
 						      .ctx = reach});
 }
 
@@ -734,7 +734,7 @@ static struct reach *find_reach(
 	reach->forward = podforward_new(&(struct podforward_options){.loop = kube->target.loop,
 		.transport = all->transport,
 		.resolve = target_kube_resolve,
-		.look = target_kube_look,
+		.poll = target_kube_poll,
 		.notice = target_kube_notice,
 		.ctx = reach});
 	*vec_push(&all->list) = reach;
@@ -748,8 +748,8 @@ static void kube_reach_free(struct kube_reach *reach)
 		return;
 	for (size_t i = 0; i < reach->list.n; i++) {
 		kube_cancel(reach->list.v[i]->find);
-		kube_cancel(reach->list.v[i]->look);
-		free(reach->list.v[i]->looked_at);
+		kube_cancel(reach->list.v[i]->poll);
+		free(reach->list.v[i]->visited);
 		podforward_free(reach->list.v[i]->forward);
 		free(reach->list.v[i]);
 	}

@@ -15,19 +15,19 @@
 #include "host/usage.h"
 
 enum {
-	LOOK_MS = 2000,
-	LOOK_FIRST_MS = 250, /* doubled each time: a short run is seen, too */
-	LOOK_MAX_MS = 5 * 60 * 1000,
+	POLL_MS = 2000,
+	POLL_FIRST_MS = 250, /* doubled each time: a short run is seen, too */
+	POLL_MAX_MS = 5 * 60 * 1000,
 	/* A look of 10 ms of processor time is followed by 2 s of rest: 0.5 %. One that waits, for
 	 * a slow disk or a driver, keeps the supervisor from its other work. */
 	REST_FOR_CPU = 200,
 	REST_FOR_WAIT = 20,
 	/* Limits on reading the log for links: the part of a look, and how far it may lag behind
 	 * before a part is left out. */
-	LOG_LOOK_BYTES = 1 << 20,
+	LOG_POLL_BYTES = 1 << 20,
 	LOG_LAG_BYTES = 64 << 20,
 	LOG_CHUNK = 64 << 10,
-	FINISH_LOOKS = 16,
+	FINISH_POLLS = 16,
 };
 
 struct observer {
@@ -37,7 +37,7 @@ struct observer {
 	struct links links;
 	int log_fd;        /* -1: none */
 	off_t log_offset;  /* up to where links were looked for */
-	int64_t looked_ms; /* wall clock; 0: not yet */
+	int64_t polled_ms; /* wall clock; 0: not yet */
 	int64_t pace_ms;   /* between two looks, at least */
 };
 
@@ -47,7 +47,7 @@ struct observer *observer_new(const struct observer_spec *spec)
 	const struct usage_spec usage = {
 		.family = spec->family, .program = spec->program, .gpus = spec->gpus};
 
-	observer->pace_ms = LOOK_FIRST_MS;
+	observer->pace_ms = POLL_FIRST_MS;
 	observer->usage = usage_new(&usage);
 	if (spec->outputs) {
 		observer->metrics = metrics_new(spec->outputs);
@@ -70,10 +70,10 @@ static void skip_log(struct observer *observer)
 	if (fstat(observer->log_fd, &st) < 0 || st.st_size - observer->log_offset < LOG_LAG_BYTES)
 		return;
 	links_end(&observer->links);
-	observer->log_offset = st.st_size - LOG_LOOK_BYTES;
+	observer->log_offset = st.st_size - LOG_POLL_BYTES;
 }
 
-static void look_at_log(struct observer *observer)
+static void visit_log(struct observer *observer)
 {
 	char chunk[LOG_CHUNK];
 	ssize_t n = 0;
@@ -81,7 +81,7 @@ static void look_at_log(struct observer *observer)
 	if (observer->log_fd < 0 || links_full(&observer->links))
 		return;
 	skip_log(observer);
-	for (size_t done = 0; done < LOG_LOOK_BYTES; done += (size_t)n) {
+	for (size_t done = 0; done < LOG_POLL_BYTES; done += (size_t)n) {
 		do
 			n = pread(observer->log_fd, chunk, sizeof(chunk), observer->log_offset);
 		while (n < 0 && errno == EINTR);
@@ -93,12 +93,12 @@ static void look_at_log(struct observer *observer)
 }
 
 /* Returns whether there is more to see at once. */
-static bool look_at_outputs(struct observer *observer, bool all)
+static bool visit_outputs(struct observer *observer, bool all)
 {
 	if (!observer->metrics)
 		return false;
-	params_look(observer->params, all);
-	return metrics_look(observer->metrics);
+	params_poll(observer->params, all);
+	return metrics_poll(observer->metrics);
 }
 
 static int64_t processor_us(void)
@@ -117,30 +117,30 @@ static int64_t rest_ms(struct observer *observer, int64_t cpu_us, int64_t wait_u
 		ms = wait_us * REST_FOR_WAIT / 1000;
 	if (ms < observer->pace_ms)
 		ms = observer->pace_ms;
-	observer->pace_ms = observer->pace_ms * 2 < LOOK_MS ? observer->pace_ms * 2 : LOOK_MS;
-	return ms < LOOK_MAX_MS ? ms : LOOK_MAX_MS;
+	observer->pace_ms = observer->pace_ms * 2 < POLL_MS ? observer->pace_ms * 2 : POLL_MS;
+	return ms < POLL_MAX_MS ? ms : POLL_MAX_MS;
 }
 
-int64_t observer_look(struct observer *observer)
+int64_t observer_poll(struct observer *observer)
 {
 	int64_t cpu_us = processor_us(), wall_us = clock_us();
 
-	usage_look(observer->usage);
-	look_at_outputs(observer, false);
-	look_at_log(observer);
-	observer->looked_ms = clock_wall_ms();
+	usage_poll(observer->usage);
+	visit_outputs(observer, false);
+	visit_log(observer);
+	observer->polled_ms = clock_wall_ms();
 	return rest_ms(observer, processor_us() - cpu_us, clock_us() - wall_us);
 }
 
 void observer_finish(struct observer *observer, double cpu_s, int64_t memory_peak_bytes)
 {
 	usage_finish(observer->usage, cpu_s, memory_peak_bytes);
-	for (int i = 0; i < FINISH_LOOKS && look_at_outputs(observer, i == 0); i++)
+	for (int i = 0; i < FINISH_POLLS && visit_outputs(observer, i == 0); i++)
 		;
-	for (int i = 0; i < FINISH_LOOKS; i++)
-		look_at_log(observer);
+	for (int i = 0; i < FINISH_POLLS; i++)
+		visit_log(observer);
 	links_end(&observer->links);
-	observer->looked_ms = clock_wall_ms();
+	observer->polled_ms = clock_wall_ms();
 }
 
 /*
@@ -154,7 +154,7 @@ struct json *observer_json(const struct observer *observer)
 
 	json_set_str(json, "schema", OBSERVED_SCHEMA);
 	json_set_str(json, "time",
-		observer->looked_ms ? (clock_format(observer->looked_ms, time), time) : NULL);
+		observer->polled_ms ? (clock_format(observer->polled_ms, time), time) : NULL);
 	struct json *usage = json_sub(json, "usage");
 	usage_set(observer->usage, usage, json_sub(json, "now"));
 	json_set(json, "metrics",

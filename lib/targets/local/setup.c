@@ -62,7 +62,7 @@ static int open_beside(int fd, const char *name)
 	return openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-static int setup_look_at(struct search *search, int made_fd, int tree_fd, const char *name,
+static int setup_visit(struct search *search, int made_fd, int tree_fd, const char *name,
 	const char *path, unsigned depth, struct err *err)
 {
 	AUTO_FREE char *full = *path ? fs_join(path, name) : mem_strdup(name);
@@ -98,8 +98,7 @@ static int find_below(struct search *search, int made_fd, int tree_fd, const cha
 		return fs_error(err, errno, "%s/%s", search->made, path);
 	while (r == 0 && depth < DEPTH_MAX && (entry = readdir(dir)))
 		if (!setup_is_left_out(entry->d_name))
-			r = setup_look_at(
-				search, made_fd, tree_fd, entry->d_name, path, depth, err);
+			r = setup_visit(search, made_fd, tree_fd, entry->d_name, path, depth, err);
 	return r;
 }
 
@@ -280,7 +279,7 @@ enum {
 	TAIL_BYTES = 4096,
 };
 
-enum phase { PHASE_LOOK, PHASE_COPY, PHASE_RUN, PHASE_READY };
+enum phase { PHASE_POLL, PHASE_COPY, PHASE_RUN, PHASE_READY };
 
 struct setup {
 	char *line, *cwd; /* cwd: in the tree */
@@ -352,7 +351,7 @@ static void let_go(struct setup *setup)
 	drop_copy(setup);
 	setup_close_fd(&setup->log_fd);
 	setup_close_fd(&setup->lock_fd);
-	setup->phase = PHASE_LOOK;
+	setup->phase = PHASE_POLL;
 }
 
 void setup_free(struct setup *setup)
@@ -509,7 +508,7 @@ static int take_over(struct setup *setup, struct err *err)
 	return r;
 }
 
-static int local_setup_look(struct setup *setup, struct err *err)
+static int local_setup_poll(struct setup *setup, struct err *err)
 {
 	int r = fs_mkdirs(setup->dir, 0700, err);
 
@@ -552,14 +551,14 @@ static int go_on_copying(struct setup *setup, struct err *err)
 	return r;
 }
 
-int setup_look(struct setup *setup, enum setup_state *ret, struct err *err)
+int setup_poll(struct setup *setup, enum setup_state *ret, struct err *err)
 {
 	int r = 0;
 
 	setup->why = "";
 	setup->wait_ms = 0;
-	if (setup->phase == PHASE_LOOK)
-		r = local_setup_look(setup, err);
+	if (setup->phase == PHASE_POLL)
+		r = local_setup_poll(setup, err);
 	else if (setup->phase == PHASE_COPY)
 		r = go_on_copying(setup, err);
 	if (r < 0)

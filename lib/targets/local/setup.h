@@ -49,7 +49,7 @@ enum setup_state {
 };
 /* Blocks for a tenth of a second, so that a copy of the tree takes many looks; longer where it
  * removes what a failed try has left. */
-int setup_look(struct setup *setup, enum setup_state *ret, struct err *err);
+int setup_poll(struct setup *setup, enum setup_state *ret, struct err *err);
 int64_t setup_wait_ms(const struct setup *setup);
 /* "another run does the same setup"; of the last look, valid until the next one. */
 const char *setup_why(const struct setup *setup);
@@ -64,7 +64,7 @@ struct setup_order {
 void setup_order(const struct setup *setup, struct setup_order *ret);
 /* wait_status: as of wait(2), of the line; everything that it left behind has ended. 0: the setup
  * is as after SETUP_READY. Another status: E_RUN_SETUP with the last lines of the log as evidence;
- * the lock is given back. E_RUN_SETUP as well, also of setup_look, when a package of the tree is
+ * the lock is given back. E_RUN_SETUP as well, also of setup_poll, when a package of the tree is
  * installed as editable in a way that no run can redirect to its own copy. */
 int setup_end(struct setup *setup, int wait_status, struct err *err);
 

@@ -160,7 +160,7 @@ static int sup_on_observe(void *ctx, struct err *err)
 	if (sup->phase != PHASE_RUNNING)
 		return 0;
 	sup_collect_events(sup);
-	next_ms = observer_look(sup->observer);
+	next_ms = observer_poll(sup->observer);
 	if (!sup->observed_ms || clock_ms() - sup->observed_ms >=
 					 (fs_is_network(sup->dir) ? WRITE_NETWORK_MS : WRITE_MS)) {
 		AUTO_JSON struct json *observed = observer_json(sup->observer);
@@ -219,7 +219,7 @@ static int sup_query_worker(struct supervisor *sup, char order, struct err *err)
  */
 
 enum {
-	GPUS_LOOK_MS = 1000,
+	GPUS_POLL_MS = 1000,
 	QUERY_AGAIN_MS = 2000, /* between two questions to the tools */
 	GPUS_JSON_MAX = 64 << 10,
 };
@@ -488,7 +488,7 @@ static void sup_start_program(struct supervisor *sup)
 	sup_observe_begin(sup);
 	sup->wants_spare = sup->job->spares != NULL;
 	loop_add_timer(sup->loop, clock_ms() + SPARE_MS, sup_on_spare_due, sup);
-	sup_look_for_cancel(sup);
+	sup_poll_for_cancel(sup);
 }
 
 /*
@@ -530,7 +530,7 @@ static void sup_gpus_query(struct supervisor *sup)
 
 static int sup_gpus_on_timer(void *ctx, struct err *err);
 
-static void sup_gpus_look_at(struct supervisor *sup, int64_t at_ms)
+static void sup_gpus_visit(struct supervisor *sup, int64_t at_ms)
 {
 	loop_remove_timer(sup->loop, sup->gpus->timer);
 	sup->gpus->timer = loop_add_timer(sup->loop, at_ms, sup_gpus_on_timer, sup);
@@ -542,7 +542,7 @@ static void sup_gpus_wait(struct supervisor *sup)
 
 	gpus->quiet = false;
 	sup_wait_as(sup, RUN_QUEUED, gpu_claim_why(gpus->claim));
-	sup_gpus_look_at(sup, clock_ms() + GPUS_LOOK_MS);
+	sup_gpus_visit(sup, clock_ms() + GPUS_POLL_MS);
 }
 
 /* Call with fresh output of the tools: old output may call a GPU free that is used by now. */
@@ -567,7 +567,7 @@ static void sup_gpus_try(struct supervisor *sup)
 }
 
 /* Run the tools only when their output could matter; at once when a GPU was given back. */
-static void sup_gpus_look(struct supervisor *sup, bool given_back)
+static void sup_gpus_poll(struct supervisor *sup, bool given_back)
 {
 	struct supervisor_gpus *gpus = sup->gpus;
 	AUTO_ERR struct err failure = {0};
@@ -583,7 +583,7 @@ static void sup_gpus_look(struct supervisor *sup, bool given_back)
 	else if (clock_ms() >= again_ms)
 		sup_gpus_query(sup);
 	else
-		sup_gpus_look_at(sup, again_ms);
+		sup_gpus_visit(sup, again_ms);
 }
 
 static int sup_gpus_on_timer(void *ctx, struct err *err)
@@ -594,7 +594,7 @@ static int sup_gpus_on_timer(void *ctx, struct err *err)
 	if (sup->phase != PHASE_GPUS)
 		return 0;
 	sup->gpus->timer = NULL;
-	sup_gpus_look(sup, false);
+	sup_gpus_poll(sup, false);
 	return 0;
 }
 
@@ -614,7 +614,7 @@ static int sup_gpus_on_call(void *ctx, short revents, struct err *err)
 	if (sup->phase != PHASE_GPUS)
 		return 0;
 	sup->gpus->quiet = true;
-	sup_gpus_look(sup, true);
+	sup_gpus_poll(sup, true);
 	return 0;
 }
 
@@ -679,7 +679,7 @@ enum { LOG_TAIL_MAX = 64 << 10 };
 
 static int sup_setup_on_timer(void *ctx, struct err *err);
 
-static void sup_setup_look_at(struct supervisor *sup, int64_t at_ms)
+static void sup_setup_visit(struct supervisor *sup, int64_t at_ms)
 {
 	loop_remove_timer(sup->loop, sup->setup_timer);
 	sup->setup_timer = loop_add_timer(sup->loop, at_ms, sup_setup_on_timer, sup);
@@ -739,7 +739,7 @@ static void sup_setup_run(struct supervisor *sup)
 	if (errnum)
 		sup_note(sup, "setup: %s", strerror(errnum));
 	sup_check_family(sup);
-	sup_look_for_cancel(sup);
+	sup_poll_for_cancel(sup);
 }
 
 static void sup_setup_copy_tail(struct supervisor *sup, const char *path)
@@ -823,7 +823,7 @@ static int sup_setup_on_timer(void *ctx, struct err *err)
 	sup->setup_timer = NULL;
 	if (sup->phase != PHASE_SETUP)
 		return 0;
-	int r = setup_look(sup->setup, &state, &failure);
+	int r = setup_poll(sup->setup, &state, &failure);
 	if (r < 0) {
 		sup_setup_fail(sup, failure.message);
 	} else if (state == SETUP_READY) {
@@ -832,7 +832,7 @@ static int sup_setup_on_timer(void *ctx, struct err *err)
 		sup_setup_run(sup);
 	} else {
 		sup_wait_as(sup, RUN_STARTING, setup_why(sup->setup));
-		sup_setup_look_at(sup, clock_ms() + setup_wait_ms(sup->setup));
+		sup_setup_visit(sup, clock_ms() + setup_wait_ms(sup->setup));
 	}
 	return 0;
 }
@@ -847,7 +847,7 @@ static void sup_setup_begin(struct supervisor *sup)
 	else if (!sup->setup)
 		sup_gpus_begin(sup);
 	else
-		sup_setup_look_at(sup, clock_ms());
+		sup_setup_visit(sup, clock_ms());
 }
 
 /*
@@ -889,7 +889,7 @@ static int sup_on_wake(void *ctx, int sig, struct err *err)
 {
 	(void)sig;
 	(void)err;
-	sup_look_for_cancel(ctx);
+	sup_poll_for_cancel(ctx);
 	return 0;
 }
 
@@ -906,7 +906,7 @@ static int sup_on_dir(void *ctx, short revents, struct err *err)
 	(void)revents;
 	(void)err;
 	os_watch_drain(sup->dir_watch);
-	sup_look_for_cancel(sup);
+	sup_poll_for_cancel(sup);
 	return 0;
 }
 
@@ -963,7 +963,7 @@ static int sup_on_tick(void *ctx, struct err *err)
 	bool watched = sup->dir_watch >= 0 && sup->log_watch >= 0 && !sup->adopted;
 
 	(void)err;
-	sup_look_for_cancel(sup);
+	sup_poll_for_cancel(sup);
 	sup_mark_log(sup);
 	if (sup->adopted && !attempt_process_alive(&sup->state.program))
 		sup_program_ended(sup);

@@ -86,7 +86,7 @@ struct supervisor {
 	int dir_watch, log_watch;
 	bool log_quiet; /* a mark was made less than MARK_MS ago */
 	struct mark last_mark;
-	struct loop_timer *kill_timer, *look_timer, *limit_timer, *signal_timer;
+	struct loop_timer *kill_timer, *poll_timer, *limit_timer, *signal_timer;
 	struct setup *setup; /* NULL: none */
 	struct loop_timer *setup_timer;
 	int setup_status;
@@ -114,7 +114,7 @@ void sup_observe_end(struct supervisor *sup);
 
 /* supervisor_end.c */
 
-void sup_look_for_cancel(struct supervisor *sup);
+void sup_poll_for_cancel(struct supervisor *sup);
 void sup_set_limit(struct supervisor *sup);
 /* The child is gone; what it has left behind follows. */
 void sup_setup_ended(struct supervisor *sup);

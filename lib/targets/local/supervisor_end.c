@@ -281,7 +281,7 @@ static void sup_judge(struct supervisor *sup)
 
 enum {
 	LEFTOVER_GRACE_MS = 2000,
-	EMPTY_LOOK_MS = 20,
+	EMPTY_POLL_MS = 20,
 	KILL_AGAIN_MS = 500,
 	KILL_GIVE_UP_MS = 30000, /* processes that wait for a dead disk cannot be killed */
 };
@@ -311,10 +311,10 @@ static int sup_signal_family(struct supervisor *sup, int sig)
 
 static int sup_on_leftovers(void *ctx, struct err *err);
 
-static void sup_look_soon(struct supervisor *sup, int64_t ms)
+static void sup_poll_soon(struct supervisor *sup, int64_t ms)
 {
-	loop_remove_timer(sup->loop, sup->look_timer);
-	sup->look_timer = loop_add_timer(sup->loop, clock_ms() + ms, sup_on_leftovers, sup);
+	loop_remove_timer(sup->loop, sup->poll_timer);
+	sup->poll_timer = loop_add_timer(sup->loop, clock_ms() + ms, sup_on_leftovers, sup);
 }
 
 static int sup_on_kill_time(void *ctx, struct err *err)
@@ -358,14 +358,14 @@ static int sup_on_leftovers(void *ctx, struct err *err)
 	struct supervisor *sup = ctx;
 
 	(void)err;
-	sup->look_timer = NULL;
+	sup->poll_timer = NULL;
 	if (sup_signal_family(sup, 0) == 0) {
 		sup_family_gone(sup);
 	} else if (sup->kill_since_ms && clock_ms() - sup->kill_since_ms > KILL_GIVE_UP_MS) {
 		sup_note(sup, "some processes cannot be killed");
 		sup_family_gone(sup);
 	} else {
-		sup_look_soon(sup, EMPTY_LOOK_MS);
+		sup_poll_soon(sup, EMPTY_POLL_MS);
 	}
 	return 0;
 }
@@ -381,7 +381,7 @@ static void sup_end_leftovers(struct supervisor *sup)
 		sup_note(sup, "it has ended and left processes behind: SIGTERM");
 		sup_end_family(sup, LEFTOVER_GRACE_MS);
 	}
-	sup_look_soon(sup, EMPTY_LOOK_MS);
+	sup_poll_soon(sup, EMPTY_POLL_MS);
 }
 
 void sup_setup_ended(struct supervisor *sup)
@@ -426,7 +426,7 @@ static void sup_stop(struct supervisor *sup, enum stop why)
 	sup_finish_as(sup, RUN_CANCELLED, 143, "Cancelled", "it was cancelled before it had begun");
 }
 
-void sup_look_for_cancel(struct supervisor *sup)
+void sup_poll_for_cancel(struct supervisor *sup)
 {
 	if (access(ATTEMPT_CANCEL, F_OK) == 0)
 		sup_stop(sup, STOP_CANCEL);

@@ -407,7 +407,7 @@ static int local_submit(struct target *target, const struct target_job *job,
  * A command beside the program
  */
 
-enum { EXEC_LOOK_MS = 20, SIGNAL_STATUS = 128 };
+enum { EXEC_POLL_MS = 20, SIGNAL_STATUS = 128 };
 
 struct exec {
 	struct target_work work;
@@ -430,7 +430,7 @@ static void local_exec_drop(struct target_work *work)
 	free(exec);
 }
 
-static int local_exec_on_look(void *ctx, struct err *err)
+static int local_exec_on_poll(void *ctx, struct err *err)
 {
 	struct exec *exec = ctx;
 	int status;
@@ -438,7 +438,7 @@ static int local_exec_on_look(void *ctx, struct err *err)
 	exec->timer = NULL;
 	if (waitpid(exec->pid, &status, WNOHANG) == 0) {
 		exec->timer = loop_add_timer(
-			exec->loop, clock_ms() + EXEC_LOOK_MS, local_exec_on_look, exec);
+			exec->loop, clock_ms() + EXEC_POLL_MS, local_exec_on_poll, exec);
 		return 0;
 	}
 	exec->pid = 0;
@@ -512,7 +512,7 @@ static int local_exec(struct target *target, const char *handle,
 		.ret_status = ret_status};
 	target_call_begin(call, &exec->work);
 	exec->timer =
-		loop_add_timer(target->loop, clock_ms() + EXEC_LOOK_MS, local_exec_on_look, exec);
+		loop_add_timer(target->loop, clock_ms() + EXEC_POLL_MS, local_exec_on_poll, exec);
 	return 0;
 }
 
@@ -658,7 +658,7 @@ static int state(struct target *target, const char *handle, struct target_status
 		return r;
 	*ret = (struct target_status){0};
 	if (!place.foreign)
-		r = attempt_look(place.dir, place.submit_lock, ret, err);
+		r = attempt_poll(place.dir, place.submit_lock, ret, err);
 	else if (!attempt_end_read(place.dir, ret)) {
 		ret->state = RUN_UNKNOWN;
 		ret->text = mem_strdup("it belongs to another machine");

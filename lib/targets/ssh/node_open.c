@@ -284,7 +284,7 @@ int node_open(struct session *session, const char *name, const char *root, struc
 	return 0;
 }
 
-enum { AT_ONCE_MAX = 32, INTERRUPT_LOOK_MS = 200 };
+enum { AT_ONCE_MAX = 32, INTERRUPT_POLL_MS = 200 };
 
 /*
  * Asking
@@ -294,7 +294,7 @@ struct watch;
 
 struct question {
 	struct watch *watch;
-	struct node_look *look;
+	struct node_poll *poll;
 	struct node_call *requested;
 	const struct node_facts *facts; /* true once they have come */
 };
@@ -336,9 +336,9 @@ static void node_open_end_one(struct question *question, struct err *error)
 {
 	struct watch *watch = question->watch;
 
-	node_explain(question->look->opened, error);
+	node_explain(question->poll->opened, error);
 	if (err_is_set(error))
-		err_move(&question->look->error, error);
+		err_move(&question->poll->error, error);
 	else
 		node_open_settle(watch);
 	watch->n_open--;
@@ -353,7 +353,7 @@ static int on_gpus(void *ctx, int status, struct err *error, struct err *err)
 
 	(void)err;
 	question->requested = NULL;
-	question->look->has_gpus = status == 0;
+	question->poll->has_gpus = status == 0;
 	node_open_end_one(question, error);
 	return 0;
 }
@@ -361,19 +361,19 @@ static int on_gpus(void *ctx, int status, struct err *error, struct err *err)
 static int node_open_on_hello(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct question *question = ctx;
-	struct node_look *look = question->look;
+	struct node_poll *poll = question->poll;
 
 	(void)err;
 	question->requested = NULL;
 	if (status == 0) {
-		look->facts = question->facts;
-		look->response_ms = clock_ms() - look->opened->begun_ms;
+		poll->facts = question->facts;
+		poll->response_ms = clock_ms() - poll->opened->begun_ms;
 	}
-	if (status < 0 || !look->gpus_too) {
+	if (status < 0 || !poll->gpus_too) {
 		node_open_end_one(question, error);
 		return 0;
 	}
-	question->requested = node_gpus(look->opened->node, &look->gpus, on_gpus, question);
+	question->requested = node_gpus(poll->opened->node, &poll->gpus, on_gpus, question);
 	return 0;
 }
 
@@ -381,15 +381,15 @@ static void begin_some(struct watch *watch)
 {
 	while (watch->n_begun < watch->n && watch->n_open < AT_ONCE_MAX) {
 		struct question *question = &watch->questions[watch->n_begun++];
-		struct node_look *look = question->look;
+		struct node_poll *poll = question->poll;
 
-		look->response_ms = -1;
-		if (node_open(watch->session, look->host, look->root, &look->opened, &look->error) <
+		poll->response_ms = -1;
+		if (node_open(watch->session, poll->host, poll->root, &poll->opened, &poll->error) <
 			0)
 			continue;
 		watch->n_open++;
 		question->requested = node_hello(
-			look->opened->node, &question->facts, node_open_on_hello, question);
+			poll->opened->node, &question->facts, node_open_on_hello, question);
 	}
 }
 
@@ -399,7 +399,7 @@ static int node_open_on_tick(void *ctx, struct err *err)
 
 	if (*watch->interrupted)
 		return err_set(err, E_CANCELED, "interrupted");
-	watch->tick = loop_add_timer(session_loop(watch->session), clock_ms() + INTERRUPT_LOOK_MS,
+	watch->tick = loop_add_timer(session_loop(watch->session), clock_ms() + INTERRUPT_POLL_MS,
 		node_open_on_tick, watch);
 	return 0;
 }
@@ -421,7 +421,7 @@ static int wait_all(struct watch *watch, int64_t limit_ms, struct err *err)
 	return r;
 }
 
-int node_look_all(struct session *session, struct node_look *looks, size_t n, int64_t limit_ms,
+int node_poll_all(struct session *session, struct node_poll *polls, size_t n, int64_t limit_ms,
 	int64_t settle_ms, const volatile int *interrupted, struct err *err)
 {
 	AUTO_FREE struct question *questions = mem_alloc(n + 1, sizeof(*questions));
@@ -432,62 +432,62 @@ int node_look_all(struct session *session, struct node_look *looks, size_t n, in
 		.settle_ms = settle_ms};
 
 	for (size_t i = 0; i < n; i++)
-		questions[i] = (struct question){.watch = &watch, .look = &looks[i]};
+		questions[i] = (struct question){.watch = &watch, .poll = &polls[i]};
 	int r = wait_all(&watch, limit_ms, err);
 	for (size_t i = 0; i < n; i++) {
 		bool is_late = questions[i].requested || i >= watch.n_begun;
 		node_cancel(questions[i].requested);
-		if (is_late && !looks[i].facts)
-			err_set(&looks[i].error, E_TARGET_SILENT, "%s did not answer in time",
-				looks[i].host);
+		if (is_late && !polls[i].facts)
+			err_set(&polls[i].error, E_TARGET_SILENT, "%s did not answer in time",
+				polls[i].host);
 	}
 	return r;
 }
 
-void node_look_done(struct node_look *look)
+void node_poll_done(struct node_poll *poll)
 {
-	if (!look)
+	if (!poll)
 		return;
-	err_done(&look->error);
-	vec_done(&look->gpus);
-	*look = (struct node_look){0};
+	err_done(&poll->error);
+	vec_done(&poll->gpus);
+	*poll = (struct node_poll){0};
 }
 
 /*
  * Showing
  */
 
-size_t node_look_free_gpus(const struct node_look *look)
+size_t node_poll_free_gpus(const struct node_poll *poll)
 {
 	size_t n = 0;
 
-	vec_foreach (const struct node_gpu, gpu, &look->gpus)
+	vec_foreach (const struct node_gpu, gpu, &poll->gpus)
 		n += !gpu->used && !*gpu->holder;
 	return n;
 }
 
-static void node_open_add_gpus(const struct node_look *look, struct buf *out)
+static void node_open_add_gpus(const struct node_poll *poll, struct buf *out)
 {
-	if (!look->has_gpus)
+	if (!poll->has_gpus)
 		return;
-	if (look->gpus.n == 0)
+	if (poll->gpus.n == 0)
 		buf_adds(out, ", no GPUs");
 	else
-		buf_addf(out, ", %zu of %zu GPUs free (%s)", node_look_free_gpus(look),
-			look->gpus.n, look->gpus.v[0].model);
+		buf_addf(out, ", %zu of %zu GPUs free (%s)", node_poll_free_gpus(poll),
+			poll->gpus.n, poll->gpus.v[0].model);
 }
 
-char *node_look_text(const struct node_look *look)
+char *node_poll_text(const struct node_poll *poll)
 {
-	const struct node_facts *facts = look->facts;
+	const struct node_facts *facts = poll->facts;
 	AUTO_BUF struct buf out = {0};
 	char size[16];
 
 	if (!facts)
-		return mem_strdup(err_is_set(&look->error) ? look->error.message : "");
+		return mem_strdup(err_is_set(&poll->error) ? poll->error.message : "");
 	buf_init(&out, 4096);
 	buf_addf(&out, "%s %s", facts->system, facts->machine);
-	node_open_add_gpus(look, &out);
+	node_open_add_gpus(poll, &out);
 	if (facts->cpus)
 		buf_addf(&out, ", %u CPUs", facts->cpus);
 	if (facts->memory_bytes)
@@ -497,11 +497,11 @@ char *node_look_text(const struct node_look *look)
 	return buf_take(&out);
 }
 
-static struct json *gpus_json(const struct node_look *look)
+static struct json *gpus_json(const struct node_poll *poll)
 {
 	struct json *list = json_array();
 
-	vec_foreach (const struct node_gpu, gpu, &look->gpus) {
+	vec_foreach (const struct node_gpu, gpu, &poll->gpus) {
 		struct json *json = json_object();
 		json_set_int(json, "index", gpu->index);
 		json_set_str(json, "vendor", gpu->vendor);
@@ -514,11 +514,11 @@ static struct json *gpus_json(const struct node_look *look)
 	return list;
 }
 
-void node_look_to_json(const struct node_look *look, struct json *json)
+void node_poll_to_json(const struct node_poll *poll, struct json *json)
 {
-	const struct node_facts *facts = look->facts;
+	const struct node_facts *facts = poll->facts;
 
-	json_set_str(json, "host", look->host);
+	json_set_str(json, "host", poll->host);
 	json_set_bool(json, "reachable", facts != NULL);
 	if (!facts)
 		return;
@@ -531,21 +531,21 @@ void node_look_to_json(const struct node_look *look, struct json *json)
 		json_set(json, "free_bytes", json_null());
 	else
 		json_set_int(json, "free_bytes", (int64_t)facts->free_bytes);
-	json_set_int(json, "answer_ms", look->response_ms);
-	json_set(json, "gpus", look->has_gpus ? gpus_json(look) : json_null());
+	json_set_int(json, "answer_ms", poll->response_ms);
+	json_set(json, "gpus", poll->has_gpus ? gpus_json(poll) : json_null());
 }
 
-void node_look_offer(const struct node_look *look, struct node_offer *ret)
+void node_poll_offer(const struct node_poll *poll, struct node_offer *ret)
 {
-	const struct node_facts *facts = look->facts;
+	const struct node_facts *facts = poll->facts;
 
-	*ret = (struct node_offer){.host = look->host, .answered = facts != NULL, .load = -1};
+	*ret = (struct node_offer){.host = poll->host, .answered = facts != NULL, .load = -1};
 	if (!facts) {
-		ret->why_not = look->error.message;
+		ret->why_not = poll->error.message;
 		return;
 	}
-	ret->gpus = (unsigned)look->gpus.n;
-	ret->gpus_free = (unsigned)node_look_free_gpus(look);
+	ret->gpus = (unsigned)poll->gpus.n;
+	ret->gpus_free = (unsigned)node_poll_free_gpus(poll);
 	ret->cpus = facts->cpus;
 	ret->memory_bytes = ret->memory_free_bytes = facts->memory_bytes;
 	ret->disk_free_bytes = facts->free_bytes;

@@ -42,7 +42,7 @@ void node_explain(const struct node_host *host, struct err *error);
  * of the time limit is not known.
  */
 
-struct node_look {
+struct node_poll {
 	/* Input, borrowed; root: NULL: the default. */
 	const char *host, *root;
 	bool gpus_too;
@@ -54,23 +54,23 @@ struct node_look {
 	struct node_gpus gpus;
 	bool has_gpus; /* gpus is known */
 };
-void node_look_done(struct node_look *look);
+void node_poll_done(struct node_poll *poll);
 
 /* Fills looks, which are zero but for what to look at. limit_ms: -1: as long as a login takes.
  * settle_ms: how long the others are waited for once one has answered; -1: no less. *interrupted
  * (may be NULL) ends it with E_CANCELED; nothing else is an error. Blocks. */
-int node_look_all(struct session *session, struct node_look *looks, size_t n, int64_t limit_ms,
+int node_poll_all(struct session *session, struct node_poll *polls, size_t n, int64_t limit_ms,
 	int64_t settle_ms, const volatile int *interrupted, struct err *err);
 
 /* GPUs that nobody holds or uses. */
-size_t node_look_free_gpus(const struct node_look *look);
+size_t node_poll_free_gpus(const struct node_poll *poll);
 /* "linux x86_64, 3 of 8 GPUs free, 64 CPUs, 812 GiB free": one line for people; the caller frees.
  */
-char *node_look_text(const struct node_look *look);
+char *node_poll_text(const struct node_poll *poll);
 /* Adds the members of look to an object. */
-void node_look_to_json(const struct node_look *look, struct json *json);
+void node_poll_to_json(const struct node_poll *poll, struct json *json);
 /* For node_choose; strings are look's. */
-void node_look_offer(const struct node_look *look, struct node_offer *ret);
+void node_poll_offer(const struct node_poll *poll, struct node_offer *ret);
 
 /*
  * The machine that the name of an SSH host led to when a run was sent there, with the user and

@@ -37,7 +37,7 @@ struct gang {
 	size_t n_open;
 	/* All have answered; not from within the call that asked. */
 	void (*done)(struct gang *gang);
-	/* Of gang_look */
+	/* Of gang_poll */
 	struct gang_view view;
 	struct gang_rank *ranks;
 	enum gang_step *steps;
@@ -171,7 +171,7 @@ static int target_gang_on_response(void *ctx, int status, struct err *error, str
 }
 
 /* Before the nodes are asked: then what they say is at least as new. */
-static void target_gang_look_here(struct gang *gang)
+static void target_gang_poll_here(struct gang *gang)
 {
 	const struct dirs *dirs = &gang->node->session->dirs;
 	AUTO_FREE char *dir = dirs_attempt(dirs, gang->handle.run_id, gang->handle.attempt);
@@ -192,7 +192,7 @@ static void target_gang_look_here(struct gang *gang)
 static void gang_query(struct gang *gang, void (*done)(struct gang *gang))
 {
 	forget_responses(gang);
-	target_gang_look_here(gang);
+	target_gang_poll_here(gang);
 	gang->done = done;
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		struct gang_place *place = &gang->places[i];
@@ -321,7 +321,7 @@ enum { SETTLE_MS = 700 };
  * State
  */
 
-struct looking {
+struct polling {
 	struct target_work work;
 	struct gang gang;
 	struct target_call *call;
@@ -330,51 +330,51 @@ struct looking {
 	struct err error; /* of a host that has not answered */
 };
 
-static void drop_looking(struct target_work *work)
+static void drop_polling(struct target_work *work)
 {
-	struct looking *looking = (struct looking *)work;
+	struct polling *polling = (struct polling *)work;
 
-	if (looking->gang.node)
-		loop_remove_timer(looking->gang.node->target.loop, looking->timer);
-	gang_close(&looking->gang);
-	target_status_done(&looking->found);
-	err_done(&looking->error);
-	free(looking);
+	if (polling->gang.node)
+		loop_remove_timer(polling->gang.node->target.loop, polling->timer);
+	gang_close(&polling->gang);
+	target_status_done(&polling->found);
+	err_done(&polling->error);
+	free(polling);
 }
 
-static void end_looking(struct looking *looking)
+static void end_polling(struct polling *polling)
 {
 	AUTO_ERR struct err error = {0};
 	int r = 0;
 
-	if (err_is_set(&looking->error)) {
-		r = err_move(&error, &looking->error);
+	if (err_is_set(&polling->error)) {
+		r = err_move(&error, &polling->error);
 	} else {
-		*looking->ret = looking->found;
-		looking->found = (struct target_status){0};
+		*polling->ret = polling->found;
+		polling->found = (struct target_status){0};
 	}
-	target_call_end(looking->call, r, &error);
+	target_call_end(polling->call, r, &error);
 }
 
-static struct looking *looking_of(struct gang *gang)
+static struct polling *polling_of(struct gang *gang)
 {
-	return (struct looking *)((char *)gang - offsetof(struct looking, gang));
+	return (struct polling *)((char *)gang - offsetof(struct polling, gang));
 }
 
 /* The outcome of the steps shows at the next poll. A final state is an error until all hosts have
  * been told of it: a run that has ended is not polled again. */
-static void end_steps(struct looking *looking)
+static void end_steps(struct polling *polling)
 {
-	const struct gang_place *failed = gang_failed(&looking->gang);
+	const struct gang_place *failed = gang_failed(&polling->gang);
 
-	if (failed && run_state_is_final(looking->found.state) && !err_is_set(&looking->error))
-		err_copy(&looking->error, &failed->error);
-	end_looking(looking);
+	if (failed && run_state_is_final(polling->found.state) && !err_is_set(&polling->error))
+		err_copy(&polling->error, &failed->error);
+	end_polling(polling);
 }
 
 static void on_steps(struct gang *gang)
 {
-	end_steps(looking_of(gang));
+	end_steps(polling_of(gang));
 }
 
 /* Whether it has begun may be known only to one that has not answered. */
@@ -383,67 +383,67 @@ static bool may_judge(const struct gang *gang, bool all)
 	return all || gang->view.was_accepted || gang_is_going(gang->ranks, gang->hosts.n);
 }
 
-static void target_gang_judge(struct looking *looking)
+static void target_gang_judge(struct polling *polling)
 {
-	struct gang *gang = &looking->gang;
+	struct gang *gang = &polling->gang;
 	bool all = gang_take(gang);
 	struct gang_place *failed = gang_failed(gang);
 
 	if (failed)
-		err_copy(&looking->error, &failed->error);
+		err_copy(&polling->error, &failed->error);
 	if (!may_judge(gang, all)) {
-		end_looking(looking);
+		end_polling(polling);
 		return;
 	}
-	gang_judge(gang->ranks, gang->hosts.n, &gang->view, &looking->found, gang->steps);
+	gang_judge(gang->ranks, gang->hosts.n, &gang->view, &polling->found, gang->steps);
 	if (!gang_take_steps(gang, on_steps))
-		end_looking(looking);
+		end_polling(polling);
 }
 
 static void on_requested(struct gang *gang)
 {
-	target_gang_judge(looking_of(gang));
+	target_gang_judge(polling_of(gang));
 }
 
 static int target_gang_on_deadline(void *ctx, struct err *err)
 {
-	struct looking *looking = ctx;
+	struct polling *polling = ctx;
 
 	(void)err;
-	looking->timer = NULL;
-	end_steps(looking);
+	polling->timer = NULL;
+	end_steps(polling);
 	return 0;
 }
 
 /* The others are not kept waiting by one that is silent. */
 static int target_gang_on_settle(void *ctx, struct err *err)
 {
-	struct looking *looking = ctx;
+	struct polling *polling = ctx;
 
 	(void)err;
-	looking->timer = loop_add_timer(looking->gang.node->target.loop, looking->call->deadline_ms,
-		target_gang_on_deadline, looking);
-	if (!looking->found.ranks)
-		target_gang_judge(looking);
+	polling->timer = loop_add_timer(polling->gang.node->target.loop, polling->call->deadline_ms,
+		target_gang_on_deadline, polling);
+	if (!polling->found.ranks)
+		target_gang_judge(polling);
 	return 0;
 }
 
 int target_gang_state(struct target *target, const char *handle, struct target_status *ret,
 	struct target_call *call, struct err *err)
 {
-	struct looking *looking = mem_alloc(1, sizeof(*looking));
+	struct polling *polling = mem_alloc(1, sizeof(*polling));
 
-	*looking = (struct looking){.work = {drop_looking}, .call = call, .ret = ret};
-	int r = gang_open(target, handle, &looking->gang, err);
+	*polling = (struct polling){.work = {drop_polling}, .call = call, .ret = ret};
+	int r = gang_open(target, handle, &polling->gang, err);
 	if (r < 0) {
-		drop_looking(&looking->work);
+		drop_polling(&polling->work);
 		return r;
 	}
-	target_call_begin(call, &looking->work);
+	target_call_begin(call, &polling->work);
 	if (call->deadline_ms)
-		looking->timer = loop_add_timer(target->loop, call->deadline_ms - SETTLE_MS,
-			target_gang_on_settle, looking);
-	gang_query(&looking->gang, on_requested);
+		polling->timer = loop_add_timer(target->loop, call->deadline_ms - SETTLE_MS,
+			target_gang_on_settle, polling);
+	gang_query(&polling->gang, on_requested);
 	return 0;
 }
 
@@ -614,8 +614,8 @@ enum {
 	PATIENCE_MS = 20000,
 	LINE_MAX_BYTES = 64 << 10,
 	FLUSH_MS = 1000,
-	LOOK_MS = 10000,
-	LOOK_SOON_MS = 1000, /* when one has ended */
+	POLL_MS = 10000,
+	POLL_SOON_MS = 1000, /* when one has ended */
 };
 
 struct reading;
@@ -633,7 +633,7 @@ struct source {
 struct reading {
 	struct target_work work;
 	struct target_node *node;
-	struct target_call *call, look;
+	struct target_call *call, poll;
 	struct target_log_request request;
 	char *token, *handle;
 	struct node_handle parsed;
@@ -643,7 +643,7 @@ struct reading {
 	struct loop_timer *flush, *timer;
 	struct target_status status;
 	struct err error; /* of a rank; the others are read to their ends */
-	bool is_looking;
+	bool is_polling;
 };
 
 static void target_gang_drop_reading(struct target_work *work)
@@ -653,8 +653,8 @@ static void target_gang_drop_reading(struct target_work *work)
 
 	loop_remove_timer(loop, reading->flush);
 	loop_remove_timer(loop, reading->timer);
-	if (reading->is_looking)
-		target_call_cancel(&reading->look);
+	if (reading->is_polling)
+		target_call_cancel(&reading->poll);
 	target_status_done(&reading->status);
 	for (size_t i = 0; i < reading->n; i++) {
 		node_cancel(reading->sources[i].requested);
@@ -772,21 +772,21 @@ static void target_gang_on_notice(void *ctx, const char *text)
  * A look at the run meanwhile
  */
 
-static void target_gang_look_in(struct reading *reading, int64_t ms);
+static void target_gang_search(struct reading *reading, int64_t ms);
 
-static void target_gang_on_looked(struct target_call *call, int status, struct err *err)
+static void target_gang_on_polled(struct target_call *call, int status, struct err *err)
 {
-	struct reading *reading = (struct reading *)((char *)call - offsetof(struct reading, look));
+	struct reading *reading = (struct reading *)((char *)call - offsetof(struct reading, poll));
 
 	(void)status;
 	err_clear(err);
-	reading->is_looking = false;
-	target_gang_look_in(reading, reading->n_open < reading->n || reading->status.cancelling
-					     ? LOOK_SOON_MS
-					     : LOOK_MS);
+	reading->is_polling = false;
+	target_gang_search(reading, reading->n_open < reading->n || reading->status.cancelling
+					    ? POLL_SOON_MS
+					    : POLL_MS);
 }
 
-static int target_gang_on_look(void *ctx, struct err *err)
+static int target_gang_on_poll(void *ctx, struct err *err)
 {
 	struct reading *reading = ctx;
 	AUTO_ERR struct err error = {0};
@@ -795,21 +795,21 @@ static int target_gang_on_look(void *ctx, struct err *err)
 	reading->timer = NULL;
 	target_status_done(&reading->status);
 	reading->status = (struct target_status){0};
-	reading->look = (struct target_call){
-		.deadline_ms = clock_ms() + LOOK_MS, .done = target_gang_on_looked};
-	reading->is_looking = target_gang_state(&reading->node->target, reading->handle,
-				      &reading->status, &reading->look, &error) == 0;
+	reading->poll = (struct target_call){
+		.deadline_ms = clock_ms() + POLL_MS, .done = target_gang_on_polled};
+	reading->is_polling = target_gang_state(&reading->node->target, reading->handle,
+				      &reading->status, &reading->poll, &error) == 0;
 	return 0;
 }
 
-static void target_gang_look_in(struct reading *reading, int64_t ms)
+static void target_gang_search(struct reading *reading, int64_t ms)
 {
 	struct loop *loop = reading->node->target.loop;
 
-	if (!reading->request.follow || reading->is_looking)
+	if (!reading->request.follow || reading->is_polling)
 		return;
 	loop_remove_timer(loop, reading->timer);
-	reading->timer = loop_add_timer(loop, clock_ms() + ms, target_gang_on_look, reading);
+	reading->timer = loop_add_timer(loop, clock_ms() + ms, target_gang_on_poll, reading);
 }
 
 /*
@@ -830,7 +830,7 @@ static int target_gang_on_end(void *ctx, int status, struct err *error, struct e
 	if (status < 0 && !err_is_set(&reading->error))
 		err_move(&reading->error, error);
 	if (--reading->n_open > 0) {
-		target_gang_look_in(reading, 0);
+		target_gang_search(reading, 0);
 		return 0;
 	}
 	int r = err_is_set(&reading->error) ? err_move(&end, &reading->error) : 0;
@@ -930,7 +930,7 @@ int target_gang_logs(struct target *target, const char *handle,
 	if (reading->n > 1)
 		reading->flush =
 			loop_add_timer(target->loop, clock_ms() + FLUSH_MS / 2, on_flush, reading);
-	target_gang_look_in(reading, LOOK_MS);
+	target_gang_search(reading, POLL_MS);
 	return 0;
 }
 
@@ -940,7 +940,7 @@ int target_gang_logs(struct target *target, const char *handle,
  */
 
 enum {
-	POLL_MS = 200,
+	START_POLL_MS = 200,
 	QUEUE_MS = 8000, /* somebody else has the GPUs by now */
 	PREPARE_MS = 10 * 60 * 1000,
 	SENT_MS = 30000, /* how long others are waited for that would be taken back */
@@ -1092,7 +1092,7 @@ static bool is_late(struct rank_start *start, bool is_queued)
 }
 
 /* 1: it is ready; 0: not yet; < 0: it never will, the fault is set. */
-static int look_at_rank(struct starting *starting, size_t i)
+static int visit_rank(struct starting *starting, size_t i)
 {
 	const struct gang_rank *rank = &starting->gang.ranks[i];
 	const struct target_status *status = &rank->status;
@@ -1111,7 +1111,7 @@ static int look_at_rank(struct starting *starting, size_t i)
 	return rank->is_held;
 }
 
-static int target_gang_on_poll(void *ctx, struct err *err);
+static int target_gang_on_start_poll(void *ctx, struct err *err);
 
 static void on_polled(struct gang *gang)
 {
@@ -1126,7 +1126,7 @@ static void on_polled(struct gang *gang)
 		return;
 	}
 	for (size_t i = 0; i < gang->hosts.n; i++) {
-		int r = look_at_rank(starting, i);
+		int r = visit_rank(starting, i);
 		if (r < 0) {
 			target_gang_take_back(starting);
 			return;
@@ -1136,10 +1136,10 @@ static void on_polled(struct gang *gang)
 	if (n_ready == gang->hosts.n)
 		go(starting);
 	else
-		target_gang_set_timer(starting, POLL_MS, target_gang_on_poll);
+		target_gang_set_timer(starting, START_POLL_MS, target_gang_on_start_poll);
 }
 
-static int target_gang_on_poll(void *ctx, struct err *err)
+static int target_gang_on_start_poll(void *ctx, struct err *err)
 {
 	struct starting *starting = ctx;
 

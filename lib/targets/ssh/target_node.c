@@ -285,7 +285,7 @@ static int target_node_on_found(void *ctx, int status, struct err *error, struct
 	return node_work_end(&querying->base, 0, error);
 }
 
-static void target_node_look_here(struct querying *querying)
+static void target_node_poll_here(struct querying *querying)
 {
 	const struct node_work *work = &querying->base;
 	const struct dirs *dirs = &work->target->session->dirs;
@@ -310,7 +310,7 @@ static int target_node_state(struct target *target, const char *handle, struct t
 	int r = node_work_begin(target, handle, &querying->base, call, err);
 	if (r < 0)
 		return r;
-	target_node_look_here(querying);
+	target_node_poll_here(querying);
 	strv_addf(&querying->names, "%s/%d", querying->base.handle.run_id,
 		querying->base.handle.attempt);
 	querying->base.requested = node_state(querying->base.host->node, &querying->names,
@@ -327,16 +327,16 @@ enum { POOL_MS = 15000, SETTLE_MS = 3000 };
 
 struct choosing {
 	struct target_node *node;
-	struct node_look *looks;
+	struct node_poll *polls;
 	struct node_offer *offers;
 	size_t n;
 };
 
 static void choosing_done(struct choosing *choosing)
 {
-	for (size_t i = 0; choosing->looks && i < choosing->n; i++)
-		node_look_done(&choosing->looks[i]);
-	free(choosing->looks);
+	for (size_t i = 0; choosing->polls && i < choosing->n; i++)
+		node_poll_done(&choosing->polls[i]);
+	free(choosing->polls);
 	free(choosing->offers);
 }
 
@@ -365,7 +365,7 @@ static void keep_model(struct node_gpus *gpus, const char *type)
 	gpus->n = kept;
 }
 
-static int look_at_hosts(struct choosing *choosing, const struct spec *spec, struct err *err)
+static int visit_hosts(struct choosing *choosing, const struct spec *spec, struct err *err)
 {
 	struct target_node *node = choosing->node;
 	const char *type = spec->resources.gpu_type;
@@ -374,36 +374,36 @@ static int look_at_hosts(struct choosing *choosing, const struct spec *spec, str
 	bool is_enough = is_pool && spec->resources.nodes <= 1;
 
 	choosing->n = node->hosts.n;
-	choosing->looks = mem_alloc(choosing->n + 1, sizeof(*choosing->looks));
+	choosing->polls = mem_alloc(choosing->n + 1, sizeof(*choosing->polls));
 	choosing->offers = mem_alloc(choosing->n + 1, sizeof(*choosing->offers));
 	for (size_t i = 0; i < choosing->n; i++)
-		choosing->looks[i] = (struct node_look){.host = node->hosts.v[i],
+		choosing->polls[i] = (struct node_poll){.host = node->hosts.v[i],
 			.root = node->root,
 			.gpus_too = is_pool || spec->world.gpus > 0 || type};
-	int r = node_look_all(node->session, choosing->looks, choosing->n, is_pool ? POOL_MS : -1,
+	int r = node_poll_all(node->session, choosing->polls, choosing->n, is_pool ? POOL_MS : -1,
 		is_enough ? SETTLE_MS : -1, NULL, err);
 	for (size_t i = 0; r == 0 && type && i < choosing->n; i++)
-		keep_model(&choosing->looks[i].gpus, type);
+		keep_model(&choosing->polls[i].gpus, type);
 	return r;
 }
 
 static void target_node_add_silent(const struct choosing *choosing, struct err *err)
 {
 	for (size_t i = 0; i < choosing->n; i++)
-		if (!choosing->looks[i].facts)
-			err_evidence(err, "%s: %s", choosing->looks[i].host,
-				choosing->looks[i].error.message);
+		if (!choosing->polls[i].facts)
+			err_evidence(err, "%s: %s", choosing->polls[i].host,
+				choosing->polls[i].error.message);
 }
 
 static int fail_choice(
 	struct choosing *choosing, const struct node_wish *wish, const char *why, struct err *err)
 {
 	const char *name = choosing->node->target.name;
-	const struct err *first = &choosing->looks[0].error;
+	const struct err *first = &choosing->polls[0].error;
 	size_t n_answered = 0;
 
 	for (size_t i = 0; i < choosing->n; i++)
-		n_answered += choosing->looks[i].facts != NULL;
+		n_answered += choosing->polls[i].facts != NULL;
 	if (n_answered == 0)
 		err_set(err, first->id, "none of the %zu hosts of target %s answers", choosing->n,
 			name);
@@ -421,10 +421,10 @@ static void target_node_take(struct choosing *choosing, size_t at, const char *w
 
 	free(node->chosen);
 	free(node->why);
-	node->chosen = mem_strdup(choosing->looks[at].host);
+	node->chosen = mem_strdup(choosing->polls[at].host);
 	node->why = mem_strdup(why);
 	log_note("%s answered after %lld ms; programs are started by %s there", node->chosen,
-		(long long)choosing->looks[at].response_ms, choosing->looks[at].facts->launch);
+		(long long)choosing->polls[at].response_ms, choosing->polls[at].facts->launch);
 	if (choosing->n > 1 && env->say) {
 		AUTO_FREE char *text = mem_printf(
 			"%s of target %s takes it: %s", node->chosen, node->target.name, why);
@@ -439,7 +439,7 @@ static void take_gang(struct choosing *choosing, const struct node_choice *choic
 	AUTO_STRV struct strv names = {0};
 
 	for (size_t i = 0; i < choice->hosts.n; i++)
-		strv_add(&names, choosing->looks[choice->hosts.v[i]].host);
+		strv_add(&names, choosing->polls[choice->hosts.v[i]].host);
 	free(node->chosen);
 	free(node->why);
 	node->chosen = strv_join(&names, ",");
@@ -465,18 +465,18 @@ static int target_node_choose(struct choosing *choosing, const struct target_wis
 	AUTO(node_choice_done) struct node_choice choice = {0};
 
 	for (size_t i = 0; i < choosing->n; i++) {
-		const struct node_look *look = &choosing->looks[i];
-		node_look_offer(look, &choosing->offers[i]);
-		if (look->facts)
-			choosing->offers[i].missing_bytes = missing_bytes(look->facts, wish->image);
+		const struct node_poll *poll = &choosing->polls[i];
+		node_poll_offer(poll, &choosing->offers[i]);
+		if (poll->facts)
+			choosing->offers[i].missing_bytes = missing_bytes(poll->facts, wish->image);
 	}
 	node_choose(choosing->offers, choosing->n, &wanted, &choice);
 	if (choice.hosts.n == 0)
 		return fail_choice(choosing, &wanted, choice.why, err);
 	for (size_t i = 0; i < choosing->n; i++)
-		if (!choosing->looks[i].facts)
-			strv_addf(ret_notes, "%s is passed over: %s", choosing->looks[i].host,
-				choosing->looks[i].error.message);
+		if (!choosing->polls[i].facts)
+			strv_addf(ret_notes, "%s is passed over: %s", choosing->polls[i].host,
+				choosing->polls[i].error.message);
 	if (choice.hosts.n > 1)
 		take_gang(choosing, &choice);
 	else
@@ -486,68 +486,68 @@ static int target_node_choose(struct choosing *choosing, const struct target_wis
 }
 
 /* More than there are would never begin. */
-static int target_node_check_gpus(struct node_look *look, const struct spec *spec, struct err *err)
+static int target_node_check_gpus(struct node_poll *poll, const struct spec *spec, struct err *err)
 {
 	const char *type = spec->resources.gpu_type;
 	int wanted = spec->world.gpus;
 
-	if (!look->gpus_too)
+	if (!poll->gpus_too)
 		return 0;
-	if (!look->has_gpus)
-		return err_move(err, &look->error);
-	if (wanted <= 0 || (size_t)wanted <= look->gpus.n)
+	if (!poll->has_gpus)
+		return err_move(err, &poll->error);
+	if (wanted <= 0 || (size_t)wanted <= poll->gpus.n)
 		return 0;
 	AUTO_FREE char *shown = type ? str_shown(type) : mem_strdup("");
 	err_set(err, E_GPU_COUNT, "requested %d %s%sGPU%s, host %s has %zu", wanted, shown,
-		type ? " " : "", wanted == 1 ? "" : "s", look->host, look->gpus.n);
+		type ? " " : "", wanted == 1 ? "" : "s", poll->host, poll->gpus.n);
 	return type ? err_hint(err, "dlrun targets")
-		    : err_hint(err, "dlrun submit -g %zu …", look->gpus.n);
+		    : err_hint(err, "dlrun submit -g %zu …", poll->gpus.n);
 }
 
 /* A pool is chosen from by the same. */
 static int target_node_check_size(
-	const struct node_look *look, const struct resources *wanted, struct err *err)
+	const struct node_poll *poll, const struct resources *wanted, struct err *err)
 {
-	const struct node_facts *facts = look->facts;
+	const struct node_facts *facts = poll->facts;
 	char requested[16], has[16];
 
 	if (facts->cpus && wanted->cpus_milli > (int64_t)facts->cpus * 1000) {
 		err_set(err, E_TARGET_UNSUPPORTED, "--cpus %g: host %s has %u CPU%s",
-			(double)wanted->cpus_milli / 1000, look->host, facts->cpus,
+			(double)wanted->cpus_milli / 1000, poll->host, facts->cpus,
 			facts->cpus == 1 ? "" : "s");
 		return err_hint(err, "dlrun submit --cpus %u …", facts->cpus);
 	}
 	if (facts->memory_bytes && wanted->memory_bytes > facts->memory_bytes) {
 		err_set(err, E_TARGET_UNSUPPORTED, "--memory %s: host %s has %s",
-			str_size(wanted->memory_bytes, requested), look->host,
+			str_size(wanted->memory_bytes, requested), poll->host,
 			str_size(facts->memory_bytes, has));
 		return err_hint(err, "dlrun submit --memory %lluMi …",
 			(unsigned long long)(facts->memory_bytes >> 20));
 	}
 	if (wanted->disk_bytes <= facts->free_bytes)
 		return 0;
-	return err_set(err, E_NODE_DISK, "%s: %s has %s free, resources.disk is %s", look->host,
+	return err_set(err, E_NODE_DISK, "%s: %s has %s free, resources.disk is %s", poll->host,
 		facts->local, str_size(facts->free_bytes, has),
 		str_size(wanted->disk_bytes, requested));
 }
 
 /* Requirements that the host would refuse, by its own facts. */
-static int check_room(const struct node_look *look, const struct target_wish *wish, struct err *err)
+static int check_room(const struct node_poll *poll, const struct target_wish *wish, struct err *err)
 {
-	const struct node_facts *facts = look->facts;
+	const struct node_facts *facts = poll->facts;
 	uint64_t need = wish->tree_bytes * NODE_TREE_FACTOR + missing_bytes(facts, wish->image);
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < facts->missing.n; i++) {
 		const char *needed = node_tool_needed(facts->missing.v[i]);
 		if (needed)
-			r = err_set(err, E_NODE_TOOL, "host %s has no %s", look->host, needed);
+			r = err_set(err, E_NODE_TOOL, "host %s has no %s", poll->host, needed);
 	}
 	if (r == 0 && facts->free_bytes < need)
 		r = err_set(err, E_NODE_DISK,
-			"%s: %s has %" PRIu64 " bytes free, %" PRIu64 " are needed", look->host,
+			"%s: %s has %" PRIu64 " bytes free, %" PRIu64 " are needed", poll->host,
 			facts->local, facts->free_bytes, need);
-	node_explain(look->opened, err);
+	node_explain(poll->opened, err);
 	return r;
 }
 
@@ -587,18 +587,18 @@ static int target_node_learn(struct target *target, const struct target_wish *wi
 
 	int r = check_runtime(choosing.node, wish, err);
 	if (r == 0)
-		r = look_at_hosts(&choosing, wish->spec, err);
+		r = visit_hosts(&choosing, wish->spec, err);
 	if (r < 0)
 		return r;
 	if (choosing.n > 1 || wish->spec->resources.nodes > 1)
 		return target_node_choose(&choosing, wish, ret_notes, err);
-	if (!choosing.looks[0].facts)
-		return err_move(err, &choosing.looks[0].error);
-	r = check_room(&choosing.looks[0], wish, err);
+	if (!choosing.polls[0].facts)
+		return err_move(err, &choosing.polls[0].error);
+	r = check_room(&choosing.polls[0], wish, err);
 	if (r == 0)
-		r = target_node_check_gpus(&choosing.looks[0], wish->spec, err);
+		r = target_node_check_gpus(&choosing.polls[0], wish->spec, err);
 	if (r == 0)
-		r = target_node_check_size(&choosing.looks[0], &wish->spec->resources, err);
+		r = target_node_check_size(&choosing.polls[0], &wish->spec->resources, err);
 	if (r == 0)
 		target_node_take(&choosing, 0, NULL);
 	return r;

@@ -355,7 +355,7 @@ int target_node_preview(struct target *target, const struct target_job *job, str
 enum {
 	FOLLOW_PATIENCE_MS = 24 * 60 * 60 * 1000, /* somebody who follows waits for a node */
 	PATIENCE_MS = 20000,                      /* else an answer is wanted now */
-	LOOK_MS = 1500,
+	POLL_MS = 1500,
 };
 
 struct reading {
@@ -363,7 +363,7 @@ struct reading {
 	struct target_log_request request;
 	char *token; /* the caller's */
 	/* Why it has not begun yet, for who follows. */
-	struct node_call *look;
+	struct node_call *poll;
 	struct loop_timer *timer;
 	struct strv names;
 	struct node_attempts found;
@@ -371,10 +371,10 @@ struct reading {
 	bool has_begun;
 };
 
-static void stop_looking(struct reading *reading)
+static void stop_polling(struct reading *reading)
 {
-	node_cancel(reading->look);
-	reading->look = NULL;
+	node_cancel(reading->poll);
+	reading->poll = NULL;
 	loop_remove_timer(reading->base.target->target.loop, reading->timer);
 	reading->timer = NULL;
 }
@@ -383,7 +383,7 @@ static void log_release(struct node_work *work)
 {
 	struct reading *reading = (struct reading *)work;
 
-	stop_looking(reading);
+	stop_polling(reading);
 	node_attempts_done(&reading->found);
 	strv_done(&reading->names);
 	free(reading->told);
@@ -403,7 +403,7 @@ static void target_node_run_on_notice(void *ctx, const char *text)
  * Reasons for waiting, each reported once
  */
 
-static void target_node_run_look_later(struct reading *reading);
+static void target_node_run_poll_later(struct reading *reading);
 
 static void target_node_run_tell_waiting(struct reading *reading)
 {
@@ -422,18 +422,18 @@ static void target_node_run_tell_waiting(struct reading *reading)
 }
 
 /* An unreachable node is reported by the log itself. */
-static int target_node_run_on_looked(void *ctx, int status, struct err *error, struct err *err)
+static int target_node_run_on_polled(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct reading *reading = ctx;
 
 	(void)error;
 	(void)err;
-	reading->look = NULL;
+	reading->poll = NULL;
 	if (status == 0)
 		target_node_run_tell_waiting(reading);
 	node_attempts_done(&reading->found);
 	if (!reading->has_begun)
-		target_node_run_look_later(reading);
+		target_node_run_poll_later(reading);
 	return 0;
 }
 
@@ -443,14 +443,14 @@ static int target_node_run_on_time(void *ctx, struct err *err)
 
 	(void)err;
 	reading->timer = NULL;
-	reading->look = node_state(reading->base.host->node, &reading->names, &reading->found,
-		target_node_run_on_looked, reading);
+	reading->poll = node_state(reading->base.host->node, &reading->names, &reading->found,
+		target_node_run_on_polled, reading);
 	return 0;
 }
 
-static void target_node_run_look_later(struct reading *reading)
+static void target_node_run_poll_later(struct reading *reading)
 {
-	reading->timer = loop_add_timer(reading->base.target->target.loop, clock_ms() + LOOK_MS,
+	reading->timer = loop_add_timer(reading->base.target->target.loop, clock_ms() + POLL_MS,
 		target_node_run_on_time, reading);
 }
 
@@ -466,7 +466,7 @@ static int target_node_run_on_data(
 	int r = 0;
 
 	if (!reading->has_begun)
-		stop_looking(reading);
+		stop_polling(reading);
 	reading->has_begun = true;
 	time_ms = node_time_here(reading->base.host->node, time_ms);
 	if (events->data && time_ms >= reading->request.since_ms)
@@ -504,7 +504,7 @@ static void target_node_run_read_log(struct reading *reading, uint64_t offset)
 	if (!request->follow || !request->events.notice)
 		return;
 	strv_addf(&reading->names, "%s/%d", handle->run_id, handle->attempt);
-	target_node_run_look_later(reading);
+	target_node_run_poll_later(reading);
 }
 
 int target_node_logs(struct target *target, const char *handle,
@@ -817,7 +817,7 @@ struct fetching {
 	char *prefix;    /* of paths here; NULL: none */
 	struct buf name; /* a path with it */
 	/* Asked with the list: of a run that has ended nothing changes any more. */
-	struct node_call *look;
+	struct node_call *poll;
 	struct strv names;
 	struct node_attempts found;
 	bool has_ended;
@@ -838,7 +838,7 @@ static void fetch_release(struct node_work *work)
 {
 	struct fetching *fetching = (struct fetching *)work;
 
-	node_cancel(fetching->look);
+	node_cancel(fetching->poll);
 	strv_done(&fetching->names);
 	node_attempts_done(&fetching->found);
 	node_files_done(&fetching->files);
@@ -1012,16 +1012,16 @@ static int target_node_run_on_listed(void *ctx, int status, struct err *error, s
 	fetching->base.requested = NULL;
 	if (status < 0)
 		return node_work_end(&fetching->base, status, error);
-	return fetching->look ? 0 : offer_all(fetching);
+	return fetching->poll ? 0 : offer_all(fetching);
 }
 
-static int fetch_on_looked(void *ctx, int status, struct err *error, struct err *err)
+static int fetch_on_polled(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
 	(void)error;
 	(void)err;
-	fetching->look = NULL;
+	fetching->poll = NULL;
 	fetching->has_ended = status == 0 && fetching->found.n &&
 			      run_state_is_final(run_state_find(fetching->found.v[0].state));
 	return fetching->base.requested ? 0 : offer_all(fetching);
@@ -1062,8 +1062,8 @@ int node_fetch_rank(struct target *target, const char *handle, const char *prefi
 	fetching->scope.attempt = sink->from_tree ? fetching->base.handle.attempt : 0;
 	strv_addf(&fetching->names, "%s/%d", fetching->base.handle.run_id,
 		fetching->base.handle.attempt);
-	fetching->look = node_state(fetching->base.host->node, &fetching->names, &fetching->found,
-		fetch_on_looked, fetching);
+	fetching->poll = node_state(fetching->base.host->node, &fetching->names, &fetching->found,
+		fetch_on_polled, fetching);
 	fetching->base.requested =
 		node_files(fetching->base.host->node, fetching->base.handle.run_id,
 			&fetching->scope, &fetching->files, target_node_run_on_listed, fetching);

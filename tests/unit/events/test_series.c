@@ -94,7 +94,7 @@ static bool observe(void)
 {
 	bool is_new = false;
 
-	assert_int_equal(series_look(series, &is_new, NULL), 0);
+	assert_int_equal(series_poll(series, &is_new, NULL), 0);
 	return is_new;
 }
 
@@ -329,7 +329,7 @@ static void test_curves_limit(void **state)
 		put_simple(&data, 1, 1, tag, 1);
 	}
 	add(EVENTS, data.data, data.len, 0);
-	assert_int_equal(series_look(series, &is_new, &err), -ERR_LIMIT);
+	assert_int_equal(series_poll(series, &is_new, &err), -ERR_LIMIT);
 	assert_int_equal(err.id, E_DATA_LIMIT);
 	assert_int_equal(series_count(series), SERIES_CURVES_MAX);
 }
@@ -392,7 +392,7 @@ static void check_golden(const char *dir, const char *name)
 	assert_int_equal(json_parse(text.data, text.len, FIX_MAX, file, &parsed, NULL), 0);
 	AUTO_JSON struct json *json = parsed;
 	AUTO(series_free_auto) struct series *own = series_new(files);
-	assert_int_equal(series_look(own, &is_new, NULL), 0);
+	assert_int_equal(series_poll(own, &is_new, NULL), 0);
 	for (const struct json *wanted = json_first(json_get(json, "curves")); wanted;
 		wanted = json_next(wanted), n++) {
 		for (size_t i = 0; i < series_count(own); i++) {

@@ -126,7 +126,7 @@ static int wait_for(struct setup *setup, enum setup_state *ret, struct err *err)
 {
 	int r;
 
-	while ((r = setup_look(setup, ret, err)) == 0 && *ret == SETUP_BUSY)
+	while ((r = setup_poll(setup, ret, err)) == 0 && *ret == SETUP_BUSY)
 		poll(NULL, 0, (int)(setup_wait_ms(setup) > 5 ? 5 : setup_wait_ms(setup)));
 	return r;
 }
@@ -457,7 +457,7 @@ static void test_killed(void **state)
 		free(text);
 		text = text_of(place, path);
 	}
-	assert_int_equal(setup_look(setup, &found, &place->err), 0);
+	assert_int_equal(setup_poll(setup, &found, &place->err), 0);
 	assert_int_equal(found, SETUP_BUSY);
 	assert_string_equal(setup_why(setup), "a setup whose supervisor was killed still runs");
 	assert_true(setup_wait_ms(setup) > 0);

@@ -507,7 +507,7 @@ static int wait_for_response(struct running *running, struct err *err)
 	int64_t end_ms = clock_ms() + 60000;
 	int r;
 
-	while ((r = tensorboard_local_look(running->local, err)) == 0 && clock_ms() < end_ms)
+	while ((r = tensorboard_local_poll(running->local, err)) == 0 && clock_ms() < end_ms)
 		turn(running);
 	return r;
 }
@@ -579,7 +579,7 @@ static void test_one_that_ends(void **state)
 
 	(void)state;
 	start(&running, "#!/usr/bin/env python3\n", both);
-	while ((r = tensorboard_local_look(running.local, &err)) >= 0)
+	while ((r = tensorboard_local_poll(running.local, &err)) >= 0)
 		turn(&running);
 	assert_true(err.id == E_TENSORBOARD_ENDED || err.id == E_TENSORBOARD_START);
 	end(&running);

@@ -71,7 +71,7 @@ static bool leads(const char *pattern, const char *dir)
 	return fetch_paths_lead_into(paths, dir);
 }
 
-static void test_directories_to_look_into(void **state)
+static void test_directories_to_poll_into(void **state)
 {
 	(void)state;
 	assert_true(leads("a/b/c", "a"));
@@ -653,7 +653,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_paths),
-		cmocka_unit_test(test_directories_to_look_into),
+		cmocka_unit_test(test_directories_to_poll_into),
 		cmocka_unit_test(test_refused_paths),
 		TEST(test_again_and_again),
 		TEST(test_nothing_there),

@@ -488,7 +488,7 @@ static struct mirror_state state_of(size_t i)
 
 static int make_mirror(void **state)
 {
-	static const struct mirror_options options = {.look_ms = 20};
+	static const struct mirror_options options = {.poll_ms = 20};
 
 	if (make_session(state))
 		return -1;
@@ -607,7 +607,7 @@ static void test_interrupted(void **state)
 }
 
 /* Of two on one directory one looks, and the other one waits for it. */
-static void test_another_one_looks(void **state)
+static void test_another_one_polls(void **state)
 {
 	AUTO_RUN struct run *run = new_run(RUN_ID);
 	AUTO(mirror_files_free_auto)
@@ -619,10 +619,10 @@ static void test_another_one_looks(void **state)
 	ok(mirror_files_begin(other, error));
 	add(run);
 	ok(mirror_first(mirror, 150, NULL, error));
-	assert_int_equal(state_of(0).looks, 0);
+	assert_int_equal(state_of(0).polls, 0);
 	mirror_files_drop(other);
 	ok(mirror_first(mirror, 10000, NULL, error));
-	assert_int_equal(state_of(0).looks, 1);
+	assert_int_equal(state_of(0).polls, 1);
 	assert_int_equal(state_of(0).files, 1);
 }
 
@@ -651,7 +651,7 @@ int main(void)
 		MIRROR(test_ended_before),
 		MIRROR(test_too_many_runs),
 		MIRROR(test_interrupted),
-		MIRROR(test_another_one_looks),
+		MIRROR(test_another_one_polls),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

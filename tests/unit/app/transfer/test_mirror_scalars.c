@@ -21,12 +21,12 @@
 #define HERE   "m/" RUN_ID "/" EVENTS
 #define SEEN   "m/" RUN_ID "/" MIRROR_OWN "/seen"
 
-enum { IMAGE = 2 << 20, LOOKS_MAX = 200 };
+enum { IMAGE = 2 << 20, POLLS_MAX = 200 };
 
 static struct mirror_files *files;
 static struct buf source, wanted; /* the file there, and what is to be here */
 static uint64_t requested;        /* bytes, of the last row of looks */
-static int n_looks;               /* of it */
+static int n_polls;               /* of it */
 static int64_t mtime_ns;
 
 static int make_files(void **state)
@@ -104,14 +104,14 @@ static void offer(size_t size, size_t stop)
 }
 
 /* Looks as long as one is asked for. */
-static void look_at(size_t size)
+static void visit(size_t size)
 {
 	struct mirror_counts counts;
 
 	requested = 0;
-	n_looks = 0;
+	n_polls = 0;
 	do {
-		assert_true(n_looks++ < LOOKS_MAX);
+		assert_true(n_polls++ < POLLS_MAX);
 		ok(mirror_files_begin(files, error));
 		offer(size, SIZE_MAX);
 		ok(mirror_files_end(files, NULL, error));
@@ -122,7 +122,7 @@ static void look_at(size_t size)
 
 static void observe(void)
 {
-	look_at(source.len);
+	visit(source.len);
 }
 
 static void is_here(void)
@@ -152,7 +152,7 @@ static void test_large_ones_do_not_come(void **state)
 	observe();
 	is_here();
 	assert_in_range(requested, 1, 11 * (64 << 10));
-	assert_in_range(n_looks, 1, 12);
+	assert_in_range(n_polls, 1, 12);
 	ino_t inode = inode_here();
 	/* Nothing is new, for another process either where boots can be told apart. */
 	observe();
@@ -178,7 +178,7 @@ static void test_windows_grow(void **state)
 	}
 	observe();
 	is_here();
-	assert_in_range(n_looks, 3, 6);
+	assert_in_range(n_polls, 3, 6);
 	assert_in_range(requested, source.len, source.len + 6 * 10100);
 }
 
@@ -213,7 +213,7 @@ static void test_torn_image_is_waited_for(void **state)
 	wanted.len = begin;
 	for (size_t size = begin + 5000; size < end - begin; size += 500000) {
 		mtime_ns++;
-		look_at(size);
+		visit(size);
 		assert_in_range(requested, 0, size < begin + 10000 ? 10000 : 0);
 		is_here();
 	}
@@ -234,7 +234,7 @@ static void test_small_steps(void **state)
 	for (size_t size = 0; size <= source.len; size++) {
 		mtime_ns++;
 		wanted.len = size < both / 2 ? 0 : size < source.len ? both / 2 : both;
-		look_at(size);
+		visit(size);
 		is_here();
 	}
 }
@@ -288,7 +288,7 @@ static void test_replaced_behind_an_image(void **state)
 	put_both(1);
 	size_t begin = source.len;
 	put_image(IMAGE);
-	look_at(begin + 5000);
+	visit(begin + 5000);
 	buf_reset(&source);
 	buf_reset(&wanted);
 	while (source.len < begin + IMAGE + 5000)
@@ -306,7 +306,7 @@ static void test_killed(void **state)
 		put_both(step);
 		put_image(step % 20 == 0 ? IMAGE : 300);
 	}
-	look_at(5000);
+	visit(5000);
 	for (size_t stop = 1000; stop < 70000; stop += 7000) {
 		ok(mirror_files_begin(files, error));
 		offer(source.len, stop);
@@ -376,7 +376,7 @@ static void test_unfilled(void **state)
 	for (int i = 0; i < 3; i++) {
 		observe();
 		is_here();
-		assert_int_equal(n_looks, 1);
+		assert_int_equal(n_polls, 1);
 		assert_in_range(requested, 1, source.len);
 	}
 	memcpy(source.data, good, source.len);
@@ -392,7 +392,7 @@ static void test_damaged(void **state)
 	buf_adds(&source, "no header, and never will be one");
 	observe();
 	is_here();
-	assert_int_equal(n_looks, 1);
+	assert_int_equal(n_polls, 1);
 	observe();
 	assert_int_equal(requested, 0);
 	/* Behind an image it is looked at anew some times, and then no more. */
@@ -409,7 +409,7 @@ static void test_damaged(void **state)
 		buf_adds(&source, "nor here");
 		mtime_ns++;
 		observe();
-		assert_int_equal(n_looks, 1);
+		assert_int_equal(n_polls, 1);
 		assert_in_range(requested, 1, 100000);
 		is_here();
 	}

@@ -193,7 +193,7 @@ struct apart {
 	atomic_uint on_caller, wrong;
 };
 
-static void look_apart(void *ctx, struct par_queue *queue, void *item, unsigned worker)
+static void poll_apart(void *ctx, struct par_queue *queue, void *item, unsigned worker)
 {
 	struct apart *apart = ctx;
 	uintptr_t left = (uintptr_t)item;
@@ -215,7 +215,7 @@ static void test_queue_apart(void **state)
 	assert_true((other = fcntl(2, F_DUPFD_CLOEXEC, 3)) >= 3);
 	assert_true((apart.fd = fcntl(2, F_DUPFD_CLOEXEC, 3)) >= 3);
 	for (int i = 0; i < 50; i++)
-		par_queue_run_apart(look_apart, &apart, (void *)5, apart.fd);
+		par_queue_run_apart(poll_apart, &apart, (void *)5, apart.fd);
 	assert_int_equal(apart.wrong, 0);
 	assert_int_equal(apart.on_caller, 0);
 	assert_int_equal(close(apart.fd), 0);

@@ -155,7 +155,7 @@ static void clusters_end_with_a_value(void **state)
 	done(&parsed);
 }
 
-static void values_may_look_like_options(void **state)
+static void values_may_poll_like_options(void **state)
 {
 	(void)state;
 	PARSE(parsed, "--name|--all|--tag=|-t|");
@@ -345,7 +345,7 @@ int main(void)
 		cmocka_unit_test(forms),
 		cmocka_unit_test(clusters_end_with_a_value),
 		cmocka_unit_test(values_may_be_left_out),
-		cmocka_unit_test(values_may_look_like_options),
+		cmocka_unit_test(values_may_poll_like_options),
 		cmocka_unit_test(short_forms),
 		cmocka_unit_test(hidden_options_want_their_whole_name),
 		cmocka_unit_test(dashes),

@@ -169,7 +169,7 @@ static void test_find_prefers_the_target(void **state)
 	assert_int_equal(registry_config_find(none, NULL, &other, NULL), 0);
 }
 
-static void test_for_host_looks_everywhere(void **state)
+static void test_for_host_polls_everywhere(void **state)
 {
 	AUTO_CONFIG struct config *config = NULL;
 	AUTO_REGISTRY_CONFIG struct registry_config a = {0}, b = {0}, c = {0}, d = {0}, e = {0},
@@ -303,7 +303,7 @@ int main(void)
 		WITH_TMP(test_forms),
 		WITH_TMP(test_errors),
 		WITH_TMP(test_find_prefers_the_target),
-		WITH_TMP(test_for_host_looks_everywhere),
+		WITH_TMP(test_for_host_polls_everywhere),
 		WITH_TMP(test_all),
 		WITH_TMP(test_layers),
 		WITH_TMP(test_environment),

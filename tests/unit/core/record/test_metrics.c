@@ -76,7 +76,7 @@ static void check(const char *wanted)
 	AUTO_BUF struct buf text;
 
 	buf_init(&text, 1 << 20);
-	while (metrics_look(metrics))
+	while (metrics_poll(metrics))
 		;
 	AUTO_JSON struct json *json = metrics_json(metrics);
 	json_print(json, &text);
@@ -115,7 +115,7 @@ static void test_names(void **state)
 	add_point("top/acc_teacher/" EVENTS, 100, 1, "acc", 4);
 	add_point("top/acc/student/" EVENTS, 100, 1, "acc", 6);
 	add_point("top/1700000000.5/" EVENTS, 100, 1, "hp", 5);
-	while (metrics_look(metrics))
+	while (metrics_poll(metrics))
 		;
 	AUTO_JSON struct json *json = metrics_json(metrics);
 	static const struct {
@@ -208,7 +208,7 @@ static void test_hostile(void **state)
 	chmod(locked, 0);
 	add_point("events", 1, 1, "name", 1);
 	add_point("sub.tfevents/x.tfevents", 1, 1, "a", 1);
-	while (metrics_look(metrics))
+	while (metrics_poll(metrics))
 		;
 	AUTO_JSON struct json *json = metrics_json(metrics);
 	assert_non_null(json_get(json, "sub.tfevents/a"));
@@ -231,7 +231,7 @@ static void test_bad_tags(void **state)
 	check("{}");
 	longest[METRICS_NAME_MAX] = '\0';
 	add_point(EVENTS, 1, 1, longest, 1);
-	while (metrics_look(metrics))
+	while (metrics_poll(metrics))
 		;
 	AUTO_JSON struct json *json = metrics_json(metrics);
 	assert_non_null(json_get(json, longest));
@@ -256,7 +256,7 @@ static void test_limits(void **state)
 		buf_adds(&deep, "d/");
 	buf_adds(&deep, EVENTS);
 	add_point(deep.data, 200, 9, "t0", 9);
-	while (metrics_look(metrics))
+	while (metrics_poll(metrics))
 		;
 	AUTO_JSON struct json *json = metrics_json(metrics);
 	assert_int_equal(json_count(json), METRICS_MAX);
@@ -268,18 +268,18 @@ static void test_limits(void **state)
 static void test_budget(void **state)
 {
 	AUTO_BUF struct buf data;
-	int looks = 1;
+	int polls = 1;
 
 	(void)state;
 	buf_init(&data, FIX_MAX);
-	while (data.len < METRICS_LOOK_BYTES + (1 << 20))
+	while (data.len < METRICS_POLL_BYTES + (1 << 20))
 		put_simple(&data, 100, (int64_t)data.len, "loss", 1);
 	put_simple(&data, 100, 7, "loss", 2);
 	add("a/" EVENTS, &data, 0);
 	add_point("b/" EVENTS, 100, 3, "acc", 4);
-	while (metrics_look(metrics))
-		looks++;
-	assert_int_equal(looks, 2);
+	while (metrics_poll(metrics))
+		polls++;
+	assert_int_equal(polls, 2);
 	AUTO_JSON struct json *json = metrics_json(metrics);
 	assert_int_equal(json_get_int(json_get(json, "loss"), "value", 0), 2);
 	assert_int_equal(json_get_int(json_get(json, "acc"), "value", 0), 4);
@@ -315,7 +315,7 @@ static void check_params(struct params *params, const char *wanted)
 	AUTO_BUF struct buf text;
 
 	buf_init(&text, 1 << 20);
-	params_look(params, true);
+	params_poll(params, true);
 	AUTO_JSON struct json *json = params_json(params);
 	json_print(json, &text);
 	assert_string_equal(text.data, wanted);
@@ -356,7 +356,7 @@ static void test_params_limits(void **state)
 		buf_addf(&text, ",\"k%d\":%d", i, i);
 	buf_adds(&text, "}");
 	write_params(text.data);
-	params_look(params, true);
+	params_poll(params, true);
 	AUTO_JSON struct json *json = params_json(params);
 	assert_int_equal(json_count(json), PARAMS_MAX);
 	assert_null(json_get(json, "long"));
@@ -366,13 +366,13 @@ static void test_params_limits(void **state)
 	while (text.len <= PARAMS_FILE_MAX)
 		buf_addc(&text, ' ');
 	write_params(text.data);
-	params_look(params, true);
+	params_poll(params, true);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(symlink("/etc/passwd", path), 0);
-	params_look(params, true);
+	params_poll(params, true);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(mkfifo(path, 0600), 0);
-	params_look(params, true);
+	params_poll(params, true);
 	AUTO_JSON struct json *same = params_json(params);
 	assert_int_equal(json_count(same), PARAMS_MAX);
 }

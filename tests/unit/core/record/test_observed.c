@@ -119,7 +119,7 @@ static void test_ranks(void **state)
 }
 
 /* Peaks stay, what was busy is the mean of the looks that told it. */
-static void test_looks(void **state)
+static void test_polls(void **state)
 {
 	(void)state;
 	expect_both(observed_keep, "{}",
@@ -146,7 +146,7 @@ int main(void)
 		cmocka_unit_test(test_merge),
 		cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_ranks),
-		cmocka_unit_test(test_looks),
+		cmocka_unit_test(test_polls),
 	};
 
 	return cmocka_run_group_tests_name("observed", tests, NULL, NULL);

@@ -180,24 +180,23 @@ enum { BEFORE_LINE_MS = 3000, LONG_LINES = 600, LONG_LINE = 1000 };
 
 static const struct late {
 	const char *name;
-	bool is_looked_at; /* before a line is written: it is empty */
-	bool is_cut;       /* the stream that was open then */
-	bool is_stuck;     /* it is: the line is there, and does not come */
-	bool is_soon;      /* after that look, and much of it */
-	bool is_ended;     /* the container, before all */
+	bool is_visited; /* before a line is written: it is empty */
+	bool is_cut;     /* the stream that was open then */
+	bool is_stuck;   /* it is: the line is there, and does not come */
+	bool is_soon;    /* after that look, and much of it */
+	bool is_ended;   /* the container, before all */
 	bool is_told;
 } lates[] = {
 	{"unread", .is_told = true},
-	{"empty", .is_looked_at = true},
-	{"empty, then cut", .is_looked_at = true, .is_cut = true, .is_told = true},
-	{"empty, cut, much", .is_looked_at = true, .is_cut = true, .is_soon = true,
-		.is_told = true},
-	{"empty, then stuck", .is_looked_at = true, .is_stuck = true, .is_told = true},
-	{"much, after a pause", .is_looked_at = true, .is_soon = true},
+	{"empty", .is_visited = true},
+	{"empty, then cut", .is_visited = true, .is_cut = true, .is_told = true},
+	{"empty, cut, much", .is_visited = true, .is_cut = true, .is_soon = true, .is_told = true},
+	{"empty, then stuck", .is_visited = true, .is_stuck = true, .is_told = true},
+	{"much, after a pause", .is_visited = true, .is_soon = true},
 	{"ended", .is_ended = true},
 };
 static const struct late *late;
-static atomic_int n_streams, n_looks;
+static atomic_int n_streams, n_polls;
 static atomic_bool is_written;
 
 static void say_long_lines(struct fix_conn *conn)
@@ -216,7 +215,7 @@ static bool response_late(struct fix_conn *conn)
 		bool is_first = atomic_fetch_add(&n_streams, 1) == 0;
 
 		/* The second look begins when the first one's answer was read. */
-		while (late->is_looked_at && atomic_load(&n_looks) < 2)
+		while (late->is_visited && atomic_load(&n_polls) < 2)
 			poll(NULL, 0, 10);
 		if (late->is_cut && is_first) {
 			fix_reset(conn);
@@ -237,8 +236,8 @@ static bool response_late(struct fix_conn *conn)
 		return false;
 	}
 	bool has_line = atomic_load(&is_written);
-	bool is_early = atomic_fetch_add(&n_looks, 1) < 2;
-	bool is_known = late->is_looked_at && (is_early || !late->is_cut);
+	bool is_early = atomic_fetch_add(&n_polls, 1) < 2;
+	bool is_known = late->is_visited && (is_early || !late->is_cut);
 	if (has_line)
 		return fix_say(conn, "HTTP/1.1 200 X\r\nContent-Length: 35\r\n\r\n" END);
 	return fix_say(conn, is_known ? "HTTP/1.1 200 X\r\nContent-Length: 0\r\n\r\n"
@@ -254,7 +253,7 @@ static void test_lost_beginning(void **state)
 	for (late = lates; late < lates + ARRAY_LEN(lates); late++) {
 		AUTO_WORLD struct world world = {0};
 
-		atomic_store(&n_looks, 0);
+		atomic_store(&n_polls, 0);
 		atomic_store(&n_streams, 0);
 		atomic_store(&is_written, false);
 		begin(&world, steps, 1,

@@ -39,7 +39,7 @@ enum {
 	TUNNELS = 64,
 	CLIENTS = 300,
 	STREAMS = 4000,
-	LOOK_MS = 100,
+	POLL_MS = 100,
 	DRIP_MS = 20,
 	PING_MS = 1500,
 };
@@ -81,7 +81,7 @@ struct site {
 	int refusals, resolved, dial_errors;
 	size_t bulk, drips;
 	bool no_pod, mute, is_gone, is_endless; /* endless: bulk has no end */
-	int looks;
+	int polls;
 	struct buf said;
 	bool (*wanted)(struct site *site);
 	int64_t until_ms;
@@ -539,12 +539,12 @@ static bool all_done(struct site *site)
 }
 
 /* As long as it has ended the answer comes at once, else later. */
-static int response_look(void *ctx, struct err *err)
+static int response_poll(void *ctx, struct err *err)
 {
 	struct site *site = ctx;
 
 	(void)err;
-	podforward_looked(site->forward, "pod-1", false);
+	podforward_polled(site->forward, "pod-1", false);
 	return 0;
 }
 
@@ -552,11 +552,11 @@ static void observe(void *ctx, struct podforward *forward, const char *pod)
 {
 	struct site *site = ctx;
 
-	site->looks++;
+	site->polls++;
 	if (site->is_gone)
-		podforward_looked(forward, pod, str_eq(pod, "pod-1"));
+		podforward_polled(forward, pod, str_eq(pod, "pod-1"));
 	else
-		loop_add_timer(site->loop, 0, response_look, site);
+		loop_add_timer(site->loop, 0, response_poll, site);
 }
 
 static int setup_with(void **state, int64_t hold_ms, int64_t ping_ms)
@@ -568,8 +568,8 @@ static int setup_with(void **state, int64_t hold_ms, int64_t ping_ms)
 	site->forward = podforward_new(&(struct podforward_options){.loop = site->loop,
 		.transport = {dial_begin, dial_cancel, site},
 		.resolve = resolve,
-		.look = observe,
-		.look_ms = LOOK_MS,
+		.poll = observe,
+		.poll_ms = POLL_MS,
 		.notice = notice,
 		.ctx = site,
 		.hold_ms = hold_ms,
@@ -804,9 +804,9 @@ static void test_tunnel_lost(void **state)
 	assert_non_null(strstr(site->said.data, "connected again, to pod pod-"));
 }
 
-static bool has_looked(struct site *site)
+static bool has_polled(struct site *site)
 {
-	return site->looks > 0;
+	return site->polls > 0;
 }
 
 /* It is asked for, with growing pauses, while an answer is waited for. */
@@ -815,9 +815,9 @@ static void test_pod_lives(void **state)
 	struct site *site = *state;
 
 	connect_to(site, PORT_SILENT, "x", 1);
-	run_until(site, has_looked);
-	run_for(site, 7 * LOOK_MS);
-	assert_in_range(site->looks, 1, 4);
+	run_until(site, has_polled);
+	run_for(site, 7 * POLL_MS);
+	assert_in_range(site->polls, 1, 4);
 	assert_false(site->clients[0].done);
 	assert_int_equal(site->n_tunnels, 1);
 }
@@ -841,7 +841,7 @@ static void test_pod_ends_without_its_tunnel(void **state)
 	struct client *answered = connect_to(site, PORT_ECHO, "x", 1);
 
 	run_until(site, first_has_data);
-	run_for(site, 4 * LOOK_MS);
+	run_for(site, 4 * POLL_MS);
 	assert_false(answered->done);
 	struct client *requested = connect_to(site, PORT_SILENT, "y", 1);
 	lose_pod(site);
@@ -867,7 +867,7 @@ static void test_idle_ones_move(void **state)
 
 	site->is_gone = true;
 	run_until(site, has_two_tunnels);
-	run_for(site, 2 * LOOK_MS);
+	run_for(site, 2 * POLL_MS);
 	assert_false(idle->done);
 	assert_int_equal(site->n_tunnels, 2);
 }
@@ -888,7 +888,7 @@ static void test_pod_gone_while_bytes_come(void **state)
 	lose_pod(site);
 	run_until(site, first_is_done);
 	assert_string_equal(requested->error, "pod pod-1 has ended");
-	run_for(site, 4 * LOOK_MS);
+	run_for(site, 4 * POLL_MS);
 	assert_false(dripped->done);
 	site->drips = 3;
 	size_t got = dripped->got.len;
@@ -908,7 +908,7 @@ static void test_pod_gone_behind_an_end(void **state)
 	lose_pod(site);
 	run_until(site, first_is_done);
 	assert_string_equal(requested->error, "pod pod-1 has ended");
-	run_for(site, 4 * LOOK_MS);
+	run_for(site, 4 * POLL_MS);
 	half->hold = false;
 	run_until(site, all_done);
 	assert_true(half->eof && !half->error);
@@ -977,7 +977,7 @@ static void test_pod_gone_before_a_slow_reader(void **state)
 	site->bulk = 24 << 20;
 	site->is_endless = slow->hold = true;
 	lose_pod(site);
-	run_for(site, 6 * LOOK_MS);
+	run_for(site, 6 * POLL_MS);
 	assert_false(slow->done);
 	slow->hold = false;
 	run_until(site, second_has_all);

@@ -191,7 +191,7 @@ static void test_streams_have_their_own_connections(void **state)
 	fix_stop(server);
 }
 
-static int look_for_turn(void *ctx, struct err *err)
+static int poll_for_turn(void *ctx, struct err *err)
 {
 	struct client *client = ctx;
 
@@ -200,7 +200,7 @@ static int look_for_turn(void *ctx, struct err *err)
 		loop_stop(client->loop);
 		return 0;
 	}
-	loop_add_timer(client->loop, clock_ms() + 50, look_for_turn, client);
+	loop_add_timer(client->loop, clock_ms() + 50, poll_for_turn, client);
 	return 0;
 }
 
@@ -222,7 +222,7 @@ static void test_turns_have_an_end(void **state)
 	*last = (struct result){.request = {.share = HTTP_TURN, .data = stream_data}};
 	assert_false(http_is_to_give_way(streams[0].call));
 	client_start(&client, server->port, "/stream", last);
-	look_for_turn(&client, NULL);
+	poll_for_turn(&client, NULL);
 	client_run(&client);
 	assert_true(clock_ms() - begin_ms >= HTTP_TURN_MS);
 	assert_true(http_waits_for_turn(last->call));

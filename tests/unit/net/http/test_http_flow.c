@@ -459,7 +459,7 @@ static int take_slowly(void *ctx, const void *data, size_t len, struct err *err)
 	return 1;
 }
 
-static int look_after_pause(void *ctx, struct err *err)
+static int poll_after_pause(void *ctx, struct err *err)
 {
 	struct result *result = ctx;
 
@@ -470,7 +470,7 @@ static int look_after_pause(void *ctx, struct err *err)
 		http_resume(result->call);
 	}
 	if (result->n_done == 0)
-		loop_add_timer(result->client->loop, clock_ms() + 20, look_after_pause, result);
+		loop_add_timer(result->client->loop, clock_ms() + 20, poll_after_pause, result);
 	return 0;
 }
 
@@ -480,7 +480,7 @@ static void test_receive_with_pauses(void **state)
 
 	(void)state;
 	client_start(&client, server->port, "/stream", &result);
-	loop_add_timer(client.loop, clock_ms() + 20, look_after_pause, &result);
+	loop_add_timer(client.loop, clock_ms() + 20, poll_after_pause, &result);
 	client_run(&client);
 	assert_int_equal(result.error, E_NONE);
 	assert_int_equal(result.status, 200);

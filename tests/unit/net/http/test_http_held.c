@@ -13,10 +13,10 @@
 #include "tests/unit/httpfix.h"
 
 /* Longer than libcurl gives the first address of a name before it tries the next one. */
-enum { LOOK_MS = 2, KEPT_MS = 300, LIMIT_MS = 20000 };
+enum { POLL_MS = 2, KEPT_MS = 300, LIMIT_MS = 20000 };
 
 /* Looks until the loop has told of it for sure. */
-enum { LOOKS_AFTER_LOSS = 3 };
+enum { POLLS_AFTER_LOSS = 3 };
 
 static struct client client;
 static struct fix_server *server;
@@ -49,7 +49,7 @@ struct release {
 	const char *authorization;
 	int n_conns; /* that the server has seen by then */
 	int lost;    /* of them, the number of one that it closes before; 0: none */
-	int n_looks; /* that saw it closed */
+	int n_polls; /* that saw it closed */
 	struct result *to;
 	const char *path; /* of it, when it goes there */
 	int64_t from_ms;
@@ -74,9 +74,9 @@ static int observe(void *ctx, struct err *err)
 	pthread_mutex_lock(&server->lock);
 	bool is_due = server->n_conns >= release->n_conns && now_ms >= release->from_ms;
 	if (is_due && release->lost && server->conns[release->lost - 1]->fd < 0)
-		release->n_looks++;
+		release->n_polls++;
 	pthread_mutex_unlock(&server->lock);
-	is_due = is_due && (!release->lost || release->n_looks > LOOKS_AFTER_LOSS);
+	is_due = is_due && (!release->lost || release->n_polls > POLLS_AFTER_LOSS);
 	if (!is_due && now_ms > release->from_ms + LIMIT_MS)
 		fail_msg("no connection, or it is not lost");
 	if (is_due && release->to)
@@ -84,7 +84,7 @@ static int observe(void *ctx, struct err *err)
 	if (is_due)
 		http_authorize(release->result->call, release->authorization);
 	else
-		loop_add_timer(client.loop, now_ms + LOOK_MS, observe, release);
+		loop_add_timer(client.loop, now_ms + POLL_MS, observe, release);
 	return 0;
 }
 

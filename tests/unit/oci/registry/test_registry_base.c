@@ -141,7 +141,7 @@ static int found(void *ctx, const char *digest, struct err *error, struct err *e
 	return 0;
 }
 
-static void look_init(struct observe *observe)
+static void poll_init(struct observe *observe)
 {
 	*observe = (struct observe){.free_in_found = true};
 	AUTO_FREE char *dir = mem_printf("%s/cache", tmp);
@@ -150,7 +150,7 @@ static void look_init(struct observe *observe)
 	assert_int_equal(layout_open(dir, true, &observe->cache, NULL), 0);
 }
 
-static void look_done(struct observe *observe)
+static void poll_done(struct observe *observe)
 {
 	registry_base_free(observe->base);
 	layout_free(observe->cache);
@@ -239,7 +239,7 @@ static void test_tag(void **state)
 
 	(void)state;
 	for (int docker = 0; docker < 2; docker++) {
-		look_init(&observe);
+		poll_init(&observe);
 		const struct item *image = add_image(TAG_PATH, docker, "amd64");
 		find_for(&observe, NULL, NULL, NULL);
 		is_found(&observe, image->digest);
@@ -256,7 +256,7 @@ static void test_tag(void **state)
 		is_found(&observe, image->digest);
 		assert_int_equal(requests(&observe), 0);
 		assert_int_equal(observe.n_layers_known, 0);
-		look_done(&observe);
+		poll_done(&observe);
 	}
 }
 
@@ -267,7 +267,7 @@ static void test_index(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(types); i++) {
-		look_init(&observe);
+		poll_init(&observe);
 		const struct item *image = add_image(NULL, i == 1, "amd64");
 		const struct item *inner = add_index(NULL, types[i], image, "amd64");
 		const struct item *outer = add_index(TAG_PATH, types[i], inner, "amd64");
@@ -278,7 +278,7 @@ static void test_index(void **state)
 		find_for(&observe, NULL, outer->digest, NULL);
 		is_found(&observe, outer->digest);
 		assert_int_equal(requests(&observe), 0);
-		look_done(&observe);
+		poll_done(&observe);
 	}
 }
 
@@ -287,7 +287,7 @@ static void test_index_limits(void **state)
 	struct observe observe;
 
 	(void)state;
-	look_init(&observe);
+	poll_init(&observe);
 	const struct item *image = add_image(NULL, false, "amd64");
 	const struct item *one = add_index(NULL, OCI_INDEX, image, "amd64");
 	const struct item *two = add_index(NULL, OCI_INDEX, one, "amd64");
@@ -300,7 +300,7 @@ static void test_index_limits(void **state)
 	find_for(&observe, NULL, NULL, NULL);
 	is_not_found(&observe, E_IMAGE_PLATFORM, "has no image for linux/amd64");
 	assert_string_equal(observe.error.evidence[0], "it has linux/arm64");
-	look_done(&observe);
+	poll_done(&observe);
 }
 
 /* Whether a tag has moved is asked by HEAD, which counts as no pull. */
@@ -309,7 +309,7 @@ static void test_older(void **state)
 	struct observe observe;
 
 	(void)state;
-	look_init(&observe);
+	poll_init(&observe);
 	struct item *image = add_image(TAG_PATH, false, "amd64");
 	snprintf(image->headers, sizeof(image->headers), "Docker-Content-Digest: %s\r\n",
 		image->digest);
@@ -338,7 +338,7 @@ static void test_older(void **state)
 	assert_string_not_equal(observe.digest, older);
 	/* The configuration is the same. */
 	assert_int_equal(requests(&observe), 2);
-	look_done(&observe);
+	poll_done(&observe);
 }
 
 /* What was known lately is gone, there and here: the tag tells. */
@@ -349,7 +349,7 @@ static void test_stale(void **state)
 	struct observe observe;
 
 	(void)state;
-	look_init(&observe);
+	poll_init(&observe);
 	const struct item *image = add_image(TAG_PATH, false, "amd64");
 	find_for(&observe, NULL, gone, gone);
 	is_found(&observe, image->digest);
@@ -357,7 +357,7 @@ static void test_stale(void **state)
 	is_not_found(&observe, E_IMAGE_BASE, gone);
 	find_for(&observe, NULL, "nonsense", "nonsense");
 	is_found(&observe, image->digest);
-	look_done(&observe);
+	poll_done(&observe);
 }
 
 static void test_not_there(void **state)
@@ -365,7 +365,7 @@ static void test_not_there(void **state)
 	struct observe observe;
 
 	(void)state;
-	look_init(&observe);
+	poll_init(&observe);
 	find_for(&observe, NULL, NULL, NULL);
 	is_not_found(&observe, E_IMAGE_BASE, "/base/y:1");
 	assert_non_null(strstr(observe.error.hint, "docker login 127.0.0.1:"));
@@ -381,7 +381,7 @@ static void test_not_there(void **state)
 	image->status = 500;
 	find_for(&observe, items[1].digest, NULL, NULL);
 	is_found(&observe, items[1].digest);
-	look_done(&observe);
+	poll_done(&observe);
 }
 
 /* What the tag answers, and what comes of it. */
@@ -428,14 +428,14 @@ static void test_bad(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(bads); i++) {
 		struct observe observe;
 
-		look_init(&observe);
+		poll_init(&observe);
 		struct item *item = add_text(TAG_PATH, bads[i].type, bads[i].body);
 		snprintf(item->headers, sizeof(item->headers), "%s", bads[i].headers);
 		find_for(&observe, NULL, NULL, NULL);
 		is_not_found(&observe, bads[i].id, bads[i].message);
 		assert_non_null(strstr(observe.error.message, "/base/y:1"));
 		assert_int_equal(requests(&observe), 1);
-		look_done(&observe);
+		poll_done(&observe);
 	}
 }
 
@@ -445,7 +445,7 @@ static void test_wrong_bytes(void **state)
 	struct observe observe;
 
 	(void)state;
-	look_init(&observe);
+	poll_init(&observe);
 	const struct item *image = add_image(TAG_PATH, false, "amd64");
 	items[0].body[0] = ' ';
 	find_for(&observe, NULL, NULL, NULL);
@@ -459,13 +459,13 @@ static void test_wrong_bytes(void **state)
 	items[1].body[5] ^= 1;
 	find_for(&observe, items[1].digest, NULL, NULL);
 	is_found(&observe, image->digest);
-	look_done(&observe);
-	look_init(&observe);
+	poll_done(&observe);
+	poll_init(&observe);
 	add_image(TAG_PATH, false, "amd64");
 	items[1].body[5] ^= 1;
 	find_for(&observe, items[1].digest, NULL, NULL);
 	is_not_found(&observe, E_REGISTRY_RESPONSE, "sends other bytes than those of");
-	look_done(&observe);
+	poll_done(&observe);
 }
 
 /* One that says in a descriptor that it is too large is not asked for. */
@@ -473,12 +473,12 @@ static void check_large(const char *type, const char *text, const char *message)
 {
 	struct observe observe;
 
-	look_init(&observe);
+	poll_init(&observe);
 	add_text(TAG_PATH, type, text);
 	find_for(&observe, NULL, NULL, NULL);
 	is_not_found(&observe, E_DATA_LIMIT, message);
 	assert_int_equal(requests(&observe), 1);
-	look_done(&observe);
+	poll_done(&observe);
 }
 
 static void test_large(void **state)
@@ -488,11 +488,11 @@ static void test_large(void **state)
 
 	(void)state;
 	memset(body, ' ', MANIFEST_SIZE_MAX + 1);
-	look_init(&observe);
+	poll_init(&observe);
 	add(TAG_PATH, OCI_MANIFEST, body, MANIFEST_SIZE_MAX + 1);
 	find_for(&observe, NULL, NULL, NULL);
 	is_not_found(&observe, E_HTTP_LIMIT, "registry 127.0.0.1");
-	look_done(&observe);
+	poll_done(&observe);
 	AUTO_FREE char *manifest =
 		mem_printf("{\"schemaVersion\":2,\"config\":{\"mediaType\":\"" OCI_CONFIG
 			   "\",\"digest\":\"sha256:%064d\",\"size\":%d},\"layers\":[]}",
@@ -512,7 +512,7 @@ static void test_wrong_size(void **state)
 	struct observe observe;
 
 	(void)state;
-	look_init(&observe);
+	poll_init(&observe);
 	struct item *image = add_image(NULL, false, "amd64");
 	image->len++;
 	const struct item *index = add_index(TAG_PATH, OCI_INDEX, image, "amd64");
@@ -523,7 +523,7 @@ static void test_wrong_size(void **state)
 	is_found(&observe, image->digest);
 	find_for(&observe, index->digest, NULL, NULL);
 	is_not_found(&observe, E_IMAGE, "bytes, not");
-	look_done(&observe);
+	poll_done(&observe);
 }
 
 /* Damaged blobs of the cache are fetched anew. */
@@ -532,7 +532,7 @@ static void test_damaged(void **state)
 	struct observe observe;
 
 	(void)state;
-	look_init(&observe);
+	poll_init(&observe);
 	const struct item *image = add_image(TAG_PATH, false, "amd64");
 	find_for(&observe, NULL, NULL, NULL);
 	is_found(&observe, image->digest);
@@ -547,7 +547,7 @@ static void test_damaged(void **state)
 		is_found(&observe, image->digest);
 		assert_int_equal(requests(&observe), 1);
 	}
-	look_done(&observe);
+	poll_done(&observe);
 }
 
 static void test_give_up(void **state)
@@ -556,7 +556,7 @@ static void test_give_up(void **state)
 	struct observe observe;
 
 	(void)state;
-	look_init(&observe);
+	poll_init(&observe);
 	ref.host = mem_strdup(observe.world.host);
 	for (int i = 0; i < 2; i++) {
 		struct registry_base *base = start(&observe, &ref, NULL, NULL);
@@ -565,7 +565,7 @@ static void test_give_up(void **state)
 	registry_base_free(NULL);
 	world_run(&observe.world);
 	assert_int_equal(observe.n_found, 0);
-	look_done(&observe);
+	poll_done(&observe);
 }
 
 int main(void)

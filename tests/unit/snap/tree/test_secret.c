@@ -138,7 +138,7 @@ static const char *const harmless_names[] = {
 /* A name that asks for a look, a content that is a secret, and one that is not. */
 static const struct observe {
 	const char *name, *secret, *harmless;
-} looks[] = {
+} polls[] = {
 	{"a.pem", "-----BEGIN RSA PRIVATE KEY-----\nMII", "-----BEGIN CERTIFICATE-----\nMII"},
 	{"test_key.pem", "x\n-----BEGIN ENCRYPTED PRIVATE KEY-----",
 		"-----BEGIN PUBLIC KEY-----\n"},
@@ -227,8 +227,8 @@ static void test_contents(void **state)
 	const char *what;
 
 	(void)state;
-	for (size_t i = 0; i < ARRAY_LEN(looks); i++) {
-		const struct observe *observe = &looks[i];
+	for (size_t i = 0; i < ARRAY_LEN(polls); i++) {
+		const struct observe *observe = &polls[i];
 		if (secret_by_name(observe->name, NULL) != SECRET_READ)
 			fail_msg("%s is not looked into", observe->name);
 		what = NULL;

@@ -97,7 +97,7 @@ static bool delete (enum kind kind)
 	return was;
 }
 
-static void look_for_need(void)
+static void poll_for_need(void)
 {
 	if (cluster.objects[A_JOB] && !(cluster.objects[A_SECRET] && cluster.objects[A_SERVICE]))
 		cluster.is_naked = true;
@@ -132,7 +132,7 @@ static bool act(struct fix_conn *conn, const char *body)
 		done = change(kind, body);
 	else if (str_eq(conn->method, "DELETE"))
 		done = delete (kind);
-	look_for_need();
+	poll_for_need();
 	return done;
 }
 

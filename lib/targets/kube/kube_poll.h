@@ -4,8 +4,8 @@
  * namespace, and what is there. All questions to all clusters are asked at the same time; what has
  * no answer at the end of the time limit is not known.
  */
-#ifndef DLRUN_TARGETS_KUBE_KUBE_LOOK_H
-#define DLRUN_TARGETS_KUBE_KUBE_LOOK_H
+#ifndef DLRUN_TARGETS_KUBE_KUBE_POLL_H
+#define DLRUN_TARGETS_KUBE_KUBE_POLL_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,7 +33,7 @@ const char *kube_right_text(enum kube_right right);
 /* The tier of `dlrun init --rbac` that has it; NULL: the ClusterRole. */
 const char *kube_right_tier(enum kube_right right);
 
-struct kube_look {
+struct kube_poll {
 	/* Input, borrowed. NULL: as for kube_open (context, kube_namespace), none (the others). */
 	const char *context, *kube_namespace;
 	const char *queue, *pull_secret;
@@ -58,17 +58,17 @@ struct kube_look {
 	bool capacity_known;   /* nodes may be read */
 	struct kube_capacity capacity; /* of the whole cluster */
 };
-void kube_look_done(struct kube_look *look);
+void kube_poll_done(struct kube_poll *poll);
 
 /* Fills looks, which are zero but for what to look at. *interrupted (may be NULL) ends it with
  * E_CANCELED; nothing else is an error. Blocks for limit_ms at most, but for reading kubeconfigs.
  */
-int kube_look_all(struct session *session, struct kube_look *looks, size_t n, int64_t limit_ms,
+int kube_poll_all(struct session *session, struct kube_poll *polls, size_t n, int64_t limit_ms,
 	const volatile int *interrupted, struct err *err);
 
 /* "v1.34.1, may submit, 2 nodes, 3 of 8 GPUs free": one line for people; the caller frees. */
-char *kube_look_text(const struct kube_look *look);
+char *kube_poll_text(const struct kube_poll *poll);
 /* Adds the members of look to an object. */
-void kube_look_to_json(const struct kube_look *look, struct json *json);
+void kube_poll_to_json(const struct kube_poll *poll, struct json *json);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "targets/kube/kube_look.h"
+#include "targets/kube/kube_poll.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "kube/api/response.h"
 #include "kube/job/preflight.h"
 
-enum { INTERRUPT_LOOK_MS = 100, LIST_MAX = 20000, WORD_MAX = 200 };
+enum { INTERRUPT_POLL_MS = 100, LIST_MAX = 20000, WORD_MAX = 200 };
 
 /*
  * Rights
@@ -44,15 +44,15 @@ const char *kube_right_tier(enum kube_right right)
 	return rights[right].tier;
 }
 
-void kube_look_done(struct kube_look *look)
+void kube_poll_done(struct kube_poll *poll)
 {
-	err_done(&look->error);
-	free(look->version);
-	free(look->user);
-	free(look->enforced);
-	free(look->pull_secret_type);
-	free(look->default_class);
-	*look = (struct kube_look){0};
+	err_done(&poll->error);
+	free(poll->version);
+	free(poll->user);
+	free(poll->enforced);
+	free(poll->pull_secret_type);
+	free(poll->default_class);
+	*poll = (struct kube_poll){0};
 }
 
 /*
@@ -73,7 +73,7 @@ struct question {
 /* A cluster that is being checked. */
 struct view {
 	struct round *round;
-	struct kube_look *look;
+	struct kube_poll *poll;
 	struct question questions[KUBE_RIGHTS + 11];
 	size_t n;
 	struct json *nodes; /* until their pods are known, too */
@@ -84,30 +84,30 @@ struct round {
 	struct view *views;
 	size_t n, open;
 	int64_t begun_ms, end_ms;
-	struct loop_timer *end, *look;
+	struct loop_timer *end, *poll;
 	const volatile int *interrupted;
 };
 
-static int kube_look_on_response(void *ctx, struct kube_response *response, struct err *err)
+static int kube_poll_on_response(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct question *question = ctx;
 	struct round *round = question->view->round;
-	struct kube_look *look = question->view->look;
-	bool is_first = look->response_ms < 0;
+	struct kube_poll *poll = question->view->poll;
+	bool is_first = poll->response_ms < 0;
 
 	(void)err;
 	question->call = NULL;
 	/* Any HTTP status but 401 shows that the server knows the user; 0 is no response. */
 	bool is_unknown = response->status == 0 || response->status == 401;
 
-	if (response->status != 0 && look->response_ms < 0)
-		look->response_ms = 0;
+	if (response->status != 0 && poll->response_ms < 0)
+		poll->response_ms = 0;
 	if (!is_unknown)
-		look->reached = true;
-	else if (!err_is_set(&look->error))
-		err_move(&look->error, &response->error);
-	if (is_first && look->response_ms == 0)
-		look->response_ms = clock_ms() - round->begun_ms;
+		poll->reached = true;
+	else if (!err_is_set(&poll->error))
+		err_move(&poll->error, &response->error);
+	if (is_first && poll->response_ms == 0)
+		poll->response_ms = clock_ms() - round->begun_ms;
 	question->take(question->view, question, response);
 	if (--round->open == 0)
 		loop_stop(round->loop);
@@ -117,7 +117,7 @@ static int kube_look_on_response(void *ctx, struct kube_response *response, stru
 typedef void take_fn(
 	struct view *view, const struct question *question, struct kube_response *response);
 
-static struct question *kube_look_add(struct view *view, take_fn *take)
+static struct question *kube_poll_add(struct view *view, take_fn *take)
 {
 	struct question *question = &view->questions[view->n++];
 
@@ -128,32 +128,32 @@ static struct question *kube_look_add(struct view *view, take_fn *take)
 }
 
 /* path is taken. body: POST it. */
-static struct question *kube_look_query(
+static struct question *kube_poll_query(
 	struct view *view, char *path, const struct json *body, take_fn *take)
 {
-	struct question *question = kube_look_add(view, take);
+	struct question *question = kube_poll_add(view, take);
 	const struct kube_request request = {
 		.method = body ? "POST" : "GET",
 		.path = path,
 		.body = body,
 		.is_idempotent = true,
 		.deadline_ms = view->round->end_ms,
-		.done = kube_look_on_response,
+		.done = kube_poll_on_response,
 		.ctx = question,
 	};
 
-	question->call = kube_start(view->look->cluster->client, &request);
+	question->call = kube_start(view->poll->cluster->client, &request);
 	free(path);
 	return question;
 }
 
-static void kube_look_query_list(
+static void kube_poll_query_list(
 	struct view *view, const char *path, const char *const *query, take_fn *take)
 {
-	struct question *question = kube_look_add(view, take);
+	struct question *question = kube_poll_add(view, take);
 
-	question->call = kube_list(view->look->cluster->client, path, query, LIST_MAX,
-		view->round->end_ms, kube_look_on_response, question);
+	question->call = kube_list(view->poll->cluster->client, path, query, LIST_MAX,
+		view->round->end_ms, kube_poll_on_response, question);
 }
 
 /* A word of the server's, or NULL. */
@@ -162,18 +162,18 @@ static char *word(const char *text)
 	return str_empty(text) ? NULL : kube_words(text, strlen(text), WORD_MAX);
 }
 
-static void kube_look_take_version(
+static void kube_poll_take_version(
 	struct view *view, const struct question *question, struct kube_response *response)
 {
 	(void)question;
-	view->look->version = word(json_get_str(response->object, "gitVersion"));
+	view->poll->version = word(json_get_str(response->object, "gitVersion"));
 }
 
 static void take_user(
 	struct view *view, const struct question *question, struct kube_response *response)
 {
 	(void)question;
-	view->look->user = word(kube_who_name(response->object));
+	view->poll->user = word(kube_who_name(response->object));
 }
 
 static void take_right(
@@ -181,14 +181,14 @@ static void take_right(
 {
 	const struct json *status = json_get(response->object, "status");
 
-	enum kube_may *may = &view->look->rights[question->right];
+	enum kube_may *may = &view->poll->rights[question->right];
 
 	if (response->status / 100 != 2 || !json_get(status, "allowed") || *may == KUBE_MAY_NOT)
 		return;
 	*may = json_get_bool(status, "allowed", false) ? KUBE_MAY : KUBE_MAY_NOT;
 }
 
-static void kube_look_take_namespace(
+static void kube_poll_take_namespace(
 	struct view *view, const struct question *question, struct kube_response *response)
 {
 	const struct json *metadata = json_get(response->object, "metadata");
@@ -196,18 +196,18 @@ static void kube_look_take_namespace(
 		json_get_str(json_get(metadata, "labels"), "pod-security.kubernetes.io/enforce");
 
 	(void)question;
-	view->look->namespace_status = response->status;
+	view->poll->namespace_status = response->status;
 	if (response->status == 200)
-		view->look->enforced = word(level ? level : "privileged");
+		view->poll->enforced = word(level ? level : "privileged");
 }
 
 static void take_queue(
 	struct view *view, const struct question *question, struct kube_response *response)
 {
 	(void)question;
-	view->look->queue_status = response->status;
+	view->poll->queue_status = response->status;
 	if (response->status == 200)
-		view->look->queue_pending =
+		view->poll->queue_pending =
 			json_get_int(json_get(response->object, "status"), "pendingWorkloads", -1);
 }
 
@@ -215,8 +215,8 @@ static void take_pull_secret(
 	struct view *view, const struct question *question, struct kube_response *response)
 {
 	(void)question;
-	view->look->pull_secret_status = response->status;
-	view->look->pull_secret_type = word(json_get_str(response->object, "type"));
+	view->poll->pull_secret_status = response->status;
+	view->poll->pull_secret_type = word(json_get_str(response->object, "type"));
 }
 
 static void take_classes(
@@ -231,8 +231,8 @@ static void take_classes(
 		const struct json *metadata = json_get(item, "metadata");
 		const char *is_default = json_get_str(json_get(metadata, "annotations"),
 			"storageclass.kubernetes.io/is-default-class");
-		if (str_eq(is_default, "true") && !view->look->default_class)
-			view->look->default_class = word(json_get_str(metadata, "name"));
+		if (str_eq(is_default, "true") && !view->poll->default_class)
+			view->poll->default_class = word(json_get_str(metadata, "name"));
 	}
 }
 
@@ -240,11 +240,11 @@ static void take_claims(
 	struct view *view, const struct question *question, struct kube_response *response)
 {
 	(void)question;
-	view->look->may_claim =
+	view->poll->may_claim =
 		response->status / 100 == 2 &&
 		json_get_bool(json_get(response->object, "status"), "allowed", false);
-	if (view->look->may_claim)
-		kube_look_query_list(
+	if (view->poll->may_claim)
+		kube_poll_query_list(
 			view, "/apis/storage.k8s.io/v1/storageclasses", NULL, take_classes);
 }
 
@@ -253,7 +253,7 @@ static void take_pods(
 {
 	(void)question;
 	if (response->status == 200)
-		kube_capacity_of(view->nodes, response->object, &view->look->capacity);
+		kube_capacity_of(view->nodes, response->object, &view->poll->capacity);
 }
 
 static void take_nodes(
@@ -265,11 +265,11 @@ static void take_nodes(
 	(void)question;
 	if (response->status != 200)
 		return;
-	view->look->capacity_known = true;
+	view->poll->capacity_known = true;
 	view->nodes = TAKE(response->object);
-	kube_capacity_of(view->nodes, NULL, &view->look->capacity);
-	if (view->look->capacity.gpus > 0)
-		kube_look_query_list(view, "/api/v1/pods", query, take_pods);
+	kube_capacity_of(view->nodes, NULL, &view->poll->capacity);
+	if (view->poll->capacity.gpus > 0)
+		kube_poll_query_list(view, "/api/v1/pods", query, take_pods);
 }
 
 static void query_right(struct view *view, int right)
@@ -279,7 +279,7 @@ static void query_right(struct view *view, int right)
 	while (*at) {
 		size_t len = strcspn(at, " ");
 		AUTO_FREE char *verb = mem_strndup(at, len);
-		const char *space = view->look->cluster->access.kube_namespace;
+		const char *space = view->poll->cluster->access.kube_namespace;
 		const struct kube_deed deed = {
 			.kube_namespace = rights[right].everywhere ? NULL : space,
 			.verb = verb,
@@ -289,54 +289,54 @@ static void query_right(struct view *view, int right)
 		};
 		AUTO_JSON struct json *body = kube_may_query(&deed);
 
-		kube_look_query(view, mem_strdup(KUBE_MAY_PATH), body, take_right)->right = right;
+		kube_poll_query(view, mem_strdup(KUBE_MAY_PATH), body, take_right)->right = right;
 		at += len + (at[len] == ' ');
 	}
 }
 
-static void kube_look_query_all(struct view *view)
+static void kube_poll_query_all(struct view *view)
 {
-	const struct kube_look *look = view->look;
-	const char *space = look->cluster->access.kube_namespace;
+	const struct kube_poll *poll = view->poll;
+	const char *space = poll->cluster->access.kube_namespace;
 
-	kube_look_query(view, mem_strdup("/version"), NULL, kube_look_take_version);
+	kube_poll_query(view, mem_strdup("/version"), NULL, kube_poll_take_version);
 	for (int i = 0; i < KUBE_RIGHTS; i++)
 		query_right(view, i);
-	kube_look_query(
-		view, kube_path("/api/v1/namespaces/%s", space), NULL, kube_look_take_namespace);
-	if (look->who) {
+	kube_poll_query(
+		view, kube_path("/api/v1/namespaces/%s", space), NULL, kube_poll_take_namespace);
+	if (poll->who) {
 		AUTO_JSON struct json *body = kube_who_query();
 
-		kube_look_query(view, mem_strdup(KUBE_WHO_PATH), body, take_user);
+		kube_poll_query(view, mem_strdup(KUBE_WHO_PATH), body, take_user);
 	}
-	if (look->claims) {
+	if (poll->claims) {
 		const struct kube_deed deed = {
-			.kube_namespace = view->look->cluster->access.kube_namespace,
+			.kube_namespace = view->poll->cluster->access.kube_namespace,
 			.verb = "create",
 			.group = "",
 			.resource = "persistentvolumeclaims",
 		};
 		AUTO_JSON struct json *body = kube_may_query(&deed);
 
-		kube_look_query(view, mem_strdup(KUBE_MAY_PATH), body, take_claims);
+		kube_poll_query(view, mem_strdup(KUBE_MAY_PATH), body, take_claims);
 	}
-	if (look->queue)
-		kube_look_query(view,
+	if (poll->queue)
+		kube_poll_query(view,
 			kube_path("/apis/kueue.x-k8s.io/v1beta1/namespaces/%s/localqueues/%s",
-				space, look->queue),
+				space, poll->queue),
 			NULL, take_queue);
-	if (look->pull_secret)
-		kube_look_query(view,
-			kube_path("/api/v1/namespaces/%s/secrets/%s", space, look->pull_secret),
+	if (poll->pull_secret)
+		kube_poll_query(view,
+			kube_path("/api/v1/namespaces/%s/secrets/%s", space, poll->pull_secret),
 			NULL, take_pull_secret);
-	kube_look_query_list(view, "/api/v1/nodes", NULL, take_nodes);
+	kube_poll_query_list(view, "/api/v1/nodes", NULL, take_nodes);
 }
 
 /*
  * The round
  */
 
-static int kube_look_on_end(void *ctx, struct err *err)
+static int kube_poll_on_end(void *ctx, struct err *err)
 {
 	struct round *round = ctx;
 
@@ -346,30 +346,30 @@ static int kube_look_on_end(void *ctx, struct err *err)
 	return 0;
 }
 
-static int kube_look_for_interrupt(void *ctx, struct err *err)
+static int kube_poll_for_interrupt(void *ctx, struct err *err)
 {
 	struct round *round = ctx;
 
-	round->look = NULL;
+	round->poll = NULL;
 	if (round->interrupted && *round->interrupted)
 		return err_set(err, E_CANCELED, "stopped");
-	round->look = loop_add_timer(
-		round->loop, clock_ms() + INTERRUPT_LOOK_MS, kube_look_for_interrupt, round);
+	round->poll = loop_add_timer(
+		round->loop, clock_ms() + INTERRUPT_POLL_MS, kube_poll_for_interrupt, round);
 	return 0;
 }
 
 /* Sets the error of a cluster that has not responded within the limit. */
 static void blame_silence(const struct view *view, int64_t limit_ms)
 {
-	const struct kube_access *access = &view->look->cluster->access;
-	struct err *error = &view->look->error;
+	const struct kube_access *access = &view->poll->cluster->access;
+	struct err *error = &view->poll->error;
 	AUTO_FREE char *command = access->exec ? str_shown(access->exec->command) : NULL;
 	char time[32];
 
 	duration_text(limit_ms, time);
-	if (view->look->reached || err_is_set(error))
+	if (view->poll->reached || err_is_set(error))
 		return;
-	if (command && view->look->response_ms < 0) {
+	if (command && view->poll->response_ms < 0) {
 		err_set(error, E_KUBE_UNREACHABLE,
 			"no answer within %s: %s, which logs in, or the cluster at %s is slow",
 			time, command, access->server.host);
@@ -381,18 +381,18 @@ static void blame_silence(const struct view *view, int64_t limit_ms)
 	}
 }
 
-static void kube_look_end(struct view *view, int64_t limit_ms)
+static void kube_poll_end(struct view *view, int64_t limit_ms)
 {
 	for (size_t i = 0; i < view->n; i++)
 		kube_cancel(view->questions[i].call);
 	json_free(view->nodes);
-	if (view->look->cluster)
+	if (view->poll->cluster)
 		blame_silence(view, limit_ms);
-	if (view->look->reached)
-		err_clear(&view->look->error);
+	if (view->poll->reached)
+		err_clear(&view->poll->error);
 }
 
-int kube_look_all(struct session *session, struct kube_look *looks, size_t n, int64_t limit_ms,
+int kube_poll_all(struct session *session, struct kube_poll *polls, size_t n, int64_t limit_ms,
 	const volatile int *interrupted, struct err *err)
 {
 	AUTO_FREE struct view *views = mem_alloc(n + 1, sizeof(*views));
@@ -405,29 +405,29 @@ int kube_look_all(struct session *session, struct kube_look *looks, size_t n, in
 	int r = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		views[i] = (struct view){.round = &round, .look = &looks[i]};
+		views[i] = (struct view){.round = &round, .poll = &polls[i]};
 		struct view *view = &views[i];
-		struct kube_look *look = view->look;
+		struct kube_poll *poll = view->poll;
 
-		look->response_ms = -1;
-		look->queue_pending = -1;
-		look->capacity.gpus_free = -1;
-		if (kube_open(session, look->context, look->kube_namespace, &look->cluster,
-			    &look->error) < 0)
-			look->cluster = NULL;
+		poll->response_ms = -1;
+		poll->queue_pending = -1;
+		poll->capacity.gpus_free = -1;
+		if (kube_open(session, poll->context, poll->kube_namespace, &poll->cluster,
+			    &poll->error) < 0)
+			poll->cluster = NULL;
 		else
-			kube_look_query_all(view);
+			kube_poll_query_all(view);
 	}
 	if (round.open > 0) {
-		round.end = loop_add_timer(round.loop, round.end_ms, kube_look_on_end, &round);
-		r = kube_look_for_interrupt(&round, err);
+		round.end = loop_add_timer(round.loop, round.end_ms, kube_poll_on_end, &round);
+		r = kube_poll_for_interrupt(&round, err);
 		if (r == 0)
 			r = loop_run(round.loop, err);
 	}
 	loop_remove_timer(round.loop, round.end);
-	loop_remove_timer(round.loop, round.look);
+	loop_remove_timer(round.loop, round.poll);
 	for (size_t i = 0; i < n; i++)
-		kube_look_end(&views[i], limit_ms);
+		kube_poll_end(&views[i], limit_ms);
 	return r;
 }
 
@@ -435,33 +435,33 @@ int kube_look_all(struct session *session, struct kube_look *looks, size_t n, in
  * Telling
  */
 
-static void add_queue(const struct kube_look *look, struct buf *out)
+static void add_queue(const struct kube_poll *poll, struct buf *out)
 {
-	AUTO_FREE char *queue = look->queue ? str_shown(look->queue) : NULL;
+	AUTO_FREE char *queue = poll->queue ? str_shown(poll->queue) : NULL;
 
 	if (!queue)
 		return;
-	buf_addf(out, ", %squeue %s", look->queue_status == 404 ? "no " : "", queue);
-	if (look->queue_pending > 0)
-		buf_addf(out, " (%lld wait)", (long long)look->queue_pending);
+	buf_addf(out, ", %squeue %s", poll->queue_status == 404 ? "no " : "", queue);
+	if (poll->queue_pending > 0)
+		buf_addf(out, " (%lld wait)", (long long)poll->queue_pending);
 }
 
-char *kube_look_text(const struct kube_look *look)
+char *kube_poll_text(const struct kube_poll *poll)
 {
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, 4096);
-	if (!look->reached)
-		return mem_strdup(look->error.message ? look->error.message : "not known");
-	buf_addf(&out, "%s", look->version ? look->version : "answers");
-	if (look->namespace_status == 404)
+	if (!poll->reached)
+		return mem_strdup(poll->error.message ? poll->error.message : "not known");
+	buf_addf(&out, "%s", poll->version ? poll->version : "answers");
+	if (poll->namespace_status == 404)
 		buf_adds(&out, ", has no such namespace");
-	else if (look->rights[KUBE_RIGHT_SUBMIT] != KUBE_MAY_UNKNOWN)
+	else if (poll->rights[KUBE_RIGHT_SUBMIT] != KUBE_MAY_UNKNOWN)
 		buf_addf(&out, ", may %ssubmit",
-			look->rights[KUBE_RIGHT_SUBMIT] == KUBE_MAY ? "" : "not ");
-	const struct kube_capacity *has = &look->capacity;
+			poll->rights[KUBE_RIGHT_SUBMIT] == KUBE_MAY ? "" : "not ");
+	const struct kube_capacity *has = &poll->capacity;
 
-	if (look->capacity_known) {
+	if (poll->capacity_known) {
 		buf_addf(&out, ", %lld %s", (long long)has->nodes,
 			has->nodes == 1 ? "node" : "nodes");
 		if (has->gpus > 0 && has->gpus_free >= 0)
@@ -471,7 +471,7 @@ char *kube_look_text(const struct kube_look *look)
 			buf_addf(&out, ", %lld %s", (long long)has->gpus,
 				has->gpus == 1 ? "GPU" : "GPUs");
 	}
-	add_queue(look, &out);
+	add_queue(poll, &out);
 	return buf_take(&out);
 }
 
@@ -483,22 +483,22 @@ static void set_known(struct json *json, const char *key, int64_t value)
 		json_set_int(json, key, value);
 }
 
-void kube_look_to_json(const struct kube_look *look, struct json *json)
+void kube_poll_to_json(const struct kube_poll *poll, struct json *json)
 {
 	struct json *may = json_sub(json, "may");
 
-	json_set_bool(json, "reachable", look->reached);
-	json_set_str(json, "version", look->version);
+	json_set_bool(json, "reachable", poll->reached);
+	json_set_str(json, "version", poll->version);
 	for (int i = 0; i < KUBE_RIGHTS; i++) {
-		if (look->rights[i] == KUBE_MAY_UNKNOWN)
+		if (poll->rights[i] == KUBE_MAY_UNKNOWN)
 			json_set_str(may, rights[i].name, NULL);
 		else
-			json_set_bool(may, rights[i].name, look->rights[i] == KUBE_MAY);
+			json_set_bool(may, rights[i].name, poll->rights[i] == KUBE_MAY);
 	}
-	set_known(json, "nodes", look->capacity_known ? look->capacity.nodes : -1);
-	set_known(json, "gpus", look->capacity_known ? look->capacity.gpus : -1);
-	set_known(json, "gpus_free", look->capacity.gpus_free);
-	json_set_str(json, "queue", look->queue);
-	set_known(json, "queue_pending", look->queue_pending);
-	json_set_str(json, "security", look->enforced);
+	set_known(json, "nodes", poll->capacity_known ? poll->capacity.nodes : -1);
+	set_known(json, "gpus", poll->capacity_known ? poll->capacity.gpus : -1);
+	set_known(json, "gpus_free", poll->capacity.gpus_free);
+	json_set_str(json, "queue", poll->queue);
+	set_known(json, "queue_pending", poll->queue_pending);
+	json_set_str(json, "security", poll->enforced);
 }

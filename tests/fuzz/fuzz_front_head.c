@@ -3,54 +3,54 @@
  * comes. What is taken does not depend on them, is bounded, and is the same when it is written and
  * read again, so that whoever stands behind reads no other message. */
 #include "base/util/str.h"
-#include "net/httpd/front.h"
-#include "net/httpd/front_head.h"
+#include "net/httpd/httpd.h"
+#include "net/httpd/httpd_head.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { WRITTEN_MAX = FRONT_HEAD_MAX - 64 };
+enum { WRITTEN_MAX = HTTPD_HEAD_MAX - 64 };
 
-static int parse(const char *data, size_t size, bool is_request, struct front_head *head,
+static int parse(const char *data, size_t size, bool is_request, struct httpd_head *head,
 	size_t *ret_used, int *ret_status)
 {
 	AUTO_ERR struct err err = {0};
 
-	int r = is_request ? front_request_parse(data, size, head, ret_used, ret_status, &err)
-			   : front_response_parse(data, size, "GET", head, ret_used, &err);
-	BUG_ON(r < 0 && err.id != E_FRONT_HEAD);
-	BUG_ON(r > 0 && (*ret_used > size || *ret_used > FRONT_HEAD_MAX));
+	int r = is_request ? httpd_request_parse(data, size, head, ret_used, ret_status, &err)
+			   : httpd_response_parse(data, size, "GET", head, ret_used, &err);
+	BUG_ON(r < 0 && err.id != E_HTTPD_HEAD);
+	BUG_ON(r > 0 && (*ret_used > size || *ret_used > HTTPD_HEAD_MAX));
 	return r;
 }
 
-static void check_same(const struct front_head *a, const struct front_head *b)
+static void check_same(const struct httpd_head *a, const struct httpd_head *b)
 {
 	BUG_ON(!str_eq(a->method, b->method) || !str_eq(a->target, b->target));
 	BUG_ON(a->status != b->status || a->body != b->body || a->length != b->length);
 	BUG_ON(a->expects != b->expects || a->is_upgrade != b->is_upgrade);
 }
 
-static void check_again(const struct front_head *head, bool is_request)
+static void check_again(const struct httpd_head *head, bool is_request)
 {
-	AUTO_FRONT_HEAD struct front_head again = {0};
+	AUTO_HTTPD_HEAD struct httpd_head again = {0};
 	AUTO_BUF struct buf out = {0}, twice = {0};
 	size_t used = 0;
 	int status = 0;
 
 	buf_init(&out, 1 << 20);
 	buf_init(&twice, 1 << 20);
-	front_head_write(head, NULL, head->keeps_open, &out);
+	httpd_head_write(head, NULL, head->keeps_open, &out);
 	if (out.len > WRITTEN_MAX)
 		return;
 	BUG_ON(parse(out.data, out.len, is_request, &again, &used, &status) != 1);
 	BUG_ON(used != out.len);
 	check_same(head, &again);
-	front_head_write(&again, NULL, again.keeps_open, &twice);
+	httpd_head_write(&again, NULL, again.keeps_open, &twice);
 	BUG_ON(!str_eq(out.data, twice.data));
 }
 
 static void feed_head(const char *data, size_t size, size_t piece, bool is_request)
 {
-	AUTO_FRONT_HEAD struct front_head whole = {0}, pieces = {0};
+	AUTO_HTTPD_HEAD struct httpd_head whole = {0}, pieces = {0};
 	size_t used = 0, used_pieces = 0, len = 0;
 	int status = 0, status_pieces = 0, r_pieces = 0;
 
@@ -66,16 +66,16 @@ static void feed_head(const char *data, size_t size, size_t piece, bool is_reque
 
 static void feed_chunks(const char *data, size_t size, size_t piece)
 {
-	struct front_chunks whole = {0}, pieces = {0};
+	struct httpd_chunks whole = {0}, pieces = {0};
 	size_t used = 0, total = 0;
 
-	int r = front_chunks_feed(&whole, data, size, &used, NULL), r_pieces = 0;
+	int r = httpd_chunks_feed(&whole, data, size, &used, NULL), r_pieces = 0;
 	BUG_ON(r >= 0 && used > size);
 	BUG_ON(r == 0 && used != size);
 	while (r_pieces == 0 && total < size) {
 		size_t len = size - total < piece ? size - total : piece, n = 0;
 
-		r_pieces = front_chunks_feed(&pieces, data + total, len, &n, NULL);
+		r_pieces = httpd_chunks_feed(&pieces, data + total, len, &n, NULL);
 		total += r_pieces < 0 ? 0 : n;
 	}
 	BUG_ON(r_pieces != r || (r >= 0 && total != used));
@@ -83,10 +83,10 @@ static void feed_chunks(const char *data, size_t size, size_t piece)
 
 static void check_host(const char *data, size_t size)
 {
-	char name[FRONT_HOST_MAX];
+	char name[HTTPD_HOST_MAX];
 	AUTO_FREE char *value = mem_strndup(data, size);
 
-	if (front_host_is_here(value, 8000, name))
+	if (httpd_host_is_here(value, 8000, name))
 		BUG_ON(strlen(name) >= sizeof(name) ||
 			!(str_ends(name, "localhost") || str_eq(name, "127.0.0.1") ||
 				str_eq(name, "::1")));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Serves a program of this machine behind front.c, for tests:
+ * Serves a program of this machine behind httpd.c, for tests:
  *
- *	front_tool PROGRAM-PORT [STRIP]
+ *	httpd_tool PROGRAM-PORT [STRIP]
  *
  * The port that it serves at is the first line on stdout, with the token behind a blank where one
  * is needed. Paths from /own/ on are answered here: /own/hello, /own/silence (never), /own/stream
@@ -20,14 +20,14 @@
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "net/httpd/front.h"
+#include "net/httpd/httpd.h"
 #include "net/stream/pump.h"
 
 enum { PIECES = 10, PIECE_SIZE = 1 << 20 };
 
 struct tool {
 	struct loop *loop;
-	struct front *front;
+	struct httpd *httpd;
 	uint16_t port; /* of the program */
 	const char *strip;
 };
@@ -68,7 +68,7 @@ static int on_connect(void *ctx, int fd, struct err *err)
  */
 
 struct pieces {
-	struct front_exchange *exchange;
+	struct httpd_exchange *exchange;
 	int left;
 };
 
@@ -85,39 +85,39 @@ static void write_pieces(void *ctx)
 
 	memset(piece, 'x', PIECE_SIZE);
 	for (; has_room && pieces->left > 0; pieces->left--)
-		has_room = front_write(pieces->exchange, piece, PIECE_SIZE);
+		has_room = httpd_write(pieces->exchange, piece, PIECE_SIZE);
 	if (pieces->left > 0)
 		return;
-	front_end(pieces->exchange, false);
+	httpd_end(pieces->exchange, false);
 	free(pieces);
 }
 
-static void stream(struct front_exchange *exchange)
+static void stream(struct httpd_exchange *exchange)
 {
 	struct pieces *pieces = mem_alloc(1, sizeof(*pieces));
 
 	*pieces = (struct pieces){.exchange = exchange, .left = PIECES};
-	front_on_gone(exchange, on_gone, pieces);
-	front_on_room(exchange, write_pieces, pieces);
-	front_begin(exchange, 200, NULL, -1);
+	httpd_on_gone(exchange, on_gone, pieces);
+	httpd_on_room(exchange, write_pieces, pieces);
+	httpd_begin(exchange, 200, NULL, -1);
 	write_pieces(pieces);
 }
 
 static void on_request(
-	void *ctx, struct front_exchange *exchange, const struct front_request *request)
+	void *ctx, struct httpd_exchange *exchange, const struct httpd_request *request)
 {
 	struct tool *tool = ctx;
-	const struct front_route route = {
+	const struct httpd_route route = {
 		.key = "program", .connect = on_connect, .ctx = tool, .strip = tool->strip};
 
 	if (str_eq(request->target, "/own/hello"))
-		front_response(exchange, 200, NULL, "hello\n", 6);
+		httpd_response(exchange, 200, NULL, "hello\n", 6);
 	else if (str_eq(request->target, "/own/stream"))
 		stream(exchange);
 	else if (str_starts(request->target, "/own/") && !str_eq(request->target, "/own/silence"))
-		front_refuse(exchange, 404, "there is nothing here", NULL);
+		httpd_refuse(exchange, 404, "there is nothing here", NULL);
 	else if (!str_starts(request->target, "/own/"))
-		front_carry(exchange, &route);
+		httpd_carry(exchange, &route);
 }
 
 static void on_notice(void *ctx, const char *text)
@@ -151,18 +151,18 @@ static int on_stdin(void *ctx, short revents, struct err *err)
 static int serve(struct tool *tool, struct err *err)
 {
 	static const struct loop_fd_ops ops = {.prepare = wants_end, .dispatch = on_stdin};
-	const struct front_options options = {
+	const struct httpd_options options = {
 		.loop = tool->loop, .request = on_request, .notice = on_notice, .ctx = tool};
 
-	int r = front_open(&options, &tool->front, err);
+	int r = httpd_open(&options, &tool->httpd, err);
 	if (r < 0)
 		return r;
-	const char *token = front_token(tool->front);
-	printf("%u%s%s\n", front_port(tool->front), token ? " " : "", token ? token : "");
+	const char *token = httpd_token(tool->httpd);
+	printf("%u%s%s\n", httpd_port(tool->httpd), token ? " " : "", token ? token : "");
 	fflush(stdout);
 	loop_add_fd(tool->loop, STDIN_FILENO, &ops, tool);
 	r = loop_run(tool->loop, err);
-	front_free(tool->front);
+	httpd_free(tool->httpd);
 	return r;
 }
 

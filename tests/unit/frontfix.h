@@ -16,7 +16,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "net/httpd/front.h"
+#include "net/httpd/httpd.h"
 
 enum { PEERS_MAX = 8, PEER_MAX = 8 << 20, PIECE = 64 << 10, LIMIT_MS = 60000 };
 
@@ -32,14 +32,14 @@ struct peer {
 
 struct world {
 	struct loop *loop;
-	struct front *front;
+	struct httpd *httpd;
 	struct peer peers[PEERS_MAX]; /* clients */
 	size_t n_peers;
 	struct peer programs[PEERS_MAX];
 	size_t n_programs;
-	void (*query)(struct world *world, struct front_exchange *exchange,
-		const struct front_request *request);
-	struct front_exchange *exchange; /* the one that waits */
+	void (*query)(struct world *world, struct httpd_exchange *exchange,
+		const struct httpd_request *request);
+	struct httpd_exchange *exchange; /* the one that waits */
 	struct strv seen;                /* METHOD HOST:PORT TARGET of each request */
 	struct strv notices;
 	bool refuses; /* connect */
@@ -140,7 +140,7 @@ static inline void peer_close(struct peer *peer)
 static inline struct peer *client_new(struct world *world)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET,
-		.sin_port = htons(front_port(world->front)),
+		.sin_port = htons(httpd_port(world->httpd)),
 		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -159,7 +159,7 @@ static inline void says(struct peer *peer, const char *text)
 	buf_init(&out, PEER_MAX);
 	for (; *text; text++)
 		if (*text == '@')
-			buf_addf(&out, "localhost:%u", front_port(peer->world->front));
+			buf_addf(&out, "localhost:%u", httpd_port(peer->world->httpd));
 		else
 			buf_addc(&out, *text);
 	assert_int_equal(send(peer->fd, out.data, out.len, MSG_NOSIGNAL), out.len);
@@ -239,14 +239,14 @@ static inline void on_gone(void *ctx)
 }
 
 static inline void on_request(
-	void *ctx, struct front_exchange *exchange, const struct front_request *request)
+	void *ctx, struct httpd_exchange *exchange, const struct httpd_request *request)
 {
 	struct world *world = ctx;
 
 	strv_addf(&world->seen, "%s %s:%u %s", request->method, request->host, request->port,
 		request->target);
 	world->exchange = exchange;
-	front_on_gone(exchange, on_gone, world);
+	httpd_on_gone(exchange, on_gone, world);
 	world->query(world, exchange, request);
 	loop_stop(world->loop);
 }
@@ -284,15 +284,15 @@ static inline void on_free(void *ctx)
 }
 
 static inline void query_hello(
-	struct world *world, struct front_exchange *exchange, const struct front_request *request)
+	struct world *world, struct httpd_exchange *exchange, const struct httpd_request *request)
 {
 	(void)world;
 	(void)request;
-	front_response(exchange, 200, NULL, "hello", 5);
+	httpd_response(exchange, 200, NULL, "hello", 5);
 }
 
 static inline void query_nothing(
-	struct world *world, struct front_exchange *exchange, const struct front_request *request)
+	struct world *world, struct httpd_exchange *exchange, const struct httpd_request *request)
 {
 	(void)world;
 	(void)exchange;
@@ -300,9 +300,9 @@ static inline void query_nothing(
 }
 
 static inline void query_carry(
-	struct world *world, struct front_exchange *exchange, const struct front_request *request)
+	struct world *world, struct httpd_exchange *exchange, const struct httpd_request *request)
 {
-	const struct front_route route = {.key = world->key ? world->key : "key",
+	const struct httpd_route route = {.key = world->key ? world->key : "key",
 		.connect = on_connect,
 		.why = on_why,
 		.free = on_free,
@@ -311,19 +311,19 @@ static inline void query_carry(
 		.strip = world->strip};
 
 	(void)request;
-	front_carry(exchange, &route);
+	httpd_carry(exchange, &route);
 }
 
 /* has_secret: no token is needed, whatever the system tells. */
 static inline void world_open_with(struct world *world, bool has_secret)
 {
 	AUTO_ERR struct err err = {0};
-	struct front_options options = {
+	struct httpd_options options = {
 		.request = on_request, .notice = on_notice, .ctx = world, .has_secret = has_secret};
 
 	*world = (struct world){.loop = loop_new(), .query = query_hello};
 	options.loop = world->loop;
-	if (front_open(&options, &world->front, &err) < 0)
+	if (httpd_open(&options, &world->httpd, &err) < 0)
 		fail_msg("%s", err.message);
 }
 
@@ -334,7 +334,7 @@ static inline void world_open(struct world *world)
 
 static inline void world_close(struct world *world)
 {
-	front_free(world->front);
+	httpd_free(world->httpd);
 	for (size_t i = 0; i < PEERS_MAX; i++) {
 		peer_close(&world->peers[i]);
 		peer_close(&world->programs[i]);

@@ -587,19 +587,19 @@ static void find_interpreter(
 }
 
 /* front, word and what follows it become the command. */
-static void put_front(struct submit *submit, struct strv *front, const char *word)
+static void put_httpd(struct submit *submit, struct strv *httpd, const char *word)
 {
 	struct strv *words = &submit->spec.command;
 	AUTO_BUF struct buf shown;
 
-	strv_add(front, word);
+	strv_add(httpd, word);
 	buf_init(&shown, LINE_MAX_BYTES);
-	str_shell_join(&shown, front->v);
+	str_shell_join(&shown, httpd->v);
 	submit_note(
 		submit, "%s is a file of the working tree: it runs as %s", words->v[0], shown.data);
 	for (size_t i = 1; i < words->n; i++)
-		strv_add(front, words->v[i]);
-	strv_copy(words, front);
+		strv_add(httpd, words->v[i]);
+	strv_copy(words, httpd);
 }
 
 /* Of the tree, or of nobody's: other files run as they are. */
@@ -643,7 +643,7 @@ static int submit_start_file(struct submit *submit, struct err *err)
 {
 	const struct spec *spec = &submit->spec;
 	const char *word = spec->command.v[0];
-	AUTO_STRV struct strv front = {0}, first = {0};
+	AUTO_STRV struct strv httpd = {0}, first = {0};
 
 	(void)err;
 	if (spec->shell || spec->terminal || !submit->live_root || is_old(submit))
@@ -658,12 +658,12 @@ static int submit_start_file(struct submit *submit, struct err *err)
 		strchr(word, '/') ? mem_strdup(word) : mem_printf("./%s", word);
 	if (runs) {
 		if (!strchr(word, '/'))
-			put_front(submit, &front, with_slash);
+			put_httpd(submit, &httpd, with_slash);
 		return 0;
 	}
-	find_interpreter(submit, word, path, &front);
-	if (front.n > 0)
-		put_front(submit, &front, word);
+	find_interpreter(submit, word, path, &httpd);
+	if (httpd.n > 0)
+		put_httpd(submit, &httpd, word);
 	return 0;
 }
 

@@ -317,7 +317,7 @@ static bool submit_paths_is_own(struct own *own, const char *path)
  */
 
 /* "@FILE", "-I/PATH", "///PATH" of a URL: what stands in front of the path. */
-static size_t skip_front(const char *text)
+static size_t skip_httpd(const char *text)
 {
 	size_t n = 0;
 
@@ -332,12 +332,12 @@ static size_t skip_front(const char *text)
 
 static bool submit_paths_add_piece(struct own *own, const char *text, struct buf *out)
 {
-	size_t front = skip_front(text);
-	AUTO_FREE char *path = below_root(own, text + front);
+	size_t httpd = skip_httpd(text);
+	AUTO_FREE char *path = below_root(own, text + httpd);
 
 	if (!path || !submit_paths_is_own(own, path))
 		return false;
-	buf_add(out, text, front);
+	buf_add(out, text, httpd);
 	buf_addf(out, "%s%s%s", WORDS_TREE, *path ? "/" : "", path);
 	if (*path && str_ends(text, "/"))
 		buf_addc(out, '/');
@@ -348,7 +348,7 @@ static bool submit_paths_add_piece(struct own *own, const char *text, struct buf
 static bool submit_paths_add_text(struct own *own, const char *text, struct buf *out)
 {
 	static const char separators[] = "=:,;";
-	AUTO_FREE char *whole = below_root(own, text + skip_front(text));
+	AUTO_FREE char *whole = below_root(own, text + skip_httpd(text));
 	bool changed = false;
 
 	if (!strpbrk(text, separators) || (whole && submit_paths_is_here(own, whole)))

@@ -62,11 +62,11 @@ void query_free(struct query *query)
 }
 
 /* The exchange goes on without the ask. */
-static struct front_exchange *proxy_leave(struct query *query)
+static struct httpd_exchange *proxy_leave(struct query *query)
 {
-	struct front_exchange *exchange = query->exchange;
+	struct httpd_exchange *exchange = query->exchange;
 
-	front_on_gone(exchange, NULL, NULL);
+	httpd_on_gone(exchange, NULL, NULL);
 	query_free(query);
 	return exchange;
 }
@@ -74,12 +74,12 @@ static struct front_exchange *proxy_leave(struct query *query)
 void query_response(
 	struct query *query, int status, const struct strv *headers, const void *data, size_t len)
 {
-	front_response(proxy_leave(query), status, headers, data, len);
+	httpd_response(proxy_leave(query), status, headers, data, len);
 }
 
 void query_refuse(struct query *query, int status, const char *what, const char *hint)
 {
-	front_refuse(proxy_leave(query), status, what, hint);
+	httpd_refuse(proxy_leave(query), status, what, hint);
 }
 
 static int proxy_status_of(const struct err *err)
@@ -368,7 +368,7 @@ static bool redirect_to_whole(struct query *query)
 	if (str_eq(query->name.run, query->place->id) || !query->is_read)
 		return false;
 	memcpy(whole.run, query->place->id, sizeof(whole.run));
-	buf_init(&url, FRONT_HEAD_MAX);
+	buf_init(&url, HTTPD_HEAD_MAX);
 	proxy_url_add(&whole, &query->proxy->here, query->target, &url);
 	query_redirect(query, url.data);
 	return true;
@@ -408,13 +408,13 @@ static void route(struct query *query)
 		wait_for_poll(query, go_to_run);
 }
 
-static char *header(const struct front_request *request, const char *name)
+static char *header(const struct httpd_request *request, const char *name)
 {
 	return mem_strdup(field_find(request->headers, name));
 }
 
 static void proxy_on_request(
-	void *ctx, struct front_exchange *exchange, const struct front_request *request)
+	void *ctx, struct httpd_exchange *exchange, const struct httpd_request *request)
 {
 	struct proxy *proxy = ctx;
 	struct query *query = mem_alloc(1, sizeof(*query));
@@ -426,7 +426,7 @@ static void proxy_on_request(
 		.is_connect = request->is_connect,
 		.is_head = str_eq(request->method, "HEAD")};
 	query->is_read = !request->is_upgrade && (query->is_head || str_eq(request->method, "GET"));
-	front_on_gone(exchange, proxy_on_gone, query);
+	httpd_on_gone(exchange, proxy_on_gone, query);
 	if (proxy_name_parse(request->host, &query->name, &error) < 0) {
 		query_fail(query, &error);
 		return;
@@ -537,8 +537,8 @@ static void proxy_done(struct proxy *proxy)
 		query_free(proxy->waiting);
 	while (proxy->working)
 		query_free(proxy->working);
-	front_free(proxy->front);
-	proxy->front = NULL;
+	httpd_free(proxy->httpd);
+	proxy->httpd = NULL;
 	free_left(proxy);
 	places_tidy(proxy, true);
 	run_list_done(&proxy->listed);
@@ -549,7 +549,7 @@ int run_proxy(struct session *session, const struct proxy_options *options, stru
 	AUTO(proxy_done)
 	struct proxy proxy = {
 		.session = session, .options = options, .loop = session_loop(session)};
-	const struct front_options front = {.loop = proxy.loop,
+	const struct httpd_options httpd = {.loop = proxy.loop,
 		.port = options->port,
 		.is_exact = options->is_exact,
 		.request = proxy_on_request,
@@ -559,10 +559,10 @@ int run_proxy(struct session *session, const struct proxy_options *options, stru
 
 	int r = session_store(session, &store, err);
 	if (r == 0)
-		r = front_open(&front, &proxy.front, err);
+		r = httpd_open(&httpd, &proxy.httpd, err);
 	if (r < 0)
 		return r;
-	proxy.here = (struct proxy_here){front_port(proxy.front), front_token(proxy.front)};
+	proxy.here = (struct proxy_here){httpd_port(proxy.httpd), httpd_token(proxy.httpd)};
 	options->listening(options->ctx, &proxy.here);
 	return proxy_serve(&proxy, err);
 }

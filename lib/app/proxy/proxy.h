@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every port of every run as a URL, and pages that show what runs are, say and write: an HTTP
- * server for programs of this user on this machine (front.h) whose names say what is meant
+ * server for programs of this user on this machine (httpd.h) whose names say what is meant
  * (proxy_name.h). Requests to a port are carried to the newest attempt of the run
  * (carrier.h), whatever target it is on; the names stay when an attempt follows another.
  */

@@ -9,7 +9,7 @@
 #include "app/transfer/outputs.h"
 #include "base/loop/loop.h"
 #include "core/record/run.h"
-#include "net/httpd/front.h"
+#include "net/httpd/httpd.h"
 
 struct place;
 
@@ -17,7 +17,7 @@ struct proxy {
 	struct session *session;
 	const struct proxy_options *options;
 	struct loop *loop;
-	struct front *front;
+	struct httpd *httpd;
 	struct proxy_here here;
 	struct place *places;
 	size_t n_places;
@@ -70,7 +70,7 @@ struct place {
 /* A request that dlrun itself has to handle. */
 struct query {
 	struct proxy *proxy;
-	struct front_exchange *exchange;
+	struct httpd_exchange *exchange;
 	struct proxy_name name;
 	char *target; /* path and query */
 	char *range, *if_none_match, *if_range;

@@ -9,7 +9,7 @@
 #include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "net/httpd/front_token.h"
+#include "net/httpd/httpd_token.h"
 #include "net/stream/url.h"
 
 enum { PORT_MAX = 65535, LABELS_MAX = 4, HOST_MAX = 253 };
@@ -78,7 +78,7 @@ static bool proxy_name_parse_port(const char *label, struct proxy_name *ret)
 }
 
 /* Parse the labels in front of RUN.localhost: nothing, rN, PORT, PORT.rN, files. */
-static bool parse_front(const struct labels *labels, struct proxy_name *ret)
+static bool parse_httpd(const struct labels *labels, struct proxy_name *ret)
 {
 	if (labels->n == 2)
 		return true;
@@ -107,7 +107,7 @@ int proxy_name_parse(const char *host, struct proxy_name *ret, struct err *err)
 	}
 	name.kind = PROXY_RUN;
 	if (proxy_name_split(host, &labels) && labels.n >= 2 && str_eq(labels.v[0], "localhost") &&
-		parse_run(labels.v[1], &name) && parse_front(&labels, &name)) {
+		parse_run(labels.v[1], &name) && parse_httpd(&labels, &name)) {
 		*ret = name;
 		return 0;
 	}
@@ -140,7 +140,7 @@ void proxy_origin_add(const struct proxy_name *name, const struct proxy_here *he
 void proxy_url_add(const struct proxy_name *name, const struct proxy_here *here, const char *target,
 	struct buf *out)
 {
-	char token[FRONT_TOKEN_SIZE];
+	char token[HTTPD_TOKEN_SIZE];
 	AUTO_BUF struct buf host = {0};
 
 	proxy_origin_add(name, here, out);
@@ -150,15 +150,15 @@ void proxy_url_add(const struct proxy_name *name, const struct proxy_here *here,
 	}
 	buf_init(&host, HOST_MAX);
 	proxy_name_add(name, &host);
-	front_token_of(here->token, host.data, token);
-	AUTO_FREE char *whole = url_add_param(target, FRONT_TOKEN_PARAM, token);
+	httpd_token_of(here->token, host.data, token);
+	AUTO_FREE char *whole = url_add_param(target, HTTPD_TOKEN_PARAM, token);
 	buf_adds(out, whole);
 }
 
 void proxy_query_add(const struct proxy_here *here, struct buf *out)
 {
 	if (here->token)
-		buf_addf(out, "?%s=%s", FRONT_TOKEN_PARAM, here->token);
+		buf_addf(out, "?%s=%s", HTTPD_TOKEN_PARAM, here->token);
 }
 
 /*

@@ -37,7 +37,7 @@ int proxy_name_parse(const char *host, struct proxy_name *ret, struct err *err);
 /* The one way to write it: rank 0 is left out, PROXY_INDEX is "localhost". */
 void proxy_name_add(const struct proxy_name *name, struct buf *out);
 
-/* The proxy itself: its port, and the token that URLs need (front_token), or NULL. */
+/* The proxy itself: its port, and the token that URLs need (httpd_token), or NULL. */
 struct proxy_here {
 	uint16_t port;
 	const char *token;

@@ -375,14 +375,14 @@ void place_carry(struct query *query)
 	AUTO_FREE char *key = mem_printf(
 		"%s/%d/%d/%u", place->id, run_attempts(place_run(place)), port->rank, port->port);
 	AUTO_FREE char *host = mem_printf("localhost:%u", port->port);
-	const struct front_route route = {.key = key,
+	const struct httpd_route route = {.key = key,
 		.connect = on_connect,
 		.why = on_why,
 		.free = proxy_place_on_released,
 		.ctx = port,
 		.host = host};
-	struct front_exchange *exchange = query->exchange;
+	struct httpd_exchange *exchange = query->exchange;
 	place->users++;
 	query_free(query);
-	front_carry(exchange, &route);
+	httpd_carry(exchange, &route);
 }

@@ -359,12 +359,12 @@ static void read_window(struct send *send);
 
 static void proxy_show_end(struct send *send, bool cut)
 {
-	struct front_exchange *exchange = send->query->exchange;
+	struct httpd_exchange *exchange = send->query->exchange;
 
-	front_on_gone(exchange, NULL, NULL);
-	front_on_room(exchange, NULL, NULL);
+	httpd_on_gone(exchange, NULL, NULL);
+	httpd_on_room(exchange, NULL, NULL);
 	query_free(send->query);
-	front_end(exchange, cut);
+	httpd_end(exchange, cut);
 }
 
 static void on_room(void *ctx)
@@ -382,8 +382,8 @@ static void proxy_show_begin(struct send *send)
 
 	add_headers(send, send->range.n, &headers);
 	send->is_begun = send->has_room = true;
-	front_begin(send->query->exchange, send->status, &headers, (int64_t)send->range.n);
-	front_on_room(send->query->exchange, on_room, send);
+	httpd_begin(send->query->exchange, send->status, &headers, (int64_t)send->range.n);
+	httpd_on_room(send->query->exchange, on_room, send);
 }
 
 static int proxy_show_on_data(void *ctx, const void *data, size_t len, struct err *err)
@@ -399,7 +399,7 @@ static int proxy_show_on_data(void *ctx, const void *data, size_t len, struct er
 	send->got += len;
 	send->range.first += len;
 	send->range.n -= len;
-	if (len && !front_write(send->query->exchange, data, len))
+	if (len && !httpd_write(send->query->exchange, data, len))
 		send->has_room = false;
 	return 0;
 }

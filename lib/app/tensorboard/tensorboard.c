@@ -41,13 +41,13 @@ struct view {
 	struct tensorboard_local *local;
 	struct tensorboard_remote *remote;
 	struct run *run_now; /* as it was when it had begun; or NULL */
-	struct tensorboard_front *front;
+	struct tensorboard_httpd *httpd;
 	struct loop_timer *timer;
 };
 
 static void tensorboard_view_done(struct view *view)
 {
-	tensorboard_front_free(view->front);
+	tensorboard_httpd_free(view->httpd);
 	tensorboard_local_free(view->local);
 	tensorboard_remote_free(view->remote);
 	run_free(view->run_now);
@@ -404,7 +404,7 @@ static int wait_for_response(struct view *view, struct err *err)
  * Serving
  */
 
-static int open_front(struct view *view, struct err *err)
+static int open_httpd(struct view *view, struct err *err)
 {
 	struct tensorboard_link link;
 	AUTO_ERR struct err error = {0};
@@ -413,12 +413,12 @@ static int open_front(struct view *view, struct err *err)
 		tensorboard_remote_link(view->remote, &link);
 	else
 		tensorboard_local_link(view->local, &link);
-	const struct tensorboard_front_options options = {.loop = view->loop,
+	const struct tensorboard_httpd_options options = {.loop = view->loop,
 		.port = view->options.port,
 		.link = &link,
 		.secret = view->secret,
 		.strip = view->remote && tensorboard_remote_was_found(view->remote)};
-	int r = tensorboard_front_open(&options, &view->front, &error);
+	int r = tensorboard_httpd_open(&options, &view->httpd, &error);
 	if (r < 0 && error.id == E_LISTEN_TAKEN)
 		err_hint(&error, "dlrun tensorboard %s   # at 6006 or the next free port",
 			tensorboard_id_of(view, 0));
@@ -427,9 +427,9 @@ static int open_front(struct view *view, struct err *err)
 
 static void tell_shown(const struct view *view)
 {
-	struct tensorboard_shown shown = {.url = tensorboard_front_url(view->front),
-		.open_url = tensorboard_front_open_url(view->front),
-		.port = tensorboard_front_port(view->front)};
+	struct tensorboard_shown shown = {.url = tensorboard_httpd_url(view->httpd),
+		.open_url = tensorboard_httpd_open_url(view->httpd),
+		.port = tensorboard_httpd_port(view->httpd)};
 
 	if (view->remote) {
 		shown.version = tensorboard_remote_version(view->remote);
@@ -451,7 +451,7 @@ static int tensorboard_serve(struct view *view, struct err *err)
 {
 	int r = wait_for_response(view, err);
 	if (r == 0)
-		r = open_front(view, err);
+		r = open_httpd(view, err);
 	if (r < 0)
 		return r;
 	tell_shown(view);

@@ -16,7 +16,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/vec.h"
-#include "net/httpd/front.h"
+#include "net/httpd/httpd.h"
 #include "net/stream/pump.h"
 #include "net/stream/stream.h"
 
@@ -232,8 +232,8 @@ int tensorboard_pumps_connect(
 
 enum { PORT = 6006, FOUND = 302, NOT_FOUND = 404, NOT_ALLOWED = 405 };
 
-struct tensorboard_front {
-	struct front *front;
+struct tensorboard_httpd {
+	struct httpd *httpd;
 	struct tensorboard_link link;
 	char secret[TENSORBOARD_SECRET_SIZE], once[TENSORBOARD_SECRET_SIZE];
 	bool strip, was_opened;
@@ -241,19 +241,19 @@ struct tensorboard_front {
 };
 
 static void tensorboard_link_redirect(
-	struct front_exchange *exchange, const char *secret, const char *target)
+	struct httpd_exchange *exchange, const char *secret, const char *target)
 {
 	AUTO_STRV struct strv headers = {0};
 
 	strv_addf(&headers, "Location: %s%s", secret, target);
 	strv_add(&headers, "Cache-Control: no-store");
-	front_response(exchange, FOUND, &headers, "", 0);
+	httpd_response(exchange, FOUND, &headers, "", 0);
 }
 
 /* TensorBoard's pages ask for their fonts, and some plugins for more, as if there were no prefix:
  * then the page itself is below it. */
 static bool is_requested_by_page(
-	const struct tensorboard_front *front, const struct front_request *request)
+	const struct tensorboard_httpd *httpd, const struct httpd_request *request)
 {
 	static const char name[] = "referer: http://";
 
@@ -264,7 +264,7 @@ static bool is_requested_by_page(
 		const char *path =
 			str_starts(header, name) ? strchr(header + sizeof(name) - 1, '/') : NULL;
 
-		if (path && tensorboard_secret_fits(front->secret, path))
+		if (path && tensorboard_secret_fits(httpd->secret, path))
 			return true;
 	}
 	return false;
@@ -278,31 +278,31 @@ static void why(void *ctx, char **ret_what, char **ret_hint)
 }
 
 static void tensorboard_link_on_request(
-	void *ctx, struct front_exchange *exchange, const struct front_request *request)
+	void *ctx, struct httpd_exchange *exchange, const struct httpd_request *request)
 {
-	struct tensorboard_front *front = ctx;
-	const struct front_route route = {.key = "tensorboard",
-		.connect = front->link.connect,
+	struct tensorboard_httpd *httpd = ctx;
+	const struct httpd_route route = {.key = "tensorboard",
+		.connect = httpd->link.connect,
 		.why = why,
-		.ctx = front->link.ctx,
-		.strip = front->strip ? front->secret : NULL};
+		.ctx = httpd->link.ctx,
+		.strip = httpd->strip ? httpd->secret : NULL};
 
 	if (request->is_connect) {
-		front_refuse(exchange, NOT_ALLOWED, "This is not a proxy", NULL);
-	} else if (!front->was_opened && tensorboard_secret_fits(front->once, request->target)) {
-		front->was_opened = true;
-		tensorboard_link_redirect(exchange, front->secret, "/");
-	} else if (!tensorboard_secret_fits(front->secret, request->target)) {
-		if (is_requested_by_page(front, request))
-			tensorboard_link_redirect(exchange, front->secret, request->target);
+		httpd_refuse(exchange, NOT_ALLOWED, "This is not a proxy", NULL);
+	} else if (!httpd->was_opened && tensorboard_secret_fits(httpd->once, request->target)) {
+		httpd->was_opened = true;
+		tensorboard_link_redirect(exchange, httpd->secret, "/");
+	} else if (!tensorboard_secret_fits(httpd->secret, request->target)) {
+		if (is_requested_by_page(httpd, request))
+			tensorboard_link_redirect(exchange, httpd->secret, request->target);
 		else
-			front_refuse(exchange, NOT_FOUND, "There is nothing at this address",
+			httpd_refuse(exchange, NOT_FOUND, "There is nothing at this address",
 				"Open the whole address that dlrun tensorboard has printed.");
-	} else if (str_eq(request->target, front->secret)) {
+	} else if (str_eq(request->target, httpd->secret)) {
 		/* Where TensorBoard does not know the path it would lead elsewhere. */
-		tensorboard_link_redirect(exchange, front->secret, "/");
+		tensorboard_link_redirect(exchange, httpd->secret, "/");
 	} else {
-		front_carry(exchange, &route);
+		httpd_carry(exchange, &route);
 	}
 }
 
@@ -312,55 +312,55 @@ static void tensorboard_link_on_notice(void *ctx, const char *text)
 	log_note("%s", text);
 }
 
-int tensorboard_front_open(const struct tensorboard_front_options *options,
-	struct tensorboard_front **ret, struct err *err)
+int tensorboard_httpd_open(const struct tensorboard_httpd_options *options,
+	struct tensorboard_httpd **ret, struct err *err)
 {
-	AUTO(tensorboard_front_free_auto)
-	struct tensorboard_front *front = mem_alloc(1, sizeof(*front));
-	const struct front_options listen = {.loop = options->loop,
+	AUTO(tensorboard_httpd_free_auto)
+	struct tensorboard_httpd *httpd = mem_alloc(1, sizeof(*httpd));
+	const struct httpd_options listen = {.loop = options->loop,
 		.port = options->port ? options->port : PORT,
 		.is_exact = options->port != 0,
 		.request = tensorboard_link_on_request,
 		.notice = tensorboard_link_on_notice,
-		.ctx = front,
+		.ctx = httpd,
 		.has_secret = true};
 
-	front->link = *options->link;
-	front->strip = options->strip;
-	memcpy(front->secret, options->secret, sizeof(front->secret));
-	tensorboard_secret_make(front->once);
-	int r = front_open(&listen, &front->front, err);
+	httpd->link = *options->link;
+	httpd->strip = options->strip;
+	memcpy(httpd->secret, options->secret, sizeof(httpd->secret));
+	tensorboard_secret_make(httpd->once);
+	int r = httpd_open(&listen, &httpd->httpd, err);
 	if (r < 0)
 		return r;
-	front->url =
-		mem_printf("http://127.0.0.1:%u%s/", tensorboard_front_port(front), front->secret);
-	front->open_url =
-		mem_printf("http://127.0.0.1:%u%s/", tensorboard_front_port(front), front->once);
-	*ret = TAKE(front);
+	httpd->url =
+		mem_printf("http://127.0.0.1:%u%s/", tensorboard_httpd_port(httpd), httpd->secret);
+	httpd->open_url =
+		mem_printf("http://127.0.0.1:%u%s/", tensorboard_httpd_port(httpd), httpd->once);
+	*ret = TAKE(httpd);
 	return 0;
 }
 
-void tensorboard_front_free(struct tensorboard_front *front)
+void tensorboard_httpd_free(struct tensorboard_httpd *httpd)
 {
-	if (!front)
+	if (!httpd)
 		return;
-	front_free(front->front);
-	free(front->url);
-	free(front->open_url);
-	free(front);
+	httpd_free(httpd->httpd);
+	free(httpd->url);
+	free(httpd->open_url);
+	free(httpd);
 }
 
-const char *tensorboard_front_url(const struct tensorboard_front *front)
+const char *tensorboard_httpd_url(const struct tensorboard_httpd *httpd)
 {
-	return front->url;
+	return httpd->url;
 }
 
-const char *tensorboard_front_open_url(const struct tensorboard_front *front)
+const char *tensorboard_httpd_open_url(const struct tensorboard_httpd *httpd)
 {
-	return front->open_url;
+	return httpd->open_url;
 }
 
-uint16_t tensorboard_front_port(const struct tensorboard_front *front)
+uint16_t tensorboard_httpd_port(const struct tensorboard_httpd *httpd)
 {
-	return front_port(front->front);
+	return httpd_port(httpd->httpd);
 }

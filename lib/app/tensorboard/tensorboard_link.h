@@ -15,7 +15,7 @@
 
 struct tensorboard_link {
 	/* A new connection: fd, a connected socket, is the callee's whatever is returned, which
-	 * carries what comes out of it to TensorBoard (front_route.connect). */
+	 * carries what comes out of it to TensorBoard (httpd_route.connect). */
 	int (*connect)(void *ctx, int fd, struct err *err);
 	void *ctx;
 };
@@ -42,10 +42,10 @@ int tensorboard_pumps_connect(
 
 /*
  * Front of a TensorBoard, which checks nothing by itself: requests are served below one random path
- * only, and under the rules of front.c.
+ * only, and under the rules of httpd.c.
  */
 
-struct tensorboard_front_options {
+struct tensorboard_httpd_options {
 	struct loop *loop;
 	uint16_t port; /* 0: 6006, or the next one that is free */
 	const struct tensorboard_link *link;
@@ -53,16 +53,16 @@ struct tensorboard_front_options {
 	bool strip;         /* TensorBoard does not know the secret */
 };
 
-struct tensorboard_front;
+struct tensorboard_httpd;
 /* Listens when it returns. E_LISTEN_TAKEN, E_LISTEN. */
-int tensorboard_front_open(const struct tensorboard_front_options *options,
-	struct tensorboard_front **ret, struct err *err);
-void tensorboard_front_free(struct tensorboard_front *front);
-AUTO_POINTER(struct tensorboard_front, tensorboard_front_free)
+int tensorboard_httpd_open(const struct tensorboard_httpd_options *options,
+	struct tensorboard_httpd **ret, struct err *err);
+void tensorboard_httpd_free(struct tensorboard_httpd *httpd);
+AUTO_POINTER(struct tensorboard_httpd, tensorboard_httpd_free)
 /* "http://127.0.0.1:6006/SECRET/". */
-const char *tensorboard_front_url(const struct tensorboard_front *front);
+const char *tensorboard_httpd_url(const struct tensorboard_httpd *httpd);
 /* URL that leads there once: for the arguments of a browser, which all users can read. */
-const char *tensorboard_front_open_url(const struct tensorboard_front *front);
-uint16_t tensorboard_front_port(const struct tensorboard_front *front);
+const char *tensorboard_httpd_open_url(const struct tensorboard_httpd *httpd);
+uint16_t tensorboard_httpd_port(const struct tensorboard_httpd *httpd);
 
 #endif

@@ -71,7 +71,7 @@
 	X(E_TENSORBOARD_PKG_RESOURCES, CONFIG, "tensorboard.pkg_resources") \
 	X(E_TENSORBOARD_START, IO, "tensorboard.start") \
 	/* the server for the browser */ \
-	X(E_FRONT_HEAD, REMOTE, "front.head") \
+	X(E_HTTPD_HEAD, REMOTE, "front.head") \
 	/* event files */ \
 	X(E_EVENTS_DIR, NOTFOUND, "events.dir") \
 	X(E_EVENTS_NONE, NOTFOUND, "events.none") \

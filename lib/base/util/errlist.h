@@ -163,7 +163,7 @@
 	  "The evidence holds its last lines; -v shows all of them. Mostly a package beside it is too " \
 	  "new or too old for it. `dlrun plot` draws the same curves without it.") \
 	/* the server for the browser */ \
-	X(E_FRONT_HEAD, "a request or an answer is not HTTP/1.1 as it should be", \
+	X(E_HTTPD_HEAD, "a request or an answer is not HTTP/1.1 as it should be", \
 	  "Programs may read such a one in different ways, so dlrun does not pass it on.") \
 	/* event files */ \
 	X(E_EVENTS_DIR, "there is no such directory of event files", \

@@ -9,7 +9,7 @@
 #include "app/proxy/proxy_name.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
-#include "net/httpd/front_token.h"
+#include "net/httpd/httpd_token.h"
 
 static void expect(const char *host, enum proxy_kind kind, const char *run, int rank, uint16_t port)
 {
@@ -112,11 +112,11 @@ static void test_urls_with_tokens(void **state)
 	static const char token[] = "0123456789abcdef0123456789abcdef";
 	const struct proxy_here here = {.port = 8470, .token = token};
 	const struct proxy_name name = {.kind = PROXY_PORT, .run = "a-22222", .port = 6006};
-	char own[FRONT_TOKEN_SIZE];
+	char own[HTTPD_TOKEN_SIZE];
 	AUTO_BUF struct buf out;
 
 	(void)state;
-	front_token_of(token, "6006.a-22222.localhost", own);
+	httpd_token_of(token, "6006.a-22222.localhost", own);
 	AUTO_FREE char *url = mem_printf(
 		"http://6006.a-22222.localhost:8470/a?b=c&dlrun_token=%s http://6006.a-22222."
 		"localhost:8470/?dlrun_token=%s http://6006.a-22222.localhost:8470 "

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 
 #include "base/os/os.h"
-#include "net/httpd/front_impl.h"
+#include "net/httpd/httpd_impl.h"
 #include "tests/unit/frontfix.h"
 
 #define H   "Host: @\r\n"
@@ -84,7 +84,7 @@ static void test_response(void **state)
 	assert_int_equal(count(client->got.data, "Content-Length: 5\r\n"), 2);
 	assert_int_equal(count(client->got.data, "hello"), 1);
 	assert_int_equal(world.seen.n, 3);
-	AUTO_FREE char *seen = mem_printf("HEAD localhost:%u /a?b", front_port(world.front));
+	AUTO_FREE char *seen = mem_printf("HEAD localhost:%u /a?b", httpd_port(world.httpd));
 	assert_string_equal(world.seen.v[1], seen);
 	world_close(&world);
 }
@@ -119,7 +119,7 @@ static void test_pieces(void **state)
 	world_open(&world);
 	AUTO_FREE char *text = mem_printf("POST /a HTTP/1.1\r\nHost: localhost:%u\r\n"
 					  "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
-		front_port(world.front));
+		httpd_port(world.httpd));
 	size_t len = strlen(text);
 	for (size_t i = 1; i <= len; i++) {
 		world.n_peers = 0;
@@ -155,21 +155,21 @@ static void test_bit_by_bit(void **state)
 	struct peer *client = client_new(&world);
 	says(client, GET "\r\n");
 	RUN_UNTIL(&world, world.exchange);
-	front_begin(world.exchange, 200, NULL, -1);
-	assert_true(front_write(world.exchange, "abc", 3));
+	httpd_begin(world.exchange, 200, NULL, -1);
+	assert_true(httpd_write(world.exchange, "abc", 3));
 	hears_part(
 		client, "Transfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n3\r\nabc\r\n");
-	assert_true(front_write(world.exchange, "", 0));
-	assert_true(front_write(world.exchange, "de", 2));
-	front_end(TAKE(world.exchange), false);
+	assert_true(httpd_write(world.exchange, "", 0));
+	assert_true(httpd_write(world.exchange, "de", 2));
+	httpd_end(TAKE(world.exchange), false);
 	hears_part(client, "abc\r\n2\r\nde\r\n0\r\n\r\n");
 	buf_reset(&client->got);
 	/* More than was said is not sent, and nothing after it. */
 	says(client, GET "\r\n");
 	RUN_UNTIL(&world, world.exchange);
-	front_begin(world.exchange, 200, NULL, 4);
-	front_write(world.exchange, "abcdef", 6);
-	front_end(TAKE(world.exchange), false);
+	httpd_begin(world.exchange, 200, NULL, 4);
+	httpd_write(world.exchange, "abcdef", 6);
+	httpd_end(TAKE(world.exchange), false);
 	RUN_UNTIL(&world, client->ended);
 	assert_true(str_ends(client->got.data, "\r\n\r\nabcd"));
 	assert_int_equal(world.n_gone, 0);
@@ -194,10 +194,10 @@ static void test_cut_responses(void **state)
 		AUTO_FREE char *text = mem_printf("GET / HTTP/%s\r\n" H "\r\n", rows[i].version);
 		says(client, text);
 		RUN_UNTIL(&world, world.exchange);
-		front_begin(world.exchange, 200, NULL, rows[i].length);
-		front_write(world.exchange, "abc", 3);
+		httpd_begin(world.exchange, 200, NULL, rows[i].length);
+		httpd_write(world.exchange, "abc", 3);
 		hears_part(client, "abc");
-		front_end(TAKE(world.exchange), rows[i].cut);
+		httpd_end(TAKE(world.exchange), rows[i].cut);
 		RUN_UNTIL(&world, client->ended);
 		assert_false(has(client, "\r\n0\r\n"));
 		assert_int_equal(client->was_reset, rows[i].is_reset);
@@ -216,7 +216,7 @@ static void on_room(void *ctx)
 static void test_room(void **state)
 {
 	enum { PIECES = 32 };
-	AUTO_FREE char *piece = mem_alloc(FRONT_PENDING, 1);
+	AUTO_FREE char *piece = mem_alloc(HTTPD_PENDING, 1);
 	struct world world;
 
 	(void)state;
@@ -226,14 +226,14 @@ static void test_room(void **state)
 	client->is_paused = client->is_flooded = true;
 	says(client, GET "\r\n");
 	RUN_UNTIL(&world, world.exchange);
-	front_on_room(world.exchange, on_room, &world);
-	front_begin(world.exchange, 200, NULL, (int64_t)PIECES * FRONT_PENDING);
+	httpd_on_room(world.exchange, on_room, &world);
+	httpd_begin(world.exchange, 200, NULL, (int64_t)PIECES * HTTPD_PENDING);
 	size_t written = 0;
 	int n_room = -1;
 	/* Until nothing moves. */
 	for (; written < PIECES && n_room < world.n_room; written++) {
 		n_room = world.n_room;
-		if (front_write(world.exchange, piece, FRONT_PENDING))
+		if (httpd_write(world.exchange, piece, HTTPD_PENDING))
 			n_room--;
 		settles(&world);
 	}
@@ -242,9 +242,9 @@ static void test_room(void **state)
 	client->is_paused = false;
 	RUN_UNTIL(&world, world.n_room > n_room);
 	for (; written < PIECES; written++)
-		front_write(world.exchange, piece, FRONT_PENDING);
-	front_end(TAKE(world.exchange), false);
-	RUN_UNTIL(&world, client->n_got > PIECES * (uint64_t)FRONT_PENDING);
+		httpd_write(world.exchange, piece, HTTPD_PENDING);
+	httpd_end(TAKE(world.exchange), false);
+	RUN_UNTIL(&world, client->n_got > PIECES * (uint64_t)HTTPD_PENDING);
 	world_close(&world);
 }
 
@@ -263,14 +263,14 @@ static void test_gone(void **state)
 	RUN_UNTIL(&world, world.n_gone == 1);
 	says(b, GET "\r\n");
 	RUN_UNTIL(&world, world.exchange);
-	front_begin(world.exchange, 200, NULL, -1);
-	front_write(world.exchange, "a", 1);
+	httpd_begin(world.exchange, 200, NULL, -1);
+	httpd_write(world.exchange, "a", 1);
 	hears_part(b, "a\r\n");
 	peer_close(b);
 	RUN_UNTIL(&world, world.n_gone == 2);
 	/* One that has sent much more than is read ahead. */
-	AUTO_FREE char *much = mem_alloc(FRONT_HEAD_MAX + 1000, 1);
-	memset(much, 'x', FRONT_HEAD_MAX + 999);
+	AUTO_FREE char *much = mem_alloc(HTTPD_HEAD_MAX + 1000, 1);
+	memset(much, 'x', HTTPD_HEAD_MAX + 999);
 	says(d, GET "\r\n");
 	RUN_UNTIL(&world, world.exchange);
 	says(d, much);
@@ -366,7 +366,7 @@ static void test_refuse_page(void **state)
 	struct peer *client = client_new(&world);
 	says(client, GET "\r\n");
 	RUN_UNTIL(&world, world.exchange);
-	front_refuse(TAKE(world.exchange), 404, "no <run> \"a&b'\x1b[m\xff", "dlrun\nps");
+	httpd_refuse(TAKE(world.exchange), 404, "no <run> \"a&b'\x1b[m\xff", "dlrun\nps");
 	hears_part(client, "<p>no &lt;run&gt; &quot;a&amp;b&#39;?[m?</p>\n<p>dlrun<br>ps</p>\n");
 	assert_true(str_starts(client->got.data, "HTTP/1.1 404 Not Found\r\n"));
 	world_close(&world);
@@ -385,7 +385,7 @@ static void test_other_user(void **state)
 		skip();
 	}
 	world_open(&world);
-	address.sin_port = htons(front_port(world.front));
+	address.sin_port = htons(httpd_port(world.httpd));
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
 	pid_t pid = fork();
 	assert_true(pid >= 0);
@@ -425,7 +425,7 @@ static void test_unknown_peer(void **state)
 	struct rlimit limit, few;
 
 	(void)state;
-	if (!front_peers_are_known()) {
+	if (!httpd_peers_are_known()) {
 		print_message("the system does not tell whose connections are\n");
 		skip();
 	}
@@ -454,29 +454,29 @@ static void test_unknown_peer(void **state)
 
 static void open_with_token(struct world *world)
 {
-	if (front_peers_are_known()) {
+	if (httpd_peers_are_known()) {
 		print_message("the system tells whose connections are: there is no token\n");
 		skip();
 	}
 	world_open_with(world, false);
-	assert_non_null(front_token(world->front));
+	assert_non_null(httpd_token(world->httpd));
 }
 
 /* A new client says that, TOKEN being the token and COOKIE what a browser sends of it. */
 static struct peer *client_says(struct world *world, const char *text)
 {
 	struct peer *client = client_new(world);
-	char of_host[FRONT_TOKEN_SIZE];
+	char of_host[HTTPD_TOKEN_SIZE];
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, PEER_MAX);
-	front_token_of(front_token(world->front), "localhost", of_host);
+	httpd_token_of(httpd_token(world->httpd), "localhost", of_host);
 	while (*text) {
 		if (str_starts(text, "TOKEN"))
-			buf_adds(&out, front_token(world->front));
+			buf_adds(&out, httpd_token(world->httpd));
 		else if (str_starts(text, "COOKIE"))
 			buf_addf(&out, "Cookie: a=b; dlrun-token-%u=%s\r\n",
-				front_port(world->front), of_host);
+				httpd_port(world->httpd), of_host);
 		else
 			buf_addc(&out, *text);
 		text += str_starts(text, "TOKEN") ? 5 : str_starts(text, "COOKIE") ? 6 : 1;
@@ -535,7 +535,7 @@ static void test_token_leads_on(void **state)
 		struct peer *client = client_says(&world, text);
 		AUTO_FREE char *location =
 			mem_printf("\r\nLocation: http://localhost:%u//evil.example/?a&b\r\n",
-				front_port(world.front));
+				httpd_port(world.httpd));
 
 		hears_part(client, "\r\n\r\n");
 		assert_true(str_starts(client->got.data, "HTTP/1.1 307 "));
@@ -543,7 +543,7 @@ static void test_token_leads_on(void **state)
 		assert_true(has(client, "\r\nCache-Control: no-store\r\n"));
 		assert_true(has(client, "\r\nReferrer-Policy: origin\r\n"));
 		assert_true(has(client, "; Path=/; HttpOnly; SameSite=Lax\r\n"));
-		assert_false(has(client, front_token(world.front)));
+		assert_false(has(client, httpd_token(world.httpd)));
 	}
 	assert_int_equal(world.seen.n, 0);
 	says(client_says(&world, GET "COOKIE"), "\r\n");
@@ -661,7 +661,7 @@ static void test_what_goes_on(void **state)
 	AUTO_FREE char *head =
 		mem_printf("GET /a?b HTTP/1.1\r\nhost: localhost:%u\r\ncookie: c\r\n"
 			   "origin: http://localhost:%u\r\nconnection: keep-alive\r\n\r\n",
-			front_port(world.front), front_port(world.front));
+			httpd_port(world.httpd), httpd_port(world.httpd));
 	assert_string_equal(program->got.data, head);
 	world_close(&world);
 }
@@ -1038,7 +1038,7 @@ static void test_unasked_response(void **state)
 		else
 			says(&world.programs[0], evil);
 		settle(&world);
-		front_response(world.exchange, 204, NULL, "", 0);
+		httpd_response(world.exchange, 204, NULL, "", 0);
 		hears_part(client, "HTTP/1.1 204 ");
 		buf_reset(&client->got);
 		world.query = query_carry;
@@ -1170,7 +1170,7 @@ static void test_connect(void **state)
 static int connect_raw(const struct world *world)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET,
-		.sin_port = htons(front_port(world->front)),
+		.sin_port = htons(httpd_port(world->httpd)),
 		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -1192,16 +1192,16 @@ static bool allows_files(rlim_t n)
 /* The one that has waited longest gives way; where all are at work the next one waits. */
 static void test_many(void **state)
 {
-	static int fds[FRONT_CONNS_MAX];
+	static int fds[HTTPD_CONNS_MAX];
 	struct world world;
 
 	(void)state;
-	if (!allows_files(3 * FRONT_CONNS_MAX))
+	if (!allows_files(3 * HTTPD_CONNS_MAX))
 		skip();
 	world_open(&world);
 	struct peer *client = client_new(&world);
 	settle(&world);
-	for (size_t i = 0; i < FRONT_CONNS_MAX; i++) {
+	for (size_t i = 0; i < HTTPD_CONNS_MAX; i++) {
 		fds[i] = connect_raw(&world);
 		settle(&world);
 	}
@@ -1209,14 +1209,14 @@ static void test_many(void **state)
 	struct peer *next = client_new(&world);
 	says(next, GET "\r\n");
 	hears_part(next, "hello");
-	for (size_t i = 0; i < FRONT_CONNS_MAX; i++)
+	for (size_t i = 0; i < HTTPD_CONNS_MAX; i++)
 		close(fds[i]);
 	world_close(&world);
 	world_open(&world);
 	world.query = query_nothing;
 	AUTO_FREE char *text =
-		mem_printf("GET / HTTP/1.1\r\nHost: localhost:%u\r\n\r\n", front_port(world.front));
-	for (size_t i = 0; i < FRONT_CONNS_MAX; i++) {
+		mem_printf("GET / HTTP/1.1\r\nHost: localhost:%u\r\n\r\n", httpd_port(world.httpd));
+	for (size_t i = 0; i < HTTPD_CONNS_MAX; i++) {
 		fds[i] = connect_raw(&world);
 		assert_int_equal(send(fds[i], text, strlen(text), 0), strlen(text));
 		RUN_UNTIL(&world, world.seen.n == i + 1);
@@ -1229,7 +1229,7 @@ static void test_many(void **state)
 	assert_int_equal(client->got.len, 0);
 	close(fds[7]);
 	hears_part(client, "hello");
-	for (size_t i = 0; i < FRONT_CONNS_MAX; i++)
+	for (size_t i = 0; i < HTTPD_CONNS_MAX; i++)
 		if (i != 7)
 			close(fds[i]);
 	world_close(&world);

@@ -11,8 +11,8 @@
 #include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "net/httpd/front.h"
-#include "net/httpd/front_token.h"
+#include "net/httpd/httpd.h"
+#include "net/httpd/httpd_token.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef"
 #define HOST  "6006.a-22222.localhost"
@@ -27,16 +27,16 @@ static char *filled(const char *text)
 	static const char *const words[] = {"OWN", "OFF"};
 	AUTO_BUF struct buf out;
 
-	buf_init(&out, FRONT_HEAD_MAX);
+	buf_init(&out, HTTPD_HEAD_MAX);
 	while (*text) {
 		size_t i = 0;
 
 		while (i < ARRAY_LEN(words) && !str_starts(text, words[i]))
 			i++;
 		if (i < ARRAY_LEN(words)) {
-			char token[FRONT_TOKEN_SIZE];
+			char token[HTTPD_TOKEN_SIZE];
 
-			front_token_of(TOKEN, hosts[i], token);
+			httpd_token_of(TOKEN, hosts[i], token);
 			buf_adds(&out, token);
 			text += strlen(words[i]);
 		} else {
@@ -46,16 +46,16 @@ static char *filled(const char *text)
 	return buf_take(&out);
 }
 
-static void head_of(const char *target, const char *const *fields, struct front_head *ret)
+static void head_of(const char *target, const char *const *fields, struct httpd_head *ret)
 {
-	*ret = (struct front_head){.method = mem_strdup("GET"), .target = filled(target)};
+	*ret = (struct httpd_head){.method = mem_strdup("GET"), .target = filled(target)};
 	for (; fields && *fields; fields++)
 		strv_add_take(&ret->headers, filled(*fields));
 }
 
-static void take(struct front_head *head, struct front_proof *ret)
+static void take(struct httpd_head *head, struct httpd_proof *ret)
 {
-	front_token_take(TOKEN, HOST, PORT, head, ret);
+	httpd_token_take(TOKEN, HOST, PORT, head, ret);
 }
 
 /*
@@ -64,24 +64,24 @@ static void take(struct front_head *head, struct front_proof *ret)
 
 static void test_tokens(void **state)
 {
-	char one[FRONT_TOKEN_SIZE], other[FRONT_TOKEN_SIZE], of[FRONT_TOKEN_SIZE];
+	char one[HTTPD_TOKEN_SIZE], other[HTTPD_TOKEN_SIZE], of[HTTPD_TOKEN_SIZE];
 	uint8_t bytes[16];
 
 	(void)state;
-	front_token_make(one);
-	front_token_make(other);
+	httpd_token_make(one);
+	httpd_token_make(other);
 	assert_int_equal(strlen(one), 32);
 	assert_true(hex_decode(one, sizeof(bytes), bytes));
 	assert_string_not_equal(one, other);
-	front_token_of(one, HOST, of);
+	httpd_token_of(one, HOST, of);
 	assert_int_equal(strlen(of), 32);
 	assert_string_not_equal(of, one);
-	front_token_of(one, "localhost", other);
+	httpd_token_of(one, "localhost", other);
 	assert_string_not_equal(of, other);
 	/* The first half of HMAC-SHA1 (RFC 2104), as others compute it. */
-	front_token_of(TOKEN, "localhost", of);
+	httpd_token_of(TOKEN, "localhost", of);
 	assert_string_equal(of, "5c69959eb657f18ad2c84a900dc1e695");
-	AUTO_FREE char *cookie = front_token_cookie(TOKEN, "localhost", 65535);
+	AUTO_FREE char *cookie = httpd_token_cookie(TOKEN, "localhost", 65535);
 	AUTO_FREE char *wanted =
 		mem_printf("dlrun-token-65535=%s; Path=/; HttpOnly; SameSite=Lax", of);
 	assert_string_equal(cookie, wanted);
@@ -147,8 +147,8 @@ static void test_targets(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(targets); i++) {
-		AUTO_FRONT_HEAD struct front_head head;
-		struct front_proof proof;
+		AUTO_HTTPD_HEAD struct httpd_head head;
+		struct httpd_proof proof;
 
 		head_of(targets[i].target, NULL, &head);
 		take(&head, &proof);
@@ -207,8 +207,8 @@ static void test_cookies(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
 		const char *const all[] = {"host: x", fields[i].field, "accept: y", NULL};
 		AUTO_FREE char *left = fields[i].left ? filled(fields[i].left) : NULL;
-		AUTO_FRONT_HEAD struct front_head head;
-		struct front_proof proof;
+		AUTO_HTTPD_HEAD struct httpd_head head;
+		struct httpd_proof proof;
 
 		head_of("/", all, &head);
 		take(&head, &proof);
@@ -225,13 +225,13 @@ static void test_cookies(void **state)
 
 static void test_many_cookies(void **state)
 {
-	AUTO_FRONT_HEAD struct front_head head;
-	struct front_proof proof;
+	AUTO_HTTPD_HEAD struct httpd_head head;
+	struct httpd_proof proof;
 	AUTO_BUF struct buf many, left;
 
 	(void)state;
-	buf_init(&many, FRONT_HEAD_MAX);
-	buf_init(&left, FRONT_HEAD_MAX);
+	buf_init(&many, HTTPD_HEAD_MAX);
+	buf_init(&left, HTTPD_HEAD_MAX);
 	buf_adds(&many, "cookie: ");
 	buf_adds(&left, "cookie: ");
 	for (int i = 0; i < 1000; i++) {
@@ -249,11 +249,11 @@ static void test_many_cookies(void **state)
 
 static void expect_password(const char *scheme, const char *pair, size_t len, bool is_right)
 {
-	AUTO_FRONT_HEAD struct front_head head;
+	AUTO_HTTPD_HEAD struct httpd_head head;
 	AUTO_BUF struct buf field;
-	struct front_proof proof;
+	struct httpd_proof proof;
 
-	buf_init(&field, FRONT_HEAD_MAX);
+	buf_init(&field, HTTPD_HEAD_MAX);
 	buf_addf(&field, "proxy-authorization: %s", scheme);
 	base64_encode(pair, len, &field);
 	const char *const all[] = {field.data, NULL};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The token of a front where the system does not tell whose a connection is (front.h): an
+ * The token of a front where the system does not tell whose a connection is (httpd.h): an
  * engine on heads of requests.
  *
  * It is shown in one of three ways: as the parameter dlrun_token of a URL, which a browser opens
@@ -12,24 +12,24 @@
  * whoever gets hold of it (a script of that host, which can see its URLs; a server at another port
  * of that name, which is sent its cookies) is let in to that host alone.
  */
-#ifndef DLRUN_NET_HTTPD_FRONT_TOKEN_H
-#define DLRUN_NET_HTTPD_FRONT_TOKEN_H
+#ifndef DLRUN_NET_HTTPD_HTTPD_TOKEN_H
+#define DLRUN_NET_HTTPD_HTTPD_TOKEN_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "net/httpd/front_head.h"
+#include "net/httpd/httpd_head.h"
 
-enum { FRONT_TOKEN_SIZE = 33 }; /* 128 bits in hex, NUL-ended */
-#define FRONT_TOKEN_PARAM "dlrun_token"
+enum { HTTPD_TOKEN_SIZE = 33 }; /* 128 bits in hex, NUL-ended */
+#define HTTPD_TOKEN_PARAM "dlrun_token"
 
 /* A new one for a front. */
-void front_token_make(char ret[static FRONT_TOKEN_SIZE]);
-/* The one of a host of that front ("6006.a-22222.localhost", as front_request.host has it). */
-void front_token_of(const char *token, const char *host, char ret[static FRONT_TOKEN_SIZE]);
+void httpd_token_make(char ret[static HTTPD_TOKEN_SIZE]);
+/* The one of a host of that front ("6006.a-22222.localhost", as httpd_request.host has it). */
+void httpd_token_of(const char *token, const char *host, char ret[static HTTPD_TOKEN_SIZE]);
 
 /* The tokens that a request has presented. */
-struct front_proof {
+struct httpd_proof {
 	bool was_in_url; /* the URL had a token, right or wrong */
 	bool url_is_right;
 	bool field_is_right; /* the cookie or the password */
@@ -38,9 +38,9 @@ struct front_proof {
  * front sees it: parameters called dlrun_token (percent-encoded, too), cookies called
  * dlrun-token-…, Proxy-Authorization. What else there is stays byte for byte, but blanks between
  * cookies. Values are compared in the same time whatever they are. */
-void front_token_take(const char *token, const char *host, uint16_t port, struct front_head *head,
-	struct front_proof *ret);
+void httpd_token_take(const char *token, const char *host, uint16_t port, struct httpd_head *head,
+	struct httpd_proof *ret);
 /* The value of Set-Cookie for that host. The caller frees. */
-char *front_token_cookie(const char *token, const char *host, uint16_t port);
+char *httpd_token_cookie(const char *token, const char *host, uint16_t port);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "net/httpd/front_head.h"
+#include "net/httpd/httpd_head.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "net/httpd/front.h"
+#include "net/httpd/httpd.h"
 #include "net/stream/field.h"
 
 enum {
@@ -26,30 +26,30 @@ enum {
 
 enum { DIGITS_MAX = 15 };
 
-static int httpd_front_head_refuse(struct err *err)
+static int httpd_httpd_head_refuse(struct err *err)
 {
-	return err_set(err, E_FRONT_HEAD, "a chunked body is broken or has extensions");
+	return err_set(err, E_HTTPD_HEAD, "a chunked body is broken or has extensions");
 }
 
-static int feed_size(struct front_chunks *chunks, char c, struct err *err)
+static int feed_size(struct httpd_chunks *chunks, char c, struct err *err)
 {
 	int digit = hex_digit(c);
 
 	if (digit >= 0) {
 		if (chunks->digits++ >= DIGITS_MAX)
-			return httpd_front_head_refuse(err);
+			return httpd_httpd_head_refuse(err);
 		chunks->left = chunks->left << 4 | (unsigned)digit;
 		return 0;
 	}
 	if (c != '\r' || chunks->digits == 0)
-		return httpd_front_head_refuse(err);
+		return httpd_httpd_head_refuse(err);
 	chunks->digits = 0;
 	chunks->state = SIZE_END;
 	return 0;
 }
 
 /* Check a character of the end of a line or chunk, and go on to the next state. */
-static int feed_end(struct front_chunks *chunks, char c, struct err *err)
+static int feed_end(struct httpd_chunks *chunks, char c, struct err *err)
 {
 	static const struct {
 		char c;
@@ -63,15 +63,15 @@ static int feed_end(struct front_chunks *chunks, char c, struct err *err)
 
 	if (chunks->state == SIZE_END) {
 		chunks->state = chunks->left > 0 ? DATA : LAST_CR;
-		return c == '\n' ? 0 : httpd_front_head_refuse(err);
+		return c == '\n' ? 0 : httpd_httpd_head_refuse(err);
 	}
 	if (c != ends[chunks->state].c)
-		return httpd_front_head_refuse(err);
+		return httpd_httpd_head_refuse(err);
 	chunks->state = ends[chunks->state].next;
 	return 0;
 }
 
-static size_t feed_data(struct front_chunks *chunks, size_t len)
+static size_t feed_data(struct httpd_chunks *chunks, size_t len)
 {
 	size_t n = chunks->left < len ? (size_t)chunks->left : len;
 
@@ -81,14 +81,14 @@ static size_t feed_data(struct front_chunks *chunks, size_t len)
 	return n;
 }
 
-int front_chunks_feed(struct front_chunks *chunks, const char *data, size_t len, size_t *ret_used,
+int httpd_chunks_feed(struct httpd_chunks *chunks, const char *data, size_t len, size_t *ret_used,
 	struct err *err)
 {
 	size_t used = 0;
 	int r = 0;
 
 	if (chunks->state == BROKEN)
-		return httpd_front_head_refuse(err);
+		return httpd_httpd_head_refuse(err);
 	while (used < len && chunks->state != OVER && r == 0) {
 		if (chunks->state == DATA)
 			used += feed_data(chunks, len - used);
@@ -111,7 +111,7 @@ static const char *const urls[] = {"origin", "referer", "location", "access-cont
 static const char *const forwarded[] = {"x-forwarded-host", "x-forwarded-proto"};
 
 /* The value behind "name: ", if the field is called so. */
-static const char *front_head_value_of(const char *header, const char *name)
+static const char *httpd_head_value_of(const char *header, const char *name)
 {
 	size_t len = strlen(name);
 
@@ -134,12 +134,12 @@ static char *renamed_url(const char *name, const char *value, const char *from, 
 
 static char *renamed(const char *header, const char *from, const char *to)
 {
-	const char *host = front_head_value_of(header, "host");
+	const char *host = httpd_head_value_of(header, "host");
 
 	if (host)
 		return mem_printf("host: %s", to);
 	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
-		const char *value = front_head_value_of(header, urls[i]);
+		const char *value = httpd_head_value_of(header, urls[i]);
 
 		if (value)
 			return renamed_url(urls[i], value, from, to);
@@ -150,12 +150,12 @@ static char *renamed(const char *header, const char *from, const char *to)
 static bool is_forwarded(const char *header)
 {
 	for (size_t i = 0; i < ARRAY_LEN(forwarded); i++)
-		if (front_head_value_of(header, forwarded[i]))
+		if (httpd_head_value_of(header, forwarded[i]))
 			return true;
 	return false;
 }
 
-void front_head_rename(struct front_head *head, const char *from, const char *to)
+void httpd_head_rename(struct httpd_head *head, const char *from, const char *to)
 {
 	bool is_request = head->method != NULL;
 	AUTO_STRV struct strv headers = {0};
@@ -181,7 +181,7 @@ enum { HTTP_PORT = 80, PORT_DIGITS_MAX = 5 };
  * Names
  */
 
-static bool front_head_parse_port(const char *text, uint16_t *ret)
+static bool httpd_head_parse_port(const char *text, uint16_t *ret)
 {
 	uint64_t port;
 
@@ -192,7 +192,7 @@ static bool front_head_parse_port(const char *text, uint16_t *ret)
 	return true;
 }
 
-static bool front_head_is_name(const char *name)
+static bool httpd_head_is_name(const char *name)
 {
 	return *name && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == strlen(name) &&
 	       !strstr(name, "..") && name[0] != '.';
@@ -201,18 +201,18 @@ static bool front_head_is_name(const char *name)
 static bool is_of_this_machine(const char *name)
 {
 	return str_eq(name, "127.0.0.1") || str_eq(name, "localhost") ||
-	       (front_head_is_name(name) && str_ends(name, ".localhost"));
+	       (httpd_head_is_name(name) && str_ends(name, ".localhost"));
 }
 
-bool front_host_split(const char *value, char ret[static FRONT_HOST_MAX], uint16_t *ret_port)
+bool httpd_host_split(const char *value, char ret[static HTTPD_HOST_MAX], uint16_t *ret_port)
 {
 	bool is_ip6 = str_starts(value, "[::1]");
 	size_t len = is_ip6 ? strlen("[::1]") : strcspn(value, ":");
 	const char *rest = value + len;
 	uint16_t port = HTTP_PORT;
 
-	if (len >= FRONT_HOST_MAX ||
-		(*rest && (*rest != ':' || !front_head_parse_port(rest + 1, &port))))
+	if (len >= HTTPD_HOST_MAX ||
+		(*rest && (*rest != ':' || !httpd_head_parse_port(rest + 1, &port))))
 		return false;
 	AUTO_FREE char *name = is_ip6 ? mem_strdup("::1") : str_lower(value, len);
 	if (!is_ip6 && !is_of_this_machine(name))
@@ -222,12 +222,12 @@ bool front_host_split(const char *value, char ret[static FRONT_HOST_MAX], uint16
 	return true;
 }
 
-bool front_host_is_here(const char *value, uint16_t port, char ret[static FRONT_HOST_MAX])
+bool httpd_host_is_here(const char *value, uint16_t port, char ret[static HTTPD_HOST_MAX])
 {
-	char name[FRONT_HOST_MAX];
+	char name[HTTPD_HOST_MAX];
 	uint16_t named;
 
-	if (!front_host_split(value, name, &named) || named != port)
+	if (!httpd_host_split(value, name, &named) || named != port)
 		return false;
 	memcpy(ret, name, sizeof(name));
 	return true;
@@ -239,38 +239,38 @@ bool front_host_is_here(const char *value, uint16_t port, char ret[static FRONT_
 
 /* Scheme, name and port of a URL are those of host; only_port: the name may be another one of this
  * machine. */
-static bool front_head_is_of(const char *url, const char *host, bool only_port)
+static bool httpd_head_is_of(const char *url, const char *host, bool only_port)
 {
 	static const char scheme[] = "http://";
-	char name[FRONT_HOST_MAX], own_name[FRONT_HOST_MAX];
+	char name[HTTPD_HOST_MAX], own_name[HTTPD_HOST_MAX];
 	uint16_t port, own_port;
 
 	if (!str_starts(url, scheme))
 		return false;
 	const char *authority = url + strlen(scheme);
 	AUTO_FREE char *from = mem_strndup(authority, strcspn(authority, "/?#"));
-	if (!front_host_split(from, name, &port) || !front_host_split(host, own_name, &own_port))
+	if (!httpd_host_split(from, name, &port) || !httpd_host_split(host, own_name, &own_port))
 		return false;
 	return port == own_port && (only_port || str_eq(name, own_name));
 }
 
-static bool is_reading(const struct front_head *head)
+static bool is_reading(const struct httpd_head *head)
 {
 	return !head->is_upgrade && (str_eq(head->method, "GET") || str_eq(head->method, "HEAD"));
 }
 
 /* A link from one name of this machine to another one: to browsers these are different sites. No
  * frame: what is in it could be covered. */
-static bool is_link_from_here(const struct front_head *head, const char *host)
+static bool is_link_from_here(const struct httpd_head *head, const char *host)
 {
 	const char *referer = field_find(&head->headers, "referer");
 
-	return is_reading(head) && referer && front_head_is_of(referer, host, true) &&
+	return is_reading(head) && referer && httpd_head_is_of(referer, host, true) &&
 	       str_eq(field_find(&head->headers, "sec-fetch-mode"), "navigate") &&
 	       str_eq(field_find(&head->headers, "sec-fetch-dest"), "document");
 }
 
-static bool is_from_elsewhere(const struct front_head *head, const char *host)
+static bool is_from_elsewhere(const struct httpd_head *head, const char *host)
 {
 	vec_foreach (char *, header, &head->headers)
 		if (str_eq(*header, "sec-fetch-site: cross-site"))
@@ -278,7 +278,7 @@ static bool is_from_elsewhere(const struct front_head *head, const char *host)
 	return false;
 }
 
-bool front_origin_is_right(const struct front_head *head, bool any_origin)
+bool httpd_origin_is_right(const struct httpd_head *head, bool any_origin)
 {
 	const char *host = field_find(&head->headers, "host");
 	bool may_be_any = any_origin && is_reading(head);
@@ -288,7 +288,7 @@ bool front_origin_is_right(const struct front_head *head, bool any_origin)
 		return false;
 	vec_foreach (char *, header, &head->headers) {
 		if (str_starts(*header, name) && !may_be_any &&
-			!front_head_is_of(*header + strlen(name), host ? host : "", false))
+			!httpd_head_is_of(*header + strlen(name), host ? host : "", false))
 			return false;
 	}
 	return true;
@@ -301,31 +301,31 @@ static const char token_chars[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrs
 
 /* Where a head is read from, and what of it. */
 struct reading {
-	struct front_head *head;
+	struct httpd_head *head;
 	bool is_request;
 	int *status;
 	struct err *err;
 };
 
-static int front_head_refuse(const struct reading *reading, int status, const char *what)
+static int httpd_head_refuse(const struct reading *reading, int status, const char *what)
 {
 	*reading->status = status;
-	return err_set(reading->err, E_FRONT_HEAD, "%s", what);
+	return err_set(reading->err, E_HTTPD_HEAD, "%s", what);
 }
 
-void front_head_done(struct front_head *head)
+void httpd_head_done(struct httpd_head *head)
 {
 	free(head->method);
 	free(head->target);
 	strv_done(&head->headers);
-	*head = (struct front_head){0};
+	*head = (struct httpd_head){0};
 }
 
 /*
  * The first line
  */
 
-static bool front_head_is_token(const char *text, size_t len)
+static bool httpd_head_is_token(const char *text, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 		if (text[i] == '\0' || !strchr(token_chars, text[i]))
@@ -338,9 +338,9 @@ static int parse_version(const struct reading *reading, const char *text, size_t
 {
 	if (len != 8 || memcmp(text, "HTTP/", 5) != 0 || !str_is_digit(text[5]) || text[6] != '.' ||
 		!str_is_digit(text[7]))
-		return front_head_refuse(reading, 400, "the first line has no version of HTTP");
+		return httpd_head_refuse(reading, 400, "the first line has no version of HTTP");
 	if (text[5] != '1' || text[7] > '1')
-		return front_head_refuse(
+		return httpd_head_refuse(
 			reading, 505, "the version of HTTP is neither 1.0 nor 1.1");
 	reading->head->is_http_1_0 = text[7] == '0';
 	return 0;
@@ -348,14 +348,14 @@ static int parse_version(const struct reading *reading, const char *text, size_t
 
 static int parse_method(const struct reading *reading, const char *text, size_t len)
 {
-	if (!front_head_is_token(text, len))
-		return front_head_refuse(reading, 400, "the first line has no method");
+	if (!httpd_head_is_token(text, len))
+		return httpd_head_refuse(reading, 400, "the first line has no method");
 	if (len > METHOD_MAX)
-		return front_head_refuse(reading, 501, "the method is not known");
+		return httpd_head_refuse(reading, 501, "the method is not known");
 	reading->head->method = mem_strndup(text, len);
 	/* TRACE and TRACK would show a page what the browser keeps from it. */
 	if (str_eq(reading->head->method, "TRACE") || str_eq(reading->head->method, "TRACK"))
-		return front_head_refuse(reading, 405, "the method is not allowed");
+		return httpd_head_refuse(reading, 405, "the method is not allowed");
 	return 0;
 }
 
@@ -369,16 +369,16 @@ static bool is_visible(const char *text, size_t len)
 
 static int parse_target(const struct reading *reading, const char *text, size_t len)
 {
-	struct front_head *head = reading->head;
+	struct httpd_head *head = reading->head;
 	bool is_connect = str_eq(head->method, "CONNECT");
 
 	if (!is_visible(text, len))
-		return front_head_refuse(
+		return httpd_head_refuse(
 			reading, 400, "the target of the request has bytes that are none");
 	head->target = mem_strndup(text, len);
 	if (is_connect ? text[0] == '/' || !memchr(text, ':', len)
 		       : text[0] != '/' && !str_starts(head->target, "http://"))
-		return front_head_refuse(
+		return httpd_head_refuse(
 			reading, 400, "the target of the request is neither path nor URL");
 	return 0;
 }
@@ -391,7 +391,7 @@ static int parse_request_line(const struct reading *reading, const char *line, s
 	const char *second = target ? memchr(target, ' ', left) : NULL;
 
 	if (!second)
-		return front_head_refuse(reading, 400, "the first line is none of HTTP");
+		return httpd_head_refuse(reading, 400, "the first line is none of HTTP");
 	int r = parse_method(reading, line, (size_t)(first - line));
 	if (r == 0)
 		r = parse_version(reading, second + 1, left - (size_t)(second + 1 - target));
@@ -405,10 +405,10 @@ static int parse_status_line(const struct reading *reading, const char *line, si
 
 	if (len < 12 || line[8] != ' ' || !str_is_digit(digits[0]) || !str_is_digit(digits[1]) ||
 		!str_is_digit(digits[2]) || (len > 12 && line[12] != ' '))
-		return front_head_refuse(reading, 502, "the first line is none of HTTP");
+		return httpd_head_refuse(reading, 502, "the first line is none of HTTP");
 	int status = (digits[0] - '0') * 100 + (digits[1] - '0') * 10 + (digits[2] - '0');
 	if (status < 100)
-		return front_head_refuse(reading, 502, "the first line is none of HTTP");
+		return httpd_head_refuse(reading, 502, "the first line is none of HTTP");
 	reading->head->status = status;
 	return parse_version(reading, line, 8);
 }
@@ -423,7 +423,7 @@ static int parse_first_line(const struct reading *reading, const char *line, siz
  * Fields
  */
 
-static bool front_head_has_control(const char *text, size_t len)
+static bool httpd_head_has_control(const char *text, size_t len)
 {
 	for (size_t i = 0; i < len; i++) {
 		unsigned char c = (unsigned char)text[i];
@@ -451,8 +451,8 @@ static int parse_field(const struct reading *reading, const char *line, size_t l
 {
 	const char *colon = memchr(line, ':', len);
 
-	if (!colon || !front_head_is_token(line, (size_t)(colon - line)))
-		return front_head_refuse(reading, 400, "a line of the head is not a field");
+	if (!colon || !httpd_head_is_token(line, (size_t)(colon - line)))
+		return httpd_head_refuse(reading, 400, "a line of the head is not a field");
 	const char *value = colon + 1, *end = line + len;
 	while (value < end && (*value == ' ' || *value == '\t'))
 		value++;
@@ -461,10 +461,10 @@ static int parse_field(const struct reading *reading, const char *line, size_t l
 	/* Not every program takes a tab for a blank. */
 	if (reading->is_request && (memchr(colon, '\t', (size_t)(value - colon)) ||
 					   memchr(end, '\t', (size_t)(line + len - end))))
-		return front_head_refuse(reading, 400, "a field has a tab around its value");
+		return httpd_head_refuse(reading, 400, "a field has a tab around its value");
 	AUTO_FREE char *name = str_lower(line, (size_t)(colon - line));
 	if (reading->is_request && is_framing_in_disguise(name))
-		return front_head_refuse(
+		return httpd_head_refuse(
 			reading, 400, "a field is called nearly as one that gives a length");
 	strv_addf(&reading->head->headers, "%s: %.*s", name, (int)(end - value), value);
 	return 0;
@@ -487,7 +487,7 @@ static bool parse_length(const char *text, uint64_t *ret)
 	return len <= LENGTH_DIGITS_MAX && (text[0] != '0' || len == 1) && field_number(text, ret);
 }
 
-static bool front_head_is_word(const char *text, size_t len, const char *word)
+static bool httpd_head_is_word(const char *text, size_t len, const char *word)
 {
 	AUTO_FREE char *lower = str_lower(text, len);
 
@@ -517,7 +517,7 @@ static void note_option(struct options *options, const char *text, size_t len)
 		options->is_wrong = options->is_wrong || str_eq(word, end_to_end[i]);
 }
 
-static void front_head_read_options(const struct strv *headers, struct options *ret)
+static void httpd_head_read_options(const struct strv *headers, struct options *ret)
 {
 	static const char name[] = "connection: ";
 
@@ -538,18 +538,18 @@ static void front_head_read_options(const struct strv *headers, struct options *
 
 static int read_connection(const struct reading *reading)
 {
-	struct front_head *head = reading->head;
+	struct httpd_head *head = reading->head;
 	const char *upgrade = field_find(&head->headers, "upgrade");
 	struct options options;
 
-	front_head_read_options(&head->headers, &options);
+	httpd_head_read_options(&head->headers, &options);
 	if (options.is_wrong)
-		return front_head_refuse(reading, 400, "Connection names a field that must stay");
+		return httpd_head_refuse(reading, 400, "Connection names a field that must stay");
 	head->keeps_open = !options.close && (!head->is_http_1_0 || options.keep_alive);
 	/* HTTP/2 would hide all later requests from the access checks. */
 	head->is_upgrade =
 		options.upgrade && !str_empty(upgrade) && !head->is_http_1_0 &&
-		!front_head_is_word(upgrade, 3 < strlen(upgrade) ? 3 : strlen(upgrade), "h2c");
+		!httpd_head_is_word(upgrade, 3 < strlen(upgrade) ? 3 : strlen(upgrade), "h2c");
 	return 0;
 }
 
@@ -559,26 +559,26 @@ static int read_connection(const struct reading *reading)
 
 static int read_framing(const struct reading *reading)
 {
-	struct front_head *head = reading->head;
+	struct httpd_head *head = reading->head;
 	const char *length = field_find(&head->headers, "content-length");
 	const char *coding = field_find(&head->headers, "transfer-encoding");
 
 	if (count_fields(&head->headers, "content-length") +
 			count_fields(&head->headers, "transfer-encoding") >
 		1)
-		return front_head_refuse(
+		return httpd_head_refuse(
 			reading, 400, "the length of the body is given more than once");
 	if (length) {
 		if (!parse_length(length, &head->length))
-			return front_head_refuse(reading, 400, "Content-Length is not a number");
-		head->body = head->length > 0 ? FRONT_BODY_LENGTH : FRONT_BODY_NONE;
+			return httpd_head_refuse(reading, 400, "Content-Length is not a number");
+		head->body = head->length > 0 ? HTTPD_BODY_LENGTH : HTTPD_BODY_NONE;
 	} else if (coding) {
-		if (!front_head_is_word(coding, strlen(coding), "chunked"))
-			return front_head_refuse(
+		if (!httpd_head_is_word(coding, strlen(coding), "chunked"))
+			return httpd_head_refuse(
 				reading, 501, "Transfer-Encoding is another one than chunked");
 		if (head->is_http_1_0)
-			return front_head_refuse(reading, 400, "HTTP/1.0 has no Transfer-Encoding");
-		head->body = FRONT_BODY_CHUNKED;
+			return httpd_head_refuse(reading, 400, "HTTP/1.0 has no Transfer-Encoding");
+		head->body = HTTPD_BODY_CHUNKED;
 	}
 	return 0;
 }
@@ -590,14 +590,14 @@ static int read_framing(const struct reading *reading)
 /* The name in the URL and the one in Host are the same; what is left is the path. */
 static int take_authority(const struct reading *reading, const char *host)
 {
-	struct front_head *head = reading->head;
+	struct httpd_head *head = reading->head;
 	const char *authority = head->target + strlen("http://");
 	size_t len = strcspn(authority, "/?");
 	AUTO_FREE char *named = str_lower(authority, len);
 	AUTO_FREE char *meant = str_lower(host, strlen(host));
 
 	if (!str_eq(named, meant))
-		return front_head_refuse(reading, 400, "the URL and Host name different servers");
+		return httpd_head_refuse(reading, 400, "the URL and Host name different servers");
 	char *path = mem_printf("%s%s", authority[len] == '/' ? "" : "/", authority + len);
 	free(head->target);
 	head->target = path;
@@ -607,16 +607,16 @@ static int take_authority(const struct reading *reading, const char *host)
 
 static int check_host(const struct reading *reading)
 {
-	struct front_head *head = reading->head;
+	struct httpd_head *head = reading->head;
 	const char *host = field_find(&head->headers, "host");
 	bool is_connect = str_eq(head->method, "CONNECT");
 
 	if (count_fields(&head->headers, "host") > 1)
-		return front_head_refuse(reading, 400, "the request has several Hosts");
+		return httpd_head_refuse(reading, 400, "the request has several Hosts");
 	if (!host && is_connect && head->is_http_1_0)
 		return 0;
 	if (!host)
-		return front_head_refuse(reading, 400, "the request has no Host");
+		return httpd_head_refuse(reading, 400, "the request has no Host");
 	if (head->target[0] != '/' && !is_connect)
 		return take_authority(reading, host);
 	return 0;
@@ -624,20 +624,20 @@ static int check_host(const struct reading *reading)
 
 static int check_expect(const struct reading *reading)
 {
-	struct front_head *head = reading->head;
+	struct httpd_head *head = reading->head;
 	const char *expect = field_find(&head->headers, "expect");
 
 	if (!expect)
 		return 0;
-	if (!front_head_is_word(expect, strlen(expect), "100-continue"))
-		return front_head_refuse(reading, 417, "Expect is another one than 100-continue");
+	if (!httpd_head_is_word(expect, strlen(expect), "100-continue"))
+		return httpd_head_refuse(reading, 417, "Expect is another one than 100-continue");
 	head->expects = !head->is_http_1_0;
 	return 0;
 }
 
 static int finish_request(const struct reading *reading)
 {
-	struct front_head *head = reading->head;
+	struct httpd_head *head = reading->head;
 
 	int r = check_host(reading);
 	if (r == 0)
@@ -649,8 +649,8 @@ static int finish_request(const struct reading *reading)
 	if (r < 0)
 		return r;
 	bool is_connect = str_eq(head->method, "CONNECT");
-	if (head->body != FRONT_BODY_NONE && (head->is_upgrade || is_connect))
-		return front_head_refuse(reading, 400, "a request for another protocol has a body");
+	if (head->body != HTTPD_BODY_NONE && (head->is_upgrade || is_connect))
+		return httpd_head_refuse(reading, 400, "a request for another protocol has a body");
 	if (is_connect)
 		head->is_upgrade = false;
 	return 0;
@@ -663,7 +663,7 @@ static int finish_request(const struct reading *reading)
 /* RFC 9112, section 6.3. */
 static int finish_response(const struct reading *reading, const char *method)
 {
-	struct front_head *head = reading->head;
+	struct httpd_head *head = reading->head;
 
 	int r = read_framing(reading);
 	if (r == 0)
@@ -674,12 +674,12 @@ static int finish_response(const struct reading *reading, const char *method)
 			  field_find(&head->headers, "transfer-encoding");
 	if (head->status < 200 || head->status == 204 || head->status == 304 ||
 		str_eq(method, "HEAD"))
-		head->body = FRONT_BODY_NONE;
+		head->body = HTTPD_BODY_NONE;
 	else if (!has_length)
-		head->body = FRONT_BODY_TO_END;
-	if (head->body == FRONT_BODY_TO_END)
+		head->body = HTTPD_BODY_TO_END;
+	if (head->body == HTTPD_BODY_TO_END)
 		head->keeps_open = false;
-	if (head->body != FRONT_BODY_LENGTH)
+	if (head->body != HTTPD_BODY_LENGTH)
 		head->length = 0;
 	return 0;
 }
@@ -689,15 +689,15 @@ static int finish_response(const struct reading *reading, const char *method)
  */
 
 /* Parse a line of the head; len is without the line break. */
-static int front_head_parse_line(
+static int httpd_head_parse_line(
 	const struct reading *reading, const char *line, size_t len, bool is_first)
 {
-	if (front_head_has_control(line, len))
-		return front_head_refuse(reading, 400, "the head has control characters");
+	if (httpd_head_has_control(line, len))
+		return httpd_head_refuse(reading, 400, "the head has control characters");
 	if (is_first)
 		return parse_first_line(reading, line, len);
 	if (line[0] == ' ' || line[0] == '\t')
-		return front_head_refuse(
+		return httpd_head_refuse(
 			reading, 400, "a line of the head goes on in the next one");
 	return parse_field(reading, line, len);
 }
@@ -707,10 +707,10 @@ static int check_rest(const struct reading *reading, const char *rest, size_t le
 {
 	size_t n = len > 0 && rest[len - 1] == '\r' ? len - 1 : len;
 
-	if (front_head_has_control(rest, n))
-		return front_head_refuse(reading, 400, "the head has control characters");
+	if (httpd_head_has_control(rest, n))
+		return httpd_head_refuse(reading, 400, "the head has control characters");
 	return is_first && n > 0 && !strchr(token_chars, rest[0])
-		       ? front_head_refuse(reading, 400, "the first line is none of HTTP")
+		       ? httpd_head_refuse(reading, 400, "the first line is none of HTTP")
 		       : 0;
 }
 
@@ -718,35 +718,35 @@ static int check_rest(const struct reading *reading, const char *rest, size_t le
 static int parse_lines(
 	const struct reading *reading, const char *data, size_t len, size_t *ret_used)
 {
-	size_t max = len < FRONT_HEAD_MAX ? len : FRONT_HEAD_MAX;
+	size_t max = len < HTTPD_HEAD_MAX ? len : HTTPD_HEAD_MAX;
 	const char *line = data, *end;
 
 	while ((end = memchr(line, '\n', max - (size_t)(line - data)))) {
 		size_t n = (size_t)(end - line);
 
 		if (n == 0 || end[-1] != '\r')
-			return front_head_refuse(
+			return httpd_head_refuse(
 				reading, 400, "a line of the head does not end in CR LF");
 		if (n == 1 && line > data) {
 			*ret_used = (size_t)(end + 1 - data);
 			return 1;
 		}
-		int r = front_head_parse_line(reading, line, n - 1, line == data);
+		int r = httpd_head_parse_line(reading, line, n - 1, line == data);
 		if (r < 0)
 			return r;
 		line = end + 1;
 	}
 	int r = check_rest(reading, line, max - (size_t)(line - data), line == data);
-	if (r < 0 || len < FRONT_HEAD_MAX)
+	if (r < 0 || len < HTTPD_HEAD_MAX)
 		return r;
-	return front_head_refuse(
+	return httpd_head_refuse(
 		reading, line == data ? 414 : 431, "the head is larger than 64 KiB");
 }
 
-int front_request_parse(const char *data, size_t len, struct front_head *ret, size_t *ret_used,
+int httpd_request_parse(const char *data, size_t len, struct httpd_head *ret, size_t *ret_used,
 	int *ret_status, struct err *err)
 {
-	AUTO_FRONT_HEAD struct front_head head = {0};
+	AUTO_HTTPD_HEAD struct httpd_head head = {0};
 	const struct reading reading = {
 		.head = &head, .is_request = true, .status = ret_status, .err = err};
 	size_t used = 0;
@@ -759,14 +759,14 @@ int front_request_parse(const char *data, size_t len, struct front_head *ret, si
 		return r;
 	*ret = head;
 	*ret_used = used;
-	head = (struct front_head){0};
+	head = (struct httpd_head){0};
 	return 1;
 }
 
-int front_response_parse(const char *data, size_t len, const char *method, struct front_head *ret,
+int httpd_response_parse(const char *data, size_t len, const char *method, struct httpd_head *ret,
 	size_t *ret_used, struct err *err)
 {
-	AUTO_FRONT_HEAD struct front_head head = {0};
+	AUTO_HTTPD_HEAD struct httpd_head head = {0};
 	int status;
 	const struct reading reading = {.head = &head, .status = &status, .err = err};
 	size_t used = 0;
@@ -779,7 +779,7 @@ int front_response_parse(const char *data, size_t len, const char *method, struc
 		return r;
 	*ret = head;
 	*ret_used = used;
-	head = (struct front_head){0};
+	head = (struct httpd_head){0};
 	return 1;
 }
 
@@ -825,7 +825,7 @@ static const struct {
 	{505, "HTTP Version Not Supported"},
 };
 
-const char *front_reason(int status)
+const char *httpd_reason(int status)
 {
 	for (size_t i = 0; i < ARRAY_LEN(reasons); i++)
 		if (reasons[i].status == status)
@@ -840,13 +840,13 @@ const char *front_reason(int status)
 static const char *const of_one_hop[] = {
 	"connection", "keep-alive", "te", "trailer", "http2-settings", "upgrade"};
 
-static bool front_head_is_called(const char *header, size_t len, const char *name)
+static bool httpd_head_is_called(const char *header, size_t len, const char *name)
 {
 	return strlen(name) == len && strncmp(header, name, len) == 0;
 }
 
 /* Whether a field Connection names it. */
-static bool front_head_is_named(const struct front_head *head, const char *field, size_t len)
+static bool httpd_head_is_named(const struct httpd_head *head, const char *field, size_t len)
 {
 	static const char connection[] = "connection: ";
 
@@ -866,27 +866,27 @@ static bool front_head_is_named(const struct front_head *head, const char *field
 }
 
 /* An answer without a body has no framing; of HEAD and 304 the length is that of GET. */
-static bool is_vain_framing(const struct front_head *head, const char *header, size_t len)
+static bool is_vain_framing(const struct httpd_head *head, const char *header, size_t len)
 {
-	bool is_length = front_head_is_called(header, len, "content-length");
-	bool is_coding = front_head_is_called(header, len, "transfer-encoding");
+	bool is_length = httpd_head_is_called(header, len, "content-length");
+	bool is_coding = httpd_head_is_called(header, len, "transfer-encoding");
 
 	if (head->method || head->status >= 205)
 		return is_coding && head->status == 304;
 	return (is_length || is_coding) && (head->status < 200 || head->status == 204);
 }
 
-static bool front_head_goes_on(const struct front_head *head, const char *header)
+static bool httpd_head_goes_on(const struct httpd_head *head, const char *header)
 {
 	size_t len = strcspn(header, ":");
 
-	if (head->is_upgrade && front_head_is_called(header, len, "upgrade"))
+	if (head->is_upgrade && httpd_head_is_called(header, len, "upgrade"))
 		return true;
 	for (size_t i = 0; i < ARRAY_LEN(of_one_hop); i++)
-		if (front_head_is_called(header, len, of_one_hop[i]))
+		if (httpd_head_is_called(header, len, of_one_hop[i]))
 			return false;
 	return !str_starts(header, "proxy-") && !is_vain_framing(head, header, len) &&
-	       !front_head_is_named(head, header, len);
+	       !httpd_head_is_named(head, header, len);
 }
 
 /*
@@ -902,10 +902,10 @@ static const char *skip_prefix(const char *target, const char *prefix)
 	return target + len;
 }
 
-static void write_first_line(const struct front_head *head, const char *strip, struct buf *out)
+static void write_first_line(const struct httpd_head *head, const char *strip, struct buf *out)
 {
 	if (!head->method) {
-		buf_addf(out, "HTTP/1.1 %d %s\r\n", head->status, front_reason(head->status));
+		buf_addf(out, "HTTP/1.1 %d %s\r\n", head->status, httpd_reason(head->status));
 		return;
 	}
 	const char *target = skip_prefix(head->target, strip);
@@ -914,19 +914,19 @@ static void write_first_line(const struct front_head *head, const char *strip, s
 		!head->is_http_1_0);
 }
 
-static const char *connection_of(const struct front_head *head, bool keeps_open)
+static const char *connection_of(const struct httpd_head *head, bool keeps_open)
 {
 	if (head->is_upgrade)
 		return "Upgrade";
 	return keeps_open ? "keep-alive" : "close";
 }
 
-void front_head_write(
-	const struct front_head *head, const char *strip, bool keeps_open, struct buf *out)
+void httpd_head_write(
+	const struct httpd_head *head, const char *strip, bool keeps_open, struct buf *out)
 {
 	write_first_line(head, strip, out);
 	vec_foreach (char *, header, &head->headers) {
-		if (!front_head_goes_on(head, *header))
+		if (!httpd_head_goes_on(head, *header))
 			continue;
 		buf_adds(out, *header);
 		buf_adds(out, "\r\n");

@@ -10,19 +10,19 @@
 
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "net/httpd/front.h"
-#include "net/httpd/front_head.h"
+#include "net/httpd/httpd.h"
+#include "net/httpd/httpd_head.h"
 
 /* 0: more is needed; 200: taken. */
-static int parse_status(const char *data, size_t len, struct front_head *ret)
+static int parse_status(const char *data, size_t len, struct httpd_head *ret)
 {
 	AUTO_ERR struct err err = {0};
 	size_t used = 0;
 	int status = 0;
 
-	int r = front_request_parse(data, len, ret, &used, &status, &err);
+	int r = httpd_request_parse(data, len, ret, &used, &status, &err);
 	if (r < 0) {
-		assert_int_equal(err.id, E_FRONT_HEAD);
+		assert_int_equal(err.id, E_HTTPD_HEAD);
 		return status;
 	}
 	assert_true(r == 0 || used == len);
@@ -140,7 +140,7 @@ static void test_requests(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
-		AUTO_FRONT_HEAD struct front_head head = {0};
+		AUTO_HTTPD_HEAD struct httpd_head head = {0};
 		int status = parse_status(requests[i].text, strlen(requests[i].text), &head);
 		if (status != requests[i].status)
 			fail_msg("%s: %d", requests[i].name, status);
@@ -154,7 +154,7 @@ static void test_nul(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-		AUTO_FRONT_HEAD struct front_head head = {0};
+		AUTO_HTTPD_HEAD struct httpd_head head = {0};
 		AUTO_FREE char *text = mem_strdup(places[i]);
 		*strchr(text, '@') = '\0';
 		assert_int_equal(parse_status(text, strlen(places[i]), &head), 400);
@@ -168,7 +168,7 @@ static void test_cut(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
 		size_t len = strlen(requests[i].text);
 		for (size_t n = 0; n < len; n++) {
-			AUTO_FRONT_HEAD struct front_head head = {0};
+			AUTO_HTTPD_HEAD struct httpd_head head = {0};
 			int status = parse_status(requests[i].text, n, &head);
 			if (status != 0 && (status != requests[i].status || status == 200))
 				fail_msg("%s cut at %zu: %d", requests[i].name, n, status);
@@ -179,52 +179,52 @@ static void test_cut(void **state)
 static void test_large(void **state)
 {
 	AUTO_BUF struct buf buf = {0};
-	AUTO_FRONT_HEAD struct front_head head = {0};
+	AUTO_HTTPD_HEAD struct httpd_head head = {0};
 
 	(void)state;
 	buf_init(&buf, 1 << 20);
 	buf_adds(&buf, "GET /");
-	while (buf.len < FRONT_HEAD_MAX - 1)
+	while (buf.len < HTTPD_HEAD_MAX - 1)
 		buf_addc(&buf, 'a');
 	assert_int_equal(parse_status(buf.data, buf.len, &head), 0);
 	buf_addc(&buf, 'a');
 	assert_int_equal(parse_status(buf.data, buf.len, &head), 414);
 	buf_reset(&buf);
 	buf_adds(&buf, GET "A: ");
-	while (buf.len < FRONT_HEAD_MAX - 4)
+	while (buf.len < HTTPD_HEAD_MAX - 4)
 		buf_addc(&buf, 'a');
 	buf_adds(&buf, "\r\n\r\n");
 	assert_int_equal(parse_status(buf.data, buf.len, &head), 200);
 	buf_truncate(&buf, buf.len - 4);
 	buf_adds(&buf, "a\r\n\r\n");
-	front_head_done(&head);
+	httpd_head_done(&head);
 	assert_int_equal(parse_status(buf.data, buf.len, &head), 431);
 }
 
-static void takes(const char *text, struct front_head *ret)
+static void takes(const char *text, struct httpd_head *ret)
 {
 	assert_int_equal(parse_status(text, strlen(text), ret), 200);
 }
 
 static void test_what_is_read(void **state)
 {
-	AUTO_FRONT_HEAD struct front_head a = {0}, b = {0}, c = {0}, d = {0}, e = {0};
+	AUTO_HTTPD_HEAD struct httpd_head a = {0}, b = {0}, c = {0}, d = {0}, e = {0};
 
 	(void)state;
 	takes(GET "Connection: foo, Upgrade\r\nUpgrade: websocket\r\n\r\n", &a);
-	assert_true(a.is_upgrade && a.keeps_open && a.body == FRONT_BODY_NONE && !a.is_http_1_0);
+	assert_true(a.is_upgrade && a.keeps_open && a.body == HTTPD_BODY_NONE && !a.is_http_1_0);
 	assert_string_equal(a.method, "GET");
 	assert_string_equal(a.target, "/");
 	assert_string_equal(a.headers.v[0], "host: localhost:8000");
 	takes(GET "Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n", &b);
 	assert_false(b.is_upgrade);
 	takes("POST /a?b HTTP/1.0\r\n" H "Content-Length: 7\r\nConnection: Keep-Alive\r\n\r\n", &c);
-	assert_true(c.keeps_open && c.is_http_1_0 && c.body == FRONT_BODY_LENGTH && c.length == 7);
+	assert_true(c.keeps_open && c.is_http_1_0 && c.body == HTTPD_BODY_LENGTH && c.length == 7);
 	takes("GET http://LocalHost:8000?a HTTP/1.1\r\n" H "Connection: close\r\n\r\n", &d);
 	assert_false(d.keeps_open);
 	assert_string_equal(d.target, "/?a");
 	takes(POST "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n", &e);
-	assert_true(e.expects && e.body == FRONT_BODY_CHUNKED);
+	assert_true(e.expects && e.body == HTTPD_BODY_CHUNKED);
 }
 
 /*
@@ -234,22 +234,22 @@ static void test_what_is_read(void **state)
 static const struct {
 	const char *text, *method;
 	int status; /* -1: refused */
-	enum front_body body;
+	enum httpd_body body;
 	bool keeps_open;
 } responses[] = {
-	{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", "GET", 200, FRONT_BODY_LENGTH, true},
-	{"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", "GET", 200, FRONT_BODY_NONE, true},
-	{"HTTP/1.1 200 \r\nTransfer-Encoding: chunked\r\n\r\n", "GET", 200, FRONT_BODY_CHUNKED,
+	{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", "GET", 200, HTTPD_BODY_LENGTH, true},
+	{"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", "GET", 200, HTTPD_BODY_NONE, true},
+	{"HTTP/1.1 200 \r\nTransfer-Encoding: chunked\r\n\r\n", "GET", 200, HTTPD_BODY_CHUNKED,
 		true},
 	{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\n", "GET", 200,
-		FRONT_BODY_LENGTH, false},
-	{"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n", "GET", 200, FRONT_BODY_LENGTH, false},
-	{"HTTP/1.1 200 OK\r\n\r\n", "GET", 200, FRONT_BODY_TO_END, false},
-	{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", "HEAD", 200, FRONT_BODY_NONE, true},
-	{"HTTP/1.1 204 No\r\n\r\n", "GET", 204, FRONT_BODY_NONE, true},
-	{"HTTP/1.1 304 No\r\nContent-Length: 3\r\n\r\n", "GET", 304, FRONT_BODY_NONE, true},
-	{"HTTP/1.1 100 Continue\r\n\r\n", "GET", 100, FRONT_BODY_NONE, true},
-	{"HTTP/1.1 200 OK\r\nA:\tb\r\nContent-Length: 0\r\n\r\n", "GET", 200, FRONT_BODY_NONE,
+		HTTPD_BODY_LENGTH, false},
+	{"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n", "GET", 200, HTTPD_BODY_LENGTH, false},
+	{"HTTP/1.1 200 OK\r\n\r\n", "GET", 200, HTTPD_BODY_TO_END, false},
+	{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", "HEAD", 200, HTTPD_BODY_NONE, true},
+	{"HTTP/1.1 204 No\r\n\r\n", "GET", 204, HTTPD_BODY_NONE, true},
+	{"HTTP/1.1 304 No\r\nContent-Length: 3\r\n\r\n", "GET", 304, HTTPD_BODY_NONE, true},
+	{"HTTP/1.1 100 Continue\r\n\r\n", "GET", 100, HTTPD_BODY_NONE, true},
+	{"HTTP/1.1 200 OK\r\nA:\tb\r\nContent-Length: 0\r\n\r\n", "GET", 200, HTTPD_BODY_NONE,
 		true},
 	{"HTTP/1.1 20 OK\r\n\r\n", "GET", -1, 0, false},
 	{"HTTP/1.1 099 OK\r\n\r\n", "GET", -1, 0, false},
@@ -268,9 +268,9 @@ static void test_responses(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(responses); i++) {
-		AUTO_FRONT_HEAD struct front_head head = {0};
+		AUTO_HTTPD_HEAD struct httpd_head head = {0};
 		size_t used = 0;
-		int r = front_response_parse(responses[i].text, strlen(responses[i].text),
+		int r = httpd_response_parse(responses[i].text, strlen(responses[i].text),
 			responses[i].method, &head, &used, NULL);
 		if ((r < 0) != (responses[i].status < 0) || r == 0)
 			fail_msg("%s: %d", responses[i].text, r);
@@ -319,20 +319,20 @@ static void test_chunks(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
-		struct front_chunks whole = {0}, pieces = {0};
+		struct httpd_chunks whole = {0}, pieces = {0};
 		size_t len = strlen(bodies[i].text), used = 0, total = 0;
-		int r = front_chunks_feed(&whole, bodies[i].text, len, &used, NULL);
+		int r = httpd_chunks_feed(&whole, bodies[i].text, len, &used, NULL);
 		if ((r < 0 ? -1 : r) != bodies[i].r)
 			fail_msg("%s: %d", bodies[i].text, r);
 		assert_int_equal(used, bodies[i].used);
 		int r2 = 0;
 		for (size_t n = 0; n < len && r2 == 0; n++, total += r2 < 0 ? 0 : used)
-			r2 = front_chunks_feed(&pieces, bodies[i].text + n, 1, &used, NULL);
+			r2 = httpd_chunks_feed(&pieces, bodies[i].text + n, 1, &used, NULL);
 		assert_int_equal(r2, r);
 		assert_true(r < 0 || total == bodies[i].used);
 		/* What is broken stays so. */
 		if (r < 0)
-			assert_true(front_chunks_feed(&whole, "0\r\n\r\n", 5, &used, NULL) < 0);
+			assert_true(httpd_chunks_feed(&whole, "0\r\n\r\n", 5, &used, NULL) < 0);
 	}
 }
 
@@ -342,7 +342,7 @@ static void test_chunks(void **state)
 
 static void test_write(void **state)
 {
-	AUTO_FRONT_HEAD struct front_head plain = {0}, upgrade = {0}, response = {0};
+	AUTO_HTTPD_HEAD struct httpd_head plain = {0}, upgrade = {0}, response = {0};
 	AUTO_BUF struct buf out = {0};
 	size_t used;
 	static const char said[] =
@@ -355,24 +355,24 @@ static void test_write(void **state)
 	      "Upgrade: h2c\r\nCookie: c=d\r\nOrigin: http://localhost:8000\r\n"
 	      "Content-Length: 3\r\n\r\n",
 		&plain);
-	front_head_write(&plain, "/pre", true, &out);
+	httpd_head_write(&plain, "/pre", true, &out);
 	assert_string_equal(out.data,
 		"POST /a?b HTTP/1.1\r\nhost: localhost:8000\r\ncookie: c=d\r\n"
 		"origin: http://localhost:8000\r\ncontent-length: 3\r\nconnection: keep-alive\r\n\r\n");
 	buf_reset(&out);
 	takes("GET /pre HTTP/1.1\r\n" H "Connection: Upgrade\r\nUpgrade: WebSocket\r\n\r\n",
 		&upgrade);
-	front_head_write(&upgrade, "/pre", true, &out);
+	httpd_head_write(&upgrade, "/pre", true, &out);
 	assert_string_equal(out.data,
 		"GET / HTTP/1.1\r\nhost: localhost:8000\r\nupgrade: WebSocket\r\n"
 		"connection: Upgrade\r\n\r\n");
 	buf_reset(&out);
-	front_head_write(&upgrade, "/pr", true, &out);
+	httpd_head_write(&upgrade, "/pr", true, &out);
 	assert_true(str_starts(out.data, "GET /pre HTTP/1.1\r\n"));
 	buf_reset(&out);
 	assert_int_equal(
-		front_response_parse(said, strlen(said), "GET", &response, &used, NULL), 1);
-	front_head_write(&response, NULL, true, &out);
+		httpd_response_parse(said, strlen(said), "GET", &response, &used, NULL), 1);
+	httpd_head_write(&response, NULL, true, &out);
 	assert_string_equal(
 		out.data, "HTTP/1.1 204 No Content\r\nx: y\r\nconnection: keep-alive\r\n\r\n");
 }
@@ -380,7 +380,7 @@ static void test_write(void **state)
 static void test_rename(void **state)
 {
 	static const char requested[] = "8888.run.localhost:8000", own[] = "localhost:8888";
-	AUTO_FRONT_HEAD struct front_head request = {0}, response = {0};
+	AUTO_HTTPD_HEAD struct httpd_head request = {0}, response = {0};
 	AUTO_BUF struct buf out = {0};
 	size_t used;
 	static const char said[] = "HTTP/1.1 302 Found\r\nLocation: http://LOCALHOST:8888/a?b\r\n"
@@ -394,8 +394,8 @@ static void test_rename(void **state)
 	      "Origin: http://8888.RUN.localhost:8000\r\nX-Forwarded-Host: evil\r\n"
 	      "Referer: http://8888.run.localhost:80001/\r\nX-Forwarded-Proto: https\r\n\r\n",
 		&request);
-	front_head_rename(&request, requested, own);
-	front_head_write(&request, NULL, true, &out);
+	httpd_head_rename(&request, requested, own);
+	httpd_head_write(&request, NULL, true, &out);
 	assert_string_equal(out.data,
 		"GET /a HTTP/1.1\r\nhost: localhost:8888\r\nhosts: x\r\n"
 		"origin: http://localhost:8888\r\nreferer: http://8888.run.localhost:80001/\r\n"
@@ -403,9 +403,9 @@ static void test_rename(void **state)
 		"connection: keep-alive\r\n\r\n");
 	buf_reset(&out);
 	assert_int_equal(
-		front_response_parse(said, strlen(said), "GET", &response, &used, NULL), 1);
-	front_head_rename(&response, own, requested);
-	front_head_write(&response, NULL, true, &out);
+		httpd_response_parse(said, strlen(said), "GET", &response, &used, NULL), 1);
+	httpd_head_rename(&response, own, requested);
+	httpd_head_write(&response, NULL, true, &out);
 	assert_string_equal(out.data,
 		"HTTP/1.1 302 Found\r\nlocation: http://8888.run.localhost:8000/a?b\r\n"
 		"content-location: http://localhost:8888/c\r\n"
@@ -453,21 +453,21 @@ static void test_hosts(void **state)
 		{"", NULL},
 		{":8000", NULL},
 	};
-	char name[FRONT_HOST_MAX];
+	char name[HTTPD_HOST_MAX];
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		bool is_here = front_host_is_here(rows[i].value, 8000, name);
+		bool is_here = httpd_host_is_here(rows[i].value, 8000, name);
 		if (is_here != (rows[i].name != NULL))
 			fail_msg("%s", rows[i].value);
 		if (is_here)
 			assert_string_equal(name, rows[i].name);
 	}
-	assert_true(front_host_is_here("localhost", 80, name));
+	assert_true(httpd_host_is_here("localhost", 80, name));
 	AUTO_FREE char *longest = mem_printf("%0245d.localhost:8000", 0);
 	AUTO_FREE char *longer = mem_printf("%0246d.localhost:8000", 0);
-	assert_true(front_host_is_here(longest, 8000, name));
-	assert_false(front_host_is_here(longer, 8000, name));
+	assert_true(httpd_host_is_here(longest, 8000, name));
+	assert_false(httpd_host_is_here(longer, 8000, name));
 }
 
 #define WS "Connection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -529,10 +529,10 @@ static void test_origins(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		AUTO_FRONT_HEAD struct front_head head = {0};
+		AUTO_HTTPD_HEAD struct httpd_head head = {0};
 		takes(rows[i].text, &head);
-		if (front_origin_is_right(&head, false) != rows[i].is_right ||
-			front_origin_is_right(&head, true) != rows[i].any_is_right)
+		if (httpd_origin_is_right(&head, false) != rows[i].is_right ||
+			httpd_origin_is_right(&head, true) != rows[i].any_is_right)
 			fail_msg("%s", rows[i].text);
 	}
 }

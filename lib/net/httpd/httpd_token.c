@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "net/httpd/front_token.h"
+#include "net/httpd/httpd_token.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,18 +11,18 @@
 #include "base/util/mem.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
-#include "net/httpd/front.h"
+#include "net/httpd/httpd.h"
 
-enum { TOKEN_LEN = FRONT_TOKEN_SIZE - 1, TOKEN_BYTES = TOKEN_LEN / 2 };
+enum { TOKEN_LEN = HTTPD_TOKEN_SIZE - 1, TOKEN_BYTES = TOKEN_LEN / 2 };
 
 #define COOKIE "dlrun-token-"
 
 /* The values that a head is checked against while tokens are taken out, and the result. */
 struct taking {
 	const char *token;
-	char of_host[FRONT_TOKEN_SIZE];
+	char of_host[HTTPD_TOKEN_SIZE];
 	char cookie[sizeof(COOKIE) + 5]; /* the name of the front's own */
-	struct front_proof proof;
+	struct httpd_proof proof;
 };
 
 /* A part of a value. */
@@ -31,7 +31,7 @@ struct span {
 	size_t len;
 };
 
-void front_token_make(char ret[static FRONT_TOKEN_SIZE])
+void httpd_token_make(char ret[static HTTPD_TOKEN_SIZE])
 {
 	uint8_t bytes[TOKEN_BYTES];
 
@@ -39,7 +39,7 @@ void front_token_make(char ret[static FRONT_TOKEN_SIZE])
 	hex_encode(bytes, sizeof(bytes), ret);
 }
 
-void front_token_of(const char *token, const char *host, char ret[static FRONT_TOKEN_SIZE])
+void httpd_token_of(const char *token, const char *host, char ret[static HTTPD_TOKEN_SIZE])
 {
 	uint8_t mac[SHA1_SIZE];
 
@@ -47,12 +47,12 @@ void front_token_of(const char *token, const char *host, char ret[static FRONT_T
 	hex_encode(mac, TOKEN_BYTES, ret);
 }
 
-static bool front_token_is_token(struct span text, const char *token)
+static bool httpd_token_is_token(struct span text, const char *token)
 {
 	return text.len == TOKEN_LEN && str_is_secret(text.at, token, TOKEN_LEN);
 }
 
-static struct span front_token_trim(const char *at, size_t len)
+static struct span httpd_token_trim(const char *at, size_t len)
 {
 	while (len > 0 && (*at == ' ' || *at == '\t')) {
 		at++;
@@ -64,7 +64,7 @@ static struct span front_token_trim(const char *at, size_t len)
 }
 
 /* The text in front of the first `by`, which is skipped; *text is NULL at the end. */
-static struct span front_token_next(const char **text, char by)
+static struct span httpd_token_next(const char **text, char by)
 {
 	const char *end = strchr(*text, by);
 	struct span part = {*text, end ? (size_t)(end - *text) : strlen(*text)};
@@ -74,7 +74,7 @@ static struct span front_token_next(const char **text, char by)
 }
 
 /* Split a pair into the parts in front of and behind "=". */
-static void front_token_split(struct span pair, struct span *ret_name, struct span *ret_value)
+static void httpd_token_split(struct span pair, struct span *ret_name, struct span *ret_value)
 {
 	const char *equals = memchr(pair.at, '=', pair.len);
 	size_t len = equals ? (size_t)(equals - pair.at) : pair.len;
@@ -89,7 +89,7 @@ static void front_token_split(struct span pair, struct span *ret_name, struct sp
  */
 
 /* Without percent-encoding, as far as it fits into out. */
-static struct span front_token_decode(struct span text, char *out, size_t size)
+static struct span httpd_token_decode(struct span text, char *out, size_t size)
 {
 	size_t n = 0;
 
@@ -103,36 +103,36 @@ static struct span front_token_decode(struct span text, char *out, size_t size)
 	return (struct span){out, n};
 }
 
-static bool front_token_take_param(struct taking *taking, struct span pair)
+static bool httpd_token_take_param(struct taking *taking, struct span pair)
 {
-	char names[sizeof(FRONT_TOKEN_PARAM)], values[FRONT_TOKEN_SIZE];
+	char names[sizeof(HTTPD_TOKEN_PARAM)], values[HTTPD_TOKEN_SIZE];
 	struct span name, value;
 
-	front_token_split(pair, &name, &value);
-	name = front_token_decode(name, names, sizeof(names));
-	if (name.len != strlen(FRONT_TOKEN_PARAM) ||
-		memcmp(name.at, FRONT_TOKEN_PARAM, name.len) != 0)
+	httpd_token_split(pair, &name, &value);
+	name = httpd_token_decode(name, names, sizeof(names));
+	if (name.len != strlen(HTTPD_TOKEN_PARAM) ||
+		memcmp(name.at, HTTPD_TOKEN_PARAM, name.len) != 0)
 		return false;
-	value = front_token_decode(value, values, sizeof(values));
+	value = httpd_token_decode(value, values, sizeof(values));
 	taking->proof.was_in_url = true;
-	if (front_token_is_token(value, taking->token) ||
-		front_token_is_token(value, taking->of_host))
+	if (httpd_token_is_token(value, taking->token) ||
+		httpd_token_is_token(value, taking->of_host))
 		taking->proof.url_is_right = true;
 	return true;
 }
 
-static void take_query(struct taking *taking, struct front_head *head)
+static void take_query(struct taking *taking, struct httpd_head *head)
 {
 	const char *query = strchr(head->target, '?');
 	AUTO_BUF struct buf left = {0};
 
 	if (!query)
 		return;
-	buf_init(&left, FRONT_HEAD_MAX);
+	buf_init(&left, HTTPD_HEAD_MAX);
 	for (const char *at = query + 1; at;) {
-		struct span pair = front_token_next(&at, '&');
+		struct span pair = httpd_token_next(&at, '&');
 
-		if (front_token_take_param(taking, pair))
+		if (httpd_token_take_param(taking, pair))
 			continue;
 		buf_addc(&left, '&');
 		buf_add(&left, pair.at, pair.len);
@@ -153,13 +153,13 @@ static bool take_cookie(struct taking *taking, struct span pair)
 {
 	struct span name, value;
 
-	front_token_split(pair, &name, &value);
-	name = front_token_trim(name.at, name.len);
-	value = front_token_trim(value.at, value.len);
+	httpd_token_split(pair, &name, &value);
+	name = httpd_token_trim(name.at, name.len);
+	value = httpd_token_trim(value.at, value.len);
 	if (name.len < strlen(COOKIE) || memcmp(name.at, COOKIE, strlen(COOKIE)) != 0)
 		return false;
 	if (name.len == strlen(taking->cookie) && memcmp(name.at, taking->cookie, name.len) == 0 &&
-		front_token_is_token(value, taking->of_host))
+		httpd_token_is_token(value, taking->of_host))
 		taking->proof.field_is_right = true;
 	return true;
 }
@@ -170,11 +170,11 @@ static char *take_cookies(struct taking *taking, const char *header, const char 
 	AUTO_BUF struct buf left = {0};
 	bool was_taken = false;
 
-	buf_init(&left, FRONT_HEAD_MAX);
+	buf_init(&left, HTTPD_HEAD_MAX);
 	for (const char *at = value; at;) {
-		struct span pair = front_token_next(&at, ';');
+		struct span pair = httpd_token_next(&at, ';');
 
-		pair = front_token_trim(pair.at, pair.len);
+		pair = httpd_token_trim(pair.at, pair.len);
 		if (take_cookie(taking, pair)) {
 			was_taken = true;
 		} else if (pair.len > 0) {
@@ -192,21 +192,21 @@ static void take_password(struct taking *taking, const char *value)
 	static const char scheme[] = "basic ";
 	AUTO_BUF struct buf pair = {0};
 
-	buf_init(&pair, FRONT_HEAD_MAX);
+	buf_init(&pair, HTTPD_HEAD_MAX);
 	if (strncasecmp(value, scheme, strlen(scheme)) != 0)
 		return;
-	struct span text = front_token_trim(value + strlen(scheme), strlen(value + strlen(scheme)));
+	struct span text = httpd_token_trim(value + strlen(scheme), strlen(value + strlen(scheme)));
 	if (!base64_decode(text.at, text.len, &pair))
 		return;
 	const char *colon = memchr(pair.data, ':', pair.len);
 	if (!colon)
 		return;
 	struct span password = {colon + 1, pair.len - (size_t)(colon + 1 - pair.data)};
-	if (front_token_is_token(password, taking->token))
+	if (httpd_token_is_token(password, taking->token))
 		taking->proof.field_is_right = true;
 }
 
-static void front_token_take_fields(struct taking *taking, struct front_head *head)
+static void httpd_token_take_fields(struct taking *taking, struct httpd_head *head)
 {
 	static const char cookie[] = "cookie: ", password[] = "proxy-authorization: ";
 	struct strv left = {0};
@@ -232,23 +232,23 @@ static void name_cookie(uint16_t port, char ret[static sizeof(COOKIE) + 5])
 	snprintf(ret, sizeof(COOKIE) + 5, COOKIE "%u", port);
 }
 
-void front_token_take(const char *token, const char *host, uint16_t port, struct front_head *head,
-	struct front_proof *ret)
+void httpd_token_take(const char *token, const char *host, uint16_t port, struct httpd_head *head,
+	struct httpd_proof *ret)
 {
 	struct taking taking = {.token = token};
 
-	front_token_of(token, host, taking.of_host);
+	httpd_token_of(token, host, taking.of_host);
 	name_cookie(port, taking.cookie);
 	take_query(&taking, head);
-	front_token_take_fields(&taking, head);
+	httpd_token_take_fields(&taking, head);
 	*ret = taking.proof;
 }
 
-char *front_token_cookie(const char *token, const char *host, uint16_t port)
+char *httpd_token_cookie(const char *token, const char *host, uint16_t port)
 {
-	char name[sizeof(COOKIE) + 5], value[FRONT_TOKEN_SIZE];
+	char name[sizeof(COOKIE) + 5], value[HTTPD_TOKEN_SIZE];
 
 	name_cookie(port, name);
-	front_token_of(token, host, value);
+	httpd_token_of(token, host, value);
 	return mem_printf("%s=%s; Path=/; HttpOnly; SameSite=Lax", name, value);
 }

@@ -5,7 +5,7 @@
  *
  * Before anybody is asked, refused are: connections of other users of this machine but root, where
  * the system tells whose they are (os_peer_uid); where it does not, as with -Dos=portable, requests
- * without the front's token (front_token.h), with 407 to who takes it for a proxy and else with
+ * without the front's token (httpd_token.h), with 407 to who takes it for a proxy and else with
  * 403, and the URL that has it leads to the same one without it, with a cookie; a Host but
  * localhost, a name below it, 127.0.0.1 and [::1], with the front's own port (DNS rebinding);
  * Sec-Fetch-Site: cross-site, except for a page that is
@@ -13,15 +13,15 @@
  * between runs, so the page with the links needs Referrer-Policy: origin); an Origin of another
  * scheme, host or port than Host has, on upgrades and on every method but GET and HEAD, and such an
  * Origin on GET and HEAD, too, unless the route says otherwise; and what is not exactly one
- * request: see front_head.h.
+ * request: see httpd_head.h.
  *
  * Connections stay open between requests; those to programs as long as both sides want it and the
  * next request has the same key. Bodies go through as they come, with back-pressure, both ways;
  * upgrades (WebSocket) and CONNECT become streams (pump.h). Fields of one hop are not passed
  * on; Host, Origin and cookies are.
  */
-#ifndef DLRUN_NET_HTTPD_FRONT_H
-#define DLRUN_NET_HTTPD_FRONT_H
+#ifndef DLRUN_NET_HTTPD_HTTPD_H
+#define DLRUN_NET_HTTPD_HTTPD_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,13 +33,13 @@
 #include "base/util/vec.h"
 
 enum {
-	FRONT_HEAD_MAX = 64 << 10, /* of a request or an answer */
-	FRONT_CONNS_MAX = 512,
-	FRONT_HEAD_MS = 10 * 1000, /* for a head to come */
-	FRONT_IDLE_MS = 120 * 1000,
+	HTTPD_HEAD_MAX = 64 << 10, /* of a request or an answer */
+	HTTPD_CONNS_MAX = 512,
+	HTTPD_HEAD_MS = 10 * 1000, /* for a head to come */
+	HTTPD_IDLE_MS = 120 * 1000,
 };
 
-struct front_request {
+struct httpd_request {
 	const char *method;
 	/* Path and query, from "/" on, as they came; of CONNECT "host:port". */
 	const char *target;
@@ -49,60 +49,60 @@ struct front_request {
 	bool is_connect, is_upgrade;
 };
 
-/* A request that waits for its response: exactly one of front_response, front_refuse, front_begin,
- * front_carry, from within `request` or later. The exchange is over, and the pointer invalid, when
- * its `gone` was called, or after front_response, front_refuse, front_end and front_carry: no gone
- * follows these. A caller that responds later than in `request` needs front_on_gone. The body of a
+/* A request that waits for its response: exactly one of httpd_response, httpd_refuse, httpd_begin,
+ * httpd_carry, from within `request` or later. The exchange is over, and the pointer invalid, when
+ * its `gone` was called, or after httpd_response, httpd_refuse, httpd_end and httpd_carry: no gone
+ * follows these. A caller that responds later than in `request` needs httpd_on_gone. The body of a
  * request that is not forwarded is dropped; a connection on which the body does not end at once is
  * closed after the response. */
-struct front_exchange;
+struct httpd_exchange;
 
-struct front_options {
+struct httpd_options {
 	struct loop *loop;
 	uint16_t port; /* 0: any */
 	bool is_exact; /* else the next ones that are free, as of listen.h */
 	/* From the loop. request is valid during the call only. Neither this nor any other
 	 * function of the caller's may free the front. */
 	void (*request)(
-		void *ctx, struct front_exchange *exchange, const struct front_request *request);
+		void *ctx, struct httpd_exchange *exchange, const struct httpd_request *request);
 	/* Called with a problem, for -v: one sentence; or NULL. */
 	void (*notice)(void *ctx, const char *text);
 	void *ctx;
 	bool has_secret; /* request looks for a secret of its own: no token */
 };
 
-struct front;
+struct httpd;
 /* Listens when it returns, on 127.0.0.1 and ::1. E_LISTEN_TAKEN, E_LISTEN. */
-int front_open(const struct front_options *options, struct front **ret, struct err *err);
+int httpd_open(const struct httpd_options *options, struct httpd **ret, struct err *err);
 /* Requests that wait for their answers are reset; no gone. */
-void front_free(struct front *front);
-AUTO_POINTER(struct front, front_free)
-uint16_t front_port(const struct front *front);
+void httpd_free(struct httpd *httpd);
+AUTO_POINTER(struct httpd, httpd_free)
+uint16_t httpd_port(const struct httpd *httpd);
 /* The token that the front's URLs need; NULL: none. Valid as long as the front. */
-const char *front_token(const struct front *front);
+const char *httpd_token(const struct httpd *httpd);
 
 /* gone: the other side has left before the answer was whole, or has ended its direction: whoever
  * does that waits for no answer. */
-void front_on_gone(struct front_exchange *exchange, void (*gone)(void *ctx), void *ctx);
+void httpd_on_gone(struct httpd_exchange *exchange, void (*gone)(void *ctx), void *ctx);
 /* headers: "Name: value" beside Content-Length, Date and Connection; may be NULL. Without others of
  * that name X-Content-Type-Options: nosniff and Referrer-Policy: no-referrer are added. data is
  * copied. A HEAD gets no body. */
-void front_response(struct front_exchange *exchange, int status, const struct strv *headers,
+void httpd_response(struct httpd_exchange *exchange, int status, const struct strv *headers,
 	const void *data, size_t len);
 /* An error page of plain HTML: what, and what to do (both escaped here; hint may be NULL). */
-void front_refuse(struct front_exchange *exchange, int status, const char *what, const char *hint);
+void httpd_refuse(struct httpd_exchange *exchange, int status, const char *what, const char *hint);
 
 /* An answer that comes bit by bit. length: -1 where it is not known. */
-void front_begin(
-	struct front_exchange *exchange, int status, const struct strv *headers, int64_t length);
-/* Copied. More than FRONT_PENDING of bytes that wait: false; go on when `room` is called. */
-enum { FRONT_PENDING = 1 << 20 };
-bool front_write(struct front_exchange *exchange, const void *data, size_t len);
-void front_on_room(struct front_exchange *exchange, void (*room)(void *ctx), void *ctx);
+void httpd_begin(
+	struct httpd_exchange *exchange, int status, const struct strv *headers, int64_t length);
+/* Copied. More than HTTPD_PENDING of bytes that wait: false; go on when `room` is called. */
+enum { HTTPD_PENDING = 1 << 20 };
+bool httpd_write(struct httpd_exchange *exchange, const void *data, size_t len);
+void httpd_on_room(struct httpd_exchange *exchange, void (*room)(void *ctx), void *ctx);
 /* cut: the answer is not whole, and the other side is to see that. */
-void front_end(struct front_exchange *exchange, bool cut);
+void httpd_end(struct httpd_exchange *exchange, bool cut);
 
-struct front_route {
+struct httpd_route {
 	const char *key; /* copied: requests of one key go to the same program */
 	/* A new connection to it: fd, a connected socket (non-blocking), is the callee's, also on
 	 * failure, which carries what comes out of it to the program. */
@@ -118,12 +118,12 @@ struct front_route {
 	/* In front of the path, to be removed from it ("/prefix"); or NULL. */
 	const char *strip;
 	/* The name that the program takes for its own ("localhost:8888"), as it is behind a
-	 * forwarded port (front_head_rename); NULL: the one of the request. */
+	 * forwarded port (httpd_head_rename); NULL: the one of the request. */
 	const char *host;
 };
 /* A CONNECT is answered with 200 first. The failure of connect is a page of status 502 with its
  * message and hint. A program that ends a connection on which it has answered before is asked once
  * more where the request is a GET or HEAD. */
-void front_carry(struct front_exchange *exchange, const struct front_route *route);
+void httpd_carry(struct httpd_exchange *exchange, const struct httpd_route *route);
 
 #endif

@@ -9,7 +9,7 @@
 #include "base/os/fs.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "net/httpd/front_impl.h"
+#include "net/httpd/httpd_impl.h"
 #include "net/stream/field.h"
 
 /*
@@ -95,10 +95,10 @@ static const struct stream_ops early_ops = {
 
 /* Data of this side that waits for the other one comes before the input still unread. */
 static struct stream *stream_of(
-	struct front_wire *wire, const struct front_wire *other, struct loop *loop)
+	struct httpd_wire *wire, const struct httpd_wire *other, struct loop *loop)
 {
 	struct early *early = mem_alloc(1, sizeof(*early));
-	size_t waiting = front_wire_pending(other);
+	size_t waiting = httpd_wire_pending(other);
 
 	early->len = waiting + wire->in.len;
 	early->data = mem_alloc(early->len + 1, 1);
@@ -114,47 +114,47 @@ static struct stream *stream_of(
  * The tunnel
  */
 
-void front_tunnel_free(struct front_tunnel *tunnel)
+void httpd_tunnel_free(struct httpd_tunnel *tunnel)
 {
-	struct front *front = tunnel->front;
+	struct httpd *httpd = tunnel->httpd;
 
 	if (tunnel->next)
 		tunnel->next->before = tunnel->before;
 	if (tunnel->before)
 		tunnel->before->next = tunnel->next;
 	else
-		front->tunnels = tunnel->next;
+		httpd->tunnels = tunnel->next;
 	free(tunnel);
-	front_count_less(front);
+	httpd_count_less(httpd);
 }
 
-static int front_carry_on_done(void *ctx, struct pump_end *end, struct err *err)
+static int httpd_carry_on_done(void *ctx, struct pump_end *end, struct err *err)
 {
 	(void)end;
 	(void)err;
-	front_tunnel_free(ctx);
+	httpd_tunnel_free(ctx);
 	return 0;
 }
 
 /* Both sides become a tunnel's, the connection is dead. */
-static void front_tunnel_start(struct front_conn *conn)
+static void httpd_tunnel_start(struct httpd_conn *conn)
 {
-	struct front *front = conn->front;
-	struct loop *loop = front->options.loop;
-	struct front_tunnel *tunnel = mem_alloc(1, sizeof(*tunnel));
+	struct httpd *httpd = conn->httpd;
+	struct loop *loop = httpd->options.loop;
+	struct httpd_tunnel *tunnel = mem_alloc(1, sizeof(*tunnel));
 	struct stream *a = stream_of(&conn->client, &conn->program, loop);
 	struct stream *b = stream_of(&conn->program, &conn->client, loop);
 	const struct pump_options options = {
-		.loop = loop, .a = a, .b = b, .done = front_carry_on_done, .ctx = tunnel};
+		.loop = loop, .a = a, .b = b, .done = httpd_carry_on_done, .ctx = tunnel};
 
-	(void)front_wire_take(&conn->client, loop);
-	(void)front_wire_take(&conn->program, loop);
+	(void)httpd_wire_take(&conn->client, loop);
+	(void)httpd_wire_take(&conn->program, loop);
 	conn->is_dead = true;
-	*tunnel = (struct front_tunnel){.front = front, .next = front->tunnels};
-	if (front->tunnels)
-		front->tunnels->before = tunnel;
-	front->tunnels = tunnel;
-	front->n++;
+	*tunnel = (struct httpd_tunnel){.httpd = httpd, .next = httpd->tunnels};
+	if (httpd->tunnels)
+		httpd->tunnels->before = tunnel;
+	httpd->tunnels = tunnel;
+	httpd->n++;
 	tunnel->pump = pump_start(&options);
 }
 
@@ -164,24 +164,24 @@ enum phase {
 	PHASE_BODY,
 };
 
-struct front_carry {
-	struct front_route route; /* key, strip and host are its own */
+struct httpd_carry {
+	struct httpd_route route; /* key, strip and host are its own */
 	char *key, *strip, *host;
 	char *requested_host; /* in front of host; NULL: the program has no other name */
 	enum phase phase;
-	struct front_head response;
-	struct front_meter body; /* of the answer */
+	struct httpd_head response;
+	struct httpd_meter body; /* of the answer */
 	bool makes_chunks;       /* of an answer that ends with its connection */
 	bool was_tried;          /* on a connection that was there before */
 };
 
-void front_carry_free(struct front_carry *carry)
+void httpd_carry_free(struct httpd_carry *carry)
 {
 	if (!carry)
 		return;
 	if (carry->route.free)
 		carry->route.free(carry->route.ctx);
-	front_head_done(&carry->response);
+	httpd_head_done(&carry->response);
 	free(carry->key);
 	free(carry->strip);
 	free(carry->host);
@@ -189,19 +189,19 @@ void front_carry_free(struct front_carry *carry)
 	free(carry);
 }
 
-static void rename_request(struct front_exchange *exchange, struct front_carry *carry)
+static void rename_request(struct httpd_exchange *exchange, struct httpd_carry *carry)
 {
 	const char *requested = field_find(&exchange->head.headers, "host");
 
 	if (!carry->host || !requested)
 		return;
 	carry->requested_host = mem_strdup(requested);
-	front_head_rename(&exchange->head, carry->requested_host, carry->host);
+	httpd_head_rename(&exchange->head, carry->requested_host, carry->host);
 }
 
-void front_carry(struct front_exchange *exchange, const struct front_route *route)
+void httpd_carry(struct httpd_exchange *exchange, const struct httpd_route *route)
 {
-	struct front_carry *carry = mem_alloc(1, sizeof(*carry));
+	struct httpd_carry *carry = mem_alloc(1, sizeof(*carry));
 
 	carry->route = *route;
 	carry->key = mem_strdup(route->key);
@@ -211,33 +211,33 @@ void front_carry(struct front_exchange *exchange, const struct front_route *rout
 	exchange->is_told = true;
 	rename_request(exchange, carry);
 	if (exchange->is_origin_right || route->any_origin)
-		front_conn_wake(exchange->conn);
+		httpd_conn_wake(exchange->conn);
 	else
-		front_page(exchange, 403, "a page of another origin has asked for this", NULL);
+		httpd_page(exchange, 403, "a page of another origin has asked for this", NULL);
 }
 
 /*
  * The connection to the program
  */
 
-static void drop_program(struct front_conn *conn)
+static void drop_program(struct httpd_conn *conn)
 {
-	front_wire_close(&conn->program, conn->front->options.loop, true);
+	httpd_wire_close(&conn->program, conn->httpd->options.loop, true);
 	free(TAKE(conn->key));
 	conn->was_answered = false;
 }
 
-static bool front_program_reads(const struct front_conn *conn)
+static bool httpd_program_reads(const struct httpd_conn *conn)
 {
-	return conn->state != FRONT_WORKS || front_wire_pending(&conn->client) < FRONT_PIECE;
+	return conn->state != HTTPD_WORKS || httpd_wire_pending(&conn->client) < HTTPD_PIECE;
 }
 
 static short prepare_program(void *ctx)
 {
-	const struct front_conn *conn = ctx;
-	const struct front_wire *wire = &conn->program;
-	bool wants_read = !wire->ended && wire->in.len < wire->in.max && front_program_reads(conn);
-	bool wants_write = front_wire_pending(wire) > 0 && !wire->deaf;
+	const struct httpd_conn *conn = ctx;
+	const struct httpd_wire *wire = &conn->program;
+	bool wants_read = !wire->ended && wire->in.len < wire->in.max && httpd_program_reads(conn);
+	bool wants_write = httpd_wire_pending(wire) > 0 && !wire->deaf;
 
 	return (short)((wants_read ? POLLIN : 0) | (wants_write ? POLLOUT : 0));
 }
@@ -245,23 +245,23 @@ static short prepare_program(void *ctx)
 /* Between requests it has nothing to say. */
 static int dispatch_program(void *ctx, short revents, struct err *err)
 {
-	struct front_conn *conn = ctx;
-	struct front_wire *wire = &conn->program;
+	struct httpd_conn *conn = ctx;
+	struct httpd_wire *wire = &conn->program;
 
 	(void)err;
 	if (revents & ~POLLOUT)
-		front_wire_read(wire);
-	front_wire_flush(wire);
-	if (conn->state != FRONT_WORKS && (wire->ended || wire->in.len > 0))
+		httpd_wire_read(wire);
+	httpd_wire_flush(wire);
+	if (conn->state != HTTPD_WORKS && (wire->ended || wire->in.len > 0))
 		drop_program(conn);
-	front_conn_turn(conn);
+	httpd_conn_turn(conn);
 	return 0;
 }
 
 static const struct loop_fd_ops program_ops = {
 	.prepare = prepare_program, .dispatch = dispatch_program};
 
-static int connect_program(struct front_conn *conn, struct front_carry *carry, struct err *err)
+static int connect_program(struct httpd_conn *conn, struct httpd_carry *carry, struct err *err)
 {
 	int fds[2];
 
@@ -270,7 +270,7 @@ static int connect_program(struct front_conn *conn, struct front_carry *carry, s
 		return fs_error(err, errno, "cannot make a connection to the program");
 	fcntl(fds[1], F_SETFD, FD_CLOEXEC);
 	fcntl(fds[1], F_SETFL, fcntl(fds[1], F_GETFL) | O_NONBLOCK);
-	front_wire_open(&conn->program, conn->front->options.loop, fds[0], &program_ops, conn);
+	httpd_wire_open(&conn->program, conn->httpd->options.loop, fds[0], &program_ops, conn);
 	int r = carry->route.connect(carry->route.ctx, fds[1], err);
 	if (r < 0) {
 		drop_program(conn);
@@ -281,25 +281,25 @@ static int connect_program(struct front_conn *conn, struct front_carry *carry, s
 }
 
 /* Data that the program has sent since its last response is no response to this request. */
-static bool is_reusable(struct front_conn *conn, const struct front_carry *carry)
+static bool is_reusable(struct httpd_conn *conn, const struct httpd_carry *carry)
 {
 	if (!conn->was_answered || !str_eq(conn->key, carry->key))
 		return false;
-	front_wire_read(&conn->program);
+	httpd_wire_read(&conn->program);
 	return !conn->program.ended && conn->program.in.len == 0;
 }
 
-void front_carry_settle(struct front_conn *conn)
+void httpd_carry_settle(struct httpd_conn *conn)
 {
-	const struct front_exchange *exchange = &conn->exchange;
-	const struct front_carry *carry = exchange->carry;
-	const struct front_wire *wire = &conn->program;
+	const struct httpd_exchange *exchange = &conn->exchange;
+	const struct httpd_carry *carry = exchange->carry;
+	const struct httpd_wire *wire = &conn->program;
 
 	if (!carry || wire->fd < 0)
 		return;
 	bool stays = carry->phase == PHASE_BODY && carry->response.keeps_open && carry->body.over &&
 		     exchange->body.over && !exchange->closes && !wire->ended &&
-		     wire->in.len == 0 && front_wire_pending(wire) == 0;
+		     wire->in.len == 0 && httpd_wire_pending(wire) == 0;
 	if (stays)
 		conn->was_answered = true;
 	else
@@ -310,62 +310,62 @@ void front_carry_settle(struct front_conn *conn)
  * Faults
  */
 
-static void front_carry_refuse(
-	struct front_conn *conn, int status, const char *what, const char *hint)
+static void httpd_carry_refuse(
+	struct httpd_conn *conn, int status, const char *what, const char *hint)
 {
 	drop_program(conn);
-	front_page(&conn->exchange, status, what, hint);
+	httpd_page(&conn->exchange, status, what, hint);
 }
 
 /* An answer that has begun can only be broken off. */
-static void front_carry_fail(struct front_conn *conn, int status, const struct err *err)
+static void httpd_carry_fail(struct httpd_conn *conn, int status, const struct err *err)
 {
-	struct front_exchange *exchange = &conn->exchange;
+	struct httpd_exchange *exchange = &conn->exchange;
 
-	front_notice(conn->front, "%s", err->message);
+	httpd_notice(conn->httpd, "%s", err->message);
 	if (exchange->carry->phase != PHASE_BODY) {
-		front_carry_refuse(conn, status, err->message, err->hint);
+		httpd_carry_refuse(conn, status, err->message, err->hint);
 		return;
 	}
 	drop_program(conn);
-	front_exchange_end(exchange, true);
+	httpd_exchange_end(exchange, true);
 }
 
-static void front_carry_fail_response(struct front_conn *conn, const char *what)
+static void httpd_carry_fail_response(struct httpd_conn *conn, const char *what)
 {
 	AUTO_ERR struct err err = {0};
 
-	err_set(&err, E_FRONT_HEAD, "the program's answer is broken: %s", what);
-	front_carry_fail(conn, 502, &err);
+	err_set(&err, E_HTTPD_HEAD, "the program's answer is broken: %s", what);
+	httpd_carry_fail(conn, 502, &err);
 }
 
 /* The program has closed a connection that was there before, while the request was on its way: it
  * may come again where it changes nothing. */
-static bool may_try_again(const struct front_conn *conn)
+static bool may_try_again(const struct httpd_conn *conn)
 {
-	const struct front_head *head = &conn->exchange.head;
+	const struct httpd_head *head = &conn->exchange.head;
 
 	return conn->was_answered && conn->program.in.len == 0 &&
-	       !conn->exchange.carry->was_tried && head->body == FRONT_BODY_NONE &&
+	       !conn->exchange.carry->was_tried && head->body == HTTPD_BODY_NONE &&
 	       !head->is_upgrade && (str_eq(head->method, "GET") || str_eq(head->method, "HEAD"));
 }
 
-static void explain_silence(struct front_conn *conn)
+static void explain_silence(struct httpd_conn *conn)
 {
-	const struct front_route *route = &conn->exchange.carry->route;
+	const struct httpd_route *route = &conn->exchange.carry->route;
 	AUTO_FREE char *what = NULL, *hint = NULL;
 
 	if (route->why)
 		route->why(route->ctx, &what, &hint);
-	front_carry_refuse(conn, 502,
+	httpd_carry_refuse(conn, 502,
 		what ? what : "the program has ended the connection without an answer", hint);
 }
 
 /* There is no more to read of the program than what is here. */
-static bool front_carry_take_end(struct front_conn *conn)
+static bool httpd_carry_take_end(struct httpd_conn *conn)
 {
-	struct front_exchange *exchange = &conn->exchange;
-	struct front_carry *carry = exchange->carry;
+	struct httpd_exchange *exchange = &conn->exchange;
+	struct httpd_carry *carry = exchange->carry;
 
 	if (carry->phase == PHASE_HEAD && may_try_again(conn)) {
 		carry->was_tried = true;
@@ -373,14 +373,14 @@ static bool front_carry_take_end(struct front_conn *conn)
 		drop_program(conn);
 	} else if (carry->phase == PHASE_HEAD) {
 		explain_silence(conn);
-	} else if (carry->body.body == FRONT_BODY_TO_END && !conn->program.failed) {
+	} else if (carry->body.body == HTTPD_BODY_TO_END && !conn->program.failed) {
 		carry->body.over = true;
 		if (carry->makes_chunks)
 			buf_adds(&conn->client.out, "0\r\n\r\n");
-		front_exchange_end(exchange, false);
+		httpd_exchange_end(exchange, false);
 	} else {
-		front_notice(conn->front, "the program has broken an answer off");
-		front_exchange_end(exchange, true);
+		httpd_notice(conn->httpd, "the program has broken an answer off");
+		httpd_exchange_end(exchange, true);
 	}
 	return true;
 }
@@ -389,44 +389,44 @@ static bool front_carry_take_end(struct front_conn *conn)
  * The request
  */
 
-static bool front_carry_start(struct front_conn *conn)
+static bool httpd_carry_start(struct httpd_conn *conn)
 {
-	struct front_exchange *exchange = &conn->exchange;
-	struct front_carry *carry = exchange->carry;
+	struct httpd_exchange *exchange = &conn->exchange;
+	struct httpd_carry *carry = exchange->carry;
 	AUTO_ERR struct err err = {0};
 
 	if (!is_reusable(conn, carry) && connect_program(conn, carry, &err) < 0) {
-		front_carry_fail(conn, 502, &err);
+		httpd_carry_fail(conn, 502, &err);
 		return true;
 	}
 	carry->phase = PHASE_HEAD;
 	if (str_eq(exchange->head.method, "CONNECT")) {
 		buf_adds(&conn->client.out, "HTTP/1.1 200 Connected\r\n\r\n");
-		front_tunnel_start(conn);
+		httpd_tunnel_start(conn);
 		return false;
 	}
-	front_head_write(&exchange->head, carry->strip, true, &conn->program.out);
+	httpd_head_write(&exchange->head, carry->strip, true, &conn->program.out);
 	return true;
 }
 
 /* A body that the program does not take any more is dropped: it may have responded already. */
-static bool send_body(struct front_conn *conn)
+static bool send_body(struct httpd_conn *conn)
 {
-	struct front_exchange *exchange = &conn->exchange;
+	struct httpd_exchange *exchange = &conn->exchange;
 	struct buf *in = &conn->client.in;
 	AUTO_ERR struct err err = {0};
 	size_t used = 0;
 
-	front_wire_flush(&conn->program);
-	if (in->len > 0 && front_wire_pending(&conn->program) < FRONT_PIECE) {
-		if (front_meter_feed(&exchange->body, in->data, in->len, &used, &err) < 0) {
+	httpd_wire_flush(&conn->program);
+	if (in->len > 0 && httpd_wire_pending(&conn->program) < HTTPD_PIECE) {
+		if (httpd_meter_feed(&exchange->body, in->data, in->len, &used, &err) < 0) {
 			exchange->closes = true;
-			front_carry_fail(conn, 400, &err);
+			httpd_carry_fail(conn, 400, &err);
 			return true;
 		}
 		buf_add(&conn->program.out, in->data, used);
 		buf_consume(in, used);
-		front_wire_flush(&conn->program);
+		httpd_wire_flush(&conn->program);
 	}
 	return used > 0;
 }
@@ -435,75 +435,75 @@ static bool send_body(struct front_conn *conn)
  * The answer
  */
 
-static bool switch_protocol(struct front_conn *conn, const struct front_head *response)
+static bool switch_protocol(struct httpd_conn *conn, const struct httpd_head *response)
 {
 	if (!conn->exchange.head.is_upgrade || !response->is_upgrade) {
-		front_carry_fail_response(
+		httpd_carry_fail_response(
 			conn, "it changes to another protocol that nobody has asked for");
 		return true;
 	}
-	front_head_write(response, NULL, true, &conn->client.out);
-	front_tunnel_start(conn);
+	httpd_head_write(response, NULL, true, &conn->client.out);
+	httpd_tunnel_start(conn);
 	return false;
 }
 
-static bool begin_response(struct front_conn *conn)
+static bool begin_response(struct httpd_conn *conn)
 {
-	struct front_exchange *exchange = &conn->exchange;
-	struct front_carry *carry = exchange->carry;
-	struct front_head *response = &carry->response;
-	bool is_to_end = response->body == FRONT_BODY_TO_END;
+	struct httpd_exchange *exchange = &conn->exchange;
+	struct httpd_carry *carry = exchange->carry;
+	struct httpd_head *response = &carry->response;
+	bool is_to_end = response->body == HTTPD_BODY_TO_END;
 
-	if (exchange->head.is_http_1_0 && response->body == FRONT_BODY_CHUNKED) {
-		front_carry_fail_response(conn, "HTTP/1.0 has no Transfer-Encoding");
+	if (exchange->head.is_http_1_0 && response->body == HTTPD_BODY_CHUNKED) {
+		httpd_carry_fail_response(conn, "HTTP/1.0 has no Transfer-Encoding");
 		return true;
 	}
 	carry->phase = PHASE_BODY;
 	carry->makes_chunks = is_to_end && !exchange->head.is_http_1_0;
 	if (carry->makes_chunks)
 		strv_add(&response->headers, "transfer-encoding: chunked");
-	exchange->mode = is_to_end && !carry->makes_chunks ? FRONT_MODE_TO_END : FRONT_MODE_NONE;
-	exchange->closes = !exchange->head.keeps_open || exchange->mode == FRONT_MODE_TO_END;
-	front_meter_start(&carry->body, response);
-	front_head_write(response, NULL, !exchange->closes, &conn->client.out);
+	exchange->mode = is_to_end && !carry->makes_chunks ? HTTPD_MODE_TO_END : HTTPD_MODE_NONE;
+	exchange->closes = !exchange->head.keeps_open || exchange->mode == HTTPD_MODE_TO_END;
+	httpd_meter_start(&carry->body, response);
+	httpd_head_write(response, NULL, !exchange->closes, &conn->client.out);
 	if (carry->body.over)
-		front_exchange_end(exchange, false);
+		httpd_exchange_end(exchange, false);
 	return true;
 }
 
-static bool front_carry_take_response(struct front_conn *conn)
+static bool httpd_carry_take_response(struct httpd_conn *conn)
 {
-	struct front_exchange *exchange = &conn->exchange;
+	struct httpd_exchange *exchange = &conn->exchange;
 	struct buf *in = &conn->program.in;
-	AUTO_FRONT_HEAD struct front_head response = {0};
+	AUTO_HTTPD_HEAD struct httpd_head response = {0};
 	AUTO_ERR struct err err = {0};
 	size_t used = 0;
 
-	int r = front_response_parse(
+	int r = httpd_response_parse(
 		in->data, in->len, exchange->head.method, &response, &used, &err);
 	if (r < 0) {
-		front_carry_fail_response(conn, err.message);
+		httpd_carry_fail_response(conn, err.message);
 		return true;
 	}
 	if (r == 0)
-		return conn->program.ended ? front_carry_take_end(conn) : false;
+		return conn->program.ended ? httpd_carry_take_end(conn) : false;
 	buf_consume(in, used);
 	if (response.status == 101)
 		return switch_protocol(conn, &response);
 	if (response.status < 200) {
 		if (!exchange->head.is_http_1_0)
-			front_head_write(&response, NULL, true, &conn->client.out);
+			httpd_head_write(&response, NULL, true, &conn->client.out);
 		return true;
 	}
 	if (exchange->carry->requested_host)
-		front_head_rename(
+		httpd_head_rename(
 			&response, exchange->carry->host, exchange->carry->requested_host);
 	exchange->carry->response = response;
-	response = (struct front_head){0};
+	response = (struct httpd_head){0};
 	return begin_response(conn);
 }
 
-static void front_carry_add_piece(struct front_conn *conn, const char *data, size_t len)
+static void httpd_carry_add_piece(struct httpd_conn *conn, const char *data, size_t len)
 {
 	struct buf *out = &conn->client.out;
 	bool makes_chunks = conn->exchange.carry->makes_chunks;
@@ -515,37 +515,37 @@ static void front_carry_add_piece(struct front_conn *conn, const char *data, siz
 		buf_adds(out, "\r\n");
 }
 
-static bool front_carry_take_body(struct front_conn *conn)
+static bool httpd_carry_take_body(struct httpd_conn *conn)
 {
-	struct front_carry *carry = conn->exchange.carry;
+	struct httpd_carry *carry = conn->exchange.carry;
 	struct buf *in = &conn->program.in;
 	AUTO_ERR struct err err = {0};
 	size_t used;
 
 	if (in->len == 0)
-		return conn->program.ended ? front_carry_take_end(conn) : false;
-	if (front_meter_feed(&carry->body, in->data, in->len, &used, &err) < 0) {
-		front_carry_fail_response(conn, err.message);
+		return conn->program.ended ? httpd_carry_take_end(conn) : false;
+	if (httpd_meter_feed(&carry->body, in->data, in->len, &used, &err) < 0) {
+		httpd_carry_fail_response(conn, err.message);
 		return true;
 	}
 	if (used > 0)
-		front_carry_add_piece(conn, in->data, used);
+		httpd_carry_add_piece(conn, in->data, used);
 	buf_consume(in, used);
 	if (carry->body.over)
-		front_exchange_end(&conn->exchange, false);
+		httpd_exchange_end(&conn->exchange, false);
 	return true;
 }
 
-bool front_carry_step(struct front_conn *conn)
+bool httpd_carry_step(struct httpd_conn *conn)
 {
-	const struct front_carry *carry = conn->exchange.carry;
+	const struct httpd_carry *carry = conn->exchange.carry;
 
 	if (carry->phase == PHASE_START)
-		return front_carry_start(conn);
+		return httpd_carry_start(conn);
 	bool was_sent = send_body(conn);
-	if (conn->exchange.is_over || front_wire_pending(&conn->client) >= FRONT_PIECE)
+	if (conn->exchange.is_over || httpd_wire_pending(&conn->client) >= HTTPD_PIECE)
 		return was_sent;
-	bool was_taken = carry->phase == PHASE_HEAD ? front_carry_take_response(conn)
-						    : front_carry_take_body(conn);
+	bool was_taken = carry->phase == PHASE_HEAD ? httpd_carry_take_response(conn)
+						    : httpd_carry_take_body(conn);
 	return was_sent || was_taken;
 }

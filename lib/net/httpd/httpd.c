@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "net/httpd/front.h"
+#include "net/httpd/httpd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,36 +18,36 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "net/httpd/front_impl.h"
+#include "net/httpd/httpd_impl.h"
 #include "net/stream/field.h"
 
-static void front_has_idle(struct front *front);
-static void front_conn_free(struct front_conn *conn);
-static bool front_conn_is_idle(const struct front_conn *conn);
+static void httpd_has_idle(struct httpd *httpd);
+static void httpd_conn_free(struct httpd_conn *conn);
+static bool httpd_conn_is_idle(const struct httpd_conn *conn);
 
 enum { SMALL = 4096 };
 
-void front_wire_open(struct front_wire *wire, struct loop *loop, int fd,
+void httpd_wire_open(struct httpd_wire *wire, struct loop *loop, int fd,
 	const struct loop_fd_ops *ops, void *ctx)
 {
-	*wire = (struct front_wire){.fd = fd};
+	*wire = (struct httpd_wire){.fd = fd};
 	fcntl(fd, F_SETFD, FD_CLOEXEC);
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-	buf_init(&wire->in, FRONT_HEAD_MAX);
+	buf_init(&wire->in, HTTPD_HEAD_MAX);
 	buf_init(&wire->out, PTRDIFF_MAX);
 	wire->source = loop_add_fd(loop, fd, ops, ctx);
 }
 
-int front_wire_take(struct front_wire *wire, struct loop *loop)
+int httpd_wire_take(struct httpd_wire *wire, struct loop *loop)
 {
 	int fd = wire->fd;
 
 	wire->fd = -1;
-	front_wire_close(wire, loop, false);
+	httpd_wire_close(wire, loop, false);
 	return fd;
 }
 
-void front_wire_close(struct front_wire *wire, struct loop *loop, bool is_reset)
+void httpd_wire_close(struct httpd_wire *wire, struct loop *loop, bool is_reset)
 {
 	const struct linger linger = {.l_onoff = 1};
 
@@ -57,10 +57,10 @@ void front_wire_close(struct front_wire *wire, struct loop *loop, bool is_reset)
 	auto_fd(&wire->fd);
 	buf_done(&wire->in);
 	buf_done(&wire->out);
-	*wire = (struct front_wire){.fd = -1};
+	*wire = (struct httpd_wire){.fd = -1};
 }
 
-void front_wire_read(struct front_wire *wire)
+void httpd_wire_read(struct httpd_wire *wire)
 {
 	size_t len = wire->in.max - wire->in.len;
 
@@ -76,21 +76,21 @@ void front_wire_read(struct front_wire *wire)
 	}
 }
 
-size_t front_wire_pending(const struct front_wire *wire)
+size_t httpd_wire_pending(const struct httpd_wire *wire)
 {
 	return wire->out.len - wire->out_at;
 }
 
-static void drop_out(struct front_wire *wire)
+static void drop_out(struct httpd_wire *wire)
 {
 	buf_reset(&wire->out);
 	wire->out_at = 0;
 }
 
-void front_wire_flush(struct front_wire *wire)
+void httpd_wire_flush(struct httpd_wire *wire)
 {
-	while (front_wire_pending(wire) > 0 && !wire->deaf) {
-		ssize_t n = send(wire->fd, wire->out.data + wire->out_at, front_wire_pending(wire),
+	while (httpd_wire_pending(wire) > 0 && !wire->deaf) {
+		ssize_t n = send(wire->fd, wire->out.data + wire->out_at, httpd_wire_pending(wire),
 			MSG_NOSIGNAL);
 		if (n > 0)
 			wire->out_at += (size_t)n;
@@ -99,7 +99,7 @@ void front_wire_flush(struct front_wire *wire)
 		else if (errno != EINTR)
 			wire->deaf = true;
 	}
-	if (wire->deaf || front_wire_pending(wire) == 0)
+	if (wire->deaf || httpd_wire_pending(wire) == 0)
 		drop_out(wire);
 	/* Not before it is worth it: each byte is moved once or twice. */
 	if (wire->out_at > wire->out.len / 2) {
@@ -108,7 +108,7 @@ void front_wire_flush(struct front_wire *wire)
 	}
 }
 
-static void front_trim(struct buf *buf)
+static void httpd_trim(struct buf *buf)
 {
 	size_t max = buf->max;
 
@@ -119,36 +119,36 @@ static void front_trim(struct buf *buf)
 }
 
 /* Memory of buffers that are empty. */
-static void front_wire_trim(struct front_wire *wire)
+static void httpd_wire_trim(struct httpd_wire *wire)
 {
 	if (wire->fd < 0)
 		return;
-	front_trim(&wire->in);
-	front_trim(&wire->out);
+	httpd_trim(&wire->in);
+	httpd_trim(&wire->out);
 }
 
 /*
  * Bodies
  */
 
-void front_meter_start(struct front_meter *meter, const struct front_head *head)
+void httpd_meter_start(struct httpd_meter *meter, const struct httpd_head *head)
 {
-	*meter = (struct front_meter){
-		.body = head->body, .left = head->length, .over = head->body == FRONT_BODY_NONE};
+	*meter = (struct httpd_meter){
+		.body = head->body, .left = head->length, .over = head->body == HTTPD_BODY_NONE};
 }
 
-int front_meter_feed(
-	struct front_meter *meter, const char *data, size_t len, size_t *ret_used, struct err *err)
+int httpd_meter_feed(
+	struct httpd_meter *meter, const char *data, size_t len, size_t *ret_used, struct err *err)
 {
 	*ret_used = 0;
 	if (meter->over)
 		return 0;
-	if (meter->body == FRONT_BODY_CHUNKED) {
-		int r = front_chunks_feed(&meter->chunks, data, len, ret_used, err);
+	if (meter->body == HTTPD_BODY_CHUNKED) {
+		int r = httpd_chunks_feed(&meter->chunks, data, len, ret_used, err);
 		meter->over = r > 0;
 		return r < 0 ? r : 0;
 	}
-	if (meter->body == FRONT_BODY_LENGTH) {
+	if (meter->body == HTTPD_BODY_LENGTH) {
 		len = meter->left < len ? (size_t)meter->left : len;
 		meter->left -= len;
 		meter->over = meter->left == 0;
@@ -198,7 +198,7 @@ static enum response query_family(int family)
 	return fd >= 0 && os_peer_uid(fd, &uid) > 0 && uid == geteuid() ? TELLS : TELLS_NOT;
 }
 
-bool front_peers_are_known(void)
+bool httpd_peers_are_known(void)
 {
 	enum response ip4 = query_family(AF_INET), ip6 = query_family(AF_INET6);
 
@@ -210,22 +210,22 @@ bool front_peers_are_known(void)
  */
 
 /* A client that has gone already has no owner that could be checked, and needs no response. */
-static bool front_peer_is_welcome(const struct front *front, int fd, const char *peer)
+static bool httpd_peer_is_welcome(const struct httpd *httpd, int fd, const char *peer)
 {
 	uid_t uid;
 
 	int r = os_peer_uid(fd, &uid);
-	if ((r < 0 && !front->knows_peers) || (r > 0 && (uid == geteuid() || uid == 0)))
+	if ((r < 0 && !httpd->knows_peers) || (r > 0 && (uid == geteuid() || uid == 0)))
 		return true;
 	if (r > 0)
-		front_notice(front, "a connection of another user of this machine (%u) is refused",
+		httpd_notice(httpd, "a connection of another user of this machine (%u) is refused",
 			(unsigned)uid);
 	else if (r < 0)
-		front_notice(front,
+		httpd_notice(httpd,
 			"a connection from %s is refused: the system does not tell whose it is",
 			peer);
 	else
-		front_notice(front, "a connection from %s is refused: it belongs to nobody", peer);
+		httpd_notice(httpd, "a connection from %s is refused: it belongs to nobody", peer);
 	return false;
 }
 
@@ -233,62 +233,62 @@ static bool front_peer_is_welcome(const struct front *front, int fd, const char 
  * The exchange
  */
 
-void front_on_gone(struct front_exchange *exchange, void (*gone)(void *ctx), void *ctx)
+void httpd_on_gone(struct httpd_exchange *exchange, void (*gone)(void *ctx), void *ctx)
 {
 	exchange->gone = gone;
 	exchange->gone_ctx = ctx;
 }
 
-void front_on_room(struct front_exchange *exchange, void (*room)(void *ctx), void *ctx)
+void httpd_on_room(struct httpd_exchange *exchange, void (*room)(void *ctx), void *ctx)
 {
 	exchange->room = room;
 	exchange->room_ctx = ctx;
 }
 
 /* Drop what has arrived of an unwanted body; whether that was all of it. */
-static bool front_body_drop(struct front_exchange *exchange)
+static bool httpd_body_drop(struct httpd_exchange *exchange)
 {
 	struct buf *in = &exchange->conn->client.in;
 	size_t used = 0;
 
-	if (front_meter_feed(&exchange->body, in->data, in->len, &used, NULL) < 0)
+	if (httpd_meter_feed(&exchange->body, in->data, in->len, &used, NULL) < 0)
 		return false;
 	buf_consume(in, used);
 	return exchange->body.over;
 }
 
-void front_exchange_end(struct front_exchange *exchange, bool is_cut)
+void httpd_exchange_end(struct httpd_exchange *exchange, bool is_cut)
 {
 	exchange->is_over = exchange->is_told = true;
 	exchange->is_cut = exchange->is_cut || is_cut;
-	front_conn_wake(exchange->conn);
+	httpd_conn_wake(exchange->conn);
 }
 
-static void front_exchange_done(struct front_exchange *exchange)
+static void httpd_exchange_done(struct httpd_exchange *exchange)
 {
-	front_carry_free(exchange->carry);
-	front_head_done(&exchange->head);
-	*exchange = (struct front_exchange){0};
+	httpd_carry_free(exchange->carry);
+	httpd_head_done(&exchange->head);
+	*exchange = (struct httpd_exchange){0};
 }
 
 /*
  * Heads
  */
 
-static bool front_has_body(const struct front_exchange *exchange, int status)
+static bool httpd_has_body(const struct httpd_exchange *exchange, int status)
 {
 	return status >= 200 && status != 204 && status != 304 &&
 	       !str_eq(exchange->head.method, "HEAD");
 }
 
-static enum front_mode choose_mode(
-	const struct front_exchange *exchange, int status, int64_t length)
+static enum httpd_mode choose_mode(
+	const struct httpd_exchange *exchange, int status, int64_t length)
 {
-	if (!front_has_body(exchange, status))
-		return FRONT_MODE_NONE;
+	if (!httpd_has_body(exchange, status))
+		return HTTPD_MODE_NONE;
 	if (length >= 0)
-		return FRONT_MODE_LENGTH;
-	return exchange->head.is_http_1_0 ? FRONT_MODE_TO_END : FRONT_MODE_CHUNKED;
+		return HTTPD_MODE_LENGTH;
+	return exchange->head.is_http_1_0 ? HTTPD_MODE_TO_END : HTTPD_MODE_CHUNKED;
 }
 
 /* RFC 9110, section 5.6.7; strftime would take the words of the locale. */
@@ -306,7 +306,7 @@ static void add_date(struct buf *out)
 		months[tm.tm_mon], tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
 }
 
-static bool front_is_called(const char *header, const char *name)
+static bool httpd_is_called(const char *header, const char *name)
 {
 	size_t len = strlen(name);
 
@@ -316,7 +316,7 @@ static bool front_is_called(const char *header, const char *name)
 static bool has_field(const struct strv *headers, const char *name)
 {
 	for (size_t i = 0; headers && i < headers->n; i++)
-		if (front_is_called(headers->v[i], name))
+		if (httpd_is_called(headers->v[i], name))
 			return true;
 	return false;
 }
@@ -327,13 +327,13 @@ static bool is_one_field(const char *header)
 	return strchr(header, ':') && header[strcspn(header, "\r\n")] == '\0';
 }
 
-static bool front_is_ours(const char *header)
+static bool httpd_is_ours(const char *header)
 {
 	static const char *const names[] = {
 		"Content-Length", "Transfer-Encoding", "Connection", "Date"};
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (front_is_called(header, names[i]))
+		if (httpd_is_called(header, names[i]))
 			return true;
 	return false;
 }
@@ -348,7 +348,7 @@ static void add_fields(struct buf *out, const struct strv *headers)
 	};
 
 	for (size_t i = 0; headers && i < headers->n; i++)
-		if (is_one_field(headers->v[i]) && !front_is_ours(headers->v[i]))
+		if (is_one_field(headers->v[i]) && !httpd_is_ours(headers->v[i]))
 			buf_addf(out, "%s\r\n", headers->v[i]);
 	for (size_t i = 0; i < ARRAY_LEN(usual); i++)
 		if (!has_field(headers, usual[i].name))
@@ -356,35 +356,35 @@ static void add_fields(struct buf *out, const struct strv *headers)
 }
 
 static void add_framing(
-	struct buf *out, const struct front_exchange *exchange, int status, int64_t length)
+	struct buf *out, const struct httpd_exchange *exchange, int status, int64_t length)
 {
-	if (exchange->mode == FRONT_MODE_CHUNKED)
+	if (exchange->mode == HTTPD_MODE_CHUNKED)
 		buf_adds(out, "Transfer-Encoding: chunked\r\n");
 	else if (length >= 0 && status >= 200 && status != 204 && status != 304)
 		buf_addf(out, "Content-Length: %" PRId64 "\r\n", length);
 	buf_addf(out, "Connection: %s\r\n\r\n", exchange->closes ? "close" : "keep-alive");
 }
 
-static void httpd_front_begin(
-	struct front_exchange *exchange, int status, const struct strv *headers, int64_t length)
+static void httpd_httpd_begin(
+	struct httpd_exchange *exchange, int status, const struct strv *headers, int64_t length)
 {
 	struct buf *out = &exchange->conn->client.out;
 
 	exchange->mode = choose_mode(exchange, status, length);
 	exchange->left = length > 0 ? (uint64_t)length : 0;
 	exchange->closes = exchange->closes || !exchange->head.keeps_open ||
-			   exchange->mode == FRONT_MODE_TO_END || !front_body_drop(exchange);
-	buf_addf(out, "HTTP/1.1 %d %s\r\n", status, front_reason(status));
+			   exchange->mode == HTTPD_MODE_TO_END || !httpd_body_drop(exchange);
+	buf_addf(out, "HTTP/1.1 %d %s\r\n", status, httpd_reason(status));
 	add_date(out);
 	add_fields(out, headers);
 	add_framing(out, exchange, status, length);
 }
 
-static void front_write_response(struct front_exchange *exchange, int status,
+static void httpd_write_response(struct httpd_exchange *exchange, int status,
 	const struct strv *headers, const void *data, size_t len)
 {
-	httpd_front_begin(exchange, status, headers, (int64_t)len);
-	if (exchange->mode != FRONT_MODE_NONE)
+	httpd_httpd_begin(exchange, status, headers, (int64_t)len);
+	if (exchange->mode != HTTPD_MODE_NONE)
 		buf_add(&exchange->conn->client.out, data, len);
 }
 
@@ -392,7 +392,7 @@ static void front_write_response(struct front_exchange *exchange, int status,
  * Pages
  */
 
-static void front_add_text(struct buf *out, const char *text)
+static void httpd_add_text(struct buf *out, const char *text)
 {
 	static const struct {
 		char c;
@@ -418,7 +418,7 @@ static void front_add_text(struct buf *out, const char *text)
 }
 
 /* header: one more field, or NULL. */
-static void write_page(struct front_exchange *exchange, int status, const char *header,
+static void write_page(struct httpd_exchange *exchange, int status, const char *header,
 	const char *what, const char *hint)
 {
 	AUTO_STRV struct strv headers = {0};
@@ -430,41 +430,41 @@ static void write_page(struct front_exchange *exchange, int status, const char *
 	strv_add(&headers, "Cache-Control: no-store");
 	strv_add(&headers, "Content-Security-Policy: default-src 'none'; base-uri 'none'; "
 			   "form-action 'none'; frame-ancestors 'self'");
-	buf_init(&page, FRONT_PENDING);
+	buf_init(&page, HTTPD_PENDING);
 	buf_addf(&page,
 		"<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
 		"<title>dlrun: %d %s</title>\n<h1>%d %s</h1>\n<p>",
-		status, front_reason(status), status, front_reason(status));
-	front_add_text(&page, what);
+		status, httpd_reason(status), status, httpd_reason(status));
+	httpd_add_text(&page, what);
 	buf_adds(&page, "</p>\n");
 	if (hint) {
 		buf_adds(&page, "<p>");
-		front_add_text(&page, hint);
+		httpd_add_text(&page, hint);
 		buf_adds(&page, "</p>\n");
 	}
-	front_write_response(exchange, status, &headers, page.data, page.len);
+	httpd_write_response(exchange, status, &headers, page.data, page.len);
 }
 
-void front_page(struct front_exchange *exchange, int status, const char *what, const char *hint)
+void httpd_page(struct httpd_exchange *exchange, int status, const char *what, const char *hint)
 {
 	write_page(exchange, status, NULL, what, hint);
-	front_exchange_end(exchange, false);
+	httpd_exchange_end(exchange, false);
 }
 
 /* The same of status 407. */
-static void front_challenge(struct front_exchange *exchange, const char *what)
+static void httpd_challenge(struct httpd_exchange *exchange, const char *what)
 {
 	write_page(exchange, 407, "Proxy-Authenticate: Basic realm=\"dlrun\"", what, NULL);
-	front_exchange_end(exchange, false);
+	httpd_exchange_end(exchange, false);
 }
 
 /* Responses of dlrun itself are for its own pages. */
-static bool refuse_origin(struct front_exchange *exchange)
+static bool refuse_origin(struct httpd_exchange *exchange)
 {
 	if (exchange->is_origin_right)
 		return false;
 	write_page(exchange, 403, NULL, "a page of another origin has asked for this", NULL);
-	exchange->mode = FRONT_MODE_NONE;
+	exchange->mode = HTTPD_MODE_NONE;
 	return true;
 }
 
@@ -472,115 +472,115 @@ static bool refuse_origin(struct front_exchange *exchange)
  * Answers
  */
 
-void front_response(struct front_exchange *exchange, int status, const struct strv *headers,
+void httpd_response(struct httpd_exchange *exchange, int status, const struct strv *headers,
 	const void *data, size_t len)
 {
 	if (!refuse_origin(exchange))
-		front_write_response(exchange, status, headers, data, len);
-	front_exchange_end(exchange, false);
+		httpd_write_response(exchange, status, headers, data, len);
+	httpd_exchange_end(exchange, false);
 }
 
-void front_refuse(struct front_exchange *exchange, int status, const char *what, const char *hint)
+void httpd_refuse(struct httpd_exchange *exchange, int status, const char *what, const char *hint)
 {
-	front_page(exchange, status, what, hint);
+	httpd_page(exchange, status, what, hint);
 }
 
-void front_begin(
-	struct front_exchange *exchange, int status, const struct strv *headers, int64_t length)
+void httpd_begin(
+	struct httpd_exchange *exchange, int status, const struct strv *headers, int64_t length)
 {
 	if (!refuse_origin(exchange))
-		httpd_front_begin(exchange, status, headers, length);
-	front_conn_wake(exchange->conn);
+		httpd_httpd_begin(exchange, status, headers, length);
+	httpd_conn_wake(exchange->conn);
 }
 
-static void front_add_piece(struct front_exchange *exchange, const void *data, size_t len)
+static void httpd_add_piece(struct httpd_exchange *exchange, const void *data, size_t len)
 {
 	struct buf *out = &exchange->conn->client.out;
 
-	if (exchange->mode == FRONT_MODE_CHUNKED)
+	if (exchange->mode == HTTPD_MODE_CHUNKED)
 		buf_addf(out, "%zx\r\n", len);
 	buf_add(out, data, len);
-	if (exchange->mode == FRONT_MODE_CHUNKED)
+	if (exchange->mode == HTTPD_MODE_CHUNKED)
 		buf_adds(out, "\r\n");
 }
 
 /* Data beyond the announced length would be read as the next response. */
-bool front_write(struct front_exchange *exchange, const void *data, size_t len)
+bool httpd_write(struct httpd_exchange *exchange, const void *data, size_t len)
 {
-	if (exchange->mode == FRONT_MODE_LENGTH) {
+	if (exchange->mode == HTTPD_MODE_LENGTH) {
 		exchange->is_cut = exchange->is_cut || len > exchange->left;
 		len = len > exchange->left ? (size_t)exchange->left : len;
 		exchange->left -= len;
 	}
-	if (exchange->mode != FRONT_MODE_NONE && len > 0)
-		front_add_piece(exchange, data, len);
-	front_conn_wake(exchange->conn);
-	exchange->wants_room = front_wire_pending(&exchange->conn->client) > FRONT_PENDING;
+	if (exchange->mode != HTTPD_MODE_NONE && len > 0)
+		httpd_add_piece(exchange, data, len);
+	httpd_conn_wake(exchange->conn);
+	exchange->wants_room = httpd_wire_pending(&exchange->conn->client) > HTTPD_PENDING;
 	return !exchange->wants_room;
 }
 
-void front_end(struct front_exchange *exchange, bool cut)
+void httpd_end(struct httpd_exchange *exchange, bool cut)
 {
-	bool is_short = exchange->mode == FRONT_MODE_LENGTH && exchange->left > 0;
+	bool is_short = exchange->mode == HTTPD_MODE_LENGTH && exchange->left > 0;
 
-	if (exchange->mode == FRONT_MODE_CHUNKED && !cut)
+	if (exchange->mode == HTTPD_MODE_CHUNKED && !cut)
 		buf_adds(&exchange->conn->client.out, "0\r\n\r\n");
-	front_exchange_end(exchange, cut || is_short);
+	httpd_exchange_end(exchange, cut || is_short);
 }
 
-static bool is_connect(const struct front_exchange *exchange)
+static bool is_connect(const struct httpd_exchange *exchange)
 {
 	return str_eq(exchange->head.method, "CONNECT");
 }
 
 /* Find the host and port that the request is for; false: not a name of this machine. */
 static bool find_host(
-	const struct front_exchange *exchange, char ret[static FRONT_HOST_MAX], uint16_t *ret_port)
+	const struct httpd_exchange *exchange, char ret[static HTTPD_HOST_MAX], uint16_t *ret_port)
 {
-	const struct front *front = exchange->conn->front;
+	const struct httpd *httpd = exchange->conn->httpd;
 	const char *host = field_find(&exchange->head.headers, "host");
 
 	if (is_connect(exchange))
-		return front_host_split(exchange->head.target, ret, ret_port);
-	*ret_port = front_port(front);
-	return front_host_is_here(host, *ret_port, ret);
+		return httpd_host_split(exchange->head.target, ret, ret_port);
+	*ret_port = httpd_port(httpd);
+	return httpd_host_is_here(host, *ret_port, ret);
 }
 
 /* Input after a refused request is ignored. */
-static void httpd_front_refuse(struct front_exchange *exchange, const char *what, const char *hint)
+static void httpd_httpd_refuse(struct httpd_exchange *exchange, const char *what, const char *hint)
 {
 	exchange->closes = true;
-	front_page(exchange, 403, what, hint);
+	httpd_page(exchange, 403, what, hint);
 }
 
-static void refuse_host(struct front_exchange *exchange)
+static void refuse_host(struct httpd_exchange *exchange)
 {
 	const char *host = is_connect(exchange) ? exchange->head.target
 						: field_find(&exchange->head.headers, "host");
 	AUTO_FREE char *shown = str_shown(host);
 
-	front_notice(exchange->conn->front, "a request for the host %s is refused", shown);
-	httpd_front_refuse(exchange, "this is not a server for that name",
+	httpd_notice(exchange->conn->httpd, "a request for the host %s is refused", shown);
+	httpd_httpd_refuse(exchange, "this is not a server for that name",
 		"open the address that dlrun has shown, with its port");
 }
 
-static void front_refuse_request_origin(struct front_exchange *exchange)
+static void httpd_refuse_request_origin(struct httpd_exchange *exchange)
 {
 	const char *origin = field_find(&exchange->head.headers, "origin");
 	AUTO_FREE char *shown = str_shown(origin ? origin : "another site");
 
-	front_notice(exchange->conn->front, "a request from a page of %s is refused", shown);
-	httpd_front_refuse(exchange, "another site's page has asked for this",
+	httpd_notice(exchange->conn->httpd, "a request from a page of %s is refused", shown);
+	httpd_httpd_refuse(exchange, "another site's page has asked for this",
 		"paste the address into the address bar of the browser");
 }
 
 /* To the same URL without the token, which the cookie stands for from then on. The name is written
  * out: a path may begin with "//", and would be one. */
-static void front_redirect(struct front_exchange *exchange, const char *host)
+static void httpd_redirect(struct httpd_exchange *exchange, const char *host)
 {
-	const struct front *front = exchange->conn->front;
-	const struct front_head *head = &exchange->head;
-	AUTO_FREE char *cookie = front_token_cookie(front->token, host, front_port(front));
+	const struct httpd *httpd = exchange->conn->httpd;
+	const struct httpd_head *head = &exchange->head;
+	AUTO_FREE char *cookie = httpd_token_cookie(httpd->token, host, httpd_port(httpd));
 	AUTO_STRV struct strv headers = {0};
 
 	strv_addf(&headers, "Location: http://%s%s", field_find(&head->headers, "host"),
@@ -589,18 +589,18 @@ static void front_redirect(struct front_exchange *exchange, const char *host)
 	strv_add(&headers, "Cache-Control: no-store");
 	/* A link that leads here over another name of this machine is still one from there. */
 	strv_add(&headers, "Referrer-Policy: origin");
-	front_response(exchange, 307, &headers, "", 0);
+	httpd_response(exchange, 307, &headers, "", 0);
 }
 
-static void refuse_token(struct front_exchange *exchange)
+static void refuse_token(struct httpd_exchange *exchange)
 {
-	front_notice(exchange->conn->front, "a request without the token is refused");
+	httpd_notice(exchange->conn->httpd, "a request without the token is refused");
 	if (is_connect(exchange) || exchange->head.is_absolute) {
 		exchange->closes = true;
-		front_challenge(exchange, "this proxy needs a token as its password: take the "
+		httpd_challenge(exchange, "this proxy needs a token as its password: take the "
 					  "address that dlrun has printed where it was started");
 	} else {
-		httpd_front_refuse(exchange,
+		httpd_httpd_refuse(exchange,
 			"this address needs a token: open the URL that dlrun has printed where it "
 			"was started",
 			NULL);
@@ -608,29 +608,29 @@ static void refuse_token(struct front_exchange *exchange)
 }
 
 /* Whether the request goes on; else it is answered. */
-static bool check_token(struct front_exchange *exchange, const char *host)
+static bool check_token(struct httpd_exchange *exchange, const char *host)
 {
-	const struct front *front = exchange->conn->front;
-	struct front_proof proof;
+	const struct httpd *httpd = exchange->conn->httpd;
+	struct httpd_proof proof;
 
-	if (!front_token(front))
+	if (!httpd_token(httpd))
 		return true;
-	front_token_take(front->token, host, front_port(front), &exchange->head, &proof);
+	httpd_token_take(httpd->token, host, httpd_port(httpd), &exchange->head, &proof);
 	/* No WebSocket follows where it is led to. */
 	bool is_led = proof.was_in_url && !exchange->head.is_upgrade;
 	if (is_led && (proof.url_is_right || proof.field_is_right))
-		front_redirect(exchange, host);
+		httpd_redirect(exchange, host);
 	else if (!proof.field_is_right)
 		refuse_token(exchange);
 	return proof.field_is_right && !is_led;
 }
 
-static void front_query(struct front_exchange *exchange)
+static void httpd_query(struct httpd_exchange *exchange)
 {
-	struct front *front = exchange->conn->front;
-	const struct front_head *head = &exchange->head;
-	char host[FRONT_HOST_MAX];
-	struct front_request request = {.method = head->method,
+	struct httpd *httpd = exchange->conn->httpd;
+	const struct httpd_head *head = &exchange->head;
+	char host[HTTPD_HOST_MAX];
+	struct httpd_request request = {.method = head->method,
 		.host = host,
 		.headers = &head->headers,
 		.is_connect = is_connect(exchange),
@@ -640,50 +640,50 @@ static void front_query(struct front_exchange *exchange)
 		refuse_host(exchange);
 		return;
 	}
-	if (!front_origin_is_right(head, true)) {
-		front_refuse_request_origin(exchange);
+	if (!httpd_origin_is_right(head, true)) {
+		httpd_refuse_request_origin(exchange);
 		return;
 	}
-	exchange->is_origin_right = front_origin_is_right(head, false);
+	exchange->is_origin_right = httpd_origin_is_right(head, false);
 	if (!check_token(exchange, host))
 		return;
 	request.target = head->target;
-	front->options.request(front->options.ctx, exchange, &request);
+	httpd->options.request(httpd->options.ctx, exchange, &request);
 }
 
-static void front_request_begin(struct front_conn *conn)
+static void httpd_request_begin(struct httpd_conn *conn)
 {
-	conn->state = FRONT_WORKS;
-	conn->exchange = (struct front_exchange){.conn = conn};
+	conn->state = HTTPD_WORKS;
+	conn->exchange = (struct httpd_exchange){.conn = conn};
 }
 
 /* Take what is there of a request. Whether something was done. */
-static bool front_request_take(struct front_conn *conn)
+static bool httpd_request_take(struct httpd_conn *conn)
 {
 	AUTO_ERR struct err err = {0};
 	struct buf *in = &conn->client.in;
-	struct front_head head;
+	struct httpd_head head;
 	size_t used;
 	int status;
 
 	/* The next one waits until the answer before it has been taken. */
-	if (front_wire_pending(&conn->client) > 0)
+	if (httpd_wire_pending(&conn->client) > 0)
 		return false;
-	int r = front_request_parse(in->data, in->len, &head, &used, &status, &err);
+	int r = httpd_request_parse(in->data, in->len, &head, &used, &status, &err);
 	if (r == 0) {
 		conn->is_dead = conn->client.ended;
 		return false;
 	}
-	front_request_begin(conn);
+	httpd_request_begin(conn);
 	if (r < 0) {
-		front_notice(conn->front, "a request is refused: %s", err.message);
-		front_page(&conn->exchange, status, err.message, NULL);
+		httpd_notice(conn->httpd, "a request is refused: %s", err.message);
+		httpd_page(&conn->exchange, status, err.message, NULL);
 		return true;
 	}
 	buf_consume(in, used);
 	conn->exchange.head = head;
-	front_meter_start(&conn->exchange.body, &head);
-	front_query(&conn->exchange);
+	httpd_meter_start(&conn->exchange.body, &head);
+	httpd_query(&conn->exchange);
 	return true;
 }
 
@@ -699,71 +699,71 @@ static bool front_request_take(struct front_conn *conn)
  * Time
  */
 
-static int64_t front_deadline_of(const struct front_conn *conn)
+static int64_t httpd_deadline_of(const struct httpd_conn *conn)
 {
-	if (conn->state == FRONT_LINGERS)
-		return conn->since_ms + FRONT_LINGER_MS;
-	if (conn->state == FRONT_WORKS)
+	if (conn->state == HTTPD_LINGERS)
+		return conn->since_ms + HTTPD_LINGER_MS;
+	if (conn->state == HTTPD_WORKS)
 		return INT64_MAX;
-	return conn->since_ms + (conn->client.in.len > 0 ? FRONT_HEAD_MS : FRONT_IDLE_MS);
+	return conn->since_ms + (conn->client.in.len > 0 ? HTTPD_HEAD_MS : HTTPD_IDLE_MS);
 }
 
-static int front_timer_due(void *ctx, struct err *err);
+static int httpd_timer_due(void *ctx, struct err *err);
 
 /* A timer that is too early is kept: timer_due checks the deadline, and sets it again. */
-static void front_set_timer(struct front_conn *conn)
+static void httpd_set_timer(struct httpd_conn *conn)
 {
-	int64_t at_ms = front_deadline_of(conn);
+	int64_t at_ms = httpd_deadline_of(conn);
 
 	if (at_ms == INT64_MAX || (conn->timer && conn->timer_ms <= at_ms))
 		return;
-	loop_remove_timer(conn->front->options.loop, conn->timer);
-	conn->timer = loop_add_timer(conn->front->options.loop, at_ms, front_timer_due, conn);
+	loop_remove_timer(conn->httpd->options.loop, conn->timer);
+	conn->timer = loop_add_timer(conn->httpd->options.loop, at_ms, httpd_timer_due, conn);
 	conn->timer_ms = at_ms;
 }
 
-static int front_timer_due(void *ctx, struct err *err)
+static int httpd_timer_due(void *ctx, struct err *err)
 {
-	struct front_conn *conn = ctx;
+	struct httpd_conn *conn = ctx;
 
 	(void)err;
 	conn->timer = NULL;
-	if (clock_ms() >= front_deadline_of(conn)) {
-		if (conn->state == FRONT_WAITS && conn->client.in.len > 0) {
-			conn->state = FRONT_WORKS;
-			conn->exchange = (struct front_exchange){.conn = conn};
-			front_page(&conn->exchange, 408, "the request did not come in time", NULL);
+	if (clock_ms() >= httpd_deadline_of(conn)) {
+		if (conn->state == HTTPD_WAITS && conn->client.in.len > 0) {
+			conn->state = HTTPD_WORKS;
+			conn->exchange = (struct httpd_exchange){.conn = conn};
+			httpd_page(&conn->exchange, 408, "the request did not come in time", NULL);
 		} else {
 			conn->is_dead = true;
 		}
 	}
-	front_conn_turn(conn);
+	httpd_conn_turn(conn);
 	return 0;
 }
 
-static int front_wake_due(void *ctx, struct err *err)
+static int httpd_wake_due(void *ctx, struct err *err)
 {
-	struct front_conn *conn = ctx;
+	struct httpd_conn *conn = ctx;
 
 	(void)err;
 	conn->wake = NULL;
-	front_conn_turn(conn);
+	httpd_conn_turn(conn);
 	return 0;
 }
 
-void front_conn_wake(struct front_conn *conn)
+void httpd_conn_wake(struct httpd_conn *conn)
 {
 	conn->goes_on = true;
 	if (!conn->is_turning && !conn->wake)
 		conn->wake =
-			loop_add_timer(conn->front->options.loop, clock_ms(), front_wake_due, conn);
+			loop_add_timer(conn->httpd->options.loop, clock_ms(), httpd_wake_due, conn);
 }
 
 /*
  * States of a connection
  */
 
-static void front_enter(struct front_conn *conn, enum front_state state)
+static void httpd_enter(struct httpd_conn *conn, enum httpd_state state)
 {
 	conn->state = state;
 	conn->since_ms = clock_ms();
@@ -771,41 +771,41 @@ static void front_enter(struct front_conn *conn, enum front_state state)
 
 /* The answer was written. What the other side still sends is read, or it would be told of a reset
  * before it has read the answer. */
-static void linger(struct front_conn *conn)
+static void linger(struct httpd_conn *conn)
 {
-	bool needs_reset = conn->exchange.is_cut && conn->exchange.mode == FRONT_MODE_TO_END;
+	bool needs_reset = conn->exchange.is_cut && conn->exchange.mode == HTTPD_MODE_TO_END;
 
-	front_exchange_done(&conn->exchange);
+	httpd_exchange_done(&conn->exchange);
 	if (needs_reset || shutdown(conn->client.fd, SHUT_WR) < 0)
 		conn->is_dead = true;
 	if (needs_reset)
-		front_wire_close(&conn->client, conn->front->options.loop, true);
-	front_enter(conn, FRONT_LINGERS);
+		httpd_wire_close(&conn->client, conn->httpd->options.loop, true);
+	httpd_enter(conn, HTTPD_LINGERS);
 }
 
-static bool end_exchange(struct front_conn *conn)
+static bool end_exchange(struct httpd_conn *conn)
 {
-	struct front_exchange *exchange = &conn->exchange;
+	struct httpd_exchange *exchange = &conn->exchange;
 
-	front_carry_settle(conn);
-	if (exchange->closes || exchange->is_cut || !front_body_drop(exchange)) {
+	httpd_carry_settle(conn);
+	if (exchange->closes || exchange->is_cut || !httpd_body_drop(exchange)) {
 		linger(conn);
 		return true;
 	}
-	front_exchange_done(exchange);
-	front_enter(conn, FRONT_WAITS);
+	httpd_exchange_done(exchange);
+	httpd_enter(conn, HTTPD_WAITS);
 	return true;
 }
 
 /* A client that has ended its direction does not wait for a response. */
-static bool has_left(const struct front_conn *conn)
+static bool has_left(const struct httpd_conn *conn)
 {
 	return conn->client.deaf || (conn->client.ended && !conn->exchange.is_over);
 }
 
-static void front_leave(struct front_conn *conn)
+static void httpd_leave(struct httpd_conn *conn)
 {
-	struct front_exchange *exchange = &conn->exchange;
+	struct httpd_exchange *exchange = &conn->exchange;
 
 	conn->is_dead = true;
 	if (!exchange->is_told && exchange->gone)
@@ -813,76 +813,76 @@ static void front_leave(struct front_conn *conn)
 	exchange->is_told = true;
 }
 
-static void tell_room(struct front_exchange *exchange)
+static void tell_room(struct httpd_exchange *exchange)
 {
 	if (!exchange->wants_room || exchange->is_told || !exchange->room ||
-		front_wire_pending(&exchange->conn->client) > FRONT_PENDING / 2)
+		httpd_wire_pending(&exchange->conn->client) > HTTPD_PENDING / 2)
 		return;
 	exchange->wants_room = false;
 	exchange->room(exchange->room_ctx);
 }
 
-static bool front_work(struct front_conn *conn)
+static bool httpd_work(struct httpd_conn *conn)
 {
-	struct front_exchange *exchange = &conn->exchange;
+	struct httpd_exchange *exchange = &conn->exchange;
 	bool goes_on = false;
 
 	if (has_left(conn)) {
-		front_leave(conn);
+		httpd_leave(conn);
 		return false;
 	}
 	if (exchange->carry && !exchange->is_over)
-		goes_on = front_carry_step(conn);
+		goes_on = httpd_carry_step(conn);
 	else
 		tell_room(exchange);
 	if (conn->is_dead)
 		return false;
-	size_t waiting = front_wire_pending(&conn->client);
-	front_wire_flush(&conn->client);
-	if (exchange->is_over && front_wire_pending(&conn->client) == 0)
+	size_t waiting = httpd_wire_pending(&conn->client);
+	httpd_wire_flush(&conn->client);
+	if (exchange->is_over && httpd_wire_pending(&conn->client) == 0)
 		return end_exchange(conn);
 	/* Room that the flush has made may be announced by no event. */
-	return goes_on || front_wire_pending(&conn->client) < waiting;
+	return goes_on || httpd_wire_pending(&conn->client) < waiting;
 }
 
-static bool front_step(struct front_conn *conn)
+static bool httpd_step(struct httpd_conn *conn)
 {
-	front_wire_flush(&conn->client);
-	if (conn->state == FRONT_WORKS)
-		return front_work(conn);
-	if (conn->state == FRONT_WAITS && !conn->client.deaf)
-		return front_request_take(conn);
+	httpd_wire_flush(&conn->client);
+	if (conn->state == HTTPD_WORKS)
+		return httpd_work(conn);
+	if (conn->state == HTTPD_WAITS && !conn->client.deaf)
+		return httpd_request_take(conn);
 	buf_reset(&conn->client.in);
 	conn->is_dead = conn->is_dead || conn->client.ended || conn->client.deaf;
 	return false;
 }
 
 /* Memory that may not be needed for long. */
-static void rest(struct front_conn *conn)
+static void rest(struct httpd_conn *conn)
 {
-	front_wire_trim(&conn->client);
-	front_wire_trim(&conn->program);
-	if (front_conn_is_idle(conn))
-		front_has_idle(conn->front);
-	front_set_timer(conn);
+	httpd_wire_trim(&conn->client);
+	httpd_wire_trim(&conn->program);
+	if (httpd_conn_is_idle(conn))
+		httpd_has_idle(conn->httpd);
+	httpd_set_timer(conn);
 }
 
-void front_conn_turn(struct front_conn *conn)
+void httpd_conn_turn(struct httpd_conn *conn)
 {
 	bool goes_on = true;
 
 	conn->is_turning = true;
-	for (int i = 0; goes_on && !conn->is_dead && i < FRONT_TURNS_MAX; i++) {
+	for (int i = 0; goes_on && !conn->is_dead && i < HTTPD_TURNS_MAX; i++) {
 		conn->goes_on = false;
-		goes_on = front_step(conn) || conn->goes_on;
+		goes_on = httpd_step(conn) || conn->goes_on;
 	}
 	conn->is_turning = false;
 	if (conn->is_dead) {
-		front_conn_free(conn);
+		httpd_conn_free(conn);
 		return;
 	}
 	if (goes_on)
-		front_conn_wake(conn);
+		httpd_conn_wake(conn);
 	rest(conn);
 }
 
@@ -890,43 +890,43 @@ void front_conn_turn(struct front_conn *conn)
  * The loop
  */
 
-static short events_of(const struct front_wire *wire, bool reads)
+static short events_of(const struct httpd_wire *wire, bool reads)
 {
 	bool wants_read = reads && !wire->ended && wire->in.len < wire->in.max;
-	bool wants_write = front_wire_pending(wire) > 0 && !wire->deaf;
+	bool wants_write = httpd_wire_pending(wire) > 0 && !wire->deaf;
 
 	return (short)((wants_read ? POLLIN : 0) | (wants_write ? POLLOUT : 0));
 }
 
 /* Where it has sent more than is read ahead of its answer, its end cannot be read. */
-static bool is_full(const struct front_conn *conn)
+static bool is_full(const struct httpd_conn *conn)
 {
-	const struct front_wire *wire = &conn->client;
+	const struct httpd_wire *wire = &conn->client;
 
-	return wire->in.len == wire->in.max && !wire->ended && conn->state == FRONT_WORKS &&
+	return wire->in.len == wire->in.max && !wire->ended && conn->state == HTTPD_WORKS &&
 	       !conn->exchange.is_over;
 }
 
 static short prepare_client(void *ctx)
 {
-	const struct front_conn *conn = ctx;
+	const struct httpd_conn *conn = ctx;
 
 	return (short)(events_of(&conn->client, true) | (is_full(conn) ? POLLRDHUP : 0));
 }
 
 static int dispatch_client(void *ctx, short revents, struct err *err)
 {
-	struct front_conn *conn = ctx;
+	struct httpd_conn *conn = ctx;
 	bool was_empty = conn->client.in.len == 0;
 
 	(void)err;
 	if (is_full(conn) && (revents & (POLLRDHUP | POLLHUP | POLLERR)))
 		conn->client.ended = true;
 	if (revents & ~POLLOUT)
-		front_wire_read(&conn->client);
-	if (conn->state == FRONT_WAITS && was_empty && conn->client.in.len > 0)
+		httpd_wire_read(&conn->client);
+	if (conn->state == HTTPD_WAITS && was_empty && conn->client.in.len > 0)
 		conn->since_ms = clock_ms();
-	front_conn_turn(conn);
+	httpd_conn_turn(conn);
 	return 0;
 }
 
@@ -938,120 +938,120 @@ static const struct loop_fd_ops client_ops = {
  */
 
 /* Whether it only waits for another request. */
-static bool front_conn_is_idle(const struct front_conn *conn)
+static bool httpd_conn_is_idle(const struct httpd_conn *conn)
 {
-	return conn->state == FRONT_WAITS && conn->client.in.len == 0 &&
-	       front_wire_pending(&conn->client) == 0;
+	return conn->state == HTTPD_WAITS && conn->client.in.len == 0 &&
+	       httpd_wire_pending(&conn->client) == 0;
 }
 
-static void front_conn_new(struct front *front, int fd)
+static void httpd_conn_new(struct httpd *httpd, int fd)
 {
-	struct front_conn *conn = mem_alloc(1, sizeof(*conn));
+	struct httpd_conn *conn = mem_alloc(1, sizeof(*conn));
 
-	conn->front = front;
+	conn->httpd = httpd;
 	conn->program.fd = -1;
-	front_wire_open(&conn->client, front->options.loop, fd, &client_ops, conn);
-	conn->next = front->conns;
-	if (front->conns)
-		front->conns->before = conn;
-	front->conns = conn;
-	front->n++;
-	front_enter(conn, FRONT_WAITS);
-	front_set_timer(conn);
+	httpd_wire_open(&conn->client, httpd->options.loop, fd, &client_ops, conn);
+	conn->next = httpd->conns;
+	if (httpd->conns)
+		httpd->conns->before = conn;
+	httpd->conns = conn;
+	httpd->n++;
+	httpd_enter(conn, HTTPD_WAITS);
+	httpd_set_timer(conn);
 }
 
-static void front_conn_free(struct front_conn *conn)
+static void httpd_conn_free(struct httpd_conn *conn)
 {
-	struct front *front = conn->front;
-	struct loop *loop = front->options.loop;
-	bool is_reset = conn->state == FRONT_WORKS;
+	struct httpd *httpd = conn->httpd;
+	struct loop *loop = httpd->options.loop;
+	bool is_reset = conn->state == HTTPD_WORKS;
 
 	if (conn->next)
 		conn->next->before = conn->before;
 	if (conn->before)
 		conn->before->next = conn->next;
 	else
-		front->conns = conn->next;
+		httpd->conns = conn->next;
 	loop_remove_timer(loop, conn->timer);
 	loop_remove_timer(loop, conn->wake);
-	front_exchange_done(&conn->exchange);
-	front_wire_close(&conn->client, loop, is_reset);
-	front_wire_close(&conn->program, loop, is_reset);
+	httpd_exchange_done(&conn->exchange);
+	httpd_wire_close(&conn->client, loop, is_reset);
+	httpd_wire_close(&conn->program, loop, is_reset);
 	free(conn->key);
 	free(conn);
-	front_count_less(front);
+	httpd_count_less(httpd);
 }
 
-void front_notice(const struct front *front, const char *format, ...)
+void httpd_notice(const struct httpd *httpd, const char *format, ...)
 {
 	va_list args;
 
-	if (!front->options.notice)
+	if (!httpd->options.notice)
 		return;
 	va_start(args, format);
 	AUTO_FREE char *text = mem_vprintf(format, args);
 	va_end(args);
-	front->options.notice(front->options.ctx, text);
+	httpd->options.notice(httpd->options.ctx, text);
 }
 
 /*
  * Connections
  */
 
-static void front_hold(struct front *front, bool is_held)
+static void httpd_hold(struct httpd *httpd, bool is_held)
 {
-	front->is_held = is_held;
-	if (front->listener)
-		listener_hold(front->listener, is_held);
+	httpd->is_held = is_held;
+	if (httpd->listener)
+		listener_hold(httpd->listener, is_held);
 }
 
-void front_count_less(struct front *front)
+void httpd_count_less(struct httpd *httpd)
 {
-	front->n--;
-	front_hold(front, false);
+	httpd->n--;
+	httpd_hold(httpd, false);
 }
 
 /* A connection may give way. */
-static void front_has_idle(struct front *front)
+static void httpd_has_idle(struct httpd *httpd)
 {
-	if (front->is_held)
-		front_hold(front, false);
+	if (httpd->is_held)
+		httpd_hold(httpd, false);
 }
 
 /* The one but the newest that has waited longest for another request. */
-static struct front_conn *find_idle(struct front *front)
+static struct httpd_conn *find_idle(struct httpd *httpd)
 {
-	struct front_conn *found = NULL;
+	struct httpd_conn *found = NULL;
 
-	for (struct front_conn *conn = front->conns->next; conn; conn = conn->next)
-		if (front_conn_is_idle(conn) && (!found || conn->since_ms <= found->since_ms))
+	for (struct httpd_conn *conn = httpd->conns->next; conn; conn = conn->next)
+		if (httpd_conn_is_idle(conn) && (!found || conn->since_ms <= found->since_ms))
 			found = conn;
 	return found;
 }
 
 /* Of a new connection. Where all are at work others wait in the system's queue. */
-static void front_make_room(struct front *front)
+static void httpd_make_room(struct httpd *httpd)
 {
-	if (front->n < FRONT_CONNS_MAX)
+	if (httpd->n < HTTPD_CONNS_MAX)
 		return;
-	struct front_conn *idle = find_idle(front);
+	struct httpd_conn *idle = find_idle(httpd);
 	if (idle)
-		front_conn_free(idle);
+		httpd_conn_free(idle);
 	else
-		front_hold(front, true);
+		httpd_hold(httpd, true);
 }
 
-static int front_on_accept(void *ctx, int fd, const char *peer, struct err *err)
+static int httpd_on_accept(void *ctx, int fd, const char *peer, struct err *err)
 {
-	struct front *front = ctx;
+	struct httpd *httpd = ctx;
 
 	(void)err;
-	if (!front_peer_is_welcome(front, fd, peer)) {
+	if (!httpd_peer_is_welcome(httpd, fd, peer)) {
 		close(fd);
 		return 0;
 	}
-	front_conn_new(front, fd);
-	front_make_room(front);
+	httpd_conn_new(httpd, fd);
+	httpd_make_room(httpd);
 	return 0;
 }
 
@@ -1059,50 +1059,50 @@ static int front_on_accept(void *ctx, int fd, const char *peer, struct err *err)
  * The front
  */
 
-int front_open(const struct front_options *options, struct front **ret, struct err *err)
+int httpd_open(const struct httpd_options *options, struct httpd **ret, struct err *err)
 {
-	struct front *front = mem_alloc(1, sizeof(*front));
+	struct httpd *httpd = mem_alloc(1, sizeof(*httpd));
 	const struct listen_options listening = {.loop = options->loop,
 		.port = options->port,
 		.is_exact = options->is_exact,
-		.accept = front_on_accept,
-		.ctx = front};
+		.accept = httpd_on_accept,
+		.ctx = httpd};
 
-	front->options = *options;
-	front->knows_peers = front_peers_are_known();
-	if (!front->knows_peers && !options->has_secret)
-		front_token_make(front->token);
-	int r = listener_open(&listening, &front->listener, err);
+	httpd->options = *options;
+	httpd->knows_peers = httpd_peers_are_known();
+	if (!httpd->knows_peers && !options->has_secret)
+		httpd_token_make(httpd->token);
+	int r = listener_open(&listening, &httpd->listener, err);
 	if (r < 0) {
-		free(front);
+		free(httpd);
 		return r;
 	}
-	*ret = front;
+	*ret = httpd;
 	return 0;
 }
 
-void front_free(struct front *front)
+void httpd_free(struct httpd *httpd)
 {
-	if (!front)
+	if (!httpd)
 		return;
-	listener_free(TAKE(front->listener));
-	while (front->conns)
-		front_conn_free(front->conns);
-	while (front->tunnels) {
-		struct front_tunnel *tunnel = front->tunnels;
+	listener_free(TAKE(httpd->listener));
+	while (httpd->conns)
+		httpd_conn_free(httpd->conns);
+	while (httpd->tunnels) {
+		struct httpd_tunnel *tunnel = httpd->tunnels;
 
 		pump_cancel(tunnel->pump);
-		front_tunnel_free(tunnel);
+		httpd_tunnel_free(tunnel);
 	}
-	free(front);
+	free(httpd);
 }
 
-uint16_t front_port(const struct front *front)
+uint16_t httpd_port(const struct httpd *httpd)
 {
-	return listener_port(front->listener);
+	return listener_port(httpd->listener);
 }
 
-const char *front_token(const struct front *front)
+const char *httpd_token(const struct httpd *httpd)
 {
-	return *front->token ? front->token : NULL;
+	return *httpd->token ? httpd->token : NULL;
 }

@@ -11,7 +11,7 @@
 #include "snap/git/cachefile.h"
 
 /* A checksum that fits is put in, else nothing behind it would ever be reached. */
-static inline void cachefix_mend_header(uint8_t *data, size_t size)
+static inline void cachefix_reconcile_header(uint8_t *data, size_t size)
 {
 	enum { CHECKSUM_AT = 8, COUNT_AT = 16, LEN_AT = 24 };
 	uint64_t len = size - CACHEFILE_HEADER_SIZE, sum;

@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	AUTO_FREE uint8_t *copy = mem_dup(data, size);
 	try(copy, size);
-	cachefix_mend_header(copy, size);
+	cachefix_reconcile_header(copy, size);
 	try(copy, size);
 	return 0;
 }

@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size < CACHEFILE_HEADER_SIZE)
 		return 0;
 	AUTO_FREE uint8_t *mended = mem_dup(data, size);
-	cachefix_mend_header(mended, size);
+	cachefix_reconcile_header(mended, size);
 	if (statcache_parse(&cache, mended, size)) {
 		walk(&cache);
 		seek(&cache);

@@ -16,7 +16,7 @@
 #include "kube/logs/podlog_lines.h"
 #include "kube/logs/runlog.h"
 #include "targets/kube/kube_archive.h"
-#include "targets/kube/kube_mend.h"
+#include "targets/kube/kube_reconcile.h"
 #include "targets/kube/target_kube.h"
 
 /*

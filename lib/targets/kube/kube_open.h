@@ -29,7 +29,7 @@ struct kube_cluster {
 	char server_id[KUBE_SERVER_ID_SIZE]; /* of the API server: what handles name it by */
 	struct json *nodes;                  /* as the scheduler sees them; NULL: not known */
 	int64_t nodes_ms;                    /* clock_ms() of that; 0: never asked */
-	unsigned failed_mends;               /* of what others have left to do (kube_mend.h) */
+	unsigned failed_repairs;             /* of what others have left to do (kube_reconcile.h) */
 	int64_t denied_ms[KUBE_LISTS]; /* clock_ms() when it was, by enum kube_facts_kind; 0: not */
 };
 

@@ -13,7 +13,7 @@
 #include "kube/api/watch.h"
 #include "kube/status/status.h"
 #include "targets/kube/kube_facts.h"
-#include "targets/kube/kube_mend.h"
+#include "targets/kube/kube_reconcile.h"
 
 /*
  * Facts about a run
@@ -458,7 +458,7 @@ enum {
 	NODES_MAX = 5000,
 	WORKLOADS_MAX = 100,
 	NODES_FRESH_MS = 15 * 1000,
-	FAILED_MENDS_MAX = 3,
+	FAILED_REPAIRS_MAX = 3,
 	DENIED_MS = 30 * 1000, /* until a list is tried again */
 };
 
@@ -477,7 +477,7 @@ struct question {
 	struct target_status *ret;
 	struct kube_handle handle;
 	enum kube_arrival arrival; /* of a Job that is not there */
-	struct kube_mend *mend;
+	struct kube_reconcile *repair;
 	struct one ones[2]; /* Job, JobSet */
 	bool adopts;
 	bool was_accepted; /* when the cluster was asked */
@@ -496,7 +496,7 @@ struct kube_batch {
 	bool has_pods;
 	bool has_jobsets;
 	int pods_denied; /* how often */
-	size_t n_mends;
+	size_t n_repairs;
 	bool has_more; /* what explains its waiting was asked for */
 	bool hides_workloads;
 	struct kube_watcher *watcher; /* the cluster's, to be compared with the answers; or NULL */
@@ -513,7 +513,7 @@ static void kube_state_batch_free(struct kube_batch *batch)
 	}
 	for (struct question *q = batch->questions, *next; q; q = next) {
 		next = q->next;
-		kube_mend_cancel(q->mend);
+		kube_reconcile_cancel(q->repair);
 		for (size_t i = 0; i < ARRAY_LEN(q->ones); i++)
 			kube_cancel(q->ones[i].call);
 		free(q);
@@ -690,16 +690,16 @@ static void on_mended(void *ctx, struct err *error)
 	struct question *question = ctx;
 	struct kube_batch *batch = question->batch;
 
-	question->mend = NULL;
+	question->repair = NULL;
 	if (question->adopts)
 		kube_note_accepted(batch->kube, &question->handle, !err_is_set(error));
 	if (err_is_set(error)) {
 		log_note("%s", error->message);
 		err_clear(error);
-		batch->kube->cluster->failed_mends++;
+		batch->kube->cluster->failed_repairs++;
 		kube_state_give_up(question);
 	}
-	if (--batch->n_mends == 0)
+	if (--batch->n_repairs == 0)
 		kube_state_finish(batch);
 }
 
@@ -714,7 +714,7 @@ static bool is_left_over(const struct question *question)
 		       !kube_is_adopted(kube, handle));
 }
 
-static unsigned what_to_mend(struct question *question, const struct json *made)
+static unsigned what_to_reconcile(struct question *question, const struct json *made)
 {
 	const struct target_kube *kube = question->batch->kube;
 	const struct kube_handle *handle = &question->handle;
@@ -728,23 +728,23 @@ static unsigned what_to_mend(struct question *question, const struct json *made)
 		question->arrival = arrival == KUBE_ARRIVED && !question->was_accepted
 					    ? KUBE_SUBMITTING
 					    : arrival;
-		return is_left_over(question) ? KUBE_MEND_PARTS : 0;
+		return is_left_over(question) ? KUBE_RECONCILE_PARTS : 0;
 	}
 	if (json_get_str(json_get(made, "metadata"), "deletionTimestamp"))
 		return 0;
 	if (kube_is_cancelled(kube, handle))
-		return KUBE_MEND_JOB | KUBE_MEND_PARTS;
+		return KUBE_RECONCILE_JOB | KUBE_RECONCILE_PARTS;
 	question->adopts = !kube_is_adopted(kube, handle);
-	return question->adopts ? KUBE_MEND_ADOPT : 0;
+	return question->adopts ? KUBE_RECONCILE_ADOPT : 0;
 }
 
-static void mend(struct question *question)
+static void reconcile(struct question *question)
 {
 	struct kube_batch *batch = question->batch;
 	const struct json *made = kube_facts_made(batch->responses, &question->handle);
-	const struct kube_mend_request request = {
+	const struct kube_reconcile_request request = {
 		.handle = &question->handle,
-		.what = what_to_mend(question, made),
+		.what = what_to_reconcile(question, made),
 		.in_foreground = true,
 		.made = made,
 		.deadline_ms = question->call->deadline_ms,
@@ -754,22 +754,22 @@ static void mend(struct question *question)
 
 	if (!request.what)
 		return;
-	if (batch->kube->cluster->failed_mends >= FAILED_MENDS_MAX) {
+	if (batch->kube->cluster->failed_repairs >= FAILED_REPAIRS_MAX) {
 		kube_state_give_up(question);
 		return;
 	}
-	batch->n_mends++;
-	question->mend = kube_mend_start(batch->kube, &request);
+	batch->n_repairs++;
+	question->repair = kube_reconcile_start(batch->kube, &request);
 }
 
-static void mend_all(struct kube_batch *batch)
+static void reconcile_all(struct kube_batch *batch)
 {
 	bool is_known = !err_is_set(&batch->error);
 
 	for (struct question *q = batch->questions; is_known && q; q = q->next)
 		if (q->call)
-			mend(q);
-	if (batch->n_mends == 0)
+			reconcile(q);
+	if (batch->n_repairs == 0)
 		kube_state_finish(batch);
 }
 
@@ -857,7 +857,7 @@ static void kube_state_go_on(struct kube_batch *batch)
 		return;
 	if (batch->watcher)
 		kube_watcher_compare(batch->watcher, batch->responses);
-	mend_all(batch);
+	reconcile_all(batch);
 }
 
 static void take_error(
@@ -1095,7 +1095,7 @@ static bool response_by_watch(struct kube_batch *batch)
 	if (kube_watcher_wants_events(watcher))
 		kube_state_query(batch, KUBE_FACTS_EVENTS);
 	else if (!query_more(batch))
-		mend_all(batch);
+		reconcile_all(batch);
 	return true;
 }
 

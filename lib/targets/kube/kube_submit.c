@@ -13,7 +13,7 @@
 #include "core/record/spec.h"
 #include "core/store/store.h"
 #include "kube/job/preflight.h"
-#include "targets/kube/kube_mend.h"
+#include "targets/kube/kube_reconcile.h"
 #include "targets/kube/target_kube.h"
 
 /*
@@ -824,7 +824,7 @@ struct submit {
 	struct json *job; /* as the server has it */
 	bool is_unadopted;
 	bool is_unsure; /* whether the cluster has the Job */
-	struct kube_mend *mend;
+	struct kube_reconcile *repair;
 };
 
 static void kube_submit_free(struct submit *submit)
@@ -834,7 +834,7 @@ static void kube_submit_free(struct submit *submit)
 		free(submit->creations[i].path);
 		err_done(&submit->creations[i].refusal);
 	}
-	kube_mend_cancel(submit->mend);
+	kube_reconcile_cancel(submit->repair);
 	kube_plan_done(&submit->plan);
 	kube_objects_done(&submit->objects);
 	json_free(submit->job);
@@ -867,16 +867,16 @@ static void on_stopped(void *ctx, struct err *error)
 	struct submit *submit = ctx;
 
 	err_clear(error); /* who looks at the run next repeats it */
-	submit->mend = NULL;
+	submit->repair = NULL;
 	kube_submit_do_submit_finish(submit);
 }
 
 /* A cancel in the meantime found no Job to remove: remove it now. */
 static void adopted_all(struct submit *submit)
 {
-	const struct kube_mend_request request = {
+	const struct kube_reconcile_request request = {
 		.handle = &submit->plan.handle,
-		.what = KUBE_MEND_JOB | KUBE_MEND_PARTS,
+		.what = KUBE_RECONCILE_JOB | KUBE_RECONCILE_PARTS,
 		.in_foreground = true,
 		.deadline_ms = submit->call->deadline_ms,
 		.done = on_stopped,
@@ -886,7 +886,7 @@ static void adopted_all(struct submit *submit)
 	if (!submit->is_unadopted)
 		kube_note_accepted(submit->kube, &submit->plan.handle, true);
 	if (kube_is_cancelled(submit->kube, &submit->plan.handle))
-		submit->mend = kube_mend_start(submit->kube, &request);
+		submit->repair = kube_reconcile_start(submit->kube, &request);
 	else
 		kube_submit_do_submit_finish(submit);
 }

@@ -23,7 +23,7 @@
 #include "kube/portforward/podexec.h"
 #include "kube/portforward/podforward.h"
 #include "targets/kube/kube_facts.h"
-#include "targets/kube/kube_mend.h"
+#include "targets/kube/kube_reconcile.h"
 #include "targets/kube/kube_open.h"
 
 /*
@@ -404,7 +404,7 @@ static int target_kube_write_mark(const struct target_kube *kube, const struct k
 struct removal {
 	struct target_work work;
 	struct target_call *call;
-	struct kube_mend *mend;
+	struct kube_reconcile *repair;
 	char *mark; /* to be taken back when it is refused; or NULL */
 };
 
@@ -412,7 +412,7 @@ static void drop_removal(struct target_work *work)
 {
 	struct removal *removal = (struct removal *)work;
 
-	kube_mend_cancel(removal->mend);
+	kube_reconcile_cancel(removal->repair);
 	free(removal->mark);
 	free(removal);
 }
@@ -421,7 +421,7 @@ static void target_kube_on_removed(void *ctx, struct err *error)
 {
 	struct removal *removal = ctx;
 
-	removal->mend = NULL;
+	removal->repair = NULL;
 	/* The run goes on, and what ends it later is not its cancel. */
 	if (removal->mark && (error->id == E_KUBE_DENIED || error->id == E_KUBE_AUTH))
 		unlink(removal->mark);
@@ -433,7 +433,7 @@ static void target_kube_remove_all(struct target_kube *kube, const struct kube_h
 	unsigned what, char *mark, bool in_foreground, struct target_call *call)
 {
 	struct removal *removal = mem_alloc(1, sizeof(*removal));
-	struct kube_mend_request request = {
+	struct kube_reconcile_request request = {
 		.handle = handle,
 		.what = what,
 		.in_foreground = in_foreground,
@@ -443,10 +443,10 @@ static void target_kube_remove_all(struct target_kube *kube, const struct kube_h
 	};
 
 	if (!kube_is_adopted(kube, handle))
-		request.what |= KUBE_MEND_PARTS;
+		request.what |= KUBE_RECONCILE_PARTS;
 	*removal = (struct removal){.work = {drop_removal}, .call = call, .mark = mark};
 	target_call_begin(call, &removal->work);
-	removal->mend = kube_mend_start(kube, &request);
+	removal->repair = kube_reconcile_start(kube, &request);
 }
 
 static int target_kube_cancel(
@@ -460,7 +460,7 @@ static int target_kube_cancel(
 	if (r == 0)
 		r = target_kube_write_mark(kube, &place, &mark, err);
 	if (r == 0)
-		target_kube_remove_all(kube, &place, KUBE_MEND_JOB, mark, true, call);
+		target_kube_remove_all(kube, &place, KUBE_RECONCILE_JOB, mark, true, call);
 	return r;
 }
 
@@ -472,8 +472,8 @@ static int target_kube_forget(struct target *target, const char *handle, bool al
 
 	int r = kube_handle_parse(kube, handle, &place, err);
 	if (r == 0)
-		target_kube_remove_all(kube, &place, KUBE_MEND_JOB | (all ? KUBE_MEND_CLAIM : 0),
-			NULL, false, call);
+		target_kube_remove_all(kube, &place,
+			KUBE_RECONCILE_JOB | (all ? KUBE_RECONCILE_CLAIM : 0), NULL, false, call);
 	return r;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "targets/kube/kube_mend.h"
+#include "targets/kube/kube_reconcile.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +39,8 @@ static bool has_mark(
 	return access(path, F_OK) == 0;
 }
 
-static void kube_mend_write_mark(const struct target_kube *kube, const struct kube_handle *handle,
-	const char *name, const char *text)
+static void kube_reconcile_write_mark(const struct target_kube *kube,
+	const struct kube_handle *handle, const char *name, const char *text)
 {
 	AUTO_FREE char *path = mark_path(kube, handle, name);
 	AUTO_ERR struct err err = {0};
@@ -63,12 +63,12 @@ int kube_note_sending(
 void kube_note_accepted(
 	const struct target_kube *kube, const struct kube_handle *handle, bool adopted)
 {
-	kube_mend_write_mark(kube, handle, ATTEMPT_ACCEPTED, adopted ? TEXT_ADOPTED : "");
+	kube_reconcile_write_mark(kube, handle, ATTEMPT_ACCEPTED, adopted ? TEXT_ADOPTED : "");
 }
 
 void kube_note_refused(const struct target_kube *kube, const struct kube_handle *handle)
 {
-	kube_mend_write_mark(kube, handle, MARK_REFUSED, "");
+	kube_reconcile_write_mark(kube, handle, MARK_REFUSED, "");
 }
 
 bool kube_is_accepted(const struct target_kube *kube, const struct kube_handle *handle)
@@ -101,7 +101,7 @@ static bool is_submitting(const struct target_kube *kube, const struct kube_hand
 }
 
 /* Counted from the first look, as nobody knows when the last request was sent. */
-static bool kube_mend_is_over(const struct target_kube *kube, const struct kube_handle *handle)
+static bool kube_reconcile_is_over(const struct target_kube *kube, const struct kube_handle *handle)
 {
 	AUTO_FREE char *path = mark_path(kube, handle, MARK_MISSED);
 	struct stat st;
@@ -110,7 +110,7 @@ static bool kube_mend_is_over(const struct target_kube *kube, const struct kube_
 	if (stat(path, &st) == 0)
 		age_s = clock_wall_ms() / 1000 - st.st_mtime;
 	if (age_s < 0)
-		kube_mend_write_mark(kube, handle, MARK_MISSED, "");
+		kube_reconcile_write_mark(kube, handle, MARK_MISSED, "");
 	return age_s >= ARRIVAL_S;
 }
 
@@ -124,7 +124,7 @@ enum kube_arrival kube_arrival(const struct target_kube *kube, const struct kube
 		return KUBE_SUBMITTING;
 	if (access(attempt, F_OK) < 0 || has_mark(kube, handle, MARK_REFUSED))
 		return KUBE_NEVER_SENT;
-	return kube_mend_is_over(kube, handle) ? KUBE_NEVER_SENT : KUBE_ARRIVING;
+	return kube_reconcile_is_over(kube, handle) ? KUBE_NEVER_SENT : KUBE_ARRIVING;
 }
 
 /*
@@ -132,15 +132,15 @@ enum kube_arrival kube_arrival(const struct target_kube *kube, const struct kube
  */
 
 struct step {
-	struct kube_mend *mend;
+	struct kube_reconcile *repair;
 	struct kube_call *call;
 	bool is_job;
 };
 
-struct kube_mend {
+struct kube_reconcile {
 	struct kube_client *client;
 	struct kube_handle handle;
-	unsigned what;      /* KUBE_MEND_ */
+	unsigned what;      /* KUBE_RECONCILE_ */
 	struct json *owner; /* with ADOPT */
 	struct step steps[STEPS_MAX];
 	size_t n, n_open;
@@ -150,15 +150,15 @@ struct kube_mend {
 	void *ctx;
 };
 
-void kube_mend_cancel(struct kube_mend *mend)
+void kube_reconcile_cancel(struct kube_reconcile *repair)
 {
-	if (!mend)
+	if (!repair)
 		return;
-	for (size_t i = 0; i < mend->n; i++)
-		kube_cancel(mend->steps[i].call);
-	json_free(mend->owner);
-	err_done(&mend->error);
-	free(mend);
+	for (size_t i = 0; i < repair->n; i++)
+		kube_cancel(repair->steps[i].call);
+	json_free(repair->owner);
+	err_done(&repair->error);
+	free(repair);
 }
 
 static bool is_error(const struct step *step, const struct err *error)
@@ -168,117 +168,118 @@ static bool is_error(const struct step *step, const struct err *error)
 	return step->is_job || error->id != E_KUBE_DENIED;
 }
 
-static void kube_mend_end(struct kube_mend *mend)
+static void kube_reconcile_end(struct kube_reconcile *repair)
 {
 	AUTO_ERR struct err error = {0};
-	void (*done)(void *, struct err *) = mend->done;
-	void *ctx = mend->ctx;
+	void (*done)(void *, struct err *) = repair->done;
+	void *ctx = repair->ctx;
 
-	if (err_is_set(&mend->error))
-		err_move(&error, &mend->error);
-	kube_mend_cancel(mend);
+	if (err_is_set(&repair->error))
+		err_move(&error, &repair->error);
+	kube_reconcile_cancel(repair);
 	done(ctx, &error);
 }
 
-static void send_rest(struct kube_mend *mend);
+static void send_rest(struct kube_reconcile *repair);
 
 static int on_step(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct step *step = ctx;
-	struct kube_mend *mend = step->mend;
+	struct kube_reconcile *repair = step->repair;
 
 	(void)err;
 	step->call = NULL;
-	if (is_error(step, &response->error) && !err_is_set(&mend->error))
-		err_move(&mend->error, &response->error);
-	if (--mend->n_open > 0)
+	if (is_error(step, &response->error) && !err_is_set(&repair->error))
+		err_move(&repair->error, &response->error);
+	if (--repair->n_open > 0)
 		return 0;
 	/* A Job that is still there needs what goes with it. */
-	if (step->is_job && !err_is_set(&mend->error))
-		send_rest(mend);
-	if (mend->n_open == 0)
-		kube_mend_end(mend);
+	if (step->is_job && !err_is_set(&repair->error))
+		send_rest(repair);
+	if (repair->n_open == 0)
+		kube_reconcile_end(repair);
 	return 0;
 }
 
-static void send_step(struct kube_mend *mend, const char *method, const char *path,
+static void send_step(struct kube_reconcile *repair, const char *method, const char *path,
 	const struct json *body, bool is_job)
 {
-	struct step *step = &mend->steps[mend->n++];
+	struct step *step = &repair->steps[repair->n++];
 	const struct kube_request request = {
 		.method = method,
 		.path = path,
 		.body = body,
 		.content_type = str_eq(method, "PATCH") ? "application/merge-patch+json" : NULL,
 		.is_idempotent = true,
-		.deadline_ms = mend->deadline_ms,
+		.deadline_ms = repair->deadline_ms,
 		.done = on_step,
 		.ctx = step,
 	};
 
-	*step = (struct step){.mend = mend, .is_job = is_job};
-	mend->n_open++;
-	step->call = kube_start(mend->client, &request);
+	*step = (struct step){.repair = repair, .is_job = is_job};
+	repair->n_open++;
+	step->call = kube_start(repair->client, &request);
 }
 
-static void remove_job(struct kube_mend *mend, bool in_foreground)
+static void remove_job(struct kube_reconcile *repair, bool in_foreground)
 {
-	const struct kube_handle *handle = &mend->handle;
+	const struct kube_handle *handle = &repair->handle;
 	AUTO_FREE char *path = kube_kind_path(handle->kind, handle->kube_namespace, handle->name);
 	AUTO_JSON struct json *body = json_object();
 
 	json_set_str(body, "apiVersion", "v1");
 	json_set_str(body, "kind", "DeleteOptions");
 	json_set_str(body, "propagationPolicy", in_foreground ? "Foreground" : "Background");
-	send_step(mend, "DELETE", path, body, true);
+	send_step(repair, "DELETE", path, body, true);
 }
 
-static void send_parts(struct kube_mend *mend, const char *method, const struct json *body)
+static void send_parts(struct kube_reconcile *repair, const char *method, const struct json *body)
 {
-	const struct kube_handle *handle = &mend->handle;
+	const struct kube_handle *handle = &repair->handle;
 	AUTO_FREE char *name = kube_job_secret_name(handle->name);
 	AUTO_FREE char *secret =
 		kube_path("/api/v1/namespaces/%s/secrets/%s", handle->kube_namespace, name);
 	AUTO_FREE char *service = kube_path(
 		"/api/v1/namespaces/%s/services/%s", handle->kube_namespace, handle->name);
 
-	send_step(mend, method, secret, body, false);
+	send_step(repair, method, secret, body, false);
 	/* The Service of a JobSet belongs to the JobSet already. */
 	if (handle->kind == KUBE_KIND_JOB)
-		send_step(mend, method, service, body, false);
+		send_step(repair, method, service, body, false);
 }
 
-static void send_rest(struct kube_mend *mend)
+static void send_rest(struct kube_reconcile *repair)
 {
-	if (mend->what & KUBE_MEND_PARTS)
-		send_parts(mend, "DELETE", NULL);
-	if (mend->what & KUBE_MEND_CLAIM) {
-		const struct kube_handle *handle = &mend->handle;
+	if (repair->what & KUBE_RECONCILE_PARTS)
+		send_parts(repair, "DELETE", NULL);
+	if (repair->what & KUBE_RECONCILE_CLAIM) {
+		const struct kube_handle *handle = &repair->handle;
 		AUTO_FREE char *name = kube_job_claim_name(handle->run_id);
 		AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/persistentvolumeclaims/%s",
 			handle->kube_namespace, name);
 
-		send_step(mend, "DELETE", path, NULL, false);
+		send_step(repair, "DELETE", path, NULL, false);
 	}
-	if (mend->what & KUBE_MEND_ADOPT)
-		send_parts(mend, "PATCH", mend->owner);
+	if (repair->what & KUBE_RECONCILE_ADOPT)
+		send_parts(repair, "PATCH", repair->owner);
 }
 
-struct kube_mend *kube_mend_start(struct target_kube *kube, const struct kube_mend_request *request)
+struct kube_reconcile *kube_reconcile_start(
+	struct target_kube *kube, const struct kube_reconcile_request *request)
 {
-	struct kube_mend *mend = mem_alloc(1, sizeof(*mend));
-	bool adopts = request->what & KUBE_MEND_ADOPT;
+	struct kube_reconcile *repair = mem_alloc(1, sizeof(*repair));
+	bool adopts = request->what & KUBE_RECONCILE_ADOPT;
 
-	*mend = (struct kube_mend){.client = kube->cluster->client,
+	*repair = (struct kube_reconcile){.client = kube->cluster->client,
 		.handle = *request->handle,
 		.what = request->what,
 		.owner = adopts ? kube_job_owner(request->made) : NULL,
 		.deadline_ms = request->deadline_ms,
 		.done = request->done,
 		.ctx = request->ctx};
-	if (request->what & KUBE_MEND_JOB)
-		remove_job(mend, request->in_foreground);
+	if (request->what & KUBE_RECONCILE_JOB)
+		remove_job(repair, request->in_foreground);
 	else
-		send_rest(mend);
-	return mend;
+		send_rest(repair);
+	return repair;
 }

@@ -14,21 +14,21 @@
  *	refused          the cluster does not have the Job, and nothing is on its way
  *	missed           when the Job was first found to be missing
  */
-#ifndef DLRUN_TARGETS_KUBE_KUBE_MEND_H
-#define DLRUN_TARGETS_KUBE_KUBE_MEND_H
+#ifndef DLRUN_TARGETS_KUBE_KUBE_RECONCILE_H
+#define DLRUN_TARGETS_KUBE_KUBE_RECONCILE_H
 
 #include "targets/kube/target_kube.h"
 
 enum {
-	KUBE_MEND_JOB = 1,   /* remove it */
-	KUBE_MEND_PARTS = 2, /* remove Secret and Service */
-	KUBE_MEND_CLAIM = 4, /* remove the claim of the run's results */
-	KUBE_MEND_ADOPT = 8, /* Secret and Service belong to the Job */
+	KUBE_RECONCILE_JOB = 1,   /* remove it */
+	KUBE_RECONCILE_PARTS = 2, /* remove Secret and Service */
+	KUBE_RECONCILE_CLAIM = 4, /* remove the claim of the run's results */
+	KUBE_RECONCILE_ADOPT = 8, /* Secret and Service belong to the Job */
 };
 
-struct kube_mend_request {
+struct kube_reconcile_request {
 	const struct kube_handle *handle;
-	unsigned what;           /* KUBE_MEND_ */
+	unsigned what;           /* KUBE_RECONCILE_ */
 	bool in_foreground;      /* the Job is there until its pods have ended */
 	const struct json *made; /* with ADOPT: the Job or JobSet, as the server has it */
 	int64_t deadline_ms;
@@ -39,12 +39,12 @@ struct kube_mend_request {
 	void *ctx;
 };
 
-struct kube_mend;
+struct kube_reconcile;
 /* Copies what it keeps of the request. */
-struct kube_mend *kube_mend_start(
-	struct target_kube *kube, const struct kube_mend_request *request);
+struct kube_reconcile *kube_reconcile_start(
+	struct target_kube *kube, const struct kube_reconcile_request *request);
 /* NULL is accepted. */
-void kube_mend_cancel(struct kube_mend *mend);
+void kube_reconcile_cancel(struct kube_reconcile *repair);
 
 /* To be durable enough before something is sent. */
 int kube_note_sending(

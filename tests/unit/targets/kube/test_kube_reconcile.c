@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "core/attempt/attempt.h"
-#include "targets/kube/kube_mend.h"
+#include "targets/kube/kube_reconcile.h"
 #include "targets/kube/kube_facts.h"
 #include "tests/unit/kubetarget.h"
 #include "tests/unit/kubewanted.h"

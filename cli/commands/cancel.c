@@ -8,7 +8,7 @@
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 
-enum { PATIENCE_MS = 5000, STATE_MS = 3000 };
+enum { TIMEOUT_MS = 5000, STATE_MS = 3000 };
 
 struct cancel_values {
 	bool no_wait;
@@ -83,7 +83,7 @@ static int cancel_stop(
 /* Returns 0 when the run has ended (or with no_wait), 1 when it has not ended yet. */
 static int commands_cancel(struct app *app, struct run *run, bool no_wait, struct err *err)
 {
-	int64_t wait_ms = no_wait ? 0 : runs_grace(run) + PATIENCE_MS;
+	int64_t wait_ms = no_wait ? 0 : runs_grace(run) + TIMEOUT_MS;
 	bool ended_before = false;
 	const char *text;
 	char took[32];

@@ -13,7 +13,7 @@
 #include "targets/local/tree.h"
 
 /* LARGE_BYTES: results of this size or more are removed only after a question. */
-enum { PATIENCE_MS = 5000, LARGE_BYTES = 100 << 20 };
+enum { TIMEOUT_MS = 5000, LARGE_BYTES = 100 << 20 };
 
 struct rm_values {
 	bool force;
@@ -70,7 +70,7 @@ static int remove_run(struct app *app, struct run *run, bool force, struct err *
 	int r = adopt_own(&app->session, run, err);
 
 	if (r == 0 && force && !run_state_is_final(run_state(run)))
-		r = run_cancel(&app->session, run, runs_grace(run) + PATIENCE_MS, NULL, NULL,
+		r = run_cancel(&app->session, run, runs_grace(run) + TIMEOUT_MS, NULL, NULL,
 			&ended_before, err);
 	if (r == 0)
 		r = run_remove(&app->session, run, err);

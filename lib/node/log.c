@@ -219,7 +219,7 @@ struct node_call *node_log(
 	log->request.run = log->run;
 	log->offset = request->offset;
 	log->is_tail = request->tail_lines >= 0;
-	log->call.patience_ms = request->patience_ms;
+	log->call.timeout_ms = request->timeout_ms;
 	int r = node_check_attempt(request->run, request->attempt, &error);
 	return call_begin_checked(&log->call, r, &error);
 }

@@ -286,7 +286,7 @@ int node_check_attempt(const char *run, int attempt, struct err *err)
 enum {
 	PAUSE_MIN_MS = 200,
 	PAUSE_MAX_MS = 5000,
-	PATIENCE_MS = 60 * 1000,
+	TIMEOUT_MS = 60 * 1000,
 	/* A conversation that lasted so long was no failure to begin one. */
 	LASTED_MS = 5000,
 	ONCE_MS = 5000, /* as old may be one that waits for what is said once */
@@ -302,7 +302,7 @@ void *call_new(
 	call->ops = ops;
 	call->done = done;
 	call->ctx = ctx;
-	call->patience_ms = PATIENCE_MS;
+	call->timeout_ms = TIMEOUT_MS;
 	buf_init(&call->text, REQUEST_MAX);
 	call->next = node->calls;
 	node->calls = call;
@@ -423,7 +423,7 @@ static bool wait_a_while(struct node_call *call)
 
 	if (!call->lost_ms)
 		call->lost_ms = now_ms;
-	if (call->patience_ms >= 0 && now_ms - call->lost_ms >= call->patience_ms)
+	if (call->timeout_ms >= 0 && now_ms - call->lost_ms >= call->timeout_ms)
 		return false;
 	if (pause_ms < PAUSE_MIN_MS)
 		pause_ms = PAUSE_MIN_MS;

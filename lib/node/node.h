@@ -149,10 +149,10 @@ struct node_log_events {
 struct node_log_request {
 	const char *run;
 	int attempt;
-	uint64_t offset;     /* where to begin; past the end: nothing comes */
-	int64_t tail_lines;  /* -1: from offset */
-	bool follow;         /* until the attempt has ended, over as many connections as it takes */
-	int64_t patience_ms; /* how long it is tried to reach the node again; -1: for ever */
+	uint64_t offset;    /* where to begin; past the end: nothing comes */
+	int64_t tail_lines; /* -1: from offset */
+	bool follow;        /* until the attempt has ended, over as many connections as it takes */
+	int64_t timeout_ms; /* how long it is tried to reach the node again; -1: for ever */
 	struct node_log_events events;
 };
 struct node_call *node_log(

@@ -234,7 +234,7 @@ struct node_call {
 	bool was_idle;       /* talk had been opened before */
 	bool is_once;        /* a request that may have been heard is not said again */
 	int64_t response_ms; /* as of a request */
-	int64_t patience_ms; /* of pauses; -1: any */
+	int64_t timeout_ms;  /* of pauses; -1: any */
 	int64_t lost_ms;     /* since when it fails; 0: it does not */
 	int64_t pause_ms;    /* the last one */
 	uint64_t sent;       /* bytes, in conversations that are over */

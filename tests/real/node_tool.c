@@ -37,7 +37,7 @@
 #include "base/util/str.h"
 #include "node/node.h"
 
-enum { TEXT_MAX = 1 << 20, LAYER_MAX = 64 << 20, PATIENCE_MS = 60 * 1000, SIGNALED = 128 };
+enum { TEXT_MAX = 1 << 20, LAYER_MAX = 64 << 20, TIMEOUT_MS = 60 * 1000, SIGNALED = 128 };
 
 struct tool {
 	struct loop *loop;
@@ -160,7 +160,7 @@ static int follow(struct tool *tool, char **words, struct err *err)
 		.attempt = 1,
 		.tail_lines = -1,
 		.follow = true,
-		.patience_ms = PATIENCE_MS,
+		.timeout_ms = TIMEOUT_MS,
 		.events = {.data = on_data, .notice = on_notice, .ctx = &next}};
 
 	node_log(tool->node, &request, on_done, &waited);

@@ -7,11 +7,11 @@
 
 #include "base/util/clock.h"
 
-enum { PATIENCE_MS = 20000 };
+enum { TIMEOUT_MS = 20000 };
 
 #define UNTIL(condition)                                                                           \
 	do {                                                                                       \
-		int64_t deadline_ = clock_ms() + PATIENCE_MS;                                      \
+		int64_t deadline_ = clock_ms() + TIMEOUT_MS;                                       \
 		while (!(condition)) {                                                             \
 			if (clock_ms() > deadline_)                                                \
 				fail_msg("waited in vain: %s", #condition);                        \

@@ -34,7 +34,7 @@
  */
 
 enum {
-	PATIENCE_MS = 5000, /* for a supervisor that writes its last lines */
+	TIMEOUT_MS = 5000, /* for a supervisor that writes its last lines */
 	FORGET_MS = 30000,
 	POLL_MS = 5000,
 };
@@ -193,7 +193,7 @@ static int lifecycle_remove_all(
 
 int run_remove(struct session *session, struct run *run, struct err *err)
 {
-	int64_t deadline_ms = clock_ms() + PATIENCE_MS;
+	int64_t deadline_ms = clock_ms() + TIMEOUT_MS;
 	AUTO_RUN struct run *now = NULL;
 	AUTO(remove_removal_done) struct removal removal = {.session = session, .id = run_id(run)};
 

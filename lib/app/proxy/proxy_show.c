@@ -17,8 +17,8 @@
 enum {
 	TAIL_LINES = 200,
 	TAIL_MAX = 256 << 10,
-	PATIENCE_MS = 15 * 1000, /* then the page comes with what is there */
-	FAR_PATIENCE_MS = 120 * 1000,
+	TIMEOUT_MS = 15 * 1000, /* then the page comes with what is there */
+	FAR_TIMEOUT_MS = 120 * 1000,
 	LISTED_MAX = 5000,
 	SENTENCE_MAX = 64 << 10,
 	LIVE_FILES_MS = 3000,
@@ -197,7 +197,7 @@ static void query_log(struct show *show)
 		.rank = -1,
 		.events = {.data = proxy_show_on_log, .ctx = show}};
 	show->log =
-		(struct target_call){.deadline_ms = clock_ms() + PATIENCE_MS, .done = on_log_end};
+		(struct target_call){.deadline_ms = clock_ms() + TIMEOUT_MS, .done = on_log_end};
 	show->has_log = target->ops->logs(target, show->handle, &show->request, show->token,
 				&show->log, &show->log_error) == 0;
 }
@@ -265,7 +265,7 @@ void show_run(struct query *query)
 	buf_init(&show->text, 2 * TAIL_MAX);
 	query_work(query, show, show_stop);
 	show->timer = loop_add_timer(loop,
-		clock_ms() + (place_is_far(query->place) ? FAR_PATIENCE_MS : PATIENCE_MS),
+		clock_ms() + (place_is_far(query->place) ? FAR_TIMEOUT_MS : TIMEOUT_MS),
 		proxy_show_on_late, show);
 	if (handle) {
 		query_log(show);

@@ -224,9 +224,9 @@ int child_start(const struct child_spec *spec, struct child *ret, struct err *er
  */
 
 /* Whether it has ended, by itself, within the time that it gets. */
-static bool ends_by_itself(pid_t pid, int64_t patience_ms)
+static bool ends_by_itself(pid_t pid, int64_t timeout_ms)
 {
-	int64_t deadline_ms = clock_deadline(patience_ms);
+	int64_t deadline_ms = clock_deadline(timeout_ms);
 
 	for (;;) {
 		pid_t r = waitpid(pid, NULL, WNOHANG);

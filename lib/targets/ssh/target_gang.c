@@ -610,8 +610,8 @@ int target_gang_fetch(struct target *target, const char *handle, struct fetch_si
  */
 
 enum {
-	FOLLOW_PATIENCE_MS = 24 * 60 * 60 * 1000,
-	PATIENCE_MS = 20000,
+	FOLLOW_TIMEOUT_MS = 24 * 60 * 60 * 1000,
+	TIMEOUT_MS = 20000,
 	LINE_MAX_BYTES = 64 << 10,
 	FLUSH_MS = 1000,
 	POLL_MS = 10000,
@@ -848,7 +848,7 @@ static void begin_source(struct source *source)
 		.offset = source->offset,
 		.tail_lines = request->token ? -1 : request->tail_lines,
 		.follow = request->follow,
-		.patience_ms = request->follow ? FOLLOW_PATIENCE_MS : PATIENCE_MS,
+		.timeout_ms = request->follow ? FOLLOW_TIMEOUT_MS : TIMEOUT_MS,
 		.events = {.data = target_gang_on_data,
 			.notice = target_gang_on_notice,
 			.ctx = source},

@@ -353,8 +353,8 @@ int target_node_preview(struct target *target, const struct target_job *job, str
  */
 
 enum {
-	FOLLOW_PATIENCE_MS = 24 * 60 * 60 * 1000, /* somebody who follows waits for a node */
-	PATIENCE_MS = 20000,                      /* else an answer is wanted now */
+	FOLLOW_TIMEOUT_MS = 24 * 60 * 60 * 1000, /* somebody who follows waits for a node */
+	TIMEOUT_MS = 20000,                      /* else an answer is wanted now */
 	POLL_MS = 1500,
 };
 
@@ -493,7 +493,7 @@ static void target_node_run_read_log(struct reading *reading, uint64_t offset)
 		.offset = offset,
 		.tail_lines = request->token ? -1 : request->tail_lines,
 		.follow = request->follow,
-		.patience_ms = request->follow ? FOLLOW_PATIENCE_MS : PATIENCE_MS,
+		.timeout_ms = request->follow ? FOLLOW_TIMEOUT_MS : TIMEOUT_MS,
 		.events = {.data = target_node_run_on_data,
 			.notice = target_node_run_on_notice,
 			.ctx = reading},

@@ -111,7 +111,7 @@ static void follows(const char *run, const char *data, size_t len)
 		.attempt = 1,
 		.tail_lines = -1,
 		.follow = true,
-		.patience_ms = 5000,
+		.timeout_ms = 5000,
 		.events = {.data = on_data, .ctx = &out}};
 	struct waited waited = {0};
 

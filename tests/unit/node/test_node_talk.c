@@ -723,7 +723,7 @@ static enum err_id reads_log(
 		.offset = offset,
 		.tail_lines = tail,
 		.follow = follow,
-		.patience_ms = 5000,
+		.timeout_ms = 5000,
 		.events = {.data = on_log, .notice = on_notice, .ctx = heard}};
 	struct waited waited = {0};
 

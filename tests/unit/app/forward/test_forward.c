@@ -25,7 +25,7 @@
 /* What a forwarded port does beside something else that runs the loop: the program is a socket of
  * this test, of a run on this machine. */
 
-enum { PATIENCE_MS = 20000, LISTENED_MAX = 4 };
+enum { TIMEOUT_MS = 20000, LISTENED_MAX = 4 };
 
 struct heard {
 	struct forward_port ports[LISTENED_MAX];
@@ -94,7 +94,7 @@ static int connect_to(uint16_t port)
 /* One byte from fd, or 0 at its end, or -1 when it was reset. */
 static int get_byte(int fd)
 {
-	int64_t deadline_ms = clock_ms() + PATIENCE_MS;
+	int64_t deadline_ms = clock_ms() + TIMEOUT_MS;
 	unsigned char byte;
 
 	while (clock_ms() < deadline_ms) {
@@ -113,7 +113,7 @@ static int get_byte(int fd)
 
 static int accept_at(int listener)
 {
-	int64_t deadline_ms = clock_ms() + PATIENCE_MS;
+	int64_t deadline_ms = clock_ms() + TIMEOUT_MS;
 
 	while (clock_ms() < deadline_ms) {
 		struct pollfd wait = {listener, POLLIN, 0};

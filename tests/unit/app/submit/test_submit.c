@@ -32,7 +32,7 @@
 #include "targets/local/supervise.h"
 #include "tests/unit/supervisefix.h"
 
-enum { PATIENCE_MS = 20000 };
+enum { TIMEOUT_MS = 20000 };
 
 struct place {
 	char base[64];
@@ -175,7 +175,7 @@ static void wait_end(struct place *place, struct run *run)
 	struct run_list one = {.v = &run, .n = 1, .cap = 1};
 	AUTO_ERR struct err err = {0};
 
-	if (runs_wait(&place->session, &one, PATIENCE_MS, NULL, &err) < 0)
+	if (runs_wait(&place->session, &one, TIMEOUT_MS, NULL, &err) < 0)
 		fail_msg("%s", err.message);
 }
 
@@ -349,7 +349,7 @@ static void test_spare_trees(void **state)
 {
 	struct place *place = *state;
 	AUTO_FREE char *spares = dirs_spares(&place->session.dirs);
-	int64_t deadline_ms = clock_ms() + PATIENCE_MS;
+	int64_t deadline_ms = clock_ms() + TIMEOUT_MS;
 	uint64_t free_bytes = 0;
 
 	WORDS(place, "cat", "train.py");
@@ -431,7 +431,7 @@ static void test_removed_while_waited_for(void **state)
 	assert_int_equal(store_get(store, run_id(run), &other, NULL), 0);
 	wait_end(place, run);
 	assert_int_equal(run_remove(&place->session, run, NULL), 0);
-	assert_true(runs_wait(&place->session, &one, PATIENCE_MS, NULL, &err) < 0);
+	assert_true(runs_wait(&place->session, &one, TIMEOUT_MS, NULL, &err) < 0);
 	assert_int_equal(err.id, E_RUN_NOT_FOUND);
 }
 

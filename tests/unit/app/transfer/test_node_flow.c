@@ -147,7 +147,7 @@ static int try_submit(struct place *place, const char *line, struct err *err)
 		.spec = place->spec,
 		.run = place->run,
 	};
-	return target_submit(place->target, &job, PATIENCE_MS, err);
+	return target_submit(place->target, &job, TIMEOUT_MS, err);
 }
 
 static void submit(struct place *place, const char *line)
@@ -157,12 +157,12 @@ static void submit(struct place *place, const char *line)
 
 static void get_state(struct place *place, struct target_status *ret)
 {
-	ok(target_state(place->target, place->handle, PATIENCE_MS, ret, error));
+	ok(target_state(place->target, place->handle, TIMEOUT_MS, ret, error));
 }
 
 static void wait_for(struct place *place, bool final, struct target_status *ret)
 {
-	int64_t end_ms = clock_ms() + PATIENCE_MS;
+	int64_t end_ms = clock_ms() + TIMEOUT_MS;
 
 	for (;;) {
 		get_state(place, ret);
@@ -280,12 +280,12 @@ static void test_cancel(void **state)
 
 	submit(place, "sleep 600");
 	wait_for(place, false, &running);
-	ok(target_cancel(place->target, place->handle, PATIENCE_MS, error));
-	ok(target_cancel(place->target, place->handle, PATIENCE_MS, error));
+	ok(target_cancel(place->target, place->handle, TIMEOUT_MS, error));
+	ok(target_cancel(place->target, place->handle, TIMEOUT_MS, error));
 	wait_for(place, true, &status);
 	assert_int_equal(status.state, RUN_CANCELLED);
 	assert_int_equal(status.exit.code, 143);
-	ok(target_forget(place->target, place->handle, true, PATIENCE_MS, error));
+	ok(target_forget(place->target, place->handle, true, TIMEOUT_MS, error));
 	target_status_done(&status);
 	get_state(place, &status);
 	/* it was accepted, and is not there any more */
@@ -315,7 +315,7 @@ static void test_down(void **state)
 	AUTO_ERR struct err err = {0}, other = {0};
 
 	place->is_down = true;
-	assert_true(target_state(place->target, place->handle, PATIENCE_MS, &status, &err) < 0);
+	assert_true(target_state(place->target, place->handle, TIMEOUT_MS, &status, &err) < 0);
 	assert_true(try_submit(place, "true", &other) < 0);
 	place->is_down = false;
 	submit(place, "true");
@@ -341,7 +341,7 @@ static void test_exec(void **state)
 	assert_int_equal(code, 7);
 	assert_true(pread(fd, text, sizeof(text) - 1, 0) > 0);
 	assert_string_equal(text, "b\n" RUN_ID "\n");
-	ok(target_cancel(place->target, place->handle, PATIENCE_MS, error));
+	ok(target_cancel(place->target, place->handle, TIMEOUT_MS, error));
 }
 
 static void assert_file(const char *path, const char *want)
@@ -393,7 +393,7 @@ static void test_adopt(void **state)
 
 	submit(place, "true");
 	wait_for(place, true, &status);
-	ok(target_adopt(place->target, RUN_ID, PATIENCE_MS, &runs, error));
+	ok(target_adopt(place->target, RUN_ID, TIMEOUT_MS, &runs, error));
 	assert_int_equal(runs.n, 1);
 	assert_string_equal(run_id(runs.v[0]), RUN_ID);
 	assert_string_equal(run_handle(runs.v[0]), place->handle);
@@ -402,7 +402,7 @@ static void test_adopt(void **state)
 	const struct json *target = json_get(runs.v[0]->doc, "target");
 	assert_string_equal(json_get_str(target, "kind"), "ssh");
 	assert_string_equal(json_str(json_first(json_get(target, "hosts"))), "box");
-	assert_true(target_adopt(place->target, "b-22222", PATIENCE_MS, &none, &err) < 0);
+	assert_true(target_adopt(place->target, "b-22222", TIMEOUT_MS, &none, &err) < 0);
 	assert_int_equal(err.id, E_RUN_NOT_FOUND);
 }
 

@@ -440,7 +440,7 @@ static void test_stale(void **state)
 	}
 	AUTO_FREE char *go = in_tmp("go");
 	assert_int_equal(fs_replace(go, "", 0, 0600, FS_SYNC_NONE, NULL), 0);
-	for (int64_t end_ms = clock_ms() + PATIENCE_MS; !str_eq(last, "t2");) {
+	for (int64_t end_ms = clock_ms() + TIMEOUT_MS; !str_eq(last, "t2");) {
 		assert_true(clock_ms() < end_ms);
 		works(&kube);
 		free(last);

@@ -515,7 +515,7 @@ static void test_damaged_job(void **state)
 
 	buf_init(&response, REPLY_MAX);
 	write_file(place->dir, ATTEMPT_JOB, "{\"run\":\"a-22222\"}", 0600);
-	assert_int_equal(proc_capture(argv, NULL, PATIENCE_MS, &response, &status, NULL), 0);
+	assert_int_equal(proc_capture(argv, NULL, TIMEOUT_MS, &response, &status, NULL), 0);
 	assert_int_equal(reply_parse(response.data, response.len, "it", NULL, &err), -ERR_IO);
 	assert_int_equal(err.id, E_DATA);
 }

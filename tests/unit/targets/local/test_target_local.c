@@ -113,7 +113,7 @@ static void submit(struct place *place, const char *line)
 
 	strv_done(&place->command);
 	strv_add(&place->command, line);
-	if (target_submit(place->target, &place->job, PATIENCE_MS, &err) < 0)
+	if (target_submit(place->target, &place->job, TIMEOUT_MS, &err) < 0)
 		fail_msg("%s", err.message);
 }
 
@@ -121,7 +121,7 @@ static void get_state(struct place *place, struct target_status *ret)
 {
 	AUTO_ERR struct err err = {0};
 
-	if (target_state(place->target, place->handle, PATIENCE_MS, ret, &err) < 0)
+	if (target_state(place->target, place->handle, TIMEOUT_MS, ret, &err) < 0)
 		fail_msg("%s", err.message);
 }
 
@@ -284,11 +284,11 @@ static void test_cancel(void **state)
 	AUTO(target_status_done) struct target_status status = {0};
 
 	submit(place, "sleep 1000");
-	assert_int_equal(target_cancel(place->target, place->handle, PATIENCE_MS, NULL), 0);
+	assert_int_equal(target_cancel(place->target, place->handle, TIMEOUT_MS, NULL), 0);
 	UNTIL(is_over(place));
 	get_state(place, &status);
 	assert_int_equal(status.state, RUN_CANCELLED);
-	assert_int_equal(target_cancel(place->target, place->handle, PATIENCE_MS, NULL), 0);
+	assert_int_equal(target_cancel(place->target, place->handle, TIMEOUT_MS, NULL), 0);
 }
 
 /* Between the row and the directory: the submit goes on and finds that it is not wanted. */
@@ -302,7 +302,7 @@ static void test_cancel_during_the_submit(void **state)
 
 	assert_int_equal(fs_remove_tree(AT_FDCWD, place->dir, NULL), 0);
 	assert_int_equal(fs_lock(lock, true, 0, &fd, NULL), 0);
-	assert_int_equal(target_cancel(place->target, place->handle, PATIENCE_MS, NULL), 0);
+	assert_int_equal(target_cancel(place->target, place->handle, TIMEOUT_MS, NULL), 0);
 	submit(place, "echo ran");
 	UNTIL(is_over(place));
 	get_state(place, &status);
@@ -324,7 +324,7 @@ static void test_cancel_without_supervisor(void **state)
 	UNTIL(!os_process_alive(at.supervisor.pid, 0));
 	get_state(place, &status);
 	assert_int_equal(status.state, RUN_RUNNING);
-	assert_int_equal(target_cancel(place->target, place->handle, PATIENCE_MS, NULL), 0);
+	assert_int_equal(target_cancel(place->target, place->handle, TIMEOUT_MS, NULL), 0);
 	UNTIL(is_over(place));
 	UNTIL(!os_process_alive(at.program.pid, 0));
 }
@@ -375,10 +375,10 @@ static void test_no_supervisor_program(void **state)
 
 	place->session.env.self = "/bin/false";
 	strv_add(&place->command, "true");
-	assert_true(target_submit(place->target, &place->job, PATIENCE_MS, &err) < 0);
+	assert_true(target_submit(place->target, &place->job, TIMEOUT_MS, &err) < 0);
 	assert_int_equal(err.id, E_RUN_START);
 	place->session.env.self = "/proc/nonexistent";
-	assert_true(target_submit(place->target, &place->job, PATIENCE_MS, &err) < 0);
+	assert_true(target_submit(place->target, &place->job, TIMEOUT_MS, &err) < 0);
 	assert_int_equal(err.id, E_RUN_EXEC);
 }
 
@@ -406,7 +406,7 @@ static void test_no_directory(void **state)
 	assert_int_equal(fs_remove_tree(AT_FDCWD, runs, NULL), 0);
 	assert_int_equal(fs_replace(runs, "", 0, 0600, FS_SYNC_NONE, NULL), 0);
 	strv_add(&place->command, "true");
-	assert_int_equal(target_submit(place->target, &place->job, PATIENCE_MS, &err), -ERR_IO);
+	assert_int_equal(target_submit(place->target, &place->job, TIMEOUT_MS, &err), -ERR_IO);
 }
 
 /*
@@ -627,7 +627,7 @@ static void test_follow_is_live(void **state)
 	/* The reader gives up at what follows "first", which does not come before it has. */
 	int64_t began_ms = clock_ms();
 	struct target_log_request head = {.tail_lines = -1};
-	while (!strstr(reader.text.data, "first") && clock_ms() - began_ms < PATIENCE_MS) {
+	while (!strstr(reader.text.data, "first") && clock_ms() - began_ms < TIMEOUT_MS) {
 		AUTO_FREE char *from = mem_strdup(token);
 		head.token = reader.calls ? from : NULL;
 		assert_int_equal(read_log(place, head, &reader, token, NULL), 0);

@@ -210,17 +210,17 @@ bool upload_may_pass(const struct http_response *response)
 
 static int64_t uploads_wait_ms(const struct upload_job *job, const struct http_response *response)
 {
-	int64_t ceiling = FIRST_WAIT_MS;
+	int64_t limit = FIRST_WAIT_MS;
 	const char *requested = response ? field_find(&response->headers, "retry-after") : NULL;
 	int64_t after = requested ? field_retry_after(requested, clock_wall_ms()) : -1;
 
 	for (int i = 1; i < job->tries; i++)
-		ceiling *= 3;
+		limit *= 3;
 	if (after > REGISTRY_RETRY_AFTER_MAX_MS)
 		after = REGISTRY_RETRY_AFTER_MAX_MS;
 	if (after >= 0)
 		return after + (int64_t)random_below(FIRST_WAIT_MS);
-	return ceiling / 2 + (int64_t)random_below((uint32_t)ceiling / 2) + 1;
+	return limit / 2 + (int64_t)random_below((uint32_t)limit / 2) + 1;
 }
 
 static int begin_by_timer(void *ctx, struct err *err)

@@ -49,7 +49,7 @@ static void test_marks(void **state)
 	node_marks_done(&marks);
 }
 
-static void test_marks_have_a_ceiling(void **state)
+static void test_marks_have_a_limit(void **state)
 {
 	struct node_marks marks = {0};
 	int64_t last_ms = 0;
@@ -247,7 +247,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_tmp, remove_tmp)
 	const struct CMUnitTest tests[] = {
 		TEST(test_marks),
-		TEST(test_marks_have_a_ceiling),
+		TEST(test_marks_have_a_limit),
 		TEST(test_transfer_from_anywhere),
 		TEST(test_transfer_lines),
 		TEST(test_transfer_of_bad_layers),

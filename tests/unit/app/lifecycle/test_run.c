@@ -363,7 +363,7 @@ static void test_params_of_any_bytes(void **state)
 	EXPECT_PARAMS("{\"tag\":\"\xef\xbf\xbd\",\"tag_b64\":\"/w==\"}", "x", "--tag=\xff");
 }
 
-static void test_params_have_a_ceiling(void **state)
+static void test_params_have_a_limit(void **state)
 {
 	AUTO_STRV struct strv command = {0};
 
@@ -391,7 +391,7 @@ int main(void)
 		cmocka_unit_test(test_ids),
 		cmocka_unit_test(test_params),
 		cmocka_unit_test(test_params_of_any_bytes),
-		cmocka_unit_test(test_params_have_a_ceiling),
+		cmocka_unit_test(test_params_have_a_limit),
 	};
 
 	return cmocka_run_group_tests_name("run", tests, NULL, NULL);

@@ -518,7 +518,7 @@ static void test_pretty(void **state)
 				      "  \"b\": {\n    \"c\": null\n  }\n}");
 }
 
-static void test_print_ceiling(void **state)
+static void test_print_limit(void **state)
 {
 	AUTO_JSON struct json *json = parse("[\"0123456789\"]");
 	AUTO_BUF struct buf out;
@@ -552,7 +552,7 @@ int main(void)
 		cmocka_unit_test(test_clone),
 		cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_pretty),
-		cmocka_unit_test(test_print_ceiling),
+		cmocka_unit_test(test_print_limit),
 	};
 
 	return cmocka_run_group_tests_name("json", tests, NULL, NULL);

@@ -445,7 +445,7 @@ static void test_session(void **state)
 	}
 }
 
-static void check_ceiling(size_t max, int want)
+static void check_limit(size_t max, int want)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf out;
@@ -458,7 +458,7 @@ static void check_ceiling(size_t max, int want)
 	assert_int_equal(err.id, want ? E_DATA_LIMIT : E_NONE);
 }
 
-static void test_ceiling(void **state)
+static void test_limit(void **state)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf out;
@@ -466,8 +466,8 @@ static void test_ceiling(void **state)
 	int status;
 
 	(void)state;
-	check_ceiling(10, 0);
-	check_ceiling(9, -ERR_LIMIT);
+	check_limit(10, 0);
+	check_limit(9, -ERR_LIMIT);
 	/* One that would never end is ended. */
 	buf_init(&out, 100000);
 	assert_int_equal(
@@ -680,7 +680,7 @@ int main(void)
 		cmocka_unit_test(test_std_descriptors),
 		cmocka_unit_test(test_signals_are_reset),
 		cmocka_unit_test(test_session),
-		cmocka_unit_test(test_ceiling),
+		cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_timeout),
 		cmocka_unit_test(test_output_that_cannot_be_read),
 		cmocka_unit_test(test_report_that_cannot_be_read),

@@ -219,7 +219,7 @@ static void test_read_fails(void **state)
 	assert_int_equal(fs_read(in_root("none"), 100, &buf, NULL, NULL), -ERR_IO);
 }
 
-static void test_read_ceiling(void **state)
+static void test_read_limit(void **state)
 {
 	(void)state;
 	AUTO_ERR struct err err = {0};
@@ -914,7 +914,7 @@ int main(void)
 		IN_ROOT(test_realpath),
 		IN_ROOT(test_read),
 		IN_ROOT(test_read_fails),
-		IN_ROOT(test_read_ceiling),
+		IN_ROOT(test_read_limit),
 		IN_ROOT(test_read_pipe),
 		IN_ROOT(test_pipe_both_ways),
 		IN_ROOT(test_write_fails),

@@ -56,7 +56,7 @@ static void test_add(void **state)
 	assert_false(buf.full);
 }
 
-static void test_ceiling(void **state)
+static void test_limit(void **state)
 {
 	(void)state;
 	AUTO_BUF struct buf buf;
@@ -84,7 +84,7 @@ static void test_ceiling(void **state)
 	assert_true(buf.full);
 }
 
-static void test_ceiling_of_printf(void **state)
+static void test_limit_of_printf(void **state)
 {
 	(void)state;
 	AUTO_BUF struct buf buf;
@@ -101,7 +101,7 @@ static void test_ceiling_of_printf(void **state)
 	}
 }
 
-static void test_ceiling_of_zero_and_all(void **state)
+static void test_limit_of_zero_and_all(void **state)
 {
 	(void)state;
 	struct buf buf;
@@ -183,9 +183,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_empty),
 		cmocka_unit_test(test_add),
-		cmocka_unit_test(test_ceiling),
-		cmocka_unit_test(test_ceiling_of_printf),
-		cmocka_unit_test(test_ceiling_of_zero_and_all),
+		cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_limit_of_printf),
+		cmocka_unit_test(test_limit_of_zero_and_all),
 		cmocka_unit_test(test_room),
 		cmocka_unit_test(test_consume_and_truncate),
 		cmocka_unit_test(test_take),

@@ -117,7 +117,7 @@ static void test_base64_all_bytes(void **state)
 	}
 }
 
-static void test_base64_ceiling(void **state)
+static void test_base64_limit(void **state)
 {
 	(void)state;
 	AUTO_BUF struct buf out;
@@ -158,7 +158,7 @@ int main(void)
 		cmocka_unit_test(test_base64),
 		cmocka_unit_test(test_base64_refuses),
 		cmocka_unit_test(test_base64_all_bytes),
-		cmocka_unit_test(test_base64_ceiling),
+		cmocka_unit_test(test_base64_limit),
 		cmocka_unit_test(test_numbers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -198,7 +198,7 @@ static void test_clean(void **state)
 	}
 }
 
-static void test_ceiling(void **state)
+static void test_limit(void **state)
 {
 	(void)state;
 	AUTO_BUF struct buf out;
@@ -221,7 +221,7 @@ int main(void)
 		cmocka_unit_test(test_redraw),
 		cmocka_unit_test(test_limits_of_state),
 		cmocka_unit_test(test_clean),
-		cmocka_unit_test(test_ceiling),
+		cmocka_unit_test(test_limit),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

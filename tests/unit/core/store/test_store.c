@@ -283,7 +283,7 @@ static void test_text_of_any_kind(void **state)
 	assert_string_equal(json_get_str(json_get(got->doc, "origin"), "root_b64"), "L2H/Cg==");
 }
 
-static void test_a_record_has_a_ceiling(void **state)
+static void test_a_record_has_a_limit(void **state)
 {
 	AUTO_STORE struct store *store = open_store(*state);
 	AUTO_RUN struct run *run = make_run("a-22222", 1, "me");
@@ -664,7 +664,7 @@ int main(void)
 		TEST(test_change),
 		TEST(test_remove),
 		TEST(test_text_of_any_kind),
-		TEST(test_a_record_has_a_ceiling),
+		TEST(test_a_record_has_a_limit),
 		TEST(test_list),
 		TEST(test_resolve),
 		TEST(test_the_whole_id_wins_over_longer_ones),

@@ -64,7 +64,7 @@ static bool response_together(struct fix_conn *conn)
 	return response_ok(conn);
 }
 
-static void test_parallel_ceiling(void **state)
+static void test_parallel_limit(void **state)
 {
 	n_at_once = HTTP_CONNECTIONS_MAX;
 	struct fix_server *server = fix_start(response_together);
@@ -936,7 +936,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_two_requests_one_connection),
-		cmocka_unit_test(test_parallel_ceiling),
+		cmocka_unit_test(test_parallel_limit),
 		cmocka_unit_test(test_streams_have_their_own_connections),
 		cmocka_unit_test(test_turns_have_an_end),
 		cmocka_unit_test(test_refused),

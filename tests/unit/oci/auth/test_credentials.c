@@ -324,7 +324,7 @@ static void other_files_are_no_files(void **state)
 	}
 }
 
-static void secrets_have_a_ceiling(void **state)
+static void secrets_have_a_limit(void **state)
 {
 	for (size_t over = 0; over < 2; over++) {
 		AUTO_FOUND struct found found = {0};
@@ -918,7 +918,7 @@ int main(void)
 		cmocka_unit_test(login_of_the_file_stands_by),
 		cmocka_unit_test(helper_names_are_restricted),
 		cmocka_unit_test(other_files_are_no_files),
-		cmocka_unit_test(secrets_have_a_ceiling),
+		cmocka_unit_test(secrets_have_a_limit),
 		cmocka_unit_test(responses_hold_logins),
 		cmocka_unit_test(having_none_is_no_failure),
 		cmocka_unit_test(bad_responses_are_not_repeated),

@@ -75,7 +75,7 @@ static void test_digest_and_size(void **state)
 }
 
 /* Up to the ceiling and not a byte more, which leaves what was written as it is. */
-static void test_ceiling(void **state)
+static void test_limit(void **state)
 {
 	AUTO_STAGE struct blob_stage stage = {0};
 	struct descriptor blob;
@@ -184,7 +184,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_digest_and_size),
-		cmocka_unit_test(test_ceiling),
+		cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_empty),
 		cmocka_unit_test(test_nothing_left),
 		cmocka_unit_test(test_named),

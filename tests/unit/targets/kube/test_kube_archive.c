@@ -94,7 +94,7 @@ static void test_after_a_kill(void **state)
 	}
 }
 
-static void test_its_ceiling(void **state)
+static void test_its_limit(void **state)
 {
 	const char *dir = tmp;
 	struct kube_archive *archive = open_archive(dir);
@@ -168,7 +168,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_goes_on_at_its_places, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_after_a_kill, make_tmp, remove_tmp),
-		cmocka_unit_test_setup_teardown(test_its_ceiling, make_tmp, remove_tmp),
+		cmocka_unit_test_setup_teardown(test_its_limit, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_one_at_a_time, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(
 			test_what_is_missing_at_the_end, make_tmp, remove_tmp),

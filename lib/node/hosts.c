@@ -239,28 +239,31 @@ struct candidate {
 
 struct candidates VEC_OF(struct candidate);
 
-static unsigned gpus_of(const struct node_offer *offer, const struct node_wish *wish)
+static unsigned gpus_of(
+	const struct node_offer *offer, const struct node_requirements *requirements)
 {
-	if (wish->gpus >= 0)
-		return (unsigned)wish->gpus;
+	if (requirements->gpus >= 0)
+		return (unsigned)requirements->gpus;
 	return offer->gpus ? 1 : 0;
 }
 
 enum lack { LACK_NOTHING, LACK_GPUS, LACK_CPUS, LACK_MEMORY, LACK_DISK, N_LACKS };
 
 /* The resource that a host lacks even when it is idle. */
-static enum lack lack_of(const struct node_offer *offer, const struct node_wish *wish)
+static enum lack lack_of(
+	const struct node_offer *offer, const struct node_requirements *requirements)
 {
 	uint64_t disk = offer->disk_free_bytes;
 
-	if (offer->gpus < gpus_of(offer, wish))
+	if (offer->gpus < gpus_of(offer, requirements))
 		return LACK_GPUS;
-	if (offer->cpus < wish->cpus)
+	if (offer->cpus < requirements->cpus)
 		return LACK_CPUS;
 	/* 0: not known. */
-	if (offer->memory_bytes && offer->memory_bytes < wish->memory_bytes)
+	if (offer->memory_bytes && offer->memory_bytes < requirements->memory_bytes)
 		return LACK_MEMORY;
-	if (disk < wish->disk_bytes || disk - wish->disk_bytes < offer->missing_bytes)
+	if (disk < requirements->disk_bytes ||
+		disk - requirements->disk_bytes < offer->missing_bytes)
 		return LACK_DISK;
 	return LACK_NOTHING;
 }
@@ -285,12 +288,13 @@ static int memory_step(const struct node_offer *offer)
 }
 
 static void consider(struct candidates *list, size_t index, const struct node_offer *offer,
-	const struct node_wish *wish)
+	const struct node_requirements *requirements)
 {
-	unsigned gpus = gpus_of(offer, wish);
+	unsigned gpus = gpus_of(offer, requirements);
 	/* Runs that are queued there go first. */
 	bool has_gpus = gpus == 0 || (offer->gpus_free >= gpus && !offer->queued);
-	bool has_memory = !offer->memory_bytes || offer->memory_free_bytes >= wish->memory_bytes;
+	bool has_memory =
+		!offer->memory_bytes || offer->memory_free_bytes >= requirements->memory_bytes;
 	bool is_ready = has_gpus && has_memory;
 	bool has_layers = offer->missing_bytes <= NODE_LAYERS_SLACK;
 
@@ -339,23 +343,25 @@ static void add_responses(struct buf *out, const struct node_offer *offers, size
 		buf_addf(out, "%zu of %zu hosts answered", n_answered, n);
 }
 
-static void add_lack(struct buf *out, enum lack lack, const struct node_wish *wish)
+static void add_lack(struct buf *out, enum lack lack, const struct node_requirements *requirements)
 {
 	char size[16];
 
 	if (lack == LACK_GPUS)
-		buf_addf(out, "%d GPU%s", wish->gpus, plural((size_t)wish->gpus));
+		buf_addf(out, "%d GPU%s", requirements->gpus, plural((size_t)requirements->gpus));
 	else if (lack == LACK_CPUS)
-		buf_addf(out, "%g CPU%s", wish->cpus, wish->cpus == 1 ? "" : "s");
+		buf_addf(out, "%g CPU%s", requirements->cpus, requirements->cpus == 1 ? "" : "s");
 	else if (lack == LACK_MEMORY)
-		buf_addf(out, "%s of memory", str_size(wish->memory_bytes, size));
+		buf_addf(out, "%s of memory", str_size(requirements->memory_bytes, size));
 	else
 		buf_addf(out, "%s free disk",
-			wish->disk_bytes ? str_size(wish->disk_bytes, size) : "enough");
+			requirements->disk_bytes ? str_size(requirements->disk_bytes, size)
+						 : "enough");
 }
 
 /* None fits: what all of them lack, or what each of them lacks something of. */
-static char *why_none_fits(const struct node_offer *offers, size_t n, const struct node_wish *wish)
+static char *why_none_fits(
+	const struct node_offer *offers, size_t n, const struct node_requirements *requirements)
 {
 	AUTO_BUF struct buf out;
 	size_t lacks[N_LACKS] = {0}, n_answered = 0;
@@ -366,7 +372,7 @@ static char *why_none_fits(const struct node_offer *offers, size_t n, const stru
 		if (!offers[i].answered)
 			continue;
 		n_answered++;
-		lacks[lack_of(&offers[i], wish)]++;
+		lacks[lack_of(&offers[i], requirements)]++;
 	}
 	if (n_answered == 0 && n == 1)
 		return mem_printf(
@@ -380,24 +386,24 @@ static char *why_none_fits(const struct node_offer *offers, size_t n, const stru
 		if (!lacks[lack])
 			continue;
 		buf_adds(&out, between);
-		add_lack(&out, lack, wish);
+		add_lack(&out, lack, requirements);
 		between = lacks[lack] == n_answered ? " " : " and ";
 	}
 	return buf_take(&out);
 }
 
 static char *why_no_gang(const struct candidates *list, size_t n_ready,
-	const struct node_offer *offers, size_t n, const struct node_wish *wish)
+	const struct node_offer *offers, size_t n, const struct node_requirements *requirements)
 {
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, TEXT_MAX);
-	if (wish->nodes > n)
-		return mem_printf("%u hosts are wanted, and there %s %zu", wish->nodes,
+	if (requirements->nodes > n)
+		return mem_printf("%u hosts are wanted, and there %s %zu", requirements->nodes,
 			n == 1 ? "is" : "are", n);
 	add_responses(&out, offers, n);
-	buf_addf(&out, "; %u are wanted at once, %zu would do", wish->nodes, list->n);
-	if (list->n >= wish->nodes)
+	buf_addf(&out, "; %u are wanted at once, %zu would do", requirements->nodes, list->n);
+	if (list->n >= requirements->nodes)
 		buf_addf(&out, ", of which %zu %s free now", n_ready, n_ready == 1 ? "is" : "are");
 	return buf_take(&out);
 }
@@ -439,16 +445,16 @@ static char *why_one(const struct candidate *one, const struct node_offer *offer
 	return buf_take(&out);
 }
 
-static char *why_gang(const struct candidates *list, const struct node_wish *wish)
+static char *why_gang(const struct candidates *list, const struct node_requirements *requirements)
 {
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, TEXT_MAX);
-	buf_addf(&out, "%u of %zu hosts that fit: ", wish->nodes, list->n);
-	for (unsigned i = 0; i < wish->nodes && i < 4; i++)
+	buf_addf(&out, "%u of %zu hosts that fit: ", requirements->nodes, list->n);
+	for (unsigned i = 0; i < requirements->nodes && i < 4; i++)
 		buf_addf(&out, "%s%s", i ? ", " : "", list->v[i].offer->host);
-	if (wish->nodes > 4)
-		buf_addf(&out, " and %u more", wish->nodes - 4);
+	if (requirements->nodes > 4)
+		buf_addf(&out, " and %u more", requirements->nodes - 4);
 	return buf_take(&out);
 }
 
@@ -475,31 +481,31 @@ static size_t count_ready(const struct candidates *list)
 	return n;
 }
 
-void node_choose(const struct node_offer *offers, size_t n, const struct node_wish *wish,
-	struct node_choice *ret)
+void node_choose(const struct node_offer *offers, size_t n,
+	const struct node_requirements *requirements, struct node_choice *ret)
 {
 	struct candidates list = {0};
-	unsigned nodes = wish->nodes ? wish->nodes : 1;
+	unsigned nodes = requirements->nodes ? requirements->nodes : 1;
 	size_t n_ready;
 
 	*ret = (struct node_choice){0};
 	for (size_t i = 0; i < n; i++)
-		if (offers[i].answered && lack_of(&offers[i], wish) == LACK_NOTHING)
-			consider(&list, i, &offers[i], wish);
+		if (offers[i].answered && lack_of(&offers[i], requirements) == LACK_NOTHING)
+			consider(&list, i, &offers[i], requirements);
 	vec_sort(&list, hosts_compare);
 	n_ready = count_ready(&list);
 	if (n == 0)
 		ret->why = mem_strdup("no host is named");
 	else if (list.n == 0 && nodes <= n)
-		ret->why = why_none_fits(offers, n, wish);
+		ret->why = why_none_fits(offers, n, requirements);
 	else if (nodes > 1 && n_ready < nodes)
-		ret->why = why_no_gang(&list, n_ready, offers, n, wish);
+		ret->why = why_no_gang(&list, n_ready, offers, n, requirements);
 	else
 		hosts_take(&list, nodes, ret);
 	if (ret->hosts.n == 1)
 		ret->why = why_one(&list.v[0], offers, n);
 	else if (ret->hosts.n > 1)
-		ret->why = why_gang(&list, wish);
+		ret->why = why_gang(&list, requirements);
 	vec_done(&list);
 }
 

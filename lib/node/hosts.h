@@ -40,7 +40,7 @@ struct node_offer {
 	unsigned queued;        /* runs of dlrun's that wait for GPUs there */
 	uint64_t missing_bytes; /* of the layers that it has not */
 };
-struct node_wish {
+struct node_requirements {
 	unsigned nodes; /* that are wanted at once */
 	int gpus;       /* on each; -1: one if it has any */
 	uint64_t memory_bytes, disk_bytes;
@@ -57,8 +57,8 @@ struct node_choice {
 	struct VEC_OF(size_t) hosts;
 	char *why;
 };
-void node_choose(const struct node_offer *offers, size_t n, const struct node_wish *wish,
-	struct node_choice *ret);
+void node_choose(const struct node_offer *offers, size_t n,
+	const struct node_requirements *requirements, struct node_choice *ret);
 void node_choice_done(struct node_choice *choice);
 
 #endif

@@ -36,12 +36,12 @@ static void check_choice(const uint8_t *data, size_t size)
 {
 	struct node_offer offers[8];
 	struct node_choice choice;
-	struct node_wish wish;
+	struct node_requirements requirements;
 	size_t n = 0;
 
 	if (size < 4)
 		return;
-	wish = (struct node_wish){.nodes = data[0] % 10,
+	requirements = (struct node_requirements){.nodes = data[0] % 10,
 		.gpus = data[1] % 6 - 1,
 		.memory_bytes = data[2],
 		.disk_bytes = data[3],
@@ -58,9 +58,9 @@ static void check_choice(const uint8_t *data, size_t size)
 			.disk_free_bytes = data[i + 6],
 			.queued = data[i + 7] % 3,
 			.missing_bytes = data[i + 7]};
-	node_choose(offers, n, &wish, &choice);
+	node_choose(offers, n, &requirements, &choice);
 	BUG_ON(!choice.why || !*choice.why);
-	BUG_ON(choice.hosts.n && choice.hosts.n != (wish.nodes ? wish.nodes : 1));
+	BUG_ON(choice.hosts.n && choice.hosts.n != (requirements.nodes ? requirements.nodes : 1));
 	for (size_t i = 0; i < choice.hosts.n; i++) {
 		BUG_ON(choice.hosts.v[i] >= n || !offers[choice.hosts.v[i]].answered);
 		BUG_ON(i && choice.hosts.v[i] <= choice.hosts.v[i - 1]);

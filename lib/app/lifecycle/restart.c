@@ -159,7 +159,7 @@ static int choose_handle(struct restart *restart, struct err *err)
 	struct submit *submit = &restart->submit;
 	struct target *target = submit->target;
 	const struct json *doc = submit->run->doc;
-	const struct target_wish wish = {
+	const struct target_requirements requirements = {
 		.run_id = run_id(submit->run),
 		.spec = &submit->spec,
 		.image = submit->image.layers ? &submit->image : NULL,
@@ -171,10 +171,10 @@ static int choose_handle(struct restart *restart, struct err *err)
 
 	/* A retry goes on as it began, so that its failures stay counted in one place. */
 	if (target->ops->learn && !restart->after)
-		r = target->ops->learn(target, &wish, &notes, err);
+		r = target->ops->learn(target, &requirements, &notes, err);
 	if (r < 0)
 		return r;
-	return target->ops->prepare(target, wish.run_id, run_attempts(submit->run) + 1,
+	return target->ops->prepare(target, requirements.run_id, run_attempts(submit->run) + 1,
 		&submit->spec, submit->handle, err);
 }
 

@@ -238,7 +238,7 @@ int submit_learn(struct submit *submit, struct err *err)
 {
 	struct target *target = submit->target;
 	const struct snapshot *taken = submit->snapshot;
-	const struct target_wish wish = {
+	const struct target_requirements requirements = {
 		.run_id = submit->id,
 		.spec = &submit->spec,
 		.image = submit->image.layers ? &submit->image : NULL,
@@ -247,7 +247,7 @@ int submit_learn(struct submit *submit, struct err *err)
 	};
 	AUTO_STRV struct strv notes = {0};
 
-	int r = target->ops->learn ? target->ops->learn(target, &wish, &notes, err) : 0;
+	int r = target->ops->learn ? target->ops->learn(target, &requirements, &notes, err) : 0;
 	for (size_t i = 0; r == 0 && i < notes.n; i++)
 		submit_warn(submit, "%s", notes.v[i]);
 	return r;

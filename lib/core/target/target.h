@@ -123,7 +123,7 @@ struct fetch_sink;
 struct spec;
 
 /* Criteria for choosing a place of the target. */
-struct target_wish {
+struct target_requirements {
 	const char *run_id;
 	const struct spec *spec;
 	const struct image *image; /* NULL: not known yet, or it stays in a registry */
@@ -157,8 +157,8 @@ struct target_ops {
 	/* Gather what prepare must know of the place, where check is not called before; blocks for
 	 * a moment. Fails when the run cannot be there, or the target does not respond. Notes as of
 	 * check. May be NULL. */
-	int (*learn)(struct target *target, const struct target_wish *wish, struct strv *ret_notes,
-		struct err *err);
+	int (*learn)(struct target *target, const struct target_requirements *requirements,
+		struct strv *ret_notes, struct err *err);
 	/* Choose the handle of an attempt, by what is known of the place; no effect anywhere
 	 * yet. */
 	int (*prepare)(struct target *target, const char *run_id, int attempt,

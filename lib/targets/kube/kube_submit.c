@@ -692,18 +692,18 @@ int kube_check(struct target *target, const struct target_job *job, struct strv 
 }
 
 /* Without a response in time support for JobSets is not known: a Job is used then. */
-int kube_learn(struct target *target, const struct target_wish *wish, struct strv *ret_notes,
-	struct err *err)
+int kube_learn(struct target *target, const struct target_requirements *requirements,
+	struct strv *ret_notes, struct err *err)
 {
 	struct target_kube *kube = target_kube_of(target);
 	AUTO_KUBE_QUESTIONS struct kube_questions questions = {0};
 	AUTO_ERR struct err error = {0};
 	const struct kube_run run = {
-		.run_id = wish->run_id,
-		.job = wish->run_id,
+		.run_id = requirements->run_id,
+		.job = requirements->run_id,
 		.kube_namespace = kube->kube_namespace,
-		.nodes = wish->spec->resources.nodes,
-		.retries = wish->spec->world.retries,
+		.nodes = requirements->spec->resources.nodes,
+		.retries = requirements->spec->world.retries,
 	};
 
 	(void)ret_notes;

@@ -104,8 +104,8 @@ int kube_keep(struct target *target, const char *handle, bool follow, struct tar
 struct kept_places;
 int kube_check(struct target *target, const struct target_job *job, struct strv *ret_notes,
 	struct target_call *call, struct err *err);
-int kube_learn(struct target *target, const struct target_wish *wish, struct strv *ret_notes,
-	struct err *err);
+int kube_learn(struct target *target, const struct target_requirements *requirements,
+	struct strv *ret_notes, struct err *err);
 int kube_preview(struct target *target, const struct target_job *job, struct json **ret,
 	struct strv *ret_notes, struct err *err);
 int kube_logs(struct target *target, const char *handle, const struct target_log_request *request,

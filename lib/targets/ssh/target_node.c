@@ -395,8 +395,8 @@ static void target_node_add_silent(const struct choosing *choosing, struct err *
 				choosing->polls[i].error.message);
 }
 
-static int fail_choice(
-	struct choosing *choosing, const struct node_wish *wish, const char *why, struct err *err)
+static int fail_choice(struct choosing *choosing, const struct node_requirements *requirements,
+	const char *why, struct err *err)
 {
 	const char *name = choosing->node->target.name;
 	const struct err *first = &choosing->polls[0].error;
@@ -408,8 +408,8 @@ static int fail_choice(
 		err_set(err, first->id, "none of the %zu hosts of target %s answers", choosing->n,
 			name);
 	else
-		err_set(err, wish->gpus > 0 ? E_GPU_COUNT : E_NODE_FAILED, "target %s: %s", name,
-			why ? why : "no host takes the run");
+		err_set(err, requirements->gpus > 0 ? E_GPU_COUNT : E_NODE_FAILED, "target %s: %s",
+			name, why ? why : "no host takes the run");
 	target_node_add_silent(choosing, err);
 	return err_hint(err, "dlrun targets %s", name);
 }
@@ -451,13 +451,13 @@ static void take_gang(struct choosing *choosing, const struct node_choice *choic
 	}
 }
 
-static int target_node_choose(struct choosing *choosing, const struct target_wish *wish,
-	struct strv *ret_notes, struct err *err)
+static int target_node_choose(struct choosing *choosing,
+	const struct target_requirements *requirements, struct strv *ret_notes, struct err *err)
 {
-	const struct resources *resources = &wish->spec->resources;
-	const struct node_wish wanted = {
+	const struct resources *resources = &requirements->spec->resources;
+	const struct node_requirements wanted = {
 		.nodes = (unsigned)resources->nodes,
-		.gpus = wish->spec->world.gpus,
+		.gpus = requirements->spec->world.gpus,
 		.memory_bytes = resources->memory_bytes,
 		.disk_bytes = resources->disk_bytes,
 		.cpus = (double)resources->cpus_milli / 1000,
@@ -468,7 +468,8 @@ static int target_node_choose(struct choosing *choosing, const struct target_wis
 		const struct node_poll *poll = &choosing->polls[i];
 		node_poll_offer(poll, &choosing->offers[i]);
 		if (poll->facts)
-			choosing->offers[i].missing_bytes = missing_bytes(poll->facts, wish->image);
+			choosing->offers[i].missing_bytes =
+				missing_bytes(poll->facts, requirements->image);
 	}
 	node_choose(choosing->offers, choosing->n, &wanted, &choice);
 	if (choice.hosts.n == 0)
@@ -532,10 +533,12 @@ static int target_node_check_size(
 }
 
 /* Requirements that the host would refuse, by its own facts. */
-static int check_room(const struct node_poll *poll, const struct target_wish *wish, struct err *err)
+static int check_room(const struct node_poll *poll, const struct target_requirements *requirements,
+	struct err *err)
 {
 	const struct node_facts *facts = poll->facts;
-	uint64_t need = wish->tree_bytes * NODE_TREE_FACTOR + missing_bytes(facts, wish->image);
+	uint64_t need = requirements->tree_bytes * NODE_TREE_FACTOR +
+			missing_bytes(facts, requirements->image);
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < facts->missing.n; i++) {
@@ -552,26 +555,26 @@ static int check_room(const struct node_poll *poll, const struct target_wish *wi
 }
 
 /* Settings that a container needs, and those not supported in one. */
-static int check_runtime(
-	const struct target_node *node, const struct target_wish *wish, struct err *err)
+static int check_runtime(const struct target_node *node,
+	const struct target_requirements *requirements, struct err *err)
 {
 	const char *name = node->target.name;
 
 	if (!node->runtime)
 		return 0;
-	if (!wish->base || str_eq(wish->base, "scratch")) {
+	if (!requirements->base || str_eq(requirements->base, "scratch")) {
 		err_set(err, E_CONFIG, "target %s: runtime: %s needs an image, and none is named",
 			name, node->runtime);
 		return err_hint(err, "image: docker.io/library/python:3.12   # in dlrun.yaml");
 	}
-	if (str_starts(wish->base, "oci:")) {
+	if (str_starts(requirements->base, "oci:")) {
 		err_set(err, E_CONFIG,
 			"target %s: the image of runtime: %s is pulled there, and %s is a "
 			"directory here",
-			name, node->runtime, wish->base);
+			name, node->runtime, requirements->base);
 		return err_hint(err, "image: docker.io/library/python:3.12   # in dlrun.yaml");
 	}
-	if (!wish->spec->world.setup.run)
+	if (!requirements->spec->world.setup.run)
 		return 0;
 	err_set(err, E_TARGET_UNSUPPORTED,
 		"target %s: setup: is not run with runtime: %s: what it makes is a part of the "
@@ -580,25 +583,25 @@ static int check_runtime(
 	return err_hint(err, "before: source /opt/env.sh   # in dlrun.yaml, instead of setup:");
 }
 
-static int target_node_learn(struct target *target, const struct target_wish *wish,
+static int target_node_learn(struct target *target, const struct target_requirements *requirements,
 	struct strv *ret_notes, struct err *err)
 {
 	AUTO(choosing_done) struct choosing choosing = {.node = target_node_of(target)};
 
-	int r = check_runtime(choosing.node, wish, err);
+	int r = check_runtime(choosing.node, requirements, err);
 	if (r == 0)
-		r = visit_hosts(&choosing, wish->spec, err);
+		r = visit_hosts(&choosing, requirements->spec, err);
 	if (r < 0)
 		return r;
-	if (choosing.n > 1 || wish->spec->resources.nodes > 1)
-		return target_node_choose(&choosing, wish, ret_notes, err);
+	if (choosing.n > 1 || requirements->spec->resources.nodes > 1)
+		return target_node_choose(&choosing, requirements, ret_notes, err);
 	if (!choosing.polls[0].facts)
 		return err_move(err, &choosing.polls[0].error);
-	r = check_room(&choosing.polls[0], wish, err);
+	r = check_room(&choosing.polls[0], requirements, err);
 	if (r == 0)
-		r = target_node_check_gpus(&choosing.polls[0], wish->spec, err);
+		r = target_node_check_gpus(&choosing.polls[0], requirements->spec, err);
 	if (r == 0)
-		r = target_node_check_size(&choosing.polls[0], &wish->spec->resources, err);
+		r = target_node_check_size(&choosing.polls[0], &requirements->spec->resources, err);
 	if (r == 0)
 		target_node_take(&choosing, 0, NULL);
 	return r;

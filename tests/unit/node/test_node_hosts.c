@@ -145,15 +145,15 @@ static struct node_offer idle(const char *host)
 		.disk_free_bytes = 100 * GIB};
 }
 
-static const struct node_wish one_gpu = {.nodes = 1, .gpus = 1};
+static const struct node_requirements one_gpu = {.nodes = 1, .gpus = 1};
 
-static void chosen(const struct node_offer *offers, size_t n, const struct node_wish *wish,
-	const char *indexes, const char *why)
+static void chosen(const struct node_offer *offers, size_t n,
+	const struct node_requirements *requirements, const char *indexes, const char *why)
 {
 	struct node_choice choice;
 	char text[64] = "";
 
-	node_choose(offers, n, wish, &choice);
+	node_choose(offers, n, requirements, &choice);
 	for (size_t i = 0; i < choice.hosts.n; i++)
 		snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%zu", i ? " " : "",
 			choice.hosts.v[i]);
@@ -219,7 +219,8 @@ static void test_busy(void **state)
 
 static void test_gpus_by_themselves(void **state)
 {
-	const struct node_wish any = {.nodes = 1, .gpus = -1}, none = {.nodes = 1, .gpus = 0};
+	const struct node_requirements any = {.nodes = 1, .gpus = -1},
+				       none = {.nodes = 1, .gpus = 0};
 	struct node_offer offers[] = {idle("a"), idle("b")};
 
 	(void)state;
@@ -236,65 +237,66 @@ static void test_gpus_by_themselves(void **state)
 static void test_nothing_fits(void **state)
 {
 	struct node_offer offers[] = {idle("a"), idle("b"), idle("c"), idle("d")};
-	struct node_wish wish = {.nodes = 1, .gpus = 8};
+	struct node_requirements requirements = {.nodes = 1, .gpus = 8};
 
 	(void)state;
 	offers[3].answered = false;
 	offers[3].why_not = "d cannot be reached";
-	chosen(offers, 4, &wish, "", "3 of 4 hosts answered; none has 8 GPUs");
-	chosen(offers, 1, &wish, "", "a has not 8 GPUs");
-	chosen(offers + 3, 1, &wish, "", "d cannot be reached");
+	chosen(offers, 4, &requirements, "", "3 of 4 hosts answered; none has 8 GPUs");
+	chosen(offers, 1, &requirements, "", "a has not 8 GPUs");
+	chosen(offers + 3, 1, &requirements, "", "d cannot be reached");
 	offers[3].why_not = NULL;
-	chosen(offers + 3, 1, &wish, "", "the host did not answer");
+	chosen(offers + 3, 1, &requirements, "", "the host did not answer");
 	for (int i = 0; i < 4; i++)
 		offers[i].answered = false;
-	chosen(offers, 4, &wish, "", "none of 4 hosts answered");
-	chosen(offers, 0, &wish, "", "no host is named");
+	chosen(offers, 4, &requirements, "", "none of 4 hosts answered");
+	chosen(offers, 0, &requirements, "", "no host is named");
 	for (int i = 0; i < 4; i++)
 		offers[i].answered = true;
-	wish = (struct node_wish){.nodes = 1, .cpus = 17};
-	chosen(offers, 4, &wish, "", "all 4 hosts answered; none has 17 CPUs");
-	wish = (struct node_wish){.nodes = 1, .memory_bytes = 65 * GIB};
-	chosen(offers, 4, &wish, "", "all 4 hosts answered; none has 65 GiB of memory");
-	wish = (struct node_wish){.nodes = 1, .disk_bytes = 101 * GIB};
-	chosen(offers, 4, &wish, "", "all 4 hosts answered; none has 101 GiB free disk");
-	wish = (struct node_wish){.nodes = 1};
+	requirements = (struct node_requirements){.nodes = 1, .cpus = 17};
+	chosen(offers, 4, &requirements, "", "all 4 hosts answered; none has 17 CPUs");
+	requirements = (struct node_requirements){.nodes = 1, .memory_bytes = 65 * GIB};
+	chosen(offers, 4, &requirements, "", "all 4 hosts answered; none has 65 GiB of memory");
+	requirements = (struct node_requirements){.nodes = 1, .disk_bytes = 101 * GIB};
+	chosen(offers, 4, &requirements, "", "all 4 hosts answered; none has 101 GiB free disk");
+	requirements = (struct node_requirements){.nodes = 1};
 	for (int i = 0; i < 4; i++)
 		offers[i].missing_bytes = 100 * GIB + 1;
-	chosen(offers, 4, &wish, "", "all 4 hosts answered; none has enough free disk");
-	wish = (struct node_wish){.nodes = 1, .gpus = 1, .cpus = 4};
+	chosen(offers, 4, &requirements, "", "all 4 hosts answered; none has enough free disk");
+	requirements = (struct node_requirements){.nodes = 1, .gpus = 1, .cpus = 4};
 	for (int i = 0; i < 4; i++) {
 		offers[i] = idle("x");
 		offers[i].gpus = i % 2 ? 0 : 4;
 		offers[i].cpus = i % 2 ? 4 : 2;
 	}
-	chosen(offers, 4, &wish, "", "all 4 hosts answered; none has 1 GPU and 4 CPUs");
+	chosen(offers, 4, &requirements, "", "all 4 hosts answered; none has 1 GPU and 4 CPUs");
 }
 
 static void test_gang(void **state)
 {
 	struct node_offer offers[] = {idle("a"), idle("b"), idle("c"), idle("d")};
-	struct node_wish wish = {.nodes = 2, .gpus = 2};
+	struct node_requirements requirements = {.nodes = 2, .gpus = 2};
 
 	(void)state;
 	offers[0].gpus_free = 1;
 	offers[2].load = 8;
-	chosen(offers, 4, &wish, "1 3", "2 of 4 hosts that fit: b, d");
+	chosen(offers, 4, &requirements, "1 3", "2 of 4 hosts that fit: b, d");
 	/* In the order of writing, whoever is better. */
 	offers[1].load = 4;
-	chosen(offers, 4, &wish, "1 3", NULL);
-	wish.nodes = 3;
-	chosen(offers, 4, &wish, "1 2 3", NULL);
-	wish.nodes = 4;
-	chosen(offers, 4, &wish, "",
+	chosen(offers, 4, &requirements, "1 3", NULL);
+	requirements.nodes = 3;
+	chosen(offers, 4, &requirements, "1 2 3", NULL);
+	requirements.nodes = 4;
+	chosen(offers, 4, &requirements, "",
 		"all 4 hosts answered; 4 are wanted at once, 4 would do, of which 3 are free now");
 	offers[3].gpus = 1;
-	chosen(offers, 4, &wish, "", "all 4 hosts answered; 4 are wanted at once, 3 would do");
-	wish.nodes = 5;
-	chosen(offers, 4, &wish, "", "5 hosts are wanted, and there are 4");
-	chosen(offers, 1, &wish, "", "5 hosts are wanted, and there is 1");
-	wish = (struct node_wish){.nodes = 2, .gpus = 9};
-	chosen(offers, 4, &wish, "", "all 4 hosts answered; none has 9 GPUs");
+	chosen(offers, 4, &requirements, "",
+		"all 4 hosts answered; 4 are wanted at once, 3 would do");
+	requirements.nodes = 5;
+	chosen(offers, 4, &requirements, "", "5 hosts are wanted, and there are 4");
+	chosen(offers, 1, &requirements, "", "5 hosts are wanted, and there is 1");
+	requirements = (struct node_requirements){.nodes = 2, .gpus = 9};
+	chosen(offers, 4, &requirements, "", "all 4 hosts answered; none has 9 GPUs");
 }
 
 /* Whatever is offered: who is chosen fits, and nobody is left that fits and is better in the first

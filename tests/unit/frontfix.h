@@ -21,7 +21,7 @@
 enum { PEERS_MAX = 8, PEER_MAX = 8 << 20, PIECE = 64 << 10, LIMIT_MS = 60000 };
 
 struct peer {
-	struct world *world;
+	struct runtime *runtime;
 	int fd;
 	struct loop_fd *source;
 	struct buf got;
@@ -30,14 +30,14 @@ struct peer {
 	bool is_flooded, ended, was_reset, is_paused;
 };
 
-struct world {
+struct runtime {
 	struct loop *loop;
 	struct httpd *httpd;
 	struct peer peers[PEERS_MAX]; /* clients */
 	size_t n_peers;
 	struct peer programs[PEERS_MAX];
 	size_t n_programs;
-	void (*query)(struct world *world, struct httpd_exchange *exchange,
+	void (*query)(struct runtime *runtime, struct httpd_exchange *exchange,
 		const struct httpd_request *request);
 	struct httpd_exchange *exchange; /* the one that waits */
 	struct strv seen;                /* METHOD HOST:PORT TARGET of each request */
@@ -114,40 +114,40 @@ static inline int peer_dispatch(void *ctx, short revents, struct err *err)
 		peer_write(peer);
 	if ((revents & ~POLLOUT) && !peer->is_paused)
 		peer_read(peer);
-	loop_stop(peer->world->loop);
+	loop_stop(peer->runtime->loop);
 	return 0;
 }
 
 static const struct loop_fd_ops peer_ops = {.prepare = peer_prepare, .dispatch = peer_dispatch};
 
-static inline void peer_open(struct world *world, struct peer *peer, int fd)
+static inline void peer_open(struct runtime *runtime, struct peer *peer, int fd)
 {
-	*peer = (struct peer){.world = world, .fd = fd};
+	*peer = (struct peer){.runtime = runtime, .fd = fd};
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 	buf_init(&peer->got, PEER_MAX);
-	peer->source = loop_add_fd(world->loop, fd, &peer_ops, peer);
+	peer->source = loop_add_fd(runtime->loop, fd, &peer_ops, peer);
 }
 
 static inline void peer_close(struct peer *peer)
 {
 	if (!peer->source)
 		return;
-	loop_remove_fd(peer->world->loop, TAKE(peer->source));
+	loop_remove_fd(peer->runtime->loop, TAKE(peer->source));
 	close(peer->fd);
 	buf_done(&peer->got);
 }
 
-static inline struct peer *client_new(struct world *world)
+static inline struct peer *client_new(struct runtime *runtime)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET,
-		.sin_port = htons(httpd_port(world->httpd)),
+		.sin_port = htons(httpd_port(runtime->httpd)),
 		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	assert_true(world->n_peers < PEERS_MAX);
+	assert_true(runtime->n_peers < PEERS_MAX);
 	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-	struct peer *peer = &world->peers[world->n_peers++];
-	peer_open(world, peer, fd);
+	struct peer *peer = &runtime->peers[runtime->n_peers++];
+	peer_open(runtime, peer, fd);
 	return peer;
 }
 
@@ -159,7 +159,7 @@ static inline void says(struct peer *peer, const char *text)
 	buf_init(&out, PEER_MAX);
 	for (; *text; text++)
 		if (*text == '@')
-			buf_addf(&out, "localhost:%u", httpd_port(peer->world->httpd));
+			buf_addf(&out, "localhost:%u", httpd_port(peer->runtime->httpd));
 		else
 			buf_addc(&out, *text);
 	assert_int_equal(send(peer->fd, out.data, out.len, MSG_NOSIGNAL), out.len);
@@ -171,41 +171,41 @@ static inline void says(struct peer *peer, const char *text)
 
 static inline int limit_due(void *ctx, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	(void)err;
-	world->too_late = true;
-	loop_stop(world->loop);
+	runtime->too_late = true;
+	loop_stop(runtime->loop);
 	return 0;
 }
 
-#define RUN_UNTIL(world, condition)                                                                \
+#define RUN_UNTIL(runtime, condition)                                                              \
 	do {                                                                                       \
-		struct loop_timer *limit_ =                                                        \
-			loop_add_timer((world)->loop, clock_ms() + LIMIT_MS, limit_due, (world));  \
-		while (!(condition) && !(world)->too_late)                                         \
-			assert_int_equal(loop_run((world)->loop, NULL), 0);                        \
-		loop_remove_timer((world)->loop, limit_);                                          \
-		if ((world)->too_late)                                                             \
+		struct loop_timer *limit_ = loop_add_timer(                                        \
+			(runtime)->loop, clock_ms() + LIMIT_MS, limit_due, (runtime));             \
+		while (!(condition) && !(runtime)->too_late)                                       \
+			assert_int_equal(loop_run((runtime)->loop, NULL), 0);                      \
+		loop_remove_timer((runtime)->loop, limit_);                                        \
+		if ((runtime)->too_late)                                                           \
 			fail_msg("waited in vain: %s", #condition);                                \
 	} while (0)
 
 static inline int settle_due(void *ctx, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	(void)err;
-	world->is_settled = true;
-	loop_stop(world->loop);
+	runtime->is_settled = true;
+	loop_stop(runtime->loop);
 	return 0;
 }
 
-static inline uint64_t moved(const struct world *world)
+static inline uint64_t moved(const struct runtime *runtime)
 {
 	uint64_t n = 0;
 
 	for (size_t i = 0; i < PEERS_MAX; i++) {
-		const struct peer *peers[] = {&world->peers[i], &world->programs[i]};
+		const struct peer *peers[] = {&runtime->peers[i], &runtime->programs[i]};
 
 		for (size_t j = 0; j < 2; j++)
 			n += peers[j]->n_got + peers[j]->got.len + peers[j]->n_sent;
@@ -217,57 +217,57 @@ static inline uint64_t moved(const struct world *world)
 enum { QUIET_ROUNDS = 3 };
 
 /* Until nothing moves any more. */
-static inline void settles(struct world *world)
+static inline void settles(struct runtime *runtime)
 {
 	for (int quiet = 0; quiet < QUIET_ROUNDS;) {
-		uint64_t before = moved(world);
-		world->is_settled = false;
-		loop_add_timer(world->loop, clock_ms() + 30, settle_due, world);
-		while (!world->is_settled)
-			assert_int_equal(loop_run(world->loop, NULL), 0);
-		quiet = moved(world) == before ? quiet + 1 : 0;
+		uint64_t before = moved(runtime);
+		runtime->is_settled = false;
+		loop_add_timer(runtime->loop, clock_ms() + 30, settle_due, runtime);
+		while (!runtime->is_settled)
+			assert_int_equal(loop_run(runtime->loop, NULL), 0);
+		quiet = moved(runtime) == before ? quiet + 1 : 0;
 	}
 }
 
 static inline void on_gone(void *ctx)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
-	world->n_gone++;
-	world->exchange = NULL;
-	loop_stop(world->loop);
+	runtime->n_gone++;
+	runtime->exchange = NULL;
+	loop_stop(runtime->loop);
 }
 
 static inline void on_request(
 	void *ctx, struct httpd_exchange *exchange, const struct httpd_request *request)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
-	strv_addf(&world->seen, "%s %s:%u %s", request->method, request->host, request->port,
+	strv_addf(&runtime->seen, "%s %s:%u %s", request->method, request->host, request->port,
 		request->target);
-	world->exchange = exchange;
-	httpd_on_gone(exchange, on_gone, world);
-	world->query(world, exchange, request);
-	loop_stop(world->loop);
+	runtime->exchange = exchange;
+	httpd_on_gone(exchange, on_gone, runtime);
+	runtime->query(runtime, exchange, request);
+	loop_stop(runtime->loop);
 }
 
 static inline void on_notice(void *ctx, const char *text)
 {
-	strv_add(&((struct world *)ctx)->notices, text);
+	strv_add(&((struct runtime *)ctx)->notices, text);
 }
 
 static inline int on_connect(void *ctx, int fd, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
-	if (world->refuses) {
+	if (runtime->refuses) {
 		close(fd);
 		err_set(err, E_IO, "there is no <run>");
 		return err_hint(err, "dlrun ps");
 	}
-	assert_true(world->n_programs < PEERS_MAX);
-	peer_open(world, &world->programs[world->n_programs++], fd);
-	loop_stop(world->loop);
+	assert_true(runtime->n_programs < PEERS_MAX);
+	peer_open(runtime, &runtime->programs[runtime->n_programs++], fd);
+	loop_stop(runtime->loop);
 	return 0;
 }
 
@@ -280,68 +280,70 @@ static inline void on_why(void *ctx, char **ret_what, char **ret_hint)
 
 static inline void on_free(void *ctx)
 {
-	((struct world *)ctx)->n_freed++;
+	((struct runtime *)ctx)->n_freed++;
 }
 
-static inline void query_hello(
-	struct world *world, struct httpd_exchange *exchange, const struct httpd_request *request)
+static inline void query_hello(struct runtime *runtime, struct httpd_exchange *exchange,
+	const struct httpd_request *request)
 {
-	(void)world;
+	(void)runtime;
 	(void)request;
 	httpd_response(exchange, 200, NULL, "hello", 5);
 }
 
-static inline void query_nothing(
-	struct world *world, struct httpd_exchange *exchange, const struct httpd_request *request)
+static inline void query_nothing(struct runtime *runtime, struct httpd_exchange *exchange,
+	const struct httpd_request *request)
 {
-	(void)world;
+	(void)runtime;
 	(void)exchange;
 	(void)request;
 }
 
-static inline void query_carry(
-	struct world *world, struct httpd_exchange *exchange, const struct httpd_request *request)
+static inline void query_carry(struct runtime *runtime, struct httpd_exchange *exchange,
+	const struct httpd_request *request)
 {
-	const struct httpd_route route = {.key = world->key ? world->key : "key",
+	const struct httpd_route route = {.key = runtime->key ? runtime->key : "key",
 		.connect = on_connect,
 		.why = on_why,
 		.free = on_free,
-		.ctx = world,
-		.any_origin = world->any_origin,
-		.strip = world->strip};
+		.ctx = runtime,
+		.any_origin = runtime->any_origin,
+		.strip = runtime->strip};
 
 	(void)request;
 	httpd_carry(exchange, &route);
 }
 
 /* has_secret: no token is needed, whatever the system tells. */
-static inline void world_open_with(struct world *world, bool has_secret)
+static inline void runtime_open_with(struct runtime *runtime, bool has_secret)
 {
 	AUTO_ERR struct err err = {0};
-	struct httpd_options options = {
-		.request = on_request, .notice = on_notice, .ctx = world, .has_secret = has_secret};
+	struct httpd_options options = {.request = on_request,
+		.notice = on_notice,
+		.ctx = runtime,
+		.has_secret = has_secret};
 
-	*world = (struct world){.loop = loop_new(), .query = query_hello};
-	options.loop = world->loop;
-	if (httpd_open(&options, &world->httpd, &err) < 0)
+	*runtime = (struct runtime){.loop = loop_new(), .query = query_hello};
+	options.loop = runtime->loop;
+	if (httpd_open(&options, &runtime->httpd, &err) < 0)
 		fail_msg("%s", err.message);
 }
 
-static inline void world_open(struct world *world)
+static inline void runtime_open(struct runtime *runtime)
 {
-	world_open_with(world, true);
+	runtime_open_with(runtime, true);
 }
 
-static inline void world_close(struct world *world)
+static inline void runtime_close(struct runtime *runtime)
 {
-	httpd_free(world->httpd);
+	httpd_free(runtime->httpd);
 	for (size_t i = 0; i < PEERS_MAX; i++) {
-		peer_close(&world->peers[i]);
-		peer_close(&world->programs[i]);
+		peer_close(&runtime->peers[i]);
+		peer_close(&runtime->programs[i]);
 	}
-	strv_done(&world->seen);
-	strv_done(&world->notices);
-	loop_free(world->loop);
+	strv_done(&runtime->seen);
+	strv_done(&runtime->notices);
+	loop_free(runtime->loop);
 }
 
 #endif

@@ -114,7 +114,7 @@ static inline void begin_node(const char *script, const char *root, int64_t resp
 	assert_int_equal(node_new(&options, NULL, &node, NULL), 0);
 }
 
-static inline int make_node_world(void **state)
+static inline int make_node_runtime(void **state)
 {
 	signal(SIGPIPE, SIG_IGN);
 	cut_max = 0;
@@ -123,7 +123,7 @@ static inline int make_node_world(void **state)
 	return make_tmp(state);
 }
 
-static inline int remove_node_world(void **state)
+static inline int remove_node_runtime(void **state)
 {
 	node_free(node);
 	node = NULL;

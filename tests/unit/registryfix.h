@@ -13,7 +13,7 @@
 
 enum { TEST_MS = 20000 };
 
-struct world {
+struct runtime {
 	struct loop *loop;
 	struct http *http;
 	struct credential_env env;
@@ -24,7 +24,7 @@ struct world {
 };
 
 struct outcome {
-	struct world *world;
+	struct runtime *runtime;
 	struct registry_call *call;
 	int n_done;
 	int status;
@@ -39,81 +39,81 @@ struct outcome {
 	uint64_t n_read;
 };
 
-static inline void world_note(void *ctx, const char *text)
+static inline void runtime_note(void *ctx, const char *text)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
-	strv_add(&world->notes, text);
+	strv_add(&runtime->notes, text);
 }
 
-static inline struct registry_options world_options(struct world *world)
+static inline struct registry_options runtime_options(struct runtime *runtime)
 {
 	return (struct registry_options){
-		.http = world->http,
-		.loop = world->loop,
-		.env = &world->env,
-		.host = world->host,
+		.http = runtime->http,
+		.loop = runtime->loop,
+		.env = &runtime->env,
+		.host = runtime->host,
 		.repo = "me/x",
 		.push = true,
 		.deadline_ms = clock_ms() + TEST_MS,
-		.note = world_note,
-		.note_ctx = world,
+		.note = runtime_note,
+		.note_ctx = runtime,
 	};
 }
 
-static inline void world_open(struct world *world, const struct registry_options *options)
+static inline void runtime_open(struct runtime *runtime, const struct registry_options *options)
 {
 	AUTO_ERR struct err err = {0};
 
-	registry_free(world->registry);
-	world->registry = NULL;
-	if (registry_new(options, &world->registry, &err) < 0)
+	registry_free(runtime->registry);
+	runtime->registry = NULL;
+	if (registry_new(options, &runtime->registry, &err) < 0)
 		fail_msg("%s", err.message);
 }
 
-static inline void world_init(struct world *world, fix_response_fn *response)
+static inline void runtime_init(struct runtime *runtime, fix_response_fn *response)
 {
 	static const char *const no_env[] = {NULL};
 
-	*world = (struct world){.loop = loop_new()};
-	world->server = fix_start(response);
-	world->host = mem_printf("127.0.0.1:%u", world->server->port);
-	world->env.env = no_env;
-	const struct http_options options = {.loop = world->loop, .user_agent = "dlrun/test"};
-	world->http = http_new(&options);
-	struct registry_options open = world_options(world);
-	world_open(world, &open);
+	*runtime = (struct runtime){.loop = loop_new()};
+	runtime->server = fix_start(response);
+	runtime->host = mem_printf("127.0.0.1:%u", runtime->server->port);
+	runtime->env.env = no_env;
+	const struct http_options options = {.loop = runtime->loop, .user_agent = "dlrun/test"};
+	runtime->http = http_new(&options);
+	struct registry_options open = runtime_options(runtime);
+	runtime_open(runtime, &open);
 }
 
 /* user and password for the server. */
-static inline void world_login(struct world *world, const char *base64)
+static inline void runtime_login(struct runtime *runtime, const char *base64)
 {
 	AUTO_FREE char *text =
-		mem_printf("{\"auths\":{\"%s\":{\"auth\":\"%s\"}}}", world->host, base64);
+		mem_printf("{\"auths\":{\"%s\":{\"auth\":\"%s\"}}}", runtime->host, base64);
 
-	free(world->auth_file);
-	world->auth_file = mem_printf("%s/auth.json", tmp);
+	free(runtime->auth_file);
+	runtime->auth_file = mem_printf("%s/auth.json", tmp);
 	assert_int_equal(
-		fs_replace(world->auth_file, text, strlen(text), 0600, FS_SYNC_NONE, NULL), 0);
-	world->env.registry_auth_file = world->auth_file;
+		fs_replace(runtime->auth_file, text, strlen(text), 0600, FS_SYNC_NONE, NULL), 0);
+	runtime->env.registry_auth_file = runtime->auth_file;
 }
 
-static inline void world_done(struct world *world)
+static inline void runtime_done(struct runtime *runtime)
 {
-	registry_free(world->registry);
-	http_free(world->http);
-	loop_free(world->loop);
-	fix_stop(world->server);
-	free(world->host);
-	free(world->auth_file);
-	strv_done(&world->notes);
+	registry_free(runtime->registry);
+	http_free(runtime->http);
+	loop_free(runtime->loop);
+	fix_stop(runtime->server);
+	free(runtime->host);
+	free(runtime->auth_file);
+	strv_done(&runtime->notes);
 }
 
-static inline void world_run(struct world *world)
+static inline void runtime_run(struct runtime *runtime)
 {
 	AUTO_ERR struct err err = {0};
 
-	if (loop_run(world->loop, &err) < 0)
+	if (loop_run(runtime->loop, &err) < 0)
 		fail_msg("%s", err.message);
 }
 
@@ -155,7 +155,7 @@ static inline int outcome_note(
 		outcome->body = mem_strdup(response->body.len ? response->body.data : "");
 		if (outcome->judge)
 			registry_call_error(outcome->call, response, &own);
-		registry_location(outcome->world->registry, response, &outcome->location, NULL);
+		registry_location(outcome->runtime->registry, response, &outcome->location, NULL);
 	} else {
 		err_move(&own, error);
 	}
@@ -180,23 +180,23 @@ static inline void outcome_done(struct outcome *outcome)
 }
 
 static inline void query(
-	struct world *world, struct registry_request request, struct outcome *outcome)
+	struct runtime *runtime, struct registry_request request, struct outcome *outcome)
 {
-	outcome->world = world;
+	outcome->runtime = runtime;
 	outcome->began_ms = clock_ms();
 	request.method = request.method ? request.method : "GET";
 	request.doing = request.doing ? request.doing : "trying it";
 	request.max_body = request.max_body ? request.max_body : 1 << 20;
 	request.done = outcome_note;
 	request.ctx = outcome;
-	outcome->call = registry_start(world->registry, &request);
+	outcome->call = registry_start(runtime->registry, &request);
 }
 
 static inline void query_now(
-	struct world *world, struct registry_request request, struct outcome *outcome)
+	struct runtime *runtime, struct registry_request request, struct outcome *outcome)
 {
-	query(world, request, outcome);
-	world_run(world);
+	query(runtime, request, outcome);
+	runtime_run(runtime);
 	assert_int_equal(outcome->n_done, 1);
 }
 

@@ -14,7 +14,7 @@
 #include "base/util/term.h"
 #include "core/attempt/attempt.h"
 #include "core/config/words.h"
-#include "core/record/world.h"
+#include "core/record/runtime.h"
 #include "core/target/target.h"
 #include "targets/targets.h"
 
@@ -367,25 +367,25 @@ int left_out_write(const struct dirs *dirs, const struct run *run, const struct 
  */
 
 /* Paths below data and outputs exist in the run. */
-static bool is_brought_back(const struct world *world, const char *path)
+static bool is_brought_back(const struct runtime *runtime, const char *path)
 {
-	vec_foreach (const struct world_data, data, &world->data)
+	vec_foreach (const struct runtime_data, data, &runtime->data)
 		if (fs_below(path, data->path))
 			return true;
-	vec_foreach (char *const, output, &world->outputs)
+	vec_foreach (char *const, output, &runtime->outputs)
 		if (fs_below(path, *output))
 			return true;
 	return false;
 }
 
 static int hint_left_out_add_list(const struct json *json, enum left_out_why why,
-	const struct world *world, struct left_out_paths *ret, struct err *err)
+	const struct runtime *runtime, struct left_out_paths *ret, struct err *err)
 {
 	AUTO_STRV struct strv words = {0};
 	int r = words_get(json, reasons[why], &words, err);
 
 	for (size_t i = 0; r == 0 && i < words.n && ret->n < LEFT_OUT_MAX; i++)
-		if (!is_brought_back(world, words.v[i]))
+		if (!is_brought_back(runtime, words.v[i]))
 			left_out_add(ret, words.v[i], why);
 	return r;
 }
@@ -396,7 +396,7 @@ int left_out_read(
 	AUTO_FREE char *path = file_of(dirs, run_id(run));
 	AUTO_BUF struct buf text = {0};
 	AUTO_JSON struct json *json = NULL;
-	AUTO_WORLD struct world world = {0};
+	AUTO_RUNTIME struct runtime runtime = {0};
 	bool missing = false;
 
 	int r = fs_read(path, FILE_MAX, &text, &missing, err);
@@ -407,9 +407,9 @@ int left_out_read(
 	if (r == 0)
 		r = json_parse(text.data, text.len, FILE_MAX, path, &json, err);
 	if (r == 0 && run->spec)
-		r = world_from_json(run->spec, &world, err);
+		r = runtime_from_json(run->spec, &runtime, err);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(reasons); i++)
-		r = hint_left_out_add_list(json, (enum left_out_why)i, &world, ret, err);
+		r = hint_left_out_add_list(json, (enum left_out_why)i, &runtime, ret, err);
 	left_out_sort(ret);
 	return r;
 }

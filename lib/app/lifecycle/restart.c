@@ -89,7 +89,7 @@ static int retries_of(const struct run *run)
 {
 	AUTO_SPEC struct spec spec = {0};
 
-	return spec_from_json(run->spec, &spec, NULL) == 0 ? spec.world.retries : 0;
+	return spec_from_json(run->spec, &spec, NULL) == 0 ? spec.runtime.retries : 0;
 }
 
 bool run_wants_retry(const struct run *run)

@@ -110,14 +110,14 @@ char *submit_relative(const struct submit *submit, const char *path);
 void submit_lookup(struct submit *submit);
 
 /*
- * submit_world.c: what surrounds the code (world.h)
+ * submit_runtime.c: what surrounds the code (runtime.h)
  */
 
 /* Read the values of secrets. */
 int submit_set_secrets(struct submit *submit, struct err *err);
-int submit_set_world(struct submit *submit, struct err *err);
+int submit_set_runtime(struct submit *submit, struct err *err);
 /* Check the parts of the world that only the snapshot can tell. */
-int submit_check_world(struct submit *submit, struct err *err);
+int submit_check_runtime(struct submit *submit, struct err *err);
 
 /*
  * submit_check.c: the phases check and snapshot

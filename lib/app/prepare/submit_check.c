@@ -982,8 +982,8 @@ static bool may_come(const struct submit *submit)
 	const struct json *entrypoint =
 		json_get(json_get(base ? base->config_json : NULL, "config"), "Entrypoint");
 
-	return env_get((const char *const *)spec->env.v, "PATH") || spec->world.before ||
-	       spec->world.setup.run || json_get(target, "volumes") ||
+	return env_get((const char *const *)spec->env.v, "PATH") || spec->runtime.before ||
+	       spec->runtime.setup.run || json_get(target, "volumes") ||
 	       json_get(target, "overlay") ||
 	       (entrypoint && json_first(entrypoint) &&
 		       !str_eq(config_str(config, "entrypoint"), "none"));
@@ -1049,7 +1049,7 @@ int submit_check(struct submit *submit, struct err *err)
 	if (r < 0)
 		return r;
 	submit_check_set_limits(submit);
-	r = submit_set_world(submit, err);
+	r = submit_set_runtime(submit, err);
 	if (r == 0)
 		r = submit_check_program(submit, err);
 	if (r == 0 && submit->from_digest)
@@ -1117,7 +1117,7 @@ int submit_take_snapshot(struct submit *submit, struct err *err)
 		return r;
 	for (size_t i = 0; i < submit->snapshot->warnings.n; i++)
 		submit_warn(submit, "%s", submit->snapshot->warnings.v[i]);
-	r = submit_check_world(submit, err);
+	r = submit_check_runtime(submit, err);
 	submit->snapshot_ms = clock_ms() - submit->begun_ms;
 	return r;
 }

@@ -231,15 +231,15 @@ static bool in_snapshot(const struct own *own, const char *path)
 /* Links of data and outputs, with what is below and above them. */
 static bool is_linked(const struct own *own, const char *path)
 {
-	const struct world *world = &own->submit->spec.world;
+	const struct runtime *runtime = &own->submit->spec.runtime;
 
-	for (size_t i = 0; i < world->data.n; i++)
-		if (submit_paths_is_below(path, world->data.v[i].path) ||
-			submit_paths_is_below(world->data.v[i].path, path))
+	for (size_t i = 0; i < runtime->data.n; i++)
+		if (submit_paths_is_below(path, runtime->data.v[i].path) ||
+			submit_paths_is_below(runtime->data.v[i].path, path))
 			return true;
-	for (size_t i = 0; i < world->outputs.n; i++)
-		if (submit_paths_is_below(path, world->outputs.v[i]) ||
-			submit_paths_is_below(world->outputs.v[i], path))
+	for (size_t i = 0; i < runtime->outputs.n; i++)
+		if (submit_paths_is_below(path, runtime->outputs.v[i]) ||
+			submit_paths_is_below(runtime->outputs.v[i], path))
 			return true;
 	return false;
 }
@@ -443,7 +443,7 @@ static void live_python(struct own *own, char **word)
 	const struct submit *submit = own->submit;
 	AUTO_FREE char *path = submit_tree_path(submit->spec.cwd, *word);
 
-	if (**word == '/' || !strchr(*word, '/') || !path || submit->spec.world.setup.run ||
+	if (**word == '/' || !strchr(*word, '/') || !path || submit->spec.runtime.setup.run ||
 		!submit->target->ops->is_here || !submit_paths_is_here(own, path) ||
 		in_snapshot(own, path) || !submit_in_venv(submit, path))
 		return;
@@ -518,8 +518,8 @@ void submit_own_paths(struct submit *submit)
 	own.base = fs_join(own.root, submit->spec.cwd);
 	own_words(&own);
 	own_env(&own);
-	warn_naming(&own, "before:", submit->spec.world.before);
-	warn_naming(&own, "setup:", submit->spec.world.setup.run);
+	warn_naming(&own, "before:", submit->spec.runtime.before);
+	warn_naming(&own, "setup:", submit->spec.runtime.setup.run);
 	submit_paths_tell(&own);
 }
 
@@ -585,14 +585,14 @@ static bool goes_by_link(const struct entry_list *entries, const char *path)
 }
 
 /* Whether path, which the snapshot does not have, comes with data or may be made by the setup. */
-static bool is_brought(const struct world *world, const char *path)
+static bool is_brought(const struct runtime *runtime, const char *path)
 {
-	for (size_t i = 0; i < world->data.n; i++) {
-		const char *data = world->data.v[i].path;
+	for (size_t i = 0; i < runtime->data.n; i++) {
+		const char *data = runtime->data.v[i].path;
 		if (str_starts(path, data) && strchr("/", path[strlen(data)]))
 			return true;
 	}
-	return world->setup.run || world->before;
+	return runtime->setup.run || runtime->before;
 }
 
 static void lookup_file(struct submit *submit, const char *word)
@@ -605,7 +605,7 @@ static void lookup_file(struct submit *submit, const char *word)
 		return;
 	entry = entry_find(&submit->snapshot->entries, path);
 	if (entry ? entry->kind == ENTRY_LINK || entry->exec
-		  : is_brought(&submit->spec.world, path))
+		  : is_brought(&submit->spec.runtime, path))
 		return;
 	submit->missing_program = true;
 	here = fs_join(submit->place->root, path);
@@ -649,7 +649,7 @@ void submit_lookup(struct submit *submit)
 		return;
 	if (!strchr(word, '/')) {
 		/* Lines in front of it may change PATH. */
-		if (!submit->spec.world.before)
+		if (!submit->spec.runtime.before)
 			lookup_program(submit, word);
 	} else if (word[0] != '/') {
 		lookup_file(submit, word);

@@ -185,8 +185,8 @@ struct run *submit_new_run(struct submit *submit)
 	set_code(submit, doc);
 	resources = json_sub(doc, "resources");
 	json_set_int(resources, "nodes", submit->spec.resources.nodes);
-	if (submit->spec.world.gpus != WORLD_GPUS_AUTO)
-		json_set_int(resources, "gpus", submit->spec.world.gpus);
+	if (submit->spec.runtime.gpus != RUNTIME_GPUS_AUTO)
+		json_set_int(resources, "gpus", submit->spec.runtime.gpus);
 	if (submit->spec.ports.n)
 		json_set(doc, "ports", ports_to_json(&submit->spec.ports));
 	run_set_time(json_sub(doc, "times"), "submitted", clock_wall_ms());
@@ -347,7 +347,7 @@ void submit_make_job(struct submit *submit, const struct run *run, struct target
 	if (taken && taken->git.remote_url)
 		strv_addf(&submit->defaults, "WANDB_GIT_REMOTE_URL=%s", taken->git.remote_url);
 	/* A run that was to have none takes none by accident. */
-	if (spec->world.gpus == 0 && submit->config &&
+	if (spec->runtime.gpus == 0 && submit->config &&
 		config_is_set(submit->config, "resources.gpus")) {
 		strv_add(&submit->defaults, "CUDA_VISIBLE_DEVICES=");
 		strv_add(&submit->defaults, "ROCR_VISIBLE_DEVICES=");

@@ -100,7 +100,7 @@ int attempt_job_write(const char *dir, const struct attempt_job *job, struct err
 	json_set_bool(json, "cgroup", job->cgroup);
 	json_set_int(json, "limit_memory_bytes", (int64_t)job->limits.memory_bytes);
 	json_set_int(json, "limit_cpus_milli", job->limits.cpus_milli);
-	world_to_json(&job->world, json);
+	runtime_to_json(&job->runtime, json);
 	return write_json(dir, ATTEMPT_JOB, json, JOB_MAX, FS_SYNC_NONE, err);
 }
 
@@ -120,7 +120,7 @@ static int job_from_json(const struct json *json, struct attempt_job *job, struc
 	if (r == 0)
 		r = words_get(json, "defaults", &job->defaults, err);
 	if (r == 0)
-		r = world_from_json(json, &job->world, err);
+		r = runtime_from_json(json, &job->runtime, err);
 	if (r < 0)
 		return r;
 	job->run_id = mem_strdup(json_get_str(json, "run"));
@@ -172,7 +172,7 @@ void attempt_job_done(struct attempt_job *job)
 	free(job->spares);
 	free(job->outputs);
 	free(job->setups);
-	world_done(&job->world);
+	runtime_done(&job->runtime);
 	*job = (struct attempt_job){0};
 }
 
@@ -691,7 +691,7 @@ int attempt_next_make(const char *dir, struct attempt_next *ret, struct err *err
 	if (r < 0)
 		return r;
 	job.attempt++;
-	job.world.retries--;
+	job.runtime.retries--;
 	AUTO_FREE char *at = attempt_sibling(dir, job.attempt);
 	attempt_job_place(&job, at);
 	r = attempt_make_dirs(at, job.outputs, err);

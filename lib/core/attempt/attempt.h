@@ -9,7 +9,7 @@
  *	log, marks  the program's output; when it came (core/attempt/marks.h)
  *	exit.json   how it ended; its presence makes the end final
  *	tree/       where the program runs; files/ is $DLRUN_ATTEMPT_DIR
- *	packages/   Python packages of the tree by their own names (world_packages.h)
+ *	packages/   Python packages of the tree by their own names (runtime_packages.h)
  *	setup_env.json  the variables that its setup has changed (a virtual environment's)
  *	observed.json, gpus.json  what the program uses (observe.h), which GPUs it was given
  *	started, collected.json  since when files of the tree are results, what became of them
@@ -36,7 +36,7 @@
 #include "base/os/os.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
-#include "core/record/world.h"
+#include "core/record/runtime.h"
 #include "core/target/target.h"
 #include "host/gpu.h"
 
@@ -83,8 +83,8 @@ struct attempt_job {
 	uint64_t tree_bytes;
 	int64_t timeout_ms; /* 0: none */
 	int64_t grace_ms;
-	struct world world; /* retries: those that are left */
-	bool cgroup;        /* false: do without one though there may be one */
+	struct runtime runtime; /* retries: those that are left */
+	bool cgroup;            /* false: do without one though there may be one */
 	struct os_limits limits;
 };
 int attempt_job_write(const char *dir, const struct attempt_job *job, struct err *err);

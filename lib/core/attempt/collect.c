@@ -16,7 +16,7 @@
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/map.h"
-#include "core/record/world.h"
+#include "core/record/runtime.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/vec.h"
@@ -43,12 +43,12 @@ static bool collect_is_cache(const char *name)
 
 /* Whether path, whose last component is name, is data or matches a pattern of collect.exclude;
  * of a directory: with all below it. The directories above it are known not to. */
-static bool collect_is_excluded(const struct world *world, const char *path, const char *name)
+static bool collect_is_excluded(const struct runtime *runtime, const char *path, const char *name)
 {
-	const struct strv *patterns = &world->collect.exclude;
+	const struct strv *patterns = &runtime->collect.exclude;
 
-	for (size_t i = 0; i < world->data.n; i++)
-		if (fs_below(path, world->data.v[i].path))
+	for (size_t i = 0; i < runtime->data.n; i++)
+		if (fs_below(path, runtime->data.v[i].path))
 			return true;
 	for (size_t i = 0; i < patterns->n; i++)
 		if (fnmatch(patterns->v[i], strchr(patterns->v[i], '/') ? path : name, 0) == 0)
@@ -57,10 +57,10 @@ static bool collect_is_excluded(const struct world *world, const char *path, con
 }
 
 /* Whether path is one of the outputs, or lies below one. */
-static bool collect_is_output(const struct world *world, const char *path)
+static bool collect_is_output(const struct runtime *runtime, const char *path)
 {
-	for (size_t i = 0; i < world->outputs.n; i++)
-		if (fs_below(path, world->outputs.v[i]))
+	for (size_t i = 0; i < runtime->outputs.n; i++)
+		if (fs_below(path, runtime->outputs.v[i]))
 			return true;
 	return false;
 }
@@ -598,7 +598,7 @@ static void find_file(const struct collector *c, struct finder *finder, int fd, 
 
 	/* Links of dlrun's own: to an output, to what the setup has made. */
 	if (S_ISLNK(st->st_mode) &&
-		(strv_find(&c->job->world.outputs, path) >= 0 || is_setup_link(c, fd, name)))
+		(strv_find(&c->job->runtime.outputs, path) >= 0 || is_setup_link(c, fd, name)))
 		return;
 	if (finder->found.n >= COLLECT_FILES_MAX) {
 		finder->n_more++;
@@ -618,11 +618,11 @@ static bool may_hold(const struct collector *c, const char *path, bool is_output
 {
 	size_t len = strlen(path);
 
-	if (is_output || c->job->world.collect.mode == COLLECT_AUTO)
+	if (is_output || c->job->runtime.collect.mode == COLLECT_AUTO)
 		return true;
-	for (size_t i = 0; i < c->job->world.outputs.n; i++)
-		if (strncmp(c->job->world.outputs.v[i], path, len) == 0 &&
-			c->job->world.outputs.v[i][len] == '/')
+	for (size_t i = 0; i < c->job->runtime.outputs.n; i++)
+		if (strncmp(c->job->runtime.outputs.v[i], path, len) == 0 &&
+			c->job->runtime.outputs.v[i][len] == '/')
 			return true;
 	return false;
 }
@@ -654,8 +654,8 @@ static void collect_find_entry(void *ctx, const char *name, unsigned char type)
 	if (collect_is_cache(name))
 		return;
 	AUTO_FREE char *path = *visit->path ? fs_join(visit->path, name) : mem_strdup(name);
-	bool is_output = visit->is_output || collect_is_output(&c->job->world, path);
-	if (!may_hold(c, path, is_output) || collect_is_excluded(&c->job->world, path, name))
+	bool is_output = visit->is_output || collect_is_output(&c->job->runtime, path);
+	if (!may_hold(c, path, is_output) || collect_is_excluded(&c->job->runtime, path, name))
 		return;
 	if (is_dir)
 		push_visit(polling->queue, path, is_output, visit);
@@ -776,7 +776,7 @@ static int by_dir(const void *a, const void *b)
 
 static void collect_choose(struct collector *c)
 {
-	uint64_t left = c->job->world.collect.size_bytes;
+	uint64_t left = c->job->runtime.collect.size_bytes;
 
 	vec_sort(&c->found, collect_newest_first);
 	vec_foreach (struct found, found, &c->found) {
@@ -844,7 +844,7 @@ static int enter_parent(struct collector *c, struct parent *parent)
 		next = strchr(name, '/');
 		if (next)
 			*next = '\0';
-		bool is_output = collect_is_output(&c->job->world, dir);
+		bool is_output = collect_is_output(&c->job->runtime, dir);
 		errnum = step_into(&parent->tree_fd, name, false);
 		if (errnum == 0)
 			errnum = step_into_outputs(parent, name, is_output);
@@ -1062,7 +1062,7 @@ static void collect_write_report(const char *dir, const struct collector *c)
 	over = mem_printf("%zu %s (%s) %s collect.size of %s, only in the tree until gc removes it",
 		c->over.n, c->over.n == 1 ? "file" : "files", str_size(c->over.bytes, size),
 		c->over.n == 1 ? "exceeds" : "exceed",
-		str_size(c->job->world.collect.size_bytes, limit));
+		str_size(c->job->runtime.collect.size_bytes, limit));
 	add_sentence(list, &c->over, over);
 	add_sentence(list, &c->moved,
 		"the results have other files of the same name, so the tree's are called "
@@ -1147,7 +1147,7 @@ int collect_finish(const char *dir, struct err *err)
 
 struct restore {
 	const struct collect_place *place;
-	const struct world *world;
+	const struct runtime *runtime;
 	struct buf path;
 	int fatal; /* errno; what concerns one file only is passed over */
 };
@@ -1221,9 +1221,9 @@ static void restore_dir(struct restore *restore, int from_fd, int to_fd, int dep
 		buf_addf(&restore->path, "%s%s", len ? "/" : "", name);
 		/* A directory that replaced an output's link has its content in that output now:
 		 * remove it, so that the output is linked anew. */
-		if (collect_is_output(restore->world, restore->path.data))
+		if (collect_is_output(restore->runtime, restore->path.data))
 			fs_remove_tree(dirfd(dir), name, NULL);
-		else if (!collect_is_excluded(restore->world, restore->path.data, name))
+		else if (!collect_is_excluded(restore->runtime, restore->path.data, name))
 			restore_entry(restore, dirfd(dir), to_fd, name, depth);
 		buf_truncate(&restore->path, len);
 	}
@@ -1243,7 +1243,7 @@ int collect_restore(const char *dir, const struct attempt_job *job, struct err *
 		r = collect_place_open(dir, job, LOCK_WAIT_MS, false, &place, err);
 	if (r <= 0 || place.collected_fd < 0)
 		return r;
-	struct restore restore = {.place = &place, .world = &job->world};
+	struct restore restore = {.place = &place, .runtime = &job->runtime};
 	AUTO_FD int to_fd = openat(place.tree_fd, ".", DIR_FLAGS);
 	int from_fd = openat(place.collected_fd, ".", DIR_FLAGS);
 	buf_init(&restore.path, 64 << 10);

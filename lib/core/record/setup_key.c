@@ -218,7 +218,7 @@ static void add_platform(struct key *key)
 	setup_key_add_text(key, name.machine);
 }
 
-int setup_key(const struct world_setup *setup, const char *tree, char out[static SHA256_HEX_SIZE],
+int setup_key(const struct runtime_setup *setup, const char *tree, char out[static SHA256_HEX_SIZE],
 	struct err *err)
 {
 	AUTO(key_done) struct key key = {.chunk = mem_alloc(1, CHUNK)};

@@ -7,7 +7,7 @@
 
 #include "base/util/digest.h"
 #include "base/util/err.h"
-#include "core/record/world.h"
+#include "core/record/runtime.h"
 
 enum {
 	SETUP_KEY_FILES_MAX = 20000,
@@ -17,7 +17,7 @@ enum {
 /* The name of the setup's directory. Of modes only whether a file is executable: the rest is the
  * umask's. A key that is a symbolic link counts with what it says and with the file that it leads
  * to; links below a directory only with what they say. */
-int setup_key(const struct world_setup *setup, const char *tree, char out[static SHA256_HEX_SIZE],
+int setup_key(const struct runtime_setup *setup, const char *tree, char out[static SHA256_HEX_SIZE],
 	struct err *err);
 
 #endif

@@ -24,7 +24,7 @@ struct json *spec_to_json(const struct spec *spec)
 	words_set(json, "secrets", &spec->secrets);
 	json_set_int(json, "timeout_ms", spec->timeout_ms);
 	json_set_int(json, "grace_ms", spec->grace_ms);
-	world_to_json(&spec->world, json);
+	runtime_to_json(&spec->runtime, json);
 	resources_to_json(&spec->resources, json_sub(json, "resources"));
 	if (spec->ports.n)
 		json_set(json, "ports", ports_to_json(&spec->ports));
@@ -39,7 +39,7 @@ static int read_lists(const struct json *json, struct spec *spec, struct err *er
 		r = words_get(json, "env", &spec->env, err);
 	if (r == 0)
 		r = words_get(json, "secrets", &spec->secrets, err);
-	return r < 0 ? r : world_from_json(json, &spec->world, err);
+	return r < 0 ? r : runtime_from_json(json, &spec->runtime, err);
 }
 
 int spec_from_json(const struct json *json, struct spec *ret, struct err *err)
@@ -73,7 +73,7 @@ void spec_done(struct spec *spec)
 	free(spec->cwd);
 	strv_done(&spec->env);
 	strv_done(&spec->secrets);
-	world_done(&spec->world);
+	runtime_done(&spec->runtime);
 	resources_done(&spec->resources);
 	*spec = (struct spec){0};
 }

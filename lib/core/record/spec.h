@@ -14,7 +14,7 @@
 #include "base/util/vec.h"
 #include "core/config/ports.h"
 #include "core/record/resources.h"
-#include "core/record/world.h"
+#include "core/record/runtime.h"
 
 #define SPEC_SCHEMA "dlrun/spec/v1"
 
@@ -27,7 +27,7 @@ struct spec {
 	struct strv secrets; /* names of those whose values are not kept */
 	int64_t timeout_ms;  /* 0: none */
 	int64_t grace_ms;
-	struct world world;
+	struct runtime runtime;
 	struct resources resources;
 	struct ports ports; /* that the program listens on */
 };

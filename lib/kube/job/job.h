@@ -80,7 +80,7 @@ struct kube_place {
 };
 
 struct kube_mount {
-	const char *path; /* data: in the tree, as world_path writes it; volumes: absolute */
+	const char *path; /* data: in the tree, as runtime_path writes it; volumes: absolute */
 	struct kube_place place;
 	bool has_files; /* data: the snapshot has files there, which the volume hides */
 };

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Data and results in the tree of an attempt, with the results of lib/targets/local/world_mount.c. Paths are in
+# Data and results in the tree of an attempt, with the results of lib/targets/local/runtime_mount.c. Paths are in
 # the tree, normal, and maybe of any bytes.
 
 world_link() {

@@ -105,31 +105,31 @@ static int read_place(
 	return nfs ? read_nfs(plan, nfs, place, err) : 0;
 }
 
-static bool is_filled(const struct world *world, const char *path)
+static bool is_filled(const struct runtime *runtime, const char *path)
 {
-	return strv_find(&world->filled, path) >= 0;
+	return strv_find(&runtime->filled, path) >= 0;
 }
 
 /* Where a data path is was written down at the submit, as JSON. */
 static int set_data(struct kube_plan *plan, struct err *err)
 {
-	const struct world *world = &plan->spec->world;
+	const struct runtime *runtime = &plan->spec->runtime;
 	int r = 0;
 
-	plan->data = mem_alloc(world->data.n + 1, sizeof(*plan->data));
-	for (size_t i = 0; r == 0 && i < world->data.n; i++) {
-		const struct world_data *data = &world->data.v[i];
+	plan->data = mem_alloc(runtime->data.n + 1, sizeof(*plan->data));
+	for (size_t i = 0; r == 0 && i < runtime->data.n; i++) {
+		const struct runtime_data *data = &runtime->data.v[i];
 		struct json *json = NULL;
 
 		r = json_parse(data->from, strlen(data->from), JSON_SIZE_MAX, "data", &json, err);
 		if (r < 0)
 			break;
 		plan->data[i] = (struct kube_mount){
-			.path = data->path, .has_files = is_filled(world, data->path)};
+			.path = data->path, .has_files = is_filled(runtime, data->path)};
 		r = read_place(plan, keep_json(plan, json), &plan->data[i].place, err);
 	}
 	plan->run.data = plan->data;
-	plan->run.n_data = world->data.n;
+	plan->run.n_data = runtime->data.n;
 	return r;
 }
 
@@ -155,14 +155,14 @@ static int set_storage(struct kube_plan *plan, const struct json *definition, st
 	const struct json *results = json_get(definition, "results");
 
 	plan->run.allow_host_path = json_get_bool(definition, "host_path", false);
-	const struct world *world = &plan->spec->world;
+	const struct runtime *runtime = &plan->spec->runtime;
 
-	plan->outputs = mem_alloc(world->outputs.n + 1, sizeof(*plan->outputs));
-	for (size_t i = 0; i < world->outputs.n; i++)
+	plan->outputs = mem_alloc(runtime->outputs.n + 1, sizeof(*plan->outputs));
+	for (size_t i = 0; i < runtime->outputs.n; i++)
 		plan->outputs[i] = (struct kube_output){
-			world->outputs.v[i], is_filled(world, world->outputs.v[i])};
+			runtime->outputs.v[i], is_filled(runtime, runtime->outputs.v[i])};
 	plan->run.outputs = plan->outputs;
-	plan->run.n_outputs = world->outputs.n;
+	plan->run.n_outputs = runtime->outputs.n;
 	int r = set_data(plan, err);
 	if (r == 0)
 		r = set_volumes(plan, definition, err);
@@ -211,7 +211,7 @@ static const struct strv *place_words(const struct strv *words, const char *tree
 
 static void set_program(struct kube_plan *plan, const struct target_job *job)
 {
-	const struct world *world = &plan->spec->world;
+	const struct runtime *runtime = &plan->spec->runtime;
 	struct kube_run *run = &plan->run;
 
 	run->cwd = job->cwd;
@@ -220,24 +220,24 @@ static void set_program(struct kube_plan *plan, const struct target_job *job)
 	run->env = place_words(job->env, run->workdir, &plan->env);
 	run->defaults = job->default_env;
 	run->secret_env = job->secret_env;
-	run->before = world->before;
-	run->setup = world->setup.run;
-	run->setup_cwd = world->setup.cwd;
+	run->before = runtime->before;
+	run->setup = runtime->setup.run;
+	run->setup_cwd = runtime->setup.cwd;
 	run->timeout_ms = job->timeout_ms;
 	run->grace_ms = job->grace_ms;
-	run->retries = world->retries;
-	run->collects = world->collect.mode != COLLECT_NONE;
-	run->exclude = &world->collect.exclude;
-	run->collect_bytes = world->collect.size_bytes;
-	run->linger_ms = world->linger_ms;
+	run->retries = runtime->retries;
+	run->collects = runtime->collect.mode != COLLECT_NONE;
+	run->exclude = &runtime->collect.exclude;
+	run->collect_bytes = runtime->collect.size_bytes;
+	run->linger_ms = runtime->linger_ms;
 	run->carries = job->carries;
 	run->ports = plan->spec->ports.v;
 	run->n_ports = plan->spec->ports.n;
-	if (world->signal) {
+	if (runtime->signal) {
 		char text[8];
 		run->signal =
-			kube_submit_keep(plan, mem_strdup(proc_signal_name(world->signal, text)));
-		run->signal_before_ms = world->signal_before_ms;
+			kube_submit_keep(plan, mem_strdup(proc_signal_name(runtime->signal, text)));
+		run->signal_before_ms = runtime->signal_before_ms;
 	}
 }
 
@@ -253,7 +253,7 @@ static int kube_submit_set_gpus(
 	struct kube_run *run = &plan->run;
 
 	/* A cluster hands out what is asked for. */
-	run->gpus = plan->spec->world.gpus > 0 ? plan->spec->world.gpus : 0;
+	run->gpus = plan->spec->runtime.gpus > 0 ? plan->spec->runtime.gpus : 0;
 	if (!name)
 		return 0;
 	type = json_get(types, name);
@@ -703,7 +703,7 @@ int kube_learn(struct target *target, const struct target_requirements *requirem
 		.job = requirements->run_id,
 		.kube_namespace = kube->kube_namespace,
 		.nodes = requirements->spec->resources.nodes,
-		.retries = requirements->spec->world.retries,
+		.retries = requirements->spec->runtime.retries,
 	};
 
 	(void)ret_notes;

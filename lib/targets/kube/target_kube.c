@@ -265,8 +265,8 @@ static int target_kube_prepare(struct target *target, const char *run_id, int at
 	const struct spec *spec, char handle[static TARGET_HANDLE_SIZE], struct err *err)
 {
 	const struct target_kube *kube = target_kube_of(target);
-	bool is_jobset =
-		kube->takes_jobset && kube_wants_jobset(spec->resources.nodes, spec->world.retries);
+	bool is_jobset = kube->takes_jobset &&
+			 kube_wants_jobset(spec->resources.nodes, spec->runtime.retries);
 	AUTO_FREE char *name = kube_job_name(run_id, attempt);
 	AUTO_FREE char *text = kube_handle_text(kube->cluster->server_id, kube->kube_namespace,
 		is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB, name);

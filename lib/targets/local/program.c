@@ -17,7 +17,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"
-#include "targets/local/world_mount.h"
+#include "targets/local/runtime_mount.h"
 
 enum { FD_SCAN_MAX = 4096, PYTHONPATH_MAX = 128 << 10 };
 
@@ -33,16 +33,16 @@ static const char exec_lines[] =
 
 static void add_python_paths(const struct attempt_job *job, const char *tree, struct strv *env)
 {
-	const struct strv *paths = &job->world.python_paths;
+	const struct strv *paths = &job->runtime.python_paths;
 	const char *before = env->n ? env_get((const char *const *)env->v, "PYTHONPATH") : NULL;
 	AUTO_BUF struct buf value = {0};
 
-	if (paths->n == 0 && job->world.python_aliases.n == 0)
+	if (paths->n == 0 && job->runtime.python_aliases.n == 0)
 		return;
 	buf_init(&value, PYTHONPATH_MAX);
 	buf_adds(&value, "PYTHONPATH=");
-	if (job->world.python_aliases.n > 0) {
-		AUTO_FREE char *packages = world_packages_dir(tree);
+	if (job->runtime.python_aliases.n > 0) {
+		AUTO_FREE char *packages = runtime_packages_dir(tree);
 		buf_addf(&value, "%s%s", packages, paths->n ? ":" : "");
 	}
 	for (size_t i = 0; i < paths->n; i++) {
@@ -87,7 +87,7 @@ static void program_add_words(const struct attempt_job *job, const char *tree, s
 void program_command(
 	const struct attempt_job *job, const struct strv *env, const char *tree, struct strv *ret)
 {
-	const char *before = job->world.before;
+	const char *before = job->runtime.before;
 	const char *path = env->n ? env_get((const char *const *)env->v, "PATH") : NULL;
 	AUTO_FREE char *bash = before ? proc_find("bash", path ? path : "/bin") : NULL;
 
@@ -97,7 +97,7 @@ void program_command(
 	}
 	/* An empty trap keeps the shell alive and is not inherited by what it executes. */
 	AUTO_FREE char *trap =
-		job->world.signal ? mem_printf("trap : %d\n", job->world.signal) : NULL;
+		job->runtime.signal ? mem_printf("trap : %d\n", job->runtime.signal) : NULL;
 	strv_add(ret, bash ? bash : "/bin/sh");
 	strv_add(ret, "-c");
 	strv_addf(ret, "%s%s%s%s", trap ? trap : "", before ? before : "", before ? "\n" : "",
@@ -112,7 +112,7 @@ char *program_not_found(const struct attempt_job *job)
 {
 	const char *name = job->command.v[0];
 
-	if (job->shell || !job->world.before || strchr(name, '/'))
+	if (job->shell || !job->runtime.before || strchr(name, '/'))
 		return NULL;
 	return mem_printf("dlrun: %s: command not found\n", name);
 }

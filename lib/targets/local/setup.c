@@ -248,7 +248,7 @@ static bool setup_done_read(const char *dir, struct strv *ret_products)
 		return false;
 	for (size_t i = 0; i < products.n; i++) {
 		AUTO_FREE char *normal = NULL;
-		if (world_path(products.v[i], "a product", &normal, NULL) < 0 ||
+		if (runtime_path(products.v[i], "a product", &normal, NULL) < 0 ||
 			!str_eq(products.v[i], normal))
 			return false;
 	}
@@ -306,7 +306,7 @@ struct setup {
 int setup_begin(
 	const struct attempt_job *job, const char *tree, struct setup **ret, struct err *err)
 {
-	const struct world_setup *todo = &job->world.setup;
+	const struct runtime_setup *todo = &job->runtime.setup;
 	char key[SHA256_HEX_SIZE];
 
 	*ret = NULL;
@@ -321,7 +321,7 @@ int setup_begin(
 	*setup = (struct setup){.lock_fd = -1, .log_fd = -1, .from_fd = -1, .to_fd = -1};
 	setup->line = mem_strdup(todo->run);
 	setup->cwd = mem_strdup(todo->cwd ? todo->cwd : ".");
-	strv_copy(&setup->outputs, &job->world.outputs);
+	strv_copy(&setup->outputs, &job->runtime.outputs);
 	setup->tree = mem_strdup(tree);
 	setup->dir = fs_join(job->setups, key);
 	setup->made = fs_join(setup->dir, "tree");

@@ -20,7 +20,7 @@
 #include "host/gpu.h"
 #include "targets/local/supervisor.h"
 #include "targets/local/tree.h"
-#include "targets/local/world_mount.h"
+#include "targets/local/runtime_mount.h"
 
 /*
  * Two processes. The one that was started makes trees; its child is the supervisor, so that what
@@ -57,14 +57,14 @@ static void local_supervise_close_output(void)
  * The worker
  */
 
-static int mount_world(const struct attempt_job *job, struct err *err)
+static int mount_runtime(const struct attempt_job *job, struct err *err)
 {
 	AUTO_FREE char *tree = NULL;
 	int r = fs_realpath(ATTEMPT_TREE, &tree, err);
 
 	if (r == 0)
-		r = world_mount(tree, job, err);
-	return r < 0 ? r : world_packages_link(tree, &job->world, err);
+		r = runtime_mount(tree, job, err);
+	return r < 0 ? r : runtime_packages_link(tree, &job->runtime, err);
 }
 
 static void make_tree(int fd)
@@ -79,7 +79,7 @@ static void make_tree(int fd)
 	if (r == 0)
 		r = tree_make(".", &job, &spare, &err);
 	if (r == 0)
-		r = mount_world(&job, &err);
+		r = mount_runtime(&job, &err);
 	if (r == 0)
 		r = collect_restore(".", &job, &err);
 	if (r == 0)

@@ -507,7 +507,7 @@ static void sup_gpus_fail(struct supervisor *sup, const struct err *err)
 	static const struct gpu_list none;
 	AUTO_FREE char *warning = NULL;
 
-	if (sup->job->world.gpus != WORLD_GPUS_AUTO || err->id == E_RUN_START) {
+	if (sup->job->runtime.gpus != RUNTIME_GPUS_AUTO || err->id == E_RUN_START) {
 		sup_start_failed(sup, err);
 		return;
 	}
@@ -622,11 +622,11 @@ static int sup_gpus_enter(struct supervisor *sup, struct err *err)
 {
 	static const struct loop_fd_ops ops = {sup_gpus_want_call, sup_gpus_on_call};
 	struct supervisor_gpus *gpus = sup->gpus;
-	const struct world *world = &sup->job->world;
+	const struct runtime *runtime = &sup->job->runtime;
 	struct gpu_claim_spec spec = {
 		.owner = sup->job->run_id,
-		.want = world->gpus == WORLD_GPUS_AUTO ? 1 : (unsigned)world->gpus,
-		.only = &world->gpus_only,
+		.want = runtime->gpus == RUNTIME_GPUS_AUTO ? 1 : (unsigned)runtime->gpus,
+		.only = &runtime->gpus_only,
 	};
 
 	int r = gpu_claim_new(&spec, &gpus->claim, err);
@@ -647,7 +647,7 @@ static void sup_gpus_answered(
 	gpus->querying = false;
 	if (r == 0)
 		r = gpu_list_from_json(json_get(result, "gpus"), &gpus->list, err);
-	if (r == 0 && gpus->list.n == 0 && sup->job->world.gpus == WORLD_GPUS_AUTO) {
+	if (r == 0 && gpus->list.n == 0 && sup->job->runtime.gpus == RUNTIME_GPUS_AUTO) {
 		sup_gpus_go_without(sup);
 		return;
 	}
@@ -661,7 +661,7 @@ static void sup_gpus_answered(
 
 static void sup_gpus_begin(struct supervisor *sup)
 {
-	if (sup->job->world.gpus == 0) {
+	if (sup->job->runtime.gpus == 0) {
 		sup_start_program(sup);
 		return;
 	}
@@ -764,7 +764,7 @@ static void sup_setup_copy_tail(struct supervisor *sup, const char *path)
 static void sup_setup_failed(struct supervisor *sup)
 {
 	int status = sup->setup_status, sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-	AUTO_FREE char *shown = str_escaped(sup->job->world.setup.run), *text = NULL;
+	AUTO_FREE char *shown = str_escaped(sup->job->runtime.setup.run), *text = NULL;
 	struct setup_order order;
 	char name[8];
 

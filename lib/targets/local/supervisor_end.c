@@ -97,7 +97,7 @@ static void sup_make_next(struct supervisor *sup)
 
 	/* Only what the program did counts: not a limit, a cancel, a setup, a program that is not
 	 * there. */
-	if (sup->job->world.retries == 0 || sup->end.state != RUN_FAILED ||
+	if (sup->job->runtime.retries == 0 || sup->end.state != RUN_FAILED ||
 		!str_eq(sup->end.exit.origin, "job"))
 		return;
 	if (attempt_next_make(sup->dir, &sup->next, &err) < 0)
@@ -450,8 +450,8 @@ static int sup_on_signal_due(void *ctx, struct err *err)
 	if (sup->stop != STOP_NONE || sup->phase != PHASE_RUNNING)
 		return 0;
 	sup_note(sup, "the time limit is near: SIG%s",
-		proc_signal_name(sup->job->world.signal, name));
-	kill(-sup->state.program.pid, sup->job->world.signal);
+		proc_signal_name(sup->job->runtime.signal, name));
+	kill(-sup->state.program.pid, sup->job->runtime.signal);
 	return 0;
 }
 
@@ -466,8 +466,8 @@ void sup_set_limit(struct supervisor *sup)
 		passed_ms = 0;
 	limit_ms = clock_ms() + sup->job->timeout_ms - passed_ms;
 	sup->limit_timer = loop_add_timer(sup->loop, limit_ms, sup_on_limit, sup);
-	limit_ms -= sup->job->world.signal_before_ms;
+	limit_ms -= sup->job->runtime.signal_before_ms;
 	/* An earlier supervisor has sent the signal if its time has passed. */
-	if (sup->job->world.signal && (!sup->adopted || limit_ms > clock_ms()))
+	if (sup->job->runtime.signal && (!sup->adopted || limit_ms > clock_ms()))
 		sup->signal_timer = loop_add_timer(sup->loop, limit_ms, sup_on_signal_due, sup);
 }

@@ -223,7 +223,7 @@ static void target_local_set_env(const struct attempt_place *place, const struct
 }
 
 /* Set the environment of the code, which is in the specification only. */
-static int set_world(const struct target_job *job, struct attempt_job *ret, struct err *err)
+static int set_runtime(const struct target_job *job, struct attempt_job *ret, struct err *err)
 {
 	AUTO_SPEC struct spec spec = {0};
 
@@ -231,7 +231,7 @@ static int set_world(const struct target_job *job, struct attempt_job *ret, stru
 		return 0;
 	int r = spec_from_json(job->spec, &spec, err);
 	if (r == 0)
-		world_copy(&ret->world, &spec.world);
+		runtime_copy(&ret->runtime, &spec.runtime);
 	if (r == 0)
 		ret->limits = (struct os_limits){.memory_bytes = spec.resources.memory_bytes,
 			.cpus_milli = spec.resources.cpus_milli};
@@ -261,7 +261,7 @@ static int write_job(struct target_local *local, const struct attempt_place *pla
 
 	strv_copy(&out.command, job->command);
 	target_local_set_env(place, job, out.outputs, &out);
-	int r = set_world(job, &out, err);
+	int r = set_runtime(job, &out, err);
 	if (r == 0)
 		r = attempt_make_dirs(place->dir, out.outputs, err);
 	return r < 0 ? r : attempt_job_write(place->dir, &out, err);

@@ -43,7 +43,7 @@ void node_syncs_done(struct node_syncs *syncs)
 static int node_job_make_key(const char *root, struct node_sync *sync, struct err *err)
 {
 	char line[] = "data", cwd[] = ".";
-	struct world_setup content = {.run = line, .cwd = cwd};
+	struct runtime_setup content = {.run = line, .cwd = cwd};
 	AUTO_ERR struct err error = {0};
 	char key[SHA256_HEX_SIZE];
 
@@ -86,9 +86,9 @@ int node_sync_find(const struct target_job *job, struct node_syncs *ret, struct 
 	int r = spec_from_json(job->spec, &spec, err);
 	if (job->run)
 		root = words_get_one(json_get(job->run->doc, "origin"), "root");
-	for (size_t i = 0; r == 0 && i < spec.world.data.n; i++)
-		if (str_eq(spec.world.data.v[i].from, NODE_SYNC))
-			r = root ? node_job_add(root, spec.world.data.v[i].path, ret, err)
+	for (size_t i = 0; r == 0 && i < spec.runtime.data.n; i++)
+		if (str_eq(spec.runtime.data.v[i].from, NODE_SYNC))
+			r = root ? node_job_add(root, spec.runtime.data.v[i].path, ret, err)
 				 : err_set(err, E_RUN_DATA, "data: the tree is not known here");
 	return r;
 }
@@ -223,7 +223,7 @@ static int node_job_by_text(const void *a, const void *b)
 }
 
 static int job_make_key(struct session *session, const struct target_job *job,
-	const struct world_setup *setup, const struct node_facts *facts,
+	const struct runtime_setup *setup, const struct node_facts *facts,
 	char out[static SHA256_HEX_SIZE], struct err *err)
 {
 	AUTO_ENTRIES struct entry_list entries = {0};
@@ -261,7 +261,7 @@ static void node_job_add_hosts(const struct node_rank *rank, struct buf *out)
 	node_job_set_text(out, "j_hosts", lines);
 }
 
-static void add_head(const struct target_job *job, const struct world *world, bool is_terminal,
+static void add_head(const struct target_job *job, const struct runtime *runtime, bool is_terminal,
 	const struct node_rank *rank, struct buf *out)
 {
 	char name[8];
@@ -273,35 +273,36 @@ static void add_head(const struct target_job *job, const struct world *world, bo
 	node_job_set_int(out, "j_timeout_ms", job->timeout_ms);
 	node_job_set_int(out, "j_grace_ms", job->grace_ms);
 	/* A rank is not retried alone: its failure ends the others, and all are started anew. */
-	node_job_set_int(out, "j_retries", rank ? 0 : world->retries);
+	node_job_set_int(out, "j_retries", rank ? 0 : runtime->retries);
 	node_job_set_text(
-		out, "j_signal", world->signal ? proc_signal_name(world->signal, name) : "");
-	node_job_set_int(out, "j_signal_before_ms", world->signal_before_ms);
+		out, "j_signal", runtime->signal ? proc_signal_name(runtime->signal, name) : "");
+	node_job_set_int(out, "j_signal_before_ms", runtime->signal_before_ms);
 	node_job_set_int(out, "j_rank", rank ? rank->rank : 0);
 	node_job_set_int(out, "j_ranks", rank ? (int64_t)rank->addresses->n : 1);
 	if (rank)
 		node_job_add_hosts(rank, out);
-	node_job_set_text(out, "j_before", world->before);
+	node_job_set_text(out, "j_before", runtime->before);
 }
 
-static void node_job_add_gpus(const struct world *world, struct buf *out)
+static void node_job_add_gpus(const struct runtime *runtime, struct buf *out)
 {
 	AUTO_BUF struct buf only = {0};
 
 	buf_init(&only, 64 << 10);
-	for (size_t i = 0; i < world->gpus_only.n; i++)
-		buf_addf(&only, "%s%s", i ? "," : "", world->gpus_only.v[i]);
-	if (world->gpus == WORLD_GPUS_AUTO)
+	for (size_t i = 0; i < runtime->gpus_only.n; i++)
+		buf_addf(&only, "%s%s", i ? "," : "", runtime->gpus_only.v[i]);
+	if (runtime->gpus == RUNTIME_GPUS_AUTO)
 		node_job_set_text(out, "j_gpus", "auto");
 	else
-		node_job_set_int(out, "j_gpus", world->gpus);
+		node_job_set_int(out, "j_gpus", runtime->gpus);
 	node_job_set_text(out, "j_gpus_only", only.data);
 }
 
 static int add_setup(struct session *session, const struct target_job *job,
-	const struct world *world, const struct node_facts *facts, struct buf *out, struct err *err)
+	const struct runtime *runtime, const struct node_facts *facts, struct buf *out,
+	struct err *err)
 {
-	const struct world_setup *setup = &world->setup;
+	const struct runtime_setup *setup = &runtime->setup;
 	char key[SHA256_HEX_SIZE] = "";
 	int r = 0;
 
@@ -411,29 +412,29 @@ static void add_defaults(
 }
 
 static void node_job_add_links(
-	const struct world *world, const struct node_syncs *syncs, struct buf *out)
+	const struct runtime *runtime, const struct node_syncs *syncs, struct buf *out)
 {
 	begin_function(out, "j_data");
-	for (size_t i = 0; i < world->data.n; i++) {
-		AUTO_FREE char *sent = node_sync_place(syncs, world->data.v[i].path);
+	for (size_t i = 0; i < runtime->data.n; i++) {
+		AUTO_FREE char *sent = node_sync_place(syncs, runtime->data.v[i].path);
 		buf_adds(out, "link_data");
-		node_job_add_word(out, world->data.v[i].path);
-		node_job_add_word(out, sent ? sent : world->data.v[i].from);
+		node_job_add_word(out, runtime->data.v[i].path);
+		node_job_add_word(out, sent ? sent : runtime->data.v[i].from);
 		buf_addc(out, '\n');
 	}
 	end_function(out);
 	begin_function(out, "j_outputs");
-	for (size_t i = 0; i < world->outputs.n; i++) {
+	for (size_t i = 0; i < runtime->outputs.n; i++) {
 		buf_adds(out, "link_output");
-		node_job_add_word(out, world->outputs.v[i]);
+		node_job_add_word(out, runtime->outputs.v[i]);
 		buf_addc(out, '\n');
 	}
 	end_function(out);
 }
 
-static void add_collect(const struct world *world, struct buf *out)
+static void add_collect(const struct runtime *runtime, struct buf *out)
 {
-	const struct world_collect *collect = &world->collect;
+	const struct runtime_collect *collect = &runtime->collect;
 
 	node_job_set_text(out, "j_collect", collect->mode == COLLECT_NONE ? "none" : "auto");
 	node_job_set_int(out, "j_collect_bytes",
@@ -517,21 +518,21 @@ int node_job_make(struct session *session, const struct target_job *job, const c
 	int r = spec_from_json(job->spec, &spec, err);
 	if (r < 0)
 		return r;
-	add_head(job, &spec.world, spec.terminal, rank, text);
-	node_job_add_gpus(&spec.world, text);
+	add_head(job, &spec.runtime, spec.terminal, rank, text);
+	node_job_add_gpus(&spec.runtime, text);
 	node_job_set_text(text, "j_gpu_type", spec.resources.gpu_type);
 	add_limits(&spec.resources, text);
 	if (runtime)
 		r = add_container(session, job, runtime, &spec.resources, text, err);
 	if (r == 0)
-		r = add_setup(session, job, &spec.world, facts, text, err);
+		r = add_setup(session, job, &spec.runtime, facts, text, err);
 	if (r < 0)
 		return r;
 	node_job_add_command(job, spec.terminal, text);
 	node_job_add_env(job, rank, text);
 	add_defaults(job, rank, text);
-	node_job_add_links(&spec.world, syncs, text);
-	add_collect(&spec.world, text);
+	node_job_add_links(&spec.runtime, syncs, text);
+	add_collect(&spec.runtime, text);
 	node_job_add_secrets(job, secrets);
 	r = buf_check(text, "the specification of the run", err);
 	return r < 0 ? r : buf_check(secrets, "the secrets of the run", err);

@@ -1216,7 +1216,7 @@ static int send_all(struct starting *starting, struct err *err)
 		strv_add(&starting->addresses, gang_address(starting->gang.places[i].host));
 	}
 	for (size_t i = 0; r == 0 && i < starting->gang.hosts.n; i++)
-		r = send_rank(starting, i, spec.world.gpus, err);
+		r = send_rank(starting, i, spec.runtime.gpus, err);
 	return r;
 }
 

@@ -379,7 +379,7 @@ static int visit_hosts(struct choosing *choosing, const struct spec *spec, struc
 	for (size_t i = 0; i < choosing->n; i++)
 		choosing->polls[i] = (struct node_poll){.host = node->hosts.v[i],
 			.root = node->root,
-			.gpus_too = is_pool || spec->world.gpus > 0 || type};
+			.gpus_too = is_pool || spec->runtime.gpus > 0 || type};
 	int r = node_poll_all(node->session, choosing->polls, choosing->n, is_pool ? POOL_MS : -1,
 		is_enough ? SETTLE_MS : -1, NULL, err);
 	for (size_t i = 0; r == 0 && type && i < choosing->n; i++)
@@ -457,7 +457,7 @@ static int target_node_choose(struct choosing *choosing,
 	const struct resources *resources = &requirements->spec->resources;
 	const struct node_requirements wanted = {
 		.nodes = (unsigned)resources->nodes,
-		.gpus = requirements->spec->world.gpus,
+		.gpus = requirements->spec->runtime.gpus,
 		.memory_bytes = resources->memory_bytes,
 		.disk_bytes = resources->disk_bytes,
 		.cpus = (double)resources->cpus_milli / 1000,
@@ -490,7 +490,7 @@ static int target_node_choose(struct choosing *choosing,
 static int target_node_check_gpus(struct node_poll *poll, const struct spec *spec, struct err *err)
 {
 	const char *type = spec->resources.gpu_type;
-	int wanted = spec->world.gpus;
+	int wanted = spec->runtime.gpus;
 
 	if (!poll->gpus_too)
 		return 0;
@@ -574,7 +574,7 @@ static int check_runtime(const struct target_node *node,
 			name, node->runtime, requirements->base);
 		return err_hint(err, "image: docker.io/library/python:3.12   # in dlrun.yaml");
 	}
-	if (!requirements->spec->world.setup.run)
+	if (!requirements->spec->runtime.setup.run)
 		return 0;
 	err_set(err, E_TARGET_UNSUPPORTED,
 		"target %s: setup: is not run with runtime: %s: what it makes is a part of the "

@@ -21,9 +21,9 @@
 static char hex[SHA256_HEX_SIZE];
 static struct node_layer layer = {.hex = hex, .codec = "gzip"};
 
-static int make_world(void **state)
+static int make_runtime(void **state)
 {
-	int r = make_node_world(state);
+	int r = make_node_runtime(state);
 	AUTO_FREE char *root = mem_printf("%s/root", tmp);
 
 	begin_node(NULL, root, 0);
@@ -570,7 +570,7 @@ static void test_what_is_not_there(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_world, remove_node_world)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_runtime, remove_node_runtime)
 	const struct CMUnitTest tests[] = {
 		TEST(test_run),
 		TEST(test_stop),

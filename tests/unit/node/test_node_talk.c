@@ -1178,7 +1178,7 @@ static void test_data(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_node_world, remove_node_world)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_node_runtime, remove_node_runtime)
 	const struct CMUnitTest tests[] = {
 		TEST(test_hello),
 		TEST(test_runner_is_sent),

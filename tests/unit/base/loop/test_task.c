@@ -14,7 +14,7 @@
 
 enum { QUERIES = 1000, SOON_MS = 10 };
 
-struct world {
+struct runtime {
 	struct loop *loop;
 	struct task *task;
 	struct task *waiting; /* whose ask is answered later */
@@ -26,88 +26,88 @@ struct world {
 
 static int response_later(void *ctx, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	(void)err;
-	task_response(world->waiting, 7, NULL);
+	task_response(runtime->waiting, 7, NULL);
 	return 0;
 }
 
 static void on_query(void *ctx, struct task *task)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 	struct err error = {0};
 
-	world->queries++;
-	world->sum++;
-	if (world->cancel_when_requested) {
+	runtime->queries++;
+	runtime->sum++;
+	if (runtime->cancel_when_requested) {
 		task_cancel(task);
 		task_response(task, 3, NULL);
-	} else if (world->refuse) {
+	} else if (runtime->refuse) {
 		int r = err_set(&error, E_IO, "no");
 		task_response(task, r, &error);
-	} else if (world->later) {
-		world->waiting = task;
-		loop_add_timer(world->loop, clock_ms() + SOON_MS, response_later, world);
+	} else if (runtime->later) {
+		runtime->waiting = task;
+		loop_add_timer(runtime->loop, clock_ms() + SOON_MS, response_later, runtime);
 	} else {
-		task_response(task, world->queries, NULL);
+		task_response(task, runtime->queries, NULL);
 	}
 	err_done(&error);
 }
 
 static void on_post(void *ctx)
 {
-	((struct world *)ctx)->posts++;
+	((struct runtime *)ctx)->posts++;
 }
 
 static int on_done(void *ctx, int r, struct err *error, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	(void)err;
-	world->dones++;
-	world->result = r;
+	runtime->dones++;
+	runtime->result = r;
 	if (err_is_set(error))
-		strncat(world->message, error->message, sizeof(world->message) - 1);
-	task_free(world->task);
-	world->task = NULL;
+		strncat(runtime->message, error->message, sizeof(runtime->message) - 1);
+	task_free(runtime->task);
+	runtime->task = NULL;
 	return 0;
 }
 
-static void run(struct world *world, task_fn *fn)
+static void run(struct runtime *runtime, task_fn *fn)
 {
 	struct err err = {0};
 
-	world->loop = loop_new();
-	task_start(world->loop, fn, on_done, world, &world->task);
-	assert_int_equal(loop_run(world->loop, &err), 0);
-	assert_int_equal(world->dones, 1);
-	loop_free(world->loop);
+	runtime->loop = loop_new();
+	task_start(runtime->loop, fn, on_done, runtime, &runtime->task);
+	assert_int_equal(loop_run(runtime->loop, &err), 0);
+	assert_int_equal(runtime->dones, 1);
+	loop_free(runtime->loop);
 }
 
 static int query_often(struct task *task, void *ctx, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	for (int i = 1; i <= QUERIES; i++) {
-		world->sum++;
-		if (task_ask(task, on_query, world, err) != i)
+		runtime->sum++;
+		if (task_ask(task, on_query, runtime, err) != i)
 			return -1;
 	}
-	task_post(task, on_post, world);
+	task_post(task, on_post, runtime);
 	return 5;
 }
 
 static void test_queries_are_answered_one_by_one(void **state)
 {
-	struct world world = {0};
+	struct runtime runtime = {0};
 
 	(void)state;
-	run(&world, query_often);
-	assert_int_equal(world.result, 5);
-	assert_int_equal(world.queries, QUERIES);
-	assert_int_equal(world.sum, 2 * QUERIES);
-	assert_int_equal(world.posts, 1);
+	run(&runtime, query_often);
+	assert_int_equal(runtime.result, 5);
+	assert_int_equal(runtime.queries, QUERIES);
+	assert_int_equal(runtime.sum, 2 * QUERIES);
+	assert_int_equal(runtime.posts, 1);
 }
 
 static int query_once(struct task *task, void *ctx, struct err *err)
@@ -117,21 +117,21 @@ static int query_once(struct task *task, void *ctx, struct err *err)
 
 static void test_an_response_may_come_later(void **state)
 {
-	struct world world = {.later = true};
+	struct runtime runtime = {.later = true};
 
 	(void)state;
-	run(&world, query_once);
-	assert_int_equal(world.result, 7);
+	run(&runtime, query_once);
+	assert_int_equal(runtime.result, 7);
 }
 
 static void test_a_refusal_reaches_the_end(void **state)
 {
-	struct world world = {.refuse = true};
+	struct runtime runtime = {.refuse = true};
 
 	(void)state;
-	run(&world, query_once);
-	assert_int_equal(world.result, -ERR_IO);
-	assert_string_equal(world.message, "no");
+	run(&runtime, query_once);
+	assert_int_equal(runtime.result, -ERR_IO);
+	assert_string_equal(runtime.message, "no");
 }
 
 static int query_twice(struct task *task, void *ctx, struct err *err)
@@ -145,23 +145,23 @@ static int query_twice(struct task *task, void *ctx, struct err *err)
 
 static void test_cancel_ends_every_query(void **state)
 {
-	struct world world = {.cancel_when_requested = true};
+	struct runtime runtime = {.cancel_when_requested = true};
 
 	(void)state;
-	run(&world, query_twice);
-	assert_int_equal(world.result, -ERR_CANCELED);
-	assert_int_equal(world.queries, 1);
+	run(&runtime, query_twice);
+	assert_int_equal(runtime.result, -ERR_CANCELED);
+	assert_int_equal(runtime.queries, 1);
 }
 
 static void test_free_ends_a_task_that_waits(void **state)
 {
-	struct world world = {.loop = loop_new()};
+	struct runtime runtime = {.loop = loop_new()};
 
 	(void)state;
-	task_start(world.loop, query_once, on_done, &world, &world.task);
-	task_free(world.task);
-	assert_int_equal(world.dones, 0);
-	loop_free(world.loop);
+	task_start(runtime.loop, query_once, on_done, &runtime, &runtime.task);
+	task_free(runtime.task);
+	assert_int_equal(runtime.dones, 0);
+	loop_free(runtime.loop);
 	task_free(NULL);
 }
 
@@ -175,11 +175,11 @@ static int post_many(struct task *task, void *ctx, struct err *err)
 
 static void test_posts_arrive_before_the_end(void **state)
 {
-	struct world world = {0};
+	struct runtime runtime = {0};
 
 	(void)state;
-	run(&world, post_many);
-	assert_int_equal(world.posts, TASK_POSTS_MAX);
+	run(&runtime, post_many);
+	assert_int_equal(runtime.posts, TASK_POSTS_MAX);
 }
 
 int main(void)

@@ -21,7 +21,7 @@
 	STATUS(400, "BadRequest",                                                                  \
 		"container \\\"program\\\" in pod \\\"p\\\" is waiting to start: ContainerCreating")
 
-struct world {
+struct runtime {
 	struct kube kube;
 	struct podlog *podlog;
 	struct buf out;
@@ -34,34 +34,34 @@ struct world {
 
 static int on_data(void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	assert_in_range(time_ms, INT64_C(1795249260000), INT64_C(1795249261000));
-	buf_add(&world->out, data, len);
-	if (str_ends(world->out.data, "END\n"))
-		podlog_finish(world->podlog, false);
-	return world->response < 0 ? err_set(err, E_IO, "no") : world->response;
+	buf_add(&runtime->out, data, len);
+	if (str_ends(runtime->out.data, "END\n"))
+		podlog_finish(runtime->podlog, false);
+	return runtime->response < 0 ? err_set(err, E_IO, "no") : runtime->response;
 }
 
 static void on_notice(void *ctx, const char *text)
 {
-	strv_add(&((struct world *)ctx)->notices, text);
+	strv_add(&((struct runtime *)ctx)->notices, text);
 }
 
 static int on_end(void *ctx, struct err *error, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	(void)err;
-	world->n_ends++;
-	world->error = error->id;
-	podlog_free(TAKE(world->podlog));
-	loop_stop(world->kube.loop);
+	runtime->n_ends++;
+	runtime->error = error->id;
+	podlog_free(TAKE(runtime->podlog));
+	loop_stop(runtime->kube.loop);
 	return 0;
 }
 
-static void begin(
-	struct world *world, const struct step *steps, size_t n, const struct podlog_request *more)
+static void begin(struct runtime *runtime, const struct step *steps, size_t n,
+	const struct podlog_request *more)
 {
 	struct podlog_request request = {.follow = true, .tail_lines = -1};
 
@@ -71,52 +71,53 @@ static void begin(
 	request.pod = "p";
 	request.container = "program";
 	request.id = "abc.0";
-	request.events = (struct podlog_events){on_data, on_notice, NULL, on_end, world};
-	buf_init(&world->out, 1 << 20);
-	kube_init(&world->kube, steps, n);
-	kube_connect(&world->kube);
-	world->podlog = podlog_start(world->kube.client, world->kube.loop, &request);
+	request.events = (struct podlog_events){on_data, on_notice, NULL, on_end, runtime};
+	buf_init(&runtime->out, 1 << 20);
+	kube_init(&runtime->kube, steps, n);
+	kube_connect(&runtime->kube);
+	runtime->podlog = podlog_start(runtime->kube.client, runtime->kube.loop, &request);
 }
 
-static void run(struct world *world)
+static void run(struct runtime *runtime)
 {
-	assert_int_equal(loop_run(world->kube.loop, NULL), 0);
-	assert_int_equal(world->n_ends, 1);
+	assert_int_equal(loop_run(runtime->kube.loop, NULL), 0);
+	assert_int_equal(runtime->n_ends, 1);
 }
 
-static void world_done(struct world *world)
+static void runtime_done(struct runtime *runtime)
 {
-	podlog_free(world->podlog);
-	kube_done(&world->kube);
-	buf_done(&world->out);
-	strv_done(&world->notices);
+	podlog_free(runtime->podlog);
+	kube_done(&runtime->kube);
+	buf_done(&runtime->out);
+	strv_done(&runtime->notices);
 }
 
-#define AUTO_WORLD AUTO(world_done)
+#define AUTO_RUNTIME AUTO(runtime_done)
 
-static bool requested(const struct world *world, size_t i, const char *what)
+static bool requested(const struct runtime *runtime, size_t i, const char *what)
 {
-	assert_true(i < world->kube.server->heads.n);
-	return strstr(world->kube.server->heads.v[i], what);
+	assert_true(i < runtime->kube.server->heads.n);
+	return strstr(runtime->kube.server->heads.v[i], what);
 }
 
 static void test_follows(void **state)
 {
 	static const struct step steps[] = {{200, L1 L2 L3 END, .is_stream = true}, {200, END}};
-	AUTO_WORLD struct world world = {0};
+	AUTO_RUNTIME struct runtime runtime = {0};
 
 	(void)state;
-	begin(&world, steps, 2, NULL);
-	run(&world);
-	assert_string_equal(world.out.data, "one\ntwo\nthree\nEND\n");
-	assert_int_equal(world.error, E_NONE);
-	assert_int_equal(world.notices.n, 0);
-	assert_true(requested(&world, 0, "/api/v1/namespaces/jobs/pods/p/log?container=program&"));
-	assert_true(requested(&world, 0, "timestamps=true"));
-	assert_true(requested(&world, 0, "follow=true"));
-	assert_false(requested(&world, 0, "sinceTime"));
-	assert_true(requested(&world, 1, "tailLines=1"));
-	assert_int_equal(world.kube.server->heads.n, 2);
+	begin(&runtime, steps, 2, NULL);
+	run(&runtime);
+	assert_string_equal(runtime.out.data, "one\ntwo\nthree\nEND\n");
+	assert_int_equal(runtime.error, E_NONE);
+	assert_int_equal(runtime.notices.n, 0);
+	assert_true(
+		requested(&runtime, 0, "/api/v1/namespaces/jobs/pods/p/log?container=program&"));
+	assert_true(requested(&runtime, 0, "timestamps=true"));
+	assert_true(requested(&runtime, 0, "follow=true"));
+	assert_false(requested(&runtime, 0, "sinceTime"));
+	assert_true(requested(&runtime, 1, "tailLines=1"));
+	assert_int_equal(runtime.kube.server->heads.n, 2);
 }
 
 static void test_cut(void **state)
@@ -128,13 +129,13 @@ static void test_cut(void **state)
 		{200, L1 L2 L3 END, .is_stream = true},
 		{200, END},
 	};
-	AUTO_WORLD struct world world = {0};
+	AUTO_RUNTIME struct runtime runtime = {0};
 
 	(void)state;
-	begin(&world, steps, 5, NULL);
-	run(&world);
-	assert_string_equal(world.out.data, "one\ntwo\nthree\nEND\n");
-	assert_int_equal(world.notices.n, 0);
+	begin(&runtime, steps, 5, NULL);
+	run(&runtime);
+	assert_string_equal(runtime.out.data, "one\ntwo\nthree\nEND\n");
+	assert_int_equal(runtime.notices.n, 0);
 }
 
 /* An end in order is the program's, most likely: no hurry to read what may be its successor's. */
@@ -146,14 +147,14 @@ static void test_ends_in_order(void **state)
 		{200, L1 L3 END, .is_stream = true},
 		{200, END},
 	};
-	AUTO_WORLD struct world world = {0};
+	AUTO_RUNTIME struct runtime runtime = {0};
 	int64_t begin_ms = clock_ms();
 
 	(void)state;
-	begin(&world, steps, 4, NULL);
-	run(&world);
-	assert_string_equal(world.out.data, "one\nthree\nEND\n");
-	assert_int_equal(world.notices.n, 0);
+	begin(&runtime, steps, 4, NULL);
+	run(&runtime);
+	assert_string_equal(runtime.out.data, "one\nthree\nEND\n");
+	assert_int_equal(runtime.notices.n, 0);
 	assert_true(clock_ms() - begin_ms >= 1000 + 2000);
 }
 
@@ -164,14 +165,14 @@ static void test_rotated(void **state)
 		{200, L3 END, .is_stream = true},
 		{200, END},
 	};
-	AUTO_WORLD struct world world = {0};
+	AUTO_RUNTIME struct runtime runtime = {0};
 
 	(void)state;
-	begin(&world, steps, 3, NULL);
-	run(&world);
-	assert_string_equal(world.out.data, "one\nthree\nEND\n");
-	assert_int_equal(world.notices.n, 1);
-	assert_string_equal(world.notices.v[0],
+	begin(&runtime, steps, 3, NULL);
+	run(&runtime);
+	assert_string_equal(runtime.out.data, "one\nthree\nEND\n");
+	assert_int_equal(runtime.notices.n, 1);
+	assert_string_equal(runtime.notices.v[0],
 		"p: lines between 2026-11-21T08:21:00.000Z and 2026-11-21T08:21:00.100Z (99 ms) "
 		"may be missing: its node rotated the log");
 }
@@ -251,24 +252,24 @@ static void test_lost_beginning(void **state)
 
 	(void)state;
 	for (late = lates; late < lates + ARRAY_LEN(lates); late++) {
-		AUTO_WORLD struct world world = {0};
+		AUTO_RUNTIME struct runtime runtime = {0};
 
 		atomic_store(&n_polls, 0);
 		atomic_store(&n_streams, 0);
 		atomic_store(&is_written, false);
-		begin(&world, steps, 1,
+		begin(&runtime, steps, 1,
 			&(struct podlog_request){.follow = true,
 				.tail_lines = -1,
 				.started_ms = INT64_C(1795249260100) - BEFORE_LINE_MS});
-		world.kube.server->response = response_late;
+		runtime.kube.server->response = response_late;
 		if (late->is_ended)
-			podlog_finish(world.podlog, false);
-		run(&world);
-		assert_true(str_ends(world.out.data, "three\nEND\n"));
-		if (world.notices.n != late->is_told)
-			fail_msg("%s: %zu notices", late->name, world.notices.n);
+			podlog_finish(runtime.podlog, false);
+		run(&runtime);
+		assert_true(str_ends(runtime.out.data, "three\nEND\n"));
+		if (runtime.notices.n != late->is_told)
+			fail_msg("%s: %zu notices", late->name, runtime.notices.n);
 		if (late->is_told)
-			assert_string_equal(world.notices.v[0],
+			assert_string_equal(runtime.notices.v[0],
 				"p: lines before 2026-11-21T08:21:00.100Z (3 s) may be missing: "
 				"its node keeps the newest part of a log only");
 	}
@@ -278,13 +279,13 @@ static void test_waits(void **state)
 {
 	static const struct step steps[] = {
 		{400, WAITING}, {400, WAITING}, {200, END, .is_stream = true}, {200, END}};
-	AUTO_WORLD struct world world = {0};
+	AUTO_RUNTIME struct runtime runtime = {0};
 
 	(void)state;
-	begin(&world, steps, 4, NULL);
-	run(&world);
-	assert_string_equal(world.out.data, "END\n");
-	assert_int_equal(world.notices.n, 0);
+	begin(&runtime, steps, 4, NULL);
+	run(&runtime);
+	assert_string_equal(runtime.out.data, "END\n");
+	assert_int_equal(runtime.notices.n, 0);
 }
 
 static void test_ends(void **state)
@@ -305,14 +306,14 @@ static void test_ends(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		AUTO_WORLD struct world world = {0};
-		begin(&world, &rows[i].step, 1,
+		AUTO_RUNTIME struct runtime runtime = {0};
+		begin(&runtime, &rows[i].step, 1,
 			&(struct podlog_request){
 				.follow = true, .tail_lines = -1, .previous = rows[i].previous});
-		run(&world);
-		assert_int_equal(world.error, rows[i].error);
-		assert_int_equal(world.out.len, 0);
-		assert_int_equal(requested(&world, 0, "previous=true"), rows[i].previous);
+		run(&runtime);
+		assert_int_equal(runtime.error, rows[i].error);
+		assert_int_equal(runtime.out.len, 0);
+		assert_int_equal(requested(&runtime, 0, "previous=true"), rows[i].previous);
 	}
 }
 
@@ -355,7 +356,7 @@ static void test_only_the_pod_itself_is_gone(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct step steps[8] = {{200, L1, .is_stream = true, .is_cut = true}};
-		AUTO_WORLD struct world world = {0};
+		AUTO_RUNTIME struct runtime runtime = {0};
 		size_t n = 1;
 
 		for (size_t k = 0; k < 3 && rows[i].steps[k].status; k++)
@@ -364,13 +365,13 @@ static void test_only_the_pod_itself_is_gone(void **state)
 			steps[n++] = (struct step){200, OURS};
 		steps[n++] = (struct step){200, L1 L2 END, .is_stream = true};
 		steps[n++] = (struct step){200, END};
-		begin(&world, steps, n,
+		begin(&runtime, steps, n,
 			&(struct podlog_request){.follow = true, .tail_lines = -1, .uid = "abc-1"});
-		run(&world);
-		if (world.error != rows[i].error)
-			fail_msg("%s: %s", rows[i].name, err_info(world.error)->name);
-		assert_string_equal(world.out.data, rows[i].error ? "one\n" : "one\ntwo\nEND\n");
-		assert_int_equal(world.notices.n, str_eq(rows[i].name, "404 again"));
+		run(&runtime);
+		if (runtime.error != rows[i].error)
+			fail_msg("%s: %s", rows[i].name, err_info(runtime.error)->name);
+		assert_string_equal(runtime.out.data, rows[i].error ? "one\n" : "one\ntwo\nEND\n");
+		assert_int_equal(runtime.notices.n, str_eq(rows[i].name, "404 again"));
 	}
 }
 
@@ -383,14 +384,14 @@ static void test_drains(void **state)
 		{200, L1 L2 T "150000000Z END\n" END},
 		{200, END},
 	};
-	AUTO_WORLD struct world world = {0};
+	AUTO_RUNTIME struct runtime runtime = {0};
 
 	(void)state;
-	begin(&world, steps, 4, NULL);
-	run(&world);
-	assert_string_equal(world.out.data, "one\ntwo\nEND\nEND\n");
-	assert_false(requested(&world, 2, "follow"));
-	assert_int_equal(world.kube.server->heads.n, 4);
+	begin(&runtime, steps, 4, NULL);
+	run(&runtime);
+	assert_string_equal(runtime.out.data, "one\ntwo\nEND\nEND\n");
+	assert_false(requested(&runtime, 2, "follow"));
+	assert_int_equal(runtime.kube.server->heads.n, 4);
 }
 
 /* Silent, though more was written. */
@@ -402,31 +403,31 @@ static void test_stuck(void **state)
 		{200, L1 L2 L3 END},
 		{200, END},
 	};
-	AUTO_WORLD struct world world = {0};
+	AUTO_RUNTIME struct runtime runtime = {0};
 
 	(void)state;
-	begin(&world, steps, 4, NULL);
-	run(&world);
-	assert_string_equal(world.out.data, "one\ntwo\nthree\nEND\n");
-	assert_int_equal(world.notices.n, 0);
-	assert_true(requested(&world, 1, "tailLines=1"));
-	assert_false(requested(&world, 2, "follow"));
+	begin(&runtime, steps, 4, NULL);
+	run(&runtime);
+	assert_string_equal(runtime.out.data, "one\ntwo\nthree\nEND\n");
+	assert_int_equal(runtime.notices.n, 0);
+	assert_true(requested(&runtime, 1, "tailLines=1"));
+	assert_false(requested(&runtime, 2, "follow"));
 }
 
 static void test_without_follow(void **state)
 {
 	static const struct step steps[] = {{200, L1 L2 T "100000000Z open"}};
-	AUTO_WORLD struct world world = {0};
+	AUTO_RUNTIME struct runtime runtime = {0};
 	struct podlog_request request = {.tail_lines = 3, .since_ms = INT64_C(1795249260000)};
 
 	(void)state;
-	begin(&world, steps, 1, &request);
-	run(&world);
-	assert_string_equal(world.out.data, "one\ntwo\nopen");
-	assert_true(requested(&world, 0, "tailLines=3"));
-	assert_true(requested(&world, 0, "sinceTime=2026-11-21T08%3A21%3A00.000Z"));
-	assert_false(requested(&world, 0, "follow"));
-	assert_int_equal(world.kube.server->heads.n, 1);
+	begin(&runtime, steps, 1, &request);
+	run(&runtime);
+	assert_string_equal(runtime.out.data, "one\ntwo\nopen");
+	assert_true(requested(&runtime, 0, "tailLines=3"));
+	assert_true(requested(&runtime, 0, "sinceTime=2026-11-21T08%3A21%3A00.000Z"));
+	assert_false(requested(&runtime, 0, "follow"));
+	assert_int_equal(runtime.kube.server->heads.n, 1);
 }
 
 static void test_only_what_is_new(void **state)
@@ -436,30 +437,30 @@ static void test_only_what_is_new(void **state)
 		{200, L1 L2 L3 END, .is_stream = true},
 		{200, END},
 	};
-	AUTO_WORLD struct world world = {0};
+	AUTO_RUNTIME struct runtime runtime = {0};
 
 	(void)state;
-	begin(&world, steps, 3, &(struct podlog_request){.follow = true, .tail_lines = 0});
-	run(&world);
-	assert_string_equal(world.out.data, "three\nEND\n");
+	begin(&runtime, steps, 3, &(struct podlog_request){.follow = true, .tail_lines = 0});
+	run(&runtime);
+	assert_string_equal(runtime.out.data, "three\nEND\n");
 }
 
 static void test_token(void **state)
 {
 	static const struct step first[] = {{200, L1 L2}};
 	static const struct step second[] = {{200, L1 L2 L3}};
-	AUTO_WORLD struct world world = {0};
+	AUTO_RUNTIME struct runtime runtime = {0};
 	char token[PODLOG_TOKEN_SIZE] = "";
 
 	(void)state;
-	begin(&world, first, 1, &(struct podlog_request){.tail_lines = -1});
-	struct podlog *podlog = world.podlog;
-	world.podlog = NULL;
-	assert_int_equal(loop_run(world.kube.loop, NULL), 0);
+	begin(&runtime, first, 1, &(struct podlog_request){.tail_lines = -1});
+	struct podlog *podlog = runtime.podlog;
+	runtime.podlog = NULL;
+	assert_int_equal(loop_run(runtime.kube.loop, NULL), 0);
 	podlog_token(podlog, token);
 	podlog_free(podlog);
 	assert_true(str_starts(token, "1:abc.0:"));
-	AUTO_WORLD struct world next = {0};
+	AUTO_RUNTIME struct runtime next = {0};
 	begin(&next, second, 1, &(struct podlog_request){.tail_lines = 5, .token = token});
 	run(&next);
 	assert_string_equal(next.out.data, "three\n");
@@ -469,14 +470,14 @@ static void test_token(void **state)
 static void test_refused_data(void **state)
 {
 	static const struct step steps[] = {{200, L1 L2, .is_stream = true}};
-	AUTO_WORLD struct world world = {.response = -1};
+	AUTO_RUNTIME struct runtime runtime = {.response = -1};
 	AUTO_ERR struct err err = {0};
 
 	(void)state;
-	begin(&world, steps, 1, NULL);
-	assert_int_equal(loop_run(world.kube.loop, &err), -ERR_IO);
+	begin(&runtime, steps, 1, NULL);
+	assert_int_equal(loop_run(runtime.kube.loop, &err), -ERR_IO);
 	assert_string_equal(err.message, "no");
-	assert_int_equal(world.n_ends, 0);
+	assert_int_equal(runtime.n_ends, 0);
 }
 
 int main(void)

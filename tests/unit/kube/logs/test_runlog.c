@@ -76,7 +76,7 @@ static bool on_request(struct fix_conn *conn)
 					     : LIST(POD("p0", "0") "," POD("p1", "1")));
 }
 
-struct world {
+struct runtime {
 	struct kube kube;
 	struct kube_runlog *runlog;
 	struct buf ranks[2];
@@ -89,26 +89,26 @@ struct world {
 static int on_data(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	assert_in_range(rank, 0, 1);
 	assert_int_equal(time_ms, INT64_C(1795249260000));
-	if (world->stops)
+	if (runtime->stops)
 		return err_set(err, E_CANCELED, "stopped");
-	buf_add(&world->ranks[rank], data, len);
+	buf_add(&runtime->ranks[rank], data, len);
 	return 0;
 }
 
 static int on_end(void *ctx, struct err *error, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	(void)err;
-	world->n_ends++;
-	world->error = error->id;
-	if (world->frees)
-		kube_runlog_free(TAKE(world->runlog));
-	loop_stop(world->kube.loop);
+	runtime->n_ends++;
+	runtime->error = error->id;
+	if (runtime->frees)
+		kube_runlog_free(TAKE(runtime->runlog));
+	loop_stop(runtime->kube.loop);
 	return 0;
 }
 
@@ -120,48 +120,48 @@ static int too_late(void *ctx, struct err *err)
 	return 0;
 }
 
-static void begin(struct world *world, int rank, bool follow, const char *token)
+static void begin(struct runtime *runtime, int rank, bool follow, const char *token)
 {
 	static const struct step none[] = {{200, ""}};
-	const struct kube_runlog_request request = {.kind = world->kind,
+	const struct kube_runlog_request request = {.kind = runtime->kind,
 		.kube_namespace = "jobs",
 		.name = "a",
 		.rank = rank,
 		.tail_lines = -1,
 		.follow = follow,
 		.token = token,
-		.events = {.data = on_data, .end = on_end, .ctx = world}};
+		.events = {.data = on_data, .end = on_end, .ctx = runtime}};
 
 	atomic_store(&n_first, 0);
-	kube_init(&world->kube, none, 1);
-	world->kube.server->response = on_request;
-	kube_connect(&world->kube);
+	kube_init(&runtime->kube, none, 1);
+	runtime->kube.server->response = on_request;
+	kube_connect(&runtime->kube);
 	for (size_t i = 0; i < 2; i++)
-		buf_init(&world->ranks[i], MAX_BYTES);
-	world->runlog = kube_runlog_start(world->kube.client, world->kube.loop, &request);
+		buf_init(&runtime->ranks[i], MAX_BYTES);
+	runtime->runlog = kube_runlog_start(runtime->kube.client, runtime->kube.loop, &request);
 }
 
-static int run(struct world *world, struct err *err)
+static int run(struct runtime *runtime, struct err *err)
 {
 	struct loop_timer *timer =
-		loop_add_timer(world->kube.loop, clock_ms() + 20000, too_late, NULL);
-	int r = loop_run(world->kube.loop, err);
+		loop_add_timer(runtime->kube.loop, clock_ms() + 20000, too_late, NULL);
+	int r = loop_run(runtime->kube.loop, err);
 
-	loop_remove_timer(world->kube.loop, timer);
+	loop_remove_timer(runtime->kube.loop, timer);
 	return r;
 }
 
-static void done(struct world *world)
+static void done(struct runtime *runtime)
 {
-	kube_runlog_free(world->runlog);
-	kube_done(&world->kube);
+	kube_runlog_free(runtime->runlog);
+	kube_done(&runtime->kube);
 	for (size_t i = 0; i < 2; i++)
-		buf_done(&world->ranks[i]);
+		buf_done(&runtime->ranks[i]);
 }
 
-static const char *text_of(const struct world *world, int rank)
+static const char *text_of(const struct runtime *runtime, int rank)
 {
-	return world->ranks[rank].data ? world->ranks[rank].data : "";
+	return runtime->ranks[rank].data ? runtime->ranks[rank].data : "";
 }
 
 static void test_whole(void **state)
@@ -169,50 +169,50 @@ static void test_whole(void **state)
 	(void)state;
 	refused = NULL;
 	for (int follow = 0; follow < 2; follow++) {
-		AUTO(done) struct world world = {.frees = follow};
+		AUTO(done) struct runtime runtime = {.frees = follow};
 
-		begin(&world, -1, follow, NULL);
-		assert_int_equal(run(&world, NULL), 0);
-		assert_int_equal(world.n_ends, 1);
-		assert_int_equal(world.error, E_NONE);
+		begin(&runtime, -1, follow, NULL);
+		assert_int_equal(run(&runtime, NULL), 0);
+		assert_int_equal(runtime.n_ends, 1);
+		assert_int_equal(runtime.error, E_NONE);
 		assert_true(atomic_load(&n_first) > 0);
-		assert_string_equal(text_of(&world, 0), "one\nthree\n");
-		assert_string_equal(text_of(&world, 1), "two\n");
+		assert_string_equal(text_of(&runtime, 0), "one\nthree\n");
+		assert_string_equal(text_of(&runtime, 1), "two\n");
 	}
 }
 
 /* Its pods are those of its Job; it has ended when it says so itself. */
 static void test_of_a_jobset(void **state)
 {
-	AUTO(done) struct world world = {.kind = KUBE_KIND_JOBSET};
+	AUTO(done) struct runtime runtime = {.kind = KUBE_KIND_JOBSET};
 
 	(void)state;
 	refused = "/jobs?";
 	job = "job-name%3Da-w-0&";
-	begin(&world, -1, true, NULL);
-	assert_int_equal(run(&world, NULL), 0);
+	begin(&runtime, -1, true, NULL);
+	assert_int_equal(run(&runtime, NULL), 0);
 	job = "job-name%3Da&";
-	assert_int_equal(world.error, E_NONE);
-	assert_string_equal(text_of(&world, 0), "one\nthree\n");
-	assert_string_equal(text_of(&world, 1), "two\n");
+	assert_int_equal(runtime.error, E_NONE);
+	assert_string_equal(text_of(&runtime, 0), "one\nthree\n");
+	assert_string_equal(text_of(&runtime, 1), "two\n");
 }
 
 static void test_one_rank(void **state)
 {
-	AUTO(done) struct world world = {0};
+	AUTO(done) struct runtime runtime = {0};
 
 	(void)state;
 	refused = NULL;
-	begin(&world, 1, false, NULL);
-	assert_int_equal(run(&world, NULL), 0);
-	assert_string_equal(text_of(&world, 0), "");
-	assert_string_equal(text_of(&world, 1), "two\n");
+	begin(&runtime, 1, false, NULL);
+	assert_int_equal(run(&runtime, NULL), 0);
+	assert_string_equal(text_of(&runtime, 0), "");
+	assert_string_equal(text_of(&runtime, 1), "two\n");
 	assert_int_equal(atomic_load(&n_first), 0);
 }
 
 static void test_goes_on(void **state)
 {
-	AUTO(done) struct world first = {0}, second = {0};
+	AUTO(done) struct runtime first = {0}, second = {0};
 	AUTO_BUF struct buf token;
 
 	(void)state;
@@ -235,26 +235,26 @@ static void test_refused(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
-		AUTO(done) struct world world = {0};
+		AUTO(done) struct runtime runtime = {0};
 
 		refused = paths[i];
-		begin(&world, -1, false, NULL);
-		assert_int_equal(run(&world, NULL), 0);
-		assert_int_equal(world.n_ends, 1);
-		assert_int_equal(world.error, E_KUBE_DENIED);
+		begin(&runtime, -1, false, NULL);
+		assert_int_equal(run(&runtime, NULL), 0);
+		assert_int_equal(runtime.n_ends, 1);
+		assert_int_equal(runtime.error, E_KUBE_DENIED);
 	}
 }
 
 static void test_stopped(void **state)
 {
-	AUTO(done) struct world world = {.stops = true};
+	AUTO(done) struct runtime runtime = {.stops = true};
 	AUTO_ERR struct err err = {0};
 
 	(void)state;
 	refused = NULL;
-	begin(&world, -1, false, NULL);
-	assert_int_equal(run(&world, &err), -ERR_CANCELED);
-	assert_int_equal(world.n_ends, 0);
+	begin(&runtime, -1, false, NULL);
+	assert_int_equal(run(&runtime, &err), -ERR_CANCELED);
+	assert_int_equal(runtime.n_ends, 0);
 }
 
 /*
@@ -303,39 +303,39 @@ static bool on_many(struct fix_conn *conn)
 static int on_line(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	(void)time_ms, (void)err;
 	assert_in_range(rank, 0, MANY - 1);
 	for (size_t i = 0; i < len; i++)
 		n_lines[rank] += data[i] == '\n';
 	if (n_lines[rank] == 1 && len > 0 && ++n_ranks == MANY)
-		loop_stop(world->kube.loop);
+		loop_stop(runtime->kube.loop);
 	return 0;
 }
 
 static void test_many_ranks_take_turns(void **state)
 {
 	static const struct step none[] = {{200, ""}};
-	AUTO(done) struct world world = {0};
+	AUTO(done) struct runtime runtime = {0};
 	const struct kube_runlog_request request = {.kube_namespace = "jobs",
 		.name = "a",
 		.rank = -1,
 		.tail_lines = -1,
 		.follow = true,
-		.events = {.data = on_line, .end = on_end, .ctx = &world}};
+		.events = {.data = on_line, .end = on_end, .ctx = &runtime}};
 
 	(void)state;
-	kube_init(&world.kube, none, 1);
-	world.kube.server->response = on_many;
-	kube_connect(&world.kube);
-	world.runlog = kube_runlog_start(world.kube.client, world.kube.loop, &request);
-	assert_int_equal(run(&world, NULL), 0);
-	assert_int_equal(world.n_ends, 0);
+	kube_init(&runtime.kube, none, 1);
+	runtime.kube.server->response = on_many;
+	kube_connect(&runtime.kube);
+	runtime.runlog = kube_runlog_start(runtime.kube.client, runtime.kube.loop, &request);
+	assert_int_equal(run(&runtime, NULL), 0);
+	assert_int_equal(runtime.n_ends, 0);
 	for (int i = 0; i < MANY; i++)
 		assert_int_equal(n_lines[i], 1);
 	/* And two watches. */
-	assert_true(world.kube.server->n_open_max <= HTTP_TURNS_MAX + 2 + HTTP_CONNECTIONS_MAX);
+	assert_true(runtime.kube.server->n_open_max <= HTTP_TURNS_MAX + 2 + HTTP_CONNECTIONS_MAX);
 }
 
 int main(void)

@@ -27,7 +27,7 @@
 
 enum { OUTPUT_MAX = 4 << 20, CHUNK = 8192 };
 
-struct world {
+struct runtime {
 	struct loop *loop;
 	struct channel *channel;
 	const char *input;
@@ -40,56 +40,56 @@ struct world {
 	struct err error;
 };
 
-static void send_input(struct world *world)
+static void send_input(struct runtime *runtime)
 {
-	struct channel *channel = world->channel;
+	struct channel *channel = runtime->channel;
 
-	while (world->input_left > 0) {
+	while (runtime->input_left > 0) {
 		ssize_t n = channel->ops->write(
-			channel, world->input, world->input_left, &world->error);
+			channel, runtime->input, runtime->input_left, &runtime->error);
 		if (n < 0)
 			return;
 		assert_true(n > 0);
-		world->input += n;
-		world->input_left -= (size_t)n;
+		runtime->input += n;
+		runtime->input_left -= (size_t)n;
 	}
-	if (world->input_ended || world->keeps_input)
+	if (runtime->input_ended || runtime->keeps_input)
 		return;
-	world->input_ended = true;
-	assert_int_equal(channel->ops->send_eof(channel, &world->error),
-		err_is_set(&world->error) ? -(int)world->error.code : 0);
+	runtime->input_ended = true;
+	assert_int_equal(channel->ops->send_eof(channel, &runtime->error),
+		err_is_set(&runtime->error) ? -(int)runtime->error.code : 0);
 }
 
-static void take_output(struct world *world, enum channel_flow flow)
+static void take_output(struct runtime *runtime, enum channel_flow flow)
 {
-	struct channel *channel = world->channel;
+	struct channel *channel = runtime->channel;
 	char chunk[CHUNK];
 	ssize_t n;
 
-	while ((n = channel->ops->read(channel, flow, chunk, sizeof(chunk), &world->error)) > 0)
-		buf_add(&world->flows[flow], chunk, (size_t)n);
-	world->ended[flow] = n == 0;
+	while ((n = channel->ops->read(channel, flow, chunk, sizeof(chunk), &runtime->error)) > 0)
+		buf_add(&runtime->flows[flow], chunk, (size_t)n);
+	runtime->ended[flow] = n == 0;
 }
 
 static int on_ready(void *ctx, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	(void)err;
-	world->n_ready++;
-	if (world->drop_when_ready) {
-		channel_free(TAKE(world->channel));
+	runtime->n_ready++;
+	if (runtime->drop_when_ready) {
+		channel_free(TAKE(runtime->channel));
 		return 0;
 	}
-	take_output(world, CHANNEL_OUT);
-	take_output(world, CHANNEL_ERR);
-	send_input(world);
-	int r = world->channel->ops->wait(world->channel, &world->end, &world->error);
+	take_output(runtime, CHANNEL_OUT);
+	take_output(runtime, CHANNEL_ERR);
+	send_input(runtime);
+	int r = runtime->channel->ops->wait(runtime->channel, &runtime->end, &runtime->error);
 	if (r > 0)
-		assert_true(world->ended[CHANNEL_OUT] && world->ended[CHANNEL_ERR]);
-	world->n_ends += r > 0;
-	if (r != 0 || (world->stop_at_output && world->flows[CHANNEL_OUT].len > 0))
-		loop_stop(world->loop);
+		assert_true(runtime->ended[CHANNEL_OUT] && runtime->ended[CHANNEL_ERR]);
+	runtime->n_ends += r > 0;
+	if (r != 0 || (runtime->stop_at_output && runtime->flows[CHANNEL_OUT].len > 0))
+		loop_stop(runtime->loop);
 	return 0;
 }
 
@@ -101,35 +101,35 @@ static const char *const *sh(const char *script)
 	return argv;
 }
 
-static void open_world(struct world *world)
+static void open_runtime(struct runtime *runtime)
 {
-	*world = (struct world){.loop = loop_new()};
-	buf_init(&world->flows[0], OUTPUT_MAX);
-	buf_init(&world->flows[1], OUTPUT_MAX);
+	*runtime = (struct runtime){.loop = loop_new()};
+	buf_init(&runtime->flows[0], OUTPUT_MAX);
+	buf_init(&runtime->flows[1], OUTPUT_MAX);
 }
 
-static void start(struct world *world, const char *script)
+static void start(struct runtime *runtime, const char *script)
 {
-	const struct channel_events events = {on_ready, world};
+	const struct channel_events events = {on_ready, runtime};
 
-	open_world(world);
-	world->channel = channel_from_child(world->loop, sh(script), NULL, &events);
+	open_runtime(runtime);
+	runtime->channel = channel_from_child(runtime->loop, sh(script), NULL, &events);
 }
 
-static void run(struct world *world)
+static void run(struct runtime *runtime)
 {
 	struct err err = {0};
 
-	assert_int_equal(loop_run(world->loop, &err), 0);
+	assert_int_equal(loop_run(runtime->loop, &err), 0);
 }
 
-static void finish(struct world *world)
+static void finish(struct runtime *runtime)
 {
-	channel_free(world->channel);
-	buf_done(&world->flows[0]);
-	buf_done(&world->flows[1]);
-	err_done(&world->error);
-	loop_free(world->loop);
+	channel_free(runtime->channel);
+	buf_done(&runtime->flows[0]);
+	buf_done(&runtime->flows[1]);
+	err_done(&runtime->error);
+	loop_free(runtime->loop);
 }
 
 /*
@@ -138,58 +138,58 @@ static void finish(struct world *world)
 
 static void test_flows_are_apart(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
-	start(&world, "printf 'a\\0b'; printf oops >&2; cat");
-	world.input = "input\r\n";
-	world.input_left = 7;
-	run(&world);
-	assert_int_equal(world.flows[CHANNEL_OUT].len, 10);
-	assert_memory_equal(world.flows[CHANNEL_OUT].data, "a\0binput\r\n", 10);
-	assert_string_equal(world.flows[CHANNEL_ERR].data, "oops");
-	assert_true(world.end.known);
-	assert_int_equal(world.end.code, 0);
-	assert_string_equal(world.end.signal, "");
-	assert_int_equal(world.n_ends, 1);
-	finish(&world);
+	start(&runtime, "printf 'a\\0b'; printf oops >&2; cat");
+	runtime.input = "input\r\n";
+	runtime.input_left = 7;
+	run(&runtime);
+	assert_int_equal(runtime.flows[CHANNEL_OUT].len, 10);
+	assert_memory_equal(runtime.flows[CHANNEL_OUT].data, "a\0binput\r\n", 10);
+	assert_string_equal(runtime.flows[CHANNEL_ERR].data, "oops");
+	assert_true(runtime.end.known);
+	assert_int_equal(runtime.end.code, 0);
+	assert_string_equal(runtime.end.signal, "");
+	assert_int_equal(runtime.n_ends, 1);
+	finish(&runtime);
 }
 
 static void test_much_comes_back_whole(void **state)
 {
 	enum { SIZE = 3 << 20 };
 	AUTO_FREE char *data = mem_alloc(SIZE, 1);
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
 	for (size_t i = 0; i < SIZE; i++)
 		data[i] = (char)(i * 2654435761u >> 13);
-	start(&world, "cat");
-	world.input = data;
-	world.input_left = SIZE;
-	run(&world);
-	assert_int_equal(world.flows[CHANNEL_OUT].len, SIZE);
-	assert_memory_equal(world.flows[CHANNEL_OUT].data, data, SIZE);
-	assert_int_equal(world.end.code, 0);
-	finish(&world);
+	start(&runtime, "cat");
+	runtime.input = data;
+	runtime.input_left = SIZE;
+	run(&runtime);
+	assert_int_equal(runtime.flows[CHANNEL_OUT].len, SIZE);
+	assert_memory_equal(runtime.flows[CHANNEL_OUT].data, data, SIZE);
+	assert_int_equal(runtime.end.code, 0);
+	finish(&runtime);
 }
 
 static void test_input_that_nobody_reads(void **state)
 {
 	enum { SIZE = 1 << 20 };
 	AUTO_FREE char *data = mem_alloc(SIZE, 1);
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
-	start(&world, "exec <&-; echo said; exit 4");
-	world.input = data;
-	world.input_left = SIZE;
-	run(&world);
-	assert_int_equal(world.input_left, 0);
-	assert_string_equal(world.flows[CHANNEL_OUT].data, "said\n");
-	assert_int_equal(world.end.code, 4);
-	assert_false(err_is_set(&world.error));
-	finish(&world);
+	start(&runtime, "exec <&-; echo said; exit 4");
+	runtime.input = data;
+	runtime.input_left = SIZE;
+	run(&runtime);
+	assert_int_equal(runtime.input_left, 0);
+	assert_string_equal(runtime.flows[CHANNEL_OUT].data, "said\n");
+	assert_int_equal(runtime.end.code, 4);
+	assert_false(err_is_set(&runtime.error));
+	finish(&runtime);
 }
 
 static int count_only(void *ctx, struct err *err)
@@ -230,76 +230,76 @@ static void test_what_is_not_read_waits(void **state)
 
 static void test_exit_code(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
-	start(&world, "exit 255");
-	run(&world);
-	assert_true(world.end.known);
-	assert_int_equal(world.end.code, 255);
-	assert_string_equal(world.end.signal, "");
-	finish(&world);
+	start(&runtime, "exit 255");
+	run(&runtime);
+	assert_true(runtime.end.known);
+	assert_int_equal(runtime.end.code, 255);
+	assert_string_equal(runtime.end.signal, "");
+	finish(&runtime);
 }
 
 static void test_signal(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
-	start(&world, "kill -TERM $$");
-	run(&world);
-	assert_true(world.end.known);
-	assert_string_equal(world.end.signal, "TERM");
-	finish(&world);
+	start(&runtime, "kill -TERM $$");
+	run(&runtime);
+	assert_true(runtime.end.known);
+	assert_string_equal(runtime.end.signal, "TERM");
+	finish(&runtime);
 }
 
 static void test_end_long_after_the_output(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
-	start(&world, "exec >&- 2>&-; sleep 0.3; exit 9");
-	run(&world);
-	assert_int_equal(world.end.code, 9);
-	assert_int_equal(world.n_ends, 1);
-	finish(&world);
+	start(&runtime, "exec >&- 2>&-; sleep 0.3; exit 9");
+	run(&runtime);
+	assert_int_equal(runtime.end.code, 9);
+	assert_int_equal(runtime.n_ends, 1);
+	finish(&runtime);
 }
 
 static void test_no_such_program(void **state)
 {
 	const char *const argv[] = {"dlrun-test-no-such-program", NULL};
-	struct world world;
+	struct runtime runtime;
 	struct err err = {0};
 	char byte = 'x';
 
 	(void)state;
-	open_world(&world);
-	world.channel = channel_from_child(
-		world.loop, argv, NULL, &(struct channel_events){on_ready, &world});
-	run(&world);
-	assert_int_equal(world.error.id, E_RUN_EXEC);
-	const struct channel_ops *ops = world.channel->ops;
-	assert_int_equal(ops->read(world.channel, CHANNEL_ERR, &byte, 1, &err), -ERR_NOTFOUND);
-	assert_int_equal(ops->write(world.channel, &byte, 1, &err), -ERR_NOTFOUND);
-	assert_int_equal(ops->send_eof(world.channel, &err), -ERR_NOTFOUND);
-	assert_int_equal(ops->wait(world.channel, &world.end, &err), -ERR_NOTFOUND);
+	open_runtime(&runtime);
+	runtime.channel = channel_from_child(
+		runtime.loop, argv, NULL, &(struct channel_events){on_ready, &runtime});
+	run(&runtime);
+	assert_int_equal(runtime.error.id, E_RUN_EXEC);
+	const struct channel_ops *ops = runtime.channel->ops;
+	assert_int_equal(ops->read(runtime.channel, CHANNEL_ERR, &byte, 1, &err), -ERR_NOTFOUND);
+	assert_int_equal(ops->write(runtime.channel, &byte, 1, &err), -ERR_NOTFOUND);
+	assert_int_equal(ops->send_eof(runtime.channel, &err), -ERR_NOTFOUND);
+	assert_int_equal(ops->wait(runtime.channel, &runtime.end, &err), -ERR_NOTFOUND);
 	assert_non_null(strstr(err.message, argv[0]));
 	err_done(&err);
-	finish(&world);
+	finish(&runtime);
 }
 
 static void test_env_is_the_childs(void **state)
 {
 	static const char *const env[] = {"PATH=/usr/bin:/bin", "WORD=given", NULL};
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
-	open_world(&world);
-	world.channel = channel_from_child(
-		world.loop, sh("echo $WORD$HOME"), env, &(struct channel_events){on_ready, &world});
-	run(&world);
-	assert_string_equal(world.flows[CHANNEL_OUT].data, "given\n");
-	finish(&world);
+	open_runtime(&runtime);
+	runtime.channel = channel_from_child(runtime.loop, sh("echo $WORD$HOME"), env,
+		&(struct channel_events){on_ready, &runtime});
+	run(&runtime);
+	assert_string_equal(runtime.flows[CHANNEL_OUT].data, "given\n");
+	finish(&runtime);
 }
 
 static bool is_gone(pid_t pid)
@@ -315,31 +315,31 @@ static bool is_dead(pid_t pid)
 
 static void test_free_kills_the_group(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	int child = 0, grandchild = 0;
 
 	(void)state;
-	start(&world, "sleep 1000 & echo $$ $!; wait");
-	world.stop_at_output = true;
-	world.keeps_input = true;
-	run(&world);
-	assert_int_equal(sscanf(world.flows[CHANNEL_OUT].data, "%d %d", &child, &grandchild), 2);
-	channel_free(TAKE(world.channel));
+	start(&runtime, "sleep 1000 & echo $$ $!; wait");
+	runtime.stop_at_output = true;
+	runtime.keeps_input = true;
+	run(&runtime);
+	assert_int_equal(sscanf(runtime.flows[CHANNEL_OUT].data, "%d %d", &child, &grandchild), 2);
+	channel_free(TAKE(runtime.channel));
 	assert_true(is_gone(child));
 	UNTIL(is_dead(grandchild));
-	finish(&world);
+	finish(&runtime);
 }
 
 static void test_freed_when_ready(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
-	start(&world, "echo out; echo err >&2");
-	world.drop_when_ready = true;
-	run(&world);
-	assert_int_equal(world.n_ready, 1);
-	finish(&world);
+	start(&runtime, "echo out; echo err >&2");
+	runtime.drop_when_ready = true;
+	run(&runtime);
+	assert_int_equal(runtime.n_ready, 1);
+	finish(&runtime);
 }
 
 static void test_free_of_nothing(void **state)
@@ -360,28 +360,28 @@ static void test_terminal(void **state)
 						   "while :; do sleep 0.05; done"),
 		.pty = &pty};
 	struct child child = {0};
-	struct world world;
+	struct runtime runtime;
 	struct err err = {0};
 
 	(void)state;
-	open_world(&world);
+	open_runtime(&runtime);
 	assert_int_equal(child_start(&spec, &child, &err), 0);
-	world.channel =
-		channel_of_child(world.loop, &child, &(struct channel_events){on_ready, &world});
+	runtime.channel = channel_of_child(
+		runtime.loop, &child, &(struct channel_events){on_ready, &runtime});
 	assert_int_equal(child.pid, 0);
-	world.input = "typed\n";
-	world.input_left = 6;
-	world.stop_at_output = true;
-	while (!strstr(world.flows[CHANNEL_OUT].data, "got"))
-		run(&world);
+	runtime.input = "typed\n";
+	runtime.input_left = 6;
+	runtime.stop_at_output = true;
+	while (!strstr(runtime.flows[CHANNEL_OUT].data, "got"))
+		run(&runtime);
 	/* Nothing was echoed. */
-	assert_string_equal(world.flows[CHANNEL_OUT].data, "17 91\r\ngot typed\n");
-	world.channel->ops->resize(world.channel, 120, 40);
-	while (world.n_ends == 0)
-		run(&world);
-	assert_non_null(strstr(world.flows[CHANNEL_OUT].data, "40 120"));
-	assert_int_equal(world.end.code, 3);
-	finish(&world);
+	assert_string_equal(runtime.flows[CHANNEL_OUT].data, "17 91\r\ngot typed\n");
+	runtime.channel->ops->resize(runtime.channel, 120, 40);
+	while (runtime.n_ends == 0)
+		run(&runtime);
+	assert_non_null(strstr(runtime.flows[CHANNEL_OUT].data, "40 120"));
+	assert_int_equal(runtime.end.code, 3);
+	finish(&runtime);
 }
 
 static void test_child_that_nobody_takes(void **state)

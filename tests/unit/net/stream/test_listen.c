@@ -20,7 +20,7 @@
 
 enum { ACCEPTED_MAX = 64 };
 
-struct world {
+struct runtime {
 	struct loop *loop;
 	struct listener *listener;
 	struct loop_timer *limit;
@@ -32,17 +32,17 @@ struct world {
 
 static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
-	assert_true(world->n < ACCEPTED_MAX);
-	world->fds[world->n] = fd;
-	world->peers[world->n++] = mem_strdup(peer);
-	if (world->fails)
+	assert_true(runtime->n < ACCEPTED_MAX);
+	runtime->fds[runtime->n] = fd;
+	runtime->peers[runtime->n++] = mem_strdup(peer);
+	if (runtime->fails)
 		return err_set(err, E_IO, "enough");
-	if (world->frees)
-		listener_free(TAKE(world->listener));
-	if (world->n == world->wanted)
-		loop_stop(world->loop);
+	if (runtime->frees)
+		listener_free(TAKE(runtime->listener));
+	if (runtime->n == runtime->wanted)
+		loop_stop(runtime->loop);
 	return 0;
 }
 
@@ -52,52 +52,52 @@ static int too_late(void *ctx, struct err *err)
 	return err_set(err, E_IO, "nobody came");
 }
 
-static struct world *open_world(void)
+static struct runtime *open_runtime(void)
 {
-	struct world *world = mem_alloc(1, sizeof(*world));
+	struct runtime *runtime = mem_alloc(1, sizeof(*runtime));
 
-	world->loop = loop_new();
-	world->limit = loop_add_timer(world->loop, clock_ms() + 20000, too_late, NULL);
-	return world;
+	runtime->loop = loop_new();
+	runtime->limit = loop_add_timer(runtime->loop, clock_ms() + 20000, too_late, NULL);
+	return runtime;
 }
 
-static void close_world(struct world *world)
+static void close_runtime(struct runtime *runtime)
 {
-	listener_free(world->listener);
-	for (int i = 0; i < world->n; i++) {
-		close(world->fds[i]);
-		free(world->peers[i]);
+	listener_free(runtime->listener);
+	for (int i = 0; i < runtime->n; i++) {
+		close(runtime->fds[i]);
+		free(runtime->peers[i]);
 	}
-	loop_free(world->loop);
-	free(world);
+	loop_free(runtime->loop);
+	free(runtime);
 }
 
-static int try_listen(struct world *world, const char *address, uint16_t port, bool is_exact,
+static int try_listen(struct runtime *runtime, const char *address, uint16_t port, bool is_exact,
 	struct listener **ret, struct err *err)
 {
-	const struct listen_options options = {.loop = world->loop,
+	const struct listen_options options = {.loop = runtime->loop,
 		.address = address,
 		.port = port,
 		.is_exact = is_exact,
 		.accept = on_accept,
-		.ctx = world};
+		.ctx = runtime};
 
 	return listener_open(&options, ret, err);
 }
 
-static uint16_t start(struct world *world, const char *address, uint16_t port)
+static uint16_t start(struct runtime *runtime, const char *address, uint16_t port)
 {
-	assert_int_equal(try_listen(world, address, port, false, &world->listener, NULL), 0);
-	return listener_port(world->listener);
+	assert_int_equal(try_listen(runtime, address, port, false, &runtime->listener, NULL), 0);
+	return listener_port(runtime->listener);
 }
 
-static void runs_until(struct world *world, int wanted)
+static void runs_until(struct runtime *runtime, int wanted)
 {
 	AUTO_ERR struct err err = {0};
 
-	world->wanted = wanted;
-	assert_int_equal(loop_run(world->loop, &err), 0);
-	assert_int_equal(world->n, wanted);
+	runtime->wanted = wanted;
+	assert_int_equal(loop_run(runtime->loop, &err), 0);
+	assert_int_equal(runtime->n, wanted);
 }
 
 /* -1: there is no such family, or nobody listens. */
@@ -130,85 +130,86 @@ static bool has_ip6(void)
 
 static void test_both_families(void **state)
 {
-	struct world *world = open_world();
-	uint16_t port = start(world, NULL, 0);
+	struct runtime *runtime = open_runtime();
+	uint16_t port = start(runtime, NULL, 0);
 
 	(void)state;
 	assert_true(port >= 1024);
 	AUTO_FD int four = connect_to("127.0.0.1", port);
 	assert_true(four >= 0);
-	runs_until(world, 1);
-	assert_true(str_starts(world->peers[0], "127.0.0.1:"));
-	assert_true(fcntl(world->fds[0], F_GETFL) & O_NONBLOCK);
-	assert_true(fcntl(world->fds[0], F_GETFD) & FD_CLOEXEC);
+	runs_until(runtime, 1);
+	assert_true(str_starts(runtime->peers[0], "127.0.0.1:"));
+	assert_true(fcntl(runtime->fds[0], F_GETFL) & O_NONBLOCK);
+	assert_true(fcntl(runtime->fds[0], F_GETFD) & FD_CLOEXEC);
 	AUTO_FD int six = connect_to("::1", port);
 	assert_int_equal(six >= 0, has_ip6());
 	if (six >= 0) {
-		runs_until(world, 2);
-		assert_true(str_starts(world->peers[1], "[::1]:"));
+		runs_until(runtime, 2);
+		assert_true(str_starts(runtime->peers[1], "[::1]:"));
 	}
-	close_world(world);
+	close_runtime(runtime);
 }
 
 /* Loopback is all that is listened to. */
 static void test_not_from_outside(void **state)
 {
-	struct world *world = open_world();
-	uint16_t port = start(world, NULL, 0);
+	struct runtime *runtime = open_runtime();
+	uint16_t port = start(runtime, NULL, 0);
 	AUTO_FD int fd = connect_to("127.0.0.2", port);
 
 	(void)state;
 	assert_int_equal(fd, -1);
-	listener_free(TAKE(world->listener));
-	port = start(world, "0.0.0.0", 0);
+	listener_free(TAKE(runtime->listener));
+	port = start(runtime, "0.0.0.0", 0);
 	AUTO_FD int other = connect_to("127.0.0.2", port);
 	AUTO_FD int six = connect_to("::1", port);
 	assert_true(other >= 0);
 	assert_int_equal(six, -1);
-	runs_until(world, 1);
-	close_world(world);
+	runs_until(runtime, 1);
+	close_runtime(runtime);
 }
 
 static void test_taken_ports(void **state)
 {
-	struct world *world = open_world();
+	struct runtime *runtime = open_runtime();
 	struct listener *next = NULL, *exact = NULL;
 	AUTO_ERR struct err err = {0};
-	uint16_t port = start(world, NULL, 0);
+	uint16_t port = start(runtime, NULL, 0);
 
 	(void)state;
-	assert_int_equal(try_listen(world, NULL, port, true, &exact, &err), -ERR_CONFLICT);
+	assert_int_equal(try_listen(runtime, NULL, port, true, &exact, &err), -ERR_CONFLICT);
 	assert_int_equal(err.id, E_LISTEN_TAKEN);
 	AUTO_FREE char *wanted = mem_printf("port %u of localhost is taken", port);
 	assert_string_equal(err.message, wanted);
-	assert_int_equal(try_listen(world, NULL, port, false, &next, NULL), 0);
+	assert_int_equal(try_listen(runtime, NULL, port, false, &next, NULL), 0);
 	assert_int_not_equal(listener_port(next), port);
 	/* Free again at once, even though connections of it are still closing. */
 	AUTO_FD int fd = connect_to("127.0.0.1", port);
-	runs_until(world, 1);
-	close(world->fds[0]);
-	world->fds[0] = dup(fd);
-	listener_free(TAKE(world->listener));
-	assert_int_equal(try_listen(world, NULL, port, true, &exact, NULL), 0);
+	runs_until(runtime, 1);
+	close(runtime->fds[0]);
+	runtime->fds[0] = dup(fd);
+	listener_free(TAKE(runtime->listener));
+	assert_int_equal(try_listen(runtime, NULL, port, true, &exact, NULL), 0);
 	assert_int_equal(listener_port(exact), port);
 	listener_free(exact);
 	listener_free(next);
-	close_world(world);
+	close_runtime(runtime);
 }
 
 /* Taken in one family only is taken, or a browser would reach another program there. */
 static void test_half_taken(void **state)
 {
-	struct world *world = open_world();
+	struct runtime *runtime = open_runtime();
 	struct listener *exact = NULL;
 	uint16_t port;
 
 	(void)state;
 	if (has_ip6()) {
-		port = start(world, "::1", 0);
-		assert_int_equal(try_listen(world, NULL, port, true, &exact, NULL), -ERR_CONFLICT);
+		port = start(runtime, "::1", 0);
+		assert_int_equal(
+			try_listen(runtime, NULL, port, true, &exact, NULL), -ERR_CONFLICT);
 	}
-	close_world(world);
+	close_runtime(runtime);
 }
 
 static void test_errors(void **state)
@@ -221,74 +222,74 @@ static void test_errors(void **state)
 		{"127.0.0.1:80", "\"127.0.0.1:80\" is not an address"},
 		{"192.0.2.1", "192.0.2.1 is not an address of this machine"},
 	};
-	struct world *world = open_world();
+	struct runtime *runtime = open_runtime();
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_ERR struct err err = {0};
-		int r = try_listen(world, rows[i].address, 0, false, &world->listener, &err);
+		int r = try_listen(runtime, rows[i].address, 0, false, &runtime->listener, &err);
 		assert_int_equal(r, -ERR_IO);
 		assert_int_equal(err.id, E_LISTEN);
 		assert_string_equal(err.message, rows[i].message);
 	}
-	close_world(world);
+	close_runtime(runtime);
 }
 
 static int let_in(void *ctx, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	(void)err;
-	assert_int_equal(world->n, 0);
-	listener_hold(world->listener, false);
+	assert_int_equal(runtime->n, 0);
+	listener_hold(runtime->listener, false);
 	return 0;
 }
 
 static void test_hold(void **state)
 {
-	struct world *world = open_world();
-	uint16_t port = start(world, NULL, 0);
+	struct runtime *runtime = open_runtime();
+	uint16_t port = start(runtime, NULL, 0);
 	int fds[20];
 
 	(void)state;
-	listener_hold(world->listener, true);
+	listener_hold(runtime->listener, true);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		assert_true((fds[i] = connect_to("127.0.0.1", port)) >= 0);
-	loop_add_timer(world->loop, clock_ms() + 50, let_in, world);
-	runs_until(world, ARRAY_LEN(fds));
+	loop_add_timer(runtime->loop, clock_ms() + 50, let_in, runtime);
+	runs_until(runtime, ARRAY_LEN(fds));
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
 		close(fds[i]);
-	close_world(world);
+	close_runtime(runtime);
 }
 
 static void test_end_in_callback(void **state)
 {
-	struct world *world = open_world();
-	uint16_t port = start(world, NULL, 0);
+	struct runtime *runtime = open_runtime();
+	uint16_t port = start(runtime, NULL, 0);
 	AUTO_FD int a = connect_to("127.0.0.1", port), b = connect_to("127.0.0.1", port);
 	AUTO_ERR struct err err = {0};
 
 	(void)state;
 	assert_true(a >= 0 && b >= 0);
-	world->frees = true;
-	runs_until(world, 1);
-	world->frees = false;
-	world->fails = true;
-	port = start(world, NULL, 0);
+	runtime->frees = true;
+	runs_until(runtime, 1);
+	runtime->frees = false;
+	runtime->fails = true;
+	port = start(runtime, NULL, 0);
 	AUTO_FD int c = connect_to("127.0.0.1", port);
 	assert_true(c >= 0);
-	assert_int_equal(loop_run(world->loop, &err), -ERR_IO);
+	assert_int_equal(loop_run(runtime->loop, &err), -ERR_IO);
 	assert_string_equal(err.message, "enough");
-	close_world(world);
+	close_runtime(runtime);
 }
 
 static int allow_files(void *ctx, struct err *err)
 {
-	const struct world *world = ctx;
+	const struct runtime *runtime = ctx;
 	struct rlimit limit;
 
 	(void)err;
-	assert_int_equal(world->n, 0);
+	assert_int_equal(runtime->n, 0);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
 	limit.rlim_cur = limit.rlim_max;
 	return setrlimit(RLIMIT_NOFILE, &limit);
@@ -297,8 +298,8 @@ static int allow_files(void *ctx, struct err *err)
 /* It waits, and neither fails nor spins. */
 static void test_no_descriptors(void **state)
 {
-	struct world *world = open_world();
-	uint16_t port = start(world, NULL, 0);
+	struct runtime *runtime = open_runtime();
+	uint16_t port = start(runtime, NULL, 0);
 	AUTO_FD int fd = connect_to("127.0.0.1", port);
 	struct rlimit limit, before;
 	int next = dup(fd);
@@ -309,10 +310,10 @@ static void test_no_descriptors(void **state)
 	limit = before;
 	limit.rlim_cur = (rlim_t)next;
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-	loop_add_timer(world->loop, clock_ms() + 50, allow_files, world);
-	runs_until(world, 1);
+	loop_add_timer(runtime->loop, clock_ms() + 50, allow_files, runtime);
+	runs_until(runtime, 1);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-	close_world(world);
+	close_runtime(runtime);
 }
 
 int main(void)

@@ -24,7 +24,7 @@
  * A pump between two connections, whose other ends are the test's
  */
 
-struct world {
+struct runtime {
 	struct loop *loop;
 	struct pump *pump;
 	int a, b; /* the far ends, blocking */
@@ -52,45 +52,45 @@ static void tcp_pair(int fds[static 2])
 
 static int on_done(void *ctx, struct pump_end *end, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	(void)err;
-	world->n_done++;
-	world->pump = NULL;
-	world->bytes_ab = end->bytes_ab;
-	world->bytes_ba = end->bytes_ba;
-	world->error = end->error.id;
-	world->faulty = end->faulty;
-	loop_stop(world->loop);
+	runtime->n_done++;
+	runtime->pump = NULL;
+	runtime->bytes_ab = end->bytes_ab;
+	runtime->bytes_ba = end->bytes_ba;
+	runtime->error = end->error.id;
+	runtime->faulty = end->faulty;
+	loop_stop(runtime->loop);
 	return 0;
 }
 
-static void start(struct world *world, struct stream *a, struct stream *b)
+static void start(struct runtime *runtime, struct stream *a, struct stream *b)
 {
 	const struct pump_options options = {
-		.loop = world->loop, .a = a, .b = b, .done = on_done, .ctx = world};
+		.loop = runtime->loop, .a = a, .b = b, .done = on_done, .ctx = runtime};
 
-	world->pump = pump_start(&options);
+	runtime->pump = pump_start(&options);
 }
 
-static void open_world(struct world *world)
+static void open_runtime(struct runtime *runtime)
 {
 	int a[2], b[2];
 
-	*world = (struct world){.loop = loop_new()};
+	*runtime = (struct runtime){.loop = loop_new()};
 	tcp_pair(a);
 	tcp_pair(b);
-	world->a = a[0];
-	world->b = b[0];
-	start(world, stream_from_fd(a[1]), stream_from_fd(b[1]));
+	runtime->a = a[0];
+	runtime->b = b[0];
+	start(runtime, stream_from_fd(a[1]), stream_from_fd(b[1]));
 }
 
-static void close_world(struct world *world)
+static void close_runtime(struct runtime *runtime)
 {
-	pump_cancel(world->pump);
-	close(world->a);
-	close(world->b);
-	loop_free(world->loop);
+	pump_cancel(runtime->pump);
+	close(runtime->a);
+	close(runtime->b);
+	loop_free(runtime->loop);
 }
 
 static int too_late(void *ctx, struct err *err)
@@ -99,22 +99,23 @@ static int too_late(void *ctx, struct err *err)
 	return err_set(err, E_IO, "too late");
 }
 
-static void runs(struct world *world)
+static void runs(struct runtime *runtime)
 {
 	AUTO_ERR struct err err = {0};
-	struct loop_timer *limit = loop_add_timer(world->loop, clock_ms() + 60000, too_late, NULL);
+	struct loop_timer *limit =
+		loop_add_timer(runtime->loop, clock_ms() + 60000, too_late, NULL);
 
-	while (world->n_done == 0)
-		assert_int_equal(loop_run(world->loop, &err), 0);
-	loop_remove_timer(world->loop, limit);
+	while (runtime->n_done == 0)
+		assert_int_equal(loop_run(runtime->loop, &err), 0);
+	loop_remove_timer(runtime->loop, limit);
 }
 
 static int stop_due(void *ctx, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	(void)err;
-	loop_stop(world->loop);
+	loop_stop(runtime->loop);
 	return 0;
 }
 
@@ -122,18 +123,18 @@ static int stop_due(void *ctx, struct err *err)
 enum { QUIET_ROUNDS = 3 };
 
 /* Until nothing moves any more. */
-static void settles(struct world *world)
+static void settles(struct runtime *runtime)
 {
 	uint64_t ab, ba, before;
 
-	pump_count(world->pump, &ab, &ba);
+	pump_count(runtime->pump, &ab, &ba);
 	for (int quiet = 0; quiet < QUIET_ROUNDS;) {
 		before = ab + ba;
-		loop_add_timer(world->loop, clock_ms() + 20, stop_due, world);
-		assert_int_equal(loop_run(world->loop, NULL), 0);
-		if (world->n_done)
+		loop_add_timer(runtime->loop, clock_ms() + 20, stop_due, runtime);
+		assert_int_equal(loop_run(runtime->loop, NULL), 0);
+		if (runtime->n_done)
 			return;
-		pump_count(world->pump, &ab, &ba);
+		pump_count(runtime->pump, &ab, &ba);
 		quiet = ab + ba == before ? quiet + 1 : 0;
 	}
 }
@@ -226,65 +227,65 @@ static void *take_flood(void *ctx)
 /* One way in large pieces; the other way read in small ones, more slowly than they are sent. */
 static void test_flood(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
-	open_world(&world);
+	open_runtime(&runtime);
 	struct end ends[] = {
-		{.fd = world.a, .piece = 1 << 16, .seed = 1},
-		{.fd = world.b, .piece = 1 << 16},
-		{.fd = world.b, .piece = 1 << 12, .seed = 2},
-		{.fd = world.a, .piece = 700},
+		{.fd = runtime.a, .piece = 1 << 16, .seed = 1},
+		{.fd = runtime.b, .piece = 1 << 16},
+		{.fd = runtime.b, .piece = 1 << 12, .seed = 2},
+		{.fd = runtime.a, .piece = 700},
 	};
 	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
 		pthread_create(&ends[i].thread, NULL, i % 2 ? take_flood : send_flood, &ends[i]);
-	runs(&world);
+	runs(&runtime);
 	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
 		pthread_join(ends[i].thread, NULL);
-	assert_int_equal(world.error, E_NONE);
-	assert_int_equal(world.bytes_ab, FLOOD);
-	assert_int_equal(world.bytes_ba, FLOOD);
+	assert_int_equal(runtime.error, E_NONE);
+	assert_int_equal(runtime.bytes_ab, FLOOD);
+	assert_int_equal(runtime.bytes_ba, FLOOD);
 	for (size_t i = 0; i < ARRAY_LEN(ends); i += 2) {
 		assert_int_equal(ends[i + 1].bytes, FLOOD);
 		assert_memory_equal(ends[i].hash, ends[i + 1].hash, SHA256_SIZE);
 	}
-	close_world(&world);
+	close_runtime(&runtime);
 }
 
 /* Who does not read stops who writes: what is on its way is bounded, and nothing spins. */
 static void test_back_pressure(void **state)
 {
 	AUTO_FREE char *data = mem_alloc(1, 1 << 16);
-	struct world world;
+	struct runtime runtime;
 	size_t sent = 0, got = 0;
 	ssize_t n = 1;
 
 	(void)state;
-	open_world(&world);
+	open_runtime(&runtime);
 	while (n > 0 && sent < FLOOD) {
-		while ((n = send(world.a, data, 1 << 16, MSG_NOSIGNAL | MSG_DONTWAIT)) > 0)
+		while ((n = send(runtime.a, data, 1 << 16, MSG_NOSIGNAL | MSG_DONTWAIT)) > 0)
 			sent += (size_t)n;
-		settles(&world);
-		n = send(world.a, data, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+		settles(&runtime);
+		n = send(runtime.a, data, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 		sent += n > 0 ? 1 : 0;
 	}
 	assert_true(sent < FLOOD);
 	clock_t cpu = clock();
-	loop_add_timer(world.loop, clock_ms() + 100, stop_due, &world);
-	assert_int_equal(loop_run(world.loop, NULL), 0);
+	loop_add_timer(runtime.loop, clock_ms() + 100, stop_due, &runtime);
+	assert_int_equal(loop_run(runtime.loop, NULL), 0);
 	assert_true(clock() - cpu < CLOCKS_PER_SEC / 20);
-	shutdown(world.a, SHUT_WR);
-	shutdown(world.b, SHUT_WR);
+	shutdown(runtime.a, SHUT_WR);
+	shutdown(runtime.b, SHUT_WR);
 	while (got < sent) {
-		if ((n = recv(world.b, data, 1 << 16, MSG_DONTWAIT)) > 0)
+		if ((n = recv(runtime.b, data, 1 << 16, MSG_DONTWAIT)) > 0)
 			got += (size_t)n;
-		else if (world.pump)
-			settles(&world);
+		else if (runtime.pump)
+			settles(&runtime);
 	}
-	if (world.n_done == 0)
-		runs(&world);
-	assert_int_equal(world.bytes_ab, sent);
-	close_world(&world);
+	if (runtime.n_done == 0)
+		runs(&runtime);
+	assert_int_equal(runtime.bytes_ab, sent);
+	close_runtime(&runtime);
 }
 
 /*
@@ -293,30 +294,30 @@ static void test_back_pressure(void **state)
 
 static void check_half_close(bool from_a)
 {
-	struct world world;
+	struct runtime runtime;
 	char c;
 
-	open_world(&world);
-	int first = from_a ? world.a : world.b, second = from_a ? world.b : world.a;
+	open_runtime(&runtime);
+	int first = from_a ? runtime.a : runtime.b, second = from_a ? runtime.b : runtime.a;
 	says(first, "question");
 	shutdown(first, SHUT_WR);
-	settles(&world);
+	settles(&runtime);
 	hears(second, "question");
 	assert_int_equal(recv(second, &c, 1, 0), 0);
-	assert_int_equal(world.n_done, 0);
+	assert_int_equal(runtime.n_done, 0);
 	says(second, "long answer");
-	settles(&world);
+	settles(&runtime);
 	hears(first, "long answer");
-	assert_int_equal(world.n_done, 0);
+	assert_int_equal(runtime.n_done, 0);
 	close(second);
-	runs(&world);
+	runs(&runtime);
 	assert_int_equal(recv(first, &c, 1, 0), 0);
-	assert_int_equal(world.error, E_NONE);
-	assert_int_equal(world.faulty, 0);
-	assert_int_equal(world.bytes_ab, from_a ? 8 : 11);
-	assert_int_equal(world.bytes_ba, from_a ? 11 : 8);
-	*(from_a ? &world.b : &world.a) = dup(0);
-	close_world(&world);
+	assert_int_equal(runtime.error, E_NONE);
+	assert_int_equal(runtime.faulty, 0);
+	assert_int_equal(runtime.bytes_ab, from_a ? 8 : 11);
+	assert_int_equal(runtime.bytes_ba, from_a ? 11 : 8);
+	*(from_a ? &runtime.b : &runtime.a) = dup(0);
+	close_runtime(&runtime);
 }
 
 static void test_half_close(void **state)
@@ -347,38 +348,38 @@ static void test_reset(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 2; i++) {
-		struct world world;
-		open_world(&world);
-		int *broken = i ? &world.b : &world.a, *other = i ? &world.a : &world.b;
+		struct runtime runtime;
+		open_runtime(&runtime);
+		int *broken = i ? &runtime.b : &runtime.a, *other = i ? &runtime.a : &runtime.b;
 		says(*broken, "half of");
-		settles(&world);
+		settles(&runtime);
 		hears(*other, "half of");
 		resets(*broken);
 		*broken = dup(0);
-		runs(&world);
+		runs(&runtime);
 		is_reset(*other);
-		assert_int_equal(world.error, E_IO);
-		assert_int_equal(world.faulty, i ? 'b' : 'a');
-		assert_int_equal(i ? world.bytes_ba : world.bytes_ab, 7);
-		close_world(&world);
+		assert_int_equal(runtime.error, E_IO);
+		assert_int_equal(runtime.faulty, i ? 'b' : 'a');
+		assert_int_equal(i ? runtime.bytes_ba : runtime.bytes_ab, 7);
+		close_runtime(&runtime);
 	}
 }
 
 static void test_cancel(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
-	open_world(&world);
+	open_runtime(&runtime);
 	pump_cancel(NULL);
-	says(world.a, "x");
-	settles(&world);
-	pump_cancel(TAKE(world.pump));
-	hears(world.b, "x");
-	is_reset(world.a);
-	is_reset(world.b);
-	assert_int_equal(world.n_done, 0);
-	close_world(&world);
+	says(runtime.a, "x");
+	settles(&runtime);
+	pump_cancel(TAKE(runtime.pump));
+	hears(runtime.b, "x");
+	is_reset(runtime.a);
+	is_reset(runtime.b);
+	assert_int_equal(runtime.n_done, 0);
+	close_runtime(&runtime);
 }
 
 /*
@@ -454,19 +455,19 @@ static const struct stream_ops fake_ops = {
 	.reset = fake_reset,
 };
 
-static void start_fakes(struct world *world, struct fake *a, struct fake *b)
+static void start_fakes(struct runtime *runtime, struct fake *a, struct fake *b)
 {
-	*world = (struct world){.loop = loop_new(), .a = -1, .b = -1};
+	*runtime = (struct runtime){.loop = loop_new(), .a = -1, .b = -1};
 	a->stream = b->stream = (struct stream){.ops = &fake_ops, .fd = -1};
 	buf_init(&a->out, 1000);
 	buf_init(&b->out, 1000);
-	start(world, &a->stream, &b->stream);
+	start(runtime, &a->stream, &b->stream);
 }
 
-static void end_fakes(struct world *world, struct fake *a, struct fake *b)
+static void end_fakes(struct runtime *runtime, struct fake *a, struct fake *b)
 {
-	pump_cancel(world->pump);
-	loop_free(world->loop);
+	pump_cancel(runtime->pump);
+	loop_free(runtime->loop);
 	buf_done(&a->out);
 	buf_done(&b->out);
 }
@@ -474,70 +475,70 @@ static void end_fakes(struct world *world, struct fake *a, struct fake *b)
 static void test_streams_without_descriptor(void **state)
 {
 	struct fake a = {.in = "0123456789", .n_in = 10}, b = {0};
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
-	start_fakes(&world, &a, &b);
-	settles(&world);
+	start_fakes(&runtime, &a, &b);
+	settles(&runtime);
 	assert_int_equal(b.out.len, 0);
 	/* What was read went together; each call of write takes four. */
 	for (int i = 0; i < 3; i++) {
 		b.can_write = true;
-		pump_wake(world.pump);
-		pump_wake(world.pump);
-		settles(&world);
+		pump_wake(runtime.pump);
+		pump_wake(runtime.pump);
+		settles(&runtime);
 	}
 	assert_string_equal(b.out.data, "0123456789");
 	assert_false(b.was_shut);
 	a.in_ended = true;
-	pump_wake(world.pump);
-	settles(&world);
+	pump_wake(runtime.pump);
+	settles(&runtime);
 	assert_true(b.was_shut);
 	assert_false(a.was_shut);
 	b.in_ended = true;
-	pump_wake(world.pump);
-	runs(&world);
+	pump_wake(runtime.pump);
+	runs(&runtime);
 	assert_true(a.was_shut);
 	assert_false(a.was_reset || b.was_reset);
-	assert_int_equal(world.bytes_ab, 10);
-	end_fakes(&world, &a, &b);
+	assert_int_equal(runtime.bytes_ab, 10);
+	end_fakes(&runtime, &a, &b);
 }
 
 /* A server that refuses the rest may have said why. */
 static void test_last_words(void **state)
 {
 	struct fake a = {.in = "request", .n_in = 7}, b = {.write_fails = true};
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
 	b.in = "no";
 	b.n_in = 2;
 	a.can_write = true;
-	start_fakes(&world, &a, &b);
-	runs(&world);
+	start_fakes(&runtime, &a, &b);
+	runs(&runtime);
 	assert_string_equal(a.out.data, "no");
 	assert_true(a.was_reset && b.was_reset);
 	assert_false(a.was_shut);
-	assert_int_equal(world.error, E_HTTP_CLOSED);
-	assert_int_equal(world.faulty, 'b');
-	assert_int_equal(world.bytes_ab, 0);
-	assert_int_equal(world.bytes_ba, 2);
-	end_fakes(&world, &a, &b);
+	assert_int_equal(runtime.error, E_HTTP_CLOSED);
+	assert_int_equal(runtime.faulty, 'b');
+	assert_int_equal(runtime.bytes_ab, 0);
+	assert_int_equal(runtime.bytes_ba, 2);
+	end_fakes(&runtime, &a, &b);
 }
 
 static void test_both_fail(void **state)
 {
 	struct fake a = {.in = "xyz", .n_in = 3, .write_fails = true};
 	struct fake b = {.in = "uvw", .n_in = 3, .write_fails = true};
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
-	start_fakes(&world, &a, &b);
-	runs(&world);
-	assert_int_equal(world.n_done, 1);
-	assert_int_equal(world.error, E_HTTP_CLOSED);
+	start_fakes(&runtime, &a, &b);
+	runs(&runtime);
+	assert_int_equal(runtime.n_done, 1);
+	assert_int_equal(runtime.error, E_HTTP_CLOSED);
 	assert_true(a.was_reset && b.was_reset);
-	end_fakes(&world, &a, &b);
+	end_fakes(&runtime, &a, &b);
 }
 
 /*
@@ -548,13 +549,13 @@ enum { N_PUMPS = 100 };
 
 static void test_many(void **state)
 {
-	struct world worlds[N_PUMPS];
+	struct runtime worlds[N_PUMPS];
 	struct loop *loop = loop_new();
 	int pairs[N_PUMPS][4], n_done = 0;
 
 	(void)state;
 	for (int i = 0; i < N_PUMPS; i++) {
-		worlds[i] = (struct world){.loop = loop};
+		worlds[i] = (struct runtime){.loop = loop};
 		tcp_pair(pairs[i]);
 		tcp_pair(pairs[i] + 2);
 		start(&worlds[i], stream_from_fd(pairs[i][1]), stream_from_fd(pairs[i][3]));

@@ -226,7 +226,7 @@ static void note_line(void *ctx, const char *line)
 	strv_add(&notes, line);
 }
 
-struct world {
+struct runtime {
 	struct fix_server *server;
 	struct loop *loop;
 	struct http *http;
@@ -237,7 +237,7 @@ struct world {
 	char *challenge; /* Bearer of the server */
 };
 
-static struct world world;
+static struct runtime runtime;
 
 static void put_config(const char *text)
 {
@@ -253,54 +253,54 @@ static void put_password(void)
 	put_config("{\"auths\":{\"reg.example\":{\"username\":\"me\",\"password\":\"hunter2\"}}}");
 }
 
-static int make_world(void **state)
+static int make_runtime(void **state)
 {
 	make_tmp(state);
 	n_replies = 0;
-	world = (struct world){.server = fix_start(reply_in_turn), .loop = loop_new()};
-	struct http_options options = {.loop = world.loop, .user_agent = "dlrun/test"};
-	world.http = http_new(&options);
-	strv_addf(&world.variables, "PATH=%s:/usr/bin:/bin", tmp);
-	world.env.home = tmp;
-	world.env.env = (const char *const *)world.variables.v;
-	AUTO_FREE char *host = mem_printf("localhost:%u", world.server->port);
-	url_make(false, host, "/", &world.registry, NULL);
-	world.challenge =
+	runtime = (struct runtime){.server = fix_start(reply_in_turn), .loop = loop_new()};
+	struct http_options options = {.loop = runtime.loop, .user_agent = "dlrun/test"};
+	runtime.http = http_new(&options);
+	strv_addf(&runtime.variables, "PATH=%s:/usr/bin:/bin", tmp);
+	runtime.env.home = tmp;
+	runtime.env.env = (const char *const *)runtime.variables.v;
+	AUTO_FREE char *host = mem_printf("localhost:%u", runtime.server->port);
+	url_make(false, host, "/", &runtime.registry, NULL);
+	runtime.challenge =
 		mem_printf("Bearer realm=\"http://%s/token\",service=\"reg.example\"", host);
 	log_set_sink(note_line, NULL);
 	return 0;
 }
 
-static int remove_world(void **state)
+static int remove_runtime(void **state)
 {
-	auth_free(world.auth);
-	http_free(world.http);
-	loop_free(world.loop);
-	fix_stop(world.server);
+	auth_free(runtime.auth);
+	http_free(runtime.http);
+	loop_free(runtime.loop);
+	fix_stop(runtime.server);
 	log_set_sink(NULL, NULL);
 	for (size_t i = 0; i < notes.n; i++)
 		assert_null(strstr(notes.v[i], "hunter2"));
 	strv_done(&notes);
 	strv_done(&bodies);
-	strv_done(&world.variables);
-	strv_done(&world.realms);
-	url_done(&world.registry);
-	free(world.challenge);
+	strv_done(&runtime.variables);
+	strv_done(&runtime.realms);
+	url_done(&runtime.registry);
+	free(runtime.challenge);
 	return remove_tmp(state);
 }
 
 static void open_auth(const char *remembered)
 {
-	const struct auth_options options = {.http = world.http,
-		.loop = world.loop,
-		.env = &world.env,
+	const struct auth_options options = {.http = runtime.http,
+		.loop = runtime.loop,
+		.env = &runtime.env,
 		.host = "reg.example",
 		.repo = "me/app",
-		.registry = &world.registry,
+		.registry = &runtime.registry,
 		.remembered_challenge = remembered};
 
-	world.auth = auth_new(&options);
-	auth_add_scope(world.auth, "repository:me/app:pull,push");
+	runtime.auth = auth_new(&options);
+	auth_add_scope(runtime.auth, "repository:me/app:pull,push");
 }
 
 /* One who waits. */
@@ -332,9 +332,9 @@ static int ready(void *ctx, const char *authorization, unsigned generation, stru
 	if (error)
 		err_move(&asker->error, error);
 	if (asker->queries)
-		asker->queries->wait = auth_want(world.auth, ready, asker->queries);
+		asker->queries->wait = auth_want(runtime.auth, ready, asker->queries);
 	if (asker->frees)
-		auth_free(TAKE(world.auth));
+		auth_free(TAKE(runtime.auth));
 	return asker->response < 0 ? err_set(err, E_CANCELED, "enough") : 0;
 }
 
@@ -349,12 +349,12 @@ static void run(void)
 {
 	AUTO_ERR struct err err = {0};
 
-	assert_int_equal(loop_run(world.loop, &err), 0);
+	assert_int_equal(loop_run(runtime.loop, &err), 0);
 }
 
 static void want(struct asker *asker)
 {
-	asker->wait = auth_want(world.auth, ready, asker);
+	asker->wait = auth_want(runtime.auth, ready, asker);
 }
 
 static void refuse_zone(
@@ -364,7 +364,7 @@ static void refuse_zone(
 
 	if (challenge)
 		strv_addf(&headers, "www-authenticate: %s", challenge);
-	asker->wait = auth_refused(world.auth, &headers, zone, generation, ready, asker);
+	asker->wait = auth_refused(runtime.auth, &headers, zone, generation, ready, asker);
 }
 
 static void refuse(struct asker *asker, const char *challenge, unsigned generation)
@@ -399,13 +399,13 @@ static void check_error(const struct asker *asker, enum err_id id, const char *m
 
 static int n_requests(void)
 {
-	return atomic_load(&world.server->n_requests);
+	return atomic_load(&runtime.server->n_requests);
 }
 
 static const char *head(int i)
 {
-	assert_true((size_t)i < world.server->heads.n);
-	return world.server->heads.v[i];
+	assert_true((size_t)i < runtime.server->heads.n);
+	return runtime.server->heads.v[i];
 }
 
 #define TOKEN(t)    "{\"token\":\"" t "\"}"
@@ -423,15 +423,15 @@ static void nothing_until_it_is_requested_for(void **state)
 	(void)state;
 	put_password();
 	open_auth(NULL);
-	assert_null(auth_identity(world.auth));
+	assert_null(auth_identity(runtime.auth));
 	want(&first);
 	check_ready(&first, NULL, 0); /* at once */
 	run();
 	want(&second);
 	check_ready(&second, NULL, 0);
-	assert_string_equal(auth_identity(world.auth), "me (from ~/.docker/config.json)");
-	assert_null(auth_challenge(world.auth));
-	assert_int_equal(auth_warnings(world.auth)->n, 0);
+	assert_string_equal(auth_identity(runtime.auth), "me (from ~/.docker/config.json)");
+	assert_null(auth_challenge(runtime.auth));
+	assert_int_equal(auth_warnings(runtime.auth)->n, 0);
 	assert_int_equal(n_requests(), 0);
 }
 
@@ -443,8 +443,8 @@ static void password_becomes_a_token(void **state)
 	put_password();
 	add_reply(200, NULL, TOKEN("T1"));
 	open_auth(NULL);
-	auth_add_scope(world.auth, "repository:base:pull");
-	refuse(&first, world.challenge, 0);
+	auth_add_scope(runtime.auth, "repository:base:pull");
+	refuse(&first, runtime.challenge, 0);
 	assert_int_equal(first.n_calls, 0);
 	run();
 	check_ready(&first, "Bearer T1", 1);
@@ -454,7 +454,7 @@ static void password_becomes_a_token(void **state)
 	assert_true(str_starts(head(0), "GET " TARGET_PATH "&scope=repository%3Abase%3Apull"
 					"&client_id=dlrun HTTP/1.1\r\n"));
 	assert_non_null(strstr(head(0), "Authorization: " BASIC_ME "\r\n"));
-	assert_string_equal(auth_challenge(world.auth), world.challenge);
+	assert_string_equal(auth_challenge(runtime.auth), runtime.challenge);
 }
 
 static void nobody_becomes_a_token(void **state)
@@ -464,11 +464,11 @@ static void nobody_becomes_a_token(void **state)
 	(void)state;
 	add_reply(200, NULL, "{\"access_token\":\"A\"}");
 	open_auth(NULL);
-	refuse(&asker, world.challenge, 0);
+	refuse(&asker, runtime.challenge, 0);
 	run();
 	check_ready(&asker, "Bearer A", 1);
 	assert_null(strcasestr(head(0), "authorization"));
-	assert_string_equal(auth_identity(world.auth), "anonymous");
+	assert_string_equal(auth_identity(runtime.auth), "anonymous");
 }
 
 static void put_identity(void)
@@ -485,7 +485,7 @@ static void identity_token_is_posted(void **state)
 	add_reply(200, NULL, "{\"access_token\":\"A1\",\"refresh_token\":\"hunter2-b\"}");
 	add_reply(200, NULL, "{\"access_token\":\"A2\"}");
 	open_auth(NULL);
-	refuse(&first, world.challenge, 0);
+	refuse(&first, runtime.challenge, 0);
 	run();
 	check_ready(&first, "Bearer A1", 1);
 	assert_true(str_starts(head(0), "POST /token HTTP/1.1\r\n"));
@@ -495,11 +495,11 @@ static void identity_token_is_posted(void **state)
 		"grant_type=refresh_token&service=reg.example&client_id=dlrun"
 		"&scope=repository%3Ame%2Fapp%3Apull%2Cpush&refresh_token=hunter2%3D");
 	/* A new one replaces it. */
-	refuse(&second, world.challenge, 1);
+	refuse(&second, runtime.challenge, 1);
 	run();
 	check_ready(&second, "Bearer A2", 2);
 	assert_true(str_ends(bodies.v[1], "&refresh_token=hunter2-b"));
-	assert_string_equal(auth_identity(world.auth), "a token (from ~/.docker/config.json)");
+	assert_string_equal(auth_identity(runtime.auth), "a token (from ~/.docker/config.json)");
 }
 
 static void identity_token_falls_back(void **state)
@@ -512,13 +512,13 @@ static void identity_token_falls_back(void **state)
 	add_reply(200, NULL, TOKEN("T1"));
 	add_reply(200, NULL, TOKEN("T2"));
 	open_auth(NULL);
-	refuse(&first, world.challenge, 0);
+	refuse(&first, runtime.challenge, 0);
 	run();
 	check_ready(&first, "Bearer T1", 1);
 	assert_true(str_starts(head(0), "POST "));
 	assert_true(str_starts(head(1), "GET "));
 	assert_non_null(strstr(head(1), "Authorization: Basic PHRva2VuPjpodW50ZXIyPQ==\r\n"));
-	refuse(&second, world.challenge, 1);
+	refuse(&second, runtime.challenge, 1);
 	run();
 	check_ready(&second, "Bearer T2", 2);
 	assert_true(str_starts(head(2), "GET "));
@@ -536,7 +536,7 @@ static void basic_needs_no_server(void **state)
 	check_ready(&first, BASIC_ME, 1);
 	want(&second);
 	check_ready(&second, BASIC_ME, 1);
-	assert_string_equal(auth_challenge(world.auth), "Basic realm=\"here\"");
+	assert_string_equal(auth_challenge(runtime.auth), "Basic realm=\"here\"");
 	refuse(&third, "Basic realm=\"here\"", 1);
 	run();
 	check_error(&third, E_REGISTRY_AUTH,
@@ -549,7 +549,7 @@ static void basic_needs_no_server(void **state)
 static void bearer_is_preferred(void **state)
 {
 	AUTO_ASKER struct asker asker = {0};
-	AUTO_FREE char *both = mem_printf("Basic realm=\"x\", %s", world.challenge);
+	AUTO_FREE char *both = mem_printf("Basic realm=\"x\", %s", runtime.challenge);
 
 	(void)state;
 	put_password();
@@ -567,10 +567,10 @@ static void registry_token_is_used_as_it_is(void **state)
 	(void)state;
 	put_config("{\"auths\":{\"reg.example\":{\"registrytoken\":\"hunter2\"}}}");
 	open_auth(NULL);
-	refuse(&first, world.challenge, 0);
+	refuse(&first, runtime.challenge, 0);
 	run();
 	check_ready(&first, "Bearer hunter2", 1);
-	refuse(&second, world.challenge, 1);
+	refuse(&second, runtime.challenge, 1);
 	run();
 	check_error(&second, E_REGISTRY_AUTH,
 		"registry reg.example does not accept the login token (from "
@@ -598,7 +598,7 @@ static void all_share_one_token(void **state)
 			if (i == 3)
 				want(&askers[i]);
 			else
-				refuse(&askers[i], world.challenge, round);
+				refuse(&askers[i], runtime.challenge, round);
 		}
 		run();
 		for (int i = 0; i < 5; i++) {
@@ -609,8 +609,8 @@ static void all_share_one_token(void **state)
 	}
 	/* The old ones are answered with what there is. */
 	askers[0].n_calls = askers[1].n_calls = 0;
-	refuse(&askers[0], world.challenge, 0);
-	refuse(&askers[1], world.challenge, 1);
+	refuse(&askers[0], runtime.challenge, 0);
+	refuse(&askers[1], runtime.challenge, 1);
 	run();
 	check_ready(&askers[0], "Bearer T2", 2);
 	check_ready(&askers[1], "Bearer T2", 2);
@@ -627,7 +627,7 @@ static void cancelled_ones_hear_nothing(void **state)
 	add_reply(200, NULL, TOKEN("T"));
 	open_auth(NULL);
 	for (int i = 0; i < 3; i++)
-		refuse(&askers[i], world.challenge, 0);
+		refuse(&askers[i], runtime.challenge, 0);
 	auth_cancel(askers[2].wait);
 	auth_cancel(askers[0].wait);
 	auth_cancel(NULL);
@@ -645,11 +645,11 @@ static void scope_added_meanwhile_is_requested_for(void **state)
 	add_reply(200, NULL, TOKEN("T1"));
 	add_reply(200, NULL, TOKEN("T2"));
 	open_auth(NULL);
-	refuse(&first, world.challenge, 0);
+	refuse(&first, runtime.challenge, 0);
 	run();
 	check_ready(&first, "Bearer T1", 1);
-	auth_add_scope(world.auth, "repository:base:pull");
-	auth_add_scope(world.auth, "repository:base:pull");
+	auth_add_scope(runtime.auth, "repository:base:pull");
+	auth_add_scope(runtime.auth, "repository:base:pull");
 	want(&second);
 	assert_int_equal(second.n_calls, 0);
 	run();
@@ -662,17 +662,18 @@ static void scope_added_meanwhile_is_requested_for(void **state)
 static void scopes_that_are_refused_together_are_left_out(void **state)
 {
 	AUTO_ASKER struct asker first = {0}, second = {0}, third = {0};
-	AUTO_FREE char *base = mem_printf(
-		"%s,scope=\"repository:base:pull\",error=\"insufficient_scope\"", world.challenge);
+	AUTO_FREE char *base =
+		mem_printf("%s,scope=\"repository:base:pull\",error=\"insufficient_scope\"",
+			runtime.challenge);
 
 	(void)state;
 	put_password();
 	add_reply(403, NULL, "{\"errors\":[{\"code\":\"DENIED\"}]}");
 	add_reply(200, NULL, TOKEN("T1"));
 	open_auth(NULL);
-	auth_add_scope(world.auth, "repository:base:pull");
-	auth_allow_fewer_scopes(world.auth);
-	refuse(&first, world.challenge, 0);
+	auth_add_scope(runtime.auth, "repository:base:pull");
+	auth_allow_fewer_scopes(runtime.auth);
+	refuse(&first, runtime.challenge, 0);
 	run();
 	check_ready(&first, "Bearer T1", 1);
 	assert_true(str_starts(head(0), "GET " TARGET_PATH "&scope=repository%3Abase%3Apull&"));
@@ -682,7 +683,7 @@ static void scopes_that_are_refused_together_are_left_out(void **state)
 	check_error(&second, E_REGISTRY_DENIED,
 		"registry reg.example accepts the login of me (from ~/.docker/config.json), but not "
 		"for repository:base:pull");
-	auth_add_scope(world.auth, "repository:other:pull");
+	auth_add_scope(runtime.auth, "repository:other:pull");
 	want(&third);
 	check_ready(&third, "Bearer T1", 1);
 	assert_int_equal(n_requests(), 2);
@@ -696,8 +697,8 @@ static void scopes_that_are_all_needed_are_refused_together(void **state)
 	put_password();
 	add_reply(401, NULL, "");
 	open_auth(NULL);
-	auth_add_scope(world.auth, "repository:base:pull");
-	refuse(&asker, world.challenge, 0);
+	auth_add_scope(runtime.auth, "repository:base:pull");
+	refuse(&asker, runtime.challenge, 0);
 	run();
 	check_error(&asker, E_REGISTRY_AUTH, NULL);
 	assert_int_equal(n_requests(), 1);
@@ -708,10 +709,10 @@ static int free_it(void *ctx, struct err *err)
 {
 	(void)err;
 	if (n_requests() == 0) {
-		loop_add_timer(world.loop, clock_ms() + 5, free_it, ctx);
+		loop_add_timer(runtime.loop, clock_ms() + 5, free_it, ctx);
 		return 0;
 	}
-	auth_free(TAKE(world.auth));
+	auth_free(TAKE(runtime.auth));
 	return 0;
 }
 
@@ -723,9 +724,9 @@ static void free_with_waits_is_safe(void **state)
 	put_password();
 	add_reply(0, NULL, "");
 	open_auth(NULL);
-	refuse(&first, world.challenge, 0);
-	refuse(&second, world.challenge, 0);
-	loop_add_timer(world.loop, clock_ms(), free_it, NULL);
+	refuse(&first, runtime.challenge, 0);
+	refuse(&second, runtime.challenge, 0);
+	loop_add_timer(runtime.loop, clock_ms(), free_it, NULL);
 	run();
 	assert_int_equal(first.n_calls + second.n_calls, 0);
 }
@@ -737,14 +738,14 @@ static void free_from_within_is_safe(void **state)
 	(void)state;
 	add_reply(200, NULL, TOKEN("T"));
 	open_auth(NULL);
-	refuse(&first, world.challenge, 0);
-	refuse(&second, world.challenge, 0);
+	refuse(&first, runtime.challenge, 0);
+	refuse(&second, runtime.challenge, 0);
 	run();
 	check_ready(&first, "Bearer T", 1);
 	assert_int_equal(second.n_calls, 0);
 	open_auth(NULL);
 	want(&at_once);
-	assert_null(world.auth);
+	assert_null(runtime.auth);
 	assert_int_equal(at_once.n_calls, 1);
 	run();
 }
@@ -756,11 +757,11 @@ static void free_from_deep_within_is_safe(void **state)
 	(void)state;
 	add_reply(200, NULL, TOKEN("T"));
 	open_auth(NULL);
-	refuse(&outer, world.challenge, 0);
+	refuse(&outer, runtime.challenge, 0);
 	run();
 	check_ready(&outer, "Bearer T", 1);
 	check_ready(&inner, "Bearer T", 1);
-	assert_null(world.auth);
+	assert_null(runtime.auth);
 }
 
 static void negative_responses_end_the_loop(void **state)
@@ -772,10 +773,10 @@ static void negative_responses_end_the_loop(void **state)
 	add_reply(200, NULL, TOKEN("T"));
 	open_auth(NULL);
 	want(&at_once);
-	assert_int_equal(loop_run(world.loop, &err), -ERR_CANCELED);
+	assert_int_equal(loop_run(runtime.loop, &err), -ERR_CANCELED);
 	assert_string_equal(err.message, "enough");
-	refuse(&later, world.challenge, 0);
-	assert_int_equal(loop_run(world.loop, &err), -ERR_CANCELED);
+	refuse(&later, runtime.challenge, 0);
+	assert_int_equal(loop_run(runtime.loop, &err), -ERR_CANCELED);
 	assert_int_equal(later.n_calls, 1);
 }
 
@@ -792,7 +793,7 @@ static void token_is_renewed_ahead(void **state)
 	add_reply(200, NULL, "{\"token\":\"T1\",\"expires_in\":1}");
 	add_reply(200, NULL, TOKEN("T2"));
 	open_auth(NULL);
-	refuse(&asker, world.challenge, 0);
+	refuse(&asker, runtime.challenge, 0);
 	run();
 	check_ready(&asker, "Bearer T1", 1);
 	while (asker.generation == 1) {
@@ -812,8 +813,8 @@ static void remembered_challenge_needs_no_refusal(void **state)
 	(void)state;
 	put_password();
 	add_reply(200, NULL, TOKEN("T"));
-	open_auth(world.challenge);
-	assert_string_equal(auth_challenge(world.auth), world.challenge);
+	open_auth(runtime.challenge);
+	assert_string_equal(auth_challenge(runtime.auth), runtime.challenge);
 	run();
 	assert_int_equal(n_requests(), 1); /* nobody has asked yet */
 	want(&asker);
@@ -833,16 +834,16 @@ static void check_forgotten(const char *remembered)
 	refuse(&second, "Basic realm=\"x\"", 0);
 	run();
 	check_ready(&second, BASIC_ME, 1);
-	auth_free(TAKE(world.auth));
+	auth_free(TAKE(runtime.auth));
 }
 
 static void wrong_memories_are_forgotten(void **state)
 {
 	(void)state;
 	add_reply(401, NULL, "");
-	check_forgotten(world.challenge);
+	check_forgotten(runtime.challenge);
 	add_reply(200, NULL, "nonsense");
-	check_forgotten(world.challenge);
+	check_forgotten(runtime.challenge);
 	check_forgotten("Bearer realm=\"http://elsewhere.example/\"");
 	check_forgotten("Bearer");
 	check_forgotten("Negotiate");
@@ -863,8 +864,8 @@ static void wrong_password_is_said(void **state)
 	put_password();
 	add_reply(401, NULL, "{\"details\":\"hunter2 is wrong\"}");
 	open_auth(NULL);
-	refuse(&first, world.challenge, 0);
-	refuse(&second, world.challenge, 0);
+	refuse(&first, runtime.challenge, 0);
+	refuse(&second, runtime.challenge, 0);
 	run();
 	check_error(&first, E_REGISTRY_AUTH, message);
 	check_error(&second, E_REGISTRY_AUTH, message);
@@ -891,10 +892,10 @@ static void missing_login_is_said(void **state)
 	assert_string_equal(basic.error.hint, "docker login reg.example");
 	assert_int_equal(basic.error.n_evidence, 1);
 	assert_non_null(strstr(basic.error.evidence[0], "is not installed"));
-	assert_int_equal(auth_warnings(world.auth)->n, 1);
+	assert_int_equal(auth_warnings(runtime.auth)->n, 1);
 	add_reply(401, NULL, "");
 	add_reply(200, NULL, TOKEN("T"));
-	refuse(&token, world.challenge, 0);
+	refuse(&token, runtime.challenge, 0);
 	run();
 	check_error(&token, E_REGISTRY_AUTH, message);
 	/* An anonymous token that is too small. */
@@ -902,7 +903,7 @@ static void missing_login_is_said(void **state)
 	want(&token);
 	run();
 	check_ready(&token, "Bearer T", 1);
-	AUTO_FREE char *small = mem_printf("%s,error=\"insufficient_scope\"", world.challenge);
+	AUTO_FREE char *small = mem_printf("%s,error=\"insufficient_scope\"", runtime.challenge);
 	refuse(&refused, small, 1);
 	run();
 	check_error(&refused, E_REGISTRY_AUTH, message);
@@ -917,12 +918,12 @@ static void fresh_tokens_that_are_refused_are_denied(void **state)
 	add_reply(200, NULL, TOKEN("T1"));
 	add_reply(200, NULL, TOKEN("T2"));
 	open_auth(NULL);
-	refuse(&first, world.challenge, 0);
+	refuse(&first, runtime.challenge, 0);
 	run();
-	refuse(&second, world.challenge, 1);
+	refuse(&second, runtime.challenge, 1);
 	run();
 	check_ready(&second, "Bearer T2", 2);
-	refuse(&third, world.challenge, 2);
+	refuse(&third, runtime.challenge, 2);
 	run();
 	check_error(&third, E_REGISTRY_DENIED,
 		"registry reg.example accepts the login of me (from ~/.docker/config.json), but not "
@@ -938,17 +939,17 @@ static void too_small_a_scope_is_denied_or_added(void **state)
 	AUTO_ASKER struct asker first = {0}, second = {0}, third = {0};
 	AUTO_FREE char *same =
 		mem_printf("%s,scope=\"repository:me/app:push\",error=\"insufficient_scope\"",
-			world.challenge);
+			runtime.challenge);
 	AUTO_FREE char *more = mem_printf(
 		"%s,scope=\"repository:me/app:delete,pull,push\",error=\"insufficient_scope\"",
-		world.challenge);
+		runtime.challenge);
 
 	(void)state;
 	put_password();
 	add_reply(200, NULL, TOKEN("T1"));
 	add_reply(200, NULL, TOKEN("T2"));
 	open_auth(NULL);
-	refuse(&first, world.challenge, 0);
+	refuse(&first, runtime.challenge, 0);
 	run();
 	refuse(&second, same, 1);
 	run();
@@ -965,16 +966,16 @@ static void too_small_a_scope_is_denied_or_added(void **state)
 static void refusals_meanwhile_wait(void **state)
 {
 	AUTO_ASKER struct asker first = {0}, second = {0}, third = {0};
-	AUTO_FREE char *small = mem_printf("%s,error=\"insufficient_scope\"", world.challenge);
+	AUTO_FREE char *small = mem_printf("%s,error=\"insufficient_scope\"", runtime.challenge);
 
 	(void)state;
 	put_password();
 	add_reply(200, NULL, TOKEN("T1"));
 	add_reply(200, NULL, TOKEN("T2"));
 	open_auth(NULL);
-	refuse(&first, world.challenge, 0);
+	refuse(&first, runtime.challenge, 0);
 	run();
-	refuse(&second, world.challenge, 1);
+	refuse(&second, runtime.challenge, 1);
 	refuse(&third, small, 1);
 	run();
 	check_ready(&second, "Bearer T2", 2);
@@ -995,7 +996,7 @@ static void unknown_schemes_are_said(void **state)
 		run();
 		check_error(&asker, E_REGISTRY_RESPONSE,
 			"registry reg.example requires a login but offers neither Basic nor Bearer");
-		auth_free(TAKE(world.auth));
+		auth_free(TAKE(runtime.auth));
 	}
 }
 
@@ -1011,7 +1012,7 @@ static void failing_helper_is_said(void **state)
 	open_auth(NULL);
 	want(&first);
 	check_ready(&first, NULL, 0);
-	refuse(&second, world.challenge, 0);
+	refuse(&second, runtime.challenge, 0);
 	run();
 	check_error(&second, E_REGISTRY_HELPER, "docker-credential-one failed with exit status 9");
 	assert_int_equal(n_requests(), 0);
@@ -1031,11 +1032,11 @@ static void check_response(
 	n_replies = 0;
 	add_reply(status, fields, body);
 	open_auth(NULL);
-	refuse(&asker, world.challenge, 0);
+	refuse(&asker, runtime.challenge, 0);
 	run();
 	check_error(&asker, id, NULL);
 	assert_int_equal(n_requests() - before, n_requested);
-	auth_free(TAKE(world.auth));
+	auth_free(TAKE(runtime.auth));
 }
 
 static void bad_responses_are_errors(void **state)
@@ -1065,7 +1066,7 @@ static void busy_server_is_requested_again(void **state)
 	add_reply(429, "Retry-After: 0\r\n", "");
 	add_reply(200, NULL, TOKEN("T"));
 	open_auth(NULL);
-	refuse(&asker, world.challenge, 0);
+	refuse(&asker, runtime.challenge, 0);
 	run();
 	check_ready(&asker, "Bearer T", 1);
 	assert_int_equal(n_requests(), 3);
@@ -1082,7 +1083,7 @@ static void redirects_get_nothing(void **state)
 	put_identity();
 	AUTO_ASKER struct asker asker = {0};
 	open_auth(NULL);
-	refuse(&asker, world.challenge, 0);
+	refuse(&asker, runtime.challenge, 0);
 	run();
 	check_error(&asker, E_REGISTRY_RESPONSE, NULL);
 	assert_int_equal(other->n_conns, 0);
@@ -1094,22 +1095,22 @@ static void check_realm(
 {
 	AUTO_ASKER struct asker asker = {0};
 	AUTO_FREE char *challenge = mem_printf("Bearer realm=\"%s\"", realm);
-	int before = world.server->n_conns;
+	int before = runtime.server->n_conns;
 
-	url_done(&world.registry);
-	assert_int_equal(url_parse(registry, "it", &world.registry, NULL), 0);
+	url_done(&runtime.registry);
+	assert_int_equal(url_parse(registry, "it", &runtime.registry, NULL), 0);
 	open_auth(NULL);
 	refuse_zone(&asker, challenge, 0, zone);
 	run();
 	check_error(&asker, id, NULL);
-	assert_int_equal(world.server->n_conns, before);
-	auth_free(TAKE(world.auth));
+	assert_int_equal(runtime.server->n_conns, before);
+	auth_free(TAKE(runtime.auth));
 }
 
 static void realms_lead_nowhere_else(void **state)
 {
-	AUTO_FREE char *plain = mem_printf("http://localhost:%u/token", world.server->port);
-	AUTO_FREE char *tls = mem_printf("https://127.0.0.1:%u/token", world.server->port);
+	AUTO_FREE char *plain = mem_printf("http://localhost:%u/token", runtime.server->port);
+	AUTO_FREE char *tls = mem_printf("https://127.0.0.1:%u/token", runtime.server->port);
 
 	(void)state;
 	put_password();
@@ -1133,15 +1134,15 @@ static void realms_lead_nowhere_else(void **state)
 
 static void allow_realm(const char *realm)
 {
-	strv_add(&world.realms, realm);
-	world.env.realms = &world.realms;
+	strv_add(&runtime.realms, realm);
+	runtime.env.realms = &runtime.realms;
 }
 
 /* Who is allowed gets the login wherever he is, but not without TLS. */
 static void allowed_realms_get_the_login(void **state)
 {
 	static const char closed[] = "https://127.0.0.1:1/token";
-	AUTO_FREE char *plain = mem_printf("http://localhost:%u/token", world.server->port);
+	AUTO_FREE char *plain = mem_printf("http://localhost:%u/token", runtime.server->port);
 
 	(void)state;
 	put_password();
@@ -1157,7 +1158,7 @@ static void allowed_realms_get_the_login(void **state)
 /* Without a login anybody may be asked, but nobody inwards. */
 static void nobody_is_led_inwards(void **state)
 {
-	AUTO_FREE char *tls = mem_printf("https://127.0.0.1:%u/token", world.server->port);
+	AUTO_FREE char *tls = mem_printf("https://127.0.0.1:%u/token", runtime.server->port);
 
 	(void)state;
 	check_realm("https://reg.example/", tls, ADDRESS_PUBLIC, E_HTTP_ZONE);
@@ -1222,7 +1223,7 @@ static void loopback_may_use_loopback(void **state)
 {
 	AUTO_ASKER struct asker asker = {0};
 	AUTO_FREE char *challenge =
-		mem_printf("Bearer realm=\"http://127.0.0.1:%u/t\"", world.server->port);
+		mem_printf("Bearer realm=\"http://127.0.0.1:%u/t\"", runtime.server->port);
 
 	(void)state;
 	put_password();
@@ -1243,12 +1244,12 @@ static void quotes_survive_the_memory(void **state)
 	open_auth(NULL);
 	refuse(&asker, "Basic realm=\"a \\\"b\\\" \\\\ c\", charset=\"UTF-8\"", 0);
 	run();
-	assert_string_equal(auth_challenge(world.auth), "Basic realm=\"a \\\"b\\\" \\\\ c\"");
-	make_challenge(&list, auth_challenge(world.auth));
+	assert_string_equal(auth_challenge(runtime.auth), "Basic realm=\"a \\\"b\\\" \\\\ c\"");
+	make_challenge(&list, auth_challenge(runtime.auth));
 	assert_string_equal(challenge_param(list.v, "realm"), "a \"b\" \\ c");
 }
 
-#define IN_WORLD(name) cmocka_unit_test_setup_teardown(name, make_world, remove_world)
+#define IN_RUNTIME(name) cmocka_unit_test_setup_teardown(name, make_runtime, remove_runtime)
 
 int main(void)
 {
@@ -1258,42 +1259,42 @@ int main(void)
 		cmocka_unit_test(forms_of_tokens),
 		cmocka_unit_test(responses_hold_tokens),
 		cmocka_unit_test(scopes_are_sets),
-		IN_WORLD(nothing_until_it_is_requested_for),
-		IN_WORLD(password_becomes_a_token),
-		IN_WORLD(nobody_becomes_a_token),
-		IN_WORLD(identity_token_is_posted),
-		IN_WORLD(identity_token_falls_back),
-		IN_WORLD(basic_needs_no_server),
-		IN_WORLD(bearer_is_preferred),
-		IN_WORLD(registry_token_is_used_as_it_is),
-		IN_WORLD(all_share_one_token),
-		IN_WORLD(cancelled_ones_hear_nothing),
-		IN_WORLD(scope_added_meanwhile_is_requested_for),
-		IN_WORLD(scopes_that_are_refused_together_are_left_out),
-		IN_WORLD(scopes_that_are_all_needed_are_refused_together),
-		IN_WORLD(free_with_waits_is_safe),
-		IN_WORLD(free_from_within_is_safe),
-		IN_WORLD(free_from_deep_within_is_safe),
-		IN_WORLD(negative_responses_end_the_loop),
-		IN_WORLD(token_is_renewed_ahead),
-		IN_WORLD(remembered_challenge_needs_no_refusal),
-		IN_WORLD(wrong_memories_are_forgotten),
-		IN_WORLD(wrong_password_is_said),
-		IN_WORLD(missing_login_is_said),
-		IN_WORLD(fresh_tokens_that_are_refused_are_denied),
-		IN_WORLD(too_small_a_scope_is_denied_or_added),
-		IN_WORLD(refusals_meanwhile_wait),
-		IN_WORLD(unknown_schemes_are_said),
-		IN_WORLD(failing_helper_is_said),
-		IN_WORLD(bad_responses_are_errors),
-		IN_WORLD(busy_server_is_requested_again),
-		IN_WORLD(redirects_get_nothing),
-		IN_WORLD(realms_lead_nowhere_else),
-		IN_WORLD(allowed_realms_get_the_login),
-		IN_WORLD(nobody_is_led_inwards),
+		IN_RUNTIME(nothing_until_it_is_requested_for),
+		IN_RUNTIME(password_becomes_a_token),
+		IN_RUNTIME(nobody_becomes_a_token),
+		IN_RUNTIME(identity_token_is_posted),
+		IN_RUNTIME(identity_token_falls_back),
+		IN_RUNTIME(basic_needs_no_server),
+		IN_RUNTIME(bearer_is_preferred),
+		IN_RUNTIME(registry_token_is_used_as_it_is),
+		IN_RUNTIME(all_share_one_token),
+		IN_RUNTIME(cancelled_ones_hear_nothing),
+		IN_RUNTIME(scope_added_meanwhile_is_requested_for),
+		IN_RUNTIME(scopes_that_are_refused_together_are_left_out),
+		IN_RUNTIME(scopes_that_are_all_needed_are_refused_together),
+		IN_RUNTIME(free_with_waits_is_safe),
+		IN_RUNTIME(free_from_within_is_safe),
+		IN_RUNTIME(free_from_deep_within_is_safe),
+		IN_RUNTIME(negative_responses_end_the_loop),
+		IN_RUNTIME(token_is_renewed_ahead),
+		IN_RUNTIME(remembered_challenge_needs_no_refusal),
+		IN_RUNTIME(wrong_memories_are_forgotten),
+		IN_RUNTIME(wrong_password_is_said),
+		IN_RUNTIME(missing_login_is_said),
+		IN_RUNTIME(fresh_tokens_that_are_refused_are_denied),
+		IN_RUNTIME(too_small_a_scope_is_denied_or_added),
+		IN_RUNTIME(refusals_meanwhile_wait),
+		IN_RUNTIME(unknown_schemes_are_said),
+		IN_RUNTIME(failing_helper_is_said),
+		IN_RUNTIME(bad_responses_are_errors),
+		IN_RUNTIME(busy_server_is_requested_again),
+		IN_RUNTIME(redirects_get_nothing),
+		IN_RUNTIME(realms_lead_nowhere_else),
+		IN_RUNTIME(allowed_realms_get_the_login),
+		IN_RUNTIME(nobody_is_led_inwards),
 		cmocka_unit_test(sites_are_registered_domains),
-		IN_WORLD(loopback_may_use_loopback),
-		IN_WORLD(quotes_survive_the_memory),
+		IN_RUNTIME(loopback_may_use_loopback),
+		IN_RUNTIME(quotes_survive_the_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

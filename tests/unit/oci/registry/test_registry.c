@@ -90,7 +90,7 @@ static bool response_row(struct fix_conn *conn)
 	       say_status(conn, rows[i].status, rows[i].headers, rows[i].body);
 }
 
-static void check_row(struct world *world, size_t i, const struct outcome *outcome)
+static void check_row(struct runtime *runtime, size_t i, const struct outcome *outcome)
 {
 	const struct row *row = &rows[i];
 	AUTO_FREE char *start = mem_printf("GET " PATH "%zu ", i);
@@ -98,7 +98,7 @@ static void check_row(struct world *world, size_t i, const struct outcome *outco
 	if (outcome->error != row->error || outcome->n_done != 1)
 		fail_msg("row %zu (%d): %s", i, row->status,
 			outcome->message ? outcome->message : "no fault");
-	assert_int_equal(fix_count(world->server, start), row->n_requests);
+	assert_int_equal(fix_count(runtime->server, start), row->n_requests);
 	/* A line that is gone for a second, or a registry that begins anew, is outlasted. */
 	if (row->n_requests == REGISTRY_TRIES)
 		assert_true(outcome->ms >= ALL_WAITS_MS);
@@ -111,26 +111,26 @@ static void check_row(struct world *world, size_t i, const struct outcome *outco
 /* All of them beside each other, so that their waits are too. */
 static void test_statuses(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcomes[ARRAY_LEN(rows)] = {0};
 
 	(void)state;
-	world_init(&world, response_row);
+	runtime_init(&runtime, response_row);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		AUTO_FREE char *path = mem_printf("%zu", i);
-		query(&world,
+		query(&runtime,
 			(struct registry_request){
 				.path = path, .accept = rows[i].accept, .once = rows[i].once},
 			&outcomes[i]);
 	}
-	world_run(&world);
+	runtime_run(&runtime);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		check_row(&world, i, &outcomes[i]);
+		check_row(&runtime, i, &outcomes[i]);
 		outcome_done(&outcomes[i]);
 	}
-	assert_true(registry_has_answered(world.registry));
-	assert_true(registry_uses_http(world.registry));
-	world_done(&world);
+	assert_true(registry_has_answered(runtime.registry));
+	assert_true(registry_uses_http(runtime.registry));
+	runtime_done(&runtime);
 }
 
 /*
@@ -155,27 +155,27 @@ static bool response_busy(struct fix_conn *conn)
 
 static void test_retry_after(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 
 	(void)state;
 	atomic_store(&n_busy, 1);
-	world_init(&world, response_busy);
-	query_now(&world, (struct registry_request){.path = "a", .accept = REGISTRY_REFUSED},
+	runtime_init(&runtime, response_busy);
+	query_now(&runtime, (struct registry_request){.path = "a", .accept = REGISTRY_REFUSED},
 		&outcome);
 	is_ok(&outcome, 201);
 	assert_true(outcome.ms >= 1000 && outcome.ms < 10000);
-	assert_int_equal(world.notes.n, 1);
-	assert_non_null(strstr(world.notes.v[0], "answers 503 to trying it, waiting 1 s"));
+	assert_int_equal(runtime.notes.n, 1);
+	assert_non_null(strstr(runtime.notes.v[0], "answers 503 to trying it, waiting 1 s"));
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 /* The same bytes each time. */
 static void test_bodies(void **state)
 {
 	AUTO_FREE char *data = mem_alloc(1, 100000);
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 	AUTO_FREE char *path = mem_printf("%s/body", tmp);
 
@@ -188,21 +188,21 @@ static void test_bodies(void **state)
 		{.size = 100000, .data = data, .copy = true},
 		{.size = 100000, .fd = fd, .has_fd = true},
 	};
-	world_init(&world, response_busy);
+	runtime_init(&runtime, response_busy);
 	for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
 		atomic_store(&n_busy, 1);
 		atomic_store(&n_bodies, 0);
-		query(&world,
+		query(&runtime,
 			(struct registry_request){.method = "PUT", .path = "a", .body = bodies[i]},
 			&outcome);
 		if (bodies[i].copy)
 			memset(data, 'b', 100000);
-		world_run(&world);
+		runtime_run(&runtime);
 		is_ok(&outcome, 201);
 		assert_int_equal(atomic_load(&n_bodies), 2);
 		outcome_done(&outcome);
 	}
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 static ssize_t read_as(void *ctx, void *out, size_t len, struct err *err)
@@ -219,23 +219,23 @@ static ssize_t read_as(void *ctx, void *out, size_t len, struct err *err)
 
 static void test_read_once(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 	const struct http_body body = {.size = 100000, .read = read_as};
 
 	(void)state;
 	atomic_store(&n_busy, 1);
-	world_init(&world, response_busy);
-	query_now(&world, (struct registry_request){.method = "PUT", .path = "a", .body = body},
+	runtime_init(&runtime, response_busy);
+	query_now(&runtime, (struct registry_request){.method = "PUT", .path = "a", .body = body},
 		&outcome);
 	is_error(&outcome, E_REGISTRY_RESPONSE);
-	assert_int_equal(fix_count(world.server, "PUT "), 1);
+	assert_int_equal(fix_count(runtime.server, "PUT "), 1);
 	outcome_done(&outcome);
-	query_now(&world, (struct registry_request){.method = "PUT", .path = "a", .body = body},
+	query_now(&runtime, (struct registry_request){.method = "PUT", .path = "a", .body = body},
 		&outcome);
 	is_ok(&outcome, 201);
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 /* Reads the first request of each path and goes away without an answer. */
@@ -250,30 +250,30 @@ static bool response_lost(struct fix_conn *conn)
 
 static void test_lost_reply(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 
 	(void)state;
 	atomic_store(&n_lost, 1);
-	world_init(&world, response_lost);
-	query_now(&world, (struct registry_request){.method = "POST", .path = "blobs/uploads/"},
+	runtime_init(&runtime, response_lost);
+	query_now(&runtime, (struct registry_request){.method = "POST", .path = "blobs/uploads/"},
 		&outcome);
 	is_ok(&outcome, 202);
-	assert_int_equal(fix_count(world.server, "POST " PATH "blobs/uploads/ "), 2);
+	assert_int_equal(fix_count(runtime.server, "POST " PATH "blobs/uploads/ "), 2);
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 	/* By a new connection: on an old one libcurl takes that for its end. */
 	atomic_store(&n_lost, 1);
-	world_init(&world, response_lost);
-	query_now(&world, (struct registry_request){.method = "PATCH", .path = "c", .once = true},
+	runtime_init(&runtime, response_lost);
+	query_now(&runtime, (struct registry_request){.method = "PATCH", .path = "c", .once = true},
 		&outcome);
 	is_error(&outcome, E_HTTP_CLOSED);
 	assert_true(str_starts(outcome.message, "registry 127.0.0.1:"));
 	assert_true(str_ends(outcome.message, " closed the connection without an answer"));
 	assert_null(strstr(outcome.message, ": "));
-	assert_int_equal(fix_count(world.server, "PATCH "), 1);
+	assert_int_equal(fix_count(runtime.server, "PATCH "), 1);
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 /* Whatever part of an answer arrives before the connection is cut. */
@@ -294,23 +294,23 @@ static bool response_part(struct fix_conn *conn)
 
 static void test_cut_everywhere(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcomes[sizeof(whole) - 1] = {0};
 
 	(void)state;
-	world_init(&world, response_part);
+	runtime_init(&runtime, response_part);
 	for (size_t i = 0; i < ARRAY_LEN(outcomes); i++) {
 		AUTO_FREE char *path = mem_printf("%zu", i);
-		query(&world, (struct registry_request){.path = path}, &outcomes[i]);
+		query(&runtime, (struct registry_request){.path = path}, &outcomes[i]);
 	}
-	world_run(&world);
+	runtime_run(&runtime);
 	for (size_t i = 0; i < ARRAY_LEN(outcomes); i++) {
 		is_ok(&outcomes[i], 200);
 		assert_string_equal(outcomes[i].body, "abc");
 		assert_int_equal(atomic_load(&n_cuts[i]), 2);
 		outcome_done(&outcomes[i]);
 	}
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 /* Of the first answer of all, which also tells whether http is spoken. */
@@ -319,15 +319,15 @@ static void test_cut_first(void **state)
 	(void)state;
 	for (size_t i = 0; i < strlen("HTTP/1.1 200"); i++) {
 		AUTO_FREE char *path = mem_printf("%zu", i);
-		struct world world;
+		struct runtime runtime;
 		struct outcome outcome = {0};
 		atomic_store(&n_cuts[i], 0);
-		world_init(&world, response_part);
-		query_now(&world, (struct registry_request){.path = path}, &outcome);
+		runtime_init(&runtime, response_part);
+		query_now(&runtime, (struct registry_request){.path = path}, &outcome);
 		is_ok(&outcome, 200);
-		assert_true(registry_uses_http(world.registry));
+		assert_true(registry_uses_http(runtime.registry));
 		outcome_done(&outcome);
-		world_done(&world);
+		runtime_done(&runtime);
 	}
 }
 
@@ -349,17 +349,17 @@ static int take_data(void *ctx, const void *data, size_t len, struct err *err)
 /* What was handed out is not handed out again. */
 static void test_data_once(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 
 	(void)state;
-	world_init(&world, response_cut);
-	query_now(&world, (struct registry_request){.path = "a", .data = take_data}, &outcome);
+	runtime_init(&runtime, response_cut);
+	query_now(&runtime, (struct registry_request){.path = "a", .data = take_data}, &outcome);
 	is_error(&outcome, E_HTTP_CLOSED);
 	assert_int_equal(outcome.n_data, 3);
-	assert_int_equal(fix_count(world.server, "GET "), 1);
+	assert_int_equal(fix_count(runtime.server, "GET "), 1);
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 /*
@@ -384,63 +384,63 @@ static int tick(void *ctx, struct err *err)
 		ticks->lost_ms += late_ms;
 	ticks->last_ms = now_ms;
 	if (ticks->outcome->n_done == 0)
-		loop_add_timer(ticks->outcome->world->loop, now_ms + TICK_MS, tick, ticks);
+		loop_add_timer(ticks->outcome->runtime->loop, now_ms + TICK_MS, tick, ticks);
 	return 0;
 }
 
 /* How long it took, without what the machine took. */
 static int64_t query_timed(
-	struct world *world, struct registry_request request, struct outcome *outcome)
+	struct runtime *runtime, struct registry_request request, struct outcome *outcome)
 {
 	struct ticks ticks = {.outcome = outcome, .last_ms = clock_ms()};
 
-	query(world, request, outcome);
-	loop_add_timer(world->loop, ticks.last_ms + TICK_MS, tick, &ticks);
-	world_run(world);
+	query(runtime, request, outcome);
+	loop_add_timer(runtime->loop, ticks.last_ms + TICK_MS, tick, &ticks);
+	runtime_run(runtime);
 	assert_int_equal(outcome->n_done, 1);
 	return outcome->ms - ticks.lost_ms;
 }
 
 static void test_refused_connection(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 	uint16_t port = fix_closed_port();
 
 	(void)state;
-	world_init(&world, response_busy);
-	free(world.host);
-	world.host = mem_printf("127.0.0.1:%u", port);
-	struct registry_options options = world_options(&world);
+	runtime_init(&runtime, response_busy);
+	free(runtime.host);
+	runtime.host = mem_printf("127.0.0.1:%u", port);
+	struct registry_options options = runtime_options(&runtime);
 	options.deadline_ms = INT64_MAX;
-	world_open(&world, &options);
-	int64_t took_ms = query_timed(&world, (struct registry_request){.path = "a"}, &outcome);
+	runtime_open(&runtime, &options);
+	int64_t took_ms = query_timed(&runtime, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_UNREACHABLE);
 	assert_non_null(strstr(outcome.message, "cannot be reached"));
 	assert_string_equal(outcome.hint, "dlrun doctor");
 	assert_true(took_ms < 3500);
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 static void test_unknown_host(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 
 	(void)state;
-	world_init(&world, response_busy);
-	free(world.host);
-	world.host = mem_strdup("no-such-host.invalid:5000");
-	struct registry_options options = world_options(&world);
-	world_open(&world, &options);
-	assert_false(registry_uses_http(world.registry));
-	query_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	runtime_init(&runtime, response_busy);
+	free(runtime.host);
+	runtime.host = mem_strdup("no-such-host.invalid:5000");
+	struct registry_options options = runtime_options(&runtime);
+	runtime_open(&runtime, &options);
+	assert_false(registry_uses_http(runtime.registry));
+	query_now(&runtime, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_HTTP_RESOLVE);
 	assert_true(str_starts(
 		outcome.message, "registry no-such-host.invalid:5000 could not be resolved"));
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 static bool response_never(struct fix_conn *conn)
@@ -451,19 +451,19 @@ static bool response_never(struct fix_conn *conn)
 
 static void test_deadline(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcomes[3] = {0};
 
 	(void)state;
-	world_init(&world, response_never);
-	struct registry_options options = world_options(&world);
+	runtime_init(&runtime, response_never);
+	struct registry_options options = runtime_options(&runtime);
 	options.deadline_ms = clock_ms() + 2000;
-	world_open(&world, &options);
+	runtime_open(&runtime, &options);
 	/* The others wait for the first. */
 	for (size_t i = 0; i < 3; i++)
-		query(&world, (struct registry_request){.path = "a", .doing = "dreaming"},
+		query(&runtime, (struct registry_request){.path = "a", .doing = "dreaming"},
 			&outcomes[i]);
-	world_run(&world);
+	runtime_run(&runtime);
 	for (size_t i = 0; i < 3; i++) {
 		is_error(&outcomes[i], E_REGISTRY_TIMEOUT);
 		assert_non_null(strstr(outcomes[i].message, "(dreaming)"));
@@ -471,8 +471,8 @@ static void test_deadline(void **state)
 		assert_true(late_ms >= 0 && late_ms < 10000);
 		outcome_done(&outcomes[i]);
 	}
-	assert_int_equal(fix_count(world.server, "GET "), 1);
-	world_done(&world);
+	assert_int_equal(fix_count(runtime.server, "GET "), 1);
+	runtime_done(&runtime);
 }
 
 /* The second try soon, the third late. */
@@ -489,57 +489,57 @@ static bool response_429(struct fix_conn *conn)
 
 static void test_long_wait(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 
 	(void)state;
-	world_init(&world, response_429);
-	query_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	runtime_init(&runtime, response_429);
+	query_now(&runtime, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_UNREACHABLE);
 	assert_string_equal(outcome.evidence, "answer: 429 slowly");
 	assert_string_equal(outcome.evidence2, "another try, in 30 s, would come too late");
 	assert_true(outcome.ms < 10000);
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 /* No wait is begun that would go beyond it. */
 static void test_deadline_of_tries(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 
 	(void)state;
 	atomic_store(&n_busy, 1);
-	world_init(&world, response_503);
-	query_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	runtime_init(&runtime, response_503);
+	query_now(&runtime, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_UNREACHABLE);
 	assert_string_equal(outcome.evidence2, "another try, in 25 s, would come too late");
-	assert_int_equal(fix_count(world.server, "GET "), 2);
+	assert_int_equal(fix_count(runtime.server, "GET "), 2);
 	assert_true(outcome.ms < 10000);
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 static void test_idle(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 
 	(void)state;
-	world_init(&world, response_never);
-	struct registry_options options = world_options(&world);
+	runtime_init(&runtime, response_never);
+	struct registry_options options = runtime_options(&runtime);
 	options.idle_ms = 100;
 	options.deadline_ms = clock_ms() + 2500;
-	world_open(&world, &options);
-	int64_t took_ms = query_timed(&world, (struct registry_request){.path = "a"}, &outcome);
+	runtime_open(&runtime, &options);
+	int64_t took_ms = query_timed(&runtime, (struct registry_request){.path = "a"}, &outcome);
 	/* By chance a try is under way when the time is up. */
 	is_error(&outcome,
 		outcome.error == E_REGISTRY_TIMEOUT ? E_REGISTRY_TIMEOUT : E_REGISTRY_UNREACHABLE);
-	assert_true(fix_count(world.server, "GET ") > 1);
+	assert_true(fix_count(runtime.server, "GET ") > 1);
 	assert_true(took_ms < 3500);
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 /*
@@ -558,14 +558,14 @@ static bool response_basic(struct fix_conn *conn)
 	return say_status(conn, 200, "", "");
 }
 
-static void query_five(struct world *world, enum err_id error, int n_requests)
+static void query_five(struct runtime *runtime, enum err_id error, int n_requests)
 {
 	struct outcome outcomes[5] = {0};
-	int before = fix_count(world->server, "GET ");
+	int before = fix_count(runtime->server, "GET ");
 
 	for (size_t i = 0; i < 5; i++)
-		query(world, (struct registry_request){.path = "a"}, &outcomes[i]);
-	world_run(world);
+		query(runtime, (struct registry_request){.path = "a"}, &outcomes[i]);
+	runtime_run(runtime);
 	for (size_t i = 0; i < 5; i++) {
 		if (error == E_NONE)
 			is_ok(&outcomes[i], 200);
@@ -573,74 +573,75 @@ static void query_five(struct world *world, enum err_id error, int n_requests)
 			is_error(&outcomes[i], error);
 		outcome_done(&outcomes[i]);
 	}
-	assert_int_equal(fix_count(world->server, "GET ") - before, n_requests);
+	assert_int_equal(fix_count(runtime->server, "GET ") - before, n_requests);
 }
 
 /* One of several finds out that a login is wanted. */
 static void test_gate(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
-	world_init(&world, response_basic);
-	world_login(&world, ME_SECRET);
-	struct registry_options options = world_options(&world);
-	world_open(&world, &options);
-	query_five(&world, E_NONE, 6);
-	query_five(&world, E_NONE, 5);
+	runtime_init(&runtime, response_basic);
+	runtime_login(&runtime, ME_SECRET);
+	struct registry_options options = runtime_options(&runtime);
+	runtime_open(&runtime, &options);
+	query_five(&runtime, E_NONE, 6);
+	query_five(&runtime, E_NONE, 5);
 	/* What is remembered is no promise. */
 	options.remembered_open = options.remembered_http = true;
-	world_open(&world, &options);
-	query_five(&world, E_NONE, 10);
+	runtime_open(&runtime, &options);
+	query_five(&runtime, E_NONE, 10);
 	options.remembered_challenge = "Basic realm=\"x\"";
-	world_open(&world, &options);
-	query_five(&world, E_NONE, 5);
-	world_done(&world);
+	runtime_open(&runtime, &options);
+	query_five(&runtime, E_NONE, 5);
+	runtime_done(&runtime);
 }
 
 static void test_wrong_password(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 
 	(void)state;
-	world_init(&world, response_basic);
-	world_login(&world, "bWU6d3Jvbmc="); /* me:wrong */
-	struct registry_options options = world_options(&world);
-	world_open(&world, &options);
-	query_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	runtime_init(&runtime, response_basic);
+	runtime_login(&runtime, "bWU6d3Jvbmc="); /* me:wrong */
+	struct registry_options options = runtime_options(&runtime);
+	runtime_open(&runtime, &options);
+	query_now(&runtime, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_AUTH);
 	assert_non_null(strstr(outcome.message, "me (from "));
 	assert_null(strstr(outcome.message, "wrong"));
 	assert_string_equal(outcome.evidence, "answer: 401, without a message");
 	assert_true(str_starts(outcome.hint, "docker login 127.0.0.1:"));
-	assert_int_equal(fix_count(world.server, "GET "), 2);
+	assert_int_equal(fix_count(runtime.server, "GET "), 2);
 	outcome_done(&outcome);
 	/* Refusals that are asked for are answers. */
-	query_now(&world, (struct registry_request){.path = "a", .accept = REGISTRY_REFUSED},
+	query_now(&runtime, (struct registry_request){.path = "a", .accept = REGISTRY_REFUSED},
 		&outcome);
 	is_ok(&outcome, 401);
 	outcome_done(&outcome);
 	outcome.judge = true;
-	query_now(&world, (struct registry_request){.path = "a", .accept = REGISTRY_ANY}, &outcome);
+	query_now(
+		&runtime, (struct registry_request){.path = "a", .accept = REGISTRY_ANY}, &outcome);
 	assert_int_equal(outcome.status, 401);
 	assert_int_equal(outcome.error, E_REGISTRY_AUTH);
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 static void test_no_login(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 
 	(void)state;
-	world_init(&world, response_basic);
-	query_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	runtime_init(&runtime, response_basic);
+	query_now(&runtime, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_AUTH);
-	assert_int_equal(fix_count(world.server, "GET "), 1);
+	assert_int_equal(fix_count(runtime.server, "GET "), 1);
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 /* The registry is its own token server; the first token is refused when `expire`. */
@@ -668,28 +669,28 @@ static bool response_token(struct fix_conn *conn)
 
 static void test_token(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 
 	(void)state;
 	atomic_store(&n_tokens, 0);
 	atomic_store(&expire, false);
-	world_init(&world, response_token);
-	registry_add_source(world.registry, "base/y", true);
-	registry_add_source(world.registry, "me/x", true);
-	query_five(&world, E_NONE, 1 + 1 + 5);
-	assert_true(fix_saw(world.server, "scope=repository%3Ame%2Fx%3Apull%2Cpush") ||
-		    fix_saw(world.server, "scope=repository:me/x:pull,push"));
-	assert_true(
-		fix_saw(world.server, "base/y:pull") || fix_saw(world.server, "base%2Fy%3Apull"));
+	runtime_init(&runtime, response_token);
+	registry_add_source(runtime.registry, "base/y", true);
+	registry_add_source(runtime.registry, "me/x", true);
+	query_five(&runtime, E_NONE, 1 + 1 + 5);
+	assert_true(fix_saw(runtime.server, "scope=repository%3Ame%2Fx%3Apull%2Cpush") ||
+		    fix_saw(runtime.server, "scope=repository:me/x:pull,push"));
+	assert_true(fix_saw(runtime.server, "base/y:pull") ||
+		    fix_saw(runtime.server, "base%2Fy%3Apull"));
 	/* It expires in between: one new one. */
 	atomic_store(&expire, true);
-	query_now(&world, (struct registry_request){.path = "b"}, &outcome);
+	query_now(&runtime, (struct registry_request){.path = "b"}, &outcome);
 	is_ok(&outcome, 200);
-	assert_int_equal(fix_count(world.server, "GET " PATH "b "), 2);
+	assert_int_equal(fix_count(runtime.server, "GET " PATH "b "), 2);
 	assert_int_equal(atomic_load(&n_tokens), 2);
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 enum { AHEAD_LIMIT_MS = 10000 };
@@ -714,32 +715,32 @@ static bool response_late_token(struct fix_conn *conn)
 
 static void test_connects_beside_the_token(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcomes[2] = {0};
 
 	(void)state;
 	atomic_store(&n_tokens, 0);
 	atomic_store(&expire, false);
 	atomic_store(&n_wanted, 3);
-	world_init(&world, response_late_token);
+	runtime_init(&runtime, response_late_token);
 	AUTO_FREE char *challenge = mem_printf(
-		"Bearer realm=\"http://127.0.0.1:%u/token\",service=\"s\"", world.server->port);
-	struct registry_options options = world_options(&world);
+		"Bearer realm=\"http://127.0.0.1:%u/token\",service=\"s\"", runtime.server->port);
+	struct registry_options options = runtime_options(&runtime);
 	options.remembered_open = options.remembered_http = true;
 	options.remembered_challenge = challenge;
-	world_open(&world, &options);
+	runtime_open(&runtime, &options);
 	int64_t begin_ms = clock_ms();
 	for (size_t i = 0; i < ARRAY_LEN(outcomes); i++)
-		query(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
-	world_run(&world);
+		query(&runtime, (struct registry_request){.path = "a"}, &outcomes[i]);
+	runtime_run(&runtime);
 	assert_true(clock_ms() - begin_ms < AHEAD_LIMIT_MS);
 	for (size_t i = 0; i < ARRAY_LEN(outcomes); i++) {
 		is_ok(&outcomes[i], 200);
 		outcome_done(&outcomes[i]);
 	}
-	assert_int_equal(fix_count(world.server, "GET "), 1 + 2);
-	assert_int_equal(world.server->n_conns, 3);
-	world_done(&world);
+	assert_int_equal(fix_count(runtime.server, "GET "), 1 + 2);
+	assert_int_equal(runtime.server->n_conns, 3);
+	runtime_done(&runtime);
 }
 
 /* Those for requests that will come, too. */
@@ -748,7 +749,7 @@ static struct outcome came[N_CAME];
 
 static int come(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	(void)err;
 	assert_null(error);
@@ -762,51 +763,51 @@ static int come(void *ctx, struct http_response *response, struct err *error, st
 			.done = outcome_note,
 			.ctx = &came[i],
 		};
-		came[i] = (struct outcome){.world = world, .began_ms = clock_ms()};
-		came[i].call = registry_start(world->registry, &request);
+		came[i] = (struct outcome){.runtime = runtime, .began_ms = clock_ms()};
+		came[i].call = registry_start(runtime->registry, &request);
 	}
-	registry_expect(world->registry, 0);
+	registry_expect(runtime->registry, 0);
 	return 0;
 }
 
 static void start_expecting_at(
-	struct world *world, fix_response_fn *response, unsigned n, registry_done_fn *done)
+	struct runtime *runtime, fix_response_fn *response, unsigned n, registry_done_fn *done)
 {
 	const struct registry_request request = {
-		.method = "GET", .path = "a", .doing = "trying it", .done = done, .ctx = world};
+		.method = "GET", .path = "a", .doing = "trying it", .done = done, .ctx = runtime};
 
 	atomic_store(&n_tokens, 0);
 	atomic_store(&expire, false);
-	world_init(world, response);
-	registry_expect(world->registry, n);
-	registry_start(world->registry, &request);
-	world_run(world);
+	runtime_init(runtime, response);
+	registry_expect(runtime->registry, n);
+	registry_start(runtime->registry, &request);
+	runtime_run(runtime);
 }
 
-static void start_expecting(struct world *world, unsigned n, registry_done_fn *done)
+static void start_expecting(struct runtime *runtime, unsigned n, registry_done_fn *done)
 {
-	start_expecting_at(world, response_late_token, n, done);
+	start_expecting_at(runtime, response_late_token, n, done);
 }
 
 /* They are sent by the connections that were made for them. */
 static void test_connects_for_those_to_come(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
 	atomic_store(&n_wanted, 1 + N_TO_COME);
 	int64_t begin_ms = clock_ms();
-	start_expecting(&world, N_TO_COME, come);
+	start_expecting(&runtime, N_TO_COME, come);
 	assert_true(clock_ms() - begin_ms < AHEAD_LIMIT_MS);
 	for (size_t i = 0; i < N_CAME; i++) {
 		AUTO_FREE char *line = mem_printf("POST " PATH "blobs/uploads/?mount=%zu ", i);
 		is_ok(&came[i], 200);
-		assert_int_equal(fix_count(world.server, line), 1);
+		assert_int_equal(fix_count(runtime.server, line), 1);
 		outcome_done(&came[i]);
 	}
-	assert_int_equal(fix_count(world.server, "POST "), N_CAME);
-	assert_int_equal(world.server->n_conns, 1 + N_TO_COME);
-	world_done(&world);
+	assert_int_equal(fix_count(runtime.server, "POST "), N_CAME);
+	assert_int_equal(runtime.server->n_conns, 1 + N_TO_COME);
+	runtime_done(&runtime);
 }
 
 /* Nobody asks for a login. */
@@ -819,55 +820,55 @@ static bool response_late(struct fix_conn *conn)
 
 static void test_connects_before_the_first_response(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
 	atomic_store(&n_wanted, 1 + N_TO_COME);
 	int64_t begin_ms = clock_ms();
-	start_expecting_at(&world, response_late, N_TO_COME, come);
+	start_expecting_at(&runtime, response_late, N_TO_COME, come);
 	assert_true(clock_ms() - begin_ms < AHEAD_LIMIT_MS);
 	for (size_t i = 0; i < N_CAME; i++) {
 		is_ok(&came[i], 200);
 		outcome_done(&came[i]);
 	}
-	assert_int_equal(fix_count(world.server, "POST "), N_CAME);
-	assert_int_equal(world.server->n_conns, 1 + N_TO_COME);
-	world_done(&world);
+	assert_int_equal(fix_count(runtime.server, "POST "), N_CAME);
+	assert_int_equal(runtime.server->n_conns, 1 + N_TO_COME);
+	runtime_done(&runtime);
 }
 
 static int stop(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	(void)response;
 	(void)err;
 	assert_null(error);
-	loop_stop(world->loop);
+	loop_stop(runtime->loop);
 	return 0;
 }
 
 /* The token's own server is one of those that they go to. Nobody uses them. */
 static void test_connections_that_were_not_needed(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
 	atomic_store(&n_wanted, HTTP_CONNECTIONS_MAX - 1);
-	start_expecting(&world, 100, stop);
-	assert_int_equal(world.server->n_conns, HTTP_CONNECTIONS_MAX - 1);
-	assert_int_equal(fix_count(world.server, "POST "), 0);
-	world_done(&world);
+	start_expecting(&runtime, 100, stop);
+	assert_int_equal(runtime.server->n_conns, HTTP_CONNECTIONS_MAX - 1);
+	assert_int_equal(fix_count(runtime.server, "POST "), 0);
+	runtime_done(&runtime);
 }
 
 static int send_body(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	(void)response;
 	(void)err;
 	assert_null(error);
-	came[0] = (struct outcome){.world = world, .began_ms = clock_ms()};
-	query(world,
+	came[0] = (struct outcome){.runtime = runtime, .began_ms = clock_ms()};
+	query(runtime,
 		(struct registry_request){
 			.method = "PUT", .path = "b", .body = {.data = "abc", .size = 3}},
 		&came[0]);
@@ -877,15 +878,15 @@ static int send_body(void *ctx, struct http_response *response, struct err *erro
 /* Those that are left by then are given back: the loop ends. */
 static void test_connections_until_a_body(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
 	atomic_store(&n_wanted, 1 + N_TO_COME);
-	start_expecting(&world, N_TO_COME, send_body);
+	start_expecting(&runtime, N_TO_COME, send_body);
 	is_ok(&came[0], 200);
 	outcome_done(&came[0]);
-	assert_int_equal(world.server->n_conns, 1 + N_TO_COME);
-	world_done(&world);
+	assert_int_equal(runtime.server->n_conns, 1 + N_TO_COME);
+	runtime_done(&runtime);
 }
 
 /*
@@ -922,29 +923,29 @@ static bool response_other_401(struct fix_conn *conn)
 /* The login stays with the registry. */
 static void test_elsewhere(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0}, upload = {0};
 	struct fix_server *other = fix_start(response_other);
 
 	(void)state;
 	atomic_store(&other_port, other->port);
-	world_init(&world, response_elsewhere);
-	world_login(&world, ME_SECRET);
-	struct registry_options options = world_options(&world);
-	world_open(&world, &options);
-	query_now(&world, (struct registry_request){.path = "blobs/r"}, &outcome);
+	runtime_init(&runtime, response_elsewhere);
+	runtime_login(&runtime, ME_SECRET);
+	struct registry_options options = runtime_options(&runtime);
+	runtime_open(&runtime, &options);
+	query_now(&runtime, (struct registry_request){.path = "blobs/r"}, &outcome);
 	is_ok(&outcome, 201);
 	outcome_done(&outcome);
-	query_now(&world,
+	query_now(&runtime,
 		(struct registry_request){
 			.method = "PUT", .path = "blobs/r", .body = {.size = 3, .data = "abc"}},
 		&outcome);
 	is_ok(&outcome, 201);
 	outcome_done(&outcome);
-	query_now(&world, (struct registry_request){.method = "POST", .path = "u"}, &outcome);
+	query_now(&runtime, (struct registry_request){.method = "POST", .path = "u"}, &outcome);
 	is_ok(&outcome, 202);
 	assert_string_equal(outcome.location.path, "/up?state=1");
-	query_now(&world,
+	query_now(&runtime,
 		(struct registry_request){.method = "PUT",
 			.url = &outcome.location,
 			.body = {.size = 3, .data = "abc"}},
@@ -955,14 +956,14 @@ static void test_elsewhere(void **state)
 	assert_false(fix_saw(other, ME_SECRET));
 	outcome_done(&upload);
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 	fix_stop(other);
 }
 
 /* Somebody else's wish for a login is not fulfilled. */
 static void test_elsewhere_login(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 	struct fix_server *other = fix_start(response_other_401);
 	AUTO_URL struct url url = {0};
@@ -970,20 +971,20 @@ static void test_elsewhere_login(void **state)
 
 	(void)state;
 	atomic_store(&other_port, other->port);
-	world_init(&world, response_elsewhere);
-	world_login(&world, ME_SECRET);
-	struct registry_options options = world_options(&world);
-	world_open(&world, &options);
-	query_now(&world, (struct registry_request){.path = "blobs/r"}, &outcome);
+	runtime_init(&runtime, response_elsewhere);
+	runtime_login(&runtime, ME_SECRET);
+	struct registry_options options = runtime_options(&runtime);
+	runtime_open(&runtime, &options);
+	query_now(&runtime, (struct registry_request){.path = "blobs/r"}, &outcome);
 	is_error(&outcome, E_REGISTRY_AUTH);
 	outcome_done(&outcome);
 	assert_int_equal(url_parse(text, "x", &url, NULL), 0);
-	query_now(&world, (struct registry_request){.url = &url}, &outcome);
+	query_now(&runtime, (struct registry_request){.url = &url}, &outcome);
 	is_error(&outcome, E_REGISTRY_AUTH);
 	assert_int_equal(fix_count(other, "GET "), 2);
 	assert_false(fix_saw(other, "authorization"));
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 	fix_stop(other);
 }
 
@@ -1003,21 +1004,21 @@ static void test_hostile(void **state)
 		"http://[fe80::1]/", "http://0.0.0.0:1/"};
 	static const char *const bad[] = {
 		"ftp://127.0.0.1/x", "http://me:pw@127.0.0.1/x", "http://a b/", "http:///x"};
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0}, second = {0};
 
 	(void)state;
-	world_init(&world, response_hostile);
+	runtime_init(&runtime, response_hostile);
 	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
 		hostile = urls[i];
-		query_now(&world, (struct registry_request){.path = "a"}, &outcome);
+		query_now(&runtime, (struct registry_request){.path = "a"}, &outcome);
 		is_error(&outcome, E_HTTP_ZONE);
 		outcome_done(&outcome);
-		query_now(
-			&world, (struct registry_request){.method = "POST", .path = "a"}, &outcome);
+		query_now(&runtime, (struct registry_request){.method = "POST", .path = "a"},
+			&outcome);
 		is_ok(&outcome, 202);
 		assert_non_null(outcome.location.host);
-		query_now(&world,
+		query_now(&runtime,
 			(struct registry_request){.method = "PUT", .url = &outcome.location},
 			&second);
 		is_error(&second, E_HTTP_ZONE);
@@ -1027,13 +1028,13 @@ static void test_hostile(void **state)
 	}
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		hostile = bad[i];
-		query_now(
-			&world, (struct registry_request){.method = "POST", .path = "a"}, &outcome);
+		query_now(&runtime, (struct registry_request){.method = "POST", .path = "a"},
+			&outcome);
 		is_ok(&outcome, 202);
 		assert_null(outcome.location.host);
 		outcome_done(&outcome);
 	}
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 static char *location_of(const struct registry *registry, const char *text, struct err *err)
@@ -1070,23 +1071,23 @@ static void test_location(void **state)
 		{"", NULL, E_REGISTRY_RESPONSE},
 		{"gopher://x/", NULL, E_HTTP_URL},
 	};
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
-	world_init(&world, response_other);
-	struct registry_options options = world_options(&world);
+	runtime_init(&runtime, response_other);
+	struct registry_options options = runtime_options(&runtime);
 	options.host = "reg.example.com:5000";
-	world_open(&world, &options);
+	runtime_open(&runtime, &options);
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_ERR struct err err = {0};
-		AUTO_FREE char *url = location_of(world.registry, cases[i].text, &err);
+		AUTO_FREE char *url = location_of(runtime.registry, cases[i].text, &err);
 		assert_int_equal(err.id, cases[i].error);
 		if (cases[i].url)
 			assert_string_equal(url, cases[i].url);
 		else
 			assert_non_null(strstr(err.message, "reg.example.com:5000"));
 	}
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 /*
@@ -1149,91 +1150,91 @@ static void plain_stop(struct plain *plain)
 }
 
 /* ca_file: of a registry of this machine, so that it is asked by https. */
-static void plain_open(struct world *world, const struct plain *plain, bool insecure, bool http)
+static void plain_open(struct runtime *runtime, const struct plain *plain, bool insecure, bool http)
 {
 	AUTO_FREE char *ca_file = mem_printf("%s/ca.crt", tmp);
 
 	assert_int_equal(fs_replace(ca_file, "", 0, 0600, FS_SYNC_NONE, NULL), 0);
-	free(world->host);
-	world->host = mem_printf("127.0.0.1:%u", plain->port);
-	struct registry_options options = world_options(world);
+	free(runtime->host);
+	runtime->host = mem_printf("127.0.0.1:%u", plain->port);
+	struct registry_options options = runtime_options(runtime);
 	options.ca_file = insecure ? ca_file : "/etc/ssl/certs/ca-certificates.crt";
 	options.insecure = insecure;
 	options.remembered_http = http;
-	world_open(world, &options);
+	runtime_open(runtime, &options);
 }
 
 static void test_insecure(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcomes[3] = {0};
 	struct plain plain;
 
 	(void)state;
 	plain_start(&plain);
-	world_init(&world, response_other);
-	plain_open(&world, &plain, true, false);
-	assert_false(registry_uses_http(world.registry));
+	runtime_init(&runtime, response_other);
+	plain_open(&runtime, &plain, true, false);
+	assert_false(registry_uses_http(runtime.registry));
 	for (size_t i = 0; i < 3; i++)
-		query(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
-	world_run(&world);
+		query(&runtime, (struct registry_request){.path = "a"}, &outcomes[i]);
+	runtime_run(&runtime);
 	for (size_t i = 0; i < 3; i++) {
 		is_ok(&outcomes[i], 200);
 		outcome_done(&outcomes[i]);
 	}
-	assert_true(registry_uses_http(world.registry));
+	assert_true(registry_uses_http(runtime.registry));
 	assert_int_equal(atomic_load(&plain.n_tls), 1);
-	plain_open(&world, &plain, true, true);
-	query_now(&world, (struct registry_request){.path = "a"}, &outcomes[0]);
+	plain_open(&runtime, &plain, true, true);
+	query_now(&runtime, (struct registry_request){.path = "a"}, &outcomes[0]);
 	is_ok(&outcomes[0], 200);
 	assert_int_equal(atomic_load(&plain.n_tls), 1);
 	outcome_done(&outcomes[0]);
-	world_done(&world);
+	runtime_done(&runtime);
 	plain_stop(&plain);
 }
 
 static void test_plain_refused(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 	struct plain plain;
 
 	(void)state;
 	plain_start(&plain);
-	world_init(&world, response_other);
-	plain_open(&world, &plain, false, false);
-	query_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	runtime_init(&runtime, response_other);
+	plain_open(&runtime, &plain, false, false);
+	query_now(&runtime, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_INSECURE);
 	assert_non_null(strstr(outcome.message, "speaks http only"));
 	assert_non_null(strstr(outcome.hint, "insecure: true}"));
 	assert_int_equal(atomic_load(&plain.n_http), 1);
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 	plain_stop(&plain);
 }
 
 /* It is not asked without TLS again because TLS with it fails. */
 static void test_tls_fails(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 	struct plain plain;
 
 	(void)state;
 	plain_start(&plain);
 	plain.wants_tls = true;
-	world_init(&world, response_other);
-	free(world.host);
-	world.host = mem_printf("127.0.0.1:%u", plain.port);
-	struct registry_options options = world_options(&world);
-	world_open(&world, &options);
-	query_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	runtime_init(&runtime, response_other);
+	free(runtime.host);
+	runtime.host = mem_printf("127.0.0.1:%u", plain.port);
+	struct registry_options options = runtime_options(&runtime);
+	runtime_open(&runtime, &options);
+	query_now(&runtime, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_HTTP_TLS);
 	assert_true(str_starts(outcome.hint, "registry: {push: 127.0.0.1:"));
 	assert_int_equal(atomic_load(&plain.n_http), 1);
 	assert_int_equal(atomic_load(&plain.n_tls), 1);
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 	plain_stop(&plain);
 }
 
@@ -1248,16 +1249,16 @@ static bool response_says_tls(struct fix_conn *conn)
 /* A server of this machine that wants TLS gets it. */
 static void test_tls_wanted(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcome = {0};
 
 	(void)state;
-	world_init(&world, response_says_tls);
-	query_now(&world, (struct registry_request){.path = "a"}, &outcome);
+	runtime_init(&runtime, response_says_tls);
+	query_now(&runtime, (struct registry_request){.path = "a"}, &outcome);
 	is_error(&outcome, E_REGISTRY_UNREACHABLE);
-	assert_false(registry_uses_http(world.registry));
+	assert_false(registry_uses_http(runtime.registry));
 	outcome_done(&outcome);
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 /*
@@ -1266,72 +1267,72 @@ static void test_tls_wanted(void **state)
 
 static void test_names(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
-	world_init(&world, response_other);
-	struct registry_options options = world_options(&world);
+	runtime_init(&runtime, response_other);
+	struct registry_options options = runtime_options(&runtime);
 	options.host = "docker.io";
 	options.repo = "ubuntu";
-	world_open(&world, &options);
-	assert_string_equal(registry_name(world.registry), "docker.io/ubuntu");
-	assert_string_equal(registry_host(world.registry), "docker.io");
-	AUTO_FREE char *one = registry_repo_path(world.registry, "ubuntu");
-	AUTO_FREE char *two = registry_repo_path(world.registry, "me/ubuntu");
+	runtime_open(&runtime, &options);
+	assert_string_equal(registry_name(runtime.registry), "docker.io/ubuntu");
+	assert_string_equal(registry_host(runtime.registry), "docker.io");
+	AUTO_FREE char *one = registry_repo_path(runtime.registry, "ubuntu");
+	AUTO_FREE char *two = registry_repo_path(runtime.registry, "me/ubuntu");
 	assert_string_equal(one, "library/ubuntu");
 	assert_string_equal(two, "me/ubuntu");
 	options.host = "[::1]:5000";
-	world_open(&world, &options);
-	assert_true(registry_uses_http(world.registry));
-	AUTO_FREE char *three = registry_repo_path(world.registry, "ubuntu");
+	runtime_open(&runtime, &options);
+	assert_true(registry_uses_http(runtime.registry));
+	AUTO_FREE char *three = registry_repo_path(runtime.registry, "ubuntu");
 	assert_string_equal(three, "ubuntu");
 	options.host = "sub.localhost";
-	world_open(&world, &options);
-	assert_true(registry_uses_http(world.registry));
+	runtime_open(&runtime, &options);
+	assert_true(registry_uses_http(runtime.registry));
 	options.remembered_open = true;
-	world_open(&world, &options);
-	assert_false(registry_uses_http(world.registry));
+	runtime_open(&runtime, &options);
+	assert_false(registry_uses_http(runtime.registry));
 	options.remembered_http = true;
-	world_open(&world, &options);
-	assert_true(registry_uses_http(world.registry));
+	runtime_open(&runtime, &options);
+	assert_true(registry_uses_http(runtime.registry));
 	options.host = "10.0.0.1:5000";
-	world_open(&world, &options);
-	assert_false(registry_uses_http(world.registry));
-	world_done(&world);
+	runtime_open(&runtime, &options);
+	assert_false(registry_uses_http(runtime.registry));
+	runtime_done(&runtime);
 }
 
 static void test_paths(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcomes[3] = {0};
 
 	(void)state;
-	world_init(&world, response_other);
-	query_now(&world, (struct registry_request){.path = "/v2/"}, &outcomes[0]);
-	query_now(&world, (struct registry_request){.path = "tags/list", .repo = "a/b"},
+	runtime_init(&runtime, response_other);
+	query_now(&runtime, (struct registry_request){.path = "/v2/"}, &outcomes[0]);
+	query_now(&runtime, (struct registry_request){.path = "tags/list", .repo = "a/b"},
 		&outcomes[1]);
-	query_now(&world, (struct registry_request){.path = "tags/list"}, &outcomes[2]);
-	assert_int_equal(fix_count(world.server, "GET /v2/ "), 1);
-	assert_int_equal(fix_count(world.server, "GET /v2/a/b/tags/list "), 1);
-	assert_int_equal(fix_count(world.server, "GET /v2/me/x/tags/list "), 1);
+	query_now(&runtime, (struct registry_request){.path = "tags/list"}, &outcomes[2]);
+	assert_int_equal(fix_count(runtime.server, "GET /v2/ "), 1);
+	assert_int_equal(fix_count(runtime.server, "GET /v2/a/b/tags/list "), 1);
+	assert_int_equal(fix_count(runtime.server, "GET /v2/me/x/tags/list "), 1);
 	for (size_t i = 0; i < 3; i++)
 		outcome_done(&outcomes[i]);
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 /* Those behind a pilot that is given up go on. */
 static void test_cancel(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 	struct outcome outcomes[3] = {0};
 
 	(void)state;
-	world_init(&world, response_other);
+	runtime_init(&runtime, response_other);
 	for (size_t i = 0; i < 3; i++)
-		query(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
+		query(&runtime, (struct registry_request){.path = "a"}, &outcomes[i]);
 	registry_cancel(outcomes[0].call);
 	registry_cancel(NULL);
-	world_run(&world);
+	runtime_run(&runtime);
 	assert_int_equal(outcomes[0].n_done, 0);
 	for (size_t i = 1; i < 3; i++) {
 		is_ok(&outcomes[i], 201);
@@ -1339,42 +1340,42 @@ static void test_cancel(void **state)
 	}
 	/* With requests under way, waiting to be tried again, and behind the gate. */
 	for (size_t i = 0; i < 3; i++)
-		query(&world, (struct registry_request){.path = "a"}, &outcomes[i]);
-	registry_free(world.registry);
-	world.registry = NULL;
-	world_run(&world);
+		query(&runtime, (struct registry_request){.path = "a"}, &outcomes[i]);
+	registry_free(runtime.registry);
+	runtime.registry = NULL;
+	runtime_run(&runtime);
 	assert_int_equal(outcomes[2].n_done, 0);
-	world_done(&world);
+	runtime_done(&runtime);
 }
 
 static int free_all(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
-	struct world *world = ctx;
+	struct runtime *runtime = ctx;
 
 	(void)response, (void)error, (void)err;
-	registry_free(world->registry);
-	world->registry = NULL;
+	registry_free(runtime->registry);
+	runtime->registry = NULL;
 	return 0;
 }
 
 /* done may free the registry, with all of its other calls. */
 static void test_free_in_done(void **state)
 {
-	struct world world;
+	struct runtime runtime;
 
 	(void)state;
-	world_init(&world, response_other);
+	runtime_init(&runtime, response_other);
 	const struct registry_request request = {.method = "GET",
 		.path = "a",
 		.doing = "x",
 		.max_body = 10,
 		.done = free_all,
-		.ctx = &world};
+		.ctx = &runtime};
 	for (int i = 0; i < 4; i++)
-		registry_start(world.registry, &request);
-	world_run(&world);
-	assert_null(world.registry);
-	world_done(&world);
+		registry_start(runtime.registry, &request);
+	runtime_run(&runtime);
+	assert_null(runtime.registry);
+	runtime_done(&runtime);
 }
 
 int main(void)

@@ -116,7 +116,7 @@ static struct item *add_index(
 }
 
 struct observe {
-	struct world world;
+	struct runtime runtime;
 	struct layout *cache;
 	struct registry_base *base;
 	int n_found, n_layers_known;
@@ -146,7 +146,7 @@ static void poll_init(struct observe *observe)
 	*observe = (struct observe){.free_in_found = true};
 	AUTO_FREE char *dir = mem_printf("%s/cache", tmp);
 	n_items = 0;
-	world_init(&observe->world, response_item);
+	runtime_init(&observe->runtime, response_item);
 	assert_int_equal(layout_open(dir, true, &observe->cache, NULL), 0);
 }
 
@@ -154,7 +154,7 @@ static void poll_done(struct observe *observe)
 {
 	registry_base_free(observe->base);
 	layout_free(observe->cache);
-	world_done(&observe->world);
+	runtime_done(&observe->runtime);
 	err_done(&observe->error);
 	forget_items();
 	AUTO_FREE char *dir = mem_printf("%s/cache", tmp);
@@ -185,14 +185,14 @@ static struct registry_base *start(
 		.ctx = observe,
 	};
 
-	return registry_base_start(observe->world.registry, &request);
+	return registry_base_start(observe->runtime.registry, &request);
 }
 
 static void find_for(
 	struct observe *observe, const char *digest, const char *known, const char *older)
 {
 	AUTO_REF struct ref ref = {.kind = REF_REGISTRY,
-		.host = mem_strdup(observe->world.host),
+		.host = mem_strdup(observe->runtime.host),
 		.repo = mem_strdup("base/y"),
 		.tag = mem_strdup("1"),
 		.digest = mem_strdup(digest)};
@@ -201,7 +201,7 @@ static void find_for(
 	err_clear(&observe->error);
 	*observe->digest = '\0';
 	observe->base = start(observe, &ref, known, older);
-	world_run(&observe->world);
+	runtime_run(&observe->runtime);
 	assert_int_equal(observe->n_found, 1);
 	registry_base_free(TAKE(observe->base));
 }
@@ -230,7 +230,7 @@ static void is_not_found(const struct observe *observe, enum err_id id, const ch
 
 static int requests(struct observe *observe)
 {
-	return atomic_exchange(&observe->world.server->n_requests, 0);
+	return atomic_exchange(&observe->runtime.server->n_requests, 0);
 }
 
 static void test_tag(void **state)
@@ -245,7 +245,7 @@ static void test_tag(void **state)
 		is_found(&observe, image->digest);
 		assert_int_equal(requests(&observe), 2);
 		assert_int_equal(observe.n_layers_known, 1);
-		assert_true(fix_saw(observe.world.server, "\r\naccept: " OCI_INDEX));
+		assert_true(fix_saw(observe.runtime.server, "\r\naccept: " OCI_INDEX));
 		/* What is cached is not asked for, but for what the tag stands for. */
 		find_for(&observe, NULL, NULL, NULL);
 		is_found(&observe, image->digest);
@@ -317,12 +317,12 @@ static void test_older(void **state)
 	/* Not in the cache yet. */
 	find_for(&observe, NULL, NULL, older);
 	is_found(&observe, older);
-	assert_int_equal(fix_count(observe.world.server, "HEAD "), 0);
+	assert_int_equal(fix_count(observe.runtime.server, "HEAD "), 0);
 	requests(&observe);
 	find_for(&observe, NULL, NULL, older);
 	is_found(&observe, older);
 	assert_int_equal(requests(&observe), 1);
-	assert_int_equal(fix_count(observe.world.server, "HEAD "), 1);
+	assert_int_equal(fix_count(observe.runtime.server, "HEAD "), 1);
 	/* HEAD is not allowed there. */
 	image->head_status = 405;
 	find_for(&observe, NULL, NULL, older);
@@ -557,13 +557,13 @@ static void test_give_up(void **state)
 
 	(void)state;
 	poll_init(&observe);
-	ref.host = mem_strdup(observe.world.host);
+	ref.host = mem_strdup(observe.runtime.host);
 	for (int i = 0; i < 2; i++) {
 		struct registry_base *base = start(&observe, &ref, NULL, NULL);
 		registry_base_free(base);
 	}
 	registry_base_free(NULL);
-	world_run(&observe.world);
+	runtime_run(&observe.runtime);
 	assert_int_equal(observe.n_found, 0);
 	poll_done(&observe);
 }

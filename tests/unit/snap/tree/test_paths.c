@@ -20,7 +20,7 @@ struct fake_repo {
 	struct paths_repo repo;
 };
 
-struct world {
+struct runtime {
 	struct tree tree;
 	struct fake_repo repos[8];
 	size_t n_repos;
@@ -31,7 +31,7 @@ struct world {
 
 static int setup(void **state)
 {
-	struct world *w = mem_alloc(1, sizeof(*w));
+	struct runtime *w = mem_alloc(1, sizeof(*w));
 
 	w->tree = tree_new();
 	*state = w;
@@ -40,7 +40,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	for (size_t i = 0; i < w->n_repos; i++) {
 		tracked_done(&w->repos[i].repo.tracked);
@@ -64,7 +64,7 @@ static int by_path(const void *a, const void *b)
 }
 
 /* A repository at dir whose index has these paths, blanks between them; @path is a submodule. */
-static struct paths_repo *add_repo(struct world *w, const char *dir, const char *index)
+static struct paths_repo *add_repo(struct runtime *w, const char *dir, const char *index)
 {
 	struct fake_repo *fake = &w->repos[w->n_repos++];
 	struct tracked *tracked = &fake->repo.tracked;
@@ -87,7 +87,7 @@ static struct paths_repo *add_repo(struct world *w, const char *dir, const char 
 static int find_repo(
 	void *ctx, const char *dir, const struct paths_repo **ret_repo, struct err *err)
 {
-	struct world *w = ctx;
+	struct runtime *w = ctx;
 
 	(void)err;
 	strv_add(&w->requested, dir);
@@ -98,7 +98,7 @@ static int find_repo(
 	return 0;
 }
 
-static int list(struct world *w, struct path_list *ret, struct err *err)
+static int list(struct runtime *w, struct path_list *ret, struct err *err)
 {
 	struct paths_options options = {
 		.root = w->tree.root,
@@ -138,7 +138,7 @@ static char *left_text(const struct path_list *list)
 	return buf_take(&out);
 }
 
-static void expect(struct world *w, const char *paths, const char *left_out)
+static void expect(struct runtime *w, const char *paths, const char *left_out)
 {
 	struct path_list found = {0};
 	struct err err = {0};
@@ -153,7 +153,7 @@ static void expect(struct world *w, const char *paths, const char *left_out)
 	path_list_done(&found);
 }
 
-static void expect_requested(const struct world *w, const char *dirs)
+static void expect_requested(const struct runtime *w, const char *dirs)
 {
 	AUTO_BUF struct buf out;
 
@@ -165,7 +165,7 @@ static void expect_requested(const struct world *w, const char *dirs)
 
 static void test_kinds(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 	struct path_list found = {0};
 	struct stat st;
 
@@ -196,7 +196,7 @@ static void test_kinds(void **state)
 
 static void test_order(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	for (const char *const *name = (const char *const[]){"a0", "a/b", "a-b", "a.b/c", "a/b.c",
 		     "a/a", "A", "a b", "\xff", "a-b.d/x", "a/bb/c", NULL};
@@ -209,7 +209,7 @@ static void test_any_bytes(void **state)
 {
 	static const char *const names[] = {"\t", "\n", " ", "\"", "$x", "'", "*", "-n", "\\",
 		"e\xcc\x81", "\xc3\xa9", "\xf0\x9f\x98\x80", "\xff\xfe"};
-	struct world *w = *state;
+	struct runtime *w = *state;
 	struct path_list found = {0};
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
@@ -223,7 +223,7 @@ static void test_any_bytes(void **state)
 
 static void test_tracked_and_ignored(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	add_repo(w, "", "a.log build/keep build/x/deep/keep data/.gitkeep gone dir/gone");
 	tree_write(&w->tree, ".gitignore", "*.log\nbuild/\ndata/*\n!keep.log\n");
@@ -240,7 +240,7 @@ static void test_tracked_and_ignored(void **state)
 
 static void test_ignored_directory_that_is_whole(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	add_repo(w, "", "build/a build/b/c");
 	tree_write(&w->tree, ".gitignore", "build/\n");
@@ -251,7 +251,7 @@ static void test_ignored_directory_that_is_whole(void **state)
 
 static void test_other_kind_than_in_the_index(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	add_repo(w, "", "file-now-dir dir-now-file/x dir-now-link/x link a/b/c/d a/b/e");
 	tree_write(&w->tree, "file-now-dir/y", "");
@@ -266,7 +266,7 @@ static void test_other_kind_than_in_the_index(void **state)
 
 static void test_rule_files(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 	struct paths_repo *repo = add_repo(w, "", "");
 
 	repo->info_exclude = fs_join(w->tree.root, ".git/exclude");
@@ -291,7 +291,7 @@ static void test_rule_files(void **state)
 
 static void test_rule_files_that_are_none(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	tree_write(&w->tree, "rules", "x\n");
 	tree_write(&w->tree, "x", "");
@@ -307,7 +307,7 @@ static void test_rule_files_that_are_none(void **state)
 
 static void test_no_repository(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	tree_write(&w->tree, ".gitignore", "*.o\n");
 	tree_write(&w->tree, "a.o", "");
@@ -320,7 +320,7 @@ static void test_no_repository(void **state)
 
 static void test_git_in_capitals(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 	struct paths_repo *repo = add_repo(w, "", "");
 
 	repo->ignore_case = true;
@@ -332,7 +332,7 @@ static void test_git_in_capitals(void **state)
 
 static void test_nested_repositories(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	add_repo(w, "", "@module @gone @was-module seen/file top");
 	add_repo(w, "module", "a.log src/x");
@@ -361,7 +361,7 @@ static void test_nested_repositories(void **state)
 
 static void test_dlrunignore(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	add_repo(w, "", "big/a tracked.bin src/keep.bin x.txt @module");
 	add_repo(w, "module", "m.bin n");
@@ -381,7 +381,7 @@ static void test_dlrunignore(void **state)
 
 static void test_include(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	add_repo(w, "", "data/tracked");
 	tree_write(&w->tree, ".gitignore", "data/\nmodels/\n*.log\n");
@@ -406,7 +406,7 @@ static void test_include(void **state)
 
 static void test_include_the_whole_tree(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	add_repo(w, "", "a");
 	tree_write(&w->tree, ".gitignore", "*\n");
@@ -419,7 +419,7 @@ static void test_include_the_whole_tree(void **state)
 
 static void test_paths(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	add_repo(w, "", "a/x a/y b c/d/e");
 	for (const char *const *name = (const char *const[]){"a/x", "a/y", "a/z.log", "b", "c/d/e",
@@ -438,7 +438,7 @@ static void test_paths(void **state)
 static void test_deep(void **state)
 {
 	enum { DEPTH = 2046 };
-	struct world *w = *state;
+	struct runtime *w = *state;
 	struct path_list found = {0};
 	struct rlimit before, few;
 	int fd = dup(w->tree.fd);
@@ -466,7 +466,7 @@ static void test_deep(void **state)
 static void test_many_left_out(void **state)
 {
 	enum { N = 25000 };
-	struct world *w = *state;
+	struct runtime *w = *state;
 	struct path_list found = {0};
 
 	tree_write(&w->tree, ".gitignore", "*.log\n");
@@ -490,7 +490,7 @@ static void test_many_left_out(void **state)
 
 static void test_sizes_of_left_out(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 	struct path_list found = {0};
 
 	tree_write(&w->tree, ".gitignore", "x\nd/\n");
@@ -506,7 +506,7 @@ static void test_sizes_of_left_out(void **state)
 /* What several threads find in any order is always the same. */
 static void test_same_each_time(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	add_repo(w, "", "3/3/3 5/1");
 	add_repo(w, "4/4", "1/1");

@@ -16,7 +16,7 @@
 #include "tests/unit/effort.h"
 #include "tests/unit/tree.h"
 
-struct world {
+struct runtime {
 	struct tree tree;
 	struct paths_repo repo; /* at the root */
 	struct strv include, paths, allow;
@@ -28,7 +28,7 @@ struct world {
 static int find_repo(
 	void *ctx, const char *dir, const struct paths_repo **ret_repo, struct err *err)
 {
-	struct world *w = ctx;
+	struct runtime *w = ctx;
 
 	(void)err;
 	*ret_repo = *dir ? NULL : &w->repo;
@@ -37,7 +37,7 @@ static int find_repo(
 
 static int setup(void **state)
 {
-	struct world *w = mem_alloc(1, sizeof(*w));
+	struct runtime *w = mem_alloc(1, sizeof(*w));
 
 	w->tree = tree_new();
 	w->options = (struct paths_options){
@@ -55,7 +55,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	tracked_done(&w->repo.tracked);
 	strv_done(&w->include);
@@ -68,7 +68,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void track(struct world *w, const char *path)
+static void track(struct runtime *w, const char *path)
 {
 	struct tracked_path *entry = vec_push(&w->repo.tracked);
 
@@ -77,7 +77,7 @@ static void track(struct world *w, const char *path)
 }
 
 /* The paths in order, blanks between them. */
-static void expect(struct world *w, const char *paths)
+static void expect(struct runtime *w, const char *paths)
 {
 	AUTO_BUF struct buf out;
 
@@ -90,7 +90,7 @@ static void expect(struct world *w, const char *paths)
 	assert_string_equal(out.data, paths);
 }
 
-static void expect_refusal(struct world *w, enum err_id id, const char *message)
+static void expect_refusal(struct runtime *w, enum err_id id, const char *message)
 {
 	err_clear(&w->err);
 	path_list_done(&w->list);
@@ -103,7 +103,7 @@ static void expect_refusal(struct world *w, enum err_id id, const char *message)
 	assert_null(w->list.v);
 }
 
-static void expect_evidence(const struct world *w, const char *const *lines)
+static void expect_evidence(const struct runtime *w, const char *const *lines)
 {
 	size_t n = 0;
 
@@ -117,7 +117,7 @@ static void expect_evidence(const struct world *w, const char *const *lines)
 #define EVIDENCE(...) expect_evidence(w, (const char *const[]){__VA_ARGS__})
 
 /* The hint up to the name of the file, which is that of the tree. */
-static void expect_hint(const struct world *w, const char *line)
+static void expect_hint(const struct runtime *w, const char *line)
 {
 	AUTO_FREE char *hint = mem_printf("%s >> %s/.dlrunignore", line, w->tree.root);
 
@@ -129,7 +129,7 @@ static void expect_hint(const struct world *w, const char *line)
 
 static void test_checkpoints(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	for (int i = 0; i < 10; i++) {
 		char name[64];
@@ -164,7 +164,7 @@ static void test_checkpoints(void **state)
 
 static void test_total(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	w->options.limits.total_bytes = 1000;
 	tree_sparse(&w->tree, "a", 400);
@@ -192,7 +192,7 @@ static void test_total(void **state)
 /* Tracked or not: the limits are for both. */
 static void test_total_of_tracked(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	tree_sparse(&w->tree, "big", 600 << 20);
 	track(w, "big");
@@ -202,7 +202,7 @@ static void test_total_of_tracked(void **state)
 
 static void test_ignored_does_not_count(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	tree_sparse(&w->tree, "data/big", 1ll << 40);
 	tree_sparse(&w->tree, "big.bin", 1ll << 40);
@@ -213,7 +213,7 @@ static void test_ignored_does_not_count(void **state)
 
 static void test_files(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	w->options.limits.files = 1000;
 	for (int i = 0; i < 1001; i++) {
@@ -232,7 +232,7 @@ static void test_files(void **state)
 
 static void test_files_of_the_root(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	w->options.limits.files = 10;
 	for (int i = 0; i < 11; i++) {
@@ -247,7 +247,7 @@ static void test_files_of_the_root(void **state)
 
 static void test_large_files(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	w->options.limits = (struct paths_limits){.file_bytes = 100};
 	for (int i = 0; i < 6; i++) {
@@ -267,7 +267,7 @@ static void test_large_files(void **state)
 /* A tree that has no end in sight is not walked to its end. */
 static void test_early(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	w->options.limits.files = 2;
 	for (int i = 0; i < 30000; i++) {
@@ -301,7 +301,7 @@ static void test_hints_are_exact(void **state)
 		{"back\\slash", "printf '%s\\n' '/back\\\\slash'"},
 		{"end ", "printf '%s\\n' '/end\\ '"},
 	};
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	w->options.limits = (struct paths_limits){.file_bytes = 1024};
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -334,7 +334,7 @@ static void test_hints_are_exact(void **state)
 
 static void test_secrets(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	tree_write(&w->tree, "train.py", "");
 	tree_write(&w->tree, ".env", "TOKEN=x\n");
@@ -360,7 +360,7 @@ static void test_secrets(void **state)
 
 static void test_secrets_that_are_none(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	/* Committed, ignored, dropped, or only a link. */
 	tree_write(&w->tree, ".env", "TOKEN=x\n");
@@ -382,7 +382,7 @@ static void test_secrets_that_are_none(void **state)
 
 static void test_many_secrets(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	for (int i = 9; i > 0; i--) {
 		char name[32];
@@ -400,7 +400,7 @@ static void test_whiteout_names(void **state)
 {
 	static const char *const names[] = {
 		".wh.x", ".wh..wh..opq", "a/.wh.y", "a/.wh.d/file", ".wh."};
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	tree_write(&w->tree, ".whx", "");
 	tree_write(&w->tree, "wh.x", "");
@@ -427,7 +427,7 @@ static void test_whiteout_names(void **state)
 static void test_names_of_git(void **state)
 {
 	static const char *const names[] = {"d/.GIT/x", "git~1", ".git /x", ".git.", ".git:x"};
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	tree_write(&w->tree, "ok", "");
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -444,7 +444,7 @@ static void test_names_of_git(void **state)
 
 static void test_first_name_is_told(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	for (int i = 99; i >= 0; i--) {
 		char name[32];
@@ -476,7 +476,7 @@ static int make_levels(const struct tree *tree, int n)
 
 static void test_long_paths(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 	char name[128] = {0};
 	AUTO_FD int fd = make_levels(&w->tree, 20);
 
@@ -496,7 +496,7 @@ static void test_long_paths(void **state)
 
 static void test_long_directory(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	close(make_levels(&w->tree, 25));
 	assert_true(paths_list(&w->options, &w->list, &w->err) < 0);
@@ -508,7 +508,7 @@ static void test_long_directory(void **state)
 
 /* include: and paths: */
 
-static void include(struct world *w, const char *path)
+static void include(struct runtime *w, const char *path)
 {
 	strv_done(&w->include);
 	strv_add(&w->include, path);
@@ -516,7 +516,7 @@ static void include(struct world *w, const char *path)
 
 static void test_include_misses(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	tree_write(&w->tree, ".gitignore", "data/\n*.log\n");
 	tree_write(&w->tree, ".dlrunignore", "drop/\n*.tmp\n");
@@ -571,7 +571,7 @@ static void test_include_misses(void **state)
 
 static void test_paths_misses(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	tree_write(&w->tree, "exp/a.py", "");
 	tree_write(&w->tree, "lib/b.py", "");
@@ -588,7 +588,7 @@ static void test_paths_misses(void **state)
 
 static void test_empty(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 	AUTO_FREE char *message = mem_printf("there is no file to run in %s", w->tree.root);
 
 	expect_refusal(w, E_SNAPSHOT_EMPTY, message);
@@ -601,7 +601,7 @@ static void test_empty(void **state)
 
 static void test_root_that_is_gone(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	w->options.root = "/proc/nonexistent/tree";
 	expect_refusal(
@@ -610,7 +610,7 @@ static void test_root_that_is_gone(void **state)
 
 static void test_unreadable(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 	uid_t uid = geteuid();
 
 	tree_write(&w->tree, "a", "");
@@ -635,7 +635,7 @@ static void test_unreadable(void **state)
 
 static void test_large_rules(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	tree_sparse(&w->tree, "d/.gitignore", IGNORE_TEXT_MAX + 1);
 	expect_refusal(w, E_DATA_LIMIT, "d/.gitignore is larger than 4.0 MiB");
@@ -651,7 +651,7 @@ static int fail_to_find(
 
 static void test_repository_that_fails(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 
 	w->options.repo = fail_to_find;
 	tree_write(&w->tree, "b/.git/HEAD", "");
@@ -661,7 +661,7 @@ static void test_repository_that_fails(void **state)
 }
 
 /* In a child with mounts of its own: 0 as it should be, 77 not allowed here. */
-static int list_with_loop(struct world *w)
+static int list_with_loop(struct runtime *w)
 {
 	AUTO_FREE char *inner = fs_join(w->tree.root, "a/inner");
 
@@ -677,7 +677,7 @@ static int list_with_loop(struct world *w)
 
 static void test_mount_loop(void **state)
 {
-	struct world *w = *state;
+	struct runtime *w = *state;
 	int status;
 
 	tree_write(&w->tree, "a/x", "");

@@ -341,7 +341,7 @@ static void test_restarts_of_a_jobset_are_said(void **state)
 	(void)state;
 	begin(&place, NULL);
 	target_kube_of(place.target)->takes_jobset = true;
-	const struct spec spec = {.resources = {.nodes = 2}, .world = {.retries = 3}};
+	const struct spec spec = {.resources = {.nodes = 2}, .runtime = {.retries = 3}};
 	place.target->ops->prepare(place.target, JOB, 1, &spec, place.handle, NULL);
 	for (size_t i = 1; i <= 2; i++) {
 		WAITED(logs, &place);
@@ -374,7 +374,7 @@ static void test_which_runs_are_jobsets(void **state)
 	begin(&place, NULL);
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		const struct spec spec = {.resources = {.nodes = cases[i].nodes},
-			.world = {.retries = cases[i].retries}};
+			.runtime = {.retries = cases[i].retries}};
 		char handle[TARGET_HANDLE_SIZE];
 
 		target_kube_of(place.target)->takes_jobset = cases[i].takes;

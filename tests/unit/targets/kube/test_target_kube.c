@@ -293,10 +293,10 @@ static void test_plan(void **state)
 	place_init(&place, definition);
 	wanted_init(&wanted);
 	wanted.spec.resources.gpu_type = mem_strdup("h100");
-	*vec_push(&wanted.spec.world.data) = (struct world_data){
+	*vec_push(&wanted.spec.runtime.data) = (struct runtime_data){
 		mem_strdup("data/x"), mem_strdup("{\"pvc\":\"d\",\"sub_path\":\"x\"}")};
-	strv_add(&wanted.spec.world.outputs, "out");
-	strv_add(&wanted.spec.world.filled, "out");
+	strv_add(&wanted.spec.runtime.outputs, "out");
+	strv_add(&wanted.spec.runtime.filled, "out");
 	wanted.spec.ports = (struct ports){.v = {6006}, .n = 1};
 	assert_int_equal(plan_of(&place, &wanted, &plan, &err), 0);
 	assert_string_equal(plan.run.job, "a-22222");

@@ -20,7 +20,7 @@ static void set_words(struct place *place, const char *const *words)
 
 static void before(struct place *place, const char *lines)
 {
-	place->job.world.before = mem_strdup(lines);
+	place->job.runtime.before = mem_strdup(lines);
 }
 
 /*
@@ -80,7 +80,7 @@ static void test_before_a_program_that_is_missing(void **state)
 	struct place *place = *state;
 	AUTO(target_status_done) struct target_status status = {0};
 
-	place->job.world.retries = 5;
+	place->job.runtime.retries = 5;
 	before(place, "PATH=/usr/bin:/bin");
 	WORDS(place, "python33", "x");
 	start(place);
@@ -125,8 +125,8 @@ static void expect_python_path(const char *inherited, const char *want)
 	const char *const env[] = {"OLDPWD=/x", inherited, NULL};
 	AUTO_STRV struct strv got = {0};
 
-	strv_add(&job.world.python_paths, "src");
-	strv_add(&job.world.python_paths, ".");
+	strv_add(&job.runtime.python_paths, "src");
+	strv_add(&job.runtime.python_paths, ".");
 	program_env(&job, env, "/t", &got);
 	assert_string_equal(env_get((const char *const *)got.v, "PYTHONPATH"), want);
 	assert_string_equal(env_get((const char *const *)got.v, "PWD"), "/t/a");
@@ -149,8 +149,8 @@ static void test_python_paths(void **state)
 static void limits(struct place *place, int64_t timeout_ms, int64_t before_ms)
 {
 	place->job.timeout_ms = timeout_ms;
-	place->job.world.signal = SIGUSR1;
-	place->job.world.signal_before_ms = before_ms;
+	place->job.runtime.signal = SIGUSR1;
+	place->job.runtime.signal_before_ms = before_ms;
 }
 
 /* How long a shell on a busy machine may take to set its traps. */
@@ -258,7 +258,7 @@ static void test_retries(void **state)
 	strv_add(&place->job.env, "DLRUN_ATTEMPT=1");
 	attempt_job_place(&place->job, place->dir);
 	assert_int_equal(attempt_make_dirs(place->dir, NULL, NULL), 0);
-	place->job.world.retries = 5;
+	place->job.runtime.retries = 5;
 	make_trees(place, 3);
 	sh(place, line);
 	start(place);
@@ -282,7 +282,7 @@ static void test_retries_that_are_used_up(void **state)
 {
 	struct place *place = *state;
 
-	place->job.world.retries = 1;
+	place->job.runtime.retries = 1;
 	make_trees(place, 2);
 	sh(place, "kill -SEGV $$");
 	start(place);
@@ -298,7 +298,7 @@ static void test_what_is_not_repeated(void **state)
 {
 	struct place *place = *state;
 
-	place->job.world.retries = 3;
+	place->job.runtime.retries = 3;
 	place->job.timeout_ms = 100;
 	sh(place, "sleep 1000");
 	start(place);
@@ -310,7 +310,7 @@ static void test_cancel_ends_all_attempts(void **state)
 {
 	struct place *place = *state;
 
-	place->job.world.retries = 3;
+	place->job.runtime.retries = 3;
 	sh(place, "echo ready; sleep 1000");
 	start(place);
 	UNTIL(has_line(place, ATTEMPT_LOG));
@@ -326,7 +326,7 @@ static void test_a_next_one_that_never_began(void **state)
 	AUTO(target_status_done) struct target_status status = {0};
 	AUTO(attempt_next_done) struct attempt_next next = {0};
 
-	place->job.world.retries = 3;
+	place->job.runtime.retries = 3;
 	sh(place, "echo ran");
 	assert_int_equal(attempt_job_write(place->dir, &place->job, NULL), 0);
 	assert_int_equal(attempt_next_make(place->dir, &next, NULL), 0);
@@ -348,7 +348,7 @@ static void test_a_next_one_that_cannot_begin(void **state)
 {
 	struct place *place = *state;
 
-	place->job.world.retries = 1;
+	place->job.runtime.retries = 1;
 	make_trees(place, 2);
 	AUTO_FREE char *state_file = fs_join(place->dir, "../2/" ATTEMPT_STATE "/x");
 	assert_int_equal(fs_mkdirs(state_file, 0700, NULL), 0);
@@ -365,7 +365,7 @@ static void test_a_next_one_that_cannot_begin(void **state)
 
 static void set_setup(struct place *place, const char *line)
 {
-	struct world_setup *setup = &place->job.world.setup;
+	struct runtime_setup *setup = &place->job.runtime.setup;
 
 	write_file(place->dir, "tree/key", "1\n", 0644);
 	place->job.setups = mem_printf("%s/setups", place->base);
@@ -390,7 +390,7 @@ static void test_setup_that_fails(void **state)
 	struct place *place = *state;
 	AUTO(target_status_done) struct target_status status = {0};
 
-	place->job.world.retries = 3;
+	place->job.runtime.retries = 3;
 	set_setup(place, "echo out of luck; exit 3");
 	sh(place, "echo ran");
 	start(place);
@@ -444,7 +444,7 @@ static void test_setup_without_its_key(void **state)
 	struct place *place = *state;
 
 	set_setup(place, "true");
-	strv_add(&place->job.world.setup.key, "uv.lock");
+	strv_add(&place->job.runtime.setup.key, "uv.lock");
 	sh(place, "echo ran");
 	start(place);
 	expect_end(place, RUN_FAILED, 125, 0, "SetupFailed");

@@ -330,20 +330,20 @@ static void test_job_rank(void **state)
 	making_done(&making);
 }
 
-static void test_job_world(void **state)
+static void test_job_runtime(void **state)
 {
 	struct making making;
 
 	(void)state;
 	making_init(&making);
-	making.spec.world.gpus = WORLD_GPUS_AUTO;
-	making.spec.world.before = mem_strdup("source 'x y'\n");
-	making.spec.world.retries = 2;
-	making.spec.world.signal = 10;
-	making.spec.world.signal_before_ms = 90000;
-	*vec_push(&making.spec.world.data) =
-		(struct world_data){mem_strdup("data/a b"), mem_strdup("~/x")};
-	strv_add(&making.spec.world.outputs, "out");
+	making.spec.runtime.gpus = RUNTIME_GPUS_AUTO;
+	making.spec.runtime.before = mem_strdup("source 'x y'\n");
+	making.spec.runtime.retries = 2;
+	making.spec.runtime.signal = 10;
+	making.spec.runtime.signal_before_ms = 90000;
+	*vec_push(&making.spec.runtime.data) =
+		(struct runtime_data){mem_strdup("data/a b"), mem_strdup("~/x")};
+	strv_add(&making.spec.runtime.outputs, "out");
 	make(&making);
 	AUTO_FREE char *links = read_by_shell(making.text.data, "j_data; j_outputs");
 	assert_string_equal(links, "{data/a b>~/x}{out}");
@@ -427,7 +427,7 @@ int main(void)
 		cmocka_unit_test(test_job_words),
 		cmocka_unit_test(test_job_env),
 		cmocka_unit_test(test_job_rank),
-		cmocka_unit_test(test_job_world),
+		cmocka_unit_test(test_job_runtime),
 		cmocka_unit_test(test_job_random),
 		cmocka_unit_test(test_machines),
 	};

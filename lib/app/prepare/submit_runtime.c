@@ -19,7 +19,7 @@
 #include "host/gpu.h"
 
 /*
- * Everything around the code (world.h), checked before there is a run, as far as this machine can
+ * Everything around the code (runtime.h), checked before there is a run, as far as this machine can
  * know.
  */
 
@@ -37,7 +37,7 @@ static void keep_secret(struct submit *submit, const char *item)
 		strv_add(&submit->spec.secrets, name);
 }
 
-static int submit_world_add_secrets(struct submit *submit, const struct secrets_source *source,
+static int submit_runtime_add_secrets(struct submit *submit, const struct secrets_source *source,
 	const struct strv *items, struct err *err)
 {
 	for (size_t i = 0; items && i < items->n; i++) {
@@ -78,10 +78,11 @@ int submit_set_secrets(struct submit *submit, struct err *err)
 		r = take_again(submit, err);
 	} else {
 		struct secrets_source source = secrets_of_config(submit->session, &dir);
-		r = submit_world_add_secrets(submit, &source, config_secrets(submit->config), err);
+		r = submit_runtime_add_secrets(
+			submit, &source, config_secrets(submit->config), err);
 	}
 	if (r == 0)
-		r = submit_world_add_secrets(submit, &shell, submit->options->secrets, err);
+		r = submit_runtime_add_secrets(submit, &shell, submit->options->secrets, err);
 	if (submit->secret_env.n > 0)
 		os_protect_memory();
 	return r;
@@ -91,7 +92,7 @@ int submit_set_secrets(struct submit *submit, struct err *err)
  * Data and outputs
  */
 
-static const char *submit_world_root_of(struct submit *submit)
+static const char *submit_runtime_root_of(struct submit *submit)
 {
 	const struct tree_place *place = submit->place;
 
@@ -117,7 +118,7 @@ static char *data_place(struct submit *submit, const char *path)
 	const struct json *target = config_target(submit->config, submit->target->name);
 	const struct json *data = json_get(json_get(target, "data"), path);
 	const char *text = json_str(data);
-	const char *home = submit->session->dirs.home, *root = submit_world_root_of(submit);
+	const char *home = submit->session->dirs.home, *root = submit_runtime_root_of(submit);
 
 	if (data && !text)
 		return place_text(data);
@@ -131,7 +132,7 @@ static char *data_place(struct submit *submit, const char *path)
 	return root ? fs_join(root, path) : NULL;
 }
 
-static int fail_data(struct submit *submit, const struct world_data *data, struct err *err)
+static int fail_data(struct submit *submit, const struct runtime_data *data, struct err *err)
 {
 	const char *prefix = submit->place ? submit->place->prefix : ".";
 	AUTO_FREE char *shown = str_escaped(data->path), *from = str_escaped(data->from);
@@ -145,16 +146,16 @@ static int fail_data(struct submit *submit, const struct world_data *data, struc
 /* Data can be checked on this machine only. */
 static int check_data(struct submit *submit, struct err *err)
 {
-	const struct world *world = &submit->spec.world;
+	const struct runtime *runtime = &submit->spec.runtime;
 	struct stat st;
 
-	for (size_t i = 0; i < world->data.n; i++)
-		if (submit->target->ops->is_here && stat(world->data.v[i].from, &st) < 0)
-			return fail_data(submit, &world->data.v[i], err);
+	for (size_t i = 0; i < runtime->data.n; i++)
+		if (submit->target->ops->is_here && stat(runtime->data.v[i].from, &st) < 0)
+			return fail_data(submit, &runtime->data.v[i], err);
 	return 0;
 }
 
-static int submit_world_find_data(
+static int submit_runtime_find_data(
 	struct submit *submit, const char *path, char **ret_from, struct err *err)
 {
 	*ret_from = data_place(submit, path);
@@ -171,49 +172,49 @@ static int submit_world_find_data(
 /* The earlier run's data lie elsewhere on another target. */
 static int move_data(struct submit *submit, struct err *err)
 {
-	struct world *world = &submit->spec.world;
+	struct runtime *runtime = &submit->spec.runtime;
 	int r = 0;
 
 	if (!submit->parent || str_eq(run_target(submit->parent), submit->target->name))
 		return 0;
-	for (size_t i = 0; r == 0 && i < world->data.n; i++) {
+	for (size_t i = 0; r == 0 && i < runtime->data.n; i++) {
 		char *from = NULL;
-		r = submit_world_find_data(submit, world->data.v[i].path, &from, err);
+		r = submit_runtime_find_data(submit, runtime->data.v[i].path, &from, err);
 		if (r < 0)
 			break;
-		free(world->data.v[i].from);
-		world->data.v[i].from = from;
+		free(runtime->data.v[i].from);
+		runtime->data.v[i].from = from;
 	}
 	return r;
 }
 
-static int submit_world_add_data(struct submit *submit, struct err *err)
+static int submit_runtime_add_data(struct submit *submit, struct err *err)
 {
 	const struct strv *paths = config_list(submit->config, "data");
-	struct world *world = &submit->spec.world;
+	struct runtime *runtime = &submit->spec.runtime;
 
 	for (size_t i = 0; i < paths->n; i++) {
 		AUTO_FREE char *path = NULL;
-		int r = world_path(paths->v[i], "data", &path, err);
+		int r = runtime_path(paths->v[i], "data", &path, err);
 		if (r < 0)
 			return config_blame(submit->config, "data", err);
 		AUTO_FREE char *from = NULL;
-		r = submit_world_find_data(submit, path, &from, err);
+		r = submit_runtime_find_data(submit, path, &from, err);
 		if (r < 0)
 			return r;
-		*vec_push(&world->data) = (struct world_data){TAKE(path), TAKE(from)};
+		*vec_push(&runtime->data) = (struct runtime_data){TAKE(path), TAKE(from)};
 	}
 	return 0;
 }
 
-static int submit_world_add_paths(
+static int submit_runtime_add_paths(
 	const struct config *config, const char *key, struct strv *ret, struct err *err)
 {
 	const struct strv *texts = config_list(config, key);
 
 	for (size_t i = 0; i < texts->n; i++) {
 		char *path;
-		int r = world_path(texts->v[i], key, &path, err);
+		int r = runtime_path(texts->v[i], key, &path, err);
 		if (r < 0)
 			return config_blame(config, key, err);
 		strv_add_take(ret, path);
@@ -225,7 +226,7 @@ static int submit_world_add_paths(
 static int add_events(const struct config *config, struct strv *outputs, struct err *err)
 {
 	AUTO_STRV struct strv paths = {0};
-	int r = submit_world_add_paths(config, "tensorboard", &paths, err);
+	int r = submit_runtime_add_paths(config, "tensorboard", &paths, err);
 
 	for (size_t i = 0; r == 0 && i < paths.n; i++) {
 		bool is_there = false;
@@ -238,16 +239,16 @@ static int add_events(const struct config *config, struct strv *outputs, struct 
 	return r;
 }
 
-static int check_counts(const struct world *world, struct err *err)
+static int check_counts(const struct runtime *runtime, struct err *err)
 {
-	if (world->data.n > WORLD_PATHS_MAX || world->outputs.n > WORLD_PATHS_MAX)
+	if (runtime->data.n > RUNTIME_PATHS_MAX || runtime->outputs.n > RUNTIME_PATHS_MAX)
 		return err_set(err, E_DATA_LIMIT, "data and outputs may have %d paths each",
-			WORLD_PATHS_MAX);
-	for (size_t i = 0; i < world->data.n; i++)
-		if (strv_find(&world->outputs, world->data.v[i].path) >= 0)
+			RUNTIME_PATHS_MAX);
+	for (size_t i = 0; i < runtime->data.n; i++)
+		if (strv_find(&runtime->outputs, runtime->data.v[i].path) >= 0)
 			return err_set(err, E_CONFIG,
 				"'%s' is in both data: and outputs:; keep it in one of them",
-				world->data.v[i].path);
+				runtime->data.v[i].path);
 	return 0;
 }
 
@@ -259,7 +260,7 @@ static int check_counts(const struct world *world, struct err *err)
 static char *dir_of_key(struct submit *submit, const char *key)
 {
 	const struct config_origin *origin = config_origin(submit->config, key);
-	const char *root = submit_world_root_of(submit);
+	const char *root = submit_runtime_root_of(submit);
 	size_t len = root ? strlen(root) : 0;
 	const char *slash;
 
@@ -275,7 +276,7 @@ static char *dir_of_key(struct submit *submit, const char *key)
 static int set_setup(struct submit *submit, struct err *err)
 {
 	const struct config *config = submit->config;
-	struct world_setup *setup = &submit->spec.world.setup;
+	struct runtime_setup *setup = &submit->spec.runtime.setup;
 	const char *run = config_str(config, "setup.run");
 
 	if (str_empty(run)) {
@@ -287,11 +288,11 @@ static int set_setup(struct submit *submit, struct err *err)
 	}
 	setup->run = mem_strdup(run);
 	setup->cwd = dir_of_key(submit, "setup.run");
-	return submit_world_add_paths(config, "setup.key", &setup->key, err);
+	return submit_runtime_add_paths(config, "setup.key", &setup->key, err);
 }
 
 /* A slash at the end says what a pattern means anyway, and a path begins at the tree's root. */
-static int submit_world_add_pattern(const char *text, struct strv *ret, struct err *err)
+static int submit_runtime_add_pattern(const char *text, struct strv *ret, struct err *err)
 {
 	size_t len;
 
@@ -315,24 +316,24 @@ static int set_collect(struct submit *submit, struct err *err)
 {
 	const struct config *config = submit->config;
 	const struct json *target = config_target(config, submit->target->name);
-	struct world *world = &submit->spec.world;
+	struct runtime *runtime = &submit->spec.runtime;
 	const struct strv *exclude = config_list(config, "collect.exclude");
 	const char *linger = json_get_str(target, "linger");
 	int r = 0;
 
-	world->linger_ms = config_duration(config, "linger", WORLD_LINGER_MS);
+	runtime->linger_ms = config_duration(config, "linger", RUNTIME_LINGER_MS);
 	if (linger)
-		duration_parse(linger, &world->linger_ms, NULL);
+		duration_parse(linger, &runtime->linger_ms, NULL);
 	if (submit->parent)
 		return 0;
-	if (exclude->n > WORLD_PATHS_MAX)
-		return err_set(
-			err, E_DATA_LIMIT, "collect.exclude may have %d patterns", WORLD_PATHS_MAX);
-	world->collect.mode =
+	if (exclude->n > RUNTIME_PATHS_MAX)
+		return err_set(err, E_DATA_LIMIT, "collect.exclude may have %d patterns",
+			RUNTIME_PATHS_MAX);
+	runtime->collect.mode =
 		str_eq(config_str(config, "collect"), "none") ? COLLECT_NONE : COLLECT_AUTO;
-	world->collect.size_bytes = config_size(config, "collect.size");
+	runtime->collect.size_bytes = config_size(config, "collect.size");
 	for (size_t i = 0; i < exclude->n && r == 0; i++)
-		r = submit_world_add_pattern(exclude->v[i], &world->collect.exclude, err);
+		r = submit_runtime_add_pattern(exclude->v[i], &runtime->collect.exclude, err);
 	return r < 0 ? config_blame(config, "collect.exclude", err) : 0;
 }
 
@@ -343,7 +344,7 @@ static void set_before(struct submit *submit)
 
 	if (!before)
 		before = config_str(submit->config, "before");
-	submit->spec.world.before = str_empty(before) ? NULL : mem_strdup(before);
+	submit->spec.runtime.before = str_empty(before) ? NULL : mem_strdup(before);
 }
 
 /*
@@ -366,13 +367,13 @@ static void find_editable(struct submit *submit)
 		env_set(&env, spec->env.v[i], false);
 	AUTO_FREE char *cwd = fs_join(place->root, place->prefix);
 	editable_find(&(struct editable_query){.command = &spec->command,
-			      .before = spec->world.before,
+			      .before = spec->runtime.before,
 			      .env = (const char *const *)env.v,
 			      .cwd = cwd,
 			      .root = place->root},
 		&editable);
-	strv_copy(&spec->world.python_paths, &editable.paths);
-	strv_copy(&spec->world.python_aliases, &editable.aliases);
+	strv_copy(&spec->runtime.python_paths, &editable.paths);
+	strv_copy(&spec->runtime.python_aliases, &editable.aliases);
 	if (editable.sentence)
 		strv_add(&submit->notices, editable.sentence);
 	for (size_t i = 0; i < editable.warnings.n; i++)
@@ -385,7 +386,7 @@ static void find_editable(struct submit *submit)
  * reported.
  */
 
-static bool submit_world_is_local(const struct submit *submit)
+static bool submit_runtime_is_local(const struct submit *submit)
 {
 	return submit->target->ops->is_here;
 }
@@ -431,7 +432,7 @@ static int check_image(struct submit *submit, struct err *err)
 	err_set(err, E_TARGET_UNSUPPORTED,
 		"--image %s: target %s runs programs on the machine itself, without an image",
 		shown, name);
-	if (submit_world_is_local(submit))
+	if (submit_runtime_is_local(submit))
 		return err_hint(err, "dlrun submit -t kube …");
 	return err_hint(err, "runtime: podman   # of the target: programs run in the image there");
 }
@@ -440,7 +441,7 @@ static int check_image(struct submit *submit, struct err *err)
  * Processors and memory
  */
 
-static int submit_world_too_much(struct submit *submit, const char *key, const char *wanted,
+static int submit_runtime_too_much(struct submit *submit, const char *key, const char *wanted,
 	const char *has, const char *unit, struct err *err)
 {
 	const char *dot = strrchr(key, '.');
@@ -454,7 +455,7 @@ static int submit_world_too_much(struct submit *submit, const char *key, const c
 	return err_hint(err, "dlrun submit --%s %s …", dot + 1, has);
 }
 
-static int submit_world_check_size(struct submit *submit, struct err *err)
+static int submit_runtime_check_size(struct submit *submit, struct err *err)
 {
 	const struct resources *wanted = &submit->spec.resources;
 	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -465,13 +466,13 @@ static int submit_world_check_size(struct submit *submit, struct err *err)
 	if (wanted->cpus_milli > (int64_t)cpus * 1000) {
 		AUTO_FREE char *has = mem_printf("%u", cpus);
 		AUTO_FREE char *requested = mem_printf("%g", (double)wanted->cpus_milli / 1000);
-		r = submit_world_too_much(submit, "resources.cpus", requested, has,
+		r = submit_runtime_too_much(submit, "resources.cpus", requested, has,
 			cpus == 1 ? " CPU" : " CPUs", err);
 	}
 	if (r == 0 && memory && wanted->memory_bytes > memory) {
 		char requested[16], has[32];
 		snprintf(has, sizeof(has), "%lluMi", (unsigned long long)(memory >> 20));
-		r = submit_world_too_much(submit, "resources.memory",
+		r = submit_runtime_too_much(submit, "resources.memory",
 			str_size(wanted->memory_bytes, requested), has, " of memory", err);
 	}
 	return r;
@@ -520,7 +521,7 @@ static bool is_chosen(const struct strv *only, const struct gpu *gpu)
 /* Only those of that model are taken. */
 static int choose_model(struct submit *submit, const char *type, struct err *err)
 {
-	struct world *world = &submit->spec.world;
+	struct runtime *runtime = &submit->spec.runtime;
 	const char *path = env_get(submit->session->env.env, "PATH");
 	AUTO_STRV struct strv ids = {0};
 	struct gpu_list list = {0};
@@ -530,28 +531,28 @@ static int choose_model(struct submit *submit, const char *type, struct err *err
 		return r;
 	for (size_t i = 0; i < list.n; i++)
 		if (gpu_model_matches(list.v[i].model, type) &&
-			is_chosen(&world->gpus_only, &list.v[i]))
+			is_chosen(&runtime->gpus_only, &list.v[i]))
 			strv_add(&ids, list.v[i].id);
-	if (ids.n < (size_t)world->gpus)
-		return fail_type(type, world->gpus, ids.n, &list, err);
-	strv_copy(&world->gpus_only, &ids);
+	if (ids.n < (size_t)runtime->gpus)
+		return fail_type(type, runtime->gpus, ids.n, &list, err);
+	strv_copy(&runtime->gpus_only, &ids);
 	return 0;
 }
 
 static int check_model(struct submit *submit, struct err *err)
 {
 	const char *type = submit->spec.resources.gpu_type;
-	struct world *world = &submit->spec.world;
+	struct runtime *runtime = &submit->spec.runtime;
 
 	if (!type)
 		return 0;
-	if (world->gpus == 0 && config_is_set(submit->config, "resources.gpus")) {
+	if (runtime->gpus == 0 && config_is_set(submit->config, "resources.gpus")) {
 		err_set(err, E_USAGE, "--gpu-type %s cannot be used together with -g 0", type);
 		return err_hint(err, "dlrun submit --gpu-type %s …", type);
 	}
-	if (world->gpus <= 0)
-		world->gpus = 1;
-	return submit_world_is_local(submit) ? choose_model(submit, type, err) : 0;
+	if (runtime->gpus <= 0)
+		runtime->gpus = 1;
+	return submit_runtime_is_local(submit) ? choose_model(submit, type, err) : 0;
 }
 
 static int submit_check_honour(struct submit *submit, struct err *err)
@@ -562,14 +563,14 @@ static int submit_check_honour(struct submit *submit, struct err *err)
 		r = refuse_key(submit, "priority", "priorities", err);
 	if (r == 0 && !runtime_of(submit))
 		r = refuse_key(submit, "resources.shm", "limit on shared memory", err);
-	if (r == 0 && submit_world_is_local(submit))
+	if (r == 0 && submit_runtime_is_local(submit))
 		r = refuse_key(submit, "resources.disk", "limit on disk space", err);
 	if (r == 0)
 		r = check_image(submit, err);
 	if (r == 0)
 		r = check_model(submit, err);
-	if (r == 0 && submit_world_is_local(submit))
-		r = submit_world_check_size(submit, err);
+	if (r == 0 && submit_runtime_is_local(submit))
+		r = submit_runtime_check_size(submit, err);
 	return r;
 }
 
@@ -610,7 +611,7 @@ static int default_gpus(const struct submit *submit, const char *path)
 
 	if (submit->session->env.inside_run || (chosen && !*chosen))
 		return 0;
-	return gpu_may_exist(path) ? WORLD_GPUS_AUTO : 0;
+	return gpu_may_exist(path) ? RUNTIME_GPUS_AUTO : 0;
 }
 
 static int too_many_gpus(int wanted, size_t have, struct err *err)
@@ -624,7 +625,7 @@ static int too_many_gpus(int wanted, size_t have, struct err *err)
 
 /* Do not probe for a single GPU: the run itself searches for it. A run that requests more GPUs than
  * exist would never begin. */
-static int submit_world_check_gpus(int wanted, const char *path, struct err *err)
+static int submit_runtime_check_gpus(int wanted, const char *path, struct err *err)
 {
 	struct gpu_list list = {0};
 
@@ -648,30 +649,30 @@ static int default_gpus_of(const struct submit *submit, const char *path)
 		return 0;
 	/* The node knows what it has. */
 	if (!submit->target->ops->is_here)
-		return chosen && !*chosen ? 0 : WORLD_GPUS_AUTO;
+		return chosen && !*chosen ? 0 : RUNTIME_GPUS_AUTO;
 	return default_gpus(submit, path);
 }
 
-static int submit_world_set_gpus(struct submit *submit, struct err *err)
+static int submit_runtime_set_gpus(struct submit *submit, struct err *err)
 {
 	const struct target_ops *ops = submit->target->ops;
-	struct world *world = &submit->spec.world;
+	struct runtime *runtime = &submit->spec.runtime;
 	const char *path = env_get(submit->session->env.env, "PATH");
 	const char *chosen = chosen_gpus(submit);
 
 	if (config_is_set(submit->config, "resources.gpus"))
-		world->gpus = (int)config_int(submit->config, "resources.gpus", 0);
+		runtime->gpus = (int)config_int(submit->config, "resources.gpus", 0);
 	else if (!submit->parent)
-		world->gpus = default_gpus_of(submit, path);
+		runtime->gpus = default_gpus_of(submit, path);
 	if (ops->has_scheduler)
 		return 0;
-	strv_done(&world->gpus_only);
-	if (chosen && world->gpus)
-		split_commas(chosen, &world->gpus_only);
-	return ops->is_here ? submit_world_check_gpus(world->gpus, path, err) : 0;
+	strv_done(&runtime->gpus_only);
+	if (chosen && runtime->gpus)
+		split_commas(chosen, &runtime->gpus_only);
+	return ops->is_here ? submit_runtime_check_gpus(runtime->gpus, path, err) : 0;
 }
 
-static int submit_world_set_resources(struct submit *submit, struct err *err)
+static int submit_runtime_set_resources(struct submit *submit, struct err *err)
 {
 	struct resources *resources = &submit->spec.resources;
 	int r = resources_from_config(submit->config, resources, err);
@@ -695,21 +696,22 @@ static int set_attempts(struct submit *submit, struct err *err)
 	const char *text = config_str(config, "signal");
 
 	if (!submit->parent || config_is_set(config, "retries"))
-		spec->world.retries = (int)config_int(config, "retries", 0);
-	if (spec->world.retries > WORLD_RETRIES_MAX) {
+		spec->runtime.retries = (int)config_int(config, "retries", 0);
+	if (spec->runtime.retries > RUNTIME_RETRIES_MAX) {
 		err_set(err, E_USAGE, "%s must be from 0 to %d",
 			config_is_option(config, "retries") ? "--retries" : "retries",
-			WORLD_RETRIES_MAX);
+			RUNTIME_RETRIES_MAX);
 		return config_blame(config, "retries", err);
 	}
 	if (str_empty(text))
 		return 0;
-	int r = world_parse_signal(text, &spec->world.signal, &spec->world.signal_before_ms, err);
+	int r = runtime_parse_signal(
+		text, &spec->runtime.signal, &spec->runtime.signal_before_ms, err);
 	if (r < 0)
 		return config_blame(config, "signal", err);
 	if (!spec->timeout_ms) {
 		submit_warn(submit, "signal: has no effect without a time limit (--timeout)");
-	} else if (spec->world.signal_before_ms >= spec->timeout_ms) {
+	} else if (spec->runtime.signal_before_ms >= spec->timeout_ms) {
 		err_set(err, E_USAGE,
 			"signal: %s is due before the program starts: the time limit is shorter",
 			text);
@@ -722,7 +724,7 @@ static int set_attempts(struct submit *submit, struct err *err)
  * Ports
  */
 
-static int submit_world_add_ports(const struct strv *texts, const char *what, struct ports *ret,
+static int submit_runtime_add_ports(const struct strv *texts, const char *what, struct ports *ret,
 	enum err_id id, struct err *err)
 {
 	AUTO_ERR struct err cause = {0};
@@ -734,16 +736,16 @@ static int submit_world_add_ports(const struct strv *texts, const char *what, st
 }
 
 /* Options add to what the configuration names. */
-static int submit_world_set_ports(struct submit *submit, struct err *err)
+static int submit_runtime_set_ports(struct submit *submit, struct err *err)
 {
 	struct ports *ports = &submit->spec.ports, requested = {0};
 	int r = 0;
 
 	if (!submit->parent)
-		r = submit_world_add_ports(
+		r = submit_runtime_add_ports(
 			config_list(submit->config, "ports"), "ports", ports, E_CONFIG, err);
 	if (r == 0)
-		r = submit_world_add_ports(
+		r = submit_runtime_add_ports(
 			submit->options->ports, "--port", &requested, E_USAGE, err);
 	return r < 0 ? r : ports_merge(ports, &requested, err);
 }
@@ -754,13 +756,13 @@ static int submit_world_set_ports(struct submit *submit, struct err *err)
 
 static int set_surroundings(struct submit *submit, struct err *err)
 {
-	struct world *world = &submit->spec.world;
+	struct runtime *runtime = &submit->spec.runtime;
 
-	int r = submit_world_add_data(submit, err);
+	int r = submit_runtime_add_data(submit, err);
 	if (r == 0)
-		r = submit_world_add_paths(submit->config, "outputs", &world->outputs, err);
+		r = submit_runtime_add_paths(submit->config, "outputs", &runtime->outputs, err);
 	if (r == 0)
-		r = add_events(submit->config, &world->outputs, err);
+		r = add_events(submit->config, &runtime->outputs, err);
 	if (r == 0)
 		r = set_setup(submit, err);
 	set_before(submit);
@@ -769,27 +771,27 @@ static int set_surroundings(struct submit *submit, struct err *err)
 	return r;
 }
 
-int submit_set_world(struct submit *submit, struct err *err)
+int submit_set_runtime(struct submit *submit, struct err *err)
 {
 	int r = submit->parent ? move_data(submit, err) : set_surroundings(submit, err);
 
 	if (r == 0)
 		r = set_collect(submit, err);
 	if (r == 0)
-		r = check_counts(&submit->spec.world, err);
+		r = check_counts(&submit->spec.runtime, err);
 	if (r == 0)
 		r = check_data(submit, err);
 	if (r == 0)
-		r = submit_world_set_gpus(submit, err);
+		r = submit_runtime_set_gpus(submit, err);
 	if (r == 0)
-		r = submit_world_set_resources(submit, err);
+		r = submit_runtime_set_resources(submit, err);
 	if (r == 0)
-		r = submit_world_set_ports(submit, err);
+		r = submit_runtime_set_ports(submit, err);
 	return r < 0 ? r : set_attempts(submit, err);
 }
 
 /* Whether the snapshot has path, or something below it. */
-static bool submit_world_has_path(const struct entry_list *entries, const char *path)
+static bool submit_runtime_has_path(const struct entry_list *entries, const char *path)
 {
 	for (size_t i = 0; i < entries->n; i++)
 		if (fs_below(entries->v[i].path, path))
@@ -797,64 +799,64 @@ static bool submit_world_has_path(const struct entry_list *entries, const char *
 	return false;
 }
 
-static bool is_provided(const struct world *world, const char *path)
+static bool is_provided(const struct runtime *runtime, const char *path)
 {
-	for (size_t i = 0; i < world->data.n; i++)
-		if (fs_below(path, world->data.v[i].path))
+	for (size_t i = 0; i < runtime->data.n; i++)
+		if (fs_below(path, runtime->data.v[i].path))
 			return true;
-	for (size_t i = 0; i < world->outputs.n; i++)
-		if (fs_below(path, world->outputs.v[i]))
+	for (size_t i = 0; i < runtime->outputs.n; i++)
+		if (fs_below(path, runtime->outputs.v[i]))
 			return true;
 	return false;
 }
 
 /* Paths that data or outputs provide to the program do not count as left out. */
-static void drop_provided(const struct world *world, struct path_list *paths)
+static void drop_provided(const struct runtime *runtime, struct path_list *paths)
 {
 	size_t kept = 0;
 
 	for (size_t i = 0; i < paths->left_out.n; i++)
-		if (!is_provided(world, paths->left_out.v[i].path))
+		if (!is_provided(runtime, paths->left_out.v[i].path))
 			paths->left_out.v[kept++] = paths->left_out.v[i];
 	paths->n_left_out -= paths->left_out.n - kept;
 	paths->left_out.n = kept;
 }
 
 /* Find data and outputs that will lie over files of the snapshot. */
-static void find_filled(struct world *world, const struct entry_list *entries)
+static void find_filled(struct runtime *runtime, const struct entry_list *entries)
 {
-	strv_done(&world->filled);
-	for (size_t i = 0; i < world->data.n; i++)
-		if (submit_world_has_path(entries, world->data.v[i].path))
-			strv_add(&world->filled, world->data.v[i].path);
-	for (size_t i = 0; i < world->outputs.n; i++)
-		if (submit_world_has_path(entries, world->outputs.v[i]))
-			strv_add(&world->filled, world->outputs.v[i]);
+	strv_done(&runtime->filled);
+	for (size_t i = 0; i < runtime->data.n; i++)
+		if (submit_runtime_has_path(entries, runtime->data.v[i].path))
+			strv_add(&runtime->filled, runtime->data.v[i].path);
+	for (size_t i = 0; i < runtime->outputs.n; i++)
+		if (submit_runtime_has_path(entries, runtime->outputs.v[i]))
+			strv_add(&runtime->filled, runtime->outputs.v[i]);
 }
 
-int submit_check_world(struct submit *submit, struct err *err)
+int submit_check_runtime(struct submit *submit, struct err *err)
 {
-	struct world *world = &submit->spec.world;
+	struct runtime *runtime = &submit->spec.runtime;
 	const struct entry_list *entries;
 
 	if (!submit->snapshot)
 		return 0;
 	entries = &submit->snapshot->entries;
-	drop_provided(world, &submit->snapshot->paths);
-	find_filled(world, entries);
-	for (size_t i = 0; i < world->outputs.n; i++) {
-		if (!entry_find(entries, world->outputs.v[i]))
+	drop_provided(runtime, &submit->snapshot->paths);
+	find_filled(runtime, entries);
+	for (size_t i = 0; i < runtime->outputs.n; i++) {
+		if (!entry_find(entries, runtime->outputs.v[i]))
 			continue;
-		AUTO_FREE char *shown = str_escaped(world->outputs.v[i]);
+		AUTO_FREE char *shown = str_escaped(runtime->outputs.v[i]);
 		err_set(err, E_RUN_OUTPUTS,
 			"outputs: '%s' is a file of the working tree, not a directory", shown);
 		config_blame(submit->config, "outputs", err);
 		return err_hint(err, "name the directory that it lies in");
 	}
-	for (size_t i = 0; i < world->setup.key.n; i++) {
-		if (submit_world_has_path(entries, world->setup.key.v[i]))
+	for (size_t i = 0; i < runtime->setup.key.n; i++) {
+		if (submit_runtime_has_path(entries, runtime->setup.key.v[i]))
 			continue;
-		AUTO_FREE char *shown = str_escaped(world->setup.key.v[i]);
+		AUTO_FREE char *shown = str_escaped(runtime->setup.key.v[i]);
 		err_set(err, E_RUN_SETUP, "setup.key: '%s' is not in the snapshot", shown);
 		config_blame(submit->config, "setup.key", err);
 		return err_hint(err, "dlrun submit --dry-run --list-files");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/record/world.h"
+#include "core/record/runtime.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -15,13 +15,13 @@
  * JSON
  */
 
-static void data_to_json(const struct world *world, struct json *object)
+static void data_to_json(const struct runtime *runtime, struct json *object)
 {
 	struct json *list = json_array();
 
-	for (size_t i = 0; i < world->data.n; i++) {
+	for (size_t i = 0; i < runtime->data.n; i++) {
 		struct json *item = json_object();
-		const struct world_data *data = &world->data.v[i];
+		const struct runtime_data *data = &runtime->data.v[i];
 		json_set_bytes(item, "path", data->path, strlen(data->path));
 		json_set_bytes(item, "from", data->from, strlen(data->from));
 		json_add(list, item);
@@ -29,7 +29,7 @@ static void data_to_json(const struct world *world, struct json *object)
 	json_set(object, "data", list);
 }
 
-static void world_set_text(struct json *object, const char *key, const char *text)
+static void runtime_set_text(struct json *object, const char *key, const char *text)
 {
 	if (text)
 		json_set_bytes(object, key, text, strlen(text));
@@ -37,19 +37,19 @@ static void world_set_text(struct json *object, const char *key, const char *tex
 		json_set(object, key, json_null());
 }
 
-static void setup_to_json(const struct world_setup *setup, struct json *object)
+static void setup_to_json(const struct runtime_setup *setup, struct json *object)
 {
 	struct json *json;
 
 	if (!setup->run)
 		return;
 	json = json_sub(object, "setup");
-	world_set_text(json, "run", setup->run);
+	runtime_set_text(json, "run", setup->run);
 	words_set(json, "key", &setup->key);
-	world_set_text(json, "cwd", setup->cwd);
+	runtime_set_text(json, "cwd", setup->cwd);
 }
 
-static void collect_to_json(const struct world_collect *collect, struct json *object)
+static void collect_to_json(const struct runtime_collect *collect, struct json *object)
 {
 	struct json *json = json_sub(object, "collect");
 
@@ -58,40 +58,40 @@ static void collect_to_json(const struct world_collect *collect, struct json *ob
 	json_set_int(json, "size", (int64_t)collect->size_bytes);
 }
 
-void world_to_json(const struct world *world, struct json *object)
+void runtime_to_json(const struct runtime *runtime, struct json *object)
 {
-	data_to_json(world, object);
-	words_set(object, "outputs", &world->outputs);
-	words_set(object, "filled", &world->filled);
-	setup_to_json(&world->setup, object);
-	world_set_text(object, "before", world->before);
-	words_set(object, "python_paths", &world->python_paths);
-	words_set(object, "python_aliases", &world->python_aliases);
-	json_set_int(object, "gpus", world->gpus);
-	words_set(object, "gpus_only", &world->gpus_only);
-	json_set_int(object, "retries", world->retries);
-	json_set_int(object, "signal", world->signal);
-	json_set_int(object, "signal_before_ms", world->signal_before_ms);
-	collect_to_json(&world->collect, object);
-	json_set_int(object, "linger_ms", world->linger_ms);
+	data_to_json(runtime, object);
+	words_set(object, "outputs", &runtime->outputs);
+	words_set(object, "filled", &runtime->filled);
+	setup_to_json(&runtime->setup, object);
+	runtime_set_text(object, "before", runtime->before);
+	words_set(object, "python_paths", &runtime->python_paths);
+	words_set(object, "python_aliases", &runtime->python_aliases);
+	json_set_int(object, "gpus", runtime->gpus);
+	words_set(object, "gpus_only", &runtime->gpus_only);
+	json_set_int(object, "retries", runtime->retries);
+	json_set_int(object, "signal", runtime->signal);
+	json_set_int(object, "signal_before_ms", runtime->signal_before_ms);
+	collect_to_json(&runtime->collect, object);
+	json_set_int(object, "linger_ms", runtime->linger_ms);
 }
 
-static int data_from_json(const struct json *object, struct world *world, struct err *err)
+static int data_from_json(const struct json *object, struct runtime *runtime, struct err *err)
 {
 	const struct json *list = json_get(object, "data");
 
 	for (const struct json *item = list ? json_first(list) : NULL; item;
 		item = json_next(item)) {
-		struct world_data *data = vec_push(&world->data);
-		*data = (struct world_data){
+		struct runtime_data *data = vec_push(&runtime->data);
+		*data = (struct runtime_data){
 			words_get_one(item, "path"), words_get_one(item, "from")};
-		if (!data->path || !data->from || world->data.n > WORLD_PATHS_MAX)
+		if (!data->path || !data->from || runtime->data.n > RUNTIME_PATHS_MAX)
 			return err_set(err, E_DATA, "data of the run is not complete");
 	}
 	return 0;
 }
 
-static int setup_from_json(const struct json *object, struct world_setup *setup, struct err *err)
+static int setup_from_json(const struct json *object, struct runtime_setup *setup, struct err *err)
 {
 	const struct json *json = json_get(object, "setup");
 
@@ -108,15 +108,15 @@ static int setup_from_json(const struct json *object, struct world_setup *setup,
 /* A record without the member is from a version that collected nothing: the next attempt of such a
  * run does collect. */
 static int collect_from_json(
-	const struct json *object, struct world_collect *collect, struct err *err)
+	const struct json *object, struct runtime_collect *collect, struct err *err)
 {
 	const struct json *json = json_get(object, "collect");
-	int64_t size = json_get_int(json, "size", (int64_t)WORLD_COLLECT_BYTES);
+	int64_t size = json_get_int(json, "size", (int64_t)RUNTIME_COLLECT_BYTES);
 
 	collect->mode = str_eq(json_get_str(json, "mode"), "none") ? COLLECT_NONE : COLLECT_AUTO;
 	collect->size_bytes = size < 0 ? 0 : (uint64_t)size;
 	int r = words_get(json, "exclude", &collect->exclude, err);
-	if (r == 0 && collect->exclude.n > WORLD_PATHS_MAX)
+	if (r == 0 && collect->exclude.n > RUNTIME_PATHS_MAX)
 		r = err_set(err, E_DATA, "collect of the run has too many patterns");
 	return r;
 }
@@ -126,45 +126,45 @@ static int clamp(int64_t value, int64_t min, int64_t max)
 	return (int)(value < min ? min : value > max ? max : value);
 }
 
-int world_from_json(const struct json *object, struct world *ret, struct err *err)
+int runtime_from_json(const struct json *object, struct runtime *ret, struct err *err)
 {
-	AUTO_WORLD struct world world = {0};
+	AUTO_RUNTIME struct runtime runtime = {0};
 	int64_t before_ms = json_get_int(object, "signal_before_ms", 0);
-	int64_t linger_ms = json_get_int(object, "linger_ms", WORLD_LINGER_MS);
+	int64_t linger_ms = json_get_int(object, "linger_ms", RUNTIME_LINGER_MS);
 
-	int r = data_from_json(object, &world, err);
+	int r = data_from_json(object, &runtime, err);
 	if (r == 0)
-		r = words_get(object, "outputs", &world.outputs, err);
+		r = words_get(object, "outputs", &runtime.outputs, err);
 	if (r == 0)
-		r = words_get(object, "filled", &world.filled, err);
+		r = words_get(object, "filled", &runtime.filled, err);
 	if (r == 0)
-		r = setup_from_json(object, &world.setup, err);
+		r = setup_from_json(object, &runtime.setup, err);
 	if (r == 0)
-		r = words_get(object, "python_paths", &world.python_paths, err);
+		r = words_get(object, "python_paths", &runtime.python_paths, err);
 	if (r == 0)
-		r = words_get(object, "python_aliases", &world.python_aliases, err);
+		r = words_get(object, "python_aliases", &runtime.python_aliases, err);
 	if (r == 0)
-		r = words_get(object, "gpus_only", &world.gpus_only, err);
+		r = words_get(object, "gpus_only", &runtime.gpus_only, err);
 	if (r == 0)
-		r = collect_from_json(object, &world.collect, err);
+		r = collect_from_json(object, &runtime.collect, err);
 	if (r < 0)
 		return r;
-	world.before = words_get_one(object, "before");
-	world.gpus = clamp(json_get_int(object, "gpus", 0), WORLD_GPUS_AUTO, 1024);
-	world.retries = clamp(json_get_int(object, "retries", 0), 0, WORLD_RETRIES_MAX);
-	world.signal = clamp(json_get_int(object, "signal", 0), 0, NSIG - 1);
-	world.signal_before_ms = before_ms < 0 ? 0 : before_ms;
-	world.linger_ms = linger_ms < 0 ? 0 : linger_ms;
-	*ret = world;
-	world = (struct world){0};
+	runtime.before = words_get_one(object, "before");
+	runtime.gpus = clamp(json_get_int(object, "gpus", 0), RUNTIME_GPUS_AUTO, 1024);
+	runtime.retries = clamp(json_get_int(object, "retries", 0), 0, RUNTIME_RETRIES_MAX);
+	runtime.signal = clamp(json_get_int(object, "signal", 0), 0, NSIG - 1);
+	runtime.signal_before_ms = before_ms < 0 ? 0 : before_ms;
+	runtime.linger_ms = linger_ms < 0 ? 0 : linger_ms;
+	*ret = runtime;
+	runtime = (struct runtime){0};
 	return 0;
 }
 
-void world_copy(struct world *to, const struct world *from)
+void runtime_copy(struct runtime *to, const struct runtime *from)
 {
-	world_done(to);
+	runtime_done(to);
 	for (size_t i = 0; i < from->data.n; i++)
-		*vec_push(&to->data) = (struct world_data){
+		*vec_push(&to->data) = (struct runtime_data){
 			mem_strdup(from->data.v[i].path), mem_strdup(from->data.v[i].from)};
 	strv_copy(&to->outputs, &from->outputs);
 	strv_copy(&to->filled, &from->filled);
@@ -185,26 +185,26 @@ void world_copy(struct world *to, const struct world *from)
 	to->linger_ms = from->linger_ms;
 }
 
-void world_done(struct world *world)
+void runtime_done(struct runtime *runtime)
 {
-	if (!world)
+	if (!runtime)
 		return;
-	for (size_t i = 0; i < world->data.n; i++) {
-		free(world->data.v[i].path);
-		free(world->data.v[i].from);
+	for (size_t i = 0; i < runtime->data.n; i++) {
+		free(runtime->data.v[i].path);
+		free(runtime->data.v[i].from);
 	}
-	vec_done(&world->data);
-	strv_done(&world->outputs);
-	strv_done(&world->filled);
-	free(world->setup.run);
-	free(world->setup.cwd);
-	strv_done(&world->setup.key);
-	free(world->before);
-	strv_done(&world->python_paths);
-	strv_done(&world->python_aliases);
-	strv_done(&world->gpus_only);
-	strv_done(&world->collect.exclude);
-	*world = (struct world){0};
+	vec_done(&runtime->data);
+	strv_done(&runtime->outputs);
+	strv_done(&runtime->filled);
+	free(runtime->setup.run);
+	free(runtime->setup.cwd);
+	strv_done(&runtime->setup.key);
+	free(runtime->before);
+	strv_done(&runtime->python_paths);
+	strv_done(&runtime->python_aliases);
+	strv_done(&runtime->gpus_only);
+	strv_done(&runtime->collect.exclude);
+	*runtime = (struct runtime){0};
 }
 
 /*
@@ -218,7 +218,7 @@ static int bad_path(const char *text, const char *what, const char *why, struct 
 	return err_set(err, E_CONFIG, "%s: '%s' %s", what, shown, why);
 }
 
-int world_path(const char *text, const char *what, char **ret, struct err *err)
+int runtime_path(const char *text, const char *what, char **ret, struct err *err)
 {
 	AUTO_BUF struct buf path;
 
@@ -245,7 +245,7 @@ int world_path(const char *text, const char *what, char **ret, struct err *err)
 	return 0;
 }
 
-int world_parse_signal(const char *text, int *ret_signal, int64_t *ret_before_ms, struct err *err)
+int runtime_parse_signal(const char *text, int *ret_signal, int64_t *ret_before_ms, struct err *err)
 {
 	const char *at = strchr(text, '@');
 	AUTO_FREE char *name = mem_strndup(text, strcspn(text, "@")), *shown = NULL;

@@ -11,7 +11,7 @@
 
 #include "base/util/auto.h"
 #include "base/util/mem.h"
-#include "core/record/world.h"
+#include "core/record/runtime.h"
 
 static void test_paths(void **state)
 {
@@ -36,7 +36,7 @@ static void test_paths(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_FREE char *path = NULL;
 		AUTO_ERR struct err err = {0};
-		int r = world_path(cases[i].text, "data", &path, &err);
+		int r = runtime_path(cases[i].text, "data", &path, &err);
 		if (cases[i].path) {
 			assert_int_equal(r, 0);
 			assert_string_equal(path, cases[i].path);
@@ -55,7 +55,7 @@ static void test_long_path(void **state)
 
 	memset(text, 'a', 5000);
 	text[5000] = '\0';
-	assert_true(world_path(text, "data", &path, &err) < 0);
+	assert_true(runtime_path(text, "data", &path, &err) < 0);
 	assert_null(path);
 }
 
@@ -87,7 +87,7 @@ static void test_signal(void **state)
 		AUTO_ERR struct err err = {0};
 		int sig = 0;
 		int64_t before_ms = 0;
-		int r = world_parse_signal(cases[i].text, &sig, &before_ms, &err);
+		int r = runtime_parse_signal(cases[i].text, &sig, &before_ms, &err);
 		assert_int_equal(r == 0, cases[i].signal != 0);
 		assert_int_equal(sig, cases[i].signal);
 		assert_int_equal(before_ms, cases[i].before_ms);
@@ -96,64 +96,64 @@ static void test_signal(void **state)
 	}
 }
 
-static void fill(struct world *world)
+static void fill(struct runtime *runtime)
 {
-	*vec_push(&world->data) =
-		(struct world_data){mem_strdup("data/a"), mem_strdup("/srv/\xff b")};
-	strv_add(&world->outputs, "out");
-	strv_add(&world->outputs, "run\xfes");
-	world->setup.run = mem_strdup("uv sync");
-	world->setup.cwd = mem_strdup("exp/a");
-	strv_add(&world->setup.key, "uv.lock");
-	world->before = mem_strdup("a\nb");
-	strv_add(&world->python_paths, "src");
-	strv_add(&world->gpus_only, "1");
-	world->gpus = WORLD_GPUS_AUTO;
-	world->retries = 3;
-	world->signal = SIGUSR1;
-	world->signal_before_ms = 9000;
-	world->collect.mode = COLLECT_NONE;
-	strv_add(&world->collect.exclude, "*.t\xffp");
-	world->collect.size_bytes = 5ULL << 40;
-	world->linger_ms = 7000;
+	*vec_push(&runtime->data) =
+		(struct runtime_data){mem_strdup("data/a"), mem_strdup("/srv/\xff b")};
+	strv_add(&runtime->outputs, "out");
+	strv_add(&runtime->outputs, "run\xfes");
+	runtime->setup.run = mem_strdup("uv sync");
+	runtime->setup.cwd = mem_strdup("exp/a");
+	strv_add(&runtime->setup.key, "uv.lock");
+	runtime->before = mem_strdup("a\nb");
+	strv_add(&runtime->python_paths, "src");
+	strv_add(&runtime->gpus_only, "1");
+	runtime->gpus = RUNTIME_GPUS_AUTO;
+	runtime->retries = 3;
+	runtime->signal = SIGUSR1;
+	runtime->signal_before_ms = 9000;
+	runtime->collect.mode = COLLECT_NONE;
+	strv_add(&runtime->collect.exclude, "*.t\xffp");
+	runtime->collect.size_bytes = 5ULL << 40;
+	runtime->linger_ms = 7000;
 }
 
-static void assert_filled(const struct world *world)
+static void assert_filled(const struct runtime *runtime)
 {
-	assert_int_equal(world->data.n, 1);
-	assert_string_equal(world->data.v[0].path, "data/a");
-	assert_string_equal(world->data.v[0].from, "/srv/\xff b");
-	assert_int_equal(world->outputs.n, 2);
-	assert_string_equal(world->outputs.v[1], "run\xfes");
-	assert_string_equal(world->setup.run, "uv sync");
-	assert_string_equal(world->setup.cwd, "exp/a");
-	assert_string_equal(world->setup.key.v[0], "uv.lock");
-	assert_string_equal(world->before, "a\nb");
-	assert_string_equal(world->python_paths.v[0], "src");
-	assert_string_equal(world->gpus_only.v[0], "1");
-	assert_int_equal(world->gpus, WORLD_GPUS_AUTO);
-	assert_int_equal(world->retries, 3);
-	assert_int_equal(world->signal, SIGUSR1);
-	assert_int_equal(world->signal_before_ms, 9000);
-	assert_int_equal(world->collect.mode, COLLECT_NONE);
-	assert_int_equal(world->collect.exclude.n, 1);
-	assert_string_equal(world->collect.exclude.v[0], "*.t\xffp");
-	assert_int_equal(world->collect.size_bytes, 5ULL << 40);
-	assert_int_equal(world->linger_ms, 7000);
+	assert_int_equal(runtime->data.n, 1);
+	assert_string_equal(runtime->data.v[0].path, "data/a");
+	assert_string_equal(runtime->data.v[0].from, "/srv/\xff b");
+	assert_int_equal(runtime->outputs.n, 2);
+	assert_string_equal(runtime->outputs.v[1], "run\xfes");
+	assert_string_equal(runtime->setup.run, "uv sync");
+	assert_string_equal(runtime->setup.cwd, "exp/a");
+	assert_string_equal(runtime->setup.key.v[0], "uv.lock");
+	assert_string_equal(runtime->before, "a\nb");
+	assert_string_equal(runtime->python_paths.v[0], "src");
+	assert_string_equal(runtime->gpus_only.v[0], "1");
+	assert_int_equal(runtime->gpus, RUNTIME_GPUS_AUTO);
+	assert_int_equal(runtime->retries, 3);
+	assert_int_equal(runtime->signal, SIGUSR1);
+	assert_int_equal(runtime->signal_before_ms, 9000);
+	assert_int_equal(runtime->collect.mode, COLLECT_NONE);
+	assert_int_equal(runtime->collect.exclude.n, 1);
+	assert_string_equal(runtime->collect.exclude.v[0], "*.t\xffp");
+	assert_int_equal(runtime->collect.size_bytes, 5ULL << 40);
+	assert_int_equal(runtime->linger_ms, 7000);
 }
 
 static void test_json(void **state)
 {
 	(void)state;
-	AUTO_WORLD struct world world = {0}, again = {0}, copy = {0};
+	AUTO_RUNTIME struct runtime runtime = {0}, again = {0}, copy = {0};
 	AUTO_JSON struct json *json = json_object();
 	AUTO_ERR struct err err = {0};
 
-	fill(&world);
-	world_to_json(&world, json);
-	assert_int_equal(world_from_json(json, &again, &err), 0);
+	fill(&runtime);
+	runtime_to_json(&runtime, json);
+	assert_int_equal(runtime_from_json(json, &again, &err), 0);
 	assert_filled(&again);
-	world_copy(&copy, &again);
+	runtime_copy(&copy, &again);
 	assert_filled(&copy);
 }
 
@@ -179,18 +179,18 @@ static void test_missing_and_hostile(void **state)
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		AUTO_WORLD struct world world = {0};
+		AUTO_RUNTIME struct runtime runtime = {0};
 		AUTO_JSON struct json *json = NULL;
 		AUTO_ERR struct err err = {0};
 		assert_int_equal(
 			json_parse(cases[i].text, strlen(cases[i].text), 1 << 16, "x", &json, &err),
 			0);
-		assert_int_equal(world_from_json(json, &world, &err) == 0, cases[i].valid);
-		assert_true(world.gpus >= WORLD_GPUS_AUTO && world.gpus <= 1024);
-		assert_true(world.retries >= 0 && world.retries <= WORLD_RETRIES_MAX);
-		assert_true(world.signal >= 0 && world.signal < NSIG);
-		assert_true(world.signal_before_ms >= 0);
-		assert_true(world.linger_ms >= 0);
+		assert_int_equal(runtime_from_json(json, &runtime, &err) == 0, cases[i].valid);
+		assert_true(runtime.gpus >= RUNTIME_GPUS_AUTO && runtime.gpus <= 1024);
+		assert_true(runtime.retries >= 0 && runtime.retries <= RUNTIME_RETRIES_MAX);
+		assert_true(runtime.signal >= 0 && runtime.signal < NSIG);
+		assert_true(runtime.signal_before_ms >= 0);
+		assert_true(runtime.linger_ms >= 0);
 	}
 }
 
@@ -198,13 +198,13 @@ static void test_missing_and_hostile(void **state)
 static void test_collect_unsaid(void **state)
 {
 	(void)state;
-	AUTO_WORLD struct world world = {0};
+	AUTO_RUNTIME struct runtime runtime = {0};
 	AUTO_JSON struct json *json = json_object();
 
-	assert_int_equal(world_from_json(json, &world, NULL), 0);
-	assert_int_equal(world.collect.mode, COLLECT_AUTO);
-	assert_int_equal(world.collect.size_bytes, WORLD_COLLECT_BYTES);
-	assert_int_equal(world.linger_ms, WORLD_LINGER_MS);
+	assert_int_equal(runtime_from_json(json, &runtime, NULL), 0);
+	assert_int_equal(runtime.collect.mode, COLLECT_AUTO);
+	assert_int_equal(runtime.collect.size_bytes, RUNTIME_COLLECT_BYTES);
+	assert_int_equal(runtime.linger_ms, RUNTIME_LINGER_MS);
 }
 
 int main(void)

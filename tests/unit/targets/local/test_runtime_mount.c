@@ -15,29 +15,29 @@
 
 #include "base/util/buf.h"
 #include "base/util/str.h"
-#include "targets/local/world_mount.h"
+#include "targets/local/runtime_mount.h"
 #include "tests/unit/worldfix.h"
 
 static void add_output(struct place *place, const char *path)
 {
-	strv_add(&place->job.world.outputs, path);
+	strv_add(&place->job.runtime.outputs, path);
 }
 
 static void add_data(struct place *place, const char *path, const char *from)
 {
-	*vec_push(&place->job.world.data) =
-		(struct world_data){mem_strdup(path), fs_join(place->tree.root, from)};
+	*vec_push(&place->job.runtime.data) =
+		(struct runtime_data){mem_strdup(path), fs_join(place->tree.root, from)};
 }
 
 static void mount(struct place *place)
 {
-	if (world_mount(place->run, &place->job, &place->err) < 0)
+	if (runtime_mount(place->run, &place->job, &place->err) < 0)
 		fail_msg("%s", place->err.message);
 }
 
 static void expect_error(struct place *place, enum err_id id, const char *part)
 {
-	assert_true(world_mount(place->run, &place->job, &place->err) < 0);
+	assert_true(runtime_mount(place->run, &place->job, &place->err) < 0);
 	if (place->err.id != id || !strstr(place->err.message, part))
 		fail_msg("not %s: %s", part, place->err.message);
 }
@@ -80,7 +80,7 @@ static void expect_plan(struct place *place, const char *expected)
 	AUTO_BUF struct buf text = {0};
 	AUTO_ERR struct err err = {0};
 
-	if (mount_plan(&place->job.world, &plan, &err) < 0)
+	if (mount_plan(&place->job.runtime, &plan, &err) < 0)
 		fail_msg("%s", err.message);
 	buf_init(&text, 4096);
 	vec_foreach (struct mount, mount, &plan)
@@ -113,10 +113,10 @@ static void expect_no_plan(struct place *place, enum err_id id)
 {
 	struct mount_list plan = {0};
 
-	assert_true(mount_plan(&place->job.world, &plan, &place->err) < 0);
+	assert_true(mount_plan(&place->job.runtime, &plan, &place->err) < 0);
 	assert_int_equal(place->err.id, id);
 	assert_int_equal(plan.n, 0);
-	world_done(&place->job.world);
+	runtime_done(&place->job.runtime);
 	err_clear(&place->err);
 }
 
@@ -135,8 +135,8 @@ static void test_plan_refuses(void **state)
 	add_data(place, "x", "places");
 	add_data(place, "x", "other");
 	expect_no_plan(place, E_RUN_DATA);
-	*vec_push(&place->job.world.data) =
-		(struct world_data){mem_strdup("x"), mem_strdup("relative")};
+	*vec_push(&place->job.runtime.data) =
+		(struct runtime_data){mem_strdup("x"), mem_strdup("relative")};
 	expect_no_plan(place, E_DATA);
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		add_output(place, paths[i]);
@@ -400,7 +400,7 @@ static void mount_until_killed(struct place *place, int64_t us)
 
 	assert_true(pid >= 0);
 	if (pid == 0)
-		_exit(world_mount(place->run, &place->job, NULL) < 0);
+		_exit(runtime_mount(place->run, &place->job, NULL) < 0);
 	struct timespec wait = {.tv_nsec = us * 1000};
 	nanosleep(&wait, NULL);
 	kill(pid, SIGKILL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "targets/local/world_mount.h"
+#include "targets/local/runtime_mount.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -30,17 +30,17 @@ static bool is_inside(const char *path, const char *dir)
 	return strncmp(path, dir, len) == 0 && path[len] == '/';
 }
 
-static int world_mount_check_path(const char *path, struct err *err)
+static int runtime_mount_check_path(const char *path, struct err *err)
 {
 	AUTO_FREE char *normal = NULL;
 
-	if (world_path(path, "a path of the run", &normal, NULL) == 0 && str_eq(normal, path))
+	if (runtime_path(path, "a path of the run", &normal, NULL) == 0 && str_eq(normal, path))
 		return 0;
 	AUTO_FREE char *shown = str_shown(path);
 	return err_set(err, E_DATA, "'%s' is not a valid path in the working tree", shown);
 }
 
-static int world_mount_by_path(const void *a, const void *b)
+static int runtime_mount_by_path(const void *a, const void *b)
 {
 	const struct mount *x = a, *y = b;
 	int order = strcmp(x->path, y->path);
@@ -78,22 +78,24 @@ static int place_mount(const struct mount_list *before, struct mount *mount, str
 	return 0;
 }
 
-static int world_mount_collect(const struct world *world, struct mount_list *all, struct err *err)
+static int runtime_mount_collect(
+	const struct runtime *runtime, struct mount_list *all, struct err *err)
 {
 	int r = 0;
 
-	for (size_t i = 0; i < world->outputs.n; i++)
-		*vec_push(all) = (struct mount){.kind = MOUNT_OUTPUT, .path = world->outputs.v[i]};
-	for (size_t i = 0; i < world->data.n; i++)
+	for (size_t i = 0; i < runtime->outputs.n; i++)
+		*vec_push(all) =
+			(struct mount){.kind = MOUNT_OUTPUT, .path = runtime->outputs.v[i]};
+	for (size_t i = 0; i < runtime->data.n; i++)
 		*vec_push(all) = (struct mount){.kind = MOUNT_DATA,
-			.path = world->data.v[i].path,
-			.from = world->data.v[i].from};
+			.path = runtime->data.v[i].path,
+			.from = runtime->data.v[i].from};
 	for (size_t i = 0; r == 0 && i < all->n; i++) {
-		r = world_mount_check_path(all->v[i].path, err);
+		r = runtime_mount_check_path(all->v[i].path, err);
 		if (r == 0 && all->v[i].from && all->v[i].from[0] != '/')
 			r = err_set(err, E_DATA, "data '%s' has no absolute place", all->v[i].path);
 	}
-	vec_sort(all, world_mount_by_path);
+	vec_sort(all, runtime_mount_by_path);
 	return r;
 }
 
@@ -102,11 +104,11 @@ static void mount_list_done(struct mount_list *list)
 	vec_done(list);
 }
 
-int mount_plan(const struct world *world, struct mount_list *ret, struct err *err)
+int mount_plan(const struct runtime *runtime, struct mount_list *ret, struct err *err)
 {
 	AUTO(mount_list_done) struct mount_list all = {0}, plan = {0};
 
-	int r = world_mount_collect(world, &all, err);
+	int r = runtime_mount_collect(runtime, &all, err);
 	for (size_t i = 0; r == 0 && i < all.n; i++) {
 		struct mount *mount = &all.v[i];
 		r = place_mount(&plan, mount, err);
@@ -130,12 +132,12 @@ struct mounter {
 	size_t n_links;
 };
 
-static enum err_id world_mount_id_of(const struct mount *mount)
+static enum err_id runtime_mount_id_of(const struct mount *mount)
 {
 	return mount->kind == MOUNT_OUTPUT ? E_RUN_OUTPUTS : E_RUN_DATA;
 }
 
-static const char *world_mount_name_of(const struct mount *mount)
+static const char *runtime_mount_name_of(const struct mount *mount)
 {
 	return mount->kind == MOUNT_OUTPUT ? "output" : "data";
 }
@@ -148,13 +150,14 @@ static int in_the_way(
 	AUTO_FREE char *mount_shown = str_shown(mount->path);
 
 	if (errnum == ELOOP || errnum == EMLINK)
-		return err_set(err, world_mount_id_of(mount), "%s '%s': '%s' is a symbolic link",
-			world_mount_name_of(mount), mount_shown, shown);
+		return err_set(err, runtime_mount_id_of(mount), "%s '%s': '%s' is a symbolic link",
+			runtime_mount_name_of(mount), mount_shown, shown);
 	if (errnum == ENOTDIR)
-		return err_set(err, world_mount_id_of(mount),
-			"%s '%s': '%s' is a file, no directory", world_mount_name_of(mount),
+		return err_set(err, runtime_mount_id_of(mount),
+			"%s '%s': '%s' is a file, no directory", runtime_mount_name_of(mount),
 			mount_shown, shown);
-	return fs_error(err, errnum, "%s '%s': %s", world_mount_name_of(mount), mount_shown, shown);
+	return fs_error(
+		err, errnum, "%s '%s': %s", runtime_mount_name_of(mount), mount_shown, shown);
 }
 
 /* ELOOP for a link and ENOTDIR for a file: systems differ about O_DIRECTORY with O_NOFOLLOW. */
@@ -198,7 +201,7 @@ static int make_dirs(
 }
 
 /* The directory above mount->path, whose last component is *ret_name. */
-static int world_mount_make_parent(
+static int runtime_mount_make_parent(
 	const struct mount *mount, int base_fd, int *ret_fd, const char **ret_name, struct err *err)
 {
 	const char *slash = strrchr(mount->path, '/');
@@ -252,7 +255,7 @@ static int mount_output(struct mounter *mounter, const struct mount *mount, stru
 	int r = make_dirs(mount, mounter->outputs_fd, strlen(mount->path), &to_fd, err);
 	if (r < 0 || mount->below)
 		return r;
-	r = world_mount_make_parent(mount, mounter->tree_fd, &fd, &name, err);
+	r = runtime_mount_make_parent(mount, mounter->tree_fd, &fd, &name, err);
 	if (r < 0 || is_link_to(fd, name, target))
 		return r;
 	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -283,7 +286,7 @@ static int two_kinds(const struct mount *mount, struct err *err)
 		from);
 }
 
-static int world_mount_merge(struct mounter *mounter, const struct mount *mount, int fd,
+static int runtime_mount_merge(struct mounter *mounter, const struct mount *mount, int fd,
 	const char *from, unsigned depth, struct err *err);
 
 /* Entries of the tree stay; a directory that both have is merged. */
@@ -310,10 +313,10 @@ static int merge_entry(struct mounter *mounter, const struct mount *mount, int f
 	AUTO_FD int child = open_child(fd, name);
 	if (child < 0)
 		return fs_error(err, -child, "%s", place);
-	return world_mount_merge(mounter, mount, child, place, depth + 1, err);
+	return runtime_mount_merge(mounter, mount, child, place, depth + 1, err);
 }
 
-static int world_mount_merge(struct mounter *mounter, const struct mount *mount, int fd,
+static int runtime_mount_merge(struct mounter *mounter, const struct mount *mount, int fd,
 	const char *from, unsigned depth, struct err *err)
 {
 	AUTO_DIR DIR *dir = opendir(from);
@@ -346,7 +349,7 @@ static int mount_data(struct mounter *mounter, const struct mount *mount, struct
 	const char *name;
 	struct stat st, place;
 
-	int r = world_mount_make_parent(mount, base, &fd, &name, err);
+	int r = runtime_mount_make_parent(mount, base, &fd, &name, err);
 	if (r < 0 || is_link_to(fd, name, mount->from))
 		return r;
 	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -362,7 +365,7 @@ static int mount_data(struct mounter *mounter, const struct mount *mount, struct
 	AUTO_FD int own = open_child(fd, name);
 	if (own < 0)
 		return in_the_way(mount, mount->path, strlen(mount->path), -own, err);
-	return world_mount_merge(mounter, mount, own, mount->from, 0, err);
+	return runtime_mount_merge(mounter, mount, own, mount->from, 0, err);
 }
 
 /*
@@ -404,21 +407,21 @@ static int open_base(const char *path, int *ret_fd, struct err *err)
 	return 0;
 }
 
-int world_mount(const char *tree, const struct attempt_job *job, struct err *err)
+int runtime_mount(const char *tree, const struct attempt_job *job, struct err *err)
 {
 	AUTO(mount_list_done) struct mount_list plan = {0};
 	AUTO_FD int tree_fd = -1, outputs_fd = -1;
 
-	if (job->world.outputs.n == 0 && job->world.data.n == 0)
+	if (job->runtime.outputs.n == 0 && job->runtime.data.n == 0)
 		return 0;
-	int r = mount_plan(&job->world, &plan, err);
+	int r = mount_plan(&job->runtime, &plan, err);
 	if (r == 0)
 		r = check_places(&plan, err);
 	if (r == 0)
 		r = open_base(tree, &tree_fd, err);
-	if (r == 0 && job->world.outputs.n)
+	if (r == 0 && job->runtime.outputs.n)
 		r = fs_mkdirs(job->outputs, 0700, err);
-	if (r == 0 && job->world.outputs.n)
+	if (r == 0 && job->runtime.outputs.n)
 		r = open_base(job->outputs, &outputs_fd, err);
 	if (r < 0)
 		return r;
@@ -432,7 +435,7 @@ int world_mount(const char *tree, const struct attempt_job *job, struct err *err
  * Packages of Python
  */
 
-char *world_packages_dir(const char *tree)
+char *runtime_packages_dir(const char *tree)
 {
 	AUTO_FREE char *dir = mem_strndup(tree, (size_t)(strrchr(tree, '/') - tree));
 
@@ -451,15 +454,15 @@ static int link_package(const char *dir, const char *tree, const char *alias, st
 	return symlink(target, link) < 0 ? fs_error(err, errno, "linking %s", link) : 0;
 }
 
-int world_packages_link(const char *tree, const struct world *world, struct err *err)
+int runtime_packages_link(const char *tree, const struct runtime *runtime, struct err *err)
 {
-	AUTO_FREE char *dir = world_packages_dir(tree);
+	AUTO_FREE char *dir = runtime_packages_dir(tree);
 	int r = 0;
 
-	if (world->python_aliases.n == 0)
+	if (runtime->python_aliases.n == 0)
 		return 0;
 	r = fs_mkdirs(dir, 0700, err);
-	for (size_t i = 0; r == 0 && i < world->python_aliases.n; i++)
-		r = link_package(dir, tree, world->python_aliases.v[i], err);
+	for (size_t i = 0; r == 0 && i < runtime->python_aliases.n; i++)
+		r = link_package(dir, tree, runtime->python_aliases.v[i], err);
 	return r;
 }

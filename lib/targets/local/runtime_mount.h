@@ -14,13 +14,13 @@
  * an output below data is refused, because it would lie in the data. A symbolic link of the
  * snapshot is never followed: one at an output path, or above any of them, is an error.
  */
-#ifndef DLRUN_TARGETS_LOCAL_WORLD_MOUNT_H
-#define DLRUN_TARGETS_LOCAL_WORLD_MOUNT_H
+#ifndef DLRUN_TARGETS_LOCAL_RUNTIME_MOUNT_H
+#define DLRUN_TARGETS_LOCAL_RUNTIME_MOUNT_H
 
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "core/attempt/attempt.h"
-#include "core/record/world.h"
+#include "core/record/runtime.h"
 
 enum { MOUNT_LINKS_MAX = 20 * 1000 }; /* beside files of the snapshot, in all */
 
@@ -35,14 +35,14 @@ struct mount {
 };
 struct mount_list VEC_OF(struct mount);
 /* E_RUN_OUTPUTS, E_RUN_DATA: two of them exclude each other. E_DATA: a path is not in the form of
- * world_path. */
-int mount_plan(const struct world *world, struct mount_list *ret, struct err *err);
+ * runtime_path. */
+int mount_plan(const struct runtime *runtime, struct mount_list *ret, struct err *err);
 
 /* tree: a directory that no other process uses yet. Repeated after it was killed, it goes on.
  * E_RUN_DATA when a place is gone or of another kind than the snapshot has there, E_RUN_OUTPUTS
  * when an output cannot be a directory, E_DATA_LIMIT over MOUNT_LINKS_MAX. Blocks for the
  * copies. */
-int world_mount(const char *tree, const struct attempt_job *job, struct err *err);
+int runtime_mount(const char *tree, const struct attempt_job *job, struct err *err);
 
 /*
  * Python packages of the tree whose directories have other names: links by the packages' names, in
@@ -50,8 +50,8 @@ int world_mount(const char *tree, const struct attempt_job *job, struct err *err
  */
 
 /* The caller frees. */
-char *world_packages_dir(const char *tree);
+char *runtime_packages_dir(const char *tree);
 /* Make the links of world->python_aliases. Repeated after it was killed, it goes on. */
-int world_packages_link(const char *tree, const struct world *world, struct err *err);
+int runtime_packages_link(const char *tree, const struct runtime *runtime, struct err *err);
 
 #endif

@@ -5,8 +5,8 @@
  * specification (spec.h) and of the job that a target is given; paths in the tree are relative to
  * its root.
  */
-#ifndef DLRUN_CORE_RECORD_WORLD_H
-#define DLRUN_CORE_RECORD_WORLD_H
+#ifndef DLRUN_CORE_RECORD_RUNTIME_H
+#define DLRUN_CORE_RECORD_RUNTIME_H
 
 #include <stdint.h>
 
@@ -15,21 +15,21 @@
 #include "base/util/vec.h"
 
 enum {
-	WORLD_PATHS_MAX = 256, /* of data, of outputs */
-	WORLD_GPUS_AUTO = -1,  /* one if the place has any */
-	WORLD_RETRIES_MAX = 1000,
-	WORLD_LINGER_MS = 300000, /* where nothing is said */
+	RUNTIME_PATHS_MAX = 256, /* of data, of outputs */
+	RUNTIME_GPUS_AUTO = -1,  /* one if the place has any */
+	RUNTIME_RETRIES_MAX = 1000,
+	RUNTIME_LINGER_MS = 300000, /* where nothing is said */
 };
-#define WORLD_COLLECT_BYTES (20ULL << 30) /* where nothing is said */
+#define RUNTIME_COLLECT_BYTES (20ULL << 30) /* where nothing is said */
 
 /* A path of the tree whose content git ignores and which lies somewhere on the target. */
-struct world_data {
+struct runtime_data {
 	char *path; /* in the tree */
 	char *from; /* on the target, absolute */
 };
 
 /* A command that is run once for each content of its key files. */
-struct world_setup {
+struct runtime_setup {
 	char *run;       /* a line for sh -c; NULL: there is none */
 	struct strv key; /* paths in the tree */
 	char *cwd;       /* in the tree: where it is run */
@@ -38,47 +38,48 @@ struct world_setup {
 enum collect_mode { COLLECT_AUTO, COLLECT_NONE };
 
 /* Rules for collecting files that the program creates or changes in its tree as results. */
-struct world_collect {
+struct runtime_collect {
 	enum collect_mode mode;
 	struct strv exclude; /* patterns, as in dlrun.yaml(5) */
 	uint64_t size_bytes; /* of all that is collected */
 };
 
-struct world {
-	struct VEC_OF(struct world_data) data;
+struct runtime {
+	struct VEC_OF(struct runtime_data) data;
 	struct strv outputs; /* paths in the tree that lie in $DLRUN_OUTPUT_DIR */
 	struct strv filled;  /* those of data and outputs that the snapshot has files below */
-	struct world_setup setup;
+	struct runtime_setup setup;
 	char *before; /* lines for bash (else sh) in front of the program; NULL: none */
 	/* Directories in the tree that go in front of PYTHONPATH: the places that an editable
 	 * install of the interpreter names in the live tree. */
 	struct strv python_paths;
 	/* NAME=PATH: packages whose directory in the tree has another name. */
 	struct strv python_aliases;
-	int gpus;              /* on each node, or WORLD_GPUS_AUTO */
+	int gpus;              /* on each node, or RUNTIME_GPUS_AUTO */
 	struct strv gpus_only; /* the user's own CUDA_VISIBLE_DEVICES; empty: any */
 	int retries;           /* further attempts after failures of the program */
 	int signal;            /* sent to the program before its end; 0: none */
 	int64_t signal_before_ms;
-	struct world_collect collect;
+	struct runtime_collect collect;
 	/* How long a pod whose results lie nowhere else waits for them to be taken. */
 	int64_t linger_ms;
 };
 
 /* Members of object: data, outputs, setup, before, python_paths, gpus, collect, … */
-void world_to_json(const struct world *world, struct json *object);
+void runtime_to_json(const struct runtime *runtime, struct json *object);
 /* Lenient where a member is missing; E_DATA where one is of another form. */
-int world_from_json(const struct json *object, struct world *ret, struct err *err);
-void world_copy(struct world *to, const struct world *from);
-void world_done(struct world *world);
-#define AUTO_WORLD AUTO(world_done)
+int runtime_from_json(const struct json *object, struct runtime *ret, struct err *err);
+void runtime_copy(struct runtime *to, const struct runtime *from);
+void runtime_done(struct runtime *runtime);
+#define AUTO_RUNTIME AUTO(runtime_done)
 
 /* A relative path without "." and ".." inside and without a slash at its end, from what people
  * write ("./data/", "data//x"). E_CONFIG naming what for any other. The caller frees *ret. */
-int world_path(const char *text, const char *what, char **ret, struct err *err);
+int runtime_path(const char *text, const char *what, char **ret, struct err *err);
 
 /* "USR1@90": a signal's name (with or without SIG) or number, and how long before the end. E_USAGE
  * with an example. */
-int world_parse_signal(const char *text, int *ret_signal, int64_t *ret_before_ms, struct err *err);
+int runtime_parse_signal(
+	const char *text, int *ret_signal, int64_t *ret_before_ms, struct err *err);
 
 #endif

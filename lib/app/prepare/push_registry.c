@@ -14,7 +14,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/registry_config.h"
-#include "core/image/edited.h"
+#include "core/image/dirty.h"
 #include "core/image/image_facts.h"
 #include "core/image/registry_open.h"
 #include "oci/layout/layout.h"
@@ -59,13 +59,13 @@ struct push {
 	struct loop *loop;
 	struct registry_client client;
 	struct registry *registry;
-	char *memory_path, *edited_path, *dir;
+	char *memory_path, *dirty_path, *dir;
 	int dir_fd;
 	struct registry_memory memory;
 	struct uploads *uploads;
 	struct sink *sink;
 	struct task *task;
-	struct edited edited; /* the work's */
+	struct dirty dirty; /* the work's */
 	struct push_base base;
 	struct push_check check;
 	struct loop_timer *timer;
@@ -123,11 +123,11 @@ static void push_done(struct push *push)
 	layout_free(push->base.cache);
 	registry_memory_done(&push->memory);
 	registry_memory_done(&push->base.memory);
-	edited_done(&push->edited);
+	dirty_done(&push->dirty);
 	auto_fd(&push->dir_fd);
 	free(push->memory_path);
 	free(push->base.memory_path);
-	free(push->edited_path);
+	free(push->dirty_path);
 	free(push->dir);
 	free(push->base.digest);
 	err_done(&push->base.error);
@@ -412,7 +412,7 @@ static void open_sessions(void *ctx)
 }
 
 /* Path of the list of edited files: one list for each tree and destination. */
-static char *edited_path(const struct push *push)
+static char *dirty_path(const struct push *push)
 {
 	const struct submit *submit = push->submit;
 	const struct ref *to = &push->submit->to;
@@ -438,9 +438,9 @@ static void will_read(void *ctx, const struct path *const *files, size_t n)
 {
 	struct push *push = ctx;
 
-	push->edited_path = edited_path(push);
-	edited_load(push->edited_path, &push->edited);
-	if (edited_add(&push->edited, files, n) && !push->submit->dry_run)
+	push->dirty_path = dirty_path(push);
+	dirty_load(push->dirty_path, &push->dirty);
+	if (dirty_add(&push->dirty, files, n) && !push->submit->dry_run)
 		task_post(push->task, open_sessions, push);
 }
 
@@ -675,11 +675,11 @@ static void start_work(struct push *push)
 /* By a list of its own: the work has the other. */
 static bool has_changed(const struct push *push)
 {
-	AUTO_FREE char *path = edited_path(push);
-	AUTO_EDITED struct edited edited;
+	AUTO_FREE char *path = dirty_path(push);
+	AUTO_DIRTY struct dirty dirty;
 
-	edited_load(path, &edited);
-	return edited_has_changed(&edited, push->submit->place->root);
+	dirty_load(path, &dirty);
+	return dirty_has_changed(&dirty, push->submit->place->root);
 }
 
 /* Start requests that pay off before anything is known of the tree. */
@@ -714,8 +714,8 @@ static void push_registry_save(struct push *push, bool pushed)
 	int r = registry_memory_save(push->memory_path, &push->memory, &err);
 	if (r == 0 && push->base.memory_path)
 		r = registry_memory_save(push->base.memory_path, &push->base.memory, &err);
-	if (r == 0 && pushed && push->edited_path)
-		r = edited_save(push->edited_path, &push->edited, &err);
+	if (r == 0 && pushed && push->dirty_path)
+		r = dirty_save(push->dirty_path, &push->dirty, &err);
 	if (r < 0)
 		log_note("what was learnt of the registry is not kept: %s", err.message);
 }

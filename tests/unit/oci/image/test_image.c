@@ -263,12 +263,12 @@ static void test_edit_and_revert(void **state)
 	tree_put(tree, "README", 'f', 7, 100);
 	request = request_of(tree);
 	n_syncs = 0;
-	AUTO_IMAGE struct image edited = write_image("l", &request);
-	assert_string_equal(roles_of(&edited), "full delta");
-	assert_string_equal(edited.layers[0].blob.digest, first.layers[0].blob.digest);
-	assert_int_equal(edited.layers_written, 1);
+	AUTO_IMAGE struct image dirty = write_image("l", &request);
+	assert_string_equal(roles_of(&dirty), "full delta");
+	assert_string_equal(dirty.layers[0].blob.digest, first.layers[0].blob.digest);
+	assert_int_equal(dirty.layers_written, 1);
 	assert_int_equal(n_syncs, 4);
-	assert_holds("l", &edited, request.entries);
+	assert_holds("l", &dirty, request.entries);
 
 	tree_put(tree, "README", 'f', 8, 100);
 	request = request_of(tree);
@@ -278,7 +278,7 @@ static void test_edit_and_revert(void **state)
 	tree_put(tree, "README", 'f', 7, 100);
 	request = request_of(tree);
 	AUTO_IMAGE struct image back = write_image("l", &request);
-	assert_same_image(&edited, &back);
+	assert_same_image(&dirty, &back);
 	assert_int_equal(back.layers_written, 0);
 	assert_int_equal(back.bytes_written, 0);
 
@@ -375,16 +375,16 @@ static void test_lost_layers(void **state)
 	tree_put(tree, "README", 'f', 7, 100);
 	request = request_of(tree);
 	request.big_file_bytes = 2000;
-	AUTO_IMAGE struct image edited = write_image("l", &request);
-	assert_string_equal(roles_of(&edited), "full big delta");
+	AUTO_IMAGE struct image dirty = write_image("l", &request);
+	assert_string_equal(roles_of(&dirty), "full big delta");
 
-	remove_blob("l", &edited.layers[1].blob);
-	remove_blob("l", &edited.layers[2].blob);
+	remove_blob("l", &dirty.layers[1].blob);
+	remove_blob("l", &dirty.layers[2].blob);
 	AUTO_IMAGE struct image mended = write_image("l", &request);
-	assert_same_image(&edited, &mended);
+	assert_same_image(&dirty, &mended);
 	assert_int_equal(mended.layers_written, 2);
 
-	remove_blob("l", &edited.layers[0].blob);
+	remove_blob("l", &dirty.layers[0].blob);
 	AUTO_IMAGE struct image anew = write_image("l", &request);
 	assert_string_equal(roles_of(&anew), "full big");
 	assert_int_equal(anew.layers_written, 1);

@@ -146,7 +146,7 @@ static void expect_sound(const char *tree)
 	expect_output(script, "");
 }
 
-static void test_edited(void **state)
+static void test_dirty(void **state)
 {
 	(void)state;
 	make_repository();
@@ -623,7 +623,7 @@ static void test_remove_where_nothing_is(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		test(test_edited),
+		test(test_dirty),
 		test(test_only_what_is_needed),
 		test(test_same_again),
 		test(test_unborn),

@@ -12,7 +12,7 @@
 
 #include "base/os/fs.h"
 #include "base/util/mem.h"
-#include "core/image/edited.h"
+#include "core/image/dirty.h"
 #include "snap/tree/content.h"
 #include "tests/unit/tmpfix.h"
 
@@ -38,26 +38,26 @@ static struct path path_of(const char *root, const char *name)
 /* A push of a tree in which these files are not in the stat cache. */
 static bool push(const char *root, const char *state_path, const char *const *names, size_t n)
 {
-	AUTO_EDITED struct edited edited;
-	struct path paths[EDITED_MAX + 1];
-	const struct path *list[EDITED_MAX + 1];
+	AUTO_DIRTY struct dirty dirty;
+	struct path paths[DIRTY_MAX + 1];
+	const struct path *list[DIRTY_MAX + 1];
 
 	for (size_t i = 0; i < n; i++) {
 		paths[i] = path_of(root, names[i]);
 		list[i] = &paths[i];
 	}
-	edited_load(state_path, &edited);
-	bool changed = edited_add(&edited, list, n);
-	assert_int_equal(edited_save(state_path, &edited, NULL), 0);
+	dirty_load(state_path, &dirty);
+	bool changed = dirty_add(&dirty, list, n);
+	assert_int_equal(dirty_save(state_path, &dirty, NULL), 0);
 	return changed;
 }
 
 static bool changed_since(const char *root, const char *state_path)
 {
-	AUTO_EDITED struct edited edited;
+	AUTO_DIRTY struct dirty dirty;
 
-	edited_load(state_path, &edited);
-	return edited_has_changed(&edited, root);
+	dirty_load(state_path, &dirty);
+	return dirty_has_changed(&dirty, root);
 }
 
 static void test_an_edit_is_seen_before_the_walk(void **state)
@@ -115,18 +115,18 @@ static void test_odd_names_and_damage(void **state)
 
 	(void)state;
 	AUTO_FREE char *path = mem_printf("%s/edited", root);
-	AUTO_EDITED struct edited edited;
+	AUTO_DIRTY struct dirty dirty;
 
 	write_file(root, names[0], "1");
 	write_file(root, names[1], "1");
 	push(root, path, names, 2);
-	edited_load(path, &edited);
-	assert_int_equal(edited.before.n, 1);
-	assert_string_equal(edited.before.v[0].path, names[1]);
-	edited_done(&edited);
+	dirty_load(path, &dirty);
+	assert_int_equal(dirty.before.n, 1);
+	assert_string_equal(dirty.before.v[0].path, names[1]);
+	dirty_done(&dirty);
 	write_file(root, "edited", "garbage\n");
-	edited_load(path, &edited);
-	assert_false(edited.known);
+	dirty_load(path, &dirty);
+	assert_false(dirty.known);
 }
 
 int main(void)

@@ -34,11 +34,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct ignore *one = ignore_parse(rules, len, "", ignore_case, NULL);
 	struct ignore *two = ignore_parse(rules, len, "", ignore_case, one);
 	struct ignore *other = ignore_parse(rules, len, "no/such\ndirectory", ignore_case, one);
-	enum ignore_verdict verdict = ignore_check(one, path, is_dir);
-	check(ignore_check(two, path, is_dir) == verdict);
-	check(ignore_check(other, path, is_dir) == verdict);
+	enum ignore_decision decision = ignore_check(one, path, is_dir);
+	check(ignore_check(two, path, is_dir) == decision);
+	check(ignore_check(other, path, is_dir) == decision);
 	if (!memchr(rules, '/', len))
-		check(ignore_check(one, path, !is_dir) == verdict);
+		check(ignore_check(one, path, !is_dir) == decision);
 	ignore_free(other);
 	ignore_free(two);
 	ignore_free(one);

@@ -25,11 +25,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t skip = strlen(path) < size ? strlen(path) + 1 : size;
 	const char *what = NULL;
 
-	enum secret_verdict verdict = secret_by_name(path, &what);
-	check((verdict == SECRET_YES) == (what != NULL));
+	enum secret_decision decision = secret_by_name(path, &what);
+	check((decision == SECRET_YES) == (what != NULL));
 	what = NULL;
 	bool found = secret_by_content(path, (const char *)data + skip, size - skip, &what);
 	check(found == (what != NULL));
-	check(verdict != SECRET_NO || !found);
+	check(decision != SECRET_NO || !found);
 	return 0;
 }

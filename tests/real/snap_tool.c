@@ -86,7 +86,7 @@ static bool is_dir(const struct checker *c, const char *path)
 	return lstat(full, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static enum ignore_verdict check_path(struct checker *c, char *path)
+static enum ignore_decision check_path(struct checker *c, char *path)
 {
 	const struct ignore *chain = chain_of(c, "", c->base);
 

@@ -34,7 +34,7 @@ struct outcome {
 	struct url location; /* if there is one */
 	int64_t ms;
 	int64_t began_ms;
-	bool judge; /* by registry_call_error */
+	bool evaluation; /* by registry_call_error */
 	uint64_t n_data;
 	uint64_t n_read;
 };
@@ -153,7 +153,7 @@ static inline int outcome_note(
 	if (response) {
 		outcome->status = response->status;
 		outcome->body = mem_strdup(response->body.len ? response->body.data : "");
-		if (outcome->judge)
+		if (outcome->evaluation)
 			registry_call_error(outcome->call, response, &own);
 		registry_location(outcome->runtime->registry, response, &outcome->location, NULL);
 	} else {

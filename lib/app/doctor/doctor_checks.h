@@ -29,16 +29,17 @@ void doctor_blame(struct doctor_row *row, enum doctor_status status, const char 
 
 /* Judge the bytes and inodes that are left in dir; inodes: UINT64_MAX where there is no such
  * limit. */
-void doctor_judge_space(struct doctor_row *row, const char *dir, uint64_t bytes, uint64_t inodes);
+void doctor_evaluate_space(
+	struct doctor_row *row, const char *dir, uint64_t bytes, uint64_t inodes);
 /* wall_ms: the clock; file_ms: the time that a file made just now was given; newest_ms: when the
  * newest run was submitted, 0: there is none; drift_ms: how far the clock moved more than time. */
 struct doctor_times {
 	int64_t wall_ms, file_ms, newest_ms, drift_ms;
 };
-void doctor_judge_clock(struct doctor_row *row, const struct doctor_times *times);
+void doctor_evaluate_clock(struct doctor_row *row, const struct doctor_times *times);
 /* Judge until when a login is valid; wall clock, expiry 0: the login does not say. */
-void doctor_judge_expiry(struct doctor_row *row, int64_t expiry_ms, int64_t now_ms);
+void doctor_evaluate_expiry(struct doctor_row *row, int64_t expiry_ms, int64_t now_ms);
 /* group: the path of our own cgroup. kill: KillUserProcesses of logind; linger: of the user. */
-void doctor_judge_logout(struct doctor_row *row, const char *group, bool kill, bool linger);
+void doctor_evaluate_logout(struct doctor_row *row, const char *group, bool kill, bool linger);
 
 #endif

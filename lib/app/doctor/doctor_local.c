@@ -181,7 +181,7 @@ int doctor_access(const struct doctor *doctor, struct doctor_row *row, struct er
  * space
  */
 
-void doctor_judge_space(struct doctor_row *row, const char *dir, uint64_t bytes, uint64_t inodes)
+void doctor_evaluate_space(struct doctor_row *row, const char *dir, uint64_t bytes, uint64_t inodes)
 {
 	char size[16];
 
@@ -221,7 +221,7 @@ int doctor_space(const struct doctor *doctor, struct doctor_row *row, struct err
 		if (!is_new)
 			continue;
 		uint64_t bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
-		doctor_judge_space(row, dir, bytes, fs.f_files ? fs.f_favail : UINT64_MAX);
+		doctor_evaluate_space(row, dir, bytes, fs.f_files ? fs.f_favail : UINT64_MAX);
 		buf_addf(&found, "%s%s for %s", found.len ? ", " : "", str_size(bytes, size),
 			places.v[i].name);
 	}
@@ -328,7 +328,7 @@ static bool doctor_local_is_plausible(int64_t wall_ms)
 	return wall_ms >= first_ms && wall_ms < last_ms;
 }
 
-void doctor_judge_clock(struct doctor_row *row, const struct doctor_times *times)
+void doctor_evaluate_clock(struct doctor_row *row, const struct doctor_times *times)
 {
 	int64_t skew_ms = times->file_ms - times->wall_ms;
 	int64_t back_ms = times->newest_ms - times->wall_ms;
@@ -397,7 +397,7 @@ int doctor_clock(const struct doctor *doctor, struct doctor_row *row, struct err
 	times.newest_ms = newest_run_ms(doctor);
 	poll(NULL, 0, DRIFT_POLL_MS);
 	times.drift_ms = clock_wall_ms() - times.wall_ms - (clock_ms() - begin_ms);
-	doctor_judge_clock(row, &times);
+	doctor_evaluate_clock(row, &times);
 	return 0;
 }
 
@@ -553,7 +553,7 @@ static bool is_in(const char *group, const char *prefix)
 	return group && strstr(group, prefix) != NULL;
 }
 
-void doctor_judge_logout(struct doctor_row *row, const char *group, bool kill, bool linger)
+void doctor_evaluate_logout(struct doctor_row *row, const char *group, bool kill, bool linger)
 {
 	if (!is_in(group, "/user.slice")) {
 		doctor_found(row, "no login session: runs go on");
@@ -609,7 +609,7 @@ int doctor_logout(const struct doctor *doctor, struct doctor_row *row, struct er
 	bool kill = is_in(group, "/user.slice") && kills_processes();
 
 	(void)err;
-	doctor_judge_logout(row, group, kill, access(linger, F_OK) == 0);
+	doctor_evaluate_logout(row, group, kill, access(linger, F_OK) == 0);
 	return 0;
 }
 

@@ -172,7 +172,7 @@ static void tell_warnings(const struct subject *about, struct doctor_row *row)
 	}
 }
 
-void doctor_judge_expiry(struct doctor_row *row, int64_t expiry_ms, int64_t now_ms)
+void doctor_evaluate_expiry(struct doctor_row *row, int64_t expiry_ms, int64_t now_ms)
 {
 	static const char fix[] = "log in to the cluster again, then: dlrun doctor";
 	char time[32];
@@ -196,7 +196,7 @@ static void tell_expiring(
 			duration_text(expiry_ms - now_ms, time));
 	else
 		doctor_found(row, "%s: %s", about->item->name, what);
-	doctor_judge_expiry(row, expiry_ms, now_ms);
+	doctor_evaluate_expiry(row, expiry_ms, now_ms);
 }
 
 static void tell_plugin(const struct subject *about, struct doctor_row *row)
@@ -279,7 +279,7 @@ static void tell_rights(const struct subject *about, struct doctor_row *row)
 }
 
 /* The most that can be asked of a Secret whose contents nobody needs to see. */
-static void doctor_remote_judge_pull_secret(const struct subject *about, struct doctor_row *row)
+static void doctor_remote_evaluate_pull_secret(const struct subject *about, struct doctor_row *row)
 {
 	const struct kube_poll *poll = about->poll;
 	const char *space = about->access->kube_namespace;
@@ -299,7 +299,7 @@ static void doctor_remote_judge_pull_secret(const struct subject *about, struct 
 	}
 }
 
-static void doctor_remote_judge_queue(const struct subject *about, struct doctor_row *row)
+static void doctor_remote_evaluate_queue(const struct subject *about, struct doctor_row *row)
 {
 	if (about->poll->queue_status == 404)
 		doctor_blame(row, DOCTOR_PROBLEM, "kubectl get localqueues",
@@ -341,8 +341,8 @@ static void tell_pods(const struct subject *about, struct doctor_row *row)
 	else if (r == 0)
 		doctor_blame(row, DOCTOR_PROBLEM, "registry: HOST/REPO   # in dlrun.yaml",
 			"runs cannot be sent: no registry is set");
-	doctor_remote_judge_pull_secret(about, row);
-	doctor_remote_judge_queue(about, row);
+	doctor_remote_evaluate_pull_secret(about, row);
+	doctor_remote_evaluate_queue(about, row);
 }
 
 /*
@@ -415,7 +415,7 @@ static bool doctor_remote_find_hosts(
 	return false;
 }
 
-static void judge_tools(const struct node_facts *facts, struct doctor_row *row)
+static void evaluate_tools(const struct node_facts *facts, struct doctor_row *row)
 {
 	for (size_t i = 0; i < facts->missing.n; i++) {
 		const char *needed = node_tool_needed(facts->missing.v[i]);
@@ -440,7 +440,7 @@ static void tell_host(
 	doctor_found(row, "%s: %s answers after %lld ms: %s; programs are started by %s%s%s",
 		item->name, poll->host, (long long)poll->response_ms, text, poll->facts->launch,
 		why ? "; " : "", why ? why : "");
-	judge_tools(poll->facts, row);
+	evaluate_tools(poll->facts, row);
 	if (str_eq(poll->facts->launch, "nohup"))
 		doctor_blame(row, DOCTOR_WARNING, NULL,
 			"there is no setsid: programs may end with the login");

@@ -117,7 +117,7 @@ char *gc_next_page(const struct strv *headers)
 }
 
 /* The newest of all times counts: a tag that was pushed again is as young as that. */
-enum gc_tag_fate gc_tag_judge(const struct gc_tag_facts *facts, int64_t now_ms, int64_t keep_ms)
+enum gc_tag_fate gc_tag_evaluate(const struct gc_tag_facts *facts, int64_t now_ms, int64_t keep_ms)
 {
 	int64_t newest_ms =
 		facts->recorded_ms > facts->modified_ms ? facts->recorded_ms : facts->modified_ms;
@@ -440,18 +440,19 @@ static int64_t recorded_ms(
 }
 
 /* Judge a tag without a request; false: the registry must be asked. */
-static bool judge_known(struct cleaning *cleaning, const struct known *known, enum gc_tag_fate *ret)
+static bool evaluate_known(
+	struct cleaning *cleaning, const struct known *known, enum gc_tag_fate *ret)
 {
 	const struct gc_tag_facts facts = {.needed = known && known->needed,
 		.is_ours = true,
 		.recorded_ms = known ? known->newest_ms : 0};
 
-	*ret = gc_tag_judge(&facts, cleaning->now_ms, cleaning->options->keep_ms);
+	*ret = gc_tag_evaluate(&facts, cleaning->now_ms, cleaning->options->keep_ms);
 	return *ret == GC_TAG_NEEDED || *ret == GC_TAG_YOUNG;
 }
 
 /* Judge a tag by the registry's response; digest is that of the image then. */
-static enum gc_tag_fate gc_registry_judge_response(struct cleaning *cleaning, const char *tag,
+static enum gc_tag_fate gc_registry_evaluate_response(struct cleaning *cleaning, const char *tag,
 	const struct registry_reply *reply, char digest[static DIGEST_TEXT_SIZE],
 	int64_t *ret_age_ms)
 {
@@ -465,23 +466,23 @@ static enum gc_tag_fate gc_registry_judge_response(struct cleaning *cleaning, co
 	}
 	newest_ms = facts.recorded_ms > facts.modified_ms ? facts.recorded_ms : facts.modified_ms;
 	*ret_age_ms = newest_ms > 0 ? cleaning->now_ms - newest_ms : -1;
-	return gc_tag_judge(&facts, cleaning->now_ms, cleaning->options->keep_ms);
+	return gc_tag_evaluate(&facts, cleaning->now_ms, cleaning->options->keep_ms);
 }
 
 /* 0: it is gone already. */
-static int gc_registry_judge(struct cleaning *cleaning, const char *tag,
+static int gc_registry_evaluate(struct cleaning *cleaning, const char *tag,
 	char digest[static DIGEST_TEXT_SIZE], struct gc_tag *ret, struct err *err)
 {
 	const struct known *known = map_get(&cleaning->known, tag);
 	AUTO_REGISTRY_REPLY struct registry_reply reply = {0};
 
 	ret->age_ms = known ? cleaning->now_ms - known->newest_ms : -1;
-	if (judge_known(cleaning, known, &ret->fate))
+	if (evaluate_known(cleaning, known, &ret->fate))
 		return 1;
 	int r = query_manifest(cleaning, "GET", tag, "reading an image", &reply, err);
 	if (r < 0 || reply.status == 404)
 		return r;
-	ret->fate = gc_registry_judge_response(cleaning, tag, &reply, digest, &ret->age_ms);
+	ret->fate = gc_registry_evaluate_response(cleaning, tag, &reply, digest, &ret->age_ms);
 	if (ret->fate != GC_TAG_OLD)
 		return 1;
 	r = read_others(cleaning, err);
@@ -577,7 +578,7 @@ static int clean_tag(struct cleaning *cleaning, const char *tag, struct err *err
 	char digest[DIGEST_TEXT_SIZE] = "";
 	struct gc_tag item = {0};
 
-	int r = gc_registry_judge(cleaning, tag, digest, &item, err);
+	int r = gc_registry_evaluate(cleaning, tag, digest, &item, err);
 	if (r > 0 && item.fate == GC_TAG_OLD && !cleaning->options->dry_run)
 		r = delete_alone(cleaning, tag, digest, &item, err) < 0 ? -(int)err->code : 1;
 	if (r <= 0)

@@ -54,7 +54,7 @@ enum gc_tag_fate {
 	GC_TAG_UNKNOWN, /* nobody knows how old it is, or it is not dlrun's */
 	GC_TAG_FATES,
 };
-enum gc_tag_fate gc_tag_judge(const struct gc_tag_facts *facts, int64_t now_ms, int64_t keep_ms);
+enum gc_tag_fate gc_tag_evaluate(const struct gc_tag_facts *facts, int64_t now_ms, int64_t keep_ms);
 
 /*
  * The cleaning

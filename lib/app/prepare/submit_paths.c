@@ -83,7 +83,7 @@ struct own {
 	char *alias;      /* the root as $PWD spells it; NULL: the same */
 	char *base;       /* where the command is started, absolute */
 	struct strv told; /* paths in the tree that became the run's own */
-	bool judged;      /* of the text at hand: something in it is a path below the root */
+	bool evaluated;   /* of the text at hand: something in it is a path below the root */
 };
 
 static void own_done(struct own *own)
@@ -294,7 +294,7 @@ static bool submit_paths_is_own(struct own *own, const char *path)
 		char *slash = strrchr(fixed, '/');
 		*(slash ? slash : fixed) = '\0';
 	}
-	own->judged = true;
+	own->evaluated = true;
 	/* A path that does not exist yet will be created in the run, if the run has its closest
 	 * existing parent. */
 	AUTO_FREE char *there = mem_strdup(fixed);
@@ -399,10 +399,10 @@ static char *rewrite(struct own *own, const char *what, const char *text)
 	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, TEXT_MAX);
-	own->judged = false;
+	own->evaluated = false;
 	if (submit_paths_add_text(own, text, &out) && buf_check(&out, what, NULL) == 0)
 		return buf_take(&out);
-	if (!own->judged)
+	if (!own->evaluated)
 		warn_naming(own, what, text);
 	return NULL;
 }

@@ -357,7 +357,7 @@ static void start_query(struct refresh *refresh, struct query *query, int64_t de
 }
 
 /* A row that no target has heard of: its submit is at work, or was killed. */
-static void judge_unsubmitted(struct refresh *refresh, struct run *run)
+static void evaluate_unsubmitted(struct refresh *refresh, struct run *run)
 {
 	const char *machine = json_get_str(json_get(run->doc, "origin"), "machine");
 	AUTO_FREE char *dir = dirs_run(&refresh->session->dirs, run_id(run));
@@ -385,7 +385,7 @@ static void refresh_query_all(struct refresh *refresh, struct run_list *runs, in
 		if (run_state_is_final(run_state(*run)) && !taken_wait_ms(*run))
 			continue;
 		if (!run_handle(*run)) {
-			judge_unsubmitted(refresh, *run);
+			evaluate_unsubmitted(refresh, *run);
 			continue;
 		}
 		struct query *query = &refresh->queries[refresh->n_queries++];

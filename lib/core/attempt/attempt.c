@@ -422,7 +422,7 @@ static void attempt_set_lost(const char *dir, const struct attempt_state *state,
 }
 
 /* Set the status of an attempt that has no supervisor. */
-static void attempt_judge(
+static void attempt_evaluate(
 	const char *dir, const struct attempt_state *state, struct target_status *ret)
 {
 	struct attempt_state here;
@@ -484,7 +484,7 @@ static int attempt_give_up(const char *dir, struct target_status *ret, struct er
 	if (attempt_end_read(dir, ret))
 		return 0;
 	if (attempt_state_read(dir, &state)) {
-		attempt_judge(dir, &state, ret);
+		attempt_evaluate(dir, &state, ret);
 		return 0;
 	}
 	set_never_began(dir, ret);
@@ -516,7 +516,7 @@ int attempt_poll(
 	if (attempt_end_read(dir, ret))
 		return 0;
 	if (attempt_state_read(dir, &state)) {
-		attempt_judge(dir, &state, ret);
+		attempt_evaluate(dir, &state, ret);
 		return 0;
 	}
 	if (!submitting)

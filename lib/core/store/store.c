@@ -851,9 +851,9 @@ int store_check(struct store *store, struct err *err)
 		r = store_step(store, stmt, err);
 	if (r <= 0)
 		return r;
-	const char *verdict = (const char *)sqlite3_column_text(stmt, 0);
-	if (str_eq(verdict, "ok"))
+	const char *decision = (const char *)sqlite3_column_text(stmt, 0);
+	if (str_eq(decision, "ok"))
 		return 0;
-	AUTO_FREE char *shown = str_shown(verdict ? verdict : "");
+	AUTO_FREE char *shown = str_shown(decision ? decision : "");
 	return err_set(err, E_STORE, "%s is damaged: %s", store->path, shown);
 }

@@ -296,7 +296,7 @@ static bool kube_rights_lack_jobset(
 
 /* Report one problem that names all missing rights that the run cannot do without, and one note for
  * the rest. found_jobset: the cluster would accept the run as a JobSet. */
-static void kube_rights_judge(const struct kube_run *run, const struct kube_questions *questions,
+static void kube_rights_evaluate(const struct kube_run *run, const struct kube_questions *questions,
 	const struct kube_reply *replies, bool found_jobset, struct kube_findings *ret)
 {
 	AUTO(missing_done) struct missing fatal, comfort, jobset;
@@ -513,7 +513,7 @@ void kube_preflight_surroundings(const struct kube_questions *questions,
  * Answers
  */
 
-struct judge {
+struct evaluation {
 	const struct kube_run *run;
 	const struct kube_objects *objects;
 	const struct kube_question *question;
@@ -522,130 +522,132 @@ struct judge {
 	bool no_kueue;
 };
 
-static struct err *problem(struct judge *judge)
+static struct err *problem(struct evaluation *evaluation)
 {
-	return vec_push(&judge->ret->problems);
+	return vec_push(&evaluation->ret->problems);
 }
 
-static void missing(struct judge *judge, const char *kind, const char *hint)
+static void missing(struct evaluation *evaluation, const char *kind, const char *hint)
 {
-	struct err *err = problem(judge);
-	AUTO_FREE char *name = str_shown(judge->question->name);
+	struct err *err = problem(evaluation);
+	AUTO_FREE char *name = str_shown(evaluation->question->name);
 
-	err_set(err, E_KUBE_NOT_FOUND, "namespace %s has no %s '%s'", judge->run->kube_namespace,
-		kind, name);
-	err_hint(err, "kubectl get %s -n %s", hint, judge->run->kube_namespace);
+	err_set(err, E_KUBE_NOT_FOUND, "namespace %s has no %s '%s'",
+		evaluation->run->kube_namespace, kind, name);
+	err_hint(err, "kubectl get %s -n %s", hint, evaluation->run->kube_namespace);
 }
 
 /* Then it is a Job, and the notes of kube_job_make say what that means. */
-static void judge_jobset(struct judge *judge)
+static void evaluate_jobset(struct evaluation *evaluation)
 {
-	const char *space = judge->run->kube_namespace;
+	const char *space = evaluation->run->kube_namespace;
 
-	if (judge->reply->status == 403)
-		strv_addf(&judge->ret->notes,
+	if (evaluation->reply->status == 403)
+		strv_addf(&evaluation->ret->notes,
 			"whether JobSet would restart all nodes together is not known: you may not "
 			"create jobsets in namespace %s (dlrun init --rbac prints the Role)",
 			space);
-	else if (judge->reply->status == 400 || judge->reply->status == 422)
-		strv_addf(&judge->ret->notes,
+	else if (evaluation->reply->status == 400 || evaluation->reply->status == 422)
+		strv_addf(&evaluation->ret->notes,
 			"the cluster has JobSet, but one that does not take this run: it may be "
 			"older than 0.10");
 }
 
-static void judge_namespace(struct judge *judge)
+static void evaluate_namespace(struct evaluation *evaluation)
 {
-	const char *name = judge->run->kube_namespace;
+	const char *name = evaluation->run->kube_namespace;
 
-	if (judge->reply->status == 404) {
-		struct err *err = problem(judge);
+	if (evaluation->reply->status == 404) {
+		struct err *err = problem(evaluation);
 		err_set(err, E_KUBE_NOT_FOUND, "the cluster has no namespace %s", name);
 		err_hint(err, "kubectl get namespaces");
-	} else if (str_eq(kube_str_at(judge->reply->object, "status.phase"), "Terminating")) {
-		err_set(problem(judge), E_KUBE_NOT_FOUND, "namespace %s is being deleted", name);
+	} else if (str_eq(kube_str_at(evaluation->reply->object, "status.phase"), "Terminating")) {
+		err_set(problem(evaluation), E_KUBE_NOT_FOUND, "namespace %s is being deleted",
+			name);
 	}
 }
 
-static void judge_claim(struct judge *judge)
+static void evaluate_claim(struct evaluation *evaluation)
 {
-	const struct json *claim = judge->reply->object;
-	const char *name = judge->question->name;
+	const struct json *claim = evaluation->reply->object;
+	const char *name = evaluation->question->name;
 	const struct json *modes = json_get(json_get(claim, "spec"), "accessModes");
 	const char *mode = modes ? json_str(json_first(modes)) : NULL;
 
-	if (judge->reply->status == 404) {
-		missing(judge, "claim", "persistentvolumeclaims");
+	if (evaluation->reply->status == 404) {
+		missing(evaluation, "claim", "persistentvolumeclaims");
 		return;
 	}
-	if (judge->reply->status != 200)
+	if (evaluation->reply->status != 200)
 		return;
 	if (str_eq(kube_str_at(claim, "status.phase"), "Lost"))
-		err_set(problem(judge), E_KUBE_STORAGE, "claim %s has lost its volume", name);
+		err_set(problem(evaluation), E_KUBE_STORAGE, "claim %s has lost its volume", name);
 	if (kube_str_at(claim, "metadata.deletionTimestamp"))
-		err_set(problem(judge), E_KUBE_STORAGE, "claim %s is being deleted", name);
-	if (judge->run->nodes > 1 && json_count(modes) == 1 && mode &&
+		err_set(problem(evaluation), E_KUBE_STORAGE, "claim %s is being deleted", name);
+	if (evaluation->run->nodes > 1 && json_count(modes) == 1 && mode &&
 		str_starts(mode, "ReadWriteOnce"))
-		strv_addf(&judge->ret->notes,
+		strv_addf(&evaluation->ret->notes,
 			"claim %s is for one node at a time (%s): all %d must fit on one", name,
-			mode, judge->run->nodes);
+			mode, evaluation->run->nodes);
 }
 
-static void preflight_judge_pull_secret(struct judge *judge)
+static void preflight_evaluate_pull_secret(struct evaluation *evaluation)
 {
-	const char *type = json_get_str(judge->reply->object, "type");
+	const char *type = json_get_str(evaluation->reply->object, "type");
 
-	if (judge->reply->status == 404)
-		missing(judge, "Secret", "secrets");
-	else if (judge->reply->status == 200 && type && !strstr(type, "docker"))
-		strv_addf(&judge->ret->notes,
+	if (evaluation->reply->status == 404)
+		missing(evaluation, "Secret", "secrets");
+	else if (evaluation->reply->status == 200 && type && !strstr(type, "docker"))
+		strv_addf(&evaluation->ret->notes,
 			"Secret %s is of type %s, nodes log in with kubernetes.io/dockerconfigjson",
-			judge->question->name, type);
+			evaluation->question->name, type);
 }
 
-static void judge_account(struct judge *judge)
+static void evaluate_account(struct evaluation *evaluation)
 {
-	if (judge->reply->status == 404)
-		missing(judge, "service account", "serviceaccounts");
+	if (evaluation->reply->status == 404)
+		missing(evaluation, "service account", "serviceaccounts");
 }
 
-static void judge_priority(struct judge *judge)
+static void evaluate_priority(struct evaluation *evaluation)
 {
 	struct err *err;
 
-	if (judge->reply->status != 404)
+	if (evaluation->reply->status != 404)
 		return;
-	AUTO_FREE char *name = str_shown(judge->question->name);
-	err = problem(judge);
+	AUTO_FREE char *name = str_shown(evaluation->question->name);
+	err = problem(evaluation);
 	err_set(err, E_KUBE_NOT_FOUND, "the cluster has no priority class '%s'", name);
 	err_hint(err, "kubectl get priorityclasses");
 }
 
-static void judge_kueue(struct judge *judge)
+static void evaluate_kueue(struct evaluation *evaluation)
 {
 	struct err *err;
 
-	if (judge->reply->status != 404)
+	if (evaluation->reply->status != 404)
 		return;
-	judge->no_kueue = true;
-	err = problem(judge);
-	err_set(err, E_KUBE_NOT_FOUND, "queue %s: the cluster has no Kueue", judge->run->queue);
+	evaluation->no_kueue = true;
+	err = problem(evaluation);
+	err_set(err, E_KUBE_NOT_FOUND, "queue %s: the cluster has no Kueue",
+		evaluation->run->queue);
 	err_hint(err, "dlrun submit --queue '' …");
 }
 
 /* A version that is not served gives a 404 without Status. */
-static void preflight_judge_queue(struct judge *judge)
+static void preflight_evaluate_queue(struct evaluation *evaluation)
 {
-	const struct json *active = kube_condition(judge->reply->object, "Active");
+	const struct json *active = kube_condition(evaluation->reply->object, "Active");
 
-	if (judge->reply->status == 404 && !judge->no_kueue &&
-		str_eq(json_get_str(judge->reply->object, "reason"), "NotFound")) {
-		missing(judge, "queue", "localqueues");
-	} else if (judge->reply->status == 200 && active &&
+	if (evaluation->reply->status == 404 && !evaluation->no_kueue &&
+		str_eq(json_get_str(evaluation->reply->object, "reason"), "NotFound")) {
+		missing(evaluation, "queue", "localqueues");
+	} else if (evaluation->reply->status == 200 && active &&
 		   str_eq(json_get_str(active, "status"), "False")) {
 		const char *why = json_get_str(active, "message");
 		AUTO_FREE char *shown = str_escaped(why ? why : "it does not say why");
-		strv_addf(&judge->ret->notes, "queue %s admits nothing now: %.200s",
-			judge->question->name, shown);
+		strv_addf(&evaluation->ret->notes, "queue %s admits nothing now: %.200s",
+			evaluation->question->name, shown);
 	}
 }
 
@@ -663,8 +665,8 @@ static const struct json *pod_spec(const struct kube_objects *objects)
 }
 
 /* hard is what the namespace may use in all: in thousandths, as want. */
-static bool over_quota(struct judge *judge, const struct json *quota, const char *key, int64_t want,
-	const char *what)
+static bool over_quota(struct evaluation *evaluation, const struct json *quota, const char *key,
+	int64_t want, const char *what)
 {
 	const struct json *hard = json_get(kube_at(quota, "status.hard"), key);
 	const char *name = kube_str_at(quota, "metadata.name"), *has = json_str(hard);
@@ -674,20 +676,20 @@ static bool over_quota(struct judge *judge, const struct json *quota, const char
 		return false;
 	AUTO_FREE char *shown = str_shown(has ? has : "0"),
 		       *quota_name = str_shown(name ? name : "");
-	err = problem(judge);
+	err = problem(evaluation);
 	err_set(err, E_SCHED_QUOTA, "namespace %s may never use so much %s: its quota %s allows %s",
-		judge->run->kube_namespace, what, quota_name, shown);
-	err_evidence(err, "%d %s, %lld.%03lld of %s in all", judge->run->nodes,
-		judge->run->nodes == 1 ? "node" : "nodes", (long long)(want / 1000),
+		evaluation->run->kube_namespace, what, quota_name, shown);
+	err_evidence(err, "%d %s, %lld.%03lld of %s in all", evaluation->run->nodes,
+		evaluation->run->nodes == 1 ? "node" : "nodes", (long long)(want / 1000),
 		(long long)(want % 1000), key);
-	err_hint(err, "kubectl describe quota -n %s", judge->run->kube_namespace);
+	err_hint(err, "kubectl describe quota -n %s", evaluation->run->kube_namespace);
 	return true;
 }
 
-static void judge_quota(
-	struct judge *judge, const struct json *quota, const struct kube_demand *want)
+static void evaluate_quota(
+	struct evaluation *evaluation, const struct json *quota, const struct kube_demand *want)
 {
-	int64_t nodes = judge->run->nodes;
+	int64_t nodes = evaluation->run->nodes;
 	AUTO_FREE char *gpus = mem_printf("requests.%s", want->resource);
 	int64_t memory =
 		want->memory > INT64_MAX / 1000 / nodes ? INT64_MAX : want->memory * 1000 * nodes;
@@ -696,12 +698,12 @@ static void judge_quota(
 	if (kube_at(quota, "spec.scopeSelector") || kube_at(quota, "spec.scopes"))
 		return;
 	if (*want->resource)
-		over_quota(judge, quota, gpus, want->gpus * 1000 * nodes, want->resource);
-	if (!over_quota(judge, quota, "requests.cpu", want->cpu_milli * nodes, "CPU"))
-		over_quota(judge, quota, "cpu", want->cpu_milli * nodes, "CPU");
-	if (!over_quota(judge, quota, "requests.memory", memory, "memory") &&
-		!over_quota(judge, quota, "memory", memory, "memory"))
-		over_quota(judge, quota, "limits.memory", memory, "memory");
+		over_quota(evaluation, quota, gpus, want->gpus * 1000 * nodes, want->resource);
+	if (!over_quota(evaluation, quota, "requests.cpu", want->cpu_milli * nodes, "CPU"))
+		over_quota(evaluation, quota, "cpu", want->cpu_milli * nodes, "CPU");
+	if (!over_quota(evaluation, quota, "requests.memory", memory, "memory") &&
+		!over_quota(evaluation, quota, "memory", memory, "memory"))
+		over_quota(evaluation, quota, "limits.memory", memory, "memory");
 	/* Pods that do not say how much they take are refused where a quota counts it, unless a
 	 * limit range says it for them. */
 	const struct {
@@ -717,35 +719,35 @@ static void judge_quota(
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (!rows[i].said && json_get(kube_at(quota, "status.hard"), rows[i].key))
-			strv_addf(&judge->ret->notes,
+			strv_addf(&evaluation->ret->notes,
 				"quota %s counts %s, and the run does not say it (%s): it is "
 				"refused unless a limit range does",
 				shown, rows[i].key, rows[i].how);
 }
 
-static void judge_quotas(struct judge *judge)
+static void evaluate_quotas(struct evaluation *evaluation)
 {
-	const struct json *items = json_get(judge->reply->object, "items");
+	const struct json *items = json_get(evaluation->reply->object, "items");
 	struct kube_demand want;
 
-	if (judge->reply->status != 200 || !pod_spec(judge->objects))
+	if (evaluation->reply->status != 200 || !pod_spec(evaluation->objects))
 		return;
-	kube_demand_of(pod_spec(judge->objects), &want);
+	kube_demand_of(pod_spec(evaluation->objects), &want);
 	for (const struct json *item = json_first(items); item; item = json_next(item))
-		judge_quota(judge, item, &want);
+		evaluate_quota(evaluation, item, &want);
 }
 
-static void judge_fit(struct judge *judge, const struct kube_items *nodes)
+static void evaluate_fit(struct evaluation *evaluation, const struct kube_items *nodes)
 {
 	AUTO_JSON struct json *job = json_object();
 	AUTO(kube_why_done) struct kube_why why = {0};
 	struct json *template = json_sub(json_sub(job, "spec"), "template");
 	struct err *err;
 
-	json_set(template, "spec", json_clone(pod_spec(judge->objects)));
-	struct kube_facts facts = {.run_id = judge->run->run_id,
-		.job_name = judge->run->job,
-		.kube_namespace = judge->run->kube_namespace,
+	json_set(template, "spec", json_clone(pod_spec(evaluation->objects)));
+	struct kube_facts facts = {.run_id = evaluation->run->run_id,
+		.job_name = evaluation->run->job,
+		.kube_namespace = evaluation->run->kube_namespace,
 		.job = job,
 		.nodes = *nodes};
 	struct kube_case c = {.facts = &facts};
@@ -753,7 +755,7 @@ static void judge_fit(struct judge *judge, const struct kube_items *nodes)
 	free(c.room);
 	if (!why.never_fits || !why.sentence)
 		return;
-	err = problem(judge);
+	err = problem(evaluation);
 	err_set(err, why.id, "%s", why.sentence);
 	for (size_t i = 0; i < why.evidence.n; i++)
 		err_evidence(err, "%s", why.evidence.v[i]);
@@ -761,17 +763,17 @@ static void judge_fit(struct judge *judge, const struct kube_items *nodes)
 		err_hint(err, "%s", why.hint);
 }
 
-static void judge_nodes(struct judge *judge)
+static void evaluate_nodes(struct evaluation *evaluation)
 {
-	const struct json *items = json_get(judge->reply->object, "items");
+	const struct json *items = json_get(evaluation->reply->object, "items");
 	struct VEC_OF(const struct json *) list = {0};
 
-	if (judge->reply->status != 200 || !pod_spec(judge->objects))
+	if (evaluation->reply->status != 200 || !pod_spec(evaluation->objects))
 		return;
 	for (const struct json *item = json_first(items); item; item = json_next(item))
 		*vec_push(&list) = item;
 	if (list.n)
-		judge_fit(judge, &(struct kube_items){list.v, list.n, true});
+		evaluate_fit(evaluation, &(struct kube_items){list.v, list.n, true});
 	vec_done(&list);
 }
 
@@ -780,54 +782,54 @@ static void judge_nodes(struct judge *judge)
  */
 
 static const struct {
-	void (*judge)(struct judge *judge);
+	void (*evaluation)(struct evaluation *evaluation);
 	/* The fact that is not known without a reply; NULL: nothing that matters. */
 	const char *unknown;
 } subjects[SUBJECTS] = {
 	[RIGHTS] = {NULL, NULL},
 	[WHO] = {NULL, NULL},
-	[NAMESPACE] = {judge_namespace, "what Pod Security level holds in namespace"},
-	[JOBSET] = {judge_jobset, NULL},
-	[KUEUE] = {judge_kueue, NULL},
-	[QUEUE] = {preflight_judge_queue, "whether there is the queue"},
-	[CLAIM] = {judge_claim, "whether there is the volume claim"},
-	[PULL_SECRET] = {preflight_judge_pull_secret, "whether there is the pull secret"},
-	[ACCOUNT] = {judge_account, "whether there is the service account"},
-	[PRIORITY] = {judge_priority, "whether there is the priority class"},
-	[QUOTAS] = {judge_quotas, NULL},
-	[NODES] = {judge_nodes, "whether it fits on any node"},
+	[NAMESPACE] = {evaluate_namespace, "what Pod Security level holds in namespace"},
+	[JOBSET] = {evaluate_jobset, NULL},
+	[KUEUE] = {evaluate_kueue, NULL},
+	[QUEUE] = {preflight_evaluate_queue, "whether there is the queue"},
+	[CLAIM] = {evaluate_claim, "whether there is the volume claim"},
+	[PULL_SECRET] = {preflight_evaluate_pull_secret, "whether there is the pull secret"},
+	[ACCOUNT] = {evaluate_account, "whether there is the service account"},
+	[PRIORITY] = {evaluate_priority, "whether there is the priority class"},
+	[QUOTAS] = {evaluate_quotas, NULL},
+	[NODES] = {evaluate_nodes, "whether it fits on any node"},
 };
 
 /* A run that asks for nothing special fits somewhere; most users may not list nodes. */
-static bool matters(const struct judge *judge)
+static bool matters(const struct evaluation *evaluation)
 {
-	const struct kube_run *run = judge->run;
+	const struct kube_run *run = evaluation->run;
 
-	return judge->question->subject != NODES || run->gpus > 0 || run->memory_bytes > 0 ||
+	return evaluation->question->subject != NODES || run->gpus > 0 || run->memory_bytes > 0 ||
 	       run->cpu_milli > 0;
 }
 
-void kube_preflight_judge(const struct kube_run *run, const struct kube_objects *objects,
+void kube_preflight_evaluate(const struct kube_run *run, const struct kube_objects *objects,
 	const struct kube_questions *questions, const struct kube_reply *replies,
 	struct kube_findings *ret)
 {
-	struct judge judge = {.run = run, .objects = objects, .ret = ret};
+	struct evaluation evaluation = {.run = run, .objects = objects, .ret = ret};
 
-	kube_rights_judge(run, questions, replies, takes_jobset(questions, replies), ret);
+	kube_rights_evaluate(run, questions, replies, takes_jobset(questions, replies), ret);
 	for (size_t i = 0; i < questions->n; i++) {
-		judge.question = &questions->v[i];
-		judge.reply = &replies[i];
-		int subject = judge.question->subject, status = judge.reply->status;
-		AUTO_FREE char *name = str_shown(judge.question->name);
+		evaluation.question = &questions->v[i];
+		evaluation.reply = &replies[i];
+		int subject = evaluation.question->subject, status = evaluation.reply->status;
+		AUTO_FREE char *name = str_shown(evaluation.question->name);
 
 		if (subject < KUBE_RIGHTS_FROM) {
 			if ((status == 0 || status == 401 || status == 403 || status >= 500) &&
-				subjects[subject].unknown && matters(&judge))
-				strv_addf(&judge.ret->notes, "not known %s%s%s: %s",
+				subjects[subject].unknown && matters(&evaluation))
+				strv_addf(&evaluation.ret->notes, "not known %s%s%s: %s",
 					subjects[subject].unknown, *name ? " " : "", name,
 					status == 403 ? "you may not read it" : "no answer came");
-			else if (subjects[subject].judge)
-				subjects[subject].judge(&judge);
+			else if (subjects[subject].evaluation)
+				subjects[subject].evaluation(&evaluation);
 		}
 	}
 }

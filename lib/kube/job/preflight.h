@@ -66,7 +66,7 @@ void kube_findings_done(struct kube_findings *findings);
 
 /* objects: of kube_job_make with that run, to be compared with nodes and quotas; NULL: not yet
  * known. */
-void kube_preflight_judge(const struct kube_run *run, const struct kube_objects *objects,
+void kube_preflight_evaluate(const struct kube_run *run, const struct kube_objects *objects,
 	const struct kube_questions *questions, const struct kube_reply *replies,
 	struct kube_findings *ret);
 

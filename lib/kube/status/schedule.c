@@ -385,7 +385,7 @@ static const struct json *pod_spec_of(const struct kube_facts *facts)
 static const struct {
 	const char *word;
 	enum kube_obstacle obstacle;
-} verdict_words[] = {
+} decision_words[] = {
 	{"Insufficient cpu", KUBE_NO_CPU},
 	{"Insufficient memory", KUBE_NO_MEMORY},
 	{"Insufficient ephemeral-storage", KUBE_NO_DISK},
@@ -405,16 +405,16 @@ static const struct {
 	{"were not ready", KUBE_NOT_READY},
 };
 
-static enum kube_obstacle verdict_obstacle(const char *reason)
+static enum kube_obstacle decision_obstacle(const char *reason)
 {
-	for (size_t i = 0; i < ARRAY_LEN(verdict_words); i++)
-		if (strstr(reason, verdict_words[i].word))
-			return verdict_words[i].obstacle;
+	for (size_t i = 0; i < ARRAY_LEN(decision_words); i++)
+		if (strstr(reason, decision_words[i].word))
+			return decision_words[i].obstacle;
 	return KUBE_OTHER;
 }
 
 /* "{team: vision}" is team=vision, "{gpu: }" gpu. */
-static void verdict_taint(const char *reason, char out[static 128])
+static void decision_taint(const char *reason, char out[static 128])
 {
 	AUTO_FREE char *inner = kube_between(reason, "{", "}");
 	char *value = inner ? strstr(inner, ": ") : NULL;
@@ -428,7 +428,7 @@ static void verdict_taint(const char *reason, char out[static 128])
 	snprintf(out, 128, "%s%s%s", inner, str_empty(value) ? "" : "=", value ? value : "");
 }
 
-static void verdict_volume(const char *reason, struct kube_verdict *ret)
+static void decision_volume(const char *reason, struct kube_decision *ret)
 {
 	AUTO_FREE char *claim = kube_between(reason, "persistentvolumeclaim \"", "\"");
 
@@ -438,9 +438,9 @@ static void verdict_volume(const char *reason, struct kube_verdict *ret)
 	ret->claim_unbound = ret->claim_unbound || strstr(reason, "unbound immediate");
 }
 
-static void verdict_reason(const char *reason, int count, struct kube_verdict *ret)
+static void decision_reason(const char *reason, int count, struct kube_decision *ret)
 {
-	enum kube_obstacle obstacle = verdict_obstacle(reason);
+	enum kube_obstacle obstacle = decision_obstacle(reason);
 	size_t len = strlen(ret->rest);
 
 	if (ret->counts[obstacle] < COUNT_MAX)
@@ -449,16 +449,16 @@ static void verdict_reason(const char *reason, int count, struct kube_verdict *r
 		snprintf(ret->resource, sizeof(ret->resource), "%s",
 			strstr(reason, "Insufficient ") + strlen("Insufficient "));
 	else if (obstacle == KUBE_NO_TOLERATION)
-		verdict_taint(reason, ret->taint);
+		decision_taint(reason, ret->taint);
 	else if (obstacle == KUBE_NO_VOLUME)
-		verdict_volume(reason, ret);
+		decision_volume(reason, ret);
 	else if (obstacle == KUBE_OTHER)
 		snprintf(ret->rest + len, sizeof(ret->rest) - len, "%s%d %s", len ? ", " : "",
 			count, reason);
 }
 
 /* Where the reasons end: at a full stop that is followed by a blank or by nothing. */
-static size_t verdict_reasons_len(const char *text)
+static size_t decision_reasons_len(const char *text)
 {
 	size_t len = 0;
 
@@ -468,7 +468,7 @@ static size_t verdict_reasons_len(const char *text)
 }
 
 /* A comma inside of a reason is not followed by a number. */
-static size_t verdict_reason_len(const char *text)
+static size_t decision_reason_len(const char *text)
 {
 	const char *comma = text;
 
@@ -480,10 +480,10 @@ static size_t verdict_reason_len(const char *text)
 	return strlen(text);
 }
 
-static void verdict_reasons(char *text, struct kube_verdict *ret)
+static void decision_reasons(char *text, struct kube_decision *ret)
 {
 	while (*text) {
-		size_t len = verdict_reason_len(text);
+		size_t len = decision_reason_len(text);
 		bool more = text[len];
 		int count = (int)kube_number(text, ret->nodes);
 
@@ -493,24 +493,24 @@ static void verdict_reasons(char *text, struct kube_verdict *ret)
 			len--;
 		}
 		if (*text)
-			verdict_reason(text, count, ret);
+			decision_reason(text, count, ret);
 		if (!more)
 			return;
 		text += len + 2;
 	}
 }
 
-void kube_verdict_parse(const char *text, struct kube_verdict *ret)
+void kube_decision_parse(const char *text, struct kube_decision *ret)
 {
 	static const char available[] = " nodes are available:";
 	const char *at = text ? strstr(text, available) : NULL;
 	const char *slash = text ? strchr(text, '/') : NULL;
 
-	*ret = (struct kube_verdict){0};
+	*ret = (struct kube_decision){0};
 	if (!text)
 		return;
 	if (!at || !slash || slash > at) {
-		verdict_volume(text, ret);
+		decision_volume(text, ret);
 		ret->parsed = ret->claim_missing || ret->claim_unbound;
 		ret->counts[KUBE_NO_VOLUME] = ret->parsed;
 		return;
@@ -518,8 +518,8 @@ void kube_verdict_parse(const char *text, struct kube_verdict *ret)
 	ret->nodes = (int)kube_number(slash + 1, 0);
 	at += strlen(available);
 	at += strspn(at, " ");
-	AUTO_FREE char *reasons = mem_strndup(at, verdict_reasons_len(at));
-	verdict_reasons(reasons, ret);
+	AUTO_FREE char *reasons = mem_strndup(at, decision_reasons_len(at));
+	decision_reasons(reasons, ret);
 	ret->parsed = true;
 }
 
@@ -531,7 +531,7 @@ struct search {
 	const struct kube_case *c;
 	const struct json *spec;
 	struct kube_demand want;
-	struct kube_verdict verdict;
+	struct kube_decision decision;
 	const struct kube_room *room;
 	struct kube_why *why;
 };
@@ -672,7 +672,7 @@ static void now_gpu(struct search *s)
 		kube_why_set(s->why, E_SCHED_GPU, "no node has %s", want);
 	else
 		kube_why_set(
-			s->why, E_SCHED_GPU, "no node has enough free %s", s->verdict.resource);
+			s->why, E_SCHED_GPU, "no node has enough free %s", s->decision.resource);
 }
 
 static void now_memory(struct search *s)
@@ -708,7 +708,7 @@ static void now_disk(struct search *s)
 
 static void now_taint(struct search *s)
 {
-	const char *taint = *s->verdict.taint ? s->verdict.taint : s->room->taint;
+	const char *taint = *s->decision.taint ? s->decision.taint : s->room->taint;
 
 	kube_why_set(s->why, E_SCHED_TAINT, "the nodes that could run it %s%s",
 		*taint ? "are kept for others by the taint "
@@ -748,16 +748,16 @@ static void now_volume(struct search *s)
 {
 	const char *ns = kube_case_namespace(s->c);
 
-	if (s->verdict.claim_missing)
+	if (s->decision.claim_missing)
 		kube_why_set(s->why, E_SCHED_VOLUME,
-			"there is no volume claim \"%s\" in namespace %s", s->verdict.claim, ns);
-	else if (s->verdict.claim_unbound)
+			"there is no volume claim \"%s\" in namespace %s", s->decision.claim, ns);
+	else if (s->decision.claim_unbound)
 		now_unbound(s);
 	else
 		kube_why_set(s->why, E_SCHED_VOLUME, "no node can use its volumes");
-	s->why->needs_help = s->verdict.claim_missing;
+	s->why->needs_help = s->decision.claim_missing;
 	kube_why_hint(
-		s->why, "kubectl -n %s %s pvc", ns, s->verdict.claim_missing ? "get" : "describe");
+		s->why, "kubectl -n %s %s pvc", ns, s->decision.claim_missing ? "get" : "describe");
 }
 
 /* The most telling reason comes first: a node without the right labels may lack GPUs, too, but a
@@ -783,13 +783,13 @@ static bool why_now(struct search *s)
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		if (!s->verdict.counts[rows[i].obstacle])
+		if (!s->decision.counts[rows[i].obstacle])
 			continue;
 		if (rows[i].fn)
 			rows[i].fn(s);
 		else
 			kube_why_set(s->why, E_SCHED, "%s%s", rows[i].sentence,
-				rows[i].obstacle == KUBE_OTHER ? s->verdict.rest : "");
+				rows[i].obstacle == KUBE_OTHER ? s->decision.rest : "");
 		return true;
 	}
 	return false;
@@ -801,7 +801,7 @@ static bool why_now(struct search *s)
 
 static void count_evidence(const struct search *s)
 {
-	const struct kube_verdict *v = &s->verdict;
+	const struct kube_decision *v = &s->decision;
 	const struct {
 		enum kube_obstacle obstacle;
 		const char *what, *which;
@@ -874,9 +874,9 @@ void kube_why_schedule(struct kube_case *c, const char *text, struct kube_why *w
 	struct search s = {.c = c, .spec = pod_spec_of(c->facts), .why = why};
 
 	kube_demand_of(s.spec, &s.want);
-	kube_verdict_parse(text, &s.verdict);
+	kube_decision_parse(text, &s.decision);
 	s.room = room_of(c, s.spec);
-	if (!s.verdict.claim_missing && why_never(&s)) {
+	if (!s.decision.claim_missing && why_never(&s)) {
 		room_evidence(&s);
 	} else if (why_now(&s)) {
 		room_evidence(&s);

@@ -146,7 +146,7 @@ enum kube_obstacle {
 	KUBE_OBSTACLES,
 };
 /* "0/12 nodes are available: …" taken apart. A node may be counted under several. */
-struct kube_verdict {
+struct kube_decision {
 	bool parsed;
 	int nodes;                     /* in the cluster */
 	int counts[KUBE_OBSTACLES];    /* nodes with that obstacle */
@@ -155,7 +155,7 @@ struct kube_verdict {
 	bool claim_missing, claim_unbound;
 	char rest[300]; /* of others, as they came */
 };
-void kube_verdict_parse(const char *text, struct kube_verdict *ret);
+void kube_decision_parse(const char *text, struct kube_decision *ret);
 /* Why no node takes it: text of the scheduler (may be NULL) and the nodes, as far as known. The
  * caller frees c->room. */
 void kube_why_schedule(struct kube_case *c, const char *text, struct kube_why *why);

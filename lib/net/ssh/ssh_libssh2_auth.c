@@ -453,7 +453,7 @@ static int step_file(struct ssh_libssh2 *ssh, void *arg)
 }
 
 /* 1: logged in; 0: not by this key; a negative code: no more tries. */
-static int ssh_libssh2_auth_judge(struct auth *auth, int r, const char *what, struct err *err)
+static int ssh_libssh2_auth_evaluate(struct auth *auth, int r, const char *what, struct err *err)
 {
 	struct ssh_libssh2 *ssh = auth->ssh;
 
@@ -485,7 +485,7 @@ static int try_agent_key(
 
 	if (!ssh_libssh2_auth_is_usable(auth, type, key->blob, key->blob_len))
 		return 0;
-	return ssh_libssh2_auth_judge(
+	return ssh_libssh2_auth_evaluate(
 		auth, ssh_session_run(auth->ssh, step_agent, &attempt), what, err);
 }
 
@@ -541,7 +541,7 @@ static int try_passphrase(
 		if (r <= 0)
 			break;
 		attempt->passphrase = response.data;
-		r = ssh_libssh2_auth_judge(
+		r = ssh_libssh2_auth_evaluate(
 			auth, ssh_session_run(auth->ssh, step_file, attempt), identity->path, err);
 	}
 	/* The passphrase was wrong or not given: the key would have been accepted. */
@@ -562,7 +562,7 @@ static int try_encrypted(struct auth *auth, struct identity *identity, struct er
 	}
 	int r = ssh_session_run(auth->ssh, step_probe, &attempt);
 	if (!attempt.is_accepted)
-		return ssh_libssh2_auth_judge(auth, r, identity->path, err);
+		return ssh_libssh2_auth_evaluate(auth, r, identity->path, err);
 	return try_passphrase(auth, identity, &attempt, err);
 }
 
@@ -582,7 +582,7 @@ static int try_identity(struct auth *auth, struct identity *identity, struct err
 	}
 	if (identity->key.is_encrypted)
 		return try_encrypted(auth, identity, err);
-	return ssh_libssh2_auth_judge(
+	return ssh_libssh2_auth_evaluate(
 		auth, ssh_session_run(auth->ssh, step_file, &attempt), identity->path, err);
 }
 

@@ -297,7 +297,7 @@ enum {
 };
 
 /* How the client ended: known when it has. */
-enum verdict { RUNS, ENDED, FAILED };
+enum decision { RUNS, ENDED, FAILED };
 
 struct openssh_channel {
 	struct channel channel;
@@ -312,7 +312,7 @@ struct openssh_channel {
 	bool child_ended[2], flow_ended[2];
 	struct loop_timer *timer;
 	int64_t pause_ms;
-	enum verdict verdict;
+	enum decision decision;
 	struct channel_exit end;
 	struct err error;
 };
@@ -354,7 +354,7 @@ static void ssh_openssh_poll_later(struct openssh_channel *self)
 
 static void ssh_openssh_set_exit(struct openssh_channel *self, int code, const char *signal_name)
 {
-	self->verdict = ENDED;
+	self->decision = ENDED;
 	self->end.known = true;
 	self->end.code = code;
 	snprintf(self->end.signal, sizeof(self->end.signal), "%s", signal_name);
@@ -372,7 +372,7 @@ static ssize_t read_child(struct openssh_channel *self, enum channel_flow flow, 
 
 static void set_error(struct openssh_channel *self, const char *text)
 {
-	self->verdict = FAILED;
+	self->decision = FAILED;
 	if (!self->is_open) {
 		AUTO_FREE char *proxy = ssh_openssh_proxy_log(self->log);
 		char chunk[1024];
@@ -397,7 +397,7 @@ static void ssh_openssh_read_words(
 
 /* 255 is the command's own status where the client, or its master, has been told one. A command
  * that a signal ended has none, and a connection that was lost has none. */
-static void judge_255(struct openssh_channel *self)
+static void evaluate_255(struct openssh_channel *self)
 {
 	const struct ssh_openssh *ssh = self->ssh;
 	AUTO_BUF struct buf text = {0};
@@ -415,7 +415,7 @@ static void judge_255(struct openssh_channel *self)
 }
 
 /* An old client tells nothing of exits: only its complaints, if there are any. */
-static void judge_255_blind(struct openssh_channel *self)
+static void evaluate_255_blind(struct openssh_channel *self)
 {
 	AUTO_BUF struct buf text = {0};
 	struct ssh_words words;
@@ -444,25 +444,25 @@ static bool ssh_openssh_do_has_ended(
 	return true;
 }
 
-static bool ssh_openssh_judge(struct openssh_channel *self)
+static bool ssh_openssh_evaluate(struct openssh_channel *self)
 {
 	int code = 0;
 	bool signalled = false;
 
-	if (self->verdict != RUNS)
+	if (self->decision != RUNS)
 		return true;
 	if (!ssh_openssh_do_has_ended(self, &code, &signalled))
 		return false;
 	if (signalled) {
-		self->verdict = FAILED;
+		self->decision = FAILED;
 		err_set(&self->error, E_SSH_LOST, "the ssh client for %s was killed",
 			self->ssh->host);
 	} else if (code != EXIT_OWN) {
 		ssh_openssh_set_exit(self, code, "");
 	} else if (self->ssh->options.resolved->has_log_verbose) {
-		judge_255(self);
+		evaluate_255(self);
 	} else {
-		judge_255_blind(self);
+		evaluate_255_blind(self);
 	}
 	return true;
 }
@@ -488,11 +488,11 @@ static bool poll_for_login(struct openssh_channel *self)
 /* The end of a flow, but of a client that has failed, which it is told in a moment: then that. */
 static ssize_t end_of_flow(struct openssh_channel *self, enum channel_flow flow, struct err *err)
 {
-	if (!ssh_openssh_judge(self) && self->pause_ms < POLL_MAX_MS) {
+	if (!ssh_openssh_evaluate(self) && self->pause_ms < POLL_MAX_MS) {
 		ssh_openssh_poll_later(self);
 		return CHANNEL_AGAIN;
 	}
-	if (self->verdict == FAILED)
+	if (self->decision == FAILED)
 		return err_copy(err, &self->error);
 	self->flow_ended[flow] = true;
 	return 0;
@@ -534,7 +534,7 @@ static ssize_t read_errors(struct openssh_channel *self, void *out, size_t len, 
 	n = end_of_flow(self, CHANNEL_ERR, err);
 	if (n != 0)
 		return n;
-	size_t given = self->verdict == ENDED ? give_held(self, out, len) : 0;
+	size_t given = self->decision == ENDED ? give_held(self, out, len) : 0;
 	self->flow_ended[CHANNEL_ERR] = given == 0;
 	return (ssize_t)given;
 }
@@ -544,7 +544,7 @@ static ssize_t openssh_read(
 {
 	struct openssh_channel *self = self_of(channel);
 
-	if (self->verdict == FAILED)
+	if (self->decision == FAILED)
 		return err_copy(err, &self->error);
 	if (self->flow_ended[flow])
 		return 0;
@@ -562,7 +562,7 @@ static ssize_t openssh_write(struct channel *channel, const void *data, size_t l
 {
 	struct openssh_channel *self = self_of(channel);
 
-	if (self->verdict == FAILED)
+	if (self->decision == FAILED)
 		return err_copy(err, &self->error);
 	return self->child->ops->write(self->child, data, len, err);
 }
@@ -571,7 +571,7 @@ static int openssh_send_eof(struct channel *channel, struct err *err)
 {
 	struct openssh_channel *self = self_of(channel);
 
-	if (self->verdict == FAILED)
+	if (self->decision == FAILED)
 		return err_copy(err, &self->error);
 	return self->child->ops->send_eof(self->child, err);
 }
@@ -580,15 +580,15 @@ static int openssh_wait(struct channel *channel, struct channel_exit *ret, struc
 {
 	struct openssh_channel *self = self_of(channel);
 
-	if (self->verdict == FAILED)
+	if (self->decision == FAILED)
 		return err_copy(err, &self->error);
 	if (!self->flow_ended[CHANNEL_OUT] || !self->flow_ended[CHANNEL_ERR])
 		return 0;
-	if (!ssh_openssh_judge(self)) {
+	if (!ssh_openssh_evaluate(self)) {
 		ssh_openssh_poll_later(self);
 		return 0;
 	}
-	if (self->verdict == FAILED)
+	if (self->decision == FAILED)
 		return err_copy(err, &self->error);
 	*ret = self->end;
 	return 1;
@@ -627,9 +627,9 @@ static const struct channel_ops openssh_ops = {
 /* Fail the channel with a copy of that error, unless it has ended. */
 static void ssh_openssh_fail(struct openssh_channel *channel, const struct err *error)
 {
-	if (channel->verdict != RUNS)
+	if (channel->decision != RUNS)
 		return;
-	channel->verdict = FAILED;
+	channel->decision = FAILED;
 	err_copy(&channel->error, error);
 	ssh_openssh_poll_later(channel);
 }
@@ -883,7 +883,7 @@ static void end_login(struct ssh_openssh *ssh)
 
 /* The client of the login has ended: did it get that far? Then it is the socket that cannot be had.
  */
-static void judge_login(struct ssh_openssh *ssh, int code, bool signalled)
+static void evaluate_login(struct ssh_openssh *ssh, int code, bool signalled)
 {
 	AUTO_BUF struct buf text = {0};
 	AUTO_BUF struct buf said = {0};
@@ -948,7 +948,7 @@ static bool visit_login(struct ssh_openssh *ssh)
 	if (ssh->master == MASTER_OURS && ssh_openssh_socket_lives(ssh->socket))
 		return true;
 	if (ssh_openssh_has_ended(ssh->login_pid, &code, &signalled)) {
-		judge_login(ssh, code, signalled);
+		evaluate_login(ssh, code, signalled);
 		return true;
 	}
 	if (!is_too_late(ssh))

@@ -562,7 +562,7 @@ static bool is_worth_renewing(const struct auth *auth, bool has_new_scope)
 }
 
 /* The first to tell that there is need of something, or that what there is is refused. */
-static void judge_refusal(struct auth *auth, const struct strv *headers, struct auth_wait *wait)
+static void evaluate_refusal(struct auth *auth, const struct strv *headers, struct auth_wait *wait)
 {
 	if (!auth_take_challenge(auth, headers) && !auth->challenge) {
 		err_set(&wait->error, E_REGISTRY_RESPONSE,
@@ -594,7 +594,7 @@ struct auth_wait *auth_refused(struct auth *auth, const struct strv *headers,
 
 	auth->zone = zone;
 	if (generation == auth->generation && !auth_is_busy(auth) && !auth->is_stale)
-		judge_refusal(auth, headers, wait);
+		evaluate_refusal(auth, headers, wait);
 	kick(auth);
 	return wait;
 }
@@ -1046,7 +1046,7 @@ static bool is_login_refused(const struct auth *auth, int status)
 }
 
 /* Turn a status that is not a success into an error. */
-static int judge_status(
+static int evaluate_status(
 	const struct auth *auth, const struct http_response *response, struct err *err)
 {
 	AUTO_FREE char *server = url_authority(&response->url);
@@ -1078,7 +1078,7 @@ static int auth_fail_response(struct auth *auth, struct http_response *response,
 			err_prefix(&error, "registry %s: asking its token server", auth->host);
 	} else {
 		AUTO_FREE char *shown = url_shown(&response->url);
-		judge_status(auth, response, &error);
+		evaluate_status(auth, response, &error);
 		err_evidence(&error, "%s answered %d", shown, response->status);
 	}
 	if (is_login_refused(auth, response->status) && credential_is_there(&auth->login))
@@ -1098,7 +1098,8 @@ static bool drop_scopes(struct auth *auth, int status)
 	return true;
 }
 
-static int auth_judge_response(struct auth *auth, struct http_response *response, struct err *err)
+static int auth_evaluate_response(
+	struct auth *auth, struct http_response *response, struct err *err)
 {
 	bool is_unknown = response->status == 404 || response->status == 405;
 
@@ -1120,7 +1121,7 @@ static int token_done(void *ctx, struct http_response *response, struct err *err
 
 	auth->call = NULL;
 	secret_buf_done(&auth->form);
-	return auth_judge_response(auth, response, err);
+	return auth_evaluate_response(auth, response, err);
 }
 
 /* Where the actions begin: behind the last colon, because names may have a port. */

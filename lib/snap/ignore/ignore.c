@@ -446,7 +446,7 @@ static const struct rule *ignore_find_rule(const struct ignore *ignore, const st
 	return best;
 }
 
-enum ignore_verdict ignore_check(const struct ignore *chain, const char *path, bool is_dir)
+enum ignore_decision ignore_check(const struct ignore *chain, const char *path, bool is_dir)
 {
 	if (!chain)
 		return IGNORE_NO_MATCH;

@@ -21,7 +21,7 @@ enum {
 	IGNORE_TEXT_MAX = 4 << 20, /* bytes of one file; a larger one is refused by its reader */
 };
 
-enum ignore_verdict {
+enum ignore_decision {
 	IGNORE_NO_MATCH = 0,
 	IGNORE_MATCH,   /* left out */
 	IGNORE_NEGATED, /* a pattern with ! brings it back */
@@ -39,7 +39,7 @@ void ignore_free(struct ignore *ignore);
 
 /* The verdict of the chain on path (relative to the root of the repository). Directories above it
  * are not checked: git never descends into an ignored one, and neither does the caller. */
-enum ignore_verdict ignore_check(const struct ignore *chain, const char *path, bool is_dir);
+enum ignore_decision ignore_check(const struct ignore *chain, const char *path, bool is_dir);
 
 /* git's wildmatch: `*` stops at a slash, `**` as whole component crosses, classes, backslash.
  * pathname: slashes are special (WM_PATHNAME). */

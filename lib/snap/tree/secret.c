@@ -448,7 +448,7 @@ static void secret_tell(const struct rule *rule, const char **ret_what)
 		*ret_what = rule->what;
 }
 
-enum secret_verdict secret_by_name(const char *path, const char **ret_what)
+enum secret_decision secret_by_name(const char *path, const char **ret_what)
 {
 	struct response response = secret_query(path);
 

@@ -13,7 +13,7 @@
 
 enum { SECRET_HEAD_SIZE = 4096 };
 
-enum secret_verdict {
+enum secret_decision {
 	SECRET_NO = 0,
 	SECRET_YES,
 	SECRET_READ, /* a suspicious name: ask secret_by_content with the head of the file */
@@ -21,7 +21,7 @@ enum secret_verdict {
 
 /* path: relative, only its last components count. ret_what (may be NULL): what it looks like,
  * static text ("a private key"). */
-enum secret_verdict secret_by_name(const char *path, const char **ret_what);
+enum secret_decision secret_by_name(const char *path, const char **ret_what);
 /* For a path that gave SECRET_READ; head: the first len bytes of its file, at most
  * SECRET_HEAD_SIZE are worth reading. */
 bool secret_by_content(const char *path, const char *head, size_t len, const char **ret_what);

@@ -804,7 +804,7 @@ static int kube_fetch_make_job(struct fetching *fetching, struct err *err)
 }
 
 /* Where results wait it is gone. */
-static int judge_tree(struct fetching *fetching, struct err *err)
+static int evaluate_tree(struct fetching *fetching, struct err *err)
 {
 	struct kube_rank_pods *ranks = &fetching->ranks;
 	size_t n = 0;
@@ -821,7 +821,7 @@ static int judge_tree(struct fetching *fetching, struct err *err)
 }
 
 /* 1: there is storage to be read. */
-static int kube_fetch_judge(struct fetching *fetching, struct err *err)
+static int kube_fetch_evaluate(struct fetching *fetching, struct err *err)
 {
 	bool has_any;
 
@@ -835,7 +835,7 @@ static int kube_fetch_judge(struct fetching *fetching, struct err *err)
 	fetching->pod_spec = find_pod_spec(fetching);
 	has_any = kube_storage_of(fetching->pod_spec, &fetching->storage);
 	if (fetching->sink->from_tree)
-		return judge_tree(fetching, err);
+		return evaluate_tree(fetching, err);
 	if (fetching->ranks.n)
 		return 1;
 	if (has_any && fetching->storage.is_host)
@@ -904,7 +904,7 @@ static void kube_fetch_sweep(struct fetching *fetching)
 static void kube_fetch_decide(struct fetching *fetching)
 {
 	AUTO_ERR struct err error = {0};
-	int r = kube_fetch_judge(fetching, &error);
+	int r = kube_fetch_evaluate(fetching, &error);
 
 	if (r <= 0) {
 		kube_fetch_finish(fetching, r, &error);

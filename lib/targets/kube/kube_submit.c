@@ -512,7 +512,7 @@ static void kube_submit_drop(struct target_work *work)
  * The verdict
  */
 
-static int kube_submit_judge(struct check *check, struct err *err)
+static int kube_submit_evaluate(struct check *check, struct err *err)
 {
 	AUTO_FREE struct kube_reply *replies = mem_alloc(check->questions.n + 1, sizeof(*replies));
 	AUTO_KUBE_FINDINGS struct kube_findings findings = {0};
@@ -534,7 +534,7 @@ static int kube_submit_judge(struct check *check, struct err *err)
 	int r = kube_job_make(&check->plan.run, &objects, err);
 	if (r < 0)
 		return r;
-	kube_preflight_judge(&check->plan.run, &objects, &check->questions, replies, &findings);
+	kube_preflight_evaluate(&check->plan.run, &objects, &check->questions, replies, &findings);
 	if (findings.problems.n > 0)
 		return err_copy(err, &findings.problems.v[0]);
 	for (size_t i = 0; i < objects.notes.n; i++)
@@ -560,7 +560,7 @@ static void kube_submit_finish(struct check *check)
 	int r;
 
 	if (check->is_heard)
-		r = kube_submit_judge(check, &error);
+		r = kube_submit_evaluate(check, &error);
 	else if (err_is_set(&check->silence))
 		r = err_move(&error, &check->silence);
 	else

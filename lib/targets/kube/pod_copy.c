@@ -748,7 +748,7 @@ static int pod_copy_query_again(struct pod_copy *copy, struct err *err)
 
 /* API servers (1.34) may lose the last of what they could not send when a command ends, and tell of
  * its exit status all the same. */
-static int judge_end(const struct pod_copy *copy, int r, struct err *error, struct err *err)
+static int evaluate_end(const struct pod_copy *copy, int r, struct err *error, struct err *err)
 {
 	if (r >= 0)
 		return r;
@@ -756,7 +756,7 @@ static int judge_end(const struct pod_copy *copy, int r, struct err *error, stru
 	return err_evidence(err, "%s", error->message);
 }
 
-static int judge_content(struct pod_copy *copy, int status, struct err *error, struct err *err)
+static int evaluate_content(struct pod_copy *copy, int status, struct err *error, struct err *err)
 {
 	if (!err_is_set(error) && status == EXIT_NO_TOOLS)
 		return fail_tools(copy, err);
@@ -765,7 +765,7 @@ static int judge_content(struct pod_copy *copy, int status, struct err *error, s
 	AUTO_ERR struct err early = {0};
 	int r = copy->is_by_parts ? part_stream_finish(copy->parts, &early)
 				  : tar_stream_finish(copy->tar, &early);
-	return judge_end(copy, r, &early, err);
+	return evaluate_end(copy, r, &early, err);
 }
 
 static void on_content_done(void *ctx, int status, struct err *error, const char *said)
@@ -775,7 +775,7 @@ static void on_content_done(void *ctx, int status, struct err *error, const char
 
 	copy->output = NULL;
 	log_said(copy, said);
-	int r = judge_content(copy, status, error, &failure);
+	int r = evaluate_content(copy, status, error, &failure);
 	if (r < 0 && pod_copy_try_again(copy, &failure)) {
 		err_clear(&failure);
 		r = pod_copy_query_again(copy, &failure);
@@ -1004,7 +1004,7 @@ static int pod_copy_on_list(void *ctx, const char *data, size_t len, struct err 
 	return listing_add(copy->listing, data, len, err);
 }
 
-static int judge_list(struct pod_copy *copy, int status, struct err *error, struct err *err)
+static int evaluate_list(struct pod_copy *copy, int status, struct err *error, struct err *err)
 {
 	if (err_is_set(error))
 		return err_move(err, error);
@@ -1014,7 +1014,7 @@ static int judge_list(struct pod_copy *copy, int status, struct err *error, stru
 		return err_set(
 			err, E_KUBE_STORAGE, "pod %s has no directory %s", copy->pod, copy->dir);
 	AUTO_ERR struct err early = {0};
-	return judge_end(copy, listing_finish(copy->listing, &early), &early, err);
+	return evaluate_end(copy, listing_finish(copy->listing, &early), &early, err);
 }
 
 static int pod_copy_begin(void *ctx, struct err *err);
@@ -1034,7 +1034,7 @@ static void on_list_done(void *ctx, int status, struct err *error, const char *s
 		(!err_is_set(error) && (status == EXIT_NOT_FOUND || status == EXIT_NOT_EXECUTABLE)))
 		r = fail_tools(copy, &failure);
 	else
-		r = judge_list(copy, status, error, &failure);
+		r = evaluate_list(copy, status, error, &failure);
 	bool is_short = !err_is_set(error) && failure.id == E_KUBE_EXEC;
 	if ((is_refused || is_short) && ++copy->tries <= TRIES_MAX) {
 		copy->pause = loop_add_timer(

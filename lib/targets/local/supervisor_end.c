@@ -157,7 +157,7 @@ static bool log_ends_with(const char *text)
 	       memcmp(last, text, len) == 0;
 }
 
-static bool judge_not_found(struct supervisor *sup)
+static bool evaluate_not_found(struct supervisor *sup)
 {
 	AUTO_FREE char *line = program_not_found(sup->job), *shown = NULL, *text = NULL;
 
@@ -170,7 +170,7 @@ static bool judge_not_found(struct supervisor *sup)
 }
 
 /* The program has ended by itself. */
-static void sup_judge_exit(struct supervisor *sup)
+static void sup_evaluate_exit(struct supervisor *sup)
 {
 	int sig = WIFSIGNALED(sup->wait_status) ? WTERMSIG(sup->wait_status) : 0;
 	int code = sig ? 128 + sig : WEXITSTATUS(sup->wait_status);
@@ -180,7 +180,7 @@ static void sup_judge_exit(struct supervisor *sup)
 		AUTO_FREE char *text =
 			mem_printf("the program was killed by SIG%s", proc_signal_name(sig, name));
 		attempt_set_end(&sup->end, RUN_FAILED, code, sig, "job", "Signal", text);
-	} else if (code == EXIT_NOT_FOUND && judge_not_found(sup)) {
+	} else if (code == EXIT_NOT_FOUND && evaluate_not_found(sup)) {
 		return;
 	} else if (code) {
 		AUTO_FREE char *text = mem_printf("the program exited with %d", code);
@@ -190,7 +190,7 @@ static void sup_judge_exit(struct supervisor *sup)
 	}
 }
 
-static void judge_stopped(struct supervisor *sup)
+static void evaluate_stopped(struct supervisor *sup)
 {
 	int sig = sup->reaped && WIFSIGNALED(sup->wait_status) ? WTERMSIG(sup->wait_status) : 0;
 	char time[32];
@@ -242,7 +242,7 @@ static char *kill_text(const struct supervisor *sup, bool is_shared, const char 
 
 /* Add to the text of the end, which stays what it was: a program may go on without one of its
  * processes. In a cgroup shared with others, only kills while the program ran can be its own. */
-static void judge_memory(struct supervisor *sup)
+static void evaluate_memory(struct supervisor *sup)
 {
 	bool is_shared;
 	int64_t kills = os_family_oom_kills(&sup->state.family, &is_shared);
@@ -257,18 +257,18 @@ static void judge_memory(struct supervisor *sup)
 		sup->end.exit.reason = "OutOfMemory";
 }
 
-static void sup_judge(struct supervisor *sup)
+static void sup_evaluate(struct supervisor *sup)
 {
 	uint64_t free_bytes;
 
 	if (sup->stop != STOP_NONE)
-		judge_stopped(sup);
+		evaluate_stopped(sup);
 	else if (sup->reaped)
-		sup_judge_exit(sup);
+		sup_evaluate_exit(sup);
 	else
 		attempt_set_end(
 			&sup->end, RUN_LOST, 125, 0, "dlrun", "Lost", "its supervisor was killed");
-	judge_memory(sup);
+	evaluate_memory(sup);
 	/* Before the reserve is given back. */
 	if (sup->end.state == RUN_FAILED && str_eq(sup->end.exit.origin, "job") &&
 		fs_free_bytes(".", &free_bytes, NULL) == 0 && free_bytes <= FULL_BYTES) {
@@ -400,7 +400,7 @@ void sup_program_ended(struct supervisor *sup)
 	sup->ended_ms = clock_wall_ms();
 	loop_remove_timer(sup->loop, sup->limit_timer);
 	loop_remove_timer(sup->loop, sup->signal_timer);
-	sup_judge(sup);
+	sup_evaluate(sup);
 	sup_end_leftovers(sup);
 }
 

@@ -164,7 +164,7 @@ static void end_others(const struct gang_rank *ranks, size_t n, enum gang_step *
 }
 
 /* A rank is over that should not be, so the run is over when the others are. */
-static bool judge_failure(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
+static bool evaluate_failure(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
 	struct target_status *ret, enum gang_step *steps)
 {
 	size_t first = find_first(ranks, n), missing = gang_find_missing(ranks, n, view);
@@ -187,12 +187,12 @@ static bool judge_failure(const struct gang_rank *ranks, size_t n, const struct 
 	return true;
 }
 
-static void judge_going(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
+static void evaluate_going(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
 	struct target_status *ret, enum gang_step *steps)
 {
 	bool all_done = true;
 
-	if (judge_failure(ranks, n, view, ret, steps))
+	if (evaluate_failure(ranks, n, view, ret, steps))
 		return;
 	ret->state = RUN_STARTING;
 	for (size_t i = 0; i < n; i++) {
@@ -219,7 +219,7 @@ static void judge_going(const struct gang_rank *ranks, size_t n, const struct ga
 }
 
 /* None has begun, and nobody is there who would tell them to: none ever will. */
-static void judge_left(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
+static void evaluate_left(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
 	struct target_status *ret, enum gang_step *steps)
 {
 	const char *text = "dlrun was stopped before the run had begun";
@@ -243,7 +243,7 @@ static void judge_left(const struct gang_rank *ranks, size_t n, const struct gan
 }
 
 /* A submit is preparing the run, here or elsewhere. */
-static void judge_preparing(const struct gang_rank *ranks, size_t n, struct target_status *ret)
+static void evaluate_preparing(const struct gang_rank *ranks, size_t n, struct target_status *ret)
 {
 	ret->state = RUN_PREPARING;
 	for (size_t i = 0; i < n; i++) {
@@ -258,18 +258,18 @@ static void judge_preparing(const struct gang_rank *ranks, size_t n, struct targ
 		ret->text = mem_strdup("its hosts are being prepared");
 }
 
-void gang_judge(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
+void gang_evaluate(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
 	struct target_status *ret, enum gang_step *steps)
 {
 	*ret = (struct target_status){0};
 	for (size_t i = 0; i < n; i++)
 		steps[i] = GANG_NOTHING;
 	if (gang_is_going(ranks, n) || view->was_accepted)
-		judge_going(ranks, n, view, ret, steps);
+		evaluate_going(ranks, n, view, ret, steps);
 	else if (view->is_submitting || (!view->is_ours && count_ended(ranks, n) < n))
-		judge_preparing(ranks, n, ret);
+		evaluate_preparing(ranks, n, ret);
 	else
-		judge_left(ranks, n, view, ret, steps);
+		evaluate_left(ranks, n, view, ret, steps);
 	gang_set_times(ranks, n, ret);
 	ret->ranks = gang_ranks_json(ranks, n, view);
 	ret->observed = observed_of(ranks, n);

@@ -37,7 +37,7 @@ enum gang_step { GANG_NOTHING, GANG_GO, GANG_DROP, GANG_END };
 
 /* *ret (target_status_done) and what is to be done for each rank. The first rank that failed, was
  * lost or was cancelled by the user decides how the run ended; it has ended when all have. */
-void gang_judge(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
+void gang_evaluate(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
 	struct target_status *ret, enum gang_step *steps);
 
 /* Whether any of them was told to go. */

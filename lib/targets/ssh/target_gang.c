@@ -230,7 +230,7 @@ static void take_one(const struct gang_place *place, struct gang_rank *rank)
 	target_node_status(place->host->node, attempt, &rank->status);
 }
 
-/* The answers as ranks of gang_judge. Whether all have answered. */
+/* The answers as ranks of gang_evaluate. Whether all have answered. */
 static bool gang_take(struct gang *gang)
 {
 	bool all = true;
@@ -378,12 +378,12 @@ static void on_steps(struct gang *gang)
 }
 
 /* Whether it has begun may be known only to one that has not answered. */
-static bool may_judge(const struct gang *gang, bool all)
+static bool may_evaluate(const struct gang *gang, bool all)
 {
 	return all || gang->view.was_accepted || gang_is_going(gang->ranks, gang->hosts.n);
 }
 
-static void target_gang_judge(struct polling *polling)
+static void target_gang_evaluate(struct polling *polling)
 {
 	struct gang *gang = &polling->gang;
 	bool all = gang_take(gang);
@@ -391,18 +391,18 @@ static void target_gang_judge(struct polling *polling)
 
 	if (failed)
 		err_copy(&polling->error, &failed->error);
-	if (!may_judge(gang, all)) {
+	if (!may_evaluate(gang, all)) {
 		end_polling(polling);
 		return;
 	}
-	gang_judge(gang->ranks, gang->hosts.n, &gang->view, &polling->found, gang->steps);
+	gang_evaluate(gang->ranks, gang->hosts.n, &gang->view, &polling->found, gang->steps);
 	if (!gang_take_steps(gang, on_steps))
 		end_polling(polling);
 }
 
 static void on_requested(struct gang *gang)
 {
-	target_gang_judge(polling_of(gang));
+	target_gang_evaluate(polling_of(gang));
 }
 
 static int target_gang_on_deadline(void *ctx, struct err *err)
@@ -424,7 +424,7 @@ static int target_gang_on_settle(void *ctx, struct err *err)
 	polling->timer = loop_add_timer(polling->gang.node->target.loop, polling->call->deadline_ms,
 		target_gang_on_deadline, polling);
 	if (!polling->found.ranks)
-		target_gang_judge(polling);
+		target_gang_evaluate(polling);
 	return 0;
 }
 

@@ -229,7 +229,7 @@ static void target_node_release(struct node_work *work)
 }
 
 /* Nothing there knows of it. */
-static void judge_absent(const struct querying *querying, struct target_status *ret)
+static void evaluate_absent(const struct querying *querying, struct target_status *ret)
 {
 	const struct node_work *work = &querying->base;
 	const struct dirs *dirs = &work->target->session->dirs;
@@ -274,7 +274,7 @@ static int target_node_on_found(void *ctx, int status, struct err *error, struct
 	if (status < 0)
 		return node_work_end(&querying->base, status, error);
 	if (querying->found.n == 0 || str_eq(querying->found.v[0].state, "absent")) {
-		judge_absent(querying, querying->ret);
+		evaluate_absent(querying, querying->ret);
 	} else {
 		node_machine_note(&querying->base.target->session->dirs,
 			querying->base.handle.run_id, querying->base.host->name,
@@ -767,7 +767,7 @@ static void adopt_one(const struct place *place, const struct node_attempt *atte
  * All hosts
  */
 
-static int target_node_judge(struct adoption *adoption, struct err *err)
+static int target_node_evaluate(struct adoption *adoption, struct err *err)
 {
 	struct place *failed = NULL;
 	size_t n_answered = 0;
@@ -791,7 +791,7 @@ static int target_node_judge(struct adoption *adoption, struct err *err)
 static void target_node_end(struct adoption *adoption)
 {
 	AUTO_ERR struct err error = {0};
-	int r = target_node_judge(adoption, &error);
+	int r = target_node_evaluate(adoption, &error);
 
 	target_call_end(adoption->call, r, &error);
 }

@@ -59,7 +59,7 @@ static void expect_row(const struct doctor_row *row, enum doctor_status status, 
 		fail_msg("'%s' is not in '%s'", cause, row->cause);
 }
 
-static void expect_verdict(
+static void expect_decision(
 	struct fixture *f, const char *id, enum doctor_status status, const char *cause)
 {
 	AUTO_DOCTOR_ROW struct doctor_row row = {0};
@@ -97,7 +97,7 @@ static void test_expiry(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_DOCTOR_ROW struct doctor_row row = {.id = "x"};
-		doctor_judge_expiry(&row, cases[i].expiry_ms, 1000000);
+		doctor_evaluate_expiry(&row, cases[i].expiry_ms, 1000000);
 		expect_row(&row, cases[i].status, cases[i].cause);
 	}
 }
@@ -159,7 +159,7 @@ static void test_space(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		AUTO_DOCTOR_ROW struct doctor_row row = {0};
-		doctor_judge_space(&row, "/d", cases[i].bytes, cases[i].inodes);
+		doctor_evaluate_space(&row, "/d", cases[i].bytes, cases[i].inodes);
 		expect_row(&row, cases[i].status, cases[i].status ? "/d" : NULL);
 	}
 }
@@ -169,7 +169,7 @@ static void expect_clock(
 {
 	AUTO_DOCTOR_ROW struct doctor_row row = {0};
 
-	doctor_judge_clock(&row, times);
+	doctor_evaluate_clock(&row, times);
 	assert_non_null(row.found);
 	expect_row(&row, status, cause);
 }
@@ -197,7 +197,7 @@ static void expect_logout(
 {
 	AUTO_DOCTOR_ROW struct doctor_row row = {0};
 
-	doctor_judge_logout(&row, group, kill, linger);
+	doctor_evaluate_logout(&row, group, kill, linger);
 	assert_int_equal(row.status, status);
 	assert_non_null(strstr(row.found, found));
 	assert_true(status == DOCTOR_OK || row.fix);
@@ -226,15 +226,15 @@ static void test_home(void **state)
 
 	(void)state;
 	setup_at(&f, plain_env);
-	expect_verdict(&f, "home", DOCTOR_OK, NULL);
+	expect_decision(&f, "home", DOCTOR_OK, NULL);
 	rmdir(f.dir);
-	expect_verdict(&f, "home", DOCTOR_WARNING, "HOME is not a directory");
+	expect_decision(&f, "home", DOCTOR_WARNING, "HOME is not a directory");
 	AUTO_ERR struct err error = {0};
 	err_set(&error, E_IO_HOME, "HOME is not set");
 	err_hint(&error, "export HOME=x");
 	f.doctor.error = &error;
-	expect_verdict(&f, "home", DOCTOR_PROBLEM, "HOME is not set");
-	expect_verdict(&f, "space", DOCTOR_WARNING, "see home");
+	expect_decision(&f, "home", DOCTOR_PROBLEM, "HOME is not set");
+	expect_decision(&f, "space", DOCTOR_WARNING, "see home");
 	teardown(&f);
 }
 
@@ -248,7 +248,7 @@ static void test_fresh(void **state)
 	(void)state;
 	setup_at(&f, plain_env);
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
-		expect_verdict(&f, ids[i], DOCTOR_OK, NULL);
+		expect_decision(&f, ids[i], DOCTOR_OK, NULL);
 	/* Nothing is made by looking. */
 	AUTO_FREE char *local = fs_join(f.dir, ".local");
 	assert_int_equal(stat(local, &st), -1);
@@ -264,20 +264,20 @@ static void test_access(void **state)
 	setup_at(&f, plain_env);
 	const char *dir = f.session.dirs.state;
 	assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
-	expect_verdict(&f, "access", DOCTOR_OK, NULL);
+	expect_decision(&f, "access", DOCTOR_OK, NULL);
 	chmod(dir, 0750);
-	expect_verdict(&f, "access", DOCTOR_WARNING, "others may read");
+	expect_decision(&f, "access", DOCTOR_WARNING, "others may read");
 	chmod(dir, 0770);
-	expect_verdict(&f, "access", DOCTOR_PROBLEM, "others may write");
+	expect_decision(&f, "access", DOCTOR_PROBLEM, "others may write");
 	chmod(dir, 0700);
 	rmdir(dir);
 	assert_int_equal(fs_replace(dir, "", 0, 0600, FS_SYNC_NONE, NULL), 0);
-	expect_verdict(&f, "access", DOCTOR_PROBLEM, "is not a directory");
+	expect_decision(&f, "access", DOCTOR_PROBLEM, "is not a directory");
 	if (geteuid() == 0) {
 		unlink(dir);
 		mkdir(dir, 0700);
 		assert_int_equal(chown(dir, 1, 1), 0);
-		expect_verdict(&f, "access", DOCTOR_PROBLEM, "another user");
+		expect_decision(&f, "access", DOCTOR_PROBLEM, "another user");
 	}
 	teardown(&f);
 }
@@ -300,8 +300,8 @@ static void test_records(void **state)
 	(void)state;
 	setup_at(&f, plain_env);
 	make_records(&f);
-	expect_verdict(&f, "records", DOCTOR_OK, NULL);
-	expect_verdict(&f, "leftovers", DOCTOR_OK, NULL);
+	expect_decision(&f, "records", DOCTOR_OK, NULL);
+	expect_decision(&f, "leftovers", DOCTOR_OK, NULL);
 	teardown(&f);
 }
 
@@ -323,7 +323,7 @@ static void test_damaged_records(void **state)
 	assert_non_null(row.fix);
 	assert_int_equal(strncmp(row.fix, "mv ", 3), 0);
 	/* What the clock asks of the records is not its own fault. */
-	expect_verdict(&f, "clock", DOCTOR_OK, NULL);
+	expect_decision(&f, "clock", DOCTOR_OK, NULL);
 	teardown(&f);
 }
 
@@ -335,11 +335,11 @@ static void test_terminal(void **state)
 
 	(void)state;
 	setup_at(&f, ascii);
-	expect_verdict(&f, "terminal", DOCTOR_WARNING, "escaped");
+	expect_decision(&f, "terminal", DOCTOR_WARNING, "escaped");
 	f.session.env.env = none;
-	expect_verdict(&f, "terminal", DOCTOR_WARNING, "escaped");
+	expect_decision(&f, "terminal", DOCTOR_WARNING, "escaped");
 	f.session.env.env = first;
-	expect_verdict(&f, "terminal", DOCTOR_OK, NULL);
+	expect_decision(&f, "terminal", DOCTOR_OK, NULL);
 	teardown(&f);
 }
 
@@ -353,7 +353,7 @@ static void test_program(void **state)
 	venv = mem_printf("VIRTUAL_ENV=%s/gone", f.dir);
 	const char *const env[] = {"PATH=/usr/bin:/bin", venv, NULL};
 	f.session.env.env = env;
-	expect_verdict(&f, "program", DOCTOR_WARNING, "without a Python");
+	expect_decision(&f, "program", DOCTOR_WARNING, "without a Python");
 	teardown(&f);
 	setup_at(&f, env);
 	/* The home directory is no tree: the configuration of the user counts. */
@@ -362,8 +362,8 @@ static void test_program(void **state)
 	fs_mkdirs(own_dir, 0700, NULL);
 	assert_int_equal(
 		fs_replace(own, "command: [no-such-program]\n", 27, 0600, FS_SYNC_NONE, NULL), 0);
-	expect_verdict(&f, "program", DOCTOR_PROBLEM, "no-such-program");
-	expect_verdict(&f, "tree", DOCTOR_OK, NULL);
+	expect_decision(&f, "program", DOCTOR_PROBLEM, "no-such-program");
+	expect_decision(&f, "tree", DOCTOR_OK, NULL);
 	teardown(&f);
 }
 
@@ -407,7 +407,7 @@ static void test_proxy(void **state)
 		"localhost:5000; none for inner.example");
 	teardown(&f);
 	setup_at(&f, bad);
-	expect_verdict(&f, "proxy", DOCTOR_PROBLEM, "HTTPS_PROXY");
+	expect_decision(&f, "proxy", DOCTOR_PROBLEM, "HTTPS_PROXY");
 	teardown(&f);
 }
 
@@ -422,11 +422,11 @@ static void test_no_registry(void **state)
 	teardown(&f);
 	setup_at(&f, plain_env);
 	put_config(&f, "image: oci:/x\n");
-	expect_verdict(&f, "base", DOCTOR_PROBLEM, "/x");
+	expect_decision(&f, "base", DOCTOR_PROBLEM, "/x");
 	teardown(&f);
 	setup_at(&f, plain_env);
 	put_config(&f, "image: ubuntu\n");
-	expect_verdict(&f, "base", DOCTOR_PROBLEM, "names no registry");
+	expect_decision(&f, "base", DOCTOR_PROBLEM, "names no registry");
 	teardown(&f);
 }
 
@@ -439,8 +439,8 @@ static void test_registry_is_down(void **state)
 	setup_at(&f, plain_env);
 	put_config(&f, "registry: 127.0.0.1:1/a\nimage: 127.0.0.1:1/b:1\n"
 		       "targets: {x: {kind: local, registry: 'localhost:1/c'}}\n");
-	expect_verdict(&f, "registry", DOCTOR_PROBLEM, "127.0.0.1:1");
-	expect_verdict(&f, "base", DOCTOR_PROBLEM, "127.0.0.1:1");
+	expect_decision(&f, "registry", DOCTOR_PROBLEM, "127.0.0.1:1");
+	expect_decision(&f, "base", DOCTOR_PROBLEM, "127.0.0.1:1");
 	teardown(&f);
 }
 
@@ -451,7 +451,7 @@ static void test_config(void **state)
 	(void)state;
 	setup_at(&f, plain_env);
 	put_config(&f, "imgae: x\n");
-	expect_verdict(&f, "config", DOCTOR_PROBLEM, "config.yaml:1");
+	expect_decision(&f, "config", DOCTOR_PROBLEM, "config.yaml:1");
 	teardown(&f);
 }
 

@@ -101,7 +101,7 @@ static void test_next_page(void **state)
 	}
 }
 
-static void test_judge(void **state)
+static void test_evaluate(void **state)
 {
 	static const struct {
 		struct gc_tag_facts facts;
@@ -123,7 +123,7 @@ static void test_judge(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
-		assert_int_equal(gc_tag_judge(&cases[i].facts, 1000, 100), cases[i].fate);
+		assert_int_equal(gc_tag_evaluate(&cases[i].facts, 1000, 100), cases[i].fate);
 }
 
 int main(void)
@@ -133,7 +133,7 @@ int main(void)
 		cmocka_unit_test(test_of_digest),
 		cmocka_unit_test(test_lists),
 		cmocka_unit_test(test_next_page),
-		cmocka_unit_test(test_judge),
+		cmocka_unit_test(test_evaluate),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

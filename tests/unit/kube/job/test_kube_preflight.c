@@ -84,14 +84,15 @@ static void response(struct flight *flight, const char *what, int status, const 
 	flight->replies[i].object = flight->owned[i];
 }
 
-static void judge(struct flight *flight, const struct kube_run *run)
+static void evaluate(struct flight *flight, const struct kube_run *run)
 {
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
 	AUTO_ERR struct err err = {0};
 
 	if (kube_job_make(run, &objects, &err) < 0)
 		fail_msg("%s", err.message);
-	kube_preflight_judge(run, &objects, &flight->questions, flight->replies, &flight->findings);
+	kube_preflight_evaluate(
+		run, &objects, &flight->questions, flight->replies, &flight->findings);
 }
 
 static void check_problem(const struct flight *flight, size_t i, enum err_id id, const char *part)
@@ -132,7 +133,7 @@ static void test_plain(void **state)
 	assert_string_equal(body.data,
 		"{\"apiVersion\":\"authorization.k8s.io/v1\",\"kind\":\"SelfSubjectRulesReview\","
 		"\"spec\":{\"namespace\":\"me\"}}");
-	judge(&flight, &run);
+	evaluate(&flight, &run);
 	assert_int_equal(flight.findings.problems.n, 0);
 	assert_int_equal(flight.findings.notes.n, 0);
 }
@@ -155,7 +156,7 @@ static void test_nothing_known(void **state)
 		query(&flight, &run);
 		for (size_t j = 0; j < flight.questions.n; j++)
 			flight.replies[j].status = statuses[i];
-		judge(&flight, &run);
+		evaluate(&flight, &run);
 		assert_int_equal(flight.findings.problems.n, 0);
 		check_note(&flight, "not known whether it fits on any node: ");
 		check_note(&flight, "not known whether there is the volume claim v: ");
@@ -177,7 +178,7 @@ static void test_ordinary_runs_need_no_nodes(void **state)
 	for (size_t i = 0; i < flight.questions.n; i++)
 		flight.replies[i].status = 403;
 	flight.replies[0] = (struct kube_reply){201, who};
-	judge(&flight, &run);
+	evaluate(&flight, &run);
 	assert_int_equal(flight.findings.problems.n, 0);
 	for (size_t i = 0; i < flight.findings.notes.n; i++)
 		assert_null(strstr(flight.findings.notes.v[i], "node"));
@@ -249,7 +250,7 @@ static void test_all_is_granted(void **state)
 	(void)state;
 	query_rights(&flight, &run, 201, all);
 	assert_int_equal(flight.questions.n, 5);
-	judge(&flight, &run);
+	evaluate(&flight, &run);
 	assert_int_equal(flight.findings.problems.n + flight.findings.notes.n, 0);
 }
 
@@ -273,7 +274,7 @@ static void test_rights(void **state)
 	deny(&flight, "create", "persistentvolumeclaims");
 	deny(&flight, "get", "pods/log");
 	deny(&flight, "list", "events");
-	judge(&flight, &run);
+	evaluate(&flight, &run);
 	assert_int_equal(flight.findings.problems.n, 1);
 	check_problem(&flight, 0, E_KUBE_DENIED,
 		"you may not create jobs, delete jobs, create secrets, create "
@@ -298,7 +299,7 @@ static void test_one_verb_of_two_is_enough(void **state)
 	query_rights(&other, &run, 201, RULES(""));
 	deny(&other, "get", "jobs");
 	deny(&other, "list", "jobs");
-	judge(&other, &run);
+	evaluate(&other, &run);
 	check_problem(&other, 0, E_KUBE_DENIED, "you may not get or list jobs in namespace me");
 }
 
@@ -318,7 +319,7 @@ static void test_rights_unknown(void **state)
 	query_rights(&flight, &run, 201, RULES(""));
 	for (size_t j = 5; j < flight.questions.n; j++)
 		flight.replies[j].status = 503;
-	judge(&flight, &run);
+	evaluate(&flight, &run);
 	assert_int_equal(flight.findings.problems.n + flight.findings.notes.n, 0);
 }
 
@@ -382,7 +383,7 @@ static void test_rights_to_jobsets(void **state)
 				deny(&flight, "list", "jobsets");
 			kube_preflight_surroundings(&flight.questions, flight.replies, &found);
 			assert_int_equal(found.jobset, !*verbs[i] && status == 201);
-			judge(&flight, &run);
+			evaluate(&flight, &run);
 			assert_int_equal(flight.findings.problems.n, 0);
 			assert_int_equal(flight.findings.notes.n, *verbs[i] && status == 201);
 		}
@@ -452,7 +453,7 @@ static void test_jobset_question(void **state)
 		run.retries = 1;
 		query(&flight, &run);
 		flight.replies[find(&flight, JOBSETS)].status = responses[i].status;
-		judge(&flight, &run);
+		evaluate(&flight, &run);
 		assert_int_equal(flight.findings.problems.n, 0);
 		if (responses[i].note)
 			check_note(&flight, responses[i].note);
@@ -474,7 +475,7 @@ static void test_services_of_jobsets(void **state)
 		query_rights(&flight, &run, 201, RULES(""));
 		deny(&flight, "create", "services");
 		run.jobset = jobset;
-		judge(&flight, &run);
+		evaluate(&flight, &run);
 		assert_int_equal(flight.findings.problems.n, !jobset);
 	}
 }
@@ -504,7 +505,7 @@ static void test_missing(void **state)
 	response(&flight, "/serviceaccounts/trainer", 404, gone);
 	response(&flight, "/priorityclasses/high", 404, gone);
 	response(&flight, "/localqueues/gpu", 404, gone);
-	judge(&flight, &run);
+	evaluate(&flight, &run);
 	assert_int_equal(flight.findings.problems.n, 7);
 	check_problem(&flight, 0, E_KUBE_NOT_FOUND, "no namespace me");
 	check_problem(&flight, 1, E_KUBE_NOT_FOUND, "namespace me has no claim 'results'");
@@ -531,7 +532,7 @@ static void test_states(void **state)
 	response(&flight, "/secrets/regcred", 200, "{\"type\":\"Opaque\"}");
 	response(&flight, "/apis/kueue.x-k8s.io", 404, NULL);
 	response(&flight, "/localqueues/gpu", 404, NULL);
-	judge(&flight, &run);
+	evaluate(&flight, &run);
 	assert_int_equal(flight.findings.problems.n, 3);
 	assert_non_null(strstr(flight.findings.problems.v[0].message, "is being deleted"));
 	check_problem(&flight, 1, E_KUBE_STORAGE, "has lost its volume");
@@ -551,7 +552,7 @@ static void test_queue(void **state)
 	response(&flight, "/localqueues/gpu", 200,
 		"{\"status\":{\"conditions\":[{\"type\":\"Active\",\"status\":\"False\","
 		"\"message\":\"ClusterQueue is\\nstopped\"}]}}");
-	judge(&flight, &run);
+	evaluate(&flight, &run);
 	assert_int_equal(flight.findings.problems.n, 0);
 	check_note(&flight, "queue gpu admits nothing now: ClusterQueue is\\nstopped");
 }
@@ -590,7 +591,7 @@ static void test_fit(void **state)
 		run.arch = cases[i].arch;
 		query(&flight, &run);
 		response(&flight, "/api/v1/nodes", 200, nodes);
-		judge(&flight, &run);
+		evaluate(&flight, &run);
 		assert_int_equal(flight.findings.problems.n, cases[i].id != E_NONE);
 		if (cases[i].id != E_NONE)
 			check_problem(&flight, 0, cases[i].id, cases[i].part);
@@ -609,7 +610,7 @@ static void test_gang_fit(void **state)
 	run.jobset = true;
 	query(&flight, &run);
 	response(&flight, "/api/v1/nodes", 200, nodes);
-	judge(&flight, &run);
+	evaluate(&flight, &run);
 	assert_int_equal(flight.findings.problems.n, 1);
 	check_problem(&flight, 0, E_SCHED_IMPOSSIBLE, "8");
 }
@@ -631,7 +632,7 @@ static void test_quota(void **state)
 		"\"requests.memory\":\"2Gi\"}}},"
 		"{\"metadata\":{\"name\":\"other\"},\"spec\":{\"scopes\":[\"BestEffort\"]},"
 		"\"status\":{\"hard\":{\"cpu\":\"0\"}}}]}");
-	judge(&flight, &run);
+	evaluate(&flight, &run);
 	assert_int_equal(flight.findings.problems.n, 2);
 	check_problem(&flight, 0, E_SCHED_QUOTA,
 		"namespace me may never use so much nvidia.com/gpu: its quota small allows 5");
@@ -649,7 +650,7 @@ static void test_quota_unsaid(void **state)
 	response(&flight, "/resourcequotas", 200,
 		"{\"items\":[{\"metadata\":{\"name\":\"q\"},\"status\":{\"hard\":{"
 		"\"requests.cpu\":\"4\",\"limits.cpu\":\"4\",\"limits.memory\":\"2Gi\"}}}]}");
-	judge(&flight, &run);
+	evaluate(&flight, &run);
 	assert_int_equal(flight.findings.problems.n, 0);
 	assert_int_equal(flight.findings.notes.n, 2);
 	check_note(&flight, "quota q counts limits.cpu, and the run does not say it (overlay:)");

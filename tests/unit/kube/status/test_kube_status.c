@@ -308,15 +308,16 @@ static void test_bytes(void **state)
 	assert_string_equal(kube_bytes_text(INT64_MAX, text), "0");
 }
 
-static void test_verdict(void **state)
+static void test_decision(void **state)
 {
-	struct kube_verdict v;
+	struct kube_decision v;
 
 	(void)state;
-	kube_verdict_parse("0/12 nodes are available: 3 Insufficient nvidia.com/gpu, 4 node(s) had "
-			   "untolerated taint {team: vision}, 5 node(s) didn't match Pod's node "
-			   "affinity/selector. preemption: 0/12 nodes are available: 12 No "
-			   "preemption victims found for incoming pod.",
+	kube_decision_parse(
+		"0/12 nodes are available: 3 Insufficient nvidia.com/gpu, 4 node(s) had "
+		"untolerated taint {team: vision}, 5 node(s) didn't match Pod's node "
+		"affinity/selector. preemption: 0/12 nodes are available: 12 No "
+		"preemption victims found for incoming pod.",
 		&v);
 	assert_true(v.parsed);
 	assert_int_equal(v.nodes, 12);
@@ -326,19 +327,19 @@ static void test_verdict(void **state)
 	assert_int_equal(v.counts[KUBE_OTHER], 0);
 	assert_string_equal(v.taint, "team=vision");
 	assert_string_equal(v.resource, "nvidia.com/gpu");
-	kube_verdict_parse("0/3 nodes are available: persistentvolumeclaim \"data\" not found. "
-			   "preemption: 0/3 nodes are available: 3 Preemption is not helpful.",
+	kube_decision_parse("0/3 nodes are available: persistentvolumeclaim \"data\" not found. "
+			    "preemption: 0/3 nodes are available: 3 Preemption is not helpful.",
 		&v);
 	assert_true(v.claim_missing);
 	assert_string_equal(v.claim, "data");
 	assert_int_equal(v.counts[KUBE_NO_VOLUME], 3);
-	kube_verdict_parse("persistentvolumeclaim \"data\" not found", &v);
+	kube_decision_parse("persistentvolumeclaim \"data\" not found", &v);
 	assert_true(v.parsed && v.claim_missing);
-	kube_verdict_parse("no nodes available to schedule pods", &v);
+	kube_decision_parse("no nodes available to schedule pods", &v);
 	assert_false(v.parsed);
-	kube_verdict_parse("0/1 nodes are available:", &v);
+	kube_decision_parse("0/1 nodes are available:", &v);
 	assert_true(v.parsed);
-	kube_verdict_parse(NULL, &v);
+	kube_decision_parse(NULL, &v);
 	assert_false(v.parsed);
 }
 
@@ -363,7 +364,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_quantity),
 		cmocka_unit_test(test_bytes),
-		cmocka_unit_test(test_verdict),
+		cmocka_unit_test(test_decision),
 		cmocka_unit_test(test_text),
 		cmocka_unit_test(test_cases),
 	};

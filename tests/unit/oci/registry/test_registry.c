@@ -621,7 +621,7 @@ static void test_wrong_password(void **state)
 		&outcome);
 	is_ok(&outcome, 401);
 	outcome_done(&outcome);
-	outcome.judge = true;
+	outcome.evaluation = true;
 	query_now(
 		&runtime, (struct registry_request){.path = "a", .accept = REGISTRY_ANY}, &outcome);
 	assert_int_equal(outcome.status, 401);

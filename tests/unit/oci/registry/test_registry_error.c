@@ -47,7 +47,7 @@ static const struct registry_requested pull = {.host = "reg.example.com:5000",
 	.method = "GET"};
 
 /* The error of an answer with a text. */
-static void judge(const struct registry_requested *requested, int status, const char *header,
+static void evaluate(const struct registry_requested *requested, int status, const char *header,
 	const char *body, struct err *err)
 {
 	struct http_response response;
@@ -169,7 +169,7 @@ static void test_table(void **state)
 		const struct row *row = &rows[i];
 		AUTO_ERR struct err err = {0};
 
-		judge(row->requested, row->status, row->header, row->body, &err);
+		evaluate(row->requested, row->status, row->header, row->body, &err);
 		assert_string_equal(err.message, row->message);
 		assert_int_equal(err.id, row->id);
 		assert_string_equal(err.evidence[0], row->evidence);
@@ -187,14 +187,14 @@ static void test_who(void **state)
 
 	(void)state;
 	requested.identity = "anonymous";
-	judge(&requested, 401, NULL, "", &err);
+	evaluate(&requested, 401, NULL, "", &err);
 	assert_string_equal(err.message, "registry " HOST " wants a login for me/x");
 	assert_string_equal(err.evidence[1], "login: anonymous");
 	requested.identity = "me (from ~/.docker/config.json)";
-	judge(&requested, 403, NULL, "", &err);
+	evaluate(&requested, 403, NULL, "", &err);
 	assert_string_equal(err.evidence[1], "login: me (from ~/.docker/config.json)");
 	requested.host = "1.dkr.ecr.eu-west-1.amazonaws.com";
-	judge(&requested, 404, JSON, ERRORS "{\"code\":\"NAME_UNKNOWN\"}" END, &err);
+	evaluate(&requested, 404, JSON, ERRORS "{\"code\":\"NAME_UNKNOWN\"}" END, &err);
 	assert_string_equal(err.hint, "aws ecr create-repository --repository-name me/x");
 }
 
@@ -222,7 +222,7 @@ static void test_quota_in_name(void **state)
 
 	(void)state;
 	requested.repo = "me/quota";
-	judge(&requested, 403, TEXT, "no access to me/quota", &err);
+	evaluate(&requested, 403, TEXT, "no access to me/quota", &err);
 	assert_int_equal(err.id, E_REGISTRY_DENIED);
 }
 
@@ -249,7 +249,7 @@ static void test_long(void **state)
 		for (size_t n = 0; n < 5000; n++)
 			buf_adds(&body, bit);
 		buf_adds(&body, i & 1 ? "</title>" : "");
-		judge(&push, 500, headers[i / ARRAY_LEN(bits)], body.data, &err);
+		evaluate(&push, 500, headers[i / ARRAY_LEN(bits)], body.data, &err);
 		/* "answer: 500 ", a wide character or an escape over the end, "…" */
 		check_len(err.evidence[0], 12 + 2 * REGISTRY_WORDS_MAX + 20);
 	}
@@ -266,7 +266,7 @@ static void test_cut(void **state)
 	for (size_t n = 0; n < 300; n++)
 		buf_adds(&body, "b");
 	buf_adds(&body, "\",\"detail\":\"never\"}" END);
-	judge(&push, 418, JSON, body.data, &err);
+	evaluate(&push, 418, JSON, body.data, &err);
 	assert_int_equal(strlen(err.evidence[0]), strlen("answer: 418 ") + 200 + strlen("…"));
 	assert_true(str_ends(err.evidence[0], "bbb…"));
 	assert_null(strstr(err.evidence[0], "never"));
@@ -277,7 +277,7 @@ static void test_two_lines(void **state)
 	AUTO_ERR struct err err = {0};
 
 	(void)state;
-	judge(&push, 400, JSON, ERRORS "{\"code\":\"A\"},{\"code\":\"B\"},{\"code\":\"C\"}" END,
+	evaluate(&push, 400, JSON, ERRORS "{\"code\":\"A\"},{\"code\":\"B\"},{\"code\":\"C\"}" END,
 		&err);
 	assert_int_equal(err.n_evidence, 2);
 	assert_string_equal(err.evidence[1], "answer: 400 B");

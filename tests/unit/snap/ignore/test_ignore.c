@@ -20,7 +20,7 @@
 struct row {
 	const char *rules, *path;
 	bool is_dir;
-	enum ignore_verdict verdict;
+	enum ignore_decision decision;
 };
 
 static const struct row rows[] = {
@@ -120,14 +120,14 @@ static const struct row rows[] = {
 	{"\\\n", "foo", false, NO},
 };
 
-static enum ignore_verdict query(const char *rules, size_t len, const char *dir, bool ignore_case,
+static enum ignore_decision query(const char *rules, size_t len, const char *dir, bool ignore_case,
 	const char *path, bool is_dir)
 {
 	struct ignore *ignore = ignore_parse(rules, len, dir, ignore_case, NULL);
-	enum ignore_verdict verdict = ignore_check(ignore, path, is_dir);
+	enum ignore_decision decision = ignore_check(ignore, path, is_dir);
 
 	ignore_free(ignore);
-	return verdict;
+	return decision;
 }
 
 static void test_table(void **state)
@@ -135,11 +135,11 @@ static void test_table(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		const struct row *row = &rows[i];
-		enum ignore_verdict verdict =
+		enum ignore_decision decision =
 			query(row->rules, strlen(row->rules), "", false, row->path, row->is_dir);
-		if (verdict != row->verdict)
+		if (decision != row->decision)
 			fail_msg("rules \"%s\", path \"%s\": %d, not %d", row->rules, row->path,
-				verdict, row->verdict);
+				decision, row->decision);
 	}
 }
 

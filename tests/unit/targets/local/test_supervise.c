@@ -461,7 +461,7 @@ static void make_state(struct place *place, struct attempt_state *at)
 	write_file(place->dir, ATTEMPT_LOG, "", 0600);
 }
 
-static void expect_judged(
+static void expect_evaluated(
 	struct place *place, const struct attempt_state *at, enum run_state want, const char *text)
 {
 	AUTO(target_status_done) struct target_status status = {0};
@@ -480,19 +480,19 @@ static void test_reboot_and_reused_pid(void **state)
 	struct attempt_state at;
 
 	make_state(place, &at);
-	expect_judged(place, &at, RUN_RUNNING, "supervisor was killed");
+	expect_evaluated(place, &at, RUN_RUNNING, "supervisor was killed");
 	if (os_process_start(getpid())) {
 		at.program.start++;
-		expect_judged(place, &at, RUN_LOST, "supervisor was killed");
+		expect_evaluated(place, &at, RUN_LOST, "supervisor was killed");
 		make_state(place, &at);
 	}
 	if (*at.boot_id) {
 		snprintf(at.boot_id, sizeof(at.boot_id), "another-boot");
-		expect_judged(place, &at, RUN_LOST, "restarted");
+		expect_evaluated(place, &at, RUN_LOST, "restarted");
 		make_state(place, &at);
 	}
 	snprintf(at.machine_id, sizeof(at.machine_id), "another-machine");
-	expect_judged(place, &at, RUN_UNKNOWN, "another machine");
+	expect_evaluated(place, &at, RUN_UNKNOWN, "another machine");
 }
 
 static void test_damaged_files(void **state)

@@ -112,7 +112,7 @@ static void check(const struct expected *expected)
 		.now_ms = 999,
 	};
 
-	gang_judge(ranks, n, &view, &status, steps);
+	gang_evaluate(ranks, n, &view, &status, steps);
 	assert_string_equal(run_state_name(status.state), run_state_name(expected->state));
 	check_end(expected, &status);
 	for (size_t i = 0; i < n; i++)
@@ -241,7 +241,7 @@ static void test_observed(void **state)
 	ranks[0].status.observed = observed("{\"usage\":{\"cpu_s\":2,\"gpu_busy\":0.5}}");
 	ranks[1].status.observed =
 		observed("{\"usage\":{\"cpu_s\":3,\"gpu_busy\":0.2,\"memory_peak_bytes\":7}}");
-	gang_judge(ranks, n, &view, &status, steps);
+	gang_evaluate(ranks, n, &view, &status, steps);
 	const struct json *usage = json_get(status.observed, "usage");
 	assert_true(json_get_num(usage, "cpu_s", 0) == 5);
 	assert_true(json_get_num(usage, "gpu_busy", 0) == 0.5);

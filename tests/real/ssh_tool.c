@@ -333,7 +333,7 @@ static int login(struct tool *tool)
 	ssh_login(tool->ssh, login_done, tool);
 	if (loop_run(tool->loop, &err) < 0)
 		return fail(&err);
-	enum ssh_carrier carrier = ssh_carrier(tool->ssh, &why);
+	enum ssh_transport carrier = ssh_transport(tool->ssh, &why);
 	printf("%s: %s\n", names[carrier], why);
 	return tool->status;
 }

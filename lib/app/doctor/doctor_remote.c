@@ -431,7 +431,7 @@ static void tell_host(
 	const char *why = NULL;
 
 	if (poll->opened && poll->opened->ssh)
-		ssh_carrier(poll->opened->ssh, &why);
+		ssh_transport(poll->opened->ssh, &why);
 	if (!poll->facts) {
 		doctor_found(row, "%s: %s", item->name, poll->host);
 		doctor_blame(row, DOCTOR_PROBLEM, poll->error.hint, "%s", text);

@@ -768,7 +768,7 @@ struct channel_opener ssh_opener(struct ssh *ssh)
 		.command = open_command, .connect = open_connect, .ctx = ssh};
 }
 
-enum ssh_carrier ssh_carrier(const struct ssh *ssh, const char **ret_why)
+enum ssh_transport ssh_transport(const struct ssh *ssh, const char **ret_why)
 {
 	if (ssh->stage == SSH_BY_OPENSSH) {
 		*ret_why = ssh->carrier_text;

@@ -30,7 +30,7 @@ enum {
 	SSH_RESPONSE_MAX = 4096,  /* bytes of an answer */
 };
 
-enum ssh_carrier { SSH_ANY, SSH_LIBSSH2, SSH_OPENSSH };
+enum ssh_transport { SSH_ANY, SSH_LIBSSH2, SSH_OPENSSH };
 
 struct ssh_options {
 	struct loop *loop;
@@ -43,9 +43,9 @@ struct ssh_options {
 	/* A checked 0700 directory for the control sockets of our own OpenSSH clients; NULL: none
 	 * are kept after the end of the process. Used only with has_terminal. */
 	const char *control_dir;
-	bool has_terminal;        /* the OpenSSH client may ask on /dev/tty */
-	bool accept_new_host;     /* a host that is not known yet is taken and remembered */
-	enum ssh_carrier carrier; /* SSH_ANY but for tests */
+	bool has_terminal;          /* the OpenSSH client may ask on /dev/tty */
+	bool accept_new_host;       /* a host that is not known yet is taken and remembered */
+	enum ssh_transport carrier; /* SSH_ANY but for tests */
 	/* Begun as soon as the login is done, even while the loop does not run; the first
 	 * command that is equal takes it. NULL: none. */
 	const char *first_command;
@@ -83,7 +83,7 @@ struct channel_opener ssh_opener(struct ssh *ssh);
 
 /* For doctor and -v, after the first channel is open or has failed: which carrier it is, or
  * SSH_ANY, and one sentence why ("the OpenSSH client: the only key is an RSA key"). */
-enum ssh_carrier ssh_carrier(const struct ssh *ssh, const char **ret_why);
+enum ssh_transport ssh_transport(const struct ssh *ssh, const char **ret_why);
 
 /* The host name that the configuration connects to; NULL: not known before the first channel is
  * open. */

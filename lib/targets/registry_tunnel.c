@@ -107,9 +107,9 @@ static int registry_tunnel_on_carried(void *ctx, struct podforward_end *end, str
 	return 0;
 }
 
-static void registry_tunnel_carry(struct tunnel *tunnel, int fd)
+static void registry_tunnel_relay(struct tunnel *tunnel, int fd)
 {
-	podforward_carry(tunnel->forward, fd, tunnel->pod.port, registry_tunnel_on_carried, tunnel);
+	podforward_relay(tunnel->forward, fd, tunnel->pod.port, registry_tunnel_on_carried, tunnel);
 }
 
 static void found(struct tunnel *tunnel)
@@ -120,7 +120,7 @@ static void found(struct tunnel *tunnel)
 		podforward_pod(tunnel->forward, tunnel->where.kube_namespace, tunnel->pod.name);
 	tunnel->is_requested = false;
 	for (size_t i = 0; i < tunnel->waiting.n; i++)
-		registry_tunnel_carry(tunnel, tunnel->waiting.v[i]);
+		registry_tunnel_relay(tunnel, tunnel->waiting.v[i]);
 	tunnel->waiting.n = 0;
 }
 
@@ -299,7 +299,7 @@ static int registry_tunnel_on_accept(void *ctx, int fd, const char *peer, struct
 	if (!take_expected(tunnel, peer) || err_is_set(&tunnel->error))
 		close(fd);
 	else if (tunnel->is_known)
-		registry_tunnel_carry(tunnel, fd);
+		registry_tunnel_relay(tunnel, fd);
 	else
 		*vec_push(&tunnel->waiting) = fd;
 	return 0;

@@ -117,7 +117,7 @@ static void on_request(
 	else if (str_starts(request->target, "/own/") && !str_eq(request->target, "/own/silence"))
 		httpd_refuse(exchange, 404, "there is nothing here", NULL);
 	else if (!str_starts(request->target, "/own/"))
-		httpd_carry(exchange, &route);
+		httpd_relay(exchange, &route);
 }
 
 static void on_notice(void *ctx, const char *text)

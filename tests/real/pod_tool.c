@@ -114,7 +114,7 @@ static int on_accept(void *ctx, int fd, const char *peer, struct err *err)
 
 	(void)peer;
 	(void)err;
-	podforward_carry(port->tool->forward, fd, port->remote, NULL, NULL);
+	podforward_relay(port->tool->forward, fd, port->remote, NULL, NULL);
 	return 0;
 }
 

@@ -333,8 +333,8 @@ static int login(struct tool *tool)
 	ssh_login(tool->ssh, login_done, tool);
 	if (loop_run(tool->loop, &err) < 0)
 		return fail(&err);
-	enum ssh_transport carrier = ssh_transport(tool->ssh, &why);
-	printf("%s: %s\n", names[carrier], why);
+	enum ssh_transport forwarder = ssh_transport(tool->ssh, &why);
+	printf("%s: %s\n", names[forwarder], why);
 	return tool->status;
 }
 
@@ -356,7 +356,7 @@ static char **parse(struct tool *tool, char **argv)
 		else if (str_eq(*argv, "--wait"))
 			tool->wait = true;
 		else if (str_eq(*argv, "--carrier"))
-			tool->options.carrier =
+			tool->options.forwarder =
 				str_eq(*++argv, "openssh") ? SSH_OPENSSH : SSH_LIBSSH2;
 		else if (str_eq(*argv, "--config"))
 			tool->options.config = *++argv;

@@ -299,7 +299,7 @@ static inline void query_nothing(struct runtime *runtime, struct httpd_exchange 
 	(void)request;
 }
 
-static inline void query_carry(struct runtime *runtime, struct httpd_exchange *exchange,
+static inline void query_relay(struct runtime *runtime, struct httpd_exchange *exchange,
 	const struct httpd_request *request)
 {
 	const struct httpd_route route = {.key = runtime->key ? runtime->key : "key",
@@ -311,7 +311,7 @@ static inline void query_carry(struct runtime *runtime, struct httpd_exchange *e
 		.strip = runtime->strip};
 
 	(void)request;
-	httpd_carry(exchange, &route);
+	httpd_relay(exchange, &route);
 }
 
 /* has_secret: no token is needed, whatever the system tells. */

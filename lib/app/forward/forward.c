@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/forward/carrier.h"
+#include "app/forward/forwarder.h"
 #include "app/runs/refresh.h"
 #include "base/os/os.h"
 #include "base/util/auto.h"
@@ -37,7 +37,7 @@ int forward_port_parse(const char *text, struct forward_port *ret, struct err *e
 struct forward {
 	struct forward_options options;
 	struct loop *loop;
-	struct carrier *carrier;
+	struct forwarder *forwarder;
 	size_t n_ports;
 	struct open_port *ports;
 	struct loop_timer *timer;
@@ -51,7 +51,7 @@ struct open_port {
 
 static const struct run *run_of(const struct forward *forward)
 {
-	return carrier_run(forward->carrier);
+	return forwarder_run(forward->forwarder);
 }
 
 static void forward_do_say(const struct forward *forward, const char *text)
@@ -68,7 +68,7 @@ static int forward_on_accept(void *ctx, int fd, const char *peer, struct err *er
 
 	(void)peer;
 	(void)err;
-	if (carrier_carry(forward->carrier, forward->options.rank, port->remote, fd, NULL, NULL,
+	if (forwarder_relay(forward->forwarder, forward->options.rank, port->remote, fd, NULL, NULL,
 		    &error) < 0)
 		forward_do_say(forward, error.message);
 	return 0;
@@ -101,7 +101,7 @@ static int listen_at(struct open_port *port, struct forward_port *wanted, struct
 /* A program of this machine has its number itself, or would find it taken. */
 static bool is_here_already(const struct forward *forward, const struct forward_port *wanted)
 {
-	return carrier_target(forward->carrier)->ops->is_here &&
+	return forwarder_target(forward->forwarder)->ops->is_here &&
 	       (!wanted->local || wanted->local == wanted->remote);
 }
 
@@ -132,7 +132,7 @@ void forward_free(struct forward *forward)
 	for (size_t i = 0; i < forward->n_ports; i++)
 		listener_free(forward->ports[i].listener);
 	free(forward->ports);
-	carrier_free(forward->carrier);
+	forwarder_free(forward->forwarder);
 	free(forward);
 }
 
@@ -142,11 +142,11 @@ static int forward_new(struct session *session, const struct run *run,
 	AUTO(forward_free_auto) struct forward *forward = mem_alloc(1, sizeof(*forward));
 
 	*forward = (struct forward){.options = *options, .loop = session_loop(session)};
-	const struct carrier_options carrier = {
+	const struct forwarder_options forwarder = {
 		.session = session, .run = run, .notice = options->notice, .ctx = options->ctx};
-	int r = carrier_open(&carrier, &forward->carrier, err);
+	int r = forwarder_open(&forwarder, &forward->forwarder, err);
 	if (r == 0)
-		r = carrier_check(forward->carrier, err);
+		r = forwarder_check(forward->forwarder, err);
 	if (r < 0)
 		return r;
 	*ret = TAKE(forward);
@@ -172,7 +172,7 @@ int forward_open(struct session *session, const struct run *run,
 
 static int forward_poll(struct forward *forward, enum run_state *ret, struct err *err)
 {
-	int r = carrier_poll(forward->carrier, err);
+	int r = forwarder_poll(forward->forwarder, err);
 
 	if (r == 0)
 		*ret = run_state(run_of(forward));
@@ -188,7 +188,7 @@ static int forward_fail_ended(const struct run *run, const char *so, struct err 
 
 static int forward_check_rank(const struct run *run, int rank, struct err *err)
 {
-	int r = carrier_check_rank(run, rank, err);
+	int r = forwarder_check_rank(run, rank, err);
 
 	return r < 0 ? err_prefix(err, "--rank %d", rank) : 0;
 }
@@ -307,8 +307,8 @@ int run_terminal(struct session *session, const struct run *run,
 	inside.command = &words;
 	inside.is_shell = true;
 	return r < 0 ? r
-		     : target_exec(carrier_target(forward->carrier), run_handle(run_of(forward)),
-			       &inside, ret_status, interrupted, err);
+		     : target_exec(forwarder_target(forward->forwarder),
+			       run_handle(run_of(forward)), &inside, ret_status, interrupted, err);
 }
 
 int run_wait_begun(struct session *session, struct run **run, const struct forward_options *options,

@@ -82,7 +82,7 @@ struct submit {
 
 	/* create */
 	struct strv env, defaults; /* of the job */
-	bool carries;              /* the image has the results of the attempt before */
+	bool relays;               /* the image has the results of the attempt before */
 };
 void submit_done(struct submit *submit);
 

@@ -121,7 +121,7 @@ static int open_code(struct submit *submit, struct err *err)
 	return err_prefix(err, "--from %s", shown);
 }
 
-static int submit_check_carry(struct submit *submit, struct err *err)
+static int submit_check_relay(struct submit *submit, struct err *err)
 {
 	const struct json *labels;
 
@@ -190,10 +190,10 @@ static int submit_find_from(struct submit *submit, struct err *err)
 		return r;
 	if (!submit->target->ops->needs_image) {
 		r = submit_check_is_here(submit, &ref, err);
-		return r < 0 ? r : r > 0 ? 0 : submit_check_carry(submit, err);
+		return r < 0 ? r : r > 0 ? 0 : submit_check_relay(submit, err);
 	}
 	if (ref.kind != REF_REGISTRY)
-		return submit_check_carry(submit, err);
+		return submit_check_relay(submit, err);
 	return submit->parent ? 0 : find_facts(submit, err);
 }
 

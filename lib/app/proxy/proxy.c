@@ -351,7 +351,7 @@ static void go_to_run(struct query *query)
 			mem_printf("there is no run '%s' any more", query->place->id);
 		query_refuse(query, 404, what, "dlrun ps -a");
 	} else if (query->name.kind == PROXY_PORT) {
-		place_carry(query);
+		place_relay(query);
 	} else if (query->name.kind == PROXY_FILES) {
 		send_file(query);
 	} else {

@@ -3,7 +3,7 @@
  * Every port of every run as a URL, and pages that show what runs are, say and write: an HTTP
  * server for programs of this user on this machine (httpd.h) whose names say what is meant
  * (proxy_name.h). Requests to a port are carried to the newest attempt of the run
- * (carrier.h), whatever target it is on; the names stay when an attempt follows another.
+ * (forwarder.h), whatever target it is on; the names stay when an attempt follows another.
  */
 #ifndef DLRUN_APP_PROXY_PROXY_H
 #define DLRUN_APP_PROXY_PROXY_H

@@ -3,7 +3,7 @@
 #ifndef DLRUN_APP_PROXY_PROXY_IMPL_H
 #define DLRUN_APP_PROXY_PROXY_IMPL_H
 
-#include "app/forward/carrier.h"
+#include "app/forward/forwarder.h"
 #include "app/proxy/proxy.h"
 #include "app/proxy/proxy_name.h"
 #include "app/transfer/outputs.h"
@@ -56,7 +56,7 @@ struct place {
 	struct proxy *proxy;
 	struct place *next;
 	char id[RUN_ID_SIZE];
-	struct carrier *carrier;
+	struct forwarder *forwarder;
 	size_t users;      /* asks and routes: it stays while there are any */
 	int64_t used_ms;   /* clock_ms() */
 	int64_t polled_ms; /* its state was asked for; 0: never */
@@ -114,7 +114,7 @@ void places_tidy(struct proxy *proxy, bool all);
 /* Whether reading the files of the run starts a pod there. */
 bool place_is_far(const struct place *place);
 /* Carry the request to the port that its name tells, or say why not. Ends the ask. */
-void place_carry(struct query *query);
+void place_relay(struct query *query);
 
 /*
  * Pages and files of a run

@@ -27,7 +27,7 @@ enum {
 
 const struct run *place_run(const struct place *place)
 {
-	return carrier_run(place->carrier);
+	return forwarder_run(place->forwarder);
 }
 
 static enum run_state proxy_place_state_of(const struct place *place)
@@ -64,7 +64,7 @@ static void place_free(struct place *place)
 
 	if (!place)
 		return;
-	carrier_free(place->carrier);
+	forwarder_free(place->forwarder);
 	while ((port = place->ports)) {
 		place->ports = port->next;
 		err_done(&port->error);
@@ -77,7 +77,7 @@ AUTO_POINTER(struct place, place_free)
 
 static bool is_in_use(const struct place *place)
 {
-	return place->users || carrier_count(place->carrier);
+	return place->users || forwarder_count(place->forwarder);
 }
 
 static void remove_place(struct proxy *proxy, struct place **at)
@@ -95,7 +95,7 @@ void places_tidy(struct proxy *proxy, bool all)
 
 	for (struct place **at = &proxy->places; *at;) {
 		if ((*at)->ended_ms && now_ms - (*at)->ended_ms >= ENDED_GRACE_MS)
-			carrier_end((*at)->carrier);
+			forwarder_end((*at)->forwarder);
 		if (all || (!is_in_use(*at) && now_ms - (*at)->used_ms >= PROXY_IDLE_MS))
 			remove_place(proxy, at);
 		else
@@ -133,14 +133,14 @@ static void proxy_place_on_notice(void *ctx, const char *text)
 static int place_new(struct proxy *proxy, struct run *run, struct place **ret, struct err *err)
 {
 	AUTO(place_free_auto) struct place *place = mem_alloc(1, sizeof(*place));
-	const struct carrier_options options = {.session = proxy->session,
+	const struct forwarder_options options = {.session = proxy->session,
 		.run = run,
 		.notice = proxy_place_on_notice,
 		.ctx = place};
 
 	place->proxy = proxy;
 	memcpy(place->id, run_id(run), strnlen(run_id(run), sizeof(place->id) - 1));
-	int r = carrier_open(&options, &place->carrier, err);
+	int r = forwarder_open(&options, &place->forwarder, err);
 	if (r < 0)
 		return r;
 	place->next = proxy->places;
@@ -179,7 +179,7 @@ int place_get(struct proxy *proxy, const char *run, struct place **ret, struct e
 			r = place_new(proxy, found, &place, err);
 		if (r < 0)
 			return r;
-		carrier_take(place->carrier, TAKE(found));
+		forwarder_take(place->forwarder, TAKE(found));
 	}
 	place->used_ms = clock_ms();
 	*ret = place;
@@ -244,7 +244,7 @@ static void proxy_place_take_runs(struct poll *poll)
 		struct place *place = poll->places.v[i];
 
 		place->polled_ms = clock_ms();
-		carrier_take(place->carrier, TAKE(poll->runs.v[i]));
+		forwarder_take(place->forwarder, TAKE(poll->runs.v[i]));
 		if (!run_state_is_final(proxy_place_state_of(place)))
 			place->ended_ms = 0;
 		else if (!place->ended_ms)
@@ -298,7 +298,7 @@ static int on_connect(void *ctx, int fd, struct err *err)
 	struct place_port *port = ctx;
 
 	err_clear(&port->error);
-	return carrier_carry(port->place->carrier, port->rank, port->port, fd,
+	return forwarder_relay(port->place->forwarder, port->rank, port->port, fd,
 		proxy_place_on_carried, port, err);
 }
 
@@ -351,7 +351,7 @@ static void refuse_state(struct query *query)
 	query_refuse(query, 503, sentence.data, hint.len ? hint.data : NULL);
 }
 
-void place_carry(struct query *query)
+void place_relay(struct query *query)
 {
 	struct place *place = query->place;
 	AUTO_ERR struct err error = {0};
@@ -360,9 +360,9 @@ void place_carry(struct query *query)
 		refuse_state(query);
 		return;
 	}
-	int r = carrier_check(place->carrier, &error);
+	int r = forwarder_check(place->forwarder, &error);
 	if (r == 0)
-		r = carrier_check_rank(place_run(place), query->name.rank, &error);
+		r = forwarder_check_rank(place_run(place), query->name.rank, &error);
 	if (r < 0) {
 		query_fail(query, &error);
 		return;
@@ -384,5 +384,5 @@ void place_carry(struct query *query)
 	struct httpd_exchange *exchange = query->exchange;
 	place->users++;
 	query_free(query);
-	httpd_carry(exchange, &route);
+	httpd_relay(exchange, &route);
 }

@@ -189,7 +189,7 @@ static void on_log_end(struct target_call *call, int status, struct err *err)
 
 static void query_log(struct show *show)
 {
-	struct target *target = carrier_target(show->place->carrier);
+	struct target *target = forwarder_target(show->place->forwarder);
 
 	if (!target->ops->logs)
 		return;
@@ -248,7 +248,7 @@ static void query_files(struct show *show)
 		return;
 	}
 	show->has_files = true;
-	show->list = outputs_list(carrier_target(show->place->carrier), show->handle, NULL,
+	show->list = outputs_list(forwarder_target(show->place->forwarder), show->handle, NULL,
 		OUTPUTS_THOROUGH, LISTED_MAX, &show->files, on_files, show);
 }
 
@@ -427,8 +427,8 @@ static void read_window(struct send *send)
 	uint64_t n = send->range.n < max ? send->range.n : max;
 
 	send->got = 0;
-	send->call = outputs_read(carrier_target(send->place->carrier), send->handle, send->path,
-		send->range.first, n, proxy_show_on_data, proxy_show_on_read, send);
+	send->call = outputs_read(forwarder_target(send->place->forwarder), send->handle,
+		send->path, send->range.first, n, proxy_show_on_data, proxy_show_on_read, send);
 }
 
 /*
@@ -538,6 +538,6 @@ void send_file(struct query *query)
 	if (proxy_show_is_known(send))
 		response_found(send);
 	else
-		send->call = outputs_list(carrier_target(send->place->carrier), send->handle,
+		send->call = outputs_list(forwarder_target(send->place->forwarder), send->handle,
 			send->path, OUTPUTS_THOROUGH, 1, &send->found, proxy_show_on_list, send);
 }

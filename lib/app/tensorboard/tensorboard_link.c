@@ -302,7 +302,7 @@ static void tensorboard_link_on_request(
 		/* Where TensorBoard does not know the path it would lead elsewhere. */
 		tensorboard_link_redirect(exchange, httpd->secret, "/");
 	} else {
-		httpd_carry(exchange, &route);
+		httpd_relay(exchange, &route);
 	}
 }
 

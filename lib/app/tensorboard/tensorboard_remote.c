@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "app/forward/carrier.h"
+#include "app/forward/forwarder.h"
 #include "app/tensorboard/tensorboard_words.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
@@ -63,7 +63,7 @@ struct started {
 struct tensorboard_remote {
 	struct tensorboard_remote_options options;
 	struct loop *loop;
-	struct carrier *carrier;
+	struct forwarder *forwarder;
 	struct candidate candidates[PORTS];
 	size_t n_candidates;
 	uint16_t port; /* 0: not known yet */
@@ -82,14 +82,15 @@ static int connect_candidate(void *ctx, int fd, struct err *err)
 {
 	const struct candidate *candidate = ctx;
 
-	return carrier_carry(candidate->remote->carrier, 0, candidate->port, fd, NULL, NULL, err);
+	return forwarder_relay(
+		candidate->remote->forwarder, 0, candidate->port, fd, NULL, NULL, err);
 }
 
 static int connect_port(void *ctx, int fd, struct err *err)
 {
 	const struct tensorboard_remote *remote = ctx;
 
-	return carrier_carry(remote->carrier, 0, remote->port, fd, NULL, NULL, err);
+	return forwarder_relay(remote->forwarder, 0, remote->port, fd, NULL, NULL, err);
 }
 
 void tensorboard_remote_link(struct tensorboard_remote *remote, struct tensorboard_link *ret)
@@ -235,7 +236,7 @@ static int tensorboard_remote_make_pipes(struct started *started, struct err *er
 static int write_wanted(struct tensorboard_remote *remote, struct err *err)
 {
 	/* A host's network is everybody's. */
-	bool is_fast = carrier_target(remote->carrier)->ops->has_own_network;
+	bool is_fast = forwarder_target(remote->forwarder)->ops->has_own_network;
 	AUTO_STRV struct strv words = {0};
 	AUTO_BUF struct buf text;
 
@@ -252,7 +253,7 @@ static int tensorboard_remote_start(struct tensorboard_remote *remote, struct er
 		tensorboard_remote_want_read, tensorboard_remote_on_said};
 	const char *const words[] = {"sh", "-c", script, "sh", tensorboard_child_loader};
 	struct started *started = &remote->started;
-	struct target *target = carrier_target(remote->carrier);
+	struct target *target = forwarder_target(remote->forwarder);
 
 	remote->was_started = true;
 	if (!target->ops->exec)
@@ -279,7 +280,7 @@ int tensorboard_remote_open(const struct tensorboard_remote_options *options,
 	struct tensorboard_remote **ret, struct err *err)
 {
 	const struct run *run = options->run;
-	const struct carrier_options carrier = {.session = options->session,
+	const struct forwarder_options forwarder = {.session = options->session,
 		.run = run,
 		.notice = options->notice,
 		.ctx = options->ctx};
@@ -301,9 +302,9 @@ int tensorboard_remote_open(const struct tensorboard_remote_options *options,
 			.its_said = -1}};
 	buf_init(&remote->said, SAID_MAX);
 	buf_init(&remote->line, CHUNK);
-	int r = carrier_open(&carrier, &remote->carrier, err);
+	int r = forwarder_open(&forwarder, &remote->forwarder, err);
 	if (r == 0)
-		r = carrier_check(remote->carrier, err);
+		r = forwarder_check(remote->forwarder, err);
 	if (r < 0)
 		return r;
 	tensorboard_remote_find(remote);
@@ -365,7 +366,7 @@ void tensorboard_remote_free(struct tensorboard_remote *remote)
 	tensorboard_remote_stop(remote);
 	loop_remove_fd(remote->loop, remote->said_source);
 	close_fds(&remote->started);
-	carrier_free(remote->carrier);
+	forwarder_free(remote->forwarder);
 	strv_done(&remote->started.command);
 	err_done(&remote->started.error);
 	buf_done(&remote->said);

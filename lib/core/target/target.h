@@ -47,7 +47,7 @@ struct target_job {
 	/* "REPO@sha256:…" of an image in a registry, where the target takes images from one
 	 * (needs_image); then layout and image are NULL. */
 	const char *image_ref;
-	bool carries; /* that image has the results of the attempt before (carry.h) */
+	bool relays; /* that image has the results of the attempt before (relay.h) */
 };
 
 /* The state of an attempt as the target knows it now. */
@@ -198,7 +198,7 @@ struct target_ops {
 	/* Forward a connected socket to a port of the program of a rank. fd is the target's from
 	 * now on, whatever is returned. Done when the connection has ended, with the reason if that
 	 * was not orderly. Cancelled with target_call_cancel: the socket is reset. */
-	int (*carry)(struct target *target, const char *handle, int rank, uint16_t port, int fd,
+	int (*relay)(struct target *target, const char *handle, int rank, uint16_t port, int fd,
 		struct target_call *call, struct err *err);
 	/* A command beside the program; E_EXEC_NOT_FOUND, E_EXEC_NOT_EXECUTABLE. */
 	int (*exec)(struct target *target, const char *handle,

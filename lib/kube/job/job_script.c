@@ -570,7 +570,7 @@ static const char stay_end[] = "if [ \"$t\" ]; then\n"
 
 /* The results of the previous attempt were read with one of these, too. Files already in the
  * results are this Job's: a retry on the same storage. */
-static const char carry_lines[] =
+static const char relay_lines[] =
 	"if command -v tar >/dev/null; then\n"
 	"\t(cd " KUBE_OUTPUT_DIR " && tar -xpf " KUBE_CARRIED
 	" --strip-components=1 \"rank-${JOB_COMPLETION_INDEX:-0}\")\n"
@@ -669,14 +669,14 @@ void job_choose_collector(struct job *job, bool ends_with_pod)
 		return;
 	job->collects = run->collects;
 	job->lingers = ends_with_pod && run->linger_ms > 0;
-	job->carries = run->carries;
+	job->relays = run->relays;
 }
 
 static bool job_has_script(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 
-	return run->before || run->setup || job->carries || stays(job) ||
+	return run->before || run->setup || job->relays || stays(job) ||
 	       (job->counts && !run->has_no_shell);
 }
 
@@ -782,8 +782,8 @@ static char *make_script(const struct job *job)
 			run->attempt);
 	if (job->collects)
 		buf_adds(&script, collect_begin);
-	if (job->carries)
-		buf_adds(&script, carry_lines);
+	if (job->relays)
+		buf_adds(&script, relay_lines);
 	if (run->setup)
 		buf_adds(&script, setup_lines);
 	if (job->collects)

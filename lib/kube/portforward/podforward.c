@@ -1431,7 +1431,7 @@ static int forward_on_turn(void *ctx, struct err *err)
 	return 0;
 }
 
-struct podforward_conn *podforward_carry(struct podforward *forward, int fd, uint16_t port,
+struct podforward_conn *podforward_relay(struct podforward *forward, int fd, uint16_t port,
 	int (*done)(void *ctx, struct podforward_end *end, struct err *err), void *ctx)
 {
 	struct podforward_conn *conn;

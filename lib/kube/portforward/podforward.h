@@ -101,7 +101,7 @@ struct podforward_end {
 struct podforward_conn;
 /* Carry the connected socket fd, taken over, to a port of the pod. done: from the loop, once; a
  * negative return ends loop_run. */
-struct podforward_conn *podforward_carry(struct podforward *forward, int fd, uint16_t port,
+struct podforward_conn *podforward_relay(struct podforward *forward, int fd, uint16_t port,
 	int (*done)(void *ctx, struct podforward_end *end, struct err *err), void *ctx);
 /* Give up: the socket is reset; no done. NULL is accepted. */
 void podforward_cancel(struct podforward_conn *conn);

@@ -266,7 +266,7 @@ void httpd_exchange_end(struct httpd_exchange *exchange, bool is_cut)
 
 static void httpd_exchange_done(struct httpd_exchange *exchange)
 {
-	httpd_carry_free(exchange->carry);
+	httpd_relay_free(exchange->relay);
 	httpd_head_done(&exchange->head);
 	*exchange = (struct httpd_exchange){0};
 }
@@ -787,7 +787,7 @@ static bool end_exchange(struct httpd_conn *conn)
 {
 	struct httpd_exchange *exchange = &conn->exchange;
 
-	httpd_carry_settle(conn);
+	httpd_relay_settle(conn);
 	if (exchange->closes || exchange->is_cut || !httpd_body_drop(exchange)) {
 		linger(conn);
 		return true;
@@ -831,8 +831,8 @@ static bool httpd_work(struct httpd_conn *conn)
 		httpd_leave(conn);
 		return false;
 	}
-	if (exchange->carry && !exchange->is_over)
-		goes_on = httpd_carry_step(conn);
+	if (exchange->relay && !exchange->is_over)
+		goes_on = httpd_relay_step(conn);
 	else
 		tell_room(exchange);
 	if (conn->is_dead)

@@ -50,8 +50,8 @@ struct httpd_request {
 };
 
 /* A request that waits for its response: exactly one of httpd_response, httpd_refuse, httpd_begin,
- * httpd_carry, from within `request` or later. The exchange is over, and the pointer invalid, when
- * its `gone` was called, or after httpd_response, httpd_refuse, httpd_end and httpd_carry: no gone
+ * httpd_relay, from within `request` or later. The exchange is over, and the pointer invalid, when
+ * its `gone` was called, or after httpd_response, httpd_refuse, httpd_end and httpd_relay: no gone
  * follows these. A caller that responds later than in `request` needs httpd_on_gone. The body of a
  * request that is not forwarded is dropped; a connection on which the body does not end at once is
  * closed after the response. */
@@ -124,6 +124,6 @@ struct httpd_route {
 /* A CONNECT is answered with 200 first. The failure of connect is a page of status 502 with its
  * message and hint. A program that ends a connection on which it has answered before is asked once
  * more where the request is a GET or HEAD. */
-void httpd_carry(struct httpd_exchange *exchange, const struct httpd_route *route);
+void httpd_relay(struct httpd_exchange *exchange, const struct httpd_route *route);
 
 #endif

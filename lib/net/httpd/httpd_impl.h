@@ -72,7 +72,7 @@ enum httpd_mode {
 	HTTPD_MODE_TO_END,
 };
 
-struct httpd_carry;
+struct httpd_relay;
 
 struct httpd_exchange {
 	struct httpd_conn *conn;
@@ -90,7 +90,7 @@ struct httpd_exchange {
 	void *gone_ctx;
 	void (*room)(void *ctx);
 	void *room_ctx;
-	struct httpd_carry *carry;
+	struct httpd_relay *relay;
 };
 
 enum httpd_state {
@@ -147,12 +147,12 @@ void httpd_exchange_end(struct httpd_exchange *exchange, bool is_cut);
 /* httpd_refuse from within: the caller of the front does not have the exchange any more. */
 void httpd_page(struct httpd_exchange *exchange, int status, const char *what, const char *hint);
 
-/* httpd_carry.c */
+/* httpd_relay.c */
 /* Whether something was done. */
-bool httpd_carry_step(struct httpd_conn *conn);
+bool httpd_relay_step(struct httpd_conn *conn);
 /* The connection to the program stays for the next request, if it can. */
-void httpd_carry_settle(struct httpd_conn *conn);
-void httpd_carry_free(struct httpd_carry *carry);
+void httpd_relay_settle(struct httpd_conn *conn);
+void httpd_relay_free(struct httpd_relay *relay);
 
 void httpd_tunnel_free(struct httpd_tunnel *tunnel);
 

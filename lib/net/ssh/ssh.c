@@ -21,7 +21,7 @@
 /* A connection by libssh2. */
 struct ssh_connection {
 	struct ssh *ssh;
-	struct ssh_libssh2 *carrier;
+	struct ssh_libssh2 *forwarder;
 	bool is_ready;
 	bool has_first;           /* the first command has a session, and nobody has taken it yet */
 	bool had_session;         /* which may not be over for the server yet */
@@ -48,10 +48,10 @@ struct ssh {
 	struct VEC_OF(struct ssh_use *) uses;
 	struct VEC_OF(struct ssh_login *) logins;
 	struct loop_timer *timer;
-	char *why;          /* why it is the OpenSSH client, or NULL */
-	char *carrier_text; /* the same as a sentence */
-	struct err error;   /* for good: of a login that must not be tried again */
-	bool is_known;      /* the first login has ended */
+	char *why;            /* why it is the OpenSSH client, or NULL */
+	char *forwarder_text; /* the same as a sentence */
+	struct err error;     /* for good: of a login that must not be tried again */
+	bool is_known;        /* the first login has ended */
 };
 
 /*
@@ -106,9 +106,9 @@ enum { SENT_ENV_MAX = 2 };
 /* Why it is the OpenSSH client from the start, or NULL. */
 static const char *reason_of(const struct ssh *ssh, bool is_whole)
 {
-	if (ssh->options.carrier == SSH_OPENSSH)
+	if (ssh->options.forwarder == SSH_OPENSSH)
 		return "it was asked for";
-	if (ssh->options.carrier == SSH_LIBSSH2 || !ssh->has_client)
+	if (ssh->options.forwarder == SSH_LIBSSH2 || !ssh->has_client)
 		return NULL;
 	if (master_lives(ssh))
 		return "a ControlMaster of yours is connected";
@@ -311,13 +311,13 @@ static void drop_connection(struct ssh *ssh, struct ssh_connection *connection)
 		if (ssh->connections.v[i] != connection)
 			continue;
 		ssh->connections.v[i] = ssh->connections.v[--ssh->connections.n];
-		ssh_libssh2_free(connection->carrier);
+		ssh_libssh2_free(connection->forwarder);
 		free(connection);
 		return;
 	}
 }
 
-static void tell_carrier(struct ssh *ssh)
+static void tell_forwarder(struct ssh *ssh)
 {
 	AUTO_FREE char *text =
 		ssh->stage == SSH_BY_OPENSSH
@@ -344,7 +344,7 @@ static void fall_back(struct ssh *ssh, const char *why, struct err *error)
 {
 	bool has_begun = ssh->why != NULL;
 
-	if (ssh->options.carrier == SSH_LIBSSH2 || !ssh->has_client) {
+	if (ssh->options.forwarder == SSH_LIBSSH2 || !ssh->has_client) {
 		err_evidence(error, "libssh2 alone does not get in: %s", why);
 		tell_no_client(ssh, error);
 		fail_waiting(ssh, error);
@@ -356,9 +356,9 @@ static void fall_back(struct ssh *ssh, const char *why, struct err *error)
 		ssh_openssh_begin(ssh->openssh, ssh->options.first_command);
 	}
 	ssh->stage = SSH_BY_OPENSSH;
-	free(ssh->carrier_text);
-	ssh->carrier_text = mem_printf("the OpenSSH client: %s", ssh->why);
-	tell_carrier(ssh);
+	free(ssh->forwarder_text);
+	ssh->forwarder_text = mem_printf("the OpenSSH client: %s", ssh->why);
+	tell_forwarder(ssh);
 }
 
 static int libssh2_done(
@@ -372,7 +372,7 @@ static int libssh2_done(
 		ssh->stage = SSH_BY_LIBSSH2;
 	if (end == SSH_LIBSSH2_READY) {
 		connection->is_ready = true;
-		tell_carrier(ssh);
+		tell_forwarder(ssh);
 	} else if (end == SSH_LIBSSH2_FALLBACK) {
 		fall_back(ssh, why, error);
 	} else {
@@ -431,7 +431,7 @@ static void add_connection(struct ssh *ssh)
 	*vec_push(&ssh->connections) = connection;
 	if (is_known)
 		ssh_libssh2_login_of(ssh, &login);
-	connection->carrier =
+	connection->forwarder =
 		ssh_libssh2_start(ssh->options.loop, is_known ? &login : NULL, &events);
 }
 
@@ -442,10 +442,10 @@ static struct ssh_connection *find_connection(struct ssh *ssh, bool *ret_wait)
 	for (size_t i = ssh->connections.n; i-- > 0;) {
 		struct ssh_connection *connection = ssh->connections.v[i];
 
-		bool is_lost = connection->is_ready && ssh_libssh2_is_lost(connection->carrier);
+		bool is_lost = connection->is_ready && ssh_libssh2_is_lost(connection->forwarder);
 
 		if (is_lost ||
-			(connection->is_ready && ssh_libssh2_is_stuck(connection->carrier))) {
+			(connection->is_ready && ssh_libssh2_is_stuck(connection->forwarder))) {
 			/* The first command goes on, and is not begun twice. */
 			if (connection->n_channels == 0 && (!connection->has_first || is_lost))
 				drop_connection(ssh, connection);
@@ -498,10 +498,10 @@ static void open_by_libssh2(struct ssh_use *use)
 	}
 	use->connection = connection;
 	connection->n_channels++;
-	use->inner = use->command ? ssh_libssh2_command(connection->carrier, use->command,
+	use->inner = use->command ? ssh_libssh2_command(connection->forwarder, use->command,
 					    use->term ? &use->pty : NULL, &events)
 				  : ssh_libssh2_connect(
-					    connection->carrier, use->host, use->port, &events);
+					    connection->forwarder, use->host, use->port, &events);
 }
 
 static void open_by_openssh(struct ssh_use *use)
@@ -589,7 +589,7 @@ static bool goes_elsewhere(struct ssh_use *use)
 	if (use->is_open || !connection)
 		return false;
 	/* Before it is a port that does not answer. */
-	if (ssh_libssh2_waits(use->inner) && ssh_libssh2_is_stuck(connection->carrier)) {
+	if (ssh_libssh2_waits(use->inner) && ssh_libssh2_is_stuck(connection->forwarder)) {
 		leave_connection(use);
 		return true;
 	}
@@ -771,7 +771,7 @@ struct channel_opener ssh_opener(struct ssh *ssh)
 enum ssh_transport ssh_transport(const struct ssh *ssh, const char **ret_why)
 {
 	if (ssh->stage == SSH_BY_OPENSSH) {
-		*ret_why = ssh->carrier_text;
+		*ret_why = ssh->forwarder_text;
 		return SSH_OPENSSH;
 	}
 	*ret_why = "libssh2";
@@ -906,7 +906,7 @@ void ssh_free(struct ssh *ssh)
 	ssh_config_done(&ssh->config);
 	strv_done(&ssh->sent_env);
 	free(ssh->why);
-	free(ssh->carrier_text);
+	free(ssh->forwarder_text);
 	err_done(&ssh->error);
 	free_options(&ssh->options);
 	free(ssh);

@@ -43,9 +43,9 @@ struct ssh_options {
 	/* A checked 0700 directory for the control sockets of our own OpenSSH clients; NULL: none
 	 * are kept after the end of the process. Used only with has_terminal. */
 	const char *control_dir;
-	bool has_terminal;          /* the OpenSSH client may ask on /dev/tty */
-	bool accept_new_host;       /* a host that is not known yet is taken and remembered */
-	enum ssh_transport carrier; /* SSH_ANY but for tests */
+	bool has_terminal;            /* the OpenSSH client may ask on /dev/tty */
+	bool accept_new_host;         /* a host that is not known yet is taken and remembered */
+	enum ssh_transport forwarder; /* SSH_ANY but for tests */
 	/* Begun as soon as the login is done, even while the loop does not run; the first
 	 * command that is equal takes it. NULL: none. */
 	const char *first_command;

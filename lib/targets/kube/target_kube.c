@@ -38,7 +38,7 @@ struct kube_clusters {
 	char *cache_dir, *pin_file;
 };
 
-static int kube_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
+static int kube_relay(struct target *target, const char *handle, int rank, uint16_t port, int fd,
 	struct target_call *call, struct err *err);
 
 static void kube_reach_free(struct kube_reach *reach);
@@ -521,7 +521,7 @@ const struct target_ops target_kube_ops = {
 	.preview = kube_preview,
 	.cancel = target_kube_cancel,
 	.forget = target_kube_forget,
-	.carry = kube_carry,
+	.relay = kube_relay,
 	.exec = kube_exec,
 	.free = target_kube_free,
 };
@@ -758,50 +758,50 @@ static void kube_reach_free(struct kube_reach *reach)
 	free(reach);
 }
 
-struct carry {
+struct relay {
 	struct target_work work;
 	struct target_call *call;
 	struct podforward_conn *conn;
 };
 
-static void drop_carry(struct target_work *work)
+static void drop_relay(struct target_work *work)
 {
-	struct carry *carry = (struct carry *)work;
+	struct relay *relay = (struct relay *)work;
 
-	podforward_cancel(carry->conn);
-	free(carry);
+	podforward_cancel(relay->conn);
+	free(relay);
 }
 
 static int target_kube_on_carried(void *ctx, struct podforward_end *end, struct err *err)
 {
-	struct carry *carry = ctx;
+	struct relay *relay = ctx;
 	AUTO_ERR struct err error = {0};
 	int r = err_is_set(&end->error) ? err_move(&error, &end->error) : 0;
 
 	(void)err;
-	carry->conn = NULL;
-	target_call_end(carry->call, r, &error);
+	relay->conn = NULL;
+	target_call_end(relay->call, r, &error);
 	return 0;
 }
 
 /* target_ops.carry and exec. */
-static int kube_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
+static int kube_relay(struct target *target, const char *handle, int rank, uint16_t port, int fd,
 	struct target_call *call, struct err *err)
 {
 	struct target_kube *kube = target_kube_of(target);
 	struct kube_handle parsed;
-	struct carry *carry;
+	struct relay *relay;
 
 	int r = kube_handle_parse(kube, handle, &parsed, err);
 	if (r < 0) {
 		close(fd);
 		return r;
 	}
-	carry = mem_alloc(1, sizeof(*carry));
-	*carry = (struct carry){.work = {drop_carry}, .call = call};
-	target_call_begin(call, &carry->work);
-	carry->conn = podforward_carry(
-		find_reach(kube, &parsed, rank)->forward, fd, port, target_kube_on_carried, carry);
+	relay = mem_alloc(1, sizeof(*relay));
+	*relay = (struct relay){.work = {drop_relay}, .call = call};
+	target_call_begin(call, &relay->work);
+	relay->conn = podforward_relay(
+		find_reach(kube, &parsed, rank)->forward, fd, port, target_kube_on_carried, relay);
 	return 0;
 }
 

@@ -521,9 +521,9 @@ static int local_exec(struct target *target, const char *handle,
  */
 
 /* A port that is not open yet is tried again for so long. */
-enum { CARRY_HOLD_MS = 10 * 1000, CARRY_RETRY_MS = 100 };
+enum { RELAY_HOLD_MS = 10 * 1000, RELAY_RETRY_MS = 100 };
 
-struct carry {
+struct relay {
 	struct target_work work;
 	struct target_call *call;
 	struct loop *loop;
@@ -535,83 +535,83 @@ struct carry {
 	struct pump *pump;
 };
 
-static void local_carry_drop(struct target_work *work)
+static void local_relay_drop(struct target_work *work)
 {
-	struct carry *carry = (struct carry *)work;
+	struct relay *relay = (struct relay *)work;
 
-	loop_remove_timer(carry->loop, carry->timer);
-	pump_cancel(carry->pump);
-	if (carry->fd >= 0)
-		close(carry->fd);
-	free(carry);
+	loop_remove_timer(relay->loop, relay->timer);
+	pump_cancel(relay->pump);
+	if (relay->fd >= 0)
+		close(relay->fd);
+	free(relay);
 }
 
-static int local_carry_on_pumped(void *ctx, struct pump_end *end, struct err *err)
+static int local_relay_on_pumped(void *ctx, struct pump_end *end, struct err *err)
 {
-	struct carry *carry = ctx;
+	struct relay *relay = ctx;
 
 	(void)err;
-	carry->pump = NULL;
-	target_call_end_pumped(carry->call, end);
+	relay->pump = NULL;
+	target_call_end_pumped(relay->call, end);
 	return 0;
 }
 
 /* Loopback connects at once, so a non-blocking connect gains nothing. */
-static int target_local_connect_once(const struct carry *carry)
+static int target_local_connect_once(const struct relay *relay)
 {
 	struct sockaddr_in v4 = {.sin_family = AF_INET,
-		.sin_port = htons(carry->port),
+		.sin_port = htons(relay->port),
 		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6,
-		.sin6_port = htons(carry->port),
+		.sin6_port = htons(relay->port),
 		.sin6_addr = IN6ADDR_LOOPBACK_INIT};
-	AUTO_FD int fd = socket(carry->is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	AUTO_FD int fd = socket(relay->is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	int r;
 
 	if (fd < 0)
 		return -1;
-	r = carry->is_v6 ? connect(fd, (struct sockaddr *)&v6, sizeof(v6))
+	r = relay->is_v6 ? connect(fd, (struct sockaddr *)&v6, sizeof(v6))
 			 : connect(fd, (struct sockaddr *)&v4, sizeof(v4));
 	return r == 0 ? TAKE_FD(fd) : -1;
 }
 
-static int local_carry_on_try(void *ctx, struct err *err)
+static int local_relay_on_try(void *ctx, struct err *err)
 {
-	struct carry *carry = ctx;
+	struct relay *relay = ctx;
 	AUTO_ERR struct err error = {0};
 
 	(void)err;
-	carry->timer = NULL;
-	int fd = target_local_connect_once(carry);
+	relay->timer = NULL;
+	int fd = target_local_connect_once(relay);
 	if (fd < 0) {
-		carry->is_v6 = !carry->is_v6;
-		fd = target_local_connect_once(carry);
+		relay->is_v6 = !relay->is_v6;
+		fd = target_local_connect_once(relay);
 	}
 	if (fd >= 0) {
-		const struct pump_options options = {.loop = carry->loop,
-			.a = stream_from_fd(TAKE_FD(carry->fd)),
+		const struct pump_options options = {.loop = relay->loop,
+			.a = stream_from_fd(TAKE_FD(relay->fd)),
 			.b = stream_from_fd(fd),
-			.done = local_carry_on_pumped,
-			.ctx = carry};
+			.done = local_relay_on_pumped,
+			.ctx = relay};
 
-		carry->pump = pump_start(&options);
-	} else if (clock_ms() - carry->begun_ms < CARRY_HOLD_MS) {
-		carry->timer = loop_add_timer(
-			carry->loop, clock_ms() + CARRY_RETRY_MS, local_carry_on_try, carry);
+		relay->pump = pump_start(&options);
+	} else if (clock_ms() - relay->begun_ms < RELAY_HOLD_MS) {
+		relay->timer = loop_add_timer(
+			relay->loop, clock_ms() + RELAY_RETRY_MS, local_relay_on_try, relay);
 	} else {
 		int r = err_set(&error, E_KUBE_FORWARD, "nothing listens on port %u of the program",
-			carry->port);
+			relay->port);
 
-		target_call_end(carry->call, r, &error);
+		target_call_end(relay->call, r, &error);
 	}
 	return 0;
 }
 
-static int local_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
+static int local_relay(struct target *target, const char *handle, int rank, uint16_t port, int fd,
 	struct target_call *call, struct err *err)
 {
 	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
-	struct carry *carry;
+	struct relay *relay;
 
 	(void)rank;
 	int r = local_place_find(target_local_of(target), handle, &place, err);
@@ -622,15 +622,15 @@ static int local_carry(struct target *target, const char *handle, int rank, uint
 		close(fd);
 		return r;
 	}
-	carry = mem_alloc(1, sizeof(*carry));
-	*carry = (struct carry){.work = {local_carry_drop},
+	relay = mem_alloc(1, sizeof(*relay));
+	*relay = (struct relay){.work = {local_relay_drop},
 		.call = call,
 		.loop = target->loop,
 		.port = port,
 		.fd = fd,
 		.begun_ms = clock_ms()};
-	target_call_begin(call, &carry->work);
-	carry->timer = loop_add_timer(target->loop, 0, local_carry_on_try, carry);
+	target_call_begin(call, &relay->work);
+	relay->timer = loop_add_timer(target->loop, 0, local_relay_on_try, relay);
 	return 0;
 }
 
@@ -780,7 +780,7 @@ const struct target_ops target_local_ops = {
 	.cancel = target_local_cancel,
 	.forget = target_local_forget,
 	.fetch = target_local_fetch,
-	.carry = local_carry,
+	.relay = local_relay,
 	.exec = local_exec,
 	.free = free_local,
 };

@@ -1100,7 +1100,7 @@ const struct target_ops target_node_ops = {
 	.preview = target_node_preview,
 	.cancel = target_node_cancel,
 	.forget = target_node_forget,
-	.carry = target_node_carry,
+	.relay = target_node_relay,
 	.exec = target_node_exec,
 	.free = free_node,
 };

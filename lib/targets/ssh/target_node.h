@@ -96,7 +96,7 @@ int target_node_submit(struct target *target, const struct target_job *job,
 	struct target_call *call, struct err *err);
 int target_node_preview(struct target *target, const struct target_job *job, struct json **ret,
 	struct strv *ret_notes, struct err *err);
-int target_node_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
+int target_node_relay(struct target *target, const char *handle, int rank, uint16_t port, int fd,
 	struct target_call *call, struct err *err);
 int target_node_exec(struct target *target, const char *handle,
 	const struct target_exec_request *request, int *ret_status, struct target_call *call,

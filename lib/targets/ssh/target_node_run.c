@@ -547,7 +547,7 @@ enum {
  * Ports
  */
 
-struct carry {
+struct relay {
 	struct node_work base;
 	struct channel *channel; /* until it is open, then the pump's */
 	struct pump *pump;
@@ -557,47 +557,47 @@ struct carry {
 	int64_t begun_ms;
 };
 
-static void release_carry(struct node_work *work)
+static void release_relay(struct node_work *work)
 {
-	struct carry *carry = (struct carry *)work;
+	struct relay *relay = (struct relay *)work;
 
 	if (work->target)
-		loop_remove_timer(work->target->target.loop, carry->retry);
-	channel_free(carry->channel);
-	pump_cancel(carry->pump);
-	if (carry->fd >= 0)
-		close(carry->fd);
-	free(carry);
+		loop_remove_timer(work->target->target.loop, relay->retry);
+	channel_free(relay->channel);
+	pump_cancel(relay->pump);
+	if (relay->fd >= 0)
+		close(relay->fd);
+	free(relay);
 }
 
 static int target_node_run_on_pumped(void *ctx, struct pump_end *end, struct err *err)
 {
-	struct carry *carry = ctx;
+	struct relay *relay = ctx;
 
 	(void)err;
-	carry->pump = NULL;
-	target_call_end_pumped(carry->base.call, end);
+	relay->pump = NULL;
+	target_call_end_pumped(relay->base.call, end);
 	return 0;
 }
 
 static void on_woken(void *ctx)
 {
-	struct carry *carry = ctx;
+	struct relay *relay = ctx;
 
-	if (carry->pump)
-		pump_wake(carry->pump);
+	if (relay->pump)
+		pump_wake(relay->pump);
 }
 
-static void start_pump(struct carry *carry)
+static void start_pump(struct relay *relay)
 {
-	struct stream *there = channel_stream(TAKE(carry->channel), on_woken, carry);
-	const struct pump_options options = {.loop = carry->base.target->target.loop,
-		.a = stream_from_fd(TAKE_FD(carry->fd)),
+	struct stream *there = channel_stream(TAKE(relay->channel), on_woken, relay);
+	const struct pump_options options = {.loop = relay->base.target->target.loop,
+		.a = stream_from_fd(TAKE_FD(relay->fd)),
 		.b = there,
 		.done = target_node_run_on_pumped,
-		.ctx = carry};
+		.ctx = relay};
 
-	carry->pump = pump_start(&options);
+	relay->pump = pump_start(&options);
 }
 
 /* A browser tries again at once: the same words are told now and then. */
@@ -617,73 +617,73 @@ static void target_node_run_say(struct target_node *node, const char *text)
 static int on_retry(void *ctx, struct err *err);
 
 /* A port that nothing listens on yet may be opened in a moment: retry. */
-static void fail_connect(struct carry *carry, struct err *error)
+static void fail_connect(struct relay *relay, struct err *error)
 {
-	channel_free(TAKE(carry->channel));
-	if (error->id == E_SSH_PORT && clock_ms() - carry->begun_ms < HOLD_MS) {
-		carry->retry = loop_add_timer(
-			carry->base.target->target.loop, clock_ms() + RETRY_MS, on_retry, carry);
+	channel_free(TAKE(relay->channel));
+	if (error->id == E_SSH_PORT && clock_ms() - relay->begun_ms < HOLD_MS) {
+		relay->retry = loop_add_timer(
+			relay->base.target->target.loop, clock_ms() + RETRY_MS, on_retry, relay);
 		return;
 	}
-	target_node_run_say(carry->base.target, error->message);
-	target_call_end(carry->base.call, -(int)error->code, error);
+	target_node_run_say(relay->base.target, error->message);
+	target_call_end(relay->base.call, -(int)error->code, error);
 }
 
 /* The channel is open, or has failed to open. */
 static int target_node_run_on_ready(void *ctx, struct err *err)
 {
-	struct carry *carry = ctx;
+	struct relay *relay = ctx;
 	struct channel_exit end = {0};
 	AUTO_ERR struct err error = {0};
 
 	(void)err;
-	if (carry->channel->ops->wait(carry->channel, &end, &error) < 0)
-		fail_connect(carry, &error);
+	if (relay->channel->ops->wait(relay->channel, &end, &error) < 0)
+		fail_connect(relay, &error);
 	else
-		start_pump(carry);
+		start_pump(relay);
 	return 0;
 }
 
-static void connect_there(struct carry *carry)
+static void connect_there(struct relay *relay)
 {
-	const struct channel_opener *opener = &carry->base.host->opener;
-	const struct channel_events events = {target_node_run_on_ready, carry};
+	const struct channel_opener *opener = &relay->base.host->opener;
+	const struct channel_events events = {target_node_run_on_ready, relay};
 
-	carry->channel = opener->connect(opener->ctx, "127.0.0.1", carry->port, &events);
+	relay->channel = opener->connect(opener->ctx, "127.0.0.1", relay->port, &events);
 }
 
 static int on_retry(void *ctx, struct err *err)
 {
-	struct carry *carry = ctx;
+	struct relay *relay = ctx;
 
 	(void)err;
-	carry->retry = NULL;
-	connect_there(carry);
+	relay->retry = NULL;
+	connect_there(relay);
 	return 0;
 }
 
-int target_node_carry(struct target *target, const char *handle, int rank, uint16_t port, int fd,
+int target_node_relay(struct target *target, const char *handle, int rank, uint16_t port, int fd,
 	struct target_call *call, struct err *err)
 {
-	struct carry *carry = mem_alloc(1, sizeof(*carry));
+	struct relay *relay = mem_alloc(1, sizeof(*relay));
 	AUTO_FREE char *one = NULL;
 
-	*carry = (struct carry){
-		.base = {.release = release_carry}, .fd = fd, .port = port, .begun_ms = clock_ms()};
+	*relay = (struct relay){
+		.base = {.release = release_relay}, .fd = fd, .port = port, .begun_ms = clock_ms()};
 	int r = node_handle_rank(handle, rank, &one, err);
 	if (r < 0) {
-		release_carry(&carry->base);
+		release_relay(&relay->base);
 		return r;
 	}
-	r = node_work_begin(target, one, &carry->base, call, err);
+	r = node_work_begin(target, one, &relay->base, call, err);
 	if (r < 0)
 		return r;
-	if (carry->base.host->opener.connect) {
-		connect_there(carry);
+	if (relay->base.host->opener.connect) {
+		connect_there(relay);
 		return 0;
 	}
 	r = err_set(
-		err, E_TARGET_UNSUPPORTED, "ports of %s cannot be reached", carry->base.host->name);
+		err, E_TARGET_UNSUPPORTED, "ports of %s cannot be reached", relay->base.host->name);
 	target_call_cancel(call);
 	return r;
 }

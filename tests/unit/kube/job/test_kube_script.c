@@ -421,8 +421,8 @@ static const char tree_lines[] = "mkdir -p src/sub src/.git outputs && echo old 
 static const char list_line[] = "cd outputs && find . -path ./.dlrun-collected -prune -o ! -type d "
 				"-print0 | sort -z | tr '\\0\\n' '\\n?'";
 
-/* As carry.c makes it of the results. */
-static const char carry_line[] = "mkdir -p carried && mv outputs rank-0 && mkdir outputs && "
+/* As relay.c makes it of the results. */
+static const char relay_line[] = "mkdir -p carried && mv outputs rank-0 && mkdir outputs && "
 				 "tar -cf carried/results.tar rank-0/ && rm -rf rank-0";
 
 /* carried: the next attempt finds them in its image, not on storage. */
@@ -454,14 +454,14 @@ static void collect_with(struct place *place, const char *const *shell, bool car
 	/* A new tree of the same code. */
 	check_said(place, "rm -rf src attempt", "");
 	if (carried)
-		check_said(place, carry_line, "");
+		check_said(place, relay_line, "");
 	check_said(place, tree_lines, "");
 	test_init(&second,
 		"cd src; cat new sub/edited both; readlink link; find d -type f -exec echo x ';' | wc -l; rm new; "
 		"echo more >>both; rm -r d",
 		NULL, NULL);
 	second.run.shell = second.run.collects = true;
-	second.run.carries = carried;
+	second.run.relays = carried;
 	second.run.collect_bytes = 1 << 20;
 	assert_int_equal(run_once(place, &second, shell), 0);
 	assert_string_equal(place->output, "new\nnew\ntree\nnowhere\n3\n");

@@ -457,7 +457,7 @@ static struct client *connect_to(struct site *site, uint16_t port, const void *d
 	buf_init(&client->send, 1 << 26);
 	buf_add(&client->send, data, len);
 	client->source = loop_add_fd(site->loop, fds[0], &ops, client);
-	podforward_carry(site->forward, fds[1], port, on_done, client);
+	podforward_relay(site->forward, fds[1], port, on_done, client);
 	return client;
 }
 
@@ -1154,7 +1154,7 @@ static void test_cancel(void **state)
 
 	tcp_pair(fds);
 	struct podforward_conn *conn =
-		podforward_carry(site->forward, fds[1], PORT_SILENT, on_done, NULL);
+		podforward_relay(site->forward, fds[1], PORT_SILENT, on_done, NULL);
 	run_for(site, 20);
 	podforward_cancel(conn);
 	podforward_cancel(NULL);

@@ -559,7 +559,7 @@ static void test_token_is_not_passed_on(void **state)
 
 	(void)state;
 	open_with_token(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	client_says(&runtime, "GET /ws?dlrun_token=TOKEN HTTP/1.1\r\n" H TO_WEBSOCKET "COOKIE\r\n");
 	RUN_UNTIL(&runtime, runtime.n_programs > 0 && has(&runtime.programs[0], "\r\n\r\n"));
 	const struct peer *program = &runtime.programs[0];
@@ -587,7 +587,7 @@ static void test_keep_alive(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
 	for (int i = 0; i < 3; i++) {
 		says(client, GET "\r\n");
@@ -614,7 +614,7 @@ static void test_program_closes(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
 	for (size_t i = 0; i < 4; i++) {
 		says(client, GET "\r\n");
@@ -627,13 +627,13 @@ static void test_program_closes(void **state)
 	runtime_close(&runtime);
 }
 
-static void test_pipelined_carry(void **state)
+static void test_pipelined_relay(void **state)
 {
 	struct runtime runtime;
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
 	says(client, "POST /1 HTTP/1.1\r\n" H "Content-Length: 3\r\n\r\nabc"
 		     "GET /2 HTTP/1.1\r\n" H "\r\n");
@@ -653,7 +653,7 @@ static void test_what_goes_on(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	runtime.strip = "/secret";
 	struct peer *client = client_new(&runtime);
 	says(client, "GET /secret/a?b HTTP/1.1\r\n" H "Connection: keep-alive\r\nKeep-Alive: 5\r\n"
@@ -673,7 +673,7 @@ static void test_origin_of_route(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	struct peer *a = client_new(&runtime), *b = client_new(&runtime);
 	says(a, GET "Origin: http://a.localhost:1\r\n\r\n");
 	hears_part(a, "HTTP/1.1 403 ");
@@ -703,7 +703,7 @@ static void test_large_request(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
 	AUTO_FREE char *head =
 		mem_printf("PUT / HTTP/1.1\r\n" H "Content-Length: %d\r\n\r\n", FLOOD);
@@ -728,7 +728,7 @@ static void test_large_response(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(versions); i++) {
 		struct runtime runtime;
 		runtime_open(&runtime);
-		runtime.query = query_carry;
+		runtime.query = query_relay;
 		struct peer *client = client_new(&runtime);
 		AUTO_FREE char *head = mem_printf("GET / HTTP/%s\r\n" H "\r\n", versions[i]);
 		AUTO_FREE char *response = mem_printf("HTTP/1.1 200 OK\r\n%s%.*d\r\n\r\n",
@@ -758,7 +758,7 @@ static void test_to_end_in_chunks(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
 	says(client, GET "\r\n");
 	struct peer *program = program_of(&runtime, 0, "\r\n\r\n");
@@ -783,7 +783,7 @@ static void test_slow_reader(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
 	client->is_paused = client->is_flooded = true;
 	says(client, GET "\r\n");
@@ -798,7 +798,7 @@ static void test_slow_reader(void **state)
 	runtime_close(&runtime);
 	/* The other way. */
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	client = client_new(&runtime);
 	says(client, "PUT / HTTP/1.1\r\n" H "Content-Length: 1000000000\r\n\r\n");
 	program = program_of(&runtime, 0, "\r\n\r\n");
@@ -815,7 +815,7 @@ static void test_chunked_request(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	struct peer *a = client_new(&runtime), *b = client_new(&runtime);
 	says(a, "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
 	struct peer *program = program_of(&runtime, 0, "3\r\nabc\r\n");
@@ -836,7 +836,7 @@ static void test_expect(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
 	says(client, "POST / HTTP/1.1\r\n" H "Expect: 100-continue\r\nContent-Length: 3\r\n\r\n");
 	struct peer *program = program_of(&runtime, 0, "\r\n\r\n");
@@ -859,7 +859,7 @@ static void test_early_response(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
 	says(client, "POST / HTTP/1.1\r\n" H "Content-Length: 1000000\r\n\r\nabc");
 	struct peer *program = program_of(&runtime, 0, "\r\n\r\nabc");
@@ -882,7 +882,7 @@ static void test_no_program(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	runtime.refuses = true;
 	struct peer *client = client_new(&runtime);
 	says(client, GET "\r\n");
@@ -915,7 +915,7 @@ static void test_broken_responses(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct runtime runtime;
 		runtime_open(&runtime);
-		runtime.query = query_carry;
+		runtime.query = query_relay;
 		struct peer *client = client_new(&runtime);
 		says(client, GET "\r\n");
 		says(program_of(&runtime, 0, "\r\n\r\n"), rows[i].response);
@@ -946,7 +946,7 @@ static void test_broken_off(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct runtime runtime;
 		runtime_open(&runtime);
-		runtime.query = query_carry;
+		runtime.query = query_relay;
 		struct peer *client = client_new(&runtime);
 		AUTO_FREE char *text = mem_printf(
 			"POST / HTTP/%s\r\n" H "Content-Length: 3\r\n\r\nab", rows[i].version);
@@ -976,7 +976,7 @@ static void test_again(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
 	says(client, GET "\r\n");
 	says(program_of(&runtime, 0, "\r\n\r\n"), "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
@@ -1001,7 +1001,7 @@ static void test_more_than_an_response(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
 	says(client, GET "\r\n");
 	says(program_of(&runtime, 0, "\r\n\r\n"),
@@ -1024,7 +1024,7 @@ static void test_unasked_response(void **state)
 	(void)state;
 	for (int closes = 0; closes < 2; closes++) {
 		runtime_open(&runtime);
-		runtime.query = query_carry;
+		runtime.query = query_relay;
 		struct peer *client = client_new(&runtime);
 		says(client, GET "\r\n");
 		says(program_of(&runtime, 0, "\r\n\r\n"),
@@ -1042,7 +1042,7 @@ static void test_unasked_response(void **state)
 		httpd_response(runtime.exchange, 204, NULL, "", 0);
 		hears_part(client, "HTTP/1.1 204 ");
 		buf_reset(&client->got);
-		runtime.query = query_carry;
+		runtime.query = query_relay;
 		/* Not one that may be asked twice. */
 		says(client, "POST / HTTP/1.1\r\n" H "Content-Length: 0\r\n\r\n");
 		says(program_of(&runtime, 1, "\r\n\r\n"),
@@ -1058,7 +1058,7 @@ static void test_client_leaves(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	struct peer *a = client_new(&runtime), *b = client_new(&runtime);
 	says(a, GET "\r\n");
 	struct peer *program = program_of(&runtime, 0, "\r\n\r\n");
@@ -1090,7 +1090,7 @@ static void test_upgrade(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
 	says(client, UPGRADE "early");
 	struct peer *program = program_of(&runtime, 0, "\r\n\r\n");
@@ -1124,7 +1124,7 @@ static void test_no_upgrade(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
 	says(client, UPGRADE);
 	says(program_of(&runtime, 0, "\r\n\r\n"), "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
@@ -1140,7 +1140,7 @@ static void test_connect(void **state)
 
 	(void)state;
 	runtime_open(&runtime);
-	runtime.query = query_carry;
+	runtime.query = query_relay;
 	struct peer *client = client_new(&runtime);
 	says(client,
 		"CONNECT 6006.run.localhost:7 HTTP/1.1\r\nHost: 6006.run.localhost:7\r\n\r\nearly");
@@ -1256,7 +1256,7 @@ int main(void)
 		cmocka_unit_test(test_token_is_not_passed_on),
 		cmocka_unit_test(test_keep_alive),
 		cmocka_unit_test(test_program_closes),
-		cmocka_unit_test(test_pipelined_carry),
+		cmocka_unit_test(test_pipelined_relay),
 		cmocka_unit_test(test_what_goes_on),
 		cmocka_unit_test(test_origin_of_route),
 		cmocka_unit_test(test_large_request),

@@ -558,7 +558,7 @@ static struct image write_two_layers(struct fake_tree *tree, enum codec codec)
 	return write_image("from", &request);
 }
 
-static struct image_request request_carry(
+static struct image_request request_relay(
 	const struct image *own, struct layout *layout, const struct image_base *base)
 {
 	return (struct image_request){.own = own,
@@ -570,7 +570,7 @@ static struct image_request request_carry(
 		.mtime_s = LAYER_MTIME};
 }
 
-static void carry_over(enum media_family family, enum codec codec, const char *layer_type)
+static void relay_over(enum media_family family, enum codec codec, const char *layer_type)
 {
 	struct fake_tree *tree = tree_new();
 	struct base_spec spec = {.family = family, .n_layers = 2};
@@ -583,7 +583,7 @@ static void carry_over(enum media_family family, enum codec codec, const char *l
 	ok(layout_open(in_root("from"), false, &from, error));
 	make_base(&spec, "v1");
 	AUTO(image_base_free_auto) struct image_base *base = load_base("v1");
-	struct image_request request = request_carry(&own, from, base);
+	struct image_request request = request_relay(&own, from, base);
 	AUTO_IMAGE struct image image = write_image("l", &request);
 	assert_int_equal(image.n_layers, 4);
 	assert_int_equal(image.layers_written, 2);
@@ -603,19 +603,19 @@ static void carry_over(enum media_family family, enum codec codec, const char *l
 static void test_carried_layers(void **state)
 {
 	(void)state;
-	carry_over(MEDIA_OCI, CODEC_GZIP, OCI_GZIP);
+	relay_over(MEDIA_OCI, CODEC_GZIP, OCI_GZIP);
 }
 
 static void test_carried_layers_over_docker(void **state)
 {
 	(void)state;
-	carry_over(MEDIA_DOCKER, CODEC_GZIP, DOCKER_TAR);
+	relay_over(MEDIA_DOCKER, CODEC_GZIP, DOCKER_TAR);
 }
 
 static void test_carried_zstd_over_docker(void **state)
 {
 	(void)state;
-	carry_over(MEDIA_DOCKER, CODEC_ZSTD, media_layer(MEDIA_OCI, CODEC_ZSTD));
+	relay_over(MEDIA_DOCKER, CODEC_ZSTD, media_layer(MEDIA_OCI, CODEC_ZSTD));
 }
 
 /* Off one base and onto none: what this machine needs of an image in a registry. */
@@ -629,7 +629,7 @@ static void test_carried_without_a_base(void **state)
 	AUTO(image_base_free_auto) struct image_base *base = load_base("v1");
 	AUTO_IMAGE struct image own = write_over(base, CODEC_GZIP);
 	ok(layout_open(in_root("l"), false, &from, error));
-	struct image_request request = request_carry(&own, from, NULL);
+	struct image_request request = request_relay(&own, from, NULL);
 	AUTO_IMAGE struct image image = write_image("to", &request);
 	assert_int_equal(image.n_layers, 1);
 	assert_string_equal(image.layers[0].blob.digest, own.layers[2].blob.digest);
@@ -650,7 +650,7 @@ static void test_carried_layer_that_is_lost(void **state)
 		"%s/from/blobs/sha256/%s", root, own.layers[0].blob.digest + strlen("sha256:"));
 	assert_int_equal(unlink(path), 0);
 	ok(layout_open(in_root("from"), false, &from, error));
-	struct image_request request = request_carry(&own, from, NULL);
+	struct image_request request = request_relay(&own, from, NULL);
 	assert_true(write_to("to", &request, &image, &err) < 0);
 	assert_int_equal(err.id, E_IMAGE_BASE);
 	tree_done(tree);

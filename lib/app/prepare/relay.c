@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/prepare/carry.h"
+#include "app/prepare/relay.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -58,7 +58,7 @@ static void carrying_done(struct carrying *carrying)
  * The list
  */
 
-static int carry_by_path(const void *a, const void *b)
+static int relay_by_path(const void *a, const void *b)
 {
 	const struct item *one = a, *other = b;
 	int r = strcmp(one->path, other->path);
@@ -79,7 +79,7 @@ static bool read_item(const char *text, struct item *ret)
 }
 
 /* A listing that was cut and made again has some of them twice. */
-static void carry_read_list(struct carrying *carrying)
+static void relay_read_list(struct carrying *carrying)
 {
 	size_t n = 0;
 
@@ -89,9 +89,9 @@ static void carry_read_list(struct carrying *carrying)
 		if (read_item(at, &item))
 			*vec_push(&carrying->items) = item;
 	}
-	vec_sort(&carrying->items, carry_by_path);
+	vec_sort(&carrying->items, relay_by_path);
 	vec_foreach (struct item, item, &carrying->items)
-		if (n == 0 || carry_by_path(&carrying->items.v[n - 1], item) != 0)
+		if (n == 0 || relay_by_path(&carrying->items.v[n - 1], item) != 0)
 			carrying->items.v[n++] = *item;
 	carrying->items.n = n;
 }
@@ -100,7 +100,7 @@ static void carry_read_list(struct carrying *carrying)
  * The tar
  */
 
-static int carry_put(struct carrying *carrying, const void *data, size_t len, struct err *err)
+static int relay_put(struct carrying *carrying, const void *data, size_t len, struct err *err)
 {
 	return blob_stage_write(&carrying->stage, data, len, err);
 }
@@ -111,17 +111,17 @@ static int put_header(
 	buf_reset(&carrying->header);
 	layer_tar_header(member, &carrying->header);
 	int r = buf_check(&carrying->header, "the header of a file", err);
-	return r < 0 ? r : carry_put(carrying, carrying->header.data, carrying->header.len, err);
+	return r < 0 ? r : relay_put(carrying, carrying->header.data, carrying->header.len, err);
 }
 
-static int carry_put_zeros(struct carrying *carrying, uint64_t len, struct err *err)
+static int relay_put_zeros(struct carrying *carrying, uint64_t len, struct err *err)
 {
 	int r = 0;
 
 	memset(carrying->chunk, 0, CHUNK);
 	for (; r == 0 && len > 0;) {
 		size_t n = len < CHUNK ? (size_t)len : CHUNK;
-		r = carry_put(carrying, carrying->chunk, n, err);
+		r = relay_put(carrying, carrying->chunk, n, err);
 		len -= n;
 	}
 	return r;
@@ -142,13 +142,13 @@ static int put_content(
 			return fs_error(err, errno, "%s", name);
 		if (n == 0)
 			break;
-		r = carry_put(carrying, carrying->chunk, (size_t)n, err);
+		r = relay_put(carrying, carrying->chunk, (size_t)n, err);
 		left -= (uint64_t)n;
 	}
-	return r < 0 ? r : carry_put_zeros(carrying, left + layer_tar_padding(size), err);
+	return r < 0 ? r : relay_put_zeros(carrying, left + layer_tar_padding(size), err);
 }
 
-static int64_t carry_time_of(const struct stat *st)
+static int64_t relay_time_of(const struct stat *st)
 {
 	if (st->st_mtime < 0)
 		return 0;
@@ -171,7 +171,7 @@ static int put_link(struct carrying *carrying, struct layer_tar_member *member, 
 }
 
 /* A file that the user has removed from the record since is skipped. */
-static int carry_put_file(struct carrying *carrying, struct layer_tar_member *member,
+static int relay_put_file(struct carrying *carrying, struct layer_tar_member *member,
 	const char *path, struct err *err)
 {
 	const char *name = fs_basename(path);
@@ -182,7 +182,7 @@ static int carry_put_file(struct carrying *carrying, struct layer_tar_member *me
 	if (dir_fd < 0 || fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return 0;
 	member->mode = st.st_mode & 0777;
-	member->mtime_s = carry_time_of(&st);
+	member->mtime_s = relay_time_of(&st);
 	if (S_ISLNK(st.st_mode))
 		return put_link(carrying, member, dir_fd, name, err);
 	if (!S_ISREG(st.st_mode))
@@ -204,13 +204,13 @@ static int put_item(struct carrying *carrying, const struct item *item, struct e
 		.type = LAYER_TAR_FILE, .name = name, .mode = 0664, .mtime_s = LAYER_MTIME};
 
 	if (item->kind == TAKEN_FILE)
-		return carry_put_file(carrying, &member, item->path, err);
+		return relay_put_file(carrying, &member, item->path, err);
 	member.size = item->kind == TAKEN_NOTE_TREE ? strlen(NOTE_TREE) : 0;
 	int r = put_header(carrying, &member, err);
 	if (r < 0 || !member.size)
 		return r;
-	r = carry_put(carrying, NOTE_TREE, member.size, err);
-	return r < 0 ? r : carry_put_zeros(carrying, layer_tar_padding(member.size), err);
+	r = relay_put(carrying, NOTE_TREE, member.size, err);
+	return r < 0 ? r : relay_put_zeros(carrying, layer_tar_padding(member.size), err);
 }
 
 /* In front of those of a rank: by that name tar finds them. */
@@ -253,7 +253,7 @@ static int make_tar(
 		before = item;
 	}
 	if (r == 0)
-		r = carry_put_zeros(carrying, LAYER_TAR_END, err);
+		r = relay_put_zeros(carrying, LAYER_TAR_END, err);
 	if (r == 0)
 		blob_stage_end(&carrying->stage, &carrying->content);
 	return r;
@@ -310,7 +310,7 @@ static int find_list(struct session *session, const struct run *run, int newest,
 	return 0;
 }
 
-static void carry_say(struct session *session, const struct carrying *carrying, int attempt)
+static void relay_say(struct session *session, const struct carrying *carrying, int attempt)
 {
 	char size[16];
 
@@ -322,7 +322,7 @@ static void carry_say(struct session *session, const struct carrying *carrying, 
 	session->env.say(session->env.say_ctx, text);
 }
 
-static int prepare_carry(struct carrying *carrying, struct session *session, struct target *target,
+static int prepare_relay(struct carrying *carrying, struct session *session, struct target *target,
 	struct run *run, char **ret_ref, struct strv *ret_notes, struct err *err)
 {
 	int newest = run_attempts(run) - run_never_began(run);
@@ -335,13 +335,13 @@ static int prepare_carry(struct carrying *carrying, struct session *session, str
 			"attempt %d left no files, or its pods ended before they were fetched: the "
 			"program starts %s",
 			newest, attempt ? "with those of an earlier one" : "without them");
-	carry_read_list(carrying);
+	relay_read_list(carrying);
 	if (carrying->items.n == 0)
 		return 0;
 	int r = make_tar(carrying, session->dirs.cache, outputs, err);
 	if (r < 0 || carrying->files == 0)
 		return r;
-	carry_say(session, carrying, attempt);
+	relay_say(session, carrying, attempt);
 	r = push(carrying, session, target, run, ret_ref, err);
 	if (r < 0)
 		return r;
@@ -351,7 +351,7 @@ static int prepare_carry(struct carrying *carrying, struct session *session, str
 	return 0;
 }
 
-int carry_make(struct session *session, struct target *target, struct run *run, char **ret_ref,
+int relay_make(struct session *session, struct target *target, struct run *run, char **ret_ref,
 	struct strv *ret_notes, struct err *err)
 {
 	AUTO(carrying_done) struct carrying carrying = {.dir_fd = -1, .stage = {.fd = -1}};
@@ -365,7 +365,7 @@ int carry_make(struct session *session, struct target *target, struct run *run, 
 	if (r == 0) {
 		buf_init(&carrying.header, 4 * ENTRY_PATH_MAX);
 		carrying.chunk = mem_alloc(1, CHUNK);
-		r = prepare_carry(&carrying, session, target, run, ret_ref, ret_notes, err);
+		r = prepare_relay(&carrying, session, target, run, ret_ref, ret_notes, err);
 	}
 	if (r == 0)
 		return 0;

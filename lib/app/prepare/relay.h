@@ -5,8 +5,8 @@
  * script in the pod puts them back. Made before the attempt is written down, from nothing but the
  * record: whoever is killed in between makes the same again.
  */
-#ifndef DLRUN_APP_PREPARE_CARRY_H
-#define DLRUN_APP_PREPARE_CARRY_H
+#ifndef DLRUN_APP_PREPARE_RELAY_H
+#define DLRUN_APP_PREPARE_RELAY_H
 
 #include "base/util/buf.h"
 #include "base/util/err.h"
@@ -18,7 +18,7 @@
 /* *ret_ref: the image with what is carried to the next attempt of the run, which has ended; NULL:
  * nothing is. What waits in the cluster yet is taken first. Notes (one sentence each): what is
  * carried, or why not. Blocks. */
-int carry_make(struct session *session, struct target *target, struct run *run, char **ret_ref,
+int relay_make(struct session *session, struct target *target, struct run *run, char **ret_ref,
 	struct strv *ret_notes, struct err *err);
 
 #endif

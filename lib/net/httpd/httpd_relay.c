@@ -128,7 +128,7 @@ void httpd_tunnel_free(struct httpd_tunnel *tunnel)
 	httpd_count_less(httpd);
 }
 
-static int httpd_carry_on_done(void *ctx, struct pump_end *end, struct err *err)
+static int httpd_relay_on_done(void *ctx, struct pump_end *end, struct err *err)
 {
 	(void)end;
 	(void)err;
@@ -145,7 +145,7 @@ static void httpd_tunnel_start(struct httpd_conn *conn)
 	struct stream *a = stream_of(&conn->client, &conn->program, loop);
 	struct stream *b = stream_of(&conn->program, &conn->client, loop);
 	const struct pump_options options = {
-		.loop = loop, .a = a, .b = b, .done = httpd_carry_on_done, .ctx = tunnel};
+		.loop = loop, .a = a, .b = b, .done = httpd_relay_on_done, .ctx = tunnel};
 
 	(void)httpd_wire_take(&conn->client, loop);
 	(void)httpd_wire_take(&conn->program, loop);
@@ -164,7 +164,7 @@ enum phase {
 	PHASE_BODY,
 };
 
-struct httpd_carry {
+struct httpd_relay {
 	struct httpd_route route; /* key, strip and host are its own */
 	char *key, *strip, *host;
 	char *requested_host; /* in front of host; NULL: the program has no other name */
@@ -175,41 +175,41 @@ struct httpd_carry {
 	bool was_tried;          /* on a connection that was there before */
 };
 
-void httpd_carry_free(struct httpd_carry *carry)
+void httpd_relay_free(struct httpd_relay *relay)
 {
-	if (!carry)
+	if (!relay)
 		return;
-	if (carry->route.free)
-		carry->route.free(carry->route.ctx);
-	httpd_head_done(&carry->response);
-	free(carry->key);
-	free(carry->strip);
-	free(carry->host);
-	free(carry->requested_host);
-	free(carry);
+	if (relay->route.free)
+		relay->route.free(relay->route.ctx);
+	httpd_head_done(&relay->response);
+	free(relay->key);
+	free(relay->strip);
+	free(relay->host);
+	free(relay->requested_host);
+	free(relay);
 }
 
-static void rename_request(struct httpd_exchange *exchange, struct httpd_carry *carry)
+static void rename_request(struct httpd_exchange *exchange, struct httpd_relay *relay)
 {
 	const char *requested = field_find(&exchange->head.headers, "host");
 
-	if (!carry->host || !requested)
+	if (!relay->host || !requested)
 		return;
-	carry->requested_host = mem_strdup(requested);
-	httpd_head_rename(&exchange->head, carry->requested_host, carry->host);
+	relay->requested_host = mem_strdup(requested);
+	httpd_head_rename(&exchange->head, relay->requested_host, relay->host);
 }
 
-void httpd_carry(struct httpd_exchange *exchange, const struct httpd_route *route)
+void httpd_relay(struct httpd_exchange *exchange, const struct httpd_route *route)
 {
-	struct httpd_carry *carry = mem_alloc(1, sizeof(*carry));
+	struct httpd_relay *relay = mem_alloc(1, sizeof(*relay));
 
-	carry->route = *route;
-	carry->key = mem_strdup(route->key);
-	carry->strip = mem_strdup(route->strip);
-	carry->host = mem_strdup(route->host);
-	exchange->carry = carry;
+	relay->route = *route;
+	relay->key = mem_strdup(route->key);
+	relay->strip = mem_strdup(route->strip);
+	relay->host = mem_strdup(route->host);
+	exchange->relay = relay;
 	exchange->is_told = true;
-	rename_request(exchange, carry);
+	rename_request(exchange, relay);
 	if (exchange->is_origin_right || route->any_origin)
 		httpd_conn_wake(exchange->conn);
 	else
@@ -261,7 +261,7 @@ static int dispatch_program(void *ctx, short revents, struct err *err)
 static const struct loop_fd_ops program_ops = {
 	.prepare = prepare_program, .dispatch = dispatch_program};
 
-static int connect_program(struct httpd_conn *conn, struct httpd_carry *carry, struct err *err)
+static int connect_program(struct httpd_conn *conn, struct httpd_relay *relay, struct err *err)
 {
 	int fds[2];
 
@@ -271,33 +271,33 @@ static int connect_program(struct httpd_conn *conn, struct httpd_carry *carry, s
 	fcntl(fds[1], F_SETFD, FD_CLOEXEC);
 	fcntl(fds[1], F_SETFL, fcntl(fds[1], F_GETFL) | O_NONBLOCK);
 	httpd_wire_open(&conn->program, conn->httpd->options.loop, fds[0], &program_ops, conn);
-	int r = carry->route.connect(carry->route.ctx, fds[1], err);
+	int r = relay->route.connect(relay->route.ctx, fds[1], err);
 	if (r < 0) {
 		drop_program(conn);
 		return r;
 	}
-	conn->key = mem_strdup(carry->key);
+	conn->key = mem_strdup(relay->key);
 	return 0;
 }
 
 /* Data that the program has sent since its last response is no response to this request. */
-static bool is_reusable(struct httpd_conn *conn, const struct httpd_carry *carry)
+static bool is_reusable(struct httpd_conn *conn, const struct httpd_relay *relay)
 {
-	if (!conn->was_answered || !str_eq(conn->key, carry->key))
+	if (!conn->was_answered || !str_eq(conn->key, relay->key))
 		return false;
 	httpd_wire_read(&conn->program);
 	return !conn->program.ended && conn->program.in.len == 0;
 }
 
-void httpd_carry_settle(struct httpd_conn *conn)
+void httpd_relay_settle(struct httpd_conn *conn)
 {
 	const struct httpd_exchange *exchange = &conn->exchange;
-	const struct httpd_carry *carry = exchange->carry;
+	const struct httpd_relay *relay = exchange->relay;
 	const struct httpd_wire *wire = &conn->program;
 
-	if (!carry || wire->fd < 0)
+	if (!relay || wire->fd < 0)
 		return;
-	bool stays = carry->phase == PHASE_BODY && carry->response.keeps_open && carry->body.over &&
+	bool stays = relay->phase == PHASE_BODY && relay->response.keeps_open && relay->body.over &&
 		     exchange->body.over && !exchange->closes && !wire->ended &&
 		     wire->in.len == 0 && httpd_wire_pending(wire) == 0;
 	if (stays)
@@ -310,7 +310,7 @@ void httpd_carry_settle(struct httpd_conn *conn)
  * Faults
  */
 
-static void httpd_carry_refuse(
+static void httpd_relay_refuse(
 	struct httpd_conn *conn, int status, const char *what, const char *hint)
 {
 	drop_program(conn);
@@ -318,25 +318,25 @@ static void httpd_carry_refuse(
 }
 
 /* An answer that has begun can only be broken off. */
-static void httpd_carry_fail(struct httpd_conn *conn, int status, const struct err *err)
+static void httpd_relay_fail(struct httpd_conn *conn, int status, const struct err *err)
 {
 	struct httpd_exchange *exchange = &conn->exchange;
 
 	httpd_notice(conn->httpd, "%s", err->message);
-	if (exchange->carry->phase != PHASE_BODY) {
-		httpd_carry_refuse(conn, status, err->message, err->hint);
+	if (exchange->relay->phase != PHASE_BODY) {
+		httpd_relay_refuse(conn, status, err->message, err->hint);
 		return;
 	}
 	drop_program(conn);
 	httpd_exchange_end(exchange, true);
 }
 
-static void httpd_carry_fail_response(struct httpd_conn *conn, const char *what)
+static void httpd_relay_fail_response(struct httpd_conn *conn, const char *what)
 {
 	AUTO_ERR struct err err = {0};
 
 	err_set(&err, E_HTTPD_HEAD, "the program's answer is broken: %s", what);
-	httpd_carry_fail(conn, 502, &err);
+	httpd_relay_fail(conn, 502, &err);
 }
 
 /* The program has closed a connection that was there before, while the request was on its way: it
@@ -346,36 +346,36 @@ static bool may_try_again(const struct httpd_conn *conn)
 	const struct httpd_head *head = &conn->exchange.head;
 
 	return conn->was_answered && conn->program.in.len == 0 &&
-	       !conn->exchange.carry->was_tried && head->body == HTTPD_BODY_NONE &&
+	       !conn->exchange.relay->was_tried && head->body == HTTPD_BODY_NONE &&
 	       !head->is_upgrade && (str_eq(head->method, "GET") || str_eq(head->method, "HEAD"));
 }
 
 static void explain_silence(struct httpd_conn *conn)
 {
-	const struct httpd_route *route = &conn->exchange.carry->route;
+	const struct httpd_route *route = &conn->exchange.relay->route;
 	AUTO_FREE char *what = NULL, *hint = NULL;
 
 	if (route->why)
 		route->why(route->ctx, &what, &hint);
-	httpd_carry_refuse(conn, 502,
+	httpd_relay_refuse(conn, 502,
 		what ? what : "the program has ended the connection without an answer", hint);
 }
 
 /* There is no more to read of the program than what is here. */
-static bool httpd_carry_take_end(struct httpd_conn *conn)
+static bool httpd_relay_take_end(struct httpd_conn *conn)
 {
 	struct httpd_exchange *exchange = &conn->exchange;
-	struct httpd_carry *carry = exchange->carry;
+	struct httpd_relay *relay = exchange->relay;
 
-	if (carry->phase == PHASE_HEAD && may_try_again(conn)) {
-		carry->was_tried = true;
-		carry->phase = PHASE_START;
+	if (relay->phase == PHASE_HEAD && may_try_again(conn)) {
+		relay->was_tried = true;
+		relay->phase = PHASE_START;
 		drop_program(conn);
-	} else if (carry->phase == PHASE_HEAD) {
+	} else if (relay->phase == PHASE_HEAD) {
 		explain_silence(conn);
-	} else if (carry->body.body == HTTPD_BODY_TO_END && !conn->program.failed) {
-		carry->body.over = true;
-		if (carry->makes_chunks)
+	} else if (relay->body.body == HTTPD_BODY_TO_END && !conn->program.failed) {
+		relay->body.over = true;
+		if (relay->makes_chunks)
 			buf_adds(&conn->client.out, "0\r\n\r\n");
 		httpd_exchange_end(exchange, false);
 	} else {
@@ -389,23 +389,23 @@ static bool httpd_carry_take_end(struct httpd_conn *conn)
  * The request
  */
 
-static bool httpd_carry_start(struct httpd_conn *conn)
+static bool httpd_relay_start(struct httpd_conn *conn)
 {
 	struct httpd_exchange *exchange = &conn->exchange;
-	struct httpd_carry *carry = exchange->carry;
+	struct httpd_relay *relay = exchange->relay;
 	AUTO_ERR struct err err = {0};
 
-	if (!is_reusable(conn, carry) && connect_program(conn, carry, &err) < 0) {
-		httpd_carry_fail(conn, 502, &err);
+	if (!is_reusable(conn, relay) && connect_program(conn, relay, &err) < 0) {
+		httpd_relay_fail(conn, 502, &err);
 		return true;
 	}
-	carry->phase = PHASE_HEAD;
+	relay->phase = PHASE_HEAD;
 	if (str_eq(exchange->head.method, "CONNECT")) {
 		buf_adds(&conn->client.out, "HTTP/1.1 200 Connected\r\n\r\n");
 		httpd_tunnel_start(conn);
 		return false;
 	}
-	httpd_head_write(&exchange->head, carry->strip, true, &conn->program.out);
+	httpd_head_write(&exchange->head, relay->strip, true, &conn->program.out);
 	return true;
 }
 
@@ -421,7 +421,7 @@ static bool send_body(struct httpd_conn *conn)
 	if (in->len > 0 && httpd_wire_pending(&conn->program) < HTTPD_PIECE) {
 		if (httpd_meter_feed(&exchange->body, in->data, in->len, &used, &err) < 0) {
 			exchange->closes = true;
-			httpd_carry_fail(conn, 400, &err);
+			httpd_relay_fail(conn, 400, &err);
 			return true;
 		}
 		buf_add(&conn->program.out, in->data, used);
@@ -438,7 +438,7 @@ static bool send_body(struct httpd_conn *conn)
 static bool switch_protocol(struct httpd_conn *conn, const struct httpd_head *response)
 {
 	if (!conn->exchange.head.is_upgrade || !response->is_upgrade) {
-		httpd_carry_fail_response(
+		httpd_relay_fail_response(
 			conn, "it changes to another protocol that nobody has asked for");
 		return true;
 	}
@@ -450,28 +450,28 @@ static bool switch_protocol(struct httpd_conn *conn, const struct httpd_head *re
 static bool begin_response(struct httpd_conn *conn)
 {
 	struct httpd_exchange *exchange = &conn->exchange;
-	struct httpd_carry *carry = exchange->carry;
-	struct httpd_head *response = &carry->response;
+	struct httpd_relay *relay = exchange->relay;
+	struct httpd_head *response = &relay->response;
 	bool is_to_end = response->body == HTTPD_BODY_TO_END;
 
 	if (exchange->head.is_http_1_0 && response->body == HTTPD_BODY_CHUNKED) {
-		httpd_carry_fail_response(conn, "HTTP/1.0 has no Transfer-Encoding");
+		httpd_relay_fail_response(conn, "HTTP/1.0 has no Transfer-Encoding");
 		return true;
 	}
-	carry->phase = PHASE_BODY;
-	carry->makes_chunks = is_to_end && !exchange->head.is_http_1_0;
-	if (carry->makes_chunks)
+	relay->phase = PHASE_BODY;
+	relay->makes_chunks = is_to_end && !exchange->head.is_http_1_0;
+	if (relay->makes_chunks)
 		strv_add(&response->headers, "transfer-encoding: chunked");
-	exchange->mode = is_to_end && !carry->makes_chunks ? HTTPD_MODE_TO_END : HTTPD_MODE_NONE;
+	exchange->mode = is_to_end && !relay->makes_chunks ? HTTPD_MODE_TO_END : HTTPD_MODE_NONE;
 	exchange->closes = !exchange->head.keeps_open || exchange->mode == HTTPD_MODE_TO_END;
-	httpd_meter_start(&carry->body, response);
+	httpd_meter_start(&relay->body, response);
 	httpd_head_write(response, NULL, !exchange->closes, &conn->client.out);
-	if (carry->body.over)
+	if (relay->body.over)
 		httpd_exchange_end(exchange, false);
 	return true;
 }
 
-static bool httpd_carry_take_response(struct httpd_conn *conn)
+static bool httpd_relay_take_response(struct httpd_conn *conn)
 {
 	struct httpd_exchange *exchange = &conn->exchange;
 	struct buf *in = &conn->program.in;
@@ -482,11 +482,11 @@ static bool httpd_carry_take_response(struct httpd_conn *conn)
 	int r = httpd_response_parse(
 		in->data, in->len, exchange->head.method, &response, &used, &err);
 	if (r < 0) {
-		httpd_carry_fail_response(conn, err.message);
+		httpd_relay_fail_response(conn, err.message);
 		return true;
 	}
 	if (r == 0)
-		return conn->program.ended ? httpd_carry_take_end(conn) : false;
+		return conn->program.ended ? httpd_relay_take_end(conn) : false;
 	buf_consume(in, used);
 	if (response.status == 101)
 		return switch_protocol(conn, &response);
@@ -495,18 +495,18 @@ static bool httpd_carry_take_response(struct httpd_conn *conn)
 			httpd_head_write(&response, NULL, true, &conn->client.out);
 		return true;
 	}
-	if (exchange->carry->requested_host)
+	if (exchange->relay->requested_host)
 		httpd_head_rename(
-			&response, exchange->carry->host, exchange->carry->requested_host);
-	exchange->carry->response = response;
+			&response, exchange->relay->host, exchange->relay->requested_host);
+	exchange->relay->response = response;
 	response = (struct httpd_head){0};
 	return begin_response(conn);
 }
 
-static void httpd_carry_add_piece(struct httpd_conn *conn, const char *data, size_t len)
+static void httpd_relay_add_piece(struct httpd_conn *conn, const char *data, size_t len)
 {
 	struct buf *out = &conn->client.out;
-	bool makes_chunks = conn->exchange.carry->makes_chunks;
+	bool makes_chunks = conn->exchange.relay->makes_chunks;
 
 	if (makes_chunks)
 		buf_addf(out, "%zx\r\n", len);
@@ -515,37 +515,37 @@ static void httpd_carry_add_piece(struct httpd_conn *conn, const char *data, siz
 		buf_adds(out, "\r\n");
 }
 
-static bool httpd_carry_take_body(struct httpd_conn *conn)
+static bool httpd_relay_take_body(struct httpd_conn *conn)
 {
-	struct httpd_carry *carry = conn->exchange.carry;
+	struct httpd_relay *relay = conn->exchange.relay;
 	struct buf *in = &conn->program.in;
 	AUTO_ERR struct err err = {0};
 	size_t used;
 
 	if (in->len == 0)
-		return conn->program.ended ? httpd_carry_take_end(conn) : false;
-	if (httpd_meter_feed(&carry->body, in->data, in->len, &used, &err) < 0) {
-		httpd_carry_fail_response(conn, err.message);
+		return conn->program.ended ? httpd_relay_take_end(conn) : false;
+	if (httpd_meter_feed(&relay->body, in->data, in->len, &used, &err) < 0) {
+		httpd_relay_fail_response(conn, err.message);
 		return true;
 	}
 	if (used > 0)
-		httpd_carry_add_piece(conn, in->data, used);
+		httpd_relay_add_piece(conn, in->data, used);
 	buf_consume(in, used);
-	if (carry->body.over)
+	if (relay->body.over)
 		httpd_exchange_end(&conn->exchange, false);
 	return true;
 }
 
-bool httpd_carry_step(struct httpd_conn *conn)
+bool httpd_relay_step(struct httpd_conn *conn)
 {
-	const struct httpd_carry *carry = conn->exchange.carry;
+	const struct httpd_relay *relay = conn->exchange.relay;
 
-	if (carry->phase == PHASE_START)
-		return httpd_carry_start(conn);
+	if (relay->phase == PHASE_START)
+		return httpd_relay_start(conn);
 	bool was_sent = send_body(conn);
 	if (conn->exchange.is_over || httpd_wire_pending(&conn->client) >= HTTPD_PIECE)
 		return was_sent;
-	bool was_taken = carry->phase == PHASE_HEAD ? httpd_carry_take_response(conn)
-						    : httpd_carry_take_body(conn);
+	bool was_taken = relay->phase == PHASE_HEAD ? httpd_relay_take_response(conn)
+						    : httpd_relay_take_body(conn);
 	return was_sent || was_taken;
 }

@@ -201,13 +201,13 @@ static int write_svg(const struct plot *plot, const struct plot_charts *of, stru
  * Notes beside the charts
  */
 
-static void note_left_out(
+static void note_excluded(
 	const struct plot *plot, const struct plot_charts *charts, size_t more_charts)
 {
 	vec_foreach (struct plot_chart, chart, charts)
-		if (chart->left_out)
+		if (chart->excluded)
 			app_note(plot->app, "%s: %zu more curves are not drawn; name fewer runs",
-				chart->title, chart->left_out);
+				chart->title, chart->excluded);
 	if (more_charts)
 		app_note(plot->app, "%zu more scalars: dlrun plot --tag NAME or 'GLOB'",
 			more_charts);
@@ -272,7 +272,7 @@ static int print_charts(const struct plot *plot, const struct plot_curves *curve
 		ui_print(plot->app, UI_OUT, out.data, out.len);
 	}
 	if (r == 0)
-		note_left_out(plot, &charts, more);
+		note_excluded(plot, &charts, more);
 	return r;
 }
 

@@ -52,7 +52,7 @@ static void commands_tensorboard_add_json(
 		json_set_int(json, "bytes", (int64_t)state->bytes);
 		json_set_int(json, "plugin_files", (int64_t)state->plugin_files);
 		json_set_int(json, "plugin_bytes", (int64_t)state->plugin_bytes);
-		json_set_int(json, "plugin_files_left_out", (int64_t)state->n_left_out);
+		json_set_int(json, "plugin_files_left_out", (int64_t)state->n_excluded);
 	}
 	json_add(showing->list, json);
 }

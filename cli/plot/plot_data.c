@@ -673,7 +673,7 @@ static void plot_pick_add_lines(const struct plot_curves *curves, struct plot_ch
 			line->label = make_label(&curves->v[i], &names[i], &common);
 			line->curve = curves->v[i].curve;
 		} else {
-			chart->left_out++;
+			chart->excluded++;
 		}
 		free(names[i].dir);
 	}

@@ -81,7 +81,7 @@ int plot_json(struct app *app, const struct plot_curves *curves);
 struct plot_chart {
 	char *title;
 	struct chart_lines lines;
-	size_t left_out; /* lines beyond CHART_LINES_MAX */
+	size_t excluded; /* lines beyond CHART_LINES_MAX */
 };
 
 struct plot_charts VEC_OF(struct plot_chart);

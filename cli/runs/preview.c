@@ -22,7 +22,7 @@
 #include "core/image/code.h"
 #include "core/record/columns.h"
 
-enum { LINE_BYTES = 64 << 10, LEFT_OUT_SHOWN = 4, SHORT_COMMIT = 7, SHORT_DIGEST = 19 };
+enum { LINE_BYTES = 64 << 10, EXCLUDED_SHOWN = 4, SHORT_COMMIT = 7, SHORT_DIGEST = 19 };
 
 /*
  * Lines of submit and push
@@ -51,34 +51,34 @@ static void add_git(const struct snapshot_git *git, struct buf *out)
 		buf_adds(out, " clean");
 }
 
-static const char *why_left_out(enum left_out_why why)
+static const char *why_excluded(enum excluded_why why)
 {
 	static const char *const names[] = {
-		[LEFT_OUT_IGNORED] = "ignored by git",
-		[LEFT_OUT_DLRUNIGNORE] = ".dlrunignore",
-		[LEFT_OUT_SPECIAL] = "not a regular file",
-		[LEFT_OUT_REPOSITORY] = "another repository",
+		[EXCLUDED_IGNORED] = "ignored by git",
+		[EXCLUDED_DLRUNIGNORE] = ".dlrunignore",
+		[EXCLUDED_SPECIAL] = "not a regular file",
+		[EXCLUDED_REPOSITORY] = "another repository",
 	};
 
 	return names[why];
 }
 
-static void preview_say_left_out(struct app *app, const struct path_list *paths)
+static void preview_say_excluded(struct app *app, const struct path_list *paths)
 {
 	AUTO_BUF struct buf line = {0};
 	size_t shown = 0;
 
-	if (paths->n_left_out == 0)
+	if (paths->n_excluded == 0)
 		return;
 	buf_init(&line, LINE_BYTES);
-	for (; shown < paths->left_out.n && shown < LEFT_OUT_SHOWN; shown++) {
-		const struct left_out *item = &paths->left_out.v[shown];
+	for (; shown < paths->excluded.n && shown < EXCLUDED_SHOWN; shown++) {
+		const struct excluded *item = &paths->excluded.v[shown];
 		AUTO_FREE char *name = str_shown(item->path);
 
-		buf_addf(&line, "%s%s (%s)", shown ? ", " : "", name, why_left_out(item->why));
+		buf_addf(&line, "%s%s (%s)", shown ? ", " : "", name, why_excluded(item->why));
 	}
-	if (paths->n_left_out > shown)
-		buf_addf(&line, " and %zu more", paths->n_left_out - shown);
+	if (paths->n_excluded > shown)
+		buf_addf(&line, " and %zu more", paths->n_excluded - shown);
 	app_phase(app, "", "excluded: %s", line.data);
 }
 
@@ -92,7 +92,7 @@ void preview_say_snapshot(struct app *app, const struct snapshot *snapshot, int6
 	app_phase(app, "snapshot", "%s · %zu %s · %s · %s", git.data, snapshot->entries.n,
 		snapshot->entries.n == 1 ? "file" : "files", str_size(snapshot->bytes, bytes),
 		duration_text(ms, took));
-	preview_say_left_out(app, &snapshot->paths);
+	preview_say_excluded(app, &snapshot->paths);
 }
 
 void preview_say_image(struct app *app, const struct image *image, int64_t ms)
@@ -131,15 +131,15 @@ static struct json *files_json(const struct entry_list *entries)
 	return list;
 }
 
-static struct json *left_out_json(const struct path_list *paths)
+static struct json *excluded_json(const struct path_list *paths)
 {
 	struct json *list = json_array();
 
-	vec_foreach (struct left_out, left, &paths->left_out) {
+	vec_foreach (struct excluded, left, &paths->excluded) {
 		struct json *item = json_object();
 
 		json_set_str(item, "path", left->path);
-		json_set_str(item, "why", why_left_out(left->why));
+		json_set_str(item, "why", why_excluded(left->why));
 		json_add(list, item);
 	}
 	return list;
@@ -148,7 +148,7 @@ static struct json *left_out_json(const struct path_list *paths)
 void preview_add_files(const struct snapshot *snapshot, struct json *json)
 {
 	json_set(json, "files", files_json(&snapshot->entries));
-	json_set(json, "left_out", left_out_json(&snapshot->paths));
+	json_set(json, "left_out", excluded_json(&snapshot->paths));
 }
 
 static int preview_print_json(
@@ -170,14 +170,14 @@ static void runs_preview_add_files(const struct snapshot *snapshot, struct buf *
 		AUTO_FREE char *path = str_escaped(entry->path);
 		buf_addf(out, "+ %9s  %s\n", str_size(entry->size, bytes), path);
 	}
-	vec_foreach (struct left_out, left, &snapshot->paths.left_out) {
+	vec_foreach (struct excluded, left, &snapshot->paths.excluded) {
 		AUTO_FREE char *path = str_escaped(left->path);
 
-		buf_addf(out, "- %9s  %s  (%s)\n", "", path, why_left_out(left->why));
+		buf_addf(out, "- %9s  %s  (%s)\n", "", path, why_excluded(left->why));
 	}
-	if (snapshot->paths.n_left_out > snapshot->paths.left_out.n)
+	if (snapshot->paths.n_excluded > snapshot->paths.excluded.n)
 		buf_addf(out, "- %9s  and %zu more\n", "",
-			snapshot->paths.n_left_out - snapshot->paths.left_out.n);
+			snapshot->paths.n_excluded - snapshot->paths.excluded.n);
 }
 
 void preview_print_files(struct app *app, const struct snapshot *snapshot)

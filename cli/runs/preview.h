@@ -23,7 +23,7 @@ void preview_say_image(struct app *app, const struct image *image, int64_t ms);
 
 /* Each file with its size, and what was left out, on stdout. */
 void preview_print_files(struct app *app, const struct snapshot *snapshot);
-/* The same as members "files" and "left_out". */
+/* The same as members "files" and "excluded". */
 void preview_add_files(const struct snapshot *snapshot, struct json *json);
 
 /* The facts of the run that would be (list_files: each file, too) on stdout, or as

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "app/lifecycle/follow.h"
-#include "app/lifecycle/hint_left_out.h"
+#include "app/lifecycle/hint_excluded.h"
 #include "app/lifecycle/why.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/fetch.h"

@@ -435,11 +435,11 @@ bool opt_retype(
 			opt = opt_at(request, argv, &n, &n_flags);
 		else
 			ended = ended || is_option || request->stop_at_word;
-		bool is_left_out = is_replaced(request, opt, options.v);
-		if (is_left_out && n_flags)
+		bool is_excluded = is_replaced(request, opt, options.v);
+		if (is_excluded && n_flags)
 			buf_addf(out, " %.*s", (int)n_flags + 1, *argv);
 		for (; n > 0; n--, argv++) {
-			if (!is_left_out)
+			if (!is_excluded)
 				opt_add_word(out, *argv);
 		}
 	}

@@ -5,23 +5,23 @@
  */
 #include <string.h>
 
-#include "app/lifecycle/hint_left_out.h"
+#include "app/lifecycle/hint_excluded.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const struct left_out *find(const struct left_out_paths *paths, const char *text, size_t len)
+static const struct excluded *find(const struct excluded_paths *paths, const char *text, size_t len)
 {
-	const struct left_out_place place = {
+	const struct excluded_place place = {
 		.run_id = "a-22222", .tree = "/t/attempts/1/tree", .cwd = "exp/a"};
 
-	return left_out_find(paths, &place, text, len);
+	return excluded_find(paths, &place, text, len);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	AUTO_LEFT_OUT struct left_out_paths paths = {0};
+	AUTO_EXCLUDED struct excluded_paths paths = {0};
 	AUTO_FREE char *text = mem_alloc(size + 3, 1);
 	char *at = text + 2;
 
@@ -35,21 +35,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			break;
 		}
 		*end = '\0';
-		left_out_add(&paths, at, LEFT_OUT_IGNORED);
+		excluded_add(&paths, at, EXCLUDED_IGNORED);
 		*end = '\n';
 	}
-	left_out_sort(&paths);
+	excluded_sort(&paths);
 	size_t len = size + 2 - (size_t)(at - text);
-	const struct left_out *found = find(&paths, at, len);
+	const struct excluded *found = find(&paths, at, len);
 	BUG_ON(found && (found < paths.v || found >= paths.v + paths.n));
 	if (found) {
 		/* Without it nothing is claimed of it. */
 		const char *path = found->path;
-		struct left_out_paths one = {.v = (struct left_out *)found, .n = 1, .cap = 1};
+		struct excluded_paths one = {.v = (struct excluded *)found, .n = 1, .cap = 1};
 		BUG_ON(find(&one, at, len) != found);
 		BUG_ON(!*path);
 	}
-	if (len + 2 <= LEFT_OUT_TAIL && at - text >= 2) {
+	if (len + 2 <= EXCLUDED_TAIL && at - text >= 2) {
 		at[-2] = '-';
 		at[-1] = '\n';
 		BUG_ON(find(&paths, at - 2, len + 2) != found);

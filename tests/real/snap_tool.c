@@ -167,7 +167,7 @@ static void print_stats(const struct path_list *list, int64_t walk_us)
 	struct rusage usage;
 
 	getrusage(RUSAGE_SELF, &usage);
-	printf("%zu paths, %zu left out, %lld us, peak %ld KiB\n", list->n, list->n_left_out,
+	printf("%zu paths, %zu left out, %lld us, peak %ld KiB\n", list->n, list->n_excluded,
 		(long long)walk_us, usage.ru_maxrss);
 }
 

@@ -829,7 +829,7 @@ int doctor_tree(const struct doctor *doctor, struct doctor_row *row, struct err 
 	}
 	doctor_found(row, "%zu %s, %s, %zu excluded, seen in %s: %s%s%s", survey->paths.n,
 		survey->paths.n == 1 ? "file" : "files", str_size(survey->paths.bytes, size),
-		survey->paths.n_left_out, duration_text(clock_ms() - begin_ms, took),
+		survey->paths.n_excluded, duration_text(clock_ms() - begin_ms, took),
 		survey->place->root, survey->why ? "; " : "", survey->why ? survey->why : "");
 	return 0;
 }

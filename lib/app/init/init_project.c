@@ -546,10 +546,10 @@ static void init_project_add_data(struct init_project *project, const char *path
 static void init_project_find_data(struct init_project *project, const struct survey *survey)
 {
 	for (int elsewhere = 0; survey && elsewhere < 2; elsewhere++) {
-		vec_foreach (const struct left_out, left, &survey->paths.left_out) {
+		vec_foreach (const struct excluded, left, &survey->paths.excluded) {
 			const char *below = below_project(project, left->path);
 
-			if (left->why != LEFT_OUT_IGNORED || (below == NULL) != (elsewhere == 1) ||
+			if (left->why != EXCLUDED_IGNORED || (below == NULL) != (elsewhere == 1) ||
 				!is_data(below ? below : left->path))
 				continue;
 			if (project->data.n == INIT_DATA_MAX) {

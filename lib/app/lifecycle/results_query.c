@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/lifecycle/hint_left_out.h"
+#include "app/lifecycle/hint_excluded.h"
 #include "app/transfer/mirror.h"
 #include "app/transfer/mirror_files.h"
 #include "app/transfer/outputs.h"
@@ -95,18 +95,18 @@ static void results_query_read_next(struct results_query *query)
 /* Inputs that it was started without, and has made or downloaded by itself then. */
 static void poll_for_inputs(struct results_query *query, struct json *warnings)
 {
-	AUTO_LEFT_OUT struct left_out_paths paths = {0};
+	AUTO_EXCLUDED struct excluded_paths paths = {0};
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf text;
-	const struct left_out *found;
+	const struct excluded *found;
 
 	buf_init(&text, TEXT_MAX);
-	if (left_out_read(&query->asker->session->dirs, query->run, &paths, &err) < 0)
+	if (excluded_read(&query->asker->session->dirs, query->run, &paths, &err) < 0)
 		return;
-	found = left_out_made_anew(&paths, &query->files);
+	found = excluded_made_anew(&paths, &query->files);
 	if (!found)
 		return;
-	left_out_warn_anew(found, &text);
+	excluded_warn_anew(found, &text);
 	json_add_str(warnings, text.data);
 }
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "app/lifecycle/failure.h"
-#include "app/lifecycle/hint_left_out.h"
+#include "app/lifecycle/hint_excluded.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
@@ -271,23 +271,23 @@ static void name_missing(const struct run *run, struct buf *ret)
 		buf_addf(ret, "'%s' not found", words.v[0]);
 }
 
-static bool lifecycle_why_add_left_out(const struct dirs *dirs, const struct run *run,
+static bool lifecycle_why_add_excluded(const struct dirs *dirs, const struct run *run,
 	const char *tree, const struct buf *tail, struct buf *hint)
 {
-	AUTO_LEFT_OUT struct left_out_paths paths = {0};
+	AUTO_EXCLUDED struct excluded_paths paths = {0};
 	AUTO_FREE char *cwd = words_get_one(run->spec, "cwd");
-	const struct left_out_place place = {
+	const struct excluded_place place = {
 		.run_id = run_id(run), .tree = tree, .cwd = cwd ? cwd : "."};
 	AUTO_ERR struct err err = {0};
-	const struct left_out *found;
+	const struct excluded *found;
 
-	if (left_out_read(dirs, run, &paths, &err) < 0)
+	if (excluded_read(dirs, run, &paths, &err) < 0)
 		return false;
-	found = left_out_find(&paths, &place, tail->data, tail->len);
+	found = excluded_find(&paths, &place, tail->data, tail->len);
 	if (!found)
 		return false;
 	buf_reset(hint);
-	left_out_hint(found, hint);
+	excluded_hint(found, hint);
 	return true;
 }
 
@@ -345,7 +345,7 @@ bool run_why_said(const struct dirs *dirs, const struct run *run, const char *ou
 	else
 		name_missing(run, &tail);
 	bool known = add_failure(run, tree, &tail, sentence, hint);
-	return lifecycle_why_add_left_out(dirs, run, tree, &tail, hint) || known;
+	return lifecycle_why_add_excluded(dirs, run, tree, &tail, hint) || known;
 }
 
 bool run_why_all(

@@ -815,11 +815,11 @@ static void drop_provided(const struct runtime *runtime, struct path_list *paths
 {
 	size_t kept = 0;
 
-	for (size_t i = 0; i < paths->left_out.n; i++)
-		if (!is_provided(runtime, paths->left_out.v[i].path))
-			paths->left_out.v[kept++] = paths->left_out.v[i];
-	paths->n_left_out -= paths->left_out.n - kept;
-	paths->left_out.n = kept;
+	for (size_t i = 0; i < paths->excluded.n; i++)
+		if (!is_provided(runtime, paths->excluded.v[i].path))
+			paths->excluded.v[kept++] = paths->excluded.v[i];
+	paths->n_excluded -= paths->excluded.n - kept;
+	paths->excluded.n = kept;
 }
 
 /* Find data and outputs that will lie over files of the snapshot. */

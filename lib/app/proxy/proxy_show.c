@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/lifecycle/hint_left_out.h"
+#include "app/lifecycle/hint_excluded.h"
 #include "app/lifecycle/why.h"
 #include "app/proxy/proxy_page.h"
 #include "base/util/auto.h"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "app/lifecycle/follow.h"
-#include "app/lifecycle/hint_left_out.h"
+#include "app/lifecycle/hint_excluded.h"
 #include "app/prepare/prepare.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"
@@ -360,7 +360,7 @@ void submit_finish(struct session *session, struct run *run, const struct submit
 {
 	AUTO_ERR struct err err = {0};
 
-	left_out_write(&session->dirs, run, session->submitted, NULL);
+	excluded_write(&session->dirs, run, session->submitted, NULL);
 	if (session->submitted)
 		submit_write_record(session->submitted, run, events);
 	int r = finish_write(&session->dirs, run, &err);

@@ -209,19 +209,19 @@ static void say_end(struct view *view, size_t i, const struct mirror_state *stat
 			tensorboard_id_of(view, i));
 }
 
-static void tensorboard_say_left_out(struct view *view, size_t i, const struct mirror_state *state)
+static void tensorboard_say_excluded(struct view *view, size_t i, const struct mirror_state *state)
 {
 	struct seen *seen = &view->seen[i];
 	char size[16];
 
-	if (!state->n_left_out || seen->cut)
+	if (!state->n_excluded || seen->cut)
 		return;
 	seen->cut = true;
-	AUTO_FREE char *shown = str_shown(state->left_out);
+	AUTO_FREE char *shown = str_shown(state->excluded);
 	tensorboard_say(view,
 		"%s: %zu files that plugins read are not copied, the first %s: they are over %d "
 		"files or %s",
-		tensorboard_id_of(view, i), state->n_left_out, shown, MIRROR_PLUGIN_FILES_MAX,
+		tensorboard_id_of(view, i), state->n_excluded, shown, MIRROR_PLUGIN_FILES_MAX,
 		str_size(MIRROR_PLUGIN_BYTES_MAX, size));
 }
 
@@ -233,7 +233,7 @@ static void tensorboard_say_run(struct view *view, size_t i)
 	mirror_get(view->mirror, i, &state);
 	say_error(view, i, &state);
 	say_end(view, i, &state);
-	tensorboard_say_left_out(view, i, &state);
+	tensorboard_say_excluded(view, i, &state);
 	if (tensorboard_has_any(&state) || state.is_over || seen->faulty || seen->waits ||
 		state.polls == 0)
 		return;

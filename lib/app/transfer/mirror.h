@@ -59,8 +59,8 @@ struct mirror_state {
 	uint64_t bytes, bytes_new; /* in them; those that this mirror has brought, of all */
 	size_t plugin_files;       /* that TensorBoard's plugins read beside them */
 	uint64_t plugin_bytes;
-	size_t n_left_out;    /* of these, since they are too many or too large */
-	const char *left_out; /* the first; valid until the next look */
+	size_t n_excluded;    /* of these, since they are too many or too large */
+	const char *excluded; /* the first; valid until the next look */
 	uint64_t polls;       /* that have ended well */
 	int64_t grown_ms;     /* wall clock, when something was new last; 0: never */
 	bool is_over; /* the run has ended, and all is here, or (fault) cannot be had any more */

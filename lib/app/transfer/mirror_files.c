@@ -65,7 +65,7 @@ struct mirror_files {
 	struct mirror_counts counts;
 	struct strv like;  /* of the sink */
 	struct strv named; /* patterns for "./" and the path: what others of them name */
-	char *left_out;    /* the first; or NULL */
+	char *excluded;    /* the first; or NULL */
 	size_t n_plugins;  /* of files */
 	/* Of the file that comes. */
 	struct mirror_kept *current;
@@ -127,9 +127,9 @@ static bool mirror_plugins_admit(struct mirror_files *files, const struct fetch_
 					     MIRROR_PLUGIN_BYTES_MAX))
 		return true;
 	const char *path = item->path;
-	files->counts.left_out++;
-	if (!files->left_out)
-		files->left_out = mem_strdup(path);
+	files->counts.excluded++;
+	if (!files->excluded)
+		files->excluded = mem_strdup(path);
 	return false;
 }
 
@@ -249,7 +249,7 @@ void mirror_files_free(struct mirror_files *files)
 	buf_done(&files->out);
 	strv_done(&files->like);
 	strv_done(&files->named);
-	free(files->left_out);
+	free(files->excluded);
 	free(files->whole);
 	free(files->unread);
 	free(files->linked);
@@ -268,9 +268,9 @@ void mirror_files_count(const struct mirror_files *files, struct mirror_counts *
 	ret->bytes -= ret->plugin_bytes;
 }
 
-const char *mirror_files_left_out(const struct mirror_files *files)
+const char *mirror_files_excluded(const struct mirror_files *files)
 {
-	return files->left_out;
+	return files->excluded;
 }
 
 struct fetch_sink *mirror_files_sink(struct mirror_files *files)
@@ -756,8 +756,8 @@ int mirror_files_begin(struct mirror_files *files, struct err *err)
 	while (map_each(&files->files, &pos, &name, &value))
 		((struct mirror_kept *)value)->is_there = false;
 	mirror_plugins_read(files);
-	files->counts.left_out = 0;
-	free(TAKE(files->left_out));
+	files->counts.excluded = 0;
+	free(TAKE(files->excluded));
 	files->counts.is_new = files->counts.is_requested_again = files->counts.is_behind = false;
 	files->is_over_limit = false;
 	free(TAKE(files->unread));
@@ -854,7 +854,7 @@ int mirror_files_end(struct mirror_files *files, const char *whole, struct err *
 	files->counts.is_requested_again |= mirror_plugins_read(files);
 	bool is_all = !files->is_over_limit && !files->unread &&
 		      !files->counts.is_requested_again && !files->counts.is_behind &&
-		      !files->left_out;
+		      !files->excluded;
 	sweep_links(files);
 	count_files(files);
 	if (whole && is_all && !str_eq(files->whole, whole)) {

@@ -45,7 +45,7 @@ void mirror_files_drop(struct mirror_files *files);
 struct mirror_counts {
 	size_t files;                  /* with events */
 	uint64_t bytes, bytes_new;     /* in them; that came, of all */
-	size_t plugin_files, left_out; /* that plugins read; that are too many or too large */
+	size_t plugin_files, excluded; /* that plugins read; that are too many or too large */
 	uint64_t plugin_bytes;
 	bool is_new; /* in the present or last look: more, or another file */
 	/* A file turned out to be another one, or has more than was asked for: look again. */
@@ -54,6 +54,6 @@ struct mirror_counts {
 };
 void mirror_files_count(const struct mirror_files *files, struct mirror_counts *ret);
 /* The first that was left out, or NULL. */
-const char *mirror_files_left_out(const struct mirror_files *files);
+const char *mirror_files_excluded(const struct mirror_files *files);
 
 #endif

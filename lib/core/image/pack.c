@@ -389,6 +389,6 @@ struct json *pack_snapshot_json(const struct snapshot *snapshot)
 	json_set(json, "record", json_null());
 	json_set_int(json, "files", (int64_t)snapshot->entries.n);
 	json_set_int(json, "bytes", (int64_t)snapshot->bytes);
-	json_set_int(json, "left_out", (int64_t)snapshot->paths.n_left_out);
+	json_set_int(json, "left_out", (int64_t)snapshot->paths.n_excluded);
 	return json;
 }

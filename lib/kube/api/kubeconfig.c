@@ -713,9 +713,9 @@ static bool kubeconfig_is_below(const char *path, const char *dir)
 	return strncmp(path, dir, len) == 0 && path[len] == '/';
 }
 
-/* ~/.kube/config, unless it comes with the code. *ret_left_out: it does. */
+/* ~/.kube/config, unless it comes with the code. *ret_excluded: it does. */
 static int read_home(struct kubeconfig *config, const struct kubeconfig_env *env,
-	char **ret_left_out, struct err *err)
+	char **ret_excluded, struct err *err)
 {
 	if (str_empty(env->home))
 		return 0;
@@ -723,7 +723,7 @@ static int read_home(struct kubeconfig *config, const struct kubeconfig_env *env
 	if (!env->tree || !kubeconfig_is_below(file, env->tree))
 		return kubeconfig_read_file(config, file, err);
 	if (access(file, F_OK) == 0)
-		*ret_left_out = TAKE(file);
+		*ret_excluded = TAKE(file);
 	return 0;
 }
 
@@ -748,22 +748,22 @@ struct kubeconfig *kubeconfig_new(void)
 int kubeconfig_load(const struct kubeconfig_env *env, struct kubeconfig **ret, struct err *err)
 {
 	AUTO_KUBECONFIG struct kubeconfig *config = kubeconfig_new();
-	AUTO_FREE char *left_out = NULL;
+	AUTO_FREE char *excluded = NULL;
 
-	int r = str_empty(env->kubeconfig) ? read_home(config, env, &left_out, err)
+	int r = str_empty(env->kubeconfig) ? read_home(config, env, &excluded, err)
 					   : kubeconfig_read_list(config, env, err);
 	if (r < 0)
 		return r;
 	if (config->contexts.n == 0)
 		take_pod(config, env);
 	if (config->contexts.n == 0 && !config->service_host) {
-		if (left_out) {
+		if (excluded) {
 			AUTO_BUF struct buf quoted;
 			buf_init(&quoted, 64 << 10);
-			str_shell_quote(&quoted, left_out);
+			str_shell_quote(&quoted, excluded);
 			err_set(err, E_KUBE_NO_CONFIG,
 				"%s lies in the tree that is run, so it is not read by itself",
-				left_out);
+				excluded);
 			return err_hint(err, "export KUBECONFIG=%s", quoted.data);
 		}
 		if (config->files.n > 0)

@@ -299,7 +299,7 @@ int ssh_libssh2_trust(struct ssh_libssh2 *ssh, struct err *err)
 enum { PASSPHRASES_MAX = 3 };
 
 /* Why a key was left out, for the sentence that says why OpenSSH has to do it. */
-enum left_out {
+enum excluded {
 	USABLE,
 	RSA,
 	FIDO,
@@ -309,10 +309,10 @@ enum left_out {
 	SMALL,
 	NO_PASSPHRASE,
 	READABLE,
-	N_LEFT_OUT
+	N_EXCLUDED
 };
 
-static const char *const left_out_text[N_LEFT_OUT] = {
+static const char *const excluded_text[N_EXCLUDED] = {
 	[RSA] = "RSA",
 	[FIDO] = "FIDO",
 	[CERTIFICATE] = "certificate",
@@ -334,7 +334,7 @@ struct auth {
 	LIBSSH2_AGENT *agent;
 	struct identity identities[SSH_IDENTITIES_MAX];
 	size_t n_identities;
-	unsigned n_tried, n_left_out[N_LEFT_OUT];
+	unsigned n_tried, n_excluded[N_EXCLUDED];
 	char *no_agent; /* why; NULL: it answers, or is not asked */
 };
 
@@ -347,7 +347,7 @@ static void ssh_libssh2_auth_done(struct auth *auth)
 		ssh_key_file_done(&auth->identities[i].key);
 }
 
-static enum left_out classify(const char *type)
+static enum excluded classify(const char *type)
 {
 	if (!type)
 		return OTHER;
@@ -390,14 +390,14 @@ static bool ssh_libssh2_auth_is_allowed(const struct ssh_libssh2 *ssh, const cha
 static bool ssh_libssh2_auth_is_usable(
 	struct auth *auth, const char *type, const void *blob, size_t len)
 {
-	enum left_out why = classify(type);
+	enum excluded why = classify(type);
 
 	if (why == USABLE && !ssh_libssh2_auth_is_allowed(auth->ssh, type))
 		why = NOT_ALLOWED;
 	else if (why == USABLE && str_eq(type, "ssh-rsa") &&
 		 ssh_key_rsa_bits(blob, len) < ssh_libssh2_rsa_bits(auth->ssh))
 		why = SMALL;
-	auth->n_left_out[why]++;
+	auth->n_excluded[why]++;
 	return why == USABLE;
 }
 
@@ -545,7 +545,7 @@ static int try_passphrase(
 			auth, ssh_session_run(auth->ssh, step_file, attempt), identity->path, err);
 	}
 	/* The passphrase was wrong or not given: the key would have been accepted. */
-	auth->n_left_out[NO_PASSPHRASE] += r == 0 ? 1 : 0;
+	auth->n_excluded[NO_PASSPHRASE] += r == 0 ? 1 : 0;
 	auth->n_tried = n_tried;
 	explicit_bzero(response.data, response.cap);
 	return r;
@@ -557,7 +557,7 @@ static int try_encrypted(struct auth *auth, struct identity *identity, struct er
 	struct attempt attempt = {.auth = auth, .file = &identity->key};
 
 	if (!ssh_libssh2_can_query(auth->ssh)) {
-		auth->n_left_out[NO_PASSPHRASE]++;
+		auth->n_excluded[NO_PASSPHRASE]++;
 		return 0;
 	}
 	int r = ssh_session_run(auth->ssh, step_probe, &attempt);
@@ -577,7 +577,7 @@ static int try_identity(struct auth *auth, struct identity *identity, struct err
 	if (!ssh_libssh2_auth_is_usable(auth, identity->key.type, blob->data, blob->len))
 		return 0;
 	if (identity->key.is_open) {
-		auth->n_left_out[READABLE]++;
+		auth->n_excluded[READABLE]++;
 		return 0;
 	}
 	if (identity->key.is_encrypted)
@@ -602,12 +602,12 @@ static int step_list(struct ssh_libssh2 *ssh, void *arg)
 	return code;
 }
 
-static void ssh_libssh2_auth_add_left_out(const struct auth *auth, struct buf *out)
+static void ssh_libssh2_auth_add_excluded(const struct auth *auth, struct buf *out)
 {
-	for (int i = USABLE + 1; i < N_LEFT_OUT; i++) {
-		if (auth->n_left_out[i] > 0)
-			buf_addf(out, "%s%u %s", out->len > 0 ? ", " : "", auth->n_left_out[i],
-				left_out_text[i]);
+	for (int i = USABLE + 1; i < N_EXCLUDED; i++) {
+		if (auth->n_excluded[i] > 0)
+			buf_addf(out, "%s%u %s", out->len > 0 ? ", " : "", auth->n_excluded[i],
+				excluded_text[i]);
 	}
 }
 
@@ -640,15 +640,15 @@ static void advise(const struct auth *auth, struct err *err)
 {
 	const struct ssh_libssh2 *ssh = auth->ssh;
 	const char *encrypted = NULL, *open = NULL; /* paths */
-	AUTO_BUF struct buf left_out = {0};
+	AUTO_BUF struct buf excluded = {0};
 
 	find_bad_files(auth, &encrypted, &open);
-	buf_init(&left_out, 512);
-	ssh_libssh2_auth_add_left_out(auth, &left_out);
+	buf_init(&excluded, 512);
+	ssh_libssh2_auth_add_excluded(auth, &excluded);
 	if (ssh->tried.len > 0)
 		err_evidence(err, "tried: %s", ssh->tried.data);
-	if (left_out.len > 0)
-		err_evidence(err, "keys left to the OpenSSH client: %s", left_out.data);
+	if (excluded.len > 0)
+		err_evidence(err, "keys left to the OpenSSH client: %s", excluded.data);
 	else if (auth->n_tried == 0)
 		err_evidence(err, "there is no key: no IdentityFile exists, and %s",
 			auth->no_agent ? auth->no_agent
@@ -659,7 +659,7 @@ static void advise(const struct auth *auth, struct err *err)
 	else if (encrypted)
 		hint_file(err, auth->agent ? "ssh-add " : "eval \"$(ssh-agent)\" && ssh-add ",
 			encrypted);
-	else if (auth->n_tried == 0 && left_out.len == 0)
+	else if (auth->n_tried == 0 && excluded.len == 0)
 		err_hint(err, "ssh-keygen -t ed25519 && ssh-copy-id %s", ssh->login.name);
 	else
 		err_hint(err, "ssh-copy-id %s   # if %s is the user's name there", ssh->login.name,
@@ -669,19 +669,19 @@ static void advise(const struct auth *auth, struct err *err)
 static void ssh_libssh2_auth_explain(struct auth *auth, const char *methods)
 {
 	struct ssh_libssh2 *ssh = auth->ssh;
-	AUTO_BUF struct buf left_out = {0};
+	AUTO_BUF struct buf excluded = {0};
 
-	buf_init(&left_out, 512);
-	ssh_libssh2_auth_add_left_out(auth, &left_out);
+	buf_init(&excluded, 512);
+	ssh_libssh2_auth_add_excluded(auth, &excluded);
 	if (methods && !strstr(methods, "publickey"))
 		ssh_libssh2_fall_back(ssh, "the host accepts no keys, but %s", methods);
-	else if (left_out.len > 0 && auth->n_tried == 0)
+	else if (excluded.len > 0 && auth->n_tried == 0)
 		ssh_libssh2_fall_back(ssh, "libssh2 %s can use none of the keys (%s)",
-			libssh2_version(0), left_out.data);
-	else if (left_out.len > 0)
+			libssh2_version(0), excluded.data);
+	else if (excluded.len > 0)
 		ssh_libssh2_fall_back(ssh,
 			"none of %u keys is accepted, and libssh2 %s cannot use the others (%s)",
-			auth->n_tried, libssh2_version(0), left_out.data);
+			auth->n_tried, libssh2_version(0), excluded.data);
 	else if (auth->n_tried == 0)
 		ssh_libssh2_fall_back(ssh, "there is no key to log in with");
 	else

@@ -22,7 +22,7 @@
 #include "snap/tree/statcache.h"
 #include "snap/tree/walk.h"
 
-static void left_out_cut(struct left_out_rows *rows);
+static void excluded_cut(struct excluded_rows *rows);
 
 static void walk_fail(struct walk_worker *worker, const char *path, struct err *failure);
 static const struct ignore *walk_read_rules(struct walk_worker *worker, int fd, const char *name,
@@ -30,68 +30,68 @@ static const struct ignore *walk_read_rules(struct walk_worker *worker, int fd, 
 static void walk_count(struct walk *walk, struct walk_worker *worker);
 static void walk_set_over(struct walk *walk, enum walk_over over);
 static bool walk_is_over(struct walk *walk);
-static void left_out_rows_done(struct left_out_rows *rows);
+static void excluded_rows_done(struct excluded_rows *rows);
 
-static int paths_left_out_by_path(const void *a, const void *b)
+static int paths_excluded_by_path(const void *a, const void *b)
 {
-	const struct left_out *x = a, *y = b;
+	const struct excluded *x = a, *y = b;
 
 	return strcmp(x->path, y->path);
 }
 
 /* Counts a path; false: it is too far behind to be kept, so its size is not needed. */
-static bool left_out_count(struct left_out_rows *rows, const char *path)
+static bool excluded_count(struct excluded_rows *rows, const char *path)
 {
 	rows->n_all++;
 	return !rows->last || strcmp(path, rows->last) < 0;
 }
 
 /* Keeps a path that was counted. is_dir: a slash is added. */
-static void left_out_keep(struct left_out_rows *rows, const char *path, bool is_dir,
-	enum left_out_why why, uint64_t size)
+static void excluded_keep(struct excluded_rows *rows, const char *path, bool is_dir,
+	enum excluded_why why, uint64_t size)
 {
 	size_t len = strlen(path);
 	char *copy = arena_alloc(&rows->arena, len + 2);
 
 	memcpy(copy, path, len);
 	memcpy(copy + len, is_dir ? "/" : "", is_dir ? 2 : 1);
-	*vec_push(&rows->rows) = (struct left_out){.path = copy, .why = why, .size = size};
-	if (rows->rows.n >= 2 * LEFT_OUT_MAX)
-		left_out_cut(rows);
+	*vec_push(&rows->rows) = (struct excluded){.path = copy, .why = why, .size = size};
+	if (rows->rows.n >= 2 * EXCLUDED_MAX)
+		excluded_cut(rows);
 }
 
 /* Sort, and drop what is over the maximum. */
-static void left_out_cut(struct left_out_rows *rows)
+static void excluded_cut(struct excluded_rows *rows)
 {
 	struct arena kept = {0};
 
-	vec_sort(&rows->rows, paths_left_out_by_path);
-	if (rows->rows.n <= LEFT_OUT_MAX)
+	vec_sort(&rows->rows, paths_excluded_by_path);
+	if (rows->rows.n <= EXCLUDED_MAX)
 		return;
-	rows->rows.n = LEFT_OUT_MAX;
-	vec_foreach (struct left_out, row, &rows->rows)
+	rows->rows.n = EXCLUDED_MAX;
+	vec_foreach (struct excluded, row, &rows->rows)
 		row->path = arena_strdup(&kept, row->path);
-	rows->last = rows->rows.v[LEFT_OUT_MAX - 1].path;
+	rows->last = rows->rows.v[EXCLUDED_MAX - 1].path;
 	arena_done(&rows->arena);
 	rows->arena = kept;
 }
 
 /* The rows of *from become part of *to. */
-static void left_out_merge(struct left_out_rows *to, struct left_out_rows *from)
+static void excluded_merge(struct excluded_rows *to, struct excluded_rows *from)
 {
-	vec_foreach (struct left_out, row, &from->rows)
+	vec_foreach (struct excluded, row, &from->rows)
 		*vec_push(&to->rows) = *row;
 	to->n_all += from->n_all;
 	to->last = NULL;
 	arena_merge(&to->arena, &from->arena);
-	left_out_rows_done(from);
+	excluded_rows_done(from);
 }
 
-static void left_out_rows_done(struct left_out_rows *rows)
+static void excluded_rows_done(struct excluded_rows *rows)
 {
 	vec_done(&rows->rows);
 	arena_done(&rows->arena);
-	*rows = (struct left_out_rows){0};
+	*rows = (struct excluded_rows){0};
 }
 
 #define NS_PER_S INT64_C(1000000000)
@@ -321,24 +321,24 @@ static bool paths_is_gone(int errnum)
 
 /* Entries that are left out */
 
-static void leave_out(struct visit *v, const struct listing_item *item, enum left_out_why why)
+static void exclude(struct visit *v, const struct listing_item *item, enum excluded_why why)
 {
 	struct walk_worker *worker = v->worker;
 	struct stat st;
 
 	if (v->dir->zone) {
-		atomic_store_explicit(&v->dir->zone->left_out, true, memory_order_relaxed);
+		atomic_store_explicit(&v->dir->zone->excluded, true, memory_order_relaxed);
 		return;
 	}
-	if (!left_out_count(&worker->left_out, worker->path))
+	if (!excluded_count(&worker->excluded, worker->path))
 		return;
 	bool has_size = (item->type == DT_REG || item->type == DT_LNK) &&
 			fstatat(v->fd, item->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
-	left_out_keep(&worker->left_out, worker->path, item->type == DT_DIR, why,
+	excluded_keep(&worker->excluded, worker->path, item->type == DT_DIR, why,
 		has_size ? (uint64_t)st.st_size : 0);
 }
 
-static void leave_out_ignored(struct visit *v, const struct listing_item *item)
+static void exclude_ignored(struct visit *v, const struct listing_item *item)
 {
 	char inner[WALK_NAME_MAX + sizeof("/.git")];
 	struct stat st;
@@ -347,7 +347,7 @@ static void leave_out_ignored(struct visit *v, const struct listing_item *item)
 	memcpy(inner + item->len, "/.git", sizeof("/.git"));
 	bool is_repo = item->type == DT_DIR && !v->dir->zone &&
 		       fstatat(v->fd, inner, &st, AT_SYMLINK_NOFOLLOW) == 0;
-	leave_out(v, item, is_repo ? LEFT_OUT_REPOSITORY : LEFT_OUT_IGNORED);
+	exclude(v, item, is_repo ? EXCLUDED_REPOSITORY : EXCLUDED_IGNORED);
 }
 
 static bool paths_is_dropped(const struct visit *v, bool is_dir)
@@ -375,7 +375,7 @@ static struct walk_zone *new_zone(struct visit *v, const struct walk_dir *dir)
 	struct walk_zone *zone = arena_alloc(&v->worker->scratch, sizeof(*zone));
 
 	zone->path = dir->path;
-	atomic_init(&zone->left_out, false);
+	atomic_init(&zone->excluded, false);
 	*vec_push(&v->worker->zones) = zone;
 	return zone;
 }
@@ -421,14 +421,14 @@ static void decide_dir(struct visit *v, const struct listing_item *item)
 	if (!dir.paths.covered && !dir.paths.below)
 		return;
 	if (paths_is_dropped(v, true)) {
-		leave_out(v, item, LEFT_OUT_DLRUNIGNORE);
+		exclude(v, item, EXCLUDED_DLRUNIGNORE);
 		return;
 	}
 	if (dir.is_gitlink || dir.include.covered)
 		dir.zone = NULL;
 	else if (is_ignored(v, true)) {
 		if (!dir.n_tracked && !dir.include.below) {
-			leave_out_ignored(v, item);
+			exclude_ignored(v, item);
 			return;
 		}
 		begins_zone = !dir.zone;
@@ -539,7 +539,7 @@ static void paths_take_file(
 	struct stat st;
 
 	if (item->type != DT_REG && item->type != DT_LNK) {
-		leave_out(v, item, LEFT_OUT_SPECIAL);
+		exclude(v, item, EXCLUDED_SPECIAL);
 		return;
 	}
 	if (!paths_has_name(v, item))
@@ -561,13 +561,13 @@ static void decide_file(struct visit *v, const struct listing_item *item)
 	if (!pathset_enter(&v->walk->paths, v->dir->paths, path).covered)
 		return;
 	if (paths_is_dropped(v, false)) {
-		leave_out(v, item, LEFT_OUT_DLRUNIGNORE);
+		exclude(v, item, EXCLUDED_DLRUNIGNORE);
 		return;
 	}
 	const struct tracked_path *tracked = tracked_cursor_file(&v->cursor, item->name);
 	bool included = pathset_enter(&v->walk->include, v->dir->include, path).covered;
 	if (!tracked && !included && is_ignored(v, false))
-		leave_out(v, item, LEFT_OUT_IGNORED);
+		exclude(v, item, EXCLUDED_IGNORED);
 	else
 		paths_take_file(v, item, tracked);
 }
@@ -985,7 +985,7 @@ static void worker_done(struct walk_worker *worker)
 	vec_done(&worker->borders);
 	vec_done(&worker->secrets);
 	listing_done(&worker->listing);
-	left_out_rows_done(&worker->left_out);
+	excluded_rows_done(&worker->excluded);
 	err_done(&worker->failure);
 	free(worker->failure_path);
 	arena_done(&worker->paths);
@@ -1013,7 +1013,7 @@ void path_list_done(struct path_list *list)
 	if (!list)
 		return;
 	vec_done(list);
-	vec_done(&list->left_out);
+	vec_done(&list->excluded);
 	strv_done(&list->notes);
 	arena_done(&list->arena);
 	*list = (struct path_list){0};
@@ -1113,21 +1113,21 @@ static void put_files(struct walk *walk, struct path_list *list)
 		arena_merge(&list->arena, &walk->workers[i].paths);
 }
 
-static void put_left_out(struct walk *walk, struct path_list *list)
+static void put_excluded(struct walk *walk, struct path_list *list)
 {
-	struct left_out_rows all = {0};
+	struct excluded_rows all = {0};
 
 	for (unsigned i = 0; i < walk->n_workers; i++) {
 		struct walk_worker *worker = &walk->workers[i];
 		vec_foreach (struct walk_zone *, zone, &worker->zones)
-			if ((*zone)->left_out && left_out_count(&worker->left_out, (*zone)->path))
-				left_out_keep(&worker->left_out, (*zone)->path, true,
-					LEFT_OUT_IGNORED, 0);
-		left_out_merge(&all, &worker->left_out);
+			if ((*zone)->excluded && excluded_count(&worker->excluded, (*zone)->path))
+				excluded_keep(&worker->excluded, (*zone)->path, true,
+					EXCLUDED_IGNORED, 0);
+		excluded_merge(&all, &worker->excluded);
 	}
-	left_out_cut(&all);
-	list->n_left_out = all.n_all;
-	list->left_out = all.rows;
+	excluded_cut(&all);
+	list->n_excluded = all.n_all;
+	list->excluded = all.rows;
 	arena_merge(&list->arena, &all.arena);
 }
 
@@ -1185,17 +1185,17 @@ static int refuse_secrets(const struct walk *walk, const struct path_list *list,
 static int refuse_empty(const struct walk *walk, const struct path_list *list, struct err *err)
 {
 	static const char *const why[] = {
-		[LEFT_OUT_IGNORED] = "ignored by git",
-		[LEFT_OUT_DLRUNIGNORE] = "dropped by .dlrunignore",
-		[LEFT_OUT_SPECIAL] = "a socket, pipe or device",
-		[LEFT_OUT_REPOSITORY] = "a repository that the outer one ignores",
+		[EXCLUDED_IGNORED] = "ignored by git",
+		[EXCLUDED_DLRUNIGNORE] = "dropped by .dlrunignore",
+		[EXCLUDED_SPECIAL] = "a socket, pipe or device",
+		[EXCLUDED_REPOSITORY] = "a repository that the outer one ignores",
 	};
 
 	int r = err_set(
 		err, E_SNAPSHOT_EMPTY, "there is no file to run in %s", walk->options->root);
-	vec_foreach (const struct left_out, row, &list->left_out) {
+	vec_foreach (const struct excluded, row, &list->excluded) {
 		AUTO_FREE char *shown = str_shown(row->path);
-		if (row >= list->left_out.v + ERR_EVIDENCE_MAX)
+		if (row >= list->excluded.v + ERR_EVIDENCE_MAX)
 			break;
 		err_evidence(err, "%s: %s", shown, why[row->why]);
 	}
@@ -1211,7 +1211,7 @@ static int make_list(struct walk *walk, struct path_list *list, struct err *err)
 	if ((r = first_failure(walk, err)) < 0)
 		return r;
 	put_files(walk, list);
-	put_left_out(walk, list);
+	put_excluded(walk, list);
 	if ((r = unmatched_refuse(walk, list, err)) < 0)
 		return r;
 	unmatched_note(walk, list, &list->notes);

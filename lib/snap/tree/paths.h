@@ -65,16 +65,16 @@ struct path {
 	const struct tracked_path *tracked; /* NULL: git does not track it */
 };
 
-enum left_out_why {
-	LEFT_OUT_IGNORED, /* by git's rules; a directory stands for all below it */
-	LEFT_OUT_DLRUNIGNORE,
-	LEFT_OUT_SPECIAL,    /* socket, FIFO, device */
-	LEFT_OUT_REPOSITORY, /* a nested repository that the outer one ignores */
+enum excluded_why {
+	EXCLUDED_IGNORED, /* by git's rules; a directory stands for all below it */
+	EXCLUDED_DLRUNIGNORE,
+	EXCLUDED_SPECIAL,    /* socket, FIFO, device */
+	EXCLUDED_REPOSITORY, /* a nested repository that the outer one ignores */
 };
 
-struct left_out {
+struct excluded {
 	const char *path; /* directories end in a slash */
-	enum left_out_why why;
+	enum excluded_why why;
 	uint64_t size; /* of a file; directories are not measured: 0 */
 };
 
@@ -82,13 +82,13 @@ struct path_list {
 	struct path *v; /* sorted by the bytes of path */
 	size_t n, cap;
 	struct arena arena;
-	struct left_out_list VEC_OF(struct left_out) left_out; /* sorted; at most LEFT_OUT_MAX */
-	size_t n_left_out;                                     /* all of them */
+	struct excluded_list VEC_OF(struct excluded) excluded; /* sorted; at most EXCLUDED_MAX */
+	size_t n_excluded;                                     /* all of them */
 	uint64_t bytes;
 	struct strv notes; /* sentences that are worth a warning */
 };
 
-enum { LEFT_OUT_MAX = 10000 };
+enum { EXCLUDED_MAX = 10000 };
 
 /* Blocks for the walk. Errors, the first that holds:
  *   E_SNAPSHOT_INCLUDE  an absolute path or one with ".." in include, paths or allow

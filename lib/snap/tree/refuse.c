@@ -441,7 +441,7 @@ static const char *refuse_same_name(const struct path_list *list, const char *en
 	vec_foreach (const struct path, path, list)
 		if (str_eq(fs_basename(path->path), fs_basename(entry)))
 			return path->path;
-	vec_foreach (const struct left_out, row, &list->left_out)
+	vec_foreach (const struct excluded, row, &list->excluded)
 		if (str_eq(fs_basename(row->path), fs_basename(entry)))
 			return row->path;
 	return NULL;
@@ -458,9 +458,9 @@ static char *near_match(
 
 static bool refuse_is_dropped(const struct path_list *list, const char *entry)
 {
-	vec_foreach (const struct left_out, row, &list->left_out) {
+	vec_foreach (const struct excluded, row, &list->excluded) {
 		size_t len = strlen(row->path);
-		if (row->why != LEFT_OUT_DLRUNIGNORE || strncmp(row->path, entry, len - 1) != 0)
+		if (row->why != EXCLUDED_DLRUNIGNORE || strncmp(row->path, entry, len - 1) != 0)
 			continue;
 		bool is_dir = row->path[len - 1] == '/';
 		bool same = is_dir ? !entry[len - 1] || entry[len - 1] == '/'

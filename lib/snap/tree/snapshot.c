@@ -396,8 +396,8 @@ static void warn_fill(struct snapshot *s)
 
 	warn_repositories(s);
 	warn_contents(s);
-	vec_foreach (const struct left_out, row, &s->paths.left_out)
-		if (row->why == LEFT_OUT_SPECIAL)
+	vec_foreach (const struct excluded, row, &s->paths.excluded)
+		if (row->why == EXCLUDED_SPECIAL)
 			tally(&special, row->path);
 	snapshot_say(s, &special, "is a socket, FIFO or device and no part of the snapshot",
 		"sockets, FIFOs and devices are no part of the snapshot");
@@ -484,13 +484,13 @@ static bool snapshot_is_wanted(const struct snapshot *s, const char *path)
 }
 
 /* Whether the list of what was left out names path or a directory above it. */
-static bool snapshot_is_left_out(const struct path_list *paths, const char *path)
+static bool snapshot_is_excluded(const struct path_list *paths, const char *path)
 {
-	size_t n = vec_bound(&paths->left_out, item, strcmp(item->path, path) <= 0);
+	size_t n = vec_bound(&paths->excluded, item, strcmp(item->path, path) <= 0);
 
 	if (n == 0)
 		return false;
-	const char *named = paths->left_out.v[n - 1].path;
+	const char *named = paths->excluded.v[n - 1].path;
 	return str_eq(named, path) || (str_ends(named, "/") && str_starts(path, named));
 }
 
@@ -505,7 +505,7 @@ static bool snapshot_is_deleted(const struct snapshot *s, const struct repo *rep
 		return false;
 	AUTO_FREE char *path =
 		*repo->dir ? mem_printf("%s/%s", repo->dir, t->path) : mem_strdup(t->path);
-	if (!snapshot_is_wanted(s, path) || snapshot_is_left_out(&s->paths, path))
+	if (!snapshot_is_wanted(s, path) || snapshot_is_excluded(&s->paths, path))
 		return false;
 	int rc = content_lstat(s->private->root_fd, path, &st);
 	return rc < 0 || !(S_ISREG(st.st_mode) || S_ISLNK(st.st_mode));

@@ -42,7 +42,7 @@ struct walk_scope {
 /* A directory that git ignores and that is visited because it holds tracked or included files. */
 struct walk_zone {
 	const char *path;
-	atomic_bool left_out; /* something in it was */
+	atomic_bool excluded; /* something in it was */
 };
 
 struct walk_dir {
@@ -80,13 +80,13 @@ enum walk_over {
 
 /*
  * The rows of paths that a walk left out. Each thread fills rows of its own; together they are cut
- * to the first LEFT_OUT_MAX in the order of bytes, so the result does not depend on which thread
+ * to the first EXCLUDED_MAX in the order of bytes, so the result does not depend on which thread
  * found a path.
  */
 
 /* Zero is empty. */
-struct left_out_rows {
-	struct left_out_list rows;
+struct excluded_rows {
+	struct excluded_list rows;
 	struct arena arena;
 	size_t n_all;     /* kept or not */
 	const char *last; /* no path behind this one can be among the first; NULL: unknown */
@@ -103,7 +103,7 @@ struct walk_worker {
 	struct VEC_OF(struct walk_zone *) zones;
 	struct VEC_OF(struct walk_dir *) borders; /* that may be repositories of their own */
 	struct VEC_OF(struct walk_secret) secrets;
-	struct left_out_rows left_out;
+	struct excluded_rows excluded;
 	/* The failure with the first path in the order of bytes. */
 	struct err failure;
 	char *failure_path;

@@ -36,7 +36,7 @@ enum {
 struct kept_place {
 	int rank;
 	int64_t offset;
-	uint64_t left_out;
+	uint64_t excluded;
 	char *token; /* as of kube_runlog_token; NULL: from the start */
 };
 struct kept_places VEC_OF(struct kept_place);

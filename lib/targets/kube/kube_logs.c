@@ -74,15 +74,15 @@ static struct kept_place *kube_logs_find_place(struct kept_places *places, int r
 static void parse_place(char *line, struct kept_places *ret)
 {
 	long long rank, offset;
-	unsigned long long left_out;
+	unsigned long long excluded;
 	int n = 0;
 
-	if (sscanf(line, "%lld %lld %llu %n", &rank, &offset, &left_out, &n) != 3 || rank < 0 ||
+	if (sscanf(line, "%lld %lld %llu %n", &rank, &offset, &excluded, &n) != 3 || rank < 0 ||
 		rank >= KUBE_ARCHIVE_RANKS_MAX || offset < 0)
 		return;
 	struct kept_place *place = kube_logs_find_place(ret, (int)rank);
 	place->offset = offset;
-	place->left_out = left_out;
+	place->excluded = excluded;
 	free(place->token);
 	place->token = line[n] ? mem_strdup(line + n) : NULL;
 }
@@ -138,7 +138,7 @@ static int write_places(struct kube_archive *archive, struct err *err)
 		if ((size_t)place->rank < archive->ranks.n)
 			place->offset = archive->ranks.v[place->rank].last.offset;
 		buf_addf(&text, "%d %lld %llu %s\n", place->rank, (long long)place->offset,
-			(unsigned long long)place->left_out, place->token ? place->token : "");
+			(unsigned long long)place->excluded, place->token ? place->token : "");
 	}
 	archive->is_new = false;
 	return fs_replace(path, text.data ? text.data : "", text.len, 0600, FS_SYNC_NONE, err);
@@ -237,7 +237,7 @@ int kube_archive_add(struct kube_archive *archive, int rank, const char *data, s
 	archive->is_new = true;
 	archive->is_full = was_full || archive->bytes + len > archive->max_bytes;
 	if (archive->is_full) {
-		kube_logs_find_place(&archive->places, rank)->left_out += len;
+		kube_logs_find_place(&archive->places, rank)->excluded += len;
 		return !was_full;
 	}
 	file = find_rank(archive, rank);
@@ -334,7 +334,7 @@ int kube_archive_open(
 	vec_foreach (struct kept_place, place, &archive->places) {
 		find_rank(archive, place->rank)->last.offset = place->offset;
 		archive->bytes += (uint64_t)place->offset;
-		archive->is_full = archive->is_full || place->left_out > 0;
+		archive->is_full = archive->is_full || place->excluded > 0;
 	}
 	*ret = archive;
 	return 0;
@@ -515,16 +515,16 @@ static const struct kept_place *kube_logs_place_of(const struct kept *kept)
 	return NULL;
 }
 
-static void kube_logs_say_left_out(const struct kept *kept)
+static void kube_logs_say_excluded(const struct kept *kept)
 {
 	const struct kept_place *place = kube_logs_place_of(kept);
 	char size[16], max[16];
 
-	if (!place || place->left_out == 0)
+	if (!place || place->excluded == 0)
 		return;
 	AUTO_FREE char *text = mem_printf("rank %d: %s that came here next is not kept: the log "
 					  "of an attempt is kept up to %s",
-		kept->rank, str_size(place->left_out, size), str_size(KUBE_ARCHIVE_MAX, max));
+		kept->rank, str_size(place->excluded, size), str_size(KUBE_ARCHIVE_MAX, max));
 	kube_logs_say(kept, text);
 }
 
@@ -536,7 +536,7 @@ static void kube_logs_on_done(struct target_call *call, int status, struct err *
 
 	if (status == 0) {
 		say_gaps(kept, INT64_MAX);
-		kube_logs_say_left_out(kept);
+		kube_logs_say_excluded(kept);
 	}
 	if (status == 0 && kept->request.rank < 0) {
 		kept->rank++;

@@ -48,7 +48,7 @@ struct search {
 	const char *made;
 };
 
-static bool setup_is_left_out(const char *name)
+static bool setup_is_excluded(const char *name)
 {
 	return str_eq(name, ".") || str_eq(name, "..") || str_eq(name, "__pycache__") ||
 	       str_ends(name, ".pyc");
@@ -97,7 +97,7 @@ static int find_below(struct search *search, int made_fd, int tree_fd, const cha
 	if (!dir)
 		return fs_error(err, errno, "%s/%s", search->made, path);
 	while (r == 0 && depth < DEPTH_MAX && (entry = readdir(dir)))
-		if (!setup_is_left_out(entry->d_name))
+		if (!setup_is_excluded(entry->d_name))
 			r = setup_visit(search, made_fd, tree_fd, entry->d_name, path, depth, err);
 	return r;
 }

@@ -407,8 +407,8 @@ static void test_limits_of_plugins(void **state)
 	offer_at(PROFILE, c, 10, 1, false);
 	offer_at("plugins/profile/1/rest", c, (size_t)MIRROR_PLUGIN_BYTES_MAX - 9, 1, false);
 	counts = end("h/1");
-	assert_int_equal(counts.left_out, 2);
-	assert_string_equal(mirror_files_left_out(files), "plugins/profile/1/large");
+	assert_int_equal(counts.excluded, 2);
+	assert_string_equal(mirror_files_excluded(files), "plugins/profile/1/large");
 	assert_int_equal(requested, 10);
 	is_here(PROFILE, c, 10);
 	begin();
@@ -422,7 +422,7 @@ static void test_limits_of_plugins(void **state)
 	}
 	counts = end(NULL);
 	assert_int_equal(counts.plugin_files, MIRROR_PLUGIN_FILES_MAX);
-	assert_int_equal(counts.left_out, 5);
+	assert_int_equal(counts.excluded, 5);
 }
 
 static void test_whole(void **state)

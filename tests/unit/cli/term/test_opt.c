@@ -126,7 +126,7 @@ static void forms(void **state)
 	done(&parsed);
 }
 
-static void values_may_be_left_out(void **state)
+static void values_may_be_excluded(void **state)
 {
 	(void)state;
 	PARSE(parsed, "--report|x");
@@ -344,7 +344,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(forms),
 		cmocka_unit_test(clusters_end_with_a_value),
-		cmocka_unit_test(values_may_be_left_out),
+		cmocka_unit_test(values_may_be_excluded),
 		cmocka_unit_test(values_may_poll_like_options),
 		cmocka_unit_test(short_forms),
 		cmocka_unit_test(hidden_options_want_their_whole_name),

@@ -659,7 +659,7 @@ static void scope_added_meanwhile_is_requested_for(void **state)
 }
 
 /* Some token servers give nothing where one of the scopes is not allowed. */
-static void scopes_that_are_refused_together_are_left_out(void **state)
+static void scopes_that_are_refused_together_are_excluded(void **state)
 {
 	AUTO_ASKER struct asker first = {0}, second = {0}, third = {0};
 	AUTO_FREE char *base =
@@ -1270,7 +1270,7 @@ int main(void)
 		IN_RUNTIME(all_share_one_token),
 		IN_RUNTIME(cancelled_ones_hear_nothing),
 		IN_RUNTIME(scope_added_meanwhile_is_requested_for),
-		IN_RUNTIME(scopes_that_are_refused_together_are_left_out),
+		IN_RUNTIME(scopes_that_are_refused_together_are_excluded),
 		IN_RUNTIME(scopes_that_are_all_needed_are_refused_together),
 		IN_RUNTIME(free_with_waits_is_safe),
 		IN_RUNTIME(free_from_within_is_safe),

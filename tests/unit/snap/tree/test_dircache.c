@@ -251,7 +251,7 @@ static char *walk(bool remember)
 	buf_init(&out, 1 << 22);
 	vec_foreach (const struct path, path, &list)
 		buf_addf(&out, "%s %o %ju\n", path->path, path->mode, (uintmax_t)path->ino);
-	vec_foreach (const struct left_out, row, &list.left_out)
+	vec_foreach (const struct excluded, row, &list.excluded)
 		buf_addf(&out, "- %s %d\n", row->path, row->why);
 	path_list_done(&list);
 	dircache_done(&cache);

@@ -132,13 +132,13 @@ static char *left_text(const struct path_list *list)
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, 1 << 20);
-	vec_foreach (const struct left_out, row, &list->left_out)
-		buf_addf(&out, "%s%c:%s", row > list->left_out.v ? " " : "", "IDSR"[row->why],
+	vec_foreach (const struct excluded, row, &list->excluded)
+		buf_addf(&out, "%s%c:%s", row > list->excluded.v ? " " : "", "IDSR"[row->why],
 			row -> path);
 	return buf_take(&out);
 }
 
-static void expect(struct runtime *w, const char *paths, const char *left_out)
+static void expect(struct runtime *w, const char *paths, const char *excluded)
 {
 	struct path_list found = {0};
 	struct err err = {0};
@@ -148,8 +148,8 @@ static void expect(struct runtime *w, const char *paths, const char *left_out)
 	AUTO_FREE char *text = list_text(&found);
 	AUTO_FREE char *left = left_text(&found);
 	assert_string_equal(text, paths);
-	assert_string_equal(left, left_out);
-	assert_int_equal(found.n_left_out, found.left_out.n);
+	assert_string_equal(left, excluded);
+	assert_int_equal(found.n_excluded, found.excluded.n);
 	path_list_done(&found);
 }
 
@@ -463,7 +463,7 @@ static void test_deep(void **state)
 	path_list_done(&found);
 }
 
-static void test_many_left_out(void **state)
+static void test_many_excluded(void **state)
 {
 	enum { N = 25000 };
 	struct runtime *w = *state;
@@ -479,16 +479,16 @@ static void test_many_left_out(void **state)
 			assert_int_equal(mknodat(w->tree.fd, name, S_IFREG | 0644, 0), 0);
 	}
 	assert_int_equal(list(w, &found, NULL), 0);
-	assert_int_equal(found.n_left_out, N);
-	assert_int_equal(found.left_out.n, LEFT_OUT_MAX);
-	assert_string_equal(found.left_out.v[0].path, "0/00002.log");
-	for (size_t i = 1; i < LEFT_OUT_MAX; i++)
-		assert_true(strcmp(found.left_out.v[i - 1].path, found.left_out.v[i].path) < 0);
-	assert_string_equal(found.left_out.v[LEFT_OUT_MAX - 1].path, "0/20000.log");
+	assert_int_equal(found.n_excluded, N);
+	assert_int_equal(found.excluded.n, EXCLUDED_MAX);
+	assert_string_equal(found.excluded.v[0].path, "0/00002.log");
+	for (size_t i = 1; i < EXCLUDED_MAX; i++)
+		assert_true(strcmp(found.excluded.v[i - 1].path, found.excluded.v[i].path) < 0);
+	assert_string_equal(found.excluded.v[EXCLUDED_MAX - 1].path, "0/20000.log");
 	path_list_done(&found);
 }
 
-static void test_sizes_of_left_out(void **state)
+static void test_sizes_of_excluded(void **state)
 {
 	struct runtime *w = *state;
 	struct path_list found = {0};
@@ -497,9 +497,9 @@ static void test_sizes_of_left_out(void **state)
 	tree_write(&w->tree, "x", "12345");
 	tree_write(&w->tree, "d/y", "12345");
 	assert_int_equal(list(w, &found, NULL), 0);
-	assert_string_equal(found.left_out.v[0].path, "d/");
-	assert_int_equal(found.left_out.v[0].size, 0);
-	assert_int_equal(found.left_out.v[1].size, 5);
+	assert_string_equal(found.excluded.v[0].path, "d/");
+	assert_int_equal(found.excluded.v[0].size, 0);
+	assert_int_equal(found.excluded.v[1].size, 5);
 	path_list_done(&found);
 }
 
@@ -552,8 +552,8 @@ int main(void)
 		TEST(test_include_the_whole_tree),
 		TEST(test_paths),
 		TEST(test_deep),
-		TEST(test_many_left_out),
-		TEST(test_sizes_of_left_out),
+		TEST(test_many_excluded),
+		TEST(test_sizes_of_excluded),
 		TEST(test_same_each_time),
 	};
 

@@ -320,7 +320,7 @@ static void test_hints_are_exact(void **state)
 		assert_int_equal(waitpid(pid, &status, 0), pid);
 		assert_int_equal(status, 0);
 		expect(w, ".dlrunignore");
-		assert_int_equal(w->list.n_left_out, i + 1);
+		assert_int_equal(w->list.n_excluded, i + 1);
 	}
 	err_clear(&w->err);
 	tree_sparse(&w->tree, "new\nline", 2048);

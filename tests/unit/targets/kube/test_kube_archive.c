@@ -108,8 +108,8 @@ static void test_its_limit(void **state)
 	archive = open_archive(dir);
 	const struct kept_places *places = kube_archive_places(archive);
 	assert_int_equal(places->n, 2);
-	assert_int_equal(places->v[0].left_out, 1);
-	assert_int_equal(places->v[1].left_out, 5);
+	assert_int_equal(places->v[0].excluded, 1);
+	assert_int_equal(places->v[1].excluded, 5);
 	assert_int_equal(places->v[1].offset, 0);
 	assert_int_equal(add(archive, 0, "\n"), 0);
 	kube_archive_free(archive);

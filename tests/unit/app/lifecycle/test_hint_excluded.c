@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "app/lifecycle/hint_left_out.h"
+#include "app/lifecycle/hint_excluded.h"
 #include "app/lifecycle/why.h"
 #include "app/transfer/outputs.h"
 #include "core/config/words.h"
@@ -15,7 +15,7 @@
 #define RUN_ID "a-22222"
 #define TREE   "/home/me/.local/state/dlrun/runs/" RUN_ID "/attempts/3/tree"
 
-static const char *const left_out[] = {
+static const char *const excluded[] = {
 	"data/",
 	".cache/",
 	"exp/a/local.yaml",
@@ -30,17 +30,17 @@ static const char *const left_out[] = {
 /* What the program said, and what is found; NULL: nothing. */
 static const char *find_in(const char *cwd, const char *text, size_t len)
 {
-	AUTO_LEFT_OUT struct left_out_paths paths = {0};
-	const struct left_out_place place = {.run_id = RUN_ID, .tree = "/t/tree", .cwd = cwd};
-	const struct left_out *found;
+	AUTO_EXCLUDED struct excluded_paths paths = {0};
+	const struct excluded_place place = {.run_id = RUN_ID, .tree = "/t/tree", .cwd = cwd};
+	const struct excluded *found;
 
-	for (size_t i = 0; i < ARRAY_LEN(left_out); i++)
-		left_out_add(&paths, left_out[i], LEFT_OUT_IGNORED);
-	left_out_sort(&paths);
-	found = left_out_find(&paths, &place, text, len);
-	for (size_t i = 0; found && i < ARRAY_LEN(left_out); i++)
-		if (str_eq(left_out[i], found->path))
-			return left_out[i];
+	for (size_t i = 0; i < ARRAY_LEN(excluded); i++)
+		excluded_add(&paths, excluded[i], EXCLUDED_IGNORED);
+	excluded_sort(&paths);
+	found = excluded_find(&paths, &place, text, len);
+	for (size_t i = 0; found && i < ARRAY_LEN(excluded); i++)
+		if (str_eq(excluded[i], found->path))
+			return excluded[i];
 	assert_null(found);
 	return NULL;
 }
@@ -96,21 +96,21 @@ static void test_data(void **state)
 
 static void check_anew(const char *const *made, size_t n, const char *wanted)
 {
-	AUTO_LEFT_OUT struct left_out_paths paths = {0};
+	AUTO_EXCLUDED struct excluded_paths paths = {0};
 	struct outputs_files files = {0};
 	AUTO_BUF struct buf text;
 
-	left_out_add(&paths, "exp/data/x.bin", LEFT_OUT_IGNORED);
-	left_out_add(&paths, "data/", LEFT_OUT_IGNORED);
-	left_out_add(&paths, "runs/", LEFT_OUT_IGNORED);
-	left_out_sort(&paths);
+	excluded_add(&paths, "exp/data/x.bin", EXCLUDED_IGNORED);
+	excluded_add(&paths, "data/", EXCLUDED_IGNORED);
+	excluded_add(&paths, "runs/", EXCLUDED_IGNORED);
+	excluded_sort(&paths);
 	for (size_t i = 0; i < n; i++)
 		*vec_push(&files) = (struct outputs_file){mem_strdup(made[i]), 1, 1};
-	const struct left_out *found = left_out_made_anew(&paths, &files);
+	const struct excluded *found = excluded_made_anew(&paths, &files);
 	assert_string_equal(found ? found->path : "", wanted);
 	buf_init(&text, 1000);
 	if (found)
-		left_out_warn_anew(found, &text);
+		excluded_warn_anew(found, &text);
 	if (str_eq(wanted, "data/"))
 		assert_non_null(strstr(text.data, "made data/ anew"));
 	if (str_eq(wanted, "data/"))
@@ -183,7 +183,7 @@ static void test_only_the_end_counts(void **state)
 	(void)state;
 	buf_init(&text, 1 << 20);
 	buf_adds(&text, "data/x not found\n");
-	for (int i = 0; i < LEFT_OUT_TAIL; i++)
+	for (int i = 0; i < EXCLUDED_TAIL; i++)
 		buf_addc(&text, i % 80 ? 'x' : '\n');
 	assert_null(find_in(".", text.data, text.len));
 	buf_adds(&text, "\ndata/x not found");
@@ -201,7 +201,7 @@ static void test_hostile(void **state)
 		AUTO_BUF struct buf text;
 		buf_init(&text, 1 << 20);
 		buf_adds(&text, "not found ");
-		while (text.len < 2 * LEFT_OUT_TAIL)
+		while (text.len < 2 * EXCLUDED_TAIL)
 			buf_adds(&text, pieces[i]);
 		buf_adds(&text, " not found");
 		assert_null(find_in(".", text.data, text.len));
@@ -211,55 +211,55 @@ static void test_hostile(void **state)
 
 static void test_empty_list(void **state)
 {
-	const struct left_out_paths none = {0};
-	const struct left_out_place place = {.cwd = "."};
+	const struct excluded_paths none = {0};
+	const struct excluded_place place = {.cwd = "."};
 
 	(void)state;
-	assert_null(left_out_find(&none, &place, "data not found", 14));
+	assert_null(excluded_find(&none, &place, "data not found", 14));
 }
 
-static void hint_is(enum left_out_why why, const char *path, const char *want)
+static void hint_is(enum excluded_why why, const char *path, const char *want)
 {
-	const struct left_out row = {.path = path, .why = why};
+	const struct excluded row = {.path = path, .why = why};
 	AUTO_BUF struct buf hint;
 
 	buf_init(&hint, 1 << 16);
-	left_out_hint(&row, &hint);
+	excluded_hint(&row, &hint);
 	assert_non_null(strstr(hint.data, want));
 }
 
 static void test_hints(void **state)
 {
 	(void)state;
-	hint_is(LEFT_OUT_IGNORED, "data/",
+	hint_is(EXCLUDED_IGNORED, "data/",
 		"`data/` is ignored by git and was excluded; add it to `data:` (data that stays "
 		"where it is) or `include:` (part of the code) in dlrun.yaml");
-	hint_is(LEFT_OUT_DLRUNIGNORE, "x", "`x` is named in .dlrunignore");
-	hint_is(LEFT_OUT_SPECIAL, "p", "`p` is a socket, pipe or device");
-	hint_is(LEFT_OUT_IGNORED, "a\nb\033", "`a\\nb\\x1b` is");
+	hint_is(EXCLUDED_DLRUNIGNORE, "x", "`x` is named in .dlrunignore");
+	hint_is(EXCLUDED_SPECIAL, "p", "`p` is a socket, pipe or device");
+	hint_is(EXCLUDED_IGNORED, "a\nb\033", "`a\\nb\\x1b` is");
 }
 
 /*
  * The list beside a run
  */
 
-static struct snapshot snapshot_of(struct left_out *rows, size_t n)
+static struct snapshot snapshot_of(struct excluded *rows, size_t n)
 {
-	return (struct snapshot){.paths.left_out = {rows, n, n}};
+	return (struct snapshot){.paths.excluded = {rows, n, n}};
 }
 
 static void test_list_is_kept(void **state)
 {
-	struct left_out rows[] = {
-		{"data/", LEFT_OUT_IGNORED, 0},
-		{"n\xff.bin", LEFT_OUT_DLRUNIGNORE, 3},
-		{"out/", LEFT_OUT_IGNORED, 0},
-		{"pipe", LEFT_OUT_SPECIAL, 0},
-		{"sets/a/", LEFT_OUT_IGNORED, 0},
-		{"sets/b/", LEFT_OUT_IGNORED, 0},
+	struct excluded rows[] = {
+		{"data/", EXCLUDED_IGNORED, 0},
+		{"n\xff.bin", EXCLUDED_DLRUNIGNORE, 3},
+		{"out/", EXCLUDED_IGNORED, 0},
+		{"pipe", EXCLUDED_SPECIAL, 0},
+		{"sets/a/", EXCLUDED_IGNORED, 0},
+		{"sets/b/", EXCLUDED_IGNORED, 0},
 	};
 	struct snapshot snapshot = snapshot_of(rows, ARRAY_LEN(rows));
-	AUTO_LEFT_OUT struct left_out_paths paths = {0}, copied = {0};
+	AUTO_EXCLUDED struct excluded_paths paths = {0}, copied = {0};
 	AUTO_RUN struct run *run = new_run(RUN_ID), *child = new_run("b-22222");
 	AUTO_STRV struct strv outputs = {0};
 	struct json *data = json_array(), *item = json_object();
@@ -267,11 +267,11 @@ static void test_list_is_kept(void **state)
 	(void)state;
 	put("state/dlrun/runs/" RUN_ID "/x", "");
 	put("state/dlrun/runs/b-22222/x", "");
-	ok(left_out_write(&session.dirs, run, &snapshot, error));
-	ok(left_out_read(&session.dirs, run, &paths, error));
+	ok(excluded_write(&session.dirs, run, &snapshot, error));
+	ok(excluded_read(&session.dirs, run, &paths, error));
 	assert_int_equal(paths.n, 6);
 	assert_string_equal(paths.v[1].path, "n\xff.bin");
-	assert_int_equal(paths.v[1].why, LEFT_OUT_DLRUNIGNORE);
+	assert_int_equal(paths.v[1].why, EXCLUDED_DLRUNIGNORE);
 	/* What data: and outputs: bring back is not missing. */
 	run->spec = json_object();
 	json_set_str(item, "path", "sets/a");
@@ -280,23 +280,23 @@ static void test_list_is_kept(void **state)
 	json_set(run->spec, "data", data);
 	strv_add(&outputs, "out");
 	words_set(run->spec, "outputs", &outputs);
-	left_out_paths_done(&paths);
-	ok(left_out_read(&session.dirs, run, &paths, error));
+	excluded_paths_done(&paths);
+	ok(excluded_read(&session.dirs, run, &paths, error));
 	assert_int_equal(paths.n, 4);
 	assert_string_equal(paths.v[3].path, "sets/b/");
 	/* --from: the same code. */
 	json_set_str(child->doc, "parent", RUN_ID);
-	ok(left_out_write(&session.dirs, child, NULL, error));
-	ok(left_out_read(&session.dirs, child, &copied, error));
+	ok(excluded_write(&session.dirs, child, NULL, error));
+	ok(excluded_read(&session.dirs, child, &copied, error));
 	assert_int_equal(copied.n, 6);
 }
 
 static void test_list_is_bounded(void **state)
 {
 	enum { N = 2000, LEN = 1000 };
-	AUTO_LEFT_OUT struct left_out_paths paths = {0};
+	AUTO_EXCLUDED struct excluded_paths paths = {0};
 	AUTO_RUN struct run *run = new_run(RUN_ID);
-	struct left_out *rows = mem_alloc(N, sizeof(*rows));
+	struct excluded *rows = mem_alloc(N, sizeof(*rows));
 	char *names = mem_alloc(N, LEN);
 
 	(void)state;
@@ -304,13 +304,13 @@ static void test_list_is_bounded(void **state)
 		char *name = names + i * LEN;
 		memset(name, 'x', LEN - 1);
 		name[snprintf(name, LEN, "%05d", i)] = 'x';
-		rows[i] = (struct left_out){.path = name};
+		rows[i] = (struct excluded){.path = name};
 	}
 	struct snapshot snapshot = snapshot_of(rows, N);
 	put("state/dlrun/runs/" RUN_ID "/x", "");
-	ok(left_out_write(&session.dirs, run, &snapshot, error));
-	ok(left_out_read(&session.dirs, run, &paths, error));
-	assert_int_equal(paths.n, LEFT_OUT_BYTES_MAX / (LEN - 1));
+	ok(excluded_write(&session.dirs, run, &snapshot, error));
+	ok(excluded_read(&session.dirs, run, &paths, error));
+	assert_int_equal(paths.n, EXCLUDED_BYTES_MAX / (LEN - 1));
 	free(rows);
 	free(names);
 }
@@ -322,14 +322,14 @@ static void test_no_list_or_a_bad_one(void **state)
 	struct snapshot snapshot = {0};
 
 	(void)state;
-	AUTO_LEFT_OUT struct left_out_paths paths = {0};
-	ok(left_out_write(&session.dirs, run, &snapshot, error));
-	ok(left_out_write(&session.dirs, run, NULL, error));
-	ok(left_out_read(&session.dirs, run, &paths, error));
+	AUTO_EXCLUDED struct excluded_paths paths = {0};
+	ok(excluded_write(&session.dirs, run, &snapshot, error));
+	ok(excluded_write(&session.dirs, run, NULL, error));
+	ok(excluded_read(&session.dirs, run, &paths, error));
 	assert_int_equal(paths.n, 0);
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-		put("state/dlrun/runs/" RUN_ID "/" RUN_LEFT_OUT, bad[i]);
-		left_out_read(&session.dirs, run, &paths, NULL);
+		put("state/dlrun/runs/" RUN_ID "/" RUN_EXCLUDED, bad[i]);
+		excluded_read(&session.dirs, run, &paths, NULL);
 		assert_int_equal(paths.n, 0);
 	}
 }
@@ -342,7 +342,7 @@ static struct run *failed_run(const char *reason)
 	run_set_state(run, RUN_FAILED);
 	run_set_exit(run, &exit);
 	json_set_str(run->doc, "text", "the program exited with 1");
-	put("state/dlrun/runs/" RUN_ID "/" RUN_LEFT_OUT,
+	put("state/dlrun/runs/" RUN_ID "/" RUN_EXCLUDED,
 		"{\"schema\":\"dlrun/left-out/v1\",\"ignored\":[\"data/\",\"tool\"]}");
 	return run;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/lifecycle/hint_left_out.h"
+#include "app/lifecycle/hint_excluded.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@
 enum { LINE_MAX = 4096 };
 
 /* How programs say that something is not there. */
-static const char *const left_out_complaints[] = {"can't find", "can't open", "cannot access",
+static const char *const excluded_complaints[] = {"can't find", "can't open", "cannot access",
 	"cannot find", "cannot load", "cannot open", "cannot stat", "could not find",
 	"could not load", "could not open", "couldn't find", "couldn't open", "does not exist",
 	"doesn't exist", "enoent", "errno 2]", "failed to load", "failed to open", "filenotfound",
@@ -34,12 +34,12 @@ static const char *const left_out_complaints[] = {"can't find", "can't open", "c
 	"not a directory", "not found", "notfound", "os error 2", "unable to open"};
 
 /* How programs say that data is missing, or cannot be fetched instead. */
-static const char *const left_out_data_complaints[] = {"dataset not found", "dataset is not found",
+static const char *const excluded_data_complaints[] = {"dataset not found", "dataset is not found",
 	"datasetnotfound", "data not found", "download=true", "download failed",
 	"could not download", "error downloading", "failed to download", "failed to resolve",
 	"max retries exceeded", "name resolution", "name or service not known", "urlopen error"};
 
-static bool left_out_has_one_of(const char *line, const char *const *texts, size_t n)
+static bool excluded_has_one_of(const char *line, const char *const *texts, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (strcasestr(line, texts[i]))
@@ -48,24 +48,24 @@ static bool left_out_has_one_of(const char *line, const char *const *texts, size
 }
 
 /* The row of exactly this path; below: the first whose path begins with it. */
-static const struct left_out *left_out_row(
-	const struct left_out_paths *paths, const char *path, bool below)
+static const struct excluded *excluded_row(
+	const struct excluded_paths *paths, const char *path, bool below)
 {
 	size_t at = vec_bound(paths, item, strcmp(item->path, path) < 0);
-	const struct left_out *row = at < paths->n ? &paths->v[at] : NULL;
+	const struct excluded *row = at < paths->n ? &paths->v[at] : NULL;
 
 	return row && (below ? str_starts(row->path, path) : str_eq(row->path, path)) ? row : NULL;
 }
 
 /* The row of path in dir (both relative to the root of the tree), or of a directory above it, or,
  * for a word that is surely a path, of something below it. */
-static const struct left_out *left_out_at(
-	const struct left_out_paths *paths, const char *dir, const char *path, bool below)
+static const struct excluded *excluded_at(
+	const struct excluded_paths *paths, const char *dir, const char *path, bool below)
 {
 	AUTO_FREE char *whole = mem_printf("%s/%s", dir, path);
 	AUTO_STRV struct strv parts = {0};
 	AUTO_FREE char *at_dir = mem_strdup("");
-	const struct left_out *found = NULL;
+	const struct excluded *found = NULL;
 	char *rest = NULL;
 
 	for (char *part = strtok_r(whole, "/", &rest); part; part = strtok_r(NULL, "/", &rest)) {
@@ -78,25 +78,25 @@ static const struct left_out *left_out_at(
 	}
 	for (size_t i = 0; i < parts.n && !found; i++) {
 		char *longer = mem_printf("%s%s", at_dir, parts.v[i]);
-		found = left_out_row(paths, longer, false);
+		found = excluded_row(paths, longer, false);
 		free(at_dir);
 		at_dir = mem_printf("%s/", longer);
 		free(longer);
 		if (!found)
-			found = left_out_row(paths, at_dir, false);
+			found = excluded_row(paths, at_dir, false);
 	}
-	return found || !below || !*at_dir ? found : left_out_row(paths, at_dir, true);
+	return found || !below || !*at_dir ? found : excluded_row(paths, at_dir, true);
 }
 
-static const struct left_out *left_out_word(const struct left_out_paths *paths,
-	const struct left_out_place *place, const char *word, bool quoted)
+static const struct excluded *excluded_word(const struct excluded_paths *paths,
+	const struct excluded_place *place, const char *word, bool quoted)
 {
 	bool below = quoted || strchr(word, '/');
 	const char *rest = NULL;
 
 	if (*word != '/') {
-		const struct left_out *found = left_out_at(paths, place->cwd, word, below);
-		return found ? found : left_out_at(paths, "", word, below);
+		const struct excluded *found = excluded_at(paths, place->cwd, word, below);
+		return found ? found : excluded_at(paths, "", word, below);
 	}
 	if (place->tree)
 		rest = fs_below(word, place->tree);
@@ -107,32 +107,32 @@ static const struct left_out *left_out_word(const struct left_out_paths *paths,
 		rest += strspn(rest, "0123456789");
 		rest = str_starts(rest, "/tree/") ? rest + strlen("/tree/") : NULL;
 	}
-	return rest ? left_out_at(paths, "", rest, true) : NULL;
+	return rest ? excluded_at(paths, "", rest, true) : NULL;
 }
 
 /* "No module named 'a.b'": a/b.py, or a/b/ with what is in it; below the working directory, the
  * root or src/. */
-static const struct left_out *left_out_module(
-	const struct left_out_paths *paths, const struct left_out_place *place, const char *module)
+static const struct excluded *excluded_module(
+	const struct excluded_paths *paths, const struct excluded_place *place, const char *module)
 {
 	static const char *const before[] = {"", "", "src/", "src/"}, *const after[] = {".py", ""};
 	AUTO_FREE char *path = mem_strdup(module);
-	const struct left_out *found = NULL;
+	const struct excluded *found = NULL;
 
 	for (char *at = path; (at = strchr(at, '.'));)
 		*at = '/';
 	for (size_t i = 0; !found && i < ARRAY_LEN(before); i++) {
 		AUTO_FREE char *name = mem_printf("%s%s%s", before[i], path, after[i % 2]);
-		found = left_out_word(paths, place, name, true);
+		found = excluded_word(paths, place, name, true);
 	}
 	return found;
 }
 
-static const struct left_out *left_out_line(
-	const struct left_out_paths *paths, const struct left_out_place *place, char *line)
+static const struct excluded *excluded_line(
+	const struct excluded_paths *paths, const struct excluded_place *place, char *line)
 {
 	const char *module = strcasestr(line, "no module named ");
-	const struct left_out *found = NULL;
+	const struct excluded *found = NULL;
 
 	line = module ? line + (module - line) + strlen("no module named ") : line;
 	while (*line && !found) {
@@ -145,8 +145,8 @@ static const struct left_out *left_out_line(
 			cut--;
 		AUTO_FREE char *word = mem_strndup(line, cut);
 		if (*word)
-			found = module ? left_out_module(paths, place, word)
-				       : left_out_word(paths, place, word, quoted);
+			found = module ? excluded_module(paths, place, word)
+				       : excluded_word(paths, place, word, quoted);
 		line += len + (line[len] != '\0');
 	}
 	return found;
@@ -168,10 +168,10 @@ static bool is_like_input(const char *path)
 	return false;
 }
 
-const struct left_out *left_out_find(const struct left_out_paths *paths,
-	const struct left_out_place *place, const char *output, size_t len)
+const struct excluded *excluded_find(const struct excluded_paths *paths,
+	const struct excluded_place *place, const char *output, size_t len)
 {
-	size_t first = len > LEFT_OUT_TAIL ? len - LEFT_OUT_TAIL : 0, end = len;
+	size_t first = len > EXCLUDED_TAIL ? len - EXCLUDED_TAIL : 0, end = len;
 	bool wants_data = false;
 
 	while (paths->n && end > first) {
@@ -180,11 +180,11 @@ const struct left_out *left_out_find(const struct left_out_paths *paths,
 			start--;
 		size_t size = end - start < LINE_MAX ? end - start : LINE_MAX;
 		AUTO_FREE char *line = term_plain(output + start, size);
-		wants_data |= left_out_has_one_of(
-			line, left_out_data_complaints, ARRAY_LEN(left_out_data_complaints));
-		const struct left_out *found = NULL;
-		if (left_out_has_one_of(line, left_out_complaints, ARRAY_LEN(left_out_complaints)))
-			found = left_out_line(paths, place, line);
+		wants_data |= excluded_has_one_of(
+			line, excluded_data_complaints, ARRAY_LEN(excluded_data_complaints));
+		const struct excluded *found = NULL;
+		if (excluded_has_one_of(line, excluded_complaints, ARRAY_LEN(excluded_complaints)))
+			found = excluded_line(paths, place, line);
 		if (found)
 			return found;
 		end = start > first ? start - 1 : first;
@@ -204,8 +204,8 @@ static bool has_file_at(const struct outputs_files *files, const char *path)
 	       (path[len - 1] == '/' || !files->v[low].path[len]);
 }
 
-const struct left_out *left_out_made_anew(
-	const struct left_out_paths *paths, const struct outputs_files *files)
+const struct excluded *excluded_made_anew(
+	const struct excluded_paths *paths, const struct outputs_files *files)
 {
 	for (size_t i = 0; i < paths->n; i++) {
 		const char *path = paths->v[i].path;
@@ -215,9 +215,9 @@ const struct left_out *left_out_made_anew(
 	return NULL;
 }
 
-void left_out_warn_anew(const struct left_out *left_out, struct buf *out)
+void excluded_warn_anew(const struct excluded *excluded, struct buf *out)
 {
-	AUTO_FREE char *path = str_escaped(left_out->path);
+	AUTO_FREE char *path = str_escaped(excluded->path);
 	size_t len = strlen(path);
 
 	buf_addf(out,
@@ -230,75 +230,75 @@ void left_out_warn_anew(const struct left_out *left_out, struct buf *out)
  * The sentence
  */
 
-void left_out_hint(const struct left_out *left_out, struct buf *out)
+void excluded_hint(const struct excluded *excluded, struct buf *out)
 {
 	static const char ignored[] =
 		"is ignored by git and was excluded; add it to `data:` (data that stays where it "
 		"is) or `include:` (part of the code) in dlrun.yaml";
 	static const char *const texts[] = {
-		[LEFT_OUT_IGNORED] = ignored,
-		[LEFT_OUT_REPOSITORY] = ignored,
-		[LEFT_OUT_DLRUNIGNORE] =
+		[EXCLUDED_IGNORED] = ignored,
+		[EXCLUDED_REPOSITORY] = ignored,
+		[EXCLUDED_DLRUNIGNORE] =
 			"is named in .dlrunignore and was excluded; take it out of there, or add "
 			"it to `data:` (data that stays where it is) in dlrun.yaml",
-		[LEFT_OUT_SPECIAL] = "is a socket, pipe or device and was excluded; let the "
+		[EXCLUDED_SPECIAL] = "is a socket, pipe or device and was excluded; let the "
 				     "program make it",
 	};
-	AUTO_FREE char *path = str_escaped(left_out->path);
+	AUTO_FREE char *path = str_escaped(excluded->path);
 
-	buf_addf(out, "`%s` %s", path, texts[left_out->why]);
+	buf_addf(out, "`%s` %s", path, texts[excluded->why]);
 }
 
 /*
  * Lists in memory
  */
 
-void left_out_paths_done(struct left_out_paths *paths)
+void excluded_paths_done(struct excluded_paths *paths)
 {
 	if (!paths)
 		return;
 	free(paths->v);
 	arena_done(&paths->arena);
-	*paths = (struct left_out_paths){0};
+	*paths = (struct excluded_paths){0};
 }
 
-void left_out_add(struct left_out_paths *paths, const char *path, enum left_out_why why)
+void excluded_add(struct excluded_paths *paths, const char *path, enum excluded_why why)
 {
-	struct left_out *left_out = vec_push(paths);
+	struct excluded *excluded = vec_push(paths);
 
-	*left_out = (struct left_out){.path = arena_strdup(&paths->arena, path), .why = why};
+	*excluded = (struct excluded){.path = arena_strdup(&paths->arena, path), .why = why};
 }
 
-static int hint_left_out_by_path(const void *a, const void *b)
+static int hint_excluded_by_path(const void *a, const void *b)
 {
-	const struct left_out *x = a, *y = b;
+	const struct excluded *x = a, *y = b;
 
 	return strcmp(x->path, y->path);
 }
 
-void left_out_sort(struct left_out_paths *paths)
+void excluded_sort(struct excluded_paths *paths)
 {
-	vec_sort(paths, hint_left_out_by_path);
+	vec_sort(paths, hint_excluded_by_path);
 }
 
 /*
- * left_out.json, dlrun/left-out/v1: a list of paths for each reason.
+ * excluded.json, dlrun/left-out/v1: a list of paths for each reason.
  */
 
-enum { FILE_MAX = 4 * LEFT_OUT_BYTES_MAX, TAIL_LINES = 300, REASON_MAX = 64 << 10 };
+enum { FILE_MAX = 4 * EXCLUDED_BYTES_MAX, TAIL_LINES = 300, REASON_MAX = 64 << 10 };
 
 static const char *const reasons[] = {
-	[LEFT_OUT_IGNORED] = "ignored",
-	[LEFT_OUT_DLRUNIGNORE] = "dlrunignore",
-	[LEFT_OUT_SPECIAL] = "special",
-	[LEFT_OUT_REPOSITORY] = "repository",
+	[EXCLUDED_IGNORED] = "ignored",
+	[EXCLUDED_DLRUNIGNORE] = "dlrunignore",
+	[EXCLUDED_SPECIAL] = "special",
+	[EXCLUDED_REPOSITORY] = "repository",
 };
 
 static char *file_of(const struct dirs *dirs, const char *run_id)
 {
 	AUTO_FREE char *dir = dirs_run(dirs, run_id);
 
-	return fs_join(dir, RUN_LEFT_OUT);
+	return fs_join(dir, RUN_EXCLUDED);
 }
 
 static struct json *to_json(const struct snapshot *snapshot)
@@ -307,9 +307,9 @@ static struct json *to_json(const struct snapshot *snapshot)
 	struct json *json = json_object();
 	size_t bytes = 0;
 
-	vec_foreach (const struct left_out, row, &snapshot->paths.left_out) {
+	vec_foreach (const struct excluded, row, &snapshot->paths.excluded) {
 		bytes += strlen(row->path);
-		if (bytes > LEFT_OUT_BYTES_MAX)
+		if (bytes > EXCLUDED_BYTES_MAX)
 			break;
 		strv_add(&lists[row->why], row->path);
 	}
@@ -322,7 +322,7 @@ static struct json *to_json(const struct snapshot *snapshot)
 	return json;
 }
 
-static int hint_left_out_write_text(
+static int hint_excluded_write_text(
 	const struct dirs *dirs, const struct run *run, const struct buf *text, struct err *err)
 {
 	AUTO_FREE char *path = file_of(dirs, run_id(run));
@@ -342,10 +342,10 @@ static int copy_from(
 	path = file_of(dirs, parent);
 	if (fs_read(path, FILE_MAX, &text, NULL, NULL) < 0)
 		return 0;
-	return hint_left_out_write_text(dirs, run, &text, err);
+	return hint_excluded_write_text(dirs, run, &text, err);
 }
 
-int left_out_write(const struct dirs *dirs, const struct run *run, const struct snapshot *snapshot,
+int excluded_write(const struct dirs *dirs, const struct run *run, const struct snapshot *snapshot,
 	struct err *err)
 {
 	AUTO_JSON struct json *json = NULL;
@@ -353,13 +353,13 @@ int left_out_write(const struct dirs *dirs, const struct run *run, const struct 
 
 	if (!snapshot)
 		return copy_from(dirs, run, json_get_str(run->doc, "parent"), err);
-	if (snapshot->paths.left_out.n == 0)
+	if (snapshot->paths.excluded.n == 0)
 		return 0;
 	json = to_json(snapshot);
 	buf_init(&text, FILE_MAX);
 	json_print(json, &text);
-	int r = buf_check(&text, RUN_LEFT_OUT, err);
-	return r < 0 ? r : hint_left_out_write_text(dirs, run, &text, err);
+	int r = buf_check(&text, RUN_EXCLUDED, err);
+	return r < 0 ? r : hint_excluded_write_text(dirs, run, &text, err);
 }
 
 /*
@@ -378,20 +378,20 @@ static bool is_brought_back(const struct runtime *runtime, const char *path)
 	return false;
 }
 
-static int hint_left_out_add_list(const struct json *json, enum left_out_why why,
-	const struct runtime *runtime, struct left_out_paths *ret, struct err *err)
+static int hint_excluded_add_list(const struct json *json, enum excluded_why why,
+	const struct runtime *runtime, struct excluded_paths *ret, struct err *err)
 {
 	AUTO_STRV struct strv words = {0};
 	int r = words_get(json, reasons[why], &words, err);
 
-	for (size_t i = 0; r == 0 && i < words.n && ret->n < LEFT_OUT_MAX; i++)
+	for (size_t i = 0; r == 0 && i < words.n && ret->n < EXCLUDED_MAX; i++)
 		if (!is_brought_back(runtime, words.v[i]))
-			left_out_add(ret, words.v[i], why);
+			excluded_add(ret, words.v[i], why);
 	return r;
 }
 
-int left_out_read(
-	const struct dirs *dirs, const struct run *run, struct left_out_paths *ret, struct err *err)
+int excluded_read(
+	const struct dirs *dirs, const struct run *run, struct excluded_paths *ret, struct err *err)
 {
 	AUTO_FREE char *path = file_of(dirs, run_id(run));
 	AUTO_BUF struct buf text = {0};
@@ -409,7 +409,7 @@ int left_out_read(
 	if (r == 0 && run->spec)
 		r = runtime_from_json(run->spec, &runtime, err);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(reasons); i++)
-		r = hint_left_out_add_list(json, (enum left_out_why)i, &runtime, ret, err);
-	left_out_sort(ret);
+		r = hint_excluded_add_list(json, (enum excluded_why)i, &runtime, ret, err);
+	excluded_sort(ret);
 	return r;
 }

@@ -399,7 +399,7 @@ static int talk_take_payload(struct node_talk *talk)
 	talk->waiting_at = 0;
 	buf_reset(&talk->waiting);
 	ssize_t n = talk->request.payload(talk->events.ctx,
-		buf_room(&talk->waiting, NODE_WIRE_PIECE), NODE_WIRE_PIECE, &error);
+		buf_capacity(&talk->waiting, NODE_WIRE_PIECE), NODE_WIRE_PIECE, &error);
 
 	if (n == CHANNEL_AGAIN)
 		return 0;

@@ -43,8 +43,9 @@ static enum err_id decode(int fd, size_t size, size_t step, uint8_t *out, size_t
 	*ret_len = 0;
 	decoder_set_tap(decoder, count, &seen);
 	while (r == 0 && n) {
-		size_t room = MAX + 1 - *ret_len;
-		r = decoder_read(decoder, out + *ret_len, step < room ? step : room, &n, &err);
+		size_t capacity = MAX + 1 - *ret_len;
+		r = decoder_read(
+			decoder, out + *ret_len, step < capacity ? step : capacity, &n, &err);
 		if (r == 0)
 			*ret_len += n;
 		BUG_ON(*ret_len > MAX);

@@ -81,11 +81,11 @@ static void write_pieces(void *ctx)
 {
 	struct pieces *pieces = ctx;
 	AUTO_FREE char *piece = mem_alloc(PIECE_SIZE, 1);
-	bool has_room = true;
+	bool has_capacity = true;
 
 	memset(piece, 'x', PIECE_SIZE);
-	for (; has_room && pieces->left > 0; pieces->left--)
-		has_room = httpd_write(pieces->exchange, piece, PIECE_SIZE);
+	for (; has_capacity && pieces->left > 0; pieces->left--)
+		has_capacity = httpd_write(pieces->exchange, piece, PIECE_SIZE);
 	if (pieces->left > 0)
 		return;
 	httpd_end(pieces->exchange, false);
@@ -98,7 +98,7 @@ static void stream(struct httpd_exchange *exchange)
 
 	*pieces = (struct pieces){.exchange = exchange, .left = PIECES};
 	httpd_on_gone(exchange, on_gone, pieces);
-	httpd_on_room(exchange, write_pieces, pieces);
+	httpd_on_capacity(exchange, write_pieces, pieces);
 	httpd_begin(exchange, 200, NULL, -1);
 	write_pieces(pieces);
 }

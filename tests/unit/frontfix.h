@@ -45,7 +45,7 @@ struct runtime {
 	bool refuses; /* connect */
 	const char *key, *strip;
 	bool any_origin;
-	int n_gone, n_room, n_freed;
+	int n_gone, n_capacity, n_freed;
 	bool too_late, is_settled;
 };
 

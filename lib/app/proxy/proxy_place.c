@@ -104,7 +104,7 @@ void places_tidy(struct proxy *proxy, bool all)
 }
 
 /* Room for one more: that which was not used for the longest time goes. */
-static int proxy_place_make_room(struct proxy *proxy, struct err *err)
+static int proxy_place_make_capacity(struct proxy *proxy, struct err *err)
 {
 	struct place **oldest = NULL;
 
@@ -174,7 +174,7 @@ int place_get(struct proxy *proxy, const char *run, struct place **ret, struct e
 		place = proxy_place_find_place(proxy, run_id(found));
 	}
 	if (!place) {
-		r = proxy_place_make_room(proxy, err);
+		r = proxy_place_make_capacity(proxy, err);
 		if (r == 0)
 			r = place_new(proxy, found, &place, err);
 		if (r < 0)

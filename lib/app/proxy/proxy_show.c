@@ -295,7 +295,7 @@ struct send {
 	struct outputs_file file; /* its path is not set */
 	struct proxy_range range; /* what is left of it */
 	int status;
-	bool is_begun, has_room;
+	bool is_begun, has_capacity;
 	uint64_t got; /* of this window */
 };
 
@@ -362,16 +362,16 @@ static void proxy_show_end(struct send *send, bool cut)
 	struct httpd_exchange *exchange = send->query->exchange;
 
 	httpd_on_gone(exchange, NULL, NULL);
-	httpd_on_room(exchange, NULL, NULL);
+	httpd_on_capacity(exchange, NULL, NULL);
 	query_free(send->query);
 	httpd_end(exchange, cut);
 }
 
-static void on_room(void *ctx)
+static void on_capacity(void *ctx)
 {
 	struct send *send = ctx;
 
-	send->has_room = true;
+	send->has_capacity = true;
 	if (!send->call)
 		read_window(send);
 }
@@ -381,9 +381,9 @@ static void proxy_show_begin(struct send *send)
 	AUTO_STRV struct strv headers = {0};
 
 	add_headers(send, send->range.n, &headers);
-	send->is_begun = send->has_room = true;
+	send->is_begun = send->has_capacity = true;
 	httpd_begin(send->query->exchange, send->status, &headers, (int64_t)send->range.n);
-	httpd_on_room(send->query->exchange, on_room, send);
+	httpd_on_capacity(send->query->exchange, on_capacity, send);
 }
 
 static int proxy_show_on_data(void *ctx, const void *data, size_t len, struct err *err)
@@ -400,7 +400,7 @@ static int proxy_show_on_data(void *ctx, const void *data, size_t len, struct er
 	send->range.first += len;
 	send->range.n -= len;
 	if (len && !httpd_write(send->query->exchange, data, len))
-		send->has_room = false;
+		send->has_capacity = false;
 	return 0;
 }
 
@@ -417,7 +417,7 @@ static void proxy_show_on_read(void *ctx, int status, struct err *error)
 		proxy_show_end(send, true);
 	else if (send->range.n == 0)
 		proxy_show_end(send, false);
-	else if (send->has_room)
+	else if (send->has_capacity)
 		read_window(send);
 }
 

@@ -450,7 +450,7 @@ static ssize_t tensorboard_local_receive(int link, char *ret_byte, int *ret_fd)
 {
 	union {
 		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
+		char capacity[CMSG_SPACE(sizeof(int))];
 	} control = {0};
 	struct iovec iov = {.iov_base = ret_byte, .iov_len = 1};
 	struct msghdr message = {.msg_iov = &iov,

@@ -33,7 +33,7 @@ void buf_addf(struct buf *buf, const char *fmt, ...) ERR_PRINTF(2, 3);
 void buf_addv(struct buf *buf, const char *fmt, va_list args) ERR_PRINTF(2, 0);
 /* Make room for len more bytes at the end, to be filled by the caller, who then calls buf_added.
  * NULL (and full) when that exceeds the limit. */
-char *buf_room(struct buf *buf, size_t len);
+char *buf_capacity(struct buf *buf, size_t len);
 void buf_added(struct buf *buf, size_t len);
 /* Drop len bytes at the front. */
 void buf_consume(struct buf *buf, size_t len);

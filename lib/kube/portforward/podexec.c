@@ -239,11 +239,11 @@ static short podexec_output_prepare(void *ctx)
 	return output->waiting.len ? POLLOUT : 0;
 }
 
-static bool podexec_has_room(int fd)
+static bool podexec_has_capacity(int fd)
 {
-	struct pollfd room = {.fd = fd, .events = POLLOUT};
+	struct pollfd capacity = {.fd = fd, .events = POLLOUT};
 
-	return poll(&room, 1, 0) > 0;
+	return poll(&capacity, 1, 0) > 0;
 }
 
 /* 0, or -1: the reader is gone. A descriptor that others use, too, is not made non-blocking: so
@@ -263,7 +263,7 @@ static int podexec_write_waiting(struct output *output)
 		if (n < 0)
 			return -1;
 		output->waiting_at += (size_t)n;
-	} while (output->waiting_at < waiting->len && podexec_has_room(output->fd));
+	} while (output->waiting_at < waiting->len && podexec_has_capacity(output->fd));
 	return 0;
 }
 
@@ -359,7 +359,7 @@ static short podexec_input_prepare(void *ctx)
 {
 	const struct podexec *exec = ctx;
 
-	return !exec->is_over && podwire_has_room(&exec->wire) ? POLLIN : 0;
+	return !exec->is_over && podwire_has_capacity(&exec->wire) ? POLLIN : 0;
 }
 
 static int podexec_input_dispatch(void *ctx, short revents, struct err *err)

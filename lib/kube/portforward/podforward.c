@@ -712,7 +712,7 @@ static bool conn_wants_local(const struct podforward_conn *conn)
 		return false;
 	if (conn->wait == WAIT_LOCAL)
 		return true;
-	return conn->tunnel && !conn->is_behind && podwire_has_room(&conn->tunnel->wire) &&
+	return conn->tunnel && !conn->is_behind && podwire_has_capacity(&conn->tunnel->wire) &&
 	       conn_is_settled(conn);
 }
 

@@ -42,7 +42,7 @@ static struct buf *podwire_output(const struct podwire *wire)
 	return wire->ws ? ws_output(wire->ws) : (struct buf *)&wire->plain;
 }
 
-bool podwire_has_room(const struct podwire *wire)
+bool podwire_has_capacity(const struct podwire *wire)
 {
 	return !wire->is_dead && podwire_output(wire)->len < PODWIRE_OUT_MAX;
 }
@@ -253,7 +253,7 @@ void podwire_init(struct podwire *wire, struct loop *loop, struct stream *stream
 		.scratch = scratch,
 		.ping_ms = ping_ms ? ping_ms : PODWIRE_PING_MS,
 	};
-	/* Bounded by podwire_has_room. */
+	/* Bounded by podwire_has_capacity. */
 	buf_init(&wire->plain, SIZE_MAX / 2);
 	wire->source = loop_add_fd(loop, stream->fd, &ops, wire);
 	podwire_set_ping(wire, wire->ping_ms);

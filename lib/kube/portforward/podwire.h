@@ -61,7 +61,7 @@ void podwire_done(struct podwire *wire);
 
 /* Send one binary message, or its bytes without WebSocket; parts are joined. */
 void podwire_send(struct podwire *wire, const struct ws_part *parts, size_t n);
-bool podwire_has_room(const struct podwire *wire);
+bool podwire_has_capacity(const struct podwire *wire);
 /* Write what waits, as far as it goes now. */
 void podwire_flush(struct podwire *wire);
 /* Takes the fault. */

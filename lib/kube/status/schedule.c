@@ -29,7 +29,7 @@ struct node {
 struct node_list VEC_OF(struct node);
 
 /* Room on the nodes for pods with that spec. */
-struct kube_room {
+struct kube_capacity {
 	bool known, taken_known; /* nodes; what is taken on them */
 	int nodes;
 	int fit_ever;      /* could run it if they were empty */
@@ -230,7 +230,7 @@ static int64_t schedule_node_free(int64_t all, int64_t taken)
 	return taken >= all ? 0 : all - taken;
 }
 
-static void room_raise(int64_t *max, int64_t value)
+static void capacity_raise(int64_t *max, int64_t value)
 {
 	if (value > *max)
 		*max = value;
@@ -243,40 +243,41 @@ static bool node_is_large(const struct node *node, const struct kube_demand *wan
 }
 
 /* A node that the pod may go to, as far as labels and taints are concerned. */
-static void room_count_usable(
-	const struct node *node, const struct kube_demand *want, struct kube_room *room)
+static void capacity_count_usable(
+	const struct node *node, const struct kube_demand *want, struct kube_capacity *capacity)
 {
-	room_raise(&room->gpus_max, node->gpus);
-	room_raise(&room->memory_max, node->memory);
-	room_raise(&room->cpu_max, node->cpu);
-	room_raise(&room->disk_max, node->disk);
+	capacity_raise(&capacity->gpus_max, node->gpus);
+	capacity_raise(&capacity->memory_max, node->memory);
+	capacity_raise(&capacity->cpu_max, node->cpu);
+	capacity_raise(&capacity->disk_max, node->disk);
 	if (node_is_large(node, want))
-		room->fit_ever++;
-	if (node->off || !room->taken_known)
+		capacity->fit_ever++;
+	if (node->off || !capacity->taken_known)
 		return;
-	room_raise(&room->gpus_free, schedule_node_free(node->gpus, node->gpus_taken));
-	room_raise(&room->memory_free, schedule_node_free(node->memory, node->memory_taken));
-	room_raise(&room->cpu_free, schedule_node_free(node->cpu, node->cpu_taken));
+	capacity_raise(&capacity->gpus_free, schedule_node_free(node->gpus, node->gpus_taken));
+	capacity_raise(
+		&capacity->memory_free, schedule_node_free(node->memory, node->memory_taken));
+	capacity_raise(&capacity->cpu_free, schedule_node_free(node->cpu, node->cpu_taken));
 }
 
-static void room_count(
-	const struct node *node, const struct kube_demand *want, struct kube_room *room)
+static void capacity_count(
+	const struct node *node, const struct kube_demand *want, struct kube_capacity *capacity)
 {
-	room->nodes++;
-	room->with_gpu += node->gpus > 0;
-	room->right_arch += node->right_arch;
+	capacity->nodes++;
+	capacity->with_gpu += node->gpus > 0;
+	capacity->right_arch += node->right_arch;
 	if (!node->matches)
 		return;
-	room->matching++;
+	capacity->matching++;
 	if (!*node->taint) {
-		room_count_usable(node, want, room);
+		capacity_count_usable(node, want, capacity);
 		return;
 	}
 	if (!node_is_large(node, want))
 		return;
-	room->tainted++;
-	if (!*room->taint)
-		memcpy(room->taint, node->taint, sizeof(room->taint));
+	capacity->tainted++;
+	if (!*capacity->taint)
+		memcpy(capacity->taint, node->taint, sizeof(capacity->taint));
 }
 
 static int nodes_by_free(const void *a, const void *b)
@@ -289,7 +290,7 @@ static int nodes_by_free(const void *a, const void *b)
 }
 
 /* Free GPUs (or all, while nobody knows which are free) of each usable node that has any. */
-static void room_list_gpus(struct node_list *nodes, struct kube_room *room)
+static void capacity_list_gpus(struct node_list *nodes, struct kube_capacity *capacity)
 {
 	size_t len = 0;
 
@@ -297,12 +298,12 @@ static void room_list_gpus(struct node_list *nodes, struct kube_room *room)
 	vec_foreach (struct node, node, nodes) {
 		if (!node->gpus || !node->matches || *node->taint || node->off)
 			continue;
-		if (len + 16 > sizeof(room->free_text)) {
-			memcpy(room->free_text + len, " …", sizeof(" …"));
+		if (len + 16 > sizeof(capacity->free_text)) {
+			memcpy(capacity->free_text + len, " …", sizeof(" …"));
 			return;
 		}
-		len += (size_t)snprintf(room->free_text + len, sizeof(room->free_text) - len,
-			"%s%d", len ? " " : "",
+		len += (size_t)snprintf(capacity->free_text + len,
+			sizeof(capacity->free_text) - len, "%s%d", len ? " " : "",
 			(int)schedule_node_free(node->gpus, node->gpus_taken) % 100000);
 	}
 }
@@ -319,25 +320,27 @@ static bool node_is_of_pool(const struct json *node)
 	return false;
 }
 
-static void room_add_arch(const struct json *node, struct kube_room *room)
+static void capacity_add_arch(const struct json *node, struct kube_capacity *capacity)
 {
 	const char *arch = node_arch(node);
-	size_t len = strlen(room->arch_has);
+	size_t len = strlen(capacity->arch_has);
 
-	if (str_empty(arch) || strstr(room->arch_has, arch) ||
-		len + strlen(arch) + 3 > sizeof(room->arch_has))
+	if (str_empty(arch) || strstr(capacity->arch_has, arch) ||
+		len + strlen(arch) + 3 > sizeof(capacity->arch_has))
 		return;
-	snprintf(room->arch_has + len, sizeof(room->arch_has) - len, "%s%s", len ? ", " : "", arch);
+	snprintf(capacity->arch_has + len, sizeof(capacity->arch_has) - len, "%s%s",
+		len ? ", " : "", arch);
 }
 
-static void room_measure(const struct kube_case *c, const struct json *spec, struct kube_room *ret)
+static void capacity_measure(
+	const struct kube_case *c, const struct json *spec, struct kube_capacity *ret)
 {
 	const struct kube_items *items = &c->facts->nodes;
 	struct node_list nodes = {0};
 	struct kube_demand want;
 
 	kube_demand_of(spec, &want);
-	*ret = (struct kube_room){.known = items->known,
+	*ret = (struct kube_capacity){.known = items->known,
 		.taken_known = items->known && c->facts->node_pods.known,
 		.grows = kube_pods_event(c, "TriggeredScaleUp") ||
 			 kube_pods_event(c, "NotTriggerScaleUp") ||
@@ -345,25 +348,25 @@ static void room_measure(const struct kube_case *c, const struct json *spec, str
 	for (size_t i = 0; i < items->n; i++) {
 		node_read(items->v[i], spec, &want, vec_push(&nodes));
 		ret->grows = ret->grows || node_is_of_pool(items->v[i]);
-		room_add_arch(items->v[i], ret);
+		capacity_add_arch(items->v[i], ret);
 	}
 	if (ret->taken_known)
 		nodes_take(&c->facts->node_pods, want.resource, &nodes);
 	vec_foreach (struct node, node, &nodes)
-		room_count(node, &want, ret);
-	room_list_gpus(&nodes, ret);
+		capacity_count(node, &want, ret);
+	capacity_list_gpus(&nodes, ret);
 	if (!ret->taken_known || !*want.resource)
 		ret->gpus_free = -1;
 	vec_done(&nodes);
 }
 
-static const struct kube_room *room_of(struct kube_case *c, const struct json *spec)
+static const struct kube_capacity *capacity_of(struct kube_case *c, const struct json *spec)
 {
-	if (!c->room) {
-		c->room = mem_alloc(1, sizeof(*c->room));
-		room_measure(c, spec, c->room);
+	if (!c->capacity) {
+		c->capacity = mem_alloc(1, sizeof(*c->capacity));
+		capacity_measure(c, spec, c->capacity);
 	}
-	return c->room;
+	return c->capacity;
 }
 
 /* The PodSpec of the Job, or of the first pod where there is no Job; or NULL. */
@@ -532,7 +535,7 @@ struct search {
 	const struct json *spec;
 	struct kube_demand want;
 	struct kube_decision decision;
-	const struct kube_room *room;
+	const struct kube_capacity *capacity;
 	struct kube_why *why;
 };
 
@@ -567,18 +570,18 @@ static void never_gpu(struct search *s)
 	char want[160];
 
 	schedule_gpu_words(s, "", want);
-	if (!s->room->with_gpu)
+	if (!s->capacity->with_gpu)
 		kube_why_set(s->why, E_SCHED_IMPOSSIBLE, "no node of the cluster has %s",
 			s->want.resource);
-	else if (!s->room->gpus_max)
+	else if (!s->capacity->gpus_max)
 		kube_why_set(s->why, E_SCHED_IMPOSSIBLE,
 			"no node with %s matches what else the run wants of its node",
 			s->want.resource);
 	else
 		kube_why_set(s->why, E_SCHED_IMPOSSIBLE, "no node has %s: the largest has %d", want,
-			(int)s->room->gpus_max);
-	if (s->room->gpus_max)
-		kube_why_hint(s->why, "dlrun submit --gpus %d …", (int)s->room->gpus_max);
+			(int)s->capacity->gpus_max);
+	if (s->capacity->gpus_max)
+		kube_why_hint(s->why, "dlrun submit --gpus %d …", (int)s->capacity->gpus_max);
 	else
 		kube_why_hint(s->why, "dlrun submit -g 0 …");
 }
@@ -586,25 +589,26 @@ static void never_gpu(struct search *s)
 /* More memory, CPUs or disk than any node has; false: some node has enough. */
 static bool never_large(struct search *s)
 {
-	const struct kube_room *room = s->room;
+	const struct kube_capacity *capacity = s->capacity;
 	char want[24], has[24];
 
-	if (s->want.memory && room->memory_max < s->want.memory) {
+	if (s->want.memory && capacity->memory_max < s->want.memory) {
 		kube_why_set(s->why, E_SCHED_IMPOSSIBLE,
 			"no node has %s of memory: the largest has %s",
 			kube_bytes_text(s->want.memory, want),
-			kube_bytes_text(room->memory_max, has));
+			kube_bytes_text(capacity->memory_max, has));
 		kube_why_hint(s->why, "dlrun submit --memory %s …", has);
-	} else if (room->cpu_max < s->want.cpu_milli) {
+	} else if (capacity->cpu_max < s->want.cpu_milli) {
 		kube_why_set(s->why, E_SCHED_IMPOSSIBLE,
 			"no node has %.4g CPUs: the largest has %.4g",
-			(double)s->want.cpu_milli / 1000, (double)room->cpu_max / 1000);
-		kube_why_hint(
-			s->why, "dlrun submit --cpus %d …", (int)(room->cpu_max / 1000 % 100000));
-	} else if (room->disk_max && room->disk_max < s->want.disk) {
+			(double)s->want.cpu_milli / 1000, (double)capacity->cpu_max / 1000);
+		kube_why_hint(s->why, "dlrun submit --cpus %d …",
+			(int)(capacity->cpu_max / 1000 % 100000));
+	} else if (capacity->disk_max && capacity->disk_max < s->want.disk) {
 		kube_why_set(s->why, E_SCHED_IMPOSSIBLE,
 			"no node has %s of disk for pods: the largest has %s",
-			kube_bytes_text(s->want.disk, want), kube_bytes_text(room->disk_max, has));
+			kube_bytes_text(s->want.disk, want),
+			kube_bytes_text(capacity->disk_max, has));
 		kube_why_hint(s->why, "resources: {disk: %s} in dlrun.yaml", has);
 	} else {
 		return false;
@@ -615,10 +619,10 @@ static bool never_large(struct search *s)
 static void never_matches(struct search *s)
 {
 	const char *arch = json_get_str(json_get(s->spec, "nodeSelector"), "kubernetes.io/arch");
-	const char *has = s->room->arch_has;
+	const char *has = s->capacity->arch_has;
 	AUTO_FREE char *selector = selector_text(s->spec);
 
-	if (arch && !s->room->right_arch) {
+	if (arch && !s->capacity->right_arch) {
 		kube_why_set(s->why, E_SCHED_ARCH, "no node has CPU architecture %s: there is %s",
 			arch, *has ? has : "another");
 		kube_why_hint(s->why, "platform: linux/%.*s in the target of dlrun.yaml",
@@ -626,7 +630,8 @@ static void never_matches(struct search *s)
 		return;
 	}
 	kube_why_set(s->why, E_SCHED_SELECTOR,
-		"none of the %d nodes has the labels that it wants%s", s->room->nodes, selector);
+		"none of the %d nodes has the labels that it wants%s", s->capacity->nodes,
+		selector);
 	kube_why_hint(s->why, "kubectl get nodes --show-labels");
 }
 
@@ -636,19 +641,19 @@ static const char hint_taint[] =
 /* With all nodes known: whether it could run at all. */
 static bool why_never(struct search *s)
 {
-	const struct kube_room *room = s->room;
+	const struct kube_capacity *capacity = s->capacity;
 
-	if (!room->known || room->grows || room->fit_ever || !room->nodes)
+	if (!capacity->known || capacity->grows || capacity->fit_ever || !capacity->nodes)
 		return false;
-	if (!room->matching) {
+	if (!capacity->matching) {
 		never_matches(s);
-	} else if (room->tainted) {
+	} else if (capacity->tainted) {
 		kube_why_set(s->why, E_SCHED_TAINT,
 			"%s that could run it %s kept for others by the taint %s",
-			room->tainted == 1 ? "the only node" : "the nodes",
-			room->tainted == 1 ? "is" : "are", room->taint);
+			capacity->tainted == 1 ? "the only node" : "the nodes",
+			capacity->tainted == 1 ? "is" : "are", capacity->taint);
 		kube_why_hint(s->why, "%s", hint_taint);
-	} else if (s->want.gpus && room->gpus_max < s->want.gpus) {
+	} else if (s->want.gpus && capacity->gpus_max < s->want.gpus) {
 		never_gpu(s);
 	} else if (!never_large(s)) {
 		return false;
@@ -681,9 +686,9 @@ static void now_memory(struct search *s)
 
 	kube_why_set(s->why, E_SCHED_MEMORY, "no node has %s of free memory",
 		s->want.memory ? kube_bytes_text(s->want.memory, text) : "so much");
-	if (s->room->taken_known)
+	if (s->capacity->taken_known)
 		kube_why_evidence(s->why, "most that is free on one: %s",
-			kube_bytes_text(s->room->memory_free, text));
+			kube_bytes_text(s->capacity->memory_free, text));
 }
 
 static void now_cpu(struct search *s)
@@ -693,9 +698,9 @@ static void now_cpu(struct search *s)
 			(double)s->want.cpu_milli / 1000);
 	else
 		kube_why_set(s->why, E_SCHED_CPU, "no node has enough free CPUs");
-	if (s->room->taken_known)
+	if (s->capacity->taken_known)
 		kube_why_evidence(s->why, "most that are free on one: %.4g",
-			(double)s->room->cpu_free / 1000);
+			(double)s->capacity->cpu_free / 1000);
 }
 
 static void now_disk(struct search *s)
@@ -708,7 +713,7 @@ static void now_disk(struct search *s)
 
 static void now_taint(struct search *s)
 {
-	const char *taint = *s->decision.taint ? s->decision.taint : s->room->taint;
+	const char *taint = *s->decision.taint ? s->decision.taint : s->capacity->taint;
 
 	kube_why_set(s->why, E_SCHED_TAINT, "the nodes that could run it %s%s",
 		*taint ? "are kept for others by the taint "
@@ -829,27 +834,27 @@ static void count_evidence(const struct search *s)
 			out.data, *v->rest ? ", " : "", v->rest);
 }
 
-static void room_evidence(const struct search *s)
+static void capacity_evidence(const struct search *s)
 {
-	const struct kube_room *room = s->room;
+	const struct kube_capacity *capacity = s->capacity;
 	const char *resource = kube_is_gpu(s->want.resource) ? "GPUs" : s->want.resource;
 
-	if (!room->known || !s->want.gpus || !room->with_gpu)
+	if (!capacity->known || !s->want.gpus || !capacity->with_gpu)
 		return;
-	kube_why_evidence(s->why, "%d node%s: %d ha%s %s%s%s%s", room->nodes,
-		room->nodes == 1 ? "" : "s", room->with_gpu, room->with_gpu == 1 ? "s" : "ve",
-		resource, *room->free_text ? "; " : "",
-		!*room->free_text   ? ""
-		: room->taken_known ? "free per node "
-				    : "per node ",
-		room->free_text);
-	if (room->tainted)
-		kube_why_evidence(s->why, "%d more %s tainted %s", room->tainted,
-			room->tainted == 1 ? "is" : "are", room->taint);
-	if (room->gpus_free <= 0 || room->gpus_free >= s->want.gpus || s->why->never_fits)
+	kube_why_evidence(s->why, "%d node%s: %d ha%s %s%s%s%s", capacity->nodes,
+		capacity->nodes == 1 ? "" : "s", capacity->with_gpu,
+		capacity->with_gpu == 1 ? "s" : "ve", resource, *capacity->free_text ? "; " : "",
+		!*capacity->free_text   ? ""
+		: capacity->taken_known ? "free per node "
+					: "per node ",
+		capacity->free_text);
+	if (capacity->tainted)
+		kube_why_evidence(s->why, "%d more %s tainted %s", capacity->tainted,
+			capacity->tainted == 1 ? "is" : "are", capacity->taint);
+	if (capacity->gpus_free <= 0 || capacity->gpus_free >= s->want.gpus || s->why->never_fits)
 		return;
-	kube_why_evidence(s->why, "fits now: --gpus %d", (int)room->gpus_free);
-	kube_why_hint(s->why, "dlrun submit --gpus %d …", (int)room->gpus_free);
+	kube_why_evidence(s->why, "fits now: --gpus %d", (int)capacity->gpus_free);
+	kube_why_hint(s->why, "dlrun submit --gpus %d …", (int)capacity->gpus_free);
 }
 
 static void scale_evidence(struct search *s)
@@ -875,11 +880,11 @@ void kube_why_schedule(struct kube_case *c, const char *text, struct kube_why *w
 
 	kube_demand_of(s.spec, &s.want);
 	kube_decision_parse(text, &s.decision);
-	s.room = room_of(c, s.spec);
+	s.capacity = capacity_of(c, s.spec);
 	if (!s.decision.claim_missing && why_never(&s)) {
-		room_evidence(&s);
+		capacity_evidence(&s);
 	} else if (why_now(&s)) {
-		room_evidence(&s);
+		capacity_evidence(&s);
 		count_evidence(&s);
 	} else {
 		kube_why_set(why, E_SCHED, "no node takes it now%s%s", str_empty(text) ? "" : ": ",

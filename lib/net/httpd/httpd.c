@@ -66,7 +66,7 @@ void httpd_wire_read(struct httpd_wire *wire)
 
 	if (wire->ended || len == 0)
 		return;
-	ssize_t n = recv(wire->fd, buf_room(&wire->in, len), len, 0);
+	ssize_t n = recv(wire->fd, buf_capacity(&wire->in, len), len, 0);
 	if (n > 0) {
 		buf_added(&wire->in, (size_t)n);
 	} else if (n == 0) {
@@ -239,10 +239,10 @@ void httpd_on_gone(struct httpd_exchange *exchange, void (*gone)(void *ctx), voi
 	exchange->gone_ctx = ctx;
 }
 
-void httpd_on_room(struct httpd_exchange *exchange, void (*room)(void *ctx), void *ctx)
+void httpd_on_capacity(struct httpd_exchange *exchange, void (*capacity)(void *ctx), void *ctx)
 {
-	exchange->room = room;
-	exchange->room_ctx = ctx;
+	exchange->capacity = capacity;
+	exchange->capacity_ctx = ctx;
 }
 
 /* Drop what has arrived of an unwanted body; whether that was all of it. */
@@ -515,8 +515,8 @@ bool httpd_write(struct httpd_exchange *exchange, const void *data, size_t len)
 	if (exchange->mode != HTTPD_MODE_NONE && len > 0)
 		httpd_add_piece(exchange, data, len);
 	httpd_conn_wake(exchange->conn);
-	exchange->wants_room = httpd_wire_pending(&exchange->conn->client) > HTTPD_PENDING;
-	return !exchange->wants_room;
+	exchange->wants_capacity = httpd_wire_pending(&exchange->conn->client) > HTTPD_PENDING;
+	return !exchange->wants_capacity;
 }
 
 void httpd_end(struct httpd_exchange *exchange, bool cut)
@@ -813,13 +813,13 @@ static void httpd_leave(struct httpd_conn *conn)
 	exchange->is_told = true;
 }
 
-static void tell_room(struct httpd_exchange *exchange)
+static void tell_capacity(struct httpd_exchange *exchange)
 {
-	if (!exchange->wants_room || exchange->is_told || !exchange->room ||
+	if (!exchange->wants_capacity || exchange->is_told || !exchange->capacity ||
 		httpd_wire_pending(&exchange->conn->client) > HTTPD_PENDING / 2)
 		return;
-	exchange->wants_room = false;
-	exchange->room(exchange->room_ctx);
+	exchange->wants_capacity = false;
+	exchange->capacity(exchange->capacity_ctx);
 }
 
 static bool httpd_work(struct httpd_conn *conn)
@@ -834,7 +834,7 @@ static bool httpd_work(struct httpd_conn *conn)
 	if (exchange->relay && !exchange->is_over)
 		goes_on = httpd_relay_step(conn);
 	else
-		tell_room(exchange);
+		tell_capacity(exchange);
 	if (conn->is_dead)
 		return false;
 	size_t waiting = httpd_wire_pending(&conn->client);
@@ -1030,7 +1030,7 @@ static struct httpd_conn *find_idle(struct httpd *httpd)
 }
 
 /* Of a new connection. Where all are at work others wait in the system's queue. */
-static void httpd_make_room(struct httpd *httpd)
+static void httpd_make_capacity(struct httpd *httpd)
 {
 	if (httpd->n < HTTPD_CONNS_MAX)
 		return;
@@ -1051,7 +1051,7 @@ static int httpd_on_accept(void *ctx, int fd, const char *peer, struct err *err)
 		return 0;
 	}
 	httpd_conn_new(httpd, fd);
-	httpd_make_room(httpd);
+	httpd_make_capacity(httpd);
 	return 0;
 }
 

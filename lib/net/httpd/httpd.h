@@ -95,10 +95,10 @@ void httpd_refuse(struct httpd_exchange *exchange, int status, const char *what,
 /* An answer that comes bit by bit. length: -1 where it is not known. */
 void httpd_begin(
 	struct httpd_exchange *exchange, int status, const struct strv *headers, int64_t length);
-/* Copied. More than HTTPD_PENDING of bytes that wait: false; go on when `room` is called. */
+/* Copied. More than HTTPD_PENDING of bytes that wait: false; go on when `capacity` is called. */
 enum { HTTPD_PENDING = 1 << 20 };
 bool httpd_write(struct httpd_exchange *exchange, const void *data, size_t len);
-void httpd_on_room(struct httpd_exchange *exchange, void (*room)(void *ctx), void *ctx);
+void httpd_on_capacity(struct httpd_exchange *exchange, void (*capacity)(void *ctx), void *ctx);
 /* cut: the answer is not whole, and the other side is to see that. */
 void httpd_end(struct httpd_exchange *exchange, bool cut);
 

@@ -85,11 +85,11 @@ struct httpd_exchange {
 	bool is_over; /* the whole answer waits to be written, or has been */
 	bool is_cut;  /* it is not whole */
 	bool is_told; /* the caller has it no more: no gone, no room */
-	bool wants_room;
+	bool wants_capacity;
 	void (*gone)(void *ctx);
 	void *gone_ctx;
-	void (*room)(void *ctx);
-	void *room_ctx;
+	void (*capacity)(void *ctx);
+	void *capacity_ctx;
 	struct httpd_relay *relay;
 };
 

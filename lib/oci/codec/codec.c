@@ -58,14 +58,14 @@ static void codec_zlib_hooks(z_stream *z)
 enum {
 	GZIP_LEVEL = 2,
 	GZIP_LEVEL_BUF = ISAL_DEF_LVL2_DEFAULT,
-	GZIP_ROOM = 1024 * 1024,
+	GZIP_CAPACITY = 1024 * 1024,
 	GZIP_HEAD = 10,
 	GZIP_TAIL = 8,
 	GZIP_STORED_MAX = 0xffff, /* RFC 1951 §3.2.4 */
 	GZIP_STORED_HEAD = 5,
 
 	ZSTD_LEVEL = 1,
-	ZSTD_ROOM = 512 * 1024,
+	ZSTD_CAPACITY = 512 * 1024,
 	ZSTD_RAW_MAX = 128 * 1024, /* Block_Maximum_Size */
 	ZSTD_RAW_HEAD = 3,
 };
@@ -77,8 +77,8 @@ enum {
 /* The library's own bounds (isal_deflate_stateless): what does not compress is stored. */
 static size_t gzip_bound(void)
 {
-	return GZIP_HEAD + GZIP_TAIL + GZIP_ROOM +
-	       (GZIP_ROOM / GZIP_STORED_MAX + 1) * GZIP_STORED_HEAD;
+	return GZIP_HEAD + GZIP_TAIL + GZIP_CAPACITY +
+	       (GZIP_CAPACITY / GZIP_STORED_MAX + 1) * GZIP_STORED_HEAD;
 }
 
 static void gzip_store(struct chunk *chunk)
@@ -166,10 +166,10 @@ static void zstd_store(struct chunk *chunk)
 
 static void zstd_pack(struct chunk *chunk)
 {
-	size_t room = ZSTD_compressBound(ZSTD_ROOM);
+	size_t capacity = ZSTD_compressBound(ZSTD_CAPACITY);
 
 	if (!chunk->packed)
-		chunk->packed = mem_grow(NULL, room, 1);
+		chunk->packed = mem_grow(NULL, capacity, 1);
 	chunk->out = chunk->packed;
 	if (chunk->store && chunk->in_len) {
 		zstd_store(chunk);
@@ -178,25 +178,25 @@ static void zstd_pack(struct chunk *chunk)
 	if (!chunk->state)
 		chunk->state = ZSTD_createCCtx();
 	if (!chunk->state)
-		mem_out(room);
+		mem_out(capacity);
 	chunk->out_len = ZSTD_compressCCtx(
-		chunk->state, chunk->packed, room, chunk->in, chunk->in_len, ZSTD_LEVEL);
+		chunk->state, chunk->packed, capacity, chunk->in, chunk->in_len, ZSTD_LEVEL);
 	if (ZSTD_isError(chunk->out_len))
-		mem_out(room); /* the only failure with enough room */
+		mem_out(capacity); /* the only failure with enough room */
 }
 
 /*
  * All
  */
 
-size_t chunk_room(enum codec codec)
+size_t chunk_capacity(enum codec codec)
 {
-	return codec == CODEC_ZSTD ? ZSTD_ROOM : GZIP_ROOM;
+	return codec == CODEC_ZSTD ? ZSTD_CAPACITY : GZIP_CAPACITY;
 }
 
 static void chunk_init(struct chunk *chunk, enum codec codec)
 {
-	*chunk = (struct chunk){.codec = codec, .in = mem_grow(NULL, chunk_room(codec), 1)};
+	*chunk = (struct chunk){.codec = codec, .in = mem_grow(NULL, chunk_capacity(codec), 1)};
 }
 
 static void chunk_done(struct chunk *chunk)
@@ -345,7 +345,7 @@ static int slot_for(struct encoder *encoder, struct slot **ret, struct err *err)
 	bool alone = encoder->n_slots == 1;
 
 	if (!slot->full && slot->chunk.in_len &&
-		(slot->chunk.in_len == chunk_room(encoder->codec) ||
+		(slot->chunk.in_len == chunk_capacity(encoder->codec) ||
 			slot->chunk.store != encoder->incompressible)) {
 		codec_dispatch(encoder, alone);
 		slot = &encoder->slots[encoder->fill];
@@ -364,14 +364,14 @@ static int slot_for(struct encoder *encoder, struct slot **ret, struct err *err)
 int encoder_write(struct encoder *encoder, const void *data, size_t len, struct err *err)
 {
 	const uint8_t *at = data;
-	size_t room = chunk_room(encoder->codec);
+	size_t capacity = chunk_capacity(encoder->codec);
 
 	while (len) {
 		struct slot *slot;
 		int r = slot_for(encoder, &slot, err);
 		if (r)
 			return r;
-		size_t n = room - slot->chunk.in_len;
+		size_t n = capacity - slot->chunk.in_len;
 		if (n > len)
 			n = len;
 		memcpy(slot->chunk.in + slot->chunk.in_len, at, n);
@@ -393,7 +393,7 @@ int encoder_end(struct encoder *encoder, struct err *err)
 			return r;
 	}
 	/* A short stream is not worth a thread. */
-	codec_dispatch(encoder, encoder->size_in <= chunk_room(encoder->codec));
+	codec_dispatch(encoder, encoder->size_in <= chunk_capacity(encoder->codec));
 	for (size_t i = 0; i < encoder->n_slots; i++) {
 		int r = codec_drain(
 			encoder, &encoder->slots[(encoder->fill + i) % encoder->n_slots], err);

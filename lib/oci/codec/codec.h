@@ -69,7 +69,7 @@ AUTO_POINTER(struct decoder, decoder_free)
 struct chunk {
 	enum codec codec;
 	bool store;  /* by the caller: it does not compress */
-	uint8_t *in; /* owned; room for chunk_room(codec) bytes */
+	uint8_t *in; /* owned; room for chunk_capacity(codec) bytes */
 	size_t in_len;
 	const uint8_t *out; /* by chunk_pack: in `in` or `packed` */
 	size_t out_len;
@@ -78,6 +78,6 @@ struct chunk {
 };
 
 /* The bytes of input in a full piece. */
-size_t chunk_room(enum codec codec);
+size_t chunk_capacity(enum codec codec);
 
 #endif

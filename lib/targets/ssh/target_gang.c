@@ -17,7 +17,7 @@
 #include "targets/ssh/node_job.h"
 #include "targets/ssh/node_open.h"
 
-enum { GANG_HOLD_MS = 15 * 60 * 1000, GANG_TOKEN_ROOM = 24 };
+enum { GANG_HOLD_MS = 15 * 60 * 1000, GANG_TOKEN_CAPACITY = 24 };
 
 /* The hosts of a run, which are asked together. */
 struct gang;

@@ -533,8 +533,8 @@ static int target_node_check_size(
 }
 
 /* Requirements that the host would refuse, by its own facts. */
-static int check_room(const struct node_poll *poll, const struct target_requirements *requirements,
-	struct err *err)
+static int check_capacity(const struct node_poll *poll,
+	const struct target_requirements *requirements, struct err *err)
 {
 	const struct node_facts *facts = poll->facts;
 	uint64_t need = requirements->tree_bytes * NODE_TREE_FACTOR +
@@ -597,7 +597,7 @@ static int target_node_learn(struct target *target, const struct target_requirem
 		return target_node_choose(&choosing, requirements, ret_notes, err);
 	if (!choosing.polls[0].facts)
 		return err_move(err, &choosing.polls[0].error);
-	r = check_room(&choosing.polls[0], requirements, err);
+	r = check_capacity(&choosing.polls[0], requirements, err);
 	if (r == 0)
 		r = target_node_check_gpus(&choosing.polls[0], requirements->spec, err);
 	if (r == 0)

@@ -205,15 +205,15 @@ static void test_cut_responses(void **state)
 	}
 }
 
-static void on_room(void *ctx)
+static void on_capacity(void *ctx)
 {
 	struct runtime *runtime = ctx;
 
-	runtime->n_room++;
+	runtime->n_capacity++;
 	loop_stop(runtime->loop);
 }
 
-static void test_room(void **state)
+static void test_capacity(void **state)
 {
 	enum { PIECES = 32 };
 	AUTO_FREE char *piece = mem_alloc(HTTPD_PENDING, 1);
@@ -226,21 +226,21 @@ static void test_room(void **state)
 	client->is_paused = client->is_flooded = true;
 	says(client, GET "\r\n");
 	RUN_UNTIL(&runtime, runtime.exchange);
-	httpd_on_room(runtime.exchange, on_room, &runtime);
+	httpd_on_capacity(runtime.exchange, on_capacity, &runtime);
 	httpd_begin(runtime.exchange, 200, NULL, (int64_t)PIECES * HTTPD_PENDING);
 	size_t written = 0;
-	int n_room = -1;
+	int n_capacity = -1;
 	/* Until nothing moves. */
-	for (; written < PIECES && n_room < runtime.n_room; written++) {
-		n_room = runtime.n_room;
+	for (; written < PIECES && n_capacity < runtime.n_capacity; written++) {
+		n_capacity = runtime.n_capacity;
 		if (httpd_write(runtime.exchange, piece, HTTPD_PENDING))
-			n_room--;
+			n_capacity--;
 		settles(&runtime);
 	}
 	assert_true(written < PIECES);
-	n_room = runtime.n_room;
+	n_capacity = runtime.n_capacity;
 	client->is_paused = false;
-	RUN_UNTIL(&runtime, runtime.n_room > n_room);
+	RUN_UNTIL(&runtime, runtime.n_capacity > n_capacity);
 	for (; written < PIECES; written++)
 		httpd_write(runtime.exchange, piece, HTTPD_PENDING);
 	httpd_end(TAKE(runtime.exchange), false);
@@ -1244,7 +1244,7 @@ int main(void)
 		cmocka_unit_test(test_pieces),
 		cmocka_unit_test(test_bit_by_bit),
 		cmocka_unit_test(test_cut_responses),
-		cmocka_unit_test(test_room),
+		cmocka_unit_test(test_capacity),
 		cmocka_unit_test(test_gone),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_refused_as_a_whole),

@@ -162,9 +162,9 @@ static void test_round_trips(void **state)
 {
 	(void)state;
 	for (size_t c = 0; c < ARRAY_LEN(codecs); c++) {
-		size_t room = chunk_room(codecs[c]);
-		size_t sizes[] = {
-			0, 1, 5, 1000, 16384, room - 1, room, room + 1, 2 * room, 12 * room + 17};
+		size_t capacity = chunk_capacity(codecs[c]);
+		size_t sizes[] = {0, 1, 5, 1000, 16384, capacity - 1, capacity, capacity + 1,
+			2 * capacity, 12 * capacity + 17};
 		for (enum kind kind = 0; kind < N_KINDS; kind++)
 			for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
 				round_trip(codecs[c], kind, sizes[i]);
@@ -195,7 +195,7 @@ static void test_gzip_members(void **state)
 		out_len += z.total_out;
 		assert_int_equal(inflateReset(&z), Z_OK);
 	}
-	assert_int_equal(members, len / chunk_room(CODEC_GZIP));
+	assert_int_equal(members, len / chunk_capacity(CODEC_GZIP));
 	assert_int_equal(out_len, len);
 	assert_memory_equal(out, data, len);
 	inflateEnd(&z);
@@ -285,8 +285,8 @@ static void test_incompressible_is_stored(void **state)
 	for (size_t i = 0; i < len; i += 1 << 20)
 		assert_int_equal(encoder_write(encoder, data, 1 << 20, &err), 0);
 	assert_int_equal(encoder_end(encoder, &err), 0);
-	size_t members = len / chunk_room(CODEC_GZIP);
-	size_t blocks = chunk_room(CODEC_GZIP) / 65535 + 1;
+	size_t members = len / chunk_capacity(CODEC_GZIP);
+	size_t blocks = chunk_capacity(CODEC_GZIP) / 65535 + 1;
 	assert_int_equal(size, len + members * (10 + 5 * blocks + 8));
 }
 
@@ -428,7 +428,7 @@ static void assert_digest(struct digest *digest, const void *data, size_t len)
 static void test_taps(void **state)
 {
 	(void)state;
-	size_t len = 5 * chunk_room(CODEC_ZSTD) + 5;
+	size_t len = 5 * chunk_capacity(CODEC_ZSTD) + 5;
 	AUTO_FREE char *data = make(MIXED, len);
 	AUTO_DIGEST struct digest digest = {0};
 
@@ -478,9 +478,9 @@ static void test_failing_output(void **state)
 	AUTO_FREE char *data = make(RANDOM, len);
 
 	for (size_t c = 0; c < ARRAY_LEN(codecs); c++) {
-		for (size_t room = 0; room < len; room += 700000) {
+		for (size_t capacity = 0; capacity < len; capacity += 700000) {
 			AUTO_ERR struct err err = {0};
-			size_t left = room;
+			size_t left = capacity;
 			AUTO_ENCODER struct encoder *encoder =
 				encoder_new_width(codecs[c], 4, refuse, &left);
 			int r = encoder_write(encoder, data, len, &err);

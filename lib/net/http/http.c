@@ -930,7 +930,7 @@ struct http *http_new(const struct http_options *options)
 	return http;
 }
 
-struct http *http_twin(const struct http *http)
+struct http *http_clone(const struct http *http)
 {
 	const struct http_options options = {
 		.loop = http->loop,

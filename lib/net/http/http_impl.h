@@ -116,7 +116,7 @@ struct http_call {
 
 /* http.c */
 /* Another client with the same settings and none of its connections. */
-struct http *http_twin(const struct http *http);
+struct http *http_clone(const struct http *http);
 /* http_free, also where http_drain has called. */
 void http_release(struct http *http);
 

@@ -736,7 +736,7 @@ struct upgrade *upgrade_start(struct http *http, const struct upgrade_request *r
 		.ctx = up,
 	};
 
-	up->http = http_twin(http);
+	up->http = http_clone(http);
 	up->host = url_authority(request->url);
 	up->protocol = mem_strdup(request->protocol);
 	up->done = request->done;

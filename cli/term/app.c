@@ -144,10 +144,10 @@ static bool app_is_plain(const struct app *app)
 static unsigned app_size_of(const char *name, int64_t min, unsigned found, unsigned otherwise)
 {
 	const char *text = getenv(name);
-	int64_t told;
+	int64_t notified;
 
-	if (text && str_to_int(text, min, UINT16_MAX, "", &told, NULL) == 0)
-		return (unsigned)told;
+	if (text && str_to_int(text, min, UINT16_MAX, "", &notified, NULL) == 0)
+		return (unsigned)notified;
 	return found >= min ? found : otherwise;
 }
 

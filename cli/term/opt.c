@@ -853,17 +853,17 @@ static char *line_as_ours(
 void opt_hint_others(
 	const struct opt_request *request, char *const *argv, const char *word, struct err *err)
 {
-	AUTO_ERR struct err told = {0};
-	AUTO(opt_others_line_done) struct line line = {.err = &told};
+	AUTO_ERR struct err notified = {0};
+	AUTO(opt_others_line_done) struct line line = {.err = &notified};
 
 	if (!err_is_set(err) || opt_has_secret(argv))
 		return;
-	err_set(&told, err->id, "%s", err->message);
+	err_set(&notified, err->id, "%s", err->message);
 	buf_init(&line.options, LINE_MAX_BYTES);
 	buf_init(&line.httpd, LINE_MAX_BYTES);
 	AUTO_FREE char *hint = line_as_ours(&line, request, argv, word);
 	if (!hint || line.n_others == 0)
 		return;
-	err_hint(&told, "did you mean %s?", hint);
-	err_move(err, &told);
+	err_hint(&notified, "did you mean %s?", hint);
+	err_move(err, &notified);
 }

@@ -91,7 +91,7 @@ static void files_reset(struct node_call *call)
 	node_files_done(((struct files *)call)->ret);
 }
 
-static int files_told(struct node_call *call, struct err *err)
+static int files_notified(struct node_call *call, struct err *err)
 {
 	struct files *files = (struct files *)call;
 	struct node_file file;
@@ -106,7 +106,7 @@ static int files_told(struct node_call *call, struct err *err)
 }
 
 static const struct call_ops files_ops = {
-	.reset = files_reset, .keys = "d f l", .told = files_told};
+	.reset = files_reset, .keys = "d f l", .notified = files_notified};
 
 /* The word of a request that says where files are. */
 static void call_scope(

@@ -32,7 +32,7 @@ static void log_free(struct node_call *call)
 	free(log->run);
 }
 
-static void node_log_tell(struct node_log *log, const char *text)
+static void node_log_notify(struct node_log *log, const char *text)
 {
 	if (log->request.events.notice)
 		log->request.events.notice(log->request.events.ctx, text);
@@ -47,7 +47,7 @@ static int log_begin(struct node_call *call, struct node_request *request, struc
 		AUTO_FREE char *text = mem_printf("%s answers again", call->node->name);
 
 		log->was_lost = false;
-		node_log_tell(log, text);
+		node_log_notify(log, text);
 	}
 	buf_reset(&call->text);
 	log->has_end = false;
@@ -195,7 +195,7 @@ static enum call_next log_ended(struct node_call *call, struct err *error)
 		AUTO_FREE char *text = mem_printf("%s: trying again", error->message);
 
 		log->was_lost = true;
-		node_log_tell(log, text);
+		node_log_notify(log, text);
 	}
 	return next;
 }

@@ -494,7 +494,7 @@ static int node_on_line(void *ctx, enum channel_flow flow, char *line, struct er
 		if ((size_t)(end - key) == len && memcmp(key, line, len) == 0) {
 			int r = node_words_split(line, &call->words, err);
 			if (r == 0)
-				r = call->ops->told(call, err);
+				r = call->ops->notified(call, err);
 			return r < 0 ? r : 1;
 		}
 		end += *end == ' ';

@@ -208,7 +208,7 @@ struct call_ops {
 	int (*line)(struct node_call *call, enum channel_flow flow, char *line, struct err *err);
 	/* Instead of line: a line that begins with one of keys (blanks between), as call->words. */
 	const char *keys;
-	int (*told)(struct node_call *call, struct err *err);
+	int (*notified)(struct node_call *call, struct err *err);
 	ssize_t (*raw)(struct node_call *call, enum channel_flow flow, const char *data, size_t len,
 		struct err *err);
 	ssize_t (*payload)(struct node_call *call, void *out, size_t len, struct err *err);

@@ -96,7 +96,7 @@ static void gpus_reset(struct node_call *call)
 	vec_done(((struct query *)call)->gpus);
 }
 
-static int gpus_told(struct node_call *call, struct err *err)
+static int gpus_notified(struct node_call *call, struct err *err)
 {
 	struct query *query = (struct query *)call;
 	struct node_gpu gpu;
@@ -127,7 +127,7 @@ static enum call_next gpus_ended(struct node_call *call, struct err *error)
 struct node_call *node_gpus(struct node *node, struct node_gpus *ret, node_done_fn *done, void *ctx)
 {
 	static const struct call_ops ops = {
-		.reset = gpus_reset, .keys = "gpu", .told = gpus_told, .ended = gpus_ended};
+		.reset = gpus_reset, .keys = "gpu", .notified = gpus_notified, .ended = gpus_ended};
 	struct query *query = call_new(node, sizeof(*query), &ops, done, ctx);
 
 	query->gpus = ret;
@@ -152,7 +152,7 @@ static void list_free(struct node_call *call)
 	free(query->record);
 }
 
-static int list_told(struct node_call *call, struct err *err)
+static int list_notified(struct node_call *call, struct err *err)
 {
 	struct query *query = (struct query *)call;
 	char *const *v = call->words.v;
@@ -184,8 +184,10 @@ static int list_told(struct node_call *call, struct err *err)
 struct node_call *node_list(
 	struct node *node, struct node_attempts *ret, node_done_fn *done, void *ctx)
 {
-	static const struct call_ops ops = {
-		.reset = list_reset, .keys = "run attempt", .told = list_told, .free = list_free};
+	static const struct call_ops ops = {.reset = list_reset,
+		.keys = "run attempt",
+		.notified = list_notified,
+		.free = list_free};
 	struct query *query = call_new(node, sizeof(*query), &ops, done, ctx);
 
 	query->attempts = ret;
@@ -201,7 +203,7 @@ static void gc_reset(struct node_call *call)
 	*((struct query *)call)->freed = (struct node_freed){0};
 }
 
-static int gc_told(struct node_call *call, struct err *err)
+static int gc_notified(struct node_call *call, struct err *err)
 {
 	struct node_freed *freed = ((struct query *)call)->freed;
 	char *const *v = call->words.v;
@@ -223,7 +225,8 @@ static int gc_told(struct node_call *call, struct err *err)
 struct node_call *node_gc(struct node *node, int64_t age_s, uint64_t keep_bytes, bool dry,
 	struct node_freed *ret, node_done_fn *done, void *ctx)
 {
-	static const struct call_ops ops = {.reset = gc_reset, .keys = "freed", .told = gc_told};
+	static const struct call_ops ops = {
+		.reset = gc_reset, .keys = "freed", .notified = gc_notified};
 	struct query *query = call_new(node, sizeof(*query), &ops, done, ctx);
 
 	query->freed = ret;
@@ -347,7 +350,7 @@ static void machine_reset(struct node_call *call)
 	node_machine_init(machine);
 }
 
-static int machine_told(struct node_call *call, struct err *err)
+static int machine_notified(struct node_call *call, struct err *err)
 {
 	return node_machine_line(&call->words, ((struct query *)call)->machine, err);
 }
@@ -357,7 +360,7 @@ struct node_call *node_machine(
 {
 	static const struct call_ops ops = {.reset = machine_reset,
 		.keys = "load memory cpus gpu meter fault",
-		.told = machine_told};
+		.notified = machine_notified};
 	struct query *query = call_new(node, sizeof(*query), &ops, done, ctx);
 
 	query->machine = ret;
@@ -453,7 +456,7 @@ static void batch_reset(struct node_call *call)
 	node_attempts_done(&batch->responses);
 }
 
-static int batch_told(struct node_call *call, struct err *err)
+static int batch_notified(struct node_call *call, struct err *err)
 {
 	struct node_batch *batch = (struct node_batch *)call;
 	struct node_attempt attempt;
@@ -500,7 +503,7 @@ static void batch_over(struct node_call *call, const struct err *error)
 
 static const struct call_ops batch_ops = {.reset = batch_reset,
 	.keys = "attempt",
-	.told = batch_told,
+	.notified = batch_notified,
 	.over = batch_over,
 	.free = query_batch_free};
 

@@ -198,7 +198,7 @@ enum phase {
 
 struct flow {
 	struct node_wire wire;
-	bool is_raw, has_ended, told_end;
+	bool is_raw, has_ended, notified_end;
 	char *hold; /* raw bytes that wait: from hold_at on */
 	size_t hold_at, hold_len;
 };
@@ -482,14 +482,15 @@ static int give_raw(struct node_talk *talk, enum channel_flow which)
 	return n != 0;
 }
 
-static void tell_end(struct node_talk *talk, enum channel_flow which)
+static void notify_end(struct node_talk *talk, enum channel_flow which)
 {
 	AUTO_ERR struct err error = {0};
 	struct flow *flow = &talk->flows[which];
 
-	if (!flow->is_raw || !flow->has_ended || flow->told_end || flow->hold_at < flow->hold_len)
+	if (!flow->is_raw || !flow->has_ended || flow->notified_end ||
+		flow->hold_at < flow->hold_len)
 		return;
-	flow->told_end = true;
+	flow->notified_end = true;
 	if (talk->events.raw(talk->events.ctx, which, "", 0, &error) < 0)
 		talk_fail(talk, &error);
 }
@@ -744,7 +745,7 @@ static int talk_read_some(struct node_talk *talk, enum channel_flow which)
 		fail_with_evidence(talk, &error);
 	} else if (n == 0) {
 		flow->has_ended = true;
-		tell_end(talk, which);
+		notify_end(talk, which);
 	} else {
 		talk_take_bytes(talk, which, talk->scratch, (size_t)n);
 		if (talk->phase != PHASE_OVER && flow->is_raw)
@@ -774,8 +775,8 @@ static void talk_poll_for_end(struct node_talk *talk)
 	AUTO_ERR struct err error = {0};
 	struct channel_exit exit = {0};
 
-	tell_end(talk, CHANNEL_OUT);
-	tell_end(talk, CHANNEL_ERR);
+	notify_end(talk, CHANNEL_OUT);
+	notify_end(talk, CHANNEL_ERR);
 	if (talk->phase != PHASE_OVER && has_unwanted(talk))
 		unexpected(talk, "bytes that belong to nothing");
 	if (talk->phase == PHASE_OVER || !is_drained(talk, CHANNEL_OUT))

@@ -21,28 +21,28 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { RECORD_MAX = 2048, TAGS_MAX = 1 << 20, MAX = 64 << 20 };
 
 /* What a reader told, but of the tags that are others. */
-struct told {
+struct notified {
 	struct buf text;
 	const struct map *others;
 };
 
 static void on_scalar(void *ctx, const struct tfevents_scalar *scalar)
 {
-	struct told *told = ctx;
+	struct notified *notified = ctx;
 
-	if (map_get(told->others, scalar->tag))
+	if (map_get(notified->others, scalar->tag))
 		return;
-	buf_add(&told->text, scalar->tag, strlen(scalar->tag) + 1);
-	buf_add(&told->text, &scalar->value, sizeof(scalar->value));
-	buf_add(&told->text, &scalar->step, sizeof(scalar->step));
-	buf_add(&told->text, &scalar->wall_time_s, sizeof(scalar->wall_time_s));
+	buf_add(&notified->text, scalar->tag, strlen(scalar->tag) + 1);
+	buf_add(&notified->text, &scalar->value, sizeof(scalar->value));
+	buf_add(&notified->text, &scalar->step, sizeof(scalar->step));
+	buf_add(&notified->text, &scalar->wall_time_s, sizeof(scalar->wall_time_s));
 }
 
 static void on_restart(void *ctx, int64_t step)
 {
-	struct told *told = ctx;
+	struct notified *notified = ctx;
 
-	buf_add(&told->text, &step, sizeof(step));
+	buf_add(&notified->text, &step, sizeof(step));
 }
 
 static void on_plugin(
@@ -65,12 +65,12 @@ static void read_events(const struct buf *file, const struct tfevents_ops *ops, 
 static void read_scalars(const struct buf *file, const struct map *others, struct buf *out)
 {
 	static const struct tfevents_ops ops = {on_scalar, on_restart, NULL};
-	struct told told = {.others = others};
+	struct notified notified = {.others = others};
 
-	buf_init(&told.text, MAX);
-	read_events(file, &ops, &told);
-	BUG_ON(told.text.full);
-	*out = told.text;
+	buf_init(&notified.text, MAX);
+	read_events(file, &ops, &notified);
+	BUG_ON(notified.text.full);
+	*out = notified.text;
 }
 
 struct walked {

@@ -134,7 +134,7 @@ struct subject {
 	const struct kube_access *access; /* NULL: the context leads nowhere */
 };
 
-static void tell_server(const struct subject *about, struct doctor_row *row)
+static void notify_server(const struct subject *about, struct doctor_row *row)
 {
 	const struct kube_poll *poll = about->poll;
 	const struct kube_access *access = about->access;
@@ -163,7 +163,7 @@ static void tell_server(const struct subject *about, struct doctor_row *row)
 	}
 }
 
-static void tell_warnings(const struct subject *about, struct doctor_row *row)
+static void notify_warnings(const struct subject *about, struct doctor_row *row)
 {
 	for (size_t i = 0; i < about->access->warnings.n; i++) {
 		struct doctor_row *more = doctor_row_add(row, "cluster-safety");
@@ -185,7 +185,7 @@ void doctor_evaluate_expiry(struct doctor_row *row, int64_t expiry_ms, int64_t n
 			duration_text(expiry_ms - now_ms, time));
 }
 
-static void tell_expiring(
+static void notify_expiring(
 	const struct subject *about, const char *what, int64_t expiry_ms, struct doctor_row *row)
 {
 	int64_t now_ms = clock_wall_ms();
@@ -199,7 +199,7 @@ static void tell_expiring(
 	doctor_evaluate_expiry(row, expiry_ms, now_ms);
 }
 
-static void tell_plugin(const struct subject *about, struct doctor_row *row)
+static void notify_plugin(const struct subject *about, struct doctor_row *row)
 {
 	const struct kube_exec *exec = about->access->exec;
 	const char *path = env_get(about->doctor->session->env.env, "PATH");
@@ -212,18 +212,18 @@ static void tell_plugin(const struct subject *about, struct doctor_row *row)
 			"%s, which logs in, is not installed", exec->command);
 }
 
-static void tell_login(const struct subject *about, struct doctor_row *row)
+static void notify_login(const struct subject *about, struct doctor_row *row)
 {
 	const struct kube_access *access = about->access;
 
 	if (access->token_file)
-		tell_expiring(about, "a token in a file", 0, row);
+		notify_expiring(about, "a token in a file", 0, row);
 	else if (access->token)
-		tell_expiring(about, "a token", kube_expiry_token(access->token), row);
+		notify_expiring(about, "a token", kube_expiry_token(access->token), row);
 	else if (access->exec)
-		tell_plugin(about, row);
+		notify_plugin(about, row);
 	else if (access->cert_pem)
-		tell_expiring(
+		notify_expiring(
 			about, "a certificate", kube_expiry_certificate(access->cert_pem), row);
 	else
 		doctor_found(row, "%s: %s", about->item->name,
@@ -264,7 +264,7 @@ static void blame_right(const struct subject *about, enum kube_right right, stru
 		kube_right_text(right), about->access->kube_namespace);
 }
 
-static void tell_rights(const struct subject *about, struct doctor_row *row)
+static void notify_rights(const struct subject *about, struct doctor_row *row)
 {
 	AUTO_BUF struct buf line;
 
@@ -314,7 +314,7 @@ static const char *pull_secret_state(const struct kube_poll *poll)
 						 : ", not looked at";
 }
 
-static void tell_pods(const struct subject *about, struct doctor_row *row)
+static void notify_pods(const struct subject *about, struct doctor_row *row)
 {
 	const struct kube_poll *poll = about->poll;
 	AUTO_REGISTRY_CONFIG struct registry_config registry = {0};
@@ -349,22 +349,22 @@ static void tell_pods(const struct subject *about, struct doctor_row *row)
  * All of them
  */
 
-static void tell_cluster(
+static void notify_cluster(
 	const struct doctor *doctor, const struct target_item *item, struct doctor_row *row)
 {
 	struct subject about = {.doctor = doctor, .item = item, .poll = &item->poll};
 	const struct kube_cluster *cluster = item->poll.cluster;
 
 	about.access = cluster ? &cluster->access : NULL;
-	tell_server(&about, next_row(row));
+	notify_server(&about, next_row(row));
 	if (!cluster)
 		return;
-	tell_warnings(&about, row);
-	tell_login(&about, doctor_row_add(row, "cluster-login"));
+	notify_warnings(&about, row);
+	notify_login(&about, doctor_row_add(row, "cluster-login"));
 	if (!item->poll.reached)
 		return;
-	tell_rights(&about, doctor_row_add(row, "cluster-rights"));
-	tell_pods(&about, doctor_row_add(row, "cluster-pods"));
+	notify_rights(&about, doctor_row_add(row, "cluster-rights"));
+	notify_pods(&about, doctor_row_add(row, "cluster-pods"));
 }
 
 int doctor_clusters(const struct doctor *doctor, struct doctor_row *row, struct err *err)
@@ -391,7 +391,7 @@ int doctor_clusters(const struct doctor *doctor, struct doctor_row *row, struct 
 		return r;
 	vec_foreach (const struct target_item, item, &list.items)
 		if (item->is_cluster)
-			tell_cluster(doctor, item, row);
+			notify_cluster(doctor, item, row);
 	return 0;
 }
 
@@ -424,7 +424,7 @@ static void evaluate_tools(const struct node_facts *facts, struct doctor_row *ro
 	}
 }
 
-static void tell_host(
+static void notify_host(
 	const struct target_item *item, const struct node_poll *poll, struct doctor_row *row)
 {
 	AUTO_FREE char *text = node_poll_text(poll);
@@ -463,7 +463,7 @@ int doctor_nodes(const struct doctor *doctor, struct doctor_row *row, struct err
 			doctor_blame(more, DOCTOR_PROBLEM, error->hint, "%s", error->message);
 		}
 		for (size_t i = 0; i < item->hosts.n; i++)
-			tell_host(item, &item->node_polls[i], next_row(row));
+			notify_host(item, &item->node_polls[i], next_row(row));
 	}
 	return 0;
 }

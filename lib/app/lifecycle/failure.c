@@ -620,7 +620,7 @@ static void say_signal(const struct failure_facts *facts, const struct signal_wo
 }
 
 /* The last words of a process that was killed from outside may be about something else. */
-static bool tells_more(const struct signal_word *word, const struct finding *finding)
+static bool notifies_more(const struct signal_word *word, const struct finding *finding)
 {
 	if (word->sig == SIGKILL)
 		return finding->rule == &rules[RULE_MEMORY];
@@ -657,9 +657,9 @@ bool failure_find(const struct failure_facts *facts, const char *output, size_t 
 	}
 	find_last(&lines, &finding);
 	/* OutOfMemory already tells that the kernel killed the program. */
-	if (word && !tells_more(word, &finding) && str_eq(facts->exit.reason, "OutOfMemory"))
+	if (word && !notifies_more(word, &finding) && str_eq(facts->exit.reason, "OutOfMemory"))
 		return false;
-	if (word && !tells_more(word, &finding)) {
+	if (word && !notifies_more(word, &finding)) {
 		say_signal(facts, word, &raised, reason, hint);
 		return true;
 	}

@@ -189,7 +189,7 @@ struct waiting {
 	const volatile int *interrupted;
 	int attempts;
 	bool retries;                                /* start gangs anew whose failure was seen */
-	bool tells;                                  /* what state the first is in */
+	bool notifies;                               /* what state the first is in */
 	void (*notice)(void *ctx, const char *text); /* says so; or NULL */
 	void *ctx;
 };
@@ -220,7 +220,7 @@ static int start_anew(struct waiting *waiting, struct run *run, bool *seen, stru
 	return r == -ERR_BUG ? err_move(err, &error) : 0;
 }
 
-static void tell_state(const struct waiting *waiting, enum run_state before)
+static void notify_state(const struct waiting *waiting, enum run_state before)
 {
 	const struct run *run = waiting->runs->v[0];
 	enum run_state state = run_state(run);
@@ -228,7 +228,7 @@ static void tell_state(const struct waiting *waiting, enum run_state before)
 	AUTO_FREE char *text =
 		mem_printf("%s%s%s", run_state_name(state), why ? ": " : "", why ? why : "");
 
-	if (waiting->tells && waiting->notice && state != before && !run_state_is_final(state))
+	if (waiting->notifies && waiting->notice && state != before && !run_state_is_final(state))
 		waiting->notice(waiting->ctx, text);
 }
 
@@ -243,7 +243,7 @@ static int follow_poll(struct waiting *waiting, bool *seen, struct err *err)
 	}
 	int r = runs_refresh(waiting->session, runs, QUERY_MS, err);
 	if (r == 0)
-		tell_state(waiting, before);
+		notify_state(waiting, before);
 	for (size_t i = 0; r == 0 && i < runs->n; i++)
 		r = start_anew(waiting, runs->v[i], &seen[i], err);
 	return r;
@@ -391,7 +391,7 @@ static int wait_for_next(struct session *session, struct run *run, int number, b
 		.interrupted = options->interrupted,
 		.attempts = number,
 		.retries = true,
-		.tells = unread,
+		.notifies = unread,
 		.notice = events->notice,
 		.ctx = events->ctx};
 	int r = wait_for(&waiting, err);

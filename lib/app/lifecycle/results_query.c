@@ -32,7 +32,7 @@ struct results_query {
 	struct target *target;
 	struct outputs_call *call; /* in flight; or NULL */
 	struct outputs_files files;
-	bool is_told, has_events;
+	bool is_notified, has_events;
 	/* Elements of `files` that hold parameters, read one after the other. */
 	const struct outputs_file *params[PARAMS_FILES];
 	size_t n_params, at;
@@ -137,7 +137,7 @@ static void results_query_on_list(void *ctx, int status, struct err *error)
 		struct json *results = results_json(&query->files, is_cut);
 		json_set(results, "warnings", make_warnings(query));
 		json_set(query->run->doc, RESULTS_MEMBER, results);
-		query->is_told = true;
+		query->is_notified = true;
 		query->n_params = params_choose(&query->files, query->params);
 		vec_foreach (const struct outputs_file, file, &query->files)
 			query->has_events |= strstr(file->path, MIRROR_PART) != NULL;
@@ -195,14 +195,14 @@ static void results_query_wait_responses(struct results_asker *asker, int64_t ti
 }
 
 /* Results that cannot be stored are requested again the next time. */
-static void write_told(struct results_asker *asker)
+static void write_notified(struct results_asker *asker)
 {
 	struct store *store;
 
 	for (size_t i = 0; i < asker->n; i++) {
 		struct run *run = asker->queries[i].run;
 		AUTO_ERR struct err err = {0};
-		if (!asker->queries[i].is_told || !run_state_is_final(run_state(run)))
+		if (!asker->queries[i].is_notified || !run_state_is_final(run_state(run)))
 			continue;
 		if (session_store(asker->session, &store, &err) < 0 ||
 			store_update_known(store, run, &err) < 0)
@@ -235,7 +235,7 @@ void runs_results(
 		if (results_query_is_wanted(*run, live))
 			results_query_start(&asker, *run);
 	results_query_wait_responses(&asker, timeout_ms);
-	write_told(&asker);
+	write_notified(&asker);
 	now_ms = clock_ms();
 	bring_events(&asker, end_ms > now_ms ? end_ms - now_ms : 0);
 }

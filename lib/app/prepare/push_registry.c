@@ -268,7 +268,7 @@ static int preflight(struct push *push, struct err *err)
  * The base
  */
 
-static void tell_base(struct push *push, struct task *task)
+static void notify_base(struct push *push, struct task *task)
 {
 	AUTO_ERR struct err error = {0};
 	int r = 0;
@@ -311,7 +311,7 @@ static int base_found(void *ctx, const char *digest, struct err *error, struct e
 	if (!failed)
 		start_mounts(push, push->base.image->layers, push->base.image->n_layers);
 	if (push->base.is_requested)
-		tell_base(push, push->task);
+		notify_base(push, push->task);
 	else if (failed) /* Without it there is nothing to send. */
 		stop_work(push);
 	return 0;
@@ -377,7 +377,7 @@ static void push_registry_query_base(void *ctx, struct task *task)
 
 	push->base.is_requested = true;
 	if (push->base.is_known)
-		tell_base(push, task);
+		notify_base(push, task);
 }
 
 static int push_registry_get_base(struct pack *pack, void *ctx, struct err *err)

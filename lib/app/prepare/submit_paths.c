@@ -79,18 +79,18 @@ enum { TEXT_MAX = 1 << 20, SHOWN_MAX = 5 };
 
 struct own {
 	struct submit *submit;
-	const char *root; /* real */
-	char *alias;      /* the root as $PWD spells it; NULL: the same */
-	char *base;       /* where the command is started, absolute */
-	struct strv told; /* paths in the tree that became the run's own */
-	bool evaluated;   /* of the text at hand: something in it is a path below the root */
+	const char *root;     /* real */
+	char *alias;          /* the root as $PWD spells it; NULL: the same */
+	char *base;           /* where the command is started, absolute */
+	struct strv notified; /* paths in the tree that became the run's own */
+	bool evaluated;       /* of the text at hand: something in it is a path below the root */
 };
 
 static void own_done(struct own *own)
 {
 	free(own->alias);
 	free(own->base);
-	strv_done(&own->told);
+	strv_done(&own->notified);
 }
 
 char *submit_tree_path(const char *dir, const char *word)
@@ -302,8 +302,8 @@ static bool submit_paths_is_own(struct own *own, const char *path)
 		*(strrchr(there, '/') ? strrchr(there, '/') : there) = '\0';
 	if (is_linked(own, fixed) || !*there || in_snapshot(own, there)) {
 		const char *name = *path ? path : ".";
-		if (strv_find(&own->told, name) < 0)
-			strv_add(&own->told, name);
+		if (strv_find(&own->notified, name) < 0)
+			strv_add(&own->notified, name);
 		return true;
 	}
 	/* A local run uses the interpreter of a venv in place, as the shell does. */
@@ -487,19 +487,19 @@ static void own_env(struct own *own)
 	}
 }
 
-static void submit_paths_tell(const struct own *own)
+static void submit_paths_notify(const struct own *own)
 {
 	AUTO_BUF struct buf list = {0};
 
-	if (own->told.n == 0)
+	if (own->notified.n == 0)
 		return;
 	buf_init(&list, TEXT_MAX);
-	for (size_t i = 0; i < own->told.n && i < SHOWN_MAX; i++) {
-		AUTO_FREE char *shown = str_escaped(own->told.v[i]);
+	for (size_t i = 0; i < own->notified.n && i < SHOWN_MAX; i++) {
+		AUTO_FREE char *shown = str_escaped(own->notified.v[i]);
 		buf_addf(&list, "%s%s", i ? ", " : "", shown);
 	}
-	if (own->told.n > SHOWN_MAX)
-		buf_addf(&list, " and %zu more", own->told.n - SHOWN_MAX);
+	if (own->notified.n > SHOWN_MAX)
+		buf_addf(&list, " and %zu more", own->notified.n - SHOWN_MAX);
 	submit_note(own->submit, "paths below %s are the run's own: %s", own->root, list.data);
 }
 
@@ -520,7 +520,7 @@ void submit_own_paths(struct submit *submit)
 	own_env(&own);
 	warn_naming(&own, "before:", submit->spec.runtime.before);
 	warn_naming(&own, "setup:", submit->spec.runtime.setup.run);
-	submit_paths_tell(&own);
+	submit_paths_notify(&own);
 }
 
 /*

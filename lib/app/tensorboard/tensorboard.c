@@ -249,7 +249,7 @@ static int visit_runs(struct view *view, struct err *err)
 	return link_runs(view, err);
 }
 
-static void tell_mirrored(const struct view *view)
+static void notify_mirrored(const struct view *view)
 {
 	struct mirror_state *states = mem_alloc(view->runs->n, sizeof(*states));
 
@@ -316,7 +316,7 @@ static int poll_first(struct view *view, struct err *err)
 	if (r == 0)
 		r = wait_for_files(view, err);
 	if (r == 0)
-		tell_mirrored(view);
+		notify_mirrored(view);
 	return r;
 }
 
@@ -425,7 +425,7 @@ static int open_httpd(struct view *view, struct err *err)
 	return r < 0 ? err_move(err, &error) : 0;
 }
 
-static void tell_shown(const struct view *view)
+static void notify_shown(const struct view *view)
 {
 	struct tensorboard_shown shown = {.url = tensorboard_httpd_url(view->httpd),
 		.open_url = tensorboard_httpd_open_url(view->httpd),
@@ -454,7 +454,7 @@ static int tensorboard_serve(struct view *view, struct err *err)
 		r = open_httpd(view, err);
 	if (r < 0)
 		return r;
-	tell_shown(view);
+	notify_shown(view);
 	while ((r = tensorboard_turn(view, err)) == 0) {
 		r = visit_tensorboard(view, err);
 		if (r >= 0 && view->mirror)

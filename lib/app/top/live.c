@@ -564,7 +564,7 @@ void live_begin(struct live *live, const struct run_list *runs)
 		live_place_begin(*place);
 }
 
-void live_tell(const struct live *live, const struct run_list *runs)
+void live_notify(const struct live *live, const struct run_list *runs)
 {
 	vec_foreach (struct run *, run, runs) {
 		const struct live_run *known = run_handle(*run) ? find_run(live, *run) : NULL;

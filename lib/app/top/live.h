@@ -39,7 +39,7 @@ int live_wait(
 	struct live *live, int64_t limit_ms, const volatile int *interrupted, struct err *err);
 
 /* Store the newest samples in the runs' `seen`. */
-void live_tell(const struct live *live, const struct run_list *runs);
+void live_notify(const struct live *live, const struct run_list *runs);
 /* The known usage of the machines, in the order in which they were added; *ret is filled anew. This
  * machine is sampled for it. */
 void live_machines(struct live *live, const struct run_list *runs, struct machine_list *ret);

@@ -198,7 +198,7 @@ static bool is_visited(const struct mirror *mirror)
 	return true;
 }
 
-static void mirror_tell(struct mirrored *mirrored)
+static void mirror_notify(struct mirrored *mirrored)
 {
 	struct mirror *mirror = mirrored->mirror;
 
@@ -212,7 +212,7 @@ static void mirror_tell(struct mirrored *mirrored)
 static void end_run(struct mirrored *mirrored)
 {
 	mirrored->doing = OVER;
-	mirror_tell(mirrored);
+	mirror_notify(mirrored);
 }
 
 /* Whether another look cannot find more. */
@@ -242,7 +242,7 @@ static void poll_failed(struct mirrored *mirrored, struct err *error)
 		return;
 	}
 	mirror_search(mirrored, ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS);
-	mirror_tell(mirrored);
+	mirror_notify(mirrored);
 }
 
 /* Behind those that wait already. */
@@ -355,7 +355,7 @@ static void poll_ended(struct mirrored *mirrored)
 		mirror_search(mirrored, mirrored->mirror->options.poll_ms);
 	else
 		query_state(mirrored);
-	mirror_tell(mirrored);
+	mirror_notify(mirrored);
 }
 
 static void note_poll(const struct mirrored *mirrored)

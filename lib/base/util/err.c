@@ -8,11 +8,11 @@
 #include "base/util/errlist.h"
 #include "base/util/mem.h"
 
-#define NAMED(id, code_, name_) [id].name = name_, [id].code = ERR_##code_,
-#define TOLD(id, title_, text_) [id].title = title_, [id].text = text_,
-static const struct err_info rows[E_COUNT] = {ERR_IDS(NAMED) ERR_TEXTS(TOLD)};
+#define NAMED(id, code_, name_)     [id].name = name_, [id].code = ERR_##code_,
+#define NOTIFIED(id, title_, text_) [id].title = title_, [id].text = text_,
+static const struct err_info rows[E_COUNT] = {ERR_IDS(NAMED) ERR_TEXTS(NOTIFIED)};
 #undef NAMED
-#undef TOLD
+#undef NOTIFIED
 
 const struct err_info *err_info(enum err_id id)
 {

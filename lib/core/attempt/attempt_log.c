@@ -145,8 +145,8 @@ struct reading {
 	struct marks_reader marks;
 	struct mark mark; /* the first one beyond offset */
 	bool has_mark;
-	bool final; /* the attempt has ended: what is there is all */
-	char *told; /* the reason for waiting that was said last, or NULL */
+	bool final;     /* the attempt has ended: what is there is all */
+	char *notified; /* the reason for waiting that was said last, or NULL */
 	int log_watch, dir_watch;
 	struct loop_fd *log_source, *dir_source;
 	struct loop_timer *timer;
@@ -165,7 +165,7 @@ static void attempt_log_drop_reading(struct target_work *work)
 	marks_reader_done(&reading->marks);
 	attempt_place_done(&reading->place);
 	free(reading->path);
-	free(reading->told);
+	free(reading->notified);
 	free(reading);
 }
 
@@ -402,15 +402,15 @@ static int attempt_log_read_some(struct reading *reading, struct err *err)
 }
 
 /* Tell the follower why the attempt waits, once for each reason. */
-static void attempt_log_tell_waiting(struct reading *reading, const struct target_status *status)
+static void attempt_log_notify_waiting(struct reading *reading, const struct target_status *status)
 {
 	const struct target_log_events *events = &reading->request.events;
 
 	if (!events->notice || str_empty(status->text) || reading->final ||
-		status->state == RUN_RUNNING || str_eq(status->text, reading->told))
+		status->state == RUN_RUNNING || str_eq(status->text, reading->notified))
 		return;
-	free(reading->told);
-	reading->told = mem_strdup(status->text);
+	free(reading->notified);
+	reading->notified = mem_strdup(status->text);
 	AUTO_FREE char *reason = words_reason_now(status->text);
 	events->notice(events->ctx, reason);
 }
@@ -423,7 +423,7 @@ static int visit_attempt(struct reading *reading, struct err *err)
 	if (r < 0)
 		return r;
 	reading->final = run_state_is_final(status.state);
-	attempt_log_tell_waiting(reading, &status);
+	attempt_log_notify_waiting(reading, &status);
 	target_status_done(&status);
 	return 0;
 }

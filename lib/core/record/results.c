@@ -100,7 +100,7 @@ struct json *results_json(const struct outputs_files *files, bool is_cut)
  * Reports of pods
  */
 
-struct told {
+struct notified {
 	struct tops entries;
 	uint64_t files, bytes, more;
 	struct strv names;                    /* of the entries */
@@ -108,12 +108,12 @@ struct told {
 	struct VEC_OF(const char *) contents; /* and what is in it */
 };
 
-static void told_done(struct told *told)
+static void notified_done(struct notified *notified)
 {
-	vec_done(&told->entries);
-	strv_done(&told->names);
-	outputs_files_done(&told->params);
-	vec_done(&told->contents);
+	vec_done(&notified->entries);
+	strv_done(&notified->names);
+	outputs_files_done(&notified->params);
+	vec_done(&notified->contents);
 }
 
 static bool results_take_number(const char **at, uint64_t *ret)
@@ -146,7 +146,7 @@ static char *results_take_name(const char **at)
 	return name;
 }
 
-static bool take_params(const char **at, const char *prefix, struct told *told)
+static bool take_params(const char **at, const char *prefix, struct notified *notified)
 {
 	uint64_t size;
 
@@ -156,21 +156,21 @@ static bool take_params(const char **at, const char *prefix, struct told *told)
 	const char *content = *at + len + 1;
 	if (!(*at)[len] || strnlen(content, (size_t)size + 1) <= size)
 		return false;
-	*vec_push(&told->params) = (struct outputs_file){
+	*vec_push(&notified->params) = (struct outputs_file){
 		.path = mem_printf("%s%.*s", prefix, (int)len, *at), .size = size};
-	*vec_push(&told->contents) = content;
+	*vec_push(&notified->contents) = content;
 	*at = content + size + 1;
 	return true;
 }
 
-static bool results_take_line(const char **at, const char *prefix, struct told *told)
+static bool results_take_line(const char **at, const char *prefix, struct notified *notified)
 {
 	static const char params[] = "params ";
 	struct top top = {0};
 
 	if (str_starts(*at, params)) {
 		*at += strlen(params);
-		return take_params(at, prefix, told);
+		return take_params(at, prefix, notified);
 	}
 	if (!results_take_number(at, &top.files) || !results_take_number(at, &top.bytes))
 		return false;
@@ -182,12 +182,12 @@ static bool results_take_line(const char **at, const char *prefix, struct told *
 		return true;
 	top.len = strlen(name);
 	top.path = name;
-	strv_add_take(&told->names, TAKE(name));
-	*vec_push(&told->entries) = top;
+	strv_add_take(&notified->names, TAKE(name));
+	*vec_push(&notified->entries) = top;
 	return true;
 }
 
-static bool results_take_told(const char *text, size_t rank, struct told *told)
+static bool results_take_notified(const char *text, size_t rank, struct notified *notified)
 {
 	AUTO_FREE char *prefix = rank ? mem_printf("rank-%zu/", rank) : mem_strdup("");
 	const char *at = text ? strstr(text, KUBE_JOB_RESULTS " ") : NULL;
@@ -199,26 +199,26 @@ static bool results_take_told(const char *text, size_t rank, struct told *told)
 	if (!results_take_number(&at, &files) || !results_take_number(&at, &bytes) ||
 		!results_take_number(&at, &more))
 		return false;
-	told->files += files;
-	told->bytes += bytes;
-	told->more += rank ? 0 : more;
-	while (*at && results_take_line(&at, prefix, told))
+	notified->files += files;
+	notified->bytes += bytes;
+	notified->more += rank ? 0 : more;
+	while (*at && results_take_line(&at, prefix, notified))
 		continue;
 	if (rank && files) {
-		*vec_push(&told->entries) = (struct top){prefix, strlen(prefix), files, bytes};
-		strv_add_take(&told->names, TAKE(prefix));
+		*vec_push(&notified->entries) = (struct top){prefix, strlen(prefix), files, bytes};
+		strv_add_take(&notified->names, TAKE(prefix));
 	}
 	return true;
 }
 
-static struct json *told_params(const struct told *told)
+static struct json *notified_params(const struct notified *notified)
 {
 	const struct outputs_file *chosen[PARAMS_FILES] = {0};
-	size_t n = params_choose(&told->params, chosen);
+	size_t n = params_choose(&notified->params, chosen);
 	struct json *all = json_object();
 
 	for (size_t i = 0; i < n; i++) {
-		const char *content = told->contents.v[chosen[i] - told->params.v];
+		const char *content = notified->contents.v[chosen[i] - notified->params.v];
 		AUTO_JSON struct json *values =
 			params_read(chosen[i]->path, content, (size_t)chosen[i]->size);
 		params_complete(values, all);
@@ -226,17 +226,17 @@ static struct json *told_params(const struct told *told)
 	return all;
 }
 
-struct json *results_told(char *const *texts, size_t n, struct json **ret_params)
+struct json *results_notified(char *const *texts, size_t n, struct json **ret_params)
 {
-	AUTO(told_done) struct told told = {0};
+	AUTO(notified_done) struct notified notified = {0};
 	bool is_cut = false;
 
-	if (n == 0 || !results_take_told(texts[0], 0, &told))
+	if (n == 0 || !results_take_notified(texts[0], 0, &notified))
 		return NULL;
 	for (size_t i = 1; i < n; i++)
-		is_cut |= !results_take_told(texts[i], i, &told);
-	*ret_params = told_params(&told);
-	return sum_json(&told.entries, told.files, told.bytes, told.more, is_cut);
+		is_cut |= !results_take_notified(texts[i], i, &notified);
+	*ret_params = notified_params(&notified);
+	return sum_json(&notified.entries, notified.files, notified.bytes, notified.more, is_cut);
 }
 
 bool results_is_valid(const struct json *results)

@@ -440,7 +440,7 @@ static void poll_later(struct kube_watch *watch)
 static void watch_start_list(struct kube_watch *watch);
 
 /* Report removed objects before new ones are put, which may have the same name. */
-static void tell_gone(struct kube_watch *watch)
+static void notify_gone(struct kube_watch *watch)
 {
 	size_t at = 0;
 	const char *key;
@@ -483,7 +483,7 @@ static void watch_take_list(struct kube_watch *watch, const struct json *list)
 			known->is_listed = true;
 	}
 	if (!watch->is_freed)
-		tell_gone(watch);
+		notify_gone(watch);
 	for (const struct json *item = json_first(items); item && !watch->is_freed;
 		item = json_next(item)) {
 		if (!json_get_str(json_get(item, "metadata"), "name"))

@@ -35,7 +35,7 @@ enum {
 	AGAIN_MIN_MS = 1000, /* when a stream has ended in order */
 	AGAIN_MAX_MS = 4000,
 	WAIT_STEPS = 4,        /* pauses stay below a second while a container begins */
-	TELL_AFTER = 3,        /* failures */
+	NOTIFY_AFTER = 3,      /* failures */
 	FINISH_MS = 60 * 1000, /* for a kubelet that is away to come back */
 	REMOVED_MS = 10000,    /* for one that has not found the container */
 	STATIC_MS = 8000,      /* the same for what is not followed */
@@ -83,7 +83,7 @@ struct podlog {
 	struct kube_call *poll; /* at the pod, which may be gone */
 	struct err poll_error;  /* of the stream before that */
 	struct err error;       /* what it ends with */
-	bool told;              /* of them */
+	bool notified;          /* of them */
 	unsigned n_ends;        /* of streams, in order and without anything new */
 	char *last_remark;
 
@@ -109,7 +109,7 @@ static void podlog_visit_tail(struct podlog *podlog);
  * Notices
  */
 
-static void podlog_tell(struct podlog *podlog, const char *text)
+static void podlog_notify(struct podlog *podlog, const char *text)
 {
 	if (podlog->events.notice)
 		podlog->events.notice(podlog->events.ctx, text);
@@ -159,7 +159,7 @@ static void podlog_on_gap(void *ctx, const struct podlog_gap *gap)
 	if (podlog->events.gap)
 		podlog->events.gap(podlog->events.ctx, text);
 	else
-		podlog_tell(podlog, text);
+		podlog_notify(podlog, text);
 }
 
 static void podlog_on_remark(void *ctx, const char *line, size_t len)
@@ -174,7 +174,7 @@ static void podlog_on_remark(void *ctx, const char *line, size_t len)
 		return;
 	free(podlog->last_remark);
 	podlog->last_remark = mem_strdup(text.data);
-	podlog_tell(podlog, text.data);
+	podlog_notify(podlog, text.data);
 }
 
 static int podlog_on_lines(
@@ -414,15 +414,15 @@ static int podlog_failed_for_now(struct podlog *podlog, struct err *error, struc
 		is_too_late =
 			now_ms > podlog->finish_ms - (is_removed ? FINISH_MS - REMOVED_MS : 0);
 	else
-		is_too_late = !podlog->follow && podlog->failures >= TELL_AFTER &&
+		is_too_late = !podlog->follow && podlog->failures >= NOTIFY_AFTER &&
 			      now_ms >= podlog->begun_ms + STATIC_MS;
 	if (is_too_late)
 		return podlog_end_now(podlog, error, err);
-	if (++podlog->failures >= TELL_AFTER && !podlog->told) {
+	if (++podlog->failures >= NOTIFY_AFTER && !podlog->notified) {
 		AUTO_FREE char *text = mem_printf(
 			"%s: its log cannot be read for now: %s", podlog->label, error->message);
-		podlog_tell(podlog, text);
-		podlog->told = true;
+		podlog_notify(podlog, text);
+		podlog->notified = true;
 	}
 	podlog_plan_next(podlog, podlog_pause_ms(podlog));
 	return 0;
@@ -527,7 +527,7 @@ static int podlog_on_stream_done(void *ctx, struct kube_response *response, stru
 		return r;
 	if (podlog->got_new) {
 		podlog->failures = podlog->n_ends = 0;
-		podlog->told = false;
+		podlog->notified = false;
 	}
 	podlog->has_read = podlog->has_read || !failed;
 	if (failed)

@@ -248,7 +248,7 @@ void podlog_lines_doubt(struct podlog_lines *lines)
 	lines->scanned = false;
 }
 
-static void lines_tell_gap(
+static void lines_notify_gap(
 	struct podlog_lines *lines, enum podlog_gap_kind kind, int64_t after_ns, int64_t before_ns)
 {
 	struct podlog_gap gap = {.after_ns = after_ns, .before_ns = before_ns, .kind = kind};
@@ -325,7 +325,7 @@ static void begin_batch(struct podlog_lines *lines)
 	begin->bytes += lines->out_len;
 	lacks = is_first ? lines_may_lack_first(begin) : lines_fills_files(begin, lines->ns);
 	if (lacks)
-		lines_tell_gap(lines, PODLOG_BEGINNING, 0, begin->first_ns);
+		lines_notify_gap(lines, PODLOG_BEGINNING, 0, begin->first_ns);
 	if (lacks || begin->bytes >= FILE_BYTES)
 		begin->started_ns = 0;
 }
@@ -394,11 +394,11 @@ static bool lines_overtakes(const struct podlog_lines *lines, struct podlog_head
 	return ns > head->ns + SLACK_NS;
 }
 
-static void lines_tell_skipped(
+static void lines_notify_skipped(
 	struct podlog_lines *lines, const struct podlog_head *head, int64_t before_ns)
 {
 	if (head && !lines->has_long)
-		lines_tell_gap(lines, PODLOG_SKIPPED, head->after_ns, before_ns);
+		lines_notify_gap(lines, PODLOG_SKIPPED, head->after_ns, before_ns);
 }
 
 /* A line of this time is delivered: does it pass the start of a file? */
@@ -416,7 +416,7 @@ static void lines_pass_heads(struct podlog_lines *lines, int64_t ns)
 			skipped = head;
 		lines->head_ahead = lines->head_ahead || !head->passed;
 	}
-	lines_tell_skipped(lines, skipped, ns);
+	lines_notify_skipped(lines, skipped, ns);
 }
 
 void podlog_lines_finish(struct podlog_lines *lines)
@@ -430,7 +430,7 @@ void podlog_lines_finish(struct podlog_lines *lines)
 		head->passed = true;
 	}
 	lines->head_ahead = false;
-	lines_tell_skipped(lines, skipped, lines->ns);
+	lines_notify_skipped(lines, skipped, lines->ns);
 }
 
 void podlog_lines_head(struct podlog_lines *lines, const char *data, size_t len)
@@ -482,10 +482,10 @@ bool podlog_lines_is_behind(struct podlog_lines *lines, const char *data, size_t
  * first of them tells that the point is not there, nor its file.
  */
 
-static void lines_tell_rotated(struct podlog_lines *lines, int64_t before_ns)
+static void lines_notify_rotated(struct podlog_lines *lines, int64_t before_ns)
 {
 	podlog_lines_finish(lines);
-	lines_tell_gap(lines, PODLOG_ROTATED, lines->point.time_ns, before_ns);
+	lines_notify_gap(lines, PODLOG_ROTATED, lines->point.time_ns, before_ns);
 }
 
 /* Rotation within lines of one time: the file begins with those, the point's is an earlier one of
@@ -505,7 +505,7 @@ static int seek_failed(struct podlog_lines *lines)
 		lines->doubts = true;
 		return PODLOG_AGAIN;
 	}
-	lines_tell_rotated(lines, 0);
+	lines_notify_rotated(lines, 0);
 	lines->all = true;
 	return PODLOG_AGAIN;
 }
@@ -515,7 +515,7 @@ static int seek_passed(struct podlog_lines *lines, int64_t ns)
 {
 	if (lines->seek.candidate > 0)
 		return seek_candidate(lines);
-	lines_tell_rotated(lines, ns);
+	lines_notify_rotated(lines, ns);
 	if (lines->seek.n_dropped > 0 || lines->has_since) {
 		lines->all = true;
 		return PODLOG_AGAIN;

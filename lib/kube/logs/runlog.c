@@ -72,16 +72,16 @@ struct kube_runlog {
 
 static void runlog_turn_at(struct kube_runlog *runlog, int64_t at_ms);
 
-static void runlog_tell(struct kube_runlog *runlog, int rank, const char *text)
+static void runlog_notify(struct kube_runlog *runlog, int rank, const char *text)
 {
 	if (runlog->events.notice && !runlog->is_over)
 		runlog->events.notice(runlog->events.ctx, rank, text);
 }
 
-static void runlog_tell_gap(struct kube_runlog *runlog, int rank, const char *text)
+static void runlog_notify_gap(struct kube_runlog *runlog, int rank, const char *text)
 {
 	if (!runlog->events.gap)
-		runlog_tell(runlog, rank, text);
+		runlog_notify(runlog, rank, text);
 	else if (!runlog->is_over)
 		runlog->events.gap(runlog->events.ctx, rank, text);
 }
@@ -210,14 +210,14 @@ static void runlog_on_notice(void *ctx, const char *text)
 {
 	struct rank *rank = ctx;
 
-	runlog_tell(rank->runlog, rank->number, text);
+	runlog_notify(rank->runlog, rank->number, text);
 }
 
 static void runlog_on_gap(void *ctx, const char *text)
 {
 	struct rank *rank = ctx;
 
-	runlog_tell_gap(rank->runlog, rank->number, text);
+	runlog_notify_gap(rank->runlog, rank->number, text);
 }
 
 static void runlog_keep_point(struct rank *rank)
@@ -227,7 +227,7 @@ static void runlog_keep_point(struct rank *rank)
 	podlog_token(rank->podlog, rank->last);
 }
 
-static void runlog_tell_end_lost(
+static void runlog_notify_end_lost(
 	struct rank *rank, const struct instance *instance, const struct err *error)
 {
 	char time[CLOCK_TEXT_SIZE] = "";
@@ -239,7 +239,7 @@ static void runlog_tell_end_lost(
 	text = mem_printf("rank %d: lines %s%s may be missing: the end of the log of pod %s cannot "
 			  "be read any more: %s",
 		rank->number, *time ? "after " : "of its end", time, instance->pod, error->message);
-	runlog_tell_gap(rank->runlog, rank->number, text);
+	runlog_notify_gap(rank->runlog, rank->number, text);
 }
 
 static int runlog_on_end(void *ctx, struct err *error, struct err *err)
@@ -257,7 +257,7 @@ static int runlog_on_end(void *ctx, struct err *error, struct err *err)
 		if (!err_is_set(&runlog->error))
 			err_move(&runlog->error, error);
 	} else if (err_is_set(error)) {
-		runlog_tell_end_lost(rank, instance, error);
+		runlog_notify_end_lost(rank, instance, error);
 	}
 	runlog_turn_at(runlog, TURN_MS);
 	return 0;
@@ -274,7 +274,7 @@ static void runlog_say_other(struct rank *rank, const struct instance *instance)
 			rank->number, instance->pod);
 	else
 		text = mem_printf("rank %d: goes on in pod %s", rank->number, instance->pod);
-	runlog_tell_gap(rank->runlog, rank->number, text);
+	runlog_notify_gap(rank->runlog, rank->number, text);
 }
 
 static void runlog_read_instance(struct rank *rank, const struct instance *instance)
@@ -304,7 +304,7 @@ static void runlog_read_instance(struct rank *rank, const struct instance *insta
 }
 
 /* Skip instances that had begun before the last line of the pod that is gone. */
-static void runlog_tell_pod_gone(struct rank *rank, const struct podlog_point *point)
+static void runlog_notify_pod_gone(struct rank *rank, const struct podlog_point *point)
 {
 	char time[CLOCK_TEXT_SIZE];
 	AUTO_FREE char *text = NULL;
@@ -319,7 +319,7 @@ static void runlog_tell_pod_gone(struct rank *rank, const struct podlog_point *p
 	text = mem_printf("rank %d: lines after %s may be missing: the pod that was read before is "
 			  "gone",
 		rank->number, time);
-	runlog_tell_gap(rank->runlog, rank->number, text);
+	runlog_notify_gap(rank->runlog, rank->number, text);
 }
 
 /* Begin at the instance of the token, or at the one with the last lines. */
@@ -336,7 +336,7 @@ static void runlog_choose_first(struct rank *rank)
 				return;
 			}
 		}
-		runlog_tell_pod_gone(rank, &point);
+		runlog_notify_pod_gone(rank, &point);
 		return;
 	}
 	if (rank->runlog->tail_lines < 0)
@@ -513,7 +513,7 @@ static void runlog_say_begun_again(struct kube_runlog *runlog)
 	text = mem_printf("the cluster has restarted all nodes %lld time%s: what the program "
 			  "wrote before that is gone with its pods",
 		(long long)runlog->begun_again, runlog->begun_again == 1 ? "" : "s");
-	runlog_tell_gap(runlog, -1, text);
+	runlog_notify_gap(runlog, -1, text);
 }
 
 static void runlog_on_synced(void *ctx)
@@ -575,7 +575,7 @@ static void runlog_on_trouble(void *ctx, const struct err *error, int64_t since_
 		return;
 	text = mem_printf(
 		"the pods of job %s cannot be watched for now: %s", runlog->name, error->message);
-	runlog_tell(runlog, -1, text);
+	runlog_notify(runlog, -1, text);
 }
 
 static int runlog_on_failed(void *ctx, struct err *error, struct err *err)

@@ -33,7 +33,7 @@ void kube_status_done(struct kube_status *status)
 	vec_foreach (struct kube_rank, rank, &status->ranks) {
 		free(rank->pod);
 		free(rank->node);
-		free(rank->told);
+		free(rank->notified);
 	}
 	vec_done(&status->ranks);
 	free(status->results_lost);
@@ -156,7 +156,7 @@ static void sum_fill_rank(struct sum *sum, int i, struct kube_rank *rank)
 {
 	const struct kube_pod *pod = sum->newest[i];
 	const struct json *status = json_get(sum->job, "status");
-	const char *message, *told;
+	const char *message, *notified;
 
 	*rank = (struct kube_rank){.rank = i, .attempt = 1, .wait = KUBE_WAIT_PODS};
 	if (sum_in_indexes(json_get_str(status, "completedIndexes"), i)) {
@@ -174,8 +174,8 @@ static void sum_fill_rank(struct sum *sum, int i, struct kube_rank *rank)
 	rank->started_ms = pod->started_ms;
 	rank->ended_ms = pod->ended_ms;
 	rank->is_victim = pod->is_victim;
-	told = strstr(message ? message : "", KUBE_JOB_RESULTS);
-	rank->told = told ? mem_strdup(told) : NULL;
+	notified = strstr(message ? message : "", KUBE_JOB_RESULTS);
+	rank->notified = notified ? mem_strdup(notified) : NULL;
 	if (rank->phase == KUBE_SUCCEEDED)
 		return;
 	rank->phase = pod->phase;

@@ -122,7 +122,7 @@ static int http_begin(struct http_call *call, struct err *err)
 	return r < 0 ? r : http_attach(call, err);
 }
 
-void http_call_tell(struct http_call *call)
+void http_call_notify(struct http_call *call)
 {
 	const struct http_exchange *x = &call->x;
 	AUTO_FREE char *url = url_text(&call->url);
@@ -163,7 +163,7 @@ static void drop_exchange(struct http_call *call)
 
 static int http_fail(struct http_call *call, struct err *err)
 {
-	http_call_tell(call);
+	http_call_notify(call);
 	return http_finish(call, err);
 }
 
@@ -476,7 +476,7 @@ int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
 	call->response.sent = call->response.sent || x->begun;
 	call->response.bytes_up += x->bytes_up;
 	call->response.bytes_down += x->bytes_down;
-	http_call_tell(call);
+	http_call_notify(call);
 	if (!err_is_set(&x->error))
 		r = http_find_redirect(call, &url, &x->error);
 	if (r <= 0)

@@ -121,7 +121,7 @@ struct http *http_clone(const struct http *http);
 void http_release(struct http *http);
 
 /* Tells http_event of an exchange that has ended. */
-void http_call_tell(struct http_call *call);
+void http_call_notify(struct http_call *call);
 /* libcurl is through with the exchange of a call. */
 int http_call_ended(struct http_call *call, CURLcode result, struct err *err);
 void http_call_free(struct http_call *call);

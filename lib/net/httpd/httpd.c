@@ -161,7 +161,7 @@ int httpd_meter_feed(
  * Whether the system tells the owner: tested on connections of this process to itself
  */
 
-enum response { TELLS, TELLS_NOT, HAS_NO_FAMILY };
+enum response { NOTIFIES, NOTIFIES_NOT, HAS_NO_FAMILY };
 
 /* At any port of this machine's own address. */
 static int listen_here(int family, struct sockaddr_storage *ret, socklen_t *ret_len)
@@ -193,16 +193,16 @@ static enum response query_family(int family)
 		listening == -EADDRNOTAVAIL)
 		return HAS_NO_FAMILY;
 	if (listening < 0 || client < 0 || connect(client, (struct sockaddr *)&address, len) < 0)
-		return TELLS_NOT;
+		return NOTIFIES_NOT;
 	AUTO_FD int fd = accept(listening, NULL, NULL);
-	return fd >= 0 && os_peer_uid(fd, &uid) > 0 && uid == geteuid() ? TELLS : TELLS_NOT;
+	return fd >= 0 && os_peer_uid(fd, &uid) > 0 && uid == geteuid() ? NOTIFIES : NOTIFIES_NOT;
 }
 
 bool httpd_peers_are_known(void)
 {
 	enum response ip4 = query_family(AF_INET), ip6 = query_family(AF_INET6);
 
-	return ip4 != TELLS_NOT && ip6 != TELLS_NOT && (ip4 == TELLS || ip6 == TELLS);
+	return ip4 != NOTIFIES_NOT && ip6 != NOTIFIES_NOT && (ip4 == NOTIFIES || ip6 == NOTIFIES);
 }
 
 /*
@@ -259,7 +259,7 @@ static bool httpd_body_drop(struct httpd_exchange *exchange)
 
 void httpd_exchange_end(struct httpd_exchange *exchange, bool is_cut)
 {
-	exchange->is_over = exchange->is_told = true;
+	exchange->is_over = exchange->is_notified = true;
 	exchange->is_cut = exchange->is_cut || is_cut;
 	httpd_conn_wake(exchange->conn);
 }
@@ -808,14 +808,14 @@ static void httpd_leave(struct httpd_conn *conn)
 	struct httpd_exchange *exchange = &conn->exchange;
 
 	conn->is_dead = true;
-	if (!exchange->is_told && exchange->gone)
+	if (!exchange->is_notified && exchange->gone)
 		exchange->gone(exchange->gone_ctx);
-	exchange->is_told = true;
+	exchange->is_notified = true;
 }
 
-static void tell_capacity(struct httpd_exchange *exchange)
+static void notify_capacity(struct httpd_exchange *exchange)
 {
-	if (!exchange->wants_capacity || exchange->is_told || !exchange->capacity ||
+	if (!exchange->wants_capacity || exchange->is_notified || !exchange->capacity ||
 		httpd_wire_pending(&exchange->conn->client) > HTTPD_PENDING / 2)
 		return;
 	exchange->wants_capacity = false;
@@ -834,7 +834,7 @@ static bool httpd_work(struct httpd_conn *conn)
 	if (exchange->relay && !exchange->is_over)
 		goes_on = httpd_relay_step(conn);
 	else
-		tell_capacity(exchange);
+		notify_capacity(exchange);
 	if (conn->is_dead)
 		return false;
 	size_t waiting = httpd_wire_pending(&conn->client);

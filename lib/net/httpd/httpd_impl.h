@@ -81,10 +81,10 @@ struct httpd_exchange {
 	bool is_origin_right; /* wherever it goes to; else only where the route says so */
 	enum httpd_mode mode;
 	uint64_t left;
-	bool closes;  /* no other request comes behind it */
-	bool is_over; /* the whole answer waits to be written, or has been */
-	bool is_cut;  /* it is not whole */
-	bool is_told; /* the caller has it no more: no gone, no room */
+	bool closes;      /* no other request comes behind it */
+	bool is_over;     /* the whole answer waits to be written, or has been */
+	bool is_cut;      /* it is not whole */
+	bool is_notified; /* the caller has it no more: no gone, no room */
 	bool wants_capacity;
 	void (*gone)(void *ctx);
 	void *gone_ctx;

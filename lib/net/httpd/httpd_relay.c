@@ -208,7 +208,7 @@ void httpd_relay(struct httpd_exchange *exchange, const struct httpd_route *rout
 	relay->strip = mem_strdup(route->strip);
 	relay->host = mem_strdup(route->host);
 	exchange->relay = relay;
-	exchange->is_told = true;
+	exchange->is_notified = true;
 	rename_request(exchange, relay);
 	if (exchange->is_origin_right || route->any_origin)
 		httpd_conn_wake(exchange->conn);

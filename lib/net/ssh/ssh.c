@@ -254,7 +254,7 @@ struct ssh_use {
 	uint16_t port;
 	struct channel *inner;
 	struct ssh_connection *connection; /* of libssh2, else NULL */
-	bool is_open, has_eof, to_tell;
+	bool is_open, has_eof, to_notify;
 	struct err error;
 };
 
@@ -287,7 +287,7 @@ static void ssh_say(const struct ssh *ssh, bool is_detail, const char *text)
 static void fail_use(struct ssh_use *use, const struct err *error)
 {
 	err_copy(&use->error, error);
-	use->to_tell = true;
+	use->to_notify = true;
 	poll_soon(use->ssh);
 }
 
@@ -317,7 +317,7 @@ static void drop_connection(struct ssh *ssh, struct ssh_connection *connection)
 	}
 }
 
-static void tell_forwarder(struct ssh *ssh)
+static void notify_forwarder(struct ssh *ssh)
 {
 	AUTO_FREE char *text =
 		ssh->stage == SSH_BY_OPENSSH
@@ -332,7 +332,7 @@ static void tell_forwarder(struct ssh *ssh)
 	ssh->is_known = true;
 }
 
-static void tell_no_client(const struct ssh *ssh, struct err *error)
+static void notify_no_client(const struct ssh *ssh, struct err *error)
 {
 	if (ssh->has_client)
 		return;
@@ -346,7 +346,7 @@ static void fall_back(struct ssh *ssh, const char *why, struct err *error)
 
 	if (ssh->options.forwarder == SSH_LIBSSH2 || !ssh->has_client) {
 		err_evidence(error, "libssh2 alone does not get in: %s", why);
-		tell_no_client(ssh, error);
+		notify_no_client(ssh, error);
 		fail_waiting(ssh, error);
 		return;
 	}
@@ -358,7 +358,7 @@ static void fall_back(struct ssh *ssh, const char *why, struct err *error)
 	ssh->stage = SSH_BY_OPENSSH;
 	free(ssh->forwarder_text);
 	ssh->forwarder_text = mem_printf("the OpenSSH client: %s", ssh->why);
-	tell_forwarder(ssh);
+	notify_forwarder(ssh);
 }
 
 static int libssh2_done(
@@ -372,11 +372,11 @@ static int libssh2_done(
 		ssh->stage = SSH_BY_LIBSSH2;
 	if (end == SSH_LIBSSH2_READY) {
 		connection->is_ready = true;
-		tell_forwarder(ssh);
+		notify_forwarder(ssh);
 	} else if (end == SSH_LIBSSH2_FALLBACK) {
 		fall_back(ssh, why, error);
 	} else {
-		tell_no_client(ssh, error);
+		notify_no_client(ssh, error);
 		fail_waiting(ssh, error);
 	}
 	if (!connection->is_ready)
@@ -538,14 +538,14 @@ static void try_open(struct ssh_use *use)
 }
 
 /* All that failed meanwhile are told, one in each turn: any of them may be freed in there. */
-static int tell_one(struct ssh *ssh, struct err *err)
+static int notify_one(struct ssh *ssh, struct err *err)
 {
 	for (size_t i = 0; i < ssh->uses.n; i++) {
 		struct ssh_use *use = ssh->uses.v[i];
 
-		if (!use->to_tell)
+		if (!use->to_notify)
 			continue;
-		use->to_tell = false;
+		use->to_notify = false;
 		poll_soon(ssh);
 		return use->channel.events.ready(use->channel.events.ctx, err);
 	}
@@ -562,7 +562,7 @@ static int due(void *ctx, struct err *err)
 	/* Before that it is the thread's. */
 	if (ssh->stage == SSH_BY_OPENSSH)
 		ssh_openssh_forget_error(ssh->openssh);
-	return tell_one(ssh, err);
+	return notify_one(ssh, err);
 }
 
 static int openssh_changed(void *ctx, struct err *err)

@@ -887,7 +887,7 @@ static struct ssh_say *take_says(struct ssh_libssh2 *ssh)
 	return says;
 }
 
-static void tell_says(void *ctx)
+static void notify_says(void *ctx)
 {
 	struct ssh_libssh2 *ssh = ctx;
 
@@ -912,7 +912,7 @@ void ssh_libssh2_say(struct ssh_libssh2 *ssh, bool is_detail, const char *fmt, .
 	say->next = atomic_load(&ssh->says);
 	while (!atomic_compare_exchange_weak(&ssh->says, &say->next, say))
 		;
-	task_post(ssh->task, tell_says, ssh);
+	task_post(ssh->task, notify_says, ssh);
 }
 
 struct question {
@@ -929,7 +929,7 @@ static void put_question(void *ctx, struct task *task)
 	struct ssh_libssh2_events *events = &question->ssh->events;
 	AUTO_ERR struct err error = {0};
 
-	tell_says(question->ssh);
+	notify_says(question->ssh);
 	int r = events->query(
 		events->ctx, question->text, question->secret, question->response, &error);
 	question->answered = r;
@@ -1000,7 +1000,7 @@ static int ssh_libssh2_work_done(void *ctx, int r, struct err *error, struct err
 {
 	struct ssh_libssh2 *ssh = ctx;
 
-	tell_says(ssh);
+	notify_says(ssh);
 	if (r == 0)
 		ssh_turn_begin(ssh);
 	else if (ssh->end == SSH_LIBSSH2_READY)
@@ -1042,7 +1042,7 @@ void ssh_libssh2_free(struct ssh_libssh2 *ssh)
 	ssh_session_end(ssh);
 	ssh_known_done(&ssh->known);
 	ssh->events.say = NULL;
-	tell_says(ssh);
+	notify_says(ssh);
 	ssh_libssh2_free_login(&ssh->login);
 	buf_done(&ssh->why);
 	buf_done(&ssh->tried);

@@ -76,7 +76,7 @@ static int fail_open(struct ssh_channel *channel, int code, const char *text)
 
 /* Tell the owner of a channel to a port that the port does not respond; for libssh2 the channel
  * goes on opening. */
-static void ssh_channel_tell_late(struct ssh_channel *channel)
+static void ssh_channel_notify_late(struct ssh_channel *channel)
 {
 	if (err_is_set(&channel->error))
 		return;
@@ -149,7 +149,7 @@ static void send_command_ahead(struct ssh_channel *channel)
 static int step_env(struct ssh_channel *channel)
 {
 	const char *const *env = channel->ssh->login.env;
-	const char *pair = env ? env[channel->n_told] : NULL;
+	const char *pair = env ? env[channel->n_notified] : NULL;
 
 	if (!pair) {
 		channel->state = SSH_CHANNEL_EXEC;
@@ -159,13 +159,13 @@ static int step_env(struct ssh_channel *channel)
 	int r = libssh2_channel_setenv_ex(
 		channel->raw, pair, (unsigned)(value - pair - 1), value, (unsigned)strlen(value));
 	if (r == 0 || r == LIBSSH2_ERROR_CHANNEL_REQUEST_DENIED) {
-		channel->n_told++;
+		channel->n_notified++;
 		return 0;
 	}
 	if (r != LIBSSH2_ERROR_EAGAIN)
 		return ssh_libssh2_channel_fail(channel, r, E_SSH_REFUSED, "%s takes no variables",
 			channel->ssh->login.name);
-	if (!env[channel->n_told + 1] && !channel->sent_command)
+	if (!env[channel->n_notified + 1] && !channel->sent_command)
 		send_command_ahead(channel);
 	return r;
 }
@@ -278,7 +278,7 @@ static ssize_t op_read(
 	if (n > 0)
 		return n;
 	if (channel->at_end[flow]) {
-		channel->told_end[flow] = true;
+		channel->notified_end[flow] = true;
 		return 0;
 	}
 	if (ssh_libssh2_channel_is_dead(channel->ssh))
@@ -292,7 +292,7 @@ static ssize_t op_read_port(
 {
 	if (flow == CHANNEL_OUT)
 		return op_read(base, flow, out, len, err);
-	of(base)->at_end[flow] = of(base)->told_end[flow] = true;
+	of(base)->at_end[flow] = of(base)->notified_end[flow] = true;
 	return 0;
 }
 
@@ -419,7 +419,7 @@ static int op_wait(struct channel *base, struct channel_exit *ret, struct err *e
 	struct ssh_channel *channel = of(base);
 	int r = ssh_libssh2_channel_check(channel, err);
 
-	if (r == 0 && channel->told_end[CHANNEL_OUT] && channel->told_end[CHANNEL_ERR] &&
+	if (r == 0 && channel->notified_end[CHANNEL_OUT] && channel->notified_end[CHANNEL_ERR] &&
 		is_closed(channel)) {
 		read_exit(channel, ret);
 		return 1;
@@ -711,7 +711,7 @@ static int visit_slow(void *ctx, struct err *err)
 		wake_waiting(ssh);
 	}
 	if (responses && since_ms >= SSH_PORT_MS) {
-		ssh_channel_tell_late(ssh->opening);
+		ssh_channel_notify_late(ssh->opening);
 		ssh_turn_soon(ssh);
 		return 0;
 	}
@@ -771,11 +771,11 @@ static void close_channels(struct ssh_libssh2 *ssh)
 	}
 }
 
-static struct ssh_channel *ssh_libssh2_channel_take_told(struct ssh_libssh2 *ssh)
+static struct ssh_channel *ssh_libssh2_channel_take_notified(struct ssh_libssh2 *ssh)
 {
 	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next) {
-		if (channel->to_tell) {
-			channel->to_tell = false;
+		if (channel->to_notify) {
+			channel->to_notify = false;
 			return channel;
 		}
 	}
@@ -783,16 +783,16 @@ static struct ssh_channel *ssh_libssh2_channel_take_told(struct ssh_libssh2 *ssh
 }
 
 /* Owners may free channels, open others, and free the connection. */
-static int ssh_libssh2_channel_tell(struct ssh_libssh2 *ssh, const bool *freed, struct err *err)
+static int ssh_libssh2_channel_notify(struct ssh_libssh2 *ssh, const bool *freed, struct err *err)
 {
-	struct ssh_channel *told;
+	struct ssh_channel *notified;
 	int r = 0;
 
 	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next)
-		channel->to_tell = channel != ssh->first && ssh_channel_is_ready(channel);
-	while (r == 0 && (told = ssh_libssh2_channel_take_told(ssh))) {
-		if (!told->is_given_up && told->base.events.ready)
-			r = told->base.events.ready(told->base.events.ctx, err);
+		channel->to_notify = channel != ssh->first && ssh_channel_is_ready(channel);
+	while (r == 0 && (notified = ssh_libssh2_channel_take_notified(ssh))) {
+		if (!notified->is_given_up && notified->base.events.ready)
+			r = notified->base.events.ready(notified->base.events.ctx, err);
 		if (*freed)
 			return r;
 	}
@@ -817,7 +817,7 @@ static int ssh_libssh2_channel_turn(struct ssh_libssh2 *ssh, struct err *err)
 	if (ssh->is_lost && !err_is_set(&ssh->error))
 		ssh_turn_lose(ssh, ssh->lost_why);
 	ssh->received_seen = ssh->received;
-	int r = ssh_libssh2_channel_tell(ssh, &freed, err);
+	int r = ssh_libssh2_channel_notify(ssh, &freed, err);
 	if (freed)
 		return r < 0 ? r : 0;
 	ssh->freed = NULL;

@@ -58,7 +58,7 @@ struct ssh_channel {
 	char *command;    /* NULL: to a port */
 	char *term;       /* NULL: no terminal */
 	unsigned columns, rows;
-	size_t n_told;      /* of login.env */
+	size_t n_notified;  /* of login.env */
 	bool sent_command;  /* ahead of the answer to the last variable */
 	char *target;       /* for texts: "localhost port 6006" */
 	struct buf message; /* what a direct-tcpip open says, RFC 4254, section 7.2 */
@@ -66,7 +66,7 @@ struct ssh_channel {
 
 	char *ahead[2]; /* read already, to know whether there is something */
 	size_t ahead_at[2], ahead_len[2];
-	bool at_end[2], told_end[2];
+	bool at_end[2], notified_end[2];
 	char *out; /* taken, and not passed to libssh2 yet */
 	size_t out_at, out_len;
 	bool wants_eof, sent_eof;
@@ -74,7 +74,7 @@ struct ssh_channel {
 	bool has_status; /* exit-status has come */
 	/* Operations whose last result was CHANNEL_AGAIN. */
 	bool wants_read[2], wants_write, wants_end;
-	bool has_news, is_given_up, to_tell;
+	bool has_news, is_given_up, to_notify;
 };
 
 struct ssh_say {

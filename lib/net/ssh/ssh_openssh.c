@@ -322,7 +322,7 @@ static struct openssh_channel *self_of(struct channel *channel)
 	return (struct openssh_channel *)channel;
 }
 
-static int ssh_openssh_tell(void *ctx, struct err *err)
+static int ssh_openssh_notify(void *ctx, struct err *err)
 {
 	struct openssh_channel *self = ctx;
 
@@ -335,7 +335,7 @@ static int ssh_openssh_poll_again(void *ctx, struct err *err)
 	struct openssh_channel *self = ctx;
 
 	self->timer = NULL;
-	return ssh_openssh_tell(self, err);
+	return ssh_openssh_notify(self, err);
 }
 
 static void ssh_openssh_poll_later(struct openssh_channel *self)
@@ -647,7 +647,7 @@ static struct channel *openssh_channel_new(struct ssh_openssh *ssh, struct opens
 	self->pause_ms = POLL_MIN_MS;
 	buf_init(&self->held, HELD_MAX);
 	self->child = channel_of_child(ssh->options.loop, &client->child,
-		&(struct channel_events){ssh_openssh_tell, self});
+		&(struct channel_events){ssh_openssh_notify, self});
 	return &self->channel;
 }
 

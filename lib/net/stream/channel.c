@@ -378,7 +378,7 @@ struct child_channel {
 	struct err error;
 };
 
-static int channel_tell(struct child_channel *self, struct err *err)
+static int channel_notify(struct child_channel *self, struct err *err)
 {
 	/* The channel may be freed in there. */
 	return self->channel.events.ready(self->channel.events.ctx, err);
@@ -397,7 +397,7 @@ static int side_dispatch(void *ctx, short revents, struct err *err)
 
 	(void)revents;
 	side->waits = false;
-	return channel_tell(side->channel, err);
+	return channel_notify(side->channel, err);
 }
 
 static const struct loop_fd_ops side_ops = {.prepare = side_prepare, .dispatch = side_dispatch};
@@ -478,14 +478,14 @@ static int channel_poll_again(void *ctx, struct err *err)
 
 	self->timer = NULL;
 	if (err_is_set(&self->error))
-		return channel_tell(self, err);
+		return channel_notify(self, err);
 	if (!is_read(self)) {
 		if (!self->is_raw && !can_write(self))
 			return 0;
-		return channel_tell(self, err);
+		return channel_notify(self, err);
 	}
 	if (channel_poll(self))
-		return channel_tell(self, err);
+		return channel_notify(self, err);
 	channel_poll_later(self);
 	return 0;
 }

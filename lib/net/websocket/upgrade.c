@@ -568,7 +568,7 @@ static int upgrade_hand_over(struct upgrade *up, const char *early, size_t n_ear
 	upgrade_take_response(up);
 	call->response.ms = clock_ms() - call->start_ms;
 	url_copy(&call->url, &call->response.url);
-	http_call_tell(call);
+	http_call_notify(call);
 	loop_remove_timer(loop, call->timer);
 	call->timer = NULL;
 	loop_remove_fd(loop, up->source);

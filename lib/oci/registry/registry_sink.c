@@ -84,7 +84,7 @@ static void registry_sink_answered(struct requested_all *all)
 		task_response(*all->requested.own->options.task, 0, NULL);
 }
 
-static void told(void *ctx, int has)
+static void notified(void *ctx, int has)
 {
 	struct requested_has *one = ctx;
 
@@ -102,7 +102,7 @@ static void has_blobs(void *ctx, struct task *task)
 	all->n_open = all->n + 1;
 	for (size_t i = 0; i < all->n; i++) {
 		struct requested_has *one = &all->each[i];
-		uploads_has(all->requested.own->options.uploads, one->blob, told, one);
+		uploads_has(all->requested.own->options.uploads, one->blob, notified, one);
 	}
 	registry_sink_answered(all);
 }

@@ -125,7 +125,7 @@ int uploads_wait(struct uploads *uploads, uploads_done_fn *done, void *ctx, stru
 	return uploads_report(uploads, err);
 }
 
-static void tell_waiters(struct upload_job *job, int has)
+static void notify_waiters(struct upload_job *job, int has)
 {
 	vec_foreach (struct upload_waiter, waiter, &job->waiters)
 		waiter->done(waiter->ctx, has);
@@ -155,7 +155,7 @@ int upload_arrived(struct upload_job *job, struct err *err)
 	job->is_done = true;
 	count_arrival(job);
 	registry_remember(memory, &memory->blobs, job->blob.digest, NULL, clock_wall_ms());
-	tell_waiters(job, 1);
+	notify_waiters(job, 1);
 	upload_base_next(uploads);
 	int r = upload_copy_next(uploads, err);
 	return r < 0 ? r : uploads_report(uploads, err);
@@ -287,7 +287,7 @@ static void retire(struct upload_job *job, int has)
 	job->is_done = true;
 	job->is_queued = false;
 	job->blob.digest[0] = '\0';
-	tell_waiters(job, has);
+	notify_waiters(job, has);
 	upload_base_next(job->uploads);
 }
 

@@ -659,7 +659,7 @@ void contents_save_wait(struct contents_saving *saving)
  */
 
 /* Links are always read. */
-static void tell_what_is_read(const struct snapshot *s, const struct snapshot_options *options,
+static void notify_what_is_read(const struct snapshot *s, const struct snapshot_options *options,
 	const size_t *todo, size_t n_todo)
 {
 	AUTO_FREE const struct path **files = mem_alloc(n_todo + 1, sizeof(*files));
@@ -684,7 +684,7 @@ int contents_take(struct snapshot *s, const struct snapshot_options *options,
 	s->private->marks = mem_alloc(n + 1, 1);
 	size_t n_todo = content_join(s, cache, todo);
 	if (options->will_read)
-		tell_what_is_read(s, options, todo, n_todo);
+		notify_what_is_read(s, options, todo, n_todo);
 	int rc = read_todo(s, todo, n_todo, err);
 	return rc < 0 ? rc : content_finish(s, err);
 }

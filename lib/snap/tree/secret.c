@@ -442,7 +442,7 @@ static struct response secret_query(const char *path)
 	return response;
 }
 
-static void secret_tell(const struct rule *rule, const char **ret_what)
+static void secret_notify(const struct rule *rule, const char **ret_what)
 {
 	if (ret_what)
 		*ret_what = rule->what;
@@ -453,7 +453,7 @@ enum secret_decision secret_by_name(const char *path, const char **ret_what)
 	struct response response = secret_query(path);
 
 	if (response.sure) {
-		secret_tell(response.sure, ret_what);
+		secret_notify(response.sure, ret_what);
 		return SECRET_YES;
 	}
 	return response.maybe ? SECRET_READ : SECRET_NO;
@@ -466,6 +466,6 @@ bool secret_by_content(const char *path, const char *text, size_t len, const cha
 
 	if (!rule || !rule->check(&head, rule->keys))
 		return false;
-	secret_tell(rule, ret_what);
+	secret_notify(rule, ret_what);
 	return true;
 }

@@ -659,8 +659,8 @@ static void response_question(struct kube_batch *batch, struct question *questio
 		struct json *params = NULL, *results;
 
 		for (size_t i = 0; i < status.ranks.n; i++)
-			texts[i] = status.ranks.v[i].told;
-		results = results_told(texts, status.ranks.n, &params);
+			texts[i] = status.ranks.v[i].notified;
+		results = results_notified(texts, status.ranks.n, &params);
 		if (results) {
 			if (!*observed)
 				*observed = json_object();

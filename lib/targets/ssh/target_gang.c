@@ -263,7 +263,7 @@ static struct gang_place *gang_failed(struct gang *gang)
  * Telling
  */
 
-static struct node_call *ssh_target_gang_tell(struct gang_place *place, const char *verb)
+static struct node_call *ssh_target_gang_notify(struct gang_place *place, const char *verb)
 {
 	const struct node_handle *handle = &place->gang->handle;
 	struct node *node = place->host->node;
@@ -282,13 +282,13 @@ static struct node_call *ssh_target_gang_tell(struct gang_place *place, const ch
 
 /* Sends verb to all hosts; cancels requests that are open. verb: "stop", "forget", "forget all",
  * "drop", "go". */
-static void gang_tell(struct gang *gang, const char *verb, void (*done)(struct gang *gang))
+static void gang_notify(struct gang *gang, const char *verb, void (*done)(struct gang *gang))
 {
 	forget_responses(gang);
 	gang->done = done;
 	gang->n_open = gang->hosts.n;
 	for (size_t i = 0; i < gang->hosts.n; i++)
-		gang->places[i].requested = ssh_target_gang_tell(&gang->places[i], verb);
+		gang->places[i].requested = ssh_target_gang_notify(&gang->places[i], verb);
 }
 
 /* Takes the steps; whether there was one: then done is called. */
@@ -306,7 +306,7 @@ static bool gang_take_steps(struct gang *gang, void (*done)(struct gang *gang))
 		if (gang->steps[i] == GANG_NOTHING || !place->is_answered)
 			continue;
 		gang->n_open++;
-		place->requested = ssh_target_gang_tell(place, verbs[gang->steps[i]]);
+		place->requested = ssh_target_gang_notify(place, verbs[gang->steps[i]]);
 	}
 	return gang->n_open > 0;
 }
@@ -494,7 +494,7 @@ static void end_telling(struct telling *telling)
 	target_call_end(telling->call, r, &error);
 }
 
-static void on_told(struct gang *gang)
+static void on_notified(struct gang *gang)
 {
 	end_telling((struct telling *)((char *)gang - offsetof(struct telling, gang)));
 }
@@ -509,7 +509,7 @@ static int target_gang_on_late(void *ctx, struct err *err)
 	return 0;
 }
 
-int target_gang_tell(struct target *target, const char *handle, const char *verb,
+int target_gang_notify(struct target *target, const char *handle, const char *verb,
 	struct target_call *call, struct err *err)
 {
 	struct telling *telling = mem_alloc(1, sizeof(*telling));
@@ -525,7 +525,7 @@ int target_gang_tell(struct target *target, const char *handle, const char *verb
 	if (call->deadline_ms)
 		telling->timer = loop_add_timer(
 			target->loop, call->deadline_ms, target_gang_on_late, telling);
-	gang_tell(&telling->gang, verb, on_told);
+	gang_notify(&telling->gang, verb, on_notified);
 	return 0;
 }
 
@@ -1042,7 +1042,7 @@ static void target_gang_take_back(struct starting *starting)
 {
 	drop_starts(starting);
 	target_gang_set_timer(starting, DROP_MS, on_drop_late);
-	gang_tell(&starting->gang, "drop", on_dropped);
+	gang_notify(&starting->gang, "drop", on_dropped);
 }
 
 /*
@@ -1065,7 +1065,7 @@ static void target_gang_on_gone(struct gang *gang)
 static void go(struct starting *starting)
 {
 	target_gang_set_timer(starting, 0, NULL);
-	gang_tell(&starting->gang, "go", target_gang_on_gone);
+	gang_notify(&starting->gang, "go", target_gang_on_gone);
 }
 
 /*

@@ -1017,7 +1017,7 @@ static int target_node_cancel(
 	struct node_work *work;
 
 	if (node_handle_is_gang(handle))
-		return target_gang_tell(target, handle, "stop", call, err);
+		return target_gang_notify(target, handle, "stop", call, err);
 	work = mem_alloc(1, sizeof(*work));
 	*work = (struct node_work){.release = release_plain};
 	int r = node_work_begin(target, handle, work, call, err);
@@ -1033,7 +1033,7 @@ static int target_node_forget(struct target *target, const char *handle, bool al
 	struct node_work *work;
 
 	if (node_handle_is_gang(handle))
-		return target_gang_tell(target, handle, all ? "forget all" : "forget", call, err);
+		return target_gang_notify(target, handle, all ? "forget all" : "forget", call, err);
 	work = mem_alloc(1, sizeof(*work));
 	*work = (struct node_work){.release = release_plain};
 	int r = node_work_begin(target, handle, work, call, err);

@@ -367,7 +367,7 @@ struct reading {
 	struct loop_timer *timer;
 	struct strv names;
 	struct node_attempts found;
-	char *told;
+	char *notified;
 	bool has_begun;
 };
 
@@ -386,7 +386,7 @@ static void log_release(struct node_work *work)
 	stop_polling(reading);
 	node_attempts_done(&reading->found);
 	strv_done(&reading->names);
-	free(reading->told);
+	free(reading->notified);
 	free(reading);
 }
 
@@ -405,7 +405,7 @@ static void target_node_run_on_notice(void *ctx, const char *text)
 
 static void target_node_run_poll_later(struct reading *reading);
 
-static void target_node_run_tell_waiting(struct reading *reading)
+static void target_node_run_notify_waiting(struct reading *reading)
 {
 	AUTO(target_status_done) struct target_status status = {0};
 
@@ -413,10 +413,10 @@ static void target_node_run_tell_waiting(struct reading *reading)
 		return;
 	target_node_status(reading->base.host->node, &reading->found.v[0], &status);
 	reading->has_begun = status.state == RUN_RUNNING || run_state_is_final(status.state);
-	if (reading->has_begun || str_empty(status.text) || str_eq(status.text, reading->told))
+	if (reading->has_begun || str_empty(status.text) || str_eq(status.text, reading->notified))
 		return;
-	free(reading->told);
-	reading->told = mem_strdup(status.text);
+	free(reading->notified);
+	reading->notified = mem_strdup(status.text);
 	AUTO_FREE char *reason = words_reason_now(status.text);
 	target_node_run_on_notice(reading, reason);
 }
@@ -430,7 +430,7 @@ static int target_node_run_on_polled(void *ctx, int status, struct err *error, s
 	(void)err;
 	reading->poll = NULL;
 	if (status == 0)
-		target_node_run_tell_waiting(reading);
+		target_node_run_notify_waiting(reading);
 	node_attempts_done(&reading->found);
 	if (!reading->has_begun)
 		target_node_run_poll_later(reading);

@@ -425,7 +425,7 @@ static int check_golden(const char *path, const struct stat *st, int type, struc
 	buf_done(&file);
 	assert_int_equal(fs_read(path, FIX_MAX, &file, NULL, NULL), 0);
 	for (size_t step = 1; step < 5000; step = step * 3 + 1) {
-		AUTO_BUF struct buf told = {0};
+		AUTO_BUF struct buf notified = {0};
 
 		place = (struct scalars_place){0};
 		buf_reset(&kept);
@@ -435,12 +435,12 @@ static int check_golden(const char *path, const struct stat *st, int type, struc
 				assert_int_equal(walk_to(end), SCALARS_ONLY_OK);
 		}
 		assert_int_equal(place.at, file.len);
-		read_events(&kept, &told);
+		read_events(&kept, &notified);
 		if (step == 1) {
 			read_events(&file, &all);
 			buf_add(&some, kept.data, kept.len);
 		}
-		assert_string_equal(told.data ? told.data : "", all.data ? all.data : "");
+		assert_string_equal(notified.data ? notified.data : "", all.data ? all.data : "");
 		assert_int_equal(kept.len, some.len);
 		assert_memory_equal(kept.data, some.data, some.len);
 	}

@@ -964,10 +964,10 @@ static void wait_turn(const struct gpu_claim *claim)
 {
 	struct pollfd pollfd = {.fd = gpu_claim_watch_fd(claim), .events = POLLIN};
 
-	bool is_told = pollfd.fd >= 0 && gpu_claim_position(claim) > 1;
+	bool is_notified = pollfd.fd >= 0 && gpu_claim_position(claim) > 1;
 
 	/* The death of a holder makes no event, and the first one waits for it. */
-	poll(&pollfd, 1, is_told ? 100 : 2);
+	poll(&pollfd, 1, is_notified ? 100 : 2);
 }
 
 static bool race_once(uint64_t token)

@@ -211,7 +211,7 @@ static void test_attempts_come_later(void **state)
 	assert_int_equal(get_byte(server), '?');
 }
 
-static void test_what_cannot_be_carried_is_told(void **state)
+static void test_what_cannot_be_carried_is_notified(void **state)
 {
 	AUTO(forward_free_auto) struct forward *forward = NULL;
 	AUTO_RUN struct run *run = running();
@@ -310,7 +310,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bytes_go_both_ways),
 		cmocka_unit_test(test_attempts_come_later),
-		cmocka_unit_test(test_what_cannot_be_carried_is_told),
+		cmocka_unit_test(test_what_cannot_be_carried_is_notified),
 		cmocka_unit_test(test_its_own_number_is_left_alone),
 		cmocka_unit_test(test_ranks_that_it_has_not),
 		cmocka_unit_test(test_an_exact_number_that_is_taken),

@@ -24,7 +24,7 @@ static const struct failure_facts in_cluster = {.run_id = "a-22222",
 	.exit = {.known = true, .code = 1, .origin = "job"}};
 
 /* reason NULL: nothing is found. hint: a part of it; NULL: there is none. */
-static void tells_of(
+static void notifies_of(
 	const struct failure_facts *facts, const char *output, const char *reason, const char *hint)
 {
 	AUTO_BUF struct buf said = {0}, next = {0};
@@ -38,105 +38,107 @@ static void tells_of(
 		fail_msg("%s\nhint: %s\ninstead of %s", output, next.data, hint);
 }
 
-static void tells(const char *output, const char *reason, const char *hint)
+static void notifies(const char *output, const char *reason, const char *hint)
 {
-	tells_of(&here, output, reason, hint);
+	notifies_of(&here, output, reason, hint);
 }
 
 static void test_tracebacks(void **state)
 {
 	(void)state;
-	tells("Traceback (most recent call last):\n"
-	      "  File \"" TREE "/train.py\", line 12, in <module>\n    main()\n"
-	      "  File \"" TREE "/lib/model.py\", line 40, in main\n    return f(x)\n"
-	      "           ^^^^\n"
-	      "  File \"/usr/lib/python3/dist-packages/torch/nn.py\", line 9, in f\n    g()\n"
-	      "ValueError: bad shape [3, 4]\n",
+	notifies("Traceback (most recent call last):\n"
+		 "  File \"" TREE "/train.py\", line 12, in <module>\n    main()\n"
+		 "  File \"" TREE "/lib/model.py\", line 40, in main\n    return f(x)\n"
+		 "           ^^^^\n"
+		 "  File \"/usr/lib/python3/dist-packages/torch/nn.py\", line 9, in f\n    g()\n"
+		 "ValueError: bad shape [3, 4]\n",
 		"ValueError: bad shape [3, 4] (lib/model.py:40)", NULL);
 	/* Two processes at once, each with its own words in front. */
-	tells("[rank0]: Traceback (most recent call last):\n"
-	      "[rank1]: Traceback (most recent call last):\n"
-	      "[rank0]:   File \"" TREE "/a.py\", line 1, in <module>\n"
-	      "[rank1]:   File \"" TREE "/b.py\", line 2, in <module>\n"
-	      "[rank1]: KeyError: 'lr'\n",
+	notifies("[rank0]: Traceback (most recent call last):\n"
+		 "[rank1]: Traceback (most recent call last):\n"
+		 "[rank0]:   File \"" TREE "/a.py\", line 1, in <module>\n"
+		 "[rank1]:   File \"" TREE "/b.py\", line 2, in <module>\n"
+		 "[rank1]: KeyError: 'lr'\n",
 		"KeyError: 'lr' (b.py:2)", NULL);
 	/* torchrun: what the worker said, not that it failed. */
-	tells("Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n"
-	      "    raise RuntimeError('no')\nRuntimeError: no\n"
-	      "Traceback (most recent call last):\n"
-	      "  File \"/venv/bin/torchrun\", line 8, in <module>\n    sys.exit(main())\n"
-	      "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
-	      "=====\ntrain.py FAILED\n  exitcode  : 1 (pid: 3)\n",
+	notifies("Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n"
+		 "    raise RuntimeError('no')\nRuntimeError: no\n"
+		 "Traceback (most recent call last):\n"
+		 "  File \"/venv/bin/torchrun\", line 8, in <module>\n    sys.exit(main())\n"
+		 "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+		 "=====\ntrain.py FAILED\n  exitcode  : 1 (pid: 3)\n",
 		"RuntimeError: no (train.py:3)", NULL);
 	/* The cause tells more than what was made of it. */
-	tells("Traceback (most recent call last):\n  File \"t.py\", line 1, in f\n    w()\n"
-	      "OSError: [Errno 28] No space left on device\n\n"
-	      "The above exception was the direct cause of the following exception:\n\n"
-	      "Traceback (most recent call last):\n  File \"t.py\", line 9, in <module>\n    f()\n"
-	      "datasets.exceptions.DatasetGenerationError: An error occurred\n",
+	notifies(
+		"Traceback (most recent call last):\n  File \"t.py\", line 1, in f\n    w()\n"
+		"OSError: [Errno 28] No space left on device\n\n"
+		"The above exception was the direct cause of the following exception:\n\n"
+		"Traceback (most recent call last):\n  File \"t.py\", line 9, in <module>\n    f()\n"
+		"datasets.exceptions.DatasetGenerationError: An error occurred\n",
 		"a disk is full: OSError: [Errno 28] No space left on device (t.py:1)", "dlrun gc");
 	/* The head of it is not there any more; a syntax error; a message on the next line. */
-	tells("  File \"" TREE
-	      "/x.py\", line 7, in g\n    1/0\nZeroDivisionError: division by zero\n",
+	notifies("  File \"" TREE
+		 "/x.py\", line 7, in g\n    1/0\nZeroDivisionError: division by zero\n",
 		"ZeroDivisionError: division by zero (x.py:7)", NULL);
-	tells("  File \"" TREE
-	      "/x.py\", line 3\n    foo(\n       ^\nSyntaxError: '(' was never closed\n",
+	notifies("  File \"" TREE
+		 "/x.py\", line 3\n    foo(\n       ^\nSyntaxError: '(' was never closed\n",
 		"SyntaxError: '(' was never closed (x.py:3)", NULL);
-	tells("Traceback (most recent call last):\n  File \"x.py\", line 3, in f\n    g()\n"
-	      "RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s): \"w\"\n",
+	notifies("Traceback (most recent call last):\n  File \"x.py\", line 3, in f\n    g()\n"
+		 "RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s): \"w\"\n",
 		"RuntimeError: Error(s) in loading state_dict for Net: Missing key(s): \"w\" (x.py:3)",
 		NULL);
 	/* Exception groups, and a notebook run by papermill. */
-	tells("  + Exception Group Traceback (most recent call last):\n"
-	      "  |   File \"t.py\", line 3, in <module>\n  |     raise g\n"
-	      "  | ExceptionGroup: two of them (2 sub-exceptions)\n"
-	      "  +-+---------------- 1 ----------------\n    | ValueError: a\n",
+	notifies("  + Exception Group Traceback (most recent call last):\n"
+		 "  |   File \"t.py\", line 3, in <module>\n  |     raise g\n"
+		 "  | ExceptionGroup: two of them (2 sub-exceptions)\n"
+		 "  +-+---------------- 1 ----------------\n    | ValueError: a\n",
 		"ExceptionGroup: two of them (2 sub-exceptions) (t.py:3)", NULL);
-	tells("Traceback (most recent call last):\n"
-	      "  File \"/v/lib/python3.11/site-packages/papermill/execute.py\", line 251, in r\n"
-	      "    raise error\npapermill.exceptions.PapermillExecutionError: \n"
-	      "-----\nException encountered at \"In [1]\":\n-----\n"
-	      "ZeroDivisionError                         Traceback (most recent call last)\n"
-	      "Cell In[1], line 1\n----> 1 1/0\n\nZeroDivisionError: division by zero\n",
+	notifies("Traceback (most recent call last):\n"
+		 "  File \"/v/lib/python3.11/site-packages/papermill/execute.py\", line 251, in r\n"
+		 "    raise error\npapermill.exceptions.PapermillExecutionError: \n"
+		 "-----\nException encountered at \"In [1]\":\n-----\n"
+		 "ZeroDivisionError                         Traceback (most recent call last)\n"
+		 "Cell In[1], line 1\n----> 1 1/0\n\nZeroDivisionError: division by zero\n",
 		"ZeroDivisionError: division by zero", NULL);
 	/* Progress bars and colours. */
-	tells("\r 10%|#   | 1/10\r 20%|##  | 2/10\n\033[31mTraceback (most recent call last):\033[0m\n"
-	      "  File \"x.py\", line 2, in f\n\033[1;31mKeyboardInterrupt\033[0m\n",
+	notifies(
+		"\r 10%|#   | 1/10\r 20%|##  | 2/10\n\033[31mTraceback (most recent call last):\033[0m\n"
+		"  File \"x.py\", line 2, in f\n\033[1;31mKeyboardInterrupt\033[0m\n",
 		"KeyboardInterrupt (x.py:2)", NULL);
 	/* An old traceback that was survived is no reason for an end without a word. */
-	tells("all is well\n", NULL, NULL);
-	tells("", NULL, NULL);
+	notifies("all is well\n", NULL, NULL);
+	notifies("", NULL, NULL);
 }
 
 static void test_memory_and_disks(void **state)
 {
 	(void)state;
-	tells("Traceback (most recent call last):\n  File \"train.py\", line 5, in <module>\n"
-	      "    x = y.cuda()\n"
-	      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.\n",
+	notifies("Traceback (most recent call last):\n  File \"train.py\", line 5, in <module>\n"
+		 "    x = y.cuda()\n"
+		 "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.\n",
 		"GPU memory ran out: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate "
 		"20.00 GiB. (train.py:5)",
 		"smaller batch");
-	tells("Traceback (most recent call last):\n  File \"train.py\", line 5, in f\n"
-	      "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while "
-	      "trying to allocate 12 bytes.\n",
+	notifies("Traceback (most recent call last):\n  File \"train.py\", line 5, in f\n"
+		 "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while "
+		 "trying to allocate 12 bytes.\n",
 		"GPU memory ran out: jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out "
 		"of memory while trying to allocate 12 bytes. (train.py:5)",
 		"smaller batch");
-	tells("Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n"
-	      "MemoryError\n",
+	notifies("Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n"
+		 "MemoryError\n",
 		"memory ran out: MemoryError (t.py:1)", "dlrun show a-22222");
-	tells("terminate called after throwing an instance of 'std::bad_alloc'\n"
-	      "  what():  std::bad_alloc\n",
+	notifies("terminate called after throwing an instance of 'std::bad_alloc'\n"
+		 "  what():  std::bad_alloc\n",
 		"memory ran out: what():  std::bad_alloc", "dlrun show");
-	tells("ERROR: Unexpected bus error encountered in worker. This might be caused by "
-	      "insufficient shared memory (shm).\n"
-	      "Traceback (most recent call last):\n  File \"train.py\", line 5, in f\n"
-	      "RuntimeError: DataLoader worker (pid(s) 12) exited unexpectedly\n",
+	notifies("ERROR: Unexpected bus error encountered in worker. This might be caused by "
+		 "insufficient shared memory (shm).\n"
+		 "Traceback (most recent call last):\n  File \"train.py\", line 5, in f\n"
+		 "RuntimeError: DataLoader worker (pid(s) 12) exited unexpectedly\n",
 		"shared memory (/dev/shm) is full: RuntimeError: DataLoader worker (pid(s) 12) exited "
 		"unexpectedly (train.py:5)",
 		"num_workers");
-	tells_of(&in_cluster,
+	notifies_of(&in_cluster,
 		"Traceback (most recent call last):\n  File \"/dlrun/src/train.py\", line 5, in f\n"
 		"RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error. It is "
 		"possible that dataloader's workers are out of shared memory.\n",
@@ -144,9 +146,9 @@ static void test_memory_and_disks(void **state)
 		"by signal: Bus error. It is possible that dataloader's workers are out of shared "
 		"memory. (train.py:5)",
 		"resources.shm");
-	tells("dd: error writing 'x': No space left on device\n",
+	notifies("dd: error writing 'x': No space left on device\n",
 		"a disk is full: dd: error writing 'x': No space left on device", "dlrun gc");
-	tells_of(&in_cluster, "cp: write error: No space left on device\n",
+	notifies_of(&in_cluster, "cp: write error: No space left on device\n",
 		"a disk is full: cp: write error: No space left on device", "disk: 100Gi");
 }
 
@@ -157,56 +159,56 @@ static void test_what_is_missing(void **state)
 		"    import cv2\nModuleNotFoundError: No module named 'cv2'\n";
 
 	(void)state;
-	tells(missing, "ModuleNotFoundError: No module named 'cv2' (train.py:1)",
+	notifies(missing, "ModuleNotFoundError: No module named 'cv2' (train.py:1)",
 		"pip install opencv-python in");
-	tells_of(&in_cluster, missing, "ModuleNotFoundError: No module named 'cv2' (train.py:1)",
+	notifies_of(&in_cluster, missing, "ModuleNotFoundError: No module named 'cv2' (train.py:1)",
 		"add opencv-python to the image");
-	tells("/usr/bin/python3: No module named torch.distributed\n",
+	notifies("/usr/bin/python3: No module named torch.distributed\n",
 		"/usr/bin/python3: No module named torch.distributed", "pip install torch in");
-	tells("Traceback (most recent call last):\n  File \"train.py\", line 1, in <module>\n"
-	      "ModuleNotFoundError: No module named '$(touch x); rm -rf /'\n",
+	notifies("Traceback (most recent call last):\n  File \"train.py\", line 1, in <module>\n"
+		 "ModuleNotFoundError: No module named '$(touch x); rm -rf /'\n",
 		"ModuleNotFoundError: No module named '$(touch x); rm -rf /' (train.py:1)",
 		"pip install PACKAGE in");
-	tells("sh: 1: nvcc: not found\n", "sh: 1: nvcc: not found", "before:");
-	tells_of(&in_cluster, "run.sh: line 3: accelerate: command not found\n",
+	notifies("sh: 1: nvcc: not found\n", "sh: 1: nvcc: not found", "before:");
+	notifies_of(&in_cluster, "run.sh: line 3: accelerate: command not found\n",
 		"run.sh: line 3: accelerate: command not found", "dlrun submit --image");
-	tells("Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n"
-	      "FileNotFoundError: [Errno 2] No such file or directory: 'x'\n",
+	notifies("Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n"
+		 "FileNotFoundError: [Errno 2] No such file or directory: 'x'\n",
 		"FileNotFoundError: [Errno 2] No such file or directory: 'x' (t.py:1)",
 		"dlrun exec a-22222 -- ls -la");
-	tells("touch: cannot touch '/data/x': Permission denied\n",
+	notifies("touch: cannot touch '/data/x': Permission denied\n",
 		"touch: cannot touch '/data/x': Permission denied", "owner and mode");
-	tells("./a.out: error while loading shared libraries: libcudnn.so.8: cannot open shared "
-	      "object file: No such file or directory\n",
+	notifies("./a.out: error while loading shared libraries: libcudnn.so.8: cannot open shared "
+		 "object file: No such file or directory\n",
 		"a library is missing or does not fit: ./a.out: error while loading shared "
 		"libraries: libcudnn.so.8: cannot open shared object file: No such file or directory",
 		"before:");
-	tells("Error: Cannot find module 'express'\nRequire stack:\n- /x/a.js\n",
+	notifies("Error: Cannot find module 'express'\nRequire stack:\n- /x/a.js\n",
 		"Error: Cannot find module 'express'", "npm ci");
-	tells("make: *** No rule to make target 'x'.  Stop.\n", NULL, NULL);
+	notifies("make: *** No rule to make target 'x'.  Stop.\n", NULL, NULL);
 }
 
 static void test_networks_and_gpus(void **state)
 {
 	(void)state;
-	tells("[rank0]: Traceback (most recent call last):\n"
-	      "[rank0]:   File \"" TREE "/ddp.py\", line 3, in <module>\n"
-	      "[rank0]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1, "
-	      "unhandled system error\n",
+	notifies("[rank0]: Traceback (most recent call last):\n"
+		 "[rank0]:   File \"" TREE "/ddp.py\", line 3, in <module>\n"
+		 "[rank0]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1, "
+		 "unhandled system error\n",
 		"NCCL failed: torch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled "
 		"system error (ddp.py:3)",
 		"NCCL_DEBUG=INFO");
-	tells("Traceback (most recent call last):\n  File \"t.py\", line 2, in <module>\n"
-	      "RuntimeError: Found no NVIDIA driver on your system.\n",
+	notifies("Traceback (most recent call last):\n  File \"t.py\", line 2, in <module>\n"
+		 "RuntimeError: Found no NVIDIA driver on your system.\n",
 		"the program found no usable GPU: RuntimeError: Found no NVIDIA driver on your "
 		"system. (t.py:2)",
 		"--gpus 1");
-	tells("Traceback (most recent call last):\n  File \"t.py\", line 2, in <module>\n"
-	      "OSError: [Errno 98] Address already in use\n",
+	notifies("Traceback (most recent call last):\n  File \"t.py\", line 2, in <module>\n"
+		 "OSError: [Errno 98] Address already in use\n",
 		"OSError: [Errno 98] Address already in use (t.py:2)", "dlrun ps");
-	tells("Traceback (most recent call last):\n  File \"t.py\", line 2, in <module>\n"
-	      "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name "
-	      "resolution>\n",
+	notifies("Traceback (most recent call last):\n  File \"t.py\", line 2, in <module>\n"
+		 "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name "
+		 "resolution>\n",
 		"the network did not answer: urllib.error.URLError: <urlopen error [Errno -3] "
 		"Temporary failure in name resolution> (t.py:2)",
 		"dlrun exec a-22222");
@@ -215,15 +217,18 @@ static void test_networks_and_gpus(void **state)
 static void test_other_languages(void **state)
 {
 	(void)state;
-	tells("thread 'main' panicked at src/main.rs:2:5:\nindex out of bounds\n",
+	notifies("thread 'main' panicked at src/main.rs:2:5:\nindex out of bounds\n",
 		"thread 'main' panicked at src/main.rs:2:5:", NULL);
-	tells("panic: runtime error: index out of range [5] with length 3\n\ngoroutine 1 [running]:\n",
+	notifies(
+		"panic: runtime error: index out of range [5] with length 3\n\ngoroutine 1 [running]:\n",
 		"panic: runtime error: index out of range [5] with length 3", NULL);
-	tells("Exception in thread \"main\" java.lang.IllegalStateException: no\n\tat A.main(A.java:3)\n",
+	notifies(
+		"Exception in thread \"main\" java.lang.IllegalStateException: no\n\tat A.main(A.java:3)\n",
 		"Exception in thread \"main\" java.lang.IllegalStateException: no", NULL);
-	tells("ERROR: LoadError: UndefVarError: x not defined\nStacktrace:\n [1] top-level scope\n",
+	notifies(
+		"ERROR: LoadError: UndefVarError: x not defined\nStacktrace:\n [1] top-level scope\n",
 		"ERROR: LoadError: UndefVarError: x not defined", NULL);
-	tells("x.c:3:1: error: expected ';'\nmake: *** [x.o] Error 1\n",
+	notifies("x.c:3:1: error: expected ';'\nmake: *** [x.o] Error 1\n",
 		"x.c:3:1: error: expected ';'", NULL);
 }
 
@@ -246,28 +251,28 @@ static void test_signals(void **state)
 			     stopped = ended_by(143, SIGTERM);
 
 	(void)state;
-	tells_of(&killed, "epoch 3\n",
+	notifies_of(&killed, "epoch 3\n",
 		"somebody else did it, often the kernel when memory runs out; nothing in the output "
 		"shows that",
 		"dmesg");
 	/* What was survived before is not the reason. */
-	tells_of(&killed, old,
+	notifies_of(&killed, old,
 		"somebody else did it, often the kernel when memory runs out; nothing in the output "
 		"shows that",
 		"dmesg");
-	tells_of(&killed, "Out of memory: Killed process 12 (python)\n",
+	notifies_of(&killed, "Out of memory: Killed process 12 (python)\n",
 		"memory ran out: Out of memory: Killed process 12 (python)", "dlrun show");
-	tells_of(&crashed,
+	notifies_of(&crashed,
 		"Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call "
 		"first):\n  File \"/usr/lib/python3.11/ctypes/__init__.py\", line 5 in f\n"
 		"  File \"" TREE "/t.py\", line 4 in g\n  File \"" TREE "/t.py\", line 9 in "
 		"<module>\n",
 		"segmentation fault in native code (t.py:4)", "PYTHONFAULTHANDLER=1");
-	tells_of(&bus, "epoch 1\n",
+	notifies_of(&bus, "epoch 1\n",
 		"bus error; most often shared memory (/dev/shm) or a disk is full", "/dev/shm");
-	tells_of(&aborted, "terminate called after throwing an instance of 'c10::Error'\n",
+	notifies_of(&aborted, "terminate called after throwing an instance of 'c10::Error'\n",
 		"terminate called after throwing an instance of 'c10::Error'", NULL);
-	tells_of(&stopped, "epoch 1\n", NULL, NULL);
+	notifies_of(&stopped, "epoch 1\n", NULL, NULL);
 }
 
 /* What may be a secret is not repeated, what was found is. */
@@ -280,11 +285,12 @@ static void test_output_of_a_run_with_secrets(void **state)
 
 	(void)state;
 	facts.is_private = crashed.is_private = true;
-	tells_of(&facts, missing, "ModuleNotFoundError (t.py:1)", "pip install PACKAGE in");
-	tells_of(&facts, "Error: no such key: hunter2\n", "Error", NULL);
-	tells_of(&facts, "cat: hunter2: No such file or directory\n", NULL, NULL);
-	tells_of(&facts, "dd: hunter2: No space left on device\n", "a disk is full", "dlrun gc");
-	tells_of(&crashed, "hunter2\n", "segmentation fault in native code", "PYTHONFAULTHANDLER");
+	notifies_of(&facts, missing, "ModuleNotFoundError (t.py:1)", "pip install PACKAGE in");
+	notifies_of(&facts, "Error: no such key: hunter2\n", "Error", NULL);
+	notifies_of(&facts, "cat: hunter2: No such file or directory\n", NULL, NULL);
+	notifies_of(&facts, "dd: hunter2: No space left on device\n", "a disk is full", "dlrun gc");
+	notifies_of(
+		&crashed, "hunter2\n", "segmentation fault in native code", "PYTHONFAULTHANDLER");
 }
 
 static void test_hostile_output(void **state)
@@ -293,8 +299,8 @@ static void test_hostile_output(void **state)
 	AUTO_BUF struct buf reason = {0}, hint = {0};
 
 	(void)state;
-	tells("Traceback (most recent call last):\n  File \"x.py\", line 1, in f\n"
-	      "ValueError: \x01\x1b]0;title\x7f \xff\xfe\n",
+	notifies("Traceback (most recent call last):\n  File \"x.py\", line 1, in f\n"
+		 "ValueError: \x01\x1b]0;title\x7f \xff\xfe\n",
 		"ValueError:   ]0;title^? \\xff\\xfe (x.py:1)", NULL);
 	memset(wide, 'x', 199999);
 	memcpy(wide, "Error: ", 7);
@@ -304,10 +310,10 @@ static void test_hostile_output(void **state)
 	assert_true(failure_find(&here, wide, 199999, &reason, &hint));
 	assert_true(reason.len < FAILURE_LINE_MAX + 8);
 	/* Numbers and names that no file has. */
-	tells("  File \"x.py\", line 99999999999999999999999, in f\nValueError: a\n",
+	notifies("  File \"x.py\", line 99999999999999999999999, in f\nValueError: a\n",
 		"ValueError: a (x.py:9223372036854775807)", NULL);
-	tells("  File \"<string>\", line 1, in f\nValueError: a\n", "ValueError: a", NULL);
-	tells("  File \"/etc/passwd\", line 1, in f\nValueError: a\n", "ValueError: a", NULL);
+	notifies("  File \"<string>\", line 1, in f\nValueError: a\n", "ValueError: a", NULL);
+	notifies("  File \"/etc/passwd\", line 1, in f\nValueError: a\n", "ValueError: a", NULL);
 }
 
 int main(void)

@@ -75,10 +75,10 @@ static void test_hostile_names(void **state)
 }
 
 /* What pods say; params: as JSON. */
-static void check_told(char *const *texts, size_t n, const char *want, const char *want_params)
+static void check_notified(char *const *texts, size_t n, const char *want, const char *want_params)
 {
 	struct json *params = NULL;
-	AUTO_JSON struct json *results = results_told(texts, n, &params);
+	AUTO_JSON struct json *results = results_notified(texts, n, &params);
 	AUTO_BUF struct buf text;
 
 	buf_init(&text, 1 << 20);
@@ -93,38 +93,41 @@ static void check_told(char *const *texts, size_t n, const char *want, const cha
 	json_free(params);
 }
 
-#define TOLD KUBE_JOB_RESULTS " "
+#define NOTIFIED KUBE_JOB_RESULTS " "
 
-static void test_told(void **state)
+static void test_notified(void **state)
 {
-	static char *const one[] = {
-		"dlrun: time limit\n" TOLD "13 1058576 0\n12 1048576 logs/\n1 10000 a\\nb\\\\c\n"
-		"params 9 logs/hparams.yaml\nlr: 1\nb: \nparams 8 params.json\n"
-		"{\"lr\":2}\n"};
-	static char *const gang[] = {TOLD "2 30 0\n2 30 x/\n",
-		TOLD "1 20 0\n1 20 y\nparams 4 "
-		     "args.json\n{\"a\n",
-		TOLD "0 0 0\n", TOLD "3 5 1\n"};
-	static char *const silent[] = {NULL, TOLD "1 1 0\n1 1 y\n"};
-	static char *const half[] = {TOLD "1 1 7\n1 1 y\n", NULL};
-	static char *const others[] = {"", "dlrun: results", "dlrun: results -1 2 3\n", TOLD "1 2",
-		TOLD "1 2 99999999999999999999999999\n"};
-	static char *const broken[] = {TOLD "3 3 0\n1 1 x\n1 y\n1 1 z\n", TOLD "3 3 0\n1 1 x",
-		TOLD "3 3 0\n1 1 x\nparams 5 params.json\n{\"a\"", TOLD "3 3 0\n1 1 x\nparams 1",
-		TOLD "3 3 0\n1 1 x\n1 1 \n", TOLD "3 3 0\n1 1 x\nparams 9 none\n123456789\n"};
+	static char *const one[] = {"dlrun: time limit\n" NOTIFIED
+				    "13 1058576 0\n12 1048576 logs/\n1 10000 a\\nb\\\\c\n"
+				    "params 9 logs/hparams.yaml\nlr: 1\nb: \nparams 8 params.json\n"
+				    "{\"lr\":2}\n"};
+	static char *const gang[] = {NOTIFIED "2 30 0\n2 30 x/\n",
+		NOTIFIED "1 20 0\n1 20 y\nparams 4 "
+			 "args.json\n{\"a\n",
+		NOTIFIED "0 0 0\n", NOTIFIED "3 5 1\n"};
+	static char *const silent[] = {NULL, NOTIFIED "1 1 0\n1 1 y\n"};
+	static char *const half[] = {NOTIFIED "1 1 7\n1 1 y\n", NULL};
+	static char *const others[] = {"", "dlrun: results", "dlrun: results -1 2 3\n",
+		NOTIFIED "1 2", NOTIFIED "1 2 99999999999999999999999999\n"};
+	static char *const broken[] = {NOTIFIED "3 3 0\n1 1 x\n1 y\n1 1 z\n",
+		NOTIFIED "3 3 0\n1 1 x", NOTIFIED "3 3 0\n1 1 x\nparams 5 params.json\n{\"a\"",
+		NOTIFIED "3 3 0\n1 1 x\nparams 1", NOTIFIED "3 3 0\n1 1 x\n1 1 \n",
+		NOTIFIED "3 3 0\n1 1 x\nparams 9 none\n123456789\n"};
 
 	(void)state;
-	check_told(one, 1, "a\\nb\\\\c 9.8 KiB | logs/ 12 files 1.0 MiB", "{\"lr\":2,\"b\":null}");
-	check_told(gang, 4, "rank-1/ 1 file 20 B | rank-3/ 3 files 5 B | x/ 2 files 30 B", "{}");
-	check_told(silent, 2, NULL, NULL);
-	check_told(half, 2, "y 1 B | and more", "{}");
-	check_told(half, 1, "y 1 B | and 7 more", "{}");
+	check_notified(
+		one, 1, "a\\nb\\\\c 9.8 KiB | logs/ 12 files 1.0 MiB", "{\"lr\":2,\"b\":null}");
+	check_notified(
+		gang, 4, "rank-1/ 1 file 20 B | rank-3/ 3 files 5 B | x/ 2 files 30 B", "{}");
+	check_notified(silent, 2, NULL, NULL);
+	check_notified(half, 2, "y 1 B | and more", "{}");
+	check_notified(half, 1, "y 1 B | and 7 more", "{}");
 	for (size_t i = 0; i < ARRAY_LEN(others); i++)
-		check_told(&others[i], 1, NULL, NULL);
-	check_told(&broken[0], 1, "x 1 B", "{}");
-	check_told(&broken[1], 1, "", "{}");
+		check_notified(&others[i], 1, NULL, NULL);
+	check_notified(&broken[0], 1, "x 1 B", "{}");
+	check_notified(&broken[1], 1, "", "{}");
 	for (size_t i = 2; i < ARRAY_LEN(broken); i++)
-		check_told(&broken[i], 1, "x 1 B", "{}");
+		check_notified(&broken[i], 1, "x 1 B", "{}");
 }
 
 static void test_many(void **state)
@@ -204,7 +207,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_top_level),
-		cmocka_unit_test(test_told),
+		cmocka_unit_test(test_notified),
 		cmocka_unit_test(test_hostile_names),
 		cmocka_unit_test(test_many),
 		cmocka_unit_test(test_invalid),

@@ -58,7 +58,7 @@ static void test_id(void **state)
 }
 
 /* Each property that a run can notice changes the id. */
-static void test_id_tells_apart(void **state)
+static void test_id_notifies_apart(void **state)
 {
 	(void)state;
 	char ids[7][DIGEST_TEXT_SIZE];
@@ -164,7 +164,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_id),
-		cmocka_unit_test(test_id_tells_apart),
+		cmocka_unit_test(test_id_notifies_apart),
 		cmocka_unit_test(test_find),
 		cmocka_unit_test(test_same),
 		cmocka_unit_test(test_add_copies),

@@ -298,7 +298,7 @@ static void numbers(void **state)
 	}
 }
 
-static void first_error_is_told_and_the_rest_is_read(void **state)
+static void first_error_is_notified_and_the_rest_is_read(void **state)
 {
 	(void)state;
 	PARSE(parsed, "--bogus|--tail=x|--json|word");
@@ -353,7 +353,7 @@ int main(void)
 		cmocka_unit_test(errors),
 		cmocka_unit_test(a_command_is_typed_again),
 		cmocka_unit_test(numbers),
-		cmocka_unit_test(first_error_is_told_and_the_rest_is_read),
+		cmocka_unit_test(first_error_is_notified_and_the_rest_is_read),
 		cmocka_unit_test(text_of_values),
 		cmocka_unit_test(nothing),
 	};

@@ -351,7 +351,7 @@ static void test_silence(void **state)
 }
 
 /* Whether it told of its waits: a busy machine may leave time for short ones only. */
-static bool is_told_unreachable(void)
+static bool is_notified_unreachable(void)
 {
 	static const struct step steps[] = {{200, POD}};
 	AUTO_KUBE struct kube kube;
@@ -371,12 +371,12 @@ static bool is_told_unreachable(void)
 /* Nobody listens: told before long, though the deadline is far. */
 static void test_unreachable(void **state)
 {
-	bool is_told = false;
+	bool is_notified = false;
 
 	(void)state;
-	for (int i = 0; i < 3 && !is_told; i++)
-		is_told = is_told_unreachable();
-	assert_true(is_told);
+	for (int i = 0; i < 3 && !is_notified; i++)
+		is_notified = is_notified_unreachable();
+	assert_true(is_notified);
 }
 
 static void test_401(void **state)

@@ -121,7 +121,7 @@ static void works(struct kube *kube)
  * What it is told and answers
  */
 
-static void test_told(void **state)
+static void test_notified(void **state)
 {
 	AUTO_KUBE struct kube kube;
 	AUTO_FREE char *info = NULL, *args = NULL;
@@ -520,7 +520,7 @@ static void change_config(struct kube_access *access)
 	json_set_str(access->exec->cluster_config, "audience", "x");
 }
 
-static void change_told(struct kube_access *access)
+static void change_notified(struct kube_access *access)
 {
 	access->exec->provide_cluster_info = true;
 }
@@ -554,8 +554,8 @@ static void change_proxy(struct kube_access *access)
 /* What may lead to another token has a file of its own. */
 static void test_cached_apart(void **state)
 {
-	static void (*const changes[])(struct kube_access * access) = {change_config, change_told,
-		change_args, change_env, change_server, change_name, change_proxy};
+	static void (*const changes[])(struct kube_access * access) = {change_config,
+		change_notified, change_args, change_env, change_server, change_name, change_proxy};
 	AUTO_STRV struct strv paths = {0};
 	AUTO_FREE char *command = program("login", "");
 
@@ -770,7 +770,7 @@ static void test_canceled(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		ROW(test_told),
+		ROW(test_notified),
 		ROW(test_at_once),
 		ROW(test_certificate),
 		ROW(test_failures),

@@ -186,13 +186,14 @@ static const struct late {
 	bool is_stuck;   /* it is: the line is there, and does not come */
 	bool is_soon;    /* after that look, and much of it */
 	bool is_ended;   /* the container, before all */
-	bool is_told;
+	bool is_notified;
 } lates[] = {
-	{"unread", .is_told = true},
+	{"unread", .is_notified = true},
 	{"empty", .is_visited = true},
-	{"empty, then cut", .is_visited = true, .is_cut = true, .is_told = true},
-	{"empty, cut, much", .is_visited = true, .is_cut = true, .is_soon = true, .is_told = true},
-	{"empty, then stuck", .is_visited = true, .is_stuck = true, .is_told = true},
+	{"empty, then cut", .is_visited = true, .is_cut = true, .is_notified = true},
+	{"empty, cut, much", .is_visited = true, .is_cut = true, .is_soon = true,
+		.is_notified = true},
+	{"empty, then stuck", .is_visited = true, .is_stuck = true, .is_notified = true},
 	{"much, after a pause", .is_visited = true, .is_soon = true},
 	{"ended", .is_ended = true},
 };
@@ -266,9 +267,9 @@ static void test_lost_beginning(void **state)
 			podlog_finish(runtime.podlog, false);
 		run(&runtime);
 		assert_true(str_ends(runtime.out.data, "three\nEND\n"));
-		if (runtime.notices.n != late->is_told)
+		if (runtime.notices.n != late->is_notified)
 			fail_msg("%s: %zu notices", late->name, runtime.notices.n);
-		if (late->is_told)
+		if (late->is_notified)
 			assert_string_equal(runtime.notices.v[0],
 				"p: lines before 2026-11-21T08:21:00.100Z (3 s) may be missing: "
 				"its node keeps the newest part of a log only");

@@ -409,19 +409,19 @@ static void check_beginning(const struct beginning *row)
 {
 	struct seen seen = {0};
 	struct podlog_lines *lines = seen_start(&seen, NULL);
-	const struct seen_gap *told;
+	const struct seen_gap *notified;
 
 	podlog_lines_started(lines, row->started_ms);
 	podlog_lines_begin(lines);
 	podlog_lines_unread(lines, row->unread_ms, row->was_empty);
 	feed_lines(lines, row->n_bytes, T0_MS + row->first_ms, row->took_ms);
-	told = beginning_of(&seen);
-	assert_int_equal(told != NULL, row->want);
+	notified = beginning_of(&seen);
+	assert_int_equal(notified != NULL, row->want);
 	assert_int_equal(seen.gaps.n, row->want);
-	if (told) {
-		assert_int_equal(told->gap.after_ns, 0);
-		assert_int_equal(told->gap.before_ns, (T0_MS + row->first_ms) * 1000000);
-		assert_int_equal(told->at == 0, row->unread_ms >= 3000);
+	if (notified) {
+		assert_int_equal(notified->gap.after_ns, 0);
+		assert_int_equal(notified->gap.before_ns, (T0_MS + row->first_ms) * 1000000);
+		assert_int_equal(notified->at == 0, row->unread_ms >= 3000);
 	}
 	podlog_lines_free(lines);
 	seen_done(&seen);

@@ -138,7 +138,7 @@ static void add_stamped(struct buf *out, const struct chunk *chunk, bool stamped
 	buf_adds(out, chunk->text);
 }
 
-static void tell_head(struct model *model)
+static void notify_head(struct model *model)
 {
 	AUTO_BUF struct buf line;
 	int first = model->files[model->n_files - 1];
@@ -165,7 +165,7 @@ static void write_some(struct model *model)
 {
 	for (uint32_t n = roll(model, 12); n > 0 && model->written < CHUNKS; n--) {
 		model->written++;
-		tell_head(model);
+		notify_head(model);
 		if (may_rotate(model) && roll(model, 30) == 0)
 			model->files[model->n_files++] = model->written;
 	}

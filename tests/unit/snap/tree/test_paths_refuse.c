@@ -442,7 +442,7 @@ static void test_names_of_git(void **state)
 	expect(w, "ok");
 }
 
-static void test_first_name_is_told(void **state)
+static void test_first_name_is_notified(void **state)
 {
 	struct runtime *w = *state;
 
@@ -711,7 +711,7 @@ int main(void)
 		TEST(test_many_secrets),
 		TEST(test_whiteout_names),
 		TEST(test_names_of_git),
-		TEST(test_first_name_is_told),
+		TEST(test_first_name_is_notified),
 		TEST(test_long_paths),
 		TEST(test_long_directory),
 		TEST(test_include_misses),

@@ -419,9 +419,9 @@ static void check_seen(struct place *place, int64_t tail_lines, const char *text
 	assert_int_equal(loop_run(place->session.loop, NULL), 0);
 	assert_true(logs.over && logs.status == 0);
 	assert_string_equal(seen.text.data, text);
-	bool is_told = seen.notices.n > 0 &&
-		       strstr(seen.notices.v[seen.notices.n - 1], "lines after 2026-11-21T08:21");
-	assert_int_equal(is_told, lacks_end);
+	bool is_notified = seen.notices.n > 0 && strstr(seen.notices.v[seen.notices.n - 1],
+							 "lines after 2026-11-21T08:21");
+	assert_int_equal(is_notified, lacks_end);
 	buf_done(&seen.text);
 	strv_done(&seen.notices);
 }

@@ -97,7 +97,7 @@ static void test_handles(void **state)
 	place_done(&place);
 }
 
-static void test_jobsets_are_told_by_their_handles(void **state)
+static void test_jobsets_are_notified_by_their_handles(void **state)
 {
 	(void)state;
 	assert_true(kube_handle_is_jobset("kube:" SERVER "/jobset/jobset/a-22222"));
@@ -106,7 +106,7 @@ static void test_jobsets_are_told_by_their_handles(void **state)
 	assert_false(kube_handle_is_jobset("kube:"));
 }
 
-static void test_other_clusters_are_told_apart(void **state)
+static void test_other_clusters_are_notified_apart(void **state)
 {
 	AUTO_ERR struct err err = {0};
 	struct kube_handle handle;
@@ -239,7 +239,7 @@ static void test_when_jobsets_are_requested_for(void **state)
 	}
 }
 
-static void test_jobs_that_tell_too_little(void **state)
+static void test_jobs_that_notify_too_little(void **state)
 {
 	static const struct {
 		const char *status;
@@ -395,12 +395,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_handles),
-		cmocka_unit_test(test_jobsets_are_told_by_their_handles),
+		cmocka_unit_test(test_jobsets_are_notified_by_their_handles),
 		cmocka_unit_test(test_facts_of_a_jobset),
 		cmocka_unit_test(test_when_jobsets_are_requested_for),
-		cmocka_unit_test(test_other_clusters_are_told_apart),
+		cmocka_unit_test(test_other_clusters_are_notified_apart),
 		cmocka_unit_test(test_facts_of_one_run),
-		cmocka_unit_test(test_jobs_that_tell_too_little),
+		cmocka_unit_test(test_jobs_that_notify_too_little),
 		cmocka_unit_test(test_plan),
 		cmocka_unit_test(test_bad_plans),
 		cmocka_unit_test(test_image_facts),

@@ -202,7 +202,7 @@ static int confirm(struct app *app, const struct config *config, const char *dir
 	return r;
 }
 
-static int say_trust(struct app *app, const struct config_project *project, bool confirmed)
+static int report_trust(struct app *app, const struct config_project *project, bool confirmed)
 {
 	AUTO_FREE char *shown = str_escaped(project->path);
 
@@ -234,7 +234,7 @@ static int run_trust(struct app *app, const struct config_values *values)
 	}
 	if (r == 0)
 		r = confirm(app, config, dir, values->yes, &confirmed, &err);
-	return r < 0 ? app_fail(app, &err) : say_trust(app, config_project(config), confirmed);
+	return r < 0 ? app_fail(app, &err) : report_trust(app, config_project(config), confirmed);
 }
 
 static int commands_config_run(struct app *app, void *values_ptr, struct strv *words)

@@ -49,7 +49,7 @@ struct fetching {
 };
 
 /* Absent for now, or for good. */
-static void say_none(struct app *app, const struct run *run)
+static void print_none(struct app *app, const struct run *run)
 {
 	if (run_state_is_final(run_state(run)))
 		app_note(app, "%s has no results", run_id(run));
@@ -107,7 +107,7 @@ static int list_files(struct fetching *fetching)
 		return print_list_json(app, fetching->run, &files);
 	if (files.n)
 		return print_list(app, &files);
-	say_none(app, fetching->run);
+	print_none(app, fetching->run);
 	return 0;
 }
 
@@ -116,7 +116,7 @@ static int list_files(struct fetching *fetching)
  */
 
 /* As it was written, if it was, since that is where people look. */
-static void commands_fetch_say(const struct fetching *fetching)
+static void commands_fetch_print(const struct fetching *fetching)
 {
 	const struct fetch_report *report = &fetching->report;
 	const char *shown = fetching->values->output;
@@ -124,7 +124,7 @@ static void commands_fetch_say(const struct fetching *fetching)
 	char bytes[16];
 
 	if (report->files + report->skipped == 0) {
-		say_none(app, fetching->run);
+		print_none(app, fetching->run);
 		return;
 	}
 	if (report->in_git)
@@ -192,7 +192,7 @@ static bool is_for_now(const struct err *err, bool ended)
 				  err->id == E_IO_READ));
 }
 
-static void say_round(const struct fetching *fetching, size_t files)
+static void print_round(const struct fetching *fetching, size_t files)
 {
 	if (files)
 		app_phase(fetching->app, "fetched", "%zu %s", files, files == 1 ? "file" : "files");
@@ -231,7 +231,7 @@ static int follow_files(struct fetching *fetching, struct err *err)
 			app_note(fetching->app, "[%s; trying again]", err->message);
 		was_cut = is_cut;
 		err_clear(err);
-		say_round(fetching, fetching->report.files - before);
+		print_round(fetching, fetching->report.files - before);
 		r = begin_round(fetching, id, clock_ms() - begun_ms, err);
 	}
 	return r;
@@ -263,7 +263,7 @@ static int copy_files(struct fetching *fetching)
 
 	/* Report the fetched files even if something else went wrong. */
 	if (fetching->run && (r == 0 || fetching->report.files + fetching->report.skipped))
-		commands_fetch_say(fetching);
+		commands_fetch_print(fetching);
 	if (r < 0)
 		return app_fail(app, &err);
 	return app->options.json ? commands_fetch_print_json(fetching) : 0;

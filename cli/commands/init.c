@@ -194,7 +194,7 @@ static void add_rights(
 	}
 }
 
-static void say_rights(struct app *app, const struct kube_poll *poll)
+static void print_rights(struct app *app, const struct kube_poll *poll)
 {
 	AUTO_BUF struct buf may, may_not;
 
@@ -211,7 +211,7 @@ static void say_rights(struct app *app, const struct kube_poll *poll)
 				: "");
 }
 
-static void commands_init_say_cluster(
+static void commands_init_print_cluster(
 	struct app *app, const struct init_cluster *cluster, bool first)
 {
 	const struct kube_poll *poll = &cluster->poll;
@@ -229,7 +229,7 @@ static void commands_init_say_cluster(
 	AUTO_FREE char *space = ui_clean(poll->cluster->access.kube_namespace);
 	app_phase(app, label, "%s: %s, namespace %s%s", name, poll->version, space,
 		poll->namespace_status == 404 ? ", which is not there" : "");
-	say_rights(app, poll);
+	print_rights(app, poll);
 	vec_foreach (char *, warning, &poll->cluster->access.warnings)
 		app_warn(app, "%s", *warning);
 }
@@ -239,7 +239,7 @@ static int init_check_clusters(struct app *app, struct init_cluster_list *cluste
 	app_catch_signals();
 	int r = init_cluster_poll(&app->session, clusters, LIMIT_MS, &app_interrupted, err);
 	for (size_t i = 0; r == 0 && i < clusters->n; i++)
-		commands_init_say_cluster(app, &clusters->v[i], i == 0);
+		commands_init_print_cluster(app, &clusters->v[i], i == 0);
 	return r;
 }
 
@@ -317,7 +317,7 @@ static int init_choose_registry(struct app *app, const struct init_project *proj
  * Missing keys
  */
 
-static void init_say_missing(
+static void init_print_missing(
 	struct app *app, const struct init_project *project, const struct init_answers *answers)
 {
 	if (!answers->registry)
@@ -353,7 +353,7 @@ static int commands_init_print_json(
 	return app_print_json(app, json);
 }
 
-static int say_written(struct app *app, const struct init_project *project,
+static int print_written(struct app *app, const struct init_project *project,
 	const struct init_answers *answers, const char *path, const char *text, bool kept)
 {
 	bool has_command = project->commands.n || answers->command;
@@ -362,7 +362,7 @@ static int say_written(struct app *app, const struct init_project *project,
 	if (kept)
 		app_phase(app, "", "the old one is kept as %s~", path);
 	if (answers->clusters->n > 0)
-		init_say_missing(app, project, answers);
+		init_print_missing(app, project, answers);
 	app_phase(app, "next", has_command ? "dlrun submit" : "dlrun submit -- PROGRAM");
 	return app->options.json ? commands_init_print_json(app, path, text, true, kept) : 0;
 }
@@ -442,7 +442,7 @@ static int commands_init_write_file(struct app *app, const struct init_values *v
 	if (values->print)
 		return commands_init_print_text(app, path, &text);
 	r = init_put(project->dir, text.data, values->force, &kept, err);
-	return r < 0 ? r : say_written(app, project, &answers, path, text.data, kept);
+	return r < 0 ? r : print_written(app, project, &answers, path, text.data, kept);
 }
 
 static int commands_init_check_words(

@@ -126,7 +126,7 @@ static int init_rbac_print_json(struct app *app, const struct kube_rbac *rbac, c
 	return app_print_json(app, json);
 }
 
-static void init_rbac_say(struct app *app, const struct kube_rbac *rbac)
+static void init_rbac_report(struct app *app, const struct kube_rbac *rbac)
 {
 	AUTO_FREE char *subject = ui_clean(rbac->subject);
 
@@ -151,7 +151,7 @@ static int init_rbac_print(struct app *app, const struct kube_rbac *rbac, struct
 		return r;
 	if (app->options.json)
 		return init_rbac_print_json(app, rbac, text.data);
-	init_rbac_say(app, rbac);
+	init_rbac_report(app, rbac);
 	return ui_print(app, UI_OUT, text.data, text.len) < 0;
 }
 

@@ -473,7 +473,8 @@ static void ps_print_table(struct app *app, const struct view *view, const struc
 	ui_table_print(app, &table);
 }
 
-static void say_rest(struct app *app, const struct view *view, size_t n, size_t cut, size_t hidden)
+static void print_rest(
+	struct app *app, const struct view *view, size_t n, size_t cut, size_t hidden)
 {
 	if (cut)
 		app_note(app,
@@ -489,7 +490,7 @@ static void say_rest(struct app *app, const struct view *view, size_t n, size_t 
 			hidden == 1 ? "run is" : "runs are");
 }
 
-static void say_waiting(struct app *app, const struct run_list *runs)
+static void print_waiting(struct app *app, const struct run_list *runs)
 {
 	vec_foreach (struct run *, run, runs) {
 		AUTO_FREE char *waits = taken_text(*run);
@@ -515,8 +516,8 @@ static int ps_show_once(struct app *app, const struct view *view, bool again)
 		ui_write(app, CLEAR, sizeof(CLEAR) - 1);
 	if (runs.n)
 		ps_print_table(app, view, &runs);
-	say_waiting(app, &runs);
-	say_rest(app, view, runs.n, cut, hidden);
+	print_waiting(app, &runs);
+	print_rest(app, view, runs.n, cut, hidden);
 	return 0;
 }
 

@@ -52,7 +52,7 @@ static void show_snapshot(void *ctx, const struct snapshot *snapshot, int64_t ms
 	struct transfer *transfer = ctx;
 
 	transfer_clear(transfer);
-	preview_say_snapshot(transfer->app, snapshot, ms);
+	preview_print_snapshot(transfer->app, snapshot, ms);
 }
 
 static void show_exchange(void *ctx, const struct http_event *event)
@@ -153,7 +153,7 @@ static int print_dry_run(struct app *app, const struct push_result *result)
 
 static int print_result(struct app *app, const struct push_result *result, bool dry_run)
 {
-	preview_say_image(app, &result->image, result->pack_ms + result->push_ms);
+	preview_print_image(app, &result->image, result->pack_ms + result->push_ms);
 	vec_foreach (char *, text, &result->snapshot->warnings)
 		app_warn(app, "%s", *text);
 	vec_foreach (char *const, text, &result->warnings)

@@ -16,8 +16,8 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-static void commands_restart_say(struct app *app, const struct run *run, const struct strv *missing,
-	const struct strv *notes)
+static void commands_restart_print(struct app *app, const struct run *run,
+	const struct strv *missing, const struct strv *notes)
 {
 	for (size_t i = 0; i < missing->n; i++)
 		app_warn(app, "%s was set for the run and is not set in this shell", missing->v[i]);
@@ -40,7 +40,7 @@ static int commands_restart(struct app *app, struct run **run, struct err *err)
 		*run = now;
 	}
 	if (r == 0)
-		commands_restart_say(app, *run, &missing, &notes);
+		commands_restart_print(app, *run, &missing, &notes);
 	return r;
 }
 

@@ -45,7 +45,7 @@ static bool is_run(const char *word)
  * Work on a host
  */
 
-static void commands_ssh_say(void *ctx, const char *text)
+static void commands_ssh_print(void *ctx, const char *text)
 {
 	app_note(ctx, "%s", text);
 }
@@ -139,7 +139,7 @@ static int work_on_host(struct app *app, const struct ssh_values *values, const 
 {
 	static const char *const shell[] = {"/bin/sh", "-c", "exec \"${SHELL:-/bin/sh}\" -l"};
 	const struct submit_events events = {
-		.notice = commands_ssh_say, .warning = commands_ssh_warn, .ctx = app};
+		.notice = commands_ssh_print, .warning = commands_ssh_warn, .ctx = app};
 	struct submit_options options = {.command = command, .terminal = true};
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *run = NULL;

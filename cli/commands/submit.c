@@ -141,7 +141,7 @@ static struct app *app_of(void *ctx)
 
 static void on_snapshot(void *ctx, const struct snapshot *snapshot, int64_t ms)
 {
-	preview_say_snapshot(app_of(ctx), snapshot, ms);
+	preview_print_snapshot(app_of(ctx), snapshot, ms);
 }
 
 static void commands_submit_on_progress(void *ctx, const struct uploads_progress *progress)
@@ -151,7 +151,7 @@ static void commands_submit_on_progress(void *ctx, const struct uploads_progress
 
 static void on_image(void *ctx, const struct image *image, int64_t ms)
 {
-	preview_say_image(app_of(ctx), image, ms);
+	preview_print_image(app_of(ctx), image, ms);
 }
 
 enum { GPU_WORDS_SIZE = 32 };
@@ -169,7 +169,7 @@ static const char *commands_submit_gpu_words(const struct run *run, char out[sta
 	return out;
 }
 
-static void commands_submit_say_cluster(struct app *app, const struct run *run)
+static void commands_submit_print_cluster(struct app *app, const struct run *run)
 {
 	const struct json *target = json_get(run->doc, "target");
 	int64_t nodes = json_get_int(json_get(run->doc, "resources"), "nodes", 1);
@@ -184,7 +184,7 @@ static void commands_submit_say_cluster(struct app *app, const struct run *run)
 			(long long)nodes);
 }
 
-static void say_host(struct app *app, const struct run *run)
+static void print_host(struct app *app, const struct run *run)
 {
 	const struct json *hosts = json_get(json_get(run->doc, "target"), "hosts");
 	const char *host = json_str(hosts ? json_first(hosts) : NULL);
@@ -196,7 +196,7 @@ static void say_host(struct app *app, const struct run *run)
 			: commands_submit_gpu_words(run, gpus));
 }
 
-static void say_machine(struct app *app, const struct run *run)
+static void print_machine(struct app *app, const struct run *run)
 {
 	char gpus[GPU_WORDS_SIZE];
 	unsigned n = os_processors();
@@ -214,11 +214,11 @@ static void on_target(void *ctx, const struct run *run)
 	if (parent)
 		app_phase(app, "code", "that of %s", parent);
 	if (ops->needs_image)
-		commands_submit_say_cluster(app, run);
+		commands_submit_print_cluster(app, run);
 	else if (ops->has_login)
-		say_host(app, run);
+		print_host(app, run);
 	else
-		say_machine(app, run);
+		print_machine(app, run);
 }
 
 static void commands_submit_on_notice(void *ctx, const char *text)
@@ -231,7 +231,7 @@ static void on_warning(void *ctx, const char *text)
 	app_warn(app_of(ctx), "%s", text);
 }
 
-static void commands_submit_say_run(struct app *app, const struct run *run, bool follow)
+static void commands_submit_print_run(struct app *app, const struct run *run, bool follow)
 {
 	const char *id = run_id(run);
 
@@ -305,7 +305,7 @@ static int commands_submit_start(struct app *app, const struct submit_values *va
 	app->accepted = true;
 	if (follow)
 		app_catch_signals();
-	commands_submit_say_run(app, run, follow);
+	commands_submit_print_run(app, run, follow);
 	if (write_name_file(values->name_file, run, &err) < 0)
 		app_warn(app, "--name-file: %s", err.message);
 	/* The run has failed already; without a follow the id is printed all the same. */
@@ -313,10 +313,10 @@ static int commands_submit_start(struct app *app, const struct submit_values *va
 		if (!follow || app->options.json)
 			commands_submit_leave(app, run);
 		submit_finish(session, run, &events);
-		return runs_say_end(app, run);
+		return runs_print_end(app, run);
 	}
 	if (!follow)
-		reach_say(app, run);
+		reach_print(app, run);
 	status = follow ? 0 : commands_submit_leave(app, run);
 	submit_finish(session, run, &events);
 	return follow ? follow_run(app, run) : status;

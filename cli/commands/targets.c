@@ -227,7 +227,7 @@ static int commands_targets_print_table(struct app *app, const struct target_lis
 }
 
 /* Hosts of a pool, one line each: why a run goes to one of them. */
-static void say_hosts(struct app *app, const struct target_item *item)
+static void print_hosts(struct app *app, const struct target_item *item)
 {
 	for (size_t i = 0; item->requested && i < item->hosts.n; i++) {
 		const struct err *error = &item->node_polls[i].error;
@@ -240,10 +240,10 @@ static void say_hosts(struct app *app, const struct target_item *item)
 }
 
 /* Print what the table has no room for, once for each target. */
-static void say_hints(struct app *app, const struct target_list *targets)
+static void print_hints(struct app *app, const struct target_list *targets)
 {
 	vec_foreach (const struct target_item, item, &targets->items) {
-		say_hosts(app, item);
+		print_hosts(app, item);
 		const struct err *error = &item->poll.error;
 		AUTO_FREE char *name = ui_clean(item->name);
 		AUTO_FREE char *hint = error->hint ? ui_clean(error->hint) : NULL;
@@ -279,7 +279,7 @@ static int commands_targets_run(struct app *app, void *values, struct strv *word
 	if (app->options.json)
 		return commands_targets_print_json(app, &targets);
 	int status = commands_targets_print_table(app, &targets);
-	say_hints(app, &targets);
+	print_hints(app, &targets);
 	return status;
 }
 

@@ -99,7 +99,7 @@ static void commands_tensorboard_print_json(
 	app_print_json(showing->app, json);
 }
 
-static void say_remote(
+static void print_remote(
 	struct app *app, const struct run *run, const struct tensorboard_shown *shown)
 {
 	app_phase(app, "remote", "TensorBoard %s at port %u in %s, %s", shown->version,
@@ -114,7 +114,7 @@ static void on_shown(void *ctx, const struct tensorboard_shown *shown)
 
 	if (shown->remote) {
 		commands_tensorboard_add_json(showing, showing->runs->v[0], NULL);
-		say_remote(app, showing->runs->v[0], shown);
+		print_remote(app, showing->runs->v[0], shown);
 	}
 	if (app->options.json) {
 		commands_tensorboard_print_json(showing, shown);

@@ -17,12 +17,12 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-static int say_ends(struct app *app, const struct run_list *runs)
+static int print_ends(struct app *app, const struct run_list *runs)
 {
 	int first = 0;
 
 	vec_foreach (struct run *, run, runs) {
-		int status = runs_say_end(app, *run);
+		int status = runs_print_end(app, *run);
 
 		if (first == 0)
 			first = status;
@@ -62,7 +62,7 @@ static int commands_wait_run(struct app *app, void *values_ptr, struct strv *wor
 		status = app_fail(app, &err);
 		return err.id == E_RUN_TIMEOUT ? EXIT_TIMEOUT : status;
 	}
-	status = say_ends(app, &runs);
+	status = print_ends(app, &runs);
 	if (app->options.json)
 		runs_print_json(app, &runs);
 	return status;

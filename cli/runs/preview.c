@@ -63,7 +63,7 @@ static const char *why_excluded(enum excluded_why why)
 	return names[why];
 }
 
-static void preview_say_excluded(struct app *app, const struct path_list *paths)
+static void preview_print_excluded(struct app *app, const struct path_list *paths)
 {
 	AUTO_BUF struct buf line = {0};
 	size_t shown = 0;
@@ -82,7 +82,7 @@ static void preview_say_excluded(struct app *app, const struct path_list *paths)
 	app_phase(app, "", "excluded: %s", line.data);
 }
 
-void preview_say_snapshot(struct app *app, const struct snapshot *snapshot, int64_t ms)
+void preview_print_snapshot(struct app *app, const struct snapshot *snapshot, int64_t ms)
 {
 	AUTO_BUF struct buf git = {0};
 	char bytes[16], took[32];
@@ -92,10 +92,10 @@ void preview_say_snapshot(struct app *app, const struct snapshot *snapshot, int6
 	app_phase(app, "snapshot", "%s · %zu %s · %s · %s", git.data, snapshot->entries.n,
 		snapshot->entries.n == 1 ? "file" : "files", str_size(snapshot->bytes, bytes),
 		duration_text(ms, took));
-	preview_say_excluded(app, &snapshot->paths);
+	preview_print_excluded(app, &snapshot->paths);
 }
 
-void preview_say_image(struct app *app, const struct image *image, int64_t ms)
+void preview_print_image(struct app *app, const struct image *image, int64_t ms)
 {
 	char bytes[16], took[32];
 	AUTO_FREE char *written = NULL;
@@ -214,7 +214,7 @@ static void preview_print_facts(struct app *app, const struct submit_preview *pr
 	ui_print(app, UI_OUT, out.data, out.len);
 }
 
-static void say_remarks(struct app *app, const struct submit_preview *preview)
+static void print_remarks(struct app *app, const struct submit_preview *preview)
 {
 	const struct json *warnings = json_get(preview->doc, "warnings");
 
@@ -234,10 +234,10 @@ int preview_print(struct app *app, const struct submit_options *options, bool li
 	if (submit_preview(&app->session, options, false, &preview, &err) < 0)
 		return app_fail(app, &err);
 	if (preview.snapshot)
-		preview_say_snapshot(app, preview.snapshot, clock_ms() - begun);
+		preview_print_snapshot(app, preview.snapshot, clock_ms() - begun);
 	else
 		app_phase(app, "code", "that of %s", options->from);
-	say_remarks(app, &preview);
+	print_remarks(app, &preview);
 	if (app->options.json) {
 		status = preview_print_json(app, &preview, list_files);
 	} else if (list_files) {

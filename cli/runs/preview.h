@@ -17,9 +17,9 @@ struct app;
 
 /* "snapshot  main@4f2c91a +3 changed · 412 files · 3.1 MiB · 40 ms", what was left out on a second
  * line. */
-void preview_say_snapshot(struct app *app, const struct snapshot *snapshot, int64_t ms);
+void preview_print_snapshot(struct app *app, const struct snapshot *snapshot, int64_t ms);
 /* "image     1 layer, 2 KiB · sha256:0123456789ab · 10 ms" */
-void preview_say_image(struct app *app, const struct image *image, int64_t ms);
+void preview_print_image(struct app *app, const struct image *image, int64_t ms);
 
 /* Each file with its size, and what was left out, on stdout. */
 void preview_print_files(struct app *app, const struct snapshot *snapshot);

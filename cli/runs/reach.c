@@ -26,7 +26,7 @@ static bool reach_is_here(const struct run *run)
 	return target_ops_recorded(run)->is_here;
 }
 
-static void say_port(struct app *app, const struct run *run, const struct forward_port *port)
+static void print_port(struct app *app, const struct run *run, const struct forward_port *port)
 {
 	app_note(
 		app, "port %u of %s: http://127.0.0.1:%u/", port->remote, run_id(run), port->local);
@@ -36,10 +36,10 @@ static void reach_on_listening(void *ctx, const struct forward_port *port)
 {
 	const struct reach *reach = ctx;
 
-	say_port(reach->app, reach->run, port);
+	print_port(reach->app, reach->run, port);
 }
 
-static void say_command(struct app *app, const struct run *run, const struct ports *ports)
+static void print_command(struct app *app, const struct run *run, const struct ports *ports)
 {
 	AUTO_BUF struct buf words = {0};
 
@@ -50,10 +50,10 @@ static void say_command(struct app *app, const struct run *run, const struct por
 		run_id(run), words.data);
 }
 
-static void say_here(struct app *app, const struct run *run, const struct ports *ports)
+static void print_here(struct app *app, const struct run *run, const struct ports *ports)
 {
 	for (size_t i = 0; i < ports->n; i++)
-		say_port(app, run, &(struct forward_port){ports->v[i], ports->v[i]});
+		print_port(app, run, &(struct forward_port){ports->v[i], ports->v[i]});
 }
 
 struct forward *reach_open(struct app *app, const struct run *run, int rank)
@@ -67,7 +67,7 @@ struct forward *reach_open(struct app *app, const struct run *run, int rank)
 	if (!get_ports(run, &ports))
 		return NULL;
 	if (reach_is_here(run)) {
-		say_here(app, run, &ports);
+		print_here(app, run, &ports);
 		return NULL;
 	}
 	for (size_t i = 0; i < ports.n; i++)
@@ -80,19 +80,19 @@ struct forward *reach_open(struct app *app, const struct run *run, int rank)
 		.ctx = &reach};
 	if (forward_open(&app->session, run, &options, &forward, &err) < 0) {
 		app_note(app, "ports of %s cannot be reached here: %s", run_id(run), err.message);
-		say_command(app, run, &ports);
+		print_command(app, run, &ports);
 	}
 	return forward;
 }
 
-void reach_say(struct app *app, const struct run *run)
+void reach_print(struct app *app, const struct run *run)
 {
 	struct ports ports;
 
 	if (!get_ports(run, &ports))
 		return;
 	if (reach_is_here(run))
-		say_here(app, run, &ports);
+		print_here(app, run, &ports);
 	else
-		say_command(app, run, &ports);
+		print_command(app, run, &ports);
 }

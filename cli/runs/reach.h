@@ -15,6 +15,6 @@ struct app;
  * said, not returned, because whoever follows wants the log above all. run is borrowed. */
 struct forward *reach_open(struct app *app, const struct run *run, int rank);
 /* How they are reached when nobody follows. */
-void reach_say(struct app *app, const struct run *run);
+void reach_print(struct app *app, const struct run *run);
 
 #endif

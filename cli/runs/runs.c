@@ -163,7 +163,7 @@ void runs_results_lines(struct app *app, const struct run *run, size_t columns, 
 	strv_add(ret, dir);
 }
 
-static void runs_say_results(struct app *app, const struct run *run)
+static void runs_print_results(struct app *app, const struct run *run)
 {
 	AUTO_STRV struct strv lines = {0};
 	size_t columns = app->err_tty && app->columns > UI_LABEL ? app->columns - UI_LABEL : 0;
@@ -198,7 +198,7 @@ bool runs_why(struct app *app, const struct run *run, struct buf *sentence, stru
 	return false;
 }
 
-static void runs_say_failure(struct app *app, const struct run *run)
+static void runs_print_failure(struct app *app, const struct run *run)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf sentence = {0}, hint = {0}, text = {0};
@@ -217,7 +217,7 @@ static void runs_say_failure(struct app *app, const struct run *run)
 	ui_print(app, UI_ERR, text.data, text.len);
 }
 
-int runs_say_end(struct app *app, const struct run *run)
+int runs_print_end(struct app *app, const struct run *run)
 {
 	char took[32];
 
@@ -225,16 +225,16 @@ int runs_say_end(struct app *app, const struct run *run)
 	case RUN_SUCCEEDED:
 		app_phase(app, "done", "%s in %s", run_id(run),
 			duration_text(runs_duration(run), took));
-		runs_say_results(app, run);
+		runs_print_results(app, run);
 		break;
 	case RUN_CANCELLED:
 		app_phase(app, "cancelled", "%s after %s", run_id(run),
 			duration_text(runs_duration(run), took));
-		runs_say_results(app, run);
+		runs_print_results(app, run);
 		break;
 	default:
-		runs_say_results(app, run);
-		runs_say_failure(app, run);
+		runs_print_results(app, run);
+		runs_print_failure(app, run);
 	}
 	return run_exit_status(run);
 }
@@ -447,5 +447,5 @@ int follow_log(struct app *app, struct run *run, const struct follow_request *re
 		app->json_done = true;
 		app_print_json_line(app, json_clone(run->doc));
 	}
-	return request->follow ? runs_say_end(app, run) : 0;
+	return request->follow ? runs_print_end(app, run) : 0;
 }

@@ -35,7 +35,7 @@ const char *runs_state_style(enum run_state state);
  * any) where their names allow; no lines without results. */
 void runs_results_lines(struct app *app, const struct run *run, size_t columns, struct strv *ret);
 /* Say on stderr how the run ended; returns the exit status of one who follows it. */
-int runs_say_end(struct app *app, const struct run *run);
+int runs_print_end(struct app *app, const struct run *run);
 /* Print dlrun/runs/v1 (json_done is set); returns the exit status. */
 int runs_print_json(struct app *app, const struct run_list *runs);
 

@@ -248,7 +248,7 @@ static char *find_self(const char *name)
 	return mem_strdup(name);
 }
 
-static void app_say(void *ctx, const char *text)
+static void app_print(void *ctx, const char *text)
 {
 	app_note(ctx, "%s", text);
 }
@@ -283,8 +283,8 @@ static int app_read_env(struct app *app, struct session_env *ret, struct err *er
 		.must_count = app->cmd && app->cmd->flags & CMD_STARTS,
 		.has_terminal = isatty(STDIN_FILENO),
 		.self = app->self,
-		.say = app_say,
-		.say_ctx = app,
+		.print = app_print,
+		.print_ctx = app,
 		.query = isatty(STDIN_FILENO) && app->err_tty ? app_query : NULL,
 		.open_tunnel = registry_tunnel_open,
 	};

@@ -575,7 +575,7 @@ static void add_subject(const struct search *search, const struct strv *names, s
 	}
 }
 
-static void say_found(struct search *search)
+static void print_found(struct search *search)
 {
 	struct editable *ret = search->ret;
 	AUTO_STRV struct strv names = {0}, shown = {0};
@@ -604,7 +604,7 @@ static void say_found(struct search *search)
 }
 
 /* Backends with import hooks of their own: those come before PYTHONPATH. */
-static void say_hooked(struct search *search)
+static void print_hooked(struct search *search)
 {
 	vec_foreach (struct dist, dist, &search->dists) {
 		if (dist->has_path && !dist->is_hooked)
@@ -636,8 +636,8 @@ void editable_find(const struct editable_query *query, struct editable *ret)
 	for (size_t i = 0; i < search.sites.n; i++)
 		read_site(&search, search.sites.v[i]);
 	match_dists(&search);
-	say_found(&search);
-	say_hooked(&search);
+	print_found(&search);
+	print_hooked(&search);
 }
 
 void editable_done(struct editable *editable)

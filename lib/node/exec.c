@@ -182,18 +182,18 @@ static void on_fd(void *ctx)
 		node_talk_wake(exec->call.talk);
 }
 
-static void node_exec_say(struct exec *exec, const struct node_exec_request *request)
+static void node_exec_print(struct exec *exec, const struct node_exec_request *request)
 {
 	struct node_call *call = &exec->call;
 
 	call_attempt(call, request->is_shell ? "shell" : "exec", request->run, request->attempt);
 	for (size_t i = 0; i < request->command->n; i++) {
-		call_say(call, "word");
+		call_print(call, "word");
 		call_word(call, request->command->v[i]);
 		call_line_end(call);
 	}
 	if (exec->is_alone) {
-		call_say(call, "alone");
+		call_print(call, "alone");
 		call_line_end(call);
 	}
 }
@@ -217,7 +217,7 @@ struct node_call *node_exec(struct node *node, const struct node_exec_request *r
 		exec->pty.term = exec->term;
 		exec->call.pty = &exec->pty;
 	}
-	node_exec_say(exec, request);
+	node_exec_print(exec, request);
 	int r = node_check_attempt(request->run, request->attempt, &error);
 	return call_begin_checked(&exec->call, r, &error);
 }

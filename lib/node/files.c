@@ -125,7 +125,7 @@ struct node_call *node_files(struct node *node, const char *run,
 	struct files *files = call_new(node, sizeof(*files), &files_ops, done, ctx);
 
 	files->ret = ret;
-	call_say(&files->call, "files");
+	call_print(&files->call, "files");
 	call_scope(&files->call, run, scope);
 	if (scope && (scope->path || scope->like))
 		call_word(&files->call, scope->path ? scope->path : ".");
@@ -178,13 +178,13 @@ static int get_begin(struct node_call *call, struct node_request *request, struc
 	get->requested_from = get->at;
 	get->requested_to = get->at + (n < WANTS_MAX ? n : WANTS_MAX);
 	buf_reset(&call->text);
-	call_say(call, "get");
+	call_print(call, "get");
 	call_scope(call, get->run, &get->scope);
 	call_line_end(call);
 	for (size_t i = get->at; i < get->requested_to; i++) {
 		uint64_t got = i == get->at ? get->got : 0;
 
-		call_say(call, "want");
+		call_print(call, "want");
 		call_number(call, get->wants[i].offset + got);
 		call_number(call, get->wants[i].len - got);
 		call_word(call, get->wants[i].file->path);

@@ -337,7 +337,7 @@ void node_cancel(struct node_call *call)
  * The request
  */
 
-void call_say(struct node_call *call, const char *verb)
+void call_print(struct node_call *call, const char *verb)
 {
 	buf_adds(&call->text, verb);
 }
@@ -359,7 +359,7 @@ void call_line_end(struct node_call *call)
 
 void call_attempt(struct node_call *call, const char *verb, const char *run, int attempt)
 {
-	call_say(call, verb);
+	call_print(call, verb);
 	call_word(call, run);
 	call_number(call, (uint64_t)attempt);
 	call_line_end(call);

@@ -247,7 +247,7 @@ struct node_call {
 void *call_new(
 	struct node *node, size_t size, const struct call_ops *ops, node_done_fn *done, void *ctx);
 /* A line of the request: `verb`, then words by call_word, then call_line_end. */
-void call_say(struct node_call *call, const char *verb);
+void call_print(struct node_call *call, const char *verb);
 void call_word(struct node_call *call, const char *value);
 void call_number(struct node_call *call, uint64_t value);
 void call_line_end(struct node_call *call);

@@ -34,7 +34,7 @@ struct query {
 /* The request is one line that needs no words. */
 static struct node_call *query_begin(struct query *query, const char *line)
 {
-	call_say(&query->call, line);
+	call_print(&query->call, line);
 	call_begin(&query->call);
 	return &query->call;
 }
@@ -53,7 +53,7 @@ static struct node_call *query_attempt(struct node *node, const char *verb, cons
 	int r = node_check_attempt(run, attempt, &error);
 
 	call->response_ms = response_ms;
-	call_say(call, verb);
+	call_print(call, verb);
 	call_word(call, run);
 	call_number(call, (uint64_t)attempt);
 	if (more)
@@ -231,7 +231,7 @@ struct node_call *node_gc(struct node *node, int64_t age_s, uint64_t keep_bytes,
 
 	query->freed = ret;
 	query->call.response_ms = SLOW_MS;
-	call_say(&query->call, "gc");
+	call_print(&query->call, "gc");
 	call_number(&query->call, age_s > 0 ? (uint64_t)age_s : 0);
 	call_number(&query->call, keep_bytes);
 	return query_begin(query, dry ? " dry\n" : "\n");
@@ -513,7 +513,7 @@ static struct node_batch *batch_of(struct node *node)
 		return node->batch;
 	struct node_batch *batch = call_new(node, sizeof(*batch), &batch_ops, NULL, NULL);
 
-	call_say(&batch->call, "state");
+	call_print(&batch->call, "state");
 	node->batch = batch;
 	call_begin_later(&batch->call);
 	return batch;

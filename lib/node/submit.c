@@ -231,7 +231,7 @@ static void node_submit_free(struct node_call *call)
 	node_transfer_done(&((struct submit *)call)->transfer);
 }
 
-static void say_tree(struct submit *submit)
+static void print_tree(struct submit *submit)
 {
 	const struct node_submit *request = submit->request;
 	struct buf *text = &submit->call.text;
@@ -264,7 +264,7 @@ static int submit_begin(struct node_call *call, struct node_request *request, st
 	buf_reset(&call->text);
 	call_attempt(call, "submit", submit->request->run, submit->request->attempt);
 	node_transfer_lines(&submit->transfer, from, &call->text);
-	say_tree(submit);
+	print_tree(submit);
 	request->response_ms = UNPACK_MS;
 	return 0;
 }
@@ -449,7 +449,7 @@ struct node_call *node_data(struct node *node, const char *key,
 	data->fd = -1;
 	data->open = open;
 	data->open_ctx = open_ctx;
-	call_say(&data->call, "data");
+	call_print(&data->call, "data");
 	call_word(&data->call, key);
 	call_line_end(&data->call);
 	int r = node_name_is_good(key) ? 0 : err_set(&error, E_BUG, "data without a name");

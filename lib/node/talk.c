@@ -112,7 +112,7 @@ static void talk_take_text(char *text, struct buf *out)
 }
 
 /* "CLASS text" of the node called name, decoded where it stands. is_early: ahead of the request. */
-static enum node_class node_say_failure(
+static enum node_class node_print_failure(
 	const char *name, char *line, bool is_early, struct err *ret)
 {
 	AUTO_BUF struct buf text;
@@ -135,7 +135,7 @@ static enum node_class node_say_failure(
 }
 
 /* The channel ended without an answer. is_opening: not even the mark came. */
-static void node_say_unanswered(
+static void node_print_unanswered(
 	const char *name, const struct channel_exit *exit, bool is_opening, struct err *ret)
 {
 	bool was_killed = exit->known && (*exit->signal || exit->code > SIGNALED);
@@ -156,7 +156,7 @@ static void node_say_unanswered(
 }
 
 /* is_opening as above. */
-static void node_say_silent(const char *name, int64_t limit_ms, bool is_opening, struct err *ret)
+static void node_print_silent(const char *name, int64_t limit_ms, bool is_opening, struct err *ret)
 {
 	char text[32];
 
@@ -170,7 +170,7 @@ static void node_say_silent(const char *name, int64_t limit_ms, bool is_opening,
 	err_hint(ret, SHELL_HINT, name);
 }
 
-static void node_say_unexpected(const char *name, const char *line, struct err *ret)
+static void node_print_unexpected(const char *name, const char *line, struct err *ret)
 {
 	AUTO_FREE char *shown = str_shown(line);
 
@@ -301,7 +301,7 @@ static void fail_class(struct node_talk *talk, char *line)
 	AUTO_ERR struct err error = {0};
 	bool is_early = talk->phase < PHASE_READY;
 
-	talk->info.class = node_say_failure(talk->name, line, is_early, &error);
+	talk->info.class = node_print_failure(talk->name, line, is_early, &error);
 	fail_with_evidence(talk, &error);
 }
 
@@ -313,7 +313,7 @@ static void fail_unanswered(struct node_talk *talk, const struct channel_exit *e
 	if (err_is_set(&talk->write_error))
 		err_move(&error, &talk->write_error);
 	else
-		node_say_unanswered(talk->name, exit, talk->phase == PHASE_OPENING, &error);
+		node_print_unanswered(talk->name, exit, talk->phase == PHASE_OPENING, &error);
 	fail_with_evidence(talk, &error);
 }
 
@@ -335,7 +335,7 @@ static int on_silence(void *ctx, struct err *err)
 		talk->timer = loop_add_timer(talk->options.loop, due_ms, on_silence, talk);
 		return 0;
 	}
-	node_say_silent(talk->name, talk->limit_ms, talk->phase == PHASE_OPENING, &error);
+	node_print_silent(talk->name, talk->limit_ms, talk->phase == PHASE_OPENING, &error);
 	fail_with_evidence(talk, &error);
 	return 0;
 }
@@ -431,7 +431,7 @@ static int write_some(struct node_talk *talk)
 	return 1;
 }
 
-static void talk_say(struct node_talk *talk, const char *data, size_t len, bool ends)
+static void talk_print(struct node_talk *talk, const char *data, size_t len, bool ends)
 {
 	talk->waiting_at = 0;
 	buf_reset(&talk->waiting);
@@ -449,7 +449,7 @@ void node_talk_query(struct node_talk *talk, const struct node_request *request)
 	/* Only the verb: what follows may be secret. */
 	trace_note(TRACE_SSH, "%s: runner: %.*s", talk->name, (int)strcspn(request->text, " \n"),
 		request->text);
-	talk_say(talk, request->text, strlen(request->text), !request->keeps_stdin);
+	talk_print(talk, request->text, strlen(request->text), !request->keeps_stdin);
 	buf_adds(&talk->waiting, ".\n");
 	talk->request.text = NULL;
 	talk->has_payload = request->payload != NULL;
@@ -512,7 +512,7 @@ static void unexpected(struct node_talk *talk, const char *line)
 {
 	AUTO_ERR struct err error = {0};
 
-	node_say_unexpected(talk->name, line, &error);
+	node_print_unexpected(talk->name, line, &error);
 	talk_fail(talk, &error);
 }
 
@@ -540,7 +540,7 @@ static void send_runner(struct node_talk *talk, char *line)
 	}
 	talk->phase = PHASE_SENDING;
 	watch_silence(talk, talk->options.response_ms);
-	talk_say(talk, node_runner, node_runner_size, true);
+	talk_print(talk, node_runner, node_runner_size, true);
 }
 
 static void begin_facts(struct node_talk *talk, char *version)

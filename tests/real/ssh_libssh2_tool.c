@@ -344,7 +344,7 @@ static int on_done(
 	return 0;
 }
 
-static void on_say(void *ctx, const char *text, bool is_detail)
+static void on_print(void *ctx, const char *text, bool is_detail)
 {
 	(void)ctx;
 	fprintf(stderr, "%s: %s\n", is_detail ? "detail" : "note", text);
@@ -449,7 +449,7 @@ int main(int argc, char **argv)
 		return 2;
 	take_words(&tool, argv + 1);
 	const struct ssh_libssh2_events events = {.done = on_done,
-		.say = on_say,
+		.print = on_print,
 		.query = tool.response ? on_query : NULL,
 		.ctx = &tool};
 	tool.ssh = ssh_libssh2_start(tool.loop, &tool.login, &events);

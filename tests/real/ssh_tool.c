@@ -65,7 +65,7 @@ static int fail(const struct err *err)
 	return 125;
 }
 
-static void say(void *ctx, const char *text, bool is_detail)
+static void print(void *ctx, const char *text, bool is_detail)
 {
 	(void)ctx;
 	fprintf(stderr, "%s: %s\n", is_detail ? "detail" : "say", text);
@@ -385,7 +385,7 @@ static int run(struct tool *tool, const char *verb, char **argv, const char *lin
 
 int main(int argc, char **argv)
 {
-	struct tool tool = {.parallel = 1, .options = {.say = say}};
+	struct tool tool = {.parallel = 1, .options = {.print = print}};
 	AUTO_ERR struct err err = {0};
 	AUTO_BUF struct buf line = {0};
 

@@ -67,7 +67,7 @@ static inline bool fix_send(struct fix_conn *conn, const void *data, size_t len)
 	return true;
 }
 
-static inline bool fix_say(struct fix_conn *conn, const char *text)
+static inline bool fix_print(struct fix_conn *conn, const char *text)
 {
 	return fix_send(conn, text, strlen(text));
 }

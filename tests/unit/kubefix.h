@@ -55,7 +55,7 @@ static inline bool kube_response_step(struct fix_conn *conn)
 	AUTO_FREE char *head = mem_printf("HTTP/1.1 %d X\r\nContent-Type: application/json\r\n%s%s"
 					  "\r\n",
 		step->status, step->headers ? step->headers : "", length);
-	if (!fix_say(conn, head) || !fix_say(conn, body))
+	if (!fix_print(conn, head) || !fix_print(conn, body))
 		return false;
 	if (step->is_silent)
 		fix_wait_end(conn);

@@ -17,13 +17,13 @@
 
 #define JOB "a-22222"
 
-static inline bool say_json(struct fix_conn *conn, int status, const char *body)
+static inline bool print_json(struct fix_conn *conn, int status, const char *body)
 {
 	AUTO_FREE char *text = mem_printf("HTTP/1.1 %d X\r\nContent-Type: application/json\r\n"
 					  "Content-Length: %zu\r\n\r\n%s",
 		status, strlen(body), body);
 
-	return fix_say(conn, text);
+	return fix_print(conn, text);
 }
 
 struct place {

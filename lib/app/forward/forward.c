@@ -54,7 +54,7 @@ static const struct run *run_of(const struct forward *forward)
 	return forwarder_run(forward->forwarder);
 }
 
-static void forward_do_say(const struct forward *forward, const char *text)
+static void forward_do_print(const struct forward *forward, const char *text)
 {
 	if (forward->options.notice)
 		forward->options.notice(forward->options.ctx, text);
@@ -70,7 +70,7 @@ static int forward_on_accept(void *ctx, int fd, const char *peer, struct err *er
 	(void)err;
 	if (forwarder_relay(forward->forwarder, forward->options.rank, port->remote, fd, NULL, NULL,
 		    &error) < 0)
-		forward_do_say(forward, error.message);
+		forward_do_print(forward, error.message);
 	return 0;
 }
 
@@ -231,7 +231,7 @@ static int wait_until_begun(struct forward *forward, enum run_state *ret, struct
 		if (!said) {
 			AUTO_FREE char *text = mem_printf("%s is %s; waiting for it to run",
 				run_id(run_of(forward)), run_state_name(*ret));
-			forward_do_say(forward, text);
+			forward_do_print(forward, text);
 		}
 		said = true;
 		r = forward_wait_some(forward, WAIT_MS, err);
@@ -270,7 +270,7 @@ static int forward_serve(struct forward *forward, struct err *err)
 	}
 	AUTO_FREE char *text =
 		mem_printf("%s has ended (%s)", run_id(run_of(forward)), run_state_name(state));
-	forward_do_say(forward, text);
+	forward_do_print(forward, text);
 	return 0;
 }
 

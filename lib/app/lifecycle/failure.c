@@ -546,7 +546,7 @@ static void failure_add_hint(
 	}
 }
 
-static void say_rule(
+static void print_rule(
 	const struct failure_facts *facts, const struct finding *finding, struct buf *hint)
 {
 	const struct rule *rule = finding->rule;
@@ -559,7 +559,7 @@ static void say_rule(
 	failure_add_hint(facts, text, finding->after, hint);
 }
 
-static void failure_say_line(
+static void failure_print_line(
 	const struct failure_facts *facts, const struct finding *finding, struct buf *reason)
 {
 	const char *name = finding->rule ? finding->rule->name : NULL;
@@ -595,21 +595,21 @@ static void find_worker_end(const struct strv *lines, struct finding *ret)
 	}
 }
 
-static void say_raised(const struct failure_facts *facts, const struct strv *lines,
+static void print_raised(const struct failure_facts *facts, const struct strv *lines,
 	const struct raised *raised, struct buf *reason, struct buf *hint)
 {
 	struct finding finding = {.line = raised->text};
 
 	if (!try_line(raised->text, &finding) && strstr(raised->text, "DataLoader worker"))
 		find_worker_end(lines, &finding);
-	failure_say_line(facts, &finding, reason);
+	failure_print_line(facts, &finding, reason);
 	if (reason->len)
 		failure_add_place(raised, reason);
 	if (finding.rule && reason->len)
-		say_rule(facts, &finding, hint);
+		print_rule(facts, &finding, hint);
 }
 
-static void say_signal(const struct failure_facts *facts, const struct signal_word *word,
+static void print_signal(const struct failure_facts *facts, const struct signal_word *word,
 	const struct raised *raised, struct buf *reason, struct buf *hint)
 {
 	buf_adds(reason, word->text);
@@ -652,7 +652,7 @@ bool failure_find(const struct failure_facts *facts, const char *output, size_t 
 	failure_split(output, len, &lines);
 	find_raised(facts, &lines, &raised);
 	if (raised.text && (!word || word->sig == SIGABRT)) {
-		say_raised(facts, &lines, &raised, reason, hint);
+		print_raised(facts, &lines, &raised, reason, hint);
 		return reason->len > 0;
 	}
 	find_last(&lines, &finding);
@@ -660,13 +660,13 @@ bool failure_find(const struct failure_facts *facts, const char *output, size_t 
 	if (word && !notifies_more(word, &finding) && str_eq(facts->exit.reason, "OutOfMemory"))
 		return false;
 	if (word && !notifies_more(word, &finding)) {
-		say_signal(facts, word, &raised, reason, hint);
+		print_signal(facts, word, &raised, reason, hint);
 		return true;
 	}
 	if (!finding.line)
 		return false;
-	failure_say_line(facts, &finding, reason);
+	failure_print_line(facts, &finding, reason);
 	if (finding.rule && reason->len)
-		say_rule(facts, &finding, hint);
+		print_rule(facts, &finding, hint);
 	return reason->len > 0;
 }

@@ -354,7 +354,7 @@ static int read_attempt(struct session *session, const struct run *run, int numb
 	return r < 0 ? r : target_logs(target, handle, &request, token, options->interrupted, err);
 }
 
-static void say_attempt(const struct target_log_events *events, const struct run *run, int number)
+static void print_attempt(const struct target_log_events *events, const struct run *run, int number)
 {
 	AUTO_FREE char *text = mem_printf("%s: attempt %d", run_id(run), number);
 
@@ -422,7 +422,7 @@ int run_follow(struct session *session, struct run *run, const struct follow_opt
 			r = wait_for_next(session, run, number, unread, &each, events, err);
 		if (r < 0 || !each.follow || run_attempts(run) <= number)
 			return r;
-		say_attempt(events, run, ++number);
+		print_attempt(events, run, ++number);
 		each.tail_lines = -1;
 	}
 }

@@ -310,16 +310,16 @@ static int find_list(struct session *session, const struct run *run, int newest,
 	return 0;
 }
 
-static void relay_say(struct session *session, const struct carrying *carrying, int attempt)
+static void relay_print(struct session *session, const struct carrying *carrying, int attempt)
 {
 	char size[16];
 
-	if (carrying->bytes < SAY_BYTES || !session->env.say)
+	if (carrying->bytes < SAY_BYTES || !session->env.print)
 		return;
 	str_size(carrying->bytes, size);
 	AUTO_FREE char *text = mem_printf(
 		"sending %s of attempt %d to the registry, for the next one", size, attempt);
-	session->env.say(session->env.say_ctx, text);
+	session->env.print(session->env.print_ctx, text);
 }
 
 static int prepare_relay(struct carrying *carrying, struct session *session, struct target *target,
@@ -341,7 +341,7 @@ static int prepare_relay(struct carrying *carrying, struct session *session, str
 	int r = make_tar(carrying, session->dirs.cache, outputs, err);
 	if (r < 0 || carrying->files == 0)
 		return r;
-	relay_say(session, carrying, attempt);
+	relay_print(session, carrying, attempt);
 	r = push(carrying, session, target, run, ret_ref, err);
 	if (r < 0)
 		return r;

@@ -57,10 +57,10 @@ static void tensorboard_view_done(struct view *view)
 	free(view->seen);
 }
 
-static void tensorboard_say(const struct view *view, const char *fmt, ...)
+static void tensorboard_print(const struct view *view, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-static void tensorboard_say(const struct view *view, const char *fmt, ...)
+static void tensorboard_print(const struct view *view, const char *fmt, ...)
 {
 	va_list args;
 
@@ -180,21 +180,21 @@ static int fail_empty(const struct view *view, struct err *err)
 	return err_hint(err, "dlrun fetch --list %s   # what it has written", run_id(run));
 }
 
-static void say_error(struct view *view, size_t i, const struct mirror_state *state)
+static void print_error(struct view *view, size_t i, const struct mirror_state *state)
 {
 	struct seen *seen = &view->seen[i];
 	bool faulty = err_is_set(state->error);
 
 	if (faulty && !seen->faulty)
-		tensorboard_say(view, "%s: %s%s", tensorboard_id_of(view, i), state->error->message,
-			may_grow(view, i, state) ? "; trying again" : "");
+		tensorboard_print(view, "%s: %s%s", tensorboard_id_of(view, i),
+			state->error->message, may_grow(view, i, state) ? "; trying again" : "");
 	else if (!faulty && seen->faulty)
-		tensorboard_say(view, "%s can be read again", tensorboard_id_of(view, i));
+		tensorboard_print(view, "%s can be read again", tensorboard_id_of(view, i));
 	seen->faulty = faulty;
 }
 
 /* Of one that had ended before nothing has to be said. */
-static void say_end(struct view *view, size_t i, const struct mirror_state *state)
+static void print_end(struct view *view, size_t i, const struct mirror_state *state)
 {
 	struct seen *seen = &view->seen[i];
 
@@ -202,14 +202,15 @@ static void say_end(struct view *view, size_t i, const struct mirror_state *stat
 		return;
 	seen->over = true;
 	if (!tensorboard_has_any(state))
-		tensorboard_say(
+		tensorboard_print(
 			view, "%s has ended without event files", tensorboard_id_of(view, i));
 	else if (!run_state_is_final(run_state(view->runs->v[i])))
-		tensorboard_say(view, "%s has ended; all of its event files are here",
+		tensorboard_print(view, "%s has ended; all of its event files are here",
 			tensorboard_id_of(view, i));
 }
 
-static void tensorboard_say_excluded(struct view *view, size_t i, const struct mirror_state *state)
+static void tensorboard_print_excluded(
+	struct view *view, size_t i, const struct mirror_state *state)
 {
 	struct seen *seen = &view->seen[i];
 	char size[16];
@@ -218,26 +219,26 @@ static void tensorboard_say_excluded(struct view *view, size_t i, const struct m
 		return;
 	seen->cut = true;
 	AUTO_FREE char *shown = str_shown(state->excluded);
-	tensorboard_say(view,
+	tensorboard_print(view,
 		"%s: %zu files that plugins read are not copied, the first %s: they are over %d "
 		"files or %s",
 		tensorboard_id_of(view, i), state->n_excluded, shown, MIRROR_PLUGIN_FILES_MAX,
 		str_size(MIRROR_PLUGIN_BYTES_MAX, size));
 }
 
-static void tensorboard_say_run(struct view *view, size_t i)
+static void tensorboard_print_run(struct view *view, size_t i)
 {
 	struct seen *seen = &view->seen[i];
 	struct mirror_state state;
 
 	mirror_get(view->mirror, i, &state);
-	say_error(view, i, &state);
-	say_end(view, i, &state);
-	tensorboard_say_excluded(view, i, &state);
+	print_error(view, i, &state);
+	print_end(view, i, &state);
+	tensorboard_print_excluded(view, i, &state);
 	if (tensorboard_has_any(&state) || state.is_over || seen->faulty || seen->waits ||
 		state.polls == 0)
 		return;
-	tensorboard_say(view, "%s has no event files yet; they appear once it writes some",
+	tensorboard_print(view, "%s has no event files yet; they appear once it writes some",
 		tensorboard_id_of(view, i));
 	seen->waits = true;
 }
@@ -245,7 +246,7 @@ static void tensorboard_say_run(struct view *view, size_t i)
 static int visit_runs(struct view *view, struct err *err)
 {
 	for (size_t i = 0; i < view->runs->n; i++)
-		tensorboard_say_run(view, i);
+		tensorboard_print_run(view, i);
 	return link_runs(view, err);
 }
 
@@ -301,7 +302,7 @@ static int poll_first(struct view *view, struct err *err)
 
 	do {
 		if (ms >= WAIT_SAID_MS && !said) {
-			tensorboard_say(view, "looking for event files of %zu %s",
+			tensorboard_print(view, "looking for event files of %zu %s",
 				count_unseen(view), count_unseen(view) == 1 ? "run" : "runs");
 			said = true;
 		}
@@ -390,7 +391,7 @@ static int wait_for_response(struct view *view, struct err *err)
 		if (ms > RESPONSE_MS)
 			return fail_slow(view, err);
 		if (ms > WAIT_SAID_MS && !said) {
-			tensorboard_say(view, "waiting for TensorBoard to answer");
+			tensorboard_print(view, "waiting for TensorBoard to answer");
 			said = true;
 		}
 		r = tensorboard_turn(view, err);
@@ -442,7 +443,7 @@ static void notify_shown(const struct view *view)
 	}
 	view->options.shown(view->options.ctx, &shown);
 	if (view->local && tensorboard_local_is_plain(view->local))
-		tensorboard_say(view,
+		tensorboard_print(view,
 			"its path can be seen in the list of processes: %s is not a Python script",
 			view->program.path);
 }
@@ -495,7 +496,7 @@ static int tensorboard_wait_for_start(struct view *view, const struct run **ret,
 		struct run *now = NULL;
 
 		if (!said)
-			tensorboard_say(view, "%s is %s; waiting for it to run", run_id(run),
+			tensorboard_print(view, "%s is %s; waiting for it to run", run_id(run),
 				run_state_name(run_state(run)));
 		said = true;
 		int r = tensorboard_turn(view, err);

@@ -176,8 +176,8 @@ static int check_config(const struct session *session, struct err *err)
 	AUTO_FREE char *text = r == 0 ? config_not_counting(session->config) : NULL;
 	AUTO_FREE char *line = text ? mem_printf("%s: dlrun config trust", text) : NULL;
 
-	if (line && session->env.say)
-		session->env.say(session->env.say_ctx, line);
+	if (line && session->env.print)
+		session->env.print(session->env.print_ctx, line);
 	return r;
 }
 

@@ -38,11 +38,11 @@ struct session_env {
 	const char *site_config; /* NULL: /etc/dlrun/config.yaml */
 	/* Tell the user what dlrun waits for, where the user may have to do something: one
 	 * sentence; or NULL. */
-	void (*say)(void *ctx, const char *text);
-	void *say_ctx;
+	void (*print)(void *ctx, const char *text);
+	void *print_ctx;
 	/* Accept hosts that ssh does not know yet. */
 	bool accept_new_host;
-	/* ssh_options.ask, with say_ctx; NULL: there is no user to ask. */
+	/* ssh_options.ask, with print_ctx; NULL: there is no user to ask. */
 	int (*query)(void *ctx, const char *question, bool secret, struct buf *response,
 		struct err *err);
 	/* Opens a channel to a host in place of ssh; NULL: ssh is used. */

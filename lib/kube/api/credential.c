@@ -364,7 +364,7 @@ static int kube_plugin_parse(const char *text, size_t len, const struct kube_acc
  * Messages of a plugin that fails
  */
 
-static void credential_say_line(const char *line, size_t len, struct err *err)
+static void credential_print_line(const char *line, size_t len, struct err *err)
 {
 	AUTO_FREE char *words = kube_words(line, len, SAID_MAX);
 
@@ -731,7 +731,7 @@ static int credential_fail(struct kube_plugin *plugin, const char *why, struct e
 		end = at > 0 ? at - 1 : 0;
 	}
 	while (n-- > 0)
-		credential_say_line(text + lines[n].at, lines[n].len, &error);
+		credential_print_line(text + lines[n].at, lines[n].len, &error);
 	return plugin->end(plugin->ctx, -ERR_AUTH, NULL, &error, err);
 }
 

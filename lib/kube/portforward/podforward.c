@@ -166,7 +166,7 @@ static void forward_wake(struct podforward *forward)
 		forward->turn = loop_add_timer(forward->options.loop, 0, forward_on_turn, forward);
 }
 
-static void forward_say(struct podforward *forward, const char *fmt, ...)
+static void forward_print(struct podforward *forward, const char *fmt, ...)
 {
 	int64_t now_ms = clock_ms();
 	va_list args;
@@ -397,7 +397,7 @@ static void conn_fail(struct podforward_conn *conn, const struct err *error)
 	if (conn->is_over)
 		return;
 	conn_end_failed(conn, error);
-	forward_say(conn->forward, "a connection to port %u ended: %s", conn->port,
+	forward_print(conn->forward, "a connection to port %u ended: %s", conn->port,
 		conn->end.error.message);
 }
 
@@ -1059,7 +1059,7 @@ static void tunnel_on_dialled(
 	tunnel->idle_ms = tunnel->opened_ms = clock_ms();
 	err_clear(&forward->error);
 	if (forward->was_lost)
-		forward_say(forward, "connected again, to pod %s", tunnel->pod);
+		forward_print(forward, "connected again, to pod %s", tunnel->pod);
 	forward->was_lost = false;
 	forward->is_wanted = true;
 	forward_wake(forward);
@@ -1204,13 +1204,13 @@ static void forward_tunnel_busy(struct podforward_tunnel *tunnel)
 	forward_dial(forward);
 }
 
-static void forward_say_lost(struct podforward *forward, const struct podforward_tunnel *tunnel)
+static void forward_print_lost(struct podforward *forward, const struct podforward_tunnel *tunnel)
 {
 	if (forward_has_tunnel(forward) && tunnel->conns.n == 0)
 		return;
 	if (!forward_has_tunnel(forward))
 		forward->was_lost = true;
-	forward_say(forward, "the connection to pod %s was lost (%s); connecting again",
+	forward_print(forward, "the connection to pod %s was lost (%s); connecting again",
 		tunnel->pod, tunnel->error.message ? tunnel->error.message : "no reason given");
 }
 
@@ -1244,7 +1244,7 @@ static void forward_reap_tunnels(struct podforward *forward)
 
 		if (tunnel->is_dead) {
 			if (tunnel->is_open) {
-				forward_say_lost(forward, tunnel);
+				forward_print_lost(forward, tunnel);
 				/* The run may have another pod by now. */
 				forward_forget_pod(forward);
 			}

@@ -363,7 +363,7 @@ static bool pod_end_by_reason(const struct kube_case *c, struct kube_pod *pod, c
 		return false;
 	pod->phase = KUBE_FAILED;
 	pod->exit = row->exit;
-	kube_why_say(row, &about, &pod->why);
+	kube_why_print(row, &about, &pod->why);
 	return true;
 }
 
@@ -450,7 +450,7 @@ static void pod_out_of_memory(struct kube_pod *pod)
 
 /* Kubelets say so of a container when the kernel killed any of its processes: the program may have
  * lived on, and its own end counts. end: what is said of that. */
-static void pod_say_killed_process(struct kube_pod *pod, enum err_id id, const char *end)
+static void pod_print_killed_process(struct kube_pod *pod, enum err_id id, const char *end)
 {
 	int64_t bytes = pod_memory(pod->json);
 	char limit[24];
@@ -574,7 +574,7 @@ static void pod_end_by_container(
 	}
 	if (is_killed && pod->why.id == E_RUN_FAILED) {
 		AUTO_FREE char *end = mem_strdup(pod->why.sentence);
-		pod_say_killed_process(pod, E_RUN_FAILED, end);
+		pod_print_killed_process(pod, E_RUN_FAILED, end);
 		pod_hint_memory(pod);
 	}
 	pod_add_last_words(pod, message);
@@ -652,7 +652,7 @@ static void pod_read_end(const struct kube_case *c, struct kube_pod *pod)
 		pod->exit =
 			(struct kube_exit){.known = true, .origin = "job", .reason = "Completed"};
 		if (str_eq(json_get_str(terminated, "reason"), "OOMKilled"))
-			pod_say_killed_process(pod, E_NONE, "the program exited with 0");
+			pod_print_killed_process(pod, E_NONE, "the program exited with 0");
 		return;
 	}
 	if ((!pod_ended_before(pod, terminated) && pod_end_by_status(c, pod)) ||

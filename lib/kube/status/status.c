@@ -611,7 +611,7 @@ static struct kube_pod *sum_loudest(const struct sum *sum, int *ret_same)
 }
 
 /* Put in front of the sentence whom it is about. */
-static void sum_say_who(struct sum *sum, int rank, int n)
+static void sum_print_who(struct sum *sum, int rank, int n)
 {
 	AUTO_FREE char *sentence = TAKE(sum->why.sentence);
 
@@ -649,7 +649,7 @@ static const char *sum_response_to_failure(struct sum *sum, const struct kube_po
 	return "the cluster decides whether it is tried again";
 }
 
-static void sum_say_failure(struct sum *sum, struct kube_pod *failed)
+static void sum_print_failure(struct sum *sum, struct kube_pod *failed)
 {
 	const char *response = sum_response_to_failure(sum, failed);
 	AUTO_FREE char *sentence = NULL;
@@ -739,12 +739,12 @@ static void sum_wait(struct sum *sum)
 		return;
 	}
 	if (first && sum->newest[first->rank] == first) {
-		sum_say_failure(sum, first);
+		sum_print_failure(sum, first);
 		return;
 	}
 	if (missing && kube_why_create(&sum->c, &sum->why)) {
 		sum->out->wait = KUBE_WAIT_PODS;
-		sum_say_who(sum, rank, missing);
+		sum_print_who(sum, rank, missing);
 		return;
 	}
 	pod = sum_loudest(sum, &same);
@@ -754,11 +754,11 @@ static void sum_wait(struct sum *sum)
 		sum->out->wait = pod->wait;
 	sum_take_why(sum, &pod->why);
 	if (sum->why.sentence && sum->n_ranks > 1 && same < sum->n_ranks)
-		sum_say_who(sum, pod->rank, same);
+		sum_print_who(sum, pod->rank, same);
 }
 
 /* Report that the run is being removed, and has not ended yet. */
-static void sum_say_removed(struct sum *sum)
+static void sum_print_removed(struct sum *sum)
 {
 	const struct kube_facts *facts = sum->c.facts;
 	/* A JobSet removes its Job when all begin again. */
@@ -830,7 +830,7 @@ void kube_status_of(const struct kube_facts *facts, struct kube_status *ret)
 		sum_settle_ranks(&sum);
 	} else {
 		sum_wait(&sum);
-		sum_say_removed(&sum);
+		sum_print_removed(&sum);
 	}
 	sum_hand_out(&sum);
 	sum_done(&sum);

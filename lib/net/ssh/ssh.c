@@ -274,10 +274,10 @@ static void poll_soon(struct ssh *ssh)
 		ssh->timer = loop_add_timer(ssh->options.loop, clock_ms(), due, ssh);
 }
 
-static void ssh_say(const struct ssh *ssh, bool is_detail, const char *text)
+static void ssh_print(const struct ssh *ssh, bool is_detail, const char *text)
 {
-	if (ssh->options.say)
-		ssh->options.say(ssh->options.ctx, text, is_detail);
+	if (ssh->options.print)
+		ssh->options.print(ssh->options.ctx, text, is_detail);
 }
 
 /*
@@ -327,7 +327,7 @@ static void notify_forwarder(struct ssh *ssh)
 
 	if (!ssh->is_known) {
 		trace_note(TRACE_SSH, "%s", text);
-		ssh_say(ssh, true, text);
+		ssh_print(ssh, true, text);
 	}
 	ssh->is_known = true;
 }
@@ -389,7 +389,7 @@ static void libssh2_say(void *ctx, const char *text, bool is_detail)
 {
 	const struct ssh_connection *connection = ctx;
 
-	ssh_say(connection->ssh, is_detail, text);
+	ssh_print(connection->ssh, is_detail, text);
 }
 
 static int libssh2_ask(
@@ -419,7 +419,7 @@ static void add_connection(struct ssh *ssh)
 	struct ssh_connection *connection = mem_alloc(1, sizeof(*connection));
 	struct ssh_libssh2_login login;
 	const struct ssh_libssh2_events events = {.done = libssh2_done,
-		.say = libssh2_say,
+		.print = libssh2_say,
 		.query = ssh->options.query ? libssh2_ask : NULL,
 		.resolve = libssh2_resolve,
 		.ctx = connection};

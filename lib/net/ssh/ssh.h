@@ -51,7 +51,7 @@ struct ssh_options {
 	const char *first_command;
 	/* A sentence for people: what is waited for, which carrier it is and why (is_detail). On
 	 * the loop, as ask; the ssh is not freed in either. */
-	void (*say)(void *ctx, const char *text, bool is_detail);
+	void (*print)(void *ctx, const char *text, bool is_detail);
 	/* A question to the person: whether to trust a host key (its text has host, type and
 	 * fingerprint), a passphrase (secret). 1: answered; 0: there is nobody, or no. NULL:
 	 * nobody, nor is there anybody with BatchMode. The answer is wiped behind its use. */

@@ -658,7 +658,7 @@ static int login_dial(struct ssh_libssh2 *ssh, struct err *err)
 		login->hostname, login->port, login->family, dead_ms, &ssh->wait, &ssh->fd, err);
 	if (r < 0)
 		return r;
-	ssh_libssh2_say(ssh, true, "connected to %s port %u", login->hostname, login->port);
+	ssh_libssh2_print(ssh, true, "connected to %s port %u", login->hostname, login->port);
 	ssh->wait.deadline_ms = clock_ms() + response_ms(ssh);
 	return 0;
 }
@@ -726,7 +726,7 @@ static void note_methods(struct ssh_libssh2 *ssh)
 		const char *name = libssh2_session_methods(ssh->session, kinds[i]);
 		buf_addf(&text, "%s%s", i > 0 ? ", " : "", name ? name : "?");
 	}
-	ssh_libssh2_say(ssh, true, "agreed: %s", text.data);
+	ssh_libssh2_print(ssh, true, "agreed: %s", text.data);
 }
 
 /* 1: closed before anything was said, may be tried again. */
@@ -874,15 +874,15 @@ static void ssh_libssh2_free_login(struct ssh_libssh2_login *login)
  * From the thread to the loop
  */
 
-static struct ssh_say *take_says(struct ssh_libssh2 *ssh)
+static struct ssh_print *take_says(struct ssh_libssh2 *ssh)
 {
-	struct ssh_say *last_first = atomic_exchange(&ssh->says, NULL), *says = NULL;
+	struct ssh_print *last_first = atomic_exchange(&ssh->says, NULL), *says = NULL;
 
 	while (last_first) {
-		struct ssh_say *say = last_first;
-		last_first = say->next;
-		say->next = says;
-		says = say;
+		struct ssh_print *print = last_first;
+		last_first = print->next;
+		print->next = says;
+		says = print;
 	}
 	return says;
 }
@@ -891,26 +891,26 @@ static void notify_says(void *ctx)
 {
 	struct ssh_libssh2 *ssh = ctx;
 
-	for (struct ssh_say *say = take_says(ssh), *next; say; say = next) {
-		next = say->next;
-		if (ssh->events.say)
-			ssh->events.say(ssh->events.ctx, say->text, say->is_detail);
-		free(say->text);
-		free(say);
+	for (struct ssh_print *print = take_says(ssh), *next; print; print = next) {
+		next = print->next;
+		if (ssh->events.print)
+			ssh->events.print(ssh->events.ctx, print->text, print->is_detail);
+		free(print->text);
+		free(print);
 	}
 }
 
-void ssh_libssh2_say(struct ssh_libssh2 *ssh, bool is_detail, const char *fmt, ...)
+void ssh_libssh2_print(struct ssh_libssh2 *ssh, bool is_detail, const char *fmt, ...)
 {
-	struct ssh_say *say = mem_alloc(1, sizeof(*say));
+	struct ssh_print *print = mem_alloc(1, sizeof(*print));
 	va_list args;
 
 	va_start(args, fmt);
-	say->text = mem_vprintf(fmt, args);
+	print->text = mem_vprintf(fmt, args);
 	va_end(args);
-	say->is_detail = is_detail;
-	say->next = atomic_load(&ssh->says);
-	while (!atomic_compare_exchange_weak(&ssh->says, &say->next, say))
+	print->is_detail = is_detail;
+	print->next = atomic_load(&ssh->says);
+	while (!atomic_compare_exchange_weak(&ssh->says, &print->next, print))
 		;
 	task_post(ssh->task, notify_says, ssh);
 }
@@ -1041,7 +1041,7 @@ void ssh_libssh2_free(struct ssh_libssh2 *ssh)
 	ssh_turn_end(ssh);
 	ssh_session_end(ssh);
 	ssh_known_done(&ssh->known);
-	ssh->events.say = NULL;
+	ssh->events.print = NULL;
 	notify_says(ssh);
 	ssh_libssh2_free_login(&ssh->login);
 	buf_done(&ssh->why);

@@ -72,7 +72,7 @@ struct ssh_libssh2_events {
 	int (*done)(void *ctx, enum ssh_libssh2_end end, const char *why, struct err *error,
 		struct err *err);
 	/* As in struct ssh_options; both may be NULL. */
-	void (*say)(void *ctx, const char *text, bool is_detail);
+	void (*print)(void *ctx, const char *text, bool is_detail);
 	int (*query)(void *ctx, const char *question, bool secret, struct buf *response,
 		struct err *err);
 	/* In the thread, where start was given no login, before all else. 1: *ret (copied) is what

@@ -204,11 +204,11 @@ static void ssh_libssh2_auth_remember(struct ssh_libssh2 *ssh, const struct show
 		return;
 	if (ssh_known_save(file, ssh->known.name, ssh->login.hash_known_hosts, shown->blob,
 		    shown->len, &err) < 0)
-		ssh_libssh2_say(ssh, false, "the key of %s is not remembered: %s", ssh->login.name,
-			err.message);
+		ssh_libssh2_print(ssh, false, "the key of %s is not remembered: %s",
+			ssh->login.name, err.message);
 	else
-		ssh_libssh2_say(ssh, false, "%s is known from now on: %s %s in %s", ssh->login.name,
-			shown->type, shown->print, file);
+		ssh_libssh2_print(ssh, false, "%s is known from now on: %s %s in %s",
+			ssh->login.name, shown->type, shown->print, file);
 }
 
 /* As OpenSSH takes it: yes, or the fingerprint. */
@@ -458,7 +458,7 @@ static int ssh_libssh2_auth_evaluate(struct auth *auth, int r, const char *what,
 	struct ssh_libssh2 *ssh = auth->ssh;
 
 	if (r == 0) {
-		ssh_libssh2_say(ssh, true, "logged in with %s", what);
+		ssh_libssh2_print(ssh, true, "logged in with %s", what);
 		return 1;
 	}
 	if (r == SSH_STEP_CANCELED)

@@ -77,8 +77,8 @@ struct ssh_channel {
 	bool has_news, is_given_up, to_notify;
 };
 
-struct ssh_say {
-	struct ssh_say *next;
+struct ssh_print {
+	struct ssh_print *next;
 	char *text;
 	bool is_detail;
 };
@@ -115,7 +115,7 @@ struct ssh_libssh2 {
 	enum ssh_libssh2_end end;
 	struct buf tried; /* names of keys that were not accepted, for people */
 
-	_Atomic(struct ssh_say *) says; /* of the thread, for the loop; the last one first */
+	_Atomic(struct ssh_print *) says; /* of the thread, for the loop; the last one first */
 
 	/* The loop's. */
 	struct loop_fd *source;
@@ -151,7 +151,7 @@ typedef int ssh_step_fn(struct ssh_libssh2 *ssh, void *arg);
 int ssh_session_run(struct ssh_libssh2 *ssh, ssh_step_fn *step, void *arg);
 
 /* ssh_libssh2.c, for the thread */
-void ssh_libssh2_say(struct ssh_libssh2 *ssh, bool is_detail, const char *fmt, ...)
+void ssh_libssh2_print(struct ssh_libssh2 *ssh, bool is_detail, const char *fmt, ...)
 	ERR_PRINTF(3, 4);
 /* Prompt the user. 1: answered; 0: no user or no answer; a negative code. The time that it takes
  * does not count. */

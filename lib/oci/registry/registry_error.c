@@ -301,13 +301,13 @@ bool registry_is_full(const struct http_response *response, const char *repo)
 		/* distribution's file system driver: ENOSPC and EDQUOT of Linux */
 		"\"Err\":28}", "\"Err\":122}"};
 	static const int statuses[] = {400, 402, 403, 412, 422, 500, 503};
-	bool may_say = false;
+	bool may_print = false;
 
 	if (response->status == 413 || response->status == 507)
 		return true;
 	for (size_t i = 0; i < ARRAY_LEN(statuses); i++)
-		may_say = may_say || response->status == statuses[i];
-	if (!may_say || registry_error_is_html(response))
+		may_print = may_print || response->status == statuses[i];
+	if (!may_print || registry_error_is_html(response))
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)
 		if (strcasestr(body_text(response), words[i]) &&

@@ -286,7 +286,7 @@ static void tally(struct tally *tally, const char *path)
 }
 
 /* one follows the name of the only path, many the number of them. */
-static void snapshot_say(
+static void snapshot_print(
 	struct snapshot *s, const struct tally *tally, const char *one, const char *many)
 {
 	if (tally->n == 0)
@@ -359,15 +359,15 @@ static void warn_contents(struct snapshot *s)
 		if (poll_for_pycache(&last, entry->path))
 			tally(&pycache, entry->path);
 	}
-	snapshot_say(s, &lfs, "is a pointer of Git LFS without the content (git lfs pull)",
+	snapshot_print(s, &lfs, "is a pointer of Git LFS without the content (git lfs pull)",
 		"files are pointers of Git LFS without the content (git lfs pull)");
-	snapshot_say(s, &scripts,
+	snapshot_print(s, &scripts,
 		"begins with a #! line that ends in CR LF and cannot be executed by name",
 		"scripts begin with a #! line that ends in CR LF and cannot be executed by name");
-	snapshot_say(s, &links,
+	snapshot_print(s, &links,
 		"is a symbolic link out of the tree and may lead nowhere in the run",
 		"symbolic links lead out of the tree and may lead nowhere in the run");
-	snapshot_say(s, &pycache,
+	snapshot_print(s, &pycache,
 		"is compiled Python that is not ignored (add __pycache__/ to .gitignore)",
 		"files are compiled Python that is not ignored (add __pycache__/ to .gitignore)");
 }
@@ -399,13 +399,13 @@ static void warn_fill(struct snapshot *s)
 	vec_foreach (const struct excluded, row, &s->paths.excluded)
 		if (row->why == EXCLUDED_SPECIAL)
 			tally(&special, row->path);
-	snapshot_say(s, &special, "is a socket, FIFO or device and no part of the snapshot",
+	snapshot_print(s, &special, "is a socket, FIFO or device and no part of the snapshot",
 		"sockets, FIFOs and devices are no part of the snapshot");
 	for (size_t i = 0; i < s->paths.notes.n; i++)
 		strv_add(&s->warnings, s->paths.notes.v[i]);
 	for (size_t i = 0; i < s->private->repos.bare_links.n; i++)
 		tally(&bare, s->private->repos.bare_links.v[i]);
-	snapshot_say(s, &bare,
+	snapshot_print(s, &bare,
 		"is a submodule that is not checked out (git submodule update --init)",
 		"submodules are not checked out (git submodule update --init)");
 }

@@ -442,7 +442,7 @@ static void kube_logs_drop(struct target_work *work)
 	free(kept);
 }
 
-static void kube_logs_say(const struct kept *kept, const char *text)
+static void kube_logs_print(const struct kept *kept, const char *text)
 {
 	const struct target_log_events *events = &kept->request.events;
 
@@ -471,10 +471,10 @@ static void read_gaps(struct kept *kept, const char *dir)
 	}
 }
 
-static void say_gaps(struct kept *kept, int64_t until)
+static void print_gaps(struct kept *kept, int64_t until)
 {
 	for (; kept->gap < kept->gaps.n && kept->gaps.v[kept->gap].offset <= until; kept->gap++)
-		kube_logs_say(kept, kept->gaps.v[kept->gap].text);
+		kube_logs_print(kept, kept->gaps.v[kept->gap].text);
 }
 
 /*
@@ -493,7 +493,7 @@ static int kube_logs_on_data(
 	kept->has_begun = true;
 	while (len > 0) {
 		size_t n = len;
-		say_gaps(kept, at);
+		print_gaps(kept, at);
 		if (kept->gap < kept->gaps.n && kept->gaps.v[kept->gap].offset - at < (int64_t)n)
 			n = (size_t)(kept->gaps.v[kept->gap].offset - at);
 		int r = kept->request.events.data(
@@ -515,7 +515,7 @@ static const struct kept_place *kube_logs_place_of(const struct kept *kept)
 	return NULL;
 }
 
-static void kube_logs_say_excluded(const struct kept *kept)
+static void kube_logs_print_excluded(const struct kept *kept)
 {
 	const struct kept_place *place = kube_logs_place_of(kept);
 	char size[16], max[16];
@@ -525,7 +525,7 @@ static void kube_logs_say_excluded(const struct kept *kept)
 	AUTO_FREE char *text = mem_printf("rank %d: %s that came here next is not kept: the log "
 					  "of an attempt is kept up to %s",
 		kept->rank, str_size(place->excluded, size), str_size(KUBE_ARCHIVE_MAX, max));
-	kube_logs_say(kept, text);
+	kube_logs_print(kept, text);
 }
 
 static bool read_rank(struct kept *kept);
@@ -535,8 +535,8 @@ static void kube_logs_on_done(struct target_call *call, int status, struct err *
 	struct kept *kept = (struct kept *)((char *)call - offsetof(struct kept, inner));
 
 	if (status == 0) {
-		say_gaps(kept, INT64_MAX);
-		kube_logs_say_excluded(kept);
+		print_gaps(kept, INT64_MAX);
+		kube_logs_print_excluded(kept);
 	}
 	if (status == 0 && kept->request.rank < 0) {
 		kept->rank++;
@@ -610,7 +610,7 @@ static bool kube_kept_logs(struct loop *loop, const char *attempt_dir, struct ke
 	own = (struct kept_places){0};
 	read_gaps(kept, kept->dir);
 	if (request->tail_lines < 0)
-		say_gaps(kept, INT64_MAX);
+		print_gaps(kept, INT64_MAX);
 	if (read_rank(kept)) {
 		target_call_begin(call, &kept->work);
 	} else {
@@ -786,7 +786,7 @@ static void logs_drop(struct target_work *work)
  * Waiting
  */
 
-static void logs_say(struct following *following, const char *text)
+static void logs_print(struct following *following, const char *text)
 {
 	if (following->request.events.notice)
 		following->request.events.notice(following->request.events.ctx, text);
@@ -794,7 +794,7 @@ static void logs_say(struct following *following, const char *text)
 
 static void kube_logs_poll_later(struct following *following, int64_t ms);
 
-static void say_status(struct following *following)
+static void print_status(struct following *following)
 {
 	const struct target_status *status = &following->status;
 	const char *text = status->text;
@@ -808,7 +808,7 @@ static void say_status(struct following *following)
 	free(following->said);
 	following->said = mem_strdup(text);
 	AUTO_FREE char *line = mem_printf("%s: %s", run_state_name(status->state), text);
-	logs_say(following, line);
+	logs_print(following, line);
 }
 
 static void kube_logs_on_polled(struct target_call *call, int r, struct err *err)
@@ -817,7 +817,7 @@ static void kube_logs_on_polled(struct target_call *call, int r, struct err *err
 		(struct following *)((char *)call - offsetof(struct following, poll));
 
 	if (r == 0)
-		say_status(following);
+		print_status(following);
 	else
 		err_clear(err);
 	target_status_done(&following->status);
@@ -863,14 +863,14 @@ static void keep_data(
 			mem_printf("from here on the log is not kept: %s", error.message);
 
 		kube_archive_free(TAKE(following->archive));
-		logs_say(following, text);
+		logs_print(following, text);
 	}
 	if (r <= 0)
 		return;
 	AUTO_FREE char *text = mem_printf("from here on the log is shown, but not kept: that of an "
 					  "attempt is kept up to %s",
 		str_size(KUBE_ARCHIVE_MAX, max));
-	logs_say(following, text);
+	logs_print(following, text);
 }
 
 static int logs_on_data(
@@ -889,7 +889,7 @@ static int logs_on_data(
 static void kube_logs_on_notice(void *ctx, int rank, const char *text)
 {
 	(void)rank;
-	logs_say(ctx, text);
+	logs_print(ctx, text);
 }
 
 static void logs_on_gap(void *ctx, int rank, const char *text)
@@ -898,7 +898,7 @@ static void logs_on_gap(void *ctx, int rank, const char *text)
 
 	if (following->archive)
 		kube_archive_gap(following->archive, rank, text, NULL);
-	logs_say(following, text);
+	logs_print(following, text);
 }
 
 static void end_both(struct following *following)

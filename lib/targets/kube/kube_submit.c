@@ -545,7 +545,7 @@ static int kube_submit_evaluate(struct check *check, struct err *err)
 }
 
 /* A login may take its time; who sends the Job waits for it. */
-static int say_unchecked(struct check *check)
+static int print_unchecked(struct check *check)
 {
 	char time[32];
 
@@ -564,7 +564,7 @@ static void kube_submit_finish(struct check *check)
 	else if (err_is_set(&check->silence))
 		r = err_move(&error, &check->silence);
 	else
-		r = say_unchecked(check);
+		r = print_unchecked(check);
 
 	target_call_end(check->call, r, &error);
 }

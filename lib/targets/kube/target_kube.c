@@ -144,8 +144,8 @@ static int target_kube_connect_to(
 				.pin_file = clusters->pin_file,
 				.env = env,
 				.tty_fd = session->env.has_terminal ? 0 : -1,
-				.note = session->env.say,
-				.ctx = session->env.say_ctx,
+				.note = session->env.print,
+				.ctx = session->env.print_ctx,
 			},
 		.note = target_kube_note,
 	};

@@ -94,14 +94,14 @@ static int get_open(struct session *session, struct node_hosts_open **ret, struc
 	return r;
 }
 
-static void node_open_say(void *ctx, const char *text, bool is_detail)
+static void node_open_print(void *ctx, const char *text, bool is_detail)
 {
 	const struct session *session = ctx;
 
 	if (is_detail)
 		log_note("%s", text);
-	else if (session->env.say)
-		session->env.say(session->env.say_ctx, text);
+	else if (session->env.print)
+		session->env.print(session->env.print_ctx, text);
 }
 
 static int node_open_query(
@@ -109,7 +109,7 @@ static int node_open_query(
 {
 	const struct session *session = ctx;
 
-	return session->env.query(session->env.say_ctx, question, secret, response, err);
+	return session->env.query(session->env.print_ctx, question, secret, response, err);
 }
 
 /*
@@ -133,7 +133,7 @@ static int open_ssh(struct session *session, const struct node_hosts_open *all,
 		.has_terminal = env->has_terminal,
 		.accept_new_host = env->accept_new_host,
 		.first_command = first,
-		.say = node_open_say,
+		.print = node_open_print,
 		.query = env->query ? node_open_query : NULL,
 		.ctx = session,
 	};

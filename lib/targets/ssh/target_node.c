@@ -425,10 +425,10 @@ static void target_node_take(struct choosing *choosing, size_t at, const char *w
 	node->why = mem_strdup(why);
 	log_note("%s answered after %lld ms; programs are started by %s there", node->chosen,
 		(long long)choosing->polls[at].response_ms, choosing->polls[at].facts->launch);
-	if (choosing->n > 1 && env->say) {
+	if (choosing->n > 1 && env->print) {
 		AUTO_FREE char *text = mem_printf(
 			"%s of target %s takes it: %s", node->chosen, node->target.name, why);
-		env->say(env->say_ctx, text);
+		env->print(env->print_ctx, text);
 	}
 }
 
@@ -444,10 +444,10 @@ static void take_gang(struct choosing *choosing, const struct node_choice *choic
 	free(node->why);
 	node->chosen = strv_join(&names, ",");
 	node->why = mem_strdup(choice->why);
-	if (env->say) {
+	if (env->print) {
 		AUTO_FREE char *text = mem_printf("%zu hosts of target %s take it: %s", names.n,
 			node->target.name, choice->why);
-		env->say(env->say_ctx, text);
+		env->print(env->print_ctx, text);
 	}
 }
 

@@ -601,7 +601,7 @@ static void start_pump(struct relay *relay)
 }
 
 /* A browser tries again at once: the same words are told now and then. */
-static void target_node_run_say(struct target_node *node, const char *text)
+static void target_node_run_print(struct target_node *node, const char *text)
 {
 	int64_t now_ms = clock_ms();
 
@@ -625,7 +625,7 @@ static void fail_connect(struct relay *relay, struct err *error)
 			relay->base.target->target.loop, clock_ms() + RETRY_MS, on_retry, relay);
 		return;
 	}
-	target_node_run_say(relay->base.target, error->message);
+	target_node_run_print(relay->base.target, error->message);
 	target_call_end(relay->base.call, -(int)error->code, error);
 }
 

@@ -414,7 +414,7 @@ static void kill_child(struct child *child)
 		;
 }
 
-static void say(int fd)
+static void print(int fd)
 {
 	if (write(fd, "!", 1) != 1)
 		_exit(1);
@@ -425,7 +425,7 @@ static void child_waits(int ready)
 	struct gpu_claim *claim = join(1);
 
 	if (gpu_claim_try(claim, &two, NULL) == 0)
-		say(ready);
+		print(ready);
 }
 
 static void child_holds(int ready)
@@ -433,7 +433,7 @@ static void child_holds(int ready)
 	struct gpu_claim *claim = join(2);
 
 	if (gpu_claim_try(claim, &two, NULL) == 1)
-		say(ready);
+		print(ready);
 }
 
 /* The pid of the program follows. */
@@ -449,7 +449,7 @@ static void child_starts_program(int ready)
 		pause();
 		_exit(0);
 	}
-	say(ready);
+	print(ready);
 	if (write(ready, &pid, sizeof(pid)) != sizeof(pid))
 		_exit(1);
 }

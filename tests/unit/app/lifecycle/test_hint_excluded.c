@@ -54,7 +54,7 @@ static void finds(const char *text, const char *want)
 			want ? want : "nothing");
 }
 
-static void test_what_programs_say(void **state)
+static void test_what_programs_print(void **state)
 {
 	(void)state;
 	finds("Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n"
@@ -388,7 +388,7 @@ static void test_why_not_found(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_what_programs_say),
+		cmocka_unit_test(test_what_programs_print),
 		cmocka_unit_test(test_paths),
 		cmocka_unit_test(test_data),
 		cmocka_unit_test(test_made_anew),

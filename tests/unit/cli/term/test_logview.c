@@ -49,7 +49,7 @@ static void finish(struct view *view, const char *want)
 	buf_done(&view->out);
 }
 
-static void lines_say_their_rank(void **state)
+static void lines_print_their_rank(void **state)
 {
 	struct view view;
 
@@ -129,7 +129,8 @@ static double cost_of(const char *line)
 static void empty_lines_cost_what_others_do(void **state)
 {
 	(void)state;
-	double others = cost_of("a line of some sixty-four characters, as programs write them ...\n");
+	double others =
+		cost_of("a line of some sixty-four characters, as programs write them ...\n");
 	double empty = cost_of("\n");
 	assert_true(empty < 30 * others);
 }
@@ -276,7 +277,7 @@ static void json_of_anything_is_bounded(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(lines_say_their_rank),
+		cmocka_unit_test(lines_print_their_rank),
 		cmocka_unit_test(raw_is_exact),
 		cmocka_unit_test(raw_with_times),
 		cmocka_unit_test(terminal_filters),

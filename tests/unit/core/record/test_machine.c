@@ -15,7 +15,7 @@
 #include "core/record/machine.h"
 #include "node/wire.h"
 
-static int say(const char *text, struct node_machine *machine)
+static int print(const char *text, struct node_machine *machine)
 {
 	AUTO_FREE char *line = mem_strdup(text);
 	struct node_words words = {0};
@@ -49,7 +49,7 @@ static void test_node(void **state)
 	(void)state;
 	node_machine_init(&node);
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++)
-		assert_int_equal(say(lines[i], &node), 0);
+		assert_int_equal(print(lines[i], &node), 0);
 	machine_init(&machine, "pool", "gpu1");
 	machine_from_node(&node, &machine);
 	expect(&machine,
@@ -78,7 +78,7 @@ static void test_hostile_node(void **state)
 	(void)state;
 	node_machine_init(&node);
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++)
-		assert_int_equal(say(lines[i], &node), 0);
+		assert_int_equal(print(lines[i], &node), 0);
 	assert_true(node.load < 0 && node.cpus == 0);
 	assert_true(node.memory_bytes < 0);
 	assert_true(node.gpus.v[0].busy < 0 && node.gpus.v[0].power_w < 0);
@@ -89,10 +89,10 @@ static void test_hostile_node(void **state)
 	assert_string_equal(machine.error, "nvidia-smi is broken");
 	assert_true(machine.memory_used_bytes < 0 && machine.n_gpus < 0);
 	machine_done(&machine);
-	assert_int_not_equal(say("gpu nvidia x", &node), 0);
+	assert_int_not_equal(print("gpu nvidia x", &node), 0);
 	for (int i = 0; i < 1023; i++)
-		assert_int_equal(say("gpu nvidia 0 GPU-0 1 0 - A", &node), 0);
-	assert_int_not_equal(say("gpu nvidia 0 GPU-0 1 0 - A", &node), 0);
+		assert_int_equal(print("gpu nvidia 0 GPU-0 1 0 - A", &node), 0);
+	assert_int_not_equal(print("gpu nvidia 0 GPU-0 1 0 - A", &node), 0);
 	node_machine_done(&node);
 }
 

@@ -201,13 +201,13 @@ static const struct late *late;
 static atomic_int n_streams, n_polls;
 static atomic_bool is_written;
 
-static void say_long_lines(struct fix_conn *conn)
+static void print_long_lines(struct fix_conn *conn)
 {
 	char line[sizeof(L3) + LONG_LINE];
 
 	snprintf(line, sizeof(line), T "100000000Z %0*d\n", LONG_LINE, 0);
 	for (int i = 0; i < LONG_LINES; i++)
-		fix_say(conn, line);
+		fix_print(conn, line);
 }
 
 /* Silent for longer than a rotation takes; the last line is asked for in the meantime. */
@@ -229,21 +229,21 @@ static bool response_late(struct fix_conn *conn)
 				poll(NULL, 0, 10);
 			return false;
 		}
-		fix_say(conn, "HTTP/1.1 200 X\r\nConnection: close\r\n\r\n");
+		fix_print(conn, "HTTP/1.1 200 X\r\nConnection: close\r\n\r\n");
 		poll(NULL, 0, late->is_soon || late->is_stuck ? 0 : 3100);
 		atomic_store(&is_written, true);
 		if (late->is_soon)
-			say_long_lines(conn);
-		fix_say(conn, L3 END);
+			print_long_lines(conn);
+		fix_print(conn, L3 END);
 		return false;
 	}
 	bool has_line = atomic_load(&is_written);
 	bool is_early = atomic_fetch_add(&n_polls, 1) < 2;
 	bool is_known = late->is_visited && (is_early || !late->is_cut);
 	if (has_line)
-		return fix_say(conn, "HTTP/1.1 200 X\r\nContent-Length: 35\r\n\r\n" END);
-	return fix_say(conn, is_known ? "HTTP/1.1 200 X\r\nContent-Length: 0\r\n\r\n"
-				      : "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n");
+		return fix_print(conn, "HTTP/1.1 200 X\r\nContent-Length: 35\r\n\r\n" END);
+	return fix_print(conn, is_known ? "HTTP/1.1 200 X\r\nContent-Length: 0\r\n\r\n"
+					: "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n");
 }
 
 /* Nothing could be read for long: what was there first may be gone. */

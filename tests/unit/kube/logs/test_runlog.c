@@ -41,13 +41,13 @@ static const char *refused;               /* a part of paths; NULL: none */
 static const char *job = "job-name%3Da&"; /* whose pods there are */
 static atomic_int n_first;                /* requests for the log of rank 0 */
 
-static bool say(struct fix_conn *conn, int status, const char *type, const char *body)
+static bool print(struct fix_conn *conn, int status, const char *type, const char *body)
 {
 	AUTO_FREE char *text = mem_printf("HTTP/1.1 %d X\r\nContent-Type: %s\r\n"
 					  "Content-Length: %zu\r\n\r\n%s",
 		status, type, strlen(body), body);
 
-	return fix_say(conn, text);
+	return fix_print(conn, text);
 }
 
 static bool on_request(struct fix_conn *conn)
@@ -56,22 +56,22 @@ static bool on_request(struct fix_conn *conn)
 
 	free(fix_body(conn));
 	if (refused && strstr(conn->path, refused))
-		return say(conn, 403, "application/json", FORBIDDEN);
+		return print(conn, 403, "application/json", FORBIDDEN);
 	if (strstr(conn->path, "watch=1")) {
-		if (fix_say(conn, "HTTP/1.1 200 X\r\nConnection: close\r\n\r\n"))
+		if (fix_print(conn, "HTTP/1.1 200 X\r\nConnection: close\r\n\r\n"))
 			fix_wait_end(conn);
 		return false;
 	}
 	if (strstr(conn->path, "/log?")) {
 		atomic_fetch_add(&n_first, is_first);
-		return say(conn, 200, "text/plain",
+		return print(conn, 200, "text/plain",
 			is_first ? T "1Z one\n" T "3Z three\n" : T "2Z two\n");
 	}
 	if (strstr(conn->path, "/jobsets?"))
-		return say(conn, 200, "application/json", LIST(ENDED_JOBSET));
+		return print(conn, 200, "application/json", LIST(ENDED_JOBSET));
 	if (strstr(conn->path, "/pods?") && !strstr(conn->path, job))
-		return say(conn, 200, "application/json", LIST(""));
-	return say(conn, 200, "application/json",
+		return print(conn, 200, "application/json", LIST(""));
+	return print(conn, 200, "application/json",
 		strstr(conn->path, "/jobs?") ? LIST(ENDED_JOB)
 					     : LIST(POD("p0", "0") "," POD("p1", "1")));
 }
@@ -289,14 +289,14 @@ static bool on_many(struct fix_conn *conn)
 
 	free(fix_body(conn));
 	if (strstr(conn->path, "watch=1") || (is_log && follows)) {
-		if (fix_say(conn, head) && (!is_log || fix_say(conn, T "1Z one\n")))
+		if (fix_print(conn, head) && (!is_log || fix_print(conn, T "1Z one\n")))
 			fix_wait_end(conn);
 		return false;
 	}
 	if (is_log)
-		return say(conn, 200, "text/plain", T "1Z one\n");
+		return print(conn, 200, "text/plain", T "1Z one\n");
 	AUTO_FREE char *pods = many_pods();
-	return say(conn, 200, "application/json",
+	return print(conn, 200, "application/json",
 		strstr(conn->path, "/jobs?") ? LIST("{" META("a", "j") ",\"status\":{}}") : pods);
 }
 

@@ -20,7 +20,7 @@ static const char ok_response[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no
 static bool response_ok(struct fix_conn *conn)
 {
 	free(fix_body(conn));
-	return fix_say(conn, ok_response);
+	return fix_print(conn, ok_response);
 }
 
 /*
@@ -92,7 +92,7 @@ static bool response_on(struct fix_conn *conn)
 {
 	if (strcmp(conn->path, "/stream") != 0)
 		return response_ok(conn);
-	if (fix_say(conn, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"))
+	if (fix_print(conn, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"))
 		fix_wait_end(conn);
 	return false;
 }
@@ -417,9 +417,9 @@ static bool response_by_path(struct fix_conn *conn)
 	for (size_t i = 0; i < ARRAY_LEN(scripts); i++) {
 		if (!str_eq(conn->path, scripts[i].path))
 			continue;
-		return fix_say(conn, scripts[i].text) && !scripts[i].ends;
+		return fix_print(conn, scripts[i].text) && !scripts[i].ends;
 	}
-	return fix_say(conn, "HTTP/1.1 500 No Script\r\nContent-Length: 0\r\n\r\n");
+	return fix_print(conn, "HTTP/1.1 500 No Script\r\nContent-Length: 0\r\n\r\n");
 }
 
 static void get_script(const char *path, struct result *result)
@@ -541,7 +541,7 @@ static void test_cut_at_each_byte(void **state)
 
 static bool response_reset(struct fix_conn *conn)
 {
-	fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc");
+	fix_print(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc");
 	fix_reset(conn);
 	return false;
 }
@@ -565,7 +565,7 @@ static void test_reset(void **state)
 static bool response_and_go(struct fix_conn *conn)
 {
 	free(fix_body(conn));
-	fix_say(conn, ok_response);
+	fix_print(conn, ok_response);
 	return false;
 }
 
@@ -606,8 +606,8 @@ static bool flood(struct fix_conn *conn, const char *head, const char *line)
 
 	while (strlen(many) + strlen(line) < sizeof(many))
 		strcat(many, line);
-	if (fix_say(conn, head))
-		while (fix_say(conn, many))
+	if (fix_print(conn, head))
+		while (fix_print(conn, many))
 			;
 	return false;
 }
@@ -725,7 +725,7 @@ static bool response_redirect(struct fix_conn *conn)
 	else
 		text = mem_printf("HTTP/1.1 200 X\r\nContent-Length: %zu\r\n\r\n%s",
 			strlen(body ? body : ""), body ? body : "");
-	return fix_say(conn, text);
+	return fix_print(conn, text);
 }
 
 static void test_which_redirects_are_followed(void **state)

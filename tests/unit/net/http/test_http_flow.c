@@ -48,7 +48,7 @@ static bool response_sum(struct fix_conn *conn)
 	snprintf(digits, sizeof(digits), "%llu", (unsigned long long)sum);
 	snprintf(text, sizeof(text), "HTTP/1.1 201 Created\r\nContent-Length: %zu\r\n\r\n%s",
 		strlen(digits), digits);
-	return fix_say(conn, text);
+	return fix_print(conn, text);
 }
 
 static bool response_stream(struct fix_conn *conn)
@@ -57,7 +57,7 @@ static bool response_stream(struct fix_conn *conn)
 	char head[128];
 
 	snprintf(head, sizeof(head), "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", STREAM);
-	if (!fix_say(conn, head))
+	if (!fix_print(conn, head))
 		return false;
 	for (uint64_t at = 0; at < STREAM; at += sizeof(data)) {
 		for (size_t i = 0; i < sizeof(data); i++)
@@ -73,13 +73,13 @@ static bool response_lines(struct fix_conn *conn)
 {
 	char line[32];
 
-	fix_say(conn, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+	fix_print(conn, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
 	for (int i = 0; i < LINES; i++) {
 		snprintf(line, sizeof(line), "8\r\n%07d\n\r\n", i);
-		if (!fix_say(conn, line))
+		if (!fix_print(conn, line))
 			return false;
 	}
-	return fix_say(conn, "0\r\n\r\n");
+	return fix_print(conn, "0\r\n\r\n");
 }
 
 /* After some of the body: no. Servers then wait for a moment before they close. */
@@ -88,9 +88,9 @@ static bool response_early(struct fix_conn *conn)
 	char data[4096];
 
 	if (strcasestr(conn->head, "expect:"))
-		fix_say(conn, "HTTP/1.1 100 Continue\r\n\r\n");
+		fix_print(conn, "HTTP/1.1 100 Continue\r\n\r\n");
 	fix_recv(conn, data, sizeof(data));
-	fix_say(conn, "HTTP/1.1 413 Too Large\r\nContent-Length: 8\r\n\r\ntoo much");
+	fix_print(conn, "HTTP/1.1 413 Too Large\r\nContent-Length: 8\r\n\r\ntoo much");
 	if (str_eq(conn->path, "/abrupt"))
 		return false;
 	struct pollfd pollfd = {.fd = conn->fd, .events = POLLRDHUP};
@@ -102,9 +102,9 @@ static bool response_early(struct fix_conn *conn)
 static bool response_silent(struct fix_conn *conn)
 {
 	if (str_eq(conn->path, "/half"))
-		fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
+		fix_print(conn, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
 	else if (str_eq(conn->path, "/headers"))
-		fix_say(conn, "HTTP/1.1 200 OK\r\nContent-");
+		fix_print(conn, "HTTP/1.1 200 OK\r\nContent-");
 	fix_wait_end(conn);
 	return false;
 }
@@ -116,10 +116,10 @@ static bool response_drip(struct fix_conn *conn)
 {
 	int pause_ms = str_eq(conn->path, "/slow") ? SLOW_MS : 50;
 
-	fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n");
+	fix_print(conn, "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n");
 	for (int i = 0; i < N_DRIPS; i++) {
 		poll(NULL, 0, pause_ms);
-		if (!fix_say(conn, "x"))
+		if (!fix_print(conn, "x"))
 			return false;
 	}
 	return true;
@@ -152,7 +152,7 @@ static bool response_no_expect(struct fix_conn *conn)
 		return response_sum(conn);
 	if (str_eq(conn->path, "/no-expect-late"))
 		recv(conn->fd, &first, 1, MSG_PEEK);
-	fix_say(conn, "HTTP/1.1 417 No\r\nX-A: b\r\nContent-Length: 4\r\n\r\nno!\n");
+	fix_print(conn, "HTTP/1.1 417 No\r\nX-A: b\r\nContent-Length: 4\r\n\r\nno!\n");
 	if (conn->n_rest > 0 || recv(conn->fd, &first, 1, MSG_PEEK) != 1 || first != 'P')
 		fix_wait_end(conn);
 	return true;
@@ -173,7 +173,7 @@ static bool response_any(struct fix_conn *conn)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (str_eq(rows[i].path, conn->path))
 			return rows[i].response(conn);
-	return fix_say(conn, "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n");
+	return fix_print(conn, "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n");
 }
 
 static struct fix_server *server;

@@ -23,7 +23,7 @@ static struct fix_server *server;
 
 static bool response_ok(struct fix_conn *conn)
 {
-	return fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+	return fix_print(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
 }
 
 static int set_up(void **state)

@@ -37,7 +37,7 @@ static bool response_ok(struct fix_conn *conn)
 	if (getpeername(conn->fd, (struct sockaddr *)&from, &len) == 0)
 		seen_from = ntohs(from.sin_port);
 	free(fix_body(conn));
-	return fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+	return fix_print(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
 }
 
 static void get(struct client *client, const char *host, struct result *result)

@@ -319,7 +319,7 @@ static bool lead_on(struct fix_conn *conn)
 	AUTO_FREE char *text =
 		mem_printf("HTTP/1.1 307 X\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n", lead_to);
 
-	return fix_say(conn, text);
+	return fix_print(conn, text);
 }
 
 /* Issuers count for where their origin leads, beside the client's; nothing else does. */
@@ -551,12 +551,12 @@ static void test_files_of_issuers(void **state)
 
 static bool response_ok(struct fix_conn *conn)
 {
-	return fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nplain");
+	return fix_print(conn, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nplain");
 }
 
 static bool response_not_tls(struct fix_conn *conn)
 {
-	fix_say(conn, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+	fix_print(conn, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
 	return false;
 }
 
@@ -891,20 +891,21 @@ static bool proxy_tunnels(struct fix_conn *conn)
 	if (!str_eq(conn->method, "CONNECT"))
 		return response_ok(conn);
 	AUTO_FD int fd = connect_to(tls_ports[GOOD]);
-	if (fd >= 0 && fix_say(conn, "HTTP/1.1 200 Established\r\nX-Proxy: 1\r\n\r\n"))
+	if (fd >= 0 && fix_print(conn, "HTTP/1.1 200 Established\r\nX-Proxy: 1\r\n\r\n"))
 		relay(conn->fd, fd);
 	return false;
 }
 
 static bool proxy_queries(struct fix_conn *conn)
 {
-	return fix_say(conn, "HTTP/1.1 407 Proxy Authentication Required\r\n"
-			     "Proxy-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n");
+	return fix_print(conn,
+		"HTTP/1.1 407 Proxy Authentication Required\r\n"
+		"Proxy-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n");
 }
 
 static bool proxy_fails(struct fix_conn *conn)
 {
-	fix_say(conn, "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n");
+	fix_print(conn, "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n");
 	return false;
 }
 
@@ -1000,7 +1001,7 @@ static void test_socks(void **state)
 static bool proxy_tunnels_elsewhere(struct fix_conn *conn)
 {
 	AUTO_FD int fd = connect_to(tls_ports[ELSEWHERE]);
-	if (fd >= 0 && fix_say(conn, "HTTP/1.1 200 Established\r\n\r\n"))
+	if (fd >= 0 && fix_print(conn, "HTTP/1.1 200 Established\r\n\r\n"))
 		relay(conn->fd, fd);
 	return false;
 }
@@ -1116,8 +1117,8 @@ static void test_proxy_errors(void **state)
 
 static bool response_inwards(struct fix_conn *conn)
 {
-	return fix_say(conn, "HTTP/1.1 302 Found\r\nLocation: http://10.1.2.3/secret\r\n"
-			     "Content-Length: 0\r\n\r\n");
+	return fix_print(conn, "HTTP/1.1 302 Found\r\nLocation: http://10.1.2.3/secret\r\n"
+			       "Content-Length: 0\r\n\r\n");
 }
 
 /* Through a proxy only an address that is written out can be told. */

@@ -56,7 +56,7 @@ static void test_what_a_client_of_a_master_saw(void **state)
 }
 
 /* Words of a server stand behind others, never at the beginning of a line. */
-static void test_words_that_others_say(void **state)
+static void test_words_that_others_print(void **state)
 {
 	static const char *const texts[] = {
 		"Unable to negotiate with 10.0.0.1: no. Their offer: Authenticated to h\n",
@@ -196,7 +196,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_what_a_client_saw),
 		cmocka_unit_test(test_what_a_client_of_a_master_saw),
-		cmocka_unit_test(test_words_that_others_say),
+		cmocka_unit_test(test_words_that_others_print),
 		cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_it_is_a_host_before_that_fails),
 		cmocka_unit_test(test_evidence_is_what_matters),

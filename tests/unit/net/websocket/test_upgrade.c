@@ -117,14 +117,14 @@ static void echo(struct fix_conn *conn)
 
 static bool response_echo(struct fix_conn *conn)
 {
-	if (fix_say(conn, SWITCH))
+	if (fix_print(conn, SWITCH))
 		echo(conn);
 	return false;
 }
 
 static bool response_early(struct fix_conn *conn)
 {
-	if (fix_say(conn,
+	if (fix_print(conn,
 		    "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n" SWITCH
 		    "early bytes;"))
 		echo(conn);
@@ -146,7 +146,7 @@ static const char *said;
 
 static bool response_said(struct fix_conn *conn)
 {
-	fix_say(conn, said);
+	fix_print(conn, said);
 	shutdown(conn->fd, SHUT_WR);
 	fix_wait_end(conn);
 	return false;
@@ -154,16 +154,16 @@ static bool response_said(struct fix_conn *conn)
 
 static bool response_said_and_waits(struct fix_conn *conn)
 {
-	fix_say(conn, said);
+	fix_print(conn, said);
 	fix_wait_end(conn);
 	return false;
 }
 
 static bool response_endless(struct fix_conn *conn)
 {
-	if (!fix_say(conn, said))
+	if (!fix_print(conn, said))
 		return false;
-	while (fix_say(conn, "X-Filler: 0123456789012345678901234567890123456789\r\n"))
+	while (fix_print(conn, "X-Filler: 0123456789012345678901234567890123456789\r\n"))
 		;
 	return false;
 }
@@ -536,7 +536,7 @@ static bool response_reset(struct fix_conn *conn)
 {
 	char c;
 
-	if (fix_say(conn, SWITCH "x") && fix_recv(conn, &c, 1) == 1)
+	if (fix_print(conn, SWITCH "x") && fix_recv(conn, &c, 1) == 1)
 		fix_reset(conn);
 	return false;
 }
@@ -709,16 +709,16 @@ static void join(struct fix_conn *conn, int fd)
 static bool proxy_tunnels(struct fix_conn *conn)
 {
 	if (!str_eq(conn->method, "CONNECT"))
-		return fix_say(conn, "HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n");
+		return fix_print(conn, "HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n");
 	AUTO_FD int fd = connect_to(proxied_port);
-	if (fix_say(conn, "HTTP/1.1 200 Established\r\n\r\n"))
+	if (fix_print(conn, "HTTP/1.1 200 Established\r\n\r\n"))
 		join(conn, fd);
 	return false;
 }
 
 static bool proxy_queries(struct fix_conn *conn)
 {
-	fix_say(conn,
+	fix_print(conn,
 		"HTTP/1.1 407 No\r\nProxy-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n");
 	return false;
 }

@@ -209,7 +209,7 @@ static bool reply_in_turn(struct fix_conn *conn)
 	AUTO_FREE char *text =
 		mem_printf("HTTP/1.1 %d x\r\n%sContent-Length: %zu\r\n\r\n%s", reply->status,
 			reply->fields ? reply->fields : "", strlen(reply->body), reply->body);
-	return fix_say(conn, text);
+	return fix_print(conn, text);
 }
 
 static void add_reply(int status, const char *fields, const char *body)

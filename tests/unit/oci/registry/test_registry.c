@@ -9,12 +9,12 @@
 
 #define PATH "/v2/me/x/"
 
-static bool say_status(struct fix_conn *conn, int status, const char *headers, const char *body)
+static bool print_status(struct fix_conn *conn, int status, const char *headers, const char *body)
 {
 	AUTO_FREE char *text = mem_printf("HTTP/1.1 %d X\r\nContent-Length: %zu\r\n%s\r\n%s",
 		status, strlen(body), headers, strcmp(conn->method, "HEAD") == 0 ? "" : body);
 
-	return fix_say(conn, text);
+	return fix_print(conn, text);
 }
 
 static bool drain(struct fix_conn *conn)
@@ -87,7 +87,7 @@ static bool response_row(struct fix_conn *conn)
 	size_t i = strtoul(conn->path + strlen(PATH), NULL, 10);
 
 	return i < ARRAY_LEN(rows) &&
-	       say_status(conn, rows[i].status, rows[i].headers, rows[i].body);
+	       print_status(conn, rows[i].status, rows[i].headers, rows[i].body);
 }
 
 static void check_row(struct runtime *runtime, size_t i, const struct outcome *outcome)
@@ -149,8 +149,8 @@ static bool response_busy(struct fix_conn *conn)
 	if (conn->size == 100000 && body[0] == 'a' && body[99999] == 'a')
 		atomic_fetch_add(&n_bodies, 1);
 	if (atomic_fetch_sub(&n_busy, 1) > 0)
-		return say_status(conn, 503, "Retry-After: 1\r\n", "");
-	return say_status(conn, 201, "", "");
+		return print_status(conn, 503, "Retry-After: 1\r\n", "");
+	return print_status(conn, 201, "", "");
 }
 
 static void test_retry_after(void **state)
@@ -245,7 +245,7 @@ static bool response_lost(struct fix_conn *conn)
 {
 	if (!drain(conn) || atomic_fetch_sub(&n_lost, 1) > 0)
 		return false;
-	return say_status(conn, 202, "", "");
+	return print_status(conn, 202, "", "");
 }
 
 static void test_lost_reply(void **state)
@@ -285,7 +285,7 @@ static bool response_part(struct fix_conn *conn)
 	size_t n = strtoul(conn->path + strlen(PATH), NULL, 10);
 
 	if (n >= sizeof(whole) || atomic_fetch_add(&n_cuts[n], 1) > 0)
-		return fix_say(conn, whole);
+		return fix_print(conn, whole);
 	fix_send(conn, whole, n);
 	if (n % 2)
 		fix_reset(conn);
@@ -333,7 +333,7 @@ static void test_cut_first(void **state)
 
 static bool response_cut(struct fix_conn *conn)
 {
-	fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
+	fix_print(conn, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
 	return false;
 }
 
@@ -478,13 +478,13 @@ static void test_deadline(void **state)
 /* The second try soon, the third late. */
 static bool response_503(struct fix_conn *conn)
 {
-	return say_status(
+	return print_status(
 		conn, 503, atomic_fetch_sub(&n_busy, 1) > 0 ? "" : "Retry-After: 25\r\n", "slowly");
 }
 
 static bool response_429(struct fix_conn *conn)
 {
-	return say_status(conn, 429, "Retry-After: 3600\r\n", "slowly");
+	return print_status(conn, 429, "Retry-After: 3600\r\n", "slowly");
 }
 
 static void test_long_wait(void **state)
@@ -554,8 +554,8 @@ static bool response_basic(struct fix_conn *conn)
 	const char *login = fix_header(conn, "\r\nAuthorization: Basic ");
 
 	if (!login || !str_starts(login, ME_SECRET "\r\n"))
-		return say_status(conn, 401, WANT_BASIC, "");
-	return say_status(conn, 200, "", "");
+		return print_status(conn, 401, WANT_BASIC, "");
+	return print_status(conn, 200, "", "");
 }
 
 static void query_five(struct runtime *runtime, enum err_id error, int n_requests)
@@ -655,16 +655,16 @@ static bool response_token(struct fix_conn *conn)
 	if (str_starts(conn->path, "/token?")) {
 		AUTO_FREE char *body =
 			mem_printf("{\"token\":\"t%d\"}", atomic_fetch_add(&n_tokens, 1) + 1);
-		return say_status(conn, 200, "Content-Type: application/json\r\n", body);
+		return print_status(conn, 200, "Content-Type: application/json\r\n", body);
 	}
 	AUTO_FREE char *want = mem_printf("\r\nAuthorization: Bearer t%d\r\n", n);
 	if (n > 0 && strstr(conn->head, want) && !atomic_exchange(&expire, false))
-		return say_status(conn, 200, "", "");
+		return print_status(conn, 200, "", "");
 	AUTO_FREE char *challenge =
 		mem_printf("WWW-Authenticate: Bearer "
 			   "realm=\"http://127.0.0.1:%u/token\",service=\"s\"\r\n",
 			conn->server->port);
-	return say_status(conn, 401, challenge, "");
+	return print_status(conn, 401, challenge, "");
 }
 
 static void test_token(void **state)
@@ -815,7 +815,7 @@ static bool response_late(struct fix_conn *conn)
 {
 	if (str_eq(conn->method, "GET"))
 		wait_for_wanted(conn->server);
-	return fix_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+	return fix_print(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
 }
 
 static void test_connects_before_the_first_response(void **state)
@@ -902,22 +902,22 @@ static bool response_elsewhere(struct fix_conn *conn)
 	if (!drain(conn))
 		return false;
 	if (!fix_header(conn, "\r\nAuthorization: Basic "))
-		return say_status(conn, 401, WANT_BASIC, "");
+		return print_status(conn, 401, WANT_BASIC, "");
 	location = mem_printf(
 		"Location: http://127.0.0.1:%d/up?state=1\r\n", atomic_load(&other_port));
 	if (str_starts(conn->path, "/v2/me/x/blobs/r"))
-		return say_status(conn, 307, location, "");
-	return say_status(conn, 202, location, "");
+		return print_status(conn, 307, location, "");
+	return print_status(conn, 202, location, "");
 }
 
 static bool response_other(struct fix_conn *conn)
 {
-	return drain(conn) && say_status(conn, 201, "", "");
+	return drain(conn) && print_status(conn, 201, "", "");
 }
 
 static bool response_other_401(struct fix_conn *conn)
 {
-	return drain(conn) && say_status(conn, 401, WANT_BASIC, "");
+	return drain(conn) && print_status(conn, 401, WANT_BASIC, "");
 }
 
 /* The login stays with the registry. */
@@ -995,7 +995,7 @@ static bool response_hostile(struct fix_conn *conn)
 	AUTO_FREE char *location = mem_printf("Location: %s\r\n", hostile);
 
 	return drain(conn) &&
-	       say_status(conn, str_eq(conn->method, "POST") ? 202 : 307, location, "");
+	       print_status(conn, str_eq(conn->method, "POST") ? 202 : 307, location, "");
 }
 
 static void test_hostile(void **state)
@@ -1240,7 +1240,7 @@ static void test_tls_fails(void **state)
 
 static bool response_says_tls(struct fix_conn *conn)
 {
-	say_status(conn, 400, "", "Client sent an HTTP request to an HTTPS server.\n");
+	print_status(conn, 400, "", "Client sent an HTTP request to an HTTPS server.\n");
 	/* So that TLS, which follows, finds nobody. */
 	shutdown(conn->server->fd, SHUT_RDWR);
 	return false;

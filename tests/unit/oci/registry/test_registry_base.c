@@ -42,14 +42,14 @@ static bool response_item(struct fix_conn *conn)
 		if (strcmp(items[i].path, conn->path) == 0)
 			found = &items[i];
 	if (!found)
-		return fix_say(conn, "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n");
+		return fix_print(conn, "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n");
 	int status = head && found->head_status ? found->head_status
 		     : found->status            ? found->status
 						: 200;
 	AUTO_FREE char *top = mem_printf("HTTP/1.1 %d X\r\nContent-Length: %zu\r\n%s%s%s%s\r\n",
 		status, found->len, *found->type ? "Content-Type: " : "", found->type,
 		*found->type ? "\r\n" : "", found->headers);
-	return fix_say(conn, top) && (head || fix_send(conn, found->body, found->len));
+	return fix_print(conn, top) && (head || fix_send(conn, found->body, found->len));
 }
 
 static struct item *add(const char *path, const char *type, const void *body, size_t len)

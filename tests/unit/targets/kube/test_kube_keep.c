@@ -33,11 +33,11 @@ static const char *refused; /* a part of paths, or a method; NULL: nothing is */
 static int refusal;
 
 /* Until the client goes away. */
-static bool say_stream(struct fix_conn *conn, const char *body)
+static bool print_stream(struct fix_conn *conn, const char *body)
 {
 	AUTO_FREE char *text = mem_printf("HTTP/1.1 200 X\r\nConnection: close\r\n\r\n%s", body);
 
-	if (fix_say(conn, text))
+	if (fix_print(conn, text))
 		fix_wait_end(conn);
 	return false;
 }
@@ -56,20 +56,20 @@ static bool on_request(struct fix_conn *conn)
 
 	free(fix_body(conn));
 	if (refused && (strstr(conn->path, refused) || str_eq(conn->method, refused)))
-		return say_json(conn, refusal, refusal == 403 ? REFUSED : "{}");
+		return print_json(conn, refusal, refusal == 403 ? REFUSED : "{}");
 	if (strstr(conn->path, "watch=1"))
-		return say_stream(conn, "");
+		return print_stream(conn, "");
 	if (strstr(conn->path, "/log?"))
-		return strstr(conn->path, "follow=true") ? say_stream(conn, LINE)
-							 : say_json(conn, 200, LINE);
+		return strstr(conn->path, "follow=true") ? print_stream(conn, LINE)
+							 : print_json(conn, 200, LINE);
 	if (str_eq(conn->method, "DELETE"))
-		return say_json(conn, 200, "{\"kind\":\"Status\",\"status\":\"Success\"}");
+		return print_json(conn, 200, "{\"kind\":\"Status\",\"status\":\"Success\"}");
 	if (many && strstr(conn->path, "/pods?")) {
 		AUTO_FREE char *text = mem_printf(
 			"{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[%s]}", many);
-		return say_json(conn, 200, text);
+		return print_json(conn, 200, text);
 	}
-	return say_json(conn, 200, strstr(conn->path, "/jobs?") ? jobs : pods);
+	return print_json(conn, 200, strstr(conn->path, "/jobs?") ? jobs : pods);
 }
 
 static void begin(struct place *place, const char *refuse)

@@ -12,7 +12,7 @@
 static bool on_request(struct fix_conn *conn)
 {
 	free(fix_body(conn));
-	return say_json(conn, 200, "{}");
+	return print_json(conn, 200, "{}");
 }
 
 static struct kube_cluster *open_as(

@@ -142,14 +142,14 @@ static bool response(struct fix_conn *conn, bool done)
 	bool is_list = strchr(conn->path, '?') && str_eq(conn->method, "GET");
 
 	if (!done && str_eq(conn->method, "POST"))
-		return say_json(conn, 409, STATUS(409, "AlreadyExists"));
+		return print_json(conn, 409, STATUS(409, "AlreadyExists"));
 	if (!is_list && (!done || (kind < KINDS && !cluster.objects[kind] &&
 					  !str_eq(conn->method, "DELETE"))))
-		return say_json(conn, 404, STATUS(404, "NotFound"));
+		return print_json(conn, 404, STATUS(404, "NotFound"));
 	AUTO_FREE char *text = is_list                                 ? list_text(kind)
 			       : kind < KINDS && cluster.objects[kind] ? object_text(kind)
 								       : mem_strdup(OK);
-	return say_json(conn, 200, text);
+	return print_json(conn, 200, text);
 }
 
 static bool is_meant(const struct fix_conn *conn)
@@ -183,9 +183,9 @@ static bool on_request(struct fix_conn *conn)
 	}
 	pthread_mutex_unlock(&cluster.lock);
 	if (way == IS_REFUSED)
-		return say_json(conn, 403, STATUS(403, "Forbidden"));
+		return print_json(conn, 403, STATUS(403, "Forbidden"));
 	if (way == FAILS)
-		return say_json(conn, 500, STATUS(500, "InternalError"));
+		return print_json(conn, 500, STATUS(500, "InternalError"));
 	fix_wait_end(conn);
 	return false;
 }

@@ -30,7 +30,7 @@ static bool refuse(struct fix_conn *conn, int status, const char *reason)
 {
 	AUTO_FREE char *text = mem_printf(STATUS, reason, status);
 
-	return say_json(conn, status, text);
+	return print_json(conn, status, text);
 }
 
 static bool on_request(struct fix_conn *conn)
@@ -42,10 +42,10 @@ static bool on_request(struct fix_conn *conn)
 	}
 	if (strstr(conn->path, "/metrics.k8s.io/")) {
 		atomic_fetch_add(&cluster.n_metrics, 1);
-		return cluster.metrics ? say_json(conn, 200, cluster.metrics)
+		return cluster.metrics ? print_json(conn, 200, cluster.metrics)
 				       : refuse(conn, 404, "NotFound");
 	}
-	return cluster.pods ? say_json(conn, 200, cluster.pods) : refuse(conn, 403, "Forbidden");
+	return cluster.pods ? print_json(conn, 200, cluster.pods) : refuse(conn, 403, "Forbidden");
 }
 
 /* What a look comes to, as text; the caller frees. */

@@ -48,9 +48,9 @@ static struct {
 	atomic_int n_nodes, n_workloads, n_pods, n_jobs;
 } cluster;
 
-static bool say_list(struct fix_conn *conn, const char *text)
+static bool print_list(struct fix_conn *conn, const char *text)
 {
-	return say_json(conn,
+	return print_json(conn,
 		text == NULL              ? 404
 		: str_eq(text, FORBIDDEN) ? 403
 					  : 200,
@@ -62,24 +62,24 @@ static bool on_request(struct fix_conn *conn)
 	free(fix_body(conn));
 	if (strstr(conn->path, "/nodes")) {
 		atomic_fetch_add(&cluster.n_nodes, 1);
-		return say_list(conn, cluster.nodes);
+		return print_list(conn, cluster.nodes);
 	}
 	if (strstr(conn->path, "/workloads")) {
 		atomic_fetch_add(&cluster.n_workloads, 1);
 		assert_non_null(strstr(conn->path, "job-uid%3Dj"));
-		return say_list(conn, cluster.workloads);
+		return print_list(conn, cluster.workloads);
 	}
 	if (strstr(conn->path, "/events"))
-		return say_list(conn, LIST(""));
+		return print_list(conn, LIST(""));
 	if (strstr(conn->path, "/jobs/" JOB))
-		return say_list(conn, cluster.job);
+		return print_list(conn, cluster.job);
 	if (strstr(conn->path, "/pods"))
-		return say_list(
+		return print_list(
 			conn, atomic_fetch_add(&cluster.n_pods, 1) == 0 && cluster.pods_first
 				      ? cluster.pods_first
 				      : cluster.pods);
 	atomic_fetch_add(&cluster.n_jobs, 1);
-	return say_list(conn, cluster.jobs);
+	return print_list(conn, cluster.jobs);
 }
 
 static void begin(struct place *place, const char *jobs, const char *pods)

@@ -23,14 +23,14 @@ static bool on_request(struct fix_conn *conn)
 
 	free(fix_body(conn));
 	if (strstr(conn->path, "watch=1")) {
-		if (fix_say(conn, "HTTP/1.1 200 X\r\nConnection: close\r\n\r\n"))
+		if (fix_print(conn, "HTTP/1.1 200 X\r\nConnection: close\r\n\r\n"))
 			fix_wait_end(conn);
 		return false;
 	}
 	text = mem_printf("{\"metadata\":{\"resourceVersion\":\"9\"},\"items\":[{\"metadata\":"
 			  "{\"name\":\"%s\",\"uid\":\"%s\",\"resourceVersion\":\"%d\"}}]}",
 		is_jobs ? JOB : "p", is_jobs ? "j" : "q", atomic_load(&version));
-	return say_json(conn, 200, text);
+	return print_json(conn, 200, text);
 }
 
 struct watched {

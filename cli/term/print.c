@@ -68,7 +68,7 @@ void app_error_text(const struct app *app, const struct err *err, struct buf *ou
 	ui_fit(app, UI_ERR, last, 8, out);
 }
 
-static struct json *say_error_json(const struct app *app, const struct err *err, int status)
+static struct json *print_error_json(const struct app *app, const struct err *err, int status)
 {
 	AUTO_FREE char *hint = complete_hint(app, err->hint);
 	struct json *json = app_json("error");
@@ -85,7 +85,7 @@ static struct json *say_error_json(const struct app *app, const struct err *err,
 	return json;
 }
 
-static int say_status_of(const struct app *app, const struct err *err)
+static int print_status_of(const struct app *app, const struct err *err)
 {
 	if (err->code == ERR_CANCELED)
 		return EXIT_INTERRUPTED;
@@ -94,14 +94,14 @@ static int say_status_of(const struct app *app, const struct err *err)
 
 int app_fail(struct app *app, const struct err *err)
 {
-	int status = say_status_of(app, err);
+	int status = print_status_of(app, err);
 	AUTO_BUF struct buf text = {0};
 
 	buf_init(&text, UI_TEXT_MAX);
 	app_error_text(app, err, &text);
 	ui_print(app, UI_ERR, text.data, text.len);
 	if (app->options.json && !app->json_done)
-		app_print_json(app, say_error_json(app, err, status));
+		app_print_json(app, print_error_json(app, err, status));
 	return status;
 }
 
@@ -119,7 +119,7 @@ struct json *app_json(const char *kind)
 }
 
 /* On a terminal the filter has the last word, valid JSON or not. */
-static int say_write_json(struct app *app, struct json *json, bool pretty)
+static int print_write_json(struct app *app, struct json *json, bool pretty)
 {
 	AUTO_BUF struct buf text = {0};
 
@@ -138,12 +138,12 @@ static int say_write_json(struct app *app, struct json *json, bool pretty)
 int app_print_json(struct app *app, struct json *json)
 {
 	app->json_done = true;
-	return say_write_json(app, json, app->out_tty);
+	return print_write_json(app, json, app->out_tty);
 }
 
 int app_print_json_line(struct app *app, struct json *json)
 {
-	return say_write_json(app, json, false);
+	return print_write_json(app, json, false);
 }
 
 /*
@@ -151,9 +151,9 @@ int app_print_json_line(struct app *app, struct json *json)
  */
 
 /* Print a single line: the text formatted into it may hold anything. */
-static void term_say(struct app *app, const char *before, size_t indent, const char *fmt,
+static void term_print(struct app *app, const char *before, size_t indent, const char *fmt,
 	va_list args) ERR_PRINTF(4, 0);
-static void term_say(
+static void term_print(
 	struct app *app, const char *before, size_t indent, const char *fmt, va_list args)
 {
 	AUTO_FREE char *text = mem_vprintf(fmt, args);
@@ -169,7 +169,7 @@ void app_warn(struct app *app, const char *fmt, ...)
 	if (app->options.quiet)
 		return;
 	va_start(args, fmt);
-	term_say(app, UI_YELLOW "warning:" UI_OFF " ", 2, fmt, args);
+	term_print(app, UI_YELLOW "warning:" UI_OFF " ", 2, fmt, args);
 	va_end(args);
 }
 
@@ -180,7 +180,7 @@ void app_note(struct app *app, const char *fmt, ...)
 	if (app->options.quiet || app->options.json)
 		return;
 	va_start(args, fmt);
-	term_say(app, "", 2, fmt, args);
+	term_print(app, "", 2, fmt, args);
 	va_end(args);
 }
 
@@ -191,7 +191,7 @@ void app_note_interrupted(struct app *app, const char *fmt, ...)
 	if (app->options.quiet || app->options.json)
 		return;
 	va_start(args, fmt);
-	term_say(app, app->err_tty ? "\n" : "", 2, fmt, args);
+	term_print(app, app->err_tty ? "\n" : "", 2, fmt, args);
 	va_end(args);
 }
 
@@ -209,6 +209,6 @@ void app_phase(struct app *app, const char *label, const char *fmt, ...)
 	else
 		before = mem_printf(UI_BOLD "%-*s" UI_OFF, UI_LABEL, label);
 	va_start(args, fmt);
-	term_say(app, before, UI_LABEL, fmt, args);
+	term_print(app, before, UI_LABEL, fmt, args);
 	va_end(args);
 }

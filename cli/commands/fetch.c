@@ -14,7 +14,7 @@
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
 
-enum { PAUSE_MS = 2000, PAUSE_MAX_MS = 60 * 1000, SLICE_MS = 200 };
+enum { BACKOFF_MS = 2000, BACKOFF_MAX_MS = 60 * 1000, SLICE_MS = 200 };
 
 struct fetch_values {
 	const char *output;
@@ -177,7 +177,7 @@ static int fetch_once(struct fetching *fetching, struct err *err)
  * Following
  */
 
-static void pause_for(int64_t ms)
+static void backoff_for(int64_t ms)
 {
 	for (int64_t end_ms = clock_ms() + ms; !app_interrupted && clock_ms() < end_ms;)
 		poll(NULL, 0, SLICE_MS);
@@ -202,9 +202,9 @@ static void print_round(const struct fetching *fetching, size_t files)
  * anew. */
 static int begin_round(struct fetching *fetching, const char *id, int64_t took_ms, struct err *err)
 {
-	int64_t ms = took_ms < PAUSE_MS ? PAUSE_MS : took_ms;
+	int64_t ms = took_ms < BACKOFF_MS ? BACKOFF_MS : took_ms;
 
-	pause_for(ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS);
+	backoff_for(ms < BACKOFF_MAX_MS ? ms : BACKOFF_MAX_MS);
 	if (app_interrupted)
 		return err_set(err, E_CANCELED, "interrupted; %s goes on", id);
 	run_free(TAKE(fetching->run));

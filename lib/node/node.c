@@ -284,8 +284,8 @@ int node_check_attempt(const char *run, int attempt, struct err *err)
 }
 
 enum {
-	PAUSE_MIN_MS = 200,
-	PAUSE_MAX_MS = 5000,
+	BACKOFF_MIN_MS = 200,
+	BACKOFF_MAX_MS = 5000,
 	TIMEOUT_MS = 60 * 1000,
 	/* A conversation that lasted so long was no failure to begin one. */
 	LASTED_MS = 5000,
@@ -414,22 +414,23 @@ void call_finish(struct node_call *call, struct err *error)
 void call_moves(struct node_call *call)
 {
 	call->lost_ms = 0;
-	call->pause_ms = 0;
+	call->backoff_ms = 0;
 }
 
 static bool wait_a_while(struct node_call *call)
 {
-	int64_t now_ms = clock_ms(), pause_ms = 2 * call->pause_ms;
+	int64_t now_ms = clock_ms(), backoff_ms = 2 * call->backoff_ms;
 
 	if (!call->lost_ms)
 		call->lost_ms = now_ms;
 	if (call->timeout_ms >= 0 && now_ms - call->lost_ms >= call->timeout_ms)
 		return false;
-	if (pause_ms < PAUSE_MIN_MS)
-		pause_ms = PAUSE_MIN_MS;
-	call->pause_ms = pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS;
+	if (backoff_ms < BACKOFF_MIN_MS)
+		backoff_ms = BACKOFF_MIN_MS;
+	call->backoff_ms = backoff_ms < BACKOFF_MAX_MS ? backoff_ms : BACKOFF_MAX_MS;
 	/* Many that were cut at once do not come back at once. */
-	node_set_timer(call, now_ms + call->pause_ms / 2 + random_below((uint32_t)call->pause_ms));
+	node_set_timer(
+		call, now_ms + call->backoff_ms / 2 + random_below((uint32_t)call->backoff_ms));
 	return true;
 }
 

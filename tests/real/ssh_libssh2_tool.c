@@ -47,7 +47,7 @@ struct tool {
 	struct ssh_libssh2_login login;
 	struct strv known, global, ids;
 	const char *response;
-	int64_t late_ms, pause_ms;
+	int64_t late_ms, backoff_ms;
 	char **words;
 	struct channel *channel;
 	struct loop_fd *input;
@@ -163,7 +163,7 @@ static int on_ready(void *ctx, struct err *err)
 	return r < 0 ? stop(tool, fail(&error)) : 0;
 }
 
-static int end_pause(void *ctx, struct err *err)
+static int end_backoff(void *ctx, struct err *err)
 {
 	struct tool *tool = ctx;
 
@@ -207,9 +207,9 @@ static void begin_one(struct tool *tool)
 		tool->channel = ssh_libssh2_connect(
 			tool->ssh, tool->words[1], (uint16_t)atoi(tool->words[2]), &events);
 	tool->input = loop_add_fd(tool->loop, STDIN_FILENO, &input_ops, tool);
-	if (tool->pause_ms > 0) {
+	if (tool->backoff_ms > 0) {
 		tool->paused = true;
-		loop_add_timer(tool->loop, clock_ms() + tool->pause_ms, end_pause, tool);
+		loop_add_timer(tool->loop, clock_ms() + tool->backoff_ms, end_backoff, tool);
 	}
 }
 
@@ -424,7 +424,7 @@ static void take_key(struct tool *tool, const char *key, const char *value)
 	else if (str_eq(key, "late"))
 		tool->late_ms = atoi(value);
 	else if (str_eq(key, "pause"))
-		tool->pause_ms = atoi(value);
+		tool->backoff_ms = atoi(value);
 }
 
 static void take_words(struct tool *tool, char **words)

@@ -193,7 +193,7 @@ static int forward_check_rank(const struct run *run, int rank, struct err *err)
 	return r < 0 ? err_prefix(err, "--rank %d", rank) : 0;
 }
 
-static int forward_pause_over(void *ctx, struct err *err)
+static int forward_backoff_over(void *ctx, struct err *err)
 {
 	struct forward *forward = ctx;
 
@@ -213,7 +213,7 @@ static int forward_check_interrupt(const struct forward *forward, struct err *er
 static int forward_wait_some(struct forward *forward, int64_t ms, struct err *err)
 {
 	forward->timer =
-		loop_add_timer(forward->loop, clock_ms() + ms, forward_pause_over, forward);
+		loop_add_timer(forward->loop, clock_ms() + ms, forward_backoff_over, forward);
 	int r = loop_run(forward->loop, err);
 	loop_remove_timer(forward->loop, TAKE(forward->timer));
 	return r < 0 ? r : forward_check_interrupt(forward, err);

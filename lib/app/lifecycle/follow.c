@@ -122,17 +122,17 @@ static bool all_ended(const struct run_list *runs)
 	return true;
 }
 
-static int on_pause_over(void *ctx, struct err *err)
+static int on_backoff_over(void *ctx, struct err *err)
 {
 	(void)err;
 	loop_stop(ctx);
 	return 0;
 }
 
-static int pause_on_loop(struct session *session, int64_t ms, struct err *err)
+static int backoff_on_loop(struct session *session, int64_t ms, struct err *err)
 {
 	struct loop *loop = session_loop(session);
-	struct loop_timer *timer = loop_add_timer(loop, clock_ms() + ms, on_pause_over, loop);
+	struct loop_timer *timer = loop_add_timer(loop, clock_ms() + ms, on_backoff_over, loop);
 	int r = loop_run(loop, err);
 
 	loop_remove_timer(loop, timer);
@@ -252,7 +252,7 @@ static int follow_poll(struct waiting *waiting, bool *seen, struct err *err)
 static int wait_for(struct waiting *waiting, struct err *err)
 {
 	AUTO_FREE bool *seen = mem_alloc(waiting->runs->n + 1, sizeof(*seen));
-	int64_t start_ms = clock_ms(), pause_ms = POLL_MS / 5;
+	int64_t start_ms = clock_ms(), backoff_ms = POLL_MS / 5;
 
 	for (;;) {
 		int r = follow_poll(waiting, seen, err);
@@ -265,11 +265,11 @@ static int wait_for(struct waiting *waiting, struct err *err)
 			return err_set(err, E_CANCELED, "interrupted");
 		if (waiting->timeout_ms >= 0 && clock_ms() - start_ms >= waiting->timeout_ms)
 			return follow_fail_late(waiting->runs, waiting->timeout_ms, err);
-		r = pause_on_loop(waiting->session, pause_ms, err);
+		r = backoff_on_loop(waiting->session, backoff_ms, err);
 		if (r < 0)
 			return r;
-		if (clock_ms() - start_ms > 20 * pause_ms && pause_ms < POLL_MAX_MS)
-			pause_ms *= 2;
+		if (clock_ms() - start_ms > 20 * backoff_ms && backoff_ms < POLL_MAX_MS)
+			backoff_ms *= 2;
 	}
 }
 

@@ -494,7 +494,7 @@ static int proxy_work(struct proxy *proxy, struct err *err)
 	return r;
 }
 
-static int proxy_pause_over(void *ctx, struct err *err)
+static int proxy_backoff_over(void *ctx, struct err *err)
 {
 	struct proxy *proxy = ctx;
 
@@ -506,7 +506,7 @@ static int proxy_pause_over(void *ctx, struct err *err)
 
 static int proxy_wait_some(struct proxy *proxy, struct err *err)
 {
-	proxy->timer = loop_add_timer(proxy->loop, clock_ms() + TURN_MS, proxy_pause_over, proxy);
+	proxy->timer = loop_add_timer(proxy->loop, clock_ms() + TURN_MS, proxy_backoff_over, proxy);
 	proxy->is_pausing = true;
 	int r = loop_run(proxy->loop, err);
 	proxy->is_pausing = false;

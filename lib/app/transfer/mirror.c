@@ -26,9 +26,9 @@
  */
 
 enum {
-	LOCK_MS = 100,        /* between two tries where another process looks */
-	PAUSE_MAX_MS = 60000, /* between two looks at what cannot be reached */
-	STATE_MS = 30000,     /* for an answer whether the run goes on */
+	LOCK_MS = 100,          /* between two tries where another process looks */
+	BACKOFF_MAX_MS = 60000, /* between two looks at what cannot be reached */
+	STATE_MS = 30000,       /* for an answer whether the run goes on */
 	INTERRUPT_MS = 100,
 	IDLE_POLLS = 6, /* with nothing new, before the next ones come later */
 };
@@ -181,7 +181,7 @@ static void mirror_search(struct mirrored *mirrored, int64_t ms)
 }
 
 /* A look at a run elsewhere costs connections and processes there. */
-static int64_t mirror_pause_ms(const struct mirrored *mirrored)
+static int64_t mirror_backoff_ms(const struct mirrored *mirrored)
 {
 	unsigned times = 1 + mirrored->n_idle / IDLE_POLLS;
 
@@ -233,7 +233,7 @@ static void poll_failed(struct mirrored *mirrored, struct err *error)
 {
 	int64_t ms = mirrored->mirror->options.poll_ms;
 
-	for (unsigned i = 0; i < mirrored->n_failed && ms < PAUSE_MAX_MS; i++)
+	for (unsigned i = 0; i < mirrored->n_failed && ms < BACKOFF_MAX_MS; i++)
 		ms *= 2;
 	mirrored->n_failed++;
 	err_move(&mirrored->error, error);
@@ -241,7 +241,7 @@ static void poll_failed(struct mirrored *mirrored, struct err *error)
 		end_run(mirrored);
 		return;
 	}
-	mirror_search(mirrored, ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS);
+	mirror_search(mirrored, ms < BACKOFF_MAX_MS ? ms : BACKOFF_MAX_MS);
 	mirror_notify(mirrored);
 }
 
@@ -314,7 +314,7 @@ static void on_state(struct target_call *call, int status, struct err *err)
 			mirrored->is_final = true;
 	}
 	target_status_done(&mirrored->status);
-	mirror_search(mirrored, is_new ? 0 : mirror_pause_ms(mirrored));
+	mirror_search(mirrored, is_new ? 0 : mirror_backoff_ms(mirrored));
 }
 
 /* Nothing was new: perhaps the run has ended. */
@@ -327,7 +327,7 @@ static void query_state(struct mirrored *mirrored)
 		(struct target_call){.deadline_ms = clock_ms() + STATE_MS, .done = on_state};
 	if (ops->state(mirrored->target, mirrored->handle, &mirrored->status, &mirrored->call,
 		    NULL) < 0)
-		mirror_search(mirrored, mirror_pause_ms(mirrored));
+		mirror_search(mirrored, mirror_backoff_ms(mirrored));
 }
 
 static void poll_ended(struct mirrored *mirrored)

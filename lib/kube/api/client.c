@@ -26,8 +26,8 @@
 enum {
 	KUBE_DEADLINE_MS = 60 * 1000,
 	KUBE_FIRST_MS = 5000, /* for a server that has not answered yet and cannot be reached */
-	KUBE_PAUSE_FIRST_MS = 100,
-	KUBE_PAUSE_MAX_MS = 5000,
+	KUBE_BACKOFF_FIRST_MS = 100,
+	KUBE_BACKOFF_MAX_MS = 5000,
 	KUBE_NOTE_MIN_MS = 1000,    /* shorter waits are not told */
 	KUBE_NOTE_EVERY_MS = 10000, /* nor others more often */
 	KUBE_PAGE = 500,
@@ -205,14 +205,14 @@ static int client_timer_due(void *ctx, struct err *err)
 }
 
 /* Full jitter on top of half; what the server asks for is at least waited. */
-static int64_t client_pause_ms(const struct kube_call *call, const struct kube_response *response)
+static int64_t client_backoff_ms(const struct kube_call *call, const struct kube_response *response)
 {
 	unsigned doubled = call->tries < 8 ? call->tries - 1 : 7;
-	int64_t base_ms = (int64_t)KUBE_PAUSE_FIRST_MS << doubled;
+	int64_t base_ms = (int64_t)KUBE_BACKOFF_FIRST_MS << doubled;
 	int64_t requested_ms = kube_response_retry_after(response);
 
-	if (base_ms > KUBE_PAUSE_MAX_MS)
-		base_ms = KUBE_PAUSE_MAX_MS;
+	if (base_ms > KUBE_BACKOFF_MAX_MS)
+		base_ms = KUBE_BACKOFF_MAX_MS;
 	int64_t jitter_ms = base_ms / 2 + random_below((uint32_t)(base_ms / 2) + 1);
 	return requested_ms > jitter_ms ? requested_ms : jitter_ms;
 }
@@ -274,7 +274,7 @@ static int64_t end_of(const struct kube_call *call)
 /* false: there is no time left for it. */
 static bool client_again(struct kube_call *call, struct kube_response *response)
 {
-	int64_t wait_ms = client_pause_ms(call, response), now_ms = clock_ms();
+	int64_t wait_ms = client_backoff_ms(call, response), now_ms = clock_ms();
 
 	if (now_ms + wait_ms >= end_of(call))
 		return false;

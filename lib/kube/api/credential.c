@@ -1003,8 +1003,8 @@ static int kube_plugin_start(const struct kube_credential_options *options, kube
 
 enum {
 	TOKEN_MAX = 64 << 10,
-	FAILED_PAUSE_MS = 1000, /* a plugin that has failed is not run again before */
-	STALE_PAUSE_MS = 10000, /* nor while there still is a login */
+	FAILED_BACKOFF_MS = 1000, /* a plugin that has failed is not run again before */
+	STALE_BACKOFF_MS = 10000, /* nor while there still is a login */
 };
 
 struct kube_login_wait {
@@ -1202,7 +1202,7 @@ static void take_made(struct kube_credential *credential, struct kube_made *made
 static void credential_has_failed(struct kube_credential *credential)
 {
 	credential->failed_ms = clock_ms();
-	credential->stale_ms = clock_wall_ms() + STALE_PAUSE_MS;
+	credential->stale_ms = clock_wall_ms() + STALE_BACKOFF_MS;
 }
 
 static int credential_on_made(
@@ -1230,7 +1230,7 @@ static void start_plugin(struct kube_credential *credential)
 
 	if (credential->is_refused)
 		return;
-	if (err_is_set(error) && clock_ms() < credential->failed_ms + FAILED_PAUSE_MS)
+	if (err_is_set(error) && clock_ms() < credential->failed_ms + FAILED_BACKOFF_MS)
 		return;
 	err_clear(error);
 	int r = kube_plugin_allowed(&credential->options, error);

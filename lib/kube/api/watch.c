@@ -131,8 +131,8 @@ enum {
 	IDLE_MS = 60 * 1000,
 	LIST_MS = 20 * 1000, /* and longer after each time that was not enough */
 	LIST_MAX_MS = 120 * 1000,
-	PAUSE_FIRST_MS = 200,
-	PAUSE_MAX_MS = 30 * 1000,
+	BACKOFF_FIRST_MS = 200,
+	BACKOFF_MAX_MS = 30 * 1000,
 	WORDS_MAX = 300,
 	SHORT_MS = 1000,        /* a stream that ends sooner is none */
 	REFUSED_MS = 30 * 1000, /* a restarting server may refuse what it allowed before */
@@ -351,13 +351,13 @@ static void again_in(struct kube_watch *watch, int64_t wait_ms)
 	watch->timer = loop_add_timer(watch->loop, clock_ms() + wait_ms, watch_on_timer, watch);
 }
 
-static int64_t watch_pause_ms(unsigned times)
+static int64_t watch_backoff_ms(unsigned times)
 {
 	unsigned doubled = times < 10 ? times : 10;
-	int64_t base_ms = (int64_t)PAUSE_FIRST_MS << doubled;
+	int64_t base_ms = (int64_t)BACKOFF_FIRST_MS << doubled;
 
-	if (base_ms > PAUSE_MAX_MS)
-		base_ms = PAUSE_MAX_MS;
+	if (base_ms > BACKOFF_MAX_MS)
+		base_ms = BACKOFF_MAX_MS;
 	return base_ms / 2 + random_below((uint32_t)(base_ms / 2) + 1);
 }
 
@@ -369,13 +369,13 @@ static void list_anew(struct kube_watch *watch)
 /* Retry after a failure that need not be reported yet. */
 static void retry(struct kube_watch *watch)
 {
-	again_in(watch, watch_pause_ms(watch->failures++));
+	again_in(watch, watch_backoff_ms(watch->failures++));
 }
 
 /* The known state is too old to resume from: list at once, unless that keeps happening. */
 static void expire(struct kube_watch *watch)
 {
-	int64_t wait_ms = watch->expired == 0 ? 0 : watch_pause_ms(watch->expired);
+	int64_t wait_ms = watch->expired == 0 ? 0 : watch_backoff_ms(watch->expired);
 
 	watch->expired++;
 	list_anew(watch);

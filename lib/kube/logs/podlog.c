@@ -30,8 +30,8 @@ enum {
 	PROBE_MS = 10000,
 	IDLE_MS = 5 * 60 * 1000,
 	RETRY_MS = 8000, /* for client.c's own repetitions */
-	PAUSE_FIRST_MS = 100,
-	PAUSE_MAX_MS = 5000,
+	BACKOFF_FIRST_MS = 100,
+	BACKOFF_MAX_MS = 5000,
 	AGAIN_MIN_MS = 1000, /* when a stream has ended in order */
 	AGAIN_MAX_MS = 4000,
 	WAIT_STEPS = 4,        /* pauses stay below a second while a container begins */
@@ -380,15 +380,15 @@ static int podlog_on_stream_data(void *ctx, const void *data, size_t len, struct
 	return podlog->is_cut;
 }
 
-static int64_t podlog_pause_ms(const struct podlog *podlog)
+static int64_t podlog_backoff_ms(const struct podlog *podlog)
 {
-	int64_t ms = PAUSE_FIRST_MS;
+	int64_t ms = BACKOFF_FIRST_MS;
 
 	if (podlog->failures == 0)
 		return 0;
-	for (unsigned i = 1; i < podlog->failures && ms < PAUSE_MAX_MS; i++)
+	for (unsigned i = 1; i < podlog->failures && ms < BACKOFF_MAX_MS; i++)
 		ms *= 2;
-	return ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS;
+	return ms < BACKOFF_MAX_MS ? ms : BACKOFF_MAX_MS;
 }
 
 /* The API server decides about access, and may deny it wrongly when it has just started. */
@@ -424,7 +424,7 @@ static int podlog_failed_for_now(struct podlog *podlog, struct err *error, struc
 		podlog_notify(podlog, text);
 		podlog->notified = true;
 	}
-	podlog_plan_next(podlog, podlog_pause_ms(podlog));
+	podlog_plan_next(podlog, podlog_backoff_ms(podlog));
 	return 0;
 }
 
@@ -449,7 +449,7 @@ static int podlog_refused(struct podlog *podlog, struct err *error, struct err *
 	if (podlog->finishing || !podlog->follow)
 		return podlog_end_now(podlog, NULL, err);
 	podlog->failures = podlog->failures < WAIT_STEPS ? podlog->failures + 1 : WAIT_STEPS;
-	podlog_plan_next(podlog, podlog_pause_ms(podlog));
+	podlog_plan_next(podlog, podlog_backoff_ms(podlog));
 	return 0;
 }
 

@@ -1369,12 +1369,12 @@ static int forward_on_poll(void *ctx, struct err *err)
 	forward_watch_pods(forward, options->poll_ms);
 	for (size_t i = 0; i < forward->tunnels.n && !forward->is_polling; i++) {
 		struct podforward_tunnel *tunnel = forward->tunnels.v[i];
-		int64_t pause_ms = tunnel->poll_ms ? 2 * tunnel->poll_ms : options->poll_ms;
+		int64_t backoff_ms = tunnel->poll_ms ? 2 * tunnel->poll_ms : options->poll_ms;
 
 		if (!tunnel_is_to_be_visited(tunnel, now_ms))
 			continue;
 		tunnel->polled_ms = now_ms;
-		tunnel->poll_ms = pause_ms < POLL_MAX_MS ? pause_ms : POLL_MAX_MS;
+		tunnel->poll_ms = backoff_ms < POLL_MAX_MS ? backoff_ms : POLL_MAX_MS;
 		forward->is_polling = true;
 		options->poll(options->ctx, forward, tunnel->pod);
 	}

@@ -50,7 +50,7 @@ struct ssh_openssh {
 	char *login_log;
 	struct openssh_channel *login; /* NULL: the first command's, that nobody has taken yet */
 	struct loop_timer *timer;
-	int64_t pause_ms;
+	int64_t backoff_ms;
 	struct err error;  /* of the last login, until it was told */
 	struct err before; /* why another carrier did not get in; or none */
 
@@ -311,7 +311,7 @@ struct openssh_channel {
 	size_t held_at;
 	bool child_ended[2], flow_ended[2];
 	struct loop_timer *timer;
-	int64_t pause_ms;
+	int64_t backoff_ms;
 	enum decision decision;
 	struct channel_exit end;
 	struct err error;
@@ -342,10 +342,10 @@ static void ssh_openssh_poll_later(struct openssh_channel *self)
 {
 	if (self->timer)
 		return;
-	self->timer = loop_add_timer(
-		self->ssh->options.loop, clock_ms() + self->pause_ms, ssh_openssh_poll_again, self);
-	if (self->pause_ms < POLL_MAX_MS)
-		self->pause_ms *= 2;
+	self->timer = loop_add_timer(self->ssh->options.loop, clock_ms() + self->backoff_ms,
+		ssh_openssh_poll_again, self);
+	if (self->backoff_ms < POLL_MAX_MS)
+		self->backoff_ms *= 2;
 }
 
 /*
@@ -488,7 +488,7 @@ static bool poll_for_login(struct openssh_channel *self)
 /* The end of a flow, but of a client that has failed, which it is told in a moment: then that. */
 static ssize_t end_of_flow(struct openssh_channel *self, enum channel_flow flow, struct err *err)
 {
-	if (!ssh_openssh_evaluate(self) && self->pause_ms < POLL_MAX_MS) {
+	if (!ssh_openssh_evaluate(self) && self->backoff_ms < POLL_MAX_MS) {
 		ssh_openssh_poll_later(self);
 		return CHANNEL_AGAIN;
 	}
@@ -644,7 +644,7 @@ static struct channel *openssh_channel_new(struct ssh_openssh *ssh, struct opens
 	self->pid = client->child.pid;
 	self->log = TAKE(client->log);
 	self->is_open = !client->logs_in;
-	self->pause_ms = POLL_MIN_MS;
+	self->backoff_ms = POLL_MIN_MS;
 	buf_init(&self->held, HELD_MAX);
 	self->child = channel_of_child(ssh->options.loop, &client->child,
 		&(struct channel_events){ssh_openssh_notify, self});
@@ -964,9 +964,9 @@ static void openssh_poll_later(struct ssh_openssh *ssh)
 	if (ssh->timer)
 		return;
 	ssh->timer = loop_add_timer(
-		ssh->options.loop, clock_ms() + ssh->pause_ms, openssh_poll_again, ssh);
-	if (ssh->pause_ms < OPENSSH_POLL_MAX_MS)
-		ssh->pause_ms *= 2;
+		ssh->options.loop, clock_ms() + ssh->backoff_ms, openssh_poll_again, ssh);
+	if (ssh->backoff_ms < OPENSSH_POLL_MAX_MS)
+		ssh->backoff_ms *= 2;
 }
 
 static int openssh_poll_again(void *ctx, struct err *err)
@@ -989,7 +989,7 @@ static void begin_login(struct ssh_openssh *ssh, const struct openssh_client *cl
 		return;
 	ssh->login_pid = client->child.pid;
 	ssh->login_at_ms = clock_ms();
-	ssh->pause_ms = OPENSSH_POLL_MIN_MS;
+	ssh->backoff_ms = OPENSSH_POLL_MIN_MS;
 	ssh->login_log = mem_strdup(client->log);
 }
 
@@ -1000,7 +1000,7 @@ static bool ssh_openssh_forget_login(struct ssh_openssh *ssh, struct openssh_cha
 	/* The next one that waits begins another: from the loop, not from within this call. */
 	bool is_over = visit_login(ssh);
 	end_login(ssh);
-	ssh->pause_ms = 0;
+	ssh->backoff_ms = 0;
 	openssh_poll_later(ssh);
 	return !is_over;
 }

@@ -315,7 +315,7 @@ static int capture_flows(struct child *child, int64_t deadline_ms, int cancel_fd
 
 static int capture_end(struct child *child, int64_t deadline_ms, int *ret_status, struct err *err)
 {
-	long pause_ms = POLL_MIN_MS;
+	long backoff_ms = POLL_MIN_MS;
 
 	for (;;) {
 		pid_t r = waitpid(child->pid, ret_status, WNOHANG);
@@ -326,8 +326,8 @@ static int capture_end(struct child *child, int64_t deadline_ms, int *ret_status
 			return err_set_errno(err, E_IO, errno, "cannot wait for its end");
 		if (clock_ms() >= deadline_ms)
 			return err_set(err, E_IO, "it did not end in time");
-		nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000 * 1000}, NULL);
-		pause_ms = pause_ms < POLL_MAX_MS ? pause_ms * 2 : pause_ms;
+		nanosleep(&(struct timespec){.tv_nsec = backoff_ms * 1000 * 1000}, NULL);
+		backoff_ms = backoff_ms < POLL_MAX_MS ? backoff_ms * 2 : backoff_ms;
 	}
 	child->pid = 0;
 	return 0;
@@ -371,7 +371,7 @@ struct child_channel {
 	struct child child; /* descriptors are the sides' */
 	struct side sides[N_SIDES];
 	struct loop_timer *timer;
-	int64_t pause_ms;
+	int64_t backoff_ms;
 	bool is_raw; /* a terminal that may be written to */
 	bool has_ended;
 	struct channel_exit end;
@@ -419,8 +419,8 @@ static void channel_poll_later(struct child_channel *self)
 	if (self->timer)
 		return;
 	self->timer =
-		loop_add_timer(self->loop, clock_ms() + self->pause_ms, channel_poll_again, self);
-	self->pause_ms = self->pause_ms * 2 > POLL_MAX_MS ? POLL_MAX_MS : self->pause_ms * 2;
+		loop_add_timer(self->loop, clock_ms() + self->backoff_ms, channel_poll_again, self);
+	self->backoff_ms = self->backoff_ms * 2 > POLL_MAX_MS ? POLL_MAX_MS : self->backoff_ms * 2;
 }
 
 static void note_end(struct child_channel *self, int status)
@@ -502,7 +502,7 @@ static void side_ended(struct child_channel *self, struct side *side)
 		return;
 	loop_remove_timer(self->loop, self->timer);
 	self->timer = NULL;
-	self->pause_ms = POLL_MIN_MS;
+	self->backoff_ms = POLL_MIN_MS;
 	channel_poll_later(self);
 }
 
@@ -628,7 +628,7 @@ static struct child_channel *new_channel(struct loop *loop, const struct channel
 
 	self->channel = (struct channel){.ops = &child_ops, .events = *events};
 	self->loop = loop;
-	self->pause_ms = POLL_MIN_MS;
+	self->backoff_ms = POLL_MIN_MS;
 	for (int i = 0; i < N_SIDES; i++)
 		self->sides[i] = (struct side){.channel = self, .fd = -1};
 	return self;

@@ -826,8 +826,8 @@ int auth_token_parse(const char *text, size_t len, char **ret_token, char **ret_
 
 enum {
 	TRIES = 4,
-	PAUSE_FIRST_MS = 200,
-	PAUSE_MAX_MS = 10 * 1000,
+	BACKOFF_FIRST_MS = 200,
+	BACKOFF_MAX_MS = 10 * 1000,
 	RESPONSE_MS = 30 * 1000,
 	/* Renewed so long before their end, or a tenth of their life if that is less. */
 	AHEAD_MS = 5000,
@@ -1003,7 +1003,7 @@ static bool auth_try_again(struct auth *auth, const struct http_response *respon
 {
 	const char *after = field_find(&response->headers, "retry-after");
 	int64_t wait_ms = after ? field_retry_after(after, clock_wall_ms()) : -1;
-	uint32_t most_ms = PAUSE_FIRST_MS;
+	uint32_t most_ms = BACKOFF_FIRST_MS;
 
 	if (!(response->status ? is_busy_status(response->status) : response->is_transient) ||
 		++auth->tries >= TRIES)
@@ -1012,8 +1012,8 @@ static bool auth_try_again(struct auth *auth, const struct http_response *respon
 		most_ms *= 3;
 	if (wait_ms < 0)
 		wait_ms = random_below(most_ms) + 1;
-	if (wait_ms > PAUSE_MAX_MS)
-		wait_ms = PAUSE_MAX_MS;
+	if (wait_ms > BACKOFF_MAX_MS)
+		wait_ms = BACKOFF_MAX_MS;
 	auth->pause = loop_add_timer(auth->loop, clock_ms() + wait_ms, auth_query_again, auth);
 	return true;
 }

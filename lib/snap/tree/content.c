@@ -22,8 +22,9 @@
 enum {
 	BUF_SIZE = 256 * 1024,
 	TRIES = 4,
-	PAUSE_CHANGED_MS = 20,
-	PAUSE_GONE_MS = 2, /* between the two steps of a program that replaces a file the old way */
+	BACKOFF_CHANGED_MS = 20,
+	BACKOFF_GONE_MS =
+		2, /* between the two steps of a program that replaces a file the old way */
 	LINK_MAX_BYTES = 1 << 20,
 	LFS_POINTER_MAX = 1024,
 };
@@ -277,7 +278,7 @@ static int content_poll_again(struct content_reader *reader, struct path *path, 
 {
 	struct stat st;
 
-	long ms = content_is_gone(result) ? PAUSE_GONE_MS : PAUSE_CHANGED_MS;
+	long ms = content_is_gone(result) ? BACKOFF_GONE_MS : BACKOFF_CHANGED_MS;
 	nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
 	int rc = content_lstat(reader->root_fd, path->path, &st);
 	if (content_is_gone(rc) || rc == -ELOOP || rc == -EXDEV)

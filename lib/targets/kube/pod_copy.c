@@ -338,7 +338,7 @@ int part_stream_finish(const struct part_stream *stream, struct err *err)
 
 enum {
 	TRIES_MAX = 8, /* without anything that came */
-	PAUSE_MS = 1000,
+	BACKOFF_MS = 1000,
 	NAMES_MAX = 512 << 20, /* bytes of names to be asked for */
 	NAME_EXTRA = 44,       /* what stands around a name */
 	MISSING_MAX = 1000,
@@ -474,7 +474,7 @@ static int fail_tools(const struct pod_copy *copy, struct err *err)
 	return err_hint(err, "image: docker.io/library/python:3.12   # has a shell and tar");
 }
 
-static int on_pause(void *ctx, struct err *err)
+static int on_backoff(void *ctx, struct err *err)
 {
 	struct pod_copy *copy = ctx;
 
@@ -496,7 +496,7 @@ static bool pod_copy_try_again(struct pod_copy *copy, const struct err *error)
 		copy->tries > TRIES_MAX)
 		return false;
 	log_note("%s: %s; again in a second", copy->pod, error->message);
-	copy->pause = loop_add_timer(copy->request.loop, clock_ms() + PAUSE_MS, on_pause, copy);
+	copy->pause = loop_add_timer(copy->request.loop, clock_ms() + BACKOFF_MS, on_backoff, copy);
 	return true;
 }
 
@@ -1038,7 +1038,7 @@ static void on_list_done(void *ctx, int status, struct err *error, const char *s
 	bool is_short = !err_is_set(error) && failure.id == E_KUBE_EXEC;
 	if ((is_refused || is_short) && ++copy->tries <= TRIES_MAX) {
 		copy->pause = loop_add_timer(
-			copy->request.loop, clock_ms() + PAUSE_MS, pod_copy_begin, copy);
+			copy->request.loop, clock_ms() + BACKOFF_MS, pod_copy_begin, copy);
 		return;
 	}
 	copy->has_progress = false;

@@ -114,11 +114,11 @@ enum { SLOW_MS = 250, N_DRIPS = 12 };
 /* A byte now and then: slow, but going on. */
 static bool response_drip(struct fix_conn *conn)
 {
-	int pause_ms = str_eq(conn->path, "/slow") ? SLOW_MS : 50;
+	int backoff_ms = str_eq(conn->path, "/slow") ? SLOW_MS : 50;
 
 	fix_print(conn, "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n");
 	for (int i = 0; i < N_DRIPS; i++) {
-		poll(NULL, 0, pause_ms);
+		poll(NULL, 0, backoff_ms);
 		if (!fix_print(conn, "x"))
 			return false;
 	}
@@ -459,7 +459,7 @@ static int take_slowly(void *ctx, const void *data, size_t len, struct err *err)
 	return 1;
 }
 
-static int poll_after_pause(void *ctx, struct err *err)
+static int poll_after_backoff(void *ctx, struct err *err)
 {
 	struct result *result = ctx;
 
@@ -470,7 +470,7 @@ static int poll_after_pause(void *ctx, struct err *err)
 		http_resume(result->call);
 	}
 	if (result->n_done == 0)
-		loop_add_timer(result->client->loop, clock_ms() + 20, poll_after_pause, result);
+		loop_add_timer(result->client->loop, clock_ms() + 20, poll_after_backoff, result);
 	return 0;
 }
 
@@ -480,7 +480,7 @@ static void test_receive_with_pauses(void **state)
 
 	(void)state;
 	client_start(&client, server->port, "/stream", &result);
-	loop_add_timer(client.loop, clock_ms() + 20, poll_after_pause, &result);
+	loop_add_timer(client.loop, clock_ms() + 20, poll_after_backoff, &result);
 	client_run(&client);
 	assert_int_equal(result.error, E_NONE);
 	assert_int_equal(result.status, 200);
@@ -490,7 +490,7 @@ static void test_receive_with_pauses(void **state)
 	result_done(&result);
 }
 
-static int fail_after_pause(void *ctx, const void *data, size_t len, struct err *err)
+static int fail_after_backoff(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct result *result = ctx;
 
@@ -502,9 +502,9 @@ static int fail_after_pause(void *ctx, const void *data, size_t len, struct err 
 }
 
 /* libcurl hands out what it has kept as soon as it is told to go on. */
-static void test_fail_after_pause(void **state)
+static void test_fail_after_backoff(void **state)
 {
-	struct result result = {.request = {.data = fail_after_pause}};
+	struct result result = {.request = {.data = fail_after_backoff}};
 
 	(void)state;
 	client_get(&client, server->port, "/stream", &result);
@@ -736,7 +736,7 @@ static int done_cancels(void *ctx, struct http_response *response, struct err *e
 	return result_note(ctx, response, err);
 }
 
-static int cancel_after_pause(void *ctx, const void *data, size_t len, struct err *err)
+static int cancel_after_backoff(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct result *result = ctx;
 
@@ -747,9 +747,9 @@ static int cancel_after_pause(void *ctx, const void *data, size_t len, struct er
 	return 1;
 }
 
-static void test_cancel_after_pause(void **state)
+static void test_cancel_after_backoff(void **state)
 {
-	struct result result = {.request = {.data = cancel_after_pause}};
+	struct result result = {.request = {.data = cancel_after_backoff}};
 
 	(void)state;
 	client_get(&client, server->port, "/stream", &result);
@@ -1061,7 +1061,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_early_response_and_reset, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_half_closed, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_receive_with_pauses, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_fail_after_pause, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_fail_after_backoff, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_small_pieces, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_idle, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_slow_is_not_idle, set_up, tear_down),
@@ -1069,7 +1069,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_queue_is_not_idle, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_deadline, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_deadline_while_connecting, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_cancel_after_pause, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_cancel_after_backoff, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_cancel_before_it_begins, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_cancel_from_outside, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_cancel_while_connecting, set_up, tear_down),

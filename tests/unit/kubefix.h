@@ -73,7 +73,7 @@ struct kube {
 	struct strv notes;
 };
 
-static inline void kube_note(void *ctx, const char *text)
+static inline void kube_annotation(void *ctx, const char *text)
 {
 	struct kube *kube = ctx;
 
@@ -103,7 +103,7 @@ static inline void kube_connect_with(struct kube *kube, const struct kube_plugin
 		.http = kube->http,
 		.access = &kube->access,
 		.plugin = {.tty_fd = -1},
-		.note = kube_note,
+		.note = kube_annotation,
 		.ctx = kube};
 
 	if (plugin)

@@ -28,8 +28,8 @@ enum {
 	KUBE_FIRST_MS = 5000, /* for a server that has not answered yet and cannot be reached */
 	KUBE_BACKOFF_FIRST_MS = 100,
 	KUBE_BACKOFF_MAX_MS = 5000,
-	KUBE_NOTE_MIN_MS = 1000,    /* shorter waits are not told */
-	KUBE_NOTE_EVERY_MS = 10000, /* nor others more often */
+	KUBE_ANNOTATION_MIN_MS = 1000,    /* shorter waits are not told */
+	KUBE_ANNOTATION_EVERY_MS = 10000, /* nor others more often */
 	KUBE_PAGE = 500,
 	KUBE_PAGE_SIZE_MAX = 64 << 20,
 };
@@ -223,8 +223,8 @@ static void client_note_wait(const struct kube_call *call, int64_t wait_ms)
 	int64_t now_ms = clock_ms();
 	char text[32];
 
-	if (!client->options.note || wait_ms < KUBE_NOTE_MIN_MS ||
-		(client->noted_ms && now_ms < client->noted_ms + KUBE_NOTE_EVERY_MS))
+	if (!client->options.note || wait_ms < KUBE_ANNOTATION_MIN_MS ||
+		(client->noted_ms && now_ms < client->noted_ms + KUBE_ANNOTATION_EVERY_MS))
 		return;
 	client->noted_ms = now_ms;
 	AUTO_FREE char *note = mem_printf(

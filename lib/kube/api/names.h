@@ -26,16 +26,16 @@
 enum { KUBE_MASTER_PORT = 29500 };
 
 /* Labels and annotations of all objects of a run. */
-#define KUBE_LABEL_RUN     "dlrun.io/run-id"
-#define KUBE_LABEL_ATTEMPT "dlrun.io/attempt"
-#define KUBE_LABEL_USER    "dlrun.io/user"
-#define KUBE_LABEL_TREE    "dlrun.io/tree"
-#define KUBE_NOTE_SPEC     "dlrun.io/spec"
-#define KUBE_NOTE_RECORD   "dlrun.io/record"
-#define KUBE_NOTE_USER     "dlrun.io/user"
-#define KUBE_NOTE_COMMIT   "dlrun.io/commit"
-#define KUBE_NOTE_IMAGE    "dlrun.io/image"
-#define KUBE_NOTE_LINGER   "dlrun.io/linger" /* of pods: seconds for which results wait */
+#define KUBE_LABEL_RUN         "dlrun.io/run-id"
+#define KUBE_LABEL_ATTEMPT     "dlrun.io/attempt"
+#define KUBE_LABEL_USER        "dlrun.io/user"
+#define KUBE_LABEL_TREE        "dlrun.io/tree"
+#define KUBE_ANNOTATION_SPEC   "dlrun.io/spec"
+#define KUBE_ANNOTATION_RECORD "dlrun.io/record"
+#define KUBE_ANNOTATION_USER   "dlrun.io/user"
+#define KUBE_ANNOTATION_COMMIT "dlrun.io/commit"
+#define KUBE_ANNOTATION_IMAGE  "dlrun.io/image"
+#define KUBE_ANNOTATION_LINGER "dlrun.io/linger" /* of pods: seconds for which results wait */
 
 #define JOB_GANG "w" /* the replicated job of a JobSet */
 

@@ -843,7 +843,7 @@ static int job_pod(struct job *job, struct json **ret, struct err *err)
 	if (job->lingers) {
 		AUTO_FREE char *text =
 			mem_printf("%lld", (long long)(job->run->linger_ms + 999) / 1000);
-		json_set_str(notes, KUBE_NOTE_LINGER, text);
+		json_set_str(notes, KUBE_ANNOTATION_LINGER, text);
 	}
 	buf_init(&hosts, 128 << 10);
 	for (int i = 0; i < job->run->nodes; i++) {
@@ -933,9 +933,9 @@ static void set_notes(const struct kube_run *run, struct json *metadata)
 {
 	const struct {
 		const char *key, *value;
-	} notes[] = {{KUBE_NOTE_COMMIT, run->commit}, {KUBE_NOTE_IMAGE, run->image_ref},
-		{KUBE_NOTE_RECORD, run->record}, {KUBE_NOTE_SPEC, run->spec},
-		{KUBE_NOTE_USER, run->user}};
+	} notes[] = {{KUBE_ANNOTATION_COMMIT, run->commit}, {KUBE_ANNOTATION_IMAGE, run->image_ref},
+		{KUBE_ANNOTATION_RECORD, run->record}, {KUBE_ANNOTATION_SPEC, run->spec},
+		{KUBE_ANNOTATION_USER, run->user}};
 	struct json *annotations = json_sub(metadata, "annotations");
 
 	for (size_t i = 0; i < ARRAY_LEN(notes); i++)

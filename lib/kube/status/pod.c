@@ -29,7 +29,7 @@ int64_t kube_pod_lingers(const struct json *pod)
 	static const char path[] = "status.containerStatuses";
 	const struct json *ended =
 		kube_at(kube_named(pod, path, KUBE_CONTAINER), "state.terminated");
-	const char *linger = kube_annotation(pod, KUBE_NOTE_LINGER);
+	const char *linger = kube_annotation(pod, KUBE_ANNOTATION_LINGER);
 
 	if (!ended || kube_deleted_ms(pod) || !linger ||
 		!kube_at(kube_named(pod, path, KUBE_KEEPER), "state.running"))
@@ -51,7 +51,7 @@ static const char *pod_phase(const struct json *pod)
 static bool pod_may_linger(const struct kube_facts *facts, const struct json *job)
 {
 	if (job)
-		return kube_annotation(kube_at(job, "spec.template"), KUBE_NOTE_LINGER);
+		return kube_annotation(kube_at(job, "spec.template"), KUBE_ANNOTATION_LINGER);
 	return !facts->jobset && !facts->was_cancelled;
 }
 
@@ -63,7 +63,7 @@ char *kube_pods_lost(
 	vec_foreach (const struct kube_pod, pod, pods) {
 		AUTO_FREE char *name = kube_text(pod->name, KUBE_SENTENCE_MAX / 4);
 
-		if (!kube_annotation(pod->json, KUBE_NOTE_LINGER))
+		if (!kube_annotation(pod->json, KUBE_ANNOTATION_LINGER))
 			continue;
 		if (pod->disrupted || str_eq(kube_str_at(pod->json, "status.reason"), "Evicted"))
 			return mem_printf("pod %s was evicted from its node", name);
@@ -632,7 +632,7 @@ static bool pod_ended_before(const struct kube_pod *pod, const struct json *term
 		kube_time_at(kube_condition(pod->json, "DisruptionTarget"), "lastTransitionTime");
 	int64_t finished_ms = kube_time_at(terminated, "finishedAt");
 
-	return kube_annotation(pod->json, KUBE_NOTE_LINGER) && finished_ms &&
+	return kube_annotation(pod->json, KUBE_ANNOTATION_LINGER) && finished_ms &&
 	       json_get_int(terminated, "exitCode", 0) && finished_ms + SECOND_MS < at;
 }
 

@@ -50,9 +50,9 @@ static struct run *kube_adopt_make(const struct json *object, const struct kube_
 	const struct kube_record_place *place)
 {
 	const struct json *notes = json_get(json_get(object, "metadata"), "annotations");
-	const char *user = json_get_str(notes, KUBE_NOTE_USER);
-	AUTO_JSON struct json *record = kube_adopt_parse(notes, KUBE_NOTE_RECORD);
-	AUTO_JSON struct json *spec = kube_adopt_parse(notes, KUBE_NOTE_SPEC);
+	const char *user = json_get_str(notes, KUBE_ANNOTATION_USER);
+	AUTO_JSON struct json *record = kube_adopt_parse(notes, KUBE_ANNOTATION_RECORD);
+	AUTO_JSON struct json *spec = kube_adopt_parse(notes, KUBE_ANNOTATION_SPEC);
 	AUTO_FREE char *name = mem_strndup(handle->run_id, strlen(handle->run_id) - RUN_SUFFIX - 1);
 	struct run *run = run_new(handle->run_id, name);
 	struct json *adopted;

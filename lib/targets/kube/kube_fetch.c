@@ -759,7 +759,7 @@ static int find_tree(struct fetching *fetching, struct err *err)
 {
 	const struct json *list = json_get(fetching->pod_spec, "containers");
 	const struct json *notes = json_get(json_get(fetching->job, "metadata"), "annotations");
-	const char *text = json_get_str(notes, KUBE_NOTE_SPEC);
+	const char *text = json_get_str(notes, KUBE_ANNOTATION_SPEC);
 	AUTO_JSON struct json *spec = NULL;
 	const char *dir = NULL, *cwd = NULL;
 

@@ -45,14 +45,14 @@ static void kube_reconcile_write_mark(const struct target_kube *kube,
 	AUTO_FREE char *path = mark_path(kube, handle, name);
 	AUTO_ERR struct err err = {0};
 
-	int r = kube_note_sending(kube, handle, &err);
+	int r = kube_annotation_sending(kube, handle, &err);
 	if (r == 0)
 		r = fs_replace(path, text, strlen(text), 0600, FS_SYNC_NONE, &err);
 	if (r < 0)
 		log_note("%s", err.message);
 }
 
-int kube_note_sending(
+int kube_annotation_sending(
 	const struct target_kube *kube, const struct kube_handle *handle, struct err *err)
 {
 	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
@@ -60,13 +60,13 @@ int kube_note_sending(
 	return fs_mkdirs(dir, 0700, err);
 }
 
-void kube_note_accepted(
+void kube_annotation_accepted(
 	const struct target_kube *kube, const struct kube_handle *handle, bool adopted)
 {
 	kube_reconcile_write_mark(kube, handle, ATTEMPT_ACCEPTED, adopted ? TEXT_ADOPTED : "");
 }
 
-void kube_note_refused(const struct target_kube *kube, const struct kube_handle *handle)
+void kube_annotation_refused(const struct target_kube *kube, const struct kube_handle *handle)
 {
 	kube_reconcile_write_mark(kube, handle, MARK_REFUSED, "");
 }

@@ -47,11 +47,11 @@ struct kube_reconcile *kube_reconcile_start(
 void kube_reconcile_cancel(struct kube_reconcile *repair);
 
 /* To be durable enough before something is sent. */
-int kube_note_sending(
+int kube_annotation_sending(
 	const struct target_kube *kube, const struct kube_handle *handle, struct err *err);
-void kube_note_accepted(
+void kube_annotation_accepted(
 	const struct target_kube *kube, const struct kube_handle *handle, bool adopted);
-void kube_note_refused(const struct target_kube *kube, const struct kube_handle *handle);
+void kube_annotation_refused(const struct target_kube *kube, const struct kube_handle *handle);
 /* Whether the cluster is known to have had it: also of what others have submitted. */
 bool kube_is_accepted(const struct target_kube *kube, const struct kube_handle *handle);
 bool kube_is_adopted(const struct target_kube *kube, const struct kube_handle *handle);

@@ -692,7 +692,7 @@ static void on_mended(void *ctx, struct err *error)
 
 	question->repair = NULL;
 	if (question->adopts)
-		kube_note_accepted(batch->kube, &question->handle, !err_is_set(error));
+		kube_annotation_accepted(batch->kube, &question->handle, !err_is_set(error));
 	if (err_is_set(error)) {
 		log_note("%s", error->message);
 		err_clear(error);

@@ -884,7 +884,7 @@ static void adopted_all(struct submit *submit)
 	};
 
 	if (!submit->is_unadopted)
-		kube_note_accepted(submit->kube, &submit->plan.handle, true);
+		kube_annotation_accepted(submit->kube, &submit->plan.handle, true);
 	if (kube_is_cancelled(submit->kube, &submit->plan.handle))
 		submit->repair = kube_reconcile_start(submit->kube, &request);
 	else
@@ -907,7 +907,7 @@ static int on_adopted(void *ctx, struct kube_response *response, struct err *err
 static void kube_submit_accepted(struct submit *submit)
 {
 	/* Without it a Job that is removed by others would look like one that never was. */
-	kube_note_accepted(submit->kube, &submit->plan.handle, false);
+	kube_annotation_accepted(submit->kube, &submit->plan.handle, false);
 	const struct json *list[BEFORE_MAX];
 	size_t n = kube_objects_adopt(&submit->objects, list);
 	AUTO_JSON struct json *owner = n > 0 ? kube_job_owner(submit->job) : NULL;
@@ -949,7 +949,7 @@ static void created(struct creation *creation, struct json *take)
 	json_free(take);
 	if (--submit->n_open == 0) {
 		if (err_is_set(&submit->error) && !submit->is_unsure)
-			kube_note_refused(submit->kube, &submit->plan.handle);
+			kube_annotation_refused(submit->kube, &submit->plan.handle);
 		if (err_is_set(&submit->error))
 			kube_submit_do_submit_finish(submit);
 		else if (submit->job)
@@ -1079,7 +1079,7 @@ int kube_submit(struct target *target, const struct target_job *job, struct targ
 		kube_submit_free(submit);
 		return r;
 	}
-	r = kube_note_sending(submit->kube, &submit->plan.handle, err);
+	r = kube_annotation_sending(submit->kube, &submit->plan.handle, err);
 	if (r < 0) {
 		kube_submit_free(submit);
 		return r;

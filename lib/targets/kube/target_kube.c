@@ -119,7 +119,7 @@ static struct kube_cluster *target_kube_find(
 	return NULL;
 }
 
-static void target_kube_note(void *ctx, const char *text)
+static void target_kube_annotation(void *ctx, const char *text)
 {
 	(void)ctx;
 	log_note("%s", text);
@@ -147,7 +147,7 @@ static int target_kube_connect_to(
 				.note = session->env.print,
 				.ctx = session->env.print_ctx,
 			},
-		.note = target_kube_note,
+		.note = target_kube_annotation,
 	};
 
 	proxy_env_read(env, &http.proxy);

@@ -461,7 +461,7 @@ static int accept_now(void *ctx, struct err *err)
 	struct place *place = ctx;
 
 	(void)err;
-	kube_note_accepted(target_kube_of(place->target), handle_of(place), false);
+	kube_annotation_accepted(target_kube_of(place->target), handle_of(place), false);
 	return 0;
 }
 

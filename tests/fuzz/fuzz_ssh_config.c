@@ -22,7 +22,7 @@ static void check_list(const struct strv *list, bool whole)
 static void check_config(struct ssh_config *config)
 {
 	static const char *const env[] = {"NAME=value", "SSH_SOCK=/run/agent", NULL};
-	const struct ssh_config_place place = {
+	const struct ssh_config_location place = {
 		.home = "/home/me", .host = "gpu", .local_user = "me", .env = env};
 
 	BUG_ON(!config->port || !str_is_plain(config->hostname) || !str_is_plain(config->user));

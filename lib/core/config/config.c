@@ -25,29 +25,31 @@ size_t config_key_index(const char *name)
 	return config_keys_n;
 }
 
-int config_place_prefix(struct err *err, const struct config_place *place)
+int config_location_prefix(struct err *err, const struct config_location *place)
 {
 	if (place->at.line)
 		return err_prefix(err, "%s:%u:%u", place->file, place->at.line, place->at.column);
 	return err_prefix(err, "%s", place->file);
 }
 
-struct config_place config_place_of(const struct config_place *outer, const struct yaml *item)
+struct config_location config_location_of(
+	const struct config_location *outer, const struct yaml *item)
 {
 	bool is_apart = item->key_mark.line && item->key_mark.line != item->mark.line;
 
-	return (struct config_place){
+	return (struct config_location){
 		outer->source, outer->file, is_apart ? item->key_mark : item->mark};
 }
 
-int config_place_error(
-	struct err *err, enum err_id id, const struct config_place *place, const char *text)
+int config_location_error(
+	struct err *err, enum err_id id, const struct config_location *place, const char *text)
 {
 	err_set(err, id, "%s", text);
-	return config_place_prefix(err, place);
+	return config_location_prefix(err, place);
 }
 
-int config_place_errorf(struct err *err, const struct config_place *place, const char *fmt, ...)
+int config_location_errorf(
+	struct err *err, const struct config_location *place, const char *fmt, ...)
 {
 	AUTO_FREE char *text = NULL;
 	va_list args;
@@ -55,18 +57,18 @@ int config_place_errorf(struct err *err, const struct config_place *place, const
 	va_start(args, fmt);
 	text = mem_vprintf(fmt, args);
 	va_end(args);
-	return config_place_error(err, E_CONFIG, place, text);
+	return config_location_error(err, E_CONFIG, place, text);
 }
 
-int config_unknown_key(struct err *err, const struct config_place *place, const char *where,
+int config_unknown_key(struct err *err, const struct config_location *place, const char *where,
 	const struct yaml *item, const char *const *known, size_t n, const char *right)
 {
 	const char *near = str_suggest(item->key, known, n);
 	AUTO_FREE char *shown = str_shown(item->key);
 
 	err_set(err, E_CONFIG_KEY, "unknown key '%s'%s%s", shown, *where ? " in " : "", where);
-	config_place_prefix(
-		err, &(struct config_place){place->source, place->file, item->key_mark});
+	config_location_prefix(
+		err, &(struct config_location){place->source, place->file, item->key_mark});
 	if (right)
 		return err_hint(err, "%s", right);
 	if (near)
@@ -83,7 +85,7 @@ void config_value_done(struct config_value *value)
 	*value = (struct config_value){0};
 }
 
-void config_value_mark(struct config_value *value, const struct config_place *place)
+void config_value_mark(struct config_value *value, const struct config_location *place)
 {
 	char *file = mem_strdup(place->file);
 
@@ -117,7 +119,7 @@ int config_check_scalar(const struct config_key *key, const char *text, struct e
 }
 
 int config_set_scalar(struct config *config, size_t i, const char *text,
-	const struct config_place *place, struct err *err)
+	const struct config_location *place, struct err *err)
 {
 	const struct config_key *key = &config_keys[i];
 	struct config_value *value = &config->values[i];
@@ -125,7 +127,7 @@ int config_set_scalar(struct config *config, size_t i, const char *text,
 
 	if (key->type == CONFIG_REGISTRY) {
 		if (config_set_registry(key->name, text, &value->json, &cause) < 0) {
-			config_place_prefix(&cause, place);
+			config_location_prefix(&cause, place);
 			return err_move(err, &cause);
 		}
 		config_value_mark(value, place);
@@ -134,7 +136,7 @@ int config_set_scalar(struct config *config, size_t i, const char *text,
 	if (config_check_scalar(key, text, &cause) < 0) {
 		if (!str_starts(cause.message, key->name))
 			err_prefix(&cause, "%s", key->name);
-		return config_place_error(err, E_CONFIG, place, cause.message);
+		return config_location_error(err, E_CONFIG, place, cause.message);
 	}
 	free(value->text);
 	value->text = mem_strdup(text);
@@ -153,8 +155,8 @@ int config_blame(const struct config *config, const char *key, struct err *err)
 
 	if (!origin->file || config_is_option(config, key))
 		return -(int)err->code;
-	return config_place_prefix(err, &(struct config_place){origin->source, origin->file,
-						{origin->line, origin->column}});
+	return config_location_prefix(err, &(struct config_location){origin->source, origin->file,
+						   {origin->line, origin->column}});
 }
 
 static const struct config_value *config_value_of(const struct config *config, const char *name)
@@ -179,8 +181,8 @@ static int read_environment(struct config *config, const char *const *env, struc
 		text = env_get(env, name);
 		if (str_empty(text))
 			continue;
-		r = config_set_scalar(
-			config, i, text, &(struct config_place){CONFIG_FROM_ENV, name, {0}}, err);
+		r = config_set_scalar(config, i, text,
+			&(struct config_location){CONFIG_FROM_ENV, name, {0}}, err);
 		if (r < 0)
 			return r;
 	}
@@ -263,7 +265,7 @@ int config_override(struct config *config, const char *key, const char *text, st
 		config->values[i].text = mem_strdup(text);
 	}
 	config_value_mark(&config->values[i],
-		&(struct config_place){CONFIG_FROM_OPTION, "the command line", {0}});
+		&(struct config_location){CONFIG_FROM_OPTION, "the command line", {0}});
 	return 0;
 }
 

@@ -24,21 +24,21 @@ static const char *kind_name(const struct yaml *node)
 	return names[node->kind];
 }
 
-int config_wrong_kind(struct err *err, const struct config_place *place, const char *key,
+int config_wrong_kind(struct err *err, const struct config_location *place, const char *key,
 	const char *wanted, const struct yaml *node)
 {
-	return config_place_errorf(
+	return config_location_errorf(
 		err, place, "%s must be %s, not %s", key, wanted, kind_name(node));
 }
 
 static int config_file_read_words(const struct yaml *node, const char *key,
-	const struct config_place *place, struct strv *ret, struct err *err)
+	const struct config_location *place, struct strv *ret, struct err *err)
 {
 	for (const struct yaml *item = node->first; item; item = item->next) {
-		struct config_place here = config_place_of(place, item);
+		struct config_location here = config_location_of(place, item);
 
 		if (item->kind != YAML_SCALAR)
-			return config_place_errorf(err, &here,
+			return config_location_errorf(err, &here,
 				"an item of %s must be a single value, not %s", key,
 				kind_name(item));
 		strv_add(ret, item->text);
@@ -47,7 +47,7 @@ static int config_file_read_words(const struct yaml *node, const char *key,
 }
 
 static int config_file_read_list(struct config *config, size_t i, const struct yaml *node,
-	const struct config_place *place, struct err *err)
+	const struct config_location *place, struct err *err)
 {
 	struct config_value *value = &config->values[i];
 	AUTO_STRV struct strv list = {0};
@@ -65,22 +65,23 @@ static int config_file_read_list(struct config *config, size_t i, const struct y
 	return 0;
 }
 
-static int check_ports(const struct yaml *node, const struct config_place *place, struct err *err)
+static int check_ports(
+	const struct yaml *node, const struct config_location *place, struct err *err)
 {
 	struct ports ports = {0};
 
 	for (const struct yaml *item = node->first; item; item = item->next) {
-		struct config_place here = config_place_of(place, item);
+		struct config_location here = config_location_of(place, item);
 		AUTO_ERR struct err cause = {0};
 
 		if (item->kind == YAML_SCALAR && ports_add(&ports, item->text, &cause) < 0)
-			return config_place_errorf(err, &here, "ports: %s", cause.message);
+			return config_location_errorf(err, &here, "ports: %s", cause.message);
 	}
 	return 0;
 }
 
 static int read_ports(struct config *config, size_t i, const struct yaml *node,
-	const struct config_place *place, struct err *err)
+	const struct config_location *place, struct err *err)
 {
 	int r = check_ports(node, place, err);
 
@@ -88,7 +89,7 @@ static int read_ports(struct config *config, size_t i, const struct yaml *node,
 }
 
 static int read_command(struct config *config, size_t i, const struct yaml *node,
-	const struct config_place *place, struct err *err)
+	const struct config_location *place, struct err *err)
 {
 	struct config_value *value = &config->values[i];
 
@@ -100,7 +101,7 @@ static int read_command(struct config *config, size_t i, const struct yaml *node
 		return config_file_read_list(config, i, node, place, err);
 	}
 	if (!*node->text)
-		return config_place_errorf(err, place, "%s is empty", config_keys[i].name);
+		return config_location_errorf(err, place, "%s is empty", config_keys[i].name);
 	strv_done(&value->list);
 	strv_add(&value->list, node->text);
 	value->shell = true;
@@ -109,11 +110,12 @@ static int read_command(struct config *config, size_t i, const struct yaml *node
 }
 
 static int bad_name(
-	const char *name, struct yaml_mark at, const struct config_place *place, struct err *err)
+	const char *name, struct yaml_mark at, const struct config_location *place, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(name);
 
-	return config_place_errorf(err, &(struct config_place){place->source, place->file, at},
+	return config_location_errorf(err,
+		&(struct config_location){place->source, place->file, at},
 		"'%s' is not a valid variable name", shown);
 }
 
@@ -134,7 +136,7 @@ static void env_put(struct strv *list, const char *name, const char *text)
 }
 
 static int read_env(struct config *config, size_t i, const struct yaml *node,
-	const struct config_place *place, struct err *err)
+	const struct config_location *place, struct err *err)
 {
 	struct config_value *value = &config->values[i];
 
@@ -142,7 +144,7 @@ static int read_env(struct config *config, size_t i, const struct yaml *node,
 		return config_wrong_kind(
 			err, place, config_keys[i].name, "a map of names to values", node);
 	for (const struct yaml *item = node->first; item; item = item->next) {
-		struct config_place here = config_place_of(place, item);
+		struct config_location here = config_location_of(place, item);
 
 		if (!env_name_is_valid(item->key, strlen(item->key)))
 			return bad_name(item->key, item->key_mark, place, err);
@@ -155,8 +157,8 @@ static int read_env(struct config *config, size_t i, const struct yaml *node,
 }
 
 /* Whether a secret of that origin may be had: from this shell, or a file of the tree. */
-static bool may_read(struct config *config, const struct config_place *place, enum config_setter by,
-	const char *name, const char *from)
+static bool may_read(struct config *config, const struct config_location *place,
+	enum config_setter by, const char *name, const char *from)
 {
 	AUTO_FREE char *key = mem_printf("secrets.%s", name);
 	AUTO_FREE char *file = from ? config_file_named(config, place->file, from + 1) : NULL;
@@ -166,7 +168,7 @@ static bool may_read(struct config *config, const struct config_place *place, en
 
 /* A list of names, or a map in which a name without a value is from this shell, too. */
 static int config_file_read_secrets(struct config *config, size_t i, const struct yaml *node,
-	const struct config_place *place, struct err *err)
+	const struct config_location *place, struct err *err)
 {
 	struct config_value *value = &config->values[i];
 
@@ -174,7 +176,7 @@ static int config_file_read_secrets(struct config *config, size_t i, const struc
 		return config_wrong_kind(err, place, "secrets", "a list of names", node);
 	for (const struct yaml *item = node->first; item; item = item->next) {
 		bool named = node->kind == YAML_MAP;
-		struct config_place here = config_place_of(place, item);
+		struct config_location here = config_location_of(place, item);
 		const char *name = named ? item->key : item->text, *from = NULL;
 
 		if (item->kind != YAML_SCALAR)
@@ -185,7 +187,7 @@ static int config_file_read_secrets(struct config *config, size_t i, const struc
 			return bad_name(name, named ? item->key_mark : item->mark, place, err);
 		/* A value in a file that git tracks is what secrets are there to avoid. */
 		if (from && (from[0] != '@' || !from[1]))
-			return config_place_errorf(err, &here,
+			return config_location_errorf(err, &here,
 				"%s: a secret comes from this shell or from \"@FILE\"", name);
 		if (may_read(config, &here, config_keys[i].by, name, from))
 			env_put(&value->list, name, from);
@@ -195,7 +197,7 @@ static int config_file_read_secrets(struct config *config, size_t i, const struc
 }
 
 static int config_file_read_registry(struct config *config, size_t i, const struct yaml *node,
-	const struct config_place *place, struct err *err)
+	const struct config_location *place, struct err *err)
 {
 	struct config_value *value = &config->values[i];
 	int r = config_read_registry(config, config_keys[i].name, node, place, &value->json, err);
@@ -231,11 +233,11 @@ static bool has_keys_below(const char *name)
 }
 
 static int read_map(struct config *config, const struct yaml *map, const char *prefix,
-	const struct config_place *place, struct err *err);
+	const struct config_location *place, struct err *err);
 
 /* A map instead of a word means the default, with these details. */
 static int read_choice_map(struct config *config, size_t i, const struct yaml *node,
-	const struct config_place *place, struct err *err)
+	const struct config_location *place, struct err *err)
 {
 	int r = config_set_scalar(config, i, config_keys[i].fallback, place, err);
 
@@ -273,16 +275,16 @@ static int hint_shape(struct err *err, const struct config_key *key, const struc
 }
 
 static int read_typed(struct config *config, size_t i, const struct yaml *node,
-	const struct config_place *place, struct err *err);
+	const struct config_location *place, struct err *err);
 
 /* 1: it counts; 0: not before it is confirmed. */
 static int may_set(struct config *config, const struct config_key *key, const struct yaml *node,
-	const struct config_place *place, struct err *err)
+	const struct config_location *place, struct err *err)
 {
 	AUTO_FREE char *file = NULL;
 
 	if (place->source == CONFIG_FROM_PROJECT && key->by == CONFIG_BY_USER) {
-		config_place_errorf(err, place,
+		config_location_errorf(err, place,
 			"%s cannot be set by a project; set it in your own configuration",
 			key->name);
 		return err_hint(err, "dlrun help dlrun.yaml");
@@ -294,7 +296,7 @@ static int may_set(struct config *config, const struct config_key *key, const st
 }
 
 static int config_file_read_value(struct config *config, size_t i, const struct yaml *node,
-	const struct config_place *place, struct err *err)
+	const struct config_location *place, struct err *err)
 {
 	int r = may_set(config, &config_keys[i], node, place, err);
 
@@ -305,12 +307,12 @@ static int config_file_read_value(struct config *config, size_t i, const struct 
 }
 
 static int read_typed(struct config *config, size_t i, const struct yaml *node,
-	const struct config_place *place, struct err *err)
+	const struct config_location *place, struct err *err)
 {
 	const struct config_key *key = &config_keys[i];
 
 	if (yaml_is_null(node))
-		return config_place_errorf(err, place, "%s has no value", key->name);
+		return config_location_errorf(err, place, "%s has no value", key->name);
 	switch (key->type) {
 	case CONFIG_LIST:
 		return config_file_read_list(config, i, node, place, err);
@@ -355,7 +357,7 @@ static char *right_place(const struct yaml *item)
 	return NULL;
 }
 
-static int config_file_unknown_key(struct err *err, const struct config_place *place,
+static int config_file_unknown_key(struct err *err, const struct config_location *place,
 	const char *prefix, const struct yaml *item)
 {
 	AUTO_FREE char *right = *prefix ? NULL : right_place(item);
@@ -372,12 +374,12 @@ static int config_file_unknown_key(struct err *err, const struct config_place *p
 }
 
 static int read_map(struct config *config, const struct yaml *map, const char *prefix,
-	const struct config_place *place, struct err *err)
+	const struct config_location *place, struct err *err)
 {
 	int r = 0;
 
 	for (const struct yaml *item = map->first; item && r == 0; item = item->next) {
-		struct config_place here = config_place_of(place, item);
+		struct config_location here = config_location_of(place, item);
 		AUTO_FREE char *name =
 			*prefix ? mem_printf("%s.%s", prefix, item->key) : mem_strdup(item->key);
 		size_t i = config_key_index(name);
@@ -397,10 +399,11 @@ int config_read_text(struct config *config, enum config_source source, const cha
 
 	if (r < 0)
 		return r;
-	struct config_place place = {source, path, root->mark};
+	struct config_location place = {source, path, root->mark};
 	if (root->kind == YAML_MAP)
 		return read_map(config, root, "", &place, err);
-	config_place_errorf(err, &place, "the file must be a map of keys, not %s", kind_name(root));
+	config_location_errorf(
+		err, &place, "the file must be a map of keys, not %s", kind_name(root));
 	return err_hint(err, "target: local");
 }
 

@@ -34,7 +34,8 @@ int config_read_string(const struct config_reading *reading, struct json **ret, 
 	if (reading->node->kind != YAML_SCALAR)
 		return wrong_kind(reading, "a single value", err);
 	if (!config_target_is_text(reading->node))
-		return config_place_errorf(err, reading->place, "%s has no value", reading->name);
+		return config_location_errorf(
+			err, reading->place, "%s has no value", reading->name);
 	*ret = yaml_to_json_text(reading->node);
 	return 0;
 }
@@ -59,7 +60,7 @@ static int read_bool(const struct config_reading *reading, struct json **ret, st
 	if (reading->node->kind != YAML_SCALAR)
 		return wrong_kind(reading, "true or false", err);
 	shown = str_shown(reading->node->text);
-	return config_place_errorf(
+	return config_location_errorf(
 		err, reading->place, "%s must be true or false, not '%s'", reading->name, shown);
 }
 
@@ -73,8 +74,8 @@ static int read_scalar_as(const struct config_reading *reading, enum config_type
 	if (r < 0 || config_check_scalar(&key, reading->node->text, &cause) == 0)
 		return r;
 	if (type == CONFIG_ENUM)
-		return config_place_error(err, E_CONFIG, reading->place, cause.message);
-	return config_place_errorf(err, reading->place, "%s: %s", reading->name, cause.message);
+		return config_location_error(err, E_CONFIG, reading->place, cause.message);
+	return config_location_errorf(err, reading->place, "%s: %s", reading->name, cause.message);
 }
 
 static int read_duration(const struct config_reading *reading, struct json **ret, struct err *err)
@@ -122,7 +123,7 @@ int config_read_members(const struct config_reading *reading, const struct confi
 	*ret = json_object();
 	for (const struct yaml *item = reading->node->first; item; item = item->next) {
 		AUTO_FREE char *name = mem_printf("%s.%s", reading->name, item->key);
-		struct config_place here = config_place_of(reading->place, item);
+		struct config_location here = config_location_of(reading->place, item);
 		struct config_reading inner = {reading->config, &here, item, name};
 		struct json *value = NULL;
 		size_t i = 0;
@@ -149,7 +150,7 @@ static int read_named(const struct config_reading *reading, config_read_fn *read
 	*ret = json_object();
 	for (const struct yaml *item = reading->node->first; item; item = item->next) {
 		AUTO_FREE char *name = mem_printf("%s.%s", reading->name, item->key);
-		struct config_place here = config_place_of(reading->place, item);
+		struct config_location here = config_location_of(reading->place, item);
 		struct json *value = NULL;
 		int r = read(
 			&(struct config_reading){reading->config, &here, item, name}, &value, err);
@@ -169,7 +170,7 @@ static int read_items(const struct config_reading *reading, config_read_fn *read
 		return wrong_kind(reading, "a list", err);
 	*ret = json_array();
 	for (const struct yaml *item = reading->node->first; item; item = item->next) {
-		struct config_place here = config_place_of(reading->place, item);
+		struct config_location here = config_location_of(reading->place, item);
 		struct config_reading inner = {reading->config, &here, item, reading->name};
 		struct json *value = NULL;
 		int r = read(&inner, &value, err);
@@ -211,7 +212,7 @@ static int read_data_path(const struct config_reading *reading, struct json **re
 	const struct yaml *node = reading->node;
 
 	if (node->kind != YAML_SCALAR || (node->text[0] != '/' && node->text[0] != '~'))
-		return config_place_errorf(
+		return config_location_errorf(
 			err, reading->place, "%s must be an absolute path", reading->name);
 	*ret = yaml_to_json_text(node);
 	return 0;
@@ -236,7 +237,7 @@ static int check_source(const struct config_reading *reading, const struct json 
 		n += json_get(json, word) != NULL;
 	if (n == 1)
 		return 0;
-	return config_place_errorf(
+	return config_location_errorf(
 		err, reading->place, "%s must have exactly one of: %s", reading->name, sources);
 }
 
@@ -268,7 +269,7 @@ static int read_volume(const struct config_reading *reading, struct json **ret, 
 		return r;
 	const char *path = json_get_str(*ret, "path");
 	if (!path || *path != '/')
-		return config_place_errorf(err, reading->place,
+		return config_location_errorf(err, reading->place,
 			"%s must have path:, an absolute path in the container", reading->name);
 	return check_source(reading, *ret, "pvc nfs host_path", err);
 }
@@ -315,7 +316,7 @@ static int read_node_place(const struct config_reading *reading, struct json **r
 
 	if (node->kind != YAML_SCALAR ||
 		(node->text[0] != '/' && node->text[0] != '~' && !str_eq(node->text, "sync")))
-		return config_place_errorf(err, reading->place,
+		return config_location_errorf(err, reading->place,
 			"%s must be an absolute path on the hosts, or sync", reading->name);
 	*ret = yaml_to_json_text(node);
 	return 0;
@@ -329,14 +330,14 @@ static int read_node_data(const struct config_reading *reading, struct json **re
 static int config_target_add_hosts(const struct config_reading *reading, const struct yaml *item,
 	struct strv *hosts, struct err *err)
 {
-	struct config_place here = config_place_of(reading->place, item);
+	struct config_location here = config_location_of(reading->place, item);
 	AUTO_ERR struct err cause = {0};
 
 	if (!config_target_is_text(item))
 		return wrong_kind(reading, "a list of hosts", err);
 	if (node_hosts_add(hosts, item->text, &cause) == 0)
 		return 0;
-	return config_place_errorf(err, &here, "%s", cause.message);
+	return config_location_errorf(err, &here, "%s", cause.message);
 }
 
 /* Ranges are written out: what is kept is a list of hosts. */
@@ -352,7 +353,7 @@ static int read_hosts(const struct config_reading *reading, struct json **ret, s
 		item = item->next)
 		r = config_target_add_hosts(reading, item, &hosts, err);
 	if (r == 0 && hosts.n == 0)
-		r = config_place_errorf(err, reading->place, "%s names no host", reading->name);
+		r = config_location_errorf(err, reading->place, "%s names no host", reading->name);
 	if (r < 0)
 		return r;
 	*ret = json_array();
@@ -457,7 +458,7 @@ static int config_target_find_kind(
 	const struct yaml *node = yaml_get(reading->node, "kind");
 
 	if (!node) {
-		config_place_errorf(err, reading->place, "target %s has no kind", reading->name);
+		config_location_errorf(err, reading->place, "target %s has no kind", reading->name);
 		return err_hint(err, "kind: ssh # or kubernetes, or local");
 	}
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
@@ -465,8 +466,8 @@ static int config_target_find_kind(
 			*ret = kinds[i].kind;
 			return 0;
 		}
-	struct config_place here = config_place_of(reading->place, node);
-	config_place_errorf(err, &here, "the kind of target %s must be local, kubernetes or ssh",
+	struct config_location here = config_location_of(reading->place, node);
+	config_location_errorf(err, &here, "the kind of target %s must be local, kubernetes or ssh",
 		reading->name);
 	return err_hint(err, "kind: ssh");
 }
@@ -480,8 +481,8 @@ static const struct config_target_key *find_key(const char *name, unsigned kind)
 	return NULL;
 }
 
-static int config_target_fail_unknown(
-	const struct config_place *place, const struct yaml *item, unsigned kind, struct err *err)
+static int config_target_fail_unknown(const struct config_location *place, const struct yaml *item,
+	unsigned kind, struct err *err)
 {
 	const char *known[ARRAY_LEN(config_target_keys)];
 	size_t n = 0;
@@ -497,7 +498,7 @@ static int config_target_fail_unknown(
 }
 
 /* Keeps the value of a key unless it does not count before it is confirmed. */
-static void keep_value(const struct config_reading *reading, const struct config_place *place,
+static void keep_value(const struct config_reading *reading, const struct config_location *place,
 	const struct config_target_key *key, struct json *target, struct json *value)
 {
 	AUTO_FREE char *full = mem_printf("targets.%s.%s", reading->name, key->name);
@@ -520,7 +521,7 @@ static int config_target_read_target(
 	*ret = json_object();
 	int r = config_target_find_kind(reading, &kind, err);
 	for (const struct yaml *item = reading->node->first; item && r == 0; item = item->next) {
-		struct config_place here = config_place_of(reading->place, item);
+		struct config_location here = config_location_of(reading->place, item);
 		const struct config_target_key *key = find_key(item->key, kind);
 		struct json *value = NULL;
 
@@ -537,7 +538,7 @@ static int config_target_read_target(
 }
 
 int config_read_targets(struct config *config, size_t i, const struct yaml *node,
-	const struct config_place *place, struct err *err)
+	const struct config_location *place, struct err *err)
 {
 	struct config_value *value = &config->values[i];
 	int r = 0;
@@ -548,7 +549,7 @@ int config_read_targets(struct config *config, size_t i, const struct yaml *node
 	if (!value->json)
 		value->json = json_object();
 	for (const struct yaml *item = node->first; item && r == 0; item = item->next) {
-		struct config_place here = config_place_of(place, item);
+		struct config_location here = config_location_of(place, item);
 		struct json *target = NULL;
 
 		r = config_target_read_target(
@@ -636,7 +637,7 @@ static int config_target_read_repository(
 	int r = config_read_string(reading, ret, err);
 	if (r < 0 || check_repository(reading->name, reading->node->text, err) == 0)
 		return r;
-	return config_place_prefix(err, reading->place);
+	return config_location_prefix(err, reading->place);
 }
 
 static int config_target_read_file(
@@ -646,7 +647,7 @@ static int config_target_read_file(
 	if (r < 0)
 		return r;
 	if (str_starts(reading->node->text, "~/") && str_empty(reading->config->home))
-		return config_place_errorf(
+		return config_location_errorf(
 			err, reading->place, "%s: HOME is not set", reading->name);
 	AUTO_FREE char *path =
 		config_file_named(reading->config, reading->place->file, reading->node->text);
@@ -664,7 +665,7 @@ static int read_insecure(const struct config_reading *reading, struct json **ret
 	json_free(*ret);
 	*ret = yaml_to_json(reading->node);
 	if (json_kind(*ret) != JSON_BOOL)
-		return config_place_errorf(
+		return config_location_errorf(
 			err, reading->place, "%s must be true or false", reading->name);
 	if (str_eq(reading->node->text, "true"))
 		keep_if_counts(reading, NULL, ret);
@@ -680,7 +681,7 @@ static int read_forward(const struct config_reading *reading, struct json **ret,
 		return r;
 	r = kube_service_parse(reading->node->text, &where, err);
 	if (r < 0)
-		return config_place_prefix(err, reading->place);
+		return config_location_prefix(err, reading->place);
 	keep_if_counts(reading, NULL, ret);
 	return 0;
 }
@@ -691,7 +692,7 @@ static const struct config_member members[] = {{"push", config_target_read_repos
 	{"insecure", read_insecure}, {"forward", read_forward}};
 
 int config_read_registry(struct config *config, const char *what, const struct yaml *node,
-	const struct config_place *place, struct json **json, struct err *err)
+	const struct config_location *place, struct json **json, struct err *err)
 {
 	AUTO_JSON struct json *object = NULL;
 
@@ -699,18 +700,18 @@ int config_read_registry(struct config *config, const char *what, const struct y
 		return config_wrong_kind(err, place, what, "HOST[:PORT]/REPO or a map", node);
 	if (node->kind == YAML_SCALAR) {
 		int r = config_set_registry(what, node->text, json, err);
-		return r < 0 ? config_place_prefix(err, place) : 0;
+		return r < 0 ? config_location_prefix(err, place) : 0;
 	}
 	const struct config_reading reading = {config, place, node, what};
 	int r = config_read_members(&reading, members, ARRAY_LEN(members), &object, err);
 	if (r < 0)
 		return r;
 	if (!json_get(object, "push")) {
-		config_place_errorf(err, place, "%s has no push", what);
+		config_location_errorf(err, place, "%s has no push", what);
 		return err_hint(err, "registry: {push: registry.example.com/me/dlrun}");
 	}
 	if (!yaml_get(node, "cert") != !yaml_get(node, "key")) {
-		config_place_errorf(err, place, "%s has only one of cert and key", what);
+		config_location_errorf(err, place, "%s has only one of cert and key", what);
 		return err_hint(err, "registry: {push: %s, cert: client.cert, key: client.key}",
 			json_get_str(object, "push"));
 	}

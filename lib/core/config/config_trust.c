@@ -230,7 +230,7 @@ char *config_file_named(const struct config *config, const char *from, const cha
 	return fs_join(dir, text);
 }
 
-bool config_claim(struct config *config, const struct config_place *place, enum config_setter by,
+bool config_claim(struct config *config, const struct config_location *place, enum config_setter by,
 	const char *key, const char *value, const char *file)
 {
 	if (place->source != CONFIG_FROM_PROJECT || by == CONFIG_BY_PROJECT)

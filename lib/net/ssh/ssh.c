@@ -131,12 +131,12 @@ static const char *reason_of(const struct ssh *ssh, bool is_whole)
  * The thread
  */
 
-static struct ssh_config_place ssh_place_of(const struct ssh *ssh)
+static struct ssh_config_location ssh_place_of(const struct ssh *ssh)
 {
 	const char *const *env = ssh->options.env;
 	const char *user = env_get(env, "LOGNAME");
 
-	return (struct ssh_config_place){.home = ssh->options.home,
+	return (struct ssh_config_location){.home = ssh->options.home,
 		.host = ssh->options.host,
 		.local_user = user ? user : env_get(env, "USER"),
 		.env = env};
@@ -145,7 +145,7 @@ static struct ssh_config_place ssh_place_of(const struct ssh *ssh)
 /* Whether all names of files are known. */
 static int ssh_read_config(struct ssh *ssh, int cancel_fd, bool *ret_whole, struct err *err)
 {
-	const struct ssh_config_place place = ssh_place_of(ssh);
+	const struct ssh_config_location place = ssh_place_of(ssh);
 	const struct ssh_config_call call = {.host = ssh->options.host,
 		.port = ssh->options.port,
 		.config = ssh->options.config,

@@ -470,7 +470,7 @@ void ssh_config_done(struct ssh_config *config)
  */
 
 /* ${NAME}; false: not set, or not closed. */
-static bool add_variable(struct buf *out, const char **at, const struct ssh_config_place *place)
+static bool add_variable(struct buf *out, const char **at, const struct ssh_config_location *place)
 {
 	size_t len = strcspn(*at + 2, "}");
 	AUTO_FREE char *name = mem_strndup(*at + 2, len);
@@ -484,7 +484,7 @@ static bool add_variable(struct buf *out, const char **at, const struct ssh_conf
 }
 
 static bool add_token(struct buf *out, char token, const struct ssh_config *config,
-	const struct ssh_config_place *place)
+	const struct ssh_config_location *place)
 {
 	const char *value = token == '%'   ? "%"
 			    : token == 'd' ? place->home
@@ -502,7 +502,7 @@ static bool add_token(struct buf *out, char token, const struct ssh_config *conf
 }
 
 static bool expand_into(struct buf *out, const char *name, const struct ssh_config *config,
-	const struct ssh_config_place *place)
+	const struct ssh_config_location *place)
 {
 	if (str_starts(name, "~/")) {
 		buf_adds(out, place->home);
@@ -526,7 +526,7 @@ static bool expand_into(struct buf *out, const char *name, const struct ssh_conf
 }
 
 static bool ssh_config_do_expand(
-	char **name, const struct ssh_config *config, const struct ssh_config_place *place)
+	char **name, const struct ssh_config *config, const struct ssh_config_location *place)
 {
 	AUTO_BUF struct buf out = {0};
 
@@ -540,7 +540,7 @@ static bool ssh_config_do_expand(
 }
 
 /* "SSH_AUTH_SOCK" and "$NAME" name a variable. */
-static bool expand_agent(struct ssh_config *config, const struct ssh_config_place *place)
+static bool expand_agent(struct ssh_config *config, const struct ssh_config_location *place)
 {
 	const char *name = config->agent;
 
@@ -555,7 +555,7 @@ static bool expand_agent(struct ssh_config *config, const struct ssh_config_plac
 	return true;
 }
 
-bool ssh_config_expand(struct ssh_config *config, const struct ssh_config_place *place)
+bool ssh_config_expand(struct ssh_config *config, const struct ssh_config_location *place)
 {
 	struct strv *const lists[] = {&config->identities, &config->certificates,
 		&config->user_known_hosts, &config->global_known_hosts};
@@ -567,7 +567,7 @@ bool ssh_config_expand(struct ssh_config *config, const struct ssh_config_place 
 	return whole;
 }
 
-void ssh_config_default(const struct ssh_config_place *place, struct ssh_config *ret)
+void ssh_config_default(const struct ssh_config_location *place, struct ssh_config *ret)
 {
 	static const char *const keys[] = {"id_rsa", "id_ecdsa", "id_ed25519"};
 	const char *at = strrchr(place->host, '@');

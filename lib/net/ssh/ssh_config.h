@@ -52,7 +52,7 @@ void ssh_config_done(struct ssh_config *config);
 #define AUTO_SSH_CONFIG AUTO(ssh_config_done)
 
 /* Where a name of a file begins with "~", or has tokens or variables (ssh_config(5), "TOKENS"). */
-struct ssh_config_place {
+struct ssh_config_location {
 	const char *home;
 	const char *host;       /* as the user wrote it */
 	const char *local_user; /* NULL: not known */
@@ -60,9 +60,9 @@ struct ssh_config_place {
 };
 /* Names become absolute paths; a name with a token that is not known here stays as it is and is
  * told of: false. */
-bool ssh_config_expand(struct ssh_config *config, const struct ssh_config_place *place);
+bool ssh_config_expand(struct ssh_config *config, const struct ssh_config_location *place);
 /* Without an ssh client: the user, or local_user, port 22, the usual files. */
-void ssh_config_default(const struct ssh_config_place *place, struct ssh_config *ret);
+void ssh_config_default(const struct ssh_config_location *place, struct ssh_config *ret);
 
 /* The variables that the server is told, NAME=VALUE, of those in env and of set_env. */
 void ssh_config_env(const struct ssh_config *config, const char *const *env, struct strv *ret);

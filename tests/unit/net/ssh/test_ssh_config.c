@@ -281,7 +281,7 @@ static void test_id_is_of_the_whole(void **state)
  */
 
 static const char *const env[] = {"NAME=value", "SSH_AUTH_SOCK=/run/agent", "OWN=/run/own", NULL};
-static const struct ssh_config_place place = {
+static const struct ssh_config_location place = {
 	.home = "/home/me", .host = "gpu", .local_user = "ann", .env = env};
 
 static void test_expansion(void **state)
@@ -327,7 +327,7 @@ static void test_agents(void **state)
 static void test_defaults(void **state)
 {
 	AUTO_SSH_CONFIG struct ssh_config config = {0};
-	struct ssh_config_place named = place;
+	struct ssh_config_location named = place;
 
 	(void)state;
 	ssh_config_default(&place, &config);

@@ -2,19 +2,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "oci/registry/registry_memory.h"
+#include "oci/registry/registry_cache.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Whatever parses keeps to its ceilings. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	AUTO_REGISTRY_MEMORY struct registry_memory memory = {0};
+	AUTO_REGISTRY_CACHE struct registry_cache memory = {0};
 
-	if (!registry_memory_parse((const char *)data, size, &memory))
+	if (!registry_cache_parse((const char *)data, size, &memory))
 		return 0;
-	BUG_ON(memory.blobs.n > REGISTRY_MEMORY_ITEMS || memory.tags.n > REGISTRY_MEMORY_ITEMS);
-	vec_foreach (const struct registry_hint, hint, &memory.blobs)
-		BUG_ON(!registry_hint_find(&memory.blobs, hint->name));
+	BUG_ON(memory.blobs.n > REGISTRY_CACHE_ITEMS || memory.tags.n > REGISTRY_CACHE_ITEMS);
+	vec_foreach (const struct registry_cache_entry, hint, &memory.blobs)
+		BUG_ON(!registry_cache_entry_find(&memory.blobs, hint->name));
 	return 0;
 }

@@ -148,7 +148,7 @@ struct cleaning {
 	struct registry *registry;
 	struct ref ref;
 	char *memory_path;
-	struct registry_memory memory;
+	struct registry_cache memory;
 	struct strv own, others;  /* tags */
 	struct strv kept_digests; /* what tags of others stand for */
 	bool others_read, others_unclear;
@@ -165,7 +165,7 @@ static void leave_repository(struct cleaning *cleaning)
 	registry_free(cleaning->registry);
 	cleaning->registry = NULL;
 	registry_client_done(&cleaning->client);
-	registry_memory_done(&cleaning->memory);
+	registry_cache_done(&cleaning->memory);
 	ref_done(&cleaning->ref);
 	free(TAKE(cleaning->memory_path));
 	strv_done(&cleaning->own);
@@ -433,7 +433,8 @@ static bool gc_registry_is_ours(
 static int64_t recorded_ms(
 	const struct cleaning *cleaning, const struct known *known, const char *digest)
 {
-	const struct registry_hint *hint = registry_hint_find(&cleaning->memory.manifests, digest);
+	const struct registry_cache_entry *hint =
+		registry_cache_entry_find(&cleaning->memory.manifests, digest);
 	int64_t newest_ms = known ? known->newest_ms : 0;
 
 	return hint && hint->seen_ms > newest_ms ? hint->seen_ms : newest_ms;
@@ -533,10 +534,10 @@ static int delete_image(
 /* The next push must not take for granted that it is there. */
 static int gc_registry_forget(struct cleaning *cleaning, const char *digest, struct err *err)
 {
-	registry_memory_done(&cleaning->memory);
-	registry_memory_load(cleaning->memory_path, &cleaning->memory);
+	registry_cache_done(&cleaning->memory);
+	registry_cache_load(cleaning->memory_path, &cleaning->memory);
 	registry_forget(&cleaning->memory, &cleaning->memory.manifests, digest);
-	return registry_memory_save(cleaning->memory_path, &cleaning->memory, err);
+	return registry_cache_save(cleaning->memory_path, &cleaning->memory, err);
 }
 
 /* The hint goes after the image, as it tells the age; no push believes it without asking. */
@@ -604,8 +605,8 @@ static int enter_repository(struct cleaning *cleaning, const char *name, struct 
 		r = registry_query_init(&cleaning->client, cleaning->session, LIMIT_MS, err);
 	if (r < 0)
 		return r;
-	cleaning->memory_path = registry_memory_path(dir, cleaning->ref.host, cleaning->ref.repo);
-	registry_memory_load(cleaning->memory_path, &cleaning->memory);
+	cleaning->memory_path = registry_cache_path(dir, cleaning->ref.host, cleaning->ref.repo);
+	registry_cache_load(cleaning->memory_path, &cleaning->memory);
 	r = registry_query_open(
 		&cleaning->client, name, !cleaning->options->dry_run, &cleaning->registry, err);
 	if (r < 0 || cleaning->options->dry_run)

@@ -29,7 +29,7 @@ enum {
 /* The base image, looked up in a registry. */
 struct push_base {
 	struct registry *source; /* of a login or a host of its own; or NULL */
-	struct registry_memory memory;
+	struct registry_cache memory;
 	char *memory_path;
 	struct layout *cache;
 	struct registry_base *lookup;
@@ -61,7 +61,7 @@ struct push {
 	struct registry *registry;
 	char *memory_path, *dirty_path, *dir;
 	int dir_fd;
-	struct registry_memory memory;
+	struct registry_cache memory;
 	struct uploads *uploads;
 	struct sink *sink;
 	struct task *task;
@@ -121,8 +121,8 @@ static void push_done(struct push *push)
 	registry_client_done(&push->client);
 	image_base_free(push->base.image);
 	layout_free(push->base.cache);
-	registry_memory_done(&push->memory);
-	registry_memory_done(&push->base.memory);
+	registry_cache_done(&push->memory);
+	registry_cache_done(&push->base.memory);
 	dirty_done(&push->dirty);
 	auto_fd(&push->dir_fd);
 	free(push->memory_path);
@@ -286,8 +286,8 @@ static void start_mounts(void *ctx, const struct descriptor *layers, size_t n)
 	if (push->submit->dry_run)
 		return;
 	for (size_t i = 0; i < n; i++) {
-		const struct registry_hint *hint =
-			registry_hint_find(&push->memory.blobs, layers[i].digest);
+		const struct registry_cache_entry *hint =
+			registry_cache_entry_find(&push->memory.blobs, layers[i].digest);
 		if (!hint)
 			uploads_add_base(push->uploads, &layers[i]);
 	}
@@ -317,7 +317,7 @@ static int base_found(void *ctx, const char *digest, struct err *error, struct e
 	return 0;
 }
 
-static struct registry_memory *memory_of_base(struct push *push)
+static struct registry_cache *memory_of_base(struct push *push)
 {
 	return is_same_repo(push) ? &push->memory : &push->base.memory;
 }
@@ -340,9 +340,9 @@ static int start_lookup(struct push *push, struct err *err)
 	int r = layout_open(dir, true, &push->base.cache, err);
 	if (r < 0)
 		return r;
-	const struct registry_hint *tag =
-		ref->digest ? NULL : registry_hint_find(&memory_of_base(push)->tags, key);
-	bool fresh = registry_hint_is_fresh(tag, clock_wall_ms(), REGISTRY_TRUST_TAG_MS);
+	const struct registry_cache_entry *tag =
+		ref->digest ? NULL : registry_cache_entry_find(&memory_of_base(push)->tags, key);
+	bool fresh = registry_cache_entry_is_fresh(tag, clock_wall_ms(), REGISTRY_TRUST_TAG_MS);
 	push->base.lookup =
 		registry_base_start(registry, &(struct registry_base_request){.ref = ref,
 						      .known = fresh ? tag->value : NULL,
@@ -357,12 +357,12 @@ static int start_lookup(struct push *push, struct err *err)
 
 static void remember_base(struct push *push)
 {
-	struct registry_memory *memory = memory_of_base(push);
+	struct registry_cache *memory = memory_of_base(push);
 	AUTO_FREE char *key = tag_key(push);
-	const struct registry_hint *tag = registry_hint_find(&memory->tags, key);
+	const struct registry_cache_entry *tag = registry_cache_entry_find(&memory->tags, key);
 
 	if (base_ref(push)->digest || !push->base.digest ||
-		registry_hint_is_fresh(tag, clock_wall_ms(), REGISTRY_TRUST_TAG_MS))
+		registry_cache_entry_is_fresh(tag, clock_wall_ms(), REGISTRY_TRUST_TAG_MS))
 		return;
 	registry_remember(memory, &memory->tags, key, push->base.digest, clock_wall_ms());
 }
@@ -418,7 +418,7 @@ static char *dirty_path(const struct push *push)
 	const struct ref *to = &push->submit->to;
 	AUTO_FREE char *dir = dirs_registries(&submit->session->dirs);
 	AUTO_FREE char *key = mem_printf("%s%s", to->repo, submit->place->root);
-	AUTO_FREE char *base = registry_memory_path(dir, to->host, key);
+	AUTO_FREE char *base = registry_cache_path(dir, to->host, key);
 
 	return mem_printf("%s.edited", base);
 }
@@ -600,13 +600,13 @@ static int open_registries(struct push *push, struct err *err)
 {
 	const struct ref *to = &push->submit->to, *base = base_ref(push);
 
-	push->memory_path = registry_memory_path(push->dir, to->host, to->repo);
-	registry_memory_load(push->memory_path, &push->memory);
+	push->memory_path = registry_cache_path(push->dir, to->host, to->repo);
+	registry_cache_load(push->memory_path, &push->memory);
 	int r = registry_client_open(&push->client, to, true, &push->memory, &push->registry, err);
 	if (r < 0 || !base_is_remote(push) || is_same_repo(push))
 		return r;
-	push->base.memory_path = registry_memory_path(push->dir, base->host, base->repo);
-	registry_memory_load(push->base.memory_path, &push->base.memory);
+	push->base.memory_path = registry_cache_path(push->dir, base->host, base->repo);
+	registry_cache_load(push->base.memory_path, &push->base.memory);
 	/* Mounts are asked for with the login of the repository that they go to. */
 	if (push_registry_is_same_host(push)) {
 		bool shares = registry_shares_login(push->registry, base->repo);
@@ -653,7 +653,7 @@ static bool is_remembered(void *ctx, const struct descriptor *blob)
 {
 	const struct push *push = ctx;
 
-	return registry_hint_find(&push->memory.blobs, blob->digest) != NULL;
+	return registry_cache_entry_find(&push->memory.blobs, blob->digest) != NULL;
 }
 
 static void start_work(struct push *push)
@@ -711,9 +711,9 @@ static void push_registry_save(struct push *push, bool pushed)
 		remember_base(push);
 	if (push->base.source && push->base.memory_path)
 		registry_client_learn(push->base.source, &push->base.memory);
-	int r = registry_memory_save(push->memory_path, &push->memory, &err);
+	int r = registry_cache_save(push->memory_path, &push->memory, &err);
 	if (r == 0 && push->base.memory_path)
-		r = registry_memory_save(push->base.memory_path, &push->base.memory, &err);
+		r = registry_cache_save(push->base.memory_path, &push->base.memory, &err);
 	if (r == 0 && pushed && push->dirty_path)
 		r = dirty_save(push->dirty_path, &push->dirty, &err);
 	if (r < 0)
@@ -766,7 +766,7 @@ static void push_registry_fill_result(struct push *push)
 	submit->sent = uploads_progress(push->uploads);
 	submit->ref = mem_printf("%s@%s", submit->pull, image->manifest.digest);
 	for (size_t i = 0; submit->dry_run && i < image->n_layers; i++)
-		if (registry_hint_find(&push->memory.blobs, image->layers[i].blob.digest))
+		if (registry_cache_entry_find(&push->memory.blobs, image->layers[i].blob.digest))
 			strv_add(&submit->there, image->layers[i].blob.digest);
 	if (push->sink->commit_ms)
 		submit->push_ms = clock_ms() - push->sink->commit_ms;

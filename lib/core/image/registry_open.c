@@ -122,7 +122,7 @@ static int open_tunnel(struct registry_client *client, const char *host,
 }
 
 int registry_client_open(struct registry_client *client, const struct ref *ref, bool push,
-	const struct registry_memory *memory, struct registry **ret, struct err *err)
+	const struct registry_cache *memory, struct registry **ret, struct err *err)
 {
 	AUTO_REGISTRY_CONFIG struct registry_config known = {0};
 	int64_t limit = timeout_ms(client);
@@ -157,7 +157,7 @@ int registry_client_open(struct registry_client *client, const struct ref *ref, 
 	return registry_new(&options, ret, err);
 }
 
-void registry_client_learn(const struct registry *registry, struct registry_memory *memory)
+void registry_client_learn(const struct registry *registry, struct registry_cache *memory)
 {
 	const char *challenge = auth_challenge(registry_auth((struct registry *)registry));
 	bool http = registry_uses_http(registry);
@@ -174,7 +174,7 @@ void registry_client_learn(const struct registry *registry, struct registry_memo
 	memory->open = !challenge;
 }
 
-char *registry_memory_path(const char *dir, const char *host, const char *repo)
+char *registry_cache_path(const char *dir, const char *host, const char *repo)
 {
 	AUTO_FREE char *text = mem_printf("%s/%s", host, repo);
 	uint8_t sha256[SHA256_SIZE];
@@ -207,7 +207,7 @@ int registry_query_init(
 int registry_query_open(struct registry_client *client, const char *text, bool push,
 	struct registry **ret, struct err *err)
 {
-	const struct registry_memory nothing = {0};
+	const struct registry_cache nothing = {0};
 	AUTO_REF struct ref ref = {0};
 
 	int r = ref_parse(text, &ref, err);

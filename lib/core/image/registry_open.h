@@ -13,7 +13,7 @@
 #include "net/http/http.h"
 #include "oci/model/ref.h"
 #include "oci/registry/registry.h"
-#include "oci/registry/registry_memory.h"
+#include "oci/registry/registry_cache.h"
 
 struct target;
 
@@ -63,12 +63,12 @@ void registry_client_done(struct registry_client *client);
 /* Open the repository of ref; push: it is written to. Facts in memory are used. A registry with
  * `forward` is reached through a tunnel that ends with the client (session_env.open_tunnel). */
 int registry_client_open(struct registry_client *client, const struct ref *ref, bool push,
-	const struct registry_memory *memory, struct registry **ret, struct err *err);
+	const struct registry_cache *memory, struct registry **ret, struct err *err);
 /* Store what registry has found out in memory. */
-void registry_client_learn(const struct registry *registry, struct registry_memory *memory);
+void registry_client_learn(const struct registry *registry, struct registry_cache *memory);
 
 /* The cache file of a repository in dir. The caller frees. */
-char *registry_memory_path(const char *dir, const char *host, const char *repo);
+char *registry_cache_path(const char *dir, const char *host, const char *repo);
 
 /*
  * Requests to registries beside a push, which the caller waits for.

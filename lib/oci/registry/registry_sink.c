@@ -233,12 +233,12 @@ static bool registry_sink_read_manifest(const struct requested *requested, struc
 /* The blobs of the newest image are those to be proved before the next one. */
 static void mark_newest(struct registry_sink *own)
 {
-	struct registry_memory *memory = own->options.memory;
+	struct registry_cache *memory = own->options.memory;
 	AUTO_MANIFEST struct manifest manifest = {0};
 
 	if (!registry_sink_read_manifest(own->requested, &manifest))
 		return;
-	vec_foreach (struct registry_hint, hint, &memory->blobs) {
+	vec_foreach (struct registry_cache_entry, hint, &memory->blobs) {
 		hint->in_newest = strcmp(hint->name, manifest.config.digest) == 0;
 		for (size_t i = 0; i < manifest.n_layers; i++)
 			hint->in_newest |= strcmp(hint->name, manifest.layers[i].digest) == 0;
@@ -258,7 +258,7 @@ static int registry_sink_lacks(struct registry_sink *own, const struct err *word
 
 static int registry_sink_accepted(struct registry_sink *own)
 {
-	struct registry_memory *memory = own->options.memory;
+	struct registry_cache *memory = own->options.memory;
 	int64_t now = clock_wall_ms();
 	const char *digest = own->requested->blob->digest;
 
@@ -486,7 +486,7 @@ static void check_blobs(struct registry_sink *own)
 static int uploaded(void *ctx, struct err *error, struct err *err)
 {
 	struct registry_sink *own = ctx;
-	struct registry_memory *memory = own->options.memory;
+	struct registry_cache *memory = own->options.memory;
 	const char *digest = own->requested->blob->digest;
 
 	if (err_is_set(error))
@@ -495,8 +495,9 @@ static int uploaded(void *ctx, struct err *error, struct err *err)
 	if (r < 0)
 		return r;
 	check_blobs(own);
-	const struct registry_hint *tag = registry_hint_find(&memory->tags, own->tag);
-	const struct registry_hint *known = registry_hint_find(&memory->manifests, digest);
+	const struct registry_cache_entry *tag = registry_cache_entry_find(&memory->tags, own->tag);
+	const struct registry_cache_entry *known =
+		registry_cache_entry_find(&memory->manifests, digest);
 	bool same = known && tag && str_eq(tag->value, digest);
 	if (!same || uploads_progress(own->options.uploads).blobs_done > 0)
 		return put_manifest(own);

@@ -262,7 +262,7 @@ static int proof_tick(void *ctx, struct err *err)
 
 	job->timer = NULL;
 	if (job->tries++ == TICKS) {
-		struct registry_memory *memory = job->uploads->options.memory;
+		struct registry_cache *memory = job->uploads->options.memory;
 		memory->mute_ms = clock_wall_ms();
 		memory->changed = true;
 		log_note("%s: nobody tells within %d ms whether it is there", job->blob.digest,

@@ -147,7 +147,7 @@ static void count_arrival(struct upload_job *job)
 int upload_arrived(struct upload_job *job, struct err *err)
 {
 	struct uploads *uploads = job->uploads;
-	struct registry_memory *memory = uploads->options.memory;
+	struct registry_cache *memory = uploads->options.memory;
 
 	trace_note(TRACE_OCI, "blob %s: the registry has it, %s, %llu bytes", job->blob.digest,
 		upload_kind_names[job->kind], (unsigned long long)job->blob.size);
@@ -293,7 +293,7 @@ static void retire(struct upload_job *job, int has)
 
 int upload_unproved(struct upload_job *job, struct err *err)
 {
-	struct registry_memory *memory = job->uploads->options.memory;
+	struct registry_cache *memory = job->uploads->options.memory;
 
 	registry_forget(memory, &memory->blobs, job->blob.digest);
 	retire(job, 0);
@@ -386,10 +386,11 @@ static struct upload_job *add_proof(struct uploads *uploads, const char *digest)
 	return add_job(uploads, UPLOAD_PROOF, &blob);
 }
 
-static bool uploads_is_trusted(const struct uploads *uploads, const struct registry_hint *hint)
+static bool uploads_is_trusted(
+	const struct uploads *uploads, const struct registry_cache_entry *hint)
 {
 	return !uploads->options.trusts_nothing &&
-	       registry_hint_is_fresh(hint, clock_wall_ms(), REGISTRY_TRUST_BLOB_MS);
+	       registry_cache_entry_is_fresh(hint, clock_wall_ms(), REGISTRY_TRUST_BLOB_MS);
 }
 
 /* Storage that this machine cannot ask does not tell at the next push, either. */
@@ -408,7 +409,7 @@ void uploads_prove_old(struct uploads *uploads)
 
 	if (is_mute(uploads))
 		return;
-	vec_foreach (const struct registry_hint, hint, hints)
+	vec_foreach (const struct registry_cache_entry, hint, hints)
 		if (hint->in_newest && digest_parse(hint->name, sha256) &&
 			!uploads_is_trusted(uploads, hint))
 			add_proof(uploads, hint->name);
@@ -417,15 +418,15 @@ void uploads_prove_old(struct uploads *uploads)
 bool uploads_trusts(const struct uploads *uploads, const char *digest)
 {
 	return uploads_is_trusted(
-		uploads, registry_hint_find(&uploads->options.memory->blobs, digest));
+		uploads, registry_cache_entry_find(&uploads->options.memory->blobs, digest));
 }
 
 void uploads_has(
 	struct uploads *uploads, const struct descriptor *blob, uploads_has_fn *done, void *ctx)
 {
 	const struct upload_job *job = uploads_find_job(uploads, blob->digest);
-	const struct registry_hint *hint =
-		registry_hint_find(&uploads->options.memory->blobs, blob->digest);
+	const struct registry_cache_entry *hint =
+		registry_cache_entry_find(&uploads->options.memory->blobs, blob->digest);
 	bool is_sent = job && job->kind != UPLOAD_PROOF;
 
 	if ((job && job->is_done) || uploads_is_trusted(uploads, hint))
@@ -451,7 +452,7 @@ void uploads_prove(
 
 void uploads_forget(struct uploads *uploads, const char *digest)
 {
-	struct registry_memory *memory = uploads->options.memory;
+	struct registry_cache *memory = uploads->options.memory;
 	struct upload_job *job = uploads_find_job(uploads, digest);
 
 	registry_forget(memory, &memory->blobs, digest);
@@ -762,7 +763,7 @@ static bool in_one_post(const struct upload_job *job)
 static int posted(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
-	struct registry_memory *memory = job->uploads->options.memory;
+	struct registry_cache *memory = job->uploads->options.memory;
 
 	upload_ended(job);
 	job->uploads->is_probing = false;
@@ -770,12 +771,12 @@ static int posted(void *ctx, struct http_response *response, struct err *error, 
 		return error->code == ERR_NET ? upload_again(job, NULL, error, err)
 					      : upload_failed(job, error, err);
 	if (response->status == 201) {
-		registry_memory_set(memory, &memory->single_post, true);
+		registry_cache_set(memory, &memory->single_post, true);
 		return stored(job, response, err);
 	}
 	if (upload_may_pass(response))
 		return upload_again(job, response, NULL, err);
-	registry_memory_set(memory, &memory->single_post, false);
+	registry_cache_set(memory, &memory->single_post, false);
 	if (response->status == 401 || response->status == 403)
 		return upload_refused(job, response, err);
 	if (response->status != 202)
@@ -956,9 +957,9 @@ static bool upload_in_chunks(const struct upload_job *job)
 /* The whole blob in one PUT from now on. */
 static int give_up_chunks(struct upload_job *job, struct err *err)
 {
-	struct registry_memory *memory = job->uploads->options.memory;
+	struct registry_cache *memory = job->uploads->options.memory;
 
-	registry_memory_set(memory, &memory->chunks, false);
+	registry_cache_set(memory, &memory->chunks, false);
 	job->offset = 0;
 	job->tries = 0;
 	upload_session_delete(TAKE(job->session));
@@ -1046,7 +1047,7 @@ static bool is_refused(const struct http_response *response)
 static int patched(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
-	struct registry_memory *memory = job->uploads->options.memory;
+	struct registry_cache *memory = job->uploads->options.memory;
 	AUTO_ERR struct err cause = {0};
 	uint64_t sent = chunk_size(job);
 
@@ -1063,7 +1064,7 @@ static int patched(void *ctx, struct http_response *response, struct err *error,
 		return give_up_chunks(job, err);
 	if (upload_session_take(job->session, response, &cause) < 0)
 		return upload_failed(job, &cause, err);
-	registry_memory_set(memory, &memory->chunks, true);
+	registry_cache_set(memory, &memory->chunks, true);
 	job->tries = 0;
 	job->offset += sent;
 	return upload_chunks(job, err);

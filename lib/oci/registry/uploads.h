@@ -23,7 +23,7 @@
 #include "base/util/err.h"
 #include "oci/model/blob.h"
 #include "oci/registry/registry.h"
-#include "oci/registry/registry_memory.h"
+#include "oci/registry/registry_cache.h"
 
 enum {
 	UPLOAD_SINGLE_MAX = 8 << 20,   /* bytes of a blob that goes in one POST */
@@ -39,7 +39,7 @@ enum {
 struct uploads_options {
 	struct loop *loop;
 	struct registry *registry; /* where they go */
-	struct registry_memory *memory;
+	struct registry_cache *memory;
 	/* The repository of the same registry that bases are mounted from, or NULL. */
 	const char *mount_from;
 	/* The registry to read bases from that are not mounted; NULL: `registry`, from

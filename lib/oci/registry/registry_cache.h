@@ -7,8 +7,8 @@
  * itself says at the end what it lacks. One JSON file for each repository, replaced by rename; of
  * several processes the last one's stays.
  */
-#ifndef DLRUN_OCI_REGISTRY_REGISTRY_MEMORY_H
-#define DLRUN_OCI_REGISTRY_REGISTRY_MEMORY_H
+#ifndef DLRUN_OCI_REGISTRY_REGISTRY_CACHE_H
+#define DLRUN_OCI_REGISTRY_REGISTRY_CACHE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,8 +19,8 @@
 #include "base/util/vec.h"
 
 enum {
-	REGISTRY_MEMORY_MAX = 1 << 20, /* bytes of the file */
-	REGISTRY_MEMORY_ITEMS = 1024,  /* of each kind; the oldest go */
+	REGISTRY_CACHE_MAX = 1 << 20, /* bytes of the file */
+	REGISTRY_CACHE_ITEMS = 1024,  /* of each kind; the oldest go */
 };
 /* How long a hint is taken as it is, in ms. */
 #define REGISTRY_TRUST_BLOB_MS (60LL * 60 * 1000)
@@ -28,17 +28,17 @@ enum {
 #define REGISTRY_TRUST_MUTE_MS (10LL * 60 * 1000)
 
 /* Something that the repository had. */
-struct registry_hint {
+struct registry_cache_entry {
 	char *name;      /* a digest, or "TAG PLATFORM" of a tag */
 	char *value;     /* of a tag: the digest that it stood for; else NULL */
 	int64_t seen_ms; /* wall clock */
 	bool in_newest;  /* a blob of the image that was pushed last */
 };
-struct registry_hints VEC_OF(struct registry_hint);
+struct registry_hints VEC_OF(struct registry_cache_entry);
 
 enum registry_ability { ABILITY_UNKNOWN, ABILITY_YES, ABILITY_NO };
 
-struct registry_memory {
+struct registry_cache {
 	struct registry_hints blobs, manifests, tags;
 	enum registry_ability single_post; /* a blob in one POST */
 	enum registry_ability chunks;      /* PATCH, resumed by Range */
@@ -50,26 +50,26 @@ struct registry_memory {
 };
 
 /* A missing or damaged file is an empty memory. */
-void registry_memory_load(const char *path, struct registry_memory *ret);
+void registry_cache_load(const char *path, struct registry_cache *ret);
 /* If something changed. */
-int registry_memory_save(const char *path, struct registry_memory *memory, struct err *err);
-void registry_memory_done(struct registry_memory *memory);
-#define AUTO_REGISTRY_MEMORY AUTO(registry_memory_done)
+int registry_cache_save(const char *path, struct registry_cache *memory, struct err *err);
+void registry_cache_done(struct registry_cache *memory);
+#define AUTO_REGISTRY_CACHE AUTO(registry_cache_done)
 
 /* NULL: not known. */
-const struct registry_hint *registry_hint_find(
+const struct registry_cache_entry *registry_cache_entry_find(
 	const struct registry_hints *hints, const char *name);
 /* Seen at now_ms not longer ago than trust_ms (times of the future do not count). */
-bool registry_hint_is_fresh(const struct registry_hint *hint, int64_t now_ms, int64_t trust_ms);
+bool registry_cache_entry_is_fresh(
+	const struct registry_cache_entry *hint, int64_t now_ms, int64_t trust_ms);
 
 /* Seen now; value may be NULL. The returned hint is valid until the next change. */
-struct registry_hint *registry_remember(struct registry_memory *memory,
+struct registry_cache_entry *registry_remember(struct registry_cache *memory,
 	struct registry_hints *hints, const char *name, const char *value, int64_t now_ms);
-void registry_forget(
-	struct registry_memory *memory, struct registry_hints *hints, const char *name);
-void registry_memory_set(struct registry_memory *memory, enum registry_ability *which, bool able);
+void registry_forget(struct registry_cache *memory, struct registry_hints *hints, const char *name);
+void registry_cache_set(struct registry_cache *memory, enum registry_ability *which, bool able);
 
 /* The engine below load: false unless text is exactly of that form. */
-bool registry_memory_parse(const char *text, size_t len, struct registry_memory *ret);
+bool registry_cache_parse(const char *text, size_t len, struct registry_cache *ret);
 
 #endif

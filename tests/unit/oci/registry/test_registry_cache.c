@@ -11,7 +11,7 @@
 
 #include "base/os/fs.h"
 #include "base/util/mem.h"
-#include "oci/registry/registry_memory.h"
+#include "oci/registry/registry_cache.h"
 #include "tests/unit/tmpfix.h"
 
 #define DIGEST_A "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -21,25 +21,26 @@
 static void test_what_is_saved_is_loaded(void **state)
 {
 	AUTO_FREE char *path = mem_printf("%s/memory", tmp);
-	AUTO_REGISTRY_MEMORY struct registry_memory memory = {0}, again = {0};
+	AUTO_REGISTRY_CACHE struct registry_cache memory = {0}, again = {0};
 
 	(void)state;
 	registry_remember(&memory, &memory.blobs, DIGEST_A, NULL, NOW)->in_newest = true;
 	registry_remember(&memory, &memory.manifests, DIGEST_B, NULL, NOW - 1);
 	registry_remember(&memory, &memory.tags, "v1 linux/amd64", DIGEST_B, NOW - 2);
-	registry_memory_set(&memory, &memory.single_post, true);
-	registry_memory_set(&memory, &memory.chunks, false);
+	registry_cache_set(&memory, &memory.single_post, true);
+	registry_cache_set(&memory, &memory.chunks, false);
 	memory.http = memory.open = true;
 	memory.challenge = mem_strdup("Bearer realm=\"https://a/t\"");
-	assert_int_equal(registry_memory_save(path, &memory, NULL), 0);
+	assert_int_equal(registry_cache_save(path, &memory, NULL), 0);
 	assert_false(memory.changed);
-	registry_memory_load(path, &again);
-	const struct registry_hint *blob = registry_hint_find(&again.blobs, DIGEST_A);
+	registry_cache_load(path, &again);
+	const struct registry_cache_entry *blob = registry_cache_entry_find(&again.blobs, DIGEST_A);
 	assert_non_null(blob);
 	assert_true(blob->in_newest);
 	assert_int_equal(blob->seen_ms, NOW);
-	assert_int_equal(registry_hint_find(&again.manifests, DIGEST_B)->seen_ms, NOW - 1);
-	assert_string_equal(registry_hint_find(&again.tags, "v1 linux/amd64")->value, DIGEST_B);
+	assert_int_equal(registry_cache_entry_find(&again.manifests, DIGEST_B)->seen_ms, NOW - 1);
+	assert_string_equal(
+		registry_cache_entry_find(&again.tags, "v1 linux/amd64")->value, DIGEST_B);
 	assert_int_equal(again.single_post, ABILITY_YES);
 	assert_int_equal(again.chunks, ABILITY_NO);
 	assert_true(again.http && again.open);
@@ -49,29 +50,29 @@ static void test_what_is_saved_is_loaded(void **state)
 static void test_nothing_changed_writes_nothing(void **state)
 {
 	AUTO_FREE char *path = mem_printf("%s/memory", tmp);
-	struct registry_memory memory = {0};
+	struct registry_cache memory = {0};
 
 	(void)state;
-	assert_int_equal(registry_memory_save(path, &memory, NULL), 0);
+	assert_int_equal(registry_cache_save(path, &memory, NULL), 0);
 	assert_int_not_equal(access(path, F_OK), 0);
 }
 
 static void test_age(void **state)
 {
-	const struct registry_hint hint = {.seen_ms = NOW};
+	const struct registry_cache_entry hint = {.seen_ms = NOW};
 
 	(void)state;
-	assert_true(registry_hint_is_fresh(&hint, NOW, 0));
-	assert_true(registry_hint_is_fresh(&hint, NOW + 1000, 1000));
-	assert_false(registry_hint_is_fresh(&hint, NOW + 1001, 1000));
+	assert_true(registry_cache_entry_is_fresh(&hint, NOW, 0));
+	assert_true(registry_cache_entry_is_fresh(&hint, NOW + 1000, 1000));
+	assert_false(registry_cache_entry_is_fresh(&hint, NOW + 1001, 1000));
 	/* The clock was set back: nobody knows how old it is. */
-	assert_false(registry_hint_is_fresh(&hint, NOW - 1, 1000));
-	assert_false(registry_hint_is_fresh(NULL, NOW, 1000));
+	assert_false(registry_cache_entry_is_fresh(&hint, NOW - 1, 1000));
+	assert_false(registry_cache_entry_is_fresh(NULL, NOW, 1000));
 }
 
 static void test_forget(void **state)
 {
-	AUTO_REGISTRY_MEMORY struct registry_memory memory = {0};
+	AUTO_REGISTRY_CACHE struct registry_cache memory = {0};
 
 	(void)state;
 	registry_remember(&memory, &memory.blobs, DIGEST_A, NULL, NOW);
@@ -81,23 +82,23 @@ static void test_forget(void **state)
 	assert_false(memory.changed);
 	registry_forget(&memory, &memory.blobs, DIGEST_A);
 	assert_true(memory.changed);
-	assert_null(registry_hint_find(&memory.blobs, DIGEST_A));
-	assert_non_null(registry_hint_find(&memory.blobs, DIGEST_B));
+	assert_null(registry_cache_entry_find(&memory.blobs, DIGEST_A));
+	assert_non_null(registry_cache_entry_find(&memory.blobs, DIGEST_B));
 }
 
 static void test_the_oldest_goes_first(void **state)
 {
-	AUTO_REGISTRY_MEMORY struct registry_memory memory = {0};
+	AUTO_REGISTRY_CACHE struct registry_cache memory = {0};
 	char name[32];
 
 	(void)state;
-	for (int i = 0; i < REGISTRY_MEMORY_ITEMS + 10; i++) {
+	for (int i = 0; i < REGISTRY_CACHE_ITEMS + 10; i++) {
 		snprintf(name, sizeof(name), "blob %d", i);
 		registry_remember(&memory, &memory.blobs, name, NULL, NOW + i);
 	}
-	assert_int_equal(memory.blobs.n, REGISTRY_MEMORY_ITEMS);
-	assert_null(registry_hint_find(&memory.blobs, "blob 9"));
-	assert_non_null(registry_hint_find(&memory.blobs, "blob 10"));
+	assert_int_equal(memory.blobs.n, REGISTRY_CACHE_ITEMS);
+	assert_null(registry_cache_entry_find(&memory.blobs, "blob 9"));
+	assert_non_null(registry_cache_entry_find(&memory.blobs, "blob 10"));
 }
 
 static void test_damaged_files_are_empty_memories(void **state)
@@ -114,10 +115,10 @@ static void test_damaged_files_are_empty_memories(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-		struct registry_memory memory;
-		assert_false(registry_memory_parse(bad[i], strlen(bad[i]), &memory));
+		struct registry_cache memory;
+		assert_false(registry_cache_parse(bad[i], strlen(bad[i]), &memory));
 		fs_replace(path, bad[i], strlen(bad[i]), 0600, FS_SYNC_NONE, NULL);
-		registry_memory_load(path, &memory);
+		registry_cache_load(path, &memory);
 		assert_int_equal(memory.blobs.n + memory.tags.n, 0);
 	}
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "oci/registry/registry_memory.h"
+#include "oci/registry/registry_cache.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,14 +13,14 @@ enum { FORMAT = 1, NAME_MAX_BYTES = 512 };
 
 static void hints_done(struct registry_hints *hints)
 {
-	vec_foreach (struct registry_hint, hint, hints) {
+	vec_foreach (struct registry_cache_entry, hint, hints) {
 		free(hint->name);
 		free(hint->value);
 	}
 	vec_done(hints);
 }
 
-void registry_memory_done(struct registry_memory *memory)
+void registry_cache_done(struct registry_cache *memory)
 {
 	if (!memory)
 		return;
@@ -28,22 +28,24 @@ void registry_memory_done(struct registry_memory *memory)
 	hints_done(&memory->manifests);
 	hints_done(&memory->tags);
 	free(memory->challenge);
-	*memory = (struct registry_memory){0};
+	*memory = (struct registry_cache){0};
 }
 
 /*
  * Hints
  */
 
-const struct registry_hint *registry_hint_find(const struct registry_hints *hints, const char *name)
+const struct registry_cache_entry *registry_cache_entry_find(
+	const struct registry_hints *hints, const char *name)
 {
-	vec_foreach (const struct registry_hint, hint, hints)
+	vec_foreach (const struct registry_cache_entry, hint, hints)
 		if (strcmp(hint->name, name) == 0)
 			return hint;
 	return NULL;
 }
 
-bool registry_hint_is_fresh(const struct registry_hint *hint, int64_t now_ms, int64_t trust_ms)
+bool registry_cache_entry_is_fresh(
+	const struct registry_cache_entry *hint, int64_t now_ms, int64_t trust_ms)
 {
 	return hint && hint->seen_ms <= now_ms && now_ms - hint->seen_ms <= trust_ms;
 }
@@ -65,23 +67,24 @@ static void drop_oldest(struct registry_hints *hints)
 	drop_at(hints, oldest);
 }
 
-static struct registry_hint *registry_memory_add_hint(
+static struct registry_cache_entry *registry_cache_add_hint(
 	struct registry_hints *hints, const char *name)
 {
-	if (hints->n >= REGISTRY_MEMORY_ITEMS)
+	if (hints->n >= REGISTRY_CACHE_ITEMS)
 		drop_oldest(hints);
-	struct registry_hint *hint = vec_push(hints);
+	struct registry_cache_entry *hint = vec_push(hints);
 	hint->name = mem_strdup(name);
 	return hint;
 }
 
-struct registry_hint *registry_remember(struct registry_memory *memory,
+struct registry_cache_entry *registry_remember(struct registry_cache *memory,
 	struct registry_hints *hints, const char *name, const char *value, int64_t now_ms)
 {
-	struct registry_hint *hint = (struct registry_hint *)registry_hint_find(hints, name);
+	struct registry_cache_entry *hint =
+		(struct registry_cache_entry *)registry_cache_entry_find(hints, name);
 
 	if (!hint)
-		hint = registry_memory_add_hint(hints, name);
+		hint = registry_cache_add_hint(hints, name);
 	if (value && !str_eq(hint->value, value)) {
 		free(hint->value);
 		hint->value = mem_strdup(value);
@@ -91,9 +94,9 @@ struct registry_hint *registry_remember(struct registry_memory *memory,
 	return hint;
 }
 
-void registry_forget(struct registry_memory *memory, struct registry_hints *hints, const char *name)
+void registry_forget(struct registry_cache *memory, struct registry_hints *hints, const char *name)
 {
-	const struct registry_hint *hint = registry_hint_find(hints, name);
+	const struct registry_cache_entry *hint = registry_cache_entry_find(hints, name);
 
 	if (!hint)
 		return;
@@ -101,7 +104,7 @@ void registry_forget(struct registry_memory *memory, struct registry_hints *hint
 	memory->changed = true;
 }
 
-void registry_memory_set(struct registry_memory *memory, enum registry_ability *which, bool able)
+void registry_cache_set(struct registry_cache *memory, enum registry_ability *which, bool able)
 {
 	enum registry_ability now = able ? ABILITY_YES : ABILITY_NO;
 
@@ -123,7 +126,7 @@ static struct json *hints_json(const struct registry_hints *hints)
 {
 	struct json *json = json_array();
 
-	vec_foreach (const struct registry_hint, hint, hints) {
+	vec_foreach (const struct registry_cache_entry, hint, hints) {
 		struct json *row = json_object();
 		json_set_str(row, NAME, hint->name);
 		json_set_int(row, SEEN, hint->seen_ms);
@@ -138,7 +141,7 @@ static struct json *hints_json(const struct registry_hints *hints)
 
 static bool hints_parse(const struct json *json, struct registry_hints *ret)
 {
-	if (json_count(json) > REGISTRY_MEMORY_ITEMS)
+	if (json_count(json) > REGISTRY_CACHE_ITEMS)
 		return false;
 	for (const struct json *row = json_first(json); row; row = json_next(row)) {
 		const char *name = json_get_str(row, NAME), *value = json_get_str(row, VALUE);
@@ -146,7 +149,7 @@ static bool hints_parse(const struct json *json, struct registry_hints *ret)
 		if (str_empty(name) || strlen(name) > NAME_MAX_BYTES ||
 			(value && !digest_parse(value, sha256)))
 			return false;
-		struct registry_hint *hint = vec_push(ret);
+		struct registry_cache_entry *hint = vec_push(ret);
 		hint->name = mem_strdup(name);
 		hint->value = value ? mem_strdup(value) : NULL;
 		hint->seen_ms = json_get_int(row, SEEN, 0);
@@ -170,12 +173,12 @@ static void ability_set(struct json *json, const char *key, enum registry_abilit
 		json_set_bool(json, key, ability == ABILITY_YES);
 }
 
-bool registry_memory_parse(const char *text, size_t len, struct registry_memory *ret)
+bool registry_cache_parse(const char *text, size_t len, struct registry_cache *ret)
 {
-	AUTO_REGISTRY_MEMORY struct registry_memory memory = {0};
+	AUTO_REGISTRY_CACHE struct registry_cache memory = {0};
 	AUTO_JSON struct json *json = NULL;
 
-	if (json_parse(text, len, REGISTRY_MEMORY_MAX, "the memory of a registry", &json, NULL) <
+	if (json_parse(text, len, REGISTRY_CACHE_MAX, "the memory of a registry", &json, NULL) <
 			0 ||
 		json_get_int(json, "format", 0) != FORMAT)
 		return false;
@@ -191,20 +194,20 @@ bool registry_memory_parse(const char *text, size_t len, struct registry_memory 
 	memory.mute_ms = json_get_int(json, "mute", 0);
 	memory.challenge = challenge ? mem_strdup(challenge) : NULL;
 	*ret = memory;
-	memory = (struct registry_memory){0};
+	memory = (struct registry_cache){0};
 	return true;
 }
 
-void registry_memory_load(const char *path, struct registry_memory *ret)
+void registry_cache_load(const char *path, struct registry_cache *ret)
 {
 	AUTO_BUF struct buf text = {0};
 
-	*ret = (struct registry_memory){0};
-	if (fs_read(path, REGISTRY_MEMORY_MAX, &text, NULL, NULL) == 0)
-		registry_memory_parse(text.data, text.len, ret);
+	*ret = (struct registry_cache){0};
+	if (fs_read(path, REGISTRY_CACHE_MAX, &text, NULL, NULL) == 0)
+		registry_cache_parse(text.data, text.len, ret);
 }
 
-int registry_memory_save(const char *path, struct registry_memory *memory, struct err *err)
+int registry_cache_save(const char *path, struct registry_cache *memory, struct err *err)
 {
 	AUTO_JSON struct json *json = json_object();
 	AUTO_BUF struct buf text = {0};
@@ -222,7 +225,7 @@ int registry_memory_save(const char *path, struct registry_memory *memory, struc
 	json_set_int(json, "mute", memory->mute_ms);
 	if (memory->challenge)
 		json_set_str(json, "challenge", memory->challenge);
-	buf_init(&text, REGISTRY_MEMORY_MAX);
+	buf_init(&text, REGISTRY_CACHE_MAX);
 	json_print(json, &text);
 	int r = buf_check(&text, "the memory of a registry", err);
 	if (r == 0)

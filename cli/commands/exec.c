@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/util/auto.h"
 #include "base/util/str.h"
-#include "cli/runs/beside.h"
+#include "cli/runs/attach.h"
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
@@ -57,12 +57,12 @@ static int commands_exec_run(struct app *app, void *values_ptr, struct strv *wor
 		return missing_command(app, words->v[0]);
 	for (size_t i = newest ? 0 : 1; i < words->n; i++)
 		strv_add(&command, words->v[i]);
-	const struct beside_request request = {.run = newest ? NULL : words->v[0],
+	const struct attach_request request = {.run = newest ? NULL : words->v[0],
 		.command = &command,
 		.rank = values->rank == OPT_UNSET ? 0 : (int)values->rank,
 		.input = values->input,
 		.tty = values->tty};
-	return beside_run(app, &request);
+	return attach_run(app, &request);
 }
 
 static const char *const examples[CMD_EXAMPLES] = {

@@ -8,7 +8,7 @@
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "cli/runs/beside.h"
+#include "cli/runs/attach.h"
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
@@ -157,13 +157,13 @@ static int work_on_host(struct app *app, const struct ssh_values *values, const 
 	run = find_left(app, options.command);
 	if (run) {
 		app_note(app, "back in %s", run_id(run));
-		return beside_terminal(app, run, isatty(STDIN_FILENO));
+		return attach_terminal(app, run, isatty(STDIN_FILENO));
 	}
 	if (submit_run(&app->session, &options, &events, &run, &err) < 0)
 		return app_fail(app, &err);
 	app_note(app, "%s on %s  (come back: dlrun ssh %s)", run_id(run), word, run_id(run));
 	submit_finish(&app->session, run, &events);
-	return beside_terminal(app, run, isatty(STDIN_FILENO));
+	return attach_terminal(app, run, isatty(STDIN_FILENO));
 }
 
 static int commands_ssh_run(struct app *app, void *values_ptr, struct strv *words)
@@ -181,14 +181,14 @@ static int commands_ssh_run(struct app *app, void *values_ptr, struct strv *word
 		if (runs_get(app, words->v[0], &run, &err) < 0)
 			return app_fail(app, &err);
 		if (run_is_terminal(run) && !run_state_is_final(run_state(run)))
-			return beside_terminal(app, run, isatty(STDIN_FILENO));
+			return attach_terminal(app, run, isatty(STDIN_FILENO));
 	}
-	const struct beside_request request = {.run = run ? run_id(run) : words->v[0],
+	const struct attach_request request = {.run = run ? run_id(run) : words->v[0],
 		.command = &command,
 		.rank = values->rank == OPT_UNSET ? 0 : (int)values->rank,
 		.input = true,
 		.tty = command.n == 0 && isatty(STDIN_FILENO)};
-	return beside_run(app, &request);
+	return attach_run(app, &request);
 }
 
 static const char *const examples[CMD_EXAMPLES] = {

@@ -2,8 +2,8 @@
 /*
  * A command beside the program of a run, on this process's streams: what exec and ssh share.
  */
-#ifndef DLRUN_CLI_RUNS_BESIDE_H
-#define DLRUN_CLI_RUNS_BESIDE_H
+#ifndef DLRUN_CLI_RUNS_ATTACH_H
+#define DLRUN_CLI_RUNS_ATTACH_H
 
 #include <stdbool.h>
 
@@ -11,17 +11,17 @@
 #include "cli/term/app.h"
 #include "core/record/run.h"
 
-struct beside_request {
+struct attach_request {
 	const char *run;            /* as the user wrote it; NULL: the newest */
 	const struct strv *command; /* empty: a shell */
 	int rank;
 	bool input; /* stdin is the command's */
 	bool tty;   /* so is the terminal: E_USAGE where stdin is none */
 };
-/* The terminal of ad-hoc work (terminal.h), waited for to begin; else as beside_run. The end of
+/* The terminal of ad-hoc work (terminal.h), waited for to begin; else as attach_run. The end of
  * the run, where it comes with that of the terminal, is waited for, and its exit status counts. */
-int beside_terminal(struct app *app, const struct run *run, bool tty);
+int attach_terminal(struct app *app, const struct run *run, bool tty);
 /* Returns the exit status: the command's, or that of app_fail. The terminal is as before then. */
-int beside_run(struct app *app, const struct beside_request *request);
+int attach_run(struct app *app, const struct attach_request *request);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/runs/beside.h"
+#include "cli/runs/attach.h"
 
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -39,7 +39,7 @@ static void restore(struct terminal *terminal)
 	terminal->is_raw = false;
 }
 
-static void beside_get_size(void *ctx, unsigned *ret_columns, unsigned *ret_rows)
+static void attach_get_size(void *ctx, unsigned *ret_columns, unsigned *ret_rows)
 {
 	struct winsize size = {0};
 
@@ -50,7 +50,7 @@ static void beside_get_size(void *ctx, unsigned *ret_columns, unsigned *ret_rows
 	*ret_rows = size.ws_row;
 }
 
-static void beside_on_end(int sig)
+static void attach_on_end(int sig)
 {
 	(void)sig;
 	app_interrupted = 1;
@@ -59,7 +59,7 @@ static void beside_on_end(int sig)
 /* Ctrl-C on a terminal is the command's: as a byte, or as a signal to all that share it. */
 static void catch_signals(bool tty)
 {
-	struct sigaction action = {.sa_handler = beside_on_end};
+	struct sigaction action = {.sa_handler = attach_on_end};
 
 	app_catch_signals();
 	sigemptyset(&action.sa_mask);
@@ -88,7 +88,7 @@ static int after_terminal(struct app *app, const struct run *run, int status)
 	return status;
 }
 
-int beside_terminal(struct app *app, const struct run *run, bool tty)
+int attach_terminal(struct app *app, const struct run *run, bool tty)
 {
 	AUTO_ERR struct err err = {0};
 	struct terminal terminal = {0};
@@ -96,7 +96,7 @@ int beside_terminal(struct app *app, const struct run *run, bool tty)
 		.fds = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO},
 		.tty = tty,
 		.raw = make_raw,
-		.size = beside_get_size,
+		.size = attach_get_size,
 		.ctx = &terminal,
 	};
 	int status = 0;
@@ -114,12 +114,12 @@ int beside_terminal(struct app *app, const struct run *run, bool tty)
 	return after_terminal(app, run, status);
 }
 
-static void beside_on_notice(void *ctx, const char *text)
+static void attach_on_notice(void *ctx, const char *text)
 {
 	app_note(ctx, "%s", text);
 }
 
-int beside_run(struct app *app, const struct beside_request *request)
+int attach_run(struct app *app, const struct attach_request *request)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *run = NULL;
@@ -131,7 +131,7 @@ int beside_run(struct app *app, const struct beside_request *request)
 			STDERR_FILENO},
 		.tty = request->tty,
 		.raw = make_raw,
-		.size = beside_get_size,
+		.size = attach_get_size,
 		.ctx = &terminal,
 	};
 	int status = 0;
@@ -142,7 +142,7 @@ int beside_run(struct app *app, const struct beside_request *request)
 		return app_fail(app, &err);
 	}
 	const struct forward_options waiting = {.rank = request->rank,
-		.notice = beside_on_notice,
+		.notice = attach_on_notice,
 		.ctx = app,
 		.interrupted = &app_interrupted};
 	int r = runs_get(app, request->run, &run, &err);

@@ -41,7 +41,7 @@ struct kube_clusters {
 static int kube_relay(struct target *target, const char *handle, int rank, uint16_t port, int fd,
 	struct target_call *call, struct err *err);
 
-static void kube_reach_free(struct kube_reach *reach);
+static void kube_portforward_free(struct kube_portforward *reach);
 
 static void cluster_free(struct kube_cluster *cluster)
 {
@@ -493,7 +493,7 @@ static void target_kube_free(struct target *target)
 {
 	struct target_kube *kube = target_kube_of(target);
 
-	kube_reach_free(kube->reach);
+	kube_portforward_free(kube->reach);
 	json_free(kube->definition);
 	free(kube->enforced);
 	free(kube->user);
@@ -631,7 +631,7 @@ struct reach {
 	char *visited; /* the pod */
 };
 
-struct kube_reach {
+struct kube_portforward {
 	struct VEC_OF(struct reach *) list;
 	struct podforward_kube *dialler;
 	struct podforward_transport transport;
@@ -721,7 +721,7 @@ static struct reach *find_reach(
 		kube->reach->dialler =
 			podforward_kube_new(kube->cluster->client, &kube->reach->transport);
 	}
-	struct kube_reach *all = kube->reach;
+	struct kube_portforward *all = kube->reach;
 	struct reach *reach;
 
 	for (size_t i = 0; i < all->list.n; i++)
@@ -742,7 +742,7 @@ static struct reach *find_reach(
 }
 
 /* For the target's end. NULL is accepted. */
-static void kube_reach_free(struct kube_reach *reach)
+static void kube_portforward_free(struct kube_portforward *reach)
 {
 	if (!reach)
 		return;

@@ -20,21 +20,21 @@
 #include "targets/kube/kube_open.h"
 
 struct kube_batch;
-struct kube_reach;
+struct kube_portforward;
 
 struct target_kube {
 	struct target target;
 	struct session *session;
-	struct kube_cluster *cluster; /* the session's */
-	const char *kube_namespace;   /* the cluster's */
-	struct json *definition;      /* of the target in the configuration; or NULL */
-	struct kube_batch *batch;     /* states that are asked for together */
-	char *user;                   /* as the cluster knows us; NULL: not known */
-	char *enforced;               /* Pod Security level of the namespace; NULL: not known */
-	bool takes_jobset;            /* a gang with retries, as it was asked (check, learn) */
-	struct kube_reach *reach;     /* port-forwards (target_kube_forward.c); NULL: none yet */
-	bool no_exec;                 /* of looks at pods: commands cannot be run beside programs */
-	int64_t no_metrics_ms;        /* clock_ms(), when the cluster had none; 0: it may have */
+	struct kube_cluster *cluster;   /* the session's */
+	const char *kube_namespace;     /* the cluster's */
+	struct json *definition;        /* of the target in the configuration; or NULL */
+	struct kube_batch *batch;       /* states that are asked for together */
+	char *user;                     /* as the cluster knows us; NULL: not known */
+	char *enforced;                 /* Pod Security level of the namespace; NULL: not known */
+	bool takes_jobset;              /* a gang with retries, as it was asked (check, learn) */
+	struct kube_portforward *reach; /* port-forwards (target_kube_forward.c); NULL: none yet */
+	bool no_exec;          /* of looks at pods: commands cannot be run beside programs */
+	int64_t no_metrics_ms; /* clock_ms(), when the cluster had none; 0: it may have */
 };
 
 static inline struct target_kube *target_kube_of(struct target *target)

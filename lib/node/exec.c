@@ -158,7 +158,7 @@ static enum call_next exec_ended(struct node_call *call, struct err *error)
 {
 	struct exec *exec = (struct exec *)call;
 
-	*exec->ret = node_talk_info(call->talk)->exit;
+	*exec->ret = node_conn_info(call->conn)->exit;
 	if (exec->output_gone) {
 		err_clear(error);
 		*exec->ret = (struct channel_exit){.known = true, .code = PIPE_CLOSED_STATUS};
@@ -178,8 +178,8 @@ static void on_fd(void *ctx)
 {
 	struct exec *exec = ctx;
 
-	if (exec->call.talk)
-		node_talk_wake(exec->call.talk);
+	if (exec->call.conn)
+		node_conn_wake(exec->call.conn);
 }
 
 static void node_exec_print(struct exec *exec, const struct node_exec_request *request)
@@ -228,6 +228,6 @@ void node_exec_resize(struct node_call *call, unsigned columns, unsigned rows)
 
 	exec->pty.columns = columns;
 	exec->pty.rows = rows;
-	if (call->talk)
-		node_talk_resize(call->talk, columns, rows);
+	if (call->conn)
+		node_conn_resize(call->conn, columns, rows);
 }

@@ -272,7 +272,7 @@ static int get_line(struct node_call *call, enum channel_flow flow, char *line, 
 	if (r < 0)
 		return r;
 	/* Bytes may wait for it. */
-	node_talk_wake(call->talk);
+	node_conn_wake(call->conn);
 	return 1;
 }
 

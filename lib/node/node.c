@@ -13,11 +13,11 @@
 #include "node/node_impl.h"
 #include "node/wire.h"
 
-static void node_hello_failed(struct node *node, const struct err *error);
+static void node_handshake_failed(struct node *node, const struct err *error);
 /* A conversation of any call has said hello, or has failed to. */
-static void node_learn(struct node *node, const struct node_talk *talk);
-static struct node_talk *node_open_talk(
-	struct node *node, const struct channel_pty *pty, const struct node_talk_events *events);
+static void node_learn(struct node *node, const struct node_conn *conn);
+static struct node_conn *node_open_conn(
+	struct node *node, const struct channel_pty *pty, const struct node_conn_events *events);
 enum {
 	RESPONSE_MS = 30 * 1000,
 	IDLE_MS = 60 * 1000, /* what a conversation may wait before it is used */
@@ -33,7 +33,7 @@ enum {
 static void drop_idle(struct node *node)
 {
 	loop_remove_timer(node->options.loop, TAKE(node->idle_timer));
-	node_talk_free(TAKE(node->idle));
+	node_conn_free(TAKE(node->idle));
 }
 
 /* Servers count the sessions of a connection. */
@@ -47,7 +47,7 @@ static int on_idle_too_long(void *ctx, struct err *err)
 	return 0;
 }
 
-static int on_idle_hello(void *ctx, struct err *err)
+static int on_idle_handshake(void *ctx, struct err *err)
 {
 	struct node *node = ctx;
 
@@ -62,11 +62,11 @@ static int on_idle_hello(void *ctx, struct err *err)
 /* Whether a conversation that failed before there was a hello is worth another one: it was cut, and
  * that is no habit. */
 static bool node_begins_again(
-	struct node *node, const struct node_talk *talk, const struct err *error)
+	struct node *node, const struct node_conn *conn, const struct err *error)
 {
 	if (error->id != E_SSH_LOST && error->id != E_NODE_LOST)
 		return false;
-	return clock_ms() - node_talk_info(talk)->opened_ms < CUT_MS && node->n_cuts++ < CUTS_MAX;
+	return clock_ms() - node_conn_info(conn)->opened_ms < CUT_MS && node->n_cuts++ < CUTS_MAX;
 }
 
 static int on_again(void *ctx, struct err *err)
@@ -83,7 +83,7 @@ static int on_again(void *ctx, struct err *err)
 static int on_idle_ended(void *ctx, struct err *error, struct err *err)
 {
 	struct node *node = ctx;
-	bool was_heard = node_talk_hello(node->idle) != NULL;
+	bool was_heard = node_conn_handshake(node->idle) != NULL;
 	bool again = !node->is_known && node_begins_again(node, node->idle, error);
 
 	(void)err;
@@ -94,7 +94,7 @@ static int on_idle_ended(void *ctx, struct err *error, struct err *err)
 	/* The end of an idle conversation is no error; a caller that needs one opens another. */
 	if (was_heard || again || node->is_known)
 		return 0;
-	node_hello_failed(node, error);
+	node_handshake_failed(node, error);
 	node->idle_failed_ms = clock_ms();
 	err_move(&node->idle_error, error);
 	return 0;
@@ -102,39 +102,39 @@ static int on_idle_ended(void *ctx, struct err *error, struct err *err)
 
 void node_ahead(struct node *node)
 {
-	const struct node_talk_events events = {
-		.hello = on_idle_hello, .ended = on_idle_ended, .ctx = node};
+	const struct node_conn_events events = {
+		.handshake = on_idle_handshake, .ended = on_idle_ended, .ctx = node};
 
 	if (node->idle)
 		return;
 	loop_remove_timer(node->options.loop, TAKE(node->idle_timer));
 	err_clear(&node->idle_error);
-	node->idle = node_open_talk(node, NULL, &events);
+	node->idle = node_open_conn(node, NULL, &events);
 }
 
 /* The conversation that was opened ahead, the caller's from now on, or NULL. age_ms: how long it
  * may have waited; 0: as usual. */
-static struct node_talk *node_take_idle(
-	struct node *node, int64_t age_ms, const struct node_talk_events *events)
+static struct node_conn *node_take_idle(
+	struct node *node, int64_t age_ms, const struct node_conn_events *events)
 {
-	struct node_talk *talk = TAKE(node->idle);
+	struct node_conn *conn = TAKE(node->idle);
 
-	if (!talk)
+	if (!conn)
 		return NULL;
 	loop_remove_timer(node->options.loop, TAKE(node->idle_timer));
-	int64_t since_ms = node_talk_info(talk)->since_ms;
+	int64_t since_ms = node_conn_info(conn)->since_ms;
 
 	if (since_ms && (clock_ms() - since_ms > (age_ms ? age_ms : IDLE_MS) ||
 				loop_woke_ms(node->options.loop) > since_ms)) {
-		node_talk_free(talk);
+		node_conn_free(conn);
 		return NULL;
 	}
-	node_talk_hand(talk, events);
-	return talk;
+	node_conn_hand(conn, events);
+	return conn;
 }
 
-static struct node_talk *node_open_talk(
-	struct node *node, const struct channel_pty *pty, const struct node_talk_events *events)
+static struct node_conn *node_open_conn(
+	struct node *node, const struct channel_pty *pty, const struct node_conn_events *events)
 {
 	AUTO_FREE char *command = NULL;
 	char mark[NODE_MARK_LEN + 1];
@@ -145,14 +145,14 @@ static struct node_talk *node_open_talk(
 	/* The root was good for node_new. */
 	if (!command)
 		BUG_ON(node_command(node->root, mark, &command, NULL) < 0);
-	const struct node_talk_options options = {.loop = node->options.loop,
+	const struct node_conn_options options = {.loop = node->options.loop,
 		.opener = node->options.opener,
 		.name = node->name,
 		.command = command,
 		.pty = pty,
 		.response_ms = node->options.response_ms};
 
-	return node_talk_open(&options, events);
+	return node_conn_open(&options, events);
 }
 
 int node_new(const struct node_options *options, const char *first_command, struct node **ret,
@@ -186,7 +186,7 @@ void node_free(struct node *node)
 		node_cancel(node->calls);
 	drop_idle(node);
 	err_clear(&node->idle_error);
-	node_hello_done(&node->known);
+	node_handshake_done(&node->known);
 	node_attempts_done(&node->ended);
 	free(node->first_command);
 	free(node->name);
@@ -199,12 +199,12 @@ void node_free(struct node *node)
  */
 
 /* Waits beside conversations, and has none. */
-static const struct call_ops hello_ops = {0};
+static const struct call_ops handshake_ops = {0};
 
 static void end_hellos(struct node *node, const struct err *error)
 {
 	for (struct node_call *call = node->calls; call; call = call->next) {
-		if (call->ops != &hello_ops || call->is_over)
+		if (call->ops != &handshake_ops || call->is_over)
 			continue;
 		if (error)
 			err_copy(&call->error, error);
@@ -212,23 +212,23 @@ static void end_hellos(struct node *node, const struct err *error)
 	}
 }
 
-static void node_learn(struct node *node, const struct node_talk *talk)
+static void node_learn(struct node *node, const struct node_conn *conn)
 {
-	node_hello_merge(&node->known, node_talk_hello(talk));
+	node_handshake_merge(&node->known, node_conn_handshake(conn));
 	node->is_known = true;
 	end_hellos(node, NULL);
 }
 
-static void node_note_rtt(struct node *node, const struct node_talk *talk)
+static void node_note_rtt(struct node *node, const struct node_conn *conn)
 {
-	int64_t rtt_ms = node_talk_info(talk)->rtt_ms;
+	int64_t rtt_ms = node_conn_info(conn)->rtt_ms;
 	struct node_facts *facts = &node->known.facts;
 
 	if (rtt_ms >= 0 && (facts->rtt_ms < 0 || rtt_ms < facts->rtt_ms))
 		facts->rtt_ms = rtt_ms;
 }
 
-static void node_hello_failed(struct node *node, const struct err *error)
+static void node_handshake_failed(struct node *node, const struct err *error)
 {
 	if (!node->is_known)
 		end_hellos(node, error);
@@ -240,17 +240,17 @@ static void node_mind_hellos(struct node *node)
 	if (node->is_closing || node->is_known || node->idle)
 		return;
 	for (struct node_call *call = node->calls; call; call = call->next) {
-		if (call->ops != &hello_ops || call->is_over)
+		if (call->ops != &handshake_ops || call->is_over)
 			continue;
 		node_ahead(node);
 		return;
 	}
 }
 
-struct node_call *node_hello(
+struct node_call *node_handshake(
 	struct node *node, const struct node_facts **ret, node_done_fn *done, void *ctx)
 {
-	struct node_call *call = call_new(node, sizeof(*call), &hello_ops, done, ctx);
+	struct node_call *call = call_new(node, sizeof(*call), &handshake_ops, done, ctx);
 
 	*ret = &node->known.facts;
 	if (node->is_known)
@@ -321,7 +321,7 @@ void node_cancel(struct node_call *call)
 		*p = call->next;
 		break;
 	}
-	node_talk_free(call->talk);
+	node_conn_free(call->conn);
 	loop_remove_timer(node->options.loop, call->timer);
 	if (call->ops->free)
 		call->ops->free(call);
@@ -439,13 +439,13 @@ enum call_next call_next(struct node_call *call, const struct err *error)
 	if (!err_is_set(error))
 		return CALL_OVER;
 	/* A server may have no room for two at a time. */
-	if (call->was_idle && call->node->is_known && !node_talk_hello(call->talk))
+	if (call->was_idle && call->node->is_known && !node_conn_handshake(call->conn))
 		return CALL_AGAIN;
 	if (error->code != ERR_NET)
 		return CALL_OVER;
-	if (!call->node->is_known && !node_begins_again(call->node, call->talk, error))
+	if (!call->node->is_known && !node_begins_again(call->node, call->conn, error))
 		return CALL_OVER;
-	if (call->is_once && node_talk_info(call->talk)->requested_ms)
+	if (call->is_once && node_conn_info(call->conn)->requested_ms)
 		return CALL_OVER;
 	/* A conversation that had waited may have been dead for long. */
 	return call->was_ahead && !call->lost_ms ? CALL_AGAIN : CALL_LATER;
@@ -462,13 +462,13 @@ static ssize_t on_payload(void *ctx, void *out, size_t len, struct err *err)
 	return call->ops->payload(call, out, len, err);
 }
 
-static int node_on_hello(void *ctx, struct err *err)
+static int node_on_handshake(void *ctx, struct err *err)
 {
 	struct node_call *call = ctx;
 	struct node_request request = {.kind = NODE_LINES, .response_ms = call->response_ms};
 	int r = 0;
 
-	node_learn(call->node, call->talk);
+	node_learn(call->node, call->conn);
 	if (call->ops->reset)
 		call->ops->reset(call);
 	if (call->ops->begin)
@@ -479,7 +479,7 @@ static int node_on_hello(void *ctx, struct err *err)
 		return r;
 	request.text = call->text.data;
 	request.payload = call->ops->payload ? on_payload : NULL;
-	node_talk_query(call->talk, &request);
+	node_conn_query(call->conn, &request);
 	return 0;
 }
 
@@ -514,7 +514,7 @@ static ssize_t on_raw(
 static int node_on_ended(void *ctx, struct err *error, struct err *err)
 {
 	struct node_call *call = ctx;
-	int64_t since_ms = node_talk_info(call->talk)->since_ms;
+	int64_t since_ms = node_conn_info(call->conn)->since_ms;
 
 	trace_note(TRACE_SSH, "runner: %.*s ended after %lld ms%s%s",
 		(int)strcspn(call->text.data, " \n"), call->text.data,
@@ -526,16 +526,16 @@ static int node_on_ended(void *ctx, struct err *error, struct err *err)
 		call->ops->ended ? call->ops->ended(call, error) : call_next(call, error);
 
 	(void)err;
-	call->sent += node_talk_info(call->talk)->sent;
-	node_note_rtt(call->node, call->talk);
-	node_talk_free(TAKE(call->talk));
+	call->sent += node_conn_info(call->conn)->sent;
+	node_note_rtt(call->node, call->conn);
+	node_conn_free(TAKE(call->conn));
 	if (next == CALL_AGAIN) {
 		if (err_is_set(error) && !call->lost_ms)
 			call->lost_ms = clock_ms();
 		node_set_timer(call, 0);
 	} else if (next == CALL_OVER || !wait_a_while(call)) {
 		if (!since_ms && err_is_set(error))
-			node_hello_failed(call->node, error);
+			node_handshake_failed(call->node, error);
 		call_finish(call, error);
 	}
 	return 0;
@@ -559,7 +559,7 @@ static bool take_idle_error(struct node_call *call)
 
 void call_begin(struct node_call *call)
 {
-	const struct node_talk_events events = {.hello = node_on_hello,
+	const struct node_conn_events events = {.handshake = node_on_handshake,
 		.line = node_on_line,
 		.raw = on_raw,
 		.ended = node_on_ended,
@@ -567,20 +567,20 @@ void call_begin(struct node_call *call)
 	AUTO_ERR struct err error = {0};
 
 	if (!call->pty)
-		call->talk = node_take_idle(call->node, call->is_once ? ONCE_MS : 0, &events);
-	call->was_idle = call->talk != NULL;
-	call->was_ahead = call->talk && node_talk_hello(call->talk);
+		call->conn = node_take_idle(call->node, call->is_once ? ONCE_MS : 0, &events);
+	call->was_idle = call->conn != NULL;
+	call->was_ahead = call->conn && node_conn_handshake(call->conn);
 	if (call->was_ahead) {
-		if (node_on_hello(call, &error) < 0) {
-			node_talk_free(TAKE(call->talk));
+		if (node_on_handshake(call, &error) < 0) {
+			node_conn_free(TAKE(call->conn));
 			call_finish(call, &error);
 		}
 		return;
 	}
-	if (!call->talk && take_idle_error(call))
+	if (!call->conn && take_idle_error(call))
 		return;
-	if (!call->talk)
-		call->talk = node_open_talk(call->node, call->pty, &events);
+	if (!call->conn)
+		call->conn = node_open_conn(call->node, call->pty, &events);
 }
 
 struct node_call *call_begin_checked(struct node_call *call, int r, struct err *error)

@@ -66,7 +66,7 @@ struct node_facts {
  * runs start without it. */
 const char *node_tool_needed(const char *tool);
 /* Answers at once from what is known, else from the next hello. */
-struct node_call *node_hello(
+struct node_call *node_handshake(
 	struct node *node, const struct node_facts **ret, node_done_fn *done, void *ctx);
 const struct node_facts *node_facts(const struct node *node); /* NULL: nothing yet */
 /* A time that it told, by the clock of this machine. 0 (not known) stays. */

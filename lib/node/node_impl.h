@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside lib/node only: a conversation with a runner (talk.c), the operations that have one each
+ * Inside lib/node only: a conversation with a runner (conn.c), the operations that have one each
  * (node.c), and what several of them share.
  */
 #ifndef DLRUN_NODE_NODE_IMPL_H
@@ -45,20 +45,20 @@ struct node_request {
 	enum node_flow_kind kind;
 	bool keeps_stdin;    /* no end behind "." or the payload */
 	int64_t response_ms; /* the longest silence; 0: the conversation's, -1: any */
-	/* The next bytes: more than 0, 0 at the end, CHANNEL_AGAIN (node_talk_wake tells of more),
+	/* The next bytes: more than 0, 0 at the end, CHANNEL_AGAIN (node_conn_wake tells of more),
 	 * or a negative code, which ends the conversation. NULL: no payload. */
 	ssize_t (*payload)(void *ctx, void *out, size_t len, struct err *err);
 };
 
 /* From the loop only; line and raw are for a request. The conversation may be freed in `ended`
  * alone. A negative return of the first three ends it with that fault. */
-struct node_talk_events {
-	/* Facts are there: node_talk_query may be called, now or later. */
-	int (*hello)(void *ctx, struct err *err);
+struct node_conn_events {
+	/* Facts are there: node_conn_query may be called, now or later. */
+	int (*handshake)(void *ctx, struct err *err);
 	/* 1: taken; 0: not understood, and left as it was. flow: CHANNEL_ERR in raw answers. */
 	int (*line)(void *ctx, enum channel_flow flow, char *line, struct err *err);
 	/* How many bytes of an answer were taken; of what was not it is asked again when something
-	 * else has come and behind node_talk_wake. len 0: that flow has ended. */
+	 * else has come and behind node_conn_wake. len 0: that flow has ended. */
 	ssize_t (*raw)(
 		void *ctx, enum channel_flow flow, const char *data, size_t len, struct err *err);
 	/* Once. fault not set: "done", or the end of the command. A negative return ends
@@ -67,7 +67,7 @@ struct node_talk_events {
 	void *ctx; /* of payload as well */
 };
 
-struct node_talk_options {
+struct node_conn_options {
 	struct loop *loop;
 	struct channel_opener opener;
 	const char *name;    /* of the node, for messages */
@@ -77,23 +77,23 @@ struct node_talk_options {
 	int64_t response_ms;
 };
 
-struct node_talk;
+struct node_conn;
 /* Strings of options are copied. Begins at once. */
-struct node_talk *node_talk_open(
-	const struct node_talk_options *options, const struct node_talk_events *events);
-void node_talk_free(struct node_talk *talk);
-AUTO_POINTER(struct node_talk, node_talk_free)
+struct node_conn *node_conn_open(
+	const struct node_conn_options *options, const struct node_conn_events *events);
+void node_conn_free(struct node_conn *conn);
+AUTO_POINTER(struct node_conn, node_conn_free)
 
 /* Hand the conversation over to another owner. */
-void node_talk_hand(struct node_talk *talk, const struct node_talk_events *events);
+void node_conn_hand(struct node_conn *conn, const struct node_conn_events *events);
 /* NULL: it has not said hello. */
-const struct node_hello *node_talk_hello(const struct node_talk *talk);
+const struct node_handshake *node_conn_handshake(const struct node_conn *conn);
 /* Behind hello, once. */
-void node_talk_query(struct node_talk *talk, const struct node_request *request);
-void node_talk_wake(struct node_talk *talk);
-void node_talk_resize(struct node_talk *talk, unsigned columns, unsigned rows);
+void node_conn_query(struct node_conn *conn, const struct node_request *request);
+void node_conn_wake(struct node_conn *conn);
+void node_conn_resize(struct node_conn *conn, unsigned columns, unsigned rows);
 /* Valid as long as the conversation. */
-struct node_talk_info {
+struct node_conn_info {
 	enum node_class class;
 	struct channel_exit exit; /* of the command, at the end of NODE_EXEC */
 	uint64_t sent;            /* bytes, of everything */
@@ -102,7 +102,7 @@ struct node_talk_info {
 	 * of it, may have been heard there. 0: not yet. */
 	int64_t opened_ms, since_ms, requested_ms;
 };
-const struct node_talk_info *node_talk_info(const struct node_talk *talk);
+const struct node_conn_info *node_conn_info(const struct node_conn *conn);
 
 /* The command of a conversation. E_CONFIG: root has characters that the protocol has not. */
 int node_command(const char *root, const char *mark, char **ret, struct err *err);
@@ -180,11 +180,11 @@ struct node_batch;
 struct node {
 	struct node_options options;
 	char *name, *root, *first_command;
-	struct node_hello known;
+	struct node_handshake known;
 	bool is_closing;
 	bool is_known;                 /* it has said hello */
 	int n_cuts;                    /* conversations that were cut before the first hello */
-	struct node_talk *idle;        /* a conversation ahead */
+	struct node_conn *idle;        /* a conversation ahead */
 	struct loop_timer *idle_timer; /* when it has waited for too long, or is begun anew */
 	struct err idle_error;         /* of the last one, until somebody hears of it */
 	int64_t idle_failed_ms;
@@ -229,7 +229,7 @@ struct node_call {
 	struct buf text;               /* of the request */
 	struct node_words words;       /* of the last line */
 	const struct channel_pty *pty; /* needs a conversation of its own */
-	struct node_talk *talk;
+	struct node_conn *conn;
 	bool was_ahead;      /* talk had said hello before */
 	bool was_idle;       /* talk had been opened before */
 	bool is_once;        /* a request that may have been heard is not said again */

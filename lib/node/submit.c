@@ -249,17 +249,18 @@ static void print_tree(struct submit *submit)
 static int submit_begin(struct node_call *call, struct node_request *request, struct err *err)
 {
 	struct submit *submit = (struct submit *)call;
-	const struct node_hello *hello = node_talk_hello(call->talk);
+	const struct node_handshake *handshake = node_conn_handshake(call->conn);
 	uint64_t from;
 
 	(void)err;
 	node_transfer_init(&submit->transfer, submit->request,
-		submit->sends_all ? NULL : &hello->facts.layers);
-	from = submit->from_start ? 0 : node_hello_partial(hello, submit->transfer.name);
+		submit->sends_all ? NULL : &handshake->facts.layers);
+	from = submit->from_start ? 0 : node_handshake_partial(handshake, submit->transfer.name);
 	if (from > submit->transfer.total)
 		from = 0;
 	node_transfer_seek(&submit->transfer, from);
-	submit->ret->spare = *submit->spare && strv_find(&hello->facts.spares, submit->spare) >= 0;
+	submit->ret->spare =
+		*submit->spare && strv_find(&handshake->facts.spares, submit->spare) >= 0;
 	submit->ret->layers_sent = (unsigned)submit->transfer.n_layers;
 	buf_reset(&call->text);
 	call_attempt(call, "submit", submit->request->run, submit->request->attempt);
@@ -314,7 +315,7 @@ static enum call_next submit_ended(struct node_call *call, struct err *error)
 {
 	struct submit *submit = (struct submit *)call;
 
-	if (err_is_set(error) && heal(submit, node_talk_info(call->talk)->class))
+	if (err_is_set(error) && heal(submit, node_conn_info(call->conn)->class))
 		return CALL_AGAIN;
 	/* A transfer that was begun anew may go on where it is cut next. */
 	if (err_is_set(error) && error->code == ERR_NET)
@@ -409,8 +410,8 @@ static void on_input(void *ctx)
 {
 	struct data *data = ctx;
 
-	if (data->call.talk)
-		node_talk_wake(data->call.talk);
+	if (data->call.conn)
+		node_conn_wake(data->call.conn);
 }
 
 static int data_line(struct node_call *call, enum channel_flow flow, char *line, struct err *err)
@@ -426,7 +427,7 @@ static int data_line(struct node_call *call, enum channel_flow flow, char *line,
 	if (data->fd < 0)
 		return data->fd;
 	node_fd_init(&data->input, call->node->options.loop, data->fd, POLLIN, on_input, data);
-	node_talk_wake(call->talk);
+	node_conn_wake(call->conn);
 	return 1;
 }
 

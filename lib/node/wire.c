@@ -347,35 +347,35 @@ static const struct {
 };
 _Static_assert(ARRAY_LEN(strings) == NODE_FACT_WORDS, "as many words as strings");
 
-static void clear_partials(struct node_hello *hello)
+static void clear_partials(struct node_handshake *handshake)
 {
-	vec_foreach (struct node_partial, partial, &hello->partials)
+	vec_foreach (struct node_partial, partial, &handshake->partials)
 		free(partial->name);
-	vec_done(&hello->partials);
+	vec_done(&handshake->partials);
 }
 
-void node_hello_done(struct node_hello *hello)
+void node_handshake_done(struct node_handshake *handshake)
 {
-	if (!hello)
+	if (!handshake)
 		return;
 	for (size_t i = 0; i < NODE_FACT_WORDS; i++)
-		free(hello->words[i]);
-	strv_done(&hello->old);
-	strv_done(&hello->facts.missing);
-	strv_done(&hello->facts.layers);
-	strv_done(&hello->facts.spares);
-	clear_partials(hello);
-	*hello = (struct node_hello){0};
+		free(handshake->words[i]);
+	strv_done(&handshake->old);
+	strv_done(&handshake->facts.missing);
+	strv_done(&handshake->facts.layers);
+	strv_done(&handshake->facts.spares);
+	clear_partials(handshake);
+	*handshake = (struct node_handshake){0};
 }
 
-static void set_word(struct node_hello *hello, size_t i, const char *value)
+static void set_word(struct node_handshake *handshake, size_t i, const char *value)
 {
-	if (hello->words[i] && str_eq(hello->words[i], value))
+	if (handshake->words[i] && str_eq(handshake->words[i], value))
 		return;
-	if (hello->words[i])
-		strv_add_take(&hello->old, hello->words[i]);
-	hello->words[i] = mem_strdup(value);
-	*(const char **)((char *)&hello->facts + strings[i].offset) = hello->words[i];
+	if (handshake->words[i])
+		strv_add_take(&handshake->old, handshake->words[i]);
+	handshake->words[i] = mem_strdup(value);
+	*(const char **)((char *)&handshake->facts + strings[i].offset) = handshake->words[i];
 }
 
 static void wire_add_name(struct strv *list, const char *name, size_t max)
@@ -385,13 +385,13 @@ static void wire_add_name(struct strv *list, const char *name, size_t max)
 }
 
 static int wire_set_number(
-	struct node_hello *hello, const char *key, const char *value, struct err *err)
+	struct node_handshake *handshake, const char *key, const char *value, struct err *err)
 {
-	struct node_facts *facts = &hello->facts;
+	struct node_facts *facts = &handshake->facts;
 	uint64_t number = 0;
 	bool is_good = node_word_number(value, &number);
 
-	hello->has_free |= str_eq(key, "free");
+	handshake->has_free |= str_eq(key, "free");
 	if (str_eq(key, "time"))
 		facts->time_ms = number <= INT64_MAX ? (int64_t)number : 0;
 	else if (str_eq(key, "free"))
@@ -409,16 +409,16 @@ static int wire_set_number(
 	return 0;
 }
 
-static int wire_add_fact(struct node_hello *hello, char **v, size_t n, struct err *err)
+static int wire_add_fact(struct node_handshake *handshake, char **v, size_t n, struct err *err)
 {
-	struct node_facts *facts = &hello->facts;
+	struct node_facts *facts = &handshake->facts;
 	const char *key = v[0], *value = v[1];
 	uint64_t bytes;
 
 	for (size_t i = 0; i < ARRAY_LEN(strings); i++) {
 		if (!str_eq(key, strings[i].key))
 			continue;
-		set_word(hello, i, value);
+		set_word(handshake, i, value);
 		return 0;
 	}
 	if (str_eq(key, "missing") && facts->missing.n < NODE_FACTS_MAX)
@@ -428,35 +428,35 @@ static int wire_add_fact(struct node_hello *hello, char **v, size_t n, struct er
 	else if (str_eq(key, "spare"))
 		wire_add_name(&facts->spares, value, NODE_FACTS_MAX);
 	else if (str_eq(key, "partial") && n >= 3 && node_word_number(v[2], &bytes) &&
-		 hello->partials.n < NODE_FACTS_MAX)
-		*vec_push(&hello->partials) = (struct node_partial){mem_strdup(value), bytes};
+		 handshake->partials.n < NODE_FACTS_MAX)
+		*vec_push(&handshake->partials) = (struct node_partial){mem_strdup(value), bytes};
 	else
-		return wire_set_number(hello, key, value, err);
+		return wire_set_number(handshake, key, value, err);
 	return 0;
 }
 
-int node_hello_add(struct node_hello *hello, char *line, struct err *err)
+int node_handshake_add(struct node_handshake *handshake, char *line, struct err *err)
 {
 	struct node_words words = {0};
 	int r = node_words_split(line, &words, err);
 
 	if (r == 0 && words.n >= 2)
-		r = wire_add_fact(hello, words.v, words.n, err);
+		r = wire_add_fact(handshake, words.v, words.n, err);
 	vec_done(&words);
 	return r;
 }
 
-int node_hello_check(struct node_hello *hello, struct err *err)
+int node_handshake_check(struct node_handshake *handshake, struct err *err)
 {
 	static const char *const needed[] = {"boot", "host", "local", "root"};
 
 	for (size_t i = 0; i < ARRAY_LEN(strings); i++)
 		for (size_t j = 0; j < ARRAY_LEN(needed); j++)
-			if (str_eq(strings[i].key, needed[j]) && str_empty(hello->words[i]))
+			if (str_eq(strings[i].key, needed[j]) && str_empty(handshake->words[i]))
 				return err_set(err, E_NODE_PROTOCOL,
 					"the host did not send its \"%s\"", needed[j]);
-	if (!hello->has_free)
-		hello->facts.free_bytes = NODE_FREE_UNKNOWN;
+	if (!handshake->has_free)
+		handshake->facts.free_bytes = NODE_FREE_UNKNOWN;
 	return 0;
 }
 
@@ -472,19 +472,19 @@ const char *node_tool_needed(const char *tool)
 	return NULL;
 }
 
-void node_hello_compare(struct node_hello *hello, int64_t from_ms, int64_t to_ms)
+void node_handshake_compare(struct node_handshake *handshake, int64_t from_ms, int64_t to_ms)
 {
-	int64_t time_ms = hello->facts.time_ms, ahead_ms = 0;
+	int64_t time_ms = handshake->facts.time_ms, ahead_ms = 0;
 
 	if (time_ms > to_ms)
 		ahead_ms = time_ms - to_ms;
 	else if (time_ms && time_ms < from_ms)
 		ahead_ms = time_ms - from_ms;
 	/* Not every date tells milliseconds. */
-	hello->facts.ahead_ms = llabs(ahead_ms) < 1000 ? 0 : ahead_ms;
+	handshake->facts.ahead_ms = llabs(ahead_ms) < 1000 ? 0 : ahead_ms;
 }
 
-void node_hello_merge(struct node_hello *to, const struct node_hello *from)
+void node_handshake_merge(struct node_handshake *to, const struct node_handshake *from)
 {
 	const struct node_facts *news = &from->facts;
 	struct node_facts *facts = &to->facts;
@@ -510,14 +510,14 @@ static bool wire_is_of(const char *name, const char *transfer)
 	return strncmp(name, transfer, len) == 0 && (!name[len] || name[len] == '.');
 }
 
-uint64_t node_hello_partial(const struct node_hello *hello, const char *name)
+uint64_t node_handshake_partial(const struct node_handshake *handshake, const char *name)
 {
 	uint64_t most = 0;
 
-	for (size_t i = 0; i < hello->partials.n; i++)
-		if (wire_is_of(hello->partials.v[i].name, name) &&
-			hello->partials.v[i].bytes > most)
-			most = hello->partials.v[i].bytes;
+	for (size_t i = 0; i < handshake->partials.n; i++)
+		if (wire_is_of(handshake->partials.v[i].name, name) &&
+			handshake->partials.v[i].bytes > most)
+			most = handshake->partials.v[i].bytes;
 	return most;
 }
 

@@ -94,26 +94,26 @@ struct node_partial {
 };
 
 /* Zero is one without facts. */
-struct node_hello {
+struct node_handshake {
 	struct node_facts facts; /* its strings are of words */
 	bool has_free;
 	char *words[NODE_FACT_WORDS];
 	struct strv old; /* words that were replaced and may be looked at still */
 	struct VEC_OF(struct node_partial) partials;
 };
-void node_hello_done(struct node_hello *hello);
+void node_handshake_done(struct node_handshake *handshake);
 /* Parse and add one fact. E_NODE_PROTOCOL. */
-int node_hello_add(struct node_hello *hello, char *line, struct err *err);
+int node_handshake_add(struct node_handshake *handshake, char *line, struct err *err);
 /* All facts have come; what is not known is set. E_NODE_PROTOCOL: one without which nothing goes is
  * missing. */
-int node_hello_check(struct node_hello *hello, struct err *err);
+int node_handshake_check(struct node_handshake *handshake, struct err *err);
 /* Compare clocks: the node read its time between these two times of this machine's clock. */
-void node_hello_compare(struct node_hello *hello, int64_t from_ms, int64_t to_ms);
+void node_handshake_compare(struct node_handshake *handshake, int64_t from_ms, int64_t to_ms);
 /* *to knows what *from says. Strings of to that are the same stay where they are, others live as
  * long as to; lists are replaced; the round trip is to's. */
-void node_hello_merge(struct node_hello *to, const struct node_hello *from);
+void node_handshake_merge(struct node_handshake *to, const struct node_handshake *from);
 /* The most that has come of the transfer name; 0: nothing. */
-uint64_t node_hello_partial(const struct node_hello *hello, const char *name);
+uint64_t node_handshake_partial(const struct node_handshake *handshake, const char *name);
 
 /*
  * Attempts and GPUs as a runner writes them (protocol.h): engines from words.

@@ -73,18 +73,18 @@ static void check_words(const char *text)
 
 static void check_facts(const char *text)
 {
-	struct node_hello hello = {0}, kept = {0};
+	struct node_handshake handshake = {0}, kept = {0};
 	AUTO_FREE char *copy = mem_strdup(text);
 	char *line, *rest = copy;
 
 	while ((line = strsep(&rest, "\n")))
-		node_hello_add(&hello, line, NULL);
-	BUG_ON(hello.facts.layers.n > NODE_LAYERS_MAX || hello.partials.n > NODE_FACTS_MAX);
-	node_hello_merge(&kept, &hello);
-	node_hello_merge(&kept, &hello);
+		node_handshake_add(&handshake, line, NULL);
+	BUG_ON(handshake.facts.layers.n > NODE_LAYERS_MAX || handshake.partials.n > NODE_FACTS_MAX);
+	node_handshake_merge(&kept, &handshake);
+	node_handshake_merge(&kept, &handshake);
 	BUG_ON(kept.old.n);
-	node_hello_done(&hello);
-	node_hello_done(&kept);
+	node_handshake_done(&handshake);
+	node_handshake_done(&kept);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -110,13 +110,13 @@ static int query_state(
  * hello
  */
 
-static int hello(struct tool *tool, char **words, struct err *err)
+static int handshake(struct tool *tool, char **words, struct err *err)
 {
 	const struct node_facts *facts;
 	struct waited waited = {.tool = tool, .err = err};
 
 	(void)words;
-	node_hello(tool->node, &facts, on_done, &waited);
+	node_handshake(tool->node, &facts, on_done, &waited);
 	int r = wait_for(&waited);
 	if (r < 0)
 		return r;
@@ -355,7 +355,7 @@ static const struct verb {
 	int n_words; /* at least */
 	int (*run)(struct tool *tool, char **words, struct err *err);
 } verbs[] = {
-	{"hello", 0, hello},
+	{"hello", 0, handshake},
 	{"run", 2, run},
 	{"log", 1, follow},
 	{"state", 1, state},

@@ -283,7 +283,7 @@ static inline void on_free(void *ctx)
 	((struct runtime *)ctx)->n_freed++;
 }
 
-static inline void query_hello(struct runtime *runtime, struct httpd_exchange *exchange,
+static inline void query_handshake(struct runtime *runtime, struct httpd_exchange *exchange,
 	const struct httpd_request *request)
 {
 	(void)runtime;
@@ -323,7 +323,7 @@ static inline void runtime_open_with(struct runtime *runtime, bool has_secret)
 		.ctx = runtime,
 		.has_secret = has_secret};
 
-	*runtime = (struct runtime){.loop = loop_new(), .query = query_hello};
+	*runtime = (struct runtime){.loop = loop_new(), .query = query_handshake};
 	options.loop = runtime->loop;
 	if (httpd_open(&options, &runtime->httpd, &err) < 0)
 		fail_msg("%s", err.message);

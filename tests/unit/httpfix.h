@@ -43,7 +43,7 @@ typedef bool fix_response_fn(struct fix_conn *conn);
 struct fix_server {
 	int fd;
 	uint16_t port;
-	fix_response_fn *hello; /* before the first request, or NULL */
+	fix_response_fn *handshake; /* before the first request, or NULL */
 	fix_response_fn *response;
 	pthread_t thread;
 	pthread_mutex_t lock;
@@ -160,7 +160,7 @@ static inline void *fix_serve(void *ctx)
 	while (open > max && !atomic_compare_exchange_weak(&server->n_open_max, &max, open))
 		;
 	conn->rest = conn->head;
-	bool goes_on = !server->hello || server->hello(conn);
+	bool goes_on = !server->handshake || server->handshake(conn);
 	while (goes_on && fix_read_head(conn)) {
 		atomic_fetch_add(&server->n_requests, 1);
 		pthread_mutex_lock(&server->lock);

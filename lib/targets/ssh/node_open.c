@@ -358,7 +358,7 @@ static int on_gpus(void *ctx, int status, struct err *error, struct err *err)
 	return 0;
 }
 
-static int node_open_on_hello(void *ctx, int status, struct err *error, struct err *err)
+static int node_open_on_handshake(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct question *question = ctx;
 	struct node_poll *poll = question->poll;
@@ -388,8 +388,8 @@ static void begin_some(struct watch *watch)
 			0)
 			continue;
 		watch->n_open++;
-		question->requested = node_hello(
-			poll->opened->node, &question->facts, node_open_on_hello, question);
+		question->requested = node_handshake(
+			poll->opened->node, &question->facts, node_open_on_handshake, question);
 	}
 }
 

@@ -504,7 +504,7 @@ static void test_submit_over_cuts(void **state)
 
 	(void)state;
 	make_large_layer();
-	node_hello(node, &facts, on_waited, &waited);
+	node_handshake(node, &facts, on_waited, &waited);
 	assert_int_equal(ends(&waited), E_NONE);
 	cut_max = 300000;
 	assert_int_equal(submits("e-22222", job, &got), E_NONE);

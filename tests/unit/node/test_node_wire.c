@@ -285,80 +285,80 @@ static void test_numbers_and_names(void **state)
 		"01234567890123456789012345678901234567890123456789012345678901234"));
 }
 
-static void fact(struct node_hello *hello, const char *text)
+static void fact(struct node_handshake *handshake, const char *text)
 {
 	AUTO_FREE char *line = mem_strdup(text);
 
-	assert_int_equal(node_hello_add(hello, line, NULL), 0);
+	assert_int_equal(node_handshake_add(handshake, line, NULL), 0);
 }
 
 static void test_facts(void **state)
 {
-	struct node_hello hello = {0}, kept = {0};
+	struct node_handshake handshake = {0}, kept = {0};
 	AUTO_ERR struct err err = {0};
 	char bad[] = "free lots";
 
 	(void)state;
-	fact(&hello, "host gpu1");
-	fact(&hello, "boot 1-2");
-	fact(&hello, "local /var/tmp/a\\0040b");
-	assert_true(node_hello_check(&hello, &err) < 0);
+	fact(&handshake, "host gpu1");
+	fact(&handshake, "boot 1-2");
+	fact(&handshake, "local /var/tmp/a\\0040b");
+	assert_true(node_handshake_check(&handshake, &err) < 0);
 	assert_int_equal(err.id, E_NODE_PROTOCOL);
-	fact(&hello, "root /r");
-	assert_int_equal(node_hello_check(&hello, NULL), 0);
-	fact(&hello, "free 18446744073709551615");
-	fact(&hello, "time 1700000000000");
-	node_hello_compare(&hello, 1699999990000, 1700000010000);
-	assert_int_equal(hello.facts.ahead_ms, 0);
-	node_hello_compare(&hello, 1700000000999, 1700000002000);
-	assert_int_equal(hello.facts.ahead_ms, 0);
-	node_hello_compare(&hello, 1699996390000, 1699996400000);
-	assert_int_equal(hello.facts.ahead_ms, 3600000);
-	node_hello_compare(&hello, 1700003600000, 1700003610000);
-	assert_int_equal(hello.facts.ahead_ms, -3600000);
-	fact(&hello, "novelty of a later version");
-	fact(&hello, "lonely");
-	fact(&hello, "layer ab0");
-	fact(&hello, "layer ../evil");
-	fact(&hello, "partial t-1 77");
-	fact(&hello, "partial t-1.4711 78");
-	fact(&hello, "partial t-1.4712 5");
-	fact(&hello, "partial t-11 900");
-	assert_true(node_hello_add(&hello, bad, NULL) < 0);
-	node_hello_merge(&kept, &hello);
+	fact(&handshake, "root /r");
+	assert_int_equal(node_handshake_check(&handshake, NULL), 0);
+	fact(&handshake, "free 18446744073709551615");
+	fact(&handshake, "time 1700000000000");
+	node_handshake_compare(&handshake, 1699999990000, 1700000010000);
+	assert_int_equal(handshake.facts.ahead_ms, 0);
+	node_handshake_compare(&handshake, 1700000000999, 1700000002000);
+	assert_int_equal(handshake.facts.ahead_ms, 0);
+	node_handshake_compare(&handshake, 1699996390000, 1699996400000);
+	assert_int_equal(handshake.facts.ahead_ms, 3600000);
+	node_handshake_compare(&handshake, 1700003600000, 1700003610000);
+	assert_int_equal(handshake.facts.ahead_ms, -3600000);
+	fact(&handshake, "novelty of a later version");
+	fact(&handshake, "lonely");
+	fact(&handshake, "layer ab0");
+	fact(&handshake, "layer ../evil");
+	fact(&handshake, "partial t-1 77");
+	fact(&handshake, "partial t-1.4711 78");
+	fact(&handshake, "partial t-1.4712 5");
+	fact(&handshake, "partial t-11 900");
+	assert_true(node_handshake_add(&handshake, bad, NULL) < 0);
+	node_handshake_merge(&kept, &handshake);
 	assert_int_equal(kept.facts.ahead_ms, -3600000);
 	const char *host = kept.facts.host, *local = kept.facts.local;
 	assert_string_equal(local, "/var/tmp/a b");
 	assert_int_equal(kept.facts.layers.n, 1);
-	assert_int_equal(node_hello_partial(&hello, "t-1"), 78);
-	assert_int_equal(node_hello_partial(&hello, "t-2"), 0);
-	fact(&hello, "local /other");
-	fact(&hello, "layer ab1");
-	node_hello_merge(&kept, &hello);
+	assert_int_equal(node_handshake_partial(&handshake, "t-1"), 78);
+	assert_int_equal(node_handshake_partial(&handshake, "t-2"), 0);
+	fact(&handshake, "local /other");
+	fact(&handshake, "layer ab1");
+	node_handshake_merge(&kept, &handshake);
 	assert_ptr_equal(kept.facts.host, host);
 	assert_string_equal(kept.facts.local, "/other");
 	assert_string_equal(local, "/var/tmp/a b");
 	assert_int_equal(kept.facts.layers.n, 2);
-	node_hello_done(&hello);
-	node_hello_done(&kept);
+	node_handshake_done(&handshake);
+	node_handshake_done(&kept);
 }
 
 static void test_facts_have_ceilings(void **state)
 {
-	struct node_hello hello = {0};
+	struct node_handshake handshake = {0};
 
 	(void)state;
 	for (int i = 0; i < 1000; i++) {
-		fact(&hello, "layer ab");
-		fact(&hello, "spare ab");
-		fact(&hello, "partial ab 1");
-		fact(&hello, "missing tar");
+		fact(&handshake, "layer ab");
+		fact(&handshake, "spare ab");
+		fact(&handshake, "partial ab 1");
+		fact(&handshake, "missing tar");
 	}
-	assert_int_equal(hello.facts.layers.n, NODE_LAYERS_MAX);
-	assert_int_equal(hello.facts.spares.n, NODE_FACTS_MAX);
-	assert_int_equal(hello.facts.missing.n, NODE_FACTS_MAX);
-	assert_int_equal(hello.partials.n, NODE_FACTS_MAX);
-	node_hello_done(&hello);
+	assert_int_equal(handshake.facts.layers.n, NODE_LAYERS_MAX);
+	assert_int_equal(handshake.facts.spares.n, NODE_FACTS_MAX);
+	assert_int_equal(handshake.facts.missing.n, NODE_FACTS_MAX);
+	assert_int_equal(handshake.partials.n, NODE_FACTS_MAX);
+	node_handshake_done(&handshake);
 }
 
 int main(void)

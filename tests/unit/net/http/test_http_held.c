@@ -203,7 +203,7 @@ static void test_retargeted(void **state)
 			.to = &result,
 			.path = "/y?mount=sha256%3Aab&from=c"};
 
-		server->hello = lost ? close_first : NULL;
+		server->handshake = lost ? close_first : NULL;
 		lost_conn = server->n_conns + 1;
 		release.lost = lost ? lost_conn : 0;
 		start_held("/x", server->n_conns + 1, &release);
@@ -248,7 +248,7 @@ static void test_lost_meanwhile(void **state)
 	struct release release = {.result = &result, .authorization = "Bearer t0k"};
 
 	(void)state;
-	server->hello = close_first;
+	server->handshake = close_first;
 	lost_conn = release.lost = 1;
 	start_held("/x", 1, &release);
 	client_run(&client);

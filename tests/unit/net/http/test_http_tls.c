@@ -292,7 +292,7 @@ static int count_held(const struct http_tls *tls)
 	/* A name would have libcurl look at both of its addresses after a while. */
 	AUTO_FREE char *url = mem_printf("https://127.0.0.1:%u/", server->port);
 
-	server->hello = lead_to_good;
+	server->handshake = lead_to_good;
 	client_init(&client);
 	client_start_url(&client, url, &result);
 	loop_add_timer(client.loop, clock_ms(), release_greeted, &release);
@@ -577,12 +577,12 @@ static void test_no_tls_there(void **state)
 	(void)state;
 	AUTO_FREE char *url = mem_printf("https://localhost:%u/", server->port);
 	client_init(&client);
-	server->hello = response_not_tls;
+	server->handshake = response_not_tls;
 	client_start_url(&client, url, &not_tls);
 	client_run(&client);
 	result_is_error(&not_tls, E_HTTP_TLS, false);
 	assert_true(str_ends(not_tls.message, " does not speak TLS"));
-	server->hello = response_hang_up;
+	server->handshake = response_hang_up;
 	client_start_url(&client, url, &closed);
 	client_run(&client);
 	result_is_error(&closed, E_HTTP_CLOSED, true);
@@ -915,7 +915,7 @@ static bool recv_all(struct fix_conn *conn, unsigned char *out, size_t len)
 }
 
 /* RFC 1928, for one name; then this server answers itself. */
-static bool socks_hello(struct fix_conn *conn)
+static bool socks_handshake(struct fix_conn *conn)
 {
 	static const unsigned char granted[10] = {5, 0, 0, 1};
 	unsigned char data[512];
@@ -986,7 +986,7 @@ static void test_socks(void **state)
 	struct result result = {0}, refused = {0};
 
 	(void)state;
-	server->hello = socks_hello;
+	server->handshake = socks_handshake;
 	AUTO_FREE char *proxy = mem_printf("socks5h://127.0.0.1:%u", server->port);
 	get_by_proxy(proxy, NULL, "http://registry.test/v2/", &result);
 	assert_string_equal(result.body, "plain");

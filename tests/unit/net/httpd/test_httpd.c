@@ -1222,7 +1222,7 @@ static void test_many(void **state)
 		assert_int_equal(send(fds[i], text, strlen(text), 0), strlen(text));
 		RUN_UNTIL(&runtime, runtime.seen.n == i + 1);
 	}
-	runtime.query = query_hello;
+	runtime.query = query_handshake;
 	client = client_new(&runtime);
 	says(client, GET "\r\n");
 	settle(&runtime);

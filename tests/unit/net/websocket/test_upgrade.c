@@ -723,7 +723,7 @@ static bool proxy_queries(struct fix_conn *conn)
 	return false;
 }
 
-static bool socks_hello(struct fix_conn *conn)
+static bool socks_handshake(struct fix_conn *conn)
 {
 	unsigned char data[512];
 
@@ -744,7 +744,7 @@ static void test_proxies(void **state)
 
 	(void)state;
 	proxied_port = server->port;
-	socks->hello = socks_hello;
+	socks->handshake = socks_handshake;
 	AUTO_FREE char *http = mem_printf("http://user:s3cret@127.0.0.1:%u", proxy->port);
 	AUTO_FREE char *querying = mem_printf("http://127.0.0.1:%u", queries->port);
 	AUTO_FREE char *by_socks = mem_printf("socks5h://127.0.0.1:%u", socks->port);

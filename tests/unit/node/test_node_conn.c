@@ -57,7 +57,7 @@ static void put(const char *name, const void *data, size_t len)
  * The beginning
  */
 
-static void test_hello(void **state)
+static void test_handshake(void **state)
 {
 	const struct node_facts *facts;
 	struct waited waited = {0};
@@ -67,7 +67,7 @@ static void test_hello(void **state)
 		   "facts; echo layer aa; echo cpus 8; echo .; hear",
 		"~/.dlrun", 0);
 	assert_null(node_facts(node));
-	node_hello(node, &facts, on_waited, &waited);
+	node_handshake(node, &facts, on_waited, &waited);
 	assert_int_equal(ends(&waited), E_NONE);
 	assert_string_equal(facts->host, "h");
 	assert_string_equal(facts->local, "/l");
@@ -75,7 +75,7 @@ static void test_hello(void **state)
 	assert_string_equal(facts->layers.v[0], "aa");
 	assert_ptr_equal(node_facts(node), facts);
 	/* Known: at once. */
-	node_hello(node, &facts, on_waited, &waited);
+	node_handshake(node, &facts, on_waited, &waited);
 	assert_false(waited.is_done);
 	assert_int_equal(ends(&waited), E_NONE);
 	assert_false(exists("c2"));
@@ -90,7 +90,7 @@ static void test_runner_is_sent(void **state)
 	begin_node(RUNNER "[ -e $t/runner ] || { echo $m send; cat >$t/runner; echo $m stored; "
 			  "exit; }; hello",
 		"/r", 0);
-	node_hello(node, &facts, on_waited, &waited);
+	node_handshake(node, &facts, on_waited, &waited);
 	assert_int_equal(ends(&waited), E_NONE);
 	text_is("runner", node_runner);
 }
@@ -102,18 +102,18 @@ static void test_runner_is_not_sent_for_ever(void **state)
 
 	(void)state;
 	begin_node(RUNNER "echo $m send; cat >$t/runner; echo $m stored", "/r", 0);
-	node_hello(node, &facts, on_waited, &waited);
+	node_handshake(node, &facts, on_waited, &waited);
 	assert_int_equal(ends(&waited), E_NODE_PROTOCOL);
 }
 
 enum { NO_SILENCE_MS = 20000 };
 
-static void hello(const char *script, int64_t response_ms, struct waited *waited)
+static void handshake(const char *script, int64_t response_ms, struct waited *waited)
 {
 	const struct node_facts *facts;
 
 	begin_node(script, "/r", response_ms);
-	node_hello(node, &facts, on_waited, waited);
+	node_handshake(node, &facts, on_waited, waited);
 	wait_for(waited);
 	node_free(TAKE(node));
 }
@@ -128,12 +128,12 @@ static void is_error(struct waited *waited, enum err_id id, const char *evidence
 	err_clear(&waited->error);
 }
 
-static void fails_at_hello(const char *script, enum err_id id, const char *evidence)
+static void fails_at_handshake(const char *script, enum err_id id, const char *evidence)
 {
 	int64_t start_ms = clock_ms();
 	struct waited waited = {0};
 
-	hello(script, NO_SILENCE_MS, &waited);
+	handshake(script, NO_SILENCE_MS, &waited);
 	assert_true(clock_ms() - start_ms < NO_SILENCE_MS);
 	is_error(&waited, id, evidence);
 }
@@ -144,7 +144,7 @@ static void falls_silent(const char *script, enum err_id id, const char *evidenc
 {
 	for (int64_t response_ms = 300;; response_ms *= 4) {
 		struct waited waited = {0};
-		hello(script, response_ms, &waited);
+		handshake(script, response_ms, &waited);
 		bool is_it = waited.error.id == id && (!evidence || waited.error.n_evidence);
 		if (is_it || response_ms >= 4800) {
 			is_error(&waited, id, evidence);
@@ -157,25 +157,25 @@ static void falls_silent(const char *script, enum err_id id, const char *evidenc
 static void test_no_conversation(void **state)
 {
 	(void)state;
-	fails_at_hello(
+	fails_at_handshake(
 		"echo This account is locked; exit 1", E_NODE_SHELL, "This account is locked");
-	fails_at_hello("echo no >&2; exit 127", E_NODE_SHELL, "no");
-	fails_at_hello("", E_NODE_SHELL, NULL);
+	fails_at_handshake("echo no >&2; exit 127", E_NODE_SHELL, "no");
+	fails_at_handshake("", E_NODE_SHELL, NULL);
 	falls_silent("yes", E_NODE_SHELL, "y");
 	falls_silent("echo hm; sleep 60", E_NODE_SHELL, "hm");
 	falls_silent("echo $1 hello 1; sleep 60", E_NODE_LOST, NULL);
-	fails_at_hello("echo why >&2; printf '%s\\n' \"$1 fail disk it\\\\0040is full\"",
+	fails_at_handshake("echo why >&2; printf '%s\\n' \"$1 fail disk it\\\\0040is full\"",
 		E_NODE_ROOT, "why");
-	fails_at_hello("echo $1 'fail tool tar'", E_NODE_TOOL, NULL);
-	fails_at_hello("echo $1 hello 2", E_NODE_PROTOCOL, NULL);
-	fails_at_hello("echo $1 hello 1; echo .", E_NODE_PROTOCOL, NULL);
-	fails_at_hello("echo $1 done", E_NODE_PROTOCOL, NULL);
-	fails_at_hello("echo $1 hello 1; exit 0", E_NODE_PROTOCOL, NULL);
-	fails_at_hello("echo $1 hello 1; kill -9 $$", E_NODE_LOST, NULL);
+	fails_at_handshake("echo $1 'fail tool tar'", E_NODE_TOOL, NULL);
+	fails_at_handshake("echo $1 hello 2", E_NODE_PROTOCOL, NULL);
+	fails_at_handshake("echo $1 hello 1; echo .", E_NODE_PROTOCOL, NULL);
+	fails_at_handshake("echo $1 done", E_NODE_PROTOCOL, NULL);
+	fails_at_handshake("echo $1 hello 1; exit 0", E_NODE_PROTOCOL, NULL);
+	fails_at_handshake("echo $1 hello 1; kill -9 $$", E_NODE_LOST, NULL);
 }
 
 /* What was cut before anything was heard is tried again, not for ever. */
-static void test_cuts_before_hello(void **state)
+static void test_cuts_before_handshake(void **state)
 {
 	struct node_attempts list = {0};
 	const struct node_facts *facts;
@@ -185,13 +185,13 @@ static void test_cuts_before_hello(void **state)
 	cut_max = 1;
 	cut_first = 2;
 	begin_node(RUNNER "hello", "/r", 0);
-	node_hello(node, &facts, on_waited, &waited);
+	node_handshake(node, &facts, on_waited, &waited);
 	assert_int_equal(ends(&waited), E_NONE);
 	assert_int_equal(n_opened, 3);
 	node_free(TAKE(node));
 	n_opened = 0;
 	begin_node(RUNNER "hello; echo attempt a-1/1 running; done_", "/r", 0);
-	node_hello(node, &facts, on_waited, &other);
+	node_handshake(node, &facts, on_waited, &other);
 	node_list(node, &list, on_waited, &waited);
 	assert_int_equal(ends(&waited), E_NONE);
 	assert_int_equal(ends(&other), E_NONE);
@@ -200,7 +200,7 @@ static void test_cuts_before_hello(void **state)
 	node_free(TAKE(node));
 	cut_first = n_opened = 0;
 	begin_node(RUNNER "hello", "/r", 0);
-	node_hello(node, &facts, on_waited, &waited);
+	node_handshake(node, &facts, on_waited, &waited);
 	assert_int_equal(ends(&waited), E_SSH_LOST);
 	assert_int_equal(n_opened, 4);
 }
@@ -231,7 +231,7 @@ static void test_first_command_is_taken(void **state)
 	fake_script = "echo $1 >$2/mark\n" RUNNER "hello";
 	assert_int_equal(node_first_command("/r", &command, NULL), 0);
 	assert_int_equal(node_new(&options, command, &node, NULL), 0);
-	node_hello(node, &facts, on_waited, &waited);
+	node_handshake(node, &facts, on_waited, &waited);
 	assert_int_equal(ends(&waited), E_NONE);
 	AUTO_FREE char *mark = mem_printf("%s\n", command + strlen(command) - 16);
 	text_is("mark", mark);
@@ -475,7 +475,7 @@ static void test_forgotten(void **state)
 	(void)state;
 	begin_node(RUNNER "hello; sleep 60", "/r", 0);
 	node_cancel(node_list(node, &list, on_waited, &waited));
-	node_cancel(node_hello(node, &facts, on_waited, &waited));
+	node_cancel(node_handshake(node, &facts, on_waited, &waited));
 	node_gpus(node, &gpus, on_waited, &waited);
 	query_state("a-1/1", NULL, &list, &waited, NULL);
 	node_free(TAKE(node));
@@ -483,7 +483,7 @@ static void test_forgotten(void **state)
 }
 
 /* Its conversation was to answer somebody else, too. */
-static void test_forgotten_before_hello(void **state)
+static void test_forgotten_before_handshake(void **state)
 {
 	const struct node_facts *facts;
 	struct node_attempts list = {0};
@@ -491,7 +491,7 @@ static void test_forgotten_before_hello(void **state)
 
 	(void)state;
 	begin_node(RUNNER "hello", "/r", 0);
-	node_hello(node, &facts, on_waited, &waited);
+	node_handshake(node, &facts, on_waited, &waited);
 	node_cancel(node_list(node, &list, on_waited, &forgotten));
 	assert_int_equal(ends(&waited), E_NONE);
 	assert_string_equal(facts->host, "h");
@@ -1180,11 +1180,11 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_node_runtime, remove_node_runtime)
 	const struct CMUnitTest tests[] = {
-		TEST(test_hello),
+		TEST(test_handshake),
 		TEST(test_runner_is_sent),
 		TEST(test_runner_is_not_sent_for_ever),
 		TEST(test_no_conversation),
-		TEST(test_cuts_before_hello),
+		TEST(test_cuts_before_handshake),
 		TEST(test_root_is_checked),
 		TEST(test_first_command_is_taken),
 		TEST(test_gpus),
@@ -1198,7 +1198,7 @@ int main(void)
 		TEST(test_ahead_in_vain),
 		TEST(test_silence),
 		TEST(test_forgotten),
-		TEST(test_forgotten_before_hello),
+		TEST(test_forgotten_before_handshake),
 		TEST(test_submit),
 		TEST(test_only_what_is_missing),
 		TEST(test_cut_transfer_goes_on),

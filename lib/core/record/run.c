@@ -108,7 +108,7 @@ static void run_add_code(struct json *doc)
 	SET_NULLS(image, "layers_pushed", "bytes_pushed");
 }
 
-static void add_course(struct json *doc)
+static void add_operation(struct json *doc)
 {
 	SET_NULLS(json_sub(doc, "resources"), "nodes", "gpus", "gpu_model", "cpus", "memory");
 	json_set(doc, "attempts", json_array());
@@ -141,7 +141,7 @@ struct run *run_new(const char *id, const char *name)
 	json_set_str(doc, "note", "");
 	run_add_places(doc);
 	run_add_code(doc);
-	add_course(doc);
+	add_operation(doc);
 	run->doc = doc;
 	return run;
 }

@@ -138,9 +138,9 @@ static int local_supervise_work(int fd, struct err *err)
  */
 
 /* The course for an attempt that may have had a supervisor before. */
-enum course { COURSE_NONE, COURSE_START, COURSE_ADOPT };
+enum operation { OPERATION_NONE, OPERATION_START, OPERATION_ADOPT };
 
-static enum course choose_course(struct attempt_state *state)
+static enum operation choose_operation(struct attempt_state *state)
 {
 	struct target_status end;
 	struct attempt_state before;
@@ -148,17 +148,17 @@ static enum course choose_course(struct attempt_state *state)
 	attempt_state_init(state);
 	if (attempt_end_read(".", &end)) {
 		target_status_done(&end);
-		return COURSE_NONE;
+		return OPERATION_NONE;
 	}
 	if (!attempt_state_read(".", &before))
-		return COURSE_START;
+		return OPERATION_START;
 	if (!attempt_process_alive(&before.program))
-		return COURSE_NONE;
+		return OPERATION_NONE;
 	state->state = RUN_RUNNING;
 	state->program = before.program;
 	state->family = before.family;
 	state->started_ms = before.started_ms;
-	return COURSE_ADOPT;
+	return OPERATION_ADOPT;
 }
 
 /* Everything that can fail before the attempt counts as accepted. */
@@ -222,14 +222,14 @@ static int watch_over(struct supervisor_start *start, struct attempt_next *at,
 
 	int r = local_supervise_take_lock(at, &held, err);
 	/* If another supervisor has the attempt, the request is fulfilled. */
-	enum course course = r < 0 || held ? COURSE_NONE : choose_course(&start->state);
-	if (course != COURSE_NONE)
+	enum operation operation = r < 0 || held ? OPERATION_NONE : choose_operation(&start->state);
+	if (operation != OPERATION_NONE)
 		r = local_supervise_take_attempt(start, &job, &log_fd, err);
 	if (r < 0)
 		return further ? fail_next(r, err) : r;
 	if (!further)
 		local_supervise_response(0, NULL);
-	if (course == COURSE_NONE)
+	if (operation == OPERATION_NONE)
 		return 0;
 	start->dir = at->dir;
 	start->lock_fd = at->lock_fd;

@@ -35,7 +35,7 @@ static char *printed(const struct json *json)
 	return buf_take(&text);
 }
 
-static void test_course(void **state)
+static void test_operation(void **state)
 {
 	static const char log[] = "start\nwandb: https://wandb.ai/a/b/runs/c\nhalf";
 	AUTO_FREE char *log_path = fs_join(tmp, "log");
@@ -126,7 +126,7 @@ int main(void)
 {
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_tmp, remove_tmp)
 	const struct CMUnitTest tests[] = {
-		CASE(test_course),
+		CASE(test_operation),
 		CASE(test_nothing),
 		CASE(test_fast_log),
 		CASE(test_read),

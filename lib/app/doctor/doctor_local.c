@@ -25,7 +25,7 @@
 #include "base/util/random.h"
 #include "base/util/str.h"
 #include "core/config/config_trust.h"
-#include "core/image/survey.h"
+#include "core/image/file_list.h"
 #include "core/store/store.h"
 #include "host/gpu.h"
 
@@ -817,19 +817,20 @@ static void blame_tree(struct doctor_row *row, const struct err *error)
 
 int doctor_tree(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
-	AUTO_SURVEY struct survey *survey = NULL;
+	AUTO_FILE_LIST struct file_list *file_list = NULL;
 	AUTO_ERR struct err error = {0};
 	int64_t begin_ms = clock_ms();
 	char size[16], took[32];
 
 	(void)err;
-	if (survey_take(doctor->session, false, &survey, &error) < 0) {
+	if (file_list_take(doctor->session, false, &file_list, &error) < 0) {
 		blame_tree(row, &error);
 		return 0;
 	}
-	doctor_found(row, "%zu %s, %s, %zu excluded, seen in %s: %s%s%s", survey->paths.n,
-		survey->paths.n == 1 ? "file" : "files", str_size(survey->paths.bytes, size),
-		survey->paths.n_excluded, duration_text(clock_ms() - begin_ms, took),
-		survey->place->root, survey->why ? "; " : "", survey->why ? survey->why : "");
+	doctor_found(row, "%zu %s, %s, %zu excluded, seen in %s: %s%s%s", file_list->paths.n,
+		file_list->paths.n == 1 ? "file" : "files", str_size(file_list->paths.bytes, size),
+		file_list->paths.n_excluded, duration_text(clock_ms() - begin_ms, took),
+		file_list->place->root, file_list->why ? "; " : "",
+		file_list->why ? file_list->why : "");
 	return 0;
 }

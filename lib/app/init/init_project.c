@@ -19,7 +19,7 @@
 #include "base/util/str.h"
 #include "core/image/base_program.h"
 #include "core/image/base_program.h"
-#include "core/image/survey.h"
+#include "core/image/file_list.h"
 #include "targets/kube/kube_open.h"
 
 enum { PYTHON_MINOR = 12, SSH_FILES_MAX = 64 };
@@ -124,11 +124,12 @@ static void init_project_find_name(struct init_project *project)
 
 /* A file that the snapshot does not hold cannot be a key. */
 static bool add_env_file(
-	struct init_project *project, const struct survey *survey, const char *name)
+	struct init_project *project, const struct file_list *file_list, const char *name)
 {
 	AUTO_FREE char *path = init_project_tree_path(project, name);
 
-	if (!init_project_is_file(project->dir, name) || (survey && !survey_holds(survey, path)))
+	if (!init_project_is_file(project->dir, name) ||
+		(file_list && !file_list_holds(file_list, path)))
 		return false;
 	strv_add(&project->env_files, path);
 	return true;
@@ -147,7 +148,8 @@ static char *conda_name(const char *dir, const char *file)
 }
 
 /* path: PATH. */
-static void find_env(struct init_project *project, const struct survey *survey, const char *path)
+static void find_env(
+	struct init_project *project, const struct file_list *file_list, const char *path)
 {
 	static const struct {
 		enum init_env env;
@@ -164,7 +166,7 @@ static void find_env(struct init_project *project, const struct survey *survey, 
 	bool has_toml = init_project_read_file(project->dir, pyproject, &toml);
 
 	for (size_t i = 0; i < ARRAY_LEN(signs) && !project->env; i++) {
-		if (!add_env_file(project, survey, signs[i].file) &&
+		if (!add_env_file(project, file_list, signs[i].file) &&
 			!(signs[i].table && has_toml &&
 				init_toml_has_table(toml.data, toml.len, signs[i].table)))
 			continue;
@@ -177,8 +179,8 @@ static void find_env(struct init_project *project, const struct survey *survey, 
 	if (project->env != INIT_ENV_UV)
 		return;
 	/* The programs that the project itself installs, and the interpreter. */
-	add_env_file(project, survey, pyproject);
-	add_env_file(project, survey, ".python-version");
+	add_env_file(project, file_list, pyproject);
+	add_env_file(project, file_list, ".python-version");
 }
 
 /*
@@ -543,10 +545,10 @@ static void init_project_add_data(struct init_project *project, const char *path
 
 /* Find data of the project first, then elsewhere: a program in a part of the repository may read
  * that, too. */
-static void init_project_find_data(struct init_project *project, const struct survey *survey)
+static void init_project_find_data(struct init_project *project, const struct file_list *file_list)
 {
-	for (int elsewhere = 0; survey && elsewhere < 2; elsewhere++) {
-		vec_foreach (const struct excluded, left, &survey->paths.excluded) {
+	for (int elsewhere = 0; file_list && elsewhere < 2; elsewhere++) {
+		vec_foreach (const struct excluded, left, &file_list->paths.excluded) {
 			const char *below = below_project(project, left->path);
 
 			if (left->why != EXCLUDED_IGNORED || (below == NULL) != (elsewhere == 1) ||
@@ -591,7 +593,7 @@ static bool init_project_is_link(const struct init_project *project, const char 
 	return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
 }
 
-static void find_outputs(struct init_project *project, const struct survey *survey)
+static void find_outputs(struct init_project *project, const struct file_list *file_list)
 {
 	for (size_t i = 0; i < ARRAY_LEN(result_names); i++) {
 		AUTO_FREE char *path = init_project_tree_path(project, result_names[i]);
@@ -600,7 +602,7 @@ static void find_outputs(struct init_project *project, const struct survey *surv
 				      !is_ignored_by_name(project, result_names[i])))
 			continue;
 		if (!init_project_is_link(project, result_names[i]) &&
-			(!survey || !survey_tracks(survey, path)))
+			(!file_list || !file_list_tracks(file_list, path)))
 			strv_add(&project->outputs, path);
 	}
 }
@@ -675,7 +677,7 @@ static void note_shadowed(struct init_project *project)
 
 int init_project_read(struct session *session, struct init_project **ret, struct err *err)
 {
-	AUTO_SURVEY struct survey *survey = NULL;
+	AUTO_FILE_LIST struct file_list *file_list = NULL;
 	AUTO_ERR struct err error = {0};
 	const char *path = env_get(session->env.env, "PATH");
 	const struct tree_place *place;
@@ -684,17 +686,17 @@ int init_project_read(struct session *session, struct init_project **ret, struct
 	if (r < 0)
 		return r;
 	AUTO_INIT_PROJECT struct init_project *project = new_project(place);
-	if (survey_take(session, true, &survey, &error) < 0)
+	if (file_list_take(session, true, &file_list, &error) < 0)
 		init_project_note_failure(project, &error);
 	note_shadowed(project);
 	init_project_find_name(project);
-	find_env(project, survey, path);
+	find_env(project, file_list, path);
 	project->env_active = !str_empty(env_get(session->env.env, "VIRTUAL_ENV")) ||
 			      !str_empty(env_get(session->env.env, "CONDA_PREFIX"));
 	find_commands(project, path);
 	find_image(project);
-	find_outputs(project, survey);
-	init_project_find_data(project, survey);
+	find_outputs(project, file_list);
+	init_project_find_data(project, file_list);
 	find_contexts(session, project);
 	init_find_hosts(session->dirs.home, &project->hosts);
 	*ret = TAKE(project);

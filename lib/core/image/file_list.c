@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/image/survey.h"
+#include "core/image/file_list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,39 +25,40 @@ static int set_config(struct session *session, struct paths_options *options, st
 	return 0;
 }
 
-static int image_survey_take(struct session *session, struct survey *survey,
+static int image_file_list_take(struct session *session, struct file_list *file_list,
 	struct paths_options *options, struct err *err)
 {
 	const struct paths_repo *found;
 
-	options->root = survey->place->root;
+	options->root = file_list->place->root;
 	options->shell_dir = session->env.shell_dir;
 	options->repo = repos_find;
-	options->repo_ctx = &survey->repos;
-	int r = repos_find(&survey->repos, "", &found, err);
+	options->repo_ctx = &file_list->repos;
+	int r = repos_find(&file_list->repos, "", &found, err);
 	if (r == 0)
-		r = paths_list(options, &survey->paths, err);
-	const struct repo *repo = repos_at(&survey->repos, "");
-	survey->why = repo ? repo->why : NULL;
+		r = paths_list(options, &file_list->paths, err);
+	const struct repo *repo = repos_at(&file_list->repos, "");
+	file_list->why = repo ? repo->why : NULL;
 	return r;
 }
 
-static struct survey *new_survey(const struct session *session, const struct tree_place *place)
+static struct file_list *new_file_list(
+	const struct session *session, const struct tree_place *place)
 {
-	struct survey *survey = mem_alloc(1, sizeof(*survey));
+	struct file_list *file_list = mem_alloc(1, sizeof(*file_list));
 
-	survey->place = place;
-	survey->options = (struct repos_options){
+	file_list->place = place;
+	file_list->options = (struct repos_options){
 		.root = place->root,
 		.git_dir = place->git_dir,
 		.home = session->dirs.home,
 		.xdg_config = session->env.dirs.xdg_config_home,
 	};
-	repos_init(&survey->repos, &survey->options);
-	return survey;
+	repos_init(&file_list->repos, &file_list->options);
+	return file_list;
 }
 
-int survey_take(struct session *session, bool allowed, struct survey **ret, struct err *err)
+int file_list_take(struct session *session, bool allowed, struct file_list **ret, struct err *err)
 {
 	AUTO_STRV struct strv all = {0};
 	struct strv none = {0};
@@ -67,7 +68,7 @@ int survey_take(struct session *session, bool allowed, struct survey **ret, stru
 	int r = session_place(session, &place, err);
 	if (r < 0)
 		return r;
-	AUTO_SURVEY struct survey *survey = new_survey(session, place);
+	AUTO_FILE_LIST struct file_list *file_list = new_file_list(session, place);
 	if (allowed) {
 		strv_add(&all, ".");
 		options.allow = &all;
@@ -75,20 +76,20 @@ int survey_take(struct session *session, bool allowed, struct survey **ret, stru
 		r = set_config(session, &options, err);
 	}
 	if (r == 0)
-		r = image_survey_take(session, survey, &options, err);
+		r = image_file_list_take(session, file_list, &options, err);
 	if (r < 0)
 		return r;
-	*ret = TAKE(survey);
+	*ret = TAKE(file_list);
 	return 0;
 }
 
-void survey_free(struct survey *survey)
+void file_list_free(struct file_list *file_list)
 {
-	if (!survey)
+	if (!file_list)
 		return;
-	path_list_done(&survey->paths);
-	repos_done(&survey->repos);
-	free(survey);
+	path_list_done(&file_list->paths);
+	repos_done(&file_list->repos);
+	free(file_list);
 }
 
 /* The first that is not in front of path. */
@@ -97,17 +98,17 @@ static size_t find_path(const struct path_list *list, const char *path)
 	return vec_bound(list, item, strcmp(item->path, path) < 0);
 }
 
-bool survey_holds(const struct survey *survey, const char *path)
+bool file_list_holds(const struct file_list *file_list, const char *path)
 {
-	size_t i = find_path(&survey->paths, path);
+	size_t i = find_path(&file_list->paths, path);
 
-	return i < survey->paths.n && str_eq(survey->paths.v[i].path, path);
+	return i < file_list->paths.n && str_eq(file_list->paths.v[i].path, path);
 }
 
-bool survey_tracks(const struct survey *survey, const char *path)
+bool file_list_tracks(const struct file_list *file_list, const char *path)
 {
 	AUTO_FREE char *below = mem_printf("%s/", path);
-	const struct path_list *list = &survey->paths;
+	const struct path_list *list = &file_list->paths;
 	size_t i = find_path(list, path);
 
 	if (i < list->n && str_eq(list->v[i].path, path) && list->v[i].tracked)

@@ -3,8 +3,8 @@
  * Survey of the working tree: the paths that a snapshot would hold and those that it would leave
  * out, without reading the content of files: for commands that inspect a tree and run nothing.
  */
-#ifndef DLRUN_CORE_IMAGE_SURVEY_H
-#define DLRUN_CORE_IMAGE_SURVEY_H
+#ifndef DLRUN_CORE_IMAGE_FILE_LIST_H
+#define DLRUN_CORE_IMAGE_FILE_LIST_H
 
 #include <stdbool.h>
 
@@ -14,7 +14,7 @@
 #include "snap/git/repo.h"
 #include "snap/tree/paths.h"
 
-struct survey {
+struct file_list {
 	const struct tree_place *place; /* the session's */
 	struct path_list paths;
 	struct repos repos;
@@ -24,14 +24,14 @@ struct survey {
 
 /* allowed: no limit refuses anything and the configuration is not read; else as `submit` would take
  * it. Blocks for the walk. Errors as paths_list and session_config have them. */
-int survey_take(struct session *session, bool allowed, struct survey **ret, struct err *err);
-void survey_free(struct survey *survey);
-AUTO_POINTER(struct survey, survey_free)
-#define AUTO_SURVEY AUTO(survey_free_auto)
+int file_list_take(struct session *session, bool allowed, struct file_list **ret, struct err *err);
+void file_list_free(struct file_list *file_list);
+AUTO_POINTER(struct file_list, file_list_free)
+#define AUTO_FILE_LIST AUTO(file_list_free_auto)
 
 /* Whether git tracks path (relative to the root of the tree), or something below it. */
-bool survey_tracks(const struct survey *survey, const char *path);
+bool file_list_tracks(const struct file_list *file_list, const char *path);
 /* Whether the snapshot would hold that file. */
-bool survey_holds(const struct survey *survey, const char *path);
+bool file_list_holds(const struct file_list *file_list, const char *path);
 
 #endif

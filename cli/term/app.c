@@ -576,7 +576,7 @@ static int wait_key(struct err *err)
 	return app_interrupted ? err_set(err, E_CANCELED, "stopped; nothing was written") : 0;
 }
 
-/* Read a line from the terminal. 1: *ret is an answer, 0: the end of the input. */
+/* Read a line from the terminal. 1: *ret is a response, 0: the end of the input. */
 static int term_query_read_line(struct buf *ret, struct err *err)
 {
 	buf_reset(ret);

@@ -134,7 +134,7 @@ static enum node_class node_print_failure(
 	return class;
 }
 
-/* The channel ended without an answer. is_opening: not even the mark came. */
+/* The channel ended without a response. is_opening: not even the mark came. */
 static void node_print_unanswered(
 	const char *name, const struct channel_exit *exit, bool is_opening, struct err *ret)
 {

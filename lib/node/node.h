@@ -23,7 +23,7 @@ struct node_options {
 	const char *name; /* as people call it, for messages */
 	const char *root; /* "~/.dlrun"; E_CONFIG for characters that the protocol has not */
 	struct channel_opener opener;
-	int64_t response_ms; /* how long an answer may take once its channel is open; 0: 30 s */
+	int64_t response_ms; /* how long a response may take once its channel is open; 0: 30 s */
 };
 /* The command that ssh_options.first_command may begin early: that of the first conversation of a
  * node with this root. The caller frees. E_CONFIG as above. */

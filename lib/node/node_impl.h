@@ -35,8 +35,8 @@ enum node_class {
 };
 
 enum node_flow_kind {
-	NODE_LINES, /* the answer is lines on stdout */
-	NODE_RAW,   /* bytes on stdout, lines on stderr, the last of which is the answer's end */
+	NODE_LINES, /* the response is lines on stdout */
+	NODE_RAW,   /* bytes on stdout, lines on stderr, the last of which is the response's end */
 	NODE_EXEC,  /* bytes on both behind "go"; the end is that of the command */
 };
 
@@ -51,13 +51,13 @@ struct node_request {
 };
 
 /* From the loop only; line and raw are for a request. The conversation may be freed in `ended`
- * alone. A negative return of the first three ends it with that fault. */
+ * alone. A negative return of the first three ends it with that error. */
 struct node_conn_events {
 	/* Facts are there: node_conn_query may be called, now or later. */
 	int (*handshake)(void *ctx, struct err *err);
 	/* 1: taken; 0: not understood, and left as it was. flow: CHANNEL_ERR in raw answers. */
 	int (*line)(void *ctx, enum channel_flow flow, char *line, struct err *err);
-	/* How many bytes of an answer were taken; of what was not it is asked again when something
+	/* How many bytes of a response were taken; of what was not it is asked again when something
 	 * else has come and behind node_conn_wake. len 0: that flow has ended. */
 	ssize_t (*raw)(
 		void *ctx, enum channel_flow flow, const char *data, size_t len, struct err *err);
@@ -255,10 +255,10 @@ void call_line_end(struct node_call *call);
 void call_attempt(struct node_call *call, const char *verb, const char *run, int attempt);
 /* Open a conversation, or take the one that waits. */
 void call_begin(struct node_call *call);
-/* The same, or the end with fault where r is an error; the call. */
+/* The same, or the end with error where r is an error; the call. */
 struct node_call *call_begin_checked(struct node_call *call, int r, struct err *error);
 void call_begin_later(struct node_call *call); /* by the next turn */
-/* done comes by the next turn. Takes the fault; NULL: none. */
+/* done comes by the next turn. Takes the error; NULL: none. */
 void call_finish(struct node_call *call, struct err *error);
 /* The call makes progress: pauses begin small again. */
 void call_moves(struct node_call *call);

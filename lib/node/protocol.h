@@ -43,7 +43,7 @@
  *	                                had a part of it
  *
  * Then the client says one request: lines, the first of which is the verb with its words, up to a
- * line "."; then, where the verb has a payload, bytes up to the end of stdin. The answer is lines
+ * line "."; then, where the verb has a payload, bytes up to the end of stdin. The response is lines
  * (or, where said, raw bytes) on stdout. Its last line, or for raw answers the last line of stderr,
  * is one of
  *	MARK done
@@ -73,7 +73,7 @@
  *	                                is made after the start
  *	  need BYTES                    free space without which it is refused (disk)
  *	  tool NAME                     on PATH, else it is refused (tool)
- *	The answer comes when the attempt is durable and its supervisor lives, or found so: an
+ *	The response comes when the attempt is durable and its supervisor lives, or found so: an
  *	attempt is begun by mkdir of its directory, so a second submit of it is `done` as well.
  *	  accepted PID START
  *

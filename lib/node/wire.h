@@ -23,7 +23,7 @@ enum {
 };
 
 enum node_says {
-	NODE_SAYS_LINE, /* not the conversation's own: a fact, a part of an answer */
+	NODE_SAYS_LINE, /* not the conversation's own: a fact, a part of a response */
 	NODE_SAYS_SEND,
 	NODE_SAYS_STORED,
 	NODE_SAYS_HELLO,
@@ -132,7 +132,7 @@ bool node_attempt_name(const char *name, char run[static NODE_NAME_SIZE], int *r
 /* The words of a `gpu` line. E_NODE_PROTOCOL. */
 int node_gpu_parse(const struct node_words *words, struct node_gpu *ret, struct err *err);
 
-/* The words of one line of the answer, added; what is of another form counts as not known.
+/* The words of one line of the response, added; what is of another form counts as not known.
  * E_NODE_PROTOCOL, E_DATA_LIMIT. */
 int node_machine_line(
 	const struct node_words *words, struct node_machine *machine, struct err *err);

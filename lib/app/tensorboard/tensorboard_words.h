@@ -29,7 +29,7 @@ bool tensorboard_line_read(const char *line, size_t len, struct tensorboard_line
  * path is long or has blanks. head: the first bytes of the script. */
 bool tensorboard_python_read(const char *head, size_t len, struct strv *ret);
 
-/* An answer to GET /data/environment, head and body: whether TensorBoard gives it, and its version
+/* A response to GET /data/environment, head and body: whether TensorBoard gives it, and its version
  * (empty: it does not say). */
 bool tensorboard_response_read(
 	const char *response, size_t len, char ret_version[static TENSORBOARD_VERSION_SIZE]);

@@ -31,7 +31,7 @@ enum {
 enum {
 	HOST_AGAIN_MS = 3000,
 	CLUSTER_AGAIN_MS = 10 * 1000,
-	REST_FOR_RESPONSE = 4, /* times as long as the answer took */
+	REST_FOR_RESPONSE = 4, /* times as long as the response took */
 	CLUSTER_MS = 10 * 1000,
 	ITEMS_MAX = 20000,
 	GPU_TOOL_MS = 3000,

@@ -28,7 +28,7 @@
 enum {
 	LOCK_MS = 100,          /* between two tries where another process looks */
 	BACKOFF_MAX_MS = 60000, /* between two looks at what cannot be reached */
-	STATE_MS = 30000,       /* for an answer whether the run goes on */
+	STATE_MS = 30000,       /* for a response whether the run goes on */
 	INTERRUPT_MS = 100,
 	IDLE_POLLS = 6, /* with nothing new, before the next ones come later */
 };

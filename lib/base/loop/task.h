@@ -29,7 +29,7 @@ void task_cancel(struct task *task);
 
 /* Something asked by the work: on the loop, ends with task_response, at once or later. */
 typedef void task_ask_fn(void *ctx, struct task *task);
-/* In the thread: have fn called on the loop and wait for the answer. */
+/* In the thread: have fn called on the loop and wait for the response. */
 int task_ask(struct task *task, task_ask_fn *fn, void *ctx, struct err *err);
 /* On the loop: r is what task_ask returns; fault (or NULL) is moved to its err. */
 void task_response(struct task *task, int r, struct err *error);

@@ -12,7 +12,7 @@
  * with "leader changed" or "timed out", 502, 503, 504, with growing pauses (Retry-After is obeyed,
  * at most 30 s) until the deadline. Others are answers. What had no effect is repeated in any case:
  * nothing was sent, 429 with Retry-After, or a POST that others were in the way of (409 Conflict,
- * as of a ResourceQuota that several creates count on; AlreadyExists is an answer). A server that
+ * as of a ResourceQuota that several creates count on; AlreadyExists is a response). A server that
  * nobody has reached yet is given up after 5 s. What a login takes does not count.
  */
 #ifndef DLRUN_KUBE_API_CLIENT_H
@@ -85,11 +85,12 @@ struct kube_request {
 	const char *const *query;
 	const struct json *body;  /* copied; NULL: none */
 	const char *content_type; /* NULL: application/json */
-	bool is_idempotent;       /* may be sent again though an answer was lost */
+	bool is_idempotent;       /* may be sent again though a response was lost */
 	int64_t deadline_ms;      /* clock_ms(), repetitions included; 0: 60 s from now */
 	size_t max_body;          /* 0: JSON_SIZE_MAX */
 	/* For streams (logs, watch): bytes of a success as they come, and no deadline but idle_ms.
-	 * As http_data_fn. The object of the answer is NULL then; not repeated once bytes came. */
+	 * As http_data_fn. The object of the response is NULL then; not repeated once bytes
+	 * came. */
 	http_data_fn *data;
 	enum http_share share; /* with data, for as long as it goes on */
 	int64_t idle_ms;
@@ -116,7 +117,7 @@ struct kube_call *kube_list(struct kube_client *client, const char *path, const 
 	size_t max, int64_t deadline_ms, kube_done_fn *done, void *ctx);
 
 /* Send one request and wait for its response on the loop, for commands that do one thing. *ret
- * (may be NULL) is set on success only; err is the answer's fault. request->done and ctx are not
+ * (may be NULL) is set on success only; err is the response's error. request->done and ctx are not
  * used. */
 int kube_query(struct kube_client *client, const struct kube_request *request, struct json **ret,
 	struct err *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The meaning of a cluster's answers, and text from elsewhere for people: an engine.
+ * The meaning of a cluster's responses, and text from elsewhere for people: an engine.
  */
 #ifndef DLRUN_KUBE_API_RESPONSE_H
 #define DLRUN_KUBE_API_RESPONSE_H
@@ -35,7 +35,7 @@ struct kube_requested {
 };
 /* "jobs/x in namespace y", "pods in namespace y", "nodes". The caller frees. */
 char *kube_path_shown(const char *path);
-/* Reads the answer: object, fault, reason, warnings, status. */
+/* Reads the response: object, fault, reason, warnings, status. */
 void kube_response_read(const struct kube_requested *requested, struct http_response *http,
 	bool is_stream, struct kube_response *ret);
 void kube_response_done(struct kube_response *response);
@@ -44,7 +44,7 @@ void kube_response_done(struct kube_response *response);
 bool kube_response_is_transient(const struct kube_response *response);
 /* Milliseconds that the server asks to wait, -1 if it does not. */
 int64_t kube_response_retry_after(const struct kube_response *response);
-/* fault: what from, a fault of lib/net, means here. */
+/* fault: what from, an error of lib/net, means here. */
 void kube_unreachable(const struct kube_requested *requested, struct err *from, struct err *error);
 
 #endif

@@ -459,7 +459,7 @@ void kube_preflight_query_rights(const struct kube_run *run, const struct kube_q
 
 	if (answered->subject == RIGHTS && reply->status != 0 && reply->status != 401) {
 		/* Adds at most KUBE_RIGHTS_MAX reviews of one deed each: all that is needed and
-		 * that rules, the answer to a SelfSubjectRulesReview (NULL: none), does not
+		 * that rules, the response to a SelfSubjectRulesReview (NULL: none), does not
 		 * grant. */
 		const struct json *rules = is_good ? reply->object : NULL;
 		_Static_assert(ARRAY_LEN(needs) * VERBS_MAX <= KUBE_RIGHTS_MAX, "room for all");

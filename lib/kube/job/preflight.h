@@ -83,7 +83,7 @@ void kube_preflight_evaluate(const struct kube_run *run, const struct kube_objec
 
 /* The body to send. The caller frees. */
 struct json *kube_who_query(void);
-/* From the answer (NULL: none); lives as long. NULL: it does not say. */
+/* From the response (NULL: none); lives as long. NULL: it does not say. */
 const char *kube_who_name(const struct json *review);
 
 struct kube_deed {
@@ -94,7 +94,7 @@ struct kube_deed {
 /* The body to send. The caller frees. */
 struct json *kube_may_query(const struct kube_deed *deed);
 
-/* Whether the answer (NULL: none) grants it for objects of any name. false: not, or not said. */
+/* Whether the response (NULL: none) grants it for objects of any name. false: not, or not said. */
 bool kube_rules_grant(const struct json *review, const struct kube_deed *deed);
 
 /* Subjects of questions from here on are rights, of which kube_preflight_query_rights adds at most

@@ -146,7 +146,7 @@ struct podlog_lines {
 
 	/* How far times may fall before the stream is doubted; what was seen of it. */
 	int64_t fall_max_ns;
-	unsigned n_falls;               /* that were no fault */
+	unsigned n_falls;               /* that were no error */
 	bool has_long;                  /* lines that the runtime may have split */
 	uint32_t recent[PODLOG_RECENT]; /* of times; 0: none */
 	uint32_t n_recent;
@@ -207,8 +207,8 @@ void podlog_lines_doubt(struct podlog_lines *lines);
 /* The response to a small request for the first line of the present file (limitBytes) or its last
  * one (tailLines=1). The first: lets gaps of rotation be seen. */
 void podlog_lines_head(struct podlog_lines *lines, const char *data, size_t len);
-/* Whether the last line is not the one that was delivered last; of one answer it is said once only
- * while nothing more is delivered. */
+/* Whether the last line is not the one that was delivered last; of one response it is said once
+ * only while nothing more is delivered. */
 bool podlog_lines_is_behind(struct podlog_lines *lines, const char *data, size_t len);
 
 /* The point delivered so far; lives as long as lines. The id is the one given. */

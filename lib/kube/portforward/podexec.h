@@ -31,7 +31,7 @@ struct podexec_request {
 	void (*size)(void *ctx, unsigned *ret_columns, unsigned *ret_rows);
 	/* Bytes flow from now on. NULL: not called. */
 	void (*opened)(void *ctx);
-	/* From the loop, once. status: the command's exit code; with a fault (not set: none) it
+	/* From the loop, once. status: the command's exit code; with an error (not set: none) it
 	 * says nothing: E_EXEC_NOT_FOUND, E_EXEC_NOT_EXECUTABLE, E_KUBE_EXEC, or the
 	 * request's (E_KUBE_DENIED, E_KUBE_NOT_FOUND, …). A negative return ends loop_run. */
 	int (*done)(void *ctx, int status, struct err *error, struct err *err);

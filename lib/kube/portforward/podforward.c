@@ -41,7 +41,7 @@ enum {
 	SETTLE_MS = 50,
 	ERROR_WAIT_MS = 1000,
 	LINGER_MS = 2000,
-	RESPONSE_MS = 200, /* more of an answer may come behind its beginning */
+	RESPONSE_MS = 200, /* more of a response may come behind its beginning */
 	BULK_QUIET_MS = 10 * 1000,
 	SLOW_BYTES = 256 << 10, /* left behind by a write: the reader is slow */
 	DIRECT_MIN = 16 << 10,  /* is written as it comes, if nothing waits */
@@ -140,7 +140,7 @@ struct podforward_conn {
 	bool local_end, remote_end, error_end;
 	bool is_touched, is_blocked, was_slow, is_over;
 	int64_t begun_ms, last_ms;
-	int64_t waits_ms; /* for an answer, since then */
+	int64_t waits_ms; /* for a response, since then */
 	int losses;       /* tunnels that ended below it */
 	int64_t retry_ms; /* the pause before the next try */
 	enum conn_wait wait;

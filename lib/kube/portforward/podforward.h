@@ -18,7 +18,7 @@
  * that has sent nothing nothing is lost by a new try. The first one to a port sends its bytes only
  * when the port has had the time to refuse it.
  *
- * The end of a pod does not always end what goes to it: while a connection waits for an answer it
+ * The end of a pod does not always end what goes to it: while a connection waits for a response it
  * is asked whether the pod is there yet. If it is not, all to it are reset as soon as nothing comes
  * any more and their local sides have what had come; an end that had come stays an orderly one.
  *
@@ -42,13 +42,13 @@ enum {
 	PODFORWARD_HOLD_MS = 10 * 1000,    /* for a port that is not open */
 	PODFORWARD_DIAL_MS = 30 * 1000,    /* of waiting for a tunnel */
 	PODFORWARD_CONNECTIONS_MAX = 2000, /* more are refused */
-	PODFORWARD_POLL_MS = 2000,         /* without an answer, then it is asked for the pod */
+	PODFORWARD_POLL_MS = 2000,         /* without a response, then it is asked for the pod */
 };
 
 /* How a tunnel gets its connection. */
 struct podforward_transport {
 	/* Begin; `done` once, from the loop: a stream that speaks SPDY/3.1, within WebSocket
-	 * messages if is_websocket, or NULL and the fault. Never from within dial. */
+	 * messages if is_websocket, or NULL and the error. Never from within dial. */
 	void *(*dial)(void *ctx, const char *kube_namespace, const char *pod,
 		void (*done)(void *done_ctx, struct stream *stream, bool is_websocket,
 			struct err *error),
@@ -87,7 +87,7 @@ AUTO_POINTER(struct podforward, podforward_free)
 
 void podforward_pod(struct podforward *forward, const char *kube_namespace, const char *pod);
 /* The pod cannot be resolved now: resolve is called again after a pause. is_final: there will be
- * none; connections that wait end with the fault. */
+ * none; connections that wait end with the error. */
 void podforward_no_pod(struct podforward *forward, const struct err *error, bool is_final);
 
 /* is_gone: as far as is known. */

@@ -64,7 +64,7 @@ void podwire_send(struct podwire *wire, const struct ws_part *parts, size_t n);
 bool podwire_has_capacity(const struct podwire *wire);
 /* Write what waits, as far as it goes now. */
 void podwire_flush(struct podwire *wire);
-/* Takes the fault. */
+/* Takes the error. */
 void podwire_kill(struct podwire *wire, struct err *error);
 
 #endif

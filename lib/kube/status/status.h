@@ -93,7 +93,7 @@ struct kube_facts {
 	int64_t now_ms;            /* wall clock */
 	bool was_cancelled;        /* the user asked for its end */
 	/* With job NULL: the Job as it was when it was last there (pods and events likewise), or
-	 * NULL. One that had ended then is still an answer: its TTL has removed it. */
+	 * NULL. One that had ended then is still a response: its TTL has removed it. */
 	const struct json *last_seen;
 };
 

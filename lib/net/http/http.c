@@ -633,7 +633,7 @@ static void read_stream(struct http_watch *watch, struct http_call *call)
 		after_read(watch, call->x.bytes_down - start);
 }
 
-/* The body of an answer comes, and nothing is sent. */
+/* The body of a response comes, and nothing is sent. */
 static bool is_stream(const struct http_watch *watch, short revents)
 {
 	const struct http_call *call = watch->call;
@@ -643,7 +643,7 @@ static bool is_stream(const struct http_watch *watch, short revents)
 }
 
 /* libcurl is left to look at the socket itself: what came since poll returned is read before more
- * is sent, so that an answer which ends an upload is not lost to the reset behind it. */
+ * is sent, so that a response which ends an upload is not lost to the reset behind it. */
 static int dispatch_watch(void *ctx, short revents, struct err *err)
 {
 	struct http_watch *watch = ctx;

@@ -30,7 +30,7 @@ enum {
 	HTTP_TURNS_MAX = 200,     /* streams that take turns, at the same time */
 	HTTP_TURN_MS = 5000,
 	HTTP_HEADERS_MAX = 64 << 10,
-	HTTP_ERROR_BODY_MAX = 64 << 10, /* kept of an answer that is no success */
+	HTTP_ERROR_BODY_MAX = 64 << 10, /* kept of a response that is no success */
 	HTTP_REDIRECTS_MAX = 5,
 	HTTP_CONNECT_MS = 8000, /* name lookup, TCP and TLS together */
 	HTTP_ROUTE_MS = 40000,  /* the same over a route, which may have to be made */
@@ -148,7 +148,7 @@ struct http_request {
 	const char *authorization;  /* the value, or NULL: to the origin of url only */
 	struct http_body body;
 	size_t max_body;            /* more in a success is E_HTTP_LIMIT; ignored with data */
-	http_data_fn *data;         /* or NULL: the body is kept in the answer */
+	http_data_fn *data;         /* or NULL: the body is kept in the response */
 	bool follow;                /* redirects: 301, 302, 303 of GET and HEAD; 307, 308 of all
 				      * whose body can be sent again. Else they are answers */
 	const struct http_tls *tls; /* of the origin of url; NULL: the client's */
@@ -167,7 +167,7 @@ struct http_request {
 };
 
 /* Copies what it keeps. done is called from the loop, never from here, and exactly once unless the
- * call is given up. The faults: E_HTTP_URL (server_name, too); E_CONFIG
+ * call is given up. The errors: E_HTTP_URL (server_name, too); E_CONFIG
  * (proxy); E_HTTP_RESOLVE (name); E_HTTP_CONNECT; E_HTTP_TLS (certificates of both sides);
  * E_HTTP_PROXY; E_HTTP_TIMEOUT; E_HTTP_CLOSED (in mid-exchange); E_HTTP_LIMIT (headers, body);
  * E_HTTP_PROTOCOL (no HTTP, wrong length); E_HTTP_REDIRECT (too many, downgrade); E_HTTP_ZONE; E_IO

@@ -422,7 +422,7 @@ static size_t read_caller(struct http_call *call, void *out, size_t len)
 }
 
 /* A server may answer before it has all, and then close. Sending to a closed connection fails, and
- * libcurl would not read the answer any more; so what has come is read first. But only once when
+ * libcurl would not read the response any more; so what has come is read first. But only once when
  * nothing comes of it: the end of a connection is input for ever. */
 static bool has_input(struct http_call *call)
 {

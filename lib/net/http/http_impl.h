@@ -109,7 +109,7 @@ struct http_call {
 	bool over; /* done was or is being called */
 	struct http_response response;
 	/* Of an upgrade: it only connects, and whoever takes the connection over owns the call:
-	 * http_call_free ends it. A fault comes to `ended`, instead of request.done. */
+	 * http_call_free ends it. An error comes to `ended`, instead of request.done. */
 	int (*connected)(struct http_call *call, struct err *err);
 	int (*ended)(struct http_call *call, struct err *err);
 };

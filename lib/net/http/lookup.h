@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The addresses of a host, asked for in a thread: getaddrinfo cannot be told to end, and is left to
- * itself when nobody wants the answer any more.
+ * itself when nobody wants the response any more.
  */
 #ifndef DLRUN_NET_HTTP_LOOKUP_H
 #define DLRUN_NET_HTTP_LOOKUP_H

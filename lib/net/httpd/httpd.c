@@ -666,7 +666,7 @@ static bool httpd_request_take(struct httpd_conn *conn)
 	size_t used;
 	int status;
 
-	/* The next one waits until the answer before it has been taken. */
+	/* The next one waits until the response before it has been taken. */
 	if (httpd_wire_pending(&conn->client) > 0)
 		return false;
 	int r = httpd_request_parse(in->data, in->len, &head, &used, &status, &err);
@@ -688,11 +688,11 @@ static bool httpd_request_take(struct httpd_conn *conn)
 }
 
 #ifndef POLLRDHUP
-#define POLLRDHUP 0 /* it is noticed when the answer comes */
+#define POLLRDHUP 0 /* it is noticed when the response comes */
 #endif
 
 #ifndef POLLRDHUP
-#define POLLRDHUP 0 /* it is noticed when the answer comes */
+#define POLLRDHUP 0 /* it is noticed when the response comes */
 #endif
 
 /*
@@ -769,8 +769,8 @@ static void httpd_enter(struct httpd_conn *conn, enum httpd_state state)
 	conn->since_ms = clock_ms();
 }
 
-/* The answer was written. What the other side still sends is read, or it would be told of a reset
- * before it has read the answer. */
+/* The response was written. What the other side still sends is read, or it would be told of a reset
+ * before it has read the response. */
 static void linger(struct httpd_conn *conn)
 {
 	bool needs_reset = conn->exchange.is_cut && conn->exchange.mode == HTTPD_MODE_TO_END;
@@ -898,7 +898,7 @@ static short events_of(const struct httpd_wire *wire, bool reads)
 	return (short)((wants_read ? POLLIN : 0) | (wants_write ? POLLOUT : 0));
 }
 
-/* Where it has sent more than is read ahead of its answer, its end cannot be read. */
+/* Where it has sent more than is read ahead of its response, its end cannot be read. */
 static bool is_full(const struct httpd_conn *conn)
 {
 	const struct httpd_wire *wire = &conn->client;

@@ -33,7 +33,7 @@
 #include "base/util/vec.h"
 
 enum {
-	HTTPD_HEAD_MAX = 64 << 10, /* of a request or an answer */
+	HTTPD_HEAD_MAX = 64 << 10, /* of a request or a response */
 	HTTPD_CONNS_MAX = 512,
 	HTTPD_HEAD_MS = 10 * 1000, /* for a head to come */
 	HTTPD_IDLE_MS = 120 * 1000,
@@ -74,15 +74,15 @@ struct httpd_options {
 struct httpd;
 /* Listens when it returns, on 127.0.0.1 and ::1. E_LISTEN_TAKEN, E_LISTEN. */
 int httpd_open(const struct httpd_options *options, struct httpd **ret, struct err *err);
-/* Requests that wait for their answers are reset; no gone. */
+/* Requests that wait for their responses are reset; no gone. */
 void httpd_free(struct httpd *httpd);
 AUTO_POINTER(struct httpd, httpd_free)
 uint16_t httpd_port(const struct httpd *httpd);
 /* The token that the front's URLs need; NULL: none. Valid as long as the front. */
 const char *httpd_token(const struct httpd *httpd);
 
-/* gone: the other side has left before the answer was whole, or has ended its direction: whoever
- * does that waits for no answer. */
+/* gone: the other side has left before the response was whole, or has ended its direction: whoever
+ * does that waits for no response. */
 void httpd_on_gone(struct httpd_exchange *exchange, void (*gone)(void *ctx), void *ctx);
 /* headers: "Name: value" beside Content-Length, Date and Connection; may be NULL. Without others of
  * that name X-Content-Type-Options: nosniff and Referrer-Policy: no-referrer are added. data is
@@ -92,14 +92,14 @@ void httpd_response(struct httpd_exchange *exchange, int status, const struct st
 /* An error page of plain HTML: what, and what to do (both escaped here; hint may be NULL). */
 void httpd_refuse(struct httpd_exchange *exchange, int status, const char *what, const char *hint);
 
-/* An answer that comes bit by bit. length: -1 where it is not known. */
+/* A response that comes bit by bit. length: -1 where it is not known. */
 void httpd_begin(
 	struct httpd_exchange *exchange, int status, const struct strv *headers, int64_t length);
 /* Copied. More than HTTPD_PENDING of bytes that wait: false; go on when `capacity` is called. */
 enum { HTTPD_PENDING = 1 << 20 };
 bool httpd_write(struct httpd_exchange *exchange, const void *data, size_t len);
 void httpd_on_capacity(struct httpd_exchange *exchange, void (*capacity)(void *ctx), void *ctx);
-/* cut: the answer is not whole, and the other side is to see that. */
+/* cut: the response is not whole, and the other side is to see that. */
 void httpd_end(struct httpd_exchange *exchange, bool cut);
 
 struct httpd_route {
@@ -107,10 +107,10 @@ struct httpd_route {
 	/* A new connection to it: fd, a connected socket (non-blocking), is the callee's, also on
 	 * failure, which carries what comes out of it to the program. */
 	int (*connect)(void *ctx, int fd, struct err *err);
-	/* The program has ended the connection without an answer: what the page says. Both are the
+	/* The program has ended the connection without a response: what the page says. Both are the
 	 * front's to free; or NULL. */
 	void (*why)(void *ctx, char **ret_what, char **ret_hint);
-	/* Nothing more is called of the route: the answer is over, or a stream has begun (then
+	/* Nothing more is called of the route: the response is over, or a stream has begun (then
 	 * the fd lives on); or NULL. */
 	void (*free)(void *ctx);
 	void *ctx;

@@ -865,7 +865,7 @@ static bool httpd_head_is_named(const struct httpd_head *head, const char *field
 	return false;
 }
 
-/* An answer without a body has no framing; of HEAD and 304 the length is that of GET. */
+/* A response without a body has no framing; of HEAD and 304 the length is that of GET. */
 static bool is_vain_framing(const struct httpd_head *head, const char *header, size_t len)
 {
 	bool is_length = httpd_head_is_called(header, len, "content-length");

@@ -25,7 +25,7 @@ struct httpd_head {
 	/* Of a request. */
 	char *method, *target;
 	bool is_absolute; /* target came as a URL: the client takes this server for its proxy */
-	/* Of an answer. */
+	/* Of a response. */
 	int status;
 	struct strv headers; /* "name: value", names in lower case, in order */
 	bool is_http_1_0;
@@ -42,7 +42,7 @@ void httpd_head_done(struct httpd_head *head);
  * status of the refusal (400, 405, 414, 417, 431, 501, 505). */
 int httpd_request_parse(const char *data, size_t len, struct httpd_head *ret, size_t *ret_used,
 	int *ret_status, struct err *err);
-/* The answer to method; 1xx but 101 are heads of their own. */
+/* The response to method; 1xx but 101 are heads of their own. */
 int httpd_response_parse(const char *data, size_t len, const char *method, struct httpd_head *ret,
 	size_t *ret_used, struct err *err);
 
@@ -65,7 +65,7 @@ void httpd_head_write(
 
 /* A program takes itself for `to` ("localhost:8888") where others ask for `from`, the value of
  * their Host: in a request Host, Origin and Referer say so, and X-Forwarded-Host and -Proto what
- * was asked for; in an answer, with the two exchanged, Location and Access-Control-Allow-Origin.
+ * was asked for; in a response, with the two exchanged, Location and Access-Control-Allow-Origin.
  */
 void httpd_head_rename(struct httpd_head *head, const char *from, const char *to);
 

@@ -64,7 +64,7 @@ int httpd_meter_feed(
  * Requests and connections
  */
 
-/* How the end of an own answer is seen. */
+/* How the end of an own response is seen. */
 enum httpd_mode {
 	HTTPD_MODE_NONE, /* no body: what is written is dropped */
 	HTTPD_MODE_LENGTH,
@@ -82,7 +82,7 @@ struct httpd_exchange {
 	enum httpd_mode mode;
 	uint64_t left;
 	bool closes;      /* no other request comes behind it */
-	bool is_over;     /* the whole answer waits to be written, or has been */
+	bool is_over;     /* the whole response waits to be written, or has been */
 	bool is_cut;      /* it is not whole */
 	bool is_notified; /* the caller has it no more: no gone, no room */
 	bool wants_capacity;
@@ -142,7 +142,7 @@ bool httpd_peers_are_known(void);
 void httpd_conn_wake(struct httpd_conn *conn);
 void httpd_conn_turn(struct httpd_conn *conn);
 
-/* The answer is over as far as this side is concerned. */
+/* The response is over as far as this side is concerned. */
 void httpd_exchange_end(struct httpd_exchange *exchange, bool is_cut);
 /* httpd_refuse from within: the caller of the front does not have the exchange any more. */
 void httpd_page(struct httpd_exchange *exchange, int status, const char *what, const char *hint);

@@ -160,7 +160,7 @@ static void httpd_tunnel_start(struct httpd_conn *conn)
 
 enum phase {
 	PHASE_START,
-	PHASE_HEAD, /* of the answer: awaited */
+	PHASE_HEAD, /* of the response: awaited */
 	PHASE_BODY,
 };
 
@@ -170,8 +170,8 @@ struct httpd_relay {
 	char *requested_host; /* in front of host; NULL: the program has no other name */
 	enum phase phase;
 	struct httpd_head response;
-	struct httpd_meter body; /* of the answer */
-	bool makes_chunks;       /* of an answer that ends with its connection */
+	struct httpd_meter body; /* of the response */
+	bool makes_chunks;       /* of a response that ends with its connection */
 	bool was_tried;          /* on a connection that was there before */
 };
 
@@ -317,7 +317,7 @@ static void httpd_relay_refuse(
 	httpd_page(&conn->exchange, status, what, hint);
 }
 
-/* An answer that has begun can only be broken off. */
+/* A response that has begun can only be broken off. */
 static void httpd_relay_fail(struct httpd_conn *conn, int status, const struct err *err)
 {
 	struct httpd_exchange *exchange = &conn->exchange;
@@ -432,7 +432,7 @@ static bool send_body(struct httpd_conn *conn)
 }
 
 /*
- * The answer
+ * The response
  */
 
 static bool switch_protocol(struct httpd_conn *conn, const struct httpd_head *response)

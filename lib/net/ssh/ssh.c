@@ -99,8 +99,8 @@ static bool kept_master_lives(const struct ssh *ssh)
 	return path && ssh_openssh_socket_lives(path);
 }
 
-/* libssh2 waits for the answer to each variable but the last: more than that takes longer than the
- * OpenSSH client, which waits for none. */
+/* libssh2 waits for the response to each variable but the last: more than that takes longer than
+ * the OpenSSH client, which waits for none. */
 enum { SENT_ENV_MAX = 2 };
 
 /* Why it is the OpenSSH client from the start, or NULL. */

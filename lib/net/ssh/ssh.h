@@ -26,8 +26,8 @@
 
 enum {
 	SSH_LOGIN_MS = 15000,     /* without what a person takes to answer */
-	SSH_KEEPALIVE_MS = 15000, /* three without an answer: the connection is lost */
-	SSH_RESPONSE_MAX = 4096,  /* bytes of an answer */
+	SSH_KEEPALIVE_MS = 15000, /* three without a response: the connection is lost */
+	SSH_RESPONSE_MAX = 4096,  /* bytes of a response */
 };
 
 enum ssh_transport { SSH_ANY, SSH_LIBSSH2, SSH_OPENSSH };
@@ -54,7 +54,7 @@ struct ssh_options {
 	void (*print)(void *ctx, const char *text, bool is_detail);
 	/* A question to the person: whether to trust a host key (its text has host, type and
 	 * fingerprint), a passphrase (secret). 1: answered; 0: there is nobody, or no. NULL:
-	 * nobody, nor is there anybody with BatchMode. The answer is wiped behind its use. */
+	 * nobody, nor is there anybody with BatchMode. The response is wiped behind its use. */
 	int (*query)(void *ctx, const char *question, bool secret, struct buf *response,
 		struct err *err);
 	void *ctx;

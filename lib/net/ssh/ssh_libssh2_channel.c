@@ -144,8 +144,8 @@ static void send_command_ahead(struct ssh_channel *channel)
 	channel->sent_command = true;
 }
 
-/* Whether the server takes it (AcceptEnv) is its affair. libssh2 waits for each answer: the command
- * goes with the last, so that one variable takes no time. */
+/* Whether the server takes it (AcceptEnv) is its affair. libssh2 waits for each response: the
+ * command goes with the last, so that one variable takes no time. */
 static int step_env(struct ssh_channel *channel)
 {
 	const char *const *env = channel->ssh->login.env;
@@ -667,7 +667,7 @@ static void check_code(struct ssh_libssh2 *ssh, int code)
 		ssh_turn_lose(ssh, ssh_session_error(ssh, NULL));
 }
 
-/* A type of channel that there is not must be refused (RFC 4254, section 5.1): an answer that
+/* A type of channel that there is not must be refused (RFC 4254, section 5.1): a response that
  * libssh2 takes and forgets, other than that to a keepalive of its own, and it reads what else has
  * come where there is no channel to read from. */
 static void ping(struct ssh_libssh2 *ssh)
@@ -694,7 +694,7 @@ static void wake_waiting(struct ssh_libssh2 *ssh)
 
 static void visit_slow_later(struct ssh_libssh2 *ssh);
 
-/* A connection that does not answer at all is not the port's fault: an answer is asked for first.
+/* A connection that does not answer at all is not the port's error: a response is asked for first.
  */
 static int visit_slow(void *ctx, struct err *err)
 {
@@ -876,7 +876,7 @@ static void add_keepalive(struct ssh_libssh2 *ssh);
 
 static void query_for_response(struct ssh_libssh2 *ssh)
 {
-	/* While a channel opens: its answer stays with libssh2, some hundred bytes each. */
+	/* While a channel opens: its response stays with libssh2, some hundred bytes each. */
 	if (ssh->opening)
 		libssh2_keepalive_send(ssh->session, NULL);
 	else

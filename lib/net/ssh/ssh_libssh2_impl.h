@@ -28,7 +28,7 @@ enum {
 	SSH_PORT_MS = 10000,       /* and is given up */
 	SSH_SLOW_POLL_MS = 1000,
 	SSH_POLL_MS = 2000,  /* between two looks at whether this machine has slept */
-	SSH_WOKEN_MS = 5000, /* the answer that a connection from before gets the time for */
+	SSH_WOKEN_MS = 5000, /* the response that a connection from before gets the time for */
 };
 
 /* Waiting within the thread that logs in. */
@@ -59,7 +59,7 @@ struct ssh_channel {
 	char *term;       /* NULL: no terminal */
 	unsigned columns, rows;
 	size_t n_notified;  /* of login.env */
-	bool sent_command;  /* ahead of the answer to the last variable */
+	bool sent_command;  /* ahead of the response to the last variable */
 	char *target;       /* for texts: "localhost port 6006" */
 	struct buf message; /* what a direct-tcpip open says, RFC 4254, section 7.2 */
 	bool resized;
@@ -121,16 +121,16 @@ struct ssh_libssh2 {
 	struct loop_fd *source;
 	struct loop_timer *keepalive, *soon;
 	unsigned unanswered;
-	int64_t query_ms;            /* when to ask for an answer, or to miss the last one */
+	int64_t query_ms;            /* when to ask for a response, or to miss the last one */
 	int64_t woke_ms;             /* loop_woke_ms() of the last look */
-	uint64_t received_before;    /* the last look at whether an answer came */
+	uint64_t received_before;    /* the last look at whether a response came */
 	uint64_t received_seen;      /* the last look at everything */
-	bool pings;                  /* an answer is waited for as for a channel that opens */
+	bool pings;                  /* a response is waited for as for a channel that opens */
 	struct ssh_channel *opening; /* of those that are opened one after the other */
 	struct loop_timer *slow;     /* looks at it, while it is one to a port */
 	int64_t opening_ms;          /* since when */
-	uint64_t opening_received;   /* what had come before an answer was asked for beside it */
-	bool is_stuck;    /* it is the port that does not answer, or its answer is late */
+	uint64_t opening_received;   /* what had come before a response was asked for beside it */
+	bool is_stuck;    /* it is the port that does not answer, or its response is late */
 	bool *freed;      /* set when it is freed within its own turn */
 	struct err error; /* E_SSH_LOST */
 };
@@ -153,7 +153,7 @@ int ssh_session_run(struct ssh_libssh2 *ssh, ssh_step_fn *step, void *arg);
 /* ssh_libssh2.c, for the thread */
 void ssh_libssh2_print(struct ssh_libssh2 *ssh, bool is_detail, const char *fmt, ...)
 	ERR_PRINTF(3, 4);
-/* Prompt the user. 1: answered; 0: no user or no answer; a negative code. The time that it takes
+/* Prompt the user. 1: answered; 0: no user or no response; a negative code. The time that it takes
  * does not count. */
 int ssh_libssh2_query(struct ssh_libssh2 *ssh, const char *question, bool secret,
 	struct buf *response, struct err *err);

@@ -349,7 +349,7 @@ static void ssh_openssh_poll_later(struct openssh_channel *self)
 }
 
 /*
- * The verdict
+ * The decision
  */
 
 static void ssh_openssh_set_exit(struct openssh_channel *self, int code, const char *signal_name)

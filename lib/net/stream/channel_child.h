@@ -39,7 +39,7 @@ int child_start(const struct child_spec *spec, struct child *ret, struct err *er
 /* Killed and waited for; *child is zero then. */
 void child_end(struct child *child);
 
-/* Run it to its end without input; what it writes beyond the ceilings of out and errors is read and
+/* Run it to its end without input; what it writes beyond the limits of out and errors is read and
  * dropped. status: as wait(2). E_IO when it has not ended after timeout_ms, E_CANCELED when
  * cancel_fd (-1: none) is at its end or has something to read; it is killed then. Blocks. */
 int child_capture(const struct child_spec *spec, int64_t timeout_ms, int cancel_fd, struct buf *out,

@@ -251,7 +251,7 @@ static bool pump_fill(struct pump *pump, struct flow *flow)
 		return flow->len == PUMP_BUFFER_SIZE;
 	if (n < 0 && n != STREAM_AGAIN)
 		note_error(pump, flow->from_name, &error);
-	/* Of a side with a fault what is there is all that will come. */
+	/* Of a side with an error what is there is all that will come. */
 	if (n != STREAM_AGAIN || pump->end.faulty)
 		flow->ended = true;
 	return false;
@@ -318,7 +318,7 @@ static int pump_finish(struct pump *pump, struct err *err)
 	return r;
 }
 
-/* A fault of one direction may leave the other with a last look at what is there. */
+/* An error of one direction may leave the other with a last look at what is there. */
 static int pump_settle(struct pump *pump, struct err *err)
 {
 	bool must_wake = false;

@@ -20,7 +20,7 @@ struct pump_end {
 	/* Set when a side failed before both ends had come; the other side then sees no orderly
 	 * end, if its transport can tell (stream_reset). What had been read was written first. */
 	struct err error;
-	char faulty; /* 'a' or 'b': that side; 0 without a fault */
+	char faulty; /* 'a' or 'b': that side; 0 without an error */
 };
 
 struct pump_options {

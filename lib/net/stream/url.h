@@ -26,7 +26,7 @@ struct url {
  * stand there (blanks, controls, backslashes, bytes over 0x7e), more than URL_MAX bytes. A fragment
  * is dropped. */
 int url_parse(const char *text, const char *what, struct url *ret, struct err *err);
-/* text as it stands in a Location of an answer to base: absolute, //host/path, /path, path or
+/* text as it stands in a Location of a response to base: absolute, //host/path, /path, path or
  * ?query (RFC 3986 section 5), its dot segments removed. */
 int url_resolve(const struct url *base, const char *text, const char *what, struct url *ret,
 	struct err *err);

@@ -574,7 +574,7 @@ static int upgrade_hand_over(struct upgrade *up, const char *early, size_t n_ear
 	loop_remove_fd(loop, up->source);
 	up->source = NULL;
 	up->over = true;
-	/* The answer stays with the call, and the call with the stream. */
+	/* The response stays with the call, and the call with the stream. */
 	struct stream *stream = upgrade_stream_new(up->http, call, up->fd, early, n_early);
 	struct http_response response = call->response;
 	call->response = (struct http_response){0};
@@ -662,7 +662,7 @@ static int upgrade_take_bytes(
 	return 1;
 }
 
-/* Until nothing is there: an answer has an end. */
+/* Until nothing is there: a response has an end. */
 static int upgrade_receive(struct upgrade *up, struct err *err)
 {
 	char data[READ_SIZE];

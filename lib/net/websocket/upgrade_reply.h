@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The answer to a request for an upgrade (RFC 9112): an engine, bytes in. Stricter than browsers
+ * The response to a request for an upgrade (RFC 9112): an engine, bytes in. Stricter than browsers
  * are, because what stands behind the head is taken for another protocol's: CR LF ends each line,
  * no line goes on in the next, no blank stands before a colon, no control in a value.
  */
@@ -16,7 +16,7 @@
 #include "base/util/err.h"
 #include "base/util/vec.h"
 
-/* Where in an answer the next byte stands. */
+/* Where in a response the next byte stands. */
 enum upgrade_reply_state {
 	REPLY_STATUS,
 	REPLY_HEADER,
@@ -44,7 +44,7 @@ struct upgrade_reply {
 void upgrade_reply_init(struct upgrade_reply *reply, const char *host);
 void upgrade_reply_done(struct upgrade_reply *reply);
 
-/* 1: the answer is whole (a 101 with its head), *ret_used bytes of data belong to it; 0: there is
+/* 1: the response is whole (a 101 with its head), *ret_used bytes of data belong to it; 0: there is
  * more to come, all were used. E_HTTP_LIMIT: more than HTTP_HEADERS_MAX of heads. E_HTTP_PROTOCOL:
  * none of HTTP/1; lengths that contradict each other; encodings but chunked. */
 int upgrade_reply_feed(struct upgrade_reply *reply, const char *data, size_t len, size_t *ret_used,

@@ -29,9 +29,9 @@ enum { WS_KEY_SIZE = 25 };
  * (protocols: offered in order; may be NULL), Origin is not sent. */
 void ws_handshake_headers(
 	const char *const *protocols, char key[static WS_KEY_SIZE], struct strv *ret_headers);
-/* Of the answer 101 ("name: value", names in lower case): Upgrade, Connection, Sec-WebSocket-Accept
- * and the protocol are checked. *ret_protocol points into headers; "" if none was chosen.
- * E_HTTP_PROTOCOL. */
+/* Of the response 101 ("name: value", names in lower case): Upgrade, Connection,
+ * Sec-WebSocket-Accept and the protocol are checked. *ret_protocol points into headers; "" if none
+ * was chosen. E_HTTP_PROTOCOL. */
 int ws_handshake_check(const struct strv *headers, const char *key, const char *const *protocols,
 	const char **ret_protocol, struct err *err);
 
@@ -46,8 +46,8 @@ struct ws_events {
 	int (*data)(void *ctx, int opcode, const void *data, size_t len, bool is_start, bool is_end,
 		struct err *err);
 	void (*pong)(void *ctx); /* may be NULL */
-	/* The other side has closed: code (1005: none was given), reason as it was sent. The answer
-	 * to it is in ws_output. May be NULL. */
+	/* The other side has closed: code (1005: none was given), reason as it was sent. The
+	 * response to it is in ws_output. May be NULL. */
 	void (*close)(void *ctx, unsigned code, const char *reason, size_t len);
 	void *ctx;
 };
@@ -58,8 +58,8 @@ void ws_free(struct ws *ws);
 AUTO_POINTER(struct ws, ws_free)
 #define AUTO_WS AUTO(ws_free_auto)
 
-/* Bytes that have arrived; all are taken, those behind a close are dropped. After a fault (also one
- * of the callbacks) every further call is one, and what is left to be sent tells the server. */
+/* Bytes that have arrived; all are taken, those behind a close are dropped. After an error (also
+ * one of the callbacks) every further call is one, and what is left to be sent tells the server. */
 int ws_receive(struct ws *ws, const void *data, size_t len, struct err *err);
 /* Whether more input can come: neither a close nor an error has. */
 bool ws_wants_input(const struct ws *ws);

@@ -982,7 +982,7 @@ static int auth_fetch(struct auth *auth, struct err *err)
 }
 
 /*
- * The answer
+ * The response
  */
 
 static int auth_query_again(void *ctx, struct err *err)
@@ -1114,7 +1114,7 @@ static int auth_evaluate_response(
 	return auth_try_again(auth, response) ? 0 : auth_fail_response(auth, response, err);
 }
 
-/* auth may be gone when this returns, and so may the answer's client. */
+/* auth may be gone when this returns, and so may the response's client. */
 static int token_done(void *ctx, struct http_response *response, struct err *err)
 {
 	struct auth *auth = ctx;

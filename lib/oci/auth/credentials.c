@@ -699,7 +699,7 @@ int credential_file_find(const char *text, size_t len, const char *what, const c
 
 enum { WORDS_MAX = 200, WORD_MAX = 40 };
 
-/* Short words only, and nothing that looks like an answer: what a failing helper prints may be the
+/* Short words only, and nothing that looks like a response: what a failing helper prints may be the
  * secret. */
 static bool may_show(const char *text)
 {

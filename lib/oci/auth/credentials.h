@@ -64,7 +64,7 @@ int credential_file_find(const char *text, size_t len, const char *what, const c
 int credential_helper_parse(const char *text, size_t len, int exit_status, const char *helper,
 	struct credential *ret, struct err *err);
 
-/* found: valid during the call, or NULL with fault. warnings: one sentence each: a file that cannot
+/* found: valid during the call, or NULL with error. warnings: one sentence each: a file that cannot
  * be read, a helper that is not installed (both are passed over). */
 typedef int credential_found_fn(void *ctx, struct credential *found, const struct strv *warnings,
 	struct err *error, struct err *err);
@@ -104,7 +104,7 @@ void credential_hosts(const struct credential_env *env, struct strv *ret);
 enum { CREDENTIAL_HELPER_OUT_MAX = 64 << 10 };
 
 struct helper;
-/* r is what credential_helper_parse says of its answer; login may be taken over. Called from the
+/* r is what credential_helper_parse says of its response; login may be taken over. Called from the
  * loop, once, as the last thing. */
 typedef int helper_end_fn(
 	void *ctx, int r, struct credential *login, struct err *error, struct err *err);

@@ -31,7 +31,7 @@ struct blob_stage {
 	char name[FS_TEMP_NAME_SIZE]; /* temporary name below dir_fd; empty: nameless (O_TMPFILE) */
 	struct digest digest;
 	uint64_t size;
-	uint64_t max_size; /* may be set after blob_stage_begin; 0: no ceiling */
+	uint64_t max_size; /* may be set after blob_stage_begin; 0: no limit */
 	bool full;         /* a write went over it and failed with E_DATA_LIMIT */
 };
 

@@ -45,7 +45,7 @@ struct registry {
 	bool answered;  /* by what speaks HTTP at the origin */
 	bool succeeded; /* it has taken a request: there are connections to use again */
 	enum address_zone zone;
-	bool gated; /* until the first answer, the others wait for the pilot */
+	bool gated; /* until the first response, the others wait for the pilot */
 	struct registry_call *pilot;
 	struct registry_call *calls;
 	unsigned n_expected; /* requests without a body */
@@ -222,7 +222,7 @@ static bool wants_tls(const struct http_response *response)
 	       strcasestr(response->body.data, "http re");
 }
 
-/* Whether the fault means that the origin speaks the other scheme, and that one may be tried. */
+/* Whether the error means that the origin speaks the other scheme, and that one may be tried. */
 static bool registry_wants_switch(
 	const struct registry *registry, const struct http_response *response)
 {
@@ -731,7 +731,7 @@ static void name_registry(const struct registry_call *call, struct err *error)
 	error->message = mem_printf("registry %s", message);
 }
 
-/* A fault that will not go away. */
+/* An error that will not go away. */
 static int registry_fail(struct registry_call *call, struct err *error, struct err *err)
 {
 	bool probe = !call->foreign && registry_wants_probe(call->registry, error);

@@ -93,7 +93,7 @@ enum registry_accept {
 	REGISTRY_NO_LOGIN = 8,  /* 401 and 403 as they are: no other login for this */
 };
 
-/* answer is NULL with fault. The fault is a whole sentence that names the registry, with evidence
+/* answer is NULL with error. The error is a whole sentence that names the registry, with evidence
  * and a hint. */
 typedef int registry_done_fn(
 	void *ctx, struct http_response *response, struct err *error, struct err *err);
@@ -136,16 +136,16 @@ void registry_expect(struct registry *registry, unsigned n);
 void registry_resume(struct registry_call *call);
 /* Bytes of the body that have left so far, in the present try. */
 uint64_t registry_sent(const struct registry_call *call);
-/* For done, when it does not like what it accepted: the error that the answer means, with the
+/* For done, when it does not like what it accepted: the error that the response means, with the
  * registry's own code and words (bounded, cleaned) as evidence. Always returns negative. */
 int registry_call_error(
 	const struct registry_call *call, const struct http_response *response, struct err *err);
 
-/* Whether the errors of an answer ({"errors":[{"code","detail":{"digest"}}]}) have code; digests
+/* Whether the errors of a response ({"errors":[{"code","detail":{"digest"}}]}) have code; digests
  * (may be NULL) gets those that their details name. */
 bool registry_response_has(
 	const struct http_response *response, const char *code, struct strv *digests);
-/* Where an answer's Location leads (url_resolve). One that names the registry itself by http where
+/* Where a response's Location leads (url_resolve). One that names the registry itself by http where
  * https is spoken means https (a proxy before it that does not say so). E_REGISTRY_RESPONSE if
  * there is none, or if it leads elsewhere from https to http. */
 int registry_location(const struct registry *registry, const struct http_response *response,
@@ -160,7 +160,7 @@ int registry_location(const struct registry *registry, const struct http_respons
  * works; what the cache has is not fetched. Writing into cache blocks for a few syncs.
  *
  * found is called from the loop, once, with the digest of the manifest or index that the reference
- * stands for (and fault NULL), or with digest NULL and a fault: E_IMAGE_BASE, E_IMAGE_PLATFORM,
+ * stands for (and fault NULL), or with digest NULL and an error: E_IMAGE_BASE, E_IMAGE_PLATFORM,
  * E_IMAGE, registry.*, http.*. */
 typedef int registry_base_fn(void *ctx, const char *digest, struct err *error, struct err *err);
 /* The layers of the base (image_base), lowest first, as soon as they are known: at most once, from

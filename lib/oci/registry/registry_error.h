@@ -15,7 +15,7 @@
 
 enum {
 	REGISTRY_WORDS_MAX = 200,  /* characters of one line of a registry's words */
-	REGISTRY_DIGESTS_MAX = 512 /* taken from one answer */
+	REGISTRY_DIGESTS_MAX = 512 /* taken from one response */
 };
 
 /* The request, for error messages. */
@@ -24,7 +24,7 @@ struct registry_requested {
 	const char *doing;       /* "uploading a layer" */
 	const char *method;      /* NULL: not known */
 	const char *identity;    /* who we are there: "me (from …)"; NULL: not known */
-	bool elsewhere;          /* the answer is another host's, which the registry named */
+	bool elsewhere;          /* the response is another host's, which the registry named */
 };
 
 /* E_REGISTRY_AUTH, E_REGISTRY_DENIED, E_REGISTRY_NOT_FOUND, E_REGISTRY_FULL or E_REGISTRY_RESPONSE,
@@ -53,7 +53,7 @@ struct registry_part {
  * E_REGISTRY_RESPONSE. */
 int registry_check_bytes(const struct registry_part *part, const struct http_response *response,
 	struct descriptor *got, struct err *err);
-/* The same of a manifest or index, and its media type: that of the answer and that in it are the
+/* The same of a manifest or index, and its media type: that of the response and that in it are the
  * same, and it has no members of the other kind, so that nobody can read it as something else.
  * E_IMAGE, too. */
 int registry_check_manifest(const struct registry_part *part, const struct http_response *response,

@@ -109,7 +109,7 @@ static void query_one_byte(struct upload_job *job, struct registry *registry, co
 		.headers = &headers,
 		.data = one_byte,
 		.accept = REGISTRY_ANY,
-		/* Of a proof, an answer without the byte is all there is to know. */
+		/* Of a proof, a response without the byte is all there is to know. */
 		.once = job->kind == UPLOAD_PROOF,
 		.doing = what,
 	};

@@ -184,7 +184,7 @@ int upload_failed(struct upload_job *job, struct err *error, struct err *err)
 	return uploads_report(uploads, err);
 }
 
-/* In done: fail with what the answer means. */
+/* In done: fail with what the response means. */
 static int upload_refused(
 	struct upload_job *job, const struct http_response *response, struct err *err)
 {
@@ -856,7 +856,7 @@ static int digest_invalid(
 	return upload_failed(job, &error, err);
 }
 
-/* The end of the connection may have eaten the answer only. */
+/* The end of the connection may have eaten the response only. */
 static int polled(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;

@@ -32,7 +32,7 @@ enum {
 	UPLOAD_CHUNK = 16 << 20,
 	UPLOAD_FIRST_CHUNK = 4 << 20, /* finds out whether pieces are taken */
 	UPLOAD_TRIES = 5,
-	UPLOAD_PROOF_MS = 3000, /* for an answer whether a remembered blob is there */
+	UPLOAD_PROOF_MS = 3000, /* for a response whether a remembered blob is there */
 	UPLOAD_CLOSE_MS = 1000, /* for deleting sessions after a failure */
 };
 

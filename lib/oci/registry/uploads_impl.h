@@ -75,7 +75,7 @@ int upload_unproved(struct upload_job *job, struct err *err);
 int upload_unknown(struct upload_job *job, struct err *err);
 /* All is lost; fault is taken. */
 int upload_failed(struct upload_job *job, struct err *error, struct err *err);
-/* Once more in a moment, because of the answer or fault. */
+/* Once more in a moment, because of the response or fault. */
 int upload_again(struct upload_job *job, const struct http_response *response, struct err *error,
 	struct err *err);
 /* Whether trying again may help. */
@@ -102,7 +102,7 @@ void upload_begin_soon(struct upload_job *job);
 int upload_need_session(struct upload_job *job, struct err *err);
 /* Not opened, and on no list. */
 struct upload_session *upload_session_new(struct uploads *uploads, struct upload_job *owner);
-/* From an answer with a Location: 0 or the error. */
+/* From a response with a Location: 0 or the error. */
 int upload_session_take(
 	struct upload_session *session, const struct http_response *response, struct err *err);
 /* Not used any more and not worth deleting: the registry has lost it, or it is used up. */
@@ -113,7 +113,7 @@ void upload_session_delete(struct upload_session *session);
 /* The PUT that ends an upload, with body or what is left of it; what: for messages. */
 void upload_put(struct upload_job *job, const struct http_body *body, const char *what,
 	registry_done_fn *done);
-/* The answer to the PUT that ends an upload. */
+/* The response to the PUT that ends an upload. */
 int upload_put_done(void *ctx, struct http_response *response, struct err *error, struct err *err);
 int upload_base(struct upload_job *job, struct err *err);
 /* Begin those for which there is a connection. */

@@ -37,7 +37,7 @@ struct ignore *ignore_parse(
 	const char *text, size_t len, const char *dir, bool ignore_case, const struct ignore *next);
 void ignore_free(struct ignore *ignore);
 
-/* The verdict of the chain on path (relative to the root of the repository). Directories above it
+/* The decision of the chain on path (relative to the root of the repository). Directories above it
  * are not checked: git never descends into an ignored one, and neither does the caller. */
 enum ignore_decision ignore_check(const struct ignore *chain, const char *path, bool is_dir);
 

@@ -358,7 +358,7 @@ static bool lies_in(const struct subject *s, const char *dir)
 	return s->dir_len == len || s->path[s->dir_len - len - 1] == '/';
 }
 
-/* The verdict so far: a rule that need not read the file wins. */
+/* The decision so far: a rule that need not read the file wins. */
 struct response {
 	const struct rule *sure, *maybe;
 };

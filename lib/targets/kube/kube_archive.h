@@ -48,7 +48,7 @@ int kube_archive_open(
 /* Writes the places a last time: what it watches still lives. NULL is accepted. */
 void kube_archive_free(struct kube_archive *archive);
 const struct kept_places *kube_archive_places(const struct kube_archive *archive);
-/* 1: the ceiling was reached just now: this and what follows is not kept. */
+/* 1: the limit was reached just now: this and what follows is not kept. */
 int kube_archive_add(struct kube_archive *archive, int rank, const char *data, size_t len,
 	int64_t time_ms, struct err *err);
 /* rank -1: of all. */

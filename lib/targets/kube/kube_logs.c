@@ -634,7 +634,7 @@ struct keeping {
 	bool follows, is_kept;
 };
 
-/* Behind the ceiling its size is kept. */
+/* Behind the limit its size is kept. */
 static int keep_on_data(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {

@@ -2,7 +2,7 @@
 /*
  * A look at clusters before anything is sent there: whether they answer, what this user may do in a
  * namespace, and what is there. All questions to all clusters are asked at the same time; what has
- * no answer at the end of the time limit is not known.
+ * no response at the end of the time limit is not known.
  */
 #ifndef DLRUN_TARGETS_KUBE_KUBE_POLL_H
 #define DLRUN_TARGETS_KUBE_KUBE_POLL_H
@@ -44,11 +44,11 @@ struct kube_poll {
 	struct kube_cluster *cluster; /* the session's; NULL: fault says why */
 	struct err error;             /* why it could not be asked, or does not know us */
 	bool reached;                 /* it knows us */
-	int64_t response_ms;          /* until the first answer; -1: none came */
+	int64_t response_ms;          /* until the first response; -1: none came */
 	char *version;                /* "v1.34.1" */
 	char *user;
 	enum kube_may rights[KUBE_RIGHTS];
-	/* Status of HTTP; 0: not asked, or no answer. */
+	/* Status of HTTP; 0: not asked, or no response. */
 	int namespace_status, queue_status, pull_secret_status;
 	char *enforced; /* Pod Security level of the namespace: "privileged" where none is set */
 	char *pull_secret_type;

@@ -490,7 +490,7 @@ struct kube_batch {
 	size_t n_questions;
 	struct kube_call *calls[KUBE_FACTS_KINDS];
 	struct json *responses[KUBE_FACTS_KINDS]; /* but for nodes, which the cluster keeps */
-	struct json *items[KUBE_FACTS_KINDS];     /* of an answer that is put together; or NULL */
+	struct json *items[KUBE_FACTS_KINDS];     /* of a response that is put together; or NULL */
 	struct err error;
 	int n_open;
 	bool has_pods;
@@ -499,7 +499,8 @@ struct kube_batch {
 	size_t n_repairs;
 	bool has_more; /* what explains its waiting was asked for */
 	bool hides_workloads;
-	struct kube_watcher *watcher; /* the cluster's, to be compared with the answers; or NULL */
+	/* the cluster's, to be compared with the responses; or NULL */
+	struct kube_watcher *watcher;
 };
 
 static void kube_state_batch_free(struct kube_batch *batch)

@@ -485,7 +485,7 @@ struct check {
 	struct requested *requested;
 	struct loop_timer *timer;
 	struct strv *notes; /* the caller's */
-	struct err silence; /* why there is no answer, as long as there is none */
+	struct err silence; /* why there is no response, as long as there is none */
 	bool is_heard;
 	size_t n_open;
 	size_t n_needed; /* of those that are open: all but lists */
@@ -509,7 +509,7 @@ static void kube_submit_drop(struct target_work *work)
 }
 
 /*
- * The verdict
+ * The decision
  */
 
 static int kube_submit_evaluate(struct check *check, struct err *err)
@@ -807,7 +807,7 @@ struct creation {
 	const struct json *object;
 	char *path; /* of the collection */
 	struct kube_call *call;
-	struct err refusal; /* that came after tries without an answer */
+	struct err refusal; /* that came after tries without a response */
 	bool is_job;
 };
 

@@ -87,10 +87,10 @@ struct pod_output_request {
 	const char *kube_namespace, *pod, *container;
 	const struct strv *command;
 	int stdin_fd; /* -1: none; stays the caller's, open until done */
-	/* A negative return ends the command, and is its fault with err. */
+	/* A negative return ends the command, and is its error with err. */
 	int (*data)(void *ctx, const char *data, size_t len, struct err *err);
-	/* From the loop, once. status: its exit code, unless there is a fault (not set: none): that
-	 * of data, or as those of podexec.h. said: of stderr. */
+	/* From the loop, once. status: its exit code, unless there is an error (not set: none):
+	 * that of data, or as those of podexec.h. said: of stderr. */
 	void (*done)(void *ctx, int status, struct err *error, const char *said);
 	void *ctx;
 };

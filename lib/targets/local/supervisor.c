@@ -225,7 +225,7 @@ enum {
 };
 
 struct supervisor_gpus {
-	struct gpu_list list; /* as of the last answer */
+	struct gpu_list list; /* as of the last response */
 	struct gpu_claim *claim;
 	int64_t requested_ms; /* clock_ms() */
 	bool querying;

@@ -38,8 +38,8 @@ void node_explain(const struct node_host *host, struct err *error);
 
 /*
  * A look at hosts before anything is sent there: whether they answer, what they have, which GPUs
- * are free. All are asked at the same time, a limited number at once; what has no answer at the end
- * of the time limit is not known.
+ * are free. All are asked at the same time, a limited number at once; what has no response at the
+ * end of the time limit is not known.
  */
 
 struct node_poll {

@@ -243,7 +243,7 @@ static bool gang_take(struct gang *gang)
 	return all;
 }
 
-/* The first place with a fault, explained; NULL: none has. */
+/* The first place with an error, explained; NULL: none has. */
 static struct gang_place *gang_failed(struct gang *gang)
 {
 	for (size_t i = 0; i < gang->hosts.n; i++) {
@@ -1037,7 +1037,7 @@ static void on_dropped(struct gang *gang)
 	target_gang_end(starting_of(gang));
 }
 
-/* The fault is set. */
+/* The error is set. */
 static void target_gang_take_back(struct starting *starting)
 {
 	drop_starts(starting);
@@ -1091,7 +1091,7 @@ static bool is_late(struct rank_start *start, bool is_queued)
 	return is_queued && clock_ms() - start->queued_ms > QUEUE_MS;
 }
 
-/* 1: it is ready; 0: not yet; < 0: it never will, the fault is set. */
+/* 1: it is ready; 0: not yet; < 0: it never will, the error is set. */
 static int visit_rank(struct starting *starting, size_t i)
 {
 	const struct gang_rank *rank = &starting->gang.ranks[i];

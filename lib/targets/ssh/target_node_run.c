@@ -354,7 +354,7 @@ int target_node_preview(struct target *target, const struct target_job *job, str
 
 enum {
 	FOLLOW_TIMEOUT_MS = 24 * 60 * 60 * 1000, /* somebody who follows waits for a node */
-	TIMEOUT_MS = 20000,                      /* else an answer is wanted now */
+	TIMEOUT_MS = 20000,                      /* else a response is wanted now */
 	POLL_MS = 1500,
 };
 

@@ -579,7 +579,7 @@ static void add_peak(int64_t *peak, int64_t value)
 }
 
 /* elapsed_s: since the last sample; 0: this is the first. */
-static void visit_processes(struct usage *usage, double elapsed_s)
+static void check_processes(struct usage *usage, double elapsed_s)
 {
 	struct os_use use;
 	pid_t root = os_process_alive(usage->program, usage->program_start) ? usage->program : 0;
@@ -622,7 +622,7 @@ static double add_gpu_energy(
 	return joules;
 }
 
-static void visit_gpus(struct usage *usage, double elapsed_s)
+static void check_gpus(struct usage *usage, double elapsed_s)
 {
 	struct gpu_reading reading;
 	double busy = 0;
@@ -658,8 +658,8 @@ void usage_poll(struct usage *usage)
 
 	usage->polled_us = now_us;
 	usage->now.power_w = -1;
-	visit_processes(usage, elapsed_s);
-	visit_gpus(usage, elapsed_s);
+	check_processes(usage, elapsed_s);
+	check_gpus(usage, elapsed_s);
 	vec_foreach (struct package, package, &usage->packages) {
 		double value = sysfs_number(package->dir, "energy_uj", 1e-6);
 

@@ -124,7 +124,7 @@ static int add_noise(struct node_wire *wire, size_t len, struct err *err)
 }
 
 /* No LF yet. */
-static int visit_partial(struct node_wire *wire, struct err *err)
+static int check_partial(struct node_wire *wire, struct err *err)
 {
 	size_t len = wire->in.len - wire->at, drop;
 
@@ -204,7 +204,7 @@ int node_wire_next(struct node_wire *wire, struct node_said *ret, struct err *er
 		if (r < 0)
 			return r;
 	}
-	return visit_partial(wire, err);
+	return check_partial(wire, err);
 }
 
 int node_wire_peek(const struct node_wire *wire)

@@ -12,6 +12,7 @@
 
 #include "app/runs/refresh.h"
 #include "app/transfer/mirror_files.h"
+#include "base/loop/wait.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
@@ -658,8 +659,7 @@ int gc_local(struct session *session, int64_t keep_ms, bool dry_run, struct gc_r
  */
 
 struct host_cleaning {
-	struct loop *loop;
-	bool over;
+	struct loop_wait wait;
 	int status;
 	struct err err;
 };
@@ -669,25 +669,22 @@ static int on_cleaned(void *ctx, int status, struct err *error, struct err *err)
 	struct host_cleaning *cleaning = ctx;
 
 	(void)err;
-	cleaning->over = true;
 	cleaning->status = status;
 	if (status < 0)
 		err_move(&cleaning->err, error);
-	loop_stop(cleaning->loop);
+	loop_wait_done(&cleaning->wait);
 	return 0;
 }
 
 static int clean_host(struct session *session, struct node_host *host, int64_t keep_ms,
 	bool dry_run, struct node_freed *ret, struct err *err)
 {
-	struct host_cleaning cleaning = {.loop = session_loop(session)};
+	struct host_cleaning cleaning = {.wait = {.loop = session_loop(session), .n_open = 1}};
 	struct node_call *call = node_gc(
 		host->node, keep_ms / 1000, GC_NODE_BYTES, dry_run, ret, on_cleaned, &cleaning);
-	int r = 0;
+	int r = loop_wait_run(&cleaning.wait, err);
 
-	while (r == 0 && !cleaning.over)
-		r = loop_run(cleaning.loop, err);
-	if (!cleaning.over)
+	if (cleaning.wait.n_open > 0)
 		node_cancel(call);
 	else if (cleaning.status < 0)
 		r = err_move(err, &cleaning.err);

@@ -7,6 +7,7 @@
 #include "app/lifecycle/results_query.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/fetch.h"
+#include "base/loop/wait.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
@@ -31,7 +32,8 @@ struct keep {
 struct keeper {
 	struct session *session;
 	struct keep *keeps;
-	size_t n, n_open;
+	size_t n;
+	struct loop_wait wait;
 };
 
 static void follow_on_done(struct target_call *call, int status, struct err *err)
@@ -41,15 +43,7 @@ static void follow_on_done(struct target_call *call, int status, struct err *err
 	if (status < 0)
 		log_note("the log of %s is not kept: %s", run_id(keep->run), err->message);
 	err_clear(err);
-	if (--keep->keeper->n_open == 0)
-		loop_stop(session_loop(keep->keeper->session));
-}
-
-static int follow_on_late(void *ctx, struct err *err)
-{
-	(void)err;
-	loop_stop(session_loop(((struct keeper *)ctx)->session));
-	return 0;
+	loop_wait_done(&keep->keeper->wait);
 }
 
 static bool is_kept_elsewhere(const struct run *run)
@@ -72,27 +66,22 @@ static void keep_start(struct keeper *keeper, const struct run *run, int64_t dea
 		r = keep->target->ops->keep(
 			keep->target, run_handle(run), false, &keep->call, &err);
 	if (r == 0)
-		keeper->n_open++;
+		keeper->wait.n_open++;
 	else
 		log_note("the log of %s is not kept: %s", run_id(run), err.message);
 }
 
 static void runs_keep(struct session *session, const struct run_list *runs, int64_t timeout_ms)
 {
-	struct keeper keeper = {.session = session};
 	int64_t deadline_ms = clock_ms() + timeout_ms;
+	struct keeper keeper = {.session = session,
+		.wait = {.loop = session_loop(session), .deadline_ms = deadline_ms}};
 
 	keeper.keeps = mem_alloc(runs->n + 1, sizeof(*keeper.keeps));
 	vec_foreach (struct run *, run, runs)
 		if (is_kept_elsewhere(*run))
 			keep_start(&keeper, *run, deadline_ms);
-	if (keeper.n_open > 0) {
-		struct loop *loop = session_loop(session);
-		struct loop_timer *timer =
-			loop_add_timer(loop, deadline_ms, follow_on_late, &keeper);
-		loop_run(loop, NULL);
-		loop_remove_timer(loop, timer);
-	}
+	loop_wait_run(&keeper.wait, NULL);
 	for (size_t i = 0; i < keeper.n; i++) {
 		target_call_cancel(&keeper.keeps[i].call);
 		target_free(keeper.keeps[i].target);

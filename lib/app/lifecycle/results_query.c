@@ -8,6 +8,7 @@
 #include "app/transfer/mirror.h"
 #include "app/transfer/mirror_files.h"
 #include "app/transfer/outputs.h"
+#include "base/loop/wait.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
@@ -42,7 +43,8 @@ struct results_query {
 struct results_asker {
 	struct session *session;
 	struct results_query *queries;
-	size_t n, n_open;
+	size_t n;
+	struct loop_wait wait;
 };
 
 static void asker_done(struct results_asker *asker)
@@ -88,8 +90,8 @@ static void results_query_read_next(struct results_query *query)
 		query->call = outputs_read(query->target, run_handle(query->run),
 			query->params[query->at]->path, 0, PARAMS_FILE_MAX, results_query_take_text,
 			on_params, query);
-	else if (--query->asker->n_open == 0)
-		loop_stop(session_loop(query->asker->session));
+	else
+		loop_wait_done(&query->asker->wait);
 }
 
 /* Inputs that it was started without, and has made or downloaded by itself then. */
@@ -168,30 +170,9 @@ static void results_query_start(struct results_asker *asker, struct run *run)
 		log_note("the results of %s are not listed: %s", run_id(run), err.message);
 		return;
 	}
-	asker->n_open++;
+	asker->wait.n_open++;
 	query->call = outputs_list(query->target, run_handle(run), NULL, OUTPUTS_BRIEF,
 		OUTPUTS_FILES_MAX, &query->files, results_query_on_list, query);
-}
-
-static int results_query_on_late(void *ctx, struct err *err)
-{
-	struct results_asker *asker = ctx;
-
-	(void)err;
-	loop_stop(session_loop(asker->session));
-	return 0;
-}
-
-static void results_query_wait_responses(struct results_asker *asker, int64_t timeout_ms)
-{
-	struct loop *loop = session_loop(asker->session);
-	struct loop_timer *timer;
-
-	if (asker->n_open == 0)
-		return;
-	timer = loop_add_timer(loop, clock_ms() + timeout_ms, results_query_on_late, asker);
-	loop_run(loop, NULL);
-	loop_remove_timer(loop, timer);
 }
 
 /* Results that cannot be stored are requested again the next time. */
@@ -227,14 +208,16 @@ static void bring_events(struct results_asker *asker, int64_t timeout_ms)
 void runs_results(
 	struct session *session, const struct run_list *runs, bool live, int64_t timeout_ms)
 {
-	AUTO(asker_done) struct results_asker asker = {.session = session};
 	int64_t end_ms = clock_deadline(timeout_ms), now_ms;
+	AUTO(asker_done)
+	struct results_asker asker = {
+		.session = session, .wait = {.loop = session_loop(session), .deadline_ms = end_ms}};
 
 	asker.queries = mem_alloc(runs->n + 1, sizeof(*asker.queries));
 	vec_foreach (struct run *, run, runs)
 		if (results_query_is_wanted(*run, live))
 			results_query_start(&asker, *run);
-	results_query_wait_responses(&asker, timeout_ms);
+	loop_wait_run(&asker.wait, NULL);
 	write_notified(&asker);
 	now_ms = clock_ms();
 	bring_events(&asker, end_ms > now_ms ? end_ms - now_ms : 0);

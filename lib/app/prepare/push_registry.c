@@ -220,7 +220,7 @@ static int start_check(struct push *push, struct err *err);
 
 static void on_checked(struct target_call *call, int status, struct err *err)
 {
-	struct push *push = (struct push *)((char *)call - offsetof(struct push, check.call));
+	struct push *push = CONTAINER_OF(call, struct push, check.call);
 	struct push_check *check = &push->check;
 
 	if (status < 0 && target_slept(push->submit->target, check->requested_ms, err)) {

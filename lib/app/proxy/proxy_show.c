@@ -179,7 +179,7 @@ static int proxy_show_on_log(
 
 static void on_log_end(struct target_call *call, int status, struct err *err)
 {
-	struct show *show = (struct show *)((char *)call - offsetof(struct show, log));
+	struct show *show = CONTAINER_OF(call, struct show, log);
 
 	show->has_log = false;
 	if (status < 0)

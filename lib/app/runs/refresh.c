@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/runs/refresh.h"
+#include "base/loop/wait.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -153,7 +154,8 @@ struct refresh {
 	struct session *session;
 	struct target_list targets;
 	struct query *queries;
-	size_t n_queries, n_open;
+	size_t n_queries;
+	struct loop_wait wait;
 	struct run_list changed;
 	char machine[OS_ID_SIZE];
 };
@@ -333,13 +335,11 @@ static void refresh_on_done(struct target_call *call, int status, struct err *er
 	struct query *query = (struct query *)call;
 
 	query->result = status;
-	query->refresh->n_open--;
 	if (status < 0)
 		err_move(&query->err, err);
 	else if (query->status.next_handle)
 		query_next(query);
-	if (query->refresh->n_open == 0)
-		loop_stop(session_loop(query->refresh->session));
+	loop_wait_done(&query->refresh->wait);
 }
 
 static void start_query(struct refresh *refresh, struct query *query, int64_t deadline_ms)
@@ -353,7 +353,7 @@ static void start_query(struct refresh *refresh, struct query *query, int64_t de
 			target, run_handle(query->run), &query->status, &query->call, &query->err);
 	query->result = r;
 	if (r == 0)
-		refresh->n_open++;
+		refresh->wait.n_open++;
 }
 
 /* A row that no target has heard of: its submit is at work, or was killed. */
@@ -392,29 +392,6 @@ static void refresh_query_all(struct refresh *refresh, struct run_list *runs, in
 		*query = (struct query){.refresh = refresh, .run = *run};
 		start_query(refresh, query, deadline_ms);
 	}
-}
-
-static int refresh_on_deadline(void *ctx, struct err *err)
-{
-	struct refresh *refresh = ctx;
-
-	(void)err;
-	loop_stop(session_loop(refresh->session));
-	return 0;
-}
-
-static int refresh_wait_responses(struct refresh *refresh, int64_t deadline_ms, struct err *err)
-{
-	struct loop *loop = session_loop(refresh->session);
-	struct loop_timer *timer;
-	int r;
-
-	if (refresh->n_open == 0)
-		return 0;
-	timer = loop_add_timer(loop, deadline_ms, refresh_on_deadline, refresh);
-	r = loop_run(loop, err);
-	loop_remove_timer(loop, timer);
-	return r;
 }
 
 /* Calls that are still in flight have not answered in time. */
@@ -467,13 +444,15 @@ static int write_changes(struct refresh *refresh, struct err *err)
 int runs_refresh(
 	struct session *session, struct run_list *runs, int64_t timeout_ms, struct err *err)
 {
-	AUTO(refresh_done) struct refresh refresh = {.session = session};
 	int64_t deadline_ms = clock_ms() + timeout_ms;
+	AUTO(refresh_done)
+	struct refresh refresh = {.session = session,
+		.wait = {.loop = session_loop(session), .deadline_ms = deadline_ms}};
 
 	if (!os_machine_id(refresh.machine))
 		refresh.machine[0] = '\0';
 	refresh_query_all(&refresh, runs, deadline_ms);
-	int r = refresh_wait_responses(&refresh, deadline_ms, err);
+	int r = loop_wait_run(&refresh.wait, err);
 	if (r < 0)
 		return r;
 	take_responses(&refresh);

@@ -243,7 +243,7 @@ static void tensorboard_print_run(struct view *view, size_t i)
 	seen->waits = true;
 }
 
-static int visit_runs(struct view *view, struct err *err)
+static int check_runs(struct view *view, struct err *err)
 {
 	for (size_t i = 0; i < view->runs->n; i++)
 		tensorboard_print_run(view, i);
@@ -271,7 +271,7 @@ static int wait_for_files(struct view *view, struct err *err)
 			return r;
 		if (nothing_can_come(view, &error))
 			return error ? err_copy(err, error) : fail_empty(view, err);
-		r = visit_runs(view, err);
+		r = check_runs(view, err);
 		if (r == 0)
 			r = tensorboard_turn(view, err);
 		if (r < 0)
@@ -361,7 +361,7 @@ static int start_local(struct view *view, struct err *err)
 	return tensorboard_local_start(&options, &view->local, err);
 }
 
-static int visit_tensorboard(struct view *view, struct err *err)
+static int check_tensorboard(struct view *view, struct err *err)
 {
 	return view->remote ? tensorboard_remote_poll(view->remote, err)
 			    : tensorboard_local_poll(view->local, err);
@@ -385,7 +385,7 @@ static int wait_for_response(struct view *view, struct err *err)
 	bool said = false;
 	int r;
 
-	while ((r = visit_tensorboard(view, err)) == 0) {
+	while ((r = check_tensorboard(view, err)) == 0) {
 		int64_t ms = clock_ms() - begin_ms;
 
 		if (ms > RESPONSE_MS)
@@ -457,9 +457,9 @@ static int tensorboard_serve(struct view *view, struct err *err)
 		return r;
 	notify_shown(view);
 	while ((r = tensorboard_turn(view, err)) == 0) {
-		r = visit_tensorboard(view, err);
+		r = check_tensorboard(view, err);
 		if (r >= 0 && view->mirror)
-			r = visit_runs(view, err);
+			r = check_runs(view, err);
 		if (r < 0)
 			break;
 	}

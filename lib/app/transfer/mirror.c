@@ -12,6 +12,7 @@
 #include "app/transfer/mirror_files.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
+#include "base/util/backoff.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
@@ -171,7 +172,7 @@ void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *re
 
 static int mirror_on_turn(void *ctx, struct err *err);
 
-static void mirror_search(struct mirrored *mirrored, int64_t ms)
+static void mirror_poll_in(struct mirrored *mirrored, int64_t ms)
 {
 	struct loop *loop = mirrored->mirror->loop;
 
@@ -231,17 +232,15 @@ static bool is_hopeless(const struct mirrored *mirrored, const struct err *error
 
 static void poll_failed(struct mirrored *mirrored, struct err *error)
 {
-	int64_t ms = mirrored->mirror->options.poll_ms;
+	int64_t poll_ms = mirrored->mirror->options.poll_ms;
 
-	for (unsigned i = 0; i < mirrored->n_failed && ms < BACKOFF_MAX_MS; i++)
-		ms *= 2;
 	mirrored->n_failed++;
 	err_move(&mirrored->error, error);
 	if (is_hopeless(mirrored, &mirrored->error)) {
 		end_run(mirrored);
 		return;
 	}
-	mirror_search(mirrored, ms < BACKOFF_MAX_MS ? ms : BACKOFF_MAX_MS);
+	mirror_poll_in(mirrored, backoff_ms(mirrored->n_failed, poll_ms, BACKOFF_MAX_MS));
 	mirror_notify(mirrored);
 }
 
@@ -269,7 +268,7 @@ static void start_queued(struct mirror *mirror)
 	struct mirrored *next;
 
 	for (size_t n = mirror->n_polling; n < MIRROR_POLLS && (next = first_queued(mirror)); n++)
-		mirror_search(next, 0);
+		mirror_poll_in(next, 0);
 }
 
 static void set_handle(struct mirrored *mirrored, const char *handle)
@@ -300,8 +299,7 @@ static void reread(struct mirrored *mirrored)
 
 static void on_state(struct target_call *call, int status, struct err *err)
 {
-	struct mirrored *mirrored =
-		(struct mirrored *)((char *)call - offsetof(struct mirrored, call));
+	struct mirrored *mirrored = CONTAINER_OF(call, struct mirrored, call);
 	const struct target_status *said = &mirrored->status;
 	bool is_new = false;
 
@@ -314,7 +312,7 @@ static void on_state(struct target_call *call, int status, struct err *err)
 			mirrored->is_final = true;
 	}
 	target_status_done(&mirrored->status);
-	mirror_search(mirrored, is_new ? 0 : mirror_backoff_ms(mirrored));
+	mirror_poll_in(mirrored, is_new ? 0 : mirror_backoff_ms(mirrored));
 }
 
 /* Nothing was new: perhaps the run has ended. */
@@ -327,7 +325,7 @@ static void query_state(struct mirrored *mirrored)
 		(struct target_call){.deadline_ms = clock_ms() + STATE_MS, .done = on_state};
 	if (ops->state(mirrored->target, mirrored->handle, &mirrored->status, &mirrored->call,
 		    NULL) < 0)
-		mirror_search(mirrored, mirror_backoff_ms(mirrored));
+		mirror_poll_in(mirrored, mirror_backoff_ms(mirrored));
 }
 
 static void poll_ended(struct mirrored *mirrored)
@@ -352,7 +350,7 @@ static void poll_ended(struct mirrored *mirrored)
 		return;
 	}
 	if (counts.is_new || !mirrored->handle)
-		mirror_search(mirrored, mirrored->mirror->options.poll_ms);
+		mirror_poll_in(mirrored, mirrored->mirror->options.poll_ms);
 	else
 		query_state(mirrored);
 	mirror_notify(mirrored);
@@ -369,8 +367,7 @@ static void note_poll(const struct mirrored *mirrored)
 
 static void on_fetched(struct target_call *call, int status, struct err *err)
 {
-	struct mirrored *mirrored =
-		(struct mirrored *)((char *)call - offsetof(struct mirrored, call));
+	struct mirrored *mirrored = CONTAINER_OF(call, struct mirrored, call);
 	struct mirror *mirror = mirrored->mirror;
 	bool is_whole = status == 0 && mirrored->is_final;
 	AUTO_ERR struct err error = {0};
@@ -411,7 +408,7 @@ static void mirror_poll(struct mirrored *mirrored)
 
 	int r = mirror_files_begin(mirrored->files, &error);
 	if (r < 0 && error.id == E_IO_LOCK) {
-		mirror_search(mirrored, LOCK_MS);
+		mirror_poll_in(mirrored, LOCK_MS);
 		return;
 	}
 	if (r == 0 && mirrored->is_final &&
@@ -493,7 +490,7 @@ int mirror_add(struct mirror *mirror, const struct run *run, size_t *ret_index, 
 		mirrored->source = mem_strdup(mirrored->dir);
 	set_handle(mirrored, run_handle(run));
 	*vec_push(&mirror->runs) = mirrored;
-	mirror_search(mirrored, 0);
+	mirror_poll_in(mirrored, 0);
 	*ret_index = mirrored->index;
 	return 0;
 }

@@ -154,8 +154,7 @@ static void outputs_on_done(struct target_call *call, int status, struct err *er
 
 	if (status < 0)
 		err_move(&error, err);
-	outputs_finish((struct outputs_call *)((char *)call - offsetof(struct outputs_call, call)),
-		status, &error);
+	outputs_finish(CONTAINER_OF(call, struct outputs_call, call), status, &error);
 }
 
 static int outputs_on_failed(void *ctx, struct err *err)

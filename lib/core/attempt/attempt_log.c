@@ -415,7 +415,7 @@ static void attempt_log_notify_waiting(struct reading *reading, const struct tar
 	events->notice(events->ctx, reason);
 }
 
-static int visit_attempt(struct reading *reading, struct err *err)
+static int check_attempt(struct reading *reading, struct err *err)
 {
 	struct target_status status;
 	int r = attempt_poll(reading->place.dir, reading->place.submit_lock, &status, err);
@@ -483,7 +483,7 @@ static int attempt_log_turn(struct reading *reading, bool poll)
 	attempt_log_watch(reading);
 	r = attempt_log_read_some(reading, &failure);
 	if (r == 0 && poll && !was_final && reading->request.follow)
-		r = visit_attempt(reading, &failure);
+		r = check_attempt(reading, &failure);
 	if (r < 0)
 		end_call(reading, r, &failure);
 	else if (r > 0 || reading->final != was_final)

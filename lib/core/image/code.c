@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/data/json.h"
+#include "base/loop/wait.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
@@ -59,11 +60,10 @@ struct pull {
 	struct registry_client client;
 	struct registry *registry;
 	struct layout *layout;
-	struct loop *loop;
+	struct loop_wait wait;
 	const struct ref *ref;
 	/* the layer that is being fetched */
 	struct blob_stage stage;
-	bool is_over;
 	struct err error;
 };
 
@@ -116,11 +116,9 @@ static int open_registry(struct pull *pull, struct session *session, struct err 
 
 static int code_wait_over(struct pull *pull, struct err *err)
 {
-	int r = 0;
+	int r = loop_wait_run(&pull->wait, err);
 
-	while (r == 0 && !pull->is_over)
-		r = loop_run(pull->loop, err);
-	pull->is_over = false;
+	pull->wait.n_open = 1;
 	if (r == 0 && err_is_set(&pull->error))
 		r = err_move(err, &pull->error);
 	return r;
@@ -130,8 +128,7 @@ static int code_over(struct pull *pull, struct err *error)
 {
 	if (err_is_set(error))
 		err_move(&pull->error, error);
-	pull->is_over = true;
-	loop_stop(pull->loop);
+	loop_wait_done(&pull->wait);
 	return 0;
 }
 
@@ -274,7 +271,8 @@ static int code_pull(
 {
 	AUTO_FREE char *registries = dirs_registries(&session->dirs);
 	AUTO_FREE char *dir = fs_join(registries, "bases");
-	AUTO(pull_done) struct pull pull = {.ref = ref, .loop = session_loop(session)};
+	AUTO(pull_done)
+	struct pull pull = {.ref = ref, .wait = {.loop = session_loop(session), .n_open = 1}};
 
 	int r = fs_private_dir(registries, err);
 	if (r == 0)

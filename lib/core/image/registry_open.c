@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/image/registry_open.h"
+#include "base/loop/wait.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -265,7 +266,7 @@ void registry_reply_done(struct registry_reply *reply)
 }
 
 struct waiting {
-	struct loop *loop;
+	struct loop_wait wait;
 	struct registry_call *call; /* NULL: it has ended */
 	struct registry_reply *reply;
 	struct err error;
@@ -291,7 +292,7 @@ static int registry_open_on_done(
 			buf_add(&waiting->reply->body, response->body.data, response->body.len);
 		url_copy(&response->url, &waiting->reply->url);
 	}
-	loop_stop(waiting->loop);
+	loop_wait_done(&waiting->wait);
 	return 0;
 }
 
@@ -299,13 +300,14 @@ int registry_query(struct registry_client *client, struct registry *registry,
 	const struct registry_request *request, struct registry_reply *ret, struct err *err)
 {
 	struct registry_request copy = *request;
-	struct waiting waiting = {.loop = client->options.loop, .reply = ret};
+	struct waiting waiting = {
+		.wait = {.loop = client->options.loop, .n_open = 1}, .reply = ret};
 
 	*ret = (struct registry_reply){0};
 	copy.done = registry_open_on_done;
 	copy.ctx = &waiting;
 	waiting.call = registry_start(registry, &copy);
-	int r = loop_run(waiting.loop, err);
+	int r = loop_wait_run(&waiting.wait, err);
 	if (waiting.call)
 		registry_cancel(waiting.call);
 	if (r == 0 && err_is_set(&waiting.error))

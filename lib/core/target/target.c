@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/target/target.h"
+#include "base/loop/wait.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +10,6 @@
 #include "base/util/str.h"
 #include "core/target/target_work.h"
 #include "net/stream/pump.h"
-
-enum { INTERRUPT_POLL_MS = 200 };
 
 void target_status_done(struct target_status *status)
 {
@@ -97,28 +96,24 @@ void target_call_end_soon(struct target_call *call, struct loop *loop)
 
 struct wait {
 	struct target_call call;
-	struct loop *loop;
-	bool over;
+	struct loop_wait loop;
 	int status;
 	struct err err;
-	const volatile int *interrupted;
-	struct loop_timer *timer;
 };
 
 static void target_on_done(struct target_call *call, int status, struct err *err)
 {
 	struct wait *wait = (struct wait *)call;
 
-	wait->over = true;
 	wait->status = status;
 	if (status < 0)
 		err_move(&wait->err, err);
-	loop_stop(wait->loop);
+	loop_wait_done(&wait->loop);
 }
 
 static void wait_init(struct wait *wait, struct target *target, int64_t timeout_ms)
 {
-	*wait = (struct wait){.loop = target->loop};
+	*wait = (struct wait){.loop = {.loop = target->loop, .n_open = 1}};
 	wait->call.deadline_ms = timeout_ms < 0 ? 0 : clock_ms() + timeout_ms;
 	wait->call.done = target_on_done;
 }
@@ -133,9 +128,8 @@ static int target_wait_over(struct wait *wait, int r, struct err *err)
 {
 	if (r < 0)
 		return r;
-	while (r == 0 && !wait->over)
-		r = loop_run(wait->loop, err);
-	if (!wait->over) {
+	r = loop_wait_run(&wait->loop, err);
+	if (wait->loop.n_open > 0) {
 		target_call_cancel(&wait->call);
 		return r;
 	}
@@ -206,15 +200,12 @@ int target_adopt(struct target *target, const char *id, int64_t timeout_ms, stru
 	return target_wait_over(&wait, target->ops->adopt(target, id, ret, &wait.call, err), err);
 }
 
-static int target_poll_for_interrupt(void *ctx, struct err *err)
+static int wait_init_interruptible(
+	struct wait *wait, struct target *target, const volatile int *interrupted, struct err *err)
 {
-	struct wait *wait = ctx;
-
-	if (*wait->interrupted)
-		return err_set(err, E_CANCELED, "interrupted");
-	wait->timer = loop_add_timer(
-		wait->loop, clock_ms() + INTERRUPT_POLL_MS, target_poll_for_interrupt, wait);
-	return 0;
+	wait_init(wait, target, -1);
+	wait->loop.interrupted = interrupted;
+	return interrupted && *interrupted ? err_set(err, E_CANCELED, "interrupted") : 0;
 }
 
 int target_logs(struct target *target, const char *handle, const struct target_log_request *request,
@@ -225,14 +216,10 @@ int target_logs(struct target *target, const char *handle, const struct target_l
 	if (!target->ops->logs)
 		return err_set(err, E_TARGET_UNSUPPORTED, "targets of kind %s have no logs",
 			target->ops->kind);
-	wait_init(&wait, target, -1);
-	wait.interrupted = interrupted;
-	int r = interrupted ? target_poll_for_interrupt(&wait, err) : 0;
+	int r = wait_init_interruptible(&wait, target, interrupted, err);
 	if (r == 0)
 		r = target->ops->logs(target, handle, request, token, &wait.call, err);
-	r = target_wait_over(&wait, r, err);
-	loop_remove_timer(wait.loop, wait.timer);
-	return r;
+	return target_wait_over(&wait, r, err);
 }
 
 int target_exec(struct target *target, const char *handle,
@@ -244,14 +231,10 @@ int target_exec(struct target *target, const char *handle,
 	if (!target->ops->exec)
 		return err_set(err, E_TARGET_UNSUPPORTED, "targets of kind %s cannot run commands",
 			target->ops->kind);
-	wait_init(&wait, target, -1);
-	wait.interrupted = interrupted;
-	int r = interrupted ? target_poll_for_interrupt(&wait, err) : 0;
+	int r = wait_init_interruptible(&wait, target, interrupted, err);
 	if (r == 0)
 		r = target->ops->exec(target, handle, request, ret_status, &wait.call, err);
-	r = target_wait_over(&wait, r, err);
-	loop_remove_timer(wait.loop, wait.timer);
-	return r;
+	return target_wait_over(&wait, r, err);
 }
 
 int target_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
@@ -262,12 +245,8 @@ int target_fetch(struct target *target, const char *handle, struct fetch_sink *s
 	if (!target->ops->fetch)
 		return err_set(err, E_TARGET_UNSUPPORTED, "targets of kind %s cannot fetch results",
 			target->ops->kind);
-	wait_init(&wait, target, -1);
-	wait.interrupted = interrupted;
-	int r = interrupted ? target_poll_for_interrupt(&wait, err) : 0;
+	int r = wait_init_interruptible(&wait, target, interrupted, err);
 	if (r == 0)
 		r = target->ops->fetch(target, handle, sink, &wait.call, err);
-	r = target_wait_over(&wait, r, err);
-	loop_remove_timer(wait.loop, wait.timer);
-	return r;
+	return target_wait_over(&wait, r, err);
 }

@@ -11,10 +11,11 @@
 
 #include "base/data/json.h"
 #include "base/loop/loop.h"
+#include "base/loop/wait.h"
+#include "base/util/backoff.h"
 #include "base/util/clock.h"
 #include "base/util/err.h"
 #include "base/util/mem.h"
-#include "base/util/random.h"
 #include "base/util/str.h"
 #include "base/util/trace.h"
 #include "kube/api/response.h"
@@ -207,14 +208,10 @@ static int client_timer_due(void *ctx, struct err *err)
 /* Full jitter on top of half; what the server asks for is at least waited. */
 static int64_t client_backoff_ms(const struct kube_call *call, const struct kube_response *response)
 {
-	unsigned doubled = call->tries < 8 ? call->tries - 1 : 7;
-	int64_t base_ms = (int64_t)KUBE_BACKOFF_FIRST_MS << doubled;
 	int64_t requested_ms = kube_response_retry_after(response);
+	int64_t ms = backoff_jitter_ms(call->tries, KUBE_BACKOFF_FIRST_MS, KUBE_BACKOFF_MAX_MS);
 
-	if (base_ms > KUBE_BACKOFF_MAX_MS)
-		base_ms = KUBE_BACKOFF_MAX_MS;
-	int64_t jitter_ms = base_ms / 2 + random_below((uint32_t)(base_ms / 2) + 1);
-	return requested_ms > jitter_ms ? requested_ms : jitter_ms;
+	return requested_ms > ms ? requested_ms : ms;
 }
 
 static void client_note_wait(const struct kube_call *call, int64_t wait_ms)
@@ -744,8 +741,7 @@ struct kube_call *kube_list(struct kube_client *client, const char *path, const 
  */
 
 struct query {
-	struct kube_client *client;
-	struct kube_call *call;
+	struct loop_wait wait;
 	struct json **ret;
 	int r;
 	struct err *err;
@@ -756,12 +752,11 @@ static int on_query(void *ctx, struct kube_response *response, struct err *err)
 	struct query *query = ctx;
 
 	(void)err;
-	query->call = NULL;
 	if (err_is_set(&response->error))
 		query->r = err_move(query->err, &response->error);
 	else if (query->ret)
 		*query->ret = TAKE(response->object);
-	loop_stop(query->client->options.loop);
+	loop_wait_done(&query->wait);
 	return 0;
 }
 
@@ -769,20 +764,16 @@ int kube_query(struct kube_client *client, const struct kube_request *request, s
 	struct err *err)
 {
 	struct kube_request own = *request;
-	struct query query = {.client = client, .ret = ret, .err = err};
+	struct query query = {
+		.wait = {.loop = client->options.loop, .n_open = 1}, .ret = ret, .err = err};
 
 	own.done = on_query;
 	own.ctx = &query;
-	query.call = kube_start(client, &own);
-	int r = 0;
-	/* Other code may stop the loop, too. */
-	while (r == 0 && query.call)
-		r = loop_run(client->options.loop, err);
-	if (r < 0) {
-		kube_cancel(query.call);
-		return r;
-	}
-	return query.r;
+	struct kube_call *call = kube_start(client, &own);
+	int r = loop_wait_run(&query.wait, err);
+	if (r < 0)
+		kube_cancel(call);
+	return r < 0 ? r : query.r;
 }
 
 /*

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/api/watch.h"
+#include "base/util/backoff.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,6 @@
 #include "base/util/clock.h"
 #include "base/util/map.h"
 #include "base/util/mem.h"
-#include "base/util/random.h"
 #include "base/util/str.h"
 #include "base/util/trace.h"
 #include "kube/api/response.h"
@@ -353,12 +353,7 @@ static void again_in(struct kube_watch *watch, int64_t wait_ms)
 
 static int64_t watch_backoff_ms(unsigned times)
 {
-	unsigned doubled = times < 10 ? times : 10;
-	int64_t base_ms = (int64_t)BACKOFF_FIRST_MS << doubled;
-
-	if (base_ms > BACKOFF_MAX_MS)
-		base_ms = BACKOFF_MAX_MS;
-	return base_ms / 2 + random_below((uint32_t)(base_ms / 2) + 1);
+	return backoff_jitter_ms(times + 1, BACKOFF_FIRST_MS, BACKOFF_MAX_MS);
 }
 
 static void list_anew(struct kube_watch *watch)

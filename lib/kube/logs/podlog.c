@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/util/buf.h"
+#include "base/util/backoff.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -380,17 +381,6 @@ static int podlog_on_stream_data(void *ctx, const void *data, size_t len, struct
 	return podlog->is_cut;
 }
 
-static int64_t podlog_backoff_ms(const struct podlog *podlog)
-{
-	int64_t ms = BACKOFF_FIRST_MS;
-
-	if (podlog->failures == 0)
-		return 0;
-	for (unsigned i = 1; i < podlog->failures && ms < BACKOFF_MAX_MS; i++)
-		ms *= 2;
-	return ms < BACKOFF_MAX_MS ? ms : BACKOFF_MAX_MS;
-}
-
 /* The API server decides about access, and may deny it wrongly when it has just started. */
 static bool podlog_is_forbidden(struct podlog *podlog, const struct err *error)
 {
@@ -424,7 +414,7 @@ static int podlog_failed_for_now(struct podlog *podlog, struct err *error, struc
 		podlog_notify(podlog, text);
 		podlog->notified = true;
 	}
-	podlog_plan_next(podlog, podlog_backoff_ms(podlog));
+	podlog_plan_next(podlog, backoff_ms(podlog->failures, BACKOFF_FIRST_MS, BACKOFF_MAX_MS));
 	return 0;
 }
 
@@ -449,7 +439,7 @@ static int podlog_refused(struct podlog *podlog, struct err *error, struct err *
 	if (podlog->finishing || !podlog->follow)
 		return podlog_end_now(podlog, NULL, err);
 	podlog->failures = podlog->failures < WAIT_STEPS ? podlog->failures + 1 : WAIT_STEPS;
-	podlog_plan_next(podlog, podlog_backoff_ms(podlog));
+	podlog_plan_next(podlog, backoff_ms(podlog->failures, BACKOFF_FIRST_MS, BACKOFF_MAX_MS));
 	return 0;
 }
 
@@ -665,7 +655,7 @@ static void podlog_visit_tail(struct podlog *podlog)
 	podlog_start_probe(podlog, &podlog->tail, "tailLines", "1", podlog_on_tail);
 }
 
-static void podlog_visit_head(struct podlog *podlog, int64_t now_ms)
+static void podlog_check_head(struct podlog *podlog, int64_t now_ms)
 {
 	char limit[24];
 
@@ -756,7 +746,7 @@ static int podlog_on_tick(void *ctx, struct err *err)
 	if (podlog->n_heard > 0)
 		podlog->is_fast = podlog->n_heard >= FAST_BYTES;
 	podlog->n_heard = 0;
-	podlog_visit_head(podlog, now_ms);
+	podlog_check_head(podlog, now_ms);
 	podlog_poll_for_first(podlog, now_ms);
 	podlog_visit_stream(podlog, now_ms);
 	return 0;

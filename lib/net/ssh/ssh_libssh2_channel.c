@@ -692,11 +692,11 @@ static void wake_waiting(struct ssh_libssh2 *ssh)
 	ssh_turn_soon(ssh);
 }
 
-static void visit_slow_later(struct ssh_libssh2 *ssh);
+static void check_slow_later(struct ssh_libssh2 *ssh);
 
 /* A connection that does not answer at all is not the port's error: a response is asked for first.
  */
-static int visit_slow(void *ctx, struct err *err)
+static int check_slow(void *ctx, struct err *err)
 {
 	struct ssh_libssh2 *ssh = ctx;
 	int64_t since_ms = clock_ms() - ssh->opening_ms;
@@ -715,13 +715,13 @@ static int visit_slow(void *ctx, struct err *err)
 		ssh_turn_soon(ssh);
 		return 0;
 	}
-	visit_slow_later(ssh);
+	check_slow_later(ssh);
 	return 0;
 }
 
-static void visit_slow_later(struct ssh_libssh2 *ssh)
+static void check_slow_later(struct ssh_libssh2 *ssh)
 {
-	ssh->slow = loop_add_timer(ssh->loop, clock_ms() + SSH_SLOW_POLL_MS, visit_slow, ssh);
+	ssh->slow = loop_add_timer(ssh->loop, clock_ms() + SSH_SLOW_POLL_MS, check_slow, ssh);
 }
 
 static void begin_opening(struct ssh_libssh2 *ssh)
@@ -733,7 +733,7 @@ static void begin_opening(struct ssh_libssh2 *ssh)
 		return;
 	ssh->opening_ms = clock_ms();
 	ssh->opening_received = ssh->received;
-	visit_slow_later(ssh);
+	check_slow_later(ssh);
 }
 
 /* libssh2 opens one at a time. */

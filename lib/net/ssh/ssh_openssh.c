@@ -940,7 +940,7 @@ static void give_up_login(struct ssh_openssh *ssh)
 }
 
 /* Whether the login is over, one way or the other. */
-static bool visit_login(struct ssh_openssh *ssh)
+static bool check_login(struct ssh_openssh *ssh)
 {
 	int code = 0;
 	bool signalled = false;
@@ -974,7 +974,7 @@ static int openssh_poll_again(void *ctx, struct err *err)
 	struct ssh_openssh *ssh = ctx;
 
 	ssh->timer = NULL;
-	if (ssh->login_pid && !visit_login(ssh)) {
+	if (ssh->login_pid && !check_login(ssh)) {
 		openssh_poll_later(ssh);
 		return 0;
 	}
@@ -998,7 +998,7 @@ static bool ssh_openssh_forget_login(struct ssh_openssh *ssh, struct openssh_cha
 	if (!ssh->login || ssh->login != channel)
 		return false;
 	/* The next one that waits begins another: from the loop, not from within this call. */
-	bool is_over = visit_login(ssh);
+	bool is_over = check_login(ssh);
 	end_login(ssh);
 	ssh->backoff_ms = 0;
 	openssh_poll_later(ssh);
@@ -1113,7 +1113,7 @@ void ssh_openssh_free(struct ssh_openssh *ssh)
 {
 	if (!ssh)
 		return;
-	ssh->first.child.is_alone = !ssh->login_pid || visit_login(ssh);
+	ssh->first.child.is_alone = !ssh->login_pid || check_login(ssh);
 	end_login(ssh);
 	drop_client(&ssh->first);
 	if (ssh->master == MASTER_OURS && !ssh->is_kept && ssh->socket &&

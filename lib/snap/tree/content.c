@@ -150,7 +150,7 @@ static void content_end(struct content_reader *reader, struct content *ret)
 	ret->flags |= reader->git == CONTENT_GIT_SHA1 ? STATCACHE_GIT_SHA1 : STATCACHE_GIT_SHA256;
 }
 
-static unsigned visit_head(const uint8_t *head, size_t len, uint64_t size)
+static unsigned check_head(const uint8_t *head, size_t len, uint64_t size)
 {
 	static const char lfs[] = "version https://git-lfs";
 	unsigned flags = 0;
@@ -182,7 +182,7 @@ static int content_read_all(
 		if (n == 0 || (uint64_t)n > size - done)
 			return 0;
 		if (done == 0)
-			ret->flags = visit_head(reader->buf, (size_t)n, size);
+			ret->flags = check_head(reader->buf, (size_t)n, size);
 		content_add(reader, reader->buf, (size_t)n);
 		done += (uint64_t)n;
 	}

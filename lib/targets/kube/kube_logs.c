@@ -532,7 +532,7 @@ static bool read_rank(struct kept *kept);
 
 static void kube_logs_on_done(struct target_call *call, int status, struct err *err)
 {
-	struct kept *kept = (struct kept *)((char *)call - offsetof(struct kept, inner));
+	struct kept *kept = CONTAINER_OF(call, struct kept, inner);
 
 	if (status == 0) {
 		print_gaps(kept, INT64_MAX);
@@ -813,8 +813,7 @@ static void print_status(struct following *following)
 
 static void kube_logs_on_polled(struct target_call *call, int r, struct err *err)
 {
-	struct following *following =
-		(struct following *)((char *)call - offsetof(struct following, poll));
+	struct following *following = CONTAINER_OF(call, struct following, poll);
 
 	if (r == 0)
 		print_status(following);
@@ -945,8 +944,7 @@ static void keep_later(struct following *following);
 
 static void kube_logs_on_kept(struct target_call *call, int r, struct err *err)
 {
-	struct following *following =
-		(struct following *)((char *)call - offsetof(struct following, keep));
+	struct following *following = CONTAINER_OF(call, struct following, keep);
 
 	(void)r;
 	err_clear(err);
@@ -1005,8 +1003,7 @@ static void start_live(struct following *following, const char *token)
 
 static void kube_logs_on_read(struct target_call *call, int status, struct err *err)
 {
-	struct following *following =
-		(struct following *)((char *)call - offsetof(struct following, kept));
+	struct following *following = CONTAINER_OF(call, struct following, kept);
 
 	if (status < 0)
 		target_call_end(following->call, status, err);

@@ -358,7 +358,7 @@ static void end_polling(struct polling *polling)
 
 static struct polling *polling_of(struct gang *gang)
 {
-	return (struct polling *)((char *)gang - offsetof(struct polling, gang));
+	return CONTAINER_OF(gang, struct polling, gang);
 }
 
 /* The outcome of the steps shows at the next poll. A final state is an error until all hosts have
@@ -496,7 +496,7 @@ static void end_telling(struct telling *telling)
 
 static void on_notified(struct gang *gang)
 {
-	end_telling((struct telling *)((char *)gang - offsetof(struct telling, gang)));
+	end_telling(CONTAINER_OF(gang, struct telling, gang));
 }
 
 static int target_gang_on_late(void *ctx, struct err *err)
@@ -558,8 +558,7 @@ static int begin_rank(struct fetching *fetching, struct err *err);
 
 static void on_rank(struct target_call *call, int status, struct err *err)
 {
-	struct fetching *fetching =
-		(struct fetching *)((char *)call - offsetof(struct fetching, inner));
+	struct fetching *fetching = CONTAINER_OF(call, struct fetching, inner);
 
 	fetching->is_open = false;
 	if (status == 0 && ++fetching->rank < fetching->n) {
@@ -772,18 +771,18 @@ static void target_gang_on_notice(void *ctx, const char *text)
  * A look at the run meanwhile
  */
 
-static void target_gang_search(struct reading *reading, int64_t ms);
+static void target_gang_poll_in(struct reading *reading, int64_t ms);
 
 static void target_gang_on_polled(struct target_call *call, int status, struct err *err)
 {
-	struct reading *reading = (struct reading *)((char *)call - offsetof(struct reading, poll));
+	struct reading *reading = CONTAINER_OF(call, struct reading, poll);
 
 	(void)status;
 	err_clear(err);
 	reading->is_polling = false;
-	target_gang_search(reading, reading->n_open < reading->n || reading->status.cancelling
-					    ? POLL_SOON_MS
-					    : POLL_MS);
+	target_gang_poll_in(reading, reading->n_open < reading->n || reading->status.cancelling
+					     ? POLL_SOON_MS
+					     : POLL_MS);
 }
 
 static int target_gang_on_poll(void *ctx, struct err *err)
@@ -802,7 +801,7 @@ static int target_gang_on_poll(void *ctx, struct err *err)
 	return 0;
 }
 
-static void target_gang_search(struct reading *reading, int64_t ms)
+static void target_gang_poll_in(struct reading *reading, int64_t ms)
 {
 	struct loop *loop = reading->node->target.loop;
 
@@ -830,7 +829,7 @@ static int target_gang_on_end(void *ctx, int status, struct err *error, struct e
 	if (status < 0 && !err_is_set(&reading->error))
 		err_move(&reading->error, error);
 	if (--reading->n_open > 0) {
-		target_gang_search(reading, 0);
+		target_gang_poll_in(reading, 0);
 		return 0;
 	}
 	int r = err_is_set(&reading->error) ? err_move(&end, &reading->error) : 0;
@@ -930,7 +929,7 @@ int target_gang_logs(struct target *target, const char *handle,
 	if (reading->n > 1)
 		reading->flush =
 			loop_add_timer(target->loop, clock_ms() + FLUSH_MS / 2, on_flush, reading);
-	target_gang_search(reading, POLL_MS);
+	target_gang_poll_in(reading, POLL_MS);
 	return 0;
 }
 
@@ -973,7 +972,7 @@ struct starting {
 
 static struct starting *starting_of(struct gang *gang)
 {
-	return (struct starting *)((char *)gang - offsetof(struct starting, gang));
+	return CONTAINER_OF(gang, struct starting, gang);
 }
 
 static void drop_starts(struct starting *starting)
@@ -1092,7 +1091,7 @@ static bool is_late(struct rank_start *start, bool is_queued)
 }
 
 /* 1: it is ready; 0: not yet; < 0: it never will, the error is set. */
-static int visit_rank(struct starting *starting, size_t i)
+static int check_rank(struct starting *starting, size_t i)
 {
 	const struct gang_rank *rank = &starting->gang.ranks[i];
 	const struct target_status *status = &rank->status;
@@ -1126,7 +1125,7 @@ static void on_polled(struct gang *gang)
 		return;
 	}
 	for (size_t i = 0; i < gang->hosts.n; i++) {
-		int r = visit_rank(starting, i);
+		int r = check_rank(starting, i);
 		if (r < 0) {
 			target_gang_take_back(starting);
 			return;

@@ -365,7 +365,7 @@ static void keep_model(struct node_gpus *gpus, const char *type)
 	gpus->n = kept;
 }
 
-static int visit_hosts(struct choosing *choosing, const struct spec *spec, struct err *err)
+static int check_hosts(struct choosing *choosing, const struct spec *spec, struct err *err)
 {
 	struct target_node *node = choosing->node;
 	const char *type = spec->resources.gpu_type;
@@ -590,7 +590,7 @@ static int target_node_learn(struct target *target, const struct target_requirem
 
 	int r = check_runtime(choosing.node, requirements, err);
 	if (r == 0)
-		r = visit_hosts(&choosing, requirements->spec, err);
+		r = check_hosts(&choosing, requirements->spec, err);
 	if (r < 0)
 		return r;
 	if (choosing.n > 1 || requirements->spec->resources.nodes > 1)

@@ -242,7 +242,10 @@ static char *cfg_value(const char *text, const char *key)
 		if (*at++ != '=')
 			continue;
 		at += strspn(at, " \t");
-		return mem_strndup(at, strcspn(at, " \t\r\n"));
+		size_t n = strcspn(at, "\r\n");
+		while (n && strchr(" \t", at[n - 1]))
+			n--;
+		return mem_strndup(at, n);
 	}
 	return NULL;
 }

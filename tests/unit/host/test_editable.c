@@ -421,6 +421,8 @@ static void test_venv(void **state)
 	const char *cfg = "proj/.venv/pyvenv.cfg";
 	AUTO_FREE char *with = mem_printf(
 		"home = %s/env/bin\ninclude-system-site-packages = true\n", place->tree.root);
+	AUTO_FREE char *spaced = mem_printf(
+		"home = %s/my env/bin \r\nInclude-system-site-packages=true", place->tree.root);
 	AUTO_FREE char *target = mem_printf("%s/env/bin/python3.12", place->tree.root);
 	AUTO_FREE char *line = mem_printf("%s/.venv/bin/python x.py", place->root);
 
@@ -433,6 +435,10 @@ static void test_venv(void **state)
 	write_root(place, SITE "/pkg.pth", "%s/src\n");
 	expect_paths(place, line, "");
 	tree_write(&place->tree, cfg, with);
+	expect_paths(place, line, "src");
+	/* In a directory whose name has a blank. */
+	tree_link(&place->tree, "my env", "env");
+	tree_write(&place->tree, cfg, spaced);
 	expect_paths(place, line, "src");
 }
 

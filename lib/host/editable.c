@@ -217,7 +217,7 @@ static void add_sites(struct search *search, const char *prefix)
 		AUTO_FREE char *pattern = mem_printf("%s/%s", escaped.data, places[i]);
 		glob_t found = {0};
 
-		if (glob(pattern, GLOB_ONLYDIR, NULL, &found) == 0)
+		if (glob(pattern, 0, NULL, &found) == 0)
 			for (size_t k = 0; k < found.gl_pathc && search->sites.n < SITES_MAX; k++) {
 				AUTO_FREE char *real = NULL;
 				/* lib64 is often a link to lib. */

@@ -21,7 +21,7 @@
 
 #define IDENTIFIER "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789"
 
-enum { TEXT_MAX = 1 << 20, WORDS_MAX = 64, SITES_MAX = 32, SHOWN_MAX = 3, SENTENCE_MAX = 4096 };
+enum { TEXT_MAX = 1 << 20, WORDS_MAX = 256, SITES_MAX = 32, SHOWN_MAX = 3, SENTENCE_MAX = 4096 };
 
 /* A package that direct_url.json calls editable, below root. */
 struct dist {
@@ -90,8 +90,6 @@ static bool editable_is_python(const char *path)
 /* Whether the interpreter at words[i] has -E or -I among the options in front of its script. */
 static bool has_isolation(const struct strv *words, size_t i)
 {
-	if (!editable_is_python(words->v[i]))
-		return false;
 	while (++i < words->n && words->v[i][0] == '-' && words->v[i][1] != '-') {
 		const char *letters = words->v[i] + 1;
 		size_t len = strcspn(letters, "cmWX");
@@ -147,31 +145,52 @@ static char *environment_of(const char *program)
 	return editable_is_python(program) ? TAKE(prefix) : NULL;
 }
 
-/* Of the first word that leads to one, also of "X/bin/activate", else VIRTUAL_ENV, else that of the
- * interpreter on PATH. */
+/* Words that may lead to an environment. */
+enum word { WORD_ACTIVATE /* X/bin/activate */, WORD_PYTHON, WORD_ANY };
+
+/* The environment that the first such word leads to; NULL: none. The caller frees. */
+static char *first_environment(
+	const struct editable_query *query, const struct strv *words, enum word word)
+{
+	char *found = NULL;
+
+	for (size_t i = 0; !found && i < words->n; i++) {
+		if ((word == WORD_ACTIVATE && !str_ends(words->v[i], "/bin/activate")) ||
+			(word == WORD_PYTHON && !editable_is_python(words->v[i])))
+			continue;
+		AUTO_FREE char *program = editable_find_program(query, words->v[i]);
+		found = program ? environment_of(program) : NULL;
+	}
+	return found;
+}
+
+/* An interpreter says more than a program such as mpirun, which conda may have too. Of what runs
+ * before the command only what it activates holds for the command. */
 static void find_environment(struct search *search)
 {
 	const struct editable_query *query = search->query;
 	const char *virtual_env = env_get(query->env, "VIRTUAL_ENV");
 	AUTO_FREE char *prefix = query->prefix ? mem_strdup(query->prefix) : NULL;
-	AUTO_STRV struct strv words = {0};
-	size_t n;
+	AUTO_STRV struct strv before = {0}, words = {0}, others = {0};
+	size_t first = 0;
 
-	editable_add_words(query->before ? query->before : "", &words);
+	editable_add_words(query->before ? query->before : "", &before);
 	for (size_t i = 0; i < query->command->n; i++)
 		editable_add_words(query->command->v[i], &words);
-	n = words.n;
 	if (!str_empty(virtual_env))
-		strv_addf(&words, "%s/bin/python", virtual_env);
-	strv_add(&words, "python");
-	strv_add(&words, "python3");
-	for (size_t i = 0; i < words.n; i++) {
-		AUTO_FREE char *program = prefix ? NULL : editable_find_program(query, words.v[i]);
-
-		search->ignores_env |= i < n && has_isolation(&words, i);
-		if (program)
-			prefix = environment_of(program);
-	}
+		strv_addf(&others, "%s/bin/python", virtual_env);
+	strv_add(&others, "python");
+	strv_add(&others, "python3");
+	const struct {
+		const struct strv *words;
+		enum word word;
+	} places[] = {{&before, WORD_ACTIVATE}, {&words, WORD_ACTIVATE}, {&words, WORD_PYTHON},
+		{&words, WORD_ANY}, {&others, WORD_ANY}};
+	for (size_t i = 0; !prefix && i < ARRAY_LEN(places); i++)
+		prefix = first_environment(query, places[i].words, places[i].word);
+	while (first < words.n && !editable_is_python(words.v[first]))
+		first++;
+	search->ignores_env = first < words.n && has_isolation(&words, first);
 	if (prefix)
 		fs_realpath(prefix, &search->prefix, NULL);
 }
@@ -198,7 +217,7 @@ static void add_sites(struct search *search, const char *prefix)
 		AUTO_FREE char *pattern = mem_printf("%s/%s", escaped.data, places[i]);
 		glob_t found = {0};
 
-		if (glob(pattern, GLOB_ONLYDIR, NULL, &found) == 0)
+		if (glob(pattern, 0, NULL, &found) == 0)
 			for (size_t k = 0; k < found.gl_pathc && search->sites.n < SITES_MAX; k++) {
 				AUTO_FREE char *real = NULL;
 				/* lib64 is often a link to lib. */
@@ -223,7 +242,10 @@ static char *cfg_value(const char *text, const char *key)
 		if (*at++ != '=')
 			continue;
 		at += strspn(at, " \t");
-		return mem_strndup(at, strcspn(at, " \t\r\n"));
+		size_t n = strcspn(at, "\r\n");
+		while (n && strchr(" \t", at[n - 1]))
+			n--;
+		return mem_strndup(at, n);
 	}
 	return NULL;
 }

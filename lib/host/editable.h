@@ -6,10 +6,11 @@
  * setuptools (__editable___NAME_finder.py) and of the package "editables", direct_url.json
  * (PEP 610), PYTHONPATH itself.
  *
- * The environment is that of the first word, of what comes before the command or of it, that leads
- * into a virtual environment (pyvenv.cfg) or one of conda, or names an interpreter; else that of
- * VIRTUAL_ENV, else of the python on PATH. Packages are searched in its site-packages and
- * dist-packages of any version, and in those of the user (~/.local).
+ * The environment is the one that is activated (X/bin/activate) before the command or in it; else
+ * that of the first interpreter in the command; else that of its first word that leads into a
+ * virtual environment (pyvenv.cfg) or one of conda; else that of VIRTUAL_ENV, else of the python on
+ * PATH. Packages are searched in its site-packages and dist-packages of any version, and in those
+ * of the user (~/.local).
  */
 #ifndef DLRUN_HOST_EDITABLE_H
 #define DLRUN_HOST_EDITABLE_H

@@ -332,6 +332,47 @@ static void test_activation(void **state)
 	place->env[0] = place->path;
 }
 
+/* A second environment beside that of the interpreter, on PATH behind it. */
+static void test_nearest(void **state)
+{
+	static const struct {
+		const char *before, *line;
+	} cases[] = {
+		{NULL, "mpirun -n 4 python x.py"},
+		{"conda activate proj", "python x.py"},
+		{"python -I make_config.py", "python x.py"},
+		{NULL, "python prepare.py && python -I check.py"},
+		{". ~/../env/bin/activate", "mpirun x"},
+	};
+	struct place *place = *state;
+	AUTO_FREE char *path = mem_printf(
+		"PATH=%s/env/bin:%s/conda/bin:/usr/bin:/bin", place->tree.root, place->tree.root);
+
+	write_root(place, SITE "/pkg.pth", "%s/src\n");
+	tree_dir(&place->tree, "home");
+	tree_write(&place->tree, "env/pyvenv.cfg", "");
+	tree_write(&place->tree, "env/bin/activate", "");
+	tree_dir(&place->tree, "conda/conda-meta");
+	make_executable(&place->tree, "conda/bin/mpirun", "");
+	make_executable(&place->tree, "conda/bin/conda", "");
+	place->env[0] = path;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_STRV struct strv words = {0};
+		AUTO_EDITABLE struct editable found;
+
+		strv_add(&words, cases[i].line);
+		editable_find(&(struct editable_query){.command = &words,
+				      .before = cases[i].before,
+				      .env = place->env,
+				      .cwd = place->root,
+				      .root = place->root},
+			&found);
+		if (found.paths.n != 1 || found.warnings.n)
+			fail_msg("%s; %s", cases[i].before ? cases[i].before : "", cases[i].line);
+	}
+	place->env[0] = place->path;
+}
+
 static void test_isolated(void **state)
 {
 	static const struct {
@@ -380,6 +421,8 @@ static void test_venv(void **state)
 	const char *cfg = "proj/.venv/pyvenv.cfg";
 	AUTO_FREE char *with = mem_printf(
 		"home = %s/env/bin\ninclude-system-site-packages = true\n", place->tree.root);
+	AUTO_FREE char *spaced = mem_printf(
+		"home = %s/my env/bin \r\nInclude-system-site-packages=true", place->tree.root);
 	AUTO_FREE char *target = mem_printf("%s/env/bin/python3.12", place->tree.root);
 	AUTO_FREE char *line = mem_printf("%s/.venv/bin/python x.py", place->root);
 
@@ -392,6 +435,10 @@ static void test_venv(void **state)
 	write_root(place, SITE "/pkg.pth", "%s/src\n");
 	expect_paths(place, line, "");
 	tree_write(&place->tree, cfg, with);
+	expect_paths(place, line, "src");
+	/* In a directory whose name has a blank. */
+	tree_link(&place->tree, "my env", "env");
+	tree_write(&place->tree, cfg, spaced);
 	expect_paths(place, line, "src");
 }
 
@@ -461,6 +508,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_commands, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_script, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_activation, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_nearest, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_isolated, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_python_path, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_venv, setup, teardown),

@@ -123,26 +123,42 @@ static bool trace_ends_value(char c)
 	       c == '<' || c == '>';
 }
 
+/* The end of a secret: of its quotes, or where it meets a blank. Marks that may be of the sentence
+ * do not end it, unless they are its last. */
+static const char *trace_secret_end(const char *s)
+{
+	static const char ends[] = " \t\r\n\"<>", marks[] = ":,)'";
+	const char *end = s + strcspn(s, ends);
+
+	if (*s == '"' || *s == '\'') {
+		const char *quote = strchr(s + 1, *s);
+		return quote ? quote + 1 : s + strlen(s);
+	}
+	while (end > s && strchr(marks, end[-1]))
+		end--;
+	return end;
+}
+
 /* At "://": append it and what follows up to the end of the URL, without what may be secret.
  * Returns what is behind it. */
 static const char *trace_url(const char *s, struct buf *out)
 {
-	const char *host = s + 3, *end = host, *path, *query;
+	const char *host = s + 3, *path = host + strcspn(host, "/?# \t\r\n\"<>"), *end;
 
-	while (!trace_ends_value(*end))
-		end++;
-	if (end > host && end[-1] == ':') /* of the sentence */
-		end--;
-	path = host + strcspn(host, "/?#");
-	if (path > end)
-		path = end;
 	for (const char *at = host; at < path; at++)
 		if (*at == '@')
 			host = at + 1;
+	for (end = host; *end != '?' && !trace_ends_value(*end);)
+		end++;
 	buf_adds(out, host > s + 3 ? "://…@" : "://");
-	query = memchr(host, '?', (size_t)(end - host));
-	buf_add(out, host, (size_t)((query ? query : end) - host));
-	buf_adds(out, query ? "?…" : "");
+	if (*end == '?') {
+		buf_add(out, host, (size_t)(end - host));
+		buf_adds(out, "?…");
+		return trace_secret_end(end + 1);
+	}
+	if (end > host && end[-1] == ':') /* of the sentence */
+		end--;
+	buf_add(out, host, (size_t)(end - host));
 	return end;
 }
 
@@ -176,8 +192,8 @@ static void trace_redact(const char *s, struct buf *out)
 		if (len) {
 			buf_add(out, s, len);
 			buf_adds(out, is_line ? " …" : "…");
-			for (s += len; *s && (is_line ? *s != '\n' : !trace_ends_value(*s));)
-				s++;
+			s += len;
+			s = is_line ? s + strcspn(s, "\n") : trace_secret_end(s);
 		} else if (str_starts(s, "://")) {
 			s = trace_url(s, out);
 		} else {

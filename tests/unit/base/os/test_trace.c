@@ -164,6 +164,12 @@ static void test_secrets_are_replaced(void **state)
 	assert_traced("Set-Cookie: a=b; c", "Set-Cookie: …");
 	assert_traced("with Bearer abc.def, once", "with Bearer …, once");
 	assert_traced("password=abc token=def rest", "password=… token=… rest");
+	assert_traced("password=\"ab c\" token='de f', rest token=\"g", "password=… token=…, rest "
+									"token=…");
+	assert_traced("(password=a,b'c)d) Bearer a,b", "(password=…) Bearer …");
+	assert_traced("to https://me:a,b'c)d@reg.io/x, 'https://reg.io/?a=b,c)d': no",
+		"to https://…@reg.io/x, 'https://reg.io/?…': no");
+	assert_traced("https://a.io,https://me:pass@b.io/", "https://a.io,https://…@b.io/");
 	assert_traced("basic", "basic");
 }
 

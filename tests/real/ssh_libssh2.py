@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections by libssh2 to real servers: logins, keys of hosts, commands, many channels, lost connections."""
 
+import base64
 import contextlib
 import hashlib
 import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -86,6 +88,29 @@ def agent_that_says(path, answer):
                     with listening.accept()[0] as one, contextlib.suppress(OSError):
                         if one.recv(5):
                             one.sendall(answer)
+        threading.Thread(target=serve, daemon=True).start()
+        yield path
+        with contextlib.suppress(OSError):
+            listening.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def agent_that_never_signs(path, key, seconds):
+    """An agent that has one key, and goes away when nobody confirmed that it may be used."""
+    blob = base64.b64decode(Path(f"{key}.pub").read_text().split()[1])
+    keys = b"\x0c\0\0\0\1" + struct.pack(">I", len(blob)) + blob + b"\0\0\0\0"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    with listening.accept()[0] as one, contextlib.suppress(OSError):
+                        if one.recv(5):
+                            one.sendall(struct.pack(">I", len(keys)) + keys)
+                            if one.recv(5):
+                                time.sleep(seconds)
         threading.Thread(target=serve, daemon=True).start()
         yield path
         with contextlib.suppress(OSError):
@@ -211,6 +236,14 @@ def test_keys_of_users(w):
                 says(connect(s, "gpu1", f"agent={path}", "exec", "true"), 0, "logged in with .*id_ed25519")
         s.host("words", settings={"PubkeyAuthentication": "no", "PasswordAuthentication": "yes"})
         says(connect(s, "words", "exec", "true"), FALLBACK, "accepts no keys, but password")
+
+
+def test_agent_that_never_signs(w):
+    """What a person took to confirm is not taken from the time for other keys (SSH_LOGIN_MS)."""
+    with SshSite(w) as s:
+        s.host("gpu1", keys=("ed25519", "ecdsa"))
+        with agent_that_never_signs(f"{w.dir}/agent", s.key("ecdsa"), 16) as path:
+            says(connect(s, "gpu1", f"agent={path}", "exec", "true"), 0, "logged in with .*id_ed25519")
 
 
 def test_keys_of_hosts(w):

@@ -379,22 +379,23 @@ static ssize_t agent_transfer(
 {
 	int64_t began_ms = clock_ms();
 	const struct ssh_wait wait = {ssh->wait.cancel, began_ms + limit_ms};
+	ssize_t r = (ssize_t)len;
 	size_t at = 0;
 
-	while (at < len) {
+	while (at < len && r > 0) {
 		ssize_t n = in ? recv(fd, in + at, len - at, MSG_DONTWAIT)
 			       : send(fd, out + at, len - at, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (n > 0)
 			at += (size_t)n;
 		else if (n == 0 || (errno != EAGAIN && errno != EINTR))
-			return -ECONNRESET;
+			r = -ECONNRESET;
 		else if (ssh_wait_fd(&wait, fd, in ? POLLIN : POLLOUT) != SSH_WAIT_READY)
-			return -ETIMEDOUT;
+			r = -ETIMEDOUT;
 	}
-	/* A person may have confirmed a signature. */
+	/* A person may have confirmed a signature, or not: then other keys are tried. */
 	ssh->wait.deadline_ms += clock_ms() - began_ms;
-	return (ssize_t)len;
+	return r;
 }
 
 /* A connection that is lost says "not now", so that what has been received can be read. */

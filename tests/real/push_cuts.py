@@ -132,7 +132,8 @@ def test_swallowed_answers(w):
 def stalled(site, proxy, side, exchange):
     site.edit()
     proxy.fault("stall", side, 30, exchange=proxy.exchanges + exchange)
-    done = site.push("--image", site.base, timeout_s=2)
+    # The trace has something to say of each failure, too.
+    done = site.push("--image", site.base, timeout_s=2, env={"DLRUN_TRACE": f"all:{site.dir}/trace"})
     assert outcome(done) in ("registry.timeout", "http.timeout"), f"{side} {exchange}: {done!r}"
     proxy.clear()
 

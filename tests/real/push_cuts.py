@@ -215,6 +215,17 @@ def test_piece_that_does_not_fit(w):
         assert not site.registry.find("^DELETE "), site.seen()
 
 
+def test_upload_in_pieces_is_lost_again_and_again(w):
+    """The last piece is not taken, then none is, and the upload is not known any more: an error, not a wait."""
+    with Site(w.dlrun) as site:
+        (site.tree / "noise").write_bytes(os.urandom(70 << 20))
+        last = site.registry.rule(lambda request: request.line.startswith("PUT ") and not request.length, 503, nth=1)
+        pieces = site.registry.rule(r"^PATCH ", lambda request: 503 if last.fired else None)
+        site.registry.rule(r"^GET \S+/blobs/uploads/", lambda request: 404 if last.fired else None)
+        done = site.push("--image", "scratch", timeout_s=30)
+        assert outcome(done) == "registry.answer" and pieces.fired, (done, site.seen())
+
+
 def test_restarts(w):
     for pattern in (r"^GET ", r"^PUT \S+/blobs/uploads/", r"^PUT \S+/manifests/", r"^POST "):
         for nth in (1, 2):

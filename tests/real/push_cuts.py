@@ -132,7 +132,8 @@ def test_swallowed_answers(w):
 def stalled(site, proxy, side, exchange):
     site.edit()
     proxy.fault("stall", side, 30, exchange=proxy.exchanges + exchange)
-    done = site.push("--image", site.base, timeout_s=2)
+    # The trace has something to say of each failure, too.
+    done = site.push("--image", site.base, timeout_s=2, env={"DLRUN_TRACE": f"all:{site.dir}/trace"})
     assert outcome(done) in ("registry.timeout", "http.timeout"), f"{side} {exchange}: {done!r}"
     proxy.clear()
 
@@ -212,6 +213,17 @@ def test_piece_that_does_not_fit(w):
         sent = sum(request.length or 0 for request in site.registry.find(r"^(PATCH|PUT|POST) "))
         assert sent < (70 + 40) << 20, f"{sent >> 20} MiB"
         assert not site.registry.find("^DELETE "), site.seen()
+
+
+def test_upload_in_pieces_is_lost_again_and_again(w):
+    """The last piece is not taken, then none is, and the upload is not known any more: an error, not a wait."""
+    with Site(w.dlrun) as site:
+        (site.tree / "noise").write_bytes(os.urandom(70 << 20))
+        last = site.registry.rule(lambda request: request.line.startswith("PUT ") and not request.length, 503, nth=1)
+        pieces = site.registry.rule(r"^PATCH ", lambda request: 503 if last.fired else None)
+        site.registry.rule(r"^GET \S+/blobs/uploads/", lambda request: 404 if last.fired else None)
+        done = site.push("--image", "scratch", timeout_s=30)
+        assert outcome(done) == "registry.answer" and pieces.fired, (done, site.seen())
 
 
 def test_restarts(w):

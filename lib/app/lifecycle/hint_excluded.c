@@ -128,26 +128,30 @@ static const struct excluded *excluded_module(
 	return found;
 }
 
+/* Quotes may be apostrophes: what stands behind one is looked at both as a whole and in words. Only
+ * the first word names the module that is missing. */
 static const struct excluded *excluded_line(
-	const struct excluded_paths *paths, const struct excluded_place *place, char *line)
+	const struct excluded_paths *paths, const struct excluded_place *place, const char *line)
 {
+	static const char quotes[] = "'\"`", between[] = " \t'\"`()[]{}<>=,;|";
 	const char *module = strcasestr(line, "no module named ");
 	const struct excluded *found = NULL;
+	bool is_over = false;
 
-	line = module ? line + (module - line) + strlen("no module named ") : line;
-	while (*line && !found) {
-		bool quoted = strchr("'\"`", *line);
-		size_t len = strcspn(line, quoted ? "'\"`" : " \t'\"`()[]{}<>=,;|");
-		if (quoted)
-			len = strcspn(++line, "'\"`");
-		size_t cut = len;
-		while (!quoted && cut && strchr(":.!?", line[cut - 1]))
+	if (module)
+		line = module + strlen("no module named ");
+	while (*line && !found && !is_over) {
+		const char *end = strchr(quotes, *line) ? strchr(line + 1, *line) : NULL;
+		size_t len = strcspn(line, between), cut = len;
+		while (!end && cut && strchr(":.!?", line[cut - 1]))
 			cut--;
-		AUTO_FREE char *word = mem_strndup(line, cut);
+		AUTO_FREE char *word = end ? mem_strndup(line + 1, (size_t)(end - line) - 1)
+					   : mem_strndup(line, cut);
 		if (*word)
 			found = module ? excluded_module(paths, place, word)
-				       : excluded_word(paths, place, word, quoted);
-		line += len + (line[len] != '\0');
+				       : excluded_word(paths, place, word, end != NULL);
+		is_over = module && *word;
+		line += len ? len : 1;
 	}
 	return found;
 }

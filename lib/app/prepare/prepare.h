@@ -149,7 +149,7 @@ struct run *submit_new_run(struct submit *submit);
 /* The members that follow from the image, and the warnings until now. */
 void submit_set_image(struct submit *submit);
 void submit_set_warnings(const struct submit *submit, struct run *run);
-/* The row of submit_new_run, with the first attempt. On failure the id is dropped. */
+/* The row of submit_new_run, with the first attempt; run is NULL without it. */
 int submit_insert_row(struct submit *submit, struct err *err);
 int submit_update_row(struct submit *submit, struct err *err);
 /* After the row there is a run: how it failed is for its record. Returns r. */

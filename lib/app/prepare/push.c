@@ -149,12 +149,8 @@ static void take_result(struct submit *submit, char *name, struct push_result *r
 	int64_t total_ms = clock_ms() - submit->begun_ms;
 
 	*ret = (struct push_result){
-		.snapshot = TAKE(submit->snapshot),
 		.image = submit->image,
-		.ref = TAKE(submit->ref),
 		.name = name ? name : mem_strdup(submit->pull),
-		.base = TAKE(submit->pack.base_name),
-		.base_digest = TAKE(submit->base_digest),
 		.warnings = submit->push_warnings,
 		.there = submit->there,
 		.sent = submit->sent,
@@ -164,6 +160,10 @@ static void take_result(struct submit *submit, char *name, struct push_result *r
 		.push_ms = submit->push_ms,
 		.total_ms = total_ms,
 	};
+	ret->snapshot = TAKE(submit->snapshot);
+	ret->ref = TAKE(submit->ref);
+	ret->base = TAKE(submit->pack.base_name);
+	ret->base_digest = TAKE(submit->base_digest);
 	submit->image = (struct image){0};
 	submit->push_warnings = submit->there = (struct strv){0};
 }

@@ -33,13 +33,13 @@ int loop_wait_run(struct loop_wait *wait, struct err *err)
 
 		if (wait->interrupted && *wait->interrupted)
 			return err_set(err, E_CANCELED, "interrupted");
-		if (wait->deadline_ms && clock_ms() >= wait->deadline_ms)
-			break;
 		struct loop_timer *timer =
 			next_ms ? loop_add_timer(wait->loop, next_ms, wait_on_timer, wait) : NULL;
 
 		r = loop_run(wait->loop, err);
 		loop_remove_timer(wait->loop, timer);
+		if (wait->deadline_ms && clock_ms() >= wait->deadline_ms)
+			break;
 	}
 	return r;
 }

@@ -17,8 +17,8 @@ struct loop_wait {
 	const volatile int *interrupted;
 };
 
-/* 0: all is done, or the deadline has passed and n_open is not 0. E_CANCELED when interrupted;
- * otherwise what ended the loop. */
+/* 0: all is done, or the deadline has passed and n_open is not 0; what is there by then counts,
+ * even if it had passed before. E_CANCELED when interrupted; otherwise what ended the loop. */
 int loop_wait_run(struct loop_wait *wait, struct err *err);
 /* Counts one of n_open as done. */
 void loop_wait_done(struct loop_wait *wait);

@@ -12,7 +12,7 @@
 
 #define ARRAY_LEN(array) (sizeof(array) / sizeof((array)[0]))
 /* The struct whose member ptr points to. */
-#define CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+#define CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 /* Zeroed memory for n objects of size bytes; overflow of the product counts as out of memory. */
 void *mem_alloc(size_t n, size_t size) __attribute__((returns_nonnull, warn_unused_result));

@@ -53,6 +53,7 @@ struct kubeconfig_where {
  */
 
 /* E_KUBE_CONFIG: 'FILE: user "NAME": …' */
+ERR_PRINTF(3, 4)
 static int kubeconfig_bad(
 	const struct kubeconfig_where *where, struct err *err, const char *fmt, ...)
 {

@@ -166,6 +166,7 @@ static void forward_wake(struct podforward *forward)
 		forward->turn = loop_add_timer(forward->options.loop, 0, forward_on_turn, forward);
 }
 
+ERR_PRINTF(2, 3)
 static void forward_print(struct podforward *forward, const char *fmt, ...)
 {
 	int64_t now_ms = clock_ms();

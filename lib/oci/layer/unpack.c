@@ -40,7 +40,6 @@ struct unpack_job {
 
 struct unpack_pool;
 static void unpack_pool_free(struct unpack_pool *pool);
-AUTO_POINTER(struct unpack_pool, unpack_pool_free)
 
 enum { LAYER_TREE_BYTES_MAX = 256 << 20 };
 

@@ -80,9 +80,8 @@ void layout_index_write(const struct layout_index *index, const struct descripto
 		json_set_str(annotations, OWN, "1");
 		json_add(manifests, made);
 	}
-	AUTO_JSON struct json *json = json_object();
-	for (const struct json *m = json_first(index->json); m; m = json_next(m))
-		json_set(json, json_key(m),
-			str_eq(json_key(m), "manifests") ? TAKE(manifests) : json_clone(m));
+	/* Setting the members one by one would search all of them for each. */
+	AUTO_JSON struct json *json = json_clone(index->json);
+	json_set(json, "manifests", manifests);
 	json_print(json, out);
 }

@@ -376,8 +376,8 @@ static int put_done(void *ctx, struct http_response *reply, struct err *error, s
 	struct registry_call *call = TAKE(own->call);
 
 	(void)err;
-	trace_note(
-		TRACE_OCI, "manifest %s: status %d", own->requested->blob->digest, reply->status);
+	trace_note(TRACE_OCI, "manifest %s: status %d", own->requested->blob->digest,
+		reply ? reply->status : 0);
 	if (err_is_set(error))
 		return registry_sink_response(own, error);
 	if (reply->status / 100 == 2)

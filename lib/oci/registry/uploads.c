@@ -985,16 +985,20 @@ static uint64_t chunk_size(const struct upload_job *job)
 static int resumed(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
-	AUTO_ERR struct err ignored = {0};
+	AUTO_ERR struct err cause = {0};
 	uint64_t bytes = 0;
 
 	upload_ended(job);
 	const char *range = err_is_set(error) ? NULL : field_find(&response->headers, "range");
 	if (!range || response->status != 204 || !field_upload_range(range, &bytes) ||
-		bytes > job->blob.size ||
-		upload_session_take(job->session, response, &ignored) < 0) {
+		bytes > job->blob.size || upload_session_take(job->session, response, &cause) < 0) {
+		/* An error without a cause would be none, and the push would wait for this blob. */
+		if (!err_is_set(error) && !err_is_set(&cause))
+			err_set(&cause, E_REGISTRY_RESPONSE,
+				"%s does not know an upload that it has begun",
+				registry_name(job->uploads->options.registry));
 		job->offset = 0;
-		return upload_again(job, NULL, err_is_set(error) ? error : &ignored, err);
+		return upload_again(job, NULL, err_is_set(error) ? error : &cause, err);
 	}
 	job->offset = bytes;
 	return upload_chunks(job, err);

@@ -25,6 +25,7 @@ static const char *const excluded[] = {
 	"pkg/_version.py",
 	"src/lib/gen/",
 	"models/tiny.pt",
+	"raw files/it's.csv",
 };
 
 /* What the program said, and what is found; NULL: nothing. */
@@ -78,6 +79,12 @@ static void test_what_programs_print(void **state)
 	finds("\033[31mError:\033[0m \033[1mdata/x\033[0m does not exist\n", "data/");
 	finds("Error: ENOENT: no such file or directory, open 'data/a b.json'\r\n", "data/");
 	finds("epoch 1\rmodels/tiny.pt: No such file\rbye", "models/tiny.pt");
+	finds("FileNotFoundError: [Errno 2] No such file or directory: \"raw files/it's.csv\"\n",
+		"raw files/it's.csv");
+	finds("FileNotFoundError: [Errno 2] No such file or directory: b'raw files'\n",
+		"raw files/it's.csv");
+	finds("head: can't open 'raw files': No such file or directory\n", "raw files/it's.csv");
+	finds("ModuleNotFoundError: No module named 'torch'; see data/README\n", NULL);
 }
 
 /* Messages of programs that name no path: data that they miss, or could not fetch instead. */

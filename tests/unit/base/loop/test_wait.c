@@ -112,6 +112,20 @@ static void test_ends_at_the_deadline(void **state)
 	assert_true(clock_ms() >= fixture->wait.deadline_ms);
 }
 
+/* What was started slowly may be there at once. */
+static void test_what_is_there_counts_behind_the_deadline(void **state)
+{
+	struct fixture *fixture = *state;
+	AUTO_ERR struct err err = {0};
+
+	fixture->wait.n_open = 2;
+	fixture->n_left = 1;
+	fixture->wait.deadline_ms = clock_ms() - 1;
+	loop_add_timer(fixture->wait.loop, 0, on_done, fixture);
+	assert_int_equal(loop_wait_run(&fixture->wait, &err), 0);
+	assert_int_equal(fixture->wait.n_open, 1);
+}
+
 static void test_an_interrupt_cancels(void **state)
 {
 	struct fixture *fixture = *state;
@@ -145,6 +159,7 @@ int main(void)
 		TEST(test_ends_when_all_are_done),
 		TEST(test_goes_on_when_others_stop_the_loop),
 		TEST(test_ends_at_the_deadline),
+		TEST(test_what_is_there_counts_behind_the_deadline),
 		TEST(test_an_interrupt_cancels),
 		TEST(test_an_error_of_the_loop_ends_it),
 	};

@@ -18,6 +18,8 @@
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "oci/layout/layout.h"
@@ -678,6 +680,33 @@ static void test_large_index(void **state)
 	assert_int_equal(layout_resolve(layout, "run-1", &got, &err), -ERR_LIMIT);
 }
 
+/* Another program may have written anything beside the list of manifests. */
+static void test_index_of_many_members(void **state)
+{
+	(void)state;
+	enum { MEMBERS = 300000 };
+	struct sample a;
+	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf after = {0};
+
+	layout_free(open_layout("l", true));
+	buf_init(&out, LAYOUT_INDEX_MAX);
+	buf_adds(&out, "{\"first\":1,\"manifests\":[]");
+	for (size_t i = 0; i < MEMBERS; i++)
+		buf_addf(&out, ",\"k%zx\":0", i);
+	buf_adds(&out, ",\"last\":2}");
+	put_file(in_root("l/index.json"), out.data);
+	int64_t start_ms = clock_ms();
+	add_image("l", 1, "a", &a);
+	/* Work that grows with the square of them takes minutes. */
+	assert_true(clock_ms() - start_ms < 30 * 1000);
+	assert_resolves("l", "a", &a.manifest);
+	assert_int_equal(fs_read(in_root("l/index.json"), LAYOUT_INDEX_MAX, &after, NULL, NULL), 0);
+	assert_true(str_starts(after.data, "{\"first\":1,\"manifests\":[{"));
+	assert_non_null(strstr(after.data, ",\"k0\":0,\"k1\":0,"));
+	assert_string_equal(after.data + after.len - strlen(",\"last\":2}"), ",\"last\":2}");
+}
+
 /* The ceiling is met by the writer first, who says what helps. */
 static void test_full_index(void **state)
 {
@@ -979,6 +1008,7 @@ int main(void)
 		T(test_empty_index),
 		T(test_bad_index),
 		T(test_large_index),
+		T(test_index_of_many_members),
 		T(test_full_index),
 		T(test_syncs),
 		T(test_many_processes),

@@ -200,7 +200,10 @@ static void list_is(const char *only, const char *pattern, const char *want)
 	add_words("list", dir, &words);
 	strv_add(&words, "MARK");
 	strv_add(&words, only ? only : "");
-	strv_addf(&words, pattern ? "%s\nnone" : "", pattern);
+	if (pattern)
+		strv_addf(&words, "%s\nnone", pattern);
+	else
+		strv_add(&words, "");
 	run_words(&words, "", 0, &text);
 	assert_int_equal(listing_add(listing, text.data, text.len, NULL), 0);
 	assert_int_equal(listing_finish(listing, NULL), 0);

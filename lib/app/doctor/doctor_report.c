@@ -23,6 +23,7 @@ enum {
 	RUNS_SHOWN = 20,
 	SECRET_MIN = 6,
 	TOKEN_MIN = 16,
+	WORD_MAX = 1024,
 	FILE_MAX = 64 << 10
 };
 
@@ -32,10 +33,40 @@ static const char hidden[] = "(hidden)";
  * Redaction
  */
 
+static const char ends[] = " \t\r\n\"<>"; /* of a word that has no quotes */
+
 static bool redact_is_word(char c)
 {
 	return c == '_' || c == '-' || str_is_digit(c) || (c >= 'a' && c <= 'z') ||
 	       (c >= 'A' && c <= 'Z');
+}
+
+/* Also what dlrun does not warn of elsewhere: a report is published. */
+static bool redact_is_secret(const char *name)
+{
+	static const char *const names[] = {"auth", "cookie", "pass", "pw", "sig"};
+	static const char *const last[] = {"token", "password", "passwd", "_pwd", "secret",
+		"apikey", "accesskey", "credential", "signature"};
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (strcasecmp(name, names[i]) == 0)
+			return true;
+	for (size_t i = 0; i < ARRAY_LEN(last); i++)
+		if (len >= strlen(last[i]) &&
+			strcasecmp(name + len - strlen(last[i]), last[i]) == 0)
+			return true;
+	return config_name_is_secret(name);
+}
+
+/* Bytes before the first of stops, WORD_MAX at most: each word is looked at more than once. */
+static size_t redact_span(const char *s, const char *stops)
+{
+	size_t n = 0;
+
+	while (n < WORD_MAX && s[n] && !strchr(stops, s[n]))
+		n++;
+	return n;
 }
 
 /* Bytes at s that are the value of a variable whose name says that it is a secret. A short value is
@@ -50,7 +81,7 @@ static size_t redact_env(const char *s, const char *const *env)
 		if (len < SECRET_MIN || len <= longest || strncmp(s, value + 1, len) != 0)
 			continue;
 		AUTO_FREE char *name = mem_strndup(*env, (size_t)(value - *env));
-		if (config_name_is_secret(name))
+		if (redact_is_secret(name))
 			longest = len;
 	}
 	return longest;
@@ -63,57 +94,108 @@ static size_t redact_token(const char *s)
 		"hf_", "sk-", "xoxb-", "xoxp-", "AKIA", "ASIA", "dckr_pat_", "nvapi-", "wandb_v1_"};
 	size_t len = 0;
 
-	while (redact_is_word(s[len]) || (s[len] && strchr(".+/=", s[len])))
-		len++;
-	for (size_t i = 0; i < ARRAY_LEN(starts) && len >= TOKEN_MIN; i++)
-		if (str_starts(s, starts[i]))
-			return len;
+	for (size_t i = 0; i < ARRAY_LEN(starts); i++) {
+		if (!str_starts(s, starts[i]))
+			continue;
+		while (redact_is_word(s[len]) || (s[len] && strchr(".+/=", s[len])))
+			len++;
+		return len >= TOKEN_MIN ? len : 0;
+	}
 	return 0;
 }
 
-/* Behind the name of a secret or of a kind of login at s: *ret_len bytes of value, *ret_at bytes
- * further on. A quoted value goes to its quote. */
-static bool redact_named(const char *s, size_t *ret_at, size_t *ret_len)
+/* Bytes of a value at s: a value in quotes goes to its quote, one in escaped quotes to the quote
+ * around them; marks at the end of another may be of the sentence. *ret_quote: bytes of a quote
+ * before it. */
+static size_t redact_value(const char *s, size_t *ret_quote)
 {
-	size_t n = 0, at;
+	bool escaped = s[0] == '\\' && s[1] == '"';
+	char quote = s[escaped];
+	size_t n = 0;
+
+	*ret_quote = 0;
+	if (quote != '"' && quote != '\'') {
+		n = strchr("[{", *s) ? 0 : strcspn(s, ends);
+		while (n && strchr(",;:)'}]\\", s[n - 1]))
+			n--;
+		return n;
+	}
+	s += *ret_quote = escaped + 1U;
+	while (s[n] && s[n] != quote)
+		n += s[n] == '\\' && s[n + 1] ? 2 : 1;
+	return n;
+}
+
+/* Bytes at s of the name of a secret or of a kind of login, with all that is before its value; 0:
+ * there is none. */
+static size_t redact_label(const char *s)
+{
+	size_t n = 0, at, gap;
 
 	while (redact_is_word(s[n]))
 		n++;
 	AUTO_FREE char *name = mem_strndup(s, n);
 	for (char *c = name; *c; c++)
 		*c = *c == '-' ? '_' : *c;
-	at = n + (s[n] == '"' || s[n] == '\'');
+	at = n + (s[n] == '\\' && s[n + 1] == '"');
+	at += s[at] == '"' || s[at] == '\'';
+	gap = strspn(s + at, " ");
+	at += gap;
 	if (strcasecmp(name, "bearer") == 0 || strcasecmp(name, "basic") == 0)
-		at += strspn(s + at, " ");
-	else if (config_name_is_secret(name) && (s[at] == '=' || s[at] == ':'))
-		at += 1 + strspn(s + at + 1, " ");
-	else
+		return gap ? at : 0;
+	if (!redact_is_secret(name + strspn(name, "_")))
+		return 0;
+	if (s[at] == '=' || s[at] == ':')
+		return at + 1 + strspn(s + at + 1, " ");
+	return *s == '-' && gap && s[at] != '-' ? at : 0;
+}
+
+static bool redact_named(const char *s, size_t *ret_at, size_t *ret_len)
+{
+	size_t at = redact_label(s), quote;
+
+	if (at == 0)
 		return false;
-	const char quote = s[at];
-	if (at == n)
-		return false;
-	if (quote == '"' || quote == '\'') {
-		at++;
-		*ret_len = strcspn(s + at, (const char[]){quote, '\0'});
-	} else {
-		*ret_len = strcspn(s + at, " \t\n,;\"'}])");
-	}
-	*ret_at = at;
+	*ret_len = redact_value(s + at, &quote);
+	*ret_at = at + quote;
 	return *ret_len > 0;
 }
 
-/* Bytes of "user:password", which ends with "@"; s is behind the slashes of a URL. */
+/* Bytes of "user:password", which ends with "@"; s is behind the slashes of a URL. Either may hold
+ * an "@", a password a slash: what is behind the colon is no port then. */
 static size_t redact_userinfo(const char *s)
 {
-	size_t len = strcspn(s, "@/ \t\n\"'");
+	size_t len = redact_span(s, " \t\r\n\"<>/"), colon = redact_span(s, " \t\r\n\"<>/:");
+	size_t user = 0;
 
-	return s[len] == '@' ? len : 0;
+	if (s[len] == '/' && colon + 1 < len && !memchr(s, '@', len) &&
+		strspn(s + colon + 1, "0123456789") < len - colon - 1)
+		len = redact_span(s, ends);
+	for (size_t i = 0; i < len; i++)
+		if (s[i] == '@')
+			user = i;
+	return user;
+}
+
+/* The same without a URL, s is at the beginning of a word. Targets ("ssh:me@host") and images with
+ * a digest ("name:tag@sha256:…") look alike. */
+static size_t redact_login(const char *s)
+{
+	size_t n = 0, len;
+
+	while (n < WORD_MAX && (redact_is_word(s[n]) || s[n] == '.'))
+		n++;
+	if (n == 0 || s[n] != ':' || str_starts(s, "ssh:") || str_starts(s, "kube:"))
+		return 0;
+	len = redact_span(s + n + 1, " \t\r\n\"<>/@',;");
+	return len && s[n + 1 + len] == '@' && !str_starts(s + n + 1 + len, "@sha") ? n + 1 + len
+										    : 0;
 }
 
 /* Whether something at text is to be hidden: *ret_len bytes, *ret_at bytes further on. begin: of
- * the whole text. */
-static bool redact_find(const char *text, const char *begin, const char *const *env, size_t *ret_at,
-	size_t *ret_len)
+ * the whole text; url: it is in one. */
+static bool redact_find(const char *text, const char *begin, bool url, const char *const *env,
+	size_t *ret_at, size_t *ret_len)
 {
 	bool starts = text == begin || !redact_is_word(text[-1]);
 
@@ -123,6 +205,12 @@ static bool redact_find(const char *text, const char *begin, const char *const *
 		*ret_len = redact_userinfo(text);
 	if (!*ret_len && starts)
 		*ret_len = redact_token(text);
+	if (!*ret_len && starts)
+		*ret_len = redact_login(text);
+	if (!*ret_len && url && *text == '?') {
+		*ret_at = 1;
+		*ret_len = strcspn(text + 1, ends);
+	}
 	return *ret_len || (starts && redact_named(text, ret_at, ret_len));
 }
 
@@ -130,19 +218,21 @@ char *doctor_redact(const char *text, const char *home, const char *const *env)
 {
 	size_t home_len = home && home[0] == '/' && home[1] ? strlen(home) : 0;
 	const char *begin = text;
+	bool url = false;
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, LINE_BYTES);
 	for (size_t n; *text; text += n) {
 		size_t at, len;
 
+		url = (url || str_starts(text, "://")) && !strchr(ends, *text);
 		n = str_utf8_len(text, strnlen(text, 4));
 		n += n == 0;
 		if (home_len && strncmp(text, home, home_len) == 0 &&
 			!redact_is_word(text[home_len])) {
 			n = home_len;
 			buf_addc(&out, '~');
-		} else if (redact_find(text, begin, env, &at, &len)) {
+		} else if (redact_find(text, begin, url, env, &at, &len)) {
 			n = at + len;
 			str_escape(&out, text, at);
 			buf_adds(&out, hidden);

@@ -18,9 +18,10 @@ void doctor_report(const struct doctor *doctor, const char *version, const struc
 
 /* text as one line that may be published; the caller frees. home (or NULL) becomes ~, control
  * characters are escaped, and these become "(hidden)": the values of env (K=V, …, NULL) whose names
- * say that they are secrets (config_name_is_secret), values behind such names in the text itself
- * (NAME=…, NAME: …), user and password of URLs, what follows "Bearer" and "Basic", and words in the
- * forms of well-known tokens. An engine. */
+ * say that they are secrets, values behind such names in the text itself (NAME=…, NAME: …,
+ * --NAME …), user and password of URLs and in front of hosts, queries of URLs, what follows
+ * "Bearer" and "Basic", and words in the forms of well-known tokens. When in doubt too much is
+ * hidden. Time grows with the length of text. An engine. */
 char *doctor_redact(const char *text, const char *home, const char *const *env);
 
 #endif

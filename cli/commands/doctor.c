@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "app/doctor/doctor.h"
 #include "app/doctor/doctor_report.h"
@@ -130,9 +131,12 @@ static int commands_doctor_write_report(
 	struct doctor doctor = {.session = session};
 
 	buf_init(&out, DOCTOR_REPORT_MAX);
-	/* Without directories the session still has the environment. */
-	if (app_session(app, &session, &error) < 0)
+	/* Redaction goes by the environment, which the session lacks when the current directory was
+	 * removed. */
+	if (app_session(app, &session, &error) < 0) {
 		doctor.error = &error;
+		app->session.env.env = (const char *const *)environ;
+	}
 	doctor_report(&doctor, dlrun_version, rows, &out);
 	if (doctor.error)
 		session_done(&app->session);

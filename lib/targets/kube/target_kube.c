@@ -78,8 +78,8 @@ int kube_open_config(struct session *session, const struct kubeconfig **ret, str
 	if (!session->clusters) {
 		session->clusters = mem_alloc(1, sizeof(*session->clusters));
 		*session->clusters = (struct kube_clusters){
-			.cache_dir = fs_join(dirs->cache, "kube"),
-			.pin_file = fs_join(dirs->state, "kube-plugins"),
+			.cache_dir = dirs->cache ? fs_join(dirs->cache, "kube") : NULL,
+			.pin_file = dirs->state ? fs_join(dirs->state, "kube-plugins") : NULL,
 		};
 		session_at_end(session, end_clusters);
 	}

@@ -648,6 +648,26 @@ static void test_report(void **state)
 	teardown(&f);
 }
 
+/* Neither directories nor, in one that was removed, a current one. */
+static void test_report_without_dirs(void **state)
+{
+	static const char *const env[] = {"LAB_TOKEN=tell-nobody", NULL};
+	AUTO_FREE struct doctor_row *rows = mem_alloc(doctor_checks_n, sizeof(*rows));
+	AUTO_ERR struct err error = {0};
+	struct session session = {.env.env = env};
+	struct doctor doctor = {.session = &session, .error = &error};
+	AUTO_BUF struct buf out;
+
+	(void)state;
+	err_set(&error, E_IO, "HOME is not set");
+	for (size_t i = 0; i < doctor_checks_n; i++)
+		rows[i] = (struct doctor_row){.id = doctor_checks[i].id};
+	buf_init(&out, DOCTOR_REPORT_MAX);
+	doctor_report(&doctor, "9.9.9", rows, &out);
+	expect_in(&out, "## Last runs\n\nnot known: HOME is not set (io)\n", true);
+	session_done(&session);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -676,6 +696,7 @@ int main(void)
 		cmocka_unit_test(test_interrupted),
 		cmocka_unit_test(test_redact),
 		cmocka_unit_test(test_report),
+		cmocka_unit_test(test_report_without_dirs),
 	};
 
 	return cmocka_run_group_tests_name("doctor", tests, NULL, NULL);

@@ -5,8 +5,9 @@
  *
  *	MARK begin NOW                                        the remote time in seconds
  *	MARK HEX SIZE SECONDS DATE TIME[.FRACTION] ZONE PATH  for each, HEX as stat's %f: kind and
- *	                                                      mode, the rest as %s %Y %y %n. Lines
- *	                                                      without MARK belong to the name
+ *	                                                      mode, the rest as %s %Y %y %n. ZONE may
+ *	                                                      be absent. Lines without MARK belong to
+ *	                                                      the name
  *	MARK end
  *
  * Nothing in it is trusted, but paths are passed on as they came, without "./": the sink

@@ -58,12 +58,16 @@ files_list() {
 # N MANY: a tar of the files whose paths ("./a", each with a NUL behind it) are on stdin, an archive for each MANY of them.
 files_tar() {
 	files_need tar xargs head
-	head -c "$1" | xargs -0 -n "$2" tar -cf -
+	# GNU tar alone takes escapes in names for what they stand for, and alone knows this option.
+	files_plain=--no-unquote
+	tar "$files_plain" --version >/dev/null 2>&1 || files_plain=
+	head -c "$1" | xargs -0 -n "$2" tar $files_plain -cf -
 }
 
-# N: parts of files (part_stream.h) that stdin names: "OFFSET LENGTH ./PATH" and a NUL for each.
+# N: parts of files (pod_copy.h) that stdin names: "OFFSET LENGTH ./PATH" and a NUL for each. busybox's tail cannot skip
+# 4 GiB, so dd does most of it.
 files_parts() {
-	files_need xargs head tail
+	files_need xargs head tail dd
 	head -c "$1" | xargs -0 -n 100 sh -c 'for r; do
 		o=${r%% *} r=${r#* }
 		l=${r%% *} p=${r#* }
@@ -72,7 +76,10 @@ files_parts() {
 			continue
 		fi
 		echo "part $o $l"
-		{ tail -c "+$((o + 1))" "$p"; cat /dev/zero; } 2>/dev/null | head -c "$l"
+		{
+			dd if="$p" bs=65536 skip="$((o / 65536))" | tail -c "+$((o % 65536 + 1))"
+			cat /dev/zero
+		} 2>/dev/null | head -c "$l"
 		s=$(stat -c %s "$p" 2>/dev/null || wc -c <"$p") 2>/dev/null || s=0
 		echo "size $((s))"
 	done' dlrun

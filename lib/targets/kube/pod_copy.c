@@ -1047,10 +1047,11 @@ static void on_list_done(void *ctx, int status, struct err *error, const char *s
 		pod_copy_finish(copy, r, &failure);
 		return;
 	}
-	/* Directories that could not be looked into: "find: './x': Permission denied". */
-	if (pod_copy_has_line(said, NULL, "ermission denied")) {
+	/* What could not be looked into: "find: './x': Permission denied", or is too deep. */
+	bool is_closed = pod_copy_has_line(said, NULL, "ermission denied");
+	if (is_closed || pod_copy_has_line(said, NULL, "name too long")) {
 		AUTO_FREE char *line = mem_strndup(said, strcspn(said, "\n"));
-		fetch_sink_unread(copy->request.sink, line, EACCES);
+		fetch_sink_unread(copy->request.sink, line, is_closed ? EACCES : ENAMETOOLONG);
 	}
 	start_content(copy);
 }

@@ -50,8 +50,8 @@ struct pod_copy *pod_copy_start(const struct pod_copy_request *request);
 void pod_copy_cancel(struct pod_copy *copy);
 
 /*
- * Parts of files from elsewhere, one after the other, as the commands of pod_copy_words.h send
- * them. An engine: bytes are put in. Each part is one of
+ * Parts of files from elsewhere, one after the other, as files.sh sends them. An engine: bytes are
+ * put in. Each part is one of
  *
  *	"part OFFSET LENGTH\n", LENGTH bytes, "size SIZE\n"    SIZE: of the file, afterwards. What
  *	                                                       was not there any more is zeros

@@ -48,6 +48,10 @@ static void test_entries(void **state)
 		"d d 755 4096 2000000001;f d/a\nb\nMARK\nend 4644 7 99250000000!;"
 		"l l 777 1 -3000000000;o pipe 644 0 1000000001;");
 	CHECK("MARK begin 0\nMARK end\n", "");
+	CHECK("MARK begin 100\nMARK 81a4 7 50 2026-01-31 12:00:00.000000000 ./a b +0 \n"
+	      "MARK 41ed 0 50 2026-01-31 12:00:00.25 .\n"
+	      "MARK 81a4 1 50 2026-01-31 12:00:00 ./.x\nMARK end\n",
+		"f a b +0  644 7 50000000000;f .x 644 1 50000000000;");
 }
 
 static void test_what_is_refused(void **state)

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -99,6 +100,9 @@ static void test_other_bytes(void **state)
  * The commands, as a container would run them
  */
 
+/* The directory of those that a container may have; NULL: the machine's. */
+static const char *programs;
+
 static void run_words(struct strv *words, const char *input, size_t len, struct buf *out)
 {
 	AUTO_FREE char *in = mem_printf("%s/in", tmp);
@@ -109,6 +113,8 @@ static void run_words(struct strv *words, const char *input, size_t len, struct 
 	if (pid == 0) {
 		dup2(open(in, O_RDONLY), 0);
 		dup2(open(to, O_WRONLY | O_CREAT | O_TRUNC, 0600), 1);
+		if (programs)
+			setenv("PATH", programs, 1);
 		execvp(words->v[0], words->v);
 		_exit(127);
 	}
@@ -154,6 +160,7 @@ static void make_outputs(void)
 	AUTO_FREE char *link = mem_printf("%s/outputs/link", tmp);
 	AUTO_FREE char *pipe = mem_printf("%s/outputs/pipe", tmp);
 
+	programs = NULL;
 	put("a b/x.tfevents", "0123456789");
 	put("-lead\n'\"$(x)", "abc");
 	put("a b/tfevents.d/y", "y");
@@ -179,6 +186,70 @@ static void test_words_of_parts(void **state)
 	(void)state;
 	make_outputs();
 	parts_are(input, sizeof(input) - 1, want);
+}
+
+static bool use_busybox(void)
+{
+	static const char *const names[] = {
+		"sh", "find", "stat", "tar", "xargs", "head", "tail", "dd", "cat", "wc", "date"};
+	static const char busybox[] = "/bin/busybox";
+	static char dir[4096];
+
+	if (access(busybox, X_OK) < 0)
+		return false;
+	snprintf(dir, sizeof(dir), "%s/busybox", tmp);
+	assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		AUTO_FREE char *path = mem_printf("%s/%s", dir, names[i]);
+		assert_int_equal(symlink(busybox, path), 0);
+	}
+	programs = dir;
+	return true;
+}
+
+/* Behind 4 GiB, where busybox's tail is at its end. */
+static void test_words_of_far_parts(void **state)
+{
+	static const char input[] = "4294967295 4 ./far\0"
+				    "4294967297 2 ./far\0"
+				    "5000000000 3 ./far\0";
+	static const char want[] = "(4294967295+4)abcd=5000000003;(4294967297+2)cd=5000000003;"
+				   "(5000000000+3)end=5000000003;";
+	AUTO_FREE char *path = mem_printf("%s/outputs/far", tmp);
+
+	(void)state;
+	make_outputs();
+	AUTO_FD int fd = open(path, O_WRONLY | O_CREAT, 0600);
+	assert_int_equal(pwrite(fd, "abcd", 4, 4294967295), 4);
+	assert_int_equal(pwrite(fd, "end", 3, 5000000000), 3);
+	parts_are(input, sizeof(input) - 1, want);
+	if (use_busybox())
+		parts_are(input, sizeof(input) - 1, want);
+}
+
+static bool tar_has(const char *input, size_t len, const char *content)
+{
+	AUTO_STRV struct strv words = {0};
+	AUTO_BUF struct buf text = {0};
+	AUTO_FREE char *dir = mem_printf("%s/outputs", tmp);
+
+	add_words("tar", dir, &words);
+	strv_addf(&words, "%zu", len);
+	strv_add(&words, "1000");
+	run_words(&words, input, len, &text);
+	return memmem(text.data, text.len, content, strlen(content));
+}
+
+static void test_words_of_tar(void **state)
+{
+	static const char input[] = "./-lead\n'\"$(x)\0./back\\nslash\\101\0./a b/x.tfevents";
+
+	(void)state;
+	make_outputs();
+	put("back\\nslash\\101", "what is in it");
+	assert_true(tar_has(input, sizeof(input), "what is in it"));
+	assert_true(tar_has(input, sizeof(input), "0123456789"));
+	assert_true(!use_busybox() || tar_has(input, sizeof(input), "what is in it"));
 }
 
 static int on_entry(void *ctx, const struct listing_entry *e, struct err *err)
@@ -232,6 +303,8 @@ int main(void)
 		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_other_bytes),
 		cmocka_unit_test_setup_teardown(test_words_of_parts, make_tmp, remove_tmp),
+		cmocka_unit_test_setup_teardown(test_words_of_far_parts, make_tmp, remove_tmp),
+		cmocka_unit_test_setup_teardown(test_words_of_tar, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_words_of_lists, make_tmp, remove_tmp),
 	};
 

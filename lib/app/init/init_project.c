@@ -18,7 +18,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/image/base_program.h"
-#include "core/image/base_program.h"
 #include "core/image/file_list.h"
 #include "targets/kube/kube_open.h"
 

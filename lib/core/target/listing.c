@@ -66,8 +66,8 @@ static bool listing_take_number(const char **at, int base, int64_t min, int64_t 
 	return *end == ' ' && value >= min && value <= max && value != INT64_MAX;
 }
 
-/* "2026-01-31 12:00:00.123456789 +0000 ", of which the fraction counts. Old busybox (1.31) and toybox
- * (0.7) print no zone; paths begin with a dot. */
+/* "2026-01-31 12:00:00.123456789 +0000 ", of which the fraction counts. Old busybox (1.31) and
+ * toybox (0.7) print no zone; paths begin with a dot. */
 static bool take_fraction(const char **at, int64_t *ret_ns)
 {
 	const char *time = strchr(*at, ' '), *zone = time ? strchr(time + 1, ' ') : NULL;

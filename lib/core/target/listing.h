@@ -3,11 +3,10 @@
  * Listings of a remote directory, as find(1) and stat(1) print them there. An engine: bytes are put
  * in, entries come out. MARK is random, so that no name has it:
  *
- *	MARK begin NOW                                        the remote time in seconds
- *	MARK HEX SIZE SECONDS DATE TIME[.FRACTION] ZONE PATH  for each, HEX as stat's %f: kind and
- *	                                                      mode, the rest as %s %Y %y %n. ZONE may
- *	                                                      be absent. Lines without MARK belong to
- *	                                                      the name
+ *	MARK begin NOW                    the remote time in seconds
+ *	MARK HEX SIZE SECONDS TIMES PATH  for each, HEX as stat's %f: kind and mode, the rest as
+ *	                                  %s %Y %y %n. TIMES is DATE TIME[.FRACTION] [ZONE].
+ *	                                  Lines without MARK belong to the name
  *	MARK end
  *
  * Nothing in it is trusted, but paths are passed on as they came, without "./": the sink

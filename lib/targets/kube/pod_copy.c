@@ -1047,7 +1047,7 @@ static void on_list_done(void *ctx, int status, struct err *error, const char *s
 		pod_copy_finish(copy, r, &failure);
 		return;
 	}
-	/* What could not be looked into: "find: './x': Permission denied", or is too deep. */
+	/* A directory is closed ("find: './x': Permission denied") or too deep. */
 	bool is_closed = pod_copy_has_line(said, NULL, "ermission denied");
 	if (is_closed || pod_copy_has_line(said, NULL, "name too long")) {
 		AUTO_FREE char *line = mem_strndup(said, strcspn(said, "\n"));

@@ -145,7 +145,8 @@ static size_t stamp_read_stamp(
 {
 	if (len < 21)
 		return 0;
-	if (memcmp(data, lines->second, 19) != 0) {
+	/* Until one was read, second has zeros, which data may have, too. */
+	if (lines->second_s == 0 || memcmp(data, lines->second, 19) != 0) {
 		int64_t seconds = stamp_date_time(data);
 
 		if (seconds < 0)

@@ -278,6 +278,22 @@ static void test_untimed(void **state)
 	seen_done(&seen);
 }
 
+/* The second that was read last is known: before the first there is none, of whatever bytes. */
+static void test_untimed_zeros(void **state)
+{
+	static const char text[] = "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0Z x\n" A "1\n";
+	struct seen seen = {0};
+	struct podlog_lines *lines = seen_start(&seen, NULL);
+
+	(void)state;
+	podlog_lines_begin(lines);
+	assert_int_equal(podlog_lines_feed(lines, text, sizeof(text) - 1, NULL), 0);
+	assert_string_equal(seen.out.data, "1\n");
+	assert_int_equal(seen.remarks.n, 1);
+	podlog_lines_free(lines);
+	seen_done(&seen);
+}
+
 static void test_untimed_bounded(void **state)
 {
 	struct seen seen = {0};
@@ -529,6 +545,7 @@ int main(void)
 		cmocka_unit_test(test_rotated_within),
 		cmocka_unit_test(test_untimed),
 		cmocka_unit_test(test_untimed_bounded),
+		cmocka_unit_test(test_untimed_zeros),
 		cmocka_unit_test(test_served_twice),
 		cmocka_unit_test(test_clock_back),
 		cmocka_unit_test(test_token),

@@ -112,7 +112,7 @@ static void conn_take_text(char *text, struct buf *out)
 }
 
 /* "CLASS text" of the node called name, decoded where it stands. is_early: ahead of the request. */
-static enum node_class node_print_failure(
+static enum node_class conn_explain_failure(
 	const char *name, char *line, bool is_early, struct err *ret)
 {
 	AUTO_BUF struct buf text;
@@ -135,7 +135,7 @@ static enum node_class node_print_failure(
 }
 
 /* The channel ended without a response. is_opening: not even the mark came. */
-static void node_print_unanswered(
+static void conn_explain_unanswered(
 	const char *name, const struct channel_exit *exit, bool is_opening, struct err *ret)
 {
 	bool was_killed = exit->known && (*exit->signal || exit->code > SIGNALED);
@@ -156,7 +156,8 @@ static void node_print_unanswered(
 }
 
 /* is_opening as above. */
-static void node_print_silent(const char *name, int64_t limit_ms, bool is_opening, struct err *ret)
+static void conn_explain_silence(
+	const char *name, int64_t limit_ms, bool is_opening, struct err *ret)
 {
 	char text[32];
 
@@ -170,7 +171,7 @@ static void node_print_silent(const char *name, int64_t limit_ms, bool is_openin
 	err_hint(ret, SHELL_HINT, name);
 }
 
-static void node_print_unexpected(const char *name, const char *line, struct err *ret)
+static void conn_explain_unexpected(const char *name, const char *line, struct err *ret)
 {
 	AUTO_FREE char *shown = str_shown(line);
 
@@ -198,7 +199,7 @@ enum phase {
 
 struct flow {
 	struct node_wire wire;
-	bool is_raw, has_ended, notified_end;
+	bool is_raw, has_ended, has_notified_end;
 	char *hold; /* raw bytes that wait: from hold_at on */
 	size_t hold_at, hold_len;
 };
@@ -301,7 +302,7 @@ static void fail_class(struct node_conn *conn, char *line)
 	AUTO_ERR struct err error = {0};
 	bool is_early = conn->phase < PHASE_READY;
 
-	conn->info.class = node_print_failure(conn->name, line, is_early, &error);
+	conn->info.class = conn_explain_failure(conn->name, line, is_early, &error);
 	fail_with_evidence(conn, &error);
 }
 
@@ -313,7 +314,7 @@ static void fail_unanswered(struct node_conn *conn, const struct channel_exit *e
 	if (err_is_set(&conn->write_error))
 		err_move(&error, &conn->write_error);
 	else
-		node_print_unanswered(conn->name, exit, conn->phase == PHASE_OPENING, &error);
+		conn_explain_unanswered(conn->name, exit, conn->phase == PHASE_OPENING, &error);
 	fail_with_evidence(conn, &error);
 }
 
@@ -335,7 +336,7 @@ static int on_silence(void *ctx, struct err *err)
 		conn->timer = loop_add_timer(conn->options.loop, due_ms, on_silence, conn);
 		return 0;
 	}
-	node_print_silent(conn->name, conn->limit_ms, conn->phase == PHASE_OPENING, &error);
+	conn_explain_silence(conn->name, conn->limit_ms, conn->phase == PHASE_OPENING, &error);
 	fail_with_evidence(conn, &error);
 	return 0;
 }
@@ -487,10 +488,10 @@ static void notify_end(struct node_conn *conn, enum channel_flow which)
 	AUTO_ERR struct err error = {0};
 	struct flow *flow = &conn->flows[which];
 
-	if (!flow->is_raw || !flow->has_ended || flow->notified_end ||
+	if (!flow->is_raw || !flow->has_ended || flow->has_notified_end ||
 		flow->hold_at < flow->hold_len)
 		return;
-	flow->notified_end = true;
+	flow->has_notified_end = true;
 	if (conn->events.raw(conn->events.ctx, which, "", 0, &error) < 0)
 		conn_fail(conn, &error);
 }
@@ -512,7 +513,7 @@ static void unexpected(struct node_conn *conn, const char *line)
 {
 	AUTO_ERR struct err error = {0};
 
-	node_print_unexpected(conn->name, line, &error);
+	conn_explain_unexpected(conn->name, line, &error);
 	conn_fail(conn, &error);
 }
 
@@ -770,7 +771,7 @@ static bool has_unwanted(const struct node_conn *conn)
 	       conn->flows[CHANNEL_ERR].has_ended && out->hold_at < out->hold_len;
 }
 
-static void conn_poll_for_end(struct node_conn *conn)
+static void conn_check_end(struct node_conn *conn)
 {
 	AUTO_ERR struct err error = {0};
 	struct channel_exit exit = {0};
@@ -815,7 +816,7 @@ static void conn_move(struct node_conn *conn)
 		if (conn->phase != PHASE_OVER)
 			moved |= write_some(conn);
 		if (conn->phase != PHASE_OVER)
-			conn_poll_for_end(conn);
+			conn_check_end(conn);
 		if (conn->phase == PHASE_OVER || !moved)
 			return;
 	}

@@ -188,12 +188,12 @@ static void node_exec_print(struct exec *exec, const struct node_exec_request *r
 
 	call_attempt(call, request->is_shell ? "shell" : "exec", request->run, request->attempt);
 	for (size_t i = 0; i < request->command->n; i++) {
-		call_print(call, "word");
+		call_add_text(call, "word");
 		call_word(call, request->command->v[i]);
 		call_line_end(call);
 	}
 	if (exec->is_alone) {
-		call_print(call, "alone");
+		call_add_text(call, "alone");
 		call_line_end(call);
 	}
 }

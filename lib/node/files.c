@@ -91,7 +91,7 @@ static void files_reset(struct node_call *call)
 	node_files_done(((struct files *)call)->ret);
 }
 
-static int files_notified(struct node_call *call, struct err *err)
+static int files_line(struct node_call *call, struct err *err)
 {
 	struct files *files = (struct files *)call;
 	struct node_file file;
@@ -106,7 +106,7 @@ static int files_notified(struct node_call *call, struct err *err)
 }
 
 static const struct call_ops files_ops = {
-	.reset = files_reset, .keys = "d f l", .notified = files_notified};
+	.reset = files_reset, .keys = "d f l", .keyed_line = files_line};
 
 /* The word of a request that says where files are. */
 static void call_scope(
@@ -125,7 +125,7 @@ struct node_call *node_files(struct node *node, const char *run,
 	struct files *files = call_new(node, sizeof(*files), &files_ops, done, ctx);
 
 	files->ret = ret;
-	call_print(&files->call, "files");
+	call_add_text(&files->call, "files");
 	call_scope(&files->call, run, scope);
 	if (scope && (scope->path || scope->like))
 		call_word(&files->call, scope->path ? scope->path : ".");
@@ -178,13 +178,13 @@ static int get_begin(struct node_call *call, struct node_request *request, struc
 	get->requested_from = get->at;
 	get->requested_to = get->at + (n < WANTS_MAX ? n : WANTS_MAX);
 	buf_reset(&call->text);
-	call_print(call, "get");
+	call_add_text(call, "get");
 	call_scope(call, get->run, &get->scope);
 	call_line_end(call);
 	for (size_t i = get->at; i < get->requested_to; i++) {
 		uint64_t got = i == get->at ? get->got : 0;
 
-		call_print(call, "want");
+		call_add_text(call, "want");
 		call_number(call, get->wants[i].offset + got);
 		call_number(call, get->wants[i].len - got);
 		call_word(call, get->wants[i].file->path);
@@ -308,7 +308,7 @@ static ssize_t get_raw(struct node_call *call, enum channel_flow flow, const cha
 			return r;
 	}
 	if (at)
-		call_moves(call);
+		call_progressed(call);
 	return (ssize_t)at;
 }
 

@@ -158,7 +158,7 @@ static ssize_t log_raw(struct node_call *call, enum channel_flow flow, const cha
 		log->offset += n;
 		at += n;
 	}
-	call_moves(call);
+	call_progressed(call);
 	return (ssize_t)len;
 }
 

@@ -201,7 +201,7 @@ void node_free(struct node *node)
 /* Waits beside conversations, and has none. */
 static const struct call_ops handshake_ops = {0};
 
-static void end_hellos(struct node *node, const struct err *error)
+static void end_handshakes(struct node *node, const struct err *error)
 {
 	for (struct node_call *call = node->calls; call; call = call->next) {
 		if (call->ops != &handshake_ops || call->is_over)
@@ -216,7 +216,7 @@ static void node_learn(struct node *node, const struct node_conn *conn)
 {
 	node_handshake_merge(&node->known, node_conn_handshake(conn));
 	node->is_known = true;
-	end_hellos(node, NULL);
+	end_handshakes(node, NULL);
 }
 
 static void node_note_rtt(struct node *node, const struct node_conn *conn)
@@ -231,11 +231,11 @@ static void node_note_rtt(struct node *node, const struct node_conn *conn)
 static void node_handshake_failed(struct node *node, const struct err *error)
 {
 	if (!node->is_known)
-		end_hellos(node, error);
+		end_handshakes(node, error);
 }
 
 /* A conversation was given up: who waits for hello alone gets one. */
-static void node_mind_hellos(struct node *node)
+static void node_resume_handshakes(struct node *node)
 {
 	if (node->is_closing || node->is_known || node->idle)
 		return;
@@ -330,14 +330,14 @@ void node_cancel(struct node_call *call)
 	err_clear(&call->error);
 	free(call);
 	/* Calls may have waited for the hello of this call's conversation. */
-	node_mind_hellos(node);
+	node_resume_handshakes(node);
 }
 
 /*
  * The request
  */
 
-void call_print(struct node_call *call, const char *verb)
+void call_add_text(struct node_call *call, const char *verb)
 {
 	buf_adds(&call->text, verb);
 }
@@ -359,7 +359,7 @@ void call_line_end(struct node_call *call)
 
 void call_attempt(struct node_call *call, const char *verb, const char *run, int attempt)
 {
-	call_print(call, verb);
+	call_add_text(call, verb);
 	call_word(call, run);
 	call_number(call, (uint64_t)attempt);
 	call_line_end(call);
@@ -411,13 +411,13 @@ void call_finish(struct node_call *call, struct err *error)
 	node_set_timer(call, 0);
 }
 
-void call_moves(struct node_call *call)
+void call_progressed(struct node_call *call)
 {
 	call->lost_ms = 0;
 	call->backoff_ms = 0;
 }
 
-static bool wait_a_while(struct node_call *call)
+static bool call_back_off(struct node_call *call)
 {
 	int64_t now_ms = clock_ms(), backoff_ms = 2 * call->backoff_ms;
 
@@ -495,7 +495,7 @@ static int node_on_line(void *ctx, enum channel_flow flow, char *line, struct er
 		if ((size_t)(end - key) == len && memcmp(key, line, len) == 0) {
 			int r = node_words_split(line, &call->words, err);
 			if (r == 0)
-				r = call->ops->notified(call, err);
+				r = call->ops->keyed_line(call, err);
 			return r < 0 ? r : 1;
 		}
 		end += *end == ' ';
@@ -521,7 +521,7 @@ static int node_on_ended(void *ctx, struct err *error, struct err *err)
 		since_ms ? (long long)(clock_ms() - since_ms) : 0LL, err_is_set(error) ? ": " : "",
 		err_is_set(error) ? error->message : "");
 	if (since_ms && clock_ms() - since_ms > LASTED_MS)
-		call_moves(call);
+		call_progressed(call);
 	enum call_next next =
 		call->ops->ended ? call->ops->ended(call, error) : call_next(call, error);
 
@@ -533,7 +533,7 @@ static int node_on_ended(void *ctx, struct err *error, struct err *err)
 		if (err_is_set(error) && !call->lost_ms)
 			call->lost_ms = clock_ms();
 		node_set_timer(call, 0);
-	} else if (next == CALL_OVER || !wait_a_while(call)) {
+	} else if (next == CALL_OVER || !call_back_off(call)) {
 		if (!since_ms && err_is_set(error))
 			node_handshake_failed(call->node, error);
 		call_finish(call, error);

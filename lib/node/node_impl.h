@@ -61,7 +61,7 @@ struct node_conn_events {
 	 * else has come and behind node_conn_wake. len 0: that flow has ended. */
 	ssize_t (*raw)(
 		void *ctx, enum channel_flow flow, const char *data, size_t len, struct err *err);
-	/* Once. fault not set: "done", or the end of the command. A negative return ends
+	/* Once. error not set: "done", or the end of the command. A negative return ends
 	 * loop_run. */
 	int (*ended)(void *ctx, struct err *error, struct err *err);
 	void *ctx; /* of payload as well */
@@ -197,7 +197,7 @@ struct node {
 enum call_next {
 	CALL_OVER,
 	CALL_AGAIN, /* at once */
-	CALL_LATER, /* after a pause, unless that is over which it is given */
+	CALL_LATER, /* after a delay, unless timeout_ms is over */
 };
 
 /* How an operation works; what is NULL does nothing. */
@@ -208,11 +208,11 @@ struct call_ops {
 	int (*line)(struct node_call *call, enum channel_flow flow, char *line, struct err *err);
 	/* Instead of line: a line that begins with one of keys (blanks between), as call->words. */
 	const char *keys;
-	int (*notified)(struct node_call *call, struct err *err);
+	int (*keyed_line)(struct node_call *call, struct err *err);
 	ssize_t (*raw)(struct node_call *call, enum channel_flow flow, const char *data, size_t len,
 		struct err *err);
 	ssize_t (*payload)(struct node_call *call, void *out, size_t len, struct err *err);
-	/* A conversation has ended; fault (not set: done) may be changed. NULL: call_next. */
+	/* A conversation has ended; error (not set: done) may be changed. NULL: call_next. */
 	enum call_next (*ended)(struct node_call *call, struct err *error);
 	/* Ahead of done. */
 	void (*over)(struct node_call *call, const struct err *error);
@@ -230,11 +230,11 @@ struct node_call {
 	struct node_words words;       /* of the last line */
 	const struct channel_pty *pty; /* needs a conversation of its own */
 	struct node_conn *conn;
-	bool was_ahead;      /* talk had said hello before */
-	bool was_idle;       /* talk had been opened before */
+	bool was_ahead;      /* conn had said hello before */
+	bool was_idle;       /* conn had been opened before */
 	bool is_once;        /* a request that may have been heard is not said again */
 	int64_t response_ms; /* as of a request */
-	int64_t timeout_ms;  /* of pauses; -1: any */
+	int64_t timeout_ms;  /* of all retries; -1: no limit */
 	int64_t lost_ms;     /* since when it fails; 0: it does not */
 	int64_t backoff_ms;  /* the last one */
 	uint64_t sent;       /* bytes, in conversations that are over */
@@ -247,7 +247,7 @@ struct node_call {
 void *call_new(
 	struct node *node, size_t size, const struct call_ops *ops, node_done_fn *done, void *ctx);
 /* A line of the request: `verb`, then words by call_word, then call_line_end. */
-void call_print(struct node_call *call, const char *verb);
+void call_add_text(struct node_call *call, const char *verb);
 void call_word(struct node_call *call, const char *value);
 void call_number(struct node_call *call, uint64_t value);
 void call_line_end(struct node_call *call);
@@ -260,8 +260,8 @@ struct node_call *call_begin_checked(struct node_call *call, int r, struct err *
 void call_begin_later(struct node_call *call); /* by the next turn */
 /* done comes by the next turn. Takes the error; NULL: none. */
 void call_finish(struct node_call *call, struct err *error);
-/* The call makes progress: pauses begin small again. */
-void call_moves(struct node_call *call);
+/* The call makes progress: delays begin small again. */
+void call_progressed(struct node_call *call);
 /* The usual decision: what was cut is tried again. */
 enum call_next call_next(struct node_call *call, const struct err *error);
 

@@ -34,7 +34,7 @@ struct query {
 /* The request is one line that needs no words. */
 static struct node_call *query_begin(struct query *query, const char *line)
 {
-	call_print(&query->call, line);
+	call_add_text(&query->call, line);
 	call_begin(&query->call);
 	return &query->call;
 }
@@ -53,7 +53,7 @@ static struct node_call *query_attempt(struct node *node, const char *verb, cons
 	int r = node_check_attempt(run, attempt, &error);
 
 	call->response_ms = response_ms;
-	call_print(call, verb);
+	call_add_text(call, verb);
 	call_word(call, run);
 	call_number(call, (uint64_t)attempt);
 	if (more)
@@ -96,7 +96,7 @@ static void gpus_reset(struct node_call *call)
 	vec_done(((struct query *)call)->gpus);
 }
 
-static int gpus_notified(struct node_call *call, struct err *err)
+static int gpus_line(struct node_call *call, struct err *err)
 {
 	struct query *query = (struct query *)call;
 	struct node_gpu gpu;
@@ -127,7 +127,7 @@ static enum call_next gpus_ended(struct node_call *call, struct err *error)
 struct node_call *node_gpus(struct node *node, struct node_gpus *ret, node_done_fn *done, void *ctx)
 {
 	static const struct call_ops ops = {
-		.reset = gpus_reset, .keys = "gpu", .notified = gpus_notified, .ended = gpus_ended};
+		.reset = gpus_reset, .keys = "gpu", .keyed_line = gpus_line, .ended = gpus_ended};
 	struct query *query = call_new(node, sizeof(*query), &ops, done, ctx);
 
 	query->gpus = ret;
@@ -152,7 +152,7 @@ static void list_free(struct node_call *call)
 	free(query->record);
 }
 
-static int list_notified(struct node_call *call, struct err *err)
+static int list_line(struct node_call *call, struct err *err)
 {
 	struct query *query = (struct query *)call;
 	char *const *v = call->words.v;
@@ -186,7 +186,7 @@ struct node_call *node_list(
 {
 	static const struct call_ops ops = {.reset = list_reset,
 		.keys = "run attempt",
-		.notified = list_notified,
+		.keyed_line = list_line,
 		.free = list_free};
 	struct query *query = call_new(node, sizeof(*query), &ops, done, ctx);
 
@@ -203,7 +203,7 @@ static void gc_reset(struct node_call *call)
 	*((struct query *)call)->freed = (struct node_freed){0};
 }
 
-static int gc_notified(struct node_call *call, struct err *err)
+static int gc_line(struct node_call *call, struct err *err)
 {
 	struct node_freed *freed = ((struct query *)call)->freed;
 	char *const *v = call->words.v;
@@ -226,12 +226,12 @@ struct node_call *node_gc(struct node *node, int64_t age_s, uint64_t keep_bytes,
 	struct node_freed *ret, node_done_fn *done, void *ctx)
 {
 	static const struct call_ops ops = {
-		.reset = gc_reset, .keys = "freed", .notified = gc_notified};
+		.reset = gc_reset, .keys = "freed", .keyed_line = gc_line};
 	struct query *query = call_new(node, sizeof(*query), &ops, done, ctx);
 
 	query->freed = ret;
 	query->call.response_ms = SLOW_MS;
-	call_print(&query->call, "gc");
+	call_add_text(&query->call, "gc");
 	call_number(&query->call, age_s > 0 ? (uint64_t)age_s : 0);
 	call_number(&query->call, keep_bytes);
 	return query_begin(query, dry ? " dry\n" : "\n");
@@ -350,7 +350,7 @@ static void machine_reset(struct node_call *call)
 	node_machine_init(machine);
 }
 
-static int machine_notified(struct node_call *call, struct err *err)
+static int machine_line(struct node_call *call, struct err *err)
 {
 	return node_machine_line(&call->words, ((struct query *)call)->machine, err);
 }
@@ -360,7 +360,7 @@ struct node_call *node_machine(
 {
 	static const struct call_ops ops = {.reset = machine_reset,
 		.keys = "load memory cpus gpu meter fault",
-		.notified = machine_notified};
+		.keyed_line = machine_line};
 	struct query *query = call_new(node, sizeof(*query), &ops, done, ctx);
 
 	query->machine = ret;
@@ -456,7 +456,7 @@ static void batch_reset(struct node_call *call)
 	node_attempts_done(&batch->responses);
 }
 
-static int batch_notified(struct node_call *call, struct err *err)
+static int batch_line(struct node_call *call, struct err *err)
 {
 	struct node_batch *batch = (struct node_batch *)call;
 	struct node_attempt attempt;
@@ -503,7 +503,7 @@ static void batch_over(struct node_call *call, const struct err *error)
 
 static const struct call_ops batch_ops = {.reset = batch_reset,
 	.keys = "attempt",
-	.notified = batch_notified,
+	.keyed_line = batch_line,
 	.over = batch_over,
 	.free = query_batch_free};
 
@@ -513,7 +513,7 @@ static struct node_batch *batch_of(struct node *node)
 		return node->batch;
 	struct node_batch *batch = call_new(node, sizeof(*batch), &batch_ops, NULL, NULL);
 
-	call_print(&batch->call, "state");
+	call_add_text(&batch->call, "state");
 	node->batch = batch;
 	call_begin_later(&batch->call);
 	return batch;

@@ -450,7 +450,7 @@ struct node_call *node_data(struct node *node, const char *key,
 	data->fd = -1;
 	data->open = open;
 	data->open_ctx = open_ctx;
-	call_print(&data->call, "data");
+	call_add_text(&data->call, "data");
 	call_word(&data->call, key);
 	call_line_end(&data->call);
 	int r = node_name_is_good(key) ? 0 : err_set(&error, E_BUG, "data without a name");

@@ -63,7 +63,7 @@ void node_wire_evidence(struct node_wire *wire, struct err *err)
 	if (wire->in.len > wire->at && (!wire->has_begun || wire->is_loose)) {
 		node_wire_keep(wire, wire->in.data + wire->at);
 		wire->at = wire->in.len;
-		wire->polled = 0;
+		wire->searched = 0;
 	}
 	for (size_t i = 0; i < NODE_WIRE_KEPT; i++)
 		if (wire->kept[i])
@@ -128,7 +128,7 @@ static int check_partial(struct node_wire *wire, struct err *err)
 {
 	size_t len = wire->in.len - wire->at, drop;
 
-	wire->polled = len;
+	wire->searched = len;
 	if (len <= NODE_LINE_MAX)
 		return 0;
 	if (wire->has_begun && !wire->is_loose)
@@ -136,7 +136,7 @@ static int check_partial(struct node_wire *wire, struct err *err)
 			NODE_LINE_MAX);
 	drop = len - TAIL;
 	wire->at += drop;
-	wire->polled = TAIL;
+	wire->searched = TAIL;
 	return wire->is_loose ? 0 : add_noise(wire, drop, err);
 }
 
@@ -146,7 +146,7 @@ static char *wire_take_line(struct node_wire *wire, char *end, size_t *ret_len)
 	size_t len = (size_t)(end - line);
 
 	wire->at += len + 1;
-	wire->polled = 0;
+	wire->searched = 0;
 	*end = '\0';
 	/* A terminal there makes CR LF of LF. */
 	while (len && line[len - 1] == '\r')
@@ -175,9 +175,9 @@ static int wire_check_line(const struct node_wire *wire, const char *line, size_
 
 static char *find_end(struct node_wire *wire)
 {
-	const char *from = wire->in.data + wire->at + wire->polled;
+	const char *from = wire->in.data + wire->at + wire->searched;
 
-	return memchr(from, '\n', wire->in.len - wire->at - wire->polled);
+	return memchr(from, '\n', wire->in.len - wire->at - wire->searched);
 }
 
 int node_wire_next(struct node_wire *wire, struct node_said *ret, struct err *err)
@@ -218,7 +218,7 @@ size_t node_wire_rest(struct node_wire *wire, const char **ret)
 
 	*ret = wire->in.data + wire->at;
 	wire->at = wire->in.len;
-	wire->polled = 0;
+	wire->searched = 0;
 	return len;
 }
 

@@ -37,8 +37,8 @@ struct node_wire {
 	char mark[NODE_MARK_LEN + 1];
 	bool is_loose;              /* stderr: a line that is too long loses its beginning */
 	bool has_begun;             /* a line with MARK has come */
-	struct buf in;              /* from at on it has not been looked at */
-	size_t at, polled;          /* looked: bytes from at on that have no LF */
+	struct buf in;              /* from at on it has not been read */
+	size_t at, searched;        /* searched: bytes from at on that have no LF */
 	uint64_t noise;             /* bytes before the first line with MARK */
 	char *kept[NODE_WIRE_KEPT]; /* the newest at the end */
 };
@@ -98,7 +98,7 @@ struct node_handshake {
 	struct node_facts facts; /* its strings are of words */
 	bool has_free;
 	char *words[NODE_FACT_WORDS];
-	struct strv old; /* words that were replaced and may be looked at still */
+	struct strv old; /* words that were replaced and may be in use still */
 	struct VEC_OF(struct node_partial) partials;
 };
 void node_handshake_done(struct node_handshake *handshake);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/backoff.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/random.h"
@@ -414,23 +415,20 @@ void call_finish(struct node_call *call, struct err *error)
 void call_progressed(struct node_call *call)
 {
 	call->lost_ms = 0;
-	call->backoff_ms = 0;
+	call->n_failures = 0;
 }
 
 static bool call_back_off(struct node_call *call)
 {
-	int64_t now_ms = clock_ms(), backoff_ms = 2 * call->backoff_ms;
+	int64_t now_ms = clock_ms();
 
 	if (!call->lost_ms)
 		call->lost_ms = now_ms;
 	if (call->timeout_ms >= 0 && now_ms - call->lost_ms >= call->timeout_ms)
 		return false;
-	if (backoff_ms < BACKOFF_MIN_MS)
-		backoff_ms = BACKOFF_MIN_MS;
-	call->backoff_ms = backoff_ms < BACKOFF_MAX_MS ? backoff_ms : BACKOFF_MAX_MS;
+	int64_t delay_ms = backoff_ms(++call->n_failures, BACKOFF_MIN_MS, BACKOFF_MAX_MS);
 	/* Many that were cut at once do not come back at once. */
-	node_set_timer(
-		call, now_ms + call->backoff_ms / 2 + random_below((uint32_t)call->backoff_ms));
+	node_set_timer(call, now_ms + delay_ms / 2 + random_below((uint32_t)delay_ms));
 	return true;
 }
 

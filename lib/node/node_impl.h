@@ -236,7 +236,7 @@ struct node_call {
 	int64_t response_ms; /* as of a request */
 	int64_t timeout_ms;  /* of all retries; -1: no limit */
 	int64_t lost_ms;     /* since when it fails; 0: it does not */
-	int64_t backoff_ms;  /* the last one */
+	unsigned n_failures; /* since it made progress */
 	uint64_t sent;       /* bytes, in conversations that are over */
 	struct loop_timer *timer;
 	bool is_over; /* the timer is for done */

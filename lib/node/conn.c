@@ -432,7 +432,7 @@ static int write_some(struct node_conn *conn)
 	return 1;
 }
 
-static void conn_print(struct node_conn *conn, const char *data, size_t len, bool ends)
+static void conn_send(struct node_conn *conn, const char *data, size_t len, bool ends)
 {
 	conn->waiting_at = 0;
 	buf_reset(&conn->waiting);
@@ -440,7 +440,7 @@ static void conn_print(struct node_conn *conn, const char *data, size_t len, boo
 	conn->wants_eof = ends;
 }
 
-void node_conn_query(struct node_conn *conn, const struct node_request *request)
+void node_conn_request(struct node_conn *conn, const struct node_request *request)
 {
 	BUG_ON(conn->phase != PHASE_READY && conn->phase != PHASE_OVER);
 	if (conn->phase == PHASE_OVER)
@@ -450,7 +450,7 @@ void node_conn_query(struct node_conn *conn, const struct node_request *request)
 	/* Only the verb: what follows may be secret. */
 	trace_note(TRACE_SSH, "%s: runner: %.*s", conn->name, (int)strcspn(request->text, " \n"),
 		request->text);
-	conn_print(conn, request->text, strlen(request->text), !request->keeps_stdin);
+	conn_send(conn, request->text, strlen(request->text), !request->keeps_stdin);
 	buf_adds(&conn->waiting, ".\n");
 	conn->request.text = NULL;
 	conn->has_payload = request->payload != NULL;
@@ -541,7 +541,7 @@ static void send_runner(struct node_conn *conn, char *line)
 	}
 	conn->phase = PHASE_SENDING;
 	watch_silence(conn, conn->options.response_ms);
-	conn_print(conn, node_runner, node_runner_size, true);
+	conn_send(conn, node_runner, node_runner_size, true);
 }
 
 static void begin_facts(struct node_conn *conn, char *version)

@@ -477,7 +477,7 @@ static int node_on_handshake(void *ctx, struct err *err)
 		return r;
 	request.text = call->text.data;
 	request.payload = call->ops->payload ? on_payload : NULL;
-	node_conn_query(call->conn, &request);
+	node_conn_request(call->conn, &request);
 	return 0;
 }
 

@@ -53,7 +53,7 @@ struct node_request {
 /* From the loop only; line and raw are for a request. The conversation may be freed in `ended`
  * alone. A negative return of the first three ends it with that error. */
 struct node_conn_events {
-	/* Facts are there: node_conn_query may be called, now or later. */
+	/* Facts are there: node_conn_request may be called, now or later. */
 	int (*handshake)(void *ctx, struct err *err);
 	/* 1: taken; 0: not understood, and left as it was. flow: CHANNEL_ERR in raw answers. */
 	int (*line)(void *ctx, enum channel_flow flow, char *line, struct err *err);
@@ -89,7 +89,7 @@ void node_conn_hand(struct node_conn *conn, const struct node_conn_events *event
 /* NULL: it has not said hello. */
 const struct node_handshake *node_conn_handshake(const struct node_conn *conn);
 /* Behind hello, once. */
-void node_conn_query(struct node_conn *conn, const struct node_request *request);
+void node_conn_request(struct node_conn *conn, const struct node_request *request);
 void node_conn_wake(struct node_conn *conn);
 void node_conn_resize(struct node_conn *conn, unsigned columns, unsigned rows);
 /* Valid as long as the conversation. */

@@ -56,13 +56,13 @@ static struct json *hosts_json(const struct target_item *item)
 
 	for (size_t i = 0; i < item->hosts.n; i++) {
 		struct json *json = json_object();
-		const struct node_poll *poll = &item->node_polls[i];
+		const struct node_probe *probe = &item->node_probes[i];
 		if (item->requested)
-			node_poll_to_json(poll, json);
+			node_probe_to_json(probe, json);
 		else
 			json_set_str(json, "host", item->hosts.v[i]);
-		if (err_is_set(&poll->error))
-			json_set(json, "error", error_json(&poll->error));
+		if (err_is_set(&probe->error))
+			json_set(json, "error", error_json(&probe->error));
 		json_add(list, json);
 	}
 	return list;
@@ -110,7 +110,7 @@ static size_t n_answered(const struct target_item *item)
 	size_t n = 0;
 
 	for (size_t i = 0; i < item->hosts.n; i++)
-		n += item->node_polls[i].facts != NULL;
+		n += item->node_probes[i].facts != NULL;
 	return n;
 }
 
@@ -125,8 +125,8 @@ static char *pool_text(const struct target_item *item)
 	size_t n_gpus = 0, n_free = 0;
 
 	for (size_t i = 0; i < item->hosts.n; i++) {
-		n_gpus += item->node_polls[i].gpus.n;
-		n_free += node_poll_free_gpus(&item->node_polls[i]);
+		n_gpus += item->node_probes[i].gpus.n;
+		n_free += node_probe_free_gpus(&item->node_probes[i]);
 	}
 	return mem_printf("%zu of %zu hosts answer, %zu of %zu GPUs free", n_answered(item),
 		item->hosts.n, n_free, n_gpus);
@@ -138,7 +138,7 @@ static char *state_text(const struct target_item *item)
 	if (!item->requested)
 		return NULL;
 	if (item->hosts.n == 1)
-		return node_poll_text(&item->node_polls[0]);
+		return node_probe_text(&item->node_probes[0]);
 	return item->hosts.n ? pool_text(item) : kube_poll_text(&item->poll);
 }
 
@@ -230,8 +230,8 @@ static int commands_targets_print_table(struct app *app, const struct target_lis
 static void print_hosts(struct app *app, const struct target_item *item)
 {
 	for (size_t i = 0; item->requested && i < item->hosts.n; i++) {
-		const struct err *error = &item->node_polls[i].error;
-		AUTO_FREE char *text = node_poll_text(&item->node_polls[i]);
+		const struct err *error = &item->node_probes[i].error;
+		AUTO_FREE char *text = node_probe_text(&item->node_probes[i]);
 		if (item->hosts.n > 1)
 			app_note(app, "%s: %s: %s", item->name, item->hosts.v[i], text);
 		if (error->hint)

@@ -24,9 +24,9 @@ void target_list_done(struct target_list *list)
 		free(item->kube_namespace);
 		free(item->why_not);
 		kube_poll_done(&item->poll);
-		for (size_t i = 0; item->node_polls && i < item->hosts.n; i++)
-			node_poll_done(&item->node_polls[i]);
-		free(item->node_polls);
+		for (size_t i = 0; item->node_probes && i < item->hosts.n; i++)
+			node_probe_done(&item->node_probes[i]);
+		free(item->node_probes);
 		strv_done(&item->hosts);
 		free(item->dir);
 	}
@@ -60,7 +60,7 @@ static void list_set_hosts(struct session *session, struct target_item *item)
 		return;
 	strv_copy(&item->hosts, &target_node_of(target)->hosts);
 	item->dir = mem_strdup(target_node_of(target)->root);
-	item->node_polls = mem_alloc(item->hosts.n + 1, sizeof(*item->node_polls));
+	item->node_probes = mem_alloc(item->hosts.n + 1, sizeof(*item->node_probes));
 }
 
 static void list_add_named(struct session *session, const struct config *config, const char *name,
@@ -210,22 +210,22 @@ static char *why_not(struct session *session, const struct target_item *item)
 int target_list_query_hosts(struct session *session, struct target_list *list, int64_t limit_ms,
 	const volatile int *interrupted, struct err *err)
 {
-	struct VEC_OF(struct node_poll) polls = {0};
+	struct VEC_OF(struct node_probe) probes = {0};
 	size_t n = 0;
 	int r = 0;
 
 	vec_foreach (struct target_item, item, &list->items) {
 		item->requested = item->requested || item->hosts.n > 0;
 		for (size_t i = 0; i < item->hosts.n; i++)
-			*vec_push(&polls) = (struct node_poll){
+			*vec_push(&probes) = (struct node_probe){
 				.host = item->hosts.v[i], .root = item->dir, .gpus_too = true};
 	}
-	if (polls.n)
-		r = node_poll_all(session, polls.v, polls.n, limit_ms, -1, interrupted, err);
+	if (probes.n)
+		r = node_probe_all(session, probes.v, probes.n, limit_ms, -1, interrupted, err);
 	vec_foreach (struct target_item, item, &list->items)
 		for (size_t i = 0; i < item->hosts.n; i++)
-			item->node_polls[i] = polls.v[n++];
-	vec_done(&polls);
+			item->node_probes[i] = probes.v[n++];
+	vec_done(&probes);
 	return r;
 }
 

@@ -27,8 +27,8 @@ struct target_item {
 	struct kube_poll poll; /* if it was asked */
 	/* Of an ssh target. */
 	struct strv hosts;
-	char *dir;                    /* there; NULL: the default */
-	struct node_poll *node_polls; /* of each, if it was asked; zero else */
+	char *dir;                      /* there; NULL: the default */
+	struct node_probe *node_probes; /* of each, if it was asked; zero else */
 };
 
 struct target_list {

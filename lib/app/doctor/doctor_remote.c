@@ -425,23 +425,23 @@ static void evaluate_tools(const struct node_facts *facts, struct doctor_row *ro
 }
 
 static void notify_host(
-	const struct target_item *item, const struct node_poll *poll, struct doctor_row *row)
+	const struct target_item *item, const struct node_probe *probe, struct doctor_row *row)
 {
-	AUTO_FREE char *text = node_poll_text(poll);
+	AUTO_FREE char *text = node_probe_text(probe);
 	const char *why = NULL;
 
-	if (poll->opened && poll->opened->ssh)
-		ssh_transport(poll->opened->ssh, &why);
-	if (!poll->facts) {
-		doctor_found(row, "%s: %s", item->name, poll->host);
-		doctor_blame(row, DOCTOR_PROBLEM, poll->error.hint, "%s", text);
+	if (probe->opened && probe->opened->ssh)
+		ssh_transport(probe->opened->ssh, &why);
+	if (!probe->facts) {
+		doctor_found(row, "%s: %s", item->name, probe->host);
+		doctor_blame(row, DOCTOR_PROBLEM, probe->error.hint, "%s", text);
 		return;
 	}
 	doctor_found(row, "%s: %s answers after %lld ms: %s; programs are started by %s%s%s",
-		item->name, poll->host, (long long)poll->response_ms, text, poll->facts->launch,
+		item->name, probe->host, (long long)probe->response_ms, text, probe->facts->launch,
 		why ? "; " : "", why ? why : "");
-	evaluate_tools(poll->facts, row);
-	if (str_eq(poll->facts->launch, "nohup"))
+	evaluate_tools(probe->facts, row);
+	if (str_eq(probe->facts->launch, "nohup"))
 		doctor_blame(row, DOCTOR_WARNING, NULL,
 			"there is no setsid: programs may end with the login");
 }
@@ -463,7 +463,7 @@ int doctor_nodes(const struct doctor *doctor, struct doctor_row *row, struct err
 			doctor_blame(more, DOCTOR_PROBLEM, error->hint, "%s", error->message);
 		}
 		for (size_t i = 0; i < item->hosts.n; i++)
-			notify_host(item, &item->node_polls[i], next_row(row));
+			notify_host(item, &item->node_probes[i], next_row(row));
 	}
 	return 0;
 }

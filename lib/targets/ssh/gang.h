@@ -25,7 +25,7 @@ struct gang_rank {
 	bool is_held, is_going;      /* ready; told to go */
 	struct target_status status; /* unless absent */
 };
-/* State known here before the nodes were polled. */
+/* State known here, read before the nodes were asked. */
 struct gang_view {
 	bool is_submitting; /* somebody submits it: nothing is to be done */
 	bool is_ours;       /* it is submitted from here, if from anywhere */

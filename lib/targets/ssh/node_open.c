@@ -104,7 +104,7 @@ static void node_open_print(void *ctx, const char *text, bool is_detail)
 		session->env.print(session->env.print_ctx, text);
 }
 
-static int node_open_query(
+static int node_open_prompt(
 	void *ctx, const char *question, bool secret, struct buf *response, struct err *err)
 {
 	const struct session *session = ctx;
@@ -134,7 +134,7 @@ static int open_ssh(struct session *session, const struct node_hosts_open *all,
 		.accept_new_host = env->accept_new_host,
 		.first_command = first,
 		.print = node_open_print,
-		.query = env->query ? node_open_query : NULL,
+		.query = env->query ? node_open_prompt : NULL,
 		.ctx = session,
 	};
 
@@ -287,14 +287,14 @@ int node_open(struct session *session, const char *name, const char *root, struc
 enum { AT_ONCE_MAX = 32, INTERRUPT_POLL_MS = 200 };
 
 /*
- * Asking
+ * Probing
  */
 
 struct watch;
 
 struct question {
 	struct watch *watch;
-	struct node_poll *poll;
+	struct node_probe *probe;
 	struct node_call *requested;
 	const struct node_facts *facts; /* true once they have come */
 };
@@ -336,9 +336,9 @@ static void node_open_end_one(struct question *question, struct err *error)
 {
 	struct watch *watch = question->watch;
 
-	node_explain(question->poll->opened, error);
+	node_explain(question->probe->opened, error);
 	if (err_is_set(error))
-		err_move(&question->poll->error, error);
+		err_move(&question->probe->error, error);
 	else
 		node_open_settle(watch);
 	watch->n_open--;
@@ -353,7 +353,7 @@ static int on_gpus(void *ctx, int status, struct err *error, struct err *err)
 
 	(void)err;
 	question->requested = NULL;
-	question->poll->has_gpus = status == 0;
+	question->probe->has_gpus = status == 0;
 	node_open_end_one(question, error);
 	return 0;
 }
@@ -361,19 +361,19 @@ static int on_gpus(void *ctx, int status, struct err *error, struct err *err)
 static int node_open_on_handshake(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct question *question = ctx;
-	struct node_poll *poll = question->poll;
+	struct node_probe *probe = question->probe;
 
 	(void)err;
 	question->requested = NULL;
 	if (status == 0) {
-		poll->facts = question->facts;
-		poll->response_ms = clock_ms() - poll->opened->begun_ms;
+		probe->facts = question->facts;
+		probe->response_ms = clock_ms() - probe->opened->begun_ms;
 	}
-	if (status < 0 || !poll->gpus_too) {
+	if (status < 0 || !probe->gpus_too) {
 		node_open_end_one(question, error);
 		return 0;
 	}
-	question->requested = node_gpus(poll->opened->node, &poll->gpus, on_gpus, question);
+	question->requested = node_gpus(probe->opened->node, &probe->gpus, on_gpus, question);
 	return 0;
 }
 
@@ -381,15 +381,15 @@ static void begin_some(struct watch *watch)
 {
 	while (watch->n_begun < watch->n && watch->n_open < AT_ONCE_MAX) {
 		struct question *question = &watch->questions[watch->n_begun++];
-		struct node_poll *poll = question->poll;
+		struct node_probe *probe = question->probe;
 
-		poll->response_ms = -1;
-		if (node_open(watch->session, poll->host, poll->root, &poll->opened, &poll->error) <
-			0)
+		probe->response_ms = -1;
+		if (node_open(watch->session, probe->host, probe->root, &probe->opened,
+			    &probe->error) < 0)
 			continue;
 		watch->n_open++;
 		question->requested = node_handshake(
-			poll->opened->node, &question->facts, node_open_on_handshake, question);
+			probe->opened->node, &question->facts, node_open_on_handshake, question);
 	}
 }
 
@@ -421,7 +421,7 @@ static int wait_all(struct watch *watch, int64_t limit_ms, struct err *err)
 	return r;
 }
 
-int node_poll_all(struct session *session, struct node_poll *polls, size_t n, int64_t limit_ms,
+int node_probe_all(struct session *session, struct node_probe *probes, size_t n, int64_t limit_ms,
 	int64_t settle_ms, const volatile int *interrupted, struct err *err)
 {
 	AUTO_FREE struct question *questions = mem_alloc(n + 1, sizeof(*questions));
@@ -432,62 +432,62 @@ int node_poll_all(struct session *session, struct node_poll *polls, size_t n, in
 		.settle_ms = settle_ms};
 
 	for (size_t i = 0; i < n; i++)
-		questions[i] = (struct question){.watch = &watch, .poll = &polls[i]};
+		questions[i] = (struct question){.watch = &watch, .probe = &probes[i]};
 	int r = wait_all(&watch, limit_ms, err);
 	for (size_t i = 0; i < n; i++) {
 		bool is_late = questions[i].requested || i >= watch.n_begun;
 		node_cancel(questions[i].requested);
-		if (is_late && !polls[i].facts)
-			err_set(&polls[i].error, E_TARGET_SILENT, "%s did not answer in time",
-				polls[i].host);
+		if (is_late && !probes[i].facts)
+			err_set(&probes[i].error, E_TARGET_SILENT, "%s did not answer in time",
+				probes[i].host);
 	}
 	return r;
 }
 
-void node_poll_done(struct node_poll *poll)
+void node_probe_done(struct node_probe *probe)
 {
-	if (!poll)
+	if (!probe)
 		return;
-	err_done(&poll->error);
-	vec_done(&poll->gpus);
-	*poll = (struct node_poll){0};
+	err_done(&probe->error);
+	vec_done(&probe->gpus);
+	*probe = (struct node_probe){0};
 }
 
 /*
- * Showing
+ * Printing
  */
 
-size_t node_poll_free_gpus(const struct node_poll *poll)
+size_t node_probe_free_gpus(const struct node_probe *probe)
 {
 	size_t n = 0;
 
-	vec_foreach (const struct node_gpu, gpu, &poll->gpus)
+	vec_foreach (const struct node_gpu, gpu, &probe->gpus)
 		n += !gpu->used && !*gpu->holder;
 	return n;
 }
 
-static void node_open_add_gpus(const struct node_poll *poll, struct buf *out)
+static void node_open_add_gpus(const struct node_probe *probe, struct buf *out)
 {
-	if (!poll->has_gpus)
+	if (!probe->has_gpus)
 		return;
-	if (poll->gpus.n == 0)
+	if (probe->gpus.n == 0)
 		buf_adds(out, ", no GPUs");
 	else
-		buf_addf(out, ", %zu of %zu GPUs free (%s)", node_poll_free_gpus(poll),
-			poll->gpus.n, poll->gpus.v[0].model);
+		buf_addf(out, ", %zu of %zu GPUs free (%s)", node_probe_free_gpus(probe),
+			probe->gpus.n, probe->gpus.v[0].model);
 }
 
-char *node_poll_text(const struct node_poll *poll)
+char *node_probe_text(const struct node_probe *probe)
 {
-	const struct node_facts *facts = poll->facts;
+	const struct node_facts *facts = probe->facts;
 	AUTO_BUF struct buf out = {0};
 	char size[16];
 
 	if (!facts)
-		return mem_strdup(err_is_set(&poll->error) ? poll->error.message : "");
+		return mem_strdup(err_is_set(&probe->error) ? probe->error.message : "");
 	buf_init(&out, 4096);
 	buf_addf(&out, "%s %s", facts->system, facts->machine);
-	node_open_add_gpus(poll, &out);
+	node_open_add_gpus(probe, &out);
 	if (facts->cpus)
 		buf_addf(&out, ", %u CPUs", facts->cpus);
 	if (facts->memory_bytes)
@@ -497,11 +497,11 @@ char *node_poll_text(const struct node_poll *poll)
 	return buf_take(&out);
 }
 
-static struct json *gpus_json(const struct node_poll *poll)
+static struct json *gpus_json(const struct node_probe *probe)
 {
 	struct json *list = json_array();
 
-	vec_foreach (const struct node_gpu, gpu, &poll->gpus) {
+	vec_foreach (const struct node_gpu, gpu, &probe->gpus) {
 		struct json *json = json_object();
 		json_set_int(json, "index", gpu->index);
 		json_set_str(json, "vendor", gpu->vendor);
@@ -514,11 +514,11 @@ static struct json *gpus_json(const struct node_poll *poll)
 	return list;
 }
 
-void node_poll_to_json(const struct node_poll *poll, struct json *json)
+void node_probe_to_json(const struct node_probe *probe, struct json *json)
 {
-	const struct node_facts *facts = poll->facts;
+	const struct node_facts *facts = probe->facts;
 
-	json_set_str(json, "host", poll->host);
+	json_set_str(json, "host", probe->host);
 	json_set_bool(json, "reachable", facts != NULL);
 	if (!facts)
 		return;
@@ -531,25 +531,28 @@ void node_poll_to_json(const struct node_poll *poll, struct json *json)
 		json_set(json, "free_bytes", json_null());
 	else
 		json_set_int(json, "free_bytes", (int64_t)facts->free_bytes);
-	json_set_int(json, "answer_ms", poll->response_ms);
-	json_set(json, "gpus", poll->has_gpus ? gpus_json(poll) : json_null());
+	json_set_int(json, "answer_ms", probe->response_ms);
+	json_set(json, "gpus", probe->has_gpus ? gpus_json(probe) : json_null());
 }
 
-void node_poll_offer(const struct node_poll *poll, struct node_offer *ret)
+void node_probe_offer(const struct node_probe *probe, struct node_offer *ret)
 {
-	const struct node_facts *facts = poll->facts;
+	const struct node_facts *facts = probe->facts;
 
-	*ret = (struct node_offer){.host = poll->host, .answered = facts != NULL, .load = -1};
+	*ret = (struct node_offer){.host = probe->host, .answered = facts != NULL, .load = -1};
 	if (!facts) {
-		ret->why_not = poll->error.message;
+		ret->why_not = probe->error.message;
 		return;
 	}
-	ret->gpus = (unsigned)poll->gpus.n;
-	ret->gpus_free = (unsigned)node_poll_free_gpus(poll);
+	ret->gpus = (unsigned)probe->gpus.n;
+	ret->gpus_free = (unsigned)node_probe_free_gpus(probe);
 	ret->cpus = facts->cpus;
 	ret->memory_bytes = ret->memory_free_bytes = facts->memory_bytes;
 	ret->disk_free_bytes = facts->free_bytes;
 }
+
+/* Of a run: lines HOST MACHINE PLACE NAME. */
+#define RUN_MACHINES "machines"
 
 enum { MACHINES_MAX = 256 << 10, IDENTITY_LEN = 32 };
 

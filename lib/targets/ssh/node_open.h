@@ -37,40 +37,40 @@ int node_open(struct session *session, const char *host, const char *root, struc
 void node_explain(const struct node_host *host, struct err *error);
 
 /*
- * A look at hosts before anything is sent there: whether they answer, what they have, which GPUs
+ * Hosts are probed before anything is sent there: whether they answer, what they have, which GPUs
  * are free. All are asked at the same time, a limited number at once; what has no response at the
  * end of the time limit is not known.
  */
 
-struct node_poll {
+struct node_probe {
 	/* Input, borrowed; root: NULL: the default. */
 	const char *host, *root;
 	bool gpus_too;
 
-	struct node_host *opened;       /* the session's; NULL: fault says why */
+	struct node_host *opened;       /* the session's; NULL: error says why */
 	struct err error;               /* why it was not asked, or did not answer */
 	const struct node_facts *facts; /* the node's; NULL: none came */
 	int64_t response_ms;            /* until they came; -1: none did */
 	struct node_gpus gpus;
 	bool has_gpus; /* gpus is known */
 };
-void node_poll_done(struct node_poll *poll);
+void node_probe_done(struct node_probe *probe);
 
-/* Fills looks, which are zero but for what to look at. limit_ms: -1: as long as a login takes.
+/* Fills probes, which are zero but for their input. limit_ms: -1: as long as a login takes.
  * settle_ms: how long the others are waited for once one has answered; -1: no less. *interrupted
  * (may be NULL) ends it with E_CANCELED; nothing else is an error. Blocks. */
-int node_poll_all(struct session *session, struct node_poll *polls, size_t n, int64_t limit_ms,
+int node_probe_all(struct session *session, struct node_probe *probes, size_t n, int64_t limit_ms,
 	int64_t settle_ms, const volatile int *interrupted, struct err *err);
 
 /* GPUs that nobody holds or uses. */
-size_t node_poll_free_gpus(const struct node_poll *poll);
+size_t node_probe_free_gpus(const struct node_probe *probe);
 /* "linux x86_64, 3 of 8 GPUs free, 64 CPUs, 812 GiB free": one line for people; the caller frees.
  */
-char *node_poll_text(const struct node_poll *poll);
-/* Adds the members of look to an object. */
-void node_poll_to_json(const struct node_poll *poll, struct json *json);
-/* For node_choose; strings are look's. */
-void node_poll_offer(const struct node_poll *poll, struct node_offer *ret);
+char *node_probe_text(const struct node_probe *probe);
+/* Adds the members of probe to an object. */
+void node_probe_to_json(const struct node_probe *probe, struct json *json);
+/* For node_choose; strings are probe's. */
+void node_probe_offer(const struct node_probe *probe, struct node_offer *ret);
 
 /*
  * The machine that the name of an SSH host led to when a run was sent there, with the user and
@@ -78,9 +78,6 @@ void node_poll_offer(const struct node_poll *poll, struct node_offer *ret);
  * login nodes, another ssh_config, a host that was renamed or reinstalled, another `User`). Reports
  * from another place about a run are no evidence.
  */
-
-/* Of a run: lines HOST MACHINE PLACE NAME, for node_machine.c only. */
-#define RUN_MACHINES "machines"
 
 /* facts: of the machine that has the run now. */
 void node_machine_note(const struct dirs *dirs, const char *run_id, const char *host,

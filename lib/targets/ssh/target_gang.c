@@ -17,7 +17,7 @@
 #include "targets/ssh/node_job.h"
 #include "targets/ssh/node_open.h"
 
-enum { GANG_HOLD_MS = 15 * 60 * 1000, GANG_TOKEN_CAPACITY = 24 };
+enum { GANG_HOLD_MS = 15 * 60 * 1000 };
 
 /* The hosts of a run, which are asked together. */
 struct gang;
@@ -37,14 +37,14 @@ struct gang {
 	size_t n_open;
 	/* All have answered; not from within the call that asked. */
 	void (*done)(struct gang *gang);
-	/* Of gang_poll */
+	/* As of gang_query. */
 	struct gang_view view;
 	struct gang_rank *ranks;
 	enum gang_step *steps;
 };
 
 /*
- * The hosts of a run: asked, and told, all at once.
+ * The hosts of a run: queries and requests to all at once.
  */
 
 bool node_handle_is_gang(const char *handle)
@@ -150,7 +150,7 @@ static void gang_close(struct gang *gang)
 }
 
 /*
- * Asking
+ * Queries
  */
 
 static int target_gang_on_response(void *ctx, int status, struct err *error, struct err *err)
@@ -171,7 +171,7 @@ static int target_gang_on_response(void *ctx, int status, struct err *error, str
 }
 
 /* Before the nodes are asked: then what they say is at least as new. */
-static void target_gang_poll_here(struct gang *gang)
+static void target_gang_read_local(struct gang *gang)
 {
 	const struct dirs *dirs = &gang->node->session->dirs;
 	AUTO_FREE char *dir = dirs_attempt(dirs, gang->handle.run_id, gang->handle.attempt);
@@ -188,11 +188,11 @@ static void target_gang_poll_here(struct gang *gang)
 	};
 }
 
-/* Asks all for their attempts; what is known here is looked at before. */
+/* Asks all for their attempts; what is known here is read before. */
 static void gang_query(struct gang *gang, void (*done)(struct gang *gang))
 {
 	forget_responses(gang);
-	target_gang_poll_here(gang);
+	target_gang_read_local(gang);
 	gang->done = done;
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		struct gang_place *place = &gang->places[i];
@@ -260,10 +260,10 @@ static struct gang_place *gang_failed(struct gang *gang)
 }
 
 /*
- * Telling
+ * Requests
  */
 
-static struct node_call *ssh_target_gang_notify(struct gang_place *place, const char *verb)
+static struct node_call *gang_request(struct gang_place *place, const char *verb)
 {
 	const struct node_handle *handle = &place->gang->handle;
 	struct node *node = place->host->node;
@@ -282,13 +282,13 @@ static struct node_call *ssh_target_gang_notify(struct gang_place *place, const 
 
 /* Sends verb to all hosts; cancels requests that are open. verb: "stop", "forget", "forget all",
  * "drop", "go". */
-static void gang_notify(struct gang *gang, const char *verb, void (*done)(struct gang *gang))
+static void gang_broadcast(struct gang *gang, const char *verb, void (*done)(struct gang *gang))
 {
 	forget_responses(gang);
 	gang->done = done;
 	gang->n_open = gang->hosts.n;
 	for (size_t i = 0; i < gang->hosts.n; i++)
-		gang->places[i].requested = ssh_target_gang_notify(&gang->places[i], verb);
+		gang->places[i].requested = gang_request(&gang->places[i], verb);
 }
 
 /* Takes the steps; whether there was one: then done is called. */
@@ -306,13 +306,13 @@ static bool gang_take_steps(struct gang *gang, void (*done)(struct gang *gang))
 		if (gang->steps[i] == GANG_NOTHING || !place->is_answered)
 			continue;
 		gang->n_open++;
-		place->requested = ssh_target_gang_notify(place, verbs[gang->steps[i]]);
+		place->requested = gang_request(place, verbs[gang->steps[i]]);
 	}
 	return gang->n_open > 0;
 }
 
 /*
- * How a run of several hosts stands, and what all of them are told.
+ * How a run of several hosts stands, and what is requested of all of them.
  */
 
 enum { SETTLE_MS = 700 };
@@ -451,7 +451,7 @@ int target_gang_state(struct target *target, const char *handle, struct target_s
  * Requests to all hosts
  */
 
-struct telling {
+struct broadcast {
 	struct target_work work;
 	struct gang gang;
 	struct target_call *call;
@@ -459,23 +459,23 @@ struct telling {
 	bool is_stop;
 };
 
-static void drop_telling(struct target_work *work)
+static void drop_broadcast(struct target_work *work)
 {
-	struct telling *telling = (struct telling *)work;
+	struct broadcast *broadcast = (struct broadcast *)work;
 
-	if (telling->gang.node)
-		loop_remove_timer(telling->gang.node->target.loop, telling->timer);
-	gang_close(&telling->gang);
-	free(telling);
+	if (broadcast->gang.node)
+		loop_remove_timer(broadcast->gang.node->target.loop, broadcast->timer);
+	gang_close(&broadcast->gang);
+	free(broadcast);
 }
 
 /* Where the attempt never came to there is nothing to be stopped, as long as somebody heard it. */
-static bool is_heard(const struct telling *telling)
+static bool was_heard(const struct broadcast *broadcast)
 {
 	bool heard = false;
 
-	for (size_t i = 0; i < telling->gang.hosts.n; i++) {
-		const struct gang_place *place = &telling->gang.places[i];
+	for (size_t i = 0; i < broadcast->gang.hosts.n; i++) {
+		const struct gang_place *place = &broadcast->gang.places[i];
 		heard |= place->is_answered;
 		if (!place->is_answered && place->error.id != E_RUN_NOT_FOUND)
 			return false;
@@ -483,49 +483,49 @@ static bool is_heard(const struct telling *telling)
 	return heard;
 }
 
-static void end_telling(struct telling *telling)
+static void end_broadcast(struct broadcast *broadcast)
 {
 	AUTO_ERR struct err error = {0};
-	struct gang_place *failed = gang_failed(&telling->gang);
+	struct gang_place *failed = gang_failed(&broadcast->gang);
 	int r = 0;
 
-	if (failed && !(telling->is_stop && is_heard(telling)))
+	if (failed && !(broadcast->is_stop && was_heard(broadcast)))
 		r = err_move(&error, &failed->error);
-	target_call_end(telling->call, r, &error);
+	target_call_end(broadcast->call, r, &error);
 }
 
-static void on_notified(struct gang *gang)
+static void on_broadcast(struct gang *gang)
 {
-	end_telling(CONTAINER_OF(gang, struct telling, gang));
+	end_broadcast(CONTAINER_OF(gang, struct broadcast, gang));
 }
 
 static int target_gang_on_late(void *ctx, struct err *err)
 {
-	struct telling *telling = ctx;
+	struct broadcast *broadcast = ctx;
 
 	(void)err;
-	telling->timer = NULL;
-	end_telling(telling);
+	broadcast->timer = NULL;
+	end_broadcast(broadcast);
 	return 0;
 }
 
-int target_gang_notify(struct target *target, const char *handle, const char *verb,
+int target_gang_broadcast(struct target *target, const char *handle, const char *verb,
 	struct target_call *call, struct err *err)
 {
-	struct telling *telling = mem_alloc(1, sizeof(*telling));
+	struct broadcast *broadcast = mem_alloc(1, sizeof(*broadcast));
 
-	*telling = (struct telling){
-		.work = {drop_telling}, .call = call, .is_stop = str_eq(verb, "stop")};
-	int r = gang_open(target, handle, &telling->gang, err);
+	*broadcast = (struct broadcast){
+		.work = {drop_broadcast}, .call = call, .is_stop = str_eq(verb, "stop")};
+	int r = gang_open(target, handle, &broadcast->gang, err);
 	if (r < 0) {
-		drop_telling(&telling->work);
+		drop_broadcast(&broadcast->work);
 		return r;
 	}
-	target_call_begin(call, &telling->work);
+	target_call_begin(call, &broadcast->work);
 	if (call->deadline_ms)
-		telling->timer = loop_add_timer(
-			target->loop, call->deadline_ms, target_gang_on_late, telling);
-	gang_notify(&telling->gang, verb, on_notified);
+		broadcast->timer = loop_add_timer(
+			target->loop, call->deadline_ms, target_gang_on_late, broadcast);
+	gang_broadcast(&broadcast->gang, verb, on_broadcast);
 	return 0;
 }
 
@@ -605,7 +605,7 @@ int target_gang_fetch(struct target *target, const char *handle, struct fetch_si
 
 /*
  * The output of several hosts at once, line by line. A place in it is the offset of each rank, by
- * rank, with commas. While it is followed, the run is looked at: its ranks end with each other.
+ * rank, with commas. While it is followed, the run is polled: its ranks end with each other.
  */
 
 enum {
@@ -768,10 +768,10 @@ static void target_gang_on_notice(void *ctx, const char *text)
 }
 
 /*
- * A look at the run meanwhile
+ * The state of the run meanwhile
  */
 
-static void target_gang_poll_in(struct reading *reading, int64_t ms);
+static void target_gang_poll_after(struct reading *reading, int64_t ms);
 
 static void target_gang_on_polled(struct target_call *call, int status, struct err *err)
 {
@@ -780,12 +780,12 @@ static void target_gang_on_polled(struct target_call *call, int status, struct e
 	(void)status;
 	err_clear(err);
 	reading->is_polling = false;
-	target_gang_poll_in(reading, reading->n_open < reading->n || reading->status.cancelling
-					     ? POLL_SOON_MS
-					     : POLL_MS);
+	target_gang_poll_after(reading, reading->n_open < reading->n || reading->status.cancelling
+						? POLL_SOON_MS
+						: POLL_MS);
 }
 
-static int target_gang_on_poll(void *ctx, struct err *err)
+static int target_gang_on_poll_timer(void *ctx, struct err *err)
 {
 	struct reading *reading = ctx;
 	AUTO_ERR struct err error = {0};
@@ -801,14 +801,14 @@ static int target_gang_on_poll(void *ctx, struct err *err)
 	return 0;
 }
 
-static void target_gang_poll_in(struct reading *reading, int64_t ms)
+static void target_gang_poll_after(struct reading *reading, int64_t ms)
 {
 	struct loop *loop = reading->node->target.loop;
 
 	if (!reading->request.follow || reading->is_polling)
 		return;
 	loop_remove_timer(loop, reading->timer);
-	reading->timer = loop_add_timer(loop, clock_ms() + ms, target_gang_on_poll, reading);
+	reading->timer = loop_add_timer(loop, clock_ms() + ms, target_gang_on_poll_timer, reading);
 }
 
 /*
@@ -829,7 +829,7 @@ static int target_gang_on_end(void *ctx, int status, struct err *error, struct e
 	if (status < 0 && !err_is_set(&reading->error))
 		err_move(&reading->error, error);
 	if (--reading->n_open > 0) {
-		target_gang_poll_in(reading, 0);
+		target_gang_poll_after(reading, 0);
 		return 0;
 	}
 	int r = err_is_set(&reading->error) ? err_move(&end, &reading->error) : 0;
@@ -929,7 +929,7 @@ int target_gang_logs(struct target *target, const char *handle,
 	if (reading->n > 1)
 		reading->flush =
 			loop_add_timer(target->loop, clock_ms() + FLUSH_MS / 2, on_flush, reading);
-	target_gang_poll_in(reading, POLL_MS);
+	target_gang_poll_after(reading, POLL_MS);
 	return 0;
 }
 
@@ -1041,7 +1041,7 @@ static void target_gang_take_back(struct starting *starting)
 {
 	drop_starts(starting);
 	target_gang_set_timer(starting, DROP_MS, on_drop_late);
-	gang_notify(&starting->gang, "drop", on_dropped);
+	gang_broadcast(&starting->gang, "drop", on_dropped);
 }
 
 /*
@@ -1064,7 +1064,7 @@ static void target_gang_on_gone(struct gang *gang)
 static void go(struct starting *starting)
 {
 	target_gang_set_timer(starting, 0, NULL);
-	gang_notify(&starting->gang, "go", target_gang_on_gone);
+	gang_broadcast(&starting->gang, "go", target_gang_on_gone);
 }
 
 /*
@@ -1110,9 +1110,9 @@ static int check_rank(struct starting *starting, size_t i)
 	return rank->is_held;
 }
 
-static int target_gang_on_start_poll(void *ctx, struct err *err);
+static int target_gang_on_start_timer(void *ctx, struct err *err);
 
-static void on_polled(struct gang *gang)
+static void target_gang_on_start_polled(struct gang *gang)
 {
 	struct starting *starting = starting_of(gang);
 	bool all = gang_take(gang);
@@ -1135,16 +1135,16 @@ static void on_polled(struct gang *gang)
 	if (n_ready == gang->hosts.n)
 		go(starting);
 	else
-		target_gang_set_timer(starting, START_POLL_MS, target_gang_on_start_poll);
+		target_gang_set_timer(starting, START_POLL_MS, target_gang_on_start_timer);
 }
 
-static int target_gang_on_start_poll(void *ctx, struct err *err)
+static int target_gang_on_start_timer(void *ctx, struct err *err)
 {
 	struct starting *starting = ctx;
 
 	(void)err;
 	starting->timer = NULL;
-	gang_query(&starting->gang, on_polled);
+	gang_query(&starting->gang, target_gang_on_start_polled);
 	return 0;
 }
 
@@ -1180,7 +1180,7 @@ static void on_sent(struct target_call *call, int status, struct err *err)
 	if (err_is_set(&starting->error))
 		target_gang_take_back(starting);
 	else
-		gang_query(&starting->gang, on_polled);
+		gang_query(&starting->gang, target_gang_on_start_polled);
 }
 
 static int send_rank(struct starting *starting, size_t i, int gpus, struct err *err)

@@ -28,10 +28,6 @@
 
 enum { EXIT_CANCELLED = 143, EXIT_OURS = 125, EXIT_SIGNAL = 128, NUMBERS_MAX = 64 };
 
-/*
- * The engine
- */
-
 static bool get_number(const struct node_attempt *attempt, const char *key, double *ret)
 {
 	const char *text = node_attempt_get(attempt, key);
@@ -208,7 +204,7 @@ void target_node_status(
 }
 
 /*
- * Asking
+ * State
  */
 
 struct querying {
@@ -285,7 +281,7 @@ static int target_node_on_found(void *ctx, int status, struct err *error, struct
 	return node_work_end(&querying->base, 0, error);
 }
 
-static void target_node_poll_here(struct querying *querying)
+static void target_node_read_local(struct querying *querying)
 {
 	const struct node_work *work = &querying->base;
 	const struct dirs *dirs = &work->target->session->dirs;
@@ -297,7 +293,6 @@ static void target_node_poll_here(struct querying *querying)
 	querying->was_accepted = access(accepted, F_OK) == 0;
 }
 
-/* target_ops: target_node_state.c, …_logs.c, …_submit.c, …_reach.c, …_fetch.c, …_adopt.c */
 static int target_node_state(struct target *target, const char *handle, struct target_status *ret,
 	struct target_call *call, struct err *err)
 {
@@ -310,7 +305,7 @@ static int target_node_state(struct target *target, const char *handle, struct t
 	int r = node_work_begin(target, handle, &querying->base, call, err);
 	if (r < 0)
 		return r;
-	target_node_poll_here(querying);
+	target_node_read_local(querying);
 	strv_addf(&querying->names, "%s/%d", querying->base.handle.run_id,
 		querying->base.handle.attempt);
 	querying->base.requested = node_state(querying->base.host->node, &querying->names,
@@ -327,16 +322,16 @@ enum { POOL_MS = 15000, SETTLE_MS = 3000 };
 
 struct choosing {
 	struct target_node *node;
-	struct node_poll *polls;
+	struct node_probe *probes;
 	struct node_offer *offers;
 	size_t n;
 };
 
 static void choosing_done(struct choosing *choosing)
 {
-	for (size_t i = 0; choosing->polls && i < choosing->n; i++)
-		node_poll_done(&choosing->polls[i]);
-	free(choosing->polls);
+	for (size_t i = 0; choosing->probes && i < choosing->n; i++)
+		node_probe_done(&choosing->probes[i]);
+	free(choosing->probes);
 	free(choosing->offers);
 }
 
@@ -374,36 +369,36 @@ static int check_hosts(struct choosing *choosing, const struct spec *spec, struc
 	bool is_enough = is_pool && spec->resources.nodes <= 1;
 
 	choosing->n = node->hosts.n;
-	choosing->polls = mem_alloc(choosing->n + 1, sizeof(*choosing->polls));
+	choosing->probes = mem_alloc(choosing->n + 1, sizeof(*choosing->probes));
 	choosing->offers = mem_alloc(choosing->n + 1, sizeof(*choosing->offers));
 	for (size_t i = 0; i < choosing->n; i++)
-		choosing->polls[i] = (struct node_poll){.host = node->hosts.v[i],
+		choosing->probes[i] = (struct node_probe){.host = node->hosts.v[i],
 			.root = node->root,
 			.gpus_too = is_pool || spec->runtime.gpus > 0 || type};
-	int r = node_poll_all(node->session, choosing->polls, choosing->n, is_pool ? POOL_MS : -1,
+	int r = node_probe_all(node->session, choosing->probes, choosing->n, is_pool ? POOL_MS : -1,
 		is_enough ? SETTLE_MS : -1, NULL, err);
 	for (size_t i = 0; r == 0 && type && i < choosing->n; i++)
-		keep_model(&choosing->polls[i].gpus, type);
+		keep_model(&choosing->probes[i].gpus, type);
 	return r;
 }
 
 static void target_node_add_silent(const struct choosing *choosing, struct err *err)
 {
 	for (size_t i = 0; i < choosing->n; i++)
-		if (!choosing->polls[i].facts)
-			err_evidence(err, "%s: %s", choosing->polls[i].host,
-				choosing->polls[i].error.message);
+		if (!choosing->probes[i].facts)
+			err_evidence(err, "%s: %s", choosing->probes[i].host,
+				choosing->probes[i].error.message);
 }
 
 static int fail_choice(struct choosing *choosing, const struct node_requirements *requirements,
 	const char *why, struct err *err)
 {
 	const char *name = choosing->node->target.name;
-	const struct err *first = &choosing->polls[0].error;
+	const struct err *first = &choosing->probes[0].error;
 	size_t n_answered = 0;
 
 	for (size_t i = 0; i < choosing->n; i++)
-		n_answered += choosing->polls[i].facts != NULL;
+		n_answered += choosing->probes[i].facts != NULL;
 	if (n_answered == 0)
 		err_set(err, first->id, "none of the %zu hosts of target %s answers", choosing->n,
 			name);
@@ -421,10 +416,10 @@ static void target_node_take(struct choosing *choosing, size_t at, const char *w
 
 	free(node->chosen);
 	free(node->why);
-	node->chosen = mem_strdup(choosing->polls[at].host);
+	node->chosen = mem_strdup(choosing->probes[at].host);
 	node->why = mem_strdup(why);
 	log_note("%s answered after %lld ms; programs are started by %s there", node->chosen,
-		(long long)choosing->polls[at].response_ms, choosing->polls[at].facts->launch);
+		(long long)choosing->probes[at].response_ms, choosing->probes[at].facts->launch);
 	if (choosing->n > 1 && env->print) {
 		AUTO_FREE char *text = mem_printf(
 			"%s of target %s takes it: %s", node->chosen, node->target.name, why);
@@ -439,7 +434,7 @@ static void take_gang(struct choosing *choosing, const struct node_choice *choic
 	AUTO_STRV struct strv names = {0};
 
 	for (size_t i = 0; i < choice->hosts.n; i++)
-		strv_add(&names, choosing->polls[choice->hosts.v[i]].host);
+		strv_add(&names, choosing->probes[choice->hosts.v[i]].host);
 	free(node->chosen);
 	free(node->why);
 	node->chosen = strv_join(&names, ",");
@@ -465,19 +460,19 @@ static int target_node_choose(struct choosing *choosing,
 	AUTO(node_choice_done) struct node_choice choice = {0};
 
 	for (size_t i = 0; i < choosing->n; i++) {
-		const struct node_poll *poll = &choosing->polls[i];
-		node_poll_offer(poll, &choosing->offers[i]);
-		if (poll->facts)
+		const struct node_probe *probe = &choosing->probes[i];
+		node_probe_offer(probe, &choosing->offers[i]);
+		if (probe->facts)
 			choosing->offers[i].missing_bytes =
-				missing_bytes(poll->facts, requirements->image);
+				missing_bytes(probe->facts, requirements->image);
 	}
 	node_choose(choosing->offers, choosing->n, &wanted, &choice);
 	if (choice.hosts.n == 0)
 		return fail_choice(choosing, &wanted, choice.why, err);
 	for (size_t i = 0; i < choosing->n; i++)
-		if (!choosing->polls[i].facts)
-			strv_addf(ret_notes, "%s is passed over: %s", choosing->polls[i].host,
-				choosing->polls[i].error.message);
+		if (!choosing->probes[i].facts)
+			strv_addf(ret_notes, "%s is passed over: %s", choosing->probes[i].host,
+				choosing->probes[i].error.message);
 	if (choice.hosts.n > 1)
 		take_gang(choosing, &choice);
 	else
@@ -487,56 +482,57 @@ static int target_node_choose(struct choosing *choosing,
 }
 
 /* More than there are would never begin. */
-static int target_node_check_gpus(struct node_poll *poll, const struct spec *spec, struct err *err)
+static int target_node_check_gpus(
+	struct node_probe *probe, const struct spec *spec, struct err *err)
 {
 	const char *type = spec->resources.gpu_type;
 	int wanted = spec->runtime.gpus;
 
-	if (!poll->gpus_too)
+	if (!probe->gpus_too)
 		return 0;
-	if (!poll->has_gpus)
-		return err_move(err, &poll->error);
-	if (wanted <= 0 || (size_t)wanted <= poll->gpus.n)
+	if (!probe->has_gpus)
+		return err_move(err, &probe->error);
+	if (wanted <= 0 || (size_t)wanted <= probe->gpus.n)
 		return 0;
 	AUTO_FREE char *shown = type ? str_shown(type) : mem_strdup("");
 	err_set(err, E_GPU_COUNT, "requested %d %s%sGPU%s, host %s has %zu", wanted, shown,
-		type ? " " : "", wanted == 1 ? "" : "s", poll->host, poll->gpus.n);
+		type ? " " : "", wanted == 1 ? "" : "s", probe->host, probe->gpus.n);
 	return type ? err_hint(err, "dlrun targets")
-		    : err_hint(err, "dlrun submit -g %zu …", poll->gpus.n);
+		    : err_hint(err, "dlrun submit -g %zu …", probe->gpus.n);
 }
 
 /* A pool is chosen from by the same. */
 static int target_node_check_size(
-	const struct node_poll *poll, const struct resources *wanted, struct err *err)
+	const struct node_probe *probe, const struct resources *wanted, struct err *err)
 {
-	const struct node_facts *facts = poll->facts;
+	const struct node_facts *facts = probe->facts;
 	char requested[16], has[16];
 
 	if (facts->cpus && wanted->cpus_milli > (int64_t)facts->cpus * 1000) {
 		err_set(err, E_TARGET_UNSUPPORTED, "--cpus %g: host %s has %u CPU%s",
-			(double)wanted->cpus_milli / 1000, poll->host, facts->cpus,
+			(double)wanted->cpus_milli / 1000, probe->host, facts->cpus,
 			facts->cpus == 1 ? "" : "s");
 		return err_hint(err, "dlrun submit --cpus %u …", facts->cpus);
 	}
 	if (facts->memory_bytes && wanted->memory_bytes > facts->memory_bytes) {
 		err_set(err, E_TARGET_UNSUPPORTED, "--memory %s: host %s has %s",
-			str_size(wanted->memory_bytes, requested), poll->host,
+			str_size(wanted->memory_bytes, requested), probe->host,
 			str_size(facts->memory_bytes, has));
 		return err_hint(err, "dlrun submit --memory %lluMi …",
 			(unsigned long long)(facts->memory_bytes >> 20));
 	}
 	if (wanted->disk_bytes <= facts->free_bytes)
 		return 0;
-	return err_set(err, E_NODE_DISK, "%s: %s has %s free, resources.disk is %s", poll->host,
+	return err_set(err, E_NODE_DISK, "%s: %s has %s free, resources.disk is %s", probe->host,
 		facts->local, str_size(facts->free_bytes, has),
 		str_size(wanted->disk_bytes, requested));
 }
 
-/* Requirements that the host would refuse, by its own facts. */
-static int check_capacity(const struct node_poll *poll,
+/* Requirements that the host would refuse, by its own facts: tools and space. */
+static int check_host_facts(const struct node_probe *probe,
 	const struct target_requirements *requirements, struct err *err)
 {
-	const struct node_facts *facts = poll->facts;
+	const struct node_facts *facts = probe->facts;
 	uint64_t need = requirements->tree_bytes * NODE_TREE_FACTOR +
 			missing_bytes(facts, requirements->image);
 	int r = 0;
@@ -544,13 +540,13 @@ static int check_capacity(const struct node_poll *poll,
 	for (size_t i = 0; r == 0 && i < facts->missing.n; i++) {
 		const char *needed = node_tool_needed(facts->missing.v[i]);
 		if (needed)
-			r = err_set(err, E_NODE_TOOL, "host %s has no %s", poll->host, needed);
+			r = err_set(err, E_NODE_TOOL, "host %s has no %s", probe->host, needed);
 	}
 	if (r == 0 && facts->free_bytes < need)
 		r = err_set(err, E_NODE_DISK,
-			"%s: %s has %" PRIu64 " bytes free, %" PRIu64 " are needed", poll->host,
+			"%s: %s has %" PRIu64 " bytes free, %" PRIu64 " are needed", probe->host,
 			facts->local, facts->free_bytes, need);
-	node_explain(poll->opened, err);
+	node_explain(probe->opened, err);
 	return r;
 }
 
@@ -595,13 +591,14 @@ static int target_node_learn(struct target *target, const struct target_requirem
 		return r;
 	if (choosing.n > 1 || requirements->spec->resources.nodes > 1)
 		return target_node_choose(&choosing, requirements, ret_notes, err);
-	if (!choosing.polls[0].facts)
-		return err_move(err, &choosing.polls[0].error);
-	r = check_capacity(&choosing.polls[0], requirements, err);
+	if (!choosing.probes[0].facts)
+		return err_move(err, &choosing.probes[0].error);
+	r = check_host_facts(&choosing.probes[0], requirements, err);
 	if (r == 0)
-		r = target_node_check_gpus(&choosing.polls[0], requirements->spec, err);
+		r = target_node_check_gpus(&choosing.probes[0], requirements->spec, err);
 	if (r == 0)
-		r = target_node_check_size(&choosing.polls[0], &requirements->spec->resources, err);
+		r = target_node_check_size(
+			&choosing.probes[0], &requirements->spec->resources, err);
 	if (r == 0)
 		target_node_take(&choosing, 0, NULL);
 	return r;
@@ -609,7 +606,7 @@ static int target_node_learn(struct target *target, const struct target_requirem
 
 /*
  * Runs that the hosts know and the store here does not: this user's from another machine. The
- * record of each lies beside it (target_node_submit.c). A host that does not answer is passed over
+ * record of each lies beside it (target_node_run.c). A host that does not answer is passed over
  * while others do.
  */
 
@@ -712,7 +709,7 @@ static int target_node_parse(
 	AUTO_FREE char *name = mem_strndup(id, strlen(id) - RUN_SUFFIX - 1);
 	*ret = run_new(id, name);
 	foreign_take(*ret, doc, json_get(doc, "spec"), layout);
-	/* Looked at by find_hosts. */
+	/* For target_node_find_hosts. */
 	const struct json *hosts = json_get(json_get(doc, "target"), "hosts");
 	if (hosts)
 		json_set(json_sub((*ret)->doc, "target"), "hosts", json_clone(hosts));
@@ -1017,7 +1014,7 @@ static int target_node_cancel(
 	struct node_work *work;
 
 	if (node_handle_is_gang(handle))
-		return target_gang_notify(target, handle, "stop", call, err);
+		return target_gang_broadcast(target, handle, "stop", call, err);
 	work = mem_alloc(1, sizeof(*work));
 	*work = (struct node_work){.release = release_plain};
 	int r = node_work_begin(target, handle, work, call, err);
@@ -1033,7 +1030,8 @@ static int target_node_forget(struct target *target, const char *handle, bool al
 	struct node_work *work;
 
 	if (node_handle_is_gang(handle))
-		return target_gang_notify(target, handle, all ? "forget all" : "forget", call, err);
+		return target_gang_broadcast(
+			target, handle, all ? "forget all" : "forget", call, err);
 	work = mem_alloc(1, sizeof(*work));
 	*work = (struct node_work){.release = release_plain};
 	int r = node_work_begin(target, handle, work, call, err);
@@ -1077,7 +1075,7 @@ static void free_node(struct target *target)
 	strv_done(&node->hosts);
 	free(node->chosen);
 	free(node->why);
-	free(node->said);
+	free(node->last_notice);
 	free(node->root);
 	free(node->runtime);
 	free(node->target.name);

@@ -27,8 +27,8 @@ struct target_node {
 	char *chosen;            /* that runs go to, or several with commas; NULL: not yet */
 	char *why;               /* one sentence about the choice; or NULL */
 	char *runtime;           /* podman, docker; NULL: programs run on the host itself */
-	char *said;              /* the last notice, and when; or NULL */
-	int64_t said_ms;
+	char *last_notice;       /* or NULL; and when */
+	int64_t last_notice_ms;
 };
 
 static inline struct target_node *target_node_of(struct target *target)
@@ -70,12 +70,12 @@ struct node_work {
 	void (*release)(struct node_work *work);
 };
 /* Takes work, allocated with its release set, over: after a failure it is gone. Then the operation
- * sets asked. */
+ * sets requested. */
 int node_work_begin(struct target *target, const char *handle, struct node_work *work,
 	struct target_call *call, struct err *err);
 /* Extends the operation's timeout: ms from now on (-1: no limit). */
 void node_work_extend(struct node_work *work, int64_t ms);
-/* For node_done_fn: asked is over; ends the call. */
+/* For node_done_fn: requested is over; ends the call. */
 int node_work_end(struct node_work *work, int status, struct err *error);
 
 /* Notes here that the attempt was accepted, whatever becomes of the node. */

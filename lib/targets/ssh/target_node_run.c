@@ -367,7 +367,7 @@ struct reading {
 	struct loop_timer *timer;
 	struct strv names;
 	struct node_attempts found;
-	char *notified;
+	char *reported;
 	bool has_begun;
 };
 
@@ -386,7 +386,7 @@ static void log_release(struct node_work *work)
 	stop_polling(reading);
 	node_attempts_done(&reading->found);
 	strv_done(&reading->names);
-	free(reading->notified);
+	free(reading->reported);
 	free(reading);
 }
 
@@ -405,7 +405,7 @@ static void target_node_run_on_notice(void *ctx, const char *text)
 
 static void target_node_run_poll_later(struct reading *reading);
 
-static void target_node_run_notify_waiting(struct reading *reading)
+static void target_node_run_report_waiting(struct reading *reading)
 {
 	AUTO(target_status_done) struct target_status status = {0};
 
@@ -413,10 +413,10 @@ static void target_node_run_notify_waiting(struct reading *reading)
 		return;
 	target_node_status(reading->base.host->node, &reading->found.v[0], &status);
 	reading->has_begun = status.state == RUN_RUNNING || run_state_is_final(status.state);
-	if (reading->has_begun || str_empty(status.text) || str_eq(status.text, reading->notified))
+	if (reading->has_begun || str_empty(status.text) || str_eq(status.text, reading->reported))
 		return;
-	free(reading->notified);
-	reading->notified = mem_strdup(status.text);
+	free(reading->reported);
+	reading->reported = mem_strdup(status.text);
 	AUTO_FREE char *reason = words_reason_now(status.text);
 	target_node_run_on_notice(reading, reason);
 }
@@ -430,7 +430,7 @@ static int target_node_run_on_polled(void *ctx, int status, struct err *error, s
 	(void)err;
 	reading->poll = NULL;
 	if (status == 0)
-		target_node_run_notify_waiting(reading);
+		target_node_run_report_waiting(reading);
 	node_attempts_done(&reading->found);
 	if (!reading->has_begun)
 		target_node_run_poll_later(reading);
@@ -536,7 +536,7 @@ int target_node_logs(struct target *target, const char *handle,
 enum {
 	HOLD_MS = 8 * 1000,
 	RETRY_MS = 200,
-	SAID_AGAIN_MS = 5000,
+	NOTICE_AGAIN_MS = 5000,
 	SIGNAL_STATUS = 128,
 	STATUS_UNKNOWN = 125,
 	COLUMNS = 80,
@@ -600,18 +600,18 @@ static void start_pump(struct relay *relay)
 	relay->pump = pump_start(&options);
 }
 
-/* A browser tries again at once: the same words are told now and then. */
-static void target_node_run_print(struct target_node *node, const char *text)
+/* A browser tries again at once: the same text is repeated now and then. */
+static void target_node_run_notify(struct target_node *node, const char *text)
 {
 	int64_t now_ms = clock_ms();
 
 	if (!node->target.notice)
 		return;
-	if (!str_eq(text, node->said) || now_ms - node->said_ms > SAID_AGAIN_MS)
+	if (!str_eq(text, node->last_notice) || now_ms - node->last_notice_ms > NOTICE_AGAIN_MS)
 		node->target.notice(node->target.notice_ctx, text);
-	free(node->said);
-	node->said = mem_strdup(text);
-	node->said_ms = now_ms;
+	free(node->last_notice);
+	node->last_notice = mem_strdup(text);
+	node->last_notice_ms = now_ms;
 }
 
 static int on_retry(void *ctx, struct err *err);
@@ -625,7 +625,7 @@ static void fail_connect(struct relay *relay, struct err *error)
 			relay->base.target->target.loop, clock_ms() + RETRY_MS, on_retry, relay);
 		return;
 	}
-	target_node_run_print(relay->base.target, error->message);
+	target_node_run_notify(relay->base.target, error->message);
 	target_call_end(relay->base.call, -(int)error->code, error);
 }
 
@@ -731,7 +731,7 @@ static int target_node_run_on_executed(void *ctx, int status, struct err *error,
 	return node_work_end(&exec->base, status, error);
 }
 
-static void target_node_run_query_size(struct exec *exec)
+static void target_node_run_read_size(struct exec *exec)
 {
 	exec->pty.columns = COLUMNS;
 	exec->pty.rows = ROWS;
@@ -745,7 +745,7 @@ static int target_node_run_on_resized(void *ctx, int sig, struct err *err)
 
 	(void)sig;
 	(void)err;
-	target_node_run_query_size(exec);
+	target_node_run_read_size(exec);
 	node_exec_resize(exec->base.requested, exec->pty.columns, exec->pty.rows);
 	return 0;
 }
@@ -760,7 +760,7 @@ static int prepare_terminal(struct exec *exec, struct err *err)
 	/* Programs that keep terminals there draw on them: "dumb" will not do. */
 	if (exec->request.is_shell && str_eq(exec->pty.term, "dumb"))
 		exec->pty.term = "xterm";
-	target_node_run_query_size(exec);
+	target_node_run_read_size(exec);
 	int r = loop_add_signal(
 		exec->base.target->target.loop, SIGWINCH, target_node_run_on_resized, exec, err);
 	exec->has_signal = r == 0;
@@ -817,7 +817,7 @@ struct fetching {
 	char *prefix;    /* of paths here; NULL: none */
 	struct buf name; /* a path with it */
 	/* Asked with the list: of a run that has ended nothing changes any more. */
-	struct node_call *poll;
+	struct node_call *state_call;
 	struct strv names;
 	struct node_attempts found;
 	bool has_ended;
@@ -838,7 +838,7 @@ static void fetch_release(struct node_work *work)
 {
 	struct fetching *fetching = (struct fetching *)work;
 
-	node_cancel(fetching->poll);
+	node_cancel(fetching->state_call);
 	strv_done(&fetching->names);
 	node_attempts_done(&fetching->found);
 	node_files_done(&fetching->files);
@@ -1012,16 +1012,16 @@ static int target_node_run_on_listed(void *ctx, int status, struct err *error, s
 	fetching->base.requested = NULL;
 	if (status < 0)
 		return node_work_end(&fetching->base, status, error);
-	return fetching->poll ? 0 : offer_all(fetching);
+	return fetching->state_call ? 0 : offer_all(fetching);
 }
 
-static int fetch_on_polled(void *ctx, int status, struct err *error, struct err *err)
+static int fetch_on_state(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct fetching *fetching = ctx;
 
 	(void)error;
 	(void)err;
-	fetching->poll = NULL;
+	fetching->state_call = NULL;
 	fetching->has_ended = status == 0 && fetching->found.n &&
 			      run_state_is_final(run_state_find(fetching->found.v[0].state));
 	return fetching->base.requested ? 0 : offer_all(fetching);
@@ -1062,8 +1062,8 @@ int node_fetch_rank(struct target *target, const char *handle, const char *prefi
 	fetching->scope.attempt = sink->from_tree ? fetching->base.handle.attempt : 0;
 	strv_addf(&fetching->names, "%s/%d", fetching->base.handle.run_id,
 		fetching->base.handle.attempt);
-	fetching->poll = node_state(fetching->base.host->node, &fetching->names, &fetching->found,
-		fetch_on_polled, fetching);
+	fetching->state_call = node_state(fetching->base.host->node, &fetching->names,
+		&fetching->found, fetch_on_state, fetching);
 	fetching->base.requested =
 		node_files(fetching->base.host->node, fetching->base.handle.run_id,
 			&fetching->scope, &fetching->files, target_node_run_on_listed, fetching);

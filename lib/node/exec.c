@@ -81,7 +81,8 @@ ssize_t node_fd_read(struct node_fd *io, void *out, size_t len, struct err *err)
 	return n < 0 ? err_set_errno(err, E_IO, errno, "cannot read the input") : n;
 }
 
-ssize_t node_fd_write(struct node_fd *io, const char *data, size_t len, struct err *err)
+/* Bytes that were written, 0: none now; all without a descriptor. E_IO: nobody reads any more. */
+static ssize_t node_fd_write(struct node_fd *io, const char *data, size_t len, struct err *err)
 {
 	size_t done = 0;
 

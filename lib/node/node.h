@@ -12,7 +12,6 @@
 #include <stdint.h>
 
 #include "base/loop/loop.h"
-#include "base/util/auto.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "net/stream/channel.h"
@@ -34,8 +33,6 @@ struct node;
 int node_new(const struct node_options *options, const char *first_command, struct node **ret,
 	struct err *err);
 void node_free(struct node *node); /* operations under way are forgotten */
-AUTO_POINTER(struct node, node_free)
-#define AUTO_NODE AUTO(node_free_auto)
 
 /* A conversation is wanted soon: it is opened ahead, unless one waits already. */
 void node_ahead(struct node *node);

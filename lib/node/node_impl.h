@@ -130,8 +130,6 @@ void node_fd_init(struct node_fd *io, struct loop *loop, int fd, short events,
 void node_fd_done(struct node_fd *io);
 /* Bytes, 0 at the end (and without a descriptor), CHANNEL_AGAIN, or E_IO. */
 ssize_t node_fd_read(struct node_fd *io, void *out, size_t len, struct err *err);
-/* Bytes that were written, 0: none now; all without a descriptor. E_IO: nobody reads any more. */
-ssize_t node_fd_write(struct node_fd *io, const char *data, size_t len, struct err *err);
 
 /*
  * Payload of a submit (protocol.h): its parts in their order, as one stream of bytes that can be

@@ -34,8 +34,9 @@
  *	launch HOW                      how programs outlive the login: systemd, setsid, nohup
  *	shell NAME                      what sh is, as far as it can be told: dash, bash,
  *	                                busybox, …
- *	missing NAME                    a tool of NODE_TOOLS that is not there (one line each);
- *	                                flock: nor anything that does the same
+ *	missing NAME                    a tool that is not there (one line each), of tar, gzip,
+ *	                                flock, setsid, tail, head, sha256sum; flock: nor anything
+ *	                                that does the same
  *	layer HEX                       a layer that is kept, newest first, at most
  *	                                NODE_LAYERS_MAX
  *	spare KEY                       a tree that is made ahead
@@ -217,6 +218,5 @@ enum {
 	NODE_NOISE_MAX = 256 << 10,
 	NODE_LAYERS_MAX = 256,
 };
-#define NODE_TOOLS "tar gzip flock setsid tail head sha256sum"
 
 #endif

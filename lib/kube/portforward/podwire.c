@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/portforward/podwire.h"
 
-#include <string.h>
-
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"

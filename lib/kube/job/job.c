@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/job/job.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/util/clock.h"

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/job/overlay.h"
 
-#include <string.h>
-
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/job/job.h"
+#include "kube/api/names.h"
 
 #define PATCH "$patch"
 

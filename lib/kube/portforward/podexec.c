@@ -209,7 +209,7 @@ static int podexec_on_turn(void *ctx, struct err *err)
 }
 
 /* From anywhere: the end comes by the loop's next turn, when all has been written. */
-static void podexec_poll_for_end(struct podexec *exec)
+static void podexec_check_end(struct podexec *exec)
 {
 	if (exec->is_over && !exec->turn && !podexec_has_waiting(exec))
 		exec->turn = loop_add_timer(exec->request.loop, 0, podexec_on_turn, exec);
@@ -225,7 +225,7 @@ static void podexec_on_dead(void *ctx, struct err *error)
 			exec->program);
 		err_evidence(&exec->error, "%s", error->message ? error->message : "");
 	}
-	podexec_poll_for_end(exec);
+	podexec_check_end(exec);
 }
 
 /*
@@ -239,15 +239,15 @@ static short podexec_output_prepare(void *ctx)
 	return output->waiting.len ? POLLOUT : 0;
 }
 
-static bool podexec_has_capacity(int fd)
+static bool podexec_is_writable(int fd)
 {
-	struct pollfd capacity = {.fd = fd, .events = POLLOUT};
+	struct pollfd writable = {.fd = fd, .events = POLLOUT};
 
-	return poll(&capacity, 1, 0) > 0;
+	return poll(&writable, 1, 0) > 0;
 }
 
 /* 0, or -1: the reader is gone. A descriptor that others use, too, is not made non-blocking: so
- * much always fits when poll says that there is room. */
+ * much always fits when poll says that it is writable. */
 static int podexec_write_waiting(struct output *output)
 {
 	const struct buf *waiting = &output->waiting;
@@ -263,7 +263,7 @@ static int podexec_write_waiting(struct output *output)
 		if (n < 0)
 			return -1;
 		output->waiting_at += (size_t)n;
-	} while (output->waiting_at < waiting->len && podexec_has_capacity(output->fd));
+	} while (output->waiting_at < waiting->len && podexec_is_writable(output->fd));
 	return 0;
 }
 
@@ -289,7 +289,7 @@ static int podexec_output_dispatch(void *ctx, short revents, struct err *err)
 		buf_reset(&output->waiting);
 	}
 	podexec_drop_written(output);
-	podexec_poll_for_end(output->exec);
+	podexec_check_end(output->exec);
 	return 0;
 }
 
@@ -359,7 +359,7 @@ static short podexec_input_prepare(void *ctx)
 {
 	const struct podexec *exec = ctx;
 
-	return !exec->is_over && podwire_has_capacity(&exec->wire) ? POLLIN : 0;
+	return !exec->is_over && podwire_is_writable(&exec->wire) ? POLLIN : 0;
 }
 
 static int podexec_input_dispatch(void *ctx, short revents, struct err *err)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/os/os.h"
+#include "base/util/backoff.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -30,7 +31,7 @@ enum {
 	REDIAL_MIN_MS = 100,
 	REDIAL_MAX_MS = 5000,
 	REDIAL_WANTED_MS = 500, /* while somebody waits */
-	SAID_AGAIN_MS = 5000,   /* the same notice not more often */
+	NOTICE_AGAIN_MS = 5000, /* the same notice not more often */
 	OPEN_PORTS_MAX = 64,
 	SHORT_LIFE_MS = 2000, /* a tunnel that ends so early is no success */
 	IDLE_MS = 60 * 1000,  /* a tunnel that is not needed is kept so long */
@@ -78,11 +79,11 @@ struct podforward {
 	struct loop_timer *poll; /* while there are connections */
 	int64_t poll_due_ms;
 	bool is_polling;
-	int64_t redial_ms; /* the pause; 0: the last dial was good */
+	int64_t redial_ms; /* the backoff; 0: the last dial was good */
 	bool was_lost;     /* a tunnel, and there has been none since */
 	struct err error;  /* of the last dial */
-	char *said;        /* the last notice */
-	int64_t said_ms;
+	char *last_notice;
+	int64_t last_notice_ms;
 	unsigned char scratch[PODWIRE_SCRATCH];
 };
 
@@ -105,7 +106,7 @@ struct podforward_tunnel {
 	unsigned requests; /* numbers of its connections */
 	int64_t opened_ms;
 	int64_t idle_ms; /* without a connection since then */
-	/* Time of the last check of the pod, and the pause before the next one. */
+	/* Time of the last poll of the pod, and the interval before the next one. */
 	int64_t polled_ms, poll_ms;
 };
 
@@ -115,7 +116,7 @@ enum conn_wait {
 	WAIT_TUNNEL,
 	WAIT_RETRY,  /* the port was not open */
 	WAIT_REPLY,  /* the first sign of life of its streams */
-	WAIT_SETTLE, /* it may still be said that the port is not open */
+	WAIT_SETTLE, /* the port may still be reported as not open */
 	WAIT_SETTLED,
 	WAIT_ERROR, /* the error stream's end behind the data's */
 	WAIT_LOCAL, /* the local side's end behind the pod's */
@@ -131,7 +132,7 @@ struct podforward_conn {
 	struct buf kept;    /* all that was sent, as long as nothing has come back and it fits */
 	struct buf pending; /* for the local side; from pending_at on */
 	size_t pending_at;
-	struct buf error;   /* what the error stream has said */
+	struct buf error;   /* text of the error stream */
 	bool is_behind;     /* kept has not been sent to these streams yet */
 	bool heard;         /* something has come back: no new try */
 	bool has_requested; /* it has sent something */
@@ -142,7 +143,7 @@ struct podforward_conn {
 	int64_t begun_ms, last_ms;
 	int64_t waits_ms; /* for a response, since then */
 	int losses;       /* tunnels that ended below it */
-	int64_t retry_ms; /* the pause before the next try */
+	unsigned retries; /* of a port that was not open */
 	enum conn_wait wait;
 	struct loop_timer *timer;
 	struct podforward_end end;
@@ -167,7 +168,7 @@ static void forward_wake(struct podforward *forward)
 }
 
 ERR_PRINTF(2, 3)
-static void forward_print(struct podforward *forward, const char *fmt, ...)
+static void forward_notify(struct podforward *forward, const char *fmt, ...)
 {
 	int64_t now_ms = clock_ms();
 	va_list args;
@@ -178,11 +179,12 @@ static void forward_print(struct podforward *forward, const char *fmt, ...)
 	va_start(args, fmt);
 	text = mem_vprintf(fmt, args);
 	va_end(args);
-	if (!str_eq(text, forward->said) || now_ms - forward->said_ms > SAID_AGAIN_MS)
+	if (!str_eq(text, forward->last_notice) ||
+		now_ms - forward->last_notice_ms > NOTICE_AGAIN_MS)
 		forward->options.notice(forward->options.ctx, text);
-	free(forward->said);
-	forward->said = text;
-	forward->said_ms = now_ms;
+	free(forward->last_notice);
+	forward->last_notice = text;
+	forward->last_notice_ms = now_ms;
 }
 
 static size_t forward_find_port(const struct podforward *forward, uint16_t port)
@@ -301,7 +303,7 @@ static size_t conn_pending(const struct podforward_conn *conn)
 }
 
 /* Whether a response to the connection is expected, behind data for others. */
-static bool conn_queries(const struct podforward_conn *conn, int64_t now_ms)
+static bool conn_awaits_response(const struct podforward_conn *conn, int64_t now_ms)
 {
 	if (conn->is_over || conn->remote_end || !conn->has_requested)
 		return false;
@@ -392,13 +394,13 @@ static void conn_end_failed(struct podforward_conn *conn, const struct err *erro
 	conn_finish(conn, true);
 }
 
-/* Reset the local side; fault is copied. */
+/* Reset the local side; the error is copied. */
 static void conn_fail(struct podforward_conn *conn, const struct err *error)
 {
 	if (conn->is_over)
 		return;
 	conn_end_failed(conn, error);
-	forward_print(conn->forward, "a connection to port %u ended: %s", conn->port,
+	forward_notify(conn->forward, "a connection to port %u ended: %s", conn->port,
 		conn->end.error.message);
 }
 
@@ -462,10 +464,7 @@ static void conn_retry(struct podforward_conn *conn)
 	conn_leave_tunnel(conn);
 	conn->error_end = conn->remote_end = false;
 	buf_reset(&conn->error);
-	conn->retry_ms = conn->retry_ms ? 2 * conn->retry_ms : RETRY_MIN_MS;
-	if (conn->retry_ms > RETRY_MAX_MS)
-		conn->retry_ms = RETRY_MAX_MS;
-	conn_set_timer(conn, WAIT_RETRY, conn->retry_ms);
+	conn_set_timer(conn, WAIT_RETRY, backoff_ms(++conn->retries, RETRY_MIN_MS, RETRY_MAX_MS));
 }
 
 static void conn_fail_with_error(struct podforward_conn *conn)
@@ -713,7 +712,7 @@ static bool conn_wants_local(const struct podforward_conn *conn)
 		return false;
 	if (conn->wait == WAIT_LOCAL)
 		return true;
-	return conn->tunnel && !conn->is_behind && podwire_has_capacity(&conn->tunnel->wire) &&
+	return conn->tunnel && !conn->is_behind && podwire_is_writable(&conn->tunnel->wire) &&
 	       conn_is_settled(conn);
 }
 
@@ -909,8 +908,9 @@ static bool tunnel_is_held(const struct podforward_tunnel *tunnel)
 		size_t n = conn_pending(tunnel->conns.v[i]);
 
 		most = n > most ? n : most;
-		is_requested = is_requested ||
-			       (n <= FORWARD_DOWN_MAX && conn_queries(tunnel->conns.v[i], now_ms));
+		is_requested =
+			is_requested ||
+			(n <= FORWARD_DOWN_MAX && conn_awaits_response(tunnel->conns.v[i], now_ms));
 	}
 	return most > FORWARD_DOWN_REQUESTED || (most > FORWARD_DOWN_MAX && !is_requested);
 }
@@ -1060,7 +1060,7 @@ static void tunnel_on_dialled(
 	tunnel->idle_ms = tunnel->opened_ms = clock_ms();
 	err_clear(&forward->error);
 	if (forward->was_lost)
-		forward_print(forward, "connected again, to pod %s", tunnel->pod);
+		forward_notify(forward, "connected again, to pod %s", tunnel->pod);
 	forward->was_lost = false;
 	forward->is_wanted = true;
 	forward_wake(forward);
@@ -1144,18 +1144,23 @@ static void forward_dial(struct podforward *forward)
 	forward->options.resolve(forward->options.ctx, forward);
 }
 
+static void forward_ensure_tunnel(struct podforward *forward)
+{
+	if (!forward_has_tunnel(forward) && (forward->is_wanted || forward_count_waiting(forward)))
+		forward_dial(forward);
+}
+
 static int forward_on_redial(void *ctx, struct err *err)
 {
 	struct podforward *forward = ctx;
 
 	(void)err;
 	forward->redial = NULL;
-	if (!forward_has_tunnel(forward) && (forward->is_wanted || forward_count_waiting(forward)))
-		forward_dial(forward);
+	forward_ensure_tunnel(forward);
 	return 0;
 }
 
-static void forward_pause_dialling(struct podforward *forward, const struct err *error)
+static void forward_redial_later(struct podforward *forward, const struct err *error)
 {
 	int64_t most_ms = forward_count_waiting(forward) ? REDIAL_WANTED_MS : REDIAL_MAX_MS;
 
@@ -1183,7 +1188,7 @@ void podforward_no_pod(struct podforward *forward, const struct err *error, bool
 {
 	forward->resolving = false;
 	if (!is_final) {
-		forward_pause_dialling(forward, error);
+		forward_redial_later(forward, error);
 		return;
 	}
 	forward->is_wanted = false;
@@ -1205,13 +1210,13 @@ static void forward_tunnel_busy(struct podforward_tunnel *tunnel)
 	forward_dial(forward);
 }
 
-static void forward_print_lost(struct podforward *forward, const struct podforward_tunnel *tunnel)
+static void forward_notify_lost(struct podforward *forward, const struct podforward_tunnel *tunnel)
 {
 	if (forward_has_tunnel(forward) && tunnel->conns.n == 0)
 		return;
 	if (!forward_has_tunnel(forward))
 		forward->was_lost = true;
-	forward_print(forward, "the connection to pod %s was lost (%s); connecting again",
+	forward_notify(forward, "the connection to pod %s was lost (%s); connecting again",
 		tunnel->pod, tunnel->error.message ? tunnel->error.message : "no reason given");
 }
 
@@ -1225,7 +1230,7 @@ static void forward_bury(struct podforward *forward, struct podforward_tunnel *t
 			conn_end_failed(conn, &tunnel->error);
 	}
 	if (!tunnel->is_open || clock_ms() - tunnel->opened_ms < SHORT_LIFE_MS)
-		forward_pause_dialling(forward, &tunnel->error);
+		forward_redial_later(forward, &tunnel->error);
 	else
 		forward->redial_ms = 0;
 	tunnel_free(tunnel);
@@ -1245,7 +1250,7 @@ static void forward_reap_tunnels(struct podforward *forward)
 
 		if (tunnel->is_dead) {
 			if (tunnel->is_open) {
-				forward_print_lost(forward, tunnel);
+				forward_notify_lost(forward, tunnel);
 				/* The run may have another pod by now. */
 				forward_forget_pod(forward);
 			}
@@ -1329,8 +1334,8 @@ static int forward_reap_conns(struct podforward *forward, struct err *err)
  * Pods that end without their tunnels
  */
 
-/* Each time after a pause that is twice as long, for as long as something waits. */
-static bool tunnel_is_to_be_visited(struct podforward_tunnel *tunnel, int64_t now_ms)
+/* The interval doubles each time, for as long as something waits. */
+static bool tunnel_poll_is_due(struct podforward_tunnel *tunnel, int64_t now_ms)
 {
 	bool has_stuck = false;
 
@@ -1372,7 +1377,7 @@ static int forward_on_poll(void *ctx, struct err *err)
 		struct podforward_tunnel *tunnel = forward->tunnels.v[i];
 		int64_t backoff_ms = tunnel->poll_ms ? 2 * tunnel->poll_ms : options->poll_ms;
 
-		if (!tunnel_is_to_be_visited(tunnel, now_ms))
+		if (!tunnel_poll_is_due(tunnel, now_ms))
 			continue;
 		tunnel->polled_ms = now_ms;
 		tunnel->poll_ms = backoff_ms < POLL_MAX_MS ? backoff_ms : POLL_MAX_MS;
@@ -1427,8 +1432,7 @@ static int forward_on_turn(void *ctx, struct err *err)
 	for (size_t i = 0; i < forward->conns.n; i++)
 		if (conn_waits(forward->conns.v[i]))
 			forward_place(forward, forward->conns.v[i]);
-	if (!forward_has_tunnel(forward) && (forward->is_wanted || forward_count_waiting(forward)))
-		forward_dial(forward);
+	forward_ensure_tunnel(forward);
 	return 0;
 }
 
@@ -1497,6 +1501,6 @@ void podforward_free(struct podforward *forward)
 	vec_done(&forward->open_ports);
 	forward_forget_pod(forward);
 	err_clear(&forward->error);
-	free(forward->said);
+	free(forward->last_notice);
 	free(forward);
 }

@@ -12,7 +12,7 @@
  * spare one is made as soon as all are, PODFORWARD_TUNNELS_MAX at most. What a slow reader leaves
  * is bounded, then its tunnel is not read.
  *
- * A tunnel is pinged; a dead one is closed with what it carries (those ends are not orderly: a
+ * A tunnel is pinged; a dead one is closed with its connections (those ends are not orderly: a
  * reset), and another one is dialled with growing pauses, to the pod that is there by then. A
  * connection to a port that is not open yet is held and tried again for a while. Of a connection
  * that has sent nothing nothing is lost by a new try. The first one to a port sends its bytes only
@@ -99,7 +99,7 @@ struct podforward_end {
 };
 
 struct podforward_conn;
-/* Carry the connected socket fd, taken over, to a port of the pod. done: from the loop, once; a
+/* Relay the connected socket fd, taken over, to a port of the pod. done: from the loop, once; a
  * negative return ends loop_run. */
 struct podforward_conn *podforward_relay(struct podforward *forward, int fd, uint16_t port,
 	int (*done)(void *ctx, struct podforward_end *end, struct err *err), void *ctx);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/portforward/podwire.h"
 
-#include <string.h>
-
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -16,7 +14,8 @@ enum {
 	ASLEEP_PONG_MS = 3 * 1000,
 };
 
-void podwire_kill(struct podwire *wire, struct err *error)
+/* Takes the error. */
+static void podwire_kill(struct podwire *wire, struct err *error)
 {
 	if (wire->is_dead) {
 		err_clear(error);
@@ -42,7 +41,7 @@ static struct buf *podwire_output(const struct podwire *wire)
 	return wire->ws ? ws_output(wire->ws) : (struct buf *)&wire->plain;
 }
 
-bool podwire_has_capacity(const struct podwire *wire)
+bool podwire_is_writable(const struct podwire *wire)
 {
 	return !wire->is_dead && podwire_output(wire)->len < PODWIRE_OUT_MAX;
 }
@@ -253,7 +252,7 @@ void podwire_init(struct podwire *wire, struct loop *loop, struct stream *stream
 		.scratch = scratch,
 		.ping_ms = ping_ms ? ping_ms : PODWIRE_PING_MS,
 	};
-	/* Bounded by podwire_has_capacity. */
+	/* Bounded by podwire_is_writable. */
 	buf_init(&wire->plain, SIZE_MAX / 2);
 	wire->source = loop_add_fd(loop, stream->fd, &ops, wire);
 	podwire_set_ping(wire, wire->ping_ms);

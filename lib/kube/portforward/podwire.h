@@ -19,7 +19,7 @@
 
 enum {
 	PODWIRE_SCRATCH = 256 << 10, /* one read */
-	PODWIRE_OUT_MAX = 256 << 10, /* waits to be written before it has no room */
+	PODWIRE_OUT_MAX = 256 << 10, /* waits to be written before it is not writable */
 	PODWIRE_PING_MS = 15 * 1000, /* a pong is due after two thirds of it */
 };
 
@@ -61,10 +61,9 @@ void podwire_done(struct podwire *wire);
 
 /* Send one binary message, or its bytes without WebSocket; parts are joined. */
 void podwire_send(struct podwire *wire, const struct ws_part *parts, size_t n);
-bool podwire_has_capacity(const struct podwire *wire);
+/* Whether it lives and less than PODWIRE_OUT_MAX waits. */
+bool podwire_is_writable(const struct podwire *wire);
 /* Write what waits, as far as it goes now. */
 void podwire_flush(struct podwire *wire);
-/* Takes the error. */
-void podwire_kill(struct podwire *wire, struct err *error);
 
 #endif

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/loop/proc.h"
-#include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/status/status_impl.h"

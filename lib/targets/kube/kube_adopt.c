@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/record/foreign.h"

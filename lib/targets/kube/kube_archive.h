@@ -18,11 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/loop/loop.h"
-#include "base/util/buf.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
-#include "kube/logs/runlog.h"
 
 #define KUBE_ARCHIVE_GAPS "gaps"
 #define KUBE_ARCHIVE_MAX  (UINT64_C(1) << 30) /* bytes of all ranks of an attempt */

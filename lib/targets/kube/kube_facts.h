@@ -8,7 +8,6 @@
 #include <stdbool.h>
 
 #include "base/data/json.h"
-#include "core/target/target.h"
 #include "kube/status/status.h"
 #include "targets/kube/target_kube.h"
 

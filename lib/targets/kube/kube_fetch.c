@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"

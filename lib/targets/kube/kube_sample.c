@@ -5,8 +5,6 @@
 #include "base/os/fs.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
-#include "core/attempt/attempt.h"
 #include "core/record/observed.h"
 #include "core/record/run.h"
 #include "host/usage.h"

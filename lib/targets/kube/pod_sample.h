@@ -14,7 +14,6 @@
 #include <stdint.h>
 
 #include "base/data/json.h"
-#include "base/util/vec.h"
 
 enum { POD_SAMPLE_MAX = 1 << 20 }; /* bytes of output that are taken */
 

@@ -725,13 +725,13 @@ struct base_check {
 	struct doctor_row *row;
 	struct config *config;
 	const char *name; /* of the base image */
-	struct base_poll poll;
+	struct base_lookup lookup;
 	bool has_own_login; /* one that another of this host, which is pushed to, has not */
 };
 
 static void base_check_done(struct base_check *check)
 {
-	base_poll_done(&check->poll);
+	base_lookup_done(&check->lookup);
 }
 
 static bool needs_image(const struct config *config, const char *name)
@@ -791,7 +791,7 @@ static void check_program(struct base_check *check, const struct image_base *bas
 	why = found.why ? str_shown(found.why) : NULL;
 	if (found.has == BASE_UNKNOWN)
 		buf_addf(line, "; whether it has %s cannot be known from %s", shown,
-			base->layout == check->poll.layout ? "its configuration" : "here");
+			base->layout == check->lookup.layout ? "its configuration" : "here");
 	else
 		buf_addf(line, "; %s %s: %s", found.has == BASE_HAS ? "has" : "lacks", shown, why);
 	if (found.has != BASE_LACKS)
@@ -809,21 +809,21 @@ static void check_same_registry(struct base_check *check, const char *repository
 	AUTO_REGISTRY struct registry *registry = NULL;
 	AUTO_REGISTRY_REPLY struct registry_reply reply = {0};
 	AUTO_ERR struct err error = {0};
-	const struct image_base *base = check->poll.base;
+	const struct image_base *base = check->lookup.base;
 
 	if (base->n_layers == 0)
 		return;
 	AUTO_FREE char *path = mem_printf("blobs/%s", base->layers[0].digest);
 	struct registry_request request = {.method = "HEAD",
-		.repo = check->poll.ref.repo,
+		.repo = check->lookup.ref.repo,
 		.path = path,
 		.doing = "looking for a layer of the base image"};
-	int r = registry_query_open(&check->poll.client, repository, true, &registry, &error);
-	if (r == 0 && !registry_shares_login(registry, check->poll.ref.repo)) {
+	int r = registry_query_open(&check->lookup.client, repository, true, &registry, &error);
+	if (r == 0 && !registry_shares_login(registry, check->lookup.ref.repo)) {
 		check->has_own_login = true;
 	} else if (r == 0) {
-		registry_add_source(registry, check->poll.ref.repo, true);
-		r = registry_query(&check->poll.client, registry, &request, &reply, &error);
+		registry_add_source(registry, check->lookup.ref.repo, true);
+		r = registry_query(&check->lookup.client, registry, &request, &reply, &error);
 	}
 	if (r < 0)
 		blame_error(check->row, DOCTOR_PROBLEM, &error);
@@ -831,8 +831,8 @@ static void check_same_registry(struct base_check *check, const char *repository
 
 static void check_mounts(struct base_check *check)
 {
-	const struct image_base *base = check->poll.base;
-	const char *host_of_base = check->poll.ref.host;
+	const struct image_base *base = check->lookup.base;
+	const char *host_of_base = check->lookup.ref.host;
 	AUTO_STRV struct strv repositories = {0};
 	AUTO_BUF struct buf line;
 
@@ -853,7 +853,7 @@ static void check_mounts(struct base_check *check)
 				     ? ", can be mounted if the login that pushes may read it"
 				     : ", can be mounted";
 	buf_addf(&line, "%s: %.*s, %zu %s%s", check->name, (int)strlen("sha256:") + 12,
-		check->poll.digest, base->n_layers, base->n_layers == 1 ? "layer" : "layers",
+		check->lookup.digest, base->n_layers, base->n_layers == 1 ? "layer" : "layers",
 		repositories.n && check->row->status == DOCTOR_OK ? mounts : "");
 	check_program(check, base, &line);
 	doctor_found(check->row, "%s", line.data);
@@ -864,10 +864,10 @@ static int check_remote_base(struct base_check *check, struct err *err)
 	AUTO_ERR struct err error = {0};
 	const char *platform = config_str(check->config, "platform");
 
-	int r = base_poll_init(&check->poll, check->doctor->session, REGISTRIES_MS, err);
+	int r = base_lookup_init(&check->lookup, check->doctor->session, REGISTRIES_MS, err);
 	if (r < 0)
 		return r;
-	if (base_poll_query(&check->poll, check->name, platform, &error) == 0) {
+	if (base_lookup_run(&check->lookup, check->name, platform, &error) == 0) {
 		check_mounts(check);
 		return 0;
 	}

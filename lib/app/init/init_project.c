@@ -747,16 +747,16 @@ static char *init_project_program_of(
 static int init_project_query_base(struct session *session, const char *image, const char *program,
 	int64_t limit_ms, struct base_program *ret, struct err *err)
 {
-	AUTO_BASE_POLL struct base_poll poll = {0};
+	AUTO_BASE_LOOKUP struct base_lookup lookup = {0};
 	struct config *config;
 
 	int r = session_config(session, &config, err);
 	if (r == 0)
-		r = base_poll_init(&poll, session, limit_ms, err);
+		r = base_lookup_init(&lookup, session, limit_ms, err);
 	if (r == 0)
-		r = base_poll_query(&poll, image, config_str(config, "platform"), err);
+		r = base_lookup_run(&lookup, image, config_str(config, "platform"), err);
 	if (r == 0)
-		base_program_find(poll.base, program, ret);
+		base_program_find(lookup.base, program, ret);
 	return r;
 }
 

@@ -56,7 +56,7 @@ struct submit {
 	void *will_ctx;
 	bool id_later; /* snapshot_options.id_later */
 	struct pack pack;
-	struct pack_carried carried;    /* its image is set: what goes along with the run */
+	struct pack_reused carried;     /* its image is set: what goes along with the run */
 	const struct pack_added *added; /* instead of a tree: to the image there; or NULL */
 	struct json *image_facts;       /* image_facts.h; NULL: not known */
 	struct image image;

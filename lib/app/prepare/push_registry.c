@@ -476,7 +476,7 @@ static int push_registry_work(struct task *task, void *ctx, struct err *err)
 		return pack_add(&submit->pack, submit->added, push->sink, submit->to.tag,
 			&submit->image, err);
 	if (!has_own_tree)
-		return pack_relay(&submit->pack, &submit->carried, push->sink, submit->to.tag,
+		return pack_reuse(&submit->pack, &submit->carried, push->sink, submit->to.tag,
 			&submit->image, err);
 	return pack_write(&submit->pack, submit->snapshot, push->sink,
 		registry_name(push->registry), submit->to.tag, &submit->image, err);

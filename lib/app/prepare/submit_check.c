@@ -131,7 +131,7 @@ static int submit_check_relay(struct submit *submit, struct err *err)
 	if (r < 0)
 		return r;
 	labels = json_get(json_get(submit->from_config, "config"), "Labels");
-	submit->carried = (struct pack_carried){
+	submit->carried = (struct pack_reused){
 		.image = &submit->from.image,
 		.layout = submit->from.layout,
 		.snapshot_id = json_get_str(labels, LABEL_SNAPSHOT),

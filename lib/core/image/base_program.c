@@ -16,22 +16,22 @@
 #include "base/util/str.h"
 #include "core/image/registry_open.h"
 
-void base_poll_done(struct base_poll *poll)
+void base_lookup_done(struct base_lookup *lookup)
 {
-	if (!poll)
+	if (!lookup)
 		return;
-	image_base_free(poll->base);
-	layout_free(poll->layout);
-	if (poll->dir)
-		fs_remove_tree(AT_FDCWD, poll->dir, NULL);
-	free(poll->dir);
-	free(poll->digest);
-	ref_done(&poll->ref);
-	err_done(&poll->error);
-	registry_client_done(&poll->client);
+	image_base_free(lookup->base);
+	layout_free(lookup->layout);
+	if (lookup->dir)
+		fs_remove_tree(AT_FDCWD, lookup->dir, NULL);
+	free(lookup->dir);
+	free(lookup->digest);
+	ref_done(&lookup->ref);
+	err_done(&lookup->error);
+	registry_client_done(&lookup->client);
 }
 
-static int make_layout(struct base_poll *poll, const char *tmp, struct err *err)
+static int make_layout(struct base_lookup *lookup, const char *tmp, struct err *err)
 {
 	char *dir = mem_printf("%s/dlrun-base-XXXXXX", str_empty(tmp) ? "/tmp" : tmp);
 
@@ -40,53 +40,55 @@ static int make_layout(struct base_poll *poll, const char *tmp, struct err *err)
 		free(dir);
 		return -ERR_IO;
 	}
-	poll->dir = dir;
-	return layout_open(dir, true, &poll->layout, err);
+	lookup->dir = dir;
+	return layout_open(dir, true, &lookup->layout, err);
 }
 
-int base_poll_init(
-	struct base_poll *poll, struct session *session, int64_t limit_ms, struct err *err)
+int base_lookup_init(
+	struct base_lookup *lookup, struct session *session, int64_t limit_ms, struct err *err)
 {
-	int r = registry_query_init(&poll->client, session, limit_ms, err);
+	int r = registry_query_init(&lookup->client, session, limit_ms, err);
 
-	return r == 0 ? make_layout(poll, env_get(session->env.env, "TMPDIR"), err) : r;
+	return r == 0 ? make_layout(lookup, env_get(session->env.env, "TMPDIR"), err) : r;
 }
 
 static int on_base(void *ctx, const char *digest, struct err *error, struct err *err)
 {
-	struct base_poll *poll = ctx;
+	struct base_lookup *lookup = ctx;
 
 	(void)err;
-	poll->digest = mem_strdup(digest);
+	lookup->digest = mem_strdup(digest);
 	if (error)
-		err_move(&poll->error, error);
-	loop_stop(poll->client.options.loop);
+		err_move(&lookup->error, error);
+	loop_wait_done(&lookup->wait);
 	return 0;
 }
 
-int base_poll_query(struct base_poll *poll, const char *name, const char *platform, struct err *err)
+int base_lookup_run(
+	struct base_lookup *lookup, const char *name, const char *platform, struct err *err)
 {
 	AUTO_FREE char *repository = NULL;
 	AUTO_REGISTRY struct registry *registry = NULL;
 	struct registry_base *base;
 
-	int r = ref_parse(name, &poll->ref, err);
+	int r = ref_parse(name, &lookup->ref, err);
 	if (r < 0)
 		return r;
-	repository = mem_printf("%s/%s", poll->ref.host, poll->ref.repo);
-	r = registry_query_open(&poll->client, repository, false, &registry, err);
+	repository = mem_printf("%s/%s", lookup->ref.host, lookup->ref.repo);
+	r = registry_query_open(&lookup->client, repository, false, &registry, err);
 	if (r < 0)
 		return r;
-	base = registry_base_start(registry, &(struct registry_base_request){.ref = &poll->ref,
+	base = registry_base_start(registry, &(struct registry_base_request){.ref = &lookup->ref,
 						     .platform = platform,
-						     .cache = poll->layout,
+						     .cache = lookup->layout,
 						     .found = on_base,
-						     .ctx = poll});
-	r = loop_run(poll->client.options.loop, err);
+						     .ctx = lookup});
+	lookup->wait = (struct loop_wait){.loop = lookup->client.options.loop, .n_open = 1};
+	r = loop_wait_run(&lookup->wait, err);
 	registry_base_free(base);
-	if (r < 0 || err_is_set(&poll->error))
-		return r < 0 ? r : err_move(err, &poll->error);
-	return image_base_load(poll->layout, name, poll->digest, platform, &poll->base, err);
+	if (r < 0 || err_is_set(&lookup->error))
+		return r < 0 ? r : err_move(err, &lookup->error);
+	return image_base_load(lookup->layout, name, lookup->digest, platform, &lookup->base, err);
 }
 
 /* Bytes of compressed layers that are read: the root file systems of distributions, not what takes
@@ -95,12 +97,12 @@ enum { LAYERS_MAX = 32 << 20 };
 
 static const char default_path[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-void base_program_done(struct base_program *response)
+void base_program_done(struct base_program *found)
 {
-	if (!response)
+	if (!found)
 		return;
-	free(response->why);
-	*response = (struct base_program){0};
+	free(found->why);
+	*found = (struct base_program){0};
 }
 
 static void base_program_set(struct base_program *ret, enum base_has has, char *why)

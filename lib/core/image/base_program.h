@@ -12,6 +12,7 @@
 
 #include "base/data/entry.h"
 #include "base/data/json.h"
+#include "base/loop/wait.h"
 #include "base/util/auto.h"
 #include "base/util/err.h"
 #include "core/context/session.h"
@@ -32,7 +33,7 @@ struct base_program {
 	bool is_bare;
 	char *why; /* what tells it: "its Env has PYTHON_VERSION"; NULL: BASE_UNKNOWN */
 };
-void base_program_done(struct base_program *response);
+void base_program_done(struct base_program *found);
 #define AUTO_BASE_PROGRAM AUTO(base_program_done)
 
 /* program: a name without a slash. Layers on this machine are read where the configuration does not
@@ -51,11 +52,12 @@ void base_program_of_entries(const struct json *config, const struct entry_list 
 
 /*
  * Inspecting a base image in a registry without any run: its manifest and configuration are fetched
- * into a directory that is removed with the base_poll.
+ * into a directory that is removed by base_lookup_done.
  */
 
-struct base_poll {
+struct base_lookup {
 	struct registry_client client;
+	struct loop_wait wait;
 	struct ref ref;
 	char *dir;
 	struct layout *layout;
@@ -65,12 +67,12 @@ struct base_poll {
 };
 
 /* Requests end limit_ms from now on. */
-int base_poll_init(
-	struct base_poll *poll, struct session *session, int64_t limit_ms, struct err *err);
+int base_lookup_init(
+	struct base_lookup *lookup, struct session *session, int64_t limit_ms, struct err *err);
 /* name: HOST/REPO[:TAG|@DIGEST]. Blocks. Once. */
-int base_poll_query(
-	struct base_poll *poll, const char *name, const char *platform, struct err *err);
-void base_poll_done(struct base_poll *poll);
-#define AUTO_BASE_POLL AUTO(base_poll_done)
+int base_lookup_run(
+	struct base_lookup *lookup, const char *name, const char *platform, struct err *err);
+void base_lookup_done(struct base_lookup *lookup);
+#define AUTO_BASE_LOOKUP AUTO(base_lookup_done)
 
 #endif

@@ -80,7 +80,7 @@ static void pull_done(struct pull *pull)
  * The repository to pull from
  */
 
-static bool code_leads_to(const struct registry_config *known, const struct ref *ref)
+static bool code_pulls_from(const struct registry_config *known, const struct ref *ref)
 {
 	AUTO_REF struct ref pull = {0};
 
@@ -98,7 +98,7 @@ static char *find_repository(const struct config *config, const struct ref *ref)
 		AUTO_REGISTRY_CONFIG struct registry_config known = {0};
 		const char *name = i < names.n ? names.v[i] : NULL;
 		if (registry_config_find(config, name, &known, NULL) > 0 &&
-			code_leads_to(&known, ref))
+			code_pulls_from(&known, ref))
 			return mem_strdup(known.push);
 	}
 	return mem_printf("%s/%s", ref->host, ref->repo);
@@ -114,7 +114,7 @@ static int open_registry(struct pull *pull, struct session *session, struct err 
 	return registry_query_open(&pull->client, repository, false, &pull->registry, err);
 }
 
-static int code_wait_over(struct pull *pull, struct err *err)
+static int code_wait(struct pull *pull, struct err *err)
 {
 	int r = loop_wait_run(&pull->wait, err);
 
@@ -124,7 +124,7 @@ static int code_wait_over(struct pull *pull, struct err *err)
 	return r;
 }
 
-static int code_over(struct pull *pull, struct err *error)
+static int code_end_request(struct pull *pull, struct err *error)
 {
 	if (err_is_set(error))
 		err_move(&pull->error, error);
@@ -140,7 +140,7 @@ static int code_on_found(void *ctx, const char *digest, struct err *error, struc
 {
 	(void)digest;
 	(void)err;
-	return code_over(ctx, error);
+	return code_end_request(ctx, error);
 }
 
 static int fetch_description(struct pull *pull, const char *platform, struct err *err)
@@ -151,7 +151,7 @@ static int fetch_description(struct pull *pull, const char *platform, struct err
 					.cache = pull->layout,
 					.found = code_on_found,
 					.ctx = pull});
-	int r = code_wait_over(pull, err);
+	int r = code_wait(pull, err);
 
 	registry_base_free(lookup);
 	return r;
@@ -172,7 +172,7 @@ static int on_layer(void *ctx, struct http_response *response, struct err *error
 {
 	(void)response;
 	(void)err;
-	return code_over(ctx, error);
+	return code_end_request(ctx, error);
 }
 
 static int code_take_layer(
@@ -205,7 +205,7 @@ static int fetch_layer(
 		return r;
 	pull->stage.max_size = blob->size;
 	registry_start(pull->registry, &request);
-	r = code_wait_over(pull, err);
+	r = code_wait(pull, err);
 	if (r == 0)
 		r = code_take_layer(pull, sink, blob, err);
 	blob_stage_done(&pull->stage);
@@ -462,7 +462,7 @@ static bool may_be_empty(const char *dir)
 	return true;
 }
 
-static bool code_is_here(const struct session *session, const struct stat *st)
+static bool code_is_current_dir(const struct session *session, const struct stat *st)
 {
 	struct stat here;
 
@@ -515,7 +515,7 @@ static int find_spot(const struct session *session, const struct run *run, const
 	if (!S_ISDIR(st.st_mode))
 		return fail_spot(run, dir, "is no directory", err);
 	/* Replacing the current directory would leave the shell in a removed one. */
-	if (code_is_here(session, &st))
+	if (code_is_current_dir(session, &st))
 		return fail_spot(run, dir, "is the current directory", err);
 	if (!may_be_empty(path))
 		return fail_spot(run, dir, "is not empty", err);

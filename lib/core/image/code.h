@@ -22,8 +22,9 @@ struct code {
 	struct image image;
 };
 
-/* ref: "oci:DIR@sha256:…", or "HOST/REPO@sha256:…", whose own layers are fetched into the cache
- * (code_pull.h; blocks). E_IMAGE_BASE: not an image of a run, or not there any more. */
+/* ref: "oci:DIR@sha256:…", or "HOST/REPO@sha256:…". Of the latter the parts that are missing here
+ * (manifest, configuration, dlrun's own layers; never those of the base) are fetched into the
+ * cache, every byte checked; blocks. E_IMAGE_BASE: not an image of a run, or not there any more. */
 int code_open(struct session *session, const char *ref, struct code *ret, struct err *err);
 void code_done(struct code *code);
 
@@ -51,11 +52,5 @@ void run_code_env(const struct run *run, struct strv *env, struct strv *defaults
 /* The job for the newest attempt of run, from its specification, without handle, environments,
  * layout and image. Everything is borrowed. */
 struct target_job run_code_job(const struct run *run, const struct spec *spec);
-
-/*
- * Pulling the code of an image in a registry: the parts that are missing here (manifest,
- * configuration, dlrun's own layers; never those of the base) are fetched into the cache, every
- * byte checked.
- */
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Survey of the working tree: the paths that a snapshot would hold and those that it would leave
- * out, without reading the content of files: for commands that inspect a tree and run nothing.
+ * The paths of the working tree that a snapshot would hold and those that it would exclude,
+ * without reading the content of files: for commands that inspect a tree and run nothing.
  */
 #ifndef DLRUN_CORE_IMAGE_FILE_LIST_H
 #define DLRUN_CORE_IMAGE_FILE_LIST_H

@@ -286,15 +286,15 @@ int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, 
 	}
 }
 
-int pack_relay(struct pack *pack, const struct pack_carried *carried, struct sink *sink,
+int pack_reuse(struct pack *pack, const struct pack_reused *reused, struct sink *sink,
 	const char *name, struct image *ret, struct err *err)
 {
 	AUTO_STRV struct strv labels = {0};
 	const struct image_request request = {
-		.own = carried->image,
-		.own_layout = carried->layout,
-		.snapshot_id = carried->snapshot_id,
-		.workdir = carried->image->workdir,
+		.own = reused->image,
+		.own_layout = reused->layout,
+		.snapshot_id = reused->snapshot_id,
+		.workdir = reused->image->workdir,
 		.base = pack->base,
 		.get_base = pack->get_base ? pack_get_base : NULL,
 		.get_base_ctx = pack,
@@ -305,8 +305,8 @@ int pack_relay(struct pack *pack, const struct pack_carried *carried, struct sin
 		.name = name,
 	};
 
-	if (carried->commit)
-		strv_addf(&labels, PACK_LABEL_REVISION "=%s", carried->commit);
+	if (reused->commit)
+		strv_addf(&labels, PACK_LABEL_REVISION "=%s", reused->commit);
 	return image_write(&request, sink, ret, err);
 }
 

@@ -62,14 +62,14 @@ int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, 
 	const char *name, struct image *ret, struct err *err);
 
 /* The image whose layers are reused: borrowed. */
-struct pack_carried {
+struct pack_reused {
 	const struct image *image;
 	struct layout *layout; /* that has dlrun's own layers of it */
 	const char *snapshot_id;
 	const char *commit; /* NULL: none */
 };
 /* Write an image with the code of another one, its layers as they are, on this pack's base. */
-int pack_relay(struct pack *pack, const struct pack_carried *carried, struct sink *sink,
+int pack_reuse(struct pack *pack, const struct pack_reused *reused, struct sink *sink,
 	const char *name, struct image *ret, struct err *err);
 
 /* A file to add to that image, at path (absolute, in a directory of its own). fd: read from the

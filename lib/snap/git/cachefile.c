@@ -217,7 +217,7 @@ static void add_bytes(struct cachefile_writer *writer, const void *data, size_t 
 	for (const uint8_t *at = data; len;) {
 		if (writer->used == WRITE_SIZE)
 			cachefile_flush(writer);
-		size_t capacity = WRITE_SIZE - writer->used, n = len < capacity ? len : capacity;
+		size_t space = WRITE_SIZE - writer->used, n = len < space ? len : space;
 		memcpy(writer->buf + writer->used, at, n);
 		writer->used += n;
 		at += n;

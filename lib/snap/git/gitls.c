@@ -264,7 +264,7 @@ static int query_settings(const struct gitls *git, struct repo_facts *facts, str
 }
 
 /* The first line of git's output, or NULL if it fails. */
-static char *gitls_prompt_line(const struct gitls *git, const char *const *words)
+static char *gitls_first_line(const struct gitls *git, const char *const *words)
 {
 	AUTO_BUF struct buf out = {0};
 	int status;
@@ -291,11 +291,11 @@ static void query_head(const struct gitls *git, struct repo_facts *facts)
 	static const char *const commit[] = {"rev-parse", "-q", "--verify", "HEAD^{commit}", NULL};
 	static const char *const tree[] = {"rev-parse", "-q", "--verify", "HEAD^{tree}", NULL};
 
-	facts->branch = gitls_prompt_line(git, branch);
-	facts->commit = gitls_prompt_line(git, commit);
+	facts->branch = gitls_first_line(git, branch);
+	facts->commit = gitls_first_line(git, commit);
 	if (!facts->commit)
 		return;
-	AUTO_FREE char *id = gitls_prompt_line(git, tree);
+	AUTO_FREE char *id = gitls_first_line(git, tree);
 	facts->has_tree =
 		id && strlen(id) == 2 * SHA1_SIZE && hex_decode(id, SHA1_SIZE, facts->tree);
 	if (!facts->has_tree)
@@ -304,7 +304,7 @@ static void query_head(const struct gitls *git, struct repo_facts *facts)
 
 /* Check first that git opens this repository: otherwise all other output would be that of a
  * repository further up, or none. */
-static int gitls_prompt_trust(const struct gitls *git, struct err *err)
+static int gitls_check_opens(const struct gitls *git, struct err *err)
 {
 	static const char *const words[] = {"rev-parse", "--git-dir", NULL};
 	AUTO_BUF struct buf out = {0};
@@ -318,7 +318,7 @@ static int gitls_prompt_trust(const struct gitls *git, struct err *err)
 
 int gitls_facts(const struct gitls *git, struct repo_facts *facts, struct err *err)
 {
-	int rc = gitls_prompt_trust(git, err);
+	int rc = gitls_check_opens(git, err);
 
 	if (rc == 0)
 		rc = query_settings(git, facts, err);

@@ -16,18 +16,6 @@
 #include "snap/git/gitodb.h"
 #include "snap/git/libgit2.h"
 
-static void gitodb_free_repository(git_repository **repository)
-{
-	if (*repository)
-		git_repository_free(*repository);
-}
-
-static void gitodb_free_reference(git_reference **reference)
-{
-	if (*reference)
-		git_reference_free(*reference);
-}
-
 static void free_packbuilder(git_packbuilder **packbuilder)
 {
 	if (*packbuilder)
@@ -264,7 +252,7 @@ static int move_pack_file(
 
 static int publish_pack(struct gitodb *db, struct err *err)
 {
-	AUTO(gitodb_free_repository) git_repository *repository = NULL;
+	AUTO(libgit2_free_repository) git_repository *repository = NULL;
 	AUTO(free_packbuilder) git_packbuilder *builder = NULL;
 	AUTO_FREE char *dir = fs_join(db->temp_dir, "pack");
 
@@ -290,7 +278,7 @@ static int publish_ref(
 {
 	AUTO_FREE char *from = fs_join(db->temp_dir, ref_name);
 	AUTO_FREE char *to = fs_join(db->common_dir, ref);
-	AUTO_FREE char *dir = mem_strndup(to, (size_t)(strrchr(to, '/') - to));
+	AUTO_FREE char *dir = fs_dirname(to);
 	AUTO_FREE char *refs = fs_join(db->common_dir, "refs");
 	git_oid id = to_oid(oid);
 	AUTO_FREE char *line = mem_printf("%s\n", git_oid_tostr_s(&id));
@@ -388,8 +376,8 @@ static bool is_packed(const char *common_dir, const char *ref)
 
 static int remove_packed(const char *git_dir, const char *ref, const char *commit, struct err *err)
 {
-	AUTO(gitodb_free_repository) git_repository *repository = NULL;
-	AUTO(gitodb_free_reference) git_reference *reference = NULL;
+	AUTO(libgit2_free_repository) git_repository *repository = NULL;
+	AUTO(libgit2_free_reference) git_reference *reference = NULL;
 	git_oid oid;
 
 	int r = libgit2_load(err);

@@ -49,3 +49,15 @@ char *libgit2_message(void)
 
 	return str_escaped(error && error->message ? error->message : "no reason given");
 }
+
+void libgit2_free_repository(git_repository **repository)
+{
+	if (*repository)
+		libgit2.repository_free(*repository);
+}
+
+void libgit2_free_reference(git_reference **reference)
+{
+	if (*reference)
+		libgit2.reference_free(*reference);
+}

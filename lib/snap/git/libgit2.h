@@ -62,6 +62,9 @@ extern struct libgit2 libgit2;
 int libgit2_load(struct err *err);
 /* The last error message of libgit2, escaped; malloc'd. */
 char *libgit2_message(void);
+/* For AUTO(). The library need not be there when there is nothing to free. */
+void libgit2_free_repository(git_repository **repository);
+void libgit2_free_reference(git_reference **reference);
 
 #ifndef LIBGIT2_LOADER
 #define git_commit_free                libgit2.commit_free

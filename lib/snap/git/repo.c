@@ -53,10 +53,9 @@ static bool settings_equal(const struct settings *a, const struct settings *b)
 
 char *settings_path(const char *statcache_path)
 {
-	const char *slash = strrchr(statcache_path, '/');
+	AUTO_FREE char *dir = fs_dirname(statcache_path);
 
-	return mem_printf(
-		"%.*s/settings.v1", slash ? (int)(slash - statcache_path) : 0, statcache_path);
+	return fs_join(dir, "settings.v1");
 }
 
 /* The rest of a line that begins so, which is ended there; *at goes behind it. */
@@ -97,7 +96,7 @@ static bool settings_load(const char *path, struct settings *ret)
 /* path: absolute. */
 static int settings_save(const char *path, const struct settings *settings, struct err *err)
 {
-	AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
+	AUTO_FREE char *dir = fs_dirname(path);
 	AUTO_BUF struct buf text = {0};
 
 	if (settings->excludes_file && strchr(settings->excludes_file, '\n'))
@@ -114,23 +113,10 @@ static int settings_save(const char *path, const struct settings *settings, stru
 
 enum { INDEX_MAP_MIN = 256 << 10 }; /* bytes; a smaller index is read */
 
-/* The library need not be there when there is nothing to free. */
-static void repo_free_repository(git_repository **repository)
-{
-	if (*repository)
-		git_repository_free(*repository);
-}
-
 static void free_config(git_config **config)
 {
 	if (*config)
 		git_config_free(*config);
-}
-
-static void repo_free_reference(git_reference **reference)
-{
-	if (*reference)
-		git_reference_free(*reference);
 }
 
 static void free_commit(git_commit **commit)
@@ -199,7 +185,7 @@ static void get_settings(git_repository *library, struct repo_facts *facts)
 static void get_head(git_repository *library, struct repo_facts *facts)
 {
 	static const char heads[] = "refs/heads/";
-	AUTO(repo_free_reference) git_reference *head = NULL;
+	AUTO(libgit2_free_reference) git_reference *head = NULL;
 	AUTO(free_commit) git_commit *commit = NULL;
 	git_oid oid;
 
@@ -264,7 +250,7 @@ bool repo_is_called_safe(const struct repos_options *options, const char *dir)
 static int query_library(const struct repos_options *options, const char *work_dir,
 	struct repo *repo, char **ret_why, struct err *err)
 {
-	AUTO(repo_free_repository) git_repository *library = NULL;
+	AUTO(libgit2_free_repository) git_repository *library = NULL;
 	AUTO_ERR struct err error = {0};
 
 	if (libgit2_load(&error) < 0) {
@@ -287,7 +273,7 @@ static int query_library(const struct repos_options *options, const char *work_d
 }
 
 /* A run of libgit2 beside the walk. */
-struct repo_querying {
+struct repo_query {
 	const struct repos_options *options;
 	struct repo *repo;
 	char *work_dir, *why;
@@ -296,45 +282,45 @@ struct repo_querying {
 	struct par_task *task;
 };
 
-static void query_beside(void *ctx)
+static void repo_query_run(void *ctx)
 {
-	struct repo_querying *querying = ctx;
+	struct repo_query *query = ctx;
 
-	querying->rc = query_library(querying->options, querying->work_dir, querying->repo,
-		&querying->why, &querying->err);
+	query->rc = query_library(
+		query->options, query->work_dir, query->repo, &query->why, &query->err);
 }
 
-static struct repo_querying *start_querying(
+static struct repo_query *repo_query_start(
 	const struct repos_options *options, const char *work_dir, struct repo *repo)
 {
-	struct repo_querying *querying = mem_alloc(1, sizeof(*querying));
+	struct repo_query *query = mem_alloc(1, sizeof(*query));
 
-	*querying = (struct repo_querying){
+	*query = (struct repo_query){
 		.options = options, .repo = repo, .work_dir = mem_strdup(work_dir)};
-	querying->task = par_start(query_beside, querying);
-	return querying;
+	query->task = par_start(repo_query_run, query);
+	return query;
 }
 
-static void wait_querying(struct repo_querying *querying)
+static void repo_query_wait(struct repo_query *query)
 {
-	if (querying)
-		par_wait(TAKE(querying->task));
+	if (query)
+		par_wait(TAKE(query->task));
 }
 
 /* As query_library. */
-static int end_querying(struct repo *repo, char **ret_why, struct err *err)
+static int repo_query_end(struct repo *repo, char **ret_why, struct err *err)
 {
-	struct repo_querying *querying = TAKE(repo->querying);
+	struct repo_query *query = TAKE(repo->query);
 	int rc;
 
-	wait_querying(querying);
-	rc = querying->rc;
-	*ret_why = querying->why;
+	repo_query_wait(query);
+	rc = query->rc;
+	*ret_why = query->why;
 	if (rc < 0)
-		err_move(err, &querying->err);
-	err_done(&querying->err);
-	free(querying->work_dir);
-	free(querying);
+		err_move(err, &query->err);
+	err_done(&query->err);
+	free(query->work_dir);
+	free(query);
 	return rc;
 }
 
@@ -473,9 +459,9 @@ static int read_both(const struct repos_options *options, const char *work_dir, 
 	bool beside, struct index_job *job, char **ret_why, struct err *err)
 {
 	if (beside) {
-		repo->querying = start_querying(options, work_dir, repo);
+		repo->query = repo_query_start(options, work_dir, repo);
 		run_index_job(job);
-		return job->rc == 0 ? 1 : end_querying(repo, ret_why, err);
+		return job->rc == 0 ? 1 : repo_query_end(repo, ret_why, err);
 	}
 	struct par_task *task = par_start(run_index_job, job);
 	int rc = query_library(options, work_dir, repo, ret_why, err);
@@ -531,8 +517,8 @@ static void repo_free(struct repo *repo)
 
 	if (!repo)
 		return;
-	if (repo->querying)
-		end_querying(repo, &why, NULL);
+	if (repo->query)
+		repo_query_end(repo, &why, NULL);
 	free(repo->dir);
 	free(repo->git_dir);
 	free(repo->common_dir);
@@ -574,7 +560,7 @@ static int open_repository(const struct repos_options *options, const char *dir,
 		rc = repo_read_repository(options, work_dir, repo, beside, err);
 	if (rc < 0)
 		return rc;
-	if (!repo->querying)
+	if (!repo->query)
 		set_settings(options, repo, &settings);
 	repo->paths.info_exclude = fs_join(repo->common_dir, "info/exclude");
 	repo->paths.excludes_file = TAKE(settings.excludes_file);
@@ -681,7 +667,7 @@ int repos_find(void *ctx, const char *dir, const struct paths_repo **ret_repo, s
 	}
 	/* Search paths are global to libgit2: wait until the root repository has been read. */
 	known = repos_at(repos, "");
-	wait_querying(known ? known->querying : NULL);
+	repo_query_wait(known ? known->query : NULL);
 	char *git_dir = locate(repos, dir);
 	if (!git_dir) {
 		*ret_repo = NULL;
@@ -704,9 +690,9 @@ int repos_settle(struct repos *repos, bool *ret_again, struct err *err)
 	AUTO_FREE char *why = NULL;
 
 	*ret_again = false;
-	if (!repo || !repo->querying)
+	if (!repo || !repo->query)
 		return 0;
-	int rc = end_querying(repo, &why, err);
+	int rc = repo_query_end(repo, &why, err);
 	if (rc < 0)
 		return rc;
 	set_settings(repos->options, repo, &now);

@@ -33,7 +33,7 @@ struct repo_facts {
 	bool staged; /* the index differs from HEAD; only said where trees cannot be compared */
 };
 
-struct repo_querying;
+struct repo_query;
 
 struct repo {
 	size_t number; /* its position in the list */
@@ -48,7 +48,7 @@ struct repo {
 	bool has_objects; /* libgit2 can open it: objects can be looked up and added */
 	struct repo_facts facts;
 	char *why; /* NULL: read in full by dlrun; else one sentence how it was read */
-	struct repo_querying *querying; /* NULL: all is known; else see repos_settle */
+	struct repo_query *query; /* NULL: all is known; else see repos_settle */
 };
 
 struct repos_options {

@@ -23,7 +23,7 @@ enum {
 
 enum ignore_decision {
 	IGNORE_NO_MATCH = 0,
-	IGNORE_MATCH,   /* left out */
+	IGNORE_MATCH,   /* excluded */
 	IGNORE_NEGATED, /* a pattern with ! brings it back */
 };
 

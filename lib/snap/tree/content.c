@@ -22,9 +22,9 @@
 enum {
 	BUF_SIZE = 256 * 1024,
 	TRIES = 4,
-	BACKOFF_CHANGED_MS = 20,
-	BACKOFF_GONE_MS =
-		2, /* between the two steps of a program that replaces a file the old way */
+	DELAY_CHANGED_MS = 20,
+	/* Between the two steps of a program that replaces a file the old way. */
+	DELAY_GONE_MS = 2,
 	LINK_MAX_BYTES = 1 << 20,
 	LFS_POINTER_MAX = 1024,
 };
@@ -274,11 +274,11 @@ static bool is_other_kind(int error)
 
 /* After a failed attempt: 1 there is something to read, 0 it is gone, -EAGAIN neither file nor
  * link. */
-static int content_poll_again(struct content_reader *reader, struct path *path, int result)
+static int content_check_again(struct content_reader *reader, struct path *path, int result)
 {
 	struct stat st;
 
-	long ms = content_is_gone(result) ? BACKOFF_GONE_MS : BACKOFF_CHANGED_MS;
+	long ms = content_is_gone(result) ? DELAY_GONE_MS : DELAY_CHANGED_MS;
 	nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
 	int rc = content_lstat(reader->root_fd, path->path, &st);
 	if (content_is_gone(rc) || rc == -ELOOP || rc == -EXDEV)
@@ -303,7 +303,7 @@ static int content_read(
 	int rc = 0;
 
 	for (int try = 0; try < TRIES; try++) {
-		int again = try > 0 ? content_poll_again(reader, path, rc) : 1;
+		int again = try > 0 ? content_check_again(reader, path, rc) : 1;
 		if (again == 0)
 			return 0;
 		if (again == -EAGAIN)
@@ -660,7 +660,7 @@ void contents_save_wait(struct contents_saving *saving)
  */
 
 /* Links are always read. */
-static void notify_what_is_read(const struct snapshot *s, const struct snapshot_options *options,
+static void report_what_is_read(const struct snapshot *s, const struct snapshot_options *options,
 	const size_t *todo, size_t n_todo)
 {
 	AUTO_FREE const struct path **files = mem_alloc(n_todo + 1, sizeof(*files));
@@ -685,30 +685,30 @@ int contents_take(struct snapshot *s, const struct snapshot_options *options,
 	s->private->marks = mem_alloc(n + 1, 1);
 	size_t n_todo = content_join(s, cache, todo);
 	if (options->will_read)
-		notify_what_is_read(s, options, todo, n_todo);
+		report_what_is_read(s, options, todo, n_todo);
 	int rc = read_todo(s, todo, n_todo, err);
 	return rc < 0 ? rc : content_finish(s, err);
 }
 
-struct polling {
+struct checking {
 	const struct snapshot *snapshot;
 	bool *changed;
 };
 
-static void poll_one(void *ctx, size_t i, unsigned worker)
+static void check_one(void *ctx, size_t i, unsigned worker)
 {
-	struct polling *polling = ctx;
-	const struct path *path = &polling->snapshot->paths.v[i];
+	struct checking *checking = ctx;
+	const struct path *path = &checking->snapshot->paths.v[i];
 	struct path now = *path;
 	struct stat st;
 
 	(void)worker;
-	int rc = content_lstat(polling->snapshot->private->root_fd, path->path, &st);
+	int rc = content_lstat(checking->snapshot->private->root_fd, path->path, &st);
 	bool known = rc == 0 && content_set_stat(&now, &st);
 	/* Of a link the size is that of its target, whatever stat says. */
 	if (known && now.kind == ENTRY_LINK)
 		now.size = path->size;
-	polling->changed[i] = !known || !content_same_stat(path, &now);
+	checking->changed[i] = !known || !content_same_stat(path, &now);
 }
 
 int contents_refresh(struct snapshot *s, struct err *err)
@@ -716,9 +716,9 @@ int contents_refresh(struct snapshot *s, struct err *err)
 	size_t n = s->paths.n, n_todo = 0;
 	AUTO_FREE bool *changed = mem_alloc(n + 1, sizeof(*changed));
 	AUTO_FREE size_t *todo = mem_alloc(n + 1, sizeof(*todo));
-	struct polling polling = {.snapshot = s, .changed = changed};
+	struct checking checking = {.snapshot = s, .changed = changed};
 
-	par_for(n, poll_one, &polling);
+	par_for(n, check_one, &checking);
 	for (size_t i = 0; i < n; i++)
 		if (changed[i])
 			todo[n_todo++] = i;

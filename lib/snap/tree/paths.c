@@ -22,21 +22,34 @@
 #include "snap/tree/statcache.h"
 #include "snap/tree/walk.h"
 
-static void excluded_cut(struct excluded_rows *rows);
-
-static void walk_fail(struct walk_worker *worker, const char *path, struct err *failure);
-static const struct ignore *walk_read_rules(struct walk_worker *worker, int fd, const char *name,
-	const char *path, const char *dir, bool ignore_case, const struct ignore *next);
-static void walk_count(struct walk *walk, struct walk_worker *worker);
-static void walk_set_over(struct walk *walk, enum walk_over over);
-static bool walk_is_over(struct walk *walk);
-static void excluded_rows_done(struct excluded_rows *rows);
-
 static int paths_excluded_by_path(const void *a, const void *b)
 {
 	const struct excluded *x = a, *y = b;
 
 	return strcmp(x->path, y->path);
+}
+
+static void excluded_rows_done(struct excluded_rows *rows)
+{
+	vec_done(&rows->rows);
+	arena_done(&rows->arena);
+	*rows = (struct excluded_rows){0};
+}
+
+/* Sort, and drop what is over the maximum. */
+static void excluded_cut(struct excluded_rows *rows)
+{
+	struct arena kept = {0};
+
+	vec_sort(&rows->rows, paths_excluded_by_path);
+	if (rows->rows.n <= EXCLUDED_MAX)
+		return;
+	rows->rows.n = EXCLUDED_MAX;
+	vec_foreach (struct excluded, row, &rows->rows)
+		row->path = arena_strdup(&kept, row->path);
+	rows->last = rows->rows.v[EXCLUDED_MAX - 1].path;
+	arena_done(&rows->arena);
+	rows->arena = kept;
 }
 
 /* Counts a path; false: it is too far behind to be kept, so its size is not needed. */
@@ -60,22 +73,6 @@ static void excluded_keep(struct excluded_rows *rows, const char *path, bool is_
 		excluded_cut(rows);
 }
 
-/* Sort, and drop what is over the maximum. */
-static void excluded_cut(struct excluded_rows *rows)
-{
-	struct arena kept = {0};
-
-	vec_sort(&rows->rows, paths_excluded_by_path);
-	if (rows->rows.n <= EXCLUDED_MAX)
-		return;
-	rows->rows.n = EXCLUDED_MAX;
-	vec_foreach (struct excluded, row, &rows->rows)
-		row->path = arena_strdup(&kept, row->path);
-	rows->last = rows->rows.v[EXCLUDED_MAX - 1].path;
-	arena_done(&rows->arena);
-	rows->arena = kept;
-}
-
 /* The rows of *from become part of *to. */
 static void excluded_merge(struct excluded_rows *to, struct excluded_rows *from)
 {
@@ -85,13 +82,6 @@ static void excluded_merge(struct excluded_rows *to, struct excluded_rows *from)
 	to->last = NULL;
 	arena_merge(&to->arena, &from->arena);
 	excluded_rows_done(from);
-}
-
-static void excluded_rows_done(struct excluded_rows *rows)
-{
-	vec_done(&rows->rows);
-	arena_done(&rows->arena);
-	*rows = (struct excluded_rows){0};
 }
 
 #define NS_PER_S INT64_C(1000000000)
@@ -273,6 +263,94 @@ static struct par_task *walk_names_save(struct walk *walk)
 	return par_start(paths_save, walk);
 }
 
+/* Keep *failure (taken over) if no other is known for an earlier path. */
+static void walk_fail(struct walk_worker *worker, const char *path, struct err *failure)
+{
+	if (worker->failure_path && strcmp(path, worker->failure_path) >= 0) {
+		err_clear(failure);
+		return;
+	}
+	free(worker->failure_path);
+	worker->failure_path = mem_strdup(path);
+	err_move(&worker->failure, failure);
+}
+
+static void walk_set_over(struct walk *walk, enum walk_over over)
+{
+	int_fast64_t none = 0;
+
+	atomic_fetch_or(&walk->over, over);
+	atomic_compare_exchange_strong(&walk->deadline_ms, &none, clock_ms() + WALK_GRACE_MS);
+}
+
+/* Whether the walk is over a limit and has shown enough of it. */
+static bool walk_is_over(struct walk *walk)
+{
+	int_fast64_t deadline_ms = atomic_load_explicit(&walk->deadline_ms, memory_order_relaxed);
+
+	if (!deadline_ms || clock_ms() < deadline_ms)
+		return false;
+	atomic_store(&walk->is_cut, true);
+	return true;
+}
+
+/* Add what the worker counted to the sums and compare with the limits. */
+static void walk_count(struct walk *walk, struct walk_worker *worker)
+{
+	const struct paths_limits *limits = &walk->options->limits;
+	uint64_t bytes =
+		atomic_fetch_add(&walk->bytes, worker->pending_bytes) + worker->pending_bytes;
+	uint64_t files =
+		atomic_fetch_add(&walk->files, worker->pending_files) + worker->pending_files;
+
+	worker->pending_bytes = worker->pending_files = 0;
+	if (limits->total_bytes && bytes > limits->total_bytes)
+		walk_set_over(walk, WALK_OVER_TOTAL);
+	if (limits->files && files > limits->files)
+		walk_set_over(walk, WALK_OVER_FILES);
+}
+
+/* A missing file, or one that is not regular, has no rules. */
+static int open_rules(int fd, const char *name, int flags)
+{
+	AUTO_FD int file = openat(fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags);
+	struct stat st;
+
+	if (file < 0)
+		return -errno;
+	if (fstat(file, &st) < 0)
+		return -errno;
+	return S_ISREG(st.st_mode) ? TAKE_FD(file) : -ENOENT;
+}
+
+/* The rules of a file (next first, where the file has nothing to say), or next if there is no such
+ * file. fd and name as for openat(2); path: for messages. */
+static const struct ignore *walk_read_rules(struct walk_worker *worker, int fd, const char *name,
+	const char *path, const char *dir, bool ignore_case, const struct ignore *next)
+{
+	/* Like git, follow no links inside the tree: their targets may lie anywhere. */
+	AUTO_FD int file = open_rules(fd, name, O_NOFOLLOW);
+	AUTO_BUF struct buf text;
+	AUTO_ERR struct err err = {0};
+
+	buf_init(&text, IGNORE_TEXT_MAX);
+	if (file == -ENOENT || file == -ELOOP || file == -ENOTDIR)
+		return next;
+	AUTO_FREE char *shown = str_shown(path);
+	if (file < 0)
+		err_set_errno(&err, E_IO_READ, -file, "cannot read the rules of %s", shown);
+	else
+		fs_read_fd(file, shown, IGNORE_TEXT_MAX, &text, &err);
+	if (err_is_set(&err)) {
+		walk_fail(worker, path, &err);
+		return next;
+	}
+	if (text.len == 0)
+		return next;
+	*vec_push(&worker->rules) = ignore_parse(text.data, text.len, dir, ignore_case, next);
+	return worker->rules.v[worker->rules.n - 1];
+}
+
 /* A directory while it is visited. */
 struct visit {
 	struct walk *walk;
@@ -319,7 +397,7 @@ static bool paths_is_gone(int errnum)
 	return errnum == ENOENT || errnum == ENOTDIR || errnum == ELOOP;
 }
 
-/* Entries that are left out */
+/* Excluded entries */
 
 static void exclude(struct visit *v, const struct listing_item *item, enum excluded_why why)
 {
@@ -595,8 +673,8 @@ static void read_all_rules(struct visit *v)
 	struct walk_dir *dir = v->dir;
 
 	/* Ignore rules do not matter where all files are taken, or tracked ones only. */
-	bool requested = !dir->zone && !dir->include.covered;
-	if (v->worker->listing.has_gitignore && requested)
+	bool wanted = !dir->zone && !dir->include.covered;
+	if (v->worker->listing.has_gitignore && wanted)
 		dir->git_rules = read_rules(v, ".gitignore", paths_own_path(dir),
 			dir->scope->ignore_case, dir->git_rules);
 	if (v->worker->listing.has_dlrunignore)
@@ -728,94 +806,6 @@ static void walk_visit(struct walk *walk, struct walk_worker *worker, struct wal
 	keep_found(&v);
 }
 
-/* Keep *failure (taken over) if no other is known for an earlier path. */
-static void walk_fail(struct walk_worker *worker, const char *path, struct err *failure)
-{
-	if (worker->failure_path && strcmp(path, worker->failure_path) >= 0) {
-		err_clear(failure);
-		return;
-	}
-	free(worker->failure_path);
-	worker->failure_path = mem_strdup(path);
-	err_move(&worker->failure, failure);
-}
-
-static void walk_set_over(struct walk *walk, enum walk_over over)
-{
-	int_fast64_t none = 0;
-
-	atomic_fetch_or(&walk->over, over);
-	atomic_compare_exchange_strong(&walk->deadline_ms, &none, clock_ms() + WALK_GRACE_MS);
-}
-
-/* Whether the walk is over a limit and has shown enough of it. */
-static bool walk_is_over(struct walk *walk)
-{
-	int_fast64_t deadline_ms = atomic_load_explicit(&walk->deadline_ms, memory_order_relaxed);
-
-	if (!deadline_ms || clock_ms() < deadline_ms)
-		return false;
-	atomic_store(&walk->is_cut, true);
-	return true;
-}
-
-/* Add what the worker counted to the sums and compare with the limits. */
-static void walk_count(struct walk *walk, struct walk_worker *worker)
-{
-	const struct paths_limits *limits = &walk->options->limits;
-	uint64_t bytes =
-		atomic_fetch_add(&walk->bytes, worker->pending_bytes) + worker->pending_bytes;
-	uint64_t files =
-		atomic_fetch_add(&walk->files, worker->pending_files) + worker->pending_files;
-
-	worker->pending_bytes = worker->pending_files = 0;
-	if (limits->total_bytes && bytes > limits->total_bytes)
-		walk_set_over(walk, WALK_OVER_TOTAL);
-	if (limits->files && files > limits->files)
-		walk_set_over(walk, WALK_OVER_FILES);
-}
-
-/* A missing file, or one that is not regular, has no rules. */
-static int open_rules(int fd, const char *name, int flags)
-{
-	AUTO_FD int file = openat(fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags);
-	struct stat st;
-
-	if (file < 0)
-		return -errno;
-	if (fstat(file, &st) < 0)
-		return -errno;
-	return S_ISREG(st.st_mode) ? TAKE_FD(file) : -ENOENT;
-}
-
-/* The rules of a file (next first, where the file has nothing to say), or next if there is no such
- * file. fd and name as for openat(2); path: for messages. */
-static const struct ignore *walk_read_rules(struct walk_worker *worker, int fd, const char *name,
-	const char *path, const char *dir, bool ignore_case, const struct ignore *next)
-{
-	/* Like git, follow no links inside the tree: their targets may lie anywhere. */
-	AUTO_FD int file = open_rules(fd, name, O_NOFOLLOW);
-	AUTO_BUF struct buf text;
-	AUTO_ERR struct err err = {0};
-
-	buf_init(&text, IGNORE_TEXT_MAX);
-	if (file == -ENOENT || file == -ELOOP || file == -ENOTDIR)
-		return next;
-	AUTO_FREE char *shown = str_shown(path);
-	if (file < 0)
-		err_set_errno(&err, E_IO_READ, -file, "cannot read the rules of %s", shown);
-	else
-		fs_read_fd(file, shown, IGNORE_TEXT_MAX, &text, &err);
-	if (err_is_set(&err)) {
-		walk_fail(worker, path, &err);
-		return next;
-	}
-	if (text.len == 0)
-		return next;
-	*vec_push(&worker->rules) = ignore_parse(text.data, text.len, dir, ignore_case, next);
-	return worker->rules.v[worker->rules.n - 1];
-}
-
 /* Read rules from outside the tree, where links are followed. As in git, a file that cannot be
  * opened counts as missing. */
 static const struct ignore *read_outer_rules(
@@ -866,7 +856,7 @@ static void enter_repo(struct walk *walk, struct walk_dir *dir, const struct pat
 	dir->git_rules = scope->rules;
 }
 
-static int query_for_repo(const struct walk *walk, const struct walk_dir *dir,
+static int walk_find_repo(const struct walk *walk, const struct walk_dir *dir,
 	const struct paths_repo **ret, struct err *err)
 {
 	*ret = NULL;
@@ -896,7 +886,7 @@ static void settle_borders(struct walk *walk)
 		struct walk_dir *dir = *at;
 		const struct paths_repo *repo;
 		AUTO_ERR struct err err = {0};
-		if (query_for_repo(walk, dir, &repo, &err) < 0)
+		if (walk_find_repo(walk, dir, &repo, &err) < 0)
 			walk_fail(&walk->workers[0], dir->path, &err);
 		else if (repo)
 			enter_repo(walk, dir, repo);
@@ -962,7 +952,7 @@ static int walk_run(struct walk *walk, const struct paths_options *options, stru
 		return err_set_errno(err, E_IO_READ, errno, "cannot list %s", options->root);
 	paths_start(walk, options);
 	walk_names_begin(walk);
-	if ((r = query_for_repo(walk, walk->root, &repo, err)) < 0)
+	if ((r = walk_find_repo(walk, walk->root, &repo, err)) < 0)
 		return r;
 	enter_repo(walk, walk->root, repo);
 	*vec_push(&walk->pending) = walk->root;

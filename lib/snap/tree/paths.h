@@ -6,9 +6,9 @@
  *
  * `.git` is never part of it. A submodule or another repository inside the tree gives its own
  * files by its own index and rules; the rules of the outer one end at its border (but an ignored
- * nested repository that is no submodule is left out as a whole, and one below which the outer
+ * nested repository that is no submodule is excluded as a whole, and one below which the outer
  * index has files is, as for git, an ordinary directory). Symbolic links are entries, never
- * followed. Sockets, FIFOs and devices are left out and noted. Mount points of other file systems
+ * followed. Sockets, FIFOs and devices are excluded and noted. Mount points of other file systems
  * are walked; a directory that is its own ancestor (bind mount) is refused.
  *
  * The result does not depend on the order in which directories are read, nor on timing.

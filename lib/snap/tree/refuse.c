@@ -241,7 +241,7 @@ static void take_away(struct heap *heap, struct pick pick)
 	}
 }
 
-/* hint: the first line, which says what to leave out, too. */
+/* hint: the first line, which names what to exclude, too. */
 static void refuse_add_line(const struct heap *heap, struct pick pick, bool hint, struct err *err)
 {
 	const struct node *node = &heap->nodes.v[pick.node];

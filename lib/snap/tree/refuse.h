@@ -10,7 +10,7 @@
 #include "snap/tree/walk.h"
 
 /* E_SNAPSHOT_LIMIT with the files and directories that hold most of what is too much as evidence,
- * and as hint how to leave out the first of them. Returns -code. */
+ * and as hint how to exclude the first of them. Returns -code. */
 int oversize_refuse(const struct walk *walk, struct err *err);
 
 /* Entries of include:, paths: and allow: that matched nothing: a misspelt one must be reported. */
@@ -24,10 +24,10 @@ enum { UNMATCHED_NOTES_MAX = 8 };
  * within paths:. Such an entry does no harm: its file may have been removed. */
 void unmatched_note(const struct walk *walk, const struct path_list *list, struct strv *ret);
 
-/* The hint that leaves paths out of the snapshot. */
+/* The hint that excludes paths from the snapshot. */
 
 /* err_hint with a line for a shell that adds the paths to the .dlrunignore of root, an absolute
- * path, which is left away where root is the directory of that shell (NULL: of this process).
+ * path, which is omitted where root is the directory of that shell (NULL: of this process).
  * paths: n of them, relative to root, directories end in a slash. Nothing is added if one of them
  * cannot be written on a line. */
 void hint_ignore(struct err *err, const char *root, const char *shell_dir, const char *const *paths,

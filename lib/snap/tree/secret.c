@@ -359,19 +359,18 @@ static bool lies_in(const struct subject *s, const char *dir)
 }
 
 /* The decision so far: a rule that need not read the file wins. */
-struct response {
+struct matches {
 	const struct rule *sure, *maybe;
 };
 
-static void add_response(
-	struct response *response, const struct subject *s, const struct rule *rule)
+static void add_match(struct matches *matches, const struct subject *s, const struct rule *rule)
 {
 	if (rule->dir && !lies_in(s, rule->dir))
 		return;
 	if (rule->check)
-		response->maybe = response->maybe ? response->maybe : rule;
+		matches->maybe = matches->maybe ? matches->maybe : rule;
 	else if (!secret_is_example(s->name))
-		response->sure = response->sure ? response->sure : rule;
+		matches->sure = matches->sure ? matches->sure : rule;
 }
 
 static int secret_by_text(const void *key, const void *row)
@@ -380,7 +379,7 @@ static int secret_by_text(const void *key, const void *row)
 }
 
 /* Apply all rows of a sorted table that are exactly text. */
-static void add_same(struct response *response, const struct subject *s, const struct rule *table,
+static void add_same(struct matches *matches, const struct subject *s, const struct rule *table,
 	size_t n, const char *text)
 {
 	const struct rule *row = bsearch(text, table, n, sizeof(*table), secret_by_text);
@@ -390,7 +389,7 @@ static void add_same(struct response *response, const struct subject *s, const s
 	while (row > table && secret_by_text(text, row - 1) == 0)
 		row--;
 	for (; row < table + n && secret_by_text(text, row) == 0; row++)
-		add_response(response, s, row);
+		add_match(matches, s, row);
 }
 
 static bool is_hex(const char *s, size_t len)
@@ -411,38 +410,38 @@ static bool is_suspicious_json(const char *name, const char *dot)
 	return has_id || secret_has_word(name, json_names, ARRAY_LEN(json_names));
 }
 
-static void query_ssh(struct response *response, const struct subject *s)
+static void match_ssh(struct matches *matches, const struct subject *s)
 {
 	for (size_t i = 0; i < ARRAY_LEN(ssh_public); i++)
 		if (strcmp(s->name, ssh_public[i]) == 0)
 			return;
-	add_response(response, s, &ssh_rule);
+	add_match(matches, s, &ssh_rule);
 }
 
-static struct response secret_query(const char *path)
+static struct matches secret_match(const char *path)
 {
 	struct subject s = subject_of(path);
-	struct response response = {0};
+	struct matches matches = {0};
 	const char *dot = strrchr(s.name, '.');
 
 	if (ends_in(s.name, ".pub"))
-		return response;
-	add_same(&response, &s, names, ARRAY_LEN(names), s.name);
+		return matches;
+	add_same(&matches, &s, names, ARRAY_LEN(names), s.name);
 	if (dot)
-		add_same(&response, &s, extensions, ARRAY_LEN(extensions), dot + 1);
+		add_same(&matches, &s, extensions, ARRAY_LEN(extensions), dot + 1);
 	for (size_t i = 0; i < ARRAY_LEN(beginnings); i++)
 		if (strncasecmp(s.name, beginnings[i].text, strlen(beginnings[i].text)) == 0)
-			add_response(&response, &s, &beginnings[i]);
+			add_match(&matches, &s, &beginnings[i]);
 	for (size_t i = 0; i < ARRAY_LEN(endings); i++)
 		if (ends_in(s.name, endings[i].text))
-			add_response(&response, &s, &endings[i]);
+			add_match(&matches, &s, &endings[i]);
 	if (dot && strcasecmp(dot, ".json") == 0 && is_suspicious_json(s.name, dot))
-		add_response(&response, &s, &json_rule);
-	query_ssh(&response, &s);
-	return response;
+		add_match(&matches, &s, &json_rule);
+	match_ssh(&matches, &s);
+	return matches;
 }
 
-static void secret_notify(const struct rule *rule, const char **ret_what)
+static void secret_set_what(const struct rule *rule, const char **ret_what)
 {
 	if (ret_what)
 		*ret_what = rule->what;
@@ -450,22 +449,22 @@ static void secret_notify(const struct rule *rule, const char **ret_what)
 
 enum secret_decision secret_by_name(const char *path, const char **ret_what)
 {
-	struct response response = secret_query(path);
+	struct matches matches = secret_match(path);
 
-	if (response.sure) {
-		secret_notify(response.sure, ret_what);
+	if (matches.sure) {
+		secret_set_what(matches.sure, ret_what);
 		return SECRET_YES;
 	}
-	return response.maybe ? SECRET_READ : SECRET_NO;
+	return matches.maybe ? SECRET_READ : SECRET_NO;
 }
 
 bool secret_by_content(const char *path, const char *text, size_t len, const char **ret_what)
 {
-	const struct rule *rule = secret_query(path).maybe;
+	const struct rule *rule = secret_match(path).maybe;
 	struct head head = {text, len};
 
 	if (!rule || !rule->check(&head, rule->keys))
 		return false;
-	secret_notify(rule, ret_what);
+	secret_set_what(rule, ret_what);
 	return true;
 }

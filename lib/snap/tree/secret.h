@@ -3,7 +3,7 @@
  * Detection of files that look like secrets: by name (.env, id_ed25519, kubeconfig, credentials,
  * *.pem …) and, where a name alone does not tell, by the first bytes of the content. Only untracked
  * files are checked: a team has decided on what it has committed. An engine: names and bytes in, a
- * verdict out.
+ * decision out.
  */
 #ifndef DLRUN_SNAP_TREE_SECRET_H
 #define DLRUN_SNAP_TREE_SECRET_H

@@ -110,7 +110,7 @@ static bool snapshot_is_border(const char *dir)
 }
 
 /* 1: the tree is found; 0: no repository here. */
-static int poll_for_repository(struct finder *finder, const char *dir, struct err *err)
+static int repository_at(struct finder *finder, const char *dir, struct err *err)
 {
 	AUTO_FREE char *git_dir = NULL;
 
@@ -141,7 +141,7 @@ static int search_repository(struct finder *finder, struct err *err)
 	AUTO_FREE char *dir = mem_strdup(finder->start);
 
 	do {
-		int rc = poll_for_repository(finder, dir, err);
+		int rc = repository_at(finder, dir, err);
 		if (rc)
 			return rc;
 	} while (!snapshot_is_border(dir) && go_up(dir));
@@ -286,7 +286,7 @@ static void tally(struct tally *tally, const char *path)
 }
 
 /* one follows the name of the only path, many the number of them. */
-static void snapshot_print(
+static void snapshot_warn(
 	struct snapshot *s, const struct tally *tally, const char *one, const char *many)
 {
 	if (tally->n == 0)
@@ -321,13 +321,13 @@ static bool snapshot_leads_out(const char *path, const char *target)
 }
 
 /* The last result, for the next path: paths of one directory mostly follow each other. */
-struct polled {
+struct pycache_check {
 	const char *path;
 	size_t dir_len;
 	bool is_below;
 };
 
-static bool poll_for_pycache(struct polled *last, const char *path)
+static bool is_below_pycache(struct pycache_check *last, const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	size_t dir_len = slash ? (size_t)(slash - path) + 1 : 0;
@@ -336,7 +336,7 @@ static bool poll_for_pycache(struct polled *last, const char *path)
 		const char *found = strstr(path, "__pycache__/");
 		while (found && found != path && found[-1] != '/')
 			found = strstr(found + 1, "__pycache__/");
-		*last = (struct polled){path, dir_len, found};
+		*last = (struct pycache_check){path, dir_len, found};
 	}
 	return last->is_below;
 }
@@ -344,7 +344,7 @@ static bool poll_for_pycache(struct polled *last, const char *path)
 static void warn_contents(struct snapshot *s)
 {
 	struct tally lfs = {0}, scripts = {0}, links = {0}, pycache = {0};
-	struct polled last = {0};
+	struct pycache_check last = {0};
 
 	for (size_t i = 0; i < s->entries.n; i++) {
 		const struct entry *entry = &s->entries.v[i];
@@ -356,18 +356,18 @@ static void warn_contents(struct snapshot *s)
 			tally(&scripts, entry->path);
 		if (entry->kind == ENTRY_LINK && snapshot_leads_out(entry->path, entry->target))
 			tally(&links, entry->path);
-		if (poll_for_pycache(&last, entry->path))
+		if (is_below_pycache(&last, entry->path))
 			tally(&pycache, entry->path);
 	}
-	snapshot_print(s, &lfs, "is a pointer of Git LFS without the content (git lfs pull)",
+	snapshot_warn(s, &lfs, "is a pointer of Git LFS without the content (git lfs pull)",
 		"files are pointers of Git LFS without the content (git lfs pull)");
-	snapshot_print(s, &scripts,
+	snapshot_warn(s, &scripts,
 		"begins with a #! line that ends in CR LF and cannot be executed by name",
 		"scripts begin with a #! line that ends in CR LF and cannot be executed by name");
-	snapshot_print(s, &links,
+	snapshot_warn(s, &links,
 		"is a symbolic link out of the tree and may lead nowhere in the run",
 		"symbolic links lead out of the tree and may lead nowhere in the run");
-	snapshot_print(s, &pycache,
+	snapshot_warn(s, &pycache,
 		"is compiled Python that is not ignored (add __pycache__/ to .gitignore)",
 		"files are compiled Python that is not ignored (add __pycache__/ to .gitignore)");
 }
@@ -399,13 +399,13 @@ static void warn_fill(struct snapshot *s)
 	vec_foreach (const struct excluded, row, &s->paths.excluded)
 		if (row->why == EXCLUDED_SPECIAL)
 			tally(&special, row->path);
-	snapshot_print(s, &special, "is a socket, FIFO or device and no part of the snapshot",
+	snapshot_warn(s, &special, "is a socket, FIFO or device and no part of the snapshot",
 		"sockets, FIFOs and devices are no part of the snapshot");
 	for (size_t i = 0; i < s->paths.notes.n; i++)
 		strv_add(&s->warnings, s->paths.notes.v[i]);
 	for (size_t i = 0; i < s->private->repos.bare_links.n; i++)
 		tally(&bare, s->private->repos.bare_links.v[i]);
-	snapshot_print(s, &bare,
+	snapshot_warn(s, &bare,
 		"is a submodule that is not checked out (git submodule update --init)",
 		"submodules are not checked out (git submodule update --init)");
 }
@@ -483,7 +483,7 @@ static bool snapshot_is_wanted(const struct snapshot *s, const char *path)
 	return limits->n == 0;
 }
 
-/* Whether the list of what was left out names path or a directory above it. */
+/* Whether the list of what was excluded names path or a directory above it. */
 static bool snapshot_is_excluded(const struct path_list *paths, const char *path)
 {
 	size_t n = vec_bound(&paths->excluded, item, strcmp(item->path, path) <= 0);

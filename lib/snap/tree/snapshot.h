@@ -67,7 +67,7 @@ struct snapshot_git {
 	char *branch;     /* short name; NULL: detached */
 	char *remote_url; /* of origin, user info removed; NULL: none */
 	bool dirty;       /* what runs is not HEAD: one of the counts, something staged, a submodule
-			   * at another commit; what .dlrunignore or paths: leave out is nothing */
+			   * at another commit; what .dlrunignore or paths: exclude is nothing */
 	size_t n_changed, n_untracked, n_deleted;
 };
 
@@ -82,7 +82,7 @@ struct snapshot {
 	struct entry_list entries; /* paths and targets live as long as the snapshot */
 	uint64_t bytes;            /* of all contents */
 	char id[DIGEST_TEXT_SIZE];
-	struct path_list paths; /* one for each entry, same order; holds what was left out, too */
+	struct path_list paths; /* one for each entry, same order; holds what was excluded, too */
 	struct snapshot_git git;
 	struct strv warnings; /* one sentence each */
 	struct snapshot_stats stats;

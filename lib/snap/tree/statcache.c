@@ -10,7 +10,9 @@
 #include <sys/stat.h>
 
 #include "base/data/entry.h"
+#include "base/os/fs.h"
 #include "base/os/os.h"
+#include "base/util/auto.h"
 #include "base/util/digest.h"
 #include "base/util/enc.h"
 #include "base/util/mem.h"
@@ -295,10 +297,9 @@ _Static_assert(sizeof(struct dircache_row) == 48, "layout of the file");
 
 char *dircache_path(const char *statcache_path)
 {
-	const char *slash = strrchr(statcache_path, '/');
-	int dir_len = slash ? (int)(slash - statcache_path) : 0;
+	AUTO_FREE char *dir = fs_dirname(statcache_path);
 
-	return mem_printf("%.*s/dirs.v1", dir_len, statcache_path);
+	return fs_join(dir, "dirs.v1");
 }
 
 const char *dircache_row_path(const struct dircache_row *row)

@@ -96,7 +96,7 @@ void statcache_add(
  * so a directory with the same stat data has the same names. The caller ensures that this holds:
  * only for settled directories (statcache.h) on file systems that are known for it (os.h).
  *
- * The verdicts of the rules on the names are not kept: rules are read each time.
+ * The decisions of the rules on the names are not kept: rules are read each time.
  */
 
 struct dircache_stat {

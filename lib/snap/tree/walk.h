@@ -58,7 +58,7 @@ struct walk_dir {
 	size_t first, n_tracked; /* of the scope's index: what lies below */
 	struct pathset_reach include, paths, allow;
 	bool is_gitlink;
-	bool is_settled;  /* whether it is a repository of its own has been asked */
+	bool is_settled;  /* it is known whether it is a repository of its own */
 	bool is_nameless; /* it or a parent has a name that no image can hold */
 	/* Contents found, each sorted by name; a directory counts as its name with a slash. */
 	struct path *files;
@@ -79,7 +79,7 @@ enum walk_over {
 };
 
 /*
- * The rows of paths that a walk left out. Each thread fills rows of its own; together they are cut
+ * The rows of paths that a walk excluded. Each thread fills rows of its own; together they are cut
  * to the first EXCLUDED_MAX in the order of bytes, so the result does not depend on which thread
  * found a path.
  */

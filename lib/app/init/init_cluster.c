@@ -198,19 +198,19 @@ char *init_login_user(struct session *session, const char *host, int64_t limit_m
 	size_t len = strcspn(host, "/");
 	AUTO_FREE char *name = mem_strndup(host, len);
 	const char *repo = host[len] ? host + len + 1 : "dlrun";
-	struct credential_lookup *requested =
+	struct credential_lookup *lookup_call =
 		credential_start(lookup.loop, &env, name, repo, init_cluster_on_found, &lookup);
 	struct loop_timer *timer = loop_add_timer(
 		lookup.loop, clock_deadline(limit_ms), init_cluster_on_late, &lookup);
 
 	loop_run(lookup.loop, NULL);
 	loop_remove_timer(lookup.loop, timer);
-	credential_free(requested);
+	credential_free(lookup_call);
 	return lookup.user;
 }
 
 /* Users of some registries are no people: <token>, AWS, _json_key, oauth2accesstoken. */
-static bool init_cluster_is_space(const char *user)
+static bool init_cluster_is_namespace(const char *user)
 {
 	static const char *const others[] = {"aws", "oauth2accesstoken", "token", "nologin",
 		"00000000-0000-0000-0000-000000000000"};
@@ -228,7 +228,7 @@ char *init_repository(const char *host, const char *user, const char *name)
 	AUTO_FREE char *lower = user ? str_lower(user, strlen(user)) : NULL;
 	const char *last = str_empty(name) ? "dlrun" : name;
 
-	if (!strchr(host, '/') && !str_empty(lower) && init_cluster_is_space(lower))
+	if (!strchr(host, '/') && !str_empty(lower) && init_cluster_is_namespace(lower))
 		return mem_printf("%s/%s/%s", host, lower, last);
 	return mem_printf("%s/%s", host, last);
 }

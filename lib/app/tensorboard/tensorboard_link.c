@@ -56,10 +56,11 @@ void tensorboard_probe_free(struct tensorboard_probe *probe)
 static void tensorboard_link_end_probe(struct tensorboard_probe *probe)
 {
 	char version[TENSORBOARD_VERSION_SIZE];
-	bool is = tensorboard_response_read(probe->response.data, probe->response.len, version);
+	bool is_tensorboard =
+		tensorboard_response_read(probe->response.data, probe->response.len, version);
 
 	close_probe(probe);
-	probe->done(probe->ctx, is ? version : NULL);
+	probe->done(probe->ctx, is_tensorboard ? version : NULL);
 }
 
 static short tensorboard_link_want_read(void *ctx)
@@ -95,8 +96,8 @@ static int tensorboard_link_on_late(void *ctx, struct err *err)
 	return 0;
 }
 
-static bool tensorboard_link_query(struct tensorboard_probe *probe,
-	const struct tensorboard_link *link, const char *prefix, uint16_t port)
+static bool send_probe(struct tensorboard_probe *probe, const struct tensorboard_link *link,
+	const char *prefix, uint16_t port)
 {
 	AUTO_FREE char *request = mem_printf("GET %s/data/environment HTTP/1.0\r\n"
 					     "Host: 127.0.0.1:%u\r\nConnection: close\r\n\r\n",
@@ -123,7 +124,7 @@ struct tensorboard_probe *tensorboard_probe_start(struct loop *loop,
 
 	*probe = (struct tensorboard_probe){.loop = loop, .fd = -1, .done = done, .ctx = ctx};
 	buf_init(&probe->response, TENSORBOARD_RESPONSE_MAX);
-	if (tensorboard_link_query(probe, link, prefix, port)) {
+	if (send_probe(probe, link, prefix, port)) {
 		probe->source = loop_add_fd(loop, probe->fd, &ops, probe);
 		timeout_ms = clock_deadline(timeout_ms);
 	} else {
@@ -250,7 +251,7 @@ static void tensorboard_link_redirect(
 	httpd_response(exchange, FOUND, &headers, "", 0);
 }
 
-/* TensorBoard's pages ask for their fonts, and some plugins for more, as if there were no prefix:
+/* TensorBoard's pages request their fonts, and some plugins for more, as if there were no prefix:
  * then the page itself is below it. */
 static bool is_requested_by_page(
 	const struct tensorboard_httpd *httpd, const struct httpd_request *request)

@@ -15,7 +15,7 @@
 
 struct tensorboard_link {
 	/* A new connection: fd, a connected socket, is the callee's whatever is returned, which
-	 * carries what comes out of it to TensorBoard (httpd_route.connect). */
+	 * relays between it and TensorBoard (httpd_route.connect). */
 	int (*connect)(void *ctx, int fd, struct err *err);
 	void *ctx;
 };
@@ -23,7 +23,7 @@ struct tensorboard_link {
 struct tensorboard_probe;
 /* version: NULL where nothing answers, or not as TensorBoard. From the loop, once. */
 typedef void tensorboard_probe_fn(void *ctx, const char *version);
-/* Asks for PREFIX/data/environment. The link lives until done, which may come from here. */
+/* Requests PREFIX/data/environment. The link lives until done, which may come from here. */
 struct tensorboard_probe *tensorboard_probe_start(struct loop *loop,
 	const struct tensorboard_link *link, const char *prefix, uint16_t port, int64_t timeout_ms,
 	tensorboard_probe_fn *done, void *ctx);
@@ -31,7 +31,7 @@ struct tensorboard_probe *tensorboard_probe_start(struct loop *loop,
 void tensorboard_probe_free(struct tensorboard_probe *probe);
 AUTO_POINTER(struct tensorboard_probe, tensorboard_probe_free)
 
-/* Carries fd to that port of 127.0.0.1; s is a socket of the network that is meant, which is not
+/* Relays fd to that port of 127.0.0.1; s is a socket of the network that is meant, which is not
  * connected yet. Both are taken over. The pump is added to pumps. */
 struct tensorboard_pumps;
 struct tensorboard_pumps *tensorboard_pumps_new(struct loop *loop);
@@ -41,8 +41,8 @@ int tensorboard_pumps_connect(
 	struct tensorboard_pumps *pumps, int fd, int s, uint16_t port, struct err *err);
 
 /*
- * Front of a TensorBoard, which checks nothing by itself: requests are served below one random path
- * only, and under the rules of httpd.c.
+ * A reverse proxy of a TensorBoard, which checks nothing by itself: requests are served below one
+ * random path only, and under the rules of httpd.c.
  */
 
 struct tensorboard_httpd_options {

@@ -67,7 +67,7 @@ struct tensorboard_remote {
 	struct candidate candidates[PORTS];
 	size_t n_candidates;
 	uint16_t port; /* 0: not known yet */
-	bool responses, was_found, was_started;
+	bool has_responded, was_found, was_started;
 	char version[TENSORBOARD_VERSION_SIZE];
 
 	struct started started;
@@ -113,11 +113,11 @@ static void on_candidate(void *ctx, const char *version)
 	struct tensorboard_remote *remote = candidate->remote;
 
 	candidate->is_over = true;
-	if (!version || remote->responses)
+	if (!version || remote->has_responded)
 		return;
 	set_version(remote, version);
 	remote->port = candidate->port;
-	remote->responses = remote->was_found = true;
+	remote->has_responded = remote->was_found = true;
 }
 
 static void add_candidate(struct tensorboard_remote *remote, uint16_t port)
@@ -153,7 +153,7 @@ static bool found_nothing(const struct tensorboard_remote *remote)
 	for (size_t i = 0; i < remote->n_candidates; i++)
 		if (!remote->candidates[i].is_over)
 			return false;
-	return !remote->responses;
+	return !remote->has_responded;
 }
 
 /*
@@ -233,7 +233,7 @@ static int tensorboard_remote_make_pipes(struct started *started, struct err *er
 }
 
 /* A pipe takes it at once. */
-static int write_wanted(struct tensorboard_remote *remote, struct err *err)
+static int write_child(struct tensorboard_remote *remote, struct err *err)
 {
 	/* A host's network is everybody's. */
 	bool is_fast = forwarder_target(remote->forwarder)->ops->has_own_network;
@@ -241,7 +241,7 @@ static int write_wanted(struct tensorboard_remote *remote, struct err *err)
 	AUTO_BUF struct buf text;
 
 	buf_init(&text, TENSORBOARD_CHILD_MAX);
-	tensorboard_child_words(remote->options.secret, &words);
+	tensorboard_child_argv(remote->options.secret, &words);
 	const struct tensorboard_child child = {.words = &words, .is_fast = is_fast};
 	tensorboard_child_text(&child, &text);
 	return fs_write_fd(remote->started.stdin_fd, "a pipe", text.data, text.len, err);
@@ -263,7 +263,7 @@ static int tensorboard_remote_start(struct tensorboard_remote *remote, struct er
 		strv_add(&started->command, words[i]);
 	int r = tensorboard_remote_make_pipes(started, err);
 	if (r == 0)
-		r = write_wanted(remote, err);
+		r = write_child(remote, err);
 	if (r < 0)
 		return r;
 	remote->said_source = loop_add_fd(remote->loop, started->said_fd, &ops, remote);
@@ -391,7 +391,7 @@ static int fail_over(struct tensorboard_remote *remote, struct err *err)
 		if (remote->said.len == before)
 			break;
 	}
-	if (!remote->responses)
+	if (!remote->has_responded)
 		return tensorboard_explain(remote->said.data, remote->said.len, &who, err);
 	AUTO_FREE char *last = tensorboard_last_line(remote->said.data, remote->said.len);
 	err_set(err, E_TENSORBOARD_ENDED, "TensorBoard in %s has ended", id);
@@ -404,7 +404,7 @@ static void tensorboard_remote_on_probed(void *ctx, const char *version)
 {
 	struct tensorboard_remote *remote = ctx;
 
-	remote->responses = version != NULL;
+	remote->has_responded = version != NULL;
 	remote->probe_next_ms = clock_ms() + PROBE_EVERY_MS;
 }
 
@@ -432,9 +432,9 @@ int tensorboard_remote_poll(struct tensorboard_remote *remote, struct err *err)
 	}
 	if (remote->started.is_over)
 		return fail_over(remote, err);
-	if (!remote->responses)
+	if (!remote->has_responded)
 		tensorboard_remote_probe(remote);
-	return remote->responses;
+	return remote->has_responded;
 }
 
 const char *tensorboard_remote_version(const struct tensorboard_remote *remote)

@@ -22,7 +22,7 @@
 
 enum {
 	RUN_AGAIN_MS = 3000,
-	RUN_EACH_MS = 250, /* later for each run that is looked at */
+	RUN_EACH_MS = 250, /* later for each run that is sampled */
 	RUN_REST_FOR_RESPONSE = 2,
 	INTERRUPT_POLL_MS = 100,
 	HOST_NAME_MAX_BYTES = 256,
@@ -44,7 +44,7 @@ enum live_list { LIVE_NODES, LIVE_PODS, LIVE_METRICS, LIVE_LISTS };
 
 enum live_kind { LIVE_LOCAL, LIVE_HOST, LIVE_CLUSTER };
 
-/* Machines that are asked together: one, or the nodes of a cluster. */
+/* Machines that are queried together: one, or the nodes of a cluster. */
 struct live_place {
 	struct live *live;
 	enum live_kind kind;
@@ -62,7 +62,7 @@ struct live_place {
 	struct machine_list shown;
 };
 
-/* A run that is looked at. */
+/* A run that is sampled. */
 struct live_run {
 	struct target_call call; /* first */
 	struct live *live;
@@ -272,7 +272,7 @@ static const char *live_path_of(const struct session *session)
 	return NULL;
 }
 
-/* The tools are asked once. */
+/* The tools are run once. */
 static void live_find_gpus(struct live *live, struct machine *machine)
 {
 	const char *path = live_path_of(live->session);
@@ -505,7 +505,7 @@ static struct live_run *find_run(const struct live *live, const struct run *run)
 	return NULL;
 }
 
-/* NULL: it needs no look. */
+/* NULL: it is not sampled. */
 static struct live_run *get_run(struct live *live, const struct run *run)
 {
 	struct live_run *known = find_run(live, run);
@@ -564,7 +564,7 @@ void live_begin(struct live *live, const struct run_list *runs)
 		live_place_begin(*place);
 }
 
-void live_notify(const struct live *live, const struct run_list *runs)
+void live_store_samples(const struct live *live, const struct run_list *runs)
 {
 	vec_foreach (struct run *, run, runs) {
 		const struct live_run *known = run_handle(*run) ? find_run(live, *run) : NULL;
@@ -630,7 +630,7 @@ int live_wait(struct live *live, int64_t limit_ms, const volatile int *interrupt
 }
 
 /*
- * Telling
+ * Results
  */
 
 static void live_add_silent(const struct live_place *place, struct machine_list *ret)

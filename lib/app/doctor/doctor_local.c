@@ -826,6 +826,11 @@ int doctor_tree(const struct doctor *doctor, struct doctor_row *row, struct err 
 	char size[16], took[32];
 
 	(void)err;
+	/* Without a current directory the session could not begin, and its error says why. */
+	if (doctor->error && !doctor->session->env.cwd) {
+		blame_tree(row, doctor->error);
+		return 0;
+	}
 	if (file_list_take(doctor->session, false, &file_list, &error) < 0) {
 		blame_tree(row, &error);
 		return 0;

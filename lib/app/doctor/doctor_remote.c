@@ -5,6 +5,7 @@
 
 #include "app/doctor/doctor_checks.h"
 #include "base/loop/proc.h"
+#include "base/loop/wait.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
@@ -569,7 +570,8 @@ struct probe {
 struct push_checks {
 	struct registry_client client;
 	struct probe *probes;
-	size_t n, open;
+	size_t n;
+	struct loop_wait wait;
 };
 
 static void push_checks_done(struct push_checks *checks)
@@ -584,8 +586,7 @@ static void push_checks_done(struct push_checks *checks)
 
 static int doctor_remote_end_probe(struct probe *probe)
 {
-	if (--probe->checks->open == 0)
-		loop_stop(probe->checks->client.options.loop);
+	loop_wait_done(&probe->checks->wait);
 	return 0;
 }
 
@@ -632,7 +633,7 @@ static void start_probe(struct probe *probe)
 	if (registry_query_open(
 		    &checks->client, probe->repository, true, &probe->registry, &probe->error) < 0)
 		return;
-	checks->open++;
+	checks->wait.n_open++;
 	registry_start(probe->registry, &(struct registry_request){
 						.method = "POST",
 						.path = "blobs/uploads/",
@@ -681,12 +682,13 @@ static int probe_registries(
 {
 	checks->probes = mem_alloc(repositories->n, sizeof(*checks->probes));
 	checks->n = repositories->n;
+	checks->wait.loop = checks->client.options.loop;
 	for (size_t i = 0; i < checks->n; i++) {
 		checks->probes[i] =
 			(struct probe){.checks = checks, .repository = repositories->v[i]};
 		start_probe(&checks->probes[i]);
 	}
-	return checks->open ? loop_run(checks->client.options.loop, err) : 0;
+	return loop_wait_run(&checks->wait, err);
 }
 
 int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct err *err)

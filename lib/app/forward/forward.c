@@ -6,6 +6,7 @@
 
 #include "app/forward/forwarder.h"
 #include "app/runs/refresh.h"
+#include "base/loop/wait.h"
 #include "base/os/os.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
@@ -40,7 +41,6 @@ struct forward {
 	struct forwarder *forwarder;
 	size_t n_ports;
 	struct open_port *ports;
-	struct loop_timer *timer;
 };
 
 struct open_port {
@@ -193,30 +193,14 @@ static int forward_check_rank(const struct run *run, int rank, struct err *err)
 	return r < 0 ? err_prefix(err, "--rank %d", rank) : 0;
 }
 
-static int forward_backoff_over(void *ctx, struct err *err)
+static int forward_wait_some(const struct forward *forward, int64_t ms, struct err *err)
 {
-	struct forward *forward = ctx;
+	struct loop_wait wait = {.loop = forward->loop,
+		.n_open = 1,
+		.deadline_ms = clock_ms() + ms,
+		.interrupted = forward->options.interrupted};
 
-	(void)err;
-	forward->timer = NULL;
-	loop_stop(forward->loop);
-	return 0;
-}
-
-static int forward_check_interrupt(const struct forward *forward, struct err *err)
-{
-	const volatile int *interrupted = forward->options.interrupted;
-
-	return interrupted && *interrupted ? err_set(err, E_CANCELED, "interrupted") : 0;
-}
-
-static int forward_wait_some(struct forward *forward, int64_t ms, struct err *err)
-{
-	forward->timer =
-		loop_add_timer(forward->loop, clock_ms() + ms, forward_backoff_over, forward);
-	int r = loop_run(forward->loop, err);
-	loop_remove_timer(forward->loop, TAKE(forward->timer));
-	return r < 0 ? r : forward_check_interrupt(forward, err);
+	return loop_wait_run(&wait, err);
 }
 
 /* Until it runs or has ended. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/loop/wait.h"
 #include "base/os/env.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -164,7 +165,7 @@ void init_find_logins(struct session *session, struct strv *ret)
 }
 
 struct lookup {
-	struct loop *loop;
+	struct loop_wait wait;
 	char *user;
 };
 
@@ -178,34 +179,24 @@ static int init_cluster_on_found(void *ctx, struct credential *found, const stru
 	(void)err;
 	if (found && found->user && str_is_plain(found->user))
 		lookup->user = mem_strdup(found->user);
-	loop_stop(lookup->loop);
-	return 0;
-}
-
-static int init_cluster_on_late(void *ctx, struct err *err)
-{
-	struct lookup *lookup = ctx;
-
-	(void)err;
-	loop_stop(lookup->loop);
+	loop_wait_done(&lookup->wait);
 	return 0;
 }
 
 char *init_login_user(struct session *session, const char *host, int64_t limit_ms)
 {
 	struct credential_env env = credential_env_of(session);
-	struct lookup lookup = {.loop = session_loop(session)};
+	struct lookup lookup = {.wait = {.loop = session_loop(session),
+					.n_open = 1,
+					.deadline_ms = clock_deadline(limit_ms)}};
 	size_t len = strcspn(host, "/");
 	AUTO_FREE char *name = mem_strndup(host, len);
 	const char *repo = host[len] ? host + len + 1 : "dlrun";
-	struct credential_lookup *lookup_call =
-		credential_start(lookup.loop, &env, name, repo, init_cluster_on_found, &lookup);
-	struct loop_timer *timer = loop_add_timer(
-		lookup.loop, clock_deadline(limit_ms), init_cluster_on_late, &lookup);
+	struct credential_lookup *call = credential_start(
+		lookup.wait.loop, &env, name, repo, init_cluster_on_found, &lookup);
 
-	loop_run(lookup.loop, NULL);
-	loop_remove_timer(lookup.loop, timer);
-	credential_free(lookup_call);
+	loop_wait_run(&lookup.wait, NULL);
+	credential_free(call);
 	return lookup.user;
 }
 

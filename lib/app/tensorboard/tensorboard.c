@@ -9,6 +9,7 @@
 #include "app/tensorboard/tensorboard_remote.h"
 #include "app/transfer/mirror_files.h"
 #include "base/data/json.h"
+#include "base/loop/wait.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -42,7 +43,6 @@ struct view {
 	struct tensorboard_remote *remote;
 	struct run *run_now; /* as it was when it had begun; or NULL */
 	struct tensorboard_httpd *httpd;
-	struct loop_timer *timer;
 };
 
 static void tensorboard_view_done(struct view *view)
@@ -80,30 +80,15 @@ static const char *tensorboard_id_of(const struct view *view, size_t i)
  * Waiting
  */
 
-static int turn_over(void *ctx, struct err *err)
-{
-	struct view *view = ctx;
-
-	(void)err;
-	view->timer = NULL;
-	loop_stop(view->loop);
-	return 0;
-}
-
-static int tensorboard_check_interrupt(const struct view *view, struct err *err)
-{
-	const volatile int *interrupted = view->options.interrupted;
-
-	return interrupted && *interrupted ? err_set(err, E_CANCELED, "interrupted") : 0;
-}
-
 /* Lets the loop run for a moment. */
-static int tensorboard_turn(struct view *view, struct err *err)
+static int tensorboard_turn(const struct view *view, struct err *err)
 {
-	view->timer = loop_add_timer(view->loop, clock_ms() + TURN_MS, turn_over, view);
-	int r = loop_run(view->loop, err);
-	loop_remove_timer(view->loop, TAKE(view->timer));
-	return r < 0 ? r : tensorboard_check_interrupt(view, err);
+	struct loop_wait wait = {.loop = view->loop,
+		.n_open = 1,
+		.deadline_ms = clock_ms() + TURN_MS,
+		.interrupted = view->options.interrupted};
+
+	return loop_wait_run(&wait, err);
 }
 
 /*

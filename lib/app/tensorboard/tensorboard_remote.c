@@ -10,6 +10,7 @@
 
 #include "app/forward/forwarder.h"
 #include "app/tensorboard/tensorboard_words.h"
+#include "base/loop/wait.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/buf.h"
@@ -75,7 +76,7 @@ struct tensorboard_remote {
 	struct buf said, line;
 	struct tensorboard_probe *probe;
 	int64_t probe_next_ms;
-	struct loop_timer *stop_timer;
+	struct loop_wait *stopping; /* of tensorboard_remote_stop; or NULL */
 };
 
 static int connect_candidate(void *ctx, int fd, struct err *err)
@@ -210,8 +211,8 @@ static void on_exec(struct target_call *call, int status, struct err *err)
 	started->is_over = true;
 	if (status < 0)
 		err_move(&started->error, err);
-	if (remote->stop_timer)
-		loop_stop(remote->loop);
+	if (remote->stopping)
+		loop_wait_done(remote->stopping);
 }
 
 static int tensorboard_remote_make_pipes(struct started *started, struct err *err)
@@ -316,32 +317,21 @@ int tensorboard_remote_open(const struct tensorboard_remote_options *options,
  * Stopping
  */
 
-static int on_stop_late(void *ctx, struct err *err)
-{
-	struct tensorboard_remote *remote = ctx;
-
-	(void)err;
-	remote->stop_timer = NULL;
-	loop_stop(remote->loop);
-	return 0;
-}
-
 /* Closing its standard input ends TensorBoard; wait for the end of the command, so that the close
  * has arrived there. */
 static void tensorboard_remote_stop(struct tensorboard_remote *remote)
 {
 	struct started *started = &remote->started;
+	struct loop_wait wait = {
+		.loop = remote->loop, .n_open = 1, .deadline_ms = clock_ms() + STOP_MS};
 
 	if (started->stdin_fd >= 0)
 		close(TAKE_FD(started->stdin_fd));
 	if (started->is_over)
 		return;
-	remote->stop_timer =
-		loop_add_timer(remote->loop, clock_ms() + STOP_MS, on_stop_late, remote);
-	while (remote->stop_timer && !started->is_over)
-		if (loop_run(remote->loop, NULL) < 0)
-			break;
-	loop_remove_timer(remote->loop, TAKE(remote->stop_timer));
+	remote->stopping = &wait;
+	loop_wait_run(&wait, NULL);
+	remote->stopping = NULL;
 	if (!started->is_over)
 		target_call_cancel(&started->call);
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/loop/loop.h"
+#include "base/loop/wait.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -24,7 +24,6 @@ enum {
 	RUN_AGAIN_MS = 3000,
 	RUN_EACH_MS = 250, /* later for each run that is sampled */
 	RUN_REST_FOR_RESPONSE = 2,
-	INTERRUPT_POLL_MS = 100,
 	HOST_NAME_MAX_BYTES = 256,
 };
 
@@ -78,7 +77,8 @@ struct live {
 	struct VEC_OF(struct live_place *) places;
 	struct VEC_OF(struct live_run *) runs;
 	size_t n_open;
-	bool is_waited_for, gpus_known;
+	struct loop_wait *wait; /* of live_wait; NULL: nobody waits */
+	bool gpus_known;
 	struct gpu_list gpus; /* of this machine */
 	struct gpu_meter *meter;
 };
@@ -86,8 +86,9 @@ struct live {
 /* A place or run has responded, or could not be queried. */
 static void live_ended(struct live *live)
 {
-	if (--live->n_open == 0 && live->is_waited_for)
-		loop_stop(session_loop(live->session));
+	live->n_open--;
+	if (live->wait)
+		loop_wait_done(live->wait);
 }
 
 /*
@@ -580,52 +581,21 @@ void live_store_samples(const struct live *live, const struct run_list *runs)
  * Waiting
  */
 
-struct waiting {
-	struct live *live;
-	const volatile int *interrupted;
-	struct loop_timer *end, *poll;
-};
-
-static int live_on_end(void *ctx, struct err *err)
-{
-	struct waiting *waiting = ctx;
-
-	(void)err;
-	waiting->end = NULL;
-	loop_stop(session_loop(waiting->live->session));
-	return 0;
-}
-
-static int live_on_poll(void *ctx, struct err *err)
-{
-	struct waiting *waiting = ctx;
-	struct loop *loop = session_loop(waiting->live->session);
-
-	(void)err;
-	waiting->poll = NULL;
-	if (*waiting->interrupted)
-		loop_stop(loop);
-	else
-		waiting->poll =
-			loop_add_timer(loop, clock_ms() + INTERRUPT_POLL_MS, live_on_poll, waiting);
-	return 0;
-}
-
 int live_wait(struct live *live, int64_t limit_ms, const volatile int *interrupted, struct err *err)
 {
-	struct loop *loop = session_loop(live->session);
-	struct waiting waiting = {.live = live, .interrupted = interrupted};
+	struct loop_wait wait = {.loop = session_loop(live->session),
+		.n_open = live->n_open,
+		.deadline_ms = clock_ms() + limit_ms,
+		.interrupted = interrupted};
 
-	if (live->n_open == 0)
-		return 0;
-	live->is_waited_for = true;
-	waiting.end = loop_add_timer(loop, clock_ms() + limit_ms, live_on_end, &waiting);
-	if (interrupted)
-		live_on_poll(&waiting, err);
-	int r = loop_run(loop, err);
-	loop_remove_timer(loop, waiting.end);
-	loop_remove_timer(loop, waiting.poll);
-	live->is_waited_for = false;
+	live->wait = &wait;
+	int r = loop_wait_run(&wait, err);
+	live->wait = NULL;
+	/* The caller knows that itself, and shows what is there. */
+	if (r < 0 && interrupted && *interrupted) {
+		err_clear(err);
+		r = 0;
+	}
 	return r;
 }
 

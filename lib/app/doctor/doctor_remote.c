@@ -231,19 +231,6 @@ static void describe_login(const struct subject *about, struct doctor_row *row)
 			access->username ? "a user name and password" : "none, anonymous");
 }
 
-static void list_rights(
-	const struct kube_poll *poll, enum kube_may wanted, const char *before, struct buf *line)
-{
-	bool any = false;
-
-	for (int i = 0; i < KUBE_RIGHTS; i++) {
-		if (poll->rights[i] != wanted)
-			continue;
-		buf_addf(line, "%s%s", any ? ", " : before, kube_right_text(i));
-		any = true;
-	}
-}
-
 /* Runs do without the others. */
 static void blame_right(const struct subject *about, enum kube_right right, struct doctor_row *row)
 {
@@ -270,9 +257,10 @@ static void describe_rights(const struct subject *about, struct doctor_row *row)
 	AUTO_BUF struct buf line;
 
 	buf_init(&line, LINE_BYTES);
-	list_rights(about->poll, KUBE_MAY, " may ", &line);
-	list_rights(about->poll, KUBE_MAY_NOT, line.len ? "; may not " : " may not ", &line);
-	list_rights(
+	kube_poll_add_rights(about->poll, KUBE_MAY, " may ", &line);
+	kube_poll_add_rights(
+		about->poll, KUBE_MAY_NOT, line.len ? "; may not " : " may not ", &line);
+	kube_poll_add_rights(
 		about->poll, KUBE_MAY_UNKNOWN, line.len ? "; not known: " : " not known: ", &line);
 	doctor_found(row, "%s:%s", about->item->name, line.data);
 	for (int i = 0; i < KUBE_RIGHTS; i++)

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -20,7 +21,7 @@
 #include "net/stream/pump.h"
 #include "net/stream/stream.h"
 
-enum { CONNECT_MS = 1000, CHUNK = 16 << 10 };
+enum { CONNECT_MS = 1000, CHUNK = 16 << 10, SAID_MAX = 64 << 10, LINE_MAX_BYTES = 4096 };
 
 /*
  * Whether it answers
@@ -229,6 +230,62 @@ int tensorboard_pumps_connect(
 		.ctx = piped};
 	piped->pump = pump_start(&options);
 	return 0;
+}
+
+/*
+ * Output
+ */
+
+static int tensorboard_link_on_output(void *ctx, short revents, struct err *err)
+{
+	struct tensorboard_output *output = ctx;
+	char chunk[LINE_MAX_BYTES];
+	ssize_t n = read(output->fd, chunk, sizeof(chunk));
+
+	(void)revents;
+	(void)err;
+	if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN))
+		loop_remove_fd(output->loop, TAKE(output->source));
+	if (n <= 0)
+		return 0;
+	if (output->said.len + (size_t)n > SAID_MAX)
+		buf_consume(&output->said, output->said.len / 2);
+	buf_add(&output->said, chunk, (size_t)n);
+	for (ssize_t i = 0; i < n; i++) {
+		if (chunk[i] != '\n') {
+			buf_addc(&output->part, chunk[i]);
+			continue;
+		}
+		output->line(output->ctx, output->part.data, output->part.len);
+		buf_reset(&output->part);
+	}
+	return 0;
+}
+
+void tensorboard_output_start(struct tensorboard_output *output)
+{
+	static const struct loop_fd_ops ops = {
+		tensorboard_link_want_read, tensorboard_link_on_output};
+
+	buf_init(&output->said, SAID_MAX);
+	buf_init(&output->part, LINE_MAX_BYTES);
+	fcntl(output->fd, F_SETFL, O_NONBLOCK);
+	output->source = loop_add_fd(output->loop, output->fd, &ops, output);
+}
+
+void tensorboard_output_drain(struct tensorboard_output *output)
+{
+	for (size_t before = SIZE_MAX; output->source && output->said.len != before;) {
+		before = output->said.len;
+		tensorboard_link_on_output(output, POLLIN, NULL);
+	}
+}
+
+void tensorboard_output_done(struct tensorboard_output *output)
+{
+	loop_remove_fd(output->loop, TAKE(output->source));
+	buf_done(&output->said);
+	buf_done(&output->part);
 }
 
 enum { PORT = 6006, FOUND = 302, NOT_FOUND = 404, NOT_ALLOWED = 405 };

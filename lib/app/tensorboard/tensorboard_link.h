@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A way to the port of a TensorBoard, wherever that runs, and whether it answers there.
+ * A way to the port of a TensorBoard, wherever that runs, whether it answers there, and what it
+ * writes.
  */
 #ifndef DLRUN_APP_TENSORBOARD_TENSORBOARD_LINK_H
 #define DLRUN_APP_TENSORBOARD_TENSORBOARD_LINK_H
@@ -11,6 +12,7 @@
 #include "app/tensorboard/tensorboard_words.h"
 #include "base/loop/loop.h"
 #include "base/util/auto.h"
+#include "base/util/buf.h"
 #include "base/util/err.h"
 
 struct tensorboard_link {
@@ -39,6 +41,25 @@ struct tensorboard_pumps *tensorboard_pumps_new(struct loop *loop);
 void tensorboard_pumps_free(struct tensorboard_pumps *pumps);
 int tensorboard_pumps_connect(
 	struct tensorboard_pumps *pumps, int fd, int s, uint16_t port, struct err *err);
+
+ * Output of a TensorBoard: the end of it is held for the error, and each line is handed on.
+ * Its output: the end of it is held for the error, and each line is handed on.
+ */
+
+struct tensorboard_output {
+	struct loop *loop;
+	int fd; /* of a pipe; the caller's */
+	void (*line)(void *ctx, const char *text, size_t len);
+	void *ctx;
+	struct loop_fd *source; /* NULL: not read yet, or at its end */
+	struct buf said, part;  /* part: of a line that has not ended */
+};
+/* The members up to ctx are set. Reads while the loop runs. */
+void tensorboard_output_start(struct tensorboard_output *output);
+/* Read what is still there, without waiting. */
+void tensorboard_output_drain(struct tensorboard_output *output);
+/* The descriptor stays open. */
+void tensorboard_output_done(struct tensorboard_output *output);
 
 /*
  * A reverse proxy of a TensorBoard, which checks nothing by itself: requests are served below one

@@ -307,8 +307,6 @@ int tensorboard_dir_link(const struct tensorboard_dir *dir, const char *name, co
 }
 
 enum {
-	SAID_MAX = 64 << 10,
-	CHUNK = 4096,
 	HEADER_MAX = 4096,
 	PROBE_MS = 10 * 1000,
 	STOP_MS = 2000,
@@ -333,8 +331,9 @@ struct tensorboard_local {
 	pid_t pid; /* and its group; 0: it has ended */
 	int status;
 	int said_fd, link_fd;
-	struct loop_fd *said_source, *link_source;
-	struct buf said, line, header;
+	struct tensorboard_output output;
+	struct loop_fd *link_source;
+	struct buf header;
 	bool has_header, is_alone, is_plain, has_responded;
 	struct tensorboard_line at;
 	char version[TENSORBOARD_VERSION_SIZE];
@@ -348,47 +347,14 @@ struct tensorboard_local {
  * Output of TensorBoard
  */
 
-static short tensorboard_local_want_read(void *ctx)
-{
-	(void)ctx;
-	return POLLIN;
-}
-
-static void tensorboard_local_take_line(struct tensorboard_local *local)
-{
-	if (!local->at.port)
-		(void)tensorboard_line_read(local->line.data, local->line.len, &local->at);
-	if (log_is_on())
-		log_write("tensorboard: %s", local->line.data);
-	buf_reset(&local->line);
-}
-
-static void take_words(struct tensorboard_local *local, const char *data, size_t len)
-{
-	if (local->said.len + len > SAID_MAX)
-		buf_consume(&local->said, local->said.len / 2);
-	buf_add(&local->said, data, len);
-	for (size_t i = 0; i < len; i++) {
-		if (data[i] == '\n')
-			tensorboard_local_take_line(local);
-		else
-			buf_addc(&local->line, data[i]);
-	}
-}
-
-static int tensorboard_local_on_said(void *ctx, short revents, struct err *err)
+static void tensorboard_local_on_line(void *ctx, const char *text, size_t len)
 {
 	struct tensorboard_local *local = ctx;
-	char chunk[CHUNK];
-	ssize_t n = read(local->said_fd, chunk, sizeof(chunk));
 
-	(void)revents;
-	(void)err;
-	if (n > 0)
-		take_words(local, chunk, (size_t)n);
-	else if (n == 0 || (errno != EINTR && errno != EAGAIN))
-		loop_remove_fd(local->options.loop, TAKE(local->said_source));
-	return 0;
+	if (!local->at.port)
+		(void)tensorboard_line_read(text, len, &local->at);
+	if (log_is_on())
+		log_write("tensorboard: %s", text);
 }
 
 /*
@@ -443,6 +409,12 @@ static void take_socket(struct tensorboard_local *local, int s)
 		close(fd);
 	if (s >= 0)
 		close(s);
+}
+
+static short want_socket(void *ctx)
+{
+	(void)ctx;
+	return POLLIN;
 }
 
 /* Receive one byte and the descriptor that comes with it. */
@@ -595,9 +567,7 @@ static int tensorboard_local_spawn(
 
 static int tensorboard_local_do_start(struct tensorboard_local *local, struct err *err)
 {
-	static const struct loop_fd_ops said_ops = {
-		tensorboard_local_want_read, tensorboard_local_on_said};
-	static const struct loop_fd_ops link_ops = {tensorboard_local_want_read, on_link};
+	static const struct loop_fd_ops link_ops = {want_socket, on_link};
 	int link[2], said[2];
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link) < 0)
@@ -614,7 +584,11 @@ static int tensorboard_local_do_start(struct tensorboard_local *local, struct er
 		r = send_child(local, err);
 	if (r < 0)
 		return r;
-	local->said_source = loop_add_fd(local->options.loop, local->said_fd, &said_ops, local);
+	local->output = (struct tensorboard_output){.loop = local->options.loop,
+		.fd = local->said_fd,
+		.line = tensorboard_local_on_line,
+		.ctx = local};
+	tensorboard_output_start(&local->output);
 	local->link_source = loop_add_fd(local->options.loop, local->link_fd, &link_ops, local);
 	return 0;
 }
@@ -651,8 +625,6 @@ int tensorboard_local_start(const struct tensorboard_local_options *options,
 		.link_fd = -1,
 		.is_plain = options->program->python.n == 0};
 	local->waiting_end = &local->waiting;
-	buf_init(&local->said, SAID_MAX);
-	buf_init(&local->line, CHUNK);
 	buf_init(&local->header, HEADER_MAX);
 	local->pumps = tensorboard_pumps_new(options->loop);
 	int r = tensorboard_local_do_start(local, err);
@@ -698,15 +670,13 @@ void tensorboard_local_free(struct tensorboard_local *local)
 	tensorboard_probe_free(local->probe);
 	tensorboard_pumps_free(local->pumps);
 	close_waiting(local);
-	loop_remove_fd(local->options.loop, local->said_source);
+	tensorboard_output_done(&local->output);
 	loop_remove_fd(local->options.loop, local->link_source);
 	tensorboard_local_stop(local);
 	if (local->said_fd >= 0)
 		close(local->said_fd);
 	if (local->link_fd >= 0)
 		close(local->link_fd);
-	buf_done(&local->said);
-	buf_done(&local->line);
 	buf_done(&local->header);
 	free(local);
 }
@@ -714,13 +684,11 @@ void tensorboard_local_free(struct tensorboard_local *local)
 /* Read the last output, which may still be in the pipe. */
 static void read_rest(struct tensorboard_local *local)
 {
-	fcntl(local->said_fd, F_SETFL, O_NONBLOCK);
-	for (size_t before = SIZE_MAX; local->said_source && local->said.len != before;) {
-		before = local->said.len;
-		tensorboard_local_on_said(local, POLLIN, NULL);
-	}
-	if (local->line.len)
-		tensorboard_local_take_line(local);
+	struct tensorboard_output *output = &local->output;
+
+	tensorboard_output_drain(output);
+	if (output->part.len)
+		tensorboard_local_on_line(local, output->part.data, output->part.len);
 }
 
 static int tensorboard_local_fail_ended(struct tensorboard_local *local, struct err *err)
@@ -735,8 +703,9 @@ static int tensorboard_local_fail_ended(struct tensorboard_local *local, struct 
 
 	read_rest(local);
 	if (!local->has_responded)
-		return tensorboard_explain(local->said.data, local->said.len, &who, err);
-	last = tensorboard_last_line(local->said.data, local->said.len);
+		return tensorboard_explain(
+			local->output.said.data, local->output.said.len, &who, err);
+	last = tensorboard_last_line(local->output.said.data, local->output.said.len);
 	if (WIFSIGNALED(local->status))
 		err_set(err, E_TENSORBOARD_ENDED, "TensorBoard was killed by SIG%s",
 			proc_signal_name(WTERMSIG(local->status), signal));

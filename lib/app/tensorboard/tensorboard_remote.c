@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/tensorboard/tensorboard_remote.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,8 +23,6 @@ enum {
 	PROBE_MS = 15 * 1000,
 	PROBE_EVERY_MS = 200,
 	STOP_MS = 3000,
-	SAID_MAX = 64 << 10,
-	CHUNK = 4096,
 	PORTS = PORTS_MAX + 1,
 };
 
@@ -72,8 +67,7 @@ struct tensorboard_remote {
 	char version[TENSORBOARD_VERSION_SIZE];
 
 	struct started started;
-	struct loop_fd *said_source;
-	struct buf said, line;
+	struct tensorboard_output output;
 	struct tensorboard_probe *probe;
 	int64_t probe_next_ms;
 	struct loop_wait *stopping; /* of tensorboard_remote_stop; or NULL */
@@ -161,46 +155,16 @@ static bool found_nothing(const struct tensorboard_remote *remote)
  * Starting
  */
 
-static short tensorboard_remote_want_read(void *ctx)
+static void tensorboard_remote_on_line(void *ctx, const char *text, size_t len)
 {
-	(void)ctx;
-	return POLLIN;
-}
-
-static void tensorboard_remote_take_line(struct tensorboard_remote *remote)
-{
+	struct tensorboard_remote *remote = ctx;
 	struct tensorboard_line line;
 
-	if (!remote->port && tensorboard_line_read(remote->line.data, remote->line.len, &line)) {
+	if (!remote->port && tensorboard_line_read(text, len, &line)) {
 		remote->port = line.port;
 		set_version(remote, line.version);
 	}
-	log_note("tensorboard: %s", remote->line.data);
-	buf_reset(&remote->line);
-}
-
-static int tensorboard_remote_on_said(void *ctx, short revents, struct err *err)
-{
-	struct tensorboard_remote *remote = ctx;
-	char chunk[CHUNK];
-	ssize_t n = read(remote->started.said_fd, chunk, sizeof(chunk));
-
-	(void)revents;
-	(void)err;
-	if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN))
-		loop_remove_fd(remote->loop, TAKE(remote->said_source));
-	if (n <= 0)
-		return 0;
-	if (remote->said.len + (size_t)n > SAID_MAX)
-		buf_consume(&remote->said, remote->said.len / 2);
-	buf_add(&remote->said, chunk, (size_t)n);
-	for (ssize_t i = 0; i < n; i++) {
-		if (chunk[i] == '\n')
-			tensorboard_remote_take_line(remote);
-		else
-			buf_addc(&remote->line, chunk[i]);
-	}
-	return 0;
+	log_note("tensorboard: %s", text);
 }
 
 static void on_exec(struct target_call *call, int status, struct err *err)
@@ -229,7 +193,6 @@ static int tensorboard_remote_make_pipes(struct started *started, struct err *er
 		return err_set_errno(err, E_IO, -r, "cannot make a pipe");
 	started->said_fd = out[0];
 	started->its_said = out[1];
-	fcntl(started->said_fd, F_SETFL, O_NONBLOCK);
 	return 0;
 }
 
@@ -250,8 +213,6 @@ static int write_child(struct tensorboard_remote *remote, struct err *err)
 
 static int tensorboard_remote_start(struct tensorboard_remote *remote, struct err *err)
 {
-	static const struct loop_fd_ops ops = {
-		tensorboard_remote_want_read, tensorboard_remote_on_said};
 	const char *const words[] = {"sh", "-c", script, "sh", tensorboard_child_loader};
 	struct started *started = &remote->started;
 	struct target *target = forwarder_target(remote->forwarder);
@@ -267,7 +228,11 @@ static int tensorboard_remote_start(struct tensorboard_remote *remote, struct er
 		r = write_child(remote, err);
 	if (r < 0)
 		return r;
-	remote->said_source = loop_add_fd(remote->loop, started->said_fd, &ops, remote);
+	remote->output = (struct tensorboard_output){.loop = remote->loop,
+		.fd = started->said_fd,
+		.line = tensorboard_remote_on_line,
+		.ctx = remote};
+	tensorboard_output_start(&remote->output);
 	const struct target_exec_request request = {.command = &started->command,
 		.fds = {started->its_stdin, started->its_said, started->its_said}};
 	started->call.done = on_exec;
@@ -301,8 +266,6 @@ int tensorboard_remote_open(const struct tensorboard_remote_options *options,
 			.said_fd = -1,
 			.its_stdin = -1,
 			.its_said = -1}};
-	buf_init(&remote->said, SAID_MAX);
-	buf_init(&remote->line, CHUNK);
 	int r = forwarder_open(&forwarder, &remote->forwarder, err);
 	if (r == 0)
 		r = forwarder_check(remote->forwarder, err);
@@ -354,13 +317,11 @@ void tensorboard_remote_free(struct tensorboard_remote *remote)
 		tensorboard_probe_free(remote->candidates[i].probe);
 	tensorboard_probe_free(remote->probe);
 	tensorboard_remote_stop(remote);
-	loop_remove_fd(remote->loop, remote->said_source);
+	tensorboard_output_done(&remote->output);
 	close_fds(&remote->started);
 	forwarder_free(remote->forwarder);
 	strv_done(&remote->started.command);
 	err_done(&remote->started.error);
-	buf_done(&remote->said);
-	buf_done(&remote->line);
 	free(remote);
 }
 
@@ -374,16 +335,12 @@ static int fail_over(struct tensorboard_remote *remote, struct err *err)
 
 	if (err_is_set(&remote->started.error))
 		return err_move(err, &remote->started.error);
-	while (remote->said_source) {
-		size_t before = remote->said.len;
-
-		tensorboard_remote_on_said(remote, POLLIN, NULL);
-		if (remote->said.len == before)
-			break;
-	}
+	tensorboard_output_drain(&remote->output);
 	if (!remote->has_responded)
-		return tensorboard_explain(remote->said.data, remote->said.len, &who, err);
-	AUTO_FREE char *last = tensorboard_last_line(remote->said.data, remote->said.len);
+		return tensorboard_explain(
+			remote->output.said.data, remote->output.said.len, &who, err);
+	AUTO_FREE char *last =
+		tensorboard_last_line(remote->output.said.data, remote->output.said.len);
 	err_set(err, E_TENSORBOARD_ENDED, "TensorBoard in %s has ended", id);
 	if (last)
 		err_evidence(err, "%s", last);

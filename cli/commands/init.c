@@ -181,27 +181,14 @@ static int init_query_cluster(struct app *app, const struct init_project *projec
  * Rights in a cluster
  */
 
-static void add_rights(
-	const struct kube_poll *poll, enum kube_may wanted, const char *before, struct buf *out)
-{
-	bool any = false;
-
-	for (int i = 0; i < KUBE_RIGHTS; i++) {
-		if (poll->rights[i] != wanted)
-			continue;
-		buf_addf(out, "%s%s", any ? ", " : before, kube_right_text(i));
-		any = true;
-	}
-}
-
 static void print_rights(struct app *app, const struct kube_poll *poll)
 {
 	AUTO_BUF struct buf may, may_not;
 
 	buf_init(&may, TEXT_MAX);
 	buf_init(&may_not, TEXT_MAX);
-	add_rights(poll, KUBE_MAY, "may ", &may);
-	add_rights(poll, KUBE_MAY_NOT, "may not ", &may_not);
+	kube_poll_add_rights(poll, KUBE_MAY, "may ", &may);
+	kube_poll_add_rights(poll, KUBE_MAY_NOT, "may not ", &may_not);
 	if (may.len)
 		app_phase(app, "", "%s", may.data);
 	if (may_not.len)

@@ -165,7 +165,7 @@ static int top_show_once(struct app *app, const char *word)
 		return app_fail(app, &err);
 	if (app_interrupted)
 		return EXIT_INTERRUPTED;
-	live_notify(top.live, &runs);
+	live_store_samples(top.live, &runs);
 	live_machines(top.live, &runs, &machines);
 	return app->options.json ? top_view_json(app, &runs, &machines)
 				 : print_tables(app, &runs, &machines);
@@ -187,7 +187,7 @@ static int draw_all(struct screen *screen, struct top *top, bool *ret_far, struc
 		return r;
 	buf_init(&text, SCREEN_MAX);
 	screen_measure(screen);
-	live_notify(top->live, &runs);
+	live_store_samples(top->live, &runs);
 	live_machines(top->live, &runs, &machines);
 	top_view_format(top->app, &runs, &machines, screen->columns, &text);
 	if (!runs.n)

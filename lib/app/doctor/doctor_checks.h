@@ -27,7 +27,7 @@ void doctor_blame(struct doctor_row *row, enum doctor_status status, const char 
 
 /* Engines, for tests. */
 
-/* Judge the bytes and inodes that are left in dir; inodes: UINT64_MAX where there is no such
+/* Evaluate the bytes and inodes that are left in dir; inodes: UINT64_MAX where there is no such
  * limit. */
 void doctor_evaluate_space(
 	struct doctor_row *row, const char *dir, uint64_t bytes, uint64_t inodes);
@@ -37,7 +37,7 @@ struct doctor_times {
 	int64_t wall_ms, file_ms, newest_ms, drift_ms;
 };
 void doctor_evaluate_clock(struct doctor_row *row, const struct doctor_times *times);
-/* Judge until when a login is valid; wall clock, expiry 0: the login does not say. */
+/* Evaluate until when a login is valid; wall clock, expiry 0: the login does not say. */
 void doctor_evaluate_expiry(struct doctor_row *row, int64_t expiry_ms, int64_t now_ms);
 /* group: the path of our own cgroup. kill: KillUserProcesses of logind; linger: of the user. */
 void doctor_evaluate_logout(struct doctor_row *row, const char *group, bool kill, bool linger);

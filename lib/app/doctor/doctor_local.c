@@ -31,27 +31,27 @@
 
 /*
  * Checks of this machine: the directories of dlrun and the file systems below them, what dlrun has
- * written or would read, the shell. Nothing is made that stays: what does not exist yet is judged
+ * written or would read, the shell. Nothing is made that stays: what does not exist yet is checked
  * by the directory that it would be made in.
  */
 
 enum { LINE_BYTES = 64 << 10, DRIFT_POLL_MS = 100, SKEW_MS = 5000, SETBACK_MS = 60000 };
 enum { INODES_MIN = 1000, INODES_FEW = 10000, FILES_FEW = 1024, FILES_WANTED = 4096 };
-enum { QUERY_MS = 3000, GPU_MS = 6000, GPUS_SHOWN = 8 };
+enum { PROGRAM_MS = 3000, GPU_MS = 6000, GPUS_SHOWN = 8 };
 
 #define SPACE_MIN (UINT64_C(64) << 20)
 #define SPACE_LOW (UINT64_C(1) << 30)
 
-struct place {
+struct location {
 	const char *name, *path;
 	char *dir;  /* path itself, or the nearest directory upwards that exists */
 	char *move; /* a command that puts it elsewhere */
 };
 
-enum { PLACES = 3 };
+enum { LOCATIONS = 3 };
 
-struct places {
-	struct place v[PLACES];
+struct locations {
+	struct location v[LOCATIONS];
 };
 
 static char *nearest(const char *path)
@@ -79,30 +79,30 @@ static char *command_on(const char *command, const char *path)
 	return out.data;
 }
 
-static struct places places_of(const struct doctor *doctor)
+static struct locations locations_of(const struct doctor *doctor)
 {
 	static const char *const variables[] = {
 		"XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"};
 	const struct dirs *dirs = &doctor->session->dirs;
-	struct places places = {
+	struct locations locations = {
 		{{"state", dirs->state}, {"cache", dirs->cache}, {"data", dirs->data}}};
 
-	for (size_t i = 0; i < PLACES; i++) {
-		places.v[i].dir = nearest(places.v[i].path);
-		places.v[i].move = mem_printf(
-			"export %s=\"/var/tmp/$(id -un)/%s\"", variables[i], places.v[i].name);
+	for (size_t i = 0; i < LOCATIONS; i++) {
+		locations.v[i].dir = nearest(locations.v[i].path);
+		locations.v[i].move = mem_printf(
+			"export %s=\"/var/tmp/$(id -un)/%s\"", variables[i], locations.v[i].name);
 	}
-	return places;
+	return locations;
 }
 
-static void places_done(struct places *places)
+static void locations_done(struct locations *locations)
 {
-	for (size_t i = 0; i < PLACES; i++) {
-		free(places->v[i].dir);
-		free(places->v[i].move);
+	for (size_t i = 0; i < LOCATIONS; i++) {
+		free(locations->v[i].dir);
+		free(locations->v[i].move);
 	}
 }
-#define AUTO_PLACES AUTO(places_done)
+#define AUTO_LOCATIONS AUTO(locations_done)
 
 /*
  * home
@@ -133,46 +133,49 @@ int doctor_home(const struct doctor *doctor, struct doctor_row *row, struct err 
  * access
  */
 
-static void blame_mode(struct doctor_row *row, const struct place *place, const struct stat *st)
+static void blame_mode(
+	struct doctor_row *row, const struct location *location, const struct stat *st)
 {
-	AUTO_FREE char *close_writing = command_on("chmod go-w ", place->path);
-	AUTO_FREE char *close_all = command_on("chmod 700 ", place->path);
-	AUTO_FREE char *take_over = command_on("sudo chown -R \"$(id -un)\" ", place->path);
+	AUTO_FREE char *close_writing = command_on("chmod go-w ", location->path);
+	AUTO_FREE char *close_all = command_on("chmod 700 ", location->path);
+	AUTO_FREE char *take_over = command_on("sudo chown -R \"$(id -un)\" ", location->path);
 
 	if (st->st_uid != geteuid())
 		doctor_blame(row, DOCTOR_PROBLEM, take_over, "%s belongs to another user (uid %lu)",
-			place->path, (unsigned long)st->st_uid);
+			location->path, (unsigned long)st->st_uid);
 	if (st->st_mode & (S_IWGRP | S_IWOTH))
-		doctor_blame(
-			row, DOCTOR_PROBLEM, close_writing, "others may write to %s", place->path);
-	if (access(place->path, R_OK | W_OK | X_OK) < 0)
-		doctor_blame(row, DOCTOR_PROBLEM, errno == EROFS ? place->move : close_all,
-			"%s cannot be written: %s", place->path, strerror(errno));
+		doctor_blame(row, DOCTOR_PROBLEM, close_writing, "others may write to %s",
+			location->path);
+	if (access(location->path, R_OK | W_OK | X_OK) < 0)
+		doctor_blame(row, DOCTOR_PROBLEM, errno == EROFS ? location->move : close_all,
+			"%s cannot be written: %s", location->path, strerror(errno));
 	if (st->st_mode & (S_IRWXG | S_IRWXO))
-		doctor_blame(row, DOCTOR_WARNING, close_all, "others may read %s", place->path);
+		doctor_blame(row, DOCTOR_WARNING, close_all, "others may read %s", location->path);
 }
 
 int doctor_access(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
-	AUTO_PLACES struct places places = places_of(doctor);
+	AUTO_LOCATIONS struct locations locations = locations_of(doctor);
 	size_t n_made = 0;
 
 	(void)err;
-	for (const struct place *place = places.v; place < places.v + PLACES; place++) {
+	for (const struct location *location = locations.v; location < locations.v + LOCATIONS;
+		location++) {
 		struct stat st;
-		bool there = stat(place->path, &st) == 0;
+		bool there = stat(location->path, &st) == 0;
 		if (there && S_ISDIR(st.st_mode)) {
 			n_made++;
-			blame_mode(row, place, &st);
+			blame_mode(row, location, &st);
 		} else if (there) {
-			doctor_blame(row, DOCTOR_PROBLEM, place->move, "%s is not a directory",
-				place->path);
-		} else if (access(place->dir, W_OK | X_OK) < 0) {
-			doctor_blame(row, DOCTOR_PROBLEM, place->move, "%s cannot be made: %s: %s",
-				place->path, place->dir, strerror(errno));
+			doctor_blame(row, DOCTOR_PROBLEM, location->move, "%s is not a directory",
+				location->path);
+		} else if (access(location->dir, W_OK | X_OK) < 0) {
+			doctor_blame(row, DOCTOR_PROBLEM, location->move,
+				"%s cannot be made: %s: %s", location->path, location->dir,
+				strerror(errno));
 		}
 	}
-	doctor_found(row, "%zu of %d directories made%s", n_made, PLACES,
+	doctor_found(row, "%zu of %d directories made%s", n_made, LOCATIONS,
 		n_made && row->status == DOCTOR_OK ? ", yours alone" : "");
 	return 0;
 }
@@ -200,13 +203,13 @@ void doctor_evaluate_space(struct doctor_row *row, const char *dir, uint64_t byt
 
 int doctor_space(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
-	AUTO_PLACES struct places places = places_of(doctor);
-	dev_t devices[PLACES];
+	AUTO_LOCATIONS struct locations locations = locations_of(doctor);
+	dev_t devices[LOCATIONS];
 	AUTO_BUF struct buf found;
 
 	buf_init(&found, LINE_BYTES);
-	for (size_t i = 0; i < PLACES; i++) {
-		const char *dir = places.v[i].dir;
+	for (size_t i = 0; i < LOCATIONS; i++) {
+		const char *dir = locations.v[i].dir;
 		bool is_new = true;
 		struct statvfs fs;
 		struct stat st;
@@ -223,7 +226,7 @@ int doctor_space(const struct doctor *doctor, struct doctor_row *row, struct err
 		uint64_t bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
 		doctor_evaluate_space(row, dir, bytes, fs.f_files ? fs.f_favail : UINT64_MAX);
 		buf_addf(&found, "%s%s for %s", found.len ? ", " : "", str_size(bytes, size),
-			places.v[i].name);
+			locations.v[i].name);
 	}
 	doctor_found(row, "%s", found.data);
 	return 0;
@@ -235,20 +238,20 @@ int doctor_space(const struct doctor *doctor, struct doctor_row *row, struct err
 
 int doctor_network(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
-	AUTO_PLACES struct places places = places_of(doctor);
+	AUTO_LOCATIONS struct locations locations = locations_of(doctor);
 	AUTO_BUF struct buf found;
 
 	buf_init(&found, LINE_BYTES);
-	for (size_t i = 0; i < PLACES; i++) {
-		const char *dir = places.v[i].dir;
+	for (size_t i = 0; i < LOCATIONS; i++) {
+		const char *dir = locations.v[i].dir;
 		AUTO_FD int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (fd < 0)
 			return fs_error(err, errno, "%s", dir);
 		const char *kind = os_network_fs(fd);
 		if (!kind)
 			continue;
-		buf_addf(&found, "%s%s on %s", found.len ? ", " : "", places.v[i].name, kind);
-		doctor_blame(row, DOCTOR_WARNING, places.v[i].move,
+		buf_addf(&found, "%s%s on %s", found.len ? ", " : "", locations.v[i].name, kind);
+		doctor_blame(row, DOCTOR_WARNING, locations.v[i].move,
 			"%s lies on a file server: slow, and its locks are only as good as the "
 			"server's",
 			dir);
@@ -270,9 +273,9 @@ static char *temp_path(const char *dir)
 	return mem_printf("%s/.dlrun-doctor-%016llx", dir, (unsigned long long)number);
 }
 
-static int try_locks(const struct place *place, struct doctor_row *row, struct err *err)
+static int try_locks(const struct location *location, struct doctor_row *row, struct err *err)
 {
-	const char *dir = place->dir, *fix = place->move;
+	const char *dir = location->dir, *fix = location->move;
 	AUTO_FREE char *path = temp_path(dir);
 	AUTO_ERR struct err error = {0};
 	AUTO_FD int first = -1;
@@ -294,7 +297,7 @@ static int try_locks(const struct place *place, struct doctor_row *row, struct e
 	unlink(path);
 	if (r == 0 || error.id == E_IO_LOCK)
 		return 0;
-	/* Of a file that cannot be made the other checks tell. */
+	/* Other checks report a file that cannot be made. */
 	if (error.id != E_IO)
 		return err_move(err, &error);
 	doctor_blame(row, DOCTOR_PROBLEM, fix, "files cannot be locked: %s", error.message);
@@ -303,11 +306,11 @@ static int try_locks(const struct place *place, struct doctor_row *row, struct e
 
 int doctor_locks(const struct doctor *doctor, struct doctor_row *row, struct err *err)
 {
-	AUTO_PLACES struct places places = places_of(doctor);
+	AUTO_LOCATIONS struct locations locations = locations_of(doctor);
 
 	doctor_found(row, "not known");
-	for (size_t i = 0; i < PLACES; i++) {
-		int r = try_locks(&places.v[i], row, err);
+	for (size_t i = 0; i < LOCATIONS; i++) {
+		int r = try_locks(&locations.v[i], row, err);
 		if (r < 0)
 			return r;
 	}
@@ -415,7 +418,7 @@ static char *first_line(const char *const *argv)
 	int status;
 
 	buf_init(&out, LINE_BYTES);
-	if (proc_capture(argv, "/", QUERY_MS, &out, &status, NULL) < 0 || status != 0)
+	if (proc_capture(argv, "/", PROGRAM_MS, &out, &status, NULL) < 0 || status != 0)
 		return NULL;
 	return mem_strndup(out.data, strcspn(out.data, "\n"));
 }
@@ -823,6 +826,11 @@ int doctor_tree(const struct doctor *doctor, struct doctor_row *row, struct err 
 	char size[16], took[32];
 
 	(void)err;
+	/* Without a current directory the session could not begin, and its error says why. */
+	if (doctor->error && !doctor->session->env.cwd) {
+		blame_tree(row, doctor->error);
+		return 0;
+	}
 	if (file_list_take(doctor->session, false, &file_list, &error) < 0) {
 		blame_tree(row, &error);
 		return 0;

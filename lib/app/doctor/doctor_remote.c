@@ -5,6 +5,7 @@
 
 #include "app/doctor/doctor_checks.h"
 #include "base/loop/proc.h"
+#include "base/loop/wait.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
@@ -134,7 +135,7 @@ struct subject {
 	const struct kube_access *access; /* NULL: the context leads nowhere */
 };
 
-static void notify_server(const struct subject *about, struct doctor_row *row)
+static void describe_server(const struct subject *about, struct doctor_row *row)
 {
 	const struct kube_poll *poll = about->poll;
 	const struct kube_access *access = about->access;
@@ -163,7 +164,7 @@ static void notify_server(const struct subject *about, struct doctor_row *row)
 	}
 }
 
-static void notify_warnings(const struct subject *about, struct doctor_row *row)
+static void describe_warnings(const struct subject *about, struct doctor_row *row)
 {
 	for (size_t i = 0; i < about->access->warnings.n; i++) {
 		struct doctor_row *more = doctor_row_add(row, "cluster-safety");
@@ -185,7 +186,7 @@ void doctor_evaluate_expiry(struct doctor_row *row, int64_t expiry_ms, int64_t n
 			duration_text(expiry_ms - now_ms, time));
 }
 
-static void notify_expiring(
+static void describe_credential(
 	const struct subject *about, const char *what, int64_t expiry_ms, struct doctor_row *row)
 {
 	int64_t now_ms = clock_wall_ms();
@@ -199,7 +200,7 @@ static void notify_expiring(
 	doctor_evaluate_expiry(row, expiry_ms, now_ms);
 }
 
-static void notify_plugin(const struct subject *about, struct doctor_row *row)
+static void describe_plugin(const struct subject *about, struct doctor_row *row)
 {
 	const struct kube_exec *exec = about->access->exec;
 	const char *path = env_get(about->doctor->session->env.env, "PATH");
@@ -212,35 +213,22 @@ static void notify_plugin(const struct subject *about, struct doctor_row *row)
 			"%s, which logs in, is not installed", exec->command);
 }
 
-static void notify_login(const struct subject *about, struct doctor_row *row)
+static void describe_login(const struct subject *about, struct doctor_row *row)
 {
 	const struct kube_access *access = about->access;
 
 	if (access->token_file)
-		notify_expiring(about, "a token in a file", 0, row);
+		describe_credential(about, "a token in a file", 0, row);
 	else if (access->token)
-		notify_expiring(about, "a token", kube_expiry_token(access->token), row);
+		describe_credential(about, "a token", kube_expiry_token(access->token), row);
 	else if (access->exec)
-		notify_plugin(about, row);
+		describe_plugin(about, row);
 	else if (access->cert_pem)
-		notify_expiring(
+		describe_credential(
 			about, "a certificate", kube_expiry_certificate(access->cert_pem), row);
 	else
 		doctor_found(row, "%s: %s", about->item->name,
 			access->username ? "a user name and password" : "none, anonymous");
-}
-
-static void list_rights(
-	const struct kube_poll *poll, enum kube_may wanted, const char *before, struct buf *line)
-{
-	bool any = false;
-
-	for (int i = 0; i < KUBE_RIGHTS; i++) {
-		if (poll->rights[i] != wanted)
-			continue;
-		buf_addf(line, "%s%s", any ? ", " : before, kube_right_text(i));
-		any = true;
-	}
 }
 
 /* Runs do without the others. */
@@ -264,22 +252,23 @@ static void blame_right(const struct subject *about, enum kube_right right, stru
 		kube_right_text(right), about->access->kube_namespace);
 }
 
-static void notify_rights(const struct subject *about, struct doctor_row *row)
+static void describe_rights(const struct subject *about, struct doctor_row *row)
 {
 	AUTO_BUF struct buf line;
 
 	buf_init(&line, LINE_BYTES);
-	list_rights(about->poll, KUBE_MAY, " may ", &line);
-	list_rights(about->poll, KUBE_MAY_NOT, line.len ? "; may not " : " may not ", &line);
-	list_rights(
+	kube_poll_add_rights(about->poll, KUBE_MAY, " may ", &line);
+	kube_poll_add_rights(
+		about->poll, KUBE_MAY_NOT, line.len ? "; may not " : " may not ", &line);
+	kube_poll_add_rights(
 		about->poll, KUBE_MAY_UNKNOWN, line.len ? "; not known: " : " not known: ", &line);
 	doctor_found(row, "%s:%s", about->item->name, line.data);
 	for (int i = 0; i < KUBE_RIGHTS; i++)
 		blame_right(about, i, row);
 }
 
-/* The most that can be asked of a Secret whose contents nobody needs to see. */
-static void doctor_remote_evaluate_pull_secret(const struct subject *about, struct doctor_row *row)
+/* The most that can be found out of a Secret whose contents nobody needs to see. */
+static void blame_pull_secret(const struct subject *about, struct doctor_row *row)
 {
 	const struct kube_poll *poll = about->poll;
 	const char *space = about->access->kube_namespace;
@@ -299,7 +288,7 @@ static void doctor_remote_evaluate_pull_secret(const struct subject *about, stru
 	}
 }
 
-static void doctor_remote_evaluate_queue(const struct subject *about, struct doctor_row *row)
+static void blame_queue(const struct subject *about, struct doctor_row *row)
 {
 	if (about->poll->queue_status == 404)
 		doctor_blame(row, DOCTOR_PROBLEM, "kubectl get localqueues",
@@ -314,7 +303,7 @@ static const char *pull_secret_state(const struct kube_poll *poll)
 						 : ", not looked at";
 }
 
-static void notify_pods(const struct subject *about, struct doctor_row *row)
+static void describe_pods(const struct subject *about, struct doctor_row *row)
 {
 	const struct kube_poll *poll = about->poll;
 	AUTO_REGISTRY_CONFIG struct registry_config registry = {0};
@@ -341,30 +330,30 @@ static void notify_pods(const struct subject *about, struct doctor_row *row)
 	else if (r == 0)
 		doctor_blame(row, DOCTOR_PROBLEM, "registry: HOST/REPO   # in dlrun.yaml",
 			"runs cannot be sent: no registry is set");
-	doctor_remote_evaluate_pull_secret(about, row);
-	doctor_remote_evaluate_queue(about, row);
+	blame_pull_secret(about, row);
+	blame_queue(about, row);
 }
 
 /*
  * All of them
  */
 
-static void notify_cluster(
+static void describe_cluster(
 	const struct doctor *doctor, const struct target_item *item, struct doctor_row *row)
 {
 	struct subject about = {.doctor = doctor, .item = item, .poll = &item->poll};
 	const struct kube_cluster *cluster = item->poll.cluster;
 
 	about.access = cluster ? &cluster->access : NULL;
-	notify_server(&about, next_row(row));
+	describe_server(&about, next_row(row));
 	if (!cluster)
 		return;
-	notify_warnings(&about, row);
-	notify_login(&about, doctor_row_add(row, "cluster-login"));
+	describe_warnings(&about, row);
+	describe_login(&about, doctor_row_add(row, "cluster-login"));
 	if (!item->poll.reached)
 		return;
-	notify_rights(&about, doctor_row_add(row, "cluster-rights"));
-	notify_pods(&about, doctor_row_add(row, "cluster-pods"));
+	describe_rights(&about, doctor_row_add(row, "cluster-rights"));
+	describe_pods(&about, doctor_row_add(row, "cluster-pods"));
 }
 
 int doctor_clusters(const struct doctor *doctor, struct doctor_row *row, struct err *err)
@@ -391,7 +380,7 @@ int doctor_clusters(const struct doctor *doctor, struct doctor_row *row, struct 
 		return r;
 	vec_foreach (const struct target_item, item, &list.items)
 		if (item->is_cluster)
-			notify_cluster(doctor, item, row);
+			describe_cluster(doctor, item, row);
 	return 0;
 }
 
@@ -415,7 +404,7 @@ static bool doctor_remote_find_hosts(
 	return false;
 }
 
-static void evaluate_tools(const struct node_facts *facts, struct doctor_row *row)
+static void blame_tools(const struct node_facts *facts, struct doctor_row *row)
 {
 	for (size_t i = 0; i < facts->missing.n; i++) {
 		const char *needed = node_tool_needed(facts->missing.v[i]);
@@ -424,7 +413,7 @@ static void evaluate_tools(const struct node_facts *facts, struct doctor_row *ro
 	}
 }
 
-static void notify_host(
+static void describe_host(
 	const struct target_item *item, const struct node_probe *probe, struct doctor_row *row)
 {
 	AUTO_FREE char *text = node_probe_text(probe);
@@ -440,7 +429,7 @@ static void notify_host(
 	doctor_found(row, "%s: %s answers after %lld ms: %s; programs are started by %s%s%s",
 		item->name, probe->host, (long long)probe->response_ms, text, probe->facts->launch,
 		why ? "; " : "", why ? why : "");
-	evaluate_tools(probe->facts, row);
+	blame_tools(probe->facts, row);
 	if (str_eq(probe->facts->launch, "nohup"))
 		doctor_blame(row, DOCTOR_WARNING, NULL,
 			"there is no setsid: programs may end with the login");
@@ -463,7 +452,7 @@ int doctor_nodes(const struct doctor *doctor, struct doctor_row *row, struct err
 			doctor_blame(more, DOCTOR_PROBLEM, error->hint, "%s", error->message);
 		}
 		for (size_t i = 0; i < item->hosts.n; i++)
-			notify_host(item, &item->node_probes[i], next_row(row));
+			describe_host(item, &item->node_probes[i], next_row(row));
 	}
 	return 0;
 }
@@ -493,7 +482,7 @@ static void doctor_remote_add_text(struct buf *line, const char *text)
  * proxy
  */
 
-/* Hosts that are asked: of registries and of the base image, each once. */
+/* Hosts that are queried: of registries and of the base image, each once. */
 static void find_registries(const struct config *config, struct strv *ret)
 {
 	AUTO_STRV struct strv repositories = {0};
@@ -569,7 +558,8 @@ struct probe {
 struct push_checks {
 	struct registry_client client;
 	struct probe *probes;
-	size_t n, open;
+	size_t n;
+	struct loop_wait wait;
 };
 
 static void push_checks_done(struct push_checks *checks)
@@ -584,8 +574,7 @@ static void push_checks_done(struct push_checks *checks)
 
 static int doctor_remote_end_probe(struct probe *probe)
 {
-	if (--probe->checks->open == 0)
-		loop_stop(probe->checks->client.options.loop);
+	loop_wait_done(&probe->checks->wait);
 	return 0;
 }
 
@@ -632,7 +621,7 @@ static void start_probe(struct probe *probe)
 	if (registry_query_open(
 		    &checks->client, probe->repository, true, &probe->registry, &probe->error) < 0)
 		return;
-	checks->open++;
+	checks->wait.n_open++;
 	registry_start(probe->registry, &(struct registry_request){
 						.method = "POST",
 						.path = "blobs/uploads/",
@@ -650,8 +639,7 @@ static bool is_refusal(const struct err *error)
 }
 
 /* "localhost:5000/me: http, anonymous, may be pushed to". */
-static void doctor_remote_describe(
-	const struct probe *probe, struct doctor_row *row, struct buf *line)
+static void describe_repository(const struct probe *probe, struct doctor_row *row, struct buf *line)
 {
 	AUTO_FREE char *host = doctor_remote_host_of(probe->repository);
 	AUTO_FREE char *ca = registry_query_certificates(&probe->checks->client, host);
@@ -677,17 +665,18 @@ static void doctor_remote_describe(
 	doctor_remote_add_text(line, text.data);
 }
 
-static int query_registries(
+static int probe_registries(
 	struct push_checks *checks, const struct strv *repositories, struct err *err)
 {
 	checks->probes = mem_alloc(repositories->n, sizeof(*checks->probes));
 	checks->n = repositories->n;
+	checks->wait.loop = checks->client.options.loop;
 	for (size_t i = 0; i < checks->n; i++) {
 		checks->probes[i] =
 			(struct probe){.checks = checks, .repository = repositories->v[i]};
 		start_probe(&checks->probes[i]);
 	}
-	return checks->open ? loop_run(checks->client.options.loop, err) : 0;
+	return loop_wait_run(&checks->wait, err);
 }
 
 int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct err *err)
@@ -707,11 +696,11 @@ int doctor_registry(const struct doctor *doctor, struct doctor_row *row, struct 
 	}
 	int r = registry_query_init(&checks.client, doctor->session, REGISTRIES_MS, err);
 	if (r == 0)
-		r = query_registries(&checks, &repositories, err);
+		r = probe_registries(&checks, &repositories, err);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < checks.n; i++)
-		doctor_remote_describe(&checks.probes[i], row, &line);
+		describe_repository(&checks.probes[i], row, &line);
 	doctor_found(row, "%s", line.data);
 	return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "app/forward/forwarder.h"
 #include "app/runs/refresh.h"
+#include "base/loop/wait.h"
 #include "base/os/os.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
@@ -17,7 +18,7 @@
 #include "targets/ssh/terminal.h"
 #include "targets/targets.h"
 
-enum { PORT_MAX = 65535, POLL_MS = 200, WAIT_MS = 500, STATE_MS = 5000 };
+enum { PORT_MAX = 65535, TURN_MS = 200, WAIT_MS = 500, STATE_MS = 5000 };
 
 int forward_port_parse(const char *text, struct forward_port *ret, struct err *err)
 {
@@ -40,7 +41,6 @@ struct forward {
 	struct forwarder *forwarder;
 	size_t n_ports;
 	struct open_port *ports;
-	struct loop_timer *timer;
 };
 
 struct open_port {
@@ -54,7 +54,7 @@ static const struct run *run_of(const struct forward *forward)
 	return forwarder_run(forward->forwarder);
 }
 
-static void forward_do_print(const struct forward *forward, const char *text)
+static void forward_notify(const struct forward *forward, const char *text)
 {
 	if (forward->options.notice)
 		forward->options.notice(forward->options.ctx, text);
@@ -70,7 +70,7 @@ static int forward_on_accept(void *ctx, int fd, const char *peer, struct err *er
 	(void)err;
 	if (forwarder_relay(forward->forwarder, forward->options.rank, port->remote, fd, NULL, NULL,
 		    &error) < 0)
-		forward_do_print(forward, error.message);
+		forward_notify(forward, error.message);
 	return 0;
 }
 
@@ -170,9 +170,9 @@ int forward_open(struct session *session, const struct run *run,
  * The run
  */
 
-static int forward_poll(struct forward *forward, enum run_state *ret, struct err *err)
+static int forward_refresh(struct forward *forward, enum run_state *ret, struct err *err)
 {
-	int r = forwarder_poll(forward->forwarder, err);
+	int r = forwarder_refresh(forward->forwarder, err);
 
 	if (r == 0)
 		*ret = run_state(run_of(forward));
@@ -193,30 +193,14 @@ static int forward_check_rank(const struct run *run, int rank, struct err *err)
 	return r < 0 ? err_prefix(err, "--rank %d", rank) : 0;
 }
 
-static int forward_backoff_over(void *ctx, struct err *err)
+static int forward_wait_some(const struct forward *forward, int64_t ms, struct err *err)
 {
-	struct forward *forward = ctx;
+	struct loop_wait wait = {.loop = forward->loop,
+		.n_open = 1,
+		.deadline_ms = clock_ms() + ms,
+		.interrupted = forward->options.interrupted};
 
-	(void)err;
-	forward->timer = NULL;
-	loop_stop(forward->loop);
-	return 0;
-}
-
-static int forward_check_interrupt(const struct forward *forward, struct err *err)
-{
-	const volatile int *interrupted = forward->options.interrupted;
-
-	return interrupted && *interrupted ? err_set(err, E_CANCELED, "interrupted") : 0;
-}
-
-static int forward_wait_some(struct forward *forward, int64_t ms, struct err *err)
-{
-	forward->timer =
-		loop_add_timer(forward->loop, clock_ms() + ms, forward_backoff_over, forward);
-	int r = loop_run(forward->loop, err);
-	loop_remove_timer(forward->loop, TAKE(forward->timer));
-	return r < 0 ? r : forward_check_interrupt(forward, err);
+	return loop_wait_run(&wait, err);
 }
 
 /* Until it runs or has ended. */
@@ -226,12 +210,12 @@ static int wait_until_begun(struct forward *forward, enum run_state *ret, struct
 	int r;
 
 	*ret = RUN_UNKNOWN;
-	while ((r = forward_poll(forward, ret, err)) == 0 && *ret != RUN_RUNNING &&
+	while ((r = forward_refresh(forward, ret, err)) == 0 && *ret != RUN_RUNNING &&
 		!run_state_is_final(*ret)) {
 		if (!said) {
 			AUTO_FREE char *text = mem_printf("%s is %s; waiting for it to run",
 				run_id(run_of(forward)), run_state_name(*ret));
-			forward_do_print(forward, text);
+			forward_notify(forward, text);
 		}
 		said = true;
 		r = forward_wait_some(forward, WAIT_MS, err);
@@ -252,25 +236,25 @@ static int forward_wait_for_start(struct forward *forward, struct err *err)
 	return err_hint(err, "dlrun submit --from %s", run_id(run_of(forward)));
 }
 
-/* A place that cannot be asked now says nothing of the run. */
+/* A target that cannot be reached now says nothing about the run. */
 static int forward_serve(struct forward *forward, struct err *err)
 {
 	enum run_state state = RUN_RUNNING;
-	int64_t requested_ms = clock_ms();
+	int64_t refreshed_ms = clock_ms();
 
 	while (!run_state_is_final(state)) {
-		int r = forward_wait_some(forward, POLL_MS, err);
+		int r = forward_wait_some(forward, TURN_MS, err);
 
 		if (r < 0)
 			return r;
-		if (clock_ms() - requested_ms < STATE_MS)
+		if (clock_ms() - refreshed_ms < STATE_MS)
 			continue;
-		(void)forward_poll(forward, &state, NULL);
-		requested_ms = clock_ms();
+		(void)forward_refresh(forward, &state, NULL);
+		refreshed_ms = clock_ms();
 	}
 	AUTO_FREE char *text =
 		mem_printf("%s has ended (%s)", run_id(run_of(forward)), run_state_name(state));
-	forward_do_print(forward, text);
+	forward_notify(forward, text);
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ports of a run on this machine: listeners of its own programs only (listen.h), whose
- * connections the target carries to the program.
+ * connections the target relays to the program.
  */
 #ifndef DLRUN_APP_FORWARD_FORWARD_H
 #define DLRUN_APP_FORWARD_FORWARD_H
@@ -44,10 +44,10 @@ int run_forward(struct session *session, const struct run *run,
  * The same beside something else that runs the session's loop, such as following the log.
  */
 struct forward;
-/* Listens from now on until it is freed; asks nobody and waits for nothing. Connections go to the
- * newest attempt that run has when they come; run is borrowed and may change. Whether one is
- * carried, or why not, is only told to notice; the loop goes on. E_LISTEN_TAKEN, and what
- * target_open_run fails with. */
+/* Listens from now on until it is freed; contacts nobody and waits for nothing. Connections go to
+ * the newest attempt that run has when they come; run is borrowed and may change. Why one was not
+ * relayed goes to notice only; the loop goes on. E_LISTEN_TAKEN, and what target_open_run fails
+ * with. */
 int forward_open(struct session *session, const struct run *run,
 	const struct forward_options *options, struct forward **ret, struct err *err);
 /* Connections are reset. NULL is accepted. */

@@ -9,10 +9,10 @@
 #include "targets/targets.h"
 
 /* A connection that is forwarded. */
-struct carried {
+struct connection {
 	struct target_call call;
 	struct forwarder *forwarder;
-	struct carried *next, **at;
+	struct connection *next, **at;
 	forwarder_done_fn *done;
 	void *ctx;
 };
@@ -22,37 +22,38 @@ struct forwarder {
 	struct target *target;
 	const struct run *run;
 	struct run *taken; /* what run points to; or NULL: it is borrowed */
-	struct carried *carried;
-	size_t n_carried;
+	struct connection *connections;
+	size_t n_connections;
 };
 
-static struct carried *link_carried(struct forwarder *forwarder)
+static struct connection *link_connection(struct forwarder *forwarder)
 {
-	struct carried *carried = mem_alloc(1, sizeof(*carried));
+	struct connection *connection = mem_alloc(1, sizeof(*connection));
 
-	*carried = (struct carried){
-		.forwarder = forwarder, .next = forwarder->carried, .at = &forwarder->carried};
-	if (carried->next)
-		carried->next->at = &carried->next;
-	forwarder->carried = carried;
-	forwarder->n_carried++;
-	return carried;
+	*connection = (struct connection){.forwarder = forwarder,
+		.next = forwarder->connections,
+		.at = &forwarder->connections};
+	if (connection->next)
+		connection->next->at = &connection->next;
+	forwarder->connections = connection;
+	forwarder->n_connections++;
+	return connection;
 }
 
-static void unlink_carried(struct carried *carried)
+static void unlink_connection(struct connection *connection)
 {
-	*carried->at = carried->next;
-	if (carried->next)
-		carried->next->at = carried->at;
-	carried->forwarder->n_carried--;
-	free(carried);
+	*connection->at = connection->next;
+	if (connection->next)
+		connection->next->at = connection->at;
+	connection->forwarder->n_connections--;
+	free(connection);
 }
 
-static void forwarder_on_carried(struct target_call *call, int status, struct err *err)
+static void forwarder_on_end(struct target_call *call, int status, struct err *err)
 {
-	struct carried ended = *(struct carried *)call;
+	struct connection ended = *(struct connection *)call;
 
-	unlink_carried((struct carried *)call);
+	unlink_connection((struct connection *)call);
 	if (ended.done)
 		ended.done(ended.ctx, status, err);
 }
@@ -61,7 +62,7 @@ int forwarder_relay(struct forwarder *forwarder, int rank, uint16_t port, int fd
 	forwarder_done_fn *done, void *ctx, struct err *err)
 {
 	const char *handle = run_handle(forwarder->run);
-	struct carried *carried;
+	struct connection *connection;
 
 	int r = forwarder_check(forwarder, err);
 	if (r == 0 && !handle)
@@ -70,33 +71,33 @@ int forwarder_relay(struct forwarder *forwarder, int rank, uint16_t port, int fd
 		close(fd);
 		return r;
 	}
-	carried = link_carried(forwarder);
-	carried->call.done = forwarder_on_carried;
-	carried->done = done;
-	carried->ctx = ctx;
+	connection = link_connection(forwarder);
+	connection->call.done = forwarder_on_end;
+	connection->done = done;
+	connection->ctx = ctx;
 	r = forwarder->target->ops->relay(
-		forwarder->target, handle, rank, port, fd, &carried->call, err);
+		forwarder->target, handle, rank, port, fd, &connection->call, err);
 	if (r < 0)
-		unlink_carried(carried);
+		unlink_connection(connection);
 	return r;
 }
 
-/* A target call that is given up tells nobody, so it is done here. */
-static void end_carried(struct carried *carried)
+/* A target call that is given up calls no done, so it is called here. */
+static void end_connection(struct connection *connection)
 {
-	const struct run *run = carried->forwarder->run;
+	const struct run *run = connection->forwarder->run;
 	AUTO_ERR struct err error = {0};
 
 	err_set(&error, E_RUN_ENDED, "%s has ended (%s)", run_id(run),
 		run_state_name(run_state(run)));
-	target_call_cancel(&carried->call);
-	forwarder_on_carried(&carried->call, -(int)error.code, &error);
+	target_call_cancel(&connection->call);
+	forwarder_on_end(&connection->call, -(int)error.code, &error);
 }
 
 void forwarder_end(struct forwarder *forwarder)
 {
-	while (forwarder->carried)
-		end_carried(forwarder->carried);
+	while (forwarder->connections)
+		end_connection(forwarder->connections);
 }
 
 int forwarder_open(const struct forwarder_options *options, struct forwarder **ret, struct err *err)
@@ -117,9 +118,9 @@ void forwarder_free(struct forwarder *forwarder)
 {
 	if (!forwarder)
 		return;
-	while (forwarder->carried) {
-		target_call_cancel(&forwarder->carried->call);
-		unlink_carried(forwarder->carried);
+	while (forwarder->connections) {
+		target_call_cancel(&forwarder->connections->call);
+		unlink_connection(forwarder->connections);
 	}
 	run_free(forwarder->taken);
 	target_free(forwarder->target);
@@ -148,7 +149,7 @@ int forwarder_check_rank(const struct run *run, int rank, struct err *err)
 
 size_t forwarder_count(const struct forwarder *forwarder)
 {
-	return forwarder->n_carried;
+	return forwarder->n_connections;
 }
 
 const struct run *forwarder_run(const struct forwarder *forwarder)
@@ -167,7 +168,7 @@ void forwarder_take(struct forwarder *forwarder, struct run *run)
 	forwarder->run = forwarder->taken = run;
 }
 
-int forwarder_poll(struct forwarder *forwarder, struct err *err)
+int forwarder_refresh(struct forwarder *forwarder, struct err *err)
 {
 	struct run *run = NULL;
 

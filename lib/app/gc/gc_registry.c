@@ -239,7 +239,7 @@ static int gc_registry_list_runs(struct cleaning *cleaning, struct err *err)
 
 static int gc_registry_load_runs(struct cleaning *cleaning, struct err *err)
 {
-	AUTO_ERR struct err querying = {0};
+	AUTO_ERR struct err error = {0};
 
 	int r = session_store(cleaning->session, &cleaning->store, err);
 	if (r == 0)
@@ -247,8 +247,8 @@ static int gc_registry_load_runs(struct cleaning *cleaning, struct err *err)
 	if (r < 0)
 		return r;
 	/* Runs that have ended unnoticed no longer need anything. */
-	if (runs_refresh(cleaning->session, &cleaning->runs, REFRESH_MS, &querying) < 0)
-		log_note("%s", querying.message);
+	if (runs_refresh(cleaning->session, &cleaning->runs, REFRESH_MS, &error) < 0)
+		log_note("%s", error.message);
 	vec_foreach (struct run *, run, &cleaning->runs)
 		gc_registry_add_run(cleaning, *run);
 	return 0;
@@ -285,7 +285,7 @@ static int is_needed_now(struct cleaning *cleaning, const char *tag, bool *ret, 
  * Requests
  */
 
-static int gc_registry_query(struct cleaning *cleaning, const char *method, const char *path,
+static int gc_registry_request(struct cleaning *cleaning, const char *method, const char *path,
 	const struct url *url, const char *doing, struct registry_reply *ret, struct err *err)
 {
 	char accept[] = ACCEPT;
@@ -305,12 +305,12 @@ static int gc_registry_query(struct cleaning *cleaning, const char *method, cons
 		ret, err);
 }
 
-static int query_manifest(struct cleaning *cleaning, const char *method, const char *reference,
+static int request_manifest(struct cleaning *cleaning, const char *method, const char *reference,
 	const char *doing, struct registry_reply *ret, struct err *err)
 {
 	AUTO_FREE char *path = mem_printf("manifests/%s", reference);
 
-	return gc_registry_query(cleaning, method, path, NULL, doing, ret, err);
+	return gc_registry_request(cleaning, method, path, NULL, doing, ret, err);
 }
 
 /* The page behind this one; 0: it was the last. */
@@ -357,7 +357,7 @@ static int list_tags(struct cleaning *cleaning, struct err *err)
 		if (i == GC_PAGES_MAX)
 			return err_set(err, E_REGISTRY_RESPONSE,
 				"registry %s: the list of tags has no end", cleaning->ref.host);
-		r = gc_registry_query(cleaning, "GET", i ? NULL : "tags/list?n=1000",
+		r = gc_registry_request(cleaning, "GET", i ? NULL : "tags/list?n=1000",
 			i ? &url : NULL, "listing tags", &reply, err);
 		if (r < 0)
 			return r;
@@ -389,7 +389,7 @@ static int read_others(struct cleaning *cleaning, struct err *err)
 
 		if (cleaning->others_unclear)
 			break;
-		int r = query_manifest(cleaning, "HEAD", cleaning->others.v[i],
+		int r = request_manifest(cleaning, "HEAD", cleaning->others.v[i],
 			"looking at other tags", &reply, err);
 		if (r < 0)
 			return r;
@@ -440,7 +440,7 @@ static int64_t recorded_ms(
 	return hint && hint->seen_ms > newest_ms ? hint->seen_ms : newest_ms;
 }
 
-/* Judge a tag without a request; false: the registry must be asked. */
+/* Evaluate a tag without a request; false: the registry must be queried. */
 static bool evaluate_known(
 	struct cleaning *cleaning, const struct known *known, enum gc_tag_fate *ret)
 {
@@ -452,7 +452,7 @@ static bool evaluate_known(
 	return *ret == GC_TAG_NEEDED || *ret == GC_TAG_YOUNG;
 }
 
-/* Judge a tag by the registry's response; digest is that of the image then. */
+/* Evaluate a tag by the registry's response; digest is that of the image then. */
 static enum gc_tag_fate gc_registry_evaluate_response(struct cleaning *cleaning, const char *tag,
 	const struct registry_reply *reply, char digest[static DIGEST_TEXT_SIZE],
 	int64_t *ret_age_ms)
@@ -480,7 +480,7 @@ static int gc_registry_evaluate(struct cleaning *cleaning, const char *tag,
 	ret->age_ms = known ? cleaning->now_ms - known->newest_ms : -1;
 	if (evaluate_known(cleaning, known, &ret->fate))
 		return 1;
-	int r = query_manifest(cleaning, "GET", tag, "reading an image", &reply, err);
+	int r = request_manifest(cleaning, "GET", tag, "reading an image", &reply, err);
 	if (r < 0 || reply.status == 404)
 		return r;
 	ret->fate = gc_registry_evaluate_response(cleaning, tag, &reply, digest, &ret->age_ms);
@@ -518,12 +518,12 @@ static int delete_image(
 	AUTO_REGISTRY_REPLY struct registry_reply by_tag = {0}, by_digest = {0};
 	const char *doing = "deleting an image";
 
-	int r = query_manifest(cleaning, "DELETE", tag, doing, &by_tag, err);
+	int r = request_manifest(cleaning, "DELETE", tag, doing, &by_tag, err);
 	if (r < 0)
 		return r;
 	if (cleaning->others_unclear)
 		return gc_registry_is_deleted(by_tag.status) ? 1 : 0;
-	r = query_manifest(cleaning, "DELETE", digest, doing, &by_digest, err);
+	r = request_manifest(cleaning, "DELETE", digest, doing, &by_digest, err);
 	if (r < 0)
 		return r;
 	if (gc_registry_is_deleted(by_tag.status) || gc_registry_is_deleted(by_digest.status))

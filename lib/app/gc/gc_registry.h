@@ -75,7 +75,7 @@ struct gc_registry_options {
 struct gc_registry_report {
 	struct gc_tags tags;      /* of dlrun's form, in the order of the registry */
 	size_t n[GC_TAG_FATES];   /* of each fate; OLD: deleted (dry_run: would be) */
-	struct strv repositories; /* that were looked at */
+	struct strv repositories; /* that were listed */
 	bool more;                /* there are more than GC_TAGS_MAX tags in one */
 };
 /* The report is filled also when it fails in the middle. E_CONFIG: no registry is set; registry.*,

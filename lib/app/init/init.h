@@ -62,7 +62,7 @@ struct init_project {
 	struct strv outputs;  /* from the root of the tree */
 	struct strv contexts; /* of the kubeconfig, the current one first */
 	struct strv hosts;    /* of ~/.ssh/config */
-	struct strv notes;    /* one sentence each: what could not be looked at */
+	struct strv notes;    /* one sentence each: what could not be read */
 };
 
 /* Looks at the nearest directory from the session's upwards, within the tree, that has a file of
@@ -95,7 +95,7 @@ void init_cluster_list_done(struct init_cluster_list *list);
  * context that is not there is E_KUBE_CONTEXT, unless there is no kubeconfig to look into. */
 int init_cluster_add(
 	struct session *session, const char *text, struct init_cluster_list *list, struct err *err);
-/* Ask all of them at the same time; what was found is in look. E_CANCELED. */
+/* Query all of them at the same time; what was found is in poll. E_CANCELED. */
 int init_cluster_poll(struct session *session, struct init_cluster_list *list, int64_t limit_ms,
 	const volatile int *interrupted, struct err *err);
 
@@ -139,12 +139,12 @@ void init_text(
 char *init_image(const struct init_project *project);
 
 /* For a cluster: the project's image gets a base with the interpreter of the command where it has
- * none, or has one that lacks it by its configuration, which is asked for, for limit_ms (0: not at
+ * none, or has one that lacks it by its configuration, which is requested for limit_ms (0: not at
  * all). *ret_said, which the caller frees: what was found, one line; or NULL. */
 void init_choose_base(struct session *session, struct init_project *project,
 	const struct init_answers *answers, int64_t limit_ms, char **ret_said);
 
-/* The words of a command as a person reads and types them; the caller frees. */
+/* The words of a command as a user reads and types them; the caller frees. */
 char *init_command_text(const struct init_command *command);
 
 /* Write text to dlrun.yaml in dir, after it was loaded as a configuration. One that is there is

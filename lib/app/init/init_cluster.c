@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/loop/wait.h"
 #include "base/os/env.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -164,7 +165,7 @@ void init_find_logins(struct session *session, struct strv *ret)
 }
 
 struct lookup {
-	struct loop *loop;
+	struct loop_wait wait;
 	char *user;
 };
 
@@ -178,39 +179,29 @@ static int init_cluster_on_found(void *ctx, struct credential *found, const stru
 	(void)err;
 	if (found && found->user && str_is_plain(found->user))
 		lookup->user = mem_strdup(found->user);
-	loop_stop(lookup->loop);
-	return 0;
-}
-
-static int init_cluster_on_late(void *ctx, struct err *err)
-{
-	struct lookup *lookup = ctx;
-
-	(void)err;
-	loop_stop(lookup->loop);
+	loop_wait_done(&lookup->wait);
 	return 0;
 }
 
 char *init_login_user(struct session *session, const char *host, int64_t limit_ms)
 {
 	struct credential_env env = credential_env_of(session);
-	struct lookup lookup = {.loop = session_loop(session)};
+	struct lookup lookup = {.wait = {.loop = session_loop(session),
+					.n_open = 1,
+					.deadline_ms = clock_deadline(limit_ms)}};
 	size_t len = strcspn(host, "/");
 	AUTO_FREE char *name = mem_strndup(host, len);
 	const char *repo = host[len] ? host + len + 1 : "dlrun";
-	struct credential_lookup *requested =
-		credential_start(lookup.loop, &env, name, repo, init_cluster_on_found, &lookup);
-	struct loop_timer *timer = loop_add_timer(
-		lookup.loop, clock_deadline(limit_ms), init_cluster_on_late, &lookup);
+	struct credential_lookup *call = credential_start(
+		lookup.wait.loop, &env, name, repo, init_cluster_on_found, &lookup);
 
-	loop_run(lookup.loop, NULL);
-	loop_remove_timer(lookup.loop, timer);
-	credential_free(requested);
+	loop_wait_run(&lookup.wait, NULL);
+	credential_free(call);
 	return lookup.user;
 }
 
 /* Users of some registries are no people: <token>, AWS, _json_key, oauth2accesstoken. */
-static bool init_cluster_is_space(const char *user)
+static bool init_cluster_is_namespace(const char *user)
 {
 	static const char *const others[] = {"aws", "oauth2accesstoken", "token", "nologin",
 		"00000000-0000-0000-0000-000000000000"};
@@ -228,7 +219,7 @@ char *init_repository(const char *host, const char *user, const char *name)
 	AUTO_FREE char *lower = user ? str_lower(user, strlen(user)) : NULL;
 	const char *last = str_empty(name) ? "dlrun" : name;
 
-	if (!strchr(host, '/') && !str_empty(lower) && init_cluster_is_space(lower))
+	if (!strchr(host, '/') && !str_empty(lower) && init_cluster_is_namespace(lower))
 		return mem_printf("%s/%s/%s", host, lower, last);
 	return mem_printf("%s/%s", host, last);
 }

@@ -744,8 +744,8 @@ static char *init_project_program_of(
 	return project->commands.n ? mem_strdup(project->commands.v[0].words.v[0]) : NULL;
 }
 
-static int init_project_query_base(struct session *session, const char *image, const char *program,
-	int64_t limit_ms, struct base_program *ret, struct err *err)
+static int init_project_find_program(struct session *session, const char *image,
+	const char *program, int64_t limit_ms, struct base_program *ret, struct err *err)
 {
 	AUTO_BASE_LOOKUP struct base_lookup lookup = {0};
 	struct config *config;
@@ -761,7 +761,7 @@ static int init_project_query_base(struct session *session, const char *image, c
 }
 
 /* The file that names the image knows better, unless its image surely does not do. */
-static char *evaluate_base(struct init_project *project, const char *image, const char *program,
+static char *describe_base(struct init_project *project, const char *image, const char *program,
 	const struct base_program *found)
 {
 	const char *why = found->why ? found->why : "it is a root file system and nothing else";
@@ -799,7 +799,8 @@ void init_choose_base(struct session *session, struct init_project *project,
 	if (!image || limit_ms == 0 || str_starts(image, "docker.io/library/python:") ||
 		str_starts(image, "ghcr.io/astral-sh/uv:"))
 		return;
-	*ret_said = init_project_query_base(session, image, program, limit_ms, &found, &error) == 0
-			    ? evaluate_base(project, image, program, &found)
-			    : mem_printf("%s: not checked: %s", image, error.message);
+	*ret_said =
+		init_project_find_program(session, image, program, limit_ms, &found, &error) == 0
+			? describe_base(project, image, program, &found)
+			: mem_printf("%s: not checked: %s", image, error.message);
 }

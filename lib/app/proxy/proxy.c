@@ -21,65 +21,65 @@ enum { TURN_MS = 200, LISTED_FRESH_MS = 2000, LIST_MS = 1000, URL_MAX = 512, TEX
 #define RUN_PATH "/run/"
 
 /*
- * Asks
+ * The life of a request
  */
 
-static void unlink_query(struct query *query)
+static void unlink_request(struct request *request)
 {
-	if (!query->at)
+	if (!request->at)
 		return;
-	*query->at = query->next;
-	if (query->next)
-		query->next->at = query->at;
-	query->at = NULL;
-	query->next = NULL;
+	*request->at = request->next;
+	if (request->next)
+		request->next->at = request->at;
+	request->at = NULL;
+	request->next = NULL;
 }
 
-static void link_query(struct query *query, struct query **list)
+static void link_request(struct request *request, struct request **list)
 {
-	unlink_query(query);
-	query->next = *list;
-	query->at = list;
-	if (query->next)
-		query->next->at = &query->next;
-	*list = query;
+	unlink_request(request);
+	request->next = *list;
+	request->at = list;
+	if (request->next)
+		request->next->at = &request->next;
+	*list = request;
 }
 
-void query_free(struct query *query)
+void request_free(struct request *request)
 {
-	if (!query)
+	if (!request)
 		return;
-	unlink_query(query);
-	if (query->work)
-		query->stop(query->work);
-	if (query->place)
-		query->place->users--;
-	free(query->target);
-	free(query->range);
-	free(query->if_none_match);
-	free(query->if_range);
-	free(query);
+	unlink_request(request);
+	if (request->work)
+		request->stop(request->work);
+	if (request->place)
+		request->place->users--;
+	free(request->target);
+	free(request->range);
+	free(request->if_none_match);
+	free(request->if_range);
+	free(request);
 }
 
-/* The exchange goes on without the ask. */
-static struct httpd_exchange *proxy_leave(struct query *query)
+/* The exchange goes on without the request. */
+static struct httpd_exchange *request_leave(struct request *request)
 {
-	struct httpd_exchange *exchange = query->exchange;
+	struct httpd_exchange *exchange = request->exchange;
 
 	httpd_on_gone(exchange, NULL, NULL);
-	query_free(query);
+	request_free(request);
 	return exchange;
 }
 
-void query_response(
-	struct query *query, int status, const struct strv *headers, const void *data, size_t len)
+void request_respond(struct request *request, int status, const struct strv *headers,
+	const void *data, size_t len)
 {
-	httpd_response(proxy_leave(query), status, headers, data, len);
+	httpd_response(request_leave(request), status, headers, data, len);
 }
 
-void query_refuse(struct query *query, int status, const char *what, const char *hint)
+void request_refuse(struct request *request, int status, const char *what, const char *hint)
 {
-	httpd_refuse(proxy_leave(query), status, what, hint);
+	httpd_refuse(request_leave(request), status, what, hint);
 }
 
 static int proxy_status_of(const struct err *err)
@@ -100,7 +100,7 @@ static int proxy_status_of(const struct err *err)
 	}
 }
 
-void query_fail(struct query *query, const struct err *err)
+void request_fail(struct request *request, const struct err *err)
 {
 	AUTO_BUF struct buf hint;
 
@@ -109,23 +109,23 @@ void query_fail(struct query *query, const struct err *err)
 		buf_addf(&hint, "%s%s", hint.len ? "; " : "", err->evidence[i]);
 	if (err->hint)
 		buf_addf(&hint, "%s%s", hint.len ? "; " : "", err->hint);
-	query_refuse(query, proxy_status_of(err), err->message, hint.len ? hint.data : NULL);
+	request_refuse(request, proxy_status_of(err), err->message, hint.len ? hint.data : NULL);
 }
 
-void query_redirect(struct query *query, const char *url)
+void request_redirect(struct request *request, const char *url)
 {
 	AUTO_STRV struct strv headers = {0};
 
 	strv_addf(&headers, "Location: %s", url);
 	strv_add(&headers, "Cache-Control: no-store");
-	query_response(query, 307, &headers, "", 0);
+	request_respond(request, 307, &headers, "", 0);
 }
 
-void query_work(struct query *query, void *work, void (*stop)(void *work))
+void request_work(struct request *request, void *work, void (*stop)(void *work))
 {
-	link_query(query, &query->proxy->working);
-	query->work = work;
-	query->stop = stop;
+	link_request(request, &request->proxy->working);
+	request->work = work;
+	request->stop = stop;
 }
 
 void leave_work(struct left *left)
@@ -151,16 +151,16 @@ static void free_left(struct proxy *proxy)
 
 static void proxy_on_gone(void *ctx)
 {
-	query_free(ctx);
+	request_free(ctx);
 }
 
 /* Wait until the place, or the list of runs, has been refreshed. */
-static void wait_for_poll(struct query *query, void (*go)(struct query *query))
+static void wait_for_refresh(struct request *request, void (*go)(struct request *request))
 {
-	struct proxy *proxy = query->proxy;
+	struct proxy *proxy = request->proxy;
 
-	query->go = go;
-	link_query(query, &proxy->waiting);
+	request->go = go;
+	link_request(request, &proxy->waiting);
 	if (proxy->is_pausing)
 		loop_stop(proxy->loop);
 }
@@ -183,58 +183,59 @@ static void add_page_headers(struct strv *headers, const char *type, const char 
 		files, files, files);
 }
 
-void query_page(struct query *query, const struct buf *page, const char *files)
+void request_page(struct request *request, const struct buf *page, const char *files)
 {
 	AUTO_STRV struct strv headers = {0};
 	AUTO_ERR struct err error = {0};
 
 	if (buf_check(page, "the page", &error) < 0) {
-		query_fail(query, &error);
+		request_fail(request, &error);
 		return;
 	}
 	add_page_headers(&headers, "text/html; charset=utf-8", files ? files : "'none'");
-	query_response(query, 200, &headers, page->data, page->len);
+	request_respond(request, 200, &headers, page->data, page->len);
 }
 
-static void response_index(struct query *query)
+static void respond_index(struct request *request)
 {
-	struct proxy *proxy = query->proxy;
+	struct proxy *proxy = request->proxy;
 	AUTO_BUF struct buf page;
 
 	buf_init(&page, PROXY_PAGE_MAX);
 	proxy_page_index(&proxy->listed, proxy->listed_cut, &proxy->here, clock_wall_ms(), &page);
-	query_page(query, &page, NULL);
+	request_page(request, &page, NULL);
 }
 
-static void response_json(struct query *query)
+static void respond_json(struct request *request)
 {
 	AUTO_STRV struct strv headers = {0};
 	AUTO_BUF struct buf text;
 
 	buf_init(&text, 2 * PROXY_PAGE_MAX);
-	proxy_page_json(&query->proxy->listed, &text);
+	proxy_page_json(&request->proxy->listed, &text);
 	add_page_headers(&headers, "application/json", "'none'");
-	query_response(query, text.full ? 500 : 200, &headers, text.data, text.full ? 0 : text.len);
+	request_respond(
+		request, text.full ? 500 : 200, &headers, text.data, text.full ? 0 : text.len);
 }
 
-static void response_style(struct query *query)
+static void respond_style(struct request *request)
 {
 	AUTO_STRV struct strv headers = {0};
 
 	strv_add(&headers, "Content-Type: text/css; charset=utf-8");
 	strv_add(&headers, "Cache-Control: max-age=600");
 	strv_add(&headers, "X-Content-Type-Options: nosniff");
-	query_response(query, 200, &headers, html_style, strlen(html_style));
+	request_respond(request, 200, &headers, html_style, strlen(html_style));
 }
 
-static void with_list(struct query *query, void (*go)(struct query *query))
+static void with_list(struct request *request, void (*go)(struct request *request))
 {
-	const struct proxy *proxy = query->proxy;
+	const struct proxy *proxy = request->proxy;
 
 	if (proxy->listed_ms && clock_ms() - proxy->listed_ms < LISTED_FRESH_MS)
-		go(query);
+		go(request);
 	else
-		wait_for_poll(query, go);
+		wait_for_refresh(request, go);
 }
 
 /* Add unfinished runs that are older than all listed ones. */
@@ -287,7 +288,7 @@ static int proxy_list_runs(struct proxy *proxy, struct err *err)
  */
 
 /* /run/ID: its page has a name of its own, because that of its files must be of the same site. */
-static void redirect_to_run(struct query *query, const char *run)
+static void redirect_to_run(struct request *request, const char *run)
 {
 	AUTO_BUF struct buf url = {0};
 	struct proxy_name name = {.kind = PROXY_RUN};
@@ -295,117 +296,117 @@ static void redirect_to_run(struct query *query, const char *run)
 	AUTO_FREE char *id = mem_strndup(run, strcspn(run, "/?"));
 	if (strlen(id) >= sizeof(name.run) ||
 		id[strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-")]) {
-		query_refuse(query, 404, "there is no such run", "dlrun ps -a");
+		request_refuse(request, 404, "there is no such run", "dlrun ps -a");
 		return;
 	}
 	memcpy(name.run, id, strlen(id) + 1);
 	buf_init(&url, URL_MAX);
-	proxy_url_add(&name, &query->proxy->here, "/", &url);
-	query_redirect(query, url.data);
+	proxy_url_add(&name, &request->proxy->here, "/", &url);
+	request_redirect(request, url.data);
 }
 
-static void response_own(struct query *query)
+static void respond_own(struct request *request)
 {
 	static const struct {
 		const char *path;
-		void (*go)(struct query *query);
+		void (*go)(struct request *request);
 		bool needs_list;
 	} paths[] = {
-		{"/", response_index, true},
-		{"/runs.json", response_json, true},
-		{HTML_STYLE_PATH, response_style, false},
+		{"/", respond_index, true},
+		{"/runs.json", respond_json, true},
+		{HTML_STYLE_PATH, respond_style, false},
 	};
-	AUTO_FREE char *path = mem_strndup(query->target, strcspn(query->target, "?"));
+	AUTO_FREE char *path = mem_strndup(request->target, strcspn(request->target, "?"));
 
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
 		if (!str_eq(path, paths[i].path))
 			continue;
 		if (paths[i].needs_list)
-			with_list(query, paths[i].go);
+			with_list(request, paths[i].go);
 		else
-			paths[i].go(query);
+			paths[i].go(request);
 		return;
 	}
-	if (str_starts(query->target, RUN_PATH))
-		redirect_to_run(query, query->target + strlen(RUN_PATH));
+	if (str_starts(request->target, RUN_PATH))
+		redirect_to_run(request, request->target + strlen(RUN_PATH));
 	else
-		query_refuse(query, 404, "there is no such page", NULL);
+		request_refuse(request, 404, "there is no such page", NULL);
 }
 
-static void response_run(struct query *query)
+static void respond_run(struct request *request)
 {
-	AUTO_FREE char *path = mem_strndup(query->target, strcspn(query->target, "?"));
+	AUTO_FREE char *path = mem_strndup(request->target, strcspn(request->target, "?"));
 
 	if (str_eq(path, HTML_STYLE_PATH))
-		response_style(query);
+		respond_style(request);
 	else if (str_eq(path, "/"))
-		show_run(query);
+		show_run(request);
 	else
-		query_refuse(query, 404, "there is no such page", NULL);
+		request_refuse(request, 404, "there is no such page", NULL);
 }
 
-static void go_to_run(struct query *query)
+static void go_to_run(struct request *request)
 {
-	if (query->place->is_removed) {
+	if (request->place->is_removed) {
 		AUTO_FREE char *what =
-			mem_printf("there is no run '%s' any more", query->place->id);
-		query_refuse(query, 404, what, "dlrun ps -a");
-	} else if (query->name.kind == PROXY_PORT) {
-		place_relay(query);
-	} else if (query->name.kind == PROXY_FILES) {
-		send_file(query);
+			mem_printf("there is no run '%s' any more", request->place->id);
+		request_refuse(request, 404, what, "dlrun ps -a");
+	} else if (request->name.kind == PROXY_PORT) {
+		place_relay(request);
+	} else if (request->name.kind == PROXY_FILES) {
+		send_file(request);
 	} else {
-		response_run(query);
+		respond_run(request);
 	}
 }
 
 /* The beginning of an id is another name, which may soon be that of several runs. */
-static bool redirect_to_whole(struct query *query)
+static bool redirect_to_whole(struct request *request)
 {
-	struct proxy_name whole = query->name;
+	struct proxy_name whole = request->name;
 	AUTO_BUF struct buf url = {0};
 
-	if (str_eq(query->name.run, query->place->id) || !query->is_read)
+	if (str_eq(request->name.run, request->place->id) || !request->is_read)
 		return false;
-	memcpy(whole.run, query->place->id, sizeof(whole.run));
+	memcpy(whole.run, request->place->id, sizeof(whole.run));
 	buf_init(&url, HTTPD_HEAD_MAX);
-	proxy_url_add(&whole, &query->proxy->here, query->target, &url);
-	query_redirect(query, url.data);
+	proxy_url_add(&whole, &request->proxy->here, request->target, &url);
+	request_redirect(request, url.data);
 	return true;
 }
 
-static void route(struct query *query)
+static void route(struct request *request)
 {
 	AUTO_ERR struct err error = {0};
-	bool is_ours = query->name.kind != PROXY_PORT;
+	bool is_ours = request->name.kind != PROXY_PORT;
 
-	if (query->is_connect && is_ours) {
-		query_refuse(query, 403, "a CONNECT leads to ports of runs only",
+	if (request->is_connect && is_ours) {
+		request_refuse(request, 403, "a CONNECT leads to ports of runs only",
 			"6006.RUN.localhost:80, or RUN.localhost:6006");
 		return;
 	}
-	if (is_ours && !query->is_read) {
-		query_refuse(query, 405, "these pages can only be read", NULL);
+	if (is_ours && !request->is_read) {
+		request_refuse(request, 405, "these pages can only be read", NULL);
 		return;
 	}
-	if (query->name.kind == PROXY_INDEX) {
-		response_own(query);
+	if (request->name.kind == PROXY_INDEX) {
+		respond_own(request);
 		return;
 	}
-	if (place_get(query->proxy, query->name.run, &query->place, &error) < 0) {
-		if (query->name.kind == PROXY_RUN && error.code == ERR_CONFIG)
-			show_record(query, &error);
+	if (place_get(request->proxy, request->name.run, &request->place, &error) < 0) {
+		if (request->name.kind == PROXY_RUN && error.code == ERR_CONFIG)
+			show_record(request, &error);
 		else
-			query_fail(query, &error);
+			request_fail(request, &error);
 		return;
 	}
-	query->place->users++;
-	if (redirect_to_whole(query))
+	request->place->users++;
+	if (redirect_to_whole(request))
 		return;
-	if (place_is_fresh(query->place))
-		go_to_run(query);
+	if (place_is_fresh(request->place))
+		go_to_run(request);
 	else
-		wait_for_poll(query, go_to_run);
+		wait_for_refresh(request, go_to_run);
 }
 
 static char *header(const struct httpd_request *request, const char *name)
@@ -414,33 +415,33 @@ static char *header(const struct httpd_request *request, const char *name)
 }
 
 static void proxy_on_request(
-	void *ctx, struct httpd_exchange *exchange, const struct httpd_request *request)
+	void *ctx, struct httpd_exchange *exchange, const struct httpd_request *head)
 {
 	struct proxy *proxy = ctx;
-	struct query *query = mem_alloc(1, sizeof(*query));
+	struct request *request = mem_alloc(1, sizeof(*request));
 	AUTO_ERR struct err error = {0};
 
-	*query = (struct query){.proxy = proxy,
+	*request = (struct request){.proxy = proxy,
 		.exchange = exchange,
-		.target = mem_strdup(request->target),
-		.is_connect = request->is_connect,
-		.is_head = str_eq(request->method, "HEAD")};
-	query->is_read = !request->is_upgrade && (query->is_head || str_eq(request->method, "GET"));
-	httpd_on_gone(exchange, proxy_on_gone, query);
-	if (proxy_name_parse(request->host, &query->name, &error) < 0) {
-		query_fail(query, &error);
+		.target = mem_strdup(head->target),
+		.is_connect = head->is_connect,
+		.is_head = str_eq(head->method, "HEAD")};
+	request->is_read = !head->is_upgrade && (request->is_head || str_eq(head->method, "GET"));
+	httpd_on_gone(exchange, proxy_on_gone, request);
+	if (proxy_name_parse(head->host, &request->name, &error) < 0) {
+		request_fail(request, &error);
 		return;
 	}
-	if (request->is_connect && query->name.kind == PROXY_RUN) {
-		query->name.kind = PROXY_PORT;
-		query->name.port = request->port;
+	if (head->is_connect && request->name.kind == PROXY_RUN) {
+		request->name.kind = PROXY_PORT;
+		request->name.port = head->port;
 	}
-	if (query->name.kind == PROXY_FILES) {
-		query->range = header(request, "range");
-		query->if_none_match = header(request, "if-none-match");
-		query->if_range = header(request, "if-range");
+	if (request->name.kind == PROXY_FILES) {
+		request->range = header(head, "range");
+		request->if_none_match = header(head, "if-none-match");
+		request->if_range = header(head, "if-range");
 	}
-	route(query);
+	route(request);
 }
 
 static void on_refused(void *ctx, const char *text)
@@ -453,48 +454,48 @@ static void on_refused(void *ctx, const char *text)
  * The loop
  */
 
-static bool proxy_is_ready(const struct query *query, bool of_list)
+static bool proxy_is_ready(const struct request *request, bool of_list)
 {
-	if (!query->place)
+	if (!request->place)
 		return of_list;
-	return !of_list && (query->place->is_removed || place_is_fresh(query->place));
+	return !of_list && (request->place->is_removed || place_is_fresh(request->place));
 }
 
-static struct query *find_ready(const struct proxy *proxy, bool of_list)
+static struct request *find_ready(const struct proxy *proxy, bool of_list)
 {
-	struct query *query = proxy->waiting;
+	struct request *request = proxy->waiting;
 
-	while (query && !proxy_is_ready(query, of_list))
-		query = query->next;
-	return query;
+	while (request && !proxy_is_ready(request, of_list))
+		request = request->next;
+	return request;
 }
 
-static void response_ready(struct proxy *proxy, bool of_list)
+static void respond_ready(struct proxy *proxy, bool of_list)
 {
-	struct query *query;
+	struct request *request;
 
-	while ((query = find_ready(proxy, of_list))) {
-		unlink_query(query);
-		query->go(query);
+	while ((request = find_ready(proxy, of_list))) {
+		unlink_request(request);
+		request->go(request);
 	}
 }
 
 static int proxy_work(struct proxy *proxy, struct err *err)
 {
-	int r = places_poll(proxy, true, err);
+	int r = places_refresh(proxy, true, err);
 
 	if (r < 0)
 		return r;
-	response_ready(proxy, false);
+	respond_ready(proxy, false);
 	if (!find_ready(proxy, true))
 		return 0;
 	r = proxy_list_runs(proxy, err);
 	if (r == 0)
-		response_ready(proxy, true);
+		respond_ready(proxy, true);
 	return r;
 }
 
-static int proxy_backoff_over(void *ctx, struct err *err)
+static int proxy_on_turn(void *ctx, struct err *err)
 {
 	struct proxy *proxy = ctx;
 
@@ -506,7 +507,7 @@ static int proxy_backoff_over(void *ctx, struct err *err)
 
 static int proxy_wait_some(struct proxy *proxy, struct err *err)
 {
-	proxy->timer = loop_add_timer(proxy->loop, clock_ms() + TURN_MS, proxy_backoff_over, proxy);
+	proxy->timer = loop_add_timer(proxy->loop, clock_ms() + TURN_MS, proxy_on_turn, proxy);
 	proxy->is_pausing = true;
 	int r = loop_run(proxy->loop, err);
 	proxy->is_pausing = false;
@@ -524,7 +525,7 @@ static int proxy_serve(struct proxy *proxy, struct err *err)
 		r = proxy_wait_some(proxy, err);
 		if (r == 0)
 			r = proxy->waiting ? proxy_work(proxy, err)
-					   : places_poll(proxy, false, err);
+					   : places_refresh(proxy, false, err);
 		free_left(proxy);
 		places_tidy(proxy, false);
 	}
@@ -534,9 +535,9 @@ static int proxy_serve(struct proxy *proxy, struct err *err)
 static void proxy_done(struct proxy *proxy)
 {
 	while (proxy->waiting)
-		query_free(proxy->waiting);
+		request_free(proxy->waiting);
 	while (proxy->working)
-		query_free(proxy->working);
+		request_free(proxy->working);
 	httpd_free(proxy->httpd);
 	proxy->httpd = NULL;
 	free_left(proxy);

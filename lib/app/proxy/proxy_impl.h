@@ -21,13 +21,13 @@ struct proxy {
 	struct proxy_here here;
 	struct place *places;
 	size_t n_places;
-	struct query *waiting; /* until their runs have been looked at */
-	bool is_pausing;       /* the loop runs only for requests: it may be stopped */
+	struct request *waiting; /* until their runs have been refreshed */
+	bool is_pausing;         /* the loop runs only for requests: it may be stopped */
 	struct loop_timer *timer;
 	struct run_list listed; /* the first page */
 	bool listed_cut;
-	int64_t listed_ms;     /* clock_ms(); 0: never */
-	struct query *working; /* those that wait for a target, for the end */
+	int64_t listed_ms;       /* clock_ms(); 0: never */
+	struct request *working; /* those that wait for a target, for the end */
 	struct left *left;
 };
 
@@ -37,12 +37,12 @@ struct left {
 	struct left *next;
 	struct place *place;
 	void (*free)(struct left *left);
-	bool is_left; /* answers are for nobody */
+	bool is_left; /* responses are for nobody */
 };
 /* Leave the work to be freed from outside of the loop. */
 void leave_work(struct left *left);
 
-/* A port of a rank that requests were carried to: what front's routes lead to. */
+/* A port of a rank that requests were relayed to: what routes of httpd lead to. */
 struct place_port {
 	struct place *place;
 	int rank;
@@ -57,18 +57,18 @@ struct place {
 	struct place *next;
 	char id[RUN_ID_SIZE];
 	struct forwarder *forwarder;
-	size_t users;      /* asks and routes: it stays while there are any */
-	int64_t used_ms;   /* clock_ms() */
-	int64_t polled_ms; /* its state was asked for; 0: never */
-	int64_t ended_ms;  /* it was seen to have ended; 0: not */
-	bool is_removed;   /* there is no such run any more */
+	size_t users;         /* requests and routes: it stays while there are any */
+	int64_t used_ms;      /* clock_ms() */
+	int64_t refreshed_ms; /* when its state was requested; 0: never */
+	int64_t ended_ms;     /* it was seen to have ended; 0: not */
+	bool is_removed;      /* there is no such run any more */
 	struct place_port *ports;
 	struct outputs_files files; /* as of files_ms; 0: not known */
 	int64_t files_ms;
 };
 
-/* A request that dlrun itself has to handle. */
-struct query {
+/* A request from a browser, while dlrun itself handles it. */
+struct request {
 	struct proxy *proxy;
 	struct httpd_exchange *exchange;
 	struct proxy_name name;
@@ -76,27 +76,27 @@ struct query {
 	char *range, *if_none_match, *if_range;
 	bool is_read, is_head, is_connect; /* is_read: GET or HEAD */
 	struct place *place;               /* NULL: the first page */
-	void (*go)(struct query *query);
-	struct query *next, **at; /* in proxy->waiting or working */
+	void (*go)(struct request *request);
+	struct request *next, **at; /* in proxy->waiting or working */
 	/* Work for it that goes on, or NULL: given up when the other side leaves. */
 	void *work;
 	void (*stop)(void *work);
 };
 
 /*
- * Asks (app/proxy/proxy.c)
+ * Requests (proxy.c)
  */
-void query_free(struct query *query);
-/* Send a response and end the ask. */
-void query_response(
-	struct query *query, int status, const struct strv *headers, const void *data, size_t len);
-void query_refuse(struct query *query, int status, const char *what, const char *hint);
-void query_fail(struct query *query, const struct err *err);
-void query_redirect(struct query *query, const char *url);
+void request_free(struct request *request);
+/* Send a response and end the request. */
+void request_respond(struct request *request, int status, const struct strv *headers,
+	const void *data, size_t len);
+void request_refuse(struct request *request, int status, const char *what, const char *hint);
+void request_fail(struct request *request, const struct err *err);
+void request_redirect(struct request *request, const char *url);
 /* A page of ours, which shows what comes from that origin, or (NULL) none. */
-void query_page(struct query *query, const struct buf *page, const char *files);
-/* Attach work to the ask, until one of those or query_free. */
-void query_work(struct query *query, void *work, void (*stop)(void *work));
+void request_page(struct request *request, const struct buf *page, const char *files);
+/* Attach work to the request, until one of those or request_free. */
+void request_work(struct request *request, void *work, void (*stop)(void *work));
 
 /*
  * Runs that are held open (proxy_place.c)
@@ -104,25 +104,26 @@ void query_work(struct query *query, void *work, void (*stop)(void *work));
 /* Get the place of that name, made when it is not there; E_RUN_NOT_FOUND, ERR_LIMIT. */
 int place_get(struct proxy *proxy, const char *run, struct place **ret, struct err *err);
 const struct run *place_run(const struct place *place);
-/* Whether its state was asked for not long ago. */
+/* Whether its state was refreshed not long ago. */
 bool place_is_fresh(const struct place *place);
-/* Ask for the states of these, which may be the same place twice; runs the loop. */
-int places_poll(struct proxy *proxy, bool urgent, struct err *err);
+/* Refresh the states of those that are due: urgent: that requests wait for; else all that are in
+ * use. Runs the loop. */
+int places_refresh(struct proxy *proxy, bool urgent, struct err *err);
 /* End forwards to runs that have ended, and release places that have not been used for long (all:
  * at the end). */
 void places_tidy(struct proxy *proxy, bool all);
 /* Whether reading the files of the run starts a pod there. */
 bool place_is_far(const struct place *place);
-/* Carry the request to the port that its name tells, or say why not. Ends the ask. */
-void place_relay(struct query *query);
+/* Relay the request to the port that its name tells, or respond why not. Ends the request. */
+void place_relay(struct request *request);
 
 /*
  * Pages and files of a run
  */
-/* The page of one run (proxy_show.c); its files (proxy_send.c). */
-void show_run(struct query *query);
-/* The same of its record alone, because its target cannot be used here; ends the ask. */
-void show_record(struct query *query, const struct err *error);
-void send_file(struct query *query);
+/* The page of one run; one of its files (proxy_show.c). */
+void show_run(struct request *request);
+/* The same of its record alone, because its target cannot be used here; ends the request. */
+void show_record(struct request *request, const struct err *error);
+void send_file(struct request *request);
 
 #endif

@@ -78,7 +78,7 @@ static bool proxy_name_parse_port(const char *label, struct proxy_name *ret)
 }
 
 /* Parse the labels in front of RUN.localhost: nothing, rN, PORT, PORT.rN, files. */
-static bool parse_httpd(const struct labels *labels, struct proxy_name *ret)
+static bool parse_prefix(const struct labels *labels, struct proxy_name *ret)
 {
 	if (labels->n == 2)
 		return true;
@@ -107,7 +107,7 @@ int proxy_name_parse(const char *host, struct proxy_name *ret, struct err *err)
 	}
 	name.kind = PROXY_RUN;
 	if (proxy_name_split(host, &labels) && labels.n >= 2 && str_eq(labels.v[0], "localhost") &&
-		parse_run(labels.v[1], &name) && parse_httpd(&labels, &name)) {
+		parse_run(labels.v[1], &name) && parse_prefix(&labels, &name)) {
 		*ret = name;
 		return 0;
 	}

@@ -303,9 +303,9 @@ void proxy_page_sort(struct run_list *runs)
 }
 
 /* The URL of a port of any run, of which only what stands in front of the id is given. */
-static void add_form(struct buf *out, const char *httpd, const struct proxy_here *here)
+static void add_form(struct buf *out, const char *prefix, const struct proxy_here *here)
 {
-	html_addf(out, "<code>http://%s.RUN.localhost:", httpd);
+	html_addf(out, "<code>http://%s.RUN.localhost:", prefix);
 	buf_addf(out, "%u/", here->port);
 	proxy_query_add(here, out);
 	buf_adds(out, "</code>");

@@ -43,7 +43,7 @@ struct proxy_page_run {
 	const char *log; /* the end of it, any bytes */
 	size_t log_len;
 	const struct err *log_error; /* why there is none; or not set */
-	/* A pod is started for each look at files: none are shown by themselves. */
+	/* A pod is started to list or read files: none are shown by themselves. */
 	bool is_far;
 	const struct outputs_files *files;
 	bool files_cut;                /* there are more */

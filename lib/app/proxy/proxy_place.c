@@ -16,12 +16,12 @@
 enum {
 	ENDED_FRESH_MS = 1000,
 	LIVE_FRESH_MS = 15 * 1000,
-	POLL_AGAIN_MS = 5000, /* at those that are in use */
+	REFRESH_AGAIN_MS = 5000, /* at those that are in use */
 	IN_USE_MS = 60 * 1000,
 	URGENT_MS = 4000,
 	LATER_MS = 2000,
 	ENDED_GRACE_MS = 5000, /* for what a program had said when it ended */
-	PORTS_KEPT = 1000,     /* of one run, which were asked for */
+	PORTS_KEPT = 1000,     /* of one run, which were requested */
 	SENTENCE_MAX = 64 << 10,
 };
 
@@ -41,7 +41,7 @@ bool place_is_far(const struct place *place)
 	       target_ops_recorded(place_run(place))->needs_image;
 }
 
-static bool is_carried_to(const struct place *place)
+static bool may_relay_to(const struct place *place)
 {
 	return proxy_place_state_of(place) == RUN_RUNNING ||
 	       proxy_place_state_of(place) == RUN_UNKNOWN;
@@ -49,9 +49,9 @@ static bool is_carried_to(const struct place *place)
 
 bool place_is_fresh(const struct place *place)
 {
-	int64_t ms = is_carried_to(place) ? LIVE_FRESH_MS : ENDED_FRESH_MS;
+	int64_t ms = may_relay_to(place) ? LIVE_FRESH_MS : ENDED_FRESH_MS;
 
-	return place->polled_ms && clock_ms() - place->polled_ms < ms;
+	return place->refreshed_ms && clock_ms() - place->refreshed_ms < ms;
 }
 
 /*
@@ -103,8 +103,8 @@ void places_tidy(struct proxy *proxy, bool all)
 	}
 }
 
-/* Room for one more: that which was not used for the longest time goes. */
-static int proxy_place_make_capacity(struct proxy *proxy, struct err *err)
+/* Make place for one more: that which was not used for the longest time goes. */
+static int proxy_place_evict(struct proxy *proxy, struct err *err)
 {
 	struct place **oldest = NULL;
 
@@ -150,7 +150,7 @@ static int place_new(struct proxy *proxy, struct run *run, struct place **ret, s
 	return 0;
 }
 
-static struct place *proxy_place_find_place(struct proxy *proxy, const char *id)
+static struct place *proxy_place_find(struct proxy *proxy, const char *id)
 {
 	for (struct place *place = proxy->places; place; place = place->next)
 		if (str_eq(place->id, id) && !place->is_removed)
@@ -160,7 +160,7 @@ static struct place *proxy_place_find_place(struct proxy *proxy, const char *id)
 
 int place_get(struct proxy *proxy, const char *run, struct place **ret, struct err *err)
 {
-	struct place *place = proxy_place_find_place(proxy, run);
+	struct place *place = proxy_place_find(proxy, run);
 	AUTO_RUN struct run *found = NULL;
 	struct store *store;
 	int r = 0;
@@ -171,10 +171,10 @@ int place_get(struct proxy *proxy, const char *run, struct place **ret, struct e
 			r = store_resolve(store, run, &found, err);
 		if (r < 0)
 			return r;
-		place = proxy_place_find_place(proxy, run_id(found));
+		place = proxy_place_find(proxy, run_id(found));
 	}
 	if (!place) {
-		r = proxy_place_make_capacity(proxy, err);
+		r = proxy_place_evict(proxy, err);
 		if (r == 0)
 			r = place_new(proxy, found, &place, err);
 		if (r < 0)
@@ -187,13 +187,13 @@ int place_get(struct proxy *proxy, const char *run, struct place **ret, struct e
 }
 
 /*
- * Looking
+ * States
  */
 
 static bool is_waited_for(const struct proxy *proxy, const struct place *place)
 {
-	for (const struct query *query = proxy->waiting; query; query = query->next)
-		if (query->place == place)
+	for (const struct request *request = proxy->waiting; request; request = request->next)
+		if (request->place == place)
 			return true;
 	return false;
 }
@@ -207,7 +207,7 @@ static bool is_due(const struct proxy *proxy, const struct place *place, bool ur
 	if (urgent)
 		return is_waited_for(proxy, place) && !place_is_fresh(place);
 	return !run_state_is_final(proxy_place_state_of(place)) &&
-	       now_ms - place->polled_ms >= POLL_AGAIN_MS &&
+	       now_ms - place->refreshed_ms >= REFRESH_AGAIN_MS &&
 	       (is_in_use(place) || now_ms - place->used_ms < IN_USE_MS);
 }
 
@@ -225,37 +225,37 @@ static struct run *read_row(struct store *store, struct place *place)
 struct place_list VEC_OF(struct place *);
 
 /* Runs, and the open places that they belong to. */
-struct poll {
+struct refresh {
 	struct run_list runs;
 	struct place_list places;
 };
 
-static void proxy_place_poll_done(struct poll *poll)
+static void proxy_place_refresh_done(struct refresh *refresh)
 {
-	run_list_done(&poll->runs);
-	vec_foreach (struct place *, place, &poll->places)
+	run_list_done(&refresh->runs);
+	vec_foreach (struct place *, place, &refresh->places)
 		(*place)->users--;
-	vec_done(&poll->places);
+	vec_done(&refresh->places);
 }
 
-static void proxy_place_take_runs(struct poll *poll)
+static void proxy_place_take_runs(struct refresh *refresh)
 {
-	for (size_t i = 0; i < poll->places.n; i++) {
-		struct place *place = poll->places.v[i];
+	for (size_t i = 0; i < refresh->places.n; i++) {
+		struct place *place = refresh->places.v[i];
 
-		place->polled_ms = clock_ms();
-		forwarder_take(place->forwarder, TAKE(poll->runs.v[i]));
+		place->refreshed_ms = clock_ms();
+		forwarder_take(place->forwarder, TAKE(refresh->runs.v[i]));
 		if (!run_state_is_final(proxy_place_state_of(place)))
 			place->ended_ms = 0;
 		else if (!place->ended_ms)
-			place->ended_ms = place->polled_ms;
+			place->ended_ms = place->refreshed_ms;
 	}
-	poll->runs.n = 0;
+	refresh->runs.n = 0;
 }
 
-int places_poll(struct proxy *proxy, bool urgent, struct err *err)
+int places_refresh(struct proxy *proxy, bool urgent, struct err *err)
 {
-	AUTO(proxy_place_poll_done) struct poll poll = {0};
+	AUTO(proxy_place_refresh_done) struct refresh refresh = {0};
 	struct store *store;
 
 	int r = session_store(proxy->session, &store, err);
@@ -264,27 +264,27 @@ int places_poll(struct proxy *proxy, bool urgent, struct err *err)
 
 		if (is_due(proxy, place, urgent)) {
 			run = read_row(store, place);
-			place->polled_ms = clock_ms();
+			place->refreshed_ms = clock_ms();
 		}
 		if (!run)
 			continue;
-		*vec_push(&poll.runs) = run;
-		*vec_push(&poll.places) = place;
+		*vec_push(&refresh.runs) = run;
+		*vec_push(&refresh.places) = place;
 		place->users++;
 	}
-	if (r < 0 || !poll.runs.n)
+	if (r < 0 || !refresh.runs.n)
 		return r;
-	r = runs_refresh(proxy->session, &poll.runs, urgent ? URGENT_MS : LATER_MS, err);
+	r = runs_refresh(proxy->session, &refresh.runs, urgent ? URGENT_MS : LATER_MS, err);
 	if (r == 0)
-		proxy_place_take_runs(&poll);
+		proxy_place_take_runs(&refresh);
 	return r;
 }
 
 /*
- * Carrying
+ * Ports
  */
 
-static void proxy_place_on_carried(void *ctx, int status, struct err *error)
+static void proxy_place_on_relayed(void *ctx, int status, struct err *error)
 {
 	struct place_port *port = ctx;
 
@@ -299,7 +299,7 @@ static int on_connect(void *ctx, int fd, struct err *err)
 
 	err_clear(&port->error);
 	return forwarder_relay(port->place->forwarder, port->rank, port->port, fd,
-		proxy_place_on_carried, port, err);
+		proxy_place_on_relayed, port, err);
 }
 
 static void on_why(void *ctx, char **ret_what, char **ret_hint)
@@ -341,35 +341,36 @@ static struct place_port *proxy_place_port_of(struct place *place, int rank, uin
 }
 
 /* Refuse with the sentence of `dlrun why`: no program is there to respond. */
-static void refuse_state(struct query *query)
+static void refuse_state(struct request *request)
 {
 	AUTO_BUF struct buf sentence = {0}, hint = {0};
 
 	buf_init(&sentence, SENTENCE_MAX);
 	buf_init(&hint, SENTENCE_MAX);
-	run_why(place_run(query->place), &sentence, &hint);
-	query_refuse(query, 503, sentence.data, hint.len ? hint.data : NULL);
+	run_why(place_run(request->place), &sentence, &hint);
+	request_refuse(request, 503, sentence.data, hint.len ? hint.data : NULL);
 }
 
-void place_relay(struct query *query)
+void place_relay(struct request *request)
 {
-	struct place *place = query->place;
+	struct place *place = request->place;
 	AUTO_ERR struct err error = {0};
 
-	if (!is_carried_to(place) || !run_handle(place_run(place))) {
-		refuse_state(query);
+	if (!may_relay_to(place) || !run_handle(place_run(place))) {
+		refuse_state(request);
 		return;
 	}
 	int r = forwarder_check(place->forwarder, &error);
 	if (r == 0)
-		r = forwarder_check_rank(place_run(place), query->name.rank, &error);
+		r = forwarder_check_rank(place_run(place), request->name.rank, &error);
 	if (r < 0) {
-		query_fail(query, &error);
+		request_fail(request, &error);
 		return;
 	}
-	struct place_port *port = proxy_place_port_of(place, query->name.rank, query->name.port);
+	struct place_port *port =
+		proxy_place_port_of(place, request->name.rank, request->name.port);
 	if (!port) {
-		query_refuse(query, 503, "too many ports of this run were asked for", NULL);
+		request_refuse(request, 503, "too many ports of this run were asked for", NULL);
 		return;
 	}
 	AUTO_FREE char *key = mem_printf(
@@ -381,8 +382,8 @@ void place_relay(struct query *query)
 		.free = proxy_place_on_released,
 		.ctx = port,
 		.host = host};
-	struct httpd_exchange *exchange = query->exchange;
+	struct httpd_exchange *exchange = request->exchange;
 	place->users++;
-	query_free(query);
+	request_free(request);
 	httpd_relay(exchange, &route);
 }

@@ -25,15 +25,15 @@ enum {
 	ENDED_FILES_MS = 30 * 1000,
 };
 
-/* The page of one run, while its output and its files are asked for. */
+/* The page of one run, while its output and its files are requested. */
 struct show {
 	struct left left;
 	struct target_call log;
-	struct target_log_request request;
-	struct query *query;
+	struct target_log_request log_request;
+	struct request *request;
 	struct place *place;
 	char *handle;
-	bool has_log, has_files; /* asked for, not answered yet */
+	bool has_log, has_files; /* requested, no response yet */
 	char token[TARGET_TOKEN_SIZE];
 	struct buf text;
 	struct err log_error, files_error;
@@ -62,7 +62,7 @@ static void show_stop(void *work)
 
 	if (show->has_log)
 		target_call_cancel(&show->log);
-	loop_remove_timer(show->query->proxy->loop, show->timer);
+	loop_remove_timer(show->request->proxy->loop, show->timer);
 	leave_work(&show->left);
 }
 
@@ -80,30 +80,30 @@ static void cut_text(struct show *show)
 }
 
 /* page: all but why. */
-static void response_page(struct query *query, struct proxy_page_run *page)
+static void respond_page(struct request *request, struct proxy_page_run *page)
 {
-	AUTO_FREE char *files = cell_origin(page->run, PROXY_FILES, &query->proxy->here);
+	AUTO_FREE char *files = cell_origin(page->run, PROXY_FILES, &request->proxy->here);
 	AUTO_BUF struct buf html, why, hint;
 
 	buf_init(&html, PROXY_PAGE_MAX);
 	buf_init(&why, SENTENCE_MAX);
 	buf_init(&hint, SENTENCE_MAX);
 	run_why_said(
-		&query->proxy->session->dirs, page->run, page->log, page->log_len, &why, &hint);
+		&request->proxy->session->dirs, page->run, page->log, page->log_len, &why, &hint);
 	page->why = why.data;
 	page->why_hint = hint.data;
-	page->here = &query->proxy->here;
+	page->here = &request->proxy->here;
 	proxy_page_run(page, &html);
-	query_page(query, &html, files);
+	request_page(request, &html, files);
 }
 
-static void proxy_show_response(struct show *show)
+static void respond_show(struct show *show)
 {
-	struct query *query = show->query;
+	struct request *request = show->request;
 
 	cut_text(show);
 	struct proxy_page_run page = {.run = place_run(show->place),
-		.is_watched = strstr(query->target, "?watch") != NULL,
+		.is_watched = strstr(request->target, "?watch") != NULL,
 		.log = show->text.data,
 		.log_len = show->text.len,
 		.log_error = &show->log_error,
@@ -111,32 +111,32 @@ static void proxy_show_response(struct show *show)
 		.files_cut = show->files_cut,
 		.is_far = place_is_far(show->place),
 		.files_error = &show->files_error};
-	response_page(query, &page);
+	respond_page(request, &page);
 }
 
-void show_record(struct query *query, const struct err *error)
+void show_record(struct request *request, const struct err *error)
 {
 	const struct outputs_files none = {0};
 	AUTO_RUN struct run *run = NULL;
 	AUTO_ERR struct err failure = {0};
 	struct store *store;
-	int r = session_store(query->proxy->session, &store, &failure);
+	int r = session_store(request->proxy->session, &store, &failure);
 
 	if (r == 0)
-		r = store_resolve(store, query->name.run, &run, &failure);
+		r = store_resolve(store, request->name.run, &run, &failure);
 	if (r < 0) {
-		query_fail(query, &failure);
+		request_fail(request, &failure);
 		return;
 	}
 	struct proxy_page_run page = {
 		.run = run, .log = "", .log_error = error, .files = &none, .files_error = error};
-	response_page(query, &page);
+	respond_page(request, &page);
 }
 
-static void response_if_whole(struct show *show)
+static void respond_if_whole(struct show *show)
 {
 	if (!show->has_log && !show->has_files)
-		proxy_show_response(show);
+		respond_show(show);
 }
 
 static int proxy_show_on_late(void *ctx, struct err *err)
@@ -151,7 +151,7 @@ static int proxy_show_on_late(void *ctx, struct err *err)
 		if (waits[i])
 			err_set(errors[i], E_TARGET_SILENT, "target %s did not answer in time",
 				run_target(place_run(show->place)));
-	proxy_show_response(show);
+	respond_show(show);
 	return 0;
 }
 
@@ -184,21 +184,21 @@ static void on_log_end(struct target_call *call, int status, struct err *err)
 	show->has_log = false;
 	if (status < 0)
 		err_move(&show->log_error, err);
-	response_if_whole(show);
+	respond_if_whole(show);
 }
 
-static void query_log(struct show *show)
+static void start_log(struct show *show)
 {
 	struct target *target = forwarder_target(show->place->forwarder);
 
 	if (!target->ops->logs)
 		return;
-	show->request = (struct target_log_request){.tail_lines = TAIL_LINES,
+	show->log_request = (struct target_log_request){.tail_lines = TAIL_LINES,
 		.rank = -1,
 		.events = {.data = proxy_show_on_log, .ctx = show}};
 	show->log =
 		(struct target_call){.deadline_ms = clock_ms() + TIMEOUT_MS, .done = on_log_end};
-	show->has_log = target->ops->logs(target, show->handle, &show->request, show->token,
+	show->has_log = target->ops->logs(target, show->handle, &show->log_request, show->token,
 				&show->log, &show->log_error) == 0;
 }
 
@@ -207,9 +207,9 @@ static void query_log(struct show *show)
  */
 
 /* A pod that reads them is not started by itself. */
-static bool wants_files(const struct query *query)
+static bool wants_files(const struct request *request)
 {
-	return strstr(query->target, "?files") != NULL;
+	return strstr(request->target, "?files") != NULL;
 }
 
 static bool files_are_fresh(const struct place *place)
@@ -236,12 +236,12 @@ static void on_files(void *ctx, int status, struct err *error)
 	place->files = show->files;
 	show->files = (struct outputs_files){0};
 	place->files_ms = clock_ms();
-	response_if_whole(show);
+	respond_if_whole(show);
 }
 
-static void query_files(struct show *show)
+static void start_files(struct show *show)
 {
-	if (place_is_far(show->place) && !wants_files(show->query))
+	if (place_is_far(show->place) && !wants_files(show->request))
 		return;
 	if (files_are_fresh(show->place)) {
 		show->files_cut = show->place->files.n >= LISTED_MAX;
@@ -252,26 +252,26 @@ static void query_files(struct show *show)
 		OUTPUTS_THOROUGH, LISTED_MAX, &show->files, on_files, show);
 }
 
-void show_run(struct query *query)
+void show_run(struct request *request)
 {
-	const char *handle = run_handle(place_run(query->place));
+	const char *handle = run_handle(place_run(request->place));
 	struct show *show = mem_alloc(1, sizeof(*show));
-	struct loop *loop = query->proxy->loop;
+	struct loop *loop = request->proxy->loop;
 
-	*show = (struct show){.left = {.place = query->place, .free = show_free},
-		.query = query,
-		.place = query->place,
+	*show = (struct show){.left = {.place = request->place, .free = show_free},
+		.request = request,
+		.place = request->place,
 		.handle = mem_strdup(handle)};
 	buf_init(&show->text, 2 * TAIL_MAX);
-	query_work(query, show, show_stop);
+	request_work(request, show, show_stop);
 	show->timer = loop_add_timer(loop,
-		clock_ms() + (place_is_far(query->place) ? FAR_TIMEOUT_MS : TIMEOUT_MS),
+		clock_ms() + (place_is_far(request->place) ? FAR_TIMEOUT_MS : TIMEOUT_MS),
 		proxy_show_on_late, show);
 	if (handle) {
-		query_log(show);
-		query_files(show);
+		start_log(show);
+		start_files(show);
 	}
-	response_if_whole(show);
+	respond_if_whole(show);
 }
 
 /* A window is read at once, so it is what may wait in memory for one who reads slowly; far away a
@@ -284,10 +284,10 @@ enum {
 	HINT_MAX = 512
 };
 
-/* State of sending one file, while it is looked for and read. */
+/* State of sending one file, while it is searched for and read. */
 struct send {
 	struct left left;
-	struct query *query;
+	struct request *request;
 	struct place *place;
 	char *handle, *path;
 	struct outputs_call *call;
@@ -295,7 +295,7 @@ struct send {
 	struct outputs_file file; /* its path is not set */
 	struct proxy_range range; /* what is left of it */
 	int status;
-	bool is_begun, has_capacity;
+	bool is_begun, is_writable;
 	uint64_t got; /* of this window */
 };
 
@@ -328,7 +328,7 @@ static void add_headers(const struct send *send, uint64_t n, struct strv *header
 {
 	const struct proxy_type *type = proxy_type_of(send->path);
 	AUTO_FREE char *page =
-		cell_origin(place_run(send->place), PROXY_RUN, &send->query->proxy->here);
+		cell_origin(place_run(send->place), PROXY_RUN, &send->request->proxy->here);
 	AUTO_FREE char *etag = etag_of(send);
 
 	strv_addf(headers, "Content-Type: %s", type->mime);
@@ -359,19 +359,19 @@ static void read_window(struct send *send);
 
 static void proxy_show_end(struct send *send, bool cut)
 {
-	struct httpd_exchange *exchange = send->query->exchange;
+	struct httpd_exchange *exchange = send->request->exchange;
 
 	httpd_on_gone(exchange, NULL, NULL);
 	httpd_on_capacity(exchange, NULL, NULL);
-	query_free(send->query);
+	request_free(send->request);
 	httpd_end(exchange, cut);
 }
 
-static void on_capacity(void *ctx)
+static void on_writable(void *ctx)
 {
 	struct send *send = ctx;
 
-	send->has_capacity = true;
+	send->is_writable = true;
 	if (!send->call)
 		read_window(send);
 }
@@ -381,9 +381,9 @@ static void proxy_show_begin(struct send *send)
 	AUTO_STRV struct strv headers = {0};
 
 	add_headers(send, send->range.n, &headers);
-	send->is_begun = send->has_capacity = true;
-	httpd_begin(send->query->exchange, send->status, &headers, (int64_t)send->range.n);
-	httpd_on_capacity(send->query->exchange, on_capacity, send);
+	send->is_begun = send->is_writable = true;
+	httpd_begin(send->request->exchange, send->status, &headers, (int64_t)send->range.n);
+	httpd_on_capacity(send->request->exchange, on_writable, send);
 }
 
 static int proxy_show_on_data(void *ctx, const void *data, size_t len, struct err *err)
@@ -399,8 +399,8 @@ static int proxy_show_on_data(void *ctx, const void *data, size_t len, struct er
 	send->got += len;
 	send->range.first += len;
 	send->range.n -= len;
-	if (len && !httpd_write(send->query->exchange, data, len))
-		send->has_capacity = false;
+	if (len && !httpd_write(send->request->exchange, data, len))
+		send->is_writable = false;
 	return 0;
 }
 
@@ -412,12 +412,12 @@ static void proxy_show_on_read(void *ctx, int status, struct err *error)
 	if (send->left.is_left)
 		return;
 	if (status < 0 && !send->is_begun)
-		query_fail(send->query, error);
+		request_fail(send->request, error);
 	else if (status < 0 || send->got == 0)
 		proxy_show_end(send, true);
 	else if (send->range.n == 0)
 		proxy_show_end(send, false);
-	else if (send->has_capacity)
+	else if (send->is_writable)
 		read_window(send);
 }
 
@@ -440,7 +440,7 @@ static bool proxy_show_matches(const char *tags, const char *etag)
 	return tags && (str_eq(tags, "*") || strstr(tags, etag));
 }
 
-static void response_empty(struct send *send, int status)
+static void respond_empty(struct send *send, int status)
 {
 	AUTO_STRV struct strv headers = {0};
 
@@ -449,24 +449,24 @@ static void response_empty(struct send *send, int status)
 	if (status == 416)
 		strv_addf(&headers, "Content-Range: bytes */%llu",
 			(unsigned long long)send->file.size);
-	query_response(send->query, status, &headers, "", 0);
+	request_respond(send->request, status, &headers, "", 0);
 }
 
-static void response_found(struct send *send)
+static void respond_found(struct send *send)
 {
-	const struct query *query = send->query;
+	const struct request *request = send->request;
 	AUTO_FREE char *etag = etag_of(send);
-	bool is_same = !query->if_range || str_eq(query->if_range, etag);
+	bool is_same = !request->if_range || str_eq(request->if_range, etag);
 
-	if (proxy_show_matches(query->if_none_match, etag)) {
-		response_empty(send, 304);
+	if (proxy_show_matches(request->if_none_match, etag)) {
+		respond_empty(send, 304);
 		return;
 	}
 	send->status =
-		proxy_range_parse(is_same ? query->range : NULL, send->file.size, &send->range);
+		proxy_range_parse(is_same ? request->range : NULL, send->file.size, &send->range);
 	if (send->status == 416) {
-		response_empty(send, 416);
-	} else if (query->is_head || send->range.n == 0) {
+		respond_empty(send, 416);
+	} else if (request->is_head || send->range.n == 0) {
 		proxy_show_begin(send);
 		proxy_show_end(send, false);
 	} else {
@@ -494,17 +494,17 @@ static void proxy_show_on_list(void *ctx, int status, struct err *error)
 	if (send->left.is_left)
 		return;
 	if (proxy_show_find(send, &send->found)) {
-		response_found(send);
+		respond_found(send);
 	} else if (status < 0) {
-		query_fail(send->query, error);
+		request_fail(send->request, error);
 	} else {
 		const struct proxy_name index = {.kind = PROXY_INDEX};
 		AUTO_FREE char *path = mem_printf("/run/%s", send->place->id);
 		AUTO_BUF struct buf hint = {0};
 
 		buf_init(&hint, HINT_MAX);
-		proxy_url_add(&index, &send->query->proxy->here, path, &hint);
-		query_refuse(send->query, 404, "the run has no such file", hint.data);
+		proxy_url_add(&index, &send->request->proxy->here, path, &hint);
+		request_refuse(send->request, 404, "the run has no such file", hint.data);
 	}
 }
 
@@ -518,25 +518,25 @@ static bool proxy_show_is_known(struct send *send)
 	       proxy_show_find(send, &place->files);
 }
 
-void send_file(struct query *query)
+void send_file(struct request *request)
 {
-	const char *handle = run_handle(place_run(query->place));
-	AUTO_FREE char *path = proxy_path_decode(query->target);
+	const char *handle = run_handle(place_run(request->place));
+	AUTO_FREE char *path = proxy_path_decode(request->target);
 	struct send *send;
 
 	if (!path || !handle) {
-		query_refuse(query, 404, "the run has no such file", NULL);
+		request_refuse(request, 404, "the run has no such file", NULL);
 		return;
 	}
 	send = mem_alloc(1, sizeof(*send));
-	*send = (struct send){.left = {.place = query->place, .free = send_free},
-		.query = query,
-		.place = query->place,
+	*send = (struct send){.left = {.place = request->place, .free = send_free},
+		.request = request,
+		.place = request->place,
 		.handle = mem_strdup(handle),
 		.path = TAKE(path)};
-	query_work(query, send, send_stop);
+	request_work(request, send, send_stop);
 	if (proxy_show_is_known(send))
-		response_found(send);
+		respond_found(send);
 	else
 		send->call = outputs_list(forwarder_target(send->place->forwarder), send->handle,
 			send->path, OUTPUTS_THOROUGH, 1, &send->found, proxy_show_on_list, send);

@@ -9,6 +9,7 @@
 #include "app/tensorboard/tensorboard_remote.h"
 #include "app/transfer/mirror_files.h"
 #include "base/data/json.h"
+#include "base/loop/wait.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -16,7 +17,7 @@
 enum {
 	TURN_MS = 100,
 	FIRST_TURN_MS = 1000,
-	FIRST_SOME_MS = 10 * 1000, /* for the first look at all runs, if some have files */
+	FIRST_SOME_MS = 10 * 1000, /* for the first search in all runs, if some have files */
 	FIRST_MS = 60 * 1000,
 	RESPONSE_MS = 180 * 1000, /* with TensorFlow beside it, from a network home */
 	WAIT_SAID_MS = 3000,      /* before it is said that TensorBoard takes its time */
@@ -24,7 +25,7 @@ enum {
 
 /* Facts already reported about a run. */
 struct seen {
-	bool linked, waits, over, faulty, cut;
+	bool linked, waits, over, failed, cut;
 	int64_t linked_ms; /* grown_ms of then */
 };
 
@@ -42,7 +43,6 @@ struct view {
 	struct tensorboard_remote *remote;
 	struct run *run_now; /* as it was when it had begun; or NULL */
 	struct tensorboard_httpd *httpd;
-	struct loop_timer *timer;
 };
 
 static void tensorboard_view_done(struct view *view)
@@ -80,30 +80,15 @@ static const char *tensorboard_id_of(const struct view *view, size_t i)
  * Waiting
  */
 
-static int turn_over(void *ctx, struct err *err)
-{
-	struct view *view = ctx;
-
-	(void)err;
-	view->timer = NULL;
-	loop_stop(view->loop);
-	return 0;
-}
-
-static int tensorboard_check_interrupt(const struct view *view, struct err *err)
-{
-	const volatile int *interrupted = view->options.interrupted;
-
-	return interrupted && *interrupted ? err_set(err, E_CANCELED, "interrupted") : 0;
-}
-
 /* Lets the loop run for a moment. */
-static int tensorboard_turn(struct view *view, struct err *err)
+static int tensorboard_turn(const struct view *view, struct err *err)
 {
-	view->timer = loop_add_timer(view->loop, clock_ms() + TURN_MS, turn_over, view);
-	int r = loop_run(view->loop, err);
-	loop_remove_timer(view->loop, TAKE(view->timer));
-	return r < 0 ? r : tensorboard_check_interrupt(view, err);
+	struct loop_wait wait = {.loop = view->loop,
+		.n_open = 1,
+		.deadline_ms = clock_ms() + TURN_MS,
+		.interrupted = view->options.interrupted};
+
+	return loop_wait_run(&wait, err);
 }
 
 /*
@@ -183,14 +168,14 @@ static int fail_empty(const struct view *view, struct err *err)
 static void print_error(struct view *view, size_t i, const struct mirror_state *state)
 {
 	struct seen *seen = &view->seen[i];
-	bool faulty = err_is_set(state->error);
+	bool failed = err_is_set(state->error);
 
-	if (faulty && !seen->faulty)
+	if (failed && !seen->failed)
 		tensorboard_print(view, "%s: %s%s", tensorboard_id_of(view, i),
 			state->error->message, may_grow(view, i, state) ? "; trying again" : "");
-	else if (!faulty && seen->faulty)
+	else if (!failed && seen->failed)
 		tensorboard_print(view, "%s can be read again", tensorboard_id_of(view, i));
-	seen->faulty = faulty;
+	seen->failed = failed;
 }
 
 /* Of one that had ended before nothing has to be said. */
@@ -235,7 +220,7 @@ static void tensorboard_print_run(struct view *view, size_t i)
 	print_error(view, i, &state);
 	print_end(view, i, &state);
 	tensorboard_print_excluded(view, i, &state);
-	if (tensorboard_has_any(&state) || state.is_over || seen->faulty || seen->waits ||
+	if (tensorboard_has_any(&state) || state.is_over || seen->failed || seen->waits ||
 		state.polls == 0)
 		return;
 	tensorboard_print(view, "%s has no event files yet; they appear once it writes some",
@@ -292,9 +277,9 @@ static size_t count_unseen(const struct view *view)
 	return n;
 }
 
-/* Look for event files first. Runs that take long to respond are added later, if there are
- * others. */
-static int poll_first(struct view *view, struct err *err)
+/* Wait for the first search for event files. Runs that take long to respond are added later, if
+ * there are others. */
+static int find_files(struct view *view, struct err *err)
 {
 	int64_t begin_ms = clock_ms(), ms = 0, before_ms;
 	bool said = false;
@@ -341,11 +326,11 @@ static int tensorboard_find_program(struct view *view, struct err *err)
 	const struct tree_place *place = NULL;
 
 	(void)session_place(view->session, &place, NULL);
-	const struct tensorboard_places places = {.env = view->session->env.env,
+	const struct tensorboard_search search = {.env = view->session->env.env,
 		.tree = place ? place->root : NULL,
 		.home = view->session->dirs.home,
 		.plot = tensorboard_id_of(view, 0)};
-	return tensorboard_find(&places, &view->program, err);
+	return tensorboard_find(&search, &view->program, err);
 }
 
 static int start_local(struct view *view, struct err *err)
@@ -361,7 +346,7 @@ static int start_local(struct view *view, struct err *err)
 	return tensorboard_local_start(&options, &view->local, err);
 }
 
-static int check_tensorboard(struct view *view, struct err *err)
+static int poll_tensorboard(struct view *view, struct err *err)
 {
 	return view->remote ? tensorboard_remote_poll(view->remote, err)
 			    : tensorboard_local_poll(view->local, err);
@@ -385,7 +370,7 @@ static int wait_for_response(struct view *view, struct err *err)
 	bool said = false;
 	int r;
 
-	while ((r = check_tensorboard(view, err)) == 0) {
+	while ((r = poll_tensorboard(view, err)) == 0) {
 		int64_t ms = clock_ms() - begin_ms;
 
 		if (ms > RESPONSE_MS)
@@ -457,7 +442,7 @@ static int tensorboard_serve(struct view *view, struct err *err)
 		return r;
 	notify_shown(view);
 	while ((r = tensorboard_turn(view, err)) == 0) {
-		r = check_tensorboard(view, err);
+		r = poll_tensorboard(view, err);
 		if (r >= 0 && view->mirror)
 			r = check_runs(view, err);
 		if (r < 0)
@@ -474,7 +459,7 @@ static int show_here(struct view *view, struct err *err)
 	if (r == 0)
 		r = tensorboard_dir_make(view->session->dirs.runtime, &view->dir, err);
 	if (r == 0)
-		r = poll_first(view, err);
+		r = find_files(view, err);
 	/* TensorBoard would look for files missing at its start only five seconds later. */
 	if (r == 0)
 		r = start_local(view, err);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -20,7 +21,7 @@
 #include "net/stream/pump.h"
 #include "net/stream/stream.h"
 
-enum { CONNECT_MS = 1000, CHUNK = 16 << 10 };
+enum { CONNECT_MS = 1000, CHUNK = 16 << 10, SAID_MAX = 64 << 10, LINE_MAX_BYTES = 4096 };
 
 /*
  * Whether it answers
@@ -56,10 +57,11 @@ void tensorboard_probe_free(struct tensorboard_probe *probe)
 static void tensorboard_link_end_probe(struct tensorboard_probe *probe)
 {
 	char version[TENSORBOARD_VERSION_SIZE];
-	bool is = tensorboard_response_read(probe->response.data, probe->response.len, version);
+	bool is_tensorboard =
+		tensorboard_response_read(probe->response.data, probe->response.len, version);
 
 	close_probe(probe);
-	probe->done(probe->ctx, is ? version : NULL);
+	probe->done(probe->ctx, is_tensorboard ? version : NULL);
 }
 
 static short tensorboard_link_want_read(void *ctx)
@@ -95,8 +97,8 @@ static int tensorboard_link_on_late(void *ctx, struct err *err)
 	return 0;
 }
 
-static bool tensorboard_link_query(struct tensorboard_probe *probe,
-	const struct tensorboard_link *link, const char *prefix, uint16_t port)
+static bool send_probe(struct tensorboard_probe *probe, const struct tensorboard_link *link,
+	const char *prefix, uint16_t port)
 {
 	AUTO_FREE char *request = mem_printf("GET %s/data/environment HTTP/1.0\r\n"
 					     "Host: 127.0.0.1:%u\r\nConnection: close\r\n\r\n",
@@ -123,7 +125,7 @@ struct tensorboard_probe *tensorboard_probe_start(struct loop *loop,
 
 	*probe = (struct tensorboard_probe){.loop = loop, .fd = -1, .done = done, .ctx = ctx};
 	buf_init(&probe->response, TENSORBOARD_RESPONSE_MAX);
-	if (tensorboard_link_query(probe, link, prefix, port)) {
+	if (send_probe(probe, link, prefix, port)) {
 		probe->source = loop_add_fd(loop, probe->fd, &ops, probe);
 		timeout_ms = clock_deadline(timeout_ms);
 	} else {
@@ -230,6 +232,62 @@ int tensorboard_pumps_connect(
 	return 0;
 }
 
+/*
+ * Output
+ */
+
+static int tensorboard_link_on_output(void *ctx, short revents, struct err *err)
+{
+	struct tensorboard_output *output = ctx;
+	char chunk[LINE_MAX_BYTES];
+	ssize_t n = read(output->fd, chunk, sizeof(chunk));
+
+	(void)revents;
+	(void)err;
+	if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN))
+		loop_remove_fd(output->loop, TAKE(output->source));
+	if (n <= 0)
+		return 0;
+	if (output->said.len + (size_t)n > SAID_MAX)
+		buf_consume(&output->said, output->said.len / 2);
+	buf_add(&output->said, chunk, (size_t)n);
+	for (ssize_t i = 0; i < n; i++) {
+		if (chunk[i] != '\n') {
+			buf_addc(&output->part, chunk[i]);
+			continue;
+		}
+		output->line(output->ctx, output->part.data, output->part.len);
+		buf_reset(&output->part);
+	}
+	return 0;
+}
+
+void tensorboard_output_start(struct tensorboard_output *output)
+{
+	static const struct loop_fd_ops ops = {
+		tensorboard_link_want_read, tensorboard_link_on_output};
+
+	buf_init(&output->said, SAID_MAX);
+	buf_init(&output->part, LINE_MAX_BYTES);
+	fcntl(output->fd, F_SETFL, O_NONBLOCK);
+	output->source = loop_add_fd(output->loop, output->fd, &ops, output);
+}
+
+void tensorboard_output_drain(struct tensorboard_output *output)
+{
+	for (size_t before = SIZE_MAX; output->source && output->said.len != before;) {
+		before = output->said.len;
+		tensorboard_link_on_output(output, POLLIN, NULL);
+	}
+}
+
+void tensorboard_output_done(struct tensorboard_output *output)
+{
+	loop_remove_fd(output->loop, TAKE(output->source));
+	buf_done(&output->said);
+	buf_done(&output->part);
+}
+
 enum { PORT = 6006, FOUND = 302, NOT_FOUND = 404, NOT_ALLOWED = 405 };
 
 struct tensorboard_httpd {
@@ -250,7 +308,7 @@ static void tensorboard_link_redirect(
 	httpd_response(exchange, FOUND, &headers, "", 0);
 }
 
-/* TensorBoard's pages ask for their fonts, and some plugins for more, as if there were no prefix:
+/* TensorBoard's pages request their fonts, and some plugins for more, as if there were no prefix:
  * then the page itself is below it. */
 static bool is_requested_by_page(
 	const struct tensorboard_httpd *httpd, const struct httpd_request *request)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A way to the port of a TensorBoard, wherever that runs, and whether it answers there.
+ * A way to the port of a TensorBoard, wherever that runs, whether it answers there, and what it
+ * writes.
  */
 #ifndef DLRUN_APP_TENSORBOARD_TENSORBOARD_LINK_H
 #define DLRUN_APP_TENSORBOARD_TENSORBOARD_LINK_H
@@ -11,11 +12,12 @@
 #include "app/tensorboard/tensorboard_words.h"
 #include "base/loop/loop.h"
 #include "base/util/auto.h"
+#include "base/util/buf.h"
 #include "base/util/err.h"
 
 struct tensorboard_link {
 	/* A new connection: fd, a connected socket, is the callee's whatever is returned, which
-	 * carries what comes out of it to TensorBoard (httpd_route.connect). */
+	 * relays between it and TensorBoard (httpd_route.connect). */
 	int (*connect)(void *ctx, int fd, struct err *err);
 	void *ctx;
 };
@@ -23,7 +25,7 @@ struct tensorboard_link {
 struct tensorboard_probe;
 /* version: NULL where nothing answers, or not as TensorBoard. From the loop, once. */
 typedef void tensorboard_probe_fn(void *ctx, const char *version);
-/* Asks for PREFIX/data/environment. The link lives until done, which may come from here. */
+/* Requests PREFIX/data/environment. The link lives until done, which may come from here. */
 struct tensorboard_probe *tensorboard_probe_start(struct loop *loop,
 	const struct tensorboard_link *link, const char *prefix, uint16_t port, int64_t timeout_ms,
 	tensorboard_probe_fn *done, void *ctx);
@@ -31,7 +33,7 @@ struct tensorboard_probe *tensorboard_probe_start(struct loop *loop,
 void tensorboard_probe_free(struct tensorboard_probe *probe);
 AUTO_POINTER(struct tensorboard_probe, tensorboard_probe_free)
 
-/* Carries fd to that port of 127.0.0.1; s is a socket of the network that is meant, which is not
+/* Relays fd to that port of 127.0.0.1; s is a socket of the network that is meant, which is not
  * connected yet. Both are taken over. The pump is added to pumps. */
 struct tensorboard_pumps;
 struct tensorboard_pumps *tensorboard_pumps_new(struct loop *loop);
@@ -40,9 +42,28 @@ void tensorboard_pumps_free(struct tensorboard_pumps *pumps);
 int tensorboard_pumps_connect(
 	struct tensorboard_pumps *pumps, int fd, int s, uint16_t port, struct err *err);
 
+ * Output of a TensorBoard: the end of it is held for the error, and each line is handed on.
+ * Its output: the end of it is held for the error, and each line is handed on.
+ */
+
+struct tensorboard_output {
+	struct loop *loop;
+	int fd; /* of a pipe; the caller's */
+	void (*line)(void *ctx, const char *text, size_t len);
+	void *ctx;
+	struct loop_fd *source; /* NULL: not read yet, or at its end */
+	struct buf said, part;  /* part: of a line that has not ended */
+};
+/* The members up to ctx are set. Reads while the loop runs. */
+void tensorboard_output_start(struct tensorboard_output *output);
+/* Read what is still there, without waiting. */
+void tensorboard_output_drain(struct tensorboard_output *output);
+/* The descriptor stays open. */
+void tensorboard_output_done(struct tensorboard_output *output);
+
 /*
- * Front of a TensorBoard, which checks nothing by itself: requests are served below one random path
- * only, and under the rules of httpd.c.
+ * A reverse proxy of a TensorBoard, which checks nothing by itself: requests are served below one
+ * random path only, and under the rules of httpd.c.
  */
 
 struct tensorboard_httpd_options {

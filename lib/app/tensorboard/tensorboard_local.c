@@ -51,35 +51,35 @@ static void add_bin(struct strv *dirs, const char *prefix, const char *below)
 		strv_addf(dirs, "%s/%s", prefix, below);
 }
 
-static char *tensorboard_local_find(const struct tensorboard_places *places)
+static char *tensorboard_local_find(const struct tensorboard_search *search)
 {
 	AUTO_STRV struct strv dirs = {0};
-	const char *path = env_get(places->env, "PATH");
+	const char *path = env_get(search->env, "PATH");
 	AUTO_FREE char *joined = NULL;
 
-	add_bin(&dirs, env_get(places->env, "VIRTUAL_ENV"), "bin");
-	add_bin(&dirs, places->tree, ".venv/bin");
-	add_bin(&dirs, places->tree, "venv/bin");
-	add_bin(&dirs, env_get(places->env, "CONDA_PREFIX"), "bin");
+	add_bin(&dirs, env_get(search->env, "VIRTUAL_ENV"), "bin");
+	add_bin(&dirs, search->tree, ".venv/bin");
+	add_bin(&dirs, search->tree, "venv/bin");
+	add_bin(&dirs, env_get(search->env, "CONDA_PREFIX"), "bin");
 	if (!str_empty(path))
 		strv_add(&dirs, path);
-	add_bin(&dirs, places->home, ".local/bin");
+	add_bin(&dirs, search->home, ".local/bin");
 	if (dirs.n == 0)
 		return NULL;
 	joined = strv_join(&dirs, ":");
 	return proc_find(NAME, joined);
 }
 
-static bool has_program(const struct tensorboard_places *places, const char *name)
+static bool has_program(const struct tensorboard_search *search, const char *name)
 {
-	AUTO_FREE char *found = proc_find(name, env_get(places->env, "PATH"));
+	AUTO_FREE char *found = proc_find(name, env_get(search->env, "PATH"));
 
 	return found != NULL;
 }
 
-static int tensorboard_local_fail_missing(const struct tensorboard_places *places, struct err *err)
+static int tensorboard_local_fail_missing(const struct tensorboard_search *search, struct err *err)
 {
-	const char *prefix = env_get(places->env, "VIRTUAL_ENV");
+	const char *prefix = env_get(search->env, "VIRTUAL_ENV");
 	AUTO_FREE char *own = str_empty(prefix) ? NULL : mem_printf("%s/bin/python", prefix);
 	AUTO_BUF struct buf command;
 
@@ -87,9 +87,9 @@ static int tensorboard_local_fail_missing(const struct tensorboard_places *place
 	if (own && access(own, X_OK) == 0) {
 		str_shell_quote(&command, own);
 		buf_adds(&command, " -m pip install tensorboard");
-	} else if (has_program(places, "uv")) {
+	} else if (has_program(search, "uv")) {
 		buf_adds(&command, "uv tool install tensorboard");
-	} else if (has_program(places, "pipx")) {
+	} else if (has_program(search, "pipx")) {
 		buf_adds(&command, "pipx install tensorboard");
 	} else {
 		buf_adds(&command, "python3 -m venv ~/.venv && ~/.venv/bin/pip install tensorboard "
@@ -99,7 +99,7 @@ static int tensorboard_local_fail_missing(const struct tensorboard_places *place
 	err_evidence(err, "looked for in the active environment, .venv, conda, PATH and "
 			  "~/.local/bin");
 	return err_hint(err, "%s   # or read the curves now: dlrun plot %s", command.data,
-		places->plot ? places->plot : "@");
+		search->plot ? search->plot : "@");
 }
 
 /*
@@ -118,7 +118,7 @@ static void tensorboard_local_read_python(struct tensorboard_program *program)
 
 /* Environments that uv makes have no pip. */
 static char *install_command(
-	const struct tensorboard_places *places, const struct tensorboard_program *program)
+	const struct tensorboard_search *search, const struct tensorboard_program *program)
 {
 	AUTO_BUF struct buf command = {0};
 	AUTO_FREE char *pip = NULL;
@@ -128,7 +128,7 @@ static char *install_command(
 		return mem_strdup("pip install");
 	buf_init(&command, HEAD_MAX);
 	pip = mem_printf("%.*s/pip", (int)(strrchr(python, '/') - python), python);
-	if (access(pip, X_OK) < 0 && has_program(places, "uv")) {
+	if (access(pip, X_OK) < 0 && has_program(search, "uv")) {
 		buf_adds(&command, "uv pip install -p ");
 		str_shell_quote(&command, python);
 	} else {
@@ -139,12 +139,12 @@ static char *install_command(
 }
 
 int tensorboard_find(
-	const struct tensorboard_places *places, struct tensorboard_program *ret, struct err *err)
+	const struct tensorboard_search *search, struct tensorboard_program *ret, struct err *err)
 {
-	struct tensorboard_program program = {.path = tensorboard_local_find(places)};
+	struct tensorboard_program program = {.path = tensorboard_local_find(search)};
 
 	if (!program.path)
-		return tensorboard_local_fail_missing(places, err);
+		return tensorboard_local_fail_missing(search, err);
 	if (program.path[0] != '/') {
 		char *path = NULL;
 		int r = fs_realpath(program.path, &path, err);
@@ -155,7 +155,7 @@ int tensorboard_find(
 		program.path = path;
 	}
 	tensorboard_local_read_python(&program);
-	program.install = install_command(places, &program);
+	program.install = install_command(search, &program);
 	*ret = program;
 	return 0;
 }
@@ -307,8 +307,6 @@ int tensorboard_dir_link(const struct tensorboard_dir *dir, const char *name, co
 }
 
 enum {
-	SAID_MAX = 64 << 10,
-	CHUNK = 4096,
 	HEADER_MAX = 4096,
 	PROBE_MS = 10 * 1000,
 	STOP_MS = 2000,
@@ -333,9 +331,10 @@ struct tensorboard_local {
 	pid_t pid; /* and its group; 0: it has ended */
 	int status;
 	int said_fd, link_fd;
-	struct loop_fd *said_source, *link_source;
-	struct buf said, line, header;
-	bool has_header, is_alone, is_plain, responses;
+	struct tensorboard_output output;
+	struct loop_fd *link_source;
+	struct buf header;
+	bool has_header, is_alone, is_plain, has_responded;
 	struct tensorboard_line at;
 	char version[TENSORBOARD_VERSION_SIZE];
 	struct waiting *waiting, **waiting_end;
@@ -348,47 +347,14 @@ struct tensorboard_local {
  * Output of TensorBoard
  */
 
-static short tensorboard_local_want_read(void *ctx)
-{
-	(void)ctx;
-	return POLLIN;
-}
-
-static void tensorboard_local_take_line(struct tensorboard_local *local)
-{
-	if (!local->at.port)
-		(void)tensorboard_line_read(local->line.data, local->line.len, &local->at);
-	if (log_is_on())
-		log_write("tensorboard: %s", local->line.data);
-	buf_reset(&local->line);
-}
-
-static void take_words(struct tensorboard_local *local, const char *data, size_t len)
-{
-	if (local->said.len + len > SAID_MAX)
-		buf_consume(&local->said, local->said.len / 2);
-	buf_add(&local->said, data, len);
-	for (size_t i = 0; i < len; i++) {
-		if (data[i] == '\n')
-			tensorboard_local_take_line(local);
-		else
-			buf_addc(&local->line, data[i]);
-	}
-}
-
-static int tensorboard_local_on_said(void *ctx, short revents, struct err *err)
+static void tensorboard_local_on_line(void *ctx, const char *text, size_t len)
 {
 	struct tensorboard_local *local = ctx;
-	char chunk[CHUNK];
-	ssize_t n = read(local->said_fd, chunk, sizeof(chunk));
 
-	(void)revents;
-	(void)err;
-	if (n > 0)
-		take_words(local, chunk, (size_t)n);
-	else if (n == 0 || (errno != EINTR && errno != EAGAIN))
-		loop_remove_fd(local->options.loop, TAKE(local->said_source));
-	return 0;
+	if (!local->at.port)
+		(void)tensorboard_line_read(text, len, &local->at);
+	if (log_is_on())
+		log_write("tensorboard: %s", text);
 }
 
 /*
@@ -445,12 +411,18 @@ static void take_socket(struct tensorboard_local *local, int s)
 		close(s);
 }
 
+static short want_socket(void *ctx)
+{
+	(void)ctx;
+	return POLLIN;
+}
+
 /* Receive one byte and the descriptor that comes with it. */
 static ssize_t tensorboard_local_receive(int link, char *ret_byte, int *ret_fd)
 {
 	union {
 		struct cmsghdr head;
-		char capacity[CMSG_SPACE(sizeof(int))];
+		char bytes[CMSG_SPACE(sizeof(int))];
 	} control = {0};
 	struct iovec iov = {.iov_base = ret_byte, .iov_len = 1};
 	struct msghdr message = {.msg_iov = &iov,
@@ -494,7 +466,7 @@ static int on_link(void *ctx, short revents, struct err *err)
 }
 
 /* Request a socket from TensorBoard, which runs in a network of its own. */
-static int query_socket(struct tensorboard_local *local, int fd, struct err *err)
+static int request_socket(struct tensorboard_local *local, int fd, struct err *err)
 {
 	struct waiting *waiting;
 
@@ -515,7 +487,7 @@ static int tensorboard_local_connect_to(void *ctx, int fd, struct err *err)
 	int s;
 
 	if (local->is_alone)
-		return query_socket(local, fd, err);
+		return request_socket(local, fd, err);
 	s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (s < 0) {
 		int saved = errno;
@@ -535,7 +507,7 @@ void tensorboard_local_link(struct tensorboard_local *local, struct tensorboard_
  * Starting
  */
 
-static int send_words(struct tensorboard_local *local, struct err *err)
+static int send_child(struct tensorboard_local *local, struct err *err)
 {
 	const struct tensorboard_local_options *options = &local->options;
 	AUTO_STRV struct strv words = {0};
@@ -543,7 +515,7 @@ static int send_words(struct tensorboard_local *local, struct err *err)
 	ssize_t n;
 
 	buf_init(&text, TENSORBOARD_CHILD_MAX);
-	tensorboard_child_words(options->prefix, &words);
+	tensorboard_child_argv(options->prefix, &words);
 	const struct tensorboard_child child = {
 		.logdir = options->logdir, .words = &words, .has_link = true, .has_scratch = true};
 	tensorboard_child_text(&child, &text);
@@ -563,7 +535,7 @@ static void list_argv(const struct tensorboard_local *local, struct strv *argv)
 	if (local->is_plain) {
 		for (size_t i = 0; i < ARRAY_LEN(by_shell); i++)
 			strv_add(argv, by_shell[i]);
-		tensorboard_child_words(local->options.prefix, argv);
+		tensorboard_child_argv(local->options.prefix, argv);
 		return;
 	}
 	strv_copy(argv, &program->python);
@@ -595,9 +567,7 @@ static int tensorboard_local_spawn(
 
 static int tensorboard_local_do_start(struct tensorboard_local *local, struct err *err)
 {
-	static const struct loop_fd_ops said_ops = {
-		tensorboard_local_want_read, tensorboard_local_on_said};
-	static const struct loop_fd_ops link_ops = {tensorboard_local_want_read, on_link};
+	static const struct loop_fd_ops link_ops = {want_socket, on_link};
 	int link[2], said[2];
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, link) < 0)
@@ -611,10 +581,14 @@ static int tensorboard_local_do_start(struct tensorboard_local *local, struct er
 	AUTO_FD int said_end = said[1];
 	r = tensorboard_local_spawn(local, link_end, said_end, err);
 	if (r == 0 && !local->is_plain)
-		r = send_words(local, err);
+		r = send_child(local, err);
 	if (r < 0)
 		return r;
-	local->said_source = loop_add_fd(local->options.loop, local->said_fd, &said_ops, local);
+	local->output = (struct tensorboard_output){.loop = local->options.loop,
+		.fd = local->said_fd,
+		.line = tensorboard_local_on_line,
+		.ctx = local};
+	tensorboard_output_start(&local->output);
 	local->link_source = loop_add_fd(local->options.loop, local->link_fd, &link_ops, local);
 	return 0;
 }
@@ -651,8 +625,6 @@ int tensorboard_local_start(const struct tensorboard_local_options *options,
 		.link_fd = -1,
 		.is_plain = options->program->python.n == 0};
 	local->waiting_end = &local->waiting;
-	buf_init(&local->said, SAID_MAX);
-	buf_init(&local->line, CHUNK);
 	buf_init(&local->header, HEADER_MAX);
 	local->pumps = tensorboard_pumps_new(options->loop);
 	int r = tensorboard_local_do_start(local, err);
@@ -698,15 +670,13 @@ void tensorboard_local_free(struct tensorboard_local *local)
 	tensorboard_probe_free(local->probe);
 	tensorboard_pumps_free(local->pumps);
 	close_waiting(local);
-	loop_remove_fd(local->options.loop, local->said_source);
+	tensorboard_output_done(&local->output);
 	loop_remove_fd(local->options.loop, local->link_source);
 	tensorboard_local_stop(local);
 	if (local->said_fd >= 0)
 		close(local->said_fd);
 	if (local->link_fd >= 0)
 		close(local->link_fd);
-	buf_done(&local->said);
-	buf_done(&local->line);
 	buf_done(&local->header);
 	free(local);
 }
@@ -714,13 +684,11 @@ void tensorboard_local_free(struct tensorboard_local *local)
 /* Read the last output, which may still be in the pipe. */
 static void read_rest(struct tensorboard_local *local)
 {
-	fcntl(local->said_fd, F_SETFL, O_NONBLOCK);
-	for (size_t before = SIZE_MAX; local->said_source && local->said.len != before;) {
-		before = local->said.len;
-		tensorboard_local_on_said(local, POLLIN, NULL);
-	}
-	if (local->line.len)
-		tensorboard_local_take_line(local);
+	struct tensorboard_output *output = &local->output;
+
+	tensorboard_output_drain(output);
+	if (output->part.len)
+		tensorboard_local_on_line(local, output->part.data, output->part.len);
 }
 
 static int tensorboard_local_fail_ended(struct tensorboard_local *local, struct err *err)
@@ -734,9 +702,10 @@ static int tensorboard_local_fail_ended(struct tensorboard_local *local, struct 
 	char signal[8];
 
 	read_rest(local);
-	if (!local->responses)
-		return tensorboard_explain(local->said.data, local->said.len, &who, err);
-	last = tensorboard_last_line(local->said.data, local->said.len);
+	if (!local->has_responded)
+		return tensorboard_explain(
+			local->output.said.data, local->output.said.len, &who, err);
+	last = tensorboard_last_line(local->output.said.data, local->output.said.len);
 	if (WIFSIGNALED(local->status))
 		err_set(err, E_TENSORBOARD_ENDED, "TensorBoard was killed by SIG%s",
 			proc_signal_name(WTERMSIG(local->status), signal));
@@ -753,7 +722,7 @@ static void tensorboard_local_on_probed(void *ctx, const char *version)
 {
 	struct tensorboard_local *local = ctx;
 
-	local->responses = version != NULL;
+	local->has_responded = version != NULL;
 	if (version && *version)
 		memcpy(local->version, version, strlen(version) + 1);
 	local->probe_next_ms = clock_ms() + RESPONSE_EVERY_MS;
@@ -777,9 +746,9 @@ int tensorboard_local_poll(struct tensorboard_local *local, struct err *err)
 {
 	if (tensorboard_local_has_ended(local))
 		return tensorboard_local_fail_ended(local, err);
-	if (!local->responses)
+	if (!local->has_responded)
 		tensorboard_local_probe(local);
-	return local->responses;
+	return local->has_responded;
 }
 
 const char *tensorboard_local_version(const struct tensorboard_local *local)

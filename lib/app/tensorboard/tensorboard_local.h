@@ -35,7 +35,7 @@ struct tensorboard_program {
 void tensorboard_program_done(struct tensorboard_program *program);
 #define AUTO_TENSORBOARD_PROGRAM AUTO(tensorboard_program_done)
 
-struct tensorboard_places {
+struct tensorboard_search {
 	const char *const *env; /* VIRTUAL_ENV, CONDA_PREFIX, PATH count */
 	const char *tree;       /* for its .venv and venv; NULL: none */
 	const char *home;       /* for ~/.local/bin; NULL: none */
@@ -44,7 +44,7 @@ struct tensorboard_places {
 /* In that order: the active environment, the tree's, conda's, PATH, ~/.local/bin.
  * E_TENSORBOARD_MISSING. */
 int tensorboard_find(
-	const struct tensorboard_places *places, struct tensorboard_program *ret, struct err *err);
+	const struct tensorboard_search *search, struct tensorboard_program *ret, struct err *err);
 
 /*
  * A private directory for one `dlrun tensorboard`: what its TensorBoard looks at (links to the

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/tensorboard/tensorboard_remote.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "app/forward/forwarder.h"
 #include "app/tensorboard/tensorboard_words.h"
+#include "base/loop/wait.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/buf.h"
@@ -25,8 +23,6 @@ enum {
 	PROBE_MS = 15 * 1000,
 	PROBE_EVERY_MS = 200,
 	STOP_MS = 3000,
-	SAID_MAX = 64 << 10,
-	CHUNK = 4096,
 	PORTS = PORTS_MAX + 1,
 };
 
@@ -67,15 +63,14 @@ struct tensorboard_remote {
 	struct candidate candidates[PORTS];
 	size_t n_candidates;
 	uint16_t port; /* 0: not known yet */
-	bool responses, was_found, was_started;
+	bool has_responded, was_found, was_started;
 	char version[TENSORBOARD_VERSION_SIZE];
 
 	struct started started;
-	struct loop_fd *said_source;
-	struct buf said, line;
+	struct tensorboard_output output;
 	struct tensorboard_probe *probe;
 	int64_t probe_next_ms;
-	struct loop_timer *stop_timer;
+	struct loop_wait *stopping; /* of tensorboard_remote_stop; or NULL */
 };
 
 static int connect_candidate(void *ctx, int fd, struct err *err)
@@ -113,11 +108,11 @@ static void on_candidate(void *ctx, const char *version)
 	struct tensorboard_remote *remote = candidate->remote;
 
 	candidate->is_over = true;
-	if (!version || remote->responses)
+	if (!version || remote->has_responded)
 		return;
 	set_version(remote, version);
 	remote->port = candidate->port;
-	remote->responses = remote->was_found = true;
+	remote->has_responded = remote->was_found = true;
 }
 
 static void add_candidate(struct tensorboard_remote *remote, uint16_t port)
@@ -153,53 +148,23 @@ static bool found_nothing(const struct tensorboard_remote *remote)
 	for (size_t i = 0; i < remote->n_candidates; i++)
 		if (!remote->candidates[i].is_over)
 			return false;
-	return !remote->responses;
+	return !remote->has_responded;
 }
 
 /*
  * Starting
  */
 
-static short tensorboard_remote_want_read(void *ctx)
+static void tensorboard_remote_on_line(void *ctx, const char *text, size_t len)
 {
-	(void)ctx;
-	return POLLIN;
-}
-
-static void tensorboard_remote_take_line(struct tensorboard_remote *remote)
-{
+	struct tensorboard_remote *remote = ctx;
 	struct tensorboard_line line;
 
-	if (!remote->port && tensorboard_line_read(remote->line.data, remote->line.len, &line)) {
+	if (!remote->port && tensorboard_line_read(text, len, &line)) {
 		remote->port = line.port;
 		set_version(remote, line.version);
 	}
-	log_note("tensorboard: %s", remote->line.data);
-	buf_reset(&remote->line);
-}
-
-static int tensorboard_remote_on_said(void *ctx, short revents, struct err *err)
-{
-	struct tensorboard_remote *remote = ctx;
-	char chunk[CHUNK];
-	ssize_t n = read(remote->started.said_fd, chunk, sizeof(chunk));
-
-	(void)revents;
-	(void)err;
-	if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN))
-		loop_remove_fd(remote->loop, TAKE(remote->said_source));
-	if (n <= 0)
-		return 0;
-	if (remote->said.len + (size_t)n > SAID_MAX)
-		buf_consume(&remote->said, remote->said.len / 2);
-	buf_add(&remote->said, chunk, (size_t)n);
-	for (ssize_t i = 0; i < n; i++) {
-		if (chunk[i] == '\n')
-			tensorboard_remote_take_line(remote);
-		else
-			buf_addc(&remote->line, chunk[i]);
-	}
-	return 0;
+	log_note("tensorboard: %s", text);
 }
 
 static void on_exec(struct target_call *call, int status, struct err *err)
@@ -210,8 +175,8 @@ static void on_exec(struct target_call *call, int status, struct err *err)
 	started->is_over = true;
 	if (status < 0)
 		err_move(&started->error, err);
-	if (remote->stop_timer)
-		loop_stop(remote->loop);
+	if (remote->stopping)
+		loop_wait_done(remote->stopping);
 }
 
 static int tensorboard_remote_make_pipes(struct started *started, struct err *err)
@@ -228,12 +193,11 @@ static int tensorboard_remote_make_pipes(struct started *started, struct err *er
 		return err_set_errno(err, E_IO, -r, "cannot make a pipe");
 	started->said_fd = out[0];
 	started->its_said = out[1];
-	fcntl(started->said_fd, F_SETFL, O_NONBLOCK);
 	return 0;
 }
 
 /* A pipe takes it at once. */
-static int write_wanted(struct tensorboard_remote *remote, struct err *err)
+static int write_child(struct tensorboard_remote *remote, struct err *err)
 {
 	/* A host's network is everybody's. */
 	bool is_fast = forwarder_target(remote->forwarder)->ops->has_own_network;
@@ -241,7 +205,7 @@ static int write_wanted(struct tensorboard_remote *remote, struct err *err)
 	AUTO_BUF struct buf text;
 
 	buf_init(&text, TENSORBOARD_CHILD_MAX);
-	tensorboard_child_words(remote->options.secret, &words);
+	tensorboard_child_argv(remote->options.secret, &words);
 	const struct tensorboard_child child = {.words = &words, .is_fast = is_fast};
 	tensorboard_child_text(&child, &text);
 	return fs_write_fd(remote->started.stdin_fd, "a pipe", text.data, text.len, err);
@@ -249,8 +213,6 @@ static int write_wanted(struct tensorboard_remote *remote, struct err *err)
 
 static int tensorboard_remote_start(struct tensorboard_remote *remote, struct err *err)
 {
-	static const struct loop_fd_ops ops = {
-		tensorboard_remote_want_read, tensorboard_remote_on_said};
 	const char *const words[] = {"sh", "-c", script, "sh", tensorboard_child_loader};
 	struct started *started = &remote->started;
 	struct target *target = forwarder_target(remote->forwarder);
@@ -263,10 +225,14 @@ static int tensorboard_remote_start(struct tensorboard_remote *remote, struct er
 		strv_add(&started->command, words[i]);
 	int r = tensorboard_remote_make_pipes(started, err);
 	if (r == 0)
-		r = write_wanted(remote, err);
+		r = write_child(remote, err);
 	if (r < 0)
 		return r;
-	remote->said_source = loop_add_fd(remote->loop, started->said_fd, &ops, remote);
+	remote->output = (struct tensorboard_output){.loop = remote->loop,
+		.fd = started->said_fd,
+		.line = tensorboard_remote_on_line,
+		.ctx = remote};
+	tensorboard_output_start(&remote->output);
 	const struct target_exec_request request = {.command = &started->command,
 		.fds = {started->its_stdin, started->its_said, started->its_said}};
 	started->call.done = on_exec;
@@ -300,8 +266,6 @@ int tensorboard_remote_open(const struct tensorboard_remote_options *options,
 			.said_fd = -1,
 			.its_stdin = -1,
 			.its_said = -1}};
-	buf_init(&remote->said, SAID_MAX);
-	buf_init(&remote->line, CHUNK);
 	int r = forwarder_open(&forwarder, &remote->forwarder, err);
 	if (r == 0)
 		r = forwarder_check(remote->forwarder, err);
@@ -316,32 +280,21 @@ int tensorboard_remote_open(const struct tensorboard_remote_options *options,
  * Stopping
  */
 
-static int on_stop_late(void *ctx, struct err *err)
-{
-	struct tensorboard_remote *remote = ctx;
-
-	(void)err;
-	remote->stop_timer = NULL;
-	loop_stop(remote->loop);
-	return 0;
-}
-
 /* Closing its standard input ends TensorBoard; wait for the end of the command, so that the close
  * has arrived there. */
 static void tensorboard_remote_stop(struct tensorboard_remote *remote)
 {
 	struct started *started = &remote->started;
+	struct loop_wait wait = {
+		.loop = remote->loop, .n_open = 1, .deadline_ms = clock_ms() + STOP_MS};
 
 	if (started->stdin_fd >= 0)
 		close(TAKE_FD(started->stdin_fd));
 	if (started->is_over)
 		return;
-	remote->stop_timer =
-		loop_add_timer(remote->loop, clock_ms() + STOP_MS, on_stop_late, remote);
-	while (remote->stop_timer && !started->is_over)
-		if (loop_run(remote->loop, NULL) < 0)
-			break;
-	loop_remove_timer(remote->loop, TAKE(remote->stop_timer));
+	remote->stopping = &wait;
+	loop_wait_run(&wait, NULL);
+	remote->stopping = NULL;
 	if (!started->is_over)
 		target_call_cancel(&started->call);
 }
@@ -364,13 +317,11 @@ void tensorboard_remote_free(struct tensorboard_remote *remote)
 		tensorboard_probe_free(remote->candidates[i].probe);
 	tensorboard_probe_free(remote->probe);
 	tensorboard_remote_stop(remote);
-	loop_remove_fd(remote->loop, remote->said_source);
+	tensorboard_output_done(&remote->output);
 	close_fds(&remote->started);
 	forwarder_free(remote->forwarder);
 	strv_done(&remote->started.command);
 	err_done(&remote->started.error);
-	buf_done(&remote->said);
-	buf_done(&remote->line);
 	free(remote);
 }
 
@@ -384,16 +335,12 @@ static int fail_over(struct tensorboard_remote *remote, struct err *err)
 
 	if (err_is_set(&remote->started.error))
 		return err_move(err, &remote->started.error);
-	while (remote->said_source) {
-		size_t before = remote->said.len;
-
-		tensorboard_remote_on_said(remote, POLLIN, NULL);
-		if (remote->said.len == before)
-			break;
-	}
-	if (!remote->responses)
-		return tensorboard_explain(remote->said.data, remote->said.len, &who, err);
-	AUTO_FREE char *last = tensorboard_last_line(remote->said.data, remote->said.len);
+	tensorboard_output_drain(&remote->output);
+	if (!remote->has_responded)
+		return tensorboard_explain(
+			remote->output.said.data, remote->output.said.len, &who, err);
+	AUTO_FREE char *last =
+		tensorboard_last_line(remote->output.said.data, remote->output.said.len);
 	err_set(err, E_TENSORBOARD_ENDED, "TensorBoard in %s has ended", id);
 	if (last)
 		err_evidence(err, "%s", last);
@@ -404,7 +351,7 @@ static void tensorboard_remote_on_probed(void *ctx, const char *version)
 {
 	struct tensorboard_remote *remote = ctx;
 
-	remote->responses = version != NULL;
+	remote->has_responded = version != NULL;
 	remote->probe_next_ms = clock_ms() + PROBE_EVERY_MS;
 }
 
@@ -432,9 +379,9 @@ int tensorboard_remote_poll(struct tensorboard_remote *remote, struct err *err)
 	}
 	if (remote->started.is_over)
 		return fail_over(remote, err);
-	if (!remote->responses)
+	if (!remote->has_responded)
 		tensorboard_remote_probe(remote);
-	return remote->responses;
+	return remote->has_responded;
 }
 
 const char *tensorboard_remote_version(const struct tensorboard_remote *remote)

@@ -25,7 +25,7 @@ struct tensorboard_remote_options {
 };
 
 struct tensorboard_remote;
-/* Begins to look at the ports of the run and 6006. The run has begun. E_RUN_ENDED;
+/* Begins to probe the ports of the run and 6006. The run has begun. E_RUN_ENDED;
  * E_TARGET_UNSUPPORTED. */
 int tensorboard_remote_open(const struct tensorboard_remote_options *options,
 	struct tensorboard_remote **ret, struct err *err);
@@ -33,7 +33,7 @@ int tensorboard_remote_open(const struct tensorboard_remote_options *options,
 void tensorboard_remote_free(struct tensorboard_remote *remote);
 AUTO_POINTER(struct tensorboard_remote, tensorboard_remote_free)
 
-/* As tensorboard_local_poll. What was found, not started, is not looked at again. */
+/* As tensorboard_local_poll. What was found, not started, is not polled again. */
 int tensorboard_remote_poll(struct tensorboard_remote *remote, struct err *err);
 /* Once it answers. */
 const char *tensorboard_remote_version(const struct tensorboard_remote *remote);

@@ -341,7 +341,7 @@ void tensorboard_child_text(const struct tensorboard_child *child, struct buf *o
 	buf_addc(out, '\n');
 }
 
-void tensorboard_child_words(const char *prefix, struct strv *out)
+void tensorboard_child_argv(const char *prefix, struct strv *out)
 {
 	const char *const words[] = {"--host", "127.0.0.1", "--port", "0", "--path_prefix", prefix,
 		"--reload_interval", "5"};

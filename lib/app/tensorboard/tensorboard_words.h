@@ -76,7 +76,7 @@ struct tensorboard_child {
 extern const char tensorboard_child_loader[];
 /* The two lines for its standard input, whose end is TensorBoard's. */
 void tensorboard_child_text(const struct tensorboard_child *child, struct buf *out);
-/* The words of TensorBoard but --logdir: on a free port of 127.0.0.1, below prefix. */
-void tensorboard_child_words(const char *prefix, struct strv *out);
+/* The arguments of TensorBoard but --logdir: on a free port of 127.0.0.1, below prefix. */
+void tensorboard_child_argv(const char *prefix, struct strv *out);
 
 #endif

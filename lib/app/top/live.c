@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/loop/loop.h"
+#include "base/loop/wait.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -22,9 +22,8 @@
 
 enum {
 	RUN_AGAIN_MS = 3000,
-	RUN_EACH_MS = 250, /* later for each run that is looked at */
+	RUN_EACH_MS = 250, /* later for each run that is sampled */
 	RUN_REST_FOR_RESPONSE = 2,
-	INTERRUPT_POLL_MS = 100,
 	HOST_NAME_MAX_BYTES = 256,
 };
 
@@ -44,7 +43,7 @@ enum live_list { LIVE_NODES, LIVE_PODS, LIVE_METRICS, LIVE_LISTS };
 
 enum live_kind { LIVE_LOCAL, LIVE_HOST, LIVE_CLUSTER };
 
-/* Machines that are asked together: one, or the nodes of a cluster. */
+/* Machines that are queried together: one, or the nodes of a cluster. */
 struct live_place {
 	struct live *live;
 	enum live_kind kind;
@@ -62,7 +61,7 @@ struct live_place {
 	struct machine_list shown;
 };
 
-/* A run that is looked at. */
+/* A run that is sampled. */
 struct live_run {
 	struct target_call call; /* first */
 	struct live *live;
@@ -78,7 +77,8 @@ struct live {
 	struct VEC_OF(struct live_place *) places;
 	struct VEC_OF(struct live_run *) runs;
 	size_t n_open;
-	bool is_waited_for, gpus_known;
+	struct loop_wait *wait; /* of live_wait; NULL: nobody waits */
+	bool gpus_known;
 	struct gpu_list gpus; /* of this machine */
 	struct gpu_meter *meter;
 };
@@ -86,8 +86,9 @@ struct live {
 /* A place or run has responded, or could not be queried. */
 static void live_ended(struct live *live)
 {
-	if (--live->n_open == 0 && live->is_waited_for)
-		loop_stop(session_loop(live->session));
+	live->n_open--;
+	if (live->wait)
+		loop_wait_done(live->wait);
 }
 
 /*
@@ -272,7 +273,7 @@ static const char *live_path_of(const struct session *session)
 	return NULL;
 }
 
-/* The tools are asked once. */
+/* The tools are run once. */
 static void live_find_gpus(struct live *live, struct machine *machine)
 {
 	const char *path = live_path_of(live->session);
@@ -505,7 +506,7 @@ static struct live_run *find_run(const struct live *live, const struct run *run)
 	return NULL;
 }
 
-/* NULL: it needs no look. */
+/* NULL: it is not sampled. */
 static struct live_run *get_run(struct live *live, const struct run *run)
 {
 	struct live_run *known = find_run(live, run);
@@ -564,7 +565,7 @@ void live_begin(struct live *live, const struct run_list *runs)
 		live_place_begin(*place);
 }
 
-void live_notify(const struct live *live, const struct run_list *runs)
+void live_store_samples(const struct live *live, const struct run_list *runs)
 {
 	vec_foreach (struct run *, run, runs) {
 		const struct live_run *known = run_handle(*run) ? find_run(live, *run) : NULL;
@@ -580,57 +581,26 @@ void live_notify(const struct live *live, const struct run_list *runs)
  * Waiting
  */
 
-struct waiting {
-	struct live *live;
-	const volatile int *interrupted;
-	struct loop_timer *end, *poll;
-};
-
-static int live_on_end(void *ctx, struct err *err)
-{
-	struct waiting *waiting = ctx;
-
-	(void)err;
-	waiting->end = NULL;
-	loop_stop(session_loop(waiting->live->session));
-	return 0;
-}
-
-static int live_on_poll(void *ctx, struct err *err)
-{
-	struct waiting *waiting = ctx;
-	struct loop *loop = session_loop(waiting->live->session);
-
-	(void)err;
-	waiting->poll = NULL;
-	if (*waiting->interrupted)
-		loop_stop(loop);
-	else
-		waiting->poll =
-			loop_add_timer(loop, clock_ms() + INTERRUPT_POLL_MS, live_on_poll, waiting);
-	return 0;
-}
-
 int live_wait(struct live *live, int64_t limit_ms, const volatile int *interrupted, struct err *err)
 {
-	struct loop *loop = session_loop(live->session);
-	struct waiting waiting = {.live = live, .interrupted = interrupted};
+	struct loop_wait wait = {.loop = session_loop(live->session),
+		.n_open = live->n_open,
+		.deadline_ms = clock_ms() + limit_ms,
+		.interrupted = interrupted};
 
-	if (live->n_open == 0)
-		return 0;
-	live->is_waited_for = true;
-	waiting.end = loop_add_timer(loop, clock_ms() + limit_ms, live_on_end, &waiting);
-	if (interrupted)
-		live_on_poll(&waiting, err);
-	int r = loop_run(loop, err);
-	loop_remove_timer(loop, waiting.end);
-	loop_remove_timer(loop, waiting.poll);
-	live->is_waited_for = false;
+	live->wait = &wait;
+	int r = loop_wait_run(&wait, err);
+	live->wait = NULL;
+	/* The caller knows that itself, and shows what is there. */
+	if (r < 0 && interrupted && *interrupted) {
+		err_clear(err);
+		r = 0;
+	}
 	return r;
 }
 
 /*
- * Telling
+ * Results
  */
 
 static void live_add_silent(const struct live_place *place, struct machine_list *ret)

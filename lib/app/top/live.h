@@ -18,11 +18,10 @@
 #include "core/record/run.h"
 
 struct live;
-/* Asks nobody yet. The session must outlive it. */
+/* Contacts nobody yet. The session must outlive it. */
 struct live *live_new(struct session *session);
 void live_free(struct live *live); /* what is under way is forgotten */
 AUTO_POINTER(struct live, live_free)
-#define AUTO_LIVE AUTO(live_free_auto)
 
 /* From now on the machines of a target count: this one, all hosts, or the nodes of a cluster.
  * E_TARGET and what else the configuration fails with. */
@@ -30,16 +29,16 @@ int live_add_target(struct live *live, const char *name, struct err *err);
 /* And those that runs are on: this machine and hosts, no clusters. */
 void live_add_places(struct live *live, const struct run_list *runs);
 
-/* Ask who is due; nothing is waited for. */
+/* Send the requests that are due; nothing is waited for. */
 void live_begin(struct live *live, const struct run_list *runs);
 
-/* Runs the loop until all who were asked have answered, limit_ms at most, or until *interrupted
+/* Runs the loop until there are responses to all requests, limit_ms at most, or until *interrupted
  * (may be NULL). */
 int live_wait(
 	struct live *live, int64_t limit_ms, const volatile int *interrupted, struct err *err);
 
 /* Store the newest samples in the runs' `seen`. */
-void live_notify(const struct live *live, const struct run_list *runs);
+void live_store_samples(const struct live *live, const struct run_list *runs);
 /* The known usage of the machines, in the order in which they were added; *ret is filled anew. This
  * machine is sampled for it. */
 void live_machines(struct live *live, const struct run_list *runs, struct machine_list *ret);

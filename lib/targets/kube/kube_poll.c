@@ -483,6 +483,19 @@ static void set_known(struct json *json, const char *key, int64_t value)
 		json_set_int(json, key, value);
 }
 
+void kube_poll_add_rights(
+	const struct kube_poll *poll, enum kube_may wanted, const char *before, struct buf *out)
+{
+	bool any = false;
+
+	for (int i = 0; i < KUBE_RIGHTS; i++) {
+		if (poll->rights[i] != wanted)
+			continue;
+		buf_addf(out, "%s%s", any ? ", " : before, kube_right_text(i));
+		any = true;
+	}
+}
+
 void kube_poll_to_json(const struct kube_poll *poll, struct json *json)
 {
 	struct json *may = json_sub(json, "may");

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/data/json.h"
+#include "base/util/buf.h"
 #include "base/util/err.h"
 #include "core/context/session.h"
 #include "kube/status/usage.h"
@@ -68,6 +69,9 @@ int kube_poll_all(struct session *session, struct kube_poll *polls, size_t n, in
 
 /* "v1.34.1, may submit, 2 nodes, 3 of 8 GPUs free": one line for people; the caller frees. */
 char *kube_poll_text(const struct kube_poll *poll);
+/* Appends the rights that are as wanted, behind before and with commas; nothing if none is. */
+void kube_poll_add_rights(
+	const struct kube_poll *poll, enum kube_may wanted, const char *before, struct buf *out);
 /* Adds the members of look to an object. */
 void kube_poll_to_json(const struct kube_poll *poll, struct json *json);
 

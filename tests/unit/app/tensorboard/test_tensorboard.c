@@ -220,7 +220,7 @@ static void test_the_words_of_the_child(void **state)
 		.logdir = "/a \"b\"\n", .words = &words, .has_link = true};
 
 	(void)state;
-	tensorboard_child_words("/secret", &words);
+	tensorboard_child_argv("/secret", &words);
 	buf_init(&text, TENSORBOARD_CHILD_MAX);
 	tensorboard_child_text(&child, &text);
 	assert_false(text.full);
@@ -269,7 +269,7 @@ static void put(const struct place *place, const char *path, const char *content
 static int find(const struct place *place, struct tensorboard_program *ret, struct err *err)
 {
 	AUTO_FREE char *tree = fs_join(place->dir, "tree"), *home = fs_join(place->dir, "home");
-	const struct tensorboard_places places = {
+	const struct tensorboard_search places = {
 		.env = (const char *const *)place->env.v, .tree = tree, .home = home};
 
 	return tensorboard_find(&places, ret, err);

@@ -358,7 +358,7 @@ void submit_make_job(struct submit *submit, const struct run *run, struct target
 	ret->env = &submit->env;
 	ret->default_env = &submit->defaults;
 	ret->secret_env = &submit->secret_env;
-	ret->relays = submit->relays;
+	ret->carries_over = submit->carries_over;
 }
 
 int submit_create(struct submit *submit, struct err *err)

@@ -68,7 +68,7 @@ static int submit_pack(struct submit *submit, struct err *err)
 		return r;
 	struct sink *sink = layout_sink(layout);
 	if (submit->carried.image)
-		r = pack_relay(
+		r = pack_rebase(
 			&submit->pack, &submit->carried, sink, submit->id, &submit->image, err);
 	else if (submit->from_digest)
 		r = image_load(layout, submit->from_digest, &submit->image, err);

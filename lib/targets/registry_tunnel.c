@@ -96,7 +96,7 @@ static void registry_tunnel_not_found(struct tunnel *tunnel, struct err *error)
 	tunnel->is_requested = false;
 }
 
-static int registry_tunnel_on_carried(void *ctx, struct podforward_end *end, struct err *err)
+static int registry_tunnel_on_forwarded(void *ctx, struct podforward_end *end, struct err *err)
 {
 	struct tunnel *tunnel = ctx;
 
@@ -107,9 +107,10 @@ static int registry_tunnel_on_carried(void *ctx, struct podforward_end *end, str
 	return 0;
 }
 
-static void registry_tunnel_relay(struct tunnel *tunnel, int fd)
+static void registry_tunnel_forward(struct tunnel *tunnel, int fd)
 {
-	podforward_relay(tunnel->forward, fd, tunnel->pod.port, registry_tunnel_on_carried, tunnel);
+	podforward_relay(
+		tunnel->forward, fd, tunnel->pod.port, registry_tunnel_on_forwarded, tunnel);
 }
 
 static void found(struct tunnel *tunnel)
@@ -120,7 +121,7 @@ static void found(struct tunnel *tunnel)
 		podforward_pod(tunnel->forward, tunnel->where.kube_namespace, tunnel->pod.name);
 	tunnel->is_requested = false;
 	for (size_t i = 0; i < tunnel->waiting.n; i++)
-		registry_tunnel_relay(tunnel, tunnel->waiting.v[i]);
+		registry_tunnel_forward(tunnel, tunnel->waiting.v[i]);
 	tunnel->waiting.n = 0;
 }
 
@@ -168,7 +169,7 @@ static int on_service(void *ctx, struct kube_response *response, struct err *err
 	return 0;
 }
 
-static void registry_tunnel_poll(struct tunnel *tunnel)
+static void registry_tunnel_find_pod(struct tunnel *tunnel)
 {
 	const struct kube_service_port *where = &tunnel->where;
 	AUTO_FREE char *path = kube_path(
@@ -195,7 +196,7 @@ static void registry_tunnel_resolve(void *ctx, struct podforward *forward)
 		return;
 	}
 	tunnel->is_requested = true;
-	registry_tunnel_poll(tunnel);
+	registry_tunnel_find_pod(tunnel);
 }
 
 /*
@@ -299,7 +300,7 @@ static int registry_tunnel_on_accept(void *ctx, int fd, const char *peer, struct
 	if (!take_expected(tunnel, peer) || err_is_set(&tunnel->error))
 		close(fd);
 	else if (tunnel->is_known)
-		registry_tunnel_relay(tunnel, fd);
+		registry_tunnel_forward(tunnel, fd);
 	else
 		*vec_push(&tunnel->waiting) = fd;
 	return 0;
@@ -408,7 +409,7 @@ int registry_tunnel_open(const struct registry_tunnel_options *options,
 		return r;
 	}
 	add_route(tunnel, options->http);
-	registry_tunnel_poll(tunnel);
+	registry_tunnel_find_pod(tunnel);
 	*ret = &tunnel->way;
 	return 0;
 }

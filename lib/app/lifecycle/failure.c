@@ -620,7 +620,7 @@ static void print_signal(const struct failure_facts *facts, const struct signal_
 }
 
 /* The last words of a process that was killed from outside may be about something else. */
-static bool notifies_more(const struct signal_word *word, const struct finding *finding)
+static bool says_more_than_signal(const struct signal_word *word, const struct finding *finding)
 {
 	if (word->sig == SIGKILL)
 		return finding->rule == &rules[RULE_MEMORY];
@@ -657,9 +657,10 @@ bool failure_find(const struct failure_facts *facts, const char *output, size_t 
 	}
 	find_last(&lines, &finding);
 	/* OutOfMemory already tells that the kernel killed the program. */
-	if (word && !notifies_more(word, &finding) && str_eq(facts->exit.reason, "OutOfMemory"))
+	if (word && !says_more_than_signal(word, &finding) &&
+		str_eq(facts->exit.reason, "OutOfMemory"))
 		return false;
-	if (word && !notifies_more(word, &finding)) {
+	if (word && !says_more_than_signal(word, &finding)) {
 		print_signal(facts, word, &raised, reason, hint);
 		return true;
 	}

@@ -91,7 +91,7 @@ static void runs_keep(struct session *session, const struct run_list *runs, int6
 
 enum {
 	QUERY_MS = 2000,
-	POLL_MS = 50,      /* between two looks at what cannot be watched */
+	POLL_MS = 50,      /* between two polls of what cannot be watched */
 	POLL_MAX_MS = 500, /* for runs that go on for long */
 	CANCEL_QUERY_MS = 10000,
 	KEEP_MS = 10000,
@@ -99,7 +99,7 @@ enum {
 };
 
 /*
- * Waiting: runs are asked again and again, less often as time passes. The log of a run that is
+ * Waiting: runs are polled, less often as time passes. The log of a run that is
  * followed ends with it, so this is only for `wait` and `cancel`.
  */
 
@@ -111,25 +111,8 @@ static bool all_ended(const struct run_list *runs)
 	return true;
 }
 
-static int on_backoff_over(void *ctx, struct err *err)
-{
-	(void)err;
-	loop_stop(ctx);
-	return 0;
-}
-
-static int backoff_on_loop(struct session *session, int64_t ms, struct err *err)
-{
-	struct loop *loop = session_loop(session);
-	struct loop_timer *timer = loop_add_timer(loop, clock_ms() + ms, on_backoff_over, loop);
-	int r = loop_run(loop, err);
-
-	loop_remove_timer(loop, timer);
-	return r;
-}
-
 /* Restore the last known state: an unknown state may be known now. */
-static void poll_anew(struct run *run)
+static void restore_last_state(struct run *run)
 {
 	const char *last = json_get_str(run->doc, "last_state");
 
@@ -178,7 +161,7 @@ struct waiting {
 	const volatile int *interrupted;
 	int attempts;
 	bool retries;                                /* start gangs anew whose failure was seen */
-	bool notifies;                               /* what state the first is in */
+	bool reports_state;                          /* what state the first is in */
 	void (*notice)(void *ctx, const char *text); /* says so; or NULL */
 	void *ctx;
 };
@@ -209,7 +192,7 @@ static int start_anew(struct waiting *waiting, struct run *run, bool *seen, stru
 	return r == -ERR_BUG ? err_move(err, &error) : 0;
 }
 
-static void notify_state(const struct waiting *waiting, enum run_state before)
+static void report_state(const struct waiting *waiting, enum run_state before)
 {
 	const struct run *run = waiting->runs->v[0];
 	enum run_state state = run_state(run);
@@ -217,7 +200,8 @@ static void notify_state(const struct waiting *waiting, enum run_state before)
 	AUTO_FREE char *text =
 		mem_printf("%s%s%s", run_state_name(state), why ? ": " : "", why ? why : "");
 
-	if (waiting->notifies && waiting->notice && state != before && !run_state_is_final(state))
+	if (waiting->reports_state && waiting->notice && state != before &&
+		!run_state_is_final(state))
 		waiting->notice(waiting->ctx, text);
 }
 
@@ -227,12 +211,12 @@ static int follow_poll(struct waiting *waiting, bool *seen, struct err *err)
 	enum run_state before = run_state(runs->v[0]);
 
 	for (size_t i = 0; i < runs->n; i++) {
-		poll_anew(runs->v[i]);
+		restore_last_state(runs->v[i]);
 		seen[i] = seen[i] || !run_state_is_final(run_state(runs->v[i]));
 	}
 	int r = runs_refresh(waiting->session, runs, QUERY_MS, err);
 	if (r == 0)
-		notify_state(waiting, before);
+		report_state(waiting, before);
 	for (size_t i = 0; r == 0 && i < runs->n; i++)
 		r = start_anew(waiting, runs->v[i], &seen[i], err);
 	return r;
@@ -241,7 +225,7 @@ static int follow_poll(struct waiting *waiting, bool *seen, struct err *err)
 static int wait_for(struct waiting *waiting, struct err *err)
 {
 	AUTO_FREE bool *seen = mem_alloc(waiting->runs->n + 1, sizeof(*seen));
-	int64_t start_ms = clock_ms(), backoff_ms = POLL_MS / 5;
+	int64_t start_ms = clock_ms(), delay_ms = POLL_MS / 5;
 
 	for (;;) {
 		int r = follow_poll(waiting, seen, err);
@@ -254,11 +238,14 @@ static int wait_for(struct waiting *waiting, struct err *err)
 			return err_set(err, E_CANCELED, "interrupted");
 		if (waiting->timeout_ms >= 0 && clock_ms() - start_ms >= waiting->timeout_ms)
 			return follow_fail_late(waiting->runs, waiting->timeout_ms, err);
-		r = backoff_on_loop(waiting->session, backoff_ms, err);
+		struct loop_wait delay = {.loop = session_loop(waiting->session),
+			.n_open = 1,
+			.deadline_ms = clock_ms() + delay_ms};
+		r = loop_wait_run(&delay, err);
 		if (r < 0)
 			return r;
-		if (clock_ms() - start_ms > 20 * backoff_ms && backoff_ms < POLL_MAX_MS)
-			backoff_ms *= 2;
+		if (clock_ms() - start_ms > 20 * delay_ms && delay_ms < POLL_MAX_MS)
+			delay_ms *= 2;
 	}
 }
 
@@ -343,7 +330,8 @@ static int read_attempt(struct session *session, const struct run *run, int numb
 	return r < 0 ? r : target_logs(target, handle, &request, token, options->interrupted, err);
 }
 
-static void print_attempt(const struct target_log_events *events, const struct run *run, int number)
+static void report_attempt(
+	const struct target_log_events *events, const struct run *run, int number)
 {
 	AUTO_FREE char *text = mem_printf("%s: attempt %d", run_id(run), number);
 
@@ -380,7 +368,7 @@ static int wait_for_next(struct session *session, struct run *run, int number, b
 		.interrupted = options->interrupted,
 		.attempts = number,
 		.retries = true,
-		.notifies = unread,
+		.reports_state = unread,
 		.notice = events->notice,
 		.ctx = events->ctx};
 	int r = wait_for(&waiting, err);
@@ -411,7 +399,7 @@ int run_follow(struct session *session, struct run *run, const struct follow_opt
 			r = wait_for_next(session, run, number, unread, &each, events, err);
 		if (r < 0 || !each.follow || run_attempts(run) <= number)
 			return r;
-		print_attempt(events, run, ++number);
+		report_attempt(events, run, ++number);
 		each.tail_lines = -1;
 	}
 }

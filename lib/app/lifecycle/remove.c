@@ -36,7 +36,7 @@
 enum {
 	TIMEOUT_MS = 5000, /* for a supervisor that writes its last lines */
 	FORGET_MS = 30000,
-	POLL_MS = 5000,
+	REFRESH_MS = 5000,
 };
 
 struct removal {
@@ -97,7 +97,8 @@ static int hold_attempts(
 static int check_now(struct session *session, struct run *now, struct err *err)
 {
 	struct run_list one = {.v = &now, .n = 1, .cap = 1};
-	int r = run_state_is_final(run_state(now)) ? 0 : runs_refresh(session, &one, POLL_MS, err);
+	int r = run_state_is_final(run_state(now)) ? 0
+						   : runs_refresh(session, &one, REFRESH_MS, err);
 
 	return r < 0 ? r : check_ended(now, err);
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "app/prepare/relay.h"
+#include "app/prepare/carry_over.h"
 #include "app/prepare/prepare.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
@@ -192,18 +192,19 @@ static int lifecycle_restart_set_image(struct submit *submit, struct err *err)
 }
 
 /* Results of the attempt before go along in the image. */
-static int lifecycle_restart_relay(struct submit *submit, struct strv *ret_notes, struct err *err)
+static int lifecycle_restart_carry_over(
+	struct submit *submit, struct strv *ret_notes, struct err *err)
 {
 	char *ref;
 
 	if (!submit->target->ops->needs_image)
 		return 0;
-	int r = relay_make(submit->session, submit->target, submit->run, &ref, ret_notes, err);
+	int r = carry_over_make(submit->session, submit->target, submit->run, &ref, ret_notes, err);
 	if (r < 0 || !ref)
 		return r;
 	free(submit->ref);
 	submit->ref = ref;
-	submit->relays = true;
+	submit->carries_over = true;
 	return 0;
 }
 
@@ -230,7 +231,7 @@ static int lifecycle_restart_prepare(
 	if (r == 0)
 		r = choose_handle(restart, err);
 	if (r == 0)
-		r = lifecycle_restart_relay(submit, ret_notes, err);
+		r = lifecycle_restart_carry_over(submit, ret_notes, err);
 	return r < 0 ? err_prefix(err, "restarting %s", run_id(run)) : 0;
 }
 
@@ -261,7 +262,7 @@ static int lifecycle_restart_add_attempt(void *ctx, struct run *run, struct err 
 	if (!restart->after)
 		json_set_int(run->doc, RUN_RETRIES_FROM, run_attempts(run));
 	run_add_attempt(run, submit->handle);
-	if (submit->relays)
+	if (submit->carries_over)
 		run_set_attempt_image(run, submit->ref);
 	run_set_state(run, RUN_QUEUED);
 	return 1;

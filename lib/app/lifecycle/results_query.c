@@ -26,28 +26,28 @@
 
 enum { TEXT_MAX = 64 << 10 };
 
-struct results_asker;
+struct results_queries;
 struct results_query {
-	struct results_asker *asker;
+	struct results_queries *asker;
 	struct run *run;
 	struct target *target;
 	struct outputs_call *call; /* in flight; or NULL */
 	struct outputs_files files;
-	bool is_notified, has_events;
+	bool is_listed, has_events;
 	/* Elements of `files` that hold parameters, read one after the other. */
 	const struct outputs_file *params[PARAMS_FILES];
 	size_t n_params, at;
 	struct buf text;
 };
 
-struct results_asker {
+struct results_queries {
 	struct session *session;
 	struct results_query *queries;
 	size_t n;
 	struct loop_wait wait;
 };
 
-static void asker_done(struct results_asker *asker)
+static void queries_done(struct results_queries *asker)
 {
 	for (size_t i = 0; i < asker->n; i++) {
 		outputs_cancel(asker->queries[i].call);
@@ -95,7 +95,7 @@ static void results_query_read_next(struct results_query *query)
 }
 
 /* Inputs that it was started without, and has made or downloaded by itself then. */
-static void poll_for_inputs(struct results_query *query, struct json *warnings)
+static void add_input_warning(struct results_query *query, struct json *warnings)
 {
 	AUTO_EXCLUDED struct excluded_paths paths = {0};
 	AUTO_ERR struct err err = {0};
@@ -122,7 +122,7 @@ static struct json *make_warnings(struct results_query *query)
 		text && json_count(warnings) < OBSERVED_TEXTS_MAX; text = json_next(text))
 		if (json_str(text))
 			json_add_str(warnings, json_str(text));
-	poll_for_inputs(query, warnings);
+	add_input_warning(query, warnings);
 	json_set(observed, "warnings", json_clone(warnings));
 	observed_merge(observed, query->run->doc);
 	json_free(observed);
@@ -139,7 +139,7 @@ static void results_query_on_list(void *ctx, int status, struct err *error)
 		struct json *results = results_json(&query->files, is_cut);
 		json_set(results, "warnings", make_warnings(query));
 		json_set(query->run->doc, RESULTS_MEMBER, results);
-		query->is_notified = true;
+		query->is_listed = true;
 		query->n_params = params_choose(&query->files, query->params);
 		vec_foreach (const struct outputs_file, file, &query->files)
 			query->has_events |= strstr(file->path, MIRROR_PART) != NULL;
@@ -160,7 +160,7 @@ static bool results_query_is_wanted(const struct run *run, bool live)
 	return !results_is_valid(json_get(run->doc, RESULTS_MEMBER));
 }
 
-static void results_query_start(struct results_asker *asker, struct run *run)
+static void results_query_start(struct results_queries *asker, struct run *run)
 {
 	struct results_query *query = &asker->queries[asker->n++];
 	AUTO_ERR struct err err = {0};
@@ -176,14 +176,14 @@ static void results_query_start(struct results_asker *asker, struct run *run)
 }
 
 /* Results that cannot be stored are requested again the next time. */
-static void write_notified(struct results_asker *asker)
+static void write_listed(struct results_queries *asker)
 {
 	struct store *store;
 
 	for (size_t i = 0; i < asker->n; i++) {
 		struct run *run = asker->queries[i].run;
 		AUTO_ERR struct err err = {0};
-		if (!asker->queries[i].is_notified || !run_state_is_final(run_state(run)))
+		if (!asker->queries[i].is_listed || !run_state_is_final(run_state(run)))
 			continue;
 		if (session_store(asker->session, &store, &err) < 0 ||
 			store_update_known(store, run, &err) < 0)
@@ -192,8 +192,8 @@ static void write_notified(struct results_asker *asker)
 }
 
 /* Curves and last values are then known without asking again. Of what goes on, who asks for them
- * brings them (metrics_here.h). */
-static void bring_events(struct results_asker *asker, int64_t timeout_ms)
+ * brings them (mirror.h). */
+static void bring_events(struct results_queries *asker, int64_t timeout_ms)
 {
 	struct run_list runs = {0};
 
@@ -209,8 +209,8 @@ void runs_results(
 	struct session *session, const struct run_list *runs, bool live, int64_t timeout_ms)
 {
 	int64_t end_ms = clock_deadline(timeout_ms), now_ms;
-	AUTO(asker_done)
-	struct results_asker asker = {
+	AUTO(queries_done)
+	struct results_queries asker = {
 		.session = session, .wait = {.loop = session_loop(session), .deadline_ms = end_ms}};
 
 	asker.queries = mem_alloc(runs->n + 1, sizeof(*asker.queries));
@@ -218,7 +218,7 @@ void runs_results(
 		if (results_query_is_wanted(*run, live))
 			results_query_start(&asker, *run);
 	loop_wait_run(&asker.wait, NULL);
-	write_notified(&asker);
+	write_listed(&asker);
 	now_ms = clock_ms();
 	bring_events(&asker, end_ms > now_ms ? end_ms - now_ms : 0);
 }

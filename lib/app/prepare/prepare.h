@@ -44,7 +44,7 @@ struct submit {
 	char name[RUN_NAME_MAX + 1];
 	struct target *target;
 	const char *target_name; /* of a push without a target: whose registry; or NULL */
-	struct strv warnings;    /* one sentence each, all of them said already */
+	struct strv warnings;    /* one sentence each, all of them reported already */
 	struct strv notices;     /* what is done for the program without being asked */
 	bool missing_program;    /* it will not be found */
 
@@ -56,7 +56,7 @@ struct submit {
 	void *will_ctx;
 	bool id_later; /* snapshot_options.id_later */
 	struct pack pack;
-	struct pack_reused carried;     /* its image is set: what goes along with the run */
+	struct pack_reused reused;      /* its image is set: dlrun's own layers of it are reused */
 	const struct pack_added *added; /* instead of a tree: to the image there; or NULL */
 	struct json *image_facts;       /* image_facts.h; NULL: not known */
 	struct image image;
@@ -82,7 +82,7 @@ struct submit {
 
 	/* create */
 	struct strv env, defaults; /* of the job */
-	bool relays;               /* the image has the results of the attempt before */
+	bool carries_over;         /* the image has the results of the attempt before */
 };
 void submit_done(struct submit *submit);
 
@@ -116,7 +116,7 @@ void submit_lookup(struct submit *submit);
 /* Read the values of secrets. */
 int submit_set_secrets(struct submit *submit, struct err *err);
 int submit_set_runtime(struct submit *submit, struct err *err);
-/* Check the parts of the world that only the snapshot can tell. */
+/* Check the parts of the runtime environment that only the snapshot can tell. */
 int submit_check_runtime(struct submit *submit, struct err *err);
 
 /*
@@ -174,7 +174,7 @@ void push_set_pull_name(struct submit *submit, const struct registry_config *kno
 /* The registry of a target (NULL: none in particular) into `to` and `pull`: 1, or 0: there is
  * none. */
 int push_find_registry(struct submit *submit, const char *target, struct err *err);
-/* A push to `to`: snapshot (or carried, or added), image and ref; E_CANCELED after SIGINT, SIGTERM
+/* A push to `to`: snapshot (or reused, or added), image and ref; E_CANCELED after SIGINT, SIGTERM
  * or SIGHUP. With is_recorded the target is asked meanwhile whether the run could be there, and the
  * row is inserted before the image is committed: what is refused leaves none, and without a row
  * nothing refers to what was uploaded. run is NULL on a failure before that. */

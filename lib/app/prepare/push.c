@@ -102,7 +102,7 @@ static int measure_layout(
 }
 
 /* *ret: NULL where a dry run finds none; opened: what is to be freed of it. */
-static int prepare_push_open_layout(struct submit *submit, const char *dir, struct layout **opened,
+static int push_open_layout(struct submit *submit, const char *dir, struct layout **opened,
 	struct layout **ret, struct err *err)
 {
 	bool dry = submit->dry_run;
@@ -129,7 +129,7 @@ static int push_to_layout(struct submit *submit, char **ret_name, struct err *er
 	submit_report_snapshot(submit);
 	AUTO_FREE char *dir = submit->to.dir ? fs_join(session->env.cwd, submit->to.dir)
 					     : dirs_layout(&session->dirs);
-	r = prepare_push_open_layout(submit, dir, &opened, &layout, err);
+	r = push_open_layout(submit, dir, &opened, &layout, err);
 	if (r == 0)
 		r = submit->dry_run ? measure_layout(submit, layout, dir, err)
 				    : write_layout(submit, layout_sink(layout), dir, err);

@@ -47,7 +47,7 @@ struct push_check {
 	int64_t requested_ms;
 	struct strv notes;
 	struct err refused;
-	struct task *querying; /* the work, when it waits for the check */
+	struct task *waiting; /* the work, when it waits for the check */
 	bool is_done;
 };
 
@@ -142,7 +142,7 @@ static const struct ref *base_ref(const struct push *push)
 /* Whether the image is that of a tree, not one that is there already. */
 static bool has_tree(const struct push *push)
 {
-	return !push->submit->carried.image && !push->submit->added;
+	return !push->submit->reused.image && !push->submit->added;
 }
 
 static bool base_is_remote(const struct push *push)
@@ -176,17 +176,17 @@ static void stop_work(struct push *push)
 static void set_facts(struct submit *submit)
 {
 	const struct image_base *base = submit->pack.base;
-	const struct image *carried = submit->carried.image;
+	const struct image *reused = submit->reused.image;
 	AUTO_IMAGE_FACTS struct image_facts facts = {0};
 
 	image_facts_of_config(base ? base->config_json : NULL,
 		config_str(submit->config, "platform"),
-		carried ? carried->workdir : config_str(submit->config, "workdir"), &facts);
+		reused ? reused->workdir : config_str(submit->config, "workdir"), &facts);
 	json_free(submit->image_facts);
 	submit->image_facts = image_facts_to_json(&facts);
 }
 
-static void response_check(struct push *push)
+static void respond_check(struct push *push)
 {
 	struct submit *submit = push->submit;
 	struct push_check *check = &push->check;
@@ -204,16 +204,16 @@ static void response_check(struct push *push)
 	/* The check may have told of a better handle. */
 	if (r == 0)
 		r = submit_insert_row(submit, &err);
-	task_response(TAKE(check->querying), r, &err);
+	task_response(TAKE(check->waiting), r, &err);
 }
 
-static void query_check(void *ctx, struct task *task)
+static void on_check_requested(void *ctx, struct task *task)
 {
 	struct push *push = ctx;
 
-	push->check.querying = task;
+	push->check.waiting = task;
 	if (push->check.is_done)
-		response_check(push);
+		respond_check(push);
 }
 
 static int start_check(struct push *push, struct err *err);
@@ -232,8 +232,8 @@ static void on_checked(struct target_call *call, int status, struct err *err)
 	if (status < 0)
 		err_move(&check->refused, err);
 	check->is_done = true;
-	if (check->querying)
-		response_check(push);
+	if (check->waiting)
+		respond_check(push);
 }
 
 static int start_check(struct push *push, struct err *err)
@@ -268,7 +268,7 @@ static int preflight(struct push *push, struct err *err)
  * The base
  */
 
-static void notify_base(struct push *push, struct task *task)
+static void respond_base(struct push *push, struct task *task)
 {
 	AUTO_ERR struct err error = {0};
 	int r = 0;
@@ -286,9 +286,9 @@ static void start_mounts(void *ctx, const struct descriptor *layers, size_t n)
 	if (push->submit->dry_run)
 		return;
 	for (size_t i = 0; i < n; i++) {
-		const struct registry_cache_entry *hint =
+		const struct registry_cache_entry *entry =
 			registry_cache_entry_find(&push->memory.blobs, layers[i].digest);
-		if (!hint)
+		if (!entry)
 			uploads_add_base(push->uploads, &layers[i]);
 	}
 }
@@ -311,7 +311,7 @@ static int base_found(void *ctx, const char *digest, struct err *error, struct e
 	if (!failed)
 		start_mounts(push, push->base.image->layers, push->base.image->n_layers);
 	if (push->base.is_requested)
-		notify_base(push, push->task);
+		respond_base(push, push->task);
 	else if (failed) /* Without it there is nothing to send. */
 		stop_work(push);
 	return 0;
@@ -371,13 +371,13 @@ static void remember_base(struct push *push)
  * The work
  */
 
-static void push_registry_query_base(void *ctx, struct task *task)
+static void on_base_requested(void *ctx, struct task *task)
 {
 	struct push *push = ctx;
 
 	push->base.is_requested = true;
 	if (push->base.is_known)
-		notify_base(push, task);
+		respond_base(push, task);
 }
 
 static int push_registry_get_base(struct pack *pack, void *ctx, struct err *err)
@@ -385,7 +385,7 @@ static int push_registry_get_base(struct pack *pack, void *ctx, struct err *err)
 	struct push *push = ctx;
 
 	if (!pack->base && base_is_remote(push)) {
-		int r = task_ask(push->task, push_registry_query_base, push, err);
+		int r = task_ask(push->task, on_base_requested, push, err);
 		if (r < 0)
 			return r;
 		push->submit->base_digest = mem_strdup(push->base.digest);
@@ -401,7 +401,7 @@ static int may_commit(void *ctx, struct err *err)
 
 	if (!push->submit->is_recorded || push->has_leave)
 		return 0;
-	int r = task_ask(push->task, query_check, push, err);
+	int r = task_ask(push->task, on_check_requested, push, err);
 	push->has_leave = r >= 0;
 	return r;
 }
@@ -476,7 +476,7 @@ static int push_registry_work(struct task *task, void *ctx, struct err *err)
 		return pack_add(&submit->pack, submit->added, push->sink, submit->to.tag,
 			&submit->image, err);
 	if (!has_own_tree)
-		return pack_reuse(&submit->pack, &submit->carried, push->sink, submit->to.tag,
+		return pack_rebase(&submit->pack, &submit->reused, push->sink, submit->to.tag,
 			&submit->image, err);
 	return pack_write(&submit->pack, submit->snapshot, push->sink,
 		registry_name(push->registry), submit->to.tag, &submit->image, err);
@@ -824,7 +824,7 @@ int submit_push(struct submit *submit, struct err *err)
 	const struct submit_events *events = submit->events;
 	const char *target = submit->target->name;
 
-	if (submit->from_digest && !submit->carried.image)
+	if (submit->from_digest && !submit->reused.image)
 		return reuse(submit, err);
 	int r = push_find_registry(submit, target, err);
 	if (r == 0) {

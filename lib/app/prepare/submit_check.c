@@ -25,7 +25,7 @@
 
 /*
  * --from: the exact code of an earlier run, or of an image. Where the target cannot take that image
- * from where it is, dlrun's own layers of it are carried along: into a registry, or to this
+ * from where it is, dlrun's own layers of it are reused: into a registry, or to this
  * machine.
  */
 
@@ -121,7 +121,7 @@ static int open_code(struct submit *submit, struct err *err)
 	return err_prefix(err, "--from %s", shown);
 }
 
-static int submit_check_relay(struct submit *submit, struct err *err)
+static int submit_check_set_reused(struct submit *submit, struct err *err)
 {
 	const struct json *labels;
 
@@ -131,13 +131,13 @@ static int submit_check_relay(struct submit *submit, struct err *err)
 	if (r < 0)
 		return r;
 	labels = json_get(json_get(submit->from_config, "config"), "Labels");
-	submit->carried = (struct pack_reused){
+	submit->reused = (struct pack_reused){
 		.image = &submit->from.image,
 		.layout = submit->from.layout,
 		.snapshot_id = json_get_str(labels, LABEL_SNAPSHOT),
 		.commit = json_get_str(labels, PACK_LABEL_REVISION),
 	};
-	if (submit->carried.snapshot_id)
+	if (submit->reused.snapshot_id)
 		return 0;
 	return err_set(err, E_IMAGE, "%s has no label %s", submit->from.image.config.digest,
 		LABEL_SNAPSHOT);
@@ -190,10 +190,10 @@ static int submit_find_from(struct submit *submit, struct err *err)
 		return r;
 	if (!submit->target->ops->needs_image) {
 		r = submit_check_is_here(submit, &ref, err);
-		return r < 0 ? r : r > 0 ? 0 : submit_check_relay(submit, err);
+		return r < 0 ? r : r > 0 ? 0 : submit_check_set_reused(submit, err);
 	}
 	if (ref.kind != REF_REGISTRY)
-		return submit_check_relay(submit, err);
+		return submit_check_set_reused(submit, err);
 	return submit->parent ? 0 : find_facts(submit, err);
 }
 
@@ -204,13 +204,13 @@ static int submit_find_from(struct submit *submit, struct err *err)
 
 enum { LINE_MAX_BYTES = 64 << 10, HEAD_BYTES = 256, TYPED_MAX = 64 };
 
-static const char *path_variable(const struct submit *submit)
+static const char *path_of_shell(const struct submit *submit)
 {
 	return env_get(submit->session->env.env, "PATH");
 }
 
 /* word seen from where the command is typed. The caller frees. */
-static char *submit_check_place_of(const struct submit *submit, const char *word)
+static char *submit_check_path_of(const struct submit *submit, const char *word)
 {
 	AUTO_FREE char *dir = submit->live_root ? fs_join(submit->live_root, submit->spec.cwd)
 						: mem_strdup(submit->session->env.cwd);
@@ -220,7 +220,7 @@ static char *submit_check_place_of(const struct submit *submit, const char *word
 
 static bool submit_check_is_file(const struct submit *submit, const char *word)
 {
-	AUTO_FREE char *path = submit_check_place_of(submit, word);
+	AUTO_FREE char *path = submit_check_path_of(submit, word);
 	struct stat st;
 
 	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
@@ -307,7 +307,7 @@ static const char *const takers[] = {"[", "test", "expr", "find", "xargs", "para
 
 static bool submit_check_is_program(const struct submit *submit, const char *word)
 {
-	AUTO_FREE char *found = proc_find(word, path_variable(submit));
+	AUTO_FREE char *found = proc_find(word, path_of_shell(submit));
 
 	return found || IN_TABLE(shell_settings, word) ||
 	       (strchr(word, '/') && submit_check_is_file(submit, word));
@@ -445,7 +445,7 @@ static int refuse_activation(const struct strv *words, struct err *err)
 /* Some systems have cd as a program, which changes nothing. */
 static bool is_of_shell(const struct submit *submit, const char *word)
 {
-	AUTO_FREE char *found = proc_find(word, path_variable(submit));
+	AUTO_FREE char *found = proc_find(word, path_of_shell(submit));
 
 	if (submit_check_is_file(submit, word))
 		return false;
@@ -547,7 +547,7 @@ static char *choose_python(const struct submit *submit)
 	of_tree = python_of_tree(submit);
 	if (of_tree)
 		return mem_printf("/%s", of_tree);
-	AUTO_FREE char *found = proc_find("python3", path_variable(submit));
+	AUTO_FREE char *found = proc_find("python3", path_of_shell(submit));
 	return mem_strdup(found ? "python3" : "python");
 }
 
@@ -587,19 +587,19 @@ static void find_interpreter(
 }
 
 /* front, word and what follows it become the command. */
-static void put_httpd(struct submit *submit, struct strv *httpd, const char *word)
+static void prepend_words(struct submit *submit, struct strv *front, const char *word)
 {
 	struct strv *words = &submit->spec.command;
 	AUTO_BUF struct buf shown;
 
-	strv_add(httpd, word);
+	strv_add(front, word);
 	buf_init(&shown, LINE_MAX_BYTES);
-	str_shell_join(&shown, httpd->v);
+	str_shell_join(&shown, front->v);
 	submit_note(
 		submit, "%s is a file of the working tree: it runs as %s", words->v[0], shown.data);
 	for (size_t i = 1; i < words->n; i++)
-		strv_add(httpd, words->v[i]);
-	strv_copy(words, httpd);
+		strv_add(front, words->v[i]);
+	strv_copy(words, front);
 }
 
 /* Of the tree, or of nobody's: other files run as they are. */
@@ -643,13 +643,13 @@ static int submit_start_file(struct submit *submit, struct err *err)
 {
 	const struct spec *spec = &submit->spec;
 	const char *word = spec->command.v[0];
-	AUTO_STRV struct strv httpd = {0}, first = {0};
+	AUTO_STRV struct strv front = {0}, first = {0};
 
 	(void)err;
 	if (spec->shell || spec->terminal || !submit->live_root || is_old(submit))
 		return 0;
-	AUTO_FREE char *path = submit_check_place_of(submit, word);
-	AUTO_FREE char *found = strchr(word, '/') ? NULL : proc_find(word, path_variable(submit));
+	AUTO_FREE char *path = submit_check_path_of(submit, word);
+	AUTO_FREE char *found = strchr(word, '/') ? NULL : proc_find(word, path_of_shell(submit));
 	mode_t mode = found ? 0 : mode_in_tree(submit, word, path);
 	if (mode == 0)
 		return 0;
@@ -658,12 +658,12 @@ static int submit_start_file(struct submit *submit, struct err *err)
 		strchr(word, '/') ? mem_strdup(word) : mem_printf("./%s", word);
 	if (runs) {
 		if (!strchr(word, '/'))
-			put_httpd(submit, &httpd, with_slash);
+			prepend_words(submit, &front, with_slash);
 		return 0;
 	}
-	find_interpreter(submit, word, path, &httpd);
-	if (httpd.n > 0)
-		put_httpd(submit, &httpd, word);
+	find_interpreter(submit, word, path, &front);
+	if (front.n > 0)
+		prepend_words(submit, &front, word);
 	return 0;
 }
 
@@ -836,7 +836,7 @@ static char *script_name(const char *word)
 		".py", ".sh", ".ipynb", ".jl", ".R", ".r", ".js", ".lua", ".pl", ".rb", ".m"};
 	const char *base = fs_basename(word);
 
-	for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
+	for (size_t i = 0; i < ARRAY_LEN(endings); i++)
 		if (str_ends(base, endings[i]) && strlen(base) > strlen(endings[i]))
 			return mem_strndup(base, strlen(base) - strlen(endings[i]));
 	return NULL;
@@ -862,7 +862,7 @@ static bool is_interpreter(const char *word)
 	const char *base = fs_basename(word);
 	size_t len = strcspn(base, "0123456789.");
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		if (strlen(names[i]) == len && strncmp(base, names[i], len) == 0)
 			return true;
 	return false;
@@ -912,7 +912,7 @@ static int derive_name(struct submit *submit)
 	};
 	bool mapped;
 
-	for (size_t i = 0; i < sizeof(candidates) / sizeof(*candidates); i++)
+	for (size_t i = 0; i < ARRAY_LEN(candidates); i++)
 		if (!str_empty(candidates[i]) &&
 			run_name_map(candidates[i], submit->name, &mapped, NULL) == 0)
 			return 0;
@@ -992,7 +992,7 @@ static bool may_come(const struct submit *submit)
 /* Nothing of this machine is in the container of a cluster. */
 static bool needs_base(const struct submit *submit)
 {
-	return submit->target->ops->needs_image && (!submit->from_digest || submit->carried.image);
+	return submit->target->ops->needs_image && (!submit->from_digest || submit->reused.image);
 }
 
 int submit_check_program(const struct submit *submit, struct err *err)
@@ -1038,7 +1038,7 @@ int submit_check(struct submit *submit, struct err *err)
 		submit_check_open_target, submit_start_file, submit_find_from};
 
 	int r = session_config(submit->session, &submit->config, err);
-	for (size_t i = 0; r == 0 && i < sizeof(steps) / sizeof(*steps); i++)
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(steps); i++)
 		r = steps[i](submit, err);
 	if (r == 0)
 		r = check_tags(submit->options->tags, err);

@@ -79,18 +79,18 @@ enum { TEXT_MAX = 1 << 20, SHOWN_MAX = 5 };
 
 struct own {
 	struct submit *submit;
-	const char *root;     /* real */
-	char *alias;          /* the root as $PWD spells it; NULL: the same */
-	char *base;           /* where the command is started, absolute */
-	struct strv notified; /* paths in the tree that became the run's own */
-	bool evaluated;       /* of the text at hand: something in it is a path below the root */
+	const char *root;      /* real */
+	char *alias;           /* the root as $PWD spells it; NULL: the same */
+	char *base;            /* where the command is started, absolute */
+	struct strv own_paths; /* paths in the tree that became the run's own */
+	bool has_path;         /* the text at hand has a path below the root */
 };
 
 static void own_done(struct own *own)
 {
 	free(own->alias);
 	free(own->base);
-	strv_done(&own->notified);
+	strv_done(&own->own_paths);
 }
 
 char *submit_tree_path(const char *dir, const char *word)
@@ -294,7 +294,7 @@ static bool submit_paths_is_own(struct own *own, const char *path)
 		char *slash = strrchr(fixed, '/');
 		*(slash ? slash : fixed) = '\0';
 	}
-	own->evaluated = true;
+	own->has_path = true;
 	/* A path that does not exist yet will be created in the run, if the run has its closest
 	 * existing parent. */
 	AUTO_FREE char *there = mem_strdup(fixed);
@@ -302,8 +302,8 @@ static bool submit_paths_is_own(struct own *own, const char *path)
 		*(strrchr(there, '/') ? strrchr(there, '/') : there) = '\0';
 	if (is_linked(own, fixed) || !*there || in_snapshot(own, there)) {
 		const char *name = *path ? path : ".";
-		if (strv_find(&own->notified, name) < 0)
-			strv_add(&own->notified, name);
+		if (strv_find(&own->own_paths, name) < 0)
+			strv_add(&own->own_paths, name);
 		return true;
 	}
 	/* A local run uses the interpreter of a venv in place, as the shell does. */
@@ -316,8 +316,8 @@ static bool submit_paths_is_own(struct own *own, const char *path)
  * Texts that hold paths
  */
 
-/* "@FILE", "-I/PATH", "///PATH" of a URL: what stands in front of the path. */
-static size_t skip_httpd(const char *text)
+/* "@FILE", "-I/PATH", "///PATH" of a URL: where the path begins. */
+static size_t path_offset(const char *text)
 {
 	size_t n = 0;
 
@@ -332,12 +332,12 @@ static size_t skip_httpd(const char *text)
 
 static bool submit_paths_add_piece(struct own *own, const char *text, struct buf *out)
 {
-	size_t httpd = skip_httpd(text);
-	AUTO_FREE char *path = below_root(own, text + httpd);
+	size_t offset = path_offset(text);
+	AUTO_FREE char *path = below_root(own, text + offset);
 
 	if (!path || !submit_paths_is_own(own, path))
 		return false;
-	buf_add(out, text, httpd);
+	buf_add(out, text, offset);
 	buf_addf(out, "%s%s%s", WORDS_TREE, *path ? "/" : "", path);
 	if (*path && str_ends(text, "/"))
 		buf_addc(out, '/');
@@ -348,7 +348,7 @@ static bool submit_paths_add_piece(struct own *own, const char *text, struct buf
 static bool submit_paths_add_text(struct own *own, const char *text, struct buf *out)
 {
 	static const char separators[] = "=:,;";
-	AUTO_FREE char *whole = below_root(own, text + skip_httpd(text));
+	AUTO_FREE char *whole = below_root(own, text + path_offset(text));
 	bool changed = false;
 
 	if (!strpbrk(text, separators) || (whole && submit_paths_is_here(own, whole)))
@@ -399,10 +399,10 @@ static char *rewrite(struct own *own, const char *what, const char *text)
 	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, TEXT_MAX);
-	own->evaluated = false;
+	own->has_path = false;
 	if (submit_paths_add_text(own, text, &out) && buf_check(&out, what, NULL) == 0)
 		return buf_take(&out);
-	if (!own->evaluated)
+	if (!own->has_path)
 		warn_naming(own, what, text);
 	return NULL;
 }
@@ -487,19 +487,19 @@ static void own_env(struct own *own)
 	}
 }
 
-static void submit_paths_notify(const struct own *own)
+static void note_own_paths(const struct own *own)
 {
 	AUTO_BUF struct buf list = {0};
 
-	if (own->notified.n == 0)
+	if (own->own_paths.n == 0)
 		return;
 	buf_init(&list, TEXT_MAX);
-	for (size_t i = 0; i < own->notified.n && i < SHOWN_MAX; i++) {
-		AUTO_FREE char *shown = str_escaped(own->notified.v[i]);
+	for (size_t i = 0; i < own->own_paths.n && i < SHOWN_MAX; i++) {
+		AUTO_FREE char *shown = str_escaped(own->own_paths.v[i]);
 		buf_addf(&list, "%s%s", i ? ", " : "", shown);
 	}
-	if (own->notified.n > SHOWN_MAX)
-		buf_addf(&list, " and %zu more", own->notified.n - SHOWN_MAX);
+	if (own->own_paths.n > SHOWN_MAX)
+		buf_addf(&list, " and %zu more", own->own_paths.n - SHOWN_MAX);
 	submit_note(own->submit, "paths below %s are the run's own: %s", own->root, list.data);
 }
 
@@ -520,7 +520,7 @@ void submit_own_paths(struct submit *submit)
 	own_env(&own);
 	warn_naming(&own, "before:", submit->spec.runtime.before);
 	warn_naming(&own, "setup:", submit->spec.runtime.setup.run);
-	submit_paths_notify(&own);
+	note_own_paths(&own);
 }
 
 /*
@@ -530,7 +530,7 @@ void submit_own_paths(struct submit *submit)
 
 enum { CANDIDATES_MAX = 20000 };
 
-static const char *submit_paths_path_of(const struct submit *submit)
+static const char *path_of_run(const struct submit *submit)
 {
 	const char *path = env_get((const char *const *)submit->spec.env.v, "PATH");
 
@@ -624,7 +624,7 @@ static void lookup_file(struct submit *submit, const char *word)
 
 static void lookup_program(struct submit *submit, const char *word)
 {
-	const char *path = submit_paths_path_of(submit);
+	const char *path = path_of_run(submit);
 	AUTO_FREE char *found = proc_find(word, path), *near = NULL;
 	AUTO_FREE char *shown = str_escaped(word);
 

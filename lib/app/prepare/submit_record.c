@@ -144,7 +144,7 @@ static void set_image_facts(const struct submit *submit, struct json *spec)
 {
 	const struct json *facts = submit->image_facts;
 
-	if (submit->parent && !submit->carried.image)
+	if (submit->parent && !submit->reused.image)
 		facts = json_get(submit->parent->spec, "image");
 	if (facts)
 		json_set(spec, "image", json_clone(facts));
@@ -229,7 +229,7 @@ void submit_drop(struct submit *submit)
 
 static const char *base_of(const struct submit *submit)
 {
-	if (submit->parent && !submit->carried.image)
+	if (submit->parent && !submit->reused.image)
 		return json_get_str(json_get(submit->parent->doc, "image"), "base");
 	return submit->pack.base_name;
 }
@@ -358,7 +358,7 @@ void submit_make_job(struct submit *submit, const struct run *run, struct target
 	ret->env = &submit->env;
 	ret->default_env = &submit->defaults;
 	ret->secret_env = &submit->secret_env;
-	ret->relays = submit->relays;
+	ret->carries_over = submit->carries_over;
 }
 
 int submit_create(struct submit *submit, struct err *err)

@@ -23,7 +23,7 @@
  * know.
  */
 
-enum { GPU_POLL_MS = 10000, NAMES_MAX = 4096 };
+enum { GPU_FIND_MS = 10000, NAMES_MAX = 4096 };
 
 /*
  * Secrets
@@ -525,7 +525,7 @@ static int choose_model(struct submit *submit, const char *type, struct err *err
 	const char *path = env_get(submit->session->env.env, "PATH");
 	AUTO_STRV struct strv ids = {0};
 	struct gpu_list list = {0};
-	int r = gpu_may_exist(path) ? gpu_find(path, GPU_POLL_MS, &list, err) : 0;
+	int r = gpu_may_exist(path) ? gpu_find(path, GPU_FIND_MS, &list, err) : 0;
 
 	if (r < 0)
 		return r;
@@ -635,7 +635,7 @@ static int submit_runtime_check_gpus(int wanted, const char *path, struct err *e
 		return too_many_gpus(wanted, 0, err);
 	if (wanted == 1)
 		return 0;
-	int r = gpu_find(path, GPU_POLL_MS, &list, err);
+	int r = gpu_find(path, GPU_FIND_MS, &list, err);
 	if (r < 0)
 		return r;
 	return (size_t)wanted > list.n ? too_many_gpus(wanted, list.n, err) : 0;

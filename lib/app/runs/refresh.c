@@ -21,8 +21,9 @@
 
 enum { QUERY_MS = 15000 };
 
-/* Names of targets may have colons: "kube:CONTEXT/NAMESPACE". */
-bool adopt_is_place(const char *text)
+/* Whether text is of the form TARGET:ID. Names of targets may have colons:
+ * "kube:CONTEXT/NAMESPACE". */
+static bool refresh_is_location(const char *text)
 {
 	const char *colon = strrchr(text, ':');
 
@@ -42,7 +43,10 @@ static int refresh_open_target(
 	return r;
 }
 
-int adopt_find(struct session *session, const char *text, struct run **ret, struct err *err)
+/* The run TARGET:ID: the record here if it is of that target, else as the target tells, not
+ * refreshed. */
+static int refresh_find(
+	struct session *session, const char *text, struct run **ret, struct err *err)
 {
 	const char *id = strrchr(text, ':') + 1;
 	AUTO_FREE char *name = mem_strndup(text, (size_t)(id - 1 - text));
@@ -124,7 +128,7 @@ int adopt_all(struct session *session, const char *name, struct err *err)
 }
 
 /*
- * Asking targets for the state of runs, all at once, and mending what the store says of them.
+ * Asking targets for the state of runs, all at once, and reconciling the store with it.
  */
 
 /* A login may take long, and the user of a single run waits for its current state. */
@@ -357,7 +361,7 @@ static void start_query(struct refresh *refresh, struct query *query, int64_t de
 }
 
 /* A row that no target has heard of: its submit is at work, or was killed. */
-static void evaluate_unsubmitted(struct refresh *refresh, struct run *run)
+static void check_unsubmitted(struct refresh *refresh, struct run *run)
 {
 	const char *machine = json_get_str(json_get(run->doc, "origin"), "machine");
 	AUTO_FREE char *dir = dirs_run(&refresh->session->dirs, run_id(run));
@@ -385,7 +389,7 @@ static void refresh_query_all(struct refresh *refresh, struct run_list *runs, in
 		if (run_state_is_final(run_state(*run)) && !taken_wait_ms(*run))
 			continue;
 		if (!run_handle(*run)) {
-			evaluate_unsubmitted(refresh, *run);
+			check_unsubmitted(refresh, *run);
 			continue;
 		}
 		struct query *query = &refresh->queries[refresh->n_queries++];
@@ -466,8 +470,8 @@ int runs_find(struct session *session, const char *text, struct run **ret, struc
 	struct store *store;
 
 	int r = session_store(session, &store, err);
-	if (r == 0 && adopt_is_place(text))
-		r = adopt_find(session, text, &run, err);
+	if (r == 0 && refresh_is_location(text))
+		r = refresh_find(session, text, &run, err);
 	else if (r == 0)
 		r = store_resolve(store, text, &run, err);
 	if (r < 0)

@@ -13,7 +13,8 @@
 #include "core/record/run.h"
 
 /* Ask the targets of the unfinished runs of the list, in parallel, at most timeout_ms, and repair
- * rows. A run that cannot be asked keeps its state; its doc gets "as_of". */
+ * rows. A run that cannot be asked keeps its state; in its doc the state
+ * becomes unknown, "text" says why, and "last_state" is the one that was known. */
 int runs_refresh(
 	struct session *session, struct run_list *runs, int64_t timeout_ms, struct err *err);
 /* Find a run by what the user wrote, and refresh it. */
@@ -24,12 +25,6 @@ int runs_find(struct session *session, const char *text, struct run **ret, struc
  * shown, followed and fetched without one. Their records have the member "adopted" {user, own}.
  */
 
-/* Whether text is of the form TARGET:ID. */
-bool adopt_is_place(const char *text);
-/* The run TARGET:ID: the record here if it is of that target, else as the target tells, not
- * refreshed. E_TARGET, E_RUN_NOT_FOUND, E_TARGET_UNSUPPORTED, or why the place cannot be asked.
- * Blocks. */
-int adopt_find(struct session *session, const char *text, struct run **ret, struct err *err);
 /* To change a run: one that has no record here gets it if it is this user's own, so that it is as
  * any other; E_RUN_OTHER if not. */
 int adopt_own(struct session *session, struct run *run, struct err *err);

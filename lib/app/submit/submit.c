@@ -67,9 +67,9 @@ static int submit_pack(struct submit *submit, struct err *err)
 	if (r < 0)
 		return r;
 	struct sink *sink = layout_sink(layout);
-	if (submit->carried.image)
-		r = pack_reuse(
-			&submit->pack, &submit->carried, sink, submit->id, &submit->image, err);
+	if (submit->reused.image)
+		r = pack_rebase(
+			&submit->pack, &submit->reused, sink, submit->id, &submit->image, err);
 	else if (submit->from_digest)
 		r = image_load(layout, submit->from_digest, &submit->image, err);
 	else
@@ -206,7 +206,7 @@ int submit_run(struct session *session, const struct submit_options *options,
 static int preview_image(struct submit *submit, bool objects, struct err *err)
 {
 	objects = objects && submit->target->ops->needs_image;
-	if (objects && (!submit->from_digest || submit->carried.image)) {
+	if (objects && (!submit->from_digest || submit->reused.image)) {
 		submit->pack.dry = true;
 		return submit_push(submit, err);
 	}

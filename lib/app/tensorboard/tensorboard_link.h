@@ -42,8 +42,8 @@ void tensorboard_pumps_free(struct tensorboard_pumps *pumps);
 int tensorboard_pumps_connect(
 	struct tensorboard_pumps *pumps, int fd, int s, uint16_t port, struct err *err);
 
+/*
  * Output of a TensorBoard: the end of it is held for the error, and each line is handed on.
- * Its output: the end of it is held for the error, and each line is handed on.
  */
 
 struct tensorboard_output {

@@ -38,7 +38,7 @@ struct fetch_options {
 	const char *dir;          /* seen from the session's; NULL: the run's id there */
 	bool force;               /* replace files that did not come from a fetch, too */
 	bool from_tree;           /* the tree that the newest attempt runs in; dir: ID-tree */
-	bool takes;               /* for take.h: what waits for that may end then */
+	bool takes;               /* for take_run: what waits for that may end then */
 	bool ending;              /* the same: as fetch_sink.ending */
 	struct buf *taken;        /* the same */
 	const volatile int *interrupted; /* may be NULL */

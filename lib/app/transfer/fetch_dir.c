@@ -40,7 +40,7 @@ enum {
 	NEVER = -1, /* a time that no file has */
 	TEMP_SIZE = 40,
 	PARTIALS_MAX = 8, /* more are all forgotten */
-	PARTIALS_POLL = 1000,
+	PARTIALS_READ = 1000,
 	PROGRESS_MS = 100,
 };
 #define NS_PER_S INT64_C(1000000000)
@@ -350,7 +350,7 @@ static void drop_partials(struct fetch_dir *into, size_t spared)
 		return;
 	}
 	rewinddir(dir);
-	while ((entry = readdir(dir)) && names.n < PARTIALS_POLL)
+	while ((entry = readdir(dir)) && names.n < PARTIALS_READ)
 		if (is_partial(entry->d_name))
 			strv_add(&names, entry->d_name);
 	for (size_t i = 0; names.n > spared && i < names.n; i++)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "app/transfer/mirror_files.h"
+#include "base/loop/wait.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/backoff.h"
@@ -27,11 +28,10 @@
  */
 
 enum {
-	LOCK_MS = 100,          /* between two tries where another process looks */
-	BACKOFF_MAX_MS = 60000, /* between two looks at what cannot be reached */
+	LOCK_MS = 100,          /* between two tries where another process polls */
+	BACKOFF_MAX_MS = 60000, /* between two polls of what cannot be reached */
 	STATE_MS = 30000,       /* for a response whether the run goes on */
-	INTERRUPT_MS = 100,
-	IDLE_POLLS = 6, /* with nothing new, before the next ones come later */
+	IDLE_POLLS = 6,         /* with nothing new, before the next ones come later */
 };
 
 enum doing { WAITING, QUEUED, POLLING, QUERYING, OVER };
@@ -42,7 +42,7 @@ struct mirrored {
 	enum doing doing;
 	struct run *run;
 	struct target *target;
-	char *handle; /* of the attempt that is looked at; NULL: there is none yet */
+	char *handle; /* of the attempt that is polled; NULL: there is none yet */
 	bool is_final;
 	char *dir, *source;
 	struct mirror_files *files;
@@ -50,11 +50,11 @@ struct mirrored {
 	struct target_status status;
 	struct loop_timer *timer;
 	uint64_t polls;
-	bool was_visited;
+	bool was_polled;
 	int64_t grown_ms;
-	unsigned n_failed; /* looks, since the last that ended well */
-	unsigned n_idle;   /* looks that found nothing new, since the last that did */
-	uint64_t turn;     /* since when it waits for one to look, by number; 0: it does not */
+	unsigned n_failed; /* polls, since the last that ended well */
+	unsigned n_idle;   /* polls that found nothing new, since the last that did */
+	uint64_t turn;     /* since when it waits to be polled, by number; 0: it does not */
 	struct err error;
 };
 
@@ -66,9 +66,7 @@ struct mirror {
 	struct VEC_OF(struct mirrored *) runs;
 	size_t n_polling;
 	uint64_t n_turns;
-	bool is_waited_for;
-	bool is_late;
-	const volatile int *interrupted;
+	struct loop_wait wait; /* for the first poll of each run */
 };
 
 /*
@@ -97,7 +95,7 @@ int mirror_open(struct session *session, const struct mirror_options *options, s
 	return r;
 }
 
-/* Wall clock of the last look at a run that ended well, into its copy in the cache directory; 0:
+/* Wall clock of the last poll of a run that ended well, into its copy in the cache directory; 0:
  * none. */
 static int64_t mirror_polled_ms(
 	const struct session *session, const char *run_id, bool scalars_only)
@@ -167,7 +165,7 @@ void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *re
 }
 
 /*
- * Looks
+ * Polls
  */
 
 static int mirror_on_turn(void *ctx, struct err *err);
@@ -181,8 +179,8 @@ static void mirror_poll_in(struct mirrored *mirrored, int64_t ms)
 	mirrored->timer = loop_add_timer(loop, clock_ms() + ms, mirror_on_turn, mirrored);
 }
 
-/* A look at a run elsewhere costs connections and processes there. */
-static int64_t mirror_backoff_ms(const struct mirrored *mirrored)
+/* A poll of a run elsewhere costs connections and processes there. */
+static int64_t mirror_delay_ms(const struct mirrored *mirrored)
 {
 	unsigned times = 1 + mirrored->n_idle / IDLE_POLLS;
 
@@ -191,32 +189,32 @@ static int64_t mirror_backoff_ms(const struct mirrored *mirrored)
 	return mirrored->mirror->options.poll_ms * (times < MIRROR_IDLE ? times : MIRROR_IDLE);
 }
 
-static bool is_visited(const struct mirror *mirror)
+static bool all_polled(const struct mirror *mirror)
 {
 	vec_foreach (struct mirrored *, mirrored, &mirror->runs)
-		if (!(*mirrored)->was_visited)
+		if (!(*mirrored)->was_polled)
 			return false;
 	return true;
 }
 
-static void mirror_notify(struct mirrored *mirrored)
+static void mirror_report_poll(struct mirrored *mirrored)
 {
 	struct mirror *mirror = mirrored->mirror;
 
-	mirrored->was_visited = true;
+	mirrored->was_polled = true;
 	if (mirror->options.polled)
 		mirror->options.polled(mirror->options.ctx, mirrored->index);
-	if (mirror->is_waited_for && is_visited(mirror))
-		loop_stop(mirror->loop);
+	if (mirror->wait.n_open && all_polled(mirror))
+		loop_wait_done(&mirror->wait);
 }
 
 static void end_run(struct mirrored *mirrored)
 {
 	mirrored->doing = OVER;
-	mirror_notify(mirrored);
+	mirror_report_poll(mirrored);
 }
 
-/* Whether another look cannot find more. */
+/* Whether another poll cannot find more. */
 static bool is_hopeless(const struct mirrored *mirrored, const struct err *error)
 {
 	switch (error->code) {
@@ -241,7 +239,7 @@ static void poll_failed(struct mirrored *mirrored, struct err *error)
 		return;
 	}
 	mirror_poll_in(mirrored, backoff_ms(mirrored->n_failed, poll_ms, BACKOFF_MAX_MS));
-	mirror_notify(mirrored);
+	mirror_report_poll(mirrored);
 }
 
 /* Behind those that wait already. */
@@ -262,7 +260,7 @@ static struct mirrored *first_queued(const struct mirror *mirror)
 	return first;
 }
 
-/* As many as can look now, those first that have waited longest. */
+/* As many as can be polled now, those first that have waited longest. */
 static void start_queued(struct mirror *mirror)
 {
 	struct mirrored *next;
@@ -312,7 +310,7 @@ static void on_state(struct target_call *call, int status, struct err *err)
 			mirrored->is_final = true;
 	}
 	target_status_done(&mirrored->status);
-	mirror_poll_in(mirrored, is_new ? 0 : mirror_backoff_ms(mirrored));
+	mirror_poll_in(mirrored, is_new ? 0 : mirror_delay_ms(mirrored));
 }
 
 /* Nothing was new: perhaps the run has ended. */
@@ -325,7 +323,7 @@ static void query_state(struct mirrored *mirrored)
 		(struct target_call){.deadline_ms = clock_ms() + STATE_MS, .done = on_state};
 	if (ops->state(mirrored->target, mirrored->handle, &mirrored->status, &mirrored->call,
 		    NULL) < 0)
-		mirror_poll_in(mirrored, mirror_backoff_ms(mirrored));
+		mirror_poll_in(mirrored, mirror_delay_ms(mirrored));
 }
 
 static void poll_ended(struct mirrored *mirrored)
@@ -341,7 +339,7 @@ static void poll_ended(struct mirrored *mirrored)
 		mirrored->grown_ms = clock_wall_ms();
 		mirrored->n_idle = 0;
 	}
-	if (counts.is_requested_again || (counts.is_behind && mirrored->is_final)) {
+	if (counts.wants_more || (counts.is_behind && mirrored->is_final)) {
 		enqueue(mirrored);
 		return;
 	}
@@ -353,7 +351,7 @@ static void poll_ended(struct mirrored *mirrored)
 		mirror_poll_in(mirrored, mirrored->mirror->options.poll_ms);
 	else
 		query_state(mirrored);
-	mirror_notify(mirrored);
+	mirror_report_poll(mirrored);
 }
 
 static void note_poll(const struct mirrored *mirrored)
@@ -495,52 +493,17 @@ int mirror_add(struct mirror *mirror, const struct run *run, size_t *ret_index, 
 	return 0;
 }
 
-static int mirror_on_late(void *ctx, struct err *err)
-{
-	struct mirror *mirror = ctx;
-
-	(void)err;
-	mirror->is_late = true;
-	loop_stop(mirror->loop);
-	return 0;
-}
-
-struct interrupt {
-	struct mirror *mirror;
-	const volatile int *interrupted;
-	struct loop_timer *timer;
-};
-
-static int mirror_poll_for_interrupt(void *ctx, struct err *err)
-{
-	struct interrupt *interrupt = ctx;
-	struct loop *loop = interrupt->mirror->loop;
-
-	interrupt->timer = NULL;
-	if (*interrupt->interrupted)
-		return err_set(err, E_CANCELED, "interrupted");
-	interrupt->timer = loop_add_timer(
-		loop, clock_ms() + INTERRUPT_MS, mirror_poll_for_interrupt, interrupt);
-	return 0;
-}
-
 int mirror_first(
 	struct mirror *mirror, int64_t timeout_ms, const volatile int *interrupted, struct err *err)
 {
-	struct loop *loop = mirror->loop;
-	struct interrupt interrupt = {mirror, interrupted, NULL};
-	struct loop_timer *late = timeout_ms < 0 ? NULL
-						 : loop_add_timer(loop, clock_deadline(timeout_ms),
-							   mirror_on_late, mirror);
-	int r = interrupted ? mirror_poll_for_interrupt(&interrupt, err) : 0;
-
-	mirror->is_late = false;
-	mirror->is_waited_for = true;
-	while (r == 0 && !mirror->is_late && !is_visited(mirror))
-		r = loop_run(loop, err);
-	mirror->is_waited_for = false;
-	loop_remove_timer(loop, interrupt.timer);
-	loop_remove_timer(loop, mirror->is_late ? NULL : late);
+	mirror->wait = (struct loop_wait){
+		.loop = mirror->loop,
+		.n_open = !all_polled(mirror),
+		.deadline_ms = timeout_ms < 0 ? 0 : clock_deadline(timeout_ms),
+		.interrupted = interrupted,
+	};
+	int r = loop_wait_run(&mirror->wait, err);
+	mirror->wait.n_open = 0;
 	return r;
 }
 

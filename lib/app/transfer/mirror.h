@@ -11,7 +11,7 @@
  * shorter or another one is copied anew, as another file of that name. What is gone there stays
  * here. Programs are not trusted: a path is one of regular files below the outputs, nothing is
  * followed or written through a link. Several commands may keep one mirror: one after the other
- * looks at a run.
+ * polls a run.
  *
  * With scalars_only a copy has only the records that curves need, whole and byte for byte
  * (scalars_only.h), and of large others the bytes do not come. Such copies lie in another
@@ -33,7 +33,7 @@
 enum {
 	MIRROR_RUNS_MAX = 200,
 	MIRROR_FILES_MAX = 10000, /* of one run */
-	/* Between two looks at a run that goes on; of one elsewhere that writes nothing for long up
+	/* Between two polls of a run that goes on; of one elsewhere that writes nothing for long up
 	 * to MIRROR_IDLE times that. */
 	MIRROR_POLL_MS = 5000,
 	MIRROR_IDLE = 4,
@@ -45,8 +45,8 @@ struct mirror_options {
 	const char *dir; /* NULL: in the cache directory, one for all commands */
 	bool scalars_only;
 	int64_t poll_ms; /* 0: MIRROR_POLL_MS */
-	bool once;       /* one look that ends well, and nothing is asked behind it */
-	/* A look at a run has ended: see mirror_get. May be NULL. */
+	bool once;       /* one poll that ends well, and nothing behind it */
+	/* A poll of a run has ended: see mirror_get. May be NULL. */
 	void (*polled)(void *ctx, size_t run);
 	void *ctx;
 };
@@ -60,11 +60,11 @@ struct mirror_state {
 	size_t plugin_files;       /* that TensorBoard's plugins read beside them */
 	uint64_t plugin_bytes;
 	size_t n_excluded;    /* of these, since they are too many or too large */
-	const char *excluded; /* the first; valid until the next look */
+	const char *excluded; /* the first; valid until the next poll */
 	uint64_t polls;       /* that have ended well */
 	int64_t grown_ms;     /* wall clock, when something was new last; 0: never */
-	bool is_over; /* the run has ended, and all is here, or (fault) cannot be had any more */
-	/* Of the last look, if it failed: E_RUN_…, ERR_NET (it goes on trying). Not set: none. */
+	bool is_over; /* the run has ended, and all is here, or (error) cannot be had any more */
+	/* Of the last poll, if it failed: E_RUN_…, ERR_NET (it goes on trying). Not set: none. */
 	const struct err *error;
 };
 
@@ -79,7 +79,7 @@ AUTO_POINTER(struct mirror, mirror_free)
 int mirror_add(struct mirror *mirror, const struct run *run, size_t *ret_index, struct err *err);
 size_t mirror_count(const struct mirror *mirror);
 void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *ret);
-/* Runs the loop until each run was looked at once (or failed: see mirror_get), timeout_ms at most
+/* Runs the loop until each run was polled once (or failed: see mirror_get), timeout_ms at most
  * (-1: for ever), or *interrupted (E_CANCELED). */
 int mirror_first(struct mirror *mirror, int64_t timeout_ms, const volatile int *interrupted,
 	struct err *err);

@@ -35,7 +35,7 @@ struct mirror_walked {
 	uint64_t source;            /* size there, when it was seen last */
 	bool is_unsure;             /* what is here was written before a power cut */
 	bool is_behind;             /* there is more that can be had now */
-	uint64_t goal;              /* where the present row of looks ends */
+	uint64_t goal;              /* where the present row of polls ends */
 	uint64_t window; /* bytes that are asked for at one time; 0: as in the beginning */
 	unsigned n_lost; /* places that turned out to be none */
 };
@@ -45,7 +45,7 @@ struct mirror_kept {
 	uint64_t size; /* here; of a copy: that was seen there */
 	int64_t mtime_ns;
 	bool is_anew;  /* what is here is of another file */
-	bool is_there; /* the present look has found it */
+	bool is_there; /* the present poll has found it */
 	/* Read by TensorBoard's plugins, and no event file; is_rewritten: not only at its end. */
 	bool is_plugin, is_rewritten;
 	uint64_t seen_size; /* of one that is rewritten: there, when it was seen last */
@@ -213,10 +213,10 @@ static bool mirror_plugins_read(struct mirror_files *files)
  */
 
 /*
- * MIRROR_OWN holds the lock and `seen`, replaced as a whole at the end of a look: records with a
+ * MIRROR_OWN holds the lock and `seen`, replaced as a whole at the end of a poll: records with a
  * NUL behind each, "boot ID" of when it was written, "all HANDLE", and for each file that was
- * copied "SIZE MTIME_NS PATH". That only spares looks: what it says of a file counts while the file
- * here has that size, and a power cut (another boot) makes it ask again for the last bytes. Of
+ * copied "SIZE MTIME_NS PATH". That only spares reading: what it says of a file counts while the
+ * file here has that size, and a power cut (another boot) makes it ask again for the last bytes. Of
  * scalars only it is "scalars SIZE MTIME_NS SOURCE PLACE SUM PATH", SOURCE the size there, SUM -1
  * where it is not known: without it the file is begun anew. What is of the other kind is nothing.
  */
@@ -356,7 +356,7 @@ static void mirror_files_read_record(
 	walked->is_unsure = !is_this_boot;
 }
 
-/* Another process may have looked meanwhile. */
+/* Another process may have polled meanwhile. */
 static int read_seen(struct mirror_files *files, struct err *err)
 {
 	AUTO_BUF struct buf text = {0};
@@ -420,7 +420,7 @@ static int write_seen(struct mirror_files *files, struct err *err)
 	if (r < 0)
 		return r;
 	files->is_dirty = false;
-	/* No other process replaces the file during this look: it need not be read again. */
+	/* No other process replaces the file during this poll: it need not be read again. */
 	if (fstatat(files->dir.own_fd, SEEN, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		files->seen_ino = st.st_ino;
 	return 0;
@@ -643,10 +643,10 @@ static int mirror_begin(struct fetch_sink *sink, const struct fetch_item *item,
 	if (!files->current || files->linked)
 		return 0;
 	int r = files->walk ? scalars_open_current(files, range) : open_current(files, range);
-	/* Another process has changed the file here: the next look handles it. */
+	/* Another process has changed the file here: the next poll handles it. */
 	if (r == -ESTALE || r == -ENOENT) {
 		mirror_close_file(files);
-		files->counts.is_requested_again = true;
+		files->counts.wants_more = true;
 		return 0;
 	}
 	if (r < 0)
@@ -677,7 +677,7 @@ static int mirror_write(struct fetch_sink *sink, const void *data, size_t len, s
 
 	files->is_dropped |= files->overlap.differs;
 	if (files->is_dropped) {
-		files->current->is_anew = files->counts.is_requested_again = true;
+		files->current->is_anew = files->counts.wants_more = true;
 		return 0;
 	}
 	at += n;
@@ -737,7 +737,7 @@ struct mirror_files *mirror_files_new(const char *dir, const char *linked, bool 
 }
 
 /*
- * Looks
+ * Polls
  */
 
 int mirror_files_begin(struct mirror_files *files, struct err *err)
@@ -758,7 +758,7 @@ int mirror_files_begin(struct mirror_files *files, struct err *err)
 	mirror_plugins_read(files);
 	files->counts.excluded = 0;
 	free(TAKE(files->excluded));
-	files->counts.is_new = files->counts.is_requested_again = files->counts.is_behind = false;
+	files->counts.is_new = files->counts.wants_more = files->counts.is_behind = false;
 	files->is_over_limit = false;
 	free(TAKE(files->unread));
 	return 0;
@@ -851,10 +851,9 @@ int mirror_files_end(struct mirror_files *files, const char *whole, struct err *
 	int r = 0;
 
 	mirror_close_file(files);
-	files->counts.is_requested_again |= mirror_plugins_read(files);
-	bool is_all = !files->is_over_limit && !files->unread &&
-		      !files->counts.is_requested_again && !files->counts.is_behind &&
-		      !files->excluded;
+	files->counts.wants_more |= mirror_plugins_read(files);
+	bool is_all = !files->is_over_limit && !files->unread && !files->counts.wants_more &&
+		      !files->counts.is_behind && !files->excluded;
 	sweep_links(files);
 	count_files(files);
 	if (whole && is_all && !str_eq(files->whole, whole)) {
@@ -876,9 +875,9 @@ int mirror_files_end(struct mirror_files *files, const char *whole, struct err *
  */
 
 /*
- * Scalars only: a look asks for a window of each file, and the next one goes on behind what came,
+ * Scalars only: a poll asks for a window of each file, and the next one goes on behind what came,
  * or behind a large record that was met in it and of which no more has to come. Windows grow where
- * that spares nothing: a look costs time, too.
+ * that spares nothing: a poll costs time, too.
  *
  * What is here is whole records. Those that were appended when somebody died before `seen` was
  * written are cut off again, and come again.
@@ -888,7 +887,7 @@ enum {
 	LARGE_MIN = 16 << 10,
 	WINDOW_MIN = 4 << 10, /* where a record is waited for */
 	WINDOW = 64 << 10,
-	LARGE_WINDOWS = 2, /* records that are worth a look of their own, on average */
+	LARGE_WINDOWS = 2, /* records that are worth a poll of their own, on average */
 	GROWTH = 4,
 	LOST_MAX = 3, /* times that a file is begun anew because there was no record at a place */
 	PIECE = 256 << 10,
@@ -1071,7 +1070,7 @@ static void mirror_files_begin_anew(struct mirror_files *files, struct mirror_ke
 	if (!files->was_sure && kept->walked.n_lost >= LOST_MAX)
 		return;
 	kept->walked.n_lost += !files->was_sure;
-	files->is_dropped = kept->is_anew = files->counts.is_requested_again = true;
+	files->is_dropped = kept->is_anew = files->counts.wants_more = true;
 }
 
 static int mirror_files_take_piece(
@@ -1142,7 +1141,7 @@ static int scalars_end(struct fetch_sink *sink, const struct fetch_item *item, s
 		mirror_files_settle(
 			files, kept, item, !walked->is_behind && state != SCALARS_ONLY_UNFILLED);
 		files->counts.is_behind |= walked->is_behind;
-		files->counts.is_requested_again |=
+		files->counts.wants_more |=
 			walked->is_behind && scalars_only_from(&walked->place) < walked->goal;
 	}
 	mirror_close_file(files);

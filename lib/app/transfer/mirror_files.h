@@ -2,7 +2,7 @@
 /*
  * The event files of one run, and unless scalars_only what TensorBoard's plugins read beside them
  * (plugin_files.h), in its directory of a mirror (mirror.h): a sink (fetch_sink.h)
- * that appends. Between begin and end of a look it holds the run's lock.
+ * that appends. Between begin and end of a poll it holds the run's lock.
  */
 #ifndef DLRUN_APP_TRANSFER_MIRROR_FILES_H
 #define DLRUN_APP_TRANSFER_MIRROR_FILES_H
@@ -17,7 +17,7 @@
 
 #define MIRROR_OWN  ".dlrun-mirror" /* in the directory */
 #define MIRROR_PART "tfevents"
-/* Marker whose mtime is the time of the last look that ended well. */
+/* Marker whose mtime is the time of the last poll that ended well. */
 #define MIRROR_POLLED MIRROR_OWN "/looked"
 /* Of what plugins read of one run. */
 #define MIRROR_PLUGIN_BYTES_MAX (UINT64_C(2) << 30)
@@ -31,15 +31,15 @@ void mirror_files_free(struct mirror_files *files);
 AUTO_POINTER(struct mirror_files, mirror_files_free)
 struct fetch_sink *mirror_files_sink(struct mirror_files *files);
 
-/* E_IO_LOCK at once where another process looks. */
+/* E_IO_LOCK at once where another process polls. */
 int mirror_files_begin(struct mirror_files *files, struct err *err);
-/* Whether all of the attempt of that handle was copied before, and is here; then the look has
+/* Whether all of the attempt of that handle was copied before, and is here; then the poll has
  * nothing else to find. */
 bool mirror_files_is_whole(struct mirror_files *files, const char *handle);
-/* whole: the handle of an attempt that has ended and was copied; or NULL. Fails as the look did
+/* whole: the handle of an attempt that has ended and was copied; or NULL. Fails as the poll did
  * where that is not the target's matter: E_DATA_LIMIT, E_IO_READ. */
 int mirror_files_end(struct mirror_files *files, const char *whole, struct err *err);
-/* Give up the look. */
+/* Give up the poll. */
 void mirror_files_drop(struct mirror_files *files);
 
 struct mirror_counts {
@@ -47,10 +47,10 @@ struct mirror_counts {
 	uint64_t bytes, bytes_new;     /* in them; that came, of all */
 	size_t plugin_files, excluded; /* that plugins read; that are too many or too large */
 	uint64_t plugin_bytes;
-	bool is_new; /* in the present or last look: more, or another file */
-	/* A file turned out to be another one, or has more than was asked for: look again. */
-	bool is_requested_again;
-	bool is_behind; /* there is more already; it may wait for the next look */
+	bool is_new; /* in the present or last poll: more, or another file */
+	/* A file turned out to be another one, or has more than was requested: poll again. */
+	bool wants_more;
+	bool is_behind; /* there is more already; it may wait for the next poll */
 };
 void mirror_files_count(const struct mirror_files *files, struct mirror_counts *ret);
 /* The first that was left out, or NULL. */

@@ -124,7 +124,7 @@ static int no_such_file(const struct outputs_call *call, struct err *err)
 	return err_set(err, E_FETCH_PATH, "no file of the results is called '%s'", shown);
 }
 
-static int outputs_evaluate(const struct outputs_call *call, struct err *err)
+static int outputs_check(const struct outputs_call *call, struct err *err)
 {
 	if (call->files || (call->is_found && !call->unread_errnum))
 		return 0;
@@ -143,7 +143,7 @@ static void outputs_finish(struct outputs_call *call, int status, struct err *er
 	if (call->files)
 		vec_sort(call->files, outputs_by_path);
 	if (status == 0)
-		status = outputs_evaluate(call, error);
+		status = outputs_check(call, error);
 	outputs_cancel(call);
 	done(ctx, status, error);
 }

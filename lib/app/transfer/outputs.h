@@ -27,7 +27,7 @@ enum outputs_effort { OUTPUTS_THOROUGH, OUTPUTS_BRIEF };
 struct outputs_call *outputs_list(struct target *target, const char *handle, const char *path,
 	enum outputs_effort effort, size_t max, struct outputs_files *ret, outputs_done_fn *done,
 	void *ctx);
-/* The same for one that waits for it; paths (fetch_paths.h) may be NULL, and is borrowed.
+/* The same for one that waits for it; paths (fetch_sink.h) may be NULL, and is borrowed.
  * from_tree: of the tree of the attempt. interrupted as of target_fetch. */
 struct fetch_paths;
 int outputs_list_now(struct target *target, const char *handle, struct fetch_paths *paths,

@@ -14,7 +14,7 @@
 #include "core/config/ports.h"
 
 /*
- * Values, and errors that name their place.
+ * Values, and errors that name their location.
  */
 
 size_t config_key_index(const char *name)
@@ -25,11 +25,12 @@ size_t config_key_index(const char *name)
 	return config_keys_n;
 }
 
-int config_location_prefix(struct err *err, const struct config_location *place)
+int config_location_prefix(struct err *err, const struct config_location *location)
 {
-	if (place->at.line)
-		return err_prefix(err, "%s:%u:%u", place->file, place->at.line, place->at.column);
-	return err_prefix(err, "%s", place->file);
+	if (location->at.line)
+		return err_prefix(
+			err, "%s:%u:%u", location->file, location->at.line, location->at.column);
+	return err_prefix(err, "%s", location->file);
 }
 
 struct config_location config_location_of(
@@ -42,14 +43,14 @@ struct config_location config_location_of(
 }
 
 int config_location_error(
-	struct err *err, enum err_id id, const struct config_location *place, const char *text)
+	struct err *err, enum err_id id, const struct config_location *location, const char *text)
 {
 	err_set(err, id, "%s", text);
-	return config_location_prefix(err, place);
+	return config_location_prefix(err, location);
 }
 
 int config_location_errorf(
-	struct err *err, const struct config_location *place, const char *fmt, ...)
+	struct err *err, const struct config_location *location, const char *fmt, ...)
 {
 	AUTO_FREE char *text = NULL;
 	va_list args;
@@ -57,10 +58,10 @@ int config_location_errorf(
 	va_start(args, fmt);
 	text = mem_vprintf(fmt, args);
 	va_end(args);
-	return config_location_error(err, E_CONFIG, place, text);
+	return config_location_error(err, E_CONFIG, location, text);
 }
 
-int config_unknown_key(struct err *err, const struct config_location *place, const char *where,
+int config_unknown_key(struct err *err, const struct config_location *location, const char *where,
 	const struct yaml *item, const char *const *known, size_t n, const char *right)
 {
 	const char *near = str_suggest(item->key, known, n);
@@ -68,7 +69,7 @@ int config_unknown_key(struct err *err, const struct config_location *place, con
 
 	err_set(err, E_CONFIG_KEY, "unknown key '%s'%s%s", shown, *where ? " in " : "", where);
 	config_location_prefix(
-		err, &(struct config_location){place->source, place->file, item->key_mark});
+		err, &(struct config_location){location->source, location->file, item->key_mark});
 	if (right)
 		return err_hint(err, "%s", right);
 	if (near)
@@ -76,7 +77,7 @@ int config_unknown_key(struct err *err, const struct config_location *place, con
 	return err_hint(err, "dlrun help dlrun.yaml");
 }
 
-void config_value_done(struct config_value *value)
+static void config_value_done(struct config_value *value)
 {
 	free(value->origin.file);
 	free(value->text);
@@ -85,13 +86,13 @@ void config_value_done(struct config_value *value)
 	*value = (struct config_value){0};
 }
 
-void config_value_mark(struct config_value *value, const struct config_location *place)
+void config_value_mark(struct config_value *value, const struct config_location *location)
 {
-	char *file = mem_strdup(place->file);
+	char *file = mem_strdup(location->file);
 
 	free(value->origin.file);
-	value->origin =
-		(struct config_origin){place->source, file, place->at.line, place->at.column};
+	value->origin = (struct config_origin){
+		location->source, file, location->at.line, location->at.column};
 	value->set = true;
 }
 
@@ -119,7 +120,7 @@ int config_check_scalar(const struct config_key *key, const char *text, struct e
 }
 
 int config_set_scalar(struct config *config, size_t i, const char *text,
-	const struct config_location *place, struct err *err)
+	const struct config_location *location, struct err *err)
 {
 	const struct config_key *key = &config_keys[i];
 	struct config_value *value = &config->values[i];
@@ -127,20 +128,20 @@ int config_set_scalar(struct config *config, size_t i, const char *text,
 
 	if (key->type == CONFIG_REGISTRY) {
 		if (config_set_registry(key->name, text, &value->json, &cause) < 0) {
-			config_location_prefix(&cause, place);
+			config_location_prefix(&cause, location);
 			return err_move(err, &cause);
 		}
-		config_value_mark(value, place);
+		config_value_mark(value, location);
 		return 0;
 	}
 	if (config_check_scalar(key, text, &cause) < 0) {
 		if (!str_starts(cause.message, key->name))
 			err_prefix(&cause, "%s", key->name);
-		return config_location_error(err, E_CONFIG, place, cause.message);
+		return config_location_error(err, E_CONFIG, location, cause.message);
 	}
 	free(value->text);
 	value->text = mem_strdup(text);
-	config_value_mark(value, place);
+	config_value_mark(value, location);
 	return 0;
 }
 
@@ -482,7 +483,7 @@ bool config_name_is_secret(const char *name)
 	static const char *const words[] = {"TOKEN", "KEY", "APIKEY", "SECRET", "SECRETS",
 		"PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS"};
 
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
 		if (config_has_word(name, words[i]))
 			return true;
 	return false;

@@ -142,8 +142,8 @@ const struct config_origin *config_origin(const struct config *config, const cha
 /* The directory that a relative path in the key's value starts from: that of the file that sets it,
  * else cwd. The caller frees. */
 char *config_base_dir(const struct config *config, const char *key, const char *cwd);
-/* Put the place of the key's value before an error that the value has caused: "FILE:LINE:COLUMN: "
- * or the variable's name. The error of a value from the command line is not changed. Returns
+/* Put the location of the key's value before an error that the value has caused: "FILE:LINE:COLUMN:
+ * " or the variable's name. The error of a value from the command line is not changed. Returns
  * -code. */
 int config_blame(const struct config *config, const char *key, struct err *err);
 /* Every set key with its value and origin, in the table's order, for `dlrun config`. */

@@ -24,18 +24,18 @@ static const char *kind_name(const struct yaml *node)
 	return names[node->kind];
 }
 
-int config_wrong_kind(struct err *err, const struct config_location *place, const char *key,
+int config_wrong_kind(struct err *err, const struct config_location *location, const char *key,
 	const char *wanted, const struct yaml *node)
 {
 	return config_location_errorf(
-		err, place, "%s must be %s, not %s", key, wanted, kind_name(node));
+		err, location, "%s must be %s, not %s", key, wanted, kind_name(node));
 }
 
 static int config_file_read_words(const struct yaml *node, const char *key,
-	const struct config_location *place, struct strv *ret, struct err *err)
+	const struct config_location *location, struct strv *ret, struct err *err)
 {
 	for (const struct yaml *item = node->first; item; item = item->next) {
-		struct config_location here = config_location_of(place, item);
+		struct config_location here = config_location_of(location, item);
 
 		if (item->kind != YAML_SCALAR)
 			return config_location_errorf(err, &here,
@@ -47,31 +47,31 @@ static int config_file_read_words(const struct yaml *node, const char *key,
 }
 
 static int config_file_read_list(struct config *config, size_t i, const struct yaml *node,
-	const struct config_location *place, struct err *err)
+	const struct config_location *location, struct err *err)
 {
 	struct config_value *value = &config->values[i];
 	AUTO_STRV struct strv list = {0};
 	int r;
 
 	if (node->kind != YAML_LIST)
-		return config_wrong_kind(err, place, config_keys[i].name, "a list", node);
-	r = config_file_read_words(node, config_keys[i].name, place, &list, err);
+		return config_wrong_kind(err, location, config_keys[i].name, "a list", node);
+	r = config_file_read_words(node, config_keys[i].name, location, &list, err);
 	if (r < 0)
 		return r;
 	strv_done(&value->list);
 	value->list = list;
 	list = (struct strv){0};
-	config_value_mark(value, place);
+	config_value_mark(value, location);
 	return 0;
 }
 
 static int check_ports(
-	const struct yaml *node, const struct config_location *place, struct err *err)
+	const struct yaml *node, const struct config_location *location, struct err *err)
 {
 	struct ports ports = {0};
 
 	for (const struct yaml *item = node->first; item; item = item->next) {
-		struct config_location here = config_location_of(place, item);
+		struct config_location here = config_location_of(location, item);
 		AUTO_ERR struct err cause = {0};
 
 		if (item->kind == YAML_SCALAR && ports_add(&ports, item->text, &cause) < 0)
@@ -81,41 +81,41 @@ static int check_ports(
 }
 
 static int read_ports(struct config *config, size_t i, const struct yaml *node,
-	const struct config_location *place, struct err *err)
+	const struct config_location *location, struct err *err)
 {
-	int r = check_ports(node, place, err);
+	int r = check_ports(node, location, err);
 
-	return r < 0 ? r : config_file_read_list(config, i, node, place, err);
+	return r < 0 ? r : config_file_read_list(config, i, node, location, err);
 }
 
 static int read_command(struct config *config, size_t i, const struct yaml *node,
-	const struct config_location *place, struct err *err)
+	const struct config_location *location, struct err *err)
 {
 	struct config_value *value = &config->values[i];
 
 	if (node->kind == YAML_MAP)
-		return config_wrong_kind(
-			err, place, config_keys[i].name, "a list of arguments or a string", node);
+		return config_wrong_kind(err, location, config_keys[i].name,
+			"a list of arguments or a string", node);
 	if (node->kind == YAML_LIST) {
 		value->shell = false;
-		return config_file_read_list(config, i, node, place, err);
+		return config_file_read_list(config, i, node, location, err);
 	}
 	if (!*node->text)
-		return config_location_errorf(err, place, "%s is empty", config_keys[i].name);
+		return config_location_errorf(err, location, "%s is empty", config_keys[i].name);
 	strv_done(&value->list);
 	strv_add(&value->list, node->text);
 	value->shell = true;
-	config_value_mark(value, place);
+	config_value_mark(value, location);
 	return 0;
 }
 
-static int bad_name(
-	const char *name, struct yaml_mark at, const struct config_location *place, struct err *err)
+static int bad_name(const char *name, struct yaml_mark at, const struct config_location *location,
+	struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(name);
 
 	return config_location_errorf(err,
-		&(struct config_location){place->source, place->file, at},
+		&(struct config_location){location->source, location->file, at},
 		"'%s' is not a valid variable name", shown);
 }
 
@@ -136,47 +136,47 @@ static void env_put(struct strv *list, const char *name, const char *text)
 }
 
 static int read_env(struct config *config, size_t i, const struct yaml *node,
-	const struct config_location *place, struct err *err)
+	const struct config_location *location, struct err *err)
 {
 	struct config_value *value = &config->values[i];
 
 	if (node->kind != YAML_MAP)
 		return config_wrong_kind(
-			err, place, config_keys[i].name, "a map of names to values", node);
+			err, location, config_keys[i].name, "a map of names to values", node);
 	for (const struct yaml *item = node->first; item; item = item->next) {
-		struct config_location here = config_location_of(place, item);
+		struct config_location here = config_location_of(location, item);
 
 		if (!env_name_is_valid(item->key, strlen(item->key)))
-			return bad_name(item->key, item->key_mark, place, err);
+			return bad_name(item->key, item->key_mark, location, err);
 		if (item->kind != YAML_SCALAR)
 			return config_wrong_kind(err, &here, item->key, "a single value", item);
 		env_put(&value->list, item->key, yaml_is_null(item) ? NULL : item->text);
 	}
-	config_value_mark(value, place);
+	config_value_mark(value, location);
 	return 0;
 }
 
 /* Whether a secret of that origin may be had: from this shell, or a file of the tree. */
-static bool may_read(struct config *config, const struct config_location *place,
+static bool may_read(struct config *config, const struct config_location *location,
 	enum config_setter by, const char *name, const char *from)
 {
 	AUTO_FREE char *key = mem_printf("secrets.%s", name);
-	AUTO_FREE char *file = from ? config_file_named(config, place->file, from + 1) : NULL;
+	AUTO_FREE char *file = from ? config_file_named(config, location->file, from + 1) : NULL;
 
-	return !from || config_claim(config, place, by, key, from, file);
+	return !from || config_claim(config, location, by, key, from, file);
 }
 
 /* A list of names, or a map in which a name without a value is from this shell, too. */
 static int config_file_read_secrets(struct config *config, size_t i, const struct yaml *node,
-	const struct config_location *place, struct err *err)
+	const struct config_location *location, struct err *err)
 {
 	struct config_value *value = &config->values[i];
 
 	if (node->kind == YAML_SCALAR)
-		return config_wrong_kind(err, place, "secrets", "a list of names", node);
+		return config_wrong_kind(err, location, "secrets", "a list of names", node);
 	for (const struct yaml *item = node->first; item; item = item->next) {
 		bool named = node->kind == YAML_MAP;
-		struct config_location here = config_location_of(place, item);
+		struct config_location here = config_location_of(location, item);
 		const char *name = named ? item->key : item->text, *from = NULL;
 
 		if (item->kind != YAML_SCALAR)
@@ -184,7 +184,7 @@ static int config_file_read_secrets(struct config *config, size_t i, const struc
 		if (named && !yaml_is_null(item))
 			from = item->text;
 		if (!env_name_is_valid(name, strlen(name)))
-			return bad_name(name, named ? item->key_mark : item->mark, place, err);
+			return bad_name(name, named ? item->key_mark : item->mark, location, err);
 		/* A value in a file that git tracks is what secrets are there to avoid. */
 		if (from && (from[0] != '@' || !from[1]))
 			return config_location_errorf(err, &here,
@@ -192,18 +192,19 @@ static int config_file_read_secrets(struct config *config, size_t i, const struc
 		if (may_read(config, &here, config_keys[i].by, name, from))
 			env_put(&value->list, name, from);
 	}
-	config_value_mark(value, place);
+	config_value_mark(value, location);
 	return 0;
 }
 
 static int config_file_read_registry(struct config *config, size_t i, const struct yaml *node,
-	const struct config_location *place, struct err *err)
+	const struct config_location *location, struct err *err)
 {
 	struct config_value *value = &config->values[i];
-	int r = config_read_registry(config, config_keys[i].name, node, place, &value->json, err);
+	int r = config_read_registry(
+		config, config_keys[i].name, node, location, &value->json, err);
 
 	if (r == 0)
-		config_value_mark(value, place);
+		config_value_mark(value, location);
 	return r;
 }
 
@@ -233,15 +234,15 @@ static bool has_keys_below(const char *name)
 }
 
 static int read_map(struct config *config, const struct yaml *map, const char *prefix,
-	const struct config_location *place, struct err *err);
+	const struct config_location *location, struct err *err);
 
 /* A map instead of a word means the default, with these details. */
 static int read_choice_map(struct config *config, size_t i, const struct yaml *node,
-	const struct config_location *place, struct err *err)
+	const struct config_location *location, struct err *err)
 {
-	int r = config_set_scalar(config, i, config_keys[i].fallback, place, err);
+	int r = config_set_scalar(config, i, config_keys[i].fallback, location, err);
 
-	return r < 0 ? r : read_map(config, node, config_keys[i].name, place, err);
+	return r < 0 ? r : read_map(config, node, config_keys[i].name, location, err);
 }
 
 /* The text of a node if it can stand in a hint as it is, or NULL. */
@@ -275,73 +276,73 @@ static int hint_shape(struct err *err, const struct config_key *key, const struc
 }
 
 static int read_typed(struct config *config, size_t i, const struct yaml *node,
-	const struct config_location *place, struct err *err);
+	const struct config_location *location, struct err *err);
 
 /* 1: it counts; 0: not before it is confirmed. */
 static int may_set(struct config *config, const struct config_key *key, const struct yaml *node,
-	const struct config_location *place, struct err *err)
+	const struct config_location *location, struct err *err)
 {
 	AUTO_FREE char *file = NULL;
 
-	if (place->source == CONFIG_FROM_PROJECT && key->by == CONFIG_BY_USER) {
-		config_location_errorf(err, place,
+	if (location->source == CONFIG_FROM_PROJECT && key->by == CONFIG_BY_USER) {
+		config_location_errorf(err, location,
 			"%s cannot be set by a project; set it in your own configuration",
 			key->name);
 		return err_hint(err, "dlrun help dlrun.yaml");
 	}
 	if (key->by != CONFIG_BY_CONFIRMED || node->kind != YAML_SCALAR)
 		return 1;
-	file = config_file_named(config, place->file, node->text);
-	return config_claim(config, place, key->by, key->name, node->text, file);
+	file = config_file_named(config, location->file, node->text);
+	return config_claim(config, location, key->by, key->name, node->text, file);
 }
 
 static int config_file_read_value(struct config *config, size_t i, const struct yaml *node,
-	const struct config_location *place, struct err *err)
+	const struct config_location *location, struct err *err)
 {
-	int r = may_set(config, &config_keys[i], node, place, err);
+	int r = may_set(config, &config_keys[i], node, location, err);
 
 	if (r <= 0)
 		return r;
-	r = read_typed(config, i, node, place, err);
+	r = read_typed(config, i, node, location, err);
 	return r < 0 && err->id == E_CONFIG ? hint_shape(err, &config_keys[i], node) : r;
 }
 
 static int read_typed(struct config *config, size_t i, const struct yaml *node,
-	const struct config_location *place, struct err *err)
+	const struct config_location *location, struct err *err)
 {
 	const struct config_key *key = &config_keys[i];
 
 	if (yaml_is_null(node))
-		return config_location_errorf(err, place, "%s has no value", key->name);
+		return config_location_errorf(err, location, "%s has no value", key->name);
 	switch (key->type) {
 	case CONFIG_LIST:
-		return config_file_read_list(config, i, node, place, err);
+		return config_file_read_list(config, i, node, location, err);
 	case CONFIG_PORTS:
-		return read_ports(config, i, node, place, err);
+		return read_ports(config, i, node, location, err);
 	case CONFIG_COMMAND:
-		return read_command(config, i, node, place, err);
+		return read_command(config, i, node, location, err);
 	case CONFIG_ENV:
-		return read_env(config, i, node, place, err);
+		return read_env(config, i, node, location, err);
 	case CONFIG_SECRETS:
-		return config_file_read_secrets(config, i, node, place, err);
+		return config_file_read_secrets(config, i, node, location, err);
 	case CONFIG_TARGETS:
-		return config_read_targets(config, i, node, place, err);
+		return config_read_targets(config, i, node, location, err);
 	case CONFIG_REGISTRY:
-		return config_file_read_registry(config, i, node, place, err);
+		return config_file_read_registry(config, i, node, location, err);
 	case CONFIG_MAP:
 		if (node->kind != YAML_MAP)
-			return config_wrong_kind(err, place, key->name, "a map", node);
-		return read_map(config, node, key->name, place, err);
+			return config_wrong_kind(err, location, key->name, "a map", node);
+		return read_map(config, node, key->name, location, err);
 	default:
 		if (node->kind == YAML_MAP && has_keys_below(key->name))
-			return read_choice_map(config, i, node, place, err);
+			return read_choice_map(config, i, node, location, err);
 		if (node->kind != YAML_SCALAR)
-			return config_wrong_kind(err, place, key->name, "a single value", node);
-		return config_set_scalar(config, i, node->text, place, err);
+			return config_wrong_kind(err, location, key->name, "a single value", node);
+		return config_set_scalar(config, i, node->text, location, err);
 	}
 }
 
-/* The place where a key of that name is valid, with the value that was given: `gpus: 1` belongs
+/* The location where a key of that name is valid, with the value that was given: `gpus: 1` belongs
  * into `resources:`. NULL: nowhere; the caller frees. */
 static char *right_place(const struct yaml *item)
 {
@@ -357,7 +358,7 @@ static char *right_place(const struct yaml *item)
 	return NULL;
 }
 
-static int config_file_unknown_key(struct err *err, const struct config_location *place,
+static int config_file_unknown_key(struct err *err, const struct config_location *location,
 	const char *prefix, const struct yaml *item)
 {
 	AUTO_FREE char *right = *prefix ? NULL : right_place(item);
@@ -370,16 +371,16 @@ static int config_file_unknown_key(struct err *err, const struct config_location
 		if (below)
 			known[n++] = below;
 	}
-	return config_unknown_key(err, place, prefix, item, known, n, right);
+	return config_unknown_key(err, location, prefix, item, known, n, right);
 }
 
 static int read_map(struct config *config, const struct yaml *map, const char *prefix,
-	const struct config_location *place, struct err *err)
+	const struct config_location *location, struct err *err)
 {
 	int r = 0;
 
 	for (const struct yaml *item = map->first; item && r == 0; item = item->next) {
-		struct config_location here = config_location_of(place, item);
+		struct config_location here = config_location_of(location, item);
 		AUTO_FREE char *name =
 			*prefix ? mem_printf("%s.%s", prefix, item->key) : mem_strdup(item->key);
 		size_t i = config_key_index(name);
@@ -399,11 +400,11 @@ int config_read_text(struct config *config, enum config_source source, const cha
 
 	if (r < 0)
 		return r;
-	struct config_location place = {source, path, root->mark};
+	struct config_location location = {source, path, root->mark};
 	if (root->kind == YAML_MAP)
-		return read_map(config, root, "", &place, err);
+		return read_map(config, root, "", &location, err);
 	config_location_errorf(
-		err, &place, "the file must be a map of keys, not %s", kind_name(root));
+		err, &location, "the file must be a map of keys, not %s", kind_name(root));
 	return err_hint(err, "target: local");
 }
 

@@ -15,9 +15,23 @@
  * The keys of a target: kept as JSON under their names.
  */
 
+/* A value that is being read: of a target or registry, or a member of one. */
+struct config_reading {
+	struct config *config;
+	const struct config_location *location;
+	const struct yaml *node;
+	const char *name; /* "data", "results.pvc" */
+};
+
+/* A member that a map may have. */
+struct config_member {
+	const char *name;
+	config_read_fn *read;
+};
+
 static int wrong_kind(const struct config_reading *reading, const char *wanted, struct err *err)
 {
-	return config_wrong_kind(err, reading->place, reading->name, wanted, reading->node);
+	return config_wrong_kind(err, reading->location, reading->name, wanted, reading->node);
 }
 
 static bool config_target_is_text(const struct yaml *node)
@@ -29,13 +43,14 @@ static bool config_target_is_text(const struct yaml *node)
  * Simple values
  */
 
-int config_read_string(const struct config_reading *reading, struct json **ret, struct err *err)
+/* A string, not an empty one. */
+static int read_string(const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	if (reading->node->kind != YAML_SCALAR)
 		return wrong_kind(reading, "a single value", err);
 	if (!config_target_is_text(reading->node))
 		return config_location_errorf(
-			err, reading->place, "%s has no value", reading->name);
+			err, reading->location, "%s has no value", reading->name);
 	*ret = yaml_to_json_text(reading->node);
 	return 0;
 }
@@ -45,7 +60,7 @@ static int read_text_or_null(
 	const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	if (!yaml_is_null(reading->node))
-		return config_read_string(reading, ret, err);
+		return read_string(reading, ret, err);
 	*ret = json_null();
 	return 0;
 }
@@ -61,7 +76,7 @@ static int read_bool(const struct config_reading *reading, struct json **ret, st
 		return wrong_kind(reading, "true or false", err);
 	shown = str_shown(reading->node->text);
 	return config_location_errorf(
-		err, reading->place, "%s must be true or false, not '%s'", reading->name, shown);
+		err, reading->location, "%s must be true or false, not '%s'", reading->name, shown);
 }
 
 static int read_scalar_as(const struct config_reading *reading, enum config_type type,
@@ -70,12 +85,13 @@ static int read_scalar_as(const struct config_reading *reading, enum config_type
 	const struct config_key key = {.name = reading->name, .type = type, .choices = choices};
 	AUTO_ERR struct err cause = {0};
 
-	int r = config_read_string(reading, ret, err);
+	int r = read_string(reading, ret, err);
 	if (r < 0 || config_check_scalar(&key, reading->node->text, &cause) == 0)
 		return r;
 	if (type == CONFIG_ENUM)
-		return config_location_error(err, E_CONFIG, reading->place, cause.message);
-	return config_location_errorf(err, reading->place, "%s: %s", reading->name, cause.message);
+		return config_location_error(err, E_CONFIG, reading->location, cause.message);
+	return config_location_errorf(
+		err, reading->location, "%s: %s", reading->name, cause.message);
 }
 
 static int read_duration(const struct config_reading *reading, struct json **ret, struct err *err)
@@ -96,11 +112,11 @@ static int read_security(const struct config_reading *reading, struct json **ret
 /* A name with ~/ or a relative one is that of a file beside the configuration. */
 static int read_file_name(const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	int r = config_read_string(reading, ret, err);
+	int r = read_string(reading, ret, err);
 	if (r < 0)
 		return r;
 	AUTO_FREE char *path =
-		config_file_named(reading->config, reading->place->file, reading->node->text);
+		config_file_named(reading->config, reading->location->file, reading->node->text);
 	json_free(*ret);
 	*ret = json_string(path);
 	return 0;
@@ -110,7 +126,8 @@ static int read_file_name(const struct config_reading *reading, struct json **re
  * Maps and lists
  */
 
-int config_read_members(const struct config_reading *reading, const struct config_member *members,
+/* Read a map of members into *ret, which also has what was read before an error. */
+static int read_members(const struct config_reading *reading, const struct config_member *members,
 	size_t n, struct json **ret, struct err *err)
 {
 	const char *known[16];
@@ -123,7 +140,7 @@ int config_read_members(const struct config_reading *reading, const struct confi
 	*ret = json_object();
 	for (const struct yaml *item = reading->node->first; item; item = item->next) {
 		AUTO_FREE char *name = mem_printf("%s.%s", reading->name, item->key);
-		struct config_location here = config_location_of(reading->place, item);
+		struct config_location here = config_location_of(reading->location, item);
 		struct config_reading inner = {reading->config, &here, item, name};
 		struct json *value = NULL;
 		size_t i = 0;
@@ -150,7 +167,7 @@ static int read_named(const struct config_reading *reading, config_read_fn *read
 	*ret = json_object();
 	for (const struct yaml *item = reading->node->first; item; item = item->next) {
 		AUTO_FREE char *name = mem_printf("%s.%s", reading->name, item->key);
-		struct config_location here = config_location_of(reading->place, item);
+		struct config_location here = config_location_of(reading->location, item);
 		struct json *value = NULL;
 		int r = read(
 			&(struct config_reading){reading->config, &here, item, name}, &value, err);
@@ -170,7 +187,7 @@ static int read_items(const struct config_reading *reading, config_read_fn *read
 		return wrong_kind(reading, "a list", err);
 	*ret = json_array();
 	for (const struct yaml *item = reading->node->first; item; item = item->next) {
-		struct config_location here = config_location_of(reading->place, item);
+		struct config_location here = config_location_of(reading->location, item);
 		struct config_reading inner = {reading->config, &here, item, reading->name};
 		struct json *value = NULL;
 		int r = read(&inner, &value, err);
@@ -200,7 +217,7 @@ static int read_objects(const struct config_reading *reading, struct json **ret,
 
 static int read_text_map(const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	return read_named(reading, config_read_string, ret, err);
+	return read_named(reading, read_string, ret, err);
 }
 
 /*
@@ -213,7 +230,7 @@ static int read_data_path(const struct config_reading *reading, struct json **re
 
 	if (node->kind != YAML_SCALAR || (node->text[0] != '/' && node->text[0] != '~'))
 		return config_location_errorf(
-			err, reading->place, "%s must be an absolute path", reading->name);
+			err, reading->location, "%s must be an absolute path", reading->name);
 	*ret = yaml_to_json_text(node);
 	return 0;
 }
@@ -238,16 +255,15 @@ static int check_source(const struct config_reading *reading, const struct json 
 	if (n == 1)
 		return 0;
 	return config_location_errorf(
-		err, reading->place, "%s must have exactly one of: %s", reading->name, sources);
+		err, reading->location, "%s must have exactly one of: %s", reading->name, sources);
 }
 
 static int read_volume_source(
 	const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	static const struct config_member members[] = {{"pvc", config_read_string},
-		{"nfs", config_read_string}, {"host_path", config_read_string},
-		{"sub_path", config_read_string}, {"read_only", read_bool}};
-	int r = config_read_members(reading, members, ARRAY_LEN(members), ret, err);
+	static const struct config_member members[] = {{"pvc", read_string}, {"nfs", read_string},
+		{"host_path", read_string}, {"sub_path", read_string}, {"read_only", read_bool}};
+	int r = read_members(reading, members, ARRAY_LEN(members), ret, err);
 
 	return r < 0 ? r : check_source(reading, *ret, "pvc nfs host_path", err);
 }
@@ -259,17 +275,16 @@ static int read_kube_data(const struct config_reading *reading, struct json **re
 
 static int read_volume(const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	static const struct config_member members[] = {{"pvc", config_read_string},
-		{"nfs", config_read_string}, {"host_path", config_read_string},
-		{"sub_path", config_read_string}, {"read_only", read_bool},
-		{"path", config_read_string}};
-	int r = config_read_members(reading, members, ARRAY_LEN(members), ret, err);
+	static const struct config_member members[] = {{"pvc", read_string}, {"nfs", read_string},
+		{"host_path", read_string}, {"sub_path", read_string}, {"read_only", read_bool},
+		{"path", read_string}};
+	int r = read_members(reading, members, ARRAY_LEN(members), ret, err);
 
 	if (r < 0)
 		return r;
 	const char *path = json_get_str(*ret, "path");
 	if (!path || *path != '/')
-		return config_location_errorf(err, reading->place,
+		return config_location_errorf(err, reading->location,
 			"%s must have path:, an absolute path in the container", reading->name);
 	return check_source(reading, *ret, "pvc nfs host_path", err);
 }
@@ -281,20 +296,20 @@ static int read_volumes(const struct config_reading *reading, struct json **ret,
 
 static int read_results(const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	static const struct config_member members[] = {{"pvc", config_read_string},
-		{"nfs", config_read_string}, {"claim", read_size}, {"emptyDir", read_bool},
-		{"sub_path", config_read_string}, {"storage_class", config_read_string}};
-	int r = config_read_members(reading, members, ARRAY_LEN(members), ret, err);
+	static const struct config_member members[] = {{"pvc", read_string}, {"nfs", read_string},
+		{"claim", read_size}, {"emptyDir", read_bool}, {"sub_path", read_string},
+		{"storage_class", read_string}};
+	int r = read_members(reading, members, ARRAY_LEN(members), ret, err);
 
 	return r < 0 ? r : check_source(reading, *ret, "pvc nfs claim emptyDir", err);
 }
 
 static int read_gpu_type(const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	static const struct config_member members[] = {{"resource", config_read_string},
+	static const struct config_member members[] = {{"resource", read_string},
 		{"node_selector", read_text_map}, {"tolerations", read_objects}};
 
-	return config_read_members(reading, members, ARRAY_LEN(members), ret, err);
+	return read_members(reading, members, ARRAY_LEN(members), ret, err);
 }
 
 static int read_gpu_types(const struct config_reading *reading, struct json **ret, struct err *err)
@@ -306,7 +321,7 @@ static int config_target_read_registry(
 	const struct config_reading *reading, struct json **ret, struct err *err)
 {
 	return config_read_registry(
-		reading->config, reading->name, reading->node, reading->place, ret, err);
+		reading->config, reading->name, reading->node, reading->location, ret, err);
 }
 
 /* A path on the nodes, or that it is to be sent there. */
@@ -316,7 +331,7 @@ static int read_node_place(const struct config_reading *reading, struct json **r
 
 	if (node->kind != YAML_SCALAR ||
 		(node->text[0] != '/' && node->text[0] != '~' && !str_eq(node->text, "sync")))
-		return config_location_errorf(err, reading->place,
+		return config_location_errorf(err, reading->location,
 			"%s must be an absolute path on the hosts, or sync", reading->name);
 	*ret = yaml_to_json_text(node);
 	return 0;
@@ -330,7 +345,7 @@ static int read_node_data(const struct config_reading *reading, struct json **re
 static int config_target_add_hosts(const struct config_reading *reading, const struct yaml *item,
 	struct strv *hosts, struct err *err)
 {
-	struct config_location here = config_location_of(reading->place, item);
+	struct config_location here = config_location_of(reading->location, item);
 	AUTO_ERR struct err cause = {0};
 
 	if (!config_target_is_text(item))
@@ -353,7 +368,8 @@ static int read_hosts(const struct config_reading *reading, struct json **ret, s
 		item = item->next)
 		r = config_target_add_hosts(reading, item, &hosts, err);
 	if (r == 0 && hosts.n == 0)
-		r = config_location_errorf(err, reading->place, "%s names no host", reading->name);
+		r = config_location_errorf(
+			err, reading->location, "%s names no host", reading->name);
 	if (r < 0)
 		return r;
 	*ret = json_array();
@@ -381,14 +397,14 @@ static const struct {
 	{"ssh", SSH, "a target of kind ssh"}};
 
 const struct config_target_key config_target_keys[] = {
-	{"kind", CONFIG_BY_PROJECT, LOCAL | KUBERNETES | SSH, config_read_string,
+	{"kind", CONFIG_BY_PROJECT, LOCAL | KUBERNETES | SSH, read_string,
 		"What it is: local (this machine), kubernetes, or ssh (SSH hosts)",
 		"kind: kubernetes"},
 	{"annotations", CONFIG_BY_PROJECT, KUBERNETES, read_text_map,
 		"Added to everything that is made in the cluster", "annotations: {team: vision}"},
-	{"before", CONFIG_BY_PROJECT, LOCAL | KUBERNETES | SSH, config_read_string,
+	{"before", CONFIG_BY_PROJECT, LOCAL | KUBERNETES | SSH, read_string,
 		"As before: at the top, for this target", "before: source /opt/env.sh"},
-	{"context", CONFIG_BY_PROJECT, KUBERNETES, config_read_string,
+	{"context", CONFIG_BY_PROJECT, KUBERNETES, read_string,
 		"Context of the kubeconfig. Default: the current one", "context: research-a"},
 	{"data", CONFIG_BY_PROJECT, LOCAL, read_local_data,
 		"Where the paths of data: are on this machine",
@@ -399,7 +415,7 @@ const struct config_target_key config_target_keys[] = {
 	{"data", CONFIG_BY_PROJECT, SSH, read_node_data,
 		"Where the paths of data: are on the nodes; sync: sent once, and kept there",
 		"data: {data/imagenet: /srv/imagenet, data/labels: sync}"},
-	{"dir", CONFIG_BY_CONFIRMED, SSH, config_read_string,
+	{"dir", CONFIG_BY_CONFIRMED, SSH, read_string,
 		"Where dlrun keeps its things on the nodes. Default: ~/.dlrun", "dir: /scratch/me"},
 	{"gpu_types", CONFIG_BY_PROJECT, KUBERNETES, read_gpu_types,
 		"What --gpu-type NAME stands for",
@@ -411,22 +427,21 @@ const struct config_target_key config_target_keys[] = {
 		"Hosts as ssh knows them, with ranges; one that is free is taken. Default: the "
 		"target's name",
 		"hosts: [gpu1, me@gpu2, \"gpu[03-16]\"]"},
-	{"image_pull_secret", CONFIG_BY_PROJECT, KUBERNETES, config_read_string,
+	{"image_pull_secret", CONFIG_BY_PROJECT, KUBERNETES, read_string,
 		"Secret with the login for the registry", "image_pull_secret: regcred"},
 	{"labels", CONFIG_BY_PROJECT, KUBERNETES, read_text_map,
 		"Added to everything that is made in the cluster", "labels: {team: vision}"},
 	{"linger", CONFIG_BY_PROJECT, KUBERNETES, read_duration,
 		"As linger: at the top, for this target", "linger: 30m"},
-	{"namespace", CONFIG_BY_PROJECT, KUBERNETES, config_read_string,
+	{"namespace", CONFIG_BY_PROJECT, KUBERNETES, read_string,
 		"Namespace. Default: that of the context", "namespace: me"},
 	{"overlay", CONFIG_BY_TREE, KUBERNETES, read_file_name,
 		"A file with parts of a pod that are merged into every pod", "overlay: pod.yaml"},
-	{"platform", CONFIG_BY_PROJECT, KUBERNETES, config_read_string, "Platform of the nodes",
+	{"platform", CONFIG_BY_PROJECT, KUBERNETES, read_string, "Platform of the nodes",
 		"platform: linux/amd64"},
-	{"priority", CONFIG_BY_PROJECT, KUBERNETES, config_read_string,
+	{"priority", CONFIG_BY_PROJECT, KUBERNETES, read_string,
 		"PriorityClass, with a queue the WorkloadPriorityClass", "priority: low"},
-	{"queue", CONFIG_BY_PROJECT, KUBERNETES, config_read_string, "LocalQueue of Kueue",
-		"queue: gpu"},
+	{"queue", CONFIG_BY_PROJECT, KUBERNETES, read_string, "LocalQueue of Kueue", "queue: gpu"},
 	{"registry", CONFIG_BY_PROJECT, LOCAL | KUBERNETES, config_target_read_registry,
 		"As registry: at the top, for this target",
 		"registry: registry.example.com/me/dlrun"},
@@ -458,7 +473,8 @@ static int config_target_find_kind(
 	const struct yaml *node = yaml_get(reading->node, "kind");
 
 	if (!node) {
-		config_location_errorf(err, reading->place, "target %s has no kind", reading->name);
+		config_location_errorf(
+			err, reading->location, "target %s has no kind", reading->name);
 		return err_hint(err, "kind: ssh # or kubernetes, or local");
 	}
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
@@ -466,7 +482,7 @@ static int config_target_find_kind(
 			*ret = kinds[i].kind;
 			return 0;
 		}
-	struct config_location here = config_location_of(reading->place, node);
+	struct config_location here = config_location_of(reading->location, node);
 	config_location_errorf(err, &here, "the kind of target %s must be local, kubernetes or ssh",
 		reading->name);
 	return err_hint(err, "kind: ssh");
@@ -481,8 +497,8 @@ static const struct config_target_key *find_key(const char *name, unsigned kind)
 	return NULL;
 }
 
-static int config_target_fail_unknown(const struct config_location *place, const struct yaml *item,
-	unsigned kind, struct err *err)
+static int config_target_fail_unknown(const struct config_location *location,
+	const struct yaml *item, unsigned kind, struct err *err)
 {
 	const char *known[ARRAY_LEN(config_target_keys)];
 	size_t n = 0;
@@ -494,17 +510,17 @@ static int config_target_fail_unknown(const struct config_location *place, const
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		if (kinds[i].kind == kind)
 			what = kinds[i].what;
-	return config_unknown_key(err, place, what, item, known, n, NULL);
+	return config_unknown_key(err, location, what, item, known, n, NULL);
 }
 
 /* Keeps the value of a key unless it does not count before it is confirmed. */
-static void keep_value(const struct config_reading *reading, const struct config_location *place,
+static void keep_value(const struct config_reading *reading, const struct config_location *location,
 	const struct config_target_key *key, struct json *target, struct json *value)
 {
 	AUTO_FREE char *full = mem_printf("targets.%s.%s", reading->name, key->name);
 	bool is_default = str_eq(key->name, "dir") && str_eq(json_str(value), NODE_ROOT_DEFAULT);
 
-	if (is_default || config_claim(reading->config, place, key->by, full, json_str(value),
+	if (is_default || config_claim(reading->config, location, key->by, full, json_str(value),
 				  key->by == CONFIG_BY_TREE ? json_str(value) : NULL))
 		json_set(target, key->name, value);
 	else
@@ -521,7 +537,7 @@ static int config_target_read_target(
 	*ret = json_object();
 	int r = config_target_find_kind(reading, &kind, err);
 	for (const struct yaml *item = reading->node->first; item && r == 0; item = item->next) {
-		struct config_location here = config_location_of(reading->place, item);
+		struct config_location here = config_location_of(reading->location, item);
 		const struct config_target_key *key = find_key(item->key, kind);
 		struct json *value = NULL;
 
@@ -538,18 +554,18 @@ static int config_target_read_target(
 }
 
 int config_read_targets(struct config *config, size_t i, const struct yaml *node,
-	const struct config_location *place, struct err *err)
+	const struct config_location *location, struct err *err)
 {
 	struct config_value *value = &config->values[i];
 	int r = 0;
 
 	if (node->kind != YAML_MAP)
 		return config_wrong_kind(
-			err, place, config_keys[i].name, "a map of names to targets", node);
+			err, location, config_keys[i].name, "a map of names to targets", node);
 	if (!value->json)
 		value->json = json_object();
 	for (const struct yaml *item = node->first; item && r == 0; item = item->next) {
-		struct config_location here = config_location_of(place, item);
+		struct config_location here = config_location_of(location, item);
 		struct json *target = NULL;
 
 		r = config_target_read_target(
@@ -558,7 +574,7 @@ int config_read_targets(struct config *config, size_t i, const struct yaml *node
 			json_set(value->json, item->key, target);
 	}
 	if (r == 0)
-		config_value_mark(value, place);
+		config_value_mark(value, location);
 	return r;
 }
 
@@ -624,8 +640,8 @@ static void keep_if_counts(
 	AUTO_FREE char *row = mem_printf("registry.%s", reading->node->key);
 	enum config_setter by = config_keys[config_key_index(row)].by;
 
-	if (config_claim(
-		    reading->config, reading->place, by, reading->name, reading->node->text, file))
+	if (config_claim(reading->config, reading->location, by, reading->name, reading->node->text,
+		    file))
 		return;
 	json_free(*value);
 	*value = NULL;
@@ -634,23 +650,23 @@ static void keep_if_counts(
 static int config_target_read_repository(
 	const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	int r = config_read_string(reading, ret, err);
+	int r = read_string(reading, ret, err);
 	if (r < 0 || check_repository(reading->name, reading->node->text, err) == 0)
 		return r;
-	return config_location_prefix(err, reading->place);
+	return config_location_prefix(err, reading->location);
 }
 
 static int config_target_read_file(
 	const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	int r = config_read_string(reading, ret, err);
+	int r = read_string(reading, ret, err);
 	if (r < 0)
 		return r;
 	if (str_starts(reading->node->text, "~/") && str_empty(reading->config->home))
 		return config_location_errorf(
-			err, reading->place, "%s: HOME is not set", reading->name);
+			err, reading->location, "%s: HOME is not set", reading->name);
 	AUTO_FREE char *path =
-		config_file_named(reading->config, reading->place->file, reading->node->text);
+		config_file_named(reading->config, reading->location->file, reading->node->text);
 	json_free(*ret);
 	*ret = json_string(path);
 	keep_if_counts(reading, path, ret);
@@ -659,14 +675,14 @@ static int config_target_read_file(
 
 static int read_insecure(const struct config_reading *reading, struct json **ret, struct err *err)
 {
-	int r = config_read_string(reading, ret, err);
+	int r = read_string(reading, ret, err);
 	if (r < 0)
 		return r;
 	json_free(*ret);
 	*ret = yaml_to_json(reading->node);
 	if (json_kind(*ret) != JSON_BOOL)
 		return config_location_errorf(
-			err, reading->place, "%s must be true or false", reading->name);
+			err, reading->location, "%s must be true or false", reading->name);
 	if (str_eq(reading->node->text, "true"))
 		keep_if_counts(reading, NULL, ret);
 	return 0;
@@ -676,12 +692,12 @@ static int read_forward(const struct config_reading *reading, struct json **ret,
 {
 	struct kube_service_port where;
 
-	int r = config_read_string(reading, ret, err);
+	int r = read_string(reading, ret, err);
 	if (r < 0)
 		return r;
 	r = kube_service_parse(reading->node->text, &where, err);
 	if (r < 0)
-		return config_location_prefix(err, reading->place);
+		return config_location_prefix(err, reading->location);
 	keep_if_counts(reading, NULL, ret);
 	return 0;
 }
@@ -692,26 +708,26 @@ static const struct config_member members[] = {{"push", config_target_read_repos
 	{"insecure", read_insecure}, {"forward", read_forward}};
 
 int config_read_registry(struct config *config, const char *what, const struct yaml *node,
-	const struct config_location *place, struct json **json, struct err *err)
+	const struct config_location *location, struct json **json, struct err *err)
 {
 	AUTO_JSON struct json *object = NULL;
 
 	if (node->kind == YAML_LIST || yaml_is_null(node))
-		return config_wrong_kind(err, place, what, "HOST[:PORT]/REPO or a map", node);
+		return config_wrong_kind(err, location, what, "HOST[:PORT]/REPO or a map", node);
 	if (node->kind == YAML_SCALAR) {
 		int r = config_set_registry(what, node->text, json, err);
-		return r < 0 ? config_location_prefix(err, place) : 0;
+		return r < 0 ? config_location_prefix(err, location) : 0;
 	}
-	const struct config_reading reading = {config, place, node, what};
-	int r = config_read_members(&reading, members, ARRAY_LEN(members), &object, err);
+	const struct config_reading reading = {config, location, node, what};
+	int r = read_members(&reading, members, ARRAY_LEN(members), &object, err);
 	if (r < 0)
 		return r;
 	if (!json_get(object, "push")) {
-		config_location_errorf(err, place, "%s has no push", what);
+		config_location_errorf(err, location, "%s has no push", what);
 		return err_hint(err, "registry: {push: registry.example.com/me/dlrun}");
 	}
 	if (!yaml_get(node, "cert") != !yaml_get(node, "key")) {
-		config_location_errorf(err, place, "%s has only one of cert and key", what);
+		config_location_errorf(err, location, "%s has only one of cert and key", what);
 		return err_hint(err, "registry: {push: %s, cert: client.cert, key: client.key}",
 			json_get_str(object, "push"));
 	}

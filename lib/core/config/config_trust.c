@@ -230,15 +230,15 @@ char *config_file_named(const struct config *config, const char *from, const cha
 	return fs_join(dir, text);
 }
 
-bool config_claim(struct config *config, const struct config_location *place, enum config_setter by,
-	const char *key, const char *value, const char *file)
+bool config_claim(struct config *config, const struct config_location *location,
+	enum config_setter by, const char *key, const char *value, const char *file)
 {
-	if (place->source != CONFIG_FROM_PROJECT || by == CONFIG_BY_PROJECT)
+	if (location->source != CONFIG_FROM_PROJECT || by == CONFIG_BY_PROJECT)
 		return true;
 	if (by == CONFIG_BY_TREE && is_in_tree(config->root, file))
 		return true;
 	*vec_push(&config->project.claims) = (struct config_claim){
-		mem_printf("%s:%u", place->file, place->at.line), mem_strdup(key),
+		mem_printf("%s:%u", location->file, location->at.line), mem_strdup(key),
 		mem_strdup(value), by == CONFIG_BY_CONFIRMED ? mem_strdup(file) : NULL};
 	return config->project.is_confirmed;
 }

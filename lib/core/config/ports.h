@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The TCP ports that a program listens on, as people name them for a run (ports:, --port): made
- * known to the place that it runs on, and reachable here while its log is followed.
+ * known to the location that it runs on, and reachable here while its log is followed.
  */
 #ifndef DLRUN_CORE_CONFIG_PORTS_H
 #define DLRUN_CORE_CONFIG_PORTS_H

@@ -22,7 +22,7 @@ char *words_get_one(const struct json *object, const char *key);
 /* Placeholder for the tree of an attempt in the words of its command and the values of its
  * variables: only its target knows where the tree is. */
 #define WORDS_TREE "${DLRUN_TREE}"
-/* Returns text with tree in place of WORDS_TREE. The caller frees. */
+/* Returns text with tree in location of WORDS_TREE. The caller frees. */
 char *words_in_tree(const char *text, const char *tree);
 
 /* Format a reason for waiting as of now: " since 2026-11-23T05:04:25Z", which does not change while

@@ -286,7 +286,7 @@ int pack_write(struct pack *pack, struct snapshot *snapshot, struct sink *sink, 
 	}
 }
 
-int pack_reuse(struct pack *pack, const struct pack_reused *reused, struct sink *sink,
+int pack_rebase(struct pack *pack, const struct pack_reused *reused, struct sink *sink,
 	const char *name, struct image *ret, struct err *err)
 {
 	AUTO_STRV struct strv labels = {0};

@@ -69,7 +69,7 @@ struct pack_reused {
 	const char *commit; /* NULL: none */
 };
 /* Write an image with the code of another one, its layers as they are, on this pack's base. */
-int pack_reuse(struct pack *pack, const struct pack_reused *reused, struct sink *sink,
+int pack_rebase(struct pack *pack, const struct pack_reused *reused, struct sink *sink,
 	const char *name, struct image *ret, struct err *err);
 
 /* A file to add to that image, at path (absolute, in a directory of its own). fd: read from the

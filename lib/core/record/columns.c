@@ -61,7 +61,8 @@ const struct json *metric_main(const struct json *metrics)
 	return best;
 }
 
-void metric_value(const struct json *metric, struct buf *out)
+/* Add the value with at most 4 digits: "2.31", "nan". */
+static void columns_add_metric(const struct json *metric, struct buf *out)
 {
 	const char *not_finite = json_get_str(metric, "not_finite");
 	const struct json *value = json_get(metric, "value");
@@ -87,7 +88,7 @@ void metric_text(const struct json *metric, size_t width, struct buf *out)
 		buf_adds(out, "…");
 	}
 	buf_addf(out, "%s ", name);
-	metric_value(metric, out);
+	columns_add_metric(metric, out);
 }
 
 bool select_is_set(const struct select_rules *rules)

@@ -86,8 +86,6 @@ char *run_command_line(const struct run *run);
  * json_key. */
 const struct json *metric_main(const struct json *metrics);
 
-/* Add the value with at most 4 digits: "2.31", "nan". */
-void metric_value(const struct json *metric, struct buf *out);
 /* Add name and value: "loss 2.31"; a name of more than width characters loses its beginning (with
  * "…"). */
 void metric_text(const struct json *metric, size_t width, struct buf *out);

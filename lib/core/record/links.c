@@ -175,7 +175,7 @@ static void links_end_line(struct links *links)
 }
 
 /* A line that is too long goes on with its last part, which has room for a whole address. */
-static void links_make_capacity(struct links *links, size_t len)
+static void links_make_space(struct links *links, size_t len)
 {
 	enum { KEPT = LINKS_LINE_MAX / 2 };
 
@@ -193,7 +193,7 @@ static void add_to_line(struct links *links, const char *data, size_t len)
 	while (len > 0) {
 		size_t n = len < PIECE ? len : PIECE;
 
-		links_make_capacity(links, n);
+		links_make_space(links, n);
 		buf_add(&links->line, data, n);
 		data += n;
 		len -= n;

@@ -10,7 +10,7 @@
 #include "core/record/params.h"
 #include "core/record/results.h"
 
-enum { POLLS_MAX = 1000 * 1000 * 1000 };
+enum { SAMPLES_MAX = 1000 * 1000 * 1000 };
 
 /* A member of that kind, or NULL. */
 static const struct json *part(const struct json *object, const char *key, enum json_kind kind)
@@ -113,7 +113,7 @@ void observed_add_rank(struct json *all, const struct json *one)
 }
 
 /*
- * Looks
+ * Samples
  */
 
 static void keep_most(struct json *usage, const char *key, double value)
@@ -124,25 +124,25 @@ static void keep_most(struct json *usage, const char *key, double value)
 
 static void keep_mean(struct json *kept, struct json *usage, double value)
 {
-	int64_t polls = json_get_int(kept, "gpu_looks", 0);
+	int64_t samples = json_get_int(kept, "gpu_looks", 0);
 	double mean = json_get_num(usage, "gpu_busy", 0);
 
 	if (value < 0)
 		return;
-	if (polls < 0 || polls > POLLS_MAX)
-		polls = 0;
-	json_set_num(usage, "gpu_busy", (mean * (double)polls + value) / (double)(polls + 1));
-	json_set_int(kept, "gpu_looks", polls + 1);
+	if (samples < 0 || samples > SAMPLES_MAX)
+		samples = 0;
+	json_set_num(usage, "gpu_busy", (mean * (double)samples + value) / (double)(samples + 1));
+	json_set_int(kept, "gpu_looks", samples + 1);
 }
 
-void observed_keep(struct json *kept, const struct json *poll)
+void observed_keep(struct json *kept, const struct json *sample)
 {
-	const struct json *now = json_get(poll, "now");
+	const struct json *now = json_get(sample, "now");
 	struct json *usage = json_sub(kept, "usage");
 
-	json_set_str(kept, "time", json_get_str(poll, "time"));
+	json_set_str(kept, "time", json_get_str(sample, "time"));
 	json_set(kept, "now", now ? json_clone(now) : json_null());
-	keep_most(usage, "cpu_s", json_get_num(json_get(poll, "usage"), "cpu_s", -1));
+	keep_most(usage, "cpu_s", json_get_num(json_get(sample, "usage"), "cpu_s", -1));
 	keep_most(usage, "memory_peak_bytes", json_get_num(now, "memory_bytes", -1));
 	keep_most(usage, "gpu_memory_peak_bytes", json_get_num(now, "gpu_memory_bytes", -1));
 	keep_mean(kept, usage, json_get_num(now, "gpu_busy", -1));

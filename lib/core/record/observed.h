@@ -24,9 +24,9 @@ void observed_merge(const struct json *observed, struct json *doc);
 void observed_add_rank(struct json *all, const struct json *one);
 
 /* Add a single sample ("time", "now", and "cpu_s" in "usage") to kept, an object for such samples:
- * peaks stay, gpu_busy becomes the mean of all samples that have it ("gpu_polls" counts them). Use
+ * peaks stay, gpu_busy becomes the mean of all samples that have it ("gpu_looks" counts them). Use
  * between two samples is not estimated: energy_j stays as it is. */
-void observed_keep(struct json *kept, const struct json *poll);
+void observed_keep(struct json *kept, const struct json *sample);
 
 /* Read OBSERVED_FILE; NULL where there is none (yet) or it cannot be read. */
 struct json *observed_read(const char *attempt_dir);

@@ -109,13 +109,18 @@ static size_t params_kind_of(const char *path)
 	return kind;
 }
 
-static unsigned level_of(const char *path)
+static unsigned count_slashes(const char *path)
 {
-	unsigned slashes = 0;
+	unsigned n = 0;
 
 	for (const char *at = path; (at = strchr(at, '/')); at++)
-		slashes++;
-	return slashes - kinds[params_kind_of(path)].levels;
+		n++;
+	return n;
+}
+
+static unsigned level_of(const char *path)
+{
+	return count_slashes(path) - kinds[params_kind_of(path)].levels;
 }
 
 static int compare_level(const void *a, const void *b)
@@ -208,21 +213,18 @@ struct params *params_new(const char *outputs)
 
 struct walk {
 	struct outputs_files *files;
-	struct strv dirs; /* to be visited, relative to the top */
+	struct strv dirs; /* to be read, relative to the top */
 	size_t entries;
 };
 
-static void visit_entry(struct walk *walk, int dirfd, const char *dir, const char *name)
+static void add_entry(struct walk *walk, int dirfd, const char *dir, const char *name)
 {
 	AUTO_FREE char *path = *dir ? mem_printf("%s/%s", dir, name) : mem_strdup(name);
-	unsigned level = 0;
 	struct stat st;
 
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return;
-	for (const char *at = path; (at = strchr(at, '/')); at++)
-		level++;
-	if (S_ISDIR(st.st_mode) && level < PARAMS_LEVELS)
+	if (S_ISDIR(st.st_mode) && count_slashes(path) < PARAMS_LEVELS)
 		strv_add(&walk->dirs, path);
 	else if (S_ISREG(st.st_mode) && params_kind_of(path) < PARAMS_FILES)
 		*vec_push(walk->files) =
@@ -230,7 +232,7 @@ static void visit_entry(struct walk *walk, int dirfd, const char *dir, const cha
 				(int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec};
 }
 
-static void params_visit(struct walk *walk, int root, const char *dir)
+static void params_read_dir(struct walk *walk, int root, const char *dir)
 {
 	int fd = fs_open_beneath(root, *dir ? dir : ".", O_RDONLY | O_DIRECTORY, 0);
 	AUTO_DIR DIR *stream = fd < 0 ? NULL : fdopendir(fd);
@@ -249,7 +251,7 @@ static void params_visit(struct walk *walk, int root, const char *dir)
 			continue;
 		if (may_be_dir || str_ends(entry->d_name, ".json") ||
 			str_ends(entry->d_name, ".yaml"))
-			visit_entry(walk, dirfd(stream), dir, entry->d_name);
+			add_entry(walk, dirfd(stream), dir, entry->d_name);
 	}
 }
 
@@ -285,7 +287,7 @@ static void find_files(struct params *params, int root)
 	strv_add(&walk.dirs, "");
 	for (size_t i = 0; i < walk.dirs.n && walk.entries < PARAMS_ENTRIES; i++) {
 		AUTO_FREE char *dir = mem_strdup(walk.dirs.v[i]);
-		params_visit(&walk, root, dir);
+		params_read_dir(&walk, root, dir);
 	}
 	size_t n = params_choose(&files, chosen);
 	for (size_t i = 0; i < n; i++)

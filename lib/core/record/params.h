@@ -37,7 +37,7 @@ enum {
 	PARAMS_KEY_MAX = 200,
 	PARAMS_TEXT_MAX = 1000,     /* bytes of a value; what is longer is left out */
 	PARAMS_LEVELS = 6,          /* directories below the top that are looked into */
-	PARAMS_ENTRIES = 20 * 1000, /* names that one look reads */
+	PARAMS_ENTRIES = 20 * 1000, /* names that one poll reads */
 };
 
 /* Choose the files that count, in order of precedence, at most PARAMS_FILES. */

@@ -100,7 +100,7 @@ struct json *results_json(const struct outputs_files *files, bool is_cut)
  * Reports of pods
  */
 
-struct notified {
+struct pod_report {
 	struct tops entries;
 	uint64_t files, bytes, more;
 	struct strv names;                    /* of the entries */
@@ -108,12 +108,12 @@ struct notified {
 	struct VEC_OF(const char *) contents; /* and what is in it */
 };
 
-static void notified_done(struct notified *notified)
+static void report_done(struct pod_report *report)
 {
-	vec_done(&notified->entries);
-	strv_done(&notified->names);
-	outputs_files_done(&notified->params);
-	vec_done(&notified->contents);
+	vec_done(&report->entries);
+	strv_done(&report->names);
+	outputs_files_done(&report->params);
+	vec_done(&report->contents);
 }
 
 static bool results_take_number(const char **at, uint64_t *ret)
@@ -146,7 +146,7 @@ static char *results_take_name(const char **at)
 	return name;
 }
 
-static bool take_params(const char **at, const char *prefix, struct notified *notified)
+static bool take_params(const char **at, const char *prefix, struct pod_report *report)
 {
 	uint64_t size;
 
@@ -156,21 +156,21 @@ static bool take_params(const char **at, const char *prefix, struct notified *no
 	const char *content = *at + len + 1;
 	if (!(*at)[len] || strnlen(content, (size_t)size + 1) <= size)
 		return false;
-	*vec_push(&notified->params) = (struct outputs_file){
+	*vec_push(&report->params) = (struct outputs_file){
 		.path = mem_printf("%s%.*s", prefix, (int)len, *at), .size = size};
-	*vec_push(&notified->contents) = content;
+	*vec_push(&report->contents) = content;
 	*at = content + size + 1;
 	return true;
 }
 
-static bool results_take_line(const char **at, const char *prefix, struct notified *notified)
+static bool results_take_line(const char **at, const char *prefix, struct pod_report *report)
 {
 	static const char params[] = "params ";
 	struct top top = {0};
 
 	if (str_starts(*at, params)) {
 		*at += strlen(params);
-		return take_params(at, prefix, notified);
+		return take_params(at, prefix, report);
 	}
 	if (!results_take_number(at, &top.files) || !results_take_number(at, &top.bytes))
 		return false;
@@ -182,12 +182,12 @@ static bool results_take_line(const char **at, const char *prefix, struct notifi
 		return true;
 	top.len = strlen(name);
 	top.path = name;
-	strv_add_take(&notified->names, TAKE(name));
-	*vec_push(&notified->entries) = top;
+	strv_add_take(&report->names, TAKE(name));
+	*vec_push(&report->entries) = top;
 	return true;
 }
 
-static bool results_take_notified(const char *text, size_t rank, struct notified *notified)
+static bool results_take_report(const char *text, size_t rank, struct pod_report *report)
 {
 	AUTO_FREE char *prefix = rank ? mem_printf("rank-%zu/", rank) : mem_strdup("");
 	const char *at = text ? strstr(text, KUBE_JOB_RESULTS " ") : NULL;
@@ -199,26 +199,26 @@ static bool results_take_notified(const char *text, size_t rank, struct notified
 	if (!results_take_number(&at, &files) || !results_take_number(&at, &bytes) ||
 		!results_take_number(&at, &more))
 		return false;
-	notified->files += files;
-	notified->bytes += bytes;
-	notified->more += rank ? 0 : more;
-	while (*at && results_take_line(&at, prefix, notified))
+	report->files += files;
+	report->bytes += bytes;
+	report->more += rank ? 0 : more;
+	while (*at && results_take_line(&at, prefix, report))
 		continue;
 	if (rank && files) {
-		*vec_push(&notified->entries) = (struct top){prefix, strlen(prefix), files, bytes};
-		strv_add_take(&notified->names, TAKE(prefix));
+		*vec_push(&report->entries) = (struct top){prefix, strlen(prefix), files, bytes};
+		strv_add_take(&report->names, TAKE(prefix));
 	}
 	return true;
 }
 
-static struct json *notified_params(const struct notified *notified)
+static struct json *report_params(const struct pod_report *report)
 {
 	const struct outputs_file *chosen[PARAMS_FILES] = {0};
-	size_t n = params_choose(&notified->params, chosen);
+	size_t n = params_choose(&report->params, chosen);
 	struct json *all = json_object();
 
 	for (size_t i = 0; i < n; i++) {
-		const char *content = notified->contents.v[chosen[i] - notified->params.v];
+		const char *content = report->contents.v[chosen[i] - report->params.v];
 		AUTO_JSON struct json *values =
 			params_read(chosen[i]->path, content, (size_t)chosen[i]->size);
 		params_complete(values, all);
@@ -226,17 +226,17 @@ static struct json *notified_params(const struct notified *notified)
 	return all;
 }
 
-struct json *results_notified(char *const *texts, size_t n, struct json **ret_params)
+struct json *results_reported(char *const *texts, size_t n, struct json **ret_params)
 {
-	AUTO(notified_done) struct notified notified = {0};
+	AUTO(report_done) struct pod_report report = {0};
 	bool is_cut = false;
 
-	if (n == 0 || !results_take_notified(texts[0], 0, &notified))
+	if (n == 0 || !results_take_report(texts[0], 0, &report))
 		return NULL;
 	for (size_t i = 1; i < n; i++)
-		is_cut |= !results_take_notified(texts[i], i, &notified);
-	*ret_params = notified_params(&notified);
-	return sum_json(&notified.entries, notified.files, notified.bytes, notified.more, is_cut);
+		is_cut |= !results_take_report(texts[i], i, &report);
+	*ret_params = report_params(&report);
+	return sum_json(&report.entries, report.files, report.bytes, report.more, is_cut);
 }
 
 bool results_is_valid(const struct json *results)

@@ -26,7 +26,7 @@ struct json *results_json(const struct outputs_files *files, bool is_cut);
 /* The same from what the pods of a run reported at their end (KUBE_JOB_RESULTS of job.h): texts,
  * one for each rank, or NULL. A missing report sets is_cut; returns NULL if that of the first rank
  * is missing. *ret_params: the content of files of parameters (params.h). The caller frees both. */
-struct json *results_notified(char *const *texts, size_t n, struct json **ret_params);
+struct json *results_reported(char *const *texts, size_t n, struct json **ret_params);
 /* Whether results is valid: from elsewhere it may be anything. */
 bool results_is_valid(const struct json *results);
 /* For people: "lightning_logs/ 12 files 3.1 MiB", "model.pt 41 MiB", "and 5 more"; the largest

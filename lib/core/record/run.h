@@ -103,7 +103,8 @@ void run_add_attempt(struct run *run, const char *handle);
 const char *run_handle(const struct run *run); /* of the newest attempt, or NULL */
 /* The handle of attempt number, from 1; NULL if there is none. */
 const char *run_attempt_handle(const struct run *run, int number);
-/* Set the newest attempt's own image: that of the run, and more (relay.h). NULL: it has none. */
+/* Set the newest attempt's own image: that of the run, and more (carry_over.h). NULL: it has
+ * none. */
 void run_set_attempt_image(struct run *run, const char *ref);
 const char *run_attempt_image_digest(const struct run *run);
 /* Set the end of the newest attempt; the run's times follow (started: of the first attempt). 0: not

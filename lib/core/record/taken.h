@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Local record of results that were only in the pods of an ended run: until when they wait there,
- * and the list of those that were taken here (take.h).
+ * and the list of those that were taken here (app/transfer/fetch.h).
  */
 #ifndef DLRUN_CORE_RECORD_TAKEN_H
 #define DLRUN_CORE_RECORD_TAKEN_H
@@ -27,7 +27,7 @@ char *taken_path(const struct dirs *dirs, const char *run_id, int attempt);
 /* Whether the results of that attempt are here. */
 bool taken_is_done(const struct dirs *dirs, const char *run_id, int attempt);
 
-/* Read the list of what was taken of the attempt, for relay.h: 1; 0: there is none. */
+/* Read the list of what was taken of the attempt, for carry_over.h: 1; 0: there is none. */
 int taken_read(const struct dirs *dirs, const char *run_id, int attempt, struct buf *ret);
 
 enum { TAKEN_MAX = 64 << 20 };

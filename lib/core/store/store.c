@@ -55,7 +55,7 @@ static const char *const migrations[] = {
 	" WHERE state NOT IN ('succeeded', 'failed', 'cancelled', 'lost');",
 };
 
-enum { VERSION = sizeof(migrations) / sizeof(*migrations) };
+enum { VERSION = ARRAY_LEN(migrations) };
 
 /*
  * Failures
@@ -281,7 +281,7 @@ static int harden(struct store *store, struct err *err)
 		{SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0},
 	};
 
-	for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++)
+	for (size_t i = 0; i < ARRAY_LEN(settings); i++)
 		sqlite3_db_config(store->db, settings[i].what, settings[i].value, NULL);
 	sqlite3_limit(store->db, SQLITE_LIMIT_LENGTH, VALUE_MAX);
 	sqlite3_limit(store->db, SQLITE_LIMIT_ATTACHED, 0);
@@ -705,7 +705,7 @@ int store_list(struct store *store, const struct store_filter *filter, struct ru
  * RUN as users write it (cli.md, "Rules for every command").
  */
 
-enum { BACK_MAX = 1000000, NEAR_MAX = ERR_EVIDENCE_MAX, NEAR_POLL = 1000 };
+enum { BACK_MAX = 1000000, NEAR_MAX = ERR_EVIDENCE_MAX, NEAR_READ = 1000 };
 
 /* @ is 0, @-3 is 3; -1: not of that form. */
 static int64_t parse_back(const char *text)
@@ -785,7 +785,7 @@ static void add_nearest(struct store *store, const char *text, struct err *err)
 
 	if (store_prepare(store, "SELECT id FROM runs ORDER BY seq DESC LIMIT ?1", &stmt, NULL) < 0)
 		return;
-	sqlite3_bind_int(stmt, 1, NEAR_POLL);
+	sqlite3_bind_int(stmt, 1, NEAR_READ);
 	while (sqlite3_step(stmt) == SQLITE_ROW) {
 		const char *id = (const char *)sqlite3_column_text(stmt, 0);
 		unsigned distance = run_id_is_valid(id) ? distance_to(text, id) : UINT32_MAX;
@@ -851,9 +851,9 @@ int store_check(struct store *store, struct err *err)
 		r = store_step(store, stmt, err);
 	if (r <= 0)
 		return r;
-	const char *decision = (const char *)sqlite3_column_text(stmt, 0);
-	if (str_eq(decision, "ok"))
+	const char *result = (const char *)sqlite3_column_text(stmt, 0);
+	if (str_eq(result, "ok"))
 		return 0;
-	AUTO_FREE char *shown = str_shown(decision ? decision : "");
+	AUTO_FREE char *shown = str_shown(result ? result : "");
 	return err_set(err, E_STORE, "%s is damaged: %s", store->path, shown);
 }

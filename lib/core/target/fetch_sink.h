@@ -69,7 +69,7 @@ struct fetch_sink {
 	bool is_brief;
 	bool takes;  /* all of it is kept here: what waits for that there may end */
 	bool ending; /* with takes: of what is being removed, once the program has ended */
-	/* List of the files that the next attempt must have again (relay.h); or NULL. */
+	/* List of the files that the next attempt must have again (carry_over.h); or NULL. */
 	struct buf *taken;
 	bool from_tree; /* what lies in the tree of the attempt, instead of its results */
 };

@@ -47,7 +47,7 @@ struct target_job {
 	/* "REPO@sha256:…" of an image in a registry, where the target takes images from one
 	 * (needs_image); then layout and image are NULL. */
 	const char *image_ref;
-	bool relays; /* that image has the results of the attempt before (relay.h) */
+	bool carries_over; /* that image has the results of the attempt before (carry_over.h) */
 };
 
 /* The state of an attempt as the target knows it now. */
@@ -55,8 +55,8 @@ struct target_status {
 	enum run_state state;
 	struct run_exit exit;
 	int64_t started_ms, ended_ms; /* wall clock of the target; 0: not yet */
-	/* Set if the attempt has ended and its results wait at the target until then for run_take
-	 * (ops.h); else 0. */
+	/* Set if the attempt has ended and its results wait at the target until then for take_run
+	 * (app/transfer/fetch.h); else 0. */
 	int64_t results_until_ms;
 	char *results_lost; /* why results that waited there are gone, as far as known; or NULL */
 	bool cancelling;
@@ -192,9 +192,6 @@ struct target_ops {
 	 * checks whether it would accept that, if it supports this. Blocks. */
 	int (*preview)(struct target *target, const struct target_job *job, struct json **ret,
 		struct strv *ret_notes, struct err *err);
-	/* A stream to a port of the program: *ret_fd is connected when done. */
-	int (*open_port)(struct target *target, const char *handle, int rank, int port, int *ret_fd,
-		struct target_call *call, struct err *err);
 	/* Forward a connected socket to a port of the program of a rank. fd is the target's from
 	 * now on, whatever is returned. Done when the connection has ended, with the reason if that
 	 * was not orderly. Cancelled with target_call_cancel: the socket is reset. */
@@ -212,8 +209,8 @@ struct target_ops {
 	/* Offer the run's results to the sink (app/transfer/fetch.h). */
 	int (*fetch)(struct target *target, const char *handle, struct fetch_sink *sink,
 		struct target_call *call, struct err *err);
-	/* The records of runs that live there, with the member "adopted" (adopt.h): that of id,
-	 * E_RUN_NOT_FOUND without one, or (id NULL) all of this user. */
+	/* The records of runs that live there, with the member "adopted" (app/runs/refresh.h): that
+	 * of id, E_RUN_NOT_FOUND without one, or (id NULL) all of this user. */
 	int (*adopt)(struct target *target, const char *id, struct run_list *ret,
 		struct target_call *call, struct err *err);
 	void (*free)(struct target *target);

@@ -155,7 +155,7 @@ struct kube_run {
 	const struct strv *exclude;
 	uint64_t collect_bytes;
 	int64_t linger_ms; /* results that end with the pod are kept so long; 0: not */
-	bool relays;       /* the image has KUBE_CARRIED */
+	bool carries_over; /* the image has KUBE_CARRIED */
 	struct kube_place results;
 	const struct kube_output *outputs;
 	size_t n_outputs;

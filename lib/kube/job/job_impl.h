@@ -25,7 +25,7 @@ struct job {
 	bool counts;         /* pods are told how often they failed before */
 	bool collects;       /* what the program leaves in its tree */
 	bool lingers;        /* results end with the pod, which waits for somebody to take them */
-	bool relays;         /* results of the attempt before are put back */
+	bool carries_over;   /* results of the attempt before are put back */
 	bool keeps_results;  /* on storage that outlives the pod */
 	bool shares_results; /* several ranks have the same storage */
 	/* The script is started by Python, which starts the program alone where there is no

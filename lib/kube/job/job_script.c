@@ -669,14 +669,14 @@ void job_choose_collector(struct job *job, bool ends_with_pod)
 		return;
 	job->collects = run->collects;
 	job->lingers = ends_with_pod && run->linger_ms > 0;
-	job->relays = run->relays;
+	job->carries_over = run->carries_over;
 }
 
 static bool job_has_script(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 
-	return run->before || run->setup || job->relays || stays(job) ||
+	return run->before || run->setup || job->carries_over || stays(job) ||
 	       (job->counts && !run->has_no_shell);
 }
 
@@ -782,7 +782,7 @@ static char *make_script(const struct job *job)
 			run->attempt);
 	if (job->collects)
 		buf_adds(&script, collect_begin);
-	if (job->relays)
+	if (job->carries_over)
 		buf_adds(&script, relay_lines);
 	if (run->setup)
 		buf_adds(&script, setup_lines);

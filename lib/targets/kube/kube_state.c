@@ -661,7 +661,7 @@ static void response_question(struct kube_batch *batch, struct question *questio
 
 		for (size_t i = 0; i < status.ranks.n; i++)
 			texts[i] = status.ranks.v[i].notified;
-		results = results_notified(texts, status.ranks.n, &params);
+		results = results_reported(texts, status.ranks.n, &params);
 		if (results) {
 			if (!*observed)
 				*observed = json_object();

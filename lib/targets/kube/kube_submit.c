@@ -230,7 +230,7 @@ static void set_program(struct kube_plan *plan, const struct target_job *job)
 	run->exclude = &runtime->collect.exclude;
 	run->collect_bytes = runtime->collect.size_bytes;
 	run->linger_ms = runtime->linger_ms;
-	run->relays = job->relays;
+	run->carries_over = job->carries_over;
 	run->ports = plan->spec->ports.v;
 	run->n_ports = plan->spec->ports.n;
 	if (runtime->signal) {

@@ -78,7 +78,7 @@ static void test_hostile_names(void **state)
 static void check_notified(char *const *texts, size_t n, const char *want, const char *want_params)
 {
 	struct json *params = NULL;
-	AUTO_JSON struct json *results = results_notified(texts, n, &params);
+	AUTO_JSON struct json *results = results_reported(texts, n, &params);
 	AUTO_BUF struct buf text;
 
 	buf_init(&text, 1 << 20);

@@ -202,13 +202,13 @@ static void test_shorter_and_replaced(void **state)
 	assert_int_not_equal(inode_of(EVENTS), inode);
 	/* Another one of the same size or more: its last bytes tell, the next look copies it. */
 	counts = observe(c + 2, 3000, 3);
-	assert_true(counts.is_requested_again);
+	assert_true(counts.wants_more);
 	assert_int_equal(requested, 64);
 	counts = observe(c + 2, 3000, 3);
-	assert_false(counts.is_requested_again);
+	assert_false(counts.wants_more);
 	is_here(EVENTS, c + 2, 3000);
 	counts = observe(c + 3, 9000, 4);
-	assert_true(counts.is_requested_again);
+	assert_true(counts.wants_more);
 	is_here(EVENTS, c + 2, 3000);
 	observe(c + 3, 9000, 4);
 	is_here(EVENTS, c + 3, 9000);
@@ -330,7 +330,7 @@ static void test_plugins(void **state)
 		offer_at("0/t.tsv", c, 700, 1, false);
 		offer_at("x/model.pt", c, 700, 1, false);
 		counts = end(NULL);
-		assert_int_equal(counts.is_requested_again, i == 0);
+		assert_int_equal(counts.wants_more, i == 0);
 		assert_int_equal(exists("m/" RUN_ID "/x/0/t.tsv"), i == 1);
 	}
 	assert_int_equal(counts.files, 1);

@@ -116,7 +116,7 @@ static void visit(size_t size)
 		offer(size, SIZE_MAX);
 		ok(mirror_files_end(files, NULL, error));
 		mirror_files_count(files, &counts);
-	} while (counts.is_requested_again);
+	} while (counts.wants_more);
 	assert_false(counts.is_behind);
 }
 

@@ -461,7 +461,7 @@ static void collect_with(struct place *place, const char *const *shell, bool car
 		"echo more >>both; rm -r d",
 		NULL, NULL);
 	second.run.shell = second.run.collects = true;
-	second.run.relays = carried;
+	second.run.carries_over = carried;
 	second.run.collect_bytes = 1 << 20;
 	assert_int_equal(run_once(place, &second, shell), 0);
 	assert_string_equal(place->output, "new\nnew\ntree\nnowhere\n3\n");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/prepare/relay.h"
+#include "app/prepare/carry_over.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,9 +22,9 @@
 #include "oci/layer/layer.h"
 
 enum { CHUNK = 256 << 10, PREFIX_MAX = 32 };
-#define SAY_BYTES (UINT64_C(64) << 20) /* takes its time */
-#define NOTE_TREE "tree\n"             /* as job_collect.c writes it */
-#define RANK_NONE "rank-0/"
+#define REPORT_BYTES (UINT64_C(64) << 20) /* takes its time */
+#define NOTE_TREE    "tree\n"             /* as job_collect.c writes it */
+#define RANK_NONE    "rank-0/"
 
 struct item {
 	enum taken_kind kind;
@@ -32,7 +32,7 @@ struct item {
 	size_t prefix_len;
 };
 
-struct carrying {
+struct carry_over {
 	struct buf list;
 	struct VEC_OF(struct item) items;
 	int dir_fd; /* of the results here */
@@ -44,21 +44,21 @@ struct carrying {
 	char *chunk;
 };
 
-static void carrying_done(struct carrying *carrying)
+static void carry_over_done(struct carry_over *carry)
 {
-	blob_stage_done(&carrying->stage);
-	auto_fd(&carrying->dir_fd);
-	vec_done(&carrying->items);
-	buf_done(&carrying->list);
-	buf_done(&carrying->header);
-	free(carrying->chunk);
+	blob_stage_done(&carry->stage);
+	auto_fd(&carry->dir_fd);
+	vec_done(&carry->items);
+	buf_done(&carry->list);
+	buf_done(&carry->header);
+	free(carry->chunk);
 }
 
 /*
  * The list
  */
 
-static int relay_by_path(const void *a, const void *b)
+static int carry_over_by_path(const void *a, const void *b)
 {
 	const struct item *one = a, *other = b;
 	int r = strcmp(one->path, other->path);
@@ -79,49 +79,49 @@ static bool read_item(const char *text, struct item *ret)
 }
 
 /* A listing that was cut and made again has some of them twice. */
-static void relay_read_list(struct carrying *carrying)
+static void carry_over_read_list(struct carry_over *carry)
 {
 	size_t n = 0;
 
-	for (const char *at = carrying->list.data; at < carrying->list.data + carrying->list.len;
+	for (const char *at = carry->list.data; at < carry->list.data + carry->list.len;
 		at += strlen(at) + 1) {
 		struct item item;
 		if (read_item(at, &item))
-			*vec_push(&carrying->items) = item;
+			*vec_push(&carry->items) = item;
 	}
-	vec_sort(&carrying->items, relay_by_path);
-	vec_foreach (struct item, item, &carrying->items)
-		if (n == 0 || relay_by_path(&carrying->items.v[n - 1], item) != 0)
-			carrying->items.v[n++] = *item;
-	carrying->items.n = n;
+	vec_sort(&carry->items, carry_over_by_path);
+	vec_foreach (struct item, item, &carry->items)
+		if (n == 0 || carry_over_by_path(&carry->items.v[n - 1], item) != 0)
+			carry->items.v[n++] = *item;
+	carry->items.n = n;
 }
 
 /*
  * The tar
  */
 
-static int relay_put(struct carrying *carrying, const void *data, size_t len, struct err *err)
+static int carry_over_put(struct carry_over *carry, const void *data, size_t len, struct err *err)
 {
-	return blob_stage_write(&carrying->stage, data, len, err);
+	return blob_stage_write(&carry->stage, data, len, err);
 }
 
 static int put_header(
-	struct carrying *carrying, const struct layer_tar_member *member, struct err *err)
+	struct carry_over *carry, const struct layer_tar_member *member, struct err *err)
 {
-	buf_reset(&carrying->header);
-	layer_tar_header(member, &carrying->header);
-	int r = buf_check(&carrying->header, "the header of a file", err);
-	return r < 0 ? r : relay_put(carrying, carrying->header.data, carrying->header.len, err);
+	buf_reset(&carry->header);
+	layer_tar_header(member, &carry->header);
+	int r = buf_check(&carry->header, "the header of a file", err);
+	return r < 0 ? r : carry_over_put(carry, carry->header.data, carry->header.len, err);
 }
 
-static int relay_put_zeros(struct carrying *carrying, uint64_t len, struct err *err)
+static int carry_over_put_zeros(struct carry_over *carry, uint64_t len, struct err *err)
 {
 	int r = 0;
 
-	memset(carrying->chunk, 0, CHUNK);
+	memset(carry->chunk, 0, CHUNK);
 	for (; r == 0 && len > 0;) {
 		size_t n = len < CHUNK ? (size_t)len : CHUNK;
-		r = relay_put(carrying, carrying->chunk, n, err);
+		r = carry_over_put(carry, carry->chunk, n, err);
 		len -= n;
 	}
 	return r;
@@ -129,33 +129,33 @@ static int relay_put_zeros(struct carrying *carrying, uint64_t len, struct err *
 
 /* A file that has become shorter meanwhile is padded with zeros. */
 static int put_content(
-	struct carrying *carrying, int fd, const char *name, uint64_t size, struct err *err)
+	struct carry_over *carry, int fd, const char *name, uint64_t size, struct err *err)
 {
 	uint64_t left = size;
 	int r = 0;
 
 	while (r == 0 && left > 0) {
-		ssize_t n = read(fd, carrying->chunk, left < CHUNK ? (size_t)left : CHUNK);
+		ssize_t n = read(fd, carry->chunk, left < CHUNK ? (size_t)left : CHUNK);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
 			return fs_error(err, errno, "%s", name);
 		if (n == 0)
 			break;
-		r = relay_put(carrying, carrying->chunk, (size_t)n, err);
+		r = carry_over_put(carry, carry->chunk, (size_t)n, err);
 		left -= (uint64_t)n;
 	}
-	return r < 0 ? r : relay_put_zeros(carrying, left + layer_tar_padding(size), err);
+	return r < 0 ? r : carry_over_put_zeros(carry, left + layer_tar_padding(size), err);
 }
 
-static int64_t relay_time_of(const struct stat *st)
+static int64_t carry_over_mtime_of(const struct stat *st)
 {
 	if (st->st_mtime < 0)
 		return 0;
 	return st->st_mtime > LAYER_MTIME_MAX ? LAYER_MTIME_MAX : st->st_mtime;
 }
 
-static int put_link(struct carrying *carrying, struct layer_tar_member *member, int dir_fd,
+static int put_link(struct carry_over *carry, struct layer_tar_member *member, int dir_fd,
 	const char *name, struct err *err)
 {
 	char target[ENTRY_PATH_MAX + 1];
@@ -166,62 +166,62 @@ static int put_link(struct carrying *carrying, struct layer_tar_member *member, 
 	target[n] = '\0';
 	member->type = LAYER_TAR_LINK;
 	member->target = target;
-	carrying->files++;
-	return put_header(carrying, member, err);
+	carry->files++;
+	return put_header(carry, member, err);
 }
 
 /* A file that the user has removed from the record since is skipped. */
-static int relay_put_file(struct carrying *carrying, struct layer_tar_member *member,
+static int carry_over_put_file(struct carry_over *carry, struct layer_tar_member *member,
 	const char *path, struct err *err)
 {
 	const char *name = fs_basename(path);
 	AUTO_FREE char *dir = fs_dirname(path);
-	AUTO_FD int dir_fd = fs_open_beneath(carrying->dir_fd, dir, O_RDONLY | O_DIRECTORY, 0);
+	AUTO_FD int dir_fd = fs_open_beneath(carry->dir_fd, dir, O_RDONLY | O_DIRECTORY, 0);
 	struct stat st;
 
 	if (dir_fd < 0 || fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return 0;
 	member->mode = st.st_mode & 0777;
-	member->mtime_s = relay_time_of(&st);
+	member->mtime_s = carry_over_mtime_of(&st);
 	if (S_ISLNK(st.st_mode))
-		return put_link(carrying, member, dir_fd, name, err);
+		return put_link(carry, member, dir_fd, name, err);
 	if (!S_ISREG(st.st_mode))
 		return 0;
 	AUTO_FD int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return fs_error(err, errno, "%s", path);
 	member->size = (uint64_t)st.st_size;
-	carrying->files++;
-	carrying->bytes += member->size;
-	int r = put_header(carrying, member, err);
-	return r < 0 ? r : put_content(carrying, fd, path, member->size, err);
+	carry->files++;
+	carry->bytes += member->size;
+	int r = put_header(carry, member, err);
+	return r < 0 ? r : put_content(carry, fd, path, member->size, err);
 }
 
-static int put_item(struct carrying *carrying, const struct item *item, struct err *err)
+static int put_item(struct carry_over *carry, const struct item *item, struct err *err)
 {
 	AUTO_FREE char *name = mem_printf("%s%s", item->prefix_len ? "" : RANK_NONE, item->path);
 	struct layer_tar_member member = {
 		.type = LAYER_TAR_FILE, .name = name, .mode = 0664, .mtime_s = LAYER_MTIME};
 
 	if (item->kind == TAKEN_FILE)
-		return relay_put_file(carrying, &member, item->path, err);
+		return carry_over_put_file(carry, &member, item->path, err);
 	member.size = item->kind == TAKEN_NOTE_TREE ? strlen(NOTE_TREE) : 0;
-	int r = put_header(carrying, &member, err);
+	int r = put_header(carry, &member, err);
 	if (r < 0 || !member.size)
 		return r;
-	r = relay_put(carrying, NOTE_TREE, member.size, err);
-	return r < 0 ? r : relay_put_zeros(carrying, layer_tar_padding(member.size), err);
+	r = carry_over_put(carry, NOTE_TREE, member.size, err);
+	return r < 0 ? r : carry_over_put_zeros(carry, layer_tar_padding(member.size), err);
 }
 
 /* In front of those of a rank: by that name tar finds them. */
-static int put_rank(struct carrying *carrying, const struct item *item, struct err *err)
+static int put_rank(struct carry_over *carry, const struct item *item, struct err *err)
 {
 	AUTO_FREE char *name = item->prefix_len ? mem_strndup(item->path, item->prefix_len)
 						: mem_strdup(RANK_NONE);
 	const struct layer_tar_member member = {
 		.type = LAYER_TAR_DIR, .name = name, .mode = 0775, .mtime_s = LAYER_MTIME};
 
-	return put_header(carrying, &member, err);
+	return put_header(carry, &member, err);
 }
 
 static bool is_same_rank(const struct item *a, const struct item *b)
@@ -230,7 +230,7 @@ static bool is_same_rank(const struct item *a, const struct item *b)
 }
 
 static int make_tar(
-	struct carrying *carrying, const char *cache, const char *outputs, struct err *err)
+	struct carry_over *carry, const char *cache, const char *outputs, struct err *err)
 {
 	const struct item *before = NULL;
 	int r = fs_private_dir(cache, err);
@@ -238,24 +238,24 @@ static int make_tar(
 	if (r < 0)
 		return r;
 	AUTO_FD int cache_fd = open(cache, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	carrying->dir_fd = open(outputs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	carry->dir_fd = open(outputs, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (cache_fd < 0)
 		return fs_error(err, errno, "%s", cache);
-	if (carrying->dir_fd < 0)
+	if (carry->dir_fd < 0)
 		return errno == ENOENT ? 0 : fs_error(err, errno, "%s", outputs);
-	r = blob_stage_begin(&carrying->stage, cache_fd, err);
-	for (size_t i = 0; r == 0 && i < carrying->items.n; i++) {
-		const struct item *item = &carrying->items.v[i];
+	r = blob_stage_begin(&carry->stage, cache_fd, err);
+	for (size_t i = 0; r == 0 && i < carry->items.n; i++) {
+		const struct item *item = &carry->items.v[i];
 		if (!before || !is_same_rank(before, item))
-			r = put_rank(carrying, item, err);
+			r = put_rank(carry, item, err);
 		if (r == 0)
-			r = put_item(carrying, item, err);
+			r = put_item(carry, item, err);
 		before = item;
 	}
 	if (r == 0)
-		r = relay_put_zeros(carrying, LAYER_TAR_END, err);
+		r = carry_over_put_zeros(carry, LAYER_TAR_END, err);
 	if (r == 0)
-		blob_stage_end(&carrying->stage, &carrying->content);
+		blob_stage_end(&carry->stage, &carry->content);
 	return r;
 }
 
@@ -263,13 +263,13 @@ static int make_tar(
  * The image
  */
 
-static int push(struct carrying *carrying, struct session *session, struct target *target,
+static int push(struct carry_over *carry, struct session *session, struct target *target,
 	const struct run *run, char **ret_ref, struct err *err)
 {
 	const struct pack_added added = {
 		.path = KUBE_CARRIED,
-		.fd = carrying->stage.fd,
-		.content = carrying->content,
+		.fd = carry->stage.fd,
+		.content = carry->content,
 		.snapshot_id = json_get_str(json_get(run->doc, "snapshot"), "id"),
 	};
 	AUTO(submit_done)
@@ -310,23 +310,24 @@ static int find_list(struct session *session, const struct run *run, int newest,
 	return 0;
 }
 
-static void relay_print(struct session *session, const struct carrying *carrying, int attempt)
+static void carry_over_report(struct session *session, const struct carry_over *carry, int attempt)
 {
 	char size[16];
 
-	if (carrying->bytes < SAY_BYTES || !session->env.print)
+	if (carry->bytes < REPORT_BYTES || !session->env.print)
 		return;
-	str_size(carrying->bytes, size);
+	str_size(carry->bytes, size);
 	AUTO_FREE char *text = mem_printf(
 		"sending %s of attempt %d to the registry, for the next one", size, attempt);
 	session->env.print(session->env.print_ctx, text);
 }
 
-static int prepare_relay(struct carrying *carrying, struct session *session, struct target *target,
-	struct run *run, char **ret_ref, struct strv *ret_notes, struct err *err)
+static int carry_over_attempt(struct carry_over *carry, struct session *session,
+	struct target *target, struct run *run, char **ret_ref, struct strv *ret_notes,
+	struct err *err)
 {
 	int newest = run_attempts(run) - run_never_began(run);
-	int attempt = find_list(session, run, newest, &carrying->list);
+	int attempt = find_list(session, run, newest, &carry->list);
 	AUTO_FREE char *outputs = dirs_outputs(&session->dirs, run_id(run));
 	char size[16];
 
@@ -335,26 +336,26 @@ static int prepare_relay(struct carrying *carrying, struct session *session, str
 			"attempt %d left no files, or its pods ended before they were fetched: the "
 			"program starts %s",
 			newest, attempt ? "with those of an earlier one" : "without them");
-	relay_read_list(carrying);
-	if (carrying->items.n == 0)
+	carry_over_read_list(carry);
+	if (carry->items.n == 0)
 		return 0;
-	int r = make_tar(carrying, session->dirs.cache, outputs, err);
-	if (r < 0 || carrying->files == 0)
+	int r = make_tar(carry, session->dirs.cache, outputs, err);
+	if (r < 0 || carry->files == 0)
 		return r;
-	relay_print(session, carrying, attempt);
-	r = push(carrying, session, target, run, ret_ref, err);
+	carry_over_report(session, carry, attempt);
+	r = push(carry, session, target, run, ret_ref, err);
 	if (r < 0)
 		return r;
-	str_size(carrying->bytes, size);
-	strv_addf(ret_notes, "restart carries %zu file%s, %s, of attempt %d", carrying->files,
-		carrying->files == 1 ? "" : "s", size, attempt);
+	str_size(carry->bytes, size);
+	strv_addf(ret_notes, "restart carries %zu file%s, %s, of attempt %d", carry->files,
+		carry->files == 1 ? "" : "s", size, attempt);
 	return 0;
 }
 
-int relay_make(struct session *session, struct target *target, struct run *run, char **ret_ref,
+int carry_over_make(struct session *session, struct target *target, struct run *run, char **ret_ref,
 	struct strv *ret_notes, struct err *err)
 {
-	AUTO(carrying_done) struct carrying carrying = {.dir_fd = -1, .stage = {.fd = -1}};
+	AUTO(carry_over_done) struct carry_over carry = {.dir_fd = -1, .stage = {.fd = -1}};
 	int r = 0;
 
 	*ret_ref = NULL;
@@ -363,9 +364,9 @@ int relay_make(struct session *session, struct target *target, struct run *run, 
 	if (taken_wait_ms(run))
 		r = take_run(session, run, NULL, err);
 	if (r == 0) {
-		buf_init(&carrying.header, 4 * ENTRY_PATH_MAX);
-		carrying.chunk = mem_alloc(1, CHUNK);
-		r = prepare_relay(&carrying, session, target, run, ret_ref, ret_notes, err);
+		buf_init(&carry.header, 4 * ENTRY_PATH_MAX);
+		carry.chunk = mem_alloc(1, CHUNK);
+		r = carry_over_attempt(&carry, session, target, run, ret_ref, ret_notes, err);
 	}
 	if (r == 0)
 		return 0;

@@ -55,6 +55,8 @@ void pod_copy_cancel(struct pod_copy *copy);
  *
  *	"part OFFSET LENGTH\n", LENGTH bytes, "size SIZE\n"    SIZE: of the file, afterwards. What
  *	                                                       was not there any more is zeros
+ *	"part OFFSET LENGTH\n", LENGTH bytes, "unread\n"       it cannot be read in that range, and
+ *	                                                       some of these bytes are zeros for it
  *	"gone\n"                                               it is no file that can be read
  */
 
@@ -63,6 +65,7 @@ struct part_events {
 	int (*begin)(void *ctx, uint64_t offset, uint64_t len, struct err *err);
 	int (*data)(void *ctx, const void *data, size_t len, struct err *err);
 	int (*end)(void *ctx, uint64_t size, struct err *err);
+	int (*unread)(void *ctx, struct err *err); /* instead of end */
 	int (*gone)(void *ctx, struct err *err);
 	void *ctx;
 };

@@ -6,9 +6,11 @@
 
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/hint_excluded.h"
+#include "app/lifecycle/results_query.h"
 #include "app/lifecycle/why.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/fetch.h"
+#include "app/transfer/mirror.h"
 #include "base/loop/loop.h"
 #include "base/loop/proc.h"
 #include "base/util/auto.h"
@@ -70,6 +72,52 @@ int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret
 		else
 			*vec_push(ret) = run;
 	}
+	return 0;
+}
+
+/*
+ * States and values from targets
+ */
+
+enum {
+	QUERY_MS = 1000,
+	VALUES_MIN_MS = 100, /* for results and event files, however long the states took */
+	ENDED_MAX = 16,
+};
+
+static bool runs_is_here(const struct run *run)
+{
+	return target_ops_recorded(run)->is_here;
+}
+
+int runs_poll(
+	struct session *session, struct run_list *runs, bool values, bool files, struct err *err)
+{
+	int64_t end_ms = clock_deadline(QUERY_MS), left_ms;
+	struct run_list running = {0}, requested = {0};
+
+	if (runs_refresh(session, runs, QUERY_MS, err) < 0)
+		return -(int)err->code;
+	vec_foreach (struct run *, run, runs)
+		if (run_state(*run) == RUN_RUNNING)
+			*vec_push(&running) = *run;
+		else if (run_state_is_final(run_state(*run)) && (values || files) &&
+			 !results_is_valid(json_get((*run)->doc, RESULTS_MEMBER)))
+			*vec_push(&requested) = *run;
+	left_ms = end_ms - clock_ms();
+	if (values)
+		metrics_bring(session, &running, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
+	/* Facts of local runs are known already. */
+	vec_foreach (struct run *, run, &running)
+		if (files && requested.n < ENDED_MAX && !runs_is_here(*run))
+			*vec_push(&requested) = *run;
+	vec_done(&running);
+	left_ms = end_ms - clock_ms();
+	/* Many runs that ended since the last look would take requests of their own each. */
+	if (requested.n <= ENDED_MAX)
+		runs_results(session, &requested, true,
+			left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
+	vec_done(&requested);
 	return 0;
 }
 

@@ -136,7 +136,7 @@ enum { FIND_MS = 8000 };
 
 struct refresh;
 
-/* A request in flight. */
+/* A request for the state of a run. */
 struct query {
 	struct target_call call;
 	struct refresh *refresh;
@@ -158,14 +158,19 @@ struct refresh {
 	struct session *session;
 	struct target_list targets;
 	struct query *queries;
-	size_t n_queries;
-	struct loop_wait wait;
+	size_t n_queries, n_open;
+	struct loop_timer *end; /* at the deadline, or at once: all have responded */
 	struct run_list changed;
 	char machine[OS_ID_SIZE];
+	refresh_done_fn *done;
+	void *ctx;
 };
 
-static void refresh_done(struct refresh *refresh)
+void refresh_cancel(struct refresh *refresh)
 {
+	if (!refresh)
+		return;
+	loop_remove_timer(session_loop(refresh->session), refresh->end);
 	for (size_t i = 0; i < refresh->n_queries; i++) {
 		target_call_cancel(&refresh->queries[i].call);
 		target_status_done(&refresh->queries[i].status);
@@ -176,6 +181,7 @@ static void refresh_done(struct refresh *refresh)
 		target_free(known->target);
 	vec_done(&refresh->targets);
 	vec_done(&refresh->changed);
+	free(refresh);
 }
 
 /* A name may have stood for other places at other times. */
@@ -334,6 +340,17 @@ static void query_next(struct query *query)
 	start_query(query->refresh, query, query->call.deadline_ms);
 }
 
+static int refresh_on_end(void *ctx, struct err *err);
+
+/* The responses are read outside of the calls that brought them, since targets are freed then. */
+static void refresh_end_at(struct refresh *refresh, int64_t at_ms)
+{
+	struct loop *loop = session_loop(refresh->session);
+
+	loop_remove_timer(loop, refresh->end);
+	refresh->end = loop_add_timer(loop, at_ms, refresh_on_end, refresh);
+}
+
 static void refresh_on_done(struct target_call *call, int status, struct err *err)
 {
 	struct query *query = (struct query *)call;
@@ -343,7 +360,8 @@ static void refresh_on_done(struct target_call *call, int status, struct err *er
 		err_move(&query->err, err);
 	else if (query->status.next_handle)
 		query_next(query);
-	loop_wait_done(&query->refresh->wait);
+	if (--query->refresh->n_open == 0)
+		refresh_end_at(query->refresh, 0);
 }
 
 static void start_query(struct refresh *refresh, struct query *query, int64_t deadline_ms)
@@ -357,7 +375,7 @@ static void start_query(struct refresh *refresh, struct query *query, int64_t de
 			target, run_handle(query->run), &query->status, &query->call, &query->err);
 	query->result = r;
 	if (r == 0)
-		refresh->wait.n_open++;
+		refresh->n_open++;
 }
 
 /* A row that no target has heard of: its submit is at work, or was killed. */
@@ -445,22 +463,50 @@ static int write_changes(struct refresh *refresh, struct err *err)
 	return 0;
 }
 
+static int refresh_on_end(void *ctx, struct err *err)
+{
+	struct refresh *refresh = ctx;
+	refresh_done_fn *done = refresh->done;
+	void *done_ctx = refresh->ctx;
+
+	take_responses(refresh);
+	int r = refresh->changed.n == 0 ? 0 : write_changes(refresh, err);
+	refresh_cancel(refresh);
+	return done(done_ctx, r, err);
+}
+
+struct refresh *refresh_start(struct session *session, struct run_list *runs, int64_t timeout_ms,
+	refresh_done_fn *done, void *ctx)
+{
+	int64_t deadline_ms = clock_ms() + timeout_ms;
+	struct refresh *refresh = mem_alloc(1, sizeof(*refresh));
+
+	*refresh = (struct refresh){.session = session, .done = done, .ctx = ctx};
+	if (!os_machine_id(refresh->machine))
+		refresh->machine[0] = '\0';
+	refresh_query_all(refresh, runs, deadline_ms);
+	refresh_end_at(refresh, refresh->n_open > 0 ? deadline_ms : 0);
+	return refresh;
+}
+
+static int refresh_on_waited(void *ctx, int status, struct err *err)
+{
+	(void)err;
+	loop_wait_done(ctx);
+	return status;
+}
+
 int runs_refresh(
 	struct session *session, struct run_list *runs, int64_t timeout_ms, struct err *err)
 {
-	int64_t deadline_ms = clock_ms() + timeout_ms;
-	AUTO(refresh_done)
-	struct refresh refresh = {.session = session,
-		.wait = {.loop = session_loop(session), .deadline_ms = deadline_ms}};
+	struct loop_wait wait = {.loop = session_loop(session), .n_open = 1};
+	struct refresh *refresh =
+		refresh_start(session, runs, timeout_ms, refresh_on_waited, &wait);
+	int r = loop_wait_run(&wait, err);
 
-	if (!os_machine_id(refresh.machine))
-		refresh.machine[0] = '\0';
-	refresh_query_all(&refresh, runs, deadline_ms);
-	int r = loop_wait_run(&refresh.wait, err);
-	if (r < 0)
-		return r;
-	take_responses(&refresh);
-	return refresh.changed.n == 0 ? 0 : write_changes(&refresh, err);
+	if (wait.n_open > 0)
+		refresh_cancel(refresh);
+	return r;
 }
 
 int runs_find(struct session *session, const char *text, struct run **ret, struct err *err)

@@ -12,12 +12,23 @@
 #include "core/context/session.h"
 #include "core/record/run.h"
 
+struct refresh;
+/* Called once, from the loop, when all targets have responded or the time is over; status < 0: rows
+ * cannot be written. A negative return ends loop_run with err. */
+typedef int refresh_done_fn(void *ctx, int status, struct err *err);
 /* Ask the targets of the unfinished runs of the list, in parallel, at most timeout_ms, and repair
  * rows. A run that cannot be asked keeps its state; in its doc the state
- * becomes unknown, "text" says why, and "last_state" is the one that was known. */
+ * becomes unknown, "text" says why, and "last_state" is the one that was known. The list is
+ * borrowed until done, which is never called from within. */
+struct refresh *refresh_start(struct session *session, struct run_list *runs, int64_t timeout_ms,
+	refresh_done_fn *done, void *ctx);
+/* Give up before done; NULL is accepted. */
+void refresh_cancel(struct refresh *refresh);
+
+/* The same for commands that do one thing: blocks. */
 int runs_refresh(
 	struct session *session, struct run_list *runs, int64_t timeout_ms, struct err *err);
-/* Find a run by what the user wrote, and refresh it. */
+/* Find a run by what the user wrote, and refresh it; blocks. */
 int runs_find(struct session *session, const char *text, struct run **ret, struct err *err);
 
 /*

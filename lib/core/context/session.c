@@ -41,6 +41,9 @@ void session_done(struct session *session)
 	if (!session)
 		return;
 	session_end_submit(session);
+	for (size_t i = session->ends.n; i > 0; i--)
+		session->ends.v[i - 1](session);
+	vec_done(&session->ends);
 	layout_free(session->layout);
 	store_close(session->store);
 	config_free(session->config);
@@ -50,9 +53,6 @@ void session_done(struct session *session)
 	free(session->foreign);
 	free(session->trust);
 	free(session->user_config);
-	for (size_t i = session->ends.n; i > 0; i--)
-		session->ends.v[i - 1](session);
-	vec_done(&session->ends);
 	loop_free(session->loop);
 	dirs_done(&session->dirs);
 	*session = (struct session){0};

@@ -14,6 +14,7 @@
 #include "base/loop/wait.h"
 #include "base/util/backoff.h"
 #include "base/util/clock.h"
+#include "base/util/log.h"
 #include "base/util/err.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -40,7 +41,10 @@ struct kube_client {
 	struct kube_credential *credential;
 	char *host; /* for people */
 	struct kube_call *calls;
-	bool answered; /* by something that speaks HTTP */
+	size_t n_detached;     /* of calls */
+	int64_t detached_ms;   /* the latest of their deadlines */
+	struct loop_wait *end; /* of kube_client_free; or NULL */
+	bool answered;         /* by something that speaks HTTP */
 	int64_t noted_ms;
 };
 
@@ -509,10 +513,22 @@ struct kube_client *kube_client_new(const struct kube_client_options *options)
 	return client;
 }
 
+static int client_on_detached(void *ctx, struct kube_response *response, struct err *err);
+
 void kube_client_free(struct kube_client *client)
 {
 	if (!client)
 		return;
+	struct loop_wait wait = {.loop = client->options.loop,
+		.n_open = client->n_detached,
+		.deadline_ms = client->detached_ms};
+	for (struct kube_call *call = client->calls, *next; call; call = next) {
+		next = call->next;
+		if (call->fn != client_on_detached)
+			kube_cancel(call);
+	}
+	client->end = &wait;
+	loop_wait_run(&wait, NULL);
 	while (client->calls)
 		kube_cancel(client->calls);
 	kube_credential_free(client->credential);
@@ -585,6 +601,31 @@ struct kube_call *kube_start(struct kube_client *client, const struct kube_reque
 
 	kube_call_begin(call);
 	return call;
+}
+
+static int client_on_detached(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct kube_client *client = ctx;
+
+	(void)err;
+	if (err_is_set(&response->error) && response->error.id != E_KUBE_NOT_FOUND)
+		log_note("%s", response->error.message);
+	client->n_detached--;
+	if (client->end)
+		loop_wait_done(client->end);
+	return 0;
+}
+
+void kube_start_detached(struct kube_client *client, const struct kube_request *request)
+{
+	struct kube_request own = *request;
+
+	own.done = client_on_detached;
+	own.ctx = client;
+	client->n_detached++;
+	if (own.deadline_ms > client->detached_ms)
+		client->detached_ms = own.deadline_ms;
+	kube_start(client, &own);
 }
 
 /* Between two tries there is no exchange. */

@@ -57,7 +57,7 @@ struct kube_client_options {
 
 struct kube_client;
 struct kube_client *kube_client_new(const struct kube_client_options *options);
-/* Calls that are left are given up without their done. */
+/* Calls that are left are given up without their done, but detached ones are waited for. */
 void kube_client_free(struct kube_client *client);
 AUTO_POINTER(struct kube_client, kube_client_free)
 #define AUTO_KUBE_CLIENT AUTO(kube_client_free_auto)
@@ -101,6 +101,9 @@ struct kube_request {
 struct kube_call;
 /* Copies what it keeps. done is called from the loop, exactly once unless given up. */
 struct kube_call *kube_start(struct kube_client *client, const struct kube_request *request);
+/* A request whose response nobody needs (done and ctx are not used), as the last one of an
+ * operation that is given up. kube_client_free runs the loop for it until its deadline. */
+void kube_start_detached(struct kube_client *client, const struct kube_request *request);
 /* A number for the present try, 0: there was none; another as soon as it has failed and that is got
  * over. */
 unsigned kube_try(const struct kube_call *call);

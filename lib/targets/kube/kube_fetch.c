@@ -308,11 +308,6 @@ enum {
 	READERS_MAX = 64
 };
 
-/* A DELETE whose answer nobody waits for. */
-struct sweep {
-	struct kube_call *call;
-};
-
 struct fetching {
 	struct target_work work;
 	struct target_kube *kube;
@@ -343,7 +338,6 @@ struct fetching {
 	/* How it went, while the pod is removed. */
 	int result;
 	struct err result_err;
-	struct sweep sweeps[READERS_MAX];
 };
 
 static char *pod_path(const struct fetching *fetching, const char *name)
@@ -351,30 +345,32 @@ static char *pod_path(const struct fetching *fetching, const char *name)
 	return kube_path("/api/v1/namespaces/%s/pods/%s", fetching->handle.kube_namespace, name);
 }
 
+/* The response is not waited for. */
+static void kube_fetch_delete_pod(const struct fetching *fetching, const char *name)
+{
+	AUTO_FREE char *path = pod_path(fetching, name);
+	const struct kube_request request = {
+		.method = "DELETE",
+		.path = path,
+		.is_idempotent = true,
+		.deadline_ms = clock_ms() + REMOVE_MS,
+	};
+
+	kube_start_detached(fetching->kube->cluster->client, &request);
+}
+
 static void kube_fetch_drop(struct target_work *work)
 {
 	struct fetching *fetching = (struct fetching *)work;
 
 	kube_cancel(TAKE(fetching->list));
-	for (size_t i = 0; i < ARRAY_LEN(fetching->sweeps); i++)
-		kube_cancel(TAKE(fetching->sweeps[i].call));
 	kube_cancel(TAKE(fetching->request));
 	pod_copy_cancel(TAKE(fetching->copy));
 	pod_output_cancel(TAKE(fetching->release));
 	loop_remove_timer(fetching->kube->target.loop, TAKE(fetching->timer));
-	if (fetching->reader) {
-		/* Interrupted: nobody else would remove it now. Not from within the loop, where
-		 * reader is NULL. */
-		AUTO_FREE char *path = pod_path(fetching, fetching->reader);
-		const struct kube_request request = {
-			.method = "DELETE",
-			.path = path,
-			.is_idempotent = true,
-			.deadline_ms = clock_ms() + REMOVE_MS,
-		};
-
-		kube_query(fetching->kube->cluster->client, &request, NULL, NULL);
-	}
+	/* Given up: nobody else would remove it now. */
+	if (fetching->reader)
+		kube_fetch_delete_pod(fetching, fetching->reader);
 	vec_done(&fetching->ranks);
 	json_free(fetching->pods);
 	json_free(fetching->jobs);
@@ -847,16 +843,6 @@ static int kube_fetch_evaluate(struct fetching *fetching, struct err *err)
 							     : 0;
 }
 
-static int on_swept(void *ctx, struct kube_response *response, struct err *err)
-{
-	struct sweep *sweep = ctx;
-
-	(void)response;
-	(void)err;
-	sweep->call = NULL;
-	return 0;
-}
-
 /* Whether a process of this machine made it that is gone. */
 static bool is_left(const struct json *pod)
 {
@@ -886,15 +872,7 @@ static void kube_fetch_sweep(struct fetching *fetching)
 
 		if (!name || !is_left(pod))
 			continue;
-		AUTO_FREE char *path = pod_path(fetching, name);
-		const struct kube_request request = {
-			.method = "DELETE",
-			.path = path,
-			.is_idempotent = true,
-			.done = on_swept,
-			.ctx = &fetching->sweeps[n],
-		};
-		fetching->sweeps[n].call = kube_start(fetching->kube->cluster->client, &request);
+		kube_fetch_delete_pod(fetching, name);
 		n++;
 	}
 }

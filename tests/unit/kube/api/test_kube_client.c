@@ -730,6 +730,46 @@ static void test_freed_in_done(void **state)
 	assert_null(kube.client);
 }
 
+/* Its response is waited for by the end of the client, and other calls are not. */
+static void test_detached(void **state)
+{
+	static const struct step steps[] = {{503}, {200, "{}"}};
+	AUTO_KUBE struct kube kube;
+	const struct kube_request request = {.method = "DELETE",
+		.path = "/api/v1/namespaces/jobs/pods/a",
+		.is_idempotent = true,
+		.deadline_ms = clock_ms() + 20 * 1000};
+	struct kube_request other = get_pod;
+
+	(void)state;
+	kube_init(&kube, steps, ARRAY_LEN(steps));
+	kube_connect(&kube);
+	other.done = never;
+	kube_start_detached(kube.client, &request);
+	assert_int_equal(n_requested(), 0);
+	kube_start(kube.client, &other);
+	kube_client_free(TAKE(kube.client));
+	assert_int_equal(n_requested(), 2);
+	assert_true(str_starts(
+		kube.server->heads.v[1], "DELETE /base/api/v1/namespaces/jobs/pods/a HTTP/1.1"));
+}
+
+static void test_detached_until_its_deadline(void **state)
+{
+	static const struct step steps[] = {{-1}};
+	AUTO_KUBE struct kube kube;
+	int64_t begin_ms = clock_ms();
+	const struct kube_request request = {
+		.method = "DELETE", .path = "/api", .deadline_ms = begin_ms + 300};
+
+	(void)state;
+	kube_init(&kube, steps, 1);
+	kube_connect(&kube);
+	kube_start_detached(kube.client, &request);
+	kube_client_free(TAKE(kube.client));
+	assert_true(clock_ms() - begin_ms >= 300);
+}
+
 /* Something else on the loop, which has ended, may stop it. */
 static void test_queries_though_others_stop_the_loop(void **state)
 {
@@ -772,6 +812,8 @@ int main(void)
 		cmocka_unit_test(test_upgrade),
 		cmocka_unit_test(test_given_up),
 		cmocka_unit_test(test_freed_in_done),
+		cmocka_unit_test(test_detached),
+		cmocka_unit_test(test_detached_until_its_deadline),
 		cmocka_unit_test(test_queries_though_others_stop_the_loop),
 	};
 

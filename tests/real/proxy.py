@@ -21,7 +21,7 @@ import zlib
 import sshsite
 from chromium import Chromium
 from harness import *  # noqa: F403
-from proxysite import SERVER, WebSocket, proxy
+from proxysite import SERVER, Proxy, WebSocket, proxy
 from registries import free_port
 
 
@@ -567,6 +567,28 @@ def test_a_node(w):
                 wait_for(answers, "an answer after a cut", 60)
             page = p.get(f"{run}.localhost")
             assert page.status == 200 and f"port {port}" in page.text, page
+
+
+def test_a_silent_host_holds_up_nobody(w):
+    """Neither what is asked of other runs, nor Ctrl-C."""
+    with sshsite.site(w, "gpu1", files={"server.py": SERVER}) as s:
+        far, _ = serving(w, target=("-t", "ssh:gpu1"))
+        near, port = serving(w, target=("-t", "local"))
+        p = Proxy(w, "--port", "0")
+        s["gpu1"].freeze()
+        try:
+            with socket.create_connection(("127.0.0.1", p.port)) as waits:
+                waits.sendall(f"GET /style.css HTTP/1.1\r\nHost: {far}.localhost:{p.port}\r\n{p.head}\r\n".encode())
+                assert p.get(f"{port}.{near}.localhost", "/x").text.startswith("one /x "), p.said.read_text()
+                p.end()
+                try:
+                    answer = waits.recv(1000)
+                except ConnectionResetError:
+                    answer = b""
+                assert answer == b"", answer
+        finally:
+            p.end()
+            s["gpu1"].freeze(False)
 
 
 def test_the_port_of_the_proxy(w):

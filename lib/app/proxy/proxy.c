@@ -8,6 +8,7 @@
 #include "app/proxy/proxy_impl.h"
 #include "app/proxy/proxy_page.h"
 #include "app/runs/refresh.h"
+#include "base/loop/wait.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
@@ -128,30 +129,17 @@ void request_work(struct request *request, void *work, void (*stop)(void *work))
 	request->stop = stop;
 }
 
-void leave_work(struct left *left)
-{
-	struct proxy *proxy = left->place->proxy;
-
-	left->is_left = true;
-	left->place->users++;
-	left->next = proxy->left;
-	proxy->left = left;
-}
-
-static void free_left(struct proxy *proxy)
-{
-	struct left *left;
-
-	while ((left = proxy->left)) {
-		proxy->left = left->next;
-		left->place->users--;
-		left->free(left);
-	}
-}
-
 static void proxy_on_gone(void *ctx)
 {
 	request_free(ctx);
+}
+
+static int proxy_on_turn(void *ctx, struct err *err);
+
+static void proxy_turn_at(struct proxy *proxy, int64_t at_ms)
+{
+	loop_remove_timer(proxy->loop, proxy->turn);
+	proxy->turn = loop_add_timer(proxy->loop, at_ms, proxy_on_turn, proxy);
 }
 
 /* Wait until the place, or the list of runs, has been refreshed. */
@@ -161,8 +149,31 @@ static void wait_for_refresh(struct request *request, void (*go)(struct request 
 
 	request->go = go;
 	link_request(request, &proxy->waiting);
-	if (proxy->is_pausing)
-		loop_stop(proxy->loop);
+	proxy_turn_at(proxy, 0);
+}
+
+static struct request *proxy_find_waiting(const struct proxy *proxy, const struct place *place)
+{
+	struct request *request = proxy->waiting;
+
+	while (request && request->place != place)
+		request = request->next;
+	return request;
+}
+
+bool requests_wait_for(const struct proxy *proxy, const struct place *place)
+{
+	return proxy_find_waiting(proxy, place) != NULL;
+}
+
+void requests_go_on(struct proxy *proxy, const struct place *place)
+{
+	struct request *request;
+
+	while ((request = proxy_find_waiting(proxy, place))) {
+		unlink_request(request);
+		request->go(request);
+	}
 }
 
 /*
@@ -256,31 +267,36 @@ static int proxy_add_unfinished(struct store *store, struct run_list *list, stru
 	return r;
 }
 
+static int proxy_on_listed(void *ctx, int status, struct err *err)
+{
+	struct proxy *proxy = ctx;
+
+	(void)err;
+	proxy->listing = NULL;
+	if (status < 0)
+		return status;
+	proxy_page_sort(&proxy->listed);
+	proxy->listed_ms = clock_ms();
+	requests_go_on(proxy, NULL);
+	return 0;
+}
+
 static int proxy_list_runs(struct proxy *proxy, struct err *err)
 {
 	const struct store_filter filter = {.limit = PROXY_LISTED};
-	AUTO(run_list_done) struct run_list list = {0};
 	struct store *store;
-	bool is_cut = false;
 
+	run_list_done(&proxy->listed);
 	int r = session_store(proxy->session, &store, err);
 	if (r == 0)
-		r = store_list(store, &filter, &list, err);
-	if (r == 0 && list.n == PROXY_LISTED) {
-		is_cut = true;
-		r = proxy_add_unfinished(store, &list, err);
-	}
+		r = store_list(store, &filter, &proxy->listed, err);
+	proxy->listed_cut = proxy->listed.n == PROXY_LISTED;
+	if (r == 0 && proxy->listed_cut)
+		r = proxy_add_unfinished(store, &proxy->listed, err);
 	if (r == 0)
-		r = runs_refresh(proxy->session, &list, LIST_MS, err);
-	if (r < 0)
-		return r;
-	proxy_page_sort(&list);
-	run_list_done(&proxy->listed);
-	proxy->listed = list;
-	list = (struct run_list){0};
-	proxy->listed_cut = is_cut;
-	proxy->listed_ms = clock_ms();
-	return 0;
+		proxy->listing = refresh_start(
+			proxy->session, &proxy->listed, LIST_MS, proxy_on_listed, proxy);
+	return r;
 }
 
 /*
@@ -454,81 +470,16 @@ static void on_refused(void *ctx, const char *text)
  * The loop
  */
 
-static bool proxy_is_ready(const struct request *request, bool of_list)
-{
-	if (!request->place)
-		return of_list;
-	return !of_list && (request->place->is_removed || place_is_fresh(request->place));
-}
-
-static struct request *find_ready(const struct proxy *proxy, bool of_list)
-{
-	struct request *request = proxy->waiting;
-
-	while (request && !proxy_is_ready(request, of_list))
-		request = request->next;
-	return request;
-}
-
-static void respond_ready(struct proxy *proxy, bool of_list)
-{
-	struct request *request;
-
-	while ((request = find_ready(proxy, of_list))) {
-		unlink_request(request);
-		request->go(request);
-	}
-}
-
-static int proxy_work(struct proxy *proxy, struct err *err)
-{
-	int r = places_refresh(proxy, true, err);
-
-	if (r < 0)
-		return r;
-	respond_ready(proxy, false);
-	if (!find_ready(proxy, true))
-		return 0;
-	r = proxy_list_runs(proxy, err);
-	if (r == 0)
-		respond_ready(proxy, true);
-	return r;
-}
-
+/* Start what is due, or waited for and not under way. */
 static int proxy_on_turn(void *ctx, struct err *err)
 {
 	struct proxy *proxy = ctx;
+	int r = places_refresh(proxy, err);
 
-	(void)err;
-	proxy->timer = NULL;
-	loop_stop(proxy->loop);
-	return 0;
-}
-
-static int proxy_wait_some(struct proxy *proxy, struct err *err)
-{
-	proxy->timer = loop_add_timer(proxy->loop, clock_ms() + TURN_MS, proxy_on_turn, proxy);
-	proxy->is_pausing = true;
-	int r = loop_run(proxy->loop, err);
-	proxy->is_pausing = false;
-	loop_remove_timer(proxy->loop, TAKE(proxy->timer));
-	return r;
-}
-
-static int proxy_serve(struct proxy *proxy, struct err *err)
-{
-	int r = 0;
-
-	while (r == 0) {
-		if (*proxy->options->interrupted)
-			return err_set(err, E_CANCELED, "interrupted");
-		r = proxy_wait_some(proxy, err);
-		if (r == 0)
-			r = proxy->waiting ? proxy_work(proxy, err)
-					   : places_refresh(proxy, false, err);
-		free_left(proxy);
-		places_tidy(proxy, false);
-	}
+	if (r == 0 && !proxy->listing && requests_wait_for(proxy, NULL))
+		r = proxy_list_runs(proxy, err);
+	places_tidy(proxy, false);
+	proxy_turn_at(proxy, clock_ms() + TURN_MS);
 	return r;
 }
 
@@ -539,8 +490,8 @@ static void proxy_done(struct proxy *proxy)
 	while (proxy->working)
 		request_free(proxy->working);
 	httpd_free(proxy->httpd);
-	proxy->httpd = NULL;
-	free_left(proxy);
+	loop_remove_timer(proxy->loop, proxy->turn);
+	refresh_cancel(proxy->listing);
 	places_tidy(proxy, true);
 	run_list_done(&proxy->listed);
 }
@@ -565,5 +516,8 @@ int run_proxy(struct session *session, const struct proxy_options *options, stru
 		return r;
 	proxy.here = (struct proxy_here){httpd_port(proxy.httpd), httpd_token(proxy.httpd)};
 	options->listening(options->ctx, &proxy.here);
-	return proxy_serve(&proxy, err);
+	struct loop_wait wait = {
+		.loop = proxy.loop, .n_open = 1, .interrupted = options->interrupted};
+	proxy_turn_at(&proxy, 0);
+	return loop_wait_run(&wait, err);
 }

@@ -12,6 +12,8 @@
 #include "net/httpd/httpd.h"
 
 struct place;
+struct place_refresh;
+struct refresh;
 
 struct proxy {
 	struct session *session;
@@ -21,26 +23,14 @@ struct proxy {
 	struct proxy_here here;
 	struct place *places;
 	size_t n_places;
-	struct request *waiting; /* until their runs have been refreshed */
-	bool is_pausing;         /* the loop runs only for requests: it may be stopped */
-	struct loop_timer *timer;
-	struct run_list listed; /* the first page */
+	struct request *waiting; /* until their runs, or the list, have been refreshed */
+	struct loop_timer *turn;
+	struct run_list listed;  /* the first page */
+	struct refresh *listing; /* of listed, which is not read meanwhile; NULL: none */
 	bool listed_cut;
 	int64_t listed_ms;       /* clock_ms(); 0: never */
 	struct request *working; /* those that wait for a target, for the end */
-	struct left *left;
 };
-
-/* Abandoned work. Cancelling what a target does may run the loop, so it is not done from within.
- * First member of what free takes. */
-struct left {
-	struct left *next;
-	struct place *place;
-	void (*free)(struct left *left);
-	bool is_left; /* responses are for nobody */
-};
-/* Leave the work to be freed from outside of the loop. */
-void leave_work(struct left *left);
 
 /* A port of a rank that requests were relayed to: what routes of httpd lead to. */
 struct place_port {
@@ -57,11 +47,12 @@ struct place {
 	struct place *next;
 	char id[RUN_ID_SIZE];
 	struct forwarder *forwarder;
-	size_t users;         /* requests and routes: it stays while there are any */
+	size_t users;         /* requests, routes, a refresh: it stays while there are any */
 	int64_t used_ms;      /* clock_ms() */
-	int64_t refreshed_ms; /* when its state was requested; 0: never */
-	int64_t ended_ms;     /* it was seen to have ended; 0: not */
-	bool is_removed;      /* there is no such run any more */
+	int64_t refreshed_ms; /* when its state was last known; 0: never */
+	struct place_refresh *refresh; /* by which its target is asked now; or NULL */
+	int64_t ended_ms;              /* it was seen to have ended; 0: not */
+	bool is_removed;               /* there is no such run any more */
 	struct place_port *ports;
 	struct outputs_files files; /* as of files_ms; 0: not known */
 	int64_t files_ms;
@@ -98,6 +89,11 @@ void request_page(struct request *request, const struct buf *page, const char *f
 /* Attach work to the request, until one of those or request_free. */
 void request_work(struct request *request, void *work, void (*stop)(void *work));
 
+/* Whether requests wait for the place to be refreshed; NULL: for the list of runs. */
+bool requests_wait_for(const struct proxy *proxy, const struct place *place);
+/* Let those requests go on, because it has been refreshed. */
+void requests_go_on(struct proxy *proxy, const struct place *place);
+
 /*
  * Runs that are held open (proxy_place.c)
  */
@@ -106,9 +102,8 @@ int place_get(struct proxy *proxy, const char *run, struct place **ret, struct e
 const struct run *place_run(const struct place *place);
 /* Whether its state was refreshed not long ago. */
 bool place_is_fresh(const struct place *place);
-/* Refresh the states of those that are due: urgent: that requests wait for; else all that are in
- * use. Runs the loop. */
-int places_refresh(struct proxy *proxy, bool urgent, struct err *err);
+/* Begin to refresh the states of those that requests wait for, and of those in use that are due. */
+int places_refresh(struct proxy *proxy, struct err *err);
 /* End forwards to runs that have ended, and release places that have not been used for long (all:
  * at the end). */
 void places_tidy(struct proxy *proxy, bool all);

@@ -58,12 +58,37 @@ bool place_is_fresh(const struct place *place)
  * Opening, letting go
  */
 
+struct place_list VEC_OF(struct place *);
+
+/* Runs whose targets are asked, and the open places that they belong to. */
+struct place_refresh {
+	struct proxy *proxy;
+	struct refresh *refresh;
+	struct run_list runs;
+	struct place_list places;
+};
+
+static void place_refresh_free(struct place_refresh *batch)
+{
+	if (!batch)
+		return;
+	refresh_cancel(batch->refresh);
+	vec_foreach (struct place *, place, &batch->places) {
+		(*place)->refresh = NULL;
+		(*place)->users--;
+	}
+	run_list_done(&batch->runs);
+	vec_done(&batch->places);
+	free(batch);
+}
+
 static void place_free(struct place *place)
 {
 	struct place_port *port;
 
 	if (!place)
 		return;
+	place_refresh_free(place->refresh);
 	forwarder_free(place->forwarder);
 	while ((port = place->ports)) {
 		place->ports = port->next;
@@ -190,25 +215,15 @@ int place_get(struct proxy *proxy, const char *run, struct place **ret, struct e
  * States
  */
 
-static bool is_waited_for(const struct proxy *proxy, const struct place *place)
-{
-	for (const struct request *request = proxy->waiting; request; request = request->next)
-		if (request->place == place)
-			return true;
-	return false;
-}
-
-static bool is_due(const struct proxy *proxy, const struct place *place, bool urgent)
+static bool is_due(const struct place *place, bool is_waited_for)
 {
 	int64_t now_ms = clock_ms();
 
-	if (place->is_removed)
+	if (place->is_removed || place->refresh)
 		return false;
-	if (urgent)
-		return is_waited_for(proxy, place) && !place_is_fresh(place);
-	return !run_state_is_final(proxy_place_state_of(place)) &&
-	       now_ms - place->refreshed_ms >= REFRESH_AGAIN_MS &&
-	       (is_in_use(place) || now_ms - place->used_ms < IN_USE_MS);
+	return is_waited_for || (!run_state_is_final(proxy_place_state_of(place)) &&
+					now_ms - place->refreshed_ms >= REFRESH_AGAIN_MS &&
+					(is_in_use(place) || now_ms - place->used_ms < IN_USE_MS));
 }
 
 /* The row as it is now; NULL: it is gone, or cannot be read. */
@@ -222,61 +237,77 @@ static struct run *read_row(struct store *store, struct place *place)
 	return run;
 }
 
-struct place_list VEC_OF(struct place *);
-
-/* Runs, and the open places that they belong to. */
-struct refresh {
-	struct run_list runs;
-	struct place_list places;
-};
-
-static void proxy_place_refresh_done(struct refresh *refresh)
+static void proxy_place_take_run(struct place *place, struct run *run)
 {
-	run_list_done(&refresh->runs);
-	vec_foreach (struct place *, place, &refresh->places)
-		(*place)->users--;
-	vec_done(&refresh->places);
+	place->refreshed_ms = clock_ms();
+	forwarder_take(place->forwarder, run);
+	if (!run_state_is_final(proxy_place_state_of(place)))
+		place->ended_ms = 0;
+	else if (!place->ended_ms)
+		place->ended_ms = place->refreshed_ms;
 }
 
-static void proxy_place_take_runs(struct refresh *refresh)
+static int proxy_place_on_refreshed(void *ctx, int status, struct err *err)
 {
-	for (size_t i = 0; i < refresh->places.n; i++) {
-		struct place *place = refresh->places.v[i];
+	struct place_refresh *batch = ctx;
 
-		place->refreshed_ms = clock_ms();
-		forwarder_take(place->forwarder, TAKE(refresh->runs.v[i]));
-		if (!run_state_is_final(proxy_place_state_of(place)))
-			place->ended_ms = 0;
-		else if (!place->ended_ms)
-			place->ended_ms = place->refreshed_ms;
+	(void)err;
+	batch->refresh = NULL;
+	if (status < 0)
+		return status;
+	for (size_t i = 0; i < batch->places.n; i++) {
+		proxy_place_take_run(batch->places.v[i], TAKE(batch->runs.v[i]));
+		requests_go_on(batch->proxy, batch->places.v[i]);
 	}
-	refresh->runs.n = 0;
+	place_refresh_free(batch);
+	return 0;
 }
 
-int places_refresh(struct proxy *proxy, bool urgent, struct err *err)
+static void place_refresh_add(struct place_refresh *batch, struct place *place, struct run *run)
 {
-	AUTO(proxy_place_refresh_done) struct refresh refresh = {0};
+	*vec_push(&batch->runs) = run;
+	*vec_push(&batch->places) = place;
+	place->users++;
+	place->refresh = batch;
+}
+
+static void place_refresh_begin(
+	struct proxy *proxy, struct place_refresh *batch, int64_t timeout_ms)
+{
+	batch->proxy = proxy;
+	batch->refresh = refresh_start(
+		proxy->session, &batch->runs, timeout_ms, proxy_place_on_refreshed, batch);
+}
+
+/* A run that requests wait for is refreshed by itself, because other targets may be silent. */
+int places_refresh(struct proxy *proxy, struct err *err)
+{
+	struct place_refresh *later = NULL;
 	struct store *store;
-
 	int r = session_store(proxy->session, &store, err);
-	for (struct place *place = proxy->places; r == 0 && place; place = place->next) {
-		struct run *run = NULL;
 
-		if (is_due(proxy, place, urgent)) {
-			run = read_row(store, place);
-			place->refreshed_ms = clock_ms();
-		}
-		if (!run)
+	for (struct place *place = proxy->places; r == 0 && place; place = place->next) {
+		bool is_waited_for = requests_wait_for(proxy, place);
+		struct run *run;
+
+		if (!is_due(place, is_waited_for))
 			continue;
-		*vec_push(&refresh.runs) = run;
-		*vec_push(&refresh.places) = place;
-		place->users++;
+		run = read_row(store, place);
+		if (!run) {
+			place->refreshed_ms = clock_ms();
+			requests_go_on(proxy, place);
+			continue;
+		}
+		struct place_refresh *batch =
+			later && !is_waited_for ? later : mem_alloc(1, sizeof(*batch));
+		place_refresh_add(batch, place, run);
+		if (is_waited_for)
+			place_refresh_begin(proxy, batch, URGENT_MS);
+		else
+			later = batch;
 	}
-	if (r < 0 || !refresh.runs.n)
-		return r;
-	r = runs_refresh(proxy->session, &refresh.runs, urgent ? URGENT_MS : LATER_MS, err);
-	if (r == 0)
-		proxy_place_take_runs(&refresh);
+	if (later)
+		place_refresh_begin(proxy, later, LATER_MS);
 	return r;
 }
 

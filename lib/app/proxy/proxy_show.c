@@ -27,7 +27,6 @@ enum {
 
 /* The page of one run, while its output and its files are requested. */
 struct show {
-	struct left left;
 	struct target_call log;
 	struct target_log_request log_request;
 	struct request *request;
@@ -43,19 +42,6 @@ struct show {
 	struct loop_timer *timer;
 };
 
-static void show_free(struct left *left)
-{
-	struct show *show = (struct show *)left;
-
-	outputs_cancel(show->list);
-	outputs_files_done(&show->files);
-	buf_done(&show->text);
-	err_done(&show->log_error);
-	err_done(&show->files_error);
-	free(show->handle);
-	free(show);
-}
-
 static void show_stop(void *work)
 {
 	struct show *show = work;
@@ -63,7 +49,13 @@ static void show_stop(void *work)
 	if (show->has_log)
 		target_call_cancel(&show->log);
 	loop_remove_timer(show->request->proxy->loop, show->timer);
-	leave_work(&show->left);
+	outputs_cancel(show->list);
+	outputs_files_done(&show->files);
+	buf_done(&show->text);
+	err_done(&show->log_error);
+	err_done(&show->files_error);
+	free(show->handle);
+	free(show);
 }
 
 /* The end of the text, from the beginning of a line. */
@@ -226,8 +218,6 @@ static void on_files(void *ctx, int status, struct err *error)
 	struct place *place = show->place;
 
 	show->list = NULL;
-	if (show->left.is_left)
-		return;
 	show->has_files = false;
 	show->files_cut = status == -ERR_LIMIT;
 	if (status < 0 && !show->files_cut)
@@ -258,10 +248,8 @@ void show_run(struct request *request)
 	struct show *show = mem_alloc(1, sizeof(*show));
 	struct loop *loop = request->proxy->loop;
 
-	*show = (struct show){.left = {.place = request->place, .free = show_free},
-		.request = request,
-		.place = request->place,
-		.handle = mem_strdup(handle)};
+	*show = (struct show){
+		.request = request, .place = request->place, .handle = mem_strdup(handle)};
 	buf_init(&show->text, 2 * TAIL_MAX);
 	request_work(request, show, show_stop);
 	show->timer = loop_add_timer(loop,
@@ -286,7 +274,6 @@ enum {
 
 /* State of sending one file, while it is searched for and read. */
 struct send {
-	struct left left;
 	struct request *request;
 	struct place *place;
 	char *handle, *path;
@@ -299,22 +286,15 @@ struct send {
 	uint64_t got; /* of this window */
 };
 
-static void send_free(struct left *left)
+static void send_stop(void *work)
 {
-	struct send *send = (struct send *)left;
+	struct send *send = work;
 
 	outputs_cancel(send->call);
 	outputs_files_done(&send->found);
 	free(send->handle);
 	free(send->path);
 	free(send);
-}
-
-static void send_stop(void *work)
-{
-	struct send *send = work;
-
-	leave_work(&send->left);
 }
 
 static char *etag_of(const struct send *send)
@@ -390,8 +370,7 @@ static int proxy_show_on_data(void *ctx, const void *data, size_t len, struct er
 {
 	struct send *send = ctx;
 
-	if (send->left.is_left)
-		return err_set(err, E_CANCELED, "nobody waits for it");
+	(void)err;
 	if (!send->is_begun)
 		proxy_show_begin(send);
 	if (len > send->range.n)
@@ -409,8 +388,6 @@ static void proxy_show_on_read(void *ctx, int status, struct err *error)
 	struct send *send = ctx;
 
 	send->call = NULL;
-	if (send->left.is_left)
-		return;
 	if (status < 0 && !send->is_begun)
 		request_fail(send->request, error);
 	else if (status < 0 || send->got == 0)
@@ -491,8 +468,6 @@ static void proxy_show_on_list(void *ctx, int status, struct err *error)
 	struct send *send = ctx;
 
 	send->call = NULL;
-	if (send->left.is_left)
-		return;
 	if (proxy_show_find(send, &send->found)) {
 		respond_found(send);
 	} else if (status < 0) {
@@ -529,8 +504,7 @@ void send_file(struct request *request)
 		return;
 	}
 	send = mem_alloc(1, sizeof(*send));
-	*send = (struct send){.left = {.place = request->place, .free = send_free},
-		.request = request,
+	*send = (struct send){.request = request,
 		.place = request->place,
 		.handle = mem_strdup(handle),
 		.path = TAKE(path)};

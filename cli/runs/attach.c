@@ -122,7 +122,7 @@ static void attach_on_notice(void *ctx, const char *text)
 int attach_run(struct app *app, const struct attach_request *request)
 {
 	AUTO_ERR struct err err = {0};
-	AUTO_RUN struct run *run = NULL;
+	AUTO_RUN struct run *found = NULL, *begun = NULL;
 	struct terminal terminal = {0};
 	const struct target_exec_request exec = {
 		.rank = request->rank,
@@ -145,16 +145,17 @@ int attach_run(struct app *app, const struct attach_request *request)
 		.notice = attach_on_notice,
 		.ctx = app,
 		.interrupted = &app_interrupted};
-	int r = runs_get(app, request->run, &run, &err);
+	int r = runs_get(app, request->run, &found, &err);
 	if (r < 0)
 		return app_fail(app, &err);
 	/* Until it has begun, Ctrl-C is dlrun's. */
 	app_catch_signals();
-	r = run_wait_begun(&app->session, &run, &waiting, &err);
+	r = run_wait_begun(&app->session, found, &waiting, &begun, &err);
 	if (app_interrupted)
 		return EXIT_INTERRUPTED;
 	if (r < 0)
 		return app_fail(app, &err);
+	const struct run *run = begun ? begun : found;
 	if (run_state_is_final(run_state(run)) && request->tty)
 		app_note(app, "%s has ended (%s): this is its tree as it was left", run_id(run),
 			run_state_name(run_state(run)));

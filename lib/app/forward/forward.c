@@ -14,11 +14,17 @@
 #include "base/util/str.h"
 #include "core/config/words.h"
 #include "core/context/secrets.h"
+#include "core/store/store.h"
 #include "net/stream/listen.h"
 #include "targets/ssh/terminal.h"
 #include "targets/targets.h"
 
-enum { PORT_MAX = 65535, TURN_MS = 200, WAIT_MS = 500, STATE_MS = 5000 };
+enum {
+	PORT_MAX = 65535,
+	BEGUN_MS = 500, /* between two requests whether it has begun */
+	ENDED_MS = 5000,
+	REFRESH_MS = 8000,
+};
 
 int forward_port_parse(const char *text, struct forward_port *ret, struct err *err)
 {
@@ -37,10 +43,17 @@ int forward_port_parse(const char *text, struct forward_port *ret, struct err *e
 
 struct forward {
 	struct forward_options options;
+	struct session *session;
 	struct loop *loop;
 	struct forwarder *forwarder;
 	size_t n_ports;
 	struct open_port *ports;
+	/* While the command waits for the run to begin, and then to end. */
+	struct loop_wait wait;
+	struct loop_timer *turn;
+	struct refresh *refresh; /* of now, in flight; or NULL */
+	struct run_list now;
+	bool is_notified; /* that it has not begun */
 };
 
 struct open_port {
@@ -132,6 +145,9 @@ void forward_free(struct forward *forward)
 	for (size_t i = 0; i < forward->n_ports; i++)
 		listener_free(forward->ports[i].listener);
 	free(forward->ports);
+	loop_remove_timer(forward->loop, forward->turn);
+	refresh_cancel(forward->refresh);
+	run_list_done(&forward->now);
 	forwarder_free(forward->forwarder);
 	free(forward);
 }
@@ -141,7 +157,8 @@ static int forward_new(struct session *session, const struct run *run,
 {
 	AUTO(forward_free_auto) struct forward *forward = mem_alloc(1, sizeof(*forward));
 
-	*forward = (struct forward){.options = *options, .loop = session_loop(session)};
+	*forward = (struct forward){
+		.options = *options, .session = session, .loop = session_loop(session)};
 	const struct forwarder_options forwarder = {
 		.session = session, .run = run, .notice = options->notice, .ctx = options->ctx};
 	int r = forwarder_open(&forwarder, &forward->forwarder, err);
@@ -170,15 +187,6 @@ int forward_open(struct session *session, const struct run *run,
  * The run
  */
 
-static int forward_refresh(struct forward *forward, enum run_state *ret, struct err *err)
-{
-	int r = forwarder_refresh(forward->forwarder, err);
-
-	if (r == 0)
-		*ret = run_state(run_of(forward));
-	return r;
-}
-
 /* The hint is the caller's. */
 static int forward_fail_ended(const struct run *run, const char *so, struct err *err)
 {
@@ -193,69 +201,108 @@ static int forward_check_rank(const struct run *run, int rank, struct err *err)
 	return r < 0 ? err_prefix(err, "--rank %d", rank) : 0;
 }
 
-static int forward_wait_some(const struct forward *forward, int64_t ms, struct err *err)
-{
-	struct loop_wait wait = {.loop = forward->loop,
-		.n_open = 1,
-		.deadline_ms = clock_ms() + ms,
-		.interrupted = forward->options.interrupted};
+static int forward_on_turn(void *ctx, struct err *err);
 
-	return loop_wait_run(&wait, err);
+static void forward_refresh_in(struct forward *forward, int64_t ms)
+{
+	forward->turn = loop_add_timer(forward->loop, clock_ms() + ms, forward_on_turn, forward);
 }
 
-/* Until it runs or has ended. */
-static int wait_until_begun(struct forward *forward, enum run_state *ret, struct err *err)
+static void forward_notify_waits(struct forward *forward)
 {
-	bool said = false;
-	int r;
+	const struct run *run = run_of(forward);
 
-	*ret = RUN_UNKNOWN;
-	while ((r = forward_refresh(forward, ret, err)) == 0 && *ret != RUN_RUNNING &&
-		!run_state_is_final(*ret)) {
-		if (!said) {
-			AUTO_FREE char *text = mem_printf("%s is %s; waiting for it to run",
-				run_id(run_of(forward)), run_state_name(*ret));
-			forward_notify(forward, text);
-		}
-		said = true;
-		r = forward_wait_some(forward, WAIT_MS, err);
-		if (r < 0)
-			return r;
+	if (forward->is_notified)
+		return;
+	AUTO_FREE char *text = mem_printf(
+		"%s is %s; waiting for it to run", run_id(run), run_state_name(run_state(run)));
+	forward_notify(forward, text);
+	forward->is_notified = true;
+}
+
+static int forward_check_begun(const struct run *run, struct err *err)
+{
+	if (!run_state_is_final(run_state(run)))
+		return 0;
+	forward_fail_ended(run, "its ports are closed", err);
+	return err_hint(err, "dlrun submit --from %s", run_id(run));
+}
+
+/* Without ports the beginning is all that is waited for. */
+static int forward_until_begun(struct forward *forward, struct err *err)
+{
+	enum run_state state = run_state(run_of(forward));
+
+	if (state != RUN_RUNNING && !run_state_is_final(state)) {
+		forward_notify_waits(forward);
+		forward_refresh_in(forward, BEGUN_MS);
+		return 0;
 	}
+	if (forward->options.n_ports == 0) {
+		loop_wait_done(&forward->wait);
+		return 0;
+	}
+	int r = forward_check_begun(run_of(forward), err);
+	if (r == 0)
+		r = listen_all(forward, err);
+	if (r == 0)
+		forward_refresh_in(forward, ENDED_MS);
 	return r;
 }
 
-static int forward_wait_for_start(struct forward *forward, struct err *err)
+static void forward_until_ended(struct forward *forward)
 {
-	enum run_state state;
-	int r = wait_until_begun(forward, &state, err);
+	const struct run *run = run_of(forward);
 
-	if (r < 0 || state == RUN_RUNNING)
-		return r;
-	forward_fail_ended(run_of(forward), "its ports are closed", err);
-	return err_hint(err, "dlrun submit --from %s", run_id(run_of(forward)));
-}
-
-/* A target that cannot be reached now says nothing about the run. */
-static int forward_serve(struct forward *forward, struct err *err)
-{
-	enum run_state state = RUN_RUNNING;
-	int64_t refreshed_ms = clock_ms();
-
-	while (!run_state_is_final(state)) {
-		int r = forward_wait_some(forward, TURN_MS, err);
-
-		if (r < 0)
-			return r;
-		if (clock_ms() - refreshed_ms < STATE_MS)
-			continue;
-		(void)forward_refresh(forward, &state, NULL);
-		refreshed_ms = clock_ms();
+	if (!run_state_is_final(run_state(run))) {
+		forward_refresh_in(forward, ENDED_MS);
+		return;
 	}
 	AUTO_FREE char *text =
-		mem_printf("%s has ended (%s)", run_id(run_of(forward)), run_state_name(state));
+		mem_printf("%s has ended (%s)", run_id(run), run_state_name(run_state(run)));
 	forward_notify(forward, text);
+	loop_wait_done(&forward->wait);
+}
+
+/* While ports are open, a target that cannot be reached now says nothing about the run. */
+static int forward_on_refreshed(void *ctx, int status, struct err *err)
+{
+	struct forward *forward = ctx;
+
+	forward->refresh = NULL;
+	if (status == 0)
+		forwarder_take(forward->forwarder, TAKE(forward->now.v[0]));
+	run_list_done(&forward->now);
+	if (!forward->ports)
+		return status < 0 ? status : forward_until_begun(forward, err);
+	err_clear(err);
+	forward_until_ended(forward);
 	return 0;
+}
+
+static int forward_on_turn(void *ctx, struct err *err)
+{
+	struct forward *forward = ctx;
+	struct run *run = NULL;
+	struct store *store;
+
+	int r = session_store(forward->session, &store, err);
+	if (r == 0)
+		r = store_resolve(store, run_id(run_of(forward)), &run, err);
+	if (r < 0)
+		return forward_on_refreshed(forward, r, err);
+	*vec_push(&forward->now) = run;
+	forward->refresh = refresh_start(
+		forward->session, &forward->now, REFRESH_MS, forward_on_refreshed, forward);
+	return 0;
+}
+
+static int forward_run(struct forward *forward, struct err *err)
+{
+	forward->wait = (struct loop_wait){
+		.loop = forward->loop, .n_open = 1, .interrupted = forward->options.interrupted};
+	forward_refresh_in(forward, 0);
+	return loop_wait_run(&forward->wait, err);
 }
 
 int run_forward(struct session *session, const struct run *run,
@@ -266,11 +313,7 @@ int run_forward(struct session *session, const struct run *run,
 	int r = forward_check_rank(run, options->rank, err);
 	if (r == 0)
 		r = forward_new(session, run, options, &forward, err);
-	if (r == 0)
-		r = forward_wait_for_start(forward, err);
-	if (r == 0)
-		r = listen_all(forward, err);
-	return r < 0 ? r : forward_serve(forward, err);
+	return r < 0 ? r : forward_run(forward, err);
 }
 
 int run_terminal(struct session *session, const struct run *run,
@@ -284,7 +327,9 @@ int run_terminal(struct session *session, const struct run *run,
 
 	int r = forward_new(session, run, &options, &forward, err);
 	if (r == 0)
-		r = forward_wait_for_start(forward, err);
+		r = forward_run(forward, err);
+	if (r == 0)
+		r = forward_check_begun(run_of(forward), err);
 	if (r < 0)
 		return r;
 	r = terminal_words(run_of(forward), &words, err);
@@ -295,28 +340,22 @@ int run_terminal(struct session *session, const struct run *run,
 			       run_handle(run_of(forward)), &inside, ret_status, interrupted, err);
 }
 
-int run_wait_begun(struct session *session, struct run **run, const struct forward_options *options,
-	struct err *err)
+int run_wait_begun(struct session *session, const struct run *run,
+	const struct forward_options *options, struct run **ret, struct err *err)
 {
 	AUTO(forward_free_auto) struct forward *forward = NULL;
-	AUTO_RUN struct run *now = NULL;
-	enum run_state state = run_state(*run);
+	struct forward_options only = *options;
+	enum run_state state = run_state(run);
 
+	only.n_ports = 0;
 	if (run_state_is_final(state) || state == RUN_RUNNING || state == RUN_UNKNOWN)
 		return 0;
-	int r = forward_check_rank(*run, options->rank, err);
+	int r = forward_check_rank(run, options->rank, err);
 	if (r == 0)
-		r = forward_new(session, *run, options, &forward, err);
+		r = forward_new(session, run, &only, &forward, err);
 	if (r == 0)
-		r = wait_until_begun(forward, &state, err);
-	if (r == 0)
-		r = runs_find(session, run_id(*run), &now, err);
-	forward_free(TAKE(forward));
-	if (r < 0)
-		return r;
-	run_free(*run);
-	*run = TAKE(now);
-	return 0;
+		r = forward_run(forward, err);
+	return r < 0 ? r : runs_find(session, run_id(run), ret, err);
 }
 
 /* Where a container was around the program, its files went with it. */

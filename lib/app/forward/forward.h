@@ -54,10 +54,10 @@ int forward_open(struct session *session, const struct run *run,
 void forward_free(struct forward *forward);
 AUTO_POINTER(struct forward, forward_free)
 
-/* Waits as run_forward does until a run that has not begun runs or has ended, as *run says then; of
- * options rank, notice, ctx and interrupted count. */
-int run_wait_begun(struct session *session, struct run **run, const struct forward_options *options,
-	struct err *err);
+/* Waits as run_forward does until a run that has not begun runs or has ended, as *ret says then;
+ * not set if it had begun. Of options rank, notice, ctx and interrupted count. */
+int run_wait_begun(struct session *session, const struct run *run,
+	const struct forward_options *options, struct run **ret, struct err *err);
 
 /* A command beside the program of a run that has begun (run_wait_begun), or in the tree that it
  * left. E_RUN_ENDED: there is none. */

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "app/runs/refresh.h"
 #include "base/util/mem.h"
 #include "targets/targets.h"
 
@@ -166,14 +165,4 @@ void forwarder_take(struct forwarder *forwarder, struct run *run)
 {
 	run_free(forwarder->taken);
 	forwarder->run = forwarder->taken = run;
-}
-
-int forwarder_refresh(struct forwarder *forwarder, struct err *err)
-{
-	struct run *run = NULL;
-
-	int r = runs_find(forwarder->session, run_id(forwarder->run), &run, err);
-	if (r == 0)
-		forwarder_take(forwarder, run);
-	return r;
 }

@@ -42,8 +42,7 @@ typedef void forwarder_done_fn(void *ctx, int status, struct err *error);
  * failure. done may be NULL. */
 int forwarder_relay(struct forwarder *forwarder, int rank, uint16_t port, int fd,
 	forwarder_done_fn *done, void *ctx, struct err *err);
-/* End all of them, as done of each learns: the run has ended, and nobody will answer any more.
- * From outside of the loop. */
+/* End all of them, as done of each learns: the run has ended, and nobody will answer any more. */
 void forwarder_end(struct forwarder *forwarder);
 /* Connections that are relayed now. */
 size_t forwarder_count(const struct forwarder *forwarder);
@@ -52,7 +51,5 @@ const struct run *forwarder_run(const struct forwarder *forwarder);
 struct target *forwarder_target(const struct forwarder *forwarder);
 /* The run as it is now: a new attempt has another handle. Taken over. */
 void forwarder_take(struct forwarder *forwarder, struct run *run);
-/* Request that; runs the loop (runs_find). */
-int forwarder_refresh(struct forwarder *forwarder, struct err *err);
 
 #endif

@@ -20,7 +20,8 @@
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
-#include "tests/unit/runfix.h"
+#include "core/store/store.h"
+#include "tests/unit/silentfix.h"
 
 /* What a forwarded port does beside something else that runs the loop: the program is a socket of
  * this test, of a run on this machine. */
@@ -305,6 +306,52 @@ static void test_an_exact_number_that_is_taken(void **state)
 	assert_int_equal(heard.n, 1);
 }
 
+static volatile int interrupted;
+
+static int on_interrupt(void *ctx, struct err *err)
+{
+	(void)ctx;
+	(void)err;
+	interrupted = 1;
+	return 0;
+}
+
+/* Ctrl-C ends it though the target, which is asked whether the run has begun, is silent. */
+static void test_an_interrupt_while_the_target_is_silent(void **state)
+{
+	AUTO_RUN struct run *run = silent_run("b-22222");
+	AUTO_ERR struct err err = {0};
+	const struct forward_port port = {.remote = 6006};
+	const struct forward_options options = {
+		.ports = &port, .n_ports = 1, .interrupted = &interrupted};
+	int64_t begin_ms = clock_ms();
+
+	(void)state;
+	interrupted = 0;
+	run_set_state(run, RUN_QUEUED);
+	ok(store_insert(open_store(), run, error));
+	loop_add_timer(session_loop(&session), begin_ms + 50, on_interrupt, NULL);
+	assert_int_equal(run_forward(&session, run, &options, &err), -ERR_CANCELED);
+	assert_true(clock_ms() - begin_ms < 4000);
+}
+
+static void test_a_run_that_has_ended(void **state)
+{
+	AUTO_RUN struct run *run = new_run("c-22222");
+	AUTO_ERR struct err err = {0};
+	struct heard heard = {0};
+	const struct forward_port port = {.remote = 6006};
+	const struct forward_options options = {
+		.ports = &port, .n_ports = 1, .listening = on_listening, .ctx = &heard};
+
+	(void)state;
+	ok(store_insert(open_store(), run, error));
+	assert_int_equal(run_forward(&session, run, &options, &err), -ERR_CONFLICT);
+	assert_int_equal(err.id, E_RUN_ENDED);
+	assert_string_equal(err.message, "c-22222 has ended (succeeded): its ports are closed");
+	assert_int_equal(heard.n, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -314,7 +361,9 @@ int main(void)
 		cmocka_unit_test(test_its_own_number_is_left_alone),
 		cmocka_unit_test(test_ranks_that_it_has_not),
 		cmocka_unit_test(test_an_exact_number_that_is_taken),
+		cmocka_unit_test(test_an_interrupt_while_the_target_is_silent),
+		cmocka_unit_test(test_a_run_that_has_ended),
 	};
 
-	return cmocka_run_group_tests(tests, make_session, remove_session);
+	return cmocka_run_group_tests(tests, make_silent_session, remove_session);
 }

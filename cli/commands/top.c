@@ -41,14 +41,22 @@ struct top {
 	struct session *session;
 	const char *word; /* a run, a target, or NULL: every run that has not ended */
 	bool is_target;
-	char *id; /* of the run, once it is found */
-	int64_t query_ms;
+	char *id; /* of the run that word names */
+	struct run_list runs;
 	struct live *live;
+	/* On a terminal: a refresh, or the time until the next one. */
+	struct screen screen;
+	struct refresh *refresh;
+	struct loop_timer *turn;
 };
 
 static void top_done(struct top *top)
 {
+	if (top->session)
+		loop_remove_timer(session_loop(top->session), top->turn);
+	refresh_cancel(top->refresh);
 	live_free(top->live);
+	run_list_done(&top->runs);
 	free(top->id);
 }
 
@@ -60,73 +68,58 @@ static bool is_target(struct app *app, const char *word)
 	return target_ops_named(config, word) != NULL;
 }
 
+static int top_find(struct top *top, struct err *err)
+{
+	struct run *run;
+	int r = runs_get(top->app, top->word, &run, err);
+
+	if (r < 0)
+		return r;
+	top->id = mem_strdup(run_id(run));
+	*vec_push(&top->runs) = run;
+	return 0;
+}
+
+/* A run that word names has been found and refreshed then. */
 static int top_init(struct top *top, struct app *app, const char *word, struct err *err)
 {
-	*top = (struct top){.app = app, .word = word, .query_ms = QUERY_ONCE_MS};
+	*top = (struct top){.app = app, .word = word};
 	int r = app_session(app, &top->session, err);
 
 	if (r < 0)
 		return r;
 	top->live = live_new(top->session);
 	top->is_target = word && is_target(app, word);
-	return top->is_target ? live_add_target(top->live, word, err) : 0;
+	if (top->is_target)
+		return live_add_target(top->live, word, err);
+	return word ? top_find(top, err) : 0;
 }
 
-static int list_unfinished(struct top *top, struct run_list *ret, struct err *err)
+static int top_read_rows(struct top *top, struct err *err)
 {
 	const struct store_filter filter = {
 		.unfinished_only = true, .target = top->is_target ? top->word : NULL};
 	struct store *store;
-	int r = session_store(top->session, &store, err);
-
-	if (r == 0)
-		r = store_list(store, &filter, ret, err);
-	return r < 0 ? r : runs_refresh(top->session, ret, top->query_ms, err);
-}
-
-/* Again, without waiting for long. */
-static int list_known(struct top *top, struct run_list *ret, struct err *err)
-{
-	struct store *store;
 	struct run *run;
 	int r = session_store(top->session, &store, err);
 
+	run_list_done(&top->runs);
+	if (r == 0 && !top->id)
+		return store_list(store, &filter, &top->runs, err);
 	if (r == 0)
 		r = store_resolve(store, top->id, &run, err);
-	if (r < 0)
-		return r;
-	*vec_push(ret) = run;
-	return runs_refresh(top->session, ret, top->query_ms, err);
+	if (r == 0)
+		*vec_push(&top->runs) = run;
+	return r;
 }
 
-static int top_list(struct top *top, struct run_list *ret, struct err *err)
+/* Request what is to be shown of the runs, which have been refreshed, and of machines. */
+static void top_begin(struct top *top)
 {
-	struct run *run;
-
-	if (!top->word || top->is_target)
-		return list_unfinished(top, ret, err);
-	if (top->id)
-		return list_known(top, ret, err);
-	int r = runs_get(top->app, top->word, &run, err);
-	if (r < 0)
-		return r;
-	top->id = mem_strdup(run_id(run));
-	*vec_push(ret) = run;
-	return 0;
-}
-
-/* List the runs, and request what is to be shown of them and of machines. */
-static int top_poll(struct top *top, struct run_list *ret, struct err *err)
-{
-	int r = top_list(top, ret, err);
-
-	if (r < 0)
-		return r;
-	metrics_here(top->session, ret, METRICS_MS);
+	metrics_here(top->session, &top->runs, METRICS_MS);
 	if (!top->word)
-		live_add_places(top->live, ret);
-	live_begin(top->live, ret);
-	return 0;
+		live_add_places(top->live, &top->runs);
+	live_begin(top->live, &top->runs);
 }
 
 /*
@@ -151,75 +144,97 @@ static int print_tables(
 static int top_show_once(struct app *app, const char *word)
 {
 	AUTO_ERR struct err err = {0};
-	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_MACHINES struct machine_list machines = {0};
 	AUTO(top_done) struct top top = {0};
 
 	app_catch_signals();
 	int r = top_init(&top, app, word, &err);
-	if (r == 0)
-		r = top_poll(&top, &runs, &err);
-	if (r == 0)
+	if (r == 0 && !top.id)
+		r = top_read_rows(&top, &err);
+	if (r == 0 && !top.id)
+		r = runs_refresh(top.session, &top.runs, QUERY_ONCE_MS, &err);
+	if (r == 0) {
+		top_begin(&top);
 		r = live_wait(top.live, RESPONSE_MS, &app_interrupted, &err);
+	}
 	if (r < 0)
 		return app_fail(app, &err);
 	if (app_interrupted)
 		return EXIT_INTERRUPTED;
-	live_store_samples(top.live, &runs);
-	live_machines(top.live, &runs, &machines);
-	return app->options.json ? top_view_json(app, &runs, &machines)
-				 : print_tables(app, &runs, &machines);
+	live_store_samples(top.live, &top.runs);
+	live_machines(top.live, &top.runs, &machines);
+	return app->options.json ? top_view_json(app, &top.runs, &machines)
+				 : print_tables(app, &top.runs, &machines);
 }
 
 /*
  * A terminal
  */
 
-/* *ret_far: what is shown comes from elsewhere. */
-static int draw_all(struct screen *screen, struct top *top, bool *ret_far, struct err *err)
+static void top_draw(struct top *top)
 {
-	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_MACHINES struct machine_list machines = {0};
 	AUTO_BUF struct buf text = {0};
-	int r = top_poll(top, &runs, err);
 
-	if (r < 0)
-		return r;
 	buf_init(&text, SCREEN_MAX);
-	screen_measure(screen);
-	live_store_samples(top->live, &runs);
-	live_machines(top->live, &runs, &machines);
-	top_view_format(top->app, &runs, &machines, screen->columns, &text);
-	if (!runs.n)
+	screen_measure(&top->screen);
+	live_store_samples(top->live, &top->runs);
+	live_machines(top->live, &top->runs, &machines);
+	top_view_format(top->app, &top->runs, &machines, top->screen.columns, &text);
+	if (!top->runs.n)
 		buf_adds(&text, text.len ? "\nno run is unfinished\n" : "no run is unfinished\n");
 	buf_adds(&text, "\n" UI_DIM "q: quit" UI_OFF);
-	screen_draw(screen, text.data);
-	*ret_far = false;
-	vec_foreach (struct run *, run, &runs)
-		*ret_far |= !target_ops_recorded(*run)->is_here;
+	screen_draw(&top->screen, text.data);
+}
+
+static int top_on_turn(void *ctx, struct err *err);
+
+static int top_on_refreshed(void *ctx, int status, struct err *err)
+{
+	struct top *top = ctx;
+	struct loop *loop = session_loop(top->session);
+	bool is_far = false;
+
+	(void)err;
+	top->refresh = NULL;
+	if (status < 0)
+		return status;
+	top_begin(top);
+	top_draw(top);
+	if (top->app->out_lost)
+		loop_stop(loop);
+	vec_foreach (struct run *, run, &top->runs)
+		is_far |= !target_ops_recorded(*run)->is_here;
+	top->turn = loop_add_timer(
+		loop, clock_ms() + (is_far ? DRAW_FAR_MS : DRAW_MS), top_on_turn, top);
 	return 0;
+}
+
+static int top_on_turn(void *ctx, struct err *err)
+{
+	struct top *top = ctx;
+	int r = top_read_rows(top, err);
+
+	if (r == 0)
+		top->refresh =
+			refresh_start(top->session, &top->runs, QUERY_MS, top_on_refreshed, top);
+	return r;
 }
 
 static int top_watch(struct app *app, const char *word)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO(top_done) struct top top = {0};
-	struct screen screen;
-	bool is_far = false;
 
 	app_catch_signals();
 	int r = top_init(&top, app, word, &err);
 	if (r < 0)
 		return app_fail(app, &err);
-	top.query_ms = QUERY_MS;
-	screen_begin(&screen, app);
-	while (r == 0 && !app_interrupted && !app->out_lost && !screen.quit) {
-		r = draw_all(&screen, &top, &is_far, &err);
-		if (r == 0 && !app_interrupted)
-			r = screen_wait(&screen, session_loop(top.session),
-				is_far ? DRAW_FAR_MS : DRAW_MS, &err);
-	}
-	screen_end(&screen);
+	screen_begin(&top.screen, app);
+	r = top.id ? top_on_refreshed(&top, 0, &err) : top_on_turn(&top, &err);
+	if (r == 0)
+		r = screen_wait(&top.screen, session_loop(top.session), -1, &err);
+	screen_end(&top.screen);
 	if (r < 0)
 		return app_fail(app, &err);
 	return app_interrupted ? EXIT_INTERRUPTED : 0;

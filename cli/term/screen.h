@@ -28,7 +28,7 @@ void screen_end(struct screen *screen);
 void screen_measure(struct screen *screen);
 /* As many lines of text, with the colours of ui.h, as there is room for. */
 void screen_draw(struct screen *screen, const char *text);
-/* Runs the loop for that time, or until a key or a signal comes. */
+/* Runs the loop for that time (-1: for ever), or until q is pressed or a signal comes. */
 int screen_wait(struct screen *screen, struct loop *loop, int64_t wait_ms, struct err *err);
 
 #endif

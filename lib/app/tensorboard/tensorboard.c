@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "app/runs/refresh.h"
+#include "app/forward/forward.h"
 #include "app/tensorboard/tensorboard_local.h"
 #include "app/tensorboard/tensorboard_link.h"
 #include "app/tensorboard/tensorboard_remote.h"
@@ -16,11 +16,10 @@
 
 enum {
 	TURN_MS = 100,
-	FIRST_TURN_MS = 1000,
 	FIRST_SOME_MS = 10 * 1000, /* for the first search in all runs, if some have files */
 	FIRST_MS = 60 * 1000,
 	RESPONSE_MS = 180 * 1000, /* with TensorFlow beside it, from a network home */
-	WAIT_SAID_MS = 3000,      /* before it is said that TensorBoard takes its time */
+	WAIT_SAID_MS = 3000,      /* before it is said that something takes its time */
 };
 
 /* Facts already reported about a run. */
@@ -41,16 +40,22 @@ struct view {
 	struct seen *seen;
 	struct tensorboard_local *local;
 	struct tensorboard_remote *remote;
-	struct run *run_now; /* as it was when it had begun; or NULL */
 	struct tensorboard_httpd *httpd;
+	struct run *begun; /* the run of --remote, if it was waited for; or NULL */
+	/* The command is at this step, which is called again and again: negative ends it. */
+	int (*step)(struct view *view, struct err *err);
+	int64_t begun_ms; /* clock_ms(), of the step */
+	bool is_notified; /* that the step takes its time */
+	struct loop_timer *turn;
 };
 
 static void tensorboard_view_done(struct view *view)
 {
+	loop_remove_timer(view->loop, view->turn);
 	tensorboard_httpd_free(view->httpd);
 	tensorboard_local_free(view->local);
 	tensorboard_remote_free(view->remote);
-	run_free(view->run_now);
+	run_free(view->begun);
 	mirror_free(view->mirror);
 	tensorboard_program_done(&view->program);
 	tensorboard_dir_done(&view->dir);
@@ -77,18 +82,45 @@ static const char *tensorboard_id_of(const struct view *view, size_t i)
 }
 
 /*
- * Waiting
+ * Steps
  */
 
-/* Lets the loop run for a moment. */
-static int tensorboard_turn(const struct view *view, struct err *err)
+static int tensorboard_on_turn(void *ctx, struct err *err)
 {
-	struct loop_wait wait = {.loop = view->loop,
-		.n_open = 1,
-		.deadline_ms = clock_ms() + TURN_MS,
-		.interrupted = view->options.interrupted};
+	struct view *view = ctx;
 
-	return loop_wait_run(&wait, err);
+	view->turn = loop_add_timer(view->loop, clock_ms() + TURN_MS, tensorboard_on_turn, view);
+	return view->step(view, err);
+}
+
+/* Something has come that the step may wait for. */
+static void tensorboard_wake(struct view *view)
+{
+	loop_remove_timer(view->loop, view->turn);
+	view->turn = loop_add_timer(view->loop, 0, tensorboard_on_turn, view);
+}
+
+static int tensorboard_begin(struct view *view, int (*step)(struct view *view, struct err *err))
+{
+	view->step = step;
+	view->begun_ms = clock_ms();
+	view->is_notified = false;
+	tensorboard_wake(view);
+	return 0;
+}
+
+static int64_t tensorboard_step_ms(const struct view *view)
+{
+	return clock_ms() - view->begun_ms;
+}
+
+/* Whether the user is to be told now that the step takes long. */
+static bool tensorboard_is_slow(struct view *view)
+{
+	if (view->is_notified || tensorboard_step_ms(view) < WAIT_SAID_MS)
+		return false;
+	view->is_notified = true;
+	return true;
 }
 
 /*
@@ -245,25 +277,6 @@ static void notify_mirrored(const struct view *view)
 	free(states);
 }
 
-/* Until one run has event files. */
-static int wait_for_files(struct view *view, struct err *err)
-{
-	const struct err *error;
-
-	for (;;) {
-		int r = link_runs(view, err);
-		if (r < 0 || has_files(view))
-			return r;
-		if (nothing_can_come(view, &error))
-			return error ? err_copy(err, error) : fail_empty(view, err);
-		r = check_runs(view, err);
-		if (r == 0)
-			r = tensorboard_turn(view, err);
-		if (r < 0)
-			return r;
-	}
-}
-
 static size_t count_unseen(const struct view *view)
 {
 	size_t n = 0;
@@ -277,38 +290,44 @@ static size_t count_unseen(const struct view *view)
 	return n;
 }
 
-/* Wait for the first search for event files. Runs that take long to respond are added later, if
- * there are others. */
-static int find_files(struct view *view, struct err *err)
-{
-	int64_t begin_ms = clock_ms(), ms = 0, before_ms;
-	bool said = false;
-	int r;
+static int start_local(struct view *view, struct err *err);
 
-	do {
-		if (ms >= WAIT_SAID_MS && !said) {
+/* Runs that take long to respond to the first search are added later, if there are others. */
+static int tensorboard_find_files(struct view *view, struct err *err)
+{
+	const struct err *error;
+	int r = link_runs(view, err);
+
+	if (r < 0)
+		return r;
+	if (!mirror_is_polled(view->mirror) &&
+		tensorboard_step_ms(view) < (has_files(view) ? FIRST_SOME_MS : FIRST_MS)) {
+		if (tensorboard_is_slow(view))
 			tensorboard_print(view, "looking for event files of %zu %s",
 				count_unseen(view), count_unseen(view) == 1 ? "run" : "runs");
-			said = true;
-		}
-		before_ms = ms;
-		r = mirror_first(view->mirror, FIRST_TURN_MS, view->options.interrupted, err);
-		if (r == 0)
-			r = link_runs(view, err);
-		ms = clock_ms() - begin_ms;
-		/* mirror_first returns early when all runs have been checked. */
-	} while (r == 0 && ms - before_ms >= FIRST_TURN_MS &&
-		 ms < (has_files(view) ? FIRST_SOME_MS : FIRST_MS));
-	if (r == 0)
-		r = wait_for_files(view, err);
-	if (r == 0)
+		return 0;
+	}
+	/* TensorBoard would look for files missing at its start only five seconds later. */
+	if (has_files(view)) {
 		notify_mirrored(view);
-	return r;
+		return start_local(view, err);
+	}
+	if (nothing_can_come(view, &error))
+		return error ? err_copy(err, error) : fail_empty(view, err);
+	return check_runs(view, err);
+}
+
+static void tensorboard_on_polled(void *ctx, size_t run)
+{
+	(void)run;
+	tensorboard_wake(ctx);
 }
 
 static int open_mirror(struct view *view, struct err *err)
 {
-	const struct mirror_options options = {.scalars_only = view->options.scalars_only};
+	const struct mirror_options options = {.scalars_only = view->options.scalars_only,
+		.polled = tensorboard_on_polled,
+		.ctx = view};
 	size_t index;
 
 	int r = mirror_open(view->session, &options, &view->mirror, err);
@@ -333,19 +352,6 @@ static int tensorboard_find_program(struct view *view, struct err *err)
 	return tensorboard_find(&search, &view->program, err);
 }
 
-static int start_local(struct view *view, struct err *err)
-{
-	const struct tensorboard_local_options options = {.loop = view->loop,
-		.program = &view->program,
-		.env = view->session->env.env,
-		.logdir = view->dir.runs,
-		.prefix = view->secret,
-		.scratch = view->dir.scratch,
-		.plot = tensorboard_id_of(view, 0)};
-
-	return tensorboard_local_start(&options, &view->local, err);
-}
-
 static int poll_tensorboard(struct view *view, struct err *err)
 {
 	return view->remote ? tensorboard_remote_poll(view->remote, err)
@@ -362,28 +368,6 @@ static int fail_slow(const struct view *view, struct err *err)
 		err_evidence(err, "from %s", view->program.path);
 	return err_hint(
 		err, "dlrun tensorboard -v %s   # shows its messages", tensorboard_id_of(view, 0));
-}
-
-static int wait_for_response(struct view *view, struct err *err)
-{
-	int64_t begin_ms = clock_ms();
-	bool said = false;
-	int r;
-
-	while ((r = poll_tensorboard(view, err)) == 0) {
-		int64_t ms = clock_ms() - begin_ms;
-
-		if (ms > RESPONSE_MS)
-			return fail_slow(view, err);
-		if (ms > WAIT_SAID_MS && !said) {
-			tensorboard_print(view, "waiting for TensorBoard to answer");
-			said = true;
-		}
-		r = tensorboard_turn(view, err);
-		if (r < 0)
-			break;
-	}
-	return r < 0 ? r : 0;
 }
 
 /*
@@ -435,20 +419,46 @@ static void notify_shown(const struct view *view)
 
 static int tensorboard_serve(struct view *view, struct err *err)
 {
-	int r = wait_for_response(view, err);
-	if (r == 0)
-		r = open_httpd(view, err);
+	int r = poll_tensorboard(view, err);
+
+	if (r >= 0 && view->mirror)
+		r = check_runs(view, err);
+	return r < 0 ? r : 0;
+}
+
+static int tensorboard_await_response(struct view *view, struct err *err)
+{
+	int r = poll_tensorboard(view, err);
+
+	if (r == 0 && tensorboard_step_ms(view) > RESPONSE_MS)
+		return fail_slow(view, err);
+	if (r == 0 && tensorboard_is_slow(view))
+		tensorboard_print(view, "waiting for TensorBoard to answer");
+	if (r <= 0)
+		return r;
+	r = open_httpd(view, err);
 	if (r < 0)
 		return r;
 	notify_shown(view);
-	while ((r = tensorboard_turn(view, err)) == 0) {
-		r = poll_tensorboard(view, err);
-		if (r >= 0 && view->mirror)
-			r = check_runs(view, err);
-		if (r < 0)
-			break;
-	}
-	return r;
+	return tensorboard_begin(view, tensorboard_serve);
+}
+
+/*
+ * Here
+ */
+
+static int start_local(struct view *view, struct err *err)
+{
+	const struct tensorboard_local_options options = {.loop = view->loop,
+		.program = &view->program,
+		.env = view->session->env.env,
+		.logdir = view->dir.runs,
+		.prefix = view->secret,
+		.scratch = view->dir.scratch,
+		.plot = tensorboard_id_of(view, 0)};
+
+	int r = tensorboard_local_start(&options, &view->local, err);
+	return r < 0 ? r : tensorboard_begin(view, tensorboard_await_response);
 }
 
 static int show_here(struct view *view, struct err *err)
@@ -458,62 +468,34 @@ static int show_here(struct view *view, struct err *err)
 		r = open_mirror(view, err);
 	if (r == 0)
 		r = tensorboard_dir_make(view->session->dirs.runtime, &view->dir, err);
-	if (r == 0)
-		r = find_files(view, err);
-	/* TensorBoard would look for files missing at its start only five seconds later. */
-	if (r == 0)
-		r = start_local(view, err);
-	return r < 0 ? r : tensorboard_serve(view, err);
+	return r < 0 ? r : tensorboard_begin(view, tensorboard_find_files);
 }
 
-static bool tensorboard_may_begin(enum run_state state)
-{
-	return !run_state_is_final(state) && state != RUN_RUNNING && state != RUN_UNKNOWN;
-}
-
-/* *ret: the run as it is then. */
-static int tensorboard_wait_for_start(struct view *view, const struct run **ret, struct err *err)
-{
-	const struct run *run = view->runs->v[0];
-	bool said = false;
-
-	while (tensorboard_may_begin(run_state(run))) {
-		struct run *now = NULL;
-
-		if (!said)
-			tensorboard_print(view, "%s is %s; waiting for it to run", run_id(run),
-				run_state_name(run_state(run)));
-		said = true;
-		int r = tensorboard_turn(view, err);
-		if (r == 0)
-			r = runs_find(view->session, run_id(run), &now, err);
-		if (r < 0)
-			return r;
-		run_free(view->run_now);
-		run = view->run_now = now;
-	}
-	*ret = run;
-	return 0;
-}
+/*
+ * Beside the program
+ */
 
 static int show_remote(struct view *view, struct err *err)
 {
-	const struct run *run = NULL;
+	const struct forward_options waiting = {.notice = view->options.notice,
+		.ctx = view->options.ctx,
+		.interrupted = view->options.interrupted};
+	const struct run *run = view->runs->v[0];
 
 	if (view->runs->n != 1)
 		return err_set(err, E_USAGE, "--remote shows one run at a time");
 	if (view->options.scalars_only)
 		return err_set(err, E_USAGE, "--scalars is for copies, and --remote makes none");
-	int r = tensorboard_wait_for_start(view, &run, err);
+	int r = run_wait_begun(view->session, run, &waiting, &view->begun, err);
 	if (r < 0)
 		return r;
 	const struct tensorboard_remote_options options = {.session = view->session,
-		.run = run,
+		.run = view->begun ? view->begun : run,
 		.secret = view->secret,
 		.notice = view->options.notice,
 		.ctx = view->options.ctx};
 	r = tensorboard_remote_open(&options, &view->remote, err);
-	return r < 0 ? r : tensorboard_serve(view, err);
+	return r < 0 ? r : tensorboard_begin(view, tensorboard_await_response);
 }
 
 int run_tensorboard(struct session *session, const struct run_list *runs,
@@ -527,5 +509,10 @@ int run_tensorboard(struct session *session, const struct run_list *runs,
 		.seen = mem_alloc(runs->n + 1, sizeof(*view.seen))};
 
 	tensorboard_secret_make(view.secret);
-	return options->remote ? show_remote(&view, err) : show_here(&view, err);
+	int r = options->remote ? show_remote(&view, err) : show_here(&view, err);
+	if (r < 0)
+		return r;
+	struct loop_wait wait = {
+		.loop = view.loop, .n_open = 1, .interrupted = options->interrupted};
+	return loop_wait_run(&wait, err);
 }

@@ -189,7 +189,7 @@ static int64_t mirror_delay_ms(const struct mirrored *mirrored)
 	return mirrored->mirror->options.poll_ms * (times < MIRROR_IDLE ? times : MIRROR_IDLE);
 }
 
-static bool all_polled(const struct mirror *mirror)
+bool mirror_is_polled(const struct mirror *mirror)
 {
 	vec_foreach (struct mirrored *, mirrored, &mirror->runs)
 		if (!(*mirrored)->was_polled)
@@ -204,7 +204,7 @@ static void mirror_report_poll(struct mirrored *mirrored)
 	mirrored->was_polled = true;
 	if (mirror->options.polled)
 		mirror->options.polled(mirror->options.ctx, mirrored->index);
-	if (mirror->wait.n_open && all_polled(mirror))
+	if (mirror->wait.n_open && mirror_is_polled(mirror))
 		loop_wait_done(&mirror->wait);
 }
 
@@ -498,7 +498,7 @@ int mirror_first(
 {
 	mirror->wait = (struct loop_wait){
 		.loop = mirror->loop,
-		.n_open = !all_polled(mirror),
+		.n_open = !mirror_is_polled(mirror),
 		.deadline_ms = timeout_ms < 0 ? 0 : clock_deadline(timeout_ms),
 		.interrupted = interrupted,
 	};

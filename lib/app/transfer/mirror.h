@@ -79,6 +79,8 @@ AUTO_POINTER(struct mirror, mirror_free)
 int mirror_add(struct mirror *mirror, const struct run *run, size_t *ret_index, struct err *err);
 size_t mirror_count(const struct mirror *mirror);
 void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *ret);
+/* Whether each run was polled once (or failed). */
+bool mirror_is_polled(const struct mirror *mirror);
 /* Runs the loop until each run was polled once (or failed: see mirror_get), timeout_ms at most
  * (-1: for ever), or *interrupted (E_CANCELED). */
 int mirror_first(struct mirror *mirror, int64_t timeout_ms, const volatile int *interrupted,

@@ -4,13 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/loop/wait.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/api/response.h"
 #include "kube/job/preflight.h"
 
-enum { INTERRUPT_POLL_MS = 100, LIST_MAX = 20000, WORD_MAX = 200 };
+enum { LIST_MAX = 20000, WORD_MAX = 200 };
 
 /*
  * Rights
@@ -80,12 +81,8 @@ struct view {
 };
 
 struct round {
-	struct loop *loop;
-	struct view *views;
-	size_t n, open;
-	int64_t begun_ms, end_ms;
-	struct loop_timer *end, *poll;
-	const volatile int *interrupted;
+	struct loop_wait wait;
+	int64_t begun_ms;
 };
 
 static int kube_poll_on_response(void *ctx, struct kube_response *response, struct err *err)
@@ -109,8 +106,7 @@ static int kube_poll_on_response(void *ctx, struct kube_response *response, stru
 	if (is_first && poll->response_ms == 0)
 		poll->response_ms = clock_ms() - round->begun_ms;
 	question->take(question->view, question, response);
-	if (--round->open == 0)
-		loop_stop(round->loop);
+	loop_wait_done(&round->wait);
 	return 0;
 }
 
@@ -123,7 +119,7 @@ static struct question *kube_poll_add(struct view *view, take_fn *take)
 
 	BUG_ON(view->n > ARRAY_LEN(view->questions));
 	*question = (struct question){.view = view, .take = take};
-	view->round->open++;
+	view->round->wait.n_open++;
 	return question;
 }
 
@@ -137,7 +133,7 @@ static struct question *kube_poll_query(
 		.path = path,
 		.body = body,
 		.is_idempotent = true,
-		.deadline_ms = view->round->end_ms,
+		.deadline_ms = view->round->wait.deadline_ms,
 		.done = kube_poll_on_response,
 		.ctx = question,
 	};
@@ -153,7 +149,7 @@ static void kube_poll_query_list(
 	struct question *question = kube_poll_add(view, take);
 
 	question->call = kube_list(view->poll->cluster->client, path, query, LIST_MAX,
-		view->round->end_ms, kube_poll_on_response, question);
+		view->round->wait.deadline_ms, kube_poll_on_response, question);
 }
 
 /* A word of the server's, or NULL. */
@@ -336,28 +332,6 @@ static void kube_poll_query_all(struct view *view)
  * The round
  */
 
-static int kube_poll_on_end(void *ctx, struct err *err)
-{
-	struct round *round = ctx;
-
-	(void)err;
-	round->end = NULL;
-	loop_stop(round->loop);
-	return 0;
-}
-
-static int kube_poll_for_interrupt(void *ctx, struct err *err)
-{
-	struct round *round = ctx;
-
-	round->poll = NULL;
-	if (round->interrupted && *round->interrupted)
-		return err_set(err, E_CANCELED, "stopped");
-	round->poll = loop_add_timer(
-		round->loop, clock_ms() + INTERRUPT_POLL_MS, kube_poll_for_interrupt, round);
-	return 0;
-}
-
 /* Sets the error of a cluster that has not responded within the limit. */
 static void blame_silence(const struct view *view, int64_t limit_ms)
 {
@@ -396,13 +370,10 @@ int kube_poll_all(struct session *session, struct kube_poll *polls, size_t n, in
 	const volatile int *interrupted, struct err *err)
 {
 	AUTO_FREE struct view *views = mem_alloc(n + 1, sizeof(*views));
-	struct round round = {.loop = session_loop(session),
-		.views = views,
-		.n = n,
-		.begun_ms = clock_ms(),
-		.end_ms = clock_deadline(limit_ms),
-		.interrupted = interrupted};
-	int r = 0;
+	struct round round = {.begun_ms = clock_ms(),
+		.wait = {.loop = session_loop(session),
+			.deadline_ms = clock_deadline(limit_ms),
+			.interrupted = interrupted}};
 
 	for (size_t i = 0; i < n; i++) {
 		views[i] = (struct view){.round = &round, .poll = &polls[i]};
@@ -418,14 +389,11 @@ int kube_poll_all(struct session *session, struct kube_poll *polls, size_t n, in
 		else
 			kube_poll_query_all(view);
 	}
-	if (round.open > 0) {
-		round.end = loop_add_timer(round.loop, round.end_ms, kube_poll_on_end, &round);
-		r = kube_poll_for_interrupt(&round, err);
-		if (r == 0)
-			r = loop_run(round.loop, err);
+	int r = loop_wait_run(&round.wait, err);
+	if (r < 0 && interrupted && *interrupted) {
+		err_clear(err);
+		err_set(err, E_CANCELED, "stopped");
 	}
-	loop_remove_timer(round.loop, round.end);
-	loop_remove_timer(round.loop, round.poll);
 	for (size_t i = 0; i < n; i++)
 		kube_poll_end(&views[i], limit_ms);
 	return r;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/loop/wait.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
@@ -284,7 +285,7 @@ int node_open(struct session *session, const char *name, const char *root, struc
 	return 0;
 }
 
-enum { AT_ONCE_MAX = 32, INTERRUPT_POLL_MS = 200 };
+enum { AT_ONCE_MAX = 32 };
 
 /*
  * Probing
@@ -302,34 +303,21 @@ struct question {
 struct watch {
 	struct session *session;
 	struct question *questions;
-	size_t n, n_begun, n_open;
-	const volatile int *interrupted;
-	struct loop_timer *end, *tick;
+	size_t n, n_begun;
+	struct loop_wait wait;
 	int64_t settle_ms;
 };
 
 static void begin_some(struct watch *watch);
 
-static int node_open_on_end(void *ctx, struct err *err)
-{
-	struct watch *watch = ctx;
-
-	(void)err;
-	watch->end = NULL;
-	loop_stop(session_loop(watch->session));
-	return 0;
-}
-
 /* Once a host has responded, do not wait the whole time for hosts that hang. */
 static void node_open_settle(struct watch *watch)
 {
-	struct loop *loop = session_loop(watch->session);
-
 	if (watch->settle_ms < 0)
 		return;
-	loop_remove_timer(loop, watch->end);
-	watch->end = loop_add_timer(loop, clock_ms() + watch->settle_ms, node_open_on_end, watch);
+	watch->wait.deadline_ms = clock_ms() + watch->settle_ms;
 	watch->settle_ms = -1;
+	loop_stop(watch->wait.loop);
 }
 
 static void node_open_end_one(struct question *question, struct err *error)
@@ -341,10 +329,8 @@ static void node_open_end_one(struct question *question, struct err *error)
 		err_move(&question->probe->error, error);
 	else
 		node_open_settle(watch);
-	watch->n_open--;
+	loop_wait_done(&watch->wait);
 	begin_some(watch);
-	if (watch->n_open == 0)
-		loop_stop(session_loop(watch->session));
 }
 
 static int on_gpus(void *ctx, int status, struct err *error, struct err *err)
@@ -379,7 +365,7 @@ static int node_open_on_handshake(void *ctx, int status, struct err *error, stru
 
 static void begin_some(struct watch *watch)
 {
-	while (watch->n_begun < watch->n && watch->n_open < AT_ONCE_MAX) {
+	while (watch->n_begun < watch->n && watch->wait.n_open < AT_ONCE_MAX) {
 		struct question *question = &watch->questions[watch->n_begun++];
 		struct node_probe *probe = question->probe;
 
@@ -387,38 +373,10 @@ static void begin_some(struct watch *watch)
 		if (node_open(watch->session, probe->host, probe->root, &probe->opened,
 			    &probe->error) < 0)
 			continue;
-		watch->n_open++;
+		watch->wait.n_open++;
 		question->requested = node_handshake(
 			probe->opened->node, &question->facts, node_open_on_handshake, question);
 	}
-}
-
-static int node_open_on_tick(void *ctx, struct err *err)
-{
-	struct watch *watch = ctx;
-
-	if (*watch->interrupted)
-		return err_set(err, E_CANCELED, "interrupted");
-	watch->tick = loop_add_timer(session_loop(watch->session), clock_ms() + INTERRUPT_POLL_MS,
-		node_open_on_tick, watch);
-	return 0;
-}
-
-static int wait_all(struct watch *watch, int64_t limit_ms, struct err *err)
-{
-	struct loop *loop = session_loop(watch->session);
-	int r = 0;
-
-	begin_some(watch);
-	if (limit_ms >= 0)
-		watch->end = loop_add_timer(loop, clock_ms() + limit_ms, node_open_on_end, watch);
-	if (watch->interrupted)
-		r = node_open_on_tick(watch, err);
-	if (r == 0 && watch->n_open > 0)
-		r = loop_run(loop, err);
-	loop_remove_timer(loop, watch->end);
-	loop_remove_timer(loop, watch->tick);
-	return r;
 }
 
 int node_probe_all(struct session *session, struct node_probe *probes, size_t n, int64_t limit_ms,
@@ -428,12 +386,15 @@ int node_probe_all(struct session *session, struct node_probe *probes, size_t n,
 	struct watch watch = {.session = session,
 		.questions = questions,
 		.n = n,
-		.interrupted = interrupted,
+		.wait = {.loop = session_loop(session),
+			.deadline_ms = clock_deadline(limit_ms),
+			.interrupted = interrupted},
 		.settle_ms = settle_ms};
 
 	for (size_t i = 0; i < n; i++)
 		questions[i] = (struct question){.watch = &watch, .probe = &probes[i]};
-	int r = wait_all(&watch, limit_ms, err);
+	begin_some(&watch);
+	int r = loop_wait_run(&watch.wait, err);
 	for (size_t i = 0; i < n; i++) {
 		bool is_late = questions[i].requested || i >= watch.n_begun;
 		node_cancel(questions[i].requested);

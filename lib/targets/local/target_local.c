@@ -222,48 +222,35 @@ static void target_local_set_env(const struct attempt_place *place, const struct
 	add_earlier(place, &ret->defaults);
 }
 
-/* Set the environment of the code, which is in the specification only. */
-static int set_runtime(const struct target_job *job, struct attempt_job *ret, struct err *err)
-{
-	AUTO_SPEC struct spec spec = {0};
-
-	if (!job->spec)
-		return 0;
-	int r = spec_from_json(job->spec, &spec, err);
-	if (r == 0)
-		runtime_copy(&ret->runtime, &spec.runtime);
-	if (r == 0)
-		ret->limits = (struct os_limits){.memory_bytes = spec.resources.memory_bytes,
-			.cpus_milli = spec.resources.cpus_milli};
-	return r;
-}
-
 static int write_job(struct target_local *local, const struct attempt_place *place,
 	const struct target_job *job, struct err *err)
 {
 	const struct dirs *dirs = &local->session->dirs;
+	const struct spec *spec = job->spec;
 	AUTO(attempt_job_done)
 	struct attempt_job out = {
 		.run_id = mem_strdup(place->run_id),
 		.attempt = place->attempt,
-		.shell = job->shell,
-		.cwd = mem_strdup(job->cwd),
+		.shell = spec->shell,
+		.cwd = mem_strdup(spec->cwd),
 		.layout = dirs_layout(dirs),
 		.image = mem_strdup(job->image->manifest.digest),
 		.spares = dirs_spares(dirs),
 		.setups = dirs_setups(dirs),
 		.outputs = dirs_outputs(dirs, place->run_id),
 		.tree_bytes = job->tree_bytes,
-		.timeout_ms = job->timeout_ms,
-		.grace_ms = job->grace_ms,
+		.timeout_ms = spec->timeout_ms,
+		.grace_ms = spec->grace_ms,
 		.cgroup = true,
+		.limits = {.memory_bytes = spec->resources.memory_bytes,
+			.cpus_milli = spec->resources.cpus_milli},
 	};
 
-	strv_copy(&out.command, job->command);
+	strv_copy(&out.command, &spec->command);
+	runtime_copy(&out.runtime, &spec->runtime);
 	target_local_set_env(place, job, out.outputs, &out);
-	int r = set_runtime(job, &out, err);
-	if (r == 0)
-		r = attempt_make_dirs(place->dir, out.outputs, err);
+	int r = attempt_make_dirs(place->dir, out.outputs, err);
+
 	return r < 0 ? r : attempt_job_write(place->dir, &out, err);
 }
 

@@ -160,31 +160,6 @@ int runtime_from_json(const struct json *object, struct runtime *ret, struct err
 	return 0;
 }
 
-void runtime_copy(struct runtime *to, const struct runtime *from)
-{
-	runtime_done(to);
-	for (size_t i = 0; i < from->data.n; i++)
-		*vec_push(&to->data) = (struct runtime_data){
-			mem_strdup(from->data.v[i].path), mem_strdup(from->data.v[i].from)};
-	strv_copy(&to->outputs, &from->outputs);
-	strv_copy(&to->filled, &from->filled);
-	to->setup.run = mem_strdup(from->setup.run);
-	to->setup.cwd = mem_strdup(from->setup.cwd);
-	strv_copy(&to->setup.key, &from->setup.key);
-	to->before = mem_strdup(from->before);
-	strv_copy(&to->python_paths, &from->python_paths);
-	strv_copy(&to->python_aliases, &from->python_aliases);
-	strv_copy(&to->gpus_only, &from->gpus_only);
-	to->gpus = from->gpus;
-	to->retries = from->retries;
-	to->signal = from->signal;
-	to->signal_before_ms = from->signal_before_ms;
-	to->collect.mode = from->collect.mode;
-	strv_copy(&to->collect.exclude, &from->collect.exclude);
-	to->collect.size_bytes = from->collect.size_bytes;
-	to->linger_ms = from->linger_ms;
-}
-
 void runtime_done(struct runtime *runtime)
 {
 	if (!runtime)

@@ -69,7 +69,6 @@ struct runtime {
 void runtime_to_json(const struct runtime *runtime, struct json *object);
 /* Lenient where a member is missing; E_DATA where one is of another form. */
 int runtime_from_json(const struct json *object, struct runtime *ret, struct err *err);
-void runtime_copy(struct runtime *to, const struct runtime *from);
 void runtime_done(struct runtime *runtime);
 #define AUTO_RUNTIME AUTO(runtime_done)
 

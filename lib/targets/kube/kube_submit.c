@@ -205,6 +205,13 @@ static const struct strv *place_words(const struct strv *words, const char *tree
 	return words ? ret : NULL;
 }
 
+static const char *keep_signal(struct kube_plan *plan, int sig)
+{
+	char text[8];
+
+	return sig ? kube_submit_keep(plan, mem_strdup(proc_signal_name(sig, text))) : NULL;
+}
+
 static void set_program(struct kube_plan *plan, const struct target_job *job)
 {
 	const struct spec *spec = job->spec;
@@ -230,12 +237,9 @@ static void set_program(struct kube_plan *plan, const struct target_job *job)
 	run->carries_over = job->carries_over;
 	run->ports = spec->ports.v;
 	run->n_ports = spec->ports.n;
-	if (runtime->signal) {
-		char text[8];
-		run->signal =
-			kube_submit_keep(plan, mem_strdup(proc_signal_name(runtime->signal, text)));
-		run->signal_before_ms = runtime->signal_before_ms;
-	}
+	run->signal = keep_signal(plan, runtime->signal);
+	run->signal_before_ms = runtime->signal ? runtime->signal_before_ms : 0;
+	run->stop_signal = keep_signal(plan, runtime->stop_signal);
 }
 
 /*

@@ -332,9 +332,9 @@ static int sup_on_kill_time(void *ctx, struct err *err)
 	return 0;
 }
 
-static void sup_end_family(struct supervisor *sup, int64_t grace_ms)
+static void sup_end_family(struct supervisor *sup, int sig, int64_t grace_ms)
 {
-	sup_signal_family(sup, SIGTERM);
+	sup_signal_family(sup, sig);
 	/* A stopped process would not hear it. */
 	sup_signal_family(sup, SIGCONT);
 	loop_remove_timer(sup->loop, sup->kill_timer);
@@ -379,7 +379,7 @@ static void sup_end_leftovers(struct supervisor *sup)
 	}
 	if (sup->stop == STOP_NONE) {
 		sup_note(sup, "it has ended and left processes behind: SIGTERM");
-		sup_end_family(sup, LEFTOVER_GRACE_MS);
+		sup_end_family(sup, SIGTERM, LEFTOVER_GRACE_MS);
 	}
 	sup_poll_soon(sup, EMPTY_POLL_MS);
 }
@@ -410,6 +410,8 @@ void sup_program_ended(struct supervisor *sup)
 
 static void sup_stop(struct supervisor *sup, enum stop why)
 {
+	const struct spec *spec = &sup->job->spec;
+
 	if (sup->stop != STOP_NONE || sup->phase > PHASE_RUNNING)
 		return;
 	sup->stop = why;
@@ -417,7 +419,9 @@ static void sup_stop(struct supervisor *sup, enum stop why)
 	if (sup->phase == PHASE_SETUP_LEFT)
 		return;
 	if (sup->phase == PHASE_RUNNING || sup->phase == PHASE_SETUP_RUNS) {
-		sup_end_family(sup, sup->job->spec.grace_ms);
+		bool is_program = sup->phase == PHASE_RUNNING && spec->runtime.stop_signal;
+		sup_end_family(
+			sup, is_program ? spec->runtime.stop_signal : SIGTERM, spec->grace_ms);
 		return;
 	}
 	/* Our parent, unless it has ended already. */

@@ -278,6 +278,8 @@ static void add_head(const struct target_job *job, const struct node_rank *rank,
 	node_job_set_text(
 		out, "j_signal", runtime->signal ? proc_signal_name(runtime->signal, name) : "");
 	node_job_set_int(out, "j_signal_before_ms", runtime->signal_before_ms);
+	node_job_set_text(out, "j_stop_signal",
+		runtime->stop_signal ? proc_signal_name(runtime->stop_signal, name) : "");
 	node_job_set_int(out, "j_rank", rank ? rank->rank : 0);
 	node_job_set_int(out, "j_ranks", rank ? (int64_t)rank->addresses->n : 1);
 	if (rank)

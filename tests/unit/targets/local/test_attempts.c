@@ -306,6 +306,36 @@ static void test_what_is_not_repeated(void **state)
 	assert_int_equal(attempt_next(place->dir), 0);
 }
 
+/* Once: the handler of the first would be ended by a second. */
+static const char counts_int[] =
+	"trap 'n=$((n + 1))' INT; trap 'echo term' TERM; n=0; echo >&2; "
+	"while [ $n = 0 ]; do sleep 0.01; done; sleep 0.3; echo int $n; exit 6";
+
+static void test_stop_signal(void **state)
+{
+	struct place *place = *state;
+
+	place->job.spec.runtime.stop_signal = SIGINT;
+	WORDS(place, "bash", "-c", counts_int);
+	start(place);
+	UNTIL(has_line(place, ATTEMPT_LOG));
+	assert_int_equal(attempt_cancel(place->dir, NULL, NULL), 0);
+	expect_end(place, RUN_CANCELLED, 143, 0, "Cancelled");
+	expect_log(place, "\nint 1\n");
+}
+
+static void test_stop_signal_at_the_limit(void **state)
+{
+	struct place *place = *state;
+
+	place->job.spec.runtime.stop_signal = SIGINT;
+	place->job.spec.timeout_ms = SIGNAL_AFTER_MS;
+	WORDS(place, "bash", "-c", counts_int);
+	start(place);
+	expect_end(place, RUN_FAILED, 124, 0, "Timeout");
+	expect_log(place, "\nint 1\n");
+}
+
 static void test_cancel_ends_all_attempts(void **state)
 {
 	struct place *place = *state;
@@ -471,6 +501,8 @@ int main(int argc, char **argv)
 		TEST(test_retries),
 		TEST(test_retries_that_are_used_up),
 		TEST(test_what_is_not_repeated),
+		TEST(test_stop_signal),
+		TEST(test_stop_signal_at_the_limit),
 		TEST(test_cancel_ends_all_attempts),
 		TEST(test_a_next_one_that_never_began),
 		TEST(test_a_next_one_that_cannot_begin),

@@ -336,6 +336,7 @@ static void test_job_runtime(void **state)
 	making.spec.runtime.retries = 2;
 	making.spec.runtime.signal = 10;
 	making.spec.runtime.signal_before_ms = 90000;
+	making.spec.runtime.stop_signal = 2;
 	*vec_push(&making.spec.runtime.data) =
 		(struct runtime_data){mem_strdup("data/a b"), mem_strdup("~/x")};
 	strv_add(&making.spec.runtime.outputs, "out");
@@ -343,8 +344,8 @@ static void test_job_runtime(void **state)
 	AUTO_FREE char *links = read_by_shell(making.text.data, "j_data; j_outputs");
 	assert_string_equal(links, "{data/a b>~/x}{out}");
 	AUTO_FREE char *head = read_by_shell(making.text.data,
-		"printf '%s' \"$j_gpus $j_retries $j_signal $j_signal_before_ms $j_before\"");
-	assert_string_equal(head, "auto 2 USR1 90000 source 'x y'\n");
+		"printf '%s' \"$j_gpus $j_retries $j_signal $j_signal_before_ms $j_stop_signal $j_before\"");
+	assert_string_equal(head, "auto 2 USR1 90000 INT source 'x y'\n");
 	making_done(&making);
 }
 

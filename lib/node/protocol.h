@@ -188,6 +188,7 @@
  * kept; it is read by `.` in the supervisor and in the child that becomes the program:
  *	j_run j_attempt j_cwd (in the tree) j_shell (1: one line for sh -c)
  *	j_timeout_ms j_grace_ms j_retries j_signal j_signal_before_ms
+ *	j_stop_signal (empty: TERM)
  *	j_gpus (auto, or a number) j_gpus_only
  *	j_memory_bytes j_cpus_milli (0: any; held by runner/31-limits.sh) j_memory (for people)
  *	j_before j_setup_run j_setup_key (hex; of the line, key files and platform) j_setup_cwd

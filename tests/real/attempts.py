@@ -269,6 +269,25 @@ time.sleep(600)
     assert (w.state / "runs" / doc["id"] / "outputs/saved").exists()
 
 
+def test_stop_signal(w):
+    """KeyboardInterrupt, once, by a cancel and at the limit; `restart` keeps it."""
+    w.repo({"p.py": INTERRUPTED, "dlrun.yaml": "stop_signal: INT\n"})
+    run = submit(w, "python3", "p.py")
+    wait_for(lambda: "ready" in w.ok("logs", run).out, "the program")
+    w.ok("cancel", run)
+    assert ended(w, run)["exit"] == {"code": 143, "signal": None, "origin": "dlrun", "reason": "Cancelled"}, w.show(run)
+    assert w.ok("logs", run).out == "ready\nsaved\n"
+    w.write("dlrun.yaml", "")
+    w.ok("restart", run)
+    wait_for(lambda: w.ok("logs", run).out.endswith("ready\n"), "the next attempt")
+    w.ok("cancel", run)
+    assert ended(w, run)["state"] == "cancelled" and w.ok("logs", run).out.endswith("ready\nsaved\n"), w.ok("logs", run)
+    w.write("dlrun.yaml", "stop_signal: INT\n")
+    result = within_limit(lambda limit_s: w.run("submit", "-f", "--timeout", f"{limit_s}s", "--", "python3", "p.py"),
+                          lambda: "ready" in w.ok("logs").out)
+    assert result.rc == 124 and w.ok("logs").out == "ready\nsaved\n", result
+
+
 def test_a_program_that_ignores_signals(w):
     w.repo({"p.py": "import signal, time\nfor s in (signal.SIGUSR1, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)\ntime.sleep(600)\n"})
     result = w.run("submit", "-f", "--retries", "3", "--timeout", "6s", "--signal", "USR1@1", "--grace", "200ms", "--",

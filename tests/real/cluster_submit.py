@@ -114,6 +114,18 @@ time.sleep(600)
         assert w.ok("logs", run).out == "first words\nlast words\n"
 
 
+def test_stop_signal(w):
+    with site(w, files={"p.py": INTERRUPTED}, keys={"stop_signal": "INT"}) as s:
+        run = s.submit("--", "python3", "p.py")
+        wait_for(lambda: "ready" in w.run("logs", run).out, "its first words", 60)
+        s.cancel(run)
+        assert s.ended(run)["state"] == "cancelled", w.show(run)
+        wait_for(lambda: not s.cluster.get("Pod", namespace=s.namespace), "the end of its pod", 60)
+        assert w.ok("logs", run).out == "ready\nsaved\n", w.ok("logs", run)
+        done = w.run("submit", "-d", "--image", "scratch", "--", "/p")
+        assert done.rc != 0 and "stop_signal needs a shell, and the image has none" in done.err, done
+
+
 def test_the_log_outlives_the_job(w):
     with site(w) as s:
         run = s.submit("-N", "2", "--", "sh", "-c", "echo rank $NODE_RANK")

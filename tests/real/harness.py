@@ -43,6 +43,15 @@ ALL = os.environ.get("DLRUN_TESTS") == "all"
 LIMIT_S = int(os.environ.get("DLRUN_TEST_LIMIT", 3600 if ALL else 900))
 # What a test that was told to end gets for it.
 LEAVE_S = 30
+# A program that ends by SIGINT; a second one would cut its last words.
+INTERRUPTED = """import time
+try:
+    print("ready", flush=True)
+    time.sleep(600)
+except KeyboardInterrupt:
+    time.sleep(0.5)
+    print("saved", flush=True)
+"""
 
 
 class Skip(Exception):

@@ -150,6 +150,19 @@ def test_signals_and_cancel(w):
         wait_for(lambda: not left(s), "the end of all containers")
 
 
+def test_stop_signal(w):
+    """Once, though the tool and the init of the container pass on what they get."""
+    line = "n=0; trap 'n=$((n + 1))' INT; trap 'echo term' TERM; echo up; while [ $n = 0 ]; do sleep 0.1; done; sleep 1; echo int $n"
+    with box(w, stop_signal="INT") as s:
+        run = submit(w, "--grace", "60s", "--", "sh", "-c", line)
+        s.said_by(run, "up")
+        w.ok("cancel", run, timeout=120)
+        assert s.ended(run)["state"] == "cancelled", w.show(run)
+        assert w.ok("logs", run).out == "up\nint 1\n", w.ok("logs", run)
+        assert "--stop-signal=INT" in (s["gpu1"].dir / "asked").read_text()
+        wait_for(lambda: not left(s), "the end of its container")
+
+
 def test_programs_without_their_environment(w):
     """What a program knows nothing of, its processes are found by: SIGTERM comes before SIGKILL."""
     line = 'trap "echo got; exit 0" TERM; echo up; while true; do sleep 0.1; done'

@@ -289,6 +289,18 @@ def test_a_run_is_cancelled(w):
         wait_for(lambda: not s["gpu1"].processes(run), "the end of all its processes", 5)
 
 
+def test_stop_signal(w):
+    with site(w) as s:
+        w.write("p.py", INTERRUPTED)
+        w.write("dlrun.yaml", "stop_signal: INT\n")
+        run = s.submit("--", "python3", "p.py")
+        s.said_by(run, "ready")
+        w.ok("cancel", run)
+        end = s.ended(run)
+        assert (end["state"], end["exit"]["code"]) == ("cancelled", 143), end
+        assert w.ok("logs", run).out == "ready\nsaved\n", w.ok("logs", run)
+
+
 def test_time_limits(w):
     with site(w) as s:
         done = s.follow("--timeout", "4s", "--grace", "1s", "--", "sleep", "600")

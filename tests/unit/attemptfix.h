@@ -69,8 +69,7 @@ static inline int setup(void **state)
 		return -1;
 	place->job = (struct attempt_job){.run_id = mem_strdup("a-22222"),
 		.attempt = 1,
-		.cwd = mem_strdup("."),
-		.grace_ms = 10000,
+		.spec = {.cwd = mem_strdup("."), .grace_ms = 10000},
 		.cgroup = true};
 	strv_addf(&place->env, "PATH=%s", "/usr/local/bin:/usr/bin:/bin");
 	*state = place;
@@ -165,16 +164,16 @@ static inline char *read_text(const struct place *place, const char *name)
 
 static inline void sh(struct place *place, const char *line)
 {
-	strv_done(&place->job.command);
-	strv_add(&place->job.command, line);
-	place->job.shell = true;
+	strv_done(&place->job.spec.command);
+	strv_add(&place->job.spec.command, line);
+	place->job.spec.shell = true;
 }
 
 static inline void command(struct place *place, const char *word)
 {
-	strv_done(&place->job.command);
-	strv_add(&place->job.command, word);
-	place->job.shell = false;
+	strv_done(&place->job.spec.command);
+	strv_add(&place->job.spec.command, word);
+	place->job.spec.shell = false;
 }
 
 static inline void expect_end(

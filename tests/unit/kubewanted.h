@@ -13,7 +13,6 @@
 struct wanted {
 	struct spec spec;
 	struct run *run;
-	struct json *json;
 	struct target_job job;
 };
 
@@ -35,15 +34,14 @@ static inline const struct target_job *wanted_job(struct wanted *wanted, const c
 	struct json *image = NULL;
 
 	assert_int_equal(json_parse(facts, strlen(facts), sizeof(facts), "it", &image, NULL), 0);
-	wanted->json = spec_to_json(&wanted->spec);
-	json_set(wanted->json, "image", image);
+	json_free(wanted->run->spec);
+	wanted->run->spec = spec_to_json(&wanted->spec);
+	json_set(wanted->run->spec, "image", image);
 	wanted->job = (struct target_job){.run_id = "a-22222",
 		.attempt = 1,
 		.handle = handle,
-		.command = &wanted->spec.command,
-		.cwd = ".",
+		.spec = &wanted->spec,
 		.image_ref = "r.example/x@sha256:0",
-		.spec = wanted->json,
 		.run = wanted->run};
 	return &wanted->job;
 }
@@ -52,7 +50,6 @@ static inline void wanted_done(struct wanted *wanted)
 {
 	spec_done(&wanted->spec);
 	run_free(wanted->run);
-	json_free(wanted->json);
 }
 
 #endif

@@ -44,6 +44,7 @@ struct push_check {
 	struct target_call call;
 	struct target_job job;
 	struct run *draft; /* what the check is about */
+	struct spec spec;  /* of it: the work changes the submit's meanwhile */
 	int64_t requested_ms;
 	struct strv notes;
 	struct err refused;
@@ -111,6 +112,7 @@ static void push_done(struct push *push)
 	task_free(push->task);
 	target_call_cancel(&push->check.call);
 	run_free(push->check.draft);
+	spec_done(&push->check.spec);
 	strv_done(&push->check.notes);
 	err_done(&push->check.refused);
 	sink_free(push->sink);
@@ -261,7 +263,9 @@ static int preflight(struct push *push, struct err *err)
 	check->draft = submit_new_run(submit);
 	submit_make_job(submit, check->draft, &check->job);
 	check->job.attempt = 1;
-	return start_check(push, err);
+	check->job.spec = &check->spec;
+	r = spec_copy(&submit->spec, &check->spec, err);
+	return r < 0 ? r : start_check(push, err);
 }
 
 /*

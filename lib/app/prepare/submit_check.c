@@ -947,6 +947,7 @@ static void submit_check_set_limits(struct submit *submit)
 		spec->timeout_ms = config_duration(config, "timeout", 0);
 	if (!submit->parent || config_is_set(config, "grace"))
 		spec->grace_ms = config_duration(config, "grace", 10000);
+	spec->drop_entrypoint = str_eq(config_str(config, "entrypoint"), "none");
 }
 
 static int submit_check_open_target(struct submit *submit, struct err *err)
@@ -984,8 +985,7 @@ static bool may_come(const struct submit *submit)
 	return env_get((const char *const *)spec->env.v, "PATH") || spec->runtime.before ||
 	       spec->runtime.setup.run || json_get(target, "volumes") ||
 	       json_get(target, "overlay") ||
-	       (entrypoint && json_first(entrypoint) &&
-		       !str_eq(config_str(config, "entrypoint"), "none"));
+	       (entrypoint && json_first(entrypoint) && !spec->drop_entrypoint);
 }
 
 /* Nothing of this machine is in the container of a cluster. */

@@ -143,8 +143,6 @@ static void set_image_facts(const struct submit *submit, struct json *spec)
 		facts = json_get(submit->parent->spec, "image");
 	if (facts)
 		json_set(spec, "image", json_clone(facts));
-	if (str_eq(config_str(submit->config, "entrypoint"), "none"))
-		json_set_bool(spec, "drop_entrypoint", true);
 }
 
 static void submit_set_snapshot(const struct submit *submit, struct run *run)

@@ -694,6 +694,7 @@ static int set_attempts(struct submit *submit, struct err *err)
 	const struct config *config = submit->config;
 	struct spec *spec = &submit->spec;
 	const char *text = config_str(config, "signal");
+	int r = 0;
 
 	if (!submit->parent || config_is_set(config, "retries"))
 		spec->runtime.retries = (int)config_int(config, "retries", 0);
@@ -703,10 +704,14 @@ static int set_attempts(struct submit *submit, struct err *err)
 			RUNTIME_RETRIES_MAX);
 		return config_blame(config, "retries", err);
 	}
+	if (!submit->parent || config_is_set(config, "stop_signal"))
+		r = runtime_parse_stop_signal(
+			config_str(config, "stop_signal"), &spec->runtime.stop_signal, err);
+	if (r < 0)
+		return config_blame(config, "stop_signal", err);
 	if (str_empty(text))
 		return 0;
-	int r = runtime_parse_signal(
-		text, &spec->runtime.signal, &spec->runtime.signal_before_ms, err);
+	r = runtime_parse_signal(text, &spec->runtime.signal, &spec->runtime.signal_before_ms, err);
 	if (r < 0)
 		return config_blame(config, "signal", err);
 	if (!spec->timeout_ms) {

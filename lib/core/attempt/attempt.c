@@ -84,10 +84,7 @@ int attempt_job_write(const char *dir, const struct attempt_job *job, struct err
 	json_set_str(json, "schema", "dlrun/job/v1");
 	json_set_str(json, "run", job->run_id);
 	json_set_int(json, "attempt", job->attempt);
-	words_set(json, "command", &job->command);
-	json_set_bool(json, "shell", job->shell);
-	set_path(json, "cwd", job->cwd);
-	words_set(json, "env", &job->env);
+	spec_add_members(&job->spec, json);
 	words_set(json, "defaults", &job->defaults);
 	set_path(json, "layout", job->layout);
 	json_set_str(json, "image", job->image);
@@ -95,52 +92,35 @@ int attempt_job_write(const char *dir, const struct attempt_job *job, struct err
 	set_path(json, "outputs_dir", job->outputs);
 	set_path(json, "setups", job->setups);
 	json_set_int(json, "tree_bytes", (int64_t)job->tree_bytes);
-	json_set_int(json, "timeout_ms", job->timeout_ms);
-	json_set_int(json, "grace_ms", job->grace_ms);
 	json_set_bool(json, "cgroup", job->cgroup);
-	json_set_int(json, "limit_memory_bytes", (int64_t)job->limits.memory_bytes);
-	json_set_int(json, "limit_cpus_milli", job->limits.cpus_milli);
-	runtime_to_json(&job->runtime, json);
 	return write_json(dir, ATTEMPT_JOB, json, JOB_MAX, FS_SYNC_NONE, err);
 }
 
-static int64_t not_negative(const struct json *json, const char *key, int64_t fallback)
+static int64_t not_negative(const struct json *json, const char *key)
 {
-	int64_t value = json_get_int(json, key, fallback);
+	int64_t value = json_get_int(json, key, 0);
 
 	return value < 0 ? 0 : value;
 }
 
 static int job_from_json(const struct json *json, struct attempt_job *job, struct err *err)
 {
-	int r = words_get(json, "command", &job->command, err);
+	int r = spec_from_members(json, &job->spec, err);
 
 	if (r == 0)
-		r = words_get(json, "env", &job->env, err);
-	if (r == 0)
 		r = words_get(json, "defaults", &job->defaults, err);
-	if (r == 0)
-		r = runtime_from_json(json, &job->runtime, err);
 	if (r < 0)
 		return r;
 	job->run_id = mem_strdup(json_get_str(json, "run"));
 	job->attempt = (int)json_get_int(json, "attempt", 1);
-	job->shell = json_get_bool(json, "shell", false);
-	job->cwd = words_get_one(json, "cwd");
 	job->layout = words_get_one(json, "layout");
 	job->image = mem_strdup(json_get_str(json, "image"));
 	job->spares = words_get_one(json, "spares");
 	job->outputs = words_get_one(json, "outputs_dir");
 	job->setups = words_get_one(json, "setups");
-	job->tree_bytes = (uint64_t)not_negative(json, "tree_bytes", 0);
-	job->timeout_ms = not_negative(json, "timeout_ms", 0);
-	job->grace_ms = not_negative(json, "grace_ms", 10000);
+	job->tree_bytes = (uint64_t)not_negative(json, "tree_bytes");
 	job->cgroup = json_get_bool(json, "cgroup", true);
-	job->limits.memory_bytes = (uint64_t)not_negative(json, "limit_memory_bytes", 0);
-	job->limits.cpus_milli = not_negative(json, "limit_cpus_milli", 0);
-	if (!job->run_id || job->command.n == 0 || !job->cwd)
-		return err_set(err, E_DATA, "a job needs run, command and cwd");
-	return 0;
+	return job->run_id ? 0 : err_set(err, E_DATA, "a job needs a run");
 }
 
 int attempt_job_read(const char *dir, struct attempt_job *ret, struct err *err)
@@ -163,16 +143,13 @@ void attempt_job_done(struct attempt_job *job)
 	if (!job)
 		return;
 	free(job->run_id);
-	strv_done(&job->command);
-	free(job->cwd);
-	strv_done(&job->env);
+	spec_done(&job->spec);
 	strv_done(&job->defaults);
 	free(job->layout);
 	free(job->image);
 	free(job->spares);
 	free(job->outputs);
 	free(job->setups);
-	runtime_done(&job->runtime);
 	*job = (struct attempt_job){0};
 }
 
@@ -268,7 +245,7 @@ bool attempt_state_read(const char *dir, struct attempt_state *ret)
 	get_family(json, "family", ret->family.path);
 	get_family(json, "family_memory", ret->family.memory);
 	get_family(json, "family_cpu", ret->family.cpu);
-	ret->family.enforced = (unsigned)not_negative(json, "family_enforced", 0);
+	ret->family.enforced = (unsigned)not_negative(json, "family_enforced");
 	attempt_get_text(json, "warning", ret->warning, sizeof(ret->warning));
 	ret->started_ms = json_get_int(json, "started_ms", 0);
 	return true;
@@ -346,7 +323,7 @@ int attempt_next(const char *dir)
 
 	if (attempt_read_json(dir, ATTEMPT_EXIT, STATE_MAX, &json, NULL) < 0)
 		return 0;
-	return (int)not_negative(json, "next", 0);
+	return (int)not_negative(json, "next");
 }
 
 void attempt_gpus(const char *dir, struct gpu_list *ret)
@@ -658,9 +635,9 @@ void attempt_job_place(struct attempt_job *job, const char *dir)
 	AUTO_FREE char *files = attempt_mark(dir);
 	AUTO_FREE char *hosts = mem_printf("DLRUN_HOSTFILE=%s/" HOSTFILE, dir);
 
-	env_set(&job->env, number, false);
-	env_set(&job->env, files, false);
-	env_set(&job->env, hosts, false);
+	env_set(&job->spec.env, number, false);
+	env_set(&job->spec.env, files, false);
+	env_set(&job->spec.env, hosts, false);
 }
 
 void attempt_next_done(struct attempt_next *next)
@@ -691,7 +668,7 @@ int attempt_next_make(const char *dir, struct attempt_next *ret, struct err *err
 	if (r < 0)
 		return r;
 	job.attempt++;
-	job.runtime.retries--;
+	job.spec.runtime.retries--;
 	AUTO_FREE char *at = attempt_sibling(dir, job.attempt);
 	attempt_job_place(&job, at);
 	r = attempt_make_dirs(at, job.outputs, err);

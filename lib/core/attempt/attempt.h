@@ -36,7 +36,7 @@
 #include "base/os/os.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
-#include "core/record/runtime.h"
+#include "core/record/spec.h"
 #include "core/target/target.h"
 #include "host/gpu.h"
 
@@ -71,21 +71,15 @@
 struct attempt_job {
 	char *run_id;
 	int attempt;
-	struct strv command;
-	bool shell;
-	char *cwd;            /* below the tree */
-	struct strv env;      /* K=V, over what the supervisor inherits */
+	/* The run's, with the attempt's own variables in env, and the retries that are left. */
+	struct spec spec;
 	struct strv defaults; /* K=V, only where nothing is set */
 	char *layout, *image; /* directory and digest; NULL: the tree is there already */
 	char *spares;         /* directory of trees made ahead; NULL: none are kept */
 	char *outputs;        /* $DLRUN_OUTPUT_DIR */
 	char *setups;         /* directory of setups (setup.h); NULL: there are none */
 	uint64_t tree_bytes;
-	int64_t timeout_ms; /* 0: none */
-	int64_t grace_ms;
-	struct runtime runtime; /* retries: those that are left */
-	bool cgroup;            /* false: do without one though there may be one */
-	struct os_limits limits;
+	bool cgroup; /* false: do without one though there may be one */
 };
 int attempt_job_write(const char *dir, const struct attempt_job *job, struct err *err);
 int attempt_job_read(const char *dir, struct attempt_job *ret, struct err *err);

@@ -598,7 +598,7 @@ static void find_file(const struct collector *c, struct finder *finder, int fd, 
 
 	/* Links of dlrun's own: to an output, to what the setup has made. */
 	if (S_ISLNK(st->st_mode) &&
-		(strv_find(&c->job->runtime.outputs, path) >= 0 || is_setup_link(c, fd, name)))
+		(strv_find(&c->job->spec.runtime.outputs, path) >= 0 || is_setup_link(c, fd, name)))
 		return;
 	if (finder->found.n >= COLLECT_FILES_MAX) {
 		finder->n_more++;
@@ -618,11 +618,11 @@ static bool may_hold(const struct collector *c, const char *path, bool is_output
 {
 	size_t len = strlen(path);
 
-	if (is_output || c->job->runtime.collect.mode == COLLECT_AUTO)
+	if (is_output || c->job->spec.runtime.collect.mode == COLLECT_AUTO)
 		return true;
-	for (size_t i = 0; i < c->job->runtime.outputs.n; i++)
-		if (strncmp(c->job->runtime.outputs.v[i], path, len) == 0 &&
-			c->job->runtime.outputs.v[i][len] == '/')
+	for (size_t i = 0; i < c->job->spec.runtime.outputs.n; i++)
+		if (strncmp(c->job->spec.runtime.outputs.v[i], path, len) == 0 &&
+			c->job->spec.runtime.outputs.v[i][len] == '/')
 			return true;
 	return false;
 }
@@ -654,8 +654,8 @@ static void collect_find_entry(void *ctx, const char *name, unsigned char type)
 	if (collect_is_cache(name))
 		return;
 	AUTO_FREE char *path = *visit->path ? fs_join(visit->path, name) : mem_strdup(name);
-	bool is_output = visit->is_output || collect_is_output(&c->job->runtime, path);
-	if (!may_hold(c, path, is_output) || collect_is_excluded(&c->job->runtime, path, name))
+	bool is_output = visit->is_output || collect_is_output(&c->job->spec.runtime, path);
+	if (!may_hold(c, path, is_output) || collect_is_excluded(&c->job->spec.runtime, path, name))
 		return;
 	if (is_dir)
 		push_visit(polling->queue, path, is_output, visit);
@@ -776,7 +776,7 @@ static int by_dir(const void *a, const void *b)
 
 static void collect_choose(struct collector *c)
 {
-	uint64_t left = c->job->runtime.collect.size_bytes;
+	uint64_t left = c->job->spec.runtime.collect.size_bytes;
 
 	vec_sort(&c->found, collect_newest_first);
 	vec_foreach (struct found, found, &c->found) {
@@ -844,7 +844,7 @@ static int enter_parent(struct collector *c, struct parent *parent)
 		next = strchr(name, '/');
 		if (next)
 			*next = '\0';
-		bool is_output = collect_is_output(&c->job->runtime, dir);
+		bool is_output = collect_is_output(&c->job->spec.runtime, dir);
 		errnum = step_into(&parent->tree_fd, name, false);
 		if (errnum == 0)
 			errnum = step_into_outputs(parent, name, is_output);
@@ -1062,7 +1062,7 @@ static void collect_write_report(const char *dir, const struct collector *c)
 	over = mem_printf("%zu %s (%s) %s collect.size of %s, only in the tree until gc removes it",
 		c->over.n, c->over.n == 1 ? "file" : "files", str_size(c->over.bytes, size),
 		c->over.n == 1 ? "exceeds" : "exceed",
-		str_size(c->job->runtime.collect.size_bytes, limit));
+		str_size(c->job->spec.runtime.collect.size_bytes, limit));
 	add_sentence(list, &c->over, over);
 	add_sentence(list, &c->moved,
 		"the results have other files of the same name, so the tree's are called "
@@ -1243,7 +1243,7 @@ int collect_restore(const char *dir, const struct attempt_job *job, struct err *
 		r = collect_place_open(dir, job, LOCK_WAIT_MS, false, &place, err);
 	if (r <= 0 || place.collected_fd < 0)
 		return r;
-	struct restore restore = {.place = &place, .runtime = &job->runtime};
+	struct restore restore = {.place = &place, .runtime = &job->spec.runtime};
 	AUTO_FD int to_fd = openat(place.tree_fd, ".", DIR_FLAGS);
 	int from_fd = openat(place.collected_fd, ".", DIR_FLAGS);
 	buf_init(&restore.path, 64 << 10);

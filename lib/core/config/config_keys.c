@@ -137,6 +137,11 @@ const struct config_key config_keys[] = {
 		"Time limit of the program; waiting does not count. Default: none", "timeout: 12h"},
 	{"grace", CONFIG_DURATION, "10s", NULL, true, CONFIG_BY_PROJECT,
 		"Time between SIGTERM and SIGKILL when a run is stopped", "grace: 30s"},
+	{"stop_signal", CONFIG_STRING, "TERM", NULL, true, CONFIG_BY_PROJECT,
+		"The signal that asks the program to end when its run is cancelled or its time is up; "
+		"by INT a Python program gets KeyboardInterrupt. In a cluster another one than TERM "
+		"needs a shell in the image",
+		"stop_signal: INT"},
 	{"retries", CONFIG_INT, "0", NULL, true, CONFIG_BY_PROJECT,
 		"How often the program is started again after it failed, with the same results directory",
 		"retries: 3"},

@@ -43,13 +43,8 @@ struct target_job run_code_job(const struct run *run, const struct spec *spec)
 	return (struct target_job){
 		.run_id = run_id(run),
 		.attempt = run_attempts(run),
-		.command = &spec->command,
-		.shell = spec->shell,
-		.cwd = spec->cwd,
+		.spec = spec,
 		.tree_bytes = (uint64_t)json_get_int(json_get(run->doc, "snapshot"), "bytes", 0),
-		.timeout_ms = spec->timeout_ms,
-		.grace_ms = spec->grace_ms,
-		.spec = run->spec,
 		.run = run,
 	};
 }

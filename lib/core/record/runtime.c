@@ -72,6 +72,8 @@ void runtime_to_json(const struct runtime *runtime, struct json *object)
 	json_set_int(object, "retries", runtime->retries);
 	json_set_int(object, "signal", runtime->signal);
 	json_set_int(object, "signal_before_ms", runtime->signal_before_ms);
+	if (runtime->stop_signal)
+		json_set_int(object, "stop_signal", runtime->stop_signal);
 	collect_to_json(&runtime->collect, object);
 	json_set_int(object, "linger_ms", runtime->linger_ms);
 }
@@ -153,36 +155,12 @@ int runtime_from_json(const struct json *object, struct runtime *ret, struct err
 	runtime.gpus = clamp(json_get_int(object, "gpus", 0), RUNTIME_GPUS_AUTO, 1024);
 	runtime.retries = clamp(json_get_int(object, "retries", 0), 0, RUNTIME_RETRIES_MAX);
 	runtime.signal = clamp(json_get_int(object, "signal", 0), 0, NSIG - 1);
+	runtime.stop_signal = clamp(json_get_int(object, "stop_signal", 0), 0, NSIG - 1);
 	runtime.signal_before_ms = before_ms < 0 ? 0 : before_ms;
 	runtime.linger_ms = linger_ms < 0 ? 0 : linger_ms;
 	*ret = runtime;
 	runtime = (struct runtime){0};
 	return 0;
-}
-
-void runtime_copy(struct runtime *to, const struct runtime *from)
-{
-	runtime_done(to);
-	for (size_t i = 0; i < from->data.n; i++)
-		*vec_push(&to->data) = (struct runtime_data){
-			mem_strdup(from->data.v[i].path), mem_strdup(from->data.v[i].from)};
-	strv_copy(&to->outputs, &from->outputs);
-	strv_copy(&to->filled, &from->filled);
-	to->setup.run = mem_strdup(from->setup.run);
-	to->setup.cwd = mem_strdup(from->setup.cwd);
-	strv_copy(&to->setup.key, &from->setup.key);
-	to->before = mem_strdup(from->before);
-	strv_copy(&to->python_paths, &from->python_paths);
-	strv_copy(&to->python_aliases, &from->python_aliases);
-	strv_copy(&to->gpus_only, &from->gpus_only);
-	to->gpus = from->gpus;
-	to->retries = from->retries;
-	to->signal = from->signal;
-	to->signal_before_ms = from->signal_before_ms;
-	to->collect.mode = from->collect.mode;
-	strv_copy(&to->collect.exclude, &from->collect.exclude);
-	to->collect.size_bytes = from->collect.size_bytes;
-	to->linger_ms = from->linger_ms;
 }
 
 void runtime_done(struct runtime *runtime)
@@ -245,19 +223,38 @@ int runtime_path(const char *text, const char *what, char **ret, struct err *err
 	return 0;
 }
 
+/* 0: none that a program can handle. */
+static int runtime_signal(const char *name)
+{
+	int sig = proc_signal_number(name);
+
+	return sig == SIGKILL || sig == SIGSTOP ? 0 : sig;
+}
+
 int runtime_parse_signal(const char *text, int *ret_signal, int64_t *ret_before_ms, struct err *err)
 {
 	const char *at = strchr(text, '@');
 	AUTO_FREE char *name = mem_strndup(text, strcspn(text, "@")), *shown = NULL;
 	int64_t before_s = 0;
-	int sig = proc_signal_number(name);
+	int sig = runtime_signal(name);
 
-	if (sig && sig != SIGKILL && sig != SIGSTOP && at &&
-		str_to_int(at + 1, 1, 86400, "seconds", &before_s, NULL) == 0) {
+	if (sig && at && str_to_int(at + 1, 1, 86400, "seconds", &before_s, NULL) == 0) {
 		*ret_signal = sig;
 		*ret_before_ms = before_s * 1000;
 		return 0;
 	}
 	shown = str_escaped(text);
 	return err_set(err, E_USAGE, "'%s' is not a signal and seconds like USR1@90", shown);
+}
+
+int runtime_parse_stop_signal(const char *text, int *ret, struct err *err)
+{
+	int sig = runtime_signal(text);
+
+	if (!sig) {
+		AUTO_FREE char *shown = str_escaped(text);
+		return err_set(err, E_USAGE, "'%s' is not a signal like INT", shown);
+	}
+	*ret = sig == SIGTERM ? 0 : sig;
+	return 0;
 }

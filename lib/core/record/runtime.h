@@ -60,6 +60,7 @@ struct runtime {
 	int retries;           /* further attempts after failures of the program */
 	int signal;            /* sent to the program before its end; 0: none */
 	int64_t signal_before_ms;
+	int stop_signal; /* asks the program to end, before KILL; 0: TERM */
 	struct runtime_collect collect;
 	/* How long a pod whose results lie nowhere else waits for them to be taken. */
 	int64_t linger_ms;
@@ -69,7 +70,6 @@ struct runtime {
 void runtime_to_json(const struct runtime *runtime, struct json *object);
 /* Lenient where a member is missing; E_DATA where one is of another form. */
 int runtime_from_json(const struct json *object, struct runtime *ret, struct err *err);
-void runtime_copy(struct runtime *to, const struct runtime *from);
 void runtime_done(struct runtime *runtime);
 #define AUTO_RUNTIME AUTO(runtime_done)
 
@@ -81,5 +81,7 @@ int runtime_path(const char *text, const char *what, char **ret, struct err *err
  * with an example. */
 int runtime_parse_signal(
 	const char *text, int *ret_signal, int64_t *ret_before_ms, struct err *err);
+/* "INT", with or without SIG, or a number; 0 for TERM. E_USAGE with an example. */
+int runtime_parse_stop_signal(const char *text, int *ret, struct err *err);
 
 #endif

@@ -10,11 +10,8 @@
 
 enum { GRACE_MS = 10000 };
 
-struct json *spec_to_json(const struct spec *spec)
+void spec_add_members(const struct spec *spec, struct json *json)
 {
-	struct json *json = json_object();
-
-	json_set_str(json, "schema", SPEC_SCHEMA);
 	words_set(json, "command", &spec->command);
 	json_set_bool(json, "shell", spec->shell);
 	if (spec->terminal)
@@ -28,6 +25,16 @@ struct json *spec_to_json(const struct spec *spec)
 	resources_to_json(&spec->resources, json_sub(json, "resources"));
 	if (spec->ports.n)
 		json_set(json, "ports", ports_to_json(&spec->ports));
+	if (spec->drop_entrypoint)
+		json_set_bool(json, "drop_entrypoint", true);
+}
+
+struct json *spec_to_json(const struct spec *spec)
+{
+	struct json *json = json_object();
+
+	json_set_str(json, "schema", SPEC_SCHEMA);
+	spec_add_members(spec, json);
 	return json;
 }
 
@@ -42,12 +49,10 @@ static int read_lists(const struct json *json, struct spec *spec, struct err *er
 	return r < 0 ? r : runtime_from_json(json, &spec->runtime, err);
 }
 
-int spec_from_json(const struct json *json, struct spec *ret, struct err *err)
+int spec_from_members(const struct json *json, struct spec *ret, struct err *err)
 {
 	AUTO_SPEC struct spec spec = {0};
 
-	if (!json || !str_eq(json_get_str(json, "schema"), SPEC_SCHEMA))
-		return err_set(err, E_DATA, "the specification of the run is not of " SPEC_SCHEMA);
 	int r = read_lists(json, &spec, err);
 	if (r < 0)
 		return r;
@@ -55,6 +60,7 @@ int spec_from_json(const struct json *json, struct spec *ret, struct err *err)
 	ports_from_json(json_get(json, "ports"), &spec.ports);
 	spec.shell = json_get_bool(json, "shell", false);
 	spec.terminal = json_get_bool(json, "terminal", false);
+	spec.drop_entrypoint = json_get_bool(json, "drop_entrypoint", false);
 	spec.cwd = words_get_one(json, "cwd");
 	spec.timeout_ms = json_get_int(json, "timeout_ms", 0);
 	spec.grace_ms = json_get_int(json, "grace_ms", GRACE_MS);
@@ -63,6 +69,22 @@ int spec_from_json(const struct json *json, struct spec *ret, struct err *err)
 	*ret = spec;
 	spec = (struct spec){0};
 	return 0;
+}
+
+int spec_from_json(const struct json *json, struct spec *ret, struct err *err)
+{
+	if (!json || !str_eq(json_get_str(json, "schema"), SPEC_SCHEMA))
+		return err_set(err, E_DATA, "the specification of the run is not of " SPEC_SCHEMA);
+	return spec_from_members(json, ret, err);
+}
+
+/* By way of JSON, which has every member: a new one is copied, too. */
+int spec_copy(const struct spec *spec, struct spec *ret, struct err *err)
+{
+	AUTO_JSON struct json *json = json_object();
+
+	spec_add_members(spec, json);
+	return spec_from_members(json, ret, err);
 }
 
 void spec_done(struct spec *spec)

@@ -29,12 +29,19 @@ struct spec {
 	int64_t grace_ms;
 	struct runtime runtime;
 	struct resources resources;
-	struct ports ports; /* that the program listens on */
+	struct ports ports;   /* that the program listens on */
+	bool drop_entrypoint; /* of the image: the command is started without it */
 };
 
 struct json *spec_to_json(const struct spec *spec);
+/* The members without the schema, for a document that has more than the specification (job.json of
+ * attempt.h). Reading: E_DATA as for spec_from_json. */
+void spec_add_members(const struct spec *spec, struct json *object);
+int spec_from_members(const struct json *object, struct spec *ret, struct err *err);
 /* E_DATA unless json is a specification with a command. */
 int spec_from_json(const struct json *json, struct spec *ret, struct err *err);
+/* E_DATA as for spec_from_json. */
+int spec_copy(const struct spec *spec, struct spec *ret, struct err *err);
 void spec_done(struct spec *spec);
 #define AUTO_SPEC AUTO(spec_done)
 

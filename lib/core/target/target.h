@@ -25,25 +25,22 @@
 /* Runs of many hosts name all of them, and a place in the log of each. */
 enum { TARGET_TOKEN_SIZE = 8192, TARGET_HANDLE_SIZE = 8192 };
 
+struct spec;
+
 /* An attempt to start. Everything is borrowed until submit is done. */
 struct target_job {
 	const char *run_id;
 	int attempt;
 	const char *handle; /* chosen by target_ops.prepare, durable before submit */
-	const struct strv *command;
-	bool shell;                     /* command is one line for sh -c */
-	const char *cwd;                /* in the tree: "." or "exp/a" */
-	const struct strv *env;         /* K=V over the target's own environment */
+	const struct spec *spec;
+	const struct strv *env;         /* K=V: the spec's, and those that describe the code */
 	const struct strv *default_env; /* K=V only where nothing is set there; may be NULL */
 	const struct strv *secret_env;  /* as env, never written anywhere; may be NULL */
 	struct layout *layout;
 	const struct image *image;
-	uint64_t tree_bytes;     /* of the unpacked code */
-	int64_t timeout_ms;      /* 0: none */
-	int64_t grace_ms;        /* between TERM and KILL */
-	bool followed;           /* its log is asked for next */
-	const struct json *spec; /* dlrun/spec/v1 (spec.h), for the rest */
-	const struct run *run;   /* its record; the places of clusters carry it along */
+	uint64_t tree_bytes;   /* of the unpacked code */
+	bool followed;         /* its log is asked for next */
+	const struct run *run; /* its record, which travels to clusters and hosts */
 	/* "REPO@sha256:…" of an image in a registry, where the target takes images from one
 	 * (needs_image); then layout and image are NULL. */
 	const char *image_ref;
@@ -123,7 +120,6 @@ struct target_exec_request {
 
 struct target;
 struct fetch_sink;
-struct spec;
 
 /* Criteria for choosing a place of the target. */
 struct target_requirements {

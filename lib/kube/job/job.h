@@ -35,7 +35,8 @@
  *
  * How the program starts. Plain words are executed as they are, behind the image's ENTRYPOINT, with
  * no shell anywhere. These need a shell in the image, at /bin/sh or on PATH: a command that is a
- * line for the shell, before, setup, a time limit or signal that is kept, files of the snapshot
+ * line for the shell, before, setup, a time limit or signal that is kept, a stop signal other than
+ * TERM (a node knows no other for an image), files of the snapshot
  * below an output, DLRUN_ATTEMPT of a retry. There is one POSIX script for that; the last thing
  * that it does is exec, unless a limit, a signal or a shell line makes it stay: then it passes on
  * TERM to all, and ends with the program's own status.
@@ -134,6 +135,7 @@ struct kube_run {
 	int64_t timeout_ms, grace_ms;
 	const char *signal; /* "USR1": sent so long before the limit, or before TERM; NULL: none */
 	int64_t signal_before_ms;
+	const char *stop_signal; /* "INT": what TERM becomes for the program; NULL: TERM */
 	int retries;
 	int64_t ttl_ms; /* after its end; 0: 7 days */
 
@@ -175,8 +177,9 @@ void kube_objects_done(struct kube_objects *objects);
 #define AUTO_KUBE_OBJECTS AUTO(kube_objects_done)
 
 /* E_KUBE_NAME (a name that is too long or not of the form), E_KUBE_HOST_PATH, E_KUBE_OVERLAY,
- * E_KUBE_SHELL (something needs a shell and has_no_shell), E_KUBE_STORAGE (a path or place that a
- * pod cannot have), E_DATA_LIMIT (annotations, values of a Secret over 1 MiB). */
+ * E_KUBE_SHELL (something needs a shell and has_no_shell), E_TARGET_UNSUPPORTED (signals that
+ * cannot be told apart), E_KUBE_STORAGE (a path or place that a pod cannot have), E_DATA_LIMIT
+ * (annotations, values of a Secret over 1 MiB). */
 int kube_job_make(const struct kube_run *run, struct kube_objects *ret, struct err *err);
 
 /* The objects of step 1 and of step 3, in their order; at most 3. Borrowed from objects. */

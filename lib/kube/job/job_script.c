@@ -544,15 +544,26 @@ static const char exec_lines[] =
  */
 static const char stay_begin[] =
 	"n= t= s=\n"
-	"pass() { trap '' TERM; kill -s TERM 0; kill -s CONT 0; trap 'n=1; term' TERM%s; }\n"
-	"trap 'n=1; term' TERM INT QUIT\n"; /* one of them is the image's STOPSIGNAL */
+	"pass() { trap '' %s; kill -s %s 0; kill -s CONT 0; trap 'n=1; term' %s%s; }\n"
+	"trap 'n=1; term' %s\n"; /* one of them is the image's STOPSIGNAL */
 static const char stay_term[] = "term() { pass; }\n";
 static const char stay_limit[] =
 	"limit() { if [ \"$t\" ]; then kill -s KILL \"$p\"; else t=1; pass; fi; }\n"
 	"trap 'n=1; limit' %s\n";
-static const char stay_start[] = "if env --default-signal=INT,QUIT >/dev/null 2>&1; then\n"
-				 "\tset -- env --default-signal=INT,QUIT \"$@\"\n"
-				 "fi\n"
+static const char stay_default[] = "if env --default-signal=INT,QUIT >/dev/null 2>&1; then\n"
+				   "\tset -- env --default-signal=INT,QUIT \"$@\"\n";
+/* A stop signal that would be ignored is not dropped in silence. */
+static const char stay_hears[] =
+	"elif command -v python3 >/dev/null; then\n"
+	"\tset -- python3 -ESc 'import os, signal, sys\n"
+	"for s in signal.SIGINT, signal.SIGQUIT: signal.signal(s, signal.SIG_DFL)\n"
+	"try: os.execvp(sys.argv[1], sys.argv[1:])\n"
+	"except OSError as e: sys.exit(print(sys.argv[1], e, file=sys.stderr, sep=\": \") or 127)' "
+	"\"$@\"\n"
+	"else\n"
+	"\techo 'dlrun: stop_signal: %s needs an image with python3, or env of coreutils 8.31' >&2\n"
+	"\texit 125\n";
+static const char stay_start[] = "fi\n"
 				 "\"$@\"%s &\n"
 				 "p=$! c=0 w=\n";
 static const char stay_wait[] = "while :; do\n"
@@ -619,7 +630,9 @@ static long long seconds(int64_t ms)
 
 static bool stays(const struct job *job)
 {
-	return job->run->shell || job->run->signal || job->keeps_limit || job->collects ||
+	const struct kube_run *run = job->run;
+
+	return run->shell || run->signal || run->stop_signal || job->keeps_limit || job->collects ||
 	       job->lingers;
 }
 
@@ -684,15 +697,32 @@ static bool job_has_script(const struct job *job)
  * The script
  */
 
+static const char *stop_signal(const struct kube_run *run)
+{
+	return run->stop_signal ? run->stop_signal : "TERM";
+}
+
 /* The signal by which the timer tells the shell. */
 static const char *limit_signal(const struct kube_run *run)
 {
-	return str_eq(run->signal, "ALRM") ? "USR2" : "ALRM";
+	static const char *const signals[] = {"ALRM", "USR2", "INT"};
+	size_t i = 0;
+
+	while (str_eq(signals[i], run->signal) || str_eq(signals[i], run->stop_signal))
+		i++;
+	return signals[i];
 }
 
 static bool signals_first(const struct kube_run *run)
 {
-	return run->signal && !str_eq(run->signal, "TERM");
+	return run->signal && !str_eq(run->signal, stop_signal(run));
+}
+
+/* Signals for the program are ignored, or handled, by all that stands beside it in its group. */
+static char *with_stop_signal(const struct kube_run *run, const char *others)
+{
+	return run->stop_signal ? mem_printf("%s %s", others, run->stop_signal)
+				: mem_strdup(others);
 }
 
 /* The run's signal comes first, TERM when its time is over. This shell ignores it as soon as the
@@ -721,10 +751,11 @@ static void add_timer(const struct job *job, struct buf *script)
 	const struct kube_run *run = job->run;
 	long long limit = seconds(run->timeout_ms), before = seconds(run->signal_before_ms);
 	const char *alarm = limit_signal(run);
+	AUTO_FREE char *spared = with_stop_signal(run, run->signal ? run->signal : "HUP");
 
 	if (!job->keeps_limit)
 		return;
-	buf_addf(script, "(trap '' TERM %s\n", run->signal ? run->signal : "HUP");
+	buf_addf(script, "(trap '' TERM %s\n", spared);
 	if (run->signal && before < limit) {
 		buf_addf(script, "sleep %lld && kill -s %s %s &&\n", limit - before, run->signal,
 			signals_first(run) ? "0" : "$$");
@@ -735,9 +766,26 @@ static void add_timer(const struct job *job, struct buf *script)
 		limit, alarm, seconds(run->grace_ms), alarm);
 }
 
+static void add_start(const struct job *job, struct buf *script)
+{
+	const struct kube_run *run = job->run;
+
+	buf_adds(script, stay_default);
+	if (str_eq(run->stop_signal, "INT") || str_eq(run->stop_signal, "QUIT"))
+		buf_addf(script, stay_hears, run->stop_signal);
+	buf_addf(script, stay_start, job->lingers ? " 9>&-" : "");
+	if (signals_first(run))
+		buf_addf(script, "trap '' %s\n", run->signal);
+}
+
 static void add_stay(const struct job *job, struct buf *script)
 {
-	buf_addf(script, stay_begin, job->collects ? "; late" : "");
+	const struct kube_run *run = job->run;
+	const char *stop = stop_signal(run);
+	AUTO_FREE char *spared = with_stop_signal(run, run->signal ? run->signal : "");
+	AUTO_FREE char *ends = with_stop_signal(run, "TERM INT QUIT");
+
+	buf_addf(script, stay_begin, stop, stop, stop, job->collects ? "; late" : "", ends);
 	/* The node ends what is left later: what there is then is to be collected. */
 	if (job->collects)
 		buf_addf(script,
@@ -746,20 +794,18 @@ static void add_stay(const struct job *job, struct buf *script)
 			"\tk=1\n"
 			"\t(trap '' TERM INT QUIT %s; sleep %lld && kill -s KILL \"$p\") >/dev/null 2>&1 &\n"
 			"}\n",
-			job->run->signal ? job->run->signal : "", seconds(job->run->grace_ms));
+			spared, seconds(run->grace_ms));
 	add_term(job, script);
 	if (job->keeps_limit)
-		buf_addf(script, stay_limit, limit_signal(job->run));
+		buf_addf(script, stay_limit, limit_signal(run));
 	if (job->lingers)
 		buf_adds(script, "mkfifo " KUBE_ATTEMPT_DIR "/new && exec 9<>" KUBE_ATTEMPT_DIR
 				 "/new || echo $$ >" KUBE_ATTEMPT_DIR "/new\n"
 				 "mv " KUBE_ATTEMPT_DIR "/new " KUBE_ATTEMPT_DIR "/alive\n");
-	buf_addf(script, stay_start, job->lingers ? " 9>&-" : "");
-	if (signals_first(job->run))
-		buf_addf(script, "trap '' %s\n", job->run->signal);
+	add_start(job, script);
 	add_timer(job, script);
 	if (job->collects)
-		buf_addf(script, collect_live, job->run->signal ? job->run->signal : "");
+		buf_addf(script, collect_live, spared);
 	buf_adds(script, stay_wait);
 	if (job->keeps_limit)
 		buf_adds(script, stay_end);
@@ -875,15 +921,28 @@ static int job_set_words(
 static int check_shell(const struct job *job, struct err *err)
 {
 	const struct kube_run *run = job->run;
-	const char *what = run->setup    ? "setup"
-			   : run->before ? "before"
-			   : run->signal ? "--signal"
-					 : "a command for the shell";
+	const char *what = run->setup         ? "setup"
+			   : run->before      ? "before"
+			   : run->signal      ? "--signal"
+			   : run->stop_signal ? "stop_signal"
+					      : "a command for the shell";
 
 	if (!run->has_no_shell || !job_has_script(job))
 		return 0;
 	err_set(err, E_KUBE_SHELL, "%s needs a shell, and the image has none", what);
 	return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
+}
+
+/* Both would begin as TERM for the shell in front of the program. */
+static int check_signals(const struct kube_run *run, struct err *err)
+{
+	if (!run->stop_signal || !str_eq(run->signal, "TERM"))
+		return 0;
+	err_set(err, E_TARGET_UNSUPPORTED,
+		"signal: TERM cannot come before stop_signal: %s in a cluster, where TERM is what "
+		"ends a pod",
+		run->stop_signal);
+	return err_hint(err, "signal: USR1@%lld", seconds(run->signal_before_ms));
 }
 
 int job_start(const struct job *job, struct json *container, struct err *err)
@@ -892,6 +951,8 @@ int job_start(const struct job *job, struct json *container, struct err *err)
 	AUTO_STRV struct strv command = {0}, args = {0};
 
 	int r = check_shell(job, err);
+	if (r == 0)
+		r = check_signals(run, err);
 	if (r < 0)
 		return r;
 	if (job_has_script(job)) {

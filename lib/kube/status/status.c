@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/status/status.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -230,6 +231,17 @@ static struct kube_pod *sum_first_failure(const struct sum *sum)
 	return first;
 }
 
+/* KILL, or one that asks a program to end: TERM, or what the run has instead (stop_signal). */
+static bool sum_is_stop(int signal)
+{
+	static const int signals[] = {SIGTERM, SIGKILL, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2};
+
+	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
+		if (signal == signals[i])
+			return true;
+	return false;
+}
+
 /* The others: stopped because of it, or failed after it by themselves. */
 static void sum_count_victims(struct sum *sum, const struct kube_pod *first)
 {
@@ -241,7 +253,7 @@ static void sum_count_victims(struct sum *sum, const struct kube_pod *first)
 		if (i == first->rank || rank->phase == KUBE_SUCCEEDED)
 			continue;
 		rank->is_victim = rank->is_victim || rank->phase != KUBE_FAILED ||
-				  rank->exit.signal == 15 || rank->exit.signal == 9 ||
+				  sum_is_stop(rank->exit.signal) ||
 				  !str_eq(rank->exit.origin, "job");
 		sum->out->n_victims += rank->is_victim;
 		after += !rank->is_victim;
@@ -436,7 +448,7 @@ static bool sum_ended_by_cancel(const struct sum *sum)
 
 	if (!sum->c.facts->was_cancelled)
 		return false;
-	return !first || first->disrupted || first->exit.signal == 15 || first->exit.signal == 9;
+	return !first || first->disrupted || sum_is_stop(first->exit.signal);
 }
 
 static bool sum_any_alive(const struct sum *sum)

@@ -4,16 +4,15 @@
 LEFT_GRACE=200
 KILL_PATIENCE=3000
 
-# DIR HOW HUNDREDTHS [GROUP]: TERM, then KILL until nobody is left. HOW: family or workers. GROUP: the program's. 1 and
-# $end_stuck: who cannot be ended, and why. (kill -s and -- are not known everywhere.)
+# DIR HOW HUNDREDTHS [GROUP [SIGNAL]]: SIGNAL (TERM), then KILL until nobody is left. HOW: family or workers. GROUP: the
+# program's. 1 and $end_stuck: who cannot be ended, and why. (kill -s and -- are not known everywhere.)
 end_family() {
 	end_grace=$3 end_stuck=
 	"$2_of" "$1"
 	[ "$family" ] || return 0
 	ticks_of
 	end_since=$ticks end_kill= end_pause=0.02
-	[ -z "${4-}" ] || kill -TERM "-$4"
-	kill -TERM $family
+	end_signal "$1" "${4-}" "${5:-TERM}"
 	kill -CONT $family
 	while :; do
 		sleep "$end_pause" || sleep 1
@@ -27,6 +26,19 @@ end_family() {
 		! end_is_stuck "$1" || return 1
 	done
 } 2>/dev/null
+
+# DIR GROUP SIGNAL: to $family. A handler of TERM may be called twice; another signal comes once, since the second
+# KeyboardInterrupt would end what the first one began.
+end_signal() {
+	if [ "$3" = TERM ]; then
+		[ -z "$2" ] || kill -TERM "-$2"
+		kill -TERM $family
+	elif [ -f "$1/container" ]; then
+		container_signal "$1" "$3"
+	else
+		kill "-$3" $family
+	fi
+}
 
 # DIR: whether those of $family will not end.
 end_is_stuck() {
@@ -126,7 +138,7 @@ stop_program() {
 	else
 		note "$dir" cancelled
 	fi
-	stop_end family "$((${j_grace_ms:-10000} / 10))"
+	stop_end family "$((${j_grace_ms:-10000} / 10))" "${j_stop_signal-}"
 }
 
 # Its supervisor first, so that nothing begins any more; then what it had begun.
@@ -138,7 +150,7 @@ stop_before() {
 }
 
 stop_end() {
-	end_family "$dir" "$1" "$2" "$stop_group" 8>&- || state_set "$dir" "text=$end_stuck"
+	end_family "$dir" "$1" "$2" "$stop_group" "${3-}" 8>&- || state_set "$dir" "text=$end_stuck"
 	[ -z "$end_stuck" ] || true >"$dir/.stuck"
 	container_stop "$dir" "$stop_group" 8>&-
 	# Who waits for it writes the end. If that was killed, nobody does.

@@ -263,6 +263,7 @@ container_start() {
 		container_add --ipc=host
 	fi
 	[ "$j_runtime" = docker ] || container_add --pull=never
+	[ -z "${j_stop_signal-}" ] || container_add "--stop-signal=$j_stop_signal"
 	container_limits
 	container_init
 	container_mounts
@@ -319,13 +320,13 @@ container_stop() {
 	done 2>/dev/null
 }
 
-# DIR SIGNAL: to all that is in it but process 1, which would pass it on a second time.
+# DIR SIGNAL: to all that is in it, once: process 1 and the tool would pass it on a second time.
 container_signal() {
 	family_of "$1"
 	for container_word in $family; do
 		read -r container_text <"/proc/$container_word/comm" || continue
 		case $container_text in
-		*-init | catatonit | tini*) ;;
+		*-init | catatonit | tini* | podman | docker | conmon) ;;
 		*) kill "-$2" "$container_word" ;;
 		esac
 	done

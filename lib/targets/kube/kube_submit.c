@@ -26,9 +26,6 @@ void kube_plan_done(struct kube_plan *plan)
 {
 	if (!plan)
 		return;
-	if (plan->spec)
-		spec_done(plan->spec);
-	free(plan->spec);
 	if (plan->facts)
 		image_facts_done(plan->facts);
 	free(plan->facts);
@@ -183,12 +180,11 @@ static void kube_submit_set_image(struct kube_plan *plan, const struct target_jo
 	struct image_facts *facts = plan->facts;
 	struct kube_run *run = &plan->run;
 
-	image_facts_from_json(json_get(job->spec, "image"), facts);
+	image_facts_from_json(json_get(job->run->spec, "image"), facts);
 	for (size_t i = 0; i < facts->env_names.n; i++)
 		strv_addf(&plan->image_env, "%s=", facts->env_names.v[i]);
 	run->image_ref = job->image_ref;
-	run->drop_entrypoint =
-		json_get_bool(job->spec, "drop_entrypoint", false) && facts->entrypoint.n > 0;
+	run->drop_entrypoint = job->spec->drop_entrypoint && facts->entrypoint.n > 0;
 	if (!run->drop_entrypoint)
 		run->image_entrypoint = facts->entrypoint;
 	run->image_env = plan->image_env;
@@ -209,36 +205,41 @@ static const struct strv *place_words(const struct strv *words, const char *tree
 	return words ? ret : NULL;
 }
 
+static const char *keep_signal(struct kube_plan *plan, int sig)
+{
+	char text[8];
+
+	return sig ? kube_submit_keep(plan, mem_strdup(proc_signal_name(sig, text))) : NULL;
+}
+
 static void set_program(struct kube_plan *plan, const struct target_job *job)
 {
-	const struct runtime *runtime = &plan->spec->runtime;
+	const struct spec *spec = job->spec;
+	const struct runtime *runtime = &spec->runtime;
 	struct kube_run *run = &plan->run;
 
-	run->cwd = job->cwd;
-	run->command = place_words(job->command, run->workdir, &plan->command);
-	run->shell = job->shell;
+	run->cwd = spec->cwd;
+	run->command = place_words(&spec->command, run->workdir, &plan->command);
+	run->shell = spec->shell;
 	run->env = place_words(job->env, run->workdir, &plan->env);
 	run->defaults = job->default_env;
 	run->secret_env = job->secret_env;
 	run->before = runtime->before;
 	run->setup = runtime->setup.run;
 	run->setup_cwd = runtime->setup.cwd;
-	run->timeout_ms = job->timeout_ms;
-	run->grace_ms = job->grace_ms;
+	run->timeout_ms = spec->timeout_ms;
+	run->grace_ms = spec->grace_ms;
 	run->retries = runtime->retries;
 	run->collects = runtime->collect.mode != COLLECT_NONE;
 	run->exclude = &runtime->collect.exclude;
 	run->collect_bytes = runtime->collect.size_bytes;
 	run->linger_ms = runtime->linger_ms;
 	run->carries_over = job->carries_over;
-	run->ports = plan->spec->ports.v;
-	run->n_ports = plan->spec->ports.n;
-	if (runtime->signal) {
-		char text[8];
-		run->signal =
-			kube_submit_keep(plan, mem_strdup(proc_signal_name(runtime->signal, text)));
-		run->signal_before_ms = runtime->signal_before_ms;
-	}
+	run->ports = spec->ports.v;
+	run->n_ports = spec->ports.n;
+	run->signal = keep_signal(plan, runtime->signal);
+	run->signal_before_ms = runtime->signal ? runtime->signal_before_ms : 0;
+	run->stop_signal = keep_signal(plan, runtime->stop_signal);
 }
 
 /*
@@ -377,16 +378,13 @@ int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
 	struct kube_plan *ret, struct err *err)
 {
 	AUTO_KUBE_PLAN struct kube_plan plan = {
-		.spec = mem_alloc(1, sizeof(*plan.spec)),
+		.spec = job->spec,
 		.facts = mem_alloc(1, sizeof(*plan.facts)),
 		.json = json_object(),
 	};
 
-	*plan.spec = (struct spec){0};
 	*plan.facts = (struct image_facts){0};
 	int r = kube_handle_parse(kube, job->handle, &plan.handle, err);
-	if (r == 0)
-		r = spec_from_json(job->spec, plan.spec, err);
 	if (r < 0)
 		return r;
 	*ret = plan;
@@ -401,7 +399,7 @@ int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
 	run->user = kube->user ? kube->user : json_get_str(job->run->doc, "user");
 	run->tree = id && str_starts(id, "sha256:") ? id + strlen("sha256:") : NULL;
 	run->commit = json_get_str(snapshot, "commit");
-	run->spec = kube_submit_print(ret, job->spec);
+	run->spec = kube_submit_print(ret, job->run->spec);
 	run->record = record_of(ret, job->run);
 	kube_submit_set_image(ret, job);
 	set_program(ret, job);
@@ -431,11 +429,8 @@ static int kube_submit_make(const struct target_kube *kube, const struct kube_ha
 		.run_id = handle->run_id,
 		.attempt = handle->attempt,
 		.handle = text,
-		.command = &spec.command,
-		.shell = spec.shell,
-		.cwd = spec.cwd,
+		.spec = &spec,
 		.env = &spec.env,
-		.spec = run->spec,
 		.run = run,
 		.image_ref = json_get_str(json_get(run->doc, "image"), "ref"),
 	};

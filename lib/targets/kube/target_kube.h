@@ -70,10 +70,11 @@ char *kube_handle_text(
 /* Whether its end was asked for here: survives the Job, which a cancel removes. */
 bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle *handle);
 
-/* Plan of a job of dlrun's in a cluster; what run points to lives as long as the plan. */
+/* Plan of a job of dlrun's in a cluster; what run points to lives as long as the plan and the
+ * target_job that it was made of. */
 struct kube_plan {
 	struct kube_run run;
-	struct spec *spec;
+	const struct spec *spec;
 	struct image_facts *facts;
 	struct kube_handle handle;
 	struct strv image_env, texts, command, env;

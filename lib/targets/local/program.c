@@ -33,15 +33,15 @@ static const char exec_lines[] =
 
 static void add_python_paths(const struct attempt_job *job, const char *tree, struct strv *env)
 {
-	const struct strv *paths = &job->runtime.python_paths;
+	const struct strv *paths = &job->spec.runtime.python_paths;
 	const char *before = env->n ? env_get((const char *const *)env->v, "PYTHONPATH") : NULL;
 	AUTO_BUF struct buf value = {0};
 
-	if (paths->n == 0 && job->runtime.python_aliases.n == 0)
+	if (paths->n == 0 && job->spec.runtime.python_aliases.n == 0)
 		return;
 	buf_init(&value, PYTHONPATH_MAX);
 	buf_adds(&value, "PYTHONPATH=");
-	if (job->runtime.python_aliases.n > 0) {
+	if (job->spec.runtime.python_aliases.n > 0) {
 		AUTO_FREE char *packages = runtime_packages_dir(tree);
 		buf_addf(&value, "%s%s", packages, paths->n ? ":" : "");
 	}
@@ -58,15 +58,15 @@ static void add_python_paths(const struct attempt_job *job, const char *tree, st
 void program_env(const struct attempt_job *job, const char *const *inherited, const char *tree,
 	struct strv *ret)
 {
-	AUTO_FREE char *cwd = fs_join(tree, job->cwd);
+	AUTO_FREE char *cwd = fs_join(tree, job->spec.cwd);
 	AUTO_FREE char *pwd = mem_printf("PWD=%s", cwd);
 
 	for (; inherited && *inherited; inherited++)
 		strv_add(ret, *inherited);
 	for (size_t i = 0; i < job->defaults.n; i++)
 		env_set(ret, job->defaults.v[i], true);
-	for (size_t i = 0; i < job->env.n; i++) {
-		AUTO_FREE char *pair = words_in_tree(job->env.v[i], tree);
+	for (size_t i = 0; i < job->spec.env.n; i++) {
+		AUTO_FREE char *pair = words_in_tree(job->spec.env.v[i], tree);
 		env_set(ret, pair, false);
 	}
 	add_python_paths(job, tree, ret);
@@ -80,29 +80,30 @@ void program_env(const struct attempt_job *job, const char *const *inherited, co
 
 static void program_add_words(const struct attempt_job *job, const char *tree, struct strv *ret)
 {
-	for (size_t i = 0; i < job->command.n; i++)
-		strv_add_take(ret, words_in_tree(job->command.v[i], tree));
+	for (size_t i = 0; i < job->spec.command.n; i++)
+		strv_add_take(ret, words_in_tree(job->spec.command.v[i], tree));
 }
 
 void program_command(
 	const struct attempt_job *job, const struct strv *env, const char *tree, struct strv *ret)
 {
-	const char *before = job->runtime.before;
+	const char *before = job->spec.runtime.before;
 	const char *path = env->n ? env_get((const char *const *)env->v, "PATH") : NULL;
 	AUTO_FREE char *bash = before ? proc_find("bash", path ? path : "/bin") : NULL;
 
-	if (!job->shell && !before) {
+	if (!job->spec.shell && !before) {
 		program_add_words(job, tree, ret);
 		return;
 	}
 	/* An empty trap keeps the shell alive and is not inherited by what it executes. */
-	AUTO_FREE char *trap =
-		job->runtime.signal ? mem_printf("trap : %d\n", job->runtime.signal) : NULL;
+	AUTO_FREE char *trap = job->spec.runtime.signal
+				       ? mem_printf("trap : %d\n", job->spec.runtime.signal)
+				       : NULL;
 	strv_add(ret, bash ? bash : "/bin/sh");
 	strv_add(ret, "-c");
 	strv_addf(ret, "%s%s%s%s", trap ? trap : "", before ? before : "", before ? "\n" : "",
-		job->shell ? job->command.v[0] : exec_lines);
-	if (job->shell)
+		job->spec.shell ? job->spec.command.v[0] : exec_lines);
+	if (job->spec.shell)
 		return;
 	strv_add(ret, "dlrun");
 	program_add_words(job, tree, ret);
@@ -110,9 +111,9 @@ void program_command(
 
 char *program_not_found(const struct attempt_job *job)
 {
-	const char *name = job->command.v[0];
+	const char *name = job->spec.command.v[0];
 
-	if (job->shell || !job->runtime.before || strchr(name, '/'))
+	if (job->spec.shell || !job->spec.runtime.before || strchr(name, '/'))
 		return NULL;
 	return mem_printf("dlrun: %s: command not found\n", name);
 }

@@ -412,16 +412,16 @@ int runtime_mount(const char *tree, const struct attempt_job *job, struct err *e
 	AUTO(mount_list_done) struct mount_list plan = {0};
 	AUTO_FD int tree_fd = -1, outputs_fd = -1;
 
-	if (job->runtime.outputs.n == 0 && job->runtime.data.n == 0)
+	if (job->spec.runtime.outputs.n == 0 && job->spec.runtime.data.n == 0)
 		return 0;
-	int r = mount_plan(&job->runtime, &plan, err);
+	int r = mount_plan(&job->spec.runtime, &plan, err);
 	if (r == 0)
 		r = check_places(&plan, err);
 	if (r == 0)
 		r = open_base(tree, &tree_fd, err);
-	if (r == 0 && job->runtime.outputs.n)
+	if (r == 0 && job->spec.runtime.outputs.n)
 		r = fs_mkdirs(job->outputs, 0700, err);
-	if (r == 0 && job->runtime.outputs.n)
+	if (r == 0 && job->spec.runtime.outputs.n)
 		r = open_base(job->outputs, &outputs_fd, err);
 	if (r < 0)
 		return r;

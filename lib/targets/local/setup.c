@@ -306,7 +306,7 @@ struct setup {
 int setup_begin(
 	const struct attempt_job *job, const char *tree, struct setup **ret, struct err *err)
 {
-	const struct runtime_setup *todo = &job->runtime.setup;
+	const struct runtime_setup *todo = &job->spec.runtime.setup;
 	char key[SHA256_HEX_SIZE];
 
 	*ret = NULL;
@@ -321,7 +321,7 @@ int setup_begin(
 	*setup = (struct setup){.lock_fd = -1, .log_fd = -1, .from_fd = -1, .to_fd = -1};
 	setup->line = mem_strdup(todo->run);
 	setup->cwd = mem_strdup(todo->cwd ? todo->cwd : ".");
-	strv_copy(&setup->outputs, &job->runtime.outputs);
+	strv_copy(&setup->outputs, &job->spec.runtime.outputs);
 	setup->tree = mem_strdup(tree);
 	setup->dir = fs_join(job->setups, key);
 	setup->made = fs_join(setup->dir, "tree");

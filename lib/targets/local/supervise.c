@@ -64,7 +64,7 @@ static int mount_runtime(const struct attempt_job *job, struct err *err)
 
 	if (r == 0)
 		r = runtime_mount(tree, job, err);
-	return r < 0 ? r : runtime_packages_link(tree, &job->runtime, err);
+	return r < 0 ? r : runtime_packages_link(tree, &job->spec.runtime, err);
 }
 
 static void make_tree(int fd)

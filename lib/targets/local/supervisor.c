@@ -259,7 +259,7 @@ static const struct gpu_list *sup_gpus_granted(const struct supervisor *sup)
 static void sup_gpus_env(const struct supervisor *sup, struct strv *env)
 {
 	const struct gpu_list *granted = sup_gpus_granted(sup);
-	const struct strv *own = &sup->job->env;
+	const struct strv *own = &sup->job->spec.env;
 	AUTO_STRV struct strv pairs = {0};
 
 	if (!granted)
@@ -330,10 +330,10 @@ static int sup_free_port(void)
 
 static void sup_exec_failed(struct supervisor *sup, int errnum)
 {
-	const char *name = sup->job->shell ? "/bin/sh" : sup->job->command.v[0];
+	const char *name = sup->job->spec.shell ? "/bin/sh" : sup->job->spec.command.v[0];
 	bool missing = errnum == ENOENT || errnum == ENOTDIR;
 	AUTO_FREE char *shown = str_escaped(name), *text = NULL, *line = NULL;
-	AUTO_FREE char *cwd = fs_join(ATTEMPT_TREE, sup->job->cwd), *path = fs_join(cwd, name);
+	AUTO_FREE char *cwd = fs_join(ATTEMPT_TREE, sup->job->spec.cwd), *path = fs_join(cwd, name);
 
 	/* Seen from the program's directory. */
 	if (missing && strchr(name, '/') && access(path, F_OK) == 0)
@@ -366,10 +366,10 @@ static void sup_start_failed(struct supervisor *sup, const struct err *err)
 /* Warn of limits that the run requested and that are not enforced. */
 static void sup_warn_of_limits(struct supervisor *sup)
 {
-	const struct os_limits *limits = &sup->job->limits;
+	const struct resources *requested = &sup->job->spec.resources;
 	unsigned enforced = sup->state.family.enforced;
-	bool memory = limits->memory_bytes && !(enforced & OS_LIMIT_MEMORY);
-	bool cpus = limits->cpus_milli && !(enforced & OS_LIMIT_CPUS);
+	bool memory = requested->memory_bytes && !(enforced & OS_LIMIT_MEMORY);
+	bool cpus = requested->cpus_milli && !(enforced & OS_LIMIT_CPUS);
 
 	if (!memory && !cpus)
 		return;
@@ -384,6 +384,8 @@ static void sup_warn_of_limits(struct supervisor *sup)
 /* Make a cgroup for the family where there may be one. */
 static void sup_make_family(struct supervisor *sup)
 {
+	const struct resources *requested = &sup->job->spec.resources;
+	const struct os_limits limits = {requested->memory_bytes, requested->cpus_milli};
 	/* Include our pid: another state directory may have a run of the same id. */
 	AUTO_FREE char *name = mem_printf("dlrun-%s-%d-%ld", sup->job->run_id, sup->job->attempt,
 		(long)sup->state.supervisor.pid);
@@ -393,7 +395,7 @@ static void sup_make_family(struct supervisor *sup)
 		return;
 	sup->state.family = (struct os_family){{0}};
 	if (sup->job->cgroup)
-		os_family_create(&sup->state.family, name, &sup->job->limits);
+		os_family_create(&sup->state.family, name, &limits);
 	sup_warn_of_limits(sup);
 }
 
@@ -413,7 +415,7 @@ static void sup_check_family(struct supervisor *sup)
 
 static int sup_fork_program(struct supervisor *sup, struct program *ret, struct err *err)
 {
-	AUTO_FREE char *cwd = fs_join(sup->tree, sup->job->cwd);
+	AUTO_FREE char *cwd = fs_join(sup->tree, sup->job->spec.cwd);
 	AUTO_STRV struct strv env = {0}, command = {0};
 	size_t n_keep = 0;
 	const int *keep = sup_gpus_granted(sup) ? gpu_claim_fds(sup->gpus->claim, &n_keep) : NULL;
@@ -507,7 +509,7 @@ static void sup_gpus_fail(struct supervisor *sup, const struct err *err)
 	static const struct gpu_list none;
 	AUTO_FREE char *warning = NULL;
 
-	if (sup->job->runtime.gpus != RUNTIME_GPUS_AUTO || err->id == E_RUN_START) {
+	if (sup->job->spec.runtime.gpus != RUNTIME_GPUS_AUTO || err->id == E_RUN_START) {
 		sup_start_failed(sup, err);
 		return;
 	}
@@ -622,7 +624,7 @@ static int sup_gpus_enter(struct supervisor *sup, struct err *err)
 {
 	static const struct loop_fd_ops ops = {sup_gpus_want_call, sup_gpus_on_call};
 	struct supervisor_gpus *gpus = sup->gpus;
-	const struct runtime *runtime = &sup->job->runtime;
+	const struct runtime *runtime = &sup->job->spec.runtime;
 	struct gpu_claim_spec spec = {
 		.owner = sup->job->run_id,
 		.want = runtime->gpus == RUNTIME_GPUS_AUTO ? 1 : (unsigned)runtime->gpus,
@@ -647,7 +649,7 @@ static void sup_gpus_answered(
 	gpus->querying = false;
 	if (r == 0)
 		r = gpu_list_from_json(json_get(result, "gpus"), &gpus->list, err);
-	if (r == 0 && gpus->list.n == 0 && sup->job->runtime.gpus == RUNTIME_GPUS_AUTO) {
+	if (r == 0 && gpus->list.n == 0 && sup->job->spec.runtime.gpus == RUNTIME_GPUS_AUTO) {
 		sup_gpus_go_without(sup);
 		return;
 	}
@@ -661,7 +663,7 @@ static void sup_gpus_answered(
 
 static void sup_gpus_begin(struct supervisor *sup)
 {
-	if (sup->job->runtime.gpus == 0) {
+	if (sup->job->spec.runtime.gpus == 0) {
 		sup_start_program(sup);
 		return;
 	}
@@ -764,7 +766,7 @@ static void sup_setup_copy_tail(struct supervisor *sup, const char *path)
 static void sup_setup_failed(struct supervisor *sup)
 {
 	int status = sup->setup_status, sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-	AUTO_FREE char *shown = str_escaped(sup->job->runtime.setup.run), *text = NULL;
+	AUTO_FREE char *shown = str_escaped(sup->job->spec.runtime.setup.run), *text = NULL;
 	struct setup_order order;
 	char name[8];
 

@@ -97,7 +97,7 @@ static void sup_make_next(struct supervisor *sup)
 
 	/* Only what the program did counts: not a limit, a cancel, a setup, a program that is not
 	 * there. */
-	if (sup->job->runtime.retries == 0 || sup->end.state != RUN_FAILED ||
+	if (sup->job->spec.runtime.retries == 0 || sup->end.state != RUN_FAILED ||
 		!str_eq(sup->end.exit.origin, "job"))
 		return;
 	if (attempt_next_make(sup->dir, &sup->next, &err) < 0)
@@ -163,7 +163,7 @@ static bool evaluate_not_found(struct supervisor *sup)
 
 	if (!line || !log_ends_with(line))
 		return false;
-	shown = str_escaped(sup->job->command.v[0]);
+	shown = str_escaped(sup->job->spec.command.v[0]);
 	text = mem_printf("%s: command not found", shown);
 	attempt_set_end(&sup->end, RUN_FAILED, EXIT_NOT_FOUND, 0, "dlrun", "NotFound", text);
 	return true;
@@ -201,7 +201,7 @@ static void evaluate_stopped(struct supervisor *sup)
 		return;
 	}
 	AUTO_FREE char *text = mem_printf(
-		"it reached its time limit of %s", duration_text(sup->job->timeout_ms, time));
+		"it reached its time limit of %s", duration_text(sup->job->spec.timeout_ms, time));
 	attempt_set_end(&sup->end, RUN_FAILED, 124, sig, "dlrun", "Timeout", text);
 }
 
@@ -233,7 +233,7 @@ static char *kill_text(const struct supervisor *sup, bool is_shared, const char 
 				  "cgroup that it shares with others",
 			end);
 	if (is_limited)
-		str_size(sup->job->limits.memory_bytes, size);
+		str_size(sup->job->spec.resources.memory_bytes, size);
 	return mem_printf("the kernel killed %s for memory (%s%s)%s%s",
 		is_whole ? "it" : "one of its processes",
 		is_limited ? "limit " : "no limit of its own", size, is_whole ? "" : ", then ",
@@ -332,9 +332,9 @@ static int sup_on_kill_time(void *ctx, struct err *err)
 	return 0;
 }
 
-static void sup_end_family(struct supervisor *sup, int64_t grace_ms)
+static void sup_end_family(struct supervisor *sup, int sig, int64_t grace_ms)
 {
-	sup_signal_family(sup, SIGTERM);
+	sup_signal_family(sup, sig);
 	/* A stopped process would not hear it. */
 	sup_signal_family(sup, SIGCONT);
 	loop_remove_timer(sup->loop, sup->kill_timer);
@@ -379,7 +379,7 @@ static void sup_end_leftovers(struct supervisor *sup)
 	}
 	if (sup->stop == STOP_NONE) {
 		sup_note(sup, "it has ended and left processes behind: SIGTERM");
-		sup_end_family(sup, LEFTOVER_GRACE_MS);
+		sup_end_family(sup, SIGTERM, LEFTOVER_GRACE_MS);
 	}
 	sup_poll_soon(sup, EMPTY_POLL_MS);
 }
@@ -410,6 +410,8 @@ void sup_program_ended(struct supervisor *sup)
 
 static void sup_stop(struct supervisor *sup, enum stop why)
 {
+	const struct spec *spec = &sup->job->spec;
+
 	if (sup->stop != STOP_NONE || sup->phase > PHASE_RUNNING)
 		return;
 	sup->stop = why;
@@ -417,7 +419,9 @@ static void sup_stop(struct supervisor *sup, enum stop why)
 	if (sup->phase == PHASE_SETUP_LEFT)
 		return;
 	if (sup->phase == PHASE_RUNNING || sup->phase == PHASE_SETUP_RUNS) {
-		sup_end_family(sup, sup->job->grace_ms);
+		bool is_program = sup->phase == PHASE_RUNNING && spec->runtime.stop_signal;
+		sup_end_family(
+			sup, is_program ? spec->runtime.stop_signal : SIGTERM, spec->grace_ms);
 		return;
 	}
 	/* Our parent, unless it has ended already. */
@@ -450,8 +454,8 @@ static int sup_on_signal_due(void *ctx, struct err *err)
 	if (sup->stop != STOP_NONE || sup->phase != PHASE_RUNNING)
 		return 0;
 	sup_note(sup, "the time limit is near: SIG%s",
-		proc_signal_name(sup->job->runtime.signal, name));
-	kill(-sup->state.program.pid, sup->job->runtime.signal);
+		proc_signal_name(sup->job->spec.runtime.signal, name));
+	kill(-sup->state.program.pid, sup->job->spec.runtime.signal);
 	return 0;
 }
 
@@ -459,15 +463,15 @@ void sup_set_limit(struct supervisor *sup)
 {
 	int64_t passed_ms = clock_wall_ms() - sup->state.started_ms, limit_ms;
 
-	if (sup->job->timeout_ms <= 0)
+	if (sup->job->spec.timeout_ms <= 0)
 		return;
 	/* Only the wall clock knows when an adopted program began. */
 	if (!sup->adopted || passed_ms < 0)
 		passed_ms = 0;
-	limit_ms = clock_ms() + sup->job->timeout_ms - passed_ms;
+	limit_ms = clock_ms() + sup->job->spec.timeout_ms - passed_ms;
 	sup->limit_timer = loop_add_timer(sup->loop, limit_ms, sup_on_limit, sup);
-	limit_ms -= sup->job->runtime.signal_before_ms;
+	limit_ms -= sup->job->spec.runtime.signal_before_ms;
 	/* An earlier supervisor has sent the signal if its time has passed. */
-	if (sup->job->runtime.signal && (!sup->adopted || limit_ms > clock_ms()))
+	if (sup->job->spec.runtime.signal && (!sup->adopted || limit_ms > clock_ms()))
 		sup->signal_timer = loop_add_timer(sup->loop, limit_ms, sup_on_signal_due, sup);
 }

@@ -206,36 +206,23 @@ static void add_earlier(const struct attempt_place *place, struct strv *defaults
 		env_set(defaults, earlier.defaults.v[i], true);
 }
 
-static void target_local_set_env(const struct attempt_place *place, const struct target_job *job,
-	const char *outputs, struct attempt_job *ret)
+static void target_local_set_env(
+	const struct attempt_place *place, const struct target_job *job, struct attempt_job *ret)
 {
-	target_local_add_all(&ret->env, job->env);
-	strv_addf(&ret->env, "DLRUN_RUN_ID=%s", place->run_id);
-	strv_addf(&ret->env, "DLRUN_OUTPUT_DIR=%s", outputs);
-	strv_add(&ret->env, "DLRUN_NODE_ADDRS=" ATTEMPT_ADDRESS);
-	strv_add(&ret->env, "DLRUN_GPUS_PER_NODE=0");
+	struct strv *env = &ret->spec.env;
+
+	strv_done(env);
+	target_local_add_all(env, job->env);
+	strv_addf(env, "DLRUN_RUN_ID=%s", place->run_id);
+	strv_addf(env, "DLRUN_OUTPUT_DIR=%s", ret->outputs);
+	strv_add(env, "DLRUN_NODE_ADDRS=" ATTEMPT_ADDRESS);
+	strv_add(env, "DLRUN_GPUS_PER_NODE=0");
 	attempt_job_place(ret, place->dir);
 	target_local_add_all(&ret->defaults, job->default_env);
 	strv_add(&ret->defaults, "MASTER_ADDR=" ATTEMPT_ADDRESS);
 	strv_add(&ret->defaults, "NNODES=1");
 	strv_add(&ret->defaults, "NODE_RANK=0");
 	add_earlier(place, &ret->defaults);
-}
-
-/* Set the environment of the code, which is in the specification only. */
-static int set_runtime(const struct target_job *job, struct attempt_job *ret, struct err *err)
-{
-	AUTO_SPEC struct spec spec = {0};
-
-	if (!job->spec)
-		return 0;
-	int r = spec_from_json(job->spec, &spec, err);
-	if (r == 0)
-		runtime_copy(&ret->runtime, &spec.runtime);
-	if (r == 0)
-		ret->limits = (struct os_limits){.memory_bytes = spec.resources.memory_bytes,
-			.cpus_milli = spec.resources.cpus_milli};
-	return r;
 }
 
 static int write_job(struct target_local *local, const struct attempt_place *place,
@@ -246,24 +233,20 @@ static int write_job(struct target_local *local, const struct attempt_place *pla
 	struct attempt_job out = {
 		.run_id = mem_strdup(place->run_id),
 		.attempt = place->attempt,
-		.shell = job->shell,
-		.cwd = mem_strdup(job->cwd),
 		.layout = dirs_layout(dirs),
 		.image = mem_strdup(job->image->manifest.digest),
 		.spares = dirs_spares(dirs),
 		.setups = dirs_setups(dirs),
 		.outputs = dirs_outputs(dirs, place->run_id),
 		.tree_bytes = job->tree_bytes,
-		.timeout_ms = job->timeout_ms,
-		.grace_ms = job->grace_ms,
 		.cgroup = true,
 	};
 
-	strv_copy(&out.command, job->command);
-	target_local_set_env(place, job, out.outputs, &out);
-	int r = set_runtime(job, &out, err);
-	if (r == 0)
-		r = attempt_make_dirs(place->dir, out.outputs, err);
+	int r = spec_copy(job->spec, &out.spec, err);
+	if (r < 0)
+		return r;
+	target_local_set_env(place, job, &out);
+	r = attempt_make_dirs(place->dir, out.outputs, err);
 	return r < 0 ? r : attempt_job_write(place->dir, &out, err);
 }
 
@@ -464,19 +447,19 @@ static int local_exec_spawn(const struct attempt_place *place, const struct targ
 			err, E_RUN_ENDED, "the tree of %s is not there any more", place->run_id);
 	attempt_job_place(&job, place->dir);
 	for (size_t i = 0; request->secret_env && i < request->secret_env->n; i++)
-		strv_add(&job.env, request->secret_env->v[i]);
+		strv_add(&job.spec.env, request->secret_env->v[i]);
 	program_env(&job, local->session->env.env, tree, &env);
 	attempt_setup_env_read(place->dir, &env);
-	job.shell = false;
-	strv_done(&job.command);
+	job.spec.shell = false;
+	strv_done(&job.spec.command);
 	if (request->command->n)
-		strv_copy(&job.command, request->command);
+		strv_copy(&job.spec.command, request->command);
 	else
-		strv_add(&job.command, env_get((const char *const *)env.v, "SHELL")
-					       ? env_get((const char *const *)env.v, "SHELL")
-					       : "/bin/sh");
+		strv_add(&job.spec.command, env_get((const char *const *)env.v, "SHELL")
+						    ? env_get((const char *const *)env.v, "SHELL")
+						    : "/bin/sh");
 	program_command(&job, &env, tree, &command);
-	cwd = fs_join(tree, job.cwd);
+	cwd = fs_join(tree, job.spec.cwd);
 	const struct proc_spec spec = {.argv = (const char *const *)command.v,
 		.env = (const char *const *)env.v,
 		.dir = cwd,

@@ -159,12 +159,12 @@ int tree_make(const char *dir, const struct attempt_job *job, bool *ret_spare, s
 
 	*ret_spare = false;
 	if (access(tree, F_OK) == 0)
-		return make_cwd(tree, job->cwd, err);
+		return make_cwd(tree, job->spec.cwd, err);
 	if (!job->layout || !job->image)
 		return err_set(err, E_RUN_START, "%s has neither a tree nor an image", dir);
 	r = fill_tree(temp, job, ret_spare, err);
 	if (r == 0)
-		r = make_cwd(filled, job->cwd, err);
+		r = make_cwd(filled, job->spec.cwd, err);
 	if (r == 0)
 		rename(listed, list);
 	if (r == 0 && rename(filled, tree) < 0)

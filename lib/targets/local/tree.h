@@ -20,7 +20,7 @@
 enum { SPARES_MAX = 4 };
 #define SPARES_FREE_MIN (UINT64_C(1) << 30) /* bytes that stay free beside a spare */
 
-/* Make dir/tree (ATTEMPT_TREE) as job says, with job->cwd in it; an existing tree is kept.
+/* Make dir/tree (ATTEMPT_TREE) as job says, with job->spec.cwd in it; an existing tree is kept.
  * *ret_spare: a spare was taken. Blocks for the unpacking. */
 int tree_make(const char *dir, const struct attempt_job *job, bool *ret_spare, struct err *err);
 

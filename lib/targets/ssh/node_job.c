@@ -80,15 +80,15 @@ static int node_job_add(const char *root, const char *path, struct node_syncs *r
 
 int node_sync_find(const struct target_job *job, struct node_syncs *ret, struct err *err)
 {
+	const struct runtime *runtime = &job->spec->runtime;
 	AUTO_FREE char *root = NULL;
-	AUTO_SPEC struct spec spec = {0};
+	int r = 0;
 
-	int r = spec_from_json(job->spec, &spec, err);
 	if (job->run)
 		root = words_get_one(json_get(job->run->doc, "origin"), "root");
-	for (size_t i = 0; r == 0 && i < spec.runtime.data.n; i++)
-		if (str_eq(spec.runtime.data.v[i].from, NODE_SYNC))
-			r = root ? node_job_add(root, spec.runtime.data.v[i].path, ret, err)
+	for (size_t i = 0; r == 0 && i < runtime->data.n; i++)
+		if (str_eq(runtime->data.v[i].from, NODE_SYNC))
+			r = root ? node_job_add(root, runtime->data.v[i].path, ret, err)
 				 : err_set(err, E_RUN_DATA, "data: the tree is not known here");
 	return r;
 }
@@ -261,22 +261,25 @@ static void node_job_add_hosts(const struct node_rank *rank, struct buf *out)
 	node_job_set_text(out, "j_hosts", lines);
 }
 
-static void add_head(const struct target_job *job, const struct runtime *runtime, bool is_terminal,
-	const struct node_rank *rank, struct buf *out)
+static void add_head(const struct target_job *job, const struct node_rank *rank, struct buf *out)
 {
+	const struct spec *spec = job->spec;
+	const struct runtime *runtime = &spec->runtime;
 	char name[8];
 
 	node_job_set_text(out, "j_run", job->run_id);
 	node_job_set_int(out, "j_attempt", job->attempt);
-	node_job_set_text(out, "j_cwd", job->cwd);
-	node_job_set_int(out, "j_shell", job->shell && !is_terminal);
-	node_job_set_int(out, "j_timeout_ms", job->timeout_ms);
-	node_job_set_int(out, "j_grace_ms", job->grace_ms);
+	node_job_set_text(out, "j_cwd", spec->cwd);
+	node_job_set_int(out, "j_shell", spec->shell && !spec->terminal);
+	node_job_set_int(out, "j_timeout_ms", spec->timeout_ms);
+	node_job_set_int(out, "j_grace_ms", spec->grace_ms);
 	/* A rank is not retried alone: its failure ends the others, and all are started anew. */
 	node_job_set_int(out, "j_retries", rank ? 0 : runtime->retries);
 	node_job_set_text(
 		out, "j_signal", runtime->signal ? proc_signal_name(runtime->signal, name) : "");
 	node_job_set_int(out, "j_signal_before_ms", runtime->signal_before_ms);
+	node_job_set_text(out, "j_stop_signal",
+		runtime->stop_signal ? proc_signal_name(runtime->stop_signal, name) : "");
 	node_job_set_int(out, "j_rank", rank ? rank->rank : 0);
 	node_job_set_int(out, "j_ranks", rank ? (int64_t)rank->addresses->n : 1);
 	if (rank)
@@ -299,10 +302,9 @@ static void node_job_add_gpus(const struct runtime *runtime, struct buf *out)
 }
 
 static int add_setup(struct session *session, const struct target_job *job,
-	const struct runtime *runtime, const struct node_facts *facts, struct buf *out,
-	struct err *err)
+	const struct node_facts *facts, struct buf *out, struct err *err)
 {
-	const struct runtime_setup *setup = &runtime->setup;
+	const struct runtime_setup *setup = &job->spec->runtime.setup;
 	char key[SHA256_HEX_SIZE] = "";
 	int r = 0;
 
@@ -315,12 +317,12 @@ static int add_setup(struct session *session, const struct target_job *job,
 	return r;
 }
 
-static void node_job_add_command(const struct target_job *job, bool is_terminal, struct buf *out)
+static void node_job_add_command(const struct spec *spec, struct buf *out)
 {
 	AUTO_STRV struct strv holder = {0};
-	const struct strv *words = job->command;
+	const struct strv *words = &spec->command;
 
-	if (is_terminal) {
+	if (spec->terminal) {
 		terminal_holder(&holder);
 		words = &holder;
 	}
@@ -479,7 +481,7 @@ static void add_all_names(const struct target_job *job, struct buf *out)
 }
 
 static int add_container(struct session *session, const struct target_job *job, const char *runtime,
-	const struct resources *resources, struct buf *out, struct err *err)
+	struct buf *out, struct err *err)
 {
 	const char *base = job->run ? json_get_str(json_get(job->run->doc, "image"), "base") : NULL;
 	struct config *config;
@@ -491,9 +493,8 @@ static int add_container(struct session *session, const struct target_job *job, 
 	node_job_set_text(out, "j_image", base);
 	node_job_set_text(
 		out, "j_workdir", job->image ? job->image->workdir : config_str(config, "workdir"));
-	node_job_set_text(out, "j_entrypoint",
-		json_get_bool(job->spec, "drop_entrypoint", false) ? "none" : "");
-	node_job_set_int(out, "j_shm_bytes", (int64_t)resources->shm_bytes);
+	node_job_set_text(out, "j_entrypoint", job->spec->drop_entrypoint ? "none" : "");
+	node_job_set_int(out, "j_shm_bytes", (int64_t)job->spec->resources.shm_bytes);
 	add_all_names(job, out);
 	return 0;
 }
@@ -513,26 +514,24 @@ int node_job_make(struct session *session, const struct target_job *job, const c
 	const struct node_facts *facts, const struct node_syncs *syncs,
 	const struct node_rank *rank, struct buf *text, struct buf *secrets, struct err *err)
 {
-	AUTO_SPEC struct spec spec = {0};
+	const struct spec *spec = job->spec;
+	int r = 0;
 
-	int r = spec_from_json(job->spec, &spec, err);
-	if (r < 0)
-		return r;
-	add_head(job, &spec.runtime, spec.terminal, rank, text);
-	node_job_add_gpus(&spec.runtime, text);
-	node_job_set_text(text, "j_gpu_type", spec.resources.gpu_type);
-	add_limits(&spec.resources, text);
+	add_head(job, rank, text);
+	node_job_add_gpus(&spec->runtime, text);
+	node_job_set_text(text, "j_gpu_type", spec->resources.gpu_type);
+	add_limits(&spec->resources, text);
 	if (runtime)
-		r = add_container(session, job, runtime, &spec.resources, text, err);
+		r = add_container(session, job, runtime, text, err);
 	if (r == 0)
-		r = add_setup(session, job, &spec.runtime, facts, text, err);
+		r = add_setup(session, job, facts, text, err);
 	if (r < 0)
 		return r;
-	node_job_add_command(job, spec.terminal, text);
+	node_job_add_command(spec, text);
 	node_job_add_env(job, rank, text);
 	add_defaults(job, rank, text);
-	node_job_add_links(&spec.runtime, syncs, text);
-	add_collect(&spec.runtime, text);
+	node_job_add_links(&spec->runtime, syncs, text);
+	add_collect(&spec->runtime, text);
 	node_job_add_secrets(job, secrets);
 	r = buf_check(text, "the specification of the run", err);
 	return r < 0 ? r : buf_check(secrets, "the secrets of the run", err);

@@ -1183,7 +1183,7 @@ static void on_sent(struct target_call *call, int status, struct err *err)
 		gang_query(&starting->gang, target_gang_on_start_polled);
 }
 
-static int send_rank(struct starting *starting, size_t i, int gpus, struct err *err)
+static int send_rank(struct starting *starting, size_t i, struct err *err)
 {
 	struct rank_start *start = &starting->starts[i];
 	struct target *target = &starting->gang.node->target;
@@ -1194,7 +1194,7 @@ static int send_rank(struct starting *starting, size_t i, int gpus, struct err *
 	start->job.handle = start->handle;
 	start->call = (struct target_call){.done = on_sent};
 	start->rank = (struct node_rank){.rank = (int)i,
-		.gpus = gpus,
+		.gpus = starting->job->spec->runtime.gpus,
 		.addresses = &starting->addresses,
 		.hold_ms = GANG_HOLD_MS};
 	start->starting = starting;
@@ -1206,8 +1206,7 @@ static int send_rank(struct starting *starting, size_t i, int gpus, struct err *
 
 static int send_all(struct starting *starting, struct err *err)
 {
-	AUTO_SPEC struct spec spec = {0};
-	int r = spec_from_json(starting->job->spec, &spec, err);
+	int r = 0;
 
 	starting->starts = mem_alloc(starting->gang.hosts.n, sizeof(*starting->starts));
 	for (size_t i = 0; i < starting->gang.hosts.n; i++) {
@@ -1215,7 +1214,7 @@ static int send_all(struct starting *starting, struct err *err)
 		strv_add(&starting->addresses, gang_address(starting->gang.places[i].host));
 	}
 	for (size_t i = 0; r == 0 && i < starting->gang.hosts.n; i++)
-		r = send_rank(starting, i, spec.runtime.gpus, err);
+		r = send_rank(starting, i, err);
 	return r;
 }
 

@@ -178,7 +178,7 @@ static int set_record(struct submitting *submitting, const struct target_job *jo
 	if (!job->run)
 		return 0;
 	json = json_clone(job->run->doc);
-	json_set(json, "spec", json_clone(job->spec));
+	json_set(json, "spec", json_clone(job->run->spec));
 	json_print(json, &submitting->record);
 	submitting->request.record = submitting->record.data;
 	return buf_check(&submitting->record, "the record", err);

@@ -44,8 +44,8 @@ static int make_place(void **state)
 	place->run = fs_join(place->tree.root, "run");
 	place->run2 = fs_join(place->tree.root, "run2");
 	place->job.setups = fs_join(place->tree.root, "cache/setups");
-	place->job.runtime.setup.cwd = mem_strdup(".");
-	strv_add(&place->job.runtime.setup.key, "uv.lock");
+	place->job.spec.runtime.setup.cwd = mem_strdup(".");
+	strv_add(&place->job.spec.runtime.setup.key, "uv.lock");
 	*state = place;
 	return 0;
 }
@@ -65,15 +65,15 @@ static int drop_place(void **state)
 
 static void set_line(struct place *place, const char *line)
 {
-	free(place->job.runtime.setup.run);
-	place->job.runtime.setup.run = mem_strdup(line);
+	free(place->job.spec.runtime.setup.run);
+	place->job.spec.runtime.setup.run = mem_strdup(line);
 }
 
 static char *key_of(struct place *place)
 {
 	char key[SHA256_HEX_SIZE];
 
-	if (setup_key(&place->job.runtime.setup, place->run, key, &place->err) < 0)
+	if (setup_key(&place->job.spec.runtime.setup, place->run, key, &place->err) < 0)
 		fail_msg("%s", place->err.message);
 	return mem_strdup(key);
 }
@@ -204,7 +204,7 @@ static void test_none(void **state)
 static void test_key(void **state)
 {
 	struct place *place = *state;
-	struct runtime_setup *todo = &place->job.runtime.setup;
+	struct runtime_setup *todo = &place->job.spec.runtime.setup;
 
 	set_line(place, "make");
 	AUTO_FREE char *first = key_of(place);
@@ -248,7 +248,7 @@ static void test_key(void **state)
 static void test_key_order(void **state)
 {
 	struct place *place = *state;
-	struct runtime_setup *todo = &place->job.runtime.setup;
+	struct runtime_setup *todo = &place->job.spec.runtime.setup;
 
 	set_line(place, "make");
 	tree_write(&place->tree, "run/b", "b");
@@ -265,7 +265,7 @@ static void test_key_order(void **state)
 static void test_key_link(void **state)
 {
 	struct place *place = *state;
-	struct runtime_setup *todo = &place->job.runtime.setup;
+	struct runtime_setup *todo = &place->job.spec.runtime.setup;
 
 	set_line(place, "make");
 	tree_link(&place->tree, "run/link", "uv.lock");
@@ -280,7 +280,7 @@ static void test_key_link(void **state)
 static void expect_no_key(struct place *place, const char *path, enum err_id id, const char *part)
 {
 	char key[SHA256_HEX_SIZE];
-	struct runtime_setup *todo = &place->job.runtime.setup;
+	struct runtime_setup *todo = &place->job.spec.runtime.setup;
 
 	strv_done(&todo->key);
 	strv_add(&todo->key, path);
@@ -334,7 +334,7 @@ static void test_products(void **state)
 	tree_write(&place->tree, "results/out/x", "x");
 	AUTO_FREE char *results = fs_join(place->tree.root, "results/out");
 	tree_link(&place->tree, "run/out", results);
-	strv_add(&place->job.runtime.outputs, "out");
+	strv_add(&place->job.spec.runtime.outputs, "out");
 	tree_write(&place->tree, "run/kept/x", "of the snapshot");
 	tree_write(&place->tree, "run2/src/ext.so", "its own");
 	tree_dir(&place->tree, "elsewhere");
@@ -367,14 +367,14 @@ static void test_in_directory(void **state)
 {
 	struct place *place = *state;
 
-	free(place->job.runtime.setup.cwd);
-	place->job.runtime.setup.cwd = mem_strdup("src");
+	free(place->job.spec.runtime.setup.cwd);
+	place->job.spec.runtime.setup.cwd = mem_strdup("src");
 	set_line(place, "cat a.py > made");
 	assert_true(must_do(place, place->run));
 	expect_text(place, "run/src/made", "a");
 	/* The caller's place may hold no file of the snapshot. */
-	free(place->job.runtime.setup.cwd);
-	place->job.runtime.setup.cwd = mem_strdup("no/such");
+	free(place->job.spec.runtime.setup.cwd);
+	place->job.spec.runtime.setup.cwd = mem_strdup("no/such");
 	set_line(place, "touch f");
 	assert_true(must_do(place, place->run));
 }

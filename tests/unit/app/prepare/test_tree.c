@@ -57,8 +57,8 @@ static int setup(void **state)
 	env.cwd = place->tree;
 	write_file(place->tree, "a.py", "a\n", 0644);
 	write_file(place->tree, "d/b.sh", "b\n", 0755);
-	place->job =
-		(struct attempt_job){.spares = mem_strdup(place->spares), .cwd = mem_strdup(".")};
+	place->job = (struct attempt_job){
+		.spares = mem_strdup(place->spares), .spec.cwd = mem_strdup(".")};
 	*state = place;
 	return session_init(&place->session, &env, NULL);
 }
@@ -155,8 +155,8 @@ static void test_the_place_in_the_tree(void **state)
 	struct place *place = *state;
 	AUTO_FREE char *cwd = fs_join(place->attempt, "tree/only/ignored");
 
-	free(place->job.cwd);
-	place->job.cwd = mem_strdup("only/ignored");
+	free(place->job.spec.cwd);
+	place->job.spec.cwd = mem_strdup("only/ignored");
 	pack(place);
 	make_tree(place);
 	assert_int_equal(access(cwd, F_OK), 0);

@@ -934,10 +934,22 @@ static void test_push_refused(void **state)
 	assert_int_equal(count_files(place->home), 0);
 }
 
+static char *printed(const struct json *json)
+{
+	AUTO_BUF struct buf out = {0};
+
+	buf_init(&out, 1 << 20);
+	json_print(json, &out);
+	return buf_take(&out);
+}
+
 static void test_specs(void **state)
 {
-	AUTO_SPEC struct spec spec = {.cwd = mem_strdup("a\xff"), .timeout_ms = 5, .grace_ms = 7};
-	AUTO_SPEC struct spec got = {0};
+	AUTO_SPEC struct spec spec = {.cwd = mem_strdup("a\xff"),
+		.timeout_ms = 5,
+		.grace_ms = 7,
+		.drop_entrypoint = true};
+	AUTO_SPEC struct spec got = {0}, copy = {0};
 	AUTO_ERR struct err err = {0};
 
 	(void)state;
@@ -954,6 +966,11 @@ static void test_specs(void **state)
 	assert_string_equal(got.secrets.v[0], "B");
 	assert_int_equal(got.timeout_ms, 5);
 	assert_int_equal(got.grace_ms, 7);
+	assert_true(got.drop_entrypoint);
+	assert_int_equal(spec_copy(&got, &copy, NULL), 0);
+	AUTO_JSON struct json *again = spec_to_json(&copy);
+	AUTO_FREE char *first = printed(json), *second = printed(again);
+	assert_string_equal(second, first);
 	json_set(json, "command", json_array());
 	json_remove(json, "command_b64");
 	assert_int_equal(spec_from_json(json, &got, &err), -ERR_IO);

@@ -26,8 +26,8 @@ struct place {
 	struct layout *layout;
 	struct image image;
 	struct fake_tree *tree;
-	struct strv command, env, secrets, defaults;
-	struct json *spec;
+	struct strv env, secrets, defaults;
+	struct spec spec;
 	struct run *run;
 	char handle[TARGET_HANDLE_SIZE];
 	char *home;
@@ -105,11 +105,10 @@ static int teardown(void **state)
 	image_done(&place->image);
 	layout_free(place->layout);
 	tree_done(place->tree);
-	strv_done(&place->command);
 	strv_done(&place->env);
 	strv_done(&place->secrets);
 	strv_done(&place->defaults);
-	json_free(place->spec);
+	spec_done(&place->spec);
 	run_free(place->run);
 	session_done(&place->session);
 	free(place->home);
@@ -121,30 +120,23 @@ static int teardown(void **state)
 
 static int try_submit(struct place *place, const char *line, struct err *err)
 {
-	struct spec spec = {.shell = true, .cwd = (char *)"exp", .grace_ms = 2000};
-
-	strv_add(&spec.command, line);
-	strv_copy(&place->command, &spec.command);
-	json_free(place->spec);
-	place->spec = spec_to_json(&spec);
+	spec_done(&place->spec);
+	place->spec = (struct spec){.shell = true, .cwd = mem_strdup("exp"), .grace_ms = 2000};
+	strv_add(&place->spec.command, line);
 	run_free(place->run);
 	place->run = run_new(RUN_ID, "a");
-	strv_done(&spec.command);
+	place->run->spec = spec_to_json(&place->spec);
 	const struct target_job job = {
 		.run_id = RUN_ID,
 		.attempt = 1,
 		.handle = place->handle,
-		.command = &place->command,
-		.shell = true,
-		.cwd = "exp",
+		.spec = &place->spec,
 		.env = &place->env,
 		.default_env = &place->defaults,
 		.secret_env = &place->secrets,
 		.layout = place->layout,
 		.image = &place->image,
 		.tree_bytes = 30,
-		.grace_ms = 2000,
-		.spec = place->spec,
 		.run = place->run,
 	};
 	return target_submit(place->target, &job, TIMEOUT_MS, err);

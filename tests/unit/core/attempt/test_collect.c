@@ -40,12 +40,12 @@ static int setup(void **state)
 	place->dirs[0] = fs_join(place->tree.root, "attempts/1");
 	place->dirs[1] = fs_join(place->tree.root, "attempts/2");
 	place->job.run_id = mem_strdup("demo-23456");
-	place->job.cwd = mem_strdup(".");
-	strv_add(&place->job.command, "true");
+	place->job.spec.cwd = mem_strdup(".");
+	strv_add(&place->job.spec.command, "true");
 	place->job.attempt = 1;
 	place->job.outputs = fs_join(place->tree.root, "outputs");
 	place->job.setups = mem_strdup("/cache/setups");
-	place->job.runtime.collect.size_bytes = RUNTIME_COLLECT_BYTES;
+	place->job.spec.runtime.collect.size_bytes = RUNTIME_COLLECT_BYTES;
 	*state = place;
 	return 0;
 }
@@ -183,11 +183,11 @@ static void test_never_collected(void **state)
 	static const char *const paths[] = {".git/config", "a/__pycache__/x", ".mypy_cache/x",
 		"m.pyc", "data/train/x", "x.tmp", "deep/cache/y/z", "out/big/a.bin"};
 
-	*vec_push(&place->job.runtime.data) =
+	*vec_push(&place->job.spec.runtime.data) =
 		(struct runtime_data){mem_strdup("data/train"), mem_strdup("/srv/train")};
-	strv_add(&place->job.runtime.collect.exclude, "*.tmp");
-	strv_add(&place->job.runtime.collect.exclude, "cache");
-	strv_add(&place->job.runtime.collect.exclude, "out/*.bin");
+	strv_add(&place->job.spec.runtime.collect.exclude, "*.tmp");
+	strv_add(&place->job.spec.runtime.collect.exclude, "cache");
+	strv_add(&place->job.spec.runtime.collect.exclude, "out/*.bin");
 	begin(place);
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++)
 		write_in(place, paths[i], "x");
@@ -238,8 +238,8 @@ static void test_output_made_anew(void **state)
 {
 	struct place *place = *state;
 
-	strv_add(&place->job.runtime.outputs, "out");
-	place->job.runtime.collect.mode = COLLECT_NONE;
+	strv_add(&place->job.spec.runtime.outputs, "out");
+	place->job.spec.runtime.collect.mode = COLLECT_NONE;
 	tree_dir(&place->tree, "outputs/out");
 	tree_write(&place->tree, "outputs/out/both", "old");
 	tree_write(&place->tree, "outputs/out/deep", "old");
@@ -469,7 +469,7 @@ static void test_newest_fit(void **state)
 		path = fs_join("attempts/1/tree", name);
 		assert_int_equal(utimensat(place->tree.fd, path, times, 0), 0);
 	}
-	place->job.runtime.collect.size_bytes = 20000;
+	place->job.spec.runtime.collect.size_bytes = 20000;
 	collect_as(place, COLLECT_ENDED);
 	assert_true(exists(place, "outputs/f2"));
 	assert_true(exists(place, "outputs/f1"));

@@ -410,6 +410,14 @@ static void test_no_shell(void **state)
 	sample.run.signal = "USR1";
 	refuse(&sample, E_KUBE_SHELL, "--signal");
 	sample.run.signal = NULL;
+	sample.run.stop_signal = "INT";
+	sample.run.shell = false;
+	refuse(&sample, E_KUBE_SHELL, "stop_signal");
+	sample.run.has_no_shell = false;
+	sample.run.signal = "TERM";
+	refuse(&sample, E_TARGET_UNSUPPORTED, "stop_signal: INT");
+	sample.run.has_no_shell = true;
+	sample.run.signal = sample.run.stop_signal = NULL;
 	sample.run.shell = false;
 	sample.run.outputs = &output;
 	sample.run.n_outputs = 1;

@@ -383,6 +383,73 @@ static void test_term(void **state)
 	check(*state, &first, SIGTERM, 9, "usr1\n", NULL);
 }
 
+static const char counts_int[] =
+	"trap 'n=$((n + 1))' INT; trap 'echo term' TERM; n=0; echo ready; "
+	"while [ $n = 0 ]; do sleep 0.01; done; sleep 0.3; echo int $n; exit 6";
+
+/* TERM of the kubelet becomes another signal, which comes once. */
+static void test_stop_signal(void **state)
+{
+	AUTO_TEST struct test words, line, limit, own, both, later;
+
+	test_init(&words, "bash", "-c", counts_int);
+	words.run.stop_signal = "INT";
+	words.run.collects = true;
+	check(*state, &words, SIGTERM, 6, "ready\nint 1\n", NULL);
+	test_init(&line, counts_int, NULL, NULL);
+	line.run.stop_signal = "INT";
+	line.run.shell = true;
+	check(*state, &line, SIGTERM, 6, "ready\nint 1\n", NULL);
+	test_init(&limit, "bash", "-c", counts_int);
+	limit.run.stop_signal = "INT";
+	limit.run.timeout_ms = SIGNAL_AFTER_MS;
+	limit.run.grace_ms = 60000;
+	check(*state, &limit, 0, 124, "ready\nint 1\n", KUBE_JOB_TIMEOUT);
+	/* One that this script would use itself, or would end by. */
+	test_init(&own, "sh", "-c",
+		"trap 'echo alrm; exit 7' ALRM; echo ready; while :; do sleep 0.1; done");
+	own.run.stop_signal = "ALRM";
+	own.run.signal = "USR2";
+	own.run.signal_before_ms = 1000;
+	own.run.timeout_ms = 60000;
+	check(*state, &own, SIGTERM, 140, "ready\n", NULL);
+	test_init(&both, "sh", "-c",
+		"trap 'echo usr1; exit 8' USR1; echo ready; while :; do sleep 0.1; done");
+	both.run.stop_signal = both.run.signal = "USR1";
+	both.run.signal_before_ms = 60000;
+	both.run.timeout_ms = SIGNAL_AFTER_MS + 60000;
+	check(*state, &both, 0, 8, "usr1\n", NULL);
+	test_init(&later, "sh", "-c",
+		"trap 'echo usr1' USR1; trap 'echo quit; exit 9' QUIT; echo ready; "
+		"while :; do sleep 0.1; done");
+	later.run.stop_signal = "QUIT";
+	later.run.signal = "USR1";
+	later.run.signal_before_ms = 1000;
+	check(*state, &later, SIGTERM, 9, "quit\n", NULL);
+}
+
+/* The shell has its program ignore INT, and the image has no tool, or another one, to undo that. */
+static void test_stop_signal_ignored(void **state)
+{
+	struct place *place = *state;
+	AUTO_FREE char *path = mem_strdup(getenv("PATH"));
+	AUTO_FREE char *bare = mem_printf("%s/bare", place->dir);
+	AUTO_FREE char *with = mem_printf("%s:%s", bare, path);
+	AUTO_FREE char *make =
+		mem_printf("mkdir %s && printf '#!/bin/sh\nexit 1' >%s/env && chmod +x %s/env",
+			bare, bare, bare);
+	AUTO_TEST struct test test;
+
+	assert_int_equal(system(make), 0);
+	test_init(&test, "bash", "-c", counts_int);
+	test.run.stop_signal = "INT";
+	setenv("PATH", with, 1);
+	check(place, &test, SIGTERM, 6, "ready\nint 1\n", NULL);
+	setenv("PATH", bare, 1);
+	check(place, &test, 0, 125, "dlrun: stop_signal: INT needs an image with python3", NULL);
+	setenv("PATH", path, 1);
+}
+
 /*
  * Files in the tree
  */
@@ -698,6 +765,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_setup, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_limit, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_signal, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(test_stop_signal, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(
+			test_stop_signal_ignored, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_term, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_collect, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_moved, setup_place, teardown_place),

@@ -11,16 +11,16 @@
 
 static void set_words(struct place *place, const char *const *words)
 {
-	strv_done(&place->job.command);
+	strv_done(&place->job.spec.command);
 	for (; *words; words++)
-		strv_add(&place->job.command, *words);
-	place->job.shell = false;
+		strv_add(&place->job.spec.command, *words);
+	place->job.spec.shell = false;
 }
 #define WORDS(place, ...) set_words(place, (const char *const[]){__VA_ARGS__, NULL})
 
 static void before(struct place *place, const char *lines)
 {
-	place->job.runtime.before = mem_strdup(lines);
+	place->job.spec.runtime.before = mem_strdup(lines);
 }
 
 /*
@@ -80,7 +80,7 @@ static void test_before_a_program_that_is_missing(void **state)
 	struct place *place = *state;
 	AUTO(target_status_done) struct target_status status = {0};
 
-	place->job.runtime.retries = 5;
+	place->job.spec.runtime.retries = 5;
 	before(place, "PATH=/usr/bin:/bin");
 	WORDS(place, "python33", "x");
 	start(place);
@@ -121,12 +121,12 @@ static void test_127_of_the_program(void **state)
 
 static void expect_python_path(const char *inherited, const char *want)
 {
-	struct attempt_job job = {.cwd = mem_strdup("a")};
+	struct attempt_job job = {.spec.cwd = mem_strdup("a")};
 	const char *const env[] = {"OLDPWD=/x", inherited, NULL};
 	AUTO_STRV struct strv got = {0};
 
-	strv_add(&job.runtime.python_paths, "src");
-	strv_add(&job.runtime.python_paths, ".");
+	strv_add(&job.spec.runtime.python_paths, "src");
+	strv_add(&job.spec.runtime.python_paths, ".");
 	program_env(&job, env, "/t", &got);
 	assert_string_equal(env_get((const char *const *)got.v, "PYTHONPATH"), want);
 	assert_string_equal(env_get((const char *const *)got.v, "PWD"), "/t/a");
@@ -148,9 +148,9 @@ static void test_python_paths(void **state)
 
 static void limits(struct place *place, int64_t timeout_ms, int64_t before_ms)
 {
-	place->job.timeout_ms = timeout_ms;
-	place->job.runtime.signal = SIGUSR1;
-	place->job.runtime.signal_before_ms = before_ms;
+	place->job.spec.timeout_ms = timeout_ms;
+	place->job.spec.runtime.signal = SIGUSR1;
+	place->job.spec.runtime.signal_before_ms = before_ms;
 }
 
 /* How long a shell on a busy machine may take to set its traps. */
@@ -173,7 +173,7 @@ static void test_signal_that_is_ignored(void **state)
 	struct place *place = *state;
 
 	limits(place, SIGNAL_AFTER_MS + 200, 200);
-	place->job.grace_ms = 100;
+	place->job.spec.grace_ms = 100;
 	WORDS(place, "sh", "-c", "trap '' USR1 TERM; while :; do sleep 0.01; done");
 	start(place);
 	expect_end(place, RUN_FAILED, 124, SIGKILL, "Timeout");
@@ -255,10 +255,10 @@ static void test_retries(void **state)
 		" esac; test $DLRUN_ATTEMPT = 3 || exit 1",
 		count);
 	strv_add(&place->env, "SECRET=s3cret");
-	strv_add(&place->job.env, "DLRUN_ATTEMPT=1");
+	strv_add(&place->job.spec.env, "DLRUN_ATTEMPT=1");
 	attempt_job_place(&place->job, place->dir);
 	assert_int_equal(attempt_make_dirs(place->dir, NULL, NULL), 0);
-	place->job.runtime.retries = 5;
+	place->job.spec.runtime.retries = 5;
 	make_trees(place, 3);
 	sh(place, line);
 	start(place);
@@ -282,7 +282,7 @@ static void test_retries_that_are_used_up(void **state)
 {
 	struct place *place = *state;
 
-	place->job.runtime.retries = 1;
+	place->job.spec.runtime.retries = 1;
 	make_trees(place, 2);
 	sh(place, "kill -SEGV $$");
 	start(place);
@@ -298,19 +298,49 @@ static void test_what_is_not_repeated(void **state)
 {
 	struct place *place = *state;
 
-	place->job.runtime.retries = 3;
-	place->job.timeout_ms = 100;
+	place->job.spec.runtime.retries = 3;
+	place->job.spec.timeout_ms = 100;
 	sh(place, "sleep 1000");
 	start(place);
 	expect_end(place, RUN_FAILED, 124, SIGTERM, "Timeout");
 	assert_int_equal(attempt_next(place->dir), 0);
 }
 
+/* Once: the handler of the first would be ended by a second. */
+static const char counts_int[] =
+	"trap 'n=$((n + 1))' INT; trap 'echo term' TERM; n=0; echo >&2; "
+	"while [ $n = 0 ]; do sleep 0.01; done; sleep 0.3; echo int $n; exit 6";
+
+static void test_stop_signal(void **state)
+{
+	struct place *place = *state;
+
+	place->job.spec.runtime.stop_signal = SIGINT;
+	WORDS(place, "bash", "-c", counts_int);
+	start(place);
+	UNTIL(has_line(place, ATTEMPT_LOG));
+	assert_int_equal(attempt_cancel(place->dir, NULL, NULL), 0);
+	expect_end(place, RUN_CANCELLED, 143, 0, "Cancelled");
+	expect_log(place, "\nint 1\n");
+}
+
+static void test_stop_signal_at_the_limit(void **state)
+{
+	struct place *place = *state;
+
+	place->job.spec.runtime.stop_signal = SIGINT;
+	place->job.spec.timeout_ms = SIGNAL_AFTER_MS;
+	WORDS(place, "bash", "-c", counts_int);
+	start(place);
+	expect_end(place, RUN_FAILED, 124, 0, "Timeout");
+	expect_log(place, "\nint 1\n");
+}
+
 static void test_cancel_ends_all_attempts(void **state)
 {
 	struct place *place = *state;
 
-	place->job.runtime.retries = 3;
+	place->job.spec.runtime.retries = 3;
 	sh(place, "echo ready; sleep 1000");
 	start(place);
 	UNTIL(has_line(place, ATTEMPT_LOG));
@@ -326,7 +356,7 @@ static void test_a_next_one_that_never_began(void **state)
 	AUTO(target_status_done) struct target_status status = {0};
 	AUTO(attempt_next_done) struct attempt_next next = {0};
 
-	place->job.runtime.retries = 3;
+	place->job.spec.runtime.retries = 3;
 	sh(place, "echo ran");
 	assert_int_equal(attempt_job_write(place->dir, &place->job, NULL), 0);
 	assert_int_equal(attempt_next_make(place->dir, &next, NULL), 0);
@@ -348,7 +378,7 @@ static void test_a_next_one_that_cannot_begin(void **state)
 {
 	struct place *place = *state;
 
-	place->job.runtime.retries = 1;
+	place->job.spec.runtime.retries = 1;
 	make_trees(place, 2);
 	AUTO_FREE char *state_file = fs_join(place->dir, "../2/" ATTEMPT_STATE "/x");
 	assert_int_equal(fs_mkdirs(state_file, 0700, NULL), 0);
@@ -365,7 +395,7 @@ static void test_a_next_one_that_cannot_begin(void **state)
 
 static void set_setup(struct place *place, const char *line)
 {
-	struct runtime_setup *setup = &place->job.runtime.setup;
+	struct runtime_setup *setup = &place->job.spec.runtime.setup;
 
 	write_file(place->dir, "tree/key", "1\n", 0644);
 	place->job.setups = mem_printf("%s/setups", place->base);
@@ -390,7 +420,7 @@ static void test_setup_that_fails(void **state)
 	struct place *place = *state;
 	AUTO(target_status_done) struct target_status status = {0};
 
-	place->job.runtime.retries = 3;
+	place->job.spec.runtime.retries = 3;
 	set_setup(place, "echo out of luck; exit 3");
 	sh(place, "echo ran");
 	start(place);
@@ -412,7 +442,7 @@ static void test_setup_that_is_cancelled(void **state)
 	AUTO_FREE char *line = mem_printf(
 		"trap '' TERM; echo $$ > %s/pid; while :; do sleep 0.01; done", place->base);
 
-	place->job.grace_ms = 100;
+	place->job.spec.grace_ms = 100;
 	set_setup(place, line);
 	sh(place, "echo ran");
 	start(place);
@@ -444,7 +474,7 @@ static void test_setup_without_its_key(void **state)
 	struct place *place = *state;
 
 	set_setup(place, "true");
-	strv_add(&place->job.runtime.setup.key, "uv.lock");
+	strv_add(&place->job.spec.runtime.setup.key, "uv.lock");
 	sh(place, "echo ran");
 	start(place);
 	expect_end(place, RUN_FAILED, 125, 0, "SetupFailed");
@@ -471,6 +501,8 @@ int main(int argc, char **argv)
 		TEST(test_retries),
 		TEST(test_retries_that_are_used_up),
 		TEST(test_what_is_not_repeated),
+		TEST(test_stop_signal),
+		TEST(test_stop_signal_at_the_limit),
 		TEST(test_cancel_ends_all_attempts),
 		TEST(test_a_next_one_that_never_began),
 		TEST(test_a_next_one_that_cannot_begin),

@@ -20,12 +20,12 @@
 
 static void add_output(struct place *place, const char *path)
 {
-	strv_add(&place->job.runtime.outputs, path);
+	strv_add(&place->job.spec.runtime.outputs, path);
 }
 
 static void add_data(struct place *place, const char *path, const char *from)
 {
-	*vec_push(&place->job.runtime.data) =
+	*vec_push(&place->job.spec.runtime.data) =
 		(struct runtime_data){mem_strdup(path), fs_join(place->tree.root, from)};
 }
 
@@ -80,7 +80,7 @@ static void expect_plan(struct place *place, const char *expected)
 	AUTO_BUF struct buf text = {0};
 	AUTO_ERR struct err err = {0};
 
-	if (mount_plan(&place->job.runtime, &plan, &err) < 0)
+	if (mount_plan(&place->job.spec.runtime, &plan, &err) < 0)
 		fail_msg("%s", err.message);
 	buf_init(&text, 4096);
 	vec_foreach (struct mount, mount, &plan)
@@ -113,10 +113,10 @@ static void expect_no_plan(struct place *place, enum err_id id)
 {
 	struct mount_list plan = {0};
 
-	assert_true(mount_plan(&place->job.runtime, &plan, &place->err) < 0);
+	assert_true(mount_plan(&place->job.spec.runtime, &plan, &place->err) < 0);
 	assert_int_equal(place->err.id, id);
 	assert_int_equal(plan.n, 0);
-	runtime_done(&place->job.runtime);
+	runtime_done(&place->job.spec.runtime);
 	err_clear(&place->err);
 }
 
@@ -135,7 +135,7 @@ static void test_plan_refuses(void **state)
 	add_data(place, "x", "places");
 	add_data(place, "x", "other");
 	expect_no_plan(place, E_RUN_DATA);
-	*vec_push(&place->job.runtime.data) =
+	*vec_push(&place->job.spec.runtime.data) =
 		(struct runtime_data){mem_strdup("x"), mem_strdup("relative")};
 	expect_no_plan(place, E_DATA);
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {

@@ -143,7 +143,7 @@ static void test_script_without_interpreter(void **state)
 
 	write_file(place->dir, "tree/run", "echo \"$0 $1\"\n", 0755);
 	command(place, "./run");
-	strv_add(&place->job.command, "a b");
+	strv_add(&place->job.spec.command, "a b");
 	start(place);
 	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
 	expect_log(place, "./run a b\n");
@@ -163,12 +163,12 @@ static void test_environment(void **state)
 	strv_add(&place->env, "MINE=shell");
 	strv_add(&place->env, "NNODES=4");
 	strv_add(&place->env, "DLRUN_ATTEMPT=9");
-	strv_add(&place->job.env, "DLRUN_ATTEMPT=1");
-	strv_add(&place->job.env, "ODD=a=b \xff\n'");
+	strv_add(&place->job.spec.env, "DLRUN_ATTEMPT=1");
+	strv_add(&place->job.spec.env, "ODD=a=b \xff\n'");
 	strv_add(&place->job.defaults, "NNODES=1");
 	strv_add(&place->job.defaults, "NODE_RANK=0");
-	free(place->job.cwd);
-	place->job.cwd = mem_strdup("exp/a");
+	free(place->job.spec.cwd);
+	place->job.spec.cwd = mem_strdup("exp/a");
 	sh(place, "pwd; echo $PWD; echo ${OLDPWD-none} $MINE $NNODES $NODE_RANK $DLRUN_ATTEMPT;"
 		  "printf '%s|' \"$ODD\"; test \"$MASTER_PORT\" -gt 1023");
 	start(place);
@@ -184,7 +184,7 @@ static void test_path_is_the_program_s(void **state)
 	struct place *place = *state;
 
 	write_file(place->dir, "tree/tool", "#!/bin/sh\necho found\n", 0755);
-	strv_add(&place->job.env, "PATH=.:/usr/bin:/bin");
+	strv_add(&place->job.spec.env, "PATH=.:/usr/bin:/bin");
 	command(place, "tool");
 	start(place);
 	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
@@ -196,9 +196,9 @@ static void test_words_of_any_bytes(void **state)
 	struct place *place = *state;
 
 	command(place, "printf");
-	strv_add(&place->job.command, "%s|%s|");
-	strv_add(&place->job.command, "\xff\xfe \n");
-	strv_add(&place->job.command, "");
+	strv_add(&place->job.spec.command, "%s|%s|");
+	strv_add(&place->job.spec.command, "\xff\xfe \n");
+	strv_add(&place->job.spec.command, "");
 	start(place);
 	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
 	expect_log(place, "\xff\xfe \n||");
@@ -250,7 +250,7 @@ static void test_time_limit(void **state)
 {
 	struct place *place = *state;
 
-	place->job.timeout_ms = 100;
+	place->job.spec.timeout_ms = 100;
 	sh(place, "sleep 1000");
 	start(place);
 	expect_end(place, RUN_FAILED, 124, SIGTERM, "Timeout");
@@ -286,7 +286,7 @@ static void test_cancel_takes_the_whole_family(void **state)
 			   "echo $$ > ../main; while :; do sleep 0.05; done",
 			own_session());
 
-	place->job.grace_ms = 200;
+	place->job.spec.grace_ms = 200;
 	sh(place, line);
 	start(place);
 	UNTIL(has_line(place, "daemon") && has_line(place, "main"));
@@ -389,7 +389,7 @@ static void test_an_orphan_can_be_cancelled(void **state)
 	bool orphan = false;
 	struct attempt_state at;
 
-	place->job.grace_ms = 200;
+	place->job.spec.grace_ms = 200;
 	sh(place, "trap '' TERM; echo ready; while :; do sleep 0.05; done");
 	start(place);
 	UNTIL(has_line(place, ATTEMPT_LOG));

@@ -25,6 +25,7 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/context/session.h"
+#include "core/record/spec.h"
 #include "core/target/target_work.h"
 #include "targets/local/supervise.h"
 #include "targets/local/target_local.h"
@@ -39,7 +40,8 @@ struct place {
 	struct session session;
 	struct target *target;
 	char handle[TARGET_HANDLE_SIZE];
-	struct strv command, env, defaults, secrets;
+	struct spec spec;
+	struct strv env, defaults, secrets;
 	struct image image;
 	struct target_job job;
 	char *dir; /* of the attempt */
@@ -69,14 +71,12 @@ static int setup(void **state)
 	place->job = (struct target_job){.run_id = RUN_ID,
 		.attempt = 1,
 		.handle = place->handle,
-		.command = &place->command,
-		.shell = true,
-		.cwd = ".",
+		.spec = &place->spec,
 		.env = &place->env,
 		.default_env = &place->defaults,
 		.secret_env = &place->secrets,
-		.image = &place->image,
-		.grace_ms = 10000};
+		.image = &place->image};
+	place->spec = (struct spec){.shell = true, .cwd = mem_strdup("."), .grace_ms = 10000};
 	place->dir = dirs_attempt(&place->session.dirs, RUN_ID, 1);
 	AUTO_FREE char *tree = fs_join(place->dir, ATTEMPT_TREE);
 	*state = place;
@@ -90,7 +90,7 @@ static int teardown(void **state)
 
 	target_free(place->target);
 	session_done(&place->session);
-	strv_done(&place->command);
+	spec_done(&place->spec);
 	strv_done(&place->env);
 	strv_done(&place->defaults);
 	strv_done(&place->secrets);
@@ -111,8 +111,8 @@ static void submit(struct place *place, const char *line)
 {
 	AUTO_ERR struct err err = {0};
 
-	strv_done(&place->command);
-	strv_add(&place->command, line);
+	strv_done(&place->spec.command);
+	strv_add(&place->spec.command, line);
 	if (target_submit(place->target, &place->job, TIMEOUT_MS, &err) < 0)
 		fail_msg("%s", err.message);
 }
@@ -374,7 +374,7 @@ static void test_no_supervisor_program(void **state)
 	AUTO_ERR struct err err = {0};
 
 	place->session.env.self = "/bin/false";
-	strv_add(&place->command, "true");
+	strv_add(&place->spec.command, "true");
 	assert_true(target_submit(place->target, &place->job, TIMEOUT_MS, &err) < 0);
 	assert_int_equal(err.id, E_RUN_START);
 	place->session.env.self = "/proc/nonexistent";
@@ -391,7 +391,7 @@ static void test_a_silent_supervisor(void **state)
 	assert_int_equal(
 		fs_replace(program, "#!/bin/sh\nexec sleep 5\n", 23, 0755, FS_SYNC_NONE, NULL), 0);
 	place->session.env.self = program;
-	strv_add(&place->command, "true");
+	strv_add(&place->spec.command, "true");
 	assert_true(target_submit(place->target, &place->job, 50, &err) < 0);
 	assert_int_equal(err.id, E_RUN_START);
 }
@@ -405,7 +405,7 @@ static void test_no_directory(void **state)
 
 	assert_int_equal(fs_remove_tree(AT_FDCWD, runs, NULL), 0);
 	assert_int_equal(fs_replace(runs, "", 0, 0600, FS_SYNC_NONE, NULL), 0);
-	strv_add(&place->command, "true");
+	strv_add(&place->spec.command, "true");
 	assert_int_equal(target_submit(place->target, &place->job, TIMEOUT_MS, &err), -ERR_IO);
 }
 

@@ -214,7 +214,6 @@ static char *read_by_shell(const char *job, const char *lines)
 
 struct making {
 	struct spec spec;
-	struct json *json;
 	struct strv env, defaults, secrets;
 	struct target_job job;
 	const struct node_rank *rank;
@@ -233,18 +232,15 @@ static void making_init(struct making *making)
 
 static void make(struct making *making)
 {
-	making->json = spec_to_json(&making->spec);
+	making->spec.timeout_ms = 5000;
+	making->spec.grace_ms = 10000;
 	making->job = (struct target_job){
 		.run_id = RUN_ID,
 		.attempt = 2,
-		.command = &making->spec.command,
-		.cwd = making->spec.cwd,
+		.spec = &making->spec,
 		.env = &making->env,
 		.default_env = &making->defaults,
 		.secret_env = &making->secrets,
-		.timeout_ms = 5000,
-		.grace_ms = 10000,
-		.spec = making->json,
 	};
 	buf_init(&making->text, 1 << 20);
 	buf_init(&making->secret_text, 1 << 20);
@@ -256,7 +252,6 @@ static void make(struct making *making)
 static void making_done(struct making *making)
 {
 	spec_done(&making->spec);
-	json_free(making->json);
 	strv_done(&making->env);
 	strv_done(&making->defaults);
 	strv_done(&making->secrets);
@@ -341,6 +336,7 @@ static void test_job_runtime(void **state)
 	making.spec.runtime.retries = 2;
 	making.spec.runtime.signal = 10;
 	making.spec.runtime.signal_before_ms = 90000;
+	making.spec.runtime.stop_signal = 2;
 	*vec_push(&making.spec.runtime.data) =
 		(struct runtime_data){mem_strdup("data/a b"), mem_strdup("~/x")};
 	strv_add(&making.spec.runtime.outputs, "out");
@@ -348,8 +344,8 @@ static void test_job_runtime(void **state)
 	AUTO_FREE char *links = read_by_shell(making.text.data, "j_data; j_outputs");
 	assert_string_equal(links, "{data/a b>~/x}{out}");
 	AUTO_FREE char *head = read_by_shell(making.text.data,
-		"printf '%s' \"$j_gpus $j_retries $j_signal $j_signal_before_ms $j_before\"");
-	assert_string_equal(head, "auto 2 USR1 90000 source 'x y'\n");
+		"printf '%s' \"$j_gpus $j_retries $j_signal $j_signal_before_ms $j_stop_signal $j_before\"");
+	assert_string_equal(head, "auto 2 USR1 90000 INT source 'x y'\n");
 	making_done(&making);
 }
 

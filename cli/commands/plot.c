@@ -153,10 +153,10 @@ static unsigned height_of(
 	}
 	size_t least = charts->n > 1 ? HEIGHT_READABLE : CHART_HEIGHT_MIN;
 	bool fit = all + charts->n * least <= rows;
-	size_t capacity = fit ? (rows - all) / charts->n : rows > one + 1 ? rows - one - 1 : 0;
-	if (capacity > height && !(fills && fit))
+	size_t available = fit ? (rows - all) / charts->n : rows > one + 1 ? rows - one - 1 : 0;
+	if (available > height && !(fills && fit))
 		return height;
-	return (unsigned)(capacity > CHART_HEIGHT_MIN ? capacity : CHART_HEIGHT_MIN);
+	return (unsigned)(available > CHART_HEIGHT_MIN ? available : CHART_HEIGHT_MIN);
 }
 
 static void draw_charts(const struct plot *plot, const struct plot_charts *charts, unsigned width,

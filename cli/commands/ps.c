@@ -211,18 +211,18 @@ static void keep_newest(size_t number, struct run_list *runs)
  * many. */
 static size_t cut_rows(const struct app *app, const struct view *view, struct run_list *runs)
 {
-	size_t before = runs->n, capacity = app->rows > ROWS_BESIDE ? app->rows - ROWS_BESIDE : 1;
+	size_t before = runs->n, rows_max = app->rows > ROWS_BESIDE ? app->rows - ROWS_BESIDE : 1;
 
 	if (!app->rows || view->number || (view->all && !view->watch))
 		return 0;
-	for (size_t i = runs->n; !view->sort.n && i-- > 0 && runs->n > capacity;) {
+	for (size_t i = runs->n; !view->sort.n && i-- > 0 && runs->n > rows_max;) {
 		if (!run_state_is_final(run_state(runs->v[i])))
 			continue;
 		run_free(runs->v[i]);
 		memmove(runs->v + i, runs->v + i + 1, (runs->n - i - 1) * sizeof(*runs->v));
 		runs->n--;
 	}
-	keep_newest(capacity, runs);
+	keep_newest(rows_max, runs);
 	return before - runs->n;
 }
 

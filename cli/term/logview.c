@@ -189,14 +189,14 @@ static void logview_add_lines(
 	while (len) {
 		const char *lf = memchr(data, '\n', len);
 		size_t n = lf ? (size_t)(lf - data) : len;
-		size_t capacity = LOGVIEW_LINE_MAX - view->held.len;
+		size_t space = LOGVIEW_LINE_MAX - view->held.len;
 
 		if (view->held.len == 0)
 			view->line_ms = time_ms;
-		buf_add(&view->held, data, n < capacity ? n : capacity);
-		if (n > capacity) {
-			data += capacity;
-			len -= capacity;
+		buf_add(&view->held, data, n < space ? n : space);
+		if (n > space) {
+			data += space;
+			len -= space;
 			view->partial = true;
 			logview_add_json(view, cut_at(view->held.data, view->held.len), out);
 			continue;

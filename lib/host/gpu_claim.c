@@ -809,7 +809,7 @@ static uint64_t gpu_claim_pick(const struct gpu_list *gpus, uint64_t mask, unsig
 }
 
 /* The most that a claim on mask can get. */
-static unsigned capacity(const struct gpu_list *gpus, uint64_t mask)
+static unsigned gpu_claim_most(const struct gpu_list *gpus, uint64_t mask)
 {
 	unsigned nvidia = gpu_claim_count(mask & of_vendor(gpus, GPU_NVIDIA));
 	unsigned amd = gpu_claim_count(mask & of_vendor(gpus, GPU_AMD));
@@ -819,8 +819,8 @@ static unsigned capacity(const struct gpu_list *gpus, uint64_t mask)
 
 static int check_count(const struct gpu_claim *claim, const struct poll *poll, struct err *err)
 {
-	unsigned most = capacity(poll->gpus, poll->eligible),
-		 all = capacity(poll->gpus, UINT64_MAX);
+	unsigned most = gpu_claim_most(poll->gpus, poll->eligible),
+		 all = gpu_claim_most(poll->gpus, UINT64_MAX);
 	AUTO_FREE char *what =
 		mem_printf("requested %u GPU%s", claim->want, claim->want == 1 ? "" : "s");
 	int r;

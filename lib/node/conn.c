@@ -400,7 +400,7 @@ static int conn_take_payload(struct node_conn *conn)
 	conn->waiting_at = 0;
 	buf_reset(&conn->waiting);
 	ssize_t n = conn->request.payload(conn->events.ctx,
-		buf_capacity(&conn->waiting, NODE_WIRE_PIECE), NODE_WIRE_PIECE, &error);
+		buf_reserve(&conn->waiting, NODE_WIRE_PIECE), NODE_WIRE_PIECE, &error);
 
 	if (n == CHANNEL_AGAIN)
 		return 0;

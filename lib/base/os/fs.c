@@ -137,7 +137,7 @@ static int fs_too_large(const char *name, size_t max, struct err *err)
 int fs_read_fd(int fd, const char *name, size_t max, struct buf *ret, struct err *err)
 {
 	AUTO_BUF struct buf buf;
-	size_t step = expected_size(fd), capacity;
+	size_t step = expected_size(fd), allocated;
 	char beyond;
 
 	enum { CHUNK = 64 * 1024 };
@@ -146,7 +146,7 @@ int fs_read_fd(int fd, const char *name, size_t max, struct buf *ret, struct err
 	for (ssize_t n;; buf_added(&buf, (size_t)n)) {
 		size_t left = buf.max - buf.len;
 		size_t size = left < step ? left : step;
-		n = left ? fs_read_some(fd, buf_capacity(&buf, size), size)
+		n = left ? fs_read_some(fd, buf_reserve(&buf, size), size)
 			 : fs_read_some(fd, &beyond, 1);
 		if (n < 0)
 			return fs_error(err, errno, "reading %s", name);
@@ -154,8 +154,8 @@ int fs_read_fd(int fd, const char *name, size_t max, struct buf *ret, struct err
 			break;
 		if (left == 0)
 			return fs_too_large(name, max, err);
-		capacity = buf.cap - buf.len - 1 - (size_t)n;
-		step = capacity ? capacity : CHUNK;
+		allocated = buf.cap - buf.len - 1 - (size_t)n;
+		step = allocated ? allocated : CHUNK;
 	}
 	buf_done(ret);
 	*ret = buf;

@@ -892,7 +892,7 @@ static int open_output(
 	*ret_fd = fds[1];
 	/* Never moved: wiped as a whole. */
 	buf_init(&output->text, max);
-	buf_capacity(&output->text, max);
+	buf_reserve(&output->text, max);
 	if (fcntl(output->fd, F_SETFL, O_NONBLOCK) < 0)
 		return err_set_errno(err, E_KUBE_PLUGIN, errno, "cannot prepare a pipe");
 	static const struct loop_fd_ops ops = {

@@ -752,7 +752,7 @@ static void evaluate_fit(struct evaluation *evaluation, const struct kube_items 
 		.nodes = *nodes};
 	struct kube_case c = {.facts = &facts};
 	kube_why_schedule(&c, NULL, &why);
-	free(c.capacity);
+	free(c.fit);
 	if (!why.never_fits || !why.sentence)
 		return;
 	err = problem(evaluation);

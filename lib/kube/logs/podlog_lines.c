@@ -719,8 +719,8 @@ static int lines_add_bytes(
 	struct podlog_lines *lines, const char *data, size_t len, struct err *err)
 {
 	while (len > 0) {
-		size_t capacity = PODLOG_BATCH - lines->out_len;
-		size_t n = capacity < len ? capacity : len;
+		size_t space = PODLOG_BATCH - lines->out_len;
+		size_t n = space < len ? space : len;
 		memcpy(lines->out + lines->out_len, data, n);
 		lines->out_len += n;
 		data += n;
@@ -785,11 +785,11 @@ static void lines_end_remark(struct podlog_lines *lines)
 static void lines_skip_untimed(struct podlog_lines *lines, const char *data, size_t len)
 {
 	bool ends = data[len - 1] == '\n';
-	size_t capacity = sizeof(lines->remark) - lines->n_remark;
+	size_t space = sizeof(lines->remark) - lines->n_remark;
 	size_t n = len - ends;
 
 	if (lines->place == PODLOG_IN_REMARK) {
-		n = n < capacity ? n : capacity;
+		n = n < space ? n : space;
 		memcpy(lines->remark + lines->n_remark, data, n);
 		lines->n_remark += n;
 	}
@@ -876,8 +876,8 @@ static int lines_take_pending(
 	struct podlog_lines *lines, const char *data, size_t len, size_t *ret_used, struct err *err)
 {
 	size_t old = lines->n_pending, used;
-	size_t capacity = sizeof(lines->pending) - old;
-	size_t n = len < capacity ? len : capacity;
+	size_t space = sizeof(lines->pending) - old;
+	size_t n = len < space ? len : space;
 	int r;
 
 	memcpy(lines->pending + old, data, n);

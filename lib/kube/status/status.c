@@ -803,7 +803,7 @@ static void sum_done(struct sum *sum)
 	free(sum->failed);
 	kube_why_done(&sum->why);
 	kube_event_list_done(&sum->c.events);
-	free(sum->c.capacity);
+	free(sum->c.fit);
 }
 
 /* The next one will be as the JobSet says. */

@@ -37,12 +37,12 @@ void kube_why_hint(struct kube_why *why, const char *fmt, ...) ERR_PRINTF(2, 3);
 /* "it reached its time limit of 2h", that of a PodSpec or JobSpec. */
 void kube_why_timeout(const struct json *spec, struct kube_why *why);
 
-struct kube_capacity;
+struct kube_fit;
 struct kube_case {
 	const struct kube_facts *facts;
 	struct kube_event_list events;
-	/* Room for all pods, which are alike; made once, when it is first needed. */
-	struct kube_capacity *capacity;
+	/* Of all pods, which are alike; made once, when it is first needed. */
+	struct kube_fit *fit;
 };
 /* The namespace of the run, "default" where none is named. */
 const char *kube_case_namespace(const struct kube_case *c);

@@ -66,7 +66,7 @@ void httpd_wire_read(struct httpd_wire *wire)
 
 	if (wire->ended || len == 0)
 		return;
-	ssize_t n = recv(wire->fd, buf_capacity(&wire->in, len), len, 0);
+	ssize_t n = recv(wire->fd, buf_reserve(&wire->in, len), len, 0);
 	if (n > 0) {
 		buf_added(&wire->in, (size_t)n);
 	} else if (n == 0) {

@@ -534,7 +534,7 @@ static int try_passphrase(
 
 	/* All of it at once: what grows leaves copies behind. */
 	buf_init(&response, SSH_RESPONSE_MAX);
-	buf_capacity(&response, SSH_RESPONSE_MAX);
+	buf_reserve(&response, SSH_RESPONSE_MAX);
 	for (int i = 0; i < PASSPHRASES_MAX && r == 0; i++) {
 		buf_reset(&response);
 		r = ssh_libssh2_query(auth->ssh, question, true, &response, err);

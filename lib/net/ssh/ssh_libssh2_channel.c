@@ -337,7 +337,7 @@ static void ssh_channel_flush(struct ssh_channel *channel)
 				(int)channel->rows, 0, 0) == LIBSSH2_ERROR_EAGAIN;
 }
 
-static bool ssh_libssh2_channel_has_capacity(const struct ssh_channel *channel)
+static bool ssh_libssh2_channel_is_writable(const struct ssh_channel *channel)
 {
 	const struct ssh_libssh2 *ssh = channel->ssh;
 
@@ -351,7 +351,7 @@ static ssize_t op_write(struct channel *base, const void *data, size_t len, stru
 
 	if (r == 0 && ssh_libssh2_channel_is_dead(channel->ssh))
 		r = err_copy(err, &channel->ssh->error);
-	if (r == CHANNEL_AGAIN || (r == 0 && !ssh_libssh2_channel_has_capacity(channel))) {
+	if (r == CHANNEL_AGAIN || (r == 0 && !ssh_libssh2_channel_is_writable(channel))) {
 		channel->wants_write = true;
 		return CHANNEL_AGAIN;
 	}
@@ -503,7 +503,7 @@ static bool ssh_channel_is_ready(struct ssh_channel *channel)
 	if (channel->state == SSH_CHANNEL_OPEN) {
 		ready |= is_readable(channel, CHANNEL_OUT);
 		ready |= is_readable(channel, CHANNEL_ERR);
-		ready |= channel->wants_write && ssh_libssh2_channel_has_capacity(channel);
+		ready |= channel->wants_write && ssh_libssh2_channel_is_writable(channel);
 		ready |= channel->wants_end && ssh_libssh2_channel_is_over(channel);
 	}
 	if (!ready)

@@ -841,7 +841,7 @@ static char *auth_basic(const char *user, const char *password)
 	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, strlen("Basic ") + 4 * (len / 3 + 1));
-	buf_capacity(&out, out.max); /* never moved, so that no copies are left behind */
+	buf_reserve(&out, out.max); /* never moved, so that no copies are left behind */
 	buf_adds(&out, "Basic ");
 	base64_encode(plain, len, &out);
 	return buf_take(&out);
@@ -936,7 +936,7 @@ static void auth_start(struct auth *auth, const struct url *realm, const struct 
 	if (auth->requested_by_form) {
 		static const size_t max = 4 * CREDENTIAL_SECRET_MAX;
 		buf_init(&auth->form, max);
-		buf_capacity(&auth->form, max);
+		buf_reserve(&auth->form, max);
 		auth_token_form(auth->challenge, &auth->scopes, &auth->login, &auth->form);
 		strv_add(&headers, "Content-Type: application/x-www-form-urlencoded");
 		request.method = "POST";

@@ -1028,7 +1028,7 @@ int helper_start(struct loop *loop, const struct helper_spec *spec, helper_end_f
 		.end = end_fn,
 		.ctx = ctx};
 	buf_init(&helper->out, CREDENTIAL_HELPER_OUT_MAX);
-	buf_capacity(&helper->out, CREDENTIAL_HELPER_OUT_MAX); /* never moved: wiped as a whole */
+	buf_reserve(&helper->out, CREDENTIAL_HELPER_OUT_MAX); /* never moved: wiped as a whole */
 	int r = credentials_spawn(helper, spec, err);
 	if (r < 0) {
 		helper_free(helper);

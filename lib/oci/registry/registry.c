@@ -1040,7 +1040,7 @@ static void registry_start_request(struct registry_call *call, bool held, const 
 }
 
 /* The token may come from the same server, which has connections for so many only. */
-static bool has_capacity_ahead(const struct registry *registry)
+static bool registry_may_connect_ahead(const struct registry *registry)
 {
 	size_t n = registry->spares.n;
 
@@ -1052,7 +1052,7 @@ static bool has_capacity_ahead(const struct registry *registry)
 /* Open the connection while the token is fetched. Later requests can reuse an open one. */
 static void connect_ahead(struct registry_call *call)
 {
-	if (!call->registry->succeeded && !call->http && has_capacity_ahead(call->registry))
+	if (!call->registry->succeeded && !call->http && registry_may_connect_ahead(call->registry))
 		registry_start_request(call, true, NULL);
 }
 
@@ -1069,7 +1069,7 @@ static void add_spares(struct registry *registry)
 	url_copy(&registry->origin, &url);
 	struct http_request request = request_to(registry, "POST", &url);
 	request.held = true;
-	while (registry->spares.n < registry->n_expected && has_capacity_ahead(registry))
+	while (registry->spares.n < registry->n_expected && registry_may_connect_ahead(registry))
 		*vec_push(&registry->spares) = http_start(registry->http, &request);
 }
 

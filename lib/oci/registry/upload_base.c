@@ -365,12 +365,12 @@ int upload_copy_next(struct uploads *uploads, struct err *err)
 static int took(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct upload_copy *copy = ctx;
-	size_t capacity = RING - (size_t)(copy->put - copy->taken);
+	size_t space = RING - (size_t)(copy->put - copy->taken);
 
 	if (copy->put + len > copy->job->blob.size)
 		return err_set(err, E_IMAGE, "the base layer %s is longer than its manifest says",
 			copy->job->blob.digest);
-	if (len > capacity)
+	if (len > space)
 		return err_set(err, E_BUG, "a base layer came faster than was asked");
 	for (size_t done = 0; done < len;) {
 		size_t at = copy->put % RING, n = len - done;
@@ -385,7 +385,7 @@ static int took(void *ctx, const void *data, size_t len, struct err *err)
 		copy->upload_waits = false;
 		registry_resume(copy->job->call);
 	}
-	copy->download_waits = capacity - len < PIECE_MAX;
+	copy->download_waits = space - len < PIECE_MAX;
 	return copy->download_waits;
 }
 

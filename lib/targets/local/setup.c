@@ -595,7 +595,7 @@ static void setup_read_tail(const struct setup *setup, struct buf *ret)
 {
 	off_t size = lseek(setup->log_fd, 0, SEEK_END);
 	off_t at = size > TAIL_BYTES ? size - TAIL_BYTES : 0;
-	ssize_t n = pread(setup->log_fd, buf_capacity(ret, TAIL_BYTES), TAIL_BYTES, at);
+	ssize_t n = pread(setup->log_fd, buf_reserve(ret, TAIL_BYTES), TAIL_BYTES, at);
 
 	if (n > 0)
 		buf_added(ret, (size_t)n);

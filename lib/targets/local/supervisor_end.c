@@ -58,9 +58,9 @@ static void sup_set_usage(struct supervisor *sup)
 
 void sup_make_reserve(void)
 {
-	static const char capacity[RESERVE_BYTES] = "for " ATTEMPT_EXIT;
+	static const char reserve[RESERVE_BYTES] = "for " ATTEMPT_EXIT;
 
-	fs_replace(ATTEMPT_RESERVE, capacity, sizeof(capacity), 0600, FS_SYNC_NONE, NULL);
+	fs_replace(ATTEMPT_RESERVE, reserve, sizeof(reserve), 0600, FS_SYNC_NONE, NULL);
 	fs_replace(ATTEMPT_CANCEL_RESERVE, "", 0, 0600, FS_SYNC_NONE, NULL);
 }
 

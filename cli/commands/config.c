@@ -173,7 +173,7 @@ static int query_confirm(
 	AUTO_FREE char *question = mem_printf("%s%s: trust this file as it is now?", shown,
 		project->is_foreign ? ", which belongs to another user" : "");
 
-	if (!app->session.env.query) {
+	if (!app->session.env.prompt) {
 		err_set(err, E_CONFIG_TRUST,
 			"%s is not confirmed, and there is no terminal to ask on", shown);
 		return err_hint(err, "dlrun config trust --yes");

@@ -52,7 +52,7 @@ static int query_first(
 		return 1;
 	str_size(sum, size);
 	const char *what = runs->n == 1 ? "run" : "runs";
-	if (!app->session.env.query) {
+	if (!app->session.env.prompt) {
 		AUTO_FREE char *named = strv_join(words, " ");
 		err_set(err, E_USAGE, "%zu %s with %s of results %s not removed without a question",
 			runs->n, what, size, runs->n == 1 ? "is" : "are");

@@ -253,11 +253,11 @@ static void app_print(void *ctx, const char *text)
 	app_note(ctx, "%s", text);
 }
 
-static int app_query(
-	void *ctx, const char *question, bool secret, struct buf *response, struct err *err)
+static int app_prompt(
+	void *ctx, const char *question, bool secret, struct buf *answer, struct err *err)
 {
-	return secret ? prompt_secret(ctx, question, response, err)
-		      : prompt_trust(ctx, question, response, err);
+	return secret ? prompt_secret(ctx, question, answer, err)
+		      : prompt_trust(ctx, question, answer, err);
 }
 
 static int app_read_env(struct app *app, struct session_env *ret, struct err *err)
@@ -285,7 +285,7 @@ static int app_read_env(struct app *app, struct session_env *ret, struct err *er
 		.self = app->self,
 		.print = app_print,
 		.print_ctx = app,
-		.query = isatty(STDIN_FILENO) && app->err_tty ? app_query : NULL,
+		.prompt = isatty(STDIN_FILENO) && app->err_tty ? app_prompt : NULL,
 		.open_tunnel = registry_tunnel_open,
 	};
 	return 0;
@@ -576,8 +576,8 @@ static int wait_key(struct err *err)
 	return app_interrupted ? err_set(err, E_CANCELED, "stopped; nothing was written") : 0;
 }
 
-/* Read a line from the terminal. 1: *ret is a response, 0: the end of the input. */
-static int term_query_read_line(struct buf *ret, struct err *err)
+/* Read a line from the terminal. 1: *ret is an answer, 0: the end of the input. */
+static int prompt_read_line(struct buf *ret, struct err *err)
 {
 	buf_reset(ret);
 	for (;;) {
@@ -597,12 +597,12 @@ static int term_query_read_line(struct buf *ret, struct err *err)
 	}
 }
 
-int prompt_line(struct app *app, const char *question, struct buf *response, struct err *err)
+int prompt_line(struct app *app, const char *question, struct buf *answer, struct err *err)
 {
 	AUTO_FREE char *clean = ui_clean(question);
 
 	ui_printf(app, UI_ERR, UI_BOLD "%s" UI_OFF " ", clean);
-	int r = term_query_read_line(response, err);
+	int r = prompt_read_line(answer, err);
 	if (r <= 0)
 		ui_printf(app, UI_ERR, "\n");
 	return r;
@@ -611,36 +611,36 @@ int prompt_line(struct app *app, const char *question, struct buf *response, str
 int prompt_yes(struct app *app, const char *question, bool fallback, bool *ret, struct err *err)
 {
 	AUTO_FREE char *whole = mem_printf("%s %s", question, fallback ? "[Y/n]" : "[y/N]");
-	AUTO_BUF struct buf response;
+	AUTO_BUF struct buf answer;
 	int r = 1;
 
-	buf_init(&response, PROMPT_ANSWER_MAX);
+	buf_init(&answer, PROMPT_ANSWER_MAX);
 	*ret = fallback;
 	for (int i = 0; i < PROMPT_TRIES_MAX && r > 0; i++) {
-		r = prompt_line(app, whole, &response, err);
-		if (r <= 0 || response.len == 0)
+		r = prompt_line(app, whole, &answer, err);
+		if (r <= 0 || answer.len == 0)
 			break;
-		if (strchr("yYnN", response.data[0])) {
-			*ret = strchr("yY", response.data[0]) != NULL;
+		if (strchr("yYnN", answer.data[0])) {
+			*ret = strchr("yY", answer.data[0]) != NULL;
 			break;
 		}
 	}
 	return r;
 }
 
-int prompt_trust(struct app *app, const char *question, struct buf *response, struct err *err)
+int prompt_trust(struct app *app, const char *question, struct buf *answer, struct err *err)
 {
 	bool is_yes;
 	int r = prompt_yes(app, question, false, &is_yes, err);
 
 	if (r < 0 || !is_yes)
 		return r < 0 ? r : 0;
-	buf_reset(response);
-	buf_adds(response, "yes");
+	buf_reset(answer);
+	buf_adds(answer, "yes");
 	return 1;
 }
 
-int prompt_secret(struct app *app, const char *question, struct buf *response, struct err *err)
+int prompt_secret(struct app *app, const char *question, struct buf *answer, struct err *err)
 {
 	struct termios before = {0}, hidden;
 	bool is_hidden = tcgetattr(STDIN_FILENO, &before) == 0;
@@ -648,7 +648,7 @@ int prompt_secret(struct app *app, const char *question, struct buf *response, s
 	hidden = before;
 	hidden.c_lflag &= ~(tcflag_t)ECHO;
 	is_hidden = is_hidden && tcsetattr(STDIN_FILENO, TCSADRAIN, &hidden) == 0;
-	int r = prompt_line(app, question, response, err);
+	int r = prompt_line(app, question, answer, err);
 	if (is_hidden) {
 		tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
 		ui_printf(app, UI_ERR, "\n");

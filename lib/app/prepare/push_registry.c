@@ -204,7 +204,7 @@ static void respond_check(struct push *push)
 	/* The check may have told of a better handle. */
 	if (r == 0)
 		r = submit_insert_row(submit, &err);
-	task_response(TAKE(check->waiting), r, &err);
+	task_respond(TAKE(check->waiting), r, &err);
 }
 
 static void on_check_requested(void *ctx, struct task *task)
@@ -275,7 +275,7 @@ static void respond_base(struct push *push, struct task *task)
 
 	if (err_is_set(&push->base.error))
 		r = err_move(&error, &push->base.error);
-	task_response(task, r, &error);
+	task_respond(task, r, &error);
 }
 
 /* Long before the first layer of our own is there. */
@@ -447,14 +447,14 @@ static void will_read(void *ctx, const struct path *const *files, size_t n)
 static void report_snapshot(void *ctx, struct task *task)
 {
 	submit_report_snapshot(((struct push *)ctx)->submit);
-	task_response(task, 0, NULL);
+	task_respond(task, 0, NULL);
 }
 
 /* Asked on the loop, which has all that is needed by then. */
 static void be_ready(void *ctx, struct task *task)
 {
 	(void)ctx;
-	task_response(task, 0, NULL);
+	task_respond(task, 0, NULL);
 }
 
 static int push_registry_work(struct task *task, void *ctx, struct err *err)

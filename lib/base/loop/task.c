@@ -108,7 +108,7 @@ void task_post(struct task *task, task_post_fn *fn, void *ctx)
  * On the loop
  */
 
-void task_response(struct task *task, int r, struct err *error)
+void task_respond(struct task *task, int r, struct err *error)
 {
 	pthread_mutex_lock(&task->lock);
 	/* A cancelled ask has been answered already. */

@@ -210,7 +210,7 @@ static bool prefers_keys(const char *methods)
 	}
 }
 
-/* Whether libssh2's carrier may do the login as far as this line goes. keyword NULL: it is not
+/* Whether libssh2's transport may do the login as far as this line goes. keyword NULL: it is not
  * known. */
 static bool ssh_keyword_is_kept(const struct ssh_keyword *keyword, const char *value)
 {
@@ -308,7 +308,7 @@ static enum ssh_strict ssh_config_strict_of(const char *value)
 		return SSH_STRICT_YES;
 	if (str_eq(value, "accept-new"))
 		return SSH_STRICT_ACCEPT_NEW;
-	return ssh_config_is_no(value) || str_eq(value, "off") ? SSH_STRICT_OFF : SSH_STRICT_QUERY;
+	return ssh_config_is_no(value) || str_eq(value, "off") ? SSH_STRICT_OFF : SSH_STRICT_ASK;
 }
 
 static int64_t ssh_config_number_of(const char *value, int64_t max)

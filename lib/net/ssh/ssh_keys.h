@@ -65,7 +65,7 @@ void ssh_known_add(struct ssh_known *known, const char *file, const char *text, 
  * OpenSSH; one that is too large is cut. */
 void ssh_known_load(struct ssh_known *known, const char *file);
 
-enum ssh_known_response {
+enum ssh_known_result {
 	SSH_KNOWN_OK,
 	SSH_KNOWN_CHANGED, /* known by another key of this type */
 	SSH_KNOWN_REVOKED,
@@ -74,7 +74,7 @@ enum ssh_known_response {
 	SSH_KNOWN_NEW,
 };
 /* *ret_where: the line that decided, or NULL; of known. */
-enum ssh_known_response ssh_known_check(
+enum ssh_known_result ssh_known_check(
 	const struct ssh_known *known, const void *blob, size_t len, const char **ret_where);
 
 /* Whether there is a key of that type that would be OK. */

@@ -322,7 +322,7 @@ static void *ssh_libssh2_hook_realloc(void *old, size_t size, void **abstract)
 /* RFC 4254, sections 5.1 and 6.10. */
 enum { OPEN_CONFIRMATION = 91, CHANNEL_REQUEST = 98 };
 
-static void ssh_libssh2_visit(struct ssh_libssh2 *ssh, const uint8_t *packet, size_t size)
+static void ssh_libssh2_note_packet(struct ssh_libssh2 *ssh, const uint8_t *packet, size_t size)
 {
 	static const char status[] = "\0\0\0\x0b"
 				     "exit-status";
@@ -343,7 +343,7 @@ static void ssh_libssh2_hook_free(void *p, void **abstract)
 	size_t size = mem_block_size(p);
 
 	if (p && *abstract)
-		ssh_libssh2_visit(*abstract, p, size);
+		ssh_libssh2_note_packet(*abstract, p, size);
 	if (p)
 		explicit_bzero(p, size);
 	free(p);
@@ -642,11 +642,11 @@ int ssh_session_run(struct ssh_libssh2 *ssh, ssh_step_fn *step, void *arg)
 /* A server with too many logins under way (MaxStartups of sshd_config(5)) closes some at once. */
 enum { TRIES_MAX = 3, TRY_AGAIN_MS = 700 };
 /* Timeout of the connection, and of the server's first line: no response comes any later. */
-enum { FIRST_RESPONSE_MS = 9000 };
+enum { FIRST_LINE_MS = 9000 };
 
-static int64_t response_ms(const struct ssh_libssh2 *ssh)
+static int64_t ssh_libssh2_timeout_ms(const struct ssh_libssh2 *ssh)
 {
-	return ssh->login.connect_ms > 0 ? ssh->login.connect_ms : FIRST_RESPONSE_MS;
+	return ssh->login.connect_ms > 0 ? ssh->login.connect_ms : FIRST_LINE_MS;
 }
 
 static int login_dial(struct ssh_libssh2 *ssh, struct err *err)
@@ -654,13 +654,13 @@ static int login_dial(struct ssh_libssh2 *ssh, struct err *err)
 	const struct ssh_libssh2_login *login = &ssh->login;
 	int64_t dead_ms = login->keepalive_ms * SSH_UNANSWERED_MAX;
 
-	ssh->wait.deadline_ms = clock_ms() + response_ms(ssh);
+	ssh->wait.deadline_ms = clock_ms() + ssh_libssh2_timeout_ms(ssh);
 	int r = ssh_dial(
 		login->hostname, login->port, login->family, dead_ms, &ssh->wait, &ssh->fd, err);
 	if (r < 0)
 		return r;
 	ssh_libssh2_print(ssh, true, "connected to %s port %u", login->hostname, login->port);
-	ssh->wait.deadline_ms = clock_ms() + response_ms(ssh);
+	ssh->wait.deadline_ms = clock_ms() + ssh_libssh2_timeout_ms(ssh);
 	return 0;
 }
 
@@ -759,7 +759,7 @@ static int shake_hands(struct ssh_libssh2 *ssh, const char *types, struct err *e
 		ssh_session_end(ssh);
 		if (i + 1 == TRIES_MAX)
 			return -(int)err->code;
-		ssh->wait.deadline_ms = clock_ms() + response_ms(ssh);
+		ssh->wait.deadline_ms = clock_ms() + ssh_libssh2_timeout_ms(ssh);
 		if (ssh_wait_fds(&ssh->wait, NULL, 0, clock_ms() + TRY_AGAIN_MS) ==
 			SSH_WAIT_CANCELED)
 			return err_set(err, E_CANCELED, "interrupted");
@@ -875,52 +875,52 @@ static void ssh_libssh2_free_login(struct ssh_libssh2_login *login)
  * From the thread to the loop
  */
 
-static struct ssh_print *take_says(struct ssh_libssh2 *ssh)
+static struct ssh_message *take_messages(struct ssh_libssh2 *ssh)
 {
-	struct ssh_print *last_first = atomic_exchange(&ssh->says, NULL), *says = NULL;
+	struct ssh_message *last_first = atomic_exchange(&ssh->messages, NULL), *messages = NULL;
 
 	while (last_first) {
-		struct ssh_print *print = last_first;
-		last_first = print->next;
-		print->next = says;
-		says = print;
+		struct ssh_message *message = last_first;
+		last_first = message->next;
+		message->next = messages;
+		messages = message;
 	}
-	return says;
+	return messages;
 }
 
-static void notify_says(void *ctx)
+static void ssh_libssh2_print_messages(void *ctx)
 {
 	struct ssh_libssh2 *ssh = ctx;
 
-	for (struct ssh_print *print = take_says(ssh), *next; print; print = next) {
-		next = print->next;
+	for (struct ssh_message *message = take_messages(ssh), *next; message; message = next) {
+		next = message->next;
 		if (ssh->events.print)
-			ssh->events.print(ssh->events.ctx, print->text, print->is_detail);
-		free(print->text);
-		free(print);
+			ssh->events.print(ssh->events.ctx, message->text, message->is_detail);
+		free(message->text);
+		free(message);
 	}
 }
 
 void ssh_libssh2_print(struct ssh_libssh2 *ssh, bool is_detail, const char *fmt, ...)
 {
-	struct ssh_print *print = mem_alloc(1, sizeof(*print));
+	struct ssh_message *message = mem_alloc(1, sizeof(*message));
 	va_list args;
 
 	va_start(args, fmt);
-	print->text = mem_vprintf(fmt, args);
+	message->text = mem_vprintf(fmt, args);
 	va_end(args);
-	print->is_detail = is_detail;
-	print->next = atomic_load(&ssh->says);
-	while (!atomic_compare_exchange_weak(&ssh->says, &print->next, print))
+	message->is_detail = is_detail;
+	message->next = atomic_load(&ssh->messages);
+	while (!atomic_compare_exchange_weak(&ssh->messages, &message->next, message))
 		;
-	task_post(ssh->task, notify_says, ssh);
+	task_post(ssh->task, ssh_libssh2_print_messages, ssh);
 }
 
 struct question {
 	struct ssh_libssh2 *ssh;
 	const char *text;
 	bool secret;
-	struct buf *response;
+	struct buf *answer;
 	int answered;
 };
 
@@ -930,26 +930,26 @@ static void put_question(void *ctx, struct task *task)
 	struct ssh_libssh2_events *events = &question->ssh->events;
 	AUTO_ERR struct err error = {0};
 
-	notify_says(question->ssh);
-	int r = events->query(
-		events->ctx, question->text, question->secret, question->response, &error);
+	ssh_libssh2_print_messages(question->ssh);
+	int r = events->prompt(
+		events->ctx, question->text, question->secret, question->answer, &error);
 	question->answered = r;
-	task_response(task, r < 0 ? r : 0, r < 0 ? &error : NULL);
+	task_respond(task, r < 0 ? r : 0, r < 0 ? &error : NULL);
 }
 
-bool ssh_libssh2_can_query(const struct ssh_libssh2 *ssh)
+bool ssh_libssh2_may_prompt(const struct ssh_libssh2 *ssh)
 {
-	return ssh->events.query != NULL;
+	return ssh->events.prompt != NULL;
 }
 
-int ssh_libssh2_query(struct ssh_libssh2 *ssh, const char *question, bool secret,
-	struct buf *response, struct err *err)
+int ssh_libssh2_prompt(struct ssh_libssh2 *ssh, const char *question, bool secret,
+	struct buf *answer, struct err *err)
 {
 	struct question requested = {
-		.ssh = ssh, .text = question, .secret = secret, .response = response};
+		.ssh = ssh, .text = question, .secret = secret, .answer = answer};
 	int64_t began = clock_ms();
 
-	if (!ssh->events.query)
+	if (!ssh->events.prompt)
 		return 0;
 	int r = task_ask(ssh->task, put_question, &requested, err);
 	ssh->wait.deadline_ms += clock_ms() - began;
@@ -1001,7 +1001,7 @@ static int ssh_libssh2_work_done(void *ctx, int r, struct err *error, struct err
 {
 	struct ssh_libssh2 *ssh = ctx;
 
-	notify_says(ssh);
+	ssh_libssh2_print_messages(ssh);
 	if (r == 0)
 		ssh_turn_begin(ssh);
 	else if (ssh->end == SSH_LIBSSH2_READY)
@@ -1043,7 +1043,7 @@ void ssh_libssh2_free(struct ssh_libssh2 *ssh)
 	ssh_session_end(ssh);
 	ssh_known_done(&ssh->known);
 	ssh->events.print = NULL;
-	notify_says(ssh);
+	ssh_libssh2_print_messages(ssh);
 	ssh_libssh2_free_login(&ssh->login);
 	buf_done(&ssh->why);
 	buf_done(&ssh->tried);

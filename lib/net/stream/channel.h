@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A command that runs elsewhere, or a connection made from there: bytes in, bytes out, bytes of the
- * command's stderr, an end with an exit status. One interface for whatever carries it: a session of
+ * command's stderr, an end with an exit status. One interface for every transport: a session of
  * libssh2, the OpenSSH client, a child process, a pod's exec. On the loop; nothing blocks.
  *
  * Whoever has a channel reads and writes it from `ready` on, until CHANNEL_AGAIN.
@@ -28,8 +28,8 @@ enum channel_flow { CHANNEL_OUT, CHANNEL_ERR };
 struct channel_exit {
 	bool known; /* false: it ended without saying how (a connection that broke, …) */
 	int code;   /* of an exit, 0 to 255; not set behind a signal */
-	/* "KILL" without SIG, "?" for one that the carrier does not tell; empty: none. Looked at
-	 * before code */
+	/* "KILL" without SIG, "?" for one that the transport does not report; empty: none. It is
+	 * read before code. */
 	char signal[16];
 };
 

@@ -81,7 +81,7 @@ static int registry_sink_query(
 static void registry_sink_answered(struct requested_all *all)
 {
 	if (--all->n_open == 0)
-		task_response(*all->requested.own->options.task, 0, NULL);
+		task_respond(*all->requested.own->options.task, 0, NULL);
 }
 
 static void notified(void *ctx, int has)
@@ -141,7 +141,7 @@ static void take_lacking(void *ctx, int has)
 
 	if (has <= 0)
 		registry_sink_take(requested);
-	task_response(*requested->own->options.task, has > 0, NULL);
+	task_respond(*requested->own->options.task, has > 0, NULL);
 }
 
 static void take_blob(void *ctx, struct task *task)
@@ -202,7 +202,7 @@ static void forget_blob(void *ctx, struct task *task)
 	struct requested *requested = ctx;
 
 	uploads_forget(requested->own->options.uploads, requested->blob->digest);
-	task_response(task, 0, NULL);
+	task_respond(task, 0, NULL);
 }
 
 static void sink_forget(struct sink *sink, const struct descriptor *blob)
@@ -220,7 +220,7 @@ static int registry_sink_response(struct registry_sink *own, struct err *error)
 {
 	int r = error && err_is_set(error) ? -(int)error->code : 0;
 
-	task_response(*own->options.task, r, error);
+	task_respond(*own->options.task, r, error);
 	return 0;
 }
 

@@ -29,7 +29,7 @@ static int response_later(void *ctx, struct err *err)
 	struct runtime *runtime = ctx;
 
 	(void)err;
-	task_response(runtime->waiting, 7, NULL);
+	task_respond(runtime->waiting, 7, NULL);
 	return 0;
 }
 
@@ -42,15 +42,15 @@ static void on_query(void *ctx, struct task *task)
 	runtime->sum++;
 	if (runtime->cancel_when_requested) {
 		task_cancel(task);
-		task_response(task, 3, NULL);
+		task_respond(task, 3, NULL);
 	} else if (runtime->refuse) {
 		int r = err_set(&error, E_IO, "no");
-		task_response(task, r, &error);
+		task_respond(task, r, &error);
 	} else if (runtime->later) {
 		runtime->waiting = task;
 		loop_add_timer(runtime->loop, clock_ms() + SOON_MS, response_later, runtime);
 	} else {
-		task_response(task, runtime->queries, NULL);
+		task_respond(task, runtime->queries, NULL);
 	}
 	err_done(&error);
 }

@@ -24,6 +24,7 @@
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/auto.h"
+#include "base/util/backoff.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/digest.h"
@@ -655,7 +656,7 @@ struct kube_plugin {
 	struct output out, said;
 	struct loop_timer *timer, *note_timer;
 	int64_t deadline_ms; /* INT64_MAX: none */
-	int64_t poll_ms;
+	unsigned n_polls;
 	kube_plugin_fn *end;
 	void *ctx;
 };
@@ -808,11 +809,8 @@ static int credential_poll(void *ctx, struct err *err);
 
 static void credential_poll_later(struct kube_plugin *plugin)
 {
-	int64_t at_ms = clock_ms() + plugin->poll_ms;
+	int64_t at_ms = clock_ms() + backoff_ms(++plugin->n_polls, POLL_FIRST_MS, POLL_MAX_MS);
 
-	plugin->poll_ms *= 2;
-	if (plugin->poll_ms > POLL_MAX_MS)
-		plugin->poll_ms = POLL_MAX_MS;
 	if (at_ms > plugin->deadline_ms)
 		at_ms = plugin->deadline_ms;
 	plugin->timer = loop_add_timer(plugin->options->loop, at_ms, credential_poll, plugin);
@@ -857,7 +855,7 @@ static int credential_on_output(void *ctx, short revents, struct err *err)
 	if (output != &plugin->out)
 		return 0;
 	/* A plugin that has closed its output is about to exit. */
-	plugin->poll_ms = POLL_FIRST_MS;
+	plugin->n_polls = 0;
 	loop_remove_timer(plugin->options->loop, plugin->timer);
 	credential_poll_later(plugin);
 	return 0;
@@ -978,7 +976,6 @@ static int kube_plugin_start(const struct kube_credential_options *options, kube
 		.interactive = exec->interactive != KUBE_EXEC_NEVER && options->plugin.tty_fd >= 0,
 		.out = {.plugin = plugin, .fd = -1},
 		.said = {.plugin = plugin, .fd = -1, .keep_last = true},
-		.poll_ms = POLL_FIRST_MS,
 		.end = end_fn,
 		.ctx = ctx};
 	plugin->deadline_ms = plugin->interactive ? INT64_MAX : clock_deadline(options->limit_ms);

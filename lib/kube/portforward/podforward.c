@@ -106,8 +106,9 @@ struct podforward_tunnel {
 	unsigned requests; /* numbers of its connections */
 	int64_t opened_ms;
 	int64_t idle_ms; /* without a connection since then */
-	/* Time of the last poll of the pod, and the interval before the next one. */
-	int64_t polled_ms, poll_ms;
+	/* Of the pod, in a row; the wait before the next one doubles. */
+	unsigned n_polls;
+	int64_t polled_ms;
 };
 
 /* Purpose of the timer. */
@@ -1342,10 +1343,11 @@ static bool tunnel_poll_is_due(struct podforward_tunnel *tunnel, int64_t now_ms)
 	for (size_t i = 0; i < tunnel->conns.n && !has_stuck; i++)
 		has_stuck = conn_is_stuck(tunnel->conns.v[i], now_ms);
 	if (tunnel->is_dead || tunnel->gone_ms || !has_stuck) {
-		tunnel->polled_ms = tunnel->poll_ms = 0;
+		tunnel->polled_ms = tunnel->n_polls = 0;
 		return false;
 	}
-	return now_ms >= tunnel->polled_ms + tunnel->poll_ms;
+	return now_ms >= tunnel->polled_ms + backoff_ms(tunnel->n_polls,
+						     tunnel->forward->options.poll_ms, POLL_MAX_MS);
 }
 
 /* Leave connections that still receive data for the next check. A reader that stands still does not
@@ -1375,12 +1377,11 @@ static int forward_on_poll(void *ctx, struct err *err)
 	forward_watch_pods(forward, options->poll_ms);
 	for (size_t i = 0; i < forward->tunnels.n && !forward->is_polling; i++) {
 		struct podforward_tunnel *tunnel = forward->tunnels.v[i];
-		int64_t backoff_ms = tunnel->poll_ms ? 2 * tunnel->poll_ms : options->poll_ms;
 
 		if (!tunnel_poll_is_due(tunnel, now_ms))
 			continue;
 		tunnel->polled_ms = now_ms;
-		tunnel->poll_ms = backoff_ms < POLL_MAX_MS ? backoff_ms : POLL_MAX_MS;
+		tunnel->n_polls++;
 		forward->is_polling = true;
 		options->poll(options->ctx, forward, tunnel->pod);
 	}

@@ -16,6 +16,7 @@
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
+#include "base/util/backoff.h"
 #include "base/util/clock.h"
 #include "base/util/enc.h"
 #include "base/util/mem.h"
@@ -820,7 +821,8 @@ struct helper {
 	int fd;
 	struct loop_fd *source;
 	struct loop_timer *timer;
-	int64_t limit_ms, deadline_ms, poll_ms;
+	int64_t limit_ms, deadline_ms;
+	unsigned n_polls;
 	struct buf out;
 	helper_end_fn *end;
 	void *ctx;
@@ -909,11 +911,8 @@ static int credentials_poll(void *ctx, struct err *err);
 
 static void credentials_poll_later(struct helper *helper)
 {
-	int64_t at_ms = clock_ms() + helper->poll_ms;
+	int64_t at_ms = clock_ms() + backoff_ms(++helper->n_polls, POLL_FIRST_MS, POLL_MAX_MS);
 
-	helper->poll_ms *= 2;
-	if (helper->poll_ms > POLL_MAX_MS)
-		helper->poll_ms = POLL_MAX_MS;
 	if (at_ms > helper->deadline_ms)
 		at_ms = helper->deadline_ms;
 	helper->timer = loop_add_timer(helper->loop, at_ms, credentials_poll, helper);
@@ -960,7 +959,7 @@ static int credentials_on_output(void *ctx, short revents, struct err *err)
 		return 0;
 	/* A helper that has closed its output is about to end. */
 	credentials_close_output(helper);
-	helper->poll_ms = POLL_FIRST_MS;
+	helper->n_polls = 0;
 	loop_remove_timer(helper->loop, helper->timer);
 	credentials_poll_later(helper);
 	return 0;
@@ -1024,7 +1023,6 @@ int helper_start(struct loop *loop, const struct helper_spec *spec, helper_end_f
 		.fd = -1,
 		.limit_ms = spec->limit_ms,
 		.deadline_ms = clock_deadline(spec->limit_ms),
-		.poll_ms = POLL_FIRST_MS,
 		.end = end_fn,
 		.ctx = ctx};
 	buf_init(&helper->out, CREDENTIAL_HELPER_OUT_MAX);

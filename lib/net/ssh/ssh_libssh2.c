@@ -20,7 +20,7 @@
 #include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "net/http/lookup.h"
+#include "net/ssh/lookup.h"
 #include "net/ssh/ssh.h"
 #include "net/ssh/ssh_config.h"
 #include "net/ssh/ssh_libssh2_impl.h"

@@ -3,8 +3,8 @@
  * The addresses of a host, asked for in a thread: getaddrinfo cannot be told to end, and is left to
  * itself when nobody wants the response any more.
  */
-#ifndef DLRUN_NET_HTTP_LOOKUP_H
-#define DLRUN_NET_HTTP_LOOKUP_H
+#ifndef DLRUN_NET_SSH_LOOKUP_H
+#define DLRUN_NET_SSH_LOOKUP_H
 
 #include <netdb.h>
 #include <stdint.h>

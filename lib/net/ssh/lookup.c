@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "net/http/lookup.h"
+#include "net/ssh/lookup.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

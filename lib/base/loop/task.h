@@ -14,7 +14,7 @@ struct task;
 
 /* The work: in the thread. */
 typedef int task_fn(struct task *task, void *ctx, struct err *err);
-/* The end of the work: on the loop, once. r and fault are the work's; a negative return ends
+/* The end of the work: on the loop, once. r and error are the work's; a negative return ends
  * loop_run. */
 typedef int task_done_fn(void *ctx, int r, struct err *error, struct err *err);
 
@@ -31,7 +31,7 @@ void task_cancel(struct task *task);
 typedef void task_ask_fn(void *ctx, struct task *task);
 /* In the thread: have fn called on the loop and wait for the response. */
 int task_ask(struct task *task, task_ask_fn *fn, void *ctx, struct err *err);
-/* On the loop: r is what task_ask returns; fault (or NULL) is moved to its err. */
+/* On the loop: r is what task_ask returns; error (or NULL) is moved to its err. */
 void task_respond(struct task *task, int r, struct err *error);
 /* In the thread: have fn called on the loop some time, without waiting. ctx is not the work's any
  * more unless fn says so. At most TASK_POSTS_MAX wait; more are dropped: only for news. */

@@ -29,8 +29,8 @@ enum {
 	KUBE_FIRST_MS = 5000, /* for a server that has not answered yet and cannot be reached */
 	KUBE_BACKOFF_FIRST_MS = 100,
 	KUBE_BACKOFF_MAX_MS = 5000,
-	KUBE_ANNOTATION_MIN_MS = 1000,    /* shorter waits are not told */
-	KUBE_ANNOTATION_EVERY_MS = 10000, /* nor others more often */
+	KUBE_NOTE_MIN_MS = 1000,    /* shorter waits are not reported */
+	KUBE_NOTE_EVERY_MS = 10000, /* nor others more often */
 	KUBE_PAGE = 500,
 	KUBE_PAGE_SIZE_MAX = 64 << 20,
 };
@@ -50,11 +50,11 @@ struct kube_call_ops {
 		const struct http_tls *tls);
 	void (*cancel)(struct kube_call *call);
 	int (*done)(struct kube_call *call, struct kube_response *response, struct err *err);
-	/* A good answer: 1: it is not the last, call was changed for the next one. May be NULL. */
+	/* A good response; 1: it is not the last, call was changed for the next one. Or NULL. */
 	int (*more)(struct kube_call *call, struct kube_response *response);
 	/* After a refusal: whether it is to be begun again, changed. May be NULL. */
 	bool (*restart)(struct kube_call *call, const struct kube_response *response);
-	bool is_once;                         /* faults are not repeated */
+	bool is_once;                         /* errors are not repeated */
 	void (*free)(struct kube_call *call); /* of more_ctx; may be NULL */
 };
 
@@ -220,8 +220,8 @@ static void client_note_wait(const struct kube_call *call, int64_t wait_ms)
 	int64_t now_ms = clock_ms();
 	char text[32];
 
-	if (!client->options.note || wait_ms < KUBE_ANNOTATION_MIN_MS ||
-		(client->noted_ms && now_ms < client->noted_ms + KUBE_ANNOTATION_EVERY_MS))
+	if (!client->options.note || wait_ms < KUBE_NOTE_MIN_MS ||
+		(client->noted_ms && now_ms < client->noted_ms + KUBE_NOTE_EVERY_MS))
 		return;
 	client->noted_ms = now_ms;
 	AUTO_FREE char *note = mem_printf(
@@ -259,7 +259,7 @@ static bool wants_again(const struct kube_call *call, const struct kube_response
 	return call->is_idempotent || is_without_effect(call, response);
 }
 
-/* A server that nobody has reached yet is given up soon. */
+/* A server that was not reached yet is given up soon. */
 static int64_t end_of(const struct kube_call *call)
 {
 	int64_t first_ms = call->began_ms + KUBE_FIRST_MS;
@@ -747,7 +747,7 @@ struct query {
 	struct err *err;
 };
 
-static int on_query(void *ctx, struct kube_response *response, struct err *err)
+static int client_on_query(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct query *query = ctx;
 
@@ -767,7 +767,7 @@ int kube_query(struct kube_client *client, const struct kube_request *request, s
 	struct query query = {
 		.wait = {.loop = client->options.loop, .n_open = 1}, .ret = ret, .err = err};
 
-	own.done = on_query;
+	own.done = client_on_query;
 	own.ctx = &query;
 	struct kube_call *call = kube_start(client, &own);
 	int r = loop_wait_run(&query.wait, err);

@@ -49,7 +49,7 @@ char *kube_cache_path(const struct kube_access *access, const struct kube_plugin
 
 /* credential_exec.c: one run of a plugin. */
 struct kube_plugin;
-/* fault is set if r < 0. Called from the loop, once, as the last thing. */
+/* error is set if r < 0. Called from the loop, once, as the last thing. */
 typedef int kube_plugin_fn(
 	void *ctx, int r, struct kube_made *made, struct err *error, struct err *err);
 
@@ -365,7 +365,7 @@ static int kube_plugin_parse(const char *text, size_t len, const struct kube_acc
  * Messages of a plugin that fails
  */
 
-static void credential_print_line(const char *line, size_t len, struct err *err)
+static void credential_add_evidence(const char *line, size_t len, struct err *err)
 {
 	AUTO_FREE char *words = kube_words(line, len, SAID_MAX);
 
@@ -580,7 +580,7 @@ static void credential_warn(const struct kube_credential_options *options)
 		options->note(options->note_ctx, text);
 }
 
-static int credential_query(
+static int credential_confirm(
 	const struct kube_credential_options *options, bool is_changed, struct err *err)
 {
 	const struct kube_exec *exec = options->access->exec;
@@ -613,7 +613,7 @@ static int kube_plugin_allowed(const struct kube_credential_options *options, st
 	credential_hash_entry(access->exec, hash);
 	if (str_eq(before, hash))
 		return 0;
-	int r = credential_query(options, before != NULL, err);
+	int r = credential_confirm(options, before != NULL, err);
 	if (r == 0 && path) {
 		AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
 		AUTO_BUF struct buf text;
@@ -732,7 +732,7 @@ static int credential_fail(struct kube_plugin *plugin, const char *why, struct e
 		end = at > 0 ? at - 1 : 0;
 	}
 	while (n-- > 0)
-		credential_print_line(text + lines[n].at, lines[n].len, &error);
+		credential_add_evidence(text + lines[n].at, lines[n].len, &error);
 	return plugin->end(plugin->ctx, -ERR_AUTH, NULL, &error, err);
 }
 
@@ -826,7 +826,7 @@ static int credential_poll(void *ctx, struct err *err)
 	if (r == plugin->pid)
 		return credential_end(plugin,
 			(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)), err);
-	/* With SIGCHLD ignored nobody learns how it ended; it is no success. */
+	/* With SIGCHLD ignored it is not known how it ended; it is no success. */
 	if (r < 0 && errno != EINTR)
 		return credential_end(plugin, 127, err);
 	if (clock_ms() >= plugin->deadline_ms) {
@@ -1000,8 +1000,8 @@ static int kube_plugin_start(const struct kube_credential_options *options, kube
 
 enum {
 	TOKEN_MAX = 64 << 10,
-	FAILED_BACKOFF_MS = 1000, /* a plugin that has failed is not run again before */
-	STALE_BACKOFF_MS = 10000, /* nor while there still is a login */
+	FAILED_WAIT_MS = 1000, /* a plugin that has failed is not run again before */
+	STALE_WAIT_MS = 10000, /* nor while there still is a login */
 };
 
 struct kube_login_wait {
@@ -1095,7 +1095,7 @@ static char *credential_read_token(const char *path, struct err *err)
 }
 
 /* If the file cannot be read, the token that was read before stays in use. */
-static void credential_visit_file(struct kube_credential *credential)
+static void credential_read_file(struct kube_credential *credential)
 {
 	const struct kube_access *access = credential->options.access;
 	AUTO_FREE char *bearer = NULL;
@@ -1124,7 +1124,7 @@ static bool credential_is_ready(const struct kube_credential *credential)
 }
 
 /* The credential may be gone then. */
-static int response_one(
+static int credential_deliver(
 	struct kube_credential *credential, const struct kube_login_wait *wait, struct err *err)
 {
 	AUTO_ERR struct err error = {0};
@@ -1140,10 +1140,10 @@ static int response_one(
 	return wait->fn(wait->ctx, NULL, &error, err);
 }
 
-static void response_soon(struct kube_credential *credential);
+static void credential_deliver_soon(struct kube_credential *credential);
 
 /* Complete one wait in each turn of the loop: its callback may free the credential. */
-static int response_due(void *ctx, struct err *err)
+static int credential_on_deliver(void *ctx, struct err *err)
 {
 	struct kube_credential *credential = ctx;
 	struct kube_login_wait *wait = credential->waits;
@@ -1152,17 +1152,17 @@ static int response_due(void *ctx, struct err *err)
 	if (!wait || !credential_is_ready(credential))
 		return 0;
 	credential->waits = wait->next;
-	response_soon(credential);
-	int r = response_one(credential, wait, err);
+	credential_deliver_soon(credential);
+	int r = credential_deliver(credential, wait, err);
 	free(wait);
 	return r;
 }
 
-static void response_soon(struct kube_credential *credential)
+static void credential_deliver_soon(struct kube_credential *credential)
 {
 	if (credential->waits && credential_is_ready(credential) && !credential->timer)
 		credential->timer = loop_add_timer(
-			credential->options.loop, clock_ms(), response_due, credential);
+			credential->options.loop, clock_ms(), credential_on_deliver, credential);
 }
 
 /*
@@ -1199,7 +1199,7 @@ static void take_made(struct kube_credential *credential, struct kube_made *made
 static void credential_has_failed(struct kube_credential *credential)
 {
 	credential->failed_ms = clock_ms();
-	credential->stale_ms = clock_wall_ms() + STALE_BACKOFF_MS;
+	credential->stale_ms = clock_wall_ms() + STALE_WAIT_MS;
 }
 
 static int credential_on_made(
@@ -1217,7 +1217,7 @@ static int credential_on_made(
 		credential_has_failed(credential);
 	}
 	kube_plugin_free(TAKE(credential->plugin));
-	response_soon(credential);
+	credential_deliver_soon(credential);
 	return 0;
 }
 
@@ -1227,7 +1227,7 @@ static void start_plugin(struct kube_credential *credential)
 
 	if (credential->is_refused)
 		return;
-	if (err_is_set(error) && clock_ms() < credential->failed_ms + FAILED_BACKOFF_MS)
+	if (err_is_set(error) && clock_ms() < credential->failed_ms + FAILED_WAIT_MS)
 		return;
 	err_clear(error);
 	int r = kube_plugin_allowed(&credential->options, error);
@@ -1257,7 +1257,7 @@ struct kube_credential *kube_credential_new(const struct kube_credential_options
 		credential->options.limit_ms = KUBE_PLUGIN_MS;
 	credential->login.generation = 1;
 	if (access->token_file) {
-		credential_visit_file(credential);
+		credential_read_file(credential);
 	} else if (access->token) {
 		set_bearer(credential, access->token);
 	} else if (access->username || access->password) {
@@ -1310,7 +1310,7 @@ struct kube_login_wait *kube_credential_want(
 
 	if (access->token_file &&
 		(!credential->has_login || clock_ms() >= credential->read_ms + KUBE_TOKEN_FILE_MS))
-		credential_visit_file(credential);
+		credential_read_file(credential);
 	if (credential->uses_plugin) {
 		if (credential->expires_ms && clock_wall_ms() >= credential->expires_ms)
 			credential->has_login = false;
@@ -1319,7 +1319,7 @@ struct kube_login_wait *kube_credential_want(
 				(credential->stale_ms && clock_wall_ms() >= credential->stale_ms)))
 			start_plugin(credential);
 	}
-	response_soon(credential);
+	credential_deliver_soon(credential);
 	return wait;
 }
 
@@ -1339,7 +1339,7 @@ bool kube_credential_refused(struct kube_credential *credential, unsigned genera
 	if (generation != credential->login.generation)
 		return true;
 	if (credential->options.access->token_file) {
-		credential_visit_file(credential);
+		credential_read_file(credential);
 		return generation != credential->login.generation;
 	}
 	if (!credential->uses_plugin)

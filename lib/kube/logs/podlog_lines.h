@@ -97,7 +97,7 @@ struct podlog_seek {
 
 /* Knowledge of the time before the first line. */
 struct podlog_begin {
-	int64_t started_ns; /* the container; 0: nothing is to be told, or it was */
+	int64_t started_ns; /* the container; 0: nothing is to be reported, or it was */
 	int64_t unread_ns;  /* how long nothing could be read before the first line */
 	bool was_empty;     /* and before that there was nothing */
 	int64_t first_ns;   /* 0: no line yet */
@@ -121,7 +121,7 @@ struct podlog_lines {
 
 	/* Of the next stream */
 	bool all;     /* what is served is new, all of it */
-	bool doubts;  /* a time may have hidden something: look without one */
+	bool doubts;  /* a time may have hidden something: read without one */
 	bool scanned; /* and that was done just now */
 
 	/* Of the present one */
@@ -199,9 +199,9 @@ int podlog_lines_flush(struct podlog_lines *lines, struct err *err);
 /* The stream has ended. is_whole: it did not follow, and ended properly in terms of HTTP: all was
  * served. 0; PODLOG_AGAIN: plan another, there is more; negative: of data. */
 int podlog_lines_end(struct podlog_lines *lines, bool is_whole, struct err *err);
-/* Nothing comes any more: tell what is known to be missing and was not told yet. */
+/* Nothing comes any more: report what is known to be missing and was not reported yet. */
 void podlog_lines_finish(struct podlog_lines *lines);
-/* The next plan is to look at the whole file, without follow first. */
+/* The next plan is to read the whole file, without follow first. */
 void podlog_lines_doubt(struct podlog_lines *lines);
 
 /* The response to a small request for the first line of the present file (limitBytes) or its last

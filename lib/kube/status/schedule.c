@@ -287,7 +287,7 @@ static int nodes_by_free(const void *a, const void *b)
 	return (fx < fy) - (fx > fy);
 }
 
-/* Free GPUs (or all, while nobody knows which are free) of each usable node that has any. */
+/* Free GPUs (or all, while it is not known which are free) of each usable node that has any. */
 static void fit_list_gpus(struct node_list *nodes, struct kube_fit *fit)
 {
 	size_t len = 0;

@@ -71,7 +71,7 @@ struct kube_rank {
 	struct kube_exit exit;
 	int64_t started_ms, ended_ms; /* of the program, wall clock of the node; 0: not yet */
 	bool is_victim;               /* it ended because another rank did, or was stopped */
-	char *notified; /* of results, by its newest pod at its end (KUBE_JOB_RESULTS); or NULL */
+	char *reported; /* of results, by its newest pod at its end (KUBE_JOB_RESULTS); or NULL */
 };
 struct kube_rank_list VEC_OF(struct kube_rank);
 
@@ -93,7 +93,7 @@ struct kube_facts {
 	int64_t now_ms;            /* wall clock */
 	bool was_cancelled;        /* the user asked for its end */
 	/* With job NULL: the Job as it was when it was last there (pods and events likewise), or
-	 * NULL. One that had ended then is still a response: its TTL has removed it. */
+	 * NULL. One that had ended then still counts: its TTL has removed it. */
 	const struct json *last_seen;
 };
 

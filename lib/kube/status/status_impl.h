@@ -89,7 +89,7 @@ struct kube_about {
 };
 const struct kube_reason *kube_reason_find(
 	const struct kube_reason *rows, size_t n, const char *reason, const char *text);
-void kube_why_print(
+void kube_why_fill(
 	const struct kube_reason *row, const struct kube_about *about, struct kube_why *why);
 
 /* The sentences for what a node says of an image, a volume and a configuration. text: as it

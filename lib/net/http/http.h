@@ -110,7 +110,7 @@ struct http_body {
 };
 
 struct http_response {
-	int status;          /* of the last exchange; 0: fault */
+	int status;          /* of the last exchange; 0: error */
 	struct strv headers; /* of it: "name: value", names in lower case, in order */
 	struct buf body;     /* as far as it is kept */
 	struct url url;      /* that answered */

@@ -153,11 +153,11 @@ const char *http_ca_file(const struct http_call *call);
 /* Check the zone of a url that goes to a proxy, which will look it up: only an address can be. */
 int http_check_literal(const struct http_call *call, struct err *err);
 
-/* Give what was gathered of the body to the caller. < 0: he refuses it, with x.fault. */
+/* Give what was gathered of the body to the caller. < 0: he refuses it, with x.error. */
 int http_give_batch(struct http_call *call);
 
 /* http_error.c */
-/* Explain a failed exchange to people, in x.fault; sets is_transient. */
+/* Explain a failed exchange to people, in x.error; sets is_transient. */
 void http_error(struct http_call *call, CURLcode result);
 
 #define HTTP_SET(call, option, value)                                                              \

@@ -25,7 +25,7 @@ struct upgrade_request {
 	const char *proxy;          /* as http_request.proxy */
 	int64_t deadline_ms;        /* clock_ms(), of all up to the response; 0: none */
 	/* stream: the bytes behind the response 101, for the callee to keep; NULL:
-	 * answer.fault, or a response of another status with its body (up to
+	 * answer.error, or a response of another status with its body (up to
 	 * HTTP_ERROR_BODY_MAX). Called from the loop, once. A negative return ends
 	 * loop_run. */
 	int (*done)(

@@ -45,7 +45,7 @@ void auth_add_scope(struct auth *auth, const char *scope);
 void auth_allow_fewer_scopes(struct auth *auth);
 
 /* authorization: the value for the field, or NULL: none is needed as far as is known. generation
- * numbers it. fault: E_REGISTRY_AUTH, E_REGISTRY_HELPER, the http.* of the token server. */
+ * numbers it. error: E_REGISTRY_AUTH, E_REGISTRY_HELPER, the http.* of the token server. */
 typedef int auth_ready_fn(void *ctx, const char *authorization, unsigned generation,
 	struct err *error, struct err *err);
 struct auth_wait;

@@ -54,7 +54,7 @@ struct registry {
 };
 
 /* Probe whether a host with which TLS failed speaks plain http. Nothing secret is
- * sent. fault is moved to done as it is, or as E_REGISTRY_INSECURE. */
+ * sent. error is moved to done as it is, or as E_REGISTRY_INSECURE. */
 struct registry_probe;
 typedef int registry_probed_fn(void *ctx, struct err *error, struct err *err);
 

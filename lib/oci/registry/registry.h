@@ -160,7 +160,7 @@ int registry_location(const struct registry *registry, const struct http_respons
  * works; what the cache has is not fetched. Writing into cache blocks for a few syncs.
  *
  * found is called from the loop, once, with the digest of the manifest or index that the reference
- * stands for (and fault NULL), or with digest NULL and an error: E_IMAGE_BASE, E_IMAGE_PLATFORM,
+ * stands for (and error NULL), or with digest NULL and an error: E_IMAGE_BASE, E_IMAGE_PLATFORM,
  * E_IMAGE, registry.*, http.*. */
 typedef int registry_base_fn(void *ctx, const char *digest, struct err *error, struct err *err);
 /* The layers of the base (image_base), lowest first, as soon as they are known: at most once, from

@@ -73,9 +73,9 @@ int upload_arrived(struct upload_job *job, struct err *err);
 /* The ends of a proof: it is not there; nobody can tell. */
 int upload_unproved(struct upload_job *job, struct err *err);
 int upload_unknown(struct upload_job *job, struct err *err);
-/* All is lost; fault is taken. */
+/* All is lost; error is taken. */
 int upload_failed(struct upload_job *job, struct err *error, struct err *err);
-/* Once more in a moment, because of the response or fault. */
+/* Once more in a moment, because of the response or error. */
 int upload_again(struct upload_job *job, const struct http_response *response, struct err *error,
 	struct err *err);
 /* Whether trying again may help. */

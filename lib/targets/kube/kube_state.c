@@ -660,7 +660,7 @@ static void response_question(struct kube_batch *batch, struct question *questio
 		struct json *params = NULL, *results;
 
 		for (size_t i = 0; i < status.ranks.n; i++)
-			texts[i] = status.ranks.v[i].notified;
+			texts[i] = status.ranks.v[i].reported;
 		results = results_reported(texts, status.ranks.n, &params);
 		if (results) {
 			if (!*observed)

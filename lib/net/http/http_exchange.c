@@ -218,7 +218,7 @@ static void set_held(struct http_call *call)
 {
 	/* Existing connections are for requests that are sent at once. */
 	HTTP_SET(call, CURLOPT_FRESH_CONNECT, 1L);
-	/* When that time is over libcurl looks at the connection, held or not. */
+	/* When that time is over libcurl checks the connection, held or not. */
 	HTTP_SET(call, CURLOPT_HAPPY_EYEBALLS_TIMEOUT_MS, (long)HTTP_CONNECT_MS);
 }
 
@@ -421,7 +421,7 @@ static size_t read_caller(struct http_call *call, void *out, size_t len)
 	return CURL_READFUNC_PAUSE;
 }
 
-/* A server may answer before it has all, and then close. Sending to a closed connection fails, and
+/* A server may respond before it has all, and then close. Sending to a closed connection fails, and
  * libcurl would not read the response any more; so what has come is read first. But only once when
  * nothing comes of it: the end of a connection is input for ever. */
 static bool has_input(struct http_call *call)

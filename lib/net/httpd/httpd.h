@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An HTTP/1.1 server for programs of this user on this machine (RFC 9110, 9112), which answers by
+ * An HTTP/1.1 server for programs of this user on this machine (RFC 9110, 9112), which responds by
  * itself or relays requests to a program that knows nothing of who may ask it.
  *
- * Before anybody is asked, refused are: connections of other users of this machine but root, where
- * the system tells whose they are (os_peer_uid); where it does not, as with -Dos=portable, requests
- * without the server's token (httpd_token.h), with 407 to who takes it for a proxy and else with
- * 403, and the URL that has it leads to the same one without it, with a cookie; a Host but
- * localhost, a name below it, 127.0.0.1 and [::1], with the server's own port (DNS rebinding);
- * Sec-Fetch-Site: cross-site, except for a page that is
- * opened by GET, not in a frame, from another name of this machine with that port (Referer: links
- * between runs, so the page with the links needs Referrer-Policy: origin); an Origin of another
- * scheme, host or port than Host has, on upgrades and on every method but GET and HEAD, and such an
- * Origin on GET and HEAD, too, unless the route says otherwise; and what is not exactly one
- * request: see httpd_head.h.
+ * Before `request` is called, refused are: connections of other users of this machine but root,
+ * where the system tells whose they are (os_peer_uid); where it does not, as with -Dos=portable,
+ * requests without the server's token (httpd_token.h), with 407 to who takes it for a proxy and
+ * else with 403, and the URL that has it leads to the same one without it, with a cookie; a Host
+ * but localhost, a name below it, 127.0.0.1 and [::1], with the server's own port (DNS rebinding);
+ * Sec-Fetch-Site: cross-site, except for a page that is opened by GET, not in a frame, from another
+ * name of this machine with that port (Referer: links between runs, so the page with the links
+ * needs Referrer-Policy: origin); an Origin of another scheme, host or port than Host has, on
+ * upgrades and on every method but GET and HEAD, and such an Origin on GET and HEAD, too, unless
+ * the route says otherwise; and what is not exactly one request: see httpd_head.h.
  *
  * Connections stay open between requests; those to programs as long as both sides want it and the
  * next request has the same key. Bodies go through as they come, with back-pressure, both ways;

@@ -23,7 +23,7 @@ struct ssh_connection {
 	struct ssh *ssh;
 	struct ssh_libssh2 *libssh2;
 	bool is_ready;
-	bool has_first;           /* the first command has a session, and nobody has taken it yet */
+	bool has_first;           /* the first command has a session, which was not taken yet */
 	bool had_session;         /* which may not be over for the server yet */
 	size_t n_channels, limit; /* the server refused one more than that */
 };
@@ -802,7 +802,7 @@ static void skip_flow(struct channel *channel, enum channel_flow flow)
 		;
 }
 
-/* However the command ended: there was somebody who ran it. */
+/* However the command ended: something there ran it. */
 static int login_ready(void *ctx, struct err *err)
 {
 	struct ssh_login *login = ctx;

@@ -59,12 +59,12 @@ struct ssh_config_location {
 	const char *const *env;
 };
 /* Names become absolute paths; a name with a token that is not known here stays as it is and is
- * told of: false. */
+ * reported: false. */
 bool ssh_config_expand(struct ssh_config *config, const struct ssh_config_location *place);
 /* Without an ssh client: the user, or local_user, port 22, the usual files. */
 void ssh_config_default(const struct ssh_config_location *place, struct ssh_config *ret);
 
-/* The variables that the server is told, NAME=VALUE, of those in env and of set_env. */
+/* The variables that are sent to the server, NAME=VALUE, of those in env and of set_env. */
 void ssh_config_env(const struct ssh_config *config, const char *const *env, struct strv *ret);
 
 struct ssh_config_call {

@@ -4,12 +4,12 @@
  *
  * Known keys of hosts: sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT", with plain and hashed names,
  * "[host]:port", patterns, markers, several keys of a host. libssh2's own reader ignores @revoked
- * and patterns, ends at a line that it does not understand, tells no line numbers, and would write
- * the file anew to add a key.
+ * and patterns, ends at a line that it does not understand, reports no line numbers, and would
+ * write the file anew to add a key.
  *
  * Keys of users, read without decrypting the secret: OpenSSH's own format (PROTOCOL.key), PEM (RFC
- * 7468), a public key as one line. libssh2 logs in by them, but tells neither which type a key has,
- * nor that it is encrypted, nor its public half, which may be in the agent.
+ * 7468), a public key as one line. libssh2 logs in by them, but reports neither which type a key
+ * has, nor that it is encrypted, nor its public half, which may be in the agent.
  */
 #ifndef DLRUN_NET_SSH_SSH_KEYS_H
 #define DLRUN_NET_SSH_SSH_KEYS_H

@@ -188,7 +188,7 @@ static int refuse_unknown(struct ssh_libssh2 *ssh, const struct shown *shown, st
 	else
 		err_set(err, E_SSH_UNKNOWN_HOST, "the host key of %s is not known yet",
 			ssh->login.name);
-	/* Of a host that has other keys no new one is accepted without a person. */
+	/* Of a host that has other keys no new one is accepted without the user. */
 	err_hint(err, shown->where ? "ssh %s true" : "ssh %s true   # or --accept-new-host",
 		ssh->login.name);
 	return ssh_libssh2_auth_add_facts(shown, err);
@@ -245,7 +245,7 @@ static int trust_new(struct ssh_libssh2 *ssh, const struct shown *shown, struct 
 	bool takes_new =
 		ssh->login.strict == SSH_STRICT_ACCEPT_NEW || ssh->login.strict == SSH_STRICT_OFF;
 
-	/* A host that has other keys is not new: only a person can know. */
+	/* A host that has other keys is not new: only the user can know. */
 	if (takes_new && !shown->where) {
 		ssh_libssh2_auth_remember(ssh, shown);
 		return 0;
@@ -552,7 +552,7 @@ static int try_passphrase(
 	return r;
 }
 
-/* A person is asked only for what would be accepted. */
+/* The user gets a prompt only for what would be accepted. */
 static int try_encrypted(struct auth *auth, struct identity *identity, struct err *err)
 {
 	struct attempt attempt = {.auth = auth, .file = &identity->key};
@@ -710,8 +710,8 @@ static int ssh_libssh2_auth_give_up(struct auth *auth, struct err *err)
 	return -(int)err->code;
 }
 
-/* libssh2 connects without a time limit, to whatever has room for one more, and does not tell why
- * it cannot: another connection tells it first. */
+/* libssh2 connects without a time limit, to whatever has room for one more, and does not report why
+ * it cannot: another connection shows it first. */
 static int open_agent(struct auth *auth, const char *path, struct err *err)
 {
 	struct ssh_libssh2 *ssh = auth->ssh;

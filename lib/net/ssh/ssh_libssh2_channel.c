@@ -300,7 +300,7 @@ static ssize_t op_read_port(
  * Writing
  */
 
-/* The other side has closed the channel: nobody is there to read. */
+/* The other side has closed the channel: nothing reads there. */
 static bool is_closed(struct ssh_channel *channel)
 {
 	return channel->raw && libssh2_channel_eof(channel->raw) &&
@@ -357,7 +357,7 @@ static ssize_t op_write(struct channel *base, const void *data, size_t len, stru
 	}
 	if (r < 0)
 		return r;
-	/* A command that has ended reads no more; its end is told by wait. */
+	/* A command that has ended reads no more; its end is reported by wait. */
 	if (channel->at_end[CHANNEL_OUT] && is_closed(channel))
 		return (ssize_t)len;
 	if (!channel->out)
@@ -821,7 +821,7 @@ static int ssh_libssh2_channel_turn(struct ssh_libssh2 *ssh, struct err *err)
 	if (freed)
 		return r < 0 ? r : 0;
 	ssh->freed = NULL;
-	/* Looking at one flow takes in what has come for all, also for those looked at before. */
+	/* Checking one flow takes in what has come for all, also for those checked before. */
 	if (!err_is_set(&ssh->error))
 		ssh_turn_check(ssh);
 	return r < 0 ? r : 0;

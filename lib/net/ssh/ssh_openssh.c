@@ -49,10 +49,10 @@ struct ssh_openssh {
 	pid_t login_pid; /* 0: none */
 	int64_t login_at_ms;
 	char *login_log;
-	struct openssh_channel *login; /* NULL: the first command's, that nobody has taken yet */
+	struct openssh_channel *login; /* NULL: the first command's, that was not taken yet */
 	struct loop_timer *timer;
 	unsigned n_polls;  /* with the next one; 0: at once */
-	struct err error;  /* of the last login, until it was told */
+	struct err error;  /* of the last login, until it was reported */
 	struct err before; /* why another transport did not log in; or none */
 
 	struct openssh_client {
@@ -180,7 +180,7 @@ static char *escape_tokens(const char *s)
 	return buf_take(&out);
 }
 
-/* The command that ssh itself makes of ProxyJump, with words and patience of its own. */
+/* The command that ssh itself makes of ProxyJump, with messages and a timeout of its own. */
 static char *jump_command(const struct ssh_openssh *ssh, const char *log)
 {
 	const char *jumps = ssh->options.resolved->proxy_jump;
@@ -248,7 +248,7 @@ static void add_start(const struct ssh_openssh *ssh, struct strv *argv)
 	strv_add(argv, ssh->config);
 }
 
-/* The words of one ssh. log: its -E; logs_in: it has no master yet. */
+/* The arguments of one ssh. log: its -E; logs_in: it has no master yet. */
 static void ssh_openssh_argv(const struct ssh_openssh *ssh,
 	const struct ssh_openssh_request *request, const char *log, bool logs_in, struct strv *ret)
 {
@@ -413,7 +413,7 @@ static void openssh_classify_255(struct openssh_channel *self)
 		set_error(self, text.data);
 }
 
-/* An old client tells nothing of exits: only its complaints, if there are any. */
+/* An old client reports no exits: only its complaints, if there are any. */
 static void openssh_classify_255_blind(struct openssh_channel *self)
 {
 	AUTO_BUF struct buf text = {0};
@@ -484,7 +484,7 @@ static bool openssh_channel_check_open(struct openssh_channel *self)
 	return self->is_open;
 }
 
-/* The end of a flow, but of a client that has failed, which it is told in a moment: then that. */
+/* The end of a flow, but of a client that has failed, which is known in a moment: then that. */
 static ssize_t end_of_flow(struct openssh_channel *self, enum channel_flow flow, struct err *err)
 {
 	if (!ssh_openssh_evaluate(self) &&

@@ -436,7 +436,7 @@ static void note_end(struct child_channel *self, int status)
 }
 
 /* There is no descriptor for the end of a process everywhere, and SIGCHLD is not ours. One that has
- * closed its output is about to end, so the first looks are quick. */
+ * closed its output is about to end, so the first polls are quick. */
 static bool channel_poll(struct child_channel *self)
 {
 	int status;

@@ -47,7 +47,7 @@ struct channel_ops {
 	ssize_t (*read)(struct channel *channel, enum channel_flow flow, void *out, size_t len,
 		struct err *err);
 	/* Bytes taken (more than 0), CHANNEL_AGAIN, or a negative code. len is more than 0. What a
-	 * command does not read any more is taken and dropped: how it ended is told by wait. */
+	 * command does not read any more is taken and dropped: how it ended is reported by wait. */
 	ssize_t (*write)(struct channel *channel, const void *data, size_t len, struct err *err);
 	/* Nothing more will be written; what was taken goes first. Does nothing to a terminal: it
 	 * has no end of one direction, there the end of input is a key (VEOF, termios(3)). */
@@ -76,7 +76,7 @@ struct channel_pty {
 };
 
 /* Opens channels on one connection. The channel is there at once and opens when it can: that it
- * could not is told by read, write and wait. command: one line for the login shell there. */
+ * could not is reported by read, write and wait. command: one line for the login shell there. */
 struct channel_opener {
 	struct channel *(*command)(void *ctx, const char *command, const struct channel_pty *pty,
 		const struct channel_events *events);

@@ -594,7 +594,7 @@ static int upgrade_give_up(struct upgrade *up, struct err *error, struct err *er
 }
 
 /*
- * Request and answer
+ * Request and response
  */
 
 static void make_request(struct upgrade *up)

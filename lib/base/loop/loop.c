@@ -369,7 +369,7 @@ static int loop_wait_ms(const struct loop *loop, int64_t now_ms)
 }
 
 /* limit_ms: the longest time expected since the last check; -1: any. */
-static void check_time(struct loop *loop, int limit_ms)
+static void loop_check_time(struct loop *loop, int limit_ms)
 {
 	int64_t now_ms = clock_ms();
 
@@ -383,7 +383,7 @@ static int wait_for_events(struct loop *loop)
 	int limit_ms = loop_wait_ms(loop, clock_ms());
 	int r = poll(loop->polled.v, loop->polled.n, limit_ms) < 0 ? -errno : 0;
 
-	check_time(loop, limit_ms);
+	loop_check_time(loop, limit_ms);
 	return r;
 }
 
@@ -431,7 +431,7 @@ int64_t loop_woke_ms(struct loop *loop)
 {
 	/* The machine may have slept in the middle of a call from here. */
 	if (loop->running && loop->timers.n > 0)
-		check_time(loop, 0);
+		loop_check_time(loop, 0);
 	return loop->woke_ms;
 }
 

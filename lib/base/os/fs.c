@@ -492,7 +492,7 @@ int fs_lock(const char *path, bool exclusive, int64_t timeout_ms, int *ret_fd, s
 }
 
 /* Open for writing if permitted: NFS gives no exclusive lock otherwise. */
-static int open_to_poll(const char *path)
+static int fs_open_for_lock(const char *path)
 {
 	const int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 	int fd = open(path, O_RDWR | flags);
@@ -505,7 +505,7 @@ static int open_to_poll(const char *path)
 int fs_is_locked(const char *path)
 {
 	enum { TRIES = 3 };
-	AUTO_FD int fd = open_to_poll(path);
+	AUTO_FD int fd = fs_open_for_lock(path);
 
 	if (fd < 0)
 		return errno != ENOENT && errno != ENOTDIR;

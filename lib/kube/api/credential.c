@@ -763,7 +763,7 @@ static int credential_read_output(struct output *output)
 	}
 }
 
-static short credential_wants_output(void *ctx)
+static short credential_prepare_output(void *ctx)
 {
 	const struct output *output = ctx;
 
@@ -894,7 +894,7 @@ static int open_output(
 	if (fcntl(output->fd, F_SETFL, O_NONBLOCK) < 0)
 		return err_set_errno(err, E_KUBE_PLUGIN, errno, "cannot prepare a pipe");
 	static const struct loop_fd_ops ops = {
-		.prepare = credential_wants_output, .dispatch = credential_on_output};
+		.prepare = credential_prepare_output, .dispatch = credential_on_output};
 	output->source = loop_add_fd(plugin->options->loop, output->fd, &ops, output);
 	return 0;
 }

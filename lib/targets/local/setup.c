@@ -62,7 +62,7 @@ static int open_beside(int fd, const char *name)
 	return openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-static int setup_visit(struct search *search, int made_fd, int tree_fd, const char *name,
+static int setup_find_entry(struct search *search, int made_fd, int tree_fd, const char *name,
 	const char *path, unsigned depth, struct err *err)
 {
 	AUTO_FREE char *full = *path ? fs_join(path, name) : mem_strdup(name);
@@ -98,7 +98,8 @@ static int find_below(struct search *search, int made_fd, int tree_fd, const cha
 		return fs_error(err, errno, "%s/%s", search->made, path);
 	while (r == 0 && depth < DEPTH_MAX && (entry = readdir(dir)))
 		if (!setup_is_excluded(entry->d_name))
-			r = setup_visit(search, made_fd, tree_fd, entry->d_name, path, depth, err);
+			r = setup_find_entry(
+				search, made_fd, tree_fd, entry->d_name, path, depth, err);
 	return r;
 }
 
@@ -279,7 +280,7 @@ enum {
 	TAIL_BYTES = 4096,
 };
 
-enum phase { PHASE_POLL, PHASE_COPY, PHASE_RUN, PHASE_READY };
+enum phase { PHASE_LOOKUP, PHASE_COPY, PHASE_RUN, PHASE_READY };
 
 struct setup {
 	char *line, *cwd; /* cwd: in the tree */
@@ -351,7 +352,7 @@ static void let_go(struct setup *setup)
 	drop_copy(setup);
 	setup_close_fd(&setup->log_fd);
 	setup_close_fd(&setup->lock_fd);
-	setup->phase = PHASE_POLL;
+	setup->phase = PHASE_LOOKUP;
 }
 
 void setup_free(struct setup *setup)
@@ -508,7 +509,7 @@ static int take_over(struct setup *setup, struct err *err)
 	return r;
 }
 
-static int local_setup_poll(struct setup *setup, struct err *err)
+static int setup_lookup(struct setup *setup, struct err *err)
 {
 	int r = fs_mkdirs(setup->dir, 0700, err);
 
@@ -557,8 +558,8 @@ int setup_poll(struct setup *setup, enum setup_state *ret, struct err *err)
 
 	setup->why = "";
 	setup->wait_ms = 0;
-	if (setup->phase == PHASE_POLL)
-		r = local_setup_poll(setup, err);
+	if (setup->phase == PHASE_LOOKUP)
+		r = setup_lookup(setup, err);
 	else if (setup->phase == PHASE_COPY)
 		r = go_on_copying(setup, err);
 	if (r < 0)

@@ -205,7 +205,7 @@ void sup_observe_end(struct supervisor *sup)
 }
 
 /* Send one of the orders of supervisor.h; the reply comes by the loop. */
-static int sup_query_worker(struct supervisor *sup, char order, struct err *err)
+static int sup_order_worker(struct supervisor *sup, char order, struct err *err)
 {
 	sup->worker_order = order;
 	if (sup->worker_source && write(sup->worker_fd, &order, 1) == 1)
@@ -220,7 +220,7 @@ static int sup_query_worker(struct supervisor *sup, char order, struct err *err)
 
 enum {
 	GPUS_POLL_MS = 1000,
-	QUERY_AGAIN_MS = 2000, /* between two questions to the tools */
+	TOOLS_EVERY_MS = 2000, /* between two questions to the tools */
 	GPUS_JSON_MAX = 64 << 10,
 };
 
@@ -228,7 +228,7 @@ struct supervisor_gpus {
 	struct gpu_list list; /* as of the last response */
 	struct gpu_claim *claim;
 	int64_t requested_ms; /* clock_ms() */
-	bool querying;
+	bool is_requested;
 	bool quiet; /* the queue has called and is not to call again before the timer */
 	struct loop_fd *source;
 	struct loop_timer *timer;
@@ -439,7 +439,7 @@ static int sup_fork_program(struct supervisor *sup, struct program *ret, struct 
 	return program_fork(&spec, ret, err);
 }
 
-void sup_query_spare(struct supervisor *sup)
+void sup_order_spare(struct supervisor *sup)
 {
 	if (!sup->wants_spare)
 		return;
@@ -453,7 +453,7 @@ static int sup_on_spare_due(void *ctx, struct err *err)
 	struct supervisor *sup = ctx;
 
 	(void)err;
-	sup_query_spare(sup);
+	sup_order_spare(sup);
 	return 0;
 }
 
@@ -488,7 +488,7 @@ static void sup_start_program(struct supervisor *sup)
 	sup_observe_begin(sup);
 	sup->wants_spare = sup->job->spares != NULL;
 	loop_add_timer(sup->loop, clock_ms() + SPARE_MS, sup_on_spare_due, sup);
-	sup_poll_for_cancel(sup);
+	sup_check_cancel(sup);
 }
 
 /*
@@ -518,19 +518,19 @@ static void sup_gpus_fail(struct supervisor *sup, const struct err *err)
 	sup_gpus_go_without(sup);
 }
 
-static void sup_gpus_query(struct supervisor *sup)
+static void sup_gpus_request(struct supervisor *sup)
 {
 	AUTO_ERR struct err err = {0};
 
-	sup->gpus->querying = true;
+	sup->gpus->is_requested = true;
 	sup->gpus->requested_ms = clock_ms();
-	if (sup_query_worker(sup, WORKER_GPUS, &err) < 0)
+	if (sup_order_worker(sup, WORKER_GPUS, &err) < 0)
 		sup_gpus_fail(sup, &err);
 }
 
 static int sup_gpus_on_timer(void *ctx, struct err *err);
 
-static void sup_gpus_visit(struct supervisor *sup, int64_t at_ms)
+static void sup_gpus_set_timer(struct supervisor *sup, int64_t at_ms)
 {
 	loop_remove_timer(sup->loop, sup->gpus->timer);
 	sup->gpus->timer = loop_add_timer(sup->loop, at_ms, sup_gpus_on_timer, sup);
@@ -542,7 +542,7 @@ static void sup_gpus_wait(struct supervisor *sup)
 
 	gpus->quiet = false;
 	sup_wait_as(sup, RUN_QUEUED, gpu_claim_why(gpus->claim));
-	sup_gpus_visit(sup, clock_ms() + GPUS_POLL_MS);
+	sup_gpus_set_timer(sup, clock_ms() + GPUS_POLL_MS);
 }
 
 /* Call with fresh output of the tools: old output may call a GPU free that is used by now. */
@@ -567,13 +567,13 @@ static void sup_gpus_try(struct supervisor *sup)
 }
 
 /* Run the tools only when their output could matter; at once when a GPU was given back. */
-static void sup_gpus_poll(struct supervisor *sup, bool given_back)
+static void sup_gpus_refresh(struct supervisor *sup, bool given_back)
 {
 	struct supervisor_gpus *gpus = sup->gpus;
 	AUTO_ERR struct err failure = {0};
-	int64_t again_ms = given_back ? 0 : gpus->requested_ms + QUERY_AGAIN_MS;
+	int64_t again_ms = given_back ? 0 : gpus->requested_ms + TOOLS_EVERY_MS;
 
-	if (gpus->querying)
+	if (gpus->is_requested)
 		return;
 	int r = gpu_claim_ready(gpus->claim, &gpus->list, &failure);
 	if (r < 0)
@@ -581,9 +581,9 @@ static void sup_gpus_poll(struct supervisor *sup, bool given_back)
 	else if (r == 0)
 		sup_gpus_wait(sup);
 	else if (clock_ms() >= again_ms)
-		sup_gpus_query(sup);
+		sup_gpus_request(sup);
 	else
-		sup_gpus_visit(sup, again_ms);
+		sup_gpus_set_timer(sup, again_ms);
 }
 
 static int sup_gpus_on_timer(void *ctx, struct err *err)
@@ -594,11 +594,11 @@ static int sup_gpus_on_timer(void *ctx, struct err *err)
 	if (sup->phase != PHASE_GPUS)
 		return 0;
 	sup->gpus->timer = NULL;
-	sup_gpus_poll(sup, false);
+	sup_gpus_refresh(sup, false);
 	return 0;
 }
 
-static short sup_gpus_want_call(void *ctx)
+static short sup_gpus_prepare(void *ctx)
 {
 	const struct supervisor *sup = ctx;
 
@@ -614,13 +614,13 @@ static int sup_gpus_on_call(void *ctx, short revents, struct err *err)
 	if (sup->phase != PHASE_GPUS)
 		return 0;
 	sup->gpus->quiet = true;
-	sup_gpus_poll(sup, true);
+	sup_gpus_refresh(sup, true);
 	return 0;
 }
 
 static int sup_gpus_enter(struct supervisor *sup, struct err *err)
 {
-	static const struct loop_fd_ops ops = {sup_gpus_want_call, sup_gpus_on_call};
+	static const struct loop_fd_ops ops = {sup_gpus_prepare, sup_gpus_on_call};
 	struct supervisor_gpus *gpus = sup->gpus;
 	const struct runtime *runtime = &sup->job->runtime;
 	struct gpu_claim_spec spec = {
@@ -644,7 +644,7 @@ static void sup_gpus_answered(
 {
 	struct supervisor_gpus *gpus = sup->gpus;
 
-	gpus->querying = false;
+	gpus->is_requested = false;
 	if (r == 0)
 		r = gpu_list_from_json(json_get(result, "gpus"), &gpus->list, err);
 	if (r == 0 && gpus->list.n == 0 && sup->job->runtime.gpus == RUNTIME_GPUS_AUTO) {
@@ -667,7 +667,7 @@ static void sup_gpus_begin(struct supervisor *sup)
 	}
 	sup->phase = PHASE_GPUS;
 	sup->gpus = mem_alloc(1, sizeof(*sup->gpus));
-	sup_gpus_query(sup);
+	sup_gpus_request(sup);
 }
 
 /*
@@ -679,7 +679,7 @@ enum { LOG_TAIL_MAX = 64 << 10 };
 
 static int sup_setup_on_timer(void *ctx, struct err *err);
 
-static void sup_setup_visit(struct supervisor *sup, int64_t at_ms)
+static void sup_setup_set_timer(struct supervisor *sup, int64_t at_ms)
 {
 	loop_remove_timer(sup->loop, sup->setup_timer);
 	sup->setup_timer = loop_add_timer(sup->loop, at_ms, sup_setup_on_timer, sup);
@@ -739,7 +739,7 @@ static void sup_setup_run(struct supervisor *sup)
 	if (errnum)
 		sup_note(sup, "setup: %s", strerror(errnum));
 	sup_check_family(sup);
-	sup_poll_for_cancel(sup);
+	sup_check_cancel(sup);
 }
 
 static void sup_setup_copy_tail(struct supervisor *sup, const char *path)
@@ -832,7 +832,7 @@ static int sup_setup_on_timer(void *ctx, struct err *err)
 		sup_setup_run(sup);
 	} else {
 		sup_wait_as(sup, RUN_STARTING, setup_why(sup->setup));
-		sup_setup_visit(sup, clock_ms() + setup_wait_ms(sup->setup));
+		sup_setup_set_timer(sup, clock_ms() + setup_wait_ms(sup->setup));
 	}
 	return 0;
 }
@@ -847,7 +847,7 @@ static void sup_setup_begin(struct supervisor *sup)
 	else if (!sup->setup)
 		sup_gpus_begin(sup);
 	else
-		sup_setup_visit(sup, clock_ms());
+		sup_setup_set_timer(sup, clock_ms());
 }
 
 /*
@@ -889,11 +889,11 @@ static int sup_on_wake(void *ctx, int sig, struct err *err)
 {
 	(void)sig;
 	(void)err;
-	sup_poll_for_cancel(ctx);
+	sup_check_cancel(ctx);
 	return 0;
 }
 
-static short sup_want_input(void *ctx)
+static short sup_prepare_input(void *ctx)
 {
 	(void)ctx;
 	return POLLIN;
@@ -906,7 +906,7 @@ static int sup_on_dir(void *ctx, short revents, struct err *err)
 	(void)revents;
 	(void)err;
 	os_watch_drain(sup->dir_watch);
-	sup_poll_for_cancel(sup);
+	sup_check_cancel(sup);
 	return 0;
 }
 
@@ -963,7 +963,7 @@ static int sup_on_tick(void *ctx, struct err *err)
 	bool watched = sup->dir_watch >= 0 && sup->log_watch >= 0 && !sup->adopted;
 
 	(void)err;
-	sup_poll_for_cancel(sup);
+	sup_check_cancel(sup);
 	sup_mark_log(sup);
 	if (sup->adopted && !attempt_process_alive(&sup->state.program))
 		sup_program_ended(sup);
@@ -980,8 +980,8 @@ static int sup_on_tick(void *ctx, struct err *err)
 static int sup_add_sources(struct supervisor *sup, struct err *err)
 {
 	static const struct loop_fd_ops log_ops = {want_log, supervisor_on_log};
-	static const struct loop_fd_ops dir_ops = {sup_want_input, sup_on_dir};
-	static const struct loop_fd_ops worker_ops = {sup_want_input, sup_on_worker};
+	static const struct loop_fd_ops dir_ops = {sup_prepare_input, sup_on_dir};
+	static const struct loop_fd_ops worker_ops = {sup_prepare_input, sup_on_worker};
 
 	int r = loop_add_signal(sup->loop, SIGCHLD, sup_on_child, sup, err);
 	if (r == 0)
@@ -1032,7 +1032,7 @@ static void sup_begin(struct supervisor *sup)
 		return;
 	}
 	AUTO_ERR struct err err = {0};
-	if (sup_query_worker(sup, WORKER_TREE, &err) < 0)
+	if (sup_order_worker(sup, WORKER_TREE, &err) < 0)
 		sup_start_failed(sup, &err);
 }
 

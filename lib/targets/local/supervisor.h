@@ -106,7 +106,7 @@ void sup_note(struct supervisor *sup, const char *fmt, ...) ERR_PRINTF(2, 3);
 void sup_mark_log(struct supervisor *sup);
 /* Order a tree made ahead, once, when the program has begun: a moment later or behind its end, so
  * that neither waits for the disk. */
-void sup_query_spare(struct supervisor *sup);
+void sup_order_spare(struct supervisor *sup);
 /* The line of the setup and what it has left behind are gone. */
 void sup_setup_over(struct supervisor *sup);
 /* Take a last sample; the observations become a part of the end. */
@@ -114,7 +114,7 @@ void sup_observe_end(struct supervisor *sup);
 
 /* supervisor_end.c */
 
-void sup_poll_for_cancel(struct supervisor *sup);
+void sup_check_cancel(struct supervisor *sup);
 void sup_set_limit(struct supervisor *sup);
 /* The child is gone; what it has left behind follows. */
 void sup_setup_ended(struct supervisor *sup);

@@ -324,7 +324,7 @@ static void local_start_answered(struct start *start)
 	target_call_end(start->call, r, &err);
 }
 
-static short local_start_want(void *ctx)
+static short local_start_prepare(void *ctx)
 {
 	(void)ctx;
 	return POLLIN;
@@ -348,7 +348,7 @@ static int local_start_on_response(void *ctx, short revents, struct err *err)
 
 static int local_start_begin(struct start *start, struct err *err)
 {
-	static const struct loop_fd_ops ops = {local_start_want, local_start_on_response};
+	static const struct loop_fd_ops ops = {local_start_prepare, local_start_on_response};
 	int r = local_start(
 		start->local, &start->place, &start->env, start->scope, &start->fd, err);
 

@@ -117,7 +117,7 @@ static enum ssh_waited ssh_wait_fd(const struct ssh_wait *wait, int fd, short ev
 	return ssh_wait_fds(wait, &one, 1, wait->deadline_ms);
 }
 
-/* The next address is tried beside those that have not answered yet (RFC 8305, section 5). */
+/* The next address is tried beside those that have not responded yet (RFC 8305, section 5). */
 enum { AT_ONCE_MAX = 8, NEXT_AFTER_MS = 250 };
 
 struct dial {
@@ -291,7 +291,7 @@ static int ssh_dial(const char *host, uint16_t port, int family, int64_t dead_ms
 }
 
 /*
- * Memory. What a packet said is looked at when libssh2 gives it back, because it does not tell an
+ * Memory. What a packet said is read when libssh2 gives it back, because it does not tell an
  * exit status of 0 from none. Blocks are malloc's as they are: libssh2 1.11.1 gives some of the
  * public keys it reads to free(3) itself.
  */
@@ -393,7 +393,7 @@ static ssize_t agent_transfer(
 		else if (ssh_wait_fd(&wait, fd, in ? POLLIN : POLLOUT) != SSH_WAIT_READY)
 			r = -ETIMEDOUT;
 	}
-	/* A person may have confirmed a signature, or not: then other keys are tried. */
+	/* The user may have confirmed a signature, or not: then other keys are tried. */
 	ssh->wait.deadline_ms += clock_ms() - began_ms;
 	return r;
 }
@@ -815,7 +815,7 @@ static int ssh_libssh2_work(struct ssh_libssh2 *ssh, struct err *err)
 }
 
 /*
- * A copy of what is asked for
+ * A copy of the login
  */
 
 static const char *const *copy_list(const char *const *list)
@@ -951,7 +951,7 @@ int ssh_libssh2_prompt(struct ssh_libssh2 *ssh, const char *question, bool secre
 
 	if (!ssh->events.prompt)
 		return 0;
-	int r = task_ask(ssh->task, put_question, &requested, err);
+	int r = task_request(ssh->task, put_question, &requested, err);
 	ssh->wait.deadline_ms += clock_ms() - began;
 	return r < 0 ? r : requested.answered;
 }
@@ -1006,7 +1006,7 @@ static int ssh_libssh2_work_done(void *ctx, int r, struct err *error, struct err
 		ssh_turn_begin(ssh);
 	else if (ssh->end == SSH_LIBSSH2_READY)
 		ssh->end = SSH_LIBSSH2_FAILED;
-	/* The error of a fallback is for where there is nobody to fall back on. */
+	/* The error of a fallback is for where there is no client to fall back on. */
 	return ssh->events.done(ssh->events.ctx, ssh->end, ssh->why.data, error, err);
 }
 

@@ -194,8 +194,8 @@ static int helper_ended(
 	return 0;
 }
 
-/* Whether somebody is asked now; else the login that the file has besides counts. */
-static bool query_helper(struct credential_lookup *lookup, const struct step *step)
+/* Whether a helper runs now; else the login that the file has besides counts. */
+static bool credentials_start_helper(struct credential_lookup *lookup, const struct step *step)
 {
 	AUTO_FREE char *name = mem_printf("docker-credential-%s", step->helper);
 	const char *const *env = (const char *const *)lookup->helper_env.v;
@@ -223,7 +223,7 @@ static void credentials_go_on(struct credential_lookup *lookup)
 	for (; lookup->at < lookup->steps.n; lookup->at++) {
 		struct step *step = &lookup->steps.v[lookup->at];
 
-		if (step->helper && query_helper(lookup, step))
+		if (step->helper && credentials_start_helper(lookup, step))
 			return;
 		if (credential_is_there(&step->login)) {
 			take_login(lookup, &step->login);
@@ -940,7 +940,7 @@ static int credentials_poll(void *ctx, struct err *err)
 	return 0;
 }
 
-static short credentials_wants_output(void *ctx)
+static short credentials_prepare_output(void *ctx)
 {
 	const struct helper *helper = ctx;
 
@@ -1033,7 +1033,7 @@ int helper_start(struct loop *loop, const struct helper_spec *spec, helper_end_f
 		return r;
 	}
 	static const struct loop_fd_ops ops = {
-		.prepare = credentials_wants_output, .dispatch = credentials_on_output};
+		.prepare = credentials_prepare_output, .dispatch = credentials_on_output};
 	helper->source = loop_add_fd(loop, helper->fd, &ops, helper);
 	credentials_poll_later(helper);
 	*ret = helper;

@@ -438,7 +438,7 @@ static bool is_registry(const struct http_response *response)
 	       field_find(&response->headers, "docker-distribution-api-version");
 }
 
-static int registry_probe_answered(void *ctx, struct http_response *response, struct err *err)
+static int registry_probe_on_response(void *ctx, struct http_response *response, struct err *err)
 {
 	struct registry_probe *probe = ctx;
 	AUTO_ERR struct err error = {0};
@@ -471,7 +471,7 @@ static struct registry_probe *registry_probe_start(
 		.url = &url,
 		.max_body = HTTP_ERROR_BODY_MAX,
 		.deadline_ms = end_ms < registry->deadline_ms ? end_ms : registry->deadline_ms,
-		.done = registry_probe_answered,
+		.done = registry_probe_on_response,
 		.ctx = probe,
 	};
 	probe->call = http_start(registry->http, &request);
@@ -524,14 +524,6 @@ static void registry_authorize(struct registry_call *call);
  * The end
  */
 
-static void free_response(struct http_response *response)
-{
-	strv_done(&response->headers);
-	buf_done(&response->body);
-	url_done(&response->url);
-	*response = (struct http_response){0};
-}
-
 static void registry_stop(struct registry_call *call)
 {
 	struct loop *loop = call->registry->loop;
@@ -557,7 +549,7 @@ static void registry_free_call(struct registry_call *call)
 	strv_done(&call->headers);
 	err_done(&call->cause);
 	err_done(&call->error);
-	free_response(&call->kept);
+	http_response_done(&call->kept);
 	free(call);
 }
 
@@ -641,7 +633,8 @@ static int registry_timer_due(void *ctx, struct err *err)
  * Failures
  */
 
-static struct registry_requested requested(const struct registry_call *call, const struct url *from)
+static struct registry_requested registry_requested_of(
+	const struct registry_call *call, const struct url *from)
 {
 	return (struct registry_requested){
 		.host = call->registry->host,
@@ -656,7 +649,7 @@ static struct registry_requested requested(const struct registry_call *call, con
 int registry_call_error(
 	const struct registry_call *call, const struct http_response *response, struct err *err)
 {
-	const struct registry_requested what = requested(call, &response->url);
+	const struct registry_requested what = registry_requested_of(call, &response->url);
 
 	return registry_refusal(&what, response, err);
 }
@@ -943,7 +936,7 @@ static int on_status(struct registry_call *call, struct http_response *response,
 	return registry_again(call, response, INT64_MAX, err);
 }
 
-static int registry_call_answered(void *ctx, struct http_response *response, struct err *err)
+static int registry_call_on_response(void *ctx, struct http_response *response, struct err *err)
 {
 	struct registry_call *call = ctx;
 	struct registry *registry = call->registry;
@@ -1008,7 +1001,7 @@ static struct http_request request_to(
 		.tls = &registry->tls,
 		.zone = registry->answered ? registry->zone : ADDRESS_PUBLIC,
 		.idle_ms = registry->idle_ms,
-		.done = registry_call_answered,
+		.done = registry_call_on_response,
 	};
 }
 
@@ -1130,7 +1123,7 @@ static void no_login(struct registry_call *call, struct err *error)
 	const struct err *words = &call->cause;
 
 	if (error->id != E_REGISTRY_AUTH && error->id != E_REGISTRY_DENIED)
-		free_response(&call->kept);
+		http_response_done(&call->kept);
 	else if (words->n_evidence > 0)
 		err_evidence(error, "%s", words->evidence[0]);
 	err_move(&call->error, error);
@@ -1151,7 +1144,7 @@ static int registry_on_ready(void *ctx, const char *authorization, unsigned gene
 		no_login(call, error);
 		return 0;
 	}
-	free_response(&call->kept);
+	http_response_done(&call->kept);
 	if (call->cause.id == E_REGISTRY_AUTH || call->cause.id == E_REGISTRY_DENIED)
 		err_clear(&call->cause);
 	call->generation = generation;

@@ -17,7 +17,7 @@ struct registry_sink_options {
 	struct task **task; /* that will use it: set before it does */
 	struct registry *registry;
 	struct uploads *uploads;
-	struct registry_cache *memory;
+	struct registry_cache *cache;
 	int stage_dir_fd; /* for layers that are being made; stays the caller's */
 	/* Called by the work before each manifest, while blobs still travel; negative: it is not
 	 * put. NULL: nobody is asked. */

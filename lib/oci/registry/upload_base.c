@@ -96,7 +96,7 @@ static int one_byte(void *ctx, const void *data, size_t len, struct err *err)
 }
 
 /* repo: NULL: the registry's. */
-static void query_one_byte(struct upload_job *job, struct registry *registry, const char *repo,
+static void upload_base_probe(struct upload_job *job, struct registry *registry, const char *repo,
 	const char *what, registry_done_fn *done)
 {
 	static const char *const range[] = {"Range: bytes=0-0"};
@@ -154,7 +154,7 @@ static int upload_base_checked(
 	if (options->copies)
 		return upload_copy(job, err);
 	if (options->mount_from) {
-		query_one_byte(job, upload_base_registry(job->uploads), options->mount_from,
+		upload_base_probe(job, upload_base_registry(job->uploads), options->mount_from,
 			"looking for a base layer", checked_source);
 		return 0;
 	}
@@ -164,7 +164,7 @@ static int upload_base_checked(
 /* HEAD is not enough: a registry with a cache of descriptors says yes when the bytes are gone. */
 static int check_there(struct upload_job *job)
 {
-	query_one_byte(job, job->uploads->options.registry, NULL, "looking for a base layer",
+	upload_base_probe(job, job->uploads->options.registry, NULL, "looking for a base layer",
 		upload_base_checked);
 	return 0;
 }
@@ -262,9 +262,9 @@ static int proof_tick(void *ctx, struct err *err)
 
 	job->timer = NULL;
 	if (job->tries++ == TICKS) {
-		struct registry_cache *memory = job->uploads->options.memory;
-		memory->mute_ms = clock_wall_ms();
-		memory->changed = true;
+		struct registry_cache *cache = job->uploads->options.cache;
+		cache->mute_ms = clock_wall_ms();
+		cache->changed = true;
 		log_note("%s: nobody tells within %d ms whether it is there", job->blob.digest,
 			UPLOAD_PROOF_MS);
 		return upload_unknown(job, err);
@@ -276,7 +276,7 @@ static int proof_tick(void *ctx, struct err *err)
 
 int upload_proof(struct upload_job *job, struct err *err)
 {
-	query_one_byte(job, job->uploads->options.registry, NULL, "looking for a layer", proved);
+	upload_base_probe(job, job->uploads->options.registry, NULL, "looking for a layer", proved);
 	return proof_tick(job, err);
 }
 

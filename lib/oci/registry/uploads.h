@@ -39,7 +39,7 @@ enum {
 struct uploads_options {
 	struct loop *loop;
 	struct registry *registry; /* where they go */
-	struct registry_cache *memory;
+	struct registry_cache *cache;
 	/* The repository of the same registry that bases are mounted from, or NULL. */
 	const char *mount_from;
 	/* The registry to read bases from that are not mounted; NULL: `registry`, from

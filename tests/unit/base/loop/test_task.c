@@ -91,7 +91,7 @@ static int query_often(struct task *task, void *ctx, struct err *err)
 
 	for (int i = 1; i <= QUERIES; i++) {
 		runtime->sum++;
-		if (task_ask(task, on_query, runtime, err) != i)
+		if (task_request(task, on_query, runtime, err) != i)
 			return -1;
 	}
 	task_post(task, on_post, runtime);
@@ -112,7 +112,7 @@ static void test_queries_are_answered_one_by_one(void **state)
 
 static int query_once(struct task *task, void *ctx, struct err *err)
 {
-	return task_ask(task, on_query, ctx, err);
+	return task_request(task, on_query, ctx, err);
 }
 
 static void test_an_response_may_come_later(void **state)
@@ -136,10 +136,10 @@ static void test_a_refusal_reaches_the_end(void **state)
 
 static int query_twice(struct task *task, void *ctx, struct err *err)
 {
-	int first = task_ask(task, on_query, ctx, err);
+	int first = task_request(task, on_query, ctx, err);
 
 	err_clear(err);
-	int second = task_ask(task, on_query, ctx, err);
+	int second = task_request(task, on_query, ctx, err);
 	return first == -ERR_CANCELED ? second : 1;
 }
 

@@ -52,7 +52,7 @@ static int first_cluster(struct session *session, struct strv *ret, struct err *
 	return r;
 }
 
-/* The one item of list, asked as far as it answers. */
+/* The one item of list, queried as far as it responds. */
 static int init_rbac_find_cluster(
 	struct app *app, const char *target, struct target_list *list, struct err *err)
 {

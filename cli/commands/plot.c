@@ -23,7 +23,7 @@ enum {
 	HEIGHT_READABLE = 4, /* several charts are not made lower to be seen together */
 	TEXT_MAX = 64 << 20,
 	POLL_MS = 1000,
-	REFRESH_EVERY = 5, /* looks */
+	REFRESH_EVERY = 5, /* polls */
 	FLUSH_S = 120,     /* of torch's SummaryWriter */
 	EXIT_INTERRUPTED = 130,
 	CHART_LINES =
@@ -213,7 +213,7 @@ static void note_excluded(
 			more_charts);
 }
 
-/* "" where nobody waits for more. */
+/* "" where no more is waited for. */
 static void age_text(const struct plot *plot, char out[static 96])
 {
 	double newest_s = (double)NAN;

@@ -83,7 +83,7 @@ struct view {
 	struct columns columns, sort; /* sort: one or none */
 	struct columns with_metric;   /* instead of columns where it fits; or none */
 	bool descending;
-	bool with_values, with_files; /* of programs, what their files tell: they are shown */
+	bool with_values, with_files; /* of programs, what their files have: they are shown */
 };
 
 static void ps_view_done(struct view *view)
@@ -226,7 +226,7 @@ static size_t cut_rows(const struct app *app, const struct view *view, struct ru
 	return before - runs->n;
 }
 
-/* Targets that know no more than the store are not asked. */
+/* Targets that know no more than the store are not queried. */
 static int find_again(struct session *session, const struct view *view, struct err *err)
 {
 	AUTO_ERR struct err error = {0};
@@ -243,7 +243,7 @@ static bool ps_is_here(const struct run *run)
 }
 
 /* Refresh states, then what is shown: values of running programs elsewhere, and parameters and
- * results written by those and by runs that ended since the last look from here. */
+ * results written by those and by runs that ended since the last refresh from here. */
 static int ps_poll(
 	struct session *session, const struct view *view, struct run_list *runs, struct err *err)
 {
@@ -268,7 +268,7 @@ static int ps_poll(
 			*vec_push(&requested) = *run;
 	vec_done(&running);
 	left_ms = end_ms - clock_ms();
-	/* Many runs that ended since the last look would take requests of their own each. */
+	/* Many runs that ended since the last refresh would take requests of their own each. */
 	if (requested.n <= ENDED_MAX)
 		runs_results(session, &requested, true,
 			left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);

@@ -306,7 +306,7 @@ static void plot_sources_find_dirs(struct plot_sources *sources)
 	}
 }
 
-/* Each run was asked once: those that could not be. What was brought before can be drawn. */
+/* Each run was polled once: those that could not be. What was brought before can be drawn. */
 static int check_mirror(const struct plot_sources *sources, struct app *app, struct err *err)
 {
 	size_t n_failed = 0;

@@ -37,16 +37,16 @@ struct plot_sources {
 
 /* Words are runs and directories (a word with a slash, or one that is no run); none: the newest
  * run. Event files of runs that are elsewhere are brought here (mirror.h): blocks until each
- * run has been asked once. One of several that cannot be asked is warned of; with patient
+ * run has been polled once. One of several that cannot be polled is warned of; with patient
  * (--watch) it is no failure either way: see plot_sources_error. */
 int plot_sources_open(struct plot_sources *sources, struct app *app, const struct strv *words,
 	bool patient, struct err *err);
-/* Why a run could not be asked when that was tried last, and *ret_name, which one; NULL: all
+/* Why a run could not be polled when that was tried last, and *ret_name, which one; NULL: all
  * could. */
 const struct err *plot_sources_error(const struct plot_sources *sources, const char **ret_name);
 /* Read new data. */
 int plot_sources_poll(struct plot_sources *sources, bool *ret_new, struct err *err);
-/* How runs go on now: states are asked for again. */
+/* How runs go on now: states are refreshed. */
 void plot_sources_refresh(struct plot_sources *sources, struct app *app);
 /* Whether a run among them has not ended. */
 bool plot_sources_go_on(const struct plot_sources *sources);

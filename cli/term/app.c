@@ -554,8 +554,8 @@ int app_main(int argc, char **argv)
 	return status == 0 && app.out_lost ? 1 : status;
 }
 
-/* A signal between the look at app_interrupted and read would leave it waiting: it comes through in
- * pselect only. */
+/* A signal between the check of app_interrupted and read would leave it waiting: it comes through
+ * in pselect only. */
 static int wait_key(struct err *err)
 {
 	sigset_t stops, before;

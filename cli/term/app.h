@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The process: what was asked for on the command line as a whole, the session, and the two streams.
+ * The process: the options of every command, the session, and the two streams.
  * stdout carries data only; everything else goes to stderr (cli.md, "Rules for every command").
  */
 #ifndef DLRUN_CLI_TERM_APP_H
@@ -34,7 +34,7 @@ struct app {
 	char *cwd, *shell_dir, *self; /* for the session; shell_dir: NULL without -C */
 	const struct cmd *cmd;
 	char *const *typed;        /* the arguments of dlrun, NULL-ended */
-	size_t n_before;           /* of them in front of the command's own */
+	size_t n_before;           /* of them before the command's own */
 	size_t words_ahead;        /* of `--` in the command's words; SIZE_MAX: there is none */
 	bool out_tty, err_tty;     /* the streams are terminals */
 	bool out_color, err_color; /* colours may be used */
@@ -85,7 +85,7 @@ void app_note_interrupted(struct app *app, const char *fmt, ...) ERR_PRINTF(2, 3
  * before. */
 void app_phase(struct app *app, const char *label, const char *fmt, ...) ERR_PRINTF(3, 4);
 
-/* Set when SIGINT or SIGTERM came after app_catch_signals; looked at by waits. A second one ends
+/* Set when SIGINT or SIGTERM came after app_catch_signals; checked by waits. A second one ends
  * the process. */
 extern volatile int app_interrupted;
 void app_catch_signals(void);

@@ -464,7 +464,7 @@ enum form {
 	LINE,    /* a line of a shell: the command */
 	TORCH,   /* an option of torchrun */
 	ACCEL,   /* an option of accelerate */
-	DROP,    /* said only */
+	DROP,    /* reported only */
 	DROP_SWITCH,
 };
 
@@ -568,8 +568,8 @@ int opt_refuse_volume(const char *volume, struct err *err)
 
 /* A line while it is made. */
 struct line {
-	struct buf options, httpd; /* front: of the program's words */
-	const char *launcher;      /* that front belongs to */
+	struct buf options, prefix; /* prefix: before the words of the program */
+	const char *launcher;       /* that prefix belongs to */
 	size_t n_others;
 	struct err *err;
 };
@@ -577,7 +577,7 @@ struct line {
 static void opt_others_line_done(struct line *line)
 {
 	buf_done(&line->options);
-	buf_done(&line->httpd);
+	buf_done(&line->prefix);
 }
 
 static void opt_others_add_word(struct buf *out, const char *option, const char *value)
@@ -677,14 +677,14 @@ static void add_restart(struct buf *out, const char *option, const char *value)
 		out, option, colon && opt_others_is_number(colon + 1) ? colon + 1 : "3");
 }
 
-static void opt_others_add_httpd(
+static void opt_others_add_prefix(
 	struct line *line, const char *launcher, const char *word, const char *value)
 {
 	line->launcher = launcher;
-	buf_addf(&line->httpd, " %s", word);
+	buf_addf(&line->prefix, " %s", word);
 	if (value) {
-		buf_addc(&line->httpd, '=');
-		str_shell_quote(&line->httpd, value);
+		buf_addc(&line->prefix, '=');
+		str_shell_quote(&line->prefix, value);
 	}
 }
 
@@ -725,14 +725,14 @@ static void opt_others_add_value(
 			out, opt_others_is_number(value) ? row->ours : "--queue", value);
 		break;
 	case LINE:
-		buf_adds(&line->httpd, " sh -c ");
-		str_shell_quote(&line->httpd, value);
+		buf_adds(&line->prefix, " sh -c ");
+		str_shell_quote(&line->prefix, value);
 		break;
 	case TORCH:
-		opt_others_add_httpd(line, "torchrun", name, value);
+		opt_others_add_prefix(line, "torchrun", name, value);
 		break;
 	case ACCEL:
-		opt_others_add_httpd(line, "accelerate launch", name, value);
+		opt_others_add_prefix(line, "accelerate launch", name, value);
 		break;
 	case DROP:
 		err_evidence(line->err, "%s: %s", name, row->ours);
@@ -816,7 +816,7 @@ static char *finish_line(const struct line *line, const char *command, char *con
 
 	buf_init(&all, LINE_MAX_BYTES);
 	buf_addf(&all, "%s%s", command, line->options.data);
-	if (*rest || line->httpd.len)
+	if (*rest || line->prefix.len)
 		buf_adds(&all, " --");
 	/* The launcher starts the interpreter itself. */
 	if (line->launcher) {
@@ -825,7 +825,7 @@ static char *finish_line(const struct line *line, const char *command, char *con
 					str_eq(*rest, "accelerate") || str_eq(*rest, "launch")))
 			rest++;
 	}
-	buf_adds(&all, line->httpd.data);
+	buf_adds(&all, line->prefix.data);
 	for (; *rest; rest++) {
 		buf_addc(&all, ' ');
 		str_shell_quote(&all, *rest);
@@ -860,7 +860,7 @@ void opt_hint_others(
 		return;
 	err_set(&notified, err->id, "%s", err->message);
 	buf_init(&line.options, LINE_MAX_BYTES);
-	buf_init(&line.httpd, LINE_MAX_BYTES);
+	buf_init(&line.prefix, LINE_MAX_BYTES);
 	AUTO_FREE char *hint = line_as_ours(&line, request, argv, word);
 	if (!hint || line.n_others == 0)
 		return;

@@ -77,7 +77,7 @@ struct opt_request {
 	void *values, *common_values;
 	bool stop_at_word;   /* the first word ends the options: what follows is a program's */
 	const char *command; /* for messages: "dlrun submit" */
-	/* How many words stand in front of `--`; SIZE_MAX: there is none. NULL: nobody asks. */
+	/* How many words stand in front of `--`; SIZE_MAX: there is none. NULL: not wanted. */
 	size_t *ret_ahead;
 };
 
@@ -122,7 +122,7 @@ bool opt_is_volume(char *const *word);
 int opt_refuse_volume(const char *volume, struct err *err);
 
 /* err is about the option word of argv. If other tools have it, its hint becomes the whole command
- * line with all such options as ours; what has no option here is told as evidence. */
+ * line with all such options as ours; what has no option here is listed as evidence. */
 void opt_hint_others(
 	const struct opt_request *request, char *const *argv, const char *word, struct err *err);
 

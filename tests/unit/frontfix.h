@@ -166,7 +166,7 @@ static inline void says(struct peer *peer, const char *text)
 }
 
 /*
- * The world
+ * The loop and what is on it
  */
 
 static inline int limit_due(void *ctx, struct err *err)

@@ -41,13 +41,7 @@ struct kube_made {
 };
 #define AUTO_KUBE_MADE AUTO(kube_made_done)
 
-/* credential_response.c: engines. */
-
-/* credential_cache.c: as {token, cert_pem, key_pem, expires_ms}. */
-/* The file for this access, or NULL without a cache_dir. The caller frees. */
-char *kube_cache_path(const struct kube_access *access, const struct kube_plugin_options *plugin);
-
-/* credential_exec.c: one run of a plugin. */
+/* A single run of a plugin. */
 struct kube_plugin;
 /* error is set if r < 0. Called from the loop, once, as the last thing. */
 typedef int kube_plugin_fn(
@@ -601,7 +595,7 @@ static int credential_confirm(
 	return 0;
 }
 
-/* credential_pin.c: whether the program may be run; E_KUBE_PLUGIN. */
+/* Whether the program may be run; E_KUBE_PLUGIN. */
 static int kube_plugin_allowed(const struct kube_credential_options *options, struct err *err)
 {
 	const struct kube_access *access = options->access;

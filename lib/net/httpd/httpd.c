@@ -711,7 +711,7 @@ static int64_t httpd_deadline_of(const struct httpd_conn *conn)
 
 static int httpd_timer_due(void *ctx, struct err *err);
 
-/* A timer that is too early is kept: timer_due checks the deadline, and sets it again. */
+/* A timer that is too early is kept: httpd_timer_due checks the deadline, and sets it again. */
 static void httpd_set_timer(struct httpd_conn *conn)
 {
 	int64_t at_ms = httpd_deadline_of(conn);

@@ -32,7 +32,7 @@ struct ssh_openssh_options {
 	const char *const *env;
 	const char *control_dir; /* copied */
 	bool has_terminal, accept_new_host;
-	/* On the loop: what a channel waited for may have come (ssh_openssh_command). */
+	/* On the loop: what a channel waited for may have come (ssh_openssh_open). */
 	int (*changed)(void *ctx, struct err *err);
 	void *ctx;
 };

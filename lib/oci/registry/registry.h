@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Requests to one repository of a registry (OCI distribution-spec 1.1; Docker registry HTTP API
- * V2): login, retries, and answers turned into errors, so that those who push see only successes,
+ * V2): login, retries, and responses turned into errors, so that those who push see only successes,
  * the refusals that they asked to see, and failures worth reporting.
  */
 #ifndef DLRUN_OCI_REGISTRY_REGISTRY_H
@@ -41,14 +41,14 @@ struct registry_options {
 	const char *remembered_challenge; /* auth_options */
 	bool remembered_open;             /* no login was asked for */
 	bool remembered_http;             /* http worked */
-	/* Waits that people should know of: "429 …, waiting 12 s". NULL: nobody. */
+	/* Waits to report: "429 …, waiting 12 s". Or NULL. */
 	void (*note)(void *ctx, const char *text);
 	void *note_ctx;
 };
 
 struct registry;
 /* Starts looking for the login. https, but for hosts of this machine without certificates, which
- * are asked by http first and by https when that is not spoken there (docker's rule; with anything
+ * are tried by http first and by https when that is not spoken there (docker's rule; with anything
  * remembered but http: the other way round), and for insecure ones: https first, then http
  * (remembered_http: the other way round). A server that speaks plain http where https is needed is
  * E_REGISTRY_INSECURE. A client certificate that cannot be read is E_HTTP_CERT.
@@ -93,7 +93,7 @@ enum registry_accept {
 	REGISTRY_NO_LOGIN = 8,  /* 401 and 403 as they are: no other login for this */
 };
 
-/* answer is NULL with error. The error is a whole sentence that names the registry, with evidence
+/* response is NULL with error. The error is a whole sentence that names the registry, with evidence
  * and a hint. */
 typedef int registry_done_fn(
 	void *ctx, struct http_response *response, struct err *error, struct err *err);

@@ -37,8 +37,8 @@ void registry_words(const struct http_response *response, struct err *err);
 bool registry_is_full(const struct http_response *response, const char *repo);
 
 /*
- * Whether a part of an image that a registry has sent is the one that was asked for: an engine on
- * answers. For registry_base.c.
+ * Whether a part of an image that a registry has sent is the one that was requested: an engine on
+ * responses. For registry_base.c.
  */
 
 /* The requested part of an image. */
@@ -54,7 +54,7 @@ struct registry_part {
 int registry_check_bytes(const struct registry_part *part, const struct http_response *response,
 	struct descriptor *got, struct err *err);
 /* The same of a manifest or index, and its media type: that of the response and that in it are the
- * same, and it has no members of the other kind, so that nobody can read it as something else.
+ * same, and it has no members of the other kind, so that no client can read it as something else.
  * E_IMAGE, too. */
 int registry_check_manifest(const struct registry_part *part, const struct http_response *response,
 	struct descriptor *got, struct err *err);

@@ -20,7 +20,7 @@ struct registry_sink_options {
 	struct registry_cache *cache;
 	int stage_dir_fd; /* for layers that are being made; stays the caller's */
 	/* Called by the work before each manifest, while blobs still travel; negative: it is not
-	 * put. NULL: nobody is asked. */
+	 * put. NULL: it is put. */
 	int (*may_commit)(void *ctx, struct err *err);
 	/* Called by the loop when a manifest was accepted, while the work goes on; or NULL. */
 	void (*committed)(void *ctx);

@@ -63,7 +63,7 @@ struct uploads *uploads_new(const struct uploads_options *options);
 /* Gives up what is under way. */
 void uploads_free(struct uploads *uploads);
 
-/* Have n sessions ready or under way that nobody uses yet. Nothing where one POST does. */
+/* Have n sessions ready or under way that no upload uses yet. Nothing where one POST does. */
 void uploads_open_ahead(struct uploads *uploads, size_t n);
 /* Each takes effect once for each digest. */
 void uploads_add_file(struct uploads *uploads, const struct descriptor *blob, int take_fd);
@@ -73,7 +73,7 @@ void uploads_add_base(struct uploads *uploads, const struct descriptor *blob);
 void uploads_prove_old(struct uploads *uploads);
 
 /* Whether the repository has it, as far as is known and trusted; asks for a proof if that is old.
- * done is called at once or from the loop, with 1 or 0, or less than 0 where nobody can tell. */
+ * done is called at once or from the loop, with 1 or 0, or less than 0 where that is not known. */
 typedef void uploads_has_fn(void *ctx, int has);
 void uploads_has(
 	struct uploads *uploads, const struct descriptor *blob, uploads_has_fn *done, void *ctx);

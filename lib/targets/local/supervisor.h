@@ -71,7 +71,7 @@ struct supervisor {
 	bool adopted; /* the program is not our child */
 	pid_t child;  /* the program, or before it the setup */
 	bool reaped;
-	bool wants_spare; /* and has not asked for it yet */
+	bool wants_spare; /* and has not ordered it yet */
 	int wait_status;
 	int64_t ended_ms;
 	double cpu_s;
@@ -79,7 +79,7 @@ struct supervisor {
 	pid_t worker;
 	int worker_fd;
 	struct loop_fd *worker_source;
-	char worker_order; /* not answered yet; 0: none */
+	char worker_order; /* without a reply yet; 0: none */
 	char reply[REPLY_MAX];
 	size_t reply_len;
 	int log_fd, lock_fd, marks_fd, notes_fd;

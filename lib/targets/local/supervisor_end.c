@@ -144,7 +144,7 @@ void sup_finish_as(struct supervisor *sup, enum run_state state, int code, const
 	sup_finish(sup);
 }
 
-/* Whether the last that the log has is text: said by the shell in front of the program. */
+/* Whether the last that the log has is text: printed by the shell in front of the program. */
 static bool log_ends_with(const char *text)
 {
 	AUTO_FD int fd = open(ATTEMPT_LOG, O_RDONLY | O_CLOEXEC);

@@ -190,7 +190,7 @@ enum {
 enum phase {
 	PHASE_OPENING, /* noise, until the first line with MARK */
 	PHASE_SENDING, /* the runner */
-	PHASE_STORED,  /* it is there; the conversation ends */
+	PHASE_STORED,  /* it is there; the connection ends */
 	PHASE_FACTS,
 	PHASE_READY,
 	PHASE_REQUESTED,

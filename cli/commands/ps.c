@@ -21,7 +21,7 @@
 #include "targets/targets.h"
 
 enum {
-	QUERY_MS = 1000,
+	REFRESH_MS = 1000,
 	WATCH_MS = 2000,
 	VALUES_MIN_MS = 100, /* for results and event files, however long the states took */
 	METRICS_MS = 200,    /* of reading event files */
@@ -244,13 +244,13 @@ static bool ps_is_here(const struct run *run)
 
 /* Refresh states, then what is shown: values of running programs elsewhere, and parameters and
  * results written by those and by runs that ended since the last refresh from here. */
-static int ps_poll(
+static int ps_refresh(
 	struct session *session, const struct view *view, struct run_list *runs, struct err *err)
 {
-	int64_t end_ms = clock_deadline(QUERY_MS), left_ms;
+	int64_t end_ms = clock_deadline(REFRESH_MS), left_ms;
 	struct run_list running = {0}, requested = {0};
 
-	if (runs_refresh(session, runs, QUERY_MS, err) < 0)
+	if (runs_refresh(session, runs, REFRESH_MS, err) < 0)
 		return -(int)err->code;
 	vec_foreach (struct run *, run, runs)
 		if (run_state(*run) == RUN_RUNNING)
@@ -298,7 +298,7 @@ static int ps_list(struct app *app, const struct view *view, struct run_list *re
 	if (r == 0 && view->number)
 		keep_newest(view->number, ret);
 	if (r == 0 && !view->offline)
-		r = ps_poll(session, view, ret, err);
+		r = ps_refresh(session, view, ret, err);
 	if (r == 0)
 		metrics_here(session, ret, METRICS_MS);
 	if (r == 0 && view->sort.n)

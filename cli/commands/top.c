@@ -22,10 +22,10 @@
 #include "targets/targets.h"
 
 enum {
-	QUERY_MS = 500,
-	QUERY_ONCE_MS = 3000, /* a login may take its time */
-	RESPONSE_MS = 6000,   /* of machines, and refreshes of runs, when it is printed once */
-	METRICS_MS = 200,     /* of reading event files */
+	REFRESH_MS = 500,
+	REFRESH_ONCE_MS = 3000, /* a login may take its time */
+	RESPONSE_MS = 6000,     /* of machines, and refreshes of runs, when it is printed once */
+	METRICS_MS = 200,       /* of reading event files */
 	DRAW_MS = 1000,
 	DRAW_FAR_MS = 2000,
 	SCREEN_MAX = 1 << 20,
@@ -42,7 +42,7 @@ struct top {
 	const char *word; /* a run, a target, or NULL: every run that has not ended */
 	bool is_target;
 	char *id; /* of the run, once it is found */
-	int64_t query_ms;
+	int64_t refresh_ms;
 	struct live *live;
 };
 
@@ -62,7 +62,7 @@ static bool is_target(struct app *app, const char *word)
 
 static int top_init(struct top *top, struct app *app, const char *word, struct err *err)
 {
-	*top = (struct top){.app = app, .word = word, .query_ms = QUERY_ONCE_MS};
+	*top = (struct top){.app = app, .word = word, .refresh_ms = REFRESH_ONCE_MS};
 	int r = app_session(app, &top->session, err);
 
 	if (r < 0)
@@ -81,7 +81,7 @@ static int list_unfinished(struct top *top, struct run_list *ret, struct err *er
 
 	if (r == 0)
 		r = store_list(store, &filter, ret, err);
-	return r < 0 ? r : runs_refresh(top->session, ret, top->query_ms, err);
+	return r < 0 ? r : runs_refresh(top->session, ret, top->refresh_ms, err);
 }
 
 /* Again, without waiting for long. */
@@ -96,7 +96,7 @@ static int list_known(struct top *top, struct run_list *ret, struct err *err)
 	if (r < 0)
 		return r;
 	*vec_push(ret) = run;
-	return runs_refresh(top->session, ret, top->query_ms, err);
+	return runs_refresh(top->session, ret, top->refresh_ms, err);
 }
 
 static int top_list(struct top *top, struct run_list *ret, struct err *err)
@@ -116,7 +116,7 @@ static int top_list(struct top *top, struct run_list *ret, struct err *err)
 }
 
 /* List the runs, and request what is to be shown of them and of machines. */
-static int top_poll(struct top *top, struct run_list *ret, struct err *err)
+static int top_refresh(struct top *top, struct run_list *ret, struct err *err)
 {
 	int r = top_list(top, ret, err);
 
@@ -158,7 +158,7 @@ static int top_show_once(struct app *app, const char *word)
 	app_catch_signals();
 	int r = top_init(&top, app, word, &err);
 	if (r == 0)
-		r = top_poll(&top, &runs, &err);
+		r = top_refresh(&top, &runs, &err);
 	if (r == 0)
 		r = live_wait(top.live, RESPONSE_MS, &app_interrupted, &err);
 	if (r < 0)
@@ -181,7 +181,7 @@ static int draw_all(struct screen *screen, struct top *top, bool *ret_far, struc
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_MACHINES struct machine_list machines = {0};
 	AUTO_BUF struct buf text = {0};
-	int r = top_poll(top, &runs, err);
+	int r = top_refresh(top, &runs, err);
 
 	if (r < 0)
 		return r;
@@ -211,7 +211,7 @@ static int top_watch(struct app *app, const char *word)
 	int r = top_init(&top, app, word, &err);
 	if (r < 0)
 		return app_fail(app, &err);
-	top.query_ms = QUERY_MS;
+	top.refresh_ms = REFRESH_MS;
 	screen_begin(&screen, app);
 	while (r == 0 && !app_interrupted && !app->out_lost && !screen.quit) {
 		r = draw_all(&screen, &top, &is_far, &err);

@@ -163,7 +163,7 @@ void registry_client_learn(const struct registry *registry, struct registry_cach
 	const char *challenge = auth_challenge(registry_auth((struct registry *)registry));
 	bool http = registry_uses_http(registry);
 
-	if (!registry_has_answered(registry))
+	if (!registry_has_responded(registry))
 		return;
 	if (!str_eq(challenge, cache->challenge)) {
 		free(cache->challenge);

@@ -40,7 +40,7 @@ struct kube_client {
 	struct kube_credential *credential;
 	char *host; /* for people */
 	struct kube_call *calls;
-	bool answered; /* by something that speaks HTTP */
+	bool has_responded; /* by something that speaks HTTP */
 	int64_t noted_ms;
 };
 
@@ -264,8 +264,8 @@ static int64_t end_of(const struct kube_call *call)
 {
 	int64_t first_ms = call->began_ms + KUBE_FIRST_MS;
 
-	return !call->client->answered && first_ms < call->deadline_ms ? first_ms
-								       : call->deadline_ms;
+	return !call->client->has_responded && first_ms < call->deadline_ms ? first_ms
+									    : call->deadline_ms;
 }
 
 /* false: there is no time left for it. */
@@ -309,7 +309,8 @@ static bool client_goes_on(struct kube_call *call, struct kube_response *respons
 }
 
 /* Handle the result of the exchange. */
-static int kube_call_answered(struct kube_call *call, struct http_response *http, struct err *err)
+static int kube_call_on_response(
+	struct kube_call *call, struct http_response *http, struct err *err)
 {
 	AUTO_KUBE_RESPONSE struct kube_response response = {0};
 	const struct kube_requested what = client_requested(call);
@@ -320,7 +321,7 @@ static int kube_call_answered(struct kube_call *call, struct http_response *http
 		http->status, call->tries, (long long)http->ms, response.error.message ? ": " : "",
 		response.error.message ? response.error.message : "");
 	if (http->status)
-		call->client->answered = true;
+		call->client->has_responded = true;
 	if (http->status == 401 && log_in_again(call))
 		return 0;
 	if (err_is_set(&response.error) && wants_again(call, &response) &&
@@ -529,7 +530,7 @@ struct loop *kube_client_loop(const struct kube_client *client)
 
 static int on_http(void *ctx, struct http_response *response, struct err *err)
 {
-	return kube_call_answered(ctx, response, err);
+	return kube_call_on_response(ctx, response, err);
 }
 
 static int client_on_data(void *ctx, const void *data, size_t len, struct err *err)
@@ -832,9 +833,9 @@ static int on_upgrade(void *ctx, struct stream *stream, struct http_response *ht
 	AUTO_KUBE_RESPONSE struct kube_response response = {.reason = ""};
 
 	if (!stream)
-		return kube_call_answered(call, http, err);
+		return kube_call_on_response(call, http, err);
 	call->exchange = NULL;
-	call->client->answered = true;
+	call->client->has_responded = true;
 	upgrade->stream = stream;
 	response.status = http ? http->status : 101;
 	response.http = http;

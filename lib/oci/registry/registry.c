@@ -110,7 +110,7 @@ int64_t registry_deadline_ms(const struct registry *registry)
 	return registry->deadline_ms;
 }
 
-bool registry_has_answered(const struct registry *registry)
+bool registry_has_responded(const struct registry *registry)
 {
 	return registry->answered;
 }

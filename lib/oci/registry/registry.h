@@ -81,7 +81,7 @@ void registry_add_source(struct registry *registry, const char *repo, bool share
 char *registry_repo_path(const struct registry *registry, const char *repo);
 struct auth *registry_auth(struct registry *registry);
 bool registry_uses_http(const struct registry *registry); /* as far as is known */
-bool registry_has_answered(const struct registry *registry);
+bool registry_has_responded(const struct registry *registry);
 int64_t registry_deadline_ms(const struct registry *registry); /* as in its options */
 
 /* Statuses that are not errors: passed to done with the response. */

@@ -35,10 +35,10 @@ struct observer {
 	struct metrics *metrics; /* NULL: no outputs */
 	struct params *params;
 	struct links links;
-	int log_fd;        /* -1: none */
-	off_t log_offset;  /* up to where links were looked for */
-	int64_t polled_ms; /* wall clock; 0: not yet */
-	int64_t pace_ms;   /* between two looks, at least */
+	int log_fd;         /* -1: none */
+	off_t log_offset;   /* up to where links were looked for */
+	int64_t sampled_ms; /* wall clock; 0: not yet */
+	int64_t pace_ms;    /* between two looks, at least */
 };
 
 struct observer *observer_new(const struct observer_spec *spec)
@@ -121,14 +121,14 @@ static int64_t rest_ms(struct observer *observer, int64_t cpu_us, int64_t wait_u
 	return ms < POLL_MAX_MS ? ms : POLL_MAX_MS;
 }
 
-int64_t observer_poll(struct observer *observer)
+int64_t observer_sample(struct observer *observer)
 {
 	int64_t cpu_us = processor_us(), wall_us = clock_us();
 
-	usage_poll(observer->usage);
+	usage_sample(observer->usage);
 	check_outputs(observer, false);
 	check_log(observer);
-	observer->polled_ms = clock_wall_ms();
+	observer->sampled_ms = clock_wall_ms();
 	return rest_ms(observer, processor_us() - cpu_us, clock_us() - wall_us);
 }
 
@@ -140,7 +140,7 @@ void observer_finish(struct observer *observer, double cpu_s, int64_t memory_pea
 	for (int i = 0; i < FINISH_POLLS; i++)
 		check_log(observer);
 	links_end(&observer->links);
-	observer->polled_ms = clock_wall_ms();
+	observer->sampled_ms = clock_wall_ms();
 }
 
 /*
@@ -154,7 +154,7 @@ struct json *observer_json(const struct observer *observer)
 
 	json_set_str(json, "schema", OBSERVED_SCHEMA);
 	json_set_str(json, "time",
-		observer->polled_ms ? (clock_format(observer->polled_ms, time), time) : NULL);
+		observer->sampled_ms ? (clock_format(observer->sampled_ms, time), time) : NULL);
 	struct json *usage = json_sub(json, "usage");
 	usage_set(observer->usage, usage, json_sub(json, "now"));
 	json_set(json, "metrics",

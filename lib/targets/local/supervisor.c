@@ -160,7 +160,7 @@ static int sup_on_observe(void *ctx, struct err *err)
 	if (sup->phase != PHASE_RUNNING)
 		return 0;
 	sup_collect_events(sup);
-	next_ms = observer_poll(sup->observer);
+	next_ms = observer_sample(sup->observer);
 	if (!sup->observed_ms || clock_ms() - sup->observed_ms >=
 					 (fs_is_network(sup->dir) ? WRITE_NETWORK_MS : WRITE_MS)) {
 		AUTO_JSON struct json *observed = observer_json(sup->observer);
@@ -914,7 +914,7 @@ static int sup_on_dir(void *ctx, short revents, struct err *err)
  * The worker
  */
 
-static void sup_worker_answered(struct supervisor *sup)
+static void sup_worker_replied(struct supervisor *sup)
 {
 	AUTO_JSON struct json *result = NULL;
 	AUTO_ERR struct err err = {0};
@@ -953,7 +953,7 @@ static int sup_on_worker(void *ctx, short revents, struct err *err)
 		sup->worker_source = NULL;
 	}
 	if (!sup->worker_source || memchr(sup->reply, '\n', sup->reply_len))
-		sup_worker_answered(sup);
+		sup_worker_replied(sup);
 	return 0;
 }
 

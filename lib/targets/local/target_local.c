@@ -306,7 +306,7 @@ static void local_start_drop(struct target_work *work)
 
 static int local_start_begin(struct start *start, struct err *err);
 
-static void local_start_answered(struct start *start)
+static void local_start_replied(struct start *start)
 {
 	AUTO_ERR struct err err = {0};
 	int r;
@@ -342,7 +342,7 @@ static int local_start_on_response(void *ctx, short revents, struct err *err)
 	if (n > 0)
 		start->len += (size_t)n;
 	if (n <= 0 || start->len == sizeof(start->line) || memchr(start->line, '\n', start->len))
-		local_start_answered(start);
+		local_start_replied(start);
 	return 0;
 }
 

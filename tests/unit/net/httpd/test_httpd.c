@@ -10,7 +10,7 @@
 
 #include "base/os/os.h"
 #include "net/httpd/httpd_impl.h"
-#include "tests/unit/frontfix.h"
+#include "tests/unit/httpdfix.h"
 
 #define H   "Host: @\r\n"
 #define GET "GET / HTTP/1.1\r\n" H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An HTTP server on a loop, with its clients and programs in the same process: each is a socket that is
  * read as it comes. */
-#ifndef DLRUN_TESTS_UNIT_FRONTFIX_H
-#define DLRUN_TESTS_UNIT_FRONTFIX_H
+#ifndef DLRUN_TESTS_UNIT_HTTPDFIX_H
+#define DLRUN_TESTS_UNIT_HTTPDFIX_H
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -173,7 +173,7 @@ int main(int argc, char **argv)
 	int64_t port;
 
 	if (argc < 2 || str_to_int(argv[1], 1, UINT16_MAX, "port", &port, &err) < 0) {
-		fprintf(stderr, "usage: front_tool PROGRAM-PORT [STRIP]\n");
+		fprintf(stderr, "usage: httpd_tool PROGRAM-PORT [STRIP]\n");
 		return 2;
 	}
 	tool.port = (uint16_t)port;

@@ -43,7 +43,7 @@ static const struct opt opts[] = {
 };
 
 /*
- * Questions
+ * Prompts
  */
 
 static int cmd_init_prompt_command(
@@ -314,7 +314,7 @@ static void init_print_missing(
 }
 
 /*
- * Telling
+ * Output
  */
 
 static size_t count_lines(const char *text)

@@ -106,7 +106,7 @@ static int find_subject(const char *text, const struct kube_poll *poll, char **r
 }
 
 /*
- * Telling
+ * Output
  */
 
 static int init_rbac_print_json(struct app *app, const struct kube_rbac *rbac, const char *text)

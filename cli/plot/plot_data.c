@@ -370,7 +370,7 @@ int plot_sources_open(struct plot_sources *sources, struct app *app, const struc
 }
 
 /*
- * Looking
+ * Polling
  */
 
 int plot_sources_poll(struct plot_sources *sources, bool *ret_new, struct err *err)

@@ -148,7 +148,7 @@ static int opt_set_value(const struct match *match, char *text, struct err *err)
 }
 
 /*
- * Faults
+ * Errors
  */
 
 static int missing_value(const struct parser *parser, const struct opt *opt, struct err *err)

@@ -396,7 +396,7 @@ struct json *attempt_observed(const char *dir)
 }
 
 /*
- * Looking
+ * The status
  */
 
 static bool is_other(const char *ours, const char *theirs)

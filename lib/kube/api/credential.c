@@ -1109,7 +1109,7 @@ static void credential_read_file(struct kube_credential *credential)
 }
 
 /*
- * Answers
+ * Delivery to those who wait
  */
 
 static bool credential_is_ready(const struct kube_credential *credential)

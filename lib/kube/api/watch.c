@@ -263,7 +263,7 @@ static void watch_forget(struct kube_watch *watch, struct known *known)
 }
 
 /*
- * Telling
+ * Reporting
  */
 
 static void really_free(struct kube_watch *watch)
@@ -652,7 +652,7 @@ static int watch_on_data(void *ctx, const void *data, size_t len, struct err *er
 
 /* Whether the end of a stream that was good is to be reported. A silent one is; a cut one is only
  * when the next one does not come. */
-static bool is_worth_telling(
+static bool watch_is_worth_reporting(
 	const struct kube_watch *watch, const struct kube_response *response, bool was_long)
 {
 	if (!err_is_set(&response->error))
@@ -678,7 +678,7 @@ static int on_stream_end(void *ctx, struct kube_response *response, struct err *
 	} else if (response->error.id == E_KUBE_DENIED) {
 		watch->polls_until_ms = clock_ms() + POLL_FOR_MS;
 		poll_later(watch);
-	} else if (is_worth_telling(watch, response, was_long)) {
+	} else if (watch_is_worth_reporting(watch, response, was_long)) {
 		watch_on_error(watch, &response->error);
 	} else if (was_long && !err_is_set(&response->error)) {
 		watch->failures = 0;

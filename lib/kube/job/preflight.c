@@ -182,7 +182,7 @@ static bool next_verb(const char **at, char ret[static WORD_MAX])
 }
 
 /*
- * Asking
+ * Requests
  */
 
 static void query_need(const struct need *need, const char *kube_namespace,
@@ -510,7 +510,7 @@ void kube_preflight_surroundings(const struct kube_questions *questions,
 }
 
 /*
- * Answers
+ * Responses
  */
 
 struct evaluation {

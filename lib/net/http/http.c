@@ -488,7 +488,7 @@ int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
 }
 
 /*
- * Pauses
+ * Pausing and resuming
  */
 
 static int http_wake_due(void *ctx, struct err *err)
@@ -803,7 +803,7 @@ static int drain_due(void *ctx, struct err *err)
 	return http_drain(http, err);
 }
 
-static int http_do_drain(struct http *http, struct err *err)
+static int http_drain_messages(struct http *http, struct err *err)
 {
 	const CURLMsg *msg;
 	int left;
@@ -830,7 +830,7 @@ static int http_do_drain(struct http *http, struct err *err)
 static int http_drain(struct http *http, struct err *err)
 {
 	http->draining = true;
-	int r = http_do_drain(http, err);
+	int r = http_drain_messages(http, err);
 	http->draining = false;
 	if (http->released)
 		http_free(http);

@@ -657,7 +657,7 @@ static int finish_request(const struct reading *reading)
 }
 
 /*
- * Answers
+ * Responses
  */
 
 /* RFC 9112, section 6.3. */

@@ -525,7 +525,7 @@ static bool expand_into(struct buf *out, const char *name, const struct ssh_conf
 	return !out->full;
 }
 
-static bool ssh_config_do_expand(
+static bool ssh_config_expand_name(
 	char **name, const struct ssh_config *config, const struct ssh_config_location *place)
 {
 	AUTO_BUF struct buf out = {0};
@@ -547,7 +547,7 @@ static bool expand_agent(struct ssh_config *config, const struct ssh_config_loca
 	if (!name)
 		return true;
 	if (!str_eq(name, "SSH_AUTH_SOCK") && (name[0] != '$' || name[1] == '{'))
-		return ssh_config_do_expand(&config->agent, config, place);
+		return ssh_config_expand_name(&config->agent, config, place);
 	name += name[0] == '$';
 	char *value = place->env ? mem_strdup(env_get(place->env, name)) : NULL;
 	free(config->agent);
@@ -563,7 +563,7 @@ bool ssh_config_expand(struct ssh_config *config, const struct ssh_config_locati
 
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		for (size_t j = 0; j < lists[i]->n; j++)
-			whole &= ssh_config_do_expand(&lists[i]->v[j], config, place);
+			whole &= ssh_config_expand_name(&lists[i]->v[j], config, place);
 	return whole;
 }
 

@@ -287,7 +287,7 @@ void ssh_known_load(struct ssh_known *known, const char *file)
 }
 
 /*
- * Answers
+ * Results of a search
  */
 
 /* All curves of ECDSA are one type of key, as for OpenSSH. */

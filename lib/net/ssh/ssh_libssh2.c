@@ -37,7 +37,7 @@ static const struct library_symbol symbols[] = {
 static enum library_state state;
 
 /* Not safe in two threads at once. */
-static void ssh_libssh2_do_start(void)
+static void ssh_libssh2_init_library(void)
 {
 	ssh_libssh2_lib.init(0);
 }
@@ -53,7 +53,7 @@ static const struct library library = {
 	.n_symbols = ARRAY_LEN(symbols),
 	.table = &ssh_libssh2_lib,
 	.table_size = sizeof(ssh_libssh2_lib),
-	.start = ssh_libssh2_do_start,
+	.start = ssh_libssh2_init_library,
 	.state = &state,
 };
 
@@ -989,7 +989,7 @@ static int ssh_libssh2_resolve(struct ssh_libssh2 *ssh, struct err *err)
 	return 0;
 }
 
-static int ssh_libssh2_do_work(struct task *task, void *ctx, struct err *err)
+static int ssh_libssh2_log_in(struct task *task, void *ctx, struct err *err)
 {
 	int r = ssh_libssh2_resolve(ctx, err);
 
@@ -1028,7 +1028,7 @@ struct ssh_libssh2 *ssh_libssh2_start(struct loop *loop, const struct ssh_libssh
 	buf_init(&ssh->trusted, SSH_ALLOC_MAX);
 	BUG_ON(os_pipe(ssh->cancel, 0) < 0);
 	ssh->wait.cancel = ssh->cancel[0];
-	task_start(loop, ssh_libssh2_do_work, ssh_libssh2_work_done, ssh, &ssh->task);
+	task_start(loop, ssh_libssh2_log_in, ssh_libssh2_work_done, ssh, &ssh->task);
 	return ssh;
 }
 

@@ -660,7 +660,7 @@ enum {
 };
 
 /*
- * Looking
+ * Checking
  */
 
 int ssh_socket_probe(const char *path)

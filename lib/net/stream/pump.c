@@ -162,7 +162,7 @@ static void drop_data(struct flow *flow)
 }
 
 /*
- * Faults
+ * Errors
  */
 
 static struct flow *flow_from(struct pump *pump, char name)

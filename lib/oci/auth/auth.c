@@ -101,7 +101,7 @@ static void copy_err(struct err *to, const struct err *from)
 }
 
 /*
- * Faults
+ * Errors
  */
 
 /* "the login of me (from ~/.docker/config.json)" */
@@ -786,7 +786,7 @@ void auth_token_form(const struct challenge *challenge, const struct strv *scope
 }
 
 /*
- * Answers
+ * Responses
  */
 
 /* Whether text is valid in a field's value behind "Bearer " (RFC 6750 section 2.1, somewhat

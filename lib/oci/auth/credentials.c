@@ -144,7 +144,7 @@ static void read_files(struct credential_lookup *lookup)
 }
 
 /*
- * Asking helpers, one after the other
+ * Helpers, one after the other
  */
 
 static int credentials_deliver(void *ctx, struct err *err)
@@ -695,7 +695,7 @@ int credential_file_find(const char *text, size_t len, const char *what, const c
 }
 
 /*
- * Answers
+ * Output of helpers
  */
 
 enum { WORDS_MAX = 200, WORD_MAX = 40 };

@@ -840,7 +840,7 @@ static int registry_on_error(
 }
 
 /*
- * Answers
+ * Responses
  */
 
 static bool is_transient_status(int status)

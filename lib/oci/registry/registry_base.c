@@ -168,7 +168,7 @@ static bool registry_base_is_complete(struct registry_base *base, const char *di
 }
 
 /*
- * Answers
+ * Responses
  */
 
 static struct registry_part part_of(const struct registry_base *base)

@@ -537,7 +537,7 @@ static void drop_question(struct target_work *work)
 }
 
 /*
- * Answers
+ * Responses
  */
 
 static enum run_state kube_state_of(enum kube_phase phase)
@@ -802,7 +802,7 @@ static void kube_state_finish(struct kube_batch *batch)
 }
 
 /*
- * Asking
+ * Requests
  */
 
 static void kube_state_query(struct kube_batch *batch, enum kube_facts_kind kind);

@@ -429,7 +429,7 @@ static int become_ready(struct setup *setup, struct err *err)
 }
 
 /*
- * Looking
+ * Polling
  */
 
 static int busy(struct setup *setup, const char *why, int64_t wait_ms)

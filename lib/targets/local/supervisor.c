@@ -115,7 +115,7 @@ static void sup_wait_as(struct supervisor *sup, enum run_state state, const char
 }
 
 /*
- * Looking at the program while it runs, for its record.
+ * Observing the program while it runs, for its record.
  */
 
 /* dlrun top shows the written file: on a local disk it is written with each sample. */
@@ -639,7 +639,7 @@ static int sup_gpus_enter(struct supervisor *sup, struct err *err)
 }
 
 /* Handle the worker's reply; result may be NULL. */
-static void sup_gpus_answered(
+static void sup_gpus_on_reply(
 	struct supervisor *sup, int r, const struct json *result, struct err *err)
 {
 	struct supervisor_gpus *gpus = sup->gpus;
@@ -932,7 +932,7 @@ static void sup_worker_replied(struct supervisor *sup)
 			json_get_bool(result, "spare", false) ? " from a spare" : "");
 		sup_setup_begin(sup);
 	} else if (order == WORKER_GPUS && sup->phase == PHASE_GPUS) {
-		sup_gpus_answered(sup, r, result, &err);
+		sup_gpus_on_reply(sup, r, result, &err);
 	}
 }
 

@@ -53,7 +53,7 @@ struct loop {
 	struct VEC_OF(struct timer) timers; /* a binary heap, the next one first */
 	struct VEC_OF(struct signal_source) signals;
 	uintptr_t last_timer;
-	int64_t seen_ms; /* the last look at the time, while there were timers */
+	int64_t seen_ms; /* when the time was last read, while there were timers */
 	int64_t woke_ms;
 	int pipe[2]; /* made with the first signal, else -1 */
 	bool running;

@@ -27,7 +27,7 @@ struct task {
 	void *ctx;
 	pthread_t thread;
 	bool has_thread;
-	int wake[2]; /* a byte for each thing that the loop should look at */
+	int wake[2]; /* a byte for each thing that the loop should handle */
 	bool reported;
 
 	pthread_mutex_t lock;
@@ -111,7 +111,7 @@ void task_post(struct task *task, task_post_fn *fn, void *ctx)
 void task_respond(struct task *task, int r, struct err *error)
 {
 	pthread_mutex_lock(&task->lock);
-	/* A cancelled ask has been answered already. */
+	/* A cancelled request has its response already. */
 	if (task->is_open) {
 		task->response = r;
 		if (err_is_set(error))
@@ -135,7 +135,7 @@ void task_cancel(struct task *task)
 	pthread_mutex_unlock(&task->lock);
 }
 
-/* Take the next post or, if there is none, the ask. */
+/* Take the next post or, if there is none, the request. */
 static bool take_next(
 	struct task *task, struct post *ret_post, task_request_fn **ret_request, void **ret_ctx)
 {

@@ -21,13 +21,13 @@ typedef int task_done_fn(void *ctx, int r, struct err *error, struct err *err);
 /* *ret is set before the work begins, which may use it. Where no thread is to be had the failure
  * arrives by done. */
 void task_start(struct loop *loop, task_fn *fn, task_done_fn *done, void *ctx, struct task **ret);
-/* Waits for the thread's end; an ask that stands open, and every later one, gets
- * E_CANCELED. Not from within the work. NULL is accepted. */
+/* Waits for the thread's end; an open request, and every later one, fails with E_CANCELED. Not from
+ * within the work. NULL is accepted. */
 void task_free(struct task *task);
-/* From the loop's side: answer the ask that stands open, and every later one, with E_CANCELED. */
+/* From the loop's side: the open request, and every later one, fails with E_CANCELED. */
 void task_cancel(struct task *task);
 
-/* Something asked by the work: on the loop, ends with task_respond, at once or later. */
+/* A request of the work: on the loop, ends with task_respond, at once or later. */
 typedef void task_request_fn(void *ctx, struct task *task);
 /* In the thread: have fn called on the loop and wait for the response. */
 int task_request(struct task *task, task_request_fn *fn, void *ctx, struct err *err);

@@ -28,7 +28,7 @@
 enum {
 	JOB_MAX = 8 << 20,
 	STATE_MAX = 64 << 10,
-	LOCK_WAIT_MS = 200, /* others only look for a moment */
+	LOCK_WAIT_MS = 200, /* others only check for a moment */
 	POLL_MS = 5,
 };
 
@@ -625,7 +625,7 @@ void attempt_place_done(struct attempt_place *place)
 
 #define HOSTFILE "hostfile"
 
-enum { NEXT_LOCK_WAIT_MS = 2000 }; /* others only look for a moment */
+enum { NEXT_LOCK_WAIT_MS = 2000 }; /* others only check for a moment */
 
 char *attempt_sibling(const char *dir, int number)
 {

@@ -26,7 +26,7 @@
 
 enum {
 	KUBE_DEADLINE_MS = 60 * 1000,
-	KUBE_FIRST_MS = 5000, /* for a server that has not answered yet and cannot be reached */
+	KUBE_FIRST_MS = 5000, /* for a server that has not responded yet and cannot be reached */
 	KUBE_BACKOFF_FIRST_MS = 100,
 	KUBE_BACKOFF_MAX_MS = 5000,
 	KUBE_NOTE_MIN_MS = 1000,    /* shorter waits are not reported */

@@ -5,8 +5,8 @@
  *
  * Credentials are the client's: a token file is read again, an exec plugin is started at once by
  * kube_client_new, its credential is used by all requests that wait for it, refreshed before it
- * expires and once after a 401, also in the middle of streams' reconnections. Nothing is asked of
- * the cluster before the first request.
+ * expires and once after a 401, also in the middle of streams' reconnections. Nothing is requested
+ * of the cluster before the first request.
  *
  * What is repeated (kube_request.is_idempotent; GET always is): errors of the transport, 429, 500
  * with "leader changed" or "timed out", 502, 503, 504, with growing waits (Retry-After is obeyed,

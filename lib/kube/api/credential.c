@@ -1021,7 +1021,7 @@ struct kube_credential {
 	int64_t failed_ms;
 	bool is_refused;               /* by the user; not asked again */
 	struct kube_login_wait *waits; /* the oldest first */
-	struct loop_timer *timer;      /* to answer them */
+	struct loop_timer *timer;      /* to deliver to them */
 };
 
 void kube_login_done(struct kube_login *login)

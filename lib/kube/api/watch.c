@@ -399,8 +399,8 @@ static bool watch_is_final(const struct kube_watch *watch, enum err_id id)
 	       clock_ms() >= watch->trouble_ms + REFUSED_MS;
 }
 
-/* The cluster could not be asked. What was missed is found by a list, whose response also says that
- * it is there again. */
+/* The cluster could not be reached. What was missed is found by a list, whose response also says
+ * that it is there again. */
 static void watch_on_error(struct kube_watch *watch, struct err *error)
 {
 	if (watch_is_final(watch, error->id)) {

@@ -18,8 +18,8 @@ enum {
 	GRACE_MS = 1000, /* for what a probe has seen to come by the stream too */
 	GRACE_FAST_MS = 250,
 	PEEK_MS = 500,
-	WATCH_FIRST_MS = 2000, /* of silence, then it is asked for the last line */
-	/* A stream that falls silent while much was coming is asked about at once: a kubelet that
+	WATCH_FIRST_MS = 2000, /* of silence, then the last line is requested */
+	/* A stream that falls silent while much was coming is checked at once: a kubelet that
 	 * has lost its file rotates the next one in 3 seconds or more. */
 	WATCH_FAST_MS = 500,
 	FAST_BYTES = 16 << 10, /* in a tick */
@@ -65,7 +65,7 @@ struct podlog {
 	struct podlog_lines *lines;
 	struct kube_call *stream;
 	bool follows;            /* the stream does */
-	bool mute;               /* it only tells where to begin */
+	bool mute;               /* it only shows where to begin */
 	bool is_cut;             /* it is to be dropped from the loop */
 	bool got_new;            /* bytes were delivered by it */
 	bool in_line;            /* the last of them was no LF */
@@ -74,7 +74,7 @@ struct podlog {
 	unsigned empty_try;      /* of it, that found the log empty; 0: none */
 	int64_t begun_ms;        /* the first of all streams */
 	int64_t ended_ms;        /* the container, as far as is known; 0: it runs */
-	int64_t empty_ms;        /* when a log was asked for that was empty; 0: none was */
+	int64_t empty_ms;        /* when a log was requested that was empty; 0: none was */
 	int64_t woke_ms;         /* after that sleep all was begun anew */
 	struct loop_timer *next; /* begin a stream, or end */
 	struct loop_timer *tick;
@@ -93,7 +93,7 @@ struct podlog {
 	int64_t watch_ms;         /* silence until the next probe of the last line */
 	int64_t behind_ms;        /* since the stream is known to be behind; 0: it is not */
 	int64_t head_ms;
-	uint64_t unheaded; /* bytes since the head was asked for */
+	uint64_t unheaded; /* bytes since the head was requested */
 	size_t n_heard;    /* bytes since the last tick */
 	bool is_fast;
 
@@ -706,7 +706,7 @@ static void podlog_check_stream(struct podlog *podlog, int64_t now_ms)
 	podlog_probe_tail(podlog);
 }
 
-/* The connections are mostly dead by then, which silence would tell late only. */
+/* The connections are mostly dead by then, which silence would show late only. */
 static bool podlog_leave_sleep(struct podlog *podlog)
 {
 	if (podlog->woke_ms == loop_woke_ms(podlog->loop))

@@ -14,7 +14,7 @@ enum { SECOND_NS = 1000000000, MS_NS = 1000000, FALLS_MAX = 8 };
 /* Of the program's bytes: files are rotated at 1 MiB or more, times included. */
 enum { FILE_BYTES = 512 << 10 };
 
-/* How far back a stream is asked for before its point, at least: as far as the clock of a node may
+/* How far back a stream is requested before its point, at least: as far as the clock of a node may
  * be set back without lines being hidden. */
 static const int64_t MARGIN_NS = 10 * (int64_t)SECOND_NS;
 static const int64_t FALL_NS = SECOND_NS / 20;
@@ -610,7 +610,8 @@ static void lines_since_text(int64_t ns, char out[static PODLOG_SINCE_SIZE])
 	strftime(out, PODLOG_SINCE_SIZE, "%Y-%m-%dT%H:%M:%SZ", &tm);
 }
 
-/* From when on to ask: some of what is known costs little, and hides little. 0: from the start. */
+/* From when on to request: some of what is known costs little, and hides little. 0: from the start.
+ * */
 static int64_t lines_since_ns(const struct podlog_lines *lines)
 {
 	int64_t ns = lines->point.time_ns - MARGIN_NS;

@@ -116,7 +116,7 @@ struct podlog_lines {
 	struct podlog_mark marks[PODLOG_MARKS]; /* oldest first */
 	size_t n_marks;
 	bool is_short;    /* until all marks are set: all was delivered by this */
-	uint64_t overlap; /* bytes of the log that are asked for again, about */
+	uint64_t overlap; /* bytes of the log that are requested again, about */
 	struct podlog_begin begin;
 
 	/* Of the next stream */
@@ -180,7 +180,7 @@ void podlog_lines_unread(struct podlog_lines *lines, int64_t unread_ms, bool was
  * will be the program's first. */
 bool podlog_lines_lacks_first(const struct podlog_lines *lines);
 
-/* How the next stream is to be asked for. */
+/* How the next stream is to be requested. */
 struct podlog_plan {
 	char since[PODLOG_SINCE_SIZE]; /* sinceTime, or "": from the start of the file */
 	bool follow; /* false: not before a read without follow has looked for the point */

@@ -632,7 +632,7 @@ static bool runlog_is_decided(const struct kube_runlog *runlog)
 	return kube_job_outlook(runlog->job, &pods) != KUBE_OUTLOOK_OPEN;
 }
 
-/* Nothing is being read. Pods and Jobs are told of separately: the end of the Job may be known
+/* Nothing is being read. Pods and Jobs are reported separately: the end of the Job may be known
  * before its last pod's. */
 static int runlog_turn_idle(struct kube_runlog *runlog, struct err *err)
 {

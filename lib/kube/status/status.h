@@ -30,7 +30,7 @@ enum kube_phase {
 	KUBE_SUCCEEDED, /* all ranks ended well */
 	KUBE_FAILED,
 	KUBE_CANCELLED,
-	KUBE_LOST, /* gone: removed by somebody else, nobody saw its end */
+	KUBE_LOST, /* gone: removed by another client, its end was not seen */
 	KUBE_PHASES,
 };
 /* "queued" */
@@ -52,7 +52,7 @@ enum kube_wait {
 };
 
 /* How a program ended. Words as in dlrun/run/v1 and these: OutOfMemory Evicted Preempted NodeLost
- * Deleted (a pod, by somebody). Both strings are static. */
+ * Deleted (a pod, by another client). Both strings are static. */
 struct kube_exit {
 	bool known;
 	int code;           /* 0 to 255; 128 + n for a signal; 124 time limit; 125 no code */
@@ -105,7 +105,7 @@ struct kube_status {
 	int attempt;                  /* from 1: the highest of the ranks */
 	bool cancelling;              /* it is being removed */
 	int64_t results_until_ms;     /* its results wait in pods until then; 0: none do */
-	/* Where none do: why nobody can take those that did, "pod x was removed"; NULL: its pods
+	/* Where none do: why those that did cannot be taken, "pod x was removed"; NULL: its pods
 	 * are not known, or ended in peace. Owned. */
 	char *results_lost;
 	bool never_fits;             /* as things are it can never run (sched.impossible) */

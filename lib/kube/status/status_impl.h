@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parts of status.c: the reasons, one pod, the nodes, which kube/job asks before it submits.
+ * Parts of status.c: the reasons, one pod, the nodes, which kube/job reads before it submits.
  */
 #ifndef DLRUN_KUBE_STATUS_STATUS_IMPL_H
 #define DLRUN_KUBE_STATUS_STATUS_IMPL_H
@@ -58,7 +58,7 @@ struct kube_pod {
 	struct kube_exit exit;
 	int64_t created_ms, started_ms, ended_ms;
 	int64_t failed_ms;  /* when it began to go wrong; for who was first */
-	int64_t deleted_ms; /* when its removal was asked for */
+	int64_t deleted_ms; /* when its removal was requested */
 	int attempt, restarts;
 	bool disrupted, is_victim;
 	struct kube_why why;

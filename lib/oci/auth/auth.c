@@ -246,7 +246,7 @@ static int serve_due(struct auth *auth, struct err *err)
 	return 0;
 }
 
-/* Everybody who waits now; what comes meanwhile is looked at later. */
+/* All that wait now; what comes meanwhile has its turn later. */
 static int auth_serve(struct auth *auth, const struct err *error, struct err *err)
 {
 	for (struct auth_wait *wait = auth->first; wait; wait = wait->next) {
@@ -445,7 +445,7 @@ static int login_found(void *ctx, struct credential *found, const struct strv *w
  * From outside
  */
 
-/* Where the registry is said to be by its name, until it has answered. */
+/* Where the registry is said to be by its name, until it has responded. */
 static enum address_zone zone_of_name(const struct url *url)
 {
 	enum address_zone zone;
@@ -561,7 +561,7 @@ static bool is_worth_renewing(const struct auth *auth, bool has_new_scope)
 	return !auth->after_refusal || clock_ms() - auth->got_ms >= FRESH_MS;
 }
 
-/* The first to tell that there is need of something, or that what there is is refused. */
+/* The first response that requests a login, or refuses the one that was sent. */
 static void auth_evaluate_refusal(
 	struct auth *auth, const struct strv *headers, struct auth_wait *wait)
 {
@@ -852,7 +852,7 @@ static char *auth_basic(const char *user, const char *password)
  * Where to
  */
 
-/* Passwords and tokens may go over http to nobody but the machine that is spoken to by http
+/* Passwords and tokens may go over http only to the machine that is spoken to by http
  * anyway. */
 static bool may_go_plain(const struct auth *auth, const struct url *realm)
 {
@@ -999,7 +999,7 @@ static bool is_busy_status(int status)
 	return status == 408 || status == 429 || (status >= 500 && status != 501);
 }
 
-/* Whether it is asked once more, a little later. */
+/* Whether the request is sent once more, a little later. */
 static bool auth_try_again(struct auth *auth, const struct http_response *response)
 {
 	const char *after = field_find(&response->headers, "retry-after");

@@ -389,7 +389,7 @@ void credential_hosts(const struct credential_env *env, struct strv *ret)
 		has_xdg ? "containers/auth.json" : ".config/containers/auth.json", ret);
 }
 
-/* explicit_bzero is not everywhere. The compiler must believe that somebody looks at the zeros. */
+/* explicit_bzero is not everywhere. The compiler must believe that the zeros are read. */
 void secret_wipe(void *data, size_t len)
 {
 	if (len == 0)
@@ -811,7 +811,7 @@ int credential_helper_parse(const char *text, size_t len, int exit_status, const
  * The process
  */
 
-/* How long to wait between two looks whether it has ended; each is twice the one before. */
+/* How long to wait between two polls whether it has ended; each is twice the one before. */
 enum { POLL_FIRST_MS = 1, POLL_MAX_MS = 100 };
 
 struct helper {
@@ -927,7 +927,7 @@ static int credentials_poll(void *ctx, struct err *err)
 	pid_t r = waitpid(helper->pid, &status, WNOHANG);
 	if (r == helper->pid)
 		return credentials_end(helper, exit_status(status), err);
-	/* With SIGCHLD ignored nobody learns how it ended; it is no success. */
+	/* With SIGCHLD ignored it is not known how it ended; it is no success. */
 	if (r < 0 && errno != EINTR)
 		return credentials_end(helper, 127, err);
 	if (clock_ms() >= helper->deadline_ms) {
@@ -965,7 +965,7 @@ static int credentials_on_output(void *ctx, short revents, struct err *err)
 	return 0;
 }
 
-/* A pipe that the key waits in, so that a helper that reads nothing stops nobody. */
+/* A pipe that the key waits in, so that a helper that reads nothing blocks nothing. */
 static int make_input(const char *key, int *ret_fd, struct err *err)
 {
 	AUTO_FREE char *line = mem_printf("%s\n", key);

@@ -16,7 +16,7 @@
 #include "oci/registry/registry_error.h"
 
 enum {
-	REGISTRY_CONNECT_MS = 2000, /* for a host that has not answered yet and refuses */
+	REGISTRY_CONNECT_MS = 2000, /* for a host that has not responded yet and refuses */
 	REGISTRY_PROBE_MS = 3000,
 	REGISTRY_LOGINS_MAX = 4,   /* of one call, if auth.c finds each worth while */
 	REGISTRY_SWITCHES_MAX = 2, /* between https and http: there and back */
@@ -28,7 +28,7 @@ struct registry {
 	const struct credential_env *env;
 	char *host, *repo; /* as the user wrote them */
 	char *name;        /* "HOST/REPO" */
-	char *server;      /* who is asked: host[:port] */
+	char *server;      /* where requests go: host[:port] */
 	char *ca_file;
 	struct buf cert, key; /* PEM text, or empty */
 	char *remembered_challenge;
@@ -995,7 +995,7 @@ static struct http_request request_to(
 	return (struct http_request){
 		.method = method,
 		.url = url,
-		/* Words beside a success that nobody reads are no reason to fail. */
+		/* Words beside a success that are not read are no reason to fail. */
 		.max_body = HTTP_ERROR_BODY_MAX,
 		.follow = true,
 		.tls = &registry->tls,
@@ -1117,7 +1117,7 @@ static void registry_send_request(struct registry_call *call, const char *author
 	add_spares(call->registry);
 }
 
-/* A login that is refused is what the registry itself has answered before. */
+/* A login that is refused is what the registry itself has responded before. */
 static void no_login(struct registry_call *call, struct err *error)
 {
 	const struct err *words = &call->cause;

@@ -2,7 +2,7 @@
 /*
  * Requests to one repository of a registry (OCI distribution-spec 1.1; Docker registry HTTP API
  * V2): login, retries, and responses turned into errors, so that those who push see only successes,
- * the refusals that they asked to see, and failures worth reporting.
+ * the refusals that they want to see, and failures worth reporting.
  */
 #ifndef DLRUN_OCI_REGISTRY_REGISTRY_H
 #define DLRUN_OCI_REGISTRY_REGISTRY_H
@@ -33,13 +33,13 @@ struct registry_options {
 	 * if they are there. */
 	const char *cert_file, *key_file;
 	bool insecure;       /* https with any certificate, and http where https is not spoken */
-	bool push;           /* the repository is written to: pull,push is asked for, else pull */
+	bool push;           /* the repository is written to: pull,push is requested, else pull */
 	int64_t deadline_ms; /* clock_ms() at which everything has failed; INT64_MAX: never */
 	int64_t idle_ms;     /* 0: 30 s */
 	/* Results of the last time. Without either of the first two, requests wait for the response
 	 * to the first one, so that at most one of them is sent in vain. */
 	const char *remembered_challenge; /* auth_options */
-	bool remembered_open;             /* no login was asked for */
+	bool remembered_open;             /* no login was requested */
 	bool remembered_http;             /* http worked */
 	/* Waits to report: "429 …, waiting 12 s". Or NULL. */
 	void (*note)(void *ctx, const char *text);
@@ -53,8 +53,8 @@ struct registry;
  * (remembered_http: the other way round). A server that speaks plain http where https is needed is
  * E_REGISTRY_INSECURE. A client certificate that cannot be read is E_HTTP_CERT.
  *
- * docker.io is asked at registry-1.docker.io, and one-word repositories are library/NAME there, as
- * docker has it; messages have the name that the user wrote. */
+ * docker.io is reached at registry-1.docker.io, and one-word repositories are library/NAME there,
+ * as docker has it; messages have the name that the user wrote. */
 int registry_new(const struct registry_options *options, struct registry **ret, struct err *err);
 /* Where docker keeps the issuers to trust for host ("host[:port]"): the file, or NULL. The caller
  * frees. */
@@ -72,7 +72,7 @@ const char *registry_host(const struct registry *registry);
 struct loop *registry_loop(const struct registry *registry);
 /* Whether repo of this host has the same login as the registry's. */
 bool registry_shares_login(const struct registry *registry, const char *repo);
-/* Another repository of this host will be read, for mounts and bases: asked for together with the
+/* Another repository of this host will be read, for mounts and bases: requested together with the
  * first from the next token on, by the same login. shares_login: whether it has no other
  * (registry_shares_login); where it has, a token without it will do. */
 void registry_add_source(struct registry *registry, const char *repo, bool shares_login);
@@ -123,14 +123,14 @@ struct registry_call;
  * Tried again, REGISTRY_TRIES times in all, after 0.1 to 0.2, 0.3 to 0.6, 0.9 to 1.8 and 2.5 to 5 s
  * or what Retry-After says (REGISTRY_RETRY_AFTER_MAX_MS at most): connections that were cut or
  * idle, 408, 429, 500, 502, 503, 504; then it is E_REGISTRY_UNREACHABLE with the last cause. A host
- * that has not answered yet and takes no connection is given up after two seconds. 401 gets a new
+ * that has not responded yet and takes no connection is given up after two seconds. 401 gets a new
  * token once, then it is E_REGISTRY_AUTH or E_REGISTRY_DENIED. The deadline is E_REGISTRY_TIMEOUT
  * naming what was being done; no wait is begun that would pass it. */
 struct registry_call *registry_start(
 	struct registry *registry, const struct registry_request *request);
 void registry_cancel(struct registry_call *call);
-/* About n POSTs without headers and body (mounts) will come as soon as something else was answered:
- * connections for them are made while that is asked. Those that are not used are given back when a
+/* About n POSTs without headers and body (mounts) will come as soon as something else got its
+ * response: connections for them are made meanwhile. Those that are not used are given back when a
  * body is sent, or by an n of 0; until then they keep the loop going. */
 void registry_expect(struct registry *registry, unsigned n);
 void registry_resume(struct registry_call *call);
@@ -170,8 +170,8 @@ typedef void registry_layers_fn(void *ctx, const struct descriptor *layers, size
 struct registry_base_request {
 	/* Of a repository of the registry's host, not necessarily the registry's own. */
 	const struct ref *ref;
-	/* The digest that the tag had when it was looked up lately (then nothing is asked if the
-	 * cache has all of it), or NULL. */
+	/* The digest that the tag had when it was looked up lately (then nothing is requested if
+	 * the cache has all of it), or NULL. */
 	const char *known;
 	/* The one that it had some time ago (then HEAD asks whether it moved, if the cache has all
 	 * of it), or NULL. */

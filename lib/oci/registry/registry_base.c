@@ -21,7 +21,7 @@
 enum { INDEXES_MAX = 2, REQUESTS_MAX = 8 };
 
 /* A look-up goes down from the root (what the reference stands for) through indexes to a manifest
- * and its configuration. What the cache lacks of them is fetched, and then looked at again. */
+ * and its configuration. What the cache lacks of them is fetched, and then read again. */
 struct registry_base {
 	struct registry *registry;
 	struct loop *loop;
@@ -34,7 +34,7 @@ struct registry_base {
 	unsigned requests;
 	struct registry_call *call;
 	struct loop_timer *timer;
-	registry_layers_fn *layers; /* NULL: nobody wants them any more */
+	registry_layers_fn *layers; /* NULL: they are not wanted any more */
 	registry_base_fn *found;
 	void *ctx;
 };

@@ -50,7 +50,7 @@ struct registry_sink {
 	struct registry_call *call;
 	char tag[REF_TAG_MAX + 1]; /* of the manifest that is being put */
 	bool is_doubtful;          /* it was there once, and is gone */
-	size_t n_checked;          /* blobs of it that are being asked for meanwhile */
+	size_t n_checked;          /* blobs of it that are being proved meanwhile */
 	bool is_lacking;           /* one of those is gone */
 	bool is_accepted;          /* but for those */
 	struct err refusal;        /* of the manifest, while it is looked up */

@@ -289,7 +289,7 @@ static const char doing_copy[] = "copying a base layer";
 
 enum {
 	RING = 1 << 20,
-	/* Room that is left when the download is told to wait: more than comes at once. */
+	/* Space that is left when the download has to wait: more than comes at once. */
 	PIECE_MAX = 64 << 10,
 	/* Each needs two connections, maybe to one host; while it has but one it holds that. */
 	COPIES_MAX = (HTTP_CONNECTIONS_MAX - 2) / 2,

@@ -393,7 +393,7 @@ static bool uploads_is_trusted(
 	       registry_cache_entry_is_fresh(entry, clock_wall_ms(), REGISTRY_TRUST_BLOB_MS);
 }
 
-/* Storage that this machine cannot ask does not tell at the next push, either. */
+/* Storage that this machine cannot reach cannot be reached at the next push, either. */
 static bool is_mute(const struct uploads *uploads)
 {
 	int64_t mute_ms = uploads->options.cache->mute_ms, now_ms = clock_wall_ms();

@@ -79,7 +79,7 @@ void uploads_has(
 	struct uploads *uploads, const struct descriptor *blob, uploads_has_fn *done, void *ctx);
 /* Whether it was seen there not long ago. */
 bool uploads_trusts(const struct uploads *uploads, const char *digest);
-/* As uploads_has, but whatever is remembered: it was sent or asked for since uploads_new, or is
+/* As uploads_has, but whatever is remembered: it was sent or requested since uploads_new, or is
  * now. */
 void uploads_prove(
 	struct uploads *uploads, const struct descriptor *blob, uploads_has_fn *done, void *ctx);
@@ -93,7 +93,7 @@ int uploads_wait(struct uploads *uploads, uploads_done_fn *done, void *ctx, stru
 /* Stop waiting: no done of uploads_has and uploads_wait is called from here on. */
 void uploads_leave(struct uploads *uploads);
 /* Nothing more will be added: give up what is sent and delete all sessions. done (may be NULL)
- * when the registry has answered, or after UPLOAD_CLOSE_MS. */
+ * when the registry has responded, or after UPLOAD_CLOSE_MS. */
 int uploads_close(struct uploads *uploads, uploads_done_fn *done, void *ctx, struct err *err);
 
 struct uploads_progress uploads_progress(const struct uploads *uploads);

@@ -18,11 +18,11 @@ enum {
 	POLL_MS = 2000,
 	POLL_FIRST_MS = 250, /* doubled each time: a short run is seen, too */
 	POLL_MAX_MS = 5 * 60 * 1000,
-	/* A look of 10 ms of processor time is followed by 2 s of rest: 0.5 %. One that waits, for
-	 * a slow disk or a driver, keeps the supervisor from its other work. */
+	/* A sample of 10 ms of processor time is followed by 2 s of rest: 0.5 %. One that waits,
+	 * for a slow disk or a driver, keeps the supervisor from its other work. */
 	REST_FOR_CPU = 200,
 	REST_FOR_WAIT = 20,
-	/* Limits on reading the log for links: the part of a look, and how far it may lag behind
+	/* Limits on reading the log for links: the part of a sample, and how far it may lag behind
 	 * before a part is left out. */
 	LOG_POLL_BYTES = 1 << 20,
 	LOG_LAG_BYTES = 64 << 20,
@@ -36,9 +36,9 @@ struct observer {
 	struct params *params;
 	struct links links;
 	int log_fd;         /* -1: none */
-	off_t log_offset;   /* up to where links were looked for */
+	off_t log_offset;   /* up to where links were searched */
 	int64_t sampled_ms; /* wall clock; 0: not yet */
-	int64_t pace_ms;    /* between two looks, at least */
+	int64_t pace_ms;    /* between two samples, at least */
 };
 
 struct observer *observer_new(const struct observer_spec *spec)
@@ -59,7 +59,7 @@ struct observer *observer_new(const struct observer_spec *spec)
 }
 
 /*
- * A look
+ * A sample
  */
 
 /* Skip ahead if the log grows much faster than it is read: links in between are lost. */

@@ -270,8 +270,8 @@ static void setup_stamp(const char *dir)
 }
 
 enum {
-	LOCK_WAIT_MS = 20,   /* others only look for a moment */
-	OWN_WAIT_MS = 10000, /* the same, where it is certain that nobody keeps it */
+	LOCK_WAIT_MS = 20,   /* others only check for a moment */
+	OWN_WAIT_MS = 10000, /* the same, where it is certain that no process keeps it */
 	COPY_BUDGET_MS = 50,
 	AGAIN_MS = 10,
 	LOST_MAX = 8,
@@ -439,7 +439,7 @@ static int busy(struct setup *setup, const char *why, int64_t wait_ms)
 	return 0;
 }
 
-/* 1: locked; 0: another process has the lock. gc may remove the directory meanwhile: the next look
+/* 1: locked; 0: another process has the lock. gc may remove the directory meanwhile: the next poll
  * makes it again. */
 static int setup_take_lock(struct setup *setup, bool exclusive, int64_t wait_ms, struct err *err)
 {

@@ -32,7 +32,7 @@
 extern char **environ; /* inherited by the program as a whole */
 
 enum {
-	LOCK_WAIT_MS = 2000, /* others only look for a moment */
+	LOCK_WAIT_MS = 2000, /* others only check for a moment */
 	FIND_GPUS_MS = 30000,
 };
 

@@ -855,7 +855,7 @@ static void sup_setup_begin(struct supervisor *sup)
  */
 
 enum {
-	SLOW_TICK_MS = 10000, /* looks at what is watched anyway */
+	SLOW_TICK_MS = 10000, /* checks of what is watched anyway */
 	FAST_TICK_MS = 500,   /* where nothing can be watched, or the program is no child */
 };
 

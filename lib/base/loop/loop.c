@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/os/os.h"
+#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -292,8 +292,7 @@ static int loop_make_pipe(struct loop *loop, struct err *err)
 {
 	if (loop->pipe[0] >= 0)
 		return 0;
-	int r = os_pipe(loop->pipe, O_NONBLOCK);
-	return r < 0 ? err_set_errno(err, E_IO, -r, "cannot make a pipe") : 0;
+	return fs_pipe(loop->pipe, O_NONBLOCK, err);
 }
 
 int loop_add_signal(struct loop *loop, int sig, loop_signal_fn *fn, void *ctx, struct err *err)

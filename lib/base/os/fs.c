@@ -222,6 +222,13 @@ int fs_write_fd(int fd, const char *name, const void *data, size_t len, struct e
 }
 
 /* 0 or an errno. */
+int fs_pipe(int fds[static 2], int flags, struct err *err)
+{
+	int r = os_pipe(fds, flags);
+
+	return r < 0 ? err_set_errno(err, E_IO, -r, "cannot make a pipe") : 0;
+}
+
 static int sync_fd(int fd)
 {
 #ifdef F_FULLFSYNC

@@ -44,13 +44,6 @@ static int64_t os_group_value(const char *dir, const char *file, const char *key
 #define CLOSE_RANGE_UNSHARE 2
 #endif
 
-#ifndef CLOSE_RANGE_CLOEXEC
-#define CLOSE_RANGE_CLOEXEC 4
-#endif
-#ifndef CLOSE_RANGE_UNSHARE
-#define CLOSE_RANGE_UNSHARE 2
-#endif
-
 enum {
 	CHILD_STACK_SIZE = 64 << 10,
 	STAT_SIZE = 1024,

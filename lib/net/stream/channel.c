@@ -15,7 +15,6 @@
 
 #include "base/loop/proc.h"
 #include "base/os/fs.h"
-#include "base/os/os.h"
 #include "base/util/auto.h"
 #include "base/util/backoff.h"
 #include "base/util/clock.h"
@@ -143,10 +142,10 @@ static void close_ends(int fds[static 3])
 static int channel_make_pipe(struct ends *ends, int i, struct err *err)
 {
 	int fds[2];
-	int r = os_pipe(fds, 0);
+	int r = fs_pipe(fds, 0, err);
 
 	if (r < 0)
-		return err_set_errno(err, E_IO, -r, "cannot make a pipe");
+		return r;
 	ends->theirs[i] = fds[i != 0];
 	ends->ours[i] = fds[i == 0];
 	return 0;

@@ -162,9 +162,9 @@ static int local_start(struct target_local *local, const struct attempt_place *p
 	AUTO_FD int notes_fd = open(notes, FLAGS, 0600);
 	if (notes_fd < 0)
 		return fs_error(err, errno, "%s", notes);
-	int r = os_pipe(fds, 0);
+	int r = fs_pipe(fds, 0, err);
 	if (r < 0)
-		return err_set_errno(err, E_IO, -r, "cannot make a pipe");
+		return r;
 	AUTO_FD int read_end = fds[0], write_end = fds[1];
 	struct proc_spec spec = {
 		.argv = (const char *const *)argv.v,

@@ -91,7 +91,7 @@ extern volatile int app_interrupted;
 void app_catch_signals(void);
 
 /*
- * Questions on the terminal. Each takes one line; SIGINT ends it with E_CANCELED.
+ * Prompts on the terminal. Each takes one line; SIGINT ends it with E_CANCELED.
  */
 enum { PROMPT_ANSWER_MAX = 4096, PROMPT_TRIES_MAX = 3 };
 
@@ -99,9 +99,5 @@ enum { PROMPT_ANSWER_MAX = 4096, PROMPT_TRIES_MAX = 3 };
 int prompt_line(struct app *app, const char *question, struct buf *answer, struct err *err);
 /* The same for yes or no; *ret is fallback without an answer that is one. */
 int prompt_yes(struct app *app, const char *question, bool fallback, bool *ret, struct err *err);
-/* 1: yes, answer is "yes"; 0: no, or the end of the input. */
-int prompt_trust(struct app *app, const char *question, struct buf *answer, struct err *err);
-/* As prompt_line, without the terminal showing it. */
-int prompt_secret(struct app *app, const char *question, struct buf *answer, struct err *err);
 
 #endif

@@ -31,10 +31,6 @@ struct registry_requested {
  * with hint, and as evidence what registry_words says. */
 int registry_refusal(const struct registry_requested *requested,
 	const struct http_response *response, struct err *err);
-/* Evidence for err: the status and up to two lines of the registry's words. */
-void registry_words(const struct http_response *response, struct err *err);
-/* No space, a quota, or too large; repo (or NULL) may have one of the words in its name. */
-bool registry_is_full(const struct http_response *response, const char *repo);
 
 /*
  * Whether a part of an image that a registry has sent is the one that was requested: an engine on

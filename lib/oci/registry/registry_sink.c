@@ -61,7 +61,11 @@ static struct registry_sink *registry_sink_inside(struct sink *sink)
 	return (struct registry_sink *)sink;
 }
 
-void registry_sink_tag(const char *digest, char out[static REGISTRY_TAG_SIZE])
+enum { REGISTRY_TAG_SIZE = 32 };
+
+/* The tag that dlrun gives to an image whose user gave none, so that registries which remove what
+ * has no tag leave it: "dlrun-" and the first 16 hex digits of its digest. */
+static void registry_sink_tag(const char *digest, char out[static REGISTRY_TAG_SIZE])
 {
 	snprintf(out, REGISTRY_TAG_SIZE, TAG_PREFIX "%.*s", TAG_DIGITS, digest + strlen("sha256:"));
 }

@@ -9,7 +9,6 @@
 #include "base/os/env.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
-#include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/trace.h"

@@ -7,7 +7,6 @@
 
 #include "base/loop/task.h"
 #include "base/util/clock.h"
-#include "base/util/vec.h"
 #include "net/ssh/ssh_keys.h"
 #include "net/ssh/ssh_libssh2.h"
 #include "net/ssh/ssh_libssh2_lib.h"

@@ -7,7 +7,6 @@
 #define DLRUN_TARGETS_LOCAL_TARGET_LOCAL_H
 
 #include "core/context/session.h"
-#include "core/target/target_work.h"
 
 extern const struct target_ops target_local_ops;
 

@@ -204,7 +204,7 @@ static bool event_files_check_file(struct event_files *files, int root, struct f
 }
 
 /* The next look goes on where this one was full, so that a large file does not keep the others. */
-static bool check_files(struct event_files *files, int root)
+static bool event_files_check_all(struct event_files *files, int root)
 {
 	size_t n = files->files.n, first = files->next_file;
 
@@ -315,7 +315,7 @@ bool event_files_poll(struct event_files *files)
 	if (files->files.n == 0)
 		return false;
 	files->chunk = mem_grow(NULL, CHUNK, 1);
-	bool more = check_files(files, root);
+	bool more = event_files_check_all(files, root);
 	free(TAKE(files->chunk));
 	return more;
 }

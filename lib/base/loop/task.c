@@ -54,7 +54,7 @@ static void wake_loop(struct task *task)
  * In the thread
  */
 
-static void *loop_task_run(void *arg)
+static void *task_main(void *arg)
 {
 	struct task *task = arg;
 	AUTO_ERR struct err error = {0};
@@ -221,7 +221,7 @@ static void start_thread(struct task *task)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int errnum = pthread_create(&task->thread, NULL, loop_task_run, task);
+	int errnum = pthread_create(&task->thread, NULL, task_main, task);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	task->has_thread = errnum == 0;
 	if (errnum == 0)

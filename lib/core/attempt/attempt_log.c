@@ -462,7 +462,7 @@ static void end_call(struct reading *reading, int status, struct err *err)
 }
 
 /* A supervisor creates the log before its state, so a missing log has been removed. */
-static int check_log(const struct reading *reading, struct err *err)
+static int attempt_log_check_file(const struct reading *reading, struct err *err)
 {
 	struct attempt_state state;
 
@@ -489,7 +489,7 @@ static int attempt_log_turn(struct reading *reading, bool poll)
 	else if (r > 0 || reading->final != was_final)
 		turn_at(reading, 0);
 	else if (reading->final || !reading->request.follow)
-		end_call(reading, check_log(reading, &failure), &failure);
+		end_call(reading, attempt_log_check_file(reading, &failure), &failure);
 	else
 		turn_later(reading);
 	return 0;

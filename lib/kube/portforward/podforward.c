@@ -169,7 +169,7 @@ static void forward_wake(struct podforward *forward)
 }
 
 ERR_PRINTF(2, 3)
-static void forward_notify(struct podforward *forward, const char *fmt, ...)
+static void podforward_notify(struct podforward *forward, const char *fmt, ...)
 {
 	int64_t now_ms = clock_ms();
 	va_list args;
@@ -401,7 +401,7 @@ static void conn_fail(struct podforward_conn *conn, const struct err *error)
 	if (conn->is_over)
 		return;
 	conn_end_failed(conn, error);
-	forward_notify(conn->forward, "a connection to port %u ended: %s", conn->port,
+	podforward_notify(conn->forward, "a connection to port %u ended: %s", conn->port,
 		conn->end.error.message);
 }
 
@@ -1061,7 +1061,7 @@ static void tunnel_on_dialled(
 	tunnel->idle_ms = tunnel->opened_ms = clock_ms();
 	err_clear(&forward->error);
 	if (forward->was_lost)
-		forward_notify(forward, "connected again, to pod %s", tunnel->pod);
+		podforward_notify(forward, "connected again, to pod %s", tunnel->pod);
 	forward->was_lost = false;
 	forward->is_wanted = true;
 	forward_wake(forward);
@@ -1217,7 +1217,7 @@ static void forward_notify_lost(struct podforward *forward, const struct podforw
 		return;
 	if (!forward_has_tunnel(forward))
 		forward->was_lost = true;
-	forward_notify(forward, "the connection to pod %s was lost (%s); connecting again",
+	podforward_notify(forward, "the connection to pod %s was lost (%s); connecting again",
 		tunnel->pod, tunnel->error.message ? tunnel->error.message : "no reason given");
 }
 

@@ -129,7 +129,7 @@ struct dial {
 	int64_t dead_ms;
 };
 
-static void ssh_libssh2_free_list(struct addrinfo **list)
+static void ssh_libssh2_free_addresses(struct addrinfo **list)
 {
 	if (*list)
 		freeaddrinfo(*list);
@@ -273,7 +273,7 @@ static int race(struct dial *dial, const struct ssh_wait *wait, enum ssh_waited 
 static int ssh_dial(const char *host, uint16_t port, int family, int64_t dead_ms,
 	const struct ssh_wait *wait, int *ret_fd, struct err *err)
 {
-	AUTO(ssh_libssh2_free_list) struct addrinfo *list = NULL;
+	AUTO(ssh_libssh2_free_addresses) struct addrinfo *list = NULL;
 	enum ssh_waited waited;
 
 	int r = ssh_libssh2_lookup(host, port, family, wait, &list, err);
@@ -827,7 +827,7 @@ static const char *const *copy_list(const char *const *list)
 	return (const char *const *)copy.v;
 }
 
-static void ssh_free_list(const char *const *list)
+static void ssh_libssh2_free_strings(const char *const *list)
 {
 	for (size_t i = 0; list && list[i]; i++)
 		free((char *)(uintptr_t)list[i]);
@@ -868,7 +868,7 @@ static void ssh_libssh2_free_login(struct ssh_libssh2_login *login)
 	for (size_t i = 0; i < ARRAY_LEN(login_strings); i++)
 		free((void *)(uintptr_t)*login_string(login, i));
 	for (size_t i = 0; i < ARRAY_LEN(login_lists); i++)
-		ssh_free_list(*login_list(login, i));
+		ssh_libssh2_free_strings(*login_list(login, i));
 }
 
 /*

@@ -73,7 +73,7 @@ static void skip_log(struct observer *observer)
 	observer->log_offset = st.st_size - LOG_POLL_BYTES;
 }
 
-static void check_log(struct observer *observer)
+static void observer_read_log(struct observer *observer)
 {
 	char chunk[LOG_CHUNK];
 	ssize_t n = 0;
@@ -93,7 +93,7 @@ static void check_log(struct observer *observer)
 }
 
 /* Returns whether there is more to see at once. */
-static bool check_outputs(struct observer *observer, bool all)
+static bool observer_read_outputs(struct observer *observer, bool all)
 {
 	if (!observer->metrics)
 		return false;
@@ -126,8 +126,8 @@ int64_t observer_sample(struct observer *observer)
 	int64_t cpu_us = processor_us(), wall_us = clock_us();
 
 	usage_sample(observer->usage);
-	check_outputs(observer, false);
-	check_log(observer);
+	observer_read_outputs(observer, false);
+	observer_read_log(observer);
 	observer->sampled_ms = clock_wall_ms();
 	return rest_ms(observer, processor_us() - cpu_us, clock_us() - wall_us);
 }
@@ -135,10 +135,10 @@ int64_t observer_sample(struct observer *observer)
 void observer_finish(struct observer *observer, double cpu_s, int64_t memory_peak_bytes)
 {
 	usage_finish(observer->usage, cpu_s, memory_peak_bytes);
-	for (int i = 0; i < FINISH_POLLS && check_outputs(observer, i == 0); i++)
+	for (int i = 0; i < FINISH_POLLS && observer_read_outputs(observer, i == 0); i++)
 		;
 	for (int i = 0; i < FINISH_POLLS; i++)
-		check_log(observer);
+		observer_read_log(observer);
 	links_end(&observer->links);
 	observer->sampled_ms = clock_wall_ms();
 }

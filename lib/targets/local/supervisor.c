@@ -87,7 +87,7 @@ static short want_log(void *ctx)
 	return sup->log_quiet ? 0 : POLLIN;
 }
 
-static int supervisor_on_log(void *ctx, short revents, struct err *err)
+static int sup_on_log(void *ctx, short revents, struct err *err)
 {
 	struct supervisor *sup = ctx;
 
@@ -979,7 +979,7 @@ static int sup_on_tick(void *ctx, struct err *err)
 
 static int sup_add_sources(struct supervisor *sup, struct err *err)
 {
-	static const struct loop_fd_ops log_ops = {want_log, supervisor_on_log};
+	static const struct loop_fd_ops log_ops = {want_log, sup_on_log};
 	static const struct loop_fd_ops dir_ops = {sup_prepare_input, sup_on_dir};
 	static const struct loop_fd_ops worker_ops = {sup_prepare_input, sup_on_worker};
 

@@ -248,7 +248,7 @@ static int ps_refresh(
 	struct session *session, const struct view *view, struct run_list *runs, struct err *err)
 {
 	int64_t end_ms = clock_deadline(REFRESH_MS), left_ms;
-	struct run_list running = {0}, requested = {0};
+	struct run_list running = {0}, ended = {0};
 
 	if (runs_refresh(session, runs, REFRESH_MS, err) < 0)
 		return -(int)err->code;
@@ -258,21 +258,21 @@ static int ps_refresh(
 		else if (run_state_is_final(run_state(*run)) &&
 			 (view->with_values || view->with_files) &&
 			 !results_is_valid(json_get((*run)->doc, RESULTS_MEMBER)))
-			*vec_push(&requested) = *run;
+			*vec_push(&ended) = *run;
 	left_ms = end_ms - clock_ms();
 	if (view->with_values)
 		metrics_bring(session, &running, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
 	/* Facts of local runs are known already. */
 	vec_foreach (struct run *, run, &running)
-		if (view->with_files && requested.n < ENDED_MAX && !ps_is_here(*run))
-			*vec_push(&requested) = *run;
+		if (view->with_files && ended.n < ENDED_MAX && !ps_is_here(*run))
+			*vec_push(&ended) = *run;
 	vec_done(&running);
 	left_ms = end_ms - clock_ms();
 	/* Many runs that ended since the last refresh would take requests of their own each. */
-	if (requested.n <= ENDED_MAX)
-		runs_results(session, &requested, true,
-			left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
-	vec_done(&requested);
+	if (ended.n <= ENDED_MAX)
+		runs_results(
+			session, &ended, true, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
+	vec_done(&ended);
 	return 0;
 }
 

@@ -105,7 +105,7 @@ static int cmd_targets_print_json(struct app *app, const struct target_list *tar
  * The table
  */
 
-static size_t n_answered(const struct target_item *item)
+static size_t n_responded(const struct target_item *item)
 {
 	size_t n = 0;
 
@@ -116,7 +116,7 @@ static size_t n_answered(const struct target_item *item)
 
 static bool is_reached(const struct target_item *item)
 {
-	return item->hosts.n ? n_answered(item) == item->hosts.n : item->poll.reached;
+	return item->hosts.n ? n_responded(item) == item->hosts.n : item->poll.reached;
 }
 
 /* "2 of 3 hosts answer, 3 of 8 GPUs free" */
@@ -128,7 +128,7 @@ static char *pool_text(const struct target_item *item)
 		n_gpus += item->node_probes[i].gpus.n;
 		n_free += node_probe_free_gpus(&item->node_probes[i]);
 	}
-	return mem_printf("%zu of %zu hosts answer, %zu of %zu GPUs free", n_answered(item),
+	return mem_printf("%zu of %zu hosts answer, %zu of %zu GPUs free", n_responded(item),
 		item->hosts.n, n_free, n_gpus);
 }
 

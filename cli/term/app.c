@@ -144,10 +144,10 @@ static bool app_is_plain(const struct app *app)
 static unsigned app_size_of(const char *name, int64_t min, unsigned found, unsigned otherwise)
 {
 	const char *text = getenv(name);
-	int64_t notified;
+	int64_t number;
 
-	if (text && str_to_int(text, min, UINT16_MAX, "", &notified, NULL) == 0)
-		return (unsigned)notified;
+	if (text && str_to_int(text, min, UINT16_MAX, "", &number, NULL) == 0)
+		return (unsigned)number;
 	return found >= min ? found : otherwise;
 }
 

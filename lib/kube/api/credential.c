@@ -189,7 +189,7 @@ int64_t kube_expiry_certificate(const char *pem)
  * Input and output of a plugin
  */
 
-enum { INFO_MAX = 4 << 20, SAID_LINES_MAX = 3, SAID_MAX = 200 };
+enum { INFO_MAX = 4 << 20, ERROR_LINES_MAX = 3, ERROR_LINE_MAX = 200 };
 
 static void kube_wipe(char *secret)
 {
@@ -361,7 +361,7 @@ static int kube_plugin_parse(const char *text, size_t len, const struct kube_acc
 
 static void credential_add_evidence(const char *line, size_t len, struct err *err)
 {
-	AUTO_FREE char *words = kube_words(line, len, SAID_MAX);
+	AUTO_FREE char *words = kube_words(line, len, ERROR_LINE_MAX);
 
 	err_evidence(err, "it said: %s", words);
 }
@@ -629,7 +629,7 @@ enum {
 	POLL_FIRST_MS = 1,
 	POLL_MAX_MS = 50,
 	NOTE_MS = 3000,
-	SAID_KEPT = 4096,
+	ERRORS_KEPT = 4096,
 	HINT_MAX = 400,
 };
 
@@ -647,7 +647,7 @@ struct kube_plugin {
 	const struct kube_exec *exec;
 	bool interactive;
 	pid_t pid; /* 0: it has ended */
-	struct output out, said;
+	struct output out, errors;
 	struct loop_timer *timer, *note_timer;
 	int64_t deadline_ms; /* INT64_MAX: none */
 	unsigned n_polls;
@@ -683,11 +683,11 @@ static void kube_plugin_free(struct kube_plugin *plugin)
 		return;
 	kill_it(plugin);
 	credential_close_output(&plugin->out);
-	credential_close_output(&plugin->said);
+	credential_close_output(&plugin->errors);
 	loop_remove_timer(plugin->options->loop, plugin->timer);
 	loop_remove_timer(plugin->options->loop, plugin->note_timer);
 	kube_wipe_buf(&plugin->out.text);
-	kube_wipe_buf(&plugin->said.text);
+	kube_wipe_buf(&plugin->errors.text);
 	free(plugin);
 }
 
@@ -701,18 +701,18 @@ static int credential_fail(struct kube_plugin *plugin, const char *why, struct e
 
 	kill_it(plugin);
 	credential_close_output(&plugin->out);
-	credential_close_output(&plugin->said);
+	credential_close_output(&plugin->errors);
 	kube_plugin_error(plugin->options->access, why, &error);
 	kube_hint_version(plugin->options->access->context, "does it log in?", &error);
 	/* The last lines of what a plugin said become evidence. */
-	const char *text = plugin->said.text.data;
-	size_t len = plugin->said.text.len;
+	const char *text = plugin->errors.text.data;
+	size_t len = plugin->errors.text.len;
 	struct {
 		size_t at, len;
-	} lines[SAID_LINES_MAX];
+	} lines[ERROR_LINES_MAX];
 	size_t n = 0, end = len;
 
-	while (end > 0 && n < SAID_LINES_MAX) {
+	while (end > 0 && n < ERROR_LINES_MAX) {
 		size_t at = end;
 		while (at > 0 && text[at - 1] != '\n')
 			at--;
@@ -777,8 +777,8 @@ static int credential_end(struct kube_plugin *plugin, int status, struct err *er
 	AUTO_ERR struct err error = {0};
 
 	plugin->pid = 0;
-	if (plugin->said.fd >= 0)
-		credential_read_output(&plugin->said);
+	if (plugin->errors.fd >= 0)
+		credential_read_output(&plugin->errors);
 	if (plugin->out.fd >= 0 && credential_read_output(&plugin->out) < 0)
 		return fail_much(plugin, err);
 	if (status != 0) {
@@ -790,7 +790,7 @@ static int credential_end(struct kube_plugin *plugin, int status, struct err *er
 		return credential_fail(plugin, why, err);
 	}
 	credential_close_output(&plugin->out);
-	credential_close_output(&plugin->said);
+	credential_close_output(&plugin->errors);
 	const struct kube_access *access = plugin->options->access;
 	int r = kube_plugin_parse(
 		plugin->out.text.data, plugin->out.text.len, access, &made, &error);
@@ -912,7 +912,7 @@ static void make_words(const struct kube_plugin *plugin, struct strv *argv, stru
 static int credential_spawn(struct kube_plugin *plugin, struct err *err)
 {
 	AUTO_STRV struct strv argv = {0}, env = {0};
-	AUTO_FD int out = -1, said = -1;
+	AUTO_FD int out = -1, errors = -1;
 	int tty_fd = plugin->interactive ? plugin->options->plugin.tty_fd : -1;
 	struct proc_spec spec = {.stdin_fd = tty_fd, .stderr_fd = tty_fd};
 
@@ -923,12 +923,12 @@ static int credential_spawn(struct kube_plugin *plugin, struct err *err)
 	int r = open_output(plugin, &plugin->out, KUBE_PLUGIN_OUT_MAX, &out, err);
 	/* The stderr of an interactive plugin is the terminal. */
 	if (r == 0 && !plugin->interactive)
-		r = open_output(plugin, &plugin->said, SAID_KEPT, &said, err);
+		r = open_output(plugin, &plugin->errors, ERRORS_KEPT, &errors, err);
 	if (r < 0)
 		return r;
 	spec.stdout_fd = out;
 	if (!plugin->interactive)
-		spec.stderr_fd = said;
+		spec.stderr_fd = errors;
 	AUTO_ERR struct err error = {0};
 	if (proc_spawn(&spec, &plugin->pid, &error) == 0)
 		return 0;
@@ -969,7 +969,7 @@ static int kube_plugin_start(const struct kube_credential_options *options, kube
 		.exec = exec,
 		.interactive = exec->interactive != KUBE_EXEC_NEVER && options->plugin.tty_fd >= 0,
 		.out = {.plugin = plugin, .fd = -1},
-		.said = {.plugin = plugin, .fd = -1, .keep_last = true},
+		.errors = {.plugin = plugin, .fd = -1, .keep_last = true},
 		.end = end_fn,
 		.ctx = ctx};
 	plugin->deadline_ms = plugin->interactive ? INT64_MAX : clock_deadline(options->limit_ms);

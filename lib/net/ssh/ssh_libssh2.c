@@ -945,15 +945,14 @@ bool ssh_libssh2_may_prompt(const struct ssh_libssh2 *ssh)
 int ssh_libssh2_prompt(struct ssh_libssh2 *ssh, const char *question, bool secret,
 	struct buf *answer, struct err *err)
 {
-	struct question requested = {
-		.ssh = ssh, .text = question, .secret = secret, .answer = answer};
+	struct question own = {.ssh = ssh, .text = question, .secret = secret, .answer = answer};
 	int64_t began = clock_ms();
 
 	if (!ssh->events.prompt)
 		return 0;
-	int r = task_request(ssh->task, put_question, &requested, err);
+	int r = task_request(ssh->task, put_question, &own, err);
 	ssh->wait.deadline_ms += clock_ms() - began;
-	return r < 0 ? r : requested.answered;
+	return r < 0 ? r : own.answered;
 }
 
 void ssh_libssh2_fall_back(struct ssh_libssh2 *ssh, const char *fmt, ...)

@@ -303,13 +303,13 @@ static bool registry_is_full(const struct http_response *response, const char *r
 		/* distribution's file system driver: ENOSPC and EDQUOT of Linux */
 		"\"Err\":28}", "\"Err\":122}"};
 	static const int statuses[] = {400, 402, 403, 412, 422, 500, 503};
-	bool may_print = false;
+	bool is_telling = false;
 
 	if (response->status == 413 || response->status == 507)
 		return true;
 	for (size_t i = 0; i < ARRAY_LEN(statuses); i++)
-		may_print = may_print || response->status == statuses[i];
-	if (!may_print || registry_error_is_html(response))
+		is_telling = is_telling || response->status == statuses[i];
+	if (!is_telling || registry_error_is_html(response))
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)
 		if (strcasestr(body_text(response), words[i]) &&

@@ -21,11 +21,8 @@
 #include "targets/targets.h"
 
 enum {
-	REFRESH_MS = 1000,
 	WATCH_MS = 2000,
-	VALUES_MIN_MS = 100, /* for results and event files, however long the states took */
-	METRICS_MS = 200,    /* of reading event files */
-	ENDED_MAX = 16,
+	METRICS_MS = 200, /* of reading event files */
 	DAY_MS = 24 * 60 * 60 * 1000,
 	GAP = 2,          /* between columns */
 	COMMAND_MIN = 10, /* of a command that says something */
@@ -237,45 +234,6 @@ static int find_again(struct session *session, const struct view *view, struct e
 	return r < 0 && error.id != E_TARGET_UNSUPPORTED ? err_move(err, &error) : 0;
 }
 
-static bool ps_is_here(const struct run *run)
-{
-	return target_ops_recorded(run)->is_here;
-}
-
-/* Refresh states, then what is shown: values of running programs elsewhere, and parameters and
- * results written by those and by runs that ended since the last refresh from here. */
-static int ps_refresh(
-	struct session *session, const struct view *view, struct run_list *runs, struct err *err)
-{
-	int64_t end_ms = clock_deadline(REFRESH_MS), left_ms;
-	struct run_list running = {0}, ended = {0};
-
-	if (runs_refresh(session, runs, REFRESH_MS, err) < 0)
-		return -(int)err->code;
-	vec_foreach (struct run *, run, runs)
-		if (run_state(*run) == RUN_RUNNING)
-			*vec_push(&running) = *run;
-		else if (run_state_is_final(run_state(*run)) &&
-			 (view->with_values || view->with_files) &&
-			 !results_is_valid(json_get((*run)->doc, RESULTS_MEMBER)))
-			*vec_push(&ended) = *run;
-	left_ms = end_ms - clock_ms();
-	if (view->with_values)
-		metrics_bring(session, &running, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
-	/* Facts of local runs are known already. */
-	vec_foreach (struct run *, run, &running)
-		if (view->with_files && ended.n < ENDED_MAX && !ps_is_here(*run))
-			*vec_push(&ended) = *run;
-	vec_done(&running);
-	left_ms = end_ms - clock_ms();
-	/* Many runs that ended since the last refresh would take requests of their own each. */
-	if (ended.n <= ENDED_MAX)
-		runs_results(
-			session, &ended, true, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
-	vec_done(&ended);
-	return 0;
-}
-
 static int ps_list(struct app *app, const struct view *view, struct run_list *ret,
 	size_t *ret_hidden, struct err *err)
 {
@@ -298,7 +256,7 @@ static int ps_list(struct app *app, const struct view *view, struct run_list *re
 	if (r == 0 && view->number)
 		keep_newest(view->number, ret);
 	if (r == 0 && !view->offline)
-		r = ps_refresh(session, view, ret, err);
+		r = runs_poll(session, ret, view->with_values, view->with_files, err);
 	if (r == 0)
 		metrics_here(session, ret, METRICS_MS);
 	if (r == 0 && view->sort.n)

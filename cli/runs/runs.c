@@ -6,9 +6,11 @@
 
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/hint_excluded.h"
+#include "app/lifecycle/results_query.h"
 #include "app/lifecycle/why.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/fetch.h"
+#include "app/transfer/mirror.h"
 #include "base/loop/loop.h"
 #include "base/loop/proc.h"
 #include "base/util/auto.h"
@@ -70,6 +72,52 @@ int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret
 		else
 			*vec_push(ret) = run;
 	}
+	return 0;
+}
+
+/*
+ * States and values from targets
+ */
+
+enum {
+	QUERY_MS = 1000,
+	VALUES_MIN_MS = 100, /* for results and event files, however long the states took */
+	ENDED_MAX = 16,
+};
+
+static bool runs_is_here(const struct run *run)
+{
+	return target_ops_recorded(run)->is_here;
+}
+
+int runs_poll(
+	struct session *session, struct run_list *runs, bool values, bool files, struct err *err)
+{
+	int64_t end_ms = clock_deadline(QUERY_MS), left_ms;
+	struct run_list running = {0}, requested = {0};
+
+	if (runs_refresh(session, runs, QUERY_MS, err) < 0)
+		return -(int)err->code;
+	vec_foreach (struct run *, run, runs)
+		if (run_state(*run) == RUN_RUNNING)
+			*vec_push(&running) = *run;
+		else if (run_state_is_final(run_state(*run)) && (values || files) &&
+			 !results_is_valid(json_get((*run)->doc, RESULTS_MEMBER)))
+			*vec_push(&requested) = *run;
+	left_ms = end_ms - clock_ms();
+	if (values)
+		metrics_bring(session, &running, left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
+	/* Facts of local runs are known already. */
+	vec_foreach (struct run *, run, &running)
+		if (files && requested.n < ENDED_MAX && !runs_is_here(*run))
+			*vec_push(&requested) = *run;
+	vec_done(&running);
+	left_ms = end_ms - clock_ms();
+	/* Many runs that ended since the last look would take requests of their own each. */
+	if (requested.n <= ENDED_MAX)
+		runs_results(session, &requested, true,
+			left_ms > VALUES_MIN_MS ? left_ms : VALUES_MIN_MS);
+	vec_done(&requested);
 	return 0;
 }
 
@@ -309,13 +357,14 @@ bool browser_open(const char *url)
 	return proc_spawn(&spec, &pid, NULL) == 0;
 }
 
-enum { EXIT_INTERRUPTED = 130, OUT_MAX = 64 << 20 };
+enum { EXIT_INTERRUPTED = 130, OUT_MAX = 64 << 20, GAPS_MAX = 1000 };
 
 struct follower {
 	struct app *app;
 	struct loop *loop;
 	struct logview view;
 	struct loop_timer *timer;
+	struct strv *gaps; /* told by JSON at the end */
 };
 
 static int runs_follow_write_out(struct follower *follower, struct buf *out, struct err *err)
@@ -370,6 +419,19 @@ static void runs_follow_on_notice(void *ctx, const char *text)
 	app_note(follower->app, "[%s]", text);
 }
 
+static void runs_follow_on_gap(void *ctx, const char *text)
+{
+	struct follower *follower = ctx;
+
+	if (!follower->app->options.json) {
+		app_note(follower->app, "[%s]", text);
+		return;
+	}
+	app_warn(follower->app, "%s", text);
+	if (follower->gaps->n < GAPS_MAX)
+		strv_add(follower->gaps, text);
+}
+
 static int runs_follow_read_log(struct follower *follower, struct session *session, struct run *run,
 	const struct follow_request *request, struct err *err)
 {
@@ -379,8 +441,10 @@ static int runs_follow_read_log(struct follower *follower, struct session *sessi
 		.attempt = request->attempt,
 		.follow = request->follow,
 		.interrupted = &app_interrupted};
-	const struct target_log_events events = {
-		.data = runs_follow_on_data, .notice = runs_follow_on_notice, .ctx = follower};
+	const struct target_log_events events = {.data = runs_follow_on_data,
+		.notice = runs_follow_on_notice,
+		.gap = runs_follow_on_gap,
+		.ctx = follower};
 	AUTO_BUF struct buf out = {0};
 	int r = run_follow(session, run, &options, &events, err);
 
@@ -394,6 +458,20 @@ static int runs_follow_read_log(struct follower *follower, struct session *sessi
 	if (follower->app->out_tty && follower->app->out_in_line)
 		ui_write(follower->app, "\n", 1);
 	return r;
+}
+
+/* The run, whose warnings tell here of the output that was missing, too. */
+static void runs_follow_print_json(struct app *app, const struct run *run, const struct strv *gaps)
+{
+	struct json *doc = json_clone(run->doc);
+	const struct json *before = json_get(doc, "warnings");
+	struct json *warnings = before ? json_clone(before) : json_array();
+
+	for (size_t i = 0; i < gaps->n; i++)
+		json_add_str(warnings, gaps->v[i]);
+	json_set(doc, "warnings", warnings);
+	app->json_done = true;
+	app_print_json_line(app, doc);
 }
 
 static enum logview_kind runs_follow_kind_of(const struct app *app)
@@ -419,7 +497,8 @@ static int detached(struct app *app, const struct run *run)
 int follow_log(struct app *app, struct run *run, const struct follow_request *request)
 {
 	AUTO_ERR struct err err = {0};
-	struct follower follower = {.app = app};
+	AUTO_STRV struct strv gaps = {0};
+	struct follower follower = {.app = app, .gaps = &gaps};
 	struct session *session;
 	int r = app_session(app, &session, &err);
 
@@ -443,9 +522,7 @@ int follow_log(struct app *app, struct run *run, const struct follow_request *re
 		return detached(app, run);
 	if (r < 0)
 		return app_fail(app, &err);
-	if (app->options.json) {
-		app->json_done = true;
-		app_print_json_line(app, json_clone(run->doc));
-	}
+	if (app->options.json)
+		runs_follow_print_json(app, run, &gaps);
 	return request->follow ? runs_print_end(app, run) : 0;
 }

@@ -14,6 +14,7 @@
 #include "core/record/run.h"
 
 struct app;
+struct session;
 
 /* The run that the word names; NULL: the newest one. */
 int runs_get(struct app *app, const char *word, struct run **ret, struct err *err);
@@ -21,6 +22,12 @@ int runs_get(struct app *app, const char *word, struct run **ret, struct err *er
 int runs_get_code(struct app *app, const char *word, struct run **ret, struct err *err);
 /* All of them, each once, in their order; without words the newest one. */
 int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err);
+
+/* Refresh states, then (with values) metrics of running programs elsewhere and (with files)
+ * parameters and results written by those and by runs that ended since the last time; within a
+ * second and a bit, what does not come by then stays as it was. */
+int runs_poll(
+	struct session *session, struct run_list *runs, bool values, bool files, struct err *err);
 
 /* Why the run is in its state, and what to do (run_why_all). */
 bool runs_why(struct app *app, const struct run *run, struct buf *sentence, struct buf *hint);

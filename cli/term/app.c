@@ -640,12 +640,13 @@ static int app_dispatch(struct app *app, char *const *argv, size_t n)
 	return app_fail(app, &err);
 }
 
-/* A setting that does not work must not keep a command from working. */
-static void start_trace(struct app *app)
+/* A setting that does not work must not keep a command from working. A completion must not write
+ * into the line that is being typed. */
+static void start_trace(struct app *app, const char *word)
 {
 	AUTO_ERR struct err err = {0};
 
-	if (trace_start(getenv("DLRUN_TRACE"), &err) < 0)
+	if (!str_eq(word, "__complete") && trace_start(getenv("DLRUN_TRACE"), &err) < 0)
 		app_warn(app, "%s", err.message);
 }
 
@@ -655,7 +656,7 @@ int app_main(int argc, char **argv)
 	int status;
 
 	init(&app);
-	start_trace(&app);
+	start_trace(&app, argc > 1 ? argv[1] : NULL);
 	app.self = find_self(argc > 0 ? argv[0] : "dlrun");
 	status = app_dispatch(&app, argv + (argc > 0), argc > 0 ? (size_t)argc - 1 : 0);
 	app_done(&app);

@@ -30,7 +30,8 @@ static const struct group {
 	const char *commands[12];
 } groups[] = {
 	{"start runs", {"submit", "restart", "cancel", "init"}},
-	{"look at runs", {"ps", "logs", "show", "why", "wait", "top", "diff"}},
+	{"look at runs",
+		{"ps", "logs", "show", "why", "wait", "top", "diff", "compare", "tag", "note"}},
 	{"results", {"fetch", "plot", "tensorboard", "proxy"}},
 	{"work inside a run or on a host", {"exec", "ssh", "forward"}},
 	{"code and images", {"checkout", "push"}},

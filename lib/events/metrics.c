@@ -16,6 +16,10 @@ struct scalar {
 	size_t dir, file;
 	double value, wall_time_s;
 	int64_t step;
+	struct extreme {
+		double value; /* NaN: there was no finite one */
+		int64_t step;
+	} lowest, highest;
 };
 
 struct scalar_list VEC_OF(struct scalar *);
@@ -33,7 +37,11 @@ static struct scalar *metrics_add_scalar(
 		!str_is_plain(tag))
 		return NULL;
 	struct scalar *scalar = mem_alloc(1, sizeof(*scalar));
-	*scalar = (struct scalar){.tag = mem_strdup(tag), .dir = dir, .wall_time_s = -INFINITY};
+	*scalar = (struct scalar){.tag = mem_strdup(tag),
+		.dir = dir,
+		.wall_time_s = -INFINITY,
+		.lowest = {.value = NAN},
+		.highest = {.value = NAN}};
 	map_put(&metrics->by_key, key, scalar);
 	*vec_push(&metrics->scalars) = scalar;
 	return scalar;
@@ -49,8 +57,17 @@ static void metrics_on_scalar(
 	struct scalar *scalar = map_get(&metrics->by_key, key);
 	if (!scalar)
 		scalar = metrics_add_scalar(metrics, key, dir, event->tag);
+	if (!scalar)
+		return;
+	if (isfinite(event->value)) {
+		const struct extreme now = {event->value, event->step};
+		if (!(scalar->lowest.value <= now.value))
+			scalar->lowest = now;
+		if (!(scalar->highest.value >= now.value))
+			scalar->highest = now;
+	}
 	/* Within a file the order of writing counts, between files only the clock. */
-	if (!scalar || (scalar->file != file && event->wall_time_s < scalar->wall_time_s))
+	if (scalar->file != file && event->wall_time_s < scalar->wall_time_s)
 		return;
 	scalar->file = file;
 	scalar->value = event->value;
@@ -136,6 +153,12 @@ static struct json *metrics_value_json(const struct scalar *scalar)
 		json_set_str(json, "not_finite", "nan");
 	else if (isinf(scalar->value))
 		json_set_str(json, "not_finite", scalar->value < 0 ? "-inf" : "inf");
+	if (isfinite(scalar->lowest.value)) {
+		json_set_num(json, "min", shortest(scalar->lowest.value));
+		json_set_int(json, "min_step", scalar->lowest.step);
+		json_set_num(json, "max", shortest(scalar->highest.value));
+		json_set_int(json, "max_step", scalar->highest.step);
+	}
 	return json;
 }
 

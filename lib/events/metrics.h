@@ -35,8 +35,10 @@ struct metrics;
 struct metrics *metrics_new(const char *dir);
 /* Returns whether there is more to read at once. */
 bool metrics_poll(struct metrics *metrics);
-/* {"loss": {"value": 2.31, "step": 100}}; a value that is no number is null, with
- * "not_finite": "nan", "inf" or "-inf". The caller frees. */
+/* {"loss": {"value": 2.31, "step": 100, "min": 2.3, "min_step": 90, "max": 9.1, "max_step": 1}}:
+ * the last value, and of all that its directory has had the lowest and the highest. A value that is
+ * no number is null, with "not_finite": "nan", "inf" or "-inf"; without any finite one there are no
+ * min and max. The caller frees. */
 struct json *metrics_json(const struct metrics *metrics);
 void metrics_free(struct metrics *metrics);
 AUTO_POINTER(struct metrics, metrics_free)

@@ -51,6 +51,17 @@ static int on_end(void *ctx, uint64_t size, struct err *err)
 	return 0;
 }
 
+static int on_unread(void *ctx, struct err *err)
+{
+	struct seen *seen = ctx;
+
+	(void)err;
+	BUG_ON(!seen->is_open || seen->left);
+	seen->is_open = false;
+	buf_adds(&seen->text, "=unread;");
+	return 0;
+}
+
 static int on_gone(void *ctx, struct err *err)
 {
 	struct seen *seen = ctx;
@@ -63,7 +74,7 @@ static int on_gone(void *ctx, struct err *err)
 
 static int feed(const char *data, size_t size, size_t piece, struct seen *seen)
 {
-	const struct part_events events = {on_begin, on_data, on_end, on_gone, seen};
+	const struct part_events events = {on_begin, on_data, on_end, on_unread, on_gone, seen};
 	AUTO(part_stream_free_auto) struct part_stream *stream = part_stream_new(&events);
 	int r = 0;
 

@@ -3,6 +3,7 @@
 """What was seen of a log stays in the record, though its node rotates it away, its Job is deleted, its follower was killed."""
 
 import contextlib
+import json
 import re
 
 from harness import *  # noqa: F403
@@ -118,6 +119,9 @@ def job_deleted_by_others(w, s):
     seen = first.out.read_text()
     assert kept.out.startswith(seen[:seen.rindex("\n")]), (len(kept.out), len(seen))
     assert re.search(r"lines after \S+ may be missing", kept.err), kept.err
+    told = w.ok("logs", "--json", run)
+    assert re.search(r"warning: .*lines after \S+ may be missing", told.err), told.err
+    assert any("may be missing" in text for text in json.loads(told.out.splitlines()[-1])["warnings"]), told.out[-2000:]
     return f"deleted at 50000: {whole(kept.out, kept.err)} kept, said: {kept.err.strip()}"
 
 

@@ -198,7 +198,8 @@ with EventWriter("exp/.logs/runs/x") as events:
     assert list(plotted(w, run).values())
     stop.touch()
     w.ok("wait", run)
-    assert w.show(run)["metrics"]["loss"] == {"value": 0.125, "step": 4}
+    loss = w.show(run)["metrics"]["loss"]
+    assert (loss["value"], loss["step"]) == (0.125, 4), loss
     assert [len(points) for points in plotted(w, run).values()] == [4]
 
 

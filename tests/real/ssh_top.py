@@ -65,7 +65,7 @@ def test_metrics_of_a_host_are_known(w):
                             "    for step in range(100): w.scalars(step, acc=0.5, loss=1 / (step + 1))\n")
         run = s.submit("-g", "0", "--", "python3", "train.py")
         assert s.ended(run)["state"] == "succeeded"
-        assert w.show(run)["metrics"]["loss"] == {"value": 0.01, "step": 99}, w.show(run)["metrics"]
+        assert w.show(run)["metrics"]["loss"] == {"value": 0.01, "step": 99, "min": 0.01, "min_step": 99, "max": 1, "max_step": 0}, w.show(run)
         table = w.ok("ps", "--offline").out
         assert re.search(rf"^{run} .* 99 +loss 0.01 ", table, re.M), table
         shown = w.ok("show", run, env={"LC_ALL": "C.UTF-8"}).out

@@ -142,8 +142,10 @@ print("View run x at: http://127.0.0.1:5000/#/experiments/0/runs/0123abcd")
 """)
     run = submit(w, "python3", "train.py", "--epochs", "3")
     doc = ended(w, run)
-    assert doc["metrics"] == {"loss": {"value": None, "step": 100, "not_finite": "nan"}, "acc": {"value": 0.5, "step": 99},
-                              "validation/loss": {"value": 2, "step": 99}}, doc["metrics"]
+    assert doc["metrics"] == {
+        "loss": {"value": None, "step": 100, "not_finite": "nan", "min": 0.01, "min_step": 99, "max": 1, "max_step": 0},
+        "acc": {"value": 0.5, "step": 99, "min": 0.5, "min_step": 0, "max": 0.5, "max_step": 0},
+        "validation/loss": {"value": 2, "step": 99, "min": 2, "min_step": 0, "max": 2, "max_step": 0}}, doc["metrics"]
     assert doc["params"] == {"epochs": "3", "lr": 0.5, "opt.name": "adam"}, doc["params"]
     assert re.search(rf"^{run} .* 100 +loss nan ", w.ok("ps").out, re.M) and "STEP  METRIC" in w.ok("ps").out, w.ok("ps").out
     shown = w.ok("show", run, env={"LC_ALL": "C.UTF-8"}).out

@@ -817,12 +817,11 @@ static int submit_check_set_env(struct submit *submit, struct err *err)
 
 static int check_tags(const struct strv *tags, struct err *err)
 {
-	for (size_t i = 0; tags && i < tags->n; i++)
-		if (!tags->v[i][0] || tags->v[i][0] == '=') {
-			err_set(err, E_USAGE, "--tag must have a name");
-			return err_hint(err, "--tag baseline");
-		}
-	return 0;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && tags && i < tags->n; i++)
+		r = run_tag_check(tags->v[i], "--tag", "--tag baseline", err);
+	return r;
 }
 
 /*

@@ -67,7 +67,7 @@ static void submit_record_set_command(const struct submit *submit, struct json *
 	words_set(doc, "command", &command);
 	json_set_bool(doc, "shell", spec->shell);
 	if (!spec->shell) {
-		json_set(doc, "params", run_params(&command));
+		json_set(doc, "params", run_params(&command, NULL));
 		return;
 	}
 	for (const char *s = spec->command.v[0]; *s; s += strspn(s, " \t\n")) {
@@ -77,20 +77,15 @@ static void submit_record_set_command(const struct submit *submit, struct json *
 			strv_add(&words, word);
 		s += len;
 	}
-	json_set(doc, "params", run_params(&words));
+	json_set(doc, "params", run_params(&words, NULL));
 }
 
 static void set_tags(const struct strv *tags, struct json *doc)
 {
 	struct json *object = json_sub(doc, "tags");
 
-	for (size_t i = 0; tags && i < tags->n; i++) {
-		const char *tag = tags->v[i];
-		size_t len = strcspn(tag, "=");
-		AUTO_FREE char *key = mem_strndup(tag, len);
-		if (str_is_utf8(key, len))
-			submit_record_set_bytes(object, key, tag[len] ? tag + len + 1 : "");
-	}
+	for (size_t i = 0; tags && i < tags->n; i++)
+		run_tags_add(object, tags->v[i]);
 }
 
 static void submit_record_set_origin(const struct submit *submit, struct json *doc)

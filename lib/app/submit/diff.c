@@ -96,8 +96,7 @@ static void submit_diff_add_members(
 		set_fact(facts, name, TAKE(own_a), TAKE(own_b));
 }
 
-/* Values of secrets are not kept. */
-static int submit_diff_env_of(const struct run *run, struct json *ret, struct err *err)
+int run_env_add(const struct run *run, struct json *env, struct err *err)
 {
 	AUTO_STRV struct strv pairs = {0}, secrets = {0};
 
@@ -110,10 +109,10 @@ static int submit_diff_env_of(const struct run *run, struct json *ret, struct er
 		size_t len = strcspn(pairs.v[i], "=");
 		AUTO_FREE char *name = mem_strndup(pairs.v[i], len);
 		const char *value = pairs.v[i] + len + (pairs.v[i][len] == '=');
-		json_set_bytes(ret, name, value, strlen(value));
+		json_set_bytes(env, name, value, strlen(value));
 	}
 	for (size_t i = 0; r == 0 && i < secrets.n; i++)
-		json_set_str(ret, secrets.v[i], "(secret)");
+		json_set_str(env, secrets.v[i], "(secret)");
 	return r;
 }
 
@@ -123,9 +122,9 @@ static int submit_diff_add_env(
 	AUTO_JSON struct json *env_a = json_object();
 	AUTO_JSON struct json *env_b = json_object();
 
-	int r = submit_diff_env_of(a, env_a, err);
+	int r = run_env_add(a, env_a, err);
 	if (r == 0)
-		r = submit_diff_env_of(b, env_b, err);
+		r = run_env_add(b, env_b, err);
 	if (r == 0)
 		submit_diff_add_members(facts, "env", env_a, env_b);
 	return r;
@@ -146,6 +145,7 @@ static int add_run_facts(
 		return r;
 	submit_diff_add_members(
 		facts, "params", json_get(a->doc, "params"), json_get(b->doc, "params"));
+	submit_diff_add_members(facts, "tags", json_get(a->doc, "tags"), json_get(b->doc, "tags"));
 	return submit_diff_add_env(facts, a, b, err);
 }
 

@@ -19,8 +19,8 @@ struct diff_file {
 	const char *path;
 };
 struct diff_report {
-	/* {command, params, env, base}: {a, b} each, only where they differ; of params and env only
-	 * the members that do. Of the tree only base is compared. */
+	/* {command, params, tags, env, base}: {a, b} each, only where they differ; of params, tags
+	 * and env only the members that do. Of the tree only base is compared. */
 	struct json *facts;
 	struct diff_file_list VEC_OF(struct diff_file) files;
 	struct entry_list a, b;
@@ -28,5 +28,9 @@ struct diff_report {
 int runs_diff(struct session *session, const struct run *a, const struct run *b,
 	struct diff_report *ret, struct err *err);
 void diff_report_done(struct diff_report *report);
+
+/* Add the variables that a run was submitted with: of secrets, whose values are not kept,
+ * "(secret)". */
+int run_env_add(const struct run *run, struct json *env, struct err *err);
 
 #endif

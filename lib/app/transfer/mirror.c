@@ -562,6 +562,9 @@ char *metrics_here_dir(const struct session *session, const struct run *run)
 	return stat(dir, &st) == 0 && S_ISDIR(st.st_mode) ? TAKE(dir) : NULL;
 }
 
+/* Changes when metrics_json tells more of a value. */
+#define METRICS_FORM "2 "
+
 /* The stamp that identifies this version of the copy; false: there is none. */
 static bool stamp_of(const char *dir, char out[static STAMP_SIZE])
 {
@@ -570,8 +573,9 @@ static bool stamp_of(const char *dir, char out[static STAMP_SIZE])
 
 	if (stat(notes, &st) < 0)
 		return false;
-	snprintf(out, STAMP_SIZE, "%llu %lld.%09ld %lld", (unsigned long long)st.st_ino,
-		(long long)st.st_mtim.tv_sec, (long)st.st_mtim.tv_nsec, (long long)st.st_size);
+	snprintf(out, STAMP_SIZE, METRICS_FORM "%llu %lld.%09ld %lld",
+		(unsigned long long)st.st_ino, (long long)st.st_mtim.tv_sec,
+		(long)st.st_mtim.tv_nsec, (long long)st.st_size);
 	return true;
 }
 

@@ -46,7 +46,7 @@ static int trace_unknown(const char *name, struct err *err)
 	buf_init(&known, TRACE_LINE_MAX);
 	for (size_t i = 0; i < ARRAY_LEN(trace_names); i++)
 		buf_addf(&known, "%s, ", trace_names[i]);
-	return err_set(err, E_USAGE, "DLRUN_TRACE: unknown category '%s', there are %sall", shown,
+	return err_set(err, E_USAGE, "DLRUN_TRACE: unknown category '%s'; known: %sall", shown,
 		known.data);
 }
 
@@ -91,8 +91,11 @@ int trace_start(const char *setting, struct err *err)
 		const char *file = setting + len + 1;
 		AUTO_FREE char *dir = *file == '/' ? mem_strdup("") : getcwd(NULL, 0);
 
+		if (!dir)
+			return err_set_errno(err, E_IO, errno,
+				"DLRUN_TRACE: the current directory cannot be found");
 		/* The directory may change: -C. */
-		trace_path = mem_printf("%s%s%s", dir ? dir : "", *file == '/' ? "" : "/", file);
+		trace_path = mem_printf("%s%s%s", dir, *file == '/' ? "" : "/", file);
 		AUTO_FD int fd = trace_open();
 		if (fd < 0) {
 			AUTO_FREE char *shown = str_shown(file);

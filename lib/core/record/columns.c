@@ -407,6 +407,18 @@ static void make_commit(const struct run *run, int64_t now_ms, struct column_val
 		columns_set_text(ret, mem_strndup(commit, SHORT_COMMIT));
 }
 
+static void make_code(const struct run *run, int64_t now_ms, struct column_value *ret)
+{
+	static const char algorithm[] = "sha256:";
+	const char *id = json_get_str(json_get(run->doc, "snapshot"), "id");
+
+	(void)now_ms;
+	if (id)
+		columns_set_text(
+			ret, mem_strndup(id + (str_starts(id, algorithm) ? strlen(algorithm) : 0),
+				     SHORT_COMMIT));
+}
+
 static void make_step(const struct run *run, int64_t now_ms, struct column_value *ret)
 {
 	const struct json *metric = metric_main(json_get(run->doc, "metrics"));
@@ -518,6 +530,7 @@ const struct column_kind column_kinds[] = {
 	{"gpu-memory", "The most GPU memory that it used", NULL, make_gpu_memory},
 	{"energy", "Energy that it used", NULL, make_energy},
 	{"commit", "The commit that its code builds on", NULL, make_commit},
+	{"code", "The snapshot of its code", NULL, make_code},
 	{"submitted", "When it was submitted", "times.submitted", NULL},
 	{"started", "When its program started", "times.started", NULL},
 	{"ended", "When its program ended", "times.ended", NULL},
@@ -613,6 +626,14 @@ int columns_parse(const char *text, struct columns *ret, struct err *err)
 		at = at[len] ? at + len + 1 : NULL;
 	}
 	return r;
+}
+
+const struct json *column_member(const struct column *column, const struct run *run)
+{
+	const char *path = column->kind ? column->kind->path : column->name;
+	const struct json *json = path ? columns_find(run->doc, path) : NULL;
+
+	return json && str_starts(path, "metrics.") ? plain_value(json) : json;
 }
 
 void column_get(const struct column *column, const struct run *run, int64_t now_ms,

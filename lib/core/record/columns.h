@@ -66,6 +66,9 @@ bool columns_show(const struct columns *columns, const char *member);
 void column_get(const struct column *column, const struct run *run, int64_t now_ms,
 	struct column_value *ret);
 
+/* The member of the record that the column shows; NULL: none, or it is made of several. */
+const struct json *column_member(const struct column *column, const struct run *run);
+
 /* Sort by the values of a column: numbers before text, missing values last; equal ones keep their
  * order. */
 void columns_sort(

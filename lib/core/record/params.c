@@ -80,7 +80,7 @@ static struct json *read_overrides(const char *text, size_t len)
 		item = item->next)
 		if (item->kind == YAML_SCALAR && strlen(item->text) <= PARAMS_TEXT_MAX)
 			strv_add(&words, item->text);
-	return run_params(&words);
+	return run_params(&words, NULL);
 }
 
 static const struct {

@@ -620,12 +620,41 @@ static size_t run_add_param(struct json *params, const char *word, const char *n
 	return 2;
 }
 
-struct json *run_params(const struct strv *command)
+struct json *run_params(const struct strv *command, struct strv *ret_others)
 {
 	struct json *params = json_object();
 
-	for (size_t i = 1; i < command->n && json_count(params) < PARAMS_MAX;)
-		i += run_add_param(
-			params, command->v[i], i + 1 < command->n ? command->v[i + 1] : NULL);
+	if (ret_others && command->n)
+		strv_add(ret_others, command->v[0]);
+	for (size_t i = 1; i < command->n && json_count(params) < PARAMS_MAX;) {
+		size_t before = json_count(params);
+		const char *word = command->v[i];
+
+		i += run_add_param(params, word, i + 1 < command->n ? command->v[i + 1] : NULL);
+		if (ret_others && json_count(params) == before)
+			strv_add(ret_others, word);
+	}
 	return params;
+}
+
+void run_tags_add(struct json *tags, const char *tag)
+{
+	size_t len = strcspn(tag, "=");
+	const char *value = tag[len] ? tag + len + 1 : "";
+	AUTO_FREE char *key = mem_strndup(tag, len);
+
+	AUTO_FREE char *bytes = mem_printf("%s_b64", key);
+
+	if (!str_is_utf8(key, len))
+		return;
+	json_remove(tags, bytes);
+	json_set_bytes(tags, key, value, strlen(value));
+}
+
+int run_tag_check(const char *tag, const char *what, const char *hint, struct err *err)
+{
+	if (*tag && *tag != '=')
+		return 0;
+	err_set(err, E_USAGE, "%s must have a name", what);
+	return err_hint(err, "%s", hint);
 }

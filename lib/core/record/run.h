@@ -128,7 +128,12 @@ bool run_never_began(const struct run *run);
 int run_exit_status(const struct run *run);
 
 /* params of dlrun/run/v1 from the words of a command: --k v, --k=v, k=v (also Hydra's +k=v); at
- * most 1,000. */
-struct json *run_params(const struct strv *command);
+ * most 1,000. ret_others: the words that are none, added; may be NULL. */
+struct json *run_params(const struct strv *command, struct strv *ret_others);
+
+/* Add a tag, "K" or "K=V", to tags of dlrun/run/v1. A name that is not UTF-8 is ignored. */
+void run_tags_add(struct json *tags, const char *tag);
+/* E_USAGE without a name: "WHAT must have a name". */
+int run_tag_check(const char *tag, const char *what, const char *hint, struct err *err);
 
 #endif

@@ -111,6 +111,14 @@ static void target_on_done(struct target_call *call, int status, struct err *err
 	loop_wait_done(&wait->loop);
 }
 
+void target_log_gap(const struct target_log_events *events, const char *text)
+{
+	if (events->gap)
+		events->gap(events->ctx, text);
+	else if (events->notice)
+		events->notice(events->ctx, text);
+}
+
 static void wait_init(struct wait *wait, struct target *target, int64_t timeout_ms)
 {
 	*wait = (struct wait){.loop = {.loop = target->loop, .n_open = 1}};

@@ -88,10 +88,13 @@ struct target_log_events {
 	 * stop; the bytes of that call count as not delivered. */
 	int (*data)(void *ctx, int rank, const char *data, size_t len, int64_t time_ms,
 		struct err *err);
-	/* A gap, a reconnect: one sentence for people. */
+	/* A reconnect, a wait: one sentence for people. */
 	void (*notice)(void *ctx, const char *text);
+	/* Output is missing at this place: one sentence. NULL: notice is called. */
+	void (*gap)(void *ctx, const char *text);
 	void *ctx;
 };
+void target_log_gap(const struct target_log_events *events, const char *text);
 struct target_log_request {
 	const char *token;  /* where to go on; NULL: from the start */
 	int64_t tail_lines; /* -1: all */

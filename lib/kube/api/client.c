@@ -317,8 +317,10 @@ static int kube_call_on_response(
 
 	call->exchange = NULL;
 	kube_response_read(&what, http, call->data != NULL, &response);
-	trace_note(TRACE_KUBE, "%s %s: status %d, try %u, %lld ms%s%s", call->method, call->path,
-		http->status, call->tries, (long long)http->ms, response.error.message ? ": " : "",
+	/* Nothing is printed of a 0 by %.0d. */
+	trace_note(TRACE_KUBE, "%s %s: %s%.0d, try %u, %lld ms%s%s", call->method, call->path,
+		http->status ? "status " : "no response", http->status, call->tries,
+		(long long)http->ms, response.error.message ? ": " : "",
 		response.error.message ? response.error.message : "");
 	if (http->status)
 		call->client->has_responded = true;

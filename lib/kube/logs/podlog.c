@@ -569,7 +569,9 @@ static void podlog_start_stream(struct podlog *podlog)
 	podlog->watch_ms = 0;
 	podlog->behind_ms = 0;
 	trace_note(TRACE_KUBE, "log %s: stream since %s", podlog->path,
-		*plan.since ? plan.since : "its beginning");
+		*plan.since                                   ? plan.since
+		: podlog->since_ms || podlog->tail_lines >= 0 ? "what was asked for"
+							      : "its beginning");
 	podlog->stream = kube_start(podlog->client, &(struct kube_request){.method = "GET",
 							    .path = podlog->path,
 							    .query = query.pairs,

@@ -142,9 +142,11 @@ void http_call_notify(struct http_call *call)
 
 		if (x->easy)
 			curl_easy_getinfo(x->easy, CURLINFO_NUM_CONNECTS, &n_connects);
-		trace_write(TRACE_HTTP, "%s %s: status %d, up %llu, down %llu, %lld ms, %s%s%s",
-			event.method, shown, event.status, (unsigned long long)event.bytes_up,
-			(unsigned long long)event.bytes_down, (long long)event.ms,
+		/* Nothing is printed of a 0 by %.0d. */
+		trace_write(TRACE_HTTP, "%s %s: %s%.0d, up %llu, down %llu, %lld ms, %s%s%s",
+			event.method, shown, event.status ? "status " : "no response", event.status,
+			(unsigned long long)event.bytes_up, (unsigned long long)event.bytes_down,
+			(long long)event.ms,
 			!x->begun    ? "no connection"
 			: n_connects ? "new connection"
 				     : "reused connection",

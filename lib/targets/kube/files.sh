@@ -65,10 +65,12 @@ files_tar() {
 }
 
 # N: parts of files (pod_copy.h) that stdin names: "OFFSET LENGTH ./PATH" and a NUL for each. busybox's tail cannot skip
-# 4 GiB, so dd does most of it.
+# 4 GiB, so dd does most of it. It reads no further than it must, and the first head takes all of that: dd fails then
+# only where the file cannot be read.
 files_parts() {
 	files_need xargs head tail dd
-	head -c "$1" | xargs -0 -n 100 sh -c 'for r; do
+	head -c "$1" | xargs -0 -n 100 sh -c 'exec 4>&1
+	for r; do
 		o=${r%% *} r=${r#* }
 		l=${r%% *} p=${r#* }
 		if [ ! -f "$p" ] || [ -L "$p" ] || [ ! -r "$p" ]; then
@@ -76,12 +78,16 @@ files_parts() {
 			continue
 		fi
 		echo "part $o $l"
-		{
-			dd if="$p" bs=65536 skip="$((o / 65536))" | tail -c "+$((o % 65536 + 1))"
-			cat /dev/zero
-		} 2>/dev/null | head -c "$l"
+		n=$(((o % 65536 + l + 65535) / 65536))
+		e=$({
+			{
+				{ dd if="$p" bs=65536 skip="$((o / 65536))" count="$n" || echo x >&3; } |
+					tail -c "+$((o % 65536 + 1))" | { head -c "$l" && cat >/dev/null; }
+				cat /dev/zero
+			} 2>/dev/null | head -c "$l" >&4
+		} 3>&1)
 		s=$(stat -c %s "$p" 2>/dev/null || wc -c <"$p") 2>/dev/null || s=0
-		echo "size $((s))"
+		if [ "$e" ]; then echo unread; else echo "size $((s))"; fi
 	done' dlrun
 }
 

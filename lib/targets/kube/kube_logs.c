@@ -442,14 +442,6 @@ static void kube_logs_drop(struct target_work *work)
 	free(kept);
 }
 
-static void kube_logs_print(const struct kept *kept, const char *text)
-{
-	const struct target_log_events *events = &kept->request.events;
-
-	if (events->notice)
-		events->notice(events->ctx, text);
-}
-
 /*
  * Gaps
  */
@@ -474,7 +466,7 @@ static void read_gaps(struct kept *kept, const char *dir)
 static void print_gaps(struct kept *kept, int64_t until)
 {
 	for (; kept->gap < kept->gaps.n && kept->gaps.v[kept->gap].offset <= until; kept->gap++)
-		kube_logs_print(kept, kept->gaps.v[kept->gap].text);
+		target_log_gap(&kept->request.events, kept->gaps.v[kept->gap].text);
 }
 
 /*
@@ -525,7 +517,7 @@ static void kube_logs_print_excluded(const struct kept *kept)
 	AUTO_FREE char *text = mem_printf("rank %d: %s that came here next is not kept: the log "
 					  "of an attempt is kept up to %s",
 		kept->rank, str_size(place->excluded, size), str_size(KUBE_ARCHIVE_MAX, max));
-	kube_logs_print(kept, text);
+	target_log_gap(&kept->request.events, text);
 }
 
 static bool read_rank(struct kept *kept);
@@ -564,7 +556,7 @@ static bool read_rank(struct kept *kept)
 	request.token = NULL;
 	request.events.data = kube_logs_on_data;
 	request.events.ctx = kept;
-	request.events.notice = NULL;
+	request.events.notice = request.events.gap = NULL;
 	for (; kept->rank < KUBE_ARCHIVE_RANKS_MAX; kept->rank++) {
 		struct attempt_place place = {.dir = mem_printf("%s/%d", kept->dir, kept->rank)};
 		if (kube_logs_has_rank(kept, place.dir, &place.limit)) {
@@ -897,7 +889,7 @@ static void logs_on_gap(void *ctx, int rank, const char *text)
 
 	if (following->archive)
 		kube_archive_gap(following->archive, rank, text, NULL);
-	logs_print(following, text);
+	target_log_gap(&following->request.events, text);
 }
 
 static void end_both(struct following *following)

@@ -280,10 +280,12 @@ static int pod_copy_take_size(struct part_stream *stream, struct err *err)
 {
 	uint64_t size;
 
+	stream->state = AT_PART;
+	if (str_eq(stream->line, "unread"))
+		return stream->events.unread(stream->events.ctx, err);
 	if (!str_starts(stream->line, "size ") ||
 		!pod_copy_take_number(stream->line + strlen("size "), '\0', &size))
 		return pod_copy_refuse(stream->line, err);
-	stream->state = AT_PART;
 	return stream->events.end(stream->events.ctx, size, err);
 }
 
@@ -665,6 +667,23 @@ static void note_missing(struct pod_copy *copy, const char *said)
 	}
 }
 
+/* GNU tar sends zeros for what it cannot read. As a part the file is copied, or told as unread. */
+static void request_unread_as_parts(struct pod_copy *copy, const char *said)
+{
+	if (!pod_copy_has_line(said, NULL, "ead error"))
+		return;
+	vec_foreach (struct wanted *, at, &copy->wanted) {
+		struct wanted *wanted = *at;
+
+		if (!wanted->has_come || wanted->is_part || wanted->is_link || !wanted->size ||
+			!pod_copy_has_line(said, wanted->path, "ead error"))
+			continue;
+		wanted->has_come = false;
+		wanted->is_part = wanted->changing = true;
+		wanted->range = (struct fetch_range){.len = wanted->size};
+	}
+}
+
 static bool has_hard_ones(const struct pod_copy *copy)
 {
 	vec_foreach (struct wanted *, at, &copy->wanted)
@@ -709,6 +728,17 @@ static int on_part_end(void *ctx, uint64_t size, struct err *err)
 {
 	struct pod_copy *copy = ctx;
 	copy->item.changing |= size != copy->item.size;
+	return on_content_end(ctx, err);
+}
+
+/* Some of its bytes are zeros that are not the file's: as if it changed, the next fetch copies it
+ * anew. */
+static int on_part_unread(void *ctx, struct err *err)
+{
+	struct pod_copy *copy = ctx;
+
+	copy->item.changing = true;
+	fetch_sink_unread(copy->request.sink, copy->item.path, EIO);
 	return on_content_end(ctx, err);
 }
 
@@ -782,6 +812,8 @@ static void on_content_done(void *ctx, int status, struct err *error, const char
 			pod_copy_finish(copy, r, &failure);
 		return;
 	}
+	if (r == 0 && !copy->is_by_parts)
+		request_unread_as_parts(copy, said);
 	if (r == 0 && !copy->is_by_parts && !copy->one_by_one && has_hard_ones(copy)) {
 		copy->one_by_one = true;
 		start_content(copy);
@@ -875,7 +907,8 @@ static int start_tar(struct pod_copy *copy, size_t n_bytes, struct err *err)
 
 static int start_parts(struct pod_copy *copy, size_t n_bytes, struct err *err)
 {
-	const struct part_events events = {on_part, on_content, on_part_end, on_part_gone, copy};
+	const struct part_events events = {
+		on_part, on_content, on_part_end, on_part_unread, on_part_gone, copy};
 	AUTO_STRV struct strv words = {0};
 
 	part_stream_free(copy->parts);

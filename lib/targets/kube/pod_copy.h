@@ -53,9 +53,11 @@ void pod_copy_cancel(struct pod_copy *copy);
  * Parts of files from elsewhere, one after the other, as files.sh sends them. An engine: bytes are
  * put in. Each part is one of
  *
- *	"part OFFSET LENGTH\n", LENGTH bytes, "size SIZE\n"    SIZE: of the file, afterwards. What
- *	                                                       was not there any more is zeros
- *	"gone\n"                                               it is no file that can be read
+ *	"part OFFSET LENGTH\n", LENGTH bytes, "size SIZE\n"    of the file, afterwards. What was
+ *	                                                       not there any more is zeros
+ *	"part OFFSET LENGTH\n", LENGTH bytes, "unread\n"       a read failed: some of the bytes
+ *	                                                       are zeros for that
+ *	"gone\n"                                               no file that can be read
  */
 
 /* A negative return ends the reading with err. */
@@ -63,6 +65,7 @@ struct part_events {
 	int (*begin)(void *ctx, uint64_t offset, uint64_t len, struct err *err);
 	int (*data)(void *ctx, const void *data, size_t len, struct err *err);
 	int (*end)(void *ctx, uint64_t size, struct err *err);
+	int (*unread)(void *ctx, struct err *err); /* instead of end */
 	int (*gone)(void *ctx, struct err *err);
 	void *ctx;
 };

@@ -335,7 +335,7 @@ static void expect_params(const char *const *words, const char *want)
 
 	for (; *words; words++)
 		strv_add(&command, *words);
-	AUTO_JSON struct json *params = run_params(&command);
+	AUTO_JSON struct json *params = run_params(&command, NULL);
 	buf_init(&text, 1 << 20);
 	json_print(params, &text);
 	assert_string_equal(text.data, want);
@@ -370,7 +370,7 @@ static void test_params_have_a_limit(void **state)
 	(void)state;
 	for (int i = 0; i < 3000; i++)
 		strv_addf(&command, "k%d=%d", i, i);
-	AUTO_JSON struct json *params = run_params(&command);
+	AUTO_JSON struct json *params = run_params(&command, NULL);
 	assert_int_equal(json_count(params), 1000);
 }
 

@@ -70,7 +70,7 @@ static void set_command(struct run *run, bool shell, const char *const *words)
 		strv_add(&list, *words);
 	words_set(run->doc, "command", &list);
 	json_set_bool(run->doc, "shell", shell);
-	json_set(run->doc, "params", run_params(&list));
+	json_set(run->doc, "params", run_params(&list, NULL));
 }
 
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})

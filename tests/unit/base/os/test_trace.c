@@ -102,8 +102,9 @@ static void test_unknown_category_names_those_there_are(void **state)
 
 	(void)state;
 	assert_int_equal(trace_start("http,ku\033be", &err), -ERR_USAGE);
-	assert_string_equal(err.message, "DLRUN_TRACE: unknown category 'ku\\x1bbe', there are "
-					 "http, kube, ssh, oci, loop, store, all");
+	assert_string_equal(err.message,
+		"DLRUN_TRACE: unknown category 'ku\\x1bbe'; known: http, kube, ssh, oci, "
+		"loop, store, all");
 	assert_false(trace_is_on(TRACE_HTTP));
 	assert_int_equal(trace_start("http,", &err), -ERR_USAGE);
 }

@@ -335,7 +335,7 @@ static void test_restarts_of_a_jobset_are_said(void **state)
 	AUTO_PLACE struct place place;
 	AUTO_STRV struct strv notices = {0};
 	const struct target_log_request request = {
-		.tail_lines = -1, .rank = -1, .events = {on_data, on_notice, &notices}};
+		.tail_lines = -1, .rank = -1, .events = {on_data, on_notice, NULL, &notices}};
 	char token[TARGET_TOKEN_SIZE] = "";
 
 	(void)state;
@@ -386,7 +386,7 @@ static void test_which_runs_are_jobsets(void **state)
 
 struct seen {
 	struct buf text;
-	struct strv notices;
+	struct strv notices, gaps;
 };
 
 static int on_seen(
@@ -404,12 +404,18 @@ static void on_seen_notice(void *ctx, const char *text)
 	strv_add(&((struct seen *)ctx)->notices, text);
 }
 
+static void on_seen_gap(void *ctx, const char *text)
+{
+	strv_add(&((struct seen *)ctx)->gaps, text);
+}
+
 static void check_seen(struct place *place, int64_t tail_lines, const char *text, bool lacks_end)
 {
 	struct seen seen = {0};
 	char token[TARGET_TOKEN_SIZE] = "";
-	const struct target_log_request request = {
-		.tail_lines = tail_lines, .rank = -1, .events = {on_seen, on_seen_notice, &seen}};
+	const struct target_log_request request = {.tail_lines = tail_lines,
+		.rank = -1,
+		.events = {on_seen, on_seen_notice, on_seen_gap, &seen}};
 	WAITED(logs, place);
 
 	buf_init(&seen.text, 10000);
@@ -419,11 +425,12 @@ static void check_seen(struct place *place, int64_t tail_lines, const char *text
 	assert_int_equal(loop_run(place->session.loop, NULL), 0);
 	assert_true(logs.over && logs.status == 0);
 	assert_string_equal(seen.text.data, text);
-	bool is_notified = seen.notices.n > 0 && strstr(seen.notices.v[seen.notices.n - 1],
-							 "lines after 2026-11-21T08:21");
-	assert_int_equal(is_notified, lacks_end);
+	bool is_told = seen.gaps.n > 0 &&
+		       strstr(seen.gaps.v[seen.gaps.n - 1], "lines after 2026-11-21T08:21");
+	assert_int_equal(is_told, lacks_end);
 	buf_done(&seen.text);
 	strv_done(&seen.notices);
+	strv_done(&seen.gaps);
 }
 
 /* Its follower went away, its pods too. */
@@ -435,7 +442,7 @@ static void test_what_was_followed_is_kept(void **state)
 	const struct target_log_request request = {.tail_lines = -1,
 		.rank = -1,
 		.follow = true,
-		.events = {on_seen, on_seen_notice, &seen}};
+		.events = {on_seen, on_seen_notice, on_seen_gap, &seen}};
 
 	(void)state;
 	begin(&place, NULL);
@@ -464,6 +471,7 @@ static void test_what_was_followed_is_kept(void **state)
 	many = NULL;
 	buf_done(&seen.text);
 	strv_done(&seen.notices);
+	strv_done(&seen.gaps);
 }
 
 int main(void)

@@ -44,6 +44,13 @@ static int on_end(void *ctx, uint64_t size, struct err *err)
 	return 0;
 }
 
+static int on_unread(void *ctx, struct err *err)
+{
+	(void)err;
+	buf_adds(ctx, "=unread;");
+	return 0;
+}
+
 static int on_gone(void *ctx, struct err *err)
 {
 	(void)err;
@@ -53,7 +60,7 @@ static int on_gone(void *ctx, struct err *err)
 
 static int read_in(const char *text, size_t len, size_t piece, struct buf *out, struct err *err)
 {
-	const struct part_events events = {on_begin, on_data, on_end, on_gone, out};
+	const struct part_events events = {on_begin, on_data, on_end, on_unread, on_gone, out};
 	AUTO(part_stream_free_auto) struct part_stream *stream = part_stream_new(&events);
 	int r = 0;
 
@@ -70,6 +77,8 @@ static void test_parts(void **state)
 	(void)state;
 	CHECK("", "");
 	CHECK("gone\npart 5 3\nabcsize 9\ngone\n", "gone;(5+3)abc=9;gone;");
+	CHECK("part 5 3\nabcunread\npart 5 0\nunread\ngone\n",
+		"(5+3)abc=unread;(5+0)=unread;gone;");
 	CHECK("part 0 6\ngone\nxsize 6\npart 9223372036854775806 0\nsize 0\n",
 		"(0+6)gone\nx=6;(9223372036854775806+0)=0;");
 }
@@ -89,6 +98,8 @@ static void test_other_bytes(void **state)
 	CHECK("part 1 3\nabc", NULL);
 	CHECK("part 1 3\nabcsize\n", NULL);
 	CHECK("part 1 3\nabcsize x\n", NULL);
+	CHECK("part 1 3\nabcunread 3\n", NULL);
+	CHECK("unread\n", NULL);
 	CHECK("part 1 3\nabcdsize 4\n", NULL);
 	CHECK("part 1 3\nabcsize 4", NULL);
 	CHECK("part 1 3\0\nabc", NULL);
@@ -132,17 +143,24 @@ static void add_words(const char *verb, const char *dir, struct strv *ret)
 		strv_add(ret, words[i]);
 }
 
-static void parts_are(const char *input, size_t len, const char *want)
+static void read_parts(const char *dir, const char *input, size_t len, struct buf *out)
 {
 	AUTO_STRV struct strv words = {0};
-	AUTO_BUF struct buf text = {0}, out = {0};
-	AUTO_FREE char *dir = mem_printf("%s/outputs", tmp);
+	AUTO_BUF struct buf text = {0};
 
-	buf_init(&out, 1 << 20);
+	buf_init(out, 1 << 20);
 	add_words("parts", dir, &words);
 	strv_addf(&words, "%zu", len);
 	run_words(&words, input, len, &text);
-	assert_int_equal(read_in(text.data, text.len, 1000, &out, NULL), 0);
+	assert_int_equal(read_in(text.data, text.len, 1000, out, NULL), 0);
+}
+
+static void parts_are(const char *input, size_t len, const char *want)
+{
+	AUTO_BUF struct buf out = {0};
+	AUTO_FREE char *dir = mem_printf("%s/outputs", tmp);
+
+	read_parts(dir, input, len, &out);
 	assert_string_equal(out.data, want);
 }
 
@@ -227,6 +245,28 @@ static void test_words_of_far_parts(void **state)
 		parts_are(input, sizeof(input) - 1, want);
 }
 
+/* A regular file of the kernel's, whose first page nobody can read. */
+static void parts_are_unread(void)
+{
+	static const char input[] = "0 4 ./mem\0"
+				    "0 1 ./absent\0";
+	static const char want[] = "(0+4)\0\0\0\0=unread;gone;";
+	AUTO_BUF struct buf out = {0};
+
+	read_parts("/proc/self", input, sizeof(input) - 1, &out);
+	assert_int_equal(out.len, sizeof(want) - 1);
+	assert_memory_equal(out.data, want, out.len);
+}
+
+static void test_words_of_unread_parts(void **state)
+{
+	(void)state;
+	make_outputs();
+	parts_are_unread();
+	if (use_busybox())
+		parts_are_unread();
+}
+
 static bool tar_has(const char *input, size_t len, const char *content)
 {
 	AUTO_STRV struct strv words = {0};
@@ -304,6 +344,7 @@ int main(void)
 		cmocka_unit_test(test_other_bytes),
 		cmocka_unit_test_setup_teardown(test_words_of_parts, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_words_of_far_parts, make_tmp, remove_tmp),
+		cmocka_unit_test_setup_teardown(test_words_of_unread_parts, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_words_of_tar, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_words_of_lists, make_tmp, remove_tmp),
 	};

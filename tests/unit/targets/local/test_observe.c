@@ -63,7 +63,9 @@ static void test_operation(void **state)
 	AUTO_FREE char *metrics = printed(json_get(json, "metrics"));
 	AUTO_FREE char *params = printed(json_get(json, "params"));
 	AUTO_FREE char *links = printed(json_get(json, "links"));
-	assert_string_equal(metrics, "{\"loss\":{\"value\":0.5,\"step\":3}}");
+	assert_string_equal(metrics,
+		"{\"loss\":{\"value\":0.5,\"step\":3,\"min\":0.5,\"min_step\":3,"
+		"\"max\":0.5,\"max_step\":3}}");
 	assert_string_equal(params, "{\"lr\":1}");
 	assert_string_equal(links, "[\"https://wandb.ai/a/b/runs/c\"]");
 	assert_non_null(json_get_str(json, "time"));

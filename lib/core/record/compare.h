@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Columns that tell runs apart: what differs in how they were submitted, and what came of it. An
+ * engine on their records.
+ */
+#ifndef DLRUN_CORE_RECORD_COMPARE_H
+#define DLRUN_CORE_RECORD_COMPARE_H
+
+#include <stddef.h>
+
+#include "base/util/err.h"
+#include "base/util/vec.h"
+#include "core/record/columns.h"
+#include "core/record/run.h"
+
+enum { COMPARE_RUNS_MAX = 1000 };
+
+/* The values of a metric that are better, as far as its name tells. */
+enum compare_goal { COMPARE_ANY, COMPARE_MIN, COMPARE_MAX };
+/* By the words of the name: "val_loss" is better where it is lower, "top-1 accuracy" where it is
+ * higher; a loss or an error comes before the others. */
+enum compare_goal compare_goal_of(const char *metric);
+/* The goal of a column metrics.NAME.min or metrics.NAME.max that compare_columns has made, whose
+ * values are the best ones of the runs; COMPARE_ANY for each other column. */
+enum compare_goal compare_column_goal(const struct column *column);
+
+struct compare_rules {
+	const struct strv *metrics; /* names, or patterns of fnmatch(3); empty: all */
+	size_t metrics_max;         /* without patterns: so many, the main one first; 0: all */
+};
+
+/* Columns in this order: the id; the state unless all have completed; parameters, variables (the
+ * member "env" of a record, if it was added) and tags, and the command without its parameters,
+ * where they differ; of each metric the last value and, where its name tells what is better, the
+ * best; the duration, energy, target, base image and code, where they are known or differ.
+ * *ret_excluded: metrics beyond metrics_max. E_USAGE for a pattern that no metric matches. */
+int compare_columns(const struct run_list *runs, const struct compare_rules *rules,
+	struct columns *ret, size_t *ret_excluded, struct err *err);
+
+#endif

@@ -96,15 +96,15 @@ def real(name, seconds, *argv, build="release", targets=("dlrun", "real-tools"),
 REAL = {
     "snapshot": 15, "image": 20, "local": 20, "failure": 15, "kill": 30, "attempts": 25, "results": 20, "collect": 15, "heavy": 40,
     "tensorboard": 40, "mirror": 40, "plot": 15, "init": 15, "doctor": 15, "usage": 15, "trust": 15, "upkeep": 15, "carry": 20,
-    "typed": 15, "ended": 10, "projects": 60, "front": 30, "proxy": 40, "push_matrix": 90, "push_cuts": 60, "push_hostile": 15,
+    "typed": 15, "ended": 10, "projects": 60, "httpd": 30, "proxy": 40, "push_matrix": 90, "push_cuts": 60, "push_hostile": 15,
     "push_names": 10, "push_logins": 10, "world": 25, "world_bad": 20, "canary": 20, "push": 60, "runner": 60, "runner_collect": 30,
     "runner_extras": 40, "family": 30,
 }
 CRANE, REGISTRY, CLUSTER = ("crane",), ("crane", "registry"), ("kubernetes", "etcd", "coredns", "kwok", "jobset")
 TOOLS = {"image": CRANE, "push": REGISTRY, "push_cuts": REGISTRY, "push_matrix": REGISTRY, "push_hostile": REGISTRY}
 # What a system without Linux's calls does otherwise: walks and locks, processes and their end, mounts, whose connections are.
-PORTABLE = ("snapshot", "local", "failure", "attempts", "world", "canary", "front", "proxy")
-PORTABLE_SOME = ("snapshot", "local", "attempts", "front", "proxy")
+PORTABLE = ("snapshot", "local", "failure", "attempts", "world", "canary", "httpd", "proxy")
+PORTABLE_SOME = ("snapshot", "local", "attempts", "httpd", "proxy")
 
 
 def ssh_steps():

@@ -45,8 +45,8 @@ struct ending {
 	bool is_whole; /* all that the program has written is here */
 };
 
-/* Fetch what the program has written since it was asked to end; its pods wait for this. Fails only
- * when interrupted. */
+/* Fetch what the program has written since its end was requested; its pods wait for this. Fails
+ * only when interrupted. */
 static int take_rest(void *ctx, struct run *run, struct err *err)
 {
 	struct ending *ending = ctx;
@@ -81,7 +81,7 @@ static int cancel_stop(
 }
 
 /* Returns 0 when the run has ended (or with no_wait), 1 when it has not ended yet. */
-static int commands_cancel(struct app *app, struct run *run, bool no_wait, struct err *err)
+static int cmd_cancel_one(struct app *app, struct run *run, bool no_wait, struct err *err)
 {
 	int64_t wait_ms = no_wait ? 0 : runs_grace(run) + TIMEOUT_MS;
 	bool ended_before = false;
@@ -120,7 +120,7 @@ static int cancel_run(struct app *app, void *values_ptr, struct strv *words)
 	if (runs_get_all(app, words, &runs, &err) < 0)
 		return app_fail(app, &err);
 	vec_foreach (struct run *, run, &runs) {
-		int r = commands_cancel(app, *run, values->no_wait, &err);
+		int r = cmd_cancel_one(app, *run, values->no_wait, &err);
 
 		if (r < 0)
 			return app_fail(app, &err);

@@ -27,7 +27,7 @@ struct completion {
 	const struct opt *option; /* its value is what is being written, or NULL */
 	bool ended;               /* behind -- or a program's first word */
 	int n_words;              /* before the cursor */
-	char *head;               /* owned: stands in front of each candidate: "--target=" */
+	char *head;               /* owned: stands before each candidate: "--target=" */
 	const char *current;      /* begins each candidate */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `dlrun __complete WORD…`: what the shells' completions ask. The words are those of the command
+ * `dlrun __complete WORD…`: what the shells' completions call. The words are those of the command
  * line behind `dlrun`, the last one is what the cursor stands on (it may be empty). Each candidate
  * is a line "word\tdescription"; a line ":file", ":dir" or ":command" leaves it to the shell. Only
  * local state is read, nothing is written, nothing fails.

@@ -22,7 +22,7 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-static int commands_config_unknown_key(const char *word, struct err *err)
+static int cmd_config_unknown_key(const char *word, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(word);
 	AUTO_STRV struct strv names = {0};
@@ -42,21 +42,21 @@ static int check_key(const char *word, struct err *err)
 	for (size_t i = 0; i < config_keys_n; i++)
 		if (str_eq(config_keys[i].name, word))
 			return 0;
-	return commands_config_unknown_key(word, err);
+	return cmd_config_unknown_key(word, err);
 }
 
-/* Whether key is what word asks for, or below it. */
-static bool commands_config_is_wanted(const char *key, const char *word)
+/* Whether key is the one that word names, or below it. */
+static bool cmd_config_is_wanted(const char *key, const char *word)
 {
 	size_t len = word ? strlen(word) : 0;
 
 	return !word || (strncmp(key, word, len) == 0 && (key[len] == '\0' || key[len] == '.'));
 }
 
-static bool commands_config_has_any(const struct json *values, const char *word)
+static bool cmd_config_has_any(const struct json *values, const char *word)
 {
 	for (const struct json *item = json_first(values); item; item = json_next(item))
-		if (commands_config_is_wanted(json_key(item), word))
+		if (cmd_config_is_wanted(json_key(item), word))
 			return true;
 	return false;
 }
@@ -86,7 +86,7 @@ static char *origin_text(const struct json *item)
 	return mem_printf("%s %s", source, file);
 }
 
-static void commands_config_add_line(struct ui_table *table, const struct json *item)
+static void cmd_config_add_line(struct ui_table *table, const struct json *item)
 {
 	AUTO_FREE char *value = value_text(json_get(item, "value"));
 	AUTO_FREE char *origin = origin_text(item);
@@ -98,7 +98,7 @@ static void commands_config_add_line(struct ui_table *table, const struct json *
 }
 
 /* `dlrun config KEY` prints the value alone, for scripts. */
-static int commands_config_print_value(struct app *app, const struct json *item)
+static int cmd_config_print_value(struct app *app, const struct json *item)
 {
 	AUTO_FREE char *value = value_text(json_get(item, "value"));
 	AUTO_FREE char *clean = ui_clean(value);
@@ -106,7 +106,7 @@ static int commands_config_print_value(struct app *app, const struct json *item)
 	return ui_printf(app, UI_OUT, "%s\n", clean) < 0;
 }
 
-static int commands_config_print_table(
+static int cmd_config_print_table(
 	struct app *app, const struct json *values, const char *word, bool show_origin)
 {
 	static const struct ui_column with_origin[] = {{"KEY"}, {"FROM", .cut = true}, {"VALUE"}};
@@ -115,18 +115,18 @@ static int commands_config_print_table(
 
 	ui_table_init(&table, show_origin ? with_origin : plain, show_origin ? 3 : 2);
 	for (const struct json *item = json_first(values); item; item = json_next(item))
-		if (commands_config_is_wanted(json_key(item), word))
-			commands_config_add_line(&table, item);
+		if (cmd_config_is_wanted(json_key(item), word))
+			cmd_config_add_line(&table, item);
 	return ui_table_print(app, &table) < 0;
 }
 
-static int commands_config_print_json(struct app *app, const struct json *values, const char *word)
+static int cmd_config_print_json(struct app *app, const struct json *values, const char *word)
 {
 	struct json *json = app_json("config");
 	struct json *wanted = json_sub(json, "values");
 
 	for (const struct json *item = json_first(values); item; item = json_next(item))
-		if (commands_config_is_wanted(json_key(item), word))
+		if (cmd_config_is_wanted(json_key(item), word))
 			json_set(wanted, json_key(item), json_clone(item));
 	return app_print_json(app, json);
 }
@@ -166,14 +166,14 @@ static int print_trust(struct app *app, const struct config_project *project, bo
 	return app_print_json(app, json);
 }
 
-static int query_confirm(
+static int cmd_config_prompt_trust(
 	struct app *app, const struct config_project *project, bool *ret, struct err *err)
 {
 	AUTO_FREE char *shown = str_escaped(project->path);
 	AUTO_FREE char *question = mem_printf("%s%s: trust this file as it is now?", shown,
 		project->is_foreign ? ", which belongs to another user" : "");
 
-	if (!app->session.env.query) {
+	if (!app->session.env.prompt) {
 		err_set(err, E_CONFIG_TRUST,
 			"%s is not confirmed, and there is no terminal to ask on", shown);
 		return err_hint(err, "dlrun config trust --yes");
@@ -195,7 +195,7 @@ static int confirm(struct app *app, const struct config *config, const char *dir
 	if (app->options.json && !yes)
 		return 0;
 	if (!yes)
-		r = query_confirm(app, project, &yes, err);
+		r = cmd_config_prompt_trust(app, project, &yes, err);
 	if (r >= 0 && yes)
 		r = config_confirm(config, dir, err);
 	*ret_confirmed = r >= 0 && yes;
@@ -237,7 +237,7 @@ static int run_trust(struct app *app, const struct config_values *values)
 	return r < 0 ? app_fail(app, &err) : report_trust(app, config_project(config), confirmed);
 }
 
-static int commands_config_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_config_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct config_values *values = values_ptr;
 	const char *word = words->n ? words->v[0] : NULL;
@@ -251,14 +251,14 @@ static int commands_config_run(struct app *app, void *values_ptr, struct strv *w
 		return app_fail(app, &err);
 	all = config_to_json(config);
 	if (app->options.json)
-		return commands_config_print_json(app, all, word);
+		return cmd_config_print_json(app, all, word);
 	if (word && json_get(all, word) && !values->show_origin)
-		return commands_config_print_value(app, json_get(all, word));
-	if (!commands_config_has_any(all, word)) {
+		return cmd_config_print_value(app, json_get(all, word));
+	if (!cmd_config_has_any(all, word)) {
 		app_note(app, "%s is not set and has no default", word);
 		return 0;
 	}
-	return commands_config_print_table(app, all, word, values->show_origin);
+	return cmd_config_print_table(app, all, word, values->show_origin);
 }
 
 static const char *const examples[CMD_EXAMPLES] = {
@@ -276,5 +276,5 @@ const struct cmd cmd_config = {
 	.values_size = sizeof(struct config_values),
 	.max_words = 1,
 	.words = VALUE_KEY,
-	.run = commands_config_run,
+	.run = cmd_config_run,
 };

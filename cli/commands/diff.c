@@ -61,7 +61,7 @@ static char *fact_text(const struct json *value)
 	return buf_take(&out);
 }
 
-static void commands_diff_add_row(struct ui_table *table, const char *fact, const char *member,
+static void cmd_diff_add_row(struct ui_table *table, const char *fact, const char *member,
 	const struct json *a, const struct json *b)
 {
 	AUTO_FREE char *text_a = fact_text(a);
@@ -74,20 +74,20 @@ static void commands_diff_add_row(struct ui_table *table, const char *fact, cons
 	ui_table_add(table, "", text_b);
 }
 
-static void commands_diff_add_fact(struct ui_table *table, const struct json *fact)
+static void cmd_diff_add_fact(struct ui_table *table, const struct json *fact)
 {
 	const struct json *a = json_get(fact, "a"), *b = json_get(fact, "b");
 
 	if (json_kind(a) != JSON_OBJECT || json_kind(b) != JSON_OBJECT) {
-		commands_diff_add_row(table, json_key(fact), NULL, a, b);
+		cmd_diff_add_row(table, json_key(fact), NULL, a, b);
 		return;
 	}
 	for (const struct json *item = json_first(a); item; item = json_next(item))
-		commands_diff_add_row(
+		cmd_diff_add_row(
 			table, json_key(fact), json_key(item), item, json_get(b, json_key(item)));
 	for (const struct json *item = json_first(b); item; item = json_next(item))
 		if (!json_get(a, json_key(item)))
-			commands_diff_add_row(table, json_key(fact), json_key(item), NULL, item);
+			cmd_diff_add_row(table, json_key(fact), json_key(item), NULL, item);
 }
 
 static void print_facts(struct app *app, const struct sides *sides, const struct json *facts)
@@ -100,7 +100,7 @@ static void print_facts(struct app *app, const struct sides *sides, const struct
 		return;
 	ui_table_init(&table, columns, ARRAY_LEN(columns));
 	for (const struct json *fact = json_first(facts); fact; fact = json_next(fact))
-		commands_diff_add_fact(&table, fact);
+		cmd_diff_add_fact(&table, fact);
 	ui_table_print(app, &table);
 }
 
@@ -156,7 +156,7 @@ static int print_patch(struct app *app, const struct buf *patch)
 	return ui_write(app, patch->data, patch->len) < 0;
 }
 
-static int commands_diff_print_json(struct app *app, const struct sides *sides,
+static int cmd_diff_print_json(struct app *app, const struct sides *sides,
 	const struct diff_report *report, const struct buf *patch)
 {
 	struct json *json = app_json("diff"), *files = json_array();
@@ -205,7 +205,7 @@ static int show(struct app *app, const struct sides *sides, bool with_patch, str
 	if (r < 0)
 		return r;
 	if (app->options.json)
-		return commands_diff_print_json(app, sides, &report, with_patch ? &patch : NULL);
+		return cmd_diff_print_json(app, sides, &report, with_patch ? &patch : NULL);
 	if (json_count(report.facts) == 0 && report.files.n == 0) {
 		app_note(app, "no difference");
 		return 0;
@@ -215,7 +215,7 @@ static int show(struct app *app, const struct sides *sides, bool with_patch, str
 	return print_patch(app, &patch);
 }
 
-static int commands_diff_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_diff_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct diff_values *values = values_ptr;
 	AUTO_ERR struct err err = {0};
@@ -246,5 +246,5 @@ const struct cmd cmd_diff = {
 	.values_size = sizeof(struct diff_values),
 	.max_words = 2,
 	.words = VALUE_RUN,
-	.run = commands_diff_run,
+	.run = cmd_diff_run,
 };

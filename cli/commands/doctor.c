@@ -27,7 +27,7 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-static const char *commands_doctor_style_of(enum doctor_status status)
+static const char *cmd_doctor_style_of(enum doctor_status status)
 {
 	static const char *const styles[] = {UI_GREEN, UI_YELLOW, UI_RED};
 
@@ -42,17 +42,16 @@ static void add_below(const char *before, const char *text, struct buf *out)
 		buf_addf(out, "%*s%s%s\n", STATUS_WIDTH, "", before, clean);
 }
 
-static void commands_doctor_add_row(const struct doctor_row *row, struct buf *out)
+static void cmd_doctor_add_row(const struct doctor_row *row, struct buf *out)
 {
 	AUTO_FREE char *found = ui_clean(row->found ? row->found : "");
 
-	buf_addf(out, "%s%-*s" UI_OFF "%-*s%s\n", commands_doctor_style_of(row->status),
-		STATUS_WIDTH, doctor_status_name(row->status), TITLE_WIDTH, doctor_title(row->id),
-		found);
+	buf_addf(out, "%s%-*s" UI_OFF "%-*s%s\n", cmd_doctor_style_of(row->status), STATUS_WIDTH,
+		doctor_status_name(row->status), TITLE_WIDTH, doctor_title(row->id), found);
 	add_below("", row->cause, out);
 	add_below("fix: ", row->fix, out);
 	vec_foreach (const struct doctor_row, more, &row->more)
-		commands_doctor_add_row(more, out);
+		cmd_doctor_add_row(more, out);
 }
 
 static size_t count_row(const struct doctor_row *row, enum doctor_status status)
@@ -64,7 +63,7 @@ static size_t count_row(const struct doctor_row *row, enum doctor_status status)
 	return n;
 }
 
-static size_t commands_doctor_count(const struct doctor_row *rows, enum doctor_status status)
+static size_t cmd_doctor_count(const struct doctor_row *rows, enum doctor_status status)
 {
 	size_t n = 0;
 
@@ -75,36 +74,36 @@ static size_t commands_doctor_count(const struct doctor_row *rows, enum doctor_s
 
 static void print_rows(struct app *app, const struct doctor_row *rows)
 {
-	size_t problems = commands_doctor_count(rows, DOCTOR_PROBLEM),
-	       warnings = commands_doctor_count(rows, DOCTOR_WARNING);
+	size_t problems = cmd_doctor_count(rows, DOCTOR_PROBLEM),
+	       warnings = cmd_doctor_count(rows, DOCTOR_WARNING);
 	AUTO_BUF struct buf out, fitted;
 
 	buf_init(&out, LINE_BYTES);
 	buf_init(&fitted, LINE_BYTES);
 	for (size_t i = 0; i < doctor_checks_n; i++)
-		commands_doctor_add_row(&rows[i], &out);
+		cmd_doctor_add_row(&rows[i], &out);
 	ui_fit(app, UI_OUT, out.data, STATUS_WIDTH + 2, &fitted);
 	ui_print(app, UI_OUT, fitted.data, fitted.len);
 	app_note(app, "%zu %s, %zu %s", problems, problems == 1 ? "problem" : "problems", warnings,
 		warnings == 1 ? "warning" : "warnings");
 }
 
-static void commands_doctor_add_json(struct json *list, const struct doctor_row *row)
+static void cmd_doctor_add_json(struct json *list, const struct doctor_row *row)
 {
 	struct json *json = doctor_row_to_json(row);
 
 	json_remove(json, "more");
 	json_add(list, json);
 	vec_foreach (const struct doctor_row, more, &row->more)
-		commands_doctor_add_json(list, more);
+		cmd_doctor_add_json(list, more);
 }
 
-static void commands_doctor_print_json(struct app *app, const struct doctor_row *rows)
+static void cmd_doctor_print_json(struct app *app, const struct doctor_row *rows)
 {
 	struct json *json = app_json("doctor"), *list = json_array();
 
 	for (size_t i = 0; i < doctor_checks_n; i++)
-		commands_doctor_add_json(list, &rows[i]);
+		cmd_doctor_add_json(list, &rows[i]);
 	json_set(json, "checks", list);
 	app_print_json(app, json);
 }
@@ -121,7 +120,7 @@ static char *report_path(void)
 	return mem_printf("dlrun-report-%s.txt", date);
 }
 
-static int commands_doctor_write_report(
+static int cmd_doctor_write_report(
 	struct app *app, const char *wanted, const struct doctor_row *rows)
 {
 	AUTO_FREE char *path = *wanted ? mem_strdup(wanted) : report_path();
@@ -149,8 +148,8 @@ static int commands_doctor_write_report(
 	return 0;
 }
 
-/* Not even directories are needed here: what is missing is for the checks to tell. */
-static int commands_doctor_run(struct app *app, void *values_ptr, struct strv *words)
+/* Not even directories are needed here: what is missing is for the checks to report. */
+static int cmd_doctor_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct doctor_values *values = values_ptr;
 	const char *const command[] = {app->self, "__check", NULL};
@@ -167,11 +166,11 @@ static int commands_doctor_run(struct app *app, void *values_ptr, struct strv *w
 	if (doctor_run_all(command, DOCTOR_TIMEOUT_MS, &app_interrupted, rows, &err) < 0)
 		status = app_fail(app, &err);
 	else
-		status = commands_doctor_count(rows, DOCTOR_PROBLEM) > 0;
+		status = cmd_doctor_count(rows, DOCTOR_PROBLEM) > 0;
 	if (!err_is_set(&err) && values->report)
-		status = commands_doctor_write_report(app, values->report, rows);
+		status = cmd_doctor_write_report(app, values->report, rows);
 	else if (!err_is_set(&err) && app->options.json)
-		commands_doctor_print_json(app, rows);
+		cmd_doctor_print_json(app, rows);
 	else if (!err_is_set(&err))
 		print_rows(app, rows);
 	for (size_t i = 0; i < doctor_checks_n; i++)
@@ -192,5 +191,5 @@ const struct cmd cmd_doctor = {
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct doctor_values),
-	.run = commands_doctor_run,
+	.run = cmd_doctor_run,
 };

@@ -47,7 +47,7 @@ static int missing_command(struct app *app, const char *word)
 
 /* Options stand before and behind the RUN; those behind -- are the command's. Only there a command
  * may stand alone: else a mistyped run would be a program. */
-static int commands_exec_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_exec_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct exec_values *values = values_ptr;
 	AUTO_STRV struct strv command = {0};
@@ -81,5 +81,5 @@ const struct cmd cmd_exec = {
 	.min_words = 1,
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN,
-	.run = commands_exec_run,
+	.run = cmd_exec_run,
 };

@@ -14,7 +14,7 @@
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
 
-enum { BACKOFF_MS = 2000, BACKOFF_MAX_MS = 60 * 1000, SLICE_MS = 200 };
+enum { ROUND_MIN_MS = 2000, ROUND_MAX_MS = 60 * 1000, SLICE_MS = 200 };
 
 struct fetch_values {
 	const char *output;
@@ -116,7 +116,7 @@ static int list_files(struct fetching *fetching)
  */
 
 /* As it was written, if it was, since that is where people look. */
-static void commands_fetch_print(const struct fetching *fetching)
+static void cmd_fetch_print(const struct fetching *fetching)
 {
 	const struct fetch_report *report = &fetching->report;
 	const char *shown = fetching->values->output;
@@ -137,7 +137,7 @@ static void commands_fetch_print(const struct fetching *fetching)
 		report->skipped, shown ? shown : run_id(fetching->run));
 }
 
-static int commands_fetch_print_json(const struct fetching *fetching)
+static int cmd_fetch_print_json(const struct fetching *fetching)
 {
 	const struct fetch_report *report = &fetching->report;
 	struct json *json = app_json("fetch");
@@ -151,7 +151,7 @@ static int commands_fetch_print_json(const struct fetching *fetching)
 	return app_print_json(fetching->app, json);
 }
 
-static void commands_fetch_on_progress(void *ctx, const struct fetch_progress *progress)
+static void cmd_fetch_on_progress(void *ctx, const struct fetch_progress *progress)
 {
 	transfer_show_bytes(ctx, "fetch", progress->bytes_done, progress->bytes);
 }
@@ -177,7 +177,7 @@ static int fetch_once(struct fetching *fetching, struct err *err)
  * Following
  */
 
-static void backoff_for(int64_t ms)
+static void cmd_fetch_sleep(int64_t ms)
 {
 	for (int64_t end_ms = clock_ms() + ms; !app_interrupted && clock_ms() < end_ms;)
 		poll(NULL, 0, SLICE_MS);
@@ -198,20 +198,20 @@ static void print_round(const struct fetching *fetching, size_t files)
 		app_phase(fetching->app, "fetched", "%zu %s", files, files == 1 ? "file" : "files");
 }
 
-/* Pauses as long as the round took, so that half of the time is the network's, and looks at the run
- * anew. */
+/* Sleep as long as the round took, so that half of the time is the network's, and read the run
+ * again. */
 static int begin_round(struct fetching *fetching, const char *id, int64_t took_ms, struct err *err)
 {
-	int64_t ms = took_ms < BACKOFF_MS ? BACKOFF_MS : took_ms;
+	int64_t ms = took_ms < ROUND_MIN_MS ? ROUND_MIN_MS : took_ms;
 
-	backoff_for(ms < BACKOFF_MAX_MS ? ms : BACKOFF_MAX_MS);
+	cmd_fetch_sleep(ms < ROUND_MAX_MS ? ms : ROUND_MAX_MS);
 	if (app_interrupted)
 		return err_set(err, E_CANCELED, "interrupted; %s goes on", id);
 	run_free(TAKE(fetching->run));
 	return runs_get(fetching->app, id, &fetching->run, err);
 }
 
-/* The state is asked before a round: the one that begins after the end is the last. */
+/* The state is read before a round: the one that begins after the end is the last. */
 static int follow_files(struct fetching *fetching, struct err *err)
 {
 	AUTO_FREE char *id = mem_strdup(run_id(fetching->run));
@@ -237,7 +237,7 @@ static int follow_files(struct fetching *fetching, struct err *err)
 	return r;
 }
 
-static int commands_fetch_check(
+static int cmd_fetch_check(
 	const struct fetch_values *values, const struct strv *words, struct err *err)
 {
 	const char *run = words->n ? words->v[0] : "@";
@@ -263,13 +263,13 @@ static int copy_files(struct fetching *fetching)
 
 	/* Report the fetched files even if something else went wrong. */
 	if (fetching->run && (r == 0 || fetching->report.files + fetching->report.skipped))
-		commands_fetch_print(fetching);
+		cmd_fetch_print(fetching);
 	if (r < 0)
 		return app_fail(app, &err);
-	return app->options.json ? commands_fetch_print_json(fetching) : 0;
+	return app->options.json ? cmd_fetch_print_json(fetching) : 0;
 }
 
-static int commands_fetch_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_fetch_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct fetch_values *values = values_ptr;
 	struct fetching fetching = {.app = app, .values = values};
@@ -279,7 +279,7 @@ static int commands_fetch_run(struct app *app, void *values_ptr, struct strv *wo
 
 	for (size_t i = 1; i < words->n; i++)
 		strv_add(&paths, words->v[i]);
-	if (commands_fetch_check(values, words, &err) < 0 ||
+	if (cmd_fetch_check(values, words, &err) < 0 ||
 		runs_get(app, words->n ? words->v[0] : NULL, &fetching.run, &err) < 0)
 		return app_fail(app, &err);
 	fetching.options = (struct fetch_options){.paths = &paths,
@@ -287,7 +287,7 @@ static int commands_fetch_run(struct app *app, void *values_ptr, struct strv *wo
 		.force = values->force,
 		.from_tree = values->tree,
 		.interrupted = &app_interrupted,
-		.progress = commands_fetch_on_progress,
+		.progress = cmd_fetch_on_progress,
 		.ctx = &fetching.transfer};
 	app_catch_signals();
 	status = values->list ? list_files(&fetching) : copy_files(&fetching);
@@ -311,5 +311,5 @@ const struct cmd cmd_fetch = {
 	.values_size = sizeof(struct fetch_values),
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN_PATH,
-	.run = commands_fetch_run,
+	.run = cmd_fetch_run,
 };

@@ -19,7 +19,7 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-static void commands_forward_print_json(struct app *app, const struct forward_port *port)
+static void cmd_forward_print_json(struct app *app, const struct forward_port *port)
 {
 	AUTO_FREE char *url = mem_printf("http://127.0.0.1:%u/", port->local);
 	struct json *json = app_json("forward");
@@ -30,24 +30,24 @@ static void commands_forward_print_json(struct app *app, const struct forward_po
 	app_print_json_line(app, json);
 }
 
-static void commands_forward_on_listening(void *ctx, const struct forward_port *port)
+static void cmd_forward_on_listening(void *ctx, const struct forward_port *port)
 {
 	struct app *app = ctx;
 
 	if (app->options.json) {
-		commands_forward_print_json(app, port);
+		cmd_forward_print_json(app, port);
 		return;
 	}
 	ui_printf(app, UI_OUT, "http://127.0.0.1:%u/\n", port->local);
 	app_note(app, "port %u of the run; Ctrl-C ends the forwarding, not the run", port->remote);
 }
 
-static void commands_forward_on_notice(void *ctx, const char *text)
+static void cmd_forward_on_notice(void *ctx, const char *text)
 {
 	app_note(ctx, "%s", text);
 }
 
-static int commands_forward_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_forward_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct forward_values *values = values_ptr;
 	struct forward_port ports[FORWARD_PORTS_MAX];
@@ -75,8 +75,8 @@ static int commands_forward_run(struct app *app, void *values_ptr, struct strv *
 	const struct forward_options options = {.ports = ports,
 		.n_ports = n,
 		.rank = values->rank == OPT_UNSET ? 0 : (int)values->rank,
-		.listening = commands_forward_on_listening,
-		.notice = commands_forward_on_notice,
+		.listening = cmd_forward_on_listening,
+		.notice = cmd_forward_on_notice,
 		.ctx = app,
 		.interrupted = &app_interrupted};
 	app_catch_signals();
@@ -104,5 +104,5 @@ const struct cmd cmd_forward = {
 	.min_words = 1,
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_LIVE,
-	.run = commands_forward_run,
+	.run = cmd_forward_run,
 };

@@ -30,7 +30,7 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-static int commands_gc_print_json(struct app *app, const struct gc_report *report, bool dry_run)
+static int cmd_gc_print_json(struct app *app, const struct gc_report *report, bool dry_run)
 {
 	struct json *json = app_json("gc");
 
@@ -158,7 +158,7 @@ static int check_options(const struct gc_values *values, struct err *err)
 	return err_hint(err, "dlrun gc --registry …");
 }
 
-static int commands_gc_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_gc_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct gc_values *values = values_ptr;
 	AUTO_ERR struct err err = {0};
@@ -178,7 +178,7 @@ static int commands_gc_run(struct app *app, void *values_ptr, struct strv *words
 			values->dry_run, &report, &err) < 0)
 		return app_fail(app, &err);
 	if (app->options.json)
-		return commands_gc_print_json(app, &report, values->dry_run);
+		return cmd_gc_print_json(app, &report, values->dry_run);
 	ui_printf_fit(app, UI_OUT, 2, "%s %s: %zu %s, %zu %s, %zu other %s\n",
 		values->dry_run ? "would free" : "freed", str_size(report.bytes, bytes),
 		report.trees, report.trees == 1 ? "tree" : "trees", report.blobs,
@@ -200,5 +200,5 @@ const struct cmd cmd_gc = {
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct gc_values),
-	.run = commands_gc_run,
+	.run = cmd_gc_run,
 };

@@ -43,10 +43,10 @@ static const struct opt opts[] = {
 };
 
 /*
- * Questions
+ * Prompts
  */
 
-static int query_command(
+static int cmd_init_prompt_command(
 	struct app *app, const struct init_project *project, char **ret_answer, struct err *err)
 {
 	AUTO_BUF struct buf question, answer;
@@ -70,7 +70,7 @@ static int query_command(
 	return 1;
 }
 
-static int query_data(
+static int cmd_init_prompt_data(
 	struct app *app, const struct init_project *project, bool *ret_no, struct err *err)
 {
 	AUTO_BUF struct buf question;
@@ -91,11 +91,11 @@ static int query_data(
 }
 
 /* command: storage of answers->command. Stops asking at the end of the input. */
-static int commands_init_query_all(struct app *app, const struct init_project *project,
+static int cmd_init_prompt_all(struct app *app, const struct init_project *project,
 	struct init_answers *answers, char **command, struct err *err)
 {
 	app_catch_signals();
-	int r = query_command(app, project, command, err);
+	int r = cmd_init_prompt_command(app, project, command, err);
 	answers->command = *command;
 	if (r > 0 && !str_eq(project->prefix, ".")) {
 		AUTO_FREE char *shown = str_shown(project->prefix);
@@ -104,12 +104,12 @@ static int commands_init_query_all(struct app *app, const struct init_project *p
 		r = prompt_yes(app, question, false, &answers->limit_paths, err);
 	}
 	if (r > 0 && project->data.n)
-		r = query_data(app, project, &answers->no_data, err);
+		r = cmd_init_prompt_data(app, project, &answers->no_data, err);
 	answers->no_more = r == 0;
 	return r < 0 ? r : 0;
 }
 
-static void commands_init_add_names(const struct strv *names, size_t first, struct buf *out)
+static void cmd_init_add_names(const struct strv *names, size_t first, struct buf *out)
 {
 	for (size_t i = first; i < names->n && i < first + NAMES_SHOWN; i++) {
 		AUTO_FREE char *shown = str_shown(names->v[i]);
@@ -123,30 +123,29 @@ static void commands_init_add_names(const struct strv *names, size_t first, stru
  * Choice of a cluster
  */
 
-static bool commands_init_is_no(const char *answer)
+static bool cmd_init_is_no(const char *answer)
 {
 	return str_eq(answer, "n") || str_eq(answer, "N") || str_eq(answer, "no") ||
 	       str_eq(answer, "none");
 }
 
-static bool commands_init_is_yes(const char *answer)
+static bool cmd_init_is_yes(const char *answer)
 {
 	return !*answer || str_eq(answer, "y") || str_eq(answer, "Y") || str_eq(answer, "yes");
 }
 
 /* A context may be called "no", too. */
-static const char *commands_init_choose(
-	const struct strv *contexts, const char *answer, bool *ret_none)
+static const char *cmd_init_choose(const struct strv *contexts, const char *answer, bool *ret_none)
 {
 	ptrdiff_t at = strv_find(contexts, answer);
 
-	*ret_none = at < 0 && commands_init_is_no(answer);
+	*ret_none = at < 0 && cmd_init_is_no(answer);
 	if (at >= 0)
 		return contexts->v[at];
-	return commands_init_is_yes(answer) ? contexts->v[0] : NULL;
+	return cmd_init_is_yes(answer) ? contexts->v[0] : NULL;
 }
 
-static int init_query_cluster(struct app *app, const struct init_project *project,
+static int cmd_init_prompt_cluster(struct app *app, const struct init_project *project,
 	struct init_cluster_list *clusters, bool *ret_no_more, struct err *err)
 {
 	AUTO_BUF struct buf question, answer;
@@ -159,16 +158,16 @@ static int init_query_cluster(struct app *app, const struct init_project *projec
 	if (project->contexts.n == 0)
 		return 0;
 	buf_adds(&question, "Run on the cluster of context ");
-	commands_init_add_names(&(struct strv){project->contexts.v, 1, 1}, 0, &question);
+	cmd_init_add_names(&(struct strv){project->contexts.v, 1, 1}, 0, &question);
 	buf_adds(&question, "? [Y/n");
 	if (project->contexts.n > 1)
 		buf_adds(&question, " or ");
-	commands_init_add_names(&project->contexts, 1, &question);
+	cmd_init_add_names(&project->contexts, 1, &question);
 	buf_adds(&question, "]");
 	for (int i = 0; i < PROMPT_TRIES_MAX && r > 0 && !context && !none; i++) {
 		r = prompt_line(app, question.data, &answer, err);
 		if (r > 0)
-			context = commands_init_choose(&project->contexts, answer.data, &none);
+			context = cmd_init_choose(&project->contexts, answer.data, &none);
 	}
 	*ret_no_more = r == 0;
 	if (r < 0 || !context)
@@ -198,8 +197,7 @@ static void print_rights(struct app *app, const struct kube_poll *poll)
 				: "");
 }
 
-static void commands_init_print_cluster(
-	struct app *app, const struct init_cluster *cluster, bool first)
+static void cmd_init_print_cluster(struct app *app, const struct init_cluster *cluster, bool first)
 {
 	const struct kube_poll *poll = &cluster->poll;
 	AUTO_FREE char *name = ui_clean(cluster->name);
@@ -224,18 +222,18 @@ static void commands_init_print_cluster(
 static int init_check_clusters(struct app *app, struct init_cluster_list *clusters, struct err *err)
 {
 	app_catch_signals();
-	int r = init_cluster_poll(&app->session, clusters, LIMIT_MS, &app_interrupted, err);
+	int r = init_cluster_probe(&app->session, clusters, LIMIT_MS, &app_interrupted, err);
 	for (size_t i = 0; r == 0 && i < clusters->n; i++)
-		commands_init_print_cluster(app, &clusters->v[i], i == 0);
+		cmd_init_print_cluster(app, &clusters->v[i], i == 0);
 	return r;
 }
 
 static void init_check_base(struct app *app, struct init_project *project,
-	const struct init_answers *answers, bool queries)
+	const struct init_answers *answers, bool prompts)
 {
 	AUTO_FREE char *said = NULL;
 
-	init_choose_base(&app->session, project, answers, queries ? LIMIT_MS : 0, &said);
+	init_choose_base(&app->session, project, answers, prompts ? LIMIT_MS : 0, &said);
 	AUTO_FREE char *shown = said ? ui_clean(said) : NULL;
 	if (shown)
 		app_phase(app, "base", "%s", shown);
@@ -245,7 +243,8 @@ static void init_check_base(struct app *app, struct init_project *project,
  * Where images go
  */
 
-static int query_registry(struct app *app, const char *proposal, char **ret, struct err *err)
+static int cmd_init_prompt_registry(
+	struct app *app, const char *proposal, char **ret, struct err *err)
 {
 	AUTO_FREE char *question =
 		mem_printf("Push images of runs to? [%s]", proposal ? proposal : "none");
@@ -257,11 +256,11 @@ static int query_registry(struct app *app, const char *proposal, char **ret, str
 		int r = prompt_line(app, question, &answer, err);
 		if (r < 0)
 			return r;
-		if (r == 0 || commands_init_is_yes(answer.data)) {
+		if (r == 0 || cmd_init_is_yes(answer.data)) {
 			*ret = mem_strdup(proposal);
 			return 0;
 		}
-		if (commands_init_is_no(answer.data))
+		if (cmd_init_is_no(answer.data))
 			return 0;
 		if (init_check_repository(answer.data, &error) == 0) {
 			*ret = mem_strdup(answer.data);
@@ -273,7 +272,7 @@ static int query_registry(struct app *app, const char *proposal, char **ret, str
 	return 0;
 }
 
-static int init_choose_registry(struct app *app, const struct init_project *project, bool queries,
+static int init_choose_registry(struct app *app, const struct init_project *project, bool prompts,
 	char **ret, struct err *err)
 {
 	AUTO_STRV struct strv hosts = {0};
@@ -285,7 +284,7 @@ static int init_choose_registry(struct app *app, const struct init_project *proj
 	if (hosts.n > 0) {
 		user = init_login_user(&app->session, hosts.v[0], LIMIT_MS);
 		proposal = init_repository(hosts.v[0], user, project->name);
-		commands_init_add_names(&hosts, 0, &names);
+		cmd_init_add_names(&hosts, 0, &names);
 		app_phase(
 			app, "found", "%s for %s", hosts.n == 1 ? "a login" : "logins", names.data);
 	}
@@ -293,8 +292,8 @@ static int init_choose_registry(struct app *app, const struct init_project *proj
 		free(proposal);
 		proposal = NULL;
 	}
-	if (queries)
-		return query_registry(app, proposal, ret, err);
+	if (prompts)
+		return cmd_init_prompt_registry(app, proposal, ret, err);
 	if (proposal)
 		app_phase(app, "", "--registry %s would write it down", proposal);
 	return 0;
@@ -315,7 +314,7 @@ static void init_print_missing(
 }
 
 /*
- * Telling
+ * Output
  */
 
 static size_t count_lines(const char *text)
@@ -327,7 +326,7 @@ static size_t count_lines(const char *text)
 	return n;
 }
 
-static int commands_init_print_json(
+static int cmd_init_print_json(
 	struct app *app, const char *path, const char *text, bool written, bool kept)
 {
 	struct json *json = app_json("init");
@@ -351,17 +350,17 @@ static int print_written(struct app *app, const struct init_project *project,
 	if (answers->clusters->n > 0)
 		init_print_missing(app, project, answers);
 	app_phase(app, "next", has_command ? "dlrun submit" : "dlrun submit -- PROGRAM");
-	return app->options.json ? commands_init_print_json(app, path, text, true, kept) : 0;
+	return app->options.json ? cmd_init_print_json(app, path, text, true, kept) : 0;
 }
 
-static int commands_init_print_text(struct app *app, const char *path, const struct buf *text)
+static int cmd_init_print_text(struct app *app, const char *path, const struct buf *text)
 {
 	if (app->options.json)
-		return commands_init_print_json(app, path, text->data, false, false);
+		return cmd_init_print_json(app, path, text->data, false, false);
 	return ui_print(app, UI_OUT, text->data, text->len) < 0;
 }
 
-static bool may_query(const struct app *app, const struct init_values *values)
+static bool cmd_init_may_prompt(const struct app *app, const struct init_values *values)
 {
 	return !values->yes && !values->print && !app->options.json && !app->options.quiet &&
 	       app->err_tty && isatty(STDIN_FILENO);
@@ -375,8 +374,9 @@ static int choose_clusters(struct app *app, const struct init_values *values,
 
 	for (size_t i = 0; r == 0 && i < values->targets.n; i++)
 		r = init_cluster_add(&app->session, values->targets.v[i], clusters, err);
-	if (r == 0 && values->targets.n == 0 && may_query(app, values) && !answers->no_more)
-		r = init_query_cluster(app, project, clusters, &answers->no_more, err);
+	if (r == 0 && values->targets.n == 0 && cmd_init_may_prompt(app, values) &&
+		!answers->no_more)
+		r = cmd_init_prompt_cluster(app, project, clusters, &answers->no_more, err);
 	answers->clusters = clusters;
 	return r;
 }
@@ -399,13 +399,13 @@ static int choose_places(struct app *app, const struct init_values *values,
 	r = init_check_clusters(app, clusters, err);
 	if (r < 0 || values->registry)
 		return r;
-	bool queries = may_query(app, values) && !answers->no_more;
-	r = init_choose_registry(app, project, queries, registry, err);
+	bool prompts = cmd_init_may_prompt(app, values) && !answers->no_more;
+	r = init_choose_registry(app, project, prompts, registry, err);
 	answers->registry = *registry;
 	return r;
 }
 
-static int commands_init_write_file(struct app *app, const struct init_values *values,
+static int cmd_init_write_file(struct app *app, const struct init_values *values,
 	struct init_project *project, struct err *err)
 {
 	AUTO_FREE char *path = fs_join(project->dir, CONFIG_FILE);
@@ -419,20 +419,20 @@ static int commands_init_write_file(struct app *app, const struct init_values *v
 	buf_init(&text, INIT_TEXT_MAX);
 	if (!values->print && !values->force)
 		r = init_check_free(project->dir, err);
-	if (r == 0 && may_query(app, values))
-		r = commands_init_query_all(app, project, &answers, &command, err);
+	if (r == 0 && cmd_init_may_prompt(app, values))
+		r = cmd_init_prompt_all(app, project, &answers, &command, err);
 	if (r == 0)
 		r = choose_places(app, values, project, &answers, &clusters, &registry, err);
 	if (r < 0)
 		return r;
 	init_text(project, &answers, &text);
 	if (values->print)
-		return commands_init_print_text(app, path, &text);
+		return cmd_init_print_text(app, path, &text);
 	r = init_put(project->dir, text.data, values->force, &kept, err);
 	return r < 0 ? r : print_written(app, project, &answers, path, text.data, kept);
 }
 
-static int commands_init_check_words(
+static int cmd_init_check_words(
 	const struct init_values *values, const struct strv *words, struct err *err)
 {
 	if (words->n > 0 && !values->rbac) {
@@ -458,14 +458,14 @@ static int run_rbac(struct app *app, const struct init_values *values, const str
 	return init_rbac(app, &rbac);
 }
 
-static int commands_init_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_init_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct init_values *values = values_ptr;
 	AUTO_ERR struct err err = {0};
 	AUTO_INIT_PROJECT struct init_project *project = NULL;
 	struct session *session;
 
-	if (commands_init_check_words(values, words, &err) < 0)
+	if (cmd_init_check_words(values, words, &err) < 0)
 		return app_fail(app, &err);
 	if (values->rbac)
 		return run_rbac(app, values, words);
@@ -473,7 +473,7 @@ static int commands_init_run(struct app *app, void *values_ptr, struct strv *wor
 		return app_fail(app, &err);
 	vec_foreach (char *, note, &project->notes)
 		app_warn(app, "%s", *note);
-	int r = commands_init_write_file(app, values, project, &err);
+	int r = cmd_init_write_file(app, values, project, &err);
 	return r < 0 ? app_fail(app, &err) : r;
 }
 
@@ -491,5 +491,5 @@ const struct cmd cmd_init = {
 	.opts = opts,
 	.values_size = sizeof(struct init_values),
 	.max_words = 1,
-	.run = commands_init_run,
+	.run = cmd_init_run,
 };

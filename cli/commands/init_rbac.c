@@ -52,7 +52,7 @@ static int first_cluster(struct session *session, struct strv *ret, struct err *
 	return r;
 }
 
-/* The one item of list, asked as far as it answers. */
+/* The one item of list, queried as far as it responds. */
 static int init_rbac_find_cluster(
 	struct app *app, const char *target, struct target_list *list, struct err *err)
 {
@@ -106,7 +106,7 @@ static int find_subject(const char *text, const struct kube_poll *poll, char **r
 }
 
 /*
- * Telling
+ * Output
  */
 
 static int init_rbac_print_json(struct app *app, const struct kube_rbac *rbac, const char *text)

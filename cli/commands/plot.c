@@ -23,7 +23,7 @@ enum {
 	HEIGHT_READABLE = 4, /* several charts are not made lower to be seen together */
 	TEXT_MAX = 64 << 20,
 	POLL_MS = 1000,
-	REFRESH_EVERY = 5, /* looks */
+	REFRESH_EVERY = 5, /* polls */
 	FLUSH_S = 120,     /* of torch's SummaryWriter */
 	EXIT_INTERRUPTED = 130,
 	CHART_LINES =
@@ -153,10 +153,10 @@ static unsigned height_of(
 	}
 	size_t least = charts->n > 1 ? HEIGHT_READABLE : CHART_HEIGHT_MIN;
 	bool fit = all + charts->n * least <= rows;
-	size_t capacity = fit ? (rows - all) / charts->n : rows > one + 1 ? rows - one - 1 : 0;
-	if (capacity > height && !(fills && fit))
+	size_t available = fit ? (rows - all) / charts->n : rows > one + 1 ? rows - one - 1 : 0;
+	if (available > height && !(fills && fit))
 		return height;
-	return (unsigned)(capacity > CHART_HEIGHT_MIN ? capacity : CHART_HEIGHT_MIN);
+	return (unsigned)(available > CHART_HEIGHT_MIN ? available : CHART_HEIGHT_MIN);
 }
 
 static void draw_charts(const struct plot *plot, const struct plot_charts *charts, unsigned width,
@@ -213,7 +213,7 @@ static void note_excluded(
 			more_charts);
 }
 
-/* "" where nobody waits for more. */
+/* "" where no more is waited for. */
 static void age_text(const struct plot *plot, char out[static 96])
 {
 	double newest_s = (double)NAN;

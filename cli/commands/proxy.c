@@ -41,7 +41,7 @@ static char *proxy_of(const struct proxy_here *here)
 			   : mem_printf("http://127.0.0.1:%u", here->port);
 }
 
-static void commands_proxy_print_json(struct app *app, const struct proxy_here *here)
+static void cmd_proxy_print_json(struct app *app, const struct proxy_here *here)
 {
 	AUTO_FREE char *url = url_of("localhost", here);
 	AUTO_FREE char *runs = url_of("{port}.{run}.localhost", here);
@@ -56,7 +56,7 @@ static void commands_proxy_print_json(struct app *app, const struct proxy_here *
 }
 
 /* is_moved: to another port than usual. */
-static void commands_proxy_print_text(struct app *app, const struct proxy_here *here, bool is_moved)
+static void cmd_proxy_print_text(struct app *app, const struct proxy_here *here, bool is_moved)
 {
 	AUTO_FREE char *url = url_of("localhost", here);
 	AUTO_FREE char *runs = url_of("6006.RUN.localhost", here);
@@ -72,26 +72,26 @@ static void commands_proxy_print_text(struct app *app, const struct proxy_here *
 			      "addresses lets in whoever has it");
 }
 
-static void commands_proxy_on_listening(void *ctx, const struct proxy_here *here)
+static void cmd_proxy_on_listening(void *ctx, const struct proxy_here *here)
 {
 	const struct state *state = ctx;
 	struct app *app = state->app;
 
 	if (app->options.json)
-		commands_proxy_print_json(app, here);
+		cmd_proxy_print_json(app, here);
 	else
-		commands_proxy_print_text(app, here,
+		cmd_proxy_print_text(app, here,
 			state->values->port == OPT_UNSET && here->port != PROXY_PORT_DEFAULT);
 }
 
-static void commands_proxy_on_notice(void *ctx, const char *text)
+static void cmd_proxy_on_notice(void *ctx, const char *text)
 {
 	const struct state *state = ctx;
 
 	app_note(state->app, "%s", text);
 }
 
-static int commands_proxy_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_proxy_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct proxy_values *values = values_ptr;
 	struct state state = {app, values};
@@ -101,8 +101,8 @@ static int commands_proxy_run(struct app *app, void *values_ptr, struct strv *wo
 	const struct proxy_options options = {
 		.port = is_given ? (uint16_t)values->port : PROXY_PORT_DEFAULT,
 		.is_exact = is_given && values->port != 0,
-		.listening = commands_proxy_on_listening,
-		.notice = commands_proxy_on_notice,
+		.listening = cmd_proxy_on_listening,
+		.notice = cmd_proxy_on_notice,
 		.ctx = &state,
 		.interrupted = &app_interrupted};
 
@@ -131,5 +131,5 @@ const struct cmd cmd_proxy = {
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct proxy_values),
-	.run = commands_proxy_run,
+	.run = cmd_proxy_run,
 };

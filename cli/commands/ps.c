@@ -80,7 +80,7 @@ struct view {
 	struct columns columns, sort; /* sort: one or none */
 	struct columns with_metric;   /* instead of columns where it fits; or none */
 	bool descending;
-	bool with_values, with_files; /* of programs, what their files tell: they are shown */
+	bool with_values, with_files; /* of programs, what their files have: they are shown */
 };
 
 static void ps_view_done(struct view *view)
@@ -208,22 +208,22 @@ static void keep_newest(size_t number, struct run_list *runs)
  * many. */
 static size_t cut_rows(const struct app *app, const struct view *view, struct run_list *runs)
 {
-	size_t before = runs->n, capacity = app->rows > ROWS_BESIDE ? app->rows - ROWS_BESIDE : 1;
+	size_t before = runs->n, rows_max = app->rows > ROWS_BESIDE ? app->rows - ROWS_BESIDE : 1;
 
 	if (!app->rows || view->number || (view->all && !view->watch))
 		return 0;
-	for (size_t i = runs->n; !view->sort.n && i-- > 0 && runs->n > capacity;) {
+	for (size_t i = runs->n; !view->sort.n && i-- > 0 && runs->n > rows_max;) {
 		if (!run_state_is_final(run_state(runs->v[i])))
 			continue;
 		run_free(runs->v[i]);
 		memmove(runs->v + i, runs->v + i + 1, (runs->n - i - 1) * sizeof(*runs->v));
 		runs->n--;
 	}
-	keep_newest(capacity, runs);
+	keep_newest(rows_max, runs);
 	return before - runs->n;
 }
 
-/* Targets that know no more than the store are not asked. */
+/* Targets that know no more than the store are not queried. */
 static int find_again(struct session *session, const struct view *view, struct err *err)
 {
 	AUTO_ERR struct err error = {0};

@@ -66,7 +66,7 @@ static void show_exchange(void *ctx, const struct http_event *event)
 		event->error ? " " : "", event->error ? event->error->message : "");
 }
 
-static void commands_push_show_progress(void *ctx, const struct uploads_progress *progress)
+static void cmd_push_show_progress(void *ctx, const struct uploads_progress *progress)
 {
 	transfer_show(ctx, progress);
 }
@@ -83,7 +83,7 @@ static void show_note(void *ctx, const char *text)
  * The end
  */
 
-static bool commands_push_is_there(const struct push_result *result, const char *digest)
+static bool cmd_push_is_there(const struct push_result *result, const char *digest)
 {
 	return strv_find(&result->there, digest) >= 0;
 }
@@ -108,7 +108,7 @@ static void add_base_row(const struct push_result *result, struct ui_table *tabl
 		if (layer->role != IMAGE_ROLE_BASE)
 			continue;
 		n++;
-		n_there += commands_push_is_there(result, layer->blob.digest);
+		n_there += cmd_push_is_there(result, layer->blob.digest);
 		bytes += layer->blob.size;
 	}
 	if (n == 0)
@@ -130,7 +130,7 @@ static void print_layers(struct app *app, const struct push_result *result)
 	add_base_row(result, &table);
 	for (size_t i = 0; i < result->image.n_layers; i++) {
 		const struct image_layer *layer = &result->image.layers[i];
-		bool there = commands_push_is_there(result, layer->blob.digest);
+		bool there = cmd_push_is_there(result, layer->blob.digest);
 		if (layer->role == IMAGE_ROLE_BASE)
 			continue;
 		ui_table_add(&table, "", image_role_name(layer->role));
@@ -165,7 +165,7 @@ static int print_result(struct app *app, const struct push_result *result, bool 
 	return ui_printf(app, UI_OUT, "%s\n", result->ref) < 0;
 }
 
-static int commands_push_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_push_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct push_values *values = values_ptr;
 	const struct submit_options tree = {.include = &values->include,
@@ -182,7 +182,7 @@ static int commands_push_run(struct app *app, void *values_ptr, struct strv *wor
 	struct transfer transfer = {.app = app};
 	const struct submit_events events = {.snapshot = show_snapshot,
 		.exchange = values->trace ? show_exchange : NULL,
-		.progress = commands_push_show_progress,
+		.progress = cmd_push_show_progress,
 		.note = show_note,
 		.ctx = &transfer};
 	AUTO_ERR struct err err = {0};
@@ -211,5 +211,5 @@ const struct cmd cmd_push = {
 	.opts = opts,
 	.values_size = sizeof(struct push_values),
 	.flags = CMD_STARTS,
-	.run = commands_push_run,
+	.run = cmd_push_run,
 };

@@ -16,8 +16,8 @@ static const struct opt opts[] = {
 	{OPT_END},
 };
 
-static void commands_restart_print(struct app *app, const struct run *run,
-	const struct strv *missing, const struct strv *notes)
+static void cmd_restart_print(struct app *app, const struct run *run, const struct strv *missing,
+	const struct strv *notes)
 {
 	for (size_t i = 0; i < missing->n; i++)
 		app_warn(app, "%s was set for the run and is not set in this shell", missing->v[i]);
@@ -26,7 +26,7 @@ static void commands_restart_print(struct app *app, const struct run *run,
 	app_phase(app, "run", "%s, attempt %d", run_id(run), run_attempts(run));
 }
 
-static int commands_restart(struct app *app, struct run **run, struct err *err)
+static int cmd_restart_one(struct app *app, struct run **run, struct err *err)
 {
 	AUTO_STRV struct strv missing = {0}, notes = {0};
 	struct run *now = NULL;
@@ -40,11 +40,11 @@ static int commands_restart(struct app *app, struct run **run, struct err *err)
 		*run = now;
 	}
 	if (r == 0)
-		commands_restart_print(app, *run, &missing, &notes);
+		cmd_restart_print(app, *run, &missing, &notes);
 	return r;
 }
 
-static int commands_restart_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_restart_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct follow_request request = {.tail_lines = -1, .rank = -1, .follow = true};
 	const struct restart_values *values = values_ptr;
@@ -58,7 +58,7 @@ static int commands_restart_run(struct app *app, void *values_ptr, struct strv *
 	if (runs_get_all(app, words, &runs, &err) < 0)
 		return app_fail(app, &err);
 	vec_foreach (struct run *, each, &runs)
-		if (commands_restart(app, each, &err) < 0)
+		if (cmd_restart_one(app, each, &err) < 0)
 			return app_fail(app, &err);
 	if (values->follow) {
 		app->accepted = true;
@@ -83,5 +83,5 @@ const struct cmd cmd_restart = {
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN,
 	.flags = CMD_STARTS,
-	.run = commands_restart_run,
+	.run = cmd_restart_run,
 };

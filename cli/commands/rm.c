@@ -39,7 +39,7 @@ static uint64_t results_bytes(const struct app *app, const struct run *run)
 }
 
 /* 1: go on, 0: no. */
-static int query_first(
+static int rm_prompt(
 	struct app *app, const struct run_list *runs, const struct strv *words, struct err *err)
 {
 	uint64_t sum = 0;
@@ -52,7 +52,7 @@ static int query_first(
 		return 1;
 	str_size(sum, size);
 	const char *what = runs->n == 1 ? "run" : "runs";
-	if (!app->session.env.query) {
+	if (!app->session.env.prompt) {
 		AUTO_FREE char *named = strv_join(words, " ");
 		err_set(err, E_USAGE, "%zu %s with %s of results %s not removed without a question",
 			runs->n, what, size, runs->n == 1 ? "is" : "are");
@@ -86,7 +86,7 @@ static int rm_run(struct app *app, void *values_ptr, struct strv *words)
 
 	if (runs_get_all(app, words, &runs, &err) < 0)
 		return app_fail(app, &err);
-	int r = values->force ? 1 : query_first(app, &runs, words, &err);
+	int r = values->force ? 1 : rm_prompt(app, &runs, words, &err);
 	if (r < 0)
 		return app_fail(app, &err);
 	if (r == 0) {

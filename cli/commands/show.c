@@ -400,7 +400,7 @@ static void add_headline(struct app *app, struct buf *out, const struct run *run
 	buf_addc(out, '\n');
 }
 
-static int commands_show_run(struct app *app, void *values, struct strv *words)
+static int cmd_show_run(struct app *app, void *values, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *run = NULL;
@@ -449,5 +449,5 @@ const struct cmd cmd_show = {
 	.examples = examples,
 	.max_words = 1,
 	.words = VALUE_RUN,
-	.run = commands_show_run,
+	.run = cmd_show_run,
 };

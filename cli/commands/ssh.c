@@ -45,18 +45,18 @@ static bool is_run(const char *word)
  * Work on a host
  */
 
-static void commands_ssh_print(void *ctx, const char *text)
+static void cmd_ssh_print(void *ctx, const char *text)
 {
 	app_note(ctx, "%s", text);
 }
 
-static void commands_ssh_warn(void *ctx, const char *text)
+static void cmd_ssh_warn(void *ctx, const char *text)
 {
 	app_warn(ctx, "%s", text);
 }
 
 /* A target of the configuration by that name goes before a host. */
-static int commands_ssh_set_target(struct app *app, const char *word, struct err *err)
+static int cmd_ssh_set_target(struct app *app, const char *word, struct err *err)
 {
 	struct config *config;
 	struct session *session;
@@ -91,7 +91,7 @@ static int set_one_host(struct app *app, struct err *err)
 }
 
 /* Whether run was begun with the same words from here, and is not known to have ended. */
-static bool commands_ssh_is_same(
+static bool cmd_ssh_is_same(
 	const struct app *app, const struct run *run, const struct strv *command)
 {
 	const struct tree_place *place = app->session.place;
@@ -124,7 +124,7 @@ static struct run *find_left(struct app *app, const struct strv *command)
 		return NULL;
 	for (size_t i = 0; i < runs.n; i++) {
 		struct run *run;
-		if (commands_ssh_is_same(app, runs.v[i], command) &&
+		if (cmd_ssh_is_same(app, runs.v[i], command) &&
 			runs_find(&app->session, run_id(runs.v[i]), &run, NULL) == 0) {
 			if (!run_state_is_final(run_state(run)))
 				return run;
@@ -139,7 +139,7 @@ static int work_on_host(struct app *app, const struct ssh_values *values, const 
 {
 	static const char *const shell[] = {"/bin/sh", "-c", "exec \"${SHELL:-/bin/sh}\" -l"};
 	const struct submit_events events = {
-		.notice = commands_ssh_print, .warning = commands_ssh_warn, .ctx = app};
+		.notice = cmd_ssh_print, .warning = cmd_ssh_warn, .ctx = app};
 	struct submit_options options = {.command = command, .terminal = true};
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *run = NULL;
@@ -151,7 +151,7 @@ static int work_on_host(struct app *app, const struct ssh_values *values, const 
 		options.command = &words;
 		options.name = "shell";
 	}
-	if (commands_ssh_set_target(app, word, &err) < 0 || set_one_host(app, &err) < 0)
+	if (cmd_ssh_set_target(app, word, &err) < 0 || set_one_host(app, &err) < 0)
 		return app_fail(app, &err);
 	app->session.env.accept_new_host = values->accept_new_host;
 	run = find_left(app, options.command);
@@ -166,7 +166,7 @@ static int work_on_host(struct app *app, const struct ssh_values *values, const 
 	return attach_terminal(app, run, isatty(STDIN_FILENO));
 }
 
-static int commands_ssh_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_ssh_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct ssh_values *values = values_ptr;
 	AUTO_STRV struct strv command = {0};
@@ -208,5 +208,5 @@ const struct cmd cmd_ssh = {
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN_HOST,
 	.flags = CMD_STARTS,
-	.run = commands_ssh_run,
+	.run = cmd_ssh_run,
 };

@@ -144,7 +144,7 @@ static void on_snapshot(void *ctx, const struct snapshot *snapshot, int64_t ms)
 	preview_print_snapshot(app_of(ctx), snapshot, ms);
 }
 
-static void commands_submit_on_progress(void *ctx, const struct uploads_progress *progress)
+static void cmd_submit_on_progress(void *ctx, const struct uploads_progress *progress)
 {
 	transfer_show(&((struct saying *)ctx)->transfer, progress);
 }
@@ -156,8 +156,8 @@ static void on_image(void *ctx, const struct image *image, int64_t ms)
 
 enum { GPU_WORDS_SIZE = 32 };
 
-/* Mention GPUs that were not asked for, too: one, where there are any. */
-static const char *commands_submit_gpu_words(const struct run *run, char out[static GPU_WORDS_SIZE])
+/* Mention GPUs that were not requested, too: one, where there are any. */
+static const char *cmd_submit_gpu_words(const struct run *run, char out[static GPU_WORDS_SIZE])
 {
 	int64_t n = json_get_int(json_get(run->doc, "resources"), "gpus", -1);
 
@@ -169,7 +169,7 @@ static const char *commands_submit_gpu_words(const struct run *run, char out[sta
 	return out;
 }
 
-static void commands_submit_print_cluster(struct app *app, const struct run *run)
+static void cmd_submit_print_cluster(struct app *app, const struct run *run)
 {
 	const struct json *target = json_get(run->doc, "target");
 	int64_t nodes = json_get_int(json_get(run->doc, "resources"), "nodes", 1);
@@ -178,7 +178,7 @@ static void commands_submit_print_cluster(struct app *app, const struct run *run
 
 	app_phase(app, "target", "%s · context %s · namespace %s%s%s", run_target(run),
 		json_get_str(target, "context"), json_get_str(target, "namespace"),
-		many ? many : "", commands_submit_gpu_words(run, gpus));
+		many ? many : "", cmd_submit_gpu_words(run, gpus));
 	if (run_restarts_by_itself(run))
 		app_phase(app, "retries", "the cluster restarts all %lld nodes together (JobSet)",
 			(long long)nodes);
@@ -193,7 +193,7 @@ static void print_host(struct app *app, const struct run *run)
 
 	app_phase(app, "target", "%s · host %s%s", run_target(run), host ? host : "?",
 		is_auto ? " · one GPU if it has any (-g 0: none)"
-			: commands_submit_gpu_words(run, gpus));
+			: cmd_submit_gpu_words(run, gpus));
 }
 
 static void print_machine(struct app *app, const struct run *run)
@@ -202,7 +202,7 @@ static void print_machine(struct app *app, const struct run *run)
 	unsigned n = os_processors();
 
 	app_phase(app, "target", "%s · this machine (%u %s)%s", run_target(run), n,
-		n == 1 ? "CPU" : "CPUs", commands_submit_gpu_words(run, gpus));
+		n == 1 ? "CPU" : "CPUs", cmd_submit_gpu_words(run, gpus));
 }
 
 static void on_target(void *ctx, const struct run *run)
@@ -214,14 +214,14 @@ static void on_target(void *ctx, const struct run *run)
 	if (parent)
 		app_phase(app, "code", "that of %s", parent);
 	if (ops->needs_image)
-		commands_submit_print_cluster(app, run);
+		cmd_submit_print_cluster(app, run);
 	else if (ops->has_login)
 		print_host(app, run);
 	else
 		print_machine(app, run);
 }
 
-static void commands_submit_on_notice(void *ctx, const char *text)
+static void cmd_submit_on_notice(void *ctx, const char *text)
 {
 	app_phase(app_of(ctx), "note", "%s", text);
 }
@@ -231,7 +231,7 @@ static void on_warning(void *ctx, const char *text)
 	app_warn(app_of(ctx), "%s", text);
 }
 
-static void commands_submit_print_run(struct app *app, const struct run *run, bool follow)
+static void cmd_submit_print_run(struct app *app, const struct run *run, bool follow)
 {
 	const char *id = run_id(run);
 
@@ -258,7 +258,7 @@ static int write_name_file(const char *path, const struct run *run, struct err *
 	return fs_replace(path, line, strlen(line), 0644, FS_SYNC_NONE, err);
 }
 
-static int commands_submit_leave(struct app *app, const struct run *run)
+static int cmd_submit_leave(struct app *app, const struct run *run)
 {
 	if (app->options.json)
 		app_print_json(app, json_clone(run->doc));
@@ -283,15 +283,15 @@ static bool program_missing(const struct run *run)
 	       (str_eq(exit.reason, "NotFound") || str_eq(exit.reason, "NotExecutable"));
 }
 
-static int commands_submit_start(struct app *app, const struct submit_values *values,
+static int cmd_submit_start(struct app *app, const struct submit_values *values,
 	struct session *session, const struct submit_options *options, bool follow)
 {
 	struct saying saying = {.app = app, .transfer = {.app = app}};
 	const struct submit_events events = {.snapshot = on_snapshot,
-		.progress = commands_submit_on_progress,
+		.progress = cmd_submit_on_progress,
 		.image = on_image,
 		.target = on_target,
-		.notice = commands_submit_on_notice,
+		.notice = cmd_submit_on_notice,
 		.warning = on_warning,
 		.ctx = &saying};
 	AUTO_ERR struct err err = {0};
@@ -305,24 +305,24 @@ static int commands_submit_start(struct app *app, const struct submit_values *va
 	app->accepted = true;
 	if (follow)
 		app_catch_signals();
-	commands_submit_print_run(app, run, follow);
+	cmd_submit_print_run(app, run, follow);
 	if (write_name_file(values->name_file, run, &err) < 0)
 		app_warn(app, "--name-file: %s", err.message);
 	/* The run has failed already; without a follow the id is printed all the same. */
 	if (program_missing(run)) {
 		if (!follow || app->options.json)
-			commands_submit_leave(app, run);
+			cmd_submit_leave(app, run);
 		submit_finish(session, run, &events);
 		return runs_print_end(app, run);
 	}
 	if (!follow)
 		reach_print(app, run);
-	status = follow ? 0 : commands_submit_leave(app, run);
+	status = follow ? 0 : cmd_submit_leave(app, run);
 	submit_finish(session, run, &events);
 	return follow ? follow_run(app, run) : status;
 }
 
-static int commands_submit_check(const struct submit_values *values, struct err *err)
+static int cmd_submit_check(const struct submit_values *values, struct err *err)
 {
 	if (values->follow && values->detach) {
 		err_set(err, E_USAGE, "--follow and --detach cannot be used together");
@@ -356,7 +356,7 @@ static int commands_submit_check(const struct submit_values *values, struct err 
 	return err_hint(err, "dlrun submit --dry-run -o %s -- python3 train.py", values->output);
 }
 
-static int commands_submit_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_submit_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct submit_values *values = values_ptr;
 	struct submit_options options = options_of(values, words);
@@ -364,8 +364,7 @@ static int commands_submit_run(struct app *app, void *values_ptr, struct strv *w
 	AUTO_ERR struct err err = {0};
 	struct config *config;
 
-	if (commands_submit_check(values, &err) < 0 ||
-		app_config(app, opts, values, &config, &err) < 0)
+	if (cmd_submit_check(values, &err) < 0 || app_config(app, opts, values, &config, &err) < 0)
 		return app_fail(app, &err);
 	app->session.env.accept_new_host = values->accept_new_host;
 	options.followed = follow;
@@ -373,7 +372,7 @@ static int commands_submit_run(struct app *app, void *values_ptr, struct strv *w
 		return preview_print_objects(app, &options, str_eq(values->output, "json"));
 	if (values->dry_run)
 		return preview_print(app, &options, values->list_files);
-	return commands_submit_start(app, values, &app->session, &options, follow);
+	return cmd_submit_start(app, values, &app->session, &options, follow);
 }
 
 static const char *const examples[CMD_EXAMPLES] = {
@@ -392,5 +391,5 @@ const struct cmd cmd_submit = {
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_COMMAND,
 	.flags = CMD_PROGRAM | CMD_STARTS,
-	.run = commands_submit_run,
+	.run = cmd_submit_run,
 };

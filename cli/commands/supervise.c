@@ -7,7 +7,7 @@
 
 enum { EXIT_DLRUN = 125 };
 
-static int commands_supervise_run(struct app *app, void *values, struct strv *words)
+static int cmd_supervise_run(struct app *app, void *values, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 
@@ -28,5 +28,5 @@ const struct cmd cmd___supervise = {
 	.summary = "Watch over a run on this machine",
 	.synopsis = "DIR",
 	.flags = CMD_HIDDEN | CMD_OWN_ARGS,
-	.run = commands_supervise_run,
+	.run = cmd_supervise_run,
 };

@@ -91,7 +91,7 @@ static struct json *item_json(const struct target_item *item)
 	return json;
 }
 
-static int commands_targets_print_json(struct app *app, const struct target_list *targets)
+static int cmd_targets_print_json(struct app *app, const struct target_list *targets)
 {
 	struct json *json = app_json("targets"), *list = json_array();
 
@@ -105,7 +105,7 @@ static int commands_targets_print_json(struct app *app, const struct target_list
  * The table
  */
 
-static size_t n_answered(const struct target_item *item)
+static size_t n_responded(const struct target_item *item)
 {
 	size_t n = 0;
 
@@ -116,7 +116,7 @@ static size_t n_answered(const struct target_item *item)
 
 static bool is_reached(const struct target_item *item)
 {
-	return item->hosts.n ? n_answered(item) == item->hosts.n : item->poll.reached;
+	return item->hosts.n ? n_responded(item) == item->hosts.n : item->poll.reached;
 }
 
 /* "2 of 3 hosts answer, 3 of 8 GPUs free" */
@@ -128,11 +128,11 @@ static char *pool_text(const struct target_item *item)
 		n_gpus += item->node_probes[i].gpus.n;
 		n_free += node_probe_free_gpus(&item->node_probes[i]);
 	}
-	return mem_printf("%zu of %zu hosts answer, %zu of %zu GPUs free", n_answered(item),
+	return mem_printf("%zu of %zu hosts answer, %zu of %zu GPUs free", n_responded(item),
 		item->hosts.n, n_free, n_gpus);
 }
 
-/* NULL: it was not asked. */
+/* NULL: it was not queried. */
 static char *state_text(const struct target_item *item)
 {
 	if (!item->requested)
@@ -174,7 +174,7 @@ static void add_state(const struct target_item *item, struct ui_table *table)
 		ui_table_add(table, UI_DIM, item->why_not ? item->why_not : "");
 }
 
-static bool commands_targets_has_place(const struct target_list *targets)
+static bool cmd_targets_has_place(const struct target_list *targets)
 {
 	vec_foreach (const struct target_item, item, &targets->items)
 		if (item->is_cluster || item->hosts.n)
@@ -203,12 +203,12 @@ static int print_states(struct app *app, const struct target_list *targets)
 	return ui_print(app, UI_OUT, out.data, out.len);
 }
 
-static int commands_targets_print_table(struct app *app, const struct target_list *targets)
+static int cmd_targets_print_table(struct app *app, const struct target_list *targets)
 {
 	static const struct ui_column columns[] = {
 		{"NAME", .cut = true}, {"KIND"}, {"DEFAULT"}, {"WHERE", .cut = true}, {"STATE"}};
 	AUTO_TABLE struct ui_table table = {0};
-	bool any = commands_targets_has_place(targets);
+	bool any = cmd_targets_has_place(targets);
 	bool wide = any && (!app->out_tty || app->columns >= WIDE_COLUMNS);
 
 	ui_table_init(&table, columns, wide ? 5 : 3);
@@ -252,7 +252,7 @@ static void print_hints(struct app *app, const struct target_list *targets)
 	}
 }
 
-static int commands_targets_list(struct app *app, const struct targets_values *values,
+static int cmd_targets_list(struct app *app, const struct targets_values *values,
 	const struct strv *words, struct target_list *ret, struct err *err)
 {
 	struct session *session;
@@ -267,18 +267,18 @@ static int commands_targets_list(struct app *app, const struct targets_values *v
 	return target_list_query(session, ret, words->n > 0, LIMIT_MS, &app_interrupted, err);
 }
 
-static int commands_targets_run(struct app *app, void *values, struct strv *words)
+static int cmd_targets_run(struct app *app, void *values, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO_TARGET_LIST struct target_list targets = {0};
 
-	if (commands_targets_list(app, values, words, &targets, &err) < 0)
+	if (cmd_targets_list(app, values, words, &targets, &err) < 0)
 		return app_fail(app, &err);
 	if (targets.error)
 		app_warn(app, "no contexts are listed: %s", targets.error);
 	if (app->options.json)
-		return commands_targets_print_json(app, &targets);
-	int status = commands_targets_print_table(app, &targets);
+		return cmd_targets_print_json(app, &targets);
+	int status = cmd_targets_print_table(app, &targets);
 	print_hints(app, &targets);
 	return status;
 }
@@ -298,5 +298,5 @@ const struct cmd cmd_targets = {
 	.values_size = sizeof(struct targets_values),
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_TARGET,
-	.run = commands_targets_run,
+	.run = cmd_targets_run,
 };

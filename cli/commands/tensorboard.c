@@ -40,7 +40,7 @@ struct showing {
  * Messages
  */
 
-static void commands_tensorboard_add_json(
+static void cmd_tensorboard_add_json(
 	struct showing *showing, const struct run *run, const struct mirror_state *state)
 {
 	struct json *json = json_object();
@@ -72,7 +72,7 @@ static void on_mirrored(void *ctx, const struct mirror_state *states, size_t n)
 		plugin_files += states[i].plugin_files;
 		plugin_bytes += states[i].plugin_bytes;
 		goes_on |= !states[i].is_over;
-		commands_tensorboard_add_json(showing, showing->runs->v[i], &states[i]);
+		cmd_tensorboard_add_json(showing, showing->runs->v[i], &states[i]);
 	}
 	plugins = plugin_files ? mem_printf(" · %zu of plugins · %s", plugin_files,
 					 str_size(plugin_bytes, size))
@@ -83,7 +83,7 @@ static void on_mirrored(void *ctx, const struct mirror_state *states, size_t n)
 		goes_on ? " · new bytes only, every 5 s" : "");
 }
 
-static void commands_tensorboard_print_json(
+static void cmd_tensorboard_print_json(
 	const struct showing *showing, const struct tensorboard_shown *shown)
 {
 	struct json *json = app_json("tensorboard");
@@ -113,11 +113,11 @@ static void on_shown(void *ctx, const struct tensorboard_shown *shown)
 	bool is_seen = app->out_tty && app->err_tty;
 
 	if (shown->remote) {
-		commands_tensorboard_add_json(showing, showing->runs->v[0], NULL);
+		cmd_tensorboard_add_json(showing, showing->runs->v[0], NULL);
 		print_remote(app, showing->runs->v[0], shown);
 	}
 	if (app->options.json) {
-		commands_tensorboard_print_json(showing, shown);
+		cmd_tensorboard_print_json(showing, shown);
 		return;
 	}
 	/* On a terminal once is enough. */
@@ -128,7 +128,7 @@ static void on_shown(void *ctx, const struct tensorboard_shown *shown)
 		(void)browser_open(shown->open_url);
 }
 
-static void commands_tensorboard_on_notice(void *ctx, const char *text)
+static void cmd_tensorboard_on_notice(void *ctx, const char *text)
 {
 	const struct showing *showing = ctx;
 
@@ -152,7 +152,7 @@ static int get_runs(
 	return r;
 }
 
-static int commands_tensorboard_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_tensorboard_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct tensorboard_values *values = values_ptr;
 	AUTO_ERR struct err err = {0};
@@ -168,7 +168,7 @@ static int commands_tensorboard_run(struct app *app, void *values_ptr, struct st
 		.scalars_only = values->scalars,
 		.mirrored = on_mirrored,
 		.shown = on_shown,
-		.notice = commands_tensorboard_on_notice,
+		.notice = cmd_tensorboard_on_notice,
 		.ctx = &showing,
 		.interrupted = &app_interrupted};
 	app_catch_signals();
@@ -195,5 +195,5 @@ const struct cmd cmd_tensorboard = {
 	.values_size = sizeof(struct tensorboard_values),
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN,
-	.run = commands_tensorboard_run,
+	.run = cmd_tensorboard_run,
 };

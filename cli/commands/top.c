@@ -23,9 +23,9 @@
 
 enum {
 	QUERY_MS = 500,
-	QUERY_ONCE_MS = 3000, /* a login may take its time */
-	RESPONSE_MS = 6000,   /* of machines, and looks at runs, when it is printed once */
-	METRICS_MS = 200,     /* of reading event files */
+	REFRESH_ONCE_MS = 3000, /* a login may take its time */
+	RESPONSE_MS = 6000,     /* of machines, and looks at runs, when it is printed once */
+	METRICS_MS = 200,       /* of reading event files */
 	DRAW_MS = 1000,
 	DRAW_FAR_MS = 2000,
 	SCREEN_MAX = 1 << 20,
@@ -152,7 +152,7 @@ static int top_show_once(struct app *app, const char *word)
 	if (r == 0 && !top.id)
 		r = top_read_rows(&top, &err);
 	if (r == 0 && !top.id)
-		r = runs_refresh(top.session, &top.runs, QUERY_ONCE_MS, &err);
+		r = runs_refresh(top.session, &top.runs, REFRESH_ONCE_MS, &err);
 	if (r == 0) {
 		top_begin(&top);
 		r = live_wait(top.live, RESPONSE_MS, &app_interrupted, &err);

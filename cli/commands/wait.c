@@ -30,12 +30,12 @@ static int print_ends(struct app *app, const struct run_list *runs)
 	return first;
 }
 
-static void commands_wait_on_notice(void *ctx, const char *text)
+static void cmd_wait_on_notice(void *ctx, const char *text)
 {
 	app_note(ctx, "%s", text);
 }
 
-static int commands_wait_run(struct app *app, void *values_ptr, struct strv *words)
+static int cmd_wait_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct wait_values *values = values_ptr;
 	AUTO_ERR struct err err = {0};
@@ -50,7 +50,7 @@ static int commands_wait_run(struct app *app, void *values_ptr, struct strv *wor
 		&(struct watch_options){
 			.timeout_ms = values->timeout == OPT_UNSET ? -1 : values->timeout,
 			.interrupted = &app_interrupted,
-			.notice = commands_wait_on_notice,
+			.notice = cmd_wait_on_notice,
 			.ctx = app,
 		},
 		&err);
@@ -83,5 +83,5 @@ const struct cmd cmd_wait = {
 	.values_size = sizeof(struct wait_values),
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_LIVE,
-	.run = commands_wait_run,
+	.run = cmd_wait_run,
 };

@@ -8,7 +8,7 @@
 
 enum { SENTENCE_MAX = 64 << 10 };
 
-static int commands_why_print_json(
+static int cmd_why_print_json(
 	struct app *app, const struct run *run, const struct buf *sentence, const struct buf *hint)
 {
 	struct json *json = app_json("why");
@@ -33,7 +33,7 @@ static void print_evidence(struct app *app, const struct run *run)
 	}
 }
 
-static int commands_why_run(struct app *app, void *values, struct strv *words)
+static int cmd_why_run(struct app *app, void *values, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *run = NULL;
@@ -46,7 +46,7 @@ static int commands_why_run(struct app *app, void *values, struct strv *words)
 		return app_fail(app, &err);
 	runs_why(app, run, &sentence, &hint);
 	if (app->options.json)
-		return commands_why_print_json(app, run, &sentence, &hint);
+		return cmd_why_print_json(app, run, &sentence, &hint);
 	AUTO_FREE char *line = ui_clean(sentence.data);
 	ui_printf_fit(app, UI_OUT, 2, "%s\n", line);
 	print_evidence(app, run);
@@ -70,5 +70,5 @@ const struct cmd cmd_why = {
 	.examples = examples,
 	.max_words = 1,
 	.words = VALUE_RUN,
-	.run = commands_why_run,
+	.run = cmd_why_run,
 };

@@ -717,15 +717,15 @@ static void axis_add_log(unsigned wanted, struct axis *axis)
 /* Room around a single value, so that it has a place. */
 static void spread(enum axis_kind kind, struct axis *axis)
 {
-	double capacity = kind == AXIS_NUMBER ? fabs(axis->min) * 0.1 : 0.5;
+	double margin = kind == AXIS_NUMBER ? fabs(axis->min) * 0.1 : 0.5;
 
 	if (axis->max - axis->min > fmax(fabs(axis->min), fabs(axis->max)) * 1e-12)
 		return;
-	capacity = capacity > 0 ? capacity : 1;
-	axis->max += fmax(capacity, fabs(axis->max) * 1e-9);
+	margin = margin > 0 ? margin : 1;
+	axis->max += fmax(margin, fabs(axis->max) * 1e-9);
 	axis->min -= kind == AXIS_STEP || kind == AXIS_DURATION
 			     ? 0
-			     : fmax(capacity, fabs(axis->min) * 1e-9);
+			     : fmax(margin, fabs(axis->min) * 1e-9);
 }
 
 /* Limit values: the difference of two at both ends of the range of a double would overflow. */

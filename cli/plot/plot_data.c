@@ -22,7 +22,10 @@
 
 enum { PIECE = 64 << 10, PIECE_MAX = 1 << 20 };
 
-const char *plot_number(double value, char out[static PLOT_NUMBER])
+enum { PLOT_NUMBER = 32 };
+
+/* The shortest decimal that gives value again: "0.1", "NaN", "-Infinity". */
+static const char *plot_number(double value, char out[static PLOT_NUMBER])
 {
 	enum { DIGITS_MIN = 15, DIGITS_MAX = 17 };
 
@@ -306,7 +309,7 @@ static void plot_sources_find_dirs(struct plot_sources *sources)
 	}
 }
 
-/* Each run was asked once: those that could not be. What was brought before can be drawn. */
+/* Each run was polled once: those that could not be. What was brought before can be drawn. */
 static int check_mirror(const struct plot_sources *sources, struct app *app, struct err *err)
 {
 	size_t n_failed = 0;
@@ -370,7 +373,7 @@ int plot_sources_open(struct plot_sources *sources, struct app *app, const struc
 }
 
 /*
- * Looking
+ * Polling
  */
 
 int plot_sources_poll(struct plot_sources *sources, bool *ret_new, struct err *err)
@@ -559,7 +562,8 @@ static const char *sub_name(const char *nested, const char *tag)
 	return (nested[i] == '_' || nested[i] == '/') && nested[i + 1] ? nested + i + 1 : NULL;
 }
 
-char *plot_dir_name(const struct series_curve *curve)
+/* The directory of a curve as people would call it; the caller frees. */
+static char *plot_dir_name(const struct series_curve *curve)
 {
 	const char *name = curve->nested ? sub_name(curve->nested, curve->tag) : NULL;
 	size_t before = curve->nested ? strlen(curve->dir) - strlen(curve->nested) : 0;

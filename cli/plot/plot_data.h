@@ -37,16 +37,16 @@ struct plot_sources {
 
 /* Words are runs and directories (a word with a slash, or one that is no run); none: the newest
  * run. Event files of runs that are elsewhere are brought here (mirror.h): blocks until each
- * run has been asked once. One of several that cannot be asked is warned of; with patient
+ * run has been polled once. One of several that cannot be polled is warned of; with patient
  * (--watch) it is no failure either way: see plot_sources_error. */
 int plot_sources_open(struct plot_sources *sources, struct app *app, const struct strv *words,
 	bool patient, struct err *err);
-/* Why a run could not be asked when that was tried last, and *ret_name, which one; NULL: all
+/* Why a run could not be polled when that was tried last, and *ret_name, which one; NULL: all
  * could. */
 const struct err *plot_sources_error(const struct plot_sources *sources, const char **ret_name);
 /* Read new data. */
 int plot_sources_poll(struct plot_sources *sources, bool *ret_new, struct err *err);
-/* How runs go on now: states are asked for again. */
+/* How runs go on now: states are refreshed. */
 void plot_sources_refresh(struct plot_sources *sources, struct app *app);
 /* Whether a run among them has not ended. */
 bool plot_sources_go_on(const struct plot_sources *sources);
@@ -64,11 +64,6 @@ static inline void plot_curves_done(struct plot_curves *curves)
 {
 	vec_done(curves);
 }
-
-enum { PLOT_NUMBER = 32 };
-
-/* The shortest decimal that gives value again: "0.1", "NaN", "-Infinity". */
-const char *plot_number(double value, char out[static PLOT_NUMBER]);
 
 /* A line for each value below "run,dir,tag,step,wall_time,value" (RFC 4180, lines end with LF). */
 int plot_csv(struct app *app, const struct plot_curves *curves);
@@ -98,7 +93,5 @@ int plot_pick(const struct plot_sources *sources, const struct strv *globs, stru
 size_t plot_charts_make(const struct plot_curves *curves, const struct strv *globs, size_t max,
 	struct plot_charts *ret);
 void plot_charts_done(struct plot_charts *charts);
-/* The directory of a curve as people would call it; the caller frees. */
-char *plot_dir_name(const struct series_curve *curve);
 
 #endif

@@ -162,7 +162,7 @@ static int preview_print_json(
 	return app_print_json(app, json);
 }
 
-static void runs_preview_add_files(const struct snapshot *snapshot, struct buf *out)
+static void preview_list_files(const struct snapshot *snapshot, struct buf *out)
 {
 	vec_foreach (struct entry, entry, &snapshot->entries) {
 		char bytes[16];
@@ -185,7 +185,7 @@ void preview_print_files(struct app *app, const struct snapshot *snapshot)
 	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, UI_TEXT_MAX);
-	runs_preview_add_files(snapshot, &out);
+	preview_list_files(snapshot, &out);
 	ui_print(app, UI_OUT, out.data, out.len);
 }
 

@@ -2,7 +2,6 @@
 #include "cli/runs/reach.h"
 
 #include "base/util/buf.h"
-#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "cli/term/app.h"
 #include "core/config/ports.h"

@@ -10,11 +10,11 @@
 
 struct app;
 
-/* Listens while the session's loop runs, until forward_free, and says one line for each port. Of a
- * run on this machine the lines are all that is needed. NULL: nothing to listen for; a failure is
- * said, not returned, because whoever follows wants the log above all. run is borrowed. */
+/* Listens while the session's loop runs, until forward_free, and prints one line for each port. Of
+ * a run on this machine the lines are all that is needed. NULL: nothing to listen for; a failure is
+ * printed, not returned, because whoever follows wants the log above all. run is borrowed. */
 struct forward *reach_open(struct app *app, const struct run *run, int rank);
-/* How they are reached when nobody follows. */
+/* How they are reached when the run is not followed. */
 void reach_print(struct app *app, const struct run *run);
 
 #endif

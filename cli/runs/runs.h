@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Helpers shared by commands on runs: find them, show their facts as text, tell how they ended.
+ * Helpers shared by commands on runs: find them, show their facts as text, print how they ended.
  */
 #ifndef DLRUN_CLI_RUNS_RUNS_H
 #define DLRUN_CLI_RUNS_RUNS_H
@@ -65,9 +65,9 @@ struct follow_request {
 	bool timestamps;
 };
 
-/* Print the log; with --json the run's object behind it. With follow the end of the run is said on
- * stderr too. Returns the exit status: with follow the run's own, 130 after Ctrl-C, which
- * leaves the run alone and says how to come back. */
+/* Print the log; with --json the run's object behind it. With follow the end of the run is printed
+ * on stderr too. Returns the exit status: with follow the run's own, 130 after Ctrl-C, which leaves
+ * the run alone and prints how to come back. */
 int follow_log(struct app *app, struct run *run, const struct follow_request *request);
 
 #endif

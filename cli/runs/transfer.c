@@ -76,7 +76,7 @@ static void runs_transfer_show(
 		progress->bytes_total + progress->mounts_total == 0)
 		return;
 	if (!transfer->begun_ms)
-		transfer->begun_ms = transfer->said_ms = now;
+		transfer->begun_ms = transfer->printed_ms = now;
 	if (now - transfer->begun_ms < QUICK_MS)
 		return;
 	if (app->progress == PROGRESS_TTY) {
@@ -84,10 +84,10 @@ static void runs_transfer_show(
 		ui_erase_line(app);
 		ui_printf(app, UI_ERR, UI_BOLD "%-*s" UI_OFF "%s", UI_LABEL, label, text);
 		transfer->on_screen = true;
-	} else if (now - transfer->said_ms >= PLAIN_EVERY_MS) {
+	} else if (now - transfer->printed_ms >= PLAIN_EVERY_MS) {
 		AUTO_FREE char *text = runs_transfer_text_of(transfer, progress, false);
 		app_phase(app, label, "%s", text);
-		transfer->said_ms = now;
+		transfer->printed_ms = now;
 	}
 }
 

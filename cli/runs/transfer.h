@@ -14,7 +14,7 @@ struct app;
 
 struct transfer {
 	struct app *app;
-	int64_t begun_ms, said_ms; /* 0: not yet */
+	int64_t begun_ms, printed_ms; /* 0: not yet */
 	/* The rate is that of the time since `before`, which is moved on now and then. */
 	int64_t before_ms, now_ms;
 	uint64_t before_bytes, now_bytes;

@@ -144,10 +144,10 @@ static bool app_is_plain(const struct app *app)
 static unsigned app_size_of(const char *name, int64_t min, unsigned found, unsigned otherwise)
 {
 	const char *text = getenv(name);
-	int64_t notified;
+	int64_t number;
 
-	if (text && str_to_int(text, min, UINT16_MAX, "", &notified, NULL) == 0)
-		return (unsigned)notified;
+	if (text && str_to_int(text, min, UINT16_MAX, "", &number, NULL) == 0)
+		return (unsigned)number;
 	return found >= min ? found : otherwise;
 }
 
@@ -217,6 +217,114 @@ static void app_done(struct app *app)
 }
 
 /*
+ * Prompts
+ */
+
+/* A signal between the check of app_interrupted and read would leave it waiting: it comes through
+ * in pselect only. */
+static int wait_key(struct err *err)
+{
+	sigset_t stops, before;
+	int n = 0;
+
+	sigemptyset(&stops);
+	sigaddset(&stops, SIGINT);
+	sigaddset(&stops, SIGTERM);
+	sigprocmask(SIG_BLOCK, &stops, &before);
+	while (!app_interrupted && n == 0) {
+		fd_set fds;
+		FD_ZERO(&fds);
+		FD_SET(STDIN_FILENO, &fds);
+		n = pselect(STDIN_FILENO + 1, &fds, NULL, NULL, NULL, &before);
+		n = n < 0 && errno == EINTR ? 0 : n;
+	}
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return app_interrupted ? err_set(err, E_CANCELED, "stopped; nothing was written") : 0;
+}
+
+/* Read a line from the terminal. 1: *ret is an answer, 0: the end of the input. */
+static int prompt_read_line(struct buf *ret, struct err *err)
+{
+	buf_reset(ret);
+	for (;;) {
+		char c;
+		int r = wait_key(err);
+		ssize_t n = r < 0 ? 0 : read(STDIN_FILENO, &c, 1);
+
+		if (r < 0)
+			return r;
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return 0;
+		if (c == '\n')
+			return 1;
+		buf_addc(ret, c);
+	}
+}
+
+int prompt_line(struct app *app, const char *question, struct buf *answer, struct err *err)
+{
+	AUTO_FREE char *clean = ui_clean(question);
+
+	ui_printf(app, UI_ERR, UI_BOLD "%s" UI_OFF " ", clean);
+	int r = prompt_read_line(answer, err);
+	if (r <= 0)
+		ui_printf(app, UI_ERR, "\n");
+	return r;
+}
+
+int prompt_yes(struct app *app, const char *question, bool fallback, bool *ret, struct err *err)
+{
+	AUTO_FREE char *whole = mem_printf("%s %s", question, fallback ? "[Y/n]" : "[y/N]");
+	AUTO_BUF struct buf answer;
+	int r = 1;
+
+	buf_init(&answer, PROMPT_ANSWER_MAX);
+	*ret = fallback;
+	for (int i = 0; i < PROMPT_TRIES_MAX && r > 0; i++) {
+		r = prompt_line(app, whole, &answer, err);
+		if (r <= 0 || answer.len == 0)
+			break;
+		if (strchr("yYnN", answer.data[0])) {
+			*ret = strchr("yY", answer.data[0]) != NULL;
+			break;
+		}
+	}
+	return r;
+}
+
+/* 1: yes, answer is "yes"; 0: no, or the end of the input. */
+static int prompt_trust(struct app *app, const char *question, struct buf *answer, struct err *err)
+{
+	bool is_yes;
+	int r = prompt_yes(app, question, false, &is_yes, err);
+
+	if (r < 0 || !is_yes)
+		return r < 0 ? r : 0;
+	buf_reset(answer);
+	buf_adds(answer, "yes");
+	return 1;
+}
+
+/* As prompt_line, without the terminal showing it. */
+static int prompt_secret(struct app *app, const char *question, struct buf *answer, struct err *err)
+{
+	struct termios before = {0}, hidden;
+	bool is_hidden = tcgetattr(STDIN_FILENO, &before) == 0;
+
+	hidden = before;
+	hidden.c_lflag &= ~(tcflag_t)ECHO;
+	is_hidden = is_hidden && tcsetattr(STDIN_FILENO, TCSADRAIN, &hidden) == 0;
+	int r = prompt_line(app, question, answer, err);
+	if (is_hidden) {
+		tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
+		ui_printf(app, UI_ERR, "\n");
+	}
+	return r;
+}
+
+/*
  * Session
  */
 
@@ -253,11 +361,11 @@ static void app_print(void *ctx, const char *text)
 	app_note(ctx, "%s", text);
 }
 
-static int app_query(
-	void *ctx, const char *question, bool secret, struct buf *response, struct err *err)
+static int app_prompt(
+	void *ctx, const char *question, bool secret, struct buf *answer, struct err *err)
 {
-	return secret ? prompt_secret(ctx, question, response, err)
-		      : prompt_trust(ctx, question, response, err);
+	return secret ? prompt_secret(ctx, question, answer, err)
+		      : prompt_trust(ctx, question, answer, err);
 }
 
 static int app_read_env(struct app *app, struct session_env *ret, struct err *err)
@@ -285,7 +393,7 @@ static int app_read_env(struct app *app, struct session_env *ret, struct err *er
 		.self = app->self,
 		.print = app_print,
 		.print_ctx = app,
-		.query = isatty(STDIN_FILENO) && app->err_tty ? app_query : NULL,
+		.prompt = isatty(STDIN_FILENO) && app->err_tty ? app_prompt : NULL,
 		.open_tunnel = registry_tunnel_open,
 	};
 	return 0;
@@ -553,106 +661,4 @@ int app_main(int argc, char **argv)
 	status = app_dispatch(&app, argv + (argc > 0), argc > 0 ? (size_t)argc - 1 : 0);
 	app_done(&app);
 	return status == 0 && app.out_lost ? 1 : status;
-}
-
-/* A signal between the look at app_interrupted and read would leave it waiting: it comes through in
- * pselect only. */
-static int wait_key(struct err *err)
-{
-	sigset_t stops, before;
-	int n = 0;
-
-	sigemptyset(&stops);
-	sigaddset(&stops, SIGINT);
-	sigaddset(&stops, SIGTERM);
-	sigprocmask(SIG_BLOCK, &stops, &before);
-	while (!app_interrupted && n == 0) {
-		fd_set fds;
-		FD_ZERO(&fds);
-		FD_SET(STDIN_FILENO, &fds);
-		n = pselect(STDIN_FILENO + 1, &fds, NULL, NULL, NULL, &before);
-		n = n < 0 && errno == EINTR ? 0 : n;
-	}
-	sigprocmask(SIG_SETMASK, &before, NULL);
-	return app_interrupted ? err_set(err, E_CANCELED, "stopped; nothing was written") : 0;
-}
-
-/* Read a line from the terminal. 1: *ret is a response, 0: the end of the input. */
-static int term_query_read_line(struct buf *ret, struct err *err)
-{
-	buf_reset(ret);
-	for (;;) {
-		char c;
-		int r = wait_key(err);
-		ssize_t n = r < 0 ? 0 : read(STDIN_FILENO, &c, 1);
-
-		if (r < 0)
-			return r;
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return 0;
-		if (c == '\n')
-			return 1;
-		buf_addc(ret, c);
-	}
-}
-
-int prompt_line(struct app *app, const char *question, struct buf *response, struct err *err)
-{
-	AUTO_FREE char *clean = ui_clean(question);
-
-	ui_printf(app, UI_ERR, UI_BOLD "%s" UI_OFF " ", clean);
-	int r = term_query_read_line(response, err);
-	if (r <= 0)
-		ui_printf(app, UI_ERR, "\n");
-	return r;
-}
-
-int prompt_yes(struct app *app, const char *question, bool fallback, bool *ret, struct err *err)
-{
-	AUTO_FREE char *whole = mem_printf("%s %s", question, fallback ? "[Y/n]" : "[y/N]");
-	AUTO_BUF struct buf response;
-	int r = 1;
-
-	buf_init(&response, PROMPT_ANSWER_MAX);
-	*ret = fallback;
-	for (int i = 0; i < PROMPT_TRIES_MAX && r > 0; i++) {
-		r = prompt_line(app, whole, &response, err);
-		if (r <= 0 || response.len == 0)
-			break;
-		if (strchr("yYnN", response.data[0])) {
-			*ret = strchr("yY", response.data[0]) != NULL;
-			break;
-		}
-	}
-	return r;
-}
-
-int prompt_trust(struct app *app, const char *question, struct buf *response, struct err *err)
-{
-	bool is_yes;
-	int r = prompt_yes(app, question, false, &is_yes, err);
-
-	if (r < 0 || !is_yes)
-		return r < 0 ? r : 0;
-	buf_reset(response);
-	buf_adds(response, "yes");
-	return 1;
-}
-
-int prompt_secret(struct app *app, const char *question, struct buf *response, struct err *err)
-{
-	struct termios before = {0}, hidden;
-	bool is_hidden = tcgetattr(STDIN_FILENO, &before) == 0;
-
-	hidden = before;
-	hidden.c_lflag &= ~(tcflag_t)ECHO;
-	is_hidden = is_hidden && tcsetattr(STDIN_FILENO, TCSADRAIN, &hidden) == 0;
-	int r = prompt_line(app, question, response, err);
-	if (is_hidden) {
-		tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
-		ui_printf(app, UI_ERR, "\n");
-	}
-	return r;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The process: what was asked for on the command line as a whole, the session, and the two streams.
+ * The process: the options of every command, the session, and the two streams.
  * stdout carries data only; everything else goes to stderr (cli.md, "Rules for every command").
  */
 #ifndef DLRUN_CLI_TERM_APP_H
@@ -34,7 +34,7 @@ struct app {
 	char *cwd, *shell_dir, *self; /* for the session; shell_dir: NULL without -C */
 	const struct cmd *cmd;
 	char *const *typed;        /* the arguments of dlrun, NULL-ended */
-	size_t n_before;           /* of them in front of the command's own */
+	size_t n_before;           /* of them before the command's own */
 	size_t words_ahead;        /* of `--` in the command's words; SIZE_MAX: there is none */
 	bool out_tty, err_tty;     /* the streams are terminals */
 	bool out_color, err_color; /* colours may be used */
@@ -85,23 +85,19 @@ void app_note_interrupted(struct app *app, const char *fmt, ...) ERR_PRINTF(2, 3
  * before. */
 void app_phase(struct app *app, const char *label, const char *fmt, ...) ERR_PRINTF(3, 4);
 
-/* Set when SIGINT or SIGTERM came after app_catch_signals; looked at by waits. A second one ends
+/* Set when SIGINT or SIGTERM came after app_catch_signals; checked by waits. A second one ends
  * the process. */
 extern volatile int app_interrupted;
 void app_catch_signals(void);
 
 /*
- * Questions on the terminal. Each takes one line; SIGINT ends it with E_CANCELED.
+ * Prompts on the terminal. Each takes one line; SIGINT ends it with E_CANCELED.
  */
 enum { PROMPT_ANSWER_MAX = 4096, PROMPT_TRIES_MAX = 3 };
 
 /* 1: answer is a line without its LF; 0: the end of the input, there will be none. */
-int prompt_line(struct app *app, const char *question, struct buf *response, struct err *err);
-/* The same for yes or no; *ret is fallback without a response that is one. */
+int prompt_line(struct app *app, const char *question, struct buf *answer, struct err *err);
+/* The same for yes or no; *ret is fallback without an answer that is one. */
 int prompt_yes(struct app *app, const char *question, bool fallback, bool *ret, struct err *err);
-/* 1: yes, answer is "yes"; 0: no, or the end of the input. */
-int prompt_trust(struct app *app, const char *question, struct buf *response, struct err *err);
-/* As prompt_line, without the terminal showing it. */
-int prompt_secret(struct app *app, const char *question, struct buf *response, struct err *err);
 
 #endif

@@ -25,7 +25,7 @@ void logview_done(struct logview *view)
 }
 
 /*
- * Times in front of lines
+ * Prefixes of lines: time and rank
  */
 
 static void add_stamp(int64_t time_ms, struct buf *out)
@@ -37,12 +37,12 @@ static void add_stamp(int64_t time_ms, struct buf *out)
 	buf_addf(out, "%s ", text);
 }
 
-static bool has_httpd(const struct logview *view)
+static bool has_prefix(const struct logview *view)
 {
 	return view->stamped || view->ranked;
 }
 
-static void logview_add_httpd(const struct logview *view, int64_t time_ms, struct buf *out)
+static void logview_add_prefix(const struct logview *view, int64_t time_ms, struct buf *out)
 {
 	if (view->stamped)
 		add_stamp(time_ms, out);
@@ -51,7 +51,7 @@ static void logview_add_httpd(const struct logview *view, int64_t time_ms, struc
 }
 
 /* On a terminal a line also begins where a CR restarts it. */
-static void add_fronted(
+static void logview_add_prefixed(
 	struct logview *view, const char *data, size_t len, int64_t time_ms, struct buf *out)
 {
 	for (size_t i = 0; i < len; i++) {
@@ -59,7 +59,7 @@ static void add_fronted(
 				data[i] != '\n' && data[i] != '\r';
 
 		if (!view->in_line || restarts)
-			logview_add_httpd(view, time_ms, out);
+			logview_add_prefix(view, time_ms, out);
 		buf_addc(out, data[i]);
 		view->in_line = data[i] != '\n';
 		view->after_cr = data[i] == '\r';
@@ -137,11 +137,11 @@ static void add_terminal(struct logview *view, const char *data, size_t len, int
 {
 	struct buf stamped;
 
-	if (!has_httpd(view)) {
+	if (!has_prefix(view)) {
 		term_filter_add(&view->filter, data, len, &view->held);
 	} else {
 		buf_init(&stamped, HELD_MAX);
-		add_fronted(view, data, len, time_ms, &stamped);
+		logview_add_prefixed(view, data, len, time_ms, &stamped);
 		term_filter_add(&view->filter, stamped.data, stamped.len, &view->held);
 		buf_done(&stamped);
 	}
@@ -189,14 +189,14 @@ static void logview_add_lines(
 	while (len) {
 		const char *lf = memchr(data, '\n', len);
 		size_t n = lf ? (size_t)(lf - data) : len;
-		size_t capacity = LOGVIEW_LINE_MAX - view->held.len;
+		size_t space = LOGVIEW_LINE_MAX - view->held.len;
 
 		if (view->held.len == 0)
 			view->line_ms = time_ms;
-		buf_add(&view->held, data, n < capacity ? n : capacity);
-		if (n > capacity) {
-			data += capacity;
-			len -= capacity;
+		buf_add(&view->held, data, n < space ? n : space);
+		if (n > space) {
+			data += space;
+			len -= space;
 			view->partial = true;
 			logview_add_json(view, cut_at(view->held.data, view->held.len), out);
 			continue;
@@ -219,8 +219,8 @@ static void add_chunk(struct logview *view, const char *data, size_t len, int64_
 		logview_add_lines(view, data, len, time_ms, out);
 	else if (view->kind == LOGVIEW_TERMINAL)
 		add_terminal(view, data, len, time_ms, now_ms, out);
-	else if (has_httpd(view))
-		add_fronted(view, data, len, time_ms, out);
+	else if (has_prefix(view))
+		logview_add_prefixed(view, data, len, time_ms, out);
 	else
 		buf_add(out, data, len);
 }

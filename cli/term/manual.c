@@ -287,7 +287,8 @@ static const struct cmd *manual_command_of(const char *page)
 	return cmd_find(name);
 }
 
-int manual_source(const char *page, struct buf *out, struct err *err)
+/* The scdoc source of a page ("dlrun-submit.1") with its lines filled in. */
+static int manual_source(const char *page, struct buf *out, struct err *err)
 {
 	AUTO_FREE char *file = mem_printf("%s.scd", page);
 	const char *text = embed_text(file);
@@ -351,7 +352,7 @@ static void add_topic(const char *file, struct strv *topics)
 		strv_addf(topics, "%.*s", (int)(strlen(name) - tail), name);
 }
 
-static bool is_error(const char *word)
+static bool manual_is_error(const char *word)
 {
 	for (enum err_id id = E_NONE + 1; id < E_COUNT; id++)
 		if (str_eq(err_info(id)->name, word))
@@ -369,7 +370,7 @@ static int no_page(const char *topic, struct err *err)
 		add_topic(embeds[i].name, &names);
 	near = str_suggest(topic, (const char *const *)names.v, names.n);
 	err_set(err, E_USAGE, "there is no manual page about '%s'", shown);
-	if (is_error(topic))
+	if (manual_is_error(topic))
 		return err_hint(err, "dlrun explain %s", topic);
 	if (near)
 		return err_hint(err, "dlrun help %s", near);

@@ -53,7 +53,8 @@ static void *opt_member(const struct opt *opt, void *values)
 	return (char *)values + opt->offset;
 }
 
-void opt_values_init(const struct opt *opts, void *values)
+/* Set values to not given: numbers become OPT_UNSET. opt_parse does it for opts, not for common. */
+static void opt_values_init(const struct opt *opts, void *values)
 {
 	for (const struct opt *opt = opts; !is_end(opt); opt++)
 		if (opt->type == OPT_INT || opt->type == OPT_SIZE || opt->type == OPT_DURATION)
@@ -148,7 +149,7 @@ static int opt_set_value(const struct match *match, char *text, struct err *err)
 }
 
 /*
- * Faults
+ * Errors
  */
 
 static int missing_value(const struct parser *parser, const struct opt *opt, struct err *err)
@@ -287,6 +288,26 @@ static int parse_letters(struct parser *parser, char *word, struct err *err)
 	return 0;
 }
 
+/* "-v /data:/data" of containers, at word: -v is a flag here, the volume would be the program. */
+static bool opt_is_volume(char *const *word)
+{
+	const char *value = str_eq(word[0], "-v") && word[1] ? word[1] : "";
+	const char *colon = strchr(value, ':');
+
+	return colon && colon[1] == '/' && *value && strchr("/.~", *value) &&
+	       access(value, F_OK) < 0;
+}
+
+static int opt_refuse_volume(const char *volume, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(volume);
+
+	return err_set(err, E_USAGE_OPTION, "-v makes dlrun verbose, it does not mount %s", shown);
+}
+
+static void opt_hint_others(
+	const struct opt_request *request, char *const *argv, const char *word, struct err *err);
+
 /* A word that begins with '-', or what is taken for one. */
 static int parse_option(struct parser *parser, char *const *argv, char *const *at, struct err *err)
 {
@@ -335,7 +356,10 @@ int opt_parse(const struct opt_request *request, char *const *argv, struct strv 
  * A command once more
  */
 
-const struct opt *opt_at(
+/* The option that argv[0], which begins with '-', stands for, or NULL; of a cluster of letters the
+ * one that takes a value, with *ret_flags letters in front of it, else the last. *ret_words: how
+ * many words it takes with its value. */
+static const struct opt *opt_at(
 	const struct opt_request *request, char *const *argv, size_t *ret_words, size_t *ret_flags)
 {
 	const struct parser parser = {.request = request};
@@ -392,7 +416,8 @@ static bool is_secret(const char *word)
 	return false;
 }
 
-bool opt_has_secret(char *const *argv)
+/* Whether argv has a value that is not to be shown: by its name, or as one of --secret. */
+static bool opt_has_secret(char *const *argv)
 {
 	for (bool is_value = false; *argv; argv++) {
 		const char *value = strchr(*argv, '=');
@@ -448,6 +473,11 @@ bool opt_retype(
 
 enum { LINE_MAX_BYTES = 64 << 10 };
 
+/*
+ * Options of other tools: Slurm, SkyPilot, docker run, kubectl run, ray job, torchrun, accelerate,
+ * in front of the program. One table says what each of them is here.
+ */
+
 /* Conversions of the value. */
 enum form {
 	PLAIN,   /* it stays */
@@ -464,7 +494,7 @@ enum form {
 	LINE,    /* a line of a shell: the command */
 	TORCH,   /* an option of torchrun */
 	ACCEL,   /* an option of accelerate */
-	DROP,    /* said only */
+	DROP,    /* reported only */
 	DROP_SWITCH,
 };
 
@@ -550,26 +580,10 @@ static bool opt_others_is_number(const char *text)
 	return *text && !text[strspn(text, "0123456789")];
 }
 
-bool opt_is_volume(char *const *word)
-{
-	const char *value = str_eq(word[0], "-v") && word[1] ? word[1] : "";
-	const char *colon = strchr(value, ':');
-
-	return colon && colon[1] == '/' && *value && strchr("/.~", *value) &&
-	       access(value, F_OK) < 0;
-}
-
-int opt_refuse_volume(const char *volume, struct err *err)
-{
-	AUTO_FREE char *shown = str_shown(volume);
-
-	return err_set(err, E_USAGE_OPTION, "-v makes dlrun verbose, it does not mount %s", shown);
-}
-
 /* A line while it is made. */
 struct line {
-	struct buf options, httpd; /* front: of the program's words */
-	const char *launcher;      /* that front belongs to */
+	struct buf options, prefix; /* prefix: before the words of the program */
+	const char *launcher;       /* that prefix belongs to */
 	size_t n_others;
 	struct err *err;
 };
@@ -577,7 +591,7 @@ struct line {
 static void opt_others_line_done(struct line *line)
 {
 	buf_done(&line->options);
-	buf_done(&line->httpd);
+	buf_done(&line->prefix);
 }
 
 static void opt_others_add_word(struct buf *out, const char *option, const char *value)
@@ -677,14 +691,14 @@ static void add_restart(struct buf *out, const char *option, const char *value)
 		out, option, colon && opt_others_is_number(colon + 1) ? colon + 1 : "3");
 }
 
-static void opt_others_add_httpd(
+static void opt_others_add_prefix(
 	struct line *line, const char *launcher, const char *word, const char *value)
 {
 	line->launcher = launcher;
-	buf_addf(&line->httpd, " %s", word);
+	buf_addf(&line->prefix, " %s", word);
 	if (value) {
-		buf_addc(&line->httpd, '=');
-		str_shell_quote(&line->httpd, value);
+		buf_addc(&line->prefix, '=');
+		str_shell_quote(&line->prefix, value);
 	}
 }
 
@@ -725,14 +739,14 @@ static void opt_others_add_value(
 			out, opt_others_is_number(value) ? row->ours : "--queue", value);
 		break;
 	case LINE:
-		buf_adds(&line->httpd, " sh -c ");
-		str_shell_quote(&line->httpd, value);
+		buf_adds(&line->prefix, " sh -c ");
+		str_shell_quote(&line->prefix, value);
 		break;
 	case TORCH:
-		opt_others_add_httpd(line, "torchrun", name, value);
+		opt_others_add_prefix(line, "torchrun", name, value);
 		break;
 	case ACCEL:
-		opt_others_add_httpd(line, "accelerate launch", name, value);
+		opt_others_add_prefix(line, "accelerate launch", name, value);
 		break;
 	case DROP:
 		err_evidence(line->err, "%s: %s", name, row->ours);
@@ -816,7 +830,7 @@ static char *finish_line(const struct line *line, const char *command, char *con
 
 	buf_init(&all, LINE_MAX_BYTES);
 	buf_addf(&all, "%s%s", command, line->options.data);
-	if (*rest || line->httpd.len)
+	if (*rest || line->prefix.len)
 		buf_adds(&all, " --");
 	/* The launcher starts the interpreter itself. */
 	if (line->launcher) {
@@ -825,7 +839,7 @@ static char *finish_line(const struct line *line, const char *command, char *con
 					str_eq(*rest, "accelerate") || str_eq(*rest, "launch")))
 			rest++;
 	}
-	buf_adds(&all, line->httpd.data);
+	buf_adds(&all, line->prefix.data);
 	for (; *rest; rest++) {
 		buf_addc(&all, ' ');
 		str_shell_quote(&all, *rest);
@@ -850,20 +864,22 @@ static char *line_as_ours(
 	return finish_line(line, request->command, *at && str_eq(*at, "--") ? at + 1 : at);
 }
 
-void opt_hint_others(
+/* err is about the option word of argv. If other tools have it, its hint becomes the whole command
+ * line with all such options as ours; what has no option here is listed as evidence. */
+static void opt_hint_others(
 	const struct opt_request *request, char *const *argv, const char *word, struct err *err)
 {
-	AUTO_ERR struct err notified = {0};
-	AUTO(opt_others_line_done) struct line line = {.err = &notified};
+	AUTO_ERR struct err hinted = {0};
+	AUTO(opt_others_line_done) struct line line = {.err = &hinted};
 
 	if (!err_is_set(err) || opt_has_secret(argv))
 		return;
-	err_set(&notified, err->id, "%s", err->message);
+	err_set(&hinted, err->id, "%s", err->message);
 	buf_init(&line.options, LINE_MAX_BYTES);
-	buf_init(&line.httpd, LINE_MAX_BYTES);
+	buf_init(&line.prefix, LINE_MAX_BYTES);
 	AUTO_FREE char *hint = line_as_ours(&line, request, argv, word);
 	if (!hint || line.n_others == 0)
 		return;
-	err_hint(&notified, "did you mean %s?", hint);
-	err_move(err, &notified);
+	err_hint(&hinted, "did you mean %s?", hint);
+	err_move(err, &hinted);
 }

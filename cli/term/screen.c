@@ -7,7 +7,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "cli/term/app.h"
 #include "cli/term/ui.h"

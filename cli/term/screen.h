@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A terminal that is drawn again and again, until somebody presses q: the terminal's other screen,
+ * A terminal that is drawn again and again, until the user presses q: the terminal's other screen,
  * without a cursor. Ctrl-C is app_interrupted (app.h).
  */
 #ifndef DLRUN_CLI_TERM_SCREEN_H
@@ -24,7 +24,7 @@ struct screen {
 
 void screen_begin(struct screen *screen, struct app *app);
 void screen_end(struct screen *screen);
-/* Before each drawing: the terminal may have got another size, or been somebody else's. */
+/* Before each drawing: the terminal may have got another size, or been another program's. */
 void screen_measure(struct screen *screen);
 /* As many lines of text, with the colours of ui.h, as there is room for. */
 void screen_draw(struct screen *screen, const char *text);

@@ -279,7 +279,7 @@ static void note_line(struct app *app, const char *data, size_t len)
 		app->out_in_line = data[len - 1] != '\n';
 }
 
-/* A program need not end its last line: where both streams go to one place, what is said next
+/* A program need not end its last line: where both streams go to one place, what is printed next
  * begins a line of its own. */
 static void ui_end_line(struct app *app)
 {

@@ -34,7 +34,7 @@ void ui_text(
 	const struct app *app, enum ui_stream stream, const char *s, size_t len, struct buf *out);
 
 /* Write to the stream. Returns 0, or -1 when it takes nothing any more (a closed pipe is quiet,
- * anything else is said once on stderr): what was to come is lost, and app->out_lost is set. */
+ * anything else is reported once on stderr): what was to come is lost, and app->out_lost is set. */
 int ui_print(struct app *app, enum ui_stream stream, const char *s, size_t len);
 int ui_printf(struct app *app, enum ui_stream stream, const char *fmt, ...) ERR_PRINTF(3, 4);
 /* The same by ui_fit. */

@@ -190,7 +190,7 @@ static bool read_open_file(struct event_files *files, struct file *file, int fd)
 }
 
 /* Returns whether nothing is left to read. */
-static bool event_files_visit_file(struct event_files *files, int root, struct file *file)
+static bool event_files_check_file(struct event_files *files, int root, struct file *file)
 {
 	struct stat st;
 
@@ -204,14 +204,14 @@ static bool event_files_visit_file(struct event_files *files, int root, struct f
 }
 
 /* The next look goes on where this one was full, so that a large file does not keep the others. */
-static bool check_files(struct event_files *files, int root)
+static bool event_files_check_all(struct event_files *files, int root)
 {
 	size_t n = files->files.n, first = files->next_file;
 
 	for (size_t i = 0; i < n; i++) {
 		size_t at = (first + i) % n;
 
-		if (event_files_visit_file(files, root, files->files.v[at]))
+		if (event_files_check_file(files, root, files->files.v[at]))
 			continue;
 		files->next_file = at + 1;
 		return true;
@@ -286,7 +286,7 @@ static void read_dir(struct event_files *files, size_t at, int fd)
 	sort_new(files, n_before);
 }
 
-static void visit_dir(struct event_files *files, int root, size_t at)
+static void event_files_check_dir(struct event_files *files, int root, size_t at)
 {
 	const char *path = files->dirs.v[at].path;
 	struct stat st;
@@ -311,11 +311,11 @@ bool event_files_poll(struct event_files *files)
 	files->entries_left = files->spec.entries_max;
 	files->bytes_left = files->spec.bytes_max;
 	for (size_t i = 0; i < files->dirs.n && files->entries_left > 0; i++)
-		visit_dir(files, root, i);
+		event_files_check_dir(files, root, i);
 	if (files->files.n == 0)
 		return false;
 	files->chunk = mem_grow(NULL, CHUNK, 1);
-	bool more = check_files(files, root);
+	bool more = event_files_check_all(files, root);
 	free(TAKE(files->chunk));
 	return more;
 }

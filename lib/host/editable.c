@@ -41,7 +41,7 @@ struct search {
 	struct strv found; /* without links; as in paths of ret */
 	struct VEC_OF(struct dist) dists;
 	struct strv hooks; /* names of packages as their hook's file has them */
-	bool is_said, by_site;
+	bool is_reported, by_site;
 	struct editable *ret;
 };
 
@@ -558,7 +558,7 @@ static void match_dists(struct search *search)
 		struct dist *dist = dist_of(search, search->found.v[i]);
 		if (dist)
 			dist->has_path = true;
-		search->is_said |= !dist || !dist->is_hooked;
+		search->is_reported |= !dist || !dist->is_hooked;
 	}
 }
 
@@ -597,13 +597,13 @@ static void add_subject(const struct search *search, const struct strv *names, s
 	}
 }
 
-static void print_found(struct search *search)
+static void editable_report_found(struct search *search)
 {
 	struct editable *ret = search->ret;
 	AUTO_STRV struct strv names = {0}, shown = {0};
 	AUTO_BUF struct buf text = {0};
 
-	if (!search->is_said)
+	if (!search->is_reported)
 		return;
 	vec_foreach (struct dist, dist, &search->dists)
 		if (dist->has_path && !dist->is_hooked && strv_find(&names, dist->name) < 0)
@@ -626,7 +626,7 @@ static void print_found(struct search *search)
 }
 
 /* Backends with import hooks of their own: those come before PYTHONPATH. */
-static void print_hooked(struct search *search)
+static void editable_report_hooked(struct search *search)
 {
 	vec_foreach (struct dist, dist, &search->dists) {
 		if (dist->has_path && !dist->is_hooked)
@@ -658,8 +658,8 @@ void editable_find(const struct editable_query *query, struct editable *ret)
 	for (size_t i = 0; i < search.sites.n; i++)
 		read_site(&search, search.sites.v[i]);
 	match_dists(&search);
-	print_found(&search);
-	print_hooked(&search);
+	editable_report_found(&search);
+	editable_report_hooked(&search);
 }
 
 void editable_done(struct editable *editable)

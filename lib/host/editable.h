@@ -28,7 +28,7 @@ struct editable_query {
 	const char *const *env;     /* of the program, NULL-ended K=V */
 	const char *cwd;    /* absolute, in the live tree: where the program would be started */
 	const char *root;   /* of the live tree, absolute */
-	const char *prefix; /* the environment to look at; NULL: that of the command */
+	const char *prefix; /* the environment to search; NULL: that of the command */
 };
 
 struct editable {

@@ -102,7 +102,7 @@ static bool copy_id(struct piece piece, char out[static GPU_ID_SIZE])
 	return true;
 }
 
-static int gpu_fail_response(const char *tool, struct piece words, struct err *err)
+static int gpu_fail_output(const char *tool, struct piece words, struct err *err)
 {
 	AUTO_BUF struct buf shown;
 
@@ -211,7 +211,7 @@ int gpu_parse_nvidia(const char *text, size_t len, struct gpu_found_list *list, 
 		if (!found)
 			return -ERR_LIMIT;
 		if (!parse_nvidia_line(line, found))
-			return gpu_fail_response(
+			return gpu_fail_output(
 				"nvidia-smi", gpu_trim((struct piece){text, len}), err);
 	}
 	return 0;
@@ -351,7 +351,7 @@ static int rocm_cards(const struct json *json, struct gpu_found_list *list, stru
 		if (!found)
 			return -ERR_LIMIT;
 		if (!to_number(digits, INDEX_MAX, &number) || !rocm_card(card, number, found))
-			return gpu_fail_response("rocm-smi", (struct piece){key, strlen(key)}, err);
+			return gpu_fail_output("rocm-smi", (struct piece){key, strlen(key)}, err);
 	}
 	return 0;
 }
@@ -366,7 +366,7 @@ int gpu_parse_rocm(const char *text, size_t len, struct gpu_found_list *list, st
 		return 0;
 	if (!start || json_parse(start, all.len - (size_t)(start - all.s), GPU_OUTPUT_MAX,
 			      "the answer of rocm-smi", &json, NULL) < 0)
-		return gpu_fail_response("rocm-smi", all, err);
+		return gpu_fail_output("rocm-smi", all, err);
 	return rocm_cards(json, list, err);
 }
 
@@ -646,7 +646,7 @@ static int fail_tool(const char *tool, const char *why, struct err *err)
 }
 
 /* Run a tool: its output and status, or E_GPU_TOOL. */
-static int gpu_query(const struct search *search, const char *const *argv, struct buf *out,
+static int gpu_run_tool(const struct search *search, const char *const *argv, struct buf *out,
 	int *ret_status, struct err *err)
 {
 	AUTO_ERR struct err inner = {0};
@@ -710,7 +710,7 @@ static int find_nvidia(struct search *search, struct err *err)
 
 	if (!tool)
 		return 0;
-	int r = gpu_query(search, list, &out, &status, err);
+	int r = gpu_run_tool(search, list, &out, &status, err);
 	if (r < 0)
 		return r;
 	/* A login node has the tool, but neither driver nor GPU. */
@@ -721,7 +721,7 @@ static int find_nvidia(struct search *search, struct err *err)
 		r = check_silence(tool, status, &search->found, err);
 	if (r < 0 || search->found.n == 0)
 		return r;
-	r = gpu_query(search, apps, &uses, &status, err);
+	r = gpu_run_tool(search, apps, &uses, &status, err);
 	if (r == 0)
 		gpu_parse_nvidia_apps(uses.data, uses.len, &search->found);
 	return r;
@@ -737,7 +737,7 @@ static int find_rocm(struct search *search, struct gpu_found_list *list, struct 
 
 	if (!tool)
 		return 0;
-	int r = gpu_query(search, argv, &out, &status, err);
+	int r = gpu_run_tool(search, argv, &out, &status, err);
 	if (r < 0 || gpu_says_no_driver(out.data))
 		return r;
 	return gpu_parse_rocm(out.data, out.len, list, err);

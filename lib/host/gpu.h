@@ -64,7 +64,7 @@ int gpu_find(const char *path, int64_t timeout_ms, struct gpu_list *ret, struct 
 /* Whether the words of type ("a100", "A100-80GB", "rtx4090") are words of model ("NVIDIA
  * A100-SXM4-80GB"), whatever their case; several words of model may be one of type. */
 bool gpu_model_matches(const char *model, const char *type);
-/* For a worker process to tell its supervisor: [{"vendor": "nvidia" or "amd", "index", "id",
+/* For a worker process to report to its supervisor: [{"vendor": "nvidia" or "amd", "index", "id",
  * "model", "memory_bytes", "used"}, …]. E_DATA, E_DATA_LIMIT. */
 struct json *gpu_list_to_json(const struct gpu_list *list);
 int gpu_list_from_json(const struct json *json, struct gpu_list *ret, struct err *err);

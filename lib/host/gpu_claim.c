@@ -583,7 +583,7 @@ static int open_living(const struct gpu_dir *dir, const char *name)
 	return -1;
 }
 
-static void gpu_claim_visit(
+static void gpu_ticket_read(
 	const struct gpu_dir *dir, const char *name, uint64_t number, gpu_ticket_fn *fn, void *ctx)
 {
 	AUTO_FD int fd = open_living(dir, name);
@@ -629,7 +629,7 @@ static int gpu_ticket_each(
 		if (n == GPU_DIR_ENTRIES_MAX)
 			return gpu_claim_fail_many(dir, err);
 		if (number && number < below)
-			gpu_claim_visit(dir, entry->d_name, number, fn, ctx);
+			gpu_ticket_read(dir, entry->d_name, number, fn, ctx);
 	}
 	return 0;
 }
@@ -708,7 +708,7 @@ enum {
 	NEW_MS = 10000, /* for the queue's lock, which is held for moments */
 	TRY_MS = 200,
 	HELD_MS = 60000, /* in all, until the queue is done without */
-	POLLS_MAX = 8,
+	CHECKS_MAX = 8,
 	HOLDERS_MAX = 2, /* that a sentence names */
 	NAMED_MAX = 8    /* GPUs that it does */
 };
@@ -739,7 +739,7 @@ struct gpu_claim {
  */
 
 /* Bits stand for the GPUs of the list. */
-struct poll {
+struct gpu_check {
 	const struct gpu_list *gpus;
 	uint64_t eligible;      /* of the claim */
 	uint64_t reserved;      /* an earlier ticket may take it */
@@ -761,17 +761,17 @@ static unsigned gpu_claim_count(uint64_t mask)
 	return (unsigned)__builtin_popcountll(mask);
 }
 
-static void gpu_claim_poll_done(struct poll *poll)
+static void gpu_claim_check_done(struct gpu_check *check)
 {
 	for (size_t i = 0; i < GPU_MAX; i++) {
-		if (poll->fds[i] >= 0)
-			close(poll->fds[i]);
-		if (poll->guards[i] >= 0)
-			close(poll->guards[i]);
-		free(poll->holders[i]);
+		if (check->fds[i] >= 0)
+			close(check->fds[i]);
+		if (check->guards[i] >= 0)
+			close(check->guards[i]);
+		free(check->holders[i]);
 	}
 }
-#define AUTO_POLL AUTO(gpu_claim_poll_done)
+#define AUTO_GPU_CHECK AUTO(gpu_claim_check_done)
 
 static uint64_t of_vendor(const struct gpu_list *gpus, enum gpu_vendor vendor)
 {
@@ -809,7 +809,7 @@ static uint64_t gpu_claim_pick(const struct gpu_list *gpus, uint64_t mask, unsig
 }
 
 /* The most that a claim on mask can get. */
-static unsigned capacity(const struct gpu_list *gpus, uint64_t mask)
+static unsigned gpu_claim_most(const struct gpu_list *gpus, uint64_t mask)
 {
 	unsigned nvidia = gpu_claim_count(mask & of_vendor(gpus, GPU_NVIDIA));
 	unsigned amd = gpu_claim_count(mask & of_vendor(gpus, GPU_AMD));
@@ -817,10 +817,11 @@ static unsigned capacity(const struct gpu_list *gpus, uint64_t mask)
 	return nvidia > amd ? nvidia : amd;
 }
 
-static int check_count(const struct gpu_claim *claim, const struct poll *poll, struct err *err)
+static int check_count(
+	const struct gpu_claim *claim, const struct gpu_check *check, struct err *err)
 {
-	unsigned most = capacity(poll->gpus, poll->eligible),
-		 all = capacity(poll->gpus, UINT64_MAX);
+	unsigned most = gpu_claim_most(check->gpus, check->eligible),
+		 all = gpu_claim_most(check->gpus, UINT64_MAX);
 	AUTO_FREE char *what =
 		mem_printf("requested %u GPU%s", claim->want, claim->want == 1 ? "" : "s");
 	int r;
@@ -831,7 +832,7 @@ static int check_count(const struct gpu_claim *claim, const struct poll *poll, s
 		r = err_set(err, E_GPU_COUNT, "%s, this machine has none", what);
 	else if (all < claim->want)
 		r = err_set(err, E_GPU_COUNT, "%s, this machine has %u%s", what, all,
-			all < poll->gpus->n ? " of one vendor" : "");
+			all < check->gpus->n ? " of one vendor" : "");
 	else
 		r = err_set(err, E_GPU_COUNT, "%s, only %u of this machine's %u may be used", what,
 			most, all);
@@ -859,33 +860,33 @@ static void gpu_claim_read_words(const char *text, struct strv *ret)
 static void see_ticket(void *ctx, uint64_t number, const char *text)
 {
 	AUTO_STRV struct strv words = {0};
-	struct poll *poll = ctx;
+	struct gpu_check *check = ctx;
 
 	if (text)
 		gpu_claim_read_words(text, &words);
-	uint64_t mask = gpu_list_match(poll->gpus, &words);
-	poll->ahead++;
-	poll->reserved |= mask;
-	if ((mask & poll->eligible) == poll->eligible && number > poll->blocker)
-		poll->blocker = number;
+	uint64_t mask = gpu_list_match(check->gpus, &words);
+	check->ahead++;
+	check->reserved |= mask;
+	if ((mask & check->eligible) == check->eligible && number > check->blocker)
+		check->blocker = number;
 }
 
 /* Check earlier tickets until what the result depends on is watched: the end of the ticket that may
  * take everything that we may, which need not wake the others behind us, or any event in the
  * directory. */
-static int see_queue(const struct gpu_claim *claim, struct poll *poll, struct err *err)
+static int see_queue(const struct gpu_claim *claim, struct gpu_check *check, struct err *err)
 {
-	for (int i = 0; i < POLLS_MAX; i++) {
-		poll->ahead = 0;
-		poll->reserved = poll->blocker = 0;
-		int r = gpu_ticket_each(&claim->dir, claim->number, see_ticket, poll, err);
+	for (int i = 0; i < CHECKS_MAX; i++) {
+		check->ahead = 0;
+		check->reserved = check->blocker = 0;
+		int r = gpu_ticket_each(&claim->dir, claim->number, see_ticket, check, err);
 		if (r < 0)
 			return r;
-		AUTO_FREE char *path = poll->blocker ? gpu_ticket_path(&claim->dir, poll->blocker)
-						     : mem_strdup(claim->dir.path);
+		AUTO_FREE char *path = check->blocker ? gpu_ticket_path(&claim->dir, check->blocker)
+						      : mem_strdup(claim->dir.path);
 		os_watch_add(claim->watch, path);
 		/* The blocker may have died before the watch began. */
-		if (!poll->blocker || gpu_ticket_lives(&claim->dir, poll->blocker))
+		if (!check->blocker || gpu_ticket_lives(&claim->dir, check->blocker))
 			break;
 	}
 	return 0;
@@ -904,24 +905,24 @@ static void lock_name(const char *id, char out[static GPU_ID_SIZE + 8])
 }
 
 static int see_locks(
-	const struct gpu_claim *claim, int queue_fd, struct poll *poll, struct err *err)
+	const struct gpu_claim *claim, int queue_fd, struct gpu_check *check, struct err *err)
 {
 	char name[GPU_ID_SIZE + 8];
 
-	for (size_t i = 0; i < poll->gpus->n; i++) {
-		if (!(poll->eligible & bit(i)))
+	for (size_t i = 0; i < check->gpus->n; i++) {
+		if (!(check->eligible & bit(i)))
 			continue;
-		lock_name(poll->gpus->v[i].id, name);
-		int r = gpu_dir_lock(&claim->dir, name, 0, &poll->fds[i], err);
+		lock_name(check->gpus->v[i].id, name);
+		int r = gpu_dir_lock(&claim->dir, name, 0, &check->fds[i], err);
 		if (r == 0)
-			poll->holders[i] = gpu_dir_holder(&claim->dir, name, queue_fd);
+			check->holders[i] = gpu_dir_holder(&claim->dir, name, queue_fd);
 		else if (r > 0)
-			r = gpu_guard_lock(&claim->guard, name, queue_fd, &poll->guards[i],
-				&poll->holders[i], err);
+			r = gpu_guard_lock(&claim->guard, name, queue_fd, &check->guards[i],
+				&check->holders[i], err);
 		if (r < 0)
 			return r;
 		if (r == 0)
-			poll->busy |= bit(i);
+			check->busy |= bit(i);
 	}
 	return 0;
 }
@@ -931,7 +932,7 @@ static int see_locks(
  */
 
 /* "GPU 3 is ", "GPUs 0,1 are ". */
-static void gpu_claim_add_gpus(struct buf *out, const struct poll *poll, uint64_t mask)
+static void gpu_claim_add_gpus(struct buf *out, const struct gpu_check *check, uint64_t mask)
 {
 	unsigned n = gpu_claim_count(mask);
 
@@ -941,9 +942,9 @@ static void gpu_claim_add_gpus(struct buf *out, const struct poll *poll, uint64_
 		buf_addf(out, "%u GPUs are ", n);
 	else
 		buf_adds(out, n == 1 ? "GPU " : "GPUs ");
-	for (size_t i = 0, shown = 0; n <= NAMED_MAX && i < poll->gpus->n; i++)
+	for (size_t i = 0, shown = 0; n <= NAMED_MAX && i < check->gpus->n; i++)
 		if (mask & bit(i))
-			buf_addf(out, "%s%u", shown++ ? "," : "", poll->gpus->v[i].index);
+			buf_addf(out, "%s%u", shown++ ? "," : "", check->gpus->v[i].index);
 	if (n <= NAMED_MAX)
 		buf_adds(out, n == 1 ? " is " : " are ");
 }
@@ -959,38 +960,38 @@ static bool is_same_holder(const char *a, const char *b)
 }
 
 /* A part for each holder. */
-static void gpu_claim_add_busy(struct buf *out, const struct poll *poll)
+static void gpu_claim_add_busy(struct buf *out, const struct gpu_check *check)
 {
-	uint64_t left = poll->busy;
+	uint64_t left = check->busy;
 
 	for (unsigned n = 0; left; n++) {
-		const char *holder = poll->holders[__builtin_ctzll(left)];
+		const char *holder = check->holders[__builtin_ctzll(left)];
 		uint64_t mask = 0;
 
-		for (size_t i = 0; i < poll->gpus->n; i++)
+		for (size_t i = 0; i < check->gpus->n; i++)
 			if ((left & bit(i)) &&
-				(n == HOLDERS_MAX || is_same_holder(poll->holders[i], holder)))
+				(n == HOLDERS_MAX || is_same_holder(check->holders[i], holder)))
 				mask |= bit(i);
-		gpu_claim_add_gpus(out, poll, mask);
+		gpu_claim_add_gpus(out, check, mask);
 		buf_addf(out, "in use by %s", n == HOLDERS_MAX ? "other runs" : holder);
 		left &= ~mask;
 	}
 }
 
-static void gpu_claim_explain(struct gpu_claim *claim, const struct poll *poll)
+static void gpu_claim_explain(struct gpu_claim *claim, const struct gpu_check *check)
 {
-	uint64_t used = poll->eligible & ~poll->busy & in_use(poll->gpus);
+	uint64_t used = check->eligible & ~check->busy & in_use(check->gpus);
 	struct buf text;
 
 	buf_init(&text, 1024);
-	gpu_claim_add_busy(&text, poll);
+	gpu_claim_add_busy(&text, check);
 	if (used) {
-		gpu_claim_add_gpus(&text, poll, used);
+		gpu_claim_add_gpus(&text, check, used);
 		buf_adds(&text, "used by a program outside of dlrun");
 	}
-	if (poll->ahead)
-		buf_addf(&text, "%s%u run%s before it", text.len ? "; " : "", poll->ahead,
-			poll->ahead == 1 ? " is" : "s are");
+	if (check->ahead)
+		buf_addf(&text, "%s%u run%s before it", text.len ? "; " : "", check->ahead,
+			check->ahead == 1 ? " is" : "s are");
 	if (text.len == 0)
 		buf_adds(&text, "the GPUs are free");
 	if (claim->notice)
@@ -998,7 +999,7 @@ static void gpu_claim_explain(struct gpu_claim *claim, const struct poll *poll)
 	free(claim->why);
 	claim->why = buf_take(&text);
 	buf_done(&text);
-	claim->position = poll->ahead + 1;
+	claim->position = check->ahead + 1;
 }
 
 static void explain_as(struct gpu_claim *claim, const char *why)
@@ -1122,19 +1123,19 @@ int gpu_claim_new(const struct gpu_claim_spec *spec, struct gpu_claim **ret, str
 	return r;
 }
 
-static void grant(struct gpu_claim *claim, struct poll *poll, uint64_t chosen)
+static void grant(struct gpu_claim *claim, struct gpu_check *check, uint64_t chosen)
 {
 	char name[GPU_ID_SIZE + 8];
 
-	for (size_t i = 0; i < poll->gpus->n; i++) {
+	for (size_t i = 0; i < check->gpus->n; i++) {
 		if (!(chosen & bit(i)))
 			continue;
-		lock_name(poll->gpus->v[i].id, name);
-		gpu_dir_sign(&claim->dir, name, poll->fds[i], claim->owner);
-		claim->granted.v[claim->granted.n++] = poll->gpus->v[i];
-		gpu_dir_sign(&claim->guard.own, name, poll->guards[i], claim->owner);
-		claim->fds[claim->n_fds++] = TAKE_FD(poll->fds[i]);
-		claim->fds[claim->n_fds++] = TAKE_FD(poll->guards[i]);
+		lock_name(check->gpus->v[i].id, name);
+		gpu_dir_sign(&claim->dir, name, check->fds[i], claim->owner);
+		claim->granted.v[claim->granted.n++] = check->gpus->v[i];
+		gpu_dir_sign(&claim->guard.own, name, check->guards[i], claim->owner);
+		claim->fds[claim->n_fds++] = TAKE_FD(check->fds[i]);
+		claim->fds[claim->n_fds++] = TAKE_FD(check->guards[i]);
 	}
 	claim->is_granted = true;
 	claim->position = 1;
@@ -1143,8 +1144,8 @@ static void grant(struct gpu_claim *claim, struct poll *poll, uint64_t chosen)
 }
 
 /* Check the queue and the locks, and take the GPUs; the queue is locked. */
-static int poll_and_take(
-	struct gpu_claim *claim, int queue_fd, bool is_taking, struct poll *poll, struct err *err)
+static int gpu_claim_check_and_take(struct gpu_claim *claim, int queue_fd, bool is_taking,
+	struct gpu_check *check, struct err *err)
 {
 	struct stat st;
 	int r = 0;
@@ -1155,32 +1156,33 @@ static int poll_and_take(
 		r = take_ticket(claim, err);
 	}
 	if (r == 0)
-		r = see_queue(claim, poll, err);
+		r = see_queue(claim, check, err);
 	if (r == 0)
-		r = see_locks(claim, queue_fd, poll, err);
+		r = see_locks(claim, queue_fd, check, err);
 	if (r < 0)
 		return r;
-	uint64_t open = poll->eligible & ~poll->reserved & ~poll->busy;
+	uint64_t open = check->eligible & ~check->reserved & ~check->busy;
 	if (is_taking)
-		open &= ~in_use(poll->gpus);
-	uint64_t chosen = gpu_claim_pick(poll->gpus, open, claim->want);
-	gpu_claim_explain(claim, poll);
+		open &= ~in_use(check->gpus);
+	uint64_t chosen = gpu_claim_pick(check->gpus, open, claim->want);
+	gpu_claim_explain(claim, check);
 	if (chosen && is_taking)
-		grant(claim, poll, chosen);
+		grant(claim, check, chosen);
 	return chosen != 0;
 }
 
-static int poll_once(
+static int gpu_claim_check_once(
 	struct gpu_claim *claim, const struct gpu_list *gpus, bool is_taking, struct err *err)
 {
 	AUTO_FD int queue = -1; /* freed last */
-	AUTO_POLL struct poll poll = {.gpus = gpus, .eligible = gpu_list_match(gpus, &claim->only)};
+	AUTO_GPU_CHECK struct gpu_check check = {
+		.gpus = gpus, .eligible = gpu_list_match(gpus, &claim->only)};
 
-	memset(poll.fds, 0xff, sizeof(poll.fds));
-	memset(poll.guards, 0xff, sizeof(poll.guards));
+	memset(check.fds, 0xff, sizeof(check.fds));
+	memset(check.guards, 0xff, sizeof(check.guards));
 	if (claim->is_granted)
 		return 1;
-	int r = check_count(claim, &poll, err);
+	int r = check_count(claim, &check, err);
 	if (r < 0)
 		return r;
 	os_watch_drain(claim->watch);
@@ -1193,21 +1195,21 @@ static int poll_once(
 		return clock_ms() - claim->held_since_ms < HELD_MS ? 0 : fail_queue(claim, err);
 	}
 	claim->held_since_ms = 0;
-	return r < 0 ? r : poll_and_take(claim, queue, is_taking, &poll, err);
+	return r < 0 ? r : gpu_claim_check_and_take(claim, queue, is_taking, &check, err);
 }
 
 static int try_once(
 	struct gpu_claim *claim, const struct gpu_list *gpus, bool is_taking, struct err *err)
 {
 	AUTO_ERR struct err why = {0};
-	int r = poll_once(claim, gpus, is_taking, &why);
+	int r = gpu_claim_check_once(claim, gpus, is_taking, &why);
 
 	if (r >= 0)
 		return r;
 	if (why.id != E_GPU_LOCK || claim->notice)
 		return err_move(err, &why);
 	r = go_alone(claim, &why, err);
-	return r < 0 ? r : poll_once(claim, gpus, is_taking, err);
+	return r < 0 ? r : gpu_claim_check_once(claim, gpus, is_taking, err);
 }
 
 int gpu_claim_try(struct gpu_claim *claim, const struct gpu_list *gpus, struct err *err)

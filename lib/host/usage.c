@@ -491,7 +491,7 @@ struct usage {
 	pid_t program;
 	uint64_t program_start;
 	double reaped_before_s; /* processor time of children that are not the program's */
-	int64_t polled_us;      /* 0: not yet */
+	int64_t sampled_us;     /* 0: not yet */
 	double cpu_s;           /* below 0: not known */
 	int64_t memory_peak_bytes, gpu_memory_peak_bytes;
 	double busy_sum;
@@ -651,12 +651,12 @@ static void check_gpus(struct usage *usage, double elapsed_s)
 		usage->now.gpu_busy = busy / (double)n_busy;
 }
 
-void usage_poll(struct usage *usage)
+void usage_sample(struct usage *usage)
 {
 	int64_t now_us = clock_us();
-	double elapsed_s = usage->polled_us ? (double)(now_us - usage->polled_us) / 1e6 : 0;
+	double elapsed_s = usage->sampled_us ? (double)(now_us - usage->sampled_us) / 1e6 : 0;
 
-	usage->polled_us = now_us;
+	usage->sampled_us = now_us;
 	usage->now.power_w = -1;
 	check_processes(usage, elapsed_s);
 	check_gpus(usage, elapsed_s);
@@ -670,7 +670,7 @@ void usage_poll(struct usage *usage)
 
 void usage_finish(struct usage *usage, double cpu_s, int64_t memory_peak_bytes)
 {
-	usage_poll(usage);
+	usage_sample(usage);
 	usage->now = (struct now){-1, -1, -1, -1, -1};
 	usage->cpu_s = fmax(usage->cpu_s, cpu_s);
 	add_peak(&usage->memory_peak_bytes, memory_peak_bytes > 0 ? memory_peak_bytes : -1);

@@ -28,7 +28,7 @@ struct usage_spec {
 	const char *nvml, *sysfs;       /* NULL: GPU_METER_NVML, GPU_METER_SYSFS */
 };
 struct usage *usage_new(const struct usage_spec *spec);
-void usage_poll(struct usage *usage);
+void usage_sample(struct usage *usage);
 /* The kernel's accounting is used where it exceeds what the samples showed. */
 void usage_finish(struct usage *usage, double cpu_s, int64_t memory_peak_bytes);
 /* Set the members of "usage" and "now" of dlrun/observed/v1 (observe.h). */

@@ -190,7 +190,7 @@ enum {
 enum phase {
 	PHASE_OPENING, /* noise, until the first line with MARK */
 	PHASE_SENDING, /* the runner */
-	PHASE_STORED,  /* it is there; the conversation ends */
+	PHASE_STORED,  /* it is there; the connection ends */
 	PHASE_FACTS,
 	PHASE_READY,
 	PHASE_REQUESTED,
@@ -258,7 +258,7 @@ static void conn_end(struct node_conn *conn)
 	node_conn_wake(conn);
 }
 
-static void conn_fail(struct node_conn *conn, struct err *error)
+static void node_conn_fail(struct node_conn *conn, struct err *error)
 {
 	if (conn->phase == PHASE_OVER) {
 		err_clear(error);
@@ -294,7 +294,7 @@ static void conn_add_evidence(struct node_conn *conn, struct err *error)
 static void fail_with_evidence(struct node_conn *conn, struct err *error)
 {
 	conn_add_evidence(conn, error);
-	conn_fail(conn, error);
+	node_conn_fail(conn, error);
 }
 
 static void fail_class(struct node_conn *conn, char *line)
@@ -400,12 +400,12 @@ static int conn_take_payload(struct node_conn *conn)
 	conn->waiting_at = 0;
 	buf_reset(&conn->waiting);
 	ssize_t n = conn->request.payload(conn->events.ctx,
-		buf_capacity(&conn->waiting, NODE_WIRE_PIECE), NODE_WIRE_PIECE, &error);
+		buf_reserve(&conn->waiting, NODE_WIRE_PIECE), NODE_WIRE_PIECE, &error);
 
 	if (n == CHANNEL_AGAIN)
 		return 0;
 	if (n < 0)
-		conn_fail(conn, &error);
+		node_conn_fail(conn, &error);
 	else if (n == 0)
 		conn->has_payload = false;
 	else
@@ -477,7 +477,7 @@ static int give_raw(struct node_conn *conn, enum channel_flow which)
 		flow->hold_len - flow->hold_at, &error);
 
 	if (n < 0)
-		conn_fail(conn, &error);
+		node_conn_fail(conn, &error);
 	else
 		flow->hold_at += (size_t)n;
 	return n != 0;
@@ -493,7 +493,7 @@ static void notify_end(struct node_conn *conn, enum channel_flow which)
 		return;
 	flow->has_notified_end = true;
 	if (conn->events.raw(conn->events.ctx, which, "", 0, &error) < 0)
-		conn_fail(conn, &error);
+		node_conn_fail(conn, &error);
 }
 
 static void conn_hold(struct flow *flow, const char *data, size_t len)
@@ -514,7 +514,7 @@ static void unexpected(struct node_conn *conn, const char *line)
 	AUTO_ERR struct err error = {0};
 
 	conn_explain_unexpected(conn->name, line, &error);
-	conn_fail(conn, &error);
+	node_conn_fail(conn, &error);
 }
 
 static void open_channel(struct node_conn *conn);
@@ -554,7 +554,7 @@ static void begin_facts(struct node_conn *conn, char *version)
 		return;
 	}
 	err_set(&error, E_NODE_PROTOCOL, "the runner on %s speaks another version", conn->name);
-	conn_fail(conn, &error);
+	node_conn_fail(conn, &error);
 }
 
 static void become_raw(struct node_conn *conn, char *line)
@@ -588,7 +588,7 @@ static void take_fact(struct node_conn *conn, char *line)
 	}
 	if (r < 0) {
 		err_prefix(&error, "%s", conn->name);
-		conn_fail(conn, &error);
+		node_conn_fail(conn, &error);
 	}
 }
 
@@ -598,7 +598,7 @@ static void conn_take_response(struct node_conn *conn, enum channel_flow which, 
 	int r = conn->events.line(conn->events.ctx, which, line, &error);
 
 	if (r < 0)
-		conn_fail(conn, &error);
+		node_conn_fail(conn, &error);
 	else if (r == 0 && which == CHANNEL_ERR)
 		node_wire_keep(&conn->flows[CHANNEL_ERR].wire, line);
 }
@@ -771,7 +771,7 @@ static bool has_unwanted(const struct node_conn *conn)
 	       conn->flows[CHANNEL_ERR].has_ended && out->hold_at < out->hold_len;
 }
 
-static void conn_check_end(struct node_conn *conn)
+static void node_conn_check_end(struct node_conn *conn)
 {
 	AUTO_ERR struct err error = {0};
 	struct channel_exit exit = {0};
@@ -804,7 +804,7 @@ static void conn_check_end(struct node_conn *conn)
 		fail_unanswered(conn, &exit);
 }
 
-static void conn_move(struct node_conn *conn)
+static void node_conn_move(struct node_conn *conn)
 {
 	for (int i = 0; i < TURNS_MAX; i++) {
 		int moved = 0;
@@ -816,7 +816,7 @@ static void conn_move(struct node_conn *conn)
 		if (conn->phase != PHASE_OVER)
 			moved |= write_some(conn);
 		if (conn->phase != PHASE_OVER)
-			conn_check_end(conn);
+			node_conn_check_end(conn);
 		if (conn->phase == PHASE_OVER || !moved)
 			return;
 	}
@@ -832,7 +832,7 @@ static int conn_on_ready(void *ctx, struct err *err)
 		return 0;
 	if (conn->phase == PHASE_OPENING && !conn->timer)
 		watch_silence(conn, first_ms(conn));
-	conn_move(conn);
+	node_conn_move(conn);
 	return 0;
 }
 
@@ -843,7 +843,7 @@ static int conn_on_turn(void *ctx, struct err *err)
 
 	conn->turn = NULL;
 	if (conn->phase != PHASE_OVER) {
-		conn_move(conn);
+		node_conn_move(conn);
 		return 0;
 	}
 	err_move(&error, &conn->error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The output of a program, over as many conversations as it takes. */
+/* The output of a program, over as many connections as it takes. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

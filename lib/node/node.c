@@ -15,20 +15,20 @@
 #include "node/wire.h"
 
 static void node_handshake_failed(struct node *node, const struct err *error);
-/* A conversation of any call has said hello, or has failed to. */
+/* A connection of any call has said hello, or has failed to. */
 static void node_learn(struct node *node, const struct node_conn *conn);
 static struct node_conn *node_open_conn(
 	struct node *node, const struct channel_pty *pty, const struct node_conn_events *events);
 enum {
 	RESPONSE_MS = 30 * 1000,
-	IDLE_MS = 60 * 1000, /* what a conversation may wait before it is used */
+	IDLE_MS = 60 * 1000, /* what a connection may wait before it is used */
 	CUTS_MAX = 3,
 	CUT_MS = 10 * 1000, /* what took longer was no cut but silence */
 	AGAIN_MS = 300,
 };
 
 /*
- * The conversation ahead
+ * The connection ahead
  */
 
 static void drop_idle(struct node *node)
@@ -60,7 +60,7 @@ static int on_idle_handshake(void *ctx, struct err *err)
 	return 0;
 }
 
-/* Whether a conversation that failed before there was a hello is worth another one: it was cut, and
+/* Whether a connection that failed before there was a hello is worth another one: it was cut, and
  * that is no habit. */
 static bool node_begins_again(
 	struct node *node, const struct node_conn *conn, const struct err *error)
@@ -92,7 +92,7 @@ static int on_idle_ended(void *ctx, struct err *error, struct err *err)
 	if (again)
 		node->idle_timer =
 			loop_add_timer(node->options.loop, clock_ms() + AGAIN_MS, on_again, node);
-	/* The end of an idle conversation is no error; a caller that needs one opens another. */
+	/* The end of an idle connection is no error; a caller that needs one opens another. */
 	if (was_heard || again || node->is_known)
 		return 0;
 	node_handshake_failed(node, error);
@@ -113,7 +113,7 @@ void node_ahead(struct node *node)
 	node->idle = node_open_conn(node, NULL, &events);
 }
 
-/* The conversation that was opened ahead, the caller's from now on, or NULL. age_ms: how long it
+/* The connection that was opened ahead, the caller's from now on, or NULL. age_ms: how long it
  * may have waited; 0: as usual. */
 static struct node_conn *node_take_idle(
 	struct node *node, int64_t age_ms, const struct node_conn_events *events)
@@ -199,7 +199,7 @@ void node_free(struct node *node)
  * Facts
  */
 
-/* Waits beside conversations, and has none. */
+/* Waits beside connections, and has none. */
 static const struct call_ops handshake_ops = {0};
 
 static void end_handshakes(struct node *node, const struct err *error)
@@ -235,7 +235,7 @@ static void node_handshake_failed(struct node *node, const struct err *error)
 		end_handshakes(node, error);
 }
 
-/* A conversation was given up: who waits for hello alone gets one. */
+/* A connection was given up: who waits for hello alone gets one. */
 static void node_resume_handshakes(struct node *node)
 {
 	if (node->is_closing || node->is_known || node->idle)
@@ -288,7 +288,7 @@ enum {
 	BACKOFF_MIN_MS = 200,
 	BACKOFF_MAX_MS = 5000,
 	TIMEOUT_MS = 60 * 1000,
-	/* A conversation that lasted so long was no failure to begin one. */
+	/* A connection that lasted so long was no failure to begin one. */
 	LASTED_MS = 5000,
 	ONCE_MS = 5000, /* as old may be one that waits for what is said once */
 	REQUEST_MAX = 64 << 20,
@@ -330,7 +330,7 @@ void node_cancel(struct node_call *call)
 	vec_done(&call->words);
 	err_clear(&call->error);
 	free(call);
-	/* Calls may have waited for the hello of this call's conversation. */
+	/* Calls may have waited for the hello of this call's connection. */
 	node_resume_handshakes(node);
 }
 
@@ -445,12 +445,12 @@ enum call_next call_next(struct node_call *call, const struct err *error)
 		return CALL_OVER;
 	if (call->is_once && node_conn_info(call->conn)->requested_ms)
 		return CALL_OVER;
-	/* A conversation that had waited may have been dead for long. */
+	/* A connection that had waited may have been dead for long. */
 	return call->was_ahead && !call->lost_ms ? CALL_AGAIN : CALL_LATER;
 }
 
 /*
- * Conversations
+ * Connections
  */
 
 static ssize_t on_payload(void *ctx, void *out, size_t len, struct err *err)

@@ -24,7 +24,7 @@ struct node_options {
 	struct channel_opener opener;
 	int64_t response_ms; /* how long a response may take once its channel is open; 0: 30 s */
 };
-/* The command that ssh_options.first_command may begin early: that of the first conversation of a
+/* The command that ssh_options.first_command may begin early: that of the first connection of a
  * node with this root. The caller frees. E_CONFIG as above. */
 int node_first_command(const char *root, char **ret, struct err *err);
 
@@ -34,7 +34,7 @@ int node_new(const struct node_options *options, const char *first_command, stru
 	struct err *err);
 void node_free(struct node *node); /* operations under way are forgotten */
 
-/* A conversation is wanted soon: it is opened ahead, unless one waits already. */
+/* A connection is wanted soon: it is opened ahead, unless one waits already. */
 void node_ahead(struct node *node);
 
 struct node_call;
@@ -44,7 +44,7 @@ typedef int node_done_fn(void *ctx, int status, struct err *error, struct err *e
 
 /* Facts about the node; strings are the node's, live as long as it, and are replaced (with the
  * lists) when it says hello again. Errors of all operations: those of the channels; E_NODE_SHELL
- * (no conversation came about: evidence is what the login shell said), E_NODE_ROOT (its directory
+ * (no connection came about: evidence is what the login shell said), E_NODE_ROOT (its directory
  * cannot be used), E_NODE_DISK, E_NODE_TOOL (a tool is missing there), E_NODE_PROTOCOL (a response
  * that makes no sense), E_NODE_FAILED (with the node's words). */
 #define NODE_FREE_UNKNOWN UINT64_MAX

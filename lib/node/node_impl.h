@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside lib/node only: a conversation with a runner (conn.c), the operations that have one each
+ * Inside lib/node only: a connection with a runner (conn.c), the operations that have one each
  * (node.c), and what several of them share.
  */
 #ifndef DLRUN_NODE_NODE_IMPL_H
@@ -20,7 +20,7 @@
 #include "node/wire.h"
 
 /*
- * A conversation with a runner (protocol.h) over one channel: the runner is sent if it is
+ * A connection with a runner (protocol.h) over one channel: the runner is sent if it is
  * requested, facts are read, then one request is sent and its response read. On the loop; nothing
  * blocks.
  */
@@ -44,13 +44,13 @@ struct node_request {
 	const char *text; /* lines without the last ".", each with its LF; copied */
 	enum node_flow_kind kind;
 	bool keeps_stdin;    /* no end behind "." or the payload */
-	int64_t response_ms; /* the longest silence; 0: the conversation's, -1: any */
+	int64_t response_ms; /* the longest silence; 0: the connection's, -1: any */
 	/* The next bytes: more than 0, 0 at the end, CHANNEL_AGAIN (node_conn_wake tells of more),
-	 * or a negative code, which ends the conversation. NULL: no payload. */
+	 * or a negative code, which ends the connection. NULL: no payload. */
 	ssize_t (*payload)(void *ctx, void *out, size_t len, struct err *err);
 };
 
-/* From the loop only; line and raw are for a request. The conversation may be freed in `ended`
+/* From the loop only; line and raw are for a request. The connection may be freed in `ended`
  * alone. A negative return of the first three ends it with that error. */
 struct node_conn_events {
 	/* Facts are there: node_conn_request may be called, now or later. */
@@ -84,7 +84,7 @@ struct node_conn *node_conn_open(
 void node_conn_free(struct node_conn *conn);
 AUTO_POINTER(struct node_conn, node_conn_free)
 
-/* Hand the conversation over to another owner. */
+/* Hand the connection over to another owner. */
 void node_conn_hand(struct node_conn *conn, const struct node_conn_events *events);
 /* NULL: it has not said hello. */
 const struct node_handshake *node_conn_handshake(const struct node_conn *conn);
@@ -92,7 +92,7 @@ const struct node_handshake *node_conn_handshake(const struct node_conn *conn);
 void node_conn_request(struct node_conn *conn, const struct node_request *request);
 void node_conn_wake(struct node_conn *conn);
 void node_conn_resize(struct node_conn *conn, unsigned columns, unsigned rows);
-/* Valid as long as the conversation. */
+/* Valid as long as the connection. */
 struct node_conn_info {
 	enum node_class class;
 	struct channel_exit exit; /* of the command, at the end of NODE_EXEC */
@@ -104,13 +104,13 @@ struct node_conn_info {
 };
 const struct node_conn_info *node_conn_info(const struct node_conn *conn);
 
-/* The command of a conversation. E_CONFIG: root has characters that the protocol has not. */
+/* The command of a connection. E_CONFIG: root has characters that the protocol has not. */
 int node_command(const char *root, const char *mark, char **ret, struct err *err);
 /* 16 random hex digits. */
 void node_mark(char out[static NODE_MARK_LEN + 1]);
 
 /*
- * Descriptors of others that a conversation reads and writes, in the mode that they are in: when
+ * Descriptors of others that a connection reads and writes, in the mode that they are in: when
  * poll(2) says so. On the loop; a descriptor is waited for only behind a try that was too early.
  */
 
@@ -181,8 +181,8 @@ struct node {
 	struct node_handshake known;
 	bool is_closing;
 	bool is_known;                 /* it has said hello */
-	int n_cuts;                    /* conversations that were cut before the first hello */
-	struct node_conn *idle;        /* a conversation ahead */
+	int n_cuts;                    /* connections that were cut before the first hello */
+	struct node_conn *idle;        /* a connection ahead */
 	struct loop_timer *idle_timer; /* when it has waited for too long, or is begun anew */
 	struct err idle_error;         /* of the last one, until somebody hears of it */
 	int64_t idle_failed_ms;
@@ -191,7 +191,7 @@ struct node {
 	struct node_batch *batch;   /* questions of this turn */
 };
 
-/* The step after a conversation has ended. */
+/* The step after a connection has ended. */
 enum call_next {
 	CALL_OVER,
 	CALL_AGAIN, /* at once */
@@ -210,7 +210,7 @@ struct call_ops {
 	ssize_t (*raw)(struct node_call *call, enum channel_flow flow, const char *data, size_t len,
 		struct err *err);
 	ssize_t (*payload)(struct node_call *call, void *out, size_t len, struct err *err);
-	/* A conversation has ended; error (not set: done) may be changed. NULL: call_next. */
+	/* A connection has ended; error (not set: done) may be changed. NULL: call_next. */
 	enum call_next (*ended)(struct node_call *call, struct err *error);
 	/* Ahead of done. */
 	void (*over)(struct node_call *call, const struct err *error);
@@ -226,7 +226,7 @@ struct node_call {
 	void *ctx;
 	struct buf text;               /* of the request */
 	struct node_words words;       /* of the last line */
-	const struct channel_pty *pty; /* needs a conversation of its own */
+	const struct channel_pty *pty; /* needs a connection of its own */
 	struct node_conn *conn;
 	bool was_ahead;      /* conn had said hello before */
 	bool was_idle;       /* conn had been opened before */
@@ -235,7 +235,7 @@ struct node_call {
 	int64_t timeout_ms;  /* of all retries; -1: no limit */
 	int64_t lost_ms;     /* since when it fails; 0: it does not */
 	unsigned n_failures; /* since it made progress */
-	uint64_t sent;       /* bytes, in conversations that are over */
+	uint64_t sent;       /* bytes, in connections that are over */
 	struct loop_timer *timer;
 	bool is_over; /* the timer is for done */
 	struct err error;
@@ -251,7 +251,7 @@ void call_number(struct node_call *call, uint64_t value);
 void call_line_end(struct node_call *call);
 /* `verb RUN N` and the end of the line. */
 void call_attempt(struct node_call *call, const char *verb, const char *run, int attempt);
-/* Open a conversation, or take the one that waits. */
+/* Open a connection, or take the one that waits. */
 void call_begin(struct node_call *call);
 /* The same, or the end with error where r is an error; the call. */
 struct node_call *call_begin_checked(struct node_call *call, int r, struct err *error);

@@ -3,9 +3,9 @@
  * Protocol between dlrun and its runner on a node. The runner is one POSIX shell script
  * (lib/node/runner/, joined at build time), kept on the node as ROOT/bin/HASH. Nothing else is
  * installed there. The protocol needs a byte stream with stdin, stdout, stderr and an exit status
- * for each conversation (channel.h), nothing of SSH.
+ * for each connection (channel.h), nothing of SSH.
  *
- * A conversation is one command:
+ * A connection is one command:
  *
  *	exec sh -c 'BOOT' dlrun ROOT HASH SIZE MARK
  *
@@ -16,10 +16,10 @@
  *
  *	MARK send                       the node has no such runner: the client sends its SIZE
  *	                                bytes and the end of stdin; then
- *	MARK stored                     and the conversation is over: the client begins it anew
+ *	MARK stored                     and the connection is over: the client begins it anew
  *	MARK hello 1                    followed by facts and a line "."
  *	MARK fail CLASS text            ROOT cannot be used: CLASS is one of below; the
- *	                                conversation is over
+ *	                                connection is over
  *
  * Lines end with LF. Every value in a line is one word of [A-Za-z0-9._/:=,@%+~-]; other bytes stand
  * as `\0ooo` (three octal digits), which is what printf %b and NODE_WORD decode; an empty value is
@@ -53,7 +53,7 @@
  *	                                cannot be executed), log (what it had written was removed)
  * text is words for people, coded as values are. stderr is otherwise what tools said: evidence. A
  * request whose client goes away before its "." or in mid-payload has no effect but for a partial
- * transfer. Conversations of one node may run at the same time.
+ * transfer. Connections of one node may run at the same time.
  *
  * RUN is a run's id, N an attempt from 1, KEY, NAME and HEX 1 to 64 of [a-z0-9-].
  *
@@ -107,7 +107,7 @@
  *	exec RUN N                      raw both ways, after "MARK go" on stdout: a command beside
  *	                                the program, in its directory and environment. stdin is
  *	                                the command's from the line "." on, the exit status of
- *	                                the conversation is the command's. Lines before ".":
+ *	                                the connection is the command's. Lines before ".":
  *	                                `word VALUE` (each of the argv; none: a shell), `alone`
  *	                                (it has no stdin, and is hung up when stdin ends)
  *	shell RUN N                     the same for ad-hoc work: the run is a terminal's (in tmux
@@ -146,7 +146,7 @@
  *	                                may be shared by nodes with one home
  *	LOCAL = ROOT/on/HOST, or /var/tmp/dlrun-UID/on/HOST where ROOT is on a network file system
  *	                                or has a file `shared` (ROOT/on/HOST is a link then)
- *	LOCAL/incoming/NAME.PID         transfers: one file of each conversation that sends NAME
+ *	LOCAL/incoming/NAME.PID         transfers: one file of each connection that sends NAME
  *	LOCAL/spares/KEY                trees made ahead
  *	LOCAL/plain/HEX                 layers of those without their compression
  *	LOCAL/setups/KEY/               setup.h's directory, as far as a shell can

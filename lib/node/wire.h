@@ -23,7 +23,7 @@ enum {
 };
 
 enum node_says {
-	NODE_SAYS_LINE, /* not the conversation's own: a fact, a part of a response */
+	NODE_SAYS_LINE, /* not the connection's own: a fact, a part of a response */
 	NODE_SAYS_SEND,
 	NODE_SAYS_STORED,
 	NODE_SAYS_HELLO,

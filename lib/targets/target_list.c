@@ -189,7 +189,7 @@ int target_list_clusters(struct session *session, struct target_list *ret, struc
 }
 
 /*
- * Asking
+ * Requests
  */
 
 /* NULL: it may be asked unasked for. */

@@ -6,7 +6,7 @@
 #include "base/util/str.h"
 #include "oci/auth/credentials.h"
 
-static void check_login(const struct credential *login)
+static void openssh_login_is_over(const struct credential *login)
 {
 	const char *why = NULL;
 
@@ -37,7 +37,7 @@ static void check_file(const char *text, size_t len, const char *host, const cha
 	int r = credential_file_find(text, len, "it", host, repo, &login, &helper, &key, &err);
 	assert(err_is_set(&err) == (r < 0));
 	assert((r == 1) == (helper || credential_is_there(&login)));
-	check_login(&login);
+	openssh_login_is_over(&login);
 	check_helper(helper, key);
 	assert(r >= 0 || err.id == E_DATA || err.id == E_DATA_LIMIT);
 }
@@ -50,7 +50,7 @@ static void check_response(const char *text, size_t len, int status)
 	int r = credential_helper_parse(text, len, status, "x", &login, &err);
 	assert(err_is_set(&err) == (r < 0));
 	assert((r == 1) == credential_is_there(&login));
-	check_login(&login);
+	openssh_login_is_over(&login);
 	if (r >= 0)
 		return;
 	/* Its words come along only if it failed, and then few. */

@@ -43,9 +43,8 @@ static enum err_id decode(int fd, size_t size, size_t step, uint8_t *out, size_t
 	*ret_len = 0;
 	decoder_set_tap(decoder, count, &seen);
 	while (r == 0 && n) {
-		size_t capacity = MAX + 1 - *ret_len;
-		r = decoder_read(
-			decoder, out + *ret_len, step < capacity ? step : capacity, &n, &err);
+		size_t space = MAX + 1 - *ret_len;
+		r = decoder_read(decoder, out + *ret_len, step < space ? step : space, &n, &err);
 		if (r == 0)
 			*ret_len += n;
 		BUG_ON(*ret_len > MAX);

@@ -18,7 +18,7 @@ static void check_keys(const struct ssh_known *known)
 	vec_foreach (const struct ssh_known_key, key, &known->keys) {
 		AUTO_FREE char *type = ssh_key_type(key->blob.data, key->blob.len);
 		BUG_ON(!str_eq(type, key->type));
-		enum ssh_known_response response =
+		enum ssh_known_result response =
 			ssh_known_check(known, key->blob.data, key->blob.len, &where);
 		BUG_ON(key->mark == SSH_KNOWN_REVOKE && response != SSH_KNOWN_REVOKED);
 		BUG_ON(key->mark == SSH_KNOWN_PLAIN && response != SSH_KNOWN_OK &&
@@ -41,7 +41,7 @@ static void check_round(const uint8_t *data, size_t size)
 	ssh_known_add(&known, "file", text.data, text.len);
 	if (known.keys.n == SSH_KNOWN_KEYS_MAX || text.full)
 		return;
-	enum ssh_known_response response = ssh_known_check(&known, blob, sizeof(blob) - 1, &where);
+	enum ssh_known_result response = ssh_known_check(&known, blob, sizeof(blob) - 1, &where);
 	BUG_ON(response != SSH_KNOWN_OK && response != SSH_KNOWN_REVOKED);
 	BUG_ON(!where);
 }

@@ -350,7 +350,7 @@ static void on_print(void *ctx, const char *text, bool is_detail)
 	fprintf(stderr, "%s: %s\n", is_detail ? "detail" : "note", text);
 }
 
-static int on_query(
+static int on_prompt(
 	void *ctx, const char *question, bool secret, struct buf *response, struct err *err)
 {
 	struct tool *tool = ctx;
@@ -373,7 +373,7 @@ static enum ssh_strict strict_of(const char *word)
 		return SSH_STRICT_YES;
 	if (str_eq(word, "accept-new"))
 		return SSH_STRICT_ACCEPT_NEW;
-	return str_eq(word, "off") ? SSH_STRICT_OFF : SSH_STRICT_QUERY;
+	return str_eq(word, "off") ? SSH_STRICT_OFF : SSH_STRICT_ASK;
 }
 
 static bool take_text(struct tool *tool, const char *key, const char *value)
@@ -450,7 +450,7 @@ int main(int argc, char **argv)
 	take_words(&tool, argv + 1);
 	const struct ssh_libssh2_events events = {.done = on_done,
 		.print = on_print,
-		.query = tool.response ? on_query : NULL,
+		.prompt = tool.response ? on_prompt : NULL,
 		.ctx = &tool};
 	tool.ssh = ssh_libssh2_start(tool.loop, &tool.login, &events);
 	if (str_eq(tool.words[0], "cancel"))

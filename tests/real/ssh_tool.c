@@ -356,7 +356,7 @@ static char **parse(struct tool *tool, char **argv)
 		else if (str_eq(*argv, "--wait"))
 			tool->wait = true;
 		else if (str_eq(*argv, "--carrier"))
-			tool->options.forwarder =
+			tool->options.transport =
 				str_eq(*++argv, "openssh") ? SSH_OPENSSH : SSH_LIBSSH2;
 		else if (str_eq(*argv, "--config"))
 			tool->options.config = *++argv;

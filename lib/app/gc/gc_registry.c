@@ -147,8 +147,8 @@ struct cleaning {
 	struct registry_client client;
 	struct registry *registry;
 	struct ref ref;
-	char *memory_path;
-	struct registry_cache memory;
+	char *cache_path;
+	struct registry_cache cache;
 	struct strv own, others;  /* tags */
 	struct strv kept_digests; /* what tags of others stand for */
 	bool others_read, others_unclear;
@@ -165,9 +165,9 @@ static void leave_repository(struct cleaning *cleaning)
 	registry_free(cleaning->registry);
 	cleaning->registry = NULL;
 	registry_client_done(&cleaning->client);
-	registry_cache_done(&cleaning->memory);
+	registry_cache_done(&cleaning->cache);
 	ref_done(&cleaning->ref);
-	free(TAKE(cleaning->memory_path));
+	free(TAKE(cleaning->cache_path));
 	strv_done(&cleaning->own);
 	strv_done(&cleaning->others);
 	strv_done(&cleaning->kept_digests);
@@ -434,7 +434,7 @@ static int64_t recorded_ms(
 	const struct cleaning *cleaning, const struct known *known, const char *digest)
 {
 	const struct registry_cache_entry *hint =
-		registry_cache_entry_find(&cleaning->memory.manifests, digest);
+		registry_cache_entry_find(&cleaning->cache.manifests, digest);
 	int64_t newest_ms = known ? known->newest_ms : 0;
 
 	return hint && hint->seen_ms > newest_ms ? hint->seen_ms : newest_ms;
@@ -534,13 +534,13 @@ static int delete_image(
 /* The next push must not take for granted that it is there. */
 static int gc_registry_forget(struct cleaning *cleaning, const char *digest, struct err *err)
 {
-	registry_cache_done(&cleaning->memory);
-	registry_cache_load(cleaning->memory_path, &cleaning->memory);
-	registry_forget(&cleaning->memory, &cleaning->memory.manifests, digest);
-	return registry_cache_save(cleaning->memory_path, &cleaning->memory, err);
+	registry_cache_done(&cleaning->cache);
+	registry_cache_load(cleaning->cache_path, &cleaning->cache);
+	registry_cache_drop(&cleaning->cache, &cleaning->cache.manifests, digest);
+	return registry_cache_save(cleaning->cache_path, &cleaning->cache, err);
 }
 
-/* The hint goes after the image, as it tells the age; no push believes it without asking. */
+/* The entry goes after the image, as it tells the age; no push believes it without a request. */
 static int delete_and_forget(
 	struct cleaning *cleaning, const char *tag, const char *digest, struct err *err)
 {
@@ -605,8 +605,8 @@ static int enter_repository(struct cleaning *cleaning, const char *name, struct 
 		r = registry_query_init(&cleaning->client, cleaning->session, LIMIT_MS, err);
 	if (r < 0)
 		return r;
-	cleaning->memory_path = registry_cache_path(dir, cleaning->ref.host, cleaning->ref.repo);
-	registry_cache_load(cleaning->memory_path, &cleaning->memory);
+	cleaning->cache_path = registry_cache_path(dir, cleaning->ref.host, cleaning->ref.repo);
+	registry_cache_load(cleaning->cache_path, &cleaning->cache);
 	r = registry_query_open(
 		&cleaning->client, name, !cleaning->options->dry_run, &cleaning->registry, err);
 	if (r < 0 || cleaning->options->dry_run)

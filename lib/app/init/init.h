@@ -96,7 +96,7 @@ void init_cluster_list_done(struct init_cluster_list *list);
 int init_cluster_add(
 	struct session *session, const char *text, struct init_cluster_list *list, struct err *err);
 /* Query all of them at the same time; what was found is in poll. E_CANCELED. */
-int init_cluster_poll(struct session *session, struct init_cluster_list *list, int64_t limit_ms,
+int init_cluster_probe(struct session *session, struct init_cluster_list *list, int64_t limit_ms,
 	const volatile int *interrupted, struct err *err);
 
 /* The name of a target from that of a context: the last part of it, as a name of a run may be. The

@@ -122,7 +122,7 @@ int init_cluster_add(
 	return 0;
 }
 
-int init_cluster_poll(struct session *session, struct init_cluster_list *list, int64_t limit_ms,
+int init_cluster_probe(struct session *session, struct init_cluster_list *list, int64_t limit_ms,
 	const volatile int *interrupted, struct err *err)
 {
 	AUTO_FREE struct kube_poll *polls = mem_alloc(list->n + 1, sizeof(*polls));

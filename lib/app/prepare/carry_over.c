@@ -23,7 +23,7 @@
 
 enum { CHUNK = 256 << 10, PREFIX_MAX = 32 };
 #define REPORT_BYTES (UINT64_C(64) << 20) /* takes its time */
-#define NOTE_TREE    "tree\n"             /* as job_collect.c writes it */
+#define NOTE_TREE    "tree\n"             /* as collect.sh writes it */
 #define RANK_NONE    "rank-0/"
 
 struct item {

@@ -29,9 +29,9 @@ enum {
 /* The base image, looked up in a registry. */
 struct push_base {
 	struct registry *source; /* of a login or a host of its own; or NULL */
-	struct registry_cache memory;
-	char *memory_path;
-	struct layout *cache;
+	struct registry_cache cache;
+	char *cache_path;
+	struct layout *layout; /* of manifests that were read */
 	struct registry_base *lookup;
 	char *digest;
 	struct image_base *image; /* until the work has it */
@@ -60,9 +60,9 @@ struct push {
 	struct loop *loop;
 	struct registry_client client;
 	struct registry *registry;
-	char *memory_path, *dirty_path, *dir;
+	char *cache_path, *dirty_path, *dir;
 	int dir_fd;
-	struct registry_cache memory;
+	struct registry_cache cache;
 	struct uploads *uploads;
 	struct sink *sink;
 	struct task *task;
@@ -122,13 +122,13 @@ static void push_done(struct push *push)
 	registry_free(push->registry);
 	registry_client_done(&push->client);
 	image_base_free(push->base.image);
-	layout_free(push->base.cache);
-	registry_cache_done(&push->memory);
-	registry_cache_done(&push->base.memory);
+	layout_free(push->base.layout);
+	registry_cache_done(&push->cache);
+	registry_cache_done(&push->base.cache);
 	dirty_done(&push->dirty);
 	auto_fd(&push->dir_fd);
-	free(push->memory_path);
-	free(push->base.memory_path);
+	free(push->cache_path);
+	free(push->base.cache_path);
 	free(push->dirty_path);
 	free(push->dir);
 	free(push->base.digest);
@@ -206,7 +206,7 @@ static void respond_check(struct push *push)
 	/* The check may have told of a better handle. */
 	if (r == 0)
 		r = submit_insert_row(submit, &err);
-	task_response(TAKE(check->waiting), r, &err);
+	task_respond(TAKE(check->waiting), r, &err);
 }
 
 static void on_check_requested(void *ctx, struct task *task)
@@ -279,7 +279,7 @@ static void respond_base(struct push *push, struct task *task)
 
 	if (err_is_set(&push->base.error))
 		r = err_move(&error, &push->base.error);
-	task_response(task, r, &error);
+	task_respond(task, r, &error);
 }
 
 /* Long before the first layer of our own is there. */
@@ -291,7 +291,7 @@ static void start_mounts(void *ctx, const struct descriptor *layers, size_t n)
 		return;
 	for (size_t i = 0; i < n; i++) {
 		const struct registry_cache_entry *entry =
-			registry_cache_entry_find(&push->memory.blobs, layers[i].digest);
+			registry_cache_entry_find(&push->cache.blobs, layers[i].digest);
 		if (!entry)
 			uploads_add_base(push->uploads, &layers[i]);
 	}
@@ -309,7 +309,7 @@ static int base_found(void *ctx, const char *digest, struct err *error, struct e
 	} else {
 		push->base.digest = mem_strdup(digest);
 		pack_read_base(
-			pack, push->base.cache, digest, &push->base.image, &push->base.error);
+			pack, push->base.layout, digest, &push->base.image, &push->base.error);
 	}
 	bool failed = err_is_set(&push->base.error);
 	if (!failed)
@@ -321,9 +321,9 @@ static int base_found(void *ctx, const char *digest, struct err *error, struct e
 	return 0;
 }
 
-static struct registry_cache *memory_of_base(struct push *push)
+static struct registry_cache *cache_of_base(struct push *push)
 {
-	return is_same_repo(push) ? &push->memory : &push->base.memory;
+	return is_same_repo(push) ? &push->cache : &push->base.cache;
 }
 
 static char *tag_key(const struct push *push)
@@ -341,18 +341,18 @@ static int start_lookup(struct push *push, struct err *err)
 	AUTO_FREE char *dir = fs_join(push->dir, "bases"), *key = tag_key(push);
 	struct registry *registry = push->base.source ? push->base.source : push->registry;
 
-	int r = layout_open(dir, true, &push->base.cache, err);
+	int r = layout_open(dir, true, &push->base.layout, err);
 	if (r < 0)
 		return r;
 	const struct registry_cache_entry *tag =
-		ref->digest ? NULL : registry_cache_entry_find(&memory_of_base(push)->tags, key);
+		ref->digest ? NULL : registry_cache_entry_find(&cache_of_base(push)->tags, key);
 	bool fresh = registry_cache_entry_is_fresh(tag, clock_wall_ms(), REGISTRY_TRUST_TAG_MS);
 	push->base.lookup =
 		registry_base_start(registry, &(struct registry_base_request){.ref = ref,
 						      .known = fresh ? tag->value : NULL,
 						      .older = tag && !fresh ? tag->value : NULL,
 						      .platform = platform,
-						      .cache = push->base.cache,
+						      .cache = push->base.layout,
 						      .layers = start_mounts,
 						      .found = base_found,
 						      .ctx = push});
@@ -361,14 +361,14 @@ static int start_lookup(struct push *push, struct err *err)
 
 static void remember_base(struct push *push)
 {
-	struct registry_cache *memory = memory_of_base(push);
+	struct registry_cache *cache = cache_of_base(push);
 	AUTO_FREE char *key = tag_key(push);
-	const struct registry_cache_entry *tag = registry_cache_entry_find(&memory->tags, key);
+	const struct registry_cache_entry *tag = registry_cache_entry_find(&cache->tags, key);
 
 	if (base_ref(push)->digest || !push->base.digest ||
 		registry_cache_entry_is_fresh(tag, clock_wall_ms(), REGISTRY_TRUST_TAG_MS))
 		return;
-	registry_remember(memory, &memory->tags, key, push->base.digest, clock_wall_ms());
+	registry_cache_put(cache, &cache->tags, key, push->base.digest, clock_wall_ms());
 }
 
 /*
@@ -389,7 +389,7 @@ static int push_registry_get_base(struct pack *pack, void *ctx, struct err *err)
 	struct push *push = ctx;
 
 	if (!pack->base && base_is_remote(push)) {
-		int r = task_ask(push->task, on_base_requested, push, err);
+		int r = task_request(push->task, on_base_requested, push, err);
 		if (r < 0)
 			return r;
 		push->submit->base_digest = mem_strdup(push->base.digest);
@@ -405,7 +405,7 @@ static int may_commit(void *ctx, struct err *err)
 
 	if (!push->submit->is_recorded || push->has_leave)
 		return 0;
-	int r = task_ask(push->task, on_check_requested, push, err);
+	int r = task_request(push->task, on_check_requested, push, err);
 	push->has_leave = r >= 0;
 	return r;
 }
@@ -451,14 +451,14 @@ static void will_read(void *ctx, const struct path *const *files, size_t n)
 static void report_snapshot(void *ctx, struct task *task)
 {
 	submit_report_snapshot(((struct push *)ctx)->submit);
-	task_response(task, 0, NULL);
+	task_respond(task, 0, NULL);
 }
 
 /* Asked on the loop, which has all that is needed by then. */
 static void be_ready(void *ctx, struct task *task)
 {
 	(void)ctx;
-	task_response(task, 0, NULL);
+	task_respond(task, 0, NULL);
 }
 
 static int push_registry_work(struct task *task, void *ctx, struct err *err)
@@ -473,7 +473,7 @@ static int push_registry_work(struct task *task, void *ctx, struct err *err)
 		r = submit_take_snapshot(submit, err);
 	}
 	if (r == 0)
-		r = task_ask(task, has_own_tree ? report_snapshot : be_ready, push, err);
+		r = task_request(task, has_own_tree ? report_snapshot : be_ready, push, err);
 	if (r < 0)
 		return r;
 	if (submit->added)
@@ -604,13 +604,13 @@ static int open_registries(struct push *push, struct err *err)
 {
 	const struct ref *to = &push->submit->to, *base = base_ref(push);
 
-	push->memory_path = registry_cache_path(push->dir, to->host, to->repo);
-	registry_cache_load(push->memory_path, &push->memory);
-	int r = registry_client_open(&push->client, to, true, &push->memory, &push->registry, err);
+	push->cache_path = registry_cache_path(push->dir, to->host, to->repo);
+	registry_cache_load(push->cache_path, &push->cache);
+	int r = registry_client_open(&push->client, to, true, &push->cache, &push->registry, err);
 	if (r < 0 || !base_is_remote(push) || is_same_repo(push))
 		return r;
-	push->base.memory_path = registry_cache_path(push->dir, base->host, base->repo);
-	registry_cache_load(push->base.memory_path, &push->base.memory);
+	push->base.cache_path = registry_cache_path(push->dir, base->host, base->repo);
+	registry_cache_load(push->base.cache_path, &push->base.cache);
 	/* Mounts are asked for with the login of the repository that they go to. */
 	if (push_registry_is_same_host(push)) {
 		bool shares = registry_shares_login(push->registry, base->repo);
@@ -619,7 +619,7 @@ static int open_registries(struct push *push, struct err *err)
 			return 0;
 	}
 	return registry_client_open(
-		&push->client, base, false, &push->base.memory, &push->base.source, err);
+		&push->client, base, false, &push->base.cache, &push->base.source, err);
 }
 
 static bool mounts_base(const struct push *push)
@@ -632,7 +632,7 @@ static void open_uploads(struct push *push)
 	const struct uploads_options options = {
 		.loop = push->loop,
 		.registry = push->registry,
-		.memory = &push->memory,
+		.cache = &push->cache,
 		.mount_from = mounts_base(push) ? base_ref(push)->repo : NULL,
 		.base = push->base.source,
 		.copies = push->submit->copies_base && base_is_remote(push) && !is_same_repo(push),
@@ -657,7 +657,7 @@ static bool is_remembered(void *ctx, const struct descriptor *blob)
 {
 	const struct push *push = ctx;
 
-	return registry_cache_entry_find(&push->memory.blobs, blob->digest) != NULL;
+	return registry_cache_entry_find(&push->cache.blobs, blob->digest) != NULL;
 }
 
 static void start_work(struct push *push)
@@ -693,7 +693,7 @@ static void start_early(struct push *push)
 		return;
 	uploads_prove_old(push->uploads);
 	/* The first push to a repository mounts all layers of the base. */
-	if (mounts_base(push) && push->memory.blobs.n == 0)
+	if (mounts_base(push) && push->cache.blobs.n == 0)
 		registry_expect(push->registry, HTTP_CONNECTIONS_MAX);
 	if (!has_tree(push) || has_changed(push))
 		open_sessions(push);
@@ -710,14 +710,14 @@ static void push_registry_save(struct push *push, bool pushed)
 	if (push->submit->dry_run || (pushed && push->is_saved))
 		return;
 	push->is_saved = pushed;
-	registry_client_learn(push->registry, &push->memory);
+	registry_client_learn(push->registry, &push->cache);
 	if (base_is_remote(push))
 		remember_base(push);
-	if (push->base.source && push->base.memory_path)
-		registry_client_learn(push->base.source, &push->base.memory);
-	int r = registry_cache_save(push->memory_path, &push->memory, &err);
-	if (r == 0 && push->base.memory_path)
-		r = registry_cache_save(push->base.memory_path, &push->base.memory, &err);
+	if (push->base.source && push->base.cache_path)
+		registry_client_learn(push->base.source, &push->base.cache);
+	int r = registry_cache_save(push->cache_path, &push->cache, &err);
+	if (r == 0 && push->base.cache_path)
+		r = registry_cache_save(push->base.cache_path, &push->base.cache, &err);
 	if (r == 0 && pushed && push->dirty_path)
 		r = dirty_save(push->dirty_path, &push->dirty, &err);
 	if (r < 0)
@@ -743,7 +743,7 @@ static void open_sink(struct push *push)
 		.task = &push->task,
 		.registry = push->registry,
 		.uploads = push->uploads,
-		.memory = &push->memory,
+		.cache = &push->cache,
 		.stage_dir_fd = push->dir_fd,
 		.may_commit = may_commit,
 		.committed = committed,
@@ -770,7 +770,7 @@ static void push_registry_fill_result(struct push *push)
 	submit->sent = uploads_progress(push->uploads);
 	submit->ref = mem_printf("%s@%s", submit->pull, image->manifest.digest);
 	for (size_t i = 0; submit->dry_run && i < image->n_layers; i++)
-		if (registry_cache_entry_find(&push->memory.blobs, image->layers[i].blob.digest))
+		if (registry_cache_entry_find(&push->cache.blobs, image->layers[i].blob.digest))
 			strv_add(&submit->there, image->layers[i].blob.digest);
 	if (push->sink->commit_ms)
 		submit->push_ms = clock_ms() - push->sink->commit_ms;

@@ -75,7 +75,7 @@ static struct httpd_exchange *request_leave(struct request *request)
 void request_respond(struct request *request, int status, const struct strv *headers,
 	const void *data, size_t len)
 {
-	httpd_response(request_leave(request), status, headers, data, len);
+	httpd_respond(request_leave(request), status, headers, data, len);
 }
 
 void request_refuse(struct request *request, int status, const char *what, const char *hint)

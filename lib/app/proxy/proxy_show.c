@@ -342,7 +342,7 @@ static void proxy_show_end(struct send *send, bool cut)
 	struct httpd_exchange *exchange = send->request->exchange;
 
 	httpd_on_gone(exchange, NULL, NULL);
-	httpd_on_capacity(exchange, NULL, NULL);
+	httpd_on_writable(exchange, NULL, NULL);
 	request_free(send->request);
 	httpd_end(exchange, cut);
 }
@@ -363,7 +363,7 @@ static void proxy_show_begin(struct send *send)
 	add_headers(send, send->range.n, &headers);
 	send->is_begun = send->is_writable = true;
 	httpd_begin(send->request->exchange, send->status, &headers, (int64_t)send->range.n);
-	httpd_on_capacity(send->request->exchange, on_writable, send);
+	httpd_on_writable(send->request->exchange, on_writable, send);
 }
 
 static int proxy_show_on_data(void *ctx, const void *data, size_t len, struct err *err)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TensorBoard over the event files of runs, behind a front of our own (httpd.h), until the user
- * has seen enough: their files are mirrored here (mirror.h) and the user's TensorBoard is
+ * TensorBoard over the event files of runs, behind an HTTP server of our own (httpd.h), until the
+ * user has seen enough: their files are mirrored here (mirror.h) and the user's TensorBoard is
  * started over them, or one beside the program of a run is used. Runs are not touched.
  */
 #ifndef DLRUN_APP_TENSORBOARD_TENSORBOARD_H

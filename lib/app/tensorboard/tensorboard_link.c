@@ -305,7 +305,7 @@ static void tensorboard_link_redirect(
 
 	strv_addf(&headers, "Location: %s%s", secret, target);
 	strv_add(&headers, "Cache-Control: no-store");
-	httpd_response(exchange, FOUND, &headers, "", 0);
+	httpd_respond(exchange, FOUND, &headers, "", 0);
 }
 
 /* TensorBoard's pages request their fonts, and some plugins for more, as if there were no prefix:

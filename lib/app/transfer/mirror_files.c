@@ -983,7 +983,7 @@ static int check_here(struct mirror_files *files, uint64_t size)
 	scalars_only_begin(walk, &place);
 	while (at < size) {
 		size_t len = size - at < PIECE ? (size_t)(size - at) : PIECE;
-		ssize_t n = pread(files->fd, buf_capacity(&piece, len), len, (off_t)at);
+		ssize_t n = pread(files->fd, buf_reserve(&piece, len), len, (off_t)at);
 
 		if (n <= 0)
 			return n < 0 ? -errno : -ESTALE;

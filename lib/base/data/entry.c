@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "base/data/entry.h"
-#include "base/util/auto.h"
 #include "base/util/enc.h"
 
 void entry_list_done(struct entry_list *list)

@@ -27,7 +27,7 @@ static int library_fail(const struct library *library, struct err *err)
 	return err_hint(err, "apt-get install %s", library->package);
 }
 
-static int loop_library_load(const struct library *library, struct err *err)
+static int library_open(const struct library *library, struct err *err)
 {
 	AUTO_FREE char *loaded = mem_alloc(1, library->table_size);
 	void *handle = dlopen(library->file, RTLD_LAZY | RTLD_LOCAL);
@@ -69,7 +69,7 @@ int library_load(const struct library *library, struct err *err)
 {
 	if (library_begin(library) == LIBRARY_LOADED)
 		return 0;
-	int r = loop_library_load(library, err);
+	int r = library_open(library, err);
 	if (r == 0 && library->start)
 		library->start();
 	library_end(library, r == 0 ? LIBRARY_LOADED : LIBRARY_ABSENT);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/os/os.h"
+#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -53,7 +53,7 @@ struct loop {
 	struct VEC_OF(struct timer) timers; /* a binary heap, the next one first */
 	struct VEC_OF(struct signal_source) signals;
 	uintptr_t last_timer;
-	int64_t seen_ms; /* the last look at the time, while there were timers */
+	int64_t seen_ms; /* when the time was last read, while there were timers */
 	int64_t woke_ms;
 	int pipe[2]; /* made with the first signal, else -1 */
 	bool running;
@@ -292,8 +292,7 @@ static int loop_make_pipe(struct loop *loop, struct err *err)
 {
 	if (loop->pipe[0] >= 0)
 		return 0;
-	int r = os_pipe(loop->pipe, O_NONBLOCK);
-	return r < 0 ? err_set_errno(err, E_IO, -r, "cannot make a pipe") : 0;
+	return fs_pipe(loop->pipe, O_NONBLOCK, err);
 }
 
 int loop_add_signal(struct loop *loop, int sig, loop_signal_fn *fn, void *ctx, struct err *err)
@@ -369,7 +368,7 @@ static int loop_wait_ms(const struct loop *loop, int64_t now_ms)
 }
 
 /* limit_ms: the longest time expected since the last check; -1: any. */
-static void check_time(struct loop *loop, int limit_ms)
+static void loop_check_time(struct loop *loop, int limit_ms)
 {
 	int64_t now_ms = clock_ms();
 
@@ -383,7 +382,7 @@ static int wait_for_events(struct loop *loop)
 	int limit_ms = loop_wait_ms(loop, clock_ms());
 	int r = poll(loop->polled.v, loop->polled.n, limit_ms) < 0 ? -errno : 0;
 
-	check_time(loop, limit_ms);
+	loop_check_time(loop, limit_ms);
 	return r;
 }
 
@@ -431,7 +430,7 @@ int64_t loop_woke_ms(struct loop *loop)
 {
 	/* The machine may have slept in the middle of a call from here. */
 	if (loop->running && loop->timers.n > 0)
-		check_time(loop, 0);
+		loop_check_time(loop, 0);
 	return loop->woke_ms;
 }
 

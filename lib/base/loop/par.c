@@ -399,7 +399,7 @@ static void task_drop(struct par_task *task)
 		free(task);
 }
 
-static void par_task_run(void *arg)
+static void par_task_main(void *arg)
 {
 	struct par_task *task = arg;
 
@@ -414,9 +414,9 @@ struct par_task *par_start(void (*fn)(void *ctx), void *ctx)
 	task->fn = fn;
 	task->ctx = ctx;
 	atomic_init(&task->users, 2);
-	task->thread = thread_start(par_task_run, task);
+	task->thread = thread_start(par_task_main, task);
 	if (!task->thread)
-		par_task_run(task);
+		par_task_main(task);
 	return task;
 }
 

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
@@ -116,8 +117,7 @@ static _Noreturn void proc_child_fail(const struct child *child, enum stage stag
 	_exit(127);
 }
 
-/* Signals ignored here would stay ignored in the program. */
-static void proc_child_reset_signals(void)
+void proc_reset_signals(void)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};
 
@@ -195,7 +195,7 @@ static int proc_child_run(void *ctx)
 	struct child *child = ctx;
 	sigset_t none;
 
-	proc_child_reset_signals();
+	proc_reset_signals();
 	proc_child_place_fds(child);
 	child_close_rest();
 	if (child->spec->new_session)
@@ -279,17 +279,10 @@ static int read_report(const struct proc_spec *spec, int fd, pid_t pid, struct e
 	return fail_report(spec, &report, err);
 }
 
-static int proc_make_pipe(int fds[2], struct err *err)
-{
-	int r = os_pipe(fds, 0);
-
-	return r < 0 ? err_set_errno(err, E_IO, -r, "cannot make a pipe") : 0;
-}
-
 static int spawn_ready(struct child *child, pid_t *ret_pid, struct err *err)
 {
 	int report[2];
-	int r = proc_make_pipe(report, err);
+	int r = fs_pipe(report, 0, err);
 
 	if (r < 0)
 		return r;
@@ -454,7 +447,7 @@ int proc_capture(const char *const *argv, const char *dir, int64_t timeout_ms, s
 		.argv = argv, .dir = dir, .stdin_fd = -1, .stderr_fd = -1, .new_session = true};
 	int fds[2], status = 0;
 	pid_t pid;
-	int r = proc_make_pipe(fds, err);
+	int r = fs_pipe(fds, 0, err);
 
 	if (r < 0)
 		return r;

@@ -38,6 +38,10 @@ int proc_spawn(const struct proc_spec *spec, pid_t *ret_pid, struct err *err);
 int proc_capture(const char *const *argv, const char *dir, int64_t timeout_ms, struct buf *out,
 	int *ret_status, struct err *err);
 
+/* In a forked child, before exec: every signal at its default. One that is ignored here would stay
+ * ignored in the program. */
+void proc_reset_signals(void);
+
 /* The file that exec would take for name on the PATH of env (NULL: ours), or NULL. */
 char *proc_find(const char *name, const char *path);
 

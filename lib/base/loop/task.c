@@ -27,13 +27,13 @@ struct task {
 	void *ctx;
 	pthread_t thread;
 	bool has_thread;
-	int wake[2]; /* a byte for each thing that the loop should look at */
+	int wake[2]; /* a byte for each thing that the loop should handle */
 	bool reported;
 
 	pthread_mutex_t lock;
 	pthread_cond_t answered;
-	task_ask_fn *query; /* not seen by the loop yet */
-	void *query_ctx;
+	task_request_fn *request; /* not seen by the loop yet */
+	void *request_ctx;
 	bool is_open, is_cancelled, is_finished;
 	int response;
 	struct err response_err;
@@ -54,7 +54,7 @@ static void wake_loop(struct task *task)
  * In the thread
  */
 
-static void *loop_task_run(void *arg)
+static void *task_main(void *arg)
 {
 	struct task *task = arg;
 	AUTO_ERR struct err error = {0};
@@ -74,14 +74,14 @@ static void set_cancelled(struct task *task)
 	task->response = err_set(&task->response_err, E_CANCELED, "interrupted");
 }
 
-int task_ask(struct task *task, task_ask_fn *fn, void *ctx, struct err *err)
+int task_request(struct task *task, task_request_fn *fn, void *ctx, struct err *err)
 {
 	pthread_mutex_lock(&task->lock);
 	if (task->is_cancelled) {
 		set_cancelled(task);
 	} else {
-		task->query = fn;
-		task->query_ctx = ctx;
+		task->request = fn;
+		task->request_ctx = ctx;
 		task->is_open = true;
 		wake_loop(task);
 		while (task->is_open)
@@ -108,10 +108,10 @@ void task_post(struct task *task, task_post_fn *fn, void *ctx)
  * On the loop
  */
 
-void task_response(struct task *task, int r, struct err *error)
+void task_respond(struct task *task, int r, struct err *error)
 {
 	pthread_mutex_lock(&task->lock);
-	/* A cancelled ask has been answered already. */
+	/* A cancelled request has its response already. */
 	if (task->is_open) {
 		task->response = r;
 		if (err_is_set(error))
@@ -126,7 +126,7 @@ void task_cancel(struct task *task)
 {
 	pthread_mutex_lock(&task->lock);
 	task->is_cancelled = true;
-	task->query = NULL;
+	task->request = NULL;
 	if (task->is_open) {
 		set_cancelled(task);
 		task->is_open = false;
@@ -135,22 +135,22 @@ void task_cancel(struct task *task)
 	pthread_mutex_unlock(&task->lock);
 }
 
-/* Take the next post or, if there is none, the ask. */
+/* Take the next post or, if there is none, the request. */
 static bool take_next(
-	struct task *task, struct post *ret_post, task_ask_fn **ret_query, void **ret_ctx)
+	struct task *task, struct post *ret_post, task_request_fn **ret_request, void **ret_ctx)
 {
-	*ret_query = NULL;
+	*ret_request = NULL;
 	pthread_mutex_lock(&task->lock);
-	bool any = task->n_posts > 0 || task->query;
+	bool any = task->n_posts > 0 || task->request;
 	if (task->n_posts > 0) {
 		*ret_post = task->posts[0];
 		task->n_posts--;
 		for (size_t i = 0; i < task->n_posts; i++)
 			task->posts[i] = task->posts[i + 1];
-	} else if (task->query) {
-		*ret_query = task->query;
-		*ret_ctx = task->query_ctx;
-		task->query = NULL;
+	} else if (task->request) {
+		*ret_request = task->request;
+		*ret_ctx = task->request_ctx;
+		task->request = NULL;
 	}
 	pthread_mutex_unlock(&task->lock);
 	return any;
@@ -195,17 +195,17 @@ static int task_dispatch(void *ctx, short revents, struct err *err)
 	struct task *task = ctx;
 	char bytes[TASK_POSTS_MAX];
 	struct post post;
-	task_ask_fn *query;
-	void *query_ctx;
+	task_request_fn *request;
+	void *request_ctx;
 
 	(void)revents;
 	while (read(task->wake[0], bytes, sizeof(bytes)) < 0 && errno == EINTR)
 		;
 	/* Read this first: posts made before the end are then taken below. */
 	bool finished = is_finished(task);
-	while (take_next(task, &post, &query, &query_ctx)) {
-		if (query)
-			query(query_ctx, task);
+	while (take_next(task, &post, &request, &request_ctx)) {
+		if (request)
+			request(request_ctx, task);
 		else
 			post.fn(post.ctx);
 	}
@@ -221,7 +221,7 @@ static void start_thread(struct task *task)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int errnum = pthread_create(&task->thread, NULL, loop_task_run, task);
+	int errnum = pthread_create(&task->thread, NULL, task_main, task);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	task->has_thread = errnum == 0;
 	if (errnum == 0)

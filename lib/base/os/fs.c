@@ -137,7 +137,7 @@ static int fs_too_large(const char *name, size_t max, struct err *err)
 int fs_read_fd(int fd, const char *name, size_t max, struct buf *ret, struct err *err)
 {
 	AUTO_BUF struct buf buf;
-	size_t step = expected_size(fd), capacity;
+	size_t step = expected_size(fd), allocated;
 	char beyond;
 
 	enum { CHUNK = 64 * 1024 };
@@ -146,7 +146,7 @@ int fs_read_fd(int fd, const char *name, size_t max, struct buf *ret, struct err
 	for (ssize_t n;; buf_added(&buf, (size_t)n)) {
 		size_t left = buf.max - buf.len;
 		size_t size = left < step ? left : step;
-		n = left ? fs_read_some(fd, buf_capacity(&buf, size), size)
+		n = left ? fs_read_some(fd, buf_reserve(&buf, size), size)
 			 : fs_read_some(fd, &beyond, 1);
 		if (n < 0)
 			return fs_error(err, errno, "reading %s", name);
@@ -154,8 +154,8 @@ int fs_read_fd(int fd, const char *name, size_t max, struct buf *ret, struct err
 			break;
 		if (left == 0)
 			return fs_too_large(name, max, err);
-		capacity = buf.cap - buf.len - 1 - (size_t)n;
-		step = capacity ? capacity : CHUNK;
+		allocated = buf.cap - buf.len - 1 - (size_t)n;
+		step = allocated ? allocated : CHUNK;
 	}
 	buf_done(ret);
 	*ret = buf;
@@ -222,6 +222,13 @@ int fs_write_fd(int fd, const char *name, const void *data, size_t len, struct e
 }
 
 /* 0 or an errno. */
+int fs_pipe(int fds[static 2], int flags, struct err *err)
+{
+	int r = os_pipe(fds, flags);
+
+	return r < 0 ? err_set_errno(err, E_IO, -r, "cannot make a pipe") : 0;
+}
+
 static int sync_fd(int fd)
 {
 #ifdef F_FULLFSYNC
@@ -492,7 +499,7 @@ int fs_lock(const char *path, bool exclusive, int64_t timeout_ms, int *ret_fd, s
 }
 
 /* Open for writing if permitted: NFS gives no exclusive lock otherwise. */
-static int open_to_poll(const char *path)
+static int fs_open_for_lock(const char *path)
 {
 	const int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 	int fd = open(path, O_RDWR | flags);
@@ -505,7 +512,7 @@ static int open_to_poll(const char *path)
 int fs_is_locked(const char *path)
 {
 	enum { TRIES = 3 };
-	AUTO_FD int fd = open_to_poll(path);
+	AUTO_FD int fd = fs_open_for_lock(path);
 
 	if (fd < 0)
 		return errno != ENOENT && errno != ENOTDIR;

@@ -39,6 +39,8 @@ int fs_read(const char *path, size_t max, struct buf *ret, bool *ret_missing, st
 int fs_read_regular(const char *path, size_t max, struct buf *ret, struct stat *ret_st,
 	bool *ret_missing, struct err *err);
 int fs_read_fd(int fd, const char *name, size_t max, struct buf *ret, struct err *err);
+/* os_pipe; E_IO. */
+int fs_pipe(int fds[static 2], int flags, struct err *err);
 /* Write all of data, through EINTR and short writes. */
 int fs_write_fd(int fd, const char *name, const void *data, size_t len, struct err *err);
 

@@ -44,13 +44,6 @@ static int64_t os_group_value(const char *dir, const char *file, const char *key
 #define CLOSE_RANGE_UNSHARE 2
 #endif
 
-#ifndef CLOSE_RANGE_CLOEXEC
-#define CLOSE_RANGE_CLOEXEC 4
-#endif
-#ifndef CLOSE_RANGE_UNSHARE
-#define CLOSE_RANGE_UNSHARE 2
-#endif
-
 enum {
 	CHILD_STACK_SIZE = 64 << 10,
 	STAT_SIZE = 1024,
@@ -1148,7 +1141,7 @@ int os_family_signal(struct os_family *family, int sig)
 }
 
 /* With version 1 the lists are read; one that cannot be read may not be empty. */
-static void poll_group(const char *dir, void *ctx)
+static void os_linux_check_group(const char *dir, void *ctx)
 {
 	bool *is_empty = ctx;
 	char path[PATH_SIZE], text[32];
@@ -1175,7 +1168,7 @@ bool os_family_is_empty(const struct os_family *family)
 		return errno == ENOENT;
 	if (family->path[0])
 		return false;
-	os_each_group(dir, 0, poll_group, &is_empty);
+	os_each_group(dir, 0, os_linux_check_group, &is_empty);
 	return is_empty;
 }
 
@@ -1291,7 +1284,7 @@ static int read_reply(const struct nlmsghdr *header, const struct side *remote, 
 	return 1;
 }
 
-static int query_kernel(const struct side *local, const struct side *remote, uid_t *ret)
+static int os_linux_query_peer(const struct side *local, const struct side *remote, uid_t *ret)
 {
 	_Alignas(struct nlmsghdr) char reply[REPLY_SIZE];
 	AUTO_FD int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
@@ -1382,6 +1375,6 @@ int os_peer_uid(int fd, uid_t *ret)
 		return errno == ENOTCONN ? 0 : -errno;
 	if (!read_side(&peer, &local) || !read_side(&own, &remote))
 		return -ENOTSUP;
-	int r = query_kernel(&local, &remote, ret);
+	int r = os_linux_query_peer(&local, &remote, ret);
 	return r == -ENOTSUP ? search_all(&local, &remote, ret) : r;
 }

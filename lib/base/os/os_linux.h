@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Declarations shared by the files of os_linux; otherwise only tests of os_linux_family include
- * them. */
+/* Declarations of os_linux.c that only tests include. */
 #ifndef DLRUN_BASE_OS_OS_LINUX_H
 #define DLRUN_BASE_OS_OS_LINUX_H
 

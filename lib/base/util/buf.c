@@ -101,7 +101,7 @@ void buf_addv(struct buf *buf, const char *fmt, va_list args)
 	buf_added(buf, len);
 }
 
-char *buf_capacity(struct buf *buf, size_t len)
+char *buf_reserve(struct buf *buf, size_t len)
 {
 	if (buf->full || len > buf->max - buf->len) {
 		buf->full = true;

@@ -31,9 +31,9 @@ void buf_adds(struct buf *buf, const char *s);
 void buf_addc(struct buf *buf, char c);
 void buf_addf(struct buf *buf, const char *fmt, ...) ERR_PRINTF(2, 3);
 void buf_addv(struct buf *buf, const char *fmt, va_list args) ERR_PRINTF(2, 0);
-/* Make room for len more bytes at the end, to be filled by the caller, who then calls buf_added.
- * NULL (and full) when that exceeds the limit. */
-char *buf_capacity(struct buf *buf, size_t len);
+/* Reserve len more bytes at the end, to be filled by the caller, who then calls buf_added. NULL
+ * (and full) when that exceeds the limit. */
+char *buf_reserve(struct buf *buf, size_t len);
 void buf_added(struct buf *buf, size_t len);
 /* Drop len bytes at the front. */
 void buf_consume(struct buf *buf, size_t len);

@@ -344,7 +344,7 @@ static bool str_is_alnum(char c)
 	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-static bool util_str_is_plain(const char *s)
+static bool str_is_shell_plain(const char *s)
 {
 	for (; *s; s++)
 		if (!str_is_alnum(*s) && !strchr("_@%+=:,./-", *s))
@@ -369,7 +369,7 @@ static bool is_special_first(const char *s)
 
 static void str_quote(struct buf *out, const char *s, bool first)
 {
-	if (*s && util_str_is_plain(s) && !(first && is_special_first(s))) {
+	if (*s && str_is_shell_plain(s) && !(first && is_special_first(s))) {
 		buf_adds(out, s);
 		return;
 	}

@@ -28,7 +28,7 @@
 enum {
 	JOB_MAX = 8 << 20,
 	STATE_MAX = 64 << 10,
-	LOCK_WAIT_MS = 200, /* others only look for a moment */
+	LOCK_WAIT_MS = 200, /* others only check for a moment */
 	POLL_MS = 5,
 };
 
@@ -373,7 +373,7 @@ struct json *attempt_observed(const char *dir)
 }
 
 /*
- * Looking
+ * The status
  */
 
 static bool is_other(const char *ours, const char *theirs)
@@ -602,7 +602,7 @@ void attempt_place_done(struct attempt_place *place)
 
 #define HOSTFILE "hostfile"
 
-enum { NEXT_LOCK_WAIT_MS = 2000 }; /* others only look for a moment */
+enum { NEXT_LOCK_WAIT_MS = 2000 }; /* others only check for a moment */
 
 char *attempt_sibling(const char *dir, int number)
 {
@@ -695,7 +695,7 @@ int attempt_next_make(const char *dir, struct attempt_next *ret, struct err *err
 enum {
 	CHUNK = 1 << 20,
 	TURN_MS = 50,          /* then the loop has its turn */
-	ENTRIES_MAX = 1 << 20, /* of one directory, and directories to be visited */
+	ENTRIES_MAX = 1 << 20, /* of one directory, and of directories to be read */
 	TICK_MS = 20,          /* two changes within it may have one time */
 };
 
@@ -709,8 +709,8 @@ struct fetching {
 	bool ended;          /* the attempt has: nothing changes any more */
 	const char *without; /* a name in root; or NULL */
 	int root_fd;
-	struct strv dirs; /* to be visited, relative to root */
-	int fd;           /* the directory that is visited; -1: none */
+	struct strv dirs; /* to be read, relative to root */
+	int fd;           /* the directory that is read; -1: none */
 	char *dir;
 	struct strv names; /* in it */
 	size_t at;
@@ -853,7 +853,8 @@ static int push_dir(struct fetching *fetching, const char *path, struct err *err
 	return 0;
 }
 
-static int visit_dir(struct fetching *fetching, const struct stat *st, bool wanted, struct err *err)
+static int attempt_fetch_dir(
+	struct fetching *fetching, const struct stat *st, bool wanted, struct err *err)
 {
 	int r = 0;
 
@@ -869,7 +870,7 @@ static int visit_dir(struct fetching *fetching, const struct stat *st, bool want
 }
 
 /* Sockets, pipes and devices stay where they are. */
-static int attempt_visit(struct fetching *fetching, const char *name, struct err *err)
+static int attempt_fetch_entry(struct fetching *fetching, const char *name, struct err *err)
 {
 	struct stat st;
 	bool wanted;
@@ -888,7 +889,7 @@ static int attempt_visit(struct fetching *fetching, const char *name, struct err
 		return 0;
 	}
 	if (S_ISDIR(st.st_mode))
-		return visit_dir(fetching, &st, wanted, err);
+		return attempt_fetch_dir(fetching, &st, wanted, err);
 	if (wanted && S_ISREG(st.st_mode))
 		return start_copy(fetching, name, err);
 	return wanted && S_ISLNK(st.st_mode) ? attempt_copy_link(fetching, name, &st, err) : 0;
@@ -964,7 +965,7 @@ static int attempt_step(struct fetching *fetching, struct err *err)
 	if (fetching->in_fd >= 0)
 		r = copy_chunk(fetching, err);
 	else if (fetching->at < fetching->names.n)
-		r = attempt_visit(fetching, fetching->names.v[fetching->at++], err);
+		r = attempt_fetch_entry(fetching, fetching->names.v[fetching->at++], err);
 	else if (fetching->dirs.n)
 		r = attempt_enter(fetching, err);
 	else

@@ -9,7 +9,7 @@
  *	log, marks  the program's output; when it came (core/attempt/marks.h)
  *	exit.json   how it ended; its presence makes the end final
  *	tree/       where the program runs; files/ is $DLRUN_ATTEMPT_DIR
- *	packages/   Python packages of the tree by their own names (runtime_packages.h)
+ *	packages/   Python packages of the tree by their own names (runtime_mount.h)
  *	setup_env.json  the variables that its setup has changed (a virtual environment's)
  *	observed.json, gpus.json  what the program uses (observe.h), which GPUs it was given
  *	started, collected.json  since when files of the tree are results, what became of them

@@ -146,7 +146,7 @@ struct reading {
 	struct mark mark; /* the first one beyond offset */
 	bool has_mark;
 	bool final;     /* the attempt has ended: what is there is all */
-	char *notified; /* the reason for waiting that was said last, or NULL */
+	char *reported; /* the reason for waiting that was reported last, or NULL */
 	int log_watch, dir_watch;
 	struct loop_fd *log_source, *dir_source;
 	struct loop_timer *timer;
@@ -165,7 +165,7 @@ static void attempt_log_drop_reading(struct target_work *work)
 	marks_reader_done(&reading->marks);
 	attempt_place_done(&reading->place);
 	free(reading->path);
-	free(reading->notified);
+	free(reading->reported);
 	free(reading);
 }
 
@@ -401,21 +401,21 @@ static int attempt_log_read_some(struct reading *reading, struct err *err)
 	return r;
 }
 
-/* Tell the follower why the attempt waits, once for each reason. */
-static void attempt_log_notify_waiting(struct reading *reading, const struct target_status *status)
+/* Report to the follower why the attempt waits, once for each reason. */
+static void attempt_log_report_waiting(struct reading *reading, const struct target_status *status)
 {
 	const struct target_log_events *events = &reading->request.events;
 
 	if (!events->notice || str_empty(status->text) || reading->final ||
-		status->state == RUN_RUNNING || str_eq(status->text, reading->notified))
+		status->state == RUN_RUNNING || str_eq(status->text, reading->reported))
 		return;
-	free(reading->notified);
-	reading->notified = mem_strdup(status->text);
+	free(reading->reported);
+	reading->reported = mem_strdup(status->text);
 	AUTO_FREE char *reason = words_reason_now(status->text);
 	events->notice(events->ctx, reason);
 }
 
-static int check_attempt(struct reading *reading, struct err *err)
+static int attempt_log_check(struct reading *reading, struct err *err)
 {
 	struct target_status status;
 	int r = attempt_poll(reading->place.dir, reading->place.submit_lock, &status, err);
@@ -423,7 +423,7 @@ static int check_attempt(struct reading *reading, struct err *err)
 	if (r < 0)
 		return r;
 	reading->final = run_state_is_final(status.state);
-	attempt_log_notify_waiting(reading, &status);
+	attempt_log_report_waiting(reading, &status);
 	target_status_done(&status);
 	return 0;
 }
@@ -462,7 +462,7 @@ static void end_call(struct reading *reading, int status, struct err *err)
 }
 
 /* A supervisor creates the log before its state, so a missing log has been removed. */
-static int check_log(const struct reading *reading, struct err *err)
+static int attempt_log_check_file(const struct reading *reading, struct err *err)
 {
 	struct attempt_state state;
 
@@ -483,13 +483,13 @@ static int attempt_log_turn(struct reading *reading, bool poll)
 	attempt_log_watch(reading);
 	r = attempt_log_read_some(reading, &failure);
 	if (r == 0 && poll && !was_final && reading->request.follow)
-		r = check_attempt(reading, &failure);
+		r = attempt_log_check(reading, &failure);
 	if (r < 0)
 		end_call(reading, r, &failure);
 	else if (r > 0 || reading->final != was_final)
 		turn_at(reading, 0);
 	else if (reading->final || !reading->request.follow)
-		end_call(reading, check_log(reading, &failure), &failure);
+		end_call(reading, attempt_log_check_file(reading, &failure), &failure);
 	else
 		turn_later(reading);
 	return 0;

@@ -314,7 +314,7 @@ static void collect_list_dir(void *ctx, struct par_queue *queue, void *item, uns
 }
 
 /* Check the directories of an earlier list: keep the unchanged ones, queue the changed ones. */
-static void collect_poll_again(struct listing_dirs *all, const struct buf *before)
+static void collect_check_known(struct listing_dirs *all, const struct buf *before)
 {
 	struct record record;
 	struct stat st;
@@ -343,7 +343,7 @@ static void list_tree(int fd, const struct buf *before, struct buf *ret)
 	all->now_ns = ns_of(&now);
 	if (fstat(fd, &st) == 0) {
 		all->dev = st.st_dev;
-		collect_poll_again(all, before);
+		collect_check_known(all, before);
 		par_queue_run_apart(collect_list_dir, all, mem_strdup(""), fd);
 	}
 	for (size_t i = 0; i < WORKERS_MAX; i++) {
@@ -555,30 +555,31 @@ struct search {
 	struct finder finders[WORKERS_MAX];
 };
 
-/* A directory to visit. */
-struct visit {
+/* A directory to search. */
+struct searched_dir {
 	char *path; /* in the tree; "": its root */
 	bool is_output;
 	bool is_moved; /* or below one that is */
 	int depth;
 };
 
-static void push_visit(
-	struct par_queue *queue, const char *path, bool is_output, const struct visit *parent)
+static void collect_push_dir(struct par_queue *queue, const char *path, bool is_output,
+	const struct searched_dir *parent)
 {
-	struct visit *visit = mem_alloc(1, sizeof(*visit));
+	struct searched_dir *dir = mem_alloc(1, sizeof(*dir));
 
-	*visit = (struct visit){mem_strdup(path), is_output, parent->is_moved, parent->depth + 1};
-	par_queue_add(queue, visit);
+	*dir = (struct searched_dir){
+		mem_strdup(path), is_output, parent->is_moved, parent->depth + 1};
+	par_queue_add(queue, dir);
 }
 
-static bool is_wanted_file(const struct collector *c, const struct visit *visit, int fd,
+static bool is_wanted_file(const struct collector *c, const struct searched_dir *dir, int fd,
 	const char *name, struct stat *ret)
 {
 	if (fstatat(fd, name, ret, AT_SYMLINK_NOFOLLOW) < 0)
 		return false;
 	return (S_ISREG(ret->st_mode) || S_ISLNK(ret->st_mode)) &&
-	       (visit->is_moved || is_later(&ret->st_ctim, &c->mark));
+	       (dir->is_moved || is_later(&ret->st_ctim, &c->mark));
 }
 
 /* The links that setup.c has put there. */
@@ -627,71 +628,72 @@ static bool may_hold(const struct collector *c, const char *path, bool is_output
 	return false;
 }
 
-/* A directory that is being visited, and its finder. */
-struct polling {
+/* The search of one directory, and its finder. */
+struct dir_search {
 	struct search *search;
 	struct par_queue *queue;
 	struct finder *finder;
-	const struct visit *visit;
+	const struct searched_dir *dir;
 	int fd;
 };
 
 static void collect_find_entry(void *ctx, const char *name, unsigned char type)
 {
-	const struct polling *polling = ctx;
-	const struct collector *c = polling->search->c;
-	const struct visit *visit = polling->visit;
+	const struct dir_search *in = ctx;
+	const struct collector *c = in->search->c;
+	const struct searched_dir *dir = in->dir;
 	bool events = c->when == COLLECT_EVENTS;
-	int fd = polling->fd;
+	int fd = in->fd;
 	struct stat st;
 
 	if (str_eq(name, ".") || str_eq(name, ".."))
 		return;
 	bool is_dir = collect_is_dir(fd, name, type);
 	/* Nearly all files end here. */
-	if (!is_dir && !events && !is_wanted_file(c, visit, fd, name, &st))
+	if (!is_dir && !events && !is_wanted_file(c, dir, fd, name, &st))
 		return;
 	if (collect_is_cache(name))
 		return;
-	AUTO_FREE char *path = *visit->path ? fs_join(visit->path, name) : mem_strdup(name);
-	bool is_output = visit->is_output || collect_is_output(&c->job->spec.runtime, path);
+	AUTO_FREE char *path = *dir->path ? fs_join(dir->path, name) : mem_strdup(name);
+	bool is_output = dir->is_output || collect_is_output(&c->job->spec.runtime, path);
 	if (!may_hold(c, path, is_output) || collect_is_excluded(&c->job->spec.runtime, path, name))
 		return;
 	if (is_dir)
-		push_visit(polling->queue, path, is_output, visit);
-	else if (!events || (collect_is_telling(path) && is_wanted_file(c, visit, fd, name, &st)))
-		find_file(c, polling->finder, fd, name, path, is_output, &st);
+		collect_push_dir(in->queue, path, is_output, dir);
+	else if (!events || (collect_is_telling(path) && is_wanted_file(c, dir, fd, name, &st)))
+		find_file(c, in->finder, fd, name, path, is_output, &st);
 }
 
-static void cannot_visit(struct finder *finder, const struct visit *visit, int errnum)
+static void collect_note_unread(struct finder *finder, const struct searched_dir *dir, int errnum)
 {
 	if (errnum == ENOENT || errnum == ENOTDIR || errnum == ELOOP)
 		return;
 	if (collect_is_fatal(errnum))
 		finder->fatal = errnum;
 	else
-		strv_add(&finder->unread, *visit->path ? visit->path : ".");
+		strv_add(&finder->unread, *dir->path ? dir->path : ".");
 }
 
 /* Skip mount points: their content is not the tree's. */
-static int open_visit(const struct search *search, struct finder *finder, struct visit *visit)
+static int collect_open_searched(
+	const struct search *search, struct finder *finder, struct searched_dir *dir)
 {
 	const struct collector *c = search->c;
 	AUTO_FD int fd = fs_open_beneath(
-		c->place.tree_fd, *visit->path ? visit->path : ".", O_RDONLY | O_DIRECTORY, 0);
+		c->place.tree_fd, *dir->path ? dir->path : ".", O_RDONLY | O_DIRECTORY, 0);
 	struct stat st;
 
 	if (fd < 0)
-		cannot_visit(finder, visit, -fd);
-	else if (visit->depth >= COLLECT_DEPTH_MAX)
-		cannot_visit(finder, visit, E2BIG);
-	if (fd < 0 || visit->depth >= COLLECT_DEPTH_MAX || fstat(fd, &st) < 0 ||
+		collect_note_unread(finder, dir, -fd);
+	else if (dir->depth >= COLLECT_DEPTH_MAX)
+		collect_note_unread(finder, dir, E2BIG);
+	if (fd < 0 || dir->depth >= COLLECT_DEPTH_MAX || fstat(fd, &st) < 0 ||
 		st.st_dev != search->dev)
 		return -1;
 	/* The status has changed, and this is not the original directory of that path. */
-	if (visit->depth > 0 && is_later(&st.st_ctim, &c->mark) && c->dirs.n &&
-		map_get(&c->dirs, visit->path) != (void *)(uintptr_t)st.st_ino)
-		visit->is_moved = true;
+	if (dir->depth > 0 && is_later(&st.st_ctim, &c->mark) && c->dirs.n &&
+		map_get(&c->dirs, dir->path) != (void *)(uintptr_t)st.st_ino)
+		dir->is_moved = true;
 	return TAKE_FD(fd);
 }
 
@@ -699,17 +701,17 @@ static void find_in(void *ctx, struct par_queue *queue, void *item, unsigned wor
 {
 	struct search *search = ctx;
 	struct finder *finder = &search->finders[worker];
-	struct visit *visit = item;
-	AUTO_FD int fd = open_visit(search, finder, visit);
-	struct polling polling = {search, queue, finder, visit, fd};
+	struct searched_dir *dir = item;
+	AUTO_FD int fd = collect_open_searched(search, finder, dir);
+	struct dir_search in = {search, queue, finder, dir, fd};
 
 	if (!finder->names)
 		finder->names = mem_alloc(1, OS_NAMES_SIZE);
-	int r = fd < 0 ? 0 : os_list_names(fd, finder->names, collect_find_entry, &polling);
+	int r = fd < 0 ? 0 : os_list_names(fd, finder->names, collect_find_entry, &in);
 	if (r < 0)
-		cannot_visit(finder, visit, -r);
-	free(visit->path);
-	free(visit);
+		collect_note_unread(finder, dir, -r);
+	free(dir->path);
+	free(dir);
 }
 
 static void take_finder(struct collector *c, struct finder *finder)
@@ -738,7 +740,7 @@ static int find_changed(struct collector *c, struct err *err)
 	if (fstat(c->place.tree_fd, &st) < 0) {
 		r = fs_error(err, errno, "the tree of the run");
 	} else {
-		struct visit *root = mem_alloc(1, sizeof(*root));
+		struct searched_dir *root = mem_alloc(1, sizeof(*root));
 		root->path = mem_strdup("");
 		search->dev = st.st_dev;
 		par_queue_run_apart(find_in, search, root, c->place.tree_fd);

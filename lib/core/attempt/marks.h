@@ -12,8 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/util/err.h"
-
 enum { MARK_SIZE = 48 }; /* the longest line and NUL */
 
 struct mark {

@@ -36,15 +36,15 @@ struct session_env {
 	bool has_terminal;       /* stdin is one: programs that log in may ask there */
 	const char *self;        /* path of this program, for the supervisor */
 	const char *site_config; /* NULL: /etc/dlrun/config.yaml */
-	/* Tell the user what dlrun waits for, where the user may have to do something: one
+	/* Print what dlrun waits for, where the user may have to do something: one
 	 * sentence; or NULL. */
 	void (*print)(void *ctx, const char *text);
 	void *print_ctx;
 	/* Accept hosts that ssh does not know yet. */
 	bool accept_new_host;
-	/* ssh_options.ask, with print_ctx; NULL: there is no user to ask. */
-	int (*query)(void *ctx, const char *question, bool secret, struct buf *response,
-		struct err *err);
+	/* ssh_options.prompt, with print_ctx; NULL: there is no user to ask. */
+	int (*prompt)(
+		void *ctx, const char *question, bool secret, struct buf *answer, struct err *err);
 	/* Opens a channel to a host in place of ssh; NULL: ssh is used. */
 	int (*open_host)(void *ctx, struct loop *loop, const char *host, struct channel_opener *ret,
 		struct err *err);

@@ -123,7 +123,7 @@ static int open_tunnel(struct registry_client *client, const char *host,
 }
 
 int registry_client_open(struct registry_client *client, const struct ref *ref, bool push,
-	const struct registry_cache *memory, struct registry **ret, struct err *err)
+	const struct registry_cache *cache, struct registry **ret, struct err *err)
 {
 	AUTO_REGISTRY_CONFIG struct registry_config known = {0};
 	int64_t limit = timeout_ms(client);
@@ -150,29 +150,29 @@ int registry_client_open(struct registry_client *client, const struct ref *ref, 
 	options.insecure = known.insecure;
 	options.deadline_ms = client->options.begun_ms + limit;
 	options.idle_ms = limit < IDLE_MS ? limit : IDLE_MS;
-	options.remembered_challenge = memory->challenge;
-	options.remembered_open = memory->open;
-	options.remembered_http = memory->http;
+	options.remembered_challenge = cache->challenge;
+	options.remembered_open = cache->open;
+	options.remembered_http = cache->http;
 	options.note = client->options.note;
 	options.note_ctx = client->options.ctx;
 	return registry_new(&options, ret, err);
 }
 
-void registry_client_learn(const struct registry *registry, struct registry_cache *memory)
+void registry_client_learn(const struct registry *registry, struct registry_cache *cache)
 {
 	const char *challenge = auth_challenge(registry_auth((struct registry *)registry));
 	bool http = registry_uses_http(registry);
 
-	if (!registry_has_answered(registry))
+	if (!registry_has_responded(registry))
 		return;
-	if (!str_eq(challenge, memory->challenge)) {
-		free(memory->challenge);
-		memory->challenge = mem_strdup(challenge);
-		memory->changed = true;
+	if (!str_eq(challenge, cache->challenge)) {
+		free(cache->challenge);
+		cache->challenge = mem_strdup(challenge);
+		cache->changed = true;
 	}
-	memory->changed |= memory->http != http || memory->open != !challenge;
-	memory->http = http;
-	memory->open = !challenge;
+	cache->changed |= cache->http != http || cache->open != !challenge;
+	cache->http = http;
+	cache->open = !challenge;
 }
 
 char *registry_cache_path(const char *dir, const char *host, const char *repo)

@@ -63,9 +63,9 @@ void registry_client_done(struct registry_client *client);
 /* Open the repository of ref; push: it is written to. Facts in memory are used. A registry with
  * `forward` is reached through a tunnel that ends with the client (session_env.open_tunnel). */
 int registry_client_open(struct registry_client *client, const struct ref *ref, bool push,
-	const struct registry_cache *memory, struct registry **ret, struct err *err);
+	const struct registry_cache *cache, struct registry **ret, struct err *err);
 /* Store what registry has found out in memory. */
-void registry_client_learn(const struct registry *registry, struct registry_cache *memory);
+void registry_client_learn(const struct registry *registry, struct registry_cache *cache);
 
 /* The cache file of a repository in dir. The caller frees. */
 char *registry_cache_path(const char *dir, const char *host, const char *repo);

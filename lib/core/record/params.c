@@ -277,7 +277,7 @@ static struct read_file params_take_file(struct params *params, const char *path
 }
 
 /* Walk breadth-first, so that files near to the top are found before deep ones. */
-static void find_files(struct params *params, int root)
+static void params_find_files(struct params *params, int root)
 {
 	const struct outputs_file *chosen[PARAMS_FILES] = {0};
 	struct read_file read[PARAMS_FILES] = {0};
@@ -339,7 +339,7 @@ void params_poll(struct params *params, bool all)
 	if (root < 0)
 		return;
 	if (all || is_power_of_two(++params->n_polls))
-		find_files(params, root);
+		params_find_files(params, root);
 	for (size_t i = 0; i < params->n; i++)
 		is_new |= read_changed(&params->read[i], root);
 	if (!is_new)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Resources that a run needs of each node, and its queue and priority, for targets that allocate
- * them. GPUs are part of the world (runtime.h), because every kind of target has them.
+ * them. GPUs are part of the runtime (runtime.h), because every kind of target has them.
  */
 #ifndef DLRUN_CORE_RECORD_RESOURCES_H
 #define DLRUN_CORE_RECORD_RESOURCES_H

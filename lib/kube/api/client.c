@@ -27,11 +27,11 @@
 
 enum {
 	KUBE_DEADLINE_MS = 60 * 1000,
-	KUBE_FIRST_MS = 5000, /* for a server that has not answered yet and cannot be reached */
+	KUBE_FIRST_MS = 5000, /* for a server that has not responded yet and cannot be reached */
 	KUBE_BACKOFF_FIRST_MS = 100,
 	KUBE_BACKOFF_MAX_MS = 5000,
-	KUBE_ANNOTATION_MIN_MS = 1000,    /* shorter waits are not told */
-	KUBE_ANNOTATION_EVERY_MS = 10000, /* nor others more often */
+	KUBE_NOTE_MIN_MS = 1000,    /* shorter waits are not reported */
+	KUBE_NOTE_EVERY_MS = 10000, /* nor others more often */
 	KUBE_PAGE = 500,
 	KUBE_PAGE_SIZE_MAX = 64 << 20,
 };
@@ -44,7 +44,7 @@ struct kube_client {
 	size_t n_detached;     /* of calls */
 	int64_t detached_ms;   /* the latest of their deadlines */
 	struct loop_wait *end; /* of kube_client_free; or NULL */
-	bool answered;         /* by something that speaks HTTP */
+	bool has_responded;    /* by something that speaks HTTP */
 	int64_t noted_ms;
 };
 
@@ -54,11 +54,11 @@ struct kube_call_ops {
 		const struct http_tls *tls);
 	void (*cancel)(struct kube_call *call);
 	int (*done)(struct kube_call *call, struct kube_response *response, struct err *err);
-	/* A good answer: 1: it is not the last, call was changed for the next one. May be NULL. */
+	/* A good response; 1: it is not the last, call was changed for the next one. Or NULL. */
 	int (*more)(struct kube_call *call, struct kube_response *response);
 	/* After a refusal: whether it is to be begun again, changed. May be NULL. */
 	bool (*restart)(struct kube_call *call, const struct kube_response *response);
-	bool is_once;                         /* faults are not repeated */
+	bool is_once;                         /* errors are not repeated */
 	void (*free)(struct kube_call *call); /* of more_ctx; may be NULL */
 };
 
@@ -224,8 +224,8 @@ static void client_note_wait(const struct kube_call *call, int64_t wait_ms)
 	int64_t now_ms = clock_ms();
 	char text[32];
 
-	if (!client->options.note || wait_ms < KUBE_ANNOTATION_MIN_MS ||
-		(client->noted_ms && now_ms < client->noted_ms + KUBE_ANNOTATION_EVERY_MS))
+	if (!client->options.note || wait_ms < KUBE_NOTE_MIN_MS ||
+		(client->noted_ms && now_ms < client->noted_ms + KUBE_NOTE_EVERY_MS))
 		return;
 	client->noted_ms = now_ms;
 	AUTO_FREE char *note = mem_printf(
@@ -263,13 +263,13 @@ static bool wants_again(const struct kube_call *call, const struct kube_response
 	return call->is_idempotent || is_without_effect(call, response);
 }
 
-/* A server that nobody has reached yet is given up soon. */
+/* A server that was not reached yet is given up soon. */
 static int64_t end_of(const struct kube_call *call)
 {
 	int64_t first_ms = call->began_ms + KUBE_FIRST_MS;
 
-	return !call->client->answered && first_ms < call->deadline_ms ? first_ms
-								       : call->deadline_ms;
+	return !call->client->has_responded && first_ms < call->deadline_ms ? first_ms
+									    : call->deadline_ms;
 }
 
 /* false: there is no time left for it. */
@@ -313,7 +313,8 @@ static bool client_goes_on(struct kube_call *call, struct kube_response *respons
 }
 
 /* Handle the result of the exchange. */
-static int kube_call_answered(struct kube_call *call, struct http_response *http, struct err *err)
+static int kube_call_on_response(
+	struct kube_call *call, struct http_response *http, struct err *err)
 {
 	AUTO_KUBE_RESPONSE struct kube_response response = {0};
 	const struct kube_requested what = client_requested(call);
@@ -326,7 +327,7 @@ static int kube_call_answered(struct kube_call *call, struct http_response *http
 		(long long)http->ms, response.error.message ? ": " : "",
 		response.error.message ? response.error.message : "");
 	if (http->status)
-		call->client->answered = true;
+		call->client->has_responded = true;
 	if (http->status == 401 && log_in_again(call))
 		return 0;
 	if (err_is_set(&response.error) && wants_again(call, &response) &&
@@ -547,7 +548,7 @@ struct loop *kube_client_loop(const struct kube_client *client)
 
 static int on_http(void *ctx, struct http_response *response, struct err *err)
 {
-	return kube_call_answered(ctx, response, err);
+	return kube_call_on_response(ctx, response, err);
 }
 
 static int client_on_data(void *ctx, const void *data, size_t len, struct err *err)
@@ -790,7 +791,7 @@ struct query {
 	struct err *err;
 };
 
-static int on_query(void *ctx, struct kube_response *response, struct err *err)
+static int client_on_query(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct query *query = ctx;
 
@@ -810,7 +811,7 @@ int kube_query(struct kube_client *client, const struct kube_request *request, s
 	struct query query = {
 		.wait = {.loop = client->options.loop, .n_open = 1}, .ret = ret, .err = err};
 
-	own.done = on_query;
+	own.done = client_on_query;
 	own.ctx = &query;
 	struct kube_call *call = kube_start(client, &own);
 	int r = loop_wait_run(&query.wait, err);
@@ -875,9 +876,9 @@ static int on_upgrade(void *ctx, struct stream *stream, struct http_response *ht
 	AUTO_KUBE_RESPONSE struct kube_response response = {.reason = ""};
 
 	if (!stream)
-		return kube_call_answered(call, http, err);
+		return kube_call_on_response(call, http, err);
 	call->exchange = NULL;
-	call->client->answered = true;
+	call->client->has_responded = true;
 	upgrade->stream = stream;
 	response.status = http ? http->status : 101;
 	response.http = http;

@@ -5,15 +5,15 @@
  *
  * Credentials are the client's: a token file is read again, an exec plugin is started at once by
  * kube_client_new, its credential is used by all requests that wait for it, refreshed before it
- * expires and once after a 401, also in the middle of streams' reconnections. Nothing is asked of
- * the cluster before the first request.
+ * expires and once after a 401, also in the middle of streams' reconnections. Nothing is requested
+ * of the cluster before the first request.
  *
- * What is repeated (kube_request.is_idempotent; GET always is): faults of the transport, 429, 500
- * with "leader changed" or "timed out", 502, 503, 504, with growing pauses (Retry-After is obeyed,
- * at most 30 s) until the deadline. Others are answers. What had no effect is repeated in any case:
- * nothing was sent, 429 with Retry-After, or a POST that others were in the way of (409 Conflict,
- * as of a ResourceQuota that several creates count on; AlreadyExists is a response). A server that
- * nobody has reached yet is given up after 5 s. What a login takes does not count.
+ * What is repeated (kube_request.is_idempotent; GET always is): errors of the transport, 429, 500
+ * with "leader changed" or "timed out", 502, 503, 504, with growing waits (Retry-After is obeyed,
+ * at most 30 s) until the deadline. Others are responses. What had no effect is repeated in any
+ * case: nothing was sent, 429 with Retry-After, or a POST that others were in the way of (409
+ * Conflict, as of a ResourceQuota that several creates count on; AlreadyExists is a response). A
+ * server that was not reached yet is given up after 5 s. What a login takes does not count.
  */
 #ifndef DLRUN_KUBE_API_CLIENT_H
 #define DLRUN_KUBE_API_CLIENT_H
@@ -127,7 +127,7 @@ int kube_query(struct kube_client *client, const struct kube_request *request, s
 
 /* A connection upgraded with the client's credentials (upgrade.h): exec, port-forward. protocol
  * and headers as there. Not repeated; a 401 is, once, after a refresh. done: stream is NULL with
- * answer->fault set, of the kinds above. */
+ * response->error set, of the kinds above. */
 struct kube_upgrade_request {
 	const char *method, *path;
 	const char *const *query;

@@ -24,6 +24,7 @@
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/auto.h"
+#include "base/util/backoff.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/digest.h"
@@ -40,15 +41,9 @@ struct kube_made {
 };
 #define AUTO_KUBE_MADE AUTO(kube_made_done)
 
-/* credential_response.c: engines. */
-
-/* credential_cache.c: as {token, cert_pem, key_pem, expires_ms}. */
-/* The file for this access, or NULL without a cache_dir. The caller frees. */
-char *kube_cache_path(const struct kube_access *access, const struct kube_plugin_options *plugin);
-
-/* credential_exec.c: one run of a plugin. */
+/* A single run of a plugin. */
 struct kube_plugin;
-/* fault is set if r < 0. Called from the loop, once, as the last thing. */
+/* error is set if r < 0. Called from the loop, once, as the last thing. */
 typedef int kube_plugin_fn(
 	void *ctx, int r, struct kube_made *made, struct err *error, struct err *err);
 
@@ -194,7 +189,7 @@ int64_t kube_expiry_certificate(const char *pem)
  * Input and output of a plugin
  */
 
-enum { INFO_MAX = 4 << 20, SAID_LINES_MAX = 3, SAID_MAX = 200 };
+enum { INFO_MAX = 4 << 20, ERROR_LINES_MAX = 3, ERROR_LINE_MAX = 200 };
 
 static void kube_wipe(char *secret)
 {
@@ -364,9 +359,9 @@ static int kube_plugin_parse(const char *text, size_t len, const struct kube_acc
  * Messages of a plugin that fails
  */
 
-static void credential_print_line(const char *line, size_t len, struct err *err)
+static void credential_add_evidence(const char *line, size_t len, struct err *err)
 {
-	AUTO_FREE char *words = kube_words(line, len, SAID_MAX);
+	AUTO_FREE char *words = kube_words(line, len, ERROR_LINE_MAX);
 
 	err_evidence(err, "it said: %s", words);
 }
@@ -579,7 +574,7 @@ static void credential_warn(const struct kube_credential_options *options)
 		options->note(options->note_ctx, text);
 }
 
-static int credential_query(
+static int credential_confirm(
 	const struct kube_credential_options *options, bool is_changed, struct err *err)
 {
 	const struct kube_exec *exec = options->access->exec;
@@ -600,7 +595,7 @@ static int credential_query(
 	return 0;
 }
 
-/* credential_pin.c: whether the program may be run; E_KUBE_PLUGIN. */
+/* Whether the program may be run; E_KUBE_PLUGIN. */
 static int kube_plugin_allowed(const struct kube_credential_options *options, struct err *err)
 {
 	const struct kube_access *access = options->access;
@@ -612,7 +607,7 @@ static int kube_plugin_allowed(const struct kube_credential_options *options, st
 	credential_hash_entry(access->exec, hash);
 	if (str_eq(before, hash))
 		return 0;
-	int r = credential_query(options, before != NULL, err);
+	int r = credential_confirm(options, before != NULL, err);
 	if (r == 0 && path) {
 		AUTO_FREE char *dir = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
 		AUTO_BUF struct buf text;
@@ -634,7 +629,7 @@ enum {
 	POLL_FIRST_MS = 1,
 	POLL_MAX_MS = 50,
 	NOTE_MS = 3000,
-	SAID_KEPT = 4096,
+	ERRORS_KEPT = 4096,
 	HINT_MAX = 400,
 };
 
@@ -652,10 +647,10 @@ struct kube_plugin {
 	const struct kube_exec *exec;
 	bool interactive;
 	pid_t pid; /* 0: it has ended */
-	struct output out, said;
+	struct output out, errors;
 	struct loop_timer *timer, *note_timer;
 	int64_t deadline_ms; /* INT64_MAX: none */
-	int64_t poll_ms;
+	unsigned n_polls;
 	kube_plugin_fn *end;
 	void *ctx;
 };
@@ -688,11 +683,11 @@ static void kube_plugin_free(struct kube_plugin *plugin)
 		return;
 	kill_it(plugin);
 	credential_close_output(&plugin->out);
-	credential_close_output(&plugin->said);
+	credential_close_output(&plugin->errors);
 	loop_remove_timer(plugin->options->loop, plugin->timer);
 	loop_remove_timer(plugin->options->loop, plugin->note_timer);
 	kube_wipe_buf(&plugin->out.text);
-	kube_wipe_buf(&plugin->said.text);
+	kube_wipe_buf(&plugin->errors.text);
 	free(plugin);
 }
 
@@ -706,18 +701,18 @@ static int credential_fail(struct kube_plugin *plugin, const char *why, struct e
 
 	kill_it(plugin);
 	credential_close_output(&plugin->out);
-	credential_close_output(&plugin->said);
+	credential_close_output(&plugin->errors);
 	kube_plugin_error(plugin->options->access, why, &error);
 	kube_hint_version(plugin->options->access->context, "does it log in?", &error);
 	/* The last lines of what a plugin said become evidence. */
-	const char *text = plugin->said.text.data;
-	size_t len = plugin->said.text.len;
+	const char *text = plugin->errors.text.data;
+	size_t len = plugin->errors.text.len;
 	struct {
 		size_t at, len;
-	} lines[SAID_LINES_MAX];
+	} lines[ERROR_LINES_MAX];
 	size_t n = 0, end = len;
 
-	while (end > 0 && n < SAID_LINES_MAX) {
+	while (end > 0 && n < ERROR_LINES_MAX) {
 		size_t at = end;
 		while (at > 0 && text[at - 1] != '\n')
 			at--;
@@ -731,7 +726,7 @@ static int credential_fail(struct kube_plugin *plugin, const char *why, struct e
 		end = at > 0 ? at - 1 : 0;
 	}
 	while (n-- > 0)
-		credential_print_line(text + lines[n].at, lines[n].len, &error);
+		credential_add_evidence(text + lines[n].at, lines[n].len, &error);
 	return plugin->end(plugin->ctx, -ERR_AUTH, NULL, &error, err);
 }
 
@@ -762,7 +757,7 @@ static int credential_read_output(struct output *output)
 	}
 }
 
-static short credential_wants_output(void *ctx)
+static short credential_prepare_output(void *ctx)
 {
 	const struct output *output = ctx;
 
@@ -782,8 +777,8 @@ static int credential_end(struct kube_plugin *plugin, int status, struct err *er
 	AUTO_ERR struct err error = {0};
 
 	plugin->pid = 0;
-	if (plugin->said.fd >= 0)
-		credential_read_output(&plugin->said);
+	if (plugin->errors.fd >= 0)
+		credential_read_output(&plugin->errors);
 	if (plugin->out.fd >= 0 && credential_read_output(&plugin->out) < 0)
 		return fail_much(plugin, err);
 	if (status != 0) {
@@ -795,7 +790,7 @@ static int credential_end(struct kube_plugin *plugin, int status, struct err *er
 		return credential_fail(plugin, why, err);
 	}
 	credential_close_output(&plugin->out);
-	credential_close_output(&plugin->said);
+	credential_close_output(&plugin->errors);
 	const struct kube_access *access = plugin->options->access;
 	int r = kube_plugin_parse(
 		plugin->out.text.data, plugin->out.text.len, access, &made, &error);
@@ -808,11 +803,8 @@ static int credential_poll(void *ctx, struct err *err);
 
 static void credential_poll_later(struct kube_plugin *plugin)
 {
-	int64_t at_ms = clock_ms() + plugin->poll_ms;
+	int64_t at_ms = clock_ms() + backoff_ms(++plugin->n_polls, POLL_FIRST_MS, POLL_MAX_MS);
 
-	plugin->poll_ms *= 2;
-	if (plugin->poll_ms > POLL_MAX_MS)
-		plugin->poll_ms = POLL_MAX_MS;
 	if (at_ms > plugin->deadline_ms)
 		at_ms = plugin->deadline_ms;
 	plugin->timer = loop_add_timer(plugin->options->loop, at_ms, credential_poll, plugin);
@@ -828,7 +820,7 @@ static int credential_poll(void *ctx, struct err *err)
 	if (r == plugin->pid)
 		return credential_end(plugin,
 			(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)), err);
-	/* With SIGCHLD ignored nobody learns how it ended; it is no success. */
+	/* With SIGCHLD ignored it is not known how it ended; it is no success. */
 	if (r < 0 && errno != EINTR)
 		return credential_end(plugin, 127, err);
 	if (clock_ms() >= plugin->deadline_ms) {
@@ -857,7 +849,7 @@ static int credential_on_output(void *ctx, short revents, struct err *err)
 	if (output != &plugin->out)
 		return 0;
 	/* A plugin that has closed its output is about to exit. */
-	plugin->poll_ms = POLL_FIRST_MS;
+	plugin->n_polls = 0;
 	loop_remove_timer(plugin->options->loop, plugin->timer);
 	credential_poll_later(plugin);
 	return 0;
@@ -892,11 +884,11 @@ static int open_output(
 	*ret_fd = fds[1];
 	/* Never moved: wiped as a whole. */
 	buf_init(&output->text, max);
-	buf_capacity(&output->text, max);
+	buf_reserve(&output->text, max);
 	if (fcntl(output->fd, F_SETFL, O_NONBLOCK) < 0)
 		return err_set_errno(err, E_KUBE_PLUGIN, errno, "cannot prepare a pipe");
 	static const struct loop_fd_ops ops = {
-		.prepare = credential_wants_output, .dispatch = credential_on_output};
+		.prepare = credential_prepare_output, .dispatch = credential_on_output};
 	output->source = loop_add_fd(plugin->options->loop, output->fd, &ops, output);
 	return 0;
 }
@@ -920,7 +912,7 @@ static void make_words(const struct kube_plugin *plugin, struct strv *argv, stru
 static int credential_spawn(struct kube_plugin *plugin, struct err *err)
 {
 	AUTO_STRV struct strv argv = {0}, env = {0};
-	AUTO_FD int out = -1, said = -1;
+	AUTO_FD int out = -1, errors = -1;
 	int tty_fd = plugin->interactive ? plugin->options->plugin.tty_fd : -1;
 	struct proc_spec spec = {.stdin_fd = tty_fd, .stderr_fd = tty_fd};
 
@@ -931,12 +923,12 @@ static int credential_spawn(struct kube_plugin *plugin, struct err *err)
 	int r = open_output(plugin, &plugin->out, KUBE_PLUGIN_OUT_MAX, &out, err);
 	/* The stderr of an interactive plugin is the terminal. */
 	if (r == 0 && !plugin->interactive)
-		r = open_output(plugin, &plugin->said, SAID_KEPT, &said, err);
+		r = open_output(plugin, &plugin->errors, ERRORS_KEPT, &errors, err);
 	if (r < 0)
 		return r;
 	spec.stdout_fd = out;
 	if (!plugin->interactive)
-		spec.stderr_fd = said;
+		spec.stderr_fd = errors;
 	AUTO_ERR struct err error = {0};
 	if (proc_spawn(&spec, &plugin->pid, &error) == 0)
 		return 0;
@@ -977,8 +969,7 @@ static int kube_plugin_start(const struct kube_credential_options *options, kube
 		.exec = exec,
 		.interactive = exec->interactive != KUBE_EXEC_NEVER && options->plugin.tty_fd >= 0,
 		.out = {.plugin = plugin, .fd = -1},
-		.said = {.plugin = plugin, .fd = -1, .keep_last = true},
-		.poll_ms = POLL_FIRST_MS,
+		.errors = {.plugin = plugin, .fd = -1, .keep_last = true},
 		.end = end_fn,
 		.ctx = ctx};
 	plugin->deadline_ms = plugin->interactive ? INT64_MAX : clock_deadline(options->limit_ms);
@@ -1003,8 +994,8 @@ static int kube_plugin_start(const struct kube_credential_options *options, kube
 
 enum {
 	TOKEN_MAX = 64 << 10,
-	FAILED_BACKOFF_MS = 1000, /* a plugin that has failed is not run again before */
-	STALE_BACKOFF_MS = 10000, /* nor while there still is a login */
+	FAILED_WAIT_MS = 1000, /* a plugin that has failed is not run again before */
+	STALE_WAIT_MS = 10000, /* nor while there still is a login */
 };
 
 struct kube_login_wait {
@@ -1030,7 +1021,7 @@ struct kube_credential {
 	int64_t failed_ms;
 	bool is_refused;               /* by the user; not asked again */
 	struct kube_login_wait *waits; /* the oldest first */
-	struct loop_timer *timer;      /* to answer them */
+	struct loop_timer *timer;      /* to deliver to them */
 };
 
 void kube_login_done(struct kube_login *login)
@@ -1098,7 +1089,7 @@ static char *credential_read_token(const char *path, struct err *err)
 }
 
 /* If the file cannot be read, the token that was read before stays in use. */
-static void credential_visit_file(struct kube_credential *credential)
+static void credential_read_file(struct kube_credential *credential)
 {
 	const struct kube_access *access = credential->options.access;
 	AUTO_FREE char *bearer = NULL;
@@ -1118,7 +1109,7 @@ static void credential_visit_file(struct kube_credential *credential)
 }
 
 /*
- * Answers
+ * Delivery to those who wait
  */
 
 static bool credential_is_ready(const struct kube_credential *credential)
@@ -1127,7 +1118,7 @@ static bool credential_is_ready(const struct kube_credential *credential)
 }
 
 /* The credential may be gone then. */
-static int response_one(
+static int credential_deliver(
 	struct kube_credential *credential, const struct kube_login_wait *wait, struct err *err)
 {
 	AUTO_ERR struct err error = {0};
@@ -1143,10 +1134,10 @@ static int response_one(
 	return wait->fn(wait->ctx, NULL, &error, err);
 }
 
-static void response_soon(struct kube_credential *credential);
+static void credential_deliver_soon(struct kube_credential *credential);
 
 /* Complete one wait in each turn of the loop: its callback may free the credential. */
-static int response_due(void *ctx, struct err *err)
+static int credential_on_deliver(void *ctx, struct err *err)
 {
 	struct kube_credential *credential = ctx;
 	struct kube_login_wait *wait = credential->waits;
@@ -1155,17 +1146,17 @@ static int response_due(void *ctx, struct err *err)
 	if (!wait || !credential_is_ready(credential))
 		return 0;
 	credential->waits = wait->next;
-	response_soon(credential);
-	int r = response_one(credential, wait, err);
+	credential_deliver_soon(credential);
+	int r = credential_deliver(credential, wait, err);
 	free(wait);
 	return r;
 }
 
-static void response_soon(struct kube_credential *credential)
+static void credential_deliver_soon(struct kube_credential *credential)
 {
 	if (credential->waits && credential_is_ready(credential) && !credential->timer)
 		credential->timer = loop_add_timer(
-			credential->options.loop, clock_ms(), response_due, credential);
+			credential->options.loop, clock_ms(), credential_on_deliver, credential);
 }
 
 /*
@@ -1202,7 +1193,7 @@ static void take_made(struct kube_credential *credential, struct kube_made *made
 static void credential_has_failed(struct kube_credential *credential)
 {
 	credential->failed_ms = clock_ms();
-	credential->stale_ms = clock_wall_ms() + STALE_BACKOFF_MS;
+	credential->stale_ms = clock_wall_ms() + STALE_WAIT_MS;
 }
 
 static int credential_on_made(
@@ -1220,7 +1211,7 @@ static int credential_on_made(
 		credential_has_failed(credential);
 	}
 	kube_plugin_free(TAKE(credential->plugin));
-	response_soon(credential);
+	credential_deliver_soon(credential);
 	return 0;
 }
 
@@ -1230,7 +1221,7 @@ static void start_plugin(struct kube_credential *credential)
 
 	if (credential->is_refused)
 		return;
-	if (err_is_set(error) && clock_ms() < credential->failed_ms + FAILED_BACKOFF_MS)
+	if (err_is_set(error) && clock_ms() < credential->failed_ms + FAILED_WAIT_MS)
 		return;
 	err_clear(error);
 	int r = kube_plugin_allowed(&credential->options, error);
@@ -1260,7 +1251,7 @@ struct kube_credential *kube_credential_new(const struct kube_credential_options
 		credential->options.limit_ms = KUBE_PLUGIN_MS;
 	credential->login.generation = 1;
 	if (access->token_file) {
-		credential_visit_file(credential);
+		credential_read_file(credential);
 	} else if (access->token) {
 		set_bearer(credential, access->token);
 	} else if (access->username || access->password) {
@@ -1313,7 +1304,7 @@ struct kube_login_wait *kube_credential_want(
 
 	if (access->token_file &&
 		(!credential->has_login || clock_ms() >= credential->read_ms + KUBE_TOKEN_FILE_MS))
-		credential_visit_file(credential);
+		credential_read_file(credential);
 	if (credential->uses_plugin) {
 		if (credential->expires_ms && clock_wall_ms() >= credential->expires_ms)
 			credential->has_login = false;
@@ -1322,7 +1313,7 @@ struct kube_login_wait *kube_credential_want(
 				(credential->stale_ms && clock_wall_ms() >= credential->stale_ms)))
 			start_plugin(credential);
 	}
-	response_soon(credential);
+	credential_deliver_soon(credential);
 	return wait;
 }
 
@@ -1342,7 +1333,7 @@ bool kube_credential_refused(struct kube_credential *credential, unsigned genera
 	if (generation != credential->login.generation)
 		return true;
 	if (credential->options.access->token_file) {
-		credential_visit_file(credential);
+		credential_read_file(credential);
 		return generation != credential->login.generation;
 	}
 	if (!credential->uses_plugin)

@@ -44,7 +44,7 @@ struct kube_credential_options {
 	struct loop *loop;
 	const struct kube_access *access; /* lives as long as the credential */
 	struct kube_plugin_options plugin;
-	int64_t limit_ms; /* for a plugin that talks with nobody; 0: KUBE_PLUGIN_MS */
+	int64_t limit_ms; /* for a plugin without a terminal; 0: KUBE_PLUGIN_MS */
 	void (*note)(void *ctx, const char *text); /* or NULL */
 	void *note_ctx;
 };
@@ -58,7 +58,7 @@ struct kube_credential *kube_credential_new(const struct kube_credential_options
 /* Waits that are left are given up; a plugin that runs is killed. NULL is accepted. */
 void kube_credential_free(struct kube_credential *credential);
 
-/* login lives during the call; fault is set instead: E_KUBE_PLUGIN, E_KUBE_AUTH (the token file),
+/* login lives during the call; error is set instead: E_KUBE_PLUGIN, E_KUBE_AUTH (the token file),
  * and may be taken over. */
 typedef int kube_login_fn(
 	void *ctx, const struct kube_login *login, struct err *error, struct err *err);

@@ -68,7 +68,7 @@ void kube_hint_version(const char *context, const char *question, struct err *er
 }
 
 /*
- * Answers
+ * Responses
  */
 
 enum { CAUSES_SHOWN = 3, CAUSE_MAX = 300, WARNING_MAX = 300, SEGMENTS_MAX = 12 };
@@ -209,7 +209,7 @@ static void response_refuse(const struct kube_requested *requested, int status,
 }
 
 /*
- * Answers of something else
+ * Responses of something else
  */
 
 static bool response_is_html(const struct http_response *http)

@@ -35,7 +35,7 @@ struct kube_requested {
 };
 /* "jobs/x in namespace y", "pods in namespace y", "nodes". The caller frees. */
 char *kube_path_shown(const char *path);
-/* Reads the response: object, fault, reason, warnings, status. */
+/* Reads the response: object, error, reason, warnings, status. */
 void kube_response_read(const struct kube_requested *requested, struct http_response *http,
 	bool is_stream, struct kube_response *ret);
 void kube_response_done(struct kube_response *response);
@@ -44,7 +44,7 @@ void kube_response_done(struct kube_response *response);
 bool kube_response_is_transient(const struct kube_response *response);
 /* Milliseconds that the server asks to wait, -1 if it does not. */
 int64_t kube_response_retry_after(const struct kube_response *response);
-/* fault: what from, an error of lib/net, means here. */
+/* error: what from, an error of lib/net, means here. */
 void kube_unreachable(const struct kube_requested *requested, struct err *from, struct err *error);
 
 #endif

@@ -172,7 +172,7 @@ struct kube_watch {
 	unsigned expired;       /* resourceVersions, one after the other */
 	bool gets;              /* the one object by itself, as lists are denied */
 	int64_t polls_until_ms; /* no streams before */
-	struct err error;       /* why it is over, to be told */
+	struct err error;       /* why it is over, to be reported */
 	bool in_trouble;
 	int64_t trouble_ms;
 	unsigned depth; /* in how many calls of events we are */
@@ -263,7 +263,7 @@ static void watch_forget(struct kube_watch *watch, struct known *known)
 }
 
 /*
- * Telling
+ * Reporting
  */
 
 static void really_free(struct kube_watch *watch)
@@ -399,8 +399,8 @@ static bool watch_is_final(const struct kube_watch *watch, enum err_id id)
 	       clock_ms() >= watch->trouble_ms + REFUSED_MS;
 }
 
-/* The cluster could not be asked. What was missed is found by a list, whose answer also says that
- * it is there again. */
+/* The cluster could not be reached. What was missed is found by a list, whose response also says
+ * that it is there again. */
 static void watch_on_error(struct kube_watch *watch, struct err *error)
 {
 	if (watch_is_final(watch, error->id)) {
@@ -435,7 +435,7 @@ static void poll_later(struct kube_watch *watch)
 static void watch_start_list(struct kube_watch *watch);
 
 /* Report removed objects before new ones are put, which may have the same name. */
-static void notify_gone(struct kube_watch *watch)
+static void watch_notify_gone(struct kube_watch *watch)
 {
 	size_t at = 0;
 	const char *key;
@@ -478,7 +478,7 @@ static void watch_take_list(struct kube_watch *watch, const struct json *list)
 			known->is_listed = true;
 	}
 	if (!watch->is_freed)
-		notify_gone(watch);
+		watch_notify_gone(watch);
 	for (const struct json *item = json_first(items); item && !watch->is_freed;
 		item = json_next(item)) {
 		if (!json_get_str(json_get(item, "metadata"), "name"))
@@ -650,9 +650,9 @@ static int watch_on_data(void *ctx, const void *data, size_t len, struct err *er
 	return 0;
 }
 
-/* Whether the end of a stream that was good is to be told. A silent one is; a cut one is only when
- * the next one does not come. */
-static bool is_worth_telling(
+/* Whether the end of a stream that was good is to be reported. A silent one is; a cut one is only
+ * when the next one does not come. */
+static bool watch_is_worth_reporting(
 	const struct kube_watch *watch, const struct kube_response *response, bool was_long)
 {
 	if (!err_is_set(&response->error))
@@ -678,7 +678,7 @@ static int on_stream_end(void *ctx, struct kube_response *response, struct err *
 	} else if (response->error.id == E_KUBE_DENIED) {
 		watch->polls_until_ms = clock_ms() + POLL_FOR_MS;
 		poll_later(watch);
-	} else if (is_worth_telling(watch, response, was_long)) {
+	} else if (watch_is_worth_reporting(watch, response, was_long)) {
 		watch_on_error(watch, &response->error);
 	} else if (was_long && !err_is_set(&response->error)) {
 		watch->failures = 0;

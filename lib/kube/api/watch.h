@@ -28,7 +28,7 @@ struct kube_watch_events {
 	void (*gone)(void *ctx, const struct json *object);
 	/* All of a list has been put: what is known is complete as of now. */
 	void (*synced)(void *ctx);
-	/* The cluster cannot be asked (fault) since the clock_ms of since_ms, or can again (fault
+	/* The cluster cannot be reached (error) since the clock_ms of since_ms, or can again (error
 	 * NULL). May be NULL. */
 	void (*trouble)(void *ctx, const struct err *error, int64_t since_ms);
 	/* The watch has ended: denied, not found, invalid, more than max_objects, and at the first

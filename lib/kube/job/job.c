@@ -1116,7 +1116,7 @@ static void set_job(struct job *job)
 	job_choose_collector(job, !job->keeps_results);
 }
 
-static void print_results(const struct job *job)
+static void job_note_results(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 	char time[32];
@@ -1144,7 +1144,7 @@ static void print_results(const struct job *job)
 			"storage they end with its pod");
 }
 
-static void print_limits(const struct job *job)
+static void job_note_limits(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 
@@ -1193,8 +1193,8 @@ int kube_job_make(const struct kube_run *run, struct kube_objects *ret, struct e
 		return r;
 	objects.job = job.is_jobset ? make_jobset(&job, pod) : job_make_job(&job, pod);
 	objects.is_jobset = job.is_jobset;
-	print_results(&job);
-	print_limits(&job);
+	job_note_results(&job);
+	job_note_limits(&job);
 	r = make_before(&job, &objects, err);
 	if (r < 0)
 		return r;

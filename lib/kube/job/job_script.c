@@ -581,7 +581,7 @@ static const char stay_end[] = "if [ \"$t\" ]; then\n"
 
 /* The results of the previous attempt were read with one of these, too. Files already in the
  * results are this Job's: a retry on the same storage. */
-static const char relay_lines[] =
+static const char restore_lines[] =
 	"if command -v tar >/dev/null; then\n"
 	"\t(cd " KUBE_OUTPUT_DIR " && tar -xpf " KUBE_CARRIED
 	" --strip-components=1 \"rank-${JOB_COMPLETION_INDEX:-0}\")\n"
@@ -829,7 +829,7 @@ static char *make_script(const struct job *job)
 	if (job->collects)
 		buf_adds(&script, collect_begin);
 	if (job->carries_over)
-		buf_adds(&script, relay_lines);
+		buf_adds(&script, restore_lines);
 	if (run->setup)
 		buf_adds(&script, setup_lines);
 	if (job->collects)

@@ -182,7 +182,7 @@ static bool next_verb(const char **at, char ret[static WORD_MAX])
 }
 
 /*
- * Asking
+ * Requests
  */
 
 static void query_need(const struct need *need, const char *kube_namespace,
@@ -510,7 +510,7 @@ void kube_preflight_surroundings(const struct kube_questions *questions,
 }
 
 /*
- * Answers
+ * Responses
  */
 
 struct evaluation {
@@ -752,7 +752,7 @@ static void evaluate_fit(struct evaluation *evaluation, const struct kube_items 
 		.nodes = *nodes};
 	struct kube_case c = {.facts = &facts};
 	kube_why_schedule(&c, NULL, &why);
-	free(c.capacity);
+	free(c.fit);
 	if (!why.never_fits || !why.sentence)
 		return;
 	err = problem(evaluation);

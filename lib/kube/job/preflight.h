@@ -43,7 +43,7 @@ struct kube_reply {
 };
 
 /* Handle the reply to one of the questions: if it asked for all of our rights, add a question for
- * each right that it does not grant (rights.h), as not every authorizer can list all. */
+ * each right that it does not grant, as not every authorizer can list all. */
 void kube_preflight_query_rights(const struct kube_run *run, const struct kube_question *answered,
 	const struct kube_reply *reply, struct kube_questions *ret);
 

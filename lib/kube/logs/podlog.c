@@ -18,8 +18,8 @@ enum {
 	GRACE_MS = 1000, /* for what a probe has seen to come by the stream too */
 	GRACE_FAST_MS = 250,
 	PEEK_MS = 500,
-	WATCH_FIRST_MS = 2000, /* of silence, then it is asked for the last line */
-	/* A stream that falls silent while much was coming is asked about at once: a kubelet that
+	WATCH_FIRST_MS = 2000, /* of silence, then the last line is requested */
+	/* A stream that falls silent while much was coming is checked at once: a kubelet that
 	 * has lost its file rotates the next one in 3 seconds or more. */
 	WATCH_FAST_MS = 500,
 	FAST_BYTES = 16 << 10, /* in a tick */
@@ -36,7 +36,7 @@ enum {
 	AGAIN_MIN_MS = 1000, /* when a stream has ended in order */
 	AGAIN_MAX_MS = 4000,
 	WAIT_STEPS = 4,        /* pauses stay below a second while a container begins */
-	NOTIFY_AFTER = 3,      /* failures */
+	REPORT_AFTER = 3,      /* failures */
 	FINISH_MS = 60 * 1000, /* for a kubelet that is away to come back */
 	REMOVED_MS = 10000,    /* for one that has not found the container */
 	STATIC_MS = 8000,      /* the same for what is not followed */
@@ -65,7 +65,7 @@ struct podlog {
 	struct podlog_lines *lines;
 	struct kube_call *stream;
 	bool follows;            /* the stream does */
-	bool mute;               /* it only tells where to begin */
+	bool mute;               /* it only shows where to begin */
 	bool is_cut;             /* it is to be dropped from the loop */
 	bool got_new;            /* bytes were delivered by it */
 	bool in_line;            /* the last of them was no LF */
@@ -74,26 +74,26 @@ struct podlog {
 	unsigned empty_try;      /* of it, that found the log empty; 0: none */
 	int64_t begun_ms;        /* the first of all streams */
 	int64_t ended_ms;        /* the container, as far as is known; 0: it runs */
-	int64_t empty_ms;        /* when a log was asked for that was empty; 0: none was */
+	int64_t empty_ms;        /* when a log was requested that was empty; 0: none was */
 	int64_t woke_ms;         /* after that sleep all was begun anew */
 	struct loop_timer *next; /* begin a stream, or end */
 	struct loop_timer *tick;
 	unsigned failures;
-	int64_t refused_ms;     /* since when the login is; 0: it is not */
-	bool has_read;          /* a stream or probe, ever */
-	struct kube_call *poll; /* at the pod, which may be gone */
-	struct err poll_error;  /* of the stream before that */
-	struct err error;       /* what it ends with */
-	bool notified;          /* of them */
-	unsigned n_ends;        /* of streams, in order and without anything new */
+	int64_t refused_ms;         /* since when the login is; 0: it is not */
+	bool has_read;              /* a stream or probe, ever */
+	struct kube_call *pod_call; /* reads the pod, which may be gone */
+	struct err stream_error;    /* of the stream before that */
+	struct err error;           /* what it ends with */
+	bool is_reported;           /* of them */
+	unsigned n_ends;            /* of streams, in order and without anything new */
 	char *last_remark;
 
 	struct probe head, tail;
-	bool has_peeked, is_peek; /* during this stream; the present look at the tail */
-	int64_t watch_ms;         /* silence until the next look at the last line */
+	bool has_peeked, is_peek; /* during this stream; the present probe of the tail */
+	int64_t watch_ms;         /* silence until the next probe of the last line */
 	int64_t behind_ms;        /* since the stream is known to be behind; 0: it is not */
 	int64_t head_ms;
-	uint64_t unheaded; /* bytes since the head was asked for */
+	uint64_t unheaded; /* bytes since the head was requested */
 	size_t n_heard;    /* bytes since the last tick */
 	bool is_fast;
 
@@ -104,7 +104,7 @@ struct podlog {
 };
 
 static void podlog_plan_next(struct podlog *podlog, int64_t wait_ms);
-static void podlog_visit_tail(struct podlog *podlog);
+static void podlog_probe_tail(struct podlog *podlog);
 
 /*
  * Notices
@@ -201,7 +201,7 @@ static int podlog_on_lines(
 static void podlog_stop_all(struct podlog *podlog)
 {
 	kube_cancel(TAKE(podlog->stream));
-	kube_cancel(TAKE(podlog->poll));
+	kube_cancel(TAKE(podlog->pod_call));
 	kube_cancel(TAKE(podlog->head.call));
 	kube_cancel(TAKE(podlog->tail.call));
 	loop_remove_timer(podlog->loop, TAKE(podlog->next));
@@ -284,7 +284,7 @@ static int podlog_on_probe_done(void *ctx, struct kube_response *response, struc
 	probe->call = NULL;
 	if (!err_is_set(&response->error)) {
 		probe->done(podlog, &probe->text);
-	} else if (podlog->finishing && !podlog->stream && !podlog->poll) {
+	} else if (podlog->finishing && !podlog->stream && !podlog->pod_call) {
 		/* The last line could not be had. */
 		if (clock_ms() <= podlog->finish_ms) {
 			podlog_plan_next(podlog, GRACE_MS);
@@ -404,15 +404,15 @@ static int podlog_failed_for_now(struct podlog *podlog, struct err *error, struc
 		is_too_late =
 			now_ms > podlog->finish_ms - (is_removed ? FINISH_MS - REMOVED_MS : 0);
 	else
-		is_too_late = !podlog->follow && podlog->failures >= NOTIFY_AFTER &&
+		is_too_late = !podlog->follow && podlog->failures >= REPORT_AFTER &&
 			      now_ms >= podlog->begun_ms + STATIC_MS;
 	if (is_too_late)
 		return podlog_end_now(podlog, error, err);
-	if (++podlog->failures >= NOTIFY_AFTER && !podlog->notified) {
+	if (++podlog->failures >= REPORT_AFTER && !podlog->is_reported) {
 		AUTO_FREE char *text = mem_printf(
 			"%s: its log cannot be read for now: %s", podlog->label, error->message);
 		podlog_notify(podlog, text);
-		podlog->notified = true;
+		podlog->is_reported = true;
 	}
 	podlog_plan_next(podlog, backoff_ms(podlog->failures, BACKOFF_FIRST_MS, BACKOFF_MAX_MS));
 	return 0;
@@ -443,17 +443,17 @@ static int podlog_refused(struct podlog *podlog, struct err *error, struct err *
 	return 0;
 }
 
-static int podlog_on_polled(void *ctx, struct kube_response *response, struct err *err)
+static int podlog_on_pod(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct podlog *podlog = ctx;
 	AUTO_ERR struct err error = {0};
 	const char *uid = json_get_str(json_get(response->object, "metadata"), "uid");
 	bool is_gone;
 
-	podlog->poll = NULL;
-	err_move(&error, &podlog->poll_error);
-	/* Another one may have its name. Without the right to look, that is left to those who watch
-	 * the pods. */
+	podlog->pod_call = NULL;
+	err_move(&error, &podlog->stream_error);
+	/* Another one may have its name. Without the right to read it, that is left to those who
+	 * watch the pods. */
 	if (err_is_set(&response->error))
 		is_gone = response->error.id == E_KUBE_NOT_FOUND &&
 			  str_eq(response->reason, "NotFound");
@@ -472,16 +472,17 @@ static int podlog_stream_failed(struct podlog *podlog, struct err *error, struct
 		return podlog_end_now(podlog, error, err);
 	if (error->id != E_KUBE_NOT_FOUND)
 		return podlog_failed_for_now(podlog, error, err);
-	if (podlog->poll)
+	if (podlog->pod_call)
 		return 0;
 	/* A kubelet that starts does not know its pods yet: does the API server? */
-	err_clear(&podlog->poll_error);
-	err_move(&podlog->poll_error, error);
-	podlog->poll = kube_start(podlog->client, &(struct kube_request){.method = "GET",
-							  .path = podlog->pod_path,
-							  .deadline_ms = clock_deadline(PROBE_MS),
-							  .done = podlog_on_polled,
-							  .ctx = podlog});
+	err_clear(&podlog->stream_error);
+	err_move(&podlog->stream_error, error);
+	podlog->pod_call =
+		kube_start(podlog->client, &(struct kube_request){.method = "GET",
+						   .path = podlog->pod_path,
+						   .deadline_ms = clock_deadline(PROBE_MS),
+						   .done = podlog_on_pod,
+						   .ctx = podlog});
 	return 0;
 }
 
@@ -490,7 +491,7 @@ static void podlog_static_done(struct podlog *podlog)
 {
 	podlog->drained = true;
 	if (podlog->finishing) {
-		podlog_visit_tail(podlog);
+		podlog_probe_tail(podlog);
 	} else if (podlog->mute || podlog->follow) {
 		podlog->mute = false;
 		podlog_plan_next(podlog, 0);
@@ -517,7 +518,7 @@ static int podlog_on_stream_done(void *ctx, struct kube_response *response, stru
 		return r;
 	if (podlog->got_new) {
 		podlog->failures = podlog->n_ends = 0;
-		podlog->notified = false;
+		podlog->is_reported = false;
 	}
 	podlog->has_read = podlog->has_read || !failed;
 	if (failed)
@@ -527,7 +528,7 @@ static int podlog_on_stream_done(void *ctx, struct kube_response *response, stru
 	} else if (!podlog->follows) {
 		podlog_static_done(podlog);
 	} else if (podlog->finishing) {
-		podlog_visit_tail(podlog);
+		podlog_probe_tail(podlog);
 	} else {
 		/* The program has most likely ended, and the watch of the pod reports it soon. An
 		 * earlier request could get the log of the container which follows it: no server
@@ -611,7 +612,7 @@ static void podlog_on_head(struct podlog *podlog, const struct buf *text)
 }
 
 /* The container has ended, and this is its last line: was it delivered? An empty file was rotated
- * just before the end: only a look for the point tells what became of the rest. */
+ * just before the end: only a search for the point tells what became of the rest. */
 static void podlog_on_last_line(struct podlog *podlog, const struct buf *text)
 {
 	bool has_point = podlog_lines_point(podlog->lines)->time_ns > 0;
@@ -651,7 +652,7 @@ static void podlog_on_tail(struct podlog *podlog, const struct buf *text)
 		podlog_cut(podlog);
 }
 
-static void podlog_visit_tail(struct podlog *podlog)
+static void podlog_probe_tail(struct podlog *podlog)
 {
 	podlog->is_peek = podlog->is_peek && podlog->tail.call;
 	podlog_start_probe(podlog, &podlog->tail, "tailLines", "1", podlog_on_tail);
@@ -669,9 +670,9 @@ static void podlog_check_head(struct podlog *podlog, int64_t now_ms)
 	podlog_start_probe(podlog, &podlog->head, "limitBytes", limit, podlog_on_head);
 }
 
-/* Before the first line only a look tells that there was none: a soon one, or a program that then
- * writes much at once seems to lack its beginning. */
-static void podlog_poll_for_first(struct podlog *podlog, int64_t now_ms)
+/* Before the first line only a probe tells that there was none: an early one, or a program that
+ * then writes much at once seems to lack its beginning. */
+static void podlog_probe_first(struct podlog *podlog, int64_t now_ms)
 {
 	if (podlog->has_peeked || podlog->ended_ms || podlog->tail.call ||
 		now_ms < podlog->stream_ms + PEEK_MS || !podlog_lines_lacks_first(podlog->lines))
@@ -681,7 +682,7 @@ static void podlog_poll_for_first(struct podlog *podlog, int64_t now_ms)
 }
 
 /* Silence: the program's, or a stream that is dead or stuck? */
-static void podlog_visit_stream(struct podlog *podlog, int64_t now_ms)
+static void podlog_check_stream(struct podlog *podlog, int64_t now_ms)
 {
 	int64_t first_ms = podlog->is_fast ? WATCH_FAST_MS : WATCH_FIRST_MS;
 	int64_t grace_ms = podlog->is_fast ? GRACE_FAST_MS : GRACE_MS;
@@ -704,10 +705,10 @@ static void podlog_visit_stream(struct podlog *podlog, int64_t now_ms)
 			   : podlog->watch_ms < WATCH_MAX_MS / 2 ? podlog->watch_ms * 2
 								 : WATCH_MAX_MS;
 	podlog->heard_ms = now_ms;
-	podlog_visit_tail(podlog);
+	podlog_probe_tail(podlog);
 }
 
-/* The connections are mostly dead by then, which silence would tell late only. */
+/* The connections are mostly dead by then, which silence would show late only. */
 static bool podlog_leave_sleep(struct podlog *podlog)
 {
 	if (podlog->woke_ms == loop_woke_ms(podlog->loop))
@@ -749,8 +750,8 @@ static int podlog_on_tick(void *ctx, struct err *err)
 		podlog->is_fast = podlog->n_heard >= FAST_BYTES;
 	podlog->n_heard = 0;
 	podlog_check_head(podlog, now_ms);
-	podlog_poll_for_first(podlog, now_ms);
-	podlog_visit_stream(podlog, now_ms);
+	podlog_probe_first(podlog, now_ms);
+	podlog_check_stream(podlog, now_ms);
 	return 0;
 }
 
@@ -806,7 +807,7 @@ void podlog_free(struct podlog *podlog)
 	podlog_lines_free(podlog->lines);
 	buf_done(&podlog->head.text);
 	buf_done(&podlog->tail.text);
-	err_done(&podlog->poll_error);
+	err_done(&podlog->stream_error);
 	err_done(&podlog->error);
 	free(podlog->pod_path);
 	free(podlog->path);
@@ -831,8 +832,8 @@ void podlog_finish(struct podlog *podlog, bool previous)
 	} else if (!podlog->stream) {
 		podlog_plan_next(podlog, 0);
 	} else if (!podlog->is_cut) {
-		/* A kubelet looks once a second whether a log that it sends goes on. */
-		podlog_visit_tail(podlog);
+		/* A kubelet checks once a second whether a log that it sends goes on. */
+		podlog_probe_tail(podlog);
 	}
 }
 

@@ -23,7 +23,7 @@ struct podlog_events {
 	void (*notice)(void *ctx, const char *text);
 	/* Report output that is missing from here. NULL: notice is called. */
 	void (*gap)(void *ctx, const char *text);
-	/* All is delivered that can be had, and no event follows; fault is not set then, or it is
+	/* All is delivered that can be had, and no event follows; error is not set then, or it is
 	 * E_KUBE_DENIED, E_KUBE_AUTH, E_KUBE_INVALID (the container is gone), E_KUBE_NOT_FOUND (the
 	 * pod is, as the API server says of the pod itself), or what has kept its end from being
 	 * read for a minute. podlog_free may be called from it. < 0 ends loop_run. */

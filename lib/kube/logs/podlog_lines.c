@@ -14,7 +14,7 @@ enum { SECOND_NS = 1000000000, MS_NS = 1000000, FALLS_MAX = 8 };
 /* Of the program's bytes: files are rotated at 1 MiB or more, times included. */
 enum { FILE_BYTES = 512 << 10 };
 
-/* How far back a stream is asked for before its point, at least: as far as the clock of a node may
+/* How far back a stream is requested before its point, at least: as far as the clock of a node may
  * be set back without lines being hidden. */
 static const int64_t MARGIN_NS = 10 * (int64_t)SECOND_NS;
 static const int64_t FALL_NS = SECOND_NS / 20;
@@ -610,7 +610,8 @@ static void lines_since_text(int64_t ns, char out[static PODLOG_SINCE_SIZE])
 	strftime(out, PODLOG_SINCE_SIZE, "%Y-%m-%dT%H:%M:%SZ", &tm);
 }
 
-/* From when on to ask: some of what is known costs little, and hides little. 0: from the start. */
+/* From when on to request: some of what is known costs little, and hides little. 0: from the start.
+ * */
 static int64_t lines_since_ns(const struct podlog_lines *lines)
 {
 	int64_t ns = lines->point.time_ns - MARGIN_NS;
@@ -719,8 +720,8 @@ static int lines_add_bytes(
 	struct podlog_lines *lines, const char *data, size_t len, struct err *err)
 {
 	while (len > 0) {
-		size_t capacity = PODLOG_BATCH - lines->out_len;
-		size_t n = capacity < len ? capacity : len;
+		size_t space = PODLOG_BATCH - lines->out_len;
+		size_t n = space < len ? space : len;
 		memcpy(lines->out + lines->out_len, data, n);
 		lines->out_len += n;
 		data += n;
@@ -785,11 +786,11 @@ static void lines_end_remark(struct podlog_lines *lines)
 static void lines_skip_untimed(struct podlog_lines *lines, const char *data, size_t len)
 {
 	bool ends = data[len - 1] == '\n';
-	size_t capacity = sizeof(lines->remark) - lines->n_remark;
+	size_t space = sizeof(lines->remark) - lines->n_remark;
 	size_t n = len - ends;
 
 	if (lines->place == PODLOG_IN_REMARK) {
-		n = n < capacity ? n : capacity;
+		n = n < space ? n : space;
 		memcpy(lines->remark + lines->n_remark, data, n);
 		lines->n_remark += n;
 	}
@@ -876,8 +877,8 @@ static int lines_take_pending(
 	struct podlog_lines *lines, const char *data, size_t len, size_t *ret_used, struct err *err)
 {
 	size_t old = lines->n_pending, used;
-	size_t capacity = sizeof(lines->pending) - old;
-	size_t n = len < capacity ? len : capacity;
+	size_t space = sizeof(lines->pending) - old;
+	size_t n = len < space ? len : space;
 	int r;
 
 	memcpy(lines->pending + old, data, n);

@@ -97,7 +97,7 @@ struct podlog_seek {
 
 /* Knowledge of the time before the first line. */
 struct podlog_begin {
-	int64_t started_ns; /* the container; 0: nothing is to be told, or it was */
+	int64_t started_ns; /* the container; 0: nothing is to be reported, or it was */
 	int64_t unread_ns;  /* how long nothing could be read before the first line */
 	bool was_empty;     /* and before that there was nothing */
 	int64_t first_ns;   /* 0: no line yet */
@@ -116,12 +116,12 @@ struct podlog_lines {
 	struct podlog_mark marks[PODLOG_MARKS]; /* oldest first */
 	size_t n_marks;
 	bool is_short;    /* until all marks are set: all was delivered by this */
-	uint64_t overlap; /* bytes of the log that are asked for again, about */
+	uint64_t overlap; /* bytes of the log that are requested again, about */
 	struct podlog_begin begin;
 
 	/* Of the next stream */
 	bool all;     /* what is served is new, all of it */
-	bool doubts;  /* a time may have hidden something: look without one */
+	bool doubts;  /* a time may have hidden something: read without one */
 	bool scanned; /* and that was done just now */
 
 	/* Of the present one */
@@ -180,7 +180,7 @@ void podlog_lines_unread(struct podlog_lines *lines, int64_t unread_ms, bool was
  * will be the program's first. */
 bool podlog_lines_lacks_first(const struct podlog_lines *lines);
 
-/* How the next stream is to be asked for. */
+/* How the next stream is to be requested. */
 struct podlog_plan {
 	char since[PODLOG_SINCE_SIZE]; /* sinceTime, or "": from the start of the file */
 	bool follow; /* false: not before a read without follow has looked for the point */
@@ -199,9 +199,9 @@ int podlog_lines_flush(struct podlog_lines *lines, struct err *err);
 /* The stream has ended. is_whole: it did not follow, and ended properly in terms of HTTP: all was
  * served. 0; PODLOG_AGAIN: plan another, there is more; negative: of data. */
 int podlog_lines_end(struct podlog_lines *lines, bool is_whole, struct err *err);
-/* Nothing comes any more: tell what is known to be missing and was not told yet. */
+/* Nothing comes any more: report what is known to be missing and was not reported yet. */
 void podlog_lines_finish(struct podlog_lines *lines);
-/* The next plan is to look at the whole file, without follow first. */
+/* The next plan is to read the whole file, without follow first. */
 void podlog_lines_doubt(struct podlog_lines *lines);
 
 /* The response to a small request for the first line of the present file (limitBytes) or its last

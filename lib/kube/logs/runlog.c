@@ -263,7 +263,7 @@ static int runlog_on_end(void *ctx, struct err *error, struct err *err)
 	return 0;
 }
 
-static void runlog_print_other(struct rank *rank, const struct instance *instance)
+static void runlog_notify_other(struct rank *rank, const struct instance *instance)
 {
 	AUTO_FREE char *text = NULL;
 
@@ -296,7 +296,7 @@ static void runlog_read_instance(struct rank *rank, const struct instance *insta
 		.token = token,
 		.events = {runlog_on_data, runlog_on_notice, runlog_on_gap, runlog_on_end, rank}};
 
-	runlog_print_other(rank, instance);
+	runlog_notify_other(rank, instance);
 	rank->has_begun = true;
 	rank->podlog = podlog_start(runlog->client, runlog->loop, &request);
 	if (instance->ended)
@@ -504,7 +504,7 @@ static void runlog_on_pod_gone(void *ctx, const struct json *pod)
 }
 
 /* Pods of a JobSet are removed when all begin again, and their logs with them. */
-static void runlog_print_begun_again(struct kube_runlog *runlog)
+static void runlog_notify_begun_again(struct kube_runlog *runlog)
 {
 	AUTO_FREE char *text = NULL;
 
@@ -521,7 +521,7 @@ static void runlog_on_synced(void *ctx)
 	struct kube_runlog *runlog = ctx;
 
 	if (!runlog->synced)
-		runlog_print_begun_again(runlog);
+		runlog_notify_begun_again(runlog);
 	runlog->synced = true;
 	runlog_turn_at(runlog, TURN_MS);
 }
@@ -632,7 +632,7 @@ static bool runlog_is_decided(const struct kube_runlog *runlog)
 	return kube_job_outlook(runlog->job, &pods) != KUBE_OUTLOOK_OPEN;
 }
 
-/* Nothing is being read. Pods and Jobs are told of separately: the end of the Job may be known
+/* Nothing is being read. Pods and Jobs are reported separately: the end of the Job may be known
  * before its last pod's. */
 static int runlog_turn_idle(struct kube_runlog *runlog, struct err *err)
 {

@@ -31,7 +31,7 @@ struct kube_runlog_events {
 	/* Remarks that belong to the log for ever: output is missing from here, another pod goes
 	 * on. One sentence that names the rank. NULL: notice is called. */
 	void (*gap)(void *ctx, int rank, const char *text);
-	/* All is delivered; no event follows. fault is not set then, or what made it impossible
+	/* All is delivered; no event follows. error is not set then, or what made it impossible
 	 * (E_KUBE_DENIED, …). < 0 ends loop_run. kube_runlog_free may be called from it. */
 	int (*end)(void *ctx, struct err *error, struct err *err);
 	void *ctx;

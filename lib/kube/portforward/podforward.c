@@ -106,8 +106,9 @@ struct podforward_tunnel {
 	unsigned requests; /* numbers of its connections */
 	int64_t opened_ms;
 	int64_t idle_ms; /* without a connection since then */
-	/* Time of the last poll of the pod, and the interval before the next one. */
-	int64_t polled_ms, poll_ms;
+	/* Of the pod, in a row; the wait before the next one doubles. */
+	unsigned n_polls;
+	int64_t polled_ms;
 };
 
 /* Purpose of the timer. */
@@ -168,7 +169,7 @@ static void forward_wake(struct podforward *forward)
 }
 
 ERR_PRINTF(2, 3)
-static void forward_notify(struct podforward *forward, const char *fmt, ...)
+static void podforward_notify(struct podforward *forward, const char *fmt, ...)
 {
 	int64_t now_ms = clock_ms();
 	va_list args;
@@ -400,7 +401,7 @@ static void conn_fail(struct podforward_conn *conn, const struct err *error)
 	if (conn->is_over)
 		return;
 	conn_end_failed(conn, error);
-	forward_notify(conn->forward, "a connection to port %u ended: %s", conn->port,
+	podforward_notify(conn->forward, "a connection to port %u ended: %s", conn->port,
 		conn->end.error.message);
 }
 
@@ -1060,7 +1061,7 @@ static void tunnel_on_dialled(
 	tunnel->idle_ms = tunnel->opened_ms = clock_ms();
 	err_clear(&forward->error);
 	if (forward->was_lost)
-		forward_notify(forward, "connected again, to pod %s", tunnel->pod);
+		podforward_notify(forward, "connected again, to pod %s", tunnel->pod);
 	forward->was_lost = false;
 	forward->is_wanted = true;
 	forward_wake(forward);
@@ -1216,7 +1217,7 @@ static void forward_notify_lost(struct podforward *forward, const struct podforw
 		return;
 	if (!forward_has_tunnel(forward))
 		forward->was_lost = true;
-	forward_notify(forward, "the connection to pod %s was lost (%s); connecting again",
+	podforward_notify(forward, "the connection to pod %s was lost (%s); connecting again",
 		tunnel->pod, tunnel->error.message ? tunnel->error.message : "no reason given");
 }
 
@@ -1342,10 +1343,11 @@ static bool tunnel_poll_is_due(struct podforward_tunnel *tunnel, int64_t now_ms)
 	for (size_t i = 0; i < tunnel->conns.n && !has_stuck; i++)
 		has_stuck = conn_is_stuck(tunnel->conns.v[i], now_ms);
 	if (tunnel->is_dead || tunnel->gone_ms || !has_stuck) {
-		tunnel->polled_ms = tunnel->poll_ms = 0;
+		tunnel->polled_ms = tunnel->n_polls = 0;
 		return false;
 	}
-	return now_ms >= tunnel->polled_ms + tunnel->poll_ms;
+	return now_ms >= tunnel->polled_ms + backoff_ms(tunnel->n_polls,
+						     tunnel->forward->options.poll_ms, POLL_MAX_MS);
 }
 
 /* Leave connections that still receive data for the next check. A reader that stands still does not
@@ -1375,12 +1377,11 @@ static int forward_on_poll(void *ctx, struct err *err)
 	forward_watch_pods(forward, options->poll_ms);
 	for (size_t i = 0; i < forward->tunnels.n && !forward->is_polling; i++) {
 		struct podforward_tunnel *tunnel = forward->tunnels.v[i];
-		int64_t backoff_ms = tunnel->poll_ms ? 2 * tunnel->poll_ms : options->poll_ms;
 
 		if (!tunnel_poll_is_due(tunnel, now_ms))
 			continue;
 		tunnel->polled_ms = now_ms;
-		tunnel->poll_ms = backoff_ms < POLL_MAX_MS ? backoff_ms : POLL_MAX_MS;
+		tunnel->n_polls++;
 		forward->is_polling = true;
 		options->poll(options->ctx, forward, tunnel->pod);
 	}

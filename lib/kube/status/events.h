@@ -20,7 +20,7 @@ enum { KUBE_EVENTS_MAX = 1000, KUBE_EVENT_TEXT_MAX = 600 };
 struct kube_items {
 	const struct json *const *v;
 	size_t n;
-	bool known; /* it was asked and answered; false: not allowed, not asked */
+	bool known; /* it was requested and came; false: not allowed, not requested */
 };
 
 /* Strings are owned, never NULL; message is one printable line of at most KUBE_EVENT_TEXT_MAX

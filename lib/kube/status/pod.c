@@ -36,7 +36,7 @@ int64_t kube_pod_lingers(const struct json *pod)
 	return kube_time_at(ended, "finishedAt") + kube_number(linger, 0) * 1000;
 }
 
-/* The phase, as told by the program if only results wait. */
+/* The phase; that of the program if only results wait. */
 static const char *pod_phase(const struct json *pod)
 {
 	const struct json *program = kube_pod_program(pod);
@@ -198,7 +198,7 @@ static bool outlook_is_last(const struct json *job, const struct json *pod)
 	const struct json *spec = json_get(job, "spec");
 	const char *action = outlook_action_on(job, pod);
 
-	/* A taint may be what it is removed for: that is told by a condition, which comes late. */
+	/* A taint may be what it is removed for: that is shown by a condition, which comes late. */
 	if (kube_deleted_ms(pod))
 		return false;
 	if (str_eq(action, "FailJob") || str_eq(action, "FailIndex"))
@@ -362,7 +362,7 @@ static bool pod_end_by_reason(const struct kube_case *c, struct kube_pod *pod, c
 		return false;
 	pod->phase = KUBE_FAILED;
 	pod->exit = row->exit;
-	kube_why_print(row, &about, &pod->why);
+	kube_why_fill(row, &about, &pod->why);
 	return true;
 }
 
@@ -449,7 +449,7 @@ static void pod_out_of_memory(struct kube_pod *pod)
 
 /* Kubelets say so of a container when the kernel killed any of its processes: the program may have
  * lived on, and its own end counts. end: what is said of that. */
-static void pod_print_killed_process(struct kube_pod *pod, enum err_id id, const char *end)
+static void pod_set_killed_process(struct kube_pod *pod, enum err_id id, const char *end)
 {
 	int64_t bytes = pod_memory(pod->json);
 	char limit[24];
@@ -573,7 +573,7 @@ static void pod_end_by_container(
 	}
 	if (is_killed && pod->why.id == E_RUN_FAILED) {
 		AUTO_FREE char *end = mem_strdup(pod->why.sentence);
-		pod_print_killed_process(pod, E_RUN_FAILED, end);
+		pod_set_killed_process(pod, E_RUN_FAILED, end);
 		pod_hint_memory(pod);
 	}
 	pod_add_last_words(pod, message);
@@ -651,7 +651,7 @@ static void pod_read_end(const struct kube_case *c, struct kube_pod *pod)
 		pod->exit =
 			(struct kube_exit){.known = true, .origin = "job", .reason = "Completed"};
 		if (str_eq(json_get_str(terminated, "reason"), "OOMKilled"))
-			pod_print_killed_process(pod, E_NONE, "the program exited with 0");
+			pod_set_killed_process(pod, E_NONE, "the program exited with 0");
 		return;
 	}
 	if ((!pod_ended_before(pod, terminated) && pod_end_by_status(c, pod)) ||
@@ -869,7 +869,7 @@ static void pod_read_identity(const struct kube_case *c, struct kube_pod *pod)
 	pod->disrupted = kube_condition_is(pod->json, "DisruptionTarget", "True");
 }
 
-/* A node that does not answer cannot say that its programs have ended. */
+/* A node that does not respond cannot report that its programs have ended. */
 static bool pod_node_is_silent(const struct kube_case *c, const struct kube_pod *pod)
 {
 	const struct json *ready = kube_condition(pod->json, "Ready");

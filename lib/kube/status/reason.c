@@ -164,7 +164,7 @@ static char *reason_fill(
 	return buf_take(&out);
 }
 
-void kube_why_print(
+void kube_why_fill(
 	const struct kube_reason *row, const struct kube_about *about, struct kube_why *why)
 {
 	AUTO_FREE char *sentence = reason_fill(row, about, row->sentence);
@@ -291,7 +291,7 @@ static void pull_secret_event(const struct kube_about *about, struct kube_why *w
 	kube_why_evidence(why, "%s", event->message);
 	with_event.text = event->message;
 	if (why->id == E_IMAGE_PULL_AUTH && strstr(event->message, "pull secrets ("))
-		kube_why_print(&pull_without_secret, &with_event, why);
+		kube_why_fill(&pull_without_secret, &with_event, why);
 }
 
 void kube_why_pull(const struct kube_case *c, const struct kube_pod *pod, const char *reason,
@@ -312,7 +312,7 @@ void kube_why_pull(const struct kube_case *c, const struct kube_pod *pod, const 
 		row = kube_reason_find(pull_rows, ARRAY_LEN(pull_rows), NULL, reason);
 	if (row && row->id == E_IMAGE_PULL_AUTH && about.name)
 		row = &pull_with_secret;
-	kube_why_print(row ? row : &pull_other, &about, why);
+	kube_why_fill(row ? row : &pull_other, &about, why);
 	pull_evidence(text, why);
 	pull_secret_event(&about, why);
 }
@@ -452,7 +452,7 @@ void kube_why_config(const struct kube_case *c, const char *text, struct kube_wh
 	why->needs_help = true;
 	if (row->words[0] ||
 		(!reason_config_key(c, text, why) && !reason_config_missing(c, text, why)))
-		kube_why_print(row, &about, why);
+		kube_why_fill(row, &about, why);
 }
 
 /*
@@ -495,7 +495,7 @@ bool kube_why_exec(const struct kube_about *about, struct kube_exit *ret_exit, s
 	struct kube_about with_name = *about;
 
 	with_name.name = shown;
-	kube_why_print(row, &with_name, why);
+	kube_why_fill(row, &with_name, why);
 	*ret_exit = row->exit;
 	return true;
 }
@@ -787,7 +787,7 @@ bool kube_why_create(const struct kube_case *c, struct kube_why *why)
 	if (strstr(text, "exceeded quota"))
 		create_quota(c, text, why);
 	else
-		kube_why_print(kube_reason_find(create_rows, ARRAY_LEN(create_rows), NULL, text),
+		kube_why_fill(kube_reason_find(create_rows, ARRAY_LEN(create_rows), NULL, text),
 			&about, why);
 	return true;
 }

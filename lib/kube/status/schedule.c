@@ -28,8 +28,8 @@ struct node {
 };
 struct node_list VEC_OF(struct node);
 
-/* Room on the nodes for pods with that spec. */
-struct kube_capacity {
+/* How the nodes fit pods with that spec. */
+struct kube_fit {
 	bool known, taken_known; /* nodes; what is taken on them */
 	int nodes;
 	int fit_ever;      /* could run it if they were empty */
@@ -230,7 +230,7 @@ static int64_t schedule_node_free(int64_t all, int64_t taken)
 	return taken >= all ? 0 : all - taken;
 }
 
-static void capacity_raise(int64_t *max, int64_t value)
+static void fit_raise(int64_t *max, int64_t value)
 {
 	if (value > *max)
 		*max = value;
@@ -243,41 +243,39 @@ static bool node_is_large(const struct node *node, const struct kube_demand *wan
 }
 
 /* A node that the pod may go to, as far as labels and taints are concerned. */
-static void capacity_count_usable(
-	const struct node *node, const struct kube_demand *want, struct kube_capacity *capacity)
+static void fit_count_usable(
+	const struct node *node, const struct kube_demand *want, struct kube_fit *fit)
 {
-	capacity_raise(&capacity->gpus_max, node->gpus);
-	capacity_raise(&capacity->memory_max, node->memory);
-	capacity_raise(&capacity->cpu_max, node->cpu);
-	capacity_raise(&capacity->disk_max, node->disk);
+	fit_raise(&fit->gpus_max, node->gpus);
+	fit_raise(&fit->memory_max, node->memory);
+	fit_raise(&fit->cpu_max, node->cpu);
+	fit_raise(&fit->disk_max, node->disk);
 	if (node_is_large(node, want))
-		capacity->fit_ever++;
-	if (node->off || !capacity->taken_known)
+		fit->fit_ever++;
+	if (node->off || !fit->taken_known)
 		return;
-	capacity_raise(&capacity->gpus_free, schedule_node_free(node->gpus, node->gpus_taken));
-	capacity_raise(
-		&capacity->memory_free, schedule_node_free(node->memory, node->memory_taken));
-	capacity_raise(&capacity->cpu_free, schedule_node_free(node->cpu, node->cpu_taken));
+	fit_raise(&fit->gpus_free, schedule_node_free(node->gpus, node->gpus_taken));
+	fit_raise(&fit->memory_free, schedule_node_free(node->memory, node->memory_taken));
+	fit_raise(&fit->cpu_free, schedule_node_free(node->cpu, node->cpu_taken));
 }
 
-static void capacity_count(
-	const struct node *node, const struct kube_demand *want, struct kube_capacity *capacity)
+static void fit_count(const struct node *node, const struct kube_demand *want, struct kube_fit *fit)
 {
-	capacity->nodes++;
-	capacity->with_gpu += node->gpus > 0;
-	capacity->right_arch += node->right_arch;
+	fit->nodes++;
+	fit->with_gpu += node->gpus > 0;
+	fit->right_arch += node->right_arch;
 	if (!node->matches)
 		return;
-	capacity->matching++;
+	fit->matching++;
 	if (!*node->taint) {
-		capacity_count_usable(node, want, capacity);
+		fit_count_usable(node, want, fit);
 		return;
 	}
 	if (!node_is_large(node, want))
 		return;
-	capacity->tainted++;
-	if (!*capacity->taint)
-		memcpy(capacity->taint, node->taint, sizeof(capacity->taint));
+	fit->tainted++;
+	if (!*fit->taint)
+		memcpy(fit->taint, node->taint, sizeof(fit->taint));
 }
 
 static int nodes_by_free(const void *a, const void *b)
@@ -289,8 +287,8 @@ static int nodes_by_free(const void *a, const void *b)
 	return (fx < fy) - (fx > fy);
 }
 
-/* Free GPUs (or all, while nobody knows which are free) of each usable node that has any. */
-static void capacity_list_gpus(struct node_list *nodes, struct kube_capacity *capacity)
+/* Free GPUs (or all, while it is not known which are free) of each usable node that has any. */
+static void fit_list_gpus(struct node_list *nodes, struct kube_fit *fit)
 {
 	size_t len = 0;
 
@@ -298,12 +296,12 @@ static void capacity_list_gpus(struct node_list *nodes, struct kube_capacity *ca
 	vec_foreach (struct node, node, nodes) {
 		if (!node->gpus || !node->matches || *node->taint || node->off)
 			continue;
-		if (len + 16 > sizeof(capacity->free_text)) {
-			memcpy(capacity->free_text + len, " …", sizeof(" …"));
+		if (len + 16 > sizeof(fit->free_text)) {
+			memcpy(fit->free_text + len, " …", sizeof(" …"));
 			return;
 		}
-		len += (size_t)snprintf(capacity->free_text + len,
-			sizeof(capacity->free_text) - len, "%s%d", len ? " " : "",
+		len += (size_t)snprintf(fit->free_text + len, sizeof(fit->free_text) - len, "%s%d",
+			len ? " " : "",
 			(int)schedule_node_free(node->gpus, node->gpus_taken) % 100000);
 	}
 }
@@ -320,27 +318,25 @@ static bool node_is_of_pool(const struct json *node)
 	return false;
 }
 
-static void capacity_add_arch(const struct json *node, struct kube_capacity *capacity)
+static void fit_add_arch(const struct json *node, struct kube_fit *fit)
 {
 	const char *arch = node_arch(node);
-	size_t len = strlen(capacity->arch_has);
+	size_t len = strlen(fit->arch_has);
 
-	if (str_empty(arch) || strstr(capacity->arch_has, arch) ||
-		len + strlen(arch) + 3 > sizeof(capacity->arch_has))
+	if (str_empty(arch) || strstr(fit->arch_has, arch) ||
+		len + strlen(arch) + 3 > sizeof(fit->arch_has))
 		return;
-	snprintf(capacity->arch_has + len, sizeof(capacity->arch_has) - len, "%s%s",
-		len ? ", " : "", arch);
+	snprintf(fit->arch_has + len, sizeof(fit->arch_has) - len, "%s%s", len ? ", " : "", arch);
 }
 
-static void capacity_measure(
-	const struct kube_case *c, const struct json *spec, struct kube_capacity *ret)
+static void fit_measure(const struct kube_case *c, const struct json *spec, struct kube_fit *ret)
 {
 	const struct kube_items *items = &c->facts->nodes;
 	struct node_list nodes = {0};
 	struct kube_demand want;
 
 	kube_demand_of(spec, &want);
-	*ret = (struct kube_capacity){.known = items->known,
+	*ret = (struct kube_fit){.known = items->known,
 		.taken_known = items->known && c->facts->node_pods.known,
 		.grows = kube_pods_event(c, "TriggeredScaleUp") ||
 			 kube_pods_event(c, "NotTriggerScaleUp") ||
@@ -348,25 +344,25 @@ static void capacity_measure(
 	for (size_t i = 0; i < items->n; i++) {
 		node_read(items->v[i], spec, &want, vec_push(&nodes));
 		ret->grows = ret->grows || node_is_of_pool(items->v[i]);
-		capacity_add_arch(items->v[i], ret);
+		fit_add_arch(items->v[i], ret);
 	}
 	if (ret->taken_known)
 		nodes_take(&c->facts->node_pods, want.resource, &nodes);
 	vec_foreach (struct node, node, &nodes)
-		capacity_count(node, &want, ret);
-	capacity_list_gpus(&nodes, ret);
+		fit_count(node, &want, ret);
+	fit_list_gpus(&nodes, ret);
 	if (!ret->taken_known || !*want.resource)
 		ret->gpus_free = -1;
 	vec_done(&nodes);
 }
 
-static const struct kube_capacity *capacity_of(struct kube_case *c, const struct json *spec)
+static const struct kube_fit *fit_of(struct kube_case *c, const struct json *spec)
 {
-	if (!c->capacity) {
-		c->capacity = mem_alloc(1, sizeof(*c->capacity));
-		capacity_measure(c, spec, c->capacity);
+	if (!c->fit) {
+		c->fit = mem_alloc(1, sizeof(*c->fit));
+		fit_measure(c, spec, c->fit);
 	}
-	return c->capacity;
+	return c->fit;
 }
 
 /* The PodSpec of the Job, or of the first pod where there is no Job; or NULL. */
@@ -535,7 +531,7 @@ struct search {
 	const struct json *spec;
 	struct kube_demand want;
 	struct kube_decision decision;
-	const struct kube_capacity *capacity;
+	const struct kube_fit *fit;
 	struct kube_why *why;
 };
 
@@ -570,18 +566,18 @@ static void never_gpu(struct search *s)
 	char want[160];
 
 	schedule_gpu_words(s, "", want);
-	if (!s->capacity->with_gpu)
+	if (!s->fit->with_gpu)
 		kube_why_set(s->why, E_SCHED_IMPOSSIBLE, "no node of the cluster has %s",
 			s->want.resource);
-	else if (!s->capacity->gpus_max)
+	else if (!s->fit->gpus_max)
 		kube_why_set(s->why, E_SCHED_IMPOSSIBLE,
 			"no node with %s matches what else the run wants of its node",
 			s->want.resource);
 	else
 		kube_why_set(s->why, E_SCHED_IMPOSSIBLE, "no node has %s: the largest has %d", want,
-			(int)s->capacity->gpus_max);
-	if (s->capacity->gpus_max)
-		kube_why_hint(s->why, "dlrun submit --gpus %d …", (int)s->capacity->gpus_max);
+			(int)s->fit->gpus_max);
+	if (s->fit->gpus_max)
+		kube_why_hint(s->why, "dlrun submit --gpus %d …", (int)s->fit->gpus_max);
 	else
 		kube_why_hint(s->why, "dlrun submit -g 0 …");
 }
@@ -589,26 +585,25 @@ static void never_gpu(struct search *s)
 /* More memory, CPUs or disk than any node has; false: some node has enough. */
 static bool never_large(struct search *s)
 {
-	const struct kube_capacity *capacity = s->capacity;
+	const struct kube_fit *fit = s->fit;
 	char want[24], has[24];
 
-	if (s->want.memory && capacity->memory_max < s->want.memory) {
+	if (s->want.memory && fit->memory_max < s->want.memory) {
 		kube_why_set(s->why, E_SCHED_IMPOSSIBLE,
 			"no node has %s of memory: the largest has %s",
 			kube_bytes_text(s->want.memory, want),
-			kube_bytes_text(capacity->memory_max, has));
+			kube_bytes_text(fit->memory_max, has));
 		kube_why_hint(s->why, "dlrun submit --memory %s …", has);
-	} else if (capacity->cpu_max < s->want.cpu_milli) {
+	} else if (fit->cpu_max < s->want.cpu_milli) {
 		kube_why_set(s->why, E_SCHED_IMPOSSIBLE,
 			"no node has %.4g CPUs: the largest has %.4g",
-			(double)s->want.cpu_milli / 1000, (double)capacity->cpu_max / 1000);
-		kube_why_hint(s->why, "dlrun submit --cpus %d …",
-			(int)(capacity->cpu_max / 1000 % 100000));
-	} else if (capacity->disk_max && capacity->disk_max < s->want.disk) {
+			(double)s->want.cpu_milli / 1000, (double)fit->cpu_max / 1000);
+		kube_why_hint(
+			s->why, "dlrun submit --cpus %d …", (int)(fit->cpu_max / 1000 % 100000));
+	} else if (fit->disk_max && fit->disk_max < s->want.disk) {
 		kube_why_set(s->why, E_SCHED_IMPOSSIBLE,
 			"no node has %s of disk for pods: the largest has %s",
-			kube_bytes_text(s->want.disk, want),
-			kube_bytes_text(capacity->disk_max, has));
+			kube_bytes_text(s->want.disk, want), kube_bytes_text(fit->disk_max, has));
 		kube_why_hint(s->why, "resources: {disk: %s} in dlrun.yaml", has);
 	} else {
 		return false;
@@ -619,10 +614,10 @@ static bool never_large(struct search *s)
 static void never_matches(struct search *s)
 {
 	const char *arch = json_get_str(json_get(s->spec, "nodeSelector"), "kubernetes.io/arch");
-	const char *has = s->capacity->arch_has;
+	const char *has = s->fit->arch_has;
 	AUTO_FREE char *selector = selector_text(s->spec);
 
-	if (arch && !s->capacity->right_arch) {
+	if (arch && !s->fit->right_arch) {
 		kube_why_set(s->why, E_SCHED_ARCH, "no node has CPU architecture %s: there is %s",
 			arch, *has ? has : "another");
 		kube_why_hint(s->why, "platform: linux/%.*s in the target of dlrun.yaml",
@@ -630,8 +625,7 @@ static void never_matches(struct search *s)
 		return;
 	}
 	kube_why_set(s->why, E_SCHED_SELECTOR,
-		"none of the %d nodes has the labels that it wants%s", s->capacity->nodes,
-		selector);
+		"none of the %d nodes has the labels that it wants%s", s->fit->nodes, selector);
 	kube_why_hint(s->why, "kubectl get nodes --show-labels");
 }
 
@@ -641,19 +635,19 @@ static const char hint_taint[] =
 /* With all nodes known: whether it could run at all. */
 static bool why_never(struct search *s)
 {
-	const struct kube_capacity *capacity = s->capacity;
+	const struct kube_fit *fit = s->fit;
 
-	if (!capacity->known || capacity->grows || capacity->fit_ever || !capacity->nodes)
+	if (!fit->known || fit->grows || fit->fit_ever || !fit->nodes)
 		return false;
-	if (!capacity->matching) {
+	if (!fit->matching) {
 		never_matches(s);
-	} else if (capacity->tainted) {
+	} else if (fit->tainted) {
 		kube_why_set(s->why, E_SCHED_TAINT,
 			"%s that could run it %s kept for others by the taint %s",
-			capacity->tainted == 1 ? "the only node" : "the nodes",
-			capacity->tainted == 1 ? "is" : "are", capacity->taint);
+			fit->tainted == 1 ? "the only node" : "the nodes",
+			fit->tainted == 1 ? "is" : "are", fit->taint);
 		kube_why_hint(s->why, "%s", hint_taint);
-	} else if (s->want.gpus && capacity->gpus_max < s->want.gpus) {
+	} else if (s->want.gpus && fit->gpus_max < s->want.gpus) {
 		never_gpu(s);
 	} else if (!never_large(s)) {
 		return false;
@@ -686,9 +680,9 @@ static void now_memory(struct search *s)
 
 	kube_why_set(s->why, E_SCHED_MEMORY, "no node has %s of free memory",
 		s->want.memory ? kube_bytes_text(s->want.memory, text) : "so much");
-	if (s->capacity->taken_known)
+	if (s->fit->taken_known)
 		kube_why_evidence(s->why, "most that is free on one: %s",
-			kube_bytes_text(s->capacity->memory_free, text));
+			kube_bytes_text(s->fit->memory_free, text));
 }
 
 static void now_cpu(struct search *s)
@@ -698,9 +692,9 @@ static void now_cpu(struct search *s)
 			(double)s->want.cpu_milli / 1000);
 	else
 		kube_why_set(s->why, E_SCHED_CPU, "no node has enough free CPUs");
-	if (s->capacity->taken_known)
-		kube_why_evidence(s->why, "most that are free on one: %.4g",
-			(double)s->capacity->cpu_free / 1000);
+	if (s->fit->taken_known)
+		kube_why_evidence(
+			s->why, "most that are free on one: %.4g", (double)s->fit->cpu_free / 1000);
 }
 
 static void now_disk(struct search *s)
@@ -713,7 +707,7 @@ static void now_disk(struct search *s)
 
 static void now_taint(struct search *s)
 {
-	const char *taint = *s->decision.taint ? s->decision.taint : s->capacity->taint;
+	const char *taint = *s->decision.taint ? s->decision.taint : s->fit->taint;
 
 	kube_why_set(s->why, E_SCHED_TAINT, "the nodes that could run it %s%s",
 		*taint ? "are kept for others by the taint "
@@ -834,27 +828,27 @@ static void count_evidence(const struct search *s)
 			out.data, *v->rest ? ", " : "", v->rest);
 }
 
-static void capacity_evidence(const struct search *s)
+static void fit_evidence(const struct search *s)
 {
-	const struct kube_capacity *capacity = s->capacity;
+	const struct kube_fit *fit = s->fit;
 	const char *resource = kube_is_gpu(s->want.resource) ? "GPUs" : s->want.resource;
 
-	if (!capacity->known || !s->want.gpus || !capacity->with_gpu)
+	if (!fit->known || !s->want.gpus || !fit->with_gpu)
 		return;
-	kube_why_evidence(s->why, "%d node%s: %d ha%s %s%s%s%s", capacity->nodes,
-		capacity->nodes == 1 ? "" : "s", capacity->with_gpu,
-		capacity->with_gpu == 1 ? "s" : "ve", resource, *capacity->free_text ? "; " : "",
-		!*capacity->free_text   ? ""
-		: capacity->taken_known ? "free per node "
-					: "per node ",
-		capacity->free_text);
-	if (capacity->tainted)
-		kube_why_evidence(s->why, "%d more %s tainted %s", capacity->tainted,
-			capacity->tainted == 1 ? "is" : "are", capacity->taint);
-	if (capacity->gpus_free <= 0 || capacity->gpus_free >= s->want.gpus || s->why->never_fits)
+	kube_why_evidence(s->why, "%d node%s: %d ha%s %s%s%s%s", fit->nodes,
+		fit->nodes == 1 ? "" : "s", fit->with_gpu, fit->with_gpu == 1 ? "s" : "ve",
+		resource, *fit->free_text ? "; " : "",
+		!*fit->free_text   ? ""
+		: fit->taken_known ? "free per node "
+				   : "per node ",
+		fit->free_text);
+	if (fit->tainted)
+		kube_why_evidence(s->why, "%d more %s tainted %s", fit->tainted,
+			fit->tainted == 1 ? "is" : "are", fit->taint);
+	if (fit->gpus_free <= 0 || fit->gpus_free >= s->want.gpus || s->why->never_fits)
 		return;
-	kube_why_evidence(s->why, "fits now: --gpus %d", (int)capacity->gpus_free);
-	kube_why_hint(s->why, "dlrun submit --gpus %d …", (int)capacity->gpus_free);
+	kube_why_evidence(s->why, "fits now: --gpus %d", (int)fit->gpus_free);
+	kube_why_hint(s->why, "dlrun submit --gpus %d …", (int)fit->gpus_free);
 }
 
 static void scale_evidence(struct search *s)
@@ -880,11 +874,11 @@ void kube_why_schedule(struct kube_case *c, const char *text, struct kube_why *w
 
 	kube_demand_of(s.spec, &s.want);
 	kube_decision_parse(text, &s.decision);
-	s.capacity = capacity_of(c, s.spec);
+	s.fit = fit_of(c, s.spec);
 	if (!s.decision.claim_missing && why_never(&s)) {
-		capacity_evidence(&s);
+		fit_evidence(&s);
 	} else if (why_now(&s)) {
-		capacity_evidence(&s);
+		fit_evidence(&s);
 		count_evidence(&s);
 	} else {
 		kube_why_set(why, E_SCHED, "no node takes it now%s%s", str_empty(text) ? "" : ": ",

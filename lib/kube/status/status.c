@@ -33,7 +33,7 @@ void kube_status_done(struct kube_status *status)
 	vec_foreach (struct kube_rank, rank, &status->ranks) {
 		free(rank->pod);
 		free(rank->node);
-		free(rank->notified);
+		free(rank->reported);
 	}
 	vec_done(&status->ranks);
 	free(status->results_lost);
@@ -156,7 +156,7 @@ static void sum_fill_rank(struct sum *sum, int i, struct kube_rank *rank)
 {
 	const struct kube_pod *pod = sum->newest[i];
 	const struct json *status = json_get(sum->job, "status");
-	const char *message, *notified;
+	const char *message, *reported;
 
 	*rank = (struct kube_rank){.rank = i, .attempt = 1, .wait = KUBE_WAIT_PODS};
 	if (sum_in_indexes(json_get_str(status, "completedIndexes"), i)) {
@@ -174,8 +174,8 @@ static void sum_fill_rank(struct sum *sum, int i, struct kube_rank *rank)
 	rank->started_ms = pod->started_ms;
 	rank->ended_ms = pod->ended_ms;
 	rank->is_victim = pod->is_victim;
-	notified = strstr(message ? message : "", KUBE_JOB_RESULTS);
-	rank->notified = notified ? mem_strdup(notified) : NULL;
+	reported = strstr(message ? message : "", KUBE_JOB_RESULTS);
+	rank->reported = reported ? mem_strdup(reported) : NULL;
 	if (rank->phase == KUBE_SUCCEEDED)
 		return;
 	rank->phase = pod->phase;
@@ -501,7 +501,7 @@ static enum kube_phase sum_end_without_job(const struct sum *sum, const struct j
 	return sum->c.facts->was_cancelled ? KUBE_CANCELLED : KUBE_LOST;
 }
 
-/* The end of a Job without a condition yet. Whether a JobSet begins again is told by conditions
+/* The end of a Job without a condition yet. Whether a JobSet begins again is shown by conditions
  * only. */
 static enum kube_phase sum_end_of_pods(const struct sum *sum)
 {
@@ -622,7 +622,7 @@ static struct kube_pod *sum_loudest(const struct sum *sum, int *ret_same)
 }
 
 /* Put in front of the sentence whom it is about. */
-static void sum_print_who(struct sum *sum, int rank, int n)
+static void sum_add_who(struct sum *sum, int rank, int n)
 {
 	AUTO_FREE char *sentence = TAKE(sum->why.sentence);
 
@@ -645,7 +645,7 @@ static bool sum_ignores_disruptions(const struct sum *sum)
 }
 
 /* The cluster's reaction to a failure. */
-static const char *sum_response_to_failure(struct sum *sum, const struct kube_pod *failed)
+static const char *sum_reaction(struct sum *sum, const struct kube_pod *failed)
 {
 	if (sum_begins_again(sum)) {
 		sum->out->wait = KUBE_WAIT_AGAIN;
@@ -660,9 +660,9 @@ static const char *sum_response_to_failure(struct sum *sum, const struct kube_po
 	return "the cluster decides whether it is tried again";
 }
 
-static void sum_print_failure(struct sum *sum, struct kube_pod *failed)
+static void sum_set_failure(struct sum *sum, struct kube_pod *failed)
 {
-	const char *response = sum_response_to_failure(sum, failed);
+	const char *reaction = sum_reaction(sum, failed);
 	AUTO_FREE char *sentence = NULL;
 
 	sum_take_why(sum, &failed->why);
@@ -670,9 +670,9 @@ static void sum_print_failure(struct sum *sum, struct kube_pod *failed)
 	sum->out->first_failed = failed->rank;
 	if (sum->n_ranks > 1)
 		kube_why_set(&sum->why, sum->why.id, "rank %d of %d failed: %s; %s", failed->rank,
-			sum->n_ranks, sentence ? sentence : "", response);
+			sum->n_ranks, sentence ? sentence : "", reaction);
 	else
-		kube_why_set(&sum->why, sum->why.id, "%s; %s", sentence ? sentence : "", response);
+		kube_why_set(&sum->why, sum->why.id, "%s; %s", sentence ? sentence : "", reaction);
 }
 
 static void wait_for_pods(struct sum *sum)
@@ -750,12 +750,12 @@ static void sum_wait(struct sum *sum)
 		return;
 	}
 	if (first && sum->newest[first->rank] == first) {
-		sum_print_failure(sum, first);
+		sum_set_failure(sum, first);
 		return;
 	}
 	if (missing && kube_why_create(&sum->c, &sum->why)) {
 		sum->out->wait = KUBE_WAIT_PODS;
-		sum_print_who(sum, rank, missing);
+		sum_add_who(sum, rank, missing);
 		return;
 	}
 	pod = sum_loudest(sum, &same);
@@ -765,11 +765,11 @@ static void sum_wait(struct sum *sum)
 		sum->out->wait = pod->wait;
 	sum_take_why(sum, &pod->why);
 	if (sum->why.sentence && sum->n_ranks > 1 && same < sum->n_ranks)
-		sum_print_who(sum, pod->rank, same);
+		sum_add_who(sum, pod->rank, same);
 }
 
 /* Report that the run is being removed, and has not ended yet. */
-static void sum_print_removed(struct sum *sum)
+static void sum_set_removed(struct sum *sum)
 {
 	const struct kube_facts *facts = sum->c.facts;
 	/* A JobSet removes its Job when all begin again. */
@@ -815,7 +815,7 @@ static void sum_done(struct sum *sum)
 	free(sum->failed);
 	kube_why_done(&sum->why);
 	kube_event_list_done(&sum->c.events);
-	free(sum->c.capacity);
+	free(sum->c.fit);
 }
 
 /* The next one will be as the JobSet says. */
@@ -841,7 +841,7 @@ void kube_status_of(const struct kube_facts *facts, struct kube_status *ret)
 		sum_settle_ranks(&sum);
 	} else {
 		sum_wait(&sum);
-		sum_print_removed(&sum);
+		sum_set_removed(&sum);
 	}
 	sum_hand_out(&sum);
 	sum_done(&sum);

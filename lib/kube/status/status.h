@@ -30,7 +30,7 @@ enum kube_phase {
 	KUBE_SUCCEEDED, /* all ranks ended well */
 	KUBE_FAILED,
 	KUBE_CANCELLED,
-	KUBE_LOST, /* gone: removed by somebody else, nobody saw its end */
+	KUBE_LOST, /* gone: removed by another client, its end was not seen */
 	KUBE_PHASES,
 };
 /* "queued" */
@@ -52,7 +52,7 @@ enum kube_wait {
 };
 
 /* How a program ended. Words as in dlrun/run/v1 and these: OutOfMemory Evicted Preempted NodeLost
- * Deleted (a pod, by somebody). Both strings are static. */
+ * Deleted (a pod, by another client). Both strings are static. */
 struct kube_exit {
 	bool known;
 	int code;           /* 0 to 255; 128 + n for a signal; 124 time limit; 125 no code */
@@ -71,7 +71,7 @@ struct kube_rank {
 	struct kube_exit exit;
 	int64_t started_ms, ended_ms; /* of the program, wall clock of the node; 0: not yet */
 	bool is_victim;               /* it ended because another rank did, or was stopped */
-	char *notified; /* of results, by its newest pod at its end (KUBE_JOB_RESULTS); or NULL */
+	char *reported; /* of results, by its newest pod at its end (KUBE_JOB_RESULTS); or NULL */
 };
 struct kube_rank_list VEC_OF(struct kube_rank);
 
@@ -93,7 +93,7 @@ struct kube_facts {
 	int64_t now_ms;            /* wall clock */
 	bool was_cancelled;        /* the user asked for its end */
 	/* With job NULL: the Job as it was when it was last there (pods and events likewise), or
-	 * NULL. One that had ended then is still a response: its TTL has removed it. */
+	 * NULL. One that had ended then still counts: its TTL has removed it. */
 	const struct json *last_seen;
 };
 
@@ -105,7 +105,7 @@ struct kube_status {
 	int attempt;                  /* from 1: the highest of the ranks */
 	bool cancelling;              /* it is being removed */
 	int64_t results_until_ms;     /* its results wait in pods until then; 0: none do */
-	/* Where none do: why nobody can take those that did, "pod x was removed"; NULL: its pods
+	/* Where none do: why those that did cannot be taken, "pod x was removed"; NULL: its pods
 	 * are not known, or ended in peace. Owned. */
 	char *results_lost;
 	bool never_fits;             /* as things are it can never run (sched.impossible) */

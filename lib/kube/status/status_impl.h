@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parts of status.c: the reasons, one pod, the nodes, which kube/job asks before it submits.
+ * Parts of status.c: the reasons, one pod, the nodes, which kube/job reads before it submits.
  */
 #ifndef DLRUN_KUBE_STATUS_STATUS_IMPL_H
 #define DLRUN_KUBE_STATUS_STATUS_IMPL_H
@@ -37,12 +37,12 @@ void kube_why_hint(struct kube_why *why, const char *fmt, ...) ERR_PRINTF(2, 3);
 /* "it reached its time limit of 2h", that of a PodSpec or JobSpec. */
 void kube_why_timeout(const struct json *spec, struct kube_why *why);
 
-struct kube_capacity;
+struct kube_fit;
 struct kube_case {
 	const struct kube_facts *facts;
 	struct kube_event_list events;
-	/* Room for all pods, which are alike; made once, when it is first needed. */
-	struct kube_capacity *capacity;
+	/* Of all pods, which are alike; made once, when it is first needed. */
+	struct kube_fit *fit;
 };
 /* The namespace of the run, "default" where none is named. */
 const char *kube_case_namespace(const struct kube_case *c);
@@ -58,7 +58,7 @@ struct kube_pod {
 	struct kube_exit exit;
 	int64_t created_ms, started_ms, ended_ms;
 	int64_t failed_ms;  /* when it began to go wrong; for who was first */
-	int64_t deleted_ms; /* when its removal was asked for */
+	int64_t deleted_ms; /* when its removal was requested */
 	int attempt, restarts;
 	bool disrupted, is_victim;
 	struct kube_why why;
@@ -89,7 +89,7 @@ struct kube_about {
 };
 const struct kube_reason *kube_reason_find(
 	const struct kube_reason *rows, size_t n, const char *reason, const char *text);
-void kube_why_print(
+void kube_why_fill(
 	const struct kube_reason *row, const struct kube_about *about, struct kube_why *why);
 
 /* The sentences for what a node says of an image, a volume and a configuration. text: as it

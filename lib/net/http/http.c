@@ -367,6 +367,7 @@ void http_response_done(struct http_response *response)
 	buf_done(&response->body);
 	url_done(&response->url);
 	err_done(&response->error);
+	*response = (struct http_response){0};
 }
 
 void http_call_free(struct http_call *call)
@@ -489,7 +490,7 @@ int http_call_ended(struct http_call *call, CURLcode result, struct err *err)
 }
 
 /*
- * Pauses
+ * Pausing and resuming
  */
 
 static int http_wake_due(void *ctx, struct err *err)
@@ -644,7 +645,7 @@ static bool is_stream(const struct http_watch *watch, short revents)
 	       revents == POLLIN;
 }
 
-/* libcurl is left to look at the socket itself: what came since poll returned is read before more
+/* libcurl is left to check the socket itself: what came since poll returned is read before more
  * is sent, so that a response which ends an upload is not lost to the reset behind it. */
 static int dispatch_watch(void *ctx, short revents, struct err *err)
 {
@@ -729,7 +730,7 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void *so
 		watch = add_watch(ctx, fd);
 	if (call)
 		note_socket(call, watch);
-	/* Behind a pause. */
+	/* After a pause. */
 	if (is_new && call && call->x.headers_over)
 		http_read_at(watch, clock_ms());
 	watch->events =
@@ -804,7 +805,7 @@ static int drain_due(void *ctx, struct err *err)
 	return http_drain(http, err);
 }
 
-static int http_do_drain(struct http *http, struct err *err)
+static int http_drain_messages(struct http *http, struct err *err)
 {
 	const CURLMsg *msg;
 	int left;
@@ -827,11 +828,11 @@ static int http_do_drain(struct http *http, struct err *err)
 	return 0;
 }
 
-/* The ends of exchanges that libcurl has told of. */
+/* The ends of exchanges that libcurl has reported. */
 static int http_drain(struct http *http, struct err *err)
 {
 	http->draining = true;
-	int r = http_do_drain(http, err);
+	int r = http_drain_messages(http, err);
 	http->draining = false;
 	if (http->released)
 		http_free(http);

@@ -3,7 +3,7 @@
  * An HTTP/1.1 client on the loop (RFC 9110, RFC 9112), by libcurl: many requests at once over a few
  * connections that are kept.
  *
- * It trusts no server: answers have ceilings, redirects are followed here (at most 5, never from
+ * It trusts no server: responses have limits, redirects are followed here (at most 5, never from
  * https to http), and what is secret is sent to the origin of the request only. Names that a server
  * gave (redirects, and requests with `zone` set) may not lead further inwards than to the zone of
  * the host that the user named (address.h); the address is checked when the connection is made,
@@ -110,11 +110,11 @@ struct http_body {
 };
 
 struct http_response {
-	int status;          /* of the last exchange; 0: fault */
+	int status;          /* of the last exchange; 0: there is an error */
 	struct strv headers; /* of it: "name: value", names in lower case, in order */
 	struct buf body;     /* as far as it is kept */
-	struct url url;      /* that answered */
-	/* Of the address that answered. Behind a proxy, where it is not seen: of a host that is an
+	struct url url;      /* of the last exchange */
+	/* Of the address that responded. Behind a proxy, where it is not seen: of a host that is an
 	 * address, else ADDRESS_PUBLIC. */
 	enum address_zone zone;
 	uint64_t bytes_up, bytes_down;
@@ -123,7 +123,9 @@ struct http_response {
 	bool sent;         /* some of the request may have reached the server */
 	bool is_transient; /* the same request may work in a moment */
 };
-/* answer is the client's and ends with the call. A negative return ends loop_run. */
+/* For a response that was taken over. */
+void http_response_done(struct http_response *response);
+/* response is the client's and ends with the call. A negative return ends loop_run. */
 typedef int http_done_fn(void *ctx, struct http_response *response, struct err *err);
 /* Bytes of the body of a success. 0; 1: no more until http_resume (but done, if these were the
  * last); negative: the call fails with what is in err. */
@@ -150,7 +152,7 @@ struct http_request {
 	size_t max_body;            /* more in a success is E_HTTP_LIMIT; ignored with data */
 	http_data_fn *data;         /* or NULL: the body is kept in the response */
 	bool follow;                /* redirects: 301, 302, 303 of GET and HEAD; 307, 308 of all
-				      * whose body can be sent again. Else they are answers */
+				      * whose body can be sent again. Else they are responses */
 	const struct http_tls *tls; /* of the origin of url; NULL: the client's */
 	/* The proxy's URL (socks5 looks names up here, socks5h there), also for hosts of this
 	 * machine; "": no proxy; NULL: as the environment says. */

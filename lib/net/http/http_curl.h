@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libcurl, loaded for the first request: with the libraries that it brings along that takes
- * longer than many commands of dlrun, most of which ask nobody. Only http.c* includes this;
+ * longer than many commands of dlrun, most of which use no network. Only http.c* includes this;
  * functions have their usual names.
  */
 #ifndef DLRUN_NET_HTTP_HTTP_CURL_H

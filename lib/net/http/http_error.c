@@ -182,7 +182,7 @@ static int row_error(struct http_call *call, CURLcode code, const char *host, st
 		return add_said(call, err);
 	}
 	call->x.is_transient = row->is_transient;
-	/* Servers say the same to none as to a bad one. */
+	/* Servers respond alike to none and to a bad one. */
 	bool has_none = row->id == E_HTTP_CERT && !call->tls.cert_pem;
 	err_set(err, row->id, "%s %s", host,
 		has_none ? "asks for a client certificate" : row->text);

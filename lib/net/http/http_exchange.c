@@ -218,7 +218,7 @@ static void set_held(struct http_call *call)
 {
 	/* Existing connections are for requests that are sent at once. */
 	HTTP_SET(call, CURLOPT_FRESH_CONNECT, 1L);
-	/* When that time is over libcurl looks at the connection, held or not. */
+	/* When that time is over libcurl checks the connection, held or not. */
 	HTTP_SET(call, CURLOPT_HAPPY_EYEBALLS_TIMEOUT_MS, (long)HTTP_CONNECT_MS);
 }
 
@@ -421,7 +421,7 @@ static size_t read_caller(struct http_call *call, void *out, size_t len)
 	return CURL_READFUNC_PAUSE;
 }
 
-/* A server may answer before it has all, and then close. Sending to a closed connection fails, and
+/* A server may respond before it has all, and then close. Sending to a closed connection fails, and
  * libcurl would not read the response any more; so what has come is read first. But only once when
  * nothing comes of it: the end of a connection is input for ever. */
 static bool has_input(struct http_call *call)
@@ -661,7 +661,7 @@ int http_give_batch(struct http_call *call)
 	return r;
 }
 
-static bool http_exchange_has_capacity(const struct http_call *call, size_t len)
+static bool http_exchange_batch_fits(const struct http_call *call, size_t len)
 {
 	return len <= HTTP_BATCH_MAX - call->batch.len;
 }
@@ -669,7 +669,7 @@ static bool http_exchange_has_capacity(const struct http_call *call, size_t len)
 /* Servers send logs line by line, each in a record of its own. */
 static int http_exchange_take(struct http_call *call, const void *data, size_t len)
 {
-	if (!call->gathers || !http_exchange_has_capacity(call, len))
+	if (!call->gathers || !http_exchange_batch_fits(call, len))
 		return http_exchange_give(call, data, len);
 	buf_add(&call->batch, data, len);
 	return 0;
@@ -694,7 +694,7 @@ static size_t on_write(char *data, size_t size, size_t n, void *ctx)
 	struct http_call *call = ctx;
 	size_t len = size * n;
 
-	if (call->canceled || (!http_exchange_has_capacity(call, len) && http_give_batch(call) < 0))
+	if (call->canceled || (!http_exchange_batch_fits(call, len) && http_give_batch(call) < 0))
 		return 0;
 	if (call->recv_paused)
 		return CURL_WRITEFUNC_PAUSE;

@@ -76,7 +76,7 @@ struct http_exchange {
 	bool begun;        /* a connection was given to it */
 	bool was_held;     /* it was begun while the call was held */
 	bool too_early;    /* a connection was there while it still was: given up */
-	bool headers_over; /* of the final answer */
+	bool headers_over; /* of the final response */
 	bool cut;          /* the rest of an error's body is not wanted */
 	bool has_length;
 	uint64_t length;
@@ -97,7 +97,7 @@ struct http_call {
 	bool waits_for_turn, has_share; /* it has not, or has, a connection of its own */
 	struct loop_timer *timer;       /* start, then limits */
 	struct loop_timer *wake_timer;
-	bool resumes; /* and not only looks for input */
+	bool resumes; /* and not only checks for input */
 	int64_t start_ms;
 	unsigned hops;
 	bool held;       /* not to be sent yet */
@@ -128,8 +128,6 @@ void http_call_free(struct http_call *call);
 /* Resume sending when the data that has come is read. */
 void http_call_wake(struct http_call *call);
 
-void http_response_done(struct http_response *response);
-
 /* Overwrites and frees a string; NULL is accepted. */
 void http_wipe(const char *secret);
 
@@ -153,11 +151,11 @@ const char *http_ca_file(const struct http_call *call);
 /* Check the zone of a url that goes to a proxy, which will look it up: only an address can be. */
 int http_check_literal(const struct http_call *call, struct err *err);
 
-/* Give what was gathered of the body to the caller. < 0: he refuses it, with x.fault. */
+/* Give what was gathered of the body to the caller. < 0: the caller refuses it, with x.error. */
 int http_give_batch(struct http_call *call);
 
 /* http_error.c */
-/* Explain a failed exchange to people, in x.fault; sets is_transient. */
+/* Explain a failed exchange to people, in x.error; sets is_transient. */
 void http_error(struct http_call *call, CURLcode result);
 
 #define HTTP_SET(call, option, value)                                                              \

@@ -25,6 +25,10 @@ static void httpd_has_idle(struct httpd *httpd);
 static void httpd_conn_free(struct httpd_conn *conn);
 static bool httpd_conn_is_idle(const struct httpd_conn *conn);
 
+#ifndef POLLRDHUP
+#define POLLRDHUP 0 /* it is noticed when the response comes */
+#endif
+
 enum { SMALL = 4096 };
 
 void httpd_wire_open(struct httpd_wire *wire, struct loop *loop, int fd,
@@ -66,7 +70,7 @@ void httpd_wire_read(struct httpd_wire *wire)
 
 	if (wire->ended || len == 0)
 		return;
-	ssize_t n = recv(wire->fd, buf_capacity(&wire->in, len), len, 0);
+	ssize_t n = recv(wire->fd, buf_reserve(&wire->in, len), len, 0);
 	if (n > 0) {
 		buf_added(&wire->in, (size_t)n);
 	} else if (n == 0) {
@@ -79,6 +83,23 @@ void httpd_wire_read(struct httpd_wire *wire)
 size_t httpd_wire_pending(const struct httpd_wire *wire)
 {
 	return wire->out.len - wire->out_at;
+}
+
+short httpd_wire_events(const struct httpd_wire *wire, bool reads)
+{
+	bool wants_read = reads && !wire->ended && wire->in.len < wire->in.max;
+	bool wants_write = httpd_wire_pending(wire) > 0 && !wire->deaf;
+
+	return (short)((wants_read ? POLLIN : 0) | (wants_write ? POLLOUT : 0));
+}
+
+void httpd_wire_add(struct httpd_wire *wire, const void *data, size_t len, bool is_chunk)
+{
+	if (is_chunk)
+		buf_addf(&wire->out, "%zx\r\n", len);
+	buf_add(&wire->out, data, len);
+	if (is_chunk)
+		buf_adds(&wire->out, "\r\n");
 }
 
 static void drop_out(struct httpd_wire *wire)
@@ -161,7 +182,7 @@ int httpd_meter_feed(
  * Whether the system tells the owner: tested on connections of this process to itself
  */
 
-enum response { NOTIFIES, NOTIFIES_NOT, HAS_NO_FAMILY };
+enum peer_owner { OWNER_KNOWN, OWNER_UNKNOWN, NO_FAMILY };
 
 /* At any port of this machine's own address. */
 static int listen_here(int family, struct sockaddr_storage *ret, socklen_t *ret_len)
@@ -181,7 +202,7 @@ static int listen_here(int family, struct sockaddr_storage *ret, socklen_t *ret_
 	return TAKE_FD(fd);
 }
 
-static enum response query_family(int family)
+static enum peer_owner probe_family(int family)
 {
 	struct sockaddr_storage address = {0};
 	socklen_t len;
@@ -191,18 +212,20 @@ static enum response query_family(int family)
 
 	if (listening == -EAFNOSUPPORT || listening == -EPROTONOSUPPORT ||
 		listening == -EADDRNOTAVAIL)
-		return HAS_NO_FAMILY;
+		return NO_FAMILY;
 	if (listening < 0 || client < 0 || connect(client, (struct sockaddr *)&address, len) < 0)
-		return NOTIFIES_NOT;
+		return OWNER_UNKNOWN;
 	AUTO_FD int fd = accept(listening, NULL, NULL);
-	return fd >= 0 && os_peer_uid(fd, &uid) > 0 && uid == geteuid() ? NOTIFIES : NOTIFIES_NOT;
+	return fd >= 0 && os_peer_uid(fd, &uid) > 0 && uid == geteuid() ? OWNER_KNOWN
+									: OWNER_UNKNOWN;
 }
 
 bool httpd_peers_are_known(void)
 {
-	enum response ip4 = query_family(AF_INET), ip6 = query_family(AF_INET6);
+	enum peer_owner ip4 = probe_family(AF_INET), ip6 = probe_family(AF_INET6);
 
-	return ip4 != NOTIFIES_NOT && ip6 != NOTIFIES_NOT && (ip4 == NOTIFIES || ip6 == NOTIFIES);
+	return ip4 != OWNER_UNKNOWN && ip6 != OWNER_UNKNOWN &&
+	       (ip4 == OWNER_KNOWN || ip6 == OWNER_KNOWN);
 }
 
 /*
@@ -239,10 +262,10 @@ void httpd_on_gone(struct httpd_exchange *exchange, void (*gone)(void *ctx), voi
 	exchange->gone_ctx = ctx;
 }
 
-void httpd_on_capacity(struct httpd_exchange *exchange, void (*capacity)(void *ctx), void *ctx)
+void httpd_on_writable(struct httpd_exchange *exchange, void (*writable)(void *ctx), void *ctx)
 {
-	exchange->capacity = capacity;
-	exchange->capacity_ctx = ctx;
+	exchange->writable = writable;
+	exchange->writable_ctx = ctx;
 }
 
 /* Drop what has arrived of an unwanted body; whether that was all of it. */
@@ -259,7 +282,7 @@ static bool httpd_body_drop(struct httpd_exchange *exchange)
 
 void httpd_exchange_end(struct httpd_exchange *exchange, bool is_cut)
 {
-	exchange->is_over = exchange->is_notified = true;
+	exchange->is_over = exchange->is_released = true;
 	exchange->is_cut = exchange->is_cut || is_cut;
 	httpd_conn_wake(exchange->conn);
 }
@@ -306,7 +329,7 @@ static void add_date(struct buf *out)
 		months[tm.tm_mon], tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
 }
 
-static bool httpd_is_called(const char *header, const char *name)
+static bool httpd_field_is(const char *header, const char *name)
 {
 	size_t len = strlen(name);
 
@@ -316,7 +339,7 @@ static bool httpd_is_called(const char *header, const char *name)
 static bool has_field(const struct strv *headers, const char *name)
 {
 	for (size_t i = 0; headers && i < headers->n; i++)
-		if (httpd_is_called(headers->v[i], name))
+		if (httpd_field_is(headers->v[i], name))
 			return true;
 	return false;
 }
@@ -327,13 +350,13 @@ static bool is_one_field(const char *header)
 	return strchr(header, ':') && header[strcspn(header, "\r\n")] == '\0';
 }
 
-static bool httpd_is_ours(const char *header)
+static bool httpd_is_own_field(const char *header)
 {
 	static const char *const names[] = {
 		"Content-Length", "Transfer-Encoding", "Connection", "Date"};
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (httpd_is_called(header, names[i]))
+		if (httpd_field_is(header, names[i]))
 			return true;
 	return false;
 }
@@ -348,7 +371,7 @@ static void add_fields(struct buf *out, const struct strv *headers)
 	};
 
 	for (size_t i = 0; headers && i < headers->n; i++)
-		if (is_one_field(headers->v[i]) && !httpd_is_ours(headers->v[i]))
+		if (is_one_field(headers->v[i]) && !httpd_is_own_field(headers->v[i]))
 			buf_addf(out, "%s\r\n", headers->v[i]);
 	for (size_t i = 0; i < ARRAY_LEN(usual); i++)
 		if (!has_field(headers, usual[i].name))
@@ -365,7 +388,7 @@ static void add_framing(
 	buf_addf(out, "Connection: %s\r\n\r\n", exchange->closes ? "close" : "keep-alive");
 }
 
-static void httpd_httpd_begin(
+static void httpd_add_head(
 	struct httpd_exchange *exchange, int status, const struct strv *headers, int64_t length)
 {
 	struct buf *out = &exchange->conn->client.out;
@@ -383,7 +406,7 @@ static void httpd_httpd_begin(
 static void httpd_write_response(struct httpd_exchange *exchange, int status,
 	const struct strv *headers, const void *data, size_t len)
 {
-	httpd_httpd_begin(exchange, status, headers, (int64_t)len);
+	httpd_add_head(exchange, status, headers, (int64_t)len);
 	if (exchange->mode != HTTPD_MODE_NONE)
 		buf_add(&exchange->conn->client.out, data, len);
 }
@@ -445,7 +468,7 @@ static void write_page(struct httpd_exchange *exchange, int status, const char *
 	httpd_write_response(exchange, status, &headers, page.data, page.len);
 }
 
-void httpd_page(struct httpd_exchange *exchange, int status, const char *what, const char *hint)
+void httpd_refuse(struct httpd_exchange *exchange, int status, const char *what, const char *hint)
 {
 	write_page(exchange, status, NULL, what, hint);
 	httpd_exchange_end(exchange, false);
@@ -469,10 +492,10 @@ static bool refuse_origin(struct httpd_exchange *exchange)
 }
 
 /*
- * Answers
+ * Responses
  */
 
-void httpd_response(struct httpd_exchange *exchange, int status, const struct strv *headers,
+void httpd_respond(struct httpd_exchange *exchange, int status, const struct strv *headers,
 	const void *data, size_t len)
 {
 	if (!refuse_origin(exchange))
@@ -480,28 +503,12 @@ void httpd_response(struct httpd_exchange *exchange, int status, const struct st
 	httpd_exchange_end(exchange, false);
 }
 
-void httpd_refuse(struct httpd_exchange *exchange, int status, const char *what, const char *hint)
-{
-	httpd_page(exchange, status, what, hint);
-}
-
 void httpd_begin(
 	struct httpd_exchange *exchange, int status, const struct strv *headers, int64_t length)
 {
 	if (!refuse_origin(exchange))
-		httpd_httpd_begin(exchange, status, headers, length);
+		httpd_add_head(exchange, status, headers, length);
 	httpd_conn_wake(exchange->conn);
-}
-
-static void httpd_add_piece(struct httpd_exchange *exchange, const void *data, size_t len)
-{
-	struct buf *out = &exchange->conn->client.out;
-
-	if (exchange->mode == HTTPD_MODE_CHUNKED)
-		buf_addf(out, "%zx\r\n", len);
-	buf_add(out, data, len);
-	if (exchange->mode == HTTPD_MODE_CHUNKED)
-		buf_adds(out, "\r\n");
 }
 
 /* Data beyond the announced length would be read as the next response. */
@@ -513,10 +520,11 @@ bool httpd_write(struct httpd_exchange *exchange, const void *data, size_t len)
 		exchange->left -= len;
 	}
 	if (exchange->mode != HTTPD_MODE_NONE && len > 0)
-		httpd_add_piece(exchange, data, len);
+		httpd_wire_add(
+			&exchange->conn->client, data, len, exchange->mode == HTTPD_MODE_CHUNKED);
 	httpd_conn_wake(exchange->conn);
-	exchange->wants_capacity = httpd_wire_pending(&exchange->conn->client) > HTTPD_PENDING;
-	return !exchange->wants_capacity;
+	exchange->is_full = httpd_wire_pending(&exchange->conn->client) > HTTPD_PENDING;
+	return !exchange->is_full;
 }
 
 void httpd_end(struct httpd_exchange *exchange, bool cut)
@@ -547,10 +555,10 @@ static bool find_host(
 }
 
 /* Input after a refused request is ignored. */
-static void httpd_httpd_refuse(struct httpd_exchange *exchange, const char *what, const char *hint)
+static void httpd_forbid(struct httpd_exchange *exchange, const char *what, const char *hint)
 {
 	exchange->closes = true;
-	httpd_page(exchange, 403, what, hint);
+	httpd_refuse(exchange, 403, what, hint);
 }
 
 static void refuse_host(struct httpd_exchange *exchange)
@@ -560,7 +568,7 @@ static void refuse_host(struct httpd_exchange *exchange)
 	AUTO_FREE char *shown = str_shown(host);
 
 	httpd_notice(exchange->conn->httpd, "a request for the host %s is refused", shown);
-	httpd_httpd_refuse(exchange, "this is not a server for that name",
+	httpd_forbid(exchange, "this is not a server for that name",
 		"open the address that dlrun has shown, with its port");
 }
 
@@ -570,7 +578,7 @@ static void httpd_refuse_request_origin(struct httpd_exchange *exchange)
 	AUTO_FREE char *shown = str_shown(origin ? origin : "another site");
 
 	httpd_notice(exchange->conn->httpd, "a request from a page of %s is refused", shown);
-	httpd_httpd_refuse(exchange, "another site's page has asked for this",
+	httpd_forbid(exchange, "another site's page has asked for this",
 		"paste the address into the address bar of the browser");
 }
 
@@ -589,7 +597,7 @@ static void httpd_redirect(struct httpd_exchange *exchange, const char *host)
 	strv_add(&headers, "Cache-Control: no-store");
 	/* A link that leads here over another name of this machine is still one from there. */
 	strv_add(&headers, "Referrer-Policy: origin");
-	httpd_response(exchange, 307, &headers, "", 0);
+	httpd_respond(exchange, 307, &headers, "", 0);
 }
 
 static void refuse_token(struct httpd_exchange *exchange)
@@ -600,7 +608,7 @@ static void refuse_token(struct httpd_exchange *exchange)
 		httpd_challenge(exchange, "this proxy needs a token as its password: take the "
 					  "address that dlrun has printed where it was started");
 	} else {
-		httpd_httpd_refuse(exchange,
+		httpd_forbid(exchange,
 			"this address needs a token: open the URL that dlrun has printed where it "
 			"was started",
 			NULL);
@@ -625,7 +633,8 @@ static bool check_token(struct httpd_exchange *exchange, const char *host)
 	return proof.field_is_right && !is_led;
 }
 
-static void httpd_query(struct httpd_exchange *exchange)
+/* Call the caller's `request` unless the request is refused. */
+static void httpd_dispatch(struct httpd_exchange *exchange)
 {
 	struct httpd *httpd = exchange->conn->httpd;
 	const struct httpd_head *head = &exchange->head;
@@ -677,23 +686,15 @@ static bool httpd_request_take(struct httpd_conn *conn)
 	httpd_request_begin(conn);
 	if (r < 0) {
 		httpd_notice(conn->httpd, "a request is refused: %s", err.message);
-		httpd_page(&conn->exchange, status, err.message, NULL);
+		httpd_refuse(&conn->exchange, status, err.message, NULL);
 		return true;
 	}
 	buf_consume(in, used);
 	conn->exchange.head = head;
 	httpd_meter_start(&conn->exchange.body, &head);
-	httpd_query(&conn->exchange);
+	httpd_dispatch(&conn->exchange);
 	return true;
 }
-
-#ifndef POLLRDHUP
-#define POLLRDHUP 0 /* it is noticed when the response comes */
-#endif
-
-#ifndef POLLRDHUP
-#define POLLRDHUP 0 /* it is noticed when the response comes */
-#endif
 
 /*
  * Time
@@ -710,7 +711,7 @@ static int64_t httpd_deadline_of(const struct httpd_conn *conn)
 
 static int httpd_timer_due(void *ctx, struct err *err);
 
-/* A timer that is too early is kept: timer_due checks the deadline, and sets it again. */
+/* A timer that is too early is kept: httpd_timer_due checks the deadline, and sets it again. */
 static void httpd_set_timer(struct httpd_conn *conn)
 {
 	int64_t at_ms = httpd_deadline_of(conn);
@@ -730,9 +731,9 @@ static int httpd_timer_due(void *ctx, struct err *err)
 	conn->timer = NULL;
 	if (clock_ms() >= httpd_deadline_of(conn)) {
 		if (conn->state == HTTPD_WAITS && conn->client.in.len > 0) {
-			conn->state = HTTPD_WORKS;
-			conn->exchange = (struct httpd_exchange){.conn = conn};
-			httpd_page(&conn->exchange, 408, "the request did not come in time", NULL);
+			httpd_request_begin(conn);
+			httpd_refuse(
+				&conn->exchange, 408, "the request did not come in time", NULL);
 		} else {
 			conn->is_dead = true;
 		}
@@ -763,7 +764,7 @@ void httpd_conn_wake(struct httpd_conn *conn)
  * States of a connection
  */
 
-static void httpd_enter(struct httpd_conn *conn, enum httpd_state state)
+static void httpd_set_state(struct httpd_conn *conn, enum httpd_state state)
 {
 	conn->state = state;
 	conn->since_ms = clock_ms();
@@ -780,7 +781,7 @@ static void linger(struct httpd_conn *conn)
 		conn->is_dead = true;
 	if (needs_reset)
 		httpd_wire_close(&conn->client, conn->httpd->options.loop, true);
-	httpd_enter(conn, HTTPD_LINGERS);
+	httpd_set_state(conn, HTTPD_LINGERS);
 }
 
 static bool end_exchange(struct httpd_conn *conn)
@@ -793,7 +794,7 @@ static bool end_exchange(struct httpd_conn *conn)
 		return true;
 	}
 	httpd_exchange_done(exchange);
-	httpd_enter(conn, HTTPD_WAITS);
+	httpd_set_state(conn, HTTPD_WAITS);
 	return true;
 }
 
@@ -803,23 +804,23 @@ static bool has_left(const struct httpd_conn *conn)
 	return conn->client.deaf || (conn->client.ended && !conn->exchange.is_over);
 }
 
-static void httpd_leave(struct httpd_conn *conn)
+static void httpd_abandon(struct httpd_conn *conn)
 {
 	struct httpd_exchange *exchange = &conn->exchange;
 
 	conn->is_dead = true;
-	if (!exchange->is_notified && exchange->gone)
+	if (!exchange->is_released && exchange->gone)
 		exchange->gone(exchange->gone_ctx);
-	exchange->is_notified = true;
+	exchange->is_released = true;
 }
 
-static void notify_capacity(struct httpd_exchange *exchange)
+static void httpd_notify_writable(struct httpd_exchange *exchange)
 {
-	if (!exchange->wants_capacity || exchange->is_notified || !exchange->capacity ||
+	if (!exchange->is_full || exchange->is_released || !exchange->writable ||
 		httpd_wire_pending(&exchange->conn->client) > HTTPD_PENDING / 2)
 		return;
-	exchange->wants_capacity = false;
-	exchange->capacity(exchange->capacity_ctx);
+	exchange->is_full = false;
+	exchange->writable(exchange->writable_ctx);
 }
 
 static bool httpd_work(struct httpd_conn *conn)
@@ -828,13 +829,13 @@ static bool httpd_work(struct httpd_conn *conn)
 	bool goes_on = false;
 
 	if (has_left(conn)) {
-		httpd_leave(conn);
+		httpd_abandon(conn);
 		return false;
 	}
 	if (exchange->relay && !exchange->is_over)
 		goes_on = httpd_relay_step(conn);
 	else
-		notify_capacity(exchange);
+		httpd_notify_writable(exchange);
 	if (conn->is_dead)
 		return false;
 	size_t waiting = httpd_wire_pending(&conn->client);
@@ -890,14 +891,6 @@ void httpd_conn_turn(struct httpd_conn *conn)
  * The loop
  */
 
-static short events_of(const struct httpd_wire *wire, bool reads)
-{
-	bool wants_read = reads && !wire->ended && wire->in.len < wire->in.max;
-	bool wants_write = httpd_wire_pending(wire) > 0 && !wire->deaf;
-
-	return (short)((wants_read ? POLLIN : 0) | (wants_write ? POLLOUT : 0));
-}
-
 /* Where it has sent more than is read ahead of its response, its end cannot be read. */
 static bool is_full(const struct httpd_conn *conn)
 {
@@ -911,7 +904,7 @@ static short prepare_client(void *ctx)
 {
 	const struct httpd_conn *conn = ctx;
 
-	return (short)(events_of(&conn->client, true) | (is_full(conn) ? POLLRDHUP : 0));
+	return (short)(httpd_wire_events(&conn->client, true) | (is_full(conn) ? POLLRDHUP : 0));
 }
 
 static int dispatch_client(void *ctx, short revents, struct err *err)
@@ -956,7 +949,7 @@ static void httpd_conn_new(struct httpd *httpd, int fd)
 		httpd->conns->before = conn;
 	httpd->conns = conn;
 	httpd->n++;
-	httpd_enter(conn, HTTPD_WAITS);
+	httpd_set_state(conn, HTTPD_WAITS);
 	httpd_set_timer(conn);
 }
 
@@ -979,7 +972,7 @@ static void httpd_conn_free(struct httpd_conn *conn)
 	httpd_wire_close(&conn->program, loop, is_reset);
 	free(conn->key);
 	free(conn);
-	httpd_count_less(httpd);
+	httpd_release(httpd);
 }
 
 void httpd_notice(const struct httpd *httpd, const char *format, ...)
@@ -995,7 +988,7 @@ void httpd_notice(const struct httpd *httpd, const char *format, ...)
 }
 
 /*
- * Connections
+ * The number of connections
  */
 
 static void httpd_hold(struct httpd *httpd, bool is_held)
@@ -1005,13 +998,13 @@ static void httpd_hold(struct httpd *httpd, bool is_held)
 		listener_hold(httpd->listener, is_held);
 }
 
-void httpd_count_less(struct httpd *httpd)
+void httpd_release(struct httpd *httpd)
 {
 	httpd->n--;
 	httpd_hold(httpd, false);
 }
 
-/* A connection may give way. */
+/* An idle connection may give way. */
 static void httpd_has_idle(struct httpd *httpd)
 {
 	if (httpd->is_held)
@@ -1029,8 +1022,9 @@ static struct httpd_conn *find_idle(struct httpd *httpd)
 	return found;
 }
 
-/* Of a new connection. Where all are at work others wait in the system's queue. */
-static void httpd_make_capacity(struct httpd *httpd)
+/* When there is a new one: an idle one ends. Where all are at work others wait in the system's
+ * queue. */
+static void httpd_limit_conns(struct httpd *httpd)
 {
 	if (httpd->n < HTTPD_CONNS_MAX)
 		return;
@@ -1051,12 +1045,12 @@ static int httpd_on_accept(void *ctx, int fd, const char *peer, struct err *err)
 		return 0;
 	}
 	httpd_conn_new(httpd, fd);
-	httpd_make_capacity(httpd);
+	httpd_limit_conns(httpd);
 	return 0;
 }
 
 /*
- * The front
+ * The server
  */
 
 int httpd_open(const struct httpd_options *options, struct httpd **ret, struct err *err)

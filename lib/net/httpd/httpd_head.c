@@ -26,7 +26,7 @@ enum {
 
 enum { DIGITS_MAX = 15 };
 
-static int httpd_httpd_head_refuse(struct err *err)
+static int httpd_chunks_refuse(struct err *err)
 {
 	return err_set(err, E_HTTPD_HEAD, "a chunked body is broken or has extensions");
 }
@@ -37,12 +37,12 @@ static int feed_size(struct httpd_chunks *chunks, char c, struct err *err)
 
 	if (digit >= 0) {
 		if (chunks->digits++ >= DIGITS_MAX)
-			return httpd_httpd_head_refuse(err);
+			return httpd_chunks_refuse(err);
 		chunks->left = chunks->left << 4 | (unsigned)digit;
 		return 0;
 	}
 	if (c != '\r' || chunks->digits == 0)
-		return httpd_httpd_head_refuse(err);
+		return httpd_chunks_refuse(err);
 	chunks->digits = 0;
 	chunks->state = SIZE_END;
 	return 0;
@@ -63,10 +63,10 @@ static int feed_end(struct httpd_chunks *chunks, char c, struct err *err)
 
 	if (chunks->state == SIZE_END) {
 		chunks->state = chunks->left > 0 ? DATA : LAST_CR;
-		return c == '\n' ? 0 : httpd_httpd_head_refuse(err);
+		return c == '\n' ? 0 : httpd_chunks_refuse(err);
 	}
 	if (c != ends[chunks->state].c)
-		return httpd_httpd_head_refuse(err);
+		return httpd_chunks_refuse(err);
 	chunks->state = ends[chunks->state].next;
 	return 0;
 }
@@ -88,7 +88,7 @@ int httpd_chunks_feed(struct httpd_chunks *chunks, const char *data, size_t len,
 	int r = 0;
 
 	if (chunks->state == BROKEN)
-		return httpd_httpd_head_refuse(err);
+		return httpd_chunks_refuse(err);
 	while (used < len && chunks->state != OVER && r == 0) {
 		if (chunks->state == DATA)
 			used += feed_data(chunks, len - used);
@@ -657,7 +657,7 @@ static int finish_request(const struct reading *reading)
 }
 
 /*
- * Answers
+ * Responses
  */
 
 /* RFC 9112, section 6.3. */

@@ -11,7 +11,7 @@
 #include "net/stream/pump.h"
 
 enum {
-	/* Read at once; and a carried body is not read while more than that waits to be
+	/* Read at once; and a relayed body is not read while more than that waits to be
 	 * written. */
 	HTTPD_PIECE = 64 << 10,
 	HTTPD_LINGER_MS = 2000,
@@ -41,6 +41,10 @@ int httpd_wire_take(struct httpd_wire *wire, struct loop *loop);
 void httpd_wire_close(struct httpd_wire *wire, struct loop *loop, bool is_reset);
 void httpd_wire_read(struct httpd_wire *wire);
 void httpd_wire_flush(struct httpd_wire *wire);
+/* The events of poll to wait for. */
+short httpd_wire_events(const struct httpd_wire *wire, bool reads);
+/* Append, as a chunk (RFC 9112, section 7.1) or as it is. */
+void httpd_wire_add(struct httpd_wire *wire, const void *data, size_t len, bool is_chunk);
 /* Bytes that wait to be written. */
 size_t httpd_wire_pending(const struct httpd_wire *wire);
 
@@ -84,12 +88,12 @@ struct httpd_exchange {
 	bool closes;      /* no other request comes behind it */
 	bool is_over;     /* the whole response waits to be written, or has been */
 	bool is_cut;      /* it is not whole */
-	bool is_notified; /* the caller has it no more: no gone, no room */
-	bool wants_capacity;
+	bool is_released; /* the caller has it no more: neither gone nor writable is called */
+	bool is_full;     /* httpd_write has returned false: writable is called */
 	void (*gone)(void *ctx);
 	void *gone_ctx;
-	void (*capacity)(void *ctx);
-	void *capacity_ctx;
+	void (*writable)(void *ctx);
+	void *writable_ctx;
 	struct httpd_relay *relay;
 };
 
@@ -103,7 +107,7 @@ struct httpd_conn {
 	struct httpd *httpd;
 	struct httpd_conn *before, *next;
 	struct httpd_wire client;
-	struct httpd_wire program; /* of the last carry */
+	struct httpd_wire program; /* of the last relay */
 	char *key;                 /* of that one; NULL: none */
 	bool was_answered;         /* by it, before this request */
 	enum httpd_state state;
@@ -133,7 +137,8 @@ struct httpd {
 
 /* httpd.c */
 void httpd_notice(const struct httpd *httpd, const char *format, ...) ERR_PRINTF(2, 3);
-void httpd_count_less(struct httpd *httpd);
+/* A connection or a tunnel has ended: others may be accepted. */
+void httpd_release(struct httpd *httpd);
 
 /* Whether the system tells of every family whose connections are. */
 bool httpd_peers_are_known(void);
@@ -144,8 +149,6 @@ void httpd_conn_turn(struct httpd_conn *conn);
 
 /* The response is over as far as this side is concerned. */
 void httpd_exchange_end(struct httpd_exchange *exchange, bool is_cut);
-/* httpd_refuse from within: the caller of the front does not have the exchange any more. */
-void httpd_page(struct httpd_exchange *exchange, int status, const char *what, const char *hint);
 
 /* httpd_relay.c */
 /* Whether something was done. */

@@ -125,7 +125,7 @@ void httpd_tunnel_free(struct httpd_tunnel *tunnel)
 	else
 		httpd->tunnels = tunnel->next;
 	free(tunnel);
-	httpd_count_less(httpd);
+	httpd_release(httpd);
 }
 
 static int httpd_relay_on_done(void *ctx, struct pump_end *end, struct err *err)
@@ -167,7 +167,7 @@ enum phase {
 struct httpd_relay {
 	struct httpd_route route; /* key, strip and host are its own */
 	char *key, *strip, *host;
-	char *requested_host; /* in front of host; NULL: the program has no other name */
+	char *original_host; /* of the request, before it was renamed; NULL: no other name */
 	enum phase phase;
 	struct httpd_head response;
 	struct httpd_meter body; /* of the response */
@@ -185,7 +185,7 @@ void httpd_relay_free(struct httpd_relay *relay)
 	free(relay->key);
 	free(relay->strip);
 	free(relay->host);
-	free(relay->requested_host);
+	free(relay->original_host);
 	free(relay);
 }
 
@@ -195,8 +195,8 @@ static void rename_request(struct httpd_exchange *exchange, struct httpd_relay *
 
 	if (!relay->host || !requested)
 		return;
-	relay->requested_host = mem_strdup(requested);
-	httpd_head_rename(&exchange->head, relay->requested_host, relay->host);
+	relay->original_host = mem_strdup(requested);
+	httpd_head_rename(&exchange->head, relay->original_host, relay->host);
 }
 
 void httpd_relay(struct httpd_exchange *exchange, const struct httpd_route *route)
@@ -208,12 +208,12 @@ void httpd_relay(struct httpd_exchange *exchange, const struct httpd_route *rout
 	relay->strip = mem_strdup(route->strip);
 	relay->host = mem_strdup(route->host);
 	exchange->relay = relay;
-	exchange->is_notified = true;
+	exchange->is_released = true;
 	rename_request(exchange, relay);
 	if (exchange->is_origin_right || route->any_origin)
 		httpd_conn_wake(exchange->conn);
 	else
-		httpd_page(exchange, 403, "a page of another origin has asked for this", NULL);
+		httpd_refuse(exchange, 403, "a page of another origin has asked for this", NULL);
 }
 
 /*
@@ -227,7 +227,8 @@ static void drop_program(struct httpd_conn *conn)
 	conn->was_answered = false;
 }
 
-static bool httpd_program_reads(const struct httpd_conn *conn)
+/* The program is read while the client takes what it sends. */
+static bool httpd_relay_may_read(const struct httpd_conn *conn)
 {
 	return conn->state != HTTPD_WORKS || httpd_wire_pending(&conn->client) < HTTPD_PIECE;
 }
@@ -235,14 +236,11 @@ static bool httpd_program_reads(const struct httpd_conn *conn)
 static short prepare_program(void *ctx)
 {
 	const struct httpd_conn *conn = ctx;
-	const struct httpd_wire *wire = &conn->program;
-	bool wants_read = !wire->ended && wire->in.len < wire->in.max && httpd_program_reads(conn);
-	bool wants_write = httpd_wire_pending(wire) > 0 && !wire->deaf;
 
-	return (short)((wants_read ? POLLIN : 0) | (wants_write ? POLLOUT : 0));
+	return httpd_wire_events(&conn->program, httpd_relay_may_read(conn));
 }
 
-/* Between requests it has nothing to say. */
+/* Between requests nothing may come from it. */
 static int dispatch_program(void *ctx, short revents, struct err *err)
 {
 	struct httpd_conn *conn = ctx;
@@ -307,14 +305,14 @@ void httpd_relay_settle(struct httpd_conn *conn)
 }
 
 /*
- * Faults
+ * Errors
  */
 
 static void httpd_relay_refuse(
 	struct httpd_conn *conn, int status, const char *what, const char *hint)
 {
 	drop_program(conn);
-	httpd_page(&conn->exchange, status, what, hint);
+	httpd_refuse(&conn->exchange, status, what, hint);
 }
 
 /* A response that has begun can only be broken off. */
@@ -495,24 +493,11 @@ static bool httpd_relay_take_response(struct httpd_conn *conn)
 			httpd_head_write(&response, NULL, true, &conn->client.out);
 		return true;
 	}
-	if (exchange->relay->requested_host)
-		httpd_head_rename(
-			&response, exchange->relay->host, exchange->relay->requested_host);
+	if (exchange->relay->original_host)
+		httpd_head_rename(&response, exchange->relay->host, exchange->relay->original_host);
 	exchange->relay->response = response;
 	response = (struct httpd_head){0};
 	return begin_response(conn);
-}
-
-static void httpd_relay_add_piece(struct httpd_conn *conn, const char *data, size_t len)
-{
-	struct buf *out = &conn->client.out;
-	bool makes_chunks = conn->exchange.relay->makes_chunks;
-
-	if (makes_chunks)
-		buf_addf(out, "%zx\r\n", len);
-	buf_add(out, data, len);
-	if (makes_chunks)
-		buf_adds(out, "\r\n");
 }
 
 static bool httpd_relay_take_body(struct httpd_conn *conn)
@@ -529,7 +514,7 @@ static bool httpd_relay_take_body(struct httpd_conn *conn)
 		return true;
 	}
 	if (used > 0)
-		httpd_relay_add_piece(conn, in->data, used);
+		httpd_wire_add(&conn->client, in->data, used, relay->makes_chunks);
 	buf_consume(in, used);
 	if (relay->body.over)
 		httpd_exchange_end(&conn->exchange, false);

@@ -21,7 +21,7 @@ enum { TOKEN_LEN = HTTPD_TOKEN_SIZE - 1, TOKEN_BYTES = TOKEN_LEN / 2 };
 struct taking {
 	const char *token;
 	char of_host[HTTPD_TOKEN_SIZE];
-	char cookie[sizeof(COOKIE) + 5]; /* the name of the front's own */
+	char cookie[sizeof(COOKIE) + 5]; /* the name of the server's own */
 	struct httpd_proof proof;
 };
 

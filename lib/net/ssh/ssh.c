@@ -9,7 +9,6 @@
 #include "base/os/env.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
-#include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/trace.h"
@@ -21,9 +20,9 @@
 /* A connection by libssh2. */
 struct ssh_connection {
 	struct ssh *ssh;
-	struct ssh_libssh2 *forwarder;
+	struct ssh_libssh2 *libssh2;
 	bool is_ready;
-	bool has_first;           /* the first command has a session, and nobody has taken it yet */
+	bool has_first;           /* the first command has a session, which was not taken yet */
 	bool had_session;         /* which may not be over for the server yet */
 	size_t n_channels, limit; /* the server refused one more than that */
 };
@@ -48,14 +47,14 @@ struct ssh {
 	struct VEC_OF(struct ssh_use *) uses;
 	struct VEC_OF(struct ssh_login *) logins;
 	struct loop_timer *timer;
-	char *why;            /* why it is the OpenSSH client, or NULL */
-	char *forwarder_text; /* the same as a sentence */
-	struct err error;     /* for good: of a login that must not be tried again */
-	bool is_known;        /* the first login has ended */
+	char *why;           /* why it is the OpenSSH client, or NULL */
+	char *transport_why; /* the same as a sentence */
+	struct err error;    /* for good: of a login that must not be tried again */
+	bool is_known;       /* the first login has ended */
 };
 
 /*
- * Choice of the carrier
+ * Choice of the transport
  */
 
 static bool exists(const char *path)
@@ -106,9 +105,9 @@ enum { SENT_ENV_MAX = 2 };
 /* Why it is the OpenSSH client from the start, or NULL. */
 static const char *reason_of(const struct ssh *ssh, bool is_whole)
 {
-	if (ssh->options.forwarder == SSH_OPENSSH)
+	if (ssh->options.transport == SSH_OPENSSH)
 		return "it was asked for";
-	if (ssh->options.forwarder == SSH_LIBSSH2 || !ssh->has_client)
+	if (ssh->options.transport == SSH_LIBSSH2 || !ssh->has_client)
 		return NULL;
 	if (master_lives(ssh))
 		return "a ControlMaster of yours is connected";
@@ -131,7 +130,7 @@ static const char *reason_of(const struct ssh *ssh, bool is_whole)
  * The thread
  */
 
-static struct ssh_config_location ssh_place_of(const struct ssh *ssh)
+static struct ssh_config_location ssh_location_of(const struct ssh *ssh)
 {
 	const char *const *env = ssh->options.env;
 	const char *user = env_get(env, "LOGNAME");
@@ -145,7 +144,7 @@ static struct ssh_config_location ssh_place_of(const struct ssh *ssh)
 /* Whether all names of files are known. */
 static int ssh_read_config(struct ssh *ssh, int cancel_fd, bool *ret_whole, struct err *err)
 {
-	const struct ssh_config_location place = ssh_place_of(ssh);
+	const struct ssh_config_location location = ssh_location_of(ssh);
 	const struct ssh_config_call call = {.host = ssh->options.host,
 		.port = ssh->options.port,
 		.config = ssh->options.config,
@@ -159,11 +158,11 @@ static int ssh_read_config(struct ssh *ssh, int cancel_fd, bool *ret_whole, stru
 		return err_move(err, &error);
 	if (r < 0) {
 		ssh->has_client = false;
-		ssh_config_default(&place, &ssh->config);
+		ssh_config_default(&location, &ssh->config);
 		if (ssh->options.port)
 			ssh->config.port = (uint16_t)ssh->options.port;
 	}
-	*ret_whole = ssh_config_expand(&ssh->config, &place);
+	*ret_whole = ssh_config_expand(&ssh->config, &location);
 	return 0;
 }
 
@@ -175,7 +174,7 @@ static const char *const *ssh_list_of(const struct strv *strv)
 static enum ssh_strict ssh_strict_of(const struct ssh *ssh)
 {
 	enum ssh_strict strict = ssh->config.strict;
-	bool is_stricter = strict == SSH_STRICT_QUERY || strict == SSH_STRICT_YES;
+	bool is_stricter = strict == SSH_STRICT_ASK || strict == SSH_STRICT_YES;
 
 	return ssh->options.accept_new_host && is_stricter ? SSH_STRICT_ACCEPT_NEW : strict;
 }
@@ -188,7 +187,7 @@ static const char *agent_of(const struct ssh *ssh)
 	return ssh->config.agent ? ssh->config.agent : env_get(ssh->options.env, "SSH_AUTH_SOCK");
 }
 
-/* *ret of the above, once more, without a first command. */
+/* The login of libssh2, without a first command. */
 static void ssh_libssh2_login_of(const struct ssh *ssh, struct ssh_libssh2_login *ret)
 {
 	const struct ssh_config *config = &ssh->config;
@@ -265,13 +264,13 @@ struct ssh_login {
 	void *ctx;
 };
 
-static int due(void *ctx, struct err *err);
+static int ssh_on_wake(void *ctx, struct err *err);
 
-/* Have a look at everything from the loop. */
-static void poll_soon(struct ssh *ssh)
+/* Let ssh_on_wake check everything, from the loop. */
+static void ssh_wake(struct ssh *ssh)
 {
 	if (!ssh->timer)
-		ssh->timer = loop_add_timer(ssh->options.loop, clock_ms(), due, ssh);
+		ssh->timer = loop_add_timer(ssh->options.loop, clock_ms(), ssh_on_wake, ssh);
 }
 
 static void ssh_print(const struct ssh *ssh, bool is_detail, const char *text)
@@ -281,17 +280,17 @@ static void ssh_print(const struct ssh *ssh, bool is_detail, const char *text)
 }
 
 /*
- * Faults
+ * Errors
  */
 
 static void fail_use(struct ssh_use *use, const struct err *error)
 {
 	err_copy(&use->error, error);
 	use->to_notify = true;
-	poll_soon(use->ssh);
+	ssh_wake(use->ssh);
 }
 
-/* All that wait. What a person must mend first is not tried again. */
+/* All that wait. What the user must repair first is not tried again. */
 static void fail_waiting(struct ssh *ssh, const struct err *error)
 {
 	vec_foreach (struct ssh_use *, use, &ssh->uses)
@@ -311,13 +310,13 @@ static void drop_connection(struct ssh *ssh, struct ssh_connection *connection)
 		if (ssh->connections.v[i] != connection)
 			continue;
 		ssh->connections.v[i] = ssh->connections.v[--ssh->connections.n];
-		ssh_libssh2_free(connection->forwarder);
+		ssh_libssh2_free(connection->libssh2);
 		free(connection);
 		return;
 	}
 }
 
-static void notify_forwarder(struct ssh *ssh)
+static void ssh_note_transport(struct ssh *ssh)
 {
 	AUTO_FREE char *text =
 		ssh->stage == SSH_BY_OPENSSH
@@ -332,7 +331,7 @@ static void notify_forwarder(struct ssh *ssh)
 	ssh->is_known = true;
 }
 
-static void notify_no_client(const struct ssh *ssh, struct err *error)
+static void ssh_add_no_client(const struct ssh *ssh, struct err *error)
 {
 	if (ssh->has_client)
 		return;
@@ -344,9 +343,9 @@ static void fall_back(struct ssh *ssh, const char *why, struct err *error)
 {
 	bool has_begun = ssh->why != NULL;
 
-	if (ssh->options.forwarder == SSH_LIBSSH2 || !ssh->has_client) {
+	if (ssh->options.transport == SSH_LIBSSH2 || !ssh->has_client) {
 		err_evidence(error, "libssh2 alone does not get in: %s", why);
-		notify_no_client(ssh, error);
+		ssh_add_no_client(ssh, error);
 		fail_waiting(ssh, error);
 		return;
 	}
@@ -356,9 +355,9 @@ static void fall_back(struct ssh *ssh, const char *why, struct err *error)
 		ssh_openssh_begin(ssh->openssh, ssh->options.first_command);
 	}
 	ssh->stage = SSH_BY_OPENSSH;
-	free(ssh->forwarder_text);
-	ssh->forwarder_text = mem_printf("the OpenSSH client: %s", ssh->why);
-	notify_forwarder(ssh);
+	free(ssh->transport_why);
+	ssh->transport_why = mem_printf("the OpenSSH client: %s", ssh->why);
+	ssh_note_transport(ssh);
 }
 
 static int libssh2_done(
@@ -372,35 +371,35 @@ static int libssh2_done(
 		ssh->stage = SSH_BY_LIBSSH2;
 	if (end == SSH_LIBSSH2_READY) {
 		connection->is_ready = true;
-		notify_forwarder(ssh);
+		ssh_note_transport(ssh);
 	} else if (end == SSH_LIBSSH2_FALLBACK) {
 		fall_back(ssh, why, error);
 	} else {
-		notify_no_client(ssh, error);
+		ssh_add_no_client(ssh, error);
 		fail_waiting(ssh, error);
 	}
 	if (!connection->is_ready)
 		drop_connection(ssh, connection);
-	poll_soon(ssh);
+	ssh_wake(ssh);
 	return 0;
 }
 
-static void libssh2_say(void *ctx, const char *text, bool is_detail)
+static void libssh2_print(void *ctx, const char *text, bool is_detail)
 {
 	const struct ssh_connection *connection = ctx;
 
 	ssh_print(connection->ssh, is_detail, text);
 }
 
-static int libssh2_ask(
-	void *ctx, const char *question, bool secret, struct buf *response, struct err *err)
+static int libssh2_prompt(
+	void *ctx, const char *question, bool secret, struct buf *answer, struct err *err)
 {
 	const struct ssh *ssh = ((struct ssh_connection *)ctx)->ssh;
 	const struct ssh_options *options = &ssh->options;
 
 	if (ssh->config.batch_mode || ssh->has_askpass)
 		return 0;
-	return options->query(options->ctx, question, secret, response, err);
+	return options->prompt(options->ctx, question, secret, answer, err);
 }
 
 static int libssh2_resolve(void *ctx, int cancel_fd, struct ssh_libssh2_login *ret,
@@ -419,8 +418,8 @@ static void add_connection(struct ssh *ssh)
 	struct ssh_connection *connection = mem_alloc(1, sizeof(*connection));
 	struct ssh_libssh2_login login;
 	const struct ssh_libssh2_events events = {.done = libssh2_done,
-		.print = libssh2_say,
-		.query = ssh->options.query ? libssh2_ask : NULL,
+		.print = libssh2_print,
+		.prompt = ssh->options.prompt ? libssh2_prompt : NULL,
 		.resolve = libssh2_resolve,
 		.ctx = connection};
 	bool is_known = ssh->config.hostname != NULL;
@@ -431,7 +430,7 @@ static void add_connection(struct ssh *ssh)
 	*vec_push(&ssh->connections) = connection;
 	if (is_known)
 		ssh_libssh2_login_of(ssh, &login);
-	connection->forwarder =
+	connection->libssh2 =
 		ssh_libssh2_start(ssh->options.loop, is_known ? &login : NULL, &events);
 }
 
@@ -442,10 +441,10 @@ static struct ssh_connection *find_connection(struct ssh *ssh, bool *ret_wait)
 	for (size_t i = ssh->connections.n; i-- > 0;) {
 		struct ssh_connection *connection = ssh->connections.v[i];
 
-		bool is_lost = connection->is_ready && ssh_libssh2_is_lost(connection->forwarder);
+		bool is_lost = connection->is_ready && ssh_libssh2_is_lost(connection->libssh2);
 
 		if (is_lost ||
-			(connection->is_ready && ssh_libssh2_is_stuck(connection->forwarder))) {
+			(connection->is_ready && ssh_libssh2_is_stuck(connection->libssh2))) {
 			/* The first command goes on, and is not begun twice. */
 			if (connection->n_channels == 0 && (!connection->has_first || is_lost))
 				drop_connection(ssh, connection);
@@ -498,10 +497,10 @@ static void open_by_libssh2(struct ssh_use *use)
 	}
 	use->connection = connection;
 	connection->n_channels++;
-	use->inner = use->command ? ssh_libssh2_command(connection->forwarder, use->command,
+	use->inner = use->command ? ssh_libssh2_command(connection->libssh2, use->command,
 					    use->term ? &use->pty : NULL, &events)
 				  : ssh_libssh2_connect(
-					    connection->forwarder, use->host, use->port, &events);
+					    connection->libssh2, use->host, use->port, &events);
 }
 
 static void open_by_openssh(struct ssh_use *use)
@@ -537,8 +536,9 @@ static void try_open(struct ssh_use *use)
 		use->inner->ops->send_eof(use->inner, NULL);
 }
 
-/* All that failed meanwhile are told, one in each turn: any of them may be freed in there. */
-static int notify_one(struct ssh *ssh, struct err *err)
+/* The owners of channels that failed meanwhile are notified, one in each turn: any of the channels
+ * may be freed in there. */
+static int ssh_notify_next(struct ssh *ssh, struct err *err)
 {
 	for (size_t i = 0; i < ssh->uses.n; i++) {
 		struct ssh_use *use = ssh->uses.v[i];
@@ -546,13 +546,13 @@ static int notify_one(struct ssh *ssh, struct err *err)
 		if (!use->to_notify)
 			continue;
 		use->to_notify = false;
-		poll_soon(ssh);
+		ssh_wake(ssh);
 		return use->channel.events.ready(use->channel.events.ctx, err);
 	}
 	return 0;
 }
 
-static int due(void *ctx, struct err *err)
+static int ssh_on_wake(void *ctx, struct err *err)
 {
 	struct ssh *ssh = ctx;
 
@@ -562,13 +562,13 @@ static int due(void *ctx, struct err *err)
 	/* Before that it is the thread's. */
 	if (ssh->stage == SSH_BY_OPENSSH)
 		ssh_openssh_forget_error(ssh->openssh);
-	return notify_one(ssh, err);
+	return ssh_notify_next(ssh, err);
 }
 
 static int openssh_changed(void *ctx, struct err *err)
 {
 	(void)err;
-	poll_soon(ctx);
+	ssh_wake(ctx);
 	return 0;
 }
 
@@ -577,7 +577,7 @@ static void leave_connection(struct ssh_use *use)
 	channel_free(TAKE(use->inner));
 	use->connection->n_channels--;
 	use->connection = NULL;
-	poll_soon(use->ssh);
+	ssh_wake(use->ssh);
 }
 
 /* MaxSessions: another connection has room, unless a new one has not even for one. */
@@ -589,7 +589,7 @@ static bool goes_elsewhere(struct ssh_use *use)
 	if (use->is_open || !connection)
 		return false;
 	/* Before it is a port that does not answer. */
-	if (ssh_libssh2_waits(use->inner) && ssh_libssh2_is_stuck(connection->forwarder)) {
+	if (ssh_libssh2_waits(use->inner) && ssh_libssh2_is_stuck(connection->libssh2)) {
 		leave_connection(use);
 		return true;
 	}
@@ -699,7 +699,7 @@ static void use_free(struct channel *channel)
 	ssh->uses.n--;
 	/* There may be room for one that waits. */
 	if (ssh->uses.n > 0)
-		poll_soon(ssh);
+		ssh_wake(ssh);
 	free(use->command);
 	free(use->host);
 	free(use->term);
@@ -723,7 +723,7 @@ static struct ssh_use *new_use(struct ssh *ssh, const struct channel_events *eve
 	use->channel = (struct channel){.ops = &use_ops, .events = *events};
 	use->ssh = ssh;
 	*vec_push(&ssh->uses) = use;
-	poll_soon(ssh);
+	ssh_wake(ssh);
 	return use;
 }
 
@@ -771,7 +771,7 @@ struct channel_opener ssh_opener(struct ssh *ssh)
 enum ssh_transport ssh_transport(const struct ssh *ssh, const char **ret_why)
 {
 	if (ssh->stage == SSH_BY_OPENSSH) {
-		*ret_why = ssh->forwarder_text;
+		*ret_why = ssh->transport_why;
 		return SSH_OPENSSH;
 	}
 	*ret_why = "libssh2";
@@ -801,7 +801,7 @@ static void skip_flow(struct channel *channel, enum channel_flow flow)
 		;
 }
 
-/* However the command ended: there was somebody who ran it. */
+/* However the command ended: something there ran it. */
 static int login_ready(void *ctx, struct err *err)
 {
 	struct ssh_login *login = ctx;
@@ -906,7 +906,7 @@ void ssh_free(struct ssh *ssh)
 	ssh_config_done(&ssh->config);
 	strv_done(&ssh->sent_env);
 	free(ssh->why);
-	free(ssh->forwarder_text);
+	free(ssh->transport_why);
 	err_done(&ssh->error);
 	free_options(&ssh->options);
 	free(ssh);

@@ -3,10 +3,10 @@
  * SSH to one host, as the user's own `ssh HOST` would log in there: commands, terminals and TCP
  * connections, as channels (channel.h).
  *
- * `ssh -G -- HOST` says what the configuration makes of the name. libssh2 carries what it can
- * log in to; for everything else (RSA user keys and RSA-only host keys before libssh2 1.11, FIDO
+ * `ssh -G -- HOST` says what the configuration makes of the name. libssh2 is the transport where it
+ * can log in; for everything else (RSA user keys and RSA-only host keys before libssh2 1.11, FIDO
  * keys, GSSAPI, keyboard-interactive, ProxyCommand, ProxyJump, certificates, a control socket that
- * lives, no key that works) the OpenSSH client carries the same channels. So whatever `ssh HOST
+ * lives, no key that works) the OpenSSH client is, for the same channels. So whatever `ssh HOST
  * true` can do, this can.
  *
  * Everything is begun at once and goes on without the loop until a channel is wanted: a thread (or
@@ -25,9 +25,9 @@
 #include "net/stream/channel.h"
 
 enum {
-	SSH_LOGIN_MS = 15000,     /* without what a person takes to answer */
+	SSH_LOGIN_MS = 15000,     /* without what a user takes to answer */
 	SSH_KEEPALIVE_MS = 15000, /* three without a response: the connection is lost */
-	SSH_RESPONSE_MAX = 4096,  /* bytes of a response */
+	SSH_ANSWER_MAX = 4096,    /* bytes of an answer of the user */
 };
 
 enum ssh_transport { SSH_ANY, SSH_LIBSSH2, SSH_OPENSSH };
@@ -45,18 +45,18 @@ struct ssh_options {
 	const char *control_dir;
 	bool has_terminal;            /* the OpenSSH client may ask on /dev/tty */
 	bool accept_new_host;         /* a host that is not known yet is taken and remembered */
-	enum ssh_transport forwarder; /* SSH_ANY but for tests */
+	enum ssh_transport transport; /* SSH_ANY but for tests */
 	/* Begun as soon as the login is done, even while the loop does not run; the first
 	 * command that is equal takes it. NULL: none. */
 	const char *first_command;
-	/* A sentence for people: what is waited for, which carrier it is and why (is_detail). On
-	 * the loop, as ask; the ssh is not freed in either. */
+	/* A sentence for people: what is waited for, which transport it is and why (is_detail). On
+	 * the loop, as prompt; the ssh is not freed in either. */
 	void (*print)(void *ctx, const char *text, bool is_detail);
-	/* A question to the person: whether to trust a host key (its text has host, type and
-	 * fingerprint), a passphrase (secret). 1: answered; 0: there is nobody, or no. NULL:
-	 * nobody, nor is there anybody with BatchMode. The response is wiped behind its use. */
-	int (*query)(void *ctx, const char *question, bool secret, struct buf *response,
-		struct err *err);
+	/* A question to the user: whether to trust a host key (its text has host, type and
+	 * fingerprint), a passphrase (secret). 1: answered; 0: there is no user, or no. NULL:
+	 * no user, nor is there one with BatchMode. The answer is wiped after its use. */
+	int (*prompt)(
+		void *ctx, const char *question, bool secret, struct buf *answer, struct err *err);
 	void *ctx;
 };
 
@@ -81,7 +81,7 @@ struct channel *ssh_connect(
 	struct ssh *ssh, const char *host, uint16_t port, const struct channel_events *events);
 struct channel_opener ssh_opener(struct ssh *ssh);
 
-/* For doctor and -v, after the first channel is open or has failed: which carrier it is, or
+/* For doctor and -v, after the first channel is open or has failed: which transport it is, or
  * SSH_ANY, and one sentence why ("the OpenSSH client: the only key is an RSA key"). */
 enum ssh_transport ssh_transport(const struct ssh *ssh, const char **ret_why);
 

@@ -210,7 +210,7 @@ static bool prefers_keys(const char *methods)
 	}
 }
 
-/* Whether libssh2's carrier may do the login as far as this line goes. keyword NULL: it is not
+/* Whether libssh2's transport may do the login as far as this line goes. keyword NULL: it is not
  * known. */
 static bool ssh_keyword_is_kept(const struct ssh_keyword *keyword, const char *value)
 {
@@ -308,7 +308,7 @@ static enum ssh_strict ssh_config_strict_of(const char *value)
 		return SSH_STRICT_YES;
 	if (str_eq(value, "accept-new"))
 		return SSH_STRICT_ACCEPT_NEW;
-	return ssh_config_is_no(value) || str_eq(value, "off") ? SSH_STRICT_OFF : SSH_STRICT_QUERY;
+	return ssh_config_is_no(value) || str_eq(value, "off") ? SSH_STRICT_OFF : SSH_STRICT_ASK;
 }
 
 static int64_t ssh_config_number_of(const char *value, int64_t max)
@@ -525,7 +525,7 @@ static bool expand_into(struct buf *out, const char *name, const struct ssh_conf
 	return !out->full;
 }
 
-static bool ssh_config_do_expand(
+static bool ssh_config_expand_name(
 	char **name, const struct ssh_config *config, const struct ssh_config_location *place)
 {
 	AUTO_BUF struct buf out = {0};
@@ -547,7 +547,7 @@ static bool expand_agent(struct ssh_config *config, const struct ssh_config_loca
 	if (!name)
 		return true;
 	if (!str_eq(name, "SSH_AUTH_SOCK") && (name[0] != '$' || name[1] == '{'))
-		return ssh_config_do_expand(&config->agent, config, place);
+		return ssh_config_expand_name(&config->agent, config, place);
 	name += name[0] == '$';
 	char *value = place->env ? mem_strdup(env_get(place->env, name)) : NULL;
 	free(config->agent);
@@ -563,7 +563,7 @@ bool ssh_config_expand(struct ssh_config *config, const struct ssh_config_locati
 
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		for (size_t j = 0; j < lists[i]->n; j++)
-			whole &= ssh_config_do_expand(&lists[i]->v[j], config, place);
+			whole &= ssh_config_expand_name(&lists[i]->v[j], config, place);
 	return whole;
 }
 
@@ -616,9 +616,9 @@ void ssh_config_env(const struct ssh_config *config, const char *const *env, str
 
 /* The first lines that ssh has printed tell what it rejects. */
 static int ssh_config_fail_read(
-	const struct ssh_config_call *call, const struct buf *said, struct err *err)
+	const struct ssh_config_call *call, const struct buf *errors, struct err *err)
 {
-	const char *line = said->data;
+	const char *line = errors->data;
 
 	err_set(err, E_SSH_CONFIG, "ssh cannot use its configuration for %s", call->host);
 	for (int i = 0; i < EVIDENCE_LINES && *line; i++) {
@@ -635,7 +635,7 @@ static int ssh_config_fail_read(
 }
 
 static int ssh_config_run_once(const struct ssh_config_call *call, const char *option,
-	struct buf *out, struct buf *said, struct err *err)
+	struct buf *out, struct buf *errors, struct err *err)
 {
 	AUTO_STRV struct strv argv = {0};
 	int status = 0;
@@ -655,8 +655,8 @@ static int ssh_config_run_once(const struct ssh_config_call *call, const char *o
 	strv_add(&argv, call->host);
 	const struct child_spec spec = {.argv = (const char *const *)argv.v, .env = call->env};
 	buf_reset(out);
-	buf_reset(said);
-	int r = child_capture(&spec, READ_MS, call->cancel_fd, out, said, &status, err);
+	buf_reset(errors);
+	int r = child_capture(&spec, READ_MS, call->cancel_fd, out, errors, &status, err);
 	if (r < 0 && err_is_set(err) && err->id == E_IO) {
 		err_set(err, E_SSH_CONFIG,
 			"ssh -G %s did not end: a command of its Match exec may hang", call->host);
@@ -665,24 +665,24 @@ static int ssh_config_run_once(const struct ssh_config_call *call, const char *o
 	if (r < 0)
 		return r;
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || out->full)
-		return ssh_config_fail_read(call, said, err);
+		return ssh_config_fail_read(call, errors, err);
 	return 0;
 }
 
 int ssh_config_read(const struct ssh_config_call *call, struct ssh_config *ret, struct err *err)
 {
 	AUTO_BUF struct buf out = {0};
-	AUTO_BUF struct buf said = {0};
+	AUTO_BUF struct buf errors = {0};
 
 	buf_init(&out, SSH_CONFIG_MAX);
-	buf_init(&said, WORDS_MAX);
-	int r = ssh_config_run_once(call, NULL, &out, &said, err);
+	buf_init(&errors, WORDS_MAX);
+	int r = ssh_config_run_once(call, NULL, &out, &errors, err);
 	/* To fork ssh needs a command, which cannot be given beside a RemoteCommand. Older clients
 	 * do not know the option. */
-	bool forks = r < 0 && strstr(said.data, "Cannot fork into background");
+	bool forks = r < 0 && strstr(errors.data, "Cannot fork into background");
 	if (forks) {
 		err_clear(err);
-		r = ssh_config_run_once(call, "-oForkAfterAuthentication=no", &out, &said, err);
+		r = ssh_config_run_once(call, "-oForkAfterAuthentication=no", &out, &errors, err);
 	}
 	if (r == 0)
 		r = ssh_config_parse(out.data, out.len, ret, err);

@@ -59,12 +59,12 @@ struct ssh_config_location {
 	const char *const *env;
 };
 /* Names become absolute paths; a name with a token that is not known here stays as it is and is
- * told of: false. */
+ * reported: false. */
 bool ssh_config_expand(struct ssh_config *config, const struct ssh_config_location *place);
 /* Without an ssh client: the user, or local_user, port 22, the usual files. */
 void ssh_config_default(const struct ssh_config_location *place, struct ssh_config *ret);
 
-/* The variables that the server is told, NAME=VALUE, of those in env and of set_env. */
+/* The variables that are sent to the server, NAME=VALUE, of those in env and of set_env. */
 void ssh_config_env(const struct ssh_config *config, const char *const *env, struct strv *ret);
 
 struct ssh_config_call {
@@ -86,7 +86,7 @@ int ssh_config_read(const struct ssh_config_call *call, struct ssh_config *ret, 
 struct ssh_keyword {
 	const char *name; /* in lower case */
 	enum ssh_keyword_rule {
-		SSH_RULE_KEPT,   /* libssh2's carrier does what it says */
+		SSH_RULE_KEPT,   /* libssh2's transport does what it says */
 		SSH_RULE_CLIENT, /* only the OpenSSH client does, where it is not in harmless */
 		SSH_RULE_IDLE,   /* decides nothing here */
 	} rule;
@@ -106,7 +106,7 @@ struct ssh_keyword {
 		SSH_VALUE_PRESENT,
 	} value;
 	size_t offset;
-	/* Of CLIENT: what libssh2's carrier does anyway, with commas between; "" is such a value
+	/* Of CLIENT: what libssh2's transport does anyway, with commas between; "" is such a value
 	 * always. */
 	const char *harmless;
 	/* Of CLIENT: why, behind "because"; of IDLE: why it decides nothing. */

@@ -287,7 +287,7 @@ void ssh_known_load(struct ssh_known *known, const char *file)
 }
 
 /*
- * Answers
+ * Results of a search
  */
 
 /* All curves of ECDSA are one type of key, as for OpenSSH. */
@@ -329,12 +329,12 @@ static const struct ssh_known_key *ssh_keys_find_own(
 	return NULL;
 }
 
-enum ssh_known_response ssh_known_check(
+enum ssh_known_result ssh_known_check(
 	const struct ssh_known *known, const void *blob, size_t len, const char **ret_where)
 {
 	AUTO_FREE char *type = ssh_key_type(blob, len);
 	const struct ssh_known_key *found;
-	enum ssh_known_response response = SSH_KNOWN_NEW;
+	enum ssh_known_result response = SSH_KNOWN_NEW;
 
 	if ((found = find_blob(known, SSH_KNOWN_REVOKE, blob, len)))
 		response = SSH_KNOWN_REVOKED;

@@ -4,12 +4,12 @@
  *
  * Known keys of hosts: sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT", with plain and hashed names,
  * "[host]:port", patterns, markers, several keys of a host. libssh2's own reader ignores @revoked
- * and patterns, ends at a line that it does not understand, tells no line numbers, and would write
- * the file anew to add a key.
+ * and patterns, ends at a line that it does not understand, reports no line numbers, and would
+ * write the file anew to add a key.
  *
  * Keys of users, read without decrypting the secret: OpenSSH's own format (PROTOCOL.key), PEM (RFC
- * 7468), a public key as one line. libssh2 logs in by them, but tells neither which type a key has,
- * nor that it is encrypted, nor its public half, which may be in the agent.
+ * 7468), a public key as one line. libssh2 logs in by them, but reports neither which type a key
+ * has, nor that it is encrypted, nor its public half, which may be in the agent.
  */
 #ifndef DLRUN_NET_SSH_SSH_KEYS_H
 #define DLRUN_NET_SSH_SSH_KEYS_H
@@ -65,7 +65,7 @@ void ssh_known_add(struct ssh_known *known, const char *file, const char *text, 
  * OpenSSH; one that is too large is cut. */
 void ssh_known_load(struct ssh_known *known, const char *file);
 
-enum ssh_known_response {
+enum ssh_known_result {
 	SSH_KNOWN_OK,
 	SSH_KNOWN_CHANGED, /* known by another key of this type */
 	SSH_KNOWN_REVOKED,
@@ -74,7 +74,7 @@ enum ssh_known_response {
 	SSH_KNOWN_NEW,
 };
 /* *ret_where: the line that decided, or NULL; of known. */
-enum ssh_known_response ssh_known_check(
+enum ssh_known_result ssh_known_check(
 	const struct ssh_known *known, const void *blob, size_t len, const char **ret_where);
 
 /* Whether there is a key of that type that would be OK. */

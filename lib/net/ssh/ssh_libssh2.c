@@ -20,7 +20,7 @@
 #include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "net/http/lookup.h"
+#include "net/ssh/lookup.h"
 #include "net/ssh/ssh.h"
 #include "net/ssh/ssh_config.h"
 #include "net/ssh/ssh_libssh2_impl.h"
@@ -37,7 +37,7 @@ static const struct library_symbol symbols[] = {
 static enum library_state state;
 
 /* Not safe in two threads at once. */
-static void ssh_libssh2_do_start(void)
+static void ssh_libssh2_init_library(void)
 {
 	ssh_libssh2_lib.init(0);
 }
@@ -53,7 +53,7 @@ static const struct library library = {
 	.n_symbols = ARRAY_LEN(symbols),
 	.table = &ssh_libssh2_lib,
 	.table_size = sizeof(ssh_libssh2_lib),
-	.start = ssh_libssh2_do_start,
+	.start = ssh_libssh2_init_library,
 	.state = &state,
 };
 
@@ -117,7 +117,7 @@ static enum ssh_waited ssh_wait_fd(const struct ssh_wait *wait, int fd, short ev
 	return ssh_wait_fds(wait, &one, 1, wait->deadline_ms);
 }
 
-/* The next address is tried beside those that have not answered yet (RFC 8305, section 5). */
+/* The next address is tried beside those that have not responded yet (RFC 8305, section 5). */
 enum { AT_ONCE_MAX = 8, NEXT_AFTER_MS = 250 };
 
 struct dial {
@@ -129,7 +129,7 @@ struct dial {
 	int64_t dead_ms;
 };
 
-static void ssh_libssh2_free_list(struct addrinfo **list)
+static void ssh_libssh2_free_addresses(struct addrinfo **list)
 {
 	if (*list)
 		freeaddrinfo(*list);
@@ -273,7 +273,7 @@ static int race(struct dial *dial, const struct ssh_wait *wait, enum ssh_waited 
 static int ssh_dial(const char *host, uint16_t port, int family, int64_t dead_ms,
 	const struct ssh_wait *wait, int *ret_fd, struct err *err)
 {
-	AUTO(ssh_libssh2_free_list) struct addrinfo *list = NULL;
+	AUTO(ssh_libssh2_free_addresses) struct addrinfo *list = NULL;
 	enum ssh_waited waited;
 
 	int r = ssh_libssh2_lookup(host, port, family, wait, &list, err);
@@ -291,7 +291,7 @@ static int ssh_dial(const char *host, uint16_t port, int family, int64_t dead_ms
 }
 
 /*
- * Memory. What a packet said is looked at when libssh2 gives it back, because it does not tell an
+ * Memory. What a packet said is read when libssh2 gives it back, because it does not tell an
  * exit status of 0 from none. Blocks are malloc's as they are: libssh2 1.11.1 gives some of the
  * public keys it reads to free(3) itself.
  */
@@ -322,7 +322,7 @@ static void *ssh_libssh2_hook_realloc(void *old, size_t size, void **abstract)
 /* RFC 4254, sections 5.1 and 6.10. */
 enum { OPEN_CONFIRMATION = 91, CHANNEL_REQUEST = 98 };
 
-static void ssh_libssh2_visit(struct ssh_libssh2 *ssh, const uint8_t *packet, size_t size)
+static void ssh_libssh2_note_packet(struct ssh_libssh2 *ssh, const uint8_t *packet, size_t size)
 {
 	static const char status[] = "\0\0\0\x0b"
 				     "exit-status";
@@ -343,7 +343,7 @@ static void ssh_libssh2_hook_free(void *p, void **abstract)
 	size_t size = mem_block_size(p);
 
 	if (p && *abstract)
-		ssh_libssh2_visit(*abstract, p, size);
+		ssh_libssh2_note_packet(*abstract, p, size);
 	if (p)
 		explicit_bzero(p, size);
 	free(p);
@@ -393,7 +393,7 @@ static ssize_t agent_transfer(
 		else if (ssh_wait_fd(&wait, fd, in ? POLLIN : POLLOUT) != SSH_WAIT_READY)
 			r = -ETIMEDOUT;
 	}
-	/* A person may have confirmed a signature, or not: then other keys are tried. */
+	/* The user may have confirmed a signature, or not: then other keys are tried. */
 	ssh->wait.deadline_ms += clock_ms() - began_ms;
 	return r;
 }
@@ -642,11 +642,11 @@ int ssh_session_run(struct ssh_libssh2 *ssh, ssh_step_fn *step, void *arg)
 /* A server with too many logins under way (MaxStartups of sshd_config(5)) closes some at once. */
 enum { TRIES_MAX = 3, TRY_AGAIN_MS = 700 };
 /* Timeout of the connection, and of the server's first line: no response comes any later. */
-enum { FIRST_RESPONSE_MS = 9000 };
+enum { FIRST_LINE_MS = 9000 };
 
-static int64_t response_ms(const struct ssh_libssh2 *ssh)
+static int64_t ssh_libssh2_timeout_ms(const struct ssh_libssh2 *ssh)
 {
-	return ssh->login.connect_ms > 0 ? ssh->login.connect_ms : FIRST_RESPONSE_MS;
+	return ssh->login.connect_ms > 0 ? ssh->login.connect_ms : FIRST_LINE_MS;
 }
 
 static int login_dial(struct ssh_libssh2 *ssh, struct err *err)
@@ -654,13 +654,13 @@ static int login_dial(struct ssh_libssh2 *ssh, struct err *err)
 	const struct ssh_libssh2_login *login = &ssh->login;
 	int64_t dead_ms = login->keepalive_ms * SSH_UNANSWERED_MAX;
 
-	ssh->wait.deadline_ms = clock_ms() + response_ms(ssh);
+	ssh->wait.deadline_ms = clock_ms() + ssh_libssh2_timeout_ms(ssh);
 	int r = ssh_dial(
 		login->hostname, login->port, login->family, dead_ms, &ssh->wait, &ssh->fd, err);
 	if (r < 0)
 		return r;
 	ssh_libssh2_print(ssh, true, "connected to %s port %u", login->hostname, login->port);
-	ssh->wait.deadline_ms = clock_ms() + response_ms(ssh);
+	ssh->wait.deadline_ms = clock_ms() + ssh_libssh2_timeout_ms(ssh);
 	return 0;
 }
 
@@ -759,7 +759,7 @@ static int shake_hands(struct ssh_libssh2 *ssh, const char *types, struct err *e
 		ssh_session_end(ssh);
 		if (i + 1 == TRIES_MAX)
 			return -(int)err->code;
-		ssh->wait.deadline_ms = clock_ms() + response_ms(ssh);
+		ssh->wait.deadline_ms = clock_ms() + ssh_libssh2_timeout_ms(ssh);
 		if (ssh_wait_fds(&ssh->wait, NULL, 0, clock_ms() + TRY_AGAIN_MS) ==
 			SSH_WAIT_CANCELED)
 			return err_set(err, E_CANCELED, "interrupted");
@@ -815,7 +815,7 @@ static int ssh_libssh2_work(struct ssh_libssh2 *ssh, struct err *err)
 }
 
 /*
- * A copy of what is asked for
+ * A copy of the login
  */
 
 static const char *const *copy_list(const char *const *list)
@@ -827,7 +827,7 @@ static const char *const *copy_list(const char *const *list)
 	return (const char *const *)copy.v;
 }
 
-static void ssh_free_list(const char *const *list)
+static void ssh_libssh2_free_strings(const char *const *list)
 {
 	for (size_t i = 0; list && list[i]; i++)
 		free((char *)(uintptr_t)list[i]);
@@ -868,59 +868,59 @@ static void ssh_libssh2_free_login(struct ssh_libssh2_login *login)
 	for (size_t i = 0; i < ARRAY_LEN(login_strings); i++)
 		free((void *)(uintptr_t)*login_string(login, i));
 	for (size_t i = 0; i < ARRAY_LEN(login_lists); i++)
-		ssh_free_list(*login_list(login, i));
+		ssh_libssh2_free_strings(*login_list(login, i));
 }
 
 /*
  * From the thread to the loop
  */
 
-static struct ssh_print *take_says(struct ssh_libssh2 *ssh)
+static struct ssh_message *take_messages(struct ssh_libssh2 *ssh)
 {
-	struct ssh_print *last_first = atomic_exchange(&ssh->says, NULL), *says = NULL;
+	struct ssh_message *last_first = atomic_exchange(&ssh->messages, NULL), *messages = NULL;
 
 	while (last_first) {
-		struct ssh_print *print = last_first;
-		last_first = print->next;
-		print->next = says;
-		says = print;
+		struct ssh_message *message = last_first;
+		last_first = message->next;
+		message->next = messages;
+		messages = message;
 	}
-	return says;
+	return messages;
 }
 
-static void notify_says(void *ctx)
+static void ssh_libssh2_print_messages(void *ctx)
 {
 	struct ssh_libssh2 *ssh = ctx;
 
-	for (struct ssh_print *print = take_says(ssh), *next; print; print = next) {
-		next = print->next;
+	for (struct ssh_message *message = take_messages(ssh), *next; message; message = next) {
+		next = message->next;
 		if (ssh->events.print)
-			ssh->events.print(ssh->events.ctx, print->text, print->is_detail);
-		free(print->text);
-		free(print);
+			ssh->events.print(ssh->events.ctx, message->text, message->is_detail);
+		free(message->text);
+		free(message);
 	}
 }
 
 void ssh_libssh2_print(struct ssh_libssh2 *ssh, bool is_detail, const char *fmt, ...)
 {
-	struct ssh_print *print = mem_alloc(1, sizeof(*print));
+	struct ssh_message *message = mem_alloc(1, sizeof(*message));
 	va_list args;
 
 	va_start(args, fmt);
-	print->text = mem_vprintf(fmt, args);
+	message->text = mem_vprintf(fmt, args);
 	va_end(args);
-	print->is_detail = is_detail;
-	print->next = atomic_load(&ssh->says);
-	while (!atomic_compare_exchange_weak(&ssh->says, &print->next, print))
+	message->is_detail = is_detail;
+	message->next = atomic_load(&ssh->messages);
+	while (!atomic_compare_exchange_weak(&ssh->messages, &message->next, message))
 		;
-	task_post(ssh->task, notify_says, ssh);
+	task_post(ssh->task, ssh_libssh2_print_messages, ssh);
 }
 
 struct question {
 	struct ssh_libssh2 *ssh;
 	const char *text;
 	bool secret;
-	struct buf *response;
+	struct buf *answer;
 	int answered;
 };
 
@@ -930,30 +930,29 @@ static void put_question(void *ctx, struct task *task)
 	struct ssh_libssh2_events *events = &question->ssh->events;
 	AUTO_ERR struct err error = {0};
 
-	notify_says(question->ssh);
-	int r = events->query(
-		events->ctx, question->text, question->secret, question->response, &error);
+	ssh_libssh2_print_messages(question->ssh);
+	int r = events->prompt(
+		events->ctx, question->text, question->secret, question->answer, &error);
 	question->answered = r;
-	task_response(task, r < 0 ? r : 0, r < 0 ? &error : NULL);
+	task_respond(task, r < 0 ? r : 0, r < 0 ? &error : NULL);
 }
 
-bool ssh_libssh2_can_query(const struct ssh_libssh2 *ssh)
+bool ssh_libssh2_may_prompt(const struct ssh_libssh2 *ssh)
 {
-	return ssh->events.query != NULL;
+	return ssh->events.prompt != NULL;
 }
 
-int ssh_libssh2_query(struct ssh_libssh2 *ssh, const char *question, bool secret,
-	struct buf *response, struct err *err)
+int ssh_libssh2_prompt(struct ssh_libssh2 *ssh, const char *question, bool secret,
+	struct buf *answer, struct err *err)
 {
-	struct question requested = {
-		.ssh = ssh, .text = question, .secret = secret, .response = response};
+	struct question own = {.ssh = ssh, .text = question, .secret = secret, .answer = answer};
 	int64_t began = clock_ms();
 
-	if (!ssh->events.query)
+	if (!ssh->events.prompt)
 		return 0;
-	int r = task_ask(ssh->task, put_question, &requested, err);
+	int r = task_request(ssh->task, put_question, &own, err);
 	ssh->wait.deadline_ms += clock_ms() - began;
-	return r < 0 ? r : requested.answered;
+	return r < 0 ? r : own.answered;
 }
 
 void ssh_libssh2_fall_back(struct ssh_libssh2 *ssh, const char *fmt, ...)
@@ -989,7 +988,7 @@ static int ssh_libssh2_resolve(struct ssh_libssh2 *ssh, struct err *err)
 	return 0;
 }
 
-static int ssh_libssh2_do_work(struct task *task, void *ctx, struct err *err)
+static int ssh_libssh2_log_in(struct task *task, void *ctx, struct err *err)
 {
 	int r = ssh_libssh2_resolve(ctx, err);
 
@@ -1001,12 +1000,12 @@ static int ssh_libssh2_work_done(void *ctx, int r, struct err *error, struct err
 {
 	struct ssh_libssh2 *ssh = ctx;
 
-	notify_says(ssh);
+	ssh_libssh2_print_messages(ssh);
 	if (r == 0)
 		ssh_turn_begin(ssh);
 	else if (ssh->end == SSH_LIBSSH2_READY)
 		ssh->end = SSH_LIBSSH2_FAILED;
-	/* The error of a fallback is for where there is nobody to fall back on. */
+	/* The error of a fallback is for where there is no client to fall back on. */
 	return ssh->events.done(ssh->events.ctx, ssh->end, ssh->why.data, error, err);
 }
 
@@ -1028,7 +1027,7 @@ struct ssh_libssh2 *ssh_libssh2_start(struct loop *loop, const struct ssh_libssh
 	buf_init(&ssh->trusted, SSH_ALLOC_MAX);
 	BUG_ON(os_pipe(ssh->cancel, 0) < 0);
 	ssh->wait.cancel = ssh->cancel[0];
-	task_start(loop, ssh_libssh2_do_work, ssh_libssh2_work_done, ssh, &ssh->task);
+	task_start(loop, ssh_libssh2_log_in, ssh_libssh2_work_done, ssh, &ssh->task);
 	return ssh;
 }
 
@@ -1043,7 +1042,7 @@ void ssh_libssh2_free(struct ssh_libssh2 *ssh)
 	ssh_session_end(ssh);
 	ssh_known_done(&ssh->known);
 	ssh->events.print = NULL;
-	notify_says(ssh);
+	ssh_libssh2_print_messages(ssh);
 	ssh_libssh2_free_login(&ssh->login);
 	buf_done(&ssh->why);
 	buf_done(&ssh->tried);

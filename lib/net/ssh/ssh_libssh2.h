@@ -21,7 +21,7 @@
 
 /* StrictHostKeyChecking, of ssh_config(5). A key that has changed is refused by all of them. */
 enum ssh_strict {
-	SSH_STRICT_QUERY,
+	SSH_STRICT_ASK,
 	SSH_STRICT_YES,
 	SSH_STRICT_ACCEPT_NEW, /* also for --accept-new-host */
 	SSH_STRICT_OFF,        /* "no", "off": as ACCEPT_NEW */
@@ -49,8 +49,8 @@ struct ssh_libssh2_login {
 	 * HostKeyAlgorithms, PubkeyAcceptedAlgorithms. NULL: all. */
 	const char *kex, *ciphers, *macs, *host_key_types, *user_key_types;
 	int rsa_bits;           /* RequiredRSASize; 0: the usual */
-	const char *const *env; /* NAME=VALUE, told the server with each command */
-	/* A program asks, which the OpenSSH client starts: nobody is asked here. */
+	const char *const *env; /* NAME=VALUE, sent to the server with each command */
+	/* A program asks, which the OpenSSH client starts: the user is not asked here. */
 	bool has_askpass;
 	/* Begun by the thread behind the login; the first command without a terminal that is
 	 * equal takes it. NULL: none. */
@@ -64,17 +64,17 @@ enum ssh_libssh2_end {
 };
 
 struct ssh_libssh2_events {
-	/* Once, on the loop. fault: of FAILED one of E_SSH_UNREACHABLE, E_SSH_HOST_KEY (changed,
+	/* Once, on the loop. error: of FAILED one of E_SSH_UNREACHABLE, E_SSH_HOST_KEY (changed,
 	 * revoked), E_SSH_UNKNOWN_HOST, E_SSH_LOST, E_CANCELED; of FALLBACK E_SSH_LOGIN or another,
-	 * to be told where there is no OpenSSH client. why: of FALLBACK, for people, after
+	 * to be reported where there is no OpenSSH client. why: of FALLBACK, for people, after
 	 * "because" ("libssh2 1.10.0 can use none of the keys (1 RSA)"). The connection may be
 	 * freed in it. A negative return ends loop_run. */
 	int (*done)(void *ctx, enum ssh_libssh2_end end, const char *why, struct err *error,
 		struct err *err);
 	/* As in struct ssh_options; both may be NULL. */
 	void (*print)(void *ctx, const char *text, bool is_detail);
-	int (*query)(void *ctx, const char *question, bool secret, struct buf *response,
-		struct err *err);
+	int (*prompt)(
+		void *ctx, const char *question, bool secret, struct buf *answer, struct err *err);
 	/* In the thread, where start was given no login, before all else. 1: *ret (copied) is what
 	 * to log in with; 0: FALLBACK, *ret_why lives as ctx does; a negative code: FAILED.
 	 * cancel_fd is at its end when the connection is freed. */
@@ -84,7 +84,7 @@ struct ssh_libssh2_events {
 };
 
 struct ssh_libssh2;
-/* Begins at once; what fails is told by done. events is copied. login NULL: events->resolve. */
+/* Begins at once; what fails is reported by done. events is copied. login NULL: events->resolve. */
 struct ssh_libssh2 *ssh_libssh2_start(struct loop *loop, const struct ssh_libssh2_login *login,
 	const struct ssh_libssh2_events *events);
 /* All channels have been freed. Ends a login that is under way. NULL is accepted. */

@@ -188,7 +188,7 @@ static int refuse_unknown(struct ssh_libssh2 *ssh, const struct shown *shown, st
 	else
 		err_set(err, E_SSH_UNKNOWN_HOST, "the host key of %s is not known yet",
 			ssh->login.name);
-	/* Of a host that has other keys no new one is accepted without a person. */
+	/* Of a host that has other keys no new one is accepted without the user. */
 	err_hint(err, shown->where ? "ssh %s true" : "ssh %s true   # or --accept-new-host",
 		ssh->login.name);
 	return ssh_libssh2_auth_add_facts(shown, err);
@@ -212,16 +212,17 @@ static void ssh_libssh2_auth_remember(struct ssh_libssh2 *ssh, const struct show
 }
 
 /* As OpenSSH takes it: yes, or the fingerprint. */
-static bool ssh_libssh2_auth_is_yes(const char *response, const struct shown *shown)
+static bool ssh_libssh2_auth_is_yes(const char *answer, const struct shown *shown)
 {
-	AUTO_FREE char *lower = str_lower(response, strlen(response));
+	AUTO_FREE char *lower = str_lower(answer, strlen(answer));
 
-	return str_eq(lower, "yes") || str_eq(response, shown->print);
+	return str_eq(lower, "yes") || str_eq(answer, shown->print);
 }
 
-static int query_person(struct ssh_libssh2 *ssh, const struct shown *shown, struct err *err)
+static int ssh_libssh2_auth_prompt_host(
+	struct ssh_libssh2 *ssh, const struct shown *shown, struct err *err)
 {
-	AUTO_BUF struct buf response = {0};
+	AUTO_BUF struct buf answer = {0};
 	AUTO_FREE char *question = mem_printf(
 		"%s%s: its %s key has the fingerprint %s. Trust it? (yes, no, or the "
 		"fingerprint)",
@@ -229,11 +230,11 @@ static int query_person(struct ssh_libssh2 *ssh, const struct shown *shown, stru
 		shown->where ? " shows a key of another type than is known" : " is not known yet",
 		shown->type, shown->print);
 
-	buf_init(&response, SSH_RESPONSE_MAX);
-	int r = ssh_libssh2_query(ssh, question, false, &response, err);
+	buf_init(&answer, SSH_ANSWER_MAX);
+	int r = ssh_libssh2_prompt(ssh, question, false, &answer, err);
 	if (r < 0)
 		return r;
-	if (r == 0 || !ssh_libssh2_auth_is_yes(response.data, shown))
+	if (r == 0 || !ssh_libssh2_auth_is_yes(answer.data, shown))
 		return refuse_unknown(ssh, shown, err);
 	ssh_libssh2_auth_remember(ssh, shown);
 	return 0;
@@ -244,16 +245,16 @@ static int trust_new(struct ssh_libssh2 *ssh, const struct shown *shown, struct 
 	bool takes_new =
 		ssh->login.strict == SSH_STRICT_ACCEPT_NEW || ssh->login.strict == SSH_STRICT_OFF;
 
-	/* A host that has other keys is not new: only a person can know. */
+	/* A host that has other keys is not new: only the user can know. */
 	if (takes_new && !shown->where) {
 		ssh_libssh2_auth_remember(ssh, shown);
 		return 0;
 	}
-	if (ssh->login.strict == SSH_STRICT_QUERY && ssh->login.has_askpass)
+	if (ssh->login.strict == SSH_STRICT_ASK && ssh->login.has_askpass)
 		ssh_libssh2_fall_back(ssh, "a program asks about the host's key (SSH_ASKPASS)");
-	if (ssh->login.strict == SSH_STRICT_YES || !ssh_libssh2_can_query(ssh))
+	if (ssh->login.strict == SSH_STRICT_YES || !ssh_libssh2_may_prompt(ssh))
 		return refuse_unknown(ssh, shown, err);
-	return query_person(ssh, shown, err);
+	return ssh_libssh2_auth_prompt_host(ssh, shown, err);
 }
 
 static int ssh_libssh2_auth_decide(struct ssh_libssh2 *ssh, struct shown *shown, struct err *err)
@@ -527,36 +528,36 @@ static int try_agent(struct auth *auth, bool named, struct err *err)
 static int try_passphrase(
 	struct auth *auth, struct identity *identity, struct attempt *attempt, struct err *err)
 {
-	AUTO_BUF struct buf response = {0};
+	AUTO_BUF struct buf answer = {0};
 	AUTO_FREE char *question = mem_printf("Passphrase of %s", identity->path);
 	unsigned n_tried = auth->n_tried;
 	int r = 0;
 
 	/* All of it at once: what grows leaves copies behind. */
-	buf_init(&response, SSH_RESPONSE_MAX);
-	buf_capacity(&response, SSH_RESPONSE_MAX);
+	buf_init(&answer, SSH_ANSWER_MAX);
+	buf_reserve(&answer, SSH_ANSWER_MAX);
 	for (int i = 0; i < PASSPHRASES_MAX && r == 0; i++) {
-		buf_reset(&response);
-		r = ssh_libssh2_query(auth->ssh, question, true, &response, err);
+		buf_reset(&answer);
+		r = ssh_libssh2_prompt(auth->ssh, question, true, &answer, err);
 		if (r <= 0)
 			break;
-		attempt->passphrase = response.data;
+		attempt->passphrase = answer.data;
 		r = ssh_libssh2_auth_evaluate(
 			auth, ssh_session_run(auth->ssh, step_file, attempt), identity->path, err);
 	}
 	/* The passphrase was wrong or not given: the key would have been accepted. */
 	auth->n_excluded[NO_PASSPHRASE] += r == 0 ? 1 : 0;
 	auth->n_tried = n_tried;
-	explicit_bzero(response.data, response.cap);
+	explicit_bzero(answer.data, answer.cap);
 	return r;
 }
 
-/* A person is asked only for what would be accepted. */
+/* The user gets a prompt only for what would be accepted. */
 static int try_encrypted(struct auth *auth, struct identity *identity, struct err *err)
 {
 	struct attempt attempt = {.auth = auth, .file = &identity->key};
 
-	if (!ssh_libssh2_can_query(auth->ssh)) {
+	if (!ssh_libssh2_may_prompt(auth->ssh)) {
 		auth->n_excluded[NO_PASSPHRASE]++;
 		return 0;
 	}
@@ -709,8 +710,8 @@ static int ssh_libssh2_auth_give_up(struct auth *auth, struct err *err)
 	return -(int)err->code;
 }
 
-/* libssh2 connects without a time limit, to whatever has room for one more, and does not tell why
- * it cannot: another connection tells it first. */
+/* libssh2 connects without a time limit, to whatever has room for one more, and does not report why
+ * it cannot: another connection shows it first. */
 static int open_agent(struct auth *auth, const char *path, struct err *err)
 {
 	struct ssh_libssh2 *ssh = auth->ssh;

@@ -149,7 +149,7 @@ static void send_command_ahead(struct ssh_channel *channel)
 static int step_env(struct ssh_channel *channel)
 {
 	const char *const *env = channel->ssh->login.env;
-	const char *pair = env ? env[channel->n_notified] : NULL;
+	const char *pair = env ? env[channel->n_env_sent] : NULL;
 
 	if (!pair) {
 		channel->state = SSH_CHANNEL_EXEC;
@@ -159,13 +159,13 @@ static int step_env(struct ssh_channel *channel)
 	int r = libssh2_channel_setenv_ex(
 		channel->raw, pair, (unsigned)(value - pair - 1), value, (unsigned)strlen(value));
 	if (r == 0 || r == LIBSSH2_ERROR_CHANNEL_REQUEST_DENIED) {
-		channel->n_notified++;
+		channel->n_env_sent++;
 		return 0;
 	}
 	if (r != LIBSSH2_ERROR_EAGAIN)
 		return ssh_libssh2_channel_fail(channel, r, E_SSH_REFUSED, "%s takes no variables",
 			channel->ssh->login.name);
-	if (!env[channel->n_notified + 1] && !channel->sent_command)
+	if (!env[channel->n_env_sent + 1] && !channel->sent_command)
 		send_command_ahead(channel);
 	return r;
 }
@@ -278,7 +278,7 @@ static ssize_t op_read(
 	if (n > 0)
 		return n;
 	if (channel->at_end[flow]) {
-		channel->notified_end[flow] = true;
+		channel->end_reported[flow] = true;
 		return 0;
 	}
 	if (ssh_libssh2_channel_is_dead(channel->ssh))
@@ -292,7 +292,7 @@ static ssize_t op_read_port(
 {
 	if (flow == CHANNEL_OUT)
 		return op_read(base, flow, out, len, err);
-	of(base)->at_end[flow] = of(base)->notified_end[flow] = true;
+	of(base)->at_end[flow] = of(base)->end_reported[flow] = true;
 	return 0;
 }
 
@@ -300,7 +300,7 @@ static ssize_t op_read_port(
  * Writing
  */
 
-/* The other side has closed the channel: nobody is there to read. */
+/* The other side has closed the channel: nothing reads there. */
 static bool is_closed(struct ssh_channel *channel)
 {
 	return channel->raw && libssh2_channel_eof(channel->raw) &&
@@ -337,7 +337,7 @@ static void ssh_channel_flush(struct ssh_channel *channel)
 				(int)channel->rows, 0, 0) == LIBSSH2_ERROR_EAGAIN;
 }
 
-static bool ssh_libssh2_channel_has_capacity(const struct ssh_channel *channel)
+static bool ssh_libssh2_channel_is_writable(const struct ssh_channel *channel)
 {
 	const struct ssh_libssh2 *ssh = channel->ssh;
 
@@ -351,13 +351,13 @@ static ssize_t op_write(struct channel *base, const void *data, size_t len, stru
 
 	if (r == 0 && ssh_libssh2_channel_is_dead(channel->ssh))
 		r = err_copy(err, &channel->ssh->error);
-	if (r == CHANNEL_AGAIN || (r == 0 && !ssh_libssh2_channel_has_capacity(channel))) {
+	if (r == CHANNEL_AGAIN || (r == 0 && !ssh_libssh2_channel_is_writable(channel))) {
 		channel->wants_write = true;
 		return CHANNEL_AGAIN;
 	}
 	if (r < 0)
 		return r;
-	/* A command that has ended reads no more; its end is told by wait. */
+	/* A command that has ended reads no more; its end is reported by wait. */
 	if (channel->at_end[CHANNEL_OUT] && is_closed(channel))
 		return (ssize_t)len;
 	if (!channel->out)
@@ -419,7 +419,7 @@ static int op_wait(struct channel *base, struct channel_exit *ret, struct err *e
 	struct ssh_channel *channel = of(base);
 	int r = ssh_libssh2_channel_check(channel, err);
 
-	if (r == 0 && channel->notified_end[CHANNEL_OUT] && channel->notified_end[CHANNEL_ERR] &&
+	if (r == 0 && channel->end_reported[CHANNEL_OUT] && channel->end_reported[CHANNEL_ERR] &&
 		is_closed(channel)) {
 		read_exit(channel, ret);
 		return 1;
@@ -503,7 +503,7 @@ static bool ssh_channel_is_ready(struct ssh_channel *channel)
 	if (channel->state == SSH_CHANNEL_OPEN) {
 		ready |= is_readable(channel, CHANNEL_OUT);
 		ready |= is_readable(channel, CHANNEL_ERR);
-		ready |= channel->wants_write && ssh_libssh2_channel_has_capacity(channel);
+		ready |= channel->wants_write && ssh_libssh2_channel_is_writable(channel);
 		ready |= channel->wants_end && ssh_libssh2_channel_is_over(channel);
 	}
 	if (!ready)
@@ -771,7 +771,7 @@ static void close_channels(struct ssh_libssh2 *ssh)
 	}
 }
 
-static struct ssh_channel *ssh_libssh2_channel_take_notified(struct ssh_libssh2 *ssh)
+static struct ssh_channel *ssh_libssh2_channel_next_to_notify(struct ssh_libssh2 *ssh)
 {
 	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next) {
 		if (channel->to_notify) {
@@ -785,14 +785,14 @@ static struct ssh_channel *ssh_libssh2_channel_take_notified(struct ssh_libssh2 
 /* Owners may free channels, open others, and free the connection. */
 static int ssh_libssh2_channel_notify(struct ssh_libssh2 *ssh, const bool *freed, struct err *err)
 {
-	struct ssh_channel *notified;
+	struct ssh_channel *next;
 	int r = 0;
 
 	for (struct ssh_channel *channel = ssh->channels; channel; channel = channel->next)
 		channel->to_notify = channel != ssh->first && ssh_channel_is_ready(channel);
-	while (r == 0 && (notified = ssh_libssh2_channel_take_notified(ssh))) {
-		if (!notified->is_given_up && notified->base.events.ready)
-			r = notified->base.events.ready(notified->base.events.ctx, err);
+	while (r == 0 && (next = ssh_libssh2_channel_next_to_notify(ssh))) {
+		if (!next->is_given_up && next->base.events.ready)
+			r = next->base.events.ready(next->base.events.ctx, err);
 		if (*freed)
 			return r;
 	}
@@ -821,7 +821,7 @@ static int ssh_libssh2_channel_turn(struct ssh_libssh2 *ssh, struct err *err)
 	if (freed)
 		return r < 0 ? r : 0;
 	ssh->freed = NULL;
-	/* Looking at one flow takes in what has come for all, also for those looked at before. */
+	/* Checking one flow takes in what has come for all, also for those checked before. */
 	if (!err_is_set(&ssh->error))
 		ssh_turn_check(ssh);
 	return r < 0 ? r : 0;
@@ -874,7 +874,7 @@ static const struct loop_fd_ops fd_ops = {
 
 static void add_keepalive(struct ssh_libssh2 *ssh);
 
-static void query_for_response(struct ssh_libssh2 *ssh)
+static void ssh_libssh2_channel_ping(struct ssh_libssh2 *ssh)
 {
 	/* While a channel opens: its response stays with libssh2, some hundred bytes each. */
 	if (ssh->opening)
@@ -885,7 +885,7 @@ static void query_for_response(struct ssh_libssh2 *ssh)
 }
 
 /* Request a response if nothing has come for keepalive_ms. Whether the connection is lost. */
-static bool misses_response(struct ssh_libssh2 *ssh, int64_t now_ms)
+static bool ssh_libssh2_channel_is_silent(struct ssh_libssh2 *ssh, int64_t now_ms)
 {
 	char byte;
 
@@ -895,11 +895,11 @@ static bool misses_response(struct ssh_libssh2 *ssh, int64_t now_ms)
 	} else if (ssh->unanswered >= SSH_UNANSWERED_MAX) {
 		return true;
 	} else {
-		query_for_response(ssh);
+		ssh_libssh2_channel_ping(ssh);
 		ssh->unanswered++;
 	}
 	ssh->received_before = ssh->received;
-	ssh->query_ms = now_ms + ssh->login.keepalive_ms;
+	ssh->ping_ms = now_ms + ssh->login.keepalive_ms;
 	return false;
 }
 
@@ -915,11 +915,11 @@ static int keep_alive(void *ctx, struct err *err)
 		 * arrived before, and waits to be read, is no response. */
 		ssh->budget = SSH_TURN_MAX;
 		ssh_libssh2_channel_receive(ssh);
-		query_for_response(ssh);
+		ssh_libssh2_channel_ping(ssh);
 		ssh->unanswered = SSH_UNANSWERED_MAX;
 		ssh->received_before = ssh->received;
-		ssh->query_ms = now_ms + SSH_WOKEN_MS;
-	} else if (now_ms >= ssh->query_ms && misses_response(ssh, now_ms)) {
+		ssh->ping_ms = now_ms + SSH_WOKEN_MS;
+	} else if (now_ms >= ssh->ping_ms && ssh_libssh2_channel_is_silent(ssh, now_ms)) {
 		ssh_turn_lose(ssh, "no answer for too long");
 		return ssh_libssh2_channel_turn(ssh, err);
 	}
@@ -933,7 +933,7 @@ static void add_keepalive(struct ssh_libssh2 *ssh)
 	int64_t poll_ms = clock_ms() + SSH_POLL_MS;
 
 	ssh->keepalive = loop_add_timer(
-		ssh->loop, ssh->query_ms < poll_ms ? ssh->query_ms : poll_ms, keep_alive, ssh);
+		ssh->loop, ssh->ping_ms < poll_ms ? ssh->ping_ms : poll_ms, keep_alive, ssh);
 }
 
 /*
@@ -946,7 +946,7 @@ void ssh_turn_begin(struct ssh_libssh2 *ssh)
 	libssh2_keepalive_config(ssh->session, 1, 2);
 	ssh->budget = SSH_TURN_MAX;
 	ssh->received_before = ssh->received;
-	ssh->query_ms = clock_ms() + ssh->login.keepalive_ms;
+	ssh->ping_ms = clock_ms() + ssh->login.keepalive_ms;
 	ssh->woke_ms = loop_woke_ms(ssh->loop);
 	ssh->source = loop_add_fd(ssh->loop, ssh->fd, &fd_ops, ssh);
 	add_keepalive(ssh);

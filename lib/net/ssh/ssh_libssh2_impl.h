@@ -7,7 +7,6 @@
 
 #include "base/loop/task.h"
 #include "base/util/clock.h"
-#include "base/util/vec.h"
 #include "net/ssh/ssh_keys.h"
 #include "net/ssh/ssh_libssh2.h"
 #include "net/ssh/ssh_libssh2_lib.h"
@@ -17,17 +16,17 @@ enum {
 	SSH_PACKET = 32 << 10,    /* RFC 4253, section 6.1 */
 	SSH_OUT_HIGH = 256 << 10, /* no channel adds more while that much waits to be sent */
 	SSH_OUT_MAX = 8 << 20,    /* with what libssh2 says by itself */
-	SSH_TURN_MAX = 256 << 10, /* bytes received between two looks at everything else */
+	SSH_TURN_MAX = 256 << 10, /* bytes received between two checks of everything else */
 	SSH_ALLOC_MAX = 1 << 20,  /* nothing that libssh2 asks for is larger */
 	SSH_IDENTITIES_MAX = 32,
 	SSH_AGENT_LIST_MS = 5000,
-	SSH_AGENT_SIGN_MS = 60000, /* a person may have to confirm, or to touch something */
+	SSH_AGENT_SIGN_MS = 60000, /* the user may have to confirm, or to touch something */
 	SSH_RSA_BITS = 1024,       /* the least that OpenSSH takes where nothing is said */
 	SSH_UNANSWERED_MAX = 3,    /* keepalives */
 	SSH_SLOW_MS = 3000,        /* a port that does not answer holds up no others any longer */
 	SSH_PORT_MS = 10000,       /* and is given up */
 	SSH_SLOW_POLL_MS = 1000,
-	SSH_POLL_MS = 2000,  /* between two looks at whether this machine has slept */
+	SSH_POLL_MS = 2000,  /* between two checks whether this machine has slept */
 	SSH_WOKEN_MS = 5000, /* the response that a connection from before gets the time for */
 };
 
@@ -41,7 +40,7 @@ enum ssh_channel_state {
 	SSH_CHANNEL_WAITS, /* for its turn to be opened */
 	SSH_CHANNEL_OPENS,
 	SSH_CHANNEL_TERMINAL, /* is asked for */
-	SSH_CHANNEL_ENV,      /* variables are told, and the command with the last */
+	SSH_CHANNEL_ENV,      /* variables are sent, and the command with the last */
 	SSH_CHANNEL_EXEC,     /* the command is begun */
 	SSH_CHANNEL_OPEN,
 	SSH_CHANNEL_FAILED,
@@ -58,7 +57,7 @@ struct ssh_channel {
 	char *command;    /* NULL: to a port */
 	char *term;       /* NULL: no terminal */
 	unsigned columns, rows;
-	size_t n_notified;  /* of login.env */
+	size_t n_env_sent;  /* of login.env */
 	bool sent_command;  /* ahead of the response to the last variable */
 	char *target;       /* for texts: "localhost port 6006" */
 	struct buf message; /* what a direct-tcpip open says, RFC 4254, section 7.2 */
@@ -66,7 +65,7 @@ struct ssh_channel {
 
 	char *ahead[2]; /* read already, to know whether there is something */
 	size_t ahead_at[2], ahead_len[2];
-	bool at_end[2], notified_end[2];
+	bool at_end[2], end_reported[2];
 	char *out; /* taken, and not passed to libssh2 yet */
 	size_t out_at, out_len;
 	bool wants_eof, sent_eof;
@@ -77,8 +76,8 @@ struct ssh_channel {
 	bool has_news, is_given_up, to_notify;
 };
 
-struct ssh_print {
-	struct ssh_print *next;
+struct ssh_message {
+	struct ssh_message *next;
 	char *text;
 	bool is_detail;
 };
@@ -115,19 +114,20 @@ struct ssh_libssh2 {
 	enum ssh_libssh2_end end;
 	struct buf tried; /* names of keys that were not accepted, for people */
 
-	_Atomic(struct ssh_print *) says; /* of the thread, for the loop; the last one first */
+	_Atomic(struct ssh_message *)
+		messages; /* of the thread, for the loop; the last one first */
 
 	/* The loop's. */
 	struct loop_fd *source;
 	struct loop_timer *keepalive, *soon;
 	unsigned unanswered;
-	int64_t query_ms;            /* when to ask for a response, or to miss the last one */
-	int64_t woke_ms;             /* loop_woke_ms() of the last look */
-	uint64_t received_before;    /* the last look at whether a response came */
-	uint64_t received_seen;      /* the last look at everything */
+	int64_t ping_ms;             /* when to ask for a response, or to miss the last one */
+	int64_t woke_ms;             /* loop_woke_ms() of the last check */
+	uint64_t received_before;    /* when it was last checked whether a response came */
+	uint64_t received_seen;      /* when everything was last checked */
 	bool pings;                  /* a response is waited for as for a channel that opens */
 	struct ssh_channel *opening; /* of those that are opened one after the other */
-	struct loop_timer *slow;     /* looks at it, while it is one to a port */
+	struct loop_timer *slow;     /* checks it, while it is one to a port */
 	int64_t opening_ms;          /* since when */
 	uint64_t opening_received;   /* what had come before a response was asked for beside it */
 	bool is_stuck;    /* it is the port that does not answer, or its response is late */
@@ -153,11 +153,11 @@ int ssh_session_run(struct ssh_libssh2 *ssh, ssh_step_fn *step, void *arg);
 /* ssh_libssh2.c, for the thread */
 void ssh_libssh2_print(struct ssh_libssh2 *ssh, bool is_detail, const char *fmt, ...)
 	ERR_PRINTF(3, 4);
-/* Prompt the user. 1: answered; 0: no user or no response; a negative code. The time that it takes
+/* Prompt the user. 1: answered; 0: no user or no answer; a negative code. The time that it takes
  * does not count. */
-int ssh_libssh2_query(struct ssh_libssh2 *ssh, const char *question, bool secret,
-	struct buf *response, struct err *err);
-bool ssh_libssh2_can_query(const struct ssh_libssh2 *ssh);
+int ssh_libssh2_prompt(struct ssh_libssh2 *ssh, const char *question, bool secret,
+	struct buf *answer, struct err *err);
+bool ssh_libssh2_may_prompt(const struct ssh_libssh2 *ssh);
 /* End with FALLBACK: why is what follows "because". The error is for where there is no OpenSSH. */
 void ssh_libssh2_fall_back(struct ssh_libssh2 *ssh, const char *fmt, ...) ERR_PRINTF(2, 3);
 

@@ -9,8 +9,6 @@
 #define LIBSSH2_DISABLE_DEPRECATION
 #include <libssh2.h>
 
-#include "base/util/err.h"
-
 #define SSH_LIBSSH2_LIB(X)                                                                         \
 	X(agent_connect)                                                                           \
 	X(agent_free)                                                                              \

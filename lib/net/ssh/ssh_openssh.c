@@ -18,6 +18,7 @@
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
+#include "base/util/backoff.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -36,7 +37,7 @@ struct ssh_openssh {
 	struct ssh_openssh_options options;
 	char *host, *config, *control_dir;
 	struct strv env;
-	bool can_query; /* a person, on the terminal or by a program */
+	bool may_prompt; /* the user, on the terminal or by a program */
 	bool is_prepared;
 	enum master master;
 	char *dir;    /* a temporary one of ours: logs, a private socket; NULL: none */
@@ -48,11 +49,11 @@ struct ssh_openssh {
 	pid_t login_pid; /* 0: none */
 	int64_t login_at_ms;
 	char *login_log;
-	struct openssh_channel *login; /* NULL: the first command's, that nobody has taken yet */
+	struct openssh_channel *login; /* NULL: the first command's, that was not taken yet */
 	struct loop_timer *timer;
-	int64_t backoff_ms;
-	struct err error;  /* of the last login, until it was told */
-	struct err before; /* why another carrier did not get in; or none */
+	unsigned n_polls;  /* with the next one; 0: at once */
+	struct err error;  /* of the last login, until it was reported */
+	struct err before; /* why another transport did not log in; or none */
 
 	struct openssh_client {
 		struct child child;
@@ -66,7 +67,7 @@ struct ssh_openssh {
 static char *ssh_openssh_proxy_log(const char *log);
 
 /* Whether the master still has its connection. Blocks for the moment that ssh takes to ask it. */
-static bool ssh_openssh_master_responses(const struct ssh_openssh *ssh);
+static bool ssh_openssh_master_responds(const struct ssh_openssh *ssh);
 /* Whether the child has ended; it stays to be waited for. */
 static bool ssh_openssh_has_ended(pid_t pid, int *ret_code, bool *ret_signalled);
 /* Append the client's messages so far; none if the file cannot be read. */
@@ -164,8 +165,7 @@ static void add_trust(const struct ssh_openssh *ssh, struct strv *argv)
 {
 	enum ssh_strict strict = ssh->options.resolved->strict;
 
-	if (ssh->options.accept_new_host &&
-		(strict == SSH_STRICT_QUERY || strict == SSH_STRICT_YES))
+	if (ssh->options.accept_new_host && (strict == SSH_STRICT_ASK || strict == SSH_STRICT_YES))
 		add_option(argv, "StrictHostKeyChecking=accept-new");
 }
 
@@ -180,7 +180,7 @@ static char *escape_tokens(const char *s)
 	return buf_take(&out);
 }
 
-/* The command that ssh itself makes of ProxyJump, with words and patience of its own. */
+/* The command that ssh itself makes of ProxyJump, with messages and a timeout of its own. */
 static char *jump_command(const struct ssh_openssh *ssh, const char *log)
 {
 	const char *jumps = ssh->options.resolved->proxy_jump;
@@ -196,7 +196,7 @@ static char *jump_command(const struct ssh_openssh *ssh, const char *log)
 	strv_add(&words, "-E");
 	strv_add(&words, log);
 	add_option(&words, "LogLevel=ERROR");
-	if (!ssh->can_query)
+	if (!ssh->may_prompt)
 		add_option(&words, "BatchMode=yes");
 	strv_add(&words, "-o");
 	strv_addf(&words, "ConnectTimeout=%d", SSH_OPENSSH_CONNECT_S);
@@ -248,14 +248,14 @@ static void add_start(const struct ssh_openssh *ssh, struct strv *argv)
 	strv_add(argv, ssh->config);
 }
 
-/* The words of one ssh. log: its -E; logs_in: it has no master yet. */
+/* The arguments of one ssh. log: its -E; logs_in: it has no master yet. */
 static void ssh_openssh_argv(const struct ssh_openssh *ssh,
 	const struct ssh_openssh_request *request, const char *log, bool logs_in, struct strv *ret)
 {
 	add_start(ssh, ret);
 	strv_add(ret, request->pty ? "-tt" : "-T");
 	ssh_openssh_add_words(ssh, log, ret);
-	if (!ssh->can_query || !logs_in)
+	if (!ssh->may_prompt || !logs_in)
 		add_option(ret, "BatchMode=yes");
 	add_manners(ssh, ret);
 	add_trust(ssh, ret);
@@ -297,7 +297,7 @@ enum {
 };
 
 /* How the client ended: known when it has. */
-enum decision { RUNS, ENDED, FAILED };
+enum outcome { RUNS, ENDED, FAILED };
 
 struct openssh_channel {
 	struct channel channel;
@@ -311,8 +311,8 @@ struct openssh_channel {
 	size_t held_at;
 	bool child_ended[2], flow_ended[2];
 	struct loop_timer *timer;
-	int64_t backoff_ms;
-	enum decision decision;
+	unsigned n_polls; /* with the next one */
+	enum outcome outcome;
 	struct channel_exit end;
 	struct err error;
 };
@@ -322,7 +322,7 @@ static struct openssh_channel *self_of(struct channel *channel)
 	return (struct openssh_channel *)channel;
 }
 
-static int ssh_openssh_notify(void *ctx, struct err *err)
+static int openssh_channel_notify(void *ctx, struct err *err)
 {
 	struct openssh_channel *self = ctx;
 
@@ -330,31 +330,30 @@ static int ssh_openssh_notify(void *ctx, struct err *err)
 	return self->channel.events.ready(self->channel.events.ctx, err);
 }
 
-static int ssh_openssh_poll_again(void *ctx, struct err *err)
+static int openssh_channel_poll_again(void *ctx, struct err *err)
 {
 	struct openssh_channel *self = ctx;
 
 	self->timer = NULL;
-	return ssh_openssh_notify(self, err);
+	return openssh_channel_notify(self, err);
 }
 
-static void ssh_openssh_poll_later(struct openssh_channel *self)
+static void openssh_channel_poll_later(struct openssh_channel *self)
 {
 	if (self->timer)
 		return;
-	self->timer = loop_add_timer(self->ssh->options.loop, clock_ms() + self->backoff_ms,
-		ssh_openssh_poll_again, self);
-	if (self->backoff_ms < POLL_MAX_MS)
-		self->backoff_ms *= 2;
+	self->timer = loop_add_timer(self->ssh->options.loop,
+		clock_ms() + backoff_ms(self->n_polls++, POLL_MIN_MS, POLL_MAX_MS),
+		openssh_channel_poll_again, self);
 }
 
 /*
- * The decision
+ * The outcome
  */
 
 static void ssh_openssh_set_exit(struct openssh_channel *self, int code, const char *signal_name)
 {
-	self->decision = ENDED;
+	self->outcome = ENDED;
 	self->end.known = true;
 	self->end.code = code;
 	snprintf(self->end.signal, sizeof(self->end.signal), "%s", signal_name);
@@ -372,7 +371,7 @@ static ssize_t read_child(struct openssh_channel *self, enum channel_flow flow, 
 
 static void set_error(struct openssh_channel *self, const char *text)
 {
-	self->decision = FAILED;
+	self->outcome = FAILED;
 	if (!self->is_open) {
 		AUTO_FREE char *proxy = ssh_openssh_proxy_log(self->log);
 		char chunk[1024];
@@ -397,7 +396,7 @@ static void ssh_openssh_read_words(
 
 /* 255 is the command's own status where the client, or its master, has been told one. A command
  * that a signal ended has none, and a connection that was lost has none. */
-static void evaluate_255(struct openssh_channel *self)
+static void openssh_classify_255(struct openssh_channel *self)
 {
 	const struct ssh_openssh *ssh = self->ssh;
 	AUTO_BUF struct buf text = {0};
@@ -408,14 +407,14 @@ static void evaluate_255(struct openssh_channel *self)
 		ssh_openssh_set_exit(self, EXIT_OWN, "");
 	else if (words.has_exit_signal)
 		ssh_openssh_set_exit(self, 0, "?");
-	else if (words.master_is_gone && ssh_openssh_master_responses(ssh))
+	else if (words.master_is_gone && ssh_openssh_master_responds(ssh))
 		ssh_openssh_set_exit(self, 0, "?");
 	else
 		set_error(self, text.data);
 }
 
-/* An old client tells nothing of exits: only its complaints, if there are any. */
-static void evaluate_255_blind(struct openssh_channel *self)
+/* An old client reports no exits: only its complaints, if there are any. */
+static void openssh_classify_255_blind(struct openssh_channel *self)
 {
 	AUTO_BUF struct buf text = {0};
 	struct ssh_words words;
@@ -430,7 +429,7 @@ static void evaluate_255_blind(struct openssh_channel *self)
 }
 
 /* The channel of the child waits for it once both of its flows have ended. */
-static bool ssh_openssh_do_has_ended(
+static bool openssh_channel_has_ended(
 	struct openssh_channel *self, int *ret_code, bool *ret_signalled)
 {
 	struct channel_exit end = {0};
@@ -449,20 +448,20 @@ static bool ssh_openssh_evaluate(struct openssh_channel *self)
 	int code = 0;
 	bool signalled = false;
 
-	if (self->decision != RUNS)
+	if (self->outcome != RUNS)
 		return true;
-	if (!ssh_openssh_do_has_ended(self, &code, &signalled))
+	if (!openssh_channel_has_ended(self, &code, &signalled))
 		return false;
 	if (signalled) {
-		self->decision = FAILED;
+		self->outcome = FAILED;
 		err_set(&self->error, E_SSH_LOST, "the ssh client for %s was killed",
 			self->ssh->host);
 	} else if (code != EXIT_OWN) {
 		ssh_openssh_set_exit(self, code, "");
 	} else if (self->ssh->options.resolved->has_log_verbose) {
-		evaluate_255(self);
+		openssh_classify_255(self);
 	} else {
-		evaluate_255_blind(self);
+		openssh_classify_255_blind(self);
 	}
 	return true;
 }
@@ -471,7 +470,7 @@ static bool ssh_openssh_evaluate(struct openssh_channel *self)
  * Reading
  */
 
-static bool poll_for_login(struct openssh_channel *self)
+static bool openssh_channel_check_open(struct openssh_channel *self)
 {
 	AUTO_BUF struct buf text = {0};
 	struct ssh_words words;
@@ -485,14 +484,15 @@ static bool poll_for_login(struct openssh_channel *self)
 	return self->is_open;
 }
 
-/* The end of a flow, but of a client that has failed, which it is told in a moment: then that. */
+/* The end of a flow, but of a client that has failed, which is known in a moment: then that. */
 static ssize_t end_of_flow(struct openssh_channel *self, enum channel_flow flow, struct err *err)
 {
-	if (!ssh_openssh_evaluate(self) && self->backoff_ms < POLL_MAX_MS) {
-		ssh_openssh_poll_later(self);
+	if (!ssh_openssh_evaluate(self) &&
+		backoff_ms(self->n_polls, POLL_MIN_MS, POLL_MAX_MS) < POLL_MAX_MS) {
+		openssh_channel_poll_later(self);
 		return CHANNEL_AGAIN;
 	}
-	if (self->decision == FAILED)
+	if (self->outcome == FAILED)
 		return err_copy(err, &self->error);
 	self->flow_ended[flow] = true;
 	return 0;
@@ -504,7 +504,7 @@ static ssize_t hold_errors(struct openssh_channel *self, void *out, size_t len, 
 	ssize_t n;
 
 	while ((n = read_child(self, CHANNEL_ERR, out, len, err)) > 0) {
-		if (poll_for_login(self))
+		if (openssh_channel_check_open(self))
 			return n;
 		buf_add(&self->held, out, (size_t)n);
 	}
@@ -515,7 +515,7 @@ static ssize_t hold_errors(struct openssh_channel *self, void *out, size_t len, 
 static size_t give_held(struct openssh_channel *self, void *out, size_t len)
 {
 	if (self->held_at == 0)
-		poll_for_login(self);
+		openssh_channel_check_open(self);
 	size_t n = self->held.len - self->held_at;
 	if (n > len)
 		n = len;
@@ -534,7 +534,7 @@ static ssize_t read_errors(struct openssh_channel *self, void *out, size_t len, 
 	n = end_of_flow(self, CHANNEL_ERR, err);
 	if (n != 0)
 		return n;
-	size_t given = self->decision == ENDED ? give_held(self, out, len) : 0;
+	size_t given = self->outcome == ENDED ? give_held(self, out, len) : 0;
 	self->flow_ended[CHANNEL_ERR] = given == 0;
 	return (ssize_t)given;
 }
@@ -544,7 +544,7 @@ static ssize_t openssh_read(
 {
 	struct openssh_channel *self = self_of(channel);
 
-	if (self->decision == FAILED)
+	if (self->outcome == FAILED)
 		return err_copy(err, &self->error);
 	if (self->flow_ended[flow])
 		return 0;
@@ -562,7 +562,7 @@ static ssize_t openssh_write(struct channel *channel, const void *data, size_t l
 {
 	struct openssh_channel *self = self_of(channel);
 
-	if (self->decision == FAILED)
+	if (self->outcome == FAILED)
 		return err_copy(err, &self->error);
 	return self->child->ops->write(self->child, data, len, err);
 }
@@ -571,7 +571,7 @@ static int openssh_send_eof(struct channel *channel, struct err *err)
 {
 	struct openssh_channel *self = self_of(channel);
 
-	if (self->decision == FAILED)
+	if (self->outcome == FAILED)
 		return err_copy(err, &self->error);
 	return self->child->ops->send_eof(self->child, err);
 }
@@ -580,15 +580,15 @@ static int openssh_wait(struct channel *channel, struct channel_exit *ret, struc
 {
 	struct openssh_channel *self = self_of(channel);
 
-	if (self->decision == FAILED)
+	if (self->outcome == FAILED)
 		return err_copy(err, &self->error);
 	if (!self->flow_ended[CHANNEL_OUT] || !self->flow_ended[CHANNEL_ERR])
 		return 0;
 	if (!ssh_openssh_evaluate(self)) {
-		ssh_openssh_poll_later(self);
+		openssh_channel_poll_later(self);
 		return 0;
 	}
-	if (self->decision == FAILED)
+	if (self->outcome == FAILED)
 		return err_copy(err, &self->error);
 	*ret = self->end;
 	return 1;
@@ -627,11 +627,11 @@ static const struct channel_ops openssh_ops = {
 /* Fail the channel with a copy of that error, unless it has ended. */
 static void ssh_openssh_fail(struct openssh_channel *channel, const struct err *error)
 {
-	if (channel->decision != RUNS)
+	if (channel->outcome != RUNS)
 		return;
-	channel->decision = FAILED;
+	channel->outcome = FAILED;
 	err_copy(&channel->error, error);
-	ssh_openssh_poll_later(channel);
+	openssh_channel_poll_later(channel);
 }
 
 static struct channel *openssh_channel_new(struct ssh_openssh *ssh, struct openssh_client *client,
@@ -644,23 +644,23 @@ static struct channel *openssh_channel_new(struct ssh_openssh *ssh, struct opens
 	self->pid = client->child.pid;
 	self->log = TAKE(client->log);
 	self->is_open = !client->logs_in;
-	self->backoff_ms = POLL_MIN_MS;
+	self->n_polls = 1;
 	buf_init(&self->held, HELD_MAX);
 	self->child = channel_of_child(ssh->options.loop, &client->child,
-		&(struct channel_events){ssh_openssh_notify, self});
+		&(struct channel_events){openssh_channel_notify, self});
 	return &self->channel;
 }
 
 enum {
 	CONTROL_MS = 2000, /* ssh -O */
-	OPENSSH_POLL_MIN_MS = 4,
-	OPENSSH_POLL_MAX_MS = 64,
+	LOGIN_POLL_MIN_MS = 4,
+	LOGIN_POLL_MAX_MS = 64,
 	SOCKET_MAX = sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1,
 	SOCKET_SUFFIX = 18, /* what ssh appends while it makes one */
 };
 
 /*
- * Looking
+ * Checking
  */
 
 int ssh_socket_probe(const char *path)
@@ -748,7 +748,7 @@ static bool control(const struct ssh_openssh *ssh, const char *what, const char 
 }
 
 /* A master that is about to end may still listen, but it does not respond. */
-static bool ssh_openssh_master_responses(const struct ssh_openssh *ssh)
+static bool ssh_openssh_master_responds(const struct ssh_openssh *ssh)
 {
 	return ssh->socket && ssh_openssh_socket_lives(ssh->socket) &&
 	       control(ssh, "check", ssh->socket);
@@ -883,7 +883,7 @@ static void end_login(struct ssh_openssh *ssh)
 
 /* The client of the login has ended: did it get that far? Then it is the socket that cannot be had.
  */
-static void evaluate_login(struct ssh_openssh *ssh, int code, bool signalled)
+static void openssh_classify_login(struct ssh_openssh *ssh, int code, bool signalled)
 {
 	AUTO_BUF struct buf text = {0};
 	AUTO_BUF struct buf said = {0};
@@ -926,7 +926,7 @@ void ssh_openssh_follow(struct ssh_openssh *ssh, const struct err *before)
 
 static bool is_too_late(const struct ssh_openssh *ssh)
 {
-	return !ssh->can_query && clock_ms() - ssh->login_at_ms > SSH_LOGIN_MS;
+	return !ssh->may_prompt && clock_ms() - ssh->login_at_ms > SSH_LOGIN_MS;
 }
 
 static void give_up_login(struct ssh_openssh *ssh)
@@ -940,7 +940,7 @@ static void give_up_login(struct ssh_openssh *ssh)
 }
 
 /* Whether the login is over, one way or the other. */
-static bool check_login(struct ssh_openssh *ssh)
+static bool openssh_login_is_over(struct ssh_openssh *ssh)
 {
 	int code = 0;
 	bool signalled = false;
@@ -948,7 +948,7 @@ static bool check_login(struct ssh_openssh *ssh)
 	if (ssh->master == MASTER_OURS && ssh_openssh_socket_lives(ssh->socket))
 		return true;
 	if (ssh_openssh_has_ended(ssh->login_pid, &code, &signalled)) {
-		evaluate_login(ssh, code, signalled);
+		openssh_classify_login(ssh, code, signalled);
 		return true;
 	}
 	if (!is_too_late(ssh))
@@ -957,29 +957,29 @@ static bool check_login(struct ssh_openssh *ssh)
 	return true;
 }
 
-static int openssh_poll_again(void *ctx, struct err *err);
+static int openssh_login_poll_again(void *ctx, struct err *err);
 
-static void openssh_poll_later(struct ssh_openssh *ssh)
+static void openssh_login_poll_later(struct ssh_openssh *ssh)
 {
 	if (ssh->timer)
 		return;
-	ssh->timer = loop_add_timer(
-		ssh->options.loop, clock_ms() + ssh->backoff_ms, openssh_poll_again, ssh);
-	if (ssh->backoff_ms < OPENSSH_POLL_MAX_MS)
-		ssh->backoff_ms *= 2;
+	ssh->timer = loop_add_timer(ssh->options.loop,
+		clock_ms() + backoff_ms(ssh->n_polls, LOGIN_POLL_MIN_MS, LOGIN_POLL_MAX_MS),
+		openssh_login_poll_again, ssh);
+	ssh->n_polls++;
 }
 
-static int openssh_poll_again(void *ctx, struct err *err)
+static int openssh_login_poll_again(void *ctx, struct err *err)
 {
 	struct ssh_openssh *ssh = ctx;
 
 	ssh->timer = NULL;
-	if (ssh->login_pid && !check_login(ssh)) {
-		openssh_poll_later(ssh);
+	if (ssh->login_pid && !openssh_login_is_over(ssh)) {
+		openssh_login_poll_later(ssh);
 		return 0;
 	}
 	end_login(ssh);
-	/* The carrier may be freed in there. */
+	/* The transport may be freed in there. */
 	return ssh->options.changed(ssh->options.ctx, err);
 }
 
@@ -989,7 +989,7 @@ static void begin_login(struct ssh_openssh *ssh, const struct openssh_client *cl
 		return;
 	ssh->login_pid = client->child.pid;
 	ssh->login_at_ms = clock_ms();
-	ssh->backoff_ms = OPENSSH_POLL_MIN_MS;
+	ssh->n_polls = 1;
 	ssh->login_log = mem_strdup(client->log);
 }
 
@@ -998,10 +998,10 @@ static bool ssh_openssh_forget_login(struct ssh_openssh *ssh, struct openssh_cha
 	if (!ssh->login || ssh->login != channel)
 		return false;
 	/* The next one that waits begins another: from the loop, not from within this call. */
-	bool is_over = check_login(ssh);
+	bool is_over = openssh_login_is_over(ssh);
 	end_login(ssh);
-	ssh->backoff_ms = 0;
-	openssh_poll_later(ssh);
+	ssh->n_polls = 0;
+	openssh_login_poll_later(ssh);
 	return !is_over;
 }
 
@@ -1038,13 +1038,13 @@ int ssh_openssh_open(struct ssh_openssh *ssh, const struct ssh_openssh_request *
 	if (is_first(ssh, request)) {
 		*ret = take_client(ssh, &ssh->first, request);
 		if (ssh->login_pid)
-			openssh_poll_later(ssh);
+			openssh_login_poll_later(ssh);
 		return 0;
 	}
 	if (err_is_set(&ssh->error))
 		return err_move(err, &ssh->error);
 	if (ssh->login_pid) {
-		openssh_poll_later(ssh);
+		openssh_login_poll_later(ssh);
 		return 0;
 	}
 	r = start_client(ssh, request, needs_login(ssh), &client, err);
@@ -1052,7 +1052,7 @@ int ssh_openssh_open(struct ssh_openssh *ssh, const struct ssh_openssh_request *
 		return r;
 	begin_login(ssh, &client);
 	if (ssh->login_pid)
-		openssh_poll_later(ssh);
+		openssh_login_poll_later(ssh);
 	*ret = take_client(ssh, &client, request);
 	return 0;
 }
@@ -1092,8 +1092,8 @@ static void copy_env(struct ssh_openssh *ssh, const char *const *env)
 {
 	for (size_t i = 0; env[i]; i++)
 		strv_add(&ssh->env, env[i]);
-	ssh->can_query = ssh->options.has_terminal || ssh_openssh_has_askpass(env, false);
-	if (!ssh->can_query)
+	ssh->may_prompt = ssh->options.has_terminal || ssh_openssh_has_askpass(env, false);
+	if (!ssh->may_prompt)
 		env_set(&ssh->env, "SSH_ASKPASS_REQUIRE=never", false);
 }
 
@@ -1113,7 +1113,7 @@ void ssh_openssh_free(struct ssh_openssh *ssh)
 {
 	if (!ssh)
 		return;
-	ssh->first.child.is_alone = !ssh->login_pid || check_login(ssh);
+	ssh->first.child.is_alone = !ssh->login_pid || openssh_login_is_over(ssh);
 	end_login(ssh);
 	drop_client(&ssh->first);
 	if (ssh->master == MASTER_OURS && !ssh->is_kept && ssh->socket &&

@@ -32,7 +32,7 @@ struct ssh_openssh_options {
 	const char *const *env;
 	const char *control_dir; /* copied */
 	bool has_terminal, accept_new_host;
-	/* On the loop: what a channel waited for may have come (ssh_openssh_command). */
+	/* On the loop: what a channel waited for may have come (ssh_openssh_open). */
 	int (*changed)(void *ctx, struct err *err);
 	void *ctx;
 };
@@ -40,9 +40,9 @@ struct ssh_openssh_options {
 struct ssh_openssh;
 /* Neither needs the loop to run, nor its thread. */
 struct ssh_openssh *ssh_openssh_new(const struct ssh_openssh_options *options);
-/* Looks at control sockets and logs in with the first command; failure is told by channels. */
+/* Checks control sockets and logs in with the first command; failure is reported by channels. */
 void ssh_openssh_begin(struct ssh_openssh *ssh, const char *first_command);
-/* Another carrier's login failed with `before`: it becomes part of the error of a refusal. */
+/* Another transport's login failed with `before`: it becomes part of the error of a refusal. */
 void ssh_openssh_follow(struct ssh_openssh *ssh, const struct err *before);
 /* All channels have been freed. NULL is accepted. */
 void ssh_openssh_free(struct ssh_openssh *ssh);
@@ -70,7 +70,7 @@ struct ssh_openssh_request {
 };
 int ssh_openssh_open(struct ssh_openssh *ssh, const struct ssh_openssh_request *request,
 	struct channel **ret, struct err *err);
-/* All that waited have been told: the next call of open begins another login. */
+/* The error has reached all that waited: the next call of open begins another login. */
 void ssh_openssh_forget_error(struct ssh_openssh *ssh);
 
 #endif

@@ -92,7 +92,7 @@ void ssh_words_read(const char *text, size_t len, struct ssh_words *ret)
 }
 
 /*
- * Faults
+ * Errors
  */
 
 static const char *const messages[] = {

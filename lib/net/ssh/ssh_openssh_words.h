@@ -11,7 +11,7 @@
 
 #include "base/util/err.h"
 
-enum { SSH_WORDS_MAX = 64 << 10 }; /* bytes that are looked at */
+enum { SSH_WORDS_MAX = 64 << 10 }; /* bytes that are read */
 
 /* Functions of the client (OpenSSH 8.5 and newer) whose words are wanted at LogLevel ERROR, which
  * keeps the server's banner out of stderr. */
@@ -20,7 +20,7 @@ extern const char ssh_words_verbose[]; /* for -o LogVerbose= */
 struct ssh_words {
 	bool has_open;        /* logged in, or a running master took the session */
 	bool has_exit_status; /* the command's own, of which 255 may be one */
-	bool has_exit_signal; /* killed by a signal, which is not told */
+	bool has_exit_signal; /* killed by a signal, which is not reported */
 	bool master_is_gone;  /* it, or the command by a signal */
 };
 void ssh_words_read(const char *text, size_t len, struct ssh_words *ret);

@@ -15,8 +15,8 @@
 
 #include "base/loop/proc.h"
 #include "base/os/fs.h"
-#include "base/os/os.h"
 #include "base/util/auto.h"
+#include "base/util/backoff.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "net/stream/channel_child.h"
@@ -117,7 +117,7 @@ struct stream *channel_stream(struct channel *channel, void (*woken)(void *ctx),
 }
 
 enum {
-	POLL_MIN_MS = 1, /* the first pause before another look, twice as long each time */
+	POLL_MIN_MS = 1, /* the first wait, twice as long each time */
 	POLL_MAX_MS = 250,
 	GENTLE_MS = 500, /* what a child on the terminal gets to put that right */
 };
@@ -142,10 +142,10 @@ static void close_ends(int fds[static 3])
 static int channel_make_pipe(struct ends *ends, int i, struct err *err)
 {
 	int fds[2];
-	int r = os_pipe(fds, 0);
+	int r = fs_pipe(fds, 0, err);
 
 	if (r < 0)
-		return err_set_errno(err, E_IO, -r, "cannot make a pipe");
+		return r;
 	ends->theirs[i] = fds[i != 0];
 	ends->ours[i] = fds[i == 0];
 	return 0;
@@ -315,9 +315,7 @@ static int capture_flows(struct child *child, int64_t deadline_ms, int cancel_fd
 
 static int capture_end(struct child *child, int64_t deadline_ms, int *ret_status, struct err *err)
 {
-	long backoff_ms = POLL_MIN_MS;
-
-	for (;;) {
+	for (unsigned n_polls = 1;; n_polls++) {
 		pid_t r = waitpid(child->pid, ret_status, WNOHANG);
 
 		if (r == child->pid)
@@ -326,8 +324,8 @@ static int capture_end(struct child *child, int64_t deadline_ms, int *ret_status
 			return err_set_errno(err, E_IO, errno, "cannot wait for its end");
 		if (clock_ms() >= deadline_ms)
 			return err_set(err, E_IO, "it did not end in time");
-		nanosleep(&(struct timespec){.tv_nsec = backoff_ms * 1000 * 1000}, NULL);
-		backoff_ms = backoff_ms < POLL_MAX_MS ? backoff_ms * 2 : backoff_ms;
+		int64_t wait_ms = backoff_ms(n_polls, POLL_MIN_MS, POLL_MAX_MS);
+		nanosleep(&(struct timespec){.tv_nsec = (long)wait_ms * 1000 * 1000}, NULL);
 	}
 	child->pid = 0;
 	return 0;
@@ -371,8 +369,8 @@ struct child_channel {
 	struct child child; /* descriptors are the sides' */
 	struct side sides[N_SIDES];
 	struct loop_timer *timer;
-	int64_t backoff_ms;
-	bool is_raw; /* a terminal that may be written to */
+	unsigned n_polls; /* with the next one */
+	bool is_raw;      /* a terminal that may be written to */
 	bool has_ended;
 	struct channel_exit end;
 	struct err error;
@@ -418,9 +416,9 @@ static void channel_poll_later(struct child_channel *self)
 {
 	if (self->timer)
 		return;
-	self->timer =
-		loop_add_timer(self->loop, clock_ms() + self->backoff_ms, channel_poll_again, self);
-	self->backoff_ms = self->backoff_ms * 2 > POLL_MAX_MS ? POLL_MAX_MS : self->backoff_ms * 2;
+	self->timer = loop_add_timer(self->loop,
+		clock_ms() + backoff_ms(self->n_polls++, POLL_MIN_MS, POLL_MAX_MS),
+		channel_poll_again, self);
 }
 
 static void note_end(struct child_channel *self, int status)
@@ -437,7 +435,7 @@ static void note_end(struct child_channel *self, int status)
 }
 
 /* There is no descriptor for the end of a process everywhere, and SIGCHLD is not ours. One that has
- * closed its output is about to end, so the first looks are quick. */
+ * closed its output is about to end, so the first polls are quick. */
 static bool channel_poll(struct child_channel *self)
 {
 	int status;
@@ -502,7 +500,7 @@ static void side_ended(struct child_channel *self, struct side *side)
 		return;
 	loop_remove_timer(self->loop, self->timer);
 	self->timer = NULL;
-	self->backoff_ms = POLL_MIN_MS;
+	self->n_polls = 1;
 	channel_poll_later(self);
 }
 
@@ -628,7 +626,7 @@ static struct child_channel *new_channel(struct loop *loop, const struct channel
 
 	self->channel = (struct channel){.ops = &child_ops, .events = *events};
 	self->loop = loop;
-	self->backoff_ms = POLL_MIN_MS;
+	self->n_polls = 1;
 	for (int i = 0; i < N_SIDES; i++)
 		self->sides[i] = (struct side){.channel = self, .fd = -1};
 	return self;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A command that runs elsewhere, or a connection made from there: bytes in, bytes out, bytes of the
- * command's stderr, an end with an exit status. One interface for whatever carries it: a session of
+ * command's stderr, an end with an exit status. One interface for every transport: a session of
  * libssh2, the OpenSSH client, a child process, a pod's exec. On the loop; nothing blocks.
  *
  * Whoever has a channel reads and writes it from `ready` on, until CHANNEL_AGAIN.
@@ -28,8 +28,8 @@ enum channel_flow { CHANNEL_OUT, CHANNEL_ERR };
 struct channel_exit {
 	bool known; /* false: it ended without saying how (a connection that broke, …) */
 	int code;   /* of an exit, 0 to 255; not set behind a signal */
-	/* "KILL" without SIG, "?" for one that the carrier does not tell; empty: none. Looked at
-	 * before code */
+	/* "KILL" without SIG, "?" for one that the transport does not report; empty: none. It is
+	 * read before code. */
 	char signal[16];
 };
 
@@ -47,7 +47,7 @@ struct channel_ops {
 	ssize_t (*read)(struct channel *channel, enum channel_flow flow, void *out, size_t len,
 		struct err *err);
 	/* Bytes taken (more than 0), CHANNEL_AGAIN, or a negative code. len is more than 0. What a
-	 * command does not read any more is taken and dropped: how it ended is told by wait. */
+	 * command does not read any more is taken and dropped: how it ended is reported by wait. */
 	ssize_t (*write)(struct channel *channel, const void *data, size_t len, struct err *err);
 	/* Nothing more will be written; what was taken goes first. Does nothing to a terminal: it
 	 * has no end of one direction, there the end of input is a key (VEOF, termios(3)). */
@@ -76,7 +76,7 @@ struct channel_pty {
 };
 
 /* Opens channels on one connection. The channel is there at once and opens when it can: that it
- * could not is told by read, write and wait. command: one line for the login shell there. */
+ * could not is reported by read, write and wait. command: one line for the login shell there. */
 struct channel_opener {
 	struct channel *(*command)(void *ctx, const char *command, const struct channel_pty *pty,
 		const struct channel_events *events);

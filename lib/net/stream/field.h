@@ -41,7 +41,7 @@ int64_t field_retry_after(const char *text, int64_t now_ms);
 int64_t field_date(const char *text);
 /* The Range of an upload (OCI distribution-spec, "Pushing a blob in chunks"): "0-99" or
  * "bytes=0-99" to the number of bytes that are there; false otherwise. "0-0" is none, because that
- * is what registries say of an empty upload, and nobody sends one byte. */
+ * is what registries say of an empty upload, and no client sends one byte. */
 bool field_upload_range(const char *text, uint64_t *ret_bytes);
 /* The whole of text as a decimal number under 2^64 - 1, without sign and blanks. */
 bool field_number(const char *text, uint64_t *ret);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * TCP listeners of this machine on the loop: for its own programs only (127.0.0.1 and ::1 at the
- * same port) unless another address is asked for.
+ * same port) unless another address is requested.
  */
 #ifndef DLRUN_NET_STREAM_LISTEN_H
 #define DLRUN_NET_STREAM_LISTEN_H

@@ -162,7 +162,7 @@ static void drop_data(struct flow *flow)
 }
 
 /*
- * Faults
+ * Errors
  */
 
 static struct flow *flow_from(struct pump *pump, char name)
@@ -318,7 +318,7 @@ static int pump_finish(struct pump *pump, struct err *err)
 	return r;
 }
 
-/* An error of one direction may leave the other with a last look at what is there. */
+/* An error of one direction may leave the other with a last read of what is there. */
 static int pump_settle(struct pump *pump, struct err *err)
 {
 	bool must_wake = false;

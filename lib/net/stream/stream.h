@@ -28,7 +28,7 @@ struct stream_ops {
 	int (*shutdown)(struct stream *stream, struct err *err);
 	/* The poll events to wait for on fd before the operation that was last AGAIN can go on. */
 	short (*events)(struct stream *stream, bool want_read, bool want_write);
-	/* Bytes may have been read from fd already that poll(2) does not tell of: read until
+	/* Bytes may have been read from fd already that poll(2) does not report: read until
 	 * STREAM_AGAIN, or do not wait for fd before the next read. */
 	bool (*pending)(const struct stream *stream);
 	void (*free)(struct stream *stream);

@@ -8,7 +8,6 @@
 
 #include <stddef.h>
 
-#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/err.h"
 #include "net/websocket/spdy.h"

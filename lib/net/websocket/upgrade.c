@@ -250,12 +250,12 @@ static ssize_t upgrade_take_line(
 /* The rest of a body that is too large is not worth waiting for. */
 static ssize_t upgrade_take_body(struct upgrade_reply *reply, const char *data, size_t len)
 {
-	size_t capacity = reply->body.max - reply->body.len;
+	size_t space = reply->body.max - reply->body.len;
 
 	if (reply->state != REPLY_CLOSE && len > reply->left)
 		len = (size_t)reply->left;
-	buf_add(&reply->body, data, len < capacity ? len : capacity);
-	if (len >= capacity) {
+	buf_add(&reply->body, data, len < space ? len : space);
+	if (len >= space) {
 		reply->state = REPLY_OVER;
 	} else if (reply->state != REPLY_CLOSE) {
 		reply->left -= len;
@@ -594,7 +594,7 @@ static int upgrade_give_up(struct upgrade *up, struct err *error, struct err *er
 }
 
 /*
- * Request and answer
+ * Request and response
  */
 
 static void make_request(struct upgrade *up)

@@ -25,7 +25,7 @@ struct upgrade_request {
 	const char *proxy;          /* as http_request.proxy */
 	int64_t deadline_ms;        /* clock_ms(), of all up to the response; 0: none */
 	/* stream: the bytes behind the response 101, for the callee to keep; NULL:
-	 * answer.fault, or a response of another status with its body (up to
+	 * response->error, or a response of another status with its body (up to
 	 * HTTP_ERROR_BODY_MAX). Called from the loop, once. A negative return ends
 	 * loop_run. */
 	int (*done)(
@@ -36,7 +36,7 @@ struct upgrade_request {
 struct upgrade;
 /* Copies what it keeps. Uses a connection of its own, outside the pool of http, of which it needs
  * nothing any more when it has started: http_free does not end it, nor the stream. The errors are
- * those of http_start; a 101 to another protocol is E_HTTP_PROTOCOL. Redirects are answers. */
+ * those of http_start; a 101 to another protocol is E_HTTP_PROTOCOL. Redirects are responses. */
 struct upgrade *upgrade_start(struct http *http, const struct upgrade_request *request);
 /* Give up; no done. NULL is accepted. */
 void upgrade_cancel(struct upgrade *upgrade);

@@ -11,7 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
@@ -30,7 +29,7 @@ enum upgrade_reply_state {
 
 struct upgrade_reply {
 	const char *host;    /* for messages */
-	int status;          /* of the present head; answers 100 to 199 but 101 are passed over */
+	int status;          /* of the present head; responses 100 to 199 but 101 are passed over */
 	struct strv headers; /* "name: value", names in lower case, in order */
 	struct buf body;     /* up to HTTP_ERROR_BODY_MAX, what is behind that is not waited for */
 	enum upgrade_reply_state state;

@@ -211,7 +211,7 @@ static void add_frame(struct ws *ws, int opcode, const struct ws_part *parts, si
 	for (size_t i = 0; i < n; i++)
 		len += parts[i].len;
 	size_t n_head = make_head(head, opcode, len, mask);
-	uint8_t *to = (uint8_t *)buf_capacity(&ws->out, n_head + len);
+	uint8_t *to = (uint8_t *)buf_reserve(&ws->out, n_head + len);
 	BUG_ON(!to);
 	memcpy(to, head, n_head);
 	for (size_t i = 0; i < n; at += parts[i].len, i++)

@@ -65,7 +65,7 @@ struct auth {
 	/* Asking for a token. */
 	bool is_eager; /* before anybody waits */
 	struct http_call *call;
-	struct loop_timer *pause;
+	struct loop_timer *retry;
 	struct buf form;
 	bool requested_by_form, has_no_form;
 	unsigned tries, requested_version;
@@ -79,7 +79,7 @@ struct auth {
 
 static inline bool auth_is_busy(const struct auth *auth)
 {
-	return auth->call || auth->pause;
+	return auth->call || auth->retry;
 }
 
 static int auth_fetch(struct auth *auth, struct err *err);
@@ -101,7 +101,7 @@ static void copy_err(struct err *to, const struct err *from)
 }
 
 /*
- * Faults
+ * Errors
  */
 
 /* "the login of me (from ~/.docker/config.json)" */
@@ -246,7 +246,7 @@ static int serve_due(struct auth *auth, struct err *err)
 	return 0;
 }
 
-/* Everybody who waits now; what comes meanwhile is looked at later. */
+/* All that wait now; what comes meanwhile has its turn later. */
 static int auth_serve(struct auth *auth, const struct err *error, struct err *err)
 {
 	for (struct auth_wait *wait = auth->first; wait; wait = wait->next) {
@@ -445,7 +445,7 @@ static int login_found(void *ctx, struct credential *found, const struct strv *w
  * From outside
  */
 
-/* Where the registry is said to be by its name, until it has answered. */
+/* Where the registry is said to be by its name, until it has responded. */
 static enum address_zone zone_of_name(const struct url *url)
 {
 	enum address_zone zone;
@@ -495,7 +495,7 @@ void auth_free(struct auth *auth)
 	if (auth->ret_freed)
 		*auth->ret_freed = true;
 	http_cancel(auth->call);
-	loop_remove_timer(auth->loop, auth->pause);
+	loop_remove_timer(auth->loop, auth->retry);
 	loop_remove_timer(auth->loop, auth->kick);
 	credential_free(auth->lookup);
 	free_waits(auth);
@@ -561,8 +561,9 @@ static bool is_worth_renewing(const struct auth *auth, bool has_new_scope)
 	return !auth->after_refusal || clock_ms() - auth->got_ms >= FRESH_MS;
 }
 
-/* The first to tell that there is need of something, or that what there is is refused. */
-static void evaluate_refusal(struct auth *auth, const struct strv *headers, struct auth_wait *wait)
+/* The first response that requests a login, or refuses the one that was sent. */
+static void auth_evaluate_refusal(
+	struct auth *auth, const struct strv *headers, struct auth_wait *wait)
 {
 	if (!auth_take_challenge(auth, headers) && !auth->challenge) {
 		err_set(&wait->error, E_REGISTRY_RESPONSE,
@@ -594,7 +595,7 @@ struct auth_wait *auth_refused(struct auth *auth, const struct strv *headers,
 
 	auth->zone = zone;
 	if (generation == auth->generation && !auth_is_busy(auth) && !auth->is_stale)
-		evaluate_refusal(auth, headers, wait);
+		auth_evaluate_refusal(auth, headers, wait);
 	kick(auth);
 	return wait;
 }
@@ -785,7 +786,7 @@ void auth_token_form(const struct challenge *challenge, const struct strv *scope
 }
 
 /*
- * Answers
+ * Responses
  */
 
 /* Whether text is valid in a field's value behind "Bearer " (RFC 6750 section 2.1, somewhat
@@ -826,8 +827,8 @@ int auth_token_parse(const char *text, size_t len, char **ret_token, char **ret_
 
 enum {
 	TRIES = 4,
-	BACKOFF_FIRST_MS = 200,
-	BACKOFF_MAX_MS = 10 * 1000,
+	RETRY_FIRST_MS = 200,
+	RETRY_MAX_MS = 10 * 1000,
 	RESPONSE_MS = 30 * 1000,
 	/* Renewed so long before their end, or a tenth of their life if that is less. */
 	AHEAD_MS = 5000,
@@ -841,7 +842,7 @@ static char *auth_basic(const char *user, const char *password)
 	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, strlen("Basic ") + 4 * (len / 3 + 1));
-	buf_capacity(&out, out.max); /* never moved, so that no copies are left behind */
+	buf_reserve(&out, out.max); /* never moved, so that no copies are left behind */
 	buf_adds(&out, "Basic ");
 	base64_encode(plain, len, &out);
 	return buf_take(&out);
@@ -851,7 +852,7 @@ static char *auth_basic(const char *user, const char *password)
  * Where to
  */
 
-/* Passwords and tokens may go over http to nobody but the machine that is spoken to by http
+/* Passwords and tokens may go over http only to the machine that is spoken to by http
  * anyway. */
 static bool may_go_plain(const struct auth *auth, const struct url *realm)
 {
@@ -936,7 +937,7 @@ static void auth_start(struct auth *auth, const struct url *realm, const struct 
 	if (auth->requested_by_form) {
 		static const size_t max = 4 * CREDENTIAL_SECRET_MAX;
 		buf_init(&auth->form, max);
-		buf_capacity(&auth->form, max);
+		buf_reserve(&auth->form, max);
 		auth_token_form(auth->challenge, &auth->scopes, &auth->login, &auth->form);
 		strv_add(&headers, "Content-Type: application/x-www-form-urlencoded");
 		request.method = "POST";
@@ -952,7 +953,7 @@ static void auth_start(struct auth *auth, const struct url *realm, const struct 
 	auth->call = http_start(auth->http, &request);
 }
 
-static int auth_query(struct auth *auth, struct err *err)
+static int auth_request_token(struct auth *auth, struct err *err)
 {
 	const char *text = challenge_param(auth->challenge, "realm");
 	AUTO_URL struct url realm = {0}, url = {0};
@@ -967,30 +968,30 @@ static int auth_query(struct auth *auth, struct err *err)
 	return r;
 }
 
-static int query_or_fail(struct auth *auth, struct err *err)
+static int auth_request_or_fail(struct auth *auth, struct err *err)
 {
 	AUTO_ERR struct err error = {0};
 
-	return auth_query(auth, &error) < 0 ? auth_fail(auth, &error, err) : 0;
+	return auth_request_token(auth, &error) < 0 ? auth_fail(auth, &error, err) : 0;
 }
 
 /* Ask the realm for a token; ends with auth_got or auth_fail. */
 static int auth_fetch(struct auth *auth, struct err *err)
 {
 	auth->tries = 0;
-	return query_or_fail(auth, err);
+	return auth_request_or_fail(auth, err);
 }
 
 /*
  * The response
  */
 
-static int auth_query_again(void *ctx, struct err *err)
+static int auth_on_retry(void *ctx, struct err *err)
 {
 	struct auth *auth = ctx;
 
-	auth->pause = NULL;
-	return query_or_fail(auth, err);
+	auth->retry = NULL;
+	return auth_request_or_fail(auth, err);
 }
 
 static bool is_busy_status(int status)
@@ -998,12 +999,12 @@ static bool is_busy_status(int status)
 	return status == 408 || status == 429 || (status >= 500 && status != 501);
 }
 
-/* Whether it is asked once more, a little later. */
+/* Whether the request is sent once more, a little later. */
 static bool auth_try_again(struct auth *auth, const struct http_response *response)
 {
 	const char *after = field_find(&response->headers, "retry-after");
 	int64_t wait_ms = after ? field_retry_after(after, clock_wall_ms()) : -1;
-	uint32_t most_ms = BACKOFF_FIRST_MS;
+	uint32_t most_ms = RETRY_FIRST_MS;
 
 	if (!(response->status ? is_busy_status(response->status) : response->is_transient) ||
 		++auth->tries >= TRIES)
@@ -1012,9 +1013,9 @@ static bool auth_try_again(struct auth *auth, const struct http_response *respon
 		most_ms *= 3;
 	if (wait_ms < 0)
 		wait_ms = random_below(most_ms) + 1;
-	if (wait_ms > BACKOFF_MAX_MS)
-		wait_ms = BACKOFF_MAX_MS;
-	auth->pause = loop_add_timer(auth->loop, clock_ms() + wait_ms, auth_query_again, auth);
+	if (wait_ms > RETRY_MAX_MS)
+		wait_ms = RETRY_MAX_MS;
+	auth->retry = loop_add_timer(auth->loop, clock_ms() + wait_ms, auth_on_retry, auth);
 	return true;
 }
 
@@ -1046,7 +1047,7 @@ static bool is_login_refused(const struct auth *auth, int status)
 }
 
 /* Turn a status that is not a success into an error. */
-static int evaluate_status(
+static int auth_evaluate_status(
 	const struct auth *auth, const struct http_response *response, struct err *err)
 {
 	AUTO_FREE char *server = url_authority(&response->url);
@@ -1078,7 +1079,7 @@ static int auth_fail_response(struct auth *auth, struct http_response *response,
 			err_prefix(&error, "registry %s: asking its token server", auth->host);
 	} else {
 		AUTO_FREE char *shown = url_shown(&response->url);
-		evaluate_status(auth, response, &error);
+		auth_evaluate_status(auth, response, &error);
 		err_evidence(&error, "%s answered %d", shown, response->status);
 	}
 	if (is_login_refused(auth, response->status) && credential_is_there(&auth->login))
@@ -1107,10 +1108,10 @@ static int auth_evaluate_response(
 		return auth_take_token(auth, response, err);
 	if (auth->requested_by_form && is_unknown) {
 		auth->has_no_form = true;
-		return query_or_fail(auth, err);
+		return auth_request_or_fail(auth, err);
 	}
 	if (drop_scopes(auth, response->status))
-		return query_or_fail(auth, err);
+		return auth_request_or_fail(auth, err);
 	return auth_try_again(auth, response) ? 0 : auth_fail_response(auth, response, err);
 }
 

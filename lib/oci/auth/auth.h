@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Being somebody at one registry: the login, and from it what goes into Authorization (OCI
+ * Authentication at one registry: the login, and from it what goes into Authorization (OCI
  * distribution-spec, "Authorization"; distribution's token specification: token.md, oauth.md,
  * scope.md; RFC 7617, RFC 6750).
  *
@@ -40,25 +40,25 @@ AUTO_POINTER(struct auth, auth_free)
 /* Add a scope that requests may use from now on: "repository:NAME:pull,push". One call for each,
  * the repository that is written to first. A new scope makes the present token insufficient. */
 void auth_add_scope(struct auth *auth, const char *scope);
-/* Where the token server refuses all scopes together, the first is asked for alone, and requests
+/* Where the token server refuses all scopes together, the first is requested alone, and requests
  * that need another one are denied. */
 void auth_allow_fewer_scopes(struct auth *auth);
 
 /* authorization: the value for the field, or NULL: none is needed as far as is known. generation
- * numbers it. fault: E_REGISTRY_AUTH, E_REGISTRY_HELPER, the http.* of the token server. */
+ * numbers it. error: E_REGISTRY_AUTH, E_REGISTRY_HELPER, the http.* of the token server. */
 typedef int auth_ready_fn(void *ctx, const char *authorization, unsigned generation,
 	struct err *error, struct err *err);
 struct auth_wait;
 /* ready is called from the loop, or at once (and NULL returned) when it is known. */
 struct auth_wait *auth_want(struct auth *auth, auth_ready_fn *ready, void *ctx);
-/* The registry answered 401 (or 403 with insufficient_scope) to a request that was made with
+/* The registry responded 401 (or 403 with insufficient_scope) to a request that was made with
  * generation (0: without any): as auth_want with a newer one. E_REGISTRY_AUTH when a login was
  * refused, or none is there; E_REGISTRY_DENIED when a fresh token with the scope was. A realm on
  * plain http (unless the registry is) is E_REGISTRY_RESPONSE naming it, one that leads inwards
  * E_HTTP_ZONE, one of another site that would get a login E_REGISTRY_REALM. A scope that the
- * answer asks for is added. zone: of the address that answered.
+ * answer asks for is added. zone: of the address that responded.
  * Those who wait are served in their order; each ready may call anything here, auth_free too,
- * which serves nobody any more. */
+ * which serves no request any more. */
 struct auth_wait *auth_refused(struct auth *auth, const struct strv *headers,
 	enum address_zone zone, unsigned generation, auth_ready_fn *ready, void *ctx);
 /* No ready any more. NULL is accepted. */

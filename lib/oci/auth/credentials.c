@@ -16,6 +16,7 @@
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
+#include "base/util/backoff.h"
 #include "base/util/clock.h"
 #include "base/util/enc.h"
 #include "base/util/mem.h"
@@ -143,7 +144,7 @@ static void read_files(struct credential_lookup *lookup)
 }
 
 /*
- * Asking helpers, one after the other
+ * Helpers, one after the other
  */
 
 static int credentials_deliver(void *ctx, struct err *err)
@@ -193,8 +194,8 @@ static int helper_ended(
 	return 0;
 }
 
-/* Whether somebody is asked now; else the login that the file has besides counts. */
-static bool query_helper(struct credential_lookup *lookup, const struct step *step)
+/* Whether a helper runs now; else the login that the file has besides counts. */
+static bool credentials_start_helper(struct credential_lookup *lookup, const struct step *step)
 {
 	AUTO_FREE char *name = mem_printf("docker-credential-%s", step->helper);
 	const char *const *env = (const char *const *)lookup->helper_env.v;
@@ -222,7 +223,7 @@ static void credentials_go_on(struct credential_lookup *lookup)
 	for (; lookup->at < lookup->steps.n; lookup->at++) {
 		struct step *step = &lookup->steps.v[lookup->at];
 
-		if (step->helper && query_helper(lookup, step))
+		if (step->helper && credentials_start_helper(lookup, step))
 			return;
 		if (credential_is_there(&step->login)) {
 			take_login(lookup, &step->login);
@@ -388,7 +389,7 @@ void credential_hosts(const struct credential_env *env, struct strv *ret)
 		has_xdg ? "containers/auth.json" : ".config/containers/auth.json", ret);
 }
 
-/* explicit_bzero is not everywhere. The compiler must believe that somebody looks at the zeros. */
+/* explicit_bzero is not everywhere. The compiler must believe that the zeros are read. */
 void secret_wipe(void *data, size_t len)
 {
 	if (len == 0)
@@ -694,7 +695,7 @@ int credential_file_find(const char *text, size_t len, const char *what, const c
 }
 
 /*
- * Answers
+ * Output of helpers
  */
 
 enum { WORDS_MAX = 200, WORD_MAX = 40 };
@@ -810,7 +811,7 @@ int credential_helper_parse(const char *text, size_t len, int exit_status, const
  * The process
  */
 
-/* How long to wait between two looks whether it has ended; each is twice the one before. */
+/* How long to wait between two polls whether it has ended; each is twice the one before. */
 enum { POLL_FIRST_MS = 1, POLL_MAX_MS = 100 };
 
 struct helper {
@@ -820,7 +821,8 @@ struct helper {
 	int fd;
 	struct loop_fd *source;
 	struct loop_timer *timer;
-	int64_t limit_ms, deadline_ms, poll_ms;
+	int64_t limit_ms, deadline_ms;
+	unsigned n_polls;
 	struct buf out;
 	helper_end_fn *end;
 	void *ctx;
@@ -909,11 +911,8 @@ static int credentials_poll(void *ctx, struct err *err);
 
 static void credentials_poll_later(struct helper *helper)
 {
-	int64_t at_ms = clock_ms() + helper->poll_ms;
+	int64_t at_ms = clock_ms() + backoff_ms(++helper->n_polls, POLL_FIRST_MS, POLL_MAX_MS);
 
-	helper->poll_ms *= 2;
-	if (helper->poll_ms > POLL_MAX_MS)
-		helper->poll_ms = POLL_MAX_MS;
 	if (at_ms > helper->deadline_ms)
 		at_ms = helper->deadline_ms;
 	helper->timer = loop_add_timer(helper->loop, at_ms, credentials_poll, helper);
@@ -928,7 +927,7 @@ static int credentials_poll(void *ctx, struct err *err)
 	pid_t r = waitpid(helper->pid, &status, WNOHANG);
 	if (r == helper->pid)
 		return credentials_end(helper, exit_status(status), err);
-	/* With SIGCHLD ignored nobody learns how it ended; it is no success. */
+	/* With SIGCHLD ignored it is not known how it ended; it is no success. */
 	if (r < 0 && errno != EINTR)
 		return credentials_end(helper, 127, err);
 	if (clock_ms() >= helper->deadline_ms) {
@@ -941,7 +940,7 @@ static int credentials_poll(void *ctx, struct err *err)
 	return 0;
 }
 
-static short credentials_wants_output(void *ctx)
+static short credentials_prepare_output(void *ctx)
 {
 	const struct helper *helper = ctx;
 
@@ -960,13 +959,13 @@ static int credentials_on_output(void *ctx, short revents, struct err *err)
 		return 0;
 	/* A helper that has closed its output is about to end. */
 	credentials_close_output(helper);
-	helper->poll_ms = POLL_FIRST_MS;
+	helper->n_polls = 0;
 	loop_remove_timer(helper->loop, helper->timer);
 	credentials_poll_later(helper);
 	return 0;
 }
 
-/* A pipe that the key waits in, so that a helper that reads nothing stops nobody. */
+/* A pipe that the key waits in, so that a helper that reads nothing blocks nothing. */
 static int make_input(const char *key, int *ret_fd, struct err *err)
 {
 	AUTO_FREE char *line = mem_printf("%s\n", key);
@@ -1024,18 +1023,17 @@ int helper_start(struct loop *loop, const struct helper_spec *spec, helper_end_f
 		.fd = -1,
 		.limit_ms = spec->limit_ms,
 		.deadline_ms = clock_deadline(spec->limit_ms),
-		.poll_ms = POLL_FIRST_MS,
 		.end = end_fn,
 		.ctx = ctx};
 	buf_init(&helper->out, CREDENTIAL_HELPER_OUT_MAX);
-	buf_capacity(&helper->out, CREDENTIAL_HELPER_OUT_MAX); /* never moved: wiped as a whole */
+	buf_reserve(&helper->out, CREDENTIAL_HELPER_OUT_MAX); /* never moved: wiped as a whole */
 	int r = credentials_spawn(helper, spec, err);
 	if (r < 0) {
 		helper_free(helper);
 		return r;
 	}
 	static const struct loop_fd_ops ops = {
-		.prepare = credentials_wants_output, .dispatch = credentials_on_output};
+		.prepare = credentials_prepare_output, .dispatch = credentials_on_output};
 	helper->source = loop_add_fd(loop, helper->fd, &ops, helper);
 	credentials_poll_later(helper);
 	*ret = helper;

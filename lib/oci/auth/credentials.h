@@ -94,7 +94,7 @@ enum { CREDENTIAL_HOSTS_MAX = 64 };
  * is not JSON. */
 int credential_file_hosts(
 	const char *text, size_t len, const char *what, struct strv *ret, struct err *err);
-/* Of all files, in the order in which they are looked at; what cannot be read is passed over. */
+/* Of all files, in the order in which they are read; what cannot be read is passed over. */
 void credential_hosts(const struct credential_env *env, struct strv *ret);
 
 /*

@@ -16,7 +16,7 @@
 #include "oci/registry/registry_error.h"
 
 enum {
-	REGISTRY_CONNECT_MS = 2000, /* for a host that has not answered yet and refuses */
+	REGISTRY_CONNECT_MS = 2000, /* for a host that has not responded yet and refuses */
 	REGISTRY_PROBE_MS = 3000,
 	REGISTRY_LOGINS_MAX = 4,   /* of one call, if auth.c finds each worth while */
 	REGISTRY_SWITCHES_MAX = 2, /* between https and http: there and back */
@@ -28,7 +28,7 @@ struct registry {
 	const struct credential_env *env;
 	char *host, *repo; /* as the user wrote them */
 	char *name;        /* "HOST/REPO" */
-	char *server;      /* who is asked: host[:port] */
+	char *server;      /* where requests go: host[:port] */
 	char *ca_file;
 	struct buf cert, key; /* PEM text, or empty */
 	char *remembered_challenge;
@@ -54,7 +54,7 @@ struct registry {
 };
 
 /* Probe whether a host with which TLS failed speaks plain http. Nothing secret is
- * sent. fault is moved to done as it is, or as E_REGISTRY_INSECURE. */
+ * sent. error is moved to done as it is, or as E_REGISTRY_INSECURE. */
 struct registry_probe;
 typedef int registry_probed_fn(void *ctx, struct err *error, struct err *err);
 
@@ -110,7 +110,7 @@ int64_t registry_deadline_ms(const struct registry *registry)
 	return registry->deadline_ms;
 }
 
-bool registry_has_answered(const struct registry *registry)
+bool registry_has_responded(const struct registry *registry)
 {
 	return registry->answered;
 }
@@ -438,7 +438,7 @@ static bool is_registry(const struct http_response *response)
 	       field_find(&response->headers, "docker-distribution-api-version");
 }
 
-static int registry_probe_answered(void *ctx, struct http_response *response, struct err *err)
+static int registry_probe_on_response(void *ctx, struct http_response *response, struct err *err)
 {
 	struct registry_probe *probe = ctx;
 	AUTO_ERR struct err error = {0};
@@ -471,7 +471,7 @@ static struct registry_probe *registry_probe_start(
 		.url = &url,
 		.max_body = HTTP_ERROR_BODY_MAX,
 		.deadline_ms = end_ms < registry->deadline_ms ? end_ms : registry->deadline_ms,
-		.done = registry_probe_answered,
+		.done = registry_probe_on_response,
 		.ctx = probe,
 	};
 	probe->call = http_start(registry->http, &request);
@@ -524,14 +524,6 @@ static void registry_authorize(struct registry_call *call);
  * The end
  */
 
-static void free_response(struct http_response *response)
-{
-	strv_done(&response->headers);
-	buf_done(&response->body);
-	url_done(&response->url);
-	*response = (struct http_response){0};
-}
-
 static void registry_stop(struct registry_call *call)
 {
 	struct loop *loop = call->registry->loop;
@@ -557,7 +549,7 @@ static void registry_free_call(struct registry_call *call)
 	strv_done(&call->headers);
 	err_done(&call->cause);
 	err_done(&call->error);
-	free_response(&call->kept);
+	http_response_done(&call->kept);
 	free(call);
 }
 
@@ -641,7 +633,8 @@ static int registry_timer_due(void *ctx, struct err *err)
  * Failures
  */
 
-static struct registry_requested requested(const struct registry_call *call, const struct url *from)
+static struct registry_requested registry_requested_of(
+	const struct registry_call *call, const struct url *from)
 {
 	return (struct registry_requested){
 		.host = call->registry->host,
@@ -656,7 +649,7 @@ static struct registry_requested requested(const struct registry_call *call, con
 int registry_call_error(
 	const struct registry_call *call, const struct http_response *response, struct err *err)
 {
-	const struct registry_requested what = requested(call, &response->url);
+	const struct registry_requested what = registry_requested_of(call, &response->url);
 
 	return registry_refusal(&what, response, err);
 }
@@ -847,7 +840,7 @@ static int registry_on_error(
 }
 
 /*
- * Answers
+ * Responses
  */
 
 static bool is_transient_status(int status)
@@ -943,7 +936,7 @@ static int on_status(struct registry_call *call, struct http_response *response,
 	return registry_again(call, response, INT64_MAX, err);
 }
 
-static int registry_call_answered(void *ctx, struct http_response *response, struct err *err)
+static int registry_call_on_response(void *ctx, struct http_response *response, struct err *err)
 {
 	struct registry_call *call = ctx;
 	struct registry *registry = call->registry;
@@ -1002,13 +995,13 @@ static struct http_request request_to(
 	return (struct http_request){
 		.method = method,
 		.url = url,
-		/* Words beside a success that nobody reads are no reason to fail. */
+		/* Words beside a success that are not read are no reason to fail. */
 		.max_body = HTTP_ERROR_BODY_MAX,
 		.follow = true,
 		.tls = &registry->tls,
 		.zone = registry->answered ? registry->zone : ADDRESS_PUBLIC,
 		.idle_ms = registry->idle_ms,
-		.done = registry_call_answered,
+		.done = registry_call_on_response,
 	};
 }
 
@@ -1040,7 +1033,7 @@ static void registry_start_request(struct registry_call *call, bool held, const 
 }
 
 /* The token may come from the same server, which has connections for so many only. */
-static bool has_capacity_ahead(const struct registry *registry)
+static bool registry_may_connect_ahead(const struct registry *registry)
 {
 	size_t n = registry->spares.n;
 
@@ -1052,7 +1045,7 @@ static bool has_capacity_ahead(const struct registry *registry)
 /* Open the connection while the token is fetched. Later requests can reuse an open one. */
 static void connect_ahead(struct registry_call *call)
 {
-	if (!call->registry->succeeded && !call->http && has_capacity_ahead(call->registry))
+	if (!call->registry->succeeded && !call->http && registry_may_connect_ahead(call->registry))
 		registry_start_request(call, true, NULL);
 }
 
@@ -1069,7 +1062,7 @@ static void add_spares(struct registry *registry)
 	url_copy(&registry->origin, &url);
 	struct http_request request = request_to(registry, "POST", &url);
 	request.held = true;
-	while (registry->spares.n < registry->n_expected && has_capacity_ahead(registry))
+	while (registry->spares.n < registry->n_expected && registry_may_connect_ahead(registry))
 		*vec_push(&registry->spares) = http_start(registry->http, &request);
 }
 
@@ -1124,13 +1117,13 @@ static void registry_send_request(struct registry_call *call, const char *author
 	add_spares(call->registry);
 }
 
-/* A login that is refused is what the registry itself has answered before. */
+/* A login that is refused is what the registry itself has responded before. */
 static void no_login(struct registry_call *call, struct err *error)
 {
 	const struct err *words = &call->cause;
 
 	if (error->id != E_REGISTRY_AUTH && error->id != E_REGISTRY_DENIED)
-		free_response(&call->kept);
+		http_response_done(&call->kept);
 	else if (words->n_evidence > 0)
 		err_evidence(error, "%s", words->evidence[0]);
 	err_move(&call->error, error);
@@ -1151,7 +1144,7 @@ static int registry_on_ready(void *ctx, const char *authorization, unsigned gene
 		no_login(call, error);
 		return 0;
 	}
-	free_response(&call->kept);
+	http_response_done(&call->kept);
 	if (call->cause.id == E_REGISTRY_AUTH || call->cause.id == E_REGISTRY_DENIED)
 		err_clear(&call->cause);
 	call->generation = generation;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Requests to one repository of a registry (OCI distribution-spec 1.1; Docker registry HTTP API
- * V2): login, retries, and answers turned into errors, so that those who push see only successes,
- * the refusals that they asked to see, and failures worth reporting.
+ * V2): login, retries, and responses turned into errors, so that those who push see only successes,
+ * the refusals that they want to see, and failures worth reporting.
  */
 #ifndef DLRUN_OCI_REGISTRY_REGISTRY_H
 #define DLRUN_OCI_REGISTRY_REGISTRY_H
@@ -33,28 +33,28 @@ struct registry_options {
 	 * if they are there. */
 	const char *cert_file, *key_file;
 	bool insecure;       /* https with any certificate, and http where https is not spoken */
-	bool push;           /* the repository is written to: pull,push is asked for, else pull */
+	bool push;           /* the repository is written to: pull,push is requested, else pull */
 	int64_t deadline_ms; /* clock_ms() at which everything has failed; INT64_MAX: never */
 	int64_t idle_ms;     /* 0: 30 s */
 	/* Results of the last time. Without either of the first two, requests wait for the response
 	 * to the first one, so that at most one of them is sent in vain. */
 	const char *remembered_challenge; /* auth_options */
-	bool remembered_open;             /* no login was asked for */
+	bool remembered_open;             /* no login was requested */
 	bool remembered_http;             /* http worked */
-	/* Waits that people should know of: "429 …, waiting 12 s". NULL: nobody. */
+	/* Waits to report: "429 …, waiting 12 s". Or NULL. */
 	void (*note)(void *ctx, const char *text);
 	void *note_ctx;
 };
 
 struct registry;
 /* Starts looking for the login. https, but for hosts of this machine without certificates, which
- * are asked by http first and by https when that is not spoken there (docker's rule; with anything
+ * are tried by http first and by https when that is not spoken there (docker's rule; with anything
  * remembered but http: the other way round), and for insecure ones: https first, then http
  * (remembered_http: the other way round). A server that speaks plain http where https is needed is
  * E_REGISTRY_INSECURE. A client certificate that cannot be read is E_HTTP_CERT.
  *
- * docker.io is asked at registry-1.docker.io, and one-word repositories are library/NAME there, as
- * docker has it; messages have the name that the user wrote. */
+ * docker.io is reached at registry-1.docker.io, and one-word repositories are library/NAME there,
+ * as docker has it; messages have the name that the user wrote. */
 int registry_new(const struct registry_options *options, struct registry **ret, struct err *err);
 /* Where docker keeps the issuers to trust for host ("host[:port]"): the file, or NULL. The caller
  * frees. */
@@ -72,7 +72,7 @@ const char *registry_host(const struct registry *registry);
 struct loop *registry_loop(const struct registry *registry);
 /* Whether repo of this host has the same login as the registry's. */
 bool registry_shares_login(const struct registry *registry, const char *repo);
-/* Another repository of this host will be read, for mounts and bases: asked for together with the
+/* Another repository of this host will be read, for mounts and bases: requested together with the
  * first from the next token on, by the same login. shares_login: whether it has no other
  * (registry_shares_login); where it has, a token without it will do. */
 void registry_add_source(struct registry *registry, const char *repo, bool shares_login);
@@ -81,7 +81,7 @@ void registry_add_source(struct registry *registry, const char *repo, bool share
 char *registry_repo_path(const struct registry *registry, const char *repo);
 struct auth *registry_auth(struct registry *registry);
 bool registry_uses_http(const struct registry *registry); /* as far as is known */
-bool registry_has_answered(const struct registry *registry);
+bool registry_has_responded(const struct registry *registry);
 int64_t registry_deadline_ms(const struct registry *registry); /* as in its options */
 
 /* Statuses that are not errors: passed to done with the response. */
@@ -93,7 +93,7 @@ enum registry_accept {
 	REGISTRY_NO_LOGIN = 8,  /* 401 and 403 as they are: no other login for this */
 };
 
-/* answer is NULL with error. The error is a whole sentence that names the registry, with evidence
+/* response is NULL with error. The error is a whole sentence that names the registry, with evidence
  * and a hint. */
 typedef int registry_done_fn(
 	void *ctx, struct http_response *response, struct err *error, struct err *err);
@@ -123,14 +123,14 @@ struct registry_call;
  * Tried again, REGISTRY_TRIES times in all, after 0.1 to 0.2, 0.3 to 0.6, 0.9 to 1.8 and 2.5 to 5 s
  * or what Retry-After says (REGISTRY_RETRY_AFTER_MAX_MS at most): connections that were cut or
  * idle, 408, 429, 500, 502, 503, 504; then it is E_REGISTRY_UNREACHABLE with the last cause. A host
- * that has not answered yet and takes no connection is given up after two seconds. 401 gets a new
+ * that has not responded yet and takes no connection is given up after two seconds. 401 gets a new
  * token once, then it is E_REGISTRY_AUTH or E_REGISTRY_DENIED. The deadline is E_REGISTRY_TIMEOUT
  * naming what was being done; no wait is begun that would pass it. */
 struct registry_call *registry_start(
 	struct registry *registry, const struct registry_request *request);
 void registry_cancel(struct registry_call *call);
-/* About n POSTs without headers and body (mounts) will come as soon as something else was answered:
- * connections for them are made while that is asked. Those that are not used are given back when a
+/* About n POSTs without headers and body (mounts) will come as soon as something else got its
+ * response: connections for them are made meanwhile. Those that are not used are given back when a
  * body is sent, or by an n of 0; until then they keep the loop going. */
 void registry_expect(struct registry *registry, unsigned n);
 void registry_resume(struct registry_call *call);
@@ -160,7 +160,7 @@ int registry_location(const struct registry *registry, const struct http_respons
  * works; what the cache has is not fetched. Writing into cache blocks for a few syncs.
  *
  * found is called from the loop, once, with the digest of the manifest or index that the reference
- * stands for (and fault NULL), or with digest NULL and an error: E_IMAGE_BASE, E_IMAGE_PLATFORM,
+ * stands for (and error NULL), or with digest NULL and an error: E_IMAGE_BASE, E_IMAGE_PLATFORM,
  * E_IMAGE, registry.*, http.*. */
 typedef int registry_base_fn(void *ctx, const char *digest, struct err *error, struct err *err);
 /* The layers of the base (image_base), lowest first, as soon as they are known: at most once, from
@@ -170,8 +170,8 @@ typedef void registry_layers_fn(void *ctx, const struct descriptor *layers, size
 struct registry_base_request {
 	/* Of a repository of the registry's host, not necessarily the registry's own. */
 	const struct ref *ref;
-	/* The digest that the tag had when it was looked up lately (then nothing is asked if the
-	 * cache has all of it), or NULL. */
+	/* The digest that the tag had when it was looked up lately (then nothing is requested if
+	 * the cache has all of it), or NULL. */
 	const char *known;
 	/* The one that it had some time ago (then HEAD asks whether it moved, if the cache has all
 	 * of it), or NULL. */

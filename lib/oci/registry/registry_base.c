@@ -18,10 +18,10 @@
 	"application/vnd.oci.image.manifest.v1+json, "                                             \
 	"application/vnd.docker.distribution.manifest.v2+json"
 
-enum { INDEXES_MAX = 2, QUERIES_MAX = 8 };
+enum { INDEXES_MAX = 2, REQUESTS_MAX = 8 };
 
 /* A look-up goes down from the root (what the reference stands for) through indexes to a manifest
- * and its configuration. What the cache lacks of them is fetched, and then looked at again. */
+ * and its configuration. What the cache lacks of them is fetched, and then read again. */
 struct registry_base {
 	struct registry *registry;
 	struct loop *loop;
@@ -31,10 +31,10 @@ struct registry_base {
 	char older[DIGEST_TEXT_SIZE]; /* empty: none that would do */
 	struct descriptor wanted;     /* what is being fetched; size 0: not known */
 	bool guessed;                 /* root may be out of date */
-	unsigned queries;
+	unsigned requests;
 	struct registry_call *call;
 	struct loop_timer *timer;
-	registry_layers_fn *layers; /* NULL: nobody wants them any more */
+	registry_layers_fn *layers; /* NULL: they are not wanted any more */
 	registry_base_fn *found;
 	void *ctx;
 };
@@ -168,7 +168,7 @@ static bool registry_base_is_complete(struct registry_base *base, const char *di
 }
 
 /*
- * Answers
+ * Responses
  */
 
 static struct registry_part part_of(const struct registry_base *base)
@@ -250,7 +250,7 @@ static int on_head(void *ctx, struct http_response *response, struct err *error,
  * Requests
  */
 
-static void registry_base_query(struct registry_base *base, const char *method, const char *path,
+static void registry_base_send(struct registry_base *base, const char *method, const char *path,
 	size_t max_body, registry_done_fn *done)
 {
 	AUTO_STRV struct strv headers = {0};
@@ -270,17 +270,17 @@ static void registry_base_query(struct registry_base *base, const char *method, 
 	}
 	if (done == on_head)
 		request.accept = REGISTRY_NOT_FOUND | REGISTRY_REFUSED;
-	base->queries++;
+	base->requests++;
 	base->call = registry_start(base->registry, &request);
 }
 
-static void query_by_tag(struct registry_base *base)
+static void registry_base_fetch_tag(struct registry_base *base)
 {
 	AUTO_FREE char *path = mem_printf("manifests/%s", base->tag);
 	bool head = *base->older;
 
 	base->wanted = (struct descriptor){0};
-	registry_base_query(
+	registry_base_send(
 		base, head ? "HEAD" : "GET", path, MANIFEST_SIZE_MAX, head ? on_head : on_manifest);
 }
 
@@ -291,12 +291,12 @@ static int registry_base_advance(struct registry_base *base, struct err *err)
 	AUTO_MANIFEST struct manifest manifest = {0};
 
 	if (!*base->root) {
-		query_by_tag(base);
+		registry_base_fetch_tag(base);
 		return 0;
 	}
 	int r = registry_base_walk(base, base->root, &base->wanted, &manifest, &error);
 	/* Another process may empty the cache while it is filled. */
-	if (r == 0 && base->queries >= QUERIES_MAX)
+	if (r == 0 && base->requests >= REQUESTS_MAX)
 		r = err_set(&error, E_IO, "the cache does not keep %s", base->name);
 	if (r < 0)
 		return registry_base_end(base, &error, err);
@@ -309,7 +309,7 @@ static int registry_base_advance(struct registry_base *base, struct err *err)
 	bool config = manifest.json != NULL;
 	AUTO_FREE char *path =
 		mem_printf("%s/%s", config ? "blobs" : "manifests", base->wanted.digest);
-	registry_base_query(base, "GET", path, config ? IMAGE_CONFIG_MAX : MANIFEST_SIZE_MAX,
+	registry_base_send(base, "GET", path, config ? IMAGE_CONFIG_MAX : MANIFEST_SIZE_MAX,
 		config ? on_config : on_manifest);
 	registry_layers_fn *layers = config ? TAKE(base->layers) : NULL;
 	if (layers)

@@ -11,24 +11,24 @@
 
 enum { FORMAT = 1, NAME_MAX_BYTES = 512 };
 
-static void hints_done(struct registry_hints *hints)
+static void registry_cache_list_done(struct registry_cache_list *list)
 {
-	vec_foreach (struct registry_cache_entry, hint, hints) {
-		free(hint->name);
-		free(hint->value);
+	vec_foreach (struct registry_cache_entry, entry, list) {
+		free(entry->name);
+		free(entry->value);
 	}
-	vec_done(hints);
+	vec_done(list);
 }
 
-void registry_cache_done(struct registry_cache *memory)
+void registry_cache_done(struct registry_cache *cache)
 {
-	if (!memory)
+	if (!cache)
 		return;
-	hints_done(&memory->blobs);
-	hints_done(&memory->manifests);
-	hints_done(&memory->tags);
-	free(memory->challenge);
-	*memory = (struct registry_cache){0};
+	registry_cache_list_done(&cache->blobs);
+	registry_cache_list_done(&cache->manifests);
+	registry_cache_list_done(&cache->tags);
+	free(cache->challenge);
+	*cache = (struct registry_cache){0};
 }
 
 /*
@@ -36,79 +36,80 @@ void registry_cache_done(struct registry_cache *memory)
  */
 
 const struct registry_cache_entry *registry_cache_entry_find(
-	const struct registry_hints *hints, const char *name)
+	const struct registry_cache_list *list, const char *name)
 {
-	vec_foreach (const struct registry_cache_entry, hint, hints)
-		if (strcmp(hint->name, name) == 0)
-			return hint;
+	vec_foreach (const struct registry_cache_entry, entry, list)
+		if (strcmp(entry->name, name) == 0)
+			return entry;
 	return NULL;
 }
 
 bool registry_cache_entry_is_fresh(
-	const struct registry_cache_entry *hint, int64_t now_ms, int64_t trust_ms)
+	const struct registry_cache_entry *entry, int64_t now_ms, int64_t trust_ms)
 {
-	return hint && hint->seen_ms <= now_ms && now_ms - hint->seen_ms <= trust_ms;
+	return entry && entry->seen_ms <= now_ms && now_ms - entry->seen_ms <= trust_ms;
 }
 
-static void drop_at(struct registry_hints *hints, size_t i)
+static void drop_at(struct registry_cache_list *list, size_t i)
 {
-	free(hints->v[i].name);
-	free(hints->v[i].value);
-	hints->v[i] = hints->v[--hints->n];
+	free(list->v[i].name);
+	free(list->v[i].value);
+	list->v[i] = list->v[--list->n];
 }
 
-static void drop_oldest(struct registry_hints *hints)
+static void drop_oldest(struct registry_cache_list *list)
 {
 	size_t oldest = 0;
 
-	for (size_t i = 1; i < hints->n; i++)
-		if (hints->v[i].seen_ms < hints->v[oldest].seen_ms)
+	for (size_t i = 1; i < list->n; i++)
+		if (list->v[i].seen_ms < list->v[oldest].seen_ms)
 			oldest = i;
-	drop_at(hints, oldest);
+	drop_at(list, oldest);
 }
 
-static struct registry_cache_entry *registry_cache_add_hint(
-	struct registry_hints *hints, const char *name)
+static struct registry_cache_entry *registry_cache_add(
+	struct registry_cache_list *list, const char *name)
 {
-	if (hints->n >= REGISTRY_CACHE_ITEMS)
-		drop_oldest(hints);
-	struct registry_cache_entry *hint = vec_push(hints);
-	hint->name = mem_strdup(name);
-	return hint;
+	if (list->n >= REGISTRY_CACHE_ITEMS)
+		drop_oldest(list);
+	struct registry_cache_entry *entry = vec_push(list);
+	entry->name = mem_strdup(name);
+	return entry;
 }
 
-struct registry_cache_entry *registry_remember(struct registry_cache *memory,
-	struct registry_hints *hints, const char *name, const char *value, int64_t now_ms)
+struct registry_cache_entry *registry_cache_put(struct registry_cache *cache,
+	struct registry_cache_list *list, const char *name, const char *value, int64_t now_ms)
 {
-	struct registry_cache_entry *hint =
-		(struct registry_cache_entry *)registry_cache_entry_find(hints, name);
+	struct registry_cache_entry *entry =
+		(struct registry_cache_entry *)registry_cache_entry_find(list, name);
 
-	if (!hint)
-		hint = registry_cache_add_hint(hints, name);
-	if (value && !str_eq(hint->value, value)) {
-		free(hint->value);
-		hint->value = mem_strdup(value);
+	if (!entry)
+		entry = registry_cache_add(list, name);
+	if (value && !str_eq(entry->value, value)) {
+		free(entry->value);
+		entry->value = mem_strdup(value);
 	}
-	hint->seen_ms = now_ms;
-	memory->changed = true;
-	return hint;
+	entry->seen_ms = now_ms;
+	cache->changed = true;
+	return entry;
 }
 
-void registry_forget(struct registry_cache *memory, struct registry_hints *hints, const char *name)
+void registry_cache_drop(
+	struct registry_cache *cache, struct registry_cache_list *list, const char *name)
 {
-	const struct registry_cache_entry *hint = registry_cache_entry_find(hints, name);
+	const struct registry_cache_entry *entry = registry_cache_entry_find(list, name);
 
-	if (!hint)
+	if (!entry)
 		return;
-	drop_at(hints, (size_t)(hint - hints->v));
-	memory->changed = true;
+	drop_at(list, (size_t)(entry - list->v));
+	cache->changed = true;
 }
 
-void registry_cache_set(struct registry_cache *memory, enum registry_ability *which, bool able)
+void registry_cache_set(struct registry_cache *cache, enum registry_ability *which, bool able)
 {
 	enum registry_ability now = able ? ABILITY_YES : ABILITY_NO;
 
-	memory->changed |= *which != now;
+	cache->changed |= *which != now;
 	*which = now;
 }
 
@@ -116,30 +117,30 @@ void registry_cache_set(struct registry_cache *memory, enum registry_ability *wh
  * The file
  */
 
-/* Names of a hint's members in the file. */
+/* Names of an entry's members in the file. */
 #define NAME   "name"
 #define SEEN   "seen"
 #define NEWEST "newest"
 #define VALUE  "digest"
 
-static struct json *hints_json(const struct registry_hints *hints)
+static struct json *registry_cache_list_json(const struct registry_cache_list *list)
 {
 	struct json *json = json_array();
 
-	vec_foreach (const struct registry_cache_entry, hint, hints) {
+	vec_foreach (const struct registry_cache_entry, entry, list) {
 		struct json *row = json_object();
-		json_set_str(row, NAME, hint->name);
-		json_set_int(row, SEEN, hint->seen_ms);
-		if (hint->in_newest)
+		json_set_str(row, NAME, entry->name);
+		json_set_int(row, SEEN, entry->seen_ms);
+		if (entry->in_newest)
 			json_set_bool(row, NEWEST, true);
-		if (hint->value)
-			json_set_str(row, VALUE, hint->value);
+		if (entry->value)
+			json_set_str(row, VALUE, entry->value);
 		json_add(json, row);
 	}
 	return json;
 }
 
-static bool hints_parse(const struct json *json, struct registry_hints *ret)
+static bool registry_cache_list_parse(const struct json *json, struct registry_cache_list *ret)
 {
 	if (json_count(json) > REGISTRY_CACHE_ITEMS)
 		return false;
@@ -149,11 +150,11 @@ static bool hints_parse(const struct json *json, struct registry_hints *ret)
 		if (str_empty(name) || strlen(name) > NAME_MAX_BYTES ||
 			(value && !digest_parse(value, sha256)))
 			return false;
-		struct registry_cache_entry *hint = vec_push(ret);
-		hint->name = mem_strdup(name);
-		hint->value = value ? mem_strdup(value) : NULL;
-		hint->seen_ms = json_get_int(row, SEEN, 0);
-		hint->in_newest = json_get_bool(row, NEWEST, false);
+		struct registry_cache_entry *entry = vec_push(ret);
+		entry->name = mem_strdup(name);
+		entry->value = value ? mem_strdup(value) : NULL;
+		entry->seen_ms = json_get_int(row, SEEN, 0);
+		entry->in_newest = json_get_bool(row, NEWEST, false);
 	}
 	return true;
 }
@@ -175,7 +176,7 @@ static void ability_set(struct json *json, const char *key, enum registry_abilit
 
 bool registry_cache_parse(const char *text, size_t len, struct registry_cache *ret)
 {
-	AUTO_REGISTRY_CACHE struct registry_cache memory = {0};
+	AUTO_REGISTRY_CACHE struct registry_cache cache = {0};
 	AUTO_JSON struct json *json = NULL;
 
 	if (json_parse(text, len, REGISTRY_CACHE_MAX, "the memory of a registry", &json, NULL) <
@@ -183,18 +184,18 @@ bool registry_cache_parse(const char *text, size_t len, struct registry_cache *r
 		json_get_int(json, "format", 0) != FORMAT)
 		return false;
 	const char *challenge = json_get_str(json, "challenge");
-	if (!hints_parse(json_get(json, "blobs"), &memory.blobs) ||
-		!hints_parse(json_get(json, "manifests"), &memory.manifests) ||
-		!hints_parse(json_get(json, "tags"), &memory.tags))
+	if (!registry_cache_list_parse(json_get(json, "blobs"), &cache.blobs) ||
+		!registry_cache_list_parse(json_get(json, "manifests"), &cache.manifests) ||
+		!registry_cache_list_parse(json_get(json, "tags"), &cache.tags))
 		return false;
-	memory.single_post = ability_parse(json, "single_post");
-	memory.chunks = ability_parse(json, "chunks");
-	memory.http = json_get_bool(json, "http", false);
-	memory.open = json_get_bool(json, "open", false);
-	memory.mute_ms = json_get_int(json, "mute", 0);
-	memory.challenge = challenge ? mem_strdup(challenge) : NULL;
-	*ret = memory;
-	memory = (struct registry_cache){0};
+	cache.single_post = ability_parse(json, "single_post");
+	cache.chunks = ability_parse(json, "chunks");
+	cache.http = json_get_bool(json, "http", false);
+	cache.open = json_get_bool(json, "open", false);
+	cache.mute_ms = json_get_int(json, "mute", 0);
+	cache.challenge = challenge ? mem_strdup(challenge) : NULL;
+	*ret = cache;
+	cache = (struct registry_cache){0};
 	return true;
 }
 
@@ -207,29 +208,29 @@ void registry_cache_load(const char *path, struct registry_cache *ret)
 		registry_cache_parse(text.data, text.len, ret);
 }
 
-int registry_cache_save(const char *path, struct registry_cache *memory, struct err *err)
+int registry_cache_save(const char *path, struct registry_cache *cache, struct err *err)
 {
 	AUTO_JSON struct json *json = json_object();
 	AUTO_BUF struct buf text = {0};
 
-	if (!memory->changed)
+	if (!cache->changed)
 		return 0;
 	json_set_int(json, "format", FORMAT);
-	json_set(json, "blobs", hints_json(&memory->blobs));
-	json_set(json, "manifests", hints_json(&memory->manifests));
-	json_set(json, "tags", hints_json(&memory->tags));
-	ability_set(json, "single_post", memory->single_post);
-	ability_set(json, "chunks", memory->chunks);
-	json_set_bool(json, "http", memory->http);
-	json_set_bool(json, "open", memory->open);
-	json_set_int(json, "mute", memory->mute_ms);
-	if (memory->challenge)
-		json_set_str(json, "challenge", memory->challenge);
+	json_set(json, "blobs", registry_cache_list_json(&cache->blobs));
+	json_set(json, "manifests", registry_cache_list_json(&cache->manifests));
+	json_set(json, "tags", registry_cache_list_json(&cache->tags));
+	ability_set(json, "single_post", cache->single_post);
+	ability_set(json, "chunks", cache->chunks);
+	json_set_bool(json, "http", cache->http);
+	json_set_bool(json, "open", cache->open);
+	json_set_int(json, "mute", cache->mute_ms);
+	if (cache->challenge)
+		json_set_str(json, "challenge", cache->challenge);
 	buf_init(&text, REGISTRY_CACHE_MAX);
 	json_print(json, &text);
 	int r = buf_check(&text, "the memory of a registry", err);
 	if (r == 0)
 		r = fs_replace(path, text.data, text.len, 0600, FS_SYNC_NONE, err);
-	memory->changed = r < 0;
+	cache->changed = r < 0;
 	return r;
 }

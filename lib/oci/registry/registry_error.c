@@ -223,7 +223,8 @@ static void text_line(const struct http_response *response, struct err *err)
 			len ? "nothing that can be shown" : "without a message");
 }
 
-void registry_words(const struct http_response *response, struct err *err)
+/* Evidence for err: the status and up to two lines of the registry's words. */
+static void registry_words(const struct http_response *response, struct err *err)
 {
 	AUTO_JSON struct json *json = registry_error_json(response);
 
@@ -294,20 +295,21 @@ bool registry_response_has(
  * Kinds
  */
 
-bool registry_is_full(const struct http_response *response, const char *repo)
+/* No space, a quota, or too large; repo (or NULL) may have one of the words in its name. */
+static bool registry_is_full(const struct http_response *response, const char *repo)
 {
 	static const char *const words[] = {"quota", "storage limit", "no space left", "disk full",
 		"insufficient storage", "upper limit",
 		/* distribution's file system driver: ENOSPC and EDQUOT of Linux */
 		"\"Err\":28}", "\"Err\":122}"};
 	static const int statuses[] = {400, 402, 403, 412, 422, 500, 503};
-	bool may_print = false;
+	bool is_telling = false;
 
 	if (response->status == 413 || response->status == 507)
 		return true;
 	for (size_t i = 0; i < ARRAY_LEN(statuses); i++)
-		may_print = may_print || response->status == statuses[i];
-	if (!may_print || registry_error_is_html(response))
+		is_telling = is_telling || response->status == statuses[i];
+	if (!is_telling || registry_error_is_html(response))
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)
 		if (strcasestr(body_text(response), words[i]) &&

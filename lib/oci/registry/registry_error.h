@@ -31,14 +31,10 @@ struct registry_requested {
  * with hint, and as evidence what registry_words says. */
 int registry_refusal(const struct registry_requested *requested,
 	const struct http_response *response, struct err *err);
-/* Evidence for err: the status and up to two lines of the registry's words. */
-void registry_words(const struct http_response *response, struct err *err);
-/* No space, a quota, or too large; repo (or NULL) may have one of the words in its name. */
-bool registry_is_full(const struct http_response *response, const char *repo);
 
 /*
- * Whether a part of an image that a registry has sent is the one that was asked for: an engine on
- * answers. For registry_base.c.
+ * Whether a part of an image that a registry has sent is the one that was requested: an engine on
+ * responses. For registry_base.c.
  */
 
 /* The requested part of an image. */
@@ -54,7 +50,7 @@ struct registry_part {
 int registry_check_bytes(const struct registry_part *part, const struct http_response *response,
 	struct descriptor *got, struct err *err);
 /* The same of a manifest or index, and its media type: that of the response and that in it are the
- * same, and it has no members of the other kind, so that nobody can read it as something else.
+ * same, and it has no members of the other kind, so that no client can read it as something else.
  * E_IMAGE, too. */
 int registry_check_manifest(const struct registry_part *part, const struct http_response *response,
 	struct descriptor *got, struct err *err);

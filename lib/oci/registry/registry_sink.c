@@ -22,7 +22,7 @@ enum { TAG_DIGITS = 16 };
 static const char doing[] = "putting the manifest";
 
 /* Arguments of one call of the sink, passed to the loop. */
-struct requested {
+struct sink_request {
 	struct registry_sink *own;
 	const struct descriptor *blob;
 	const void *data;
@@ -31,26 +31,26 @@ struct requested {
 };
 
 /* Of one of many blobs. */
-struct requested_has {
+struct blob_request {
 	const struct descriptor *blob;
 	bool *ret;
-	struct requested_all *all;
+	struct blobs_request *all;
 };
 
-struct requested_all {
-	struct requested requested; /* first */
-	struct requested_has *each;
+struct blobs_request {
+	struct sink_request request; /* first */
+	struct blob_request *each;
 	size_t n, n_open;
 };
 
 struct registry_sink {
 	struct sink sink; /* first */
 	struct registry_sink_options options;
-	struct requested *requested;
+	struct sink_request *request;
 	struct registry_call *call;
 	char tag[REF_TAG_MAX + 1]; /* of the manifest that is being put */
 	bool is_doubtful;          /* it was there once, and is gone */
-	size_t n_checked;          /* blobs of it that are being asked for meanwhile */
+	size_t n_checked;          /* blobs of it that are being proved meanwhile */
 	bool is_lacking;           /* one of those is gone */
 	bool is_accepted;          /* but for those */
 	struct err refusal;        /* of the manifest, while it is looked up */
@@ -61,61 +61,66 @@ static struct registry_sink *registry_sink_inside(struct sink *sink)
 	return (struct registry_sink *)sink;
 }
 
-void registry_sink_tag(const char *digest, char out[static REGISTRY_TAG_SIZE])
+enum { REGISTRY_TAG_SIZE = 32 };
+
+/* The tag that dlrun gives to an image whose user gave none, so that registries which remove what
+ * has no tag leave it: "dlrun-" and the first 16 hex digits of its digest. */
+static void registry_sink_tag(const char *digest, char out[static REGISTRY_TAG_SIZE])
 {
 	snprintf(out, REGISTRY_TAG_SIZE, TAG_PREFIX "%.*s", TAG_DIGITS, digest + strlen("sha256:"));
 }
 
-static int registry_sink_query(
-	struct registry_sink *own, task_ask_fn *fn, struct requested *requested, struct err *err)
+static int registry_sink_request(struct registry_sink *own, task_request_fn *fn,
+	struct sink_request *request, struct err *err)
 {
-	requested->own = own;
-	own->requested = requested;
-	return task_ask(*own->options.task, fn, requested, err);
+	request->own = own;
+	own->request = request;
+	return task_request(*own->options.task, fn, request, err);
 }
 
 /*
  * Blobs
  */
 
-static void registry_sink_answered(struct requested_all *all)
+static void registry_sink_count_has(struct blobs_request *all)
 {
 	if (--all->n_open == 0)
-		task_response(*all->requested.own->options.task, 0, NULL);
+		task_respond(*all->request.own->options.task, 0, NULL);
 }
 
-static void notified(void *ctx, int has)
+static void registry_sink_on_has(void *ctx, int has)
 {
-	struct requested_has *one = ctx;
+	struct blob_request *one = ctx;
 
 	trace_note(TRACE_OCI, "blob %s: %s", one->blob->digest,
 		has > 0 ? "is there and is skipped" : "is not there");
 	*one->ret = has > 0;
-	registry_sink_answered(one->all);
+	registry_sink_count_has(one->all);
 }
 
 static void has_blobs(void *ctx, struct task *task)
 {
-	struct requested_all *all = ctx;
+	struct blobs_request *all = ctx;
 
 	(void)task;
 	all->n_open = all->n + 1;
 	for (size_t i = 0; i < all->n; i++) {
-		struct requested_has *one = &all->each[i];
-		uploads_has(all->requested.own->options.uploads, one->blob, notified, one);
+		struct blob_request *one = &all->each[i];
+		uploads_has(
+			all->request.own->options.uploads, one->blob, registry_sink_on_has, one);
 	}
-	registry_sink_answered(all);
+	registry_sink_count_has(all);
 }
 
 static int registry_sink_has(
 	struct sink *sink, const struct descriptor *blobs, size_t n, bool *ret_has, struct err *err)
 {
-	AUTO_FREE struct requested_has *each = mem_alloc(n + 1, sizeof(*each));
-	struct requested_all all = {.requested = {.fd = -1}, .each = each, .n = n};
+	AUTO_FREE struct blob_request *each = mem_alloc(n + 1, sizeof(*each));
+	struct blobs_request all = {.request = {.fd = -1}, .each = each, .n = n};
 
 	for (size_t i = 0; i < n; i++)
-		each[i] = (struct requested_has){&blobs[i], &ret_has[i], &all};
-	return registry_sink_query(registry_sink_inside(sink), has_blobs, &all.requested, err);
+		each[i] = (struct blob_request){&blobs[i], &ret_has[i], &all};
+	return registry_sink_request(registry_sink_inside(sink), has_blobs, &all.request, err);
 }
 
 static int sink_stage_dir(struct sink *sink)
@@ -123,46 +128,46 @@ static int sink_stage_dir(struct sink *sink)
 	return registry_sink_inside(sink)->options.stage_dir_fd;
 }
 
-static void registry_sink_take(const struct requested *requested)
+static void registry_sink_take(const struct sink_request *request)
 {
-	struct uploads *uploads = requested->own->options.uploads;
+	struct uploads *uploads = request->own->options.uploads;
 
-	if (requested->data)
-		uploads_add_bytes(uploads, requested->blob, requested->data);
-	else if (requested->fd >= 0)
-		uploads_add_file(uploads, requested->blob, requested->fd);
+	if (request->data)
+		uploads_add_bytes(uploads, request->blob, request->data);
+	else if (request->fd >= 0)
+		uploads_add_file(uploads, request->blob, request->fd);
 	else
-		uploads_add_base(uploads, requested->blob);
+		uploads_add_base(uploads, request->blob);
 }
 
 static void take_lacking(void *ctx, int has)
 {
-	const struct requested *requested = ctx;
+	const struct sink_request *request = ctx;
 
 	if (has <= 0)
-		registry_sink_take(requested);
-	task_response(*requested->own->options.task, has > 0, NULL);
+		registry_sink_take(request);
+	task_respond(*request->own->options.task, has > 0, NULL);
 }
 
 static void take_blob(void *ctx, struct task *task)
 {
-	struct requested *requested = ctx;
+	struct sink_request *request = ctx;
 
 	(void)task;
-	uploads_has(requested->own->options.uploads, requested->blob, take_lacking, requested);
+	uploads_has(request->own->options.uploads, request->blob, take_lacking, request);
 }
 
-static int send_blob(struct sink *sink, struct requested *requested, struct err *err)
+static int send_blob(struct sink *sink, struct sink_request *request, struct err *err)
 {
-	int r = registry_sink_query(registry_sink_inside(sink), take_blob, requested, err);
+	int r = registry_sink_request(registry_sink_inside(sink), take_blob, request, err);
 
 	if (r != 0) {
-		if (requested->fd >= 0)
-			close(requested->fd);
+		if (request->fd >= 0)
+			close(request->fd);
 		return r < 0 ? r : 0;
 	}
-	if (requested->data || requested->fd >= 0) {
-		sink->bytes_written += requested->blob->size;
+	if (request->data || request->fd >= 0) {
+		sink->bytes_written += request->blob->size;
 		sink->blobs_written++;
 	}
 	return 0;
@@ -171,77 +176,76 @@ static int send_blob(struct sink *sink, struct requested *requested, struct err 
 static int sink_put(
 	struct sink *sink, struct blob_stage *stage, const struct descriptor *blob, struct err *err)
 {
-	struct requested requested = {.blob = blob, .fd = TAKE_FD(stage->fd)};
+	struct sink_request request = {.blob = blob, .fd = TAKE_FD(stage->fd)};
 
-	return send_blob(sink, &requested, err);
+	return send_blob(sink, &request, err);
 }
 
 static int sink_put_bytes(
 	struct sink *sink, const void *data, const struct descriptor *blob, struct err *err)
 {
-	struct requested requested = {.blob = blob, .data = data, .fd = -1};
+	struct sink_request request = {.blob = blob, .data = data, .fd = -1};
 
-	return send_blob(sink, &requested, err);
+	return send_blob(sink, &request, err);
 }
 
 /* Send a blob of a layout on this machine; blobs that are elsewhere never get here. */
 static int sink_link(struct sink *sink, int from, const struct descriptor *blob, struct err *err)
 {
-	struct requested requested = {.blob = blob, .fd = -1};
+	struct sink_request request = {.blob = blob, .fd = -1};
 
 	if (from >= 0) {
-		requested.fd = fcntl(from, F_DUPFD_CLOEXEC, 0);
-		if (requested.fd < 0)
+		request.fd = fcntl(from, F_DUPFD_CLOEXEC, 0);
+		if (request.fd < 0)
 			return err_set_errno(err, E_IO, errno, "reading %s", blob->digest);
 	}
-	return send_blob(sink, &requested, err);
+	return send_blob(sink, &request, err);
 }
 
 static void forget_blob(void *ctx, struct task *task)
 {
-	struct requested *requested = ctx;
+	struct sink_request *request = ctx;
 
-	uploads_forget(requested->own->options.uploads, requested->blob->digest);
-	task_response(task, 0, NULL);
+	uploads_forget(request->own->options.uploads, request->blob->digest);
+	task_respond(task, 0, NULL);
 }
 
 static void sink_forget(struct sink *sink, const struct descriptor *blob)
 {
-	struct requested requested = {.blob = blob};
+	struct sink_request request = {.blob = blob};
 
-	registry_sink_query(registry_sink_inside(sink), forget_blob, &requested, NULL);
+	registry_sink_request(registry_sink_inside(sink), forget_blob, &request, NULL);
 }
 
 /*
  * The manifest
  */
 
-static int registry_sink_response(struct registry_sink *own, struct err *error)
+static int registry_sink_respond(struct registry_sink *own, struct err *error)
 {
 	int r = error && err_is_set(error) ? -(int)error->code : 0;
 
-	task_response(*own->options.task, r, error);
+	task_respond(*own->options.task, r, error);
 	return 0;
 }
 
-static bool registry_sink_read_manifest(const struct requested *requested, struct manifest *ret)
+static bool registry_sink_read_manifest(const struct sink_request *request, struct manifest *ret)
 {
-	return manifest_parse(requested->data, requested->blob->size, "the manifest", ret, NULL) ==
-	       0;
+	return manifest_parse(request->data, request->blob->size, "the manifest", ret, NULL) == 0;
 }
 
 /* The blobs of the newest image are those to be proved before the next one. */
 static void mark_newest(struct registry_sink *own)
 {
-	struct registry_cache *memory = own->options.memory;
+	struct registry_cache *cache = own->options.cache;
 	AUTO_MANIFEST struct manifest manifest = {0};
 
-	if (!registry_sink_read_manifest(own->requested, &manifest))
+	if (!registry_sink_read_manifest(own->request, &manifest))
 		return;
-	vec_foreach (struct registry_cache_entry, hint, &memory->blobs) {
-		hint->in_newest = strcmp(hint->name, manifest.config.digest) == 0;
+	vec_foreach (struct registry_cache_entry, entry, &cache->blobs) {
+		entry->in_newest = strcmp(entry->name, manifest.config.digest) == 0;
 		for (size_t i = 0; i < manifest.n_layers; i++)
-			hint->in_newest |= strcmp(hint->name, manifest.layers[i].digest) == 0;
+			entry->in_newest |= strcmp(entry->name, manifest.layers[i].digest) == 0;
 	}
 }
 
@@ -253,24 +257,24 @@ static int registry_sink_lacks(struct registry_sink *own, const struct err *word
 	for (size_t i = 0; words && i < words->n_evidence; i++)
 		err_evidence(&error, "%s", words->evidence[i]);
 	err_hint(&error, "its garbage collection may be running; push again");
-	return registry_sink_response(own, &error);
+	return registry_sink_respond(own, &error);
 }
 
 static int registry_sink_accepted(struct registry_sink *own)
 {
-	struct registry_cache *memory = own->options.memory;
+	struct registry_cache *cache = own->options.cache;
 	int64_t now = clock_wall_ms();
-	const char *digest = own->requested->blob->digest;
+	const char *digest = own->request->blob->digest;
 
 	own->is_accepted = true;
 	if (own->n_checked > 0)
 		return 0;
 	if (own->is_lacking)
 		return registry_sink_lacks(own, NULL);
-	registry_remember(memory, &memory->manifests, digest, NULL, now);
-	registry_remember(memory, &memory->tags, own->tag, digest, now);
+	registry_cache_put(cache, &cache->manifests, digest, NULL, now);
+	registry_cache_put(cache, &cache->tags, own->tag, digest, now);
 	mark_newest(own);
-	registry_sink_response(own, NULL);
+	registry_sink_respond(own, NULL);
 	if (own->options.committed)
 		own->options.committed(own->options.ctx);
 	return 0;
@@ -297,9 +301,9 @@ static int wrong_digest(struct registry_sink *own, const char *digest)
 
 	err_set(&error, E_REGISTRY_RESPONSE, "%s stored the manifest under another digest",
 		own->sink.name);
-	err_evidence(&error, "sent %s", own->requested->blob->digest);
+	err_evidence(&error, "sent %s", own->request->blob->digest);
 	err_evidence(&error, "stored %s", shown);
-	return registry_sink_response(own, &error);
+	return registry_sink_respond(own, &error);
 }
 
 static bool is_conflict(int status)
@@ -314,17 +318,18 @@ static bool has_digest(const struct http_response *reply, const char *digest)
 }
 
 /* A tag that may not be moved is as good when it stands for this image already. */
-static int polled_up(void *ctx, struct http_response *reply, struct err *error, struct err *err)
+static int registry_sink_on_lookup(
+	void *ctx, struct http_response *reply, struct err *error, struct err *err)
 {
 	struct registry_sink *own = ctx;
 
 	(void)err;
 	own->call = NULL;
-	if (!err_is_set(error) && has_digest(reply, own->requested->blob->digest)) {
+	if (!err_is_set(error) && has_digest(reply, own->request->blob->digest)) {
 		err_clear(&own->refusal);
 		return registry_sink_accepted(own);
 	}
-	return registry_sink_response(own, &own->refusal);
+	return registry_sink_respond(own, &own->refusal);
 }
 
 static const char manifest_types[] = "Accept: application/vnd.oci.image.manifest.v1+json, "
@@ -357,7 +362,7 @@ static int put_succeeded(
 {
 	const char *digest = field_find(&reply->headers, "docker-content-digest");
 
-	if (digest && strcmp(digest, own->requested->blob->digest) != 0)
+	if (digest && strcmp(digest, own->request->blob->digest) != 0)
 		return wrong_digest(own, digest);
 	if (own->is_doubtful) {
 		registry_sink_lookup(own, verified);
@@ -366,7 +371,7 @@ static int put_succeeded(
 	if (digest || reply->status == 201)
 		return registry_sink_accepted(own);
 	registry_call_error(call, reply, &own->refusal);
-	registry_sink_lookup(own, polled_up);
+	registry_sink_lookup(own, registry_sink_on_lookup);
 	return 0;
 }
 
@@ -376,10 +381,10 @@ static int put_done(void *ctx, struct http_response *reply, struct err *error, s
 	struct registry_call *call = TAKE(own->call);
 
 	(void)err;
-	trace_note(TRACE_OCI, "manifest %s: status %d", own->requested->blob->digest,
+	trace_note(TRACE_OCI, "manifest %s: status %d", own->request->blob->digest,
 		reply ? reply->status : 0);
 	if (err_is_set(error))
-		return registry_sink_response(own, error);
+		return registry_sink_respond(own, error);
 	if (reply->status / 100 == 2)
 		return put_succeeded(own, reply, call);
 	if (registry_response_has(reply, "MANIFEST_BLOB_UNKNOWN", NULL) ||
@@ -387,8 +392,8 @@ static int put_done(void *ctx, struct http_response *reply, struct err *error, s
 		return lacks_blobs(own, reply, call);
 	registry_call_error(call, reply, &own->refusal);
 	if (!is_conflict(reply->status))
-		return registry_sink_response(own, &own->refusal);
-	registry_sink_lookup(own, polled_up);
+		return registry_sink_respond(own, &own->refusal);
+	registry_sink_lookup(own, registry_sink_on_lookup);
 	return 0;
 }
 
@@ -400,15 +405,15 @@ static int put_manifest(struct registry_sink *own)
 		.method = "PUT",
 		.path = path,
 		.headers = &headers,
-		.body = {.size = own->requested->blob->size, .data = own->requested->data},
+		.body = {.size = own->request->blob->size, .data = own->request->data},
 		.accept = REGISTRY_NOT_FOUND | REGISTRY_REFUSED,
 		.doing = doing,
 		.done = put_done,
 		.ctx = own,
 	};
 
-	trace_note(TRACE_OCI, "manifest %s: sent as %s", own->requested->blob->digest, own->tag);
-	strv_addf(&headers, "Content-Type: %s", own->requested->blob->media_type);
+	trace_note(TRACE_OCI, "manifest %s: sent as %s", own->request->blob->digest, own->tag);
+	strv_addf(&headers, "Content-Type: %s", own->request->blob->media_type);
 	own->call = registry_start(own->options.registry, &request);
 	return 0;
 }
@@ -422,7 +427,7 @@ static int verified(void *ctx, struct http_response *reply, struct err *error, s
 	(void)err;
 	own->call = NULL;
 	if (err_is_set(error))
-		return registry_sink_response(own, error);
+		return registry_sink_respond(own, error);
 	if (reply->status != 404)
 		return registry_sink_accepted(own);
 	err_set(&lost, E_REGISTRY_RESPONSE, "%s took the image and does not have it",
@@ -430,20 +435,21 @@ static int verified(void *ctx, struct http_response *reply, struct err *error, s
 	err_evidence(&lost, "it was there before, and was removed: the registry remembers that it "
 			    "had it");
 	err_hint(&lost, "restart the registry, or run its garbage collection while it is stopped");
-	return registry_sink_response(own, &lost);
+	return registry_sink_respond(own, &lost);
 }
 
 /* The response for a manifest that was there at the last push. */
-static int requested_old(void *ctx, struct http_response *reply, struct err *error, struct err *err)
+static int registry_sink_on_old(
+	void *ctx, struct http_response *reply, struct err *error, struct err *err)
 {
 	struct registry_sink *own = ctx;
 
 	(void)err;
 	own->call = NULL;
-	if (!err_is_set(error) && has_digest(reply, own->requested->blob->digest))
+	if (!err_is_set(error) && has_digest(reply, own->request->blob->digest))
 		return registry_sink_accepted(own);
 	if (err_is_set(error))
-		return registry_sink_response(own, error);
+		return registry_sink_respond(own, error);
 	/* Some do not know HEAD, or do not name the digest: that says nothing. */
 	own->is_doubtful = reply->status == 404;
 	return put_manifest(own);
@@ -468,7 +474,7 @@ static void check_blobs(struct registry_sink *own)
 	AUTO_MANIFEST struct manifest manifest = {0};
 
 	own->is_lacking = own->is_accepted = false;
-	if (!registry_sink_read_manifest(own->requested, &manifest))
+	if (!registry_sink_read_manifest(own->request, &manifest))
 		return;
 	bool is_sent = uploads_progress(uploads).blobs_done > 0;
 	size_t n_base = image_base_layers(&manifest);
@@ -486,51 +492,51 @@ static void check_blobs(struct registry_sink *own)
 static int uploaded(void *ctx, struct err *error, struct err *err)
 {
 	struct registry_sink *own = ctx;
-	struct registry_cache *memory = own->options.memory;
-	const char *digest = own->requested->blob->digest;
+	struct registry_cache *cache = own->options.cache;
+	const char *digest = own->request->blob->digest;
 
 	if (err_is_set(error))
-		return registry_sink_response(own, error);
+		return registry_sink_respond(own, error);
 	int r = uploads_close(own->options.uploads, NULL, NULL, err);
 	if (r < 0)
 		return r;
 	check_blobs(own);
-	const struct registry_cache_entry *tag = registry_cache_entry_find(&memory->tags, own->tag);
+	const struct registry_cache_entry *tag = registry_cache_entry_find(&cache->tags, own->tag);
 	const struct registry_cache_entry *known =
-		registry_cache_entry_find(&memory->manifests, digest);
+		registry_cache_entry_find(&cache->manifests, digest);
 	bool same = known && tag && str_eq(tag->value, digest);
 	if (!same || uploads_progress(own->options.uploads).blobs_done > 0)
 		return put_manifest(own);
-	registry_sink_lookup(own, requested_old);
+	registry_sink_lookup(own, registry_sink_on_old);
 	return 0;
 }
 
 static void commit_manifest(void *ctx, struct task *task)
 {
-	struct requested *requested = ctx;
-	struct registry_sink *own = requested->own;
+	struct sink_request *request = ctx;
+	struct registry_sink *own = request->own;
 	AUTO_ERR struct err err = {0};
 
 	(void)task;
-	if (requested->name)
-		snprintf(own->tag, sizeof(own->tag), "%s", requested->name);
+	if (request->name)
+		snprintf(own->tag, sizeof(own->tag), "%s", request->name);
 	else
-		registry_sink_tag(requested->blob->digest, own->tag);
+		registry_sink_tag(request->blob->digest, own->tag);
 	if (uploads_wait(own->options.uploads, uploaded, own, &err) < 0)
-		registry_sink_response(own, &err);
+		registry_sink_respond(own, &err);
 }
 
 static int sink_commit(struct sink *sink, const void *manifest, const struct descriptor *blob,
 	const char *name, struct err *err)
 {
-	struct requested requested = {.blob = blob, .data = manifest, .name = name, .fd = -1};
+	struct sink_request request = {.blob = blob, .data = manifest, .name = name, .fd = -1};
 	const struct registry_sink_options *options = &registry_sink_inside(sink)->options;
 	int r = options->may_commit ? options->may_commit(options->ctx, err) : 0;
 
 	sink->commit_ms = clock_ms();
 	return r < 0 ? r
-		     : registry_sink_query(
-			       registry_sink_inside(sink), commit_manifest, &requested, err);
+		     : registry_sink_request(
+			       registry_sink_inside(sink), commit_manifest, &request, err);
 }
 
 void registry_sink_stop(struct sink *sink)

@@ -96,7 +96,7 @@ static int one_byte(void *ctx, const void *data, size_t len, struct err *err)
 }
 
 /* repo: NULL: the registry's. */
-static void query_one_byte(struct upload_job *job, struct registry *registry, const char *repo,
+static void upload_base_probe(struct upload_job *job, struct registry *registry, const char *repo,
 	const char *what, registry_done_fn *done)
 {
 	static const char *const range[] = {"Range: bytes=0-0"};
@@ -154,7 +154,7 @@ static int upload_base_checked(
 	if (options->copies)
 		return upload_copy(job, err);
 	if (options->mount_from) {
-		query_one_byte(job, upload_base_registry(job->uploads), options->mount_from,
+		upload_base_probe(job, upload_base_registry(job->uploads), options->mount_from,
 			"looking for a base layer", checked_source);
 		return 0;
 	}
@@ -164,7 +164,7 @@ static int upload_base_checked(
 /* HEAD is not enough: a registry with a cache of descriptors says yes when the bytes are gone. */
 static int check_there(struct upload_job *job)
 {
-	query_one_byte(job, job->uploads->options.registry, NULL, "looking for a base layer",
+	upload_base_probe(job, job->uploads->options.registry, NULL, "looking for a base layer",
 		upload_base_checked);
 	return 0;
 }
@@ -262,9 +262,9 @@ static int proof_tick(void *ctx, struct err *err)
 
 	job->timer = NULL;
 	if (job->tries++ == TICKS) {
-		struct registry_cache *memory = job->uploads->options.memory;
-		memory->mute_ms = clock_wall_ms();
-		memory->changed = true;
+		struct registry_cache *cache = job->uploads->options.cache;
+		cache->mute_ms = clock_wall_ms();
+		cache->changed = true;
 		log_note("%s: nobody tells within %d ms whether it is there", job->blob.digest,
 			UPLOAD_PROOF_MS);
 		return upload_unknown(job, err);
@@ -276,7 +276,7 @@ static int proof_tick(void *ctx, struct err *err)
 
 int upload_proof(struct upload_job *job, struct err *err)
 {
-	query_one_byte(job, job->uploads->options.registry, NULL, "looking for a layer", proved);
+	upload_base_probe(job, job->uploads->options.registry, NULL, "looking for a layer", proved);
 	return proof_tick(job, err);
 }
 
@@ -289,7 +289,7 @@ static const char doing_copy[] = "copying a base layer";
 
 enum {
 	RING = 1 << 20,
-	/* Room that is left when the download is told to wait: more than comes at once. */
+	/* Space that is left when the download has to wait: more than comes at once. */
 	PIECE_MAX = 64 << 10,
 	/* Each needs two connections, maybe to one host; while it has but one it holds that. */
 	COPIES_MAX = (HTTP_CONNECTIONS_MAX - 2) / 2,
@@ -365,12 +365,12 @@ int upload_copy_next(struct uploads *uploads, struct err *err)
 static int took(void *ctx, const void *data, size_t len, struct err *err)
 {
 	struct upload_copy *copy = ctx;
-	size_t capacity = RING - (size_t)(copy->put - copy->taken);
+	size_t space = RING - (size_t)(copy->put - copy->taken);
 
 	if (copy->put + len > copy->job->blob.size)
 		return err_set(err, E_IMAGE, "the base layer %s is longer than its manifest says",
 			copy->job->blob.digest);
-	if (len > capacity)
+	if (len > space)
 		return err_set(err, E_BUG, "a base layer came faster than was asked");
 	for (size_t done = 0; done < len;) {
 		size_t at = copy->put % RING, n = len - done;
@@ -385,7 +385,7 @@ static int took(void *ctx, const void *data, size_t len, struct err *err)
 		copy->upload_waits = false;
 		registry_resume(copy->job->call);
 	}
-	copy->download_waits = capacity - len < PIECE_MAX;
+	copy->download_waits = space - len < PIECE_MAX;
 	return copy->download_waits;
 }
 

@@ -147,14 +147,14 @@ static void count_arrival(struct upload_job *job)
 int upload_arrived(struct upload_job *job, struct err *err)
 {
 	struct uploads *uploads = job->uploads;
-	struct registry_cache *memory = uploads->options.memory;
+	struct registry_cache *cache = uploads->options.cache;
 
 	trace_note(TRACE_OCI, "blob %s: the registry has it, %s, %llu bytes", job->blob.digest,
 		upload_kind_names[job->kind], (unsigned long long)job->blob.size);
 	job_stop(job);
 	job->is_done = true;
 	count_arrival(job);
-	registry_remember(memory, &memory->blobs, job->blob.digest, NULL, clock_wall_ms());
+	registry_cache_put(cache, &cache->blobs, job->blob.digest, NULL, clock_wall_ms());
 	notify_waiters(job, 1);
 	upload_base_next(uploads);
 	int r = upload_copy_next(uploads, err);
@@ -293,9 +293,9 @@ static void retire(struct upload_job *job, int has)
 
 int upload_unproved(struct upload_job *job, struct err *err)
 {
-	struct registry_cache *memory = job->uploads->options.memory;
+	struct registry_cache *cache = job->uploads->options.cache;
 
-	registry_forget(memory, &memory->blobs, job->blob.digest);
+	registry_cache_drop(cache, &cache->blobs, job->blob.digest);
 	retire(job, 0);
 	return uploads_report(job->uploads, err);
 }
@@ -387,16 +387,16 @@ static struct upload_job *add_proof(struct uploads *uploads, const char *digest)
 }
 
 static bool uploads_is_trusted(
-	const struct uploads *uploads, const struct registry_cache_entry *hint)
+	const struct uploads *uploads, const struct registry_cache_entry *entry)
 {
 	return !uploads->options.trusts_nothing &&
-	       registry_cache_entry_is_fresh(hint, clock_wall_ms(), REGISTRY_TRUST_BLOB_MS);
+	       registry_cache_entry_is_fresh(entry, clock_wall_ms(), REGISTRY_TRUST_BLOB_MS);
 }
 
-/* Storage that this machine cannot ask does not tell at the next push, either. */
+/* Storage that this machine cannot reach cannot be reached at the next push, either. */
 static bool is_mute(const struct uploads *uploads)
 {
-	int64_t mute_ms = uploads->options.memory->mute_ms, now_ms = clock_wall_ms();
+	int64_t mute_ms = uploads->options.cache->mute_ms, now_ms = clock_wall_ms();
 
 	return !uploads->options.trusts_nothing && mute_ms <= now_ms &&
 	       mute_ms > now_ms - REGISTRY_TRUST_MUTE_MS;
@@ -404,34 +404,34 @@ static bool is_mute(const struct uploads *uploads)
 
 void uploads_prove_old(struct uploads *uploads)
 {
-	const struct registry_hints *hints = &uploads->options.memory->blobs;
+	const struct registry_cache_list *list = &uploads->options.cache->blobs;
 	uint8_t sha256[SHA256_SIZE];
 
 	if (is_mute(uploads))
 		return;
-	vec_foreach (const struct registry_cache_entry, hint, hints)
-		if (hint->in_newest && digest_parse(hint->name, sha256) &&
-			!uploads_is_trusted(uploads, hint))
-			add_proof(uploads, hint->name);
+	vec_foreach (const struct registry_cache_entry, entry, list)
+		if (entry->in_newest && digest_parse(entry->name, sha256) &&
+			!uploads_is_trusted(uploads, entry))
+			add_proof(uploads, entry->name);
 }
 
 bool uploads_trusts(const struct uploads *uploads, const char *digest)
 {
 	return uploads_is_trusted(
-		uploads, registry_cache_entry_find(&uploads->options.memory->blobs, digest));
+		uploads, registry_cache_entry_find(&uploads->options.cache->blobs, digest));
 }
 
 void uploads_has(
 	struct uploads *uploads, const struct descriptor *blob, uploads_has_fn *done, void *ctx)
 {
 	const struct upload_job *job = uploads_find_job(uploads, blob->digest);
-	const struct registry_cache_entry *hint =
-		registry_cache_entry_find(&uploads->options.memory->blobs, blob->digest);
+	const struct registry_cache_entry *entry =
+		registry_cache_entry_find(&uploads->options.cache->blobs, blob->digest);
 	bool is_sent = job && job->kind != UPLOAD_PROOF;
 
-	if ((job && job->is_done) || uploads_is_trusted(uploads, hint))
+	if ((job && job->is_done) || uploads_is_trusted(uploads, entry))
 		done(ctx, 1);
-	else if (!hint || is_sent)
+	else if (!entry || is_sent)
 		done(ctx, 0);
 	else
 		uploads_prove(uploads, blob, done, ctx);
@@ -452,10 +452,10 @@ void uploads_prove(
 
 void uploads_forget(struct uploads *uploads, const char *digest)
 {
-	struct registry_cache *memory = uploads->options.memory;
+	struct registry_cache *cache = uploads->options.cache;
 	struct upload_job *job = uploads_find_job(uploads, digest);
 
-	registry_forget(memory, &memory->blobs, digest);
+	registry_cache_drop(cache, &cache->blobs, digest);
 	if (!job)
 		return;
 	retire(job, 0);
@@ -588,10 +588,10 @@ static size_t count_free(const struct uploads *uploads)
 
 void uploads_open_ahead(struct uploads *uploads, size_t n)
 {
-	if (uploads->options.memory->single_post == ABILITY_YES)
+	if (uploads->options.cache->single_post == ABILITY_YES)
 		return;
 	/* Leave one for the blob that finds out whether a single POST is supported. */
-	if (uploads->options.memory->single_post == ABILITY_UNKNOWN && n > 1)
+	if (uploads->options.cache->single_post == ABILITY_UNKNOWN && n > 1)
 		n--;
 	for (size_t have = count_free(uploads); have < n; have++)
 		*vec_push(&uploads->sessions) = upload_session_open(uploads, NULL);
@@ -748,7 +748,7 @@ static bool in_one_post(const struct upload_job *job)
 
 	if (job->session || job->tries > 0)
 		return false;
-	switch (uploads->options.memory->single_post) {
+	switch (uploads->options.cache->single_post) {
 	case ABILITY_YES:
 		return job->blob.size <= UPLOAD_SINGLE_MAX;
 	case ABILITY_UNKNOWN:
@@ -763,7 +763,7 @@ static bool in_one_post(const struct upload_job *job)
 static int posted(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
-	struct registry_cache *memory = job->uploads->options.memory;
+	struct registry_cache *cache = job->uploads->options.cache;
 
 	upload_ended(job);
 	job->uploads->is_probing = false;
@@ -771,12 +771,12 @@ static int posted(void *ctx, struct http_response *response, struct err *error, 
 		return error->code == ERR_NET ? upload_again(job, NULL, error, err)
 					      : upload_failed(job, error, err);
 	if (response->status == 201) {
-		registry_cache_set(memory, &memory->single_post, true);
+		registry_cache_set(cache, &cache->single_post, true);
 		return stored(job, response, err);
 	}
 	if (upload_may_pass(response))
 		return upload_again(job, response, NULL, err);
-	registry_cache_set(memory, &memory->single_post, false);
+	registry_cache_set(cache, &cache->single_post, false);
 	if (response->status == 401 || response->status == 403)
 		return upload_refused(job, response, err);
 	if (response->status != 202)
@@ -857,7 +857,8 @@ static int digest_invalid(
 }
 
 /* The end of the connection may have eaten the response only. */
-static int polled(void *ctx, struct http_response *response, struct err *error, struct err *err)
+static int upload_on_head(
+	void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
 	AUTO_ERR struct err lost = {0};
@@ -871,7 +872,7 @@ static int polled(void *ctx, struct http_response *response, struct err *error, 
 }
 
 /* HEAD of the blob. */
-static void upload_poll(struct upload_job *job, const char *what, registry_done_fn *done)
+static void upload_head(struct upload_job *job, const char *what, registry_done_fn *done)
 {
 	AUTO_FREE char *path = mem_printf("blobs/%s", job->blob.digest);
 	struct registry_request request = {
@@ -894,7 +895,7 @@ int upload_put_done(void *ctx, struct http_response *response, struct err *error
 			return upload_failed(job, error, err);
 		if (error->id != E_HTTP_CLOSED && error->id != E_HTTP_TIMEOUT)
 			return upload_again(job, NULL, error, err);
-		upload_poll(job, doing_upload, polled);
+		upload_head(job, doing_upload, upload_on_head);
 		return 0;
 	}
 	if (response->status / 100 == 2) {
@@ -951,15 +952,15 @@ static bool upload_in_chunks(const struct upload_job *job)
 	const struct uploads *uploads = job->uploads;
 
 	return job->kind == UPLOAD_FILE && job->blob.size > uploads->options.chunked_min &&
-	       uploads->options.memory->chunks != ABILITY_NO;
+	       uploads->options.cache->chunks != ABILITY_NO;
 }
 
 /* The whole blob in one PUT from now on. */
 static int give_up_chunks(struct upload_job *job, struct err *err)
 {
-	struct registry_cache *memory = job->uploads->options.memory;
+	struct registry_cache *cache = job->uploads->options.cache;
 
-	registry_cache_set(memory, &memory->chunks, false);
+	registry_cache_set(cache, &cache->chunks, false);
 	job->offset = 0;
 	job->tries = 0;
 	upload_session_delete(TAKE(job->session));
@@ -968,7 +969,7 @@ static int give_up_chunks(struct upload_job *job, struct err *err)
 
 static uint64_t chunk_size(const struct upload_job *job)
 {
-	bool is_known = job->uploads->options.memory->chunks == ABILITY_YES;
+	bool is_known = job->uploads->options.cache->chunks == ABILITY_YES;
 	uint64_t size = is_known ? UPLOAD_CHUNK : UPLOAD_FIRST_CHUNK;
 	uint64_t left = job->blob.size - job->offset;
 
@@ -1051,7 +1052,7 @@ static bool is_refused(const struct http_response *response)
 static int patched(void *ctx, struct http_response *response, struct err *error, struct err *err)
 {
 	struct upload_job *job = ctx;
-	struct registry_cache *memory = job->uploads->options.memory;
+	struct registry_cache *cache = job->uploads->options.cache;
 	AUTO_ERR struct err cause = {0};
 	uint64_t sent = chunk_size(job);
 
@@ -1062,13 +1063,13 @@ static int patched(void *ctx, struct http_response *response, struct err *error,
 		return upload_refused(job, response, err);
 	/* Bytes in flight when a connection was cut may arrive after the registry has reported its
 	 * offset. */
-	if (response->status == 416 && memory->chunks == ABILITY_YES && ++job->tries < UPLOAD_TRIES)
+	if (response->status == 416 && cache->chunks == ABILITY_YES && ++job->tries < UPLOAD_TRIES)
 		return resume(job);
 	if (response->status != 202 || !went_on(job, response, sent))
 		return give_up_chunks(job, err);
 	if (upload_session_take(job->session, response, &cause) < 0)
 		return upload_failed(job, &cause, err);
-	registry_cache_set(memory, &memory->chunks, true);
+	registry_cache_set(cache, &cache->chunks, true);
 	job->tries = 0;
 	job->offset += sent;
 	return upload_chunks(job, err);

@@ -39,7 +39,7 @@ enum {
 struct uploads_options {
 	struct loop *loop;
 	struct registry *registry; /* where they go */
-	struct registry_cache *memory;
+	struct registry_cache *cache;
 	/* The repository of the same registry that bases are mounted from, or NULL. */
 	const char *mount_from;
 	/* The registry to read bases from that are not mounted; NULL: `registry`, from
@@ -63,7 +63,7 @@ struct uploads *uploads_new(const struct uploads_options *options);
 /* Gives up what is under way. */
 void uploads_free(struct uploads *uploads);
 
-/* Have n sessions ready or under way that nobody uses yet. Nothing where one POST does. */
+/* Have n sessions ready or under way that no upload uses yet. Nothing where one POST does. */
 void uploads_open_ahead(struct uploads *uploads, size_t n);
 /* Each takes effect once for each digest. */
 void uploads_add_file(struct uploads *uploads, const struct descriptor *blob, int take_fd);
@@ -73,13 +73,13 @@ void uploads_add_base(struct uploads *uploads, const struct descriptor *blob);
 void uploads_prove_old(struct uploads *uploads);
 
 /* Whether the repository has it, as far as is known and trusted; asks for a proof if that is old.
- * done is called at once or from the loop, with 1 or 0, or less than 0 where nobody can tell. */
+ * done is called at once or from the loop, with 1 or 0, or less than 0 where that is not known. */
 typedef void uploads_has_fn(void *ctx, int has);
 void uploads_has(
 	struct uploads *uploads, const struct descriptor *blob, uploads_has_fn *done, void *ctx);
 /* Whether it was seen there not long ago. */
 bool uploads_trusts(const struct uploads *uploads, const char *digest);
-/* As uploads_has, but whatever is remembered: it was sent or asked for since uploads_new, or is
+/* As uploads_has, but whatever is remembered: it was sent or requested since uploads_new, or is
  * now. */
 void uploads_prove(
 	struct uploads *uploads, const struct descriptor *blob, uploads_has_fn *done, void *ctx);
@@ -93,7 +93,7 @@ int uploads_wait(struct uploads *uploads, uploads_done_fn *done, void *ctx, stru
 /* Stop waiting: no done of uploads_has and uploads_wait is called from here on. */
 void uploads_leave(struct uploads *uploads);
 /* Nothing more will be added: give up what is sent and delete all sessions. done (may be NULL)
- * when the registry has answered, or after UPLOAD_CLOSE_MS. */
+ * when the registry has responded, or after UPLOAD_CLOSE_MS. */
 int uploads_close(struct uploads *uploads, uploads_done_fn *done, void *ctx, struct err *err);
 
 struct uploads_progress uploads_progress(const struct uploads *uploads);

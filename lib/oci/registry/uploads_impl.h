@@ -12,7 +12,7 @@ struct upload_session {
 	struct uploads *uploads;
 	struct url url; /* of its next request */
 	bool is_ready;
-	bool is_deleted;            /* or will be: nobody's any more */
+	bool is_deleted;            /* or will be: without an owner */
 	uint64_t chunk_min;         /* OCI-Chunk-Min-Length, or 0 */
 	struct upload_job *owner;   /* NULL: opened ahead */
 	struct registry_call *call; /* opening or deleting it */
@@ -70,12 +70,12 @@ struct uploads {
 
 /* The blob has arrived. */
 int upload_arrived(struct upload_job *job, struct err *err);
-/* The ends of a proof: it is not there; nobody can tell. */
+/* The ends of a proof: it is not there; that is not known. */
 int upload_unproved(struct upload_job *job, struct err *err);
 int upload_unknown(struct upload_job *job, struct err *err);
-/* All is lost; fault is taken. */
+/* All is lost; error is taken. */
 int upload_failed(struct upload_job *job, struct err *error, struct err *err);
-/* Once more in a moment, because of the response or fault. */
+/* Once more in a moment, because of the response or error. */
 int upload_again(struct upload_job *job, const struct http_response *response, struct err *error,
 	struct err *err);
 /* Whether trying again may help. */

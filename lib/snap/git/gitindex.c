@@ -586,7 +586,7 @@ static void gitindex_add_item(struct buf *buf, uint32_t mode, const char *name, 
 	const uint8_t oid[static SHA1_SIZE])
 {
 	enum { MODE_MAX = 7 };
-	char *out = buf_capacity(buf, MODE_MAX + len + 1 + SHA1_SIZE);
+	char *out = buf_reserve(buf, MODE_MAX + len + 1 + SHA1_SIZE);
 
 	if (!out)
 		return;

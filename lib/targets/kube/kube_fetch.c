@@ -617,7 +617,7 @@ static void has_ended_early(struct fetching *fetching)
 	kube_fetch_finish(fetching, -(int)error.code, &error);
 }
 
-static void kube_fetch_visit(struct fetching *fetching, const struct json *pod)
+static void kube_fetch_check_pod(struct fetching *fetching, const struct json *pod)
 {
 	const struct json *status = json_get(pod, "status");
 	const char *phase = json_get_str(status, "phase"), *reason = pod_reason(pod);
@@ -658,7 +658,7 @@ static int kube_fetch_on_polled(void *ctx, struct kube_response *response, struc
 	if (err_is_set(&response->error))
 		kube_fetch_finish(fetching, -(int)response->error.code, &response->error);
 	else
-		kube_fetch_visit(fetching, response->object);
+		kube_fetch_check_pod(fetching, response->object);
 	return 0;
 }
 

@@ -25,7 +25,7 @@ struct kube_cluster {
 	struct kube_access access;
 	struct http *http;
 	struct kube_client *client;
-	struct kube_watchers watchers;       /* kube_watcher.h */
+	struct kube_watchers watchers;
 	char server_id[KUBE_SERVER_ID_SIZE]; /* of the API server: what handles name it by */
 	struct json *nodes;                  /* as the scheduler sees them; NULL: not known */
 	int64_t nodes_ms;                    /* clock_ms() of that; 0: never asked */

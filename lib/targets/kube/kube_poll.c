@@ -57,7 +57,7 @@ void kube_poll_done(struct kube_poll *poll)
 }
 
 /*
- * Questions and answers
+ * Requests and responses
  */
 
 struct round;
@@ -400,7 +400,7 @@ int kube_poll_all(struct session *session, struct kube_poll *polls, size_t n, in
 }
 
 /*
- * Telling
+ * Reporting
  */
 
 static void add_queue(const struct kube_poll *poll, struct buf *out)

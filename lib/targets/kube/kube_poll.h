@@ -42,7 +42,7 @@ struct kube_poll {
 	bool claims; /* ask whether a claim for results would be served */
 
 	/* Results; strings are owned. */
-	struct kube_cluster *cluster; /* the session's; NULL: fault says why */
+	struct kube_cluster *cluster; /* the session's; NULL: error says why */
 	struct err error;             /* why it could not be asked, or does not know us */
 	bool reached;                 /* it knows us */
 	int64_t response_ms;          /* until the first response; -1: none came */

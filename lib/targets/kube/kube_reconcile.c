@@ -161,7 +161,7 @@ void kube_reconcile_cancel(struct kube_reconcile *repair)
 	free(repair);
 }
 
-static bool is_error(const struct step *step, const struct err *error)
+static bool kube_reconcile_is_error(const struct step *step, const struct err *error)
 {
 	if (!err_is_set(error) || error->id == E_KUBE_NOT_FOUND)
 		return false;
@@ -189,7 +189,7 @@ static int on_step(void *ctx, struct kube_response *response, struct err *err)
 
 	(void)err;
 	step->call = NULL;
-	if (is_error(step, &response->error) && !err_is_set(&repair->error))
+	if (kube_reconcile_is_error(step, &response->error) && !err_is_set(&repair->error))
 		err_move(&repair->error, &response->error);
 	if (--repair->n_open > 0)
 		return 0;

@@ -32,7 +32,7 @@ struct kube_reconcile_request {
 	bool in_foreground;      /* the Job is there until its pods have ended */
 	const struct json *made; /* with ADOPT: the Job or JobSet, as the server has it */
 	int64_t deadline_ms;
-	/* From the loop, once. fault: what kept it from being done (moved or cleared by the
+	/* From the loop, once. error: what kept it from being done (moved or cleared by the
 	 * caller); what is not there, and what only dlrun's tidiness asks for and may not be
 	 * touched, is none. */
 	void (*done)(void *ctx, struct err *error);

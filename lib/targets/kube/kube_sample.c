@@ -545,7 +545,7 @@ static int kube_sample_on_end(void *ctx, struct err *err)
 }
 
 /*
- * Asking
+ * Requests
  */
 
 static int kube_sample_on_data(void *ctx, const char *data, size_t len, struct err *err)

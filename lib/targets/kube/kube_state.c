@@ -537,7 +537,7 @@ static void drop_question(struct target_work *work)
 }
 
 /*
- * Answers
+ * Responses
  */
 
 static enum run_state kube_state_of(enum kube_phase phase)
@@ -660,7 +660,7 @@ static void response_question(struct kube_batch *batch, struct question *questio
 		struct json *params = NULL, *results;
 
 		for (size_t i = 0; i < status.ranks.n; i++)
-			texts[i] = status.ranks.v[i].notified;
+			texts[i] = status.ranks.v[i].reported;
 		results = results_reported(texts, status.ranks.n, &params);
 		if (results) {
 			if (!*observed)
@@ -802,7 +802,7 @@ static void kube_state_finish(struct kube_batch *batch)
 }
 
 /*
- * Asking
+ * Requests
  */
 
 static void kube_state_query(struct kube_batch *batch, enum kube_facts_kind kind);

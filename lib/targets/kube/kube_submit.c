@@ -565,7 +565,7 @@ static void kube_submit_finish(struct check *check)
 }
 
 /*
- * Asking
+ * Requests
  */
 
 /* With what is known by then. */

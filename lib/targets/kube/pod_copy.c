@@ -95,7 +95,7 @@ static int pod_copy_on_end(void *ctx, struct err *err)
 }
 
 /* When nobody writes any more, and all was read. */
-static void pod_copy_poll_for_end(struct pod_output *output)
+static void pod_copy_check_end(struct pod_output *output)
 {
 	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
 		if (output->sides[i].source)
@@ -142,7 +142,7 @@ static int pod_copy_dispatch(void *ctx, short revents, struct err *err)
 		pod_copy_take(side, (size_t)n);
 	else
 		pod_copy_close_side(side);
-	pod_copy_poll_for_end(output);
+	pod_copy_check_end(output);
 	return 0;
 }
 
@@ -157,7 +157,7 @@ static int pod_copy_on_done(void *ctx, int status, struct err *error, struct err
 		err_move(&output->error, error);
 	for (size_t i = 0; i < ARRAY_LEN(output->sides); i++)
 		pod_copy_close_fd(&output->sides[i].write_fd);
-	pod_copy_poll_for_end(output);
+	pod_copy_check_end(output);
 	return 0;
 }
 
@@ -338,7 +338,7 @@ int part_stream_finish(const struct part_stream *stream, struct err *err)
 
 enum {
 	TRIES_MAX = 8, /* without anything that came */
-	BACKOFF_MS = 1000,
+	RETRY_MS = 1000,
 	NAMES_MAX = 512 << 20, /* bytes of names to be asked for */
 	NAME_EXTRA = 44,       /* what stands around a name */
 	MISSING_MAX = 1000,
@@ -389,7 +389,7 @@ struct pod_copy {
 	struct fetch_item item;
 	int tries;
 	bool has_progress;
-	struct loop_timer *pause;
+	struct loop_timer *retry;
 };
 
 void pod_copy_cancel(struct pod_copy *copy)
@@ -400,7 +400,7 @@ void pod_copy_cancel(struct pod_copy *copy)
 	listing_free(copy->listing);
 	tar_stream_free(copy->tar);
 	part_stream_free(copy->parts);
-	loop_remove_timer(copy->request.loop, copy->pause);
+	loop_remove_timer(copy->request.loop, copy->retry);
 	auto_fd(&copy->list_fd);
 	vec_done(&copy->wanted);
 	map_done(&copy->by_path);
@@ -474,12 +474,12 @@ static int fail_tools(const struct pod_copy *copy, struct err *err)
 	return err_hint(err, "image: docker.io/library/python:3.12   # has a shell and tar");
 }
 
-static int on_backoff(void *ctx, struct err *err)
+static int pod_copy_on_retry(void *ctx, struct err *err)
 {
 	struct pod_copy *copy = ctx;
 
 	(void)err;
-	copy->pause = NULL;
+	copy->retry = NULL;
 	start_content(copy);
 	return 0;
 }
@@ -496,7 +496,8 @@ static bool pod_copy_try_again(struct pod_copy *copy, const struct err *error)
 		copy->tries > TRIES_MAX)
 		return false;
 	log_note("%s: %s; again in a second", copy->pod, error->message);
-	copy->pause = loop_add_timer(copy->request.loop, clock_ms() + BACKOFF_MS, on_backoff, copy);
+	copy->retry =
+		loop_add_timer(copy->request.loop, clock_ms() + RETRY_MS, pod_copy_on_retry, copy);
 	return true;
 }
 
@@ -1068,8 +1069,8 @@ static void on_list_done(void *ctx, int status, struct err *error, const char *s
 		r = evaluate_list(copy, status, error, &failure);
 	bool is_short = !err_is_set(error) && failure.id == E_KUBE_EXEC;
 	if ((is_refused || is_short) && ++copy->tries <= TRIES_MAX) {
-		copy->pause = loop_add_timer(
-			copy->request.loop, clock_ms() + BACKOFF_MS, pod_copy_begin, copy);
+		copy->retry = loop_add_timer(
+			copy->request.loop, clock_ms() + RETRY_MS, pod_copy_begin, copy);
 		return;
 	}
 	copy->has_progress = false;
@@ -1123,7 +1124,7 @@ static int pod_copy_begin(void *ctx, struct err *err)
 	struct pod_copy *copy = ctx;
 
 	(void)err;
-	copy->pause = NULL;
+	copy->retry = NULL;
 	pod_copy_start_list(copy);
 	return 0;
 }
@@ -1142,6 +1143,6 @@ struct pod_copy *pod_copy_start(const struct pod_copy_request *request)
 		.temp_dir = mem_strdup(request->temp_dir),
 		.list_fd = -1,
 	};
-	copy->pause = loop_add_timer(request->loop, 0, pod_copy_begin, copy);
+	copy->retry = loop_add_timer(request->loop, 0, pod_copy_begin, copy);
 	return copy;
 }

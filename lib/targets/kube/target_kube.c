@@ -628,7 +628,7 @@ struct reach {
 	int rank;
 	struct podforward *forward;
 	struct kube_call *find, *poll;
-	char *visited; /* the pod */
+	char *checked_pod; /* its name */
 };
 
 struct kube_portforward {
@@ -681,7 +681,7 @@ static bool target_kube_has_ended(const struct kube_response *response)
 static int target_kube_on_polled(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct reach *reach = ctx;
-	AUTO_FREE char *pod = TAKE(reach->visited);
+	AUTO_FREE char *pod = TAKE(reach->checked_pod);
 
 	(void)err;
 	reach->poll = NULL;
@@ -696,7 +696,7 @@ static void target_kube_poll(void *ctx, struct podforward *forward, const char *
 		kube_path("/api/v1/namespaces/%s/pods/%s", reach->handle.kube_namespace, pod);
 
 	(void)forward;
-	reach->visited = mem_strdup(pod);
+	reach->checked_pod = mem_strdup(pod);
 	reach->poll = kube_start(
 		reach->kube->cluster->client, &(struct kube_request){.method = "GET",
 						      .path = path,
@@ -749,7 +749,7 @@ static void kube_portforward_free(struct kube_portforward *reach)
 	for (size_t i = 0; i < reach->list.n; i++) {
 		kube_cancel(reach->list.v[i]->find);
 		kube_cancel(reach->list.v[i]->poll);
-		free(reach->list.v[i]->visited);
+		free(reach->list.v[i]->checked_pod);
 		podforward_free(reach->list.v[i]->forward);
 		free(reach->list.v[i]);
 	}
@@ -772,7 +772,7 @@ static void drop_relay(struct target_work *work)
 	free(relay);
 }
 
-static int target_kube_on_carried(void *ctx, struct podforward_end *end, struct err *err)
+static int target_kube_on_relayed(void *ctx, struct podforward_end *end, struct err *err)
 {
 	struct relay *relay = ctx;
 	AUTO_ERR struct err error = {0};
@@ -801,7 +801,7 @@ static int kube_relay(struct target *target, const char *handle, int rank, uint1
 	*relay = (struct relay){.work = {drop_relay}, .call = call};
 	target_call_begin(call, &relay->work);
 	relay->conn = podforward_relay(
-		find_reach(kube, &parsed, rank)->forward, fd, port, target_kube_on_carried, relay);
+		find_reach(kube, &parsed, rank)->forward, fd, port, target_kube_on_relayed, relay);
 	return 0;
 }
 

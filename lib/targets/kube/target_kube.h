@@ -32,7 +32,7 @@ struct target_kube {
 	char *user;                     /* as the cluster knows us; NULL: not known */
 	char *enforced;                 /* Pod Security level of the namespace; NULL: not known */
 	bool takes_jobset;              /* a gang with retries, as it was asked (check, learn) */
-	struct kube_portforward *reach; /* port-forwards (target_kube_forward.c); NULL: none yet */
+	struct kube_portforward *reach; /* port-forwards; NULL: none yet */
 	bool no_exec;          /* of looks at pods: commands cannot be run beside programs */
 	int64_t no_metrics_ms; /* clock_ms(), when the cluster had none; 0: it may have */
 };

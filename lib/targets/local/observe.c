@@ -18,11 +18,11 @@ enum {
 	POLL_MS = 2000,
 	POLL_FIRST_MS = 250, /* doubled each time: a short run is seen, too */
 	POLL_MAX_MS = 5 * 60 * 1000,
-	/* A look of 10 ms of processor time is followed by 2 s of rest: 0.5 %. One that waits, for
-	 * a slow disk or a driver, keeps the supervisor from its other work. */
+	/* A sample of 10 ms of processor time is followed by 2 s of rest: 0.5 %. One that waits,
+	 * for a slow disk or a driver, keeps the supervisor from its other work. */
 	REST_FOR_CPU = 200,
 	REST_FOR_WAIT = 20,
-	/* Limits on reading the log for links: the part of a look, and how far it may lag behind
+	/* Limits on reading the log for links: the part of a sample, and how far it may lag behind
 	 * before a part is left out. */
 	LOG_POLL_BYTES = 1 << 20,
 	LOG_LAG_BYTES = 64 << 20,
@@ -35,10 +35,10 @@ struct observer {
 	struct metrics *metrics; /* NULL: no outputs */
 	struct params *params;
 	struct links links;
-	int log_fd;        /* -1: none */
-	off_t log_offset;  /* up to where links were looked for */
-	int64_t polled_ms; /* wall clock; 0: not yet */
-	int64_t pace_ms;   /* between two looks, at least */
+	int log_fd;         /* -1: none */
+	off_t log_offset;   /* up to where links were searched */
+	int64_t sampled_ms; /* wall clock; 0: not yet */
+	int64_t pace_ms;    /* between two samples, at least */
 };
 
 struct observer *observer_new(const struct observer_spec *spec)
@@ -59,7 +59,7 @@ struct observer *observer_new(const struct observer_spec *spec)
 }
 
 /*
- * A look
+ * A sample
  */
 
 /* Skip ahead if the log grows much faster than it is read: links in between are lost. */
@@ -73,7 +73,7 @@ static void skip_log(struct observer *observer)
 	observer->log_offset = st.st_size - LOG_POLL_BYTES;
 }
 
-static void check_log(struct observer *observer)
+static void observer_read_log(struct observer *observer)
 {
 	char chunk[LOG_CHUNK];
 	ssize_t n = 0;
@@ -93,7 +93,7 @@ static void check_log(struct observer *observer)
 }
 
 /* Returns whether there is more to see at once. */
-static bool check_outputs(struct observer *observer, bool all)
+static bool observer_read_outputs(struct observer *observer, bool all)
 {
 	if (!observer->metrics)
 		return false;
@@ -121,26 +121,26 @@ static int64_t rest_ms(struct observer *observer, int64_t cpu_us, int64_t wait_u
 	return ms < POLL_MAX_MS ? ms : POLL_MAX_MS;
 }
 
-int64_t observer_poll(struct observer *observer)
+int64_t observer_sample(struct observer *observer)
 {
 	int64_t cpu_us = processor_us(), wall_us = clock_us();
 
-	usage_poll(observer->usage);
-	check_outputs(observer, false);
-	check_log(observer);
-	observer->polled_ms = clock_wall_ms();
+	usage_sample(observer->usage);
+	observer_read_outputs(observer, false);
+	observer_read_log(observer);
+	observer->sampled_ms = clock_wall_ms();
 	return rest_ms(observer, processor_us() - cpu_us, clock_us() - wall_us);
 }
 
 void observer_finish(struct observer *observer, double cpu_s, int64_t memory_peak_bytes)
 {
 	usage_finish(observer->usage, cpu_s, memory_peak_bytes);
-	for (int i = 0; i < FINISH_POLLS && check_outputs(observer, i == 0); i++)
+	for (int i = 0; i < FINISH_POLLS && observer_read_outputs(observer, i == 0); i++)
 		;
 	for (int i = 0; i < FINISH_POLLS; i++)
-		check_log(observer);
+		observer_read_log(observer);
 	links_end(&observer->links);
-	observer->polled_ms = clock_wall_ms();
+	observer->sampled_ms = clock_wall_ms();
 }
 
 /*
@@ -154,7 +154,7 @@ struct json *observer_json(const struct observer *observer)
 
 	json_set_str(json, "schema", OBSERVED_SCHEMA);
 	json_set_str(json, "time",
-		observer->polled_ms ? (clock_format(observer->polled_ms, time), time) : NULL);
+		observer->sampled_ms ? (clock_format(observer->sampled_ms, time), time) : NULL);
 	struct json *usage = json_sub(json, "usage");
 	usage_set(observer->usage, usage, json_sub(json, "now"));
 	json_set(json, "metrics",

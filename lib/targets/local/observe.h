@@ -35,7 +35,7 @@ struct observer_spec {
 };
 struct observer *observer_new(const struct observer_spec *spec);
 /* Take a sample; never blocks for long. Returns the milliseconds until the next sample is due. */
-int64_t observer_poll(struct observer *observer);
+int64_t observer_sample(struct observer *observer);
 /* Take a last sample, of what the program left behind; cpu_s and peak of the kernel's accounting
  * (wait4) count where they are more than was sampled. */
 void observer_finish(struct observer *observer, double cpu_s, int64_t memory_peak_bytes);

@@ -136,15 +136,11 @@ static _Noreturn void program_child_fail(const struct child *child, int errnum)
 	_exit(127);
 }
 
-/* Reset all signals: those that the supervisor ignores would stay ignored in the program. */
 static void program_child_reset_signals(void)
 {
-	struct sigaction action = {.sa_handler = SIG_DFL};
 	sigset_t none;
 
-	sigemptyset(&action.sa_mask);
-	for (int sig = 1; sig < NSIG; sig++)
-		sigaction(sig, &action, NULL);
+	proc_reset_signals();
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
@@ -224,22 +220,15 @@ static _Noreturn void program_child_run(const struct child *child)
  * The supervisor's side
  */
 
-static int program_make_pipe(int fds[2], struct err *err)
-{
-	int r = os_pipe(fds, 0);
-
-	return r < 0 ? err_set_errno(err, E_IO, -r, "cannot make a pipe") : 0;
-}
-
 int program_fork(const struct program_spec *spec, struct program *ret, struct err *err)
 {
 	int gate[2], report[2];
 
-	int r = program_make_pipe(gate, err);
+	int r = fs_pipe(gate, 0, err);
 	if (r < 0)
 		return r;
 	AUTO_FD int gate_read = gate[0], gate_write = gate[1];
-	r = program_make_pipe(report, err);
+	r = fs_pipe(report, 0, err);
 	if (r < 0)
 		return r;
 	AUTO_FD int report_read = report[0], report_write = report[1];

@@ -40,7 +40,7 @@ struct program_spec {
 	const struct strv *env;
 	const char *cwd; /* absolute */
 	int output_fd;   /* its stdout and stderr */
-	int lock_fd;     /* closed in the child at once: nobody else may seem to hold the lock */
+	int lock_fd; /* closed in the child at once: no other process may seem to hold the lock */
 	const int *keep; /* further descriptors that it inherits; above 2 */
 	size_t n_keep;
 	const struct os_family *family; /* may be empty */

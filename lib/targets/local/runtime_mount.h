@@ -25,7 +25,7 @@
 enum { MOUNT_LINKS_MAX = 20 * 1000 }; /* beside files of the snapshot, in all */
 
 /* Plan the mounts, without reading any file: sorted by path, so that an output comes before mounts
- * inside it. Strings are the world's. */
+ * inside it. Strings are the runtime's. */
 enum mount_kind { MOUNT_OUTPUT, MOUNT_DATA };
 struct mount {
 	enum mount_kind kind;
@@ -51,7 +51,7 @@ int runtime_mount(const char *tree, const struct attempt_job *job, struct err *e
 
 /* The caller frees. */
 char *runtime_packages_dir(const char *tree);
-/* Make the links of world->python_aliases. Repeated after it was killed, it goes on. */
+/* Make the links of runtime->python_aliases. Repeated after it was killed, it goes on. */
 int runtime_packages_link(const char *tree, const struct runtime *runtime, struct err *err);
 
 #endif

@@ -62,7 +62,7 @@ static int open_beside(int fd, const char *name)
 	return openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-static int setup_visit(struct search *search, int made_fd, int tree_fd, const char *name,
+static int setup_find_entry(struct search *search, int made_fd, int tree_fd, const char *name,
 	const char *path, unsigned depth, struct err *err)
 {
 	AUTO_FREE char *full = *path ? fs_join(path, name) : mem_strdup(name);
@@ -98,7 +98,8 @@ static int find_below(struct search *search, int made_fd, int tree_fd, const cha
 		return fs_error(err, errno, "%s/%s", search->made, path);
 	while (r == 0 && depth < DEPTH_MAX && (entry = readdir(dir)))
 		if (!setup_is_excluded(entry->d_name))
-			r = setup_visit(search, made_fd, tree_fd, entry->d_name, path, depth, err);
+			r = setup_find_entry(
+				search, made_fd, tree_fd, entry->d_name, path, depth, err);
 	return r;
 }
 
@@ -269,8 +270,8 @@ static void setup_stamp(const char *dir)
 }
 
 enum {
-	LOCK_WAIT_MS = 20,   /* others only look for a moment */
-	OWN_WAIT_MS = 10000, /* the same, where it is certain that nobody keeps it */
+	LOCK_WAIT_MS = 20,   /* others only check for a moment */
+	OWN_WAIT_MS = 10000, /* the same, where it is certain that no process keeps it */
 	COPY_BUDGET_MS = 50,
 	AGAIN_MS = 10,
 	LOST_MAX = 8,
@@ -279,7 +280,7 @@ enum {
 	TAIL_BYTES = 4096,
 };
 
-enum phase { PHASE_POLL, PHASE_COPY, PHASE_RUN, PHASE_READY };
+enum phase { PHASE_LOOKUP, PHASE_COPY, PHASE_RUN, PHASE_READY };
 
 struct setup {
 	char *line, *cwd; /* cwd: in the tree */
@@ -351,7 +352,7 @@ static void let_go(struct setup *setup)
 	drop_copy(setup);
 	setup_close_fd(&setup->log_fd);
 	setup_close_fd(&setup->lock_fd);
-	setup->phase = PHASE_POLL;
+	setup->phase = PHASE_LOOKUP;
 }
 
 void setup_free(struct setup *setup)
@@ -428,7 +429,7 @@ static int become_ready(struct setup *setup, struct err *err)
 }
 
 /*
- * Looking
+ * Polling
  */
 
 static int busy(struct setup *setup, const char *why, int64_t wait_ms)
@@ -438,7 +439,7 @@ static int busy(struct setup *setup, const char *why, int64_t wait_ms)
 	return 0;
 }
 
-/* 1: locked; 0: another process has the lock. gc may remove the directory meanwhile: the next look
+/* 1: locked; 0: another process has the lock. gc may remove the directory meanwhile: the next poll
  * makes it again. */
 static int setup_take_lock(struct setup *setup, bool exclusive, int64_t wait_ms, struct err *err)
 {
@@ -508,7 +509,7 @@ static int take_over(struct setup *setup, struct err *err)
 	return r;
 }
 
-static int local_setup_poll(struct setup *setup, struct err *err)
+static int setup_lookup(struct setup *setup, struct err *err)
 {
 	int r = fs_mkdirs(setup->dir, 0700, err);
 
@@ -557,8 +558,8 @@ int setup_poll(struct setup *setup, enum setup_state *ret, struct err *err)
 
 	setup->why = "";
 	setup->wait_ms = 0;
-	if (setup->phase == PHASE_POLL)
-		r = local_setup_poll(setup, err);
+	if (setup->phase == PHASE_LOOKUP)
+		r = setup_lookup(setup, err);
 	else if (setup->phase == PHASE_COPY)
 		r = go_on_copying(setup, err);
 	if (r < 0)
@@ -595,7 +596,7 @@ static void setup_read_tail(const struct setup *setup, struct buf *ret)
 {
 	off_t size = lseek(setup->log_fd, 0, SEEK_END);
 	off_t at = size > TAIL_BYTES ? size - TAIL_BYTES : 0;
-	ssize_t n = pread(setup->log_fd, buf_capacity(ret, TAIL_BYTES), TAIL_BYTES, at);
+	ssize_t n = pread(setup->log_fd, buf_reserve(ret, TAIL_BYTES), TAIL_BYTES, at);
 
 	if (n > 0)
 		buf_added(ret, (size_t)n);

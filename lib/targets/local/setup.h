@@ -45,13 +45,13 @@ int setup_begin(
 enum setup_state {
 	SETUP_READY, /* done, its products are linked into the run's tree; it stays so */
 	SETUP_RUN,   /* this process has the lock: run setup_order, then call setup_end */
-	SETUP_BUSY,  /* look again in setup_wait_ms; setup_why says why */
+	SETUP_BUSY,  /* poll again in setup_wait_ms; setup_why says why */
 };
-/* Blocks for a tenth of a second, so that a copy of the tree takes many looks; longer where it
+/* Blocks for a tenth of a second, so that a copy of the tree takes many polls; longer where it
  * removes what a failed try has left. */
 int setup_poll(struct setup *setup, enum setup_state *ret, struct err *err);
 int64_t setup_wait_ms(const struct setup *setup);
-/* "another run does the same setup"; of the last look, valid until the next one. */
+/* "another run does the same setup"; of the last poll, valid until the next one. */
 const char *setup_why(const struct setup *setup);
 
 /* After SETUP_RUN. Strings are the setup's. */

@@ -32,7 +32,7 @@
 extern char **environ; /* inherited by the program as a whole */
 
 enum {
-	LOCK_WAIT_MS = 2000, /* others only look for a moment */
+	LOCK_WAIT_MS = 2000, /* others only check for a moment */
 	FIND_GPUS_MS = 30000,
 };
 
@@ -181,7 +181,7 @@ static int local_supervise_take_attempt(
 	return 0;
 }
 
-static void local_supervise_response(int r, const struct err *err)
+static void local_supervise_reply(int r, const struct err *err)
 {
 	reply_write(STDOUT_FILENO, r, err, NULL);
 	local_supervise_close_output();
@@ -228,7 +228,7 @@ static int watch_over(struct supervisor_start *start, struct attempt_next *at,
 	if (r < 0)
 		return further ? fail_next(r, err) : r;
 	if (!further)
-		local_supervise_response(0, NULL);
+		local_supervise_reply(0, NULL);
 	if (operation == OPERATION_NONE)
 		return 0;
 	start->dir = at->dir;
@@ -324,6 +324,6 @@ int supervise(const char *dir, struct err *err)
 		r = care_for_all(dir, err);
 	/* A peer that has had a reply does not read this one. */
 	if (r < 0)
-		local_supervise_response(r, err);
+		local_supervise_reply(r, err);
 	return r;
 }

@@ -17,8 +17,8 @@
 #include "base/util/err.h"
 
 /* dir: the attempt's directory, absolute, with its job.json. Also runs further attempts
- * (world.retries). No other process may read its memory, and it leaves no core. Returns twice, in a
- * process that makes trees and in its child that supervises, in each when its work is done: the
+ * (runtime.retries). No other process may read its memory, and it leaves no core. Returns twice, in
+ * a process that makes trees and in its child that supervises, in each when its work is done: the
  * caller exits. */
 int supervise(const char *dir, struct err *err);
 

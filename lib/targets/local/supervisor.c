@@ -87,7 +87,7 @@ static short want_log(void *ctx)
 	return sup->log_quiet ? 0 : POLLIN;
 }
 
-static int supervisor_on_log(void *ctx, short revents, struct err *err)
+static int sup_on_log(void *ctx, short revents, struct err *err)
 {
 	struct supervisor *sup = ctx;
 
@@ -115,7 +115,7 @@ static void sup_wait_as(struct supervisor *sup, enum run_state state, const char
 }
 
 /*
- * Looking at the program while it runs, for its record.
+ * Observing the program while it runs, for its record.
  */
 
 /* dlrun top shows the written file: on a local disk it is written with each sample. */
@@ -160,7 +160,7 @@ static int sup_on_observe(void *ctx, struct err *err)
 	if (sup->phase != PHASE_RUNNING)
 		return 0;
 	sup_collect_events(sup);
-	next_ms = observer_poll(sup->observer);
+	next_ms = observer_sample(sup->observer);
 	if (!sup->observed_ms || clock_ms() - sup->observed_ms >=
 					 (fs_is_network(sup->dir) ? WRITE_NETWORK_MS : WRITE_MS)) {
 		AUTO_JSON struct json *observed = observer_json(sup->observer);
@@ -205,7 +205,7 @@ void sup_observe_end(struct supervisor *sup)
 }
 
 /* Send one of the orders of supervisor.h; the reply comes by the loop. */
-static int sup_query_worker(struct supervisor *sup, char order, struct err *err)
+static int sup_order_worker(struct supervisor *sup, char order, struct err *err)
 {
 	sup->worker_order = order;
 	if (sup->worker_source && write(sup->worker_fd, &order, 1) == 1)
@@ -220,7 +220,7 @@ static int sup_query_worker(struct supervisor *sup, char order, struct err *err)
 
 enum {
 	GPUS_POLL_MS = 1000,
-	QUERY_AGAIN_MS = 2000, /* between two questions to the tools */
+	TOOLS_EVERY_MS = 2000, /* between two questions to the tools */
 	GPUS_JSON_MAX = 64 << 10,
 };
 
@@ -228,7 +228,7 @@ struct supervisor_gpus {
 	struct gpu_list list; /* as of the last response */
 	struct gpu_claim *claim;
 	int64_t requested_ms; /* clock_ms() */
-	bool querying;
+	bool is_requested;
 	bool quiet; /* the queue has called and is not to call again before the timer */
 	struct loop_fd *source;
 	struct loop_timer *timer;
@@ -441,7 +441,7 @@ static int sup_fork_program(struct supervisor *sup, struct program *ret, struct 
 	return program_fork(&spec, ret, err);
 }
 
-void sup_query_spare(struct supervisor *sup)
+void sup_order_spare(struct supervisor *sup)
 {
 	if (!sup->wants_spare)
 		return;
@@ -455,7 +455,7 @@ static int sup_on_spare_due(void *ctx, struct err *err)
 	struct supervisor *sup = ctx;
 
 	(void)err;
-	sup_query_spare(sup);
+	sup_order_spare(sup);
 	return 0;
 }
 
@@ -490,7 +490,7 @@ static void sup_start_program(struct supervisor *sup)
 	sup_observe_begin(sup);
 	sup->wants_spare = sup->job->spares != NULL;
 	loop_add_timer(sup->loop, clock_ms() + SPARE_MS, sup_on_spare_due, sup);
-	sup_poll_for_cancel(sup);
+	sup_check_cancel(sup);
 }
 
 /*
@@ -520,19 +520,19 @@ static void sup_gpus_fail(struct supervisor *sup, const struct err *err)
 	sup_gpus_go_without(sup);
 }
 
-static void sup_gpus_query(struct supervisor *sup)
+static void sup_gpus_request(struct supervisor *sup)
 {
 	AUTO_ERR struct err err = {0};
 
-	sup->gpus->querying = true;
+	sup->gpus->is_requested = true;
 	sup->gpus->requested_ms = clock_ms();
-	if (sup_query_worker(sup, WORKER_GPUS, &err) < 0)
+	if (sup_order_worker(sup, WORKER_GPUS, &err) < 0)
 		sup_gpus_fail(sup, &err);
 }
 
 static int sup_gpus_on_timer(void *ctx, struct err *err);
 
-static void sup_gpus_visit(struct supervisor *sup, int64_t at_ms)
+static void sup_gpus_set_timer(struct supervisor *sup, int64_t at_ms)
 {
 	loop_remove_timer(sup->loop, sup->gpus->timer);
 	sup->gpus->timer = loop_add_timer(sup->loop, at_ms, sup_gpus_on_timer, sup);
@@ -544,7 +544,7 @@ static void sup_gpus_wait(struct supervisor *sup)
 
 	gpus->quiet = false;
 	sup_wait_as(sup, RUN_QUEUED, gpu_claim_why(gpus->claim));
-	sup_gpus_visit(sup, clock_ms() + GPUS_POLL_MS);
+	sup_gpus_set_timer(sup, clock_ms() + GPUS_POLL_MS);
 }
 
 /* Call with fresh output of the tools: old output may call a GPU free that is used by now. */
@@ -569,13 +569,13 @@ static void sup_gpus_try(struct supervisor *sup)
 }
 
 /* Run the tools only when their output could matter; at once when a GPU was given back. */
-static void sup_gpus_poll(struct supervisor *sup, bool given_back)
+static void sup_gpus_refresh(struct supervisor *sup, bool given_back)
 {
 	struct supervisor_gpus *gpus = sup->gpus;
 	AUTO_ERR struct err failure = {0};
-	int64_t again_ms = given_back ? 0 : gpus->requested_ms + QUERY_AGAIN_MS;
+	int64_t again_ms = given_back ? 0 : gpus->requested_ms + TOOLS_EVERY_MS;
 
-	if (gpus->querying)
+	if (gpus->is_requested)
 		return;
 	int r = gpu_claim_ready(gpus->claim, &gpus->list, &failure);
 	if (r < 0)
@@ -583,9 +583,9 @@ static void sup_gpus_poll(struct supervisor *sup, bool given_back)
 	else if (r == 0)
 		sup_gpus_wait(sup);
 	else if (clock_ms() >= again_ms)
-		sup_gpus_query(sup);
+		sup_gpus_request(sup);
 	else
-		sup_gpus_visit(sup, again_ms);
+		sup_gpus_set_timer(sup, again_ms);
 }
 
 static int sup_gpus_on_timer(void *ctx, struct err *err)
@@ -596,11 +596,11 @@ static int sup_gpus_on_timer(void *ctx, struct err *err)
 	if (sup->phase != PHASE_GPUS)
 		return 0;
 	sup->gpus->timer = NULL;
-	sup_gpus_poll(sup, false);
+	sup_gpus_refresh(sup, false);
 	return 0;
 }
 
-static short sup_gpus_want_call(void *ctx)
+static short sup_gpus_prepare(void *ctx)
 {
 	const struct supervisor *sup = ctx;
 
@@ -616,13 +616,13 @@ static int sup_gpus_on_call(void *ctx, short revents, struct err *err)
 	if (sup->phase != PHASE_GPUS)
 		return 0;
 	sup->gpus->quiet = true;
-	sup_gpus_poll(sup, true);
+	sup_gpus_refresh(sup, true);
 	return 0;
 }
 
 static int sup_gpus_enter(struct supervisor *sup, struct err *err)
 {
-	static const struct loop_fd_ops ops = {sup_gpus_want_call, sup_gpus_on_call};
+	static const struct loop_fd_ops ops = {sup_gpus_prepare, sup_gpus_on_call};
 	struct supervisor_gpus *gpus = sup->gpus;
 	const struct runtime *runtime = &sup->job->spec.runtime;
 	struct gpu_claim_spec spec = {
@@ -641,12 +641,12 @@ static int sup_gpus_enter(struct supervisor *sup, struct err *err)
 }
 
 /* Handle the worker's reply; result may be NULL. */
-static void sup_gpus_answered(
+static void sup_gpus_on_reply(
 	struct supervisor *sup, int r, const struct json *result, struct err *err)
 {
 	struct supervisor_gpus *gpus = sup->gpus;
 
-	gpus->querying = false;
+	gpus->is_requested = false;
 	if (r == 0)
 		r = gpu_list_from_json(json_get(result, "gpus"), &gpus->list, err);
 	if (r == 0 && gpus->list.n == 0 && sup->job->spec.runtime.gpus == RUNTIME_GPUS_AUTO) {
@@ -669,7 +669,7 @@ static void sup_gpus_begin(struct supervisor *sup)
 	}
 	sup->phase = PHASE_GPUS;
 	sup->gpus = mem_alloc(1, sizeof(*sup->gpus));
-	sup_gpus_query(sup);
+	sup_gpus_request(sup);
 }
 
 /*
@@ -681,7 +681,7 @@ enum { LOG_TAIL_MAX = 64 << 10 };
 
 static int sup_setup_on_timer(void *ctx, struct err *err);
 
-static void sup_setup_visit(struct supervisor *sup, int64_t at_ms)
+static void sup_setup_set_timer(struct supervisor *sup, int64_t at_ms)
 {
 	loop_remove_timer(sup->loop, sup->setup_timer);
 	sup->setup_timer = loop_add_timer(sup->loop, at_ms, sup_setup_on_timer, sup);
@@ -741,7 +741,7 @@ static void sup_setup_run(struct supervisor *sup)
 	if (errnum)
 		sup_note(sup, "setup: %s", strerror(errnum));
 	sup_check_family(sup);
-	sup_poll_for_cancel(sup);
+	sup_check_cancel(sup);
 }
 
 static void sup_setup_copy_tail(struct supervisor *sup, const char *path)
@@ -834,7 +834,7 @@ static int sup_setup_on_timer(void *ctx, struct err *err)
 		sup_setup_run(sup);
 	} else {
 		sup_wait_as(sup, RUN_STARTING, setup_why(sup->setup));
-		sup_setup_visit(sup, clock_ms() + setup_wait_ms(sup->setup));
+		sup_setup_set_timer(sup, clock_ms() + setup_wait_ms(sup->setup));
 	}
 	return 0;
 }
@@ -849,7 +849,7 @@ static void sup_setup_begin(struct supervisor *sup)
 	else if (!sup->setup)
 		sup_gpus_begin(sup);
 	else
-		sup_setup_visit(sup, clock_ms());
+		sup_setup_set_timer(sup, clock_ms());
 }
 
 /*
@@ -857,7 +857,7 @@ static void sup_setup_begin(struct supervisor *sup)
  */
 
 enum {
-	SLOW_TICK_MS = 10000, /* looks at what is watched anyway */
+	SLOW_TICK_MS = 10000, /* checks of what is watched anyway */
 	FAST_TICK_MS = 500,   /* where nothing can be watched, or the program is no child */
 };
 
@@ -891,11 +891,11 @@ static int sup_on_wake(void *ctx, int sig, struct err *err)
 {
 	(void)sig;
 	(void)err;
-	sup_poll_for_cancel(ctx);
+	sup_check_cancel(ctx);
 	return 0;
 }
 
-static short sup_want_input(void *ctx)
+static short sup_prepare_input(void *ctx)
 {
 	(void)ctx;
 	return POLLIN;
@@ -908,7 +908,7 @@ static int sup_on_dir(void *ctx, short revents, struct err *err)
 	(void)revents;
 	(void)err;
 	os_watch_drain(sup->dir_watch);
-	sup_poll_for_cancel(sup);
+	sup_check_cancel(sup);
 	return 0;
 }
 
@@ -916,7 +916,7 @@ static int sup_on_dir(void *ctx, short revents, struct err *err)
  * The worker
  */
 
-static void sup_worker_answered(struct supervisor *sup)
+static void sup_worker_replied(struct supervisor *sup)
 {
 	AUTO_JSON struct json *result = NULL;
 	AUTO_ERR struct err err = {0};
@@ -934,7 +934,7 @@ static void sup_worker_answered(struct supervisor *sup)
 			json_get_bool(result, "spare", false) ? " from a spare" : "");
 		sup_setup_begin(sup);
 	} else if (order == WORKER_GPUS && sup->phase == PHASE_GPUS) {
-		sup_gpus_answered(sup, r, result, &err);
+		sup_gpus_on_reply(sup, r, result, &err);
 	}
 }
 
@@ -955,7 +955,7 @@ static int sup_on_worker(void *ctx, short revents, struct err *err)
 		sup->worker_source = NULL;
 	}
 	if (!sup->worker_source || memchr(sup->reply, '\n', sup->reply_len))
-		sup_worker_answered(sup);
+		sup_worker_replied(sup);
 	return 0;
 }
 
@@ -965,7 +965,7 @@ static int sup_on_tick(void *ctx, struct err *err)
 	bool watched = sup->dir_watch >= 0 && sup->log_watch >= 0 && !sup->adopted;
 
 	(void)err;
-	sup_poll_for_cancel(sup);
+	sup_check_cancel(sup);
 	sup_mark_log(sup);
 	if (sup->adopted && !attempt_process_alive(&sup->state.program))
 		sup_program_ended(sup);
@@ -981,9 +981,9 @@ static int sup_on_tick(void *ctx, struct err *err)
 
 static int sup_add_sources(struct supervisor *sup, struct err *err)
 {
-	static const struct loop_fd_ops log_ops = {want_log, supervisor_on_log};
-	static const struct loop_fd_ops dir_ops = {sup_want_input, sup_on_dir};
-	static const struct loop_fd_ops worker_ops = {sup_want_input, sup_on_worker};
+	static const struct loop_fd_ops log_ops = {want_log, sup_on_log};
+	static const struct loop_fd_ops dir_ops = {sup_prepare_input, sup_on_dir};
+	static const struct loop_fd_ops worker_ops = {sup_prepare_input, sup_on_worker};
 
 	int r = loop_add_signal(sup->loop, SIGCHLD, sup_on_child, sup, err);
 	if (r == 0)
@@ -1034,7 +1034,7 @@ static void sup_begin(struct supervisor *sup)
 		return;
 	}
 	AUTO_ERR struct err err = {0};
-	if (sup_query_worker(sup, WORKER_TREE, &err) < 0)
+	if (sup_order_worker(sup, WORKER_TREE, &err) < 0)
 		sup_start_failed(sup, &err);
 }
 

@@ -71,7 +71,7 @@ struct supervisor {
 	bool adopted; /* the program is not our child */
 	pid_t child;  /* the program, or before it the setup */
 	bool reaped;
-	bool wants_spare; /* and has not asked for it yet */
+	bool wants_spare; /* and has not ordered it yet */
 	int wait_status;
 	int64_t ended_ms;
 	double cpu_s;
@@ -79,7 +79,7 @@ struct supervisor {
 	pid_t worker;
 	int worker_fd;
 	struct loop_fd *worker_source;
-	char worker_order; /* not answered yet; 0: none */
+	char worker_order; /* without a reply yet; 0: none */
 	char reply[REPLY_MAX];
 	size_t reply_len;
 	int log_fd, lock_fd, marks_fd, notes_fd;
@@ -106,7 +106,7 @@ void sup_note(struct supervisor *sup, const char *fmt, ...) ERR_PRINTF(2, 3);
 void sup_mark_log(struct supervisor *sup);
 /* Order a tree made ahead, once, when the program has begun: a moment later or behind its end, so
  * that neither waits for the disk. */
-void sup_query_spare(struct supervisor *sup);
+void sup_order_spare(struct supervisor *sup);
 /* The line of the setup and what it has left behind are gone. */
 void sup_setup_over(struct supervisor *sup);
 /* Take a last sample; the observations become a part of the end. */
@@ -114,7 +114,7 @@ void sup_observe_end(struct supervisor *sup);
 
 /* supervisor_end.c */
 
-void sup_poll_for_cancel(struct supervisor *sup);
+void sup_check_cancel(struct supervisor *sup);
 void sup_set_limit(struct supervisor *sup);
 /* The child is gone; what it has left behind follows. */
 void sup_setup_ended(struct supervisor *sup);

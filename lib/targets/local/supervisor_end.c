@@ -58,9 +58,9 @@ static void sup_set_usage(struct supervisor *sup)
 
 void sup_make_reserve(void)
 {
-	static const char capacity[RESERVE_BYTES] = "for " ATTEMPT_EXIT;
+	static const char reserve[RESERVE_BYTES] = "for " ATTEMPT_EXIT;
 
-	fs_replace(ATTEMPT_RESERVE, capacity, sizeof(capacity), 0600, FS_SYNC_NONE, NULL);
+	fs_replace(ATTEMPT_RESERVE, reserve, sizeof(reserve), 0600, FS_SYNC_NONE, NULL);
 	fs_replace(ATTEMPT_CANCEL_RESERVE, "", 0, 0600, FS_SYNC_NONE, NULL);
 }
 
@@ -131,7 +131,7 @@ void sup_finish(struct supervisor *sup)
 	 * process writes here, then checks for a next attempt; this is the other order. */
 	else if (cancel && access(ATTEMPT_CANCEL, F_OK) == 0)
 		fs_replace(cancel, "", 0, 0600, FS_SYNC_NONE, NULL);
-	sup_query_spare(sup);
+	sup_order_spare(sup);
 	sup_note(sup, "%s, exit %d", run_state_name(sup->end.state), sup->end.exit.code);
 	os_family_remove(&sup->state.family);
 	loop_stop(sup->loop);
@@ -144,7 +144,7 @@ void sup_finish_as(struct supervisor *sup, enum run_state state, int code, const
 	sup_finish(sup);
 }
 
-/* Whether the last that the log has is text: said by the shell in front of the program. */
+/* Whether the last that the log has is text: printed by the shell in front of the program. */
 static bool log_ends_with(const char *text)
 {
 	AUTO_FD int fd = open(ATTEMPT_LOG, O_RDONLY | O_CLOEXEC);
@@ -157,7 +157,7 @@ static bool log_ends_with(const char *text)
 	       memcmp(last, text, len) == 0;
 }
 
-static bool evaluate_not_found(struct supervisor *sup)
+static bool sup_evaluate_not_found(struct supervisor *sup)
 {
 	AUTO_FREE char *line = program_not_found(sup->job), *shown = NULL, *text = NULL;
 
@@ -180,7 +180,7 @@ static void sup_evaluate_exit(struct supervisor *sup)
 		AUTO_FREE char *text =
 			mem_printf("the program was killed by SIG%s", proc_signal_name(sig, name));
 		attempt_set_end(&sup->end, RUN_FAILED, code, sig, "job", "Signal", text);
-	} else if (code == EXIT_NOT_FOUND && evaluate_not_found(sup)) {
+	} else if (code == EXIT_NOT_FOUND && sup_evaluate_not_found(sup)) {
 		return;
 	} else if (code) {
 		AUTO_FREE char *text = mem_printf("the program exited with %d", code);
@@ -190,7 +190,7 @@ static void sup_evaluate_exit(struct supervisor *sup)
 	}
 }
 
-static void evaluate_stopped(struct supervisor *sup)
+static void sup_evaluate_stopped(struct supervisor *sup)
 {
 	int sig = sup->reaped && WIFSIGNALED(sup->wait_status) ? WTERMSIG(sup->wait_status) : 0;
 	char time[32];
@@ -242,7 +242,7 @@ static char *kill_text(const struct supervisor *sup, bool is_shared, const char 
 
 /* Add to the text of the end, which stays what it was: a program may go on without one of its
  * processes. In a cgroup shared with others, only kills while the program ran can be its own. */
-static void evaluate_memory(struct supervisor *sup)
+static void sup_evaluate_memory(struct supervisor *sup)
 {
 	bool is_shared;
 	int64_t kills = os_family_oom_kills(&sup->state.family, &is_shared);
@@ -262,13 +262,13 @@ static void sup_evaluate(struct supervisor *sup)
 	uint64_t free_bytes;
 
 	if (sup->stop != STOP_NONE)
-		evaluate_stopped(sup);
+		sup_evaluate_stopped(sup);
 	else if (sup->reaped)
 		sup_evaluate_exit(sup);
 	else
 		attempt_set_end(
 			&sup->end, RUN_LOST, 125, 0, "dlrun", "Lost", "its supervisor was killed");
-	evaluate_memory(sup);
+	sup_evaluate_memory(sup);
 	/* Before the reserve is given back. */
 	if (sup->end.state == RUN_FAILED && str_eq(sup->end.exit.origin, "job") &&
 		fs_free_bytes(".", &free_bytes, NULL) == 0 && free_bytes <= FULL_BYTES) {
@@ -311,7 +311,7 @@ static int sup_signal_family(struct supervisor *sup, int sig)
 
 static int sup_on_leftovers(void *ctx, struct err *err);
 
-static void sup_poll_soon(struct supervisor *sup, int64_t ms)
+static void sup_check_leftovers_in(struct supervisor *sup, int64_t ms)
 {
 	loop_remove_timer(sup->loop, sup->poll_timer);
 	sup->poll_timer = loop_add_timer(sup->loop, clock_ms() + ms, sup_on_leftovers, sup);
@@ -365,7 +365,7 @@ static int sup_on_leftovers(void *ctx, struct err *err)
 		sup_note(sup, "some processes cannot be killed");
 		sup_family_gone(sup);
 	} else {
-		sup_poll_soon(sup, EMPTY_POLL_MS);
+		sup_check_leftovers_in(sup, EMPTY_POLL_MS);
 	}
 	return 0;
 }
@@ -381,7 +381,7 @@ static void sup_end_leftovers(struct supervisor *sup)
 		sup_note(sup, "it has ended and left processes behind: SIGTERM");
 		sup_end_family(sup, SIGTERM, LEFTOVER_GRACE_MS);
 	}
-	sup_poll_soon(sup, EMPTY_POLL_MS);
+	sup_check_leftovers_in(sup, EMPTY_POLL_MS);
 }
 
 void sup_setup_ended(struct supervisor *sup)
@@ -430,7 +430,7 @@ static void sup_stop(struct supervisor *sup, enum stop why)
 	sup_finish_as(sup, RUN_CANCELLED, 143, "Cancelled", "it was cancelled before it had begun");
 }
 
-void sup_poll_for_cancel(struct supervisor *sup)
+void sup_check_cancel(struct supervisor *sup)
 {
 	if (access(ATTEMPT_CANCEL, F_OK) == 0)
 		sup_stop(sup, STOP_CANCEL);

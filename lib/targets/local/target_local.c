@@ -162,9 +162,9 @@ static int local_start(struct target_local *local, const struct attempt_place *p
 	AUTO_FD int notes_fd = open(notes, FLAGS, 0600);
 	if (notes_fd < 0)
 		return fs_error(err, errno, "%s", notes);
-	int r = os_pipe(fds, 0);
+	int r = fs_pipe(fds, 0, err);
 	if (r < 0)
-		return err_set_errno(err, E_IO, -r, "cannot make a pipe");
+		return r;
 	AUTO_FD int read_end = fds[0], write_end = fds[1];
 	struct proc_spec spec = {
 		.argv = (const char *const *)argv.v,
@@ -289,7 +289,7 @@ static void local_start_drop(struct target_work *work)
 
 static int local_start_begin(struct start *start, struct err *err);
 
-static void local_start_answered(struct start *start)
+static void local_start_replied(struct start *start)
 {
 	AUTO_ERR struct err err = {0};
 	int r;
@@ -307,7 +307,7 @@ static void local_start_answered(struct start *start)
 	target_call_end(start->call, r, &err);
 }
 
-static short local_start_want(void *ctx)
+static short local_start_prepare(void *ctx)
 {
 	(void)ctx;
 	return POLLIN;
@@ -325,13 +325,13 @@ static int local_start_on_response(void *ctx, short revents, struct err *err)
 	if (n > 0)
 		start->len += (size_t)n;
 	if (n <= 0 || start->len == sizeof(start->line) || memchr(start->line, '\n', start->len))
-		local_start_answered(start);
+		local_start_replied(start);
 	return 0;
 }
 
 static int local_start_begin(struct start *start, struct err *err)
 {
-	static const struct loop_fd_ops ops = {local_start_want, local_start_on_response};
+	static const struct loop_fd_ops ops = {local_start_prepare, local_start_on_response};
 	int r = local_start(
 		start->local, &start->place, &start->env, start->scope, &start->fd, err);
 

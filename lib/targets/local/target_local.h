@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The local target: this machine. A handle is MACHINE:ID/N, so that with a state directory on a
- * shared home no machine judges another one's runs.
+ * shared home no machine evaluates another one's runs.
  */
 #ifndef DLRUN_TARGETS_LOCAL_TARGET_LOCAL_H
 #define DLRUN_TARGETS_LOCAL_TARGET_LOCAL_H
 
 #include "core/context/session.h"
-#include "core/target/target_work.h"
 
 extern const struct target_ops target_local_ops;
 

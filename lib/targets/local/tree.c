@@ -240,7 +240,7 @@ static int remove_spares(int dir_fd, bool half, size_t keep, struct err *err)
 	return r;
 }
 
-static bool tree_has_capacity(const struct attempt_job *job)
+static bool tree_has_space(const struct attempt_job *job)
 {
 	uint64_t bytes;
 
@@ -314,7 +314,7 @@ int spare_make(const struct attempt_job *job, struct err *err)
 	int r = fs_private_dir(job->spares, err);
 	if (r == 0)
 		r = source_open(&source, job, err);
-	if (r < 0 || source.n_below == 0 || !tree_has_capacity(job))
+	if (r < 0 || source.n_below == 0 || !tree_has_space(job))
 		return r;
 	r = lock_spares(job->spares, &lock_fd, err);
 	return r <= 0 ? r : make_missing(&source, job->spares, err);

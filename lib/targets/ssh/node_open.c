@@ -106,11 +106,11 @@ static void node_open_print(void *ctx, const char *text, bool is_detail)
 }
 
 static int node_open_prompt(
-	void *ctx, const char *question, bool secret, struct buf *response, struct err *err)
+	void *ctx, const char *question, bool secret, struct buf *answer, struct err *err)
 {
 	const struct session *session = ctx;
 
-	return session->env.query(session->env.print_ctx, question, secret, response, err);
+	return session->env.prompt(session->env.print_ctx, question, secret, answer, err);
 }
 
 /*
@@ -135,7 +135,7 @@ static int open_ssh(struct session *session, const struct node_hosts_open *all,
 		.accept_new_host = env->accept_new_host,
 		.first_command = first,
 		.print = node_open_print,
-		.query = env->query ? node_open_prompt : NULL,
+		.prompt = env->prompt ? node_open_prompt : NULL,
 		.ctx = session,
 	};
 

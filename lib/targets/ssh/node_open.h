@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hosts that are reached by ssh, opened once for a command: a login and the first conversation with
+ * Hosts that are reached by ssh, opened once for a command: a login and the first connection with
  * the runner there (node.h) begin with the call and go on beside the caller.
  */
 #ifndef DLRUN_TARGETS_SSH_NODE_OPEN_H

@@ -250,7 +250,7 @@ static void target_node_run_go_on(struct submitting *submitting)
 	node_work_extend(&submitting->base, STALL_MS);
 	submitting->base.requested = node_submit(
 		node, &submitting->request, &submitting->result, on_submitted, submitting);
-	/* Open the conversation for the next operation in advance. */
+	/* Open the connection for the next operation in advance. */
 	if (submitting->followed)
 		node_ahead(node);
 }

@@ -149,7 +149,7 @@ static void test_child(void **state)
 		skip();
 	AUTO(usage_free_auto) struct usage *usage = usage_new(&(struct usage_spec){0});
 	pid_t pid = start_load(0.3, LOAD_MIB, false);
-	usage_poll(usage);
+	usage_sample(usage);
 	AUTO_JSON struct json *json = result(usage);
 	check_near(number(json, "usage", "cpu_s"), 0.3, 0.15);
 	assert_true(number(json, "usage", "memory_peak_bytes") > LOAD_MIB * MIB);
@@ -160,7 +160,7 @@ static void test_child(void **state)
 	assert_int_equal(json_kind(json_get(json_get(json, "usage"), "gpu_busy")), JSON_NULL);
 	end_load(pid);
 	/* What it used is not lost with it. */
-	usage_poll(usage);
+	usage_sample(usage);
 	AUTO_JSON struct json *after = result(usage);
 	assert_true(number(after, "usage", "cpu_s") >= number(json, "usage", "cpu_s"));
 	assert_true(number(after, "now", "cpu") >= 0);
@@ -287,14 +287,14 @@ static void test_packages(void **state)
 	put_package("intel-rapl-mmio:0", "package-0\n", "1000000\n");
 	AUTO(usage_free_auto)
 	struct usage *usage = usage_new(&(struct usage_spec){.sysfs = tmp});
-	usage_poll(usage);
+	usage_sample(usage);
 	/* The first one starts again from 0. */
 	put_package("intel-rapl:0", "package-0\n", "1671150\n");
 	put_package("intel-rapl:1", "package-1\n", "4000000\n");
 	put_package("intel-rapl:0:0", "core\n", "9000000\n");
 	put_package("intel-rapl:2", "psys\n", "9000000\n");
 	put_package("intel-rapl-mmio:0", "package-0\n", "9000000\n");
-	usage_poll(usage);
+	usage_sample(usage);
 	AUTO_JSON struct json *json = result(usage);
 	check_near(number(json, "usage", "energy_j"), 5, 1e-9);
 	assert_true(number(json, "now", "power_w") > 0);
@@ -331,10 +331,10 @@ static void test_amd(void **state)
 	gpus.v[1] = (struct gpu){.vendor = GPU_AMD, .index = 0, .id = "0xDEADBEEF01-1"};
 	AUTO(usage_free_auto)
 	struct usage *usage = usage_new(&(struct usage_spec){.gpus = &gpus, .sysfs = tmp});
-	usage_poll(usage);
+	usage_sample(usage);
 	put(AMD "0000:c1:00.0/hwmon/hwmon5/energy1_input", "17000000\n");
 	put_amd("0000:03:00.0", "garbage\n", "500\n", "0x1002\n");
-	usage_poll(usage);
+	usage_sample(usage);
 	AUTO_JSON struct json *json = result(usage);
 	check_near(number(json, "usage", "gpu_busy"), (25 + 75 + 75) / 300.0, 1e-3);
 	check_near(number(json, "usage", "gpu_memory_peak_bytes"), 3000, 1e-9);
@@ -387,7 +387,7 @@ static void test_nvidia(void **state)
 		/* Power is energy over time, so there must be some. */
 		for (int64_t start_ms = clock_ms(); clock_ms() == start_ms;)
 			;
-		usage_poll(usage);
+		usage_sample(usage);
 	}
 	AUTO_JSON struct json *json = result(usage);
 	check_near(number(json, "usage", "gpu_busy"), 0.5, 1e-9);

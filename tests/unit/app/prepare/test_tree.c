@@ -247,7 +247,7 @@ static void test_a_damaged_spare(void **state)
 	expect_same(place);
 }
 
-static void test_no_capacity_for_spares(void **state)
+static void test_no_space_for_spares(void **state)
 {
 	struct place *place = *state;
 
@@ -323,7 +323,7 @@ int main(void)
 		TEST(test_a_spare_is_taken_once),
 		TEST(test_a_spare_and_a_delta),
 		TEST(test_a_damaged_spare),
-		TEST(test_no_capacity_for_spares),
+		TEST(test_no_space_for_spares),
 		TEST(test_few_spares_are_kept),
 		TEST(test_drop),
 		TEST(test_sizes),

@@ -29,7 +29,7 @@ static int response_later(void *ctx, struct err *err)
 	struct runtime *runtime = ctx;
 
 	(void)err;
-	task_response(runtime->waiting, 7, NULL);
+	task_respond(runtime->waiting, 7, NULL);
 	return 0;
 }
 
@@ -42,15 +42,15 @@ static void on_query(void *ctx, struct task *task)
 	runtime->sum++;
 	if (runtime->cancel_when_requested) {
 		task_cancel(task);
-		task_response(task, 3, NULL);
+		task_respond(task, 3, NULL);
 	} else if (runtime->refuse) {
 		int r = err_set(&error, E_IO, "no");
-		task_response(task, r, &error);
+		task_respond(task, r, &error);
 	} else if (runtime->later) {
 		runtime->waiting = task;
 		loop_add_timer(runtime->loop, clock_ms() + SOON_MS, response_later, runtime);
 	} else {
-		task_response(task, runtime->queries, NULL);
+		task_respond(task, runtime->queries, NULL);
 	}
 	err_done(&error);
 }
@@ -91,7 +91,7 @@ static int query_often(struct task *task, void *ctx, struct err *err)
 
 	for (int i = 1; i <= QUERIES; i++) {
 		runtime->sum++;
-		if (task_ask(task, on_query, runtime, err) != i)
+		if (task_request(task, on_query, runtime, err) != i)
 			return -1;
 	}
 	task_post(task, on_post, runtime);
@@ -112,7 +112,7 @@ static void test_queries_are_answered_one_by_one(void **state)
 
 static int query_once(struct task *task, void *ctx, struct err *err)
 {
-	return task_ask(task, on_query, ctx, err);
+	return task_request(task, on_query, ctx, err);
 }
 
 static void test_an_response_may_come_later(void **state)
@@ -136,10 +136,10 @@ static void test_a_refusal_reaches_the_end(void **state)
 
 static int query_twice(struct task *task, void *ctx, struct err *err)
 {
-	int first = task_ask(task, on_query, ctx, err);
+	int first = task_request(task, on_query, ctx, err);
 
 	err_clear(err);
-	int second = task_ask(task, on_query, ctx, err);
+	int second = task_request(task, on_query, ctx, err);
 	return first == -ERR_CANCELED ? second : 1;
 }
 

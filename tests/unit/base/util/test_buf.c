@@ -116,29 +116,29 @@ static void test_limit_of_zero_and_all(void **state)
 		buf_adds(&buf, "0123456789");
 	assert_int_equal(buf.len, 10000);
 	assert_false(buf.full);
-	assert_null(buf_capacity(&buf, SIZE_MAX));
+	assert_null(buf_reserve(&buf, SIZE_MAX));
 	assert_true(buf.full);
 	buf_done(&buf);
 }
 
-static void test_capacity(void **state)
+static void test_reserve(void **state)
 {
 	(void)state;
 	AUTO_BUF struct buf buf;
 
 	buf_init(&buf, 1000);
-	char *capacity = buf_capacity(&buf, 900);
-	assert_non_null(capacity);
-	memset(capacity, 'x', 900);
+	char *reserved = buf_reserve(&buf, 900);
+	assert_non_null(reserved);
+	memset(reserved, 'x', 900);
 	buf_added(&buf, 10);
 	assert_string_equal(buf.data, "xxxxxxxxxx");
-	assert_non_null(buf_capacity(&buf, 990));
+	assert_non_null(buf_reserve(&buf, 990));
 	assert_false(buf.full);
-	assert_null(buf_capacity(&buf, 991));
+	assert_null(buf_reserve(&buf, 991));
 	assert_true(buf.full);
 	/* A hole in the middle would be worse than an end that is missing. */
 	buf_addc(&buf, 'y');
-	assert_null(buf_capacity(&buf, 1));
+	assert_null(buf_reserve(&buf, 1));
 	assert_int_equal(buf.len, 10);
 }
 
@@ -186,7 +186,7 @@ int main(void)
 		cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_limit_of_printf),
 		cmocka_unit_test(test_limit_of_zero_and_all),
-		cmocka_unit_test(test_capacity),
+		cmocka_unit_test(test_reserve),
 		cmocka_unit_test(test_consume_and_truncate),
 		cmocka_unit_test(test_take),
 	};

@@ -488,7 +488,7 @@ static const char tree_lines[] = "mkdir -p src/sub src/.git outputs && echo old 
 static const char list_line[] = "cd outputs && find . -path ./.dlrun-collected -prune -o ! -type d "
 				"-print0 | sort -z | tr '\\0\\n' '\\n?'";
 
-/* As relay.c makes it of the results. */
+/* As carry_over.c makes it of the results. */
 static const char relay_line[] = "mkdir -p carried && mv outputs rank-0 && mkdir outputs && "
 				 "tar -cf carried/results.tar rank-0/ && rm -rf rank-0";
 

@@ -10,7 +10,7 @@
 
 #include "base/os/os.h"
 #include "net/httpd/httpd_impl.h"
-#include "tests/unit/frontfix.h"
+#include "tests/unit/httpdfix.h"
 
 #define H   "Host: @\r\n"
 #define GET "GET / HTTP/1.1\r\n" H
@@ -205,15 +205,15 @@ static void test_cut_responses(void **state)
 	}
 }
 
-static void on_capacity(void *ctx)
+static void on_writable(void *ctx)
 {
 	struct runtime *runtime = ctx;
 
-	runtime->n_capacity++;
+	runtime->n_writable++;
 	loop_stop(runtime->loop);
 }
 
-static void test_capacity(void **state)
+static void test_writable(void **state)
 {
 	enum { PIECES = 32 };
 	AUTO_FREE char *piece = mem_alloc(HTTPD_PENDING, 1);
@@ -226,21 +226,21 @@ static void test_capacity(void **state)
 	client->is_paused = client->is_flooded = true;
 	says(client, GET "\r\n");
 	RUN_UNTIL(&runtime, runtime.exchange);
-	httpd_on_capacity(runtime.exchange, on_capacity, &runtime);
+	httpd_on_writable(runtime.exchange, on_writable, &runtime);
 	httpd_begin(runtime.exchange, 200, NULL, (int64_t)PIECES * HTTPD_PENDING);
 	size_t written = 0;
-	int n_capacity = -1;
+	int n_writable = -1;
 	/* Until nothing moves. */
-	for (; written < PIECES && n_capacity < runtime.n_capacity; written++) {
-		n_capacity = runtime.n_capacity;
+	for (; written < PIECES && n_writable < runtime.n_writable; written++) {
+		n_writable = runtime.n_writable;
 		if (httpd_write(runtime.exchange, piece, HTTPD_PENDING))
-			n_capacity--;
+			n_writable--;
 		settles(&runtime);
 	}
 	assert_true(written < PIECES);
-	n_capacity = runtime.n_capacity;
+	n_writable = runtime.n_writable;
 	client->is_paused = false;
-	RUN_UNTIL(&runtime, runtime.n_capacity > n_capacity);
+	RUN_UNTIL(&runtime, runtime.n_writable > n_writable);
 	for (; written < PIECES; written++)
 		httpd_write(runtime.exchange, piece, HTTPD_PENDING);
 	httpd_end(TAKE(runtime.exchange), false);
@@ -279,7 +279,7 @@ static void test_gone(void **state)
 #ifdef POLLRDHUP
 	RUN_UNTIL(&runtime, runtime.n_gone == 3);
 #endif
-	/* The front is freed while somebody waits: no gone. */
+	/* The server is freed while a client waits: no gone. */
 	int n_gone = runtime.n_gone;
 	says(c, GET "\r\n");
 	RUN_UNTIL(&runtime, runtime.seen.n == 4);
@@ -775,7 +775,7 @@ static void test_to_end_in_chunks(void **state)
 	runtime_close(&runtime);
 }
 
-/* What waits is bounded by the buffers of sockets and of the front. */
+/* What waits is bounded by the buffers of sockets and of the server. */
 static void test_slow_reader(void **state)
 {
 	enum { WAITING_MAX = 16 << 20 };
@@ -1015,7 +1015,7 @@ static void test_more_than_an_response(void **state)
 	runtime_close(&runtime);
 }
 
-/* Said between two requests, while the front was at work on one of its own. */
+/* Said between two requests, while the server was at work on one of its own. */
 static void test_unasked_response(void **state)
 {
 	static const char evil[] = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
@@ -1039,7 +1039,7 @@ static void test_unasked_response(void **state)
 		else
 			says(&runtime.programs[0], evil);
 		settle(&runtime);
-		httpd_response(runtime.exchange, 204, NULL, "", 0);
+		httpd_respond(runtime.exchange, 204, NULL, "", 0);
 		hears_part(client, "HTTP/1.1 204 ");
 		buf_reset(&client->got);
 		runtime.query = query_relay;
@@ -1156,7 +1156,7 @@ static void test_connect(void **state)
 	client = client_new(&runtime);
 	says(client, "CONNECT a.localhost:7 HTTP/1.0\r\n\r\n");
 	hears_part(client, "HTTP/1.1 502 ");
-	/* One that is open when the front ends. */
+	/* One that is open when the server ends. */
 	runtime.refuses = false;
 	client = client_new(&runtime);
 	says(client, "CONNECT a.localhost:7 HTTP/1.0\r\n\r\nearly");
@@ -1244,7 +1244,7 @@ int main(void)
 		cmocka_unit_test(test_pieces),
 		cmocka_unit_test(test_bit_by_bit),
 		cmocka_unit_test(test_cut_responses),
-		cmocka_unit_test(test_capacity),
+		cmocka_unit_test(test_writable),
 		cmocka_unit_test(test_gone),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_refused_as_a_whole),

@@ -77,7 +77,7 @@ static void test_minimum(void **state)
 	assert_string_equal(config.user, "me");
 	assert_int_equal(config.port, 2222);
 	assert_int_equal(config.family, AF_UNSPEC);
-	assert_int_equal(config.strict, SSH_STRICT_QUERY);
+	assert_int_equal(config.strict, SSH_STRICT_ASK);
 	assert_false(config.identities_only || config.has_log_verbose);
 	assert_null(config.proxy_jump);
 	assert_null(config.openssh_why);
@@ -117,9 +117,9 @@ static void test_strictness(void **state)
 	static const struct {
 		const char *value;
 		enum ssh_strict strict;
-	} rows[] = {{"ask", SSH_STRICT_QUERY}, {"yes", SSH_STRICT_YES}, {"true", SSH_STRICT_YES},
+	} rows[] = {{"ask", SSH_STRICT_ASK}, {"yes", SSH_STRICT_YES}, {"true", SSH_STRICT_YES},
 		{"no", SSH_STRICT_OFF}, {"false", SSH_STRICT_OFF}, {"off", SSH_STRICT_OFF},
-		{"accept-new", SSH_STRICT_ACCEPT_NEW}, {"?", SSH_STRICT_QUERY}};
+		{"accept-new", SSH_STRICT_ACCEPT_NEW}, {"?", SSH_STRICT_ASK}};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {

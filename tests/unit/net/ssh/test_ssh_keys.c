@@ -33,7 +33,7 @@
 #define HASHED_GPU7      "|1|qYrWSVq4UGJWcAByezXGxdgr9DI=|bWkrWHOXK2z+Fjk2EB3GwKzxOPI="
 #define HASHED_GPU7_2222 "|1|tNJmHfSr1PicC3YiDJzRHIzgLc4=|+KozxA5dAu2dYRCe9zdizJUSU8M="
 
-static enum ssh_known_response check_at(const char *text, const char *host, uint16_t port,
+static enum ssh_known_result check_at(const char *text, const char *host, uint16_t port,
 	const char *alias, const char *key64, const char *want_where)
 {
 	AUTO_SSH_KNOWN struct ssh_known known = {0};
@@ -44,13 +44,13 @@ static enum ssh_known_response check_at(const char *text, const char *host, uint
 	assert_true(base64_decode(key64, strlen(key64), &blob));
 	ssh_known_init(&known, host, port, alias);
 	ssh_known_add(&known, "F", text, strlen(text));
-	enum ssh_known_response response = ssh_known_check(&known, blob.data, blob.len, &where);
+	enum ssh_known_result response = ssh_known_check(&known, blob.data, blob.len, &where);
 	if (want_where)
 		assert_string_equal(where, want_where);
 	return response;
 }
 
-static enum ssh_known_response check(const char *text, const char *key64)
+static enum ssh_known_result check(const char *text, const char *key64)
 {
 	return check_at(text, "gpu7", 22, NULL, key64, NULL);
 }
@@ -60,7 +60,7 @@ static void test_responses(void **state)
 	(void)state;
 	static const struct {
 		const char *text, *key;
-		enum ssh_known_response want;
+		enum ssh_known_result want;
 	} cases[] = {
 		{"", ED_1, SSH_KNOWN_NEW},
 		{"\n\n# gpu7\n", ED_1, SSH_KNOWN_NEW},

@@ -478,9 +478,9 @@ static void test_failing_output(void **state)
 	AUTO_FREE char *data = make(RANDOM, len);
 
 	for (size_t c = 0; c < ARRAY_LEN(codecs); c++) {
-		for (size_t capacity = 0; capacity < len; capacity += 700000) {
+		for (size_t size = 0; size < len; size += 700000) {
 			AUTO_ERR struct err err = {0};
-			size_t left = capacity;
+			size_t left = size;
 			AUTO_ENCODER struct encoder *encoder =
 				encoder_new_width(codecs[c], 4, refuse, &left);
 			int r = encoder_write(encoder, data, len, &err);

@@ -128,7 +128,7 @@ static void test_statuses(void **state)
 		check_row(&runtime, i, &outcomes[i]);
 		outcome_done(&outcomes[i]);
 	}
-	assert_true(registry_has_answered(runtime.registry));
+	assert_true(registry_has_responded(runtime.registry));
 	assert_true(registry_uses_http(runtime.registry));
 	runtime_done(&runtime);
 }

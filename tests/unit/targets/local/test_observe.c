@@ -54,10 +54,10 @@ static void test_operation(void **state)
 	assert_string_equal(json_get_str(empty, "schema"), OBSERVED_SCHEMA);
 	assert_int_equal(json_kind(json_get(json_get(empty, "usage"), "cpu_s")), JSON_NULL);
 	/* Soon again at first, then every two seconds, or later where a look costs more. */
-	int64_t rest_ms = observer_poll(observer);
+	int64_t rest_ms = observer_sample(observer);
 	assert_in_range(rest_ms, 250, 300000);
 	for (int i = 0; i < 3; i++)
-		rest_ms = observer_poll(observer);
+		rest_ms = observer_sample(observer);
 	assert_in_range(rest_ms, 2000, 300000);
 	AUTO_JSON struct json *json = observer_json(observer);
 	AUTO_FREE char *metrics = printed(json_get(json, "metrics"));
@@ -83,7 +83,7 @@ static void test_nothing(void **state)
 {
 	(void)state;
 	AUTO_OBSERVER struct observer *observer = observer_new(&(struct observer_spec){0});
-	observer_poll(observer);
+	observer_sample(observer);
 	observer_finish(observer, 0, 0);
 	AUTO_JSON struct json *json = observer_json(observer);
 	assert_int_equal(json_count(json_get(json, "metrics")), 0);
@@ -104,8 +104,8 @@ static void test_fast_log(void **state)
 	assert_int_equal(write(fd, link, sizeof(link) - 1), sizeof(link) - 1);
 	AUTO_OBSERVER struct observer *observer =
 		observer_new(&(struct observer_spec){.log = log_path});
-	observer_poll(observer);
-	observer_poll(observer);
+	observer_sample(observer);
+	observer_sample(observer);
 	AUTO_JSON struct json *json = observer_json(observer);
 	assert_int_equal(json_count(json_get(json, "links")), 1);
 }

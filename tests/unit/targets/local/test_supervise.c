@@ -27,7 +27,7 @@ static void test_directory_removed(void **state)
 }
 
 /* After the supervisor has said that it begins. */
-static void test_no_capacity_for_its_files(void **state)
+static void test_no_space_for_its_files(void **state)
 {
 	struct place *place = *state;
 	AUTO(target_status_done) struct target_status status = {0};
@@ -662,7 +662,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		BOTH(test_directory_removed),
-		BOTH(test_no_capacity_for_its_files),
+		BOTH(test_no_space_for_its_files),
 		BOTH(test_success),
 		TEST(test_exit_code),
 		TEST(test_killed_by_a_signal),

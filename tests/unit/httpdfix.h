@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A front on a loop, with its clients and programs in the same process: each is a socket that is
+/* An HTTP server on a loop, with its clients and programs in the same process: each is a socket that is
  * read as it comes. */
-#ifndef DLRUN_TESTS_UNIT_FRONTFIX_H
-#define DLRUN_TESTS_UNIT_FRONTFIX_H
+#ifndef DLRUN_TESTS_UNIT_HTTPDFIX_H
+#define DLRUN_TESTS_UNIT_HTTPDFIX_H
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -45,7 +45,7 @@ struct runtime {
 	bool refuses; /* connect */
 	const char *key, *strip;
 	bool any_origin;
-	int n_gone, n_capacity, n_freed;
+	int n_gone, n_writable, n_freed;
 	bool too_late, is_settled;
 };
 
@@ -151,7 +151,7 @@ static inline struct peer *client_new(struct runtime *runtime)
 	return peer;
 }
 
-/* "@" is the front's address. */
+/* "@" is the server's address. */
 static inline void says(struct peer *peer, const char *text)
 {
 	AUTO_BUF struct buf out = {0};
@@ -166,7 +166,7 @@ static inline void says(struct peer *peer, const char *text)
 }
 
 /*
- * The world
+ * The loop and what is on it
  */
 
 static inline int limit_due(void *ctx, struct err *err)
@@ -288,7 +288,7 @@ static inline void query_handshake(struct runtime *runtime, struct httpd_exchang
 {
 	(void)runtime;
 	(void)request;
-	httpd_response(exchange, 200, NULL, "hello", 5);
+	httpd_respond(exchange, 200, NULL, "hello", 5);
 }
 
 static inline void query_nothing(struct runtime *runtime, struct httpd_exchange *exchange,

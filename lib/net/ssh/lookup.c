@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "net/http/lookup.h"
+#include "net/ssh/lookup.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static void lookup_drop(struct lookup *lookup)
 	free(lookup);
 }
 
-static void lookup_query(void *ctx)
+static void lookup_run(void *ctx)
 {
 	struct lookup *lookup = ctx;
 	struct addrinfo hints = {
@@ -62,7 +62,7 @@ struct lookup *lookup_start(const char *host, uint16_t port, int family)
 	snprintf(lookup->service, sizeof(lookup->service), "%u", port);
 	atomic_init(&lookup->users, 2);
 	BUG_ON(os_pipe(lookup->ended, 0) < 0);
-	lookup->task = par_start(lookup_query, lookup);
+	lookup->task = par_start(lookup_run, lookup);
 	return lookup;
 }
 

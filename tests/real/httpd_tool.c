@@ -81,11 +81,11 @@ static void write_pieces(void *ctx)
 {
 	struct pieces *pieces = ctx;
 	AUTO_FREE char *piece = mem_alloc(PIECE_SIZE, 1);
-	bool has_capacity = true;
+	bool is_writable = true;
 
 	memset(piece, 'x', PIECE_SIZE);
-	for (; has_capacity && pieces->left > 0; pieces->left--)
-		has_capacity = httpd_write(pieces->exchange, piece, PIECE_SIZE);
+	for (; is_writable && pieces->left > 0; pieces->left--)
+		is_writable = httpd_write(pieces->exchange, piece, PIECE_SIZE);
 	if (pieces->left > 0)
 		return;
 	httpd_end(pieces->exchange, false);
@@ -98,7 +98,7 @@ static void stream(struct httpd_exchange *exchange)
 
 	*pieces = (struct pieces){.exchange = exchange, .left = PIECES};
 	httpd_on_gone(exchange, on_gone, pieces);
-	httpd_on_capacity(exchange, write_pieces, pieces);
+	httpd_on_writable(exchange, write_pieces, pieces);
 	httpd_begin(exchange, 200, NULL, -1);
 	write_pieces(pieces);
 }
@@ -111,7 +111,7 @@ static void on_request(
 		.key = "program", .connect = on_connect, .ctx = tool, .strip = tool->strip};
 
 	if (str_eq(request->target, "/own/hello"))
-		httpd_response(exchange, 200, NULL, "hello\n", 6);
+		httpd_respond(exchange, 200, NULL, "hello\n", 6);
 	else if (str_eq(request->target, "/own/stream"))
 		stream(exchange);
 	else if (str_starts(request->target, "/own/") && !str_eq(request->target, "/own/silence"))
@@ -173,7 +173,7 @@ int main(int argc, char **argv)
 	int64_t port;
 
 	if (argc < 2 || str_to_int(argv[1], 1, UINT16_MAX, "port", &port, &err) < 0) {
-		fprintf(stderr, "usage: front_tool PROGRAM-PORT [STRIP]\n");
+		fprintf(stderr, "usage: httpd_tool PROGRAM-PORT [STRIP]\n");
 		return 2;
 	}
 	tool.port = (uint16_t)port;

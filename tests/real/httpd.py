@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The server for the browser, net/front, with clients and programs that are not ours: what it carries, and whom it refuses."""
+"""The server for the browser, net/httpd, with clients and programs that are not ours: what it relays, and whom it refuses."""
 
 import base64
 import concurrent.futures
@@ -28,13 +28,13 @@ ENV = {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:detect_leaks=0"}
 
 
 class Front:
-    """front_tool over a program; `address` is HOST:PORT, `said` what it has noticed, `token` what it asks for where the system does not
+    """httpd_tool over a program; `address` is HOST:PORT, `said` what it has noticed, `token` what it asks for where the system does not
     tell whose a connection is, and `fields` what shows that, for the client that takes it for a proxy as for any other."""
 
     def __init__(self, w, port, *words):
-        tool = Path(w.dlrun).parent / "tests/real/front_tool"
+        tool = Path(w.dlrun).parent / "tests/real/httpd_tool"
         if not tool.exists():
-            raise Skip("front_tool is not built")
+            raise Skip("httpd_tool is not built")
         self.log = w.dir / f"front-{port}.log"
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen([tool, str(port), *words], env={**w.env, **ENV}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,

@@ -12,7 +12,7 @@
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
-#include "cli/term/version.h"
+#include "cli/term/embed.h"
 
 enum { STATUS_WIDTH = 9, TITLE_WIDTH = 18, LINE_BYTES = 1 << 20 };
 

@@ -14,6 +14,7 @@
 #include "core/record/run.h"
 
 struct app;
+struct forward;
 struct session;
 
 /* The run that the word names; NULL: the newest one. */
@@ -49,6 +50,7 @@ int runs_print_json(struct app *app, const struct run_list *runs);
 /*
  * The user's browser.
  */
+
 /* Opens the URL without waiting for the browser; false: there is none that the user would see (no
  * display, a login from elsewhere), or it does not start. */
 bool browser_open(const char *url);
@@ -69,5 +71,16 @@ struct follow_request {
  * stderr too. Returns the exit status: with follow the run's own, 130 after Ctrl-C, which
  * leaves the run alone and says how to come back. */
 int follow_log(struct app *app, struct run *run, const struct follow_request *request);
+
+/*
+ * The ports that a run names (ports:, --port), reachable on this machine while it is followed.
+ */
+
+/* Listens while the session's loop runs, until forward_free, and says one line for each port. Of a
+ * run on this machine the lines are all that is needed. NULL: nothing to listen for; a failure is
+ * said, not returned, because whoever follows wants the log above all. run is borrowed. */
+struct forward *reach_open(struct app *app, const struct run *run, int rank);
+/* How they are reached when nobody follows. */
+void reach_print(struct app *app, const struct run *run);
 
 #endif

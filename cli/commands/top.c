@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/commands/top.h"
-
 #include <stdlib.h>
 
 #include "app/runs/refresh.h"
 #include "app/top/live.h"
 #include "app/transfer/mirror.h"
+#include "base/data/json.h"
 #include "base/util/auto.h"
+#include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -17,7 +17,9 @@
 #include "cli/term/ui.h"
 #include "core/record/columns.h"
 #include "core/record/dirs.h"
+#include "core/record/machine.h"
 #include "core/record/observed.h"
+#include "core/record/run.h"
 #include "core/store/store.h"
 #include "targets/targets.h"
 
@@ -30,225 +32,6 @@ enum {
 	DRAW_FAR_MS = 2000,
 	SCREEN_MAX = 1 << 20,
 	EXIT_INTERRUPTED = 130,
-};
-
-/*
- * Subject of the command, and its runs
- */
-
-struct top {
-	struct app *app;
-	struct session *session;
-	const char *word; /* a run, a target, or NULL: every run that has not ended */
-	bool is_target;
-	char *id; /* of the run, once it is found */
-	int64_t query_ms;
-	struct live *live;
-};
-
-static void top_done(struct top *top)
-{
-	live_free(top->live);
-	free(top->id);
-}
-
-static bool is_target(struct app *app, const char *word)
-{
-	struct config *config = NULL;
-
-	app_config(app, NULL, NULL, &config, NULL);
-	return target_ops_named(config, word) != NULL;
-}
-
-static int top_init(struct top *top, struct app *app, const char *word, struct err *err)
-{
-	*top = (struct top){.app = app, .word = word, .query_ms = QUERY_ONCE_MS};
-	int r = app_session(app, &top->session, err);
-
-	if (r < 0)
-		return r;
-	top->live = live_new(top->session);
-	top->is_target = word && is_target(app, word);
-	return top->is_target ? live_add_target(top->live, word, err) : 0;
-}
-
-static int list_unfinished(struct top *top, struct run_list *ret, struct err *err)
-{
-	const struct store_filter filter = {
-		.unfinished_only = true, .target = top->is_target ? top->word : NULL};
-	struct store *store;
-	int r = session_store(top->session, &store, err);
-
-	if (r == 0)
-		r = store_list(store, &filter, ret, err);
-	return r < 0 ? r : runs_refresh(top->session, ret, top->query_ms, err);
-}
-
-/* Again, without waiting for long. */
-static int list_known(struct top *top, struct run_list *ret, struct err *err)
-{
-	struct store *store;
-	struct run *run;
-	int r = session_store(top->session, &store, err);
-
-	if (r == 0)
-		r = store_resolve(store, top->id, &run, err);
-	if (r < 0)
-		return r;
-	*vec_push(ret) = run;
-	return runs_refresh(top->session, ret, top->query_ms, err);
-}
-
-static int top_list(struct top *top, struct run_list *ret, struct err *err)
-{
-	struct run *run;
-
-	if (!top->word || top->is_target)
-		return list_unfinished(top, ret, err);
-	if (top->id)
-		return list_known(top, ret, err);
-	int r = runs_get(top->app, top->word, &run, err);
-	if (r < 0)
-		return r;
-	top->id = mem_strdup(run_id(run));
-	*vec_push(ret) = run;
-	return 0;
-}
-
-/* List the runs, and request what is to be shown of them and of machines. */
-static int top_poll(struct top *top, struct run_list *ret, struct err *err)
-{
-	int r = top_list(top, ret, err);
-
-	if (r < 0)
-		return r;
-	metrics_here(top->session, ret, METRICS_MS);
-	if (!top->word)
-		live_add_places(top->live, ret);
-	live_begin(top->live, ret);
-	return 0;
-}
-
-/*
- * Once
- */
-
-static int print_tables(
-	struct app *app, const struct run_list *runs, const struct machine_list *machines)
-{
-	AUTO_BUF struct buf text;
-	int r = 0;
-
-	buf_init(&text, SCREEN_MAX);
-	top_view_format(app, runs, machines, app->out_tty ? app->columns : 0, &text);
-	if (text.len)
-		r = ui_print(app, UI_OUT, text.data, text.len);
-	if (!runs->n)
-		app_note(app, "no run is unfinished: dlrun submit -- python3 train.py");
-	return r < 0;
-}
-
-static int top_show_once(struct app *app, const char *word)
-{
-	AUTO_ERR struct err err = {0};
-	AUTO(run_list_done) struct run_list runs = {0};
-	AUTO_MACHINES struct machine_list machines = {0};
-	AUTO(top_done) struct top top = {0};
-
-	app_catch_signals();
-	int r = top_init(&top, app, word, &err);
-	if (r == 0)
-		r = top_poll(&top, &runs, &err);
-	if (r == 0)
-		r = live_wait(top.live, RESPONSE_MS, &app_interrupted, &err);
-	if (r < 0)
-		return app_fail(app, &err);
-	if (app_interrupted)
-		return EXIT_INTERRUPTED;
-	live_store_samples(top.live, &runs);
-	live_machines(top.live, &runs, &machines);
-	return app->options.json ? top_view_json(app, &runs, &machines)
-				 : print_tables(app, &runs, &machines);
-}
-
-/*
- * A terminal
- */
-
-/* *ret_far: what is shown comes from elsewhere. */
-static int draw_all(struct screen *screen, struct top *top, bool *ret_far, struct err *err)
-{
-	AUTO(run_list_done) struct run_list runs = {0};
-	AUTO_MACHINES struct machine_list machines = {0};
-	AUTO_BUF struct buf text = {0};
-	int r = top_poll(top, &runs, err);
-
-	if (r < 0)
-		return r;
-	buf_init(&text, SCREEN_MAX);
-	screen_measure(screen);
-	live_store_samples(top->live, &runs);
-	live_machines(top->live, &runs, &machines);
-	top_view_format(top->app, &runs, &machines, screen->columns, &text);
-	if (!runs.n)
-		buf_adds(&text, text.len ? "\nno run is unfinished\n" : "no run is unfinished\n");
-	buf_adds(&text, "\n" UI_DIM "q: quit" UI_OFF);
-	screen_draw(screen, text.data);
-	*ret_far = false;
-	vec_foreach (struct run *, run, &runs)
-		*ret_far |= !target_ops_recorded(*run)->is_here;
-	return 0;
-}
-
-static int top_watch(struct app *app, const char *word)
-{
-	AUTO_ERR struct err err = {0};
-	AUTO(top_done) struct top top = {0};
-	struct screen screen;
-	bool is_far = false;
-
-	app_catch_signals();
-	int r = top_init(&top, app, word, &err);
-	if (r < 0)
-		return app_fail(app, &err);
-	top.query_ms = QUERY_MS;
-	screen_begin(&screen, app);
-	while (r == 0 && !app_interrupted && !app->out_lost && !screen.quit) {
-		r = draw_all(&screen, &top, &is_far, &err);
-		if (r == 0 && !app_interrupted)
-			r = screen_wait(&screen, session_loop(top.session),
-				is_far ? DRAW_FAR_MS : DRAW_MS, &err);
-	}
-	screen_end(&screen);
-	if (r < 0)
-		return app_fail(app, &err);
-	return app_interrupted ? EXIT_INTERRUPTED : 0;
-}
-
-static int top_run(struct app *app, void *values, struct strv *words)
-{
-	const char *word = words->n ? words->v[0] : NULL;
-
-	(void)values;
-	if (app->out_tty && !app->options.json)
-		return top_watch(app, word);
-	return top_show_once(app, word);
-}
-
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun top # what runs use now, until q",
-	"dlrun top pool # the runs of a target, its hosts and their GPUs",
-	"dlrun top --json # once, for a script",
-};
-
-const struct cmd cmd_top = {
-	.name = "top",
-	.summary = "Show what runs and machines use now: GPU, CPU, memory, power",
-	.synopsis = "[options] [RUN|TARGET]",
-	.examples = examples,
-	.max_words = 1,
-	.words = VALUE_RUN_TARGET,
-	.run = top_run,
 };
 
 enum {
@@ -505,7 +288,8 @@ static void format(struct app *app, const struct ui_table *table, size_t width, 
 	ui_table_format(app, table, width, out);
 }
 
-void top_view_format(struct app *app, const struct run_list *runs,
+/* Tables that have rows, an empty line between two, formatted for width columns (0: any). */
+static void top_view_format(struct app *app, const struct run_list *runs,
 	const struct machine_list *machines, size_t width, struct buf *out)
 {
 	AUTO_TABLE struct ui_table of_runs = {0}, of_machines = {0}, of_gpus = {0};
@@ -539,7 +323,9 @@ static struct json *run_json(struct app *app, const struct run *run)
 	return json;
 }
 
-int top_view_json(struct app *app, const struct run_list *runs, const struct machine_list *machines)
+/* dlrun/top/v1 (json_done is set); returns the exit status. */
+static int top_view_json(
+	struct app *app, const struct run_list *runs, const struct machine_list *machines)
 {
 	struct json *json = app_json("top"), *list = json_array(), *hosts = json_array();
 
@@ -551,3 +337,222 @@ int top_view_json(struct app *app, const struct run_list *runs, const struct mac
 	json_set(json, "machines", hosts);
 	return app_print_json(app, json);
 }
+
+/*
+ * Subject of the command, and its runs
+ */
+
+struct top {
+	struct app *app;
+	struct session *session;
+	const char *word; /* a run, a target, or NULL: every run that has not ended */
+	bool is_target;
+	char *id; /* of the run, once it is found */
+	int64_t query_ms;
+	struct live *live;
+};
+
+static void top_done(struct top *top)
+{
+	live_free(top->live);
+	free(top->id);
+}
+
+static bool is_target(struct app *app, const char *word)
+{
+	struct config *config = NULL;
+
+	app_config(app, NULL, NULL, &config, NULL);
+	return target_ops_named(config, word) != NULL;
+}
+
+static int top_init(struct top *top, struct app *app, const char *word, struct err *err)
+{
+	*top = (struct top){.app = app, .word = word, .query_ms = QUERY_ONCE_MS};
+	int r = app_session(app, &top->session, err);
+
+	if (r < 0)
+		return r;
+	top->live = live_new(top->session);
+	top->is_target = word && is_target(app, word);
+	return top->is_target ? live_add_target(top->live, word, err) : 0;
+}
+
+static int list_unfinished(struct top *top, struct run_list *ret, struct err *err)
+{
+	const struct store_filter filter = {
+		.unfinished_only = true, .target = top->is_target ? top->word : NULL};
+	struct store *store;
+	int r = session_store(top->session, &store, err);
+
+	if (r == 0)
+		r = store_list(store, &filter, ret, err);
+	return r < 0 ? r : runs_refresh(top->session, ret, top->query_ms, err);
+}
+
+/* Again, without waiting for long. */
+static int list_known(struct top *top, struct run_list *ret, struct err *err)
+{
+	struct store *store;
+	struct run *run;
+	int r = session_store(top->session, &store, err);
+
+	if (r == 0)
+		r = store_resolve(store, top->id, &run, err);
+	if (r < 0)
+		return r;
+	*vec_push(ret) = run;
+	return runs_refresh(top->session, ret, top->query_ms, err);
+}
+
+static int top_list(struct top *top, struct run_list *ret, struct err *err)
+{
+	struct run *run;
+
+	if (!top->word || top->is_target)
+		return list_unfinished(top, ret, err);
+	if (top->id)
+		return list_known(top, ret, err);
+	int r = runs_get(top->app, top->word, &run, err);
+	if (r < 0)
+		return r;
+	top->id = mem_strdup(run_id(run));
+	*vec_push(ret) = run;
+	return 0;
+}
+
+/* List the runs, and request what is to be shown of them and of machines. */
+static int top_poll(struct top *top, struct run_list *ret, struct err *err)
+{
+	int r = top_list(top, ret, err);
+
+	if (r < 0)
+		return r;
+	metrics_here(top->session, ret, METRICS_MS);
+	if (!top->word)
+		live_add_places(top->live, ret);
+	live_begin(top->live, ret);
+	return 0;
+}
+
+/*
+ * Once
+ */
+
+static int print_tables(
+	struct app *app, const struct run_list *runs, const struct machine_list *machines)
+{
+	AUTO_BUF struct buf text;
+	int r = 0;
+
+	buf_init(&text, SCREEN_MAX);
+	top_view_format(app, runs, machines, app->out_tty ? app->columns : 0, &text);
+	if (text.len)
+		r = ui_print(app, UI_OUT, text.data, text.len);
+	if (!runs->n)
+		app_note(app, "no run is unfinished: dlrun submit -- python3 train.py");
+	return r < 0;
+}
+
+static int top_show_once(struct app *app, const char *word)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_MACHINES struct machine_list machines = {0};
+	AUTO(top_done) struct top top = {0};
+
+	app_catch_signals();
+	int r = top_init(&top, app, word, &err);
+	if (r == 0)
+		r = top_poll(&top, &runs, &err);
+	if (r == 0)
+		r = live_wait(top.live, RESPONSE_MS, &app_interrupted, &err);
+	if (r < 0)
+		return app_fail(app, &err);
+	if (app_interrupted)
+		return EXIT_INTERRUPTED;
+	live_store_samples(top.live, &runs);
+	live_machines(top.live, &runs, &machines);
+	return app->options.json ? top_view_json(app, &runs, &machines)
+				 : print_tables(app, &runs, &machines);
+}
+
+/*
+ * A terminal
+ */
+
+/* *ret_far: what is shown comes from elsewhere. */
+static int draw_all(struct screen *screen, struct top *top, bool *ret_far, struct err *err)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_MACHINES struct machine_list machines = {0};
+	AUTO_BUF struct buf text = {0};
+	int r = top_poll(top, &runs, err);
+
+	if (r < 0)
+		return r;
+	buf_init(&text, SCREEN_MAX);
+	screen_measure(screen);
+	live_store_samples(top->live, &runs);
+	live_machines(top->live, &runs, &machines);
+	top_view_format(top->app, &runs, &machines, screen->columns, &text);
+	if (!runs.n)
+		buf_adds(&text, text.len ? "\nno run is unfinished\n" : "no run is unfinished\n");
+	buf_adds(&text, "\n" UI_DIM "q: quit" UI_OFF);
+	screen_draw(screen, text.data);
+	*ret_far = false;
+	vec_foreach (struct run *, run, &runs)
+		*ret_far |= !target_ops_recorded(*run)->is_here;
+	return 0;
+}
+
+static int top_watch(struct app *app, const char *word)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO(top_done) struct top top = {0};
+	struct screen screen;
+	bool is_far = false;
+
+	app_catch_signals();
+	int r = top_init(&top, app, word, &err);
+	if (r < 0)
+		return app_fail(app, &err);
+	top.query_ms = QUERY_MS;
+	screen_begin(&screen, app);
+	while (r == 0 && !app_interrupted && !app->out_lost && !screen.quit) {
+		r = draw_all(&screen, &top, &is_far, &err);
+		if (r == 0 && !app_interrupted)
+			r = screen_wait(&screen, session_loop(top.session),
+				is_far ? DRAW_FAR_MS : DRAW_MS, &err);
+	}
+	screen_end(&screen);
+	if (r < 0)
+		return app_fail(app, &err);
+	return app_interrupted ? EXIT_INTERRUPTED : 0;
+}
+
+static int top_run(struct app *app, void *values, struct strv *words)
+{
+	const char *word = words->n ? words->v[0] : NULL;
+
+	(void)values;
+	if (app->out_tty && !app->options.json)
+		return top_watch(app, word);
+	return top_show_once(app, word);
+}
+
+static const char *const examples[CMD_EXAMPLES] = {
+	"dlrun top # what runs use now, until q",
+	"dlrun top pool # the runs of a target, its hosts and their GPUs",
+	"dlrun top --json # once, for a script",
+};
+
+const struct cmd cmd_top = {
+	.name = "top",
+	.summary = "Show what runs and machines use now: GPU, CPU, memory, power",
+	.synopsis = "[options] [RUN|TARGET]",
+	.examples = examples,
+	.max_words = 1,
+	.words = VALUE_RUN_TARGET,
+	.run = top_run,
+};

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/data/json.h"
-#include "base/data/yaml_json.h"
+#include "base/data/yaml.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/util/buf.h"

@@ -11,7 +11,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/term.h"
-#include "base/util/unicode.h"
 #include "cli/term/app.h"
 #include "cli/term/ui.h"
 

@@ -7,7 +7,7 @@
 #include "app/lifecycle/results_query.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/fetch.h"
-#include "base/loop/wait.h"
+#include "base/loop/loop.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"

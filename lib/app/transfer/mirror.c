@@ -10,10 +10,9 @@
 #include <unistd.h>
 
 #include "app/transfer/mirror_files.h"
-#include "base/loop/wait.h"
+#include "base/loop/loop.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
-#include "base/util/backoff.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"

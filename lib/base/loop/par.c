@@ -7,7 +7,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "base/loop/thread.h"
 #include "base/os/os.h"
 #include "base/util/mem.h"
 #include "base/util/vec.h"

@@ -10,7 +10,7 @@
 #include "base/util/clock.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
-#include "net/stream/channel_child.h"
+#include "net/stream/channel.h"
 #include "node/node.h"
 #include "tests/unit/cutfix.h"
 #include "tests/unit/tmpfix.h"

@@ -24,7 +24,7 @@
 #include "base/util/vec.h"
 #include "net/ssh/ssh.h"
 #include "net/ssh/ssh_openssh_words.h"
-#include "net/stream/channel_child.h"
+#include "net/stream/channel.h"
 
 enum master {
 	MASTER_NONE, /* no socket can be had: each channel logs in */

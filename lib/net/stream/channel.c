@@ -19,7 +19,6 @@
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
-#include "net/stream/channel_child.h"
 
 void channel_free(struct channel *channel)
 {

@@ -13,7 +13,6 @@
 #include "net/http/http.h"
 #include "net/http/http_impl.h"
 #include "net/stream/field.h"
-#include "net/websocket/upgrade_reply.h"
 
 enum { CHUNK_LINE_MAX = 4096 };
 

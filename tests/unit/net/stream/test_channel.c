@@ -17,7 +17,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "net/stream/channel.h"
-#include "net/stream/channel_child.h"
 #include "net/stream/pump.h"
 #include "tests/unit/until.h"
 

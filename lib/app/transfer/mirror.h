@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Event files of runs (event_files.h), and what TensorBoard's plugins read beside them
- * (plugin_files.h; as a whole when it has changed), in a directory here, kept up to date:
+ * (event_files.h; as a whole when it has changed), in a directory here, kept up to date:
  * new bytes only, appended in place, because that is how TensorBoard reads them. From any target,
  * of running and ended runs, many at once; nothing is copied of runs on this machine, their files
  * are linked.

@@ -18,7 +18,7 @@
 #include "base/util/auto.h"
 #include "base/util/map.h"
 #include "base/util/str.h"
-#include "events/plugin_files.h"
+#include "events/event_files.h"
 #include "events/scalars_only.h"
 #include "events/series.h"
 #include "events/tfevents.h"

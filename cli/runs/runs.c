@@ -25,7 +25,6 @@
 #include "core/config/ports.h"
 #include "core/record/dirs.h"
 #include "core/record/results.h"
-#include "core/record/taken.h"
 #include "targets/targets.h"
 
 enum { SENTENCE_MAX = 64 << 10, GRACE_MS = 10000 };

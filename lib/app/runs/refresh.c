@@ -14,7 +14,7 @@
 #include "core/attempt/attempt.h"
 #include "core/record/finish.h"
 #include "core/record/observed.h"
-#include "core/record/taken.h"
+#include "core/record/results.h"
 #include "core/store/store.h"
 #include "core/target/target.h"
 #include "targets/targets.h"

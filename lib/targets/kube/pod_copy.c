@@ -20,7 +20,7 @@
 #include "base/util/map.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
-#include "core/record/taken.h"
+#include "core/record/results.h"
 #include "core/target/listing.h"
 #include "kube/job/job.h"
 #include "kube/portforward/podexec.h"

@@ -17,7 +17,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/vec.h"
-#include "kube/api/access.h"
 #include "net/http/proxy.h"
 
 enum { KUBECONFIG_FILES_MAX = 64, KUBECONFIG_PEM_MAX = 1 << 20, KUBECONFIG_TOKEN_MAX = 64 << 10 };

@@ -13,7 +13,7 @@
 #include "cli/plot/chart.h"
 #include "events/series.h"
 
-enum { SVG_WIDTH = 720, SVG_HEIGHT = 280, SVG_WIDTH_MAX = 10000 };
+enum { SVG_WIDTH = 720, SVG_HEIGHT = 280 };
 
 /* Draw the charts one below the other. The width (of all) and height (of the plot) of a chart are
  * pixels here. */

@@ -11,7 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/util/auto.h"
 #include "base/util/vec.h"
 #include "events/tfevents.h"
 
@@ -38,7 +37,6 @@ const char *event_files_dir(const struct event_files *files, size_t dir);
 /* Path of dir below its nearest parent directory that has event files, too; NULL: there is none. */
 const char *event_files_nested(const struct event_files *files, size_t dir);
 void event_files_free(struct event_files *files);
-AUTO_POINTER(struct event_files, event_files_free)
 
 /*
  * Files that TensorBoard's plugins read besides event files: the profiles of TensorFlow and JAX

@@ -28,7 +28,6 @@
 #include <stdint.h>
 
 #include "base/loop/loop.h"
-#include "base/util/auto.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
 
@@ -76,7 +75,6 @@ struct httpd;
 int httpd_open(const struct httpd_options *options, struct httpd **ret, struct err *err);
 /* Requests that wait for their responses are reset; no gone. */
 void httpd_free(struct httpd *httpd);
-AUTO_POINTER(struct httpd, httpd_free)
 uint16_t httpd_port(const struct httpd *httpd);
 /* The token that the front's URLs need; NULL: none. Valid as long as the front. */
 const char *httpd_token(const struct httpd *httpd);

@@ -15,7 +15,6 @@
 #include <sys/types.h>
 
 #include "base/loop/loop.h"
-#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/err.h"
 #include "net/stream/stream.h"
@@ -67,8 +66,6 @@ struct channel {
 };
 
 void channel_free(struct channel *channel); /* NULL is accepted */
-AUTO_POINTER(struct channel, channel_free)
-#define AUTO_CHANNEL AUTO(channel_free_auto)
 
 /* A terminal of the command's own. */
 struct channel_pty {

@@ -19,7 +19,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/err.h"
 
@@ -58,8 +57,6 @@ struct spdy_events {
 struct spdy;
 struct spdy *spdy_new(const struct spdy_events *events);
 void spdy_free(struct spdy *spdy);
-AUTO_POINTER(struct spdy, spdy_free)
-#define AUTO_SPDY AUTO(spdy_free_auto)
 
 /* Bytes that have arrived, in pieces of any size; all are taken. */
 int spdy_receive(struct spdy *spdy, const void *data, size_t len, struct err *err);

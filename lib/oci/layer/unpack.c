@@ -68,8 +68,6 @@ struct layer_tree {
 	bool in_dir; /* nothing happened since that could have removed it */
 };
 
-#define AUTO_LAYER_TREE AUTO(layer_tree_done)
-
 /* Called for each directory that is new on the way to a path, the highest first. */
 typedef int layer_tree_dir_fn(void *ctx, const char *dir, struct err *err);
 

@@ -20,9 +20,10 @@
 #include "cli/term/app.h"
 #include "cli/term/ui.h"
 
-enum { PIECE = 64 << 10, PIECE_MAX = 1 << 20 };
+enum { PIECE = 64 << 10, PIECE_MAX = 1 << 20, PLOT_NUMBER = 32 };
 
-const char *plot_number(double value, char out[static PLOT_NUMBER])
+/* The shortest decimal that gives value again: "0.1", "NaN", "-Infinity". */
+static const char *plot_number(double value, char out[static PLOT_NUMBER])
 {
 	enum { DIGITS_MIN = 15, DIGITS_MAX = 17 };
 
@@ -559,7 +560,8 @@ static const char *sub_name(const char *nested, const char *tag)
 	return (nested[i] == '_' || nested[i] == '/') && nested[i + 1] ? nested + i + 1 : NULL;
 }
 
-char *plot_dir_name(const struct series_curve *curve)
+/* The directory of a curve as people would call it; the caller frees. */
+static char *plot_dir_name(const struct series_curve *curve)
 {
 	const char *name = curve->nested ? sub_name(curve->nested, curve->tag) : NULL;
 	size_t before = curve->nested ? strlen(curve->dir) - strlen(curve->nested) : 0;

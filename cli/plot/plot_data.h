@@ -65,11 +65,6 @@ static inline void plot_curves_done(struct plot_curves *curves)
 	vec_done(curves);
 }
 
-enum { PLOT_NUMBER = 32 };
-
-/* The shortest decimal that gives value again: "0.1", "NaN", "-Infinity". */
-const char *plot_number(double value, char out[static PLOT_NUMBER]);
-
 /* A line for each value below "run,dir,tag,step,wall_time,value" (RFC 4180, lines end with LF). */
 int plot_csv(struct app *app, const struct plot_curves *curves);
 /* dlrun/plot/v1: see dlrun-plot(1). */
@@ -98,7 +93,5 @@ int plot_pick(const struct plot_sources *sources, const struct strv *globs, stru
 size_t plot_charts_make(const struct plot_curves *curves, const struct strv *globs, size_t max,
 	struct plot_charts *ret);
 void plot_charts_done(struct plot_charts *charts);
-/* The directory of a curve as people would call it; the caller frees. */
-char *plot_dir_name(const struct series_curve *curve);
 
 #endif

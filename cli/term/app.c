@@ -253,6 +253,38 @@ static void app_print(void *ctx, const char *text)
 	app_note(ctx, "%s", text);
 }
 
+/* As prompt_line, without the terminal showing it. */
+static int prompt_secret(
+	struct app *app, const char *question, struct buf *response, struct err *err)
+{
+	struct termios before = {0}, hidden;
+	bool is_hidden = tcgetattr(STDIN_FILENO, &before) == 0;
+
+	hidden = before;
+	hidden.c_lflag &= ~(tcflag_t)ECHO;
+	is_hidden = is_hidden && tcsetattr(STDIN_FILENO, TCSADRAIN, &hidden) == 0;
+	int r = prompt_line(app, question, response, err);
+	if (is_hidden) {
+		tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
+		ui_printf(app, UI_ERR, "\n");
+	}
+	return r;
+}
+
+/* 1: yes, answer is "yes"; 0: no, or the end of the input. */
+static int prompt_trust(
+	struct app *app, const char *question, struct buf *response, struct err *err)
+{
+	bool is_yes;
+	int r = prompt_yes(app, question, false, &is_yes, err);
+
+	if (r < 0 || !is_yes)
+		return r < 0 ? r : 0;
+	buf_reset(response);
+	buf_adds(response, "yes");
+	return 1;
+}
+
 static int app_query(
 	void *ctx, const char *question, bool secret, struct buf *response, struct err *err)
 {
@@ -625,34 +657,6 @@ int prompt_yes(struct app *app, const char *question, bool fallback, bool *ret, 
 			*ret = strchr("yY", response.data[0]) != NULL;
 			break;
 		}
-	}
-	return r;
-}
-
-int prompt_trust(struct app *app, const char *question, struct buf *response, struct err *err)
-{
-	bool is_yes;
-	int r = prompt_yes(app, question, false, &is_yes, err);
-
-	if (r < 0 || !is_yes)
-		return r < 0 ? r : 0;
-	buf_reset(response);
-	buf_adds(response, "yes");
-	return 1;
-}
-
-int prompt_secret(struct app *app, const char *question, struct buf *response, struct err *err)
-{
-	struct termios before = {0}, hidden;
-	bool is_hidden = tcgetattr(STDIN_FILENO, &before) == 0;
-
-	hidden = before;
-	hidden.c_lflag &= ~(tcflag_t)ECHO;
-	is_hidden = is_hidden && tcsetattr(STDIN_FILENO, TCSADRAIN, &hidden) == 0;
-	int r = prompt_line(app, question, response, err);
-	if (is_hidden) {
-		tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
-		ui_printf(app, UI_ERR, "\n");
 	}
 	return r;
 }

@@ -99,9 +99,5 @@ enum { PROMPT_ANSWER_MAX = 4096, PROMPT_TRIES_MAX = 3 };
 int prompt_line(struct app *app, const char *question, struct buf *response, struct err *err);
 /* The same for yes or no; *ret is fallback without a response that is one. */
 int prompt_yes(struct app *app, const char *question, bool fallback, bool *ret, struct err *err);
-/* 1: yes, answer is "yes"; 0: no, or the end of the input. */
-int prompt_trust(struct app *app, const char *question, struct buf *response, struct err *err);
-/* As prompt_line, without the terminal showing it. */
-int prompt_secret(struct app *app, const char *question, struct buf *response, struct err *err);
 
 #endif

@@ -52,7 +52,8 @@ const size_t help_pages_n = ARRAY_LEN(help_pages);
  * Parts
  */
 
-void help_option_name(const struct opt *opt, bool is_aligned, struct buf *out)
+/* "-t, --target T"; without is_aligned nothing stands in for a missing letter. */
+static void help_option_name(const struct opt *opt, bool is_aligned, struct buf *out)
 {
 	if (opt->letter)
 		buf_addf(out, "-%c, ", opt->letter);

@@ -24,8 +24,6 @@ int help_command(struct app *app, const struct cmd *cmd);
 /* Text that help_overview prints, without colours, for a terminal of that width. */
 void help_overview_text(size_t columns, struct buf *out);
 
-/* "-t, --target T"; without is_aligned nothing stands in for a missing letter. */
-void help_option_name(const struct opt *opt, bool is_aligned, struct buf *out);
 /* The exit status of a command that fails with this error; -1: it is the run's own. */
 int help_exit_status(enum err_id id);
 /* The two parts of an example, each to be freed by the caller. */

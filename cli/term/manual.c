@@ -287,7 +287,8 @@ static const struct cmd *manual_command_of(const char *page)
 	return cmd_find(name);
 }
 
-int manual_source(const char *page, struct buf *out, struct err *err)
+/* The scdoc source of a page ("dlrun-submit.1") with its lines filled in. */
+static int manual_source(const char *page, struct buf *out, struct err *err)
 {
 	AUTO_FREE char *file = mem_printf("%s.scd", page);
 	const char *text = embed_text(file);

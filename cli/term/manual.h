@@ -19,8 +19,6 @@ struct app;
  * terminal where it has the page. ERR_USAGE with the near match. */
 int manual_show(struct app *app, const char *topic, struct err *err);
 
-/* The scdoc source of a page ("dlrun-submit.1") with its lines filled in. */
-int manual_source(const char *page, struct buf *out, struct err *err);
 /* scdoc (its man page: scdoc(5); headings, paragraphs, indentation by tabs, lists, literal blocks,
  * bold and underline) as text of at most columns, with colours. */
 void manual_render(const char *source, size_t columns, struct buf *out);

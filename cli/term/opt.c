@@ -53,7 +53,8 @@ static void *opt_member(const struct opt *opt, void *values)
 	return (char *)values + opt->offset;
 }
 
-void opt_values_init(const struct opt *opts, void *values)
+/* Set values to not given: numbers become OPT_UNSET. opt_parse does it for opts, not for common. */
+static void opt_values_init(const struct opt *opts, void *values)
 {
 	for (const struct opt *opt = opts; !is_end(opt); opt++)
 		if (opt->type == OPT_INT || opt->type == OPT_SIZE || opt->type == OPT_DURATION)
@@ -287,6 +288,28 @@ static int parse_letters(struct parser *parser, char *word, struct err *err)
 	return 0;
 }
 
+/* err is about the option word of argv. If other tools have it, its hint becomes the whole command
+ * line with all such options as ours; what has no option here is told as evidence. */
+static void opt_hint_others(
+	const struct opt_request *request, char *const *argv, const char *word, struct err *err);
+
+/* "-v /data:/data" of containers, at word: -v is a flag here, the volume would be the program. */
+static bool opt_is_volume(char *const *word)
+{
+	const char *value = str_eq(word[0], "-v") && word[1] ? word[1] : "";
+	const char *colon = strchr(value, ':');
+
+	return colon && colon[1] == '/' && *value && strchr("/.~", *value) &&
+	       access(value, F_OK) < 0;
+}
+
+static int opt_refuse_volume(const char *volume, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(volume);
+
+	return err_set(err, E_USAGE_OPTION, "-v makes dlrun verbose, it does not mount %s", shown);
+}
+
 /* A word that begins with '-', or what is taken for one. */
 static int parse_option(struct parser *parser, char *const *argv, char *const *at, struct err *err)
 {
@@ -335,7 +358,10 @@ int opt_parse(const struct opt_request *request, char *const *argv, struct strv 
  * A command once more
  */
 
-const struct opt *opt_at(
+/* The option that argv[0], which begins with '-', stands for, or NULL; of a cluster of letters the
+ * one that takes a value, with *ret_flags letters in front of it, else the last. *ret_words: how
+ * many words it takes with its value. */
+static const struct opt *opt_at(
 	const struct opt_request *request, char *const *argv, size_t *ret_words, size_t *ret_flags)
 {
 	const struct parser parser = {.request = request};
@@ -392,7 +418,8 @@ static bool is_secret(const char *word)
 	return false;
 }
 
-bool opt_has_secret(char *const *argv)
+/* Whether argv has a value that is not to be shown: by its name, or as one of --secret. */
+static bool opt_has_secret(char *const *argv)
 {
 	for (bool is_value = false; *argv; argv++) {
 		const char *value = strchr(*argv, '=');
@@ -447,6 +474,11 @@ bool opt_retype(
 }
 
 enum { LINE_MAX_BYTES = 64 << 10 };
+
+/*
+ * Options of other tools: Slurm, SkyPilot, docker run, kubectl run, ray job, torchrun, accelerate,
+ * in front of the program. One table says what each of them is here
+ */
 
 /* Conversions of the value. */
 enum form {
@@ -548,22 +580,6 @@ static const struct foreign *opt_others_find_row(const char *word, size_t len)
 static bool opt_others_is_number(const char *text)
 {
 	return *text && !text[strspn(text, "0123456789")];
-}
-
-bool opt_is_volume(char *const *word)
-{
-	const char *value = str_eq(word[0], "-v") && word[1] ? word[1] : "";
-	const char *colon = strchr(value, ':');
-
-	return colon && colon[1] == '/' && *value && strchr("/.~", *value) &&
-	       access(value, F_OK) < 0;
-}
-
-int opt_refuse_volume(const char *volume, struct err *err)
-{
-	AUTO_FREE char *shown = str_shown(volume);
-
-	return err_set(err, E_USAGE_OPTION, "-v makes dlrun verbose, it does not mount %s", shown);
 }
 
 /* A line while it is made. */
@@ -850,7 +866,7 @@ static char *line_as_ours(
 	return finish_line(line, request->command, *at && str_eq(*at, "--") ? at + 1 : at);
 }
 
-void opt_hint_others(
+static void opt_hint_others(
 	const struct opt_request *request, char *const *argv, const char *word, struct err *err)
 {
 	AUTO_ERR struct err notified = {0};

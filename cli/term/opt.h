@@ -87,22 +87,12 @@ struct opt_request {
 int opt_parse(const struct opt_request *request, char *const *argv, struct strv *ret_words,
 	struct err *err);
 
-/* The option that argv[0], which begins with '-', stands for, or NULL; of a cluster of letters the
- * one that takes a value, with *ret_flags letters in front of it, else the last. *ret_words: how
- * many words it takes with its value. */
-const struct opt *opt_at(
-	const struct opt_request *request, char *const *argv, size_t *ret_words, size_t *ret_flags);
-
-/* Whether argv has a value that is not to be shown: by its name, or as one of --secret. */
-bool opt_has_secret(char *const *argv);
 /* argv as it was typed, for a shell, with the options of `instead` ("-g 2 --queue ''") in place of
  * those of the same name. False: it is too long to be shown, or holds a value by the name of a
  * secret; out has nothing useful then. */
 bool opt_retype(
 	const struct opt_request *request, char *const *argv, const char *instead, struct buf *out);
 
-/* Set values to not given: numbers become OPT_UNSET. opt_parse does it for opts, not for common. */
-void opt_values_init(const struct opt *opts, void *values);
 /* Free the lists in values. */
 void opt_values_done(const struct opt *opts, void *values);
 
@@ -112,18 +102,5 @@ const struct opt *opt_find_letter(const struct opt *opts, char letter);
 /* The value as text as the configuration takes it, the caller frees; NULL: not given. Flags and
  * lists have none. */
 char *opt_text(const struct opt *opt, const void *values);
-
-/*
- * Options of other tools: Slurm, SkyPilot, docker run, kubectl run, ray job, torchrun, accelerate,
- * in front of the program. One table says what each of them is here.
- */
-/* "-v /data:/data" of containers, at word: -v is a flag here, the volume would be the program. */
-bool opt_is_volume(char *const *word);
-int opt_refuse_volume(const char *volume, struct err *err);
-
-/* err is about the option word of argv. If other tools have it, its hint becomes the whole command
- * line with all such options as ours; what has no option here is told as evidence. */
-void opt_hint_others(
-	const struct opt_request *request, char *const *argv, const char *word, struct err *err);
 
 #endif

@@ -84,7 +84,5 @@ void upgrade_reply_done(struct upgrade_reply *reply);
  * none of HTTP/1; lengths that contradict each other; encodings but chunked. */
 int upgrade_reply_feed(struct upgrade_reply *reply, const char *data, size_t len, size_t *ret_used,
 	struct err *err);
-/* Tell that the connection has ended; returns whether that makes the response whole. */
-bool upgrade_reply_ended(struct upgrade_reply *reply);
 
 #endif

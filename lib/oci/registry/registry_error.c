@@ -223,7 +223,8 @@ static void text_line(const struct http_response *response, struct err *err)
 			len ? "nothing that can be shown" : "without a message");
 }
 
-void registry_words(const struct http_response *response, struct err *err)
+/* Evidence for err: the status and up to two lines of the registry's words. */
+static void registry_words(const struct http_response *response, struct err *err)
 {
 	AUTO_JSON struct json *json = registry_error_json(response);
 
@@ -294,7 +295,8 @@ bool registry_response_has(
  * Kinds
  */
 
-bool registry_is_full(const struct http_response *response, const char *repo)
+/* No space, a quota, or too large; repo (or NULL) may have one of the words in its name. */
+static bool registry_is_full(const struct http_response *response, const char *repo)
 {
 	static const char *const words[] = {"quota", "storage limit", "no space left", "disk full",
 		"insufficient storage", "upper limit",

@@ -28,13 +28,9 @@ struct registry_requested {
 };
 
 /* E_REGISTRY_AUTH, E_REGISTRY_DENIED, E_REGISTRY_NOT_FOUND, E_REGISTRY_FULL or E_REGISTRY_RESPONSE,
- * with hint, and as evidence what registry_words says. */
+ * with hint, and as evidence the status and up to two lines of the registry's words. */
 int registry_refusal(const struct registry_requested *requested,
 	const struct http_response *response, struct err *err);
-/* Evidence for err: the status and up to two lines of the registry's words. */
-void registry_words(const struct http_response *response, struct err *err);
-/* No space, a quota, or too large; repo (or NULL) may have one of the words in its name. */
-bool registry_is_full(const struct http_response *response, const char *repo);
 
 /*
  * Whether a part of an image that a registry has sent is the one that was asked for: an engine on

@@ -17,7 +17,7 @@
 #include "oci/model/manifest.h"
 
 #define TAG_PREFIX "dlrun-"
-enum { TAG_DIGITS = 16 };
+enum { TAG_DIGITS = 16, REGISTRY_TAG_SIZE = 32 };
 
 static const char doing[] = "putting the manifest";
 
@@ -61,7 +61,9 @@ static struct registry_sink *registry_sink_inside(struct sink *sink)
 	return (struct registry_sink *)sink;
 }
 
-void registry_sink_tag(const char *digest, char out[static REGISTRY_TAG_SIZE])
+/* The tag that dlrun gives to an image whose user gave none, so that registries which remove what
+ * has no tag leave it: "dlrun-" and the first 16 hex digits of its digest. */
+static void registry_sink_tag(const char *digest, char out[static REGISTRY_TAG_SIZE])
 {
 	snprintf(out, REGISTRY_TAG_SIZE, TAG_PREFIX "%.*s", TAG_DIGITS, digest + strlen("sha256:"));
 }

@@ -11,8 +11,6 @@
 #include "oci/model/blob.h"
 #include "oci/registry/uploads.h"
 
-enum { REGISTRY_TAG_SIZE = 32 };
-
 struct registry_sink_options {
 	struct task **task; /* that will use it: set before it does */
 	struct registry *registry;
@@ -31,9 +29,5 @@ struct sink *registry_sink(const struct registry_sink_options *options);
 /* On the loop, before the task is cancelled: what is under way for the work's present call would
  * use the work's own data. */
 void registry_sink_stop(struct sink *sink);
-
-/* The tag that dlrun gives to an image whose user gave none, so that registries which remove what
- * has no tag leave it: "dlrun-" and the first 16 hex digits of its digest. */
-void registry_sink_tag(const char *digest, char out[static REGISTRY_TAG_SIZE]);
 
 #endif

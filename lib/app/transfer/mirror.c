@@ -134,11 +134,6 @@ void mirror_free(struct mirror *mirror)
 	free(mirror);
 }
 
-size_t mirror_count(const struct mirror *mirror)
-{
-	return mirror->runs.n;
-}
-
 void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *ret)
 {
 	const struct mirrored *mirrored = mirror->runs.v[run];

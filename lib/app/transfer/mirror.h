@@ -77,7 +77,6 @@ AUTO_POINTER(struct mirror, mirror_free)
 /* Poll run from the next turn of the session's loop on until it has ended. A copy of run is kept.
  * E_USAGE: too many; and the errors of target_open_run. */
 int mirror_add(struct mirror *mirror, const struct run *run, size_t *ret_index, struct err *err);
-size_t mirror_count(const struct mirror *mirror);
 void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *ret);
 /* Runs the loop until each run was polled once (or failed: see mirror_get), timeout_ms at most
  * (-1: for ever), or *interrupted (E_CANCELED). */

@@ -380,11 +380,6 @@ void par_queue_run_apart(par_queue_fn *fn, void *ctx, void *first, int fd)
 	pthread_mutex_destroy(&queue.lock);
 }
 
-void par_queue_run(par_queue_fn *fn, void *ctx, void *first)
-{
-	par_queue_run_apart(fn, ctx, first, -1);
-}
-
 struct par_task {
 	void (*fn)(void *ctx);
 	void *ctx;

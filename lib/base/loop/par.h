@@ -23,11 +23,10 @@ void par_for(size_t n, par_fn *fn, void *ctx);
 struct par_queue;
 typedef void par_queue_fn(void *ctx, struct par_queue *queue, void *item, unsigned worker);
 void par_queue_add(struct par_queue *queue, void *item);
-/* Starts with first and returns when the queue is empty and every call has returned. */
-void par_queue_run(par_queue_fn *fn, void *ctx, void *first);
-/* Like par_queue_run, for work that does little else than call the kernel with descriptors of its
- * own and fd: fn runs in threads that have no others but 0 to 2 (os.h); where no threads can be had
- * it runs as in par_queue_run. */
+/* Starts with first and returns when the queue is empty and every call has returned. For work that
+ * does little else than call the kernel with descriptors of its own and fd: fn runs in threads that
+ * have no others but 0 to 2 (os.h); where no threads can be had, and with an fd of -1, it runs in
+ * the caller's thread and in others that have all of them. */
 void par_queue_run_apart(par_queue_fn *fn, void *ctx, void *first, int fd);
 
 /* Run fn beside the caller; par_wait, which takes NULL, returns when fn has ended. fn must not wait

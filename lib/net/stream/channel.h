@@ -84,24 +84,19 @@ struct channel_opener {
 	void *ctx;
 };
 
-/* A child process here, in a session of its own; argv[0] is looked up on PATH of env (NULL: ours).
- * Its exit status is that of the command. E_RUN_EXEC comes by read, write and wait. The process
- * ignores SIGPIPE; the child's process group is killed by free. */
-struct channel *channel_from_child(struct loop *loop, const char *const *argv,
-	const char *const *env, const struct channel_events *events);
-
 /* For pumps: the channel (taken over) as a stream without a descriptor. woken is called for what
  * the channel's ready was: pump_wake. Of a channel to a port. */
 struct stream *channel_stream(struct channel *channel, void (*woken)(void *ctx), void *ctx);
 
 /*
- * Child processes behind channels: started anywhere, also in a thread while no loop
- * runs, and made a channel later on the loop. With three pipes, or on a pseudo-terminal of their
- * own with a pipe for stderr only. The process ignores SIGPIPE.
+ * Child processes behind channels: started anywhere, also in a thread while no loop runs, and made
+ * a channel later on the loop. With three pipes, or on a pseudo-terminal of their own with a pipe
+ * for stderr only. The process ignores SIGPIPE; the channel's free kills the child's process group.
  */
+
 struct child_spec {
-	const char *const *argv;
-	const char *const *env; /* NULL: ours */
+	const char *const *argv; /* argv[0] is looked up on PATH of env */
+	const char *const *env;  /* NULL: ours */
 	/* The child's terminal: of that size, with a new terminal's modes; the child itself makes
 	 * it raw, and until then nothing is written to it. NULL: pipes. */
 	const struct channel_pty *pty;

@@ -71,7 +71,14 @@ bool trace_next(struct trace *trace, struct trace_point *ret)
 	return false;
 }
 
-size_t trace_widen(
+/* Nothing yet: min above max. */
+struct trace_range {
+	double x_min, x_max, y_min, y_max;
+};
+#define TRACE_RANGE_EMPTY ((struct trace_range){HUGE_VAL, -HUGE_VAL, HUGE_VAL, -HUGE_VAL})
+
+/* Make range as wide as the curve's finite values. Returns how many points it passed. */
+static size_t trace_widen(
 	struct trace_range *range, const struct series_curve *curve, const struct trace_view *view)
 {
 	struct trace trace;

@@ -158,7 +158,7 @@ const char *runs_state_style(enum run_state state)
 }
 
 /*
- * Ports
+ * Ports that a run names, reachable on this machine while it is followed
  */
 
 enum { WORDS_MAX = PORTS_MAX * 8 };
@@ -209,7 +209,10 @@ static void print_here(struct app *app, const struct run *run, const struct port
 		print_port(app, run, &(struct forward_port){ports->v[i], ports->v[i]});
 }
 
-struct forward *reach_open(struct app *app, const struct run *run, int rank)
+/* Listens while the session's loop runs, until forward_free, and says one line for each port. Of a
+ * run on this machine the lines are all that is needed. NULL: nothing to listen for; a failure is
+ * said, not returned, because whoever follows wants the log above all. run is borrowed. */
+static struct forward *reach_open(struct app *app, const struct run *run, int rank)
 {
 	struct reach reach = {app, run};
 	struct forward_port wanted[PORTS_MAX];

@@ -14,7 +14,6 @@
 #include "core/record/run.h"
 
 struct app;
-struct forward;
 struct session;
 
 /* The run that the word names; NULL: the newest one. */
@@ -72,15 +71,7 @@ struct follow_request {
  * leaves the run alone and says how to come back. */
 int follow_log(struct app *app, struct run *run, const struct follow_request *request);
 
-/*
- * The ports that a run names (ports:, --port), reachable on this machine while it is followed.
- */
-
-/* Listens while the session's loop runs, until forward_free, and says one line for each port. Of a
- * run on this machine the lines are all that is needed. NULL: nothing to listen for; a failure is
- * said, not returned, because whoever follows wants the log above all. run is borrowed. */
-struct forward *reach_open(struct app *app, const struct run *run, int rank);
-/* How they are reached when nobody follows. */
+/* How the ports that the run names (ports:, --port) are reached while nobody follows it. */
 void reach_print(struct app *app, const struct run *run);
 
 #endif

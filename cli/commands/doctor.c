@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "app/doctor/doctor.h"
-#include "app/doctor/doctor_report.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "app/doctor/doctor.h"
-#include "app/doctor/doctor_report.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
@@ -12,7 +11,7 @@
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
-#include "cli/term/version.h"
+#include "cli/term/embed.h"
 
 enum { STATUS_WIDTH = 9, TITLE_WIDTH = 18, LINE_BYTES = 1 << 20 };
 

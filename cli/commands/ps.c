@@ -16,7 +16,6 @@
 #include "cli/term/ui.h"
 #include "core/record/columns.h"
 #include "core/record/results.h"
-#include "core/record/taken.h"
 #include "core/store/store.h"
 #include "targets/targets.h"
 

@@ -12,7 +12,6 @@
 #include "base/util/str.h"
 #include "cli/runs/runs.h"
 #include "cli/runs/preview.h"
-#include "cli/runs/reach.h"
 #include "cli/runs/transfer.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/commands/top.h"
-
 #include <stdlib.h>
 
 #include "app/runs/refresh.h"
 #include "app/top/live.h"
 #include "app/transfer/mirror.h"
+#include "base/data/json.h"
 #include "base/util/auto.h"
+#include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -17,7 +17,9 @@
 #include "cli/term/ui.h"
 #include "core/record/columns.h"
 #include "core/record/dirs.h"
+#include "core/record/machine.h"
 #include "core/record/observed.h"
+#include "core/record/run.h"
 #include "core/store/store.h"
 #include "targets/targets.h"
 
@@ -30,240 +32,6 @@ enum {
 	DRAW_FAR_MS = 2000,
 	SCREEN_MAX = 1 << 20,
 	EXIT_INTERRUPTED = 130,
-};
-
-/*
- * Subject of the command, and its runs
- */
-
-struct top {
-	struct app *app;
-	struct session *session;
-	const char *word; /* a run, a target, or NULL: every run that has not ended */
-	bool is_target;
-	char *id; /* of the run that word names */
-	struct run_list runs;
-	struct live *live;
-	/* On a terminal: a refresh, or the time until the next one. */
-	struct screen screen;
-	struct refresh *refresh;
-	struct loop_timer *turn;
-};
-
-static void top_done(struct top *top)
-{
-	if (top->session)
-		loop_remove_timer(session_loop(top->session), top->turn);
-	refresh_cancel(top->refresh);
-	live_free(top->live);
-	run_list_done(&top->runs);
-	free(top->id);
-}
-
-static bool is_target(struct app *app, const char *word)
-{
-	struct config *config = NULL;
-
-	app_config(app, NULL, NULL, &config, NULL);
-	return target_ops_named(config, word) != NULL;
-}
-
-static int top_find(struct top *top, struct err *err)
-{
-	struct run *run;
-	int r = runs_get(top->app, top->word, &run, err);
-
-	if (r < 0)
-		return r;
-	top->id = mem_strdup(run_id(run));
-	*vec_push(&top->runs) = run;
-	return 0;
-}
-
-/* A run that word names has been found and refreshed then. */
-static int top_init(struct top *top, struct app *app, const char *word, struct err *err)
-{
-	*top = (struct top){.app = app, .word = word};
-	int r = app_session(app, &top->session, err);
-
-	if (r < 0)
-		return r;
-	top->live = live_new(top->session);
-	top->is_target = word && is_target(app, word);
-	if (top->is_target)
-		return live_add_target(top->live, word, err);
-	return word ? top_find(top, err) : 0;
-}
-
-static int top_read_rows(struct top *top, struct err *err)
-{
-	const struct store_filter filter = {
-		.unfinished_only = true, .target = top->is_target ? top->word : NULL};
-	struct store *store;
-	struct run *run;
-	int r = session_store(top->session, &store, err);
-
-	run_list_done(&top->runs);
-	if (r == 0 && !top->id)
-		return store_list(store, &filter, &top->runs, err);
-	if (r == 0)
-		r = store_resolve(store, top->id, &run, err);
-	if (r == 0)
-		*vec_push(&top->runs) = run;
-	return r;
-}
-
-/* Request what is to be shown of the runs, which have been refreshed, and of machines. */
-static void top_begin(struct top *top)
-{
-	metrics_here(top->session, &top->runs, METRICS_MS);
-	if (!top->word)
-		live_add_places(top->live, &top->runs);
-	live_begin(top->live, &top->runs);
-}
-
-/*
- * Once
- */
-
-static int print_tables(
-	struct app *app, const struct run_list *runs, const struct machine_list *machines)
-{
-	AUTO_BUF struct buf text;
-	int r = 0;
-
-	buf_init(&text, SCREEN_MAX);
-	top_view_format(app, runs, machines, app->out_tty ? app->columns : 0, &text);
-	if (text.len)
-		r = ui_print(app, UI_OUT, text.data, text.len);
-	if (!runs->n)
-		app_note(app, "no run is unfinished: dlrun submit -- python3 train.py");
-	return r < 0;
-}
-
-static int top_show_once(struct app *app, const char *word)
-{
-	AUTO_ERR struct err err = {0};
-	AUTO_MACHINES struct machine_list machines = {0};
-	AUTO(top_done) struct top top = {0};
-
-	app_catch_signals();
-	int r = top_init(&top, app, word, &err);
-	if (r == 0 && !top.id)
-		r = top_read_rows(&top, &err);
-	if (r == 0 && !top.id)
-		r = runs_refresh(top.session, &top.runs, REFRESH_ONCE_MS, &err);
-	if (r == 0) {
-		top_begin(&top);
-		r = live_wait(top.live, RESPONSE_MS, &app_interrupted, &err);
-	}
-	if (r < 0)
-		return app_fail(app, &err);
-	if (app_interrupted)
-		return EXIT_INTERRUPTED;
-	live_store_samples(top.live, &top.runs);
-	live_machines(top.live, &top.runs, &machines);
-	return app->options.json ? top_view_json(app, &top.runs, &machines)
-				 : print_tables(app, &top.runs, &machines);
-}
-
-/*
- * A terminal
- */
-
-static void top_draw(struct top *top)
-{
-	AUTO_MACHINES struct machine_list machines = {0};
-	AUTO_BUF struct buf text = {0};
-
-	buf_init(&text, SCREEN_MAX);
-	screen_measure(&top->screen);
-	live_store_samples(top->live, &top->runs);
-	live_machines(top->live, &top->runs, &machines);
-	top_view_format(top->app, &top->runs, &machines, top->screen.columns, &text);
-	if (!top->runs.n)
-		buf_adds(&text, text.len ? "\nno run is unfinished\n" : "no run is unfinished\n");
-	buf_adds(&text, "\n" UI_DIM "q: quit" UI_OFF);
-	screen_draw(&top->screen, text.data);
-}
-
-static int top_on_turn(void *ctx, struct err *err);
-
-static int top_on_refreshed(void *ctx, int status, struct err *err)
-{
-	struct top *top = ctx;
-	struct loop *loop = session_loop(top->session);
-	bool is_far = false;
-
-	(void)err;
-	top->refresh = NULL;
-	if (status < 0)
-		return status;
-	top_begin(top);
-	top_draw(top);
-	if (top->app->out_lost)
-		loop_stop(loop);
-	vec_foreach (struct run *, run, &top->runs)
-		is_far |= !target_ops_recorded(*run)->is_here;
-	top->turn = loop_add_timer(
-		loop, clock_ms() + (is_far ? DRAW_FAR_MS : DRAW_MS), top_on_turn, top);
-	return 0;
-}
-
-static int top_on_turn(void *ctx, struct err *err)
-{
-	struct top *top = ctx;
-	int r = top_read_rows(top, err);
-
-	if (r == 0)
-		top->refresh =
-			refresh_start(top->session, &top->runs, QUERY_MS, top_on_refreshed, top);
-	return r;
-}
-
-static int top_watch(struct app *app, const char *word)
-{
-	AUTO_ERR struct err err = {0};
-	AUTO(top_done) struct top top = {0};
-
-	app_catch_signals();
-	int r = top_init(&top, app, word, &err);
-	if (r < 0)
-		return app_fail(app, &err);
-	screen_begin(&top.screen, app);
-	r = top.id ? top_on_refreshed(&top, 0, &err) : top_on_turn(&top, &err);
-	if (r == 0)
-		r = screen_wait(&top.screen, session_loop(top.session), -1, &err);
-	screen_end(&top.screen);
-	if (r < 0)
-		return app_fail(app, &err);
-	return app_interrupted ? EXIT_INTERRUPTED : 0;
-}
-
-static int top_run(struct app *app, void *values, struct strv *words)
-{
-	const char *word = words->n ? words->v[0] : NULL;
-
-	(void)values;
-	if (app->out_tty && !app->options.json)
-		return top_watch(app, word);
-	return top_show_once(app, word);
-}
-
-static const char *const examples[CMD_EXAMPLES] = {
-	"dlrun top # what runs use now, until q",
-	"dlrun top pool # the runs of a target, its hosts and their GPUs",
-	"dlrun top --json # once, for a script",
-};
-
-const struct cmd cmd_top = {
-	.name = "top",
-	.summary = "Show what runs and machines use now: GPU, CPU, memory, power",
-	.synopsis = "[options] [RUN|TARGET]",
-	.examples = examples,
-	.max_words = 1,
-	.words = VALUE_RUN_TARGET,
-	.run = top_run,
 };
 
 enum {
@@ -520,7 +288,8 @@ static void format(struct app *app, const struct ui_table *table, size_t width, 
 	ui_table_format(app, table, width, out);
 }
 
-void top_view_format(struct app *app, const struct run_list *runs,
+/* Tables that have rows, an empty line between two, formatted for width columns (0: any). */
+static void top_view_format(struct app *app, const struct run_list *runs,
 	const struct machine_list *machines, size_t width, struct buf *out)
 {
 	AUTO_TABLE struct ui_table of_runs = {0}, of_machines = {0}, of_gpus = {0};
@@ -554,7 +323,9 @@ static struct json *run_json(struct app *app, const struct run *run)
 	return json;
 }
 
-int top_view_json(struct app *app, const struct run_list *runs, const struct machine_list *machines)
+/* dlrun/top/v1 (json_done is set); returns the exit status. */
+static int top_view_json(
+	struct app *app, const struct run_list *runs, const struct machine_list *machines)
 {
 	struct json *json = app_json("top"), *list = json_array(), *hosts = json_array();
 
@@ -566,3 +337,237 @@ int top_view_json(struct app *app, const struct run_list *runs, const struct mac
 	json_set(json, "machines", hosts);
 	return app_print_json(app, json);
 }
+
+/*
+ * Subject of the command, and its runs
+ */
+
+struct top {
+	struct app *app;
+	struct session *session;
+	const char *word; /* a run, a target, or NULL: every run that has not ended */
+	bool is_target;
+	char *id; /* of the run that word names */
+	struct run_list runs;
+	struct live *live;
+	/* On a terminal: a refresh, or the time until the next one. */
+	struct screen screen;
+	struct refresh *refresh;
+	struct loop_timer *turn;
+};
+
+static void top_done(struct top *top)
+{
+	if (top->session)
+		loop_remove_timer(session_loop(top->session), top->turn);
+	refresh_cancel(top->refresh);
+	live_free(top->live);
+	run_list_done(&top->runs);
+	free(top->id);
+}
+
+static bool is_target(struct app *app, const char *word)
+{
+	struct config *config = NULL;
+
+	app_config(app, NULL, NULL, &config, NULL);
+	return target_ops_named(config, word) != NULL;
+}
+
+static int top_find(struct top *top, struct err *err)
+{
+	struct run *run;
+	int r = runs_get(top->app, top->word, &run, err);
+
+	if (r < 0)
+		return r;
+	top->id = mem_strdup(run_id(run));
+	*vec_push(&top->runs) = run;
+	return 0;
+}
+
+/* A run that word names has been found and refreshed then. */
+static int top_init(struct top *top, struct app *app, const char *word, struct err *err)
+{
+	*top = (struct top){.app = app, .word = word};
+	int r = app_session(app, &top->session, err);
+
+	if (r < 0)
+		return r;
+	top->live = live_new(top->session);
+	top->is_target = word && is_target(app, word);
+	if (top->is_target)
+		return live_add_target(top->live, word, err);
+	return word ? top_find(top, err) : 0;
+}
+
+static int top_read_rows(struct top *top, struct err *err)
+{
+	const struct store_filter filter = {
+		.unfinished_only = true, .target = top->is_target ? top->word : NULL};
+	struct store *store;
+	struct run *run;
+	int r = session_store(top->session, &store, err);
+
+	run_list_done(&top->runs);
+	if (r == 0 && !top->id)
+		return store_list(store, &filter, &top->runs, err);
+	if (r == 0)
+		r = store_resolve(store, top->id, &run, err);
+	if (r == 0)
+		*vec_push(&top->runs) = run;
+	return r;
+}
+
+/* Request what is to be shown of the runs, which have been refreshed, and of machines. */
+static void top_begin(struct top *top)
+{
+	metrics_here(top->session, &top->runs, METRICS_MS);
+	if (!top->word)
+		live_add_places(top->live, &top->runs);
+	live_begin(top->live, &top->runs);
+}
+
+/*
+ * Once
+ */
+
+static int print_tables(
+	struct app *app, const struct run_list *runs, const struct machine_list *machines)
+{
+	AUTO_BUF struct buf text;
+	int r = 0;
+
+	buf_init(&text, SCREEN_MAX);
+	top_view_format(app, runs, machines, app->out_tty ? app->columns : 0, &text);
+	if (text.len)
+		r = ui_print(app, UI_OUT, text.data, text.len);
+	if (!runs->n)
+		app_note(app, "no run is unfinished: dlrun submit -- python3 train.py");
+	return r < 0;
+}
+
+static int top_show_once(struct app *app, const char *word)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO_MACHINES struct machine_list machines = {0};
+	AUTO(top_done) struct top top = {0};
+
+	app_catch_signals();
+	int r = top_init(&top, app, word, &err);
+	if (r == 0 && !top.id)
+		r = top_read_rows(&top, &err);
+	if (r == 0 && !top.id)
+		r = runs_refresh(top.session, &top.runs, REFRESH_ONCE_MS, &err);
+	if (r == 0) {
+		top_begin(&top);
+		r = live_wait(top.live, RESPONSE_MS, &app_interrupted, &err);
+	}
+	if (r < 0)
+		return app_fail(app, &err);
+	if (app_interrupted)
+		return EXIT_INTERRUPTED;
+	live_store_samples(top.live, &top.runs);
+	live_machines(top.live, &top.runs, &machines);
+	return app->options.json ? top_view_json(app, &top.runs, &machines)
+				 : print_tables(app, &top.runs, &machines);
+}
+
+/*
+ * A terminal
+ */
+
+static void top_draw(struct top *top)
+{
+	AUTO_MACHINES struct machine_list machines = {0};
+	AUTO_BUF struct buf text = {0};
+
+	buf_init(&text, SCREEN_MAX);
+	screen_measure(&top->screen);
+	live_store_samples(top->live, &top->runs);
+	live_machines(top->live, &top->runs, &machines);
+	top_view_format(top->app, &top->runs, &machines, top->screen.columns, &text);
+	if (!top->runs.n)
+		buf_adds(&text, text.len ? "\nno run is unfinished\n" : "no run is unfinished\n");
+	buf_adds(&text, "\n" UI_DIM "q: quit" UI_OFF);
+	screen_draw(&top->screen, text.data);
+}
+
+static int top_on_turn(void *ctx, struct err *err);
+
+static int top_on_refreshed(void *ctx, int status, struct err *err)
+{
+	struct top *top = ctx;
+	struct loop *loop = session_loop(top->session);
+	bool is_far = false;
+
+	(void)err;
+	top->refresh = NULL;
+	if (status < 0)
+		return status;
+	top_begin(top);
+	top_draw(top);
+	if (top->app->out_lost)
+		loop_stop(loop);
+	vec_foreach (struct run *, run, &top->runs)
+		is_far |= !target_ops_recorded(*run)->is_here;
+	top->turn = loop_add_timer(
+		loop, clock_ms() + (is_far ? DRAW_FAR_MS : DRAW_MS), top_on_turn, top);
+	return 0;
+}
+
+static int top_on_turn(void *ctx, struct err *err)
+{
+	struct top *top = ctx;
+	int r = top_read_rows(top, err);
+
+	if (r == 0)
+		top->refresh =
+			refresh_start(top->session, &top->runs, QUERY_MS, top_on_refreshed, top);
+	return r;
+}
+
+static int top_watch(struct app *app, const char *word)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO(top_done) struct top top = {0};
+
+	app_catch_signals();
+	int r = top_init(&top, app, word, &err);
+	if (r < 0)
+		return app_fail(app, &err);
+	screen_begin(&top.screen, app);
+	r = top.id ? top_on_refreshed(&top, 0, &err) : top_on_turn(&top, &err);
+	if (r == 0)
+		r = screen_wait(&top.screen, session_loop(top.session), -1, &err);
+	screen_end(&top.screen);
+	if (r < 0)
+		return app_fail(app, &err);
+	return app_interrupted ? EXIT_INTERRUPTED : 0;
+}
+
+static int top_run(struct app *app, void *values, struct strv *words)
+{
+	const char *word = words->n ? words->v[0] : NULL;
+
+	(void)values;
+	if (app->out_tty && !app->options.json)
+		return top_watch(app, word);
+	return top_show_once(app, word);
+}
+
+static const char *const examples[CMD_EXAMPLES] = {
+	"dlrun top # what runs use now, until q",
+	"dlrun top pool # the runs of a target, its hosts and their GPUs",
+	"dlrun top --json # once, for a script",
+};
+
+const struct cmd cmd_top = {
+	.name = "top",
+	.summary = "Show what runs and machines use now: GPU, CPU, memory, power",
+	.synopsis = "[options] [RUN|TARGET]",
+	.examples = examples,
+	.max_words = 1,
+	.words = VALUE_RUN_TARGET,
+	.run = top_run,
+};

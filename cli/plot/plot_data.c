@@ -20,9 +20,7 @@
 #include "cli/term/app.h"
 #include "cli/term/ui.h"
 
-enum { PIECE = 64 << 10, PIECE_MAX = 1 << 20 };
-
-enum { PLOT_NUMBER = 32 };
+enum { PIECE = 64 << 10, PIECE_MAX = 1 << 20, PLOT_NUMBER = 32 };
 
 /* The shortest decimal that gives value again: "0.1", "NaN", "-Infinity". */
 static const char *plot_number(double value, char out[static PLOT_NUMBER])

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/data/yaml_print.h"
+#include "base/data/yaml.h"
 #include "base/loop/proc.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"

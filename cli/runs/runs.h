@@ -49,6 +49,7 @@ int runs_print_json(struct app *app, const struct run_list *runs);
 /*
  * The user's browser.
  */
+
 /* Opens the URL without waiting for the browser; false: there is none that the user would see (no
  * display, a login from elsewhere), or it does not start. */
 bool browser_open(const char *url);
@@ -69,5 +70,8 @@ struct follow_request {
  * on stderr too. Returns the exit status: with follow the run's own, 130 after Ctrl-C, which leaves
  * the run alone and prints how to come back. */
 int follow_log(struct app *app, struct run *run, const struct follow_request *request);
+
+/* How the ports that the run names (ports:, --port) are reached while nobody follows it. */
+void reach_print(struct app *app, const struct run *run);
 
 #endif

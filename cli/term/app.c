@@ -26,7 +26,7 @@
 #include "cli/term/cmd.h"
 #include "cli/term/help.h"
 #include "cli/term/ui.h"
-#include "cli/term/version.h"
+#include "cli/term/embed.h"
 #include "targets/registry_tunnel.h"
 
 extern char **environ;

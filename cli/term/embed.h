@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that the build puts into the program (embed.py): the sources of the manual pages and
- * the completion scripts.
+ * Parts of the program that the build makes: files (embed.py), which are the sources of the manual
+ * pages and the completion scripts, and the version.
  */
 #ifndef DLRUN_CLI_TERM_EMBED_H
 #define DLRUN_CLI_TERM_EMBED_H
@@ -17,5 +17,12 @@ extern const size_t embeds_n;
 
 /* The text of a file, or NULL. */
 const char *embed_text(const char *name);
+
+/*
+ * The version of this build: "0.2.0" of a release, what git describe says of any other commit
+ * ("0.2.0-5-g1a2b3c4-dirty"); packaging/version decides. Defined in a file of its own, because it
+ * changes with each commit.
+ */
+extern const char dlrun_version[];
 
 #endif

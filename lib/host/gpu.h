@@ -92,8 +92,6 @@ int gpu_claim_try(struct gpu_claim *claim, const struct gpu_list *gpus, struct e
  * granted. For a caller that waits with an old list, so that the tools are run only when it
  * matters. */
 int gpu_claim_ready(struct gpu_claim *claim, const struct gpu_list *gpus, struct err *err);
-/* Place in the queue, from 1; of the last try. */
-unsigned gpu_claim_position(const struct gpu_claim *claim);
 /* Why the last try was not granted ("GPU 0 is in use by q1-hc62r since 2026-11-23T05:04:25Z; 2 runs
  * are before it"); the same as long as nothing changes. Lives until the next try. */
 const char *gpu_claim_why(const struct gpu_claim *claim);

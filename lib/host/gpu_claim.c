@@ -726,7 +726,6 @@ struct gpu_claim {
 	uint64_t number;
 	int ticket; /* -1: none (any more) */
 	int watch;
-	unsigned position;
 	char *why;
 	bool is_granted;
 	struct gpu_list granted;
@@ -999,7 +998,6 @@ static void gpu_claim_explain(struct gpu_claim *claim, const struct gpu_check *c
 	free(claim->why);
 	claim->why = buf_take(&text);
 	buf_done(&text);
-	claim->position = check->ahead + 1;
 }
 
 static void explain_as(struct gpu_claim *claim, const char *why)
@@ -1113,7 +1111,6 @@ int gpu_claim_new(const struct gpu_claim_spec *spec, struct gpu_claim **ret, str
 	claim->pid = getpid();
 	claim->want = spec->want;
 	claim->ticket = claim->watch = -1;
-	claim->position = 1;
 	explain_as(claim, "it has just come");
 	int r = gpu_claim_write_text(claim, spec, err);
 	if (r == 0)
@@ -1138,7 +1135,6 @@ static void grant(struct gpu_claim *claim, struct gpu_check *check, uint64_t cho
 		claim->fds[claim->n_fds++] = TAKE_FD(check->guards[i]);
 	}
 	claim->is_granted = true;
-	claim->position = 1;
 	explain_as(claim, "it has its GPUs");
 	leave_queue(claim);
 }
@@ -1220,11 +1216,6 @@ int gpu_claim_try(struct gpu_claim *claim, const struct gpu_list *gpus, struct e
 int gpu_claim_ready(struct gpu_claim *claim, const struct gpu_list *gpus, struct err *err)
 {
 	return try_once(claim, gpus, false, err);
-}
-
-unsigned gpu_claim_position(const struct gpu_claim *claim)
-{
-	return claim->position;
 }
 
 const char *gpu_claim_notice(const struct gpu_claim *claim)

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/enc.h"

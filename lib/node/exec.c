@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "net/stream/channel.h"
 #include "node/node_impl.h"

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "node/node_impl.h"

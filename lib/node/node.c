@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util/backoff.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/random.h"

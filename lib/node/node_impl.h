@@ -12,7 +12,6 @@
 #include <sys/types.h>
 
 #include "base/loop/loop.h"
-#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/err.h"
 #include "net/stream/channel.h"
@@ -82,7 +81,6 @@ struct node_conn;
 struct node_conn *node_conn_open(
 	const struct node_conn_options *options, const struct node_conn_events *events);
 void node_conn_free(struct node_conn *conn);
-AUTO_POINTER(struct node_conn, node_conn_free)
 
 /* Hand the connection over to another owner. */
 void node_conn_hand(struct node_conn *conn, const struct node_conn_events *events);

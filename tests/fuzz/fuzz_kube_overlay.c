@@ -8,7 +8,6 @@
 
 #include "base/data/json.h"
 #include "base/data/yaml.h"
-#include "base/data/yaml_print.h"
 #include "base/util/err.h"
 #include "base/util/str.h"
 #include "kube/job/overlay.h"

@@ -4,7 +4,7 @@
 
 #include "base/util/auto.h"
 #include "base/util/buf.h"
-#include "oci/layout/layout_index.h"
+#include "oci/layout/layout.h"
 #include "oci/model/manifest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

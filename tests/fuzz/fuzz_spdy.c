@@ -2,6 +2,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "net/websocket/spdy.h"

@@ -12,7 +12,6 @@
 #include "base/util/digest.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "base/util/unicode.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

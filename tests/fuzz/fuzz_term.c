@@ -7,7 +7,7 @@
 
 #include "base/util/auto.h"
 #include "base/util/term.h"
-#include "base/util/unicode.h"
+#include "base/util/str.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

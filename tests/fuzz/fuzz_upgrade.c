@@ -3,7 +3,7 @@
  * and is bounded. */
 #include "base/util/str.h"
 #include "net/http/http.h"
-#include "net/websocket/upgrade_reply.h"
+#include "net/websocket/upgrade.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

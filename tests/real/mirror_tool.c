@@ -28,7 +28,7 @@ extern char **environ;
 struct tool {
 	struct session session;
 	struct mirror *mirror;
-	size_t n_over;
+	size_t n_runs, n_over;
 	int status;
 	struct err error;
 };
@@ -78,7 +78,7 @@ static void on_poll(void *ctx, size_t run)
 		now.is_over ? "true" : "false", now.error ? err_info(now.error->id)->name : "");
 	fflush(stdout);
 	tool->n_over += now.is_over;
-	if (tool->n_over == mirror_count(tool->mirror))
+	if (tool->n_over == tool->n_runs)
 		loop_stop(session_loop(&tool->session));
 }
 
@@ -98,8 +98,9 @@ static int mirror(struct tool *tool, int argc, char **argv, struct err *err)
 		r = find(tool, argv[i], &run, err);
 		if (r == 0)
 			r = mirror_add(tool->mirror, run, &index, err);
+		tool->n_runs += r == 0;
 	}
-	while (r == 0 && tool->n_over < mirror_count(tool->mirror))
+	while (r == 0 && tool->n_over < tool->n_runs)
 		r = loop_run(session_loop(&tool->session), err);
 	return r;
 }

@@ -25,6 +25,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -35,6 +36,7 @@
 #include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "net/stream/channel.h"
 #include "node/node.h"
 
 enum { TEXT_MAX = 1 << 20, LAYER_MAX = 64 << 20, TIMEOUT_MS = 60 * 1000, SIGNALED = 128 };
@@ -59,12 +61,17 @@ static struct channel *open_conversation(void *ctx, const char *command,
 {
 	const struct tool *tool = ctx;
 	AUTO_STRV struct strv argv = {0};
+	AUTO_ERR struct err err = {0};
+	struct child child = {0};
 
 	(void)pty;
 	for (size_t i = 0; i < tool->n_opener; i++)
 		strv_add(&argv, tool->opener[i]);
 	strv_add(&argv, command);
-	return channel_from_child(tool->loop, (const char *const *)argv.v, NULL, events);
+	if (child_start(&(struct child_spec){.argv = (const char *const *)argv.v}, &child, &err) <
+		0)
+		exit(fail(&err));
+	return channel_of_child(tool->loop, &child, events);
 }
 
 /*

@@ -10,8 +10,9 @@
 #include "base/util/clock.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
-#include "net/stream/channel_child.h"
+#include "net/stream/channel.h"
 #include "node/node.h"
+#include "tests/unit/childfix.h"
 #include "tests/unit/cutfix.h"
 #include "tests/unit/tmpfix.h"
 
@@ -94,11 +95,11 @@ static inline struct channel *open_fake(void *ctx, const char *command,
 		return channel_of_child(loop, &child, events);
 	}
 	if (!cut_max || (cut_first && n_opened > cut_first))
-		return channel_from_child(loop, argv, NULL, events);
+		return child_channel_open(loop, argv, NULL, events);
 	struct cut_channel *cut = cut_new(1 + random_below(cut_max), events);
 	const struct channel_events inner = cut_events(cut);
 
-	cut->inner = channel_from_child(loop, argv, NULL, &inner);
+	cut->inner = child_channel_open(loop, argv, NULL, &inner);
 	return &cut->channel;
 }
 

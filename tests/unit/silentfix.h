@@ -4,6 +4,7 @@
 #define DLRUN_TESTS_UNIT_SILENTFIX_H
 
 #include "targets/ssh/target_node.h"
+#include "tests/unit/childfix.h"
 #include "tests/unit/runfix.h"
 
 static inline struct channel *silent_open(void *ctx, const char *command,
@@ -14,7 +15,7 @@ static inline struct channel *silent_open(void *ctx, const char *command,
 	(void)ctx;
 	(void)command;
 	(void)pty;
-	return channel_from_child(session_loop(&session), argv, NULL, events);
+	return child_channel_open(session_loop(&session), argv, NULL, events);
 }
 
 static inline int silent_open_host(

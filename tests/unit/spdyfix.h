@@ -10,7 +10,6 @@
 #include "base/util/buf.h"
 #include "base/util/enc.h"
 #include "net/websocket/spdy.h"
-#include "net/websocket/spdy_block.h"
 
 enum { FIX_SYN = 1, FIX_REPLY = 2, FIX_RST = 3, FIX_SETTINGS = 4, FIX_PING = 6, FIX_GOAWAY = 7 };
 

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/data/json.h"
+#include "base/util/buf.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "core/context/session.h"
@@ -69,5 +70,25 @@ enum { DOCTOR_TIMEOUT_MS = 8000, DOCTOR_REPLY_MAX = 64 << 10 };
  * E_CANCELED. */
 int doctor_run_all(const char *const *words, int64_t timeout_ms, const volatile int *interrupted,
 	struct doctor_row *rows, struct err *err);
+
+/*
+ * The text that is attached to a bug report: version, system, libraries, configuration and its
+ * origin, targets, findings, the last runs. It holds no environment, no login and no secret that
+ * doctor_redact knows; a person reads it before it is sent.
+ */
+
+enum { DOCTOR_REPORT_MAX = 4 << 20 };
+
+/* rows: of doctor_run_all. Asks no server. What cannot be read is named in the text. */
+void doctor_report(const struct doctor *doctor, const char *version, const struct doctor_row *rows,
+	struct buf *out);
+
+/* text as one line that may be published; the caller frees. home (or NULL) becomes ~, control
+ * characters are escaped, and these become "(hidden)": the values of env (K=V, …, NULL) whose names
+ * say that they are secrets, values behind such names in the text itself (NAME=…, NAME: …,
+ * --NAME …), user and password of URLs and in front of hosts, queries of URLs, what follows
+ * "Bearer" and "Basic", and words in the forms of well-known tokens. When in doubt too much is
+ * hidden. Time grows with the length of text. An engine. */
+char *doctor_redact(const char *text, const char *home, const char *const *env);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "app/doctor/doctor_checks.h"
 #include "base/loop/proc.h"
-#include "base/loop/wait.h"
+#include "base/loop/loop.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"

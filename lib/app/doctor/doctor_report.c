@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/doctor/doctor_report.h"
+#include "app/doctor/doctor.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

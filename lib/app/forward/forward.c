@@ -6,7 +6,7 @@
 
 #include "app/forward/forwarder.h"
 #include "app/runs/refresh.h"
-#include "base/loop/wait.h"
+#include "base/loop/loop.h"
 #include "base/os/os.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"

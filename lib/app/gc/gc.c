@@ -12,7 +12,7 @@
 
 #include "app/runs/refresh.h"
 #include "app/transfer/mirror_files.h"
-#include "base/loop/wait.h"
+#include "base/loop/loop.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"

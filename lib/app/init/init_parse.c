@@ -10,7 +10,6 @@
 #include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "base/util/unicode.h"
 
 enum { WORD_MAX = 1024, LINE_MAX_BYTES = 8192, STAGES_MAX = 256 };
 

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/util/arena.h"
+#include "base/util/mem.h"
 #include "base/util/buf.h"
 #include "base/util/err.h"
 #include "core/context/session.h"

@@ -8,7 +8,7 @@
 #include "app/transfer/mirror.h"
 #include "app/transfer/mirror_files.h"
 #include "app/transfer/outputs.h"
-#include "base/loop/wait.h"
+#include "base/loop/loop.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"

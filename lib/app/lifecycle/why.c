@@ -12,7 +12,7 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/config/words.h"
-#include "core/record/taken.h"
+#include "core/record/results.h"
 #include "core/target/target.h"
 #include "targets/targets.h"
 

@@ -17,7 +17,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "core/record/taken.h"
+#include "core/record/results.h"
 #include "kube/job/job.h"
 #include "oci/layer/layer.h"
 

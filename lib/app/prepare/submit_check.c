@@ -204,6 +204,8 @@ static int submit_find_from(struct submit *submit, struct err *err)
 
 enum { LINE_MAX_BYTES = 64 << 10, HEAD_BYTES = 256, TYPED_MAX = 64 };
 
+/* PATH of the shell that the command was typed in, which says how its words were meant, whatever
+ * PATH the run will have (path_of_run()). NULL: none is set. */
 static const char *path_of_shell(const struct submit *submit)
 {
 	return env_get(submit->session->env.env, "PATH");

@@ -530,6 +530,8 @@ void submit_own_paths(struct submit *submit)
 
 enum { CANDIDATES_MAX = 20000 };
 
+/* PATH as the run will have it: `env:` and --env may replace that of the shell,
+ * path_of_shell(). */
 static const char *path_of_run(const struct submit *submit)
 {
 	const char *path = env_get((const char *const *)submit->spec.env.v, "PATH");

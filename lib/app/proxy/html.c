@@ -8,7 +8,6 @@
 #include "base/util/err.h"
 #include "base/util/str.h"
 #include "base/util/term.h"
-#include "base/util/unicode.h"
 
 enum { REPLACEMENT = 0xfffd };
 

@@ -8,7 +8,7 @@
 #include "app/proxy/proxy_impl.h"
 #include "app/proxy/proxy_page.h"
 #include "app/runs/refresh.h"
-#include "base/loop/wait.h"
+#include "base/loop/loop.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"

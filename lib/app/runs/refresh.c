@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/runs/refresh.h"
-#include "base/loop/wait.h"
+#include "base/loop/loop.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "core/attempt/attempt.h"
 #include "core/record/finish.h"
 #include "core/record/observed.h"
-#include "core/record/taken.h"
+#include "core/record/results.h"
 #include "core/store/store.h"
 #include "core/target/target.h"
 #include "targets/targets.h"

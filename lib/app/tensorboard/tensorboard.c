@@ -9,7 +9,7 @@
 #include "app/tensorboard/tensorboard_remote.h"
 #include "app/transfer/mirror_files.h"
 #include "base/data/json.h"
-#include "base/loop/wait.h"
+#include "base/loop/loop.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"

@@ -28,7 +28,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/vec.h"
-#include "events/plugin_files.h"
+#include "events/event_files.h"
 
 enum { HEAD_MAX = 8192 };
 #define NAME "tensorboard"

@@ -7,7 +7,7 @@
 
 #include "app/forward/forwarder.h"
 #include "app/tensorboard/tensorboard_words.h"
-#include "base/loop/wait.h"
+#include "base/loop/loop.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/buf.h"

@@ -11,7 +11,7 @@
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "core/record/taken.h"
+#include "core/record/results.h"
 #include "core/store/store.h"
 #include "core/target/target.h"
 #include "targets/targets.h"

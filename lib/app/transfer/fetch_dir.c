@@ -13,12 +13,11 @@
 #include "base/data/entry.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
-#include "base/util/arena.h"
+#include "base/util/mem.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/digest.h"
 #include "base/util/map.h"
-#include "base/util/mem.h"
 #include "base/util/str.h"
 
 /*

@@ -10,10 +10,9 @@
 #include <unistd.h>
 
 #include "app/transfer/mirror_files.h"
-#include "base/loop/wait.h"
+#include "base/loop/loop.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
-#include "base/util/backoff.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
@@ -133,11 +132,6 @@ void mirror_free(struct mirror *mirror)
 	vec_done(&mirror->runs);
 	free(mirror->dir);
 	free(mirror);
-}
-
-size_t mirror_count(const struct mirror *mirror)
-{
-	return mirror->runs.n;
 }
 
 void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *ret)

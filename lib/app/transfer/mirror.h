@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Event files of runs (event_files.h), and what TensorBoard's plugins read beside them
- * (plugin_files.h; as a whole when it has changed), in a directory here, kept up to date:
+ * (event_files.h; as a whole when it has changed), in a directory here, kept up to date:
  * new bytes only, appended in place, because that is how TensorBoard reads them. From any target,
  * of running and ended runs, many at once; nothing is copied of runs on this machine, their files
  * are linked.
@@ -77,7 +77,6 @@ AUTO_POINTER(struct mirror, mirror_free)
 /* Poll run from the next turn of the session's loop on until it has ended. A copy of run is kept.
  * E_USAGE: too many; and the errors of target_open_run. */
 int mirror_add(struct mirror *mirror, const struct run *run, size_t *ret_index, struct err *err);
-size_t mirror_count(const struct mirror *mirror);
 void mirror_get(const struct mirror *mirror, size_t run, struct mirror_state *ret);
 /* Whether each run was polled once (or failed). */
 bool mirror_is_polled(const struct mirror *mirror);

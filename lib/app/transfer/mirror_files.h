@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The event files of one run, and unless scalars_only what TensorBoard's plugins read beside them
- * (plugin_files.h), in its directory of a mirror (mirror.h): a sink (fetch_sink.h)
+ * (event_files.h), in its directory of a mirror (mirror.h): a sink (fetch_sink.h)
  * that appends. Between begin and end of a poll it holds the run's lock.
  */
 #ifndef DLRUN_APP_TRANSFER_MIRROR_FILES_H

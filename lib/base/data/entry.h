@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/util/arena.h"
+#include "base/util/mem.h"
 #include "base/util/digest.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"

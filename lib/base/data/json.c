@@ -5,15 +5,41 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/data/json_scan.h"
 #include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "base/util/vec.h"
+
+/*
+ * The strict scanner for RFC 8259 in front of cJSON: it decides what json_parse accepts, cJSON only
+ * builds the tree
+ */
+
+/* A number that a double would change: its text, and its place among all numbers of the text. */
+struct json_exact {
+	size_t ordinal;
+	size_t at, len;
+};
+
+struct json_scan {
+	/* in */
+	const char *text;
+	size_t len;
+	/* out */
+	struct VEC_OF(struct json_exact) exact;
+	size_t pos;        /* on failure: where */
+	const char *error; /* on failure: what is wrong there, a constant */
+	bool over;         /* on failure: a limit was exceeded */
+	/* own use */
+	size_t n_values, n_numbers;
+};
 
 /* cJSON reads a number into a buffer of 64; every integer of 15 digits is exact in a double. */
 enum { NUMBER_MAX = 63, EXACT_DIGITS = 15 };
@@ -272,7 +298,8 @@ static bool json_scan_value(struct json_scan *scan, unsigned depth)
 	return true;
 }
 
-bool json_scan(struct json_scan *scan)
+/* Whether text is one JSON value and nothing else, within the limits of json.h. */
+static bool json_scan(struct json_scan *scan)
 {
 	if (!json_scan_value(scan, 0))
 		return false;
@@ -281,7 +308,7 @@ bool json_scan(struct json_scan *scan)
 	return true;
 }
 
-void json_scan_done(struct json_scan *scan)
+static void json_scan_done(struct json_scan *scan)
 {
 	vec_done(&scan->exact);
 }
@@ -862,7 +889,6 @@ void json_print(const struct json *json, struct buf *out)
 {
 	json_print_value(inside_const(json), -1, out);
 }
-
 void json_print_pretty(const struct json *json, struct buf *out)
 {
 	json_print_value(inside_const(json), 0, out);

@@ -7,8 +7,6 @@
 #include <strings.h>
 #include <yaml.h>
 
-#include "base/data/yaml_json.h"
-#include "base/data/yaml_print.h"
 #include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"

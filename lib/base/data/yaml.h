@@ -11,7 +11,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/data/json.h"
 #include "base/util/auto.h"
+#include "base/util/buf.h"
 #include "base/util/err.h"
 
 enum { YAML_SIZE_MAX = 1 << 20, YAML_DEPTH_MAX = 64, YAML_EVENTS_MAX = 10000 };
@@ -52,5 +54,26 @@ AUTO_POINTER(struct yaml, yaml_tree_free)
 const struct yaml *yaml_get(const struct yaml *map, const char *key);
 /* A plain ~, null or nothing at all. */
 bool yaml_is_null(const struct yaml *yaml);
+
+/*
+ * YAML as JSON, by the core schema of YAML 1.2 (section 10.3), which is what people mean when they
+ * write Kubernetes objects: plain null, ~, true, false, decimal integers and decimal fractions have
+ * their types, everything else is text (yes, on, 0x1, 1_000, dates too).
+ */
+
+/* The caller owns it. What is foreign is left out. */
+struct json *yaml_to_json(const struct yaml *yaml);
+/* The same, but every scalar is text, and null is "". */
+struct json *yaml_to_json_text(const struct yaml *yaml);
+
+/*
+ * JSON as YAML for people, as kubectl prints it: blocks, lists as far in as their key, texts of
+ * several lines as "|". Read as YAML 1.1 or 1.2 it is the same value again: what a reader would
+ * take for another type (yes, null, 1e3, 0x1, 12:30, a date) or for syntax is in quotes.
+ */
+
+/* Print a document without "---", ended by a newline; members in their order. Keys of more than
+ * 1,000 bytes exceed what most readers accept. */
+void yaml_print(const struct json *json, struct buf *out);
 
 #endif

@@ -14,13 +14,14 @@
 #include "base/util/err.h"
 
 struct loop;
+struct loop_fd;
+struct loop_timer;
 
 struct loop *loop_new(void);
 void loop_free(struct loop *loop);
 
 /* A descriptor. prepare returns the poll events it wants now (0: none; back-pressure). dispatch
  * gets revents; a negative return ends loop_run with that code and err. */
-struct loop_fd;
 struct loop_fd_ops {
 	short (*prepare)(void *ctx);
 	int (*dispatch)(void *ctx, short revents, struct err *err);
@@ -30,7 +31,6 @@ struct loop_fd *loop_add_fd(struct loop *loop, int fd, const struct loop_fd_ops 
 void loop_remove_fd(struct loop *loop, struct loop_fd *source);
 
 /* A timer: fn is called once, when clock_ms() reaches at_ms. */
-struct loop_timer;
 typedef int loop_timer_fn(void *ctx, struct err *err);
 struct loop_timer *loop_add_timer(struct loop *loop, int64_t at_ms, loop_timer_fn *fn, void *ctx);
 /* Accepts NULL and a timer that has run. */
@@ -53,5 +53,24 @@ void loop_stop(struct loop *loop);
 /* clock_ms() when the loop last found that this machine or process had slept for seconds (a lid, a
  * SIGSTOP), while a timer was there; 0: never. Connections from before are mostly dead. */
 int64_t loop_woke_ms(struct loop *loop);
+
+/*
+ * A command that has nothing else to do waits for what it started: the loop runs until all of it
+ * is there, until a deadline, or until the user interrupts. Blocks; never from within a dispatch of
+ * that loop. Other code may stop the loop meanwhile.
+ */
+struct loop_wait {
+	struct loop *loop;
+	size_t n_open;       /* what has been started and is not done */
+	int64_t deadline_ms; /* of clock_ms(); 0: none */
+	/* A flag that the handler of a signal sets, read ten times a second. NULL: none. */
+	const volatile int *interrupted;
+};
+
+/* 0: all is done, or the deadline has passed and n_open is not 0; what is there by then counts,
+ * even if it had passed before. E_CANCELED when interrupted; otherwise what ended the loop. */
+int loop_wait_run(struct loop_wait *wait, struct err *err);
+/* Counts one of n_open as done. */
+void loop_wait_done(struct loop_wait *wait);
 
 #endif

@@ -7,7 +7,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "base/loop/thread.h"
 #include "base/os/os.h"
 #include "base/util/mem.h"
 #include "base/util/vec.h"
@@ -379,11 +378,6 @@ void par_queue_run_apart(par_queue_fn *fn, void *ctx, void *first, int fd)
 	vec_done(&queue.items);
 	pthread_cond_destroy(&queue.change);
 	pthread_mutex_destroy(&queue.lock);
-}
-
-void par_queue_run(par_queue_fn *fn, void *ctx, void *first)
-{
-	par_queue_run_apart(fn, ctx, first, -1);
 }
 
 struct par_task {

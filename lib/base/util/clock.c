@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/util/clock.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/util/auto.h"
-#include "base/util/clock.h"
 #include "base/util/mem.h"
+#include "base/util/random.h"
 #include "base/util/str.h"
 
 enum { SECOND_MS = 1000, MINUTE_MS = 60 * SECOND_MS, HOUR_MS = 60 * MINUTE_MS };
@@ -311,4 +313,26 @@ const char *duration_text(int64_t ms, char out[static 32])
 	else
 		two_units(out, s / 86400, "d", s / 3600 % 24, "h");
 	return out;
+}
+
+/*
+ * Backoff
+ */
+
+int64_t backoff_ms(unsigned failures, int64_t first_ms, int64_t max_ms)
+{
+	int64_t ms = first_ms;
+
+	if (failures == 0)
+		return 0;
+	while (--failures > 0 && ms < max_ms)
+		ms *= 2;
+	return ms < max_ms ? ms : max_ms;
+}
+
+int64_t backoff_jitter_ms(unsigned failures, int64_t first_ms, int64_t max_ms)
+{
+	int64_t half_ms = backoff_ms(failures, first_ms, max_ms) / 2;
+
+	return half_ms + random_below((uint32_t)half_ms + 1);
 }

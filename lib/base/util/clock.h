@@ -35,4 +35,13 @@ int duration_parse(const char *s, int64_t *ret_ms, struct err *err);
  * "0 s". */
 const char *duration_text(int64_t ms, char out[static 32]);
 
+/*
+ * How long to wait between two tries. failures: how often it failed in a row, from 1; 0 is no
+ * wait. The wait is first_ms after the first failure and doubles up to max_ms.
+ */
+
+int64_t backoff_ms(unsigned failures, int64_t first_ms, int64_t max_ms);
+/* Between half of it and all of it, so that clients that failed together do not return together. */
+int64_t backoff_jitter_ms(unsigned failures, int64_t first_ms, int64_t max_ms);
+
 #endif

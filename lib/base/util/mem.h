@@ -34,4 +34,24 @@ void *mem_hook_realloc(void *old, size_t size);
 /* The size in bytes of a block of malloc, at least that requested; NULL: 0. */
 size_t mem_block_size(void *block);
 
+/*
+ * Many small allocations with one lifetime: the paths of a tree. Freed together.
+ */
+struct arena_block;
+
+struct arena {
+	struct arena_block *blocks;
+	size_t used;  /* of the newest block */
+	size_t bytes; /* in all */
+};
+
+/* Zero is an empty arena. */
+void arena_done(struct arena *arena);
+/* Not zeroed, aligned for any object. */
+void *arena_alloc(struct arena *arena, size_t size) __attribute__((returns_nonnull));
+char *arena_strndup(struct arena *arena, const char *s, size_t len);
+char *arena_strdup(struct arena *arena, const char *s);
+/* The blocks of *from become part of *to. */
+void arena_merge(struct arena *to, struct arena *from);
+
 #endif

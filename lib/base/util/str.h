@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Strings: tests, numbers, sizes, quoting, near matches. The locale is ignored.
+ * Strings: tests, numbers, sizes, quoting, near matches, and the code points in them. The locale is
+ * ignored.
  */
 #ifndef DLRUN_BASE_UTIL_STR_H
 #define DLRUN_BASE_UTIL_STR_H
@@ -78,5 +79,24 @@ const char *str_suggest(const char *word, const char *const *candidates, size_t 
 /* Columns on a terminal of one UTF-8 string (wide and combining characters counted as such,
  * controls as 0, each bad byte as 1). */
 size_t str_columns(const char *s);
+
+/*
+ * Code points: UTF-8 (RFC 3629) and what a terminal does with them. Texts of any
+ * kind are for the functions above and for term.h.
+ */
+
+/* Length (1 to 4) of the valid sequence at s, its code point in *ret_cp; 0 if there is none. */
+size_t unicode_decode(const char *s, size_t len, uint32_t *ret_cp);
+/* Append cp (at most 0x10ffff) as UTF-8. */
+void unicode_add(struct buf *out, uint32_t cp);
+/* Whether the len bytes at s are the start of a valid sequence that more bytes could complete. */
+bool unicode_is_partial(const char *s, size_t len);
+/* Controls C0, DEL and C1. */
+bool unicode_is_control(uint32_t cp);
+/* Format characters that change how text around them looks without being seen: bidirectional
+ * controls, separators, zero-width space, tags. Not among them: joiners, variation selectors. */
+bool unicode_is_hidden(uint32_t cp);
+/* Columns on a terminal: 0, 1 or 2; controls 0. */
+unsigned unicode_width(uint32_t cp);
 
 #endif

@@ -5,7 +5,7 @@
 #include "base/util/err.h"
 #include "base/util/mem.h"
 #include "base/util/term.h"
-#include "base/util/unicode.h"
+#include "base/util/str.h"
 
 enum { ESC = 0x1b, SGR_MAX = 24 };
 

@@ -21,7 +21,7 @@
 #include "base/util/str.h"
 #include "base/util/vec.h"
 #include "core/attempt/collect.h"
-#include "events/plugin_files.h"
+#include "events/event_files.h"
 
 enum { DIR_FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, WORKERS_MAX = 16 };
 

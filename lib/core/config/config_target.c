@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "base/data/yaml_json.h"
+#include "base/data/yaml.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"

@@ -12,7 +12,7 @@
 
 #include "base/data/entry.h"
 #include "base/data/json.h"
-#include "base/loop/wait.h"
+#include "base/loop/loop.h"
 #include "base/util/auto.h"
 #include "base/util/err.h"
 #include "core/context/session.h"

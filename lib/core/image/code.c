@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/data/json.h"
-#include "base/loop/wait.h"
+#include "base/loop/loop.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/image/registry_open.h"
-#include "base/loop/wait.h"
+#include "base/loop/loop.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/data/yaml_json.h"
+#include "base/data/yaml.h"
 #include "base/os/fs.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"

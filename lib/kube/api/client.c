@@ -11,8 +11,6 @@
 
 #include "base/data/json.h"
 #include "base/loop/loop.h"
-#include "base/loop/wait.h"
-#include "base/util/backoff.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/err.h"

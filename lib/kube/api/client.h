@@ -27,7 +27,7 @@
 #include "base/util/auto.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
-#include "kube/api/access.h"
+#include "kube/api/kubeconfig.h"
 #include "net/http/http.h"
 #include "net/stream/stream.h"
 

@@ -21,7 +21,7 @@
 #include "base/loop/loop.h"
 #include "base/util/auto.h"
 #include "base/util/err.h"
-#include "kube/api/access.h"
+#include "kube/api/kubeconfig.h"
 #include "kube/api/client.h"
 
 enum {

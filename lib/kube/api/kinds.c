@@ -4,7 +4,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/api/client.h"
-#include "kube/api/names.h"
 
 const struct kube_kind_info kube_kinds[KUBE_KINDS] = {
 	[KUBE_KIND_JOB] = {"Job", "batch/v1", "/apis/batch/v1", "jobs", "Complete"},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The objects that one attempt of a run is in a cluster: a Job (batch/v1), or for a gang that the
- * cluster restarts as a whole a JobSet (jobset.x-k8s.io/v1alpha2), which makes the Job. An engine:
- * no I/O.
+ * cluster restarts as a whole a JobSet (jobset.x-k8s.io/v1alpha2), which makes the Job; and
+ * the names of both and inside of them. An engine: no I/O.
  */
 #ifndef DLRUN_KUBE_API_KINDS_H
 #define DLRUN_KUBE_API_KINDS_H
@@ -31,5 +31,43 @@ char *kube_kind_job(enum kube_kind kind, const char *name);
 const struct json *kube_kind_template(enum kube_kind kind, const struct json *object);
 /* Whether it has ended: conditions of its status. */
 bool kube_kind_has_ended(enum kube_kind kind, const struct json *object);
+
+/*
+ * Names of the objects of a run in a cluster, and inside them: containers, directories, labels,
+ * annotations, termination messages. Shared by all code that makes or reads them.
+ */
+
+#define KUBE_CONTAINER   "program"
+#define KUBE_MANAGED_BY  "dlrun"
+#define KUBE_JOB_TIMEOUT "dlrun: time limit" /* termination messages of dlrun's own script */
+#define KUBE_JOB_SETUP   "dlrun: setup failed"
+/* Behind those: what the results on lasting storage were at the end, within a message's 4096 bytes.
+ * Lines "dlrun: results FILES BYTES MORE" (names that are left out), "FILES BYTES NAME" of names at
+ * the top (a directory with a slash behind it; \\ and \n are escaped), and "params BYTES PATH" with
+ * that many bytes and a newline behind it. A rank tells of its own. */
+#define KUBE_JOB_RESULTS "dlrun: results"
+#define KUBE_OUTPUT_DIR  "/dlrun/outputs" /* $DLRUN_OUTPUT_DIR */
+#define KUBE_ATTEMPT_DIR "/dlrun/attempt"
+#define KUBE_HOME_DIR    "/dlrun/home" /* HOME in the restricted level */
+#define KUBE_KEEPER      "results"     /* the container that waits until they were taken */
+#define KUBE_COLLECTOR   KUBE_ATTEMPT_DIR "/collect" /* "sh it all": does that now */
+#define KUBE_COLLECTED   ".dlrun-collected" /* in the results: what of them comes from the tree */
+/* In the image: a tar of results of the attempt before and notes, those of rank N in rank-N/. */
+#define KUBE_CARRIED "/dlrun/carried/results.tar"
+enum { KUBE_MASTER_PORT = 29500 };
+
+/* Labels and annotations of all objects of a run. */
+#define KUBE_LABEL_RUN         "dlrun.io/run-id"
+#define KUBE_LABEL_ATTEMPT     "dlrun.io/attempt"
+#define KUBE_LABEL_USER        "dlrun.io/user"
+#define KUBE_LABEL_TREE        "dlrun.io/tree"
+#define KUBE_ANNOTATION_SPEC   "dlrun.io/spec"
+#define KUBE_ANNOTATION_RECORD "dlrun.io/record"
+#define KUBE_ANNOTATION_USER   "dlrun.io/user"
+#define KUBE_ANNOTATION_COMMIT "dlrun.io/commit"
+#define KUBE_ANNOTATION_IMAGE  "dlrun.io/image"
+#define KUBE_ANNOTATION_LINGER "dlrun.io/linger" /* of pods: seconds for which results wait */
+
+#define JOB_GANG "w" /* the replicated job of a JobSet */
 
 #endif

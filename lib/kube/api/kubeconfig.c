@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/data/json.h"
-#include "base/data/yaml_json.h"
+#include "base/data/yaml.h"
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/util/buf.h"
@@ -17,7 +17,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/vec.h"
-#include "kube/api/access.h"
 #include "net/http/proxy.h"
 
 enum { KUBECONFIG_FILES_MAX = 64, KUBECONFIG_PEM_MAX = 1 << 20, KUBECONFIG_TOKEN_MAX = 64 << 10 };

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/api/watch.h"
-#include "base/util/backoff.h"
+#include "base/util/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util/clock.h"
 #include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"

@@ -59,7 +59,7 @@
 #include "base/util/auto.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
-#include "kube/api/names.h"
+#include "kube/api/kinds.h"
 
 /* Everything is borrowed. NULL, 0 and empty lists: not asked for. */
 

@@ -4,7 +4,7 @@
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/api/names.h"
+#include "kube/api/kinds.h"
 
 #define PATCH "$patch"
 

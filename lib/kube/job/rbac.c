@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/data/json.h"
-#include "base/data/yaml_print.h"
+#include "base/data/yaml.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"

@@ -11,9 +11,8 @@
 #include <unistd.h>
 
 #include "base/os/os.h"
-#include "base/util/backoff.h"
-#include "base/util/buf.h"
 #include "base/util/clock.h"
+#include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/trace.h"

@@ -32,7 +32,6 @@
 #include <stdint.h>
 
 #include "base/loop/loop.h"
-#include "base/util/auto.h"
 #include "base/util/err.h"
 #include "kube/api/client.h"
 #include "net/stream/stream.h"
@@ -83,7 +82,6 @@ struct podforward_options {
 struct podforward *podforward_new(const struct podforward_options *options);
 /* Connections that are left are reset, without done. NULL is accepted. */
 void podforward_free(struct podforward *forward);
-AUTO_POINTER(struct podforward, podforward_free)
 
 void podforward_pod(struct podforward *forward, const char *kube_namespace, const char *pod);
 /* The pod cannot be resolved now: resolve is called again after a pause. is_final: there will be

@@ -8,7 +8,6 @@
 #include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "base/util/unicode.h"
 
 enum { NAME_TEXT_MAX = 253, REASON_TEXT_MAX = 128, SEPARATOR = '\x1f', COUNT_MAX = 1000 * 1000 };
 

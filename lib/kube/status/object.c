@@ -7,7 +7,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "kube/api/names.h"
+#include "kube/api/kinds.h"
 
 enum { KEY_MAX = 63, DIGITS_MAX = 9 };
 

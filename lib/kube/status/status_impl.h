@@ -12,7 +12,7 @@
 #include "base/data/json.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
-#include "kube/api/names.h"
+#include "kube/api/kinds.h"
 #include "kube/status/object.h"
 #include "kube/status/status.h"
 

@@ -6,7 +6,6 @@
 
 #include "base/loop/library.h"
 #include "base/loop/par.h"
-#include "base/loop/thread.h"
 #include "base/util/mem.h"
 #include "base/util/vec.h"
 #include "net/http/http.h"

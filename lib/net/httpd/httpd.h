@@ -27,7 +27,6 @@
 #include <stdint.h>
 
 #include "base/loop/loop.h"
-#include "base/util/auto.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
 
@@ -75,7 +74,6 @@ struct httpd;
 int httpd_open(const struct httpd_options *options, struct httpd **ret, struct err *err);
 /* Requests that wait for their responses are reset; no gone. */
 void httpd_free(struct httpd *httpd);
-AUTO_POINTER(struct httpd, httpd_free)
 uint16_t httpd_port(const struct httpd *httpd);
 /* The token that the server's URLs need; NULL: none. Valid as long as the server. */
 const char *httpd_token(const struct httpd *httpd);

@@ -19,7 +19,6 @@
 #include <stdint.h>
 
 #include "base/loop/loop.h"
-#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/err.h"
 #include "net/stream/channel.h"
@@ -66,8 +65,6 @@ struct ssh;
 int ssh_open(const struct ssh_options *options, struct ssh **ret, struct err *err);
 /* All channels have been freed. A control socket of ours stays for its time. NULL is accepted. */
 void ssh_free(struct ssh *ssh);
-AUTO_POINTER(struct ssh, ssh_free)
-#define AUTO_SSH AUTO(ssh_free_auto)
 
 /* Channels: see channel.h. What fails the login fails all of them: E_SSH_CONFIG,
  * E_SSH_UNREACHABLE (name, route, refused, silent), E_SSH_HOST_KEY (changed, revoked),

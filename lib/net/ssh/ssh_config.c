@@ -16,7 +16,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "net/ssh/ssh_keys.h"
-#include "net/stream/channel_child.h"
+#include "net/stream/channel.h"
 
 #define AT(field) offsetof(struct ssh_config, field)
 #define KEPT(name, value, field)                                                                   \

@@ -7,20 +7,24 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/loop/library.h"
+#include "base/loop/par.h"
 #include "base/os/os.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/digest.h"
 #include "base/util/enc.h"
+#include "base/util/err.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "net/ssh/lookup.h"
 #include "net/ssh/ssh.h"
 #include "net/ssh/ssh_config.h"
 #include "net/ssh/ssh_libssh2_impl.h"
@@ -116,6 +120,98 @@ static enum ssh_waited ssh_wait_fd(const struct ssh_wait *wait, int fd, short ev
 
 	return ssh_wait_fds(wait, &one, 1, wait->deadline_ms);
 }
+
+/*
+ * The addresses of a host, looked up in a thread: getaddrinfo cannot be made to end, and is left to
+ * itself when the result is not wanted any more
+ */
+
+/* Freed by the last of the thread and the caller. */
+struct lookup {
+	char *host;
+	char service[8];
+	int family;
+	int code;
+	struct addrinfo *list;
+	int ended[2]; /* the thread closes [1] */
+	atomic_int users;
+	struct par_task *task; /* the caller's */
+};
+
+static void lookup_drop(struct lookup *lookup)
+{
+	if (atomic_fetch_sub(&lookup->users, 1) > 1)
+		return;
+	if (lookup->list)
+		freeaddrinfo(lookup->list);
+	close(lookup->ended[0]);
+	free(lookup->host);
+	free(lookup);
+}
+
+static void lookup_run(void *ctx)
+{
+	struct lookup *lookup = ctx;
+	struct addrinfo hints = {
+		.ai_family = lookup->family, .ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
+
+	lookup->code = getaddrinfo(lookup->host, lookup->service, &hints, &lookup->list);
+	/* Where there is no network but loopback, that flag hides it as well. */
+	hints.ai_flags = AI_NUMERICHOST;
+	if (lookup->code != 0 &&
+		getaddrinfo(lookup->host, lookup->service, &hints, &lookup->list) == 0)
+		lookup->code = 0;
+	if (lookup->code != 0)
+		lookup->list = NULL;
+	close(lookup->ended[1]);
+	lookup_drop(lookup);
+}
+
+/* family: AF_UNSPEC, AF_INET, AF_INET6. Copies host. */
+static struct lookup *lookup_start(const char *host, uint16_t port, int family)
+{
+	struct lookup *lookup = mem_alloc(1, sizeof(*lookup));
+
+	lookup->host = mem_strdup(host);
+	lookup->family = family;
+	snprintf(lookup->service, sizeof(lookup->service), "%u", port);
+	atomic_init(&lookup->users, 2);
+	BUG_ON(os_pipe(lookup->ended, 0) < 0);
+	lookup->task = par_start(lookup_run, lookup);
+	return lookup;
+}
+
+/* A descriptor that can be read (its end) when the result is there. Stays the lookup's. */
+static int lookup_fd(const struct lookup *lookup)
+{
+	return lookup->ended[0];
+}
+
+/* When it is there: the addresses of streams, best first, for freeaddrinfo, or NULL and an EAI_*
+ * code. Once. */
+static struct addrinfo *lookup_take(struct lookup *lookup, int *ret_code)
+{
+	par_wait(TAKE(lookup->task));
+	*ret_code = lookup->code;
+	return TAKE(lookup->list);
+}
+
+/* Also gives up. NULL is accepted. */
+static void lookup_free(struct lookup *lookup)
+{
+	if (!lookup)
+		return;
+	if (lookup->task)
+		par_leave(TAKE(lookup->task));
+	lookup_drop(lookup);
+}
+
+AUTO_POINTER(struct lookup, lookup_free)
+#define AUTO_LOOKUP AUTO(lookup_free_auto)
+
+/*
+ * Connecting
+ */
 
 /* The next address is tried beside those that have not responded yet (RFC 8305, section 5). */
 enum { AT_ONCE_MAX = 8, NEXT_AFTER_MS = 250 };

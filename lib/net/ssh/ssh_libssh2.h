@@ -14,7 +14,6 @@
 #include <stdint.h>
 
 #include "base/loop/loop.h"
-#include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/err.h"
 #include "net/stream/channel.h"
@@ -89,8 +88,6 @@ struct ssh_libssh2 *ssh_libssh2_start(struct loop *loop, const struct ssh_libssh
 	const struct ssh_libssh2_events *events);
 /* All channels have been freed. Ends a login that is under way. NULL is accepted. */
 void ssh_libssh2_free(struct ssh_libssh2 *ssh);
-AUTO_POINTER(struct ssh_libssh2, ssh_libssh2_free)
-#define AUTO_SSH_LIBSSH2 AUTO(ssh_libssh2_free_auto)
 
 /* Behind READY. The channel waits for its turn and opens; what it fails with comes by read, write
  * and wait: E_SSH_REFUSED (this channel only), E_SSH_LOST (all of them, now and later). */

@@ -18,14 +18,13 @@
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
-#include "base/util/backoff.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/vec.h"
 #include "net/ssh/ssh.h"
 #include "net/ssh/ssh_openssh_words.h"
-#include "net/stream/channel_child.h"
+#include "net/stream/channel.h"
 
 enum master {
 	MASTER_NONE, /* no socket can be had: each channel logs in */

@@ -13,7 +13,6 @@
 #include <stdint.h>
 
 #include "base/loop/loop.h"
-#include "base/util/auto.h"
 #include "base/util/err.h"
 #include "net/ssh/ssh_config.h"
 #include "net/stream/channel.h"
@@ -46,8 +45,6 @@ void ssh_openssh_begin(struct ssh_openssh *ssh, const char *first_command);
 void ssh_openssh_follow(struct ssh_openssh *ssh, const struct err *before);
 /* All channels have been freed. NULL is accepted. */
 void ssh_openssh_free(struct ssh_openssh *ssh);
-AUTO_POINTER(struct ssh_openssh, ssh_openssh_free)
-#define AUTO_SSH_OPENSSH AUTO(ssh_openssh_free_auto)
 
 /* Whether ssh asks by SSH_ASKPASS (ssh(1), ENVIRONMENT), not on the terminal. */
 bool ssh_openssh_has_askpass(const char *const *env, bool has_terminal);

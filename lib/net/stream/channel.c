@@ -16,10 +16,8 @@
 #include "base/loop/proc.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
-#include "base/util/backoff.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
-#include "net/stream/channel_child.h"
 
 void channel_free(struct channel *channel)
 {
@@ -620,18 +618,6 @@ static const struct channel_ops child_ops = {
 	.free = child_free,
 };
 
-static struct child_channel *new_channel(struct loop *loop, const struct channel_events *events)
-{
-	struct child_channel *self = mem_alloc(1, sizeof(*self));
-
-	self->channel = (struct channel){.ops = &child_ops, .events = *events};
-	self->loop = loop;
-	self->n_polls = 1;
-	for (int i = 0; i < N_SIDES; i++)
-		self->sides[i] = (struct side){.channel = self, .fd = -1};
-	return self;
-}
-
 static void add_side(struct child_channel *self, int i, int fd)
 {
 	struct side *side = &self->sides[i];
@@ -645,8 +631,13 @@ static void add_side(struct child_channel *self, int i, int fd)
 struct channel *channel_of_child(
 	struct loop *loop, struct child *child, const struct channel_events *events)
 {
-	struct child_channel *self = new_channel(loop, events);
+	struct child_channel *self = mem_alloc(1, sizeof(*self));
 
+	self->channel = (struct channel){.ops = &child_ops, .events = *events};
+	self->loop = loop;
+	self->n_polls = 1;
+	for (int i = 0; i < N_SIDES; i++)
+		self->sides[i] = (struct side){.channel = self, .fd = -1};
 	self->child = *child;
 	self->is_raw = !child->is_pty;
 	add_side(self, SIDE_IN, child->in);
@@ -659,19 +650,4 @@ struct channel *channel_of_child(
 void channel_child_alone(struct channel *channel)
 {
 	((struct child_channel *)channel)->child.is_alone = true;
-}
-
-struct channel *channel_from_child(struct loop *loop, const char *const *argv,
-	const char *const *env, const struct channel_events *events)
-{
-	struct child child = {0};
-	struct err error = {0};
-
-	if (child_start(&(struct child_spec){.argv = argv, .env = env}, &child, &error) == 0)
-		return channel_of_child(loop, &child, events);
-	struct child_channel *self = new_channel(loop, events);
-	err_move(&self->error, &error);
-	self->is_raw = true;
-	channel_poll_later(self);
-	return &self->channel;
 }

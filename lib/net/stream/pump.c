@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/os/fs.h"
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "net/stream/stream.h"

@@ -10,7 +10,6 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "base/util/auto.h"
 #include "base/util/err.h"
 
 /* "not now": wait for stream_events on fd. */
@@ -44,8 +43,6 @@ struct stream {
 /* NULL is accepted by both. */
 void stream_free(struct stream *stream);
 void stream_reset(struct stream *stream);
-AUTO_POINTER(struct stream, stream_free)
-#define AUTO_STREAM AUTO(stream_free_auto)
 
 /* A connected socket or a pipe's end, made non-blocking; takes fd. */
 struct stream *stream_from_fd(int fd);

@@ -13,7 +13,6 @@
 #include "net/http/http.h"
 #include "net/http/http_impl.h"
 #include "net/stream/field.h"
-#include "net/websocket/upgrade_reply.h"
 
 enum { CHUNK_LINE_MAX = 4096 };
 
@@ -283,7 +282,8 @@ int upgrade_reply_feed(struct upgrade_reply *reply, const char *data, size_t len
 	return reply->state == REPLY_OVER;
 }
 
-bool upgrade_reply_ended(struct upgrade_reply *reply)
+/* Tell that the connection has ended; returns whether that makes the response whole. */
+static bool upgrade_reply_ended(struct upgrade_reply *reply)
 {
 	if (reply->state == REPLY_CLOSE)
 		reply->state = REPLY_OVER;

@@ -35,7 +35,6 @@ struct auth;
 /* Starts looking for the login. Pointers of options are copied, but http, loop, env and tls. */
 struct auth *auth_new(const struct auth_options *options);
 void auth_free(struct auth *auth);
-AUTO_POINTER(struct auth, auth_free)
 
 /* Add a scope that requests may use from now on: "repository:NAME:pull,push". One call for each,
  * the repository that is written to first. A new scope makes the present token insufficient. */

@@ -16,7 +16,6 @@
 #include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
-#include "base/util/backoff.h"
 #include "base/util/clock.h"
 #include "base/util/enc.h"
 #include "base/util/mem.h"

@@ -67,7 +67,6 @@ enum {
 	ZSTD_LEVEL = 1,
 	ZSTD_CAPACITY = 512 * 1024,
 	ZSTD_RAW_MAX = 128 * 1024, /* Block_Maximum_Size */
-	ZSTD_RAW_HEAD = 3,
 };
 
 /*

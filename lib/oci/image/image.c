@@ -496,8 +496,9 @@ size_t image_remove_damaged(struct layout *layout, const struct image *image)
 	return n;
 }
 
-int image_entries_above(struct layout *layout, const struct image *image, size_t skip,
-	struct entry_list *list, struct err *err)
+/* Read dlrun's layers but the first skip: into list, or (NULL) below dir_fd. */
+static int image_take_layers(struct layout *layout, const struct image *image, size_t skip,
+	struct entry_list *list, int dir_fd, struct err *err)
 {
 	struct unpack_spec spec;
 
@@ -506,11 +507,24 @@ int image_entries_above(struct layout *layout, const struct image *image, size_t
 		AUTO_ERR struct err error = {0};
 		int r = image_open_layer(layout, image, i, &fd, &spec, &error);
 		if (r == 0)
-			r = unpack_list(&spec, list, &error);
+			r = list ? unpack_list(&spec, list, &error)
+				 : unpack_apply(&spec, dir_fd, &error);
 		if (r < 0)
 			return image_explain(layout, &image->layers[i], &error, err);
 	}
 	return 0;
+}
+
+int image_entries_above(struct layout *layout, const struct image *image, size_t skip,
+	struct entry_list *list, struct err *err)
+{
+	return image_take_layers(layout, image, skip, list, -1, err);
+}
+
+int image_unpack(
+	struct layout *layout, const struct image *image, size_t skip, int dir_fd, struct err *err)
+{
+	return image_take_layers(layout, image, skip, NULL, dir_fd, err);
 }
 
 int image_base_entries(
@@ -536,23 +550,6 @@ int image_base_entries(
 		r = unpack_list(&spec, list, err);
 		if (r < 0)
 			return r;
-	}
-	return 0;
-}
-
-int image_unpack(
-	struct layout *layout, const struct image *image, size_t skip, int dir_fd, struct err *err)
-{
-	struct unpack_spec spec;
-
-	for (size_t i = first_own(image) + skip; i < image->n_layers; i++) {
-		AUTO_FD int fd = -1;
-		AUTO_ERR struct err error = {0};
-		int r = image_open_layer(layout, image, i, &fd, &spec, &error);
-		if (r == 0)
-			r = unpack_apply(&spec, dir_fd, &error);
-		if (r < 0)
-			return image_explain(layout, &image->layers[i], &error, err);
 	}
 	return 0;
 }

@@ -11,12 +11,11 @@
 #include "base/data/entry.h"
 #include "base/loop/par.h"
 #include "base/os/fs.h"
-#include "base/util/arena.h"
+#include "base/util/mem.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/digest.h"
 #include "base/util/err.h"
-#include "base/util/mem.h"
 #include "base/util/str.h"
 
 /* The position of the first entry whose path is not less than the first len bytes of path. */

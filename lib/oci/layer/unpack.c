@@ -15,11 +15,10 @@
 #include "base/data/entry.h"
 #include "base/loop/par.h"
 #include "base/os/fs.h"
-#include "base/util/arena.h"
+#include "base/util/mem.h"
 #include "base/util/auto.h"
 #include "base/util/err.h"
 #include "base/util/map.h"
-#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/vec.h"
 #include "oci/layer/layer_read.h"
@@ -68,8 +67,6 @@ struct layer_tree {
 	uint64_t dir_made;
 	bool in_dir; /* nothing happened since that could have removed it */
 };
-
-#define AUTO_LAYER_TREE AUTO(layer_tree_done)
 
 /* Called for each directory that is new on the way to a path, the highest first. */
 typedef int layer_tree_dir_fn(void *ctx, const char *dir, struct err *err);

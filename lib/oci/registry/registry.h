@@ -84,9 +84,8 @@ bool registry_uses_http(const struct registry *registry); /* as far as is known 
 bool registry_has_responded(const struct registry *registry);
 int64_t registry_deadline_ms(const struct registry *registry); /* as in its options */
 
-/* Statuses that are not errors: passed to done with the response. */
+/* Statuses that are not errors besides 2xx: passed to done with the response. */
 enum registry_accept {
-	REGISTRY_OK_ONLY = 0,   /* 2xx (and 206) */
 	REGISTRY_NOT_FOUND = 1, /* 404 */
 	REGISTRY_REFUSED = 2,   /* 401 after login, 403, 405, 400, 409, 412, 416, 501 */
 	REGISTRY_ANY = 4,       /* whatever it is, but for a first 401: not tried again */

@@ -28,7 +28,7 @@ struct registry_requested {
 };
 
 /* E_REGISTRY_AUTH, E_REGISTRY_DENIED, E_REGISTRY_NOT_FOUND, E_REGISTRY_FULL or E_REGISTRY_RESPONSE,
- * with hint, and as evidence what registry_words says. */
+ * with hint, and as evidence the status and up to two lines of the registry's words. */
 int registry_refusal(const struct registry_requested *requested,
 	const struct http_response *response, struct err *err);
 

@@ -17,7 +17,7 @@
 #include "oci/model/manifest.h"
 
 #define TAG_PREFIX "dlrun-"
-enum { TAG_DIGITS = 16 };
+enum { TAG_DIGITS = 16, REGISTRY_TAG_SIZE = 32 };
 
 static const char doing[] = "putting the manifest";
 
@@ -60,8 +60,6 @@ static struct registry_sink *registry_sink_inside(struct sink *sink)
 {
 	return (struct registry_sink *)sink;
 }
-
-enum { REGISTRY_TAG_SIZE = 32 };
 
 /* The tag that dlrun gives to an image whose user gave none, so that registries which remove what
  * has no tag leave it: "dlrun-" and the first 16 hex digits of its digest. */

@@ -36,26 +36,6 @@ const struct tracked_path *tracked_find(const struct tracked *tracked, const cha
 	return bsearch(path, tracked->v, tracked->n, sizeof(*tracked->v), gitindex_compare_path);
 }
 
-/* The first position whose path is not before dir with the byte tail behind it. */
-static size_t gitindex_lower_bound(
-	const struct tracked *tracked, const char *dir, size_t dir_len, unsigned char tail)
-{
-	return vec_bound(tracked, item, str_is_before(item->path, dir, dir_len, tail));
-}
-
-size_t tracked_below(const struct tracked *tracked, const char *dir, size_t *ret_n)
-{
-	size_t dir_len = strlen(dir);
-
-	if (dir_len == 0) {
-		*ret_n = tracked->n;
-		return 0;
-	}
-	size_t first = gitindex_lower_bound(tracked, dir, dir_len, '/');
-	*ret_n = gitindex_lower_bound(tracked, dir, dir_len, '/' + 1) - first;
-	return first;
-}
-
 void tracked_cursor_init(struct tracked_cursor *cursor, const struct tracked *tracked,
 	const char *dir, size_t first, size_t n)
 {

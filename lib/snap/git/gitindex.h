@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/util/arena.h"
+#include "base/util/mem.h"
 #include "base/util/buf.h"
 #include "base/util/digest.h"
 #include "base/util/err.h"
@@ -48,8 +48,6 @@ struct tracked {
 void tracked_done(struct tracked *tracked);
 /* The entry of exactly this path, or NULL. */
 const struct tracked_path *tracked_find(const struct tracked *tracked, const char *path);
-/* The first position whose path is below directory dir ("" is the root), and how many follow it. */
-size_t tracked_below(const struct tracked *tracked, const char *dir, size_t *ret_n);
 
 /* Facts about a repository that the walk needs. */
 struct paths_repo {
@@ -106,7 +104,7 @@ struct tracked_cursor {
 	size_t skip; /* length of the directory's path in the index, with its slash */
 };
 
-/* first, n: what lies below dir, as from tracked_below. */
+/* first, n: the position of the first entry below dir, and how many follow it. */
 void tracked_cursor_init(struct tracked_cursor *cursor, const struct tracked *tracked,
 	const char *dir, size_t first, size_t n);
 /* The entry of a file of that name, or NULL. */

@@ -34,7 +34,6 @@ struct repo_facts {
 };
 
 struct repo_query;
-
 struct repo {
 	size_t number; /* its position in the list */
 	char *dir;     /* its work tree relative to the root of the tree, "" for the root */
@@ -93,5 +92,8 @@ char *repo_url_without_user(const char *url);
 
 /* The file of repos_remember: settings.v1 in the directory of the stat cache at path. malloc'd. */
 char *settings_path(const char *statcache_path);
+
+/* Parse the output of `git ls-files -s -t -z`. */
+int gitls_parse(const char *text, size_t len, struct gitindex *ret, struct err *err);
 
 #endif

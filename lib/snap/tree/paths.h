@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #include "base/data/entry.h"
-#include "base/util/arena.h"
+#include "base/util/mem.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "snap/git/gitindex.h"

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/util/arena.h"
+#include "base/util/mem.h"
 #include "base/util/buf.h"
 #include "base/util/digest.h"
 #include "base/util/err.h"

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "base/loop/par.h"
-#include "base/util/arena.h"
+#include "base/util/mem.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "snap/ignore/ignore.h"

@@ -10,7 +10,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
-#include "core/record/taken.h"
+#include "core/record/results.h"
 #include "core/target/fetch_sink.h"
 #include "kube/job/job.h"
 #include "targets/kube/kube_storage.h"

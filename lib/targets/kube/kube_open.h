@@ -11,9 +11,8 @@
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "core/context/session.h"
-#include "kube/api/access.h"
-#include "kube/api/client.h"
 #include "kube/api/kubeconfig.h"
+#include "kube/api/client.h"
 #include "net/http/http.h"
 
 enum { KUBE_SERVER_ID_SIZE = 17, KUBE_LISTS = 6 };

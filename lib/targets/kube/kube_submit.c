@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/data/yaml_json.h"
+#include "base/data/yaml.h"
 #include "base/loop/proc.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"

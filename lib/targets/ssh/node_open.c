@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/loop/wait.h"
+#include "base/loop/loop.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"

@@ -10,7 +10,7 @@
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/vec.h"
-#include "events/plugin_files.h"
+#include "events/event_files.h"
 
 static void test_which(void **state)
 {

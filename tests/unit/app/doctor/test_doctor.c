@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "app/doctor/doctor_checks.h"
-#include "app/doctor/doctor_report.h"
+#include "app/doctor/doctor.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"

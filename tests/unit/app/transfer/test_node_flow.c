@@ -11,6 +11,7 @@
 #include "base/util/clock.h"
 #include "core/record/spec.h"
 #include "targets/ssh/target_node.h"
+#include "tests/unit/childfix.h"
 #include "tests/unit/imagefix.h"
 #include "tests/unit/until.h"
 
@@ -43,7 +44,7 @@ static struct channel *open_child(void *ctx, const char *command, const struct c
 	const char *const argv[] = {"sh", "-c", place->is_down ? "exit 255" : command, NULL};
 
 	(void)pty;
-	return channel_from_child(session_loop(&place->session), argv, place->child_env, events);
+	return child_channel_open(session_loop(&place->session), argv, place->child_env, events);
 }
 
 static int open_host(

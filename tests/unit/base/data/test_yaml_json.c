@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "base/data/yaml_json.h"
+#include "base/data/yaml.h"
 
 static void check(const char *text, bool typed, const char *expected)
 {

@@ -12,8 +12,6 @@
 
 #include "base/data/json.h"
 #include "base/data/yaml.h"
-#include "base/data/yaml_json.h"
-#include "base/data/yaml_print.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"

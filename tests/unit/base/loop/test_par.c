@@ -123,7 +123,7 @@ static void test_at_the_same_time(void **state)
 	par_for(2, meet_item, &of_for);
 	assert_int_equal(of_for.n, 2);
 	assert_false(of_for.alone);
-	par_queue_run(meet_queued, &of_queue, &of_queue);
+	par_queue_run_apart(meet_queued, &of_queue, &of_queue, -1);
 	assert_int_equal(of_queue.n, 3);
 	assert_false(of_queue.alone);
 }
@@ -176,13 +176,13 @@ static void test_queue(void **state)
 	(void)state;
 	for (size_t levels = 1; levels <= sizeof(want) / sizeof(*want); levels++) {
 		struct tree tree = {0};
-		par_queue_run(grow, &tree, (void *)levels);
+		par_queue_run_apart(grow, &tree, (void *)levels, -1);
 		assert_int_equal(tree.n, want[levels - 1]);
 		assert_false(tree.bad_worker);
 	}
 	for (int i = 0; i < 300; i++) {
 		struct tree tree = {0};
-		par_queue_run(grow, &tree, (void *)3);
+		par_queue_run_apart(grow, &tree, (void *)3, -1);
 		assert_int_equal(tree.n, 13);
 	}
 }
@@ -237,7 +237,7 @@ static void test_queue_chain(void **state)
 	size_t n = 0;
 
 	(void)state;
-	par_queue_run(chain, &n, (void *)10000);
+	par_queue_run_apart(chain, &n, (void *)10000, -1);
 	assert_int_equal(n, 10000);
 }
 
@@ -254,7 +254,7 @@ static void test_queue_wide(void **state)
 	atomic_size_t n = 0;
 
 	(void)state;
-	par_queue_run(add_many, &n, &n);
+	par_queue_run_apart(add_many, &n, &n, -1);
 	assert_int_equal(n, N_MAX + 1);
 }
 

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/loop/thread.h"
+#include "base/loop/par.h"
 
 enum { MANY = 40 };
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "base/loop/wait.h"
+#include "base/loop/loop.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 

@@ -7,7 +7,6 @@
 
 #include <string.h>
 
-#include "base/util/arena.h"
 #include "base/util/mem.h"
 
 static void test_empty(void **state)

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <limits.h>
 
-#include "base/util/backoff.h"
+#include "base/util/clock.h"
 
 static void test_doubles_up_to_the_maximum(void **state)
 {

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/data/json.h"
-#include "base/data/yaml_print.h"
+#include "base/data/yaml.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"

@@ -17,8 +17,8 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "net/stream/channel.h"
-#include "net/stream/channel_child.h"
 #include "net/stream/pump.h"
+#include "tests/unit/childfix.h"
 #include "tests/unit/until.h"
 
 /*
@@ -113,7 +113,7 @@ static void start(struct runtime *runtime, const char *script)
 	const struct channel_events events = {on_ready, runtime};
 
 	open_runtime(runtime);
-	runtime->channel = channel_from_child(runtime->loop, sh(script), NULL, &events);
+	runtime->channel = child_channel_open(runtime->loop, sh(script), NULL, &events);
 }
 
 static void run(struct runtime *runtime)
@@ -214,7 +214,7 @@ static void test_what_is_not_read_waits(void **state)
 	int n = 0;
 
 	(void)state;
-	struct channel *channel = channel_from_child(
+	struct channel *channel = child_channel_open(
 		loop, sh("yes; yes >&2"), NULL, &(struct channel_events){count_only, &n});
 	loop_add_timer(loop, clock_ms() + 100, stop_loop, loop);
 	assert_int_equal(loop_run(loop, &err), 0);
@@ -268,24 +268,16 @@ static void test_end_long_after_the_output(void **state)
 static void test_no_such_program(void **state)
 {
 	const char *const argv[] = {"dlrun-test-no-such-program", NULL};
-	struct runtime runtime;
+	struct child child = {0};
 	struct err err = {0};
-	char byte = 'x';
 
 	(void)state;
-	open_runtime(&runtime);
-	runtime.channel = channel_from_child(
-		runtime.loop, argv, NULL, &(struct channel_events){on_ready, &runtime});
-	run(&runtime);
-	assert_int_equal(runtime.error.id, E_RUN_EXEC);
-	const struct channel_ops *ops = runtime.channel->ops;
-	assert_int_equal(ops->read(runtime.channel, CHANNEL_ERR, &byte, 1, &err), -ERR_NOTFOUND);
-	assert_int_equal(ops->write(runtime.channel, &byte, 1, &err), -ERR_NOTFOUND);
-	assert_int_equal(ops->send_eof(runtime.channel, &err), -ERR_NOTFOUND);
-	assert_int_equal(ops->wait(runtime.channel, &runtime.end, &err), -ERR_NOTFOUND);
+	assert_int_equal(
+		child_start(&(struct child_spec){.argv = argv}, &child, &err), -ERR_NOTFOUND);
+	assert_int_equal(err.id, E_RUN_EXEC);
 	assert_non_null(strstr(err.message, argv[0]));
+	assert_int_equal(child.pid, 0);
 	err_done(&err);
-	finish(&runtime);
 }
 
 static void test_env_is_the_childs(void **state)
@@ -295,7 +287,7 @@ static void test_env_is_the_childs(void **state)
 
 	(void)state;
 	open_runtime(&runtime);
-	runtime.channel = channel_from_child(runtime.loop, sh("echo $WORD$HOME"), env,
+	runtime.channel = child_channel_open(runtime.loop, sh("echo $WORD$HOME"), env,
 		&(struct channel_events){on_ready, &runtime});
 	run(&runtime);
 	assert_string_equal(runtime.flows[CHANNEL_OUT].data, "given\n");
@@ -450,7 +442,7 @@ static void test_stream_in_a_pump(void **state)
 
 	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-	struct channel *channel = channel_from_child(
+	struct channel *channel = child_channel_open(
 		loop, sh("tr a-z A-Z; echo end"), NULL, &(struct channel_events){on_ready, NULL});
 	pump = pump_start(&(struct pump_options){.loop = loop,
 		.a = stream_from_fd(fds[1]),

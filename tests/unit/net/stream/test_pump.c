@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/digest.h"
 #include "base/util/mem.h"

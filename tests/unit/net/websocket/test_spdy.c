@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "tests/unit/spdyfix.h"
 

@@ -23,7 +23,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "oci/layout/layout.h"
-#include "oci/layout/layout_index.h"
 #include "oci/model/manifest.h"
 
 static char root[256];

@@ -8,7 +8,6 @@
 #include <limits.h>
 
 #include "base/util/enc.h"
-#include "snap/git/gitls.h"
 #include "snap/git/repo.h"
 #include "tests/unit/gitfix.h"
 

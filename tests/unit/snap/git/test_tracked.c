@@ -40,36 +40,6 @@ static void test_find(void **state)
 	tracked_done(&tracked);
 }
 
-static void check_below(const struct tracked *tracked, const char *dir, size_t first, size_t n)
-{
-	size_t found_n = 99;
-
-	assert_int_equal(tracked_below(tracked, dir, &found_n), first);
-	assert_int_equal(found_n, n);
-}
-
-static void test_below(void **state)
-{
-	struct tracked tracked = {0};
-	size_t n;
-
-	(void)state;
-	check_below(&tracked, "", 0, 0);
-	check_below(&tracked, "a", 0, 0);
-	fill(&tracked);
-	check_below(&tracked, "", 0, ARRAY_LEN(paths));
-	check_below(&tracked, "a", 3, 5);
-	check_below(&tracked, "a/b", 5, 2);
-	check_below(&tracked, "a-b", 2, 1);
-	check_below(&tracked, "z", 11, 3);
-	check_below(&tracked, "z/a", 11, 2);
-	tracked_below(&tracked, "b", &n);
-	assert_int_equal(n, 0);
-	tracked_below(&tracked, "zz", &n);
-	assert_int_equal(n, 0);
-	tracked_done(&tracked);
-}
-
 /* The names of directory a with some that the index does not have, in order. */
 static void test_cursor(void **state)
 {
@@ -142,7 +112,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_find),
-		cmocka_unit_test(test_below),
 		cmocka_unit_test(test_cursor),
 		cmocka_unit_test(test_cursor_finds_all),
 	};

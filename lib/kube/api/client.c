@@ -528,6 +528,7 @@ void kube_client_free(struct kube_client *client)
 	}
 	client->end = &wait;
 	loop_wait_run(&wait, NULL);
+	client->end = NULL;
 	while (client->calls)
 		kube_cancel(client->calls);
 	kube_credential_free(client->credential);

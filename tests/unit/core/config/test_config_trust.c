@@ -75,6 +75,7 @@ static const struct row {
 	{"grace", CONFIG_BY_PROJECT, "grace: 1m"},
 	{"retries", CONFIG_BY_PROJECT, "retries: 1"},
 	{"signal", CONFIG_BY_PROJECT, "signal: USR1@9"},
+	{"stop_signal", CONFIG_BY_PROJECT, "stop_signal: INT"},
 	{"resources", CONFIG_BY_PROJECT, NULL},
 	{"resources.nodes", CONFIG_BY_PROJECT, "resources: {nodes: 2}"},
 	{"resources.gpus", CONFIG_BY_PROJECT, "resources: {gpus: 2}"},

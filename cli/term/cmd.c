@@ -50,7 +50,6 @@ static const struct {
 	{"check login verify test diagnose", "doctor"},
 	{"graph curves metrics visualize", "plot"},
 	{"clone restore switch code", "checkout"},
-	{"compare", "diff"},
 	{"join", "wait"},
 	{"man usage", "help"},
 	{"completions", "completion"},

@@ -36,7 +36,6 @@ WORDS = {
     "doctor": "check login test",
     "plot": "graph metrics",
     "checkout": "clone restore code",
-    "diff": "compare",
     "help": "man hepl",
     "completion": "completions",
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/record/compare.h"
 
-#include <ctype.h>
+#include <math.h>
 #include <string.h>
 
 #include "app/submit/diff.h"
@@ -54,7 +54,6 @@ static int compare_select(struct app *app, const struct compare_values *values,
 {
 	const struct select_rules rules = {.tags = &values->tags, .group = values->group};
 	AUTO(run_list_done) struct run_list found = {0};
-	const struct store_filter all = {0};
 	struct store *store;
 
 	if (!select_is_set(&rules))
@@ -63,13 +62,10 @@ static int compare_select(struct app *app, const struct compare_values *values,
 		return err_set(err, E_USAGE, "--group and --tag choose the runs: name no others");
 	int r = session_store(&app->session, &store, err);
 	if (r == 0)
-		r = store_list(store, &all, &found, err);
-	if (r < 0)
-		return r;
-	select_keep(&rules, &found);
+		r = runs_select(store, &rules, &found, err);
 	while (found.n)
 		*vec_push(ret) = found.v[--found.n]; /* the oldest first */
-	return 0;
+	return r;
 }
 
 static int compare_check(
@@ -91,25 +87,12 @@ static int compare_check(
 	return err_hint(err, "dlrun compare @-1 @");
 }
 
-static int compare_sort(const char *text, struct run_list *runs, struct err *err)
-{
-	AUTO_COLUMNS struct columns sort = {0};
-	bool descending = *text == '-';
-	int r = columns_parse(text + descending, &sort, err);
-
-	if (r == 0 && sort.n != 1) {
-		err_set(err, E_USAGE, "--sort takes one column");
-		return err_hint(err, "--sort metrics.loss");
-	}
-	if (r == 0)
-		columns_sort(runs, &sort.v[0], descending, clock_wall_ms());
-	return r;
-}
-
 static int compare_read(struct app *app, const struct compare_values *values,
 	const struct strv *words, struct run_list *ret, struct err *err)
 {
+	AUTO_COLUMNS struct columns sort = {0};
 	struct session *session;
+	bool descending;
 	int r = app_session(app, &session, err);
 
 	if (r == 0)
@@ -128,44 +111,21 @@ static int compare_read(struct app *app, const struct compare_values *values,
 		if (r < 0)
 			return r;
 	}
-	return values->sort ? compare_sort(values->sort, ret, err) : 0;
+	r = values->sort ? columns_parse_sort(values->sort, &sort, &descending, err) : 0;
+	if (r == 0 && values->sort)
+		columns_sort(ret, &sort.v[0], descending, clock_wall_ms());
+	return r;
 }
 
 /*
  * Cells
  */
 
-/* Columns whose exact values have a unit of their own. */
-static const struct exact {
-	const char *kind, *name;
-	double unit;
-} exacts[] = {{"duration", "duration_s", MS_PER_S}, {"energy", "energy_j", 1}};
-
-static const struct exact *compare_exact_of(const struct column *column)
-{
-	for (size_t i = 0; column->kind && i < ARRAY_LEN(exacts); i++)
-		if (str_eq(column->kind->name, exacts[i].kind))
-			return &exacts[i];
-	return NULL;
-}
-
-static struct json *compare_exact_value(
-	const struct column *column, const struct run *run, int64_t now_ms)
-{
-	const struct exact *exact = compare_exact_of(column);
-	const struct json *member = exact ? NULL : column_member(column, run);
-	AUTO_COLUMN_VALUE struct column_value value = {0};
-
-	if (member)
-		return json_clone(member);
-	column_get(column, run, now_ms, &value);
-	if (exact && value.kind == COLUMN_NUMBER) {
-		AUTO_JSON struct json *holder = json_object();
-		json_set_num(holder, "v", value.number / exact->unit);
-		return json_clone(json_get(holder, "v"));
-	}
-	return value.text && !exact ? json_string(value.text) : json_null();
-}
+struct compare_view {
+	const struct run_list *runs;
+	const struct columns *columns;
+	struct column_values values; /* run by run */
+};
 
 /* Members whose names are titles enough, the more important ones first. */
 static const char *const members[] = {"metrics.", "params.", "env."};
@@ -183,60 +143,43 @@ static unsigned compare_member_of(const struct column *column)
 /* "lr" for params.lr, "loss min" for metrics.loss.min, "ID" for id. */
 static char *compare_title(const struct column *column)
 {
+	AUTO_FREE char *whole = column_title(column);
 	unsigned i = compare_member_of(column);
-	enum compare_goal goal = compare_column_goal(column);
-	char *title = mem_strdup(column->name + (i < ARRAY_LEN(members) ? strlen(members[i]) : 0));
+	char *title = mem_strdup(whole + (i < ARRAY_LEN(members) ? strlen(members[i]) : 0));
 
-	for (char *c = title; column->kind && *c; c++)
-		*c = (char)toupper((unsigned char)*c);
-	if (goal != COMPARE_ANY)
+	if (compare_column_goal(column) != COMPARE_ANY)
 		*strrchr(title, '.') = ' ';
 	return title;
 }
 
-struct compare_view {
-	const struct run_list *runs;
-	const struct columns *columns;
-	int64_t now_ms;
+/* For each column whether it has the best values of runs, and the best of these. */
+struct compare_best {
+	enum compare_goal goal;
+	double number;
 };
 
-static bool compare_number(
-	const struct compare_view *view, const struct column *column, size_t at, double *ret)
+static struct compare_best *compare_find_best(const struct compare_view *view)
 {
-	AUTO_COLUMN_VALUE struct column_value value = {0};
+	size_t n = view->columns->n;
+	struct compare_best *best = mem_alloc(n, sizeof(*best));
 
-	column_get(column, view->runs->v[at], view->now_ms, &value);
-	*ret = value.number;
-	return value.kind == COLUMN_NUMBER;
-}
+	for (size_t i = 0; i < n; i++)
+		best[i] = (struct compare_best){compare_column_goal(&view->columns->v[i]), NAN};
+	for (size_t at = 0; at < view->values.n; at++) {
+		const struct column_value *value = &view->values.v[at];
+		struct compare_best *own = &best[at % n];
 
-/* Whether a run's value in a column of best ones is the best of all runs. */
-static bool compare_is_best(const struct compare_view *view, const struct column *column, size_t at)
-{
-	enum compare_goal goal = compare_column_goal(column);
-	double own, other;
-
-	if (goal == COMPARE_ANY || !compare_number(view, column, at, &own))
-		return false;
-	for (size_t i = 0; i < view->runs->n; i++)
-		if (compare_number(view, column, i, &other) &&
-			(goal == COMPARE_MIN ? other < own : other > own))
-			return false;
-	return true;
-}
-
-static bool compare_is_numeric(const struct compare_view *view, const struct column *column)
-{
-	bool any = false;
-
-	vec_foreach (struct run *, run, view->runs) {
-		AUTO_COLUMN_VALUE struct column_value value = {0};
-		column_get(column, *run, view->now_ms, &value);
-		if (value.kind == COLUMN_TEXT)
-			return false;
-		any |= value.kind != COLUMN_MISSING;
+		if (value->kind == COLUMN_NUMBER)
+			own->number = own->goal == COMPARE_MIN ? fmin(own->number, value->number)
+							       : fmax(own->number, value->number);
 	}
-	return any;
+	return best;
+}
+
+static bool compare_is_best(const struct compare_best *best, const struct column_value *value)
+{
+	return best->goal != COMPARE_ANY && value->kind == COLUMN_NUMBER &&
+	       value->number == best->number;
 }
 
 /*
@@ -246,78 +189,27 @@ static bool compare_is_numeric(const struct compare_view *view, const struct col
 static void compare_print_table(struct app *app, const struct compare_view *view)
 {
 	size_t n = view->columns->n;
+	AUTO_FREE struct compare_best *best = compare_find_best(view);
 	AUTO_FREE struct ui_column *columns = mem_alloc(n, sizeof(*columns));
 	AUTO_TABLE struct ui_table table = {0};
 	AUTO_STRV struct strv titles = {0};
 
 	for (size_t i = 0; i < n; i++) {
-		const struct column *column = &view->columns->v[i];
-		strv_add_take(&titles, compare_title(column));
-		bool is_numeric = compare_is_numeric(view, column);
+		bool is_numeric = column_values_are_numbers(&view->values, i, n);
+
+		strv_add_take(&titles, compare_title(&view->columns->v[i]));
 		columns[i] = (struct ui_column){.title = titles.v[i],
 			.right = is_numeric,
 			.cut = i > 0 && !is_numeric,
-			.drop = i == 0 ? 0 : 1 + compare_member_of(column)};
+			.drop = i == 0 ? 0 : 1 + compare_member_of(&view->columns->v[i])};
 	}
 	ui_table_init(&table, columns, n);
-	for (size_t at = 0; at < view->runs->n; at++)
-		for (size_t i = 0; i < n; i++) {
-			const struct column *column = &view->columns->v[i];
-			AUTO_COLUMN_VALUE struct column_value value = {0};
-
-			column_get(column, view->runs->v[at], view->now_ms, &value);
-			ui_table_add(&table, compare_is_best(view, column, at) ? UI_GREEN : "",
-				value.text ? value.text : "-");
-		}
+	for (size_t at = 0; at < view->values.n; at++) {
+		const struct column_value *value = &view->values.v[at];
+		ui_table_add(&table, compare_is_best(&best[at % n], value) ? UI_GREEN : "",
+			value->text ? value->text : "-");
+	}
 	ui_table_print(app, &table);
-}
-
-/* RFC 4180. */
-static void compare_add_csv(const char *text, struct buf *out)
-{
-	if (!strpbrk(text, ",\"\r\n")) {
-		buf_adds(out, text);
-		return;
-	}
-	buf_addc(out, '"');
-	for (; *text; text++)
-		buf_adds(out, *text == '"' ? "\"\"" : (char[]){*text, '\0'});
-	buf_addc(out, '"');
-}
-
-static void compare_add_text(const struct json *value, struct buf *out)
-{
-	if (json_kind(value) == JSON_STRING)
-		buf_adds(out, json_str(value));
-	else if (json_kind(value) != JSON_NULL)
-		json_print(value, out);
-}
-
-static int compare_print_csv(struct app *app, const struct compare_view *view)
-{
-	AUTO_BUF struct buf out;
-
-	buf_init(&out, UI_TEXT_MAX);
-	vec_foreach (const struct column, column, view->columns) {
-		const struct exact *exact = compare_exact_of(column);
-		buf_adds(&out, column == view->columns->v ? "" : ",");
-		compare_add_csv(exact ? exact->name : column->name, &out);
-	}
-	buf_addc(&out, '\n');
-	vec_foreach (struct run *, run, view->runs) {
-		vec_foreach (const struct column, column, view->columns) {
-			AUTO_JSON struct json *value =
-				compare_exact_value(column, *run, view->now_ms);
-			AUTO_BUF struct buf text;
-
-			buf_init(&text, UI_TEXT_MAX);
-			compare_add_text(value, &text);
-			buf_adds(&out, column == view->columns->v ? "" : ",");
-			compare_add_csv(text.data, &out);
-		}
-		buf_addc(&out, '\n');
-	}
-	return ui_write(app, out.data, out.len) < 0;
 }
 
 /* A cell of GitHub's tables: one line, and no bar of its own. */
@@ -333,6 +225,8 @@ static void compare_add_md(const char *text, bool bold, struct buf *out)
 
 static int compare_print_md(struct app *app, const struct compare_view *view)
 {
+	size_t n = view->columns->n;
+	AUTO_FREE struct compare_best *best = compare_find_best(view);
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, UI_TEXT_MAX);
@@ -342,68 +236,127 @@ static int compare_print_md(struct app *app, const struct compare_view *view)
 		compare_add_md(title, false, &out);
 	}
 	buf_adds(&out, "\n|");
-	vec_foreach (const struct column, column, view->columns)
-		buf_adds(&out, compare_is_numeric(view, column) ? " ---: |" : " --- |");
+	for (size_t i = 0; i < n; i++)
+		buf_adds(&out,
+			column_values_are_numbers(&view->values, i, n) ? " ---: |" : " --- |");
+	for (size_t at = 0; at < view->values.n; at++) {
+		const struct column_value *value = &view->values.v[at];
+		buf_adds(&out, at % n ? "" : "\n|");
+		compare_add_md(value->text ? value->text : "-",
+			compare_is_best(&best[at % n], value), &out);
+	}
 	buf_addc(&out, '\n');
-	for (size_t at = 0; at < view->runs->n; at++) {
-		buf_addc(&out, '|');
-		vec_foreach (const struct column, column, view->columns) {
-			AUTO_COLUMN_VALUE struct column_value value = {0};
+	return ui_print(app, UI_OUT, out.data, out.len) < 0;
+}
 
-			column_get(column, view->runs->v[at], view->now_ms, &value);
-			compare_add_md(value.text ? value.text : "-",
-				compare_is_best(view, column, at), &out);
+/* Columns whose exact values have a unit of their own. */
+static const struct exact {
+	const char *kind, *name;
+	double unit;
+} exacts[] = {{"duration", "duration_s", MS_PER_S}, {"energy", "energy_j", 1}};
+
+static const struct exact *compare_exact_of(const struct column *column)
+{
+	for (size_t i = 0; column->kind && i < ARRAY_LEN(exacts); i++)
+		if (str_eq(column->kind->name, exacts[i].kind))
+			return &exacts[i];
+	return NULL;
+}
+
+static const char *compare_exact_name(const struct column *column)
+{
+	const struct exact *exact = compare_exact_of(column);
+
+	return exact ? exact->name : column->name;
+}
+
+/* The exact values of a run, a member for each column, in their order. */
+static struct json *compare_exact_row(const struct compare_view *view, size_t run)
+{
+	struct json *row = json_object();
+
+	for (size_t i = 0; i < view->columns->n; i++) {
+		const struct column *column = &view->columns->v[i];
+		const struct column_value *value = &view->values.v[run * view->columns->n + i];
+		const struct json *member = column_member(column, view->runs->v[run]);
+		const struct exact *exact = compare_exact_of(column);
+
+		if (exact && value->kind == COLUMN_NUMBER)
+			json_set_num(row, exact->name, value->number / exact->unit);
+		else
+			json_set(row, compare_exact_name(column),
+				member                  ? json_clone(member)
+				: value->text && !exact ? json_string(value->text)
+							: json_null());
+	}
+	return row;
+}
+
+static int compare_print_csv(struct app *app, const struct compare_view *view)
+{
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, UI_TEXT_MAX);
+	vec_foreach (const struct column, column, view->columns) {
+		buf_adds(&out, column == view->columns->v ? "" : ",");
+		str_csv_quote(&out, compare_exact_name(column));
+	}
+	buf_addc(&out, '\n');
+	for (size_t i = 0; i < view->runs->n; i++) {
+		AUTO_JSON struct json *row = compare_exact_row(view, i);
+
+		for (const struct json *value = json_first(row); value; value = json_next(value)) {
+			AUTO_BUF struct buf text;
+
+			buf_init(&text, UI_TEXT_MAX);
+			if (json_kind(value) == JSON_STRING)
+				buf_adds(&text, json_str(value));
+			else if (json_kind(value) != JSON_NULL)
+				json_print(value, &text);
+			buf_adds(&out, value == json_first(row) ? "" : ",");
+			str_csv_quote(&out, text.data);
 		}
 		buf_addc(&out, '\n');
 	}
-	return ui_print(app, UI_OUT, out.data, out.len) < 0;
+	return ui_write(app, out.data, out.len) < 0;
 }
 
 static int compare_print_json(struct app *app, const struct compare_view *view)
 {
 	struct json *json = app_json("compare"), *columns = json_array(), *runs = json_array();
 
-	vec_foreach (const struct column, column, view->columns) {
-		const struct exact *exact = compare_exact_of(column);
-		json_add_str(columns, exact ? exact->name : column->name);
-	}
-	vec_foreach (struct run *, run, view->runs) {
-		struct json *row = json_object();
-		vec_foreach (const struct column, column, view->columns) {
-			const struct exact *exact = compare_exact_of(column);
-			json_set(row, exact ? exact->name : column->name,
-				compare_exact_value(column, *run, view->now_ms));
-		}
-		json_add(runs, row);
-	}
+	vec_foreach (const struct column, column, view->columns)
+		json_add_str(columns, compare_exact_name(column));
+	for (size_t i = 0; i < view->runs->n; i++)
+		json_add(runs, compare_exact_row(view, i));
 	json_set(json, "columns", columns);
 	json_set(json, "runs", runs);
 	return app_print_json(app, json);
 }
 
-/* The first run whose code is not that of the first one; NULL: none. */
-static const struct run *compare_other_code(const struct run_list *runs)
+static void compare_print_rest(struct app *app, const struct run_list *runs, size_t n_excluded)
 {
-	const char *first = json_get_str(json_get(runs->v[0]->doc, "snapshot"), "id");
-
-	vec_foreach (struct run *, run, runs) {
-		const char *id = json_get_str(json_get((*run)->doc, "snapshot"), "id");
-		if (first && id && !str_eq(id, first))
-			return *run;
-	}
-	return NULL;
-}
-
-static void compare_print_rest(struct app *app, const struct compare_view *view, size_t n_excluded)
-{
-	const struct run *other = compare_other_code(view->runs);
+	const struct run *two[2];
 
 	if (n_excluded)
 		app_note(app, "%zu more %s: dlrun compare --metric '*'", n_excluded,
 			n_excluded == 1 ? "metric" : "metrics");
-	if (other)
-		app_note(app, "the code differs: dlrun diff %s %s", run_id(view->runs->v[0]),
-			run_id(other));
+	if (compare_differ(runs, "snapshot", "id", two))
+		app_note(app, "the code differs: dlrun diff %s %s", run_id(two[0]), run_id(two[1]));
+}
+
+static int compare_print(struct app *app, const struct compare_values *values,
+	const struct compare_view *view, size_t n_excluded)
+{
+	if (app->options.json)
+		return compare_print_json(app, view);
+	if (values->csv)
+		return compare_print_csv(app, view);
+	if (values->md)
+		return compare_print_md(app, view);
+	compare_print_table(app, view);
+	compare_print_rest(app, view->runs, n_excluded);
+	return 0;
 }
 
 static int compare_run(struct app *app, void *values_ptr, struct strv *words)
@@ -426,16 +379,11 @@ static int compare_run(struct app *app, void *values_ptr, struct strv *words)
 		r = compare_columns(&runs, &rules, &columns, &n_excluded, &err);
 	if (r < 0)
 		return app_fail(app, &err);
-	const struct compare_view view = {&runs, &columns, clock_wall_ms()};
-	if (app->options.json)
-		return compare_print_json(app, &view);
-	if (values->csv)
-		return compare_print_csv(app, &view);
-	if (values->md)
-		return compare_print_md(app, &view);
-	compare_print_table(app, &view);
-	compare_print_rest(app, &view, n_excluded);
-	return 0;
+	struct compare_view view = {&runs, &columns, {0}};
+	columns_get(&columns, &runs, clock_wall_ms(), &view.values);
+	r = compare_print(app, values, &view, n_excluded);
+	column_values_done(&view.values);
+	return r;
 }
 
 static const char *const examples[CMD_EXAMPLES] = {

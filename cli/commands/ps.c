@@ -89,18 +89,6 @@ static void ps_view_done(struct view *view)
 	columns_done(&view->sort);
 }
 
-static int parse_sort(const char *text, struct view *view, struct err *err)
-{
-	view->descending = *text == '-';
-	int r = columns_parse(text + view->descending, &view->sort, err);
-
-	if (r == 0 && view->sort.n != 1) {
-		err_set(err, E_USAGE, "--sort takes one column");
-		return err_hint(err, "--sort metrics.loss");
-	}
-	return r;
-}
-
 static int parse_view(const struct ps_values *values, struct view *view, struct err *err)
 {
 	view->number = values->number == OPT_UNSET ? 0 : (size_t)values->number;
@@ -114,7 +102,7 @@ static int parse_view(const struct ps_values *values, struct view *view, struct 
 	if (r == 0 && !values->columns)
 		r = columns_parse(COLUMNS_METRIC, &view->with_metric, err);
 	if (r == 0 && values->sort)
-		r = parse_sort(values->sort, view, err);
+		r = columns_parse_sort(values->sort, &view->sort, &view->descending, err);
 	if (r == 0 && values->since)
 		r = select_parse_since(values->since, clock_wall_ms(), &view->rules.since_ms, err);
 	return r;
@@ -168,18 +156,6 @@ static int list_recent(
 	if (r == 0)
 		r = store_count(store, &all, err);
 	*ret_hidden = all > ret->n ? all - ret->n : 0;
-	return r;
-}
-
-/* A named group is listed as a whole, not only its recent runs. */
-static int list_selected(
-	struct store *store, const struct view *view, struct run_list *ret, struct err *err)
-{
-	const struct store_filter filter = {.since_ms = view->rules.since_ms};
-	int r = store_list(store, &filter, ret, err);
-
-	if (r == 0)
-		select_keep(&view->rules, ret);
 	return r;
 }
 
@@ -247,7 +223,7 @@ static int ps_list(struct app *app, const struct view *view, struct run_list *re
 	if (r < 0)
 		return r;
 	if (view->all || select_is_set(&view->rules))
-		r = list_selected(store, view, ret, err);
+		r = runs_select(store, &view->rules, ret, err);
 	else
 		r = list_recent(store, ret, ret_hidden, err);
 	if (view->target)
@@ -266,48 +242,6 @@ static int ps_list(struct app *app, const struct view *view, struct run_list *re
 /*
  * The table
  */
-
-struct value_list VEC_OF(struct column_value);
-
-static void values_done(struct value_list *values)
-{
-	vec_foreach (struct column_value, value, values)
-		column_value_done(value);
-	vec_done(values);
-}
-
-/* Row by row. */
-static void get_values(
-	const struct columns *columns, const struct run_list *runs, struct value_list *ret)
-{
-	int64_t now_ms = clock_wall_ms();
-
-	vec_foreach (struct run *, run, runs)
-		vec_foreach (const struct column, column, columns)
-			column_get(column, *run, now_ms, vec_push(ret));
-}
-
-/* Numbers stand at the right where a column has nothing else. */
-static bool has_numbers(const struct value_list *values, size_t at, size_t step)
-{
-	bool any = false;
-
-	for (; at < values->n; at += step) {
-		if (values->v[at].kind == COLUMN_TEXT)
-			return false;
-		any |= values->v[at].kind != COLUMN_MISSING;
-	}
-	return any;
-}
-
-static char *title_of(const struct column *column)
-{
-	char *title = mem_strdup(column->name);
-
-	for (char *c = title; column->kind && *c; c++)
-		*c = (char)(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
-	return title;
-}
 
 static bool ps_is_named(const struct column *column, const char *name)
 {
@@ -369,7 +303,7 @@ static size_t width_of(const struct column_value *value)
 }
 
 /* Width of the table if only the last column, the command, is cut. */
-static size_t width_needed(const struct columns *columns, const struct value_list *values)
+static size_t width_needed(const struct columns *columns, const struct column_values *values)
 {
 	size_t sum = COMMAND_MIN;
 
@@ -394,23 +328,24 @@ static bool has_metric(const struct run_list *runs)
 
 /* Metrics have columns where there are any and there is room. */
 static const struct columns *choose_columns(struct app *app, const struct view *view,
-	const struct run_list *runs, struct value_list *ret)
+	const struct run_list *runs, struct column_values *ret)
 {
 	const struct columns *wide = &view->with_metric;
+	int64_t now_ms = clock_wall_ms();
 
 	if (wide->n && has_metric(runs)) {
-		get_values(wide, runs, ret);
+		columns_get(wide, runs, now_ms, ret);
 		if (!app->out_tty || width_needed(wide, ret) <= app->columns)
 			return wide;
-		values_done(ret);
+		column_values_done(ret);
 	}
-	get_values(&view->columns, runs, ret);
+	columns_get(&view->columns, runs, now_ms, ret);
 	return &view->columns;
 }
 
 static void ps_print_table(struct app *app, const struct view *view, const struct run_list *runs)
 {
-	AUTO(values_done) struct value_list values = {0};
+	AUTO_COLUMN_VALUES struct column_values values = {0};
 	const struct columns *chosen = choose_columns(app, view, runs, &values);
 	size_t n = chosen->n;
 	AUTO_FREE struct ui_column *columns = mem_alloc(n, sizeof(*columns));
@@ -418,9 +353,9 @@ static void ps_print_table(struct app *app, const struct view *view, const struc
 	AUTO_STRV struct strv titles = {0};
 
 	for (size_t i = 0; i < n; i++) {
-		strv_add_take(&titles, title_of(&chosen->v[i]));
+		strv_add_take(&titles, column_title(&chosen->v[i]));
 		columns[i] = (struct ui_column){.title = titles.v[i],
-			.right = has_numbers(&values, i, n),
+			.right = column_values_are_numbers(&values, i, n),
 			.cut = !ps_is_whole(&chosen->v[i]),
 			.drop = importance_of(&chosen->v[i])};
 	}

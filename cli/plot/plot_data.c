@@ -53,28 +53,13 @@ static bool plot_data_flush(struct app *app, struct buf *out, size_t more_than)
  * CSV
  */
 
-static void add_csv_text(const char *text, struct buf *out)
-{
-	if (!strpbrk(text, ",\"\r\n")) {
-		buf_adds(out, text);
-		return;
-	}
-	buf_addc(out, '"');
-	for (; *text; text++) {
-		if (*text == '"')
-			buf_addc(out, '"');
-		buf_addc(out, *text);
-	}
-	buf_addc(out, '"');
-}
-
 static void add_csv_head(const struct plot_curve *curve, struct buf *out)
 {
-	add_csv_text(curve->source->name, out);
+	str_csv_quote(out, curve->source->name);
 	buf_addc(out, ',');
-	add_csv_text(curve->curve.dir, out);
+	str_csv_quote(out, curve->curve.dir);
 	buf_addc(out, ',');
-	add_csv_text(curve->curve.tag, out);
+	str_csv_quote(out, curve->curve.tag);
 }
 
 int plot_csv(struct app *app, const struct plot_curves *curves)

@@ -25,6 +25,7 @@
 #include "core/config/ports.h"
 #include "core/record/dirs.h"
 #include "core/record/results.h"
+#include "core/store/store.h"
 #include "targets/targets.h"
 
 enum { SENTENCE_MAX = 64 << 10, GRACE_MS = 10000 };
@@ -74,6 +75,17 @@ int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret
 			*vec_push(ret) = run;
 	}
 	return 0;
+}
+
+int runs_select(struct store *store, const struct select_rules *rules, struct run_list *ret,
+	struct err *err)
+{
+	const struct store_filter filter = {.since_ms = rules->since_ms};
+	int r = store_list(store, &filter, ret, err);
+
+	if (r == 0)
+		select_keep(rules, ret);
+	return r;
 }
 
 /*

@@ -11,10 +11,12 @@
 #include "base/data/json.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
+#include "core/record/columns.h"
 #include "core/record/run.h"
 
 struct app;
 struct session;
+struct store;
 
 /* The run that the word names; NULL: the newest one. */
 int runs_get(struct app *app, const char *word, struct run **ret, struct err *err);
@@ -22,6 +24,10 @@ int runs_get(struct app *app, const char *word, struct run **ret, struct err *er
 int runs_get_code(struct app *app, const char *word, struct run **ret, struct err *err);
 /* All of them, each once, in their order; without words the newest one. */
 int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err);
+
+/* Runs that match, the newest first, however old. */
+int runs_select(struct store *store, const struct select_rules *rules, struct run_list *ret,
+	struct err *err);
 
 /* Refresh states, then (with values) metrics of running programs elsewhere and (with files)
  * parameters and results written by those and by runs that ended since the last time; within a

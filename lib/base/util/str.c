@@ -382,6 +382,21 @@ static void str_quote(struct buf *out, const char *s, bool first)
 	buf_addc(out, '\'');
 }
 
+void str_csv_quote(struct buf *out, const char *s)
+{
+	if (!strpbrk(s, ",\"\r\n")) {
+		buf_adds(out, s);
+		return;
+	}
+	buf_addc(out, '"');
+	for (; *s; s++) {
+		if (*s == '"')
+			buf_addc(out, '"');
+		buf_addc(out, *s);
+	}
+	buf_addc(out, '"');
+}
+
 void str_shell_quote(struct buf *out, const char *s)
 {
 	str_quote(out, s, true);

@@ -58,6 +58,8 @@ bool str_is_plain(const char *s);
 /* Length in bytes (1 to 4) of the valid UTF-8 sequence at s, 0 if there is none. */
 size_t str_utf8_len(const char *s, size_t len);
 
+/* Append s as a field of comma-separated values (RFC 4180, section 2), quoted where needed. */
+void str_csv_quote(struct buf *out, const char *s);
 /* Append s as a word of a POSIX shell that expands to s in any position; quoted only where
  * needed. */
 void str_shell_quote(struct buf *out, const char *s);

@@ -325,16 +325,6 @@ static const struct json *columns_find(const struct json *json, const char *path
 	return found;
 }
 
-static void columns_get_path(const struct run *run, const char *path, struct column_value *ret)
-{
-	const struct json *json = columns_find(run->doc, path);
-
-	if (json && str_starts(path, "metrics."))
-		json = plain_value(json);
-	if (json)
-		set_json(json, str_starts(path, "tags."), ret);
-}
-
 /*
  * Columns with a name
  */
@@ -628,6 +618,18 @@ int columns_parse(const char *text, struct columns *ret, struct err *err)
 	return r;
 }
 
+int columns_parse_sort(const char *text, struct columns *ret, bool *ret_descending, struct err *err)
+{
+	*ret_descending = *text == '-';
+	int r = columns_parse(text + *ret_descending, ret, err);
+
+	if (r == 0 && ret->n != 1) {
+		err_set(err, E_USAGE, "--sort takes one column");
+		return err_hint(err, "--sort metrics.loss");
+	}
+	return r;
+}
+
 const struct json *column_member(const struct column *column, const struct run *run)
 {
 	const char *path = column->kind ? column->kind->path : column->name;
@@ -639,13 +641,49 @@ const struct json *column_member(const struct column *column, const struct run *
 void column_get(const struct column *column, const struct run *run, int64_t now_ms,
 	struct column_value *ret)
 {
-	const struct column_kind *kind = column->kind;
+	const struct json *json = column_member(column, run);
 
 	*ret = (struct column_value){0};
-	if (kind && kind->make)
-		kind->make(run, now_ms, ret);
-	else
-		columns_get_path(run, kind ? kind->path : column->name, ret);
+	if (column->kind && column->kind->make)
+		column->kind->make(run, now_ms, ret);
+	else if (json)
+		set_json(json, str_starts(column->name, "tags."), ret);
+}
+
+void columns_get(const struct columns *columns, const struct run_list *runs, int64_t now_ms,
+	struct column_values *ret)
+{
+	vec_foreach (struct run *, run, runs)
+		vec_foreach (const struct column, column, columns)
+			column_get(column, *run, now_ms, vec_push(ret));
+}
+
+void column_values_done(struct column_values *values)
+{
+	vec_foreach (struct column_value, value, values)
+		column_value_done(value);
+	vec_done(values);
+}
+
+bool column_values_are_numbers(const struct column_values *values, size_t at, size_t n)
+{
+	bool any = false;
+
+	for (; at < values->n; at += n) {
+		if (values->v[at].kind == COLUMN_TEXT)
+			return false;
+		any |= values->v[at].kind != COLUMN_MISSING;
+	}
+	return any;
+}
+
+char *column_title(const struct column *column)
+{
+	char *title = mem_strdup(column->name);
+
+	for (char *c = title; column->kind && *c; c++)
+		*c = (char)toupper((unsigned char)*c);
+	return title;
 }
 
 static bool columns_is_of(const struct column *column, const char *member)

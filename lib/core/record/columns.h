@@ -66,9 +66,24 @@ bool columns_show(const struct columns *columns, const char *member);
 void column_get(const struct column *column, const struct run *run, int64_t now_ms,
 	struct column_value *ret);
 
+/* The values of runs in columns, run by run. now_ms: wall clock. */
+struct column_values VEC_OF(struct column_value);
+void columns_get(const struct columns *columns, const struct run_list *runs, int64_t now_ms,
+	struct column_values *ret);
+void column_values_done(struct column_values *values);
+#define AUTO_COLUMN_VALUES AUTO(column_values_done)
+/* Whether the column at that index, of n, has numbers and nothing else: they stand at the right. */
+bool column_values_are_numbers(const struct column_values *values, size_t at, size_t n);
+
+/* The title of a column: its name, in capitals if it has one of its own. The caller frees. */
+char *column_title(const struct column *column);
+
 /* The member of the record that the column shows; NULL: none, or it is made of several. */
 const struct json *column_member(const struct column *column, const struct run *run);
 
+/* "COLUMN", or "-COLUMN" for the largest first, of a list of runs. E_USAGE unless it is one. */
+int columns_parse_sort(
+	const char *text, struct columns *ret, bool *ret_descending, struct err *err);
 /* Sort by the values of a column: numbers before text, missing values last; equal ones keep their
  * order. */
 void columns_sort(

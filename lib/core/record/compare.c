@@ -164,19 +164,25 @@ static char *compare_program_of(const struct run *run)
 	return strv_join(&others, " ");
 }
 
-static bool compare_value_differs(
-	const struct run_list *runs, const char *member, const char *name, bool is_known)
+bool compare_differ(
+	const struct run_list *runs, const char *member, const char *name, const struct run **ret)
 {
-	const char *first = NULL;
+	const struct run *first = NULL;
+	const char *first_value = NULL;
 
-	for (size_t i = 0; i < runs->n; i++) {
-		const struct json *object = json_get(runs->v[i]->doc, member);
-		const char *value = json_get_str(object, name);
-		if (is_known && !value)
+	vec_foreach (struct run *, run, runs) {
+		const char *value = json_get_str(json_get((*run)->doc, member), name);
+
+		if (!value || (first && str_eq(value, first_value)))
 			continue;
-		if (i > 0 && first && !str_eq(value, first))
+		if (first && ret) {
+			ret[0] = first;
+			ret[1] = *run;
+		}
+		if (first)
 			return true;
-		first = first ? first : value;
+		first = *run;
+		first_value = value;
 	}
 	return false;
 }
@@ -296,11 +302,11 @@ int compare_columns(const struct run_list *runs, const struct compare_rules *rul
 	if (r < 0)
 		return r;
 	columns_parse(compare_has_energy(runs) ? "duration,energy" : "duration", ret, NULL);
-	if (compare_value_differs(runs, "target", "name", false))
+	if (compare_differ(runs, "target", "name", NULL))
 		columns_parse("target", ret, NULL);
-	if (compare_value_differs(runs, "image", "base", true))
+	if (compare_differ(runs, "image", "base", NULL))
 		columns_parse("image.base", ret, NULL);
-	if (compare_value_differs(runs, "snapshot", "id", true))
+	if (compare_differ(runs, "snapshot", "id", NULL))
 		columns_parse("code", ret, NULL);
 	return 0;
 }

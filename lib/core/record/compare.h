@@ -6,6 +6,7 @@
 #ifndef DLRUN_CORE_RECORD_COMPARE_H
 #define DLRUN_CORE_RECORD_COMPARE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/util/err.h"
@@ -23,6 +24,11 @@ enum compare_goal compare_goal_of(const char *metric);
 /* The goal of a column metrics.NAME.min or metrics.NAME.max that compare_columns has made, whose
  * values are the best ones of the runs; COMPARE_ANY for each other column. */
 enum compare_goal compare_column_goal(const struct column *column);
+
+/* Whether runs differ in the text of a member of an object of the record ("snapshot", "id"), as far
+ * as they have one. ret: two of them; may be NULL. */
+bool compare_differ(
+	const struct run_list *runs, const char *member, const char *name, const struct run **ret);
 
 struct compare_rules {
 	const struct strv *metrics; /* names, or patterns of fnmatch(3); empty: all */

@@ -419,9 +419,33 @@ static void test_is_plain(void **state)
 	assert_false(str_is_plain("a\xe2\x80\xae"));
 }
 
+static void test_csv_quote(void **state)
+{
+	static const struct {
+		const char *s, *want;
+	} rows[] = {
+		{"", ""},
+		{"plain text", "plain text"},
+		{"a,b", "\"a,b\""},
+		{"say \"x\"", "\"say \"\"x\"\"\""},
+		{"two\nlines", "\"two\nlines\""},
+		{"\r", "\"\r\""},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		AUTO_BUF struct buf out;
+
+		buf_init(&out, 100);
+		str_csv_quote(&out, rows[i].s);
+		assert_string_equal(out.len ? out.data : "", rows[i].want);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_csv_quote),
 		cmocka_unit_test(test_is_plain),
 		cmocka_unit_test(test_starts_and_ends),
 		cmocka_unit_test(test_to_int),

@@ -12,6 +12,8 @@
 #include "cli/term/ui.h"
 #include "core/store/store.h"
 
+#define EXACT "_b64" /* of the member with the bytes of text that is not UTF-8 */
+
 struct tag_values {
 	struct strv removed;
 };
@@ -34,13 +36,13 @@ static int tag_annotate(void *ctx, struct run *run, struct err *err)
 	AUTO_JSON struct json *tags = before ? json_clone(before) : json_object();
 
 	if (annotation->note) {
-		json_remove(run->doc, "note_b64");
+		json_remove(run->doc, "note" EXACT);
 		json_set_bytes(run->doc, "note", annotation->note, strlen(annotation->note));
 		return 1;
 	}
 	for (size_t i = 0; i < annotation->removed->n; i++) {
 		const char *name = annotation->removed->v[i];
-		AUTO_FREE char *bytes = mem_printf("%s_b64", name);
+		AUTO_FREE char *bytes = mem_printf("%s" EXACT, name);
 
 		if (!json_get(tags, name)) {
 			AUTO_FREE char *shown = str_shown(name);
@@ -74,16 +76,28 @@ static int tag_write(
 	return 0;
 }
 
+/* Whether the tag only holds the exact bytes of another one. */
+static bool tag_is_exact(const struct json *tags, const char *name)
+{
+	AUTO_FREE char *base = mem_strdup(name);
+
+	if (!str_ends(name, EXACT))
+		return false;
+	base[strlen(name) - strlen(EXACT)] = '\0';
+	return json_get(tags, base);
+}
+
 static void tag_list(struct app *app, const struct run *run)
 {
 	const struct json *tags = json_get(run->doc, "tags");
 
 	for (const struct json *tag = json_first(tags); tag; tag = json_next(tag)) {
-		const char *value = json_str(tag);
-		AUTO_FREE char *text = mem_printf("%s%s%s", json_key(tag),
-			str_empty(value) ? "" : "=", str_empty(value) ? "" : value);
+		const char *name = json_key(tag), *value = json_str(tag);
+		AUTO_FREE char *text =
+			str_empty(value) ? mem_strdup(name) : mem_printf("%s=%s", name, value);
 		AUTO_FREE char *line = ui_clean(text);
-		if (!str_ends(json_key(tag), "_b64"))
+
+		if (!tag_is_exact(tags, name))
 			ui_printf(app, UI_OUT, "%s\n", line);
 	}
 }

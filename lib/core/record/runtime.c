@@ -253,7 +253,8 @@ int runtime_parse_stop_signal(const char *text, int *ret, struct err *err)
 
 	if (!sig) {
 		AUTO_FREE char *shown = str_escaped(text);
-		return err_set(err, E_USAGE, "'%s' is not a signal like INT", shown);
+		return err_set(err, E_USAGE,
+			"'%s' is not a signal that a program can handle, like INT", shown);
 	}
 	*ret = sig == SIGTERM ? 0 : sig;
 	return 0;

@@ -77,7 +77,7 @@ struct follow_request {
  * the run alone and prints how to come back. */
 int follow_log(struct app *app, struct run *run, const struct follow_request *request);
 
-/* How the ports that the run names (ports:, --port) are reached while nobody follows it. */
+/* How the ports that the run names (ports:, --port) are reached when the run is not followed. */
 void reach_print(struct app *app, const struct run *run);
 
 #endif

@@ -467,7 +467,7 @@ static int wait_on_timer(void *ctx, struct err *err)
 	return 0;
 }
 
-/* When the loop is to stop in order to be asked again; 0: only when all is done. */
+/* When the loop is to stop in order to be called again; 0: only when all is done. */
 static int64_t wait_next_ms(const struct loop_wait *wait)
 {
 	int64_t next_ms = wait->interrupted ? clock_ms() + INTERRUPT_MS : 0;

@@ -239,7 +239,7 @@ static int compare_fail_metric(
 {
 	AUTO_FREE char *shown = str_shown(pattern);
 
-	err_set(err, E_USAGE, "--metric: none of the runs has a metric %s", shown);
+	err_set(err, E_USAGE, "--metric: none of the runs has a metric '%s'", shown);
 	for (size_t i = 0; i < comparison->all.n && i < SHOWN_MAX; i++) {
 		AUTO_FREE char *name = str_shown(comparison->all.v[i]->name);
 		err_evidence(err, "%s", name);

@@ -44,7 +44,7 @@ bool kube_kind_has_ended(enum kube_kind kind, const struct json *object);
 /* Behind those: what the results on lasting storage were at the end, within a message's 4096 bytes.
  * Lines "dlrun: results FILES BYTES MORE" (names that are left out), "FILES BYTES NAME" of names at
  * the top (a directory with a slash behind it; \\ and \n are escaped), and "params BYTES PATH" with
- * that many bytes and a newline behind it. A rank tells of its own. */
+ * that many bytes and a newline behind it. A rank reports its own. */
 #define KUBE_JOB_RESULTS "dlrun: results"
 #define KUBE_OUTPUT_DIR  "/dlrun/outputs" /* $DLRUN_OUTPUT_DIR */
 #define KUBE_ATTEMPT_DIR "/dlrun/attempt"

@@ -136,7 +136,7 @@ static void test_metric_that_none_has(void **state)
 	strv_add(&patterns, "loss");
 	strv_add(&patterns, "los\033s");
 	assert_int_equal(compare_columns(&runs, &rules, &columns, &excluded, &err), -ERR_USAGE);
-	assert_string_equal(err.message, "--metric: none of the runs has a metric los\\x1bs");
+	assert_string_equal(err.message, "--metric: none of the runs has a metric 'los\\x1bs'");
 	assert_string_equal(err.evidence[0], "loss");
 }
 

@@ -221,9 +221,9 @@ static void print_here(struct app *app, const struct run *run, const struct port
 		print_port(app, run, &(struct forward_port){ports->v[i], ports->v[i]});
 }
 
-/* Listens while the session's loop runs, until forward_free, and says one line for each port. Of a
- * run on this machine the lines are all that is needed. NULL: nothing to listen for; a failure is
- * said, not returned, because whoever follows wants the log above all. run is borrowed. */
+/* Listens while the session's loop runs, until forward_free, and prints one line for each port. Of
+ * a run on this machine the lines are all that is needed. NULL: nothing to listen for; a failure is
+ * printed, not returned, because whoever follows wants the log above all. run is borrowed. */
 static struct forward *reach_open(struct app *app, const struct run *run, int rank)
 {
 	struct reach reach = {app, run};

@@ -205,7 +205,7 @@ static bool prefers_keys(const char *methods)
 		AUTO_FREE char *first = mem_strndup(methods, len);
 
 		if (!methods[len] || !ssh_list_has("gssapi-keyex,gssapi-with-mic,hostbased", first))
-			return str_eq(first, "publickey");
+			return strcmp(first, "publickey") == 0;
 		methods += len + 1;
 	}
 }

@@ -555,11 +555,13 @@ static const char stay_limit[] =
 	"trap 'n=1; limit' %s\n";
 static const char stay_default[] = "if env --default-signal=INT,QUIT >/dev/null 2>&1; then\n"
 				   "\tset -- env --default-signal=INT,QUIT \"$@\"\n";
-/* A stop signal that would be ignored is not dropped in silence. */
+/* A stop signal that would be ignored is not dropped in silence. Python itself ignores two signals,
+ * which the program would inherit. */
 static const char stay_hears[] =
 	"elif command -v python3 >/dev/null; then\n"
 	"\tset -- python3 -ESc 'import os, signal, sys\n"
-	"for s in signal.SIGINT, signal.SIGQUIT: signal.signal(s, signal.SIG_DFL)\n"
+	"for s in signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ:\n"
+	"    signal.signal(s, signal.SIG_DFL)\n"
 	"try: os.execvp(sys.argv[1], sys.argv[1:])\n"
 	"except OSError as e: sys.exit(print(sys.argv[1], e, file=sys.stderr, sep=\": \") or 127)' "
 	"\"$@\"\n"

@@ -446,13 +446,17 @@ static void test_stop_signal_ignored(void **state)
 	AUTO_FREE char *make =
 		mem_printf("mkdir %s && printf '#!/bin/sh\nexit 1' >%s/env && chmod +x %s/env",
 			bare, bare, bare);
-	AUTO_TEST struct test test;
+	AUTO_TEST struct test test, pipe;
 
 	assert_int_equal(system(make), 0);
 	test_init(&test, "bash", "-c", counts_int);
 	test.run.stop_signal = "INT";
 	setenv("PATH", with, 1);
 	check(place, &test, SIGTERM, 6, "ready\nint 1\n", NULL);
+	/* The tool hands on no signal that it ignores itself. */
+	test_init(&pipe, "bash", "-c", "yes | head -n 1; exit ${PIPESTATUS[0]}");
+	pipe.run.stop_signal = "INT";
+	check(place, &pipe, 0, 128 + SIGPIPE, "y\n", NULL);
 	setenv("PATH", bare, 1);
 	check(place, &test, 0, 125, "dlrun: stop_signal: INT needs an image with python3", NULL);
 	setenv("PATH", path, 1);

@@ -26,7 +26,7 @@
 enum {
 	QUERY_MS = 500,
 	REFRESH_ONCE_MS = 3000, /* a login may take its time */
-	RESPONSE_MS = 6000,     /* of machines, and refreshes of runs, when it is printed once */
+	RESPONSE_MS = 6000,     /* of machines and of samples of runs, when they are printed once */
 	METRICS_MS = 200,       /* of reading event files */
 	DRAW_MS = 1000,
 	DRAW_FAR_MS = 2000,

@@ -132,8 +132,7 @@ static int screen_on_tick(void *ctx, struct err *err)
 int screen_wait(struct screen *screen, struct loop *loop, int64_t wait_ms, struct err *err)
 {
 	static const struct loop_fd_ops ops = {want_keys, on_keys};
-	struct waiting waiting = {
-		screen, loop, wait_ms < 0 ? INT64_MAX : clock_ms() + wait_ms, NULL};
+	struct waiting waiting = {screen, loop, clock_deadline(wait_ms), NULL};
 	struct loop_fd *keys = NULL;
 
 	if (screen->has_keys)

@@ -26,6 +26,12 @@ SHOW = """import json, os, sys
 print(json.dumps({"argv": [os.fsencode(a).hex() for a in sys.argv[1:]], "cwd": os.getcwd(), "umask": os.umask(0),
                   "env": {os.fsencode(k).hex(): os.fsencode(v).hex() for k, v in os.environ.items()}}))
 """
+# Ends by SIGINT without waiting for what it has started.
+LAUNCHER = """import os, signal, subprocess, sys
+child = subprocess.Popen([sys.executable, "p.py"])
+signal.signal(signal.SIGINT, lambda *_: os._exit(1))
+child.wait()
+"""
 # What lies below here, but for what is not of the tree.
 LIST = """import hashlib, json, os, stat
 found = {}
@@ -294,6 +300,20 @@ def test_stop_signal(w):
         w.write("p.py", INTERRUPTED)
         w.write("dlrun.yaml", "stop_signal: INT\n")
         run = s.submit("--", "python3", "p.py")
+        s.said_by(run, "ready")
+        w.ok("cancel", run)
+        end = s.ended(run)
+        assert (end["state"], end["exit"]["code"]) == ("cancelled", 143), end
+        assert w.ok("logs", run).out == "ready\nsaved\n", w.ok("logs", run)
+
+
+def test_a_program_saves_behind_its_launcher(w):
+    """What the program has started gets the grace period and no other signal, though the program itself has ended."""
+    with site(w) as s:
+        w.write("p.py", INTERRUPTED.replace("sleep(0.5)", "sleep(4)"))
+        w.write("launch.py", LAUNCHER)
+        w.write("dlrun.yaml", "stop_signal: INT\ngrace: 60s\n")
+        run = s.submit("--", "python3", "launch.py")
         s.said_by(run, "ready")
         w.ok("cancel", run)
         end = s.ended(run)

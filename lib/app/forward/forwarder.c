@@ -17,7 +17,6 @@ struct connection {
 };
 
 struct forwarder {
-	struct session *session;
 	struct target *target;
 	const struct run *run;
 	struct run *taken; /* what run points to; or NULL: it is borrowed */
@@ -103,7 +102,7 @@ int forwarder_open(const struct forwarder_options *options, struct forwarder **r
 {
 	AUTO(forwarder_free_auto) struct forwarder *forwarder = mem_alloc(1, sizeof(*forwarder));
 
-	*forwarder = (struct forwarder){.session = options->session, .run = options->run};
+	*forwarder = (struct forwarder){.run = options->run};
 	int r = target_open_run(options->session, options->run, &forwarder->target, err);
 	if (r < 0)
 		return r;

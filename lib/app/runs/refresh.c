@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/runs/refresh.h"
-#include "base/loop/loop.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/loop/loop.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/clock.h"

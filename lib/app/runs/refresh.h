@@ -16,8 +16,8 @@ struct refresh;
 /* Called once, from the loop, when all targets have responded or the time is over; status < 0: rows
  * cannot be written. A negative return ends loop_run with err. */
 typedef int refresh_done_fn(void *ctx, int status, struct err *err);
-/* Ask the targets of the unfinished runs of the list, in parallel, at most timeout_ms, and repair
- * rows. A run that cannot be asked keeps its state; in its doc the state
+/* Query the targets of the unfinished runs of the list, in parallel, for at most timeout_ms, and
+ * repair rows. A row whose target does not respond keeps its state; in the run's doc the state
  * becomes unknown, "text" says why, and "last_state" is the one that was known. The list is
  * borrowed until done, which is never called from within. */
 struct refresh *refresh_start(struct session *session, struct run_list *runs, int64_t timeout_ms,

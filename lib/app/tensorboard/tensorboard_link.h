@@ -25,7 +25,7 @@ struct tensorboard_link {
 struct tensorboard_probe;
 /* version: NULL where nothing answers, or not as TensorBoard. From the loop, once. */
 typedef void tensorboard_probe_fn(void *ctx, const char *version);
-/* Requests PREFIX/data/environment. The link lives until done, which may come from here. */
+/* Requests PREFIX/data/environment. The link is used in the call only. */
 struct tensorboard_probe *tensorboard_probe_start(struct loop *loop,
 	const struct tensorboard_link *link, const char *prefix, uint16_t port, int64_t timeout_ms,
 	tensorboard_probe_fn *done, void *ctx);

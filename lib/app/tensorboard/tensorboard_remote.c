@@ -39,7 +39,6 @@ static const char script[] = "cd /\n"
 struct candidate {
 	struct tensorboard_remote *remote;
 	uint16_t port;
-	struct tensorboard_link link;
 	struct tensorboard_probe *probe;
 	bool is_over;
 };
@@ -124,7 +123,6 @@ static void add_candidate(struct tensorboard_remote *remote, uint16_t port)
 			return;
 	candidate = &remote->candidates[remote->n_candidates++];
 	*candidate = (struct candidate){.remote = remote, .port = port};
-	candidate->link = (struct tensorboard_link){connect_candidate, candidate};
 }
 
 static void tensorboard_remote_find(struct tensorboard_remote *remote)
@@ -137,9 +135,10 @@ static void tensorboard_remote_find(struct tensorboard_remote *remote)
 	add_candidate(remote, PORT);
 	for (size_t i = 0; i < remote->n_candidates; i++) {
 		struct candidate *candidate = &remote->candidates[i];
+		const struct tensorboard_link link = {connect_candidate, candidate};
 
-		candidate->probe = tensorboard_probe_start(remote->loop, &candidate->link, "",
-			candidate->port, FIND_MS, on_candidate, candidate);
+		candidate->probe = tensorboard_probe_start(
+			remote->loop, &link, "", candidate->port, FIND_MS, on_candidate, candidate);
 	}
 }
 

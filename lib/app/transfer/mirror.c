@@ -493,7 +493,7 @@ int mirror_first(
 	mirror->wait = (struct loop_wait){
 		.loop = mirror->loop,
 		.n_open = !mirror_is_polled(mirror),
-		.deadline_ms = timeout_ms < 0 ? 0 : clock_deadline(timeout_ms),
+		.deadline_ms = clock_deadline(timeout_ms),
 		.interrupted = interrupted,
 	};
 	int r = loop_wait_run(&mirror->wait, err);

@@ -103,6 +103,16 @@ static int64_t not_negative(const struct json *json, const char *key)
 	return value < 0 ? 0 : value;
 }
 
+/* A job without resources is from a version that wrote its limits instead: a supervisor that takes
+ * it over keeps them. */
+static void read_limits(const struct json *json, struct resources *ret)
+{
+	if (json_get(json, "resources"))
+		return;
+	ret->memory_bytes = (uint64_t)not_negative(json, "limit_memory_bytes");
+	ret->cpus_milli = not_negative(json, "limit_cpus_milli");
+}
+
 static int job_from_json(const struct json *json, struct attempt_job *job, struct err *err)
 {
 	int r = spec_from_members(json, &job->spec, err);
@@ -111,6 +121,7 @@ static int job_from_json(const struct json *json, struct attempt_job *job, struc
 		r = words_get(json, "defaults", &job->defaults, err);
 	if (r < 0)
 		return r;
+	read_limits(json, &job->spec.resources);
 	job->run_id = mem_strdup(json_get_str(json, "run"));
 	job->attempt = (int)json_get_int(json, "attempt", 1);
 	job->layout = words_get_one(json, "layout");

@@ -12,8 +12,8 @@
 #include "base/data/json.h"
 #include "base/loop/loop.h"
 #include "base/util/clock.h"
-#include "base/util/log.h"
 #include "base/util/err.h"
+#include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/trace.h"
@@ -39,8 +39,6 @@ struct kube_client {
 	struct kube_credential *credential;
 	char *host; /* for people */
 	struct kube_call *calls;
-	size_t n_detached;     /* of calls */
-	int64_t detached_ms;   /* the latest of their deadlines */
 	struct loop_wait *end; /* of kube_client_free; or NULL */
 	bool has_responded;    /* by something that speaks HTTP */
 	int64_t noted_ms;
@@ -518,13 +516,16 @@ void kube_client_free(struct kube_client *client)
 {
 	if (!client)
 		return;
-	struct loop_wait wait = {.loop = client->options.loop,
-		.n_open = client->n_detached,
-		.deadline_ms = client->detached_ms};
+	struct loop_wait wait = {.loop = client->options.loop};
 	for (struct kube_call *call = client->calls, *next; call; call = next) {
 		next = call->next;
-		if (call->fn != client_on_detached)
+		if (call->fn != client_on_detached) {
 			kube_cancel(call);
+			continue;
+		}
+		wait.n_open++;
+		if (call->deadline_ms > wait.deadline_ms)
+			wait.deadline_ms = call->deadline_ms;
 	}
 	client->end = &wait;
 	loop_wait_run(&wait, NULL);
@@ -610,7 +611,6 @@ static int client_on_detached(void *ctx, struct kube_response *response, struct 
 	(void)err;
 	if (err_is_set(&response->error) && response->error.id != E_KUBE_NOT_FOUND)
 		log_note("%s", response->error.message);
-	client->n_detached--;
 	if (client->end)
 		loop_wait_done(client->end);
 	return 0;
@@ -622,9 +622,6 @@ void kube_start_detached(struct kube_client *client, const struct kube_request *
 
 	own.done = client_on_detached;
 	own.ctx = client;
-	client->n_detached++;
-	if (own.deadline_ms > client->detached_ms)
-		client->detached_ms = own.deadline_ms;
 	kube_start(client, &own);
 }
 

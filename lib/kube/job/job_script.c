@@ -544,19 +544,24 @@ static const char exec_lines[] =
  */
 static const char stay_begin[] =
 	"n= t= s=\n"
-	"pass() { trap '' %s; kill -s %s 0; kill -s CONT 0; trap 'n=1; term' %s%s; }\n"
+	"pass() { %strap '' %s; kill -s %s 0; kill -s CONT 0; trap 'n=1; term' %s%s; }\n"
 	"trap 'n=1; term' %s\n"; /* one of them is the image's STOPSIGNAL */
+/* A handler of TERM may be called twice. Another signal comes once, though both the limit and the
+ * node may ask for it: the second KeyboardInterrupt would end what the first one began. */
+static const char pass_once[] = "pass() { :; }; ";
 static const char stay_term[] = "term() { pass; }\n";
 static const char stay_limit[] =
 	"limit() { if [ \"$t\" ]; then kill -s KILL \"$p\"; else t=1; pass; fi; }\n"
 	"trap 'n=1; limit' %s\n";
 static const char stay_default[] = "if env --default-signal=INT,QUIT >/dev/null 2>&1; then\n"
 				   "\tset -- env --default-signal=INT,QUIT \"$@\"\n";
-/* A stop signal that would be ignored is not dropped in silence. */
+/* A stop signal that would be ignored is not dropped in silence. Python itself ignores two signals,
+ * which the program would inherit. */
 static const char stay_hears[] =
 	"elif command -v python3 >/dev/null; then\n"
 	"\tset -- python3 -ESc 'import os, signal, sys\n"
-	"for s in signal.SIGINT, signal.SIGQUIT: signal.signal(s, signal.SIG_DFL)\n"
+	"for s in signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ:\n"
+	"    signal.signal(s, signal.SIG_DFL)\n"
 	"try: os.execvp(sys.argv[1], sys.argv[1:])\n"
 	"except OSError as e: sys.exit(print(sys.argv[1], e, file=sys.stderr, sep=\": \") or 127)' "
 	"\"$@\"\n"
@@ -782,10 +787,12 @@ static void add_stay(const struct job *job, struct buf *script)
 {
 	const struct kube_run *run = job->run;
 	const char *stop = stop_signal(run);
+	bool is_once = run->stop_signal && !str_eq(run->signal, run->stop_signal);
 	AUTO_FREE char *spared = with_stop_signal(run, run->signal ? run->signal : "");
 	AUTO_FREE char *ends = with_stop_signal(run, "TERM INT QUIT");
 
-	buf_addf(script, stay_begin, stop, stop, stop, job->collects ? "; late" : "", ends);
+	buf_addf(script, stay_begin, is_once ? pass_once : "", stop, stop, stop,
+		job->collects ? "; late" : "", ends);
 	/* The node ends what is left later: what there is then is to be collected. */
 	if (job->collects)
 		buf_addf(script,

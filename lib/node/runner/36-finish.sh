@@ -40,6 +40,13 @@ end_left() {
 		[ "$family" ] || return 0
 		[ "$end_try" = 6 ] || sleep 0.1 || sleep 1
 	done 2>/dev/null
+	# A stop that is under way ends them, by the run's signal and with its grace period: a program may still save when
+	# the shell in front of it has ended.
+	if [ -e "$dir/.stop" ]; then
+		flock -s 8 8<"$dir/.stop"
+		family_of "$dir"
+		[ "$family" ] || return 0
+	fi
 	note "$dir" 'it has ended and left processes behind: SIGTERM'
 	end_family "$dir" family "$LEFT_GRACE" || end_text="$end_text${end_text:+; }$end_stuck"
 }

@@ -387,10 +387,14 @@ static const char counts_int[] =
 	"trap 'n=$((n + 1))' INT; trap 'echo term' TERM; n=0; echo ready; "
 	"while [ $n = 0 ]; do sleep 0.01; done; sleep 0.3; echo int $n; exit 6";
 
+static const char counts_int_again[] =
+	"trap 'n=$((n + 1)); kill -s TERM $PPID' INT; n=0; echo ready; "
+	"while [ $n = 0 ]; do sleep 0.01; done; sleep 0.3; echo int $n; exit 6";
+
 /* TERM of the kubelet becomes another signal, which comes once. */
 static void test_stop_signal(void **state)
 {
-	AUTO_TEST struct test words, line, limit, own, both, later;
+	AUTO_TEST struct test words, line, limit, again, own, both, later;
 
 	test_init(&words, "bash", "-c", counts_int);
 	words.run.stop_signal = "INT";
@@ -405,6 +409,10 @@ static void test_stop_signal(void **state)
 	limit.run.timeout_ms = SIGNAL_AFTER_MS;
 	limit.run.grace_ms = 60000;
 	check(*state, &limit, 0, 124, "ready\nint 1\n", KUBE_JOB_TIMEOUT);
+	/* The node asks again while the program ends. */
+	test_init(&again, "bash", "-c", counts_int_again);
+	again.run.stop_signal = "INT";
+	check(*state, &again, SIGTERM, 6, "ready\nint 1\n", NULL);
 	/* One that this script would use itself, or would end by. */
 	test_init(&own, "sh", "-c",
 		"trap 'echo alrm; exit 7' ALRM; echo ready; while :; do sleep 0.1; done");
@@ -438,13 +446,17 @@ static void test_stop_signal_ignored(void **state)
 	AUTO_FREE char *make =
 		mem_printf("mkdir %s && printf '#!/bin/sh\nexit 1' >%s/env && chmod +x %s/env",
 			bare, bare, bare);
-	AUTO_TEST struct test test;
+	AUTO_TEST struct test test, pipe;
 
 	assert_int_equal(system(make), 0);
 	test_init(&test, "bash", "-c", counts_int);
 	test.run.stop_signal = "INT";
 	setenv("PATH", with, 1);
 	check(place, &test, SIGTERM, 6, "ready\nint 1\n", NULL);
+	/* The tool hands on no signal that it ignores itself. */
+	test_init(&pipe, "bash", "-c", "yes | head -n 1; exit ${PIPESTATUS[0]}");
+	pipe.run.stop_signal = "INT";
+	check(place, &pipe, 0, 128 + SIGPIPE, "y\n", NULL);
 	setenv("PATH", bare, 1);
 	check(place, &test, 0, 125, "dlrun: stop_signal: INT needs an image with python3", NULL);
 	setenv("PATH", path, 1);

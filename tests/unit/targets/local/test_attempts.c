@@ -374,6 +374,32 @@ static void test_a_next_one_that_never_began(void **state)
 	assert_true(attempt_next_make(place->dir, &next, NULL) < 0);
 }
 
+/* What runs goes on behind an upgrade: its next attempt has the limits that it was started with. */
+static void test_a_job_of_an_older_version(void **state)
+{
+	struct place *place = *state;
+	AUTO(attempt_job_done) struct attempt_job job = {0};
+	AUTO(attempt_next_done) struct attempt_next next = {0};
+
+	write_file(place->dir, ATTEMPT_JOB,
+		"{\"schema\":\"dlrun/job/v1\",\"run\":\"a-23456\",\"attempt\":1,\"command\":[\"x\"],"
+		"\"shell\":true,\"cwd\":\"a\",\"env\":[\"A=1\"],\"timeout_ms\":5000,"
+		"\"grace_ms\":7000,\"limit_memory_bytes\":1073741824,\"limit_cpus_milli\":1500,"
+		"\"retries\":2,\"signal\":10}",
+		0600);
+	assert_int_equal(attempt_next_make(place->dir, &next, NULL), 0);
+	assert_int_equal(attempt_job_read(next.dir, &job, NULL), 0);
+	assert_int_equal(job.spec.resources.memory_bytes, 1073741824);
+	assert_int_equal(job.spec.resources.cpus_milli, 1500);
+	assert_true(job.spec.shell);
+	assert_string_equal(job.spec.cwd, "a");
+	assert_string_equal(job.spec.env.v[0], "A=1");
+	assert_int_equal(job.spec.timeout_ms, 5000);
+	assert_int_equal(job.spec.grace_ms, 7000);
+	assert_int_equal(job.spec.runtime.retries, 1);
+	assert_int_equal(job.spec.runtime.signal, 10);
+}
+
 static void test_a_next_one_that_cannot_begin(void **state)
 {
 	struct place *place = *state;
@@ -505,6 +531,7 @@ int main(int argc, char **argv)
 		TEST(test_stop_signal_at_the_limit),
 		TEST(test_cancel_ends_all_attempts),
 		TEST(test_a_next_one_that_never_began),
+		TEST(test_a_job_of_an_older_version),
 		TEST(test_a_next_one_that_cannot_begin),
 		TEST(test_setup_before_the_program),
 		TEST(test_setup_that_fails),

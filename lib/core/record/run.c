@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/util/clock.h"
@@ -555,6 +556,13 @@ void run_make_id(const char *name, char ret[static RUN_ID_SIZE])
 	for (int i = 0; i < RUN_SUFFIX; i++)
 		ret[n++] = id_letters[random_below(sizeof(id_letters) - 1)];
 	ret[n] = '\0';
+}
+
+void run_member_id(const char *study, size_t index, char ret[static RUN_ID_SIZE])
+{
+	size_t len = strlen(study) - RUN_SUFFIX; /* with the '-' */
+
+	snprintf(ret, RUN_ID_SIZE, "%.*s%zu-%s", (int)len, study, index, study + len);
 }
 
 bool run_id_is_valid(const char *s)

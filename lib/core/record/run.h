@@ -18,6 +18,7 @@
 #define RUN_SCHEMA "dlrun/run/v1"
 
 enum { RUN_NAME_MAX = 40, RUN_SUFFIX = 5, RUN_ID_SIZE = RUN_NAME_MAX + 1 + RUN_SUFFIX + 1 };
+enum { RUN_INDEX_MAX = 6 }; /* bytes of "-INDEX" in the name of a member of a study */
 
 enum run_state {
 	RUN_PREPARING, /* accepted by the checks, not yet by the target */
@@ -118,6 +119,9 @@ int run_name_map(
 	const char *wanted, char ret[static RUN_NAME_MAX + 1], bool *ret_mapped, struct err *err);
 /* name-xxxxx: five of 23456789abcdefghjkmnpqrstuvwxyz, random. */
 void run_make_id(const char *name, char ret[static RUN_ID_SIZE]);
+/* The id of a member of a study: NAME-INDEX-SUFFIX, where the study's id is NAME-SUFFIX; NAME is at
+ * most RUN_NAME_MAX - RUN_INDEX_MAX long. Nobody else makes such an id but by chance. */
+void run_member_id(const char *study, size_t index, char ret[static RUN_ID_SIZE]);
 /* Whether s has the form of a whole id. */
 bool run_id_is_valid(const char *s);
 

@@ -7,8 +7,40 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"
+#include "core/record/run.h"
 
 enum { GRACE_MS = 10000 };
+
+static void study_to_json(const struct spec_study *study, struct json *spec)
+{
+	struct json *json;
+
+	if (!study->id)
+		return;
+	json = json_sub(spec, "study");
+	json_set_str(json, "id", study->id);
+	json_set_int(json, "index", study->index);
+	json_set_int(json, "size", study->size);
+	json_set_int(json, "parallel", study->parallel);
+	json_set_bool(json, "fail_fast", study->fail_fast);
+}
+
+static int study_from_json(const struct json *json, struct spec_study *ret, struct err *err)
+{
+	const char *id = json_get_str(json, "id");
+
+	if (!json)
+		return 0;
+	ret->index = (int)json_get_int(json, "index", -1);
+	ret->size = (int)json_get_int(json, "size", 0);
+	ret->parallel = (int)json_get_int(json, "parallel", 0);
+	ret->fail_fast = json_get_bool(json, "fail_fast", false);
+	if (!id || !run_id_is_valid(id) || ret->index < 0 || ret->index >= ret->size ||
+		ret->parallel < 0)
+		return err_set(err, E_DATA, "the study of the run is not complete");
+	ret->id = mem_strdup(id);
+	return 0;
+}
 
 void spec_add_members(const struct spec *spec, struct json *json)
 {
@@ -27,6 +59,7 @@ void spec_add_members(const struct spec *spec, struct json *json)
 		json_set(json, "ports", ports_to_json(&spec->ports));
 	if (spec->drop_entrypoint)
 		json_set_bool(json, "drop_entrypoint", true);
+	study_to_json(&spec->study, json);
 }
 
 struct json *spec_to_json(const struct spec *spec)
@@ -46,6 +79,8 @@ static int read_lists(const struct json *json, struct spec *spec, struct err *er
 		r = words_get(json, "env", &spec->env, err);
 	if (r == 0)
 		r = words_get(json, "secrets", &spec->secrets, err);
+	if (r == 0)
+		r = study_from_json(json_get(json, "study"), &spec->study, err);
 	return r < 0 ? r : runtime_from_json(json, &spec->runtime, err);
 }
 
@@ -97,5 +132,6 @@ void spec_done(struct spec *spec)
 	strv_done(&spec->secrets);
 	runtime_done(&spec->runtime);
 	resources_done(&spec->resources);
+	free(spec->study.id);
 	*spec = (struct spec){0};
 }

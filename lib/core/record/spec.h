@@ -18,6 +18,14 @@
 
 #define SPEC_SCHEMA "dlrun/spec/v1"
 
+/* A run that is a member of a study (core/study/study.h). */
+struct spec_study {
+	char *id;        /* NULL: it is a member of none */
+	int index, size; /* index: from 0, below size */
+	int parallel;    /* so many members run at once on the whole target; 0: no limit */
+	bool fail_fast;  /* once a member has failed, those that have not begun do not */
+};
+
 struct spec {
 	struct strv command;
 	bool shell;          /* command is one line for sh -c */
@@ -31,6 +39,7 @@ struct spec {
 	struct resources resources;
 	struct ports ports;   /* that the program listens on */
 	bool drop_entrypoint; /* of the image: the command is started without it */
+	struct spec_study study;
 };
 
 struct json *spec_to_json(const struct spec *spec);

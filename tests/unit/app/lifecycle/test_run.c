@@ -322,6 +322,9 @@ static void test_ids(void **state)
 	assert_int_equal(strncmp(id, "resnet-", 7), 0);
 	run_make_id("resnet", other);
 	assert_string_not_equal(id, other);
+	run_member_id("tiger-4k2x9", 12345, id);
+	assert_string_equal(id, "tiger-12345-4k2x9");
+	assert_true(run_id_is_valid(id));
 }
 
 /*

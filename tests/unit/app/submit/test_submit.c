@@ -948,7 +948,8 @@ static void test_specs(void **state)
 	AUTO_SPEC struct spec spec = {.cwd = mem_strdup("a\xff"),
 		.timeout_ms = 5,
 		.grace_ms = 7,
-		.drop_entrypoint = true};
+		.drop_entrypoint = true,
+		.study = {mem_strdup("tiger-4k2x9"), 7, 15, 4, true}};
 	AUTO_SPEC struct spec got = {0}, copy = {0};
 	AUTO_ERR struct err err = {0};
 
@@ -967,6 +968,11 @@ static void test_specs(void **state)
 	assert_int_equal(got.timeout_ms, 5);
 	assert_int_equal(got.grace_ms, 7);
 	assert_true(got.drop_entrypoint);
+	assert_string_equal(got.study.id, "tiger-4k2x9");
+	assert_int_equal(got.study.index, 7);
+	assert_int_equal(got.study.size, 15);
+	assert_int_equal(got.study.parallel, 4);
+	assert_true(got.study.fail_fast);
 	assert_int_equal(spec_copy(&got, &copy, NULL), 0);
 	AUTO_JSON struct json *again = spec_to_json(&copy);
 	AUTO_FREE char *first = printed(json), *second = printed(again);
@@ -975,6 +981,24 @@ static void test_specs(void **state)
 	json_remove(json, "command_b64");
 	assert_int_equal(spec_from_json(json, &got, &err), -ERR_IO);
 	assert_int_equal(spec_from_json(NULL, &got, &err), -ERR_IO);
+}
+
+static void test_specs_of_half_a_study(void **state)
+{
+	static const struct spec_study bad[] = {{"tiger", 0, 1, 0, false},
+		{"tiger-4k2x9", -1, 1, 0, false}, {"tiger-4k2x9", 1, 1, 0, false},
+		{"tiger-4k2x9", 0, 1, -1, false}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		AUTO_SPEC struct spec spec = {.cwd = mem_strdup("."), .study = bad[i]}, got = {0};
+		AUTO_ERR struct err err = {0};
+		spec.study.id = mem_strdup(bad[i].id);
+		strv_add(&spec.command, "true");
+		AUTO_JSON struct json *json = spec_to_json(&spec);
+		assert_int_equal(spec_from_json(json, &got, &err), -ERR_IO);
+		assert_int_equal(err.id, E_DATA);
+	}
 }
 
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
@@ -1013,6 +1037,7 @@ int main(int argc, char **argv)
 		TEST(test_push),
 		TEST(test_push_refused),
 		cmocka_unit_test(test_specs),
+		cmocka_unit_test(test_specs_of_half_a_study),
 	};
 
 	if (argc == 3 && strcmp(argv[1], "__supervise") == 0)

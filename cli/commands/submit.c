@@ -4,6 +4,7 @@
 
 #include "app/lifecycle/restart.h"
 #include "app/submit/submit.h"
+#include "app/submit/sweep.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/auto.h"
@@ -11,6 +12,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "cli/runs/runs.h"
+#include "cli/commands/sweep.h"
 #include "cli/runs/preview.h"
 #include "cli/runs/transfer.h"
 #include "cli/term/app.h"
@@ -18,7 +20,7 @@
 #include "cli/term/ui.h"
 #include "targets/targets.h"
 
-enum { MEMORY_MIN = 1 << 20 };
+enum { MEMORY_MIN = 1 << 20, LINE_BYTES = 64 << 10 };
 
 struct submit_values {
 	const char *target, *name, *image, *from, *group, *note, *name_file, *signal;
@@ -26,9 +28,31 @@ struct submit_values {
 	int64_t timeout, grace, allow_size, gpus, retries, nodes, memory;
 	bool follow, detach, dry_run, list_files, full, accept_new_host;
 	struct strv env, secrets, include, tags, allow, ports;
+	/* of a sweep */
+	struct strv over;
+	const char *cases;
+	int64_t sample, seed, parallel;
+	bool zip, fail_fast;
 };
 
+/* The options of `sweep`; those from SWEEP_OPTS on are the options of `submit`, too. */
+enum { SWEEP_OPTS = 7 };
 static const struct opt opts[] = {
+	{OPT_MEMBER(OPT_LIST, 0, "over", struct submit_values, over), .arg = "K=VALUES",
+		.help = "An axis: lr=0.1,0.03  seed=1..5  lr=log:1e-4..1e-1:12; may be repeated"},
+	{OPT_MEMBER(OPT_STRING, 0, "cases", struct submit_values, cases), .arg = "FILE",
+		.help = "A run for each row of a CSV file, or line of JSON", .values = VALUE_FILE},
+	{OPT_MEMBER(OPT_FLAG, 0, "zip", struct submit_values, zip),
+		.help = "Take the axes side by side, not all combinations"},
+	{OPT_MEMBER(OPT_INT, 0, "sample", struct submit_values, sample), .arg = "N",
+		.help = "Only N of the combinations, chosen at random", .min = 1, .max = CASES_MAX},
+	{OPT_MEMBER(OPT_INT, 0, "seed", struct submit_values, seed), .arg = "S",
+		.help = "Of what is random (default: 0)", .max = INT64_MAX},
+	{OPT_MEMBER(OPT_INT, 0, "parallel", struct submit_values, parallel), .arg = "N",
+		.help = "At most N runs at a time (default: as many as there is room for)",
+		.min = 1, .max = CASES_MAX},
+	{OPT_MEMBER(OPT_FLAG, 0, "fail-fast", struct submit_values, fail_fast),
+		.help = "When a run fails, begin no other"},
 	{OPT_MEMBER(OPT_STRING, 't', "target", struct submit_values, target), .arg = "TARGET",
 		.help = "Where to run: local, kube[:CONTEXT[/NAMESPACE]], ssh:HOST, one of yours",
 		.values = VALUE_TARGET, .key = "target"},
@@ -355,6 +379,9 @@ static int cmd_submit_check(const struct submit_values *values, struct err *err)
 	return err_hint(err, "dlrun submit --dry-run -o %s -- python3 train.py", values->output);
 }
 
+/* The command's own options by name: of the table above, but for those of `sweep`. */
+static const struct opt *const submit_opts = opts + SWEEP_OPTS;
+
 static int cmd_submit_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct submit_values *values = values_ptr;
@@ -363,7 +390,8 @@ static int cmd_submit_run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_ERR struct err err = {0};
 	struct config *config;
 
-	if (cmd_submit_check(values, &err) < 0 || app_config(app, opts, values, &config, &err) < 0)
+	if (cmd_submit_check(values, &err) < 0 ||
+		app_config(app, submit_opts, values, &config, &err) < 0)
 		return app_fail(app, &err);
 	app->session.env.accept_new_host = values->accept_new_host;
 	options.followed = follow;
@@ -385,10 +413,232 @@ const struct cmd cmd_submit = {
 	.summary = "Run a program on this directory's code, exactly as it is now",
 	.synopsis = "[options] [--] [PROGRAM [ARGUMENT...]]",
 	.examples = examples,
-	.opts = opts,
+	.opts = opts + SWEEP_OPTS,
 	.values_size = sizeof(struct submit_values),
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_COMMAND,
 	.flags = CMD_PROGRAM | CMD_STARTS,
 	.run = cmd_submit_run,
+};
+
+/*
+ * Sweep
+ */
+
+static int sweep_read_cases(const char *path, struct cases *ret, struct err *err)
+{
+	AUTO_BUF struct buf text = {0};
+
+	int r = fs_read(path, CASES_FILE_MAX, &text, NULL, err);
+	return r < 0 ? r : cases_read(text.data ? text.data : "", text.len, path, ret, err);
+}
+
+static int sweep_make_cases(
+	const struct submit_values *values, struct axes *axes, struct study *study, struct err *err)
+{
+	const struct cases_options options = {
+		.zip = values->zip,
+		.sample = values->sample == OPT_UNSET ? 0 : (size_t)values->sample,
+		.seed = values->seed == OPT_UNSET ? 0 : (uint64_t)values->seed,
+	};
+	int r = 0;
+
+	if (values->cases && axes_count(axes) > 0) {
+		err_set(err, E_USAGE, "--cases and --over cannot be used together");
+		return err_hint(err, "--cases names every run, --over makes combinations");
+	}
+	if (values->cases) {
+		json_set_str(study->doc, "file", values->cases);
+		return sweep_read_cases(values->cases, &study->cases, err);
+	}
+	r = cases_make(axes, &options, &study->cases, err);
+	json_set(study->doc, "over", axes_to_json(axes));
+	json_set_bool(study->doc, "zip", options.zip);
+	if (options.sample)
+		json_set_int(study->doc, "sample", (int64_t)options.sample);
+	json_set_int(study->doc, "seed", (int64_t)options.seed);
+	return r;
+}
+
+static int sweep_check(const struct submit_values *values, struct err *err)
+{
+	if (values->group) {
+		err_set(err, E_USAGE, "--group and --over cannot be used together");
+		return err_hint(err, "a study is a group by itself; --tag names several of them");
+	}
+	return 0;
+}
+
+static int sweep_make_study(
+	const struct submit_values *values, struct axes *axes, struct study *ret, struct err *err)
+{
+	int r = 0;
+
+	ret->doc = json_object();
+	ret->parallel = values->parallel == OPT_UNSET ? 0 : (int)values->parallel;
+	ret->fail_fast = values->fail_fast;
+	for (size_t i = 0; r == 0 && i < values->over.n; i++)
+		r = axes_add(axes, values->over.v[i], err);
+	if (r == 0)
+		r = sweep_make_cases(values, axes, ret, err);
+	if (r == 0 && values->name && strchr(values->name, '{'))
+		json_set_str(ret->doc, "name_template", values->name);
+	return r;
+}
+
+/* "lr-{lr}-s{seed}" names the study "lr-s": what is in braces tells members apart. The caller
+ * frees. */
+static char *sweep_study_name(const char *wanted)
+{
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, LINE_BYTES);
+	for (const char *s = wanted; *s; s++) {
+		const char *end = *s == '{' ? strchr(s, '}') : NULL;
+		if (end)
+			s = end;
+		else if (*s != '-' || (out.len > 0 && out.data[out.len - 1] != '-'))
+			buf_addc(&out, *s);
+	}
+	return out.len ? buf_take(&out) : NULL;
+}
+
+static int sweep_print_cases(struct app *app, const struct study *study, const struct strv *words)
+{
+	const struct cases *cases = &study->cases;
+	const struct cases_template template = {.command = words};
+	AUTO_FREE struct ui_column *columns = mem_alloc(cases->keys.n + 2, sizeof(*columns));
+	AUTO_TABLE struct ui_table table = {0};
+
+	for (size_t i = 0; i <= cases->keys.n + 1; i++)
+		columns[i] = (struct ui_column){.title = i == 0               ? "INDEX"
+							 : i <= cases->keys.n ? cases->keys.v[i - 1]
+									      : "COMMAND",
+			.right = i == 0,
+			.cut = i > cases->keys.n};
+	ui_table_init(&table, columns, cases->keys.n + 2);
+	for (size_t i = 0; i < cases->n; i++) {
+		const struct cases_member member = {i, "STUDY"};
+		AUTO_STRV struct strv command = {0};
+		AUTO_BUF struct buf line;
+		buf_init(&line, LINE_BYTES);
+		if (cases_expand_command(cases, &member, &template, &command, NULL) == 0)
+			str_shell_join(&line, command.v);
+		ui_table_addf(&table, "", "%zu", i);
+		for (size_t k = 0; k < cases->keys.n; k++)
+			ui_table_add(&table, "", cases_get(cases, i, k));
+		ui_table_add(&table, "", line.data ? line.data : "");
+	}
+	return ui_table_print(app, &table);
+}
+
+static void sweep_on_made(void *ctx, size_t made, size_t n)
+{
+	struct app *app = app_of(ctx);
+
+	(void)app;
+	(void)made;
+	(void)n;
+}
+
+static int sweep_print_made(struct app *app, const struct study *study, const char *axes)
+{
+	AUTO_FREE char *limit =
+		study->parallel ? mem_printf(", %d at a time", study->parallel) : mem_strdup("");
+	AUTO_FREE char *what = *axes ? mem_printf(" (%s)", axes) : mem_strdup("");
+
+	app_phase(app, "study", "%s: %zu run%s%s%s  (look: dlrun sweep %s · stop: dlrun cancel %s)",
+		study->id, study->cases.n, study->cases.n == 1 ? "" : "s", what, limit, study->id,
+		study->id);
+	return 0;
+}
+
+static int sweep_leave(struct app *app, const struct study *study)
+{
+	if (app->options.json)
+		return app_print_json(app, json_clone(study->doc));
+	ui_printf(app, UI_OUT, "%s\n", study->id);
+	return 0;
+}
+
+static int sweep_start(struct app *app, const struct submit_options *options, struct study *study,
+	const char *axes)
+{
+	struct saying saying = {.app = app, .transfer = {.app = app}};
+	const struct submit_events events = {.snapshot = on_snapshot,
+		.progress = cmd_submit_on_progress,
+		.image = on_image,
+		.target = on_target,
+		.notice = cmd_submit_on_notice,
+		.warning = on_warning,
+		.ctx = &saying};
+	const struct sweep_events sweep_events = {&events, sweep_on_made, &saying};
+	AUTO_ERR struct err err = {0};
+	AUTO_RUN struct run *first = NULL;
+	int status = 0;
+
+	int r = sweep_run(&app->session, options, &sweep_events, &first, &err);
+	transfer_clear(&saying.transfer);
+	if (first)
+		submit_finish(&app->session, first, &events);
+	if (r < 0) {
+		if (first)
+			err_hint(&err, "dlrun restart --missing %s", study->id);
+		return app_fail(app, &err);
+	}
+	app->accepted = true;
+	sweep_print_made(app, study, axes);
+	if (!options->followed)
+		status = sweep_leave(app, study);
+	return options->followed ? sweep_show(app, study->id, true) : status;
+}
+
+static int cmd_sweep_run(struct app *app, void *values_ptr, struct strv *words)
+{
+	const struct submit_values *values = values_ptr;
+	struct submit_options options = options_of(values, words);
+	AUTO_STUDY struct study study = {0};
+	AUTO_AXES struct axes *axes = axes_new();
+	AUTO_FREE char *name = values->name ? sweep_study_name(values->name) : NULL;
+	AUTO_ERR struct err err = {0};
+	struct config *config;
+
+	if (cmd_submit_check(values, &err) < 0 || app_config(app, opts, values, &config, &err) < 0)
+		return app_fail(app, &err);
+	if (values->over.n == 0 && !values->cases && words->n < 2)
+		return sweep_show(app, words->n ? words->v[0] : NULL, values->follow);
+	if (sweep_check(values, &err) < 0 || sweep_make_study(values, axes, &study, &err) < 0)
+		return app_fail(app, &err);
+	app->session.env.accept_new_host = values->accept_new_host;
+	options.name = name;
+	options.followed = false;
+	options.study = &study;
+	if (values->output)
+		return preview_print_objects(app, &options, str_eq(values->output, "json"));
+	if (values->dry_run) {
+		int status = preview_print(app, &options, values->list_files);
+		return status ? status : sweep_print_cases(app, &study, words);
+	}
+	AUTO_FREE char *described = axes_describe(axes);
+	options.followed = values->follow || (app->out_tty && !values->detach);
+	return sweep_start(app, &options, &study, described);
+}
+
+static const char *const sweep_examples[CMD_EXAMPLES] = {
+	"dlrun sweep --over lr=0.1,0.03 --over seed=1..5 -- ./train.sh {lr} {seed} # ten runs",
+	"dlrun sweep --over lr=log:1e-4..1:9 --parallel 4 -- python3 train.py {args} # nine runs with --lr=…",
+	"dlrun sweep -f tiger # the table of a study, until its end",
+};
+
+const struct cmd cmd_sweep = {
+	.name = "sweep",
+	.summary = "Run a program once for each combination of values, as one study",
+	.synopsis = "[options] [--] [STUDY | PROGRAM [ARGUMENT...]]",
+	.examples = sweep_examples,
+	.opts = opts,
+	.values_size = sizeof(struct submit_values),
+	.max_words = CMD_WORDS_ANY,
+	.words = VALUE_COMMAND,
+	.flags = CMD_PROGRAM | CMD_STARTS,
+	.run = cmd_sweep_run,
 };

@@ -24,6 +24,7 @@ static const struct {
 } others[] = {
 	{"run start launch sbatch qsub bsub train apply create deploy up", "submit"},
 	{"srun qrsh", "submit -f"},
+	{"array multirun grid search hyperopt tune agent", "sweep"},
 	{"list ls jobs job runs squeue qstat status stat queue get pods", "ps"},
 	{"history sacct past", "ps -a"},
 	{"watch monitor", "ps --watch"},

@@ -178,19 +178,6 @@ static int choose_handle(struct restart *restart, struct err *err)
 		&submit->spec, submit->handle, err);
 }
 
-static int lifecycle_restart_set_image(struct submit *submit, struct err *err)
-{
-	const char *digest = run_image_digest(submit->run);
-	struct layout *layout;
-
-	if (submit->target->ops->needs_image) {
-		submit->ref = mem_strdup(json_get_str(json_get(submit->run->doc, "image"), "ref"));
-		return 0;
-	}
-	int r = session_layout(submit->session, &layout, err);
-	return r < 0 ? r : image_load(layout, digest, &submit->image, err);
-}
-
 /* Results of the attempt before go along in the image. */
 static int lifecycle_restart_carry_over(
 	struct submit *submit, struct strv *ret_notes, struct err *err)
@@ -227,7 +214,7 @@ static int lifecycle_restart_prepare(
 	if (r == 0 && submit->target->ops->warm)
 		submit->target->ops->warm(submit->target);
 	if (r == 0)
-		r = lifecycle_restart_set_image(submit, err);
+		r = submit_load_image(submit, submit->run, err);
 	if (r == 0)
 		r = choose_handle(restart, err);
 	if (r == 0)

@@ -14,6 +14,7 @@
 #include "core/image/pack.h"
 #include "core/record/spec.h"
 #include "core/store/store.h"
+#include "core/study/study.h"
 #include "core/target/target.h"
 #include "oci/model/ref.h"
 
@@ -73,6 +74,9 @@ struct submit {
 
 	/* record */
 	struct store *store;
+	/* Of a sweep, whose member this is, or NULL. Its id is known from submit_claim on; until
+	 * submit_insert_row spec has {k} for the values of the axes. */
+	struct study *study;
 	struct run *run;
 	char id[RUN_ID_SIZE];
 	char handle[TARGET_HANDLE_SIZE];
@@ -136,7 +140,8 @@ void submit_report_snapshot(const struct submit *submit);
  * submit_record.c: the phases record and create
  */
 
-/* A new id, by a directory with a lock in it: nobody knows of it yet. */
+/* A new id, by a directory with a lock in it: nobody knows of it yet. Of a sweep: the study's id,
+ * too. */
 int submit_claim(struct submit *submit, struct err *err);
 /* Without a row nothing stays of it. */
 void submit_drop(struct submit *submit);
@@ -149,13 +154,21 @@ struct run *submit_new_run(struct submit *submit);
 /* The members that follow from the image, and the warnings until now. */
 void submit_set_image(struct submit *submit);
 void submit_set_warnings(const struct submit *submit, struct run *run);
-/* The row of submit_new_run, with the first attempt; run is NULL without it. */
+/* The row of submit_new_run, with the first attempt; run is NULL without it. The object of a study
+ * is written before. */
 int submit_insert_row(struct submit *submit, struct err *err);
 int submit_update_row(struct submit *submit, struct err *err);
+/* Make the submit, whose first member has been made, that of another member of the study: a row in
+ * state queued with its first attempt, and the lock of its directory. first: the record of a member
+ * that has the image. E_RUN_NAME: it is there already. */
+int submit_insert_member(
+	struct submit *submit, const struct run *first, size_t index, struct err *err);
 /* After the row there is a run: how it failed is for its record. Returns r. */
 int submit_fail_row(struct submit *submit, int r, const struct err *err);
 /* Describe the newest attempt of run for the target; *ret borrows from submit and run. */
 void submit_make_job(struct submit *submit, const struct run *run, struct target_job *ret);
+/* The image that run, which has one, was made with, for another start of it. */
+int submit_load_image(struct submit *submit, const struct run *run, struct err *err);
 /* Start the newest attempt of submit->run. */
 int submit_create(struct submit *submit, struct err *err);
 /* After a start that failed, whether the attempt runs all the same, or has run: 1, or 0: it never

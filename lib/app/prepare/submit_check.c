@@ -1031,11 +1031,29 @@ static int submit_check_find_place(struct submit *submit, struct err *err)
 	return 0;
 }
 
+static int submit_check_cases(struct submit *submit, struct err *err)
+{
+	const struct spec *spec = &submit->spec;
+	const struct study *study = submit->options->study;
+
+	submit->study = submit->options->study;
+	if (!study)
+		return 0;
+	return cases_check(&study->cases,
+		&(struct cases_template){
+			.command = &spec->command,
+			.shell = spec->shell,
+			.env = &spec->env,
+			.name = json_get_str(study->doc, "name_template"),
+		},
+		err);
+}
+
 int submit_check(struct submit *submit, struct err *err)
 {
 	static int (*const steps[])(struct submit *, struct err *) = {submit_take_from,
 		submit_check_find_place, submit_check_set_command, submit_check_typed,
-		submit_check_set_env, submit_set_secrets, submit_check_set_name,
+		submit_check_set_env, submit_check_cases, submit_set_secrets, submit_check_set_name,
 		submit_check_open_target, submit_start_file, submit_find_from};
 
 	int r = session_config(submit->session, &submit->config, err);

@@ -15,6 +15,8 @@
 #include "oci/registry/uploads.h"
 #include "snap/tree/snapshot.h"
 
+struct study;
+
 /* Options of the command line, in addition to the configuration (options that are keys are set by
  * config_override before). */
 struct submit_options {
@@ -24,6 +26,7 @@ struct submit_options {
 	const struct strv *include, *allow, *tags; /* tags: "K" or "K=V" */
 	const struct strv *ports;                  /* --port */
 	const char *name, *group, *note;
+	struct study *study; /* that the run is the first member of, not claimed yet; or NULL */
 	const char *from;    /* --from RUN: that exact code and command again */
 	int64_t allow_bytes; /* --allow-size; 0: not given */
 	bool full;

@@ -649,6 +649,9 @@ void submit_lookup(struct submit *submit)
 
 	if (submit->spec.shell || !submit->target->ops->is_here)
 		return;
+	/* Each member of a study has a program of its own. */
+	if (submit->study && strchr(word, '{'))
+		return;
 	if (!strchr(word, '/')) {
 		/* Lines in front of it may change PATH. */
 		if (!submit->spec.runtime.before)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "app/prepare/prepare.h"
 #include "app/runs/refresh.h"
@@ -185,6 +187,8 @@ struct run *submit_new_run(struct submit *submit)
 	run_set_time(json_sub(doc, "times"), "submitted", clock_wall_ms());
 	submit_set_snapshot(submit, run);
 	submit_set_warnings(submit, run);
+	if (submit->study)
+		study_describe_member(submit->study, 0, doc);
 	return run;
 }
 
@@ -192,32 +196,66 @@ struct run *submit_new_run(struct submit *submit)
  * The row
  */
 
-int submit_claim(struct submit *submit, struct err *err)
+/* Make or (may_exist) take the directory of submit->id; 0: it is another run's. */
+static int submit_record_claim_dir(struct submit *submit, bool may_exist, struct err *err)
 {
-	const struct dirs *dirs = &submit->session->dirs;
-	AUTO_FREE char *runs = mem_printf("%s/runs", dirs->state), *dir = NULL;
+	AUTO_FREE char *dir = dirs_run(&submit->session->dirs, submit->id);
 
-	int r = fs_mkdirs(runs, 0700, err);
-	for (int i = 0; r == 0; i++) {
-		run_make_id(submit->name, submit->id);
-		free(dir);
-		dir = dirs_run(dirs, submit->id);
-		if (mkdir(dir, 0700) == 0)
-			break;
-		if (errno != EEXIST || i == ID_TRIES)
-			r = fs_error(err, errno, "making directory %s", dir);
-	}
-	if (r < 0)
-		return r;
+	if (mkdir(dir, 0700) < 0 && (errno != EEXIST || !may_exist))
+		return errno == EEXIST ? 0 : fs_error(err, errno, "making directory %s", dir);
 	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
 	submit->dir = TAKE(dir);
-	return fs_lock(lock, true, 0, &submit->lock_fd, err);
+	int r = fs_lock(lock, true, 0, &submit->lock_fd, err);
+	return r < 0 ? r : 1;
+}
+
+static void submit_record_name_member(struct submit *submit, size_t index)
+{
+	run_member_id(submit->study->id, index, submit->id);
+	snprintf(submit->name, sizeof(submit->name), "%.*s",
+		(int)strlen(submit->id) - RUN_SUFFIX - 1, submit->id);
+}
+
+static int submit_record_claim_study(struct submit *submit, struct err *err)
+{
+	struct study *study = submit->study;
+	int r = study_claim(&submit->session->dirs, submit->name, study, err);
+
+	if (r < 0)
+		return r;
+	submit->spec.study = (struct spec_study){
+		.id = mem_strdup(study->id),
+		.size = (int)study->cases.n,
+		.parallel = study->parallel,
+		.fail_fast = study->fail_fast,
+	};
+	submit_record_name_member(submit, 0);
+	return 0;
+}
+
+int submit_claim(struct submit *submit, struct err *err)
+{
+	AUTO_FREE char *runs = mem_printf("%s/runs", submit->session->dirs.state);
+
+	int r = fs_mkdirs(runs, 0700, err);
+	if (r == 0 && submit->study)
+		r = submit_record_claim_study(submit, err);
+	for (int i = 0; r == 0 && i < ID_TRIES; i++) {
+		if (!submit->study)
+			run_make_id(submit->name, submit->id);
+		r = submit_record_claim_dir(submit, false, err);
+	}
+	if (r == 0)
+		err_set(err, E_RUN_NAME, "the id %s is taken", submit->id);
+	return r < 0 ? r : r > 0 ? 0 : -(int)err->code;
 }
 
 void submit_drop(struct submit *submit)
 {
 	if (submit->dir)
 		fs_remove_tree(AT_FDCWD, submit->dir, NULL);
+	if (submit->study && *submit->study->id)
+		study_remove(&submit->session->dirs, submit->study->id, NULL);
 }
 
 static const char *base_of(const struct submit *submit)
@@ -253,9 +291,31 @@ int submit_choose_handle(struct submit *submit, struct err *err)
 	return target->ops->prepare(target, submit->id, 1, &submit->spec, submit->handle, err);
 }
 
+/* All that the specification has for every member is known now. */
+static int submit_record_write_study(struct submit *submit, struct err *err)
+{
+	struct study *study = submit->study;
+	struct json *target = json_sub(study->doc, "target");
+
+	spec_done(&study->spec);
+	study->spec = submit->spec;
+	submit->spec = (struct spec){0};
+	int r = study_member_spec(study, 0, &submit->spec, err);
+	if (r < 0)
+		return r;
+	json_set_str(study->doc, "user", submit->session->env.user);
+	json_set_str(target, "kind", submit->target->ops->kind);
+	json_set_str(target, "name", submit->target->name);
+	run_set_time(study->doc, "submitted", clock_wall_ms());
+	return study_write(&submit->session->dirs, study, err);
+}
+
 int submit_insert_row(struct submit *submit, struct err *err)
 {
-	int r = submit_choose_handle(submit, err);
+	int r = submit->study ? submit_record_write_study(submit, err) : 0;
+
+	if (r == 0)
+		r = submit_choose_handle(submit, err);
 
 	if (r < 0)
 		return r;
@@ -265,6 +325,56 @@ int submit_insert_row(struct submit *submit, struct err *err)
 	if (r < 0)
 		run_free(TAKE(submit->run));
 	return r;
+}
+
+/* A record with what members of a study have in common, which first has. */
+static struct run *submit_record_new_member(
+	const struct submit *submit, const struct run *first, size_t index)
+{
+	static const char *const common[] = {"tags", "parent", "user", "note", "target", "origin",
+		"snapshot", "image", "resources", "ports"};
+	struct run *run = run_new(submit->id, submit->name);
+
+	for (size_t i = 0; i < ARRAY_LEN(common); i++)
+		submit_record_copy(first->doc, run->doc, common[i]);
+	json_set(json_sub(run->doc, "snapshot"), "ref", json_null());
+	json_set(json_sub(run->doc, "snapshot"), "record", json_null());
+	json_set_int(json_sub(run->doc, "image"), "layers_pushed", 0);
+	json_set_int(json_sub(run->doc, "image"), "bytes_pushed", 0);
+	run->spec = spec_to_json(&submit->spec);
+	submit_record_copy(first->spec, run->spec, "image");
+	submit_record_set_command(submit, run->doc);
+	study_describe_member(submit->study, index, run->doc);
+	run_set_time(json_sub(run->doc, "times"), "submitted", clock_wall_ms());
+	run_set_state(run, RUN_QUEUED);
+	return run;
+}
+
+static void submit_record_leave_member(struct submit *submit)
+{
+	run_free(TAKE(submit->run));
+	free(TAKE(submit->dir));
+	if (submit->lock_fd > 0)
+		close(submit->lock_fd);
+	submit->lock_fd = 0;
+	spec_done(&submit->spec);
+}
+
+int submit_insert_member(
+	struct submit *submit, const struct run *first, size_t index, struct err *err)
+{
+	submit_record_leave_member(submit);
+	submit_record_name_member(submit, index);
+	int r = study_member_spec(submit->study, index, &submit->spec, err);
+	if (r == 0)
+		r = submit_record_claim_dir(submit, true, err);
+	if (r > 0)
+		r = submit_choose_handle(submit, err);
+	if (r < 0)
+		return r;
+	submit->run = submit_record_new_member(submit, first, index);
+	run_add_attempt(submit->run, submit->handle);
+	return store_insert(submit->store, submit->run, err);
 }
 
 /* Keep what other processes may have noted: that the run is to be cancelled, or when it was
@@ -352,6 +462,18 @@ void submit_make_job(struct submit *submit, const struct run *run, struct target
 	ret->default_env = &submit->defaults;
 	ret->secret_env = &submit->secret_env;
 	ret->carries_over = submit->carries_over;
+}
+
+int submit_load_image(struct submit *submit, const struct run *run, struct err *err)
+{
+	struct layout *layout;
+
+	if (submit->target->ops->needs_image) {
+		submit->ref = mem_strdup(json_get_str(json_get(run->doc, "image"), "ref"));
+		return 0;
+	}
+	int r = session_layout(submit->session, &layout, err);
+	return r < 0 ? r : image_load(layout, run_image_digest(run), &submit->image, err);
 }
 
 int submit_create(struct submit *submit, struct err *err)

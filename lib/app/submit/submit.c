@@ -9,6 +9,7 @@
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/hint_excluded.h"
 #include "app/prepare/prepare.h"
+#include "app/submit/submit_impl.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -52,6 +53,9 @@ static int submit_snapshot(struct submit *submit, struct err *err)
 		return r;
 	submit_lookup(submit);
 	submit_report_snapshot(submit);
+	if (submit->study && submit->missing_program)
+		return err_set(err, E_RUN_COMMAND, "no run of the study could begin: %s",
+			submit->warnings.v[submit->warnings.n - 1]);
 	return 0;
 }
 
@@ -104,7 +108,7 @@ static int submit_queue(struct submit *submit, struct err *err)
 	return 0;
 }
 
-static int submit_recover(struct submit *submit, int r, struct err *err)
+int submit_recover(struct submit *submit, int r, struct err *err)
 {
 	AUTO_FREE char *lock = fs_join(submit->dir, RUN_SUBMIT_LOCK);
 	int begun = submit_has_begun(submit);
@@ -147,7 +151,7 @@ static int submit_start(struct submit *submit, struct err *err)
  * it; a registry gets the image while the tree is read and the target is asked.
  */
 
-static int submit_all(struct submit *submit, struct err *err)
+int submit_all(struct submit *submit, struct err *err)
 {
 	typedef int phase_fn(struct submit *, struct err *);
 	static phase_fn *const here[] = {submit_snapshot, submit_open, submit_insert_row,

@@ -12,7 +12,7 @@
 struct dirs {
 	char *home;    /* HOME, or NULL */
 	char *config;  /* XDG_CONFIG_HOME, without /dlrun; NULL when it and HOME are missing */
-	char *state;   /* …/dlrun: runs.db, runs/ID/ */
+	char *state;   /* …/dlrun: runs.db, runs/ID/, studies/ID/ */
 	char *cache;   /* …/dlrun: may be deleted at any time */
 	char *data;    /* …/dlrun: oci/ */
 	char *runtime; /* …/dlrun: sockets; below /tmp without XDG_RUNTIME_DIR: check its owner */
@@ -33,6 +33,8 @@ void dirs_done(struct dirs *dirs);
 char *dirs_run(const struct dirs *dirs, const char *run_id);
 char *dirs_outputs(const struct dirs *dirs, const char *run_id);
 char *dirs_attempt(const struct dirs *dirs, const char *run_id, int attempt);
+/* state/studies/ID: study.h. */
+char *dirs_study(const struct dirs *dirs, const char *id);
 /* data/oci: the local image layout. */
 char *dirs_layout(const struct dirs *dirs);
 /* state/spares: trees made ahead (beside runs/, so that one is taken by rename). */

@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/commands/sweep.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/lifecycle/follow.h"
+#include "app/transfer/mirror.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "cli/runs/runs.h"
+#include "cli/term/app.h"
+#include "cli/term/ui.h"
+#include "core/store/store.h"
+#include "core/study/study.h"
+#include "core/study/summary.h"
+
+enum {
+	WATCH_MS = 2000,
+	METRICS_MS = 200,
+	EXIT_INTERRUPTED = 130,
+	ROWS_MORE = 6,
+	FAILED_SHOWN = 3,
+	CELL_BYTES = 256
+};
+
+#define CLEAR "\033[H\033[2J\033[3J"
+
+struct sweep_view {
+	struct session *session;
+	struct store *store;
+	struct study study; /* doc NULL: the study is a group of runs only */
+	char *id;
+	struct strv keys;
+	struct run_list runs; /* in the order of the members */
+};
+
+static void sweep_view_done(struct sweep_view *view)
+{
+	study_done(&view->study);
+	free(view->id);
+	strv_done(&view->keys);
+	run_list_done(&view->runs);
+}
+
+/*
+ * The study
+ */
+
+static int sweep_compare_index(const void *a_ptr, const void *b_ptr)
+{
+	const struct run *a = *(struct run *const *)a_ptr, *b = *(struct run *const *)b_ptr;
+	int64_t at_a = json_get_int(json_get(a->doc, "study"), "index", -1);
+	int64_t at_b = json_get_int(json_get(b->doc, "study"), "index", -1);
+
+	return (at_a > at_b) - (at_a < at_b);
+}
+
+/* The group of the newest run that is a member of a study. */
+static int sweep_find_newest(struct sweep_view *view, struct err *err)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	int r = store_list(view->store, &(struct store_filter){0}, &runs, err);
+
+	for (size_t i = 0; r == 0 && i < runs.n && !view->id; i++)
+		if (json_get(runs.v[i]->doc, "study"))
+			view->id = mem_strdup(json_get_str(runs.v[i]->doc, "group"));
+	if (r < 0 || view->id)
+		return r;
+	err_set(err, E_RUN_NOT_FOUND, "there is no study yet");
+	return err_hint(err, "dlrun sweep --over lr=0.1,0.03 -- python3 train.py --lr {lr}");
+}
+
+/* The study of that id or of a group whose name begins so. */
+static int sweep_find_group(struct sweep_view *view, const char *word, struct err *err)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	int r = store_list(view->store, &(struct store_filter){0}, &runs, err);
+	AUTO_STRV struct strv found = {0};
+
+	vec_foreach (struct run *, run, &runs) {
+		const char *group = json_get_str((*run)->doc, "group");
+		if (group && str_starts(group, word) && strv_find(&found, group) < 0)
+			strv_add(&found, group);
+	}
+	if (r < 0)
+		return r;
+	ssize_t exact = strv_find(&found, word);
+	if (exact < 0 && found.n != 1) {
+		AUTO_FREE char *shown = str_shown(word);
+		err_set(err, found.n ? E_USAGE : E_RUN_NOT_FOUND,
+			found.n ? "'%s' could be one of %zu studies" : "there is no study '%s'",
+			shown, found.n);
+		return err_hint(err, "dlrun ps -o id,group");
+	}
+	view->id = mem_strdup(found.v[exact >= 0 ? exact : 0]);
+	return 0;
+}
+
+static void sweep_set_keys(struct sweep_view *view)
+{
+	AUTO_COLUMNS struct columns columns = {0};
+	const struct compare_rules rules = {0};
+	size_t excluded;
+
+	if (view->study.doc) {
+		strv_copy(&view->keys, &view->study.cases.keys);
+		return;
+	}
+	if (compare_columns(&view->runs, &rules, &columns, &excluded, NULL) < 0)
+		return;
+	vec_foreach (struct column, column, &columns)
+		if (str_starts(column->name, "params."))
+			strv_add(&view->keys, column->name + strlen("params."));
+}
+
+static int sweep_list_runs(struct sweep_view *view, struct err *err)
+{
+	const struct select_rules rules = {.group = view->id};
+
+	run_list_done(&view->runs);
+	int r = runs_select(view->store, &rules, &view->runs, err);
+	if (r == 0)
+		r = runs_poll(view->session, &view->runs, true, false, err);
+	if (r < 0)
+		return r;
+	metrics_here(view->session, &view->runs, METRICS_MS);
+	if (view->runs.n > 1)
+		qsort(view->runs.v, view->runs.n, sizeof(*view->runs.v), sweep_compare_index);
+	return 0;
+}
+
+static int sweep_open_view(
+	struct app *app, const char *word, struct sweep_view *view, struct err *err)
+{
+	int r = app_session(app, &view->session, err);
+
+	if (r == 0)
+		r = session_store(view->session, &view->store, err);
+	if (r == 0)
+		r = word ? sweep_find_group(view, word, err) : sweep_find_newest(view, err);
+	if (r == 0 && run_id_is_valid(view->id))
+		study_read(&view->session->dirs, view->id, &view->study, NULL);
+	return r;
+}
+
+/*
+ * The table
+ */
+
+/* Columns of states that are not those of every row are left out. */
+static const struct {
+	const char *title;
+	enum run_state states[3];
+	size_t n;
+	const char *style;
+} sweep_states[] = {
+	{"QUEUED", {RUN_PREPARING, RUN_QUEUED, RUN_STARTING}, 3, ""},
+	{"RUNNING", {RUN_RUNNING}, 1, ""},
+	{"SUCCEEDED", {RUN_SUCCEEDED}, 1, UI_GREEN},
+	{"FAILED", {RUN_FAILED}, 1, UI_RED},
+	{"LOST", {RUN_LOST, RUN_UNKNOWN}, 2, UI_RED},
+	{"CANCELLED", {RUN_CANCELLED}, 1, ""},
+};
+
+static size_t sweep_count(const struct study_row *row, size_t at)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < sweep_states[at].n; i++)
+		n += row->by_state[sweep_states[at].states[i]];
+	return n;
+}
+
+/* "0.081 … 0.094", or one number where there is one value. */
+static void sweep_add_metric(struct ui_table *table, const struct study_row *row)
+{
+	AUTO_JSON struct json *values = json_object();
+	AUTO_BUF struct buf out = {0};
+
+	if (row->n_values == 0) {
+		ui_table_add(table, "", "-");
+		return;
+	}
+	json_set_num(values, "best", row->best);
+	json_set_num(values, "median", row->median);
+	buf_init(&out, CELL_BYTES);
+	columns_add_scalar(json_get(values, "best"), &out);
+	if (row->n_values > 1) {
+		buf_adds(&out, " … ");
+		columns_add_scalar(json_get(values, "median"), &out);
+	}
+	ui_table_add(table, "", out.data);
+}
+
+static void sweep_add_row(struct ui_table *table, const struct study_summary *summary,
+	const struct study_row *row, bool has_n)
+{
+	for (size_t i = 0; i < summary->keys.n; i++)
+		ui_table_add(table, "", row->values.v[i]);
+	if (has_n)
+		ui_table_addf(table, "", "%zu", row->n);
+	for (size_t i = 0; i < ARRAY_LEN(sweep_states); i++) {
+		size_t n = sweep_count(row, i);
+		if (sweep_count(&summary->all, i))
+			ui_table_addf(table, n ? sweep_states[i].style : "", "%zu", n);
+	}
+	if (summary->metric)
+		sweep_add_metric(table, row);
+}
+
+static char *sweep_metric_title(const struct study_summary *summary)
+{
+	const char *what = summary->goal == COMPARE_ANY ? "least" : "best";
+	AUTO_FREE char *name = str_escaped(summary->metric);
+
+	return summary->all.n > summary->rows.n ? mem_printf("%s (%s … median)", name, what)
+						: mem_printf("%s (%s)", name, what);
+}
+
+/* Rows that have no room are left out at the end; *ret_cut counts them. */
+static void sweep_print_rows(struct app *app, const struct study_summary *summary, size_t *ret_cut)
+{
+	size_t room = app->out_tty && app->rows > ROWS_MORE ? app->rows - ROWS_MORE : SIZE_MAX;
+	size_t n = 0, n_rows = summary->rows.n < room ? summary->rows.n : room;
+	bool has_n = summary->all.n > summary->rows.n;
+	AUTO_FREE struct ui_column *columns =
+		mem_alloc(summary->keys.n + ARRAY_LEN(sweep_states) + 2, sizeof(*columns));
+	AUTO_FREE char *metric = summary->metric ? sweep_metric_title(summary) : NULL;
+	AUTO_TABLE struct ui_table table = {0};
+
+	for (size_t i = 0; i < summary->keys.n; i++)
+		columns[n++] = (struct ui_column){.title = summary->keys.v[i], .cut = true};
+	if (has_n)
+		columns[n++] = (struct ui_column){.title = "N", .right = true};
+	for (size_t i = 0; i < ARRAY_LEN(sweep_states); i++)
+		if (sweep_count(&summary->all, i))
+			columns[n++] = (struct ui_column){
+				.title = sweep_states[i].title, .right = true, .drop = 1};
+	if (metric)
+		columns[n++] = (struct ui_column){.title = metric, .right = true, .drop = 1};
+	ui_table_init(&table, columns, n);
+	for (size_t i = 0; i < n_rows; i++)
+		sweep_add_row(&table, summary, &summary->rows.v[i], has_n);
+	ui_table_print(app, &table);
+	*ret_cut = summary->rows.n - n_rows;
+}
+
+static char *sweep_left_text(int64_t left_ms)
+{
+	char text[32];
+
+	if (left_ms <= 0)
+		return mem_strdup("");
+	return mem_printf(" · about %s left", ui_age(left_ms, text));
+}
+
+static void sweep_print_failed(struct app *app, const struct sweep_view *view)
+{
+	size_t n = 0;
+
+	vec_foreach (struct run *, run, &view->runs) {
+		AUTO_BUF struct buf sentence = {0}, hint = {0};
+		if (run_state(*run) != RUN_FAILED && run_state(*run) != RUN_LOST)
+			continue;
+		if (++n > FAILED_SHOWN)
+			continue;
+		runs_why(app, *run, &sentence, &hint);
+		app_note(app, "%s", sentence.data ? sentence.data : run_id(*run));
+	}
+	if (n > 0)
+		app_note(app, "%zu failed: dlrun restart --failed %s", n, view->id);
+}
+
+static void sweep_print_summary(
+	struct app *app, const struct sweep_view *view, const struct study_summary *summary)
+{
+	size_t wanted = view->study.doc ? view->study.cases.n : view->runs.n, cut;
+	AUTO_FREE char *left = sweep_left_text(summary->left_ms);
+	AUTO_FREE char *limit = view->study.parallel
+					? mem_printf(", %d at a time", view->study.parallel)
+					: mem_strdup("");
+
+	sweep_print_rows(app, summary, &cut);
+	if (cut)
+		app_note(app, "%zu more rows have no room here: dlrun sweep %s | less", cut,
+			view->id);
+	app_note(app, "%s: %zu of %zu runs have ended%s%s", view->id,
+		sweep_count(&summary->all, 2) + sweep_count(&summary->all, 3) +
+			sweep_count(&summary->all, 5) + summary->all.by_state[RUN_LOST],
+		wanted, limit, left);
+	if (summary->all.member)
+		app_note(app, "best so far: %s", run_id(summary->all.member));
+	sweep_print_failed(app, view);
+	if (wanted > view->runs.n)
+		app_note(app, "%zu were not made: dlrun restart --missing %s",
+			wanted - view->runs.n, view->id);
+}
+
+static struct json *sweep_row_json(const struct study_summary *summary, const struct study_row *row)
+{
+	struct json *json = json_object(), *values = json_object(), *states = json_object();
+
+	for (size_t i = 0; i < row->values.n; i++)
+		json_set_str(values, summary->keys.v[i], row->values.v[i]);
+	json_set(json, "values", values);
+	json_set_int(json, "n", (int64_t)row->n);
+	for (size_t i = 0; i < RUN_STATES; i++)
+		if (row->by_state[i])
+			json_set_int(states, run_state_name((enum run_state)i),
+				(int64_t)row->by_state[i]);
+	json_set(json, "states", states);
+	if (row->n_values) {
+		json_set_num(json, "best", row->best);
+		json_set_num(json, "median", row->median);
+		json_set_str(json, "best_run", run_id(row->member));
+	}
+	return json;
+}
+
+static int sweep_print_json(
+	struct app *app, const struct sweep_view *view, const struct study_summary *summary)
+{
+	struct json *json = app_json("sweep"), *rows = json_array(), *runs = json_array();
+
+	json_set_str(json, "id", view->id);
+	json_set(json, "study", view->study.doc ? json_clone(view->study.doc) : json_null());
+	json_set_str(json, "metric", summary->metric);
+	vec_foreach (struct study_row, row, &summary->rows)
+		json_add(rows, sweep_row_json(summary, row));
+	json_set(json, "rows", rows);
+	json_set(json, "all", sweep_row_json(summary, &summary->all));
+	if (summary->left_ms < 0)
+		json_set(json, "left_ms", json_null());
+	else
+		json_set_int(json, "left_ms", summary->left_ms);
+	vec_foreach (struct run *, run, &view->runs)
+		json_add_str(runs, run_id(*run));
+	json_set(json, "runs", runs);
+	return app_print_json(app, json);
+}
+
+static int sweep_show_once(
+	struct app *app, struct sweep_view *view, bool again, bool *ret_ended, struct err *err)
+{
+	AUTO_STUDY_SUMMARY struct study_summary summary = {0};
+	int r = sweep_list_runs(view, err);
+
+	if (r < 0)
+		return r;
+	if (!view->keys.n)
+		sweep_set_keys(view);
+	study_summarise(
+		&view->runs, &view->keys, (size_t)view->study.parallel, clock_wall_ms(), &summary);
+	*ret_ended = true;
+	vec_foreach (struct run *, run, &view->runs)
+		*ret_ended = *ret_ended && run_state_is_final(run_state(*run));
+	if (app->options.json)
+		return sweep_print_json(app, view, &summary);
+	app_measure(app);
+	if (again)
+		ui_write(app, CLEAR, sizeof(CLEAR) - 1);
+	sweep_print_summary(app, view, &summary);
+	return 0;
+}
+
+static int sweep_status(const struct sweep_view *view)
+{
+	vec_foreach (struct run *, run, &view->runs)
+		if (run_exit_status(*run) != 0)
+			return run_exit_status(*run);
+	return 0;
+}
+
+static void sweep_on_notice(void *ctx, const char *text)
+{
+	app_note(ctx, "%s", text);
+}
+
+/* Where nobody sees a table that changes, it is printed at the end. */
+static int sweep_wait(struct app *app, struct sweep_view *view, struct err *err)
+{
+	const struct watch_options options = {.timeout_ms = -1,
+		.interrupted = &app_interrupted,
+		.notice = sweep_on_notice,
+		.ctx = app};
+	int r = sweep_list_runs(view, err);
+
+	if (r == 0)
+		r = runs_watch(view->session, &view->runs, &options, err);
+	return app_interrupted ? 0 : r;
+}
+
+static int sweep_follow(struct app *app, struct sweep_view *view, struct err *err)
+{
+	bool ended = false;
+	int r = app->out_tty ? 0 : sweep_wait(app, view, err);
+
+	while (r == 0 && !ended && !app_interrupted && !app->out_lost) {
+		r = sweep_show_once(app, view, app->out_tty, &ended, err);
+		if (r == 0 && !ended && !app_interrupted)
+			poll(NULL, 0, WATCH_MS);
+	}
+	return r;
+}
+
+int sweep_show(struct app *app, const char *word, bool follow)
+{
+	AUTO(sweep_view_done) struct sweep_view view = {0};
+	AUTO_ERR struct err err = {0};
+	bool ended;
+
+	int r = sweep_open_view(app, word, &view, &err);
+	if (r == 0 && follow) {
+		app_catch_signals();
+		app->accepted = true;
+		r = sweep_follow(app, &view, &err);
+	} else if (r == 0) {
+		r = sweep_show_once(app, &view, false, &ended, &err);
+	}
+	if (r < 0)
+		return app_fail(app, &err);
+	if (app_interrupted) {
+		app_note_interrupted(app, "the runs go on: dlrun sweep -f %s", view.id);
+		return EXIT_INTERRUPTED;
+	}
+	return follow ? sweep_status(&view) : 0;
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/submit/sweep.h"
+
+#include <stdlib.h>
+
+#include "app/lifecycle/restart.h"
+#include "app/runs/refresh.h"
+#include "app/submit/submit_impl.h"
+#include "base/os/os.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/context/secrets.h"
+#include "core/image/code.h"
+#include "core/store/store.h"
+#include "targets/targets.h"
+
+enum { REFRESH_MS = 30000 };
+
+struct sweep {
+	struct session *session;
+	const struct sweep_events *events;
+	struct study *study;
+	struct submit submit; /* of the member that is being made */
+	struct run *first;    /* a member that has the image */
+};
+
+static void sweep_done(struct sweep *sweep)
+{
+	submit_done(&sweep->submit);
+	run_free(sweep->first);
+}
+
+static void sweep_report(const struct sweep *sweep, size_t made)
+{
+	if (sweep->events && sweep->events->made)
+		sweep->events->made(sweep->events->ctx, made, sweep->study->cases.n);
+}
+
+static int sweep_check_cancelled(const struct sweep *sweep, struct err *err)
+{
+	const char *id = sweep->study->id;
+
+	if (!study_is_cancelled(&sweep->session->dirs, id))
+		return 0;
+	return err_set(err, E_RUN_ENDED, "%s was cancelled while its runs were made", id);
+}
+
+static int sweep_make_member(struct sweep *sweep, size_t index, struct err *err)
+{
+	struct submit *submit = &sweep->submit;
+
+	AUTO_ERR struct err error = {0};
+	int r = sweep_check_cancelled(sweep, &error);
+
+	if (r == 0)
+		r = submit_insert_member(submit, sweep->first, index, &error);
+	/* sweep_make_missing of another process has made it meanwhile. */
+	if (r < 0)
+		return error.id == E_RUN_NAME ? 0 : err_move(err, &error);
+	r = submit_create(submit, err);
+	return r < 0 ? submit_recover(submit, r, err) : 0;
+}
+
+/*
+ * A new study
+ */
+
+/* Keep for submit_finish what submit_run keeps of a run until its git record is written. */
+static void sweep_keep_first(struct sweep *sweep)
+{
+	struct session *session = sweep->session;
+	struct submit *submit = &sweep->submit;
+
+	session_end_submit(session);
+	session->submitted = TAKE(submit->snapshot);
+	session->submitted_fd = submit->lock_fd > 0 ? TAKE_FD(submit->lock_fd) : 0;
+	submit->lock_fd = 0;
+	sweep->first = TAKE(submit->run);
+}
+
+int sweep_run(struct session *session, const struct submit_options *options,
+	const struct sweep_events *events, struct run **ret, struct err *err)
+{
+	struct study *study = options->study;
+	AUTO(sweep_done)
+	struct sweep sweep = {
+		.session = session,
+		.events = events,
+		.study = study,
+		.submit = {.session = session,
+			.options = options,
+			.events = events ? events->submit : NULL,
+			.begun_ms = clock_ms(),
+			.is_recorded = true},
+	};
+
+	int r = submit_all(&sweep.submit, err);
+	if (r == 0)
+		sweep_keep_first(&sweep);
+	for (size_t i = 1; r == 0 && i < study->cases.n; i++) {
+		sweep_report(&sweep, i);
+		r = sweep_make_member(&sweep, i, err);
+	}
+	if (r == 0)
+		sweep_report(&sweep, study->cases.n);
+	*ret = TAKE(sweep.first);
+	return r;
+}
+
+/*
+ * Members that are missing
+ */
+
+static int sweep_list(struct sweep *sweep, struct run_list *ret, struct err *err)
+{
+	AUTO_FREE char *prefix = mem_printf("%s-", sweep->study->name);
+	const struct store_filter filter = {.id_prefix = prefix};
+	AUTO(run_list_done) struct run_list all = {0};
+
+	int r = session_store(sweep->session, &sweep->submit.store, err);
+	if (r == 0)
+		r = store_list(sweep->submit.store, &filter, &all, err);
+	for (size_t i = 0; r == 0 && i < sweep->study->cases.n; i++)
+		*vec_push(ret) = NULL;
+	vec_foreach (struct run *, run, &all) {
+		const struct json *study = json_get((*run)->doc, "study");
+		int64_t index = json_get_int(study, "index", -1);
+		if (str_eq(json_get_str(study, "id"), sweep->study->id) && index >= 0 &&
+			(size_t)index < ret->n && !ret->v[index])
+			ret->v[index] = TAKE(*run);
+	}
+	return r;
+}
+
+/* A member whose start was cut short is only known as such by its target. */
+static int sweep_refresh(struct sweep *sweep, const struct run_list *members, struct err *err)
+{
+	struct run_list made = {0};
+
+	vec_foreach (struct run *, run, members)
+		if (*run)
+			*vec_push(&made) = *run;
+	int r = runs_refresh(sweep->session, &made, REFRESH_MS, err);
+	vec_done(&made);
+	return r;
+}
+
+static int sweep_find_code(struct sweep *sweep, const struct run_list *members, struct err *err)
+{
+	for (size_t i = 0; i < members->n; i++)
+		if (members->v[i] && run_image_digest(members->v[i]))
+			return store_get(
+				sweep->submit.store, run_id(members->v[i]), &sweep->first, err);
+	err_set(err, E_IMAGE_BASE, "%s ended before its code was kept", sweep->study->id);
+	return err_hint(err, "dlrun rm %s", sweep->study->id);
+}
+
+static int sweep_open(struct sweep *sweep, struct strv *ret_missing, struct err *err)
+{
+	struct submit *submit = &sweep->submit;
+	struct session *session = sweep->session;
+
+	int r = spec_copy(&sweep->study->spec, &submit->spec, err);
+	if (r == 0)
+		r = secrets_again(session, sweep->first, &submit->spec.secrets, &submit->secret_env,
+			ret_missing, err);
+	if (submit->secret_env.n > 0)
+		os_protect_memory();
+	if (r == 0)
+		r = target_open_run(session, sweep->first, &submit->target, err);
+	if (r == 0)
+		r = submit_load_image(submit, sweep->first, err);
+	return r < 0 ? r : submit_learn(submit, err);
+}
+
+/* 1: it was started anew; 0: there was no need. */
+static int sweep_restart(
+	struct sweep *sweep, struct run *run, struct strv *ret_missing, struct err *err)
+{
+	AUTO_STRV struct strv notes = {0};
+	AUTO_RUN struct run *now = NULL;
+
+	if (!run_never_began(run) || run_state(run) != RUN_FAILED)
+		return 0;
+	int r = run_restart(sweep->session, run, ret_missing, &notes, &now, err);
+	return r < 0 ? r : 1;
+}
+
+int sweep_make_missing(struct session *session, struct study *study,
+	const struct sweep_events *events, size_t *ret_made, struct strv *ret_missing,
+	struct err *err)
+{
+	AUTO(sweep_done)
+	struct sweep sweep = {.session = session,
+		.events = events,
+		.study = study,
+		.submit = {.session = session, .study = study, .begun_ms = clock_ms()}};
+	AUTO(run_list_done) struct run_list members = {0};
+
+	int r = sweep_list(&sweep, &members, err);
+	if (r == 0)
+		r = sweep_refresh(&sweep, &members, err);
+	if (r == 0)
+		r = sweep_find_code(&sweep, &members, err);
+	if (r == 0)
+		r = sweep_open(&sweep, ret_missing, err);
+	for (size_t i = 0; r >= 0 && i < members.n; i++) {
+		sweep_report(&sweep, i);
+		r = members.v[i] ? sweep_restart(&sweep, members.v[i], ret_missing, err)
+				 : sweep_make_member(&sweep, i, err);
+		*ret_made += members.v[i] ? r > 0 : r == 0;
+	}
+	return r < 0 ? r : 0;
+}

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Studies on this machine: many runs by one command, and what is left when it is stopped."""
+
+import os
+import subprocess
+
+from harness import *  # noqa: F403
+
+# Calls that change something outside of the process.
+CALLS = ("openat,openat2,write,pwrite64,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,fsync,fdatasync,ftruncate,"
+         "link,linkat,clone,clone3,vfork,execve,flock,fchmod,close,pipe2")
+# How many kill points are tried: all of a short sweep would take too long for every CI run.
+POINTS = int(os.environ.get("DLRUN_KILL_POINTS", "60"))
+
+
+def sweep(w, *words, **more):
+    return w.ok("sweep", "-d", *words, **more).out.strip()
+
+
+def members(w, study):
+    found = [run for run in w.runs() if run["group"] == study]
+    return sorted(found, key=lambda run: run["study"]["index"])
+
+
+def ended(w, study):
+    w.run("sweep", "-f", study)
+    return members(w, study)
+
+
+def nothing_is_left(w):
+    assert w.runs() == [], w.runs()
+    for name in ("studies", "runs"):
+        place = w.state / name
+        assert not place.exists() or not os.listdir(place), os.listdir(place)
+
+
+def test_a_grid(w):
+    w.repo({"train.sh": 'echo "$DLRUN_RUN_ID $DLRUN_STUDY $DLRUN_STUDY_INDEX $DLRUN_STUDY_SIZE $NAME $*"\n'})
+    study = sweep(w, "--over", "lr=0.1,0.03", "--over", "seed=1..3", "-e", "NAME=n{index}", "--tag", "paper",
+                  "--", "sh", "train.sh", "--lr", "{lr}", "--seed={seed}")
+    assert re.fullmatch(r"train-[2-9a-hjkmnp-z]{5}", study), study
+    suffix = study.rsplit("-", 1)[1]
+    runs = ended(w, study)
+    assert [run["id"] for run in runs] == [f"train-{i}-{suffix}" for i in range(6)]
+    cases = [(lr, seed) for lr in ("0.1", "0.03") for seed in ("1", "2", "3")]
+    for i, (run, (lr, seed)) in enumerate(zip(runs, cases)):
+        assert run["params"] == {"lr": lr, "seed": seed} and run["study"] == {"id": study, "index": i}, run
+        assert run["state"] == "succeeded" and run["parent"] is None and "paper" in run["tags"]
+        assert run["command"] == ["sh", "train.sh", "--lr", lr, f"--seed={seed}"]
+        assert w.ok("logs", run["id"]).out == f"{run['id']} {study} {i} 6 n{i} --lr {lr} --seed={seed}\n"
+    assert len({run["image"]["ref"] for run in runs}) == 1 and len({run["snapshot"]["id"] for run in runs}) == 1
+
+
+def test_values_go_where_the_program_takes_them(w):
+    w.repo()
+    for words, expected in ((["{args}"], "--lr=0.1 --opt=adam"), (["{overrides}"], "lr=0.1 opt=adam"),
+                            (["--lr", "{lr}", "{args}"], "--lr 0.1 --opt=adam")):
+        study = sweep(w, "--over", "lr=0.1", "--over", "opt=adam", "--", "echo", *words)
+        run, = ended(w, study)
+        assert w.ok("logs", run["id"]).out == expected + "\n"
+
+
+def test_zip_sample_and_cases(w):
+    w.repo({"cases.csv": "lr,name\n0.1,\"a b\"\n0.2,c\n"})
+    study = sweep(w, "--over", "a=1,2", "--over", "b=3,4", "--zip", "--", "echo", "{a}{b}")
+    assert [run["command"][1] for run in ended(w, study)] == ["13", "24"]
+    both = [sweep(w, "--over", "a=1..100", "--over", "b=1..100", "--sample", "3", "--seed", "7", "--", "echo", "{a}-{b}")
+            for _ in range(2)]
+    commands = [[run["command"] for run in ended(w, study)] for study in both]
+    assert commands[0] == commands[1] and len(commands[0]) == 3
+    study = sweep(w, "--cases", "cases.csv", "--", "echo", "{lr}", "{name}")
+    assert [run["params"] for run in ended(w, study)] == [{"lr": "0.1", "name": "a b"}, {"lr": "0.2", "name": "c"}]
+
+
+def test_names_of_members(w):
+    w.repo()
+    study = sweep(w, "-n", "exp-lr{lr}", "--over", "lr=0.1,0.2", "--", "echo", "{lr}")
+    assert study.startswith("exp-lr-")
+    assert [run["name"] for run in ended(w, study)] == ["exp-lr0-1", "exp-lr0-2"]
+
+
+def test_dry_run(w):
+    w.repo()
+    result = w.ok("sweep", "--dry-run", "--over", "lr=0.1,0.03", "--", "echo", "{lr}")
+    assert result.out.endswith("INDEX  lr    COMMAND\n    0  0.1   echo 0.1\n    1  0.03  echo 0.03\n"), result
+    nothing_is_left(w)
+
+
+def test_table(w):
+    w.repo()
+    study = sweep(w, "--over", "lr=0.1,0.03", "--over", "fail=0,1", "--", "sh", "-c", "exit {fail}", "{lr}")
+    result = w.run("sweep", "-f", study)
+    assert result.rc == 1, result
+    assert result.out == ("lr    N  SUCCEEDED  FAILED\n"
+                          "0.1   2          1       1\n"
+                          "0.03  2          1       1\n"), result
+    assert f"{study}: 4 of 4 runs have ended" in result.err and f"2 failed: dlrun restart --failed {study}" in result.err
+    table = json.loads(w.ok("sweep", "--json", study).out)
+    assert table["schema"] == "dlrun/sweep/v1" and table["study"]["id"] == study
+    assert table["rows"][1]["values"] == {"lr": "0.03"}
+    assert table["rows"][1]["states"] == {"succeeded": 1, "failed": 1}
+    assert table["all"]["n"] == 4 and len(table["runs"]) == 4
+    # The newest one.
+    assert w.ok("sweep").out == result.out
+
+
+def test_two_studies_of_one_name(w):
+    w.repo()
+    first, second = (sweep(w, "-n", "same", "--over", "a=1,2", "--", "true", "{a}") for _ in range(2))
+    assert first != second and len(ended(w, first)) == len(ended(w, second)) == 2
+
+
+def test_bad_input_leaves_nothing(w):
+    w.repo({"bad.csv": "a,b\n1\n", "empty.csv": "a\n"})
+    for words in (["--over", "lr"], ["--over", "=1"], ["--over", "lr="], ["--over", "lr=1..x"], ["--over", "lr=log:0..1:3"],
+                  ["--over", "lr=log:1..2"], ["--over", "lr=1", "--over", "lr=2"],
+                  ["--over", "a=1..1000", "--over", "b=1..1000", "--over", "c=1..1000"],
+                  ["--over", "a=1,2", "--over", "lr=1", "--zip"], ["--over", "lr=1,2", "--sample", "3"],
+                  ["--over", "lr=1", "--sample", "0"], ["--cases", "none.csv"], ["--cases", "bad.csv"],
+                  ["--cases", "empty.csv"], ["--cases", "bad.csv", "--over", "lr=1"], ["--over", "lr=1", "--parallel", "0"]):
+        result = w.run("sweep", "-d", *words, "--", "echo", "{lr}")
+        assert result.rc in (1, 2) and result.err.startswith("error: ") and result.out == "", (words, result)
+        nothing_is_left(w)
+    for command, said in ((["echo", "{lrr}"], "lrr"), (["echo"], "lr"), ([], "nothing to run"), (["nosuch", "{lr}"], "nosuch")):
+        result = w.run("sweep", "-d", "--over", "lr=1", *(["--", *command] if command else []))
+        assert result.rc == 2 and said in result.err, result
+        nothing_is_left(w)
+
+
+def test_without_a_study(w):
+    result = w.run("sweep")
+    assert result.rc == 5 and "there is no study yet" in result.err, result
+    w.repo()
+    result = w.run("sweep", "tiger")
+    assert result.rc == 5 and "there is no study 'tiger'" in result.err, result
+
+
+def begun(w):
+    """The ids of all attempts whose program has begun, from a file that they append to."""
+    place = w.dir / "begun"
+    return sorted(place.read_text().split()) if place.exists() else []
+
+
+def kill_at(w, n):
+    before = set(os.listdir(w.state / "studies")) if (w.state / "studies").exists() else set()
+    w.command(["strace", "-qq", "-o", "/dev/null", "-e", f"trace={CALLS}",
+               "-e", f"inject={CALLS}:signal=SIGKILL:when={n}", w.dlrun, "sweep", "-d", "--over", "i=1..4", "--",
+               "sh", "-c", f'echo "$DLRUN_RUN_ID" >>{w.dir}/begun', "{i}"])
+    new = set(os.listdir(w.state / "studies")) - before if (w.state / "studies").exists() else set()
+    assert len(new) <= 1, new
+    for study in new:
+        result = w.run("restart", "--missing", study)
+        made = members(w, study)
+        if result.rc != 0:
+            # Killed before its code was kept: nothing of it may have begun.
+            assert not [run for run in begun(w) if run in {m["id"] for m in made}], (result, begun(w))
+            for run in made:
+                w.ok("rm", run["id"])
+            continue
+        runs = ended(w, study)
+        assert [run["state"] for run in runs] == ["succeeded"] * 4, (n, result, [run["text"] for run in runs])
+        ids = [run["id"] for run in runs]
+        assert [run for run in begun(w) if run in ids] == sorted(ids), (n, begun(w))
+        return True
+    return False
+
+
+def test_sigkill_at_each_call(w):
+    needs("strace")
+    w.repo({"a": "1"})
+    log = w.dir / "count"
+    done = w.command(["strace", "-qq", "-e", f"trace={CALLS}", "-o", str(log), w.dlrun, "sweep", "-d", "--over", "i=1..4",
+                      "--", "true", "{i}"])
+    assert done.rc == 0, done
+    total = len(log.read_text().splitlines())
+    resumed = sum(kill_at(w, n) for n in range(1, total + 1, max(1, total // POINTS)))
+    assert resumed > 5, resumed
+
+
+def test_cancelled_while_it_is_made(w):
+    w.repo()
+    sweeping = subprocess.Popen([w.dlrun, "sweep", "-d", "-n", "many", "--over", "i=1..400", "--", "true", "{i}"],
+                                cwd=w.tree, env=w.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: len(w.runs()) > 1, "two runs of the study")
+    study, = os.listdir(w.state / "studies")
+    w.run("cancel", study)
+    out, err = sweeping.communicate()
+    assert sweeping.returncode != 0 and "was cancelled" in err and out == "", (out, err)
+    assert len(members(w, study)) < 400
+
+
+if __name__ == "__main__":
+    main()

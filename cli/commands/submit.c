@@ -20,7 +20,7 @@
 #include "cli/term/ui.h"
 #include "targets/targets.h"
 
-enum { MEMORY_MIN = 1 << 20, LINE_BYTES = 64 << 10 };
+enum { MEMORY_MIN = 1 << 20, LINE_BYTES = 64 << 10, REDRAW_MS = 100, PLAIN_MS = 10000 };
 
 struct submit_values {
 	const char *target, *name, *image, *from, *group, *note, *name_file, *signal;
@@ -152,6 +152,7 @@ static struct submit_options options_of(
 struct saying {
 	struct app *app;
 	struct transfer transfer;
+	int64_t made_ms; /* when the members of a study were last counted; 0: not yet */
 };
 
 static struct app *app_of(void *ctx)
@@ -532,16 +533,31 @@ static int sweep_print_cases(struct app *app, const struct study *study, const s
 	return ui_table_print(app, &table);
 }
 
+/* On a terminal one line that is drawn anew, elsewhere a line now and then. */
 static void sweep_on_made(void *ctx, size_t made, size_t n)
 {
-	struct app *app = app_of(ctx);
+	struct saying *saying = ctx;
+	struct app *app = saying->app;
+	int64_t now_ms = clock_ms();
+	bool redraws = app->progress == PROGRESS_TTY;
 
-	(void)app;
-	(void)made;
-	(void)n;
+	if (saying->made_ms == 0)
+		saying->made_ms = now_ms;
+	if (app->progress == PROGRESS_NONE || app->options.json || made == n ||
+		now_ms - saying->made_ms < (redraws ? REDRAW_MS : PLAIN_MS))
+		return;
+	saying->made_ms = now_ms;
+	if (!redraws) {
+		app_phase(app, "study", "%zu of %zu runs made", made, n);
+		return;
+	}
+	ui_erase_line(app);
+	ui_printf(app, UI_ERR, UI_BOLD "%-*s" UI_OFF "%zu of %zu runs made", UI_LABEL, "study",
+		made, n);
+	saying->transfer.on_screen = true;
 }
 
-static int sweep_print_made(struct app *app, const struct study *study, const char *axes)
+static void sweep_print_made(struct app *app, const struct study *study, const char *axes)
 {
 	AUTO_FREE char *limit =
 		study->parallel ? mem_printf(", %d at a time", study->parallel) : mem_strdup("");
@@ -550,7 +566,6 @@ static int sweep_print_made(struct app *app, const struct study *study, const ch
 	app_phase(app, "study", "%s: %zu run%s%s%s  (look: dlrun sweep %s · stop: dlrun cancel %s)",
 		study->id, study->cases.n, study->cases.n == 1 ? "" : "s", what, limit, study->id,
 		study->id);
-	return 0;
 }
 
 static int sweep_leave(struct app *app, const struct study *study)
@@ -593,6 +608,19 @@ static int sweep_start(struct app *app, const struct submit_options *options, st
 	return options->followed ? sweep_show(app, study->id, true) : status;
 }
 
+/* "3 lr × 5 seed"; the caller frees. */
+static char *sweep_describe(const struct study *study, const struct axes *axes)
+{
+	AUTO_FREE char *all = axes_count(axes) ? axes_describe(axes) : NULL;
+	const char *file = json_get_str(study->doc, "file");
+
+	if (file)
+		return str_shown(file);
+	if (json_get_bool(study->doc, "zip", false))
+		return mem_printf("%s, side by side", all);
+	return json_get(study->doc, "sample") ? mem_printf("of %s", all) : TAKE(all);
+}
+
 static int cmd_sweep_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct submit_values *values = values_ptr;
@@ -619,7 +647,7 @@ static int cmd_sweep_run(struct app *app, void *values_ptr, struct strv *words)
 		int status = preview_print(app, &options, values->list_files);
 		return status ? status : sweep_print_cases(app, &study, words);
 	}
-	AUTO_FREE char *described = axes_describe(axes);
+	AUTO_FREE char *described = sweep_describe(&study, axes);
 	options.followed = values->follow || (app->out_tty && !values->detach);
 	return sweep_start(app, &options, &study, described);
 }

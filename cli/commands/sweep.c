@@ -24,7 +24,8 @@ enum {
 	EXIT_INTERRUPTED = 130,
 	ROWS_MORE = 6,
 	FAILED_SHOWN = 3,
-	CELL_BYTES = 256
+	CELL_BYTES = 256,
+	SENTENCE_MAX = 64 << 10,
 };
 
 #define CLEAR "\033[H\033[2J\033[3J"
@@ -268,8 +269,10 @@ static void sweep_print_failed(struct app *app, const struct sweep_view *view)
 			continue;
 		if (++n > FAILED_SHOWN)
 			continue;
+		buf_init(&sentence, SENTENCE_MAX);
+		buf_init(&hint, SENTENCE_MAX);
 		runs_why(app, *run, &sentence, &hint);
-		app_note(app, "%s", sentence.data ? sentence.data : run_id(*run));
+		app_note(app, "%s", sentence.data);
 	}
 	if (n > 0)
 		app_note(app, "%zu failed: dlrun restart --failed %s", n, view->id);
@@ -280,7 +283,7 @@ static void sweep_print_summary(
 {
 	size_t wanted = view->study.doc ? view->study.cases.n : view->runs.n, cut;
 	AUTO_FREE char *left = sweep_left_text(summary->left_ms);
-	AUTO_FREE char *limit = view->study.parallel
+	AUTO_FREE char *limit = view->study.parallel && summary->left_ms
 					? mem_printf(", %d at a time", view->study.parallel)
 					: mem_strdup("");
 

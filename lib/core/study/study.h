@@ -27,8 +27,8 @@ struct study {
 	int parallel;                /* 0: no limit */
 	bool fail_fast;
 	struct spec spec; /* of the members, with {k} for the values of the axes */
-	/* The whole object. Beside what stands above: "user", "submitted", "target", "name_template"
-	 * of members, and how the cases were asked for: "over", "file", "zip", "sample", "seed". */
+	/* Beside what stands above: "user", "submitted", "target", "name_template" of members, and
+	 * how the cases were asked for: "over", "file", "zip", "sample", "seed". */
 	struct json *doc;
 };
 void study_done(struct study *study);

@@ -68,26 +68,32 @@ int runs_get_code(struct app *app, const char *word, struct run **ret, struct er
 	return 0;
 }
 
+int runs_get_named(struct app *app, const struct strv *words, struct run_list *ret,
+	char **ret_study, struct err *err)
+{
+	AUTO_STRV struct strv newest = {0};
+	struct session *session;
+	int r = app_session(app, &session, err);
+
+	strv_add(&newest, "@");
+	return r < 0 ? r : runs_find_all(session, words->n ? words : &newest, ret, ret_study, err);
+}
+
 int runs_get_study(
 	struct app *app, const char *word, struct run_list *ret, char **ret_study, struct err *err)
 {
 	AUTO_STRV struct strv words = {0};
-	struct session *session;
-	int r = app_session(app, &session, err);
 
-	strv_add(&words, word ? word : "@");
-	return r < 0 ? r : runs_find_all(session, &words, ret, ret_study, err);
+	if (word)
+		strv_add(&words, word);
+	return runs_get_named(app, &words, ret, ret_study, err);
 }
 
 int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err)
 {
 	AUTO_FREE char *study = NULL;
-	struct session *session;
-	int r = app_session(app, &session, err);
 
-	if (r < 0 || words->n == 0)
-		return r < 0 ? r : runs_get_study(app, NULL, ret, &study, err);
-	return runs_find_all(session, words, ret, &study, err);
+	return runs_get_named(app, words, ret, &study, err);
 }
 
 int runs_select(struct store *store, const struct select_rules *rules, struct run_list *ret,

@@ -25,8 +25,10 @@ int runs_get_code(struct app *app, const char *word, struct run **ret, struct er
 /* All of them, each once, in their order, studies with their members; without words the newest
  * one. */
 int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err);
-/* The same of one word (NULL: the newest run); *ret_study: the study that it names, or NULL; the
- * caller frees. */
+/* The same; *ret_study: the study that the first word names, or NULL; the caller frees. */
+int runs_get_named(struct app *app, const struct strv *words, struct run_list *ret,
+	char **ret_study, struct err *err);
+/* The same of one word; NULL: the newest run. */
 int runs_get_study(
 	struct app *app, const char *word, struct run_list *ret, char **ret_study, struct err *err);
 

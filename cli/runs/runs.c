@@ -96,6 +96,26 @@ int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret
 	return runs_get_named(app, words, ret, &study, err);
 }
 
+size_t runs_keep_failed(struct app *app, const char *study, struct run_list *runs)
+{
+	size_t before = runs->n, n = 0;
+
+	for (size_t i = 0; i < runs->n; i++) {
+		enum run_state state = run_state(runs->v[i]);
+
+		if (state == RUN_FAILED || state == RUN_LOST)
+			runs->v[n++] = runs->v[i];
+		else
+			run_free(runs->v[i]);
+	}
+	runs->n = n;
+	if (n == 0 && study)
+		app_note(app, "none of the %zu runs of %s has failed", before, study);
+	else if (n == 0)
+		app_note(app, before == 1 ? "it has not failed" : "none has failed");
+	return n;
+}
+
 int runs_select(struct store *store, const struct select_rules *rules, struct run_list *ret,
 	struct err *err)
 {

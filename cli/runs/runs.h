@@ -32,6 +32,10 @@ int runs_get_named(struct app *app, const struct strv *words, struct run_list *r
 int runs_get_study(
 	struct app *app, const char *word, struct run_list *ret, char **ret_study, struct err *err);
 
+/* Keep only those that failed or were lost; says so if there is none. Returns how many there are.
+ * study: their name, or NULL. */
+size_t runs_keep_failed(struct app *app, const char *study, struct run_list *runs);
+
 /* Runs that match, the newest first, however old. */
 int runs_select(struct store *store, const struct select_rules *rules, struct run_list *ret,
 	struct err *err);

@@ -1,49 +1,81 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
 #include "app/lifecycle/restart.h"
 #include "app/runs/refresh.h"
 #include "app/submit/sweep.h"
 #include "base/util/auto.h"
+#include "base/util/mem.h"
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 
+enum { LINES_MAX = 20 }; /* more runs are told of by their number */
+
 struct restart_values {
-	bool follow, missing;
+	bool follow, failed, missing;
 };
 
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 'f', "follow", struct restart_values, follow),
 		.help = "Follow the output to the end; exit as the program does"},
+	{OPT_MEMBER(OPT_FLAG, 0, "failed", struct restart_values, failed),
+		.help = "Only those that failed or were lost, of studies and runs"},
 	{OPT_MEMBER(OPT_FLAG, 0, "missing", struct restart_values, missing),
 		.help = "Make the runs of a study that a stopped sweep did not make"},
 	{OPT_END},
 };
 
-static void cmd_restart_print(struct app *app, const struct run *run, const struct strv *missing,
-	const struct strv *notes)
+static void restart_warn_missing(struct app *app, const struct restarted *restarted, size_t n)
 {
-	for (size_t i = 0; i < missing->n; i++)
-		app_warn(app, "%s was set for the run and is not set in this shell", missing->v[i]);
-	for (size_t i = 0; i < notes->n; i++)
-		app_note(app, "%s", notes->v[i]);
-	app_phase(app, "run", "%s, attempt %d", run_id(run), run_attempts(run));
+	AUTO_STRV struct strv said = {0};
+
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < restarted[i].missing.n; k++) {
+			const char *name = restarted[i].missing.v[k];
+
+			if (strv_find(&said, name) < 0)
+				app_warn(app, "%s was set for the run and is not set in this shell",
+					name);
+			strv_add(&said, name);
+		}
 }
 
-static int cmd_restart_one(struct app *app, struct run **run, struct err *err)
+static void restart_print(struct app *app, const struct restarted *restarted, size_t n)
 {
-	AUTO_STRV struct strv missing = {0}, notes = {0};
-	struct run *now = NULL;
-	int r = adopt_own(&app->session, *run, err);
+	size_t begun = 0;
 
-	if (r == 0)
-		r = run_restart(&app->session, *run, &missing, &notes, &now, err);
+	restart_warn_missing(app, restarted, n);
+	for (size_t i = 0; i < n; i++) {
+		const struct restarted *one = &restarted[i];
 
-	if (now) {
-		run_free(*run);
-		*run = now;
+		for (size_t k = 0; k < one->notes.n; k++)
+			app_note(app, "%s", one->notes.v[k]);
+		if (err_is_set(&one->err) || !one->run)
+			continue;
+		begun++;
+		if (n <= LINES_MAX)
+			app_phase(app, "run", "%s, attempt %d", run_id(one->run),
+				run_attempts(one->run));
 	}
-	if (r == 0)
-		cmd_restart_print(app, *run, &missing, &notes);
+	if (n > LINES_MAX)
+		app_phase(app, "runs", "%zu of %zu started again", begun, n);
+}
+
+/* Errors of runs: the first is that of the command. */
+static int restart_errors(
+	struct app *app, const struct run_list *runs, struct restarted *restarted, struct err *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < runs->n; i++) {
+		struct err *own = &restarted[i].err;
+
+		if (err_is_set(own) && r == 0)
+			r = err_move(err, own);
+		else if (err_is_set(own))
+			app_warn(app, "%s: %s", run_id(runs->v[i]), own->message);
+	}
 	return r;
 }
 
@@ -85,12 +117,51 @@ static int cmd_restart_missing(struct app *app, const struct strv *words)
 	return 0;
 }
 
+/* runs become as they are then. */
+static int restart_all(struct app *app, struct run_list *runs, struct err *err)
+{
+	struct restarted *restarted = mem_alloc(runs->n + 1, sizeof(*restarted));
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < runs->n; i++)
+		r = adopt_own(&app->session, runs->v[i], err);
+	if (r == 0)
+		r = runs_restart(&app->session, runs, restarted, err);
+	if (r == 0)
+		restart_print(app, restarted, runs->n);
+	if (r == 0)
+		r = restart_errors(app, runs, restarted, err);
+	for (size_t i = 0; i < runs->n; i++) {
+		if (restarted[i].run) {
+			run_free(runs->v[i]);
+			runs->v[i] = TAKE(restarted[i].run);
+		}
+		restarted_done(&restarted[i]);
+	}
+	free(restarted);
+	return r;
+}
+
+static int restart_check(const struct restart_values *values, const struct run_list *runs,
+	const char *study, struct err *err)
+{
+	if (study && !values->failed) {
+		err_set(err, E_USAGE,
+			"%s is a study of %zu runs, which do not start again as a whole", study,
+			runs->n);
+		return err_hint(err, "dlrun restart --failed %s", study);
+	}
+	return values->follow && runs->n != 1 ? err_set(err, E_USAGE, "--follow is for one run")
+					      : 0;
+}
+
 static int cmd_restart_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct follow_request request = {.tail_lines = -1, .rank = -1, .follow = true};
 	const struct restart_values *values = values_ptr;
 	AUTO_ERR struct err err = {0};
 	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_FREE char *study = NULL;
 
 	if (values->follow && words->n > 1) {
 		err_set(&err, E_USAGE, "--follow is for one run");
@@ -98,11 +169,12 @@ static int cmd_restart_run(struct app *app, void *values_ptr, struct strv *words
 	}
 	if (values->missing)
 		return cmd_restart_missing(app, words);
-	if (runs_get_all(app, words, &runs, &err) < 0)
+	if (runs_get_named(app, words, &runs, &study, &err) < 0)
 		return app_fail(app, &err);
-	vec_foreach (struct run *, each, &runs)
-		if (cmd_restart_one(app, each, &err) < 0)
-			return app_fail(app, &err);
+	if (values->failed && runs_keep_failed(app, study, &runs) == 0)
+		return app->options.json ? runs_print_json(app, &runs) : 0;
+	if (restart_check(values, &runs, study, &err) < 0 || restart_all(app, &runs, &err) < 0)
+		return app_fail(app, &err);
 	if (values->follow) {
 		app->accepted = true;
 		return follow_log(app, runs.v[0], &request);
@@ -113,13 +185,13 @@ static int cmd_restart_run(struct app *app, void *values_ptr, struct strv *words
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun restart @ # the newest run again: same code, same results directory",
 	"dlrun restart -f resnet-3k2f9 # and follow it",
-	"dlrun restart a-3k2f9 b-77xyz # two runs that a reboot has ended",
+	"dlrun restart --failed tiger-4k2x9 # of a study only the runs that failed or were lost",
 };
 
 const struct cmd cmd_restart = {
 	.name = "restart",
 	.summary = "Restart runs that failed, were cancelled or lost",
-	.synopsis = "[options] [RUN...]",
+	.synopsis = "[options] [RUN|STUDY...]",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct restart_values),

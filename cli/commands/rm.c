@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "app/lifecycle/follow.h"
+#include "app/lifecycle/cancel.h"
 #include "app/lifecycle/remove.h"
 #include "app/runs/refresh.h"
 #include "base/util/auto.h"

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "app/lifecycle/causes.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
+#include "core/record/group.h"
 
 enum { SENTENCE_MAX = 64 << 10 };
 
@@ -33,40 +35,131 @@ static void print_evidence(struct app *app, const struct run *run)
 	}
 }
 
-static int cmd_why_run(struct app *app, void *values, struct strv *words)
+static void why_print_hint(struct app *app, const struct buf *hint)
 {
-	AUTO_ERR struct err err = {0};
-	AUTO_RUN struct run *run = NULL;
+	AUTO_FREE char *next = ui_clean(hint->data);
+
+	if (hint->len)
+		ui_printf_fit(app, UI_OUT, 8, "  " UI_BOLD "hint:" UI_OFF " %s\n", next);
+}
+
+/*
+ * A study
+ */
+
+static void why_hint_study(const char *study, const struct group_counts *counts, struct buf *hint)
+{
+	enum run_state state = group_state(counts);
+
+	if (counts->states[RUN_FAILED])
+		buf_addf(hint, "dlrun logs --failed --tail 20 %s", study);
+	else if (counts->states[RUN_LOST])
+		buf_addf(hint, "dlrun restart --failed %s", study);
+	else if (state == RUN_SUCCEEDED)
+		buf_addf(hint, "dlrun compare %s", study);
+	else if (!run_state_is_final(state) && state != RUN_UNKNOWN)
+		buf_addf(hint, "dlrun wait %s", study);
+}
+
+static struct json *why_cause_json(const struct cause *cause)
+{
+	struct json *json = json_object(), *ids = json_array();
+
+	json_set_str(json, "state", run_state_name(cause->state));
+	json_set_str(json, "why", cause->text);
+	json_set_int(json, "n", (int64_t)cause->runs.n);
+	vec_foreach (struct run *, run, &cause->runs)
+		json_add_str(ids, run_id(*run));
+	json_set(json, "runs", ids);
+	return json;
+}
+
+static int why_print_study_json(struct app *app, const char *study,
+	const struct group_counts *counts, const struct causes *causes, const struct buf *hint)
+{
+	struct json *json = app_json("why"), *list = json_array();
+	AUTO_BUF struct buf sentence;
+
+	buf_init(&sentence, SENTENCE_MAX);
+	buf_addf(&sentence, "%s: ", study);
+	causes_text(causes, &sentence);
+	json_set_str(json, "id", study);
+	json_set_str(json, "state", run_state_name(group_state(counts)));
+	json_set_str(json, "why", sentence.data);
+	json_set_str(json, "hint", hint->len ? hint->data : NULL);
+	json_set(json, "states", group_counts_json(counts));
+	vec_foreach (struct cause, cause, causes)
+		json_add(list, why_cause_json(cause));
+	json_set(json, "causes", list);
+	return app_print_json(app, json);
+}
+
+static int why_study(struct app *app, const char *study, const struct run_list *runs)
+{
+	AUTO_CAUSES struct causes causes = {0};
+	AUTO_BUF struct buf text, hint;
+	struct group_counts counts;
+
+	buf_init(&text, SENTENCE_MAX);
+	buf_init(&hint, SENTENCE_MAX);
+	group_count(runs, &counts);
+	runs_causes(&app->session, runs, &causes);
+	why_hint_study(study, &counts, &hint);
+	if (app->options.json)
+		return why_print_study_json(app, study, &counts, &causes, &hint);
+	group_counts_text(&counts, &text);
+	AUTO_FREE char *name = ui_clean(study);
+	ui_printf_fit(app, UI_OUT, 2, "%s: %s\n", name, text.data);
+	vec_foreach (struct cause, cause, &causes) {
+		if (!cause->text)
+			continue;
+		buf_reset(&text);
+		cause_text(cause, &text);
+		AUTO_FREE char *line = ui_clean(text.data);
+		ui_printf_fit(app, UI_OUT, 4, "  %s\n", line);
+	}
+	why_print_hint(app, &hint);
+	return 0;
+}
+
+static int why_one(struct app *app, const struct run *run)
+{
 	AUTO_BUF struct buf sentence = {0}, hint = {0};
 
-	(void)values;
 	buf_init(&sentence, SENTENCE_MAX);
 	buf_init(&hint, SENTENCE_MAX);
-	if (runs_get(app, words->n ? words->v[0] : NULL, &run, &err) < 0)
-		return app_fail(app, &err);
 	runs_why(app, run, &sentence, &hint);
 	if (app->options.json)
 		return cmd_why_print_json(app, run, &sentence, &hint);
 	AUTO_FREE char *line = ui_clean(sentence.data);
 	ui_printf_fit(app, UI_OUT, 2, "%s\n", line);
 	print_evidence(app, run);
-	if (hint.len) {
-		AUTO_FREE char *next = ui_clean(hint.data);
-		ui_printf_fit(app, UI_OUT, 8, "  " UI_BOLD "hint:" UI_OFF " %s\n", next);
-	}
+	why_print_hint(app, &hint);
 	return 0;
+}
+
+static int cmd_why_run(struct app *app, void *values, struct strv *words)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_FREE char *study = NULL;
+
+	(void)values;
+	if (runs_get_named(app, words, &runs, &study, &err) < 0)
+		return app_fail(app, &err);
+	return study ? why_study(app, study, &runs) : why_one(app, runs.v[0]);
 }
 
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun why # why is the newest run in its state",
-	"dlrun why resnet-3k2f9 # the same for one run",
+	"dlrun why tiger-4k2x9 # the same for a study: its runs by cause",
 	"dlrun why --json @-1 # for a script",
 };
 
 const struct cmd cmd_why = {
 	.name = "why",
 	.summary = "Say in one sentence why a run is in its state, and what to do",
-	.synopsis = "[options] [RUN]",
+	.synopsis = "[options] [RUN|STUDY]",
 	.examples = examples,
 	.max_words = 1,
 	.words = VALUE_RUN,

@@ -20,6 +20,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "cli/term/app.h"
+#include "cli/term/cmd.h"
 #include "cli/term/logview.h"
 #include "cli/term/ui.h"
 #include "core/config/ports.h"
@@ -30,12 +31,26 @@
 
 enum { SENTENCE_MAX = 64 << 10, GRACE_MS = 10000 };
 
+/* A member of the study in place of its name. */
+static void runs_hint_member(struct app *app, struct err *err)
+{
+	static const char show[] = "dlrun show ";
+	AUTO_FREE char *hint = TAKE(err->hint);
+
+	if (hint && str_starts(hint, show))
+		err_hint(err, "dlrun %s %s", app->cmd->name, hint + strlen(show));
+}
+
 int runs_get(struct app *app, const char *word, struct run **ret, struct err *err)
 {
 	struct session *session;
 	int r = app_session(app, &session, err);
 
-	return r < 0 ? r : runs_find(session, word ? word : "@", ret, err);
+	if (r == 0)
+		r = runs_find(session, word ? word : "@", ret, err);
+	if (r < 0 && err && err->id == E_RUN_STUDY)
+		runs_hint_member(app, err);
+	return r;
 }
 
 int runs_get_code(struct app *app, const char *word, struct run **ret, struct err *err)
@@ -53,34 +68,58 @@ int runs_get_code(struct app *app, const char *word, struct run **ret, struct er
 	return 0;
 }
 
-static bool runs_has_run(const struct run_list *list, const struct run *run)
+int runs_get_named(struct app *app, const struct strv *words, struct run_list *ret,
+	char **ret_study, struct err *err)
 {
-	vec_foreach (struct run *, other, list)
-		if (str_eq(run_id(*other), run_id(run)))
-			return true;
-	return false;
+	AUTO_STRV struct strv newest = {0};
+	struct session *session;
+	int r = app_session(app, &session, err);
+
+	strv_add(&newest, "@");
+	return r < 0 ? r : runs_find_all(session, words->n ? words : &newest, ret, ret_study, err);
+}
+
+int runs_get_study(
+	struct app *app, const char *word, struct run_list *ret, char **ret_study, struct err *err)
+{
+	AUTO_STRV struct strv words = {0};
+
+	if (word)
+		strv_add(&words, word);
+	return runs_get_named(app, &words, ret, ret_study, err);
 }
 
 int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err)
 {
-	for (size_t i = 0; i < words->n || i == 0; i++) {
-		struct run *run;
-		int r = runs_get(app, words->n ? words->v[i] : NULL, &run, err);
+	AUTO_FREE char *study = NULL;
 
-		if (r < 0)
-			return r;
-		if (runs_has_run(ret, run))
-			run_free(run);
+	return runs_get_named(app, words, ret, &study, err);
+}
+
+size_t runs_keep_failed(struct app *app, const char *study, struct run_list *runs)
+{
+	size_t before = runs->n, n = 0;
+
+	for (size_t i = 0; i < runs->n; i++) {
+		enum run_state state = run_state(runs->v[i]);
+
+		if (state == RUN_FAILED || state == RUN_LOST)
+			runs->v[n++] = runs->v[i];
 		else
-			*vec_push(ret) = run;
+			run_free(runs->v[i]);
 	}
-	return 0;
+	runs->n = n;
+	if (n == 0 && study)
+		app_note(app, "none of the %zu runs of %s has failed", before, study);
+	else if (n == 0)
+		app_note(app, before == 1 ? "it has not failed" : "none has failed");
+	return n;
 }
 
 int runs_select(struct store *store, const struct select_rules *rules, struct run_list *ret,
 	struct err *err)
 {
-	const struct store_filter filter = {.since_ms = rules->since_ms};
+	const struct store_filter filter = {.since_ms = rules->since_ms, .group = rules->group};
 	int r = store_list(store, &filter, ret, err);
 
 	if (r == 0)

@@ -18,12 +18,23 @@ struct app;
 struct session;
 struct store;
 
-/* The run that the word names; NULL: the newest one. */
+/* The run that the word names; NULL: the newest one. E_RUN_STUDY: it names several. */
 int runs_get(struct app *app, const char *word, struct run **ret, struct err *err);
 /* The same where only the code counts: an image oci:DIR@sha256:… too, as a run without a record. */
 int runs_get_code(struct app *app, const char *word, struct run **ret, struct err *err);
-/* All of them, each once, in their order; without words the newest one. */
+/* All of them, each once, in their order, studies with their members; without words the newest
+ * one. */
 int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret, struct err *err);
+/* The same; *ret_study: the study that the first word names, or NULL; the caller frees. */
+int runs_get_named(struct app *app, const struct strv *words, struct run_list *ret,
+	char **ret_study, struct err *err);
+/* The same of one word; NULL: the newest run. */
+int runs_get_study(
+	struct app *app, const char *word, struct run_list *ret, char **ret_study, struct err *err);
+
+/* Keep only those that failed or were lost; says so if there is none. Returns how many there are.
+ * study: their name, or NULL. */
+size_t runs_keep_failed(struct app *app, const char *study, struct run_list *runs);
 
 /* Runs that match, the newest first, however old. */
 int runs_select(struct store *store, const struct select_rules *rules, struct run_list *ret,

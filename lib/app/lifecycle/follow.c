@@ -93,7 +93,6 @@ enum {
 	QUERY_MS = 2000,
 	POLL_MS = 50,      /* between two polls of what cannot be watched */
 	POLL_MAX_MS = 500, /* for runs that go on for long */
-	CANCEL_QUERY_MS = 10000,
 	KEEP_MS = 10000,
 	RESULTS_MS = 5000, /* for a list of what was made */
 };
@@ -402,51 +401,4 @@ int run_follow(struct session *session, struct run *run, const struct follow_opt
 		report_attempt(events, run, ++number);
 		each.tail_lines = -1;
 	}
-}
-
-/*
- * Stopping
- */
-
-static void follow_on_kept(struct target_call *call, int status, struct err *err)
-{
-	(void)call;
-	(void)status;
-	err_clear(err);
-}
-
-int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
-	run_meanwhile_fn *meanwhile, void *ctx, bool *ret_ended_before, struct err *err)
-{
-	AUTO(target_free_auto) struct target *target = NULL;
-	struct run_list one = {.v = &run, .n = 1, .cap = 1};
-	struct waiting waiting = {.session = session, .runs = &one, .timeout_ms = wait_ms};
-	struct target_call keep = {.done = follow_on_kept};
-	AUTO_ERR struct err late = {0};
-
-	*ret_ended_before = run_state_is_final(run_state(run));
-	if (*ret_ended_before && taken_wait_ms(run))
-		return take_give_up(session, run, CANCEL_QUERY_MS, err);
-	if (*ret_ended_before)
-		return run_wants_retry(run) ? run_stop_retries(session, run, err) : 0;
-	if (!run_handle(run))
-		return err_set(err, E_RUN_RUNNING, "%s is still being submitted", run_id(run));
-	int r = target_open_run(session, run, &target, err);
-	if (r < 0)
-		return r;
-	/* Save the last output of the run: it would be lost with what the cancel removes there. */
-	if (target->ops->keep)
-		target->ops->keep(target, run_handle(run), true, &keep, NULL);
-	r = target_cancel(target, run_handle(run), CANCEL_QUERY_MS, err);
-	if (r == 0 && meanwhile)
-		r = meanwhile(ctx, run, err);
-	if (r == 0)
-		r = wait_for_ends(&waiting, &late);
-	target_call_cancel(&keep);
-	if (r < 0 && !err_is_set(&late))
-		return r;
-	/* Not ended in time: the caller sees it by the state. */
-	if (r < 0 && late.id != E_RUN_TIMEOUT)
-		return err_move(err, &late);
-	return 0;
 }

@@ -42,11 +42,4 @@ struct watch_options {
 int runs_watch(struct session *session, struct run_list *runs, const struct watch_options *options,
 	struct err *err);
 
-/* Ask for its end; wait_ms: how long to wait for it (0: not at all). A run that has ended: success,
- * *ret_ended_before set. meanwhile (or NULL) is called when that was asked, before the end is
- * waited for; its failure is that of all. */
-typedef int run_meanwhile_fn(void *ctx, struct run *run, struct err *err);
-int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
-	run_meanwhile_fn *meanwhile, void *ctx, bool *ret_ended_before, struct err *err);
-
 #endif

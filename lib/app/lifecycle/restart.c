@@ -4,11 +4,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "app/lifecycle/calls.h"
 #include "app/prepare/carry_over.h"
 #include "app/prepare/prepare.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/auto.h"
+#include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
@@ -269,26 +271,28 @@ static int write_row(struct restart *restart, struct err *err)
 	return 0;
 }
 
-/* after: as of struct restart. */
-static int restart_run(struct session *session, const struct run *run, int after,
-	struct strv *ret_missing, struct strv *ret_notes, struct run **ret, struct err *err)
+/* Everything up to the row, which has the next attempt then. */
+static int restart_begin(struct restart *restart, struct session *session, const struct run *run,
+	struct strv *ret_missing, struct strv *ret_notes, struct err *err)
 {
-	AUTO(restart_done)
-	struct restart restart = {.submit = {.session = session}, .after = after};
-	struct submit *submit = &restart.submit;
+	struct submit *submit = &restart->submit;
 
+	submit->session = session;
 	int r = check_state(run, err);
 	if (r == 0)
 		r = session_store(session, &submit->store, err);
 	if (r == 0)
-		r = lifecycle_restart_hold(&restart, run, err);
+		r = lifecycle_restart_hold(restart, run, err);
 	if (r == 0)
-		r = lifecycle_restart_prepare(&restart, ret_missing, ret_notes, err);
-	if (r == 0)
-		r = write_row(&restart, err);
-	if (r < 0)
-		return r;
-	r = submit_create(submit, err);
+		r = lifecycle_restart_prepare(restart, ret_missing, ret_notes, err);
+	return r < 0 ? r : write_row(restart, err);
+}
+
+/* r: how the start has ended, with err. Returns how that went; *ret is the run as it is then. */
+static int restart_end(struct restart *restart, int r, struct run **ret, struct err *err)
+{
+	struct submit *submit = &restart->submit;
+
 	/* The record tells the rest: an attempt that never began. */
 	if (r < 0 && submit_has_begun(submit) > 0) {
 		err_clear(err);
@@ -298,10 +302,110 @@ static int restart_run(struct session *session, const struct run *run, int after
 	return r;
 }
 
+/* after: as of struct restart. */
+static int restart_run(struct session *session, const struct run *run, int after,
+	struct strv *ret_missing, struct strv *ret_notes, struct run **ret, struct err *err)
+{
+	AUTO(restart_done) struct restart restart = {.after = after};
+
+	int r = restart_begin(&restart, session, run, ret_missing, ret_notes, err);
+	return r < 0 ? r : restart_end(&restart, submit_create(&restart.submit, err), ret, err);
+}
+
 int run_restart(struct session *session, const struct run *run, struct strv *ret_missing,
 	struct strv *ret_notes, struct run **ret, struct err *err)
 {
 	return restart_run(session, run, 0, ret_missing, ret_notes, ret, err);
+}
+
+/*
+ * Many runs
+ */
+
+/* A start among others. */
+struct restart_start {
+	struct restart restart;
+	struct target_job job;
+	struct restarted *restarted;
+	int64_t begin_ms;
+};
+
+static int restart_on_start(void *ctx, size_t i, struct target_call *call, struct err *err)
+{
+	struct restart_start *start = (struct restart_start *)ctx + i;
+	struct target *target = start->restart.submit.target;
+	int r = submit_make_start(&start->restart.submit, &start->job, err);
+
+	start->begin_ms = clock_ms();
+	return r < 0 ? r : target->ops->submit(target, &start->job, call, err);
+}
+
+static void restart_on_started(void *ctx, size_t i, int status, struct err *err)
+{
+	struct restart_start *start = (struct restart_start *)ctx + i;
+	struct submit *submit = &start->restart.submit;
+	struct restarted *restarted = start->restarted;
+	int r = status;
+
+	if (r < 0 && target_slept(submit->target, start->begin_ms, err)) {
+		err_clear(err);
+		r = submit_create(submit, err);
+	}
+	if (restart_end(&start->restart, r, &restarted->run, err) < 0)
+		err_move(&restarted->err, err);
+}
+
+/* At most CALLS_AT_ONCE runs. */
+static int restart_some(struct session *session, struct run *const *runs, size_t n,
+	struct restarted *ret, struct err *err)
+{
+	struct restart_start *starts = mem_alloc(n, sizeof(*starts));
+	struct calls calls = {.timeout_ms = SUBMIT_START_MS,
+		.start = restart_on_start,
+		.done = restart_on_started,
+		.ctx = starts};
+
+	for (size_t i = 0; i < n; i++) {
+		struct restart_start *start = &starts[calls.n];
+
+		start->restarted = &ret[i];
+		if (restart_begin(&start->restart, session, runs[i], &ret[i].missing, &ret[i].notes,
+			    &ret[i].err) == 0) {
+			calls.n++;
+			continue;
+		}
+		restart_done(&start->restart);
+		*start = (struct restart_start){0};
+	}
+	int r = calls_run(session_loop(session), &calls, err);
+	for (size_t i = 0; i < calls.n; i++)
+		restart_done(&starts[i].restart);
+	free(starts);
+	return r;
+}
+
+int runs_restart(struct session *session, const struct run_list *runs, struct restarted *ret,
+	struct err *err)
+{
+	int r = 0;
+
+	vec_foreach (struct run *, run, runs)
+		if (check_state(*run, err) < 0)
+			return -(int)err->code;
+	for (size_t at = 0; r == 0 && at < runs->n; at += CALLS_AT_ONCE) {
+		size_t left = runs->n - at;
+		r = restart_some(session, runs->v + at, left < CALLS_AT_ONCE ? left : CALLS_AT_ONCE,
+			ret + at, err);
+	}
+	return r;
+}
+
+void restarted_done(struct restarted *restarted)
+{
+	run_free(restarted->run);
+	strv_done(&restarted->missing);
+	strv_done(&restarted->notes);
+	err_done(&restarted->err);
 }
 
 /*

@@ -26,6 +26,18 @@
 int run_restart(struct session *session, const struct run *run, struct strv *ret_missing,
 	struct strv *ret_notes, struct run **ret, struct err *err);
 
+/* How that went for a run of many. */
+struct restarted {
+	struct run *run;            /* as it is then; NULL: it stayed as it was */
+	struct strv missing, notes; /* as above */
+	struct err err;             /* or not set */
+};
+void restarted_done(struct restarted *restarted);
+/* The same for many runs, many at once, none if the state of any forbids it. ret: zeroed, one for
+ * each. */
+int runs_restart(struct session *session, const struct run_list *runs, struct restarted *ret,
+	struct err *err);
+
 enum { RETRY_ATTEMPTS_MAX = 200 };
 /* Of a record: true; how many attempts were there when it was restarted by hand, which begins the
  * count again. */

@@ -230,13 +230,18 @@ static int keep_tail(
 	return 0;
 }
 
+struct target_log_request run_why_request(struct buf *ret)
+{
+	return (struct target_log_request){
+		.tail_lines = TAIL_LINES, .rank = -1, .events = {.data = keep_tail, .ctx = ret}};
+}
+
 static int lifecycle_why_read_tail(
 	struct session *session, const struct run *run, struct buf *ret, struct err *err)
 {
 	AUTO(target_free_auto) struct target *target = NULL;
 	char token[TARGET_TOKEN_SIZE] = "";
-	const struct target_log_request request = {
-		.tail_lines = TAIL_LINES, .rank = -1, .events = {.data = keep_tail, .ctx = ret}};
+	const struct target_log_request request = run_why_request(ret);
 
 	int r = target_open_run(session, run, &target, err);
 	return r < 0 ? r : target_logs(target, run_handle(run), &request, token, NULL, err);
@@ -361,4 +366,36 @@ bool run_why_all(
 		return false;
 	}
 	return run_why_said(&session->dirs, run, tail.data, tail.len, sentence, hint);
+}
+
+bool run_why_reads(const struct run *run)
+{
+	return lifecycle_why_has_failed(run) && has_begun(run);
+}
+
+bool run_cause(const struct dirs *dirs, const struct run *run, const char *output, size_t len,
+	struct buf *cause)
+{
+	AUTO_FREE char *attempt = dirs_attempt(dirs, run_id(run), run_attempts(run));
+	AUTO_FREE char *tree = fs_join(attempt, ATTEMPT_TREE);
+	const char *text = json_get_str(run->doc, "text");
+	enum run_state state = run_state(run);
+	AUTO_BUF struct buf tail, reason, hint;
+
+	buf_init(&tail, (size_t)2 * FAILURE_TAIL);
+	buf_init(&reason, REASON_MAX);
+	buf_init(&hint, REASON_MAX);
+	if (run_why_reads(run))
+		keep_tail(&tail, 0, output, len, 0, NULL);
+	else if (lifecycle_why_has_failed(run))
+		name_missing(run, &tail);
+	if (lifecycle_why_has_failed(run) && add_failure(run, tree, &tail, &reason, &hint)) {
+		buf_adds(cause, reason.data + strlen(": "));
+		return false;
+	}
+	if (!text || state == RUN_SUCCEEDED || state == RUN_CANCELLED)
+		return true;
+	AUTO_FREE char *now = words_reason_now(text);
+	buf_adds(cause, run_state_is_final(state) ? text : now);
+	return run_state_is_final(state);
 }

@@ -169,7 +169,10 @@ int submit_fail_row(struct submit *submit, int r, const struct err *err);
 void submit_make_job(struct submit *submit, const struct run *run, struct target_job *ret);
 /* The image that run, which has one, was made with, for another start of it. */
 int submit_load_image(struct submit *submit, const struct run *run, struct err *err);
-/* Start the newest attempt of submit->run. */
+enum { SUBMIT_START_MS = 120000 }; /* a cluster may be away for a while */
+/* The same of the newest attempt of submit->run, with its image. */
+int submit_make_start(struct submit *submit, struct target_job *ret, struct err *err);
+/* Start it. */
 int submit_create(struct submit *submit, struct err *err);
 /* After a start that failed, whether the attempt runs all the same, or has run: 1, or 0: it never
  * will; -1: the target cannot tell now, but a later refresh will. Closes lock_fd: it is asked once

@@ -21,7 +21,6 @@
 enum {
 	ID_TRIES = 20,
 	CONFLICT_TRIES = 20,
-	START_MS = 120000, /* a cluster may be away for a while */
 	KNOW_MS = 5000,
 };
 
@@ -476,21 +475,25 @@ int submit_load_image(struct submit *submit, const struct run *run, struct err *
 	return r < 0 ? r : image_load(layout, run_image_digest(run), &submit->image, err);
 }
 
+int submit_make_start(struct submit *submit, struct target_job *ret, struct err *err)
+{
+	submit_make_job(submit, submit->run, ret);
+	if (submit->target->ops->needs_image) {
+		ret->image_ref = submit->ref;
+		return 0;
+	}
+	ret->image = &submit->image;
+	return session_layout(submit->session, &ret->layout, err);
+}
+
 int submit_create(struct submit *submit, struct err *err)
 {
 	int64_t start_ms = clock_ms();
 	struct target_job job;
-	int r = 0;
+	int r = submit_make_start(submit, &job, err);
 
-	submit_make_job(submit, submit->run, &job);
-	if (submit->target->ops->needs_image) {
-		job.image_ref = submit->ref;
-	} else {
-		job.image = &submit->image;
-		r = session_layout(submit->session, &job.layout, err);
-	}
 	if (r == 0)
-		r = target_submit(submit->target, &job, START_MS, err);
+		r = target_submit(submit->target, &job, SUBMIT_START_MS, err);
 	submit->submit_ms = clock_ms() - start_ms;
 	return r;
 }
@@ -503,6 +506,6 @@ int submit_has_begun(struct submit *submit)
 	submit->lock_fd = -1;
 	if (!target_knows(submit->target, submit->handle, KNOW_MS))
 		return -1;
-	return runs_refresh(submit->session, &one, START_MS, NULL) == 0 &&
+	return runs_refresh(submit->session, &one, SUBMIT_START_MS, NULL) == 0 &&
 	       !run_never_began(submit->run);
 }

@@ -9,6 +9,7 @@
 #include "base/os/os.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
+#include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
@@ -528,4 +529,47 @@ int runs_find(struct session *session, const char *text, struct run **ret, struc
 		return r;
 	*ret = TAKE(run);
 	return 0;
+}
+
+/* The runs of one word, not refreshed. */
+static int refresh_find_word(struct session *session, const char *word, struct run_list *ret,
+	char **ret_study, struct err *err)
+{
+	struct store *store;
+	struct run *run;
+	int r = session_store(session, &store, err);
+
+	*ret_study = NULL;
+	if (r < 0 || !refresh_is_location(word))
+		return r < 0 ? r : store_resolve_all(store, word, ret, ret_study, err);
+	r = refresh_find(session, word, &run, err);
+	if (r == 0)
+		*vec_push(ret) = run;
+	return r;
+}
+
+int runs_find_all(struct session *session, const struct strv *words, struct run_list *ret,
+	char **ret_study, struct err *err)
+{
+	AUTO_FREE char *study = NULL;
+	struct map seen = {0};
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < words->n; i++) {
+		AUTO(run_list_done) struct run_list found = {0};
+		AUTO_FREE char *group = NULL;
+
+		r = refresh_find_word(session, words->v[i], &found, &group, err);
+		if (i == 0)
+			study = TAKE(group);
+		for (size_t k = 0; r == 0 && k < found.n; k++)
+			if (!map_put(&seen, run_id(found.v[k]), found.v[k]))
+				*vec_push(ret) = TAKE(found.v[k]);
+	}
+	map_done(&seen);
+	if (r == 0)
+		r = runs_refresh(session, ret, FIND_MS, err);
+	if (r == 0)
+		*ret_study = TAKE(study);
+	return r;
 }

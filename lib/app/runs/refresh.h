@@ -30,6 +30,11 @@ int runs_refresh(
 	struct session *session, struct run_list *runs, int64_t timeout_ms, struct err *err);
 /* Find a run by what the user wrote, and refresh it; blocks. */
 int runs_find(struct session *session, const char *text, struct run **ret, struct err *err);
+/* All runs that the words name, studies with their members, each once, in the order of the words
+ * and of the members; refreshed together. *ret_study: the group that the first word names, or NULL;
+ * the caller frees. Blocks. */
+int runs_find_all(struct session *session, const struct strv *words, struct run_list *ret,
+	char **ret_study, struct err *err);
 
 /*
  * Runs that this machine has no record of: read from the place where they are, by TARGET:ID, and

@@ -190,6 +190,7 @@
 	X(E_RUN_RUNNING, CONFLICT, "run.running") \
 	X(E_RUN_SETUP, CONFIG, "run.setup") \
 	X(E_RUN_START, IO, "run.start") \
+	X(E_RUN_STUDY, USAGE, "run.study") \
 	X(E_RUN_TIMEOUT, REMOTE, "run.timeout") \
 	X(E_STORE, IO, "store") \
 	X(E_STORE_CHANGED, CONFLICT, "store.changed") \

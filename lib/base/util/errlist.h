@@ -442,7 +442,8 @@
 	X(E_RUN_NAME, "a name of a run is not valid", \
 	  "A name starts with a letter and has up to 40 of a-z, 0-9 and -.") \
 	X(E_RUN_NOT_FOUND, "there is no such run", \
-	  "A run is named by its id, a unique beginning of it, @ (the newest) or @-1 (the one before).") \
+	  "A run is named by its id, a unique beginning of it, @ (the newest) or @-1 (the one before). A study " \
+	  "is named by its group.") \
 	X(E_RUN_OTHER, "the run is somebody else's", \
 	  "A run that was found by TARGET:ID can be shown, followed, fetched and forwarded by everybody who " \
 	  "may read the place. Only who submitted it cancels, restarts or removes it.") \
@@ -456,6 +457,9 @@
 	  "`dlrun logs RUN` shows its output when it failed.") \
 	X(E_RUN_START, "the run could not be started", \
 	  "What watches over the program could not be started or could not make the run's directory.") \
+	X(E_RUN_STUDY, "the word names a study, not one run", \
+	  "A study is all runs of a group. This command takes one of them: name it by its id or its name. " \
+	  "`dlrun ps --group STUDY` lists them.") \
 	X(E_RUN_TIMEOUT, "the run reached its time limit", \
 	  "`--timeout` or `timeout:` ended the program. The exit status is 124.") \
 	X(E_STORE, "the record of runs cannot be used", \

@@ -16,6 +16,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "base/util/trace.h"
+#include "core/record/group.h"
 
 struct store {
 	struct sqlite3 *db;
@@ -662,20 +663,56 @@ int store_count(struct store *store, size_t *ret, struct err *err)
 	return r < 0 ? r : 0;
 }
 
-/* ?4 || '{': the first text behind all that begin with ?4, because '{' follows 'z'. */
-#define LIST_SQL(condition)                                                                        \
-	"SELECT doc, spec, revision FROM runs WHERE " condition                                    \
+/* ?4 || '{': the first text behind all that begin with ?4, because '{' follows 'z'. An id is its
+ * name, '-' and the suffix; '.' follows '-'. ?8: how the text of a record has its group. */
+#define LIST_WHERE(condition)                                                                      \
+	" FROM runs WHERE " condition                                                              \
 	" AND (?1 = 0 OR submitted_ms >= ?1) AND (?2 IS NULL OR target = ?2)"                      \
 	" AND (?3 IS NULL OR user = ?3) AND (?4 IS NULL OR (id >= ?4 AND id < ?4 || '{'))"         \
+	" AND (?7 IS NULL OR (id > ?7 || '-' AND id < ?7 || '.' AND length(id) = length(?7) + 6))" \
+	" AND (?8 IS NULL OR instr(doc, ?8) > 0)"                                                  \
 	" ORDER BY seq DESC LIMIT ?5 OFFSET ?6"
+#define LIST_SQL(condition) "SELECT doc, spec, revision" LIST_WHERE(condition)
 
 static const char list_all[] = LIST_SQL("1");
 /* The condition of the index runs_unfinished, so that it is used. */
 static const char list_unfinished[] =
 	LIST_SQL("state NOT IN ('succeeded', 'failed', 'cancelled', 'lost')");
 
-int store_list(struct store *store, const struct store_filter *filter, struct run_list *ret,
-	struct err *err)
+_Static_assert(RUN_SUFFIX + 1 == 6, "the statement has this number");
+
+/* "group":"NAME" as json_print has it, which is how records are written. is_whole: without it NAME
+ * is only the beginning. The caller frees. */
+static char *store_group_text(const char *group, bool is_whole)
+{
+	AUTO_JSON struct json *name = json_string(group);
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, DOC_MAX);
+	buf_adds(&text, "\"group\":");
+	json_print(name, &text);
+	if (!is_whole)
+		buf_truncate(&text, text.len - 1);
+	return buf_take(&text);
+}
+
+static void store_bind_filter(
+	struct sqlite3_stmt *stmt, const struct store_filter *filter, const char *group_text)
+{
+	sqlite3_bind_int64(stmt, 1, filter->since_ms);
+	store_bind_text(stmt, 2, filter->target);
+	store_bind_text(stmt, 3, filter->user);
+	store_bind_text(stmt, 4, filter->id_prefix);
+	sqlite3_bind_int64(stmt, 5, filter->limit ? (int64_t)filter->limit : -1);
+	sqlite3_bind_int64(stmt, 6, (int64_t)filter->skip);
+	store_bind_text(stmt, 7, filter->name);
+	store_bind_text(stmt, 8, group_text);
+}
+
+/* group_text: of store_group_text, or NULL. The text may stand elsewhere in a record, too: the
+ * caller compares. */
+static int store_list_text(struct store *store, const struct store_filter *filter,
+	const char *group_text, struct run_list *ret, struct err *err)
 {
 	AUTO_STMT struct sqlite3_stmt *stmt = NULL;
 	int r = store_prepare(
@@ -683,22 +720,27 @@ int store_list(struct store *store, const struct store_filter *filter, struct ru
 
 	if (r < 0)
 		return r;
-	sqlite3_bind_int64(stmt, 1, filter->since_ms);
-	store_bind_text(stmt, 2, filter->target);
-	store_bind_text(stmt, 3, filter->user);
-	store_bind_text(stmt, 4, filter->id_prefix);
-	sqlite3_bind_int64(stmt, 5, filter->limit ? (int64_t)filter->limit : -1);
-	sqlite3_bind_int64(stmt, 6, (int64_t)filter->skip);
+	store_bind_filter(stmt, filter, group_text);
 	while ((r = store_step(store, stmt, err)) > 0) {
 		AUTO_ERR struct err damaged = {0};
 		struct run *run;
 		/* Skip a damaged row: it must not hide the others. */
 		if (store_row(store, stmt, &run, &damaged) < 0)
 			log_note("%s", damaged.message);
+		else if (filter->group && !str_eq(run_group(run), filter->group))
+			run_free(run);
 		else
 			*vec_push(ret) = run;
 	}
 	return r;
+}
+
+int store_list(struct store *store, const struct store_filter *filter, struct run_list *ret,
+	struct err *err)
+{
+	AUTO_FREE char *group = filter->group ? store_group_text(filter->group, true) : NULL;
+
+	return store_list_text(store, filter, group, ret, err);
 }
 
 /*
@@ -809,10 +851,141 @@ static int store_fail_missing(struct store *store, const char *text, struct err 
 	return err_hint(err, "dlrun ps -a");
 }
 
+/* Candidates are shown, the newest first: runs, and groups that begin like text. */
 static int fail_ambiguous(const char *text, const struct run_list *runs, struct err *err)
 {
+	AUTO_STRV struct strv groups = {0};
+
 	err_set(err, E_USAGE, "'%s' is ambiguous, several runs match", text);
-	for (size_t i = 0; i < runs->n; i++)
+	for (size_t i = 0; i < runs->n && err && err->n_evidence < ERR_EVIDENCE_MAX; i++) {
+		const struct run *run = runs->v[i];
+		const char *group = run_group(run);
+		bool is_member = group && str_starts(group, text);
+
+		if (!is_member)
+			err_evidence(err, "%s, %s", run_id(run), run_state_name(run_state(run)));
+		else if (strv_find(&groups, group) < 0)
+			err_evidence(err, "%s, a study", group);
+		if (is_member)
+			strv_add(&groups, group);
+	}
+	return err_hint(err, "dlrun show %s", groups.n ? groups.v[0] : run_id(runs->v[0]));
+}
+
+/* Members in their order; found: whether there are any. */
+static int store_find_group(struct store *store, const char *group, struct run_list *ret,
+	char **ret_group, struct err *err)
+{
+	const struct store_filter filter = {.group = group};
+	int r = store_list(store, &filter, ret, err);
+
+	for (size_t i = 0; i < ret->n / 2; i++) {
+		struct run *run = ret->v[i];
+		ret->v[i] = ret->v[ret->n - 1 - i];
+		ret->v[ret->n - 1 - i] = run;
+	}
+	group_sort(ret);
+	if (r == 0 && ret->n)
+		*ret_group = mem_strdup(group);
+	return r;
+}
+
+static bool store_are_of_group(const struct run_list *runs, const char *group)
+{
+	vec_foreach (struct run *, run, runs)
+		if (!str_eq(run_group(*run), group))
+			return false;
+	return true;
+}
+
+/* No id begins so. */
+static int store_find_group_prefix(struct store *store, const char *text, struct run_list *ret,
+	char **ret_group, struct err *err)
+{
+	AUTO_FREE char *prefix = store_group_text(text, false);
+	AUTO(run_list_done) struct run_list runs = {0}, members = {0};
+	int r = store_list_text(store, &(struct store_filter){0}, prefix, &runs, err);
+
+	vec_foreach (struct run *, run, &runs)
+		if (run_group(*run) && str_starts(run_group(*run), text))
+			*vec_push(&members) = TAKE(*run);
+	if (r < 0)
+		return r;
+	if (members.n == 0)
+		return store_fail_missing(store, text, err);
+	if (!store_are_of_group(&members, run_group(members.v[0])))
+		return fail_ambiguous(text, &members, err);
+	return store_find_group(store, run_group(members.v[0]), ret, ret_group, err);
+}
+
+/* text has only letters of ids. */
+static int store_find_prefix(struct store *store, const char *text, struct run_list *ret,
+	char **ret_group, struct err *err)
+{
+	struct store_filter filter = {.id_prefix = text, .limit = ERR_EVIDENCE_MAX};
+	AUTO(run_list_done) struct run_list runs = {0}, all = {0};
+	int r = store_list(store, &filter, &runs, err);
+
+	if (r < 0)
+		return r;
+	if (runs.n == 0)
+		return store_find_group_prefix(store, text, ret, ret_group, err);
+	if (runs.n == 1) {
+		*vec_push(ret) = runs.v[0];
+		runs.n = 0;
+		return 0;
+	}
+	const char *group = run_group(runs.v[0]);
+	if (!group || !str_starts(group, text) || !store_are_of_group(&runs, group))
+		return fail_ambiguous(text, &runs, err);
+	filter.limit = 0;
+	r = store_list(store, &filter, &all, err);
+	if (r == 0 && !store_are_of_group(&all, group))
+		r = fail_ambiguous(text, &all, err);
+	return r < 0 ? r : store_find_group(store, group, ret, ret_group, err);
+}
+
+int store_resolve_all(struct store *store, const char *text, struct run_list *ret, char **ret_group,
+	struct err *err)
+{
+	const struct store_filter named = {.name = text, .limit = 2};
+	AUTO(run_list_done) struct run_list runs = {0};
+	int64_t back = parse_back(text);
+	struct run *run = NULL;
+	int r;
+
+	*ret_group = NULL;
+	if (back >= 0) {
+		r = find_back(store, back, &run, err);
+		if (r == 0)
+			*vec_push(ret) = run;
+		return r;
+	}
+	if (run_id_is_valid(text) && store_get(store, text, &run, NULL) == 0) {
+		*vec_push(ret) = run;
+		return 0;
+	}
+	if (!*text)
+		return store_fail_missing(store, text, err);
+	r = store_find_group(store, text, ret, ret_group, err);
+	if (r < 0 || ret->n)
+		return r;
+	if (text[strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-")])
+		return store_fail_missing(store, text, err);
+	r = store_list(store, &named, &runs, err);
+	if (r < 0)
+		return r;
+	if (runs.n != 1)
+		return store_find_prefix(store, text, ret, ret_group, err);
+	*vec_push(ret) = runs.v[0];
+	runs.n = 0;
+	return 0;
+}
+
+static int store_fail_study(const char *group, const struct run_list *runs, struct err *err)
+{
+	err_set(err, E_RUN_STUDY, "%s is a study of %zu runs", group, runs->n);
+	for (size_t i = 0; i < runs->n && i < ERR_EVIDENCE_MAX; i++)
 		err_evidence(
 			err, "%s, %s", run_id(runs->v[i]), run_state_name(run_state(runs->v[i])));
 	return err_hint(err, "dlrun show %s", run_id(runs->v[0]));
@@ -820,25 +993,15 @@ static int fail_ambiguous(const char *text, const struct run_list *runs, struct 
 
 int store_resolve(struct store *store, const char *text, struct run **ret, struct err *err)
 {
-	struct store_filter filter = {.id_prefix = text, .limit = ERR_EVIDENCE_MAX};
 	AUTO(run_list_done) struct run_list runs = {0};
-	int64_t back = parse_back(text);
+	AUTO_FREE char *group = NULL;
+	int r = store_resolve_all(store, text, &runs, &group, err);
 
-	if (back >= 0)
-		return find_back(store, back, ret, err);
-	if (run_id_is_valid(text) && store_get(store, text, ret, NULL) == 0)
-		return 0;
-	if (!*text || text[strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-")])
-		return store_fail_missing(store, text, err);
-	int r = store_list(store, &filter, &runs, err);
-	if (r < 0)
-		return r;
-	if (runs.n == 0)
-		return store_fail_missing(store, text, err);
-	if (runs.n > 1)
-		return fail_ambiguous(text, &runs, err);
-	*ret = TAKE(runs.v[0]);
-	return 0;
+	if (r == 0 && runs.n > 1)
+		r = store_fail_study(group, &runs, err);
+	if (r == 0)
+		*ret = TAKE(runs.v[0]);
+	return r;
 }
 
 /* Ask for one problem only: it is enough to know that the database is damaged. */

@@ -51,8 +51,14 @@ int store_remove(struct store *store, const char *id, struct err *err);
 
 /* Get a run by exact id; E_RUN_NOT_FOUND. */
 int store_get(struct store *store, const char *id, struct run **ret, struct err *err);
-/* RUN as users write it: id, unique beginning, @, @-N. E_RUN_NOT_FOUND with the nearest ids as
- * evidence; ambiguous: E_USAGE with the candidates. */
+/* RUN as users write it, in this order: @, @-N; an id; a group, which names all of its runs (a
+ * study, group.h); the name of one run; a unique beginning of ids. Where all ids that begin so are
+ * of one group that begins so, too, that is the group; so is the beginning of a group that no id
+ * has. Members in their order; *ret_group: set where text names a group, the caller frees.
+ * E_RUN_NOT_FOUND with the nearest ids as evidence; ambiguous: E_USAGE with the candidates. */
+int store_resolve_all(struct store *store, const char *text, struct run_list *ret, char **ret_group,
+	struct err *err);
+/* The same where one run is meant: E_RUN_STUDY for a group of several. */
 int store_resolve(struct store *store, const char *text, struct run **ret, struct err *err);
 
 struct store_filter {
@@ -61,6 +67,8 @@ struct store_filter {
 	size_t limit;          /* 0: all */
 	const char *target;    /* NULL: any */
 	const char *id_prefix; /* NULL: any; of a-z, 0-9 and - */
+	const char *name;      /* NULL: any; the same */
+	const char *group;     /* NULL: any */
 	const char *user;      /* NULL: anybody's */
 	size_t skip;           /* that many of the newest */
 };

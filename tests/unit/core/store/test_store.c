@@ -346,6 +346,134 @@ static void test_list(void **state)
 	}
 }
 
+/*
+ * Studies
+ */
+
+static void insert_member(struct store *store, const char *id, const char *group)
+{
+	AUTO_RUN struct run *run = make_run(id, 1, "me");
+	AUTO_ERR struct err err = {0};
+
+	json_set_str(run->doc, "group", group);
+	if (store_insert(store, run, &err) < 0)
+		fail_msg("%s", err.message);
+}
+
+/* ids: of the runs that text names, with blanks; group: NULL: it names one run. */
+static void expect_all(struct store *store, const char *text, const char *group, const char *ids)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_FREE char *found = NULL;
+	AUTO_STRV struct strv words = {0};
+	AUTO_ERR struct err err = {0};
+
+	if (store_resolve_all(store, text, &runs, &found, &err) < 0)
+		fail_msg("%s: %s", text, err.message);
+	vec_foreach (struct run *, run, &runs)
+		strv_add(&words, run_id(*run));
+	AUTO_FREE char *joined = strv_join(&words, " ");
+	assert_string_equal(joined, ids);
+	if (group)
+		assert_string_equal(found, group);
+	else
+		assert_null(found);
+}
+
+static void insert_studies(struct store *store)
+{
+	/* Not in the order of the index, and some names begin like others. */
+	static const char *const tiger[] = {"tiger-1-4k2x9", "tiger-0-4k2x9", "tiger-10-4k2x9",
+		"tiger-7-4k2x9", "tiger-2-4k2x9", "tiger-70-4k2x9"};
+
+	for (size_t i = 0; i < ARRAY_LEN(tiger); i++)
+		insert_member(store, tiger[i], "tiger-4k2x9");
+	insert_member(store, "b-22222", "mine");
+	insert_member(store, "a-22222", "mine");
+	insert_member(store, "c-22222", "mine two");
+	insert_member(store, "resnet-22222", NULL);
+	insert_member(store, "resnet-33333", NULL);
+	insert_member(store, "lion-0-5k2x9", "lion-5k2x9");
+	insert_member(store, "lion-0-6k2x9", "lion-6k2x9");
+	insert_member(store, "lion-1-6k2x9", "lion-6k2x9");
+	insert_member(store, "seal-0-7k2x9", "seal-7k2x9");
+	insert_member(store, "seal-1-7k2x9", "seal-7k2x9");
+	insert_member(store, "sealed-22222", NULL);
+}
+
+#define TIGERS                                                                                     \
+	"tiger-0-4k2x9 tiger-1-4k2x9 tiger-2-4k2x9 tiger-7-4k2x9 tiger-10-4k2x9 tiger-70-4k2x9"
+
+static void test_resolve_all(void **state)
+{
+	static const struct {
+		const char *text, *group, *ids;
+	} rows[] = {
+		{"tiger-7-4k2x9", NULL, "tiger-7-4k2x9"},
+		{"tiger-7", NULL, "tiger-7-4k2x9"},
+		{"tiger-70", NULL, "tiger-70-4k2x9"},
+		{"tiger-1", NULL, "tiger-1-4k2x9"},
+		{"tiger-4k2x9", "tiger-4k2x9", TIGERS},
+		{"tiger-4k", "tiger-4k2x9", TIGERS},
+		{"tiger", "tiger-4k2x9", TIGERS},
+		{"ti", "tiger-4k2x9", TIGERS},
+		{"mine", "mine", "b-22222 a-22222"},
+		{"mine two", "mine two", "c-22222"},
+		{"b", NULL, "b-22222"},
+		{"lion-0-5", NULL, "lion-0-5k2x9"},
+		{"lion-1", NULL, "lion-1-6k2x9"},
+		{"lion-6k2x9", "lion-6k2x9", "lion-0-6k2x9 lion-1-6k2x9"},
+		{"lion-5", "lion-5k2x9", "lion-0-5k2x9"},
+		{"seal-7k2x9", "seal-7k2x9", "seal-0-7k2x9 seal-1-7k2x9"},
+		{"sealed", NULL, "sealed-22222"},
+		{"@", NULL, "sealed-22222"},
+		{"@-1", NULL, "seal-1-7k2x9"},
+	};
+	AUTO_STORE struct store *store = open_store(*state);
+
+	insert_studies(store);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		expect_all(store, rows[i].text, rows[i].group, rows[i].ids);
+}
+
+static void test_resolve_is_ambiguous(void **state)
+{
+	AUTO_STORE struct store *store = open_store(*state);
+
+	insert_studies(store);
+	expect_unresolved(store, "tiger-4k2x9", E_RUN_STUDY, "tiger-0-4k2x9, preparing");
+	expect_unresolved(store, "tiger", E_RUN_STUDY, "tiger-0-4k2x9, preparing");
+	expect_unresolved(store, "mine", E_RUN_STUDY, "b-22222, preparing");
+	expect_unresolved(store, "resnet", E_USAGE, "resnet-33333, preparing");
+	/* A name that two have, and two studies of one name. */
+	expect_unresolved(store, "lion-0", E_USAGE, "lion-0-6k2x9, preparing");
+	expect_unresolved(store, "lion", E_USAGE, "lion-6k2x9, a study");
+	/* A run begins so, too. */
+	expect_unresolved(store, "seal", E_USAGE, "sealed-22222, preparing");
+	expect_unresolved(store, "min", E_USAGE, "mine two, a study");
+	expect_unresolved(store, "nothing-here", E_RUN_NOT_FOUND, NULL);
+	/* A study of one run is that run, where one is meant. */
+	expect_resolved(store, "lion-5k2x9", "lion-0-5k2x9");
+	expect_resolved(store, "mine two", "c-22222");
+}
+
+static void test_resolve_names_groups_exactly(void **state)
+{
+	AUTO_STORE struct store *store = open_store(*state);
+	AUTO_RUN struct run *run = make_run("liar-22222", 1, "me");
+
+	/* The text of a group, where there is none. */
+	json_set_str(run->doc, "note", "\"group\":\"fake\"");
+	json_set_str(json_sub(run->doc, "tags"), "group", "fake");
+	assert_int_equal(store_insert(store, run, NULL), 0);
+	insert_member(store, "a-22222", "say \"hi\" \\ %_");
+	insert_member(store, "b-22222", "Ünïcode");
+	expect_unresolved(store, "fake", E_RUN_NOT_FOUND, NULL);
+	expect_all(store, "say \"hi\" \\ %_", "say \"hi\" \\ %_", "a-22222");
+	expect_all(store, "Ünïcode", "Ünïcode", "b-22222");
+	expect_unresolved(store, "Ünï", E_RUN_NOT_FOUND, NULL);
+}
+
 static void test_resolve(void **state)
 {
 	AUTO_STORE struct store *store = open_store(*state);
@@ -666,6 +794,9 @@ int main(void)
 		TEST(test_text_of_any_kind),
 		TEST(test_a_record_has_a_limit),
 		TEST(test_list),
+		TEST(test_resolve_all),
+		TEST(test_resolve_is_ambiguous),
+		TEST(test_resolve_names_groups_exactly),
 		TEST(test_resolve),
 		TEST(test_the_whole_id_wins_over_longer_ones),
 		TEST(test_many_processes_at_once),

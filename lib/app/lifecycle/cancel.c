@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/lifecycle/cancel.h"
+
+#include <stdlib.h>
+
+#include "app/lifecycle/calls.h"
+#include "app/lifecycle/follow.h"
+#include "app/lifecycle/restart.h"
+#include "app/transfer/fetch.h"
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "core/record/results.h"
+#include "targets/targets.h"
+
+enum { CANCEL_QUERY_MS = 10000 };
+
+/* The request for an end. */
+struct cancel {
+	struct ending *ending;
+	struct target *target;
+	struct target_call keep;
+	bool is_kept; /* its output is saved meanwhile */
+	bool is_asked;
+};
+struct cancels VEC_OF(struct cancel);
+
+struct canceling {
+	struct session *session;
+	struct cancels *cancels;
+};
+
+static void cancel_on_kept(struct target_call *call, int status, struct err *err)
+{
+	(void)call;
+	(void)status;
+	err_clear(err);
+}
+
+static int cancel_start(void *ctx, size_t i, struct target_call *call, struct err *err)
+{
+	const struct canceling *canceling = ctx;
+	struct cancel *cancel = &canceling->cancels->v[i];
+	const struct run *run = cancel->ending->run;
+
+	int r = target_open_run(canceling->session, run, &cancel->target, err);
+	if (r < 0)
+		return r;
+	/* Save the last output of the run: it would be lost with what the cancel removes there. */
+	cancel->keep = (struct target_call){.done = cancel_on_kept};
+	if (cancel->is_kept && cancel->target->ops->keep)
+		cancel->target->ops->keep(
+			cancel->target, run_handle(run), true, &cancel->keep, NULL);
+	return cancel->target->ops->cancel(cancel->target, run_handle(run), call, err);
+}
+
+static void cancel_done(void *ctx, size_t i, int status, struct err *err)
+{
+	const struct canceling *canceling = ctx;
+	struct cancel *cancel = &canceling->cancels->v[i];
+
+	cancel->is_asked = status == 0;
+	if (status < 0)
+		err_move(&cancel->ending->err, err);
+}
+
+static void cancels_done(struct cancels *cancels)
+{
+	vec_foreach (struct cancel, cancel, cancels) {
+		target_call_cancel(&cancel->keep);
+		target_free(cancel->target);
+	}
+	vec_done(cancels);
+}
+
+/* Wait for the ends of those that were asked. A run that has not ended in time is no failure. */
+static int cancels_wait(
+	struct session *session, const struct cancels *cancels, int64_t wait_ms, struct err *err)
+{
+	struct run_list asked = {0};
+	AUTO_ERR struct err late = {0};
+	int r = 0;
+
+	vec_foreach (struct cancel, cancel, cancels)
+		if (cancel->is_asked)
+			*vec_push(&asked) = cancel->ending->run;
+	if (asked.n)
+		r = runs_wait(session, &asked, wait_ms, NULL, &late);
+	vec_done(&asked);
+	return r < 0 && late.id != E_RUN_TIMEOUT ? err_move(err, &late) : 0;
+}
+
+/* Ask for some ends, and wait for them (wait_ms 0: not). */
+static int cancels_run(struct session *session, struct cancels *cancels, int64_t wait_ms,
+	run_meanwhile_fn *meanwhile, void *ctx, struct err *err)
+{
+	struct canceling canceling = {session, cancels};
+	const struct calls calls = {.n = cancels->n,
+		.timeout_ms = CANCEL_QUERY_MS,
+		.start = cancel_start,
+		.done = cancel_done,
+		.ctx = &canceling};
+	int r = calls_run(session_loop(session), &calls, err);
+
+	for (size_t i = 0; r == 0 && meanwhile && i < cancels->n; i++)
+		if (cancels->v[i].is_asked)
+			r = meanwhile(ctx, cancels->v[i].ending->run, err);
+	return r == 0 && wait_ms >= 0 ? cancels_wait(session, cancels, wait_ms, err) : r;
+}
+
+/* Deal with a run that has ended, or has not begun. 1: its end is to be asked for. */
+static int cancel_check(struct session *session, struct ending *ending)
+{
+	struct run *run = ending->run;
+
+	ending->ended_before = run_state_is_final(run_state(run));
+	if (ending->ended_before && taken_wait_ms(run))
+		return take_give_up(session, run, CANCEL_QUERY_MS, &ending->err);
+	if (ending->ended_before)
+		return run_wants_retry(run) ? run_stop_retries(session, run, &ending->err) : 0;
+	if (!run_handle(run))
+		return err_set(
+			&ending->err, E_RUN_RUNNING, "%s is still being submitted", run_id(run));
+	return 1;
+}
+
+/* Whether its output goes with what the cancel removes. Of many runs those that wait have none. */
+static bool cancel_loses_output(const struct run *run, size_t n)
+{
+	return target_ops_recorded(run)->keep && (n == 1 || run_state(run) != RUN_QUEUED);
+}
+
+static int cancel_portion(struct session *session, struct ending *const *endings, size_t n,
+	int64_t wait_ms, run_meanwhile_fn *meanwhile, void *ctx, struct err *err)
+{
+	AUTO(cancels_done) struct cancels cancels = {0};
+
+	for (size_t i = 0; i < n; i++)
+		*vec_push(&cancels) = (struct cancel){.ending = endings[i], .is_kept = true};
+	return cancels_run(session, &cancels, wait_ms, meanwhile, ctx, err);
+}
+
+struct endings VEC_OF(struct ending *);
+
+/* Runs that lose nothing are asked first and all together, so that none of them begins when others
+ * end; they are waited for last. */
+static int cancel_all(struct session *session, struct endings *plain, struct endings *losing,
+	int64_t wait_ms, run_meanwhile_fn *meanwhile, void *ctx, struct err *err)
+{
+	AUTO(cancels_done) struct cancels cancels = {0};
+
+	vec_foreach (struct ending *, ending, plain)
+		vec_push(&cancels)->ending = *ending;
+	int r = cancels_run(session, &cancels, -1, meanwhile, ctx, err);
+	for (size_t at = 0; r == 0 && at < losing->n; at += CALLS_AT_ONCE) {
+		size_t left = losing->n - at;
+		r = cancel_portion(session, losing->v + at,
+			left < CALLS_AT_ONCE ? left : CALLS_AT_ONCE, wait_ms, meanwhile, ctx, err);
+	}
+	return r < 0 ? r : cancels_wait(session, &cancels, wait_ms, err);
+}
+
+int runs_cancel(struct session *session, struct ending *endings, size_t n, int64_t wait_ms,
+	run_meanwhile_fn *meanwhile, void *ctx, struct err *err)
+{
+	struct endings plain = {0}, losing = {0};
+
+	for (size_t i = 0; i < n; i++) {
+		if (cancel_check(session, &endings[i]) <= 0)
+			continue;
+		*vec_push(cancel_loses_output(endings[i].run, n) ? &losing : &plain) = &endings[i];
+	}
+	int r = cancel_all(session, &plain, &losing, wait_ms, meanwhile, ctx, err);
+	vec_done(&plain);
+	vec_done(&losing);
+	return r;
+}
+
+int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
+	run_meanwhile_fn *meanwhile, void *ctx, bool *ret_ended_before, struct err *err)
+{
+	struct ending ending = {.run = run};
+	int r = runs_cancel(session, &ending, 1, wait_ms, meanwhile, ctx, err);
+
+	*ret_ended_before = ending.ended_before;
+	if (r == 0 && err_is_set(&ending.err))
+		r = err_move(err, &ending.err);
+	err_done(&ending.err);
+	return r;
+}

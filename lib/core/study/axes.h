@@ -155,6 +155,10 @@ struct cases_member {
 /* The axes that neither command nor variables nor the name have. */
 void cases_unused(
 	const struct cases *cases, const struct cases_template *template, struct strv *ret);
+/* Names in braces that are no axis and stay as they are, because the word could be code. Each of
+ * them once: for a note to the user. */
+void cases_unknown(
+	const struct cases *cases, const struct cases_template *template, struct strv *ret);
 /* E_USAGE unless every word can be expanded and every axis goes somewhere. */
 int cases_check(const struct cases *cases, const struct cases_template *template, struct err *err);
 /* Expand a word: the value of a variable, a name. E_USAGE for a name in braces that is no axis;

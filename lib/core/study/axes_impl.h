@@ -25,7 +25,9 @@ struct axis {
 	char *name;
 	char *list; /* as it was typed */
 	struct axis_parts VEC_OF(struct axis_part) parts;
-	uint64_t n; /* 0: a number for each member */
+	uint64_t n;  /* 0: a number for each member */
+	char *where; /* of its source */
+	bool is_yaml;
 };
 
 struct axes VEC_OF(struct axis);

@@ -408,14 +408,26 @@ static bool axis_has_zeros(const char *s, size_t len)
 	return len > sign + 1 && s[sign] == '0';
 }
 
+/* Numbers with fractions, whose distances or ratios are meant to be equal. */
+static int axis_hint_ends(struct err *err, const struct axis_source *source, const char *text)
+{
+	double low = strtod(text, NULL), high = strtod(strstr(text, "..") + 2, NULL);
+	size_t len = strcspn(text, ":"), digits = text[len] ? axis_span_digits(text + len + 1) : 0;
+	bool has_count = digits && !text[len + 1 + digits];
+	bool is_log = low > 0 && high > 0 && (high / low >= 100 || low / high >= 100);
+	AUTO_FREE char *list = mem_printf(
+		"%s:%.*s%s", is_log ? "log" : "lin", (int)len, text, has_count ? text + len : ":5");
+
+	return axis_hint(err, source, list, list);
+}
+
 static int axis_bad_range(const char *text, const struct axis_source *source, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(text);
 
 	axis_error(err, source, "\"%s\" is not a range of whole numbers", shown);
-	if (!axis_is_ends(text))
-		return axis_hint(err, source, "1..5", "1..5");
-	return axis_hint_form(err, source, AXIS_LIN);
+	return axis_is_ends(text) ? axis_hint_ends(err, source, text)
+				  : axis_hint(err, source, "1..5", "1..5");
 }
 
 static int axis_parse_step(struct axis_part *part, const char *text, int64_t last,
@@ -682,4 +694,5 @@ void axis_done(struct axis *axis)
 	vec_done(&axis->parts);
 	free(axis->name);
 	free(axis->list);
+	free(axis->where);
 }

@@ -18,7 +18,8 @@ struct axis_part {
 	int64_t first, step; /* AXIS_RANGE */
 	int width;           /* the same: with zeros in front */
 	double low, high;    /* of the forms with fractions; low may be the larger one */
-	int digits;          /* that a number in between has */
+	int precision;       /* of numbers in between: the power of ten of their last digit;
+			      * of log and loguniform, the number of digits */
 };
 
 struct axis {

@@ -342,6 +342,11 @@ const struct json *config_target(const struct config *config, const char *name)
 	return json_get(config_value_of(config, "targets")->json, name);
 }
 
+const struct json *config_axes(const struct config *config)
+{
+	return config_value_of(config, "sweep.over")->json;
+}
+
 void config_target_names(const struct config *config, struct strv *ret)
 {
 	const struct json *targets = config_value_of(config, "targets")->json;
@@ -428,6 +433,9 @@ static struct json *config_value_json(
 		break;
 	case CONFIG_TARGETS:
 		json_set(holder, "value", value->json ? json_clone(value->json) : json_object());
+		break;
+	case CONFIG_AXES:
+		json_set(holder, "value", json_clone(value->json));
 		break;
 	case CONFIG_REGISTRY:
 		json_set(holder, "value", registry_json(value->json));

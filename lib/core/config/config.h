@@ -32,6 +32,7 @@ enum config_type {
 	CONFIG_SECRETS,  /* a list of names from this shell, or a map of names to "@FILE" */
 	CONFIG_REGISTRY, /* HOST[:PORT]/REPO, or a map: registry_config.h */
 	CONFIG_PORTS,    /* a list of numbers: ports.h */
+	CONFIG_AXES,     /* a map of names to values, lists or maps, kept as JSON */
 };
 
 /* The sources that may set a key, beside options and DLRUN_<KEY>. The user's and the site's file
@@ -133,6 +134,9 @@ const struct strv *config_env(const struct config *config);
 const struct strv *config_secrets(const struct config *config);
 /* The definition of a target (its keys as JSON), or NULL. */
 const struct json *config_target(const struct config *config, const char *name);
+/* sweep.over: an object for axes_add_json() (core/study/axes.h), or NULL. Scalars are strings, as
+ * they are written. */
+const struct json *config_axes(const struct config *config);
 void config_target_names(const struct config *config, struct strv *ret);
 
 /* Whether an option of the command line has set the key. */

@@ -209,6 +209,93 @@ static int config_file_read_registry(struct config *config, size_t i, const stru
 }
 
 /*
+ * sweep.over: axes of a study. Here only their shape is checked; core/study reads the values.
+ */
+
+/* {log: [1e-4, 1e-1], n: 12} */
+static int check_axis_map(const struct yaml *map, const char *what,
+	const struct config_location *location, struct err *err)
+{
+	static const char *const known[] = {"lin", "log", "uniform", "loguniform", "n"};
+
+	for (const struct yaml *item = map->first; item; item = item->next) {
+		struct config_location here = config_location_of(location, item);
+		enum yaml_kind kind = str_eq(item->key, "n") ? YAML_SCALAR : YAML_LIST;
+		AUTO_FREE char *name = mem_printf("%s.%s", what, item->key);
+
+		if (!str_is_word_of(item->key, "lin log uniform loguniform n"))
+			return config_unknown_key(
+				err, &here, what, item, known, ARRAY_LEN(known), NULL);
+		if (item->kind != kind)
+			return config_wrong_kind(err, &here, name,
+				kind == YAML_LIST ? "a list of two numbers" : "a number", item);
+	}
+	return 0;
+}
+
+/* Scalars are kept as they are written: 1e-4 is not 0.0001 for a program. */
+static struct json *axis_item_json(const struct yaml *node)
+{
+	return node->kind == YAML_SCALAR ? json_string(node->text) : yaml_to_json(node);
+}
+
+static int read_axis_list(const struct yaml *list, const char *what,
+	const struct config_location *location, struct json *to, struct err *err)
+{
+	for (const struct yaml *item = list->first; item; item = item->next) {
+		struct config_location here = config_location_of(location, item);
+
+		if (yaml_is_null(item) && !*item->text)
+			return config_location_errorf(
+				err, &here, "an item of %s has no value", what);
+		json_add(to, axis_item_json(item));
+	}
+	return 0;
+}
+
+static int read_axis(const struct yaml *node, const struct config_location *location,
+	struct json *to, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(node->key), *what = mem_printf("sweep.over.%s", shown);
+	int r = 0;
+
+	if (yaml_is_null(node))
+		return config_location_errorf(err, location, "%s has no value", what);
+	if (node->kind == YAML_MAP) {
+		r = check_axis_map(node, what, location, err);
+		json_set(to, node->key, yaml_to_json_text(node));
+	} else if (node->kind == YAML_LIST) {
+		struct json *list = json_array();
+		json_set(to, node->key, list);
+		r = read_axis_list(node, what, location, list, err);
+	} else {
+		json_set(to, node->key, axis_item_json(node));
+	}
+	return r;
+}
+
+static int config_file_read_axes(struct config *config, size_t i, const struct yaml *node,
+	const struct config_location *location, struct err *err)
+{
+	struct config_value *value = &config->values[i];
+	AUTO_JSON struct json *axes = json_object();
+
+	if (node->kind != YAML_MAP)
+		return config_wrong_kind(
+			err, location, config_keys[i].name, "a map of names to values", node);
+	for (const struct yaml *item = node->first; item; item = item->next) {
+		struct config_location here = config_location_of(location, item);
+		int r = read_axis(item, &here, axes, err);
+		if (r < 0)
+			return r;
+	}
+	json_free(value->json);
+	value->json = TAKE(axes);
+	config_value_mark(value, location);
+	return 0;
+}
+
+/*
  * Maps
  */
 
@@ -327,6 +414,8 @@ static int read_typed(struct config *config, size_t i, const struct yaml *node,
 		return config_file_read_secrets(config, i, node, location, err);
 	case CONFIG_TARGETS:
 		return config_read_targets(config, i, node, location, err);
+	case CONFIG_AXES:
+		return config_file_read_axes(config, i, node, location, err);
 	case CONFIG_REGISTRY:
 		return config_file_read_registry(config, i, node, location, err);
 	case CONFIG_MAP:

@@ -17,7 +17,7 @@ struct config_value {
 	char *text;        /* scalars: as written, checked */
 	struct strv list;  /* lists, commands, env */
 	bool shell;        /* CONFIG_COMMAND: one line for sh -c */
-	struct json *json; /* CONFIG_TARGETS, CONFIG_REGISTRY (an object) */
+	struct json *json; /* CONFIG_TARGETS, CONFIG_REGISTRY, CONFIG_AXES (an object) */
 };
 
 struct config {

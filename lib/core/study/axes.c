@@ -58,7 +58,10 @@ static int axes_check_name(const struct axes *axes, const char *name,
 static int axes_add_list(struct axes *axes, const char *name, const char *list,
 	const struct axis_source *source, struct err *err)
 {
-	struct axis axis = {.name = mem_strdup(name), .list = mem_strdup(list)};
+	struct axis axis = {.name = mem_strdup(name),
+		.list = mem_strdup(list),
+		.where = mem_strdup(source->where),
+		.is_yaml = source->is_yaml};
 	int r = axes_check_name(axes, name, source, err);
 
 	if (r == 0)
@@ -280,10 +283,10 @@ static int axes_check_all(const struct axes *axes, uint64_t total, struct err *e
 	const struct axis *drawn = axes_drawn(axes);
 
 	if (drawn) {
-		AUTO_FREE char *shown = str_shown(drawn->list);
-		err_set(err, E_USAGE, "--over %s=%s: without a number of values it needs --sample",
-			drawn->name, shown);
-		return err_hint(err, "--over %s=%s:12", drawn->name, shown);
+		struct axis_source source = {E_USAGE, drawn->where, drawn->is_yaml, drawn->name};
+		AUTO_FREE char *list = mem_printf("%s:12", drawn->list);
+		axis_error(err, &source, "without a number of values it needs --sample");
+		return axis_hint(err, &source, list, list);
 	}
 	return total > CASES_MAX ? axes_too_many(axes, total, err) : 0;
 }

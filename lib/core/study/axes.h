@@ -18,8 +18,9 @@
  *
  * lin, log, uniform and loguniform without a count stand alone and need a sample: each member gets
  * a random number of its own then, of log and loguniform one whose logarithm is uniform. The ends
- * stay as they were typed. A number between them has 6 significant digits, or as many more (12 at
- * most) as tell it from its neighbours. The digits in which math libraries differ are rounded off.
+ * stay as they were typed. A number between them is rounded to 6 significant digits (of lin and
+ * uniform: of the distance), or as many as tell it from its neighbours, 12 at most; a short one
+ * stays exact (0.0078125). So the digits in which processors and math libraries differ are gone.
  *
  * A GRID has all combinations in the order of nested loops: the last axis varies fastest. A zip
  * takes the first value of all axes, then the second, …
@@ -154,6 +155,10 @@ struct cases_member {
 
 /* The axes that neither command nor variables nor the name have. */
 void cases_unused(
+	const struct cases *cases, const struct cases_template *template, struct strv *ret);
+/* Names in braces that are no axis and stay as they are, because the word could be code. Each of
+ * them once: for a note to the user. */
+void cases_unknown(
 	const struct cases *cases, const struct cases_template *template, struct strv *ret);
 /* E_USAGE unless every word can be expanded and every axis goes somewhere. */
 int cases_check(const struct cases *cases, const struct cases_template *template, struct err *err);

@@ -18,14 +18,17 @@ struct axis_part {
 	int64_t first, step; /* AXIS_RANGE */
 	int width;           /* the same: with zeros in front */
 	double low, high;    /* of the forms with fractions; low may be the larger one */
-	int digits;          /* that a number in between has */
+	int precision;       /* of numbers in between: the power of ten of their last digit;
+			      * of log and loguniform, the number of digits */
 };
 
 struct axis {
 	char *name;
 	char *list; /* as it was typed */
 	struct axis_parts VEC_OF(struct axis_part) parts;
-	uint64_t n; /* 0: a number for each member */
+	uint64_t n;  /* 0: a number for each member */
+	char *where; /* of its source */
+	bool is_yaml;
 };
 
 struct axes VEC_OF(struct axis);

@@ -17,6 +17,7 @@ enum {
 	AXIS_NUMBER_MAX = 60, /* characters */
 	AXIS_DIGITS = 6,
 	AXIS_DIGITS_MAX = 12,
+	AXIS_GUARDS = 3,
 };
 /* A list may be longer than a study where a sample is taken. */
 static const int64_t axis_count_max = 1000 * 1000 * 1000;
@@ -160,33 +161,54 @@ static int axis_digits(double ratio)
 	return digits < AXIS_DIGITS ? AXIS_DIGITS : digits;
 }
 
-/* Print a number as people write it: by its digits if these are not far from the point. */
-static char *axis_print(double value, int digits)
-{
-	char text[40], mantissa[24];
-	int exponent, n = 0;
+/* A number in decimal digits, rounded as printf does, without zeros at its end. */
+struct axis_decimal {
+	bool is_negative;
+	char digits[24];
+	int n, exponent; /* of the first digit; zero has n 0 */
+};
 
-	snprintf(text, sizeof(text), "%.*e", digits - 1, fabs(value));
-	exponent = (int)strtol(strchr(text, 'e') + 1, NULL, 10);
+/* At most 16 digits. */
+static struct axis_decimal axis_round(double value, int digits)
+{
+	struct axis_decimal d = {.is_negative = value < 0};
+	char text[40];
+
+	snprintf(text, sizeof(text), "%.*e", digits > 1 ? digits - 1 : 0, fabs(value));
+	d.exponent = (int)strtol(strchr(text, 'e') + 1, NULL, 10);
 	for (const char *p = text; *p != 'e'; p++)
 		if (str_is_digit(*p))
-			mantissa[n++] = *p;
-	while (n > 1 && mantissa[n - 1] == '0')
-		n--;
-	mantissa[n] = '\0';
-	if (mantissa[0] == '0')
-		return mem_strdup("0");
+			d.digits[d.n++] = *p;
+	while (d.n && d.digits[d.n - 1] == '0')
+		d.n--;
+	d.digits[d.n] = '\0';
+	return d;
+}
+
+static int axis_exponent(double value)
+{
+	return axis_round(value, 16).exponent;
+}
+
+/* Print a number as people write it: without an exponent if its digits are not far from the
+ * point. */
+static char *axis_print(const struct axis_decimal *d)
+{
 	static const char zeros[] = "00000000000000";
-	const char *sign = value < 0 ? "-" : "";
-	/* YAML and JSON readers want a point in front of "e". */
-	if (exponent < -7 || exponent > 14)
+	const char *sign = d->is_negative ? "-" : "";
+	int e = d->exponent;
+
+	if (!d->n)
+		return mem_strdup("0");
+	/* Readers of YAML want a point in front of "e" and a sign behind it. */
+	if (e < -5 || e > 14)
 		return mem_printf(
-			"%s%c.%se%d", sign, mantissa[0], n > 1 ? mantissa + 1 : "0", exponent);
-	if (exponent < 0)
-		return mem_printf("%s0.%.*s%s", sign, -exponent - 1, zeros, mantissa);
-	if (n <= exponent + 1)
-		return mem_printf("%s%s%.*s", sign, mantissa, exponent + 1 - n, zeros);
-	return mem_printf("%s%.*s.%s", sign, exponent + 1, mantissa, mantissa + exponent + 1);
+			"%s%c.%se%+d", sign, d->digits[0], d->n > 1 ? d->digits + 1 : "0", e);
+	if (e < 0)
+		return mem_printf("%s0.%.*s%s", sign, -e - 1, zeros, d->digits);
+	if (d->n <= e + 1)
+		return mem_printf("%s%s%.*s", sign, d->digits, e + 1 - d->n, zeros);
+	return mem_printf("%s%.*s.%s", sign, e + 1, d->digits, d->digits + e + 1);
 }
 
 /*
@@ -229,18 +251,39 @@ static bool axis_is_geometric(const struct axis_part *part)
 	return part->form == AXIS_LOG || part->form == AXIS_LOGUNIFORM;
 }
 
-/* The number at that fraction of the way, in its digits and never outside. */
+static bool axis_is_counted(const struct axis_part *part)
+{
+	return part->n && (part->form == AXIS_LIN || part->form == AXIS_LOG);
+}
+
+/* Round to the digits of the part. A number that ends with zeros behind them keeps one digit more:
+ * it is meant to be exact (0.0078125, 2097152), and its last bit would decide how it is rounded. */
+static struct axis_decimal axis_round_for(const struct axis_part *part, double value)
+{
+	int digits = part->precision;
+
+	if (!axis_is_geometric(part))
+		digits = axis_exponent(value) - part->precision + 1;
+	if (digits < 1)
+		return (struct axis_decimal){0};
+	struct axis_decimal exact = axis_round(value, digits + AXIS_GUARDS);
+	return axis_is_counted(part) && exact.n <= digits + 1 ? exact : axis_round(value, digits);
+}
+
+/* The number at that fraction of the way, never outside. */
 static char *axis_between(const struct axis_part *part, double fraction)
 {
 	bool is_up = part->low < part->high;
 	AUTO_FREE char *text = NULL;
+	struct axis_decimal decimal;
 	double value;
 
 	if (axis_is_geometric(part))
 		value = exp(log(part->low) + (log(part->high) - log(part->low)) * fraction);
 	else
 		value = part->low + (part->high - part->low) * fraction;
-	text = axis_print(value, part->digits);
+	decimal = axis_round_for(part, value);
+	text = axis_print(&decimal);
 	value = strtod(text, NULL);
 	if (is_up ? value < part->low : value > part->low)
 		return mem_strdup(part->from);
@@ -324,17 +367,24 @@ static int axis_parse_ends(struct axis_part *part, const char *name, const char 
 	return *end ? axis_parse_count(part, end + 1, source, err) : 0;
 }
 
-static void axis_set_digits(struct axis_part *part)
+/* Neighbours differ in the sixth digit of their distance at the latest. */
+static void axis_set_precision(struct axis_part *part)
 {
-	double low = fabs(part->low), high = fabs(part->high), steps = 1;
-	double scale = low > high ? low : high;
+	double low = fabs(part->low), high = fabs(part->high);
+	double scale = low > high ? low : high, width = fabs(part->high - part->low);
 
-	if (part->n > 1 && (part->form == AXIS_LIN || part->form == AXIS_LOG))
-		steps = (double)(part->n - 1);
-	if (part->form == AXIS_LOG && part->n)
-		part->digits = axis_digits(1 / expm1(fabs(log(low) - log(high)) / steps));
-	else
-		part->digits = axis_digits(scale / fabs(part->high - part->low) * steps);
+	if (axis_is_geometric(part)) {
+		double ratio = scale / width;
+		if (axis_is_counted(part))
+			ratio = 1 / expm1(fabs(log(low) - log(high)) / (double)(part->n - 1));
+		part->precision = axis_digits(ratio);
+		return;
+	}
+	part->precision = axis_is_counted(part)
+				  ? axis_exponent(width / (double)(part->n - 1)) - AXIS_DIGITS + 1
+				  : axis_exponent(width) - AXIS_DIGITS;
+	if (part->precision < axis_exponent(scale) - AXIS_DIGITS_MAX + 1)
+		part->precision = axis_exponent(scale) - AXIS_DIGITS_MAX + 1;
 }
 
 static int axis_hint_form(struct err *err, const struct axis_source *source, enum axis_form form)
@@ -357,7 +407,7 @@ static int axis_parse_form(struct axis_part *part, size_t form, const char *text
 	r = axis_parse_ends(part, name, text + strlen(name) + 1, source, err);
 	if (r < 0)
 		return axis_hint_form(err, source, part->form);
-	axis_set_digits(part);
+	axis_set_precision(part);
 	return 0;
 }
 
@@ -408,14 +458,26 @@ static bool axis_has_zeros(const char *s, size_t len)
 	return len > sign + 1 && s[sign] == '0';
 }
 
+/* Numbers with fractions, whose distances or ratios are meant to be equal. */
+static int axis_hint_ends(struct err *err, const struct axis_source *source, const char *text)
+{
+	double low = strtod(text, NULL), high = strtod(strstr(text, "..") + 2, NULL);
+	size_t len = strcspn(text, ":"), digits = text[len] ? axis_span_digits(text + len + 1) : 0;
+	bool has_count = digits && !text[len + 1 + digits];
+	bool is_log = low > 0 && high > 0 && (high / low >= 100 || low / high >= 100);
+	AUTO_FREE char *list = mem_printf(
+		"%s:%.*s%s", is_log ? "log" : "lin", (int)len, text, has_count ? text + len : ":5");
+
+	return axis_hint(err, source, list, list);
+}
+
 static int axis_bad_range(const char *text, const struct axis_source *source, struct err *err)
 {
 	AUTO_FREE char *shown = str_shown(text);
 
 	axis_error(err, source, "\"%s\" is not a range of whole numbers", shown);
-	if (!axis_is_ends(text))
-		return axis_hint(err, source, "1..5", "1..5");
-	return axis_hint_form(err, source, AXIS_LIN);
+	return axis_is_ends(text) ? axis_hint_ends(err, source, text)
+				  : axis_hint(err, source, "1..5", "1..5");
 }
 
 static int axis_parse_step(struct axis_part *part, const char *text, int64_t last,
@@ -682,4 +744,5 @@ void axis_done(struct axis *axis)
 	vec_done(&axis->parts);
 	free(axis->name);
 	free(axis->list);
+	free(axis->where);
 }

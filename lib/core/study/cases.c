@@ -26,7 +26,8 @@ const char *cases_get(const struct cases *cases, size_t row, size_t key)
  */
 
 struct cases_reader {
-	const char *name; /* of the file */
+	const char *path;
+	const char *name; /* the path for messages */
 	const char *at, *end;
 	unsigned line;
 	struct cases *to;
@@ -356,6 +357,15 @@ static int cases_read_lines(struct cases_reader *in, struct err *err)
  * Either
  */
 
+static int cases_hint_lines(const struct cases_reader *in, struct err *err)
+{
+	AUTO_BUF struct buf quoted = {0};
+
+	buf_init(&quoted, 1 << 16);
+	str_shell_quote(&quoted, in->path);
+	return err_hint(err, "jq -c '.[]' %s", quoted.data);
+}
+
 static int cases_read_any(struct cases_reader *in, struct err *err)
 {
 	if (!cases_skip_empty(in))
@@ -363,7 +373,7 @@ static int cases_read_any(struct cases_reader *in, struct err *err)
 	const char *at = in->at + strspn(in->at, " \t");
 	if (*at == '[') {
 		cases_error(in, err, "each line must be an object; this is a list");
-		return err_hint(err, "jq -c '.[]' %s", in->name);
+		return cases_hint_lines(in, err);
 	}
 	int r = *at == '{' ? cases_read_lines(in, err) : cases_read_csv(in, err);
 	if (r == 0 && !in->to->n)
@@ -374,8 +384,8 @@ static int cases_read_any(struct cases_reader *in, struct err *err)
 int cases_read(const char *text, size_t len, const char *name, struct cases *ret, struct err *err)
 {
 	AUTO_CASES struct cases cases = {0};
-	AUTO_FREE char *copy = NULL, *shown = str_shown(name);
-	struct cases_reader in = {.name = shown, .line = 1, .to = &cases};
+	AUTO_FREE char *copy = NULL, *shown = str_escaped(name);
+	struct cases_reader in = {.path = name, .name = shown, .line = 1, .to = &cases};
 	int r;
 
 	if (len > CASES_FILE_MAX)

@@ -313,6 +313,34 @@ int cases_expand_env(const struct cases *cases, const struct cases_member *membe
  * Checking
  */
 
+static void template_add_unknown(const struct template_row *row, const char *text, struct strv *ret)
+{
+	struct template_hole hole;
+
+	for (const char *at = text; template_next(text, at, &hole); at = hole.to) {
+		AUTO_FREE char *name = mem_strndup(hole.name, hole.len);
+		if (!hole.is_escaped && !template_is_known(row, &hole) && strv_find(ret, name) < 0)
+			strv_add(ret, name);
+	}
+}
+
+void cases_unknown(
+	const struct cases *cases, const struct cases_template *template, struct strv *ret)
+{
+	struct template_row row = {.cases = cases, .template = template};
+
+	for (size_t i = 0; i < template->command->n; i++)
+		template_add_unknown(&row, template->command->v[i], ret);
+	row.template = NULL;
+	for (size_t i = 0; template->env && i < template->env->n; i++) {
+		const char *value = strchr(template->env->v[i], '=');
+		if (value)
+			template_add_unknown(&row, value + 1, ret);
+	}
+	if (template->name)
+		template_add_unknown(&row, template->name, ret);
+}
+
 static int template_check_used(
 	const struct cases *cases, const struct cases_template *template, struct err *err)
 {

@@ -151,6 +151,42 @@ static void test_collect(void **state)
 	assert_string_equal(config_str(variable, "collect"), "none");
 }
 
+/* Numbers stay as they are written, and the axes of a nearer file replace those of another one. */
+static void test_sweep(void **state)
+{
+	AUTO_CONFIG struct config *unset = NULL, *config = NULL;
+	AUTO_ERR struct err err = {0};
+	AUTO_BUF struct buf text = {0};
+
+	(void)state;
+	assert_int_equal(load(NULL, "sweep: {}\n", NULL, &unset, &err), 0);
+	assert_null(config_axes(unset));
+	assert_null(config_str(unset, "sweep.zip"));
+	assert_int_equal(config_int(unset, "sweep.sample", 0), 0);
+	assert_int_equal(
+		load("sweep:\n"
+		     "  over:\n"
+		     "    lr: {log: [1e-4, 1e-1], n: 12}\n"
+		     "    seed: 1..5\n"
+		     "    opt: [adam, 1e-3, null, '', true, [1, a], {b: 2.50}]\n"
+		     "    list: 0.10,0.3\n"
+		     "  parallel: 4\n"
+		     "  seed: 7\n"
+		     "  zip: true\n",
+			"sweep: {over: {other: [1]}, fail_fast: true}\n", NULL, &config, &err),
+		0);
+	buf_init(&text, 4096);
+	json_print(config_axes(config), &text);
+	assert_string_equal(text.data,
+		"{\"lr\":{\"log\":[\"1e-4\",\"1e-1\"],\"n\":\"12\"},\"seed\":\"1..5\","
+		"\"opt\":[\"adam\",\"1e-3\",\"null\",\"\",\"true\",[1,\"a\"],{\"b\":2.5}],"
+		"\"list\":\"0.10,0.3\"}");
+	assert_int_equal(config_int(config, "sweep.parallel", 0), 4);
+	assert_int_equal(config_int(config, "sweep.seed", 0), 7);
+	assert_string_equal(config_str(config, "sweep.zip"), "true");
+	assert_string_equal(config_str(config, "sweep.fail_fast"), "true");
+}
+
 /* What a file says wrongly is named with its line; %s stands for the path of the file. */
 static void test_errors(void **state)
 {
@@ -239,6 +275,29 @@ static void test_errors(void **state)
 		{"ports: [6006,\n  8888, 6006]\n", ":2:9: ports: port 6006 is listed twice", NULL},
 		{"ports: [{a: b}]\n", ":1:9: an item of ports must be a single value, not a map",
 			NULL},
+		{"sweep: 5\n", ":1:8: sweep must be a map, not a single value",
+			"sweep: {over: {lr: [0.1, 0.03], seed: 1..5}, parallel: 4}"},
+		{"sweep: {over: lr}\n",
+			":1:15: sweep.over must be a map of names to values, not a single value",
+			"sweep: {over: {lr: [0.1, 0.03], seed: 1..5}, parallel: 4}"},
+		{"sweep: {over: {lr: {lag: [1, 2], n: 3}}}\n",
+			":1:21: unknown key 'lag' in sweep.over.lr", "did you mean 'log'?"},
+		{"sweep: {over: {lr: {log: 1, n: 3}}}\n",
+			":1:26: sweep.over.lr.log must be a list of two numbers, not a single value",
+			NULL},
+		{"sweep: {over: {lr: {log: [1, 2], n: [3]}}}\n",
+			":1:37: sweep.over.lr.n must be a number, not a list", NULL},
+		{"sweep:\n  over:\n    lr:\n", ":3:8: sweep.over.lr has no value", NULL},
+		{"sweep:\n  over:\n    lr:\n    -\n", ":4:6: an item of sweep.over.lr has no value",
+			NULL},
+		{"sweep: {parallel: many}\n", ":1:19: sweep.parallel must be", NULL},
+		{"sweep: {parallel: -1}\n", ":1:19: sweep.parallel must be", NULL},
+		{"sweep: {sample: [1]}\n", ":1:17: sweep.sample must be a single value", NULL},
+		{"sweep: {zip: maybe}\n", ":1:14: sweep.zip must be true or false, not 'maybe'",
+			NULL},
+		{"sweep: {fail_fats: true}\n", ":1:9: unknown key 'fail_fats' in sweep",
+			"did you mean 'fail_fast'?"},
+		{"seed: 1\n", ":1:1: unknown key 'seed'", "sweep: {seed: 1}"},
 		{"- a\n", ":1:1: the file must be a map of keys", NULL},
 		{"name: a\nname: b\n", ":2:1: ", NULL},
 	};
@@ -428,6 +487,7 @@ int main(void)
 		cmocka_unit_test(test_precedence),
 		cmocka_unit_test(test_command_forms),
 		cmocka_unit_test(test_collect),
+		cmocka_unit_test(test_sweep),
 		cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_kubernetes_target),
 		cmocka_unit_test(test_ssh_target),

@@ -142,6 +142,11 @@ static void test_limits(void **state)
 	buf_adds(&lines, "{\"a\":1}\n");
 	assert_limit(&csv);
 	assert_limit(&lines);
+	assert_int_equal(cases_read("[1]", 3, "my\ncases", &cases, &err), -ERR_IO);
+	assert_string_equal(
+		err.message, "my\\ncases:1: each line must be an object; this is a list");
+	assert_int_equal(cases_read("[1]", 3, "my cases", &cases, &err), -ERR_IO);
+	assert_string_equal(err.hint, "jq -c '.[]' 'my cases'");
 	assert_int_equal(cases_read("a\0b", 3, "it", &cases, &err), -ERR_IO);
 	assert_int_equal(cases_read("", CASES_FILE_MAX + 1, "it", &cases, &err), -ERR_LIMIT);
 }

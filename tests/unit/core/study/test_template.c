@@ -233,6 +233,24 @@ static void test_check(void **state)
 	}
 }
 
+static void test_unknown_in_code(void **state)
+{
+	AUTO_CASES struct cases cases = {0};
+	AUTO_STRV struct strv command = {0}, env = {0}, unknown = {0};
+	const struct cases_template template = {&command, false, &env, "n {args} {lr}"};
+	AUTO_FREE char *text = NULL;
+
+	(void)state;
+	fixture(&cases);
+	words_of((const char *const[WORDS_MAX]){"sh", "-c",
+			 "t {lr} {seed} {args} {{a}} ${b} {index}", "x {seed} {c}"},
+		&command);
+	strv_add(&env, "A={d} {study}");
+	cases_unknown(&cases, &template, &unknown);
+	text = strv_join(&unknown, " ");
+	assert_string_equal(text, "seed c d args");
+}
+
 static void test_long_words(void **state)
 {
 	AUTO_CASES struct cases cases = {0};
@@ -261,6 +279,7 @@ int main(void)
 		cmocka_unit_test(test_unknown_names),
 		cmocka_unit_test(test_variables),
 		cmocka_unit_test(test_check),
+		cmocka_unit_test(test_unknown_in_code),
 		cmocka_unit_test(test_long_words),
 	};
 

@@ -73,6 +73,11 @@ char *dirs_attempt(const struct dirs *dirs, const char *run_id, int attempt)
 	return mem_printf("%s/runs/%s/attempts/%d", dirs->state, run_id, attempt);
 }
 
+char *dirs_study(const struct dirs *dirs, const char *study)
+{
+	return mem_printf("%s/studies/%s", dirs->state, study);
+}
+
 char *dirs_layout(const struct dirs *dirs)
 {
 	return mem_printf("%s/oci", dirs->data);

@@ -33,6 +33,8 @@ void dirs_done(struct dirs *dirs);
 char *dirs_run(const struct dirs *dirs, const char *run_id);
 char *dirs_outputs(const struct dirs *dirs, const char *run_id);
 char *dirs_attempt(const struct dirs *dirs, const char *run_id, int attempt);
+/* state/studies/ID: what is kept of a study. */
+char *dirs_study(const struct dirs *dirs, const char *study);
 /* data/oci: the local image layout. */
 char *dirs_layout(const struct dirs *dirs);
 /* state/spares: trees made ahead (beside runs/, so that one is taken by rename). */

@@ -517,3 +517,15 @@ void node_choice_done(struct node_choice *choice)
 	free(choice->why);
 	*choice = (struct node_choice){0};
 }
+
+size_t node_member_host(int index, int parallel, size_t n)
+{
+	return (size_t)(index % parallel) % n;
+}
+
+int node_member_slots(size_t host, int parallel, size_t n)
+{
+	size_t slots = (size_t)parallel;
+
+	return (int)(slots / n + (host < slots % n));
+}

@@ -61,4 +61,11 @@ void node_choose(const struct node_offer *offers, size_t n,
 	const struct node_requirements *requirements, struct node_choice *ret);
 void node_choice_done(struct node_choice *choice);
 
+/* The hosts of a pool for the members of a study of which `parallel` (> 0) run at once on all n of
+ * them, though no host knows of the others: there are so many slots, slot s is host s % n's, and
+ * member i waits for slot i % parallel. The index of its host, below both n and parallel. */
+size_t node_member_host(int index, int parallel, size_t n);
+/* How many slots a host has: the limit that it keeps. Their sum is parallel. */
+int node_member_slots(size_t host, int parallel, size_t n);
+
 #endif

@@ -150,6 +150,7 @@
  *	LOCAL/spares/KEY                trees made ahead
  *	LOCAL/plain/HEX                 layers of those without their compression
  *	LOCAL/setups/KEY/               setup.h's directory, as far as a shell can
+ *	LOCAL/studies/ID/               which members of a study run and wait (runner/27-slot.sh)
  *	LOCAL/runs/RUN/                 outputs/ ($DLRUN_OUTPUT_DIR), record, collected/ (links of
  *	                                what lies in outputs/ and was taken from a tree), and for
  *	                                each attempt N/:
@@ -173,7 +174,8 @@
  *	                                gpu_memory_bytes, power_w
  *	  log, marks                    the program's output; lines `<wall ms> <bytes>`
  *	                                (core/attempt/marks.h)
- *	  cancel                        its end has been asked for; how=HOW
+ *	  cancel                        its end has been asked for; how=HOW, also study:
+ *	                                failed=RUN, so that this one is not to begin
  *	  held go late                  with j_hold_ms: ready, and waits to be told to begin; it
  *	                                was told; its time was over. One file that is renamed
  *	  notes                         what the supervisor has to say
@@ -195,6 +197,8 @@
  *	j_rank j_ranks
  *	j_hold_ms                       the program waits so long, with its GPUs, for `go`
  *	j_hosts                         lines of $DLRUN_HOSTFILE
+ *	j_study j_index j_fail_fast (of a member of a study) j_parallel (so many members run at
+ *	                                once on this node; 0: any)
  *	j_runtime (podman, docker; the rest of these is there with it only) j_image j_workdir
  *	j_entrypoint (none: without that of the image) j_shm_bytes j_names and
  *	j_default_names (of the variables below, for the container)

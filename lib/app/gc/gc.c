@@ -244,6 +244,33 @@ static int gc_strays(struct gc *gc, struct err *err)
 }
 
 /*
+ * Studies none of whose members has a row any more
+ */
+
+static int drop_study(
+	struct gc *gc, const char *path, const char *name, void *groups, struct err *err)
+{
+	if (!run_id_is_valid(name) || map_get(groups, name) || !gc_is_old(gc, path))
+		return 0;
+	return gc_drop(gc, path, &gc->report->files, err);
+}
+
+static int gc_studies(struct gc *gc, struct err *err)
+{
+	AUTO_FREE char *studies = fs_join(gc->session->dirs.state, "studies");
+	AUTO(map_done) struct map groups = {0};
+
+	if (!gc->alone)
+		return 0;
+	vec_foreach (struct run *, run, &gc->runs) {
+		const char *group = json_get_str((*run)->doc, "group");
+		if (group)
+			map_put(&groups, group, gc);
+	}
+	return gc_each(gc, studies, drop_study, &groups, err);
+}
+
+/*
  * Spare trees
  */
 
@@ -611,9 +638,9 @@ static int gc_load_runs(struct gc *gc, struct err *err)
 static void run_steps(struct gc *gc, struct err *err)
 {
 	/* Plans last of what knows blobs: one whose layer has gone just now goes with it. */
-	static int (*const steps[])(struct gc *, struct err *) = {gc_trees, gc_strays, gc_spares,
-		gc_blobs, gc_plans, gc_stat_caches, drop_setups, gc_mirrors, gc_registries,
-		gc_repositories};
+	static int (*const steps[])(struct gc *, struct err *) = {gc_trees, gc_strays, gc_studies,
+		gc_spares, gc_blobs, gc_plans, gc_stat_caches, drop_setups, gc_mirrors,
+		gc_registries, gc_repositories};
 
 	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
 		AUTO_ERR struct err error = {0};

@@ -17,11 +17,11 @@
 #define GC_SETUP_KEEP_MS (INT64_C(30) * 24 * 3600 * 1000)
 
 /* Free what nobody needs: temporary files, trees of runs that ended more than keep_ms ago, images
- * and plans of removed runs, stat caches of trees without a run, spare trees when space is short
- * (or with keep_ms 0 when no run is left to end). Never records, logs, outputs. What a submit at
- * work may need is left for the next time. dry_run only counts; what becomes free by other removals
- * is not in it. One thing that cannot be removed does not keep the others: the first failure is
- * returned at the end. Blocks. */
+ * and plans of removed runs, studies without members, stat caches of trees without a run, spare
+ * trees when space is short (or with keep_ms 0 when no run is left to end). Never records of runs,
+ * logs, outputs. What a submit at work may need is left for the next time. dry_run only counts;
+ * what becomes free by other removals is not in it. One thing that cannot be removed does not keep
+ * the others: the first failure is returned at the end. Blocks. */
 struct gc_report {
 	uint64_t bytes;
 	size_t trees, blobs, files; /* trees: spare ones, too; files: strays, temporary, caches */

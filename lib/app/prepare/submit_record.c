@@ -438,6 +438,15 @@ void submit_set_image(struct submit *submit)
  * The start
  */
 
+static void submit_add_study(const struct spec_study *study, struct strv *env)
+{
+	if (!study->id)
+		return;
+	strv_addf(env, "DLRUN_STUDY=%s", study->id);
+	strv_addf(env, "DLRUN_STUDY_INDEX=%d", study->index);
+	strv_addf(env, "DLRUN_STUDY_SIZE=%d", study->size);
+}
+
 void submit_make_job(struct submit *submit, const struct run *run, struct target_job *ret)
 {
 	const struct spec *spec = &submit->spec;
@@ -446,6 +455,7 @@ void submit_make_job(struct submit *submit, const struct run *run, struct target
 	strv_copy(&submit->env, &spec->env);
 	strv_done(&submit->defaults);
 	run_code_env(run, &submit->env, &submit->defaults);
+	submit_add_study(&spec->study, &submit->env);
 	if (taken && taken->git.remote_url)
 		strv_addf(&submit->defaults, "WANDB_GIT_REMOTE_URL=%s", taken->git.remote_url);
 	/* A run that was to have none takes none by accident. */

@@ -91,6 +91,7 @@ int attempt_job_write(const char *dir, const struct attempt_job *job, struct err
 	set_path(json, "spares", job->spares);
 	set_path(json, "outputs_dir", job->outputs);
 	set_path(json, "setups", job->setups);
+	set_path(json, "slots", job->slots);
 	json_set_int(json, "tree_bytes", (int64_t)job->tree_bytes);
 	json_set_bool(json, "cgroup", job->cgroup);
 	return write_json(dir, ATTEMPT_JOB, json, JOB_MAX, FS_SYNC_NONE, err);
@@ -129,6 +130,7 @@ static int job_from_json(const struct json *json, struct attempt_job *job, struc
 	job->spares = words_get_one(json, "spares");
 	job->outputs = words_get_one(json, "outputs_dir");
 	job->setups = words_get_one(json, "setups");
+	job->slots = words_get_one(json, "slots");
 	job->tree_bytes = (uint64_t)not_negative(json, "tree_bytes");
 	job->cgroup = json_get_bool(json, "cgroup", true);
 	return job->run_id ? 0 : err_set(err, E_DATA, "a job needs a run");
@@ -161,6 +163,7 @@ void attempt_job_done(struct attempt_job *job)
 	free(job->spares);
 	free(job->outputs);
 	free(job->setups);
+	free(job->slots);
 	*job = (struct attempt_job){0};
 }
 
@@ -655,6 +658,8 @@ void attempt_next_done(struct attempt_next *next)
 {
 	if (next->dir)
 		auto_fd(&next->lock_fd);
+	for (int i = 0; next->has_slot && i < ATTEMPT_SLOT_FDS; i++)
+		auto_fd(&next->slot_fds[i]);
 	free(next->dir);
 	*next = (struct attempt_next){0};
 }

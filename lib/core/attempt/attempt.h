@@ -78,6 +78,7 @@ struct attempt_job {
 	char *spares;         /* directory of trees made ahead; NULL: none are kept */
 	char *outputs;        /* $DLRUN_OUTPUT_DIR */
 	char *setups;         /* directory of setups (setup.h); NULL: there are none */
+	char *slots;          /* directory of its study's slots (study_slot.h); NULL: no member */
 	uint64_t tree_bytes;
 	bool cgroup; /* false: do without one though there may be one */
 };
@@ -95,11 +96,15 @@ char *attempt_sibling(const char *dir, int number);
 /* dir and what a program finds in it; outputs: the run's, may be NULL. */
 int attempt_make_dirs(const char *dir, const char *outputs, struct err *err);
 
+enum { ATTEMPT_SLOT_FDS = 2 };
+
 /* The attempt after this one, made and locked, but not begun. */
 struct attempt_next {
 	char *dir; /* NULL: there is none */
 	int lock_fd;
 	int number;
+	bool has_slot; /* of its study, which it keeps: */
+	int slot_fds[ATTEMPT_SLOT_FDS];
 };
 /* Make the next attempt from the job of the attempt in dir, with one retry less. */
 int attempt_next_make(const char *dir, struct attempt_next *ret, struct err *err);

@@ -5,8 +5,8 @@
 # What everybody has: $d_root, $d_local (LOCAL), $d_runner, $d_mark (serving only), $d_uid, $d_host,
 # $d_boot; $nl and $tab. Global names of the core begin with d_; a function's own variables begin
 # with letters of its name: a name that people export would be changed for their programs.
-# Descriptors: 9 is the attempt's lock, 8 and 7 are the core's; 3 to 6 are free for locks of GPUs, which
-# the program inherits.
+# Descriptors: 9 is the attempt's lock, 8 is the core's, and 7, but as the slot of a study (27-slot.sh); 3 to 6 are
+# free for locks of GPUs. The program inherits these and 7.
 # Sums of 32 bits are too small for sizes and times, and ksh keeps descriptors to itself.
 case ${KSH_VERSION-} in
 ?*)

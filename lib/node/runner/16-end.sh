@@ -53,6 +53,7 @@ exit_put() {
 attempt_fail() {
 	attempt_origin=dlrun
 	[ "$2" != SetupFailed ] || attempt_origin=setup
+	slot_fail "$1"
 	[ -e "$1/exit" ] || log_line "$1" "$3"
 	exit_write "$1" failed 125 0 "$attempt_origin" "$2" "$3"
 	exit 125

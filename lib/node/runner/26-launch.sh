@@ -48,7 +48,8 @@ launch() {
 		set -- bash -c "$CLOSE_THESE" bash "$d_locks" "$@"
 	fi
 	cd /
-	exec </dev/null 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-
+	exec </dev/null 3>&- 4>&- 5>&- 6>&- 8>&- 9>&-
+	[ "${launch_keeps-}" ] || exec 7>&-
 	if command -v setsid >/dev/null 2>&1; then
 		exec setsid setsid "$@"
 	fi

@@ -12,10 +12,12 @@ job_begin() {
 	dir=$d_local/runs/$1/$2
 	begin_claim "$1" "$2" "$3"
 	exec >/dev/null 2>>"$dir/notes"
-	watch "$dir" &
-	proc_start_of "$!" && state_set "$dir" "watcher=$!:$start"
-	[ -z "${5-}" ] || begin_after "$d_local/runs/$1/$5"
 	. "$dir/job"
+	[ "${j_parallel:-0}" -gt 0 ] || begin_watch
+	[ -z "${5-}" ] || begin_after "$d_local/runs/$1/$5"
+	slot_enter "$dir"
+	# One that waits needs nobody who looks each second.
+	[ "${j_parallel:-0}" = 0 ] || begin_watch
 	begin_tree
 	begin_logout
 	world_link "$dir" 9>&-
@@ -52,6 +54,11 @@ begin_claim() {
 	trap '' PIPE
 	printf 'accepted %s %s\n' $$ "$start" 2>/dev/null
 	trap - PIPE
+}
+
+begin_watch() {
+	watch "$dir" 7>&- &
+	proc_start_of "$!" && state_set "$dir" "watcher=$!:$start"
 }
 
 begin_check() {
@@ -202,7 +209,7 @@ begin_reaper() {
 	begin_program="exec $part_words" begin_setsid=
 	! command -v setsid >/dev/null 2>&1 || begin_setsid='setsid '
 	part_of limited "$dir"
-	[ "${j_timeout_ms:-0}" -le 0 ] || begin_program="(exec ${begin_setsid}$part_words </dev/null >/dev/null 9>&- &); $begin_program"
+	[ "${j_timeout_ms:-0}" -le 0 ] || begin_program="(exec ${begin_setsid}$part_words </dev/null >/dev/null 7>&- 9>&- &); $begin_program"
 	part_of hold "$dir"
 	[ "${j_hold_ms:-0}" -le 0 ] || begin_program="$part_words || exit 125; $begin_program"
 	part_of finish "$dir"

@@ -10,6 +10,7 @@ job_program() {
 	. "$dir/login"
 	# All that takes names or tools of ours comes before what the user has set.
 	. "$dir/job"
+	! slot_is_over "$dir" || exit 143
 	program_tree "$dir"
 	j_command
 	program_attempt=$dir

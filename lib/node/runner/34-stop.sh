@@ -106,6 +106,10 @@ end_asked() {
 	end_state=cancelled end_code=143 end_origin=dlrun end_reason=Cancelled end_text='it was cancelled'
 	field_of "$1/cancel" how || return 0
 	case $value in
+	study)
+		field_of "$1/cancel" failed
+		end_text="cancelled: $value failed (--fail-fast)"
+		;;
 	peer) end_reason=PeerEnded end_text='another rank had ended' ;;
 	drop) end_state=failed end_code=125 end_reason=Interrupted end_text='it was taken back before it had begun' ;;
 	esac

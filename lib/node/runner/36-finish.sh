@@ -25,8 +25,10 @@ job_finish() {
 	wait "$finish_sample"
 	finish_next=
 	[ "$end_origin" != job ] || [ "$end_state" != failed ] || finish_again
+	[ "$end_state" != failed ] || [ "$finish_next" ] || slot_fail "$dir"
 	exit_write "$dir" "$end_state" "$end_code" "$end_signal" "$end_origin" "$end_reason" "$end_text" "$finish_next" "$finish_ended"
 	finish_pass_on
+	slot_leave "$dir" "$finish_next"
 	# Behind the end, which it would make wait for the disk.
 	spare_begin "$dir"
 	exit 0
@@ -183,8 +185,9 @@ finish_again() {
 	rm -rf "$finish_new"
 }
 
+# With the slot of its study, which the next attempt has from the beginning.
 finish_launch() {
-	finish_said=$(launch "$finish_run/$finish_n" begin "${finish_run##*/}" "$finish_n" "$finish_new" "$d_launch" "${dir##*/}" 2>>"$finish_new/notes" 9>&-)
+	finish_said=$(launch_keeps=7; launch "$finish_run/$finish_n" begin "${finish_run##*/}" "$finish_n" "$finish_new" "$d_launch" "${dir##*/}" 2>>"$finish_new/notes" 9>&-)
 }
 
 # One that came when the program had failed already is for the next attempt. Whoever asks for the end writes

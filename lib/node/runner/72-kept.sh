@@ -195,4 +195,16 @@ kept_clean() {
 			kept_end "$kept_path"
 		fi
 	done
+	for kept_path in "$d_local"/studies/*; do
+		[ -d "$kept_path" ] && kept_is_old "$kept_path" "$1" && ! kept_has_members "${kept_path##*/}" || continue
+		kept_end "$kept_path"
+	done
+}
+
+# STUDY
+kept_has_members() {
+	for kept_dir in "$d_local/runs/${1%-*}"-[0-9]*-"${1##*-}"; do
+		[ ! -d "$kept_dir" ] || return 0
+	done
+	return 1
 }

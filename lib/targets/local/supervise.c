@@ -18,6 +18,7 @@
 #include "core/attempt/collect.h"
 #include "core/record/reply.h"
 #include "host/gpu.h"
+#include "targets/local/study_slot.h"
 #include "targets/local/supervisor.h"
 #include "targets/local/tree.h"
 #include "targets/local/runtime_mount.h"
@@ -102,6 +103,17 @@ static void local_supervise_find_gpus(int fd)
 	reply_write(fd, r, &err, result);
 }
 
+static void wait_in_line(int fd)
+{
+	AUTO(attempt_job_done) struct attempt_job job = {0};
+	AUTO_ERR struct err err = {0};
+	int r = attempt_job_read(".", &job, &err);
+
+	if (r == 0)
+		r = study_line_wait(&job, &err);
+	reply_write(fd, r, &err, json_object());
+}
+
 static int make_spare(struct err *err)
 {
 	AUTO(attempt_job_done) struct attempt_job job = {0};
@@ -126,7 +138,9 @@ static int local_supervise_work(int fd, struct err *err)
 			return 0;
 		if (order == WORKER_SPARE)
 			return make_spare(err);
-		if (order == WORKER_GPUS)
+		if (order == WORKER_LINE)
+			wait_in_line(fd);
+		else if (order == WORKER_GPUS)
 			local_supervise_find_gpus(fd);
 		else
 			make_tree(fd);
@@ -233,6 +247,9 @@ static int watch_over(struct supervisor_start *start, struct attempt_next *at,
 		return 0;
 	start->dir = at->dir;
 	start->lock_fd = at->lock_fd;
+	if (at->has_slot)
+		start->slot = study_slot_keep(at->slot_fds);
+	at->has_slot = false;
 	return supervisor_run(start, ret_next, err);
 }
 

@@ -30,6 +30,7 @@
 #include "targets/local/observe.h"
 #include "targets/local/program.h"
 #include "targets/local/setup.h"
+#include "targets/local/study_slot.h"
 
 /*
  * Notes for users, marks of the log
@@ -100,8 +101,7 @@ static int sup_on_log(void *ctx, short revents, struct err *err)
 	return 0;
 }
 
-/* Set the state that is reported before the program has begun. text is copied; may be empty. */
-static void sup_wait_as(struct supervisor *sup, enum run_state state, const char *text)
+void sup_wait_as(struct supervisor *sup, enum run_state state, const char *text)
 {
 	struct attempt_state *now = &sup->state;
 	AUTO_ERR struct err err = {0};
@@ -204,8 +204,7 @@ void sup_observe_end(struct supervisor *sup)
 	sup->end.observed = observed;
 }
 
-/* Send one of the orders of supervisor.h; the reply comes by the loop. */
-static int sup_order_worker(struct supervisor *sup, char order, struct err *err)
+int sup_order_worker(struct supervisor *sup, char order, struct err *err)
 {
 	sup->worker_order = order;
 	if (sup->worker_source && write(sup->worker_fd, &order, 1) == 1)
@@ -351,7 +350,7 @@ static void sup_exec_failed(struct supervisor *sup, int errnum)
 		sup, RUN_FAILED, missing ? 127 : 126, missing ? "NotFound" : "NotExecutable", text);
 }
 
-static void sup_start_failed(struct supervisor *sup, const struct err *err)
+void sup_start_failed(struct supervisor *sup, const struct err *err)
 {
 	const char *text = err->message ? err->message : "it could not be started";
 	AUTO_FREE char *line = mem_printf("dlrun: %s\n", text);
@@ -413,12 +412,28 @@ static void sup_check_family(struct supervisor *sup)
 	attempt_state_write(".", &sup->state, NULL);
 }
 
+/* List the descriptors that the program inherits: it holds its GPUs and its slot while it lives. */
+static size_t sup_descriptors(const struct supervisor *sup, int *ret)
+{
+	size_t n = 0;
+
+	if (sup_gpus_granted(sup)) {
+		const int *fds = gpu_claim_fds(sup->gpus->claim, &n);
+		memcpy(ret, fds, n * sizeof(*fds));
+	}
+	if (sup->slot) {
+		memcpy(ret + n, study_slot_fds(sup->slot), ATTEMPT_SLOT_FDS * sizeof(*ret));
+		n += ATTEMPT_SLOT_FDS;
+	}
+	return n;
+}
+
 static int sup_fork_program(struct supervisor *sup, struct program *ret, struct err *err)
 {
 	AUTO_FREE char *cwd = fs_join(sup->tree, sup->job->spec.cwd);
 	AUTO_STRV struct strv env = {0}, command = {0};
-	size_t n_keep = 0;
-	const int *keep = sup_gpus_granted(sup) ? gpu_claim_fds(sup->gpus->claim, &n_keep) : NULL;
+	int keep[2 * GPU_MAX + ATTEMPT_SLOT_FDS];
+	size_t n_keep = sup_descriptors(sup, keep);
 	AUTO_FREE char *port = mem_printf("MASTER_PORT=%d", sup_free_port());
 
 	program_env(sup->job, sup->inherited, sup->tree, &env);
@@ -464,6 +479,8 @@ static void sup_start_program(struct supervisor *sup)
 	AUTO_ERR struct err err = {0};
 	struct program program;
 
+	if (sup_study_over(sup))
+		return;
 	if (sup_fork_program(sup, &program, &err) < 0) {
 		sup_start_failed(sup, &err);
 		return;
@@ -575,7 +592,7 @@ static void sup_gpus_refresh(struct supervisor *sup, bool given_back)
 	AUTO_ERR struct err failure = {0};
 	int64_t again_ms = given_back ? 0 : gpus->requested_ms + TOOLS_EVERY_MS;
 
-	if (gpus->is_requested)
+	if (gpus->is_requested || sup_study_over(sup))
 		return;
 	int r = gpu_claim_ready(gpus->claim, &gpus->list, &failure);
 	if (r < 0)
@@ -704,7 +721,13 @@ static int sup_setup_fork(struct supervisor *sup, struct program *ret, struct er
 {
 	AUTO_STRV struct strv env = {0}, command = {0};
 	struct setup_order order;
+	const int *keep = NULL;
+	size_t n_keep = 0;
 
+	if (sup->slot) {
+		keep = study_slot_fds(sup->slot);
+		n_keep = ATTEMPT_SLOT_FDS;
+	}
 	setup_order(sup->setup, &order);
 	program_env(sup->job, sup->inherited, sup->tree, &env);
 	strv_add(&command, "/bin/sh");
@@ -717,6 +740,8 @@ static int sup_setup_fork(struct supervisor *sup, struct program *ret, struct er
 		.cwd = order.cwd,
 		.output_fd = order.output_fd,
 		.lock_fd = sup->lock_fd,
+		.keep = keep,
+		.n_keep = n_keep,
 		.family = &sup->state.family,
 	};
 	sup_note(sup, "setup: %s, output in %s", order.line, order.log);
@@ -933,6 +958,8 @@ static void sup_worker_replied(struct supervisor *sup)
 			(long long)json_get_int(result, "ms", 0),
 			json_get_bool(result, "spare", false) ? " from a spare" : "");
 		sup_setup_begin(sup);
+	} else if (order == WORKER_LINE && sup->phase == PHASE_SLOT) {
+		sup_slot_on_reply(sup, r, &err);
 	} else if (order == WORKER_GPUS && sup->phase == PHASE_GPUS) {
 		sup_gpus_on_reply(sup, r, result, &err);
 	}
@@ -962,7 +989,8 @@ static int sup_on_worker(void *ctx, short revents, struct err *err)
 static int sup_on_tick(void *ctx, struct err *err)
 {
 	struct supervisor *sup = ctx;
-	bool watched = sup->dir_watch >= 0 && sup->log_watch >= 0 && !sup->adopted;
+	bool watched = sup->phase == PHASE_SLOT ||
+		       (sup->dir_watch >= 0 && sup->log_watch >= 0 && !sup->adopted);
 
 	(void)err;
 	sup_check_cancel(sup);
@@ -979,10 +1007,21 @@ static int sup_on_tick(void *ctx, struct err *err)
  * The whole course
  */
 
-static int sup_add_sources(struct supervisor *sup, struct err *err)
+static void sup_watch(struct supervisor *sup)
 {
 	static const struct loop_fd_ops log_ops = {want_log, sup_on_log};
 	static const struct loop_fd_ops dir_ops = {sup_prepare_input, sup_on_dir};
+
+	sup->dir_watch = os_watch_open(".");
+	if (sup->dir_watch >= 0)
+		loop_add_fd(sup->loop, sup->dir_watch, &dir_ops, sup);
+	sup->log_watch = os_watch_open(ATTEMPT_LOG);
+	if (sup->log_watch >= 0)
+		loop_add_fd(sup->loop, sup->log_watch, &log_ops, sup);
+}
+
+static int sup_add_sources(struct supervisor *sup, struct err *err)
+{
 	static const struct loop_fd_ops worker_ops = {sup_prepare_input, sup_on_worker};
 
 	int r = loop_add_signal(sup->loop, SIGCHLD, sup_on_child, sup, err);
@@ -990,12 +1029,10 @@ static int sup_add_sources(struct supervisor *sup, struct err *err)
 		r = loop_add_signal(sup->loop, SIGTERM, sup_on_wake, sup, err);
 	if (r < 0)
 		return r;
-	sup->dir_watch = os_watch_open(".");
-	if (sup->dir_watch >= 0)
-		loop_add_fd(sup->loop, sup->dir_watch, &dir_ops, sup);
-	sup->log_watch = os_watch_open(ATTEMPT_LOG);
-	if (sup->log_watch >= 0)
-		loop_add_fd(sup->loop, sup->log_watch, &log_ops, sup);
+	/* The kernel has few of these for all supervisors (max_user_instances of inotify(7)), and a
+	 * cancel sends a signal, too. */
+	if (sup->phase != PHASE_SLOT)
+		sup_watch(sup);
 	if (!sup->adopted)
 		sup->worker_source = loop_add_fd(sup->loop, sup->worker_fd, &worker_ops, sup);
 	return sup_on_tick(sup, err);
@@ -1023,6 +1060,24 @@ static int sup_find_tree(struct supervisor *sup, struct err *err)
 	return r;
 }
 
+static void sup_order_tree(struct supervisor *sup)
+{
+	AUTO_ERR struct err err = {0};
+
+	if (sup_order_worker(sup, WORKER_TREE, &err) < 0)
+		sup_start_failed(sup, &err);
+}
+
+void sup_slot_over(struct supervisor *sup)
+{
+	sup->phase = PHASE_TREE;
+	sup_wait_as(sup, RUN_STARTING, "");
+	sup_watch(sup);
+	sup_check_cancel(sup);
+	if (sup->phase == PHASE_TREE)
+		sup_order_tree(sup);
+}
+
 static void sup_begin(struct supervisor *sup)
 {
 	if (sup->phase == PHASE_OVER)
@@ -1033,14 +1088,16 @@ static void sup_begin(struct supervisor *sup)
 		sup_observe_begin(sup);
 		return;
 	}
-	AUTO_ERR struct err err = {0};
-	if (sup_order_worker(sup, WORKER_TREE, &err) < 0)
-		sup_start_failed(sup, &err);
+	if (sup->phase == PHASE_SLOT)
+		sup_slot_begin(sup);
+	else
+		sup_order_tree(sup);
 }
 
 static void sup_done(struct supervisor *sup)
 {
 	sup_gpus_free(sup);
+	sup_slot_free(sup);
 	observer_free(sup->observer);
 	setup_free(sup->setup);
 	loop_free(sup->loop);
@@ -1068,6 +1125,7 @@ int supervisor_run(
 		.worker_fd = start->worker_fd,
 		.log_fd = start->log_fd,
 		.lock_fd = start->lock_fd,
+		.slot = start->slot,
 		.oom_kills = -1,
 		.marks_fd = -1,
 		.notes_fd = -1,
@@ -1075,7 +1133,7 @@ int supervisor_run(
 		.log_watch = -1,
 	};
 
-	sup.phase = sup.adopted ? PHASE_RUNNING : PHASE_TREE;
+	sup.phase = sup.adopted ? PHASE_RUNNING : sup_wants_slot(&sup) ? PHASE_SLOT : PHASE_TREE;
 	sup.child = start->state.program.pid;
 	os_become_subreaper();
 	/* Leave the cgroup of the run whose program has submitted this one. */

@@ -5,6 +5,8 @@
  *	supervise.c       the two processes, from attempt to attempt
  *	supervisor.c      the loop, and the way to the program: tree, setup, GPUs, start; what is
  *	                  observed while it runs
+ *	supervisor_study.c
+ *	                  the slot of a member of a study, and the failure of another one
  *	supervisor_end.c  cancel, time limit, the family and its end; how it ended, written down
  */
 #ifndef DLRUN_TARGETS_LOCAL_SUPERVISOR_H
@@ -21,9 +23,10 @@
 #include "core/record/reply.h"
 #include "host/gpu.h"
 
-/* Orders to the worker process, which does what may take long, one byte each: the tree, which GPUs
- * there are (it replies to both, reply.h), at last a spare. */
-enum { WORKER_TREE = 't', WORKER_GPUS = 'g', WORKER_SPARE = 's' };
+/* Orders to the worker process, which does what may take long, one byte each: to wait for those who
+ * are before it in the line of its study, the tree, which GPUs there are (it replies to these,
+ * reply.h), at last a spare. */
+enum { WORKER_LINE = 'l', WORKER_TREE = 't', WORKER_GPUS = 'g', WORKER_SPARE = 's' };
 
 struct supervisor_start {
 	const char *dir; /* the attempt's, absolute; also the current one */
@@ -32,6 +35,7 @@ struct supervisor_start {
 	pid_t worker;               /* makes trees; 0 with a program */
 	int worker_fd;              /* not owned */
 	int log_fd, lock_fd;        /* not owned */
+	struct study_slot *slot;    /* kept from the attempt before; taken over. Or NULL */
 	const char *const *env;     /* inherited, for the program */
 };
 
@@ -41,6 +45,7 @@ int supervisor_run(
 	const struct supervisor_start *start, struct attempt_next *ret_next, struct err *err);
 
 enum phase {
+	PHASE_SLOT,       /* waits for a slot of its study */
 	PHASE_TREE,       /* the worker unpacks */
 	PHASE_SETUP,      /* waits for the setup */
 	PHASE_SETUP_RUNS, /* runs it here */
@@ -56,6 +61,7 @@ enum stop { STOP_NONE, STOP_CANCEL, STOP_TIMEOUT };
 struct supervisor_gpus;
 struct observer;
 struct setup;
+struct study_slot;
 
 struct supervisor {
 	const char *dir;
@@ -87,6 +93,9 @@ struct supervisor {
 	bool log_quiet; /* a mark was made less than MARK_MS ago */
 	struct mark last_mark;
 	struct loop_timer *kill_timer, *poll_timer, *limit_timer, *signal_timer;
+	struct study_slot *slot; /* NULL: none */
+	struct loop_fd *slot_source;
+	struct loop_timer *slot_timer;
 	struct setup *setup; /* NULL: none */
 	struct loop_timer *setup_timer;
 	int setup_status;
@@ -111,10 +120,33 @@ void sup_order_spare(struct supervisor *sup);
 void sup_setup_over(struct supervisor *sup);
 /* Take a last sample; the observations become a part of the end. */
 void sup_observe_end(struct supervisor *sup);
+/* Set the state that is reported before the program has begun. text is copied; may be empty. */
+void sup_wait_as(struct supervisor *sup, enum run_state state, const char *text);
+/* Send one of the orders above; the reply comes by the loop. */
+int sup_order_worker(struct supervisor *sup, char order, struct err *err);
+void sup_start_failed(struct supervisor *sup, const struct err *err);
+/* The slot is granted: the tree is next. */
+void sup_slot_over(struct supervisor *sup);
+
+/* supervisor_study.c */
+
+/* Whether it waits for a slot before anything else. */
+bool sup_wants_slot(const struct supervisor *sup);
+void sup_slot_begin(struct supervisor *sup);
+/* Handle the worker's reply. */
+void sup_slot_on_reply(struct supervisor *sup, int r, const struct err *err);
+/* Give it back, or leave the line. */
+void sup_slot_free(struct supervisor *sup);
+/* End the attempt as cancelled if it is not to begin because another member has failed. */
+bool sup_study_over(struct supervisor *sup);
+/* The end is known: let the next attempt keep the slot, tell the others of a failure. */
+void sup_study_end(struct supervisor *sup);
 
 /* supervisor_end.c */
 
 void sup_check_cancel(struct supervisor *sup);
+/* Before the program has begun, when it is not to. */
+void sup_end_worker(struct supervisor *sup);
 void sup_set_limit(struct supervisor *sup);
 /* The child is gone; what it has left behind follows. */
 void sup_setup_ended(struct supervisor *sup);

@@ -124,6 +124,7 @@ void sup_finish(struct supervisor *sup)
 	if (!sup->end.ended_ms)
 		sup->end.ended_ms = sup->ended_ms ? sup->ended_ms : clock_wall_ms();
 	sup_make_next(sup);
+	sup_study_end(sup);
 	AUTO_FREE char *cancel = sup->next.dir ? fs_join(sup->next.dir, ATTEMPT_CANCEL) : NULL;
 	if (!sup_write_end(sup))
 		attempt_next_done(&sup->next);
@@ -408,6 +409,13 @@ void sup_program_ended(struct supervisor *sup)
  * Stopping
  */
 
+void sup_end_worker(struct supervisor *sup)
+{
+	/* Our parent, unless it has ended already. */
+	if (getppid() == sup->worker)
+		kill(sup->worker, SIGKILL);
+}
+
 static void sup_stop(struct supervisor *sup, enum stop why)
 {
 	const struct spec *spec = &sup->job->spec;
@@ -424,9 +432,7 @@ static void sup_stop(struct supervisor *sup, enum stop why)
 			sup, is_program ? spec->runtime.stop_signal : SIGTERM, spec->grace_ms);
 		return;
 	}
-	/* Our parent, unless it has ended already. */
-	if (getppid() == sup->worker)
-		kill(sup->worker, SIGKILL);
+	sup_end_worker(sup);
 	sup_finish_as(sup, RUN_CANCELLED, 143, "Cancelled", "it was cancelled before it had begun");
 }
 

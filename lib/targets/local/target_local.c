@@ -229,6 +229,8 @@ static int write_job(struct target_local *local, const struct attempt_place *pla
 	const struct target_job *job, struct err *err)
 {
 	const struct dirs *dirs = &local->session->dirs;
+	const char *study_id = job->spec->study.id;
+	AUTO_FREE char *study = study_id ? dirs_study(dirs, study_id) : NULL;
 	AUTO(attempt_job_done)
 	struct attempt_job out = {
 		.run_id = mem_strdup(place->run_id),
@@ -237,6 +239,7 @@ static int write_job(struct target_local *local, const struct attempt_place *pla
 		.image = mem_strdup(job->image->manifest.digest),
 		.spares = dirs_spares(dirs),
 		.setups = dirs_setups(dirs),
+		.slots = study ? fs_join(study, "slots") : NULL,
 		.outputs = dirs_outputs(dirs, place->run_id),
 		.tree_bytes = job->tree_bytes,
 		.cgroup = true,

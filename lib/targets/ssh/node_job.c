@@ -287,6 +287,18 @@ static void add_head(const struct target_job *job, const struct node_rank *rank,
 	node_job_set_text(out, "j_before", runtime->before);
 }
 
+/* A rank waits for the others with what it has: two gangs with slots could wait for each other. */
+static void add_study(
+	const struct spec_study *study, int slots, const struct node_rank *rank, struct buf *out)
+{
+	if (!study->id || rank)
+		return;
+	node_job_set_text(out, "j_study", study->id);
+	node_job_set_int(out, "j_index", study->index);
+	node_job_set_int(out, "j_parallel", slots);
+	node_job_set_int(out, "j_fail_fast", study->fail_fast);
+}
+
 static void node_job_add_gpus(const struct runtime *runtime, struct buf *out)
 {
 	AUTO_BUF struct buf only = {0};
@@ -512,12 +524,14 @@ static void add_limits(const struct resources *resources, struct buf *out)
 
 int node_job_make(struct session *session, const struct target_job *job, const char *runtime,
 	const struct node_facts *facts, const struct node_syncs *syncs,
-	const struct node_rank *rank, struct buf *text, struct buf *secrets, struct err *err)
+	const struct node_rank *rank, int slots, struct buf *text, struct buf *secrets,
+	struct err *err)
 {
 	const struct spec *spec = job->spec;
 	int r = 0;
 
 	add_head(job, rank, text);
+	add_study(&spec->study, slots, rank, text);
 	node_job_add_gpus(&spec->runtime, text);
 	node_job_set_text(text, "j_gpu_type", spec->resources.gpu_type);
 	add_limits(&spec->resources, text);

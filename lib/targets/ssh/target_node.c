@@ -322,6 +322,7 @@ enum { POOL_MS = 15000, SETTLE_MS = 3000 };
 
 struct choosing {
 	struct target_node *node;
+	struct strv hosts; /* that it may be; borrowed */
 	struct node_probe *probes;
 	struct node_offer *offers;
 	size_t n;
@@ -364,19 +365,19 @@ static int check_hosts(struct choosing *choosing, const struct spec *spec, struc
 {
 	struct target_node *node = choosing->node;
 	const char *type = spec->resources.gpu_type;
-	bool is_pool = node->hosts.n > 1;
+	bool is_pool = choosing->hosts.n > 1;
 	/* A run of several has to know them all. */
 	bool is_enough = is_pool && spec->resources.nodes <= 1;
 
-	choosing->n = node->hosts.n;
+	choosing->n = choosing->hosts.n;
 	choosing->probes = mem_alloc(choosing->n + 1, sizeof(*choosing->probes));
 	choosing->offers = mem_alloc(choosing->n + 1, sizeof(*choosing->offers));
 	for (size_t i = 0; i < choosing->n; i++)
-		choosing->probes[i] = (struct node_probe){.host = node->hosts.v[i],
+		choosing->probes[i] = (struct node_probe){.host = choosing->hosts.v[i],
 			.root = node->root,
 			.gpus_too = is_pool || spec->runtime.gpus > 0 || type};
-	int r = node_probe_all(node->session, choosing->probes, choosing->n, is_pool ? POOL_MS : -1,
-		is_enough ? SETTLE_MS : -1, NULL, err);
+	int r = node_probe_all(node->session, choosing->probes, choosing->n,
+		node->hosts.n > 1 ? POOL_MS : -1, is_enough ? SETTLE_MS : -1, NULL, err);
 	for (size_t i = 0; r == 0 && type && i < choosing->n; i++)
 		keep_model(&choosing->probes[i].gpus, type);
 	return r;
@@ -579,29 +580,117 @@ static int check_runtime(const struct target_node *node,
 	return err_hint(err, "before: source /opt/env.sh   # in dlrun.yaml, instead of setup:");
 }
 
+/* The only host that it may be. */
+static int check_host(
+	struct choosing *choosing, const struct target_requirements *requirements, struct err *err)
+{
+	struct node_probe *probe = &choosing->probes[0];
+
+	if (!probe->facts)
+		return err_move(err, &probe->error);
+	int r = check_host_facts(probe, requirements, err);
+	if (r == 0)
+		r = target_node_check_gpus(probe, requirements->spec, err);
+	if (r == 0)
+		r = target_node_check_size(probe, &requirements->spec->resources, err);
+	if (r == 0)
+		target_node_take(choosing, 0, NULL);
+	return r;
+}
+
+/*
+ * Members of a study with a limit, in a pool (node_member_host). A host that does not answer, or
+ * that the run does not fit, is passed over in favour of the next that has a slot, for as long as
+ * this target is open. Its slots stay empty: each host keeps its own limit whoever comes, so that
+ * the limit of all is never exceeded.
+ */
+
+static bool is_placed_member(const struct target_node *node, const struct spec *spec)
+{
+	return spec->study.id && spec->study.parallel > 0 && node->hosts.n > 1;
+}
+
+/* The host that is its turn, or the next one that has not been passed over; NULL: there is none. */
+static const char *host_of_member(const struct target_node *node, const struct spec_study *study)
+{
+	size_t n = node->hosts.n, at = node_member_host(study->index, study->parallel, n);
+
+	/* The others have no slot. */
+	if (n > (size_t)study->parallel)
+		n = (size_t)study->parallel;
+	for (size_t i = 0; i < n; i++) {
+		const char *host = node->hosts.v[(at + i) % n];
+		if (strv_find(&node->passed_over, host) < 0)
+			return host;
+	}
+	return NULL;
+}
+
+int target_node_slots(
+	const struct target_node *node, const char *host, const struct spec_study *study)
+{
+	ptrdiff_t at = strv_find(&node->hosts, host);
+
+	if (!study->id || study->parallel == 0)
+		return 0;
+	/* Where only the host is known that it was sent to. */
+	if (node->recorded_slots > 0)
+		return node->recorded_slots;
+	return at < 0 ? 1 : node_member_slots((size_t)at, study->parallel, node->hosts.n);
+}
+
+static int learn_member(struct target_node *node, const struct target_requirements *requirements,
+	struct strv *ret_notes, struct err *err)
+{
+	AUTO_ERR struct err first = {0};
+
+	for (;;) {
+		char *host = (char *)host_of_member(node, &requirements->spec->study);
+		AUTO(choosing_done)
+		struct choosing choosing = {.node = node, .hosts = {.v = &host, .n = 1}};
+		AUTO_ERR struct err error = {0};
+
+		if (!host)
+			break;
+		int r = check_hosts(&choosing, requirements->spec, err);
+		if (r < 0)
+			return r;
+		r = check_host(&choosing, requirements, &error);
+		if (r == 0)
+			return 0;
+		strv_add(&node->passed_over, host);
+		strv_addf(ret_notes, "%s is passed over: %s", host, error.message);
+		if (!err_is_set(&first))
+			err_move(&first, &error);
+	}
+	if (!err_is_set(&first))
+		return err_set(
+			err, E_NODE_FAILED, "target %s: no host takes the run", node->target.name);
+	return err_move(err, &first);
+}
+
 static int target_node_learn(struct target *target, const struct target_requirements *requirements,
 	struct strv *ret_notes, struct err *err)
 {
-	AUTO(choosing_done) struct choosing choosing = {.node = target_node_of(target)};
+	struct target_node *node = target_node_of(target);
+	AUTO(choosing_done) struct choosing choosing = {.node = node, .hosts = node->hosts};
+	const struct spec *spec = requirements->spec;
 
-	int r = check_runtime(choosing.node, requirements, err);
+	int r = check_runtime(node, requirements, err);
+	if (r == 0 && spec->study.parallel > 0 && spec->resources.nodes > 1)
+		r = err_set(err, E_TARGET_UNSUPPORTED,
+			"target %s: --parallel cannot be used together with runs of several hosts: "
+			"ranks that wait for slots would wait for each other",
+			node->target.name);
+	if (r == 0 && is_placed_member(node, spec))
+		return learn_member(node, requirements, ret_notes, err);
 	if (r == 0)
-		r = check_hosts(&choosing, requirements->spec, err);
+		r = check_hosts(&choosing, spec, err);
 	if (r < 0)
 		return r;
-	if (choosing.n > 1 || requirements->spec->resources.nodes > 1)
+	if (choosing.n > 1 || spec->resources.nodes > 1)
 		return target_node_choose(&choosing, requirements, ret_notes, err);
-	if (!choosing.probes[0].facts)
-		return err_move(err, &choosing.probes[0].error);
-	r = check_host_facts(&choosing.probes[0], requirements, err);
-	if (r == 0)
-		r = target_node_check_gpus(&choosing.probes[0], requirements->spec, err);
-	if (r == 0)
-		r = target_node_check_size(
-			&choosing.probes[0], &requirements->spec->resources, err);
-	if (r == 0)
-		target_node_take(&choosing, 0, NULL);
-	return r;
+	return check_host(&choosing, requirements, err);
 }
 
 /*
@@ -918,13 +1007,31 @@ static int pick_hosts(const struct target_node *node, size_t n, char **ret, stru
 	return 0;
 }
 
+/* Each member has a host of its own, also where a target is opened once for many. */
+static int prepare_member(struct target_node *node, const struct spec *spec, struct err *err)
+{
+	const char *host = is_placed_member(node, spec) ? host_of_member(node, &spec->study) : NULL;
+
+	node->parallel = spec->study.id ? spec->study.parallel : 0;
+	if (!is_placed_member(node, spec))
+		return 0;
+	if (!host)
+		return err_set(
+			err, E_NODE_FAILED, "target %s: no host takes the run", node->target.name);
+	free(node->chosen);
+	node->chosen = mem_strdup(host);
+	return 0;
+}
+
 static int target_node_prepare(struct target *target, const char *run_id, int attempt,
 	const struct spec *spec, char handle[static TARGET_HANDLE_SIZE], struct err *err)
 {
-	const struct target_node *node = target_node_of(target);
+	struct target_node *node = target_node_of(target);
 	AUTO_FREE char *hosts = NULL;
-	int r = pick_hosts(node, (size_t)spec->resources.nodes, &hosts, err);
+	int r = prepare_member(node, spec, err);
 
+	if (r == 0)
+		r = pick_hosts(node, (size_t)spec->resources.nodes, &hosts, err);
 	if (r < 0)
 		return r;
 	AUTO_FREE char *text = node_handle_text(hosts, run_id, attempt);
@@ -1065,6 +1172,11 @@ static void target_node_describe(const struct target *target, struct json *json)
 		json_set_str(json, "dir", node->root);
 	if (node->runtime)
 		json_set_str(json, "runtime", node->runtime);
+	/* A restart finds only the host there that it was sent to. */
+	if (node->parallel > 0 && node->chosen) {
+		const struct spec_study study = {.id = node->chosen, .parallel = node->parallel};
+		json_set_int(json, "slots", target_node_slots(node, node->chosen, &study));
+	}
 }
 
 static void free_node(struct target *target)
@@ -1073,6 +1185,7 @@ static void free_node(struct target *target)
 
 	json_free(node->definition);
 	strv_done(&node->hosts);
+	strv_done(&node->passed_over);
 	free(node->chosen);
 	free(node->why);
 	free(node->last_notice);
@@ -1176,5 +1289,6 @@ int target_node_recorded(struct session *session, const char *name, const struct
 	/* As it was begun, also where the definition says something else by now. */
 	free(target_node_of(*ret)->runtime);
 	target_node_of(*ret)->runtime = copy_runtime(recorded);
+	target_node_of(*ret)->recorded_slots = (int)json_get_int(recorded, "slots", 0);
 	return 0;
 }

@@ -11,6 +11,7 @@
 
 #include "base/data/json.h"
 #include "core/context/session.h"
+#include "core/record/spec.h"
 #include "core/target/target_work.h"
 #include "node/node.h"
 #include "targets/ssh/node_open.h"
@@ -27,7 +28,11 @@ struct target_node {
 	char *chosen;            /* that runs go to, or several with commas; NULL: not yet */
 	char *why;               /* one sentence about the choice; or NULL */
 	char *runtime;           /* podman, docker; NULL: programs run on the host itself */
-	char *last_notice;       /* or NULL; and when */
+	/* Of members of studies with a limit: of the last one that was prepared; 0: none. The
+	 * limit of the recorded host; 0: none. Hosts that turned out to be of no use. */
+	int parallel, recorded_slots;
+	struct strv passed_over;
+	char *last_notice; /* or NULL; and when */
 	int64_t last_notice_ms;
 };
 
@@ -47,6 +52,10 @@ int target_node_new(struct session *session, const char *name, const struct json
 /* The target of a run's record (its member target). */
 int target_node_recorded(struct session *session, const char *name, const struct json *definition,
 	const struct json *recorded, struct target **ret, struct err *err);
+
+/* How many members of the study run on the host at once; 0: any. */
+int target_node_slots(
+	const struct target_node *node, const char *host, const struct spec_study *study);
 
 /* The parts of a handle. */
 struct node_handle {

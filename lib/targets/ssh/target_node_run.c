@@ -189,7 +189,9 @@ static int set_texts(struct submitting *submitting, const struct target_job *job
 	const struct node_work *work = &submitting->base;
 	const char *runtime = work->target->runtime;
 	int r = node_job_make(work->target->session, job, runtime, node_facts(work->host->node),
-		&submitting->syncs, submitting->rank, &submitting->job, &submitting->secrets, err);
+		&submitting->syncs, submitting->rank,
+		target_node_slots(work->target, work->host->name, &job->spec->study),
+		&submitting->job, &submitting->secrets, err);
 
 	if (r < 0)
 		return r;
@@ -336,7 +338,7 @@ int target_node_preview(struct target *target, const struct target_job *job, str
 	buf_init(&text, TEXT_MAX);
 	buf_init(&secrets, TEXT_MAX);
 	int r = node_job_make(session, job, target_node_of(target)->runtime, NULL, NULL, NULL,
-		&text, &secrets, err);
+		job->spec->study.parallel, &text, &secrets, err);
 	if (r < 0)
 		return r;
 	object = json_object();

@@ -332,6 +332,28 @@ static void test_all_small_offers(void **state)
 	}
 }
 
+/* Each host has as many slots as members can come to it, and all of them are the limit. */
+static void test_slots(void **state)
+{
+	enum { HOSTS = 7, PARALLEL = 20 };
+
+	(void)state;
+	for (size_t n = 1; n <= HOSTS; n++)
+		for (int parallel = 1; parallel <= PARALLEL; parallel++) {
+			int slots[HOSTS] = {0}, sum = 0;
+
+			for (int i = 0; i < parallel; i++)
+				slots[node_member_host(i, parallel, n)]++;
+			for (size_t host = 0; host < n; host++) {
+				assert_int_equal(node_member_slots(host, parallel, n), slots[host]);
+				sum += slots[host];
+			}
+			assert_int_equal(sum, parallel);
+			assert_int_equal(node_member_host(parallel + 3, parallel, n),
+				node_member_host(3 % parallel, parallel, n));
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -347,6 +369,7 @@ int main(void)
 		cmocka_unit_test(test_nothing_fits),
 		cmocka_unit_test(test_gang),
 		cmocka_unit_test(test_all_small_offers),
+		cmocka_unit_test(test_slots),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -233,6 +233,24 @@ static void test_strays(void **state)
 	close(lock);
 }
 
+static void test_studies(void **state)
+{
+	(void)state;
+	AUTO_RUN struct run *member = new_run("tiger-0-22222");
+
+	json_set_str(member->doc, "group", "tiger-22222");
+	insert(member);
+	put("state/dlrun/studies/tiger-22222/slots/slot.0", "");
+	put("state/dlrun/studies/gone-22222/slots/slot.0", "");
+	put("state/dlrun/studies/notes/x", "mine");
+	assert_int_equal(preview(DAY_MS).files, 0);
+	assert_int_equal(preview(0).files, 1);
+	assert_int_equal(collect(0).files, 1);
+	assert_false(exists("state/dlrun/studies/gone-22222"));
+	assert_true(exists("state/dlrun/studies/tiger-22222/slots/slot.0"));
+	assert_true(exists("state/dlrun/studies/notes/x"));
+}
+
 static void test_images(void **state)
 {
 	(void)state;
@@ -494,6 +512,7 @@ int main(void)
 		T(test_trees_in_use),
 		T(test_refreshes),
 		T(test_strays),
+		T(test_studies),
 		T(test_images),
 		T(test_image_without_name),
 		T(test_beside_a_submit),

@@ -16,8 +16,10 @@
 
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/remove.h"
+#include "app/prepare/prepare.h"
 #include "app/prepare/push.h"
 #include "app/submit/submit.h"
+#include "base/os/env.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/auto.h"
@@ -508,6 +510,27 @@ static void test_env(void **state)
 					  " | grep -v '/log:'",
 		place->home, place->home);
 	assert_int_not_equal(system(grep), 0);
+}
+
+static void test_env_of_a_member(void **state)
+{
+	AUTO_RUN struct run *run = run_new("tiger-7-4k2x9", "tiger-7");
+	struct submit submit = {0};
+	struct target_job job;
+
+	(void)state;
+	submit_make_job(&submit, run, &job);
+	assert_null(env_get((const char *const *)job.env->v, "DLRUN_STUDY"));
+	strv_done(&submit.env);
+	submit.spec.study =
+		(struct spec_study){.id = (char[]){"tiger-4k2x9"}, .index = 7, .size = 15};
+	submit_make_job(&submit, run, &job);
+	const char *const *env = (const char *const *)job.env->v;
+	assert_string_equal(env_get(env, "DLRUN_STUDY"), "tiger-4k2x9");
+	assert_string_equal(env_get(env, "DLRUN_STUDY_INDEX"), "7");
+	assert_string_equal(env_get(env, "DLRUN_STUDY_SIZE"), "15");
+	strv_done(&submit.env);
+	strv_done(&submit.defaults);
 }
 
 static void test_time_limit(void **state)
@@ -1017,6 +1040,7 @@ int main(int argc, char **argv)
 		TEST(test_shell_line),
 		TEST(test_words_behind_the_configured_command),
 		TEST(test_env),
+		cmocka_unit_test(test_env_of_a_member),
 		TEST(test_time_limit),
 		TEST(test_from),
 		TEST(test_ports),

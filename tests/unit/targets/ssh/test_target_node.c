@@ -244,7 +244,7 @@ static void make(struct making *making)
 	};
 	buf_init(&making->text, 1 << 20);
 	buf_init(&making->secret_text, 1 << 20);
-	assert_int_equal(node_job_make(NULL, &making->job, NULL, NULL, NULL, making->rank,
+	assert_int_equal(node_job_make(NULL, &making->job, NULL, NULL, NULL, making->rank, 2,
 				 &making->text, &making->secret_text, NULL),
 		0);
 }
@@ -299,6 +299,96 @@ static void test_job_env(void **state)
 }
 
 /* What a login has of an earlier run does not count, what the user set does. */
+static void test_job_of_a_member(void **state)
+{
+	static const char show[] =
+		"echo \"${j_study-} ${j_index-} ${j_parallel-} ${j_fail_fast-}\"";
+	struct making making;
+
+	(void)state;
+	making_init(&making);
+	make(&making);
+	AUTO_FREE char *none = read_by_shell(making.text.data, show);
+	assert_string_equal(none, "   \n");
+	buf_done(&making.text);
+	buf_done(&making.secret_text);
+	making.spec.study = (struct spec_study){mem_strdup("tiger-4k2x9"), 7, 15, 4, true};
+	make(&making);
+	AUTO_FREE char *member = read_by_shell(making.text.data, show);
+	assert_string_equal(member, "tiger-4k2x9 7 2 1\n");
+	making_done(&making);
+}
+
+/*
+ * Members of a study, on the hosts of a pool
+ */
+
+static char *host_of(struct target *target, int index, int parallel)
+{
+	struct spec spec = {.study = {(char[]){"tiger-4k2x9"}, index, 100, parallel, false}};
+	char text[TARGET_HANDLE_SIZE];
+	struct node_handle handle;
+
+	assert_int_equal(target->ops->prepare(target, RUN_ID, 1, &spec, text, NULL), 0);
+	assert_int_equal(node_handle_parse(text, &handle, NULL), 0);
+	char *host = TAKE(handle.host);
+	node_handle_done(&handle);
+	return host;
+}
+
+static int slots_of(struct target *target, const char *host, int parallel)
+{
+	struct spec_study study = {(char[]){"tiger-4k2x9"}, 0, 100, parallel, false};
+
+	return target_node_slots(target_node_of(target), host, &study);
+}
+
+static void expect_host(struct target *target, int index, int parallel, const char *want)
+{
+	AUTO_FREE char *host = host_of(target, index, parallel);
+
+	assert_string_equal(host, want);
+}
+
+static void test_hosts_of_members(void **state)
+{
+	static struct session session;
+	AUTO_JSON struct json *recorded = json_object();
+	struct target *target, *again;
+
+	(void)state;
+	assert_int_equal(
+		target_node_new(&session, "ssh:a,b,c", NULL, NULL, NULL, &target, NULL), 0);
+	static const char *const want[] = {"a", "b", "c", "a", "b", "a", "b"};
+	for (int i = 0; i < 7; i++)
+		expect_host(target, i, 5, want[i]);
+	assert_int_equal(slots_of(target, "a", 5), 2);
+	assert_int_equal(slots_of(target, "c", 5), 1);
+	assert_int_equal(slots_of(target, "c", 0), 0);
+	/* Fewer slots than hosts: the others get nothing, also when one is of no use. */
+	expect_host(target, 3, 2, "b");
+	strv_add(&target_node_of(target)->passed_over, "b");
+	expect_host(target, 3, 2, "a");
+	expect_host(target, 1, 5, "c");
+	strv_add(&target_node_of(target)->passed_over, "a");
+	struct spec none = {.study = {(char[]){"tiger-4k2x9"}, 3, 100, 2, false}};
+	char handle[TARGET_HANDLE_SIZE];
+	AUTO_ERR struct err err = {0};
+	assert_int_equal(target->ops->prepare(target, RUN_ID, 1, &none, handle, &err), -ERR_REMOTE);
+	assert_int_equal(err.id, E_NODE_FAILED);
+	/* A restart knows one host only, and keeps its limit. */
+	expect_host(target, 2, 5, "c");
+	target->ops->describe(target, recorded);
+	assert_int_equal(json_get_int(recorded, "slots", 0), 1);
+	assert_int_equal(
+		target_node_recorded(&session, "ssh:a,b,c", NULL, recorded, &again, NULL), 0);
+	expect_host(again, 2, 5, "c");
+	assert_int_equal(slots_of(again, "c", 5), 1);
+	target->ops->free(target);
+	again->ops->free(again);
+	loop_free(session.loop);
+}
+
 static void test_job_rank(void **state)
 {
 	struct strv addresses = {0};
@@ -312,7 +402,10 @@ static void test_job_rank(void **state)
 	strv_add(&addresses, "gpu2");
 	strv_add(&making.env, "MASTER_PORT=29500");
 	making.rank = &rank;
+	/* One of several hosts waits for no slot. */
+	making.spec.study = (struct spec_study){mem_strdup("tiger-4k2x9"), 7, 15, 4, true};
 	make(&making);
+	assert_null(strstr(making.text.data, "j_study"));
 	AUTO_FREE char *env = read_by_shell(making.text.data,
 		"default() { eval \"[ \\\"\\${$1+1}\\\" ]\" || export \"$1=$2\"; }\n"
 		"NODE_RANK=7 NNODES=9\nj_defaults\nj_env\n"
@@ -422,6 +515,8 @@ int main(void)
 		cmocka_unit_test(test_observed),
 		cmocka_unit_test(test_job_words),
 		cmocka_unit_test(test_job_env),
+		cmocka_unit_test(test_job_of_a_member),
+		cmocka_unit_test(test_hosts_of_members),
 		cmocka_unit_test(test_job_rank),
 		cmocka_unit_test(test_job_runtime),
 		cmocka_unit_test(test_job_random),

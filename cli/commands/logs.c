@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "base/util/auto.h"
 #include "base/util/clock.h"
+#include "base/util/mem.h"
 #include "base/util/str.h"
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
+#include "cli/term/ui.h"
 
-enum { RANK_MAX = 100 * 1000 };
+enum { RANK_MAX = 100 * 1000, EXIT_INTERRUPTED = 130 };
 
 struct logs_values {
-	bool follow, timestamps;
+	bool follow, timestamps, failed;
 	int64_t tail, attempt;
 	const char *since, *rank;
 };
@@ -27,6 +31,8 @@ static const struct opt opts[] = {
 		.max = 1000000, .help = "The output of an earlier attempt (default: the newest)"},
 	{OPT_MEMBER(OPT_FLAG, 0, "timestamps", struct logs_values, timestamps),
 		.help = "Put the time (UTC) in front of each line"},
+	{OPT_MEMBER(OPT_FLAG, 0, "failed", struct logs_values, failed),
+		.help = "Of a study: the output of each run that failed, one after the other"},
 	{OPT_END},
 };
 
@@ -75,6 +81,39 @@ static int logs_check_rank(const struct run *run, int rank, struct err *err)
 	return err_hint(err, "dlrun logs %s", run_id(run));
 }
 
+/* As tail(1) has it for several files. */
+static int logs_print_head(struct app *app, const struct run *run, bool is_first)
+{
+	AUTO_FREE char *line = mem_printf("%s==> %s <==\n", is_first ? "" : "\n", run_id(run));
+
+	return app->options.json ? 0 : ui_write(app, line, strlen(line));
+}
+
+/* A log that cannot be read does not keep the others; the exit status is the first failure. */
+static int logs_of_failed(struct app *app, const char *word, const struct follow_request *request)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_FREE char *study = NULL;
+	int first = 0;
+
+	if (request->follow) {
+		err_set(&err, E_USAGE, "--failed cannot be used together with --follow");
+		return app_fail(app, &err);
+	}
+	if (runs_get_study(app, word, &runs, &study, &err) < 0)
+		return app_fail(app, &err);
+	if (runs_keep_failed(app, study, &runs) == 0)
+		app->json_done |= app->options.json;
+	for (size_t i = 0; i < runs.n && !app_interrupted && !app->out_lost; i++) {
+		if (logs_print_head(app, runs.v[i], i == 0) < 0)
+			return 1;
+		int status = follow_log(app, runs.v[i], request);
+		first = first ? first : status;
+	}
+	return app_interrupted ? EXIT_INTERRUPTED : first;
+}
+
 static int logs_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct logs_values *values = values_ptr;
@@ -88,8 +127,11 @@ static int logs_run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_RUN struct run *run = NULL;
 
 	if (parse_since(values->since, &request.since_ms, &err) < 0 ||
-		logs_parse_rank(values->rank, &request.rank, &err) < 0 ||
-		runs_get(app, words->n ? words->v[0] : NULL, &run, &err) < 0 ||
+		logs_parse_rank(values->rank, &request.rank, &err) < 0)
+		return app_fail(app, &err);
+	if (values->failed)
+		return logs_of_failed(app, words->n ? words->v[0] : NULL, &request);
+	if (runs_get(app, words->n ? words->v[0] : NULL, &run, &err) < 0 ||
 		logs_check_rank(run, request.rank, &err) < 0)
 		return app_fail(app, &err);
 	return follow_log(app, run, &request);
@@ -98,13 +140,13 @@ static int logs_run(struct app *app, void *values_ptr, struct strv *words)
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun logs -f # follow the newest run to its end",
 	"dlrun logs --tail 20 resnet-3k2f9 # the last 20 lines of one run",
-	"dlrun logs --since 10m --timestamps @-1 # the last minutes of the run before",
+	"dlrun logs --failed --tail 20 tiger-4k2x9 # why runs of a study failed",
 };
 
 const struct cmd cmd_logs = {
 	.name = "logs",
 	.summary = "Show what a run has printed",
-	.synopsis = "[options] [RUN]",
+	.synopsis = "[options] [RUN|STUDY]",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct logs_values),

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
 #include "app/lifecycle/cancel.h"
 #include "app/lifecycle/remove.h"
 #include "app/runs/refresh.h"
@@ -64,17 +66,111 @@ static int rm_prompt(
 	return r < 0 ? r : is_yes;
 }
 
-static int remove_run(struct app *app, struct run *run, bool force, struct err *err)
+/* Stop those that have not ended. */
+static int rm_cancel(struct app *app, const struct run_list *runs, struct err *err)
 {
-	bool ended_before;
-	int r = adopt_own(&app->session, run, err);
+	struct ending *endings = mem_alloc(runs->n + 1, sizeof(*endings));
+	int64_t wait_ms = 0;
+	size_t n = 0;
+	int r = 0;
 
-	if (r == 0 && force && !run_state_is_final(run_state(run)))
-		r = run_cancel(&app->session, run, runs_grace(run) + TIMEOUT_MS, NULL, NULL,
-			&ended_before, err);
-	if (r == 0)
-		r = run_remove(&app->session, run, err);
+	vec_foreach (struct run *, run, runs) {
+		int64_t grace_ms = runs_grace(*run);
+
+		if (run_state_is_final(run_state(*run)))
+			continue;
+		endings[n++] = (struct ending){.run = *run};
+		wait_ms = grace_ms > wait_ms ? grace_ms : wait_ms;
+	}
+	if (n)
+		r = runs_cancel(&app->session, endings, n, wait_ms + TIMEOUT_MS, NULL, NULL, err);
+	for (size_t i = 0; i < n; i++) {
+		if (r == 0 && err_is_set(&endings[i].err))
+			r = err_move(err, &endings[i].err);
+		err_done(&endings[i].err);
+	}
+	free(endings);
 	return r;
+}
+
+/* The removed runs, and the first error. */
+struct rm_report {
+	struct json *removed;
+	size_t n;
+	uint64_t bytes; /* of results */
+	struct err err;
+};
+
+static void rm_report_one(struct app *app, const struct run *run, uint64_t bytes, bool is_shown,
+	struct err *own, struct rm_report *report)
+{
+	char size[16];
+
+	if (err_is_set(own)) {
+		if (err_is_set(&report->err))
+			app_warn(app, "%s", own->message);
+		else
+			err_move(&report->err, own);
+		return;
+	}
+	report->n++;
+	report->bytes += bytes;
+	json_add_str(report->removed, run_id(run));
+	if (is_shown && bytes)
+		app_note(app, "removed %s: record, log and %s of results", run_id(run),
+			str_size(bytes, size));
+	else if (is_shown)
+		app_note(app, "removed %s: record, log and outputs", run_id(run));
+}
+
+static int rm_remove(struct app *app, const struct run_list *runs, bool force, bool is_shown,
+	struct rm_report *report, struct err *err)
+{
+	AUTO_FREE uint64_t *bytes = mem_alloc(runs->n + 1, sizeof(*bytes));
+	struct err *errs = mem_alloc(runs->n + 1, sizeof(*errs));
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < runs->n; i++) {
+		bytes[i] = results_bytes(app, runs->v[i]);
+		r = adopt_own(&app->session, runs->v[i], err);
+	}
+	if (r == 0 && force)
+		r = rm_cancel(app, runs, err);
+	if (r == 0)
+		r = runs_remove(&app->session, runs, errs, err);
+	for (size_t i = 0; i < runs->n; i++) {
+		if (r == 0)
+			rm_report_one(app, runs->v[i], bytes[i], is_shown, &errs[i], report);
+		err_done(&errs[i]);
+	}
+	free(errs);
+	return r < 0 ? r : err_is_set(&report->err) ? err_move(err, &report->err) : 0;
+}
+
+static void rm_print_study(struct app *app, const char *study, const struct rm_report *report)
+{
+	char size[16];
+
+	if (report->n && report->bytes)
+		app_note(app, "removed %s: %zu runs with records, logs and %s of results", study,
+			report->n, str_size(report->bytes, size));
+	else if (report->n)
+		app_note(app, "removed %s: %zu runs with records, logs and outputs", study,
+			report->n);
+}
+
+/* A study goes as a whole. */
+static int rm_check_study(const struct run_list *runs, const char *study, struct err *err)
+{
+	size_t n = 0;
+
+	vec_foreach (struct run *, run, runs)
+		n += !run_state_is_final(run_state(*run));
+	if (n == 0)
+		return 0;
+	err_set(err, E_RUN_RUNNING, "%zu of %zu runs of %s %s not ended", n, runs->n, study,
+		n == 1 ? "has" : "have");
+	return err_hint(err, "dlrun cancel %s", study);
 }
 
 static int rm_run(struct app *app, void *values_ptr, struct strv *words)
@@ -82,29 +178,27 @@ static int rm_run(struct app *app, void *values_ptr, struct strv *words)
 	const struct rm_values *values = values_ptr;
 	AUTO_ERR struct err err = {0};
 	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_FREE char *study = NULL;
 	AUTO_JSON struct json *removed = json_array();
+	struct rm_report report = {.removed = removed};
 
-	if (runs_get_all(app, words, &runs, &err) < 0)
+	if (runs_get_named(app, words, &runs, &study, &err) < 0)
 		return app_fail(app, &err);
-	int r = values->force ? 1 : rm_prompt(app, &runs, words, &err);
+	int r = study && !values->force ? rm_check_study(&runs, study, &err) : 0;
+	if (r == 0)
+		r = values->force ? 1 : rm_prompt(app, &runs, words, &err);
 	if (r < 0)
 		return app_fail(app, &err);
 	if (r == 0) {
 		app_note(app, "nothing was removed");
 		return 1;
 	}
-	vec_foreach (struct run *, run, &runs) {
-		uint64_t bytes = results_bytes(app, *run);
-		char size[16];
-		if (remove_run(app, *run, values->force, &err) < 0)
-			return app_fail(app, &err);
-		if (bytes)
-			app_note(app, "removed %s: record, log and %s of results", run_id(*run),
-				str_size(bytes, size));
-		else
-			app_note(app, "removed %s: record, log and outputs", run_id(*run));
-		json_add_str(removed, run_id(*run));
-	}
+	bool is_study = study && words->n == 1;
+	r = rm_remove(app, &runs, values->force, !is_study, &report, &err);
+	if (is_study)
+		rm_print_study(app, study, &report);
+	if (r < 0)
+		return app_fail(app, &err);
 	if (!app->options.json)
 		return 0;
 	struct json *json = app_json("removed");
@@ -114,14 +208,14 @@ static int rm_run(struct app *app, void *values_ptr, struct strv *words)
 
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun rm @ # remove the newest run, with its log and results",
-	"dlrun rm a-3k2f9 b-77xyz # remove two runs",
+	"dlrun rm a-3k2f9 tiger-4k2x9 # remove a run and all runs of a study",
 	"dlrun rm --force @ # stop it first, if it still runs",
 };
 
 const struct cmd cmd_rm = {
 	.name = "rm",
 	.summary = "Remove runs: record, log and results here",
-	.synopsis = "[options] RUN...",
+	.synopsis = "[options] RUN|STUDY...",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct rm_values),

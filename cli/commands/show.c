@@ -12,6 +12,7 @@
 #include "base/util/str.h"
 #include "cli/plot/svg.h"
 #include "cli/runs/runs.h"
+#include "cli/runs/summary.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
@@ -400,16 +401,11 @@ static void add_headline(struct app *app, struct buf *out, const struct run *run
 	buf_addc(out, '\n');
 }
 
-static int cmd_show_run(struct app *app, void *values, struct strv *words)
+static int show_one(struct app *app, struct run *run)
 {
-	AUTO_ERR struct err err = {0};
-	AUTO_RUN struct run *run = NULL;
+	const struct run_list one = {.v = &run, .n = 1};
 	AUTO_BUF struct buf out = {0}, fitted = {0};
 
-	(void)values;
-	if (runs_get(app, words->n ? words->v[0] : NULL, &run, &err) < 0)
-		return app_fail(app, &err);
-	const struct run_list one = {.v = &run, .n = 1};
 	runs_results(&app->session, &one, true, RESULTS_MS);
 	if (run_state(run) == RUN_RUNNING)
 		metrics_bring(&app->session, &one, RESULTS_MS);
@@ -436,16 +432,28 @@ static int cmd_show_run(struct app *app, void *values, struct strv *words)
 	return ui_print(app, UI_OUT, fitted.data, fitted.len) < 0;
 }
 
+static int cmd_show_run(struct app *app, void *values, struct strv *words)
+{
+	AUTO_ERR struct err err = {0};
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_FREE char *study = NULL;
+
+	(void)values;
+	if (runs_get_named(app, words, &runs, &study, &err) < 0)
+		return app_fail(app, &err);
+	return study ? summary_print(app, study, &runs) : show_one(app, runs.v[0]);
+}
+
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun show # the newest run in full",
 	"dlrun show resnet-3k2f9 # one run: command, code, times, where its results are",
-	"dlrun show --json @ # the same as JSON, for a script",
+	"dlrun show --json tiger-4k2x9 # a study: its runs by state, its axes; for a script",
 };
 
 const struct cmd cmd_show = {
 	.name = "show",
 	.summary = "Show one run in full, and where its results and log are",
-	.synopsis = "[options] [RUN]",
+	.synopsis = "[options] [RUN|STUDY]",
 	.examples = examples,
 	.max_words = 1,
 	.words = VALUE_RUN,

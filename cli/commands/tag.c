@@ -4,6 +4,7 @@
 
 #include "app/runs/refresh.h"
 #include "base/util/auto.h"
+#include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "cli/runs/runs.h"
@@ -27,6 +28,8 @@ static const struct opt tag_opts[] = {
 struct annotation {
 	const struct strv *tags, *removed;
 	const char *note; /* NULL: it stays */
+	bool is_study;    /* of several runs not all need have a tag that is removed */
+	bool *was_there;  /* for each of removed: a run had it */
 };
 
 static int tag_annotate(void *ctx, struct run *run, struct err *err)
@@ -44,7 +47,8 @@ static int tag_annotate(void *ctx, struct run *run, struct err *err)
 		const char *name = annotation->removed->v[i];
 		AUTO_FREE char *bytes = mem_printf("%s" EXACT, name);
 
-		if (!json_get(tags, name)) {
+		annotation->was_there[i] |= json_get(tags, name) != NULL;
+		if (!json_get(tags, name) && !annotation->is_study) {
 			AUTO_FREE char *shown = str_shown(name);
 			return err_set(err, E_USAGE, "%s has no tag '%s'", run_id(run), shown);
 		}
@@ -57,23 +61,27 @@ static int tag_annotate(void *ctx, struct run *run, struct err *err)
 	return 1;
 }
 
-/* Change the record of *run, which is read again. */
-static int tag_write(
-	struct app *app, struct run **run, struct annotation *annotation, struct err *err)
+/* Change the records of runs, which are read again. study: what they are, or NULL. */
+static int tag_write(struct app *app, struct run_list *runs, const char *study,
+	struct annotation *annotation, struct err *err)
 {
+	const struct strv none = {0}, *removed = annotation->removed ? annotation->removed : &none;
+	AUTO_FREE bool *was_there = mem_alloc(removed->n + 1, sizeof(*was_there));
 	struct store *store;
-	struct run *changed = NULL;
-	int r = adopt_own(&app->session, *run, err);
+	int r = session_store(&app->session, &store, err);
 
+	annotation->is_study = study != NULL;
+	annotation->was_there = was_there;
+	for (size_t i = 0; r == 0 && i < runs->n; i++)
+		r = adopt_own(&app->session, runs->v[i], err);
 	if (r == 0)
-		r = session_store(&app->session, &store, err);
-	if (r == 0)
-		r = store_change(store, run_id(*run), tag_annotate, annotation, &changed, err);
-	if (r < 0)
-		return r;
-	run_free(*run);
-	*run = changed;
-	return 0;
+		r = store_change_all(store, runs, tag_annotate, annotation, err);
+	for (size_t i = 0; r == 0 && study && i < removed->n; i++) {
+		AUTO_FREE char *shown = str_shown(removed->v[i]);
+		if (!was_there[i])
+			r = err_set(err, E_USAGE, "no run of %s has a tag '%s'", study, shown);
+	}
+	return r;
 }
 
 /* Whether the tag only holds the exact bytes of another one. */
@@ -87,19 +95,25 @@ static bool tag_is_exact(const struct json *tags, const char *name)
 	return json_get(tags, base);
 }
 
-static void tag_list(struct app *app, const struct run *run)
+/* Tags that several runs have are listed once. */
+static void tag_list(struct app *app, const struct run_list *runs)
 {
-	const struct json *tags = json_get(run->doc, "tags");
+	struct map seen = {0};
 
-	for (const struct json *tag = json_first(tags); tag; tag = json_next(tag)) {
-		const char *name = json_key(tag), *value = json_str(tag);
-		AUTO_FREE char *text =
-			str_empty(value) ? mem_strdup(name) : mem_printf("%s=%s", name, value);
-		AUTO_FREE char *line = ui_clean(text);
+	vec_foreach (struct run *, run, runs) {
+		const struct json *tags = json_get((*run)->doc, "tags");
 
-		if (!tag_is_exact(tags, name))
-			ui_printf(app, UI_OUT, "%s\n", line);
+		for (const struct json *tag = json_first(tags); tag; tag = json_next(tag)) {
+			const char *name = json_key(tag), *value = json_str(tag);
+			AUTO_FREE char *text = str_empty(value) ? mem_strdup(name)
+								: mem_printf("%s=%s", name, value);
+			AUTO_FREE char *line = ui_clean(text);
+
+			if (!tag_is_exact(tags, name) && !map_put(&seen, text, *run))
+				ui_printf(app, UI_OUT, "%s\n", line);
+		}
 	}
+	map_done(&seen);
 }
 
 static int tag_run(struct app *app, void *values_ptr, struct strv *words)
@@ -107,7 +121,8 @@ static int tag_run(struct app *app, void *values_ptr, struct strv *words)
 	const struct tag_values *values = values_ptr;
 	AUTO_STRV struct strv tags = {0};
 	AUTO_ERR struct err err = {0};
-	AUTO_RUN struct run *run = NULL;
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_FREE char *study = NULL;
 	struct annotation annotation = {.tags = &tags, .removed = &values->removed};
 	int r = 0;
 
@@ -116,34 +131,39 @@ static int tag_run(struct app *app, void *values_ptr, struct strv *words)
 		strv_add(&tags, words->v[i]);
 	}
 	if (r == 0)
-		r = runs_get(app, words->n ? words->v[0] : NULL, &run, &err);
+		r = runs_get_study(app, words->n ? words->v[0] : NULL, &runs, &study, &err);
 	if (r == 0 && (tags.n || values->removed.n))
-		r = tag_write(app, &run, &annotation, &err);
+		r = tag_write(app, &runs, study, &annotation, &err);
 	if (r < 0)
 		return app_fail(app, &err);
 	if (app->options.json)
-		return app_print_json(app, json_clone(run->doc));
+		return study ? runs_print_json(app, &runs)
+			     : app_print_json(app, json_clone(runs.v[0]->doc));
 	if (tags.n == 0 && values->removed.n == 0)
-		tag_list(app, run);
+		tag_list(app, &runs);
 	return 0;
 }
 
 static int note_run(struct app *app, void *values, struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
-	AUTO_RUN struct run *run = NULL;
+	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_FREE char *text = NULL;
 	AUTO_STRV struct strv rest = {0};
+	struct run *run = NULL;
 	int r = runs_get(app, words->n ? words->v[0] : NULL, &run, &err);
 
 	(void)values;
+	if (r == 0)
+		*vec_push(&runs) = run;
 	for (size_t i = 1; i < words->n; i++)
 		strv_add(&rest, words->v[i]);
 	text = strv_join(&rest, " ");
 	if (r == 0 && rest.n)
-		r = tag_write(app, &run, &(struct annotation){.note = text}, &err);
+		r = tag_write(app, &runs, NULL, &(struct annotation){.note = text}, &err);
 	if (r < 0)
 		return app_fail(app, &err);
+	run = runs.v[0];
 	if (app->options.json)
 		return app_print_json(app, json_clone(run->doc));
 	const char *note = json_get_str(run->doc, "note");
@@ -155,15 +175,15 @@ static int note_run(struct app *app, void *values, struct strv *words)
 }
 
 static const char *const tag_examples[CMD_EXAMPLES] = {
-	"dlrun tag @ baseline paper=iclr # tag the newest run",
-	"dlrun tag resnet-3k2f9 # list its tags",
+	"dlrun tag @ baseline paper=iclr # tag the newest run; without tags: list its own",
+	"dlrun tag tiger-4k2x9 paper=iclr # tag all runs of a study",
 	"dlrun tag -d baseline @ # remove a tag again",
 };
 
 const struct cmd cmd_tag = {
 	.name = "tag",
 	.summary = "Tag a run after the fact, or list its tags",
-	.synopsis = "[options] [RUN [K[=V]...]]",
+	.synopsis = "[options] [RUN|STUDY [K[=V]...]]",
 	.examples = tag_examples,
 	.opts = tag_opts,
 	.values_size = sizeof(struct tag_values),

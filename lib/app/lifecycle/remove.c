@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "app/lifecycle/calls.h"
 #include "app/runs/refresh.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
@@ -43,8 +44,11 @@ struct removal {
 	struct session *session;
 	struct store *store;
 	const char *id;
-	char *dir; /* of the run */
+	char *dir;       /* of the run */
+	struct run *run; /* as the store has it now */
 	struct VEC_OF(int) locks;
+	int64_t deadline_ms; /* for them */
+	bool is_ref_left;    /* there was no space to remove the git ref */
 };
 
 static void remove_removal_done(struct removal *removal)
@@ -53,6 +57,7 @@ static void remove_removal_done(struct removal *removal)
 		auto_fd(fd);
 	vec_done(&removal->locks);
 	free(removal->dir);
+	run_free(removal->run);
 }
 
 static int check_ended(const struct run *run, struct err *err)
@@ -121,22 +126,6 @@ static int remove_open_target(
 	return target_open_run(removal->session, run, ret, err);
 }
 
-static int forget_attempts(struct removal *removal, const struct run *run, struct err *err)
-{
-	const struct json *attempt = json_first(json_get(run->doc, "attempts"));
-	AUTO(target_free_auto) struct target *target = NULL;
-
-	if (!attempt)
-		return 0;
-	int r = remove_open_target(removal, run, &target, err);
-	for (; r == 0 && attempt; attempt = json_next(attempt)) {
-		const char *handle = json_get_str(attempt, "handle");
-		if (handle)
-			r = target_forget(target, handle, true, FORGET_MS, err);
-	}
-	return r;
-}
-
 static int remove_dir(struct removal *removal, struct err *err)
 {
 	AUTO_FREE char *parent = fs_join(removal->session->dirs.state, "runs");
@@ -169,22 +158,26 @@ static int remove_row(struct removal *removal, struct err *err)
 	return r < 0 && error.id != E_RUN_NOT_FOUND ? err_move(err, &error) : 0;
 }
 
-/* run: as the store has it now. */
-static int lifecycle_remove_all(
-	struct removal *removal, const struct run *run, int64_t deadline_ms, struct err *err)
+/* Until the places forget what attempts keep there. */
+static int remove_begin(struct removal *removal, struct err *err)
 {
 	AUTO_ERR struct err error = {0};
-	int r = hold_attempts(removal, run, deadline_ms, err);
+	int r = hold_attempts(removal, removal->run, removal->deadline_ms, err);
 
 	/* A ref that cannot be removed for lack of space is removed once there is space. */
-	if (r == 0 && remove_ref(run, &error) < 0 && error.id != E_IO_FULL)
-		r = err_move(err, &error);
-	if (r == 0)
-		r = forget_attempts(removal, run, err);
-	if (r == 0)
-		r = remove_dir(removal, err);
-	if (r == 0 && err_is_set(&error))
-		r = remove_ref(run, err);
+	if (r == 0 && remove_ref(removal->run, &error) < 0) {
+		removal->is_ref_left = error.id == E_IO_FULL;
+		r = removal->is_ref_left ? 0 : err_move(err, &error);
+	}
+	return r < 0 ? err_prefix(err, "removing %s", removal->id) : 0;
+}
+
+static int remove_end(struct removal *removal, struct err *err)
+{
+	int r = remove_dir(removal, err);
+
+	if (r == 0 && removal->is_ref_left)
+		r = remove_ref(removal->run, err);
 	if (r == 0)
 		r = remove_row(removal, err);
 	for (int i = 0; r == 0 && i < 2; i++)
@@ -192,22 +185,127 @@ static int lifecycle_remove_all(
 	return r < 0 ? err_prefix(err, "removing %s", removal->id) : 0;
 }
 
-int run_remove(struct session *session, struct run *run, struct err *err)
+/* Lock the run, and read it again. */
+static int remove_hold_run(
+	struct removal *removal, struct session *session, const struct run *run, struct err *err)
 {
-	int64_t deadline_ms = clock_ms() + TIMEOUT_MS;
-	AUTO_RUN struct run *now = NULL;
-	AUTO(remove_removal_done) struct removal removal = {.session = session, .id = run_id(run)};
-
-	removal.dir = dirs_run(&session->dirs, removal.id);
-	int r = session_store(session, &removal.store, err);
+	*removal = (struct removal){
+		.session = session, .id = run_id(run), .deadline_ms = clock_ms() + TIMEOUT_MS};
+	removal->dir = dirs_run(&session->dirs, removal->id);
+	int r = session_store(session, &removal->store, err);
 	if (r == 0)
 		r = check_ended(run, err);
 	if (r == 0)
-		r = remove_hold(&removal, removal.dir, RUN_SUBMIT_LOCK, deadline_ms, err);
+		r = remove_hold(removal, removal->dir, RUN_SUBMIT_LOCK, removal->deadline_ms, err);
 	/* Another process may have restarted the run meanwhile; from now on none can. */
 	if (r == 0)
-		r = store_get(removal.store, removal.id, &now, err);
-	if (r == 0)
-		r = check_now(session, now, err);
-	return r < 0 ? r : lifecycle_remove_all(&removal, now, deadline_ms, err);
+		r = store_get(removal->store, removal->id, &removal->run, err);
+	return r < 0 ? r : check_now(session, removal->run, err);
+}
+
+/*
+ * Files of attempts at their targets
+ */
+
+struct remove_attempt {
+	struct removal *removal;
+	struct err *err; /* of the run */
+	const char *handle;
+	struct target *target;
+};
+struct remove_attempts VEC_OF(struct remove_attempt);
+
+static void remove_add_attempts(
+	struct removal *removal, struct err *err, struct remove_attempts *ret)
+{
+	const struct json *list = json_get(removal->run->doc, "attempts");
+
+	for (const struct json *item = json_first(list); item; item = json_next(item)) {
+		const char *handle = json_get_str(item, "handle");
+		if (handle)
+			*vec_push(ret) = (struct remove_attempt){removal, err, handle, NULL};
+	}
+}
+
+static int remove_on_start(void *ctx, size_t i, struct target_call *call, struct err *err)
+{
+	struct remove_attempt *attempt = &((struct remove_attempts *)ctx)->v[i];
+	int r = remove_open_target(attempt->removal, attempt->removal->run, &attempt->target, err);
+
+	return r < 0 ? r
+		     : attempt->target->ops->forget(
+			       attempt->target, attempt->handle, true, call, err);
+}
+
+static void remove_on_done(void *ctx, size_t i, int status, struct err *err)
+{
+	struct remove_attempt *attempt = &((struct remove_attempts *)ctx)->v[i];
+
+	target_free(TAKE(attempt->target));
+	if (status == 0 || err_is_set(attempt->err))
+		return;
+	err_move(attempt->err, err);
+	err_prefix(attempt->err, "removing %s", attempt->removal->id);
+}
+
+/* Errors go to those of the runs. */
+static int remove_forget(struct session *session, struct remove_attempts *attempts, struct err *err)
+{
+	const struct calls calls = {.n = attempts->n,
+		.timeout_ms = FORGET_MS,
+		.start = remove_on_start,
+		.done = remove_on_done,
+		.ctx = attempts};
+	int r = calls_run(session_loop(session), &calls, err);
+
+	vec_foreach (struct remove_attempt, attempt, attempts)
+		target_free(attempt->target);
+	vec_done(attempts);
+	return r;
+}
+
+/* At most CALLS_AT_ONCE runs. */
+static int remove_some(struct session *session, struct run *const *runs, size_t n, struct err *errs,
+	struct err *err)
+{
+	struct removal *removals = mem_alloc(n, sizeof(*removals));
+	struct remove_attempts attempts = {0};
+
+	for (size_t i = 0; i < n; i++) {
+		int r = remove_hold_run(&removals[i], session, runs[i], &errs[i]);
+		if (r == 0)
+			r = remove_begin(&removals[i], &errs[i]);
+		if (r == 0)
+			remove_add_attempts(&removals[i], &errs[i], &attempts);
+	}
+	int r = remove_forget(session, &attempts, err);
+	for (size_t i = 0; i < n; i++) {
+		if (r == 0 && !err_is_set(&errs[i]))
+			remove_end(&removals[i], &errs[i]);
+		remove_removal_done(&removals[i]);
+	}
+	free(removals);
+	return r;
+}
+
+int runs_remove(
+	struct session *session, const struct run_list *runs, struct err *ret, struct err *err)
+{
+	int r = 0;
+
+	for (size_t at = 0; r == 0 && at < runs->n; at += CALLS_AT_ONCE) {
+		size_t left = runs->n - at;
+		r = remove_some(session, runs->v + at, left < CALLS_AT_ONCE ? left : CALLS_AT_ONCE,
+			ret + at, err);
+	}
+	return r;
+}
+
+int run_remove(struct session *session, struct run *run, struct err *err)
+{
+	const struct run_list one = {.v = &run, .n = 1, .cap = 1};
+	AUTO_ERR struct err own = {0};
+	int r = runs_remove(session, &one, &own, err);
+
+	return r == 0 && err_is_set(&own) ? err_move(err, &own) : r;
 }

@@ -624,6 +624,25 @@ int store_change(struct store *store, const char *id, store_change_fn *fn, void 
 	return r;
 }
 
+int store_change_all(
+	struct store *store, struct run_list *runs, store_change_fn *fn, void *ctx, struct err *err)
+{
+	struct run **changed = mem_alloc(runs->n + 1, sizeof(*changed));
+	int r = store_begin(store, STORE_DURABLE, err);
+
+	if (r == 0) {
+		for (size_t i = 0; r == 0 && i < runs->n; i++)
+			r = change_row(store, run_id(runs->v[i]), fn, ctx, &changed[i], err);
+		r = store_end(store, r, err);
+	}
+	for (size_t i = 0; i < runs->n; i++) {
+		run_free(r == 0 ? runs->v[i] : changed[i]);
+		runs->v[i] = r == 0 ? changed[i] : runs->v[i];
+	}
+	free(changed);
+	return r;
+}
+
 int store_remove(struct store *store, const char *id, struct err *err)
 {
 	AUTO_STMT struct sqlite3_stmt *stmt = NULL;

@@ -47,6 +47,10 @@ typedef int store_change_fn(void *ctx, struct run *run, struct err *err);
 /* ret may be NULL. */
 int store_change(struct store *store, const char *id, store_change_fn *fn, void *ctx,
 	struct run **ret, struct err *err);
+/* The same for many, all in one transaction; where fn fails nothing is written. The runs become as
+ * written. */
+int store_change_all(struct store *store, struct run_list *runs, store_change_fn *fn, void *ctx,
+	struct err *err);
 int store_remove(struct store *store, const char *id, struct err *err);
 
 /* Get a run by exact id; E_RUN_NOT_FOUND. */

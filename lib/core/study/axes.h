@@ -47,10 +47,11 @@
  * word could be code (a shell line, Python with f-strings, a template of Jinja): such a name stays
  * there as it is. cases_check() finds an axis that is misspelt everywhere, because nothing uses it.
  *
- * A word that is {args} becomes a word --NAME=VALUE for each axis that no variable and no other
- * word of the command has, {overrides} becomes NAME=VALUE; without such axes it becomes none.
- * Within a longer word they are all of them, quoted for a shell, with blanks between: sh -c "python
- * a.py {args}". In a command that is one line for sh -c each value is quoted for the shell, too.
+ * A word that is {args} becomes a word --NAME=VALUE for each axis that no other word of the command
+ * has, {overrides} becomes NAME=VALUE; without such axes it becomes none. Variables and the name do
+ * not count: WANDB_NAME=lr-{lr} must not take --lr from a program without a sound. Within a longer
+ * word they are all of them, quoted for a shell, with blanks between: sh -c "python a.py {args}".
+ * In a command that is one line for sh -c each value is quoted for the shell, too.
  */
 #ifndef DLRUN_CORE_STUDY_AXES_H
 #define DLRUN_CORE_STUDY_AXES_H

@@ -185,9 +185,10 @@ static struct axis_decimal axis_round(double value, int digits)
 	return d;
 }
 
+/* Zero is smaller than every number, and so is its exponent. */
 static int axis_exponent(double value)
 {
-	return axis_round(value, 16).exponent;
+	return value == 0 ? -400 : axis_round(value, 16).exponent;
 }
 
 /* Print a number as people write it: without an exponent if its digits are not far from the

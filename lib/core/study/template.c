@@ -100,17 +100,11 @@ static bool template_has_list(const struct cases_template *template)
 	return false;
 }
 
-/* The axes that words of the command and variables have. */
-static void template_mark_all(
+static void template_mark_command(
 	const struct cases *cases, const struct cases_template *template, bool *used)
 {
 	for (size_t i = 0; i < template->command->n; i++)
 		template_mark(cases, template->command->v[i], used);
-	for (size_t i = 0; template->env && i < template->env->n; i++) {
-		const char *value = strchr(template->env->v[i], '=');
-		if (value)
-			template_mark(cases, value + 1, used);
-	}
 }
 
 void cases_unused(
@@ -120,7 +114,12 @@ void cases_unused(
 
 	if (template_has_list(template))
 		return;
-	template_mark_all(cases, template, used);
+	template_mark_command(cases, template, used);
+	for (size_t i = 0; template->env && i < template->env->n; i++) {
+		const char *value = strchr(template->env->v[i], '=');
+		if (value)
+			template_mark(cases, value + 1, used);
+	}
 	if (template->name)
 		template_mark(cases, template->name, used);
 	for (size_t k = 0; k < cases->keys.n; k++)
@@ -148,7 +147,7 @@ static void template_list(
 	const char *dashes = template_is(hole, "args") ? "--" : "";
 	bool used[AXES_MAX] = {0};
 
-	template_mark_all(row->cases, row->template, used);
+	template_mark_command(row->cases, row->template, used);
 	for (size_t k = 0; k < row->cases->keys.n; k++)
 		if (!used[k])
 			strv_addf(ret, "%s%s=%s", dashes, row->cases->keys.v[k],
@@ -200,7 +199,7 @@ static int template_unknown(const struct template_row *row, const struct templat
 		if (row->template || i < 2)
 			known[n++] = template_names[i];
 	near = str_suggest(name, known, n);
-	err_set(err, E_USAGE, "there is no axis {%s}, which stands in %s", name, shown);
+	err_set(err, E_USAGE, "%s: there is no axis %s", shown, name);
 	if (near)
 		return err_hint(err, "did you mean {%s}? braces themselves are {{%s}}", near, name);
 	return err_hint(err, "--over %s=1..5; braces themselves are {{%s}}", name, name);

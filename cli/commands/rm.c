@@ -12,6 +12,7 @@
 #include "cli/term/cmd.h"
 #include "core/record/dirs.h"
 #include "core/record/results.h"
+#include "core/study/study.h"
 #include "targets/local/tree.h"
 
 /* LARGE_BYTES: results of this size or more are removed only after a question. */
@@ -195,6 +196,8 @@ static int rm_run(struct app *app, void *values_ptr, struct strv *words)
 	}
 	bool is_study = study && words->n == 1;
 	r = rm_remove(app, &runs, values->force, !is_study, &report, &err);
+	if (r == 0 && is_study)
+		r = study_remove(&app->session.dirs, study, &err);
 	if (is_study)
 		rm_print_study(app, study, &report);
 	if (r < 0)

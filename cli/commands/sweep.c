@@ -14,6 +14,7 @@
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"
 #include "cli/term/ui.h"
+#include "core/record/group.h"
 #include "core/store/store.h"
 #include "core/study/study.h"
 #include "core/study/summary.h"
@@ -51,15 +52,6 @@ static void sweep_view_done(struct sweep_view *view)
  * The study
  */
 
-static int sweep_compare_index(const void *a_ptr, const void *b_ptr)
-{
-	const struct run *a = *(struct run *const *)a_ptr, *b = *(struct run *const *)b_ptr;
-	int64_t at_a = json_get_int(json_get(a->doc, "study"), "index", -1);
-	int64_t at_b = json_get_int(json_get(b->doc, "study"), "index", -1);
-
-	return (at_a > at_b) - (at_a < at_b);
-}
-
 /* The group of the newest run that is a member of a study. */
 static int sweep_find_newest(struct sweep_view *view, struct err *err)
 {
@@ -68,54 +60,35 @@ static int sweep_find_newest(struct sweep_view *view, struct err *err)
 
 	for (size_t i = 0; r == 0 && i < runs.n && !view->id; i++)
 		if (json_get(runs.v[i]->doc, "study"))
-			view->id = mem_strdup(json_get_str(runs.v[i]->doc, "group"));
+			view->id = mem_strdup(run_group(runs.v[i]));
 	if (r < 0 || view->id)
 		return r;
 	err_set(err, E_RUN_NOT_FOUND, "there is no study yet");
 	return err_hint(err, "dlrun sweep --over lr=0.1,0.03 -- python3 train.py --lr {lr}");
 }
 
-/* The study of that id or of a group whose name begins so. */
-static int sweep_find_group(struct sweep_view *view, const char *word, struct err *err)
+static int sweep_find_study(
+	struct app *app, struct sweep_view *view, const char *word, struct err *err)
 {
 	AUTO(run_list_done) struct run_list runs = {0};
-	int r = store_list(view->store, &(struct store_filter){0}, &runs, err);
-	AUTO_STRV struct strv found = {0};
+	int r = runs_get_study(app, word, &runs, &view->id, err);
 
-	vec_foreach (struct run *, run, &runs) {
-		const char *group = json_get_str((*run)->doc, "group");
-		if (group && str_starts(group, word) && strv_find(&found, group) < 0)
-			strv_add(&found, group);
-	}
-	if (r < 0)
+	if (r < 0 || view->id)
 		return r;
-	ssize_t exact = strv_find(&found, word);
-	if (exact < 0 && found.n != 1) {
-		AUTO_FREE char *shown = str_shown(word);
-		err_set(err, found.n ? E_USAGE : E_RUN_NOT_FOUND,
-			found.n ? "'%s' could be one of %zu studies" : "there is no study '%s'",
-			shown, found.n);
-		return err_hint(err, "dlrun ps -o id,group");
-	}
-	view->id = mem_strdup(found.v[exact >= 0 ? exact : 0]);
-	return 0;
+	AUTO_FREE char *shown = str_shown(word);
+	err_set(err, E_USAGE, "'%s' is no study", shown);
+	return err_hint(err, "dlrun show %s", run_id(runs.v[0]));
 }
 
 static void sweep_set_keys(struct sweep_view *view)
 {
-	AUTO_COLUMNS struct columns columns = {0};
-	const struct compare_rules rules = {0};
-	size_t excluded;
+	AUTO_JSON struct json *axes = group_axes(&view->runs);
 
-	if (view->study.doc) {
+	if (view->study.doc)
 		strv_copy(&view->keys, &view->study.cases.keys);
-		return;
-	}
-	if (compare_columns(&view->runs, &rules, &columns, &excluded, NULL) < 0)
-		return;
-	vec_foreach (struct column, column, &columns)
-		if (str_starts(column->name, "params."))
-			strv_add(&view->keys, column->name + strlen("params."));
+	for (const struct json *axis = view->study.doc ? NULL : json_first(axes); axis;
+		axis = json_next(axis))
+		strv_add(&view->keys, json_key(axis));
 }
 
 static int sweep_list_runs(struct sweep_view *view, struct err *err)
@@ -129,8 +102,7 @@ static int sweep_list_runs(struct sweep_view *view, struct err *err)
 	if (r < 0)
 		return r;
 	metrics_here(view->session, &view->runs, METRICS_MS);
-	if (view->runs.n > 1)
-		qsort(view->runs.v, view->runs.n, sizeof(*view->runs.v), sweep_compare_index);
+	group_sort(&view->runs);
 	return 0;
 }
 
@@ -142,7 +114,7 @@ static int sweep_open_view(
 	if (r == 0)
 		r = session_store(view->session, &view->store, err);
 	if (r == 0)
-		r = word ? sweep_find_group(view, word, err) : sweep_find_newest(view, err);
+		r = word ? sweep_find_study(app, view, word, err) : sweep_find_newest(view, err);
 	if (r == 0 && run_id_is_valid(view->id))
 		study_read(&view->session->dirs, view->id, &view->study, NULL);
 	return r;

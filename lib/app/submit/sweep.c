@@ -199,7 +199,9 @@ int sweep_make_missing(struct session *session, struct study *study,
 		.submit = {.session = session, .study = study, .begun_ms = clock_ms()}};
 	AUTO(run_list_done) struct run_list members = {0};
 
-	int r = sweep_list(&sweep, &members, err);
+	int r = study_set_cancelled(&session->dirs, study->id, false, err);
+	if (r == 0)
+		r = sweep_list(&sweep, &members, err);
 	if (r == 0)
 		r = sweep_refresh(&sweep, &members, err);
 	if (r == 0)

@@ -189,7 +189,7 @@ int study_remove(const struct dirs *dirs, const char *id, struct err *err)
 {
 	AUTO_FREE char *dir = dirs_study(dirs, id);
 
-	return fs_remove_tree(AT_FDCWD, dir, err);
+	return run_id_is_valid(id) ? fs_remove_tree(AT_FDCWD, dir, err) : 0;
 }
 
 static char *study_cancel_path(const struct dirs *dirs, const char *id)
@@ -199,11 +199,14 @@ static char *study_cancel_path(const struct dirs *dirs, const char *id)
 	return fs_join(dir, "cancelled");
 }
 
-int study_cancel(const struct dirs *dirs, const char *id, struct err *err)
+int study_set_cancelled(const struct dirs *dirs, const char *id, bool cancelled, struct err *err)
 {
-	AUTO_FREE char *path = study_cancel_path(dirs, id);
+	AUTO_FREE char *path = study_cancel_path(dirs, id), *dir = dirs_study(dirs, id);
 
-	return fs_replace(path, "", 0, 0600, FS_SYNC_FULL, err);
+	if (!run_id_is_valid(id) || access(dir, F_OK) < 0)
+		return 0;
+	return cancelled ? fs_replace(path, "", 0, 0600, FS_SYNC_FULL, err)
+			 : fs_remove_tree(AT_FDCWD, path, err);
 }
 
 bool study_is_cancelled(const struct dirs *dirs, const char *id)

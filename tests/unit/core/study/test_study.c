@@ -169,8 +169,12 @@ static void test_cancelled_and_removed(void **state)
 	fill(&study);
 	assert_int_equal(study_claim(&dirs, "tiger", &study, NULL), 0);
 	assert_false(study_is_cancelled(&dirs, study.id));
-	assert_int_equal(study_cancel(&dirs, study.id, NULL), 0);
+	assert_int_equal(study_set_cancelled(&dirs, study.id, true, NULL), 0);
 	assert_true(study_is_cancelled(&dirs, study.id));
+	assert_int_equal(study_set_cancelled(&dirs, study.id, false, NULL), 0);
+	assert_false(study_is_cancelled(&dirs, study.id));
+	assert_int_equal(study_set_cancelled(&dirs, "my-group", true, NULL), 0);
+	assert_int_equal(study_set_cancelled(&dirs, "other-22222", true, NULL), 0);
 	AUTO_FREE char *dir = dirs_study(&dirs, study.id);
 	assert_int_equal(study_remove(&dirs, study.id, NULL), 0);
 	assert_int_equal(study_remove(&dirs, study.id, NULL), 0);

@@ -45,12 +45,13 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 0, "zip", struct submit_values, zip),
 		.help = "Take the axes side by side, not all combinations"},
 	{OPT_MEMBER(OPT_INT, 0, "sample", struct submit_values, sample), .arg = "N",
-		.help = "Only N of the combinations, chosen at random", .min = 1, .max = CASES_MAX},
+		.help = "Only N of the combinations, chosen at random", .min = 1, .max = CASES_MAX,
+		.key = "sweep.sample"},
 	{OPT_MEMBER(OPT_INT, 0, "seed", struct submit_values, seed), .arg = "S",
-		.help = "Of what is random (default: 0)", .max = INT64_MAX},
+		.help = "Of what is random (default: 0)", .max = INT64_MAX, .key = "sweep.seed"},
 	{OPT_MEMBER(OPT_INT, 0, "parallel", struct submit_values, parallel), .arg = "N",
 		.help = "At most N runs at a time (default: as many as there is room for)",
-		.min = 1, .max = CASES_MAX},
+		.min = 1, .max = CASES_MAX, .key = "sweep.parallel"},
 	{OPT_MEMBER(OPT_FLAG, 0, "fail-fast", struct submit_values, fail_fast),
 		.help = "When a run fails, begin no other"},
 	{OPT_MEMBER(OPT_STRING, 't', "target", struct submit_values, target), .arg = "TARGET",
@@ -434,13 +435,18 @@ static int sweep_read_cases(const char *path, struct cases *ret, struct err *err
 	return r < 0 ? r : cases_read(text.data ? text.data : "", text.len, path, ret, err);
 }
 
-static int sweep_make_cases(
-	const struct submit_values *values, struct axes *axes, struct study *study, struct err *err)
+static bool sweep_is_set(const struct config *config, const char *key)
+{
+	return str_eq(config_str(config, key), "true");
+}
+
+static int sweep_make_cases(const struct submit_values *values, const struct config *config,
+	struct axes *axes, struct study *study, struct err *err)
 {
 	const struct cases_options options = {
-		.zip = values->zip,
-		.sample = values->sample == OPT_UNSET ? 0 : (size_t)values->sample,
-		.seed = values->seed == OPT_UNSET ? 0 : (uint64_t)values->seed,
+		.zip = values->zip || sweep_is_set(config, "sweep.zip"),
+		.sample = (size_t)config_int(config, "sweep.sample", 0),
+		.seed = (uint64_t)config_int(config, "sweep.seed", 0),
 	};
 	int r = 0;
 
@@ -470,18 +476,52 @@ static int sweep_check(const struct submit_values *values, struct err *err)
 	return 0;
 }
 
-static int sweep_make_study(
-	const struct submit_values *values, struct axes *axes, struct study *ret, struct err *err)
+/* Options take the place of all axes of the configuration. */
+static int sweep_make_axes(const struct submit_values *values, const struct config *config,
+	struct axes *axes, struct err *err)
 {
+	const struct json *over = values->over.n || values->cases ? NULL : config_axes(config);
 	int r = 0;
 
-	ret->doc = json_object();
-	ret->parallel = values->parallel == OPT_UNSET ? 0 : (int)values->parallel;
-	ret->fail_fast = values->fail_fast;
 	for (size_t i = 0; r == 0 && i < values->over.n; i++)
 		r = axes_add(axes, values->over.v[i], err);
+	for (const struct json *axis = over ? json_first(over) : NULL; r == 0 && axis;
+		axis = json_next(axis))
+		r = axes_add_json(axes, json_key(axis), axis, err);
+	return r < 0 && over ? config_blame(config, "sweep.over", err) : r;
+}
+
+static int sweep_check_numbers(const struct config *config, struct err *err)
+{
+	static const struct {
+		const char *key;
+		int64_t max;
+	} numbers[] = {{"sweep.parallel", CASES_MAX}, {"sweep.sample", CASES_MAX},
+		{"sweep.seed", INT64_MAX}};
+
+	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+		int64_t value = config_int(config, numbers[i].key, 0);
+		if (value >= 0 && value <= numbers[i].max)
+			continue;
+		err_set(err, E_CONFIG, "%s is a number from 0 to %lld, not %lld", numbers[i].key,
+			(long long)numbers[i].max, (long long)value);
+		return config_blame(config, numbers[i].key, err);
+	}
+	return 0;
+}
+
+static int sweep_make_study(const struct submit_values *values, const struct config *config,
+	struct axes *axes, struct study *ret, struct err *err)
+{
+	int r = sweep_check_numbers(config, err);
+
+	ret->doc = json_object();
+	ret->parallel = (int)config_int(config, "sweep.parallel", 0);
+	ret->fail_fast = values->fail_fast || sweep_is_set(config, "sweep.fail_fast");
 	if (r == 0)
-		r = sweep_make_cases(values, axes, ret, err);
+		r = sweep_make_axes(values, config, axes, err);
+	if (r == 0)
+		r = sweep_make_cases(values, config, axes, ret, err);
 	if (r == 0 && values->name && strchr(values->name, '{'))
 		json_set_str(ret->doc, "name_template", values->name);
 	return r;
@@ -621,6 +661,18 @@ static char *sweep_describe(const struct study *study, const struct axes *axes)
 	return json_get(study->doc, "sample") ? mem_printf("of %s", all) : TAKE(all);
 }
 
+/* Without axes, or with those of the configuration only, one word is a study if there is one. */
+static bool sweep_is_table(struct app *app, const struct submit_values *values,
+	const struct config *config, const struct strv *words)
+{
+	char id[RUN_ID_SIZE];
+
+	if (values->over.n || values->cases || words->n > 1)
+		return false;
+	return words->n == 0 || !config_axes(config) ||
+	       study_find(&app->session.dirs, words->v[0], id, NULL) == 0;
+}
+
 static int cmd_sweep_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct submit_values *values = values_ptr;
@@ -633,9 +685,10 @@ static int cmd_sweep_run(struct app *app, void *values_ptr, struct strv *words)
 
 	if (cmd_submit_check(values, &err) < 0 || app_config(app, opts, values, &config, &err) < 0)
 		return app_fail(app, &err);
-	if (values->over.n == 0 && !values->cases && words->n < 2)
+	if (sweep_is_table(app, values, config, words))
 		return sweep_show(app, words->n ? words->v[0] : NULL, values->follow);
-	if (sweep_check(values, &err) < 0 || sweep_make_study(values, axes, &study, &err) < 0)
+	if (sweep_check(values, &err) < 0 ||
+		sweep_make_study(values, config, axes, &study, &err) < 0)
 		return app_fail(app, &err);
 	app->session.env.accept_new_host = values->accept_new_host;
 	options.name = name;

@@ -71,11 +71,16 @@ static int sweep_find_study(
 	struct app *app, struct sweep_view *view, const char *word, struct err *err)
 {
 	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_FREE char *shown = str_shown(word);
 	int r = runs_get_study(app, word, &runs, &view->id, err);
 
+	if (r < 0 && err->id == E_RUN_NOT_FOUND) {
+		err_clear(err);
+		err_set(err, E_RUN_NOT_FOUND, "there is no study '%s'", shown);
+		return err_hint(err, "dlrun ps -o id,group");
+	}
 	if (r < 0 || view->id)
 		return r;
-	AUTO_FREE char *shown = str_shown(word);
 	err_set(err, E_USAGE, "'%s' is no study", shown);
 	return err_hint(err, "dlrun show %s", run_id(runs.v[0]));
 }

@@ -73,6 +73,19 @@ def test_zip_sample_and_cases(w):
     assert [run["params"] for run in ended(w, study)] == [{"lr": "0.1", "name": "a b"}, {"lr": "0.2", "name": "c"}]
 
 
+def test_axes_of_the_configuration(w):
+    w.repo({"dlrun.yaml": "command: [echo, none]\nsweep: {over: {lr: [0.1, 3e-2], seed: 1..2}, zip: true, parallel: 1}\n"})
+    study = sweep(w, "--", "echo", "{lr}", "{seed}")
+    assert [run["command"][1:] for run in ended(w, study)] == [["0.1", "1"], ["3e-2", "2"]]
+    assert json.loads(w.ok("sweep", "--json", study).out)["study"]["parallel"] == 1
+    # Options take the place of all of them; the command may be that of the configuration.
+    study = sweep(w, "--over", "a=1", "--", "--a={a}")
+    assert [run["command"] for run in ended(w, study)] == [["echo", "none", "--a=1"]]
+    w.write("dlrun.yaml", "sweep: {over: {lr: [0.1]}, parallel: -1}\n")
+    result = w.run("sweep", "-d", "--", "echo", "{lr}")
+    assert result.rc == 2 and "sweep.parallel" in result.err and "dlrun.yaml:1" in result.err, result
+
+
 def test_names_of_members(w):
     w.repo()
     study = sweep(w, "-n", "exp-lr{lr}", "--over", "lr=0.1,0.2", "--", "echo", "{lr}")

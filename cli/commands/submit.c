@@ -18,6 +18,7 @@
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
+#include "core/study/stop_rule.h"
 #include "targets/targets.h"
 
 enum { MEMORY_MIN = 1 << 20, LINE_BYTES = 64 << 10, REDRAW_MS = 100, PLAIN_MS = 10000 };
@@ -30,13 +31,13 @@ struct submit_values {
 	struct strv env, secrets, include, tags, allow, ports;
 	/* of a sweep */
 	struct strv over;
-	const char *cases;
+	const char *cases, *stop;
 	int64_t sample, seed, parallel;
 	bool zip, fail_fast;
 };
 
 /* The options of `sweep`; those from SWEEP_OPTS on are the options of `submit`, too. */
-enum { SWEEP_OPTS = 7 };
+enum { SWEEP_OPTS = 8 };
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_LIST, 0, "over", struct submit_values, over), .arg = "K=VALUES",
 		.help = "An axis: lr=0.1,0.03  seed=1..5  lr=log:1e-4..1e-1:12; may be repeated"},
@@ -52,6 +53,8 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_INT, 0, "parallel", struct submit_values, parallel), .arg = "N",
 		.help = "At most N runs at a time (default: as many as there is room for)",
 		.min = 1, .max = CASES_MAX, .key = "sweep.parallel"},
+	{OPT_MEMBER(OPT_STRING, 0, "stop", struct submit_values, stop), .arg = "RULE",
+		.help = "Stop runs left behind: metric=val_loss,goal=min,halving=3,from=100"},
 	{OPT_MEMBER(OPT_FLAG, 0, "fail-fast", struct submit_values, fail_fast),
 		.help = "When a run fails, begin no other"},
 	{OPT_MEMBER(OPT_STRING, 't', "target", struct submit_values, target), .arg = "TARGET",
@@ -469,6 +472,10 @@ static int sweep_make_cases(const struct submit_values *values, const struct con
 
 static int sweep_check(const struct submit_values *values, struct err *err)
 {
+	AUTO_STOP_RULE struct stop_rule rule = {0};
+
+	if (values->stop && stop_rule_parse(values->stop, &rule, err) < 0)
+		return -(int)err->code;
 	if (values->group) {
 		err_set(err, E_USAGE, "--group and --over cannot be used together");
 		return err_hint(err, "a study is a group by itself; --tag names several of them");
@@ -517,6 +524,8 @@ static int sweep_make_study(const struct submit_values *values, const struct con
 
 	ret->doc = json_object();
 	ret->parallel = (int)config_int(config, "sweep.parallel", 0);
+	if (values->stop)
+		json_set_str(ret->doc, STUDY_STOP, values->stop);
 	ret->fail_fast = values->fail_fast || sweep_is_set(config, "sweep.fail_fast");
 	if (r == 0)
 		r = sweep_make_axes(values, config, axes, err);
@@ -601,11 +610,18 @@ static void sweep_print_made(struct app *app, const struct study *study, const c
 {
 	AUTO_FREE char *limit =
 		study->parallel ? mem_printf(", %d at a time", study->parallel) : mem_strdup("");
+	const char *stop = json_get_str(study->doc, STUDY_STOP);
+	AUTO_STOP_RULE struct stop_rule rule = {0};
 	AUTO_FREE char *what = *axes ? mem_printf(" (%s)", axes) : mem_strdup("");
 
 	app_phase(app, "study", "%s: %zu run%s%s%s  (look: dlrun sweep %s · stop: dlrun cancel %s)",
 		study->id, study->cases.n, study->cases.n == 1 ? "" : "s", what, limit, study->id,
 		study->id);
+	if (stop && stop_rule_parse(stop, &rule, NULL) == 0) {
+		AUTO_FREE char *described = stop_rule_describe(&rule);
+		app_phase(app, "stop", "%s go on; decided while dlrun sweep -f %s looks", described,
+			study->id);
+	}
 }
 
 static int sweep_leave(struct app *app, const struct study *study)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "app/lifecycle/follow.h"
+#include "app/lifecycle/study_judge.h"
 #include "app/transfer/mirror.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
@@ -37,7 +38,8 @@ struct sweep_view {
 	struct study study; /* doc NULL: the study is a group of runs only */
 	char *id;
 	struct strv keys;
-	struct run_list runs; /* in the order of the members */
+	struct run_list runs;      /* in the order of the members */
+	struct study_judge *judge; /* NULL: nothing stops members */
 };
 
 static void sweep_view_done(struct sweep_view *view)
@@ -46,6 +48,7 @@ static void sweep_view_done(struct sweep_view *view)
 	free(view->id);
 	strv_done(&view->keys);
 	run_list_done(&view->runs);
+	study_judge_free(view->judge);
 }
 
 /*
@@ -122,6 +125,8 @@ static int sweep_open_view(
 		r = word ? sweep_find_study(app, view, word, err) : sweep_find_newest(view, err);
 	if (r == 0 && run_id_is_valid(view->id))
 		study_read(&view->session->dirs, view->id, &view->study, NULL);
+	if (r == 0 && view->study.doc)
+		r = study_judge_open(view->session, &view->study, &view->judge, err);
 	return r;
 }
 
@@ -174,17 +179,35 @@ static void sweep_add_metric(struct ui_table *table, const struct study_row *row
 	ui_table_add(table, "", out.data);
 }
 
-static void sweep_add_row(struct ui_table *table, const struct study_summary *summary,
-	const struct study_row *row, bool has_n)
+static void sweep_add_states(
+	struct ui_table *table, const struct study_summary *summary, const struct study_row *row)
 {
-	for (size_t i = 0; i < summary->keys.n; i++)
-		ui_table_add(table, "", row->values.v[i]);
-	if (has_n)
-		ui_table_addf(table, "", "%zu", row->n);
+	ui_table_addf(table, "", "%zu", row->n);
 	for (size_t i = 0; i < ARRAY_LEN(sweep_states); i++) {
 		size_t n = sweep_count(row, i);
 		if (sweep_count(&summary->all, i))
 			ui_table_addf(table, n ? sweep_states[i].style : "", "%zu", n);
+	}
+}
+
+/* Each row is one member. */
+static bool sweep_has_members(const struct study_summary *summary)
+{
+	return summary->all.n == summary->rows.n;
+}
+
+static void sweep_add_row(
+	struct ui_table *table, const struct study_summary *summary, const struct study_row *row)
+{
+	enum run_state state = run_state(row->first);
+
+	for (size_t i = 0; i < summary->keys.n; i++)
+		ui_table_add(table, "", row->values.v[i]);
+	if (sweep_has_members(summary)) {
+		ui_table_add(table, runs_state_style(state), run_state_name(state));
+		ui_table_add(table, "", run_id(row->first));
+	} else {
+		sweep_add_states(table, summary, row);
 	}
 	if (summary->metric)
 		sweep_add_metric(table, row);
@@ -195,34 +218,46 @@ static char *sweep_metric_title(const struct study_summary *summary)
 	const char *what = summary->goal == COMPARE_ANY ? "least" : "best";
 	AUTO_FREE char *name = str_escaped(summary->metric);
 
-	return summary->all.n > summary->rows.n ? mem_printf("%s (%s … median)", name, what)
-						: mem_printf("%s (%s)", name, what);
+	return sweep_has_members(summary) ? mem_printf("%s (%s)", name, what)
+					  : mem_printf("%s (%s … median)", name, what);
+}
+
+/* Returns how many columns there are: of axes, then of members or states, then the metric. */
+static size_t sweep_set_columns(
+	const struct study_summary *summary, const char *metric, struct ui_column *columns)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < summary->keys.n; i++)
+		columns[n++] = (struct ui_column){.title = summary->keys.v[i], .cut = true};
+	if (sweep_has_members(summary)) {
+		columns[n++] = (struct ui_column){.title = "STATE"};
+		columns[n++] = (struct ui_column){.title = "ID", .drop = 2};
+	} else {
+		columns[n++] = (struct ui_column){.title = "N", .right = true};
+	}
+	for (size_t i = 0; i < ARRAY_LEN(sweep_states) && !sweep_has_members(summary); i++)
+		if (sweep_count(&summary->all, i))
+			columns[n++] = (struct ui_column){
+				.title = sweep_states[i].title, .right = true, .drop = 1};
+	if (metric)
+		columns[n++] = (struct ui_column){.title = metric, .right = true, .drop = 1};
+	return n;
 }
 
 /* Rows that have no room are left out at the end; *ret_cut counts them. */
 static void sweep_print_rows(struct app *app, const struct study_summary *summary, size_t *ret_cut)
 {
 	size_t room = app->out_tty && app->rows > ROWS_MORE ? app->rows - ROWS_MORE : SIZE_MAX;
-	size_t n = 0, n_rows = summary->rows.n < room ? summary->rows.n : room;
-	bool has_n = summary->all.n > summary->rows.n;
+	size_t n_rows = summary->rows.n < room ? summary->rows.n : room;
 	AUTO_FREE struct ui_column *columns =
-		mem_alloc(summary->keys.n + ARRAY_LEN(sweep_states) + 2, sizeof(*columns));
+		mem_alloc(summary->keys.n + ARRAY_LEN(sweep_states) + 3, sizeof(*columns));
 	AUTO_FREE char *metric = summary->metric ? sweep_metric_title(summary) : NULL;
 	AUTO_TABLE struct ui_table table = {0};
 
-	for (size_t i = 0; i < summary->keys.n; i++)
-		columns[n++] = (struct ui_column){.title = summary->keys.v[i], .cut = true};
-	if (has_n)
-		columns[n++] = (struct ui_column){.title = "N", .right = true};
-	for (size_t i = 0; i < ARRAY_LEN(sweep_states); i++)
-		if (sweep_count(&summary->all, i))
-			columns[n++] = (struct ui_column){
-				.title = sweep_states[i].title, .right = true, .drop = 1};
-	if (metric)
-		columns[n++] = (struct ui_column){.title = metric, .right = true, .drop = 1};
-	ui_table_init(&table, columns, n);
+	ui_table_init(&table, columns, sweep_set_columns(summary, metric, columns));
 	for (size_t i = 0; i < n_rows; i++)
-		sweep_add_row(&table, summary, &summary->rows.v[i], has_n);
+		sweep_add_row(&table, summary, &summary->rows.v[i]);
 	ui_table_print(app, &table);
 	*ret_cut = summary->rows.n - n_rows;
 }
@@ -323,21 +358,41 @@ static int sweep_print_json(
 	return app_print_json(app, json);
 }
 
+static bool sweep_has_ended(const struct sweep_view *view)
+{
+	vec_foreach (struct run *, run, &view->runs)
+		if (!run_state_is_final(run_state(*run)))
+			return false;
+	return true;
+}
+
+static int sweep_stop_members(struct app *app, struct sweep_view *view, struct err *err)
+{
+	AUTO_STRV struct strv stopped = {0};
+
+	if (!view->judge)
+		return 0;
+	int r = study_judge_members(view->judge, &view->runs, &stopped, err);
+	for (size_t i = 0; i < stopped.n && !app->out_tty; i++)
+		app_note(app, "%s", stopped.v[i]);
+	return r;
+}
+
 static int sweep_show_once(
 	struct app *app, struct sweep_view *view, bool again, bool *ret_ended, struct err *err)
 {
 	AUTO_STUDY_SUMMARY struct study_summary summary = {0};
 	int r = sweep_list_runs(view, err);
 
+	if (r == 0)
+		r = sweep_stop_members(app, view, err);
 	if (r < 0)
 		return r;
 	if (!view->keys.n)
 		sweep_set_keys(view);
 	study_summarise(
 		&view->runs, &view->keys, (size_t)view->study.parallel, clock_wall_ms(), &summary);
-	*ret_ended = true;
-	vec_foreach (struct run *, run, &view->runs)
-		*ret_ended = *ret_ended && run_state_is_final(run_state(*run));
+	*ret_ended = sweep_has_ended(view);
 	if (app->options.json)
 		return sweep_print_json(app, view, &summary);
 	app_measure(app);
@@ -374,10 +429,28 @@ static int sweep_wait(struct app *app, struct sweep_view *view, struct err *err)
 	return app_interrupted ? 0 : r;
 }
 
+/* The same, while members that are left behind are stopped. */
+static int sweep_wait_judging(struct app *app, struct sweep_view *view, struct err *err)
+{
+	int r = 0;
+
+	while (r == 0 && !app_interrupted) {
+		r = sweep_list_runs(view, err);
+		if (r == 0)
+			r = sweep_stop_members(app, view, err);
+		if (r < 0 || sweep_has_ended(view))
+			break;
+		poll(NULL, 0, WATCH_MS);
+	}
+	return r;
+}
+
 static int sweep_follow(struct app *app, struct sweep_view *view, struct err *err)
 {
 	bool ended = false;
-	int r = app->out_tty ? 0 : sweep_wait(app, view, err);
+	int r = app->out_tty  ? 0
+		: view->judge ? sweep_wait_judging(app, view, err)
+			      : sweep_wait(app, view, err);
 
 	while (r == 0 && !ended && !app_interrupted && !app->out_lost) {
 		r = sweep_show_once(app, view, app->out_tty, &ended, err);

@@ -191,6 +191,75 @@ def test_sigkill_at_each_call(w):
     assert resumed > 5, resumed
 
 
+# A program that writes scalars as TensorFlow does, slowly: the value of step s is 1 / s + its first argument.
+WRITER = r"""
+import os, struct, sys, time
+def crc(data):
+    c = 0xffffffff
+    for byte in data:
+        c ^= byte
+        for _ in range(8):
+            c = c >> 1 ^ (0x82f63b78 if c & 1 else 0)
+    c ^= 0xffffffff
+    return struct.pack("<I", ((c >> 15 | c << 17) + 0xa282ead8) & 0xffffffff)
+def field(number, wire, data):
+    return bytes([number << 3 | wire]) + (struct.pack("<B", len(data)) + data if wire == 2 else data)
+def record(data):
+    head = struct.pack("<Q", len(data))
+    return head + crc(head) + data + crc(data)
+def event(step, value):
+    scalar = field(1, 2, field(1, 2, b"val_loss") + field(2, 5, struct.pack("<f", value)))
+    number = b""
+    while step > 127:
+        number, step = number + bytes([step & 127 | 128]), step >> 7
+    return record(field(1, 1, struct.pack("<d", time.time())) + field(2, 0, number + bytes([step])) + field(5, 2, scalar))
+with open(os.environ["DLRUN_OUTPUT_DIR"] + "/events.out.tfevents.1.host", "wb", 0) as out:
+    for step in range(1, 31):
+        out.write(event(step, 1 / step + float(sys.argv[1])))
+        time.sleep(0.1)
+"""
+
+
+def curve(w, run):
+    """Points of val_loss as (wall time, step, value)."""
+    lines = w.ok("plot", "--csv", run).out.splitlines()[1:]
+    return [(float(f[4]), int(f[3]), float(f[5])) for f in (line.split(",") for line in lines)]
+
+
+def test_losers_are_stopped(w):
+    w.repo({"train.py": WRITER})
+    study = sweep(w, "--over", "bad=0,1,2,3,4,5", "--parallel", "3", "--stop", "metric=val_loss,halving=2,from=4", "--",
+                  "python3", "train.py", "{bad}")
+    result = w.run("sweep", "-f", study)
+    runs = members(w, study)
+    judged = json.loads((w.state / "studies" / study / "judged.json").read_text())["judged"]
+    # The same by a reference, from what the event files say: each member at each rung in the order of time.
+    curves = [curve(w, run["id"]) for run in runs]
+    passed = sorted((next(p for p in points if p[1] >= rung), i, k) for i, points in enumerate(curves)
+                    for k, rung in enumerate((4, 8, 16)) if points[-1][1] >= rung)
+    values, stopped, expected = {}, set(), []
+    for (_, _, value), member, rung in passed:
+        if member in stopped:
+            continue
+        others = values.setdefault(rung, [])
+        others.append(value)
+        goes_on = sorted(others).index(value) < -(-len(others) // 2)
+        expected.append((member, rung, not goes_on))
+        if not goes_on:
+            stopped.add(member)
+    assert [(j["member"], j["rung"], j["stops"]) for j in judged] == expected, (judged, expected)
+    assert len({(j["member"], j["rung"]) for j in judged}) == len(judged)
+    assert stopped and 0 not in stopped, stopped
+    for i, run in enumerate(runs):
+        if i in stopped and run["state"] == "cancelled":
+            assert run["stopped"].startswith("val_loss ") and run["stopped"].endswith("is not among the best 1 of 2"), run
+            assert run["stopped"] in w.ok("why", run["id"]).out
+        else:
+            # The last steps of those that were judged at the end may have been over before they were stopped.
+            assert run["state"] == "succeeded", run
+    assert runs[0]["state"] == "succeeded" and any(run["state"] == "cancelled" for run in runs), result
+
+
 def test_cancelled_while_it_is_made(w):
     w.repo()
     sweeping = subprocess.Popen([w.dlrun, "sweep", "-d", "-n", "many", "--over", "i=1..400", "--", "true", "{i}"],

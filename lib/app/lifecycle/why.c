@@ -5,6 +5,7 @@
 
 #include "app/lifecycle/failure.h"
 #include "app/lifecycle/hint_excluded.h"
+#include "app/lifecycle/study_judge.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
@@ -148,8 +149,12 @@ static void why_failed(const struct run *run, struct buf *sentence, struct buf *
 
 static void why_cancelled(const struct run *run, struct buf *sentence, struct buf *hint)
 {
+	const char *stopped = json_get_str(run->doc, STUDY_STOPPED);
+
 	buf_addf(sentence, "%s was cancelled", run_id(run));
 	add_duration(run, sentence);
+	if (stopped)
+		buf_addf(sentence, ": %s", stopped);
 	add_again(run, hint);
 }
 

@@ -19,6 +19,7 @@
 #include "core/study/axes.h"
 
 #define STUDY_SCHEMA "dlrun/study/v1"
+#define STUDY_STOP   "stop" /* member of the object: a rule (stop_rule.h), or it is absent */
 
 struct study {
 	char id[RUN_ID_SIZE];

@@ -165,7 +165,8 @@ static void summary_add(struct summary_work *work, size_t at, const struct run *
 	struct study_row *row = at < summary->rows.n ? &summary->rows.v[at] : &summary->all;
 	double value = summary_value_of(summary, run);
 
-	row->n++;
+	if (row->n++ == 0)
+		row->first = run;
 	row->by_state[run_state(run)]++;
 	if (!isfinite(value))
 		return;

@@ -19,8 +19,9 @@ struct study_row {
 	struct strv values; /* of the keys of the summary */
 	size_t n;           /* members */
 	size_t by_state[RUN_STATES];
-	size_t n_values;     /* members that have the metric; 0: best and median are not set */
-	double best, median; /* of the best value of each member; without a goal, of the last */
+	size_t n_values;         /* members that have the metric; 0: best and median are not set */
+	double best, median;     /* of the best value of each member; without a goal, of the last */
+	const struct run *first; /* member */
 	const struct run *member; /* of the best value */
 };
 

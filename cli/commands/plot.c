@@ -406,5 +406,6 @@ const struct cmd cmd_plot = {
 	.values_size = sizeof(struct plot_values),
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUNS_DIRS,
+	.flags = CMD_STUDIES,
 	.run = plot_run,
 };

@@ -270,5 +270,6 @@ const struct cmd cmd_cancel = {
 	.min_words = 1,
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_LIVE,
+	.flags = CMD_STUDIES,
 	.run = cancel_run,
 };

@@ -33,7 +33,7 @@ static const struct opt opts[] = {
 		.help = "Only metrics of that name, or matched by a pattern with *; may be "
 			"repeated"},
 	{OPT_MEMBER(OPT_STRING, 0, "group", struct compare_values, group), .arg = "NAME",
-		.help = "The runs of this group"},
+		.help = "The runs of this group", .values = VALUE_GROUP},
 	{OPT_MEMBER(OPT_LIST, 0, "tag", struct compare_values, tags), .arg = "K[=V]",
 		.help = "The runs with this tag; may be repeated, then with all of them"},
 	{OPT_MEMBER(OPT_STRING, 0, "sort", struct compare_values, sort), .arg = "COLUMN",
@@ -388,18 +388,19 @@ static int compare_run(struct app *app, void *values_ptr, struct strv *words)
 
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun compare @-1 @ # what differs between two runs, and which was better",
-	"dlrun compare --group sweep --sort metrics.val_loss.min # a study, best first",
+	"dlrun compare tiger-4k2x9 --sort metrics.val_loss.min # a study, best first",
 	"dlrun compare --tag paper --metric 'val*' --md # a table for a paper",
 };
 
 const struct cmd cmd_compare = {
 	.name = "compare",
 	.summary = "Compare parameters and results of runs in a table",
-	.synopsis = "[options] RUN RUN...",
+	.synopsis = "[options] RUN|STUDY...",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct compare_values),
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN,
+	.flags = CMD_STUDIES,
 	.run = compare_run,
 };

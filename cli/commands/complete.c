@@ -15,6 +15,7 @@
 #include "cli/term/help.h"
 #include "cli/term/ui.h"
 #include "core/record/columns.h"
+#include "core/record/group.h"
 #include "core/store/store.h"
 #include "targets/kube/kube_open.h"
 
@@ -61,26 +62,69 @@ static void complete_add_run(struct completion *completion, const struct run *ru
 	complete_add(completion, run_id(run), text);
 }
 
+/* Groups of the newest runs. */
+static void complete_add_groups(
+	struct completion *completion, struct store *store, bool unfinished_only)
+{
+	const struct store_filter filter = {
+		.unfinished_only = unfinished_only, .limit = COMPLETE_RUNS_MAX};
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_STRV struct strv groups = {0};
+
+	if (store_list(store, &filter, &runs, NULL) < 0)
+		return;
+	vec_foreach (struct run *, run, &runs)
+		if (run_group(*run) && strv_find(&groups, run_group(*run)) < 0)
+			strv_add(&groups, run_group(*run));
+	for (size_t i = 0; i < groups.n; i++) {
+		AUTO_FREE char *text = NULL;
+		size_t n = 0;
+
+		vec_foreach (struct run *, run, &runs)
+			n += str_eq(run_group(*run), groups.v[i]);
+		text = mem_printf("a study of %zu%s %s", n,
+			runs.n == COMPLETE_RUNS_MAX ? " or more" : "", n == 1 ? "run" : "runs");
+		complete_add(completion, groups.v[i], text);
+	}
+}
+
+/* The store, if there is one: completion makes none. */
+static struct store *complete_store(struct completion *completion)
+{
+	AUTO_FREE char *file = NULL;
+	struct session *session;
+	struct store *store;
+
+	if (app_session(completion->app, &session, NULL) < 0)
+		return NULL;
+	file = mem_printf("%s/runs.db", session->dirs.state);
+	return access(file, F_OK) < 0 || session_store(session, &store, NULL) < 0 ? NULL : store;
+}
+
+static void add_groups(struct completion *completion)
+{
+	struct store *store = complete_store(completion);
+
+	if (store)
+		complete_add_groups(completion, store, false);
+}
+
 static void add_runs(struct completion *completion, bool unfinished_only)
 {
 	const struct store_filter filter = {.unfinished_only = unfinished_only,
 		.limit = COMPLETE_RUNS_MAX,
 		.id_prefix = completion->current};
 	AUTO(run_list_done) struct run_list runs = {0};
-	AUTO_FREE char *file = NULL;
-	struct session *session;
-	struct store *store;
+	struct store *store = complete_store(completion);
 
-	if (app_session(completion->app, &session, NULL) < 0)
-		return;
-	file = mem_printf("%s/runs.db", session->dirs.state);
-	if (access(file, F_OK) < 0 || session_store(session, &store, NULL) < 0 ||
-		store_list(store, &filter, &runs, NULL) < 0)
+	if (!store || store_list(store, &filter, &runs, NULL) < 0)
 		return;
 	if (*completion->current == '@') {
 		complete_add(completion, "@", "the newest run");
 		complete_add(completion, "@-1", "the run before");
 	}
+	if (!completion->option && completion->cmd && (completion->cmd->flags & CMD_STUDIES))
+		complete_add_groups(completion, store, unfinished_only);
 	vec_foreach (struct run *, run, &runs)
 		complete_add_run(completion, *run);
 }
@@ -230,6 +274,9 @@ static void add_values(struct completion *completion, enum opt_values values)
 		break;
 	case VALUE_TOPIC:
 		add_topics(completion);
+		break;
+	case VALUE_GROUP:
+		add_groups(completion);
 		break;
 	case VALUE_COLUMNS:
 		add_columns(completion);

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "app/transfer/fetch.h"
+#include "app/transfer/fetch_params.h"
+#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -61,37 +64,54 @@ static void print_none(struct app *app, const struct run *run)
  * A list
  */
 
+/* run: in each of them; or NULL. */
+static void add_list_json(struct json *list, const struct outputs_files *files, const char *run)
+{
+	vec_foreach (const struct outputs_file, file, files) {
+		struct json *one = json_object();
+		if (run)
+			json_set_str(one, "run", run);
+		json_set_bytes(one, "path", file->path, strlen(file->path));
+		json_set_int(one, "bytes", (int64_t)file->size);
+		run_set_time(one, "modified", file->mtime_ns / 1000000);
+		json_add(list, one);
+	}
+}
+
 static int print_list_json(
 	struct app *app, const struct run *run, const struct outputs_files *files)
 {
 	struct json *json = app_json("files"), *list = json_array();
 
 	json_set_str(json, "run", run_id(run));
-	vec_foreach (const struct outputs_file, file, files) {
-		struct json *one = json_object();
-		json_set_bytes(one, "path", file->path, strlen(file->path));
-		json_set_int(one, "bytes", (int64_t)file->size);
-		run_set_time(one, "modified", file->mtime_ns / 1000000);
-		json_add(list, one);
-	}
+	add_list_json(list, files, NULL);
 	json_set(json, "files", list);
 	return app_print_json(app, json);
 }
 
-static int print_list(struct app *app, const struct outputs_files *files)
+static const struct ui_column list_columns[] = {
+	{.title = "SIZE", .right = true}, {.title = "MODIFIED"}, {.title = "PATH"}};
+
+/* below: a directory in front of the paths, or "". */
+static void add_list(struct ui_table *table, const struct outputs_files *files, const char *below)
 {
-	static const struct ui_column columns[] = {
-		{.title = "SIZE", .right = true}, {.title = "MODIFIED"}, {.title = "PATH"}};
-	AUTO_TABLE struct ui_table table;
 	char text[32];
 
-	ui_table_init(&table, columns, ARRAY_LEN(columns));
 	vec_foreach (const struct outputs_file, file, files) {
-		AUTO_FREE char *path = str_escaped(file->path);
-		ui_table_add(&table, "", str_size(file->size, text));
-		ui_table_add(&table, "", ui_time(file->mtime_ns / 1000000, text));
-		ui_table_add(&table, "", path);
+		AUTO_FREE char *whole = fs_join(below, file->path);
+		AUTO_FREE char *path = str_escaped(whole);
+		ui_table_add(table, "", str_size(file->size, text));
+		ui_table_add(table, "", ui_time(file->mtime_ns / 1000000, text));
+		ui_table_add(table, "", path);
 	}
+}
+
+static int print_list(struct app *app, const struct outputs_files *files)
+{
+	AUTO_TABLE struct ui_table table;
+
+	ui_table_init(&table, list_columns, ARRAY_LEN(list_columns));
+	add_list(&table, files, "");
 	return ui_table_print(app, &table) < 0;
 }
 
@@ -269,10 +289,207 @@ static int copy_files(struct fetching *fetching)
 	return app->options.json ? cmd_fetch_print_json(fetching) : 0;
 }
 
+/*
+ * Studies: a directory for each run below one of the study
+ */
+
+/* Paths that none of the runs has are an error. */
+static bool fetch_is_partial(const struct err *err, size_t n_found)
+{
+	return err->id == E_FETCH_PATH && n_found > 0;
+}
+
+static int fetch_list_study(
+	struct fetching *fetching, const char *study, const struct run_list *runs)
+{
+	struct app *app = fetching->app;
+	AUTO_JSON struct json *json = app_json("files");
+	struct json *list = json_array();
+	AUTO_ERR struct err missing = {0};
+	AUTO_TABLE struct ui_table table;
+	size_t n = 0;
+
+	json_set_str(json, "study", study);
+	json_set(json, "files", list);
+	ui_table_init(&table, list_columns, ARRAY_LEN(list_columns));
+	vec_foreach (struct run *, run, runs) {
+		AUTO(outputs_files_done) struct outputs_files files = {0};
+		AUTO_ERR struct err err = {0};
+
+		if (run_list_files(&app->session, *run, &fetching->options, &files, &err) < 0) {
+			if (err.id != E_FETCH_PATH)
+				return app_fail(app, &err);
+			err_move(&missing, &err);
+			continue;
+		}
+		n += files.n;
+		add_list(&table, &files, run_id(*run));
+		add_list_json(list, &files, run_id(*run));
+	}
+	if (err_is_set(&missing) && n == 0)
+		return app_fail(app, &missing);
+	if (app->options.json)
+		return app_print_json(app, TAKE(json));
+	if (n)
+		return ui_table_print(app, &table) < 0;
+	app_note(app, "no run of %s has results", study);
+	return 0;
+}
+
+/* The directory of a study, as it was written or seen from here. The caller frees. */
+static char *fetch_study_dir(const struct fetch_values *values, const char *study, struct err *err)
+{
+	AUTO_FREE char *shown = NULL;
+	AUTO_BUF struct buf quoted = {0};
+
+	if (values->output)
+		return mem_strdup(values->output);
+	if (!strchr(study, '/') && *study != '.' && *study)
+		return mem_printf("%s%s", study, values->tree ? "-tree" : "");
+	shown = str_shown(study);
+	err_set(err, E_USAGE, "'%s' cannot be the name of a directory", shown);
+	buf_init(&quoted, PATH_MAX);
+	str_shell_quote(&quoted, study);
+	err_hint(err, "dlrun fetch -o results %s", quoted.data);
+	return NULL;
+}
+
+/* Fetch one run into dir/ID. */
+static int fetch_member(
+	struct fetching *fetching, const char *dir, struct run *run, struct err *err)
+{
+	struct app *app = fetching->app;
+	AUTO_FREE char *below = fs_join(dir, run_id(run));
+	AUTO_FREE char *path = fs_join(app->session.env.cwd, below);
+
+	fetching->run = run;
+	fetching->options.dir = below;
+	fetching->options.hides = !fetching->values->output;
+	if (!fetching->values->tree)
+		fetch_params_clear(path);
+	int r = fetch_once(fetching, err);
+	if ((r == 0 || err->id == E_FETCH_PATH) && !fetching->values->tree) {
+		AUTO_ERR struct err failure = {0};
+		int w = fetch_params_write(path, run, &failure);
+		if (r == 0 && w < 0)
+			r = err_move(err, &failure);
+	}
+	fetching->run = NULL;
+	return r;
+}
+
+static void fetch_print_study(const struct fetching *fetching, const char *dir, size_t n_runs)
+{
+	const struct fetch_report *report = &fetching->report;
+	char bytes[16];
+
+	app_note(fetching->app, "%zu %s fetched of %zu runs, %s, %zu unchanged · %s", report->files,
+		report->files == 1 ? "file" : "files", n_runs, str_size(report->bytes, bytes),
+		report->skipped, dir);
+	if (report->in_git)
+		app_note(fetching->app, "%zu %s in .git not fetched", report->in_git,
+			report->in_git == 1 ? "file" : "files");
+}
+
+static struct json *fetch_report_json(const struct fetch_report *report)
+{
+	struct json *json = json_object();
+
+	json_set_int(json, "files", (int64_t)report->files);
+	json_set_int(json, "bytes", (int64_t)report->bytes);
+	json_set_int(json, "skipped", (int64_t)report->skipped);
+	json_set_int(json, "in_git", (int64_t)report->in_git);
+	return json;
+}
+
+static void fetch_add_report(struct fetch_report *sum, const struct fetch_report *report)
+{
+	sum->files += report->files;
+	sum->bytes += report->bytes;
+	sum->skipped += report->skipped;
+	sum->in_git += report->in_git;
+}
+
+/* All members; list gets an object for each. The first error is that of all. */
+static int fetch_members(struct fetching *fetching, const char *dir, const struct run_list *runs,
+	struct json *list, struct err *err)
+{
+	AUTO_ERR struct err first = {0};
+	struct fetch_report sum = {0};
+	size_t n_found = 0;
+
+	vec_foreach (struct run *, run, runs) {
+		AUTO_ERR struct err own = {0};
+
+		fetching->report = (struct fetch_report){0};
+		int r = fetch_member(fetching, dir, *run, &own);
+		struct json *json = fetch_report_json(&fetching->report);
+		json_set_str(json, "run", run_id(*run));
+		json_add(list, json);
+		fetch_add_report(&sum, &fetching->report);
+		n_found += r == 0;
+		if (r < 0 && own.id != E_FETCH_PATH)
+			app_note(fetching->app, "%s: %s", run_id(*run), own.message);
+		bool is_path = own.id == E_FETCH_PATH;
+		if (r < 0 && (!err_is_set(&first) || (first.id == E_FETCH_PATH && !is_path)))
+			err_move(&first, &own);
+		if (app_interrupted)
+			break;
+	}
+	fetching->report = sum;
+	if (err_is_set(&first) && !fetch_is_partial(&first, n_found))
+		return err_move(err, &first);
+	return 0;
+}
+
+static int fetch_study(struct fetching *fetching, const char *study, const struct run_list *runs)
+{
+	struct app *app = fetching->app;
+	AUTO_ERR struct err err = {0};
+	AUTO_JSON struct json *json = app_json("fetch");
+	struct json *list = json_array();
+	AUTO_FREE char *dir = NULL, *whole = NULL;
+
+	json_set(json, "runs", list);
+	if (fetching->values->follow)
+		err_set(&err, E_RUN_STUDY, "%s is a study: --follow is for one run", study);
+	else
+		dir = fetch_study_dir(fetching->values, study, &err);
+	if (!dir)
+		return app_fail(app, &err);
+	int r = fetch_members(fetching, dir, runs, list, &err);
+	if (r == 0 || fetching->report.files + fetching->report.skipped)
+		fetch_print_study(fetching, dir, runs->n);
+	if (r < 0)
+		return app_fail(app, &err);
+	if (!app->options.json)
+		return 0;
+	whole = fs_join(app->session.env.cwd, dir);
+	json_set_str(json, "study", study);
+	json_set_bytes(json, "dir", whole, strlen(whole));
+	json_set_int(json, "files", (int64_t)fetching->report.files);
+	json_set_int(json, "bytes", (int64_t)fetching->report.bytes);
+	json_set_int(json, "skipped", (int64_t)fetching->report.skipped);
+	json_set_int(json, "in_git", (int64_t)fetching->report.in_git);
+	return app_print_json(app, TAKE(json));
+}
+
+static int fetch_run(struct fetching *fetching, struct run_list *runs)
+{
+	/* Rounds of --follow read the run again. */
+	fetching->run = TAKE(runs->v[0]);
+	runs->n = 0;
+	int status = fetching->values->list ? list_files(fetching) : copy_files(fetching);
+	run_free(fetching->run);
+	return status;
+}
+
 static int cmd_fetch_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct fetch_values *values = values_ptr;
 	struct fetching fetching = {.app = app, .values = values};
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_FREE char *study = NULL;
 	AUTO_STRV struct strv paths = {0};
 	AUTO_ERR struct err err = {0};
 	int status;
@@ -280,7 +497,7 @@ static int cmd_fetch_run(struct app *app, void *values_ptr, struct strv *words)
 	for (size_t i = 1; i < words->n; i++)
 		strv_add(&paths, words->v[i]);
 	if (cmd_fetch_check(values, words, &err) < 0 ||
-		runs_get(app, words->n ? words->v[0] : NULL, &fetching.run, &err) < 0)
+		runs_get_study(app, words->n ? words->v[0] : NULL, &runs, &study, &err) < 0)
 		return app_fail(app, &err);
 	fetching.options = (struct fetch_options){.paths = &paths,
 		.dir = values->output,
@@ -290,8 +507,11 @@ static int cmd_fetch_run(struct app *app, void *values_ptr, struct strv *words)
 		.progress = cmd_fetch_on_progress,
 		.ctx = &fetching.transfer};
 	app_catch_signals();
-	status = values->list ? list_files(&fetching) : copy_files(&fetching);
-	run_free(fetching.run);
+	if (study)
+		status = values->list ? fetch_list_study(&fetching, study, &runs)
+				      : fetch_study(&fetching, study, &runs);
+	else
+		status = fetch_run(&fetching, &runs);
 	free(fetching.dir);
 	return status;
 }
@@ -299,17 +519,18 @@ static int cmd_fetch_run(struct app *app, void *values_ptr, struct strv *words)
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun fetch @ # all results of the newest run, into a directory of its name",
 	"dlrun fetch resnet-3k2f9 'checkpoints/*.pt' # only these; again: only what is new",
-	"dlrun fetch --follow @ # and all that comes until it has ended; --list only shows it",
+	"dlrun fetch tiger-4k2x9 -o runs # of a study: a directory and params.json for each run",
 };
 
 const struct cmd cmd_fetch = {
 	.name = "fetch",
 	.summary = "Copy the results of a run here, while it runs or afterwards",
-	.synopsis = "[options] [RUN [PATH...]]",
+	.synopsis = "[options] [RUN|STUDY [PATH...]]",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct fetch_values),
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN_PATH,
+	.flags = CMD_STUDIES,
 	.run = cmd_fetch_run,
 };

@@ -152,5 +152,6 @@ const struct cmd cmd_logs = {
 	.values_size = sizeof(struct logs_values),
 	.max_words = 1,
 	.words = VALUE_RUN,
+	.flags = CMD_STUDIES,
 	.run = logs_run,
 };

@@ -9,6 +9,7 @@
 #include "base/util/str.h"
 #include "cli/plot/chart.h"
 #include "cli/plot/plot_data.h"
+#include "cli/plot/plot_group.h"
 #include "cli/plot/svg.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
@@ -32,7 +33,7 @@ enum {
 
 struct plot_values {
 	struct strv tags;
-	const char *x, *smooth, *svg;
+	const char *x, *smooth, *svg, *by;
 	bool log, csv, watch;
 	int64_t width, height;
 };
@@ -40,6 +41,9 @@ struct plot_values {
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_LIST, 0, "tag", struct plot_values, tags), .arg = "GLOB",
 		.help = "Only scalars of that name or pattern, in one chart; may be repeated"},
+	{OPT_MEMBER(OPT_STRING, 0, "by", struct plot_values, by), .arg = "KEY",
+		.help = "One curve for each value of the parameter KEY: the median of its runs, "
+			"and a band to the best"},
 	{OPT_MEMBER(OPT_CHOICE, 0, "x", struct plot_values, x), .arg = "AXIS",
 		.help = "step (default), rel: time since the start, wall: time of day",
 		.choices = "step rel wall"},
@@ -97,6 +101,9 @@ static int check_values(const struct plot_values *values, bool json, struct err 
 
 	if (formats > 1)
 		return err_set(err, E_USAGE, "only one of --csv, --json and --svg at a time");
+	if (values->by && values->x && !str_eq(values->x, "step"))
+		return err_set(
+			err, E_USAGE, "--by draws over steps; it cannot go with --x %s", values->x);
 	if (values->watch && (values->csv || json))
 		return err_set(err, E_USAGE, "--watch draws; it cannot go with --csv or --json");
 	return 0;
@@ -197,6 +204,41 @@ static int write_svg(const struct plot *plot, const struct plot_charts *of, stru
 	return fs_replace(values->svg, out.data, out.len, 0644, FS_SYNC_NONE, err);
 }
 
+/* Curves to be drawn, or with --by groups of them, whose points the charts borrow. */
+struct plot_drawn {
+	struct plot_curves curves;
+	struct plot_groups groups;
+	struct plot_charts charts;
+};
+
+static void plot_drawn_done(struct plot_drawn *drawn)
+{
+	plot_charts_done(&drawn->charts);
+	plot_groups_done(&drawn->groups);
+	plot_curves_done(&drawn->curves);
+}
+
+static int plot_pick_all(const struct plot *plot, struct plot_drawn *ret, struct err *err)
+{
+	const struct plot_values *values = plot->values;
+	int r = plot_pick(&plot->sources, &values->tags, &ret->curves, err);
+
+	if (r == 0 && values->by)
+		r = plot_groups_of(&ret->curves, values->by, &ret->groups, err);
+	return r;
+}
+
+/* Returns how many charts there would be beyond max. */
+static size_t plot_make_charts(const struct plot *plot, struct plot_drawn *drawn, size_t max)
+{
+	const struct plot_values *values = plot->values;
+
+	if (values->by)
+		return plot_groups_charts(
+			&drawn->groups, values->by, &values->tags, max, &drawn->charts);
+	return plot_charts_make(&drawn->curves, &values->tags, max, &drawn->charts);
+}
+
 /*
  * Notes beside the charts
  */
@@ -246,9 +288,9 @@ static void note_age(const struct plot *plot)
  * Once
  */
 
-static int print_charts(const struct plot *plot, const struct plot_curves *curves, struct err *err)
+static int print_charts(const struct plot *plot, struct plot_drawn *drawn, struct err *err)
 {
-	AUTO(plot_charts_done) struct plot_charts charts = {0};
+	const struct plot_charts *charts = &drawn->charts;
 	const struct plot_values *values = plot->values;
 	size_t max = values->svg ? SVG_CHARTS_MAX : CHARTS_MAX;
 	unsigned width = plot->app->columns;
@@ -258,42 +300,50 @@ static int print_charts(const struct plot *plot, const struct plot_curves *curve
 	buf_init(&out, TEXT_MAX);
 	if (values->tags.n > max)
 		max = values->tags.n;
-	size_t more = plot_charts_make(curves, &values->tags, max, &charts);
+	size_t more = plot_make_charts(plot, drawn, max);
 	if (values->svg) {
-		r = write_svg(plot, &charts, err);
+		r = write_svg(plot, charts, err);
 		if (r == 0 && !str_eq(values->svg, "-"))
-			app_note(plot->app, "%s: %zu %s", values->svg, charts.n,
-				charts.n == 1 ? "chart" : "charts");
+			app_note(plot->app, "%s: %zu %s", values->svg, charts->n,
+				charts->n == 1 ? "chart" : "charts");
 	} else {
 		if (values->width != OPT_UNSET)
 			width = (unsigned)values->width;
-		draw_charts(plot, &charts, width, height_of(plot, &charts, plot->app->rows, false),
-			&out);
+		draw_charts(
+			plot, charts, width, height_of(plot, charts, plot->app->rows, false), &out);
 		ui_print(plot->app, UI_OUT, out.data, out.len);
 	}
 	if (r == 0)
-		note_excluded(plot, &charts, more);
+		note_excluded(plot, charts, more);
 	return r;
+}
+
+static int plot_print_data(const struct plot *plot, const struct plot_drawn *drawn)
+{
+	struct app *app = plot->app;
+	const char *by = plot->values->by;
+
+	if (plot->values->csv)
+		return by ? plot_groups_csv(app, &drawn->groups, by)
+			  : plot_csv(app, &drawn->curves);
+	return by ? plot_groups_json(app, &drawn->groups, by) : plot_json(app, &drawn->curves);
 }
 
 static int plot_show_once(struct plot *plot, struct err *err)
 {
-	AUTO(plot_curves_done) struct plot_curves curves = {0};
-	struct app *app = plot->app;
+	AUTO(plot_drawn_done) struct plot_drawn drawn = {0};
 	bool is_new;
 	int r = plot_sources_poll(&plot->sources, &is_new, err);
 
 	if (r == 0)
 		r = plot_sources_check(&plot->sources, err);
 	if (r == 0)
-		r = plot_pick(&plot->sources, &plot->values->tags, &curves, err);
+		r = plot_pick_all(plot, &drawn, err);
 	if (r < 0)
 		return r;
-	if (plot->values->csv)
-		return plot_csv(app, &curves);
-	if (app->options.json)
-		return plot_json(app, &curves);
-	r = print_charts(plot, &curves, err);
+	if (plot->values->csv || plot->app->options.json)
+		return plot_print_data(plot, &drawn);
+	r = print_charts(plot, &drawn, err);
 	if (r == 0)
 		note_age(plot);
 	return r;
@@ -316,27 +366,27 @@ static void plot_add_error(const struct plot *plot, struct buf *out)
 
 static int draw_screen(struct plot *plot, struct screen *screen, struct err *err)
 {
-	AUTO(plot_charts_done) struct plot_charts charts = {0};
-	AUTO(plot_curves_done) struct plot_curves curves = {0};
+	AUTO(plot_drawn_done) struct plot_drawn drawn = {0};
+	const struct plot_charts *charts = &drawn.charts;
 	AUTO_BUF struct buf out;
 	char age[96];
-	int r = plot_pick(&plot->sources, &plot->values->tags, &curves, NULL);
+	int r = plot_pick_all(plot, &drawn, NULL);
 
 	buf_init(&out, TEXT_MAX);
 	screen_measure(screen);
 	/* Ignore tags that match nothing: their curves may appear later. */
 	if (r == 0)
-		plot_charts_make(&curves, &plot->values->tags, CHARTS_MAX, &charts);
+		plot_make_charts(plot, &drawn, CHARTS_MAX);
 	unsigned width =
 		plot->values->width == OPT_UNSET ? screen->columns : (unsigned)plot->values->width;
-	draw_charts(plot, &charts, width, height_of(plot, &charts, screen->rows, true), &out);
-	if (charts.n == 0)
+	draw_charts(plot, charts, width, height_of(plot, charts, screen->rows, true), &out);
+	if (charts->n == 0)
 		buf_adds(&out, "no values yet\n");
 	plot_add_error(plot, &out);
 	age_text(plot, age);
 	buf_addf(&out, "\n" UI_DIM "%s%sq: quit" UI_OFF, age, *age ? " · " : "");
 	screen_draw(screen, out.data);
-	return plot->values->svg && charts.n ? write_svg(plot, &charts, err) : 0;
+	return plot->values->svg && charts->n ? write_svg(plot, charts, err) : 0;
 }
 
 static int watch_screen(struct plot *plot, struct screen *screen, struct err *err)
@@ -394,17 +444,18 @@ static int plot_run(struct app *app, void *values_ptr, struct strv *words)
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun plot # the curves of the newest run",
 	"dlrun plot @ @-1 --tag loss --smooth 0.6 --watch # two runs in one chart, live",
-	"dlrun plot --csv --tag 'val*' logs/ > curves.csv # any directory of event files",
+	"dlrun plot --by lr --tag val_loss tiger-4k2x9 # of a study, one curve for each lr",
 };
 
 const struct cmd cmd_plot = {
 	.name = "plot",
 	.summary = "Draw the learning curves of runs",
-	.synopsis = "[options] [RUN|DIR...]",
+	.synopsis = "[options] [RUN|STUDY|DIR...]",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct plot_values),
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUNS_DIRS,
+	.flags = CMD_STUDIES,
 	.run = plot_run,
 };

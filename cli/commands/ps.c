@@ -56,7 +56,7 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_LIST, 0, "tag", struct ps_values, tags), .arg = "K[=V]",
 		.help = "Only runs with this tag; may be repeated, then with all of them"},
 	{OPT_MEMBER(OPT_STRING, 0, "group", struct ps_values, group), .arg = "NAME",
-		.help = "Only runs of this group"},
+		.help = "Only runs of this group or study", .values = VALUE_GROUP},
 	{OPT_MEMBER(OPT_STRING, 0, "since", struct ps_values, since), .arg = "TIME",
 		.help = "Only runs submitted within that time (7d) or since a date (2026-08-01)"},
 	{OPT_MEMBER(OPT_STRING, 't', "target", struct ps_values, target), .arg = "T",

@@ -197,6 +197,6 @@ const struct cmd cmd_restart = {
 	.values_size = sizeof(struct restart_values),
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN,
-	.flags = CMD_STARTS,
+	.flags = CMD_STARTS | CMD_STUDIES,
 	.run = cmd_restart_run,
 };

@@ -225,5 +225,6 @@ const struct cmd cmd_rm = {
 	.min_words = 1,
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN,
+	.flags = CMD_STUDIES,
 	.run = rm_run,
 };

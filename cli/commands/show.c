@@ -457,5 +457,6 @@ const struct cmd cmd_show = {
 	.examples = examples,
 	.max_words = 1,
 	.words = VALUE_RUN,
+	.flags = CMD_STUDIES,
 	.run = cmd_show_run,
 };

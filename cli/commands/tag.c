@@ -189,6 +189,7 @@ const struct cmd cmd_tag = {
 	.values_size = sizeof(struct tag_values),
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN,
+	.flags = CMD_STUDIES,
 	.run = tag_run,
 };
 

@@ -189,11 +189,12 @@ static const char *const examples[CMD_EXAMPLES] = {
 const struct cmd cmd_tensorboard = {
 	.name = "tensorboard",
 	.summary = "Show runs in TensorBoard, in the browser",
-	.synopsis = "[options] [RUN...]",
+	.synopsis = "[options] [RUN|STUDY...]",
 	.examples = examples,
 	.opts = opts,
 	.values_size = sizeof(struct tensorboard_values),
 	.max_words = CMD_WORDS_ANY,
 	.words = VALUE_RUN,
+	.flags = CMD_STUDIES,
 	.run = cmd_tensorboard_run,
 };

@@ -163,5 +163,6 @@ const struct cmd cmd_why = {
 	.examples = examples,
 	.max_words = 1,
 	.words = VALUE_RUN,
+	.flags = CMD_STUDIES,
 	.run = cmd_why_run,
 };

@@ -152,6 +152,8 @@ struct cell {
 	uint8_t dots; /* as in braille; of ASCII: not 0 */
 	uint8_t line; /* that was drawn last */
 	char letter;  /* instead of the dots, or 0 */
+	uint8_t band; /* dots behind those of lines, */
+	uint8_t of;   /* and the line that they belong to */
 	bool seam;
 };
 
@@ -163,7 +165,7 @@ struct canvas {
 	unsigned label_width;  /* of the texts at the left; 0: none */
 	struct cell *cells;
 	char *marks; /* below each column: a line's number + 1 where a value is no number */
-	struct trace_column *columns;
+	struct trace_column *columns, *edges; /* of a line; of the edge of its band */
 };
 
 static const char *color_of(size_t line)
@@ -196,6 +198,7 @@ bool chart_axes(const struct chart *chart, bool raw, unsigned x_ticks, unsigned 
 	as_is.smooth = 0;
 	for (size_t i = 0; i < chart->n_lines; i++) {
 		trace_widen(&range, &chart->lines[i].curve, &chart->view);
+		trace_widen(&range, &chart->lines[i].edge, &chart->view);
 		if (raw && chart->view.smooth > 0)
 			trace_widen(&range, &chart->lines[i].curve, &as_is);
 	}
@@ -246,7 +249,9 @@ static bool canvas_init(struct canvas *canvas, const struct chart *chart)
 	canvas->cols = width - canvas->label_width - 2;
 	canvas->cells = mem_alloc((size_t)canvas->cols * canvas->rows, sizeof(*canvas->cells));
 	canvas->marks = mem_alloc(canvas->cols, 1);
-	canvas->columns = mem_alloc((size_t)canvas->cols * canvas->sub_x, sizeof(*canvas->columns));
+	size_t n = (size_t)canvas->cols * canvas->sub_x;
+	canvas->columns = mem_alloc(n, sizeof(*canvas->columns));
+	canvas->edges = mem_alloc(n, sizeof(*canvas->edges));
 	return true;
 }
 
@@ -255,6 +260,7 @@ static void canvas_done(struct canvas *canvas)
 	free(canvas->cells);
 	free(canvas->marks);
 	free(canvas->columns);
+	free(canvas->edges);
 }
 
 /*
@@ -266,12 +272,18 @@ static struct cell *cell_at(struct canvas *canvas, unsigned col, unsigned row)
 	return &canvas->cells[(size_t)row * canvas->cols + col];
 }
 
-static void dot(struct canvas *canvas, unsigned x, unsigned y, size_t line)
+static uint8_t chart_bit(const struct canvas *canvas, unsigned x, unsigned y)
 {
 	static const uint8_t bits[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
+
+	return canvas->sub_y == 1 ? 1 : bits[y % 4][x % 2];
+}
+
+static void dot(struct canvas *canvas, unsigned x, unsigned y, size_t line)
+{
 	struct cell *cell = cell_at(canvas, x / canvas->sub_x, y / canvas->sub_y);
 
-	cell->dots |= canvas->sub_y == 1 ? 1 : bits[y % 4][x % 2];
+	cell->dots |= chart_bit(canvas, x, y);
 	cell->line = (uint8_t)line;
 }
 
@@ -374,6 +386,65 @@ static void chart_draw_line(struct canvas *canvas, size_t line)
 }
 
 /*
+ * Bands
+ */
+
+/* A column of a band, from row to row, one dot in four. */
+static void chart_shade(struct canvas *canvas, unsigned x, unsigned from, unsigned to, size_t line)
+{
+	unsigned top = from < to ? from : to, bottom = from < to ? to : from;
+	bool is_fine = canvas->sub_y > 1;
+
+	for (unsigned y = top; y <= bottom; y++) {
+		struct cell *cell = cell_at(canvas, x / canvas->sub_x, y / canvas->sub_y);
+
+		if (is_fine && (x % 2 || y % 2))
+			continue;
+		if (cell->band && cell->of != line)
+			cell->band = 0;
+		cell->band |= chart_bit(canvas, x, y);
+		cell->of = (uint8_t)line;
+	}
+}
+
+/* Between two columns that have values, to lie between both edges there. */
+static void chart_shade_between(struct canvas *canvas, unsigned from_x, unsigned x, size_t line)
+{
+	const struct trace_column *curve = canvas->columns, *edge = canvas->edges;
+
+	for (unsigned i = from_x + 1; i <= x; i++) {
+		double part = (double)(i - from_x) / (double)(x - from_x);
+		double a = curve[from_x].last + part * (curve[x].last - curve[from_x].last);
+		double b = edge[from_x].last + part * (edge[x].last - edge[from_x].last);
+
+		chart_shade(canvas, i, row_of(canvas, a), row_of(canvas, b), line);
+	}
+}
+
+static void chart_draw_band(struct canvas *canvas, size_t line)
+{
+	const struct chart_line *of = &canvas->chart->lines[line];
+	unsigned n = canvas->cols * canvas->sub_x, last = n;
+
+	if (!of->edge.n)
+		return;
+	trace_columns(
+		&of->curve, &canvas->chart->view, canvas->x.min, canvas->x.max, n, canvas->columns);
+	trace_columns(
+		&of->edge, &canvas->chart->view, canvas->x.min, canvas->x.max, n, canvas->edges);
+	for (unsigned x = 0; x < n; x++) {
+		if (!canvas->columns[x].has || !canvas->edges[x].has)
+			continue;
+		if (last < n)
+			chart_shade_between(canvas, last, x, line);
+		else
+			chart_shade(canvas, x, row_of(canvas, canvas->columns[x].last),
+				row_of(canvas, canvas->edges[x].last), line);
+		last = x;
+	}
+}
+
+/*
  * Text
  */
 
@@ -404,21 +475,38 @@ static void add_blank(const struct chart *chart, struct buf *out)
 
 static bool chart_is_blank(const struct cell *cell)
 {
-	return !cell->dots && !cell->letter && !cell->seam;
+	return !cell->dots && !cell->letter && !cell->seam && !cell->band;
+}
+
+/* The sign of a cell with dots: of lines, or of a band behind them. */
+static void chart_add_dots(
+	const struct chart *chart, const struct cell *cell, struct painter *painter)
+{
+	if (chart->utf8)
+		unicode_add(painter->out, BRAILLE + (cell->dots ? cell->dots : cell->band));
+	else if (!cell->dots)
+		buf_addc(painter->out, '.');
+	else
+		buf_addc(painter->out, chart->n_lines > 1 ? (char)('a' + cell->line) : '*');
+}
+
+static const char *chart_style_of(const struct cell *cell, const char *otherwise)
+{
+	if (cell->dots || cell->letter)
+		return color_of(cell->line);
+	if (cell->band)
+		return color_of(cell->of);
+	return cell->seam ? UI_DIM : otherwise;
 }
 
 static void chart_add_cell(
 	const struct chart *chart, const struct cell *cell, struct painter *painter)
 {
-	bool drawn = cell->dots || cell->letter;
-
-	paint(painter, drawn ? color_of(cell->line) : cell->seam ? UI_DIM : painter->style);
+	paint(painter, chart_style_of(cell, painter->style));
 	if (cell->letter)
 		buf_addc(painter->out, cell->letter);
-	else if (cell->dots && chart->utf8)
-		unicode_add(painter->out, BRAILLE + cell->dots);
-	else if (cell->dots)
-		buf_addc(painter->out, chart->n_lines > 1 ? (char)('a' + cell->line) : '*');
+	else if (cell->dots || cell->band)
+		chart_add_dots(chart, cell, painter);
 	else if (cell->seam)
 		buf_adds(painter->out, chart->utf8 ? "┊" : ":");
 	else
@@ -539,9 +627,13 @@ void chart_last(const struct chart_line *line, char *out, size_t size)
 	const struct series_curve *curve = &line->curve;
 
 	*out = '\0';
-	if (curve->n)
-		snprintf(out, size, "%.4g @%lld", curve->points[curve->n - 1].value,
-			(long long)curve->points[curve->n - 1].step);
+	if (!curve->n)
+		return;
+	int len = snprintf(out, size, "%.4g @%lld", curve->points[curve->n - 1].value,
+		(long long)curve->points[curve->n - 1].step);
+	if (line->edge.n && len > 0 && (size_t)len < size)
+		snprintf(out + len, size - (size_t)len, ", best %.4g",
+			line->edge.points[line->edge.n - 1].value);
 }
 
 size_t chart_not_finite(const struct chart_line *line)
@@ -616,6 +708,8 @@ void chart_draw(const struct chart *chart, struct buf *out)
 		buf_adds(out, "  no values to draw\n");
 		return;
 	}
+	for (size_t i = 0; i < chart->n_lines; i++)
+		chart_draw_band(&canvas, i);
 	for (size_t i = 0; i < chart->n_lines; i++)
 		chart_draw_line(&canvas, i);
 	chart_add_rows(&canvas, out);

@@ -105,6 +105,8 @@ enum {
 struct chart_line {
 	char *label; /* foreign text */
 	struct series_curve curve;
+	/* The other side of a band beside the curve, at the same steps; n 0: there is none. */
+	struct series_curve edge;
 };
 
 struct chart_lines VEC_OF(struct chart_line);
@@ -128,7 +130,8 @@ bool chart_axes(const struct chart *chart, bool raw, unsigned x_ticks, unsigned 
 	struct axis *x, struct axis *y);
 /* "step", "time since start", "local time". */
 const char *chart_x_name(const struct trace_view *view);
-/* The newest value that is drawn, unsmoothed: "0.0312 @150"; "" without one. */
+/* The newest value that is drawn, unsmoothed: "0.0312 @150"; "" without one. With an edge that of
+ * it, too: "0.0312 @150, best 0.021". */
 void chart_last(const struct chart_line *line, char *out, size_t size);
 /* Values of it that are NaN or infinite. */
 size_t chart_not_finite(const struct chart_line *line);

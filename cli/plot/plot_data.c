@@ -20,10 +20,7 @@
 #include "cli/term/app.h"
 #include "cli/term/ui.h"
 
-enum { PIECE = 64 << 10, PIECE_MAX = 1 << 20, PLOT_NUMBER = 32 };
-
-/* The shortest decimal that gives value again: "0.1", "NaN", "-Infinity". */
-static const char *plot_number(double value, char out[static PLOT_NUMBER])
+const char *plot_number(double value, char out[static PLOT_NUMBER])
 {
 	enum { DIGITS_MIN = 15, DIGITS_MAX = 17 };
 
@@ -39,8 +36,7 @@ static const char *plot_number(double value, char out[static PLOT_NUMBER])
 	return out;
 }
 
-/* Returns whether the stream takes more. */
-static bool plot_data_flush(struct app *app, struct buf *out, size_t more_than)
+bool plot_data_flush(struct app *app, struct buf *out, size_t more_than)
 {
 	if (out->len > more_than) {
 		ui_write(app, out->data, out->len);
@@ -67,8 +63,8 @@ int plot_csv(struct app *app, const struct plot_curves *curves)
 	AUTO_BUF struct buf out, head;
 	char time[PLOT_NUMBER], value[PLOT_NUMBER];
 
-	buf_init(&out, PIECE_MAX);
-	buf_init(&head, PIECE_MAX);
+	buf_init(&out, PLOT_PIECE_MAX);
+	buf_init(&head, PLOT_PIECE_MAX);
 	buf_adds(&out, "run,dir,tag,step,wall_time,value\n");
 	vec_foreach (struct plot_curve, curve, curves) {
 		buf_reset(&head);
@@ -80,7 +76,7 @@ int plot_csv(struct app *app, const struct plot_curves *curves)
 			buf_addf(&out, ",%lld,%s,%s\n", (long long)point->step,
 				plot_number(point->wall_time_s, time),
 				plot_number(point->value, value));
-			if (!plot_data_flush(app, &out, PIECE))
+			if (!plot_data_flush(app, &out, PLOT_PIECE))
 				return 1;
 		}
 	}
@@ -116,7 +112,7 @@ static bool add_json_points(
 		else
 			add_json_number(
 				member == MEMBER_TIME ? point->wall_time_s : point->value, out);
-		if (!plot_data_flush(app, out, PIECE))
+		if (!plot_data_flush(app, out, PLOT_PIECE))
 			return false;
 	}
 	buf_addc(out, ']');
@@ -146,7 +142,7 @@ int plot_json(struct app *app, const struct plot_curves *curves)
 	const char *between = "";
 
 	app->json_done = true;
-	buf_init(&out, PIECE_MAX);
+	buf_init(&out, PLOT_PIECE_MAX);
 	buf_adds(&out, "{\"schema\":\"dlrun/plot/v1\",\"curves\":[");
 	vec_foreach (struct plot_curve, curve, curves) {
 		buf_adds(&out, between);
@@ -234,16 +230,19 @@ static int plot_sources_add_run(
 static int plot_sources_add_word(
 	struct plot_sources *sources, struct app *app, const char *word, struct err *err)
 {
-	struct run *run;
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_FREE char *study = NULL;
 
 	if (word && must_be_dir(word))
 		return plot_sources_add_dir(sources, word, err);
-	int r = runs_get(app, word, &run, err);
+	int r = runs_get_study(app, word, &runs, &study, err);
 	if (r == -ERR_NOTFOUND && word && plot_sources_is_dir(word)) {
 		err_clear(err);
 		return plot_sources_add_dir(sources, word, err);
 	}
-	return r < 0 ? r : plot_sources_add_run(sources, app, run, err);
+	for (size_t i = 0; r == 0 && i < runs.n; i++)
+		r = plot_sources_add_run(sources, app, TAKE(runs.v[i]), err);
+	return r;
 }
 
 /* The beginning, by whole names, that all directories have but for their last names. */
@@ -438,8 +437,7 @@ enum { LABEL_MAX = 16 << 10 };
  * Matching tags
  */
 
-/* A tag may have brackets of its own. */
-static bool is_match(const char *glob, const char *tag)
+bool plot_is_match(const char *glob, const char *tag)
 {
 	return str_eq(glob, tag) || fnmatch(glob, tag, 0) == 0;
 }
@@ -447,7 +445,7 @@ static bool is_match(const char *glob, const char *tag)
 static bool plot_pick_is_wanted(const char *tag, const struct strv *globs)
 {
 	for (size_t i = 0; i < globs->n; i++)
-		if (is_match(globs->v[i], tag))
+		if (plot_is_match(globs->v[i], tag))
 			return true;
 	return globs->n == 0;
 }
@@ -466,7 +464,7 @@ static void list_all(const struct plot_sources *sources, struct plot_curves *ret
 static bool plot_pick_has_match(const struct plot_curves *curves, const char *glob)
 {
 	vec_foreach (struct plot_curve, curve, curves)
-		if (is_match(glob, curve->curve.tag))
+		if (plot_is_match(glob, curve->curve.tag))
 			return true;
 	return false;
 }
@@ -686,7 +684,8 @@ static void plot_pick_add_chart(
 	struct plot_curves own = {0};
 
 	vec_foreach (struct plot_curve, curve, curves)
-		if (is_glob ? is_match(name, curve->curve.tag) : str_eq(curve->curve.tag, name))
+		if (is_glob ? plot_is_match(name, curve->curve.tag)
+			    : str_eq(curve->curve.tag, name))
 			*vec_push(&own) = *curve;
 	if (own.n > 0) {
 		struct plot_chart *chart = vec_push(ret);

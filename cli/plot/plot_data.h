@@ -35,8 +35,8 @@ struct plot_sources {
 	struct mirror *mirror; /* of runs; NULL: there are none */
 };
 
-/* Words are runs and directories (a word with a slash, or one that is no run); none: the newest
- * run. Event files of runs that are elsewhere are brought here (mirror.h): blocks until each
+/* Words are runs, studies and directories (a word with a slash, or one that is no run); none: the
+ * newest run. Event files of runs that are elsewhere are brought here (mirror.h): blocks until each
  * run has been polled once. One of several that cannot be polled is warned of; with patient
  * (--watch) it is no failure either way: see plot_sources_error. */
 int plot_sources_open(struct plot_sources *sources, struct app *app, const struct strv *words,
@@ -65,6 +65,13 @@ static inline void plot_curves_done(struct plot_curves *curves)
 	vec_done(curves);
 }
 
+/* The shortest decimal that gives value again: "0.1", "NaN", "-Infinity". */
+enum { PLOT_NUMBER = 32 };
+const char *plot_number(double value, char out[static PLOT_NUMBER]);
+/* Print what is in out if it is more than so much. Returns whether the stream takes more. */
+enum { PLOT_PIECE = 64 << 10, PLOT_PIECE_MAX = 1 << 20 };
+bool plot_data_flush(struct app *app, struct buf *out, size_t more_than);
+
 /* A line for each value below "run,dir,tag,step,wall_time,value" (RFC 4180, lines end with LF). */
 int plot_csv(struct app *app, const struct plot_curves *curves);
 /* dlrun/plot/v1: see dlrun-plot(1). */
@@ -80,6 +87,9 @@ struct plot_chart {
 };
 
 struct plot_charts VEC_OF(struct plot_chart);
+
+/* Whether a pattern matches a tag, which may have brackets of its own. */
+bool plot_is_match(const char *glob, const char *tag);
 
 /* Curves whose tags one of the patterns matches (*, ? and […] match slashes, too), in the order of
  * the sources; no patterns: all. E_EVENTS_TAG for a pattern that matches none. */

@@ -28,14 +28,14 @@ static const char *const colors[] = {"#0077bb", "#ee7733", "#009988", "#cc3311",
 static const char head[] =
 	"<style>text{font:12px system-ui,sans-serif;fill:#222}.t{font-weight:600;font-size:14px}"
 	".g{stroke:#ddd}.a{stroke:#888}.s{stroke:#999;stroke-dasharray:3 4}"
-	".c{fill:none;stroke-width:1.5;stroke-linejoin:round}.r{stroke-opacity:.25}"
+	".b{fill-opacity:.15}.c{fill:none;stroke-width:1.5;stroke-linejoin:round}.r{stroke-opacity:.25}"
 	".w{fill:#fff}</style>\n";
 
 struct frame {
 	const struct chart *chart;
 	struct axis x, y;
-	unsigned top, width, height; /* of the plot; its left is LEFT */
-	struct trace_column *columns;
+	unsigned top, width, height;          /* of the plot; its left is LEFT */
+	struct trace_column *columns, *edges; /* of a line; of the edge of its band */
 };
 
 static void svg_add_text(const char *text, struct buf *out)
@@ -114,14 +114,14 @@ static void add_axes(const struct frame *frame, struct buf *out)
  */
 
 /* The first, lowest, highest and last value of each pixel: what a line through all would show. */
-static void svg_add_path(
-	const struct frame *frame, const char *class, const char *color, struct buf *out)
+static void svg_add_path(const struct frame *frame, const struct trace_column *columns,
+	const char *class, const char *color, struct buf *out)
 {
 	bool joined = false;
 
 	buf_addf(out, "<path class=\"%s\" stroke=\"%s\" d=\"", class, color);
 	for (unsigned i = 0; i <= frame->width; i++) {
-		const struct trace_column *column = &frame->columns[i];
+		const struct trace_column *column = &columns[i];
 		const double ys[] = {column->first, column->min, column->max, column->last};
 		double before = (double)NAN;
 
@@ -143,6 +143,24 @@ static void svg_add_path(
 		}
 	}
 	buf_adds(out, "\" stroke-linecap=\"round\"/>\n");
+}
+
+/* The band between the curve and its edge: along the one, and back along the other. */
+static void svg_add_band(const struct frame *frame, const char *color, struct buf *out)
+{
+	const char *letter = "M";
+
+	buf_addf(out, "<path class=\"b\" fill=\"%s\" d=\"", color);
+	for (unsigned i = 0; i <= frame->width; i++)
+		if (frame->columns[i].has && frame->edges[i].has) {
+			buf_addf(out, "%s%u %.1f", letter, LEFT + i,
+				y_of(frame, frame->columns[i].last));
+			letter = "L";
+		}
+	for (unsigned i = frame->width + 1; i-- > 0;)
+		if (frame->columns[i].has && frame->edges[i].has)
+			buf_addf(out, "L%u %.1f", LEFT + i, y_of(frame, frame->edges[i].last));
+	buf_adds(out, *letter == 'L' ? "Z\"/>\n" : "\"/>\n");
 }
 
 static void add_marks(const struct frame *frame, const char *color, struct buf *out)
@@ -169,10 +187,16 @@ static void svg_add_line(const struct frame *frame, size_t line, struct buf *out
 	if (raw.smooth > 0) {
 		raw.smooth = 0;
 		trace_columns(curve, &raw, frame->x.min, frame->x.max, n, frame->columns);
-		svg_add_path(frame, "c r", color, out);
+		svg_add_path(frame, frame->columns, "c r", color, out);
 	}
 	trace_columns(curve, &frame->chart->view, frame->x.min, frame->x.max, n, frame->columns);
-	svg_add_path(frame, "c", color, out);
+	if (frame->chart->lines[line].edge.n) {
+		trace_columns(&frame->chart->lines[line].edge, &frame->chart->view, frame->x.min,
+			frame->x.max, n, frame->edges);
+		svg_add_band(frame, color, out);
+		svg_add_path(frame, frame->edges, "c r", color, out);
+	}
+	svg_add_path(frame, frame->columns, "c", color, out);
 	add_marks(frame, color, out);
 }
 
@@ -212,6 +236,7 @@ static void svg_add_chart(const struct chart *chart, unsigned top, struct buf *o
 		return;
 	}
 	frame.columns = mem_alloc(frame.width + 1, sizeof(*frame.columns));
+	frame.edges = mem_alloc(frame.width + 1, sizeof(*frame.edges));
 	add_axes(&frame, out);
 	/* With smoothing what is behind may stand out of the frame. */
 	buf_addf(out, "<svg x=\"0\" y=\"%u\" width=\"%u\" height=\"%u\" viewBox=\"0 %u %u %u\">\n",
@@ -222,6 +247,7 @@ static void svg_add_chart(const struct chart *chart, unsigned top, struct buf *o
 	buf_adds(out, "</svg>\n");
 	svg_add_legend(&frame, out);
 	free(frame.columns);
+	free(frame.edges);
 }
 
 void svg_draw(const struct chart *charts, size_t n, struct buf *out)

@@ -116,8 +116,8 @@ size_t runs_keep_failed(struct app *app, const char *study, struct run_list *run
 	return n;
 }
 
-int runs_select(struct store *store, const struct select_rules *rules, struct run_list *ret,
-	struct err *err)
+static int runs_select_exactly(struct store *store, const struct select_rules *rules,
+	struct run_list *ret, struct err *err)
 {
 	const struct store_filter filter = {.since_ms = rules->since_ms, .group = rules->group};
 	int r = store_list(store, &filter, ret, err);
@@ -125,6 +125,31 @@ int runs_select(struct store *store, const struct select_rules *rules, struct ru
 	if (r == 0)
 		select_keep(rules, ret);
 	return r;
+}
+
+/* The whole name of a group that is named by its beginning, or NULL. The caller frees. */
+static char *runs_whole_group(struct store *store, const char *name)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	char *group;
+
+	return store_resolve_all(store, name, &runs, &group, NULL) == 0 ? group : NULL;
+}
+
+int runs_select(struct store *store, const struct select_rules *rules, struct run_list *ret,
+	struct err *err)
+{
+	struct select_rules whole = *rules;
+	AUTO_FREE char *group = NULL;
+	int r = runs_select_exactly(store, rules, ret, err);
+
+	if (r < 0 || ret->n || !rules->group)
+		return r;
+	group = runs_whole_group(store, rules->group);
+	if (!group || str_eq(group, rules->group))
+		return 0;
+	whole.group = group;
+	return runs_select_exactly(store, &whole, ret, err);
 }
 
 /*

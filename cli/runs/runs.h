@@ -36,7 +36,8 @@ int runs_get_study(
  * study: their name, or NULL. */
 size_t runs_keep_failed(struct app *app, const char *study, struct run_list *runs);
 
-/* Runs that match, the newest first, however old. */
+/* Runs that match, the newest first, however old. The beginning of a group is enough where it is
+ * the only one. */
 int runs_select(struct store *store, const struct select_rules *rules, struct run_list *ret,
 	struct err *err);
 

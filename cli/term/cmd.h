@@ -13,6 +13,7 @@ enum {
 	CMD_HIDDEN = 1,   /* not in help and completion: dlrun's own use */
 	CMD_PROGRAM = 2,  /* takes a program's words: options end at the first word */
 	CMD_OWN_ARGS = 4, /* words holds argv as it is */
+	CMD_STUDIES = 16, /* a word that names a run may name a study */
 	CMD_STARTS = 8,   /* makes what the configuration says: all of that must count */
 };
 

@@ -50,6 +50,7 @@ enum opt_values {
 	VALUE_TOPIC,      /* a command of dlrun */
 	VALUE_SHELL,      /* bash, zsh, fish */
 	VALUE_COLUMNS,    /* of ps, with commas */
+	VALUE_GROUP,      /* of runs */
 };
 
 struct opt {

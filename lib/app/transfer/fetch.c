@@ -179,6 +179,12 @@ bool run_has_storage(struct session *session, const struct run *run)
 	return results && !json_get_bool(results, "emptyDir", false);
 }
 
+/* missing: the part of its directory that does not exist. */
+static bool fetch_hides(const struct fetch_options *options, const char *missing)
+{
+	return *missing && (!options->dir || options->hides);
+}
+
 int run_fetch(struct session *session, struct run *run, const struct fetch_options *options,
 	char **ret_dir, struct fetch_report *ret, struct err *err)
 {
@@ -191,7 +197,7 @@ int run_fetch(struct session *session, struct run *run, const struct fetch_optio
 	struct run *only = run;
 	const struct run_list one = {.v = &only, .n = 1, .cap = 1};
 	size_t there = length_there(dir);
-	bool is_new = dir[there] != '\0', is_first = access(own, F_OK) < 0;
+	bool hides = fetch_hides(options, dir + there), is_first = access(own, F_OK) < 0;
 
 	*ret = (struct fetch_report){0};
 	if (!options->takes && !options->from_tree)
@@ -207,7 +213,7 @@ int run_fetch(struct session *session, struct run *run, const struct fetch_optio
 	sink->ending = options->ending;
 	sink->taken = options->taken;
 	fetch_dir_on_progress(sink, options->progress, options->ctx);
-	if (is_new && !options->dir)
+	if (hides)
 		r = fetch_dir_hide(sink, err);
 	if (r == 0)
 		r = fetch_into(session, run, sink, options->interrupted, err);

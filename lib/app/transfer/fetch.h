@@ -36,6 +36,7 @@ typedef void fetch_progress_fn(void *ctx, const struct fetch_progress *progress)
 struct fetch_options {
 	const struct strv *paths; /* what of the results, see below; empty: all */
 	const char *dir;          /* seen from the session's; NULL: the run's id there */
+	bool hides;               /* dir from git, if it is new */
 	bool force;               /* replace files that did not come from a fetch, too */
 	bool from_tree;           /* the tree that the newest attempt runs in; dir: ID-tree */
 	bool takes;               /* for take_run: what waits for that may end then */
@@ -49,8 +50,9 @@ struct fetch_options {
 /* The results of a run, ended or not; or what it wrote to its tree, while that is there. *ret says
  * what was done, and *ret_dir (absolute, the caller frees) where, on failure too. A file that
  * cannot be read or must not be replaced does not keep the others: E_IO_READ or E_FETCH_KEPT at the
- * end, E_FETCH_PATH for a path that matched nothing. Only a directory that is called after the run,
- * and new, is hidden from git (.gitignore). One that was made for nothing is removed again. */
+ * end, E_FETCH_PATH for a path that matched nothing. Only a directory that is called after the run
+ * (or with hides), and new, is hidden from git (.gitignore). One that was made for nothing is
+ * removed again. */
 int run_fetch(struct session *session, struct run *run, const struct fetch_options *options,
 	char **ret_dir, struct fetch_report *ret, struct err *err);
 

@@ -683,13 +683,15 @@ int store_count(struct store *store, size_t *ret, struct err *err)
 }
 
 /* ?4 || '{': the first text behind all that begin with ?4, because '{' follows 'z'. An id is its
- * name, '-' and the suffix; '.' follows '-'. ?8: how the text of a record has its group. */
+ * name, '-' and the suffix; '.' follows '-'. ?8: how the text of a record has its group; other
+ * programs put a blank behind a colon. */
 #define LIST_WHERE(condition)                                                                      \
 	" FROM runs WHERE " condition                                                              \
 	" AND (?1 = 0 OR submitted_ms >= ?1) AND (?2 IS NULL OR target = ?2)"                      \
 	" AND (?3 IS NULL OR user = ?3) AND (?4 IS NULL OR (id >= ?4 AND id < ?4 || '{'))"         \
 	" AND (?7 IS NULL OR (id > ?7 || '-' AND id < ?7 || '.' AND length(id) = length(?7) + 6))" \
-	" AND (?8 IS NULL OR instr(doc, ?8) > 0)"                                                  \
+	" AND (?8 IS NULL OR instr(doc, '\"group\":' || ?8) > 0"                                   \
+	" OR instr(doc, '\"group\": ' || ?8) > 0)"                                                 \
 	" ORDER BY seq DESC LIMIT ?5 OFFSET ?6"
 #define LIST_SQL(condition) "SELECT doc, spec, revision" LIST_WHERE(condition)
 
@@ -700,15 +702,14 @@ static const char list_unfinished[] =
 
 _Static_assert(RUN_SUFFIX + 1 == 6, "the statement has this number");
 
-/* "group":"NAME" as json_print has it, which is how records are written. is_whole: without it NAME
- * is only the beginning. The caller frees. */
+/* The name of a group as a record has it. is_whole: without it, it is the beginning of one. The
+ * caller frees. */
 static char *store_group_text(const char *group, bool is_whole)
 {
 	AUTO_JSON struct json *name = json_string(group);
 	AUTO_BUF struct buf text;
 
 	buf_init(&text, DOC_MAX);
-	buf_adds(&text, "\"group\":");
 	json_print(name, &text);
 	if (!is_whole)
 		buf_truncate(&text, text.len - 1);

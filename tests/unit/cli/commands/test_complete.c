@@ -110,7 +110,8 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static void insert(const struct place *place, const char *id, enum run_state state)
+static void insert_member(
+	const struct place *place, const char *id, enum run_state state, const char *group)
 {
 	struct run *run = run_new(id, "test");
 	struct json *command = json_array();
@@ -120,11 +121,17 @@ static void insert(const struct place *place, const char *id, enum run_state sta
 	json_add_str(command, "a b.py");
 	json_set(run->doc, "command", command);
 	run_set_state(run, state);
+	json_set_str(run->doc, "group", group);
 	assert_int_equal(fs_mkdirs(place->state, 0700, NULL), 0);
 	assert_int_equal(store_open(place->state, &store, NULL), 0);
 	assert_int_equal(store_insert(store, run, NULL), 0);
 	store_close(store);
 	run_free(run);
+}
+
+static void insert(const struct place *place, const char *id, enum run_state state)
+{
+	insert_member(place, id, state, NULL);
 }
 
 static void commands(void **state)
@@ -203,6 +210,24 @@ static void runs(void **state)
 	check("fetch alpha-22222 ", "");
 	check("fetch -o ", ":dir\n");
 	check_has("diff alpha-22222 ", "beta-33333\t");
+}
+
+static void studies_are_offered_where_they_are_taken(void **state)
+{
+	const struct place *place = *state;
+
+	insert_member(place, "tiger-0-4k2x9", RUN_FAILED, "tiger-4k2x9");
+	insert_member(place, "tiger-1-4k2x9", RUN_SUCCEEDED, "tiger-4k2x9");
+	insert_member(place, "alpha-22222", RUN_RUNNING, "mine");
+	check("wait t", "");
+	check("wait m", "mine\ta study of 1 run\n");
+	check("show tiger-4", "tiger-4k2x9\ta study of 2 runs\n");
+	check_has("show ", "tiger-0-4k2x9\t");
+	check("fetch m", "mine\ta study of 1 run\n");
+	check("ps --group=t", "--group=tiger-4k2x9\ta study of 2 runs\n");
+	check("checkout tiger-4", "");
+	check("diff m", "");
+	check("submit --from m", "");
 }
 
 static void broken_state_is_silent(void **state)
@@ -288,6 +313,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(columns, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(runs, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(hosts_and_contexts, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			studies_are_offered_where_they_are_taken, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(broken_state_is_silent, set_up, tear_down),
 		cmocka_unit_test(every_command_is_sorted_and_whole),
 	};

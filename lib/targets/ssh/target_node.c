@@ -323,6 +323,7 @@ enum { POOL_MS = 15000, SETTLE_MS = 3000 };
 struct choosing {
 	struct target_node *node;
 	struct strv hosts; /* that it may be; borrowed */
+	bool is_study;     /* all of them that can be used are */
 	struct node_probe *probes;
 	struct node_offer *offers;
 	size_t n;
@@ -366,8 +367,8 @@ static int check_hosts(struct choosing *choosing, const struct spec *spec, struc
 	struct target_node *node = choosing->node;
 	const char *type = spec->resources.gpu_type;
 	bool is_pool = choosing->hosts.n > 1;
-	/* A run of several has to know them all. */
-	bool is_enough = is_pool && spec->resources.nodes <= 1;
+	/* A run of several has to know them all, and so has a study. */
+	bool is_enough = is_pool && spec->resources.nodes <= 1 && !choosing->is_study;
 
 	choosing->n = choosing->hosts.n;
 	choosing->probes = mem_alloc(choosing->n + 1, sizeof(*choosing->probes));
@@ -580,29 +581,23 @@ static int check_runtime(const struct target_node *node,
 	return err_hint(err, "before: source /opt/env.sh   # in dlrun.yaml, instead of setup:");
 }
 
-/* The only host that it may be. */
+/* Whether the run can be on the host. */
 static int check_host(
-	struct choosing *choosing, const struct target_requirements *requirements, struct err *err)
+	struct node_probe *probe, const struct target_requirements *requirements, struct err *err)
 {
-	struct node_probe *probe = &choosing->probes[0];
-
 	if (!probe->facts)
 		return err_move(err, &probe->error);
 	int r = check_host_facts(probe, requirements, err);
 	if (r == 0)
 		r = target_node_check_gpus(probe, requirements->spec, err);
-	if (r == 0)
-		r = target_node_check_size(probe, &requirements->spec->resources, err);
-	if (r == 0)
-		target_node_take(choosing, 0, NULL);
-	return r;
+	return r < 0 ? r : target_node_check_size(probe, &requirements->spec->resources, err);
 }
 
 /*
  * Members of a study with a limit, in a pool (node_member_host). A host that does not answer, or
- * that the run does not fit, is passed over in favour of the next that has a slot, for as long as
- * this target is open. Its slots stay empty: each host keeps its own limit whoever comes, so that
- * the limit of all is never exceeded.
+ * that the run does not fit, is passed over in favour of the next one that has a slot, for as long
+ * as this target is open: one look at the hosts is for all members. The slots of that host stay
+ * empty: each host keeps its own limit whoever comes, so that the limit of all is never exceeded.
  */
 
 static bool is_placed_member(const struct target_node *node, const struct spec *spec)
@@ -610,14 +605,19 @@ static bool is_placed_member(const struct target_node *node, const struct spec *
 	return spec->study.id && spec->study.parallel > 0 && node->hosts.n > 1;
 }
 
+static size_t hosts_with_slots(const struct target_node *node, const struct spec_study *study)
+{
+	size_t slots = (size_t)study->parallel;
+
+	return node->hosts.n < slots ? node->hosts.n : slots;
+}
+
 /* The host that is its turn, or the next one that has not been passed over; NULL: there is none. */
 static const char *host_of_member(const struct target_node *node, const struct spec_study *study)
 {
-	size_t n = node->hosts.n, at = node_member_host(study->index, study->parallel, n);
+	size_t at = node_member_host(study->index, study->parallel, node->hosts.n);
+	size_t n = hosts_with_slots(node, study);
 
-	/* The others have no slot. */
-	if (n > (size_t)study->parallel)
-		n = (size_t)study->parallel;
 	for (size_t i = 0; i < n; i++) {
 		const char *host = node->hosts.v[(at + i) % n];
 		if (strv_find(&node->passed_over, host) < 0)
@@ -639,34 +639,47 @@ int target_node_slots(
 	return at < 0 ? 1 : node_member_slots((size_t)at, study->parallel, node->hosts.n);
 }
 
-static int learn_member(struct target_node *node, const struct target_requirements *requirements,
+/* Each member has a host of its own, also where a target is opened once for many. */
+static int prepare_member(struct target_node *node, const struct spec *spec, struct err *err)
+{
+	const char *host = is_placed_member(node, spec) ? host_of_member(node, &spec->study) : NULL;
+
+	node->parallel = spec->study.id ? spec->study.parallel : 0;
+	if (!is_placed_member(node, spec))
+		return 0;
+	if (!host)
+		return err_set(
+			err, E_NODE_FAILED, "target %s: no host takes the run", node->target.name);
+	free(node->chosen);
+	node->chosen = mem_strdup(host);
+	return 0;
+}
+
+static int learn_member(struct choosing *choosing, const struct target_requirements *requirements,
 	struct strv *ret_notes, struct err *err)
 {
+	struct target_node *node = choosing->node;
 	AUTO_ERR struct err first = {0};
 
-	for (;;) {
-		char *host = (char *)host_of_member(node, &requirements->spec->study);
-		AUTO(choosing_done)
-		struct choosing choosing = {.node = node, .hosts = {.v = &host, .n = 1}};
+	choosing->is_study = true;
+	choosing->hosts.n = hosts_with_slots(node, &requirements->spec->study);
+	int r = check_hosts(choosing, requirements->spec, err);
+	if (r < 0)
+		return r;
+	strv_done(&node->passed_over);
+	for (size_t i = 0; i < choosing->n; i++) {
 		AUTO_ERR struct err error = {0};
 
-		if (!host)
-			break;
-		int r = check_hosts(&choosing, requirements->spec, err);
-		if (r < 0)
-			return r;
-		r = check_host(&choosing, requirements, &error);
-		if (r == 0)
-			return 0;
-		strv_add(&node->passed_over, host);
-		strv_addf(ret_notes, "%s is passed over: %s", host, error.message);
+		if (check_host(&choosing->probes[i], requirements, &error) == 0)
+			continue;
+		strv_add(&node->passed_over, choosing->probes[i].host);
+		strv_addf(ret_notes, "%s is passed over: %s", choosing->probes[i].host,
+			error.message);
 		if (!err_is_set(&first))
 			err_move(&first, &error);
 	}
-	if (!err_is_set(&first))
-		return err_set(
-			err, E_NODE_FAILED, "target %s: no host takes the run", node->target.name);
-	return err_move(err, &first);
+	return node->passed_over.n == choosing->n ? err_move(err, &first)
+						  : prepare_member(node, requirements->spec, err);
 }
 
 static int target_node_learn(struct target *target, const struct target_requirements *requirements,
@@ -683,14 +696,17 @@ static int target_node_learn(struct target *target, const struct target_requirem
 			"ranks that wait for slots would wait for each other",
 			node->target.name);
 	if (r == 0 && is_placed_member(node, spec))
-		return learn_member(node, requirements, ret_notes, err);
+		return learn_member(&choosing, requirements, ret_notes, err);
 	if (r == 0)
 		r = check_hosts(&choosing, spec, err);
 	if (r < 0)
 		return r;
 	if (choosing.n > 1 || spec->resources.nodes > 1)
 		return target_node_choose(&choosing, requirements, ret_notes, err);
-	return check_host(&choosing, requirements, err);
+	r = check_host(&choosing.probes[0], requirements, err);
+	if (r == 0)
+		target_node_take(&choosing, 0, NULL);
+	return r;
 }
 
 /*
@@ -1004,22 +1020,6 @@ static int pick_hosts(const struct target_node *node, size_t n, char **ret, stru
 		return err_set(err, E_TARGET, "%zu hosts are wanted, and target %s has %zu", n,
 			node->target.name, node->hosts.n);
 	*ret = node->chosen ? mem_strdup(node->chosen) : strv_join(&first, ",");
-	return 0;
-}
-
-/* Each member has a host of its own, also where a target is opened once for many. */
-static int prepare_member(struct target_node *node, const struct spec *spec, struct err *err)
-{
-	const char *host = is_placed_member(node, spec) ? host_of_member(node, &spec->study) : NULL;
-
-	node->parallel = spec->study.id ? spec->study.parallel : 0;
-	if (!is_placed_member(node, spec))
-		return 0;
-	if (!host)
-		return err_set(
-			err, E_NODE_FAILED, "target %s: no host takes the run", node->target.name);
-	free(node->chosen);
-	node->chosen = mem_strdup(host);
 	return 0;
 }
 

@@ -63,6 +63,7 @@ enum { KUBE_MASTER_PORT = 29500 };
 #define KUBE_LABEL_RUN         "dlrun.io/run-id"
 #define KUBE_LABEL_ATTEMPT     "dlrun.io/attempt"
 #define KUBE_LABEL_USER        "dlrun.io/user"
+#define KUBE_LABEL_STUDY       "dlrun.io/study" /* of those of a study: its id, as run-id is */
 #define KUBE_LABEL_TREE        "dlrun.io/tree"
 #define KUBE_ANNOTATION_SPEC   "dlrun.io/spec"
 #define KUBE_ANNOTATION_RECORD "dlrun.io/record"

@@ -88,6 +88,8 @@ static void job_set_labels(const struct kube_run *run, struct json *metadata)
 	json_set_str(labels, "app.kubernetes.io/managed-by", KUBE_MANAGED_BY);
 	job_set_label(labels, KUBE_LABEL_ATTEMPT, attempt);
 	job_set_label(labels, KUBE_LABEL_RUN, run->run_id);
+	if (run->n_members)
+		job_set_label(labels, KUBE_LABEL_STUDY, run->run_id);
 	job_set_label(labels, KUBE_LABEL_TREE, run->tree);
 	job_set_label(labels, KUBE_LABEL_USER, run->user);
 	if (run->annotations)
@@ -339,7 +341,8 @@ static struct json *place_source(const struct job *job, const struct kube_place 
 	struct json *volume = json_object(), *source;
 
 	if (place->kind == KUBE_PLACE_PVC || place->kind == KUBE_PLACE_CLAIM) {
-		AUTO_FREE char *own = kube_job_claim_name(job->run->run_id);
+		AUTO_FREE char *own = kube_job_claim_name(
+			job->run->claim_of ? job->run->claim_of : job->run->run_id);
 		source = json_sub(volume, "persistentVolumeClaim");
 		json_set_str(
 			source, "claimName", place->kind == KUBE_PLACE_PVC ? place->name : own);
@@ -1218,7 +1221,7 @@ static int make_before(const struct job *job, struct kube_objects *objects, stru
 
 	if (job->is_gang && !job->is_jobset)
 		objects->service = job_service(run);
-	if (run->results.kind == KUBE_PLACE_CLAIM)
+	if (run->results.kind == KUBE_PLACE_CLAIM && !run->claim_of)
 		objects->claim = job_claim(run);
 	if (run->n_members) {
 		objects->config = object(run, "v1", "ConfigMap", run->job);

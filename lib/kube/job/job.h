@@ -21,9 +21,9 @@
  *	single node	backoffLimitPerIndex is retries; disruptions (preempted, evicted,
  *			drained, node lost) are not counted; a pod is replaced when it has ended,
  *			never before.
- *	study		one Job for all members, the completion index is the member; each has one
- *			pod and retries as of a single node, and words, variables, id and results
- *			of its own. One that has failed stops no other, but with fail_fast.
+ *	study		one Job for all, whose completion index is the member; each has pods
+ *			and retries as of a single node, and words, variables, an id and
+ *			results of its own. One that fails stops no other, but with fail_fast.
  *	gang		nodes > 1: the first failure of any rank ends all of them, a
  *			disruption too. A JobSet starts all again (maxRestarts is retries;
  *			disruptions not counted; its own Service). Without it nothing in the
@@ -180,6 +180,7 @@ struct kube_run {
 	int64_t linger_ms; /* results that end with the pod are kept so long; 0: not */
 	bool carries_over; /* the image has KUBE_CARRIED */
 	struct kube_place results;
+	const char *claim_of; /* whose claim it is that is there already; NULL: its own */
 	const struct kube_output *outputs;
 	size_t n_outputs;
 	const struct kube_mount *data, *volumes;

@@ -1189,6 +1189,8 @@ static void job_note_results(const struct job *job)
 			"(submit -f, logs -f, wait, fetch)",
 			run->nodes > 1 ? "s" : "", run->gpus > 0 ? "keeps its GPUs" : "waits",
 			duration_text(run->linger_ms, time));
+	if (job->lingers && run->parallel > 0 && (size_t)run->parallel < run->n_members)
+		strv_add(job->notes, "the next member of the study begins when that is over");
 	if (run->retries > 0)
 		strv_add(job->notes,
 			"a retry starts without the files of the attempt before: without results: "

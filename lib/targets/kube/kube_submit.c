@@ -20,7 +20,7 @@
  * Plan of a run in a cluster: its specification and the target's keys in Kubernetes' terms.
  */
 
-enum { OVERLAY_MAX = 1 << 20, TTL_MS = 7 * 24 * 3600 * 1000 };
+enum { OVERLAY_MAX = 1 << 20, TTL_MS = 7 * 24 * 3600 * 1000, MEMBER_LINGER_MS = 2 * 60 * 1000 };
 
 void kube_plan_done(struct kube_plan *plan)
 {
@@ -407,6 +407,9 @@ static void kube_submit_set_members(struct kube_plan *plan, const struct target_
 	run->members = plan->members;
 	run->n_members = n;
 	run->parallel = of->parallel;
+	/* Pods that wait until their results have been taken are in the way of the next ones. */
+	if (of->parallel > 0 && (size_t)of->parallel < n && run->linger_ms > MEMBER_LINGER_MS)
+		run->linger_ms = MEMBER_LINGER_MS;
 	run->fail_fast = of->fail_fast;
 }
 

@@ -630,6 +630,23 @@ static void test_member_paths(void **state)
 	assert_non_null(strstr(text, "i=0 a=" KUBE_ATTEMPT_DIR));
 }
 
+/* A later attempt of a member has the claim that its study has made. */
+static void test_claim_of_a_study(void **state)
+{
+	(void)state;
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+
+	sample_init(&sample);
+	sample.run.results = (struct kube_place){.kind = KUBE_PLACE_CLAIM, .size_bytes = 1};
+	sample.run.claim_of = "tiger-4k2x9";
+	make(&sample.run, &objects);
+	assert_null(objects.claim);
+	AUTO_FREE char *text = print_all(&objects);
+	assert_non_null(strstr(text, "claimName: tiger-4k2x9-results\n"));
+	assert_non_null(strstr(text, "subPath: resnet-3k2f9\n"));
+}
+
 static void test_limits(void **state)
 {
 	(void)state;
@@ -718,6 +735,7 @@ int main(void)
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_study_limits),
 		cmocka_unit_test(test_member_paths),
+		cmocka_unit_test(test_claim_of_a_study),
 		cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_escape),
 	};

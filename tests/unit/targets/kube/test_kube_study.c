@@ -257,6 +257,7 @@ static int submit(struct place *place, int n, struct err *err)
 	member_handle(place, 0, place->handle);
 	wanted_init(&wanted);
 	set_study(&wanted.spec, 0, n);
+	wanted.spec.runtime.linger_ms = 300 * 1000;
 	const struct target_study study = {
 		wanted_job(&wanted, place->handle), (size_t)n, commands, env};
 	for (int i = 0; i < n; i++) {
@@ -328,6 +329,15 @@ static int64_t job_int(const char *key)
 	return json_get_int(json_get(cluster.job, "spec"), key, -1);
 }
 
+static int64_t linger_s(void)
+{
+	const struct json *pod = json_get(json_get(cluster.job, "spec"), "template");
+	const struct json *notes = json_get(json_get(pod, "metadata"), "annotations");
+	const char *text = json_get_str(notes, KUBE_ANNOTATION_LINGER);
+
+	return text ? strtol(text, NULL, 10) : -1;
+}
+
 static bool is_marked(int index)
 {
 	AUTO_FREE char *key = mem_printf("cancel-%d", index);
@@ -357,6 +367,8 @@ static void test_submit(void **state)
 	assert_string_equal(json_get_str(metadata, "name"), STUDY);
 	const char *lines = json_get_str(json_get(cluster.config, "data"), "members-0");
 	assert_non_null(strstr(lines, "set -- \"$@\" 'train' '--lr=4'; export LR='4'\n"));
+	/* Results wait in pods, but not for long where others wait for these. */
+	assert_int_equal(linger_s(), 120);
 	/* Twice is once. */
 	assert_int_equal(submit(&place, N, &err), 0);
 	assert_int_equal(observe(&place, 3), RUN_QUEUED);

@@ -26,6 +26,7 @@
 enum { TARGET_TOKEN_SIZE = 8192, TARGET_HANDLE_SIZE = 8192 };
 
 struct spec;
+struct target_study;
 
 /* An attempt to start. Everything is borrowed until submit is done. */
 struct target_job {
@@ -45,6 +46,16 @@ struct target_job {
 	 * (needs_image); then layout and image are NULL. */
 	const char *image_ref;
 	bool carries_over; /* that image has the results of the attempt before (carry_over.h) */
+	/* For check and preview of the first member of a study: all of it; or NULL. */
+	const struct target_study *study;
+};
+
+/* All members of a study (spec.study), which are started together. Borrowed until that is done. */
+struct target_study {
+	const struct target_job *first; /* the first one: all that they have in common */
+	size_t n;
+	const struct strv *commands; /* n: words, as those of first->spec */
+	const struct strv *env;      /* n: K=V that differ, the same names in each; or NULL */
 };
 
 /* The state of an attempt as the target knows it now. */
@@ -165,6 +176,11 @@ struct target_ops {
 	/* Idempotent by handle: a second submit of a started attempt is success. */
 	int (*submit)(struct target *target, const struct target_job *job, struct target_call *call,
 		struct err *err);
+	/* Start the first attempts of all members of a study, for which prepare chose a handle
+	 * each, durable before; none of them has several nodes. Idempotent as submit: what was
+	 * started by a request that was lost is found. NULL: they are submitted one by one. */
+	int (*submit_study)(struct target *target, const struct target_study *study,
+		struct target_call *call, struct err *err);
 	/* *ret is filled when done. ERR_NET if the target is not reachable; an attempt that is not
 	 * known there: state lost, or failed with reason Interrupted if it never began. */
 	int (*state)(struct target *target, const char *handle, struct target_status *ret,

@@ -37,21 +37,24 @@ bool kube_kind_has_ended(enum kube_kind kind, const struct json *object);
  * annotations, termination messages. Shared by all code that makes or reads them.
  */
 
-#define KUBE_CONTAINER   "program"
-#define KUBE_MANAGED_BY  "dlrun"
-#define KUBE_JOB_TIMEOUT "dlrun: time limit" /* termination messages of dlrun's own script */
-#define KUBE_JOB_SETUP   "dlrun: setup failed"
+#define KUBE_CONTAINER     "program"
+#define KUBE_MANAGED_BY    "dlrun"
+#define KUBE_JOB_TIMEOUT   "dlrun: time limit" /* termination messages of dlrun's own script */
+#define KUBE_JOB_SETUP     "dlrun: setup failed"
+#define KUBE_JOB_CANCELLED "dlrun: cancelled" /* a member of a study, before it began */
 /* Behind those: what the results on lasting storage were at the end, within a message's 4096 bytes.
  * Lines "dlrun: results FILES BYTES MORE" (names that are left out), "FILES BYTES NAME" of names at
  * the top (a directory with a slash behind it; \\ and \n are escaped), and "params BYTES PATH" with
  * that many bytes and a newline behind it. A rank reports its own. */
-#define KUBE_JOB_RESULTS "dlrun: results"
-#define KUBE_OUTPUT_DIR  "/dlrun/outputs" /* $DLRUN_OUTPUT_DIR */
-#define KUBE_ATTEMPT_DIR "/dlrun/attempt"
-#define KUBE_HOME_DIR    "/dlrun/home" /* HOME in the restricted level */
-#define KUBE_KEEPER      "results"     /* the container that waits until they were taken */
-#define KUBE_COLLECTOR   KUBE_ATTEMPT_DIR "/collect" /* "sh it all": does that now */
-#define KUBE_COLLECTED   ".dlrun-collected" /* in the results: what of them comes from the tree */
+#define KUBE_JOB_RESULTS  "dlrun: results"
+#define KUBE_OUTPUT_DIR   "/dlrun/outputs" /* $DLRUN_OUTPUT_DIR */
+#define KUBE_ATTEMPT_DIR  "/dlrun/attempt"
+#define KUBE_HOME_DIR     "/dlrun/home"  /* HOME in the restricted level */
+#define KUBE_STUDY_DIR    "/dlrun/study" /* the ConfigMap of a study */
+#define KUBE_STUDY_CANCEL "cancel-"      /* key of it, with an index: that member does not begin */
+#define KUBE_KEEPER       "results"      /* the container that waits until they were taken */
+#define KUBE_COLLECTOR    KUBE_ATTEMPT_DIR "/collect" /* "sh it all": does that now */
+#define KUBE_COLLECTED    ".dlrun-collected" /* in the results: what of them comes from the tree */
 /* In the image: a tar of results of the attempt before and notes, those of rank N in rank-N/. */
 #define KUBE_CARRIED "/dlrun/carried/results.tar"
 enum { KUBE_MASTER_PORT = 29500 };
@@ -60,6 +63,7 @@ enum { KUBE_MASTER_PORT = 29500 };
 #define KUBE_LABEL_RUN         "dlrun.io/run-id"
 #define KUBE_LABEL_ATTEMPT     "dlrun.io/attempt"
 #define KUBE_LABEL_USER        "dlrun.io/user"
+#define KUBE_LABEL_STUDY       "dlrun.io/study" /* of those of a study: its id, as run-id is */
 #define KUBE_LABEL_TREE        "dlrun.io/tree"
 #define KUBE_ANNOTATION_SPEC   "dlrun.io/spec"
 #define KUBE_ANNOTATION_RECORD "dlrun.io/record"
@@ -67,6 +71,8 @@ enum { KUBE_MASTER_PORT = 29500 };
 #define KUBE_ANNOTATION_COMMIT "dlrun.io/commit"
 #define KUBE_ANNOTATION_IMAGE  "dlrun.io/image"
 #define KUBE_ANNOTATION_LINGER "dlrun.io/linger" /* of pods: seconds for which results wait */
+
+#define KUBE_INDEX "batch.kubernetes.io/job-completion-index" /* annotation; label since 1.28 */
 
 #define JOB_GANG "w" /* the replicated job of a JobSet */
 

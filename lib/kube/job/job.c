@@ -88,6 +88,8 @@ static void job_set_labels(const struct kube_run *run, struct json *metadata)
 	json_set_str(labels, "app.kubernetes.io/managed-by", KUBE_MANAGED_BY);
 	job_set_label(labels, KUBE_LABEL_ATTEMPT, attempt);
 	job_set_label(labels, KUBE_LABEL_RUN, run->run_id);
+	if (run->n_members)
+		job_set_label(labels, KUBE_LABEL_STUDY, run->run_id);
 	job_set_label(labels, KUBE_LABEL_TREE, run->tree);
 	job_set_label(labels, KUBE_LABEL_USER, run->user);
 	if (run->annotations)
@@ -172,7 +174,8 @@ static struct json *job_claim(const struct kube_run *run)
 
 	/* All attempts share it. */
 	json_remove(json_sub(json_sub(claim, "metadata"), "labels"), KUBE_LABEL_ATTEMPT);
-	json_add_str(modes, run->nodes > 1 ? "ReadWriteMany" : "ReadWriteOnce");
+	json_add_str(
+		modes, run->nodes > 1 || run->n_members > 1 ? "ReadWriteMany" : "ReadWriteOnce");
 	json_set(spec, "accessModes", modes);
 	job_set_bytes(json_sub(json_sub(spec, "resources"), "requests"), "storage",
 		run->results.size_bytes);
@@ -187,7 +190,8 @@ static struct json *job_claim(const struct kube_run *run)
 
 size_t kube_objects_before(const struct kube_objects *objects, const struct json *ret[static 3])
 {
-	const struct json *all[] = {objects->claim, objects->service, objects->secret};
+	const struct json *all[] = {
+		objects->claim, objects->service, objects->config, objects->secret};
 	size_t n = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
@@ -198,7 +202,8 @@ size_t kube_objects_before(const struct kube_objects *objects, const struct json
 
 size_t kube_objects_adopt(const struct kube_objects *objects, const struct json *ret[static 3])
 {
-	struct kube_objects owned = {.service = objects->service, .secret = objects->secret};
+	struct kube_objects owned = {
+		.service = objects->service, .config = objects->config, .secret = objects->secret};
 
 	return kube_objects_before(&owned, ret);
 }
@@ -206,6 +211,7 @@ size_t kube_objects_adopt(const struct kube_objects *objects, const struct json 
 static const struct {
 	const char *kind, *resource;
 } collections[] = {
+	{"ConfigMap", "configmaps"},
 	{"PersistentVolumeClaim", "persistentvolumeclaims"},
 	{"Secret", "secrets"},
 	{"Service", "services"},
@@ -258,6 +264,7 @@ void kube_objects_done(struct kube_objects *objects)
 		return;
 	json_free(objects->claim);
 	json_free(objects->service);
+	json_free(objects->config);
 	json_free(objects->secret);
 	json_free(objects->job);
 	strv_done(&objects->notes);
@@ -334,7 +341,8 @@ static struct json *place_source(const struct job *job, const struct kube_place 
 	struct json *volume = json_object(), *source;
 
 	if (place->kind == KUBE_PLACE_PVC || place->kind == KUBE_PLACE_CLAIM) {
-		AUTO_FREE char *own = kube_job_claim_name(job->run->run_id);
+		AUTO_FREE char *own = kube_job_claim_name(
+			job->run->claim_of ? job->run->claim_of : job->run->run_id);
 		source = json_sub(volume, "persistentVolumeClaim");
 		json_set_str(
 			source, "claimName", place->kind == KUBE_PLACE_PVC ? place->name : own);
@@ -384,16 +392,20 @@ static char *use_volume(struct job *job, const char *hint, struct json *take)
  * Mounts
  */
 
-static int add_mount(struct job *job, const char *volume, const char *path, const char *sub_path,
-	bool read_only, struct err *err)
+struct sub_path {
+	const char *key, *path; /* path: NULL or empty: none */
+};
+
+static int add_mount_below(struct job *job, const char *volume, const char *path,
+	const struct sub_path *below, bool read_only, struct err *err)
 {
 	struct json *mount = json_object();
 	AUTO_FREE char *shown = str_shown(path);
 
 	json_set_str(mount, "name", volume);
 	json_set_str(mount, "mountPath", path);
-	if (!str_empty(sub_path))
-		json_set_str(mount, "subPath", sub_path);
+	if (!str_empty(below->path))
+		json_set_str(mount, below->key, below->path);
 	if (read_only)
 		json_set_bool(mount, "readOnly", true);
 	for (const struct json *item = json_first(job->mounts); item; item = json_next(item))
@@ -408,6 +420,14 @@ static int add_mount(struct job *job, const char *volume, const char *path, cons
 	if (json_count(job->mounts) > MOUNTS_MAX)
 		return err_set(err, E_DATA_LIMIT, "the run has more than %d volumes", MOUNTS_MAX);
 	return job_check_text(path, "the path", err);
+}
+
+static int add_mount(struct job *job, const char *volume, const char *path, const char *sub_path,
+	bool read_only, struct err *err)
+{
+	const struct sub_path below = {"subPath", sub_path};
+
+	return add_mount_below(job, volume, path, &below, read_only, err);
 }
 
 static void add_volume(struct job *job, const char *name, const char *kind, struct json *take)
@@ -441,6 +461,12 @@ static int job_add_own(struct job *job, struct err *err)
 		r = add_mount(job, "attempt", KUBE_ATTEMPT_DIR, NULL, false, err);
 	if (r == 0)
 		r = add_mount(job, "hosts", JOB_HOSTS_DIR, NULL, true, err);
+	if (r == 0 && job->run->n_members) {
+		struct json *config = json_object();
+		json_set_str(config, "name", job->run->job);
+		add_volume(job, "study", "configMap", config);
+		r = add_mount(job, "study", KUBE_STUDY_DIR, NULL, true, err);
+	}
 	if (r < 0 || !job->is_restricted)
 		return r;
 	add_volume(job, "home", "emptyDir", json_object());
@@ -459,6 +485,22 @@ static char *job_join(const char *a, const char *b, const char *c)
 		str_empty(c) ? "" : "/", c ? c : "");
 }
 
+/* path: in the results; NULL: all of them. */
+static int job_add_result(struct job *job, const char *volume, const char *mount_path,
+	const char *prefix, const char *path, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	bool is_study = run->n_members > 0;
+	AUTO_FREE char *id = is_study ? job_member_id(run) : mem_strdup(run->run_id);
+	AUTO_FREE char *before = kube_escaped(prefix ? prefix : "");
+	AUTO_FREE char *behind = kube_escaped(path ? path : "");
+	AUTO_FREE char *sub_path =
+		is_study ? job_join(before, id, behind) : job_join(prefix, id, path);
+	const struct sub_path below = {is_study ? "subPathExpr" : "subPath", sub_path};
+
+	return add_mount_below(job, volume, mount_path, &below, false, err);
+}
+
 static int job_add_results(struct job *job, struct err *err)
 {
 	const struct kube_run *run = job->run;
@@ -472,13 +514,11 @@ static int job_add_results(struct job *job, struct err *err)
 	if (r < 0)
 		return r;
 	AUTO_FREE char *volume = use_volume(job, "results", place_source(job, &place));
-	AUTO_FREE char *dir = job_join(place.sub_path, run->run_id, NULL);
-	r = add_mount(job, volume, KUBE_OUTPUT_DIR, dir, false, err);
+	r = job_add_result(job, volume, KUBE_OUTPUT_DIR, place.sub_path, NULL, err);
 	for (size_t i = 0; r == 0 && i < run->n_outputs; i++) {
-		AUTO_FREE char *path = job_tree_path(job, run->outputs[i].path);
-		AUTO_FREE char *sub_path =
-			job_join(place.sub_path, run->run_id, run->outputs[i].path);
-		r = add_mount(job, volume, path, sub_path, false, err);
+		const char *output = run->outputs[i].path;
+		AUTO_FREE char *path = job_tree_path(job, output);
+		r = job_add_result(job, volume, path, place.sub_path, output, err);
 	}
 	return r;
 }
@@ -865,6 +905,7 @@ static int job_pod(struct job *job, struct json **ret, struct err *err)
 
 enum {
 	NODES_MAX = 1024,
+	MEMBERS_MAX = 100 * 1000, /* completions of an Indexed Job without further limits */
 	NOTES_MAX = 200 << 10,
 	TTL_MS = 7 * 24 * 3600 * 1000,
 	DNS_LABEL_MAX = 63,
@@ -893,7 +934,8 @@ static bool is_dns_label(const char *name)
 static int check_names(const struct job *job, struct err *err)
 {
 	const struct kube_run *run = job->run;
-	AUTO_FREE char *longest = job_pod_name(job, run->nodes - 1);
+	AUTO_FREE char *longest =
+		job_pod_name(job, run->n_members ? (int)run->n_members - 1 : run->nodes - 1);
 
 	if (!is_dns_label(run->job) || strlen(longest) + POD_SUFFIX > DNS_LABEL_MAX) {
 		AUTO_FREE char *shown = str_shown(run->job);
@@ -918,6 +960,9 @@ static int job_check_size(const struct kube_run *run, struct err *err)
 		return err_set(err, E_DATA_LIMIT,
 			"the specification of the run has %zu bytes, a Job takes %d", notes,
 			NOTES_MAX);
+	if (run->n_members > MEMBERS_MAX)
+		return err_set(err, E_DATA_LIMIT, "%zu members are more than %d", run->n_members,
+			MEMBERS_MAX);
 	if (run->nodes > NODES_MAX)
 		return err_set(
 			err, E_DATA_LIMIT, "%d nodes are more than %d", run->nodes, NODES_MAX);
@@ -993,9 +1038,15 @@ static int64_t ttl_s(const struct kube_run *run)
 /* JobSpec; pod is taken over. */
 static void set_job_spec(const struct job *job, struct json *spec, struct json *pod)
 {
+	const struct kube_run *run = job->run;
+	int64_t completions = run->n_members ? (int64_t)run->n_members : run->nodes;
+	bool is_limited = run->n_members && run->parallel > 0 && run->parallel < completions;
+
 	json_set_str(spec, "completionMode", "Indexed");
-	json_set_int(spec, "completions", job->run->nodes);
-	json_set_int(spec, "parallelism", job->run->nodes);
+	json_set_int(spec, "completions", completions);
+	json_set_int(spec, "parallelism", is_limited ? run->parallel : completions);
+	if (run->n_members && run->fail_fast)
+		json_set_int(spec, "maxFailedIndexes", 0);
 	struct json *rules = json_array();
 
 	if (job->is_gang) {
@@ -1004,9 +1055,9 @@ static void set_job_spec(const struct job *job, struct json *spec, struct json *
 		if (job->is_jobset)
 			json_add(rules, status_rule(job, "FailJob"));
 	} else {
-		json_set_int(spec, "backoffLimitPerIndex", job->run->retries);
+		json_set_int(spec, "backoffLimitPerIndex", run->retries);
 		json_add(rules, disruption_rule("Ignore"));
-		if (job->run->retries > 0)
+		if (run->retries > 0)
 			json_add(rules, status_rule(job, "FailIndex"));
 	}
 	json_set(json_sub(spec, "podFailurePolicy"), "rules", rules);
@@ -1138,6 +1189,8 @@ static void job_note_results(const struct job *job)
 			"(submit -f, logs -f, wait, fetch)",
 			run->nodes > 1 ? "s" : "", run->gpus > 0 ? "keeps its GPUs" : "waits",
 			duration_text(run->linger_ms, time));
+	if (job->lingers && run->parallel > 0 && (size_t)run->parallel < run->n_members)
+		strv_add(job->notes, "the next member of the study begins when that is over");
 	if (run->retries > 0)
 		strv_add(job->notes,
 			"a retry starts without the files of the attempt before: without results: "
@@ -1170,8 +1223,14 @@ static int make_before(const struct job *job, struct kube_objects *objects, stru
 
 	if (job->is_gang && !job->is_jobset)
 		objects->service = job_service(run);
-	if (run->results.kind == KUBE_PLACE_CLAIM)
+	if (run->results.kind == KUBE_PLACE_CLAIM && !run->claim_of)
 		objects->claim = job_claim(run);
+	if (run->n_members) {
+		objects->config = object(run, "v1", "ConfigMap", run->job);
+		int r = job_members(job, json_sub(objects->config, "data"), err);
+		if (r < 0)
+			return r;
+	}
 	if (!run->secret_env || run->secret_env->n == 0)
 		return 0;
 	return job_secret(run, &objects->secret, err);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Description of a run in Kubernetes' terms, and the objects made from it (batch/v1 Job, JobSet
- * v1alpha2, Service, Secret, PersistentVolumeClaim). An engine: no I/O.
+ * v1alpha2, Service, ConfigMap, Secret, PersistentVolumeClaim). An engine: no I/O.
  *
  * Order of requests. The Job is the commit point: when it is there, all that its pods need is there
  * too, so they start at once, and no crash leaves pods that wait forever.
- *	1. kube_objects_before: claim, Service and Secret, in parallel, while the image is pushed:
- *	   they do not depend on its digest. Create; 409 is success when the run-id label is this
- *	   run's.
+ *	1. kube_objects_before: claim, Service, ConfigMap and Secret, in parallel, while the image
+ *	   is pushed: they do not depend on its digest. Create; 409 is success when the run-id
+ *	   label is this run's.
  *	2. objects->job: create; a lost reply or a 409 is looked up by its name and run-id label.
  *	3. kube_objects_adopt: each PATCHed (merge) with kube_job_owner, so that they go with the
  *	   Job: at its deletion and by its TTL. A failure here fails nothing; it is repeated by
@@ -21,11 +21,19 @@
  *	single node	backoffLimitPerIndex is retries; disruptions (preempted, evicted,
  *			drained, node lost) are not counted; a pod is replaced when it has ended,
  *			never before.
+ *	study		one Job for all, whose completion index is the member; each has pods
+ *			and retries as of a single node, and words, variables, an id and
+ *			results of its own. One that fails stops no other, but with fail_fast.
  *	gang		nodes > 1: the first failure of any rank ends all of them, a
  *			disruption too. A JobSet starts all again (maxRestarts is retries;
  *			disruptions not counted; its own Service). Without it nothing in the
  *			cluster can: the watching command does, or `dlrun restart`;
  *			kube_objects.notes says so. Ranks find each other by <job>-0.<service>.
+ *
+ * Study. Words and variables of its members lie in a ConfigMap of the Job's name, a line for each
+ * in entries of KUBE_MEMBERS_EACH; the script evaluates the line of $JOB_COMPLETION_INDEX. The
+ * entry KUBE_STUDY_CANCEL INDEX, added later, keeps that member from beginning: its pod ends with
+ * 125 and KUBE_JOB_CANCELLED. Kubernetes makes ids and paths of results from their index.
  *
  * Time limit. Waiting does not count. With a shell in the image the program's own limit is kept
  * in the pod: TERM, grace, KILL, exit status 124 and KUBE_JOB_TIMEOUT as termination message, no
@@ -35,9 +43,9 @@
  *
  * How the program starts. Plain words are executed as they are, behind the image's ENTRYPOINT, with
  * no shell anywhere. These need a shell in the image, at /bin/sh or on PATH: a command that is a
- * line for the shell, before, setup, a time limit or signal that is kept, a stop signal other than
- * TERM (a node knows no other for an image), files of the snapshot
- * below an output, DLRUN_ATTEMPT of a retry. There is one POSIX script for that; the last thing
+ * line for the shell, a study, before, setup, a time limit or signal that is kept, a stop signal
+ * other than TERM (a node knows no other for an image), files of the snapshot below an output,
+ * DLRUN_ATTEMPT of a retry. There is one POSIX script for that; the last thing
  * that it does is exec, unless a limit, a signal or a shell line makes it stay: then it passes on
  * TERM to all, and ends with the program's own status.
  *
@@ -90,6 +98,13 @@ struct kube_output {
 	bool has_files;   /* of the snapshot: they are copied first */
 };
 
+/* The part of a member of a study that is its own. */
+struct kube_member {
+	const struct strv *command; /* as that of kube_run */
+	const struct strv *env;     /* K=V, the same names for each member; or NULL */
+};
+enum { KUBE_MEMBERS_EACH = 64 };
+
 enum kube_security { KUBE_SECURITY_AUTO, KUBE_SECURITY_IMAGE, KUBE_SECURITY_RESTRICTED };
 
 struct kube_run {
@@ -100,6 +115,12 @@ struct kube_run {
 	const char *user, *tree, *commit; /* tree: hex of the snapshot's id */
 	const char *spec, *record;        /* annotations: JSON text; at most 200 KiB together */
 	const struct json *labels, *annotations; /* objects of strings, of the user; or NULL */
+
+	/* A study: run_id and job are its id; nodes is 1, command is not used. */
+	const struct kube_member *members;
+	size_t n_members; /* 0: it is none */
+	int parallel;     /* so many run at once; 0: no limit */
+	bool fail_fast;   /* the first that fails ends all */
 
 	/* The program. image_ref: by digest; NULL while it is not known (then only
 	 * kube_objects_before is of use). */
@@ -159,6 +180,7 @@ struct kube_run {
 	int64_t linger_ms; /* results that end with the pod are kept so long; 0: not */
 	bool carries_over; /* the image has KUBE_CARRIED */
 	struct kube_place results;
+	const char *claim_of; /* whose claim it is that is there already; NULL: its own */
 	const struct kube_output *outputs;
 	size_t n_outputs;
 	const struct kube_mount *data, *volumes;
@@ -168,8 +190,8 @@ struct kube_run {
 
 /* Owned. What is not needed is NULL. */
 struct kube_objects {
-	struct json *claim, *service, *secret; /* step 1 */
-	struct json *job;                      /* step 2: a Job, or a JobSet */
+	struct json *claim, *service, *config, *secret; /* step 1; config: ConfigMap of a study */
+	struct json *job;                               /* step 2: a Job, or a JobSet */
 	bool is_jobset;
 	struct strv notes; /* sentences for the user: what is not as it would be locally */
 };
@@ -179,7 +201,7 @@ void kube_objects_done(struct kube_objects *objects);
 /* E_KUBE_NAME (a name that is too long or not of the form), E_KUBE_HOST_PATH, E_KUBE_OVERLAY,
  * E_KUBE_SHELL (something needs a shell and has_no_shell), E_TARGET_UNSUPPORTED (signals that
  * cannot be told apart), E_KUBE_STORAGE (a path or place that a pod cannot have), E_DATA_LIMIT
- * (annotations, values of a Secret over 1 MiB). */
+ * (annotations, values of a Secret over 1 MiB, words of members over 900 KiB). */
 int kube_job_make(const struct kube_run *run, struct kube_objects *ret, struct err *err);
 
 /* The objects of step 1 and of step 3, in their order; at most 3. Borrowed from objects. */
@@ -208,6 +230,9 @@ char *kube_job_claim_name(const char *run_id);
 /* A label's value from any text: other characters become '-', cut to 63; "" when nothing is
  * left. */
 char *kube_label_value(const char *text);
+
+/* The path that subPathExpr of a member's results stands for. The caller frees. */
+char *kube_member_path(const char *expression, int index);
 
 /* The words for args, with what Kubernetes would expand written so that it does not. */
 char *kube_escaped(const char *text);

@@ -9,8 +9,9 @@
 #include "kube/job/job.h"
 
 #define JOB_HOSTS_DIR  "/dlrun/hosts"
-#define JOB_HOSTS_NOTE "dlrun.io/hosts" /* annotation of pods: what $DLRUN_HOSTFILE holds */
-#define JOB_RETRIES    "DLRUN_RETRIES"  /* failures before this pod; the script adds them */
+#define JOB_HOSTS_NOTE "dlrun.io/hosts"       /* annotation of pods: what $DLRUN_HOSTFILE holds */
+#define JOB_RETRIES    "DLRUN_RETRIES"        /* failures before this pod; the script adds them */
+#define JOB_INDEX      "JOB_COMPLETION_INDEX" /* a variable that Kubernetes sets, too */
 #define JOB_GPU        "nvidia.com/gpu"
 
 extern const char job_collect_script[]; /* collect.sh */
@@ -34,8 +35,31 @@ struct job {
 	struct json *volumes, *mounts;
 };
 
+/*
+ * members.c
+ */
+
 /* E_USAGE unless text is UTF-8: JSON carries nothing else. */
 int job_check_text(const char *text, const char *what, struct err *err);
+/* 'it'\''s' */
+void job_add_quoted(struct buf *out, const char *text);
+/* Whether a line for the shell is one in front of which nothing stands. */
+bool job_is_own_line(const struct kube_run *run);
+/* The words that start a command of the run. */
+void job_add_command(const struct kube_run *run, const struct strv *command, struct strv *ret);
+/* The id of each member of a study, as Kubernetes is to expand it. The caller frees. */
+char *job_member_id(const struct kube_run *run);
+/* Whether the members of a study have it of their own. */
+bool job_is_member_variable(const struct kube_run *run, const char *name, size_t len);
+/* The entries of a study's ConfigMap. */
+int job_members(const struct job *job, struct json *data, struct err *err);
+/* For the script: append the words of the member to "$@". */
+extern const char job_member_lines[];
+
+/*
+ * job_script.c
+ */
+
 enum kube_kind job_kind(const struct job *job);
 /* The name of a rank's pod, without the end that the cluster gives it. The caller frees. */
 char *job_pod_name(const struct job *job, int rank);

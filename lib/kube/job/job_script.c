@@ -95,15 +95,6 @@ static bool job_user_sets(const struct kube_run *run, const char *name, size_t l
 	return list_has(run->env, name, len) || list_has(run->secret_env, name, len);
 }
 
-int job_check_text(const char *text, const char *what, struct err *err)
-{
-	if (str_is_utf8(text, strlen(text)))
-		return 0;
-	AUTO_FREE char *shown = str_shown(text);
-	return err_set(err, E_USAGE, "%s '%s' is not UTF-8, and nothing else can be said to a pod",
-		what, shown);
-}
-
 char *kube_escaped(const char *text)
 {
 	AUTO_BUF struct buf out;
@@ -167,7 +158,7 @@ static void job_script_field(struct env_list *env, const char *name, const char 
 static void rank(struct env_list *env, const char *name)
 {
 	if (env->job->is_gang)
-		job_script_field(env, name, "batch.kubernetes.io/job-completion-index");
+		job_script_field(env, name, KUBE_INDEX);
 	else
 		fact(env, name, "0");
 }
@@ -207,11 +198,34 @@ static void add_nodes(struct env_list *env)
 		fact_int(env, "PET_NPROC_PER_NODE", job->run->gpus);
 }
 
+/* The index comes first: Kubernetes expands what stands before in the list. */
+static void job_script_add_study(struct env_list *env)
+{
+	static const char index[] = "metadata.annotations['" KUBE_INDEX "']";
+	const struct kube_run *run = env->job->run;
+	AUTO_FREE char *id = job_member_id(run), *size = mem_printf("%zu", run->n_members);
+	const struct {
+		const char *name, *value;
+	} facts[] = {{"DLRUN_RUN_ID", id}, {"DLRUN_STUDY", run->run_id},
+		{"DLRUN_STUDY_INDEX", "$(" JOB_INDEX ")"}, {"DLRUN_STUDY_SIZE", size}};
+
+	json_set_str(
+		json_sub(json_sub(job_script_add(env, JOB_INDEX, strlen(JOB_INDEX)), "valueFrom"),
+			"fieldRef"),
+		"fieldPath", index);
+	for (size_t i = 0; i < ARRAY_LEN(facts); i++)
+		json_set_str(job_script_add(env, facts[i].name, strlen(facts[i].name)), "value",
+			facts[i].value);
+}
+
 static void job_script_add_run(struct env_list *env)
 {
 	const struct job *job = env->job;
 
-	fact(env, "DLRUN_RUN_ID", job->run->run_id);
+	if (job->run->n_members)
+		job_script_add_study(env);
+	else
+		fact(env, "DLRUN_RUN_ID", job->run->run_id);
 	fact_int(env, "DLRUN_ATTEMPT", job->run->attempt);
 	if (job->counts)
 		job_script_field(env, JOB_RETRIES,
@@ -236,6 +250,24 @@ static bool is_last(const struct strv *list, size_t i)
 	return !list_has(&rest, list->v[i], len);
 }
 
+static int job_script_add_env(struct env_list *env, struct err *err)
+{
+	const struct kube_run *run = env->job->run;
+
+	for (size_t i = 0; run->env && i < run->env->n; i++) {
+		const char *pair = run->env->v[i];
+		size_t len = strcspn(pair, "=");
+		int r = job_check_text(pair, "the variable", err);
+
+		if (r < 0)
+			return r;
+		if (pair[len] && is_last(run->env, i) && !list_has(run->secret_env, pair, len) &&
+			!job_is_member_variable(run, pair, len))
+			job_script_add_value(env, pair, len, pair + len + 1);
+	}
+	return 0;
+}
+
 int job_env(const struct job *job, struct json *container, struct err *err)
 {
 	struct env_list env = {job, json_array()};
@@ -250,19 +282,13 @@ int job_env(const struct job *job, struct json *container, struct err *err)
 		size_t len = strcspn(pair, "=");
 
 		if (pair[len] && !job_user_sets(run, pair, len) &&
+			!job_is_member_variable(run, pair, len) &&
 			!list_has(&run->image_env, pair, len))
 			job_script_add_value(&env, pair, len, pair + len + 1);
 	}
-	for (size_t i = 0; run->env && i < run->env->n; i++) {
-		const char *pair = run->env->v[i];
-		size_t len = strcspn(pair, "=");
-		int r = job_check_text(pair, "the variable", err);
-
-		if (r < 0)
-			return r;
-		if (pair[len] && is_last(run->env, i) && !list_has(run->secret_env, pair, len))
-			job_script_add_value(&env, pair, len, pair + len + 1);
-	}
+	int r = job_script_add_env(&env, err);
+	if (r < 0)
+		return r;
 	for (size_t i = 0; run->secret_env && i < run->secret_env->n; i++)
 		if (is_last(run->secret_env, i)) {
 			const char *pair = run->secret_env->v[i];
@@ -291,24 +317,12 @@ enum { SCRIPT_MAX = 64 << 10 };
 static const char *const caches[] = {".git", "__pycache__", ".pytest_cache", ".mypy_cache",
 	".ruff_cache", ".ipynb_checkpoints", "*.pyc", "*.pyo"};
 
-/* 'it'\''s' */
-static void job_script_add_quoted(struct buf *out, const char *text)
-{
-	buf_adds(out, "'");
-	for (const char *at = text; *at; at++)
-		if (*at == '\'')
-			buf_adds(out, "'\\''");
-		else
-			buf_add(out, at, 1);
-	buf_adds(out, "'");
-}
-
 static void add_test(struct buf *out, const char *what, const char *pattern)
 {
 	AUTO_FREE char *path = str_eq(what, "-path") ? mem_printf("./%s", pattern) : NULL;
 
 	buf_addf(out, " -o %s ", what);
-	job_script_add_quoted(out, path ? path : pattern);
+	job_add_quoted(out, path ? path : pattern);
 }
 
 /* A path as a pattern that means nothing else. */
@@ -351,12 +365,13 @@ static char *job_collector(const struct job *job)
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, SCRIPT_MAX);
-	buf_adds(&out, "i=${JOB_COMPLETION_INDEX:-0} a=" KUBE_ATTEMPT_DIR " o=" KUBE_OUTPUT_DIR "\n"
+	buf_adds(&out, run->n_members ? "i=0" : "i=${JOB_COMPLETION_INDEX:-0}");
+	buf_adds(&out, " a=" KUBE_ATTEMPT_DIR " o=" KUBE_OUTPUT_DIR "\n"
 		       "m=" MARKS "/rank-$i t=" MARKS "/new-$i\n");
 	if (job->shares_results)
 		buf_adds(&out, "[ \"$i\" = 0 ] || o=$o/rank-$i\n");
 	buf_addf(&out, "most=%llu notes=" KUBE_COLLECTED " told='" KUBE_JOB_RESULTS "'\nr=", most);
-	job_script_add_quoted(&out, run->workdir);
+	job_add_quoted(&out, run->workdir);
 	buf_adds(&out, "\nnames() { find \"${at:-.}\" -xdev $old ");
 	add_skipped(job, &out);
 	buf_adds(&out, " -prune -o \"$@\"; }\n");
@@ -675,8 +690,9 @@ static bool job_script_is_python(const char *word)
 void job_choose_collector(struct job *job, bool ends_with_pod)
 {
 	const struct kube_run *run = job->run;
-	const char *first =
-		run->command->n && run->image_entrypoint.n == 0 ? run->command->v[0] : NULL;
+	const char *first = !run->n_members && run->command->n && run->image_entrypoint.n == 0
+				    ? run->command->v[0]
+				    : NULL;
 
 	if (run->has_no_shell)
 		return;
@@ -694,7 +710,7 @@ static bool job_has_script(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 
-	return run->before || run->setup || job->carries_over || stays(job) ||
+	return run->n_members || run->before || run->setup || job->carries_over || stays(job) ||
 	       (job->counts && !run->has_no_shell);
 }
 
@@ -830,6 +846,8 @@ static char *make_script(const struct job *job)
 	AUTO_BUF struct buf script;
 
 	buf_init(&script, SCRIPT_MAX);
+	if (run->n_members)
+		buf_adds(&script, job_member_lines);
 	if (job->counts)
 		buf_addf(&script, "export DLRUN_ATTEMPT=$((%d + ${" JOB_RETRIES ":-0}))\n",
 			run->attempt);
@@ -855,34 +873,15 @@ static char *make_script(const struct job *job)
  * The words
  */
 
-/* A line for the shell behind an ENTRYPOINT is that one's argument. */
-static bool is_own_line(const struct kube_run *run)
-{
-	return run->shell && (run->drop_entrypoint || run->image_entrypoint.n == 0);
-}
-
 /* An empty trap keeps a shell in front of the line alive, and is not inherited. */
 static char *before_text(const struct kube_run *run)
 {
-	const char *last = is_own_line(run) ? run->command->v[0] : exec_lines;
+	const char *last = !job_is_own_line(run) ? exec_lines
+			   : run->n_members      ? "eval \"shift; $1\""
+						 : run->command->v[0];
 	AUTO_FREE char *trap = run->signal ? mem_printf("trap : %s\n", run->signal) : NULL;
 
 	return mem_printf("%s%s\n%s", trap ? trap : "", run->before, last);
-}
-
-static void job_script_add_command(const struct kube_run *run, struct strv *ret)
-{
-	if (!run->shell) {
-		for (size_t i = 0; i < run->command->n; i++)
-			strv_add(ret, run->command->v[i]);
-		return;
-	}
-	strv_add(ret, "/bin/sh");
-	strv_add(ret, "-c");
-	if (run->signal)
-		strv_addf(ret, "trap : %s\n%s", run->signal, run->command->v[0]);
-	else
-		strv_add(ret, run->command->v[0]);
 }
 
 /* "$@" of the script. */
@@ -902,10 +901,11 @@ static void script_args(const struct job *job, struct strv *ret)
 		strv_add_take(ret, before_text(run));
 		strv_add(ret, "dlrun");
 	}
-	if (!run->before || !is_own_line(run)) {
+	if (!run->before || !job_is_own_line(run)) {
 		for (size_t i = 0; !run->drop_entrypoint && i < run->image_entrypoint.n; i++)
 			strv_add(ret, run->image_entrypoint.v[i]);
-		job_script_add_command(run, ret);
+		if (!run->n_members)
+			job_add_command(run, run->command, ret);
 	}
 }
 
@@ -928,7 +928,8 @@ static int job_set_words(
 static int check_shell(const struct job *job, struct err *err)
 {
 	const struct kube_run *run = job->run;
-	const char *what = run->setup         ? "setup"
+	const char *what = run->n_members     ? "a study"
+			   : run->setup       ? "setup"
 			   : run->before      ? "before"
 			   : run->signal      ? "--signal"
 			   : run->stop_signal ? "stop_signal"
@@ -969,7 +970,7 @@ int job_start(const struct job *job, struct json *container, struct err *err)
 		strv_add(&command, "dlrun");
 		script_args(job, &args);
 	} else {
-		job_script_add_command(run, run->drop_entrypoint ? &command : &args);
+		job_add_command(run, run->command, run->drop_entrypoint ? &command : &args);
 	}
 	if (command.n)
 		r = job_set_words(container, "command", &command, err);

@@ -133,6 +133,11 @@ static bool leaves_results_in_pods(const struct kube_run *run)
 	return run->results.kind == KUBE_PLACE_EMPTY || run->results.kind == KUBE_PLACE_NONE;
 }
 
+static bool is_study(const struct kube_run *run)
+{
+	return run->n_members > 0;
+}
+
 static bool has_ports(const struct kube_run *run)
 {
 	return run->n_ports > 0;
@@ -150,6 +155,7 @@ static const struct need {
 	{"batch", "jobs", "delete", FATAL, always, "the run could not be cancelled"},
 	{"", "services", "create", FATAL, has_service, "its nodes would not find one another"},
 	{"", "secrets", "create", FATAL, preflight_has_secrets, "it cannot be given its secrets"},
+	{"", "configmaps", "create", FATAL, is_study, "its members cannot be given their commands"},
 	{"", "persistentvolumeclaims", "create", FATAL, has_claim, "it has no place for results"},
 	{"", "pods", "list", COMFORT, always, "what it waits for and its exit code are not known"},
 	{"", "pods/log", "get", COMFORT, always, "its output cannot be shown"},
@@ -158,6 +164,12 @@ static const struct need {
 	{"", "pods", "watch", COMFORT, always, "its pods are asked for every few seconds"},
 	{"", "pods/exec", "get", COMFORT, leaves_results_in_pods, "its results cannot be taken"},
 	{"", "pods/portforward", "get create", COMFORT, has_ports, "its ports cannot be reached"},
+	{"", "configmaps", "patch", COMFORT, is_study,
+		"single members cannot be cancelled, and its ConfigMap stays when it is removed"},
+	{"", "configmaps", "delete", COMFORT, is_study,
+		"its ConfigMap stays if the submit is interrupted"},
+	{"", "pods", "delete", COMFORT, is_study, "single members that run cannot be cancelled"},
+	{"batch", "jobs", "patch", COMFORT, is_study, "logs of its members end with its cancel"},
 	{"", "services", "patch", COMFORT, has_service, "its Service stays when it is removed"},
 	{"", "secrets", "patch", COMFORT, preflight_has_secrets,
 		"its Secret stays when it is removed"},

@@ -14,9 +14,10 @@
 /* Sorted by tier. Streams of exec and port-forward are asked for by GET (WebSocket, before 1.35 the
  * verb get) and POST (SPDY, verb create). */
 const struct kube_rule kube_rules[] = {
-	{KUBE_TIER_SUBMIT, false, "batch", "jobs", "create delete get list watch"},
+	{KUBE_TIER_SUBMIT, false, "batch", "jobs", "create delete get list patch watch"},
 	{KUBE_TIER_SUBMIT, false, "", "pods", "list watch"},
 	{KUBE_TIER_SUBMIT, false, "", "events", "list"},
+	{KUBE_TIER_SUBMIT, false, "", "configmaps", "create delete get patch"},
 	{KUBE_TIER_SUBMIT, false, "", "services", "create delete get patch"},
 	{KUBE_TIER_SUBMIT, false, "", "persistentvolumeclaims", "create delete get"},
 	{KUBE_TIER_SUBMIT, false, "", "resourcequotas", "list"},

@@ -54,7 +54,8 @@ struct kube_runlog {
 	struct kube_runlog_events events;
 	enum kube_kind kind;
 	char *kube_namespace, *name;
-	int wanted;
+	bool is_member;
+	int index, wanted;
 	int64_t tail_lines, since_ms;
 	bool follow, has_ended;
 	char *token;
@@ -366,12 +367,14 @@ static bool runlog_turn_rank(struct rank *rank)
  * State of the cluster
  */
 
-static int runlog_rank_of(const struct json *pod)
+static int runlog_rank_of(const struct kube_runlog *runlog, const struct json *pod)
 {
-	static const char key[] = "batch.kubernetes.io/job-completion-index";
-	const char *label = kube_label(pod, key),
-		   *index = label ? label : kube_annotation(pod, key);
+	const char *label = kube_label(pod, KUBE_INDEX),
+		   *index = label ? label : kube_annotation(pod, KUBE_INDEX);
 	int64_t number = 0;
+
+	if (runlog->is_member)
+		return 0;
 
 	if (index && str_to_int(index, 0, INT32_MAX, "index", &number, NULL) < 0)
 		return -1;
@@ -436,7 +439,7 @@ static struct instance *runlog_note_pod(
 	const struct json *running = json_get(state, "running");
 	const struct json *terminated = json_get(state, "terminated");
 	int64_t restarts = json_get_int(status, "restartCount", 0);
-	int number = runlog_rank_of(pod);
+	int number = runlog_rank_of(runlog, pod);
 	struct instance *instance;
 
 	runlog_note_restarts(runlog, pod);
@@ -530,10 +533,14 @@ static void runlog_on_job(void *ctx, const struct json *job)
 {
 	struct kube_runlog *runlog = ctx;
 
-	runlog->job_ended = runlog->job_ended || kube_kind_has_ended(runlog->kind, job);
+	bool is_member = runlog->is_member;
+
+	runlog->job_ended =
+		runlog->job_ended || (is_member ? kube_member_has_ended(job, runlog->index)
+						: kube_kind_has_ended(runlog->kind, job));
 	runlog->job_seen = true;
 	json_free(runlog->job);
-	runlog->job = json_clone(job);
+	runlog->job = is_member ? kube_member_job(job, runlog->index, false) : json_clone(job);
 	runlog_turn_at(runlog, TURN_MS);
 }
 
@@ -681,7 +688,10 @@ static void runlog_turn_at(struct kube_runlog *runlog, int64_t at_ms)
 static void runlog_start_watches(struct kube_runlog *runlog)
 {
 	AUTO_FREE char *job = kube_kind_job(runlog->kind, runlog->name);
-	AUTO_FREE char *label = mem_printf("batch.kubernetes.io/job-name=%s", job);
+	AUTO_FREE char *label =
+		runlog->is_member ? mem_printf("batch.kubernetes.io/job-name=%s," KUBE_INDEX "=%d",
+					    job, runlog->index)
+				  : mem_printf("batch.kubernetes.io/job-name=%s", job);
 	AUTO_FREE char *field = mem_printf("metadata.name=%s", runlog->name);
 	AUTO_FREE char *pods = kube_path("/api/v1/namespaces/%s/pods", runlog->kube_namespace);
 	AUTO_FREE char *jobs = kube_kind_collection(runlog->kind, runlog->kube_namespace);
@@ -719,6 +729,8 @@ struct kube_runlog *kube_runlog_start(
 		.kind = request->kind,
 		.kube_namespace = mem_strdup(request->kube_namespace),
 		.name = mem_strdup(request->name),
+		.is_member = request->is_member,
+		.index = request->index,
 		.begun_again = -1,
 		.wanted = request->rank,
 		.tail_lines = request->tail_lines,

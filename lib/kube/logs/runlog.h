@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The log of a Job or JobSet: that of its container `program` in all ranks, or one, through
+ * The log of a Job or JobSet, or of a member of a study, which has one rank, 0: that of its
+ * container `program` in all ranks, or one, through
  * restarted and replaced pods, until it has ended and all is drained. Bytes of different ranks
  * change over at the ends of lines only (or after half a second without one).
  *
@@ -40,6 +41,8 @@ struct kube_runlog_events {
 struct kube_runlog_request {
 	enum kube_kind kind;
 	const char *kube_namespace, *name; /* of the Job or JobSet */
+	bool is_member;                    /* of a study, whose Job that is */
+	int index;                         /* its completion index */
 	int rank;                          /* -1: all */
 	int64_t tail_lines;                /* of each rank; -1: all */
 	int64_t since_ms;                  /* wall clock; 0: all */

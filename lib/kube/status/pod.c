@@ -213,8 +213,8 @@ static bool outlook_is_last(const struct json *job, const struct json *pod)
 
 enum kube_outlook kube_job_outlook(const struct json *job, const struct kube_items *pods)
 {
-	static const char index[] = "batch.kubernetes.io/job-completion-index";
 	int64_t wanted = json_get_int(json_get(job, "spec"), "completions", 0);
+	int64_t first = kube_number(kube_annotation(job, KUBE_MEMBER), 0);
 	bool by_index = json_get(json_get(job, "spec"), "backoffLimitPerIndex") != NULL;
 	int64_t n_succeeded = 0, n_failed = 0;
 
@@ -226,8 +226,9 @@ enum kube_outlook kube_job_outlook(const struct json *job, const struct kube_ite
 
 		if (!outlook_is_owned(pod, job))
 			continue;
-		if ((!succeeded && !str_eq(pod_phase(pod), "Failed")) ||
-			kube_number(kube_annotation(pod, index), wanted) >= wanted)
+		int64_t index = kube_number(kube_annotation(pod, KUBE_INDEX), -1);
+		if ((!succeeded && !str_eq(pod_phase(pod), "Failed")) || index < first ||
+			index - first >= wanted)
 			return KUBE_OUTLOOK_OPEN;
 		n_succeeded += succeeded;
 		n_failed += !succeeded && outlook_is_last(job, pod);
@@ -849,10 +850,9 @@ static void wait_for_node(struct kube_case *c, struct kube_pod *pod)
 
 static void pod_read_identity(const struct kube_case *c, struct kube_pod *pod)
 {
-	static const char index[] = "batch.kubernetes.io/job-completion-index";
 	static const char failures[] = "batch.kubernetes.io/job-index-failure-count";
-	const char *rank_text = kube_annotation(pod->json, index);
-	int64_t rank = kube_number(rank_text ? rank_text : kube_label(pod->json, index), 0);
+	const char *rank_text = kube_annotation(pod->json, KUBE_INDEX);
+	int64_t rank = kube_number(rank_text ? rank_text : kube_label(pod->json, KUBE_INDEX), 0);
 	int64_t restarts = json_get_int(kube_pod_program(pod->json), "restartCount", 0);
 
 	pod->name = kube_str_at(pod->json, "metadata.name");
@@ -861,7 +861,7 @@ static void pod_read_identity(const struct kube_case *c, struct kube_pod *pod)
 	pod->node = kube_str_at(pod->json, "spec.nodeName");
 	if (str_empty(pod->node))
 		pod->node = NULL;
-	pod->rank = rank < KUBE_RANKS_MAX ? (int)rank : 0;
+	pod->rank = rank < KUBE_RANKS_MAX && !c->facts->is_member ? (int)rank : 0;
 	pod->attempt = 1 + (int)kube_number(kube_annotation(pod->json, failures), 0);
 	pod->restarts = restarts > 0 && restarts < 1000 * 1000 ? (int)restarts : 0;
 	pod->created_ms = kube_time_at(pod->json, "metadata.creationTimestamp");

@@ -117,25 +117,6 @@ static void sum_read_pods(struct sum *sum)
  * Ranks
  */
 
-/* Whether n is in a list like "0,2-5" (Job.status.completedIndexes). */
-static bool sum_in_indexes(const char *list, int n)
-{
-	while (!str_empty(list)) {
-		int64_t from = kube_number(list, -1), to = from;
-
-		list += strspn(list, "0123456789");
-		if (*list == '-') {
-			to = kube_number(list + 1, from);
-			list += 1 + strspn(list + 1, "0123456789");
-		}
-		if (n >= from && n <= to)
-			return true;
-		list += strcspn(list, ",");
-		list += *list == ',';
-	}
-	return false;
-}
-
 /* Pods that failed before and were replaced, where the Job does not count by index. */
 static void sum_count_attempts(struct sum *sum)
 {
@@ -159,7 +140,7 @@ static void sum_fill_rank(struct sum *sum, int i, struct kube_rank *rank)
 	const char *message, *reported;
 
 	*rank = (struct kube_rank){.rank = i, .attempt = 1, .wait = KUBE_WAIT_PODS};
-	if (sum_in_indexes(json_get_str(status, "completedIndexes"), i)) {
+	if (kube_in_indexes(json_get_str(status, "completedIndexes"), i)) {
 		rank->phase = KUBE_SUCCEEDED;
 		rank->exit =
 			(struct kube_exit){.known = true, .origin = "job", .reason = "Completed"};
@@ -441,12 +422,37 @@ static void sum_lose(struct sum *sum)
 		kube_why_hint(&sum->why, "dlrun restart %s", facts->run_id);
 }
 
+/* The reason why the study of a member was stopped; NULL: it was not. */
+static const char *sum_study_stopped(const struct sum *sum)
+{
+	const struct json *condition = kube_condition(sum->job, "Failed");
+	const char *reason;
+
+	if (!condition)
+		condition = kube_condition(sum->job, "FailureTarget");
+	reason = json_get_str(condition, "reason");
+	return str_eq(reason, KUBE_STOPPED) || str_eq(reason, KUBE_FAILED_FAST) ? reason : NULL;
+}
+
+/* Of a member of a study: the last pod has found that it was cancelled. */
+static bool sum_never_began(const struct sum *sum)
+{
+	const struct kube_pod *pod = sum->newest[0];
+	const struct json *ended =
+		pod ? kube_at(kube_pod_program(pod->json), "state.terminated") : NULL;
+	const char *message = json_get_str(ended, "message");
+
+	return sum->c.facts->is_member && message && str_starts(message, KUBE_JOB_CANCELLED);
+}
+
 /* Asked to end, and what ended it may be that. */
 static bool sum_ended_by_cancel(const struct sum *sum)
 {
 	const struct kube_pod *first = sum_first_failure(sum);
 
-	if (!sum->c.facts->was_cancelled)
+	if (sum_never_began(sum))
+		return true;
+	if (!sum->c.facts->was_cancelled && !sum_study_stopped(sum))
 		return false;
 	return !first || first->disrupted || sum_is_stop(first->exit.signal);
 }
@@ -511,6 +517,9 @@ static enum kube_phase sum_end_of_pods(const struct sum *sum)
 
 	if (outlook == KUBE_OUTLOOK_FAILS)
 		return sum_ended_by_cancel(sum) ? KUBE_CANCELLED : KUBE_FAILED;
+	if (outlook == KUBE_OUTLOOK_OPEN && facts->was_cancelled && facts->is_stopped &&
+		!sum_any_alive(sum))
+		return KUBE_CANCELLED;
 	return outlook == KUBE_OUTLOOK_SUCCEEDS ? KUBE_SUCCEEDED : KUBE_QUEUED;
 }
 
@@ -555,7 +564,11 @@ static bool sum_end(struct sum *sum)
 	if (end == KUBE_CANCELLED) {
 		sum->out->phase = KUBE_CANCELLED;
 		sum_end_with(sum, CODE_CANCELLED, "dlrun", "Cancelled");
-		kube_why_set(&sum->why, E_NONE, "it was cancelled");
+		bool is_by_other = !sum->c.facts->was_cancelled &&
+				   str_eq(sum_study_stopped(sum), KUBE_FAILED_FAST);
+		kube_why_set(&sum->why, E_NONE, "%s",
+			is_by_other ? "another member of its study failed (--fail-fast)"
+				    : "it was cancelled");
 	}
 	return kube_phase_is_final(end);
 }
@@ -686,6 +699,12 @@ static void wait_for_pods(struct sum *sum)
 	sum->out->wait = KUBE_WAIT_PODS;
 	if (kube_why_create(&sum->c, &sum->why))
 		return;
+	int64_t active = json_get_int(json_get(sum->job, "status"), "active", 0);
+	if (sum->c.facts->is_member && active > 0) {
+		kube_why_set(&sum->why, E_NONE, "%lld others of its study run before it",
+			(long long)active);
+		return;
+	}
 	if (created && sum->c.facts->now_ms - created > SLOW_MS)
 		kube_why_set(&sum->why, E_NONE, "the cluster has not made its pods yet");
 }
@@ -696,7 +715,7 @@ static bool sum_counts(struct sum *sum)
 	const struct json *status = json_get(sum->job, "status");
 	int64_t ready = json_get_int(status, "ready", 0);
 
-	if (sum->c.facts->pods.known || !sum->c.facts->job ||
+	if (sum->c.facts->pods.known || sum->c.facts->is_member || !sum->c.facts->job ||
 		json_get_int(status, "active", 0) <= 0)
 		return false;
 	sum->out->phase = ready > 0 ? KUBE_RUNNING : KUBE_STARTING;

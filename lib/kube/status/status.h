@@ -92,6 +92,9 @@ struct kube_facts {
 	const struct json *jobset; /* it, which may make the Job anew; NULL: not known, or gone */
 	int64_t now_ms;            /* wall clock */
 	bool was_cancelled;        /* the user asked for its end */
+	/* A member of a study: job is that of kube_member_job, pods are its own. */
+	bool is_member;
+	bool is_stopped; /* of a member that was_cancelled: no program of it begins any more */
 	/* With job NULL: the Job as it was when it was last there (pods and events likewise), or
 	 * NULL. One that had ended then still counts: its TTL has removed it. */
 	const struct json *last_seen;
@@ -122,6 +125,12 @@ struct kube_status {
 	struct strv evidence; /* at most ERR_EVIDENCE_MAX printable lines */
 	char *hint;           /* or NULL */
 };
+
+/* The Job of a study as its member of that completion index sees it: a Job of one pod, without the
+ * specification of that unless it is wanted. job: NULL: NULL. The caller frees. */
+struct json *kube_member_job(const struct json *job, int index, bool with_pod);
+/* Whether that member has ended, as the Job says. */
+bool kube_member_has_ended(const struct json *job, int index);
 
 /* *ret is filled anew; never fails: what is missing or of another form counts as not known. */
 void kube_status_of(const struct kube_facts *facts, struct kube_status *ret);

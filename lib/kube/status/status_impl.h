@@ -17,6 +17,17 @@
 #include "kube/status/status.h"
 
 /*
+ * Members of a study (member.c)
+ */
+
+#define KUBE_MEMBER "dlrun.io/member" /* annotation of kube_member_job: its completion index */
+/* Reasons of its failure that are none of its own. */
+#define KUBE_STOPPED     "StudyStopped"
+#define KUBE_FAILED_FAST "StudyFailedFast"
+/* Whether n is in a list like "0,2-5" (Job.status.completedIndexes). */
+bool kube_in_indexes(const char *list, int n);
+
+/*
  * Reasons
  */
 

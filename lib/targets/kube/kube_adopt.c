@@ -82,7 +82,9 @@ static bool read_handle(const struct json *object, enum kube_kind list,
 	struct kube_cluster cluster = {0};
 	const struct target_kube kube = {.cluster = &cluster};
 
-	if (!name || !str_eq(json_get_str(labels, "app.kubernetes.io/managed-by"), KUBE_MANAGED_BY))
+	/* The words of its members are not in a study's Job. */
+	if (!name || json_get(labels, KUBE_LABEL_STUDY) ||
+		!str_eq(json_get_str(labels, "app.kubernetes.io/managed-by"), KUBE_MANAGED_BY))
 		return false;
 	AUTO_FREE char *text = kube_handle_text(
 		place->server_id, place->kube_namespace, kind, jobset ? jobset : name);

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "base/data/json.h"
+#include "base/util/map.h"
 #include "kube/status/status.h"
 #include "targets/kube/target_kube.h"
 
@@ -24,13 +25,24 @@ _Static_assert(
 	(int)KUBE_FACTS_KINDS == (int)KUBE_LISTS, "of each a cluster knows whether it is denied");
 
 struct kube_facts_store {
-	struct kube_facts facts; /* borrows from the lists and from the vectors */
+	struct kube_facts facts; /* borrows from the lists, from the vectors and from job */
+	struct json *job;        /* of a study, as the member sees it; or NULL */
 	struct kube_objects_list VEC_OF(const struct json *) pods, events, nodes;
 };
 
-/* lists: List objects as the server gave them, NULL for what is not known. */
+/* Pods of many runs, found by their Job and the member that they belong to. */
+struct kube_pod_index {
+	struct map map; /* "JOB", "JOB/INDEX" → struct kube_objects_list */
+};
+/* pods: a List, which is borrowed; or NULL. */
+void kube_pod_index_make(const struct json *pods, struct kube_pod_index *ret);
+void kube_pod_index_done(struct kube_pod_index *index);
+
+/* lists: List objects as the server gave them, NULL for what is not known. index: of those pods;
+ * NULL: they are searched. */
 void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
-	const struct kube_handle *handle, struct kube_facts_store *ret);
+	const struct kube_pod_index *index, const struct kube_handle *handle,
+	struct kube_facts_store *ret);
 void kube_facts_store_done(struct kube_facts_store *store);
 
 /* The object made for the attempt, its Job or JobSet, or the Job that the JobSet made; or NULL. */

@@ -13,6 +13,7 @@
 #include "core/record/results.h"
 #include "core/target/fetch_sink.h"
 #include "kube/job/job.h"
+#include "kube/status/status.h"
 #include "targets/kube/kube_storage.h"
 #include "targets/kube/pod_copy.h"
 #include "targets/kube/target_kube.h"
@@ -54,7 +55,8 @@ bool kube_storage_of(const struct json *pod_spec, struct kube_storage *ret)
 		return false;
 	*ret = (struct kube_storage){
 		.volume = volume,
-		.sub_path = json_get_str(mount, "subPath"),
+		.sub_path = json_get_str(
+			mount, json_get(mount, "subPathExpr") ? "subPathExpr" : "subPath"),
 		.container = container,
 		.is_kept = json_get(volume, "persistentVolumeClaim") || json_get(volume, "nfs") ||
 			   json_get(volume, "hostPath"),
@@ -96,7 +98,10 @@ static void set_metadata(const struct kube_reader *reader, struct json *metadata
 	json_set_str(labels, "app.kubernetes.io/managed-by", KUBE_MANAGED_BY);
 	json_set_str(labels, "sidecar.istio.io/inject", "false");
 	kube_fetch_set_label(labels, "app.kubernetes.io/instance", reader->run_id);
-	kube_fetch_set_label(labels, KUBE_LABEL_RUN, reader->run_id);
+	kube_fetch_set_label(
+		labels, KUBE_LABEL_RUN, reader->owner_id ? reader->owner_id : reader->run_id);
+	if (reader->index)
+		json_set_str(labels, KUBE_INDEX, reader->index);
 	kube_fetch_set_label(labels, KUBE_LABEL_USER, reader->user);
 	json_set_str(notes, KUBE_READER_OWNER, reader->owner);
 	if (reader->job) {
@@ -329,7 +334,8 @@ struct fetching {
 	struct json *made;           /* what the Job would be, where it is gone */
 	const struct json *job_spec; /* of that */
 	const struct json *pod_spec;
-	char *reader; /* its name while there may be one */
+	char *sub_path; /* of a member of a study, that storage borrows; or NULL */
+	char *reader;   /* its name while there may be one */
 	struct kube_call *request;
 	struct loop_timer *timer;
 	int64_t deadline_ms;
@@ -375,6 +381,7 @@ static void kube_fetch_drop(struct target_work *work)
 	json_free(fetching->pods);
 	json_free(fetching->jobs);
 	json_free(fetching->made);
+	free(fetching->sub_path);
 	err_done(&fetching->result_err);
 	free(fetching->reader);
 	free(fetching->waits_for);
@@ -814,20 +821,41 @@ static int evaluate_tree(struct fetching *fetching, struct err *err)
 	return r < 0 ? r : 1;
 }
 
+static bool job_has_ended(const struct fetching *fetching)
+{
+	const struct kube_handle *handle = &fetching->handle;
+
+	return handle->is_member ? kube_member_has_ended(fetching->job, handle->index)
+				 : kube_kind_has_ended(KUBE_KIND_JOB, fetching->job);
+}
+
+static bool kube_fetch_find_storage(struct fetching *fetching)
+{
+	struct kube_storage *storage = &fetching->storage;
+
+	if (!kube_storage_of(fetching->pod_spec, storage))
+		return false;
+	if (fetching->handle.is_member && storage->sub_path) {
+		free(fetching->sub_path);
+		fetching->sub_path = kube_member_path(storage->sub_path, fetching->handle.index);
+		storage->sub_path = fetching->sub_path;
+	}
+	return true;
+}
+
 /* 1: there is storage to be read. */
 static int kube_fetch_evaluate(struct fetching *fetching, struct err *err)
 {
 	bool has_any;
 
 	fetching->job = kube_fetch_find_job(fetching);
-	fetching->has_ended = !fetching->job || any_pod_ended(fetching) ||
-			      kube_kind_has_ended(KUBE_KIND_JOB, fetching->job);
+	fetching->has_ended = !fetching->job || any_pod_ended(fetching) || job_has_ended(fetching);
 	int r = fetching->ranks.n || find_pod_spec(fetching) ? 0
 							     : kube_fetch_make_job(fetching, err);
 	if (r < 0)
 		return r;
 	fetching->pod_spec = find_pod_spec(fetching);
-	has_any = kube_storage_of(fetching->pod_spec, &fetching->storage);
+	has_any = kube_fetch_find_storage(fetching);
 	if (fetching->sink->from_tree)
 		return evaluate_tree(fetching, err);
 	if (fetching->ranks.n)
@@ -909,8 +937,9 @@ static void kube_fetch_decide(struct fetching *fetching)
 	AUTO_FREE char *owner = owner_text();
 	AUTO_FREE char *collection =
 		kube_path("/api/v1/namespaces/%s/pods", fetching->handle.kube_namespace);
-	char id[RUN_ID_SIZE];
+	char id[RUN_ID_SIZE], index[16];
 
+	snprintf(index, sizeof(index), "%d", fetching->handle.index);
 	run_make_id("fetch", id);
 	free(fetching->reader);
 	fetching->reader = mem_printf("%s-%s", fetching->handle.run_id, id);
@@ -918,6 +947,8 @@ static void kube_fetch_decide(struct fetching *fetching)
 		.name = fetching->reader,
 		.kube_namespace = fetching->handle.kube_namespace,
 		.run_id = fetching->handle.run_id,
+		.owner_id = fetching->handle.owner,
+		.index = fetching->handle.is_member ? index : NULL,
 		.user = fetching->kube->session->env.user,
 		.owner = owner,
 		/* Objects owned by a Job that is being deleted would be deleted with it. */
@@ -944,9 +975,10 @@ static bool kube_fetch_take_list(
 	return true;
 }
 
-static void kube_fetch_start_list(struct fetching *fetching, char *take_path, kube_done_fn *done)
+static void kube_fetch_start_list(
+	struct fetching *fetching, char *take_path, char *take_selector, kube_done_fn *done)
 {
-	AUTO_FREE char *selector = mem_printf(KUBE_LABEL_RUN "=%s", fetching->handle.run_id);
+	AUTO_FREE char *selector = take_selector;
 	const char *const query[] = {"labelSelector", selector, NULL};
 
 	fetching->list = kube_list(
@@ -974,13 +1006,15 @@ static int kube_fetch_on_pods(void *ctx, struct kube_response *response, struct 
 	if (!kube_fetch_take_list(fetching, response, &fetching->pods))
 		return 0;
 	kube_rank_pods_of(fetching->pods, sink->ending, &fetching->ranks);
+	for (size_t i = 0; fetching->handle.is_member && i < fetching->ranks.n; i++)
+		fetching->ranks.v[i].rank = 0;
 	if (fetching->ranks.n && !sink->from_tree)
 		kube_fetch_decide(fetching);
 	else
 		kube_fetch_start_list(fetching,
 			kube_path("/apis/batch/v1/namespaces/%s/jobs",
 				fetching->handle.kube_namespace),
-			kube_fetch_on_jobs);
+			kube_handle_jobs(&fetching->handle), kube_fetch_on_jobs);
 	return 0;
 }
 
@@ -1008,6 +1042,6 @@ int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sin
 	target_call_begin(call, &fetching->work);
 	kube_fetch_start_list(fetching,
 		kube_path("/api/v1/namespaces/%s/pods", fetching->handle.kube_namespace),
-		kube_fetch_on_pods);
+		kube_handle_pods(&fetching->handle), kube_fetch_on_pods);
 	return 0;
 }

@@ -33,6 +33,8 @@ static const struct {
 		"create"},
 	[KUBE_RIGHT_EVENTS] = {"events", "read events", "submit", "", "events", NULL, "list"},
 	[KUBE_RIGHT_NODES] = {"nodes", "list nodes", NULL, "", "nodes", NULL, "list", true},
+	[KUBE_RIGHT_STUDIES] = {"studies", "start studies", "submit", "", "configmaps", NULL,
+		"create"},
 };
 
 const char *kube_right_text(enum kube_right right)

@@ -27,6 +27,7 @@ enum kube_right {
 	KUBE_RIGHT_SECRETS,
 	KUBE_RIGHT_EVENTS,
 	KUBE_RIGHT_NODES,
+	KUBE_RIGHT_STUDIES,
 	KUBE_RIGHTS,
 };
 /* Behind "may" and "may not": "start runs". */

@@ -12,21 +12,31 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
+#include "kube/status/object.h"
+#include "kube/status/status.h"
 
 enum { STEPS_MAX = 4, ARRIVAL_S = 15, MARK_MAX = 64 };
 
 #define MARK_REFUSED "refused"
 #define MARK_MISSED  "missed"
+#define MARK_STOPPED "stopped"
 #define TEXT_ADOPTED "adopted\n"
 
 /*
  * Notes
  */
 
+static char *kube_reconcile_dir(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	return handle->is_member
+		       ? mem_printf("%s/studies/%s", kube->session->dirs.state, handle->owner)
+		       : dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
+}
+
 static char *mark_path(
 	const struct target_kube *kube, const struct kube_handle *handle, const char *name)
 {
-	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
+	AUTO_FREE char *dir = kube_reconcile_dir(kube, handle);
 
 	return fs_join(dir, name);
 }
@@ -55,7 +65,7 @@ static void kube_reconcile_write_mark(const struct target_kube *kube,
 int kube_annotation_sending(
 	const struct target_kube *kube, const struct kube_handle *handle, struct err *err)
 {
-	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
+	AUTO_FREE char *dir = kube_reconcile_dir(kube, handle);
 
 	return fs_mkdirs(dir, 0700, err);
 }
@@ -92,12 +102,25 @@ bool kube_is_own(const struct target_kube *kube, const struct kube_handle *handl
 	return access(lock, F_OK) == 0;
 }
 
-static bool is_submitting(const struct target_kube *kube, const struct kube_handle *handle)
+static bool kube_reconcile_is_locked(const struct target_kube *kube, const char *run_id)
 {
-	AUTO_FREE char *dir = dirs_run(&kube->session->dirs, handle->run_id);
+	AUTO_FREE char *dir = dirs_run(&kube->session->dirs, run_id);
 	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
 
 	return fs_is_locked(lock);
+}
+
+/* The lock of the first member is held as long as its study is made. */
+static bool is_submitting(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	char first[RUN_ID_SIZE];
+
+	if (kube_reconcile_is_locked(kube, handle->run_id))
+		return true;
+	if (!handle->is_member)
+		return false;
+	run_member_id(handle->owner, 0, first);
+	return kube_reconcile_is_locked(kube, first);
 }
 
 /* Counted from the first look, as nobody knows when the last request was sent. */
@@ -137,8 +160,14 @@ struct step {
 	bool is_job;
 };
 
+struct stopping;
+
+static void stop_drop(struct stopping *stopping);
+static struct stopping *stop_member(struct target_kube *kube, struct kube_reconcile *repair);
+
 struct kube_reconcile {
 	struct kube_client *client;
+	struct stopping *stopping; /* of a member; or NULL */
 	struct kube_handle handle;
 	unsigned what;      /* KUBE_RECONCILE_ */
 	struct json *owner; /* with ADOPT */
@@ -156,6 +185,7 @@ void kube_reconcile_cancel(struct kube_reconcile *repair)
 		return;
 	for (size_t i = 0; i < repair->n; i++)
 		kube_cancel(repair->steps[i].call);
+	stop_drop(repair->stopping);
 	json_free(repair->owner);
 	err_done(&repair->error);
 	free(repair);
@@ -179,6 +209,452 @@ static void kube_reconcile_end(struct kube_reconcile *repair)
 	kube_reconcile_cancel(repair);
 	done(ctx, &error);
 }
+
+/*
+ * Members of a study that are ended
+ */
+
+enum { PODS_MAX = 50000, CANCELS_MAX = 100000 };
+
+/* A member. */
+struct stopping {
+	struct kube_stop *stop;
+	struct kube_handle handle;
+	struct kube_reconcile *repair; /* NULL: given up */
+};
+
+/* A pod that is removed. */
+struct stop_removal {
+	struct kube_stop *stop;
+	struct kube_call *call;
+};
+
+/* Members of one Job. */
+struct kube_stop {
+	struct kube_stop *next;
+	struct target_kube *kube;
+	struct kube_handle handle; /* of the first of them */
+	struct VEC_OF(struct stopping *) list;
+	struct loop_timer *timer; /* until it begins */
+	struct kube_call *call;
+	struct json *job;
+	struct stop_removal *removals;
+	size_t n_removals, n_open;
+	int64_t deadline_ms;
+	bool *wanted; /* by index, below n: in list */
+	int n;
+	struct err error;
+};
+
+static char *stop_mark(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
+
+	return fs_join(dir, MARK_STOPPED);
+}
+
+bool kube_member_is_stopped(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	AUTO_FREE char *path = stop_mark(kube, handle);
+
+	return handle->is_member && access(path, F_OK) == 0;
+}
+
+static void stop_free(struct kube_stop *stop)
+{
+	struct kube_stop **at = &stop->kube->stops;
+
+	while (*at && *at != stop)
+		at = &(*at)->next;
+	if (*at)
+		*at = stop->next;
+	loop_remove_timer(stop->kube->target.loop, stop->timer);
+	kube_cancel(stop->call);
+	for (size_t i = 0; i < stop->n_removals; i++)
+		kube_cancel(stop->removals[i].call);
+	free(stop->removals);
+	vec_foreach (struct stopping *, item, &stop->list)
+		free(*item);
+	vec_done(&stop->list);
+	json_free(stop->job);
+	free(stop->wanted);
+	err_done(&stop->error);
+	free(stop);
+}
+
+void kube_stops_free(struct kube_stop *stops)
+{
+	for (struct kube_stop *next; stops; stops = next) {
+		next = stops->next;
+		stop_free(stops);
+	}
+}
+
+/* NULL is accepted. */
+static void stop_drop(struct stopping *stopping)
+{
+	struct kube_stop *stop = stopping ? stopping->stop : NULL;
+
+	if (!stop)
+		return;
+	stopping->repair = NULL;
+	vec_foreach (struct stopping *, item, &stop->list)
+		if ((*item)->repair)
+			return;
+	stop_free(stop);
+}
+
+static void stop_note(const struct kube_stop *stop, const struct kube_handle *handle)
+{
+	AUTO_FREE char *path = stop_mark(stop->kube, handle);
+	AUTO_ERR struct err err = {0};
+
+	if (fs_replace(path, "", 0, 0600, FS_SYNC_NONE, &err) < 0)
+		log_note("%s", err.message);
+}
+
+static void kube_reconcile_end(struct kube_reconcile *repair);
+
+static void stop_end(struct kube_stop *stop)
+{
+	struct VEC_OF(struct kube_reconcile *) repairs = {0};
+
+	vec_foreach (struct stopping *, item, &stop->list) {
+		struct kube_reconcile *repair = (*item)->repair;
+		if (!err_is_set(&stop->error))
+			stop_note(stop, &(*item)->handle);
+		if (!repair)
+			continue;
+		repair->stopping = NULL;
+		err_copy(&repair->error, &stop->error);
+		*vec_push(&repairs) = repair;
+	}
+	stop_free(stop);
+	vec_foreach (struct kube_reconcile *, repair, &repairs)
+		kube_reconcile_end(*repair);
+	vec_done(&repairs);
+}
+
+/* NULL in place of a mark removes it. */
+static struct json *stop_marks(const struct kube_stop *stop, const char *value)
+{
+	struct json *body = json_object(), *data = json_sub(body, "data");
+
+	for (int i = 0; i < stop->n; i++) {
+		AUTO_FREE char *key = mem_printf(KUBE_STUDY_CANCEL "%d", i);
+		if (stop->wanted[i])
+			json_set_str(data, key, value);
+	}
+	return body;
+}
+
+static char *stop_config_path(const struct kube_stop *stop)
+{
+	return kube_path("/api/v1/namespaces/%s/configmaps/%s", stop->handle.kube_namespace,
+		stop->handle.name);
+}
+
+/* A pod that may not be removed goes on, and so does the member. */
+static void stop_take_back(const struct kube_stop *stop)
+{
+	AUTO_FREE char *path = stop_config_path(stop);
+	AUTO_JSON struct json *body = stop_marks(stop, NULL);
+	const struct kube_request request = {
+		.method = "PATCH",
+		.path = path,
+		.body = body,
+		.content_type = "application/merge-patch+json",
+		.is_idempotent = true,
+		.deadline_ms = stop->deadline_ms,
+	};
+
+	kube_start_detached(stop->kube->cluster->client, &request);
+}
+
+static void stop_fail(struct kube_stop *stop, struct err *error)
+{
+	if (error->id != E_KUBE_NOT_FOUND && !err_is_set(&stop->error))
+		err_move(&stop->error, error);
+}
+
+static struct kube_call *stop_send(const struct kube_stop *stop, const char *method,
+	const char *path, const struct json *body, kube_done_fn *done, void *ctx)
+{
+	const struct kube_request request = {
+		.method = method,
+		.path = path,
+		.body = body,
+		.content_type = str_eq(method, "PATCH") ? "application/merge-patch+json" : NULL,
+		.is_idempotent = true,
+		.deadline_ms = stop->deadline_ms,
+		.done = done,
+		.ctx = ctx,
+	};
+
+	return kube_start(stop->kube->cluster->client, &request);
+}
+
+static char *stop_job_path(const struct kube_stop *stop)
+{
+	return kube_kind_path(KUBE_KIND_JOB, stop->handle.kube_namespace, stop->handle.name);
+}
+
+/*
+ * All that is left of a study
+ */
+
+static int stop_on_last(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct kube_stop *stop = ctx;
+
+	(void)err;
+	stop->call = NULL;
+	if (err_is_set(&response->error))
+		stop_fail(stop, &response->error);
+	stop_end(stop);
+	return 0;
+}
+
+static void stop_remove_job(struct kube_stop *stop)
+{
+	AUTO_FREE char *path = stop_job_path(stop);
+	AUTO_JSON struct json *body = json_object();
+
+	json_set_str(body, "apiVersion", "v1");
+	json_set_str(body, "kind", "DeleteOptions");
+	json_set_str(body, "propagationPolicy", "Foreground");
+	stop->call = stop_send(stop, "DELETE", path, body, stop_on_last, stop);
+}
+
+/* A user who may not change Jobs may remove them. */
+static int stop_on_ended(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct kube_stop *stop = ctx;
+
+	if (response->error.id != E_KUBE_DENIED)
+		return stop_on_last(ctx, response, err);
+	stop->call = NULL;
+	stop_remove_job(stop);
+	return 0;
+}
+
+/* A Job that has no pod and fails by its deadline keeps the pods of those that have ended. */
+static void stop_job(struct kube_stop *stop)
+{
+	const struct json *status = json_get(stop->job, "status");
+	bool has_begun = json_get_int(status, "active", 0) > 0 ||
+			 !str_empty(json_get_str(status, "completedIndexes")) ||
+			 !str_empty(json_get_str(status, "failedIndexes"));
+	AUTO_FREE char *path = stop_job_path(stop);
+	AUTO_JSON struct json *body = json_object();
+	struct json *spec = json_sub(body, "spec");
+
+	if (!has_begun && json_get_bool(json_get(stop->job, "spec"), "suspend", false)) {
+		stop_remove_job(stop);
+		return;
+	}
+	json_set_int(spec, "parallelism", 0);
+	json_set_int(spec, "activeDeadlineSeconds", 1);
+	stop->call = stop_send(stop, "PATCH", path, body, stop_on_ended, stop);
+}
+
+/*
+ * Some of its members
+ */
+
+static int stop_on_removed(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct stop_removal *removal = ctx;
+	struct kube_stop *stop = removal->stop;
+
+	(void)err;
+	removal->call = NULL;
+	if (err_is_set(&response->error))
+		stop_fail(stop, &response->error);
+	if (--stop->n_open > 0)
+		return 0;
+	if (stop->error.id == E_KUBE_DENIED)
+		stop_take_back(stop);
+	stop_end(stop);
+	return 0;
+}
+
+static bool stop_is_wanted(const struct kube_stop *stop, const struct json *pod)
+{
+	const char *phase = kube_str_at(pod, "status.phase");
+	const char *label = kube_label(pod, KUBE_INDEX);
+	int64_t index = kube_number(label ? label : kube_annotation(pod, KUBE_INDEX), -1);
+
+	return index >= 0 && index < stop->n && stop->wanted[index] && !kube_deleted_ms(pod) &&
+	       !str_eq(phase, "Succeeded") && !str_eq(phase, "Failed");
+}
+
+static int stop_on_pods(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct kube_stop *stop = ctx;
+	const struct json *pod = kube_first(response->object, "items");
+
+	(void)err;
+	stop->call = NULL;
+	if (err_is_set(&response->error))
+		stop_fail(stop, &response->error);
+	stop->removals = mem_alloc(
+		json_count(json_get(response->object, "items")) + 1, sizeof(*stop->removals));
+	for (; pod; pod = json_next(pod)) {
+		const char *name = kube_str_at(pod, "metadata.name");
+		if (!name || !stop_is_wanted(stop, pod))
+			continue;
+		AUTO_FREE char *path = kube_path(
+			"/api/v1/namespaces/%s/pods/%s", stop->handle.kube_namespace, name);
+		struct stop_removal *removal = &stop->removals[stop->n_removals++];
+		removal->stop = stop;
+		stop->n_open++;
+		removal->call = stop_send(stop, "DELETE", path, NULL, stop_on_removed, removal);
+	}
+	if (stop->n_open == 0)
+		stop_end(stop);
+	return 0;
+}
+
+static void stop_list_pods(struct kube_stop *stop)
+{
+	const struct kube_handle *handle = &stop->handle;
+	AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/pods", handle->kube_namespace);
+	AUTO_FREE char *selector =
+		stop->list.n == 1 ? kube_handle_pods(handle) : kube_handle_jobs(handle);
+	const char *const query[] = {"labelSelector", selector, NULL};
+
+	stop->call = kube_list(stop->kube->cluster->client, path, query, PODS_MAX,
+		stop->deadline_ms, stop_on_pods, stop);
+}
+
+static int stop_on_allowed(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct kube_stop *stop = ctx;
+
+	if (err_is_set(&response->error))
+		return stop_on_last(ctx, response, err);
+	stop->call = NULL;
+	stop_list_pods(stop);
+	return 0;
+}
+
+/* An index that is cancelled fails: with --fail-fast it is not to end the others. */
+static int stop_on_marked(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct kube_stop *stop = ctx;
+	const struct json *item = json_get(response->object, "data");
+	AUTO_FREE char *path = stop_job_path(stop);
+	AUTO_JSON struct json *body = json_object();
+	int64_t n = 0;
+
+	if (err_is_set(&response->error))
+		return stop_on_last(ctx, response, err);
+	stop->call = NULL;
+	if (!json_get(json_get(stop->job, "spec"), "maxFailedIndexes")) {
+		stop_list_pods(stop);
+		return 0;
+	}
+	for (item = item ? json_first(item) : NULL; item; item = json_next(item))
+		n += str_starts(json_key(item), KUBE_STUDY_CANCEL);
+	json_set_int(json_sub(body, "spec"), "maxFailedIndexes", n);
+	stop->call = stop_send(stop, "PATCH", path, body, stop_on_allowed, stop);
+	return 0;
+}
+
+static void stop_mark_members(struct kube_stop *stop)
+{
+	AUTO_FREE char *path = stop_config_path(stop);
+	AUTO_JSON struct json *body = stop_marks(stop, "");
+
+	stop->call = stop_send(stop, "PATCH", path, body, stop_on_marked, stop);
+}
+
+/*
+ * The choice
+ */
+
+static bool stop_is_over(const struct kube_stop *stop, int index)
+{
+	char id[RUN_ID_SIZE];
+
+	if (stop->wanted[index] || kube_member_has_ended(stop->job, index))
+		return true;
+	run_member_id(stop->handle.owner, (size_t)index, id);
+	AUTO_FREE char *dir = dirs_attempt(&stop->kube->session->dirs, id, 1);
+	AUTO_FREE char *mark = fs_join(dir, ATTEMPT_CANCEL);
+	return access(mark, F_OK) == 0;
+}
+
+/* Nothing of the study is left to run. The search begins behind the member, so that it is short for
+ * those that are cancelled one after the other. */
+static bool stop_is_last(const struct kube_stop *stop)
+{
+	int last = stop->list.v[stop->list.n - 1]->handle.index;
+
+	for (int i = 1; i <= stop->n; i++)
+		if (!stop_is_over(stop, (last + i) % stop->n))
+			return false;
+	return true;
+}
+
+static int stop_on_job(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct kube_stop *stop = ctx;
+
+	if (err_is_set(&response->error) || kube_kind_has_ended(KUBE_KIND_JOB, response->object))
+		return stop_on_last(ctx, response, err);
+	stop->call = NULL;
+	stop->job = TAKE(response->object);
+	int64_t n = json_get_int(json_get(stop->job, "spec"), "completions", 0);
+	stop->n = n > 0 && n <= CANCELS_MAX ? (int)n : 0;
+	stop->wanted = mem_alloc((size_t)stop->n + 1, sizeof(bool));
+	vec_foreach (struct stopping *, item, &stop->list)
+		if ((*item)->handle.index < stop->n)
+			stop->wanted[(*item)->handle.index] = true;
+	if (stop_is_last(stop))
+		stop_job(stop);
+	else
+		stop_mark_members(stop);
+	return 0;
+}
+
+static int stop_begin(void *ctx, struct err *err)
+{
+	struct kube_stop *stop = ctx;
+	AUTO_FREE char *path = stop_job_path(stop);
+
+	(void)err;
+	stop->timer = NULL;
+	stop->call = stop_send(stop, "GET", path, NULL, stop_on_job, stop);
+	return 0;
+}
+
+static struct stopping *stop_member(struct target_kube *kube, struct kube_reconcile *repair)
+{
+	const struct kube_handle *handle = &repair->handle;
+	struct stopping *stopping = mem_alloc(1, sizeof(*stopping));
+	struct kube_stop *stop = kube->stops;
+
+	while (stop && (!stop->timer || !str_eq(stop->handle.name, handle->name) ||
+			       !str_eq(stop->handle.kube_namespace, handle->kube_namespace)))
+		stop = stop->next;
+	if (!stop) {
+		stop = mem_alloc(1, sizeof(*stop));
+		*stop = (struct kube_stop){.next = kube->stops, .kube = kube, .handle = *handle};
+		stop->timer = loop_add_timer(kube->target.loop, 0, stop_begin, stop);
+		kube->stops = stop;
+	}
+	if (repair->deadline_ms > stop->deadline_ms)
+		stop->deadline_ms = repair->deadline_ms;
+	*stopping = (struct stopping){.stop = stop, .handle = *handle, .repair = repair};
+	*vec_push(&stop->list) = stopping;
+	return stopping;
+}
+
+/*
+ * Steps
+ */
 
 static void send_rest(struct kube_reconcile *repair);
 
@@ -239,13 +715,13 @@ static void send_parts(struct kube_reconcile *repair, const char *method, const 
 	AUTO_FREE char *name = kube_job_secret_name(handle->name);
 	AUTO_FREE char *secret =
 		kube_path("/api/v1/namespaces/%s/secrets/%s", handle->kube_namespace, name);
-	AUTO_FREE char *service = kube_path(
-		"/api/v1/namespaces/%s/services/%s", handle->kube_namespace, handle->name);
+	AUTO_FREE char *other = kube_path("/api/v1/namespaces/%s/%s/%s", handle->kube_namespace,
+		handle->is_member ? "configmaps" : "services", handle->name);
 
 	send_step(repair, method, secret, body, false);
 	/* The Service of a JobSet belongs to the JobSet already. */
 	if (handle->kind == KUBE_KIND_JOB)
-		send_step(repair, method, service, body, false);
+		send_step(repair, method, other, body, false);
 }
 
 static void send_rest(struct kube_reconcile *repair)
@@ -254,7 +730,7 @@ static void send_rest(struct kube_reconcile *repair)
 		send_parts(repair, "DELETE", NULL);
 	if (repair->what & KUBE_RECONCILE_CLAIM) {
 		const struct kube_handle *handle = &repair->handle;
-		AUTO_FREE char *name = kube_job_claim_name(handle->run_id);
+		AUTO_FREE char *name = kube_job_claim_name(handle->owner);
 		AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/persistentvolumeclaims/%s",
 			handle->kube_namespace, name);
 
@@ -277,7 +753,9 @@ struct kube_reconcile *kube_reconcile_start(
 		.deadline_ms = request->deadline_ms,
 		.done = request->done,
 		.ctx = request->ctx};
-	if (request->what & KUBE_RECONCILE_JOB)
+	if (request->what & KUBE_RECONCILE_MEMBER)
+		repair->stopping = stop_member(kube, repair);
+	else if (request->what & KUBE_RECONCILE_JOB)
 		remove_job(repair, request->in_foreground);
 	else
 		send_rest(repair);

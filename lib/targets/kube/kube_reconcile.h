@@ -13,6 +13,11 @@
  *	                 it
  *	refused          the cluster does not have the Job, and nothing is on its way
  *	missed           when the Job was first found to be missing
+ *
+ * Of the first attempts of a study's members, which have one Job, that is in the directory of the
+ * study, but for
+ *
+ *	stopped          of a cancelled member: no program of it begins any more
  */
 #ifndef DLRUN_TARGETS_KUBE_KUBE_RECONCILE_H
 #define DLRUN_TARGETS_KUBE_KUBE_RECONCILE_H
@@ -21,9 +26,14 @@
 
 enum {
 	KUBE_RECONCILE_JOB = 1,   /* remove it */
-	KUBE_RECONCILE_PARTS = 2, /* remove Secret and Service */
+	KUBE_RECONCILE_PARTS = 2, /* remove Secret and Service, or ConfigMap */
 	KUBE_RECONCILE_CLAIM = 4, /* remove the claim of the run's results */
-	KUBE_RECONCILE_ADOPT = 8, /* Secret and Service belong to the Job */
+	KUBE_RECONCILE_ADOPT = 8, /* Secret and Service, or ConfigMap, belong to the Job */
+	/* Alone: end a member of a study that is marked as cancelled. Its index gets a mark in the
+	 * ConfigMap, by which no pod of it begins, and the pod that it has is removed. Members
+	 * that are ended in one turn of the loop share the requests. When nothing is left to run
+	 * in the study its Job ends, so that logs of those that have ended stay. */
+	KUBE_RECONCILE_MEMBER = 16,
 };
 
 struct kube_reconcile_request {
@@ -45,6 +55,10 @@ struct kube_reconcile *kube_reconcile_start(
 	struct target_kube *kube, const struct kube_reconcile_request *request);
 /* NULL is accepted. */
 void kube_reconcile_cancel(struct kube_reconcile *repair);
+
+/* Give up members that are to be ended, for the target's end. NULL is accepted. */
+void kube_stops_free(struct kube_stop *stops);
+bool kube_member_is_stopped(const struct target_kube *kube, const struct kube_handle *handle);
 
 /* To be durable enough before something is sent. */
 int kube_annotation_sending(

@@ -629,7 +629,7 @@ static struct kube_call *kube_sample_list(
 {
 	AUTO_FREE char *inside = kube_path("/namespaces/%s/pods", polling->handle.kube_namespace);
 	AUTO_FREE char *path = mem_printf("%s%s", group, inside);
-	AUTO_FREE char *label = mem_printf(KUBE_LABEL_RUN "=%s", polling->handle.run_id);
+	AUTO_FREE char *label = kube_handle_pods(&polling->handle);
 	const char *const query[] = {"labelSelector", label, NULL};
 
 	polling->n_open++;

@@ -11,6 +11,7 @@
 #include "core/record/params.h"
 #include "core/record/results.h"
 #include "kube/api/watch.h"
+#include "kube/status/object.h"
 #include "kube/status/status.h"
 #include "targets/kube/kube_facts.h"
 #include "targets/kube/kube_reconcile.h"
@@ -51,28 +52,104 @@ const struct json *kube_facts_made(
 	return jobset ? jobset : kube_state_find(lists[KUBE_FACTS_JOB], handle->job);
 }
 
-/* Pods of this Job only, not those of an earlier attempt of the same run. */
-static void pick_pods(const struct json *list, const char *job, struct kube_objects_list *ret)
+/* The Job of a pod; or NULL. */
+static const char *kube_state_job_of(const struct json *pod)
 {
-	for (const struct json *pod = kube_state_first_item(list); pod; pod = json_next(pod)) {
-		const struct json *labels = json_get(json_get(pod, "metadata"), "labels");
-		if (str_eq(json_get_str(labels, "batch.kubernetes.io/job-name"), job) ||
-			str_eq(json_get_str(labels, "job-name"), job))
-			*vec_push(ret) = pod;
+	const struct json *labels = json_get(json_get(pod, "metadata"), "labels");
+	const char *name = json_get_str(labels, "batch.kubernetes.io/job-name");
+
+	return name ? name : json_get_str(labels, "job-name");
+}
+
+/* Of all pods of a Job, "JOB/INDEX" of those of a member. The caller frees. */
+static char *kube_state_key(const char *job, const char *index)
+{
+	return mem_printf("%s%s%s", job, index ? "/" : "", index ? index : "");
+}
+
+static const char *kube_state_index_of(const struct json *pod)
+{
+	const char *label = kube_label(pod, KUBE_INDEX);
+
+	return label ? label : kube_annotation(pod, KUBE_INDEX);
+}
+
+static void kube_state_put(struct kube_pod_index *index, char *take_key, const struct json *pod)
+{
+	AUTO_FREE char *key = take_key;
+	struct kube_objects_list *list = map_get(&index->map, key);
+
+	if (!list) {
+		list = mem_alloc(1, sizeof(*list));
+		*list = (struct kube_objects_list){0};
+		map_put(&index->map, key, list);
+	}
+	*vec_push(list) = pod;
+}
+
+void kube_pod_index_make(const struct json *pods, struct kube_pod_index *ret)
+{
+	*ret = (struct kube_pod_index){0};
+	for (const struct json *pod = kube_state_first_item(pods); pod; pod = json_next(pod)) {
+		const char *job = kube_state_job_of(pod), *number = kube_state_index_of(pod);
+		if (job)
+			kube_state_put(ret, kube_state_key(job, NULL), pod);
+		if (job && number && kube_label(pod, KUBE_LABEL_STUDY))
+			kube_state_put(ret, kube_state_key(job, number), pod);
 	}
 }
 
-/* Pods of a Job, and what a JobSet makes, have its name and more behind a dash. */
-static void pick_events(const struct json *list, const char *made, struct kube_objects_list *ret)
+void kube_pod_index_done(struct kube_pod_index *index)
 {
-	size_t len = strlen(made);
+	size_t pos = 0;
+	const char *key;
+	void *value;
+
+	while (map_each(&index->map, &pos, &key, &value)) {
+		struct kube_objects_list *list = value;
+		vec_done(list);
+		free(list);
+	}
+	map_done(&index->map);
+}
+
+/* Pods of this Job only, not those of an earlier attempt of the same run; of a member its own. */
+static void pick_pods(const struct json *list, const struct kube_pod_index *index,
+	const struct kube_handle *handle, struct kube_objects_list *ret)
+{
+	AUTO_FREE char *number = handle->is_member ? mem_printf("%d", handle->index) : NULL;
+	AUTO_FREE char *key = kube_state_key(handle->job, number);
+	const struct kube_objects_list *known = index ? map_get(&index->map, key) : NULL;
+
+	for (size_t i = 0; known && i < known->n; i++)
+		*vec_push(ret) = known->v[i];
+	for (const struct json *pod = index ? NULL : kube_state_first_item(list); pod;
+		pod = json_next(pod))
+		if (str_eq(kube_state_job_of(pod), handle->job) &&
+			(!number || str_eq(kube_state_index_of(pod), number)))
+			*vec_push(ret) = pod;
+}
+
+/* Pods of a Job, and what a JobSet makes, have its name and more behind a dash; those of a member
+ * its index, too. */
+static bool kube_state_is_about(const char *name, const struct kube_handle *handle)
+{
+	AUTO_FREE char *pod = handle->is_member ? mem_printf("%s-%d-", handle->name, handle->index)
+						: mem_printf("%s-", handle->name);
+
+	return str_eq(name, handle->name) || (name && str_starts(name, pod));
+}
+
+static void pick_events(
+	const struct json *list, const struct kube_handle *handle, struct kube_objects_list *ret)
+{
 
 	for (const struct json *event = kube_state_first_item(list); event;
 		event = json_next(event)) {
 		const struct json *about = json_get(event, "involvedObject");
 		const char *name =
 			json_get_str(about ? about : json_get(event, "regarding"), "name");
-		if (name && strncmp(name, made, len) == 0 && (!name[len] || name[len] == '-'))
+		if (kube_state_is_about(name, handle))
 			*vec_push(ret) = event;
 	}
 }
@@ -103,12 +180,27 @@ static struct kube_items kube_state_items_of(const struct kube_objects_list *lis
 	return (struct kube_items){list->v, list->n, known};
 }
 
-void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
-	const struct kube_handle *handle, struct kube_facts_store *ret)
+/* Only for a pod without a node it counts what the pods want. */
+static bool kube_state_waits_for_node(const struct kube_objects_list *pods)
 {
+	vec_foreach (const struct json *, pod, pods)
+		if (str_empty(kube_str_at(*pod, "spec.nodeName")))
+			return true;
+	return false;
+}
+
+void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
+	const struct kube_pod_index *index, const struct kube_handle *handle,
+	struct kube_facts_store *ret)
+{
+	const struct json *job = kube_state_find(lists[KUBE_FACTS_JOB], handle->job);
+
 	*ret = (struct kube_facts_store){0};
-	pick_pods(lists[KUBE_FACTS_PODS], handle->job, &ret->pods);
-	pick_events(lists[KUBE_FACTS_EVENTS], handle->name, &ret->events);
+	pick_pods(lists[KUBE_FACTS_PODS], index, handle, &ret->pods);
+	pick_events(lists[KUBE_FACTS_EVENTS], handle, &ret->events);
+	if (handle->is_member)
+		ret->job =
+			kube_member_job(job, handle->index, kube_state_waits_for_node(&ret->pods));
 	pick_all(lists[KUBE_FACTS_NODES], &ret->nodes);
 	ret->facts = (struct kube_facts){
 		.run_id = handle->run_id,
@@ -116,7 +208,8 @@ void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
 		.is_jobset = handle->kind == KUBE_KIND_JOBSET,
 		.jobset = jobset_of(lists, handle),
 		.kube_namespace = handle->kube_namespace,
-		.job = kube_state_find(lists[KUBE_FACTS_JOB], handle->job),
+		.job = handle->is_member ? ret->job : job,
+		.is_member = handle->is_member,
 		.pods = kube_state_items_of(&ret->pods, lists[KUBE_FACTS_PODS] != NULL),
 		.events = kube_state_items_of(&ret->events, lists[KUBE_FACTS_EVENTS] != NULL),
 		.nodes = kube_state_items_of(&ret->nodes, lists[KUBE_FACTS_NODES] != NULL),
@@ -130,6 +223,7 @@ void kube_facts_store_done(struct kube_facts_store *store)
 	vec_done(&store->pods);
 	vec_done(&store->events);
 	vec_done(&store->nodes);
+	json_free(store->job);
 }
 
 static bool has_condition(const struct json *status, const char *type, const char *is)
@@ -149,12 +243,12 @@ static bool kube_facts_is_suspended(const struct json *job)
 	return json_get_bool(json_get(job, "spec"), "suspend", false);
 }
 
-static bool kube_facts_is_unscheduled(const struct json *pods, const char *job)
+static bool kube_facts_is_unscheduled(const struct json *pods, const struct kube_handle *handle)
 {
 	struct kube_objects_list own = {0};
 	bool r = false;
 
-	pick_pods(pods, job, &own);
+	pick_pods(pods, NULL, handle, &own);
 	for (size_t i = 0; i < own.n && !r; i++)
 		r = has_condition(json_get(own.v[i], "status"), "PodScheduled", "False");
 	vec_done(&own);
@@ -166,6 +260,9 @@ bool kube_facts_job_needs_pods(const struct json *jobs, const struct kube_handle
 	const struct json *job = kube_state_find(jobs, handle->job);
 	const struct json *status = json_get(job, "status");
 
+	/* The Job of a study says only whether a member has ended. */
+	if (job && handle->is_member)
+		return true;
 	if (!job || has_condition(status, "Complete", "True"))
 		return false;
 	return json_get_int(status, "ready", 0) == 0 || json_get_int(status, "failed", 0) > 0;
@@ -254,9 +351,8 @@ static int kube_state_on_failed(void *ctx, struct err *error, struct err *err)
 }
 
 static void kube_state_start(
-	struct side *side, struct kube_client *client, const char *path, const char *run_id)
+	struct side *side, struct kube_client *client, const char *path, const char *selector)
 {
-	AUTO_FREE char *selector = mem_printf(KUBE_LABEL_RUN "=%s", run_id);
 	const char *const query[] = {"labelSelector", selector, NULL};
 	const struct kube_watch_request request = {
 		.path = path,
@@ -371,13 +467,14 @@ struct kube_watcher *kube_watcher_of(struct kube_watchers *watchers, struct kube
 	AUTO_FREE char *jobs = kube_kind_collection(KUBE_KIND_JOB, space);
 	AUTO_FREE char *jobsets = kube_kind_collection(KUBE_KIND_JOBSET, space);
 	AUTO_FREE char *pods = kube_path("/api/v1/namespaces/%s/pods", space);
+	AUTO_FREE char *of_jobs = kube_handle_jobs(handle), *of_pods = kube_handle_pods(handle);
 
 	if (!watcher->jobs.watch)
-		kube_state_start(&watcher->jobs, client, jobs, handle->run_id);
+		kube_state_start(&watcher->jobs, client, jobs, of_jobs);
 	if (!watcher->pods.watch)
-		kube_state_start(&watcher->pods, client, pods, handle->run_id);
+		kube_state_start(&watcher->pods, client, pods, of_pods);
 	if (handle->kind == KUBE_KIND_JOBSET && !watcher->jobsets.watch)
-		kube_state_start(&watcher->jobsets, client, jobsets, handle->run_id);
+		kube_state_start(&watcher->jobsets, client, jobsets, of_jobs);
 	return watcher;
 }
 
@@ -497,7 +594,10 @@ struct kube_batch {
 	bool has_jobsets;
 	int pods_denied; /* how often */
 	size_t n_repairs;
-	bool has_more; /* what explains its waiting was asked for */
+	const char
+		*repaired; /* owner of the last objects that something was repaired of; or NULL */
+	struct kube_pod_index pods; /* of the response, where there are several questions */
+	bool has_more;              /* what explains its waiting was asked for */
 	bool hides_workloads;
 	/* the cluster's, to be compared with the responses; or NULL */
 	struct kube_watcher *watcher;
@@ -519,6 +619,7 @@ static void kube_state_batch_free(struct kube_batch *batch)
 			kube_cancel(q->ones[i].call);
 		free(q);
 	}
+	kube_pod_index_done(&batch->pods);
 	err_done(&batch->error);
 	free(batch);
 }
@@ -641,7 +742,8 @@ static void response_question(struct kube_batch *batch, struct question *questio
 	memcpy(lists, batch->responses, sizeof(lists));
 	if (batch->has_more)
 		lists[KUBE_FACTS_NODES] = batch->kube->cluster->nodes;
-	kube_facts_of(lists, &question->handle, &store);
+	kube_facts_of(
+		lists, batch->n_questions > 1 ? &batch->pods : NULL, &question->handle, &store);
 	store.facts.workload_hidden = batch->hides_workloads;
 	if (!store.facts.job && !store.facts.jobset && !store.facts.pods.n &&
 		never_began(question, question->ret)) {
@@ -650,6 +752,8 @@ static void response_question(struct kube_batch *batch, struct question *questio
 	}
 	store.facts.now_ms = clock_wall_ms();
 	store.facts.was_cancelled = kube_is_cancelled(batch->kube, &question->handle);
+	store.facts.is_stopped =
+		store.facts.was_cancelled && kube_member_is_stopped(batch->kube, &question->handle);
 	kube_status_of(&store.facts, &status);
 	kube_status_to_target(&status, question->ret);
 	question->ret->observed = kube_observed(batch->kube, &question->handle);
@@ -715,6 +819,25 @@ static bool is_left_over(const struct question *question)
 		       !kube_is_adopted(kube, handle));
 }
 
+/* A node that did not know yet that the member was cancelled may have begun it. */
+static bool kube_state_is_to_stop(const struct question *question, const struct json *job)
+{
+	const struct kube_batch *batch = question->batch;
+	const struct kube_handle *handle = &question->handle;
+	struct kube_objects_list pods = {0};
+	bool runs = false;
+
+	if (kube_member_has_ended(job, handle->index))
+		return false;
+	if (!kube_member_is_stopped(batch->kube, handle))
+		return true;
+	pick_pods(batch->responses[KUBE_FACTS_PODS], NULL, handle, &pods);
+	vec_foreach (const struct json *, pod, &pods)
+		runs |= !kube_deleted_ms(*pod) && kube_at(kube_pod_program(*pod), "state.running");
+	vec_done(&pods);
+	return runs;
+}
+
 static unsigned what_to_reconcile(struct question *question, const struct json *made)
 {
 	const struct target_kube *kube = question->batch->kube;
@@ -733,10 +856,21 @@ static unsigned what_to_reconcile(struct question *question, const struct json *
 	}
 	if (json_get_str(json_get(made, "metadata"), "deletionTimestamp"))
 		return 0;
+	if (kube_is_cancelled(kube, handle) && handle->is_member)
+		return kube_state_is_to_stop(question, made) ? KUBE_RECONCILE_MEMBER : 0;
 	if (kube_is_cancelled(kube, handle))
 		return KUBE_RECONCILE_JOB | KUBE_RECONCILE_PARTS;
 	question->adopts = !kube_is_adopted(kube, handle);
 	return question->adopts ? KUBE_RECONCILE_ADOPT : 0;
+}
+
+/* Members of a study have the same objects. */
+static bool kube_state_is_repaired(struct kube_batch *batch, const struct kube_handle *handle)
+{
+	bool is_done = handle->is_member && str_eq(batch->repaired, handle->owner);
+
+	batch->repaired = handle->owner;
+	return is_done;
 }
 
 static void reconcile(struct question *question)
@@ -753,7 +887,8 @@ static void reconcile(struct question *question)
 		.ctx = question,
 	};
 
-	if (!request.what)
+	if (!request.what || (request.what != KUBE_RECONCILE_MEMBER &&
+				     kube_state_is_repaired(batch, &question->handle)))
 		return;
 	if (batch->kube->cluster->failed_repairs >= FAILED_REPAIRS_MAX) {
 		kube_state_give_up(question);
@@ -783,6 +918,8 @@ static void kube_state_finish(struct kube_batch *batch)
 	/* A callback may give up questions that are reported later: keep the batch until all
 	 * were. */
 	batch->n_open = -1;
+	if (batch->n_questions > 1)
+		kube_pod_index_make(batch->responses[KUBE_FACTS_PODS], &batch->pods);
 	for (struct question *q = batch->questions; q; q = q->next) {
 		struct target_call *call = q->call;
 		AUTO_ERR struct err error = {0};
@@ -1016,9 +1153,12 @@ static bool query_each(struct kube_batch *batch, enum kube_facts_kind kind)
 	batch->responses[kind] = json_object();
 	batch->items[kind] = json_array();
 	json_set(batch->responses[kind], "items", batch->items[kind]);
+	const char *study = NULL; /* of the last question that is asked */
+
 	for (struct question *q = batch->questions; q; q = q->next) {
-		if (!q->call)
+		if (!q->call || (q->handle.is_member && str_eq(study, q->handle.owner)))
 			continue;
+		study = q->handle.is_member ? q->handle.owner : NULL;
 		if (kind == KUBE_FACTS_JOB)
 			kube_state_query_one(batch, q, KUBE_KIND_JOB);
 		else if (q->handle.kind == KUBE_KIND_JOBSET)
@@ -1047,7 +1187,7 @@ static void kube_state_query(struct kube_batch *batch, enum kube_facts_kind kind
 {
 	const struct kube_handle *one = batch->n_questions == 1 ? &batch->questions->handle : NULL;
 	AUTO_FREE char *selector =
-		one ? mem_printf(KUBE_LABEL_RUN "=%s", one->run_id)
+		one ? kind == KUBE_FACTS_PODS ? kube_handle_pods(one) : kube_handle_jobs(one)
 		    : mem_strdup("app.kubernetes.io/managed-by=" KUBE_MANAGED_BY);
 
 	if (is_denied(batch, kind) && (query_each(batch, kind) || kind == KUBE_FACTS_PODS))
@@ -1072,10 +1212,9 @@ static bool query_more(struct kube_batch *batch)
 
 	if (!str_empty(uid) && kube_facts_is_suspended(made))
 		kube_state_query_list(batch, KUBE_FACTS_WORKLOADS, selector, deadline_ms);
-	const char *job = handle->job;
 	const struct kube_cluster *cluster = batch->kube->cluster;
 
-	if (kube_facts_is_unscheduled(batch->responses[KUBE_FACTS_PODS], job) &&
+	if (kube_facts_is_unscheduled(batch->responses[KUBE_FACTS_PODS], handle) &&
 		(!cluster->nodes_ms || clock_ms() - cluster->nodes_ms >= NODES_FRESH_MS))
 		kube_state_query_list(batch, KUBE_FACTS_NODES, NULL, deadline_ms);
 	return batch->n_open > 0;

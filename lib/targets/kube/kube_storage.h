@@ -19,7 +19,7 @@ enum { KUBE_READER_LIFE_S = 4 * 3600 };
 /* Storage for results in the specification of a pod; all borrowed. */
 struct kube_storage {
 	const struct json *volume;    /* of its volumes */
-	const char *sub_path;         /* or NULL */
+	const char *sub_path;         /* or NULL; of a study an expression (kube_member_path) */
 	const struct json *container; /* that has them */
 	bool is_kept;                 /* outlives pods, and all ranks have it */
 	bool is_host;                 /* a directory of the node */
@@ -30,6 +30,8 @@ bool kube_storage_of(const struct json *pod_spec, struct kube_storage *ret);
 /* A pod with the results of another at the same place, to be read only. */
 struct kube_reader {
 	const char *name, *kube_namespace, *run_id, *user;
+	const char *owner_id;        /* label run-id of the run's pods; NULL: run_id */
+	const char *index;           /* of a member of a study, as text; or NULL */
 	const char *owner;           /* for KUBE_READER_OWNER */
 	const struct json *job;      /* it goes with this one; or NULL */
 	const struct json *pod_spec; /* of the run */

@@ -20,7 +20,7 @@
  * Plan of a run in a cluster: its specification and the target's keys in Kubernetes' terms.
  */
 
-enum { OVERLAY_MAX = 1 << 20, TTL_MS = 7 * 24 * 3600 * 1000 };
+enum { OVERLAY_MAX = 1 << 20, TTL_MS = 7 * 24 * 3600 * 1000, MEMBER_LINGER_MS = 2 * 60 * 1000 };
 
 void kube_plan_done(struct kube_plan *plan)
 {
@@ -37,6 +37,13 @@ void kube_plan_done(struct kube_plan *plan)
 	free(plan->data);
 	free(plan->volumes);
 	free(plan->outputs);
+	for (size_t i = 0; plan->member_commands && i < plan->run.n_members; i++)
+		strv_done(&plan->member_commands[i]);
+	for (size_t i = 0; plan->member_env && i < plan->run.n_members; i++)
+		strv_done(&plan->member_env[i]);
+	free(plan->member_commands);
+	free(plan->member_env);
+	free(plan->members);
 	*plan = (struct kube_plan){0};
 }
 
@@ -374,6 +381,38 @@ static const char *record_of(struct kube_plan *plan, const struct run *run)
 	return kube_submit_print(plan, record);
 }
 
+/* Without the words of the others they are as the first one is. */
+static void kube_submit_set_members(struct kube_plan *plan, const struct target_job *job)
+{
+	const struct spec_study *of = &plan->spec->study;
+	const struct target_study *study = job->study;
+	size_t n = study ? study->n : (size_t)of->size;
+	struct kube_run *run = &plan->run;
+
+	plan->members = mem_alloc(n + 1, sizeof(*plan->members));
+	if (study)
+		plan->member_commands = mem_alloc(n + 1, sizeof(struct strv));
+	if (study && study->env)
+		plan->member_env = mem_alloc(n + 1, sizeof(struct strv));
+	for (size_t i = 0; i < n; i++) {
+		plan->members[i] = (struct kube_member){.command = run->command};
+		if (plan->member_commands)
+			plan->members[i].command = place_words(
+				&study->commands[i], run->workdir, &plan->member_commands[i]);
+		if (plan->member_env)
+			plan->members[i].env =
+				place_words(&study->env[i], run->workdir, &plan->member_env[i]);
+	}
+	run->run_id = plan->handle.owner;
+	run->members = plan->members;
+	run->n_members = n;
+	run->parallel = of->parallel;
+	/* Pods that wait until their results have been taken are in the way of the next ones. */
+	if (of->parallel > 0 && (size_t)of->parallel < n && run->linger_ms > MEMBER_LINGER_MS)
+		run->linger_ms = MEMBER_LINGER_MS;
+	run->fail_fast = of->fail_fast;
+}
+
 int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
 	struct kube_plan *ret, struct err *err)
 {
@@ -403,6 +442,10 @@ int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
 	run->record = record_of(ret, job->run);
 	kube_submit_set_image(ret, job);
 	set_program(ret, job);
+	if (ret->handle.is_member)
+		kube_submit_set_members(ret, job);
+	else if (job->spec->study.id && job->spec->resources.nodes <= 1)
+		run->claim_of = job->spec->study.id;
 	r = set_storage(ret, kube->definition, err);
 	if (r == 0)
 		r = kube_submit_set_resources(ret, kube->definition, err);
@@ -416,8 +459,11 @@ int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
 static int kube_submit_make(const struct target_kube *kube, const struct kube_handle *handle,
 	const struct run *run, struct json **ret, struct err *err)
 {
-	AUTO_FREE char *text = kube_handle_text(
-		handle->server, handle->kube_namespace, handle->kind, handle->name);
+	AUTO_FREE char *text =
+		handle->is_member ? kube_handle_member_text(handle->server, handle->kube_namespace,
+					    handle->name, handle->index)
+				  : kube_handle_text(handle->server, handle->kube_namespace,
+					    handle->kind, handle->name);
 	AUTO_SPEC struct spec spec = {0};
 	AUTO_KUBE_PLAN struct kube_plan plan = {0};
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
@@ -880,7 +926,8 @@ static void adopted_all(struct submit *submit)
 
 	if (!submit->is_unadopted)
 		kube_annotation_accepted(submit->kube, &submit->plan.handle, true);
-	if (kube_is_cancelled(submit->kube, &submit->plan.handle))
+	/* A member that was cancelled is ended by the next request for its state. */
+	if (!submit->plan.handle.is_member && kube_is_cancelled(submit->kube, &submit->plan.handle))
 		submit->repair = kube_reconcile_start(submit->kube, &request);
 	else
 		kube_submit_do_submit_finish(submit);
@@ -1059,8 +1106,8 @@ static void kube_submit_create(
 	creation->call = kube_start(submit->kube->cluster->client, &request);
 }
 
-int kube_submit(struct target *target, const struct target_job *job, struct target_call *call,
-	struct err *err)
+static int kube_submit_start(struct target *target, const struct target_job *job,
+	struct target_call *call, struct err *err)
 {
 	struct submit *submit = mem_alloc(1, sizeof(*submit));
 	const struct json *before[BEFORE_MAX];
@@ -1087,4 +1134,25 @@ int kube_submit(struct target *target, const struct target_job *job, struct targ
 		kube_submit_create(
 			&submit->creations[BEFORE_MAX], submit, submit->objects.job, true);
 	return 0;
+}
+
+int kube_submit(struct target *target, const struct target_job *job, struct target_call *call,
+	struct err *err)
+{
+	struct kube_handle handle;
+	int r = kube_handle_parse(target_kube_of(target), job->handle, &handle, err);
+
+	if (r == 0 && handle.is_member)
+		return err_set(err, E_TARGET_UNSUPPORTED,
+			"%s is started with all members of its study", handle.run_id);
+	return r < 0 ? r : kube_submit_start(target, job, call, err);
+}
+
+int kube_submit_study(struct target *target, const struct target_study *study,
+	struct target_call *call, struct err *err)
+{
+	struct target_job first = *study->first;
+
+	first.study = study;
+	return kube_submit_start(target, &first, call, err);
 }

@@ -20,6 +20,7 @@
 #include "base/util/vec.h"
 #include "core/attempt/attempt.h"
 #include "core/record/spec.h"
+#include "core/store/store.h"
 #include "kube/portforward/podexec.h"
 #include "kube/portforward/podforward.h"
 #include "targets/kube/kube_facts.h"
@@ -246,122 +247,23 @@ void kube_name_split(
  * The target
  */
 
-enum { ATTEMPTS_MAX = 9999, QUERY_MS = 20000 };
-
-/*
- * Handles
- */
-
-static const char *const kind_parts[KUBE_KINDS] = {
-	[KUBE_KIND_JOB] = "", [KUBE_KIND_JOBSET] = "jobset/"};
-
-char *kube_handle_text(
-	const char *server, const char *kube_namespace, enum kube_kind kind, const char *name)
-{
-	return mem_printf("kube:%s/%s/%s%s", server, kube_namespace, kind_parts[kind], name);
-}
-
 static int target_kube_prepare(struct target *target, const char *run_id, int attempt,
 	const struct spec *spec, char handle[static TARGET_HANDLE_SIZE], struct err *err)
 {
 	const struct target_kube *kube = target_kube_of(target);
 	bool is_jobset = kube->takes_jobset &&
 			 kube_wants_jobset(spec->resources.nodes, spec->runtime.retries);
+	bool is_member = spec->study.id && attempt == 1 && spec->resources.nodes <= 1;
 	AUTO_FREE char *name = kube_job_name(run_id, attempt);
-	AUTO_FREE char *text = kube_handle_text(kube->cluster->server_id, kube->kube_namespace,
-		is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB, name);
+	AUTO_FREE char *text =
+		is_member ? kube_handle_member_text(kube->cluster->server_id, kube->kube_namespace,
+				    spec->study.id, spec->study.index)
+			  : kube_handle_text(kube->cluster->server_id, kube->kube_namespace,
+				    is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB, name);
 
 	(void)err;
 	snprintf(handle, TARGET_HANDLE_SIZE, "%s", text);
 	return 0;
-}
-
-/* "<id>" or "<id>-<attempt>": an id ends in five characters behind a dash, an attempt has fewer. */
-static bool split_name(const char *name, struct kube_handle *ret)
-{
-	const char *dash = strrchr(name, '-');
-	int64_t attempt = 1;
-	size_t len = strlen(name);
-
-	if (dash && strlen(dash + 1) < RUN_SUFFIX) {
-		if (str_to_int(dash + 1, 2, ATTEMPTS_MAX, "attempt", &attempt, NULL) < 0)
-			return false;
-		len = (size_t)(dash - name);
-	}
-	if (len >= sizeof(ret->run_id))
-		return false;
-	memcpy(ret->run_id, name, len);
-	ret->run_id[len] = '\0';
-	ret->attempt = (int)attempt;
-	return run_id_is_valid(ret->run_id);
-}
-
-static bool target_kube_take_part(const char **text, char end, char *out, size_t size)
-{
-	size_t len = strcspn(*text, "/");
-
-	if ((*text)[len] != end || len == 0 || len >= size)
-		return false;
-	memcpy(out, *text, len);
-	out[len] = '\0';
-	*text += len + (end != '\0');
-	return true;
-}
-
-static enum kube_kind take_kind(const char **text)
-{
-	for (int i = KUBE_KIND_JOB + 1; i < KUBE_KINDS; i++) {
-		if (str_starts(*text, kind_parts[i])) {
-			*text += strlen(kind_parts[i]);
-			return (enum kube_kind)i;
-		}
-	}
-	return KUBE_KIND_JOB;
-}
-
-static bool target_kube_take_name(const char *rest, struct kube_handle *ret)
-{
-	AUTO_FREE char *job = NULL;
-
-	ret->kind = take_kind(&rest);
-	if (!target_kube_take_part(&rest, '\0', ret->name, sizeof(ret->name)))
-		return false;
-	job = kube_kind_job(ret->kind, ret->name);
-	return snprintf(ret->job, sizeof(ret->job), "%s", job) < (int)sizeof(ret->job) &&
-	       split_name(ret->name, ret);
-}
-
-int kube_handle_parse(const struct target_kube *kube, const char *handle, struct kube_handle *ret,
-	struct err *err)
-{
-	const char *rest = handle + strlen("kube:");
-
-	*ret = (struct kube_handle){0};
-	if (!str_starts(handle, "kube:") ||
-		!target_kube_take_part(&rest, '/', ret->server, sizeof(ret->server)) ||
-		!target_kube_take_part(
-			&rest, '/', ret->kube_namespace, sizeof(ret->kube_namespace)) ||
-		!target_kube_take_name(rest, ret)) {
-		AUTO_FREE char *shown = str_shown(handle);
-		return err_set(err, E_DATA, "'%s' is not a handle of a run in a cluster", shown);
-	}
-	if (str_eq(ret->server, kube->cluster->server_id))
-		return 0;
-	err_set(err, E_TARGET_OTHER, "context %s leads to another cluster than %s was sent to",
-		kube->cluster->access.context, ret->run_id);
-	return err_hint(err, "kubectl config get-contexts");
-}
-
-bool kube_handle_is_jobset(const char *handle)
-{
-	const char *rest = handle + strlen("kube:");
-	struct kube_handle place;
-
-	return str_starts(handle, "kube:") &&
-	       target_kube_take_part(&rest, '/', place.server, sizeof(place.server)) &&
-	       target_kube_take_part(
-		       &rest, '/', place.kube_namespace, sizeof(place.kube_namespace)) &&
-	       take_kind(&rest) == KUBE_KIND_JOBSET;
 }
 
 /*
@@ -442,7 +344,7 @@ static void target_kube_remove_all(struct target_kube *kube, const struct kube_h
 		.ctx = removal,
 	};
 
-	if (!kube_is_adopted(kube, handle))
+	if (!(what & KUBE_RECONCILE_MEMBER) && !kube_is_adopted(kube, handle))
 		request.what |= KUBE_RECONCILE_PARTS;
 	*removal = (struct removal){.work = {drop_removal}, .call = call, .mark = mark};
 	target_call_begin(call, &removal->work);
@@ -460,8 +362,34 @@ static int target_kube_cancel(
 	if (r == 0)
 		r = target_kube_write_mark(kube, &place, &mark, err);
 	if (r == 0)
-		target_kube_remove_all(kube, &place, KUBE_RECONCILE_JOB, mark, true, call);
+		target_kube_remove_all(kube, &place,
+			place.is_member ? KUBE_RECONCILE_MEMBER : KUBE_RECONCILE_JOB, mark, true,
+			call);
 	return r;
+}
+
+/* The Job of a study stays until the record of the last member is removed; what its ended pods keep
+ * is only their logs. */
+static bool target_kube_is_needed(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	AUTO_RUN struct run *run = NULL;
+	AUTO_SPEC struct spec spec = {0};
+	struct store *store;
+
+	if (session_store(kube->session, &store, NULL) < 0 ||
+		store_get(store, handle->run_id, &run, NULL) < 0 ||
+		spec_from_json(run->spec, &spec, NULL) < 0)
+		return true;
+	for (int i = 1; i < spec.study.size; i++) {
+		AUTO_RUN struct run *other = NULL;
+		char id[RUN_ID_SIZE];
+
+		run_member_id(handle->owner, (size_t)((handle->index + i) % spec.study.size), id);
+		AUTO_ERR struct err error = {0};
+		if (store_get(store, id, &other, &error) == 0 || error.id != E_RUN_NOT_FOUND)
+			return true;
+	}
+	return false;
 }
 
 static int target_kube_forget(struct target *target, const char *handle, bool all,
@@ -471,7 +399,9 @@ static int target_kube_forget(struct target *target, const char *handle, bool al
 	struct kube_handle place;
 
 	int r = kube_handle_parse(kube, handle, &place, err);
-	if (r == 0)
+	if (r == 0 && place.is_member && (!all || target_kube_is_needed(kube, &place)))
+		target_call_end_soon(call, target->loop);
+	else if (r == 0)
 		target_kube_remove_all(kube, &place,
 			KUBE_RECONCILE_JOB | (all ? KUBE_RECONCILE_CLAIM : 0), NULL, false, call);
 	return r;
@@ -494,6 +424,7 @@ static void target_kube_free(struct target *target)
 	struct target_kube *kube = target_kube_of(target);
 
 	kube_portforward_free(kube->reach);
+	kube_stops_free(kube->stops);
 	json_free(kube->definition);
 	free(kube->enforced);
 	free(kube->user);
@@ -512,6 +443,7 @@ const struct target_ops target_kube_ops = {
 	.check = kube_check,
 	.learn = kube_learn,
 	.submit = kube_submit,
+	.submit_study = kube_submit_study,
 	.sample = kube_sample,
 	.state = kube_state,
 	.logs = kube_logs,
@@ -558,26 +490,27 @@ int target_kube_new(struct session *session, const char *name, const struct json
 enum { FIND_MS = 10 * 1000, PODS_MAX = 10000 };
 
 #define CONTAINER "program"
-#define INDEX     "batch.kubernetes.io/job-completion-index"
 
 /*
  * The pod of a rank
  */
 
-static bool target_kube_has_rank(const struct json *pod, int rank)
+/* A member of a study has rank 0. */
+static bool target_kube_has_rank(const struct json *pod, const struct kube_handle *handle, int rank)
 {
 	const struct json *metadata = json_get(pod, "metadata");
-	const char *index = json_get_str(json_get(metadata, "labels"), INDEX);
+	const char *index = json_get_str(json_get(metadata, "labels"), KUBE_INDEX);
 	int64_t number = 0;
 
 	if (!index)
-		index = json_get_str(json_get(metadata, "annotations"), INDEX);
-	return (!index || str_to_int(index, 0, PODS_MAX, "index", &number, NULL) == 0) &&
-	       number == rank;
+		index = json_get_str(json_get(metadata, "annotations"), KUBE_INDEX);
+	if (index && str_to_int(index, 0, INT32_MAX, "index", &number, NULL) < 0)
+		return false;
+	return handle->is_member ? rank == 0 && number == handle->index : number == rank;
 }
 
 /* The newest one that runs; its name belongs to list. */
-static const char *pick_pod(const struct json *list, int rank)
+static const char *pick_pod(const struct json *list, const struct kube_handle *handle, int rank)
 {
 	const char *best = NULL, *best_time = "";
 
@@ -586,7 +519,7 @@ static const char *pick_pod(const struct json *list, int rank)
 		const struct json *metadata = json_get(pod, "metadata");
 		const char *time = json_get_str(metadata, "creationTimestamp");
 
-		if (!target_kube_has_rank(pod, rank) ||
+		if (!target_kube_has_rank(pod, handle, rank) ||
 			!(!json_get_str(json_get(pod, "metadata"), "deletionTimestamp") &&
 				str_eq(json_get_str(json_get(pod, "status"), "phase"),
 					"Running")) ||
@@ -604,7 +537,10 @@ static struct kube_call *list_pods(
 	struct target_kube *kube, const struct kube_handle *handle, kube_done_fn *done, void *ctx)
 {
 	AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/pods", handle->kube_namespace);
-	AUTO_FREE char *label = mem_printf("batch.kubernetes.io/job-name=%s", handle->job);
+	AUTO_FREE char *label =
+		handle->is_member ? mem_printf("batch.kubernetes.io/job-name=%s," KUBE_INDEX "=%d",
+					    handle->job, handle->index)
+				  : mem_printf("batch.kubernetes.io/job-name=%s", handle->job);
 	const char *const query[] = {"labelSelector", label, NULL};
 
 	return kube_list(
@@ -650,7 +586,7 @@ static int target_kube_on_found(void *ctx, struct kube_response *response, struc
 			reach->forward, &response->error, response->error.code == ERR_AUTH);
 		return 0;
 	}
-	pod = pick_pod(response->object, reach->rank);
+	pod = pick_pod(response->object, &reach->handle, reach->rank);
 	if (pod) {
 		podforward_pod(reach->forward, reach->handle.kube_namespace, pod);
 		return 0;
@@ -727,6 +663,7 @@ static struct reach *find_reach(
 	for (size_t i = 0; i < all->list.n; i++)
 		if (all->list.v[i]->rank == rank &&
 			str_eq(all->list.v[i]->handle.job, handle->job) &&
+			str_eq(all->list.v[i]->handle.run_id, handle->run_id) &&
 			str_eq(all->list.v[i]->handle.kube_namespace, handle->kube_namespace))
 			return all->list.v[i];
 	reach = mem_alloc(1, sizeof(*reach));
@@ -882,7 +819,7 @@ static int target_kube_on_pods(void *ctx, struct kube_response *response, struct
 	exec->find = NULL;
 	if (err_is_set(&response->error))
 		r = err_move(&error, &response->error);
-	else if (!(pod = pick_pod(response->object, exec->request.rank)))
+	else if (!(pod = pick_pod(response->object, &exec->handle, exec->request.rank)))
 		r = fail_no_pod(&exec->handle, exec->request.rank, &error);
 	if (r < 0) {
 		target_call_end(exec->call, r, &error);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of the Kubernetes target: a namespace of a cluster. A handle is
- * kube:SERVER/NAMESPACE/JOB or kube:SERVER/NAMESPACE/jobset/JOBSET, where SERVER is told from the
- * API server's URL, so that a context that leads to another cluster now is not asked about runs
- * that it does not know.
+ * kube:SERVER/NAMESPACE/JOB, kube:SERVER/NAMESPACE/jobset/JOBSET, or of the first attempt of a
+ * member of a study kube:SERVER/NAMESPACE/JOB/INDEX, where SERVER is told from the API server's
+ * URL, so that a context that leads to another cluster now is not asked about runs that it does not
+ * know.
  */
 #ifndef DLRUN_TARGETS_KUBE_TARGET_KUBE_H
 #define DLRUN_TARGETS_KUBE_TARGET_KUBE_H
@@ -21,6 +22,7 @@
 
 struct kube_batch;
 struct kube_portforward;
+struct kube_stop;
 
 struct target_kube {
 	struct target target;
@@ -33,6 +35,7 @@ struct target_kube {
 	char *enforced;                 /* Pod Security level of the namespace; NULL: not known */
 	bool takes_jobset;              /* a gang with retries, as it was asked (check, learn) */
 	struct kube_portforward *reach; /* port-forwards; NULL: none yet */
+	struct kube_stop *stops;        /* members of studies that are cancelled together */
 	bool no_exec;          /* of looks at pods: commands cannot be run beside programs */
 	int64_t no_metrics_ms; /* clock_ms(), when the cluster had none; 0: it may have */
 };
@@ -58,6 +61,10 @@ struct kube_handle {
 	char job[64];  /* that has the pods: the same, or what the JobSet makes */
 	char run_id[RUN_ID_SIZE];
 	int attempt;
+	bool is_member; /* of a study, all of which is one Job */
+	int index;      /* its completion index there */
+	/* Label run-id of the objects: the run's id, of a member that of the study. */
+	char owner[RUN_ID_SIZE];
 };
 /* E_DATA for one of another form; E_TARGET_OTHER when it is of another cluster. */
 int kube_handle_parse(const struct target_kube *kube, const char *handle, struct kube_handle *ret,
@@ -67,6 +74,11 @@ bool kube_handle_is_jobset(const char *handle);
 /* The caller frees. */
 char *kube_handle_text(
 	const char *server, const char *kube_namespace, enum kube_kind kind, const char *name);
+char *kube_handle_member_text(
+	const char *server, const char *kube_namespace, const char *study, int index);
+/* Selectors of its Job, and of the pods that are its own. The caller frees. */
+char *kube_handle_jobs(const struct kube_handle *handle);
+char *kube_handle_pods(const struct kube_handle *handle);
 /* Whether its end was asked for here: survives the Job, which a cancel removes. */
 bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle *handle);
 
@@ -81,7 +93,10 @@ struct kube_plan {
 	struct json *json; /* what places are read from, annotations */
 	struct kube_mount *data, *volumes;
 	struct kube_output *outputs;
+	struct kube_member *members;
+	struct strv *member_commands, *member_env; /* of each; or NULL */
 };
+/* Of a first member without job->study all members do what that one does. */
 int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
 	struct kube_plan *ret, struct err *err);
 void kube_plan_done(struct kube_plan *plan);
@@ -98,6 +113,8 @@ int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 /* target_ops.check, learn, submit, state, preview, logs, keep */
 int kube_submit(struct target *target, const struct target_job *job, struct target_call *call,
 	struct err *err);
+int kube_submit_study(struct target *target, const struct target_study *study,
+	struct target_call *call, struct err *err);
 int kube_state(struct target *target, const char *handle, struct target_status *ret,
 	struct target_call *call, struct err *err);
 int kube_keep(struct target *target, const char *handle, bool follow, struct target_call *call,

@@ -38,6 +38,10 @@ static void sample_done(struct sample *sample)
 	json_free((struct json *)sample->run.annotations);
 	json_free((struct json *)sample->run.node_selector);
 	json_free((struct json *)sample->run.tolerations);
+	for (size_t i = 0; i < sample->run.n_members; i++) {
+		strv_done((struct strv *)sample->run.members[i].command);
+		strv_done((struct strv *)sample->run.members[i].env);
+	}
 }
 #define AUTO_SAMPLE AUTO(sample_done)
 
@@ -207,13 +211,38 @@ static void set_script(struct sample *sample)
 	sample->run.retries = 2;
 }
 
+static void set_study(struct sample *sample)
+{
+	static struct strv commands[3], env[3];
+	static struct kube_member members[3];
+	static const struct kube_output outputs[] = {{"out$(x)", true}};
+
+	for (size_t i = 0; i < 3; i++) {
+		commands[i] = env[i] = (struct strv){0};
+		strv_add(&commands[i], "python");
+		strv_addf(&commands[i], "--lr=0.%zu", i);
+		strv_addf(&env[i], "EPOCHS=%zu", i);
+		members[i] = (struct kube_member){&commands[i], &env[i]};
+	}
+	strv_add(&sample->env, "DLRUN_STUDY_INDEX=0");
+	sample->run.members = members;
+	sample->run.n_members = 3;
+	sample->run.parallel = 2;
+	sample->run.fail_fast = true;
+	sample->run.retries = 1;
+	sample->run.results = (struct kube_place){
+		.kind = KUBE_PLACE_CLAIM, .sub_path = "a$(b)", .size_bytes = 20ULL << 30};
+	sample->run.outputs = outputs;
+	sample->run.n_outputs = 1;
+}
+
 static const struct {
 	const char *name;
 	void (*set)(struct sample *sample);
 } samples[] = {{"plain", set_plain}, {"gpus", set_gpus}, {"nodes", set_nodes},
 	{"jobset", set_jobset}, {"secrets", set_secrets}, {"storage", set_storage},
 	{"restricted", set_restricted}, {"overlay", set_overlay}, {"scratch", set_scratch},
-	{"script", set_script}};
+	{"script", set_script}, {"study", set_study}};
 
 static void make(const struct kube_run *run, struct kube_objects *ret)
 {
@@ -399,6 +428,11 @@ static void test_no_shell(void **state)
 	AUTO_SAMPLE struct sample sample;
 
 	sample_init(&sample);
+	set_study(&sample);
+	sample.run.has_no_shell = true;
+	refuse(&sample, E_KUBE_SHELL, "a study");
+	sample_done(&sample);
+	sample_init(&sample);
 	sample.run.has_no_shell = true;
 	sample.run.shell = true;
 	refuse(&sample, E_KUBE_SHELL, "a command for the shell");
@@ -555,6 +589,64 @@ static void test_two_places(void **state)
 	refuse(&sample, E_KUBE_STORAGE, "two volumes");
 }
 
+static void test_study_limits(void **state)
+{
+	(void)state;
+	AUTO_SAMPLE struct sample sample;
+	AUTO_FREE char *word = mem_alloc((450 << 10) + 2, 1);
+	struct kube_member members[3];
+	AUTO_STRV struct strv large = {0}, env = {0};
+
+	sample_init(&sample);
+	memset(word, 'x', 450 << 10);
+	strv_add(&large, word);
+	for (size_t i = 0; i < 3; i++)
+		members[i] = (struct kube_member){&large, NULL};
+	sample.run.members = members;
+	sample.run.n_members = 2;
+	refuse(&sample, E_DATA_LIMIT, "the commands of the 2 members are over 900 KiB");
+	strv_add(&env, "A.B=1");
+	members[0] = members[1] = (struct kube_member){&sample.command, &env};
+	refuse(&sample, E_TARGET_UNSUPPORTED, "'A.B'");
+	sample.run.n_members = 100 * 1000 + 1;
+	refuse(&sample, E_DATA_LIMIT, "100001 members");
+	sample.run.n_members = 0;
+}
+
+static void test_member_paths(void **state)
+{
+	(void)state;
+	AUTO_FREE char *path = kube_member_path("a$$(b)/x-$(JOB_COMPLETION_INDEX)-y/$$$z", 17);
+
+	assert_string_equal(path, "a$(b)/x-17-y/$$z");
+	/* Collected files of a member are as those of a run. */
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	sample_init(&sample);
+	set_study(&sample);
+	sample.run.collects = true;
+	make(&sample.run, &objects);
+	AUTO_FREE char *text = print_all(&objects);
+	assert_non_null(strstr(text, "i=0 a=" KUBE_ATTEMPT_DIR));
+}
+
+/* A later attempt of a member has the claim that its study has made. */
+static void test_claim_of_a_study(void **state)
+{
+	(void)state;
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+
+	sample_init(&sample);
+	sample.run.results = (struct kube_place){.kind = KUBE_PLACE_CLAIM, .size_bytes = 1};
+	sample.run.claim_of = "tiger-4k2x9";
+	make(&sample.run, &objects);
+	assert_null(objects.claim);
+	AUTO_FREE char *text = print_all(&objects);
+	assert_non_null(strstr(text, "claimName: tiger-4k2x9-results\n"));
+	assert_non_null(strstr(text, "subPath: resnet-3k2f9\n"));
+}
+
 static void test_limits(void **state)
 {
 	(void)state;
@@ -641,6 +733,9 @@ int main(void)
 		cmocka_unit_test(test_places),
 		cmocka_unit_test(test_two_places),
 		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_study_limits),
+		cmocka_unit_test(test_member_paths),
+		cmocka_unit_test(test_claim_of_a_study),
 		cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_escape),
 	};

@@ -286,6 +286,26 @@ static void test_rights(void **state)
 		"less is known of what it waits for (dlrun init --rbac prints the Role)");
 }
 
+static void test_rights_to_studies(void **state)
+{
+	struct kube_run run = plain();
+	const struct kube_member members[] = {{run.command, NULL}, {run.command, NULL}};
+	AUTO_FLIGHT struct flight flight, none;
+
+	(void)state;
+	query_rights(&none, &run, 403, "{}");
+	assert_int_equal(find_deed(&none, "create", "configmaps"), -1);
+	run.members = members;
+	run.n_members = 2;
+	query_rights(&flight, &run, 403, "{}");
+	deny(&flight, "create", "configmaps");
+	deny(&flight, "delete", "pods");
+	evaluate(&flight, &run);
+	check_problem(&flight, 0, E_KUBE_DENIED, "you may not create configmaps in namespace me");
+	check_note(&flight, "you may not delete pods in namespace me: single members that run "
+			    "cannot be cancelled");
+}
+
 static void test_one_verb_of_two_is_enough(void **state)
 {
 	static const char gets[] = RULES(RULE("\"get\",\"create\",\"delete\",\"watch\"",
@@ -665,6 +685,7 @@ int main(void)
 		cmocka_unit_test(test_ordinary_runs_need_no_nodes),
 		cmocka_unit_test(test_all_is_granted),
 		cmocka_unit_test(test_rights),
+		cmocka_unit_test(test_rights_to_studies),
 		cmocka_unit_test(test_one_verb_of_two_is_enough),
 		cmocka_unit_test(test_rights_unknown),
 		cmocka_unit_test(test_rules),

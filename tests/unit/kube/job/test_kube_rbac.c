@@ -40,11 +40,11 @@ static void test_smallest(void **state)
 	AUTO_FREE char *text =
 		print(&(struct kube_rbac){KUBE_TIER_SUBMIT, "team-a", "User", "me@x", false});
 
-	assert_true(
-		str_starts(text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n"
-				 "metadata:\n  name: dlrun-submit\n  namespace: team-a\nrules:\n"
-				 "- apiGroups:\n  - batch\n  resources:\n  - jobs\n  verbs:\n"
-				 "  - create\n  - delete\n  - get\n  - list\n  - watch\n"));
+	assert_true(str_starts(text,
+		"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n"
+		"metadata:\n  name: dlrun-submit\n  namespace: team-a\nrules:\n"
+		"- apiGroups:\n  - batch\n  resources:\n  - jobs\n  verbs:\n"
+		"  - create\n  - delete\n  - get\n  - list\n  - patch\n  - watch\n"));
 	assert_non_null(strstr(text, "---\napiVersion: rbac.authorization.k8s.io/v1\n"
 				     "kind: RoleBinding\nmetadata:\n  name: dlrun-submit-me@x\n"
 				     "  namespace: team-a\nroleRef:\n"

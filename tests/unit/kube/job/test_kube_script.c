@@ -89,6 +89,23 @@ static void add_words(const struct place *place, const struct json *list, struct
 		strv_add_take(ret, as_word(place, json_str(item)));
 }
 
+/* The ConfigMap of a study, as the node mounts it. */
+static void write_config(const struct place *place, const struct json *config)
+{
+	AUTO_FREE char *dir = mem_printf("%s/study", place->dir);
+	const struct json *data = json_get(config, "data");
+
+	mkdir(dir, 0700);
+	for (const struct json *item = data ? json_first(data) : NULL; item;
+		item = json_next(item)) {
+		AUTO_FREE char *path = mem_printf("%s/%s", dir, json_key(item));
+		FILE *file = fopen(path, "we");
+		assert_non_null(file);
+		fputs(json_str(item), file);
+		fclose(file);
+	}
+}
+
 /* Of the first container, the program's, or of the one behind it. */
 static void make_words(const struct place *place, const struct kube_run *run,
 	const char *const *shell, bool second, struct strv *ret)
@@ -99,6 +116,7 @@ static void make_words(const struct place *place, const struct kube_run *run,
 
 	if (kube_job_make(run, &objects, &err) < 0)
 		fail_msg("%s", err.message);
+	write_config(place, objects.config);
 	const struct json *pod = json_get(json_get(objects.job, "spec"), "template");
 	const struct json *container = json_first(json_get(json_get(pod, "spec"), "containers"));
 	container = second ? json_next(container) : container;
@@ -768,9 +786,90 @@ static void test_linger(void **state)
 			linger_with(*state, shells[i]);
 }
 
+/*
+ * Members of a study
+ */
+
+#define HARD "it's \"$HOME\" `x` \\ *\n\nlast\n"
+
+enum { MEMBERS = 70 };
+
+struct members {
+	struct strv commands[MEMBERS], env[MEMBERS];
+	struct kube_member list[MEMBERS];
+};
+
+/* All but the last do what nobody sees. */
+static void members_init(
+	struct members *members, struct test *test, const char *first, const char *second)
+{
+	*members = (struct members){0};
+	test_init(test, "never", NULL, NULL);
+	for (size_t i = 0; i < MEMBERS; i++) {
+		bool is_last = i + 1 == MEMBERS;
+		strv_add(&members->commands[i], is_last ? first : "false");
+		if (is_last && second)
+			strv_add(&members->commands[i], second);
+		if (is_last && second)
+			strv_add(&members->commands[i], HARD);
+		strv_addf(&members->env[i], "DLRUN_STUDY_INDEX=wrong");
+		strv_addf(&members->env[i], "LR=0.%zu", i);
+		strv_addf(&members->env[i], "HARD=%zu" HARD, i);
+		members->list[i] = (struct kube_member){&members->commands[i], &members->env[i]};
+	}
+	test->run.members = members->list;
+	test->run.n_members = MEMBERS;
+	setenv("JOB_COMPLETION_INDEX", "69", 1);
+}
+
+static void members_done(struct members *members)
+{
+	for (size_t i = 0; i < MEMBERS; i++) {
+		strv_done(&members->commands[i]);
+		strv_done(&members->env[i]);
+	}
+	unsetenv("JOB_COMPLETION_INDEX");
+}
+#define AUTO_MEMBERS AUTO(members_done)
+
+static void test_members(void **state)
+{
+	AUTO_MEMBERS struct members words, line, before, entrypoint, quiet;
+	AUTO_TEST struct test test, as_line, with_before, with_entrypoint, cancelled;
+
+	members_init(&words, &test, "printf", "%s|");
+	check(*state, &test, 0, 0, HARD "|", NULL);
+	members_init(&line, &as_line, "printf '%s|' \"$LR\" \"$HARD\" $#; exit 3", NULL);
+	as_line.run.shell = true;
+	check(*state, &as_line, 0, 3, "0.69|69" HARD "|0|", NULL);
+	members_init(&before, &with_before, "f \"$LR\" $#; exit 4", NULL);
+	with_before.run.shell = true;
+	with_before.run.before = "f() { echo \"in one shell: $*\"; }";
+	check(*state, &with_before, 0, 4, "in one shell: 0.69 0\n", NULL);
+	members_init(&entrypoint, &with_entrypoint, "printf", "<%s>");
+	with_entrypoint.run.before = "export X=5";
+	strv_add(&with_entrypoint.run.image_entrypoint, "env");
+	strv_add(&with_entrypoint.run.image_entrypoint, "Y=6");
+	check(*state, &with_entrypoint, 0, 0, "<" HARD ">", NULL);
+	/* Its setup is not run for nothing. */
+	members_init(&quiet, &cancelled, "echo", "never");
+	cancelled.run.setup = "echo never";
+	cancelled.run.setup_cwd = ".";
+	for (size_t i = 0; i < ARRAY_LEN(shells); i++) {
+		AUTO_FREE char *command = mem_printf("cd %s/%zu 2>/dev/null || exit 0; "
+						     "touch study/cancel-69 study/cancel-6",
+			((struct place *)*state)->dir, i);
+		assert_int_equal(system(command), 0);
+	}
+	check(*state, &cancelled, 0, 125, "", KUBE_JOB_CANCELLED);
+	setenv("JOB_COMPLETION_INDEX", "70", 1);
+	check(*state, &test, 0, 125, "the study has no member 70\n", NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_members, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_attempt, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_before, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_line, setup_place, teardown_place),

@@ -97,6 +97,77 @@ static void test_handles(void **state)
 	place_done(&place);
 }
 
+static void test_member_handles(void **state)
+{
+	static const struct {
+		const char *text, *run_id; /* run_id: NULL: refused */
+		int index;
+	} cases[] = {
+		{"kube:" SERVER "/me/tiger-3k2f9/0", "tiger-0-3k2f9", 0},
+		{"kube:" SERVER "/me/tiger-3k2f9/99999", "tiger-99999-3k2f9", 99999},
+		{"kube:" SERVER "/me/tiger-3k2f9/100000", NULL, 0},
+		{"kube:" SERVER "/me/tiger-3k2f9/-1", NULL, 0},
+		{"kube:" SERVER "/me/tiger-3k2f9/", NULL, 0},
+		{"kube:" SERVER "/me/tiger-3k2f9/1/2", NULL, 0},
+		{"kube:" SERVER "/me/tiger-3k2f9-2/1", NULL, 0},
+		{"kube:" SERVER "/me/jobset/tiger-3k2f9/1", NULL, 0},
+	};
+	struct place place;
+
+	(void)state;
+	place_init(&place, NULL);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_ERR struct err err = {0};
+		struct kube_handle handle;
+		int r = kube_handle_parse(&place.kube, cases[i].text, &handle, &err);
+
+		assert_int_equal(r, cases[i].run_id ? 0 : -ERR_IO);
+		if (r < 0)
+			continue;
+		assert_true(handle.is_member);
+		assert_string_equal(handle.run_id, cases[i].run_id);
+		assert_string_equal(handle.owner, "tiger-3k2f9");
+		assert_string_equal(handle.job, "tiger-3k2f9");
+		assert_int_equal(handle.index, cases[i].index);
+		assert_int_equal(handle.attempt, 1);
+		AUTO_FREE char *text =
+			kube_handle_member_text(SERVER, "me", handle.name, handle.index);
+		assert_string_equal(text, cases[i].text);
+		assert_false(kube_handle_is_jobset(text));
+		AUTO_FREE char *pods = kube_handle_pods(&handle);
+		AUTO_FREE char *want = mem_printf("dlrun.io/run-id=tiger-3k2f9,batch.kubernetes.io/"
+						  "job-completion-index=%d",
+			cases[i].index);
+		assert_string_equal(pods, want);
+	}
+	place_done(&place);
+}
+
+/* The first attempt of a member with one node; others are Jobs of their own. */
+static void test_members_are_prepared(void **state)
+{
+	static const struct {
+		int attempt, nodes;
+		const char *name;
+	} cases[] = {{1, 1, "tiger-3k2f9/7"}, {2, 1, "tiger-7-3k2f9-2"}, {1, 2, "tiger-7-3k2f9"}};
+	struct place place;
+
+	(void)state;
+	place_init(&place, NULL);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		const struct spec spec = {.resources.nodes = cases[i].nodes,
+			.study = {.id = (char[]){"tiger-3k2f9"}, .index = 7, .size = 9}};
+		char handle[TARGET_HANDLE_SIZE];
+		AUTO_FREE char *want = mem_printf("kube:" SERVER "/me/%s", cases[i].name);
+
+		assert_int_equal(target_kube_ops.prepare(&place.kube.target, "tiger-7-3k2f9",
+					 cases[i].attempt, &spec, handle, NULL),
+			0);
+		assert_string_equal(handle, want);
+	}
+	place_done(&place);
+}
+
 static void test_jobsets_are_notified_by_their_handles(void **state)
 {
 	(void)state;
@@ -154,13 +225,13 @@ static void test_facts_of_one_run(void **state)
 	struct kube_facts_store store;
 
 	(void)state;
-	kube_facts_of(lists, &handle, &store);
+	kube_facts_of(lists, NULL, &handle, &store);
 	assert_non_null(store.facts.job);
 	assert_int_equal(store.facts.pods.n, 1);
 	assert_int_equal(store.facts.events.n, 2);
 	assert_false(kube_facts_job_needs_pods(lists[KUBE_FACTS_JOB], &handle));
 	kube_facts_store_done(&store);
-	kube_facts_of(lists, &absent, &store);
+	kube_facts_of(lists, NULL, &absent, &store);
 	assert_null(store.facts.job);
 	assert_int_equal(store.facts.pods.n, 0);
 	assert_true(store.facts.pods.known);
@@ -195,7 +266,7 @@ static void test_facts_of_a_jobset(void **state)
 	struct kube_facts_store store;
 
 	(void)state;
-	kube_facts_of(lists, &handle, &store);
+	kube_facts_of(lists, NULL, &handle, &store);
 	assert_true(store.facts.is_jobset);
 	assert_non_null(store.facts.job);
 	assert_ptr_equal(store.facts.jobset, kube_facts_made(lists, &handle));
@@ -395,6 +466,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_handles),
+		cmocka_unit_test(test_member_handles),
+		cmocka_unit_test(test_members_are_prepared),
 		cmocka_unit_test(test_jobsets_are_notified_by_their_handles),
 		cmocka_unit_test(test_facts_of_a_jobset),
 		cmocka_unit_test(test_when_jobsets_are_requested_for),

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/util/auto.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/status/status_impl.h"
+
+/*
+ * The Job of a study as one of its members sees it.
+ */
+
+/* A list like "0,2-5". */
+bool kube_in_indexes(const char *list, int n)
+{
+	while (!str_empty(list)) {
+		int64_t from = kube_number(list, -1), to = from;
+
+		list += strspn(list, "0123456789");
+		if (*list == '-') {
+			to = kube_number(list + 1, from);
+			list += 1 + strspn(list + 1, "0123456789");
+		}
+		if (n >= from && n <= to)
+			return true;
+		list += strcspn(list, ",");
+		list += *list == ',';
+	}
+	return false;
+}
+
+static void member_copy(
+	struct json *to, const struct json *from, const char *const *names, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct json *value = json_get(from, names[i]);
+		if (value)
+			json_set(to, names[i], json_clone(value));
+	}
+}
+
+static void member_set_condition(struct json *status, const char *type, const char *reason,
+	const char *message, const struct json *of)
+{
+	struct json *conditions = json_array(), *condition = json_object();
+	const char *time = json_get_str(of, "lastTransitionTime");
+
+	json_set_str(condition, "type", type);
+	json_set_str(condition, "status", "True");
+	json_set_str(condition, "reason", reason);
+	json_set_str(condition, "message", message);
+	if (time)
+		json_set_str(condition, "lastTransitionTime", time);
+	json_add(conditions, condition);
+	json_set(status, "conditions", conditions);
+}
+
+/* Failed, or what precedes it while pods still end; or NULL. */
+static const struct json *member_study_failure(const struct json *job)
+{
+	if (kube_condition_is(job, "Failed", "True"))
+		return kube_condition(job, "Failed");
+	return kube_condition_is(job, "FailureTarget", "True")
+		       ? kube_condition(job, "FailureTarget")
+		       : NULL;
+}
+
+static void member_set_status(const struct json *job, int index, struct json *status)
+{
+	static const char *const members[] = {"active", "startTime"};
+	const struct json *from = json_get(job, "status"), *failed = member_study_failure(job);
+
+	member_copy(status, from, members, ARRAY_LEN(members));
+	if (kube_in_indexes(json_get_str(from, "completedIndexes"), index)) {
+		json_set_str(status, "completedIndexes", "0");
+		member_set_condition(status, "Complete", NULL, NULL, NULL);
+	} else if (kube_in_indexes(json_get_str(from, "failedIndexes"), index)) {
+		AUTO_FREE char *text = mem_printf("index %d of the study failed", index);
+		member_set_condition(status, "Failed", "IndexFailed", text, NULL);
+	} else if (failed) {
+		bool is_fast = str_eq(json_get_str(failed, "reason"), "MaxFailedIndexesExceeded");
+		member_set_condition(status, json_get_str(failed, "type"),
+			is_fast ? KUBE_FAILED_FAST : KUBE_STOPPED, json_get_str(failed, "message"),
+			failed);
+	}
+}
+
+struct json *kube_member_job(const struct json *job, int index, bool with_pod)
+{
+	static const char *const metadata[] = {"name", "namespace", "uid", "creationTimestamp",
+		"deletionTimestamp", "deletionGracePeriodSeconds", "labels"};
+	static const char *const members[] = {"completionMode", "backoffLimitPerIndex",
+		"podFailurePolicy", "podReplacementPolicy", "suspend", "managedBy"};
+	const struct json *spec = json_get(job, "spec"), *template = json_get(spec, "template");
+	AUTO_FREE char *text = mem_printf("%d", index);
+	struct json *own, *to;
+
+	if (!job)
+		return NULL;
+	own = json_object();
+	to = json_sub(own, "metadata");
+	member_copy(to, json_get(job, "metadata"), metadata, ARRAY_LEN(metadata));
+	json_set_str(json_sub(to, "annotations"), KUBE_MEMBER, text);
+	to = json_sub(own, "spec");
+	member_copy(to, spec, members, ARRAY_LEN(members));
+	json_set_int(to, "completions", 1);
+	json_set_int(to, "parallelism", 1);
+	to = json_sub(to, "template");
+	member_copy(to, template, (const char *const[]){"metadata", "spec"}, with_pod ? 2 : 1);
+	member_set_status(job, index, json_sub(own, "status"));
+	return own;
+}
+
+bool kube_member_has_ended(const struct json *job, int index)
+{
+	const struct json *status = json_get(job, "status");
+
+	return kube_kind_has_ended(KUBE_KIND_JOB, job) ||
+	       kube_in_indexes(json_get_str(status, "completedIndexes"), index) ||
+	       kube_in_indexes(json_get_str(status, "failedIndexes"), index);
+}

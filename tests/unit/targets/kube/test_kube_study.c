@@ -1,0 +1,678 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "core/attempt/attempt.h"
+#include "core/store/store.h"
+#include "targets/kube/kube_facts.h"
+#include "targets/kube/kube_reconcile.h"
+#include "tests/unit/kubetarget.h"
+#include "tests/unit/kubewanted.h"
+
+/*
+ * A study in a cluster that keeps what it was sent: one Job, of which each member is an index.
+ */
+
+#define STUDY "s-22222"
+#define OK    "{\"kind\":\"Status\",\"status\":\"Success\"}"
+#define STATUS(code, reason)                                                                       \
+	"{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\",\"reason\":\"" reason   \
+	"\",\"message\":\"no\",\"code\":" #code "}"
+#define POD_DELETED                                                                                \
+	",\"deletionTimestamp\":\"2026-08-01T12:00:30Z\",\"deletionGracePeriodSeconds\":30"
+
+enum kind { A_JOB, A_CONFIG, A_POD, KINDS };
+enum { N = 5, MANY = 3000 };
+
+static const char *const plurals[KINDS] = {"/jobs/jobs", "/jobs/configmaps", "/jobs/pods"};
+
+static struct {
+	pthread_mutex_t lock;
+	struct json *job, *config;
+	bool runs[MANY], deleted[MANY]; /* pods, by index */
+	int n;
+	int counts[KINDS];  /* of requests */
+	const char *method; /* of the request that something happens to, once */
+	enum kind kind;
+	int status; /* 0: its response is lost */
+} cluster = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static enum kind kind_of(const char *path)
+{
+	for (enum kind kind = A_JOB; kind < KINDS; kind++)
+		if (strstr(path, plurals[kind]))
+			return kind;
+	return KINDS;
+}
+
+static struct json *parsed(const char *text)
+{
+	struct json *json = NULL;
+
+	assert_int_equal(json_parse(text, strlen(text), 16 << 20, "it", &json, NULL), 0);
+	return json;
+}
+
+/* application/merge-patch+json */
+static void merge(struct json *to, const struct json *patch)
+{
+	for (const struct json *item = json_first(patch); item; item = json_next(item)) {
+		if (json_kind(item) == JSON_OBJECT)
+			merge(json_sub(to, json_key(item)), item);
+		else if (json_kind(item) == JSON_NULL)
+			json_remove(to, json_key(item));
+		else
+			json_set(to, json_key(item), json_clone(item));
+	}
+}
+
+static struct json **object_of(enum kind kind)
+{
+	return kind == A_JOB ? &cluster.job : &cluster.config;
+}
+
+static void add_pod(struct buf *out, int index)
+{
+	buf_addf(out,
+		"%s{\"metadata\":{\"name\":\"" STUDY "-%d-abcde\",\"uid\":\"p%d\","
+		"\"creationTimestamp\":\"2026-08-01T12:00:00Z\",\"labels\":{"
+		"\"dlrun.io/study\":\"" STUDY "\",\"batch.kubernetes.io/job-name\":\"" STUDY
+		"\",\"batch.kubernetes.io/job-completion-index\":\"%d\"}%s},\"spec\":{\"nodeName\":"
+		"\"n\"},\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":"
+		"\"program\",\"state\":{\"running\":{\"startedAt\":\"2026-08-01T12:00:05Z\"}}}]}}",
+		out->data[out->len - 1] == '[' ? "" : ",", index, index, index,
+		cluster.deleted[index] ? POD_DELETED : "");
+}
+
+/* The caller frees. */
+static char *list_text(const struct fix_conn *conn, enum kind kind)
+{
+	const char *one = strstr(conn->path, "job-completion-index%3D");
+	int wanted = one ? (int)strtol(one + strlen("job-completion-index%3D"), NULL, 10) : -1;
+	AUTO_BUF struct buf out;
+
+	buf_init(&out, 16 << 20);
+	buf_adds(&out, "{\"metadata\":{\"resourceVersion\":\"8\"},\"items\":[");
+	for (int i = 0; kind == A_POD && i < cluster.n; i++)
+		if (cluster.runs[i] && (wanted < 0 || wanted == i))
+			add_pod(&out, i);
+	if (kind == A_JOB && cluster.job)
+		json_print(cluster.job, &out);
+	buf_adds(&out, "]}");
+	return buf_take(&out);
+}
+
+static bool print_object(struct fix_conn *conn, const struct json *object)
+{
+	AUTO_BUF struct buf out = {0};
+
+	if (!object)
+		return print_json(conn, 404, STATUS(404, "NotFound"));
+	buf_init(&out, 16 << 20);
+	json_print(object, &out);
+	return print_json(conn, 200, out.data);
+}
+
+static bool remove_pod(struct fix_conn *conn)
+{
+	const char *at = strstr(conn->path, STUDY "-");
+	int index = (int)strtol(at + strlen(STUDY "-"), NULL, 10);
+
+	cluster.deleted[index] = true;
+	return print_json(conn, 200, OK);
+}
+
+static bool act(struct fix_conn *conn, const char *body)
+{
+	enum kind kind = kind_of(conn->path);
+	struct json **object = kind < A_POD ? object_of(kind) : NULL;
+	bool is_list = str_eq(conn->method, "GET") && strchr(conn->path, '?');
+
+	if (is_list) {
+		AUTO_FREE char *text = list_text(conn, kind);
+		return print_json(conn, 200, text);
+	}
+	if (str_eq(conn->method, "DELETE") && kind == A_POD)
+		return remove_pod(conn);
+	if (!object)
+		return print_json(conn, 404, STATUS(404, "NotFound"));
+	if (str_eq(conn->method, "POST")) {
+		if (*object)
+			return print_json(conn, 409, STATUS(409, "AlreadyExists"));
+		*object = parsed(body);
+		json_set_str(json_sub(*object, "metadata"), "uid", "j");
+		json_set_str(json_sub(*object, "metadata"), "resourceVersion", "7");
+	} else if (*object && str_eq(conn->method, "PATCH")) {
+		AUTO_JSON struct json *patch = parsed(body);
+		merge(*object, patch);
+	} else if (*object && str_eq(conn->method, "DELETE")) {
+		json_free(TAKE(*object));
+		return print_json(conn, 200, OK);
+	}
+	return print_object(conn, *object);
+}
+
+static bool on_request(struct fix_conn *conn)
+{
+	AUTO_FREE char *body = fix_body(conn);
+	enum kind kind = kind_of(conn->path);
+
+	pthread_mutex_lock(&cluster.lock);
+	bool is_meant =
+		cluster.method && kind == cluster.kind && str_eq(conn->method, cluster.method);
+	int status = cluster.status;
+	if (kind < KINDS)
+		cluster.counts[kind]++;
+	if (is_meant)
+		cluster.method = NULL;
+	bool r = is_meant && status ? print_json(conn, status, STATUS(403, "Forbidden"))
+				    : !is_meant && act(conn, body);
+	if (is_meant && !status) {
+		struct json **object = object_of(kind);
+		*object = parsed(body);
+		json_set_str(json_sub(*object, "metadata"), "uid", "j");
+		fix_reset(conn);
+	}
+	pthread_mutex_unlock(&cluster.lock);
+	return r;
+}
+
+static void happens(const char *method, enum kind kind, int status)
+{
+	pthread_mutex_lock(&cluster.lock);
+	cluster.method = method;
+	cluster.kind = kind;
+	cluster.status = status;
+	pthread_mutex_unlock(&cluster.lock);
+}
+
+static int n_requests(void)
+{
+	int n = 0;
+
+	pthread_mutex_lock(&cluster.lock);
+	for (enum kind kind = A_JOB; kind < KINDS; kind++) {
+		n += cluster.counts[kind];
+		cluster.counts[kind] = 0;
+	}
+	pthread_mutex_unlock(&cluster.lock);
+	return n;
+}
+
+static void begin(struct place *place, int n)
+{
+	json_free(TAKE(cluster.job));
+	json_free(TAKE(cluster.config));
+	memset(cluster.runs, 0, sizeof(cluster.runs));
+	memset(cluster.deleted, 0, sizeof(cluster.deleted));
+	cluster.n = n;
+	cluster.method = NULL;
+	place_init(place, on_request);
+	n_requests();
+}
+
+/*
+ * The client
+ */
+
+static void set_study(struct spec *spec, int index, int n)
+{
+	free(spec->study.id);
+	spec->study = (struct spec_study){mem_strdup(STUDY), index, n, 2, true};
+}
+
+static void member_handle(struct place *place, int index, char handle[TARGET_HANDLE_SIZE])
+{
+	AUTO_SPEC struct spec spec = {.resources.nodes = 1};
+	char id[RUN_ID_SIZE];
+
+	set_study(&spec, index, cluster.n);
+	run_member_id(STUDY, (size_t)index, id);
+	assert_int_equal(place->target->ops->prepare(place->target, id, 1, &spec, handle, NULL), 0);
+	/* The app has made its directory before. */
+	AUTO_FREE char *dir = dirs_run(&place->session.dirs, id);
+	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
+	assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
+	assert_int_equal(fs_replace(lock, "", 0, 0600, FS_SYNC_NONE, NULL), 0);
+}
+
+static void wait_for(struct place *place, struct waited *waited)
+{
+	for (int i = 0; i < 6000 && !waited->over; i++)
+		run_for(place, 10);
+	assert_true(waited->over);
+}
+
+static int submit(struct place *place, int n, struct err *err)
+{
+	struct wanted wanted;
+	WAITED(call, place);
+	AUTO_FREE struct strv *commands = mem_alloc((size_t)n, sizeof(*commands));
+	AUTO_FREE struct strv *env = mem_alloc((size_t)n, sizeof(*env));
+
+	member_handle(place, 0, place->handle);
+	wanted_init(&wanted);
+	set_study(&wanted.spec, 0, n);
+	wanted.spec.runtime.linger_ms = 300 * 1000;
+	const struct target_study study = {
+		wanted_job(&wanted, place->handle), (size_t)n, commands, env};
+	for (int i = 0; i < n; i++) {
+		strv_add(&commands[i], "train");
+		strv_addf(&commands[i], "--lr=%d", i);
+		strv_addf(&env[i], "LR=%d", i);
+	}
+	call.call.deadline_ms = clock_ms() + 20000;
+	int r = place->target->ops->submit_study(place->target, &study, &call.call, err);
+	if (r == 0)
+		wait_for(place, &call);
+	if (r == 0 && call.status < 0)
+		r = err_move(err, &call.err);
+	for (int i = 0; i < n; i++) {
+		strv_done(&commands[i]);
+		strv_done(&env[i]);
+	}
+	wanted_done(&wanted);
+	return r;
+}
+
+static void make(struct place *place, int n)
+{
+	AUTO_ERR struct err err = {0};
+
+	begin(place, n);
+	if (submit(place, n, &err) < 0)
+		fail_msg("%s", err.message);
+	n_requests();
+}
+
+static int cancel(struct place *place, int index, struct err *err)
+{
+	char handle[TARGET_HANDLE_SIZE];
+	WAITED(call, place);
+
+	member_handle(place, index, handle);
+	call.call.deadline_ms = clock_ms() + 20000;
+	assert_int_equal(place->target->ops->cancel(place->target, handle, &call.call, NULL), 0);
+	wait_for(place, &call);
+	return call.status < 0 ? err_move(err, &call.err) : 0;
+}
+
+static enum run_state observe(struct place *place, int index)
+{
+	char handle[TARGET_HANDLE_SIZE];
+	AUTO(target_status_done) struct target_status status = {0};
+	WAITED(call, place);
+
+	member_handle(place, index, handle);
+	call.call.deadline_ms = clock_ms() + 20000;
+	assert_int_equal(
+		place->target->ops->state(place->target, handle, &status, &call.call, NULL), 0);
+	wait_for(place, &call);
+	if (call.status < 0)
+		fail_msg("%s", call.err.message);
+	return status.state;
+}
+
+static void set_status(const char *text)
+{
+	pthread_mutex_lock(&cluster.lock);
+	json_set(cluster.job, "status", parsed(text));
+	pthread_mutex_unlock(&cluster.lock);
+}
+
+static int64_t job_int(const char *key)
+{
+	return json_get_int(json_get(cluster.job, "spec"), key, -1);
+}
+
+static int64_t linger_s(void)
+{
+	const struct json *pod = json_get(json_get(cluster.job, "spec"), "template");
+	const struct json *notes = json_get(json_get(pod, "metadata"), "annotations");
+	const char *text = json_get_str(notes, KUBE_ANNOTATION_LINGER);
+
+	return text ? strtol(text, NULL, 10) : -1;
+}
+
+static bool is_marked(int index)
+{
+	AUTO_FREE char *key = mem_printf("cancel-%d", index);
+
+	return json_get(json_get(cluster.config, "data"), key) != NULL;
+}
+
+/*
+ * Submit
+ */
+
+static void test_submit(void **state)
+{
+	AUTO_PLACE struct place place;
+	AUTO_ERR struct err err = {0};
+
+	(void)state;
+	begin(&place, N);
+	assert_int_equal(submit(&place, N, &err), 0);
+	/* ConfigMap, Job, the first belongs to the second. */
+	assert_int_equal(n_requests(), 3);
+	assert_int_equal(job_int("completions"), N);
+	assert_int_equal(job_int("parallelism"), 2);
+	assert_int_equal(job_int("maxFailedIndexes"), 0);
+	const struct json *metadata = json_get(cluster.config, "metadata");
+	assert_non_null(json_get(metadata, "ownerReferences"));
+	assert_string_equal(json_get_str(metadata, "name"), STUDY);
+	const char *lines = json_get_str(json_get(cluster.config, "data"), "members-0");
+	assert_non_null(strstr(lines, "set -- \"$@\" 'train' '--lr=4'; export LR='4'\n"));
+	/* Results wait in pods, but not for long where others wait for these. */
+	assert_int_equal(linger_s(), 120);
+	/* Twice is once. */
+	assert_int_equal(submit(&place, N, &err), 0);
+	assert_int_equal(observe(&place, 3), RUN_QUEUED);
+}
+
+static void test_submit_lost(void **state)
+{
+	(void)state;
+	for (enum kind kind = A_JOB; kind <= A_CONFIG; kind++) {
+		AUTO_PLACE struct place place;
+		AUTO_ERR struct err err = {0};
+
+		begin(&place, N);
+		happens("POST", kind, 0);
+		assert_int_equal(submit(&place, N, &err), 0);
+		assert_non_null(json_get(json_get(cluster.config, "metadata"), "ownerReferences"));
+		assert_int_equal(job_int("completions"), N);
+	}
+}
+
+static void test_submit_refused(void **state)
+{
+	AUTO_PLACE struct place place;
+	AUTO_ERR struct err err = {0}, other = {0};
+	struct wanted wanted;
+	WAITED(call, &place);
+
+	(void)state;
+	begin(&place, N);
+	happens("POST", A_JOB, 403);
+	assert_true(submit(&place, N, &err) < 0);
+	assert_int_equal(err.id, E_KUBE_DENIED);
+	assert_null(cluster.job);
+	/* Any member tells that it never began, and what was sent before the Job goes. */
+	assert_int_equal(observe(&place, 2), RUN_FAILED);
+	assert_null(cluster.config);
+	/* By itself a member is not started. */
+	wanted_init(&wanted);
+	set_study(&wanted.spec, 0, N);
+	assert_true(place.target->ops->submit(place.target, wanted_job(&wanted, place.handle),
+			    &call.call, &other) < 0);
+	assert_int_equal(other.id, E_TARGET_UNSUPPORTED);
+	wanted_done(&wanted);
+}
+
+/*
+ * States
+ */
+
+static void test_states(void **state)
+{
+	static const enum run_state states[N] = {
+		RUN_SUCCEEDED, RUN_FAILED, RUN_RUNNING, RUN_QUEUED, RUN_RUNNING};
+	AUTO_PLACE struct place place;
+
+	(void)state;
+	make(&place, N);
+	set_status("{\"active\":2,\"completedIndexes\":\"0\",\"failedIndexes\":\"1\"}");
+	cluster.runs[2] = cluster.runs[4] = true;
+	for (int i = 0; i < N; i++)
+		assert_int_equal(observe(&place, i), states[i]);
+}
+
+struct many {
+	struct target_status status[MANY];
+	struct waited calls[MANY];
+	int n_over;
+};
+
+static struct many *many;
+
+static void on_one(struct target_call *call, int status, struct err *err)
+{
+	(void)call;
+	(void)err;
+	assert_int_equal(status, 0);
+	if (++many->n_over == cluster.n)
+		loop_stop(((struct waited *)call)->place->session.loop);
+}
+
+/* One list of Jobs, one of pods, and no member searches the others' pods. */
+static void test_many(void **state)
+{
+	AUTO_PLACE struct place place;
+	char handle[TARGET_HANDLE_SIZE];
+
+	(void)state;
+	many = mem_alloc(1, sizeof(*many));
+	*many = (struct many){0};
+	make(&place, MANY);
+	set_status("{\"active\":1500,\"completedIndexes\":\"0-999\"}");
+	for (int i = 1000; i < MANY; i++)
+		cluster.runs[i] = i % 2;
+	for (int i = 0; i < MANY; i++) {
+		many->calls[i] = (struct waited){.call = {.done = on_one}, .place = &place};
+		many->calls[i].call.deadline_ms = clock_ms() + 60000;
+		member_handle(&place, i, handle);
+		assert_int_equal(place.target->ops->state(place.target, handle, &many->status[i],
+					 &many->calls[i].call, NULL),
+			0);
+	}
+	assert_int_equal(loop_run(place.session.loop, NULL), 0);
+	assert_int_equal(n_requests(), 2);
+	for (int i = 0; i < MANY; i++) {
+		assert_int_equal(many->status[i].state, i < 1000 ? RUN_SUCCEEDED
+							: i % 2  ? RUN_RUNNING
+								 : RUN_QUEUED);
+		target_status_done(&many->status[i]);
+	}
+	free(many);
+}
+
+/*
+ * Cancel
+ */
+
+static void test_cancel_one(void **state)
+{
+	AUTO_PLACE struct place place;
+	AUTO_ERR struct err err = {0};
+
+	(void)state;
+	make(&place, N);
+	set_status("{\"active\":2}");
+	cluster.runs[1] = cluster.runs[2] = true;
+	/* It waits: no pod of it begins. */
+	assert_int_equal(cancel(&place, 3, &err), 0);
+	assert_true(is_marked(3));
+	assert_int_equal(observe(&place, 3), RUN_CANCELLED);
+	/* It runs: its pod goes, the others' stay; its failure is not that of the study. */
+	assert_int_equal(cancel(&place, 1, &err), 0);
+	assert_true(is_marked(1) && cluster.deleted[1] && !cluster.deleted[2]);
+	assert_int_equal(job_int("maxFailedIndexes"), 2);
+	assert_int_equal(observe(&place, 1), RUN_RUNNING);
+	set_status("{\"active\":1,\"failedIndexes\":\"1\"}");
+	cluster.runs[1] = false;
+	assert_int_equal(observe(&place, 1), RUN_CANCELLED);
+	assert_int_equal(observe(&place, 2), RUN_RUNNING);
+	assert_int_equal(job_int("parallelism"), 2);
+	/* A node that did not know of it yet has begun it: the next request for its state ends it. */
+	cluster.runs[3] = true;
+	assert_int_equal(observe(&place, 3), RUN_RUNNING);
+	assert_true(cluster.deleted[3]);
+}
+
+static void test_cancel_refused(void **state)
+{
+	AUTO_PLACE struct place place;
+	AUTO_ERR struct err err = {0};
+
+	(void)state;
+	make(&place, N);
+	cluster.runs[1] = true;
+	happens("DELETE", A_POD, 403);
+	assert_true(cancel(&place, 1, &err) < 0);
+	assert_int_equal(err.id, E_KUBE_DENIED);
+	/* It goes on as if nobody had asked. */
+	for (int i = 0; i < 500 && is_marked(1); i++)
+		run_for(&place, 10);
+	assert_false(is_marked(1));
+	assert_int_equal(observe(&place, 1), RUN_RUNNING);
+	assert_false(cluster.deleted[1]);
+}
+
+/* Killed behind the mark of its cancel: the next request for its state goes on. */
+static void test_cancel_resumed(void **state)
+{
+	AUTO_PLACE struct place place;
+
+	(void)state;
+	make(&place, N);
+	AUTO_FREE char *dir = dirs_attempt(&place.session.dirs, "s-4-22222", 1);
+	AUTO_FREE char *mark = fs_join(dir, ATTEMPT_CANCEL);
+	assert_int_equal(fs_mkdirs(dir, 0700, NULL), 0);
+	assert_int_equal(fs_replace(mark, "", 0, 0600, FS_SYNC_NONE, NULL), 0);
+	assert_int_equal(observe(&place, 4), RUN_CANCELLED);
+	assert_true(is_marked(4));
+}
+
+/* The last one ends the Job, with the pods of those that have ended. */
+static void test_cancel_all(void **state)
+{
+	static const bool may_patch[] = {true, false};
+
+	(void)state;
+	for (size_t row = 0; row < ARRAY_LEN(may_patch); row++) {
+		AUTO_PLACE struct place place;
+		AUTO_ERR struct err err = {0};
+
+		make(&place, N);
+		set_status("{\"active\":2,\"completedIndexes\":\"0\"}");
+		cluster.runs[1] = true;
+		for (int i = 1; i < N - 1; i++)
+			assert_int_equal(cancel(&place, i, &err), 0);
+		assert_int_equal(job_int("parallelism"), 2);
+		happens(may_patch[row] ? "none" : "PATCH", A_JOB, 403);
+		assert_int_equal(cancel(&place, N - 1, &err), 0);
+		if (may_patch[row]) {
+			assert_int_equal(job_int("parallelism"), 0);
+			assert_int_equal(job_int("activeDeadlineSeconds"), 1);
+		} else {
+			assert_null(cluster.job);
+		}
+		assert_int_equal(observe(&place, N - 1), RUN_CANCELLED);
+	}
+}
+
+/* In one turn of the loop they share the requests. */
+static void test_cancel_together(void **state)
+{
+	AUTO_PLACE struct place place;
+	AUTO_FREE struct waited *calls = mem_alloc(MANY, sizeof(*calls));
+	char handle[TARGET_HANDLE_SIZE];
+	int n_over = 0;
+
+	(void)state;
+	make(&place, 40);
+	for (int i = 0; i < 40; i++)
+		cluster.runs[i] = true;
+	for (int i = 0; i < 30; i++) {
+		calls[i] = (struct waited){.call = {.done = on_done}, .place = &place};
+		calls[i].call.deadline_ms = clock_ms() + 20000;
+		member_handle(&place, i, handle);
+		assert_int_equal(
+			place.target->ops->cancel(place.target, handle, &calls[i].call, NULL), 0);
+	}
+	/* One is given up. */
+	target_call_cancel(&calls[7].call);
+	for (int k = 0; k < 2000 && n_over < 29; k++) {
+		run_for(&place, 10);
+		n_over = 0;
+		for (int i = 0; i < 30; i++)
+			n_over += calls[i].over;
+	}
+	assert_int_equal(n_over, 29);
+	/* The Job, the marks, the failures that count, the pods, and each of those. */
+	assert_int_equal(n_requests(), 4 + 30);
+	for (int i = 0; i < 40; i++)
+		assert_int_equal(cluster.deleted[i], i < 30);
+}
+
+/*
+ * Removal
+ */
+
+static void insert(struct store *store, int index)
+{
+	char id[RUN_ID_SIZE];
+
+	run_member_id(STUDY, (size_t)index, id);
+	AUTO_RUN struct run *run = run_new(id, "s");
+	struct wanted wanted;
+	wanted_init(&wanted);
+	set_study(&wanted.spec, index, N);
+	run->spec = spec_to_json(&wanted.spec);
+	assert_int_equal(store_insert(store, run, NULL), 0);
+	wanted_done(&wanted);
+}
+
+static void test_forget(void **state)
+{
+	AUTO_PLACE struct place place;
+	struct store *store;
+
+	(void)state;
+	make(&place, N);
+	assert_int_equal(session_store(&place.session, &store, NULL), 0);
+	for (int i = 0; i < N; i++)
+		insert(store, i);
+	for (int k = 0; k < N; k++) {
+		int index = (k + 2) % N;
+		char handle[TARGET_HANDLE_SIZE], id[RUN_ID_SIZE];
+		WAITED(call, &place);
+
+		member_handle(&place, index, handle);
+		run_member_id(STUDY, (size_t)index, id);
+		assert_non_null(cluster.job);
+		call.call.deadline_ms = clock_ms() + 20000;
+		assert_int_equal(
+			place.target->ops->forget(place.target, handle, true, &call.call, NULL), 0);
+		wait_for(&place, &call);
+		assert_int_equal(call.status, 0);
+		assert_int_equal(n_requests() > 0, k == N - 1);
+		assert_int_equal(store_remove(store, id, NULL), 0);
+	}
+	assert_null(cluster.job);
+	store_close(TAKE(place.session.store));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_submit),
+		cmocka_unit_test(test_submit_lost),
+		cmocka_unit_test(test_submit_refused),
+		cmocka_unit_test(test_states),
+		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_cancel_one),
+		cmocka_unit_test(test_cancel_refused),
+		cmocka_unit_test(test_cancel_resumed),
+		cmocka_unit_test(test_cancel_all),
+		cmocka_unit_test(test_cancel_together),
+		cmocka_unit_test(test_forget),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -24,7 +24,7 @@ sys.exit(3 if index in os.environ.get("FAIL", "").split(",") and os.environ["DLR
 
 def sweep(s, n, *words):
     """The id of a study of n members; the command is behind "--"."""
-    return s.w.ok("sweep", "-d", "--over", f"i=0..{n - 1}", *words).out.strip()
+    return s.w.ok("sweep", "-d", "--over", f"i=0..{n - 1}", "--env", "I={i}", *words).out.strip()
 
 
 def member(study, index):

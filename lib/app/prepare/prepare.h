@@ -143,6 +143,11 @@ void submit_report_snapshot(const struct submit *submit);
 /* A new id, by a directory with a lock in it: nobody knows of it yet. Of a sweep: the study's id,
  * too. */
 int submit_claim(struct submit *submit, struct err *err);
+/* Make the submit that of the first member of its study, which has an id; the specification keeps
+ * {k} until submit_begin_study, which makes it the study's. submit_claim and submit_insert_row do
+ * it. */
+void submit_set_study(struct submit *submit);
+int submit_begin_study(struct submit *submit, struct err *err);
 /* Without a row nothing stays of it. */
 void submit_drop(struct submit *submit);
 /* Ask the target, where its check is not made, what the choice of a handle has to know. */
@@ -163,6 +168,14 @@ int submit_update_row(struct submit *submit, struct err *err);
  * that has the image. E_RUN_NAME: it is there already. */
 int submit_insert_member(
 	struct submit *submit, const struct run *first, size_t index, struct err *err);
+/* The rows of all members but the first, in one transaction: those that are not there. ret: all of
+ * them. */
+int submit_insert_members(
+	struct submit *submit, const struct run *first, struct run_list *ret, struct err *err);
+/* Whether the target starts all members of the study together. */
+bool submit_starts_together(const struct submit *submit);
+/* The record of a run that could not be started. */
+void submit_set_failed(struct run *run, const struct err *err);
 /* After the row there is a run: how it failed is for its record. Returns r. */
 int submit_fail_row(struct submit *submit, int r, const struct err *err);
 /* Describe the newest attempt of run for the target; *ret borrows from submit and run. */

@@ -215,13 +215,10 @@ static void submit_record_name_member(struct submit *submit, size_t index)
 		(int)strlen(submit->id) - RUN_SUFFIX - 1, submit->id);
 }
 
-static int submit_record_claim_study(struct submit *submit, struct err *err)
+void submit_set_study(struct submit *submit)
 {
-	struct study *study = submit->study;
-	int r = study_claim(&submit->session->dirs, submit->name, study, err);
+	const struct study *study = submit->study;
 
-	if (r < 0)
-		return r;
 	submit->spec.study = (struct spec_study){
 		.id = mem_strdup(study->id),
 		.size = (int)study->cases.n,
@@ -229,7 +226,16 @@ static int submit_record_claim_study(struct submit *submit, struct err *err)
 		.fail_fast = study->fail_fast,
 	};
 	submit_record_name_member(submit, 0);
-	return 0;
+}
+
+int submit_begin_study(struct submit *submit, struct err *err)
+{
+	struct study *study = submit->study;
+
+	spec_done(&study->spec);
+	study->spec = submit->spec;
+	submit->spec = (struct spec){0};
+	return study_member_spec(study, 0, &submit->spec, err);
 }
 
 int submit_claim(struct submit *submit, struct err *err)
@@ -238,7 +244,9 @@ int submit_claim(struct submit *submit, struct err *err)
 
 	int r = fs_mkdirs(runs, 0700, err);
 	if (r == 0 && submit->study)
-		r = submit_record_claim_study(submit, err);
+		r = study_claim(&submit->session->dirs, submit->name, submit->study, err);
+	if (r == 0 && submit->study)
+		submit_set_study(submit);
 	for (int i = 0; r == 0 && i < ID_TRIES; i++) {
 		if (!submit->study)
 			run_make_id(submit->name, submit->id);
@@ -296,10 +304,8 @@ static int submit_record_write_study(struct submit *submit, struct err *err)
 	struct study *study = submit->study;
 	struct json *target = json_sub(study->doc, "target");
 
-	spec_done(&study->spec);
-	study->spec = submit->spec;
-	submit->spec = (struct spec){0};
-	int r = study_member_spec(study, 0, &submit->spec, err);
+	int r = submit_begin_study(submit, err);
+
 	if (r < 0)
 		return r;
 	json_set_str(study->doc, "user", submit->session->env.user);
@@ -342,6 +348,9 @@ static struct run *submit_record_new_member(
 	json_set_int(json_sub(run->doc, "image"), "bytes_pushed", 0);
 	run->spec = spec_to_json(&submit->spec);
 	submit_record_copy(first->spec, run->spec, "image");
+	/* A host of its own, of several. */
+	if (submit->target->ops->describe)
+		submit->target->ops->describe(submit->target, json_sub(run->doc, "target"));
 	submit_record_set_command(submit, run->doc);
 	study_describe_member(submit->study, index, run->doc);
 	run_set_time(json_sub(run->doc, "times"), "submitted", clock_wall_ms());
@@ -359,7 +368,13 @@ static void submit_record_leave_member(struct submit *submit)
 	spec_done(&submit->spec);
 }
 
-int submit_insert_member(
+bool submit_starts_together(const struct submit *submit)
+{
+	return submit->study && submit->target->ops->submit_study &&
+	       submit->spec.resources.nodes <= 1;
+}
+
+static int submit_record_make_member(
 	struct submit *submit, const struct run *first, size_t index, struct err *err)
 {
 	submit_record_leave_member(submit);
@@ -373,7 +388,28 @@ int submit_insert_member(
 		return r;
 	submit->run = submit_record_new_member(submit, first, index);
 	run_add_attempt(submit->run, submit->handle);
-	return store_insert(submit->store, submit->run, err);
+	return 0;
+}
+
+int submit_insert_member(
+	struct submit *submit, const struct run *first, size_t index, struct err *err)
+{
+	int r = submit_record_make_member(submit, first, index, err);
+
+	return r < 0 ? r : store_insert(submit->store, submit->run, err);
+}
+
+int submit_insert_members(
+	struct submit *submit, const struct run *first, struct run_list *ret, struct err *err)
+{
+	int r = 0;
+
+	for (size_t i = 1; r == 0 && i < submit->study->cases.n; i++) {
+		r = submit_record_make_member(submit, first, i, err);
+		if (r == 0)
+			*vec_push(ret) = TAKE(submit->run);
+	}
+	return r < 0 ? r : store_insert_new(submit->store, ret, err);
 }
 
 /* Keep what other processes may have noted: that the run is to be cancelled, or when it was
@@ -408,16 +444,20 @@ int submit_update_row(struct submit *submit, struct err *err)
 }
 
 /* After the row there is a run: how it failed is for its record. */
-int submit_fail_row(struct submit *submit, int r, const struct err *err)
+void submit_set_failed(struct run *run, const struct err *err)
 {
 	struct run_exit exit = {
 		.known = true, .code = 125, .origin = "dlrun", .reason = "StartFailed"};
-	struct run *run = submit->run;
 
 	run_set_state(run, RUN_FAILED);
 	run_set_exit(run, &exit);
 	run_set_attempt_exit(run, &exit, 0, clock_wall_ms());
 	json_set_str(run->doc, "text", err->message);
+}
+
+int submit_fail_row(struct submit *submit, int r, const struct err *err)
+{
+	submit_set_failed(submit->run, err);
 	submit_update_row(submit, NULL);
 	return r;
 }

@@ -167,8 +167,9 @@ int submit_all(struct submit *submit, struct err *err)
 	phase_fn *const *phase = ops->needs_image ? registry : ops->is_here ? here : there;
 	for (; r == 0 && *phase; phase++)
 		r = (*phase)(submit, err);
+	/* A sweep inserts the rows of the others first. */
 	if (r == 0)
-		return submit_start(submit, err);
+		return submit_starts_together(submit) ? 0 : submit_start(submit, err);
 	if (submit->run)
 		return submit_fail_row(submit, r, err);
 	submit_drop(submit);
@@ -225,6 +226,7 @@ static int preview_image(struct submit *submit, bool objects, struct err *err)
 static int preview_objects(struct submit *submit, struct submit_preview *ret, struct err *err)
 {
 	struct target *target = submit->target;
+	AUTO_STUDY_WORDS struct study_words words = {0};
 	struct target_job job;
 
 	int r = submit_learn(submit, err);
@@ -237,7 +239,25 @@ static int preview_objects(struct submit *submit, struct submit_preview *ret, st
 		json_set_str(json_sub(submit->run->doc, "image"), "ref", submit->ref);
 	submit_make_job(submit, submit->run, &job);
 	job.image_ref = submit->ref;
-	return target->ops->preview(target, &job, &ret->objects, &ret->notes, err);
+	if (submit_starts_together(submit))
+		r = study_all_words(submit->study, &words, err);
+	const struct target_study study = {.first = &job,
+		.n = words.n,
+		.commands = words.commands,
+		.env = words.n && words.env[0].n ? words.env : NULL};
+	if (words.n)
+		job.study = &study;
+	return r < 0 ? r : target->ops->preview(target, &job, &ret->objects, &ret->notes, err);
+}
+
+/* The first member. */
+static int preview_study(struct submit *submit, struct err *err)
+{
+	struct study *study = submit->study;
+
+	snprintf(study->id, sizeof(study->id), "%s", submit->id);
+	submit_set_study(submit);
+	return submit_begin_study(submit, err);
 }
 
 int submit_preview(struct session *session, const struct submit_options *options, bool objects,
@@ -258,6 +278,10 @@ int submit_preview(struct session *session, const struct submit_options *options
 	if (r < 0)
 		return r;
 	snprintf(submit.id, sizeof(submit.id), "%s-" NO_ID, submit.name);
+	if (submit.study)
+		r = preview_study(&submit, err);
+	if (r < 0)
+		return r;
 	submit.run = submit_new_run(&submit);
 	if (objects)
 		r = preview_objects(&submit, ret, err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/submit/sweep.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "app/lifecycle/restart.h"
@@ -16,7 +17,7 @@
 #include "core/store/store.h"
 #include "targets/targets.h"
 
-enum { REFRESH_MS = 30000 };
+enum { REFRESH_MS = 30000, KNOW_MS = 5000 };
 
 struct sweep {
 	struct session *session;
@@ -80,6 +81,73 @@ static void sweep_keep_first(struct sweep *sweep)
 	sweep->first = TAKE(submit->run);
 }
 
+/*
+ * Members that a target starts together
+ */
+
+static bool sweep_has_env(const struct study_words *words)
+{
+	return words->n > 0 && words->env[0].n > 0;
+}
+
+static int sweep_send(struct sweep *sweep, struct err *err)
+{
+	struct submit *submit = &sweep->submit;
+	AUTO_STUDY_WORDS struct study_words words = {0};
+	struct target_job job;
+
+	spec_done(&submit->spec);
+	int r = study_member_spec(sweep->study, 0, &submit->spec, err);
+	if (r == 0)
+		r = study_all_words(sweep->study, &words, err);
+	if (r < 0)
+		return r;
+	snprintf(submit->handle, sizeof(submit->handle), "%s", run_handle(sweep->first));
+	submit_make_job(submit, sweep->first, &job);
+	job.image_ref = submit->ref;
+	const struct target_study study = {
+		.first = &job,
+		.n = words.n,
+		.commands = words.commands,
+		.env = sweep_has_env(&words) ? words.env : NULL,
+	};
+	return target_submit_study(submit->target, &study, SUBMIT_START_MS, err);
+}
+
+/* After a request that failed with r: 0 if it has had its effect all the same. */
+static int sweep_recover(struct sweep *sweep, struct run_list *others, int r, struct err *err)
+{
+	struct submit *submit = &sweep->submit;
+	struct run_list one = {.v = &sweep->first, .n = 1, .cap = 1};
+
+	/* Nobody sends it any more. */
+	session_end_submit(sweep->session);
+	if (!target_knows(submit->target, run_handle(sweep->first), KNOW_MS))
+		return r;
+	if (runs_refresh(sweep->session, &one, REFRESH_MS, NULL) == 0 &&
+		!run_never_began(sweep->first)) {
+		err_clear(err);
+		return 0;
+	}
+	vec_foreach (struct run *, run, others)
+		submit_set_failed(*run, err);
+	store_update_all(submit->store, others, NULL);
+	return r;
+}
+
+/* The row of the first is there, and its lock is held. */
+static int sweep_start_together(struct sweep *sweep, struct err *err)
+{
+	AUTO(run_list_done) struct run_list others = {0};
+	int r = submit_insert_members(&sweep->submit, sweep->first, &others, err);
+
+	if (r == 0)
+		r = sweep_send(sweep, err);
+	return r < 0 && others.n + 1 == sweep->study->cases.n
+		       ? sweep_recover(sweep, &others, r, err)
+		       : r;
+}
+
 int sweep_run(struct session *session, const struct submit_options *options,
 	const struct sweep_events *events, struct run **ret, struct err *err)
 {
@@ -97,9 +165,12 @@ int sweep_run(struct session *session, const struct submit_options *options,
 	};
 
 	int r = submit_all(&sweep.submit, err);
+	bool is_whole = r == 0 && submit_starts_together(&sweep.submit);
 	if (r == 0)
 		sweep_keep_first(&sweep);
-	for (size_t i = 1; r == 0 && i < study->cases.n; i++) {
+	if (is_whole)
+		r = sweep_start_together(&sweep, err);
+	for (size_t i = 1; r == 0 && !is_whole && i < study->cases.n; i++) {
 		sweep_report(&sweep, i);
 		r = sweep_make_member(&sweep, i, err);
 	}
@@ -188,6 +259,36 @@ static int sweep_restart(
 	return r < 0 ? r : 1;
 }
 
+static bool sweep_none_began(const struct run_list *members)
+{
+	vec_foreach (struct run *, run, members)
+		if (*run && !(run_never_began(*run) && run_state(*run) == RUN_FAILED))
+			return false;
+	return true;
+}
+
+/* As if nothing had been made: what was there of them was never sent. */
+static int sweep_make_all(
+	struct sweep *sweep, const struct run_list *members, size_t *ret_made, struct err *err)
+{
+	struct submit *submit = &sweep->submit;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < members->n; i++)
+		if (members->v[i])
+			r = store_remove(submit->store, run_id(members->v[i]), err);
+	if (r == 0)
+		r = submit_insert_member(submit, sweep->first, 0, err);
+	if (r < 0)
+		return r;
+	run_free(TAKE(sweep->first));
+	sweep_keep_first(sweep);
+	r = sweep_start_together(sweep, err);
+	session_end_submit(sweep->session);
+	*ret_made = r < 0 ? 0 : members->n;
+	return r;
+}
+
 int sweep_make_missing(struct session *session, struct study *study,
 	const struct sweep_events *events, size_t *ret_made, struct strv *ret_missing,
 	struct err *err)
@@ -208,6 +309,8 @@ int sweep_make_missing(struct session *session, struct study *study,
 		r = sweep_find_code(&sweep, &members, err);
 	if (r == 0)
 		r = sweep_open(&sweep, ret_missing, err);
+	if (r == 0 && submit_starts_together(&sweep.submit) && sweep_none_began(&members))
+		return sweep_make_all(&sweep, &members, ret_made, err);
 	for (size_t i = 0; r >= 0 && i < members.n; i++) {
 		sweep_report(&sweep, i);
 		r = members.v[i] ? sweep_restart(&sweep, members.v[i], ret_missing, err)

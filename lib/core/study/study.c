@@ -220,11 +220,17 @@ bool study_is_cancelled(const struct dirs *dirs, const char *id)
  * Members
  */
 
-int study_member_spec(const struct study *study, size_t index, struct spec *ret, struct err *err)
+static struct cases_template study_template(const struct study *study)
 {
 	const struct spec *spec = &study->spec;
-	const struct cases_template template = {
+
+	return (struct cases_template){
 		.command = &spec->command, .shell = spec->shell, .env = &spec->env};
+}
+
+int study_member_spec(const struct study *study, size_t index, struct spec *ret, struct err *err)
+{
+	const struct cases_template template = study_template(study);
 	const struct cases_member member = {index, study->id};
 	AUTO_STRV struct strv command = {0}, env = {0};
 
@@ -232,7 +238,7 @@ int study_member_spec(const struct study *study, size_t index, struct spec *ret,
 	if (r == 0)
 		r = cases_expand_env(&study->cases, &member, &template, &env, err);
 	if (r == 0)
-		r = spec_copy(spec, ret, err);
+		r = spec_copy(&study->spec, ret, err);
 	if (r < 0)
 		return r;
 	strv_copy(&ret->command, &command);
@@ -245,6 +251,68 @@ int study_member_spec(const struct study *study, size_t index, struct spec *ret,
 		.parallel = study->parallel,
 		.fail_fast = study->fail_fast,
 	};
+	return 0;
+}
+
+static void study_add_params(const struct study *study, size_t index, struct json *params)
+{
+	for (size_t i = 0; i < study->cases.keys.n; i++)
+		json_set_str(params, study->cases.keys.v[i], cases_get(&study->cases, index, i));
+}
+
+void study_words_done(struct study_words *words)
+{
+	if (!words)
+		return;
+	for (size_t i = 0; i < words->n; i++) {
+		strv_done(&words->commands[i]);
+		strv_done(&words->env[i]);
+		json_free(words->params[i]);
+	}
+	free(words->commands);
+	free(words->env);
+	free(words->params);
+	*words = (struct study_words){0};
+}
+
+static int study_member_words(
+	const struct study *study, size_t index, struct study_words *ret, struct err *err)
+{
+	const struct cases_template template = study_template(study);
+	const struct cases_member member = {index, study->id};
+	AUTO_STRV struct strv env = {0};
+
+	int r = cases_expand_command(&study->cases, &member, &template, &ret->commands[index], err);
+	if (r == 0)
+		r = cases_expand_env(&study->cases, &member, &template, &env, err);
+	for (size_t i = 0; r == 0 && i < env.n; i++)
+		if (strchr(study->spec.env.v[i], '{'))
+			strv_add(&ret->env[index], env.v[i]);
+	study_add_params(study, index, ret->params[index]);
+	return r;
+}
+
+int study_all_words(const struct study *study, struct study_words *ret, struct err *err)
+{
+	size_t n = study->cases.n;
+	AUTO_STUDY_WORDS struct study_words words = {
+		.n = n,
+		.commands = mem_alloc(n, sizeof(*words.commands)),
+		.env = mem_alloc(n, sizeof(*words.env)),
+		.params = mem_alloc(n, sizeof(struct json *)),
+	};
+	int r = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		words.commands[i] = words.env[i] = (struct strv){0};
+		words.params[i] = json_object();
+	}
+	for (size_t i = 0; r == 0 && i < n; i++)
+		r = study_member_words(study, i, &words, err);
+	if (r < 0)
+		return r;
+	*ret = words;
+	words = (struct study_words){0};
 	return 0;
 }
 
@@ -264,10 +332,9 @@ static void study_set_member_name(const struct study *study, size_t index, struc
 
 void study_describe_member(const struct study *study, size_t index, struct json *run)
 {
-	struct json *params = json_sub(run, "params"), *json;
+	struct json *json;
 
-	for (size_t i = 0; i < study->cases.keys.n; i++)
-		json_set_str(params, study->cases.keys.v[i], cases_get(&study->cases, index, i));
+	study_add_params(study, index, json_sub(run, "params"));
 	json_set_str(run, "group", study->id);
 	json = json_object();
 	json_set_str(json, "id", study->id);

@@ -57,6 +57,16 @@ bool study_is_cancelled(const struct dirs *dirs, const char *id);
 /* The specification of a member: values in place of {k}, and its place in the study. E_USAGE for a
  * template that names no axis. */
 int study_member_spec(const struct study *study, size_t index, struct spec *ret, struct err *err);
+/* The words of all members. */
+struct study_words {
+	size_t n;
+	struct strv *commands;
+	struct strv *env;     /* K=V that have {k}, the same names in each; NULL: there are none */
+	struct json **params; /* objects: the values of the axes */
+};
+int study_all_words(const struct study *study, struct study_words *ret, struct err *err);
+void study_words_done(struct study_words *words);
+#define AUTO_STUDY_WORDS AUTO(study_words_done)
 /* The members that describe it in its record: name, group, study, and params beside those that are
  * there. */
 void study_describe_member(const struct study *study, size_t index, struct json *run);

@@ -1036,17 +1036,22 @@ static int submit_check_cases(struct submit *submit, struct err *err)
 	const struct spec *spec = &submit->spec;
 	const struct study *study = submit->options->study;
 
+	AUTO_STRV struct strv unknown = {0};
+
 	submit->study = submit->options->study;
 	if (!study)
 		return 0;
-	return cases_check(&study->cases,
-		&(struct cases_template){
-			.command = &spec->command,
-			.shell = spec->shell,
-			.env = &spec->env,
-			.name = json_get_str(study->doc, "name_template"),
-		},
-		err);
+	const struct cases_template template = {
+		.command = &spec->command,
+		.shell = spec->shell,
+		.env = &spec->env,
+		.name = json_get_str(study->doc, "name_template"),
+	};
+	cases_unknown(&study->cases, &template, &unknown);
+	for (size_t i = 0; i < unknown.n; i++)
+		submit_note(submit, "{%s} stays as it is: there is no axis of that name",
+			unknown.v[i]);
+	return cases_check(&study->cases, &template, err);
 }
 
 int submit_check(struct submit *submit, struct err *err)

@@ -133,7 +133,7 @@ static char *runs_whole_group(struct store *store, const char *name)
 	AUTO(run_list_done) struct run_list runs = {0};
 	char *group;
 
-	return store_resolve_all(store, name, &runs, &group, NULL) == 0 ? group : NULL;
+	return store_resolve_group(store, name, &runs, &group, NULL) == 0 ? group : NULL;
 }
 
 int runs_select(struct store *store, const struct select_rules *rules, struct run_list *ret,

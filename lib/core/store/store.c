@@ -965,6 +965,14 @@ static int store_find_prefix(struct store *store, const char *text, struct run_l
 	return r < 0 ? r : store_find_group(store, group, ret, ret_group, err);
 }
 
+int store_resolve_group(struct store *store, const char *text, struct run_list *ret,
+	char **ret_group, struct err *err)
+{
+	int r = store_find_group(store, text, ret, ret_group, err);
+
+	return r < 0 || ret->n ? r : store_find_group_prefix(store, text, ret, ret_group, err);
+}
+
 int store_resolve_all(struct store *store, const char *text, struct run_list *ret, char **ret_group,
 	struct err *err)
 {

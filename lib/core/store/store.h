@@ -62,6 +62,9 @@ int store_get(struct store *store, const char *id, struct run **ret, struct err 
  * E_RUN_NOT_FOUND with the nearest ids as evidence; ambiguous: E_USAGE with the candidates. */
 int store_resolve_all(struct store *store, const char *text, struct run_list *ret, char **ret_group,
 	struct err *err);
+/* The same where only a group can be meant: its name, or a beginning that no other has. */
+int store_resolve_group(struct store *store, const char *text, struct run_list *ret,
+	char **ret_group, struct err *err);
 /* The same where one run is meant: E_RUN_STUDY for a group of several. */
 int store_resolve(struct store *store, const char *text, struct run **ret, struct err *err);
 

@@ -457,6 +457,32 @@ static void test_resolve_is_ambiguous(void **state)
 	expect_resolved(store, "mine two", "c-22222");
 }
 
+static void expect_group(struct store *store, const char *text, const char *group)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_FREE char *found = NULL;
+	int r = store_resolve_group(store, text, &runs, &found, NULL);
+
+	assert_int_equal(r == 0, group != NULL);
+	if (group)
+		assert_string_equal(found, group);
+}
+
+static void test_resolve_group(void **state)
+{
+	AUTO_STORE struct store *store = open_store(*state);
+
+	insert_studies(store);
+	/* Runs that begin so do not matter. */
+	expect_group(store, "sea", "seal-7k2x9");
+	expect_group(store, "mine", "mine");
+	expect_group(store, "mine ", "mine two");
+	expect_group(store, "lion-6", "lion-6k2x9");
+	expect_group(store, "lion", NULL);
+	expect_group(store, "resnet", NULL);
+	expect_group(store, "tiger-7-4k2x9", NULL);
+}
+
 static void test_resolve_names_groups_exactly(void **state)
 {
 	AUTO_STORE struct store *store = open_store(*state);
@@ -796,6 +822,7 @@ int main(void)
 		TEST(test_list),
 		TEST(test_resolve_all),
 		TEST(test_resolve_is_ambiguous),
+		TEST(test_resolve_group),
 		TEST(test_resolve_names_groups_exactly),
 		TEST(test_resolve),
 		TEST(test_the_whole_id_wins_over_longer_ones),

@@ -244,7 +244,8 @@ static int preview_objects(struct submit *submit, struct submit_preview *ret, st
 	const struct target_study study = {.first = &job,
 		.n = words.n,
 		.commands = words.commands,
-		.env = words.n && words.env[0].n ? words.env : NULL};
+		.env = words.n && words.env[0].n ? words.env : NULL,
+		.params = (const struct json *const *)words.params};
 	if (words.n)
 		job.study = &study;
 	return r < 0 ? r : target->ops->preview(target, &job, &ret->objects, &ret->notes, err);

@@ -110,6 +110,7 @@ static int sweep_send(struct sweep *sweep, struct err *err)
 		.n = words.n,
 		.commands = words.commands,
 		.env = sweep_has_env(&words) ? words.env : NULL,
+		.params = (const struct json *const *)words.params,
 	};
 	return target_submit_study(submit->target, &study, SUBMIT_START_MS, err);
 }

@@ -56,6 +56,8 @@ struct target_study {
 	size_t n;
 	const struct strv *commands; /* n: words, as those of first->spec */
 	const struct strv *env;      /* n: K=V that differ, the same names in each; or NULL */
+	/* n: objects, "params" of their records, for other machines; or NULL. */
+	const struct json *const *params;
 };
 
 /* The state of an attempt as the target knows it now. */

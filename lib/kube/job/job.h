@@ -102,6 +102,7 @@ struct kube_output {
 struct kube_member {
 	const struct strv *command; /* as that of kube_run */
 	const struct strv *env;     /* K=V, the same names for each member; or NULL */
+	const struct json *params;  /* an object for kube_member_params; or NULL */
 };
 enum { KUBE_MEMBERS_EACH = 64 };
 
@@ -231,6 +232,13 @@ char *kube_job_claim_name(const char *run_id);
  * left. */
 char *kube_label_value(const char *text);
 
+/* Read the ConfigMap of a study for a member: its words, behind those of an ENTRYPOINT, and its
+ * variables; E_DATA. */
+int kube_member_read(const struct json *config, int index, struct strv *ret_words,
+	struct strv *ret_env, struct err *err);
+/* Parameters of the member: an object of the caller's; NULL: not known, as where they are too large
+ * together. */
+struct json *kube_member_params(const struct json *config, int index);
 /* The path that subPathExpr of a member's results stands for. The caller frees. */
 char *kube_member_path(const char *expression, int index);
 

@@ -60,7 +60,11 @@ void job_add_command(const struct kube_run *run, const struct strv *command, str
 /* A ConfigMap takes 1 MiB; entries that members are cancelled by are added later. */
 enum { LINES_MAX = 900 << 10 };
 
-#define INDEX "$(" JOB_INDEX ")"
+#define INDEX   "$(" JOB_INDEX ")"
+#define MEMBERS "members-" /* entries with a line of shell, or of JSON, for each member */
+#define PARAMS  "params-"
+#define BEGIN   "set -- \"$@\"" /* of such a line; then words, and variables */
+#define EXPORT  "; export "
 
 /* A line has no newline: a word that has one gets it from $_nl. */
 const char job_member_lines[] =
@@ -71,7 +75,7 @@ const char job_member_lines[] =
 	"_n=0 _l= _nl='\n'\n"
 	"while IFS= read -r _l && [ $_n -lt $((JOB_COMPLETION_INDEX % 64)) ]; do\n"
 	"\t_n=$((_n + 1)) _l=\n"
-	"done <\"" KUBE_STUDY_DIR "/members-$((JOB_COMPLETION_INDEX / 64))\"\n"
+	"done <\"" KUBE_STUDY_DIR "/" MEMBERS "$((JOB_COMPLETION_INDEX / 64))\"\n"
 	"if [ -z \"$_l\" ]; then\n"
 	"\techo \"dlrun: the study has no member $JOB_COMPLETION_INDEX\" >&2\n"
 	"\texit 125\n"
@@ -167,7 +171,7 @@ static int member_add_line(const struct kube_run *run, const struct kube_member 
 	int r = 0;
 
 	job_add_command(run, member->command, &words);
-	buf_adds(line, "set -- \"$@\"");
+	buf_adds(line, BEGIN);
 	for (size_t i = 0; r == 0 && i < words.n; i++) {
 		r = job_check_text(words.v[i], "the word", err);
 		buf_adds(line, " ");
@@ -183,11 +187,41 @@ static int member_add_line(const struct kube_run *run, const struct kube_member 
 			r = job_check_text(pair, "the variable", err);
 		if (r < 0)
 			return r;
-		buf_addf(line, "; export %.*s=", (int)len, pair);
+		buf_addf(line, EXPORT "%.*s=", (int)len, pair);
 		member_add_word(line, pair + len + 1);
 	}
 	buf_adds(line, "\n");
 	return r;
+}
+
+/* false: they are too large. */
+static bool member_add_params(const struct kube_run *run, size_t size, struct json *data)
+{
+	AUTO_BUF struct buf lines;
+
+	buf_init(&lines, LINES_MAX);
+	for (size_t i = 0; i < run->n_members; i++) {
+		if (run->members[i].params)
+			json_print(run->members[i].params, &lines);
+		buf_adds(&lines, "\n");
+		if ((i + 1) % KUBE_MEMBERS_EACH && i + 1 < run->n_members)
+			continue;
+		AUTO_FREE char *key = mem_printf(PARAMS "%zu", i / KUBE_MEMBERS_EACH);
+		json_set_str(data, key, lines.data);
+		size += lines.len;
+		if (size > LINES_MAX || buf_check(&lines, key, NULL) < 0)
+			return false;
+		buf_reset(&lines);
+	}
+	return true;
+}
+
+static void member_remove_params(const struct kube_run *run, struct json *data)
+{
+	for (size_t i = 0; i * KUBE_MEMBERS_EACH < run->n_members; i++) {
+		AUTO_FREE char *key = mem_printf(PARAMS "%zu", i);
+		json_remove(data, key);
+	}
 }
 
 int job_members(const struct job *job, struct json *data, struct err *err)
@@ -211,10 +245,110 @@ int job_members(const struct job *job, struct json *data, struct err *err)
 		}
 		if ((i + 1) % KUBE_MEMBERS_EACH && i + 1 < run->n_members)
 			continue;
-		AUTO_FREE char *key = mem_printf("members-%zu", i / KUBE_MEMBERS_EACH);
+		AUTO_FREE char *key = mem_printf(MEMBERS "%zu", i / KUBE_MEMBERS_EACH);
 		json_set_str(data, key, lines.data);
 		size += lines.len;
 		buf_reset(&lines);
 	}
+	if (run->n_members && run->members[0].params && !member_add_params(run, size, data))
+		member_remove_params(run, data);
 	return 0;
+}
+
+/*
+ * Reading
+ */
+
+/* The line of a member in entries of that name, without its end; or NULL. The caller frees. */
+static char *member_line(const struct json *config, const char *entry, int index)
+{
+	AUTO_FREE char *key = mem_printf("%s%d", entry, index / KUBE_MEMBERS_EACH);
+	const char *text = json_get_str(json_get(config, "data"), key);
+
+	for (int i = 0; text && i < index % KUBE_MEMBERS_EACH; i++) {
+		text = strchr(text, '\n');
+		text = text ? text + 1 : NULL;
+	}
+	return text && *text ? mem_strndup(text, strcspn(text, "\n")) : NULL;
+}
+
+/* A word as member_add_word makes it; NULL: there is none. The caller frees. */
+static char *member_take_word(const char **at)
+{
+	static const char newline[] = "\"$_nl\"", quote[] = "\\'";
+	AUTO_BUF struct buf word;
+	const char *text = *at;
+
+	buf_init(&word, LINES_MAX);
+	while (*text && *text != ' ' && *text != ';') {
+		size_t len = *text == '\'' ? strcspn(text + 1, "'") : 0;
+		if (*text == '\'' && text[1 + len]) {
+			buf_add(&word, text + 1, len);
+			text += len + 2;
+		} else if (str_starts(text, newline)) {
+			buf_addc(&word, '\n');
+			text += strlen(newline);
+		} else if (str_starts(text, quote)) {
+			buf_addc(&word, '\'');
+			text += strlen(quote);
+		} else {
+			return NULL;
+		}
+	}
+	if (text == *at)
+		return NULL;
+	*at = text;
+	return buf_take(&word);
+}
+
+static bool member_take_variable(const char **at, struct strv *ret)
+{
+	size_t len = strcspn(*at, "=");
+	const char *value = *at + len + 1;
+
+	if ((*at)[len] != '=')
+		return false;
+	AUTO_FREE char *name = mem_strndup(*at, len), *word = member_take_word(&value);
+	if (!word)
+		return false;
+	strv_addf(ret, "%s=%s", name, word);
+	*at = value;
+	return true;
+}
+
+int kube_member_read(const struct json *config, int index, struct strv *ret_words,
+	struct strv *ret_env, struct err *err)
+{
+	AUTO_FREE char *line = index >= 0 ? member_line(config, MEMBERS, index) : NULL;
+	const char *at = line && str_starts(line, BEGIN) ? line + strlen(BEGIN) : NULL;
+
+	while (at && *at == ' ') {
+		at++;
+		char *word = member_take_word(&at);
+		if (word)
+			strv_add_take(ret_words, word);
+		else
+			at = NULL;
+	}
+	while (at && str_starts(at, EXPORT)) {
+		at += strlen(EXPORT);
+		if (!member_take_variable(&at, ret_env))
+			at = NULL;
+	}
+	if (at && !*at && ret_words->n > 0)
+		return 0;
+	return err_set(err, E_DATA, "the study has no words for its member %d", index);
+}
+
+struct json *kube_member_params(const struct json *config, int index)
+{
+	AUTO_FREE char *line = index >= 0 ? member_line(config, PARAMS, index) : NULL;
+	struct json *json = NULL;
+
+	if (!line || json_parse(line, strlen(line), LINES_MAX, "params", &json, NULL) < 0)
+		return NULL;
+	if (json_kind(json) == JSON_OBJECT)
+		return json;
+	json_free(json);
+	return NULL;
 }

@@ -17,7 +17,7 @@ const struct kube_rule kube_rules[] = {
 	{KUBE_TIER_SUBMIT, false, "batch", "jobs", "create delete get list patch watch"},
 	{KUBE_TIER_SUBMIT, false, "", "pods", "list watch"},
 	{KUBE_TIER_SUBMIT, false, "", "events", "list"},
-	{KUBE_TIER_SUBMIT, false, "", "configmaps", "create delete get patch"},
+	{KUBE_TIER_SUBMIT, false, "", "configmaps", "create delete get list patch"},
 	{KUBE_TIER_SUBMIT, false, "", "services", "create delete get patch"},
 	{KUBE_TIER_SUBMIT, false, "", "persistentvolumeclaims", "create delete get"},
 	{KUBE_TIER_SUBMIT, false, "", "resourcequotas", "list"},

@@ -4,6 +4,7 @@
 
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/config/words.h"
 #include "core/record/foreign.h"
 #include "kube/job/job.h"
 #include "kube/job/preflight.h"
@@ -14,7 +15,7 @@
  * Records in the cluster
  */
 
-enum { USER_MAX = 4096 };
+enum { USER_MAX = 4096, MEMBERS_MAX = 100 * 1000 };
 
 static struct json *kube_adopt_parse(const struct json *notes, const char *key)
 {
@@ -33,25 +34,39 @@ static struct json *kube_adopt_parse(const struct json *notes, const char *key)
  * Runs
  */
 
+/* Whether its first attempt was started with those of its study. */
+static bool kube_adopt_is_member(const struct run *run, char study[static RUN_ID_SIZE], int *index)
+{
+	const struct json *of = json_get(run->spec, "study");
+	int64_t nodes = json_get_int(json_get(run->spec, "resources"), "nodes", 1);
+
+	return nodes <= 1 && kube_member_study(run_id(run), study, index) &&
+	       str_eq(json_get_str(of, "id"), study) && json_get_int(of, "index", -1) == *index;
+}
+
 /* All attempts up to the newest that there is a Job of. */
 static void kube_adopt_add_attempts(
 	struct run *run, const struct kube_record_place *place, const struct kube_handle *newest)
 {
+	char study[RUN_ID_SIZE];
+	int index;
+	bool is_member = kube_adopt_is_member(run, study, &index);
+
 	for (int i = 1; i <= newest->attempt && i <= KUBE_RECORD_ATTEMPTS_MAX; i++) {
 		AUTO_FREE char *name = kube_job_name(newest->run_id, i);
-		AUTO_FREE char *handle = kube_handle_text(
-			place->server_id, place->kube_namespace, newest->kind, name);
+		AUTO_FREE char *handle =
+			i == 1 && is_member ? kube_handle_member_text(place->server_id,
+						      place->kube_namespace, study, index)
+					    : kube_handle_text(place->server_id,
+						      place->kube_namespace, newest->kind, name);
 		run_add_attempt(run, handle);
 	}
 }
 
-static struct run *kube_adopt_make(const struct json *object, const struct kube_handle *handle,
-	const struct kube_record_place *place)
+static struct run *kube_adopt_make_run(const struct json *notes, const struct kube_handle *handle,
+	const struct kube_record_place *place, const struct json *record, const struct json *spec)
 {
-	const struct json *notes = json_get(json_get(object, "metadata"), "annotations");
 	const char *user = json_get_str(notes, KUBE_ANNOTATION_USER);
-	AUTO_JSON struct json *record = kube_adopt_parse(notes, KUBE_ANNOTATION_RECORD);
-	AUTO_JSON struct json *spec = kube_adopt_parse(notes, KUBE_ANNOTATION_SPEC);
 	AUTO_FREE char *name = mem_strndup(handle->run_id, strlen(handle->run_id) - RUN_SUFFIX - 1);
 	struct run *run = run_new(handle->run_id, name);
 	struct json *adopted;
@@ -69,6 +84,16 @@ static struct run *kube_adopt_make(const struct json *object, const struct kube_
 	return run;
 }
 
+static struct run *kube_adopt_make(const struct json *object, const struct kube_handle *handle,
+	const struct kube_record_place *place)
+{
+	const struct json *notes = json_get(json_get(object, "metadata"), "annotations");
+	AUTO_JSON struct json *record = kube_adopt_parse(notes, KUBE_ANNOTATION_RECORD);
+	AUTO_JSON struct json *spec = kube_adopt_parse(notes, KUBE_ANNOTATION_SPEC);
+
+	return kube_adopt_make_run(notes, handle, place, record, spec);
+}
+
 /* The handle that the object's name and labels agree on. */
 static bool read_handle(const struct json *object, enum kube_kind list,
 	const struct kube_record_place *place, struct kube_handle *ret)
@@ -82,9 +107,7 @@ static bool read_handle(const struct json *object, enum kube_kind list,
 	struct kube_cluster cluster = {0};
 	const struct target_kube kube = {.cluster = &cluster};
 
-	/* The words of its members are not in a study's Job. */
-	if (!name || json_get(labels, KUBE_LABEL_STUDY) ||
-		!str_eq(json_get_str(labels, "app.kubernetes.io/managed-by"), KUBE_MANAGED_BY))
+	if (!name || !str_eq(json_get_str(labels, "app.kubernetes.io/managed-by"), KUBE_MANAGED_BY))
 		return false;
 	AUTO_FREE char *text = kube_handle_text(
 		place->server_id, place->kube_namespace, kind, jobset ? jobset : name);
@@ -109,6 +132,12 @@ static bool kube_adopt_is_known(struct run_list *runs, const struct kube_handle 
 	return false;
 }
 
+/* The id of the study that a Job or ConfigMap is made of; or NULL. */
+static const char *kube_adopt_study_of(const struct json *object)
+{
+	return json_get_str(json_get(json_get(object, "metadata"), "labels"), KUBE_LABEL_STUDY);
+}
+
 void kube_record_read(const struct json *objects, enum kube_kind kind, const char *id,
 	const struct kube_record_place *place, struct run_list *ret)
 {
@@ -118,9 +147,111 @@ void kube_record_read(const struct json *objects, enum kube_kind kind, const cha
 		struct kube_handle handle;
 
 		if (!read_handle(at, kind, place, &handle) || (id && !str_eq(id, handle.run_id)) ||
-			kube_adopt_is_known(ret, &handle))
+			kube_adopt_study_of(at) || kube_adopt_is_known(ret, &handle))
 			continue;
 		*vec_push(ret) = kube_adopt_make(at, &handle, place);
+	}
+}
+
+/*
+ * Members of studies
+ */
+
+static const struct json *kube_adopt_find_config(const struct json *configs, const char *study)
+{
+	const struct json *items = json_get(configs, "items");
+
+	for (const struct json *at = items ? json_first(items) : NULL; at; at = json_next(at))
+		if (str_eq(json_get_str(json_get(at, "metadata"), "name"), study) &&
+			str_eq(kube_adopt_study_of(at), study))
+			return at;
+	return NULL;
+}
+
+/* The parts of the specification that are the member's own. */
+static void kube_adopt_set_member(struct json *spec, int index, bool is_line,
+	const struct strv *words, const struct strv *env)
+{
+	AUTO_STRV struct strv all = {0}, line = {0};
+
+	/* A line for the shell is the last word. */
+	if (is_line)
+		strv_add(&line, words->v[words->n - 1]);
+	words_set(spec, "command", is_line ? &line : words);
+	if (words_get(spec, "env", &all, NULL) < 0)
+		return;
+	for (size_t i = 0; i < env->n; i++) {
+		size_t len = strcspn(env->v[i], "=") + 1;
+		for (size_t k = 0; k < all.n; k++)
+			if (strncmp(all.v[k], env->v[i], len) == 0) {
+				free(all.v[k]);
+				all.v[k] = mem_strdup(env->v[i]);
+			}
+	}
+	words_set(spec, "env", &all);
+	json_set_int(json_sub(spec, "study"), "index", index);
+}
+
+/* record and spec: of the first member. */
+static struct run *kube_adopt_make_member(const struct json *job, const struct json *config,
+	const struct kube_handle *handle, const struct kube_record_place *place)
+{
+	const struct json *notes = json_get(json_get(job, "metadata"), "annotations");
+	AUTO_JSON struct json *record = kube_adopt_parse(notes, KUBE_ANNOTATION_RECORD);
+	AUTO_JSON struct json *spec = kube_adopt_parse(notes, KUBE_ANNOTATION_SPEC);
+	AUTO_JSON struct json *params = kube_member_params(config, handle->index);
+	AUTO_STRV struct strv words = {0}, env = {0};
+
+	if (!record || !spec || kube_member_read(config, handle->index, &words, &env, NULL) < 0)
+		return NULL;
+	kube_adopt_set_member(
+		spec, handle->index, json_get_bool(spec, "shell", false), &words, &env);
+	json_set(record, "command", json_clone(json_get(spec, "command")));
+	json_remove(record, "params");
+	if (params)
+		json_set(record, "params", TAKE(params));
+	json_set_str(record, "group", handle->owner);
+	struct run *run = kube_adopt_make_run(notes, handle, place, record, spec);
+	struct json *study = json_sub(run->doc, "study");
+	json_set_str(study, "id", handle->owner);
+	json_set_int(study, "index", handle->index);
+	return run;
+}
+
+static void kube_adopt_read_study(const struct json *job, const struct json *config, const char *id,
+	const struct kube_record_place *place, struct run_list *ret)
+{
+	int64_t n = json_get_int(json_get(job, "spec"), "completions", 0);
+	struct kube_handle handle, study;
+
+	if (!read_handle(job, KUBE_KIND_JOB, place, &study) || study.attempt != 1 ||
+		!str_eq(kube_adopt_study_of(job), study.run_id) ||
+		strlen(study.run_id) > RUN_ID_SIZE - 1 - RUN_INDEX_MAX)
+		return;
+	for (int i = 0; i < n && i < MEMBERS_MAX; i++) {
+		handle = study;
+		handle.is_member = true;
+		handle.index = i;
+		run_member_id(study.run_id, (size_t)i, handle.run_id);
+		if ((id && !str_eq(id, handle.run_id)) || kube_adopt_is_known(ret, &handle))
+			continue;
+		struct run *run = kube_adopt_make_member(job, config, &handle, place);
+		if (run)
+			*vec_push(ret) = run;
+	}
+}
+
+void kube_record_read_studies(const struct json *jobs, const struct json *configs, const char *id,
+	const struct kube_record_place *place, struct run_list *ret)
+{
+	const struct json *items = json_get(jobs, "items");
+
+	for (const struct json *at = items ? json_first(items) : NULL; at; at = json_next(at)) {
+		const char *study = kube_adopt_study_of(at);
+		const struct json *config = study ? kube_adopt_find_config(configs, study) : NULL;
+
+		if (config)
+			kube_adopt_read_study(at, config, id, place, ret);
 	}
 }
 
@@ -139,7 +270,10 @@ struct adoption {
 	char *id;                                     /* or NULL: all of this user */
 	struct kube_call *lists[KUBE_KINDS], *review; /* lists: or the first attempt alone */
 	struct json *objects[KUBE_KINDS];
-	char *user; /* as the cluster calls this one; or NULL */
+	struct kube_call *configs_call; /* of studies */
+	struct json *configs;
+	bool has_configs; /* they were asked for */
+	char *user;       /* as the cluster calls this one; or NULL */
 	struct err error;
 	size_t n_open;
 };
@@ -153,6 +287,8 @@ static void kube_adopt_drop(struct target_work *work)
 		json_free(adoption->objects[i]);
 	}
 	kube_cancel(adoption->review);
+	kube_cancel(adoption->configs_call);
+	json_free(adoption->configs);
 	err_done(&adoption->error);
 	free(adoption->user);
 	free(adoption->id);
@@ -177,6 +313,8 @@ static int read_runs(struct adoption *adoption, struct err *err)
 	for (size_t i = 0; i < KUBE_KINDS; i++)
 		kube_record_read(adoption->objects[i], (enum kube_kind)i, adoption->id, &place,
 			adoption->ret);
+	kube_record_read_studies(adoption->objects[KUBE_KIND_JOB], adoption->configs, adoption->id,
+		&place, adoption->ret);
 	if (!adoption->id) {
 		/* A label says less than the annotation. */
 		struct run_list *runs = adoption->ret;
@@ -198,6 +336,47 @@ static int read_runs(struct adoption *adoption, struct err *err)
 		place.kube_namespace);
 }
 
+static bool kube_adopt_has_study(const struct adoption *adoption)
+{
+	const struct json *items = json_get(adoption->objects[KUBE_KIND_JOB], "items");
+
+	for (const struct json *at = items ? json_first(items) : NULL; at; at = json_next(at))
+		if (kube_adopt_study_of(at))
+			return true;
+	return false;
+}
+
+static void kube_adopt_answered(struct adoption *adoption);
+
+/* Members of studies are not known where ConfigMaps may not be listed. */
+static int kube_adopt_on_configs(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct adoption *adoption = ctx;
+
+	(void)err;
+	adoption->configs_call = NULL;
+	adoption->configs = TAKE(response->object);
+	kube_adopt_answered(adoption);
+	return 0;
+}
+
+static void kube_adopt_query_configs(struct adoption *adoption)
+{
+	char study[RUN_ID_SIZE];
+	int index;
+	bool is_one = adoption->id && kube_member_study(adoption->id, study, &index);
+	AUTO_FREE char *path =
+		kube_path("/api/v1/namespaces/%s/configmaps", adoption->kube->kube_namespace);
+	AUTO_FREE char *selector =
+		is_one ? mem_printf(KUBE_LABEL_STUDY "=%s", study) : mem_strdup(KUBE_LABEL_STUDY);
+	const char *const query[] = {"labelSelector", selector, NULL};
+
+	adoption->has_configs = true;
+	adoption->n_open++;
+	adoption->configs_call = kube_list(adoption->kube->cluster->client, path, query, JOBS_MAX,
+		adoption->call->deadline_ms, kube_adopt_on_configs, adoption);
+}
+
 static void kube_adopt_answered(struct adoption *adoption)
 {
 	AUTO_ERR struct err error = {0};
@@ -205,6 +384,10 @@ static void kube_adopt_answered(struct adoption *adoption)
 
 	if (--adoption->n_open > 0)
 		return;
+	if (!adoption->has_configs && kube_adopt_has_study(adoption)) {
+		kube_adopt_query_configs(adoption);
+		return;
+	}
 	if (err_is_set(&adoption->error))
 		r = err_move(&error, &adoption->error);
 	else
@@ -287,6 +470,20 @@ static int on_review(void *ctx, struct kube_response *response, struct err *err)
 	return 0;
 }
 
+/* Of one run, or all; the first attempt of a member is in the Job of its study. */
+static char *kube_adopt_selector(const char *id)
+{
+	static const char all[] = "app.kubernetes.io/managed-by=" KUBE_MANAGED_BY;
+	char study[RUN_ID_SIZE];
+	int index;
+
+	if (!id)
+		return mem_strdup(all);
+	if (!kube_member_study(id, study, &index))
+		return mem_printf("%s," KUBE_LABEL_RUN "=%s", all, id);
+	return mem_printf("%s," KUBE_LABEL_RUN " in (%s,%s)", all, id, study);
+}
+
 int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 	struct target_call *call, struct err *err)
 {
@@ -305,12 +502,7 @@ int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 			[KUBE_KIND_JOBSET] = kube_adopt_on_jobsets};
 		AUTO_FREE char *path =
 			kube_kind_collection((enum kube_kind)i, adoption->kube->kube_namespace);
-		AUTO_FREE char *selector =
-			adoption->id
-				? mem_printf("app.kubernetes.io/managed-by=dlrun," KUBE_LABEL_RUN
-					     "=%s",
-					  adoption->id)
-				: mem_strdup("app.kubernetes.io/managed-by=dlrun");
+		AUTO_FREE char *selector = kube_adopt_selector(adoption->id);
 		const char *const query[] = {"labelSelector", selector, NULL};
 
 		adoption->lists[i] = kube_list(adoption->kube->cluster->client, path, query,

@@ -27,6 +27,22 @@ char *kube_handle_member_text(
 	return mem_printf("kube:%s/%s/%s/%d", server, kube_namespace, study, index);
 }
 
+bool kube_member_study(const char *run_id, char ret_study[static RUN_ID_SIZE], int *ret_index)
+{
+	const char *suffix = run_id_is_valid(run_id) ? strrchr(run_id, '-') : NULL;
+	AUTO_FREE char *name = suffix ? mem_strndup(run_id, (size_t)(suffix - run_id)) : NULL;
+	char *dash = name ? strrchr(name, '-') : NULL, made[RUN_ID_SIZE];
+	int64_t index;
+
+	if (!dash || dash == name || str_to_int(dash + 1, 0, INDEX_MAX, "index", &index, NULL) < 0)
+		return false;
+	*dash = '\0';
+	snprintf(ret_study, RUN_ID_SIZE, "%s%s", name, suffix);
+	run_member_id(ret_study, (size_t)index, made);
+	*ret_index = (int)index;
+	return str_eq(made, run_id) && run_id_is_valid(ret_study);
+}
+
 char *kube_handle_jobs(const struct kube_handle *handle)
 {
 	return mem_printf(KUBE_LABEL_RUN "=%s", handle->owner);

@@ -27,4 +27,8 @@ struct kube_record_place {
 void kube_record_read(const struct json *objects, enum kube_kind kind, const char *id,
 	const struct kube_record_place *place, struct run_list *ret);
 
+/* The same of the members of studies: those Jobs of a List that are one, with their ConfigMaps. */
+void kube_record_read_studies(const struct json *jobs, const struct json *configs, const char *id,
+	const struct kube_record_place *place, struct run_list *ret);
+
 #endif

@@ -395,7 +395,8 @@ static void kube_submit_set_members(struct kube_plan *plan, const struct target_
 	if (study && study->env)
 		plan->member_env = mem_alloc(n + 1, sizeof(struct strv));
 	for (size_t i = 0; i < n; i++) {
-		plan->members[i] = (struct kube_member){.command = run->command};
+		plan->members[i] = (struct kube_member){.command = run->command,
+			.params = study && study->params ? study->params[i] : NULL};
 		if (plan->member_commands)
 			plan->members[i].command = place_words(
 				&study->commands[i], run->workdir, &plan->member_commands[i]);

@@ -76,6 +76,8 @@ char *kube_handle_text(
 	const char *server, const char *kube_namespace, enum kube_kind kind, const char *name);
 char *kube_handle_member_text(
 	const char *server, const char *kube_namespace, const char *study, int index);
+/* The study of a run whose id has the form of a member's; false: it has not. */
+bool kube_member_study(const char *run_id, char ret_study[static RUN_ID_SIZE], int *ret_index);
 /* Selectors of its Job, and of the pods that are its own. The caller frees. */
 char *kube_handle_jobs(const struct kube_handle *handle);
 char *kube_handle_pods(const struct kube_handle *handle);

@@ -630,6 +630,73 @@ static void test_member_paths(void **state)
 	assert_non_null(strstr(text, "i=0 a=" KUBE_ATTEMPT_DIR));
 }
 
+#define HARD "it's\n\n'\"$_nl\"' ; export X='y'\n"
+
+/* What was written for a member is read again, by whatever shell it would be. */
+static void test_members_are_read(void **state)
+{
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	AUTO_JSON struct json *params = json("{\"lr\":\"a\\nb\"}");
+	AUTO_STRV struct strv last = {0}, env = {0};
+	struct kube_member members[70];
+
+	(void)state;
+	sample_init(&sample);
+	for (size_t i = 0; i < ARRAY_LEN(members); i++)
+		members[i] = (struct kube_member){&sample.command, NULL, NULL};
+	strv_add(&last, "");
+	strv_add(&last, HARD);
+	strv_add(&env, "A=" HARD);
+	strv_add(&env, "B=");
+	members[0].params = members[69].params = params;
+	members[69].command = &last;
+	members[69].env = &env;
+	sample.run.members = members;
+	sample.run.n_members = ARRAY_LEN(members);
+	make(&sample.run, &objects);
+	sample.run.n_members = 0;
+	AUTO_STRV struct strv words = {0}, variables = {0}, first = {0}, none = {0};
+	assert_int_equal(kube_member_read(objects.config, 69, &words, &variables, NULL), 0);
+	assert_int_equal(words.n, 2);
+	assert_string_equal(words.v[0], "");
+	assert_string_equal(words.v[1], HARD);
+	assert_int_equal(variables.n, 2);
+	assert_string_equal(variables.v[0], "A=" HARD);
+	assert_string_equal(variables.v[1], "B=");
+	assert_int_equal(kube_member_read(objects.config, 68, &first, &none, NULL), 0);
+	assert_string_equal(first.v[1], "train.py");
+	AUTO_JSON struct json *got = kube_member_params(objects.config, 69);
+	assert_string_equal(json_get_str(got, "lr"), "a\nb");
+	assert_null(kube_member_params(objects.config, 1));
+	assert_null(kube_member_params(objects.config, 70));
+	assert_true(kube_member_read(objects.config, 70, &first, &none, NULL) < 0);
+	assert_true(kube_member_read(objects.config, -1, &first, &none, NULL) < 0);
+	assert_true(kube_member_read(NULL, 0, &first, &none, NULL) < 0);
+}
+
+static void test_bad_members(void **state)
+{
+	static const char *const lines[] = {"", "set", "set -- \"$@\"", "set -- \"$@\" x",
+		"set -- \"$@\" 'x", "set -- \"$@\" 'x'; rm", "set -- \"$@\" 'x' ; export A='b'",
+		"set -- \"$@\" 'x'; export A", "set -- \"$@\" 'x'; export A='b",
+		"echo; set -- 'x'"};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+		AUTO_JSON struct json *config = json_object();
+		AUTO_STRV struct strv words = {0}, env = {0};
+		AUTO_ERR struct err err = {0};
+
+		json_set_str(json_sub(config, "data"), "members-0", lines[i]);
+		json_set_str(json_sub(config, "data"), "params-0", "[1]\n{\n");
+		if (kube_member_read(config, 0, &words, &env, &err) == 0)
+			fail_msg("%s", lines[i]);
+		assert_int_equal(err.id, E_DATA);
+		assert_null(kube_member_params(config, (int)(i % 3)));
+	}
+}
+
 /* A later attempt of a member has the claim that its study has made. */
 static void test_claim_of_a_study(void **state)
 {
@@ -736,6 +803,8 @@ int main(void)
 		cmocka_unit_test(test_study_limits),
 		cmocka_unit_test(test_member_paths),
 		cmocka_unit_test(test_claim_of_a_study),
+		cmocka_unit_test(test_members_are_read),
+		cmocka_unit_test(test_bad_members),
 		cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_escape),
 	};

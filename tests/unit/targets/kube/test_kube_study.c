@@ -44,7 +44,7 @@ static struct {
 static enum kind kind_of(const char *path)
 {
 	for (enum kind kind = A_JOB; kind < KINDS; kind++)
-		if (strstr(path, plurals[kind]))
+		if (strstr(path, plurals[kind]) && !strstr(path, "/jobsets"))
 			return kind;
 	return KINDS;
 }
@@ -100,8 +100,8 @@ static char *list_text(const struct fix_conn *conn, enum kind kind)
 	for (int i = 0; kind == A_POD && i < cluster.n; i++)
 		if (cluster.runs[i] && (wanted < 0 || wanted == i))
 			add_pod(&out, i);
-	if (kind == A_JOB && cluster.job)
-		json_print(cluster.job, &out);
+	if (kind < A_POD && *object_of(kind))
+		json_print(*object_of(kind), &out);
 	buf_adds(&out, "]}");
 	return buf_take(&out);
 }
@@ -253,14 +253,17 @@ static int submit(struct place *place, int n, struct err *err)
 	WAITED(call, place);
 	AUTO_FREE struct strv *commands = mem_alloc((size_t)n, sizeof(*commands));
 	AUTO_FREE struct strv *env = mem_alloc((size_t)n, sizeof(*env));
+	AUTO_FREE struct json **params = mem_alloc((size_t)n, sizeof(*params));
 
 	member_handle(place, 0, place->handle);
 	wanted_init(&wanted);
 	set_study(&wanted.spec, 0, n);
 	wanted.spec.runtime.linger_ms = 300 * 1000;
-	const struct target_study study = {
-		wanted_job(&wanted, place->handle), (size_t)n, commands, env};
+	const struct target_study study = {wanted_job(&wanted, place->handle), (size_t)n, commands,
+		env, (const struct json *const *)params};
 	for (int i = 0; i < n; i++) {
+		AUTO_FREE char *lr = mem_printf("%d", i);
+		json_set_str(params[i] = json_object(), "lr", lr);
 		strv_add(&commands[i], "train");
 		strv_addf(&commands[i], "--lr=%d", i);
 		strv_addf(&env[i], "LR=%d", i);
@@ -274,6 +277,7 @@ static int submit(struct place *place, int n, struct err *err)
 	for (int i = 0; i < n; i++) {
 		strv_done(&commands[i]);
 		strv_done(&env[i]);
+		json_free(params[i]);
 	}
 	wanted_done(&wanted);
 	return r;
@@ -658,6 +662,53 @@ static void test_forget(void **state)
 	store_close(TAKE(place.session.store));
 }
 
+/*
+ * Another machine
+ */
+
+static int adopt(struct place *place, const char *id, struct run_list *ret)
+{
+	WAITED(call, place);
+
+	call.call.deadline_ms = clock_ms() + 20000;
+	assert_int_equal(place->target->ops->adopt(place->target, id, ret, &call.call, NULL), 0);
+	wait_for(place, &call);
+	return call.status;
+}
+
+static void test_adopt(void **state)
+{
+	AUTO(run_list_done) struct run_list runs = {0}, none = {0};
+	AUTO_PLACE struct place place;
+
+	(void)state;
+	make(&place, N);
+	assert_int_equal(adopt(&place, "s-3-22222", &runs), 0);
+	/* Lists of Jobs and ConfigMaps; that of JobSets is not counted. */
+	assert_int_equal(n_requests(), 2);
+	assert_int_equal(runs.n, 1);
+	const struct run *run = runs.v[0];
+	const char *handle = run_handle(run);
+	assert_string_equal(run_id(run), "s-3-22222");
+	assert_true(str_ends(handle, "/jobs/" STUDY "/3"));
+	const struct json *words = json_get(run->doc, "command");
+	assert_int_equal(json_count(words), 2);
+	assert_string_equal(json_str(json_next(json_first(words))), "--lr=3");
+	assert_int_equal(json_get_int(json_get(run->doc, "study"), "index", -1), 3);
+	assert_int_equal(json_get_int(json_get(run->spec, "study"), "index", -1), 3);
+	assert_string_equal(json_get_str(run->doc, "group"), STUDY);
+	assert_string_equal(json_get_str(json_get(run->doc, "params"), "lr"), "3");
+	/* No run is called as the study is, and no member is beyond its end. */
+	assert_true(adopt(&place, STUDY, &none) < 0);
+	assert_true(adopt(&place, "s-5-22222", &none) < 0);
+	assert_true(adopt(&place, "s-03-22222", &none) < 0);
+	/* Words that nobody can read are none. */
+	json_set_str(json_sub(cluster.config, "data"), "members-0", "rm -rf /\nset -- \"$@\" 'x\n");
+	assert_true(adopt(&place, "s-0-22222", &none) < 0);
+	assert_true(adopt(&place, "s-1-22222", &none) < 0);
+	assert_int_equal(none.n, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -672,6 +723,7 @@ int main(void)
 		cmocka_unit_test(test_cancel_all),
 		cmocka_unit_test(test_cancel_together),
 		cmocka_unit_test(test_forget),
+		cmocka_unit_test(test_adopt),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

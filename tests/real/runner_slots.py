@@ -230,6 +230,37 @@ def each_death_with_a_time_limit(node):
     study.begins(1)
 
 
+# A program holds one of three locks as long as it lives, and says so when there is none.
+CROWD = """for k in 0 1 2 none; do exec 8>>{base}/lock.$k; flock -n 8 && break; done
+echo {i} $k >>{base}/crowd; n=0; until [ $((n += 1)) -gt 30 ]; do sleep 0.02; done"""
+
+
+@each_shell
+def each_death_of_many(node):
+    """Supervisors and programs are killed at any moment: never a fourth program, and never a slot that stays taken."""
+    study, chance, left, killed = Study(node, 3), random.Random(5), set(range(14)), 0
+    study_lines = f"j_study='{STUDY}'\nj_parallel=3\nj_fail_fast=0\n"
+    for i in left:
+        node.submit(study.run(i), "sh", "-c", CROWD.format(base=study.base, i=i), more=study_lines + f"j_index={i}\n")
+    while left:
+        for line in node.ask("state " + " ".join(f"{study.run(i)}/1" for i in sorted(left))):
+            _, name, state, *words = line.split(" ")
+            facts = dict(word.split("=", 1) for word in words)
+            if "code" in facts:
+                left.discard(int(name.split("-")[1]))
+                continue
+            pid = facts.get(chance.choice(["supervisor", "program"]), "0:0").split(":")[0]
+            if int(pid) and chance.random() < (0.3 if state == "running" else 0.05):
+                try:
+                    os.kill(int(pid), signal.SIGKILL)
+                    killed += 1
+                except OSError:
+                    pass
+    crowd = [line.split() for line in (study.base / "crowd").read_text().splitlines()]
+    assert killed and not [line for line in crowd if line[1] == "none"], (killed, crowd)
+    wait_for(lambda: not any(study.held(k) for k in range(3)), "all slots are free")
+
+
 @each_shell
 def each_reboot(node):
     """What a machine that stopped has left: files that nobody has locked."""

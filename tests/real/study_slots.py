@@ -3,8 +3,10 @@
 """Members of a study on this machine, of which only so many run at a time: their order, ends, deaths and failures."""
 
 import os
+import random
 import signal
 import statistics
+import subprocess
 
 from harness import *  # noqa: F403
 
@@ -136,6 +138,39 @@ def test_retries(w):
         doc = study.ended(i)
         assert doc["state"] == "succeeded" and len(doc["attempts"]) == 3, doc
     assert study.begun() == [0, 0, 0, 1, 1, 1, 2, 2, 2], study.begun()
+
+
+# A program holds one of three locks as long as it lives, and says so when there is none.
+CROWD = """for k in 0 1 2 none; do exec 8>>{base}/lock.$k; flock -n 8 && break; done
+echo {{i}} $k >>{base}/crowd; n=0; until [ $((n += 1)) -gt 10 ]; do sleep 0.02; done"""
+
+
+def test_deaths_of_many(w):
+    """Supervisors and programs are killed at any moment: never a fourth program, and never a slot that stays taken."""
+    needs("flock")
+    w.repo()
+    chance, count = random.Random(11), 40
+    told = w.ok("sweep", "-d", "--over", f"i=0..{count - 1}", "--parallel", "3", "--", "sh", "-c", CROWD.format(base=w.dir)).out.strip()
+    name, _, suffix = told.rpartition("-")
+    runs = [f"{name}-{i}-{suffix}" for i in range(count)]
+    killed, left = 0, runs
+    while left:
+        for run in left:
+            try:
+                state = json.loads((w.state / "runs" / run / "attempts/1/state.json").read_text())
+                pid = state[chance.choice(["supervisor", "program"])]["pid"]
+                if pid and chance.random() < (0.3 if state["state"] == "running" else 0.02):
+                    os.kill(pid, signal.SIGKILL)
+                    killed += 1
+            except (OSError, ValueError):
+                pass
+        left = [doc["id"] for doc in w.runs() if doc["state"] not in ("succeeded", "failed", "lost")]
+    crowd = [line.split() for line in (w.dir / "crowd").read_text().splitlines()]
+    assert killed and not [line for line in crowd if line[1] == "none"], (killed, crowd)
+    slots = list((w.state / "studies" / told / "slots").glob("slot.*"))
+    assert len(slots) == 3
+    wait_for(lambda: all(subprocess.run(["flock", "-n", slot, "true"]).returncode == 0 for slot in slots), "all slots are free")
+    print(f"{killed} killed, {len(crowd)} of {count} programs began")
 
 
 def test_fail_fast(w):

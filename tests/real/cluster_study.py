@@ -3,7 +3,9 @@
 """Studies in a real cluster: one Indexed Job, of which each member is a run of its own."""
 
 import json
+import time
 
+from cluster_faults import on_fake_nodes
 from harness import *  # noqa: F403
 from kubesite import site
 
@@ -166,6 +168,31 @@ def test_the_first_failure_ends_all(w):
         study = sweep(s, 6, "--parallel", "2", "--fail-fast", "--env", "WAIT=600,0:3", "--env", "FAIL=0", "--", "python3", "m.py")
         found = all_end(s, study, 6)
         assert found == {0: "failed", **dict.fromkeys(range(1, 6), "cancelled")}, found
+
+
+def test_thousands_of_members_take_few_requests(w):
+    """On fake nodes; the times are for people to read."""
+    n = 5000
+    with with_storage(w) as s:
+        store(s)
+        on_fake_nodes(s, "fake-study")
+        mark, begin = s.cluster.audit_begin(s.user), time.monotonic()
+        study = sweep(s, n, "--parallel", "200", "--", "python3", "m.py")
+        took = time.monotonic() - begin
+        asked = s.cluster.audit_whole(s.user, mark)
+        print(f"submit of {n} members: {took:.1f} s, {len(asked)} requests")
+        assert len(asked) <= 20, [e["requestURI"] for e in asked]
+        wait_for(lambda: len(pods(s, study)) > 100, "pods", 120)
+        mark, begin = s.cluster.audit_begin(s.user), time.monotonic()
+        found = states(s, study)
+        took = time.monotonic() - begin
+        asked = s.cluster.audit_whole(s.user, mark)
+        print(f"ps of them: {took:.1f} s, {len(asked)} requests")
+        assert len(found) == n and len(asked) <= 25, (len(found), [e["requestURI"] for e in asked])
+        begin = time.monotonic()
+        w.ok("cancel", study)
+        print(f"cancel of them: {time.monotonic() - begin:.1f} s")
+        assert set(states(s, study).values()) <= {"cancelled", "succeeded"}
 
 
 if __name__ == "__main__":

@@ -235,7 +235,7 @@ static int judge_cancel(struct study_judge *judge, const struct run_list *runs,
 	vec_foreach (struct stop_judgement, judged, &judge->judgements) {
 		for (size_t i = 0; judged->stops && r >= 0 && i < runs->n; i++) {
 			struct run *run = runs->v[i];
-			/* Whoever has started it again wants it to go on. */
+			/* A member that somebody has started again is to go on. */
 			if (run_member_index(run) != (int64_t)judged->member ||
 				run_state_is_final(run_state(run)) || run_cancelling(run) ||
 				json_get_int(run->doc, RUN_RETRIES_FROM, 0) > 0)

@@ -121,7 +121,7 @@ static int sweep_recover(struct sweep *sweep, struct run_list *others, int r, st
 	struct submit *submit = &sweep->submit;
 	struct run_list one = {.v = &sweep->first, .n = 1, .cap = 1};
 
-	/* Nobody sends it any more. */
+	/* Release the lock: nobody sends the request any more. */
 	session_end_submit(sweep->session);
 	if (!target_knows(submit->target, run_handle(sweep->first), KNOW_MS))
 		return r;

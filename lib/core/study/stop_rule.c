@@ -35,7 +35,7 @@ static int stop_read_number(
 	return 0;
 }
 
-/* What has been said of a rule until now. */
+/* The parts of a rule that have been read. */
 struct stop_said {
 	bool goal, kind;
 };

@@ -8,15 +8,15 @@
  * judgements follow from the event files, whoever looks, and however late. A judgement that was
  * recorded stays, even if a curve that arrives later would have changed it.
  *
- *	halving=N	Rungs are at from, from·N, from·N², … A member goes on if it is among the
- *			best 1/N (rounded up) of those that were judged at that rung until then,
- *			itself among them: asynchronous successive halving (Li and others, A System
- *			for Massively Parallel Hyperparameter Tuning, 2020), in the form that stops
- *			instead of promoting.
- *	median		Rungs are at from, 2·from, 3·from, … A member goes on unless its best value
- *			until then is worse than the median of the running averages of the others
- *			that have reached the rung, of which there must be STOP_MEDIAN_LEAST: the
- *			median stopping rule (Golovin and others, Google Vizier, 2017).
+ * halving=N: rungs are at from, from·N, from·N², … A member goes on if it is among the best 1/N
+ * (rounded up) of those that were judged at that rung until then, itself among them: asynchronous
+ * successive halving (Li and others, A System for Massively Parallel Hyperparameter Tuning, 2020),
+ * in the form that stops instead of promoting.
+ *
+ * median: rungs are at from, 2·from, 3·from, … A member goes on unless its best value until then is
+ * worse than the median of the running averages of the others that have reached the rung, of which
+ * there must be STOP_MEDIAN_LEAST: the median stopping rule (Golovin and others, Google Vizier,
+ * 2017).
  *
  * A value that is not a number is the worst of all.
  */

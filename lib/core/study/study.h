@@ -46,7 +46,8 @@ int study_read(const struct dirs *dirs, const char *id, struct study *ret, struc
 /* The id of the study that text is, or begins. E_RUN_NOT_FOUND; E_USAGE where there are several. */
 int study_find(
 	const struct dirs *dirs, const char *text, char ret[static RUN_ID_SIZE], struct err *err);
-/* Remove what is kept of the study itself. One that is not there, or a group without an object, is removed already. */
+/* Remove what is kept of the study itself. One that is not there, or a group without an object, is
+ * removed already. */
 int study_remove(const struct dirs *dirs, const char *id, struct err *err);
 
 /* Tell whoever makes members to make no more of them, or that they may be made. A group that is no

@@ -892,19 +892,25 @@ static int fail_ambiguous(const char *text, const struct run_list *runs, struct 
 	return err_hint(err, "dlrun show %s", groups.n ? groups.v[0] : run_id(runs->v[0]));
 }
 
-/* Members in their order; found: whether there are any. */
+/* From the newest first to the order of members. */
+static void store_sort_members(struct run_list *runs)
+{
+	for (size_t i = 0; i < runs->n / 2; i++) {
+		struct run *run = runs->v[i];
+		runs->v[i] = runs->v[runs->n - 1 - i];
+		runs->v[runs->n - 1 - i] = run;
+	}
+	group_sort(runs);
+}
+
+/* Members in their order; *ret_group is set if there are any. */
 static int store_find_group(struct store *store, const char *group, struct run_list *ret,
 	char **ret_group, struct err *err)
 {
 	const struct store_filter filter = {.group = group};
 	int r = store_list(store, &filter, ret, err);
 
-	for (size_t i = 0; i < ret->n / 2; i++) {
-		struct run *run = ret->v[i];
-		ret->v[i] = ret->v[ret->n - 1 - i];
-		ret->v[ret->n - 1 - i] = run;
-	}
-	group_sort(ret);
+	store_sort_members(ret);
 	if (r == 0 && ret->n)
 		*ret_group = mem_strdup(group);
 	return r;
@@ -935,15 +941,59 @@ static int store_find_group_prefix(struct store *store, const char *text, struct
 		return store_fail_missing(store, text, err);
 	if (!store_are_of_group(&members, run_group(members.v[0])))
 		return fail_ambiguous(text, &members, err);
-	return store_find_group(store, run_group(members.v[0]), ret, ret_group, err);
+	store_sort_members(&members);
+	*ret_group = mem_strdup(run_group(members.v[0]));
+	*ret = members;
+	members = (struct run_list){0};
+	return 0;
+}
+
+static int store_count_prefix(struct store *store, const char *text, size_t *ret, struct err *err)
+{
+	static const char sql[] = "SELECT count(*) FROM runs WHERE id >= ?1 AND id < ?1 || '{'";
+	AUTO_STMT struct sqlite3_stmt *stmt = NULL;
+	int r = store_prepare(store, sql, &stmt, err);
+
+	if (r < 0)
+		return r;
+	store_bind_text(stmt, 1, text);
+	r = store_step(store, stmt, err);
+	*ret = r > 0 ? (size_t)sqlite3_column_int64(stmt, 0) : 0;
+	return r < 0 ? r : 0;
+}
+
+/* group: of the newest runs whose ids begin with text; it must be that of all. */
+static int store_find_only_group(struct store *store, const char *text, const char *group,
+	struct run_list *ret, char **ret_group, struct err *err)
+{
+	const struct store_filter filter = {.id_prefix = text};
+	AUTO(run_list_done) struct run_list members = {0}, all = {0};
+	AUTO_FREE char *found = NULL;
+	size_t n = 0;
+	int r = store_find_group(store, group, &members, &found, err);
+
+	if (r == 0)
+		r = store_count_prefix(store, text, &n, err);
+	vec_foreach (struct run *, run, &members)
+		n -= str_starts(run_id(*run), text);
+	if (r == 0 && n)
+		r = store_list(store, &filter, &all, err);
+	if (r == 0 && !store_are_of_group(&all, group))
+		r = fail_ambiguous(text, &all, err);
+	if (r < 0)
+		return r;
+	*ret_group = TAKE(found);
+	*ret = members;
+	members = (struct run_list){0};
+	return 0;
 }
 
 /* text has only letters of ids. */
 static int store_find_prefix(struct store *store, const char *text, struct run_list *ret,
 	char **ret_group, struct err *err)
 {
-	struct store_filter filter = {.id_prefix = text, .limit = ERR_EVIDENCE_MAX};
-	AUTO(run_list_done) struct run_list runs = {0}, all = {0};
+	const struct store_filter filter = {.id_prefix = text, .limit = ERR_EVIDENCE_MAX};
+	AUTO(run_list_done) struct run_list runs = {0};
 	int r = store_list(store, &filter, &runs, err);
 
 	if (r < 0)
@@ -958,11 +1008,7 @@ static int store_find_prefix(struct store *store, const char *text, struct run_l
 	const char *group = run_group(runs.v[0]);
 	if (!group || !str_starts(group, text) || !store_are_of_group(&runs, group))
 		return fail_ambiguous(text, &runs, err);
-	filter.limit = 0;
-	r = store_list(store, &filter, &all, err);
-	if (r == 0 && !store_are_of_group(&all, group))
-		r = fail_ambiguous(text, &all, err);
-	return r < 0 ? r : store_find_group(store, group, ret, ret_group, err);
+	return store_find_only_group(store, text, group, ret, ret_group, err);
 }
 
 int store_resolve_group(struct store *store, const char *text, struct run_list *ret,

@@ -163,6 +163,23 @@ int target_submit(
 	return r;
 }
 
+int target_submit_study(struct target *target, const struct target_study *study, int64_t timeout_ms,
+	struct err *err)
+{
+	struct wait wait;
+	int64_t begin_ms;
+	int r;
+
+	do {
+		err_clear(err);
+		begin_ms = clock_ms();
+		wait_init(&wait, target, timeout_ms);
+		r = target_wait_over(
+			&wait, target->ops->submit_study(target, study, &wait.call, err), err);
+	} while (r < 0 && target_slept(target, begin_ms, err));
+	return r;
+}
+
 int target_state(struct target *target, const char *handle, int64_t timeout_ms,
 	struct target_status *ret, struct err *err)
 {

@@ -195,5 +195,27 @@ def test_thousands_of_members_take_few_requests(w):
         assert set(states(s, study).values()) <= {"cancelled", "succeeded"}
 
 
+def test_another_machine_takes_a_member_over(w):
+    """It shows, reads, cancels and repeats it; the others go on."""
+    with with_storage(w) as s:
+        store(s)
+        study = sweep(s, 4, "--parallel", "2", "--env", "WAIT=1,1:600", "--", "python3", "m.py", "it's {i}")
+        other = dict(w.env, XDG_STATE_HOME=str(w.dir / "other"))
+        seen = json.loads(w.ok("show", "--json", f"k:{member(study, 3)}", env=other).out)
+        assert seen["command"] == ["python3", "m.py", "it's 3"] and seen["study"] == {"id": study, "index": 3}, seen
+        assert seen["attempts"][0]["handle"].endswith(f"/{study}/3"), seen["attempts"]
+        wait_for(lambda: is_running(s, study, 1), "the start of the second", 60)
+        w.ok("cancel", f"k:{member(study, 1)}", env=other)
+        found = all_end(s, study, 4)
+        assert (found[0], found[2], found[3]) == ("succeeded",) * 3, found
+        # Here it has ended by a signal, as nobody has asked for that here.
+        assert found[1] in ("failed", "cancelled"), found
+        assert w.ok("logs", f"k:{member(study, 3)}", env=other).out.startswith("it's 3 ")
+        wait_for(lambda: json.loads(w.ok("show", "--json", member(study, 1), env=other).out)["state"] == "cancelled", "its end there", 60)
+        w.ok("restart", member(study, 1), env=other)
+        wait_for(lambda: [j for j in s.jobs() if j["metadata"]["name"] == member(study, 1) + "-2"], "its second attempt", 60)
+        w.run("cancel", member(study, 1), env=other)
+
+
 if __name__ == "__main__":
     main()

@@ -259,6 +259,7 @@ bool target_slept(const struct target *target, int64_t begin_ms, const struct er
 /* Blocking versions that run the loop: for commands that do one thing. */
 int target_submit(
 	struct target *target, const struct target_job *job, int64_t timeout_ms, struct err *err);
+/* Of a target that has submit_study. */
 int target_submit_study(struct target *target, const struct target_study *study, int64_t timeout_ms,
 	struct err *err);
 int target_state(struct target *target, const char *handle, int64_t timeout_ms,

@@ -794,7 +794,7 @@ static struct json *without_values(const struct json *object)
 {
 	struct json *copy = json_clone(object), *data = json_object();
 
-	if (!json_get(object, "data"))
+	if (!str_eq(json_get_str(object, "kind"), "Secret"))
 		json_free(data);
 	else {
 		for (const struct json *item = json_first(json_get(object, "data")); item;

@@ -247,10 +247,12 @@ static void wait_for(struct place *place, struct waited *waited)
 	assert_true(waited->over);
 }
 
-static int submit(struct place *place, int n, struct err *err)
+/* A study of n members, lent to fn. */
+static int with_study(struct place *place, int n,
+	int (*fn)(struct place *place, const struct target_study *study, struct err *err),
+	struct err *err)
 {
 	struct wanted wanted;
-	WAITED(call, place);
 	AUTO_FREE struct strv *commands = mem_alloc((size_t)n, sizeof(*commands));
 	AUTO_FREE struct strv *env = mem_alloc((size_t)n, sizeof(*env));
 	AUTO_FREE struct json **params = mem_alloc((size_t)n, sizeof(*params));
@@ -268,12 +270,7 @@ static int submit(struct place *place, int n, struct err *err)
 		strv_addf(&commands[i], "--lr=%d", i);
 		strv_addf(&env[i], "LR=%d", i);
 	}
-	call.call.deadline_ms = clock_ms() + 20000;
-	int r = place->target->ops->submit_study(place->target, &study, &call.call, err);
-	if (r == 0)
-		wait_for(place, &call);
-	if (r == 0 && call.status < 0)
-		r = err_move(err, &call.err);
+	int r = fn(place, &study, err);
 	for (int i = 0; i < n; i++) {
 		strv_done(&commands[i]);
 		strv_done(&env[i]);
@@ -281,6 +278,16 @@ static int submit(struct place *place, int n, struct err *err)
 	}
 	wanted_done(&wanted);
 	return r;
+}
+
+static int start(struct place *place, const struct target_study *study, struct err *err)
+{
+	return target_submit_study(place->target, study, 20000, err);
+}
+
+static int submit(struct place *place, int n, struct err *err)
+{
+	return with_study(place, n, start, err);
 }
 
 static void make(struct place *place, int n)
@@ -416,6 +423,35 @@ static void test_submit_refused(void **state)
 			    &call.call, &other) < 0);
 	assert_int_equal(other.id, E_TARGET_UNSUPPORTED);
 	wanted_done(&wanted);
+}
+
+static int preview(struct place *place, const struct target_study *study, struct err *err)
+{
+	struct target_job job = *study->first;
+	AUTO_JSON struct json *list = NULL;
+	AUTO_STRV struct strv notes = {0};
+
+	job.study = study;
+	int r = place->target->ops->preview(place->target, &job, &list, &notes, err);
+	if (r < 0)
+		return r;
+	assert_int_equal(json_count(list), 2);
+	const struct json *config = json_first(list), *made = json_next(config);
+	const char *lines = json_get_str(json_get(config, "data"), "members-0");
+	assert_non_null(strstr(lines, "'--lr=4'"));
+	assert_int_equal(json_get_int(json_get(made, "spec"), "completions", 0), N);
+	return 0;
+}
+
+static void test_preview(void **state)
+{
+	AUTO_PLACE struct place place;
+	AUTO_ERR struct err err = {0};
+
+	(void)state;
+	begin(&place, N);
+	if (with_study(&place, N, preview, &err) < 0)
+		fail_msg("%s", err.message);
 }
 
 /*
@@ -715,6 +751,7 @@ int main(void)
 		cmocka_unit_test(test_submit),
 		cmocka_unit_test(test_submit_lost),
 		cmocka_unit_test(test_submit_refused),
+		cmocka_unit_test(test_preview),
 		cmocka_unit_test(test_states),
 		cmocka_unit_test(test_many),
 		cmocka_unit_test(test_cancel_one),

@@ -3,6 +3,7 @@
 
 #include "base/util/auto.h"
 #include "base/util/clock.h"
+#include "base/util/mem.h"
 
 enum { LATE_MS = 1000 }; /* for a target that does not keep the deadline of a call */
 
@@ -38,7 +39,7 @@ static void calls_start(
 static int calls_run_some(
 	struct loop *loop, const struct calls *calls, size_t first, size_t n, struct err *err)
 {
-	struct calls_one ones[CALLS_AT_ONCE];
+	AUTO_FREE struct calls_one *ones = mem_alloc(n, sizeof(*ones));
 	struct loop_wait wait = {.loop = loop, .interrupted = calls->interrupted};
 
 	for (size_t i = 0; i < n; i++)
@@ -60,12 +61,12 @@ static int calls_run_some(
 
 int calls_run(struct loop *loop, const struct calls *calls, struct err *err)
 {
+	size_t at_once = calls->at_once ? calls->at_once : CALLS_AT_ONCE;
 	int r = 0;
 
-	for (size_t at = 0; r == 0 && at < calls->n; at += CALLS_AT_ONCE) {
+	for (size_t at = 0; r == 0 && at < calls->n; at += at_once) {
 		size_t left = calls->n - at;
-		r = calls_run_some(
-			loop, calls, at, left < CALLS_AT_ONCE ? left : CALLS_AT_ONCE, err);
+		r = calls_run_some(loop, calls, at, left < at_once ? left : at_once, err);
 	}
 	return r;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operations of targets on many runs: CALLS_AT_ONCE of them are in flight together.
+ * Operations of targets on many runs: CALLS_AT_ONCE of them are in flight together, or as many as
+ * the caller says.
  */
 #ifndef DLRUN_APP_LIFECYCLE_CALLS_H
 #define DLRUN_APP_LIFECYCLE_CALLS_H
@@ -15,6 +16,7 @@ enum { CALLS_AT_ONCE = 64 };
 
 struct calls {
 	size_t n;
+	size_t at_once;     /* 0: CALLS_AT_ONCE */
 	int64_t timeout_ms; /* of each */
 	/* Start operation i; the call is that of the operation. */
 	int (*start)(void *ctx, size_t i, struct target_call *call, struct err *err);

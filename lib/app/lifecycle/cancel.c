@@ -6,6 +6,7 @@
 #include "app/lifecycle/calls.h"
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/restart.h"
+#include "app/runs/refresh.h"
 #include "app/transfer/fetch.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
@@ -18,6 +19,7 @@ enum { CANCEL_QUERY_MS = 10000 };
 struct cancel {
 	struct ending *ending;
 	struct target *target;
+	bool shares_target; /* it is that of another one */
 	struct target_call keep;
 	bool is_kept; /* its output is saved meanwhile */
 	bool is_asked;
@@ -36,13 +38,28 @@ static void cancel_on_kept(struct target_call *call, int status, struct err *err
 	err_clear(err);
 }
 
+/* The target of the one before, where it is the same: it takes the ends of members of a study
+ * together. */
+static int cancel_open(const struct canceling *canceling, size_t i, struct err *err)
+{
+	struct cancel *cancel = &canceling->cancels->v[i], *before = i ? cancel - 1 : NULL;
+	const struct run *run = cancel->ending->run;
+
+	if (!before || !before->target || !target_ops_recorded(run)->submit_study ||
+		!runs_have_one_target(before->ending->run, run))
+		return target_open_run(canceling->session, run, &cancel->target, err);
+	cancel->target = before->target;
+	cancel->shares_target = true;
+	return 0;
+}
+
 static int cancel_start(void *ctx, size_t i, struct target_call *call, struct err *err)
 {
 	const struct canceling *canceling = ctx;
 	struct cancel *cancel = &canceling->cancels->v[i];
 	const struct run *run = cancel->ending->run;
 
-	int r = target_open_run(canceling->session, run, &cancel->target, err);
+	int r = cancel_open(canceling, i, err);
 	if (r < 0)
 		return r;
 	/* Save the last output of the run: it would be lost with what the cancel removes there. */
@@ -67,8 +84,10 @@ static void cancels_done(struct cancels *cancels)
 {
 	vec_foreach (struct cancel, cancel, cancels) {
 		target_call_cancel(&cancel->keep);
-		target_free(cancel->target);
 	}
+	vec_foreach (struct cancel, cancel, cancels)
+		if (!cancel->shares_target)
+			target_free(cancel->target);
 	vec_done(cancels);
 }
 
@@ -89,12 +108,23 @@ static int cancels_wait(
 	return r < 0 && late.id != E_RUN_TIMEOUT ? err_move(err, &late) : 0;
 }
 
+/* Members of a study that a target has started together end together, too. */
+static size_t cancels_at_once(const struct cancels *cancels)
+{
+	vec_foreach (struct cancel, cancel, cancels)
+		if (!target_ops_recorded(cancel->ending->run)->submit_study ||
+			!json_get(cancel->ending->run->doc, "study"))
+			return CALLS_AT_ONCE;
+	return cancels->n;
+}
+
 /* Ask for some ends, and wait for them (wait_ms 0: not). */
 static int cancels_run(struct session *session, struct cancels *cancels, int64_t wait_ms,
 	run_meanwhile_fn *meanwhile, void *ctx, struct err *err)
 {
 	struct canceling canceling = {session, cancels};
 	const struct calls calls = {.n = cancels->n,
+		.at_once = cancels_at_once(cancels),
 		.timeout_ms = CANCEL_QUERY_MS,
 		.start = cancel_start,
 		.done = cancel_done,

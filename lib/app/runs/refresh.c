@@ -185,8 +185,7 @@ void refresh_cancel(struct refresh *refresh)
 	free(refresh);
 }
 
-/* A name may have stood for other places at other times. */
-static bool is_same_target(const struct run *a, const struct run *b)
+bool runs_have_one_target(const struct run *a, const struct run *b)
 {
 	static const char *const members[] = {"kind", "name", "context", "namespace", "dir"};
 	const struct json *one = json_get(a->doc, "target"), *other = json_get(b->doc, "target");
@@ -203,7 +202,7 @@ static int get_target(
 	struct target *target;
 
 	vec_foreach (struct known_target, known, &refresh->targets) {
-		if (is_same_target(known->run, run)) {
+		if (runs_have_one_target(known->run, run)) {
 			*ret = known->target;
 			return 0;
 		}

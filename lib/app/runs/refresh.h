@@ -28,6 +28,9 @@ void refresh_cancel(struct refresh *refresh);
 /* The same for commands that do one thing: blocks. */
 int runs_refresh(
 	struct session *session, struct run_list *runs, int64_t timeout_ms, struct err *err);
+/* Whether both are at the same place, as far as their records tell: a name may have stood for other
+ * places at other times. */
+bool runs_have_one_target(const struct run *a, const struct run *b);
 /* Find a run by what the user wrote, and refresh it; blocks. */
 int runs_find(struct session *session, const char *text, struct run **ret, struct err *err);
 /* All runs that the words name, studies with their members, each once, in the order of the words

@@ -5,14 +5,17 @@
 
 #include "app/lifecycle/restart.h"
 #include "app/lifecycle/results_query.h"
+#include "app/runs/held.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/fetch.h"
 #include "base/loop/loop.h"
+#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/attempt/attempt.h"
 #include "core/record/results.h"
 #include "core/store/store.h"
 #include "core/target/target.h"
@@ -160,6 +163,7 @@ struct waiting {
 	int64_t timeout_ms; /* -1: for ever */
 	const volatile int *interrupted;
 	int attempts;
+	bool until_sent;                             /* only until the first is not held */
 	bool retries;                                /* start gangs anew whose failure was seen */
 	bool reports_state;                          /* what state the first is in */
 	void (*notice)(void *ctx, const char *text); /* says so; or NULL */
@@ -169,6 +173,8 @@ struct waiting {
 static bool follow_is_over(const struct waiting *waiting)
 {
 	if (waiting->attempts && run_attempts(waiting->runs->v[0]) > waiting->attempts)
+		return true;
+	if (waiting->until_sent && !run_is_held(waiting->runs->v[0]))
 		return true;
 	return all_ended(waiting->runs);
 }
@@ -379,12 +385,29 @@ static int wait_for_next(struct session *session, struct run *run, int number, b
 	return check_removed(session, &one, err);
 }
 
+/* Wait until the run is sent, or ends here. */
+static int wait_sent(struct session *session, struct run *run, const struct follow_options *options,
+	struct err *err)
+{
+	struct run_list one = {.v = &run, .n = 1, .cap = 1};
+	struct waiting waiting = {.session = session,
+		.runs = &one,
+		.timeout_ms = -1,
+		.interrupted = options->interrupted,
+		.until_sent = true};
+
+	return options->follow && run_is_held(run) ? wait_for(&waiting, err) : 0;
+}
+
 int run_follow(struct session *session, struct run *run, const struct follow_options *options,
 	const struct target_log_events *events, struct err *err)
 {
 	struct follow_options each = *options;
+	int held = wait_sent(session, run, options, err);
 	int newest = run_attempts(run), number = options->attempt ? options->attempt : newest;
 
+	if (held < 0)
+		return held;
 	if (options->attempt > newest) {
 		err_set(err, E_RUN_NOT_FOUND, "%s has no attempt %d", run_id(run), number);
 		return err_hint(err, "dlrun show %s", run_id(run));
@@ -415,8 +438,56 @@ static void follow_on_kept(struct target_call *call, int status, struct err *err
 	err_clear(err);
 }
 
-int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
-	run_meanwhile_fn *meanwhile, void *ctx, bool *ret_ended_before, struct err *err)
+/*
+ * Taking back what was never sent
+ */
+
+enum { HELD_LOCK_MS = 15000 }; /* a sender may be about to find that nobody answers */
+
+static int cancel_held(void *ctx, struct run *run, struct err *err)
+{
+	const struct run_exit exit = {
+		.known = true, .code = 143, .origin = "dlrun", .reason = "Cancelled"};
+
+	(void)ctx;
+	(void)err;
+	if (!run_is_unsent(run))
+		return 0;
+	held_clear(run);
+	run_set_state(run, RUN_CANCELLED);
+	run_set_exit(run, &exit);
+	run_set_time(json_sub(run->doc, "times"), "ended", clock_wall_ms());
+	json_set_str(run->doc, "text", "taken back before it was sent");
+	return 1;
+}
+
+/* run is as the store has it then: cancelled, or sent meanwhile. */
+static int follow_take_back(struct session *session, struct run *run, struct err *err)
+{
+	AUTO_FREE char *dir = dirs_run(&session->dirs, run_id(run));
+	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
+	AUTO_RUN struct run *now = NULL;
+	AUTO_FD int fd = -1;
+	struct store *store;
+
+	int r = session_store(session, &store, err);
+	if (r == 0)
+		r = fs_lock(lock, true, HELD_LOCK_MS, &fd, err);
+	if (r == 0)
+		r = store_change(store, run_id(run), cancel_held, NULL, &now, err);
+	if (r < 0)
+		return r;
+	struct run old = *run;
+	*run = *now;
+	*now = old;
+	if (!run_is_held(run))
+		held_unmark(&session->dirs, run_id(run));
+	return 0;
+}
+
+/* Of a run that the target has or may have. */
+static int cancel_there(struct session *session, struct run *run, int64_t wait_ms,
+	run_meanwhile_fn *meanwhile, void *ctx, struct err *err)
 {
 	AUTO(target_free_auto) struct target *target = NULL;
 	struct run_list one = {.v = &run, .n = 1, .cap = 1};
@@ -424,13 +495,6 @@ int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
 	struct target_call keep = {.done = follow_on_kept};
 	AUTO_ERR struct err late = {0};
 
-	*ret_ended_before = run_state_is_final(run_state(run));
-	if (*ret_ended_before && taken_wait_ms(run))
-		return take_give_up(session, run, CANCEL_QUERY_MS, err);
-	if (*ret_ended_before)
-		return run_wants_retry(run) ? run_stop_retries(session, run, err) : 0;
-	if (!run_handle(run))
-		return err_set(err, E_RUN_RUNNING, "%s is still being submitted", run_id(run));
 	int r = target_open_run(session, run, &target, err);
 	if (r < 0)
 		return r;
@@ -449,4 +513,22 @@ int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
 	if (r < 0 && late.id != E_RUN_TIMEOUT)
 		return err_move(err, &late);
 	return 0;
+}
+
+int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
+	run_meanwhile_fn *meanwhile, void *ctx, bool *ret_ended_before, struct err *err)
+{
+	*ret_ended_before = run_state_is_final(run_state(run));
+	if (*ret_ended_before && taken_wait_ms(run))
+		return take_give_up(session, run, CANCEL_QUERY_MS, err);
+	if (*ret_ended_before)
+		return run_wants_retry(run) ? run_stop_retries(session, run, err) : 0;
+	if (run_is_unsent(run)) {
+		int r = follow_take_back(session, run, err);
+		if (r < 0 || run_state_is_final(run_state(run)))
+			return r;
+	}
+	if (!run_handle(run))
+		return err_set(err, E_RUN_RUNNING, "%s is still being submitted", run_id(run));
+	return cancel_there(session, run, wait_ms, meanwhile, ctx, err);
 }

@@ -129,6 +129,7 @@ void held_kick(struct session *session)
 {
 	static pid_t sender; /* to be reaped */
 	AUTO_FREE char *dir = held_dir(&session->dirs), *kicked = fs_join(dir, KICKED);
+	AUTO_FREE char *lock = fs_join(dir, HELD_LOCK);
 	const char *const argv[] = {session->env.self, "queue", "--send", "-q", NULL};
 	const struct proc_spec spec = {
 		.argv = argv,
@@ -144,7 +145,7 @@ void held_kick(struct session *session)
 	if (sender > 0 && waitpid(sender, NULL, WNOHANG) != 0)
 		sender = 0;
 	if (sender > 0 || !session->env.self || !held_any(&session->dirs, NULL) ||
-		was_kicked(kicked))
+		was_kicked(kicked) || fs_is_locked(lock))
 		return;
 	int r = fs_replace(kicked, "", 0, 0600, FS_SYNC_NONE, &err);
 	if (r == 0)

@@ -27,6 +27,8 @@
 #include "core/record/run.h"
 
 #define RUN_HELD "held"
+/* In the directory of the queue: held by the process that sends. */
+#define HELD_LOCK "lock"
 
 bool run_is_held(const struct run *run);
 /* Whether nothing was sent: it has no attempt. */

@@ -21,9 +21,7 @@
 #include "net/http/http.h"
 #include "targets/targets.h"
 
-enum { LOCK_MS = 2000, STATE_MS = 15000 };
-
-#define QUEUE_LOCK "lock"
+enum { LOCK_MS = 2000, STATE_MS = 15000, QUEUE_MS = 30000 };
 
 /* A held run while it is sent. */
 struct sending {
@@ -503,14 +501,14 @@ static int send_one(struct session *session, const struct run *run,
 int queue_send(struct session *session, const struct queue_events *events,
 	const volatile int *interrupted, struct err *err)
 {
-	AUTO_FREE char *dir = held_dir(&session->dirs), *path = fs_join(dir, QUEUE_LOCK);
+	AUTO_FREE char *dir = held_dir(&session->dirs), *path = fs_join(dir, HELD_LOCK);
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_STRV struct strv silent = {0};
 	AUTO_FD int lock = -1;
 
 	if (!held_any(&session->dirs, NULL))
 		return 0;
-	int r = fs_lock(path, true, 0, &lock, err);
+	int r = fs_lock(path, true, QUEUE_MS, &lock, err);
 	if (r == 0)
 		r = queue_list(session, &runs, err);
 	for (size_t i = 0; r == 0 && i < runs.n && !(interrupted && *interrupted); i++) {

@@ -32,7 +32,8 @@ struct queue_events {
 /* The held runs, the oldest first. */
 int queue_list(struct session *session, struct run_list *ret, struct err *err);
 /* Try to send each of them, but no further run to a target that did not answer. Ends between two
- * runs when *interrupted (may be NULL). E_IO_LOCK: another process is sending. Blocks. */
+ * runs when *interrupted (may be NULL). Waits for
+ * another process that is sending: E_IO_LOCK after 30 s. Blocks. */
 int queue_send(struct session *session, const struct queue_events *events,
 	const volatile int *interrupted, struct err *err);
 

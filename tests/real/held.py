@@ -129,6 +129,26 @@ def test_a_refusal_and_no_offline(w):
         assert began(s) == [other]
 
 
+def test_secrets_are_written_nowhere(w):
+    """Who has the value sends the run; the others say what is missing, and go on with what comes after."""
+    offline(w)
+    with site(w) as s:
+        s["gpu1"].stop(sessions=True)
+        value = "cnry-4711-value"
+        run, _ = submit(w, "--secret", "HF_TOKEN", "--", "sh", "-c", 'test "$HF_TOKEN" = cnry-4711-value && echo "$DLRUN_RUN_ID" >>~/began',
+                        env={"HF_TOKEN": value})
+        other, _ = submit(w, "--", *ONCE)
+        no_sender(w)
+        assert not [p for p in w.dir.rglob("*") if p.is_file() and value.encode() in p.read_bytes()]
+        s["gpu1"].start()
+        said = w.ok("queue", "--send").err
+        assert "HF_TOKEN is written nowhere" in said and waiting(w) == [run], said
+        all_end(w, [other])
+        w.ok("queue", "--send", env={"HF_TOKEN": value})
+        all_end(w, [run])
+        assert began(s) == [other, run]
+
+
 def test_two_serve_one_sends(w):
     """Two servers, commands beside them, a host that comes and goes: each run once."""
     offline(w)

@@ -265,7 +265,6 @@ static int send_secrets(struct submit *submit, struct err *err)
 static int send_read_code(struct submit *submit, const char *ref, struct err *err)
 {
 	AUTO_BUF struct buf text = {0};
-	AUTO_JSON struct json *config = NULL;
 	const struct json *labels;
 
 	int r = code_open(submit->session, ref, &submit->from, err);

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 
-from harness import main, needs, wait_for
+from harness import in_time, main, needs, wait_for
 from sshsite import site
 import kill
 
@@ -84,6 +84,20 @@ def test_twenty_wait_and_go_in_order(w):
         assert sorted(began(s)) == sorted(back), (began(s), back)
         digests = {w.show(run)["snapshot"]["id"] for run in back}
         assert len(digests) == len(back), "each with the tree as it was"
+
+
+def test_the_network_is_cut(w):
+    """No route instead of a port that refuses; the commands that look send, and no other."""
+    offline(w)
+    with site(w, network=True) as s:
+        s.switch.inside("link set uplink down")
+        runs = [submit(w, "--", *ONCE)[0] for _ in range(RUNS)]
+        assert in_time(lambda: w.ok("ps"), 1).out.count("queued") == RUNS
+        assert waiting(w) == runs
+        s.switch.inside("link set uplink up")
+        wait_for(lambda: w.ok("ps") and not waiting(w), "commands that look to send all", 120)
+        all_end(w, runs)
+        assert sorted(began(s)) == sorted(runs), (began(s), runs)
 
 
 def test_the_next_command_sends(w):

@@ -24,6 +24,7 @@ struct submit {
 	const struct submit_events *events;
 	bool dry_run;        /* nothing is sent or kept */
 	bool is_recorded;    /* a push inserts the row before it commits the image */
+	bool may_hold;       /* accepted here where the target does not answer */
 	bool is_held;        /* run is a row that was held (held.h), and is sent now */
 	bool copies_base;    /* base layers that cannot be mounted are copied */
 	bool trusts_nothing; /* of what is remembered of a registry */

@@ -43,8 +43,8 @@ bool submit_may_hold(const struct submit *submit, const struct err *cause)
 	const struct target *target = submit->target;
 
 	/* A certificate that is not accepted is an answer. */
-	return cause->code == ERR_NET && cause->id != E_HTTP_TLS && submit->dir && target &&
-	       !target->ops->is_here && !submit->options->no_offline &&
+	return submit->may_hold && cause->code == ERR_NET && cause->id != E_HTTP_TLS &&
+	       submit->dir && target && !target->ops->is_here && !submit->options->no_offline &&
 	       !str_eq(config_str(submit->config, "offline"), "fail");
 }
 

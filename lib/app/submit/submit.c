@@ -160,6 +160,7 @@ int submit_run(struct session *session, const struct submit_options *options,
 		.events = events,
 		.begun_ms = clock_ms(),
 		.is_recorded = true,
+		.may_hold = true,
 	};
 
 	held_kick(session);

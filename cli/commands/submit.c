@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "app/lifecycle/restart.h"
+#include "app/runs/held.h"
 #include "app/submit/submit.h"
 #include "app/submit/sweep.h"
 #include "base/os/fs.h"
@@ -27,7 +28,7 @@ struct submit_values {
 	const char *target, *name, *image, *from, *group, *note, *name_file, *signal;
 	const char *gpu_type, *cpus, *queue, *priority, *output;
 	int64_t timeout, grace, allow_size, gpus, retries, nodes, memory;
-	bool follow, detach, dry_run, list_files, full, accept_new_host;
+	bool follow, detach, dry_run, list_files, full, accept_new_host, no_offline;
 	struct strv env, secrets, include, tags, allow, ports;
 	/* of a sweep */
 	struct strv over;
@@ -119,6 +120,8 @@ static const struct opt opts[] = {
 		.help = "Write the run's id to FILE", .values = VALUE_FILE},
 	{OPT_MEMBER(OPT_FLAG, 0, "full", struct submit_values, full),
 		.help = "Write the full code layer, not only what changed"},
+	{OPT_MEMBER(OPT_FLAG, 0, "no-offline", struct submit_values, no_offline),
+		.help = "Fail where the target does not answer, instead of queueing here"},
 	{OPT_MEMBER(OPT_FLAG, 0, "accept-new-host", struct submit_values, accept_new_host),
 		.help = "Accept the key of a host that ssh does not know yet"},
 	{OPT_MEMBER(OPT_FLAG, 0, "dry-run", struct submit_values, dry_run),
@@ -147,6 +150,7 @@ static struct submit_options options_of(
 		.from = values->from,
 		.allow_bytes = values->allow_size == OPT_UNSET ? 0 : values->allow_size,
 		.full = values->full,
+		.no_offline = values->no_offline,
 	};
 }
 
@@ -264,6 +268,14 @@ static void cmd_submit_print_run(struct app *app, const struct run *run, bool fo
 {
 	const char *id = run_id(run);
 
+	if (run_is_held(run)) {
+		app_phase(
+			app, "target", "%s · %s", run_target(run), json_get_str(run->doc, "text"));
+		app_phase(app, "",
+			"it is sent when %s answers: dlrun queue --serve, or the next "
+			"dlrun (take it back: dlrun cancel %s)",
+			run_target(run), id);
+	}
 	if (run_state_is_final(run_state(run)))
 		app_phase(app, "run", "%s", id);
 	else if (follow)

@@ -25,7 +25,7 @@ static const struct {
 	{"run start launch sbatch qsub bsub train apply create deploy up", "submit"},
 	{"srun qrsh", "submit -f"},
 	{"array multirun grid search hyperopt tune agent", "sweep"},
-	{"list ls jobs job runs squeue qstat status stat queue get pods", "ps"},
+	{"list ls jobs job runs squeue qstat status stat get pods", "ps"},
 	{"history sacct past", "ps -a"},
 	{"watch monitor", "ps --watch"},
 	{"stop kill scancel qdel bkill terminate abort down stop-all cancel-all", "cancel"},

@@ -29,7 +29,7 @@ static const struct group {
 	const char *title;
 	const char *commands[12];
 } groups[] = {
-	{"start runs", {"submit", "sweep", "restart", "cancel", "init"}},
+	{"start runs", {"submit", "sweep", "restart", "cancel", "queue", "init"}},
 	{"look at runs",
 		{"ps", "logs", "show", "why", "wait", "top", "diff", "compare", "tag", "note"}},
 	{"results", {"fetch", "plot", "tensorboard", "proxy"}},

@@ -100,6 +100,8 @@ class World:
             "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
             "LC_ALL": "C.UTF-8",
             "TERM": "dumb",
+            # Nothing is to wait here but where a test is about that: held.py.
+            "DLRUN_OFFLINE": "fail",
             "TMPDIR": str(self.dir),
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.com",

@@ -11,7 +11,7 @@ from harness import *  # noqa: F403
 WORDS = {
     "submit": "run start launch sbatch qsub bsub train apply create deploy up",
     "submit -f": "srun qrsh",
-    "ps": "list ls jobs job runs squeue qstat status stat queue get pods",
+    "ps": "list ls jobs job runs squeue qstat status stat get pods",
     "ps -a": "history sacct past",
     "ps --watch": "watch monitor",
     "cancel": "stop kill scancel qdel bkill terminate abort down cancel-all",

@@ -6,11 +6,16 @@
 #include "app/lifecycle/calls.h"
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/restart.h"
+#include "app/runs/held.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/fetch.h"
+#include "base/os/fs.h"
 #include "base/util/auto.h"
+#include "base/util/clock.h"
 #include "base/util/mem.h"
+#include "core/attempt/attempt.h"
 #include "core/record/results.h"
+#include "core/store/store.h"
 #include "targets/targets.h"
 
 enum { CANCEL_QUERY_MS = 10000 };
@@ -137,6 +142,57 @@ static int cancels_run(struct session *session, struct cancels *cancels, int64_t
 	return r == 0 && wait_ms >= 0 ? cancels_wait(session, cancels, wait_ms, err) : r;
 }
 
+/*
+ * Taking back what was never sent
+ */
+
+enum { HELD_LOCK_MS = 15000 }; /* a sender may be about to find that nobody answers */
+
+static int cancel_held(void *ctx, struct run *run, struct err *err)
+{
+	const struct run_exit exit = {
+		.known = true, .code = 143, .origin = "dlrun", .reason = "Cancelled"};
+
+	(void)ctx;
+	(void)err;
+	if (!run_is_unsent(run))
+		return 0;
+	held_clear(run);
+	run_set_state(run, RUN_CANCELLED);
+	run_set_exit(run, &exit);
+	run_set_time(json_sub(run->doc, "times"), "ended", clock_wall_ms());
+	json_set_str(run->doc, "text", "taken back before it was sent");
+	return 1;
+}
+
+/* run is as the store has it then: cancelled, or sent meanwhile. */
+static int cancel_take_back(struct session *session, struct run *run, struct err *err)
+{
+	AUTO_FREE char *dir = dirs_run(&session->dirs, run_id(run));
+	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
+	AUTO_RUN struct run *now = NULL;
+	AUTO_FD int fd = -1;
+	struct store *store;
+
+	int r = session_store(session, &store, err);
+	if (r == 0)
+		r = fs_lock(lock, true, HELD_LOCK_MS, &fd, err);
+	if (r == 0)
+		r = store_change(store, run_id(run), cancel_held, NULL, &now, err);
+	if (r < 0)
+		return r;
+	struct run old = *run;
+	*run = *now;
+	*now = old;
+	if (!run_is_held(run))
+		held_unmark(&session->dirs, run_id(run));
+	return 0;
+}
+
+/*
+ * Many at once
+ */
+
 /* Deal with a run that has ended, or has not begun. 1: its end is to be asked for. */
 static int cancel_check(struct session *session, struct ending *ending)
 {
@@ -147,6 +203,11 @@ static int cancel_check(struct session *session, struct ending *ending)
 		return take_give_up(session, run, CANCEL_QUERY_MS, &ending->err);
 	if (ending->ended_before)
 		return run_wants_retry(run) ? run_stop_retries(session, run, &ending->err) : 0;
+	if (run_is_unsent(run)) {
+		int r = cancel_take_back(session, run, &ending->err);
+		if (r < 0 || run_state_is_final(run_state(run)))
+			return r;
+	}
 	if (!run_handle(run))
 		return err_set(
 			&ending->err, E_RUN_RUNNING, "%s is still being submitted", run_id(run));

@@ -5,14 +5,17 @@
 
 #include "app/lifecycle/restart.h"
 #include "app/lifecycle/results_query.h"
+#include "app/runs/held.h"
 #include "app/runs/refresh.h"
 #include "app/transfer/fetch.h"
 #include "base/loop/loop.h"
+#include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/attempt/attempt.h"
 #include "core/record/results.h"
 #include "core/store/store.h"
 #include "core/target/target.h"
@@ -159,6 +162,7 @@ struct waiting {
 	int64_t timeout_ms; /* -1: for ever */
 	const volatile int *interrupted;
 	int attempts;
+	bool until_sent;                             /* only until the first is not held */
 	bool retries;                                /* start gangs anew whose failure was seen */
 	bool reports_state;                          /* what state the first is in */
 	void (*notice)(void *ctx, const char *text); /* says so; or NULL */
@@ -168,6 +172,8 @@ struct waiting {
 static bool follow_is_over(const struct waiting *waiting)
 {
 	if (waiting->attempts && run_attempts(waiting->runs->v[0]) > waiting->attempts)
+		return true;
+	if (waiting->until_sent && !run_is_held(waiting->runs->v[0]))
 		return true;
 	return all_ended(waiting->runs);
 }
@@ -378,12 +384,29 @@ static int wait_for_next(struct session *session, struct run *run, int number, b
 	return check_removed(session, &one, err);
 }
 
+/* Wait until the run is sent, or ends here. */
+static int wait_sent(struct session *session, struct run *run, const struct follow_options *options,
+	struct err *err)
+{
+	struct run_list one = {.v = &run, .n = 1, .cap = 1};
+	struct waiting waiting = {.session = session,
+		.runs = &one,
+		.timeout_ms = -1,
+		.interrupted = options->interrupted,
+		.until_sent = true};
+
+	return options->follow && run_is_held(run) ? wait_for(&waiting, err) : 0;
+}
+
 int run_follow(struct session *session, struct run *run, const struct follow_options *options,
 	const struct target_log_events *events, struct err *err)
 {
 	struct follow_options each = *options;
+	int held = wait_sent(session, run, options, err);
 	int newest = run_attempts(run), number = options->attempt ? options->attempt : newest;
 
+	if (held < 0)
+		return held;
 	if (options->attempt > newest) {
 		err_set(err, E_RUN_NOT_FOUND, "%s has no attempt %d", run_id(run), number);
 		return err_hint(err, "dlrun show %s", run_id(run));

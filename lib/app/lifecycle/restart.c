@@ -126,6 +126,10 @@ static int check_state(const struct run *run, struct err *err)
 			run_state_name(state));
 		return err_hint(err, "dlrun cancel %s", run_id(run));
 	}
+	if (run_attempts(run) == 0 && run_image_digest(run)) {
+		err_set(err, E_RUN_ENDED, "%s was never sent to %s", run_id(run), run_target(run));
+		return err_hint(err, "dlrun submit --from %s", run_id(run));
+	}
 	if (run_image_digest(run))
 		return 0;
 	err_set(err, E_IMAGE_BASE, "%s ended before its code was kept", run_id(run));

@@ -6,6 +6,7 @@
 #include "app/lifecycle/failure.h"
 #include "app/lifecycle/hint_excluded.h"
 #include "app/lifecycle/study_judge.h"
+#include "app/runs/held.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"
@@ -88,6 +89,11 @@ static void why_waiting(const struct run *run, struct buf *sentence, struct buf 
 	const char *text = json_get_str(run->doc, "text");
 	AUTO_FREE char *reason = words_reason_now(text ? text : "");
 
+	if (run_is_held(run)) {
+		buf_addf(sentence, "%s is %s", run_id(run), text ? text : "queued here");
+		buf_adds(hint, "dlrun queue --send");
+		return;
+	}
 	buf_addf(sentence, "%s is %s%s%s", run_id(run), run_state_name(run_state(run)),
 		text ? ": " : "", reason);
 	buf_addf(hint, "dlrun logs -f %s", run_id(run));

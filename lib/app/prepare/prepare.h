@@ -25,6 +25,8 @@ struct submit {
 	const struct submit_events *events;
 	bool dry_run;        /* nothing is sent or kept */
 	bool is_recorded;    /* a push inserts the row before it commits the image */
+	bool may_hold;       /* accepted here where the target does not answer */
+	bool is_held;        /* run is a row that was held (held.h), and is sent now */
 	bool copies_base;    /* base layers that cannot be mounted are copied */
 	bool trusts_nothing; /* of what is remembered of a registry */
 	int64_t begun_ms, snapshot_ms, pack_ms, push_ms, submit_ms;
@@ -61,6 +63,7 @@ struct submit {
 	const struct pack_added *added; /* instead of a tree: to the image there; or NULL */
 	struct json *image_facts;       /* image_facts.h; NULL: not known */
 	struct image image;
+	const char *remote_url; /* of the repository, where there is no snapshot; or NULL */
 	char *ref; /* of the image: "REPO@sha256:…" (as runs name it), "oci:DIR@sha256:…" */
 
 	/* push */
@@ -154,13 +157,13 @@ void submit_drop(struct submit *submit);
 int submit_learn(struct submit *submit, struct err *err);
 /* The handle of the first attempt, by what is known of the target now. */
 int submit_choose_handle(struct submit *submit, struct err *err);
-/* A new record, in state preparing, of the submit as it is now. */
+/* A new record, in state preparing, of the submit as it is now; of a held run a copy of its. */
 struct run *submit_new_run(struct submit *submit);
 /* The members that follow from the image, and the warnings until now. */
 void submit_set_image(struct submit *submit);
 void submit_set_warnings(const struct submit *submit, struct run *run);
 /* The row of submit_new_run, with the first attempt; run is NULL without it. The object of a study
- * is written before. */
+ * is written before. Of a held run only the handle is chosen: its row is there. */
 int submit_insert_row(struct submit *submit, struct err *err);
 int submit_update_row(struct submit *submit, struct err *err);
 /* Make the submit, whose first member has been made, that of another member of the study: a row in

@@ -30,8 +30,9 @@ struct submit_options {
 	const char *from;    /* --from RUN: that exact code and command again */
 	int64_t allow_bytes; /* --allow-size; 0: not given */
 	bool full;
-	bool terminal; /* the command is for a terminal: terminal.h */
-	bool followed; /* its log is read as soon as it has begun */
+	bool no_offline; /* fail where nobody answers, instead of keeping the run here */
+	bool terminal;   /* the command is for a terminal: terminal.h */
+	bool followed;   /* its log is read as soon as it has begun */
 };
 
 /* The events of a submit or a push, for a user interface; on the caller's thread, but for warnings

@@ -160,8 +160,19 @@ void submit_set_warnings(const struct submit *submit, struct run *run)
 	json_set(run->doc, "warnings", warnings);
 }
 
+static struct run *submit_record_copy_run(const struct run *run)
+{
+	struct run *copy = mem_alloc(1, sizeof(*copy));
+
+	*copy = (struct run){.doc = json_clone(run->doc), .spec = json_clone(run->spec)};
+	return copy;
+}
+
 struct run *submit_new_run(struct submit *submit)
 {
+	if (submit->is_held)
+		return submit_record_copy_run(submit->run);
+
 	struct run *run = run_new(submit->id, submit->name);
 	struct json *doc = run->doc, *target = json_sub(doc, "target"), *resources;
 
@@ -294,7 +305,13 @@ int submit_learn(struct submit *submit, struct err *err)
 int submit_choose_handle(struct submit *submit, struct err *err)
 {
 	struct target *target = submit->target;
+	const char *known = submit->is_held ? run_handle(submit->run) : NULL;
 
+	/* The run may have been sent by that name already. */
+	if (known) {
+		snprintf(submit->handle, sizeof(submit->handle), "%s", known);
+		return 0;
+	}
 	return target->ops->prepare(target, submit->id, 1, &submit->spec, submit->handle, err);
 }
 
@@ -322,7 +339,7 @@ int submit_insert_row(struct submit *submit, struct err *err)
 	if (r == 0)
 		r = submit_choose_handle(submit, err);
 
-	if (r < 0)
+	if (r < 0 || submit->is_held)
 		return r;
 	submit->run = submit_new_run(submit);
 	run_add_attempt(submit->run, submit->handle);
@@ -491,13 +508,14 @@ void submit_make_job(struct submit *submit, const struct run *run, struct target
 {
 	const struct spec *spec = &submit->spec;
 	const struct snapshot *taken = submit->snapshot;
+	const char *remote_url = taken ? taken->git.remote_url : submit->remote_url;
 
 	strv_copy(&submit->env, &spec->env);
 	strv_done(&submit->defaults);
 	run_code_env(run, &submit->env, &submit->defaults);
 	submit_add_study(&spec->study, &submit->env);
-	if (taken && taken->git.remote_url)
-		strv_addf(&submit->defaults, "WANDB_GIT_REMOTE_URL=%s", taken->git.remote_url);
+	if (remote_url)
+		strv_addf(&submit->defaults, "WANDB_GIT_REMOTE_URL=%s", remote_url);
 	/* A run that was to have none takes none by accident. */
 	if (spec->runtime.gpus == 0 && submit->config &&
 		config_is_set(submit->config, "resources.gpus")) {

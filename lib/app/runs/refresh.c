@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/runs/held.h"
 #include "base/loop/loop.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
@@ -304,8 +305,24 @@ static bool take_loss(struct query *query)
 	return true;
 }
 
+/* A held run whose sender was stopped: where the target does not have it, it is sent again. */
+static bool is_still_held(const struct query *query)
+{
+	const struct target_status *status = &query->status;
+
+	return run_is_held(query->run) &&
+	       (query->result < 0 || status->state == RUN_UNKNOWN ||
+		       status->state == RUN_PREPARING ||
+		       (status->state == RUN_FAILED && str_eq(status->exit.reason, "Interrupted")));
+}
+
 static void refresh_take_response(struct refresh *refresh, struct query *query)
 {
+	if (is_still_held(query))
+		return;
+	if (run_is_held(query->run))
+		held_clear(query->run);
+
 	bool merged = finish_merge(&refresh->session->dirs, query->run);
 
 	if (run_state_is_final(run_state(query->run))) {
@@ -400,10 +417,28 @@ static void check_unsubmitted(struct refresh *refresh, struct run *run)
 	target_status_done(&status);
 }
 
+/* The store knows what became of a held run: another process sends it. */
+static void read_held(struct refresh *refresh, struct run *run)
+{
+	AUTO_RUN struct run *now = NULL;
+	struct store *store;
+
+	if (session_store(refresh->session, &store, NULL) < 0 ||
+		store_get(store, run_id(run), &now, NULL) < 0)
+		return;
+	struct run old = *run;
+	*run = *now;
+	*now = old;
+}
+
 static void refresh_query_all(struct refresh *refresh, struct run_list *runs, int64_t deadline_ms)
 {
 	refresh->queries = mem_alloc(runs->n + 1, sizeof(*refresh->queries));
 	vec_foreach (struct run *, run, runs) {
+		if (run_is_held(*run))
+			read_held(refresh, *run);
+		if (run_is_unsent(*run))
+			continue;
 		if (run_state_is_final(run_state(*run)) && !taken_wait_ms(*run))
 			continue;
 		if (!run_handle(*run)) {
@@ -484,6 +519,7 @@ struct refresh *refresh_start(struct session *session, struct run_list *runs, in
 	*refresh = (struct refresh){.session = session, .done = done, .ctx = ctx};
 	if (!os_machine_id(refresh->machine))
 		refresh->machine[0] = '\0';
+	held_kick(session);
 	refresh_query_all(refresh, runs, deadline_ms);
 	refresh_end_at(refresh, refresh->n_open > 0 ? deadline_ms : 0);
 	return refresh;

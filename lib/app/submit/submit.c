@@ -9,6 +9,8 @@
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/hint_excluded.h"
 #include "app/prepare/prepare.h"
+#include "app/runs/held.h"
+#include "app/submit/hold_impl.h"
 #include "app/submit/submit_impl.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"
@@ -56,36 +58,6 @@ static int submit_snapshot(struct submit *submit, struct err *err)
 	if (submit->study && submit->missing_program)
 		return err_set(err, E_RUN_COMMAND, "no run of the study could begin: %s",
 			submit->warnings.v[submit->warnings.n - 1]);
-	return 0;
-}
-
-/* Write the image into the layout here, where it is called by the run's id. */
-static int submit_pack(struct submit *submit, struct err *err)
-{
-	const struct submit_events *events = submit->events;
-	AUTO_FREE char *dir = dirs_layout(&submit->session->dirs);
-	int64_t start_ms = clock_ms();
-	struct layout *layout;
-
-	int r = session_layout(submit->session, &layout, err);
-	if (r < 0)
-		return r;
-	struct sink *sink = layout_sink(layout);
-	if (submit->reused.image)
-		r = pack_rebase(
-			&submit->pack, &submit->reused, sink, submit->id, &submit->image, err);
-	else if (submit->from_digest)
-		r = image_load(layout, submit->from_digest, &submit->image, err);
-	else
-		r = pack_write(&submit->pack, submit->snapshot, sink, dir, submit->id,
-			&submit->image, err);
-	sink_free(sink);
-	if (r < 0)
-		return r;
-	submit->pack_ms = clock_ms() - start_ms;
-	submit->ref = mem_printf("oci:%s@%s", dir, submit->image.manifest.digest);
-	if (events && events->image)
-		events->image(events->ctx, &submit->image, submit->pack_ms);
 	return 0;
 }
 
@@ -170,6 +142,13 @@ int submit_all(struct submit *submit, struct err *err)
 	/* A sweep inserts the rows of the others first. */
 	if (r == 0)
 		return submit_starts_together(submit) ? 0 : submit_start(submit, err);
+	if (err && submit_may_hold(submit, err)) {
+		AUTO_ERR struct err cause = {0};
+		err_move(&cause, err);
+		r = submit_hold(submit, &cause, err);
+		if (r == 0)
+			return 0;
+	}
 	if (submit->run)
 		return submit_fail_row(submit, r, err);
 	submit_drop(submit);
@@ -186,8 +165,10 @@ int submit_run(struct session *session, const struct submit_options *options,
 		.events = events,
 		.begun_ms = clock_ms(),
 		.is_recorded = true,
+		.may_hold = true,
 	};
 
+	held_kick(session);
 	int r = submit_all(&submit, err);
 	/* A run whose program is missing has failed already: wait until its record says so. */
 	if (r == 0 && submit.missing_program)

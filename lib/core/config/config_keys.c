@@ -63,6 +63,10 @@ const struct config_key config_keys[] = {
 	{"push_timeout", CONFIG_DURATION, "10m", NULL, true, CONFIG_BY_PROJECT,
 		"Time limit of one push. A server that is silent for 30 seconds is given up before that",
 		"push_timeout: 30m"},
+	{"offline", CONFIG_ENUM, "queue", "queue fail", true, CONFIG_BY_PROJECT,
+		"Where no registry, cluster or host answers: *queue* accepts the run here, to be sent "
+		"later (*dlrun-queue*(1)); *fail* fails",
+		"offline: fail"},
 	{"env", CONFIG_ENV, NULL, NULL, false, CONFIG_BY_PROJECT,
 		"Variables of the program. A name without a value is taken from this shell; values of names "
 		"that look like secrets are never written down",

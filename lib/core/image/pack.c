@@ -157,7 +157,7 @@ static void add_labels(const struct snapshot *snapshot, struct strv *labels)
 	if (snapshot->git.commit)
 		strv_addf(labels, PACK_LABEL_REVISION "=%s", snapshot->git.commit);
 	if (snapshot->git.remote_url)
-		strv_addf(labels, "org.opencontainers.image.source=%s", snapshot->git.remote_url);
+		strv_addf(labels, PACK_LABEL_SOURCE "=%s", snapshot->git.remote_url);
 }
 
 /* A plan that is read ahead. */
@@ -307,6 +307,8 @@ int pack_rebase(struct pack *pack, const struct pack_reused *reused, struct sink
 
 	if (reused->commit)
 		strv_addf(&labels, PACK_LABEL_REVISION "=%s", reused->commit);
+	if (reused->source)
+		strv_addf(&labels, PACK_LABEL_SOURCE "=%s", reused->source);
 	return image_write(&request, sink, ret, err);
 }
 

@@ -17,6 +17,7 @@
 
 /* OCI image-spec, annotations.md, "Pre-Defined Annotation Keys". */
 #define PACK_LABEL_REVISION "org.opencontainers.image.revision"
+#define PACK_LABEL_SOURCE   "org.opencontainers.image.source"
 
 struct pack_plan;
 
@@ -66,7 +67,8 @@ struct pack_reused {
 	const struct image *image;
 	struct layout *layout; /* that has dlrun's own layers of it */
 	const char *snapshot_id;
-	const char *commit; /* NULL: none */
+	const char *commit; /* NULL: none, as source */
+	const char *source; /* URL of the repository */
 };
 /* Write an image with the code of another one, its layers as they are, on this pack's base. */
 int pack_rebase(struct pack *pack, const struct pack_reused *reused, struct sink *sink,

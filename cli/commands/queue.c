@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "app/runs/held.h"
+#include "app/submit/send.h"
+#include "base/loop/loop.h"
+#include "base/os/env.h"
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "cli/term/app.h"
+#include "cli/term/cmd.h"
+#include "cli/term/ui.h"
+
+/* Between two tries of --serve: at first, and at most. */
+enum { RETRY_MS = 5000, RETRY_MAX_MS = 60000, TICK_MS = 1000 };
+
+struct queue_values {
+	bool serve, send, install;
+};
+
+static const struct opt opts[] = {
+	{OPT_MEMBER(OPT_FLAG, 0, "send", struct queue_values, send),
+		.help = "Try once to send what waits here"},
+	{OPT_MEMBER(OPT_FLAG, 0, "serve", struct queue_values, serve),
+		.help = "Send what waits here whenever its target answers, until Ctrl-C"},
+	{OPT_MEMBER(OPT_FLAG, 0, "install", struct queue_values, install),
+		.help = "Write a timer of systemd that does it every minute"},
+	{OPT_END},
+};
+
+/*
+ * The list
+ */
+
+static const char *why_held(const struct run *run)
+{
+	const char *why = json_get_str(json_get(json_get(run->doc, RUN_HELD), "error"), "message");
+
+	return why ? why : "";
+}
+
+static int queue_print(struct app *app, const struct run_list *runs)
+{
+	static const struct ui_column columns[] = {{"RUN"}, {"TARGET"}, {"SINCE"}, {"WAITS FOR"}};
+	AUTO_TABLE struct ui_table table = {0};
+
+	if (runs->n == 0) {
+		app_note(app, "nothing waits here");
+		return 0;
+	}
+	ui_table_init(&table, columns, ARRAY_LEN(columns));
+	vec_foreach (struct run *, run, runs) {
+		int64_t age_ms = clock_wall_ms() - held_since_ms(*run);
+		char age[32];
+		duration_text(age_ms > 1000 ? age_ms - age_ms % 1000 : 0, age);
+		AUTO_FREE char *why = ui_clean(why_held(*run));
+		AUTO_FREE char *target = ui_clean(run_target(*run));
+		ui_table_add(&table, "", run_id(*run));
+		ui_table_add(&table, "", target);
+		ui_table_addf(&table, "", "%s ago", age);
+		ui_table_addf(&table, "", "an answer: %s", why);
+	}
+	return ui_table_print(app, &table);
+}
+
+static int queue_print_json(struct app *app, const struct run_list *runs)
+{
+	struct json *json = app_json("queue"), *list = json_array();
+
+	vec_foreach (struct run *, run, runs) {
+		const struct json *held = json_get((*run)->doc, RUN_HELD);
+		struct json *item = json_object();
+		json_set_str(item, "id", run_id(*run));
+		json_set_str(item, "target", run_target(*run));
+		json_set_str(item, "since", json_get_str(held, "since"));
+		json_set_str(item, "for", json_get_str(held, "for"));
+		json_set(item, "error", json_clone(json_get(held, "error")));
+		json_add(list, item);
+	}
+	json_set(json, "waiting", list);
+	return app_print_json(app, json);
+}
+
+/*
+ * Sending
+ */
+
+static void queue_on_sent(void *ctx, const struct run *run)
+{
+	app_phase(ctx, "sent", "%s to %s", run_id(run), run_target(run));
+}
+
+static void queue_on_refused(void *ctx, const struct run *run, const struct err *why)
+{
+	app_warn(ctx, "%s has failed: %s", run_id(run), why->message);
+}
+
+static void queue_on_kept(void *ctx, const struct run *run, const struct err *why)
+{
+	app_note(ctx, "%s waits for %s: %s", run_id(run), run_target(run), why->message);
+}
+
+static int queue_try(struct app *app, struct err *err)
+{
+	const struct queue_events events = {.sent = queue_on_sent,
+		.refused = queue_on_refused,
+		.kept = queue_on_kept,
+		.ctx = app};
+
+	return queue_send(&app->session, &events, &app_interrupted, err);
+}
+
+static int queue_count(const struct app *app)
+{
+	AUTO_STRV struct strv ids = {0};
+
+	held_any(&app->session.dirs, &ids);
+	return (int)ids.n;
+}
+
+static int queue_sleep(struct app *app, int64_t ms, struct err *err)
+{
+	struct loop_wait delay = {
+		.loop = session_loop(&app->session), .n_open = 1, .deadline_ms = clock_ms() + ms};
+
+	return loop_wait_run(&delay, err);
+}
+
+/* A run that is new here, or a pause that is over. */
+static int queue_pause(struct app *app, int64_t pause_ms, struct err *err)
+{
+	int64_t end_ms = clock_ms() + pause_ms;
+	int before = queue_count(app), r = 0;
+
+	while (r == 0 && !app_interrupted && clock_ms() < end_ms && queue_count(app) <= before)
+		r = queue_sleep(app, TICK_MS, err);
+	return r;
+}
+
+static int queue_serve(struct app *app, struct err *err)
+{
+	AUTO_FREE char *dir = held_dir(&app->session.dirs), *path = fs_join(dir, "serve.lock");
+	AUTO_FD int lock = -1;
+	int64_t pause_ms = RETRY_MS;
+
+	int r = fs_mkdirs(dir, 0700, err);
+	if (r == 0)
+		r = fs_lock(path, true, 0, &lock, err);
+	if (r < 0)
+		return err_prefix(err, "another dlrun queue --serve");
+	app_catch_signals();
+	while (!app_interrupted) {
+		AUTO_ERR struct err error = {0};
+		int before = queue_count(app);
+		/* A command that looks sends, too. */
+		r = queue_try(app, &error);
+		if (r < 0 && error.id != E_IO_LOCK && error.code != ERR_CANCELED)
+			return err_move(err, &error);
+		int left = queue_count(app);
+		pause_ms = left < before || left == 0 ? RETRY_MS : pause_ms;
+		r = queue_pause(app, pause_ms, err);
+		if (r < 0)
+			return r;
+		pause_ms = pause_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : pause_ms * 2;
+	}
+	return 0;
+}
+
+/*
+ * The timer
+ */
+
+/* systemd.syntax(7): a word in double quotes. */
+static void add_word(struct buf *out, const char *prefix, const char *text)
+{
+	buf_addf(out, "\"%s", prefix);
+	for (; *text; text++) {
+		if (*text == '"' || *text == '\\')
+			buf_adds(out, "\\");
+		if (*text == '%')
+			buf_adds(out, "%");
+		buf_add(out, text, 1);
+	}
+	buf_adds(out, "\"");
+}
+
+/* A line in a value would be a line of the unit. */
+static void add_environment(const struct app *app, struct buf *out)
+{
+	static const char *const names[] = {"XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+		"XDG_CACHE_HOME", "KUBECONFIG", "DOCKER_CONFIG", "REGISTRY_AUTH_FILE",
+		"DLRUN_SSH_CONFIG", "PATH"};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		const char *value = env_get(app->session.env.env, names[i]);
+		AUTO_FREE char *prefix = mem_printf("%s=", names[i]);
+		if (str_empty(value) || strpbrk(value, "\n\r"))
+			continue;
+		buf_adds(out, "Environment=");
+		add_word(out, prefix, value);
+		buf_adds(out, "\n");
+	}
+}
+
+static int write_unit(const char *dir, const char *name, const struct buf *text, struct err *err)
+{
+	AUTO_FREE char *path = fs_join(dir, name);
+
+	return fs_replace(path, text->data, text->len, 0600, FS_SYNC_FILE, err);
+}
+
+static int queue_install(struct app *app, struct err *err)
+{
+	const char *config = app->session.dirs.config;
+	AUTO_BUF struct buf service = {0}, timer = {0};
+
+	if (!config || strpbrk(app->self, "\n\r"))
+		return err_set(err, E_IO_HOME, "there is no directory for units of systemd");
+	AUTO_FREE char *dir = mem_printf("%s/systemd/user", config);
+	buf_init(&service, 64 << 10);
+	buf_init(&timer, 64 << 10);
+	buf_adds(&service, "[Unit]\nDescription=Send runs that wait here (dlrun queue)\n\n"
+			   "[Service]\nType=oneshot\n");
+	add_environment(app, &service);
+	buf_adds(&service, "ExecStart=");
+	add_word(&service, "", app->self);
+	buf_adds(&service, " queue --send\n");
+	buf_adds(&timer, "[Unit]\nDescription=Send runs that wait here (dlrun queue)\n\n"
+			 "[Timer]\nOnBootSec=1min\nOnUnitInactiveSec=1min\n\n"
+			 "[Install]\nWantedBy=timers.target\n");
+	int r = fs_mkdirs(dir, 0700, err);
+	if (r == 0)
+		r = write_unit(dir, "dlrun-queue.service", &service, err);
+	if (r == 0)
+		r = write_unit(dir, "dlrun-queue.timer", &timer, err);
+	if (r < 0)
+		return r;
+	app_note(app, "wrote %s/dlrun-queue.timer and .service; to start it:", dir);
+	app_note(app, "systemctl --user enable --now dlrun-queue.timer");
+	return 0;
+}
+
+/*
+ * All of it
+ */
+
+static int queue_run(struct app *app, void *values_ptr, struct strv *words)
+{
+	const struct queue_values *values = values_ptr;
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_ERR struct err err = {0};
+	struct session *session;
+	int r = 0;
+
+	(void)words;
+	if (values->serve + values->send + values->install > 1) {
+		err_set(&err, E_USAGE, "--send, --serve and --install cannot be used together");
+		return app_fail(app, &err);
+	}
+	if (app_session(app, &session, &err) < 0)
+		return app_fail(app, &err);
+	if (values->install)
+		r = queue_install(app, &err);
+	else if (values->serve)
+		r = queue_serve(app, &err);
+	else if (values->send)
+		r = queue_try(app, &err);
+	if (r == 0)
+		r = queue_list(session, &runs, &err);
+	if (r < 0)
+		return app_fail(app, &err);
+	if (app->options.json)
+		return queue_print_json(app, &runs);
+	return values->serve || values->send || values->install ? 0 : queue_print(app, &runs);
+}
+
+static const char *const examples[CMD_EXAMPLES] = {
+	"dlrun queue # what waits here until its target answers",
+	"dlrun queue --send # try now",
+	"dlrun queue --serve # send whenever a target answers",
+};
+
+const struct cmd cmd_queue = {
+	.name = "queue",
+	.summary = "List or send the runs that wait here for their target to answer",
+	.synopsis = "[options]",
+	.examples = examples,
+	.opts = opts,
+	.values_size = sizeof(struct queue_values),
+	.run = queue_run,
+};

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/runs/held.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/loop/proc.h"
+#include "base/os/fs.h"
+#include "base/util/clock.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+
+enum { KICK_MS = 5000 };
+
+#define KICKED "kicked" /* its time: when a sender was started last */
+
+bool run_is_held(const struct run *run)
+{
+	return json_get(run->doc, RUN_HELD) && !run_state_is_final(run_state(run));
+}
+
+bool run_is_unsent(const struct run *run)
+{
+	return run_is_held(run) && run_attempts(run) == 0;
+}
+
+int64_t held_since_ms(const struct run *run)
+{
+	const char *text = json_get_str(json_get(run->doc, RUN_HELD), "since");
+	int64_t ms;
+
+	return text && clock_parse(text, &ms, NULL) == 0 ? ms : 0;
+}
+
+/* The queue's own sentence for the record; the error's is its evidence. */
+void held_set(struct run *run, const struct err *cause)
+{
+	struct json *held = json_sub(run->doc, RUN_HELD), *error = json_sub(held, "error");
+	struct json *evidence = json_array();
+	bool is_silent = cause->code == ERR_NET;
+	AUTO_FREE char *text =
+		is_silent ? mem_printf("queued here: no answer from %s", run_target(run))
+			  : mem_printf("queued here: it cannot be sent to %s", run_target(run));
+
+	if (!json_get_str(held, "since"))
+		run_set_time(held, "since", clock_wall_ms());
+	json_set_str(held, "for", "answer");
+	json_set_str(error, "id", err_info(cause->id)->name);
+	json_set_str(error, "message", cause->message);
+	json_set_str(run->doc, "text", text);
+	json_add_str(evidence, cause->message);
+	json_set(run->doc, "evidence", evidence);
+	run_set_state(run, RUN_QUEUED);
+}
+
+void held_clear(struct run *run)
+{
+	json_remove(run->doc, RUN_HELD);
+	json_remove(run->doc, "evidence");
+	json_set_str(run->doc, "text", NULL);
+}
+
+/*
+ * Marks
+ */
+
+char *held_dir(const struct dirs *dirs)
+{
+	return mem_printf("%s/queue", dirs->state);
+}
+
+int held_mark(const struct dirs *dirs, const char *id, struct err *err)
+{
+	AUTO_FREE char *dir = held_dir(dirs), *path = fs_join(dir, id);
+	int r = fs_mkdirs(dir, 0700, err);
+
+	if (r == 0)
+		r = fs_replace(path, "", 0, 0600, FS_SYNC_FULL, err);
+	return r == 0 ? fs_sync_dir(dirs->state, err) : r;
+}
+
+void held_unmark(const struct dirs *dirs, const char *id)
+{
+	AUTO_FREE char *dir = held_dir(dirs), *path = fs_join(dir, id);
+
+	unlink(path);
+}
+
+bool held_any(const struct dirs *dirs, struct strv *ret_ids)
+{
+	AUTO_FREE char *path = held_dir(dirs);
+	DIR *dir = opendir(path);
+	bool any = false;
+
+	for (const struct dirent *entry; dir && (!any || ret_ids) && (entry = readdir(dir));) {
+		if (!run_id_is_valid(entry->d_name))
+			continue;
+		any = true;
+		if (ret_ids)
+			strv_add(ret_ids, entry->d_name);
+	}
+	if (dir)
+		closedir(dir);
+	return any;
+}
+
+/*
+ * A sender beside this process
+ */
+
+static bool was_kicked(const char *path)
+{
+	struct stat st;
+	int64_t age_ms;
+
+	if (stat(path, &st) < 0)
+		return false;
+	age_ms = clock_wall_ms() - (int64_t)st.st_mtime * 1000;
+	return age_ms >= 0 && age_ms < KICK_MS;
+}
+
+void held_kick(struct session *session)
+{
+	static pid_t sender; /* to be reaped */
+	AUTO_FREE char *dir = held_dir(&session->dirs), *kicked = fs_join(dir, KICKED);
+	AUTO_FREE char *lock = fs_join(dir, HELD_LOCK);
+	const char *const argv[] = {session->env.self, "queue", "--send", "-q", NULL};
+	const struct proc_spec spec = {
+		.argv = argv,
+		.env = session->env.env,
+		.dir = "/",
+		.stdin_fd = -1,
+		.stdout_fd = -1,
+		.stderr_fd = -1,
+		.new_session = true,
+	};
+	AUTO_ERR struct err err = {0};
+
+	if (sender > 0 && waitpid(sender, NULL, WNOHANG) != 0)
+		sender = 0;
+	if (sender > 0 || !session->env.self || !held_any(&session->dirs, NULL) ||
+		was_kicked(kicked) || fs_is_locked(lock))
+		return;
+	int r = fs_replace(kicked, "", 0, 0600, FS_SYNC_NONE, &err);
+	if (r == 0)
+		r = proc_spawn(&spec, &sender, &err);
+	if (r < 0)
+		log_note("what waits here is not sent: %s", err.message);
+}

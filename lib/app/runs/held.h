@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs that were accepted here and are not at their target yet, because nobody answered there: the
+ * record has the member "held", an object
+ *
+ *	since      time, RFC 3339
+ *	for        what it waits for: "answer"
+ *	error      {id, message}: why it was not sent the last time
+ *	platform, workdir, remote_url, no_gpus
+ *	           of the submit, for the one who sends it
+ *
+ * and the image is in the layout here, called by the run's id. While the run has no attempt nothing
+ * of it was ever sent; one with an attempt may have begun, which only the target can tell. The
+ * member goes when the target is known to have the run, or with the run's end.
+ *
+ * A file named by the id in the queue's directory says that somebody has to send the run, so that
+ * a command can tell without the database. It is made before the row is held and removed after.
+ */
+#ifndef DLRUN_APP_RUNS_HELD_H
+#define DLRUN_APP_RUNS_HELD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/util/err.h"
+#include "core/context/session.h"
+#include "core/record/run.h"
+
+#define RUN_HELD "held"
+/* In the directory of the queue: held by the process that sends. */
+#define HELD_LOCK "lock"
+
+bool run_is_held(const struct run *run);
+/* Whether nothing was sent: it has no attempt. */
+bool run_is_unsent(const struct run *run);
+/* Wall clock; 0 for a run that is not held. */
+int64_t held_since_ms(const struct run *run);
+/* Make run held, or say again why it is: state queued, and text. */
+void held_set(struct run *run, const struct err *cause);
+void held_clear(struct run *run);
+
+/* The directory of the queue; the caller frees. */
+char *held_dir(const struct dirs *dirs);
+/* Durable when it returns. */
+int held_mark(const struct dirs *dirs, const char *id, struct err *err);
+void held_unmark(const struct dirs *dirs, const char *id);
+/* Whether any run is marked: one directory is read. ret_ids: all of them, in no order; or NULL. */
+bool held_any(const struct dirs *dirs, struct strv *ret_ids);
+
+/* Where runs are held, start a process that sends them (`dlrun queue --send`) beside this one,
+ * unless one was started moments ago. Never blocks for a target. */
+void held_kick(struct session *session);
+
+#endif

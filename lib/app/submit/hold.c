@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/submit/hold_impl.h"
+
+#include <stdlib.h>
+
+#include "app/runs/held.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/image/code.h"
+
+int submit_pack(struct submit *submit, struct err *err)
+{
+	const struct submit_events *events = submit->events;
+	AUTO_FREE char *dir = dirs_layout(&submit->session->dirs);
+	int64_t start_ms = clock_ms();
+	struct layout *layout;
+
+	int r = session_layout(submit->session, &layout, err);
+	if (r < 0)
+		return r;
+	struct sink *sink = layout_sink(layout);
+	if (submit->reused.image)
+		r = pack_rebase(
+			&submit->pack, &submit->reused, sink, submit->id, &submit->image, err);
+	else if (submit->from_digest)
+		r = image_load(layout, submit->from_digest, &submit->image, err);
+	else
+		r = pack_write(&submit->pack, submit->snapshot, sink, dir, submit->id,
+			&submit->image, err);
+	sink_free(sink);
+	if (r < 0)
+		return r;
+	submit->pack_ms = clock_ms() - start_ms;
+	submit->ref = mem_printf("oci:%s@%s", dir, submit->image.manifest.digest);
+	if (events && events->image)
+		events->image(events->ctx, &submit->image, submit->pack_ms);
+	return 0;
+}
+
+bool submit_may_hold(const struct submit *submit, const struct err *cause)
+{
+	const struct target *target = submit->target;
+
+	/* A certificate that is not accepted is an answer. */
+	return submit->may_hold && cause->code == ERR_NET && cause->id != E_HTTP_TLS &&
+	       submit->dir && target && !target->ops->is_here && !submit->options->no_offline &&
+	       !str_eq(config_str(submit->config, "offline"), "fail");
+}
+
+/* Whether the image stays in the registry where an earlier run has it. */
+static bool image_stays(const struct submit *submit)
+{
+	return submit->target->ops->needs_image && submit->from_digest && !submit->reused.image;
+}
+
+/* The one that was taken for a push is not used: nobody knows how far its work has come. */
+static int hold_snapshot(struct submit *submit, struct err *err)
+{
+	const struct submit_events *events = submit->events;
+	bool was_reported = submit->snapshot != NULL;
+	size_t n_warnings = submit->warnings.n;
+
+	if (image_stays(submit) || submit->reused.image || submit->image.layers)
+		return 0;
+	submit->will_walk = NULL;
+	submit->will_read = NULL;
+	submit->will_ctx = NULL;
+	submit->id_later = false;
+	snapshot_free(TAKE(submit->snapshot));
+	if (was_reported)
+		submit->events = NULL;
+	int r = submit_take_snapshot(submit, err);
+	submit->events = events;
+	while (was_reported && submit->warnings.n > n_warnings)
+		free(submit->warnings.v[--submit->warnings.n]);
+	if (r == 0 && !was_reported)
+		submit_report_snapshot(submit);
+	return r;
+}
+
+/* Whole, since nobody knows here which layers of earlier images the registry has; without the
+ * layers of a base in a registry, which are not here. */
+static int hold_image(struct submit *submit, struct err *err)
+{
+	bool is_packed = !submit->target->ops->needs_image && submit->image.layers;
+
+	if (image_stays(submit) || is_packed)
+		return 0;
+	image_done(&submit->image);
+	free(TAKE(submit->ref));
+	submit->pack.get_base = NULL;
+	submit->pack.full = true;
+	if (submit->pack.base_ref.kind == REF_REGISTRY)
+		pack_set_base(&submit->pack, NULL);
+	return submit_pack(submit, err);
+}
+
+static void hold_set(const struct submit *submit, const struct err *cause, struct run *run)
+{
+	const struct config *config = submit->config;
+	struct json *held = json_sub(run->doc, RUN_HELD);
+	const char *remote_url = submit->snapshot ? submit->snapshot->git.remote_url : NULL;
+
+	json_set_str(held, "platform", config_str(config, "platform"));
+	json_set_str(held, "workdir", config_str(config, "workdir"));
+	json_set_str(held, "remote_url", remote_url);
+	json_set_bool(held, "no_gpus",
+		submit->spec.runtime.gpus == 0 && config_is_set(config, "resources.gpus"));
+	held_set(run, cause);
+}
+
+static void hold_set_phases(const struct submit *submit, struct run *run)
+{
+	struct json *phases = json_sub(run->doc, "phases_ms");
+
+	json_set_int(phases, "snapshot", submit->snapshot_ms);
+	json_set_int(phases, "pack", submit->pack_ms);
+	json_set_int(phases, "total", clock_ms() - submit->begun_ms);
+}
+
+struct hold_change {
+	struct submit *submit;
+	const struct err *cause;
+};
+
+static int hold_change_row(void *ctx, struct run *run, struct err *err)
+{
+	struct hold_change *change = ctx;
+
+	if (run_state_is_final(run_state(run)))
+		return err_set(err, E_RUN_ENDED, "%s was ended by another dlrun", run_id(run));
+	json_set(run->doc, "image", json_clone(json_get(change->submit->run->doc, "image")));
+	json_set(run->doc, "snapshot", json_clone(json_get(change->submit->run->doc, "snapshot")));
+	hold_set(change->submit, change->cause, run);
+	return 1;
+}
+
+/* A push that failed late has a row already, whose attempt the target may be asked about. */
+static int hold_change(struct submit *submit, const struct err *cause, struct err *err)
+{
+	struct hold_change change = {submit, cause};
+	struct run *now = NULL;
+
+	submit_set_image(submit);
+	int r = store_change(submit->store, submit->id, hold_change_row, &change, &now, err);
+	if (r < 0)
+		return r;
+	run_free(submit->run);
+	submit->run = now;
+	return 0;
+}
+
+static int hold_insert(struct submit *submit, const struct err *cause, struct err *err)
+{
+	struct run_list one = {.v = &submit->run, .n = 1, .cap = 1};
+
+	submit->run = submit_new_run(submit);
+	submit_set_image(submit);
+	hold_set(submit, cause, submit->run);
+	int r = store_insert_new(submit->store, &one, err);
+	if (r < 0)
+		run_free(TAKE(submit->run));
+	return r;
+}
+
+int submit_hold(struct submit *submit, const struct err *cause, struct err *err)
+{
+	const struct submit_events *events = submit->events;
+	int r = hold_snapshot(submit, err);
+
+	if (r == 0)
+		r = hold_image(submit, err);
+	if (r == 0)
+		r = held_mark(&submit->session->dirs, submit->id, err);
+	if (r == 0)
+		r = submit->run ? hold_change(submit, cause, err) : hold_insert(submit, cause, err);
+	if (r < 0)
+		return r;
+	hold_set_phases(submit, submit->run);
+	auto_fd(&submit->gc_fd);
+	submit->gc_fd = -1;
+	submit_set_warnings(submit, submit->run);
+	for (size_t i = 0; events && events->notice && i < submit->notices.n; i++)
+		events->notice(events->ctx, submit->notices.v[i]);
+	return 0;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A submit whose target does not answer: the run is accepted here (held.h).
+ */
+#ifndef DLRUN_APP_SUBMIT_HOLD_IMPL_H
+#define DLRUN_APP_SUBMIT_HOLD_IMPL_H
+
+#include "app/prepare/prepare.h"
+
+/* Whether the submit failed because nobody answered, and may be held instead. */
+bool submit_may_hold(const struct submit *submit, const struct err *cause);
+/* Accept the run here: image in the layout, durable row. cause: why it cannot be sent now. */
+int submit_hold(struct submit *submit, const struct err *cause, struct err *err);
+
+/* Write the image into the layout here, where it is called by the run's id. */
+int submit_pack(struct submit *submit, struct err *err);
+
+#endif

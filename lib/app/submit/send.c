@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/submit/send.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "app/prepare/prepare.h"
+#include "app/runs/held.h"
+#include "base/os/fs.h"
+#include "base/os/os.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/attempt/attempt.h"
+#include "core/config/words.h"
+#include "core/context/secrets.h"
+#include "core/image/code.h"
+#include "core/record/finish.h"
+#include "net/http/http.h"
+#include "targets/targets.h"
+
+enum { LOCK_MS = 2000, STATE_MS = 15000, QUEUE_MS = 30000 };
+
+/* A held run while it is sent. */
+struct sending {
+	struct session session; /* in the directory that the run was submitted in */
+	char *cwd;
+	struct submit_options options;
+	struct submit submit;
+	bool may_be_refused; /* the target has been asked: what fails now is its answer */
+};
+
+static void send_done(struct sending *sending)
+{
+	/* The store is that of the caller. */
+	submit_done(&sending->submit);
+	session_done(&sending->session);
+	free(sending->cwd);
+}
+
+/*
+ * The list of held runs
+ */
+
+/* A mark that outlived its row, or the hold of it. */
+static void drop_mark(struct session *session, struct store *store, const char *id)
+{
+	AUTO_FREE char *dir = dirs_run(&session->dirs, id);
+	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
+	AUTO_RUN struct run *run = NULL;
+	AUTO_ERR struct err err = {0};
+
+	/* The lock first: a submit makes its row while it has it. */
+	if (fs_is_locked(lock))
+		return;
+	if (store_get(store, id, &run, &err) < 0 && err.id != E_RUN_NOT_FOUND)
+		return;
+	if (!run || !run_is_held(run))
+		held_unmark(&session->dirs, id);
+}
+
+int queue_list(struct session *session, struct run_list *ret, struct err *err)
+{
+	const struct store_filter filter = {.unfinished_only = true};
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct store *store;
+
+	if (!held_any(&session->dirs, NULL))
+		return 0;
+	int r = session_store(session, &store, err);
+	if (r == 0)
+		r = store_list(store, &filter, &runs, err);
+	for (size_t i = runs.n; r == 0 && i-- > 0;) {
+		if (!run_is_held(runs.v[i]))
+			continue;
+		*vec_push(ret) = runs.v[i];
+		runs.v[i] = run_new("x-22222", "x");
+	}
+	return r;
+}
+
+static int drop_marks(struct session *session, struct err *err)
+{
+	AUTO_STRV struct strv ids = {0};
+	struct store *store;
+
+	held_any(&session->dirs, &ids);
+	int r = session_store(session, &store, err);
+	for (size_t i = 0; r == 0 && i < ids.n; i++)
+		drop_mark(session, store, ids.v[i]);
+	return r;
+}
+
+/*
+ * Opening
+ */
+
+/* The directory of the submit, else home: a tree may have been removed meanwhile. */
+static char *send_dir(const struct session *session, const struct run *run)
+{
+	const struct json *origin = json_get(run->doc, "origin");
+	AUTO_FREE char *root = words_get_one(origin, "root"), *cwd = words_get_one(origin, "cwd");
+	AUTO_FREE char *dir = root ? fs_join(root, cwd ? cwd : ".") : NULL;
+
+	if (dir && access(dir, X_OK) == 0)
+		return TAKE(dir);
+	return mem_strdup(session->dirs.home ? session->dirs.home : "/");
+}
+
+static int send_open_session(
+	struct sending *sending, struct session *session, const struct run *run, struct err *err)
+{
+	struct session_env env = session->env;
+
+	sending->cwd = send_dir(session, run);
+	env.cwd = sending->cwd;
+	env.shell_dir = env.git_dir = env.git_work_tree = NULL;
+	env.must_count = env.has_terminal = false;
+	env.print = NULL;
+	env.prompt = NULL;
+	return session_init(&sending->session, &env, err);
+}
+
+static int send_configure(struct submit *submit, struct err *err)
+{
+	static const char *const keys[] = {"platform", "workdir"};
+	const struct json *held = json_get(submit->run->doc, RUN_HELD);
+	int r = session_config(submit->session, &submit->config, err);
+
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(keys); i++) {
+		const char *value = json_get_str(held, keys[i]);
+		if (value)
+			r = config_override(submit->config, keys[i], value, err);
+	}
+	if (r == 0 && json_get_bool(held, "no_gpus", false))
+		r = config_override(submit->config, "resources.gpus", "0", err);
+	submit->remote_url = json_get_str(held, "remote_url");
+	return r;
+}
+
+/* Hosts of a pool are chosen when it is sent; a cluster is the one of the submit, whatever the
+ * current context is. */
+static int send_open_target(struct submit *submit, struct err *err)
+{
+	bool is_chosen = target_ops_recorded(submit->run)->needs_image || run_handle(submit->run);
+
+	return is_chosen ? target_open_run(submit->session, submit->run, &submit->target, err)
+			 : target_open(
+				   submit->session, run_target(submit->run), &submit->target, err);
+}
+
+static int send_open(
+	struct sending *sending, struct session *session, const struct run *run, struct err *err)
+{
+	struct submit *submit = &sending->submit;
+	struct run *now = NULL;
+
+	int r = send_open_session(sending, session, run, err);
+	submit->session = &sending->session;
+	submit->options = &sending->options;
+	submit->begun_ms = clock_ms();
+	submit->is_recorded = submit->is_held = true;
+	snprintf(submit->id, sizeof(submit->id), "%s", run_id(run));
+	snprintf(submit->name, sizeof(submit->name), "%s", run_name(run));
+	if (r == 0)
+		r = session_store(submit->session, &submit->store, err);
+	if (r == 0)
+		r = store_get(submit->store, submit->id, &now, err);
+	submit->run = now;
+	if (r == 0)
+		r = send_configure(submit, err);
+	if (r == 0)
+		r = spec_from_json(submit->run->spec, &submit->spec, err);
+	if (r == 0)
+		r = send_open_target(submit, err);
+	submit->dir = dirs_run(&session->dirs, submit->id);
+	return r;
+}
+
+/*
+ * Has it begun?
+ */
+
+/* After a start whose end nobody has seen: 1: the target has it. Nobody may hold its lock. */
+static int send_has_begun(struct submit *submit, struct err *err)
+{
+	AUTO(target_status_done) struct target_status status = {0};
+	const char *handle = run_handle(submit->run);
+
+	if (!handle)
+		return 0;
+	int r = target_state(submit->target, handle, STATE_MS, &status, err);
+	if (r < 0)
+		return r;
+	if (status.state == RUN_UNKNOWN)
+		return err_set(err, E_TARGET_SILENT, "%s",
+			status.text ? status.text : "the target cannot tell now");
+	if (status.state == RUN_PREPARING)
+		return 0;
+	return status.state != RUN_FAILED || !str_eq(status.exit.reason, "Interrupted");
+}
+
+static int send_change_settled(void *ctx, struct run *run, struct err *err)
+{
+	(void)ctx;
+	(void)err;
+	if (!run_is_held(run))
+		return 0;
+	held_clear(run);
+	return 1;
+}
+
+static int send_settle(struct submit *submit, struct err *err)
+{
+	struct run *now = NULL;
+	int r = store_change(submit->store, submit->id, send_change_settled, NULL, &now, err);
+
+	if (r < 0)
+		return r;
+	run_free(submit->run);
+	submit->run = now;
+	held_unmark(&submit->session->dirs, submit->id);
+	return 0;
+}
+
+/*
+ * Sending
+ */
+
+/* Read the row again under the lock: 1, or 0: it is not held any more. */
+static int send_hold(struct submit *submit, struct err *err)
+{
+	AUTO_FREE char *lock = fs_join(submit->dir, RUN_SUBMIT_LOCK);
+	struct run *now = NULL;
+
+	int r = fs_lock(lock, true, LOCK_MS, &submit->lock_fd, err);
+	if (r == 0)
+		r = store_get(submit->store, submit->id, &now, err);
+	if (r < 0)
+		return r;
+	/* The submit borrows strings of the record. */
+	submit->remote_url = json_get_str(json_get(now->doc, RUN_HELD), "remote_url");
+	run_free(submit->run);
+	submit->run = now;
+	return run_is_held(now);
+}
+
+static int send_secrets(struct submit *submit, struct err *err)
+{
+	AUTO_STRV struct strv missing = {0};
+	int r = secrets_again(submit->session, submit->run, &submit->spec.secrets,
+		&submit->secret_env, &missing, err);
+
+	if (submit->secret_env.n > 0)
+		os_protect_memory();
+	if (r < 0 || missing.n == 0)
+		return r;
+	err_set(err, E_SECRET, "%s is written nowhere, and not set in this shell", missing.v[0]);
+	return err_hint(
+		err, "read -rs %s && export %s && dlrun queue --send", missing.v[0], missing.v[0]);
+}
+
+static int send_read_code(struct submit *submit, const char *ref, struct err *err)
+{
+	AUTO_BUF struct buf text = {0};
+	const struct json *labels;
+
+	int r = code_open(submit->session, ref, &submit->from, err);
+	if (r < 0)
+		return r;
+	buf_init(&text, IMAGE_CONFIG_MAX);
+	r = layout_read_blob(
+		submit->from.layout, &submit->from.image.config, IMAGE_CONFIG_MAX, &text, err);
+	if (r == 0)
+		r = json_parse(text.data, text.len, IMAGE_CONFIG_MAX,
+			submit->from.image.config.digest, &submit->from_config, err);
+	if (r < 0)
+		return r;
+	labels = json_get(json_get(submit->from_config, "config"), "Labels");
+	submit->reused = (struct pack_reused){
+		.image = &submit->from.image,
+		.layout = submit->from.layout,
+		.snapshot_id = json_get_str(labels, LABEL_SNAPSHOT),
+		.commit = json_get_str(labels, PACK_LABEL_REVISION),
+		.source = json_get_str(labels, PACK_LABEL_SOURCE),
+	};
+	return submit->reused.snapshot_id
+		       ? 0
+		       : err_set(err, E_IMAGE, "%s has no label %s",
+				 submit->from.image.config.digest, LABEL_SNAPSHOT);
+}
+
+/* Onto its base, and into the registry; the target's check is made meanwhile. */
+static int send_push(struct submit *submit, struct err *err)
+{
+	const struct json *image = json_get(submit->run->doc, "image");
+	const char *ref = json_get_str(image, "ref"), *base = json_get_str(image, "base");
+	const char *configured = config_str(submit->config, "image");
+
+	submit->from_digest = mem_strdup(run_image_digest(submit->run));
+	submit->from_ref = mem_strdup(ref);
+	if (!str_starts(ref, "oci:"))
+		return submit_push(submit, err);
+	int r = send_read_code(submit, ref, err);
+	if (r == 0)
+		r = pack_init(&submit->pack, submit->session,
+			base && !str_eq(base, configured) ? base : NULL, false, err);
+	return r < 0 ? r : submit_push(submit, err);
+}
+
+static int send_choose(struct submit *submit, struct err *err)
+{
+	struct layout *layout;
+	int r = session_layout(submit->session, &layout, err);
+
+	if (r == 0)
+		r = image_load(layout, run_image_digest(submit->run), &submit->image, err);
+	if (r == 0)
+		r = submit_learn(submit, err);
+	return r < 0 ? r : submit_insert_row(submit, err);
+}
+
+static int send_change_row(void *ctx, struct run *run, struct err *err)
+{
+	struct submit *submit = ctx;
+	struct target *target = submit->target;
+	const char *base = json_get_str(json_get(run->doc, "image"), "base");
+	AUTO_FREE char *name = mem_strdup(base);
+
+	if (!run_is_held(run))
+		return err_set(err, E_RUN_ENDED, "%s was ended by another dlrun", run_id(run));
+	finish_merge(&submit->session->dirs, run);
+	if (run_attempts(run) == 0)
+		run_add_attempt(run, submit->handle);
+	run_set_state(run, RUN_QUEUED);
+	if (target->ops->describe)
+		target->ops->describe(target, json_sub(run->doc, "target"));
+	if (submit->reused.image)
+		json_set(run->doc, "image", pack_image_json(&submit->image, submit->ref, name));
+	if (submit->image_facts)
+		json_set(run->spec, "image", json_clone(submit->image_facts));
+	return 1;
+}
+
+/* Durable before the target is told. */
+static int send_write_row(struct submit *submit, struct err *err)
+{
+	struct run *now = NULL;
+	int r = store_change(submit->store, submit->id, send_change_row, submit, &now, err);
+
+	if (r < 0)
+		return r;
+	run_free(submit->run);
+	submit->run = now;
+	submit->remote_url = json_get_str(json_get(now->doc, RUN_HELD), "remote_url");
+	return 0;
+}
+
+static int send_start(struct sending *sending, struct err *err)
+{
+	struct submit *submit = &sending->submit;
+	AUTO_ERR struct err failure = {0};
+	int r = submit_create(submit, &failure);
+
+	if (r == 0)
+		return send_settle(submit, err);
+	sending->may_be_refused = false;
+	if (failure.code == ERR_NET)
+		return err_move(err, &failure);
+	/* An error does not say that nothing came of it. */
+	auto_fd(&submit->lock_fd);
+	submit->lock_fd = -1;
+	r = send_has_begun(submit, err);
+	if (r > 0)
+		return send_settle(submit, err);
+	sending->may_be_refused = r == 0;
+	return r < 0 ? r : err_move(err, &failure);
+}
+
+static int send_run(struct sending *sending, bool *ret_sent, struct err *err)
+{
+	struct submit *submit = &sending->submit;
+	int r = send_has_begun(submit, err);
+
+	*ret_sent = r > 0;
+	if (r != 0)
+		return r < 0 ? r : send_settle(submit, err);
+	r = send_hold(submit, err);
+	if (r <= 0)
+		return r;
+	r = send_secrets(submit, err);
+	if (r < 0)
+		return r;
+	sending->may_be_refused = true;
+	http_prepare();
+	r = submit->target->ops->needs_image ? send_push(submit, err) : send_choose(submit, err);
+	if (r == 0)
+		r = send_write_row(submit, err);
+	if (r == 0)
+		r = send_start(sending, err);
+	*ret_sent = r == 0;
+	return r;
+}
+
+/*
+ * Failures: the run stays here, or was refused
+ */
+
+struct send_failure {
+	const struct err *why;
+	bool is_refused;
+};
+
+static int send_change_failed(void *ctx, struct run *run, struct err *err)
+{
+	const struct send_failure *failure = ctx;
+	const struct run_exit exit = {
+		.known = true, .code = 125, .origin = "dlrun", .reason = "StartFailed"};
+
+	(void)err;
+	if (!run_is_held(run))
+		return 0;
+	if (!failure->is_refused) {
+		held_set(run, failure->why);
+		return 1;
+	}
+	held_clear(run);
+	run_set_state(run, RUN_FAILED);
+	run_set_exit(run, &exit);
+	if (run_attempts(run) > 0)
+		run_set_attempt_exit(run, &exit, 0, clock_wall_ms());
+	run_set_time(json_sub(run->doc, "times"), "ended", clock_wall_ms());
+	json_set_str(run->doc, "text", failure->why->message);
+	return 1;
+}
+
+/* An answer that another try will not change. */
+static bool is_refusal(const struct sending *sending, const struct err *why)
+{
+	switch (why->code) {
+	case ERR_USAGE:
+	case ERR_CONFIG:
+	case ERR_NOTFOUND:
+	case ERR_REMOTE:
+	case ERR_LIMIT:
+		return sending->may_be_refused;
+	default:
+		return false;
+	}
+}
+
+static int send_fail(struct session *session, const struct sending *sending, const struct run *run,
+	const struct err *why, const struct queue_events *events, struct err *err)
+{
+	struct send_failure failure = {why, is_refusal(sending, why)};
+	AUTO_RUN struct run *now = NULL;
+	struct store *store;
+
+	int r = session_store(session, &store, err);
+	if (r == 0)
+		r = store_change(store, run_id(run), send_change_failed, &failure, &now, err);
+	if (r < 0)
+		return r;
+	if (failure.is_refused && !run_is_held(now))
+		held_unmark(&session->dirs, run_id(run));
+	if (failure.is_refused && events->refused)
+		events->refused(events->ctx, now, why);
+	if (!failure.is_refused && events->kept)
+		events->kept(events->ctx, now, why);
+	return 0;
+}
+
+/* ret_silent: its target did not answer. */
+static int send_one(struct session *session, const struct run *run,
+	const struct queue_events *events, bool *ret_silent, struct err *err)
+{
+	AUTO(send_done) struct sending sending = {0};
+	AUTO_ERR struct err why = {0};
+	bool is_sent = false;
+
+	int r = send_open(&sending, session, run, &why);
+	if (r == 0)
+		r = send_run(&sending, &is_sent, &why);
+	*ret_silent = why.code == ERR_NET;
+	if (r == 0) {
+		if (is_sent && events->sent)
+			events->sent(events->ctx, sending.submit.run);
+		return 0;
+	}
+	if (why.id == E_RUN_NOT_FOUND || why.code == ERR_CANCELED)
+		return why.code == ERR_CANCELED ? err_move(err, &why) : 0;
+	/* The row may be written by others again. */
+	auto_fd(&sending.submit.lock_fd);
+	sending.submit.lock_fd = -1;
+	return send_fail(session, &sending, run, &why, events, err);
+}
+
+int queue_send(struct session *session, const struct queue_events *events,
+	const volatile int *interrupted, struct err *err)
+{
+	AUTO_FREE char *dir = held_dir(&session->dirs), *path = fs_join(dir, HELD_LOCK);
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_STRV struct strv silent = {0};
+	AUTO_FD int lock = -1;
+
+	if (!held_any(&session->dirs, NULL))
+		return 0;
+	int r = fs_lock(path, true, QUEUE_MS, &lock, err);
+	if (r == 0)
+		r = queue_list(session, &runs, err);
+	for (size_t i = 0; r == 0 && i < runs.n && !(interrupted && *interrupted); i++) {
+		const char *target = run_target(runs.v[i]);
+		bool is_silent;
+		if (strv_find(&silent, target) >= 0)
+			continue;
+		r = send_one(session, runs.v[i], events, &is_silent, err);
+		if (is_silent)
+			strv_add(&silent, target);
+	}
+	return r < 0 ? r : drop_marks(session, err);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sending what is held here (held.h), in the order of submission. One process does it at a time, by
+ * a lock of the queue; each run is sent under its RUN_SUBMIT_LOCK, so that it can be taken back
+ * until then:
+ *
+ *	image in the registry → durable row with the handle → started there → row not held
+ *
+ * A process that is killed leaves a held run. Where its row has a handle the target is asked first,
+ * and the same name is used again, so that it begins once whatever came of the start before.
+ * Configuration and working directory are those that the run was submitted in, as they are now.
+ */
+#ifndef DLRUN_APP_SUBMIT_SEND_H
+#define DLRUN_APP_SUBMIT_SEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/util/err.h"
+#include "core/context/session.h"
+#include "core/record/run.h"
+
+struct queue_events {
+	void (*sent)(void *ctx, const struct run *run);
+	/* Refused by the target: it has failed, and its record says why. */
+	void (*refused)(void *ctx, const struct run *run, const struct err *why);
+	/* The run stays here. */
+	void (*kept)(void *ctx, const struct run *run, const struct err *why);
+	void *ctx;
+};
+
+/* The held runs, the oldest first. */
+int queue_list(struct session *session, struct run_list *ret, struct err *err);
+/* Try to send each of them, but no further run to a target that did not answer. Ends between two
+ * runs when *interrupted (may be NULL). Waits for
+ * another process that is sending: E_IO_LOCK after 30 s. Blocks. */
+int queue_send(struct session *session, const struct queue_events *events,
+	const volatile int *interrupted, struct err *err);
+
+#endif

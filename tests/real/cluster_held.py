@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs that are accepted here while a cluster or its registry does not answer, and sent once it does."""
+
+import contextlib
+import json
+import os
+
+import kill
+from cluster_away import config_through
+from harness import *  # noqa: F403
+from kubesite import site
+
+from faultproxy import FaultProxy
+
+RUNS = 5
+POINTS = int(os.environ.get("DLRUN_KILL_POINTS", "12"))
+LINE = ["sh", "-c", "echo ran-$DLRUN_RUN_ID"]
+
+
+@contextlib.contextmanager
+def lines(w):
+    """A site whose API server and registry are reached through lines that can be cut: (site, API, registry)."""
+    w.env.pop("DLRUN_OFFLINE", None)
+    with site(w) as s, FaultProxy(s.cluster.address) as api, FaultProxy(s.cluster.registry) as registry:
+        w.env["KUBECONFIG"] = config_through(s, api.address)
+        s.base = s.base.replace(s.cluster.registry, registry.address)
+        names = {"push": f"{registry.address}/{s.namespace}/code", "pull": f"{s.cluster.registry}/{s.namespace}/code"}
+        s.configure(registry=names)
+        yield s, api, registry
+
+
+def down(line):
+    line.set(refuse=True)
+    line.cut_all()
+
+
+def waiting(w):
+    return [r["id"] for r in json.loads(w.ok("queue", "--json").out)["waiting"]]
+
+
+def no_sender(w):
+    wait_for(lambda: w.command(["pgrep", "-f", f"{w.dlrun} queue --send"]).rc == 1, "the senders have ended", 60)
+
+
+def owners(s):
+    return sorted(job["metadata"]["labels"]["dlrun.io/run-id"] for job in s.jobs())
+
+
+def test_a_cluster_that_does_not_answer(w):
+    """In order, once; one is taken back."""
+    with lines(w) as (s, api, registry):
+        down(api)
+        runs = []
+        for i in range(RUNS):
+            w.write("n", str(i))
+            runs.append(s.submit("--", *LINE))
+            assert "queued here: no answer from k" in s.said, s.said
+        no_sender(w)
+        assert waiting(w) == runs and not s.jobs()
+        w.ok("cancel", runs.pop(1))
+        api.set(refuse=False)
+        w.ok("queue", "--send")
+        assert waiting(w) == []
+        for run in runs:
+            assert s.ended(run)["state"] == "succeeded", w.show(run)
+        assert owners(s) == sorted(runs)
+        begun = sorted(s.jobs(), key=lambda job: runs.index(job["metadata"]["labels"]["dlrun.io/run-id"]))
+        stamps = [job["metadata"]["creationTimestamp"] for job in begun]
+        assert stamps == sorted(stamps), stamps
+        assert w.ok("logs", runs[-1]).out == f"ran-{runs[-1]}\n"
+
+
+def test_a_registry_that_does_not_answer(w):
+    """Same digest as at once; a base that is missing is found when it is sent, and the record says so."""
+    with lines(w) as (s, api, registry):
+        at_once = s.submit("--", *LINE)
+        assert s.ended(at_once)["state"] == "succeeded"
+        down(registry)
+        run = s.submit("--", *LINE)
+        missing = s.submit("--image", f"{registry.address}/no/such:v1", "--", "true")
+        no_sender(w)
+        assert waiting(w) == [run, missing]
+        registry.set(refuse=False)
+        w.ok("queue", "--send")
+        assert s.ended(run)["state"] == "succeeded", w.show(run)
+        digests = [w.show(r)["image"]["ref"] for r in (at_once, run)]
+        assert digests[0] == digests[1], digests
+        shown = w.show(missing)
+        assert shown["state"] == "failed" and "no/such" in shown["text"], shown
+        assert owners(s) == sorted([at_once, run])
+
+
+def test_a_sender_is_killed_anywhere(w):
+    needs("strace")
+    with lines(w) as (s, api, registry):
+        def hold():
+            down(api)
+            run = s.submit("--", *LINE)
+            no_sender(w)
+            api.set(refuse=False)
+            return run
+
+        def sender(*more):
+            return w.command(["strace", "-f", "-qq", "-o", w.dir / "count", "-e", f"trace={kill.CALLS}", *more, w.dlrun, "queue", "--send"])
+
+        runs = [hold()]
+        assert sender().rc == 0
+        seen = (w.dir / "count").read_text().splitlines()
+        first = seen[0].split()[0]
+        total = sum(line.startswith(first + " ") for line in seen)
+        for n in range(1, total + 1, max(1, total // POINTS)):
+            runs.append(hold())
+            sender("-e", f"inject={kill.CALLS}:signal=SIGKILL:when={n}")
+            w.ok("queue", "--send")
+            assert waiting(w) == []
+        for run in runs:
+            assert s.ended(run)["state"] == "succeeded", w.show(run)
+        assert owners(s) == sorted(runs)
+        print(f"held: a sender killed at {len(runs) - 1} of {total} calls", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs that are accepted here while their target does not answer, and sent once it does.
+
+    tests/real/held.py DLRUN [NAME…]
+"""
+
+import json
+import os
+import subprocess
+
+from harness import in_time, main, needs, wait_for
+from sshsite import site
+import kill
+
+ENDED = ("succeeded", "failed", "cancelled", "lost")
+RUNS = 20
+POINTS = int(os.environ.get("DLRUN_KILL_POINTS", "60"))
+# Each start of a program leaves a line with its id and the moment, in the home of the host.
+ONCE = ["sh", "-c", 'echo "$DLRUN_RUN_ID $(date +%s%N)" >>~/began']
+
+
+def offline(w):
+    w.env.pop("DLRUN_OFFLINE", None)
+
+
+def submit(w, *words, **options):
+    """The id of a run, and what was said."""
+    done = w.ok("submit", "-d", "-t", "ssh:gpu1", *words, **options)
+    return done.out.strip(), done.err
+
+
+def waiting(w):
+    return [r["id"] for r in json.loads(w.ok("queue", "--json").out)["waiting"]]
+
+
+def began(s):
+    path = s["gpu1"].home / "began"
+    return [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def all_end(w, runs, seconds=120):
+    def states():
+        found = {r["id"]: r["state"] for r in w.runs()}
+        return all(found[run] in ENDED for run in runs)
+    wait_for(states, "the end of all runs", seconds)
+
+
+def no_sender(w):
+    """Processes that a command has started beside it have ended."""
+    wait_for(lambda: w.command(["pgrep", "-f", f"{w.dlrun} queue --send"]).rc == 1, "the senders have ended", 30)
+
+
+def test_twenty_wait_and_go_in_order(w):
+    """Also: one is taken back, one removed, `ps` shows them, nothing of them is at the host before."""
+    offline(w)
+    with site(w) as s:
+        s["gpu1"].stop(sessions=True)
+        runs = []
+        for i in range(RUNS):
+            w.write("n", str(i))
+            run, said = submit(w, "--tag", f"n={i}", "--", *ONCE)
+            assert "queued here: no answer from ssh:gpu1" in said, said
+            runs.append(run)
+        no_sender(w)
+        assert waiting(w) == runs and len(set(runs)) == RUNS
+        assert {r["state"] for r in w.runs()} == {"queued"}
+        shown = w.show(runs[3])
+        assert shown["attempts"] == [] and shown["held"]["error"]["id"] == "ssh.unreachable", shown
+        assert "queued here: no answer from ssh:gpu1" in w.ok("why", runs[3]).out
+        w.ok("cancel", runs[5])
+        assert w.show(runs[5])["state"] == "cancelled" and w.show(runs[5])["exit"]["code"] == 143
+        assert w.run("restart", runs[5]).rc != 0
+        w.ok("rm", "--force", runs[7])
+        back = [run for i, run in enumerate(runs) if i not in (5, 7)]
+        assert waiting(w) == back and not began(s)
+        no_sender(w)
+        s["gpu1"].start()
+        said = w.ok("queue", "--send").err
+        assert [line.split()[-3] for line in said.splitlines() if " sent " in line] == back, said
+        assert waiting(w) == []
+        all_end(w, back)
+        assert {w.show(run)["state"] for run in back} == {"succeeded"}
+        assert sorted(began(s)) == sorted(back), (began(s), back)
+        digests = {w.show(run)["snapshot"]["id"] for run in back}
+        assert len(digests) == len(back), "each with the tree as it was"
+
+
+def test_the_network_is_cut(w):
+    """No route instead of a port that refuses; the commands that look send, and no other."""
+    offline(w)
+    with site(w, network=True) as s:
+        s.switch.inside("link set uplink down")
+        runs = [submit(w, "--", *ONCE)[0] for _ in range(RUNS)]
+        assert in_time(lambda: w.ok("ps"), 1).out.count("queued") == RUNS
+        assert waiting(w) == runs
+        s.switch.inside("link set uplink up")
+        wait_for(lambda: w.ok("ps") and not waiting(w), "commands that look to send all", 120)
+        all_end(w, runs)
+        assert sorted(began(s)) == sorted(runs), (began(s), runs)
+
+
+def test_the_next_command_sends(w):
+    """Beside it, without waiting; a follower comes to its end; same digest as at once."""
+    offline(w)
+    with site(w) as s:
+        at_once, _ = submit(w, "--", *ONCE)
+        all_end(w, [at_once])
+        s["gpu1"].stop(sessions=True)
+        run, _ = submit(w, "--", *ONCE)
+        follower = subprocess.Popen([w.dlrun, "logs", "-f", run], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL,
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert w.show(run)["state"] == "queued"
+        s["gpu1"].start()
+        def sent():
+            w.ok("ps")
+            return w.show(run)["state"] in ENDED
+        wait_for(sent, "a command to send it", 60)
+        _, err = follower.communicate(timeout=60)
+        assert follower.returncode == 0, err
+        assert began(s) == [at_once, run]
+        assert w.show(run)["snapshot"]["id"] == w.show(at_once)["snapshot"]["id"]
+        image = [w.show(r)["image"]["ref"] for r in (at_once, run)]
+        assert image[0].split("@")[1] == image[1].split("@")[1], image
+        assert w.show(run)["snapshot"]["ref"] == f"refs/dlrun/{run}"
+
+
+def test_a_refusal_and_no_offline(w):
+    """What the host refuses has failed and says why; who does not want to wait gets the error."""
+    offline(w)
+    with site(w) as s:
+        s["gpu1"].stop(sessions=True)
+        for words, env in ((["--no-offline"], {}), ([], {"DLRUN_OFFLINE": "fail"})):
+            done = w.run("submit", "-d", *words, "-t", "ssh:gpu1", "--", "true", env=env)
+            assert done.rc == 3 and "[ssh.unreachable]" in done.err, done
+        assert not w.runs()
+        run, _ = submit(w, "--nodes", "1", "-g", "3", "--", *ONCE)
+        other, _ = submit(w, "--", *ONCE)
+        s["gpu1"].start()
+        done = w.ok("queue", "--send")
+        all_end(w, [run, other])
+        assert w.show(run)["state"] == "failed" and w.show(run)["text"], (w.show(run), done)
+        assert began(s) == [other]
+
+
+def test_secrets_are_written_nowhere(w):
+    """Who has the value sends the run; the others say what is missing, and go on with what comes after."""
+    offline(w)
+    with site(w) as s:
+        s["gpu1"].stop(sessions=True)
+        value = "cnry-4711-value"
+        run, _ = submit(w, "--secret", "HF_TOKEN", "--", "sh", "-c", 'test "${HF_TOKEN%value}" = "cnry-4711-" && echo "$DLRUN_RUN_ID" >>~/began',
+                        env={"HF_TOKEN": value})
+        other, _ = submit(w, "--", *ONCE)
+        no_sender(w)
+        assert not [p for p in w.dir.rglob("*") if p.is_file() and value.encode() in p.read_bytes()]
+        s["gpu1"].start()
+        said = w.ok("queue", "--send").err
+        assert "HF_TOKEN is written nowhere" in said and waiting(w) == [run], said
+        all_end(w, [other])
+        w.ok("queue", "--send", env={"HF_TOKEN": value})
+        all_end(w, [run])
+        assert began(s) == [other, run]
+
+
+def test_two_serve_one_sends(w):
+    """Two servers, commands beside them, a host that comes and goes: each run once."""
+    offline(w)
+    with site(w) as s:
+        s["gpu1"].stop(sessions=True)
+        server = subprocess.Popen([w.dlrun, "queue", "--serve"], cwd="/", env=w.env, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            runs = [submit(w, "--", *ONCE)[0] for _ in range(6)]
+            wait_for(lambda: w.run("queue", "--serve", timeout=10).rc != 0, "a second server is refused")
+            s["gpu1"].start()
+            senders = [subprocess.Popen([w.dlrun, "queue", "--send"], cwd="/", env=w.env, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(4)]
+            for sender in senders:
+                sender.wait(60)
+            wait_for(lambda: not waiting(w), "all are sent", 90)
+            all_end(w, runs)
+            assert sorted(began(s)) == sorted(runs), (began(s), runs)
+        finally:
+            server.terminate()
+            assert server.wait(30) in (0, 130, -15), server.stderr.read()
+
+
+def killed(w, n, *words):
+    w.command(["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={kill.CALLS}",
+               "-e", f"inject={kill.CALLS}:signal=SIGKILL:when={n}", w.dlrun, *words])
+
+
+def count(w, *words):
+    log = w.dir / "count"
+    done = w.command(["strace", "-f", "-qq", "-e", f"trace={kill.CALLS}", "-o", str(log), w.dlrun, *words])
+    assert done.rc == 0, done
+    lines = log.read_text().splitlines()
+    first = lines[0].split()[0]
+    return sum(line.startswith(first + " ") for line in lines)
+
+
+def points(total):
+    return range(1, total + 1, max(1, total // POINTS))
+
+
+def test_a_submit_is_killed_anywhere(w):
+    """What was accepted is sent once, what was not never runs; nothing is in between."""
+    needs("strace")
+    offline(w)
+    with site(w) as s:
+        s["gpu1"].stop(sessions=True)
+        words = ["submit", "-d", "-t", "ssh:gpu1", "--", *ONCE]
+        total = count(w, *words)
+        for n in points(total):
+            killed(w, n, *words)
+        no_sender(w)
+        held = waiting(w)
+        s["gpu1"].start()
+        w.ok("queue", "--send")
+        assert waiting(w) == []
+        all_end(w, [r["id"] for r in w.runs()])
+        states = {r["id"]: r["state"] for r in w.runs()}
+        assert all(states[run] == "succeeded" for run in held), states
+        assert sorted(began(s)) == sorted(held), (began(s), held)
+        assert held and not [p for p in (w.state / "queue").iterdir() if p.name not in ("lock", "kicked")]
+        print(f"held: {len(held)} of {len(points(total))} submits were accepted, {total} calls", flush=True)
+
+
+def test_a_sender_is_killed_anywhere(w):
+    """Sent by the next one, and never twice."""
+    needs("strace")
+    offline(w)
+    with site(w) as s:
+        words = ["submit", "-d", "-t", "ssh:gpu1", "--", *ONCE]
+        s["gpu1"].stop(sessions=True)
+        w.ok(*words)
+        s["gpu1"].start()
+        total = count(w, "queue", "--send")
+        runs = []
+        for n in points(total):
+            s["gpu1"].stop(sessions=True)
+            runs.append(w.ok(*words).out.strip())
+            no_sender(w)
+            s["gpu1"].start()
+            killed(w, n, "queue", "--send")
+            w.ok("queue", "--send")
+            assert waiting(w) == []
+        all_end(w, runs)
+        states = {r["id"]: r["state"] for r in w.runs()}
+        ran = began(s)
+        assert all(ran.count(run) == 1 for run in runs), [(run, states[run], ran.count(run)) for run in runs if ran.count(run) != 1]
+        print(f"held: a sender killed at {len(runs)} of {total} calls", flush=True)
+
+
+if __name__ == "__main__":
+    main()

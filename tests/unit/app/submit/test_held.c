@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "app/lifecycle/follow.h"
+#include "app/runs/held.h"
+#include "app/runs/refresh.h"
+#include "app/submit/send.h"
+#include "core/store/store.h"
+#include "tests/unit/silentfix.h"
+
+/* Records, marks and the order of runs that are held. No sender is started: there is no program. */
+
+enum { LONG_MS = 60 * 1000 };
+
+static void set_cause(enum err_id id, struct run *run)
+{
+	AUTO_ERR struct err cause = {0};
+
+	err_set(&cause, id, "box is away");
+	held_set(run, &cause);
+}
+
+/* As submit_hold does. */
+static void hold(const char *id, bool marked)
+{
+	AUTO_RUN struct run *run = run_new(id, "x");
+	struct run_list one = {.v = &run, .n = 1, .cap = 1};
+
+	session.env.self = NULL;
+	json_set_str(json_sub(run->doc, "target"), "kind", "ssh");
+	json_set_str(json_sub(run->doc, "target"), "name", "box");
+	set_cause(E_SSH_UNREACHABLE, run);
+	if (marked)
+		ok(held_mark(&session.dirs, id, error));
+	ok(store_insert_new(open_store(), &one, error));
+}
+
+static void test_a_record_that_is_held(void **state)
+{
+	AUTO_RUN struct run *run = run_new("a-22222", "a");
+
+	(void)state;
+	assert_false(run_is_held(run));
+	assert_int_equal(held_since_ms(run), 0);
+	json_set_str(json_sub(run->doc, "target"), "name", "box");
+	set_cause(E_SSH_UNREACHABLE, run);
+	assert_true(run_is_held(run) && run_is_unsent(run));
+	assert_int_equal(run_state(run), RUN_QUEUED);
+	assert_string_equal(json_get_str(run->doc, "text"), "queued here: no answer from box");
+	int64_t since_ms = held_since_ms(run);
+	assert_true(since_ms > 0);
+	/* Another try fails otherwise: since when it waits stays. */
+	json_set_str(json_sub(run->doc, RUN_HELD), "since", "2020-01-01T00:00:00.000Z");
+	set_cause(E_SSH_LOGIN, run);
+	assert_true(held_since_ms(run) < since_ms);
+	assert_string_equal(
+		json_get_str(run->doc, "text"), "queued here: it cannot be sent to box");
+	assert_string_equal(
+		json_get_str(json_get(json_get(run->doc, RUN_HELD), "error"), "id"), "ssh.login");
+	run_add_attempt(run, "handle");
+	assert_true(run_is_held(run) && !run_is_unsent(run));
+	held_clear(run);
+	assert_false(run_is_held(run));
+	assert_null(json_get_str(run->doc, "text"));
+	set_cause(E_SSH_LOGIN, run);
+	run_set_state(run, RUN_CANCELLED);
+	assert_false(run_is_held(run));
+}
+
+static void test_marks(void **state)
+{
+	AUTO_STRV struct strv ids = {0};
+
+	(void)state;
+	assert_false(held_any(&session.dirs, NULL));
+	ok(held_mark(&session.dirs, "a-22222", error));
+	ok(held_mark(&session.dirs, "b-22222", error));
+	put("state/dlrun/queue/lock", "");
+	assert_true(held_any(&session.dirs, &ids));
+	assert_int_equal(ids.n, 2);
+	held_unmark(&session.dirs, "a-22222");
+	held_unmark(&session.dirs, "b-22222");
+	held_unmark(&session.dirs, "b-22222");
+	assert_false(held_any(&session.dirs, NULL));
+}
+
+static void test_the_list_has_the_order_of_submission(void **state)
+{
+	static const char *const ids[] = {"c-22222", "b-33333", "d-44444", "a-55555"};
+	AUTO(run_list_done) struct run_list runs = {0}, none = {0};
+
+	(void)state;
+	ok(queue_list(&session, &none, error));
+	assert_int_equal(none.n, 0);
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+		hold(ids[i], true);
+	ok(queue_list(&session, &runs, error));
+	assert_int_equal(runs.n, ARRAY_LEN(ids));
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+		assert_string_equal(run_id(runs.v[i]), ids[i]);
+}
+
+/* Not asked for, not failed as one whose submit was killed; what another process did is read. */
+static void test_a_refresh_reads_it_again(void **state)
+{
+	AUTO_RUN struct run *run = NULL;
+	AUTO_RUN struct run *now = NULL;
+	struct run_list one = {.v = &run, .n = 1, .cap = 1};
+
+	(void)state;
+	hold("e-22222", true);
+	ok(store_get(open_store(), "e-22222", &run, error));
+	ok(runs_refresh(&session, &one, LONG_MS, error));
+	assert_int_equal(run_state(run), RUN_QUEUED);
+	assert_true(run_is_unsent(run));
+	ok(store_get(open_store(), "e-22222", &now, error));
+	held_clear(now);
+	run_set_state(now, RUN_FAILED);
+	ok(store_update_known(open_store(), now, error));
+	ok(runs_refresh(&session, &one, LONG_MS, error));
+	assert_int_equal(run_state(run), RUN_FAILED);
+}
+
+static void test_it_is_taken_back(void **state)
+{
+	AUTO_RUN struct run *run = NULL;
+	AUTO_STRV struct strv ids = {0};
+	bool ended_before;
+
+	(void)state;
+	hold("f-22222", true);
+	put("state/dlrun/runs/f-22222/x", "");
+	ok(store_get(open_store(), "f-22222", &run, error));
+	ok(run_cancel(&session, run, LONG_MS, NULL, NULL, &ended_before, error));
+	assert_false(ended_before);
+	assert_int_equal(run_state(run), RUN_CANCELLED);
+	assert_int_equal(run_exit_status(run), 143);
+	held_any(&session.dirs, &ids);
+	assert_true(strv_find(&ids, "f-22222") < 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_record_that_is_held),
+		cmocka_unit_test(test_marks),
+		cmocka_unit_test(test_the_list_has_the_order_of_submission),
+		cmocka_unit_test(test_a_refresh_reads_it_again),
+		cmocka_unit_test(test_it_is_taken_back),
+	};
+
+	return cmocka_run_group_tests(tests, make_silent_session, remove_session);
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/plot/svg.h"
+#include "core/plot/svg.h"
 
 #include <math.h>
 #include <string.h>

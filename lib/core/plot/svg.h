@@ -3,14 +3,14 @@
  * Charts as one SVG 1.1 document that needs nothing else: no scripts, links or fonts of its own.
  * Text from elsewhere is escaped (XML 1.0, 2.2 and 2.4). An engine.
  */
-#ifndef DLRUN_CLI_PLOT_SVG_H
-#define DLRUN_CLI_PLOT_SVG_H
+#ifndef DLRUN_CORE_PLOT_SVG_H
+#define DLRUN_CORE_PLOT_SVG_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "base/util/buf.h"
-#include "cli/plot/chart.h"
+#include "core/plot/trace.h"
 #include "events/series.h"
 
 enum { SVG_WIDTH = 720, SVG_HEIGHT = 280 };

@@ -19,6 +19,14 @@ enum { SVG_WIDTH = 720, SVG_HEIGHT = 280 };
  * pixels here. */
 void svg_draw(const struct chart *charts, size_t n, struct buf *out);
 
+/* A chart as a part of a page (HTML): without a style sheet and colours of its own, which are
+ * those of the classes: "k0" to "k15" of lines (stroke), "t" the title, "g" grid, "a" axis, "s" a
+ * seam, "c" a line, "r" the values that were smoothed. Lines are named when pointed at. */
+void svg_draw_part(const struct chart *chart, struct buf *out);
+
+/* Text in an element or a quoted attribute of SVG or HTML: escaped, without controls. */
+void svg_add_text(const char *text, struct buf *out);
+
 /*
  * A curve in one line of text: blocks of eight heights.
  */

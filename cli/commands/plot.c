@@ -10,11 +10,11 @@
 #include "cli/plot/chart.h"
 #include "cli/plot/plot_data.h"
 #include "cli/plot/plot_group.h"
-#include "cli/plot/svg.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/screen.h"
 #include "cli/term/ui.h"
+#include "core/plot/svg.h"
 
 enum {
 	CHARTS_MAX = 8, /* without --tag */

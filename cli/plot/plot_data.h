@@ -11,7 +11,7 @@
 
 #include "base/util/err.h"
 #include "base/util/vec.h"
-#include "cli/plot/chart.h"
+#include "core/plot/trace.h"
 #include "core/record/run.h"
 #include "events/series.h"
 

@@ -54,7 +54,7 @@ struct series {
 	struct event_files *files;
 	struct place_list places; /* by the number of the directory; NULL: no curves */
 	struct curve_list sorted;
-	size_t n_curves, n_points;
+	size_t n_curves, n_points, points_max;
 	double newest_s;
 	bool changed, is_full;
 };
@@ -108,7 +108,7 @@ static void add_point(struct series *series, struct curve *curve, const struct s
 		series_cut(series, curve, point->step);
 	else if (last && point->step == last->step)
 		curve->points.n--, series->n_points--;
-	if (series->n_points >= SERIES_POINTS_MAX) {
+	if (series->n_points >= series->points_max) {
 		series->is_full = true;
 		return;
 	}
@@ -212,6 +212,7 @@ struct series *series_new(const char *dir)
 		.ctx = series,
 	};
 
+	series->points_max = SERIES_POINTS_MAX;
 	series->dir = mem_strdup(dir);
 	series->newest_s = (double)NAN;
 	series->files = event_files_new(&spec);
@@ -261,7 +262,12 @@ int series_poll(struct series *series, bool *ret_new, struct err *err)
 	if (!series->is_full)
 		return 0;
 	return err_set(err, E_DATA_LIMIT, "%s has more than %d values or %d curves", series->dir,
-		SERIES_POINTS_MAX, SERIES_CURVES_MAX);
+		(int)series->points_max, SERIES_CURVES_MAX);
+}
+
+void series_limit(struct series *series, size_t points)
+{
+	series->points_max = points < SERIES_POINTS_MAX ? points : SERIES_POINTS_MAX;
 }
 
 size_t series_count(const struct series *series)

@@ -50,6 +50,8 @@ struct series *series_new(const char *dir);
  * is not told: a directory that is not there (yet) has no curves. ERR_LIMIT: more points or curves
  * than the limits, what is there stays. */
 int series_poll(struct series *series, bool *ret_new, struct err *err);
+/* At most so many points, instead of SERIES_POINTS_MAX. */
+void series_limit(struct series *series, size_t points);
 size_t series_count(const struct series *series);
 /* Sorted by tag, then directory; valid until the next look. */
 void series_get(const struct series *series, size_t i, struct series_curve *ret);

@@ -13,7 +13,7 @@
 #include "base/util/str.h"
 #include "base/util/term.h"
 #include "cli/plot/chart.h"
-#include "cli/plot/svg.h"
+#include "core/plot/svg.h"
 #include "cli/term/ui.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -23,6 +23,7 @@ from chromium import Chromium
 from harness import *  # noqa: F403
 from proxysite import SERVER, Proxy, WebSocket, proxy
 from registries import free_port
+from ssh_collect import TREE
 
 
 def png():
@@ -405,9 +406,14 @@ def test_the_first_page(w):
             page = p.get(host)
             at = [page.text.index(f">{run}</a>") for run in (live, *reversed(ids))]
             assert at == sorted(at), page
-            assert "<th>lr</th>" in page.text and "0.25</td>" in page.text, page
+            assert re.search(r'<th scope="col"[^>]*><a [^>]*>lr</a></th>', page.text) and "0.25</td>" in page.text, page
             assert f"http://6006.{live}.localhost:{p.port}/" in page.text
-            assert "<script" not in page.text and page.headers["Content-Security-Policy"].startswith("default-src 'none'")
+            # The one script is a file of its own, and none may come from elsewhere or stand in the page.
+            assert re.findall(r"<script[^>]*>", page.text) == ['<script src="/live.js" defer>'], page
+            policy = page.headers["Content-Security-Policy"]
+            assert policy.startswith("default-src 'none'") and "script-src 'self';" in policy and "unsafe" not in policy, policy
+            assert p.get(host, "/live.js").headers["Content-Type"].startswith("text/javascript")
+        assert "script-src" not in p.get(f"{live}.localhost").headers["Content-Security-Policy"]
         style = p.get("localhost", "/style.css")
         assert style.status == 200 and style.headers["Content-Type"].startswith("text/css")
         assert sorted(r["id"] for r in p.runs()) == sorted([live, *ids])
@@ -421,6 +427,123 @@ def test_the_first_page(w):
         assert p.end() == 0
         assert "runs go on" in p.said.read_text()
         p.process = subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE)
+
+
+# Logs a loss that depends on what it was given.
+LOGGER = TREE["events.py"].partition("import os")[0] + """
+import os
+lr = float(sys.argv[2])
+with open(os.environ['DLRUN_OUTPUT_DIR'] + '/events.out.tfevents.1.host', 'wb') as f:
+    f.write(record(b'\\x09' + struct.pack('<d', time.time()) + b'\\x1a\\x0dbrain.Event:2'))
+    for step in range(1, 50):
+        value = b'\\x0a\\x04loss\\x15' + struct.pack('<f', lr + 1 / step)
+        f.write(record(b'\\x09' + struct.pack('<d', time.time()) + bytes([0x10, step]) + b'\\x2a' + bytes([len(value) + 2]) + b'\\x0a' +
+                       bytes([len(value)]) + value))
+"""
+
+# Parts of the page without a name for those who do not see it, and texts that lack contrast.
+CHECKS = """
+const named = e => e.getAttribute('aria-label') || e.labels?.length || e.textContent.trim() || e.type == 'hidden';
+const light = c => { const [r, g, b] = c.match(/[\\d.]+/g).slice(0, 3).map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+  return .2126 * r + .7152 * g + .0722 * b; };
+const ground = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if (!/, 0\\)$/.test(c) && !/, 0\\.\\d+\\)$/.test(c)) return c; } return 'rgb(255, 255, 255)'; };
+const wrong = [];
+if (document.querySelectorAll('h1').length != 1) wrong.push('h1');
+if (!document.documentElement.lang || document.querySelectorAll('main').length != 1) wrong.push('lang, main');
+for (const e of document.querySelectorAll('input,select,button,a')) if (!named(e)) wrong.push('no name: ' + e.outerHTML);
+for (const e of document.querySelectorAll('th')) if (!e.scope) wrong.push('no scope: ' + e.outerHTML);
+for (const e of document.querySelectorAll('svg:not(svg svg)')) if (!e.getAttribute('aria-label')) wrong.push('no label: svg');
+const ids = [...document.querySelectorAll('[id]')].map(e => e.id);
+if (new Set(ids).size != ids.length) wrong.push('ids');
+for (const e of document.querySelectorAll('a,th,td,span,button,label,p,h1,h2,summary')) {
+  if (!e.textContent.trim() || !e.getClientRects().length) continue;
+  const a = light(getComputedStyle(e).color), b = light(ground(e)), contrast = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+  if (contrast < 4.5) wrong.push(contrast.toFixed(1) + ': ' + e.outerHTML.slice(0, 80));
+}
+return wrong;
+"""
+
+
+def study(w):
+    """Three runs of a group that log, as their ids."""
+    w.repo({"log.py": LOGGER})
+    ids = [w.ok("submit", "-d", "--group", "tiger", "--tag", "arm=<b>", "--note", "<script>alert(1)</script>", "--name", "t", "--",
+                "python3", "log.py", "--lr", lr).out.strip() for lr in ("0.1", "0.5", "0.02")]
+    for run in ids:
+        assert w.run("wait", run).rc == 0, w.run("logs", run).out
+    return ids
+
+
+def rows(answer):
+    return re.findall(r'name="run" value="([^"]*)"', answer.text)
+
+
+def test_a_view_is_in_its_url(w):
+    ids = study(w)
+    other = w.ok("submit", "-d", "--name", "other", "--", "true").out.strip()
+    assert w.run("wait", other).rc == 0
+    with proxy(w) as p:
+        assert rows(p.get("localhost")) == [other, *reversed(ids)]
+        by_loss = [ids[2], ids[0], ids[1]]
+        for path, wanted in (("/?group=tiger&sort=metrics.loss", by_loss), ("/?group=tiger&sort=-params.lr", by_loss[::-1]),
+                             ("/?q=lr%3D0.5", [ids[1]]), (f"/compare?run={ids[0]}&run={other}", [other, ids[0]]), ("/?q=%3Cscript", ids[::-1]),
+                             ("/?sort=%00&q=%FF&columns=%zz&run=" + "x" * 600, [other, *reversed(ids)])):
+            answer = p.get("localhost", path)
+            assert answer.status == 200 and rows(answer) == wanted, (path, rows(answer), wanted)
+            assert "<script>alert" not in answer.text and "<b>" not in answer.text, path
+        answer = p.get("localhost", f"/?run={ids[0]}&run={ids[1]}")
+        assert answer.text.count("<title>t-") == 2 and 'role="img" aria-label="loss"' in answer.text, answer.text[:4000]
+        answer = p.get("localhost", "/?group=tiger")
+        assert answer.text.count("<circle ") == 3 and answer.text.count('<a class="v') == 6, answer.text[:4000]
+        assert 'role="alert"' in p.get("localhost", "/?sort=nosuch").text
+        assert p.get("localhost", "/compare/x").status == 404
+        for host in ("evil.example", f"{ids[0]}.localhost"):
+            assert p.get(host, "/compare?group=tiger").status in (403, 404), host
+
+
+def test_a_study_in_a_browser(w):
+    ids = study(w)
+    with proxy(w) as p, Chromium(w.dir / "browser") as page:
+        page.open(f"http://localhost:{p.port}/{p.query}")
+        if p.query:
+            page.wait_for("return location.search", lambda text: not text, "the page without its token")
+        page.run("window.same = 1")
+        page.run("[...document.querySelectorAll('th a')].find(a => a.textContent == 'lr').click()")
+        shown = "return [...document.querySelectorAll('tbody input')].map(e => e.value)"
+        page.wait_for(shown, lambda seen: seen == [ids[2], ids[0], ids[1]], "the table by lr")
+        assert page.run("return location.search") == "?sort=params.lr" and page.run("return window.same") == 1
+        page.run("document.querySelectorAll('tbody input').forEach(e => e.checked = true)")
+        # A run that comes is shown without a reload, and what was chosen stays so.
+        new = w.ok("submit", "-d", "--name", "new", "--", "true").out.strip()
+        page.wait_for(shown, lambda seen: new in seen, "the new run")
+        assert page.run("return document.querySelectorAll('tbody input:checked').length") == 3 and page.run("return window.same") == 1
+        page.run("[...document.querySelectorAll('button')].find(e => e.textContent == 'Compare chosen').click()")
+        page.wait_for("return document.querySelectorAll('circle').length", lambda n: n == 3, "the points")
+        assert page.run("return document.querySelectorAll('.plot path.c').length") >= 6
+        assert page.run("return location.pathname") == "/compare" and page.run(shown) == [ids[2], ids[0], ids[1]]
+        wrong = page.run(CHECKS)
+        assert not wrong, wrong
+        page.screenshot(SHOTS / "proxy-compare.png")
+        page.run("document.querySelector('tbody a').focus()")
+        assert page.run("return getComputedStyle(document.activeElement).outlineStyle") != "none"
+        page.dark()
+        wrong = page.run(CHECKS)
+        assert not wrong, wrong
+        page.screenshot(SHOTS / "proxy-compare-dark.png")
+        page.here("POST", "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride",
+                                                "params": {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}})
+        page.open(f"http://localhost:{p.port}/?group=tiger")
+        assert page.run("return document.documentElement.scrollWidth") <= 360
+        page.run("const e = document.querySelector('.runs'); e.scrollLeft = 200")
+        assert page.run("return document.querySelector('tbody th').getBoundingClientRect().left") >= 0
+        page.screenshot(SHOTS / "proxy-phone.png")
+        assert not page.errors()
+        # Where there are no scripts.
+        page.here("POST", "/goog/cdp/execute", {"cmd": "Emulation.setScriptExecutionDisabled", "params": {"value": True}})
+        page.open(f"http://localhost:{p.port}/?sort=params.lr")
+        link, = page.here("POST", "/element", {"using": "link text", "value": "lr"}).values()
+        page.here("POST", f"/element/{link}/click", {})
+        wait_for(lambda: page.here("GET", "/url").endswith("?sort=-params.lr"), "the other order")
 
 
 SHOTS = Path(os.environ.get("DLRUN_TEST_OUT", Path(__file__).resolve().parents[2] / "build-test/out"))

@@ -122,17 +122,39 @@ void html_addf(struct buf *out, const char *markup, ...)
 	buf_adds(out, markup);
 }
 
-void html_begin(struct buf *out, const char *title, unsigned refresh_s)
+static void html_begin_head(struct buf *out)
 {
 	buf_adds(out, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
 		      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
 		      "<meta name=\"color-scheme\" content=\"light dark\">\n");
-	if (refresh_s)
-		buf_addf(out, "<meta http-equiv=\"refresh\" content=\"%u\">\n", refresh_s);
+}
+
+static void html_end_head(struct buf *out, const char *title)
+{
 	html_addf(out,
 		"<title>%s</title>\n<link rel=\"stylesheet\" href=\"" HTML_STYLE_PATH
-		"\">\n</head>\n<body>\n<main>\n",
+		"\">\n</head>\n<body>\n",
 		title);
+}
+
+void html_begin(struct buf *out, const char *title, unsigned refresh_s)
+{
+	html_begin_head(out);
+	if (refresh_s)
+		buf_addf(out, "<meta http-equiv=\"refresh\" content=\"%u\">\n", refresh_s);
+	html_end_head(out, title);
+	buf_adds(out, "<main>\n");
+}
+
+void html_begin_live(struct buf *out, const char *title, unsigned live_s, unsigned refresh_s)
+{
+	html_begin_head(out);
+	if (refresh_s)
+		buf_addf(out, "<noscript><meta http-equiv=\"refresh\" content=\"%u\"></noscript>\n",
+			refresh_s);
+	buf_adds(out, "<script src=\"" HTML_SCRIPT_PATH "\" defer></script>\n");
+	html_end_head(out, title);
+	buf_addf(out, "<p id=\"stale\" role=\"status\"></p>\n<main data-live=\"%u\">\n", live_s);
 }
 
 void html_end(struct buf *out)
@@ -174,4 +196,69 @@ const char html_style[] =
 	"iframe{width:100%;height:20rem;border:1px solid var(--line);"
 	"color-scheme:light;background:#fff}\n"
 	"details{margin:.3rem 0}\n"
-	"summary{cursor:pointer;overflow-wrap:anywhere}\n";
+	"summary{cursor:pointer;overflow-wrap:anywhere}\n"
+	":focus-visible{outline:3px solid var(--live);outline-offset:2px}\n"
+	"#stale:empty{display:none}\n"
+	"#stale{margin:0;padding:.4rem 1rem;background:var(--odd);color:#fff}\n"
+	/* Several runs: names and titles stay while the others move. */
+	":root{--page:#fff;--text:#1c1c1e;--grid:#ddd;--axis:#777}\n"
+	"@media(prefers-color-scheme:dark){:root{--page:#16181d;--text:#e6e6e8;--grid:#3a3d44;"
+	"--axis:#9a9da4}#stale{color:#000}}\n"
+	"body{background:var(--page);color:var(--text)}\n"
+	".bar{display:flex;flex-wrap:wrap;gap:.5rem .9rem;align-items:end;margin:.4rem 0 .8rem}\n"
+	".bar label{display:flex;flex-direction:column;font-size:.85rem}\n"
+	"input,select,button{font:inherit;color:inherit;background:var(--page);"
+	"border:1px solid var(--axis);border-radius:4px;padding:.25rem .5rem;max-width:100%}\n"
+	"button{cursor:pointer;background:var(--soft)}\n"
+	"input[type=checkbox]{width:1.1rem;height:1.1rem;vertical-align:-.2rem;margin:0 .4rem 0 0;"
+	"accent-color:var(--live)}\n"
+	"fieldset{border:1px solid var(--line);display:flex;flex-wrap:wrap;gap:.2rem 1rem;margin:0;"
+	"max-height:14rem;overflow:auto}\n"
+	".bar fieldset label{flex-direction:row}\n"
+	".runs{overflow:auto;max-height:85vh;position:relative}\n"
+	".runs th,.runs td{padding:.25rem .7rem .25rem .2rem}\n"
+	".runs table{border-collapse:separate;border-spacing:0}\n"
+	".runs thead th{position:sticky;top:0;background:var(--page);z-index:1}\n"
+	".runs th:first-child{position:sticky;left:0;background:var(--page);z-index:1;"
+	"max-width:18rem;overflow:hidden;text-overflow:ellipsis}\n"
+	".runs thead th:first-child{z-index:2}\n"
+	".runs tbody th{font-weight:400}\n"
+	".runs tr:hover td{background:var(--soft)}\n"
+	".runs td{max-width:22rem;overflow:hidden;text-overflow:ellipsis}\n"
+	"th.n{text-align:right}\n"
+	"td.best{font-weight:700;color:var(--good)}\n"
+	".sr{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}\n"
+	".plots{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(26rem,100%),1fr));"
+	"gap:1rem;margin:.6rem 0}\n"
+	"@media(max-width:30rem){main{padding:.5rem}.runs th:first-child{max-width:45vw}}\n"
+	/* Charts (core/plot): colours of Paul Tol and Cividis, which all can tell apart. */
+	"svg.plot{width:100%;height:auto;display:block}\n"
+	".plot text{font:12px system-ui,sans-serif;fill:var(--text)}\n"
+	".plot .t{font-weight:600;font-size:13px}\n"
+	".plot .h{paint-order:stroke;stroke:var(--page);stroke-width:3px}\n"
+	".plot .g{stroke:var(--grid)}.plot .a{stroke:var(--axis)}"
+	".plot .s{stroke:var(--axis);stroke-dasharray:3 4}\n"
+	".plot .c{fill:none;stroke-width:1.5;stroke-linejoin:round}.plot .r{stroke-opacity:.3}\n"
+	".plot a .c{stroke-width:1.8}.plot a:hover .c,.plot a:focus .c,.plot g:hover .c"
+	"{stroke-width:4}\n"
+	".plot .p{stroke:var(--page)}.plot a:hover .p,.plot a:focus .p{stroke:var(--text);"
+	"stroke-width:3}\n"
+	".k0{stroke:#0077bb}.k1{stroke:#c75a11}.k2{stroke:#00806f}.k3{stroke:#cc3311}"
+	".k4{stroke:#aa3377}.k5{stroke:#4477aa}.k6{stroke:#997700}.k7{stroke:#228833}"
+	".k8{stroke:#ee3377}.k9{stroke:#2b8fb3}.k10{stroke:#882255}.k11{stroke:#a87b00}"
+	".k12{stroke:#332288}.k13{stroke:#2f8576}.k14{stroke:#994455}.k15{stroke:#555}\n"
+	".v .p{fill:var(--axis)}.v .c{stroke:var(--axis)}\n"
+	".v0 .p{fill:#00224e}.v1 .p{fill:#123570}.v2 .p{fill:#3b496c}.v3 .p{fill:#575d6d}"
+	".v4 .p{fill:#707173}.v5 .p{fill:#8a8678}.v6 .p{fill:#a59c74}.v7 .p{fill:#b3a24b}\n"
+	".v0 .c{stroke:#00224e}.v1 .c{stroke:#123570}.v2 .c{stroke:#3b496c}.v3 .c{stroke:#575d6d}"
+	".v4 .c{stroke:#707173}.v5 .c{stroke:#8a8678}.v6 .c{stroke:#a59c74}.v7 .c{stroke:#b3a24b}\n"
+	"@media(prefers-color-scheme:dark){"
+	".k0{stroke:#4db8ff}.k1{stroke:#ee8844}.k2{stroke:#33c9b5}.k3{stroke:#ff7a5c}"
+	".k4{stroke:#e37ab3}.k5{stroke:#88b4e0}.k6{stroke:#d6b84a}.k7{stroke:#6fcf7f}"
+	".k8{stroke:#ff7aa8}.k9{stroke:#66ccee}.k10{stroke:#d47aa5}.k11{stroke:#ddaa33}"
+	".k12{stroke:#a598f0}.k13{stroke:#66c4b2}.k14{stroke:#d98a98}.k15{stroke:#bbb}"
+	".v0 .p{fill:#6f86b9}.v1 .p{fill:#7c8cae}.v2 .p{fill:#8c93a3}.v3 .p{fill:#a09d90}"
+	".v4 .p{fill:#b8ad7d}.v5 .p{fill:#cfbd68}.v6 .p{fill:#e5cf52}.v7 .p{fill:#fee838}"
+	".v0 .c{stroke:#6f86b9}.v1 .c{stroke:#7c8cae}.v2 .c{stroke:#8c93a3}.v3 .c{stroke:#a09d90}"
+	".v4 .c{stroke:#b8ad7d}.v5 .c{stroke:#cfbd68}.v6 .c{stroke:#e5cf52}.v7 .c{stroke:#fee838}"
+	"}\n";

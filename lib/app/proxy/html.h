@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The little HTML that dlrun writes itself (`dlrun proxy`): whole pages without scripts, and text
+ * The little HTML that dlrun writes itself (`dlrun proxy`): whole pages, and text
  * from elsewhere made harmless wherever it stands. An engine.
  */
 #ifndef DLRUN_APP_PROXY_HTML_H
@@ -27,9 +27,15 @@ void html_addf(struct buf *out, const char *markup, ...);
 /* From the doctype to <main>. title is text. refresh_s: the page is loaded again so often; 0:
  * never. */
 void html_begin(struct buf *out, const char *title, unsigned refresh_s);
+/* The same of a page whose script (live.c) loads it again in place every live_s; where scripts are
+ * off the browser does, every refresh_s (0: never). */
+void html_begin_live(struct buf *out, const char *title, unsigned live_s, unsigned refresh_s);
 void html_end(struct buf *out);
 /* The style sheet that pages name as HTML_STYLE_PATH, because no style may stand in them. */
 #define HTML_STYLE_PATH "/style.css"
 extern const char html_style[];
+/* The script of pages that are live. */
+#define HTML_SCRIPT_PATH "/live.js"
+extern const char html_script[];
 
 #endif

@@ -180,7 +180,14 @@ void requests_go_on(struct proxy *proxy, const struct place *place)
  * The first page
  */
 
-static void add_page_headers(struct strv *headers, const char *type, const char *files)
+/* The things that a page may load: files from that origin, and its own script and forms. */
+struct page_policy {
+	const char *files;
+	bool is_live;
+};
+
+static void add_page_headers(
+	struct strv *headers, const char *type, const struct page_policy *policy)
 {
 	strv_addf(headers, "Content-Type: %s", type);
 	strv_add(headers, "Cache-Control: no-store");
@@ -189,12 +196,14 @@ static void add_page_headers(struct strv *headers, const char *type, const char 
 	strv_add(headers, "Cross-Origin-Opener-Policy: same-origin");
 	strv_addf(headers,
 		"Content-Security-Policy: default-src 'none'; style-src 'self'; img-src %s; "
-		"media-src %s; frame-src %s; base-uri 'none'; form-action 'none'; "
-		"frame-ancestors 'none'",
-		files, files, files);
+		"media-src %s; frame-src %s; base-uri 'none'; %sframe-ancestors 'none'",
+		policy->files, policy->files, policy->files,
+		policy->is_live ? "script-src 'self'; connect-src 'self'; form-action 'self'; "
+				: "form-action 'none'; ");
 }
 
-void request_page(struct request *request, const struct buf *page, const char *files)
+static void respond_page_of(
+	struct request *request, const struct buf *page, const struct page_policy *policy)
 {
 	AUTO_STRV struct strv headers = {0};
 	AUTO_ERR struct err error = {0};
@@ -203,18 +212,81 @@ void request_page(struct request *request, const struct buf *page, const char *f
 		request_fail(request, &error);
 		return;
 	}
-	add_page_headers(&headers, "text/html; charset=utf-8", files ? files : "'none'");
+	add_page_headers(&headers, "text/html; charset=utf-8", policy);
 	request_respond(request, 200, &headers, page->data, page->len);
+}
+
+void request_page(struct request *request, const struct buf *page, const char *files)
+{
+	const struct page_policy policy = {.files = files ? files : "'none'"};
+
+	respond_page_of(request, page, &policy);
+}
+
+static void with_list(struct request *request, void (*go)(struct request *request));
+
+/* Choose the runs of the list whose curves the view shows. */
+static void choose_listed(
+	const struct proxy *proxy, const struct proxy_view *view, struct proxy_runs *ret)
+{
+	struct proxy_runs shown = {0};
+	AUTO_ERR struct err ignored = {0};
+
+	if (view->group || view->runs.n)
+		proxy_index_select(&proxy->listed, view, clock_wall_ms(), &shown, &ignored);
+	proxy_index_choose(&proxy->listed, &shown, view, ret);
+	vec_done(&shown);
+}
+
+/* The curves have been read. */
+static void respond_drawn(struct request *request)
+{
+	struct proxy *proxy = request->proxy;
+	const struct page_policy policy = {.files = "'none'", .is_live = true};
+	AUTO(curves_drawn_done) struct curves_drawn drawn = {0};
+	AUTO_PROXY_VIEW struct proxy_view view;
+	AUTO_STRV struct strv metrics = {0};
+	struct proxy_runs chosen = {0};
+	AUTO_BUF struct buf html;
+
+	buf_init(&html, PROXY_PAGE_MAX);
+	proxy_view_parse(request->target, &view);
+	choose_listed(proxy, &view, &chosen);
+	proxy_index_metrics(&chosen, &view, &metrics);
+	curves_draw(proxy, &chosen, &metrics, &drawn);
+	const struct proxy_page_index page = {.runs = &proxy->listed,
+		.is_cut = proxy->listed_cut,
+		.here = &proxy->here,
+		.view = &view,
+		.now_ms = clock_wall_ms(),
+		.charts = drawn.charts.v,
+		.n_charts = drawn.charts.n,
+		.notes = &drawn.notes};
+	proxy_page_index(&page, &html);
+	vec_done(&chosen);
+	respond_page_of(request, &html, &policy);
+}
+
+/* Another request may have begun to list the runs anew meanwhile. */
+static void on_curves_read(struct request *request)
+{
+	curves_stop(request->work);
+	request->work = NULL;
+	with_list(request, respond_drawn);
 }
 
 static void respond_index(struct request *request)
 {
-	struct proxy *proxy = request->proxy;
-	AUTO_BUF struct buf page;
+	AUTO_PROXY_VIEW struct proxy_view view;
+	struct proxy_runs chosen = {0};
 
-	buf_init(&page, PROXY_PAGE_MAX);
-	proxy_page_index(&proxy->listed, proxy->listed_cut, &proxy->here, clock_wall_ms(), &page);
-	request_page(request, &page, NULL);
+	proxy_view_parse(request->target, &view);
+	choose_listed(request->proxy, &view, &chosen);
+	if (chosen.n)
+		request_work(request, curves_read(request, &chosen, on_curves_read), curves_stop);
+	else
+		respond_drawn(request);
+	vec_done(&chosen);
 }
 
 static void respond_json(struct request *request)
@@ -224,26 +296,37 @@ static void respond_json(struct request *request)
 
 	buf_init(&text, 2 * PROXY_PAGE_MAX);
 	proxy_page_json(&request->proxy->listed, &text);
-	add_page_headers(&headers, "application/json", "'none'");
+	const struct page_policy policy = {.files = "'none'"};
+	add_page_headers(&headers, "application/json", &policy);
 	request_respond(
 		request, text.full ? 500 : 200, &headers, text.data, text.full ? 0 : text.len);
 }
 
-static void respond_style(struct request *request)
+static void respond_constant(struct request *request, const char *type, const char *text)
 {
 	AUTO_STRV struct strv headers = {0};
 
-	strv_add(&headers, "Content-Type: text/css; charset=utf-8");
+	strv_addf(&headers, "Content-Type: %s; charset=utf-8", type);
 	strv_add(&headers, "Cache-Control: max-age=600");
 	strv_add(&headers, "X-Content-Type-Options: nosniff");
-	request_respond(request, 200, &headers, html_style, strlen(html_style));
+	request_respond(request, 200, &headers, text, strlen(text));
+}
+
+static void respond_style(struct request *request)
+{
+	respond_constant(request, "text/css", html_style);
+}
+
+static void respond_script(struct request *request)
+{
+	respond_constant(request, "text/javascript", html_script);
 }
 
 static void with_list(struct request *request, void (*go)(struct request *request))
 {
 	const struct proxy *proxy = request->proxy;
 
-	if (proxy->listed_ms && clock_ms() - proxy->listed_ms < LISTED_FRESH_MS)
+	if (!proxy->listing && proxy->listed_ms && clock_ms() - proxy->listed_ms < LISTED_FRESH_MS)
 		go(request);
 	else
 		wait_for_refresh(request, go);
@@ -329,7 +412,9 @@ static void respond_own(struct request *request)
 		bool needs_list;
 	} paths[] = {
 		{"/", respond_index, true},
+		{PROXY_COMPARE_PATH, respond_index, true},
 		{"/runs.json", respond_json, true},
+		{HTML_SCRIPT_PATH, respond_script, false},
 		{HTML_STYLE_PATH, respond_style, false},
 	};
 	AUTO_FREE char *path = mem_strndup(request->target, strcspn(request->target, "?"));
@@ -479,6 +564,7 @@ static int proxy_on_turn(void *ctx, struct err *err)
 	if (r == 0 && !proxy->listing && requests_wait_for(proxy, NULL))
 		r = proxy_list_runs(proxy, err);
 	places_tidy(proxy, false);
+	curves_tidy(proxy, false);
 	proxy_turn_at(proxy, clock_ms() + TURN_MS);
 	return r;
 }
@@ -493,6 +579,7 @@ static void proxy_done(struct proxy *proxy)
 	loop_remove_timer(proxy->loop, proxy->turn);
 	refresh_cancel(proxy->listing);
 	places_tidy(proxy, true);
+	curves_tidy(proxy, true);
 	run_list_done(&proxy->listed);
 }
 

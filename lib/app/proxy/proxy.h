@@ -19,7 +19,7 @@ enum {
 	PROXY_PORT_DEFAULT = 8470,
 	PROXY_RUNS_MAX = 64,           /* that are held open at once */
 	PROXY_IDLE_MS = 5 * 60 * 1000, /* one that nobody uses is let go then */
-	PROXY_LISTED = 200,            /* on the first page, and all that go on */
+	PROXY_LISTED = 1000,           /* on the first page, and all that go on */
 };
 
 struct proxy_options {

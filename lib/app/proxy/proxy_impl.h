@@ -5,12 +5,14 @@
 
 #include "app/forward/forwarder.h"
 #include "app/proxy/proxy.h"
+#include "app/proxy/proxy_index.h"
 #include "app/proxy/proxy_name.h"
 #include "app/transfer/outputs.h"
 #include "base/loop/loop.h"
 #include "core/record/run.h"
 #include "net/httpd/httpd.h"
 
+struct curves;
 struct place;
 struct place_refresh;
 struct refresh;
@@ -30,6 +32,7 @@ struct proxy {
 	bool listed_cut;
 	int64_t listed_ms;       /* clock_ms(); 0: never */
 	struct request *working; /* those that wait for a target, for the end */
+	struct curves *curves;   /* of runs that were chosen not long ago */
 };
 
 /* A port of a rank that requests were relayed to: what routes of httpd lead to. */
@@ -84,7 +87,7 @@ void request_respond(struct request *request, int status, const struct strv *hea
 void request_refuse(struct request *request, int status, const char *what, const char *hint);
 void request_fail(struct request *request, const struct err *err);
 void request_redirect(struct request *request, const char *url);
-/* A page of ours, which shows what comes from that origin, or (NULL) none. */
+/* A page of ours without scripts, which shows what comes from that origin, or (NULL) none. */
 void request_page(struct request *request, const struct buf *page, const char *files);
 /* Attach work to the request, until one of those or request_free. */
 void request_work(struct request *request, void *work, void (*stop)(void *work));
@@ -111,6 +114,26 @@ void places_tidy(struct proxy *proxy, bool all);
 bool place_is_far(const struct place *place);
 /* Relay the request to the port that its name tells, or respond why not. Ends the request. */
 void place_relay(struct request *request);
+
+/*
+ * Curves of chosen runs, as far as their event files are on this machine (proxy_curves.c)
+ */
+/* Begin to read what is new of them, for the request; the runs are not used later. done does not
+ * stop it. */
+struct curves_reading *curves_read(struct request *request, const struct proxy_runs *runs,
+	void (*done)(struct request *request));
+/* Give up, or release what is done: a struct curves_reading. */
+void curves_stop(void *reading);
+struct curves_drawn {
+	struct VEC_OF(struct chart) charts; /* valid until the next read */
+	struct strv notes;
+};
+/* A chart for each of the metrics that has curves. */
+void curves_draw(const struct proxy *proxy, const struct proxy_runs *runs,
+	const struct strv *metrics, struct curves_drawn *ret);
+void curves_drawn_done(struct curves_drawn *drawn);
+/* Release those that nobody has used for long (all: at the end). */
+void curves_tidy(struct proxy *proxy, bool all);
 
 /*
  * Pages and files of a run

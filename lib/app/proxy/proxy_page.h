@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pages of `dlrun proxy`: runs side by side, and one run with its output and files. An engine:
+ * The page of one run with its output and files (`dlrun proxy`). An engine:
  * records in, HTML out. No scripts; everything that a program or its user wrote is text, and files
  * are shown from names of their own (proxy_name.h).
  */
@@ -19,7 +19,6 @@
 
 enum {
 	PROXY_PAGE_MAX = 16 << 20,
-	PROXY_COLUMNS_MAX = 12,  /* of parameters, and of metrics */
 	PROXY_FILES_SHOWN = 500, /* in the list */
 	PROXY_PREVIEWS = 24,     /* images, videos, sounds: the newest */
 	PROXY_TEXT_SHOWN = 512 << 10,
@@ -27,11 +26,6 @@ enum {
 	PROXY_WATCH_S = 5,
 };
 
-/* Runs that go on first, else in the order that they have. */
-void proxy_page_sort(struct run_list *runs);
-/* is_cut: there are older ones. Parameters only where runs differ. */
-void proxy_page_index(const struct run_list *runs, bool is_cut, const struct proxy_here *here,
-	int64_t now_ms, struct buf *out);
 /* dlrun/runs/v1 (cli.md). */
 void proxy_page_json(const struct run_list *runs, struct buf *out);
 
@@ -54,8 +48,5 @@ void proxy_page_run(const struct proxy_page_run *page, struct buf *out);
 /* Names of the program's ports that its user gave, as URLs, or NULL: for pages that say why a port
  * is not there. The caller frees. */
 char *proxy_page_ports(const struct run *run, const struct proxy_here *here);
-
-/* Origin of such a URL, as a policy names it. The caller frees. */
-char *cell_origin(const struct run *run, enum proxy_kind kind, const struct proxy_here *here);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "app/lifecycle/hint_excluded.h"
 #include "app/lifecycle/why.h"
+#include "app/proxy/proxy_cell.h"
 #include "app/proxy/proxy_page.h"
 #include "base/util/auto.h"
 #include "base/util/clock.h"

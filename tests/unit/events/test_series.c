@@ -334,6 +334,24 @@ static void test_curves_limit(void **state)
 	assert_int_equal(series_count(series), SERIES_CURVES_MAX);
 }
 
+static void test_points_limit(void **state)
+{
+	struct series_curve curve;
+	AUTO_ERR struct err err = {0};
+	bool is_new;
+
+	(void)state;
+	for (int step = 1; step <= 6; step++)
+		add_value(EVENTS, step, "a", (float)step);
+	series_limit(series, 4);
+	assert_int_equal(series_poll(series, &is_new, &err), -ERR_LIMIT);
+	assert_int_equal(err.id, E_DATA_LIMIT);
+	/* The first ones stay. */
+	series_get(series, 0, &curve);
+	assert_int_equal(curve.n, 4);
+	assert_int_equal(curve.points[3].step, 4);
+}
+
 static void test_missing_dir(void **state)
 {
 	AUTO_FREE char *dir = fs_join(tmp, "later");
@@ -447,6 +465,7 @@ int main(void)
 		CASE(test_order_of_names),
 		CASE(test_written_anew),
 		CASE(test_curves_limit),
+		CASE(test_points_limit),
 		CASE(test_missing_dir),
 		CASE(test_golden),
 	};

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "app/proxy/proxy_index.h"
 #include "app/proxy/proxy_page.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
@@ -48,10 +49,21 @@ static size_t count(const char *text, const char *part)
 	return n;
 }
 
+static void make_view(const struct run_list *runs, const struct proxy_here *at, const char *target,
+	struct buf *out)
+{
+	AUTO_PROXY_VIEW struct proxy_view view;
+
+	proxy_view_parse(target, &view);
+	const struct proxy_page_index page = {
+		.runs = runs, .here = at, .view = &view, .now_ms = NOW_MS};
+	buf_init(out, PROXY_PAGE_MAX);
+	proxy_page_index(&page, out);
+}
+
 static void make_index(const struct run_list *runs, struct buf *out)
 {
-	buf_init(out, PROXY_PAGE_MAX);
-	proxy_page_index(runs, false, &here, NOW_MS, out);
+	make_view(runs, &here, "/", out);
 }
 
 static void test_no_runs(void **state)
@@ -82,12 +94,26 @@ static void test_live_runs_come_first(void **state)
 		assert_string_equal(run_id(runs.v[i]), wanted[i]);
 }
 
-static void test_only_what_differs(void **state)
+/* Whether the titles of the table are those, in their order. */
+static void expect_titles(const char *page, const char *wanted)
 {
-	AUTO(run_list_done) struct run_list runs = {0};
-	AUTO_BUF struct buf page, one;
+	AUTO_BUF struct buf titles;
+	const char *end = strstr(page, "</thead>");
 
-	(void)state;
+	assert_non_null(end);
+	buf_init(&titles, 1 << 20);
+	for (const char *at = page; (at = strstr(at, "<th scope=\"col\"")) && at < end; at++) {
+		const char *text = strstr(at, "\">") + 2;
+
+		if (str_starts(text, "<a "))
+			text = strstr(text, "\">") + 2;
+		buf_addf(&titles, "%s%.*s", titles.len ? " " : "", (int)strcspn(text, "<"), text);
+	}
+	assert_string_equal(titles.data, wanted);
+}
+
+static void add_three(struct run_list *runs)
+{
 	for (int i = 0; i < 3; i++) {
 		AUTO_FREE char *id = mem_printf("a-2222%d", i + 2);
 		struct run *run = make_run(id, RUN_SUCCEEDED);
@@ -96,19 +122,31 @@ static void test_only_what_differs(void **state)
 		set_param(run, "lr", i == 1 ? "0.2" : "0.1");
 		if (i == 2)
 			set_param(run, "seldom", "x");
+		if (i == 1)
+			json_set_str(run->doc, "group", "g");
 		set_metric(run, "loss", 2.5 + i);
-		*vec_push(&runs) = run;
+		*vec_push(runs) = run;
 	}
+}
+
+static void test_only_what_differs(void **state)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_BUF struct buf page, one;
+
+	(void)state;
+	add_three(&runs);
 	make_index(&runs, &page);
-	assert_null(strstr(page.data, "<th>same</th>"));
-	assert_non_null(strstr(page.data, "<th>lr</th><th>seldom</th><th>loss</th>"));
-	assert_int_equal(count(page.data, "<td>0.1</td>"), 2);
-	assert_int_equal(count(page.data, "<td>0.2</td>"), 1);
+	/* Metrics before parameters; what is empty everywhere is folded. */
+	expect_titles(page.data, "id state age loss lr seldom target group open");
+	assert_non_null(strstr(page.data, "Empty and folded: tags, note, duration</p>"));
+	assert_int_equal(count(page.data, "<td class=\"n\">0.1</td>"), 2);
+	assert_int_equal(count(page.data, "<td class=\"n\">0.2</td>"), 1);
 	assert_int_equal(count(page.data, "<td class=\"n\">3.5</td>"), 1);
 	/* Of one run alone all of them. */
 	struct run_list first = {.v = runs.v, .n = 1, .cap = 1};
 	make_index(&first, &one);
-	assert_non_null(strstr(one.data, "<th>same</th><th>lr</th><th>loss</th>"));
+	expect_titles(one.data, "id state age loss same lr target open");
 }
 
 static void test_many_columns(void **state)
@@ -127,8 +165,86 @@ static void test_many_columns(void **state)
 		*vec_push(&runs) = run;
 	}
 	make_index(&runs, &page);
-	assert_int_equal(count(page.data, "<th>p"), PROXY_COLUMNS_MAX);
+	assert_int_equal(count(page.data, "title=\"params.p"), PROXY_COLUMNS_MAX);
 	assert_non_null(strstr(page.data, "28 more parameters that differ"));
+	/* All of them can be chosen. */
+	assert_int_equal(count(page.data, "name=\"columns\" value=\"params.p"), 40);
+}
+
+/* The ids of the table's rows, in their order. */
+static void expect_rows(const struct run_list *runs, const char *target, const char *wanted)
+{
+	AUTO_BUF struct buf page, ids;
+
+	buf_init(&ids, 1000);
+	make_view(runs, &here, target, &page);
+	for (const char *at = page.data; (at = strstr(at, "name=\"run\" value=\"")); at++) {
+		at += strlen("name=\"run\" value=\"");
+		buf_addf(&ids, "%s%.*s", ids.len ? " " : "", (int)strcspn(at, "\""), at);
+	}
+	assert_string_equal(ids.data, wanted);
+}
+
+static void test_views(void **state)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+
+	(void)state;
+	add_three(&runs);
+	expect_rows(&runs, "/?sort=-metrics.loss", "a-22224 a-22223 a-22222");
+	expect_rows(&runs, "/?sort=params.lr", "a-22222 a-22224 a-22223");
+	expect_rows(&runs, "/?group=g", "a-22223");
+	expect_rows(&runs, "/?q=LR%3D0.1+seldom", "a-22224");
+	expect_rows(&runs, "/?q=nothing", "");
+	expect_rows(&runs, "/compare?run=a-22224&run=a-22222", "a-22222 a-22224");
+	expect_rows(&runs, "/?run=a-22224", "a-22222 a-22223 a-22224");
+	expect_rows(&runs, "/?sort=a,b&columns=nosuch", "a-22222 a-22223 a-22224");
+}
+
+static void test_forms(void **state)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_BUF struct buf page, named;
+
+	(void)state;
+	add_three(&runs);
+	make_view(&runs, &here, "/?run=a-22223&sort=metrics.loss&q=a&columns=params.lr", &page);
+	assert_int_equal(count(page.data, " checked>"), 2);
+	assert_non_null(
+		strstr(page.data, "value=\"a-22223\" aria-label=\"choose a-22223\" checked>"));
+	assert_non_null(strstr(page.data, "name=\"q\" value=\"a\""));
+	/* A link turns the order, and keeps the rest of the view. */
+	expect_titles(page.data, "id lr open");
+	assert_non_null(strstr(page.data,
+		"href=\"/?q=a&amp;sort=params.lr&amp;columns=params.lr&amp;run=a-22223\""));
+	make_view(&runs, &here, "/?sort=params.lr&columns=params.lr,nosuch", &named);
+	assert_non_null(strstr(named.data, "aria-sort=\"ascending\""));
+	assert_non_null(strstr(named.data, "href=\"/?sort=-params.lr&amp;"));
+	assert_non_null(strstr(named.data, "role=\"alert\">"));
+}
+
+/* By their structure: one heading of the first level, cells that have titles, names of controls. */
+static void test_structure(void **state)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO_BUF struct buf page;
+
+	(void)state;
+	add_three(&runs);
+	make_view(&runs, &here, "/compare?x=params.lr", &page);
+	assert_int_equal(count(page.data, "<h1>"), 1);
+	assert_int_equal(count(page.data, "<th>"), 0);
+	assert_int_equal(count(page.data, "<th scope=\"row\">"), 3);
+	assert_int_equal(count(page.data, "<main "), 1);
+	assert_int_equal(
+		count(page.data, "name=\"run\""), count(page.data, "aria-label=\"choose "));
+	assert_int_equal(count(page.data, "<select "),
+		count(page.data, "<select name=\"x\"") + count(page.data, "<select name=\"y\"") +
+			count(page.data, "<select name=\"group\""));
+	assert_int_equal(count(page.data, "<svg class=\"plot\" role=\"group\" aria-label="), 2);
+	assert_int_equal(count(page.data, "<circle "), 3);
+	assert_null(strstr(page.data, " style="));
+	assert_null(strstr(page.data, "onclick"));
 }
 
 static void test_hostile_records(void **state)
@@ -138,19 +254,28 @@ static void test_hostile_records(void **state)
 	struct json *links = json_array();
 	struct outputs_file file = {.path = mem_strdup("a\"><script>x</script>.png"), .size = 3};
 	struct outputs_files files = {.v = &file, .n = 1, .cap = 1};
-	AUTO_BUF struct buf index, page;
+	AUTO_BUF struct buf all, index, page;
 	AUTO_ERR struct err error = {0};
 
 	(void)state;
 	set_param(run, "<script>k", "<script>v");
 	set_metric(run, "<script>m", 1);
+	json_set_str(run->doc, "group", "<script>g");
+	json_set_str(json_sub(run->doc, "tags"), "<script>t", "<script>v");
 	json_set_str(run->doc, "text", "<script>t");
 	json_set_str(run->doc, "note", "<script>n");
 	json_add_str(links, "javascript:alert(1)");
 	json_add_str(links, "https://x/<script>");
 	json_set(run->doc, "links", links);
 	*vec_push(&runs) = run;
-	make_index(&runs, &index);
+	struct run *other = make_run("b-22222", RUN_FAILED);
+	set_param(other, "<script>k", "<script>w");
+	set_metric(other, "<script>m", 2);
+	*vec_push(&runs) = other;
+	make_view(&runs, &here,
+		"/compare?q=%3Cscript&y=%3Cscript%3E&sort=%3Cscript%3E&x=params.%3Cscript%3Ek",
+		&all);
+	make_view(&runs, &here, "/?group=%3Cscript%3Eg&x=params.%3Cscript%3Ek", &index);
 	err_set(&error, E_BUG, "<script>f");
 	const struct proxy_page_run request = {.run = run,
 		.why = "<script>w",
@@ -163,7 +288,11 @@ static void test_hostile_records(void **state)
 		.files_error = &error};
 	buf_init(&page, PROXY_PAGE_MAX);
 	proxy_page_run(&request, &page);
-	assert_null(strstr(index.data, "<script"));
+	/* Its own script, from its own file, is the only one. */
+	assert_int_equal(count(index.data, "<script"), 1);
+	assert_int_equal(count(all.data, "<script"), 1);
+	assert_non_null(strstr(all.data, "<script src=\"/live.js\" defer></script>"));
+	assert_non_null(strstr(index.data, "&lt;script&gt;g"));
 	assert_null(strstr(page.data, "<script"));
 	assert_null(strstr(page.data, "javascript:"));
 	assert_non_null(strstr(page.data, "src=\"http://files.a-22222.localhost:8470/"
@@ -268,8 +397,7 @@ static void test_tokens(void **state)
 	(void)state;
 	*vec_push(&runs) = make_run("a-22222", RUN_RUNNING);
 	set_ports(runs.v[0]);
-	buf_init(&index, PROXY_PAGE_MAX);
-	proxy_page_index(&runs, false, &other, NOW_MS, &index);
+	make_view(&runs, &other, "/", &index);
 	const struct proxy_page_run request = {.run = runs.v[0],
 		.why = "",
 		.why_hint = "",
@@ -313,6 +441,9 @@ int main(void)
 		cmocka_unit_test(test_live_runs_come_first),
 		cmocka_unit_test(test_only_what_differs),
 		cmocka_unit_test(test_many_columns),
+		cmocka_unit_test(test_views),
+		cmocka_unit_test(test_forms),
+		cmocka_unit_test(test_structure),
 		cmocka_unit_test(test_hostile_records),
 		cmocka_unit_test(test_files),
 		cmocka_unit_test(test_ports),

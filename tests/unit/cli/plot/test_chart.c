@@ -13,7 +13,7 @@
 #include "base/util/auto.h"
 #include "base/util/str.h"
 #include "cli/plot/chart.h"
-#include "cli/plot/svg.h"
+#include "core/plot/svg.h"
 #include "cli/term/ui.h"
 
 enum { ENOUGH = 4 << 20, POINTS_MAX = 200000 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/plot/svg.h"
+#include "core/plot/svg.h"
 
 #include <math.h>
 #include <string.h>
@@ -33,12 +33,13 @@ static const char head[] =
 
 struct frame {
 	const struct chart *chart;
+	bool is_part; /* of a page, whose style sheet has the colours */
 	struct axis x, y;
 	unsigned top, width, height;          /* of the plot; its left is LEFT */
 	struct trace_column *columns, *edges; /* of a line; of the edge of its band */
 };
 
-static void svg_add_text(const char *text, struct buf *out)
+void svg_add_text(const char *text, struct buf *out)
 {
 	AUTO_BUF struct buf clean;
 
@@ -113,13 +114,29 @@ static void add_axes(const struct frame *frame, struct buf *out)
  * Lines
  */
 
+/* The attributes of what is drawn for a line: its classes, and its colour. */
+static void svg_add_color(
+	const struct frame *frame, const char *class, size_t line, struct buf *out)
+{
+	size_t i = line % ARRAY_LEN(colors);
+
+	if (frame->is_part)
+		buf_addf(out, "class=\"%s%sk%zu\"", class, *class ? " " : "", i);
+	else if (*class)
+		buf_addf(out, "class=\"%s\" stroke=\"%s\"", class, colors[i]);
+	else
+		buf_addf(out, "stroke=\"%s\"", colors[i]);
+}
+
 /* The first, lowest, highest and last value of each pixel: what a line through all would show. */
 static void svg_add_path(const struct frame *frame, const struct trace_column *columns,
-	const char *class, const char *color, struct buf *out)
+	const char *class, size_t line, struct buf *out)
 {
 	bool joined = false;
 
-	buf_addf(out, "<path class=\"%s\" stroke=\"%s\" d=\"", class, color);
+	buf_adds(out, "<path ");
+	svg_add_color(frame, class, line, out);
+	buf_adds(out, " d=\"");
 	for (unsigned i = 0; i <= frame->width; i++) {
 		const struct trace_column *column = &columns[i];
 		const double ys[] = {column->first, column->min, column->max, column->last};
@@ -146,11 +163,11 @@ static void svg_add_path(const struct frame *frame, const struct trace_column *c
 }
 
 /* The band between the curve and its edge: along the one, and back along the other. */
-static void svg_add_band(const struct frame *frame, const char *color, struct buf *out)
+static void svg_add_band(const struct frame *frame, size_t line, struct buf *out)
 {
 	const char *letter = "M";
 
-	buf_addf(out, "<path class=\"b\" fill=\"%s\" d=\"", color);
+	buf_addf(out, "<path class=\"b\" fill=\"%s\" d=\"", colors[line % ARRAY_LEN(colors)]);
 	for (unsigned i = 0; i <= frame->width; i++)
 		if (frame->columns[i].has && frame->edges[i].has) {
 			buf_addf(out, "%s%u %.1f", letter, LEFT + i,
@@ -163,7 +180,7 @@ static void svg_add_band(const struct frame *frame, const char *color, struct bu
 	buf_adds(out, *letter == 'L' ? "Z\"/>\n" : "\"/>\n");
 }
 
-static void add_marks(const struct frame *frame, const char *color, struct buf *out)
+static void add_marks(const struct frame *frame, size_t line, struct buf *out)
 {
 	unsigned bottom = frame->top + frame->height;
 
@@ -171,33 +188,41 @@ static void add_marks(const struct frame *frame, const char *color, struct buf *
 		if (frame->columns[i].seam)
 			buf_addf(out, "<path class=\"s\" d=\"M%u %uV%u\"/>\n", LEFT + i, frame->top,
 				bottom);
-		if (frame->columns[i].not_finite)
-			buf_addf(out, "<path stroke=\"%s\" d=\"M%u %ul8 8m0 -8l-8 8\"/>\n", color,
-				LEFT + i - 4, bottom - 4);
+		if (!frame->columns[i].not_finite)
+			continue;
+		buf_adds(out, "<path ");
+		svg_add_color(frame, "", line, out);
+		buf_addf(out, " d=\"M%u %ul8 8m0 -8l-8 8\"/>\n", LEFT + i - 4, bottom - 4);
 	}
 }
 
 static void svg_add_line(const struct frame *frame, size_t line, struct buf *out)
 {
 	const struct series_curve *curve = &frame->chart->lines[line].curve;
-	const char *color = colors[line % ARRAY_LEN(colors)];
 	struct trace_view raw = frame->chart->view;
 	size_t n = frame->width + 1;
 
+	if (frame->is_part) {
+		buf_adds(out, "<g><title>");
+		svg_add_text(frame->chart->lines[line].label, out);
+		buf_adds(out, "</title>");
+	}
 	if (raw.smooth > 0) {
 		raw.smooth = 0;
 		trace_columns(curve, &raw, frame->x.min, frame->x.max, n, frame->columns);
-		svg_add_path(frame, frame->columns, "c r", color, out);
+		svg_add_path(frame, frame->columns, "c r", line, out);
 	}
 	trace_columns(curve, &frame->chart->view, frame->x.min, frame->x.max, n, frame->columns);
 	if (frame->chart->lines[line].edge.n) {
 		trace_columns(&frame->chart->lines[line].edge, &frame->chart->view, frame->x.min,
 			frame->x.max, n, frame->edges);
-		svg_add_band(frame, color, out);
-		svg_add_path(frame, frame->edges, "c r", color, out);
+		svg_add_band(frame, line, out);
+		svg_add_path(frame, frame->edges, "c r", line, out);
 	}
-	svg_add_path(frame, frame->columns, "c", color, out);
-	add_marks(frame, color, out);
+	svg_add_path(frame, frame->columns, "c", line, out);
+	add_marks(frame, line, out);
+	if (frame->is_part)
+		buf_adds(out, "</g>");
 }
 
 static void svg_add_legend(const struct frame *frame, struct buf *out)
@@ -210,8 +235,9 @@ static void svg_add_legend(const struct frame *frame, struct buf *out)
 		char last[64];
 
 		chart_last(line, last, sizeof(last));
-		buf_addf(out, "<path stroke-width=\"3\" stroke=\"%s\" d=\"M%d %uh20\"/>",
-			colors[i % ARRAY_LEN(colors)], LEFT, y + 6);
+		buf_adds(out, "<path stroke-width=\"3\" ");
+		svg_add_color(frame, "", i, out);
+		buf_addf(out, " d=\"M%d %uh20\"/>", LEFT, y + 6);
 		buf_addf(out, "<text x=\"%d\" y=\"%u\">", LEFT + 28, y + 10);
 		svg_add_text(line->label, out);
 		buf_addf(out, "%s%s", *line->label ? " · " : "", last);
@@ -221,9 +247,10 @@ static void svg_add_legend(const struct frame *frame, struct buf *out)
 	}
 }
 
-static void svg_add_chart(const struct chart *chart, unsigned top, struct buf *out)
+static void svg_add_chart(const struct chart *chart, bool is_part, unsigned top, struct buf *out)
 {
-	struct frame frame = {.chart = chart, .top = top + TOP, .height = chart->height};
+	struct frame frame = {
+		.chart = chart, .is_part = is_part, .top = top + TOP, .height = chart->height};
 
 	frame.width = chart->width - LEFT - RIGHT;
 	buf_addf(out, "<text class=\"t\" x=\"%d\" y=\"%u\">", LEFT, top + 22);
@@ -263,7 +290,16 @@ void svg_draw(const struct chart *charts, size_t n, struct buf *out)
 	buf_adds(out, head);
 	buf_addf(out, "<rect class=\"w\" width=\"%u\" height=\"%u\"/>\n", width, height);
 	for (size_t i = 0, top = 0; i < n; top += total_height(&charts[i++]))
-		svg_add_chart(&charts[i], (unsigned)top, out);
+		svg_add_chart(&charts[i], false, (unsigned)top, out);
+	buf_adds(out, "</svg>\n");
+}
+
+void svg_draw_part(const struct chart *chart, struct buf *out)
+{
+	buf_adds(out, "<svg class=\"plot\" role=\"img\" aria-label=\"");
+	svg_add_text(chart->title, out);
+	buf_addf(out, "\" viewBox=\"0 0 %u %u\">\n", chart->width, total_height(chart));
+	svg_add_chart(chart, true, 0, out);
 	buf_adds(out, "</svg>\n");
 }
 

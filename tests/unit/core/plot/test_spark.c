@@ -10,7 +10,7 @@
 
 #include "base/util/auto.h"
 #include "base/util/mem.h"
-#include "cli/plot/svg.h"
+#include "core/plot/svg.h"
 
 static void expect(const struct series_point *points, size_t n, const char *want)
 {

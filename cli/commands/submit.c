@@ -735,8 +735,8 @@ static int cmd_sweep_run(struct app *app, void *values_ptr, struct strv *words)
 }
 
 static const char *const sweep_examples[CMD_EXAMPLES] = {
-	"dlrun sweep --over lr=0.1,0.03 --over seed=1..5 -- ./train.sh {lr} {seed} # ten runs",
-	"dlrun sweep --over lr=log:1e-4..1:9 --parallel 4 -- python3 train.py {args} # nine runs with --lr=…",
+	"dlrun sweep --over lr=0.1,0.03 --over seed=1..5 -- ./a.sh {lr} {seed} # ten runs",
+	"dlrun sweep --over lr=log:1e-4..1:9 --parallel 4 -- python3 a.py {args} # nine, with --lr=…",
 	"dlrun sweep -f tiger # the table of a study, until its end",
 };
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "app/lifecycle/cancel.h"
 #include "app/lifecycle/follow.h"
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"

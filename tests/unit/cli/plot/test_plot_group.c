@@ -15,6 +15,7 @@
 #include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "cli/plot/chart.h"
 #include "cli/plot/plot_group.h"
 
 enum { MEMBERS_MAX = 70, POINTS_MAX = 5000 };

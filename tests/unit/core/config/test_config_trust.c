@@ -87,6 +87,7 @@ static const struct row {
 	{"queue", CONFIG_BY_PROJECT, "queue: a"},
 	{"priority", CONFIG_BY_PROJECT, "priority: a"},
 	{"group", CONFIG_BY_PROJECT, "group: a"},
+	{"offline", CONFIG_BY_PROJECT, "offline: fail"},
 	{"sweep", CONFIG_BY_PROJECT, NULL},
 	{"sweep.over", CONFIG_BY_PROJECT, "sweep: {over: {lr: [0.1, 0.03]}}"},
 	{"sweep.parallel", CONFIG_BY_PROJECT, "sweep: {parallel: 4}"},

@@ -1049,8 +1049,8 @@ static int submit_check_cases(struct submit *submit, struct err *err)
 	};
 	cases_unknown(&study->cases, &template, &unknown);
 	for (size_t i = 0; i < unknown.n; i++)
-		submit_note(submit, "{%s} stays as it is: there is no axis of that name",
-			unknown.v[i]);
+		submit_note(
+			submit, "{%s} stays as it is: there is no axis of that name", unknown.v[i]);
 	return cases_check(&study->cases, &template, err);
 }
 

@@ -240,7 +240,10 @@ static int sweep_open(struct sweep *sweep, struct strv *ret_missing, struct err 
 			ret_missing, err);
 	if (submit->secret_env.n > 0)
 		os_protect_memory();
-	if (r == 0)
+	/* A record of a host names that one, and members go to all of the target. */
+	if (r == 0 && target_ops_recorded(sweep->first)->has_login)
+		r = target_open(session, run_target(sweep->first), &submit->target, err);
+	else if (r == 0)
 		r = target_open_run(session, sweep->first, &submit->target, err);
 	if (r == 0)
 		r = submit_load_image(submit, sweep->first, err);

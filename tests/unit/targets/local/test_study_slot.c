@@ -467,7 +467,6 @@ static void test_a_line_that_somebody_removes(void **state)
 static void test_a_directory_that_cannot_be_used(void **state)
 {
 	struct members *members = *state;
-	AUTO_FREE char *studies = mem_printf("%s/studies", members->base);
 
 	write_file(members->base, "studies", "", 0600);
 	begin(members, 0);

@@ -78,6 +78,7 @@ class Node:
         (w.dir / "bin").mkdir()
         (w.dir / "bin/sh").symlink_to(self.shell)
         self.env = {**w.env, "PATH": f"{w.dir}/bin:{w.env['PATH']}"}
+        del self.env["DLRUN_OFFLINE"]  # of the laptop
         self.local = self.root / "on" / os.uname().nodename
 
     def close(self):

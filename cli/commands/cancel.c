@@ -11,7 +11,6 @@
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
-#include "core/study/study.h"
 #include "core/record/group.h"
 
 enum { TIMEOUT_MS = 5000, STATE_MS = 3000, OPEN_SHOWN = 5, LINES_MAX = 20 };
@@ -217,23 +216,19 @@ static int cancel_adopt(struct app *app, const struct run_list *runs, struct err
 	return 0;
 }
 
-/* A sweep that still makes members of the study makes no more. */
-static int cancel_making(struct app *app, const char *study, struct err *err)
-{
-	return study ? study_set_cancelled(&app->session.dirs, study, true, err) : 0;
-}
-
 static int cancel_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct cancel_values *values = values_ptr;
 	AUTO(cancel_work_done) struct cancel_work work = {0};
 	AUTO_ERR struct err err = {0};
 	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO(runs_held_done) struct runs_held held = {0};
 	AUTO_FREE char *study = NULL;
 	int status = 0;
 
 	if (runs_get_named(app, words, &runs, &study, &err) < 0 ||
-		cancel_adopt(app, &runs, &err) < 0 || cancel_making(app, study, &err) < 0)
+		runs_hold_studies(app, words, &runs, &study, &held, &err) < 0 ||
+		cancel_adopt(app, &runs, &err) < 0)
 		return app_fail(app, &err);
 	cancel_work_init(&work, app, &runs, values->no_wait);
 	int r = cancel_stop(&work, &err);

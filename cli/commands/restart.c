@@ -102,19 +102,26 @@ static int cmd_restart_make_missing(struct app *app, const char *word, struct er
 	return r;
 }
 
-static int cmd_restart_missing(struct app *app, const struct strv *words)
+static int cmd_restart_missing(
+	struct app *app, const struct restart_values *values, const struct strv *words)
 {
 	AUTO_ERR struct err err = {0};
 
-	if (words->n == 0) {
-		err_set(&err, E_USAGE, "--missing requires a study");
+	if (words->n == 0 || values->failed || values->follow) {
+		err_set(&err, E_USAGE,
+			words->n ? "--missing cannot be used with --failed and --follow"
+				 : "--missing requires a study");
 		err_hint(&err, "dlrun ps -o id,group");
 		return app_fail(app, &err);
 	}
 	for (size_t i = 0; i < words->n; i++)
 		if (cmd_restart_make_missing(app, words->v[i], &err) < 0)
 			return app_fail(app, &err);
-	return 0;
+	if (!app->options.json)
+		return 0;
+	AUTO(run_list_done) struct run_list runs = {0};
+	return runs_get_all(app, words, &runs, &err) < 0 ? app_fail(app, &err)
+							 : runs_print_json(app, &runs);
 }
 
 /* runs become as they are then. */
@@ -142,17 +149,23 @@ static int restart_all(struct app *app, struct run_list *runs, struct err *err)
 	return r;
 }
 
-static int restart_check(const struct restart_values *values, const struct run_list *runs,
-	const char *study, struct err *err)
+/* Of a study those that may start again; returns how many there are. */
+static size_t restart_keep(struct app *app, const char *study, struct run_list *runs)
 {
-	if (study && !values->failed) {
-		err_set(err, E_USAGE,
-			"%s is a study of %zu runs, which do not start again as a whole", study,
-			runs->n);
-		return err_hint(err, "dlrun restart --failed %s", study);
+	size_t before = runs->n, n = 0;
+
+	for (size_t i = 0; i < before; i++) {
+		enum run_state state = run_state(runs->v[i]);
+		if (state == RUN_FAILED || state == RUN_LOST || state == RUN_CANCELLED)
+			runs->v[n++] = runs->v[i];
+		else
+			run_free(runs->v[i]);
 	}
-	return values->follow && runs->n != 1 ? err_set(err, E_USAGE, "--follow is for one run")
-					      : 0;
+	runs->n = n;
+	if (n == 0)
+		app_note(app, "none of the %zu runs of %s has failed, was cancelled or lost",
+			before, study);
+	return n;
 }
 
 static int cmd_restart_run(struct app *app, void *values_ptr, struct strv *words)
@@ -168,12 +181,19 @@ static int cmd_restart_run(struct app *app, void *values_ptr, struct strv *words
 		return app_fail(app, &err);
 	}
 	if (values->missing)
-		return cmd_restart_missing(app, words);
+		return cmd_restart_missing(app, values, words);
 	if (runs_get_named(app, words, &runs, &study, &err) < 0)
 		return app_fail(app, &err);
-	if (values->failed && runs_keep_failed(app, study, &runs) == 0)
+	size_t n = values->failed ? runs_keep_failed(app, study, &runs)
+		   : study        ? restart_keep(app, study, &runs)
+				  : runs.n;
+	if (n == 0)
 		return app->options.json ? runs_print_json(app, &runs) : 0;
-	if (restart_check(values, &runs, study, &err) < 0 || restart_all(app, &runs, &err) < 0)
+	if (values->follow && n != 1) {
+		err_set(&err, E_USAGE, "--follow is for one run");
+		return app_fail(app, &err);
+	}
+	if (restart_all(app, &runs, &err) < 0)
 		return app_fail(app, &err);
 	if (values->follow) {
 		app->accepted = true;

@@ -182,8 +182,10 @@ static int rm_run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_FREE char *study = NULL;
 	AUTO_JSON struct json *removed = json_array();
 	struct rm_report report = {.removed = removed};
+	AUTO(runs_held_done) struct runs_held held = {0};
 
-	if (runs_get_named(app, words, &runs, &study, &err) < 0)
+	if (runs_get_named(app, words, &runs, &study, &err) < 0 ||
+		(values->force && runs_hold_studies(app, words, &runs, &study, &held, &err) < 0))
 		return app_fail(app, &err);
 	int r = study && !values->force ? rm_check_study(&runs, study, &err) : 0;
 	if (r == 0)
@@ -198,6 +200,8 @@ static int rm_run(struct app *app, void *values_ptr, struct strv *words)
 	r = rm_remove(app, &runs, values->force, !is_study, &report, &err);
 	if (r == 0 && is_study)
 		r = study_remove(&app->session.dirs, study, &err);
+	for (size_t i = 0; r == 0 && i < held.n; i++)
+		r = study_remove(&app->session.dirs, held.v[i].id, &err);
 	if (is_study)
 		rm_print_study(app, study, &report);
 	if (r < 0)

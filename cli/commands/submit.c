@@ -52,8 +52,8 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_INT, 0, "seed", struct submit_values, seed), .arg = "S",
 		.help = "Of what is random (default: 0)", .max = INT64_MAX, .key = "sweep.seed"},
 	{OPT_MEMBER(OPT_INT, 0, "parallel", struct submit_values, parallel), .arg = "N",
-		.help = "At most N runs at a time (default: as many as there is room for)",
-		.min = 1, .max = CASES_MAX, .key = "sweep.parallel"},
+		.help = "At most N runs at a time (default: all of them)", .min = 1,
+		.max = CASES_MAX, .key = "sweep.parallel"},
 	{OPT_MEMBER(OPT_STRING, 0, "stop", struct submit_values, stop), .arg = "RULE",
 		.help = "Stop runs left behind: metric=val_loss,goal=min,halving=3,from=100"},
 	{OPT_MEMBER(OPT_FLAG, 0, "fail-fast", struct submit_values, fail_fast),
@@ -161,7 +161,10 @@ static struct submit_options options_of(
 struct saying {
 	struct app *app;
 	struct transfer transfer;
-	int64_t made_ms; /* when the members of a study were last counted; 0: not yet */
+	/* of a sweep */
+	const struct study *study;
+	const char *axes;
+	int64_t made_ms; /* when its members were last counted; 0: not yet */
 };
 
 static struct app *app_of(void *ctx)
@@ -290,9 +293,9 @@ static void cmd_submit_print_run(struct app *app, const struct run *run, bool fo
  * After the start
  */
 
-static int write_name_file(const char *path, const struct run *run, struct err *err)
+static int write_name_file(const char *path, const char *id, struct err *err)
 {
-	AUTO_FREE char *line = mem_printf("%s\n", run_id(run));
+	AUTO_FREE char *line = mem_printf("%s\n", id);
 
 	if (!path)
 		return 0;
@@ -347,7 +350,7 @@ static int cmd_submit_start(struct app *app, const struct submit_values *values,
 	if (follow)
 		app_catch_signals();
 	cmd_submit_print_run(app, run, follow);
-	if (write_name_file(values->name_file, run, &err) < 0)
+	if (write_name_file(values->name_file, run_id(run), &err) < 0)
 		app_warn(app, "--name-file: %s", err.message);
 	/* The run has failed already; without a follow the id is printed all the same. */
 	if (program_missing(run)) {
@@ -470,6 +473,12 @@ static int sweep_make_cases(const struct submit_values *values, const struct con
 		err_set(err, E_USAGE, "--cases and --over cannot be used together");
 		return err_hint(err, "--cases names every run, --over makes combinations");
 	}
+	if (values->cases &&
+		(values->zip || values->sample != OPT_UNSET || values->seed != OPT_UNSET)) {
+		err_set(err, E_USAGE,
+			"--cases names every run; --zip, --sample and --seed do not fit");
+		return err_hint(err, "dlrun sweep --cases %s …", values->cases);
+	}
 	if (values->cases) {
 		json_set_str(study->doc, "file", values->cases);
 		return sweep_read_cases(values->cases, &study->cases, err);
@@ -490,7 +499,7 @@ static int sweep_check(const struct submit_values *values, struct err *err)
 	if (values->stop && stop_rule_parse(values->stop, &rule, err) < 0)
 		return -(int)err->code;
 	if (values->group) {
-		err_set(err, E_USAGE, "--group and --over cannot be used together");
+		err_set(err, E_USAGE, "a sweep cannot be in a group");
 		return err_hint(err, "a study is a group by itself; --tag names several of them");
 	}
 	return 0;
@@ -566,10 +575,12 @@ static char *sweep_study_name(const char *wanted)
 	return out.len ? buf_take(&out) : NULL;
 }
 
-static int sweep_print_cases(struct app *app, const struct study *study, const struct strv *words)
+/* After its preview, which has made its specification. */
+static int sweep_print_cases(struct app *app, const struct study *study)
 {
 	const struct cases *cases = &study->cases;
-	const struct cases_template template = {.command = words};
+	const struct cases_template template = {
+		.command = &study->spec.command, .shell = study->spec.shell};
 	AUTO_FREE struct ui_column *columns = mem_alloc(cases->keys.n + 2, sizeof(*columns));
 	AUTO_TABLE struct ui_table table = {0};
 
@@ -581,11 +592,12 @@ static int sweep_print_cases(struct app *app, const struct study *study, const s
 			.cut = i > cases->keys.n};
 	ui_table_init(&table, columns, cases->keys.n + 2);
 	for (size_t i = 0; i < cases->n; i++) {
-		const struct cases_member member = {i, "STUDY"};
+		const struct cases_member member = {i, study->id};
 		AUTO_STRV struct strv command = {0};
 		AUTO_BUF struct buf line;
 		buf_init(&line, LINE_BYTES);
-		if (cases_expand_command(cases, &member, &template, &command, NULL) == 0)
+		if (cases_expand_command(cases, &member, &template, &command, NULL) == 0 &&
+			command.n > 0)
 			str_shell_join(&line, command.v);
 		ui_table_addf(&table, "", "%zu", i);
 		for (size_t k = 0; k < cases->keys.n; k++)
@@ -593,30 +605,6 @@ static int sweep_print_cases(struct app *app, const struct study *study, const s
 		ui_table_add(&table, "", line.data ? line.data : "");
 	}
 	return ui_table_print(app, &table);
-}
-
-/* On a terminal one line that is drawn anew, elsewhere a line now and then. */
-static void sweep_on_made(void *ctx, size_t made, size_t n)
-{
-	struct saying *saying = ctx;
-	struct app *app = saying->app;
-	int64_t now_ms = clock_ms();
-	bool redraws = app->progress == PROGRESS_TTY;
-
-	if (saying->made_ms == 0)
-		saying->made_ms = now_ms;
-	if (app->progress == PROGRESS_NONE || app->options.json || made == n ||
-		now_ms - saying->made_ms < (redraws ? REDRAW_MS : PLAIN_MS))
-		return;
-	saying->made_ms = now_ms;
-	if (!redraws) {
-		app_phase(app, "study", "%zu of %zu runs made", made, n);
-		return;
-	}
-	ui_erase_line(app);
-	ui_printf(app, UI_ERR, UI_BOLD "%-*s" UI_OFF "%zu of %zu runs made", UI_LABEL, "study",
-		made, n);
-	saying->transfer.on_screen = true;
 }
 
 static void sweep_print_made(struct app *app, const struct study *study, const char *axes)
@@ -637,6 +625,33 @@ static void sweep_print_made(struct app *app, const struct study *study, const c
 	}
 }
 
+/* On a terminal one line that is drawn anew, elsewhere a line now and then. */
+static void sweep_on_made(void *ctx, size_t made, size_t n)
+{
+	struct saying *saying = ctx;
+	struct app *app = saying->app;
+	int64_t now_ms = clock_ms();
+	bool redraws = app->progress == PROGRESS_TTY;
+
+	if (saying->made_ms == 0) {
+		saying->made_ms = now_ms;
+		sweep_print_made(app_of(saying), saying->study, saying->axes);
+		app_catch_signals();
+	}
+	if (app->progress == PROGRESS_NONE || app->options.json || made == n ||
+		now_ms - saying->made_ms < (redraws ? REDRAW_MS : PLAIN_MS))
+		return;
+	saying->made_ms = now_ms;
+	if (!redraws) {
+		app_phase(app, "study", "%zu of %zu runs made", made, n);
+		return;
+	}
+	ui_erase_line(app);
+	ui_printf(app, UI_ERR, UI_BOLD "%-*s" UI_OFF "%zu of %zu runs made", UI_LABEL, "study",
+		made, n);
+	saying->transfer.on_screen = true;
+}
+
 static int sweep_leave(struct app *app, const struct study *study)
 {
 	if (app->options.json)
@@ -645,10 +660,10 @@ static int sweep_leave(struct app *app, const struct study *study)
 	return 0;
 }
 
-static int sweep_start(struct app *app, const struct submit_options *options, struct study *study,
-	const char *axes)
+static int sweep_start(struct app *app, const struct submit_values *values,
+	const struct submit_options *options, struct study *study, const char *axes)
 {
-	struct saying saying = {.app = app, .transfer = {.app = app}};
+	struct saying saying = {.app = app, .transfer = {.app = app}, .study = study, .axes = axes};
 	const struct submit_events events = {.snapshot = on_snapshot,
 		.progress = cmd_submit_on_progress,
 		.image = on_image,
@@ -656,7 +671,8 @@ static int sweep_start(struct app *app, const struct submit_options *options, st
 		.notice = cmd_submit_on_notice,
 		.warning = on_warning,
 		.ctx = &saying};
-	const struct sweep_events sweep_events = {&events, sweep_on_made, &saying};
+	const struct sweep_events sweep_events = {
+		&events, sweep_on_made, &app_interrupted, &saying};
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *first = NULL;
 	int status = 0;
@@ -671,7 +687,8 @@ static int sweep_start(struct app *app, const struct submit_options *options, st
 		return app_fail(app, &err);
 	}
 	app->accepted = true;
-	sweep_print_made(app, study, axes);
+	if (write_name_file(values->name_file, study->id, &err) < 0)
+		app_warn(app, "--name-file: %s", err.message);
 	if (!options->followed)
 		status = sweep_leave(app, study);
 	return options->followed ? sweep_show(app, study->id, true) : status;
@@ -702,6 +719,25 @@ static bool sweep_is_table(struct app *app, const struct submit_values *values,
 	       study_find(&app->session.dirs, words->v[0], id, NULL) == 0;
 }
 
+/* Options of a new study are not for one that is there. */
+static int sweep_check_table(const struct submit_values *values, struct err *err)
+{
+	const char *name = values->parallel != OPT_UNSET ? "parallel"
+			   : values->sample != OPT_UNSET ? "sample"
+			   : values->seed != OPT_UNSET   ? "seed"
+			   : values->stop                ? "stop"
+			   : values->zip                 ? "zip"
+			   : values->fail_fast           ? "fail-fast"
+			   : values->dry_run             ? "dry-run"
+			   : values->name_file           ? "name-file"
+							 : NULL;
+
+	if (!name)
+		return 0;
+	err_set(err, E_USAGE, "--%s is for a new study, and there are no axes", name);
+	return err_hint(err, "dlrun sweep --over lr=0.1,0.03 -- python3 train.py --lr {lr}");
+}
+
 static int cmd_sweep_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct submit_values *values = values_ptr;
@@ -713,6 +749,8 @@ static int cmd_sweep_run(struct app *app, void *values_ptr, struct strv *words)
 	struct config *config;
 
 	if (cmd_submit_check(values, &err) < 0 || app_config(app, opts, values, &config, &err) < 0)
+		return app_fail(app, &err);
+	if (sweep_is_table(app, values, config, words) && sweep_check_table(values, &err) < 0)
 		return app_fail(app, &err);
 	if (sweep_is_table(app, values, config, words))
 		return sweep_show(app, words->n ? words->v[0] : NULL, values->follow);
@@ -727,11 +765,11 @@ static int cmd_sweep_run(struct app *app, void *values_ptr, struct strv *words)
 		return preview_print_objects(app, &options, str_eq(values->output, "json"));
 	if (values->dry_run) {
 		int status = preview_print(app, &options, values->list_files);
-		return status ? status : sweep_print_cases(app, &study, words);
+		return status || app->options.json ? status : sweep_print_cases(app, &study);
 	}
 	AUTO_FREE char *described = sweep_describe(&study, axes);
 	options.followed = values->follow || (app->out_tty && !values->detach);
-	return sweep_start(app, &options, &study, described);
+	return sweep_start(app, values, &options, &study, described);
 }
 
 static const char *const sweep_examples[CMD_EXAMPLES] = {

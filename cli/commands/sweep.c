@@ -30,7 +30,7 @@ enum {
 	SENTENCE_MAX = 64 << 10,
 };
 
-#define CLEAR "\033[H\033[2J\033[3J"
+#define CLEAR "\033[H\033[J"
 
 struct sweep_view {
 	struct session *session;
@@ -124,7 +124,11 @@ static int sweep_open_view(
 	if (r == 0)
 		r = word ? sweep_find_study(app, view, word, err) : sweep_find_newest(view, err);
 	if (r == 0 && run_id_is_valid(view->id))
-		study_read(&view->session->dirs, view->id, &view->study, NULL);
+		r = study_read(&view->session->dirs, view->id, &view->study, err);
+	if (r < 0 && view->id && err->id == E_RUN_NOT_FOUND) {
+		err_clear(err);
+		r = 0;
+	}
 	if (r == 0 && view->study.doc)
 		r = study_judge_open(view->session, &view->study, &view->judge, err);
 	return r;
@@ -290,6 +294,21 @@ static void sweep_print_failed(struct app *app, const struct sweep_view *view)
 		app_note(app, "%zu failed: dlrun restart --failed %s", n, view->id);
 }
 
+static bool sweep_is_made(const struct sweep_view *view)
+{
+	return !view->study.doc || !study_is_held(&view->session->dirs, view->id);
+}
+
+static bool sweep_has_ended(const struct sweep_view *view)
+{
+	if (!sweep_is_made(view))
+		return false;
+	vec_foreach (struct run *, run, &view->runs)
+		if (!run_state_is_final(run_state(*run)))
+			return false;
+	return true;
+}
+
 static void sweep_print_summary(
 	struct app *app, const struct sweep_view *view, const struct study_summary *summary)
 {
@@ -310,9 +329,11 @@ static void sweep_print_summary(
 	if (summary->all.member)
 		app_note(app, "best so far: %s", run_id(summary->all.member));
 	sweep_print_failed(app, view);
-	if (wanted > view->runs.n)
-		app_note(app, "%zu were not made: dlrun restart --missing %s",
-			wanted - view->runs.n, view->id);
+	if (wanted > view->runs.n && !sweep_is_made(view))
+		app_note(app, "%zu of %zu runs made", view->runs.n, wanted);
+	else if (wanted > view->runs.n)
+		app_note(app, "%zu of %zu have no record: dlrun restart --missing %s",
+			wanted - view->runs.n, wanted, view->id);
 }
 
 static struct json *sweep_row_json(const struct study_summary *summary, const struct study_row *row)
@@ -358,14 +379,6 @@ static int sweep_print_json(
 	return app_print_json(app, json);
 }
 
-static bool sweep_has_ended(const struct sweep_view *view)
-{
-	vec_foreach (struct run *, run, &view->runs)
-		if (!run_state_is_final(run_state(*run)))
-			return false;
-	return true;
-}
-
 static int sweep_stop_members(struct app *app, struct sweep_view *view, struct err *err)
 {
 	AUTO_STRV struct strv stopped = {0};
@@ -405,9 +418,9 @@ static int sweep_show_once(
 static int sweep_status(const struct sweep_view *view)
 {
 	vec_foreach (struct run *, run, &view->runs)
-		if (run_exit_status(*run) != 0)
+		if (run_exit_status(*run) != 0 && !json_get_str((*run)->doc, STUDY_STOPPED))
 			return run_exit_status(*run);
-	return 0;
+	return view->study.doc && view->study.cases.n > view->runs.n;
 }
 
 static void sweep_on_notice(void *ctx, const char *text)
@@ -424,8 +437,14 @@ static int sweep_wait(struct app *app, struct sweep_view *view, struct err *err)
 		.ctx = app};
 	int r = sweep_list_runs(view, err);
 
-	if (r == 0)
-		r = runs_watch(view->session, &view->runs, &options, err);
+	while (r == 0 && !app_interrupted && !sweep_has_ended(view)) {
+		if (!sweep_is_made(view))
+			poll(NULL, 0, WATCH_MS);
+		else
+			r = runs_watch(view->session, &view->runs, &options, err);
+		if (r == 0 && !app_interrupted)
+			r = sweep_list_runs(view, err);
+	}
 	return app_interrupted ? 0 : r;
 }
 
@@ -448,12 +467,13 @@ static int sweep_wait_judging(struct app *app, struct sweep_view *view, struct e
 static int sweep_follow(struct app *app, struct sweep_view *view, struct err *err)
 {
 	bool ended = false;
-	int r = app->out_tty  ? 0
+	bool draws = app->out_tty && !app->options.json;
+	int r = draws         ? 0
 		: view->judge ? sweep_wait_judging(app, view, err)
 			      : sweep_wait(app, view, err);
 
 	while (r == 0 && !ended && !app_interrupted && !app->out_lost) {
-		r = sweep_show_once(app, view, app->out_tty, &ended, err);
+		r = sweep_show_once(app, view, draws, &ended, err);
 		if (r == 0 && !ended && !app_interrupted)
 			poll(NULL, 0, WATCH_MS);
 	}

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "app/forward/forward.h"
 #include "app/lifecycle/follow.h"
@@ -25,11 +26,13 @@
 #include "cli/term/ui.h"
 #include "core/config/ports.h"
 #include "core/record/dirs.h"
+#include "core/record/group.h"
 #include "core/record/results.h"
 #include "core/store/store.h"
+#include "core/study/study.h"
 #include "targets/targets.h"
 
-enum { SENTENCE_MAX = 64 << 10, GRACE_MS = 10000 };
+enum { SENTENCE_MAX = 64 << 10, GRACE_MS = 10000, HOLD_MS = 30000 };
 
 /* A member of the study in place of its name. */
 static void runs_hint_member(struct app *app, struct err *err)
@@ -94,6 +97,46 @@ int runs_get_all(struct app *app, const struct strv *words, struct run_list *ret
 	AUTO_FREE char *study = NULL;
 
 	return runs_get_named(app, words, ret, &study, err);
+}
+
+void runs_held_done(struct runs_held *held)
+{
+	vec_foreach (struct runs_study, study, held)
+		close(study->fd);
+	vec_done(held);
+}
+
+static bool runs_has_member(const struct run_list *runs, const char *study)
+{
+	vec_foreach (struct run *, run, runs)
+		if (str_eq(run_group(*run), study))
+			return true;
+	return false;
+}
+
+int runs_hold_studies(struct app *app, const struct strv *words, struct run_list *runs,
+	char **ret_study, struct runs_held *ret, struct err *err)
+{
+	const struct dirs *dirs = &app->session.dirs;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < words->n; i++) {
+		struct runs_study study = {0};
+		if (study_find(dirs, words->v[i], study.id, NULL) < 0 ||
+			!runs_has_member(runs, study.id))
+			continue;
+		r = study_set_cancelled(dirs, study.id, true, err);
+		if (r == 0)
+			r = study_hold(dirs, study.id, HOLD_MS, &study.fd, err);
+		if (r == 0 && study.fd > 0)
+			*vec_push(ret) = study;
+	}
+	if (r < 0 || ret->n == 0)
+		return r;
+	run_list_done(runs);
+	*runs = (struct run_list){0};
+	free(TAKE(*ret_study));
+	return runs_get_named(app, words, runs, ret_study, err);
 }
 
 size_t runs_keep_failed(struct app *app, const char *study, struct run_list *runs)

@@ -36,6 +36,18 @@ int runs_get_study(
  * study: their name, or NULL. */
 size_t runs_keep_failed(struct app *app, const char *study, struct run_list *runs);
 
+/* Studies that are held (study.h) while their members are stopped or removed. */
+struct runs_study {
+	char id[RUN_ID_SIZE];
+	int fd;
+};
+struct runs_held VEC_OF(struct runs_study);
+/* Stop whoever makes members of the studies among words, hold these, and list the runs anew, with
+ * what was made until then; runs and *ret_study are those of runs_get_named. */
+int runs_hold_studies(struct app *app, const struct strv *words, struct run_list *runs,
+	char **ret_study, struct runs_held *ret, struct err *err);
+void runs_held_done(struct runs_held *held);
+
 /* Runs that match, the newest first, however old. The beginning of a group is enough where it is
  * the only one. */
 int runs_select(struct store *store, const struct select_rules *rules, struct run_list *ret,

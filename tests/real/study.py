@@ -72,7 +72,6 @@ def test_one_word_for_all_runs(w):
     for words in ("logs", "mine"), ("diff", "mine"), ("exec", "mine", "--", "true"), ("checkout", "mine", w.dir / "x"), \
             ("forward", "mine", "80"), ("note", "mine", "x"), ("submit", "--from", "mine"), ("top", "mine"):
         w.refused(*words, id="run.study", rc=2, says=["mine is a study of 4 runs", runs[0]])
-    w.refused("restart", "mine", id="usage", rc=2, says="dlrun restart --failed mine")
     # Beginnings are of ids, where there is one; a group comes first by its whole name.
     assert w.show("mi")["id"] == other and json.loads(w.ok("show", "--json", "mine").out)["id"] == "mine"
     w.refused("show", "tiger", id="usage", rc=2, says=["ambiguous", runs[3]])

@@ -3,6 +3,7 @@
 """Studies on this machine: many runs by one command, and what is left when it is stopped."""
 
 import os
+import signal
 import subprocess
 
 from harness import *  # noqa: F403
@@ -260,16 +261,82 @@ def test_losers_are_stopped(w):
     assert runs[0]["state"] == "succeeded" and any(run["state"] == "cancelled" for run in runs), result
 
 
-def test_cancelled_while_it_is_made(w):
-    w.repo()
-    sweeping = subprocess.Popen([w.dlrun, "sweep", "-d", "-n", "many", "--over", "i=1..400", "--", "true", "{i}"],
+def while_made(w, n, *words):
+    """A sweep of n runs that last, of which two are there."""
+    sweeping = subprocess.Popen([w.dlrun, "sweep", "-d", "-n", "many", *words, "--over", f"i=1..{n}", "--", "sleep", "60{i}"],
                                 cwd=w.tree, env=w.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: len(w.runs()) > 1, "two runs of the study")
     study, = os.listdir(w.state / "studies")
-    w.run("cancel", study)
+    return sweeping, study
+
+
+def test_cancelled_while_it_is_made(w):
+    w.repo()
+    sweeping, study = while_made(w, 300, "--parallel", "1")
+    w.ok("cancel", "--no-wait", study)
     out, err = sweeping.communicate()
     assert sweeping.returncode != 0 and "was cancelled" in err and out == "", (out, err)
-    assert len(members(w, study)) < 400
+    w.run("wait", study)
+    made = members(w, study)
+    assert 1 < len(made) < 300 and {run["state"] for run in made} == {"cancelled"}, [run["state"] for run in made]
+    # All of them may start again, and the rest be made.
+    w.ok("restart", study)
+    w.ok("cancel", study)
+
+
+def test_removed_while_it_is_made(w):
+    w.repo()
+    sweeping, study = while_made(w, 300, "--parallel", "1")
+    other = w.ok("submit", "-d", "--", "true").out.strip()
+    w.ok("wait", other)
+    # Also where it is not the first word.
+    w.ok("rm", "--force", other, study)
+    out, err = sweeping.communicate()
+    assert sweeping.returncode != 0 and out == "", (out, err)
+    nothing_is_left(w)
+
+
+def test_interrupted_while_it_is_made(w):
+    w.repo()
+    sweeping, study = while_made(w, 300, "--parallel", "1")
+    sweeping.send_signal(signal.SIGINT)
+    out, err = sweeping.communicate()
+    assert sweeping.returncode == 130 and f"dlrun restart --missing {study}" in err and out == "", (sweeping.returncode, out, err)
+    assert w.run("sweep", "--json", study).rc == 0
+    w.ok("cancel", study)
+
+
+def test_made_by_two_at_once(w):
+    w.repo()
+    sweeping, study = while_made(w, 100, "--parallel", "1")
+    result = w.run("restart", "--missing", study)
+    assert result.rc == 1 and f"another dlrun makes runs of {study} now" in result.err, result
+    out, _ = sweeping.communicate()
+    assert out == study + "\n" and len(members(w, study)) == 100
+    w.ok("cancel", study)
+
+
+def test_names_that_are_those_of_others(w):
+    w.repo()
+    study = sweep(w, "-n", "s-{seed}", "--over", "seed=1..3", "--", "true", "{seed}")
+    assert [run["name"] for run in ended(w, study)] == ["s-0", "s-1", "s-2"]
+
+
+def test_dry_run_of_a_configured_command(w):
+    w.repo({"dlrun.yaml": "command: [echo, hello]\n"})
+    result = w.ok("sweep", "--dry-run", "--over", "a=1,2", "--", "--a={a}")
+    assert result.out.endswith("    0  1  echo hello --a=1\n    1  2  echo hello --a=2\n"), result
+    assert json.loads(w.ok("sweep", "--json", "--dry-run", "--over", "a=1,2", "--", "true", "{a}").out)
+    for words in (["--parallel", "2"], ["--dry-run"], ["--stop", "metric=loss,halving=2"]):
+        result = w.run("sweep", *words, "x")
+        assert result.rc == 2 and "is for a new study" in result.err, result
+
+
+def test_the_name_of_the_study_in_a_file(w):
+    w.repo()
+    study = sweep(w, "--name-file", "id", "--over", "a=1", "--", "true", "{a}")
+    assert (w.tree / "id").read_text() == study + "\n"
+    w.ok("wait", study)
 
 
 if __name__ == "__main__":

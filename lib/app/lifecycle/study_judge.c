@@ -18,7 +18,7 @@
 
 #define JUDGED_SCHEMA "dlrun/judged/v1"
 
-enum { LOCK_MS = 10000, JUDGED_BYTES_MAX = 64 << 20 };
+enum { JUDGED_BYTES_MAX = 64 << 20 };
 
 struct judged_member {
 	struct series *series; /* NULL: no event files are here yet */
@@ -89,6 +89,10 @@ static void judge_add(struct study_judge *judge, const struct json *json)
 
 	if (member < 0 || (size_t)member >= judge->n || rung < 0)
 		return;
+	vec_foreach (struct stop_judgement, other, &judge->judgements)
+		if (other->member == (size_t)member &&
+			(other->rung == (size_t)rung || other->stops))
+			return;
 	*vec_push(&judge->judgements) = (struct stop_judgement){
 		.member = (size_t)member,
 		.rung = (size_t)rung,
@@ -235,10 +239,11 @@ static int judge_cancel(struct study_judge *judge, const struct run_list *runs,
 	vec_foreach (struct stop_judgement, judged, &judge->judgements) {
 		for (size_t i = 0; judged->stops && r >= 0 && i < runs->n; i++) {
 			struct run *run = runs->v[i];
-			/* A member that somebody has started again is to go on. */
+			/* A member that somebody has started or made again is to go on. */
 			if (run_member_index(run) != (int64_t)judged->member ||
 				run_state_is_final(run_state(run)) || run_cancelling(run) ||
-				json_get_int(run->doc, RUN_RETRIES_FROM, 0) > 0)
+				json_get_int(run->doc, RUN_RETRIES_FROM, 0) > 0 ||
+				(double)run_submitted_ms(run) > judged->time_s * 1000)
 				continue;
 			AUTO_FREE char *why = judge_sentence(judge, judged);
 			r = store_change(store, run_id(run), judge_mark, why, NULL, err);
@@ -260,14 +265,16 @@ static int judge_cancel(struct study_judge *judge, const struct run_list *runs,
 int study_judge_members(struct study_judge *judge, const struct run_list *runs,
 	struct strv *ret_stopped, struct err *err)
 {
+	AUTO_ERR struct err busy = {0};
 	int fd = -1;
 	size_t before = 0;
 
 	int r = judge_poll_all(judge, runs, err);
-	if (r == 0)
-		r = fs_lock(judge->lock, true, LOCK_MS, &fd, err);
 	if (r < 0)
 		return r;
+	if (fs_lock(judge->lock, true, 0, &fd, &busy) < 0)
+		/* Another one judges now. */
+		return busy.id == E_IO_LOCK ? 0 : err_move(err, &busy);
 	r = judge_read(judge, err);
 	before = judge->judgements.n;
 	if (r == 0)

@@ -411,9 +411,15 @@ static int submit_record_make_member(
 int submit_insert_member(
 	struct submit *submit, const struct run *first, size_t index, struct err *err)
 {
-	int r = submit_record_make_member(submit, first, index, err);
+	AUTO_ERR struct err error = {0};
+	int r = submit_record_make_member(submit, first, index, &error);
 
-	return r < 0 ? r : store_insert(submit->store, submit->run, err);
+	if (r == 0)
+		r = store_insert(submit->store, submit->run, &error);
+	/* Without a row nothing stays of it. */
+	if (r < 0 && submit->dir && error.id != E_RUN_NAME)
+		fs_remove_tree(AT_FDCWD, submit->dir, NULL);
+	return r < 0 ? err_move(err, &error) : 0;
 }
 
 int submit_insert_members(

@@ -17,7 +17,7 @@
 #include "core/store/store.h"
 #include "targets/targets.h"
 
-enum { REFRESH_MS = 30000, KNOW_MS = 5000 };
+enum { REFRESH_MS = 30000, KNOW_MS = 5000, HOLD_MS = 2000 };
 
 struct sweep {
 	struct session *session;
@@ -41,7 +41,11 @@ static void sweep_report(const struct sweep *sweep, size_t made)
 
 static int sweep_check_cancelled(const struct sweep *sweep, struct err *err)
 {
+	const struct sweep_events *events = sweep->events;
 	const char *id = sweep->study->id;
+
+	if (events && events->interrupted && *events->interrupted)
+		return err_set(err, E_CANCELED, "interrupted before all runs of %s were made", id);
 
 	if (!study_is_cancelled(&sweep->session->dirs, id))
 		return 0;
@@ -57,9 +61,8 @@ static int sweep_make_member(struct sweep *sweep, size_t index, struct err *err)
 
 	if (r == 0)
 		r = submit_insert_member(submit, sweep->first, index, &error);
-	/* sweep_make_missing of another process has made it meanwhile. */
 	if (r < 0)
-		return error.id == E_RUN_NAME ? 0 : err_move(err, &error);
+		return err_move(err, &error);
 	r = submit_create(submit, err);
 	return r < 0 ? submit_recover(submit, r, err) : 0;
 }
@@ -304,7 +307,9 @@ int sweep_make_missing(struct session *session, struct study *study,
 		.submit = {.session = session, .study = study, .begun_ms = clock_ms()}};
 	AUTO(run_list_done) struct run_list members = {0};
 
-	int r = study_set_cancelled(&session->dirs, study->id, false, err);
+	int r = study_hold(&session->dirs, study->id, HOLD_MS, &study->making_fd, err);
+	if (r == 0)
+		r = study_set_cancelled(&session->dirs, study->id, false, err);
 	if (r == 0)
 		r = sweep_list(&sweep, &members, err);
 	if (r == 0)

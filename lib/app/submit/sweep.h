@@ -13,8 +13,9 @@
 
 struct sweep_events {
 	const struct submit_events *submit; /* of the first member */
-	/* Members that have been made, of all. */
+	/* Members that have been made, of all; the first time when there is one. */
 	void (*made)(void *ctx, size_t made, size_t n);
+	const volatile int *interrupted; /* no more are made; or NULL */
 	void *ctx;
 };
 

@@ -393,8 +393,12 @@ static void axis_add_log(unsigned wanted, struct axis *axis)
 		double low = pow(10, axis->min), high = pow(10, axis->max);
 		double step = nice_step((high - low) / wanted);
 
-		for (double k = ceil(low / step); k * step <= high * (1 + 1e-9); k++)
-			add_log_tick(axis, k * step, 0);
+		double first_k = ceil(low / step);
+
+		/* Above 2^53 the next whole number is the same one. */
+		for (int i = 0; i <= AXIS_TICKS_MAX; i++)
+			if ((first_k + i) * step <= high * (1 + 1e-9))
+				add_log_tick(axis, (first_k + i) * step, 0);
 		return;
 	}
 	first = every > 1 ? every * floor(first / every) : first;

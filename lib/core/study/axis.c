@@ -496,6 +496,11 @@ static int axis_parse_step(struct axis_part *part, const char *text, int64_t las
 			err, source, is_down ? "9..1:2" : "1..9:2", is_down ? "9..1:2" : "1..9:2");
 	}
 	step = step < 0 ? -step : step;
+	/* "0..1:5" means five numbers to most people. */
+	if (step > (is_down ? part->first - last : last - part->first) && part->first != last) {
+		axis_error(err, source, "the step %" PRId64 " leads beyond %" PRId64, step, last);
+		return axis_hint(err, source, "lin:0..1:5", "1..9:2");
+	}
 	part->n = (uint64_t)((is_down ? part->first - last : last - part->first) / step) + 1;
 	part->step = is_down ? -step : step;
 	return 0;

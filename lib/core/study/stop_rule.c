@@ -37,7 +37,7 @@ static int stop_read_number(
 
 /* The parts of a rule that have been read. */
 struct stop_said {
-	bool goal, kind;
+	bool goal, kind, from;
 };
 
 static int stop_read_part(
@@ -57,6 +57,7 @@ static int stop_read_part(
 	}
 	if (str_eq(part, "at=step"))
 		return 0;
+	said->from = said->from || str_starts(part, "from=");
 	if (str_starts(part, "from="))
 		return stop_read_number(
 			part, value + 1, 1, INT64_MAX / STOP_HALVING_MAX, &rule->from, err);
@@ -91,6 +92,8 @@ int stop_rule_parse(const char *text, struct stop_rule *ret, struct err *err)
 		return stop_refuse(text, "names no metric", err);
 	if (!said.kind)
 		return stop_refuse(text, "has no rule: halving=N or median", err);
+	if (rule.kind == STOP_MEDIAN && !said.from)
+		return stop_refuse(text, "needs the step of the first judgement: from=100", err);
 	if (!said.goal) {
 		enum compare_goal goal = compare_goal_of(rule.metric);
 		if (goal == COMPARE_ANY)
@@ -184,7 +187,7 @@ static bool stop_halves(const struct stop_work *work, size_t rung, double value)
 		if (other->rung != rung)
 			continue;
 		n++;
-		better += !stop_is_better(work->rule, value, other->value);
+		better += stop_is_better(work->rule, other->value, value);
 	}
 	return isnan(value) || better >= (n + keep - 1) / keep;
 }

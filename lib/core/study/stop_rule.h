@@ -32,7 +32,7 @@
 #include "base/util/vec.h"
 #include "events/series.h"
 
-enum { STOP_MEDIAN_LEAST = 3, STOP_RUNGS_MAX = 1000, STOP_HALVING_MAX = 100 };
+enum { STOP_MEDIAN_LEAST = 3, STOP_RUNGS_MAX = 100, STOP_HALVING_MAX = 100 };
 
 enum stop_kind { STOP_HALVING, STOP_MEDIAN };
 struct stop_rule {
@@ -43,7 +43,7 @@ struct stop_rule {
 	int64_t from; /* the step of the first rung */
 };
 /* "metric=val_loss,goal=min,halving=3,from=100", "metric=accuracy,median": goal min or max may be
- * left out where the metric's name tells (compare_goal_of), from is 1 then. "at=step" says what is
+ * left out where the metric's name tells (compare_goal_of), from with halving: it is 1 then. "at=step" says what is
  * so anyway. E_USAGE. */
 int stop_rule_parse(const char *text, struct stop_rule *ret, struct err *err);
 void stop_rule_done(struct stop_rule *rule);

@@ -21,6 +21,8 @@ void study_done(struct study *study)
 {
 	if (!study)
 		return;
+	if (study->making_fd > 0)
+		close(study->making_fd);
 	cases_done(&study->cases);
 	spec_done(&study->spec);
 	json_free(study->doc);
@@ -32,6 +34,35 @@ static char *study_path(const struct dirs *dirs, const char *id)
 	AUTO_FREE char *dir = dirs_study(dirs, id);
 
 	return fs_join(dir, "study.json");
+}
+
+static char *study_hold_path(const struct dirs *dirs, const char *id)
+{
+	AUTO_FREE char *dir = dirs_study(dirs, id);
+
+	return fs_join(dir, "making.lock");
+}
+
+int study_hold(
+	const struct dirs *dirs, const char *id, int64_t timeout_ms, int *ret_fd, struct err *err)
+{
+	AUTO_FREE char *path = study_hold_path(dirs, id), *dir = dirs_study(dirs, id);
+	AUTO_ERR struct err error = {0};
+
+	if (!run_id_is_valid(id) || access(dir, F_OK) < 0)
+		return 0;
+	if (fs_lock(path, true, timeout_ms, ret_fd, &error) == 0)
+		return 0;
+	if (error.id != E_IO_LOCK)
+		return err_move(err, &error);
+	return err_set(err, E_IO_LOCK, "another dlrun makes runs of %s now", id);
+}
+
+bool study_is_held(const struct dirs *dirs, const char *id)
+{
+	AUTO_FREE char *path = study_hold_path(dirs, id);
+
+	return fs_is_locked(path);
 }
 
 /*
@@ -55,7 +86,7 @@ int study_claim(const struct dirs *dirs, const char *name, struct study *ret, st
 		if (errno != EEXIST || i == ID_TRIES)
 			r = fs_error(err, errno, "making directory %s", dir);
 	}
-	return r;
+	return r < 0 ? r : study_hold(dirs, ret->id, 0, &ret->making_fd, err);
 }
 
 static void add_cases(const struct cases *cases, struct json *doc)
@@ -211,9 +242,9 @@ int study_set_cancelled(const struct dirs *dirs, const char *id, bool cancelled,
 
 bool study_is_cancelled(const struct dirs *dirs, const char *id)
 {
-	AUTO_FREE char *path = study_cancel_path(dirs, id);
+	AUTO_FREE char *path = study_cancel_path(dirs, id), *object = study_path(dirs, id);
 
-	return access(path, F_OK) == 0;
+	return access(path, F_OK) == 0 || access(object, F_OK) < 0;
 }
 
 /*
@@ -316,6 +347,15 @@ int study_all_words(const struct study *study, struct study_words *ret, struct e
 	return 0;
 }
 
+/* NAME-INDEX, by which some member is found already. */
+static bool study_is_members_name(const struct study *study, const char *name)
+{
+	size_t len = strlen(study->name);
+
+	return strncmp(name, study->name, len) == 0 && name[len] == '-' && name[len + 1] &&
+	       !name[len + 1 + strspn(name + len + 1, "0123456789")];
+}
+
 /* The name of a member that was asked for, as far as it makes one. */
 static void study_set_member_name(const struct study *study, size_t index, struct json *run)
 {
@@ -326,7 +366,8 @@ static void study_set_member_name(const struct study *study, size_t index, struc
 	bool mapped;
 
 	if (template && cases_expand(&study->cases, &member, template, &wanted, NULL) == 0 &&
-		run_name_map(wanted, name, &mapped, NULL) == 0)
+		run_name_map(wanted, name, &mapped, NULL) == 0 &&
+		!study_is_members_name(study, name))
 		json_set_str(run, "name", name);
 }
 

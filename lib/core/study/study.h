@@ -31,12 +31,18 @@ struct study {
 	/* Beside what stands above: "user", "submitted", "target", "name_template" of members, and
 	 * how the cases were asked for: "over", "file", "zip", "sample", "seed". */
 	struct json *doc;
+	int making_fd; /* study_hold; 0: not held */
 };
 void study_done(struct study *study);
 #define AUTO_STUDY AUTO(study_done)
 
+/* Hold the study: as long as somebody makes members of it, and for an instant by who cancels or
+ * removes it. study_done releases it. A group that is no study of its own is not held. E_IO_LOCK. */
+int study_hold(
+	const struct dirs *dirs, const char *id, int64_t timeout_ms, int *ret_fd, struct err *err);
+bool study_is_held(const struct dirs *dirs, const char *id);
 /* Take a new id for a study of that name (cut where an index would not fit) and make its directory,
- * which nobody else has. */
+ * which nobody else has. The study is held then. */
 int study_claim(const struct dirs *dirs, const char *name, struct study *ret, struct err *err);
 /* Write the object of a claimed study: doc has the members that study_claim and the following do
  * not: those that describe how it was asked for. Durable when it returns. */
@@ -53,6 +59,7 @@ int study_remove(const struct dirs *dirs, const char *id, struct err *err);
 /* Tell whoever makes members to make no more of them, or that they may be made. A group that is no
  * study of its own: nothing is told. */
 int study_set_cancelled(const struct dirs *dirs, const char *id, bool cancelled, struct err *err);
+/* Also where its object is gone. */
 bool study_is_cancelled(const struct dirs *dirs, const char *id);
 
 /* The specification of a member: values in place of {k}, and its place in the study. E_USAGE for a

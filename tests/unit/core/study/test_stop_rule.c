@@ -78,7 +78,7 @@ static void test_good_rules(void **state)
 		{"median,metric=x/y,goal=max,from=5", "x/y",
 			"those not worse than the median by highest x/y at steps 5, 10, 15, …",
 			true},
-		{"metric=accuracy,goal=min,median", "accuracy",
+		{"metric=accuracy,goal=min,median,from=1", "accuracy",
 			"those not worse than the median by lowest accuracy at steps 1, 2, 3, …",
 			false},
 	};
@@ -102,7 +102,7 @@ static void test_bad_rules(void **state)
 		"metric=loss,median,median", "metric=loss,median=3", "metric=speed,halving=3",
 		"metric=loss,goal=mid,halving=3", "metric=loss,halving=3,from=0",
 		"metric=loss,halving=3,from=-1", "metric=loss,halving=3,from=99999999999999999999",
-		"metric=loss,halving=3,at=epoch", "metric=loss,halving=3,",
+		"metric=loss,halving=3,at=epoch", "metric=loss,median", "metric=loss,halving=3,",
 		"metric=loss halving=3"};
 
 	(void)state;
@@ -151,6 +151,15 @@ static void test_late_comers_are_compared_with_all(void **state)
 	/* Two of five may go on, and 2 and 3 are better. */
 	add_point(4, 1, 9, 1.5);
 	judged(5, "0@1 1@1 2@1 3@1 4@1x");
+}
+
+static void test_equals_go_on(void **state)
+{
+	(void)state;
+	use_rule("metric=acc,halving=2,from=1");
+	for (size_t i = 0; i < 4; i++)
+		add_point(i, 1, (double)i, 0);
+	judged(4, "0@1 1@1 2@1 3@1");
 }
 
 /* What was recorded stays, though a curve that came later began before. */
@@ -215,6 +224,7 @@ int main(void)
 		TEST(test_steps_end),
 		TEST(test_halving),
 		TEST(test_late_comers_are_compared_with_all),
+		TEST(test_equals_go_on),
 		TEST(test_recorded_judgements_stay),
 		TEST(test_what_is_no_number_is_worst),
 		TEST(test_steps_that_are_left_out),

@@ -174,6 +174,27 @@ static int rm_check_study(const struct run_list *runs, const char *study, struct
 	return err_hint(err, "dlrun cancel %s", study);
 }
 
+/* Remove what is kept of studies themselves. one: the one that was named; or NULL. */
+static int rm_forget_studies(
+	struct app *app, const char *one, const struct runs_held *held, struct err *err)
+{
+	const struct dirs *dirs = &app->session.dirs;
+	int r = one ? study_remove(dirs, one, err) : 0;
+
+	for (size_t i = 0; r == 0 && i < held->n; i++)
+		r = study_remove(dirs, held->v[i].id, err);
+	return r;
+}
+
+static int rm_list(struct app *app, const struct rm_values *values, const struct strv *words,
+	struct run_list *runs, char **ret_study, struct runs_held *held, struct err *err)
+{
+	int r = runs_get_named(app, words, runs, ret_study, err);
+
+	return r == 0 && values->force ? runs_hold_studies(app, words, runs, ret_study, held, err)
+				       : r;
+}
+
 static int rm_run(struct app *app, void *values_ptr, struct strv *words)
 {
 	const struct rm_values *values = values_ptr;
@@ -184,8 +205,7 @@ static int rm_run(struct app *app, void *values_ptr, struct strv *words)
 	struct rm_report report = {.removed = removed};
 	AUTO(runs_held_done) struct runs_held held = {0};
 
-	if (runs_get_named(app, words, &runs, &study, &err) < 0 ||
-		(values->force && runs_hold_studies(app, words, &runs, &study, &held, &err) < 0))
+	if (rm_list(app, values, words, &runs, &study, &held, &err) < 0)
 		return app_fail(app, &err);
 	int r = study && !values->force ? rm_check_study(&runs, study, &err) : 0;
 	if (r == 0)
@@ -198,10 +218,8 @@ static int rm_run(struct app *app, void *values_ptr, struct strv *words)
 	}
 	bool is_study = study && words->n == 1;
 	r = rm_remove(app, &runs, values->force, !is_study, &report, &err);
-	if (r == 0 && is_study)
-		r = study_remove(&app->session.dirs, study, &err);
-	for (size_t i = 0; r == 0 && i < held.n; i++)
-		r = study_remove(&app->session.dirs, held.v[i].id, &err);
+	if (r == 0)
+		r = rm_forget_studies(app, is_study ? study : NULL, &held, &err);
 	if (is_study)
 		rm_print_study(app, study, &report);
 	if (r < 0)

@@ -720,7 +720,8 @@ static bool sweep_is_table(struct app *app, const struct submit_values *values,
 }
 
 /* Options of a new study are not for one that is there. */
-static int sweep_check_table(const struct submit_values *values, struct err *err)
+static int sweep_print_table(
+	struct app *app, const struct submit_values *values, const struct strv *words)
 {
 	const char *name = values->parallel != OPT_UNSET ? "parallel"
 			   : values->sample != OPT_UNSET ? "sample"
@@ -732,10 +733,13 @@ static int sweep_check_table(const struct submit_values *values, struct err *err
 			   : values->name_file           ? "name-file"
 							 : NULL;
 
+	AUTO_ERR struct err err = {0};
+
 	if (!name)
-		return 0;
-	err_set(err, E_USAGE, "--%s is for a new study, and there are no axes", name);
-	return err_hint(err, "dlrun sweep --over lr=0.1,0.03 -- python3 train.py --lr {lr}");
+		return sweep_show(app, words->n ? words->v[0] : NULL, values->follow);
+	err_set(&err, E_USAGE, "--%s is for a new study, and there are no axes", name);
+	err_hint(&err, "dlrun sweep --over lr=0.1,0.03 -- python3 train.py --lr {lr}");
+	return app_fail(app, &err);
 }
 
 static int cmd_sweep_run(struct app *app, void *values_ptr, struct strv *words)
@@ -750,10 +754,8 @@ static int cmd_sweep_run(struct app *app, void *values_ptr, struct strv *words)
 
 	if (cmd_submit_check(values, &err) < 0 || app_config(app, opts, values, &config, &err) < 0)
 		return app_fail(app, &err);
-	if (sweep_is_table(app, values, config, words) && sweep_check_table(values, &err) < 0)
-		return app_fail(app, &err);
 	if (sweep_is_table(app, values, config, words))
-		return sweep_show(app, words->n ? words->v[0] : NULL, values->follow);
+		return sweep_print_table(app, values, words);
 	if (sweep_check(values, &err) < 0 ||
 		sweep_make_study(values, config, axes, &study, &err) < 0)
 		return app_fail(app, &err);

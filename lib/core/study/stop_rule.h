@@ -42,9 +42,9 @@ struct stop_rule {
 	int64_t keep; /* of halving: one of so many goes on */
 	int64_t from; /* the step of the first rung */
 };
-/* "metric=val_loss,goal=min,halving=3,from=100", "metric=accuracy,median": goal min or max may be
- * left out where the metric's name tells (compare_goal_of), from with halving: it is 1 then. "at=step" says what is
- * so anyway. E_USAGE. */
+/* "metric=val_loss,goal=min,halving=3,from=100", "metric=accuracy,median,from=5": goal min or max
+ * may be left out where the metric's name tells (compare_goal_of), from with halving: it is 1 then.
+ * "at=step" says what is so anyway. E_USAGE. */
 int stop_rule_parse(const char *text, struct stop_rule *ret, struct err *err);
 void stop_rule_done(struct stop_rule *rule);
 #define AUTO_STOP_RULE AUTO(stop_rule_done)

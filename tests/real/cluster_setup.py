@@ -292,7 +292,7 @@ def test_targets(w):
         found = all_targets(w)["k"]
         assert found["reachable"] and found["version"].startswith("v1.34") and found["namespace"] == s.namespace, found
         assert found["may"] == {"submit": True, "logs": True, "exec": True, "forward": True, "secrets": True, "events": True,
-                                "nodes": False} and found["nodes"] is None and found["default"], found
+                                "nodes": False, "studies": True} and found["nodes"] is None and found["default"], found
         assert found["security"] == "privileged"
         line = re.compile(r"^k .*v1\.34\S*, may submit$", re.M)
         wait_for(lambda: line.search(w.ok("targets").out), "the line of the cluster")

@@ -170,28 +170,33 @@ def test_the_first_failure_ends_all(w):
         assert found == {0: "failed", **dict.fromkeys(range(1, 6), "cancelled")}, found
 
 
-def test_thousands_of_members_take_few_requests(w):
+def requests(s, mark):
+    """Those for the namespace of the test: others run beside it."""
+    return [e["requestURI"] for e in s.cluster.audit_whole(s.user, mark) if s.namespace in e["requestURI"]]
+
+
+def test_many_members_take_few_requests(w):
     """On fake nodes; the times are for people to read."""
-    n = 5000
+    n = 5000 if ALL else 1000
     with with_storage(w) as s:
         store(s)
         on_fake_nodes(s, "fake-study")
         mark, begin = s.cluster.audit_begin(s.user), time.monotonic()
-        study = sweep(s, n, "--parallel", "200", "--", "python3", "m.py")
+        study = sweep(s, n, "--parallel", "50", "--", "python3", "m.py")
         took = time.monotonic() - begin
-        asked = s.cluster.audit_whole(s.user, mark)
+        asked = requests(s, mark)
         print(f"submit of {n} members: {took:.1f} s, {len(asked)} requests")
-        assert len(asked) <= 20, [e["requestURI"] for e in asked]
-        wait_for(lambda: len(pods(s, study)) > 100, "pods", 120)
+        assert len(asked) <= 15, asked
         mark, begin = s.cluster.audit_begin(s.user), time.monotonic()
         found = states(s, study)
         took = time.monotonic() - begin
-        asked = s.cluster.audit_whole(s.user, mark)
+        asked = requests(s, mark)
         print(f"ps of them: {took:.1f} s, {len(asked)} requests")
-        assert len(found) == n and len(asked) <= 25, (len(found), [e["requestURI"] for e in asked])
-        begin = time.monotonic()
+        assert len(found) == n and len(asked) <= 15, (len(found), asked)
+        mark, begin = s.cluster.audit_begin(s.user), time.monotonic()
         w.ok("cancel", study)
-        print(f"cancel of them: {time.monotonic() - begin:.1f} s")
+        asked = requests(s, mark)
+        print(f"cancel of them: {time.monotonic() - begin:.1f} s, {len(asked)} requests")
         assert set(states(s, study).values()) <= {"cancelled", "succeeded"}
 
 

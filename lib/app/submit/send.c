@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/submit/send.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,14 @@ struct sending {
 	struct submit submit;
 	bool may_be_refused; /* the target has been asked: what fails now is its answer */
 };
+
+/* 0 is no lock, too. */
+static void send_unlock(struct submit *submit)
+{
+	if (submit->lock_fd > 0)
+		auto_fd(&submit->lock_fd);
+	submit->lock_fd = -1;
+}
 
 static void send_done(struct sending *sending)
 {
@@ -97,16 +106,28 @@ static int drop_marks(struct session *session, struct err *err)
  * Opening
  */
 
-/* The directory of the submit, else home: a tree may have been removed meanwhile. */
-static char *send_dir(const struct session *session, const struct run *run)
+/* The directory of the submit, else the tree's root. Without the tree its settings are not known:
+ * the run stays until the tree is back. */
+static int send_dir(
+	const struct session *session, const struct run *run, char **ret, struct err *err)
 {
 	const struct json *origin = json_get(run->doc, "origin");
 	AUTO_FREE char *root = words_get_one(origin, "root"), *cwd = words_get_one(origin, "cwd");
 	AUTO_FREE char *dir = root ? fs_join(root, cwd ? cwd : ".") : NULL;
 
 	if (dir && access(dir, X_OK) == 0)
-		return TAKE(dir);
-	return mem_strdup(session->dirs.home ? session->dirs.home : "/");
+		*ret = TAKE(dir);
+	else if (!root)
+		*ret = mem_strdup(session->dirs.home ? session->dirs.home : "/");
+	else if (access(root, X_OK) == 0)
+		*ret = TAKE(root);
+	else {
+		AUTO_FREE char *shown = str_shown(root);
+		err_set_errno(
+			err, E_IO_READ, errno, "%s, whose dlrun.yaml says how to send it", shown);
+		return err_hint(err, "dlrun cancel %s", run_id(run));
+	}
+	return 0;
 }
 
 static int send_open_session(
@@ -114,7 +135,9 @@ static int send_open_session(
 {
 	struct session_env env = session->env;
 
-	sending->cwd = send_dir(session, run);
+	int r = send_dir(session, run, &sending->cwd, err);
+	if (r < 0)
+		return r;
 	env.cwd = sending->cwd;
 	env.shell_dir = env.git_dir = env.git_work_tree = NULL;
 	env.must_count = env.has_terminal = false;
@@ -370,12 +393,12 @@ static int send_start(struct sending *sending, struct err *err)
 	if (failure.code == ERR_NET)
 		return err_move(err, &failure);
 	/* An error does not say that nothing came of it. */
-	auto_fd(&submit->lock_fd);
-	submit->lock_fd = -1;
+	send_unlock(submit);
 	r = send_has_begun(submit, err);
 	if (r > 0)
 		return send_settle(submit, err);
-	sending->may_be_refused = r == 0;
+	/* What was sent may still arrive. */
+	sending->may_be_refused = r == 0 && target_knows(submit->target, submit->handle, STATE_MS);
 	return r < 0 ? r : err_move(err, &failure);
 }
 
@@ -436,16 +459,36 @@ static int send_change_failed(void *ctx, struct run *run, struct err *err)
 	return 1;
 }
 
-/* An answer that another try will not change. */
+/* What a proxy, a portal or this machine may have said, or a server that is out of order. */
+static bool is_unclear(enum err_id id)
+{
+	static const enum err_id ids[] = {E_HTTP_LIMIT, E_HTTP_PROTOCOL, E_HTTP_REDIRECT,
+		E_HTTP_URL, E_HTTP_ZONE, E_KUBE_GONE, E_KUBE_NOT_FOUND, E_KUBE_RESPONSE,
+		E_KUBE_SERVER, E_NODE_PROTOCOL, E_REGISTRY_NOT_FOUND, E_REGISTRY_RESPONSE,
+		E_REGISTRY_UNSUPPORTED, E_SSH_REFUSED};
+
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+		if (ids[i] == id)
+			return true;
+	return false;
+}
+
+/* An answer of the target itself that another try will not change. Settings of this machine may be
+ * mended. */
 static bool is_refusal(const struct sending *sending, const struct err *why)
 {
+	if (!sending->may_be_refused)
+		return false;
 	switch (why->code) {
 	case ERR_USAGE:
+		return why->id == E_GPU_COUNT;
 	case ERR_CONFIG:
+		return why->id == E_KUBE_STORAGE || why->id == E_KUBE_HOST_PATH ||
+		       why->id == E_KUBE_OVERLAY;
 	case ERR_NOTFOUND:
 	case ERR_REMOTE:
 	case ERR_LIMIT:
-		return sending->may_be_refused;
+		return !is_unclear(why->id);
 	default:
 		return false;
 	}
@@ -472,7 +515,7 @@ static int send_fail(struct session *session, const struct sending *sending, con
 	return 0;
 }
 
-/* ret_silent: its target did not answer. */
+/* ret_silent: who was asked did not answer, or takes no login now. */
 static int send_one(struct session *session, const struct run *run,
 	const struct queue_events *events, bool *ret_silent, struct err *err)
 {
@@ -483,7 +526,7 @@ static int send_one(struct session *session, const struct run *run,
 	int r = send_open(&sending, session, run, &why);
 	if (r == 0)
 		r = send_run(&sending, &is_sent, &why);
-	*ret_silent = why.code == ERR_NET;
+	*ret_silent = why.code == ERR_NET || (why.code == ERR_AUTH && why.id != E_IO_PERMISSION);
 	if (r == 0) {
 		if (is_sent && events->sent)
 			events->sent(events->ctx, sending.submit.run);
@@ -492,9 +535,19 @@ static int send_one(struct session *session, const struct run *run,
 	if (why.id == E_RUN_NOT_FOUND || why.code == ERR_CANCELED)
 		return why.code == ERR_CANCELED ? err_move(err, &why) : 0;
 	/* The row may be written by others again. */
-	auto_fd(&sending.submit.lock_fd);
-	sending.submit.lock_fd = -1;
+	send_unlock(&sending.submit);
 	return send_fail(session, &sending, run, &why, events, err);
+}
+
+/* Whom a run asks: a host or registry that is silent stops no run that does not need it. */
+static char *send_needs(const struct run *run)
+{
+	const struct json *image = json_get(run->doc, "image");
+	const char *base = json_get_str(image, "base"), *ref = json_get_str(image, "ref");
+	const char *handle = run_handle(run);
+
+	return mem_printf("%s\n%s\n%s\n%s", run_target(run), base ? base : "",
+		ref && !str_starts(ref, "oci:") ? ref : "", handle ? handle : "");
 }
 
 int queue_send(struct session *session, const struct queue_events *events,
@@ -511,13 +564,13 @@ int queue_send(struct session *session, const struct queue_events *events,
 	if (r == 0)
 		r = queue_list(session, &runs, err);
 	for (size_t i = 0; r == 0 && i < runs.n && !(interrupted && *interrupted); i++) {
-		const char *target = run_target(runs.v[i]);
+		AUTO_FREE char *needs = send_needs(runs.v[i]);
 		bool is_silent;
-		if (strv_find(&silent, target) >= 0)
+		if (strv_find(&silent, needs) >= 0)
 			continue;
 		r = send_one(session, runs.v[i], events, &is_silent, err);
 		if (is_silent)
-			strv_add(&silent, target);
+			strv_add(&silent, needs);
 	}
 	return r < 0 ? r : drop_marks(session, err);
 }

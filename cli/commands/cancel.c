@@ -230,8 +230,12 @@ static int cancel_run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_ERR struct err err = {0};
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_FREE char *study = NULL;
+	struct session *session;
 	int status = 0;
 
+	if (app_session(app, &session, &err) < 0)
+		return app_fail(app, &err);
+	session->ends_runs = true;
 	if (runs_get_named(app, words, &runs, &study, &err) < 0 ||
 		cancel_adopt(app, &runs, &err) < 0 || cancel_making(app, study, &err) < 0)
 		return app_fail(app, &err);

@@ -182,7 +182,11 @@ static int rm_run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO_FREE char *study = NULL;
 	AUTO_JSON struct json *removed = json_array();
 	struct rm_report report = {.removed = removed};
+	struct session *session;
 
+	if (app_session(app, &session, &err) < 0)
+		return app_fail(app, &err);
+	session->ends_runs = true;
 	if (runs_get_named(app, words, &runs, &study, &err) < 0)
 		return app_fail(app, &err);
 	int r = study && !values->force ? rm_check_study(&runs, study, &err) : 0;

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -16,9 +17,10 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 
-enum { KICK_MS = 5000 };
+enum { KICK_MS = 5000, KICK_MAX_MS = 60000, KICKED_MAX = 16 };
 
-#define KICKED "kicked" /* its time: when a sender was started last */
+/* Its time: when a sender was started last. In it: the pause until the next one, in ms. */
+#define KICKED "kicked"
 
 bool run_is_held(const struct run *run)
 {
@@ -36,6 +38,11 @@ int64_t held_since_ms(const struct run *run)
 	int64_t ms;
 
 	return text && clock_parse(text, &ms, NULL) == 0 ? ms : 0;
+}
+
+char *held_place(const char *handle)
+{
+	return mem_strndup(handle, strcspn(handle, "/"));
 }
 
 /* The queue's own sentence for the record; the error's is its evidence. */
@@ -114,6 +121,35 @@ bool held_any(const struct dirs *dirs, struct strv *ret_ids)
  * A sender beside this process
  */
 
+static int64_t kick_pause_ms(const char *path)
+{
+	AUTO_BUF struct buf text;
+	int64_t ms;
+
+	buf_init(&text, KICKED_MAX);
+	if (fs_read(path, KICKED_MAX, &text, NULL, NULL) < 0 ||
+		str_to_int(text.data, KICK_MS, KICK_MAX_MS, "pause", &ms, NULL) < 0)
+		return KICK_MS;
+	return ms;
+}
+
+/* The pause after this kick: twice the one before, which sent nothing. */
+static int write_kicked(const char *path, struct err *err)
+{
+	bool is_first = access(path, F_OK) < 0;
+	int64_t ms = is_first ? KICK_MS : kick_pause_ms(path) * 2;
+	AUTO_FREE char *text = mem_printf("%lld", (long long)(ms > KICK_MAX_MS ? KICK_MAX_MS : ms));
+
+	return fs_replace(path, text, strlen(text), 0600, FS_SYNC_NONE, err);
+}
+
+void held_kick_soon(const struct dirs *dirs)
+{
+	AUTO_FREE char *dir = held_dir(dirs), *kicked = fs_join(dir, KICKED);
+
+	unlink(kicked);
+}
+
 static bool was_kicked(const char *path)
 {
 	struct stat st;
@@ -122,7 +158,7 @@ static bool was_kicked(const char *path)
 	if (stat(path, &st) < 0)
 		return false;
 	age_ms = clock_wall_ms() - (int64_t)st.st_mtime * 1000;
-	return age_ms >= 0 && age_ms < KICK_MS;
+	return age_ms >= 0 && age_ms < kick_pause_ms(path);
 }
 
 void held_kick(struct session *session)
@@ -144,10 +180,10 @@ void held_kick(struct session *session)
 
 	if (sender > 0 && waitpid(sender, NULL, WNOHANG) != 0)
 		sender = 0;
-	if (sender > 0 || !session->env.self || !held_any(&session->dirs, NULL) ||
-		was_kicked(kicked) || fs_is_locked(lock))
+	if (sender > 0 || session->ends_runs || !session->env.self ||
+		!held_any(&session->dirs, NULL) || was_kicked(kicked) || fs_is_locked(lock))
 		return;
-	int r = fs_replace(kicked, "", 0, 0600, FS_SYNC_NONE, &err);
+	int r = write_kicked(kicked, &err);
 	if (r == 0)
 		r = proc_spawn(&spec, &sender, &err);
 	if (r < 0)

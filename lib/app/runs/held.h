@@ -6,6 +6,7 @@
  *	since      time, RFC 3339
  *	for        what it waits for: "answer"
  *	error      {id, message}: why it was not sent the last time
+ *	place      of a cluster: what handles of its runs begin with, which names its server
  *	platform, workdir, remote_url, no_gpus
  *	           of the submit, for the one who sends it
  *
@@ -35,6 +36,8 @@ bool run_is_held(const struct run *run);
 bool run_is_unsent(const struct run *run);
 /* Wall clock; 0 for a run that is not held. */
 int64_t held_since_ms(const struct run *run);
+/* The place that a handle in a cluster leads to: "kube:SERVER". The caller frees. */
+char *held_place(const char *handle);
 /* Make run held, or say again why it is: state queued, and text. */
 void held_set(struct run *run, const struct err *cause);
 void held_clear(struct run *run);
@@ -48,7 +51,10 @@ void held_unmark(const struct dirs *dirs, const char *id);
 bool held_any(const struct dirs *dirs, struct strv *ret_ids);
 
 /* Where runs are held, start a process that sends them (`dlrun queue --send`) beside this one,
- * unless one was started moments ago. Never blocks for a target. */
+ * unless one was started moments ago, up to a minute if the last could send nothing, or the
+ * session is one that ends runs. Never blocks for a target. */
 void held_kick(struct session *session);
+/* Something was sent: the next kick need not wait. */
+void held_kick_soon(const struct dirs *dirs);
 
 #endif

@@ -163,15 +163,37 @@ static int send_configure(struct submit *submit, struct err *err)
 	return r;
 }
 
+/* The place is that of the submit. */
+static int send_check_place(const struct submit *submit, struct err *err)
+{
+	const char *known = json_get_str(json_get(submit->run->doc, RUN_HELD), "place");
+	char handle[TARGET_HANDLE_SIZE];
+
+	if (!known || !submit->target->ops->needs_image)
+		return 0;
+	int r = submit->target->ops->prepare(
+		submit->target, submit->id, 1, &submit->spec, handle, err);
+	if (r < 0)
+		return r;
+	AUTO_FREE char *now = held_place(handle);
+	if (str_eq(known, now))
+		return 0;
+	err_set(err, E_TARGET_OTHER,
+		"target %s leads to another cluster than when %s was submitted",
+		run_target(submit->run), submit->id);
+	return err_hint(err, "kubectl config get-contexts");
+}
+
 /* Hosts of a pool are chosen when it is sent; a cluster is the one of the submit, whatever the
  * current context is. */
 static int send_open_target(struct submit *submit, struct err *err)
 {
 	bool is_chosen = target_ops_recorded(submit->run)->needs_image || run_handle(submit->run);
 
-	return is_chosen ? target_open_run(submit->session, submit->run, &submit->target, err)
-			 : target_open(
-				   submit->session, run_target(submit->run), &submit->target, err);
+	int r = is_chosen ? target_open_run(submit->session, submit->run, &submit->target, err)
+			  : target_open(
+				    submit->session, run_target(submit->run), &submit->target, err);
+	return r < 0 ? r : send_check_place(submit, err);
 }
 
 static int send_open(
@@ -515,9 +537,10 @@ static int send_fail(struct session *session, const struct sending *sending, con
 	return 0;
 }
 
-/* ret_silent: who was asked did not answer, or takes no login now. */
+/* ret_silent: who was asked did not answer, or takes no login now. is_any_sent: set where it
+ * was sent. */
 static int send_one(struct session *session, const struct run *run,
-	const struct queue_events *events, bool *ret_silent, struct err *err)
+	const struct queue_events *events, bool *ret_silent, bool *is_any_sent, struct err *err)
 {
 	AUTO(send_done) struct sending sending = {0};
 	AUTO_ERR struct err why = {0};
@@ -527,6 +550,7 @@ static int send_one(struct session *session, const struct run *run,
 	if (r == 0)
 		r = send_run(&sending, &is_sent, &why);
 	*ret_silent = why.code == ERR_NET || (why.code == ERR_AUTH && why.id != E_IO_PERMISSION);
+	*is_any_sent |= is_sent;
 	if (r == 0) {
 		if (is_sent && events->sent)
 			events->sent(events->ctx, sending.submit.run);
@@ -557,6 +581,7 @@ int queue_send(struct session *session, const struct queue_events *events,
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_STRV struct strv silent = {0};
 	AUTO_FD int lock = -1;
+	bool is_sent = false;
 
 	if (!held_any(&session->dirs, NULL))
 		return 0;
@@ -568,9 +593,11 @@ int queue_send(struct session *session, const struct queue_events *events,
 		bool is_silent;
 		if (strv_find(&silent, needs) >= 0)
 			continue;
-		r = send_one(session, runs.v[i], events, &is_silent, err);
+		r = send_one(session, runs.v[i], events, &is_silent, &is_sent, err);
 		if (is_silent)
 			strv_add(&silent, needs);
 	}
+	if (is_sent)
+		held_kick_soon(&session->dirs);
 	return r < 0 ? r : drop_marks(session, err);
 }

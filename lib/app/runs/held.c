@@ -45,15 +45,25 @@ char *held_place(const char *handle)
 	return mem_strndup(handle, strcspn(handle, "/"));
 }
 
+/* Whether the target itself is silent, and not a registry or a proxy. */
+static bool is_target_silent(const struct err *cause)
+{
+	const char *name = err_info(cause->id)->name;
+
+	return cause->code == ERR_NET &&
+	       (str_starts(name, "ssh.") || str_starts(name, "kube.") ||
+		       str_starts(name, "node.") || str_starts(name, "target."));
+}
+
 /* The queue's own sentence for the record; the error's is its evidence. */
 void held_set(struct run *run, const struct err *cause)
 {
 	struct json *held = json_sub(run->doc, RUN_HELD), *error = json_sub(held, "error");
 	struct json *evidence = json_array();
-	bool is_silent = cause->code == ERR_NET;
 	AUTO_FREE char *text =
-		is_silent ? mem_printf("queued here: no answer from %s", run_target(run))
-			  : mem_printf("queued here: it cannot be sent to %s", run_target(run));
+		is_target_silent(cause)
+			? mem_printf("queued here: no answer from %s", run_target(run))
+			: mem_printf("queued here: %s", cause->message);
 
 	if (!json_get_str(held, "since"))
 		run_set_time(held, "since", clock_wall_ms());

@@ -62,8 +62,10 @@ static void test_a_record_that_is_held(void **state)
 	json_set_str(json_sub(run->doc, RUN_HELD), "since", "2020-01-01T00:00:00.000Z");
 	set_cause(E_SSH_LOGIN, run);
 	assert_true(held_since_ms(run) < since_ms);
-	assert_string_equal(
-		json_get_str(run->doc, "text"), "queued here: it cannot be sent to box");
+	assert_string_equal(json_get_str(run->doc, "text"), "queued here: box is away");
+	set_cause(E_REGISTRY_UNREACHABLE, run);
+	assert_string_equal(json_get_str(run->doc, "text"), "queued here: box is away");
+	set_cause(E_SSH_LOGIN, run);
 	assert_string_equal(
 		json_get_str(json_get(json_get(run->doc, RUN_HELD), "error"), "id"), "ssh.login");
 	run_add_attempt(run, "handle");

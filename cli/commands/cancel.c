@@ -147,6 +147,8 @@ static void cancel_print_one(const struct cancel_work *work, const struct ending
 	else if (run_state_is_final(run_state(run)))
 		app_note(app, "%s: %s after %s", run_id(run), run_state_name(run_state(run)),
 			duration_text(runs_duration(run), took));
+	else if (ending->is_sending)
+		app_note(app, "%s is being sent now; it ends as soon as that is over", run_id(run));
 	else if (work->no_wait)
 		app_note(app, "%s is being stopped", run_id(run));
 	else if ((text = json_get_str(run->doc, "text")))

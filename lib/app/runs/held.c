@@ -83,6 +83,21 @@ void held_clear(struct run *run)
 	json_set_str(run->doc, "text", NULL);
 }
 
+void held_end(struct run *run)
+{
+	const struct run_exit exit = {
+		.known = true, .code = 143, .origin = "dlrun", .reason = "Cancelled"};
+
+	held_clear(run);
+	run_set_state(run, RUN_CANCELLED);
+	run_set_exit(run, &exit);
+	if (run_attempts(run) > 0)
+		run_set_attempt_exit(run, &exit, 0, clock_wall_ms());
+	run_set_time(json_sub(run->doc, "times"), "ended", clock_wall_ms());
+	json_set_bool(run->doc, "cancelling", false);
+	json_set_str(run->doc, "text", "taken back before it was sent");
+}
+
 /*
  * Marks
  */

@@ -12,7 +12,8 @@
  *
  * and the image is in the layout here, called by the run's id. While the run has no attempt nothing
  * of it was ever sent; one with an attempt may have begun, which only the target can tell. The
- * member goes when the target is known to have the run, or with the run's end.
+ * member goes when the target is known to have the run, or with the run's end. Who cancels it sets
+ * "cancelling" first: a sender that is at work, or the next one, ends the run.
  *
  * A file named by the id in the queue's directory says that somebody has to send the run, so that
  * a command can tell without the database. It is made before the row is held and removed after.
@@ -41,6 +42,8 @@ char *held_place(const char *handle);
 /* Make run held, or say again why it is: state queued, and text. */
 void held_set(struct run *run, const struct err *cause);
 void held_clear(struct run *run);
+/* The end of a held run that is cancelled, and of which nothing has begun nor will. */
+void held_end(struct run *run);
 
 /* The directory of the queue; the caller frees. */
 char *held_dir(const struct dirs *dirs);

@@ -247,11 +247,13 @@ static int send_has_begun(struct submit *submit, struct err *err)
 	return status.state != RUN_FAILED || !str_eq(status.exit.reason, "Interrupted");
 }
 
+/* What cancels it may come at any time until it is not held: its end is asked for before. */
 static int send_change_settled(void *ctx, struct run *run, struct err *err)
 {
-	(void)ctx;
+	const bool *is_cancelled = ctx;
+
 	(void)err;
-	if (!run_is_held(run))
+	if (!run_is_held(run) || (run_cancelling(run) && !*is_cancelled))
 		return 0;
 	held_clear(run);
 	return 1;
@@ -260,7 +262,53 @@ static int send_change_settled(void *ctx, struct run *run, struct err *err)
 static int send_settle(struct submit *submit, struct err *err)
 {
 	struct run *now = NULL;
-	int r = store_change(submit->store, submit->id, send_change_settled, NULL, &now, err);
+	bool is_cancelled = false;
+	int r = store_change(
+		submit->store, submit->id, send_change_settled, &is_cancelled, &now, err);
+
+	if (r == 0 && run_is_held(now)) {
+		r = target_cancel(submit->target, run_handle(now), STATE_MS, err);
+		run_free(TAKE(now));
+		is_cancelled = true;
+		if (r == 0)
+			r = store_change(submit->store, submit->id, send_change_settled,
+				&is_cancelled, &now, err);
+	}
+	if (r < 0)
+		return r;
+	run_free(submit->run);
+	submit->run = now;
+	held_unmark(&submit->session->dirs, submit->id);
+	return 0;
+}
+
+/* 1: it is not to be sent: it was cancelled, and has not begun. */
+static int send_is_cancelled(const struct submit *submit, struct err *err)
+{
+	const char *handle = run_handle(submit->run);
+
+	if (!run_cancelling(submit->run))
+		return 0;
+	/* What was sent may still arrive. */
+	if (handle && !target_knows(submit->target, handle, STATE_MS))
+		return err_set(err, E_TARGET_SILENT, "it is not known yet whether it has begun");
+	return 1;
+}
+
+static int send_change_cancelled(void *ctx, struct run *run, struct err *err)
+{
+	(void)ctx;
+	(void)err;
+	if (!run_is_held(run))
+		return 0;
+	held_end(run);
+	return 1;
+}
+
+static int send_end(struct submit *submit, struct err *err)
+{
+	struct run *now = NULL;
+	int r = store_change(submit->store, submit->id, send_change_cancelled, NULL, &now, err);
 
 	if (r < 0)
 		return r;
@@ -376,6 +424,8 @@ static int send_change_row(void *ctx, struct run *run, struct err *err)
 
 	if (!run_is_held(run))
 		return err_set(err, E_RUN_ENDED, "%s was ended by another dlrun", run_id(run));
+	if (run_cancelling(run))
+		return err_set(err, E_RUN_ENDED, "%s was cancelled", run_id(run));
 	finish_merge(&submit->session->dirs, run);
 	if (run_attempts(run) == 0)
 		run_add_attempt(run, submit->handle);
@@ -432,9 +482,14 @@ static int send_run(struct sending *sending, bool *ret_sent, struct err *err)
 	*ret_sent = r > 0;
 	if (r != 0)
 		return r < 0 ? r : send_settle(submit, err);
+	int cancelled = send_is_cancelled(submit, err);
+	if (cancelled < 0)
+		return cancelled;
 	r = send_hold(submit, err);
 	if (r <= 0)
 		return r;
+	if (cancelled)
+		return send_end(submit, err);
 	r = send_secrets(submit, err);
 	if (r < 0)
 		return r;
@@ -467,6 +522,11 @@ static int send_change_failed(void *ctx, struct run *run, struct err *err)
 	(void)err;
 	if (!run_is_held(run))
 		return 0;
+	/* Of a run without an attempt nothing was sent. */
+	if (run_cancelling(run) && run_is_unsent(run)) {
+		held_end(run);
+		return 1;
+	}
 	if (!failure->is_refused) {
 		held_set(run, failure->why);
 		return 1;
@@ -528,8 +588,10 @@ static int send_fail(struct session *session, const struct sending *sending, con
 		r = store_change(store, run_id(run), send_change_failed, &failure, &now, err);
 	if (r < 0)
 		return r;
-	if (failure.is_refused && !run_is_held(now))
+	if (!run_is_held(now))
 		held_unmark(&session->dirs, run_id(run));
+	if (run_state(now) == RUN_CANCELLED)
+		return 0;
 	if (failure.is_refused && events->refused)
 		events->refused(events->ctx, now, why);
 	if (!failure.is_refused && events->kept)

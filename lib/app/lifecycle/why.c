@@ -147,7 +147,7 @@ static void why_failed(const struct run *run, struct buf *sentence, struct buf *
 	lifecycle_why_add_text(run, "nobody knows why", sentence);
 	if (str_eq(exit.origin, "job"))
 		add_duration(run, sentence);
-	/* What was never sent has no log. */
+	/* A run that was never sent has no log. */
 	if (str_eq(exit.reason, "Interrupted") || run_attempts(run) == 0)
 		add_again(run, hint);
 	else if (!str_eq(exit.reason, "OutOfMemory") || !add_more_memory(run, hint))

@@ -19,7 +19,7 @@
 
 enum { KICK_MS = 5000, KICK_MAX_MS = 60000, KICKED_MAX = 16 };
 
-/* Its time: when a sender was started last. In it: the pause until the next one, in ms. */
+/* A file whose time says when a sender was started last. In it: the pause until the next, in ms. */
 #define KICKED "kicked"
 
 bool run_is_held(const struct run *run)

@@ -247,7 +247,7 @@ static int send_has_begun(struct submit *submit, struct err *err)
 	return status.state != RUN_FAILED || !str_eq(status.exit.reason, "Interrupted");
 }
 
-/* What cancels it may come at any time until it is not held: its end is asked for before. */
+/* A cancel may come for as long as the run is held: its end is asked for before. */
 static int send_change_settled(void *ctx, struct run *run, struct err *err)
 {
 	const bool *is_cancelled = ctx;
@@ -289,7 +289,7 @@ static int send_is_cancelled(const struct submit *submit, struct err *err)
 
 	if (!run_cancelling(submit->run))
 		return 0;
-	/* What was sent may still arrive. */
+	/* Parts that were sent may still arrive. */
 	if (handle && !target_knows(submit->target, handle, STATE_MS))
 		return err_set(err, E_TARGET_SILENT, "it is not known yet whether it has begun");
 	return 1;
@@ -469,7 +469,7 @@ static int send_start(struct sending *sending, struct err *err)
 	r = send_has_begun(submit, err);
 	if (r > 0)
 		return send_settle(submit, err);
-	/* What was sent may still arrive. */
+	/* Parts that were sent may still arrive. */
 	sending->may_be_refused = r == 0 && target_knows(submit->target, submit->handle, STATE_MS);
 	return r < 0 ? r : err_move(err, &failure);
 }
@@ -541,7 +541,7 @@ static int send_change_failed(void *ctx, struct run *run, struct err *err)
 	return 1;
 }
 
-/* What a proxy, a portal or this machine may have said, or a server that is out of order. */
+/* Errors of a proxy, a portal, this machine or a server that is out of order. */
 static bool is_unclear(enum err_id id)
 {
 	static const enum err_id ids[] = {E_HTTP_LIMIT, E_HTTP_PROTOCOL, E_HTTP_REDIRECT,
@@ -625,7 +625,7 @@ static int send_one(struct session *session, const struct run *run,
 	return send_fail(session, &sending, run, &why, events, err);
 }
 
-/* Whom a run asks: a host or registry that is silent stops no run that does not need it. */
+/* The places that a run asks: one that is silent stops no run that does not need it. */
 static char *send_needs(const struct run *run)
 {
 	const struct json *image = json_get(run->doc, "image");

@@ -146,6 +146,8 @@ static void cancel_print_one(const struct cancel_work *work, const struct ending
 	else if (run_state_is_final(run_state(run)))
 		app_note(app, "%s: %s after %s", run_id(run), run_state_name(run_state(run)),
 			duration_text(runs_duration(run), took));
+	else if (ending->is_sending)
+		app_note(app, "%s is being sent now; it ends as soon as that is over", run_id(run));
 	else if (work->no_wait)
 		app_note(app, "%s is being stopped", run_id(run));
 	else if ((text = json_get_str(run->doc, "text")))
@@ -224,8 +226,12 @@ static int cancel_run(struct app *app, void *values_ptr, struct strv *words)
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO(runs_held_done) struct runs_held held = {0};
 	AUTO_FREE char *study = NULL;
+	struct session *session;
 	int status = 0;
 
+	if (app_session(app, &session, &err) < 0)
+		return app_fail(app, &err);
+	session->ends_runs = true;
 	if (runs_get_named(app, words, &runs, &study, &err) < 0 ||
 		runs_hold_studies(app, words, &runs, &study, &held, &err) < 0 ||
 		cancel_adopt(app, &runs, &err) < 0)

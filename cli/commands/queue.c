@@ -42,6 +42,14 @@ static const char *why_held(const struct run *run)
 	return why ? why : "";
 }
 
+static bool is_unanswered(const struct run *run)
+{
+	const char *id = json_get_str(json_get(json_get(run->doc, RUN_HELD), "error"), "id");
+	enum err_id known = id ? err_find(id) : E_NONE;
+
+	return known != E_NONE && err_info(known)->code == ERR_NET;
+}
+
 static int queue_print(struct app *app, const struct run_list *runs)
 {
 	static const struct ui_column columns[] = {{"RUN"}, {"TARGET"}, {"SINCE"}, {"WAITS FOR"}};
@@ -61,7 +69,7 @@ static int queue_print(struct app *app, const struct run_list *runs)
 		ui_table_add(&table, "", run_id(*run));
 		ui_table_add(&table, "", target);
 		ui_table_addf(&table, "", "%s ago", age);
-		ui_table_addf(&table, "", "an answer: %s", why);
+		ui_table_addf(&table, "", "%s%s", is_unanswered(*run) ? "an answer: " : "", why);
 	}
 	return ui_table_print(app, &table);
 }

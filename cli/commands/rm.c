@@ -189,8 +189,13 @@ static int rm_forget_studies(
 static int rm_list(struct app *app, const struct rm_values *values, const struct strv *words,
 	struct run_list *runs, char **ret_study, struct runs_held *held, struct err *err)
 {
-	int r = runs_get_named(app, words, runs, ret_study, err);
+	struct session *session;
+	int r = app_session(app, &session, err);
 
+	if (r < 0)
+		return r;
+	session->ends_runs = true;
+	r = runs_get_named(app, words, runs, ret_study, err);
 	return r == 0 && values->force ? runs_hold_studies(app, words, runs, ret_study, held, err)
 				       : r;
 }

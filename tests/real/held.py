@@ -5,6 +5,7 @@
     tests/real/held.py DLRUN [NAME…]
 """
 
+import fcntl
 import json
 import os
 import subprocess
@@ -251,6 +252,41 @@ def test_a_sender_is_killed_anywhere(w):
         ran = began(s)
         assert all(ran.count(run) == 1 for run in runs), [(run, states[run], ran.count(run)) for run in runs if ran.count(run) != 1]
         print(f"held: a sender killed at {len(runs)} of {total} calls", flush=True)
+
+
+def test_a_cancel_while_it_is_sent(w):
+    """A sender that is at work, and one that died anywhere: it ends, and begins at most once."""
+    needs("strace")
+    offline(w)
+    with site(w) as s:
+        words = ["submit", "-d", "-t", "ssh:gpu1", "--", *ONCE]
+        s["gpu1"].stop(sessions=True)
+        run = w.ok(*words).out.strip()
+        with open(w.state / "runs" / run / "submit.lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = w.run("cancel", run)
+            assert f"{run} is being sent now" in done.err and "[" not in done.err, done
+            assert waiting(w) == [run]
+        w.ok("queue", "--send")
+        assert w.show(run)["state"] == "cancelled" and waiting(w) == []
+        w.ok(*words)
+        s["gpu1"].start()
+        total = count(w, "queue", "--send")
+        runs = []
+        for n in range(1, total + 1, max(1, total // 12)):
+            s["gpu1"].stop(sessions=True)
+            runs.append(w.ok(*words).out.strip())
+            no_sender(w)
+            s["gpu1"].start()
+            killed(w, n, "queue", "--send")
+            w.run("cancel", runs[-1])
+            w.ok("queue", "--send")
+            assert waiting(w) == []
+        all_end(w, runs)
+        states = [w.show(run)["state"] for run in runs]
+        ran = began(s)
+        assert "cancelled" in states and all(state in ("cancelled", "succeeded") for state in states), states
+        assert all(ran.count(run) <= 1 for run in runs) and run not in ran, ran
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@
 #include "base/util/auto.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
+#include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/record/results.h"
 #include "core/store/store.h"
@@ -148,45 +149,92 @@ static int cancels_run(struct session *session, struct cancels *cancels, int64_t
 
 enum { HELD_LOCK_MS = 15000 }; /* a sender may be about to find that nobody answers */
 
-static int cancel_held(void *ctx, struct run *run, struct err *err)
+/* First, so that a sender that is at work sends it no more, or ends it. */
+static int cancel_mark_held(void *ctx, struct run *run, struct err *err)
 {
-	const struct run_exit exit = {
-		.known = true, .code = 143, .origin = "dlrun", .reason = "Cancelled"};
-
 	(void)ctx;
 	(void)err;
-	if (!run_is_unsent(run))
+	if (!run_is_held(run) || run_cancelling(run))
 		return 0;
-	held_clear(run);
-	run_set_state(run, RUN_CANCELLED);
-	run_set_exit(run, &exit);
-	run_set_time(json_sub(run->doc, "times"), "ended", clock_wall_ms());
-	json_set_str(run->doc, "text", "taken back before it was sent");
+	json_set_bool(run->doc, "cancelling", true);
 	return 1;
 }
 
-/* run is as the store has it then: cancelled, or sent meanwhile. */
-static int cancel_take_back(struct session *session, struct run *run, struct err *err)
+/* *ctx: the number of its attempts, none of which has begun. */
+static int cancel_held(void *ctx, struct run *run, struct err *err)
 {
-	AUTO_FREE char *dir = dirs_run(&session->dirs, run_id(run));
-	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
+	const int *attempts = ctx;
+
+	(void)err;
+	if (!run_is_held(run) || run_attempts(run) != *attempts)
+		return 0;
+	held_end(run);
+	return 1;
+}
+
+/* run becomes as the store has it then. */
+static int cancel_change(
+	struct session *session, struct run *run, store_change_fn *fn, void *ctx, struct err *err)
+{
 	AUTO_RUN struct run *now = NULL;
-	AUTO_FD int fd = -1;
 	struct store *store;
 
 	int r = session_store(session, &store, err);
 	if (r == 0)
-		r = fs_lock(lock, true, HELD_LOCK_MS, &fd, err);
-	if (r == 0)
-		r = store_change(store, run_id(run), cancel_held, NULL, &now, err);
+		r = store_change(store, run_id(run), fn, ctx, &now, err);
 	if (r < 0)
 		return r;
 	struct run old = *run;
 	*run = *now;
 	*now = old;
+	return 0;
+}
+
+/* 1: its attempt has begun, or may have. Nobody may hold its lock. */
+static int cancel_asks_begun(struct session *session, const struct run *run, struct err *err)
+{
+	AUTO(target_free_auto) struct target *target = NULL;
+	AUTO(target_status_done) struct target_status status = {0};
+
+	if (!run_handle(run))
+		return 0;
+	int r = target_open_run(session, run, &target, err);
+	if (r == 0)
+		r = target_state(target, run_handle(run), CANCEL_QUERY_MS, &status, err);
+	if (r < 0) {
+		err_prefix(err, "it ends when %s can be asked", run_target(run));
+		return err_hint(err, "dlrun queue --send");
+	}
+	return status.state != RUN_FAILED || !str_eq(status.exit.reason, "Interrupted");
+}
+
+/* run is as the store has it then: cancelled, or sent meanwhile. 1: its target has to end it. */
+static int cancel_take_back(struct session *session, struct ending *ending)
+{
+	struct run *run = ending->run;
+	AUTO_FREE char *dir = dirs_run(&session->dirs, run_id(run));
+	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
+	AUTO_FD int fd = -1;
+
+	int r = cancel_change(session, run, cancel_mark_held, NULL, &ending->err);
+	if (r < 0 || !run_is_held(run))
+		return r < 0 ? r : !run_state_is_final(run_state(run));
+	int attempts = run_attempts(run);
+	r = attempts ? cancel_asks_begun(session, run, &ending->err) : 0;
+	if (r == 0)
+		r = fs_lock(lock, true, HELD_LOCK_MS, &fd, &ending->err);
+	if (r == 0)
+		r = cancel_change(session, run, cancel_held, &attempts, &ending->err);
+	if (r < 0 && ending->err.id == E_IO_LOCK) {
+		err_clear(&ending->err);
+		ending->is_sending = true;
+		return 0;
+	}
+	if (r != 0)
+		return r;
 	if (!run_is_held(run))
 		held_unmark(&session->dirs, run_id(run));
-	return 0;
+	return !run_state_is_final(run_state(run));
 }
 
 /*
@@ -203,9 +251,9 @@ static int cancel_check(struct session *session, struct ending *ending)
 		return take_give_up(session, run, CANCEL_QUERY_MS, &ending->err);
 	if (ending->ended_before)
 		return run_wants_retry(run) ? run_stop_retries(session, run, &ending->err) : 0;
-	if (run_is_unsent(run)) {
-		int r = cancel_take_back(session, run, &ending->err);
-		if (r < 0 || run_state_is_final(run_state(run)))
+	if (run_is_held(run)) {
+		int r = cancel_take_back(session, ending);
+		if (r <= 0)
 			return r;
 	}
 	if (!run_handle(run))

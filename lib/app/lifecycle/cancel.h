@@ -16,6 +16,7 @@
 struct ending {
 	struct run *run;   /* borrowed */
 	bool ended_before; /* nothing had to be asked */
+	bool is_sending;   /* nor could be: it is being sent now, and ends when that is over */
 	struct err err;    /* it was not asked; or not set. The caller's */
 };
 

@@ -64,7 +64,7 @@ static void add_submit(const struct run *run, const char *options, struct buf *h
 
 static void add_again(const struct run *run, struct buf *hint)
 {
-	if (run_image_digest(run))
+	if (run_image_digest(run) && run_attempts(run) > 0)
 		buf_addf(hint, "dlrun restart %s", run_id(run));
 	else
 		add_submit(run, "", hint);
@@ -147,7 +147,8 @@ static void why_failed(const struct run *run, struct buf *sentence, struct buf *
 	lifecycle_why_add_text(run, "nobody knows why", sentence);
 	if (str_eq(exit.origin, "job"))
 		add_duration(run, sentence);
-	if (str_eq(exit.reason, "Interrupted"))
+	/* A run that was never sent has no log. */
+	if (str_eq(exit.reason, "Interrupted") || run_attempts(run) == 0)
 		add_again(run, hint);
 	else if (!str_eq(exit.reason, "OutOfMemory") || !add_more_memory(run, hint))
 		buf_addf(hint, "dlrun logs %s", run_id(run));

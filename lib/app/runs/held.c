@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -16,9 +17,10 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 
-enum { KICK_MS = 5000 };
+enum { KICK_MS = 5000, KICK_MAX_MS = 60000, KICKED_MAX = 16 };
 
-#define KICKED "kicked" /* its time: when a sender was started last */
+/* A file whose time says when a sender was started last. In it: the pause until the next, in ms. */
+#define KICKED "kicked"
 
 bool run_is_held(const struct run *run)
 {
@@ -38,15 +40,30 @@ int64_t held_since_ms(const struct run *run)
 	return text && clock_parse(text, &ms, NULL) == 0 ? ms : 0;
 }
 
+char *held_place(const char *handle)
+{
+	return mem_strndup(handle, strcspn(handle, "/"));
+}
+
+/* Whether the target itself is silent, and not a registry or a proxy. */
+static bool is_target_silent(const struct err *cause)
+{
+	const char *name = err_info(cause->id)->name;
+
+	return cause->code == ERR_NET &&
+	       (str_starts(name, "ssh.") || str_starts(name, "kube.") ||
+		       str_starts(name, "node.") || str_starts(name, "target."));
+}
+
 /* The queue's own sentence for the record; the error's is its evidence. */
 void held_set(struct run *run, const struct err *cause)
 {
 	struct json *held = json_sub(run->doc, RUN_HELD), *error = json_sub(held, "error");
 	struct json *evidence = json_array();
-	bool is_silent = cause->code == ERR_NET;
 	AUTO_FREE char *text =
-		is_silent ? mem_printf("queued here: no answer from %s", run_target(run))
-			  : mem_printf("queued here: it cannot be sent to %s", run_target(run));
+		is_target_silent(cause)
+			? mem_printf("queued here: no answer from %s", run_target(run))
+			: mem_printf("queued here: %s", cause->message);
 
 	if (!json_get_str(held, "since"))
 		run_set_time(held, "since", clock_wall_ms());
@@ -64,6 +81,21 @@ void held_clear(struct run *run)
 	json_remove(run->doc, RUN_HELD);
 	json_remove(run->doc, "evidence");
 	json_set_str(run->doc, "text", NULL);
+}
+
+void held_end(struct run *run)
+{
+	const struct run_exit exit = {
+		.known = true, .code = 143, .origin = "dlrun", .reason = "Cancelled"};
+
+	held_clear(run);
+	run_set_state(run, RUN_CANCELLED);
+	run_set_exit(run, &exit);
+	if (run_attempts(run) > 0)
+		run_set_attempt_exit(run, &exit, 0, clock_wall_ms());
+	run_set_time(json_sub(run->doc, "times"), "ended", clock_wall_ms());
+	json_set_bool(run->doc, "cancelling", false);
+	json_set_str(run->doc, "text", "taken back before it was sent");
 }
 
 /*
@@ -114,6 +146,35 @@ bool held_any(const struct dirs *dirs, struct strv *ret_ids)
  * A sender beside this process
  */
 
+static int64_t kick_pause_ms(const char *path)
+{
+	AUTO_BUF struct buf text;
+	int64_t ms;
+
+	buf_init(&text, KICKED_MAX);
+	if (fs_read(path, KICKED_MAX, &text, NULL, NULL) < 0 ||
+		str_to_int(text.data, KICK_MS, KICK_MAX_MS, "pause", &ms, NULL) < 0)
+		return KICK_MS;
+	return ms;
+}
+
+/* The pause after this kick: twice the one before, which sent nothing. */
+static int write_kicked(const char *path, struct err *err)
+{
+	bool is_first = access(path, F_OK) < 0;
+	int64_t ms = is_first ? KICK_MS : kick_pause_ms(path) * 2;
+	AUTO_FREE char *text = mem_printf("%lld", (long long)(ms > KICK_MAX_MS ? KICK_MAX_MS : ms));
+
+	return fs_replace(path, text, strlen(text), 0600, FS_SYNC_NONE, err);
+}
+
+void held_kick_soon(const struct dirs *dirs)
+{
+	AUTO_FREE char *dir = held_dir(dirs), *kicked = fs_join(dir, KICKED);
+
+	unlink(kicked);
+}
+
 static bool was_kicked(const char *path)
 {
 	struct stat st;
@@ -122,7 +183,7 @@ static bool was_kicked(const char *path)
 	if (stat(path, &st) < 0)
 		return false;
 	age_ms = clock_wall_ms() - (int64_t)st.st_mtime * 1000;
-	return age_ms >= 0 && age_ms < KICK_MS;
+	return age_ms >= 0 && age_ms < kick_pause_ms(path);
 }
 
 void held_kick(struct session *session)
@@ -144,10 +205,10 @@ void held_kick(struct session *session)
 
 	if (sender > 0 && waitpid(sender, NULL, WNOHANG) != 0)
 		sender = 0;
-	if (sender > 0 || !session->env.self || !held_any(&session->dirs, NULL) ||
-		was_kicked(kicked) || fs_is_locked(lock))
+	if (sender > 0 || session->ends_runs || !session->env.self ||
+		!held_any(&session->dirs, NULL) || was_kicked(kicked) || fs_is_locked(lock))
 		return;
-	int r = fs_replace(kicked, "", 0, 0600, FS_SYNC_NONE, &err);
+	int r = write_kicked(kicked, &err);
 	if (r == 0)
 		r = proc_spawn(&spec, &sender, &err);
 	if (r < 0)

@@ -6,12 +6,14 @@
  *	since      time, RFC 3339
  *	for        what it waits for: "answer"
  *	error      {id, message}: why it was not sent the last time
+ *	place      of a cluster: what handles of its runs begin with, which names its server
  *	platform, workdir, remote_url, no_gpus
  *	           of the submit, for the one who sends it
  *
  * and the image is in the layout here, called by the run's id. While the run has no attempt nothing
  * of it was ever sent; one with an attempt may have begun, which only the target can tell. The
- * member goes when the target is known to have the run, or with the run's end.
+ * member goes when the target is known to have the run, or with the run's end. Who cancels it sets
+ * "cancelling" first: a sender that is at work, or the next one, ends the run.
  *
  * A file named by the id in the queue's directory says that somebody has to send the run, so that
  * a command can tell without the database. It is made before the row is held and removed after.
@@ -35,9 +37,13 @@ bool run_is_held(const struct run *run);
 bool run_is_unsent(const struct run *run);
 /* Wall clock; 0 for a run that is not held. */
 int64_t held_since_ms(const struct run *run);
+/* The place that a handle in a cluster leads to: "kube:SERVER". The caller frees. */
+char *held_place(const char *handle);
 /* Make run held, or say again why it is: state queued, and text. */
 void held_set(struct run *run, const struct err *cause);
 void held_clear(struct run *run);
+/* The end of a held run that is cancelled, and of which nothing has begun nor will. */
+void held_end(struct run *run);
 
 /* The directory of the queue; the caller frees. */
 char *held_dir(const struct dirs *dirs);
@@ -48,7 +54,10 @@ void held_unmark(const struct dirs *dirs, const char *id);
 bool held_any(const struct dirs *dirs, struct strv *ret_ids);
 
 /* Where runs are held, start a process that sends them (`dlrun queue --send`) beside this one,
- * unless one was started moments ago. Never blocks for a target. */
+ * unless one was started moments ago, up to a minute if the last could send nothing, or the
+ * session is one that ends runs. Never blocks for a target. */
 void held_kick(struct session *session);
+/* Something was sent: the next kick need not wait. */
+void held_kick_soon(const struct dirs *dirs);
 
 #endif

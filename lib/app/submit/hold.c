@@ -96,6 +96,19 @@ static int hold_image(struct submit *submit, struct err *err)
 	return submit_pack(submit, err);
 }
 
+/* A context may lead to another cluster when the run is sent. */
+static void hold_set_place(const struct submit *submit, struct json *held)
+{
+	struct target *target = submit->target;
+	char handle[TARGET_HANDLE_SIZE];
+
+	if (!target->ops->needs_image ||
+		target->ops->prepare(target, submit->id, 1, &submit->spec, handle, NULL) < 0)
+		return;
+	AUTO_FREE char *place = held_place(handle);
+	json_set_str(held, "place", place);
+}
+
 static void hold_set(const struct submit *submit, const struct err *cause, struct run *run)
 {
 	const struct config *config = submit->config;
@@ -107,6 +120,7 @@ static void hold_set(const struct submit *submit, const struct err *cause, struc
 	json_set_str(held, "remote_url", remote_url);
 	json_set_bool(held, "no_gpus",
 		submit->spec.runtime.gpus == 0 && config_is_set(config, "resources.gpus"));
+	hold_set_place(submit, held);
 	held_set(run, cause);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/submit/send.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,14 @@ struct sending {
 	struct submit submit;
 	bool may_be_refused; /* the target has been asked: what fails now is its answer */
 };
+
+/* 0 is no lock, too. */
+static void send_unlock(struct submit *submit)
+{
+	if (submit->lock_fd > 0)
+		auto_fd(&submit->lock_fd);
+	submit->lock_fd = -1;
+}
 
 static void send_done(struct sending *sending)
 {
@@ -97,16 +106,28 @@ static int drop_marks(struct session *session, struct err *err)
  * Opening
  */
 
-/* The directory of the submit, else home: a tree may have been removed meanwhile. */
-static char *send_dir(const struct session *session, const struct run *run)
+/* The directory of the submit, else the tree's root. Without the tree its settings are not known:
+ * the run stays until the tree is back. */
+static int send_dir(
+	const struct session *session, const struct run *run, char **ret, struct err *err)
 {
 	const struct json *origin = json_get(run->doc, "origin");
 	AUTO_FREE char *root = words_get_one(origin, "root"), *cwd = words_get_one(origin, "cwd");
 	AUTO_FREE char *dir = root ? fs_join(root, cwd ? cwd : ".") : NULL;
 
 	if (dir && access(dir, X_OK) == 0)
-		return TAKE(dir);
-	return mem_strdup(session->dirs.home ? session->dirs.home : "/");
+		*ret = TAKE(dir);
+	else if (!root)
+		*ret = mem_strdup(session->dirs.home ? session->dirs.home : "/");
+	else if (access(root, X_OK) == 0)
+		*ret = TAKE(root);
+	else {
+		AUTO_FREE char *shown = str_shown(root);
+		err_set_errno(
+			err, E_IO_READ, errno, "%s, whose dlrun.yaml says how to send it", shown);
+		return err_hint(err, "dlrun cancel %s", run_id(run));
+	}
+	return 0;
 }
 
 static int send_open_session(
@@ -114,7 +135,9 @@ static int send_open_session(
 {
 	struct session_env env = session->env;
 
-	sending->cwd = send_dir(session, run);
+	int r = send_dir(session, run, &sending->cwd, err);
+	if (r < 0)
+		return r;
 	env.cwd = sending->cwd;
 	env.shell_dir = env.git_dir = env.git_work_tree = NULL;
 	env.must_count = env.has_terminal = false;
@@ -140,15 +163,37 @@ static int send_configure(struct submit *submit, struct err *err)
 	return r;
 }
 
+/* The place is that of the submit. */
+static int send_check_place(const struct submit *submit, struct err *err)
+{
+	const char *known = json_get_str(json_get(submit->run->doc, RUN_HELD), "place");
+	char handle[TARGET_HANDLE_SIZE];
+
+	if (!known || !submit->target->ops->needs_image)
+		return 0;
+	int r = submit->target->ops->prepare(
+		submit->target, submit->id, 1, &submit->spec, handle, err);
+	if (r < 0)
+		return r;
+	AUTO_FREE char *now = held_place(handle);
+	if (str_eq(known, now))
+		return 0;
+	err_set(err, E_TARGET_OTHER,
+		"target %s leads to another cluster than when %s was submitted",
+		run_target(submit->run), submit->id);
+	return err_hint(err, "kubectl config get-contexts");
+}
+
 /* Hosts of a pool are chosen when it is sent; a cluster is the one of the submit, whatever the
  * current context is. */
 static int send_open_target(struct submit *submit, struct err *err)
 {
 	bool is_chosen = target_ops_recorded(submit->run)->needs_image || run_handle(submit->run);
 
-	return is_chosen ? target_open_run(submit->session, submit->run, &submit->target, err)
-			 : target_open(
-				   submit->session, run_target(submit->run), &submit->target, err);
+	int r = is_chosen ? target_open_run(submit->session, submit->run, &submit->target, err)
+			  : target_open(
+				    submit->session, run_target(submit->run), &submit->target, err);
+	return r < 0 ? r : send_check_place(submit, err);
 }
 
 static int send_open(
@@ -202,11 +247,13 @@ static int send_has_begun(struct submit *submit, struct err *err)
 	return status.state != RUN_FAILED || !str_eq(status.exit.reason, "Interrupted");
 }
 
+/* A cancel may come for as long as the run is held: its end is asked for before. */
 static int send_change_settled(void *ctx, struct run *run, struct err *err)
 {
-	(void)ctx;
+	const bool *is_cancelled = ctx;
+
 	(void)err;
-	if (!run_is_held(run))
+	if (!run_is_held(run) || (run_cancelling(run) && !*is_cancelled))
 		return 0;
 	held_clear(run);
 	return 1;
@@ -215,7 +262,53 @@ static int send_change_settled(void *ctx, struct run *run, struct err *err)
 static int send_settle(struct submit *submit, struct err *err)
 {
 	struct run *now = NULL;
-	int r = store_change(submit->store, submit->id, send_change_settled, NULL, &now, err);
+	bool is_cancelled = false;
+	int r = store_change(
+		submit->store, submit->id, send_change_settled, &is_cancelled, &now, err);
+
+	if (r == 0 && run_is_held(now)) {
+		r = target_cancel(submit->target, run_handle(now), STATE_MS, err);
+		run_free(TAKE(now));
+		is_cancelled = true;
+		if (r == 0)
+			r = store_change(submit->store, submit->id, send_change_settled,
+				&is_cancelled, &now, err);
+	}
+	if (r < 0)
+		return r;
+	run_free(submit->run);
+	submit->run = now;
+	held_unmark(&submit->session->dirs, submit->id);
+	return 0;
+}
+
+/* 1: it is not to be sent: it was cancelled, and has not begun. */
+static int send_is_cancelled(const struct submit *submit, struct err *err)
+{
+	const char *handle = run_handle(submit->run);
+
+	if (!run_cancelling(submit->run))
+		return 0;
+	/* Parts that were sent may still arrive. */
+	if (handle && !target_knows(submit->target, handle, STATE_MS))
+		return err_set(err, E_TARGET_SILENT, "it is not known yet whether it has begun");
+	return 1;
+}
+
+static int send_change_cancelled(void *ctx, struct run *run, struct err *err)
+{
+	(void)ctx;
+	(void)err;
+	if (!run_is_held(run))
+		return 0;
+	held_end(run);
+	return 1;
+}
+
+static int send_end(struct submit *submit, struct err *err)
+{
+	struct run *now = NULL;
+	int r = store_change(submit->store, submit->id, send_change_cancelled, NULL, &now, err);
 
 	if (r < 0)
 		return r;
@@ -331,6 +424,8 @@ static int send_change_row(void *ctx, struct run *run, struct err *err)
 
 	if (!run_is_held(run))
 		return err_set(err, E_RUN_ENDED, "%s was ended by another dlrun", run_id(run));
+	if (run_cancelling(run))
+		return err_set(err, E_RUN_ENDED, "%s was cancelled", run_id(run));
 	finish_merge(&submit->session->dirs, run);
 	if (run_attempts(run) == 0)
 		run_add_attempt(run, submit->handle);
@@ -370,12 +465,12 @@ static int send_start(struct sending *sending, struct err *err)
 	if (failure.code == ERR_NET)
 		return err_move(err, &failure);
 	/* An error does not say that nothing came of it. */
-	auto_fd(&submit->lock_fd);
-	submit->lock_fd = -1;
+	send_unlock(submit);
 	r = send_has_begun(submit, err);
 	if (r > 0)
 		return send_settle(submit, err);
-	sending->may_be_refused = r == 0;
+	/* Parts that were sent may still arrive. */
+	sending->may_be_refused = r == 0 && target_knows(submit->target, submit->handle, STATE_MS);
 	return r < 0 ? r : err_move(err, &failure);
 }
 
@@ -387,9 +482,14 @@ static int send_run(struct sending *sending, bool *ret_sent, struct err *err)
 	*ret_sent = r > 0;
 	if (r != 0)
 		return r < 0 ? r : send_settle(submit, err);
+	int cancelled = send_is_cancelled(submit, err);
+	if (cancelled < 0)
+		return cancelled;
 	r = send_hold(submit, err);
 	if (r <= 0)
 		return r;
+	if (cancelled)
+		return send_end(submit, err);
 	r = send_secrets(submit, err);
 	if (r < 0)
 		return r;
@@ -422,6 +522,11 @@ static int send_change_failed(void *ctx, struct run *run, struct err *err)
 	(void)err;
 	if (!run_is_held(run))
 		return 0;
+	/* Of a run without an attempt nothing was sent. */
+	if (run_cancelling(run) && run_is_unsent(run)) {
+		held_end(run);
+		return 1;
+	}
 	if (!failure->is_refused) {
 		held_set(run, failure->why);
 		return 1;
@@ -436,16 +541,36 @@ static int send_change_failed(void *ctx, struct run *run, struct err *err)
 	return 1;
 }
 
-/* An answer that another try will not change. */
+/* Errors of a proxy, a portal, this machine or a server that is out of order. */
+static bool is_unclear(enum err_id id)
+{
+	static const enum err_id ids[] = {E_HTTP_LIMIT, E_HTTP_PROTOCOL, E_HTTP_REDIRECT,
+		E_HTTP_URL, E_HTTP_ZONE, E_KUBE_GONE, E_KUBE_NOT_FOUND, E_KUBE_RESPONSE,
+		E_KUBE_SERVER, E_NODE_PROTOCOL, E_REGISTRY_NOT_FOUND, E_REGISTRY_RESPONSE,
+		E_REGISTRY_UNSUPPORTED, E_SSH_REFUSED};
+
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+		if (ids[i] == id)
+			return true;
+	return false;
+}
+
+/* An answer of the target itself that another try will not change. Settings of this machine may be
+ * mended. */
 static bool is_refusal(const struct sending *sending, const struct err *why)
 {
+	if (!sending->may_be_refused)
+		return false;
 	switch (why->code) {
 	case ERR_USAGE:
+		return why->id == E_GPU_COUNT;
 	case ERR_CONFIG:
+		return why->id == E_KUBE_STORAGE || why->id == E_KUBE_HOST_PATH ||
+		       why->id == E_KUBE_OVERLAY;
 	case ERR_NOTFOUND:
 	case ERR_REMOTE:
 	case ERR_LIMIT:
-		return sending->may_be_refused;
+		return !is_unclear(why->id);
 	default:
 		return false;
 	}
@@ -463,8 +588,10 @@ static int send_fail(struct session *session, const struct sending *sending, con
 		r = store_change(store, run_id(run), send_change_failed, &failure, &now, err);
 	if (r < 0)
 		return r;
-	if (failure.is_refused && !run_is_held(now))
+	if (!run_is_held(now))
 		held_unmark(&session->dirs, run_id(run));
+	if (run_state(now) == RUN_CANCELLED)
+		return 0;
 	if (failure.is_refused && events->refused)
 		events->refused(events->ctx, now, why);
 	if (!failure.is_refused && events->kept)
@@ -472,9 +599,10 @@ static int send_fail(struct session *session, const struct sending *sending, con
 	return 0;
 }
 
-/* ret_silent: its target did not answer. */
+/* ret_silent: who was asked did not answer, or takes no login now. is_any_sent: set where it
+ * was sent. */
 static int send_one(struct session *session, const struct run *run,
-	const struct queue_events *events, bool *ret_silent, struct err *err)
+	const struct queue_events *events, bool *ret_silent, bool *is_any_sent, struct err *err)
 {
 	AUTO(send_done) struct sending sending = {0};
 	AUTO_ERR struct err why = {0};
@@ -483,7 +611,8 @@ static int send_one(struct session *session, const struct run *run,
 	int r = send_open(&sending, session, run, &why);
 	if (r == 0)
 		r = send_run(&sending, &is_sent, &why);
-	*ret_silent = why.code == ERR_NET;
+	*ret_silent = why.code == ERR_NET || (why.code == ERR_AUTH && why.id != E_IO_PERMISSION);
+	*is_any_sent |= is_sent;
 	if (r == 0) {
 		if (is_sent && events->sent)
 			events->sent(events->ctx, sending.submit.run);
@@ -492,9 +621,19 @@ static int send_one(struct session *session, const struct run *run,
 	if (why.id == E_RUN_NOT_FOUND || why.code == ERR_CANCELED)
 		return why.code == ERR_CANCELED ? err_move(err, &why) : 0;
 	/* The row may be written by others again. */
-	auto_fd(&sending.submit.lock_fd);
-	sending.submit.lock_fd = -1;
+	send_unlock(&sending.submit);
 	return send_fail(session, &sending, run, &why, events, err);
+}
+
+/* The places that a run asks: one that is silent stops no run that does not need it. */
+static char *send_needs(const struct run *run)
+{
+	const struct json *image = json_get(run->doc, "image");
+	const char *base = json_get_str(image, "base"), *ref = json_get_str(image, "ref");
+	const char *handle = run_handle(run);
+
+	return mem_printf("%s\n%s\n%s\n%s", run_target(run), base ? base : "",
+		ref && !str_starts(ref, "oci:") ? ref : "", handle ? handle : "");
 }
 
 int queue_send(struct session *session, const struct queue_events *events,
@@ -504,6 +643,7 @@ int queue_send(struct session *session, const struct queue_events *events,
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_STRV struct strv silent = {0};
 	AUTO_FD int lock = -1;
+	bool is_sent = false;
 
 	if (!held_any(&session->dirs, NULL))
 		return 0;
@@ -511,13 +651,15 @@ int queue_send(struct session *session, const struct queue_events *events,
 	if (r == 0)
 		r = queue_list(session, &runs, err);
 	for (size_t i = 0; r == 0 && i < runs.n && !(interrupted && *interrupted); i++) {
-		const char *target = run_target(runs.v[i]);
+		AUTO_FREE char *needs = send_needs(runs.v[i]);
 		bool is_silent;
-		if (strv_find(&silent, target) >= 0)
+		if (strv_find(&silent, needs) >= 0)
 			continue;
-		r = send_one(session, runs.v[i], events, &is_silent, err);
+		r = send_one(session, runs.v[i], events, &is_silent, &is_sent, err);
 		if (is_silent)
-			strv_add(&silent, target);
+			strv_add(&silent, needs);
 	}
+	if (is_sent)
+		held_kick_soon(&session->dirs);
 	return r < 0 ? r : drop_marks(session, err);
 }

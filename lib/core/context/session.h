@@ -79,6 +79,7 @@ struct session {
 	/* Of the newest submit_run, until its submit_finish. */
 	struct snapshot *submitted;
 	int submitted_fd; /* its submit.lock; 0: none */
+	bool ends_runs;   /* of a command that ends runs: it starts no sender of held ones */
 };
 
 /* Keeps pointers of env; makes nothing on disk. */

@@ -243,6 +243,13 @@ static void test_why_says_how_to_go_again(void **state)
 	buf_reset(&hint);
 	json_set_str(json_sub(run->doc, "image"), "ref", "oci:/a@sha256:00");
 	run_why(run, &sentence, &hint);
+	/* A run that was never sent is refused by restart. */
+	assert_string_equal(hint.data, "dlrun submit --from " ID);
+	buf_reset(&hint);
+	run_add_attempt(run, "handle");
+	run_set_state(run, RUN_FAILED);
+	run_set_exit(run, &stopped);
+	run_why(run, &sentence, &hint);
 	assert_string_equal(hint.data, "dlrun restart " ID);
 }
 

@@ -62,8 +62,10 @@ static void test_a_record_that_is_held(void **state)
 	json_set_str(json_sub(run->doc, RUN_HELD), "since", "2020-01-01T00:00:00.000Z");
 	set_cause(E_SSH_LOGIN, run);
 	assert_true(held_since_ms(run) < since_ms);
-	assert_string_equal(
-		json_get_str(run->doc, "text"), "queued here: it cannot be sent to box");
+	assert_string_equal(json_get_str(run->doc, "text"), "queued here: box is away");
+	set_cause(E_REGISTRY_UNREACHABLE, run);
+	assert_string_equal(json_get_str(run->doc, "text"), "queued here: box is away");
+	set_cause(E_SSH_LOGIN, run);
 	assert_string_equal(
 		json_get_str(json_get(json_get(run->doc, RUN_HELD), "error"), "id"), "ssh.login");
 	run_add_attempt(run, "handle");
@@ -148,6 +150,61 @@ static void test_it_is_taken_back(void **state)
 	assert_true(strv_find(&ids, "f-22222") < 0);
 }
 
+static void on_kept(void *ctx, const struct run *run, const struct err *why)
+{
+	(void)run;
+	snprintf(ctx, 64, "%s", err_info(why->id)->name);
+}
+
+/* Its cancel found a sender at work, which died: the next one sends nothing. */
+static void test_a_sender_ends_what_was_cancelled(void **state)
+{
+	AUTO_RUN struct run *run = NULL;
+	AUTO_STRV struct strv ids = {0};
+	char why[64] = "";
+	const struct queue_events events = {.kept = on_kept, .ctx = why};
+
+	(void)state;
+	hold("g-22222", true);
+	ok(store_get(open_store(), "g-22222", &run, error));
+	json_set_bool(run->doc, "cancelling", true);
+	ok(store_update_known(open_store(), run, error));
+	run_free(TAKE(run));
+	ok(queue_send(&session, &events, NULL, error));
+	ok(store_get(open_store(), "g-22222", &run, error));
+	assert_int_equal(run_state(run), RUN_CANCELLED);
+	assert_false(run_cancelling(run));
+	held_any(&session.dirs, &ids);
+	assert_true(strv_find(&ids, "g-22222") < 0);
+}
+
+/* Its settings are not those of another directory. */
+static void test_it_stays_without_its_tree(void **state)
+{
+	AUTO_RUN struct run *run = NULL;
+	char why[64] = "";
+	const struct queue_events events = {.kept = on_kept, .ctx = why};
+
+	(void)state;
+	hold("h-22222", true);
+	ok(store_get(open_store(), "h-22222", &run, error));
+	json_set_str(json_sub(run->doc, "origin"), "root", "/nonexistent/tree");
+	ok(store_update_known(open_store(), run, error));
+	run_free(TAKE(run));
+	ok(queue_send(&session, &events, NULL, error));
+	assert_string_equal(why, "io.read");
+	ok(store_get(open_store(), "h-22222", &run, error));
+	assert_true(run_is_held(run));
+}
+
+static void test_a_place_names_the_server(void **state)
+{
+	AUTO_FREE char *place = held_place("kube:0123456789abcdef/ns/job/a-22222-1");
+
+	(void)state;
+	assert_string_equal(place, "kube:0123456789abcdef");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -156,6 +213,9 @@ int main(void)
 		cmocka_unit_test(test_the_list_has_the_order_of_submission),
 		cmocka_unit_test(test_a_refresh_reads_it_again),
 		cmocka_unit_test(test_it_is_taken_back),
+		cmocka_unit_test(test_a_sender_ends_what_was_cancelled),
+		cmocka_unit_test(test_it_stays_without_its_tree),
+		cmocka_unit_test(test_a_place_names_the_server),
 	};
 
 	return cmocka_run_group_tests(tests, make_silent_session, remove_session);

@@ -168,6 +168,8 @@ static void test_cancelled_and_removed(void **state)
 	(void)state;
 	fill(&study);
 	assert_int_equal(study_claim(&dirs, "tiger", &study, NULL), 0);
+	assert_true(study_is_held(&dirs, study.id));
+	assert_int_equal(study_write(&dirs, &study, NULL), 0);
 	assert_false(study_is_cancelled(&dirs, study.id));
 	assert_int_equal(study_set_cancelled(&dirs, study.id, true, NULL), 0);
 	assert_true(study_is_cancelled(&dirs, study.id));

@@ -309,7 +309,9 @@ def test_interrupted_while_it_is_made(w):
 def test_made_by_two_at_once(w):
     w.repo()
     sweeping, study = while_made(w, 100, "--parallel", "1")
+    sweeping.send_signal(signal.SIGSTOP)
     result = w.run("restart", "--missing", study)
+    sweeping.send_signal(signal.SIGCONT)
     assert result.rc == 1 and f"another dlrun makes runs of {study} now" in result.err, result
     out, _ = sweeping.communicate()
     assert out == study + "\n" and len(members(w, study)) == 100

@@ -3,6 +3,7 @@
 """Studies on this machine: many runs by one command, and what is left when it is stopped."""
 
 import os
+import shlex
 import signal
 import subprocess
 
@@ -117,6 +118,21 @@ def test_table(w):
     assert table["all"]["n"] == 4 and len(table["runs"]) == 4
     # The newest one.
     assert w.ok("sweep").out == result.out
+
+
+def on_a_terminal(w, *words):
+    """What dlrun writes to a terminal of 60 columns, without control sequences."""
+    done = w.command(["script", "-qec", shlex.join(["sh", "-c", 'stty cols 60 rows 20; exec "$0" "$@"', w.dlrun, *words]), "/dev/null"])
+    return done.rc, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.out.replace("\r\n", "\n"))
+
+
+def test_a_new_study_is_followed(w):
+    w.repo()
+    result = w.run("sweep", "-f", "--over", "fail=0,3", "--", "sh", "-c", "exit {fail}")
+    assert result.rc == 3 and "2 of 2 runs have ended" in result.err, result
+    needs("script")
+    code, out = on_a_terminal(w, "sweep", "--over", "fail=0,3", "--", "sh", "-c", "exit {fail}")
+    assert code == 3 and "2 of 2 runs have ended" in out and "failed: the program exited with 3" in out, (code, out)
 
 
 def test_two_studies_of_one_name(w):

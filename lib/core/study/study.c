@@ -17,12 +17,18 @@
 
 enum { ID_TRIES = 20, STUDY_BYTES_MAX = 64 << 20 };
 
+void study_release(struct study *study)
+{
+	if (study->making_fd > 0)
+		close(study->making_fd);
+	study->making_fd = 0;
+}
+
 void study_done(struct study *study)
 {
 	if (!study)
 		return;
-	if (study->making_fd > 0)
-		close(study->making_fd);
+	study_release(study);
 	cases_done(&study->cases);
 	spec_done(&study->spec);
 	json_free(study->doc);

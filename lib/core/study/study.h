@@ -37,10 +37,11 @@ void study_done(struct study *study);
 #define AUTO_STUDY AUTO(study_done)
 
 /* Hold the study: as long as somebody makes members of it, and for an instant by who cancels or
- * removes it. study_done releases it. A group that is no study of its own is not held.
+ * removes it. study_release and study_done release it. A group that is no study of its own is not held.
  * E_IO_LOCK. */
 int study_hold(
 	const struct dirs *dirs, const char *id, int64_t timeout_ms, int *ret_fd, struct err *err);
+void study_release(struct study *study);
 bool study_is_held(const struct dirs *dirs, const char *id);
 /* Take a new id for a study of that name (cut where an index would not fit) and make its directory,
  * which nobody else has. The study is held then. */

@@ -180,7 +180,7 @@ int sweep_run(struct session *session, const struct submit_options *options,
 	}
 	if (r == 0)
 		sweep_report(&sweep, study->cases.n);
-	/* Who follows the study from here on waits until nobody makes members of it. */
+	/* A command that follows the study waits until nobody makes members of it. */
 	study_release(study);
 	*ret = TAKE(sweep.first);
 	return r;

@@ -37,8 +37,8 @@ void study_done(struct study *study);
 #define AUTO_STUDY AUTO(study_done)
 
 /* Hold the study: as long as somebody makes members of it, and for an instant by who cancels or
- * removes it. study_release and study_done release it. A group that is no study of its own is not held.
- * E_IO_LOCK. */
+ * removes it. study_release and study_done release it. A group that is no study of its own is not
+ * held. E_IO_LOCK. */
 int study_hold(
 	const struct dirs *dirs, const char *id, int64_t timeout_ms, int *ret_fd, struct err *err);
 void study_release(struct study *study);

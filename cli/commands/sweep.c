@@ -165,20 +165,17 @@ static size_t sweep_count(const struct study_row *row, size_t at)
 /* "0.081 … 0.094", or one number where there is one value. */
 static void sweep_add_metric(struct ui_table *table, const struct study_row *row)
 {
-	AUTO_JSON struct json *values = json_object();
 	AUTO_BUF struct buf out = {0};
 
 	if (row->n_values == 0) {
 		ui_table_add(table, "", "-");
 		return;
 	}
-	json_set_num(values, "best", row->best);
-	json_set_num(values, "median", row->median);
 	buf_init(&out, CELL_BYTES);
-	columns_add_scalar(json_get(values, "best"), &out);
+	columns_add_double(row->best, &out);
 	if (row->n_values > 1) {
 		buf_adds(&out, " … ");
-		columns_add_scalar(json_get(values, "median"), &out);
+		columns_add_double(row->median, &out);
 	}
 	ui_table_add(table, "", out.data);
 }

@@ -232,18 +232,6 @@ void plot_groups_make(const struct plot_member *members, size_t n, struct plot_g
  * Values of runs
  */
 
-static char *plot_group_param(const struct run *run, const char *by)
-{
-	const struct json *value = json_get(json_get(run->doc, "params"), by);
-	AUTO_BUF struct buf text = {0};
-
-	if (!value)
-		return NULL;
-	buf_init(&text, TEXT_MAX);
-	columns_add_scalar(value, &text);
-	return buf_take(&text);
-}
-
 static char *plot_group_column(const struct run *run, const char *by)
 {
 	AUTO_COLUMNS struct columns columns = {0};
@@ -316,7 +304,7 @@ int plot_groups_of(
 {
 	AUTO_FREE struct plot_member *members = mem_alloc(curves->n + 1, sizeof(*members));
 	char **values = mem_alloc(curves->n + 1, sizeof(*values));
-	bool found = plot_group_values(curves, by, plot_group_param, members, values) ||
+	bool found = plot_group_values(curves, by, columns_param, members, values) ||
 		     plot_group_values(curves, by, plot_group_column, members, values);
 
 	if (found)

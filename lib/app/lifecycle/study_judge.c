@@ -204,17 +204,15 @@ static char *judge_sentence(const struct study_judge *judge, const struct stop_j
 {
 	const struct stop_rule *rule = &judge->rule;
 	AUTO_FREE char *metric = str_escaped(rule->metric);
-	AUTO_JSON struct json *value = json_object();
 	AUTO_BUF struct buf number;
 
 	buf_init(&number, 64);
-	json_set_num(value, "value", judged->value);
-	columns_add_scalar(json_get(value, "value"), &number);
+	columns_add_double(judged->value, &number);
 	AUTO_FREE char *not_of =
 		rule->kind == STOP_MEDIAN
 			? mem_strdup("is worse than the median")
 			: mem_printf("is not among the best 1 of %lld", (long long)rule->keep);
-	return mem_printf("%s %s at step %lld %s", metric, number.data ? number.data : "NaN",
+	return mem_printf("%s %s at step %lld %s", metric, number.data,
 		(long long)stop_rule_step(rule, judged->rung), not_of);
 }
 

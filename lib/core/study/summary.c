@@ -59,11 +59,9 @@ static int summary_compare_labels(const void *a_ptr, const void *b_ptr)
 
 static char *summary_value(const struct run *run, const char *key)
 {
-	AUTO_BUF struct buf value;
+	char *value = columns_param(run, key);
 
-	buf_init(&value, LABEL_MAX);
-	columns_add_scalar(json_get(json_get(run->doc, "params"), key), &value);
-	return buf_take(&value);
+	return value ? value : mem_strdup("null");
 }
 
 static char *summary_label(const struct run *run, const struct strv *keys, size_t n)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/data/json.h"
+#include "base/util/map.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/record/columns.h"
@@ -44,19 +45,6 @@ void study_summary_done(struct study_summary *summary)
 
 enum { LABEL_MAX = 64 << 10 };
 
-struct summary_label {
-	char *text; /* the values, each behind its length */
-	size_t member;
-};
-
-static int summary_compare_labels(const void *a_ptr, const void *b_ptr)
-{
-	const struct summary_label *a = a_ptr, *b = b_ptr;
-	int order = strcmp(a->text, b->text);
-
-	return order ? order : (a->member > b->member) - (a->member < b->member);
-}
-
 static char *summary_value(const struct run *run, const char *key)
 {
 	char *value = columns_param(run, key);
@@ -64,6 +52,7 @@ static char *summary_value(const struct run *run, const char *key)
 	return value ? value : mem_strdup("null");
 }
 
+/* The values, each behind its length. */
 static char *summary_label(const struct run *run, const struct strv *keys, size_t n)
 {
 	AUTO_BUF struct buf label;
@@ -80,20 +69,18 @@ static char *summary_label(const struct run *run, const struct strv *keys, size_
 static size_t summary_find_firsts(
 	const struct run_list *runs, const struct strv *keys, size_t n_keys, size_t *firsts)
 {
-	AUTO_FREE struct summary_label *labels = mem_alloc(runs->n + 1, sizeof(*labels));
-	size_t n = 0;
+	struct map seen = {0};
 
-	for (size_t i = 0; i < runs->n; i++)
-		labels[i] = (struct summary_label){summary_label(runs->v[i], keys, n_keys), i};
-	qsort(labels, runs->n, sizeof(*labels), summary_compare_labels);
-	for (size_t i = 0, first = 0; i < runs->n; i++) {
-		if (!str_eq(labels[i].text, labels[first].text))
-			first = i;
-		firsts[labels[i].member] = labels[first].member;
-		n += first == i;
+	for (size_t i = 0; i < runs->n; i++) {
+		AUTO_FREE char *label = summary_label(runs->v[i], keys, n_keys);
+		const size_t *first = map_get(&seen, label);
+
+		firsts[i] = first ? *first : i;
+		if (!first)
+			map_put(&seen, label, &firsts[i]);
 	}
-	for (size_t i = 0; i < runs->n; i++)
-		free(labels[i].text);
+	size_t n = seen.n;
+	map_done(&seen);
 	return n;
 }
 

@@ -158,7 +158,17 @@ static size_t sweep_count(const struct study_row *row, size_t at)
 	size_t n = 0;
 
 	for (size_t i = 0; i < sweep_states[at].n; i++)
-		n += row->by_state[sweep_states[at].states[i]];
+		n += row->counts.states[sweep_states[at].states[i]];
+	return n;
+}
+
+static size_t sweep_count_ended(const struct study_row *row)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < RUN_STATES; i++)
+		if (run_state_is_final((enum run_state)i))
+			n += row->counts.states[i];
 	return n;
 }
 
@@ -320,9 +330,7 @@ static void sweep_print_summary(
 		app_note(app, "%zu more rows have no room here: dlrun sweep %s | less", cut,
 			view->id);
 	app_note(app, "%s: %zu of %zu runs have ended%s%s", view->id,
-		sweep_count(&summary->all, 2) + sweep_count(&summary->all, 3) +
-			sweep_count(&summary->all, 5) + summary->all.by_state[RUN_LOST],
-		wanted, limit, left);
+		sweep_count_ended(&summary->all), wanted, limit, left);
 	if (summary->all.member)
 		app_note(app, "best so far: %s", run_id(summary->all.member));
 	sweep_print_failed(app, view);
@@ -335,17 +343,13 @@ static void sweep_print_summary(
 
 static struct json *sweep_row_json(const struct study_summary *summary, const struct study_row *row)
 {
-	struct json *json = json_object(), *values = json_object(), *states = json_object();
+	struct json *json = json_object(), *values = json_object();
 
 	for (size_t i = 0; i < row->values.n; i++)
 		json_set_str(values, summary->keys.v[i], row->values.v[i]);
 	json_set(json, "values", values);
 	json_set_int(json, "n", (int64_t)row->n);
-	for (size_t i = 0; i < RUN_STATES; i++)
-		if (row->by_state[i])
-			json_set_int(states, run_state_name((enum run_state)i),
-				(int64_t)row->by_state[i]);
-	json_set(json, "states", states);
+	json_set(json, "states", group_counts_json(&row->counts));
 	if (row->n_values) {
 		json_set_num(json, "best", row->best);
 		json_set_num(json, "median", row->median);

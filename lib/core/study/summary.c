@@ -152,7 +152,7 @@ static void summary_add(struct summary_work *work, size_t at, const struct run *
 
 	if (row->n++ == 0)
 		row->first = run;
-	row->by_state[run_state(run)]++;
+	row->counts.states[run_state(run)]++;
 	if (!isfinite(value))
 		return;
 	if (row->n_values == 0 || summary_is_better(summary, value, row->best)) {

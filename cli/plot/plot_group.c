@@ -145,19 +145,10 @@ static double plot_group_value_at(const struct series_curve *curve, int64_t step
 	return before->value + part * (after->value - before->value);
 }
 
-static int plot_group_by_number(const void *a, const void *b)
-{
-	double one = *(const double *)a, other = *(const double *)b;
-
-	return (one > other) - (one < other);
-}
-
 /* values are finite; n is not 0. */
 static void plot_group_add_step(struct plot_group *group, int64_t step, double *values, size_t n)
 {
-	qsort(values, n, sizeof(*values), plot_group_by_number);
-	/* Halves first: the sum of two large ones would overflow. */
-	double median = n % 2 ? values[n / 2] : values[n / 2 - 1] / 2 + values[n / 2] / 2;
+	double median = compare_median(values, n);
 	double best = group->goal == COMPARE_MAX ? values[n - 1] : values[0];
 
 	group->median[group->n] = (struct series_point){step, (double)NAN, median};

@@ -219,13 +219,6 @@ static double stop_best(const struct stop_rule *rule, const struct stop_curve *c
 	return best;
 }
 
-static int stop_compare(const void *a_ptr, const void *b_ptr)
-{
-	double a = *(const double *)a_ptr, b = *(const double *)b_ptr;
-
-	return (a > b) - (a < b);
-}
-
 /* Of the running averages of those that have reached the rung before; NaN: there are too few. */
 static double stop_median(const struct stop_work *work, size_t rung)
 {
@@ -241,10 +234,7 @@ static double stop_median(const struct stop_work *work, size_t rung)
 		if (!isnan(mean))
 			means[n++] = mean;
 	}
-	if (n < STOP_MEDIAN_LEAST)
-		return NAN;
-	qsort(means, n, sizeof(*means), stop_compare);
-	return (means[(n - 1) / 2] + means[n / 2]) / 2;
+	return n < STOP_MEDIAN_LEAST ? NAN : compare_median(means, n);
 }
 
 static bool stop_is_below_median(

@@ -163,29 +163,9 @@ static void summary_add(struct summary_work *work, size_t at, const struct run *
 	*vec_push(&work->values[at]) = value;
 }
 
-static int compare_doubles(const void *a_ptr, const void *b_ptr)
-{
-	double a = *(const double *)a_ptr, b = *(const double *)b_ptr;
-
-	return (a > b) - (a < b);
-}
-
-static void summary_set_median(struct summary_values *values, struct study_row *row)
-{
-	if (values->n == 0)
-		return;
-	qsort(values->v, values->n, sizeof(*values->v), compare_doubles);
-	row->median = (values->v[(values->n - 1) / 2] + values->v[values->n / 2]) / 2;
-}
-
 /*
  * The time that is left
  */
-
-static bool summary_is_unfinished(const struct run *run)
-{
-	return !run_state_is_final(run_state(run));
-}
 
 /* Of the members that have succeeded; -1: there is none. */
 static int64_t summary_mean_ms(const struct run_list *runs)
@@ -209,7 +189,7 @@ static void summary_set_left(struct summary_work *work)
 
 	vec_foreach (struct run *, run, work->runs) {
 		int64_t start_ms = run_started_ms(*run), left_ms = mean_ms;
-		if (!summary_is_unfinished(*run))
+		if (run_state_is_final(run_state(*run)))
 			continue;
 		n++;
 		if (run_state(*run) == RUN_RUNNING && start_ms > 0) {
@@ -247,7 +227,9 @@ void study_summarise(const struct run_list *runs, const struct strv *keys, size_
 		summary_add(&work, ret->rows.n, runs->v[i]);
 	}
 	for (size_t i = 0; i <= ret->rows.n; i++) {
-		summary_set_median(&work.values[i], i < ret->rows.n ? &ret->rows.v[i] : &ret->all);
+		struct study_row *row = i < ret->rows.n ? &ret->rows.v[i] : &ret->all;
+		if (row->n_values)
+			row->median = compare_median(work.values[i].v, row->n_values);
 		vec_done(&work.values[i]);
 	}
 	free(work.values);

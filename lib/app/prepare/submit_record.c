@@ -228,14 +228,7 @@ static void submit_record_name_member(struct submit *submit, size_t index)
 
 void submit_set_study(struct submit *submit)
 {
-	const struct study *study = submit->study;
-
-	submit->spec.study = (struct spec_study){
-		.id = mem_strdup(study->id),
-		.size = (int)study->cases.n,
-		.parallel = study->parallel,
-		.fail_fast = study->fail_fast,
-	};
+	study_set_place(submit->study, 0, &submit->spec);
 	submit_record_name_member(submit, 0);
 }
 
@@ -535,6 +528,18 @@ void submit_make_job(struct submit *submit, const struct run *run, struct target
 	ret->default_env = &submit->defaults;
 	ret->secret_env = &submit->secret_env;
 	ret->carries_over = submit->carries_over;
+}
+
+struct target_study submit_make_study(
+	const struct target_job *first, const struct study_words *words)
+{
+	return (struct target_study){
+		.first = first,
+		.n = words->n,
+		.commands = words->commands,
+		.env = words->env,
+		.params = (const struct json *const *)words->params,
+	};
 }
 
 int submit_load_image(struct submit *submit, const struct run *run, struct err *err)

@@ -88,11 +88,6 @@ static void sweep_keep_first(struct sweep *sweep)
  * Members that a target starts together
  */
 
-static bool sweep_has_env(const struct study_words *words)
-{
-	return words->n > 0 && words->env[0].n > 0;
-}
-
 static int sweep_send(struct sweep *sweep, struct err *err)
 {
 	struct submit *submit = &sweep->submit;
@@ -108,13 +103,7 @@ static int sweep_send(struct sweep *sweep, struct err *err)
 	snprintf(submit->handle, sizeof(submit->handle), "%s", run_handle(sweep->first));
 	submit_make_job(submit, sweep->first, &job);
 	job.image_ref = submit->ref;
-	const struct target_study study = {
-		.first = &job,
-		.n = words.n,
-		.commands = words.commands,
-		.env = sweep_has_env(&words) ? words.env : NULL,
-		.params = (const struct json *const *)words.params,
-	};
+	const struct target_study study = submit_make_study(&job, &words);
 	return target_submit_study(submit->target, &study, SUBMIT_START_MS, err);
 }
 

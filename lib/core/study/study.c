@@ -259,6 +259,18 @@ static struct cases_template study_template(const struct study *study)
 		.command = &spec->command, .shell = spec->shell, .env = &spec->env};
 }
 
+void study_set_place(const struct study *study, size_t index, struct spec *spec)
+{
+	free(spec->study.id);
+	spec->study = (struct spec_study){
+		.id = mem_strdup(study->id),
+		.index = (int)index,
+		.size = (int)study->cases.n,
+		.parallel = study->parallel,
+		.fail_fast = study->fail_fast,
+	};
+}
+
 int study_member_spec(const struct study *study, size_t index, struct spec *ret, struct err *err)
 {
 	const struct cases_template template = study_template(study);
@@ -274,14 +286,7 @@ int study_member_spec(const struct study *study, size_t index, struct spec *ret,
 		return r;
 	strv_copy(&ret->command, &command);
 	strv_copy(&ret->env, &env);
-	free(ret->study.id);
-	ret->study = (struct spec_study){
-		.id = mem_strdup(study->id),
-		.index = (int)index,
-		.size = (int)study->cases.n,
-		.parallel = study->parallel,
-		.fail_fast = study->fail_fast,
-	};
+	study_set_place(study, index, ret);
 	return 0;
 }
 
@@ -297,13 +302,28 @@ void study_words_done(struct study_words *words)
 		return;
 	for (size_t i = 0; i < words->n; i++) {
 		strv_done(&words->commands[i]);
-		strv_done(&words->env[i]);
+		if (words->env)
+			strv_done(&words->env[i]);
 		json_free(words->params[i]);
 	}
 	free(words->commands);
 	free(words->env);
 	free(words->params);
 	*words = (struct study_words){0};
+}
+
+/* Whether members may differ in that variable. */
+static bool study_differs(const char *variable)
+{
+	return strchr(variable, '{') != NULL;
+}
+
+static bool study_has_env(const struct study *study)
+{
+	for (size_t i = 0; i < study->spec.env.n; i++)
+		if (study_differs(study->spec.env.v[i]))
+			return true;
+	return false;
 }
 
 static int study_member_words(
@@ -317,8 +337,9 @@ static int study_member_words(
 	if (r == 0)
 		r = cases_expand_env(&study->cases, &member, &template, &env, err);
 	for (size_t i = 0; r == 0 && i < env.n; i++)
-		if (strchr(study->spec.env.v[i], '{'))
+		if (ret->env && study_differs(study->spec.env.v[i]))
 			strv_add(&ret->env[index], env.v[i]);
+	ret->params[index] = json_object();
 	study_add_params(study, index, ret->params[index]);
 	return r;
 }
@@ -329,15 +350,11 @@ int study_all_words(const struct study *study, struct study_words *ret, struct e
 	AUTO_STUDY_WORDS struct study_words words = {
 		.n = n,
 		.commands = mem_alloc(n, sizeof(*words.commands)),
-		.env = mem_alloc(n, sizeof(*words.env)),
+		.env = study_has_env(study) ? mem_alloc(n, sizeof(*words.env)) : NULL,
 		.params = mem_alloc(n, sizeof(struct json *)),
 	};
 	int r = 0;
 
-	for (size_t i = 0; i < n; i++) {
-		words.commands[i] = words.env[i] = (struct strv){0};
-		words.params[i] = json_object();
-	}
 	for (size_t i = 0; r == 0 && i < n; i++)
 		r = study_member_words(study, i, &words, err);
 	if (r < 0)

@@ -71,10 +71,6 @@ int study_judge_open(struct session *session, const struct study *study, struct 
 		.n = study->cases.n,
 		.members = mem_alloc(study->cases.n, sizeof(*judge->members)),
 		.curves = mem_alloc(study->cases.n, sizeof(*judge->curves))};
-	for (size_t i = 0; i < judge->n; i++) {
-		judge->members[i] = (struct judged_member){0};
-		judge->curves[i] = (struct stop_curve){0};
-	}
 	*ret = judge;
 	return 0;
 }

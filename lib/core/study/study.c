@@ -89,7 +89,7 @@ int study_claim(const struct dirs *dirs, const char *name, struct study *ret, st
 	return r < 0 ? r : study_hold(dirs, ret->id, 0, &ret->making_fd, err);
 }
 
-static void add_cases(const struct cases *cases, struct json *doc)
+static void study_add_cases(const struct cases *cases, struct json *doc)
 {
 	struct json *keys = json_array(), *rows = json_array();
 
@@ -116,7 +116,7 @@ int study_write(const struct dirs *dirs, struct study *study, struct err *err)
 	json_set_int(doc, "parallel", study->parallel);
 	json_set_bool(doc, "fail_fast", study->fail_fast);
 	json_set(doc, "spec", spec_to_json(&study->spec));
-	add_cases(&study->cases, doc);
+	study_add_cases(&study->cases, doc);
 	buf_init(&text, STUDY_BYTES_MAX);
 	json_print(doc, &text);
 	int r = buf_check(&text, "the study", err);
@@ -127,7 +127,7 @@ int study_write(const struct dirs *dirs, struct study *study, struct err *err)
  * Reading
  */
 
-static int read_cases(const struct json *doc, struct cases *ret, struct err *err)
+static int study_read_cases(const struct json *doc, struct cases *ret, struct err *err)
 {
 	const struct json *keys = json_get(doc, "keys"), *rows = json_get(doc, "cases");
 
@@ -146,7 +146,7 @@ static int read_cases(const struct json *doc, struct cases *ret, struct err *err
 	return ret->n > 0 ? 0 : err_set(err, E_DATA, "there are no cases");
 }
 
-static int study_from_json(struct json *take, const char *id, struct study *ret, struct err *err)
+static int study_take_json(struct json *take, const char *id, struct study *ret, struct err *err)
 {
 	AUTO_STUDY struct study study = {.doc = take};
 	const char *name = json_get_str(take, "name");
@@ -160,7 +160,7 @@ static int study_from_json(struct json *take, const char *id, struct study *ret,
 	snprintf(study.name, sizeof(study.name), "%s", name);
 	study.parallel = (int)json_get_int(take, "parallel", 0);
 	study.fail_fast = json_get_bool(take, "fail_fast", false);
-	r = read_cases(take, &study.cases, err);
+	r = study_read_cases(take, &study.cases, err);
 	if (r == 0)
 		r = spec_from_json(json_get(take, "spec"), &study.spec, err);
 	if (r < 0)
@@ -186,7 +186,7 @@ int study_read(const struct dirs *dirs, const char *id, struct study *ret, struc
 	else
 		r = json_parse(text.data, text.len, STUDY_BYTES_MAX, path, &doc, err);
 	if (r == 0)
-		r = study_from_json(doc, id, ret, err);
+		r = study_take_json(doc, id, ret, err);
 	return r < 0 ? err_prefix(err, "study %s", id) : 0;
 }
 

@@ -220,8 +220,6 @@ void study_summarise(const struct run_list *runs, const struct strv *keys, size_
 	summary_make_rows(runs, keys, ret, rows);
 	summary_choose_metric(runs, ret);
 	work.values = mem_alloc(ret->rows.n + 1, sizeof(*work.values));
-	for (size_t i = 0; i <= ret->rows.n; i++)
-		work.values[i] = (struct summary_values){0};
 	for (size_t i = 0; i < runs->n; i++) {
 		summary_add(&work, rows[i], runs->v[i]);
 		summary_add(&work, ret->rows.n, runs->v[i]);

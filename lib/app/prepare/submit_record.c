@@ -257,8 +257,8 @@ int submit_claim(struct submit *submit, struct err *err)
 		r = submit_record_claim_dir(submit, false, err);
 	}
 	if (r == 0)
-		err_set(err, E_RUN_NAME, "the id %s is taken", submit->id);
-	return r < 0 ? r : r > 0 ? 0 : -(int)err->code;
+		return err_set(err, E_RUN_NAME, "the id %s is taken", submit->id);
+	return r < 0 ? r : 0;
 }
 
 void submit_drop(struct submit *submit)
@@ -315,7 +315,6 @@ static int submit_record_write_study(struct submit *submit, struct err *err)
 	struct json *target = json_sub(study->doc, "target");
 
 	int r = submit_begin_study(submit, err);
-
 	if (r < 0)
 		return r;
 	json_set_str(study->doc, "user", submit->session->env.user);
@@ -331,7 +330,6 @@ int submit_insert_row(struct submit *submit, struct err *err)
 
 	if (r == 0)
 		r = submit_choose_handle(submit, err);
-
 	if (r < 0 || submit->is_held)
 		return r;
 	submit->run = submit_new_run(submit);
@@ -459,7 +457,6 @@ int submit_update_row(struct submit *submit, struct err *err)
 	}
 }
 
-/* After the row there is a run: how it failed is for its record. */
 void submit_set_failed(struct run *run, const struct err *err)
 {
 	struct run_exit exit = {

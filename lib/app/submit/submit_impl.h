@@ -13,4 +13,5 @@ int submit_all(struct submit *submit, struct err *err);
 /* After a start that failed with r: 0 if the attempt has begun all the same, else r, and the row
  * tells. */
 int submit_recover(struct submit *submit, int r, struct err *err);
+
 #endif

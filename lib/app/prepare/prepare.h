@@ -157,7 +157,7 @@ void submit_drop(struct submit *submit);
 int submit_learn(struct submit *submit, struct err *err);
 /* The handle of the first attempt, by what is known of the target now. */
 int submit_choose_handle(struct submit *submit, struct err *err);
-/* A new record, in state preparing, of the submit as it is now; of a held run a copy of its. */
+/* A new record, in state preparing, of the submit as it is now. */
 struct run *submit_new_run(struct submit *submit);
 /* The members that follow from the image, and the warnings until now. */
 void submit_set_image(struct submit *submit);

@@ -160,19 +160,8 @@ void submit_set_warnings(const struct submit *submit, struct run *run)
 	json_set(run->doc, "warnings", warnings);
 }
 
-static struct run *submit_record_copy_run(const struct run *run)
-{
-	struct run *copy = mem_alloc(1, sizeof(*copy));
-
-	*copy = (struct run){.doc = json_clone(run->doc), .spec = json_clone(run->spec)};
-	return copy;
-}
-
 struct run *submit_new_run(struct submit *submit)
 {
-	if (submit->is_held)
-		return submit_record_copy_run(submit->run);
-
 	struct run *run = run_new(submit->id, submit->name);
 	struct json *doc = run->doc, *target = json_sub(doc, "target"), *resources;
 

@@ -8,7 +8,6 @@
 #include "base/data/json.h"
 #include "base/util/map.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "core/record/columns.h"
 
 /* Values of the metric, in the order of the members. */

@@ -29,22 +29,11 @@ enum {
 	METRIC_WIDTH = 40, /* longer names do not move the others */
 	METRICS_MS = 1000, /* of reading event files */
 	RESULTS_MS = 2000, /* for a list of what was made */
-	FIELD = 11,        /* columns of a label */
 };
 
 /*
- * Fields, one per line: "label     value"
+ * Fields of the page
  */
-
-static void show_add_field(struct buf *out, const char *label, const char *value)
-{
-	AUTO_FREE char *clean = NULL;
-
-	if (str_empty(value))
-		return;
-	clean = ui_clean(value);
-	buf_addf(out, UI_BOLD "%-*s" UI_OFF "%s\n", FIELD, label, clean);
-}
 
 static void add_fieldf(struct buf *out, const char *label, const char *fmt, ...) ERR_PRINTF(3, 4);
 static void add_fieldf(struct buf *out, const char *label, const char *fmt, ...)
@@ -54,7 +43,7 @@ static void add_fieldf(struct buf *out, const char *label, const char *fmt, ...)
 	va_start(args, fmt);
 	AUTO_FREE char *value = mem_vprintf(fmt, args);
 	va_end(args);
-	show_add_field(out, label, value);
+	summary_add_field(out, label, value);
 }
 
 /* "a=1 b" of an object. */
@@ -70,23 +59,14 @@ static void show_add_pairs(struct buf *out, const char *label, const struct json
 		buf_addc(&line, '=');
 		columns_add_scalar(item, &line);
 	}
-	show_add_field(out, label, line.data);
-}
-
-static void add_time(struct buf *out, const char *label, int64_t wall_ms)
-{
-	char when[32], age[32];
-
-	if (wall_ms)
-		add_fieldf(out, label, "%s (%s ago)", ui_time(wall_ms, when),
-			ui_age(clock_wall_ms() - wall_ms, age));
+	summary_add_field(out, label, line.data);
 }
 
 /* A line for each. */
 static void show_add_list(struct buf *out, const char *label, const struct json *list)
 {
 	for (const struct json *item = json_first(list); item; item = json_next(item))
-		show_add_field(out, label, json_str(item));
+		summary_add_field(out, label, json_str(item));
 }
 
 /*
@@ -98,26 +78,26 @@ static void add_identity(struct buf *out, const struct run *run)
 	const struct json *doc = run->doc, *origin = json_get(doc, "origin");
 	AUTO_FREE char *command = run_command_line(run);
 
-	show_add_field(out, "command", command);
+	summary_add_field(out, "command", command);
 	if (!str_eq(json_get_str(origin, "cwd"), "."))
-		show_add_field(out, "directory", json_get_str(origin, "cwd"));
-	show_add_field(out, "tree", json_get_str(origin, "root"));
-	show_add_field(out, "target", run_target(run));
+		summary_add_field(out, "directory", json_get_str(origin, "cwd"));
+	summary_add_field(out, "tree", json_get_str(origin, "root"));
+	summary_add_field(out, "target", run_target(run));
 	show_add_list(out, "host", json_get(json_get(doc, "target"), "hosts"));
-	show_add_field(out, "user", json_get_str(doc, "user"));
-	show_add_field(out, "group", json_get_str(doc, "group"));
-	show_add_field(out, "parent", json_get_str(doc, "parent"));
+	summary_add_field(out, "user", json_get_str(doc, "user"));
+	summary_add_field(out, "group", json_get_str(doc, "group"));
+	summary_add_field(out, "parent", json_get_str(doc, "parent"));
 	show_add_pairs(out, "tags", json_get(doc, "tags"));
-	show_add_field(out, "note", json_get_str(doc, "note"));
+	summary_add_field(out, "note", json_get_str(doc, "note"));
 	show_add_pairs(out, "params", json_get(doc, "params"));
 }
 
 static void add_times(struct buf *out, const struct run *run)
 {
-	add_time(out, "submitted", run_submitted_ms(run));
-	add_time(out, "started", run_started_ms(run));
-	add_time(out, "ended", run_ended_ms(run));
-	show_add_field(out, "last known", json_get_str(run->doc, "last_state"));
+	summary_add_time(out, "submitted", run_submitted_ms(run));
+	summary_add_time(out, "started", run_started_ms(run));
+	summary_add_time(out, "ended", run_ended_ms(run));
+	summary_add_field(out, "last known", json_get_str(run->doc, "last_state"));
 }
 
 static void show_add_code(struct buf *out, const struct run *run)
@@ -128,7 +108,7 @@ static void show_add_code(struct buf *out, const struct run *run)
 	long long files = (long long)json_get_int(snapshot, "files", 0);
 	char bytes[16];
 
-	show_add_field(out, "code", json_get_str(snapshot, "id"));
+	summary_add_field(out, "code", json_get_str(snapshot, "id"));
 	add_fieldf(out, "", "%lld %s, %s, %lld excluded", files, files == 1 ? "file" : "files",
 		str_size((uint64_t)json_get_int(snapshot, "bytes", 0), bytes),
 		(long long)json_get_int(snapshot, "left_out", 0));
@@ -136,11 +116,11 @@ static void show_add_code(struct buf *out, const struct run *run)
 		add_fieldf(out, "commit", "%.*s%s", SHORT_COMMIT, commit,
 			json_get_bool(snapshot, "dirty", false) ? " and changes on disk" : "");
 	if (json_get_str(snapshot, "record"))
-		show_add_field(out, "in git", json_get_str(snapshot, "ref"));
-	show_add_field(out, "not in git", json_get_str(snapshot, "record_why"));
-	show_add_field(out, "image", json_get_str(image, "ref"));
+		summary_add_field(out, "in git", json_get_str(snapshot, "ref"));
+	summary_add_field(out, "not in git", json_get_str(snapshot, "record_why"));
+	summary_add_field(out, "image", json_get_str(image, "ref"));
 	if (!str_eq(json_get_str(image, "base"), "scratch"))
-		show_add_field(out, "base", json_get_str(image, "base"));
+		summary_add_field(out, "base", json_get_str(image, "base"));
 }
 
 /* "4 nodes" */
@@ -174,7 +154,7 @@ static void add_resources(struct buf *out, const struct run *run)
 		columns_add_scalar(memory, &line);
 		buf_adds(&line, " of memory");
 	}
-	show_add_field(out, "resources", line.data);
+	summary_add_field(out, "resources", line.data);
 }
 
 static void show_add_ports(struct buf *out, const struct json *list)
@@ -184,7 +164,7 @@ static void show_add_ports(struct buf *out, const struct json *list)
 	buf_init(&line, PAGE_MAX);
 	for (const struct json *item = json_first(list); item; item = json_next(item))
 		buf_addf(&line, "%s%lld", line.len ? ", " : "", (long long)json_int(item, 0));
-	show_add_field(out, "ports", line.data);
+	summary_add_field(out, "ports", line.data);
 }
 
 /* "exit 1, the program failed" */
@@ -227,7 +207,7 @@ static void show_add_attempt(struct buf *out, const struct json *attempt)
 		buf_addf(&line, ", started %s", ui_time(started, text));
 	if (started)
 		buf_addf(&line, " (%s ago)", ui_age(clock_wall_ms() - started, text));
-	show_add_field(out, "attempt", line.data);
+	summary_add_field(out, "attempt", line.data);
 }
 
 /* A single attempt is the run itself. */
@@ -265,7 +245,7 @@ static void add_used(struct buf *out, const char *label, const struct run *run,
 		if (text)
 			buf_addf(&line, "%s%s %s", line.len ? ", " : "", text, parts[i][1]);
 	}
-	show_add_field(out, label, line.data);
+	summary_add_field(out, label, line.data);
 }
 
 static void add_usage(struct buf *out, const struct run *run)
@@ -279,7 +259,7 @@ static void add_usage(struct buf *out, const struct run *run)
 
 	add_used(out, "used", run, machine, ARRAY_LEN(machine));
 	add_used(out, "GPUs", run, gpus, ARRAY_LEN(gpus));
-	show_add_field(out, "energy", energy);
+	summary_add_field(out, "energy", energy);
 }
 
 static size_t widest_key(const struct json *object)
@@ -305,7 +285,7 @@ static void add_metric(struct buf *out, const char *label, const struct json *me
 	columns_add_scalar(json_get(metric, "value"), &line);
 	if (step >= 0)
 		buf_addf(&line, "  (step %lld)", (long long)step);
-	show_add_field(out, label, line.data);
+	summary_add_field(out, label, line.data);
 }
 
 static void show_add_curve(struct buf *out, const struct series_curve *curve, const char *name)
@@ -318,7 +298,7 @@ static void show_add_curve(struct buf *out, const struct series_curve *curve, co
 		return;
 	buf_addf(&line, "  %s: %.4g to %.4g, steps %lld to %lld", name, first->value, last->value,
 		(long long)first->step, (long long)last->step);
-	show_add_field(out, "", line.data);
+	summary_add_field(out, "", line.data);
 }
 
 /* The curve of one, where its event files are on this machine. */
@@ -357,17 +337,18 @@ static void show_add_path(struct buf *out, const char *label, const char *path)
 	struct stat st;
 
 	if (stat(path, &st) == 0)
-		show_add_field(out, label, path);
+		summary_add_field(out, label, path);
 }
 
 static void show_add_results(struct app *app, struct buf *out, const struct run *run)
 {
 	AUTO_STRV struct strv lines = {0};
-	size_t columns = app->out_tty && app->columns > FIELD ? app->columns - FIELD : 0;
+	size_t columns =
+		app->out_tty && app->columns > SUMMARY_FIELD ? app->columns - SUMMARY_FIELD : 0;
 
 	runs_results_lines(app, run, columns, &lines);
 	for (size_t i = 0; i < lines.n; i++)
-		show_add_field(out, i ? "" : "results", lines.v[i]);
+		summary_add_field(out, i ? "" : "results", lines.v[i]);
 }
 
 /* Of runs on this machine. */
@@ -404,7 +385,7 @@ static void add_headline(struct app *app, struct buf *out, const struct run *run
 static int show_one(struct app *app, struct run *run)
 {
 	const struct run_list one = {.v = &run, .n = 1};
-	AUTO_BUF struct buf out = {0}, fitted = {0};
+	AUTO_BUF struct buf out = {0};
 
 	runs_results(&app->session, &one, true, RESULTS_MS);
 	if (run_state(run) == RUN_RUNNING)
@@ -427,9 +408,7 @@ static int show_one(struct app *app, struct run *run)
 	show_add_results(app, &out, run);
 	show_add_places(app, &out, run);
 	show_add_list(&out, "warning", json_get(run->doc, "warnings"));
-	buf_init(&fitted, PAGE_MAX);
-	ui_fit(app, UI_OUT, out.data, FIELD, &fitted);
-	return ui_print(app, UI_OUT, fitted.data, fitted.len) < 0;
+	return summary_print_page(app, &out);
 }
 
 static int cmd_show_run(struct app *app, void *values, struct strv *words)

@@ -267,6 +267,17 @@ static void on_warning(void *ctx, const char *text)
 	app_warn(app_of(ctx), "%s", text);
 }
 
+static struct submit_events cmd_submit_events(struct saying *saying)
+{
+	return (struct submit_events){.snapshot = on_snapshot,
+		.progress = cmd_submit_on_progress,
+		.image = on_image,
+		.target = on_target,
+		.notice = cmd_submit_on_notice,
+		.warning = on_warning,
+		.ctx = saying};
+}
+
 static void cmd_submit_print_run(struct app *app, const struct run *run, bool follow)
 {
 	const char *id = run_id(run);
@@ -331,13 +342,7 @@ static int cmd_submit_start(struct app *app, const struct submit_values *values,
 	struct session *session, const struct submit_options *options, bool follow)
 {
 	struct saying saying = {.app = app, .transfer = {.app = app}};
-	const struct submit_events events = {.snapshot = on_snapshot,
-		.progress = cmd_submit_on_progress,
-		.image = on_image,
-		.target = on_target,
-		.notice = cmd_submit_on_notice,
-		.warning = on_warning,
-		.ctx = &saying};
+	const struct submit_events events = cmd_submit_events(&saying);
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *run = NULL;
 	int status;
@@ -664,13 +669,7 @@ static int sweep_start(struct app *app, const struct submit_values *values,
 	const struct submit_options *options, struct study *study, const char *axes)
 {
 	struct saying saying = {.app = app, .transfer = {.app = app}, .study = study, .axes = axes};
-	const struct submit_events events = {.snapshot = on_snapshot,
-		.progress = cmd_submit_on_progress,
-		.image = on_image,
-		.target = on_target,
-		.notice = cmd_submit_on_notice,
-		.warning = on_warning,
-		.ctx = &saying};
+	const struct submit_events events = cmd_submit_events(&saying);
 	const struct sweep_events sweep_events = {
 		&events, sweep_on_made, &app_interrupted, &saying};
 	AUTO_ERR struct err err = {0};

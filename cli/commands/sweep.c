@@ -39,6 +39,7 @@ struct sweep_view {
 	char *id;
 	struct strv keys;
 	struct run_list runs;      /* in the order of the members */
+	bool is_made;              /* nobody made members before runs were read: they are all */
 	struct study_judge *judge; /* NULL: nothing stops members */
 };
 
@@ -104,6 +105,7 @@ static int sweep_list_runs(struct sweep_view *view, struct err *err)
 	const struct select_rules rules = {.group = view->id};
 
 	run_list_done(&view->runs);
+	view->is_made = !view->study.doc || !study_is_held(&view->session->dirs, view->id);
 	int r = runs_select(view->store, &rules, &view->runs, err);
 	if (r == 0)
 		r = runs_poll(view->session, &view->runs, true, false, err);
@@ -158,27 +160,34 @@ static size_t sweep_count(const struct study_row *row, size_t at)
 	size_t n = 0;
 
 	for (size_t i = 0; i < sweep_states[at].n; i++)
-		n += row->by_state[sweep_states[at].states[i]];
+		n += row->counts.states[sweep_states[at].states[i]];
+	return n;
+}
+
+static size_t sweep_count_ended(const struct study_row *row)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < RUN_STATES; i++)
+		if (run_state_is_final((enum run_state)i))
+			n += row->counts.states[i];
 	return n;
 }
 
 /* "0.081 … 0.094", or one number where there is one value. */
 static void sweep_add_metric(struct ui_table *table, const struct study_row *row)
 {
-	AUTO_JSON struct json *values = json_object();
 	AUTO_BUF struct buf out = {0};
 
 	if (row->n_values == 0) {
 		ui_table_add(table, "", "-");
 		return;
 	}
-	json_set_num(values, "best", row->best);
-	json_set_num(values, "median", row->median);
 	buf_init(&out, CELL_BYTES);
-	columns_add_scalar(json_get(values, "best"), &out);
+	columns_add_double(row->best, &out);
 	if (row->n_values > 1) {
 		buf_adds(&out, " … ");
-		columns_add_scalar(json_get(values, "median"), &out);
+		columns_add_double(row->median, &out);
 	}
 	ui_table_add(table, "", out.data);
 }
@@ -294,14 +303,9 @@ static void sweep_print_failed(struct app *app, const struct sweep_view *view)
 		app_note(app, "%zu failed: dlrun restart --failed %s", n, view->id);
 }
 
-static bool sweep_is_made(const struct sweep_view *view)
-{
-	return !view->study.doc || !study_is_held(&view->session->dirs, view->id);
-}
-
 static bool sweep_has_ended(const struct sweep_view *view)
 {
-	if (!sweep_is_made(view))
+	if (!view->is_made)
 		return false;
 	vec_foreach (struct run *, run, &view->runs)
 		if (!run_state_is_final(run_state(*run)))
@@ -323,13 +327,11 @@ static void sweep_print_summary(
 		app_note(app, "%zu more rows have no room here: dlrun sweep %s | less", cut,
 			view->id);
 	app_note(app, "%s: %zu of %zu runs have ended%s%s", view->id,
-		sweep_count(&summary->all, 2) + sweep_count(&summary->all, 3) +
-			sweep_count(&summary->all, 5) + summary->all.by_state[RUN_LOST],
-		wanted, limit, left);
+		sweep_count_ended(&summary->all), wanted, limit, left);
 	if (summary->all.member)
 		app_note(app, "best so far: %s", run_id(summary->all.member));
 	sweep_print_failed(app, view);
-	if (wanted > view->runs.n && !sweep_is_made(view))
+	if (wanted > view->runs.n && !view->is_made)
 		app_note(app, "%zu of %zu runs made", view->runs.n, wanted);
 	else if (wanted > view->runs.n)
 		app_note(app, "%zu of %zu have no record: dlrun restart --missing %s",
@@ -338,17 +340,13 @@ static void sweep_print_summary(
 
 static struct json *sweep_row_json(const struct study_summary *summary, const struct study_row *row)
 {
-	struct json *json = json_object(), *values = json_object(), *states = json_object();
+	struct json *json = json_object(), *values = json_object();
 
 	for (size_t i = 0; i < row->values.n; i++)
 		json_set_str(values, summary->keys.v[i], row->values.v[i]);
 	json_set(json, "values", values);
 	json_set_int(json, "n", (int64_t)row->n);
-	for (size_t i = 0; i < RUN_STATES; i++)
-		if (row->by_state[i])
-			json_set_int(states, run_state_name((enum run_state)i),
-				(int64_t)row->by_state[i]);
-	json_set(json, "states", states);
+	json_set(json, "states", group_counts_json(&row->counts));
 	if (row->n_values) {
 		json_set_num(json, "best", row->best);
 		json_set_num(json, "median", row->median);
@@ -391,21 +389,22 @@ static int sweep_stop_members(struct app *app, struct sweep_view *view, struct e
 	return r;
 }
 
-static int sweep_show_once(
-	struct app *app, struct sweep_view *view, bool again, bool *ret_ended, struct err *err)
+/* Read what is known now, and stop members that are left behind. */
+static int sweep_look(struct app *app, struct sweep_view *view, struct err *err)
 {
-	AUTO_STUDY_SUMMARY struct study_summary summary = {0};
 	int r = sweep_list_runs(view, err);
 
-	if (r == 0)
-		r = sweep_stop_members(app, view, err);
-	if (r < 0)
-		return r;
+	return r < 0 ? r : sweep_stop_members(app, view, err);
+}
+
+static int sweep_print(struct app *app, struct sweep_view *view, bool again)
+{
+	AUTO_STUDY_SUMMARY struct study_summary summary = {0};
+
 	if (!view->keys.n)
 		sweep_set_keys(view);
 	study_summarise(
 		&view->runs, &view->keys, (size_t)view->study.parallel, clock_wall_ms(), &summary);
-	*ret_ended = sweep_has_ended(view);
 	if (app->options.json)
 		return sweep_print_json(app, view, &summary);
 	app_measure(app);
@@ -428,63 +427,44 @@ static void sweep_on_notice(void *ctx, const char *text)
 	app_note(ctx, "%s", text);
 }
 
-/* Where nobody sees a table that changes, it is printed at the end. */
-static int sweep_wait(struct app *app, struct sweep_view *view, struct err *err)
+/* Until something may have changed: of a table that is drawn, or while members are made or stopped,
+ * after a while; else when all members have ended. */
+static int sweep_pause(struct app *app, struct sweep_view *view, bool draws, struct err *err)
 {
 	const struct watch_options options = {.timeout_ms = -1,
 		.interrupted = &app_interrupted,
 		.notice = sweep_on_notice,
 		.ctx = app};
-	int r = sweep_list_runs(view, err);
 
-	while (r == 0 && !app_interrupted && !sweep_has_ended(view)) {
-		if (!sweep_is_made(view))
-			poll(NULL, 0, WATCH_MS);
-		else
-			r = runs_watch(view->session, &view->runs, &options, err);
-		if (r == 0 && !app_interrupted)
-			r = sweep_list_runs(view, err);
-	}
-	return app_interrupted ? 0 : r;
+	if (!draws && !view->judge && view->is_made)
+		return runs_watch(view->session, &view->runs, &options, err);
+	poll(NULL, 0, WATCH_MS);
+	return 0;
 }
 
-/* The same, while members that are left behind are stopped. */
-static int sweep_wait_judging(struct app *app, struct sweep_view *view, struct err *err)
-{
-	int r = 0;
-
-	while (r == 0 && !app_interrupted) {
-		r = sweep_list_runs(view, err);
-		if (r == 0)
-			r = sweep_stop_members(app, view, err);
-		if (r < 0 || sweep_has_ended(view))
-			break;
-		poll(NULL, 0, WATCH_MS);
-	}
-	return r;
-}
-
+/* Where nobody sees a table that changes, it is printed at the end. */
 static int sweep_follow(struct app *app, struct sweep_view *view, struct err *err)
 {
-	bool ended = false;
-	bool draws = app->out_tty && !app->options.json;
-	int r = draws         ? 0
-		: view->judge ? sweep_wait_judging(app, view, err)
-			      : sweep_wait(app, view, err);
+	bool draws = app->out_tty && !app->options.json, ended = false;
+	int r = 0;
 
 	while (r == 0 && !ended && !app_interrupted && !app->out_lost) {
-		r = sweep_show_once(app, view, draws, &ended, err);
+		r = sweep_look(app, view, err);
+		if (r < 0)
+			break;
+		ended = sweep_has_ended(view);
+		if (draws || ended)
+			r = sweep_print(app, view, draws);
 		if (r == 0 && !ended && !app_interrupted)
-			poll(NULL, 0, WATCH_MS);
+			r = sweep_pause(app, view, draws, err);
 	}
-	return r;
+	return app_interrupted ? 0 : r;
 }
 
 int sweep_show(struct app *app, const char *word, bool follow)
 {
 	AUTO(sweep_view_done) struct sweep_view view = {0};
 	AUTO_ERR struct err err = {0};
-	bool ended;
 
 	int r = sweep_open_view(app, word, &view, &err);
 	if (r == 0 && follow) {
@@ -492,7 +472,9 @@ int sweep_show(struct app *app, const char *word, bool follow)
 		app->accepted = true;
 		r = sweep_follow(app, &view, &err);
 	} else if (r == 0) {
-		r = sweep_show_once(app, &view, false, &ended, &err);
+		r = sweep_look(app, &view, &err);
+		if (r == 0)
+			r = sweep_print(app, &view, false);
 	}
 	if (r < 0)
 		return app_fail(app, &err);

@@ -145,19 +145,10 @@ static double plot_group_value_at(const struct series_curve *curve, int64_t step
 	return before->value + part * (after->value - before->value);
 }
 
-static int plot_group_by_number(const void *a, const void *b)
-{
-	double one = *(const double *)a, other = *(const double *)b;
-
-	return (one > other) - (one < other);
-}
-
 /* values are finite; n is not 0. */
 static void plot_group_add_step(struct plot_group *group, int64_t step, double *values, size_t n)
 {
-	qsort(values, n, sizeof(*values), plot_group_by_number);
-	/* Halves first: the sum of two large ones would overflow. */
-	double median = n % 2 ? values[n / 2] : values[n / 2 - 1] / 2 + values[n / 2] / 2;
+	double median = compare_median(values, n);
 	double best = group->goal == COMPARE_MAX ? values[n - 1] : values[0];
 
 	group->median[group->n] = (struct series_point){step, (double)NAN, median};
@@ -232,18 +223,6 @@ void plot_groups_make(const struct plot_member *members, size_t n, struct plot_g
  * Values of runs
  */
 
-static char *plot_group_param(const struct run *run, const char *by)
-{
-	const struct json *value = json_get(json_get(run->doc, "params"), by);
-	AUTO_BUF struct buf text = {0};
-
-	if (!value)
-		return NULL;
-	buf_init(&text, TEXT_MAX);
-	columns_add_scalar(value, &text);
-	return buf_take(&text);
-}
-
 static char *plot_group_column(const struct run *run, const char *by)
 {
 	AUTO_COLUMNS struct columns columns = {0};
@@ -316,7 +295,7 @@ int plot_groups_of(
 {
 	AUTO_FREE struct plot_member *members = mem_alloc(curves->n + 1, sizeof(*members));
 	char **values = mem_alloc(curves->n + 1, sizeof(*values));
-	bool found = plot_group_values(curves, by, plot_group_param, members, values) ||
+	bool found = plot_group_values(curves, by, columns_param, members, values) ||
 		     plot_group_values(curves, by, plot_group_column, members, values);
 
 	if (found)

@@ -16,7 +16,6 @@
 
 enum {
 	PAGE_MAX = 4 << 20,
-	FIELD = 11,        /* columns of a label */
 	VALUES_SHOWN = 12, /* of an axis */
 	NAMES_SHOWN = 8,   /* of members, targets */
 };
@@ -109,17 +108,17 @@ static int summary_print_json(struct app *app, const char *study, const struct s
  * Text: a field a line
  */
 
-static void summary_add_field(struct buf *out, const char *label, const char *value)
+void summary_add_field(struct buf *out, const char *label, const char *value)
 {
 	AUTO_FREE char *clean = NULL;
 
 	if (str_empty(value))
 		return;
 	clean = ui_clean(value);
-	buf_addf(out, UI_BOLD "%-*s" UI_OFF "%s\n", FIELD, label, clean);
+	buf_addf(out, UI_BOLD "%-*s" UI_OFF "%s\n", SUMMARY_FIELD, label, clean);
 }
 
-static void summary_add_time(struct buf *out, const char *label, int64_t wall_ms)
+void summary_add_time(struct buf *out, const char *label, int64_t wall_ms)
 {
 	char when[32], age[32];
 
@@ -128,6 +127,15 @@ static void summary_add_time(struct buf *out, const char *label, int64_t wall_ms
 	AUTO_FREE char *value = mem_printf(
 		"%s (%s ago)", ui_time(wall_ms, when), ui_age(clock_wall_ms() - wall_ms, age));
 	summary_add_field(out, label, value);
+}
+
+int summary_print_page(struct app *app, const struct buf *page)
+{
+	AUTO_BUF struct buf fitted = {0};
+
+	buf_init(&fitted, PAGE_MAX);
+	ui_fit(app, UI_OUT, page->data, SUMMARY_FIELD, &fitted);
+	return ui_print(app, UI_OUT, fitted.data, fitted.len) < 0;
 }
 
 static void summary_add_axes(struct buf *out, const struct json *axes)
@@ -204,14 +212,12 @@ static void summary_text(const char *study, const struct summary *summary, struc
 int summary_print(struct app *app, const char *study, const struct run_list *runs)
 {
 	AUTO(summary_done) struct summary summary = {0};
-	AUTO_BUF struct buf out = {0}, fitted = {0};
+	AUTO_BUF struct buf out = {0};
 
 	summary_make(runs, &summary);
 	if (app->options.json)
 		return summary_print_json(app, study, &summary);
 	buf_init(&out, PAGE_MAX);
-	buf_init(&fitted, PAGE_MAX);
 	summary_text(study, &summary, &out);
-	ui_fit(app, UI_OUT, out.data, FIELD, &fitted);
-	return ui_print(app, UI_OUT, fitted.data, fitted.len) < 0;
+	return summary_print_page(app, &out);
 }

@@ -21,8 +21,11 @@
 enum { JUDGED_BYTES_MAX = 64 << 20 };
 
 struct judged_member {
+	struct run *run;       /* in the list that is looked at now; NULL: not there */
 	struct series *series; /* NULL: no event files are here yet */
 	char *dir;
+	int64_t rung; /* the last one in the file; -1: none */
+	bool stopped;
 };
 
 struct study_judge {
@@ -71,10 +74,6 @@ int study_judge_open(struct session *session, const struct study *study, struct 
 		.n = study->cases.n,
 		.members = mem_alloc(study->cases.n, sizeof(*judge->members)),
 		.curves = mem_alloc(study->cases.n, sizeof(*judge->curves))};
-	for (size_t i = 0; i < judge->n; i++) {
-		judge->members[i] = (struct judged_member){0};
-		judge->curves[i] = (struct stop_curve){0};
-	}
 	*ret = judge;
 	return 0;
 }
@@ -89,16 +88,17 @@ static void judge_add(struct study_judge *judge, const struct json *json)
 
 	if (member < 0 || (size_t)member >= judge->n || rung < 0)
 		return;
-	vec_foreach (struct stop_judgement, other, &judge->judgements)
-		if (other->member == (size_t)member &&
-			(other->rung == (size_t)rung || other->stops))
-			return;
+	struct judged_member *known = &judge->members[member];
+	if (known->stopped || rung <= known->rung)
+		return;
+	known->rung = rung;
+	known->stopped = json_get_bool(json, "stops", false);
 	*vec_push(&judge->judgements) = (struct stop_judgement){
 		.member = (size_t)member,
 		.rung = (size_t)rung,
 		.time_s = json_get_num(json, "time_s", NAN),
 		.value = json_get_num(json, "value", NAN),
-		.stops = json_get_bool(json, "stops", false),
+		.stops = known->stopped,
 	};
 }
 
@@ -110,6 +110,10 @@ static int judge_read(struct study_judge *judge, struct err *err)
 	bool missing = false;
 
 	judge->judgements.n = 0;
+	for (size_t i = 0; i < judge->n; i++) {
+		judge->members[i].rung = -1;
+		judge->members[i].stopped = false;
+	}
 	int r = fs_read(judge->path, JUDGED_BYTES_MAX, &text, &missing, &error);
 	if (missing)
 		return 0;
@@ -164,11 +168,10 @@ static void judge_find_curve(struct study_judge *judge, size_t index)
 }
 
 /* The copy of event files that are elsewhere may lie at another place than before. */
-static int judge_poll(
-	struct study_judge *judge, size_t index, const struct run *run, struct err *err)
+static int judge_poll(struct study_judge *judge, size_t index, struct err *err)
 {
 	struct judged_member *member = &judge->members[index];
-	AUTO_FREE char *dir = metrics_here_dir(judge->session, run);
+	AUTO_FREE char *dir = metrics_here_dir(judge->session, member->run);
 	bool is_new;
 
 	if (!dir)
@@ -188,10 +191,14 @@ static int judge_poll_all(struct study_judge *judge, const struct run_list *runs
 {
 	int r = 0;
 
+	for (size_t i = 0; i < judge->n; i++)
+		judge->members[i].run = NULL;
 	for (size_t i = 0; r == 0 && i < runs->n; i++) {
 		int64_t index = run_member_index(runs->v[i]);
-		if (index >= 0 && (size_t)index < judge->n)
-			r = judge_poll(judge, (size_t)index, runs->v[i], err);
+		if (index < 0 || (size_t)index >= judge->n)
+			continue;
+		judge->members[index].run = runs->v[i];
+		r = judge_poll(judge, (size_t)index, err);
 	}
 	return r;
 }
@@ -204,17 +211,15 @@ static char *judge_sentence(const struct study_judge *judge, const struct stop_j
 {
 	const struct stop_rule *rule = &judge->rule;
 	AUTO_FREE char *metric = str_escaped(rule->metric);
-	AUTO_JSON struct json *value = json_object();
 	AUTO_BUF struct buf number;
 
 	buf_init(&number, 64);
-	json_set_num(value, "value", judged->value);
-	columns_add_scalar(json_get(value, "value"), &number);
+	columns_add_double(judged->value, &number);
 	AUTO_FREE char *not_of =
 		rule->kind == STOP_MEDIAN
 			? mem_strdup("is worse than the median")
 			: mem_printf("is not among the best 1 of %lld", (long long)rule->keep);
-	return mem_printf("%s %s at step %lld %s", metric, number.data ? number.data : "NaN",
+	return mem_printf("%s %s at step %lld %s", metric, number.data,
 		(long long)stop_rule_step(rule, judged->rung), not_of);
 }
 
@@ -227,29 +232,30 @@ static int judge_mark(void *ctx, struct run *run, struct err *err)
 	return 1;
 }
 
-/* Write into the records why they are stopped, and ask for their ends. */
-static int judge_cancel(struct study_judge *judge, const struct run_list *runs,
-	struct strv *ret_stopped, struct err *err)
+/* A member that somebody has started or made again is to go on. */
+static bool judge_must_cancel(const struct run *run, const struct stop_judgement *judged)
 {
-	struct ending *endings = mem_alloc(runs->n + 1, sizeof(*endings));
+	return !run_state_is_final(run_state(run)) && !run_cancelling(run) &&
+	       json_get_int(run->doc, RUN_RETRIES_FROM, 0) <= 0 &&
+	       !((double)run_submitted_ms(run) > judged->time_s * 1000);
+}
+
+/* Write into the records why they are stopped, and ask for their ends. */
+static int judge_cancel(struct study_judge *judge, struct strv *ret_stopped, struct err *err)
+{
+	struct ending *endings = mem_alloc(judge->n, sizeof(*endings));
 	struct store *store;
 	size_t n = 0;
 
 	int r = session_store(judge->session, &store, err);
 	vec_foreach (struct stop_judgement, judged, &judge->judgements) {
-		for (size_t i = 0; judged->stops && r >= 0 && i < runs->n; i++) {
-			struct run *run = runs->v[i];
-			/* A member that somebody has started or made again is to go on. */
-			if (run_member_index(run) != (int64_t)judged->member ||
-				run_state_is_final(run_state(run)) || run_cancelling(run) ||
-				json_get_int(run->doc, RUN_RETRIES_FROM, 0) > 0 ||
-				(double)run_submitted_ms(run) > judged->time_s * 1000)
-				continue;
-			AUTO_FREE char *why = judge_sentence(judge, judged);
-			r = store_change(store, run_id(run), judge_mark, why, NULL, err);
-			strv_addf(ret_stopped, "%s is stopped: %s", run_id(run), why);
-			endings[n++] = (struct ending){.run = run};
-		}
+		struct run *run = judged->stops ? judge->members[judged->member].run : NULL;
+		if (r < 0 || !run || !judge_must_cancel(run, judged))
+			continue;
+		AUTO_FREE char *why = judge_sentence(judge, judged);
+		r = store_change(store, run_id(run), judge_mark, why, NULL, err);
+		strv_addf(ret_stopped, "%s is stopped: %s", run_id(run), why);
+		endings[n++] = (struct ending){.run = run};
 	}
 	if (r >= 0 && n > 0)
 		r = runs_cancel(judge->session, endings, n, 0, NULL, NULL, err);
@@ -282,5 +288,5 @@ int study_judge_members(struct study_judge *judge, const struct run_list *runs,
 	if (r == 0 && judge->judgements.n > before)
 		r = judge_write(judge, err);
 	auto_fd(&fd);
-	return r < 0 ? r : judge_cancel(judge, runs, ret_stopped, err);
+	return r < 0 ? r : judge_cancel(judge, ret_stopped, err);
 }

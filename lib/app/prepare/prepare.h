@@ -157,7 +157,7 @@ void submit_drop(struct submit *submit);
 int submit_learn(struct submit *submit, struct err *err);
 /* The handle of the first attempt, by what is known of the target now. */
 int submit_choose_handle(struct submit *submit, struct err *err);
-/* A new record, in state preparing, of the submit as it is now; of a held run a copy of its. */
+/* A new record, in state preparing, of the submit as it is now. */
 struct run *submit_new_run(struct submit *submit);
 /* The members that follow from the image, and the warnings until now. */
 void submit_set_image(struct submit *submit);
@@ -183,6 +183,9 @@ void submit_set_failed(struct run *run, const struct err *err);
 int submit_fail_row(struct submit *submit, int r, const struct err *err);
 /* Describe the newest attempt of run for the target; *ret borrows from submit and run. */
 void submit_make_job(struct submit *submit, const struct run *run, struct target_job *ret);
+/* Describe all members for a target that starts them together; borrows from first and words. */
+struct target_study submit_make_study(
+	const struct target_job *first, const struct study_words *words);
 /* The image that run, which has one, was made with, for another start of it. */
 int submit_load_image(struct submit *submit, const struct run *run, struct err *err);
 enum { SUBMIT_START_MS = 120000 }; /* a cluster may be away for a while */

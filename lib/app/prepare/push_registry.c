@@ -260,7 +260,7 @@ static int preflight(struct push *push, struct err *err)
 	check->is_done = !submit->target->ops->check;
 	if (r < 0 || check->is_done)
 		return r;
-	check->draft = submit_new_run(submit);
+	check->draft = submit->is_held ? run_copy(submit->run) : submit_new_run(submit);
 	submit_make_job(submit, check->draft, &check->job);
 	check->job.attempt = 1;
 	check->job.spec = &check->spec;

@@ -1034,11 +1034,10 @@ static int submit_check_find_place(struct submit *submit, struct err *err)
 static int submit_check_cases(struct submit *submit, struct err *err)
 {
 	const struct spec *spec = &submit->spec;
-	const struct study *study = submit->options->study;
-
+	struct study *study = submit->options->study;
 	AUTO_STRV struct strv unknown = {0};
 
-	submit->study = submit->options->study;
+	submit->study = study;
 	if (!study)
 		return 0;
 	const struct cases_template template = {

@@ -160,19 +160,8 @@ void submit_set_warnings(const struct submit *submit, struct run *run)
 	json_set(run->doc, "warnings", warnings);
 }
 
-static struct run *submit_record_copy_run(const struct run *run)
-{
-	struct run *copy = mem_alloc(1, sizeof(*copy));
-
-	*copy = (struct run){.doc = json_clone(run->doc), .spec = json_clone(run->spec)};
-	return copy;
-}
-
 struct run *submit_new_run(struct submit *submit)
 {
-	if (submit->is_held)
-		return submit_record_copy_run(submit->run);
-
 	struct run *run = run_new(submit->id, submit->name);
 	struct json *doc = run->doc, *target = json_sub(doc, "target"), *resources;
 
@@ -228,14 +217,7 @@ static void submit_record_name_member(struct submit *submit, size_t index)
 
 void submit_set_study(struct submit *submit)
 {
-	const struct study *study = submit->study;
-
-	submit->spec.study = (struct spec_study){
-		.id = mem_strdup(study->id),
-		.size = (int)study->cases.n,
-		.parallel = study->parallel,
-		.fail_fast = study->fail_fast,
-	};
+	study_set_place(submit->study, 0, &submit->spec);
 	submit_record_name_member(submit, 0);
 }
 
@@ -264,8 +246,8 @@ int submit_claim(struct submit *submit, struct err *err)
 		r = submit_record_claim_dir(submit, false, err);
 	}
 	if (r == 0)
-		err_set(err, E_RUN_NAME, "the id %s is taken", submit->id);
-	return r < 0 ? r : r > 0 ? 0 : -(int)err->code;
+		return err_set(err, E_RUN_NAME, "the id %s is taken", submit->id);
+	return r < 0 ? r : 0;
 }
 
 void submit_drop(struct submit *submit)
@@ -322,7 +304,6 @@ static int submit_record_write_study(struct submit *submit, struct err *err)
 	struct json *target = json_sub(study->doc, "target");
 
 	int r = submit_begin_study(submit, err);
-
 	if (r < 0)
 		return r;
 	json_set_str(study->doc, "user", submit->session->env.user);
@@ -338,7 +319,6 @@ int submit_insert_row(struct submit *submit, struct err *err)
 
 	if (r == 0)
 		r = submit_choose_handle(submit, err);
-
 	if (r < 0 || submit->is_held)
 		return r;
 	submit->run = submit_new_run(submit);
@@ -466,7 +446,6 @@ int submit_update_row(struct submit *submit, struct err *err)
 	}
 }
 
-/* After the row there is a run: how it failed is for its record. */
 void submit_set_failed(struct run *run, const struct err *err)
 {
 	struct run_exit exit = {
@@ -535,6 +514,18 @@ void submit_make_job(struct submit *submit, const struct run *run, struct target
 	ret->default_env = &submit->defaults;
 	ret->secret_env = &submit->secret_env;
 	ret->carries_over = submit->carries_over;
+}
+
+struct target_study submit_make_study(
+	const struct target_job *first, const struct study_words *words)
+{
+	return (struct target_study){
+		.first = first,
+		.n = words->n,
+		.commands = words->commands,
+		.env = words->env,
+		.params = (const struct json *const *)words->params,
+	};
 }
 
 int submit_load_image(struct submit *submit, const struct run *run, struct err *err)

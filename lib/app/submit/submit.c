@@ -222,11 +222,7 @@ static int preview_objects(struct submit *submit, struct submit_preview *ret, st
 	job.image_ref = submit->ref;
 	if (submit_starts_together(submit))
 		r = study_all_words(submit->study, &words, err);
-	const struct target_study study = {.first = &job,
-		.n = words.n,
-		.commands = words.commands,
-		.env = words.n && words.env[0].n ? words.env : NULL,
-		.params = (const struct json *const *)words.params};
+	const struct target_study study = submit_make_study(&job, &words);
 	if (words.n)
 		job.study = &study;
 	return r < 0 ? r : target->ops->preview(target, &job, &ret->objects, &ret->notes, err);

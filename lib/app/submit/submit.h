@@ -36,9 +36,8 @@ int submit_preview(struct session *session, const struct submit_options *options
 void submit_preview_done(struct submit_preview *preview);
 
 /* Returns when the target has accepted the run (its supervisor is started), or, where nobody
- * answers, when it is held here (app/runs/held.h); on failure after the
- * row was written *ret is set too and its state tells. The git record is written last:
- * submit_finish. */
+ * answers, when it is held here (app/runs/held.h); on failure after the row was written *ret is set
+ * too and its state tells. The git record is written last: submit_finish. */
 int submit_run(struct session *session, const struct submit_options *options,
 	const struct submit_events *events, struct run **ret, struct err *err);
 /* Finish what may come after the start: git record, spare trees' upkeep. Failures are warnings. */

@@ -46,7 +46,6 @@ static int sweep_check_cancelled(const struct sweep *sweep, struct err *err)
 
 	if (events && events->interrupted && *events->interrupted)
 		return err_set(err, E_CANCELED, "interrupted before all runs of %s were made", id);
-
 	if (!study_is_cancelled(&sweep->session->dirs, id))
 		return 0;
 	return err_set(err, E_RUN_ENDED, "%s was cancelled while its runs were made", id);
@@ -55,14 +54,12 @@ static int sweep_check_cancelled(const struct sweep *sweep, struct err *err)
 static int sweep_make_member(struct sweep *sweep, size_t index, struct err *err)
 {
 	struct submit *submit = &sweep->submit;
-
-	AUTO_ERR struct err error = {0};
-	int r = sweep_check_cancelled(sweep, &error);
+	int r = sweep_check_cancelled(sweep, err);
 
 	if (r == 0)
-		r = submit_insert_member(submit, sweep->first, index, &error);
+		r = submit_insert_member(submit, sweep->first, index, err);
 	if (r < 0)
-		return err_move(err, &error);
+		return r;
 	r = submit_create(submit, err);
 	return r < 0 ? submit_recover(submit, r, err) : 0;
 }
@@ -88,11 +85,6 @@ static void sweep_keep_first(struct sweep *sweep)
  * Members that a target starts together
  */
 
-static bool sweep_has_env(const struct study_words *words)
-{
-	return words->n > 0 && words->env[0].n > 0;
-}
-
 static int sweep_send(struct sweep *sweep, struct err *err)
 {
 	struct submit *submit = &sweep->submit;
@@ -108,13 +100,7 @@ static int sweep_send(struct sweep *sweep, struct err *err)
 	snprintf(submit->handle, sizeof(submit->handle), "%s", run_handle(sweep->first));
 	submit_make_job(submit, sweep->first, &job);
 	job.image_ref = submit->ref;
-	const struct target_study study = {
-		.first = &job,
-		.n = words.n,
-		.commands = words.commands,
-		.env = sweep_has_env(&words) ? words.env : NULL,
-		.params = (const struct json *const *)words.params,
-	};
+	const struct target_study study = submit_make_study(&job, &words);
 	return target_submit_study(submit->target, &study, SUBMIT_START_MS, err);
 }
 

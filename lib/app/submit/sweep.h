@@ -21,9 +21,8 @@ struct sweep_events {
 
 /* options.study has the cases, parallel, fail_fast, and in doc how it was asked for;
  * options.command and options.env have {k} for their values (E_USAGE as of cases_check). On
- * success, and where
- * members have been made before a failure, its id is set and *ret is the first member, for
- * submit_finish. */
+ * success, and where members have been made before a failure, its id is set and *ret is the first
+ * member, for submit_finish. */
 int sweep_run(struct session *session, const struct submit_options *options,
 	const struct sweep_events *events, struct run **ret, struct err *err);
 

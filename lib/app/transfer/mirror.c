@@ -445,16 +445,6 @@ static int mirror_on_turn(void *ctx, struct err *err)
  * Runs
  */
 
-static struct run *copy_run(const struct run *run)
-{
-	struct run *copy = mem_alloc(1, sizeof(*copy));
-
-	*copy = (struct run){.doc = json_clone(run->doc),
-		.spec = run->spec ? json_clone(run->spec) : NULL,
-		.revision = run->revision};
-	return copy;
-}
-
 int mirror_add(struct mirror *mirror, const struct run *run, size_t *ret_index, struct err *err)
 {
 	struct mirrored *mirrored;
@@ -472,7 +462,7 @@ int mirror_add(struct mirror *mirror, const struct run *run, size_t *ret_index, 
 		.target = target,
 		.dir = fs_join(mirror->dir, run_id(run)),
 		.is_final = run_state_is_final(run_state(run)),
-		.run = copy_run(run),
+		.run = run_copy(run),
 	};
 	if (target->ops->is_here)
 		mirrored->source = dirs_outputs(&mirror->session->dirs, run_id(run));

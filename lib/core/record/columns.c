@@ -171,6 +171,7 @@ int select_parse_since(const char *text, int64_t now_ms, int64_t *ret_ms, struct
 
 enum {
 	CELL_MAX = 64 << 10,
+	PARAM_MAX = 1 << 20,
 	LINE_MAX = 1 << 20,
 	SHORT_COMMIT = 12,
 	NUMBER_SIZE = 64,
@@ -246,6 +247,26 @@ void columns_add_scalar(const struct json *json, struct buf *out)
 	default:
 		json_print(json, out);
 	}
+}
+
+void columns_add_double(double value, struct buf *out)
+{
+	AUTO_JSON struct json *object = json_object();
+
+	json_set_num(object, "value", value);
+	columns_add_scalar(json_get(object, "value"), out);
+}
+
+char *columns_param(const struct run *run, const char *name)
+{
+	const struct json *value = json_get(json_get(run->doc, "params"), name);
+	AUTO_BUF struct buf text = {0};
+
+	if (!value)
+		return NULL;
+	buf_init(&text, PARAM_MAX);
+	columns_add_scalar(value, &text);
+	return buf_take(&text);
 }
 
 /* Use the value of an object of metrics. */

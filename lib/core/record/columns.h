@@ -91,6 +91,9 @@ void columns_sort(
 
 /* A value of the record as people write it: text as it is, numbers short; NULL is null. */
 void columns_add_scalar(const struct json *json, struct buf *out);
+void columns_add_double(double value, struct buf *out);
+/* A parameter of the run in that form; NULL: it has none of that name. The caller frees. */
+char *columns_param(const struct run *run, const char *name);
 
 /* The words of a run's command as a shell would take them; the caller frees. */
 char *run_command_line(const struct run *run);

@@ -52,6 +52,20 @@ enum compare_goal compare_goal_of(const char *metric)
 	return goal;
 }
 
+static int compare_numbers(const void *a_ptr, const void *b_ptr)
+{
+	double a = *(const double *)a_ptr, b = *(const double *)b_ptr;
+
+	return (a > b) - (a < b);
+}
+
+double compare_median(double *values, size_t n)
+{
+	qsort(values, n, sizeof(*values), compare_numbers);
+	/* Halves first: the sum of two large ones would overflow. */
+	return n % 2 ? values[n / 2] : values[n / 2 - 1] / 2 + values[n / 2] / 2;
+}
+
 static const char *const compare_members[] = {
 	[COMPARE_ANY] = NULL, [COMPARE_MIN] = ".min", [COMPARE_MAX] = ".max"};
 

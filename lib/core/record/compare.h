@@ -21,6 +21,8 @@ enum compare_goal { COMPARE_ANY, COMPARE_MIN, COMPARE_MAX };
 /* By the words of the name: "val_loss" is better where it is lower, "top-1 accuracy" where it is
  * higher; a loss or an error comes before the others. */
 enum compare_goal compare_goal_of(const char *metric);
+/* The median of n values, at least one, none of them NaN. They are sorted then. */
+double compare_median(double *values, size_t n);
 /* The goal of a column metrics.NAME.min or metrics.NAME.max that compare_columns has made, whose
  * values are the best ones of the runs; COMPARE_ANY for each other column. */
 enum compare_goal compare_column_goal(const struct column *column);

@@ -9,8 +9,6 @@
 #include "base/util/str.h"
 #include "core/record/columns.h"
 
-enum { VALUE_MAX = 1 << 20 };
-
 const char *run_group(const struct run *run)
 {
 	return json_get_str(run->doc, "group");
@@ -160,15 +158,11 @@ static bool group_values(const struct run_list *runs, const char *key, struct st
 	bool is_missing = false;
 
 	vec_foreach (struct run *, run, runs) {
-		const struct json *value = json_get(json_get((*run)->doc, "params"), key);
-		AUTO_BUF struct buf text;
+		char *value = columns_param(*run, key);
 
-		buf_init(&text, VALUE_MAX);
 		is_missing |= !value;
-		if (!value)
-			continue;
-		columns_add_scalar(value, &text);
-		strv_add(&all, text.data);
+		if (value)
+			strv_add_take(&all, value);
 	}
 	vec_sort(&all, group_by_value);
 	for (size_t i = 0; i < all.n; i++)

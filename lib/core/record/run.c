@@ -163,6 +163,16 @@ int run_from_json(struct json *doc, struct json *spec, struct run **ret, struct 
 	return 0;
 }
 
+struct run *run_copy(const struct run *run)
+{
+	struct run *copy = mem_alloc(1, sizeof(*copy));
+
+	copy->doc = json_clone(run->doc);
+	copy->spec = run->spec ? json_clone(run->spec) : NULL;
+	copy->revision = run->revision;
+	return copy;
+}
+
 void run_free(struct run *run)
 {
 	if (!run)

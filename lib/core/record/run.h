@@ -73,6 +73,7 @@ struct run {
 struct run *run_new(const char *id, const char *name);
 /* Make a run from the store's text; E_DATA if doc is not a record. Takes doc and spec. */
 int run_from_json(struct json *doc, struct json *spec, struct run **ret, struct err *err);
+struct run *run_copy(const struct run *run);
 void run_free(struct run *run);
 AUTO_POINTER(struct run, run_free)
 #define AUTO_RUN AUTO(run_free_auto)

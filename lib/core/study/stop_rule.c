@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/study/stop_rule.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,14 +24,9 @@ static int stop_refuse(const char *part, const char *why, struct err *err)
 static int stop_read_number(
 	const char *part, const char *text, int64_t min, int64_t max, int64_t *ret, struct err *err)
 {
-	char *end;
-
-	errno = 0;
-	long long value = strtoll(text, &end, 10);
-	if (errno || end == text || *end || value < min || value > max)
-		return stop_refuse(part, "is no whole number that is possible there", err);
-	*ret = value;
-	return 0;
+	return str_to_int(text, min, max, "", ret, NULL) < 0
+		       ? stop_refuse(part, "is no whole number that is possible there", err)
+		       : 0;
 }
 
 /* The parts of a rule that have been read. */
@@ -219,13 +213,6 @@ static double stop_best(const struct stop_rule *rule, const struct stop_curve *c
 	return best;
 }
 
-static int stop_compare(const void *a_ptr, const void *b_ptr)
-{
-	double a = *(const double *)a_ptr, b = *(const double *)b_ptr;
-
-	return (a > b) - (a < b);
-}
-
 /* Of the running averages of those that have reached the rung before; NaN: there are too few. */
 static double stop_median(const struct stop_work *work, size_t rung)
 {
@@ -241,10 +228,7 @@ static double stop_median(const struct stop_work *work, size_t rung)
 		if (!isnan(mean))
 			means[n++] = mean;
 	}
-	if (n < STOP_MEDIAN_LEAST)
-		return NAN;
-	qsort(means, n, sizeof(*means), stop_compare);
-	return (means[(n - 1) / 2] + means[n / 2]) / 2;
+	return n < STOP_MEDIAN_LEAST ? NAN : compare_median(means, n);
 }
 
 static bool stop_is_below_median(
@@ -285,10 +269,6 @@ void stop_rule_judge(const struct stop_rule *rule, const struct stop_curve *curv
 	const struct series_point *point;
 	size_t member = 0;
 
-	for (size_t i = 0; i < n; i++) {
-		climbers[i] = (struct stop_climber){0};
-		sums[i] = NULL;
-	}
 	vec_foreach (struct stop_judgement, before, judgements) {
 		struct stop_climber *climber = &climbers[before->member];
 		if (before->rung >= climber->rung)

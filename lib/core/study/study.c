@@ -95,7 +95,7 @@ int study_claim(const struct dirs *dirs, const char *name, struct study *ret, st
 	return r < 0 ? r : study_hold(dirs, ret->id, 0, &ret->making_fd, err);
 }
 
-static void add_cases(const struct cases *cases, struct json *doc)
+static void study_add_cases(const struct cases *cases, struct json *doc)
 {
 	struct json *keys = json_array(), *rows = json_array();
 
@@ -122,7 +122,7 @@ int study_write(const struct dirs *dirs, struct study *study, struct err *err)
 	json_set_int(doc, "parallel", study->parallel);
 	json_set_bool(doc, "fail_fast", study->fail_fast);
 	json_set(doc, "spec", spec_to_json(&study->spec));
-	add_cases(&study->cases, doc);
+	study_add_cases(&study->cases, doc);
 	buf_init(&text, STUDY_BYTES_MAX);
 	json_print(doc, &text);
 	int r = buf_check(&text, "the study", err);
@@ -133,7 +133,7 @@ int study_write(const struct dirs *dirs, struct study *study, struct err *err)
  * Reading
  */
 
-static int read_cases(const struct json *doc, struct cases *ret, struct err *err)
+static int study_read_cases(const struct json *doc, struct cases *ret, struct err *err)
 {
 	const struct json *keys = json_get(doc, "keys"), *rows = json_get(doc, "cases");
 
@@ -152,7 +152,7 @@ static int read_cases(const struct json *doc, struct cases *ret, struct err *err
 	return ret->n > 0 ? 0 : err_set(err, E_DATA, "there are no cases");
 }
 
-static int study_from_json(struct json *take, const char *id, struct study *ret, struct err *err)
+static int study_take_json(struct json *take, const char *id, struct study *ret, struct err *err)
 {
 	AUTO_STUDY struct study study = {.doc = take};
 	const char *name = json_get_str(take, "name");
@@ -166,7 +166,7 @@ static int study_from_json(struct json *take, const char *id, struct study *ret,
 	snprintf(study.name, sizeof(study.name), "%s", name);
 	study.parallel = (int)json_get_int(take, "parallel", 0);
 	study.fail_fast = json_get_bool(take, "fail_fast", false);
-	r = read_cases(take, &study.cases, err);
+	r = study_read_cases(take, &study.cases, err);
 	if (r == 0)
 		r = spec_from_json(json_get(take, "spec"), &study.spec, err);
 	if (r < 0)
@@ -192,7 +192,7 @@ int study_read(const struct dirs *dirs, const char *id, struct study *ret, struc
 	else
 		r = json_parse(text.data, text.len, STUDY_BYTES_MAX, path, &doc, err);
 	if (r == 0)
-		r = study_from_json(doc, id, ret, err);
+		r = study_take_json(doc, id, ret, err);
 	return r < 0 ? err_prefix(err, "study %s", id) : 0;
 }
 
@@ -265,6 +265,18 @@ static struct cases_template study_template(const struct study *study)
 		.command = &spec->command, .shell = spec->shell, .env = &spec->env};
 }
 
+void study_set_place(const struct study *study, size_t index, struct spec *spec)
+{
+	free(spec->study.id);
+	spec->study = (struct spec_study){
+		.id = mem_strdup(study->id),
+		.index = (int)index,
+		.size = (int)study->cases.n,
+		.parallel = study->parallel,
+		.fail_fast = study->fail_fast,
+	};
+}
+
 int study_member_spec(const struct study *study, size_t index, struct spec *ret, struct err *err)
 {
 	const struct cases_template template = study_template(study);
@@ -280,14 +292,7 @@ int study_member_spec(const struct study *study, size_t index, struct spec *ret,
 		return r;
 	strv_copy(&ret->command, &command);
 	strv_copy(&ret->env, &env);
-	free(ret->study.id);
-	ret->study = (struct spec_study){
-		.id = mem_strdup(study->id),
-		.index = (int)index,
-		.size = (int)study->cases.n,
-		.parallel = study->parallel,
-		.fail_fast = study->fail_fast,
-	};
+	study_set_place(study, index, ret);
 	return 0;
 }
 
@@ -303,13 +308,28 @@ void study_words_done(struct study_words *words)
 		return;
 	for (size_t i = 0; i < words->n; i++) {
 		strv_done(&words->commands[i]);
-		strv_done(&words->env[i]);
+		if (words->env)
+			strv_done(&words->env[i]);
 		json_free(words->params[i]);
 	}
 	free(words->commands);
 	free(words->env);
 	free(words->params);
 	*words = (struct study_words){0};
+}
+
+/* Whether members may differ in that variable. */
+static bool study_differs(const char *variable)
+{
+	return strchr(variable, '{') != NULL;
+}
+
+static bool study_has_env(const struct study *study)
+{
+	for (size_t i = 0; i < study->spec.env.n; i++)
+		if (study_differs(study->spec.env.v[i]))
+			return true;
+	return false;
 }
 
 static int study_member_words(
@@ -323,8 +343,9 @@ static int study_member_words(
 	if (r == 0)
 		r = cases_expand_env(&study->cases, &member, &template, &env, err);
 	for (size_t i = 0; r == 0 && i < env.n; i++)
-		if (strchr(study->spec.env.v[i], '{'))
+		if (ret->env && study_differs(study->spec.env.v[i]))
 			strv_add(&ret->env[index], env.v[i]);
+	ret->params[index] = json_object();
 	study_add_params(study, index, ret->params[index]);
 	return r;
 }
@@ -335,15 +356,11 @@ int study_all_words(const struct study *study, struct study_words *ret, struct e
 	AUTO_STUDY_WORDS struct study_words words = {
 		.n = n,
 		.commands = mem_alloc(n, sizeof(*words.commands)),
-		.env = mem_alloc(n, sizeof(*words.env)),
+		.env = study_has_env(study) ? mem_alloc(n, sizeof(*words.env)) : NULL,
 		.params = mem_alloc(n, sizeof(struct json *)),
 	};
 	int r = 0;
 
-	for (size_t i = 0; i < n; i++) {
-		words.commands[i] = words.env[i] = (struct strv){0};
-		words.params[i] = json_object();
-	}
 	for (size_t i = 0; r == 0 && i < n; i++)
 		r = study_member_words(study, i, &words, err);
 	if (r < 0)

@@ -64,6 +64,8 @@ int study_set_cancelled(const struct dirs *dirs, const char *id, bool cancelled,
 /* Also where its object is gone. */
 bool study_is_cancelled(const struct dirs *dirs, const char *id);
 
+/* Make spec say which member it is of. */
+void study_set_place(const struct study *study, size_t index, struct spec *spec);
 /* The specification of a member: values in place of {k}, and its place in the study. E_USAGE for a
  * template that names no axis. */
 int study_member_spec(const struct study *study, size_t index, struct spec *ret, struct err *err);

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/data/json.h"
+#include "base/util/map.h"
 #include "base/util/mem.h"
-#include "base/util/str.h"
 #include "core/record/columns.h"
 
 /* Values of the metric, in the order of the members. */
@@ -44,28 +44,14 @@ void study_summary_done(struct study_summary *summary)
 
 enum { LABEL_MAX = 64 << 10 };
 
-struct summary_label {
-	char *text; /* the values, each behind its length */
-	size_t member;
-};
-
-static int summary_compare_labels(const void *a_ptr, const void *b_ptr)
-{
-	const struct summary_label *a = a_ptr, *b = b_ptr;
-	int order = strcmp(a->text, b->text);
-
-	return order ? order : (a->member > b->member) - (a->member < b->member);
-}
-
 static char *summary_value(const struct run *run, const char *key)
 {
-	AUTO_BUF struct buf value;
+	char *value = columns_param(run, key);
 
-	buf_init(&value, LABEL_MAX);
-	columns_add_scalar(json_get(json_get(run->doc, "params"), key), &value);
-	return buf_take(&value);
+	return value ? value : mem_strdup("null");
 }
 
+/* The values, each behind its length. */
 static char *summary_label(const struct run *run, const struct strv *keys, size_t n)
 {
 	AUTO_BUF struct buf label;
@@ -82,20 +68,18 @@ static char *summary_label(const struct run *run, const struct strv *keys, size_
 static size_t summary_find_firsts(
 	const struct run_list *runs, const struct strv *keys, size_t n_keys, size_t *firsts)
 {
-	AUTO_FREE struct summary_label *labels = mem_alloc(runs->n + 1, sizeof(*labels));
-	size_t n = 0;
+	struct map seen = {0};
 
-	for (size_t i = 0; i < runs->n; i++)
-		labels[i] = (struct summary_label){summary_label(runs->v[i], keys, n_keys), i};
-	qsort(labels, runs->n, sizeof(*labels), summary_compare_labels);
-	for (size_t i = 0, first = 0; i < runs->n; i++) {
-		if (!str_eq(labels[i].text, labels[first].text))
-			first = i;
-		firsts[labels[i].member] = labels[first].member;
-		n += first == i;
+	for (size_t i = 0; i < runs->n; i++) {
+		AUTO_FREE char *label = summary_label(runs->v[i], keys, n_keys);
+		const size_t *first = map_get(&seen, label);
+
+		firsts[i] = first ? *first : i;
+		if (!first)
+			map_put(&seen, label, &firsts[i]);
 	}
-	for (size_t i = 0; i < runs->n; i++)
-		free(labels[i].text);
+	size_t n = seen.n;
+	map_done(&seen);
 	return n;
 }
 
@@ -167,7 +151,7 @@ static void summary_add(struct summary_work *work, size_t at, const struct run *
 
 	if (row->n++ == 0)
 		row->first = run;
-	row->by_state[run_state(run)]++;
+	row->counts.states[run_state(run)]++;
 	if (!isfinite(value))
 		return;
 	if (row->n_values == 0 || summary_is_better(summary, value, row->best)) {
@@ -178,29 +162,9 @@ static void summary_add(struct summary_work *work, size_t at, const struct run *
 	*vec_push(&work->values[at]) = value;
 }
 
-static int compare_doubles(const void *a_ptr, const void *b_ptr)
-{
-	double a = *(const double *)a_ptr, b = *(const double *)b_ptr;
-
-	return (a > b) - (a < b);
-}
-
-static void summary_set_median(struct summary_values *values, struct study_row *row)
-{
-	if (values->n == 0)
-		return;
-	qsort(values->v, values->n, sizeof(*values->v), compare_doubles);
-	row->median = (values->v[(values->n - 1) / 2] + values->v[values->n / 2]) / 2;
-}
-
 /*
  * The time that is left
  */
-
-static bool summary_is_unfinished(const struct run *run)
-{
-	return !run_state_is_final(run_state(run));
-}
 
 /* Of the members that have succeeded; -1: there is none. */
 static int64_t summary_mean_ms(const struct run_list *runs)
@@ -224,7 +188,7 @@ static void summary_set_left(struct summary_work *work)
 
 	vec_foreach (struct run *, run, work->runs) {
 		int64_t start_ms = run_started_ms(*run), left_ms = mean_ms;
-		if (!summary_is_unfinished(*run))
+		if (run_state_is_final(run_state(*run)))
 			continue;
 		n++;
 		if (run_state(*run) == RUN_RUNNING && start_ms > 0) {
@@ -255,14 +219,14 @@ void study_summarise(const struct run_list *runs, const struct strv *keys, size_
 	summary_make_rows(runs, keys, ret, rows);
 	summary_choose_metric(runs, ret);
 	work.values = mem_alloc(ret->rows.n + 1, sizeof(*work.values));
-	for (size_t i = 0; i <= ret->rows.n; i++)
-		work.values[i] = (struct summary_values){0};
 	for (size_t i = 0; i < runs->n; i++) {
 		summary_add(&work, rows[i], runs->v[i]);
 		summary_add(&work, ret->rows.n, runs->v[i]);
 	}
 	for (size_t i = 0; i <= ret->rows.n; i++) {
-		summary_set_median(&work.values[i], i < ret->rows.n ? &ret->rows.v[i] : &ret->all);
+		struct study_row *row = i < ret->rows.n ? &ret->rows.v[i] : &ret->all;
+		if (row->n_values)
+			row->median = compare_median(work.values[i].v, row->n_values);
 		vec_done(&work.values[i]);
 	}
 	free(work.values);

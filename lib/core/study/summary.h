@@ -13,12 +13,13 @@
 #include "base/util/auto.h"
 #include "base/util/vec.h"
 #include "core/record/compare.h"
+#include "core/record/group.h"
 #include "core/record/run.h"
 
 struct study_row {
 	struct strv values; /* of the keys of the summary */
 	size_t n;           /* members */
-	size_t by_state[RUN_STATES];
+	struct group_counts counts;
 	size_t n_values;         /* members that have the metric; 0: best and median are not set */
 	double best, median;     /* of the best value of each member; without a goal, of the last */
 	const struct run *first; /* member */

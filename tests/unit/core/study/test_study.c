@@ -81,6 +81,31 @@ static void test_written_and_read(void **state)
 	assert_int_equal(json_get_int(json_get(run->doc, "study"), "index", -1), 4);
 }
 
+static void test_words_of_all_members(void **state)
+{
+	AUTO_STUDY struct study study = {0};
+	AUTO_STUDY_WORDS struct study_words words = {0}, plain = {0};
+
+	(void)state;
+	fill(&study);
+	strv_add(&study.spec.env, "MODE=fast");
+	assert_int_equal(study_claim(&dirs, "tiger", &study, NULL), 0);
+	assert_int_equal(study_all_words(&study, &words, NULL), 0);
+	assert_int_equal(words.n, 6);
+	assert_string_equal(words.commands[4].v[1], "--lr=0.03");
+	assert_string_equal(words.commands[5].v[2], "--seed=3");
+	assert_string_equal(json_get_str(words.params[5], "seed"), "3");
+	/* Those that are the same for all are not among them. */
+	AUTO_FREE char *name = mem_printf("NAME=%s/5", study.id);
+	assert_int_equal(words.env[5].n, 1);
+	assert_string_equal(words.env[5].v[0], name);
+
+	strv_done(&study.spec.env);
+	strv_add(&study.spec.env, "MODE=fast");
+	assert_int_equal(study_all_words(&study, &plain, NULL), 0);
+	assert_null(plain.env);
+}
+
 static void test_names_of_members(void **state)
 {
 	AUTO_STUDY struct study study = {0};
@@ -189,6 +214,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_written_and_read),
+		TEST(test_words_of_all_members),
 		TEST(test_names_of_members),
 		TEST(test_long_names_have_room_for_an_index),
 		TEST(test_damaged),

@@ -93,11 +93,11 @@ static void test_rows_of_the_first_axis(void **state)
 	assert_int_equal(summary.rows.n, 2);
 	assert_string_equal(summary.rows.v[0].values.v[0], "0.1");
 	assert_int_equal(summary.rows.v[0].n, 3);
-	assert_int_equal(summary.rows.v[0].by_state[RUN_FAILED], 1);
+	assert_int_equal(summary.rows.v[0].counts.states[RUN_FAILED], 1);
 	assert_string_equal(summary.rows.v[1].values.v[0], "0.03");
 	assert_int_equal(summary.rows.v[1].n, 2);
 	assert_int_equal(summary.all.n, 5);
-	assert_int_equal(summary.all.by_state[RUN_RUNNING], 2);
+	assert_int_equal(summary.all.counts.states[RUN_RUNNING], 2);
 	assert_null(summary.metric);
 }
 

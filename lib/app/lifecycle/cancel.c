@@ -16,7 +16,6 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/record/results.h"
-#include "core/store/store.h"
 #include "targets/targets.h"
 
 enum { CANCEL_QUERY_MS = 10000 };
@@ -172,24 +171,6 @@ static int cancel_held(void *ctx, struct run *run, struct err *err)
 	return 1;
 }
 
-/* run becomes as the store has it then. */
-static int cancel_change(
-	struct session *session, struct run *run, store_change_fn *fn, void *ctx, struct err *err)
-{
-	AUTO_RUN struct run *now = NULL;
-	struct store *store;
-
-	int r = session_store(session, &store, err);
-	if (r == 0)
-		r = store_change(store, run_id(run), fn, ctx, &now, err);
-	if (r < 0)
-		return r;
-	struct run old = *run;
-	*run = *now;
-	*now = old;
-	return 0;
-}
-
 /* 1: its attempt has begun, or may have. Nobody may hold its lock. */
 static int cancel_asks_begun(struct session *session, const struct run *run, struct err *err)
 {
@@ -216,7 +197,7 @@ static int cancel_take_back(struct session *session, struct ending *ending)
 	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
 	AUTO_FD int fd = -1;
 
-	int r = cancel_change(session, run, cancel_mark_held, NULL, &ending->err);
+	int r = run_change_row(session, run, cancel_mark_held, NULL, &ending->err);
 	if (r < 0 || !run_is_held(run))
 		return r < 0 ? r : !run_state_is_final(run_state(run));
 	int attempts = run_attempts(run);
@@ -224,7 +205,7 @@ static int cancel_take_back(struct session *session, struct ending *ending)
 	if (r == 0)
 		r = fs_lock(lock, true, HELD_LOCK_MS, &fd, &ending->err);
 	if (r == 0)
-		r = cancel_change(session, run, cancel_held, &attempts, &ending->err);
+		r = run_change_row(session, run, cancel_held, &attempts, &ending->err);
 	if (r < 0 && ending->err.id == E_IO_LOCK) {
 		err_clear(&ending->err);
 		ending->is_sending = true;

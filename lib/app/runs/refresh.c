@@ -348,8 +348,7 @@ static bool is_still_held(const struct query *query)
 
 	return run_is_held(query->run) &&
 	       (query->result < 0 || status->state == RUN_UNKNOWN ||
-		       status->state == RUN_PREPARING ||
-		       (status->state == RUN_FAILED && str_eq(status->exit.reason, "Interrupted")));
+		       status->state == RUN_PREPARING || held_never_began(status));
 }
 
 static void refresh_take_response(struct refresh *refresh, struct query *query)

@@ -82,12 +82,9 @@ int queue_list(struct session *session, struct run_list *ret, struct err *err)
 	int r = session_store(session, &store, err);
 	if (r == 0)
 		r = store_list(store, &filter, &runs, err);
-	for (size_t i = runs.n; r == 0 && i-- > 0;) {
-		if (!run_is_held(runs.v[i]))
-			continue;
-		*vec_push(ret) = runs.v[i];
-		runs.v[i] = run_new("x-22222", "x");
-	}
+	for (size_t i = runs.n; r == 0 && i-- > 0;)
+		if (run_is_held(runs.v[i]))
+			*vec_push(ret) = TAKE(runs.v[i]);
 	return r;
 }
 
@@ -242,7 +239,7 @@ static int send_has_begun(struct submit *submit, struct err *err)
 			status.text ? status.text : "the target cannot tell now");
 	if (status.state == RUN_PREPARING)
 		return 0;
-	return status.state != RUN_FAILED || !str_eq(status.exit.reason, "Interrupted");
+	return !held_never_began(&status);
 }
 
 /* A cancel may come for as long as the run is held: its end is asked for before. */
@@ -501,8 +498,6 @@ struct send_failure {
 static int send_change_failed(void *ctx, struct run *run, struct err *err)
 {
 	const struct send_failure *failure = ctx;
-	const struct run_exit exit = {
-		.known = true, .code = 125, .origin = "dlrun", .reason = "StartFailed"};
 
 	(void)err;
 	if (!run_is_held(run))
@@ -517,12 +512,7 @@ static int send_change_failed(void *ctx, struct run *run, struct err *err)
 		return 1;
 	}
 	held_clear(run);
-	run_set_state(run, RUN_FAILED);
-	run_set_exit(run, &exit);
-	if (run_attempts(run) > 0)
-		run_set_attempt_exit(run, &exit, 0, clock_wall_ms());
-	run_set_time(json_sub(run->doc, "times"), "ended", clock_wall_ms());
-	json_set_str(run->doc, "text", failure->why->message);
+	submit_set_failed(run, failure->why);
 	return 1;
 }
 

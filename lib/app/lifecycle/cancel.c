@@ -294,16 +294,3 @@ int runs_cancel(struct session *session, struct ending *endings, size_t n, int64
 	vec_done(&losing);
 	return r;
 }
-
-int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
-	run_meanwhile_fn *meanwhile, void *ctx, bool *ret_ended_before, struct err *err)
-{
-	struct ending ending = {.run = run};
-	int r = runs_cancel(session, &ending, 1, wait_ms, meanwhile, ctx, err);
-
-	*ret_ended_before = ending.ended_before;
-	if (r == 0 && err_is_set(&ending.err))
-		r = err_move(err, &ending.err);
-	err_done(&ending.err);
-	return r;
-}

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/lifecycle/cancel.h"
 
-#include <stdlib.h>
-
 #include "app/lifecycle/calls.h"
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/restart.h"
@@ -11,9 +9,6 @@
 #include "app/transfer/fetch.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
-#include "base/util/clock.h"
-#include "base/util/mem.h"
-#include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/record/results.h"
 #include "targets/targets.h"

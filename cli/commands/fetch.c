@@ -157,17 +157,21 @@ static void cmd_fetch_print(const struct fetching *fetching)
 		report->skipped, shown ? shown : run_id(fetching->run));
 }
 
-static int cmd_fetch_print_json(const struct fetching *fetching)
+static void fetch_set_report(struct json *json, const struct fetch_report *report)
 {
-	const struct fetch_report *report = &fetching->report;
-	struct json *json = app_json("fetch");
-
-	json_set_str(json, "run", run_id(fetching->run));
-	json_set_bytes(json, "dir", fetching->dir, strlen(fetching->dir));
 	json_set_int(json, "files", (int64_t)report->files);
 	json_set_int(json, "bytes", (int64_t)report->bytes);
 	json_set_int(json, "skipped", (int64_t)report->skipped);
 	json_set_int(json, "in_git", (int64_t)report->in_git);
+}
+
+static int cmd_fetch_print_json(const struct fetching *fetching)
+{
+	struct json *json = app_json("fetch");
+
+	json_set_str(json, "run", run_id(fetching->run));
+	json_set_bytes(json, "dir", fetching->dir, strlen(fetching->dir));
+	fetch_set_report(json, &fetching->report);
 	return app_print_json(fetching->app, json);
 }
 
@@ -391,17 +395,6 @@ static void fetch_print_study(const struct fetching *fetching, const char *dir, 
 			report->in_git == 1 ? "file" : "files");
 }
 
-static struct json *fetch_report_json(const struct fetch_report *report)
-{
-	struct json *json = json_object();
-
-	json_set_int(json, "files", (int64_t)report->files);
-	json_set_int(json, "bytes", (int64_t)report->bytes);
-	json_set_int(json, "skipped", (int64_t)report->skipped);
-	json_set_int(json, "in_git", (int64_t)report->in_git);
-	return json;
-}
-
 static void fetch_add_report(struct fetch_report *sum, const struct fetch_report *report)
 {
 	sum->files += report->files;
@@ -423,7 +416,8 @@ static int fetch_members(struct fetching *fetching, const char *dir, const struc
 
 		fetching->report = (struct fetch_report){0};
 		int r = fetch_member(fetching, dir, *run, &own);
-		struct json *json = fetch_report_json(&fetching->report);
+		struct json *json = json_object();
+		fetch_set_report(json, &fetching->report);
 		json_set_str(json, "run", run_id(*run));
 		json_add(list, json);
 		fetch_add_report(&sum, &fetching->report);
@@ -467,10 +461,7 @@ static int fetch_study(struct fetching *fetching, const char *study, const struc
 	whole = fs_join(app->session.env.cwd, dir);
 	json_set_str(json, "study", study);
 	json_set_bytes(json, "dir", whole, strlen(whole));
-	json_set_int(json, "files", (int64_t)fetching->report.files);
-	json_set_int(json, "bytes", (int64_t)fetching->report.bytes);
-	json_set_int(json, "skipped", (int64_t)fetching->report.skipped);
-	json_set_int(json, "in_git", (int64_t)fetching->report.in_git);
+	fetch_set_report(json, &fetching->report);
 	return app_print_json(app, TAKE(json));
 }
 

@@ -260,6 +260,7 @@ static int queue_run(struct app *app, void *values_ptr, struct strv *words)
 	const struct queue_values *values = values_ptr;
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO_ERR struct err err = {0};
+	bool is_list = !values->serve && !values->send && !values->install;
 	struct session *session;
 	int r = 0;
 
@@ -276,13 +277,13 @@ static int queue_run(struct app *app, void *values_ptr, struct strv *words)
 		r = queue_serve(app, &err);
 	else if (values->send)
 		r = queue_try(app, &err);
-	if (r == 0)
+	if (r == 0 && (is_list || app->options.json))
 		r = queue_list(session, &runs, &err);
 	if (r < 0)
 		return app_fail(app, &err);
 	if (app->options.json)
 		return queue_print_json(app, &runs);
-	return values->serve || values->send || values->install ? 0 : queue_print(app, &runs);
+	return is_list ? queue_print(app, &runs) : 0;
 }
 
 static const char *const examples[CMD_EXAMPLES] = {

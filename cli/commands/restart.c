@@ -152,16 +152,9 @@ static int restart_all(struct app *app, struct run_list *runs, struct err *err)
 /* Of a study those that may start again; returns how many there are. */
 static size_t restart_keep(struct app *app, const char *study, struct run_list *runs)
 {
-	size_t before = runs->n, n = 0;
+	size_t before = runs->n;
+	size_t n = runs_keep_states(runs, 1u << RUN_FAILED | 1u << RUN_LOST | 1u << RUN_CANCELLED);
 
-	for (size_t i = 0; i < before; i++) {
-		enum run_state state = run_state(runs->v[i]);
-		if (state == RUN_FAILED || state == RUN_LOST || state == RUN_CANCELLED)
-			runs->v[n++] = runs->v[i];
-		else
-			run_free(runs->v[i]);
-	}
-	runs->n = n;
 	if (n == 0)
 		app_note(app, "none of the %zu runs of %s has failed, was cancelled or lost",
 			before, study);

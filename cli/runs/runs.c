@@ -139,19 +139,23 @@ int runs_hold_studies(struct app *app, const struct strv *words, struct run_list
 	return runs_get_named(app, words, runs, ret_study, err);
 }
 
-size_t runs_keep_failed(struct app *app, const char *study, struct run_list *runs)
+size_t runs_keep_states(struct run_list *runs, unsigned states)
 {
-	size_t before = runs->n, n = 0;
+	size_t n = 0;
 
 	for (size_t i = 0; i < runs->n; i++) {
-		enum run_state state = run_state(runs->v[i]);
-
-		if (state == RUN_FAILED || state == RUN_LOST)
+		if (states & (1u << run_state(runs->v[i])))
 			runs->v[n++] = runs->v[i];
 		else
 			run_free(runs->v[i]);
 	}
-	runs->n = n;
+	return runs->n = n;
+}
+
+size_t runs_keep_failed(struct app *app, const char *study, struct run_list *runs)
+{
+	size_t before = runs->n, n = runs_keep_states(runs, 1u << RUN_FAILED | 1u << RUN_LOST);
+
 	if (n == 0 && study)
 		app_note(app, "none of the %zu runs of %s has failed", before, study);
 	else if (n == 0)

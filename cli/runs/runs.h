@@ -32,6 +32,9 @@ int runs_get_named(struct app *app, const struct strv *words, struct run_list *r
 int runs_get_study(
 	struct app *app, const char *word, struct run_list *ret, char **ret_study, struct err *err);
 
+/* Free and drop the runs that are in none of the states, a set of 1u << RUN_…. Returns how many
+ * stay. */
+size_t runs_keep_states(struct run_list *runs, unsigned states);
 /* Keep only those that failed or were lost; says so if there is none. Returns how many there are.
  * study: their name, or NULL. */
 size_t runs_keep_failed(struct app *app, const char *study, struct run_list *runs);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/lifecycle/cancel.h"
 
-#include <stdlib.h>
-
 #include "app/lifecycle/calls.h"
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/restart.h"
@@ -11,12 +9,8 @@
 #include "app/transfer/fetch.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
-#include "base/util/clock.h"
-#include "base/util/mem.h"
-#include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/record/results.h"
-#include "core/store/store.h"
 #include "targets/targets.h"
 
 enum { CANCEL_QUERY_MS = 10000 };
@@ -172,24 +166,6 @@ static int cancel_held(void *ctx, struct run *run, struct err *err)
 	return 1;
 }
 
-/* run becomes as the store has it then. */
-static int cancel_change(
-	struct session *session, struct run *run, store_change_fn *fn, void *ctx, struct err *err)
-{
-	AUTO_RUN struct run *now = NULL;
-	struct store *store;
-
-	int r = session_store(session, &store, err);
-	if (r == 0)
-		r = store_change(store, run_id(run), fn, ctx, &now, err);
-	if (r < 0)
-		return r;
-	struct run old = *run;
-	*run = *now;
-	*now = old;
-	return 0;
-}
-
 /* 1: its attempt has begun, or may have. Nobody may hold its lock. */
 static int cancel_asks_begun(struct session *session, const struct run *run, struct err *err)
 {
@@ -205,7 +181,7 @@ static int cancel_asks_begun(struct session *session, const struct run *run, str
 		err_prefix(err, "it ends when %s can be asked", run_target(run));
 		return err_hint(err, "dlrun queue --send");
 	}
-	return status.state != RUN_FAILED || !str_eq(status.exit.reason, "Interrupted");
+	return !held_never_began(&status);
 }
 
 /* run is as the store has it then: cancelled, or sent meanwhile. 1: its target has to end it. */
@@ -216,7 +192,7 @@ static int cancel_take_back(struct session *session, struct ending *ending)
 	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
 	AUTO_FD int fd = -1;
 
-	int r = cancel_change(session, run, cancel_mark_held, NULL, &ending->err);
+	int r = run_change_row(session, run, cancel_mark_held, NULL, &ending->err);
 	if (r < 0 || !run_is_held(run))
 		return r < 0 ? r : !run_state_is_final(run_state(run));
 	int attempts = run_attempts(run);
@@ -224,7 +200,7 @@ static int cancel_take_back(struct session *session, struct ending *ending)
 	if (r == 0)
 		r = fs_lock(lock, true, HELD_LOCK_MS, &fd, &ending->err);
 	if (r == 0)
-		r = cancel_change(session, run, cancel_held, &attempts, &ending->err);
+		r = run_change_row(session, run, cancel_held, &attempts, &ending->err);
 	if (r < 0 && ending->err.id == E_IO_LOCK) {
 		err_clear(&ending->err);
 		ending->is_sending = true;
@@ -311,18 +287,5 @@ int runs_cancel(struct session *session, struct ending *endings, size_t n, int64
 	int r = cancel_all(session, &plain, &losing, wait_ms, meanwhile, ctx, err);
 	vec_done(&plain);
 	vec_done(&losing);
-	return r;
-}
-
-int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
-	run_meanwhile_fn *meanwhile, void *ctx, bool *ret_ended_before, struct err *err)
-{
-	struct ending ending = {.run = run};
-	int r = runs_cancel(session, &ending, 1, wait_ms, meanwhile, ctx, err);
-
-	*ret_ended_before = ending.ended_before;
-	if (r == 0 && err_is_set(&ending.err))
-		r = err_move(err, &ending.err);
-	err_done(&ending.err);
 	return r;
 }

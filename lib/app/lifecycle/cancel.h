@@ -27,8 +27,5 @@ typedef int run_meanwhile_fn(void *ctx, struct run *run, struct err *err);
  * Runs that have not ended by then are told from their states. meanwhile may be NULL. */
 int runs_cancel(struct session *session, struct ending *endings, size_t n, int64_t wait_ms,
 	run_meanwhile_fn *meanwhile, void *ctx, struct err *err);
-/* The same for one. A run that has ended: success, *ret_ended_before set. */
-int run_cancel(struct session *session, struct run *run, int64_t wait_ms,
-	run_meanwhile_fn *meanwhile, void *ctx, bool *ret_ended_before, struct err *err);
 
 #endif

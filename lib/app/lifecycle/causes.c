@@ -99,7 +99,8 @@ void causes_sort(struct causes *causes)
 	vec_sort(causes, causes_compare);
 }
 
-void cause_names(const struct cause *cause, struct buf *out)
+/* "tiger-3, tiger-9 and 4 more"; members of a study by name, others by id. */
+static void causes_add_names(const struct cause *cause, struct buf *out)
 {
 	for (size_t i = 0; i < cause->runs.n && i < NAMES_SHOWN; i++) {
 		const struct run *run = cause->runs.v[i];
@@ -117,7 +118,7 @@ void cause_text(const struct cause *cause, struct buf *out)
 	if (!cause->text)
 		return;
 	buf_addf(out, ": %s (", cause->text);
-	cause_names(cause, out);
+	causes_add_names(cause, out);
 	buf_addc(out, ')');
 }
 

@@ -26,8 +26,6 @@ void causes_done(struct causes *causes);
 void causes_add(struct causes *causes, struct run *run, const char *text, bool is_exact);
 /* Sort by state, ends first, then by how many runs there are. */
 void causes_sort(struct causes *causes);
-/* "tiger-3, tiger-9 and 4 more"; members of a study by name, others by id. */
-void cause_names(const struct cause *cause, struct buf *out);
 /* "2 failed: CUDA out of memory (tiger-3, tiger-9)" */
 void cause_text(const struct cause *cause, struct buf *out);
 /* All of them with commas between. */

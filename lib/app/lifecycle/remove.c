@@ -300,12 +300,3 @@ int runs_remove(
 	}
 	return r;
 }
-
-int run_remove(struct session *session, struct run *run, struct err *err)
-{
-	const struct run_list one = {.v = &run, .n = 1, .cap = 1};
-	AUTO_ERR struct err own = {0};
-	int r = runs_remove(session, &one, &own, err);
-
-	return r == 0 && err_is_set(&own) ? err_move(err, &own) : r;
-}

@@ -7,6 +7,7 @@
 #include "app/lifecycle/calls.h"
 #include "app/prepare/carry_over.h"
 #include "app/prepare/prepare.h"
+#include "app/runs/refresh.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/auto.h"
@@ -261,20 +262,6 @@ static int lifecycle_restart_add_attempt(void *ctx, struct run *run, struct err 
 	return 1;
 }
 
-static int write_row(struct restart *restart, struct err *err)
-{
-	struct submit *submit = &restart->submit;
-	struct run *now = NULL;
-	int r = store_change(submit->store, run_id(submit->run), lifecycle_restart_add_attempt,
-		restart, &now, err);
-
-	if (r < 0)
-		return r;
-	run_free(submit->run);
-	submit->run = now;
-	return 0;
-}
-
 /* Everything up to the row, which has the next attempt then. */
 static int restart_begin(struct restart *restart, struct session *session, const struct run *run,
 	struct strv *ret_missing, struct strv *ret_notes, struct err *err)
@@ -289,7 +276,9 @@ static int restart_begin(struct restart *restart, struct session *session, const
 		r = lifecycle_restart_hold(restart, run, err);
 	if (r == 0)
 		r = lifecycle_restart_prepare(restart, ret_missing, ret_notes, err);
-	return r < 0 ? r : write_row(restart, err);
+	return r < 0 ? r
+		     : run_change_row(
+			       session, submit->run, lifecycle_restart_add_attempt, restart, err);
 }
 
 /* r: how the start has ended, with err. Returns how that went; *ret is the run as it is then. */
@@ -431,28 +420,6 @@ static char *sentence(const struct run *ended)
 		run_attempts(ended) + 1, how);
 }
 
-static void lifecycle_restart_put(struct run *run, struct run *now)
-{
-	struct run old = *run;
-
-	*run = *now;
-	*now = old;
-	run_free(now);
-}
-
-static int lifecycle_restart_read_again(struct session *session, struct run *run, struct err *err)
-{
-	struct store *store;
-	struct run *now;
-	int r = session_store(session, &store, err);
-
-	if (r == 0)
-		r = store_get(store, run_id(run), &now, err);
-	if (r == 0)
-		lifecycle_restart_put(run, now);
-	return r;
-}
-
 int run_retry(struct session *session, struct run *run, char **ret_text, struct err *err)
 {
 	AUTO_FREE char *text = sentence(run);
@@ -463,13 +430,13 @@ int run_retry(struct session *session, struct run *run, char **ret_text, struct 
 	*ret_text = NULL;
 	int r = restart_run(session, run, run_attempts(run), &missing, &notes, &now, &error);
 	if (now)
-		lifecycle_restart_put(run, now);
+		run_replace(run, now);
 	if (r == 0) {
 		*ret_text = notes.n ? mem_printf("%s; %s", text, notes.v[0]) : TAKE(text);
 		return 0;
 	}
 	if (error.id == E_RUN_RUNNING || error.id == E_RUN_ENDED || error.id == E_IO_LOCK)
-		return lifecycle_restart_read_again(session, run, err);
+		return run_read_row(session, run, err);
 	return err_move(err, &error);
 }
 
@@ -485,13 +452,5 @@ static int lifecycle_restart_stop(void *ctx, struct run *run, struct err *err)
 
 int run_stop_retries(struct session *session, struct run *run, struct err *err)
 {
-	struct run *now = NULL;
-	struct store *store;
-	int r = session_store(session, &store, err);
-
-	if (r == 0)
-		r = store_change(store, run_id(run), lifecycle_restart_stop, NULL, &now, err);
-	if (r == 0)
-		lifecycle_restart_put(run, now);
-	return r;
+	return run_change_row(session, run, lifecycle_restart_stop, NULL, err);
 }

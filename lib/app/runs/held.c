@@ -83,6 +83,11 @@ void held_clear(struct run *run)
 	json_set_str(run->doc, "text", NULL);
 }
 
+bool held_never_began(const struct target_status *status)
+{
+	return status->state == RUN_FAILED && str_eq(status->exit.reason, "Interrupted");
+}
+
 void held_end(struct run *run)
 {
 	const struct run_exit exit = {
@@ -91,9 +96,7 @@ void held_end(struct run *run)
 	held_clear(run);
 	run_set_state(run, RUN_CANCELLED);
 	run_set_exit(run, &exit);
-	if (run_attempts(run) > 0)
-		run_set_attempt_exit(run, &exit, 0, clock_wall_ms());
-	run_set_time(json_sub(run->doc, "times"), "ended", clock_wall_ms());
+	run_set_attempt_exit(run, &exit, 0, clock_wall_ms());
 	json_set_bool(run->doc, "cancelling", false);
 	json_set_str(run->doc, "text", "taken back before it was sent");
 }

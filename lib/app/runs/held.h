@@ -27,6 +27,7 @@
 #include "base/util/err.h"
 #include "core/context/session.h"
 #include "core/record/run.h"
+#include "core/target/target.h"
 
 #define RUN_HELD "held"
 /* In the directory of the queue: held by the process that sends. */
@@ -42,6 +43,8 @@ char *held_place(const char *handle);
 /* Make run held, or say again why it is: state queued, and text. */
 void held_set(struct run *run, const struct err *cause);
 void held_clear(struct run *run);
+/* Whether the target of a held run says that its attempt never began, nor will. */
+bool held_never_began(const struct target_status *status);
 /* The end of a held run that is cancelled, and of which nothing has begun nor will. */
 void held_end(struct run *run);
 

@@ -186,6 +186,42 @@ void refresh_cancel(struct refresh *refresh)
 	free(refresh);
 }
 
+void run_replace(struct run *run, struct run *now)
+{
+	struct run old = *run;
+
+	*run = *now;
+	*now = old;
+	run_free(now);
+}
+
+int run_change_row(
+	struct session *session, struct run *run, store_change_fn *fn, void *ctx, struct err *err)
+{
+	struct run *now = NULL;
+	struct store *store;
+	int r = session_store(session, &store, err);
+
+	if (r == 0)
+		r = store_change(store, run_id(run), fn, ctx, &now, err);
+	if (r == 0)
+		run_replace(run, now);
+	return r;
+}
+
+int run_read_row(struct session *session, struct run *run, struct err *err)
+{
+	struct run *now = NULL;
+	struct store *store;
+	int r = session_store(session, &store, err);
+
+	if (r == 0)
+		r = store_get(store, run_id(run), &now, err);
+	if (r == 0)
+		run_replace(run, now);
+	return r;
+}
+
 bool runs_have_one_target(const struct run *a, const struct run *b)
 {
 	static const char *const members[] = {"kind", "name", "context", "namespace", "dir"};
@@ -312,8 +348,7 @@ static bool is_still_held(const struct query *query)
 
 	return run_is_held(query->run) &&
 	       (query->result < 0 || status->state == RUN_UNKNOWN ||
-		       status->state == RUN_PREPARING ||
-		       (status->state == RUN_FAILED && str_eq(status->exit.reason, "Interrupted")));
+		       status->state == RUN_PREPARING || held_never_began(status));
 }
 
 static void refresh_take_response(struct refresh *refresh, struct query *query)
@@ -417,26 +452,13 @@ static void check_unsubmitted(struct refresh *refresh, struct run *run)
 	target_status_done(&status);
 }
 
-/* The store knows what became of a held run: another process sends it. */
-static void read_held(struct refresh *refresh, struct run *run)
-{
-	AUTO_RUN struct run *now = NULL;
-	struct store *store;
-
-	if (session_store(refresh->session, &store, NULL) < 0 ||
-		store_get(store, run_id(run), &now, NULL) < 0)
-		return;
-	struct run old = *run;
-	*run = *now;
-	*now = old;
-}
-
 static void refresh_query_all(struct refresh *refresh, struct run_list *runs, int64_t deadline_ms)
 {
 	refresh->queries = mem_alloc(runs->n + 1, sizeof(*refresh->queries));
 	vec_foreach (struct run *, run, runs) {
+		/* The store knows what became of a held run: another process sends it. */
 		if (run_is_held(*run))
-			read_held(refresh, *run);
+			run_read_row(refresh->session, *run, NULL);
 		if (run_is_unsent(*run))
 			continue;
 		if (run_state_is_final(run_state(*run)) && !taken_wait_ms(*run))

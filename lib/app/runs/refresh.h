@@ -11,6 +11,7 @@
 #include "base/util/err.h"
 #include "core/context/session.h"
 #include "core/record/run.h"
+#include "core/store/store.h"
 
 struct refresh;
 /* Called once, from the loop, when all targets have responded or the time is over; status < 0: rows
@@ -28,6 +29,13 @@ void refresh_cancel(struct refresh *refresh);
 /* The same for commands that do one thing: blocks. */
 int runs_refresh(
 	struct session *session, struct run_list *runs, int64_t timeout_ms, struct err *err);
+/* Change the row of run (store_change); run becomes as the row is then. */
+int run_change_row(
+	struct session *session, struct run *run, store_change_fn *fn, void *ctx, struct err *err);
+/* Read the row of run again. */
+int run_read_row(struct session *session, struct run *run, struct err *err);
+/* run becomes as now, which is freed. */
+void run_replace(struct run *run, struct run *now);
 /* Whether both are at the same place, as far as their records tell: a name may have stood for other
  * places at other times. */
 bool runs_have_one_target(const struct run *a, const struct run *b);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "app/runs/held.h"
+#include "app/runs/refresh.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -154,15 +155,9 @@ static int hold_change_row(void *ctx, struct run *run, struct err *err)
 static int hold_change(struct submit *submit, const struct err *cause, struct err *err)
 {
 	struct hold_change change = {submit, cause};
-	struct run *now = NULL;
 
 	submit_set_image(submit);
-	int r = store_change(submit->store, submit->id, hold_change_row, &change, &now, err);
-	if (r < 0)
-		return r;
-	run_free(submit->run);
-	submit->run = now;
-	return 0;
+	return run_change_row(submit->session, submit->run, hold_change_row, &change, err);
 }
 
 static int hold_insert(struct submit *submit, const struct err *cause, struct err *err)

@@ -9,6 +9,7 @@
 
 #include "app/prepare/prepare.h"
 #include "app/runs/held.h"
+#include "app/runs/refresh.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/clock.h"
@@ -81,12 +82,9 @@ int queue_list(struct session *session, struct run_list *ret, struct err *err)
 	int r = session_store(session, &store, err);
 	if (r == 0)
 		r = store_list(store, &filter, &runs, err);
-	for (size_t i = runs.n; r == 0 && i-- > 0;) {
-		if (!run_is_held(runs.v[i]))
-			continue;
-		*vec_push(ret) = runs.v[i];
-		runs.v[i] = run_new("x-22222", "x");
-	}
+	for (size_t i = runs.n; r == 0 && i-- > 0;)
+		if (run_is_held(runs.v[i]))
+			*vec_push(ret) = TAKE(runs.v[i]);
 	return r;
 }
 
@@ -159,7 +157,6 @@ static int send_configure(struct submit *submit, struct err *err)
 	}
 	if (r == 0 && json_get_bool(held, "no_gpus", false))
 		r = config_override(submit->config, "resources.gpus", "0", err);
-	submit->remote_url = json_get_str(held, "remote_url");
 	return r;
 }
 
@@ -200,7 +197,6 @@ static int send_open(
 	struct sending *sending, struct session *session, const struct run *run, struct err *err)
 {
 	struct submit *submit = &sending->submit;
-	struct run *now = NULL;
 
 	int r = send_open_session(sending, session, run, err);
 	submit->session = &sending->session;
@@ -212,8 +208,7 @@ static int send_open(
 	if (r == 0)
 		r = session_store(submit->session, &submit->store, err);
 	if (r == 0)
-		r = store_get(submit->store, submit->id, &now, err);
-	submit->run = now;
+		r = store_get(submit->store, submit->id, &submit->run, err);
 	if (r == 0)
 		r = send_configure(submit, err);
 	if (r == 0)
@@ -244,7 +239,7 @@ static int send_has_begun(struct submit *submit, struct err *err)
 			status.text ? status.text : "the target cannot tell now");
 	if (status.state == RUN_PREPARING)
 		return 0;
-	return status.state != RUN_FAILED || !str_eq(status.exit.reason, "Interrupted");
+	return !held_never_began(&status);
 }
 
 /* A cancel may come for as long as the run is held: its end is asked for before. */
@@ -261,25 +256,20 @@ static int send_change_settled(void *ctx, struct run *run, struct err *err)
 
 static int send_settle(struct submit *submit, struct err *err)
 {
-	struct run *now = NULL;
+	struct session *session = submit->session;
+	struct run *run = submit->run;
 	bool is_cancelled = false;
-	int r = store_change(
-		submit->store, submit->id, send_change_settled, &is_cancelled, &now, err);
+	int r = run_change_row(session, run, send_change_settled, &is_cancelled, err);
 
-	if (r == 0 && run_is_held(now)) {
-		r = target_cancel(submit->target, run_handle(now), STATE_MS, err);
-		run_free(TAKE(now));
+	if (r == 0 && run_is_held(run)) {
+		r = target_cancel(submit->target, run_handle(run), STATE_MS, err);
 		is_cancelled = true;
 		if (r == 0)
-			r = store_change(submit->store, submit->id, send_change_settled,
-				&is_cancelled, &now, err);
+			r = run_change_row(session, run, send_change_settled, &is_cancelled, err);
 	}
-	if (r < 0)
-		return r;
-	run_free(submit->run);
-	submit->run = now;
-	held_unmark(&submit->session->dirs, submit->id);
-	return 0;
+	if (r == 0)
+		held_unmark(&session->dirs, submit->id);
+	return r;
 }
 
 /* 1: it is not to be sent: it was cancelled, and has not begun. */
@@ -307,37 +297,34 @@ static int send_change_cancelled(void *ctx, struct run *run, struct err *err)
 
 static int send_end(struct submit *submit, struct err *err)
 {
-	struct run *now = NULL;
-	int r = store_change(submit->store, submit->id, send_change_cancelled, NULL, &now, err);
+	struct session *session = submit->session;
+	int r = run_change_row(session, submit->run, send_change_cancelled, NULL, err);
 
-	if (r < 0)
-		return r;
-	run_free(submit->run);
-	submit->run = now;
-	held_unmark(&submit->session->dirs, submit->id);
-	return 0;
+	if (r == 0)
+		held_unmark(&session->dirs, submit->id);
+	return r;
 }
 
 /*
  * Sending
  */
 
+/* The submit borrows strings of the record. */
+static void send_borrow(struct submit *submit)
+{
+	submit->remote_url = json_get_str(json_get(submit->run->doc, RUN_HELD), "remote_url");
+}
+
 /* Read the row again under the lock: 1, or 0: it is not held any more. */
-static int send_hold(struct submit *submit, struct err *err)
+static int send_lock(struct submit *submit, struct err *err)
 {
 	AUTO_FREE char *lock = fs_join(submit->dir, RUN_SUBMIT_LOCK);
-	struct run *now = NULL;
 
 	int r = fs_lock(lock, true, LOCK_MS, &submit->lock_fd, err);
 	if (r == 0)
-		r = store_get(submit->store, submit->id, &now, err);
-	if (r < 0)
-		return r;
-	/* The submit borrows strings of the record. */
-	submit->remote_url = json_get_str(json_get(now->doc, RUN_HELD), "remote_url");
-	run_free(submit->run);
-	submit->run = now;
-	return run_is_held(now);
+		r = run_read_row(submit->session, submit->run, err);
+	send_borrow(submit);
+	return r < 0 ? r : run_is_held(submit->run);
 }
 
 static int send_secrets(struct submit *submit, struct err *err)
@@ -442,15 +429,10 @@ static int send_change_row(void *ctx, struct run *run, struct err *err)
 /* Durable before the target is told. */
 static int send_write_row(struct submit *submit, struct err *err)
 {
-	struct run *now = NULL;
-	int r = store_change(submit->store, submit->id, send_change_row, submit, &now, err);
+	int r = run_change_row(submit->session, submit->run, send_change_row, submit, err);
 
-	if (r < 0)
-		return r;
-	run_free(submit->run);
-	submit->run = now;
-	submit->remote_url = json_get_str(json_get(now->doc, RUN_HELD), "remote_url");
-	return 0;
+	send_borrow(submit);
+	return r;
 }
 
 static int send_start(struct sending *sending, struct err *err)
@@ -485,7 +467,7 @@ static int send_run(struct sending *sending, bool *ret_sent, struct err *err)
 	int cancelled = send_is_cancelled(submit, err);
 	if (cancelled < 0)
 		return cancelled;
-	r = send_hold(submit, err);
+	r = send_lock(submit, err);
 	if (r <= 0)
 		return r;
 	if (cancelled)
@@ -516,8 +498,6 @@ struct send_failure {
 static int send_change_failed(void *ctx, struct run *run, struct err *err)
 {
 	const struct send_failure *failure = ctx;
-	const struct run_exit exit = {
-		.known = true, .code = 125, .origin = "dlrun", .reason = "StartFailed"};
 
 	(void)err;
 	if (!run_is_held(run))
@@ -532,12 +512,7 @@ static int send_change_failed(void *ctx, struct run *run, struct err *err)
 		return 1;
 	}
 	held_clear(run);
-	run_set_state(run, RUN_FAILED);
-	run_set_exit(run, &exit);
-	if (run_attempts(run) > 0)
-		run_set_attempt_exit(run, &exit, 0, clock_wall_ms());
-	run_set_time(json_sub(run->doc, "times"), "ended", clock_wall_ms());
-	json_set_str(run->doc, "text", failure->why->message);
+	submit_set_failed(run, failure->why);
 	return 1;
 }
 
@@ -576,33 +551,29 @@ static bool is_refusal(const struct sending *sending, const struct err *why)
 	}
 }
 
-static int send_fail(struct session *session, const struct sending *sending, const struct run *run,
+static int send_fail(struct session *session, const struct sending *sending, struct run *run,
 	const struct err *why, const struct queue_events *events, struct err *err)
 {
 	struct send_failure failure = {why, is_refusal(sending, why)};
-	AUTO_RUN struct run *now = NULL;
-	struct store *store;
 
-	int r = session_store(session, &store, err);
-	if (r == 0)
-		r = store_change(store, run_id(run), send_change_failed, &failure, &now, err);
+	int r = run_change_row(session, run, send_change_failed, &failure, err);
 	if (r < 0)
 		return r;
-	if (!run_is_held(now))
+	if (!run_is_held(run))
 		held_unmark(&session->dirs, run_id(run));
-	if (run_state(now) == RUN_CANCELLED)
+	if (run_state(run) == RUN_CANCELLED)
 		return 0;
 	if (failure.is_refused && events->refused)
-		events->refused(events->ctx, now, why);
+		events->refused(events->ctx, run, why);
 	if (!failure.is_refused && events->kept)
-		events->kept(events->ctx, now, why);
+		events->kept(events->ctx, run, why);
 	return 0;
 }
 
 /* ret_silent: who was asked did not answer, or takes no login now. is_any_sent: set where it
  * was sent. */
-static int send_one(struct session *session, const struct run *run,
-	const struct queue_events *events, bool *ret_silent, bool *is_any_sent, struct err *err)
+static int send_one(struct session *session, struct run *run, const struct queue_events *events,
+	bool *ret_silent, bool *is_any_sent, struct err *err)
 {
 	AUTO(send_done) struct sending sending = {0};
 	AUTO_ERR struct err why = {0};

@@ -685,15 +685,14 @@ int store_count(struct store *store, size_t *ret, struct err *err)
 /* ?4 || '{': the first text behind all that begin with ?4, because '{' follows 'z'. An id is its
  * name, '-' and the suffix; '.' follows '-'. ?8: how the text of a record has its group; other
  * programs put a blank behind a colon. */
-#define LIST_WHERE(condition)                                                                      \
-	" FROM runs WHERE " condition                                                              \
+#define LIST_SQL(condition)                                                                        \
+	"SELECT doc, spec, revision FROM runs WHERE " condition                                    \
 	" AND (?1 = 0 OR submitted_ms >= ?1) AND (?2 IS NULL OR target = ?2)"                      \
 	" AND (?3 IS NULL OR user = ?3) AND (?4 IS NULL OR (id >= ?4 AND id < ?4 || '{'))"         \
 	" AND (?7 IS NULL OR (id > ?7 || '-' AND id < ?7 || '.' AND length(id) = length(?7) + 6))" \
 	" AND (?8 IS NULL OR instr(doc, '\"group\":' || ?8) > 0"                                   \
 	" OR instr(doc, '\"group\": ' || ?8) > 0)"                                                 \
 	" ORDER BY seq DESC LIMIT ?5 OFFSET ?6"
-#define LIST_SQL(condition) "SELECT doc, spec, revision" LIST_WHERE(condition)
 
 static const char list_all[] = LIST_SQL("1");
 /* The condition of the index runs_unfinished, so that it is used. */
@@ -702,8 +701,7 @@ static const char list_unfinished[] =
 
 _Static_assert(RUN_SUFFIX + 1 == 6, "the statement has this number");
 
-/* The name of a group as a record has it. is_whole: without it, it is the beginning of one. The
- * caller frees. */
+/* The name of a group as a record has it; !is_whole: the beginning of a name. The caller frees. */
 static char *store_group_text(const char *group, bool is_whole)
 {
 	AUTO_JSON struct json *name = json_string(group);
@@ -1001,8 +999,7 @@ static int store_find_prefix(struct store *store, const char *text, struct run_l
 	if (runs.n == 0)
 		return store_find_group_prefix(store, text, ret, ret_group, err);
 	if (runs.n == 1) {
-		*vec_push(ret) = runs.v[0];
-		runs.n = 0;
+		*vec_push(ret) = TAKE(runs.v[0]);
 		return 0;
 	}
 	const char *group = run_group(runs.v[0]);
@@ -1051,8 +1048,7 @@ int store_resolve_all(struct store *store, const char *text, struct run_list *re
 		return r;
 	if (runs.n != 1)
 		return store_find_prefix(store, text, ret, ret_group, err);
-	*vec_push(ret) = runs.v[0];
-	runs.n = 0;
+	*vec_push(ret) = TAKE(runs.v[0]);
 	return 0;
 }
 

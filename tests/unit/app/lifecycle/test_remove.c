@@ -49,6 +49,15 @@ static void sh(const char *script)
 	assert_int_equal(system(line), 0);
 }
 
+static int remove_one(struct run *run, struct err *err)
+{
+	const struct run_list one = {.v = &run, .n = 1, .cap = 1};
+	AUTO_ERR struct err own = {0};
+	int r = runs_remove(&session, &one, &own, err);
+
+	return r == 0 && err_is_set(&own) ? err_move(err, &own) : r;
+}
+
 static void test_remove(void **state)
 {
 	(void)state;
@@ -59,7 +68,7 @@ static void test_remove(void **state)
 	put("cache/dlrun/mirror/b-22222/x.tfevents", "x");
 	put("cache/dlrun/mirror-scalars/" RUN_ID "/x.tfevents", "x");
 	put("cache/dlrun/mirror-scalars/b-22222/x.tfevents", "x");
-	ok(run_remove(&session, run, error));
+	ok(remove_one(run, error));
 	assert_false(has_row(RUN_ID));
 	assert_false(exists(RUNS RUN_ID));
 	assert_false(exists("cache/dlrun/mirror/" RUN_ID));
@@ -80,7 +89,7 @@ static void test_refused(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(states); i++) {
 		AUTO_ERR struct err err = {0};
 		run_set_state(run, states[i]);
-		assert_int_equal(run_remove(&session, run, &err), -ERR_CONFLICT);
+		assert_int_equal(remove_one(run, &err), -ERR_CONFLICT);
 		assert_int_equal(err.id, E_RUN_RUNNING);
 		assert_string_equal(err.hint, "dlrun cancel " RUN_ID);
 	}
@@ -99,7 +108,7 @@ static void test_started_again(void **state)
 	ok(store_get(open_store(), RUN_ID, &now, error));
 	run_set_state(now, RUN_QUEUED);
 	ok(store_update_known(open_store(), now, error));
-	assert_int_equal(run_remove(&session, run, &err), -ERR_CONFLICT);
+	assert_int_equal(remove_one(run, &err), -ERR_CONFLICT);
 	assert_int_equal(err.id, E_RUN_RUNNING);
 	assert_true(exists(RUNS RUN_ID "/outputs/model"));
 }
@@ -116,7 +125,7 @@ static void test_half_removed(void **state)
 		AUTO_FREE char *script =
 			mem_printf("cd ../" RUNS " && cd " RUN_ID " && %s", scripts[i]);
 		sh(script);
-		ok(run_remove(&session, run, error));
+		ok(remove_one(run, error));
 		assert_false(has_row(RUN_ID));
 		assert_false(exists(RUNS RUN_ID));
 	}
@@ -128,8 +137,8 @@ static void test_twice(void **state)
 	AUTO_RUN struct run *run = stored(RUN_ID);
 	AUTO_ERR struct err err = {0};
 
-	ok(run_remove(&session, run, error));
-	assert_int_equal(run_remove(&session, run, &err), -ERR_NOTFOUND);
+	ok(remove_one(run, error));
+	assert_int_equal(remove_one(run, &err), -ERR_NOTFOUND);
 	assert_int_equal(err.id, E_RUN_NOT_FOUND);
 }
 
@@ -160,7 +169,7 @@ static void test_at_once(void **state)
 			AUTO_ERR struct err err = {0};
 			if (session_init(&session, &env, NULL) < 0)
 				_exit(2);
-			int r = run_remove(&session, run, &err);
+			int r = remove_one(run, &err);
 			_exit(r == 0 ? 0 : err.id == E_RUN_NOT_FOUND ? 1 : 2);
 		}
 	}
@@ -193,7 +202,7 @@ static void test_waits_for_the_supervisor(void **state)
 		_exit(0);
 	}
 	assert_int_equal(read(fds[0], &ready, 1), 1);
-	ok(run_remove(&session, run, error));
+	ok(remove_one(run, error));
 	assert_true(exists("done"));
 	assert_false(exists(RUNS RUN_ID));
 	waitpid(pid, NULL, 0);
@@ -210,7 +219,7 @@ static void test_waits_in_vain(void **state)
 		open(in_root(RUNS RUN_ID "/submit.lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 
 	assert_int_equal(flock(fd, LOCK_EX), 0);
-	assert_int_equal(run_remove(&session, run, &err), -ERR_CONFLICT);
+	assert_int_equal(remove_one(run, &err), -ERR_CONFLICT);
 	assert_int_equal(err.id, E_IO_LOCK);
 	assert_true(has_row(RUN_ID));
 	assert_true(exists(RUNS RUN_ID "/outputs/model"));
@@ -227,7 +236,7 @@ static void test_ref(void **state)
 
 	sh("git init -q && git commit -q --allow-empty -m x && git update-ref refs/dlrun/" RUN_ID
 	   " HEAD && git update-ref refs/dlrun/b-22222 HEAD");
-	ok(run_remove(&session, run, error));
+	ok(remove_one(run, error));
 	sh("test \"$(git for-each-ref --format='%(refname)' refs/dlrun)\" = refs/dlrun/b-22222");
 }
 
@@ -240,12 +249,12 @@ static void test_ref_refused(void **state)
 
 	sh("git init -q && git commit -q --allow-empty -m x && git update-ref refs/dlrun/" RUN_ID
 	   " HEAD && git pack-refs --all && touch .git/packed-refs.lock");
-	assert_true(run_remove(&session, run, &err) < 0);
+	assert_true(remove_one(run, &err) < 0);
 	assert_non_null(strstr(err.message, "removing " RUN_ID));
 	assert_true(has_row(RUN_ID));
 	assert_true(exists(RUNS RUN_ID "/outputs/model"));
 	sh("rm .git/packed-refs.lock");
-	ok(run_remove(&session, run, error));
+	ok(remove_one(run, error));
 	assert_false(has_row(RUN_ID));
 	sh("test -z \"$(git for-each-ref refs/dlrun)\"");
 }
@@ -259,7 +268,7 @@ static void test_target_without_name(void **state)
 	json_set_str(json_sub(run->doc, "target"), "name", "here");
 	ok(store_insert(open_store(), run, error));
 	put(RUNS RUN_ID "/attempts/1/log", "");
-	ok(run_remove(&session, run, error));
+	ok(remove_one(run, error));
 	assert_false(exists(RUNS RUN_ID) || has_row(RUN_ID));
 }
 
@@ -271,7 +280,7 @@ static void test_modes(void **state)
 
 	sh("cd ../" RUNS RUN_ID
 	   "/outputs && mkdir -p a/b && echo x > a/b/c && chmod 0 a/b && chmod 500 a");
-	ok(run_remove(&session, run, error));
+	ok(remove_one(run, error));
 	assert_false(exists(RUNS RUN_ID));
 }
 

@@ -136,14 +136,16 @@ static void test_it_is_taken_back(void **state)
 {
 	AUTO_RUN struct run *run = NULL;
 	AUTO_STRV struct strv ids = {0};
-	bool ended_before;
+	struct ending ending = {0};
 
 	(void)state;
 	hold("f-22222", true);
 	put("state/dlrun/runs/f-22222/x", "");
 	ok(store_get(open_store(), "f-22222", &run, error));
-	ok(run_cancel(&session, run, LONG_MS, NULL, NULL, &ended_before, error));
-	assert_false(ended_before);
+	ending.run = run;
+	ok(runs_cancel(&session, &ending, 1, LONG_MS, NULL, NULL, error));
+	assert_false(err_is_set(&ending.err));
+	assert_false(ending.ended_before);
 	assert_int_equal(run_state(run), RUN_CANCELLED);
 	assert_int_equal(run_exit_status(run), 143);
 	held_any(&session.dirs, &ids);

@@ -424,7 +424,9 @@ static void test_removed_while_waited_for(void **state)
 	struct place *place = *state;
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *run = NULL, *other = NULL;
-	struct run_list one = {.v = &other, .n = 1, .cap = 1};
+	struct run_list one = {.v = &other, .n = 1, .cap = 1},
+			ended = {.v = &run, .n = 1, .cap = 1};
+	struct err removed = {0};
 	struct store *store;
 
 	WORDS(place, "true");
@@ -432,7 +434,8 @@ static void test_removed_while_waited_for(void **state)
 	assert_int_equal(session_store(&place->session, &store, NULL), 0);
 	assert_int_equal(store_get(store, run_id(run), &other, NULL), 0);
 	wait_end(place, run);
-	assert_int_equal(run_remove(&place->session, run, NULL), 0);
+	assert_int_equal(runs_remove(&place->session, &ended, &removed, NULL), 0);
+	assert_false(err_is_set(&removed));
 	assert_true(runs_wait(&place->session, &one, TIMEOUT_MS, NULL, &err) < 0);
 	assert_int_equal(err.id, E_RUN_NOT_FOUND);
 }

@@ -12,6 +12,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"
+#include "core/record/group.h"
 
 enum { VALUE_MAX = 1 << 20, SHOWN_MAX = 8 };
 
@@ -125,11 +126,6 @@ static void comparison_add_members(struct comparison *comparison, const struct j
 	}
 }
 
-static bool compare_differs(const struct compared *compared, size_t n_runs)
-{
-	return compared->differs || compared->n < n_runs;
-}
-
 static void compare_add_path(struct columns *ret, const char *member, const char *name)
 {
 	*vec_push(ret) = (struct column){mem_printf("%s.%s", member, name), NULL};
@@ -143,7 +139,7 @@ static void compare_add_differing(
 	vec_foreach (struct run *, run, runs)
 		comparison_add_members(&comparison, json_get((*run)->doc, member));
 	vec_foreach (struct compared *, each, &comparison.all)
-		if (compare_differs(*each, runs->n))
+		if ((*each)->differs || (*each)->n < runs->n)
 			compare_add_path(ret, member, (*each)->name);
 }
 
@@ -274,14 +270,6 @@ static int compare_add_metrics(const struct run_list *runs, const struct compare
 	return 0;
 }
 
-static bool compare_all_succeeded(const struct run_list *runs)
-{
-	vec_foreach (struct run *, run, runs)
-		if (run_state(*run) != RUN_SUCCEEDED)
-			return false;
-	return true;
-}
-
 static bool compare_has_energy(const struct run_list *runs)
 {
 	vec_foreach (struct run *, run, runs)
@@ -293,7 +281,10 @@ static bool compare_has_energy(const struct run_list *runs)
 int compare_columns(const struct run_list *runs, const struct compare_rules *rules,
 	struct columns *ret, size_t *ret_excluded, struct err *err)
 {
-	columns_parse(compare_all_succeeded(runs) ? "id" : "id,state", ret, NULL);
+	struct group_counts counts;
+
+	group_count(runs, &counts);
+	columns_parse(counts.states[RUN_SUCCEEDED] == runs->n ? "id" : "id,state", ret, NULL);
 	compare_add_differing(runs, "params", ret);
 	compare_add_differing(runs, "env", ret);
 	compare_add_differing(runs, "tags", ret);

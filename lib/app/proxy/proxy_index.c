@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/proxy/proxy_index.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,14 +141,14 @@ static void index_push(struct columns *columns, const char *name)
 	*vec_push(columns) = (struct column){.name = mem_strdup(name)};
 }
 
-/* Take the columns that begin with prefix, at most max; returns how many more there are. */
-static size_t index_take(
-	const struct columns *from, const char *prefix, size_t max, struct index_columns *ret)
+/* Take the columns of that member, at most max; returns how many more there are. */
+static size_t index_take(const struct columns *from, enum compare_member member, size_t max,
+	struct index_columns *ret)
 {
 	size_t n = 0;
 
 	vec_foreach (const struct column, column, from) {
-		if (column->kind || !str_starts(column->name, prefix))
+		if (compare_member_of(column) != member)
 			continue;
 		strv_add(&ret->offered, column->name);
 		if (n++ < max)
@@ -202,7 +201,7 @@ static void index_add_own(const struct run_list *runs, struct index_columns *ret
 	if (!runs->n || compare_columns(runs, &rules, &all, &excluded, NULL) < 0)
 		return;
 	vec_foreach (const struct column, column, &all)
-		if (!column->kind && str_starts(column->name, PARAMS))
+		if (compare_member_of(column) == COMPARE_PARAMS)
 			index_push(&params, column->name);
 	const struct json *first = json_first(json_get(runs->v[0]->doc, "params"));
 	for (; runs->n == 1 && first; first = json_next(first)) {
@@ -210,8 +209,8 @@ static void index_add_own(const struct run_list *runs, struct index_columns *ret
 		index_push(&params, name);
 	}
 	index_rank(runs, &params);
-	ret->more_metrics = index_take(&all, METRICS, PROXY_COLUMNS_MAX, ret);
-	ret->more_params = index_take(&params, PARAMS, PROXY_COLUMNS_MAX, ret);
+	ret->more_metrics = index_take(&all, COMPARE_METRICS, PROXY_COLUMNS_MAX, ret);
+	ret->more_params = index_take(&params, COMPARE_PARAMS, PROXY_COLUMNS_MAX, ret);
 }
 
 /* Columns of the view; what is none of them is told in *err. */
@@ -298,24 +297,8 @@ void proxy_index_metrics(
 	if (ret->n || !runs.n || compare_columns(&runs, &rules, &all, &excluded, NULL) < 0)
 		return;
 	vec_foreach (const struct column, column, &all)
-		if (!column->kind && str_starts(column->name, METRICS))
+		if (compare_member_of(column) == COMPARE_METRICS)
 			index_add_metric(ret, column->name);
-}
-
-/* "lr" for params.lr, "loss min" for metrics.loss.min; the caller frees. */
-static char *index_title(const struct column *column)
-{
-	static const char *const members[] = {METRICS, PARAMS};
-	const char *name = column->name;
-	char *title;
-
-	for (size_t i = 0; !column->kind && i < ARRAY_LEN(members); i++)
-		if (str_starts(column->name, members[i]))
-			name = column->name + strlen(members[i]);
-	title = mem_strdup(name);
-	if (compare_column_goal(column) != COMPARE_ANY)
-		*strrchr(title, '.') = ' ';
-	return title;
 }
 
 /*
@@ -327,26 +310,8 @@ struct index_table {
 	const struct proxy_runs *runs;
 	const struct columns *columns;
 	struct column_values values; /* run by run */
-	double *best;                /* of each column; NaN: nobody knows what is better */
+	double *best;                /* of each column: compare_find_best */
 };
-
-static void index_find_best(struct index_table *table)
-{
-	size_t n = table->columns->n;
-
-	table->best = mem_alloc(n + 1, sizeof(*table->best));
-	for (size_t i = 0; i < n; i++) {
-		enum compare_goal goal = compare_column_goal(&table->columns->v[i]);
-
-		table->best[i] = (double)NAN;
-		for (size_t at = i; goal != COMPARE_ANY && at < table->values.n; at += n)
-			if (table->values.v[at].kind == COLUMN_NUMBER)
-				table->best[i] =
-					goal == COMPARE_MIN
-						? fmin(table->best[i], table->values.v[at].number)
-						: fmax(table->best[i], table->values.v[at].number);
-	}
-}
 
 static bool index_is_numeric(const struct index_table *table, size_t i)
 {
@@ -358,7 +323,7 @@ static bool index_is_numeric(const struct index_table *table, size_t i)
 static void index_add_head(struct buf *out, const struct proxy_view *view,
 	const struct column *column, bool is_numeric)
 {
-	AUTO_FREE char *title = index_title(column);
+	AUTO_FREE char *title = compare_title(column);
 	AUTO_FREE char *down = mem_printf("-%s", column->name);
 	bool is_up = str_eq(view->sort, column->name), is_down = str_eq(view->sort, down);
 	bool best_is_high = compare_goal_of(column->name) == COMPARE_MAX;
@@ -388,7 +353,7 @@ static void index_add_cell(struct buf *out, const struct index_table *table, siz
 		buf_adds(out, "</td>");
 		return;
 	}
-	bool is_best = value->kind == COLUMN_NUMBER && value->number == table->best[i];
+	bool is_best = compare_is_best(table->best[i], value);
 	buf_adds(out, is_best                                         ? "<td class=\"n best\">"
 		      : !column->kind && value->kind == COLUMN_NUMBER ? "<td class=\"n\">"
 								      : "<td>");
@@ -431,7 +396,7 @@ static void index_add_table(struct buf *out, struct index_table *table)
 	const struct column id = {.name = id_name};
 
 	columns_get(table->columns, &runs, table->page->now_ms, &table->values);
-	index_find_best(table);
+	table->best = compare_find_best(table->columns, &table->values);
 	buf_adds(out, "<div class=\"runs\" tabindex=\"0\" role=\"region\" aria-label=\"Runs\">"
 		      "<table>\n<caption class=\"sr\">Runs; titles sort</caption>\n<thead><tr>");
 	index_add_head(out, view, &id, false);
@@ -479,7 +444,7 @@ static bool index_axis_make(
 	ret->points = mem_alloc(runs->n + 1, sizeof(*ret->points));
 	if (columns_parse(name, &columns, NULL) < 0 || columns.n != 1)
 		return false;
-	ret->title = index_title(&columns.v[0]);
+	ret->title = compare_title(&columns.v[0]);
 	for (size_t i = 0; i < runs->n; i++) {
 		struct column_value *value = &ret->values[i];
 
@@ -515,7 +480,7 @@ static char *index_main_metric(const struct columns *all)
 	const char *found = NULL;
 
 	vec_foreach (const struct column, column, all) {
-		if (column->kind || !str_starts(column->name, METRICS))
+		if (compare_member_of(column) != COMPARE_METRICS)
 			continue;
 		if (!found)
 			found = column->name;
@@ -548,8 +513,7 @@ static void index_study_add_params(struct index_study *study, const struct colum
 	vec_foreach (const struct column, column, all) {
 		size_t before = study->n;
 
-		if (column->kind || !str_starts(column->name, PARAMS) ||
-			before == PROXY_AXES_MAX - 1)
+		if (compare_member_of(column) != COMPARE_PARAMS || before == PROXY_AXES_MAX - 1)
 			continue;
 		index_study_add(study, runs, column->name, now_ms);
 		if (!study->x_name && study->n > before && study->axes[before].points[0].is_number)

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <fnmatch.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,24 +54,71 @@ enum compare_goal compare_goal_of(const char *metric)
 	return goal;
 }
 
-static const char *const compare_members[] = {
+static const char *const compare_prefixes[] = {
+	[COMPARE_METRICS] = "metrics.", [COMPARE_PARAMS] = "params.", [COMPARE_ENV] = "env."};
+
+enum compare_member compare_member_of(const struct column *column)
+{
+	enum compare_member i = 0;
+
+	while (i < COMPARE_OTHER &&
+		(column->kind || !str_starts(column->name, compare_prefixes[i])))
+		i++;
+	return i;
+}
+
+static const char *const compare_goal_members[] = {
 	[COMPARE_ANY] = NULL, [COMPARE_MIN] = ".min", [COMPARE_MAX] = ".max"};
 
 enum compare_goal compare_column_goal(const struct column *column)
 {
-	static const char prefix[] = "metrics.";
-
-	if (column->kind || !str_starts(column->name, prefix))
+	if (compare_member_of(column) != COMPARE_METRICS)
 		return COMPARE_ANY;
-	AUTO_FREE char *metric = mem_strdup(column->name + strlen(prefix));
+	const char *name = column->name + strlen(compare_prefixes[COMPARE_METRICS]);
+	AUTO_FREE char *metric = mem_strdup(name);
 	char *dot = strrchr(metric, '.');
 	if (!dot)
 		return COMPARE_ANY;
 	*dot = '\0';
 	enum compare_goal goal = compare_goal_of(metric);
-	return goal && str_eq(column->name + strlen(prefix) + (dot - metric), compare_members[goal])
-		       ? goal
-		       : COMPARE_ANY;
+	return goal && str_eq(name + (dot - metric), compare_goal_members[goal]) ? goal
+										 : COMPARE_ANY;
+}
+
+char *compare_title(const struct column *column)
+{
+	enum compare_member member = compare_member_of(column);
+	size_t skip = member < COMPARE_OTHER ? strlen(compare_prefixes[member]) : 0;
+	char *title = mem_strdup(column->name + skip);
+
+	if (compare_column_goal(column) != COMPARE_ANY)
+		*strrchr(title, '.') = ' ';
+	return title;
+}
+
+double *compare_find_best(const struct columns *columns, const struct column_values *values)
+{
+	size_t n = columns->n;
+	double *best = mem_alloc(n + 1, sizeof(*best));
+
+	for (size_t i = 0; i < n; i++) {
+		enum compare_goal goal = compare_column_goal(&columns->v[i]);
+
+		best[i] = (double)NAN;
+		for (size_t at = i; goal != COMPARE_ANY && at < values->n; at += n) {
+			const struct column_value *value = &values->v[at];
+
+			if (value->kind == COLUMN_NUMBER)
+				best[i] = goal == COMPARE_MIN ? fmin(best[i], value->number)
+							      : fmax(best[i], value->number);
+		}
+	}
+	return best;
+}
+
+bool compare_is_best(double best, const struct column_value *value)
+{
+	return value->kind == COLUMN_NUMBER && value->number == best;
 }
 
 /*
@@ -221,7 +269,7 @@ static bool compare_has(const struct run_list *runs, const char *metric, const c
 static void compare_add_metric(const struct run_list *runs, const char *metric, struct columns *ret)
 {
 	enum compare_goal goal = compare_goal_of(metric);
-	const char *member = compare_members[goal];
+	const char *member = compare_goal_members[goal];
 
 	compare_add_path(ret, "metrics", metric);
 	if (member && compare_has(runs, metric, member + 1)) {

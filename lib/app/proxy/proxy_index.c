@@ -16,6 +16,7 @@
 #include "core/plot/svg.h"
 #include "core/record/columns.h"
 #include "core/record/compare.h"
+#include "core/record/group.h"
 
 #define INDEX_FIRST  "state,age"
 #define INDEX_LAST   "tags,note,duration,target,group"
@@ -79,7 +80,7 @@ static void index_filter(const struct run_list *runs, const struct proxy_view *v
 		if (str_eq(view->path, PROXY_COMPARE_PATH) && view->runs.n &&
 			strv_find(&view->runs, run_id(*run)) < 0)
 			continue;
-		if (view->group && !str_eq(json_get_str((*run)->doc, "group"), view->group))
+		if (view->group && !str_eq(run_group(*run), view->group))
 			continue;
 		if (!view->query || index_matches(*run, &columns, view->query, now_ms))
 			*vec_push(ret) = *run;
@@ -189,18 +190,27 @@ static void index_rank(const struct run_list *runs, struct columns *columns)
 	vec_done(&ranked);
 }
 
-/* Columns that tell these runs apart: metrics before parameters. */
-static void index_add_own(const struct run_list *runs, struct index_columns *ret)
+/* Columns that tell these runs apart, those of at most metrics_max metrics (0: of all). */
+static void index_compare(const struct proxy_runs *runs, size_t metrics_max, struct columns *ret)
 {
+	const struct run_list list = index_borrow(runs);
 	const struct strv any = {0};
-	const struct compare_rules rules = {.metrics = &any};
-	AUTO_COLUMNS struct columns all = {0};
-	AUTO_COLUMNS struct columns params = {0};
+	const struct compare_rules rules = {.metrics = &any, .metrics_max = metrics_max};
 	size_t excluded;
 
-	if (!runs->n || compare_columns(runs, &rules, &all, &excluded, NULL) < 0)
+	if (runs->n)
+		compare_columns(&list, &rules, ret, &excluded, NULL);
+}
+
+/* Columns that tell these runs apart: metrics before parameters. */
+static void index_add_own(
+	const struct run_list *runs, const struct columns *all, struct index_columns *ret)
+{
+	AUTO_COLUMNS struct columns params = {0};
+
+	if (!runs->n)
 		return;
-	vec_foreach (const struct column, column, &all)
+	vec_foreach (const struct column, column, all)
 		if (compare_member_of(column) == COMPARE_PARAMS)
 			index_push(&params, column->name);
 	const struct json *first = json_first(json_get(runs->v[0]->doc, "params"));
@@ -209,7 +219,7 @@ static void index_add_own(const struct run_list *runs, struct index_columns *ret
 		index_push(&params, name);
 	}
 	index_rank(runs, &params);
-	ret->more_metrics = index_take(&all, COMPARE_METRICS, PROXY_COLUMNS_MAX, ret);
+	ret->more_metrics = index_take(all, COMPARE_METRICS, PROXY_COLUMNS_MAX, ret);
 	ret->more_params = index_take(&params, COMPARE_PARAMS, PROXY_COLUMNS_MAX, ret);
 }
 
@@ -253,13 +263,13 @@ static void index_add_fixed(
 	}
 }
 
-static void index_columns_make(const struct proxy_runs *shown, const struct proxy_view *view,
-	int64_t now_ms, struct index_columns *ret, struct err *err)
+static void index_columns_make(const struct proxy_runs *shown, const struct columns *all,
+	const struct proxy_view *view, int64_t now_ms, struct index_columns *ret, struct err *err)
 {
 	const struct run_list runs = index_borrow(shown);
 
 	index_add_fixed(&runs, INDEX_FIRST, now_ms, ret);
-	index_add_own(&runs, ret);
+	index_add_own(&runs, all, ret);
 	index_add_fixed(&runs, INDEX_LAST, now_ms, ret);
 	if (!view->columns.n)
 		return;
@@ -285,17 +295,14 @@ static void index_add_metric(struct strv *metrics, const char *column)
 void proxy_index_metrics(
 	const struct proxy_runs *chosen, const struct proxy_view *view, struct strv *ret)
 {
-	const struct run_list runs = index_borrow(chosen);
-	const struct strv any = {0};
-	const struct compare_rules rules = {.metrics = &any, .metrics_max = PROXY_CHARTS_MAX};
 	AUTO_COLUMNS struct columns all = {0};
-	size_t excluded;
 
 	for (size_t i = 0; i < view->columns.n; i++)
 		if (str_starts(view->columns.v[i], METRICS))
 			index_add_metric(ret, view->columns.v[i]);
-	if (ret->n || !runs.n || compare_columns(&runs, &rules, &all, &excluded, NULL) < 0)
+	if (ret->n)
 		return;
+	index_compare(chosen, PROXY_CHARTS_MAX, &all);
 	vec_foreach (const struct column, column, &all)
 		if (compare_member_of(column) == COMPARE_METRICS)
 			index_add_metric(ret, column->name);
@@ -521,18 +528,12 @@ static void index_study_add_params(struct index_study *study, const struct colum
 	}
 }
 
-static void index_study_make(
-	const struct proxy_page_index *page, const struct proxy_runs *runs, struct index_study *ret)
+static void index_study_make(const struct proxy_page_index *page, const struct proxy_runs *runs,
+	const struct columns *all, struct index_study *ret)
 {
-	const struct run_list list = index_borrow(runs);
-	const struct strv any = {0};
-	const struct compare_rules rules = {.metrics = &any};
-	AUTO_COLUMNS struct columns all = {0};
-	size_t excluded;
+	AUTO_FREE char *metric = index_main_metric(all);
 
-	compare_columns(&list, &rules, &all, &excluded, NULL);
-	AUTO_FREE char *metric = index_main_metric(&all);
-	index_study_add_params(ret, &all, runs, page->now_ms);
+	index_study_add_params(ret, all, runs, page->now_ms);
 	size_t before = ret->n;
 	if (metric)
 		index_study_add(ret, runs, metric, page->now_ms);
@@ -567,7 +568,7 @@ static void index_add_axis_select(struct buf *out, const char *label, const char
 }
 
 static void index_add_study(struct buf *out, const struct proxy_page_index *page,
-	const struct proxy_runs *runs, const struct strv *offered)
+	const struct proxy_runs *runs, const struct columns *all, const struct strv *offered)
 {
 	AUTO(index_study_done) struct index_study study = {0};
 	AUTO_STRV struct strv names = {0};
@@ -576,7 +577,7 @@ static void index_add_study(struct buf *out, const struct proxy_page_index *page
 
 	if (runs->n < 2 || runs->n > POINTS_MAX)
 		return;
-	index_study_make(page, runs, &study);
+	index_study_make(page, runs, all, &study);
 	for (size_t i = 0; i < runs->n; i++) {
 		strv_add(&names, run_id(runs->v[i]));
 		strv_add_take(&urls, cell_url(runs->v[i], PROXY_RUN, 0, "/", page->here));
@@ -613,7 +614,7 @@ static void index_add_groups(struct buf *out, const struct proxy_page_index *pag
 	if (page->view->group)
 		strv_add(&groups, page->view->group);
 	vec_foreach (struct run *, run, page->runs) {
-		const char *group = json_get_str((*run)->doc, "group");
+		const char *group = run_group(*run);
 
 		if (group && !str_eq(group, page->view->group) && !map_put(&seen, group, *run))
 			strv_add(&groups, group);
@@ -709,16 +710,18 @@ static void index_add_all(struct buf *out, const struct proxy_page_index *page)
 	const struct proxy_view *view = page->view;
 	struct proxy_runs shown = {0};
 	AUTO(index_columns_done) struct index_columns columns = {0};
+	AUTO_COLUMNS struct columns all = {0};
 	AUTO_ERR struct err problem = {0};
 	bool is_study = view->group || view->x || view->y || str_eq(view->path, PROXY_COMPARE_PATH);
 
 	proxy_index_select(page->runs, view, page->now_ms, &shown, &problem);
-	index_columns_make(&shown, view, page->now_ms, &columns, &problem);
+	index_compare(&shown, 0, &all);
+	index_columns_make(&shown, &all, view, page->now_ms, &columns, &problem);
 	html_addf(out, "<form method=\"get\" action=\"%s\">\n", view->path);
 	index_add_bar(out, page, &columns.offered);
 	index_add_charts(out, page);
 	if (is_study)
-		index_add_study(out, page, &shown, &columns.offered);
+		index_add_study(out, page, &shown, &all, &columns.offered);
 	if (shown.n) {
 		struct index_table table = {
 			.page = page, .runs = &shown, .columns = &columns.shown};

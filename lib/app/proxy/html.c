@@ -8,6 +8,7 @@
 #include "base/util/err.h"
 #include "base/util/str.h"
 #include "base/util/term.h"
+#include "net/stream/url.h"
 
 enum { REPLACEMENT = 0xfffd };
 
@@ -56,20 +57,9 @@ void html_adds(struct buf *out, const char *s)
 	html_text(out, s, strlen(s));
 }
 
-static bool html_is_unreserved(char c)
-{
-	return str_is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-	       (c && strchr("-._~/", c));
-}
-
 void html_path(struct buf *out, const char *path)
 {
-	for (; *path; path++) {
-		if (html_is_unreserved(*path))
-			buf_addc(out, *path);
-		else
-			buf_addf(out, "%%%02X", (unsigned char)*path);
-	}
+	url_add_escaped(out, path, strlen(path), "/");
 }
 
 /* Add what a terminal shows of a line in the end. */

@@ -588,8 +588,8 @@ static void index_add_study(struct buf *out, const struct proxy_page_index *page
 		(const char *const *)urls.v, study.has_metric ? &axes[study.n - 1] : NULL,
 		study.is_low_better};
 	buf_adds(out, "<h2>Parameters and results</h2>\n<div class=\"bar\">");
-	index_add_axis_select(out, "across", "x", study.x_name, offered);
-	index_add_axis_select(out, "up", "y", study.y_name, offered);
+	index_add_axis_select(out, "x axis", "x", study.x_name, offered);
+	index_add_axis_select(out, "y axis", "y", study.y_name, offered);
 	buf_adds(out, "<button>Draw</button></div>\n<div class=\"plots\">\n");
 	if (study.has_scatter)
 		points_scatter(&points, &study.x.axis, &study.y.axis, out);
@@ -632,7 +632,7 @@ static void index_add_offered(
 	struct buf *out, const struct proxy_view *view, const struct strv *offered)
 {
 	buf_adds(out, "<details id=\"columns\"><summary>Columns</summary><fieldset>"
-		      "<legend>none chosen: those that say something</legend>\n");
+		      "<legend>none chosen: those that are not empty, and what differs</legend>\n");
 	for (size_t i = 0; i < offered->n; i++) {
 		html_addf(out, "<label><input type=\"checkbox\" name=\"columns\" value=\"%s\"",
 			offered->v[i]);
@@ -727,7 +727,7 @@ static void index_add_all(struct buf *out, const struct proxy_page_index *page)
 			.page = page, .runs = &shown, .columns = &columns.shown};
 		index_add_table(out, &table);
 	} else {
-		buf_adds(out, "<p>No run is like that. <a href=\"/\">all runs</a></p>\n");
+		buf_adds(out, "<p>No run matches. <a href=\"/\">all runs</a></p>\n");
 	}
 	buf_adds(out, "</form>\n");
 	index_add_notes(out, page, &columns, &problem);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/record/compare.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "app/submit/diff.h"
@@ -127,59 +126,10 @@ struct compare_view {
 	struct column_values values; /* run by run */
 };
 
-/* Members whose names are titles enough, the more important ones first. */
-static const char *const members[] = {"metrics.", "params.", "env."};
-
-/* Index in members; their number: another one. */
-static unsigned compare_member_of(const struct column *column)
+/* Titles of columns with a name of their own are in capitals, as in `ps`. */
+static char *compare_cell_title(const struct column *column)
 {
-	unsigned i = 0;
-
-	while (i < ARRAY_LEN(members) && (column->kind || !str_starts(column->name, members[i])))
-		i++;
-	return i;
-}
-
-/* "lr" for params.lr, "loss min" for metrics.loss.min, "ID" for id. */
-static char *compare_title(const struct column *column)
-{
-	AUTO_FREE char *whole = column_title(column);
-	unsigned i = compare_member_of(column);
-	char *title = mem_strdup(whole + (i < ARRAY_LEN(members) ? strlen(members[i]) : 0));
-
-	if (compare_column_goal(column) != COMPARE_ANY)
-		*strrchr(title, '.') = ' ';
-	return title;
-}
-
-/* For each column whether it has the best values of runs, and the best of these. */
-struct compare_best {
-	enum compare_goal goal;
-	double number;
-};
-
-static struct compare_best *compare_find_best(const struct compare_view *view)
-{
-	size_t n = view->columns->n;
-	struct compare_best *best = mem_alloc(n, sizeof(*best));
-
-	for (size_t i = 0; i < n; i++)
-		best[i] = (struct compare_best){compare_column_goal(&view->columns->v[i]), NAN};
-	for (size_t at = 0; at < view->values.n; at++) {
-		const struct column_value *value = &view->values.v[at];
-		struct compare_best *own = &best[at % n];
-
-		if (value->kind == COLUMN_NUMBER)
-			own->number = own->goal == COMPARE_MIN ? fmin(own->number, value->number)
-							       : fmax(own->number, value->number);
-	}
-	return best;
-}
-
-static bool compare_is_best(const struct compare_best *best, const struct column_value *value)
-{
-	return best->goal != COMPARE_ANY && value->kind == COLUMN_NUMBER &&
-	       value->number == best->number;
+	return column->kind ? column_title(column) : compare_title(column);
 }
 
 /*
@@ -189,7 +139,7 @@ static bool compare_is_best(const struct compare_best *best, const struct column
 static void compare_print_table(struct app *app, const struct compare_view *view)
 {
 	size_t n = view->columns->n;
-	AUTO_FREE struct compare_best *best = compare_find_best(view);
+	AUTO_FREE double *best = compare_find_best(view->columns, &view->values);
 	AUTO_FREE struct ui_column *columns = mem_alloc(n, sizeof(*columns));
 	AUTO_TABLE struct ui_table table = {0};
 	AUTO_STRV struct strv titles = {0};
@@ -197,7 +147,7 @@ static void compare_print_table(struct app *app, const struct compare_view *view
 	for (size_t i = 0; i < n; i++) {
 		bool is_numeric = column_values_are_numbers(&view->values, i, n);
 
-		strv_add_take(&titles, compare_title(&view->columns->v[i]));
+		strv_add_take(&titles, compare_cell_title(&view->columns->v[i]));
 		columns[i] = (struct ui_column){.title = titles.v[i],
 			.right = is_numeric,
 			.cut = i > 0 && !is_numeric,
@@ -206,7 +156,7 @@ static void compare_print_table(struct app *app, const struct compare_view *view
 	ui_table_init(&table, columns, n);
 	for (size_t at = 0; at < view->values.n; at++) {
 		const struct column_value *value = &view->values.v[at];
-		ui_table_add(&table, compare_is_best(&best[at % n], value) ? UI_GREEN : "",
+		ui_table_add(&table, compare_is_best(best[at % n], value) ? UI_GREEN : "",
 			value->text ? value->text : "-");
 	}
 	ui_table_print(app, &table);
@@ -226,13 +176,13 @@ static void compare_add_md(const char *text, bool bold, struct buf *out)
 static int compare_print_md(struct app *app, const struct compare_view *view)
 {
 	size_t n = view->columns->n;
-	AUTO_FREE struct compare_best *best = compare_find_best(view);
+	AUTO_FREE double *best = compare_find_best(view->columns, &view->values);
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, UI_TEXT_MAX);
 	buf_addc(&out, '|');
 	vec_foreach (const struct column, column, view->columns) {
-		AUTO_FREE char *title = compare_title(column);
+		AUTO_FREE char *title = compare_cell_title(column);
 		compare_add_md(title, false, &out);
 	}
 	buf_adds(&out, "\n|");
@@ -243,7 +193,7 @@ static int compare_print_md(struct app *app, const struct compare_view *view)
 		const struct column_value *value = &view->values.v[at];
 		buf_adds(&out, at % n ? "" : "\n|");
 		compare_add_md(value->text ? value->text : "-",
-			compare_is_best(&best[at % n], value), &out);
+			compare_is_best(best[at % n], value), &out);
 	}
 	buf_addc(&out, '\n');
 	return ui_print(app, UI_OUT, out.data, out.len) < 0;

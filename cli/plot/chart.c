@@ -69,9 +69,7 @@ static unsigned widest_text(const struct axis *axis)
 /* The place of at among n. */
 static unsigned chart_place_of(const struct axis *axis, double at, unsigned n)
 {
-	double place = (at - axis->min) / (axis->max - axis->min) * (n - 1) + 0.5;
-
-	return place > 0 ? place < n ? (unsigned)place : n - 1 : 0;
+	return (unsigned)(axis_part_of(axis, at) * (n - 1) + 0.5);
 }
 
 /* false: nothing to draw. */

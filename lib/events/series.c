@@ -12,7 +12,6 @@
 enum {
 	DIRS_MAX = 100 * 1000,
 	ENTRIES_MAX = 2 * 1000 * 1000, /* names that one look reads */
-	POLL_BYTES = 64 << 20,         /* between two checks of the limits */
 	STARTS_MAX = 1000,             /* that are kept for curves that have not seen them */
 };
 
@@ -204,7 +203,7 @@ struct series *series_new(const char *dir)
 		.dirs_max = DIRS_MAX,
 		.files_max = SERIES_FILES_MAX,
 		.entries_max = ENTRIES_MAX,
-		.bytes_max = POLL_BYTES,
+		.bytes_max = SERIES_PART,
 		.record_max = SERIES_RECORD_MAX,
 		.tags_max = SERIES_CURVES_MAX,
 		.scalar = series_on_scalar,
@@ -248,21 +247,30 @@ static void sort(struct series *series)
 	free(keys);
 }
 
-int series_poll(struct series *series, bool *ret_new, struct err *err)
+int series_poll_part(struct series *series, bool *ret_more, struct err *err)
 {
-	series->changed = false;
-	while (event_files_poll(series->files) && !series->is_full)
-		;
+	*ret_more = event_files_poll(series->files) && !series->is_full;
 	vec_foreach (struct place *, place, &series->places)
 		if (*place)
 			catch_up_all(series, *place);
 	if (series->sorted.n != series->n_curves)
 		sort(series);
-	*ret_new = series->changed;
 	if (!series->is_full)
 		return 0;
 	return err_set(err, E_DATA_LIMIT, "%s has more than %d values or %d curves", series->dir,
 		(int)series->points_max, SERIES_CURVES_MAX);
+}
+
+int series_poll(struct series *series, bool *ret_new, struct err *err)
+{
+	bool more = true;
+	int r = 0;
+
+	series->changed = false;
+	while (r == 0 && more)
+		r = series_poll_part(series, &more, err);
+	*ret_new = series->changed;
+	return r;
 }
 
 void series_limit(struct series *series, size_t points)

@@ -27,6 +27,7 @@ enum {
 	SERIES_DEPTH = 32,                    /* levels below the directory */
 	SERIES_FILES_MAX = 20000,             /* what is beyond is left out, as it is deeper down */
 	SERIES_RECORD_MAX = 4 << 20,          /* larger ones hold images and graphs */
+	SERIES_PART = 64 << 20,               /* bytes that are read between two checks of limits */
 };
 
 struct series_point {
@@ -50,6 +51,9 @@ struct series *series_new(const char *dir);
  * is not told: a directory that is not there (yet) has no curves. ERR_LIMIT: more points or curves
  * than the limits, what is there stays. */
 int series_poll(struct series *series, bool *ret_new, struct err *err);
+/* Read a part of it, at most SERIES_PART bytes, so that the caller is not kept: *ret_more where
+ * there is more to read at once. Errors as of series_poll. */
+int series_poll_part(struct series *series, bool *ret_more, struct err *err);
 /* At most so many points, instead of SERIES_POINTS_MAX. */
 void series_limit(struct series *series, size_t points);
 size_t series_count(const struct series *series);

@@ -8,6 +8,7 @@
 #include "base/util/err.h"
 #include "base/util/str.h"
 #include "base/util/term.h"
+#include "net/stream/url.h"
 
 enum { REPLACEMENT = 0xfffd };
 
@@ -56,20 +57,9 @@ void html_adds(struct buf *out, const char *s)
 	html_text(out, s, strlen(s));
 }
 
-static bool html_is_unreserved(char c)
-{
-	return str_is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-	       (c && strchr("-._~/", c));
-}
-
 void html_path(struct buf *out, const char *path)
 {
-	for (; *path; path++) {
-		if (html_is_unreserved(*path))
-			buf_addc(out, *path);
-		else
-			buf_addf(out, "%%%02X", (unsigned char)*path);
-	}
+	url_add_escaped(out, path, strlen(path), "/");
 }
 
 /* Add what a terminal shows of a line in the end. */
@@ -164,11 +154,11 @@ void html_end(struct buf *out)
 
 const char html_style[] =
 	":root{color-scheme:light dark;--line:#8884;--soft:#8882;--live:#0a6ebd;--good:#1a7f37;"
-	"--bad:#c5221f;--odd:#9a6700}\n"
+	"--bad:#c5221f;--odd:#9a6700;--page:#fff;--text:#1c1c1e;--grid:#ddd;--axis:#777}\n"
 	"@media(prefers-color-scheme:dark){:root{--live:#6cb6ff;--good:#57c46b;--bad:#ff7b72;"
-	"--odd:#d9a521}}\n"
+	"--odd:#d9a521;--page:#16181d;--text:#e6e6e8;--grid:#3a3d44;--axis:#9a9da4}}\n"
 	"*{box-sizing:border-box}\n"
-	"body{margin:0;font:15px/1.45 system-ui,sans-serif}\n"
+	"body{margin:0;font:15px/1.45 system-ui,sans-serif;background:var(--page);color:var(--text)}\n"
 	"main{max-width:90rem;margin:0 auto;padding:1rem}\n"
 	"h1{font-size:1.4rem;margin:.2rem 0 .6rem}\n"
 	"h2{font-size:1.05rem;margin:1.4rem 0 .4rem}\n"
@@ -200,11 +190,8 @@ const char html_style[] =
 	":focus-visible{outline:3px solid var(--live);outline-offset:2px}\n"
 	"#stale:empty{display:none}\n"
 	"#stale{margin:0;padding:.4rem 1rem;background:var(--odd);color:#fff}\n"
+	"@media(prefers-color-scheme:dark){#stale{color:#000}}\n"
 	/* Several runs: names and titles stay while the others move. */
-	":root{--page:#fff;--text:#1c1c1e;--grid:#ddd;--axis:#777}\n"
-	"@media(prefers-color-scheme:dark){:root{--page:#16181d;--text:#e6e6e8;--grid:#3a3d44;"
-	"--axis:#9a9da4}#stale{color:#000}}\n"
-	"body{background:var(--page);color:var(--text)}\n"
 	".bar{display:flex;flex-wrap:wrap;gap:.5rem .9rem;align-items:end;margin:.4rem 0 .8rem}\n"
 	".bar label{display:flex;flex-direction:column;font-size:.85rem}\n"
 	"input,select,button{font:inherit;color:inherit;background:var(--page);"
@@ -247,18 +234,15 @@ const char html_style[] =
 	".k4{stroke:#aa3377}.k5{stroke:#4477aa}.k6{stroke:#997700}.k7{stroke:#228833}"
 	".k8{stroke:#ee3377}.k9{stroke:#2b8fb3}.k10{stroke:#882255}.k11{stroke:#a87b00}"
 	".k12{stroke:#332288}.k13{stroke:#2f8576}.k14{stroke:#994455}.k15{stroke:#555}\n"
-	".v .p{fill:var(--axis)}.v .c{stroke:var(--axis)}\n"
-	".v0 .p{fill:#00224e}.v1 .p{fill:#123570}.v2 .p{fill:#3b496c}.v3 .p{fill:#575d6d}"
-	".v4 .p{fill:#707173}.v5 .p{fill:#8a8678}.v6 .p{fill:#a59c74}.v7 .p{fill:#b3a24b}\n"
-	".v0 .c{stroke:#00224e}.v1 .c{stroke:#123570}.v2 .c{stroke:#3b496c}.v3 .c{stroke:#575d6d}"
-	".v4 .c{stroke:#707173}.v5 .c{stroke:#8a8678}.v6 .c{stroke:#a59c74}.v7 .c{stroke:#b3a24b}\n"
+	".plot a .p{fill:var(--shade)}.plot a .c{stroke:var(--shade)}\n"
+	".v{--shade:var(--axis)}.v0{--shade:#00224e}.v1{--shade:#123570}.v2{--shade:#3b496c}"
+	".v3{--shade:#575d6d}.v4{--shade:#707173}.v5{--shade:#8a8678}.v6{--shade:#a59c74}"
+	".v7{--shade:#b3a24b}\n"
 	"@media(prefers-color-scheme:dark){"
 	".k0{stroke:#4db8ff}.k1{stroke:#ee8844}.k2{stroke:#33c9b5}.k3{stroke:#ff7a5c}"
 	".k4{stroke:#e37ab3}.k5{stroke:#88b4e0}.k6{stroke:#d6b84a}.k7{stroke:#6fcf7f}"
 	".k8{stroke:#ff7aa8}.k9{stroke:#66ccee}.k10{stroke:#d47aa5}.k11{stroke:#ddaa33}"
 	".k12{stroke:#a598f0}.k13{stroke:#66c4b2}.k14{stroke:#d98a98}.k15{stroke:#bbb}"
-	".v0 .p{fill:#6f86b9}.v1 .p{fill:#7c8cae}.v2 .p{fill:#8c93a3}.v3 .p{fill:#a09d90}"
-	".v4 .p{fill:#b8ad7d}.v5 .p{fill:#cfbd68}.v6 .p{fill:#e5cf52}.v7 .p{fill:#fee838}"
-	".v0 .c{stroke:#6f86b9}.v1 .c{stroke:#7c8cae}.v2 .c{stroke:#8c93a3}.v3 .c{stroke:#a09d90}"
-	".v4 .c{stroke:#b8ad7d}.v5 .c{stroke:#cfbd68}.v6 .c{stroke:#e5cf52}.v7 .c{stroke:#fee838}"
+	".v0{--shade:#6f86b9}.v1{--shade:#7c8cae}.v2{--shade:#8c93a3}.v3{--shade:#a09d90}"
+	".v4{--shade:#b8ad7d}.v5{--shade:#cfbd68}.v6{--shade:#e5cf52}.v7{--shade:#fee838}"
 	"}\n";

@@ -58,7 +58,7 @@ void cell_state(struct buf *out, const struct run *run, int64_t now_ms)
 	html_addf(out, "<span class=\"%s\">%s</span>", run_state_name(run_state(run)), state);
 }
 
-static void proxy_page_name_of(
+static void cell_name_of(
 	const struct run *run, enum proxy_kind kind, uint16_t port, struct proxy_name *ret)
 {
 	*ret = (struct proxy_name){.kind = kind, .port = port};
@@ -71,7 +71,7 @@ char *cell_url(const struct run *run, enum proxy_kind kind, uint16_t port, const
 	struct proxy_name name;
 	AUTO_BUF struct buf url = {0};
 
-	proxy_page_name_of(run, kind, port, &name);
+	cell_name_of(run, kind, port, &name);
 	buf_init(&url, CELL_URL_MAX + strlen(target));
 	proxy_url_add(&name, here, target, &url);
 	return buf_take(&url);
@@ -82,7 +82,7 @@ char *cell_origin(const struct run *run, enum proxy_kind kind, const struct prox
 	struct proxy_name name;
 	AUTO_BUF struct buf origin = {0};
 
-	proxy_page_name_of(run, kind, 0, &name);
+	cell_name_of(run, kind, 0, &name);
 	buf_init(&origin, CELL_URL_MAX);
 	proxy_origin_add(&name, here, &origin);
 	return buf_take(&origin);

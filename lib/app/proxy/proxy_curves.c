@@ -28,7 +28,7 @@ struct curves {
 	struct curves *next;
 };
 
-/* Reads one run in each turn of the loop, so that others are served between them. */
+/* Reads a part of one run in each turn of the loop, so that others are served between them. */
 struct curves_reading {
 	struct proxy *proxy;
 	struct strv ids, dirs; /* an empty one: its files are not here */
@@ -89,13 +89,14 @@ void curves_tidy(struct proxy *proxy, bool all)
 	}
 }
 
-static void curves_poll(struct proxy *proxy, const char *id, const char *dir)
+/* Returns whether there is more to read at once. */
+static bool curves_poll(struct proxy *proxy, const char *id, const char *dir)
 {
 	struct curves *curves = curves_find(proxy, id);
-	bool is_new;
+	bool more;
 
 	if (!*dir)
-		return;
+		return false;
 	if (!curves) {
 		curves = mem_alloc(1, sizeof(*curves));
 		*curves = (struct curves){.series = series_new(dir), .next = proxy->curves};
@@ -104,7 +105,8 @@ static void curves_poll(struct proxy *proxy, const char *id, const char *dir)
 	}
 	curves->used_ms = clock_ms();
 	series_limit(curves->series, curves_left(proxy, curves));
-	curves->is_cut = series_poll(curves->series, &is_new, NULL) == -ERR_LIMIT;
+	curves->is_cut = series_poll_part(curves->series, &more, NULL) == -ERR_LIMIT;
+	return more;
 }
 
 void curves_stop(void *reading_ptr)
@@ -128,8 +130,8 @@ static int curves_on_turn(void *ctx, struct err *err)
 		reading->done(reading->request);
 		return 0;
 	}
-	curves_poll(proxy, reading->ids.v[reading->at], reading->dirs.v[reading->at]);
-	reading->at++;
+	if (!curves_poll(proxy, reading->ids.v[reading->at], reading->dirs.v[reading->at]))
+		reading->at++;
 	reading->timer = loop_add_timer(proxy->loop, 0, curves_on_turn, reading);
 	return 0;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/proxy/proxy_index.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +16,7 @@
 #include "core/plot/svg.h"
 #include "core/record/columns.h"
 #include "core/record/compare.h"
+#include "core/record/group.h"
 
 #define INDEX_FIRST  "state,age"
 #define INDEX_LAST   "tags,note,duration,target,group"
@@ -80,7 +80,7 @@ static void index_filter(const struct run_list *runs, const struct proxy_view *v
 		if (str_eq(view->path, PROXY_COMPARE_PATH) && view->runs.n &&
 			strv_find(&view->runs, run_id(*run)) < 0)
 			continue;
-		if (view->group && !str_eq(json_get_str((*run)->doc, "group"), view->group))
+		if (view->group && !str_eq(run_group(*run), view->group))
 			continue;
 		if (!view->query || index_matches(*run, &columns, view->query, now_ms))
 			*vec_push(ret) = *run;
@@ -142,14 +142,14 @@ static void index_push(struct columns *columns, const char *name)
 	*vec_push(columns) = (struct column){.name = mem_strdup(name)};
 }
 
-/* Take the columns that begin with prefix, at most max; returns how many more there are. */
-static size_t index_take(
-	const struct columns *from, const char *prefix, size_t max, struct index_columns *ret)
+/* Take the columns of that member, at most max; returns how many more there are. */
+static size_t index_take(const struct columns *from, enum compare_member member, size_t max,
+	struct index_columns *ret)
 {
 	size_t n = 0;
 
 	vec_foreach (const struct column, column, from) {
-		if (column->kind || !str_starts(column->name, prefix))
+		if (compare_member_of(column) != member)
 			continue;
 		strv_add(&ret->offered, column->name);
 		if (n++ < max)
@@ -190,19 +190,28 @@ static void index_rank(const struct run_list *runs, struct columns *columns)
 	vec_done(&ranked);
 }
 
-/* Columns that tell these runs apart: metrics before parameters. */
-static void index_add_own(const struct run_list *runs, struct index_columns *ret)
+/* Columns that tell these runs apart, those of at most metrics_max metrics (0: of all). */
+static void index_compare(const struct proxy_runs *runs, size_t metrics_max, struct columns *ret)
 {
+	const struct run_list list = index_borrow(runs);
 	const struct strv any = {0};
-	const struct compare_rules rules = {.metrics = &any};
-	AUTO_COLUMNS struct columns all = {0};
-	AUTO_COLUMNS struct columns params = {0};
+	const struct compare_rules rules = {.metrics = &any, .metrics_max = metrics_max};
 	size_t excluded;
 
-	if (!runs->n || compare_columns(runs, &rules, &all, &excluded, NULL) < 0)
+	if (runs->n)
+		compare_columns(&list, &rules, ret, &excluded, NULL);
+}
+
+/* Columns that tell these runs apart: metrics before parameters. */
+static void index_add_own(
+	const struct run_list *runs, const struct columns *all, struct index_columns *ret)
+{
+	AUTO_COLUMNS struct columns params = {0};
+
+	if (!runs->n)
 		return;
-	vec_foreach (const struct column, column, &all)
-		if (!column->kind && str_starts(column->name, PARAMS))
+	vec_foreach (const struct column, column, all)
+		if (compare_member_of(column) == COMPARE_PARAMS)
 			index_push(&params, column->name);
 	const struct json *first = json_first(json_get(runs->v[0]->doc, "params"));
 	for (; runs->n == 1 && first; first = json_next(first)) {
@@ -210,8 +219,8 @@ static void index_add_own(const struct run_list *runs, struct index_columns *ret
 		index_push(&params, name);
 	}
 	index_rank(runs, &params);
-	ret->more_metrics = index_take(&all, METRICS, PROXY_COLUMNS_MAX, ret);
-	ret->more_params = index_take(&params, PARAMS, PROXY_COLUMNS_MAX, ret);
+	ret->more_metrics = index_take(all, COMPARE_METRICS, PROXY_COLUMNS_MAX, ret);
+	ret->more_params = index_take(&params, COMPARE_PARAMS, PROXY_COLUMNS_MAX, ret);
 }
 
 /* Columns of the view; what is none of them is told in *err. */
@@ -254,13 +263,13 @@ static void index_add_fixed(
 	}
 }
 
-static void index_columns_make(const struct proxy_runs *shown, const struct proxy_view *view,
-	int64_t now_ms, struct index_columns *ret, struct err *err)
+static void index_columns_make(const struct proxy_runs *shown, const struct columns *all,
+	const struct proxy_view *view, int64_t now_ms, struct index_columns *ret, struct err *err)
 {
 	const struct run_list runs = index_borrow(shown);
 
 	index_add_fixed(&runs, INDEX_FIRST, now_ms, ret);
-	index_add_own(&runs, ret);
+	index_add_own(&runs, all, ret);
 	index_add_fixed(&runs, INDEX_LAST, now_ms, ret);
 	if (!view->columns.n)
 		return;
@@ -286,36 +295,17 @@ static void index_add_metric(struct strv *metrics, const char *column)
 void proxy_index_metrics(
 	const struct proxy_runs *chosen, const struct proxy_view *view, struct strv *ret)
 {
-	const struct run_list runs = index_borrow(chosen);
-	const struct strv any = {0};
-	const struct compare_rules rules = {.metrics = &any, .metrics_max = PROXY_CHARTS_MAX};
 	AUTO_COLUMNS struct columns all = {0};
-	size_t excluded;
 
 	for (size_t i = 0; i < view->columns.n; i++)
 		if (str_starts(view->columns.v[i], METRICS))
 			index_add_metric(ret, view->columns.v[i]);
-	if (ret->n || !runs.n || compare_columns(&runs, &rules, &all, &excluded, NULL) < 0)
+	if (ret->n)
 		return;
+	index_compare(chosen, PROXY_CHARTS_MAX, &all);
 	vec_foreach (const struct column, column, &all)
-		if (!column->kind && str_starts(column->name, METRICS))
+		if (compare_member_of(column) == COMPARE_METRICS)
 			index_add_metric(ret, column->name);
-}
-
-/* "lr" for params.lr, "loss min" for metrics.loss.min; the caller frees. */
-static char *index_title(const struct column *column)
-{
-	static const char *const members[] = {METRICS, PARAMS};
-	const char *name = column->name;
-	char *title;
-
-	for (size_t i = 0; !column->kind && i < ARRAY_LEN(members); i++)
-		if (str_starts(column->name, members[i]))
-			name = column->name + strlen(members[i]);
-	title = mem_strdup(name);
-	if (compare_column_goal(column) != COMPARE_ANY)
-		*strrchr(title, '.') = ' ';
-	return title;
 }
 
 /*
@@ -327,26 +317,8 @@ struct index_table {
 	const struct proxy_runs *runs;
 	const struct columns *columns;
 	struct column_values values; /* run by run */
-	double *best;                /* of each column; NaN: nobody knows what is better */
+	double *best;                /* of each column: compare_find_best */
 };
-
-static void index_find_best(struct index_table *table)
-{
-	size_t n = table->columns->n;
-
-	table->best = mem_alloc(n + 1, sizeof(*table->best));
-	for (size_t i = 0; i < n; i++) {
-		enum compare_goal goal = compare_column_goal(&table->columns->v[i]);
-
-		table->best[i] = (double)NAN;
-		for (size_t at = i; goal != COMPARE_ANY && at < table->values.n; at += n)
-			if (table->values.v[at].kind == COLUMN_NUMBER)
-				table->best[i] =
-					goal == COMPARE_MIN
-						? fmin(table->best[i], table->values.v[at].number)
-						: fmax(table->best[i], table->values.v[at].number);
-	}
-}
 
 static bool index_is_numeric(const struct index_table *table, size_t i)
 {
@@ -358,7 +330,7 @@ static bool index_is_numeric(const struct index_table *table, size_t i)
 static void index_add_head(struct buf *out, const struct proxy_view *view,
 	const struct column *column, bool is_numeric)
 {
-	AUTO_FREE char *title = index_title(column);
+	AUTO_FREE char *title = compare_title(column);
 	AUTO_FREE char *down = mem_printf("-%s", column->name);
 	bool is_up = str_eq(view->sort, column->name), is_down = str_eq(view->sort, down);
 	bool best_is_high = compare_goal_of(column->name) == COMPARE_MAX;
@@ -388,7 +360,7 @@ static void index_add_cell(struct buf *out, const struct index_table *table, siz
 		buf_adds(out, "</td>");
 		return;
 	}
-	bool is_best = value->kind == COLUMN_NUMBER && value->number == table->best[i];
+	bool is_best = compare_is_best(table->best[i], value);
 	buf_adds(out, is_best                                         ? "<td class=\"n best\">"
 		      : !column->kind && value->kind == COLUMN_NUMBER ? "<td class=\"n\">"
 								      : "<td>");
@@ -431,7 +403,7 @@ static void index_add_table(struct buf *out, struct index_table *table)
 	const struct column id = {.name = id_name};
 
 	columns_get(table->columns, &runs, table->page->now_ms, &table->values);
-	index_find_best(table);
+	table->best = compare_find_best(table->columns, &table->values);
 	buf_adds(out, "<div class=\"runs\" tabindex=\"0\" role=\"region\" aria-label=\"Runs\">"
 		      "<table>\n<caption class=\"sr\">Runs; titles sort</caption>\n<thead><tr>");
 	index_add_head(out, view, &id, false);
@@ -479,7 +451,7 @@ static bool index_axis_make(
 	ret->points = mem_alloc(runs->n + 1, sizeof(*ret->points));
 	if (columns_parse(name, &columns, NULL) < 0 || columns.n != 1)
 		return false;
-	ret->title = index_title(&columns.v[0]);
+	ret->title = compare_title(&columns.v[0]);
 	for (size_t i = 0; i < runs->n; i++) {
 		struct column_value *value = &ret->values[i];
 
@@ -515,7 +487,7 @@ static char *index_main_metric(const struct columns *all)
 	const char *found = NULL;
 
 	vec_foreach (const struct column, column, all) {
-		if (column->kind || !str_starts(column->name, METRICS))
+		if (compare_member_of(column) != COMPARE_METRICS)
 			continue;
 		if (!found)
 			found = column->name;
@@ -548,8 +520,7 @@ static void index_study_add_params(struct index_study *study, const struct colum
 	vec_foreach (const struct column, column, all) {
 		size_t before = study->n;
 
-		if (column->kind || !str_starts(column->name, PARAMS) ||
-			before == PROXY_AXES_MAX - 1)
+		if (compare_member_of(column) != COMPARE_PARAMS || before == PROXY_AXES_MAX - 1)
 			continue;
 		index_study_add(study, runs, column->name, now_ms);
 		if (!study->x_name && study->n > before && study->axes[before].points[0].is_number)
@@ -557,18 +528,12 @@ static void index_study_add_params(struct index_study *study, const struct colum
 	}
 }
 
-static void index_study_make(
-	const struct proxy_page_index *page, const struct proxy_runs *runs, struct index_study *ret)
+static void index_study_make(const struct proxy_page_index *page, const struct proxy_runs *runs,
+	const struct columns *all, struct index_study *ret)
 {
-	const struct run_list list = index_borrow(runs);
-	const struct strv any = {0};
-	const struct compare_rules rules = {.metrics = &any};
-	AUTO_COLUMNS struct columns all = {0};
-	size_t excluded;
+	AUTO_FREE char *metric = index_main_metric(all);
 
-	compare_columns(&list, &rules, &all, &excluded, NULL);
-	AUTO_FREE char *metric = index_main_metric(&all);
-	index_study_add_params(ret, &all, runs, page->now_ms);
+	index_study_add_params(ret, all, runs, page->now_ms);
 	size_t before = ret->n;
 	if (metric)
 		index_study_add(ret, runs, metric, page->now_ms);
@@ -603,7 +568,7 @@ static void index_add_axis_select(struct buf *out, const char *label, const char
 }
 
 static void index_add_study(struct buf *out, const struct proxy_page_index *page,
-	const struct proxy_runs *runs, const struct strv *offered)
+	const struct proxy_runs *runs, const struct columns *all, const struct strv *offered)
 {
 	AUTO(index_study_done) struct index_study study = {0};
 	AUTO_STRV struct strv names = {0};
@@ -612,7 +577,7 @@ static void index_add_study(struct buf *out, const struct proxy_page_index *page
 
 	if (runs->n < 2 || runs->n > POINTS_MAX)
 		return;
-	index_study_make(page, runs, &study);
+	index_study_make(page, runs, all, &study);
 	for (size_t i = 0; i < runs->n; i++) {
 		strv_add(&names, run_id(runs->v[i]));
 		strv_add_take(&urls, cell_url(runs->v[i], PROXY_RUN, 0, "/", page->here));
@@ -623,8 +588,8 @@ static void index_add_study(struct buf *out, const struct proxy_page_index *page
 		(const char *const *)urls.v, study.has_metric ? &axes[study.n - 1] : NULL,
 		study.is_low_better};
 	buf_adds(out, "<h2>Parameters and results</h2>\n<div class=\"bar\">");
-	index_add_axis_select(out, "across", "x", study.x_name, offered);
-	index_add_axis_select(out, "up", "y", study.y_name, offered);
+	index_add_axis_select(out, "x axis", "x", study.x_name, offered);
+	index_add_axis_select(out, "y axis", "y", study.y_name, offered);
 	buf_adds(out, "<button>Draw</button></div>\n<div class=\"plots\">\n");
 	if (study.has_scatter)
 		points_scatter(&points, &study.x.axis, &study.y.axis, out);
@@ -649,7 +614,7 @@ static void index_add_groups(struct buf *out, const struct proxy_page_index *pag
 	if (page->view->group)
 		strv_add(&groups, page->view->group);
 	vec_foreach (struct run *, run, page->runs) {
-		const char *group = json_get_str((*run)->doc, "group");
+		const char *group = run_group(*run);
 
 		if (group && !str_eq(group, page->view->group) && !map_put(&seen, group, *run))
 			strv_add(&groups, group);
@@ -667,7 +632,7 @@ static void index_add_offered(
 	struct buf *out, const struct proxy_view *view, const struct strv *offered)
 {
 	buf_adds(out, "<details id=\"columns\"><summary>Columns</summary><fieldset>"
-		      "<legend>none chosen: those that say something</legend>\n");
+		      "<legend>none chosen: those that are not empty, and what differs</legend>\n");
 	for (size_t i = 0; i < offered->n; i++) {
 		html_addf(out, "<label><input type=\"checkbox\" name=\"columns\" value=\"%s\"",
 			offered->v[i]);
@@ -745,22 +710,24 @@ static void index_add_all(struct buf *out, const struct proxy_page_index *page)
 	const struct proxy_view *view = page->view;
 	struct proxy_runs shown = {0};
 	AUTO(index_columns_done) struct index_columns columns = {0};
+	AUTO_COLUMNS struct columns all = {0};
 	AUTO_ERR struct err problem = {0};
 	bool is_study = view->group || view->x || view->y || str_eq(view->path, PROXY_COMPARE_PATH);
 
 	proxy_index_select(page->runs, view, page->now_ms, &shown, &problem);
-	index_columns_make(&shown, view, page->now_ms, &columns, &problem);
+	index_compare(&shown, 0, &all);
+	index_columns_make(&shown, &all, view, page->now_ms, &columns, &problem);
 	html_addf(out, "<form method=\"get\" action=\"%s\">\n", view->path);
 	index_add_bar(out, page, &columns.offered);
 	index_add_charts(out, page);
 	if (is_study)
-		index_add_study(out, page, &shown, &columns.offered);
+		index_add_study(out, page, &shown, &all, &columns.offered);
 	if (shown.n) {
 		struct index_table table = {
 			.page = page, .runs = &shown, .columns = &columns.shown};
 		index_add_table(out, &table);
 	} else {
-		buf_adds(out, "<p>No run is like that. <a href=\"/\">all runs</a></p>\n");
+		buf_adds(out, "<p>No run matches. <a href=\"/\">all runs</a></p>\n");
 	}
 	buf_adds(out, "</form>\n");
 	index_add_notes(out, page, &columns, &problem);

@@ -8,6 +8,7 @@
 #include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "net/stream/url.h"
 
 /*
  * Names
@@ -146,13 +147,10 @@ void proxy_view_done(struct proxy_view *view)
 static void view_encode(struct buf *out, const char *text)
 {
 	for (; *text; text++) {
-		bool is_plain = str_is_digit(*text) || (*text >= 'a' && *text <= 'z') ||
-				(*text >= 'A' && *text <= 'Z') || strchr("-._~", *text);
-
 		if (*text == ' ')
 			buf_addc(out, '+');
 		else
-			buf_addf(out, is_plain ? "%c" : "%%%02X", (unsigned char)*text);
+			url_add_escaped(out, text, 1, "");
 	}
 }
 

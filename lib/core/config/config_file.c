@@ -222,8 +222,11 @@ static int check_axis_map(const struct yaml *map, const char *what,
 		struct config_location here = config_location_of(location, item);
 		enum yaml_kind kind = str_eq(item->key, "n") ? YAML_SCALAR : YAML_LIST;
 		AUTO_FREE char *name = mem_printf("%s.%s", what, item->key);
+		size_t i = 0;
 
-		if (!str_is_word_of(item->key, "lin log uniform loguniform n"))
+		while (i < ARRAY_LEN(known) && !str_eq(item->key, known[i]))
+			i++;
+		if (i == ARRAY_LEN(known))
 			return config_unknown_key(
 				err, &here, what, item, known, ARRAY_LEN(known), NULL);
 		if (item->kind != kind)

@@ -120,20 +120,13 @@ void points_axis_done(struct points_axis *axis)
 	axis->at = NULL;
 }
 
-static double points_part_of(const struct points_axis *axis, double at)
-{
-	double part = (at - axis->axis.min) / (axis->axis.max - axis->axis.min);
-
-	return part > 0 ? part < 1 ? part : 1 : 0;
-}
-
 /*
  * Points
  */
 
 static double points_y_of(const struct points_axis *axis, double at)
 {
-	return POINTS_TOP + (1 - points_part_of(axis, at)) * POINTS_HEIGHT;
+	return POINTS_TOP + (1 - axis_part_of(&axis->axis, at)) * POINTS_HEIGHT;
 }
 
 /* In their order: by the value of the colour, so that the better ones are on top. */
@@ -173,7 +166,7 @@ static void points_begin_link(const struct points *points, size_t i, struct buf 
 	char shade[16] = "v";
 
 	if (!isnan(at)) {
-		int step = (int)(points_part_of(points->shade, at) * POINTS_SHADES);
+		int step = (int)(axis_part_of(&points->shade->axis, at) * POINTS_SHADES);
 		snprintf(shade, sizeof(shade), "v%d",
 			step < POINTS_SHADES ? step : POINTS_SHADES - 1);
 	}
@@ -213,39 +206,18 @@ static void points_add_label(double x, double y, const char *anchor, const char 
  * Scatter
  */
 
-static void points_add_frame(
-	const struct points_axis *x_axis, const struct points_axis *y_axis, struct buf *out)
-{
-	unsigned right = POINTS_LEFT + POINTS_WIDTH, bottom = POINTS_TOP + POINTS_HEIGHT;
-
-	for (size_t i = 0; i < y_axis->axis.n; i++) {
-		double y = points_y_of(y_axis, y_axis->axis.ticks[i].at);
-
-		buf_addf(out, "<path class=\"g\" d=\"M%d %.1fH%u\"/>", POINTS_LEFT, y, right);
-		points_add_label(
-			POINTS_LEFT - 6, y + 4, "end", "l", y_axis->axis.ticks[i].text, out);
-	}
-	for (size_t i = 0; i < x_axis->axis.n; i++) {
-		double x = POINTS_LEFT +
-			   points_part_of(x_axis, x_axis->axis.ticks[i].at) * POINTS_WIDTH;
-
-		buf_addf(out, "<path class=\"g\" d=\"M%.1f %dV%u\"/>", x, POINTS_TOP, bottom);
-		points_add_label(x, bottom + 16, "middle", "l", x_axis->axis.ticks[i].text, out);
-	}
-	buf_addf(out, "<path class=\"a\" fill=\"none\" d=\"M%d %dV%uH%u\"/>\n", POINTS_LEFT,
-		POINTS_TOP, bottom, right);
-	points_add_label(POINTS_LEFT, POINTS_TOP - 6, "start", "t", y_axis->title, out);
-	points_add_label(right, bottom + 36, "end", "t", x_axis->title, out);
-}
-
 void points_scatter(const struct points *points, const struct points_axis *x,
 	const struct points_axis *y, struct buf *out)
 {
+	static const struct svg_area area = {POINTS_LEFT, POINTS_TOP, POINTS_WIDTH, POINTS_HEIGHT};
 	AUTO_FREE struct points_ordered *order = points_order(points);
 
 	points_begin("Scatter", POINTS_LEFT + POINTS_WIDTH + POINTS_RIGHT,
 		POINTS_TOP + POINTS_HEIGHT + POINTS_BOTTOM, out);
-	points_add_frame(x, y, out);
+	svg_add_axes(&x->axis, &y->axis, &area, out);
+	points_add_label(POINTS_LEFT, POINTS_TOP - 6, "start", "t", y->title, out);
+	points_add_label(POINTS_LEFT + POINTS_WIDTH, POINTS_TOP + POINTS_HEIGHT + 36, "end", "t",
+		x->title, out);
 	for (size_t k = 0; k < points->n; k++) {
 		size_t i = order[k].i;
 
@@ -257,7 +229,7 @@ void points_scatter(const struct points *points, const struct points_axis *x,
 		if (points->shade && points->shade != x && points->shade != y)
 			points_add_value(points->shade, i, out);
 		buf_addf(out, "</title><circle class=\"p\" cx=\"%.1f\" cy=\"%.1f\" r=\"5\"/></a>\n",
-			POINTS_LEFT + points_part_of(x, x->at[i]) * POINTS_WIDTH,
+			POINTS_LEFT + axis_part_of(&x->axis, x->at[i]) * POINTS_WIDTH,
 			points_y_of(y, y->at[i]));
 	}
 	buf_adds(out, "</svg>\n");
@@ -309,7 +281,7 @@ void points_parallel(
 		buf_addf(out, "<path class=\"a\" d=\"M%.0f %dV%u\"/>", x, POINTS_TOP, bottom);
 		for (size_t t = 0; t < axes[k].axis.n; t++)
 			points_add_label(x - 5, points_y_of(&axes[k], axes[k].axis.ticks[t].at) + 4,
-				"end", "l h", axes[k].axis.ticks[t].text, out);
+				"end", "h", axes[k].axis.ticks[t].text, out);
 		points_add_label(x, bottom + (k % 2 ? 38 : 22), "middle", "t", axes[k].title, out);
 	}
 	buf_adds(out, "</svg>\n");

@@ -57,22 +57,9 @@ void svg_add_text(const char *text, struct buf *out)
 	}
 }
 
-/* Clamp values beyond the axis to its end. */
-static double svg_part_of(const struct axis *axis, double at)
-{
-	double part = (at - axis->min) / (axis->max - axis->min);
-
-	return part > 0 ? part < 1 ? part : 1 : 0;
-}
-
-static double svg_x_of(const struct frame *frame, double at)
-{
-	return LEFT + svg_part_of(&frame->x, at) * frame->width;
-}
-
 static double y_of(const struct frame *frame, double at)
 {
-	return frame->top + (1 - svg_part_of(&frame->y, at)) * frame->height;
+	return frame->top + (1 - axis_part_of(&frame->y, at)) * frame->height;
 }
 
 static unsigned total_height(const struct chart *chart)
@@ -84,30 +71,29 @@ static unsigned total_height(const struct chart *chart)
  * Axes
  */
 
-static void add_axes(const struct frame *frame, struct buf *out)
+void svg_add_axes(
+	const struct axis *x, const struct axis *y, const struct svg_area *area, struct buf *out)
 {
-	unsigned right = LEFT + frame->width, bottom = frame->top + frame->height;
+	unsigned left = area->left, right = left + area->width, bottom = area->top + area->height;
 
-	for (size_t i = 0; i < frame->y.n; i++) {
-		double y = y_of(frame, frame->y.ticks[i].at);
+	for (size_t i = 0; i < y->n; i++) {
+		double at = area->top + (1 - axis_part_of(y, y->ticks[i].at)) * area->height;
 
-		buf_addf(out, "<path class=\"g\" d=\"M%d %.1fH%u\"/>", LEFT, y, right);
-		buf_addf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", LEFT - 6, y + 4);
-		svg_add_text(frame->y.ticks[i].text, out);
+		buf_addf(out, "<path class=\"g\" d=\"M%u %.1fH%u\"/>", left, at, right);
+		buf_addf(out, "<text x=\"%u\" y=\"%.1f\" text-anchor=\"end\">", left - 6, at + 4);
+		svg_add_text(y->ticks[i].text, out);
 		buf_adds(out, "</text>\n");
 	}
-	for (size_t i = 0; i < frame->x.n; i++) {
-		double x = svg_x_of(frame, frame->x.ticks[i].at);
+	for (size_t i = 0; i < x->n; i++) {
+		double at = left + axis_part_of(x, x->ticks[i].at) * area->width;
 
-		buf_addf(out, "<path class=\"g\" d=\"M%.1f %uV%u\"/>", x, frame->top, bottom);
-		buf_addf(out, "<text x=\"%.1f\" y=\"%u\" text-anchor=\"middle\">", x, bottom + 16);
-		svg_add_text(frame->x.ticks[i].text, out);
+		buf_addf(out, "<path class=\"g\" d=\"M%.1f %uV%u\"/>", at, area->top, bottom);
+		buf_addf(out, "<text x=\"%.1f\" y=\"%u\" text-anchor=\"middle\">", at, bottom + 16);
+		svg_add_text(x->ticks[i].text, out);
 		buf_adds(out, "</text>\n");
 	}
-	buf_addf(out, "<path class=\"a\" fill=\"none\" d=\"M%d %uV%uH%u\"/>\n", LEFT, frame->top,
+	buf_addf(out, "<path class=\"a\" fill=\"none\" d=\"M%u %uV%uH%u\"/>\n", left, area->top,
 		bottom, right);
-	buf_addf(out, "<text x=\"%u\" y=\"%u\" text-anchor=\"end\">%s</text>\n", right, bottom + 32,
-		chart_x_name(&frame->chart->view));
 }
 
 /*
@@ -264,7 +250,10 @@ static void svg_add_chart(const struct chart *chart, bool is_part, unsigned top,
 	}
 	frame.columns = mem_alloc(frame.width + 1, sizeof(*frame.columns));
 	frame.edges = mem_alloc(frame.width + 1, sizeof(*frame.edges));
-	add_axes(&frame, out);
+	const struct svg_area area = {LEFT, frame.top, frame.width, frame.height};
+	svg_add_axes(&frame.x, &frame.y, &area, out);
+	buf_addf(out, "<text x=\"%u\" y=\"%u\" text-anchor=\"end\">%s</text>\n", LEFT + frame.width,
+		frame.top + frame.height + 32, chart_x_name(&chart->view));
 	/* With smoothing what is behind may stand out of the frame. */
 	buf_addf(out, "<svg x=\"0\" y=\"%u\" width=\"%u\" height=\"%u\" viewBox=\"0 %u %u %u\">\n",
 		frame.top - 2, chart->width, frame.height + 8, frame.top - 2, chart->width,

@@ -24,6 +24,13 @@ void svg_draw(const struct chart *charts, size_t n, struct buf *out);
  * seam, "c" a line, "r" the values that were smoothed. Lines are named when pointed at. */
 void svg_draw_part(const struct chart *chart, struct buf *out);
 
+/* The grid of two axes with the texts of their ticks, and their lines. */
+struct svg_area {
+	unsigned left, top, width, height; /* pixels */
+};
+void svg_add_axes(
+	const struct axis *x, const struct axis *y, const struct svg_area *area, struct buf *out);
+
 /* Text in an element or a quoted attribute of SVG or HTML: escaped, without controls. */
 void svg_add_text(const char *text, struct buf *out);
 

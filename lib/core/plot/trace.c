@@ -443,3 +443,10 @@ void axis_make(enum axis_kind kind, double min, double max, unsigned wanted, str
 	else
 		add_linear(kind, wanted, ret);
 }
+
+double axis_part_of(const struct axis *axis, double at)
+{
+	double part = (at - axis->min) / (axis->max - axis->min);
+
+	return part > 0 ? part < 1 ? part : 1 : 0;
+}

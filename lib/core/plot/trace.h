@@ -83,6 +83,8 @@ struct axis {
 /* min and max are finite, min <= max; where they are equal the axis has some room around them.
  * About wanted ticks (1 to AXIS_TICKS_MAX), between min and max, rising. */
 void axis_make(enum axis_kind kind, double min, double max, unsigned wanted, struct axis *ret);
+/* Where at is along the axis, from 0 to 1; values beyond it are at its ends. */
+double axis_part_of(const struct axis *axis, double at);
 
 enum {
 	CHART_LINES_MAX = 26, /* each has a letter */

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <fnmatch.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"
+#include "core/record/group.h"
 
 enum { VALUE_MAX = 1 << 20, SHOWN_MAX = 8 };
 
@@ -66,24 +68,71 @@ double compare_median(double *values, size_t n)
 	return n % 2 ? values[n / 2] : values[n / 2 - 1] / 2 + values[n / 2] / 2;
 }
 
-static const char *const compare_members[] = {
+static const char *const compare_prefixes[] = {
+	[COMPARE_METRICS] = "metrics.", [COMPARE_PARAMS] = "params.", [COMPARE_ENV] = "env."};
+
+enum compare_member compare_member_of(const struct column *column)
+{
+	enum compare_member i = 0;
+
+	while (i < COMPARE_OTHER &&
+		(column->kind || !str_starts(column->name, compare_prefixes[i])))
+		i++;
+	return i;
+}
+
+static const char *const compare_goal_members[] = {
 	[COMPARE_ANY] = NULL, [COMPARE_MIN] = ".min", [COMPARE_MAX] = ".max"};
 
 enum compare_goal compare_column_goal(const struct column *column)
 {
-	static const char prefix[] = "metrics.";
-
-	if (column->kind || !str_starts(column->name, prefix))
+	if (compare_member_of(column) != COMPARE_METRICS)
 		return COMPARE_ANY;
-	AUTO_FREE char *metric = mem_strdup(column->name + strlen(prefix));
+	const char *name = column->name + strlen(compare_prefixes[COMPARE_METRICS]);
+	AUTO_FREE char *metric = mem_strdup(name);
 	char *dot = strrchr(metric, '.');
 	if (!dot)
 		return COMPARE_ANY;
 	*dot = '\0';
 	enum compare_goal goal = compare_goal_of(metric);
-	return goal && str_eq(column->name + strlen(prefix) + (dot - metric), compare_members[goal])
-		       ? goal
-		       : COMPARE_ANY;
+	return goal && str_eq(name + (dot - metric), compare_goal_members[goal]) ? goal
+										 : COMPARE_ANY;
+}
+
+char *compare_title(const struct column *column)
+{
+	enum compare_member member = compare_member_of(column);
+	size_t skip = member < COMPARE_OTHER ? strlen(compare_prefixes[member]) : 0;
+	char *title = mem_strdup(column->name + skip);
+
+	if (compare_column_goal(column) != COMPARE_ANY)
+		*strrchr(title, '.') = ' ';
+	return title;
+}
+
+double *compare_find_best(const struct columns *columns, const struct column_values *values)
+{
+	size_t n = columns->n;
+	double *best = mem_alloc(n + 1, sizeof(*best));
+
+	for (size_t i = 0; i < n; i++) {
+		enum compare_goal goal = compare_column_goal(&columns->v[i]);
+
+		best[i] = (double)NAN;
+		for (size_t at = i; goal != COMPARE_ANY && at < values->n; at += n) {
+			const struct column_value *value = &values->v[at];
+
+			if (value->kind == COLUMN_NUMBER)
+				best[i] = goal == COMPARE_MIN ? fmin(best[i], value->number)
+							      : fmax(best[i], value->number);
+		}
+	}
+	return best;
+}
+
+bool compare_is_best(double best, const struct column_value *value)
+{
+	return value->kind == COLUMN_NUMBER && value->number == best;
 }
 
 /*
@@ -139,11 +188,6 @@ static void comparison_add_members(struct comparison *comparison, const struct j
 	}
 }
 
-static bool compare_differs(const struct compared *compared, size_t n_runs)
-{
-	return compared->differs || compared->n < n_runs;
-}
-
 static void compare_add_path(struct columns *ret, const char *member, const char *name)
 {
 	*vec_push(ret) = (struct column){mem_printf("%s.%s", member, name), NULL};
@@ -157,7 +201,7 @@ static void compare_add_differing(
 	vec_foreach (struct run *, run, runs)
 		comparison_add_members(&comparison, json_get((*run)->doc, member));
 	vec_foreach (struct compared *, each, &comparison.all)
-		if (compare_differs(*each, runs->n))
+		if ((*each)->differs || (*each)->n < runs->n)
 			compare_add_path(ret, member, (*each)->name);
 }
 
@@ -239,7 +283,7 @@ static bool compare_has(const struct run_list *runs, const char *metric, const c
 static void compare_add_metric(const struct run_list *runs, const char *metric, struct columns *ret)
 {
 	enum compare_goal goal = compare_goal_of(metric);
-	const char *member = compare_members[goal];
+	const char *member = compare_goal_members[goal];
 
 	compare_add_path(ret, "metrics", metric);
 	if (member && compare_has(runs, metric, member + 1)) {
@@ -288,14 +332,6 @@ static int compare_add_metrics(const struct run_list *runs, const struct compare
 	return 0;
 }
 
-static bool compare_all_succeeded(const struct run_list *runs)
-{
-	vec_foreach (struct run *, run, runs)
-		if (run_state(*run) != RUN_SUCCEEDED)
-			return false;
-	return true;
-}
-
 static bool compare_has_energy(const struct run_list *runs)
 {
 	vec_foreach (struct run *, run, runs)
@@ -307,7 +343,10 @@ static bool compare_has_energy(const struct run_list *runs)
 int compare_columns(const struct run_list *runs, const struct compare_rules *rules,
 	struct columns *ret, size_t *ret_excluded, struct err *err)
 {
-	columns_parse(compare_all_succeeded(runs) ? "id" : "id,state", ret, NULL);
+	struct group_counts counts;
+
+	group_count(runs, &counts);
+	columns_parse(counts.states[RUN_SUCCEEDED] == runs->n ? "id" : "id,state", ret, NULL);
 	compare_add_differing(runs, "params", ret);
 	compare_add_differing(runs, "env", ret);
 	compare_add_differing(runs, "tags", ret);

@@ -27,6 +27,18 @@ double compare_median(double *values, size_t n);
  * values are the best ones of the runs; COMPARE_ANY for each other column. */
 enum compare_goal compare_column_goal(const struct column *column);
 
+/* Members of the record whose names are titles enough, the more important ones first. */
+enum compare_member { COMPARE_METRICS, COMPARE_PARAMS, COMPARE_ENV, COMPARE_OTHER };
+enum compare_member compare_member_of(const struct column *column);
+/* The name without that member: "lr" for params.lr, "loss min" for metrics.loss.min, "id" for id.
+ * The caller frees. */
+char *compare_title(const struct column *column);
+
+/* The best of the values of a column; NaN: there is none, or its name does not tell what is better.
+ * An array, one for each column; the caller frees. values: as by columns_get. */
+double *compare_find_best(const struct columns *columns, const struct column_values *values);
+bool compare_is_best(double best, const struct column_value *value);
+
 /* Whether runs differ in the text of a member of an object of the record ("snapshot", "id"), as far
  * as they have one. ret: two of them; may be NULL. */
 bool compare_differ(

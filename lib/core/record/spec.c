@@ -13,11 +13,9 @@ enum { GRACE_MS = 10000 };
 
 static void study_to_json(const struct spec_study *study, struct json *spec)
 {
-	struct json *json;
-
 	if (!study->id)
 		return;
-	json = json_sub(spec, "study");
+	struct json *json = json_sub(spec, "study");
 	json_set_str(json, "id", study->id);
 	json_set_int(json, "index", study->index);
 	json_set_int(json, "size", study->size);

@@ -342,7 +342,7 @@ char *url_text(const struct url *url)
 	return mem_printf("%s://%s%s", url->tls ? "https" : "http", authority, url->path);
 }
 
-static void url_add_escaped(struct buf *out, const char *text, size_t len, const char *more)
+void url_add_escaped(struct buf *out, const char *text, size_t len, const char *more)
 {
 	for (size_t i = 0; i < len; i++) {
 		if (strchr(unreserved, text[i]) || strchr(more, text[i]))

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/util/auto.h"
+#include "base/util/buf.h"
 #include "base/util/err.h"
 
 enum { URL_MAX = 8192, URL_HOST_MAX = 255 };
@@ -49,6 +50,8 @@ char *url_authority(const struct url *url);
 /* For people and traces: the query is "?…", because it may hold secrets, and what may not stand in
  * a URL is escaped. */
 char *url_shown(const struct url *url);
+/* Percent-encode all bytes of text but unreserved ones (RFC 3986 section 2.3) and those in more. */
+void url_add_escaped(struct buf *out, const char *text, size_t len, const char *more);
 /* path with parameter key=value added to its query, the value percent-encoded (RFC 3986 section
  * 2.3). The caller frees. */
 char *url_add_param(const char *path, const char *key, const char *value);

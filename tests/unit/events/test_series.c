@@ -352,6 +352,33 @@ static void test_points_limit(void **state)
 	assert_int_equal(curve.points[3].step, 4);
 }
 
+/* Event files of any size are read a part at a time. */
+static void test_parts(void **state)
+{
+	enum { BLOB = 3 << 20 };
+	AUTO_FREE char *zeros = mem_alloc(BLOB, 1);
+	AUTO_BUF struct buf event, data;
+	size_t parts = 1;
+	bool more;
+
+	(void)state;
+	buf_init(&event, FIX_MAX);
+	buf_init(&data, FIX_MAX);
+	put_data(&event, 4, zeros, BLOB); /* a graph */
+	put_record(&data, event.data, event.len);
+	for (size_t size = 0; size <= SERIES_PART; size += data.len)
+		add(EVENTS, data.data, data.len, O_APPEND);
+	add_value(EVENTS, 1, "a", 1);
+	assert_int_equal(series_poll_part(series, &more, NULL), 0);
+	assert_true(more);
+	assert_int_equal(series_count(series), 0);
+	for (; more; parts++)
+		assert_int_equal(series_poll_part(series, &more, NULL), 0);
+	assert_int_equal(parts, 2);
+	assert_int_equal(series_count(series), 1);
+	check(":a 1=1; ");
+}
+
 static void test_missing_dir(void **state)
 {
 	AUTO_FREE char *dir = fs_join(tmp, "later");
@@ -466,6 +493,7 @@ int main(void)
 		CASE(test_written_anew),
 		CASE(test_curves_limit),
 		CASE(test_points_limit),
+		CASE(test_parts),
 		CASE(test_missing_dir),
 		CASE(test_golden),
 	};

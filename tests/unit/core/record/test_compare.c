@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -186,6 +187,38 @@ static void test_goals_of_columns(void **state)
 	}
 }
 
+static void test_titles_and_best_values(void **state)
+{
+	static const char *const titles[] = {
+		"id", "lr", "val.loss", "val.loss min", "acc max", "acc.min"};
+	static const double wanted[] = {0, 0, 0, 0.25, 3, 0}; /* 0: none */
+	AUTO_COLUMNS struct columns columns = {0};
+	AUTO_COLUMN_VALUES struct column_values values = {0};
+
+	(void)state;
+	add_run("\"params\":{\"lr\":\"0.1\"},\"metrics\":{\"val.loss\":{\"value\":1,\"min\":0.5},"
+		"\"acc\":{\"value\":1,\"min\":0,\"max\":3}}");
+	add_run("\"params\":{\"lr\":\"0.2\"},\"metrics\":{\"val.loss\":{\"value\":1,\"min\":0.25},"
+		"\"acc\":{\"value\":1,\"min\":0,\"max\":\"NaN\"}}");
+	add_run("\"params\":{\"lr\":\"0.3\"}");
+	assert_int_equal(columns_parse("id,params.lr,metrics.val.loss,metrics.val.loss.min,"
+				       "metrics.acc.max,metrics.acc.min",
+				 &columns, NULL),
+		0);
+	columns_get(&columns, &runs, 0, &values);
+	AUTO_FREE double *best = compare_find_best(&columns, &values);
+	for (size_t i = 0; i < columns.n; i++) {
+		AUTO_FREE char *title = compare_title(&columns.v[i]);
+		size_t n = 0;
+
+		assert_string_equal(title, titles[i]);
+		for (size_t at = i; at < values.n; at += columns.n)
+			n += compare_is_best(best[i], &values.v[at]);
+		assert_int_equal(n, wanted[i] > 0);
+		assert_true(wanted[i] > 0 ? best[i] == wanted[i] : isnan(best[i]));
+	}
+}
+
 int main(void)
 {
 #define CASE(test) cmocka_unit_test_setup_teardown(test, begin, end)
@@ -198,6 +231,7 @@ int main(void)
 		CASE(test_metric_that_none_has),
 		CASE(test_goals),
 		CASE(test_goals_of_columns),
+		CASE(test_titles_and_best_values),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@ import random
 import signal
 
 from harness import *  # noqa: F403
-from runner import RUNNER, SHELLS, Node, end_of, is_gone
+from runner import RUNNER, Node, each_shell, end_of, is_gone
 
 STUDY = "tiger-4k2x9"
 
@@ -61,20 +61,6 @@ class Study:
 
     def held(self, k=0):
         return subprocess.run([needs("flock"), "-n", self.dir / f"slot.{k}", "true"]).returncode != 0
-
-
-def each_shell(function):
-    def make(shell):
-        def test(w):
-            node = Node(w, shell)
-            try:
-                function(node)
-            finally:
-                node.close()
-        return test
-    for shell in SHELLS:
-        globals()[f"{function.__name__.replace('each_', 'test_', 1)}_{shell}"] = make(shell)
-    return function
 
 
 @each_shell

@@ -26,7 +26,7 @@ class Study:
 
     @staticmethod
     def run(i):
-        return f"tiger-{i}-4k2x9"
+        return member_id(STUDY, i)
 
     def submit(self, i, end=":", n=1, more="", **job):
         line = f"echo b {i} >> {self.log}; until test -e {self.base}/go.{i}; do sleep 0.05; done; echo e {i} >> {self.log}; {end}"
@@ -101,10 +101,7 @@ def each_limit_of_a_crowd(node):
         study.submit(i)
     for i in range(30):
         assert end_of(study.ends(i)) == ("succeeded", 0, 0, "Completed"), i
-    now = most = 0
-    for line in study.lines():
-        now += 1 if line[0] == "b" else -1
-        most = max(most, now)
+    most = most_running(study.lines())
     assert sorted(study.begun()) == list(range(30)) and 1 <= most <= 3, (most, study.lines())
 
 

@@ -390,6 +390,20 @@ def wait_for(condition, what, seconds=30):
     raise AssertionError(f"did not happen within {seconds} s: {what}")
 
 
+def member_id(study, index):
+    name, suffix = study.rsplit("-", 1)
+    return f"{name}-{index}-{suffix}"
+
+
+def most_running(lines):
+    """How many ran at once, of lines "b …" of members that begin and "e …" of those that end."""
+    now = most = 0
+    for line in lines:
+        now += 1 if line[0] == "b" else -1
+        most = max(most, now)
+    return most
+
+
 def in_time(call, limit_s):
     """What call() returns. Where it is late it is done anew, up to three times in all: a busy machine is late by chance."""
     for _ in range(3):

@@ -27,8 +27,8 @@ HASH = hashlib.sha256(RUNNER).hexdigest()[:32]
 BOOT = (ROOT / "lib/node/runner/boot.sh").read_text().strip()
 
 
-def each_shell(function):
-    """One test for each shell, so that they run in parallel."""
+def each_shell(function, shells=SHELLS):
+    """One test of the function's module for each shell, so that they run in parallel."""
     def make(shell):
         def test(w):
             node = Node(w, shell)
@@ -37,8 +37,8 @@ def each_shell(function):
             finally:
                 node.close()
         return test
-    for shell in SHELLS:
-        globals()[f"{function.__name__.replace('each_', 'test_', 1)}_{shell}"] = make(shell)
+    for shell in shells:
+        function.__globals__[f"{function.__name__.replace('each_', 'test_', 1)}_{shell}"] = make(shell)
     return function
 
 

@@ -9,24 +9,9 @@ import signal
 import stat
 
 from harness import *  # noqa: F403
-from runner import RUNNER, Node, end_of, layer, quoted, sys_python
+from runner import RUNNER, Node, each_shell, end_of, layer, quoted, sys_python
 
-SHELLS = ("dash", "bash", "busybox")
 BASE = {"train.py": "code", "conf.yaml": "a: 1\n", "d/in.txt": "in", "names/of.txt": "old"}
-
-
-def each_shell(function, shells=SHELLS):
-    def make(shell):
-        def test(w):
-            node = Node(w, shell)
-            try:
-                function(node)
-            finally:
-                node.close()
-        return test
-    for shell in shells:
-        globals()[f"{function.__name__.replace('each_', 'test_', 1)}_{shell}"] = make(shell)
-    return function
 
 
 def each_with_tools(function):

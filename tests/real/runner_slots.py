@@ -9,7 +9,7 @@ import random
 import signal
 
 from harness import *  # noqa: F403
-from runner import RUNNER, SHELLS, Node, end_of, is_gone
+from runner import RUNNER, Node, each_shell, end_of, is_gone
 
 STUDY = "tiger-4k2x9"
 
@@ -26,7 +26,7 @@ class Study:
 
     @staticmethod
     def run(i):
-        return f"tiger-{i}-4k2x9"
+        return member_id(STUDY, i)
 
     def submit(self, i, end=":", n=1, more="", **job):
         line = f"echo b {i} >> {self.log}; until test -e {self.base}/go.{i}; do sleep 0.05; done; echo e {i} >> {self.log}; {end}"
@@ -61,20 +61,6 @@ class Study:
 
     def held(self, k=0):
         return subprocess.run([needs("flock"), "-n", self.dir / f"slot.{k}", "true"]).returncode != 0
-
-
-def each_shell(function):
-    def make(shell):
-        def test(w):
-            node = Node(w, shell)
-            try:
-                function(node)
-            finally:
-                node.close()
-        return test
-    for shell in SHELLS:
-        globals()[f"{function.__name__.replace('each_', 'test_', 1)}_{shell}"] = make(shell)
-    return function
 
 
 @each_shell
@@ -115,10 +101,7 @@ def each_limit_of_a_crowd(node):
         study.submit(i)
     for i in range(30):
         assert end_of(study.ends(i)) == ("succeeded", 0, 0, "Completed"), i
-    now = most = 0
-    for line in study.lines():
-        now += 1 if line[0] == "b" else -1
-        most = max(most, now)
+    most = most_running(study.lines())
     assert sorted(study.begun()) == list(range(30)) and 1 <= most <= 3, (most, study.lines())
 
 

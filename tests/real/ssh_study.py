@@ -21,8 +21,7 @@ class Study:
                             "--", "sh", "-c", line, timeout=120).out.strip()
 
     def run(self, i):
-        name, _, suffix = self.id.rpartition("-")
-        return f"{name}-{i}-{suffix}"
+        return member_id(self.id, i)
 
     def host(self, i):
         return self.w.show(self.run(i))["target"]["hosts"][0]
@@ -66,11 +65,7 @@ def test_limit_of_a_pool(w):
         for i in range(12):
             assert study.ended(i)["state"] == "succeeded", i
         for host, n in slots.items():
-            now = most = 0
-            for line in study.lines(host):
-                now += 1 if line[0] == "b" else -1
-                most = max(most, now)
-            assert most <= n and study.begun(host) == sorted(study.begun(host)), (host, study.lines(host))
+            assert most_running(study.lines(host)) <= n and study.begun(host) == sorted(study.begun(host)), (host, study.lines(host))
 
 
 def test_a_restart_keeps_the_limit_of_its_host(w):

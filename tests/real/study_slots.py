@@ -24,8 +24,7 @@ class Study:
         self.id = w.ok("sweep", "-d", "--over", f"i=0..{count - 1}", "--parallel", str(parallel), *options, "--", "sh", "-c", line).out.strip()
 
     def run(self, i):
-        name, _, suffix = self.id.rpartition("-")
-        return f"{name}-{i}-{suffix}"
+        return member_id(self.id, i)
 
     def go(self, *members):
         for i in members:
@@ -67,10 +66,7 @@ def test_limit_and_order(w):
     study = Study(w, 60)
     study.go(*range(60))
     wait_for(lambda: len(study.lines("e")) == 60, "all of them", 120)
-    now = most = 0
-    for line in study.log.read_text().splitlines():
-        now += 1 if line[0] == "b" else -1
-        most = max(most, now)
+    most = most_running(study.log.read_text().splitlines())
     begun = study.begun()
     assert sorted(begun) == list(range(60)) and 2 <= most <= 3, (most, begun)
     # Three that begin at once say so in any order.
@@ -151,8 +147,7 @@ def test_deaths_of_many(w):
     w.repo()
     chance, count = random.Random(11), 40
     told = w.ok("sweep", "-d", "--over", f"i=0..{count - 1}", "--parallel", "3", "--", "sh", "-c", CROWD.format(base=w.dir)).out.strip()
-    name, _, suffix = told.rpartition("-")
-    runs = [f"{name}-{i}-{suffix}" for i in range(count)]
+    runs = [member_id(told, i) for i in range(count)]
     killed, left = 0, runs
     while left:
         for run in left:

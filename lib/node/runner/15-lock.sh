@@ -58,3 +58,15 @@ case $d_flock in
 	}
 	;;
 esac
+
+# FILE: whether the owner of a ticket, who has it locked, lives. A shared lock, so that two who look do not take each
+# other for the owner; what is dead is removed. The caller's own ticket (6) and lock of the queue (5) are not inherited.
+ticket_lives() {
+	if [ -L "$1" ] || [ ! -f "$1" ]; then
+		return 1
+	fi
+	# 75: it could be locked.
+	{ ! flock -n -s 3 6<&- 5<&- || (exit 75); } 3<"$1" && return 0
+	[ $? -ne 75 ] || rm -f "$1"
+	return 1
+} 2>/dev/null

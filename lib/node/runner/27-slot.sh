@@ -57,7 +57,7 @@ slot_is_first() {
 			slot_before=$slot_at slot_n=$((slot_n + 1))
 		done
 		[ "$slot_before" ] || return 0
-		! gpu_lives "$slot_before" || return 1
+		! ticket_lives "$slot_before" || return 1
 	done
 } 2>/dev/null
 
@@ -87,16 +87,14 @@ slot_wait() {
 	[ "$slot_why" = "$slot_said" ] || wait_as "$1" "$slot_why"
 	slot_said=$slot_why
 	if [ "$slot_n" -gt 0 ]; then
-		{
-			lock_by "timeout $((10 + slot_n / 2))" -s 3 6<&- 9<&-
-			[ $? -ne 127 ] || sleep 1 6<&- 9<&-
-		} 3<"$slot_before"
+		{ lock_by "timeout $((10 + slot_n / 2))" -s 3 6<&- 9<&-; } 3<"$slot_before"
 	elif [ "$slot_bell" = heard ]; then
 		timeout $((1 + j_parallel / 16)) dd bs=64 count=1 <&4 >/dev/null 6<&- 9<&-
-		[ $? -ne 127 ] || sleep 1 6<&- 9<&-
 	else
-		sleep 1 6<&- 9<&-
+		(exit 127)
 	fi
+	# There is no timeout(1), or no bell.
+	[ $? -ne 127 ] || sleep 1 6<&- 9<&-
 } 2>/dev/null
 
 # DIR NEXT: it has ended. Free, whoever has the descriptor, unless the attempt NEXT has it now.

@@ -142,18 +142,6 @@ gpu_wake() {
 	(set -C && : >"$dgpu_dir/wake.$$.$dgpu_made" && rm -f "$dgpu_dir/wake.$$.$dgpu_made") 2>/dev/null
 }
 
-# Whether the owner of a ticket lives. A shared lock, so that two who look do not take each other
-# for the owner; what is dead is removed.
-gpu_lives() {
-	if [ -L "$1" ] || [ ! -f "$1" ]; then
-		return 1
-	fi
-	# 75: it could be locked.
-	{ ! flock -n -s 3 6<&- 5<&- || (exit 75); } 3<"$1" && return 0
-	[ $? -ne 75 ] || rm -f "$1"
-	return 1
-} 2>/dev/null
-
 # The queue is locked. dgpu_ticket NAME is ours, open as 6.
 gpu_ticket_new() {
 	dgpu_top=''

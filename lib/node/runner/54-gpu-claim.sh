@@ -122,7 +122,7 @@ gpu_see_queue() {
 	[ $# -gt 0 ] || return 0
 	dgpu_tickets=$(gpu_held "$@")
 	while read -r dgpu_held dgpu_bytes dgpu_at; do
-		[ "${dgpu_held:-0}" -eq 1 ] || gpu_lives "$dgpu_at" || continue
+		[ "${dgpu_held:-0}" -eq 1 ] || ticket_lives "$dgpu_at" || continue
 		dgpu_ahead=$((dgpu_ahead + 1))
 		gpu_ticket_words "$dgpu_at" "$dgpu_bytes"
 		gpu_match "$dgpu_named"
@@ -348,7 +348,7 @@ gpu_say_why() {
 # place.
 gpu_still_behind() {
 	[ -n "$dgpu_blocker" ] || return 1
-	gpu_lives "$dgpu_blocker" || return 1
+	ticket_lives "$dgpu_blocker" || return 1
 	dgpu_n=0
 	for dgpu_at in "$dgpu_dir"/ticket.*; do
 		[ "$dgpu_at" != "$dgpu_ticket" ] || break

@@ -412,8 +412,11 @@ static void sup_check_family(struct supervisor *sup)
 	attempt_state_write(".", &sup->state, NULL);
 }
 
-/* List the descriptors that the program inherits: it holds its GPUs and its slot while it lives. */
-static size_t sup_descriptors(const struct supervisor *sup, int *ret)
+enum { SUP_KEEP_MAX = 2 * GPU_MAX + ATTEMPT_SLOT_FDS };
+
+/* List the descriptors that a child inherits: it holds the GPUs, once they are granted, and the
+ * slot while it lives. */
+static size_t sup_descriptors(const struct supervisor *sup, int ret[static SUP_KEEP_MAX])
 {
 	size_t n = 0;
 
@@ -432,7 +435,7 @@ static int sup_fork_program(struct supervisor *sup, struct program *ret, struct 
 {
 	AUTO_FREE char *cwd = fs_join(sup->tree, sup->job->spec.cwd);
 	AUTO_STRV struct strv env = {0}, command = {0};
-	int keep[2 * GPU_MAX + ATTEMPT_SLOT_FDS];
+	int keep[SUP_KEEP_MAX];
 	size_t n_keep = sup_descriptors(sup, keep);
 	AUTO_FREE char *port = mem_printf("MASTER_PORT=%d", sup_free_port());
 
@@ -720,14 +723,10 @@ static void sup_setup_fail(struct supervisor *sup, const char *text)
 static int sup_setup_fork(struct supervisor *sup, struct program *ret, struct err *err)
 {
 	AUTO_STRV struct strv env = {0}, command = {0};
+	int keep[SUP_KEEP_MAX];
+	size_t n_keep = sup_descriptors(sup, keep);
 	struct setup_order order;
-	const int *keep = NULL;
-	size_t n_keep = 0;
 
-	if (sup->slot) {
-		keep = study_slot_fds(sup->slot);
-		n_keep = ATTEMPT_SLOT_FDS;
-	}
 	setup_order(sup->setup, &order);
 	program_env(sup->job, sup->inherited, sup->tree, &env);
 	strv_add(&command, "/bin/sh");

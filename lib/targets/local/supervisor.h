@@ -147,6 +147,8 @@ void sup_study_end(struct supervisor *sup);
 void sup_check_cancel(struct supervisor *sup);
 /* Before the program has begun, when it is not to. */
 void sup_end_worker(struct supervisor *sup);
+/* The same, and end the attempt as cancelled; text says why. */
+void sup_cancel_unbegun(struct supervisor *sup, const char *text);
 void sup_set_limit(struct supervisor *sup);
 /* The child is gone; what it has left behind follows. */
 void sup_setup_ended(struct supervisor *sup);

@@ -416,6 +416,12 @@ void sup_end_worker(struct supervisor *sup)
 		kill(sup->worker, SIGKILL);
 }
 
+void sup_cancel_unbegun(struct supervisor *sup, const char *text)
+{
+	sup_end_worker(sup);
+	sup_finish_as(sup, RUN_CANCELLED, 143, "Cancelled", text);
+}
+
 static void sup_stop(struct supervisor *sup, enum stop why)
 {
 	const struct spec *spec = &sup->job->spec;
@@ -432,8 +438,7 @@ static void sup_stop(struct supervisor *sup, enum stop why)
 			sup, is_program ? spec->runtime.stop_signal : SIGTERM, spec->grace_ms);
 		return;
 	}
-	sup_end_worker(sup);
-	sup_finish_as(sup, RUN_CANCELLED, 143, "Cancelled", "it was cancelled before it had begun");
+	sup_cancel_unbegun(sup, "it was cancelled before it had begun");
 }
 
 void sup_check_cancel(struct supervisor *sup)

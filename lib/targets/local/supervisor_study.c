@@ -12,8 +12,6 @@
  * line waits here for a slot.
  */
 
-enum { CANCELLED_CODE = 143 };
-
 bool sup_wants_slot(const struct supervisor *sup)
 {
 	return sup->job->slots && sup->job->spec.study.parallel > 0 && !sup->slot;
@@ -136,8 +134,7 @@ bool sup_study_over(struct supervisor *sup)
 	if (!failed)
 		return false;
 	AUTO_FREE char *text = mem_printf("cancelled: %s failed (--fail-fast)", failed);
-	sup_end_worker(sup);
-	sup_finish_as(sup, RUN_CANCELLED, CANCELLED_CODE, "Cancelled", text);
+	sup_cancel_unbegun(sup, text);
 	return true;
 }
 

@@ -47,9 +47,8 @@ struct node_rank {
  * caller. runtime: podman or docker, in which the image that the code lies on is run; NULL: on the
  * host itself. facts: of the node, which is a part of what a setup is kept by; NULL: not known.
  * syncs: of the job's data; NULL: none is called by its content. rank: NULL: of one host. slots:
- * how many members of its study run on the host at once; 0: any. With a
- * setup the layers of the run's image are read. E_DATA_LIMIT: too large; E_RUN_SETUP: a key file is
- * not in the tree. */
+ * how many members of its study run on the host at once; 0: any. With a setup the layers of the
+ * run's image are read. E_DATA_LIMIT: too large; E_RUN_SETUP: a key file is not in the tree. */
 int node_job_make(struct session *session, const struct target_job *job, const char *runtime,
 	const struct node_facts *facts, const struct node_syncs *syncs,
 	const struct node_rank *rank, int slots, struct buf *text, struct buf *secrets,

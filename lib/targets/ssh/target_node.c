@@ -322,8 +322,6 @@ enum { POOL_MS = 15000, SETTLE_MS = 3000 };
 
 struct choosing {
 	struct target_node *node;
-	struct strv hosts; /* that it may be; borrowed */
-	bool is_study;     /* all of them that can be used are */
 	struct node_probe *probes;
 	struct node_offer *offers;
 	size_t n;
@@ -362,19 +360,33 @@ static void keep_model(struct node_gpus *gpus, const char *type)
 	gpus->n = kept;
 }
 
+/* A member of a study with a limit, in a pool: its index says which host it is sent to. */
+static bool is_placed_member(const struct target_node *node, const struct spec *spec)
+{
+	return spec->study.parallel > 0 && node->hosts.n > 1;
+}
+
+static size_t hosts_with_slots(const struct target_node *node, const struct spec_study *study)
+{
+	size_t slots = (size_t)study->parallel;
+
+	return node->hosts.n < slots ? node->hosts.n : slots;
+}
+
 static int check_hosts(struct choosing *choosing, const struct spec *spec, struct err *err)
 {
 	struct target_node *node = choosing->node;
 	const char *type = spec->resources.gpu_type;
-	bool is_pool = choosing->hosts.n > 1;
-	/* A run of several has to know them all, and so has a study. */
-	bool is_enough = is_pool && spec->resources.nodes <= 1 && !choosing->is_study;
+	bool is_placed = is_placed_member(node, spec);
 
-	choosing->n = choosing->hosts.n;
+	choosing->n = is_placed ? hosts_with_slots(node, &spec->study) : node->hosts.n;
+	bool is_pool = choosing->n > 1;
+	/* A run of several has to know them all, and so has a study. */
+	bool is_enough = is_pool && spec->resources.nodes <= 1 && !is_placed;
 	choosing->probes = mem_alloc(choosing->n + 1, sizeof(*choosing->probes));
 	choosing->offers = mem_alloc(choosing->n + 1, sizeof(*choosing->offers));
 	for (size_t i = 0; i < choosing->n; i++)
-		choosing->probes[i] = (struct node_probe){.host = choosing->hosts.v[i],
+		choosing->probes[i] = (struct node_probe){.host = node->hosts.v[i],
 			.root = node->root,
 			.gpus_too = is_pool || spec->runtime.gpus > 0 || type};
 	int r = node_probe_all(node->session, choosing->probes, choosing->n,
@@ -600,18 +612,6 @@ static int check_host(
  * empty: each host keeps its own limit whoever comes, so that the limit of all is never exceeded.
  */
 
-static bool is_placed_member(const struct target_node *node, const struct spec *spec)
-{
-	return spec->study.id && spec->study.parallel > 0 && node->hosts.n > 1;
-}
-
-static size_t hosts_with_slots(const struct target_node *node, const struct spec_study *study)
-{
-	size_t slots = (size_t)study->parallel;
-
-	return node->hosts.n < slots ? node->hosts.n : slots;
-}
-
 /* The host that is its turn, or the next one that has not been passed over; NULL: there is none. */
 static const char *host_of_member(const struct target_node *node, const struct spec_study *study)
 {
@@ -626,27 +626,25 @@ static const char *host_of_member(const struct target_node *node, const struct s
 	return NULL;
 }
 
-int target_node_slots(
-	const struct target_node *node, const char *host, const struct spec_study *study)
+int target_node_slots(const struct target_node *node, const char *host, int parallel)
 {
 	ptrdiff_t at = strv_find(&node->hosts, host);
 
-	if (!study->id || study->parallel == 0)
+	if (parallel == 0)
 		return 0;
 	/* Where only the host is known that it was sent to. */
 	if (node->recorded_slots > 0)
 		return node->recorded_slots;
-	return at < 0 ? 1 : node_member_slots((size_t)at, study->parallel, node->hosts.n);
+	return at < 0 ? 1 : node_member_slots((size_t)at, parallel, node->hosts.n);
 }
 
 /* Each member has a host of its own, also where a target is opened once for many. */
 static int prepare_member(struct target_node *node, const struct spec *spec, struct err *err)
 {
-	const char *host = is_placed_member(node, spec) ? host_of_member(node, &spec->study) : NULL;
-
-	node->parallel = spec->study.id ? spec->study.parallel : 0;
+	node->parallel = spec->study.parallel;
 	if (!is_placed_member(node, spec))
 		return 0;
+	const char *host = host_of_member(node, &spec->study);
 	if (!host)
 		return err_set(
 			err, E_NODE_FAILED, "target %s: no host takes the run", node->target.name);
@@ -655,17 +653,13 @@ static int prepare_member(struct target_node *node, const struct spec *spec, str
 	return 0;
 }
 
+/* The hosts were checked. */
 static int learn_member(struct choosing *choosing, const struct target_requirements *requirements,
 	struct strv *ret_notes, struct err *err)
 {
 	struct target_node *node = choosing->node;
 	AUTO_ERR struct err first = {0};
 
-	choosing->is_study = true;
-	choosing->hosts.n = hosts_with_slots(node, &requirements->spec->study);
-	int r = check_hosts(choosing, requirements->spec, err);
-	if (r < 0)
-		return r;
 	strv_done(&node->passed_over);
 	for (size_t i = 0; i < choosing->n; i++) {
 		AUTO_ERR struct err error = {0};
@@ -686,7 +680,7 @@ static int target_node_learn(struct target *target, const struct target_requirem
 	struct strv *ret_notes, struct err *err)
 {
 	struct target_node *node = target_node_of(target);
-	AUTO(choosing_done) struct choosing choosing = {.node = node, .hosts = node->hosts};
+	AUTO(choosing_done) struct choosing choosing = {.node = node};
 	const struct spec *spec = requirements->spec;
 
 	int r = check_runtime(node, requirements, err);
@@ -695,12 +689,12 @@ static int target_node_learn(struct target *target, const struct target_requirem
 			"target %s: --parallel cannot be used together with runs of several hosts: "
 			"ranks that wait for slots would wait for each other",
 			node->target.name);
-	if (r == 0 && is_placed_member(node, spec))
-		return learn_member(&choosing, requirements, ret_notes, err);
 	if (r == 0)
 		r = check_hosts(&choosing, spec, err);
 	if (r < 0)
 		return r;
+	if (is_placed_member(node, spec))
+		return learn_member(&choosing, requirements, ret_notes, err);
 	if (choosing.n > 1 || spec->resources.nodes > 1)
 		return target_node_choose(&choosing, requirements, ret_notes, err);
 	r = check_host(&choosing.probes[0], requirements, err);
@@ -1173,10 +1167,8 @@ static void target_node_describe(const struct target *target, struct json *json)
 	if (node->runtime)
 		json_set_str(json, "runtime", node->runtime);
 	/* A restart finds only the host there that it was sent to. */
-	if (node->parallel > 0 && node->chosen) {
-		const struct spec_study study = {.id = node->chosen, .parallel = node->parallel};
-		json_set_int(json, "slots", target_node_slots(node, node->chosen, &study));
-	}
+	if (node->parallel > 0 && node->chosen)
+		json_set_int(json, "slots", target_node_slots(node, node->chosen, node->parallel));
 }
 
 static void free_node(struct target *target)

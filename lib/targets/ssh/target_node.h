@@ -11,7 +11,6 @@
 
 #include "base/data/json.h"
 #include "core/context/session.h"
-#include "core/record/spec.h"
 #include "core/target/target_work.h"
 #include "node/node.h"
 #include "targets/ssh/node_open.h"
@@ -53,9 +52,8 @@ int target_node_new(struct session *session, const char *name, const struct json
 int target_node_recorded(struct session *session, const char *name, const struct json *definition,
 	const struct json *recorded, struct target **ret, struct err *err);
 
-/* How many members of the study run on the host at once; 0: any. */
-int target_node_slots(
-	const struct target_node *node, const char *host, const struct spec_study *study);
+/* How many members of a study of which `parallel` run at once in all run on the host; 0: any. */
+int target_node_slots(const struct target_node *node, const char *host, int parallel);
 
 /* The parts of a handle. */
 struct node_handle {

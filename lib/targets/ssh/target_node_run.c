@@ -190,7 +190,7 @@ static int set_texts(struct submitting *submitting, const struct target_job *job
 	const char *runtime = work->target->runtime;
 	int r = node_job_make(work->target->session, job, runtime, node_facts(work->host->node),
 		&submitting->syncs, submitting->rank,
-		target_node_slots(work->target, work->host->name, &job->spec->study),
+		target_node_slots(work->target, work->host->name, job->spec->study.parallel),
 		&submitting->job, &submitting->secrets, err);
 
 	if (r < 0)

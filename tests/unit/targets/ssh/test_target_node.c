@@ -298,7 +298,6 @@ static void test_job_env(void **state)
 	making_done(&making);
 }
 
-/* What a login has of an earlier run does not count, what the user set does. */
 static void test_job_of_a_member(void **state)
 {
 	static const char show[] =
@@ -338,9 +337,7 @@ static char *host_of(struct target *target, int index, int parallel)
 
 static int slots_of(struct target *target, const char *host, int parallel)
 {
-	struct spec_study study = {(char[]){"tiger-4k2x9"}, 0, 100, parallel, false};
-
-	return target_node_slots(target_node_of(target), host, &study);
+	return target_node_slots(target_node_of(target), host, parallel);
 }
 
 static void expect_host(struct target *target, int index, int parallel, const char *want)
@@ -389,6 +386,7 @@ static void test_hosts_of_members(void **state)
 	loop_free(session.loop);
 }
 
+/* What a login has of an earlier run does not count, what the user set does. */
 static void test_job_rank(void **state)
 {
 	struct strv addresses = {0};

@@ -29,7 +29,7 @@ enum { STEPS_MAX = 4, ARRIVAL_S = 15, MARK_MAX = 64 };
 static char *kube_reconcile_dir(const struct target_kube *kube, const struct kube_handle *handle)
 {
 	return handle->is_member
-		       ? mem_printf("%s/studies/%s", kube->session->dirs.state, handle->owner)
+		       ? dirs_study(&kube->session->dirs, handle->owner)
 		       : dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
 }
 

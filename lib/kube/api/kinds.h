@@ -7,6 +7,8 @@
 #ifndef DLRUN_KUBE_API_KINDS_H
 #define DLRUN_KUBE_API_KINDS_H
 
+#include <stdbool.h>
+
 #include "base/data/json.h"
 
 #define KUBE_JOBSET_NAME    "jobset.sigs.k8s.io/jobset-name"     /* labels of what it makes */
@@ -27,6 +29,8 @@ char *kube_kind_path(enum kube_kind kind, const char *kube_namespace, const char
 /* The name of the Job that has the pods: that of the object itself, or of what it makes, the same
  * in all restarts. The caller frees. */
 char *kube_kind_job(enum kube_kind kind, const char *name);
+/* Selector of the pods of a Job of that name, or of its member of that index. The caller frees. */
+char *kube_kind_pods(const char *job, bool is_member, int index);
 /* {metadata, spec} of that Job, as the object says it; or NULL. */
 const struct json *kube_kind_template(enum kube_kind kind, const struct json *object);
 /* Whether it has ended: conditions of its status. */

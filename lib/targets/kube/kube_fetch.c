@@ -283,9 +283,7 @@ void kube_rank_pods_of(const struct json *pods, bool ending, struct kube_rank_po
 		const struct json *labels = json_get(metadata, "labels");
 		const char *container = running_container(pod, ending);
 		const struct kube_rank_pod found = {
-			.rank = number(
-				json_get_str(labels, "batch.kubernetes.io/job-completion-index"),
-				RANK_MAX),
+			.rank = number(json_get_str(labels, KUBE_INDEX), RANK_MAX),
 			.attempt = number(json_get_str(labels, KUBE_LABEL_ATTEMPT), ATTEMPT_MAX),
 			.name = json_get_str(metadata, "name"),
 			.container = container,

@@ -489,8 +489,7 @@ static int stop_on_removed(void *ctx, struct kube_response *response, struct err
 static bool stop_is_wanted(const struct kube_stop *stop, const struct json *pod)
 {
 	const char *phase = kube_str_at(pod, "status.phase");
-	const char *label = kube_label(pod, KUBE_INDEX);
-	int64_t index = kube_number(label ? label : kube_annotation(pod, KUBE_INDEX), -1);
+	int64_t index = kube_number(kube_completion_index(pod), -1);
 
 	return index >= 0 && index < stop->n && stop->wanted[index] && !kube_deleted_ms(pod) &&
 	       !str_eq(phase, "Succeeded") && !str_eq(phase, "Failed");

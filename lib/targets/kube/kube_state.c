@@ -67,13 +67,6 @@ static char *kube_state_key(const char *job, const char *index)
 	return mem_printf("%s%s%s", job, index ? "/" : "", index ? index : "");
 }
 
-static const char *kube_state_index_of(const struct json *pod)
-{
-	const char *label = kube_label(pod, KUBE_INDEX);
-
-	return label ? label : kube_annotation(pod, KUBE_INDEX);
-}
-
 static void kube_state_put(struct kube_pod_index *index, char *take_key, const struct json *pod)
 {
 	AUTO_FREE char *key = take_key;
@@ -91,7 +84,7 @@ void kube_pod_index_make(const struct json *pods, struct kube_pod_index *ret)
 {
 	*ret = (struct kube_pod_index){0};
 	for (const struct json *pod = kube_state_first_item(pods); pod; pod = json_next(pod)) {
-		const char *job = kube_state_job_of(pod), *number = kube_state_index_of(pod);
+		const char *job = kube_state_job_of(pod), *number = kube_completion_index(pod);
 		if (job)
 			kube_state_put(ret, kube_state_key(job, NULL), pod);
 		if (job && number && kube_label(pod, KUBE_LABEL_STUDY))
@@ -126,7 +119,7 @@ static void pick_pods(const struct json *list, const struct kube_pod_index *inde
 	for (const struct json *pod = index ? NULL : kube_state_first_item(list); pod;
 		pod = json_next(pod))
 		if (str_eq(kube_state_job_of(pod), handle->job) &&
-			(!number || str_eq(kube_state_index_of(pod), number)))
+			(!number || str_eq(kube_completion_index(pod), number)))
 			*vec_push(ret) = pod;
 }
 

@@ -1027,6 +1027,9 @@ int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sin
 		.call = call,
 		.sink = sink};
 	int r = kube_handle_parse(fetching->kube, handle, &fetching->handle, err);
+	if (r == 0 && sink->is_brief && kube_has_left_nothing(fetching->kube, &fetching->handle))
+		r = err_set(err, E_TARGET_UNSUPPORTED, "no start of %s was seen before its cancel",
+			fetching->handle.run_id);
 	if (r < 0) {
 		free(fetching);
 		return r;

@@ -369,6 +369,17 @@ static int target_kube_cancel(
 	return r;
 }
 
+bool kube_has_left_nothing(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	AUTO_RUN struct run *run = NULL;
+	struct store *store;
+
+	return session_store(kube->session, &store, NULL) == 0 &&
+	       store_get(store, handle->run_id, &run, NULL) == 0 &&
+	       run_attempts(run) == handle->attempt && run_state(run) == RUN_CANCELLED &&
+	       !run_started_ms(run);
+}
+
 /* The Job of a study stays until the record of the last member is removed; what its ended pods keep
  * is only their logs. */
 static bool target_kube_is_needed(const struct target_kube *kube, const struct kube_handle *handle)

@@ -61,7 +61,10 @@ bool kube_kind_has_ended(enum kube_kind kind, const struct json *object);
 #define KUBE_COLLECTED    ".dlrun-collected" /* in the results: what of them comes from the tree */
 /* In the image: a tar of results of the attempt before and notes, those of rank N in rank-N/. */
 #define KUBE_CARRIED "/dlrun/carried/results.tar"
-enum { KUBE_MASTER_PORT = 29500 };
+enum {
+	KUBE_MASTER_PORT = 29500,
+	KUBE_MEMBERS_MAX = 100 * 1000, /* completions of an Indexed Job without further limits */
+};
 
 /* Labels and annotations of all objects of a run. */
 #define KUBE_LABEL_RUN         "dlrun.io/run-id"

@@ -239,7 +239,7 @@ static void kube_reconcile_end(struct kube_reconcile *repair)
  * Members of a study that are ended
  */
 
-enum { PODS_MAX = 50000, CANCELS_MAX = 100000 };
+enum { PODS_MAX = 50000 };
 
 /* A member. */
 struct stopping {
@@ -613,7 +613,7 @@ static int stop_on_job(void *ctx, struct kube_response *response, struct err *er
 	stop->call = NULL;
 	stop->job = TAKE(response->object);
 	int64_t n = json_get_int(json_get(stop->job, "spec"), "completions", 0);
-	stop->n = n > 0 && n <= CANCELS_MAX ? (int)n : 0;
+	stop->n = n > 0 && n <= KUBE_MEMBERS_MAX ? (int)n : 0;
 	stop->wanted = mem_alloc((size_t)stop->n + 1, sizeof(bool));
 	vec_foreach (struct stopping *, item, &stop->list)
 		if ((*item)->handle.index < stop->n)

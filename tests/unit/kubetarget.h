@@ -12,6 +12,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/record/spec.h"
+#include "core/store/store.h"
 #include "targets/kube/target_kube.h"
 #include "tests/unit/httpfix.h"
 
@@ -80,6 +81,7 @@ static inline void place_init(struct place *place, fix_response_fn *response)
 static inline void place_done(struct place *place)
 {
 	place_close(place);
+	store_close(TAKE(place->session.store));
 	fix_stop(place->server);
 	fs_remove_tree(AT_FDCWD, place->dir, NULL);
 	free(place->cache);

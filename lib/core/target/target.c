@@ -147,9 +147,11 @@ static int target_wait_over(struct wait *wait, int r, struct err *err)
 	return wait->status;
 }
 
-int target_submit(
-	struct target *target, const struct target_job *job, int64_t timeout_ms, struct err *err)
+/* study: or NULL, then job. */
+static int target_start(struct target *target, const struct target_job *job,
+	const struct target_study *study, int64_t timeout_ms, struct err *err)
 {
+	const struct target_ops *ops = target->ops;
 	struct wait wait;
 	int64_t begin_ms;
 	int r;
@@ -158,26 +160,23 @@ int target_submit(
 		err_clear(err);
 		begin_ms = clock_ms();
 		wait_init(&wait, target, timeout_ms);
-		r = target_wait_over(&wait, target->ops->submit(target, job, &wait.call, err), err);
+		r = study ? ops->submit_study(target, study, &wait.call, err)
+			  : ops->submit(target, job, &wait.call, err);
+		r = target_wait_over(&wait, r, err);
 	} while (r < 0 && target_slept(target, begin_ms, err));
 	return r;
+}
+
+int target_submit(
+	struct target *target, const struct target_job *job, int64_t timeout_ms, struct err *err)
+{
+	return target_start(target, job, NULL, timeout_ms, err);
 }
 
 int target_submit_study(struct target *target, const struct target_study *study, int64_t timeout_ms,
 	struct err *err)
 {
-	struct wait wait;
-	int64_t begin_ms;
-	int r;
-
-	do {
-		err_clear(err);
-		begin_ms = clock_ms();
-		wait_init(&wait, target, timeout_ms);
-		r = target_wait_over(
-			&wait, target->ops->submit_study(target, study, &wait.call, err), err);
-	} while (r < 0 && target_slept(target, begin_ms, err));
-	return r;
+	return target_start(target, NULL, study, timeout_ms, err);
 }
 
 int target_state(struct target *target, const char *handle, int64_t timeout_ms,

@@ -7,6 +7,8 @@
 #ifndef DLRUN_KUBE_API_KINDS_H
 #define DLRUN_KUBE_API_KINDS_H
 
+#include <stdbool.h>
+
 #include "base/data/json.h"
 
 #define KUBE_JOBSET_NAME    "jobset.sigs.k8s.io/jobset-name"     /* labels of what it makes */
@@ -27,6 +29,8 @@ char *kube_kind_path(enum kube_kind kind, const char *kube_namespace, const char
 /* The name of the Job that has the pods: that of the object itself, or of what it makes, the same
  * in all restarts. The caller frees. */
 char *kube_kind_job(enum kube_kind kind, const char *name);
+/* Selector of the pods of a Job of that name, or of its member of that index. The caller frees. */
+char *kube_kind_pods(const char *job, bool is_member, int index);
 /* {metadata, spec} of that Job, as the object says it; or NULL. */
 const struct json *kube_kind_template(enum kube_kind kind, const struct json *object);
 /* Whether it has ended: conditions of its status. */
@@ -57,7 +61,10 @@ bool kube_kind_has_ended(enum kube_kind kind, const struct json *object);
 #define KUBE_COLLECTED    ".dlrun-collected" /* in the results: what of them comes from the tree */
 /* In the image: a tar of results of the attempt before and notes, those of rank N in rank-N/. */
 #define KUBE_CARRIED "/dlrun/carried/results.tar"
-enum { KUBE_MASTER_PORT = 29500 };
+enum {
+	KUBE_MASTER_PORT = 29500,
+	KUBE_MEMBERS_MAX = 100 * 1000, /* completions of an Indexed Job without further limits */
+};
 
 /* Labels and annotations of all objects of a run. */
 #define KUBE_LABEL_RUN         "dlrun.io/run-id"

@@ -905,7 +905,6 @@ static int job_pod(struct job *job, struct json **ret, struct err *err)
 
 enum {
 	NODES_MAX = 1024,
-	MEMBERS_MAX = 100 * 1000, /* completions of an Indexed Job without further limits */
 	NOTES_MAX = 200 << 10,
 	TTL_MS = 7 * 24 * 3600 * 1000,
 	DNS_LABEL_MAX = 63,
@@ -960,9 +959,9 @@ static int job_check_size(const struct kube_run *run, struct err *err)
 		return err_set(err, E_DATA_LIMIT,
 			"the specification of the run has %zu bytes, a Job takes %d", notes,
 			NOTES_MAX);
-	if (run->n_members > MEMBERS_MAX)
+	if (run->n_members > KUBE_MEMBERS_MAX)
 		return err_set(err, E_DATA_LIMIT, "%zu members are more than %d", run->n_members,
-			MEMBERS_MAX);
+			KUBE_MEMBERS_MAX);
 	if (run->nodes > NODES_MAX)
 		return err_set(
 			err, E_DATA_LIMIT, "%d nodes are more than %d", run->nodes, NODES_MAX);

@@ -369,13 +369,11 @@ static bool runlog_turn_rank(struct rank *rank)
 
 static int runlog_rank_of(const struct kube_runlog *runlog, const struct json *pod)
 {
-	const char *label = kube_label(pod, KUBE_INDEX),
-		   *index = label ? label : kube_annotation(pod, KUBE_INDEX);
+	const char *index = kube_completion_index(pod);
 	int64_t number = 0;
 
 	if (runlog->is_member)
 		return 0;
-
 	if (index && str_to_int(index, 0, INT32_MAX, "index", &number, NULL) < 0)
 		return -1;
 	return (int)number;
@@ -688,10 +686,7 @@ static void runlog_turn_at(struct kube_runlog *runlog, int64_t at_ms)
 static void runlog_start_watches(struct kube_runlog *runlog)
 {
 	AUTO_FREE char *job = kube_kind_job(runlog->kind, runlog->name);
-	AUTO_FREE char *label =
-		runlog->is_member ? mem_printf("batch.kubernetes.io/job-name=%s," KUBE_INDEX "=%d",
-					    job, runlog->index)
-				  : mem_printf("batch.kubernetes.io/job-name=%s", job);
+	AUTO_FREE char *label = kube_kind_pods(job, runlog->is_member, runlog->index);
 	AUTO_FREE char *field = mem_printf("metadata.name=%s", runlog->name);
 	AUTO_FREE char *pods = kube_path("/api/v1/namespaces/%s/pods", runlog->kube_namespace);
 	AUTO_FREE char *jobs = kube_kind_collection(runlog->kind, runlog->kube_namespace);

@@ -95,6 +95,13 @@ const char *kube_annotation(const struct json *object, const char *key)
 	return json_get_str(kube_at(object, "metadata.annotations"), key);
 }
 
+const char *kube_completion_index(const struct json *pod)
+{
+	const char *label = kube_label(pod, KUBE_INDEX);
+
+	return label ? label : kube_annotation(pod, KUBE_INDEX);
+}
+
 int64_t kube_deleted_ms(const struct json *object)
 {
 	const struct json *metadata = json_get(object, "metadata");

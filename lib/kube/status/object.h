@@ -29,6 +29,8 @@ const struct json *kube_pod_program(const struct json *pod);
 /* metadata.labels or annotations [key]. */
 const char *kube_label(const struct json *object, const char *key);
 const char *kube_annotation(const struct json *object, const char *key);
+/* The completion index of a pod of a Job, as text. */
+const char *kube_completion_index(const struct json *pod);
 /* Time at which removal was requested: deletionTimestamp lies a grace period later. 0: it was
  * not. */
 int64_t kube_deleted_ms(const struct json *object);

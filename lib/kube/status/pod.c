@@ -851,8 +851,7 @@ static void wait_for_node(struct kube_case *c, struct kube_pod *pod)
 static void pod_read_identity(const struct kube_case *c, struct kube_pod *pod)
 {
 	static const char failures[] = "batch.kubernetes.io/job-index-failure-count";
-	const char *rank_text = kube_annotation(pod->json, KUBE_INDEX);
-	int64_t rank = kube_number(rank_text ? rank_text : kube_label(pod->json, KUBE_INDEX), 0);
+	int64_t rank = kube_number(kube_completion_index(pod->json), 0);
 	int64_t restarts = json_get_int(kube_pod_program(pod->json), "restartCount", 0);
 
 	pod->name = kube_str_at(pod->json, "metadata.name");

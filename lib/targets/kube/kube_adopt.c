@@ -15,7 +15,7 @@
  * Records in the cluster
  */
 
-enum { USER_MAX = 4096, MEMBERS_MAX = 100 * 1000 };
+enum { USER_MAX = 4096 };
 
 static struct json *kube_adopt_parse(const struct json *notes, const char *key)
 {
@@ -228,7 +228,7 @@ static void kube_adopt_read_study(const struct json *job, const struct json *con
 		!str_eq(kube_adopt_study_of(job), study.run_id) ||
 		strlen(study.run_id) > RUN_ID_SIZE - 1 - RUN_INDEX_MAX)
 		return;
-	for (int i = 0; i < n && i < MEMBERS_MAX; i++) {
+	for (int i = 0; i < n && i < KUBE_MEMBERS_MAX; i++) {
 		handle = study;
 		handle.is_member = true;
 		handle.index = i;

@@ -25,12 +25,12 @@ _Static_assert(
 	(int)KUBE_FACTS_KINDS == (int)KUBE_LISTS, "of each a cluster knows whether it is denied");
 
 struct kube_facts_store {
-	struct kube_facts facts; /* borrows from the lists, from the vectors and from job */
+	struct kube_facts facts; /* borrows from the lists, the index, the vectors and job */
 	struct json *job;        /* of a study, as the member sees it; or NULL */
-	struct kube_objects_list VEC_OF(const struct json *) pods, events, nodes;
+	struct kube_objects_list VEC_OF(const struct json *) events, nodes;
 };
 
-/* Pods of many runs, found by their Job and the member that they belong to. */
+/* Pods of runs, found by their Job and the member that they belong to. */
 struct kube_pod_index {
 	struct map map; /* "JOB", "JOB/INDEX" → struct kube_objects_list */
 };
@@ -38,8 +38,8 @@ struct kube_pod_index {
 void kube_pod_index_make(const struct json *pods, struct kube_pod_index *ret);
 void kube_pod_index_done(struct kube_pod_index *index);
 
-/* lists: List objects as the server gave them, NULL for what is not known. index: of those pods;
- * NULL: they are searched. */
+/* lists: List objects as the server gave them, NULL for what is not known. index: of those pods.
+ */
 void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
 	const struct kube_pod_index *index, const struct kube_handle *handle,
 	struct kube_facts_store *ret);

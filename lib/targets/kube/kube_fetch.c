@@ -283,9 +283,7 @@ void kube_rank_pods_of(const struct json *pods, bool ending, struct kube_rank_po
 		const struct json *labels = json_get(metadata, "labels");
 		const char *container = running_container(pod, ending);
 		const struct kube_rank_pod found = {
-			.rank = number(
-				json_get_str(labels, "batch.kubernetes.io/job-completion-index"),
-				RANK_MAX),
+			.rank = number(json_get_str(labels, KUBE_INDEX), RANK_MAX),
 			.attempt = number(json_get_str(labels, KUBE_LABEL_ATTEMPT), ATTEMPT_MAX),
 			.name = json_get_str(metadata, "name"),
 			.container = container,
@@ -1029,6 +1027,9 @@ int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sin
 		.call = call,
 		.sink = sink};
 	int r = kube_handle_parse(fetching->kube, handle, &fetching->handle, err);
+	if (r == 0 && sink->is_brief && kube_has_left_nothing(fetching->kube, &fetching->handle))
+		r = err_set(err, E_TARGET_UNSUPPORTED, "no start of %s was seen before its cancel",
+			fetching->handle.run_id);
 	if (r < 0) {
 		free(fetching);
 		return r;

@@ -10,7 +10,7 @@
  * Handles of attempts in a cluster
  */
 
-enum { ATTEMPTS_MAX = 9999, INDEX_MAX = 99999 };
+enum { ATTEMPTS_MAX = 9999 };
 
 static const char *const kind_parts[KUBE_KINDS] = {
 	[KUBE_KIND_JOB] = "", [KUBE_KIND_JOBSET] = "jobset/"};
@@ -34,7 +34,8 @@ bool kube_member_study(const char *run_id, char ret_study[static RUN_ID_SIZE], i
 	char *dash = name ? strrchr(name, '-') : NULL, made[RUN_ID_SIZE];
 	int64_t index;
 
-	if (!dash || dash == name || str_to_int(dash + 1, 0, INDEX_MAX, "index", &index, NULL) < 0)
+	if (!dash || dash == name ||
+		str_to_int(dash + 1, 0, KUBE_MEMBERS_MAX - 1, "index", &index, NULL) < 0)
 		return false;
 	*dash = '\0';
 	snprintf(ret_study, RUN_ID_SIZE, "%s%s", name, suffix);
@@ -105,7 +106,7 @@ static bool take_member(const char *rest, struct kube_handle *ret)
 
 	if (ret->kind != KUBE_KIND_JOB || ret->attempt != 1 ||
 		strlen(ret->run_id) > RUN_ID_SIZE - 1 - RUN_INDEX_MAX ||
-		str_to_int(rest, 0, INDEX_MAX, "index", &index, NULL) < 0)
+		str_to_int(rest, 0, KUBE_MEMBERS_MAX - 1, "index", &index, NULL) < 0)
 		return false;
 	ret->is_member = true;
 	ret->index = (int)index;

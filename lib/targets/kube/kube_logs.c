@@ -673,6 +673,21 @@ static int kube_logs_on_end(void *ctx, struct err *error, struct err *err)
 	return 0;
 }
 
+/* 1: nothing is to be taken. A study may have thousands of members that were cancelled before they
+ * began: the cluster is not asked about each. */
+static int keep_open(const struct target_kube *kube, const struct kube_handle *place, bool follow,
+	struct kube_archive **ret, struct err *err)
+{
+	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, place->run_id, place->attempt);
+	int r = kube_archive_open(dir, KUBE_ARCHIVE_MAX, ret, err);
+
+	if (r != 0 || follow || !kube_has_left_nothing(kube, place))
+		return r;
+	r = kube_archive_finish(*ret, err);
+	kube_archive_free(TAKE(*ret));
+	return r < 0 ? r : 1;
+}
+
 int kube_keep(struct target *target, const char *handle, bool follow, struct target_call *call,
 	struct err *err)
 {
@@ -686,8 +701,7 @@ int kube_keep(struct target *target, const char *handle, bool follow, struct tar
 	int r = kube_handle_parse(kube, handle, &place, err);
 	if (r < 0)
 		return r;
-	AUTO_FREE char *dir = dirs_attempt(&kube->session->dirs, place.run_id, place.attempt);
-	r = kube_archive_open(dir, KUBE_ARCHIVE_MAX, &archive, err);
+	r = keep_open(kube, &place, follow, &archive, err);
 	if (r > 0)
 		target_call_end_soon(call, target->loop);
 	if (r != 0)

@@ -29,7 +29,7 @@ enum { STEPS_MAX = 4, ARRIVAL_S = 15, MARK_MAX = 64 };
 static char *kube_reconcile_dir(const struct target_kube *kube, const struct kube_handle *handle)
 {
 	return handle->is_member
-		       ? mem_printf("%s/studies/%s", kube->session->dirs.state, handle->owner)
+		       ? dirs_study(&kube->session->dirs, handle->owner)
 		       : dirs_attempt(&kube->session->dirs, handle->run_id, handle->attempt);
 }
 
@@ -154,6 +154,31 @@ enum kube_arrival kube_arrival(const struct target_kube *kube, const struct kube
  * Requests
  */
 
+/* done and ctx are the caller's to set. */
+static struct kube_request kube_reconcile_change(
+	const char *method, const char *path, const struct json *body, int64_t deadline_ms)
+{
+	return (struct kube_request){
+		.method = method,
+		.path = path,
+		.body = body,
+		.content_type = str_eq(method, "PATCH") ? "application/merge-patch+json" : NULL,
+		.is_idempotent = true,
+		.deadline_ms = deadline_ms,
+	};
+}
+
+/* DeleteOptions. The caller frees. */
+static struct json *kube_reconcile_removal(const char *policy)
+{
+	struct json *body = json_object();
+
+	json_set_str(body, "apiVersion", "v1");
+	json_set_str(body, "kind", "DeleteOptions");
+	json_set_str(body, "propagationPolicy", policy);
+	return body;
+}
+
 struct step {
 	struct kube_reconcile *repair;
 	struct kube_call *call;
@@ -214,7 +239,7 @@ static void kube_reconcile_end(struct kube_reconcile *repair)
  * Members of a study that are ended
  */
 
-enum { PODS_MAX = 50000, CANCELS_MAX = 100000 };
+enum { PODS_MAX = 50000 };
 
 /* A member. */
 struct stopping {
@@ -313,8 +338,6 @@ static void stop_note(const struct kube_stop *stop, const struct kube_handle *ha
 		log_note("%s", err.message);
 }
 
-static void kube_reconcile_end(struct kube_reconcile *repair);
-
 static void stop_end(struct kube_stop *stop)
 {
 	struct VEC_OF(struct kube_reconcile *) repairs = {0};
@@ -359,14 +382,8 @@ static void stop_take_back(const struct kube_stop *stop)
 {
 	AUTO_FREE char *path = stop_config_path(stop);
 	AUTO_JSON struct json *body = stop_marks(stop, NULL);
-	const struct kube_request request = {
-		.method = "PATCH",
-		.path = path,
-		.body = body,
-		.content_type = "application/merge-patch+json",
-		.is_idempotent = true,
-		.deadline_ms = stop->deadline_ms,
-	};
+	const struct kube_request request =
+		kube_reconcile_change("PATCH", path, body, stop->deadline_ms);
 
 	kube_start_detached(stop->kube->cluster->client, &request);
 }
@@ -380,17 +397,10 @@ static void stop_fail(struct kube_stop *stop, struct err *error)
 static struct kube_call *stop_send(const struct kube_stop *stop, const char *method,
 	const char *path, const struct json *body, kube_done_fn *done, void *ctx)
 {
-	const struct kube_request request = {
-		.method = method,
-		.path = path,
-		.body = body,
-		.content_type = str_eq(method, "PATCH") ? "application/merge-patch+json" : NULL,
-		.is_idempotent = true,
-		.deadline_ms = stop->deadline_ms,
-		.done = done,
-		.ctx = ctx,
-	};
+	struct kube_request request = kube_reconcile_change(method, path, body, stop->deadline_ms);
 
+	request.done = done;
+	request.ctx = ctx;
 	return kube_start(stop->kube->cluster->client, &request);
 }
 
@@ -418,11 +428,8 @@ static int stop_on_last(void *ctx, struct kube_response *response, struct err *e
 static void stop_remove_job(struct kube_stop *stop)
 {
 	AUTO_FREE char *path = stop_job_path(stop);
-	AUTO_JSON struct json *body = json_object();
+	AUTO_JSON struct json *body = kube_reconcile_removal("Foreground");
 
-	json_set_str(body, "apiVersion", "v1");
-	json_set_str(body, "kind", "DeleteOptions");
-	json_set_str(body, "propagationPolicy", "Foreground");
 	stop->call = stop_send(stop, "DELETE", path, body, stop_on_last, stop);
 }
 
@@ -482,8 +489,7 @@ static int stop_on_removed(void *ctx, struct kube_response *response, struct err
 static bool stop_is_wanted(const struct kube_stop *stop, const struct json *pod)
 {
 	const char *phase = kube_str_at(pod, "status.phase");
-	const char *label = kube_label(pod, KUBE_INDEX);
-	int64_t index = kube_number(label ? label : kube_annotation(pod, KUBE_INDEX), -1);
+	int64_t index = kube_number(kube_completion_index(pod), -1);
 
 	return index >= 0 && index < stop->n && stop->wanted[index] && !kube_deleted_ms(pod) &&
 	       !str_eq(phase, "Succeeded") && !str_eq(phase, "Failed");
@@ -607,7 +613,7 @@ static int stop_on_job(void *ctx, struct kube_response *response, struct err *er
 	stop->call = NULL;
 	stop->job = TAKE(response->object);
 	int64_t n = json_get_int(json_get(stop->job, "spec"), "completions", 0);
-	stop->n = n > 0 && n <= CANCELS_MAX ? (int)n : 0;
+	stop->n = n > 0 && n <= KUBE_MEMBERS_MAX ? (int)n : 0;
 	stop->wanted = mem_alloc((size_t)stop->n + 1, sizeof(bool));
 	vec_foreach (struct stopping *, item, &stop->list)
 		if ((*item)->handle.index < stop->n)
@@ -681,17 +687,11 @@ static void send_step(struct kube_reconcile *repair, const char *method, const c
 	const struct json *body, bool is_job)
 {
 	struct step *step = &repair->steps[repair->n++];
-	const struct kube_request request = {
-		.method = method,
-		.path = path,
-		.body = body,
-		.content_type = str_eq(method, "PATCH") ? "application/merge-patch+json" : NULL,
-		.is_idempotent = true,
-		.deadline_ms = repair->deadline_ms,
-		.done = on_step,
-		.ctx = step,
-	};
+	struct kube_request request =
+		kube_reconcile_change(method, path, body, repair->deadline_ms);
 
+	request.done = on_step;
+	request.ctx = step;
 	*step = (struct step){.repair = repair, .is_job = is_job};
 	repair->n_open++;
 	step->call = kube_start(repair->client, &request);
@@ -701,11 +701,9 @@ static void remove_job(struct kube_reconcile *repair, bool in_foreground)
 {
 	const struct kube_handle *handle = &repair->handle;
 	AUTO_FREE char *path = kube_kind_path(handle->kind, handle->kube_namespace, handle->name);
-	AUTO_JSON struct json *body = json_object();
+	AUTO_JSON struct json *body =
+		kube_reconcile_removal(in_foreground ? "Foreground" : "Background");
 
-	json_set_str(body, "apiVersion", "v1");
-	json_set_str(body, "kind", "DeleteOptions");
-	json_set_str(body, "propagationPolicy", in_foreground ? "Foreground" : "Background");
 	send_step(repair, "DELETE", path, body, true);
 }
 

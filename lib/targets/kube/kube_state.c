@@ -67,13 +67,6 @@ static char *kube_state_key(const char *job, const char *index)
 	return mem_printf("%s%s%s", job, index ? "/" : "", index ? index : "");
 }
 
-static const char *kube_state_index_of(const struct json *pod)
-{
-	const char *label = kube_label(pod, KUBE_INDEX);
-
-	return label ? label : kube_annotation(pod, KUBE_INDEX);
-}
-
 static void kube_state_put(struct kube_pod_index *index, char *take_key, const struct json *pod)
 {
 	AUTO_FREE char *key = take_key;
@@ -91,7 +84,7 @@ void kube_pod_index_make(const struct json *pods, struct kube_pod_index *ret)
 {
 	*ret = (struct kube_pod_index){0};
 	for (const struct json *pod = kube_state_first_item(pods); pod; pod = json_next(pod)) {
-		const char *job = kube_state_job_of(pod), *number = kube_state_index_of(pod);
+		const char *job = kube_state_job_of(pod), *number = kube_completion_index(pod);
 		if (job)
 			kube_state_put(ret, kube_state_key(job, NULL), pod);
 		if (job && number && kube_label(pod, KUBE_LABEL_STUDY))
@@ -113,43 +106,33 @@ void kube_pod_index_done(struct kube_pod_index *index)
 	map_done(&index->map);
 }
 
-/* Pods of this Job only, not those of an earlier attempt of the same run; of a member its own. */
-static void pick_pods(const struct json *list, const struct kube_pod_index *index,
-	const struct kube_handle *handle, struct kube_objects_list *ret)
+/* Pods of this Job only, not those of an earlier attempt of the same run; of a member its own. They
+ * belong to the index. */
+static const struct kube_objects_list *pick_pods(
+	const struct kube_pod_index *index, const struct kube_handle *handle)
 {
+	static const struct kube_objects_list none = {0};
 	AUTO_FREE char *number = handle->is_member ? mem_printf("%d", handle->index) : NULL;
 	AUTO_FREE char *key = kube_state_key(handle->job, number);
-	const struct kube_objects_list *known = index ? map_get(&index->map, key) : NULL;
+	const struct kube_objects_list *pods = map_get(&index->map, key);
 
-	for (size_t i = 0; known && i < known->n; i++)
-		*vec_push(ret) = known->v[i];
-	for (const struct json *pod = index ? NULL : kube_state_first_item(list); pod;
-		pod = json_next(pod))
-		if (str_eq(kube_state_job_of(pod), handle->job) &&
-			(!number || str_eq(kube_state_index_of(pod), number)))
-			*vec_push(ret) = pod;
+	return pods ? pods : &none;
 }
 
 /* Pods of a Job, and what a JobSet makes, have its name and more behind a dash; those of a member
  * its index, too. */
-static bool kube_state_is_about(const char *name, const struct kube_handle *handle)
-{
-	AUTO_FREE char *pod = handle->is_member ? mem_printf("%s-%d-", handle->name, handle->index)
-						: mem_printf("%s-", handle->name);
-
-	return str_eq(name, handle->name) || (name && str_starts(name, pod));
-}
-
 static void pick_events(
 	const struct json *list, const struct kube_handle *handle, struct kube_objects_list *ret)
 {
+	AUTO_FREE char *made = handle->is_member ? mem_printf("%s-%d-", handle->name, handle->index)
+						 : mem_printf("%s-", handle->name);
 
 	for (const struct json *event = kube_state_first_item(list); event;
 		event = json_next(event)) {
 		const struct json *about = json_get(event, "involvedObject");
 		const char *name =
 			json_get_str(about ? about : json_get(event, "regarding"), "name");
-		if (kube_state_is_about(name, handle))
+		if (name && (str_eq(name, handle->name) || str_starts(name, made)))
 			*vec_push(ret) = event;
 	}
 }
@@ -194,13 +177,12 @@ void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
 	struct kube_facts_store *ret)
 {
 	const struct json *job = kube_state_find(lists[KUBE_FACTS_JOB], handle->job);
+	const struct kube_objects_list *pods = pick_pods(index, handle);
 
 	*ret = (struct kube_facts_store){0};
-	pick_pods(lists[KUBE_FACTS_PODS], index, handle, &ret->pods);
 	pick_events(lists[KUBE_FACTS_EVENTS], handle, &ret->events);
 	if (handle->is_member)
-		ret->job =
-			kube_member_job(job, handle->index, kube_state_waits_for_node(&ret->pods));
+		ret->job = kube_member_job(job, handle->index, kube_state_waits_for_node(pods));
 	pick_all(lists[KUBE_FACTS_NODES], &ret->nodes);
 	ret->facts = (struct kube_facts){
 		.run_id = handle->run_id,
@@ -210,7 +192,7 @@ void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
 		.kube_namespace = handle->kube_namespace,
 		.job = handle->is_member ? ret->job : job,
 		.is_member = handle->is_member,
-		.pods = kube_state_items_of(&ret->pods, lists[KUBE_FACTS_PODS] != NULL),
+		.pods = kube_state_items_of(pods, lists[KUBE_FACTS_PODS] != NULL),
 		.events = kube_state_items_of(&ret->events, lists[KUBE_FACTS_EVENTS] != NULL),
 		.nodes = kube_state_items_of(&ret->nodes, lists[KUBE_FACTS_NODES] != NULL),
 		.workload =
@@ -220,7 +202,6 @@ void kube_facts_of(struct json *const lists[static KUBE_FACTS_KINDS],
 
 void kube_facts_store_done(struct kube_facts_store *store)
 {
-	vec_done(&store->pods);
 	vec_done(&store->events);
 	vec_done(&store->nodes);
 	json_free(store->job);
@@ -243,16 +224,15 @@ static bool kube_facts_is_suspended(const struct json *job)
 	return json_get_bool(json_get(job, "spec"), "suspend", false);
 }
 
-static bool kube_facts_is_unscheduled(const struct json *pods, const struct kube_handle *handle)
+static bool kube_facts_is_unscheduled(
+	const struct kube_pod_index *index, const struct kube_handle *handle)
 {
-	struct kube_objects_list own = {0};
-	bool r = false;
+	const struct kube_objects_list *pods = pick_pods(index, handle);
 
-	pick_pods(pods, NULL, handle, &own);
-	for (size_t i = 0; i < own.n && !r; i++)
-		r = has_condition(json_get(own.v[i], "status"), "PodScheduled", "False");
-	vec_done(&own);
-	return r;
+	vec_foreach (const struct json *, pod, pods)
+		if (has_condition(json_get(*pod, "status"), "PodScheduled", "False"))
+			return true;
+	return false;
 }
 
 bool kube_facts_job_needs_pods(const struct json *jobs, const struct kube_handle *handle)
@@ -596,8 +576,9 @@ struct kube_batch {
 	size_t n_repairs;
 	const char
 		*repaired; /* owner of the last objects that something was repaired of; or NULL */
-	struct kube_pod_index pods; /* of the response, where there are several questions */
-	bool has_more;              /* what explains its waiting was asked for */
+	struct kube_pod_index pods; /* of the response, once all that was asked for has come */
+	bool has_index;
+	bool has_more; /* what explains its waiting was asked for */
 	bool hides_workloads;
 	/* the cluster's, to be compared with the responses; or NULL */
 	struct kube_watcher *watcher;
@@ -640,6 +621,15 @@ static void drop_question(struct target_work *work)
 /*
  * Responses
  */
+
+/* The pods that were listed; not before all that was asked for has come. */
+static const struct kube_pod_index *kube_state_pods(struct kube_batch *batch)
+{
+	if (!batch->has_index)
+		kube_pod_index_make(batch->responses[KUBE_FACTS_PODS], &batch->pods);
+	batch->has_index = true;
+	return &batch->pods;
+}
 
 static enum run_state kube_state_of(enum kube_phase phase)
 {
@@ -742,8 +732,7 @@ static void response_question(struct kube_batch *batch, struct question *questio
 	memcpy(lists, batch->responses, sizeof(lists));
 	if (batch->has_more)
 		lists[KUBE_FACTS_NODES] = batch->kube->cluster->nodes;
-	kube_facts_of(
-		lists, batch->n_questions > 1 ? &batch->pods : NULL, &question->handle, &store);
+	kube_facts_of(lists, kube_state_pods(batch), &question->handle, &store);
 	store.facts.workload_hidden = batch->hides_workloads;
 	if (!store.facts.job && !store.facts.jobset && !store.facts.pods.n &&
 		never_began(question, question->ret)) {
@@ -822,20 +811,18 @@ static bool is_left_over(const struct question *question)
 /* A node that did not know yet that the member was cancelled may have begun it. */
 static bool kube_state_is_to_stop(const struct question *question, const struct json *job)
 {
-	const struct kube_batch *batch = question->batch;
+	struct kube_batch *batch = question->batch;
 	const struct kube_handle *handle = &question->handle;
-	struct kube_objects_list pods = {0};
-	bool runs = false;
 
 	if (kube_member_has_ended(job, handle->index))
 		return false;
 	if (!kube_member_is_stopped(batch->kube, handle))
 		return true;
-	pick_pods(batch->responses[KUBE_FACTS_PODS], NULL, handle, &pods);
-	vec_foreach (const struct json *, pod, &pods)
-		runs |= !kube_deleted_ms(*pod) && kube_at(kube_pod_program(*pod), "state.running");
-	vec_done(&pods);
-	return runs;
+	const struct kube_objects_list *pods = pick_pods(kube_state_pods(batch), handle);
+	vec_foreach (const struct json *, pod, pods)
+		if (!kube_deleted_ms(*pod) && kube_at(kube_pod_program(*pod), "state.running"))
+			return true;
+	return false;
 }
 
 static unsigned what_to_reconcile(struct question *question, const struct json *made)
@@ -918,8 +905,6 @@ static void kube_state_finish(struct kube_batch *batch)
 	/* A callback may give up questions that are reported later: keep the batch until all
 	 * were. */
 	batch->n_open = -1;
-	if (batch->n_questions > 1)
-		kube_pod_index_make(batch->responses[KUBE_FACTS_PODS], &batch->pods);
 	for (struct question *q = batch->questions; q; q = q->next) {
 		struct target_call *call = q->call;
 		AUTO_ERR struct err error = {0};
@@ -1214,7 +1199,7 @@ static bool query_more(struct kube_batch *batch)
 		kube_state_query_list(batch, KUBE_FACTS_WORKLOADS, selector, deadline_ms);
 	const struct kube_cluster *cluster = batch->kube->cluster;
 
-	if (kube_facts_is_unscheduled(batch->responses[KUBE_FACTS_PODS], handle) &&
+	if (kube_facts_is_unscheduled(kube_state_pods(batch), handle) &&
 		(!cluster->nodes_ms || clock_ms() - cluster->nodes_ms >= NODES_FRESH_MS))
 		kube_state_query_list(batch, KUBE_FACTS_NODES, NULL, deadline_ms);
 	return batch->n_open > 0;

@@ -23,6 +23,7 @@
 #include "core/store/store.h"
 #include "kube/portforward/podexec.h"
 #include "kube/portforward/podforward.h"
+#include "kube/status/object.h"
 #include "targets/kube/kube_facts.h"
 #include "targets/kube/kube_reconcile.h"
 #include "targets/kube/kube_open.h"
@@ -368,6 +369,17 @@ static int target_kube_cancel(
 	return r;
 }
 
+bool kube_has_left_nothing(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	AUTO_RUN struct run *run = NULL;
+	struct store *store;
+
+	return session_store(kube->session, &store, NULL) == 0 &&
+	       store_get(store, handle->run_id, &run, NULL) == 0 &&
+	       run_attempts(run) == handle->attempt && run_state(run) == RUN_CANCELLED &&
+	       !run_started_ms(run);
+}
+
 /* The Job of a study stays until the record of the last member is removed; what its ended pods keep
  * is only their logs. */
 static bool target_kube_is_needed(const struct target_kube *kube, const struct kube_handle *handle)
@@ -498,12 +510,9 @@ enum { FIND_MS = 10 * 1000, PODS_MAX = 10000 };
 /* A member of a study has rank 0. */
 static bool target_kube_has_rank(const struct json *pod, const struct kube_handle *handle, int rank)
 {
-	const struct json *metadata = json_get(pod, "metadata");
-	const char *index = json_get_str(json_get(metadata, "labels"), KUBE_INDEX);
+	const char *index = kube_completion_index(pod);
 	int64_t number = 0;
 
-	if (!index)
-		index = json_get_str(json_get(metadata, "annotations"), KUBE_INDEX);
 	if (index && str_to_int(index, 0, INT32_MAX, "index", &number, NULL) < 0)
 		return false;
 	return handle->is_member ? rank == 0 && number == handle->index : number == rank;
@@ -537,10 +546,7 @@ static struct kube_call *list_pods(
 	struct target_kube *kube, const struct kube_handle *handle, kube_done_fn *done, void *ctx)
 {
 	AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/pods", handle->kube_namespace);
-	AUTO_FREE char *label =
-		handle->is_member ? mem_printf("batch.kubernetes.io/job-name=%s," KUBE_INDEX "=%d",
-					    handle->job, handle->index)
-				  : mem_printf("batch.kubernetes.io/job-name=%s", handle->job);
+	AUTO_FREE char *label = kube_kind_pods(handle->job, handle->is_member, handle->index);
 	const char *const query[] = {"labelSelector", label, NULL};
 
 	return kube_list(

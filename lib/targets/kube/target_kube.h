@@ -83,6 +83,9 @@ char *kube_handle_jobs(const struct kube_handle *handle);
 char *kube_handle_pods(const struct kube_handle *handle);
 /* Whether its end was asked for here: survives the Job, which a cancel removes. */
 bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle *handle);
+/* Whether it was cancelled, and no start of its program was seen, as its record says: then its pods
+ * have not begun or are gone, and the cluster has no log of it and no pod with results. */
+bool kube_has_left_nothing(const struct target_kube *kube, const struct kube_handle *handle);
 
 /* Plan of a job of dlrun's in a cluster; what run points to lives as long as the plan and the
  * target_job that it was made of. */

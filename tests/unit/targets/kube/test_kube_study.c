@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "core/attempt/attempt.h"
-#include "core/store/store.h"
+#include "core/target/fetch_sink.h"
 #include "targets/kube/kube_facts.h"
 #include "targets/kube/kube_reconcile.h"
 #include "tests/unit/kubetarget.h"
@@ -654,7 +654,7 @@ static void test_cancel_together(void **state)
  * Removal
  */
 
-static void insert(struct store *store, int index)
+static void insert_as(struct store *store, int index, enum run_state state, int64_t started_ms)
 {
 	char id[RUN_ID_SIZE];
 
@@ -664,8 +664,59 @@ static void insert(struct store *store, int index)
 	wanted_init(&wanted);
 	set_study(&wanted.spec, index, N);
 	run->spec = spec_to_json(&wanted.spec);
+	run_add_attempt(run, "k");
+	run_set_state(run, state);
+	if (started_ms)
+		run_set_time(json_sub(run->doc, "times"), "started", started_ms);
 	assert_int_equal(store_insert(store, run, NULL), 0);
 	wanted_done(&wanted);
+}
+
+static void insert(struct store *store, int index)
+{
+	insert_as(store, index, RUN_QUEUED, 0);
+}
+
+/* Nothing is left of one that never began, which needs no request. */
+static void test_a_cancelled_one_is_kept(void **state)
+{
+	static const struct {
+		enum run_state state;
+		int64_t started_ms;
+		bool is_asked;
+	} rows[] = {{RUN_CANCELLED, 0, false}, {RUN_CANCELLED, 1785590000000, true},
+		{RUN_FAILED, 0, true}};
+	AUTO_PLACE struct place place;
+	struct store *store;
+
+	(void)state;
+	make(&place, N);
+	assert_int_equal(session_store(&place.session, &store, NULL), 0);
+	for (int i = 0; i < (int)ARRAY_LEN(rows); i++) {
+		char handle[TARGET_HANDLE_SIZE], id[RUN_ID_SIZE];
+		struct fetch_sink sink = {.is_brief = true};
+		AUTO_ERR struct err err = {0};
+		WAITED(keep, &place);
+		WAITED(fetch, &place);
+
+		member_handle(&place, i, handle);
+		run_member_id(STUDY, (size_t)i, id);
+		insert_as(store, i, rows[i].state, rows[i].started_ms);
+		AUTO_FREE char *attempt = dirs_attempt(&place.session.dirs, id, 1);
+		AUTO_FREE char *ranks = fs_join(attempt, ATTEMPT_RANKS);
+		assert_int_equal(
+			place.target->ops->keep(place.target, handle, false, &keep.call, NULL), 0);
+		wait_for(&place, &keep);
+		assert_int_equal(keep.status, 0);
+		assert_int_equal(access(ranks, F_OK), 0);
+		assert_int_equal(n_requests() > 0, rows[i].is_asked);
+		int r = place.target->ops->fetch(place.target, handle, &sink, &fetch.call, &err);
+		assert_int_equal(r < 0, !rows[i].is_asked);
+		if (r == 0)
+			target_call_cancel(&fetch.call);
+		else
+			assert_int_equal(err.id, E_TARGET_UNSUPPORTED);
+	}
 }
 
 static void test_forget(void **state)
@@ -695,7 +746,6 @@ static void test_forget(void **state)
 		assert_int_equal(store_remove(store, id, NULL), 0);
 	}
 	assert_null(cluster.job);
-	store_close(TAKE(place.session.store));
 }
 
 /*
@@ -759,6 +809,7 @@ int main(void)
 		cmocka_unit_test(test_cancel_resumed),
 		cmocka_unit_test(test_cancel_all),
 		cmocka_unit_test(test_cancel_together),
+		cmocka_unit_test(test_a_cancelled_one_is_kept),
 		cmocka_unit_test(test_forget),
 		cmocka_unit_test(test_adopt),
 	};

@@ -223,19 +223,22 @@ static void test_facts_of_one_run(void **state)
 	struct kube_handle absent = {
 		.name = "b-22222", .job = "b-22222", .run_id = "b-22222", .attempt = 1};
 	struct kube_facts_store store;
+	struct kube_pod_index index;
 
 	(void)state;
-	kube_facts_of(lists, NULL, &handle, &store);
+	kube_pod_index_make(lists[KUBE_FACTS_PODS], &index);
+	kube_facts_of(lists, &index, &handle, &store);
 	assert_non_null(store.facts.job);
 	assert_int_equal(store.facts.pods.n, 1);
 	assert_int_equal(store.facts.events.n, 2);
 	assert_false(kube_facts_job_needs_pods(lists[KUBE_FACTS_JOB], &handle));
 	kube_facts_store_done(&store);
-	kube_facts_of(lists, NULL, &absent, &store);
+	kube_facts_of(lists, &index, &absent, &store);
 	assert_null(store.facts.job);
 	assert_int_equal(store.facts.pods.n, 0);
 	assert_true(store.facts.pods.known);
 	kube_facts_store_done(&store);
+	kube_pod_index_done(&index);
 	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++)
 		json_free(lists[i]);
 }
@@ -264,9 +267,11 @@ static void test_facts_of_a_jobset(void **state)
 		.run_id = "a-22222",
 		.attempt = 1};
 	struct kube_facts_store store;
+	struct kube_pod_index index;
 
 	(void)state;
-	kube_facts_of(lists, NULL, &handle, &store);
+	kube_pod_index_make(lists[KUBE_FACTS_PODS], &index);
+	kube_facts_of(lists, &index, &handle, &store);
 	assert_true(store.facts.is_jobset);
 	assert_non_null(store.facts.job);
 	assert_ptr_equal(store.facts.jobset, kube_facts_made(lists, &handle));
@@ -274,6 +279,7 @@ static void test_facts_of_a_jobset(void **state)
 	assert_int_equal(store.facts.pods.n, 1);
 	assert_int_equal(store.facts.events.n, 2);
 	kube_facts_store_done(&store);
+	kube_pod_index_done(&index);
 	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++)
 		json_free(lists[i]);
 }

@@ -269,7 +269,8 @@ static int sweep_make_all(
 	struct submit *submit = &sweep->submit;
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && i < members->n; i++)
+	/* The first one last: its row tells the image to whoever goes on after a kill here. */
+	for (size_t i = members->n; r == 0 && i-- > 0;)
 		if (members->v[i])
 			r = store_remove(submit->store, run_id(members->v[i]), err);
 	if (r == 0)

@@ -96,7 +96,9 @@ static int cmd_restart_make_missing(struct app *app, const char *word, struct er
 		r = sweep_make_missing(session, &study, NULL, &made, &missing, err);
 	for (size_t i = 0; i < missing.n; i++)
 		app_warn(app, "%s was set for the runs and is not set in this shell", missing.v[i]);
-	if (made > 0 || r == 0)
+	if (made == 0 && r == 0)
+		app_phase(app, "study", "%s: none of %zu runs is missing", study.id, study.cases.n);
+	else if (made > 0)
 		app_phase(app, "study", "%s: %zu of %zu runs made now", study.id, made,
 			study.cases.n);
 	return r;

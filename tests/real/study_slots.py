@@ -69,8 +69,14 @@ def test_limit_and_order(w):
     most = most_running(study.log.read_text().splitlines())
     begun = study.begun()
     assert sorted(begun) == list(range(60)) and 2 <= most <= 3, (most, begun)
-    # Three that begin at once say so in any order.
-    assert all(abs(at - i) < 3 for at, i in enumerate(begun)), begun
+    # Nobody overtakes: whoever begins finds all before it ended, but for the two that have the other places. Of three that
+    # have a place each may be the last to say so.
+    over = set()
+    for kind, i in ((line.split()[0], int(line.split()[1])) for line in study.log.read_text().splitlines()):
+        if kind == "e":
+            over.add(i)
+        else:
+            assert len(set(range(i)) - over) <= 2, (i, sorted(over), begun)
     ends, begins = (sorted(int(t) for _, t in study.lines(kind)) for kind in "eb")
     print(f"end to next begin: {statistics.median((b - e) / 1e6 for e, b in zip(ends, begins[3:])):.0f} ms")
     for i in range(60):

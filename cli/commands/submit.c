@@ -86,7 +86,7 @@ static const struct opt opts[] = {
 		.key = "resources.nodes"},
 	{OPT_MEMBER(OPT_STRING, 0, "launcher", struct submit_values, launcher), .arg = "NAME",
 		.help = "Start it on each GPU by torchrun, mpirun, accelerate or deepspeed",
-		.key = "launcher"},
+		.key = "launcher", .values = VALUE_LAUNCHER},
 	{OPT_MEMBER(OPT_STRING, 0, "queue", struct submit_values, queue), .arg = "NAME",
 		.help = "LocalQueue of Kueue to wait in", .key = "queue"},
 	{OPT_MEMBER(OPT_STRING, 0, "priority", struct submit_values, priority), .arg = "NAME",

@@ -3,14 +3,18 @@
 """Several nodes that this machine plays: ranks that find each other, share GPUs and tree, and end together; and
 launchers, which start a program on each GPU of each node."""
 
+import collections
+import contextlib
 import json
 import os
-import re
+import random
 import signal
+import time
 
 from attempts import fake_gpus, kill_supervisors, submit
 from harness import *  # noqa: F403
 from local import pids_with
+from projects import check_sum, here, launched, project
 from ssh_gang import RANK
 
 SERVE = """import os, socket
@@ -36,7 +40,18 @@ def ended(w, run="@"):
 
 
 def nothing_left(run):
-    wait_for(lambda: not pids_with(f"{run}/attempts/"), "the end of its processes")
+    wait_for(lambda: not pids_with(f"{run}/attempts/") and not of_run(run), "the end of its processes")
+
+
+def of_run(run):
+    """Programs of the run, by a variable that each of them has."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
+                if f"DLRUN_RUN_ID={run}".encode() in file.read().split(b"\0"):
+                    found.append(int(entry))
+    return found
 
 
 def test_ranks_find_each_other(w):
@@ -120,7 +135,26 @@ def test_killed_supervisor(w):
     w.ok("cancel", run)
     doc = ended(w, run)
     assert doc["state"] in ("cancelled", "lost"), doc
-    wait_for(lambda: not os.path.exists(f"/proc/{state['ranks'][1]['program']['pid']}"), "the end of rank 1")
+    wait_for(lambda: not of_run(run), "the end of rank 1")
+
+
+def test_supervisor_is_killed_at_any_time(w):
+    """Whatever has begun is seen, and a cancel ends it; what has not never does."""
+    w.repo()
+    rng = random.Random(7)
+    found = collections.Counter()
+    for _ in range(16):
+        run = submit(w, "sh", "-c", "echo up; exec sleep 600", options=["-N", "3", "-g", "0", "--grace", "1s"])
+        time.sleep(rng.random() * 0.15)
+        kill_supervisors(run)
+        doc = w.show(run)
+        assert doc["state"] in ("running", "lost"), doc
+        assert doc["state"] == "running" or not of_run(run), doc
+        found[doc["state"]] += 1
+        w.run("cancel", run)
+        assert ended(w, run)["state"] in ("cancelled", "lost")
+        wait_for(lambda: not of_run(run), "the end of its programs")
+    print(f"supervisors of three ranks killed: {dict(found)}", flush=True)
 
 
 def test_gpus_are_divided(w):
@@ -163,30 +197,6 @@ def test_members_of_a_study(w):
 
 # --- launchers
 
-# What Python 3.11 does not list of an enumeration of torch 1.13, which torchrun looks through.
-OLD_TORCH = """import importlib.util
-import sys
-
-
-class Late:
-    def find_spec(self, name, path, target=None):
-        if name != "torch.distributed.elastic.multiprocessing.api":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        load = spec.loader.exec_module
-
-        def exec_module(module):
-            load(module)
-            if 0 not in [int(each) for each in module.Std]:
-                module.Std.from_str = classmethod(lambda cls, text: cls(int(text)))
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-
-sys.meta_path.insert(0, Late())
-"""
 FAKE = """import os, runpy, sys
 print("launched", " ".join(sys.argv[1:]), flush=True)
 """
@@ -194,7 +204,9 @@ print("launched", " ".join(sys.argv[1:]), flush=True)
 
 def test_launchers_get_the_words(w):
     """Modules of the run's own tree in place of the libraries."""
-    w.repo({f"{path}.py": FAKE for path in ("torch/distributed/run", "accelerate/commands/launch", "deepspeed/launcher/launch")})
+    packages = (("torch", "distributed", "run"), ("accelerate", "commands", "launch"), ("deepspeed", "launcher", "launch"))
+    w.repo({path: text for a, b, c in packages for path, text in
+            ((f"{a}/__init__.py", ""), (f"{a}/{b}/__init__.py", ""), (f"{a}/{b}/{c}.py", FAKE))})
     fake_gpus(w, 4)
     port = "4711"
     where = ("-e", f"MASTER_PORT={port}")
@@ -220,15 +232,10 @@ def test_launchers_get_the_words(w):
 
 
 def test_torchrun_of_two_nodes(w):
-    from projects import here, project
     here(w)
     project(w, "torchrun")
-    w.write("sitecustomize.py", OLD_TORCH)
-    env = ("-e", "PYTHONPATH=.")
-    done = w.run("submit", "-f", "-N", "2", "-g", "0", *env, "--launcher", "torchrun:2", "--", "python", "reduce.py", timeout=300)
-    assert done.rc == 0, done
-    said = sorted(re.findall(r"rank \d of \d: sum \d+", done.out))
-    assert said == [f"rank {i} of 4: sum 10" for i in range(4)], done
+    done = w.run("submit", "-f", "-N", "2", "-g", "0", *launched(w, "torchrun:2"), "--", "python", "reduce.py", timeout=300)
+    check_sum(w, done, 4)
     w.ok("fetch", "-o", w.dir / "got")
     assert {p.read_text() for p in (w.dir / "got").glob("rank*.txt")} == {"10.0"}
 

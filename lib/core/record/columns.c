@@ -551,7 +551,8 @@ const size_t column_kinds_n = ARRAY_LEN(column_kinds);
 /* The members of dlrun/run/v1 that paths begin with. */
 static const char *const roots[] = {"attempts", "cancelling", "exit", "image", "metrics", "note",
 	"origin", "params", "phases_ms", "ranks", "resources", "results", "schema", "snapshot",
-	"tags", "target", "text", "times", "usage", "warnings", "links", "command", "shell"};
+	"tags", "target", "text", "times", "usage", "warnings", "links", "command", "shell",
+	"launcher"};
 
 static const struct column_kind *columns_find_kind(const char *name)
 {

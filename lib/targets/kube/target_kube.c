@@ -26,6 +26,7 @@
 #include "kube/status/object.h"
 #include "targets/kube/kube_facts.h"
 #include "targets/kube/kube_reconcile.h"
+#include "targets/kube/kube_study_logs.h"
 #include "targets/kube/kube_open.h"
 
 /*
@@ -437,6 +438,7 @@ static void target_kube_free(struct target *target)
 
 	kube_portforward_free(kube->reach);
 	kube_stops_free(kube->stops);
+	kube_study_logs_free(kube->study_logs);
 	json_free(kube->definition);
 	free(kube->enforced);
 	free(kube->user);

@@ -572,7 +572,7 @@ struct kube_batch {
 	struct target_kube *kube;
 	struct loop_timer *timer;
 	struct question *questions;
-	size_t n_questions;
+	size_t n_questions, n_given_up;
 	struct kube_call *calls[KUBE_FACTS_KINDS];
 	struct json *responses[KUBE_FACTS_KINDS]; /* but for nodes, which the cluster keeps */
 	struct json *items[KUBE_FACTS_KINDS];     /* of a response that is put together; or NULL */
@@ -631,10 +631,7 @@ static void drop_question(struct target_work *work)
 	struct kube_batch *batch = question->batch;
 
 	question->call = NULL;
-	for (struct question *q = batch->questions; q; q = q->next)
-		if (q->call)
-			return;
-	if (batch->n_open >= 0)
+	if (++batch->n_given_up == batch->n_questions && batch->n_open >= 0)
 		kube_state_batch_free(batch);
 }
 

@@ -80,7 +80,7 @@ const char html_script[] =
 	"\tload(url, true);\n"
 	"}\n"
 	"document.addEventListener('click', event => {\n"
-	"\tconst a = event.target.closest && event.target.closest('th[scope=col] a');\n"
+	"\tconst a = event.target.closest && event.target.closest('.runs:not(.media) th[scope=col] a');\n"
 	"\tif (!a || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;\n"
 	"\tevent.preventDefault();\n"
 	"\tgo(a.href);\n"

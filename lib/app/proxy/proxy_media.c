@@ -237,7 +237,8 @@ void proxy_media_add(const struct proxy_media_list *list, struct buf *out)
 			      "tabindex=\"0\" role=\"region\" aria-label=\"Pictures\"><table>\n"
 			      "<thead><tr><th scope=\"col\">file</th>");
 		vec_foreach (const struct proxy_media, each, list)
-			html_addf(out, "<th scope=\"col\">%s</th>", run_id(each->run));
+			html_addf(out, "<th scope=\"col\"><a href=\"/run/%s\">%s</a></th>",
+				run_id(each->run), run_id(each->run));
 		buf_adds(out, "</tr></thead>\n<tbody>\n");
 		for (size_t i = 0; i < rows.n && i < PROXY_MEDIA_ROWS; i++)
 			media_add_row(out, list, &files, &rows.v[i]);

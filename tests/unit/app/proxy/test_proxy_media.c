@@ -66,7 +66,8 @@ static void test_order(void **state)
 	buf_init(&out, OUT_MAX);
 	proxy_media_add(&list, &out);
 	expect_order(out.data,
-		(const char *const[]){"a-22222</th>", "b-22222</th>", "s/e_#.png</th>",
+		(const char *const[]){"<a href=\"/run/a-22222\">a-22222</a></th>",
+			"b-22222</a></th>", "s/e_#.png</th>",
 			"src=\"/media/a-22222/s/e_2.png?v=1-c8\"", "<figcaption>2<", "/s/e_10.png",
 			"/s/e_9.png", "</td><td>", "/media/b-22222/s/e_7.png", "v#/epoch.mp4</th>",
 			"<td><div class=\"steps\"></div></td>", "<video controls", "<figcaption>2<",

@@ -225,9 +225,13 @@ static void print_host(struct app *app, const struct run *run)
 	const struct json *hosts = json_get(json_get(run->doc, "target"), "hosts");
 	const char *host = json_str(hosts ? json_first(hosts) : NULL);
 	bool is_auto = json_get_int(json_get(run->doc, "resources"), "gpus", -1) < 0;
-	char gpus[GPU_WORDS_SIZE];
+	char gpus[GPU_WORDS_SIZE], many[32] = "";
 
-	app_phase(app, "target", "%s · host %s%s", run_target(run), host ? host : "?",
+	/* Of hosts with one home the first that is free takes it. */
+	if (json_count(hosts) > 1 && json_get_int(json_get(run->doc, "resources"), "nodes", 1) <= 1)
+		snprintf(many, sizeof(many), " or %zu other%s", json_count(hosts) - 1,
+			json_count(hosts) > 2 ? "s" : "");
+	app_phase(app, "target", "%s · host %s%s%s", run_target(run), host ? host : "?", many,
 		is_auto ? " · one GPU if it has any (-g 0: none)"
 			: cmd_submit_gpu_words(run, gpus));
 }

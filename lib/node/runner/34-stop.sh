@@ -63,6 +63,9 @@ watcher_of() {
 # RUN N [HOW]: peer (another rank has ended), drop (only one that was not told to begin).
 verb_cancel() {
 	[ "${3-}" != drop ] || cancel_absent "$@"
+	check_name "${1-}"
+	check_number "${2-}"
+	! pool_end "$1" "$2" cancelled 143 Cancelled 'it was cancelled before it had begun' || return 0
 	attempt_dir_of "$@"
 	case ${3-} in
 	'') ;;

@@ -168,6 +168,15 @@ struct node_call *node_stop(struct node *node, const char *run, int attempt, nod
 /* Stop an attempt on one of several hosts: how is "peer" or "drop" (protocol.h). */
 struct node_call *node_stop_for(struct node *node, const char *run, int attempt, const char *how,
 	node_done_fn *done, void *ctx);
+/* An attempt that has not begun never will, or it has begun, or has ended otherwise. Idempotent;
+ * the facts of the node are there when done is called. */
+enum node_withdrawn {
+	NODE_HAS_BEGUN,
+	NODE_WITHDRAWN,
+	NODE_WAS_ABSENT, /* none was there; it will not begin when it comes */
+};
+struct node_call *node_withdraw(struct node *node, const char *run, int attempt,
+	enum node_withdrawn *ret, node_done_fn *done, void *ctx);
 /* Let a held attempt begin; success if it has begun already. E_NODE_FAILED: it never will.
  * Idempotent. */
 struct node_call *node_go(

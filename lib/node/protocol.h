@@ -108,6 +108,9 @@
  *	                                (another rank has ended: reason PeerEnded), drop (only
  *	                                while it has not been told to begin: failed,
  *	                                Interrupted; one that has not come never will)
+ *	withdraw RUN N                  an attempt that has not begun never will: `withdrawn yes`,
+ *	                                or `withdrawn absent` where none was there; or it has
+ *	                                begun, or ended as something else: `withdrawn no`
  *	go RUN N                        one that is held begins, or has begun; fail gone: it never
  *	                                will
  *	forget RUN N [all]              tree and spares; with all the whole run
@@ -184,8 +187,9 @@
  *	                                (core/attempt/marks.h)
  *	  cancel                        its end has been asked for; how=HOW, also study:
  *	                                failed=RUN, so that this one is not to begin
- *	  held go late                  with j_hold_ms: ready, and waits to be told to begin; it
- *	                                was told; its time was over. One file that is renamed
+ *	  .begin begun held go late     not begun; it begins; with j_hold_ms: ready, and waits to
+ *	                                be told to begin; it was told; it never begins: its time
+ *	                                was over, or it was taken back. One file that is renamed
  *	  notes                         what the supervisor has to say
  *	  pool                          the ticket that it came from
  *	  collect                       written when the tree was complete: what changes after it

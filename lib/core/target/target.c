@@ -207,6 +207,19 @@ int target_cancel(struct target *target, const char *handle, int64_t timeout_ms,
 	return target_wait_over(&wait, target->ops->cancel(target, handle, &wait.call, err), err);
 }
 
+int target_withdraw(struct target *target, const char *handle, int64_t timeout_ms, bool *ret_taken,
+	struct err *err)
+{
+	struct wait wait;
+
+	if (!target->ops->withdraw)
+		return err_set(err, E_TARGET_UNSUPPORTED,
+			"targets of kind %s take back no run that waits", target->ops->kind);
+	wait_init(&wait, target, timeout_ms);
+	return target_wait_over(
+		&wait, target->ops->withdraw(target, handle, ret_taken, &wait.call, err), err);
+}
+
 int target_forget(
 	struct target *target, const char *handle, bool all, int64_t timeout_ms, struct err *err)
 {

@@ -199,6 +199,14 @@ struct target_ops {
 	/* Done when the request is durable there, not when the program has ended. Idempotent. */
 	int (*cancel)(struct target *target, const char *handle, struct target_call *call,
 		struct err *err);
+	/* Take back an attempt that has not begun. Set when done: true: it never began, nor will,
+	 * and nothing of it is left that waits; false: it has begun or has ended, or may have, and
+	 * goes on as if nobody had asked. No program that has begun is ended. Idempotent: once true
+	 * it is true for ever. After an error it is one or the other, which the same question
+	 * tells; until then it may wait without beginning. One that has not come there yet never
+	 * begins when it comes. NULL: attempts stay where they are. */
+	int (*withdraw)(struct target *target, const char *handle, bool *ret_taken,
+		struct target_call *call, struct err *err);
 	/* Remove what the attempt keeps there (its tree, spares); outputs and logs only with
 	 * all. */
 	int (*forget)(struct target *target, const char *handle, bool all, struct target_call *call,
@@ -284,6 +292,8 @@ int target_exec(struct target *target, const char *handle,
 int target_adopt(struct target *target, const char *id, int64_t timeout_ms, struct run_list *ret,
 	struct err *err);
 int target_cancel(struct target *target, const char *handle, int64_t timeout_ms, struct err *err);
+int target_withdraw(struct target *target, const char *handle, int64_t timeout_ms, bool *ret_taken,
+	struct err *err);
 int target_forget(
 	struct target *target, const char *handle, bool all, int64_t timeout_ms, struct err *err);
 

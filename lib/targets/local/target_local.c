@@ -699,6 +699,74 @@ static int target_local_cancel(
 	return r;
 }
 
+/*
+ * Taking back: its supervisor is asked until it has decided.
+ */
+
+enum { WITHDRAW_POLL_MS = 10 };
+
+struct withdrawing {
+	struct target_work work;
+	struct target_call *call;
+	struct loop *loop;
+	struct loop_timer *timer;
+	struct attempt_place place;
+	bool *ret_taken;
+};
+
+static void local_withdraw_drop(struct target_work *work)
+{
+	struct withdrawing *withdrawing = (struct withdrawing *)work;
+
+	loop_remove_timer(withdrawing->loop, withdrawing->timer);
+	attempt_place_done(&withdrawing->place);
+	free(withdrawing);
+}
+
+static int local_withdraw_on_poll(void *ctx, struct err *err)
+{
+	struct withdrawing *withdrawing = ctx;
+	AUTO_ERR struct err error = {0};
+	int64_t deadline_ms = withdrawing->call->deadline_ms;
+
+	(void)err;
+	withdrawing->timer = NULL;
+	int r = attempt_withdraw(withdrawing->place.dir, withdrawing->ret_taken, &error);
+	if (r == 0 && deadline_ms && clock_ms() >= deadline_ms)
+		r = err_set(&error, E_TARGET_SILENT, "the supervisor of %s did not answer in time",
+			withdrawing->place.run_id);
+	if (r == 0)
+		withdrawing->timer = loop_add_timer(withdrawing->loop,
+			clock_ms() + WITHDRAW_POLL_MS, local_withdraw_on_poll, withdrawing);
+	else
+		target_call_end(withdrawing->call, r < 0 ? r : 0, &error);
+	return 0;
+}
+
+static int local_withdraw(struct target *target, const char *handle, bool *ret_taken,
+	struct target_call *call, struct err *err)
+{
+	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
+	struct withdrawing *withdrawing;
+
+	int r = local_place_find(target_local_of(target), handle, &place, err);
+	if (r == 0 && place.foreign)
+		r = err_set(
+			err, E_TARGET_UNSUPPORTED, "%s belongs to another machine", place.run_id);
+	if (r < 0)
+		return r;
+	withdrawing = mem_alloc(1, sizeof(*withdrawing));
+	*withdrawing = (struct withdrawing){.work = {local_withdraw_drop},
+		.call = call,
+		.loop = target->loop,
+		.place = place,
+		.ret_taken = ret_taken};
+	place = (struct attempt_place){0};
+	target_call_begin(call, &withdrawing->work);
+	withdrawing->timer = loop_add_timer(target->loop, 0, local_withdraw_on_poll, withdrawing);
+	return 0;
+}
+
 static int target_local_forget(struct target *target, const char *handle, bool all,
 	struct target_call *call, struct err *err)
 {
@@ -764,6 +832,7 @@ const struct target_ops target_local_ops = {
 	.state = state,
 	.logs = target_local_read_log,
 	.cancel = target_local_cancel,
+	.withdraw = local_withdraw,
 	.forget = target_local_forget,
 	.fetch = target_local_fetch,
 	.relay = local_relay,

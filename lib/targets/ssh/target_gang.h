@@ -27,6 +27,8 @@ int target_gang_submit(struct target *target, const struct target_job *job,
 	struct target_call *call, struct err *err);
 int target_gang_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
 	struct target_call *call, struct err *err);
+int target_gang_withdraw(struct target *target, const char *handle, bool *ret_taken,
+	struct target_call *call, struct err *err);
 int target_gang_broadcast(struct target *target, const char *handle, const char *verb,
 	struct target_call *call, struct err *err);
 

@@ -293,16 +293,22 @@ static int target_node_on_found(void *ctx, int status, struct err *error, struct
 	return node_work_end(&querying->base, 0, error);
 }
 
+static bool target_node_was_accepted(const struct node_work *work)
+{
+	const struct dirs *dirs = &work->target->session->dirs;
+	AUTO_FREE char *dir = dirs_attempt(dirs, work->handle.run_id, work->handle.attempt);
+	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
+
+	return access(accepted, F_OK) == 0;
+}
+
 static void target_node_read_local(struct querying *querying)
 {
 	const struct node_work *work = &querying->base;
-	const struct dirs *dirs = &work->target->session->dirs;
-	AUTO_FREE char *dir = dirs_attempt(dirs, work->handle.run_id, work->handle.attempt);
-	AUTO_FREE char *run_dir = dirs_run(dirs, work->handle.run_id);
-	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
+	AUTO_FREE char *run_dir = dirs_run(&work->target->session->dirs, work->handle.run_id);
 
 	querying->is_here = access(run_dir, F_OK) == 0;
-	querying->was_accepted = access(accepted, F_OK) == 0;
+	querying->was_accepted = target_node_was_accepted(work);
 }
 
 static int target_node_state(struct target *target, const char *handle, struct target_status *ret,
@@ -1195,6 +1201,50 @@ static int target_node_cancel(
 	return r;
 }
 
+struct withdrawing {
+	struct node_work base;
+	enum node_withdrawn found;
+	bool *ret;
+};
+
+static int node_on_withdrawn(void *ctx, int status, struct err *error, struct err *err)
+{
+	struct withdrawing *withdrawing = ctx;
+	struct node_work *work = &withdrawing->base;
+
+	(void)err;
+	/* The attempt may wait on the machine that had this name before. */
+	AUTO_FREE char *other = node_machine_other(&work->target->session->dirs,
+		work->handle.run_id, work->host->name, node_facts(work->host->node));
+	if (status == 0 && other)
+		status = err_set(error, E_TARGET_SILENT, "%s", other);
+	/* An attempt that was accepted and is not there any more may have begun. */
+	if (status == 0)
+		*withdrawing->ret =
+			withdrawing->found == NODE_WITHDRAWN ||
+			(withdrawing->found == NODE_WAS_ABSENT && !target_node_was_accepted(work));
+	return node_work_end(work, status, error);
+}
+
+static int target_node_withdraw(struct target *target, const char *handle, bool *ret_taken,
+	struct target_call *call, struct err *err)
+{
+	struct withdrawing *withdrawing;
+
+	if (node_handle_is_gang(handle))
+		return target_gang_withdraw(target, handle, ret_taken, call, err);
+	if (node_handle_is_pool(handle))
+		return target_pool_withdraw(target, handle, ret_taken, call, err);
+	withdrawing = mem_alloc(1, sizeof(*withdrawing));
+	*withdrawing = (struct withdrawing){.base.release = release_plain, .ret = ret_taken};
+	int r = node_work_begin(target, handle, &withdrawing->base, call, err);
+	if (r == 0)
+		withdrawing->base.requested = node_withdraw(withdrawing->base.host->node,
+			withdrawing->base.handle.run_id, withdrawing->base.handle.attempt,
+			&withdrawing->found, node_on_withdrawn, withdrawing);
+	return r;
+}
+
 static int target_node_forget(struct target *target, const char *handle, bool all,
 	struct target_call *call, struct err *err)
 {
@@ -1274,6 +1324,7 @@ const struct target_ops target_node_ops = {
 	.adopt = target_node_adopt,
 	.preview = target_node_preview,
 	.cancel = target_node_cancel,
+	.withdraw = target_node_withdraw,
 	.forget = target_node_forget,
 	.relay = target_node_relay,
 	.exec = target_node_exec,

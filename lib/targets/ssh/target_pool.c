@@ -45,7 +45,7 @@ void target_pool_set_host(
  * Requests to all hosts of an attempt
  */
 
-enum pool_verb { POOL_STATE, POOL_CANCEL, POOL_FORGET, POOL_FORGET_ALL };
+enum pool_verb { POOL_STATE, POOL_CANCEL, POOL_WITHDRAW, POOL_FORGET, POOL_FORGET_ALL };
 
 struct pool;
 struct pool_place {
@@ -55,6 +55,7 @@ struct pool_place {
 	struct node_attempts found;
 	struct err error;
 	bool is_answered;
+	enum node_withdrawn withdrawn;
 };
 
 struct pool {
@@ -106,7 +107,7 @@ static int pool_open(struct target *target, const char *handle, struct pool *poo
 	return 0;
 }
 
-static void pool_end(struct pool *pool)
+static void pool_finish(struct pool *pool)
 {
 	loop_remove_timer(pool->node->target.loop, pool->timer);
 	pool->timer = NULL;
@@ -159,7 +160,7 @@ static int pool_on_response(void *ctx, int status, struct err *error, struct err
 		err_move(&place->error, error);
 	}
 	if (--pool->n_open == 0 || (pool->verb == POOL_STATE && pool_is_there(place))) {
-		pool_end(pool);
+		pool_finish(pool);
 	} else if (place->is_answered && pool->settle_ms >= 0) {
 		pool_limit(pool, clock_ms() + pool->settle_ms);
 		pool->settle_ms = -1;
@@ -175,6 +176,9 @@ static struct node_call *pool_request(struct pool_place *place)
 	switch (place->pool->verb) {
 	case POOL_CANCEL:
 		return node_stop(node, handle->run_id, handle->attempt, pool_on_response, place);
+	case POOL_WITHDRAW:
+		return node_withdraw(node, handle->run_id, handle->attempt, &place->withdrawn,
+			pool_on_response, place);
 	case POOL_FORGET:
 	case POOL_FORGET_ALL:
 		return node_forget(node, handle->run_id, handle->attempt,
@@ -201,6 +205,15 @@ static void pool_ask(struct pool *pool, size_t first, int64_t deadline_ms)
 		pool_limit(pool, 0);
 	else if (deadline_ms)
 		pool_limit(pool, deadline_ms);
+}
+
+static bool pool_was_accepted(const struct pool *pool)
+{
+	const struct dirs *dirs = &pool->node->session->dirs;
+	AUTO_FREE char *dir = dirs_attempt(dirs, pool->handle.run_id, pool->handle.attempt);
+	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
+
+	return access(accepted, F_OK) == 0;
 }
 
 /* "gpu1, gpu2 and 3 more"; the caller frees. */
@@ -361,13 +374,10 @@ static void pool_on_states(struct pool *pool)
 static void pool_read_local(struct pool_polling *polling)
 {
 	const struct dirs *dirs = &polling->pool.node->session->dirs;
-	const struct node_handle *handle = &polling->pool.handle;
-	AUTO_FREE char *dir = dirs_attempt(dirs, handle->run_id, handle->attempt);
-	AUTO_FREE char *run_dir = dirs_run(dirs, handle->run_id);
-	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
+	AUTO_FREE char *run_dir = dirs_run(dirs, polling->pool.handle.run_id);
 
 	polling->is_ours = access(run_dir, F_OK) == 0;
-	polling->was_accepted = access(accepted, F_OK) == 0;
+	polling->was_accepted = pool_was_accepted(&polling->pool);
 }
 
 int target_pool_state(struct target *target, const char *handle, struct target_status *ret,
@@ -397,6 +407,8 @@ struct pool_telling {
 	struct target_work work;
 	struct pool pool;
 	struct target_call *call;
+	bool *ret_taken; /* of withdraw */
+	bool was_accepted;
 };
 
 static void pool_drop_telling(struct target_work *work)
@@ -420,21 +432,49 @@ static void pool_on_told(struct pool *pool)
 	target_call_end(telling->call, failed && !is_done ? err_move(&error, failed) : 0, &error);
 }
 
+/* Taken back by whoever says so; where nobody has heard of it, by all of them. */
+static void pool_on_withdrawn(struct pool *pool)
+{
+	struct pool_telling *telling = CONTAINER_OF(pool, struct pool_telling, pool);
+	AUTO_ERR struct err error = {0};
+	struct err *failed = pool_failed(pool);
+	bool is_taken = false, has_begun = false;
+	int r = 0;
+
+	for (size_t i = 0; i < pool->hosts.n; i++) {
+		const struct pool_place *place = &pool->places[i];
+
+		is_taken |= place->is_answered && place->withdrawn == NODE_WITHDRAWN;
+		has_begun |= place->is_answered && place->withdrawn == NODE_HAS_BEGUN;
+	}
+	if (is_taken || has_begun)
+		*telling->ret_taken = is_taken;
+	else if (failed)
+		r = err_move(&error, failed);
+	else
+		*telling->ret_taken = !telling->was_accepted;
+	target_call_end(telling->call, r, &error);
+}
+
+/* ret_taken: of POOL_WITHDRAW. */
 static int pool_tell(struct target *target, const char *handle, enum pool_verb verb,
-	struct target_call *call, struct err *err)
+	bool *ret_taken, struct target_call *call, struct err *err)
 {
 	struct pool_telling *telling = mem_alloc(1, sizeof(*telling));
 
-	*telling = (struct pool_telling){.work = {pool_drop_telling}, .call = call};
+	*telling = (struct pool_telling){
+		.work = {pool_drop_telling}, .call = call, .ret_taken = ret_taken};
 	int r = pool_open(target, handle, &telling->pool, err);
 	if (r < 0) {
 		pool_drop_telling(&telling->work);
 		return r;
 	}
 	target_call_begin(call, &telling->work);
+	telling->was_accepted = pool_was_accepted(&telling->pool);
 	telling->pool.verb = verb;
-	telling->pool.done = pool_on_told;
-	telling->pool.settle_ms = POOL_SETTLE_MS;
+	telling->pool.done = ret_taken ? pool_on_withdrawn : pool_on_told;
+	/* Only the host that has it can say that it has begun. */
+	telling->pool.settle_ms = ret_taken ? -1 : POOL_SETTLE_MS;
 	pool_ask(&telling->pool, 0, call->deadline_ms);
 	return 0;
 }
@@ -442,13 +482,19 @@ static int pool_tell(struct target *target, const char *handle, enum pool_verb v
 int target_pool_cancel(
 	struct target *target, const char *handle, struct target_call *call, struct err *err)
 {
-	return pool_tell(target, handle, POOL_CANCEL, call, err);
+	return pool_tell(target, handle, POOL_CANCEL, NULL, call, err);
+}
+
+int target_pool_withdraw(struct target *target, const char *handle, bool *ret_taken,
+	struct target_call *call, struct err *err)
+{
+	return pool_tell(target, handle, POOL_WITHDRAW, ret_taken, call, err);
 }
 
 int target_pool_forget(struct target *target, const char *handle, bool all,
 	struct target_call *call, struct err *err)
 {
-	return pool_tell(target, handle, all ? POOL_FORGET_ALL : POOL_FORGET, call, err);
+	return pool_tell(target, handle, all ? POOL_FORGET_ALL : POOL_FORGET, NULL, call, err);
 }
 
 /*

@@ -25,6 +25,8 @@ int target_pool_logs(struct target *target, const char *handle,
 	struct err *err);
 int target_pool_cancel(
 	struct target *target, const char *handle, struct target_call *call, struct err *err);
+int target_pool_withdraw(struct target *target, const char *handle, bool *ret_taken,
+	struct target_call *call, struct err *err);
 int target_pool_forget(struct target *target, const char *handle, bool all,
 	struct target_call *call, struct err *err);
 

@@ -165,7 +165,7 @@ pool_line() {
 	if [ "$pool_by" = - ]; then
 		# The words stand for others here: STATE CODE REASON MS.
 		word_of "$(tail -n 1 "$pool_dir/claim.$pool_k")"
-		printf 'attempt %s %s pool=1 code=%s origin=dlrun reason=%s ended=%s text=%s\n' "$1/$2" "$pool_boot" "$pool_pid" \
+		printf 'attempt %s %s pool=1 code=%s signal=0 origin=dlrun reason=%s ended=%s text=%s\n' "$1/$2" "$pool_boot" "$pool_pid" \
 			"$pool_start" "$pool_host" "$coded"
 		return
 	fi

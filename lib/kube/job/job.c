@@ -34,6 +34,11 @@ char *kube_job_claim_name(const char *run_id)
 	return mem_printf("%s-results", run_id);
 }
 
+char *kube_job_gate_name(const char *job)
+{
+	return mem_printf("%s-begin", job);
+}
+
 static bool job_is_alnum(char c)
 {
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || str_is_digit(c);
@@ -864,6 +869,33 @@ static int job_make_spec(struct job *job, struct json *spec, struct err *err)
 	return r < 0 ? r : job_linger(job, containers, err);
 }
 
+static bool job_is_gated(const struct kube_run *run)
+{
+	return run->may_move && run->n_members == 0;
+}
+
+/* A node that lacks the ConfigMap begins no container that refers to it. It has no entries, so that
+ * the program gets no variables. */
+static void job_set_gate(const struct job *job, struct json *spec)
+{
+	AUTO_FREE char *name = kube_job_gate_name(job->run->job);
+	const struct json *containers = json_get(spec, "containers");
+	const struct json *item = containers ? json_first(containers) : NULL;
+	struct json *all = json_array();
+
+	for (; item; item = json_next(item)) {
+		struct json *container = json_clone(item), *source = json_object();
+		const struct json *before = json_get(container, "envFrom");
+		struct json *sources = before ? json_clone(before) : json_array();
+
+		json_set_str(json_sub(source, "configMapRef"), "name", name);
+		json_add(sources, source);
+		json_set(container, "envFrom", sources);
+		json_add(all, container);
+	}
+	json_set(spec, "containers", all);
+}
+
 /* {metadata, spec} of pods, the overlay laid over it. */
 static int job_pod(struct job *job, struct json **ret, struct err *err)
 {
@@ -895,6 +927,8 @@ static int job_pod(struct job *job, struct json **ret, struct err *err)
 		r = kube_overlay(pod, job->run->overlay, err);
 	if (r < 0)
 		return r;
+	if (job_is_gated(job->run))
+		job_set_gate(job, json_sub(pod, "spec"));
 	*ret = TAKE(pod);
 	return 0;
 }
@@ -984,6 +1018,10 @@ static void set_notes(const struct kube_run *run, struct json *metadata)
 	for (size_t i = 0; i < ARRAY_LEN(notes); i++)
 		if (notes[i].value)
 			json_set_str(annotations, notes[i].key, notes[i].value);
+	if (!job_is_gated(run))
+		return;
+	AUTO_FREE char *gate = kube_job_gate_name(run->job);
+	json_set_str(annotations, KUBE_ANNOTATION_GATE, gate);
 }
 
 static void set_queue(const struct kube_run *run, struct json *job_object)
@@ -1229,6 +1267,10 @@ static int make_before(const struct job *job, struct kube_objects *objects, stru
 		int r = job_members(job, json_sub(objects->config, "data"), err);
 		if (r < 0)
 			return r;
+	}
+	if (job_is_gated(run)) {
+		AUTO_FREE char *gate = kube_job_gate_name(run->job);
+		objects->config = object(run, "v1", "ConfigMap", gate);
 	}
 	if (!run->secret_env || run->secret_env->n == 0)
 		return 0;

@@ -10,6 +10,7 @@
 #include "base/util/str.h"
 #include "core/config/words.h"
 #include "core/image/image_facts.h"
+#include "core/record/places.h"
 #include "core/record/spec.h"
 #include "core/store/store.h"
 #include "kube/job/preflight.h"
@@ -439,6 +440,8 @@ int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
 	run->user = kube->user ? kube->user : json_get_str(job->run->doc, "user");
 	run->tree = id && str_starts(id, "sha256:") ? id + strlen("sha256:") : NULL;
 	run->commit = json_get_str(snapshot, "commit");
+	run->may_move =
+		!ret->handle.is_member && json_count(json_get(job->run->doc, RUN_PLACES)) > 1;
 	run->spec = kube_submit_print(ret, job->run->spec);
 	run->record = record_of(ret, job->run);
 	kube_submit_set_image(ret, job);
@@ -1127,6 +1130,8 @@ static int kube_submit_start(struct target *target, const struct target_job *job
 		kube_submit_free(submit);
 		return r;
 	}
+	if (submit->plan.run.may_move)
+		kube_annotation_gated(submit->kube, &submit->plan.handle);
 	submit->n_before = kube_objects_before(&submit->objects, before);
 	target_call_begin(call, &submit->work);
 	for (size_t i = 0; i < submit->n_before; i++)

@@ -464,6 +464,7 @@ const struct target_ops target_kube_ops = {
 	.adopt = kube_adopt,
 	.preview = kube_preview,
 	.cancel = target_kube_cancel,
+	.withdraw = kube_withdraw,
 	.forget = target_kube_forget,
 	.relay = kube_relay,
 	.exec = kube_exec,

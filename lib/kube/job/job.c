@@ -714,6 +714,59 @@ static void set_tolerations(const struct kube_run *run, struct json *spec)
 	json_add(list, own);
 	for (; item; item = json_next(item))
 		json_add(list, json_clone(item));
+	for (const struct json *m = json_first(run->gpu_choices); m; m = json_next(m))
+		for (item = json_first(json_get(m, "tolerations")); item; item = json_next(item))
+			json_add(list, json_clone(item));
+}
+
+/* A term of a node affinity that says the same as a selector. */
+static struct json *job_selector_term(const struct json *selector)
+{
+	struct json *term = json_object(), *matches = json_array();
+
+	for (const struct json *m = json_first(selector); m; m = json_next(m)) {
+		struct json *match = json_object(), *values = json_array();
+		json_set_str(match, "key", json_key(m));
+		json_set_str(match, "operator", "In");
+		json_add(values, json_clone(m));
+		json_set(match, "values", values);
+		json_add(matches, match);
+	}
+	json_set(term, "matchExpressions", matches);
+	return term;
+}
+
+/* Nodes of any of the types, the first one rather. A type without a selector is on any node, and a
+ * term without expressions would be on none. */
+static void job_set_choices(const struct kube_run *run, struct json *spec)
+{
+	struct json *affinity = json_sub(json_sub(spec, "affinity"), "nodeAffinity");
+	struct json *terms = json_array(), *preferred = json_array();
+	bool is_anywhere = false;
+	int weight = 100;
+
+	for (const struct json *m = json_first(run->gpu_choices); m; m = json_next(m)) {
+		const struct json *selector = json_get(m, "node_selector");
+		if (json_count(selector) == 0) {
+			is_anywhere = true;
+			continue;
+		}
+		struct json *row = json_object();
+		json_set_int(row, "weight", weight);
+		json_set(row, "preference", job_selector_term(selector));
+		json_add(preferred, row);
+		json_add(terms, job_selector_term(selector));
+		weight = weight > 1 ? weight / 2 : 1;
+	}
+	if (json_count(preferred))
+		json_set(affinity, "preferredDuringSchedulingIgnoredDuringExecution", preferred);
+	else
+		json_free(preferred);
+	if (json_count(terms) && !is_anywhere)
+		json_set(json_sub(affinity, "requiredDuringSchedulingIgnoredDuringExecution"),
+			"nodeSelectorTerms", terms);
+	else
+		json_free(terms);
 }
 
 /* Nodes with GPUs are for those who need them. */
@@ -863,6 +916,8 @@ static int job_make_spec(struct job *job, struct json *spec, struct err *err)
 		json_set(spec, "nodeSelector", TAKE(selector));
 	set_tolerations(run, spec);
 	set_affinity(run, spec);
+	if (run->gpus > 0 && run->gpu_choices)
+		job_set_choices(run, spec);
 	json_add(containers, container);
 	json_set(spec, "containers", containers);
 	int r = make_container(job, spec, container, err);

@@ -153,6 +153,9 @@ struct kube_run {
 	int nodes, gpus;                                /* nodes: from 1; gpus: of each */
 	const char *gpu_resource;                       /* NULL: nvidia.com/gpu */
 	const struct json *node_selector, *tolerations; /* of the GPU type; or NULL */
+	/* Of several GPU types, any of which will do, the first rather: [{node_selector,
+	 * tolerations}, …]; or NULL. */
+	const struct json *gpu_choices;
 	int64_t cpu_milli;
 	uint64_t memory_bytes, disk_bytes, shm_bytes; /* shm 0: no limit but the memory's */
 

@@ -21,7 +21,8 @@
  * Lists must be read completely (kube_list). */
 struct kube_question {
 	char *path;
-	struct json *body; /* POST it; NULL: GET */
+	struct json *body;        /* POST it; NULL: GET */
+	const char *const *query; /* of a list: pairs; or NULL */
 	bool is_list;
 	bool is_dry_run; /* with body: dryRun=All, fieldValidation=Strict */
 	int subject;     /* private to preflight */

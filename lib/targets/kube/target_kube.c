@@ -451,6 +451,7 @@ const struct target_ops target_kube_ops = {
 	.has_nodes = true,
 	.has_own_network = true,
 	.describe = target_kube_describe,
+	.room = kube_room,
 	.prepare = target_kube_prepare,
 	.check = kube_check,
 	.learn = kube_learn,

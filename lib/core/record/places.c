@@ -201,3 +201,11 @@ char *run_places_text(const struct run_places *places)
 		buf_addf(&out, " → %s", chosen);
 	return buf_take(&out);
 }
+
+char *run_places_of(const struct run *run)
+{
+	AUTO_RUN_PLACES struct run_places places = {0};
+
+	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
+	return places.n ? run_places_text(&places) : NULL;
+}

@@ -54,8 +54,8 @@ void run_places_done(struct run_places *places);
 #define AUTO_RUN_PLACES AUTO(run_places_done)
 
 /* The places of a submit, all of them untried: from `target` and spill_after, with waits (of
- * --wait-for: "PLACE=TIME"). E_USAGE: as of target_names_split; a wait of a place that is not in the
- * list, or without a time; with a single place any wait at all. */
+ * --wait-for: "PLACE=TIME"). E_USAGE: as of target_names_split; a wait of a place that is not in
+ * the list, or without a time; with a single place any wait at all. */
 int run_places_from_config(const struct config *config, const struct strv *waits,
 	struct run_places *ret, struct err *err);
 
@@ -71,5 +71,8 @@ void run_places_from_json(const struct json *json, struct run_places *ret);
 /* "lab: 8 hosts, none free · eu: queue gpu full · us: 3 × a100 free → us": what is known of each,
  * and where the run is. The caller frees. */
 char *run_places_text(const struct run_places *places);
+/* The same of a record; NULL: it has one place. The caller frees. */
+struct run;
+char *run_places_of(const struct run *run);
 
 #endif

@@ -27,6 +27,12 @@ void target_status_done(struct target_status *status)
 	*status = (struct target_status){0};
 }
 
+void target_room_done(struct target_room *room)
+{
+	free(room->text);
+	*room = (struct target_room){0};
+}
+
 void target_free(struct target *target)
 {
 	if (target)

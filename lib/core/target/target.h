@@ -147,6 +147,13 @@ struct target_requirements {
 	uint64_t tree_bytes;       /* of the unpacked code; 0: not known */
 };
 
+/* Whether a run has room at a target, as far as could be asked. */
+struct target_room {
+	bool is_now; /* it could begin at once; else it would wait there */
+	char *text;  /* what is free, or what it would wait for: a few words; or NULL */
+};
+void target_room_done(struct target_room *room);
+
 struct target_ops {
 	const char *kind; /* as the configuration and records name it */
 	/* This machine: programs see its files, and their ports and GPUs are here. */
@@ -175,6 +182,11 @@ struct target_ops {
 	 * check. May be NULL. */
 	int (*learn)(struct target *target, const struct target_requirements *requirements,
 		struct strv *ret_notes, struct err *err);
+	/* Ask whether there is room for the run now, without any effect there. *ret is filled when
+	 * done. Fails by the reason why the run can never be there; ERR_NET: no answer. NULL: there
+	 * is room. */
+	int (*room)(struct target *target, const struct target_requirements *requirements,
+		struct target_room *ret, struct target_call *call, struct err *err);
 	/* Choose the handle of an attempt, by what is known of the place; no effect anywhere
 	 * yet. */
 	int (*prepare)(struct target *target, const char *run_id, int attempt,

@@ -497,10 +497,10 @@ gpu_join() {
 	done
 }
 
-# TYPE: of $dgpu_only (of all) those of its words, as gpu_model_matches of lib/host/gpu_parse.c. 1: there is none.
+# TYPE[,TYPE...]: of $dgpu_only (of all) those of its words, as gpu_model_matches of lib/host/gpu.c. 1: there is none.
 gpu_only_type() {
 	dgpu_only=$(printf '%s\n' "$dgpu_list" | LC_ALL=C awk -v only="$dgpu_only" -v type="$1" '
-	BEGIN { n_only = split(only, of, "\n"); n_type = split(tolower(type), word, /[^a-z0-9]+/) }
+	BEGIN { n_only = split(only, of, "\n"); n_types = split(tolower(type), types, ",") }
 	function chosen(i) {
 		if (n_only == 0) return 1
 		for (i = 1; i <= n_only; i++) if (of[i] == $2 || (of[i] != "" && index($3, of[i]) == 1)) return 1
@@ -514,12 +514,20 @@ gpu_only_type() {
 		}
 		return 0
 	}
+	function is(type, j, n_type, any) {
+		n_type = split(type, word, /[^a-z0-9]+/)
+		for (j = 1; j <= n_type; j++) {
+			if (word[j] == "") continue
+			if (!has(word[j])) return 0
+			any = 1
+		}
+		return any
+	}
 	NF >= 7 && chosen() {
 		model = tolower($0)
 		sub(/^([^ ]+ ){6}/, "", model)
 		n = split(model, part, /[^a-z0-9]+/)
-		for (j = 1; j <= n_type; j++) if (word[j] != "" && !has(word[j])) next
-		print $3
+		for (t = 1; t <= n_types; t++) if (is(types[t])) { print $3; next }
 	}')
 	[ "$dgpu_only" ] && return
 	dgpu_error="this host has no GPU of type $1"

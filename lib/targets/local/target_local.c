@@ -30,6 +30,7 @@
 #include "core/record/spec.h"
 #include "core/target/fetch_sink.h"
 #include "core/target/target_work.h"
+#include "host/gpu.h"
 #include "net/stream/pump.h"
 #include "net/stream/stream.h"
 #include "targets/local/program.h"
@@ -824,9 +825,59 @@ static int target_local_fetch(struct target *target, const char *handle, struct 
 	return attempt_files_fetch(target->loop, root, place.dir, sink, call, err);
 }
 
+/*
+ * Room
+ */
+
+enum { ROOM_FIND_MS = 5000 };
+
+/* Whether so many GPUs could be had at once: 1, or 0. Takes a place in the queue for GPUs for a
+ * moment. */
+static int local_room_gpus(
+	struct target_local *local, const struct spec *spec, struct gpu_list *list, struct err *err)
+{
+	const struct runtime *runtime = &spec->runtime;
+	const char *path = env_get(local->session->env.env, "PATH");
+	const struct gpu_claim_spec claimed = {
+		.owner = "a look at what is free",
+		.want = runtime->gpus == RUNTIME_GPUS_AUTO ? 1 : (unsigned)runtime->gpus,
+		.only = &runtime->gpus_only,
+	};
+	AUTO_GPU_CLAIM struct gpu_claim *claim = NULL;
+
+	list->n = 0;
+	int r = gpu_may_exist(path) ? gpu_find(path, ROOM_FIND_MS, list, err) : 0;
+	if (r < 0 || list->n == 0)
+		return r < 0 ? r : 1;
+	r = gpu_claim_new(&claimed, &claim, err);
+	return r < 0 ? r : gpu_claim_try(claim, list, err);
+}
+
+static int local_room(struct target *target, const struct target_requirements *requirements,
+	struct target_room *ret, struct target_call *call, struct err *err)
+{
+	struct target_local *local = target_local_of(target);
+	const struct spec *spec = requirements->spec;
+	struct gpu_list list = {0};
+	int r = spec->runtime.gpus ? local_room_gpus(local, spec, &list, err) : 1;
+
+	if (r < 0)
+		return r;
+	ret->is_now = r > 0;
+	if (list.n == 0)
+		ret->text = mem_strdup("this machine");
+	else if (r > 0)
+		ret->text = mem_printf("%s free", list.n == 1 ? "its GPU" : "GPUs");
+	else
+		ret->text = mem_printf("%zu GPU%s, none free", list.n, list.n == 1 ? "" : "s");
+	target_call_end_soon(call, target->loop);
+	return 0;
+}
+
 const struct target_ops target_local_ops = {
 	.kind = "local",
 	.is_here = true,
+	.room = local_room,
 	.prepare = target_local_prepare,
 	.submit = local_submit,
 	.state = state,

@@ -393,10 +393,10 @@ static size_t hosts_with_slots(const struct target_node *node, const struct spec
 	return node->hosts.n < slots ? node->hosts.n : slots;
 }
 
-static int check_hosts(struct choosing *choosing, const struct spec *spec, struct err *err)
+/* The hosts to be probed. Returns how long the others are waited for once one has answered. */
+static int64_t choosing_fill(struct choosing *choosing, const struct spec *spec)
 {
 	struct target_node *node = choosing->node;
-	const char *type = spec->resources.gpu_type;
 	bool is_placed = is_placed_member(node, spec);
 
 	choosing->n = is_placed ? hosts_with_slots(node, &spec->study) : node->hosts.n;
@@ -408,11 +408,27 @@ static int check_hosts(struct choosing *choosing, const struct spec *spec, struc
 	for (size_t i = 0; i < choosing->n; i++)
 		choosing->probes[i] = (struct node_probe){.host = node->hosts.v[i],
 			.root = node->root,
-			.gpus_too = is_pool || spec->runtime.gpus > 0 || type};
-	int r = node_probe_all(node->session, choosing->probes, choosing->n,
-		node->hosts.n > 1 ? POOL_MS : -1, is_enough ? SETTLE_MS : -1, NULL, err);
-	for (size_t i = 0; r == 0 && type && i < choosing->n; i++)
+			.gpus_too = is_pool || spec->runtime.gpus > 0 || spec->resources.gpu_type};
+	return is_enough ? SETTLE_MS : -1;
+}
+
+static void choosing_keep_models(struct choosing *choosing, const struct spec *spec)
+{
+	const char *type = spec->resources.gpu_type;
+
+	for (size_t i = 0; type && i < choosing->n; i++)
 		keep_model(&choosing->probes[i].gpus, type);
+}
+
+static int check_hosts(struct choosing *choosing, const struct spec *spec, struct err *err)
+{
+	struct target_node *node = choosing->node;
+	int64_t settle_ms = choosing_fill(choosing, spec);
+
+	int r = node_probe_all(node->session, choosing->probes, choosing->n,
+		node->hosts.n > 1 ? POOL_MS : -1, settle_ms, NULL, err);
+	if (r == 0)
+		choosing_keep_models(choosing, spec);
 	return r;
 }
 
@@ -535,19 +551,23 @@ static void take_one(struct choosing *choosing, const struct node_choice *choice
 	target_node_add_pool(choosing, first, requirements, wanted);
 }
 
-static int target_node_choose(struct choosing *choosing,
-	const struct target_requirements *requirements, struct strv *ret_notes, struct err *err)
+static struct node_requirements choosing_wanted(const struct spec *spec)
 {
-	const struct resources *resources = &requirements->spec->resources;
-	const struct node_requirements wanted = {
+	const struct resources *resources = &spec->resources;
+
+	return (struct node_requirements){
 		.nodes = (unsigned)resources->nodes,
-		.gpus = requirements->spec->runtime.gpus,
+		.gpus = spec->runtime.gpus,
 		.memory_bytes = resources->memory_bytes,
 		.disk_bytes = resources->disk_bytes,
 		.cpus = (double)resources->cpus_milli / 1000,
 	};
-	AUTO(node_choice_done) struct node_choice choice = {0};
+}
 
+/* From the probes. */
+static void choosing_offer(
+	struct choosing *choosing, const struct target_requirements *requirements)
+{
 	for (size_t i = 0; i < choosing->n; i++) {
 		const struct node_probe *probe = &choosing->probes[i];
 		node_probe_offer(probe, &choosing->offers[i]);
@@ -555,6 +575,15 @@ static int target_node_choose(struct choosing *choosing,
 			choosing->offers[i].missing_bytes =
 				missing_bytes(probe->facts, requirements->image);
 	}
+}
+
+static int target_node_choose(struct choosing *choosing,
+	const struct target_requirements *requirements, struct strv *ret_notes, struct err *err)
+{
+	const struct node_requirements wanted = choosing_wanted(requirements->spec);
+	AUTO(node_choice_done) struct node_choice choice = {0};
+
+	choosing_offer(choosing, requirements);
 	node_choose(choosing->offers, choosing->n, &wanted, &choice);
 	if (choice.hosts.n == 0)
 		return fail_choice(choosing, &wanted, choice.why, err);
@@ -775,6 +804,140 @@ static int target_node_learn(struct target *target, const struct target_requirem
 	if (r == 0)
 		target_node_take(&choosing, 0, NULL);
 	return r;
+}
+
+/*
+ * Whether there is room now (target_ops.room)
+ */
+
+struct node_room {
+	struct target_work work;
+	struct choosing choosing;
+	struct target_requirements requirements;
+	struct target_room *ret;
+	struct target_call *call;
+	struct node_probing *probing;
+};
+
+static void node_room_drop(struct target_work *work)
+{
+	struct node_room *room = (struct node_room *)work;
+
+	node_probing_cancel(room->probing);
+	choosing_done(&room->choosing);
+	free(room);
+}
+
+/* "NVIDIA A100-SXM4-80GB" without the vendor, of the first free GPU, else of the first. */
+static const char *node_room_model(const struct choosing *choosing)
+{
+	static const char vendor[] = "NVIDIA ";
+	const char *model = NULL, *first = NULL;
+
+	for (size_t i = 0; i < choosing->n && !model; i++)
+		vec_foreach (const struct node_gpu, gpu, &choosing->probes[i].gpus) {
+			first = first ? first : gpu->model;
+			if (!model && !gpu->used && !*gpu->holder)
+				model = gpu->model;
+		}
+	model = model ? model : first ? first : "GPU";
+	return str_starts(model, vendor) ? model + strlen(vendor) : model;
+}
+
+/* "3 × A100 free", "8 hosts, none free". The caller frees. */
+static char *node_room_text(
+	const struct choosing *choosing, const struct node_choice *choice, int gpus)
+{
+	size_t n_free = 0, n_answered = 0, n_gpus = 0;
+
+	for (size_t i = 0; i < choosing->n; i++) {
+		const struct node_offer *offer = &choosing->offers[i];
+		n_answered += offer->answered;
+		n_gpus += offer->gpus;
+		n_free += offer->gpus_free;
+	}
+	AUTO_FREE char *hosts = choosing->n == 1 ? mem_strdup(choosing->probes[0].host)
+						 : mem_printf("%zu hosts", n_answered);
+	if (gpus == 0 || n_gpus == 0)
+		return choice->is_ready
+			       ? mem_printf("%s answer%s", hosts, choosing->n == 1 ? "s" : "")
+			       : mem_strdup(choice->why);
+	if (choice->is_ready)
+		return mem_printf("%zu × %s free", n_free, node_room_model(choosing));
+	if (n_free > 0)
+		return mem_printf("%s, %zu of %zu GPUs free", hosts, n_free, n_gpus);
+	return choosing->n == 1 ? mem_printf("%s, no GPU free", hosts)
+				: mem_printf("%s, none free", hosts);
+}
+
+/* None of those that answered would do; one that is silent might. */
+static int node_room_fail(struct choosing *choosing, const struct node_requirements *wanted,
+	const char *why, struct err *err)
+{
+	for (size_t i = 0; i < choosing->n; i++) {
+		const struct node_probe *probe = &choosing->probes[i];
+		if (!probe->facts && probe->error.code == ERR_NET)
+			return err_copy(err, &probe->error);
+	}
+	return fail_choice(choosing, wanted, why, err);
+}
+
+static int node_room_evaluate(struct node_room *room, struct err *err)
+{
+	struct choosing *choosing = &room->choosing;
+	const struct spec *spec = room->requirements.spec;
+	const struct node_requirements wanted = choosing_wanted(spec);
+	AUTO(node_choice_done) struct node_choice choice = {0};
+
+	choosing_keep_models(choosing, spec);
+	choosing_offer(choosing, &room->requirements);
+	if (choosing->n == 1 && spec->resources.nodes <= 1) {
+		int r = check_host(&choosing->probes[0], &room->requirements, err);
+		if (r < 0)
+			return r;
+	}
+	node_choose(choosing->offers, choosing->n, &wanted, &choice);
+	if (choice.hosts.n == 0)
+		return node_room_fail(choosing, &wanted, choice.why, err);
+	room->ret->is_now = choice.is_ready;
+	room->ret->text = node_room_text(choosing, &choice, wanted.gpus);
+	return 0;
+}
+
+static void node_room_on_probed(void *ctx)
+{
+	struct node_room *room = ctx;
+	AUTO_ERR struct err error = {0};
+
+	room->probing = NULL;
+	int r = node_room_evaluate(room, &error);
+	target_call_end(room->call, r, &error);
+}
+
+static int target_node_room(struct target *target, const struct target_requirements *requirements,
+	struct target_room *ret, struct target_call *call, struct err *err)
+{
+	struct target_node *node = target_node_of(target);
+	struct node_room *room;
+	int r = check_runtime(node, requirements, err);
+
+	if (r < 0)
+		return r;
+	room = mem_alloc(1, sizeof(*room));
+	*room = (struct node_room){.work = {node_room_drop},
+		.choosing = {.node = node},
+		.requirements = *requirements,
+		.ret = ret,
+		.call = call};
+	int64_t settle_ms = choosing_fill(&room->choosing, requirements->spec);
+	bool needs_gpus = requirements->spec->runtime.gpus != 0;
+	for (size_t i = 0; needs_gpus && i < room->choosing.n; i++)
+		room->choosing.probes[i].gpus_too = true;
+	target_call_begin(call, &room->work);
+	room->probing = node_probing_start(node->session, room->choosing.probes, room->choosing.n,
+		call->deadline_ms ? call->deadline_ms - clock_ms() : -1, settle_ms,
+		node_room_on_probed, room);
+	return 0;
 }
 
 /*
@@ -1316,6 +1479,7 @@ const struct target_ops target_node_ops = {
 	.describe = target_node_describe,
 	.warm = warm,
 	.learn = target_node_learn,
+	.room = target_node_room,
 	.prepare = target_node_prepare,
 	.submit = target_node_submit,
 	.state = target_node_state,

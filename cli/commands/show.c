@@ -19,6 +19,7 @@
 #include "core/plot/svg.h"
 #include "core/record/columns.h"
 #include "core/record/dirs.h"
+#include "core/record/places.h"
 #include "events/series.h"
 
 enum {
@@ -76,13 +77,14 @@ static void show_add_list(struct buf *out, const char *label, const struct json 
 static void add_identity(struct buf *out, const struct run *run)
 {
 	const struct json *doc = run->doc, *origin = json_get(doc, "origin");
-	AUTO_FREE char *command = run_command_line(run);
+	AUTO_FREE char *command = run_command_line(run), *places = run_places_of(run);
 
 	summary_add_field(out, "command", command);
 	if (!str_eq(json_get_str(origin, "cwd"), "."))
 		summary_add_field(out, "directory", json_get_str(origin, "cwd"));
 	summary_add_field(out, "tree", json_get_str(origin, "root"));
 	summary_add_field(out, "target", run_target(run));
+	summary_add_field(out, "places", places);
 	show_add_list(out, "host", json_get(json_get(doc, "target"), "hosts"));
 	summary_add_field(out, "user", json_get_str(doc, "user"));
 	summary_add_field(out, "group", json_get_str(doc, "group"));

@@ -19,6 +19,7 @@
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
+#include "core/record/places.h"
 #include "core/study/stop_rule.h"
 #include "targets/targets.h"
 
@@ -29,7 +30,7 @@ struct submit_values {
 	const char *gpu_type, *cpus, *queue, *priority, *output;
 	int64_t timeout, grace, allow_size, gpus, retries, nodes, memory;
 	bool follow, detach, dry_run, list_files, full, accept_new_host, no_offline;
-	struct strv env, secrets, include, tags, allow, ports;
+	struct strv env, secrets, include, tags, allow, ports, waits;
 	/* of a sweep */
 	struct strv over;
 	const char *cases, *stop;
@@ -59,8 +60,11 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 0, "fail-fast", struct submit_values, fail_fast),
 		.help = "When a run fails, begin no other"},
 	{OPT_MEMBER(OPT_STRING, 't', "target", struct submit_values, target), .arg = "TARGET",
-		.help = "Where to run: local, kube[:CONTEXT[/NAMESPACE]], ssh:HOST, one of yours",
-		.values = VALUE_TARGET, .key = "target"},
+		.help = "Where to run: local, kube[:CONTEXT[/NAMESPACE]], ssh:HOST, yours; or "
+			"several: a,b",
+		.values = VALUE_TARGETS, .key = "target"},
+	{OPT_MEMBER(OPT_LIST, 0, "wait-for", struct submit_values, waits), .arg = "TARGET=TIME",
+		.help = "Of several targets: wait there first, and go on to the next after TIME"},
 	{OPT_MEMBER(OPT_STRING, 'n', "name", struct submit_values, name), .arg = "NAME",
 		.help = "First part of the run's id", .key = "name"},
 	{OPT_MEMBER(OPT_FLAG, 'f', "follow", struct submit_values, follow),
@@ -75,7 +79,7 @@ static const struct opt opts[] = {
 		.help = "GPUs of each node; 0: none (default: one, in a cluster none)", .max = 1024,
 		.key = "resources.gpus"},
 	{OPT_MEMBER(OPT_STRING, 0, "gpu-type", struct submit_values, gpu_type), .arg = "NAME",
-		.help = "GPU model (a100, A100-80GB); in a cluster one of gpu_types:",
+		.help = "GPU model (a100, A100-80GB), or several: a,b; in a cluster of gpu_types:",
 		.key = "resources.gpu_type"},
 	{OPT_MEMBER(OPT_STRING, 0, "cpus", struct submit_values, cpus), .arg = "N",
 		.help = "CPUs that each node must have: 4, 0.5", .key = "resources.cpus"},
@@ -144,6 +148,7 @@ static struct submit_options options_of(
 		.allow = &values->allow,
 		.tags = &values->tags,
 		.ports = &values->ports,
+		.waits = &values->waits,
 		.name = values->name,
 		.group = values->group,
 		.note = values->note,
@@ -225,9 +230,13 @@ static void print_host(struct app *app, const struct run *run)
 	const struct json *hosts = json_get(json_get(run->doc, "target"), "hosts");
 	const char *host = json_str(hosts ? json_first(hosts) : NULL);
 	bool is_auto = json_get_int(json_get(run->doc, "resources"), "gpus", -1) < 0;
-	char gpus[GPU_WORDS_SIZE];
+	char gpus[GPU_WORDS_SIZE], many[32] = "";
 
-	app_phase(app, "target", "%s · host %s%s", run_target(run), host ? host : "?",
+	/* Of hosts with one home the first that is free takes it. */
+	if (json_count(hosts) > 1 && json_get_int(json_get(run->doc, "resources"), "nodes", 1) <= 1)
+		snprintf(many, sizeof(many), " or %zu other%s", json_count(hosts) - 1,
+			json_count(hosts) > 2 ? "s" : "");
+	app_phase(app, "target", "%s · host %s%s%s", run_target(run), host ? host : "?", many,
 		is_auto ? " · one GPU if it has any (-g 0: none)"
 			: cmd_submit_gpu_words(run, gpus));
 }
@@ -239,6 +248,11 @@ static void print_machine(struct app *app, const struct run *run)
 
 	app_phase(app, "target", "%s · this machine (%u %s)%s", run_target(run), n,
 		n == 1 ? "CPU" : "CPUs", cmd_submit_gpu_words(run, gpus));
+}
+
+static void cmd_submit_on_places(void *ctx, const char *text)
+{
+	app_phase(app_of(ctx), "target", "%s", text);
 }
 
 static void on_target(void *ctx, const struct run *run)
@@ -272,6 +286,7 @@ static struct submit_events cmd_submit_events(struct saying *saying)
 	return (struct submit_events){.snapshot = on_snapshot,
 		.progress = cmd_submit_on_progress,
 		.image = on_image,
+		.places = cmd_submit_on_places,
 		.target = on_target,
 		.notice = cmd_submit_on_notice,
 		.warning = on_warning,
@@ -288,7 +303,7 @@ static void cmd_submit_print_run(struct app *app, const struct run *run, bool fo
 		app_phase(app, "",
 			"it is sent when %s answers: dlrun queue --serve, or the next "
 			"dlrun (take it back: dlrun cancel %s)",
-			run_target(run), id);
+			json_get(run->doc, RUN_PLACES) ? "one of them" : run_target(run), id);
 	}
 	if (run_state_is_final(run_state(run)))
 		app_phase(app, "run", "%s", id);

@@ -688,6 +688,7 @@ void submit_done(struct submit *submit)
 	spec_done(&submit->spec);
 	strv_done(&submit->secret_env);
 	strv_done(&submit->typed_env);
+	run_places_done(&submit->places);
 	target_free(submit->target);
 	strv_done(&submit->warnings);
 	strv_done(&submit->notices);
@@ -954,7 +955,8 @@ static void submit_check_set_limits(struct submit *submit)
 
 static int submit_check_open_target(struct submit *submit, struct err *err)
 {
-	const char *name = config_str(submit->config, "target");
+	const char *configured = config_str(submit->config, "target");
+	const char *name = submit->place_name ? submit->place_name : configured;
 
 	int r = target_open(submit->session, name ? name : "local", &submit->target, err);
 	if (r == 0 && submit->target->ops->warm)

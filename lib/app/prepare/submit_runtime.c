@@ -410,7 +410,8 @@ static int refuse_key(struct submit *submit, const char *key, const char *what, 
 
 	if (!config_is_set(submit->config, key))
 		return 0;
-	if (!config_is_option(submit->config, key)) {
+	/* Of several places it is for those that have it. */
+	if (submit->place_name || !config_is_option(submit->config, key)) {
 		submit_note(submit, "%s: target %s has no %s, so it does not count here", key, name,
 			what);
 		return 0;
@@ -426,7 +427,7 @@ static int check_image(struct submit *submit, struct err *err)
 	const char *name = submit->target->name, *image = config_str(submit->config, "image");
 
 	if (str_empty(image) || str_eq(image, "scratch") || runtime_of(submit) ||
-		!config_is_option(submit->config, "image"))
+		submit->place_name || !config_is_option(submit->config, "image"))
 		return 0;
 	AUTO_FREE char *shown = str_shown(image);
 	err_set(err, E_TARGET_UNSUPPORTED,
@@ -793,6 +794,28 @@ int submit_set_runtime(struct submit *submit, struct err *err)
 	if (r == 0)
 		r = submit_runtime_set_ports(submit, err);
 	return r < 0 ? r : set_attempts(submit, err);
+}
+
+int submit_move_runtime(struct submit *submit, struct err *err)
+{
+	const struct json *held = json_get(submit->run->doc, "held");
+	const struct target_ops *ops = submit->target->ops;
+	struct runtime *runtime = &submit->spec.runtime;
+	const char *path = env_get(submit->session->env.env, "PATH");
+
+	/* None on a cluster is one, if it has any, elsewhere: unless none was requested. */
+	if (runtime->gpus == 0 && !json_get_bool(held, "no_gpus", false))
+		runtime->gpus = default_gpus_of(submit, path);
+	submit->parent = submit->run;
+	int r = move_data(submit, err);
+	submit->parent = NULL;
+	if (r == 0)
+		r = check_data(submit, err);
+	if (r == 0 && ops->is_here)
+		r = submit_runtime_check_gpus(runtime->gpus, path, err);
+	if (r == 0 && !ops->has_scheduler && !submit->spec.terminal)
+		r = submit_check_honour(submit, err);
+	return r;
 }
 
 /* Whether the snapshot has path, or something below it. */

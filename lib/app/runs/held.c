@@ -16,6 +16,7 @@
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/record/places.h"
 
 enum { KICK_MS = 5000, KICK_MAX_MS = 60000, KICKED_MAX = 16 };
 
@@ -55,15 +56,28 @@ static bool is_target_silent(const struct err *cause)
 		       str_starts(name, "node.") || str_starts(name, "target."));
 }
 
+/* Of several places all that did not answer. The caller frees. */
+static char *held_silent_names(const struct run *run)
+{
+	AUTO_RUN_PLACES struct run_places places = {0};
+	AUTO_STRV struct strv names = {0};
+
+	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
+	vec_foreach (const struct run_place, place, &places)
+		if (place->state == RUN_PLACE_SILENT)
+			strv_add(&names, place->target);
+	return names.n ? strv_join(&names, ", ") : mem_strdup(run_target(run));
+}
+
 /* The queue's own sentence for the record; the error's is its evidence. */
 void held_set(struct run *run, const struct err *cause)
 {
 	struct json *held = json_sub(run->doc, RUN_HELD), *error = json_sub(held, "error");
 	struct json *evidence = json_array();
-	AUTO_FREE char *text =
-		is_target_silent(cause)
-			? mem_printf("queued here: no answer from %s", run_target(run))
-			: mem_printf("queued here: %s", cause->message);
+	AUTO_FREE char *names = held_silent_names(run);
+	AUTO_FREE char *text = is_target_silent(cause)
+				       ? mem_printf("queued here: no answer from %s", names)
+				       : mem_printf("queued here: %s", cause->message);
 
 	if (!json_get_str(held, "since"))
 		run_set_time(held, "since", clock_wall_ms());

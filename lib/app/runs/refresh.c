@@ -297,11 +297,22 @@ static bool set_reason(struct run *run, const struct target_status *status)
 	return true;
 }
 
+/* Takes over where the attempt is, once a place of several has taken it. Whether that is new. */
+static bool refresh_set_place(struct run *run, const struct target_status *status)
+{
+	if (!status->handle || str_eq(status->handle, run_handle(run)))
+		return false;
+	run_set_handle(run, status->handle);
+	for (const struct json *item = json_first(status->where); item; item = json_next(item))
+		json_set(json_sub(run->doc, "target"), json_key(item), json_clone(item));
+	return true;
+}
+
 /* Whether the record had to change. */
 static bool refresh_apply(struct run *run, const struct target_status *status)
 {
 	enum run_state before = run_state(run);
-	bool changed = set_started(run, status->started_ms);
+	bool changed = set_started(run, status->started_ms) | refresh_set_place(run, status);
 
 	observed_merge(status->observed, run->doc);
 	if (run_cancelling(run) != status->cancelling && !run_state_is_final(status->state)) {
@@ -385,6 +396,7 @@ static void query_next(struct query *query)
 	query->status = (struct target_status){0};
 	observed_merge(status.observed, query->run->doc);
 	set_started(query->run, status.started_ms);
+	refresh_set_place(query->run, &status);
 	set_end(query->run, &status);
 	run_add_attempt(query->run, status.next_handle);
 	run_set_state(query->run, RUN_QUEUED);

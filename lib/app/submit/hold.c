@@ -112,16 +112,11 @@ static void hold_set_place(const struct submit *submit, struct json *held)
 
 static void hold_set(const struct submit *submit, const struct err *cause, struct run *run)
 {
-	const struct config *config = submit->config;
 	struct json *held = json_sub(run->doc, RUN_HELD);
-	const char *remote_url = submit->snapshot ? submit->snapshot->git.remote_url : NULL;
 
-	json_set_str(held, "platform", config_str(config, "platform"));
-	json_set_str(held, "workdir", config_str(config, "workdir"));
-	json_set_str(held, "remote_url", remote_url);
-	json_set_bool(held, "no_gpus",
-		submit->spec.runtime.gpus == 0 && config_is_set(config, "resources.gpus"));
-	hold_set_place(submit, held);
+	submit_set_moves(submit, held);
+	if (submit->places.n <= 1)
+		hold_set_place(submit, held);
 	held_set(run, cause);
 }
 

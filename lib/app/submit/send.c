@@ -10,6 +10,7 @@
 #include "app/prepare/prepare.h"
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"
+#include "app/submit/place_impl.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/clock.h"
@@ -181,12 +182,23 @@ static int send_check_place(const struct submit *submit, struct err *err)
 	return err_hint(err, "kubectl config get-contexts");
 }
 
+/* Whether it has several places, and may be at none of them. */
+static bool send_has_choice(const struct run *run)
+{
+	const char *waits_for = json_get_str(json_get(run->doc, RUN_HELD), "for");
+
+	return json_count(json_get(run->doc, RUN_PLACES)) > 1 &&
+	       (run_is_unsent(run) || str_eq(waits_for, "room"));
+}
+
 /* Hosts of a pool are chosen when it is sent; a cluster is the one of the submit, whatever the
  * current context is. */
 static int send_open_target(struct submit *submit, struct err *err)
 {
 	bool is_chosen = target_ops_recorded(submit->run)->needs_image || run_handle(submit->run);
 
+	if (send_has_choice(submit->run))
+		return 0;
 	int r = is_chosen ? target_open_run(submit->session, submit->run, &submit->target, err)
 			  : target_open(
 				    submit->session, run_target(submit->run), &submit->target, err);
@@ -327,6 +339,57 @@ static int send_lock(struct submit *submit, struct err *err)
 	return r < 0 ? r : run_is_held(submit->run);
 }
 
+/* Programs of a machine have their code from the layout here. */
+static int send_check_code(const struct submit *submit, struct err *err)
+{
+	const struct json *image = json_get(submit->run->doc, "image");
+	const char *ref = json_get_str(image, "ref"), *base = json_get_str(image, "base");
+	bool is_here = ref && str_starts(ref, "oci:");
+
+	if (!submit->target->ops->needs_image)
+		return is_here ? 0 : err_set(err, E_IMAGE, "its image is in a registry only");
+	if (!is_here || config_is_set(submit->config, "image") ||
+		(base && !str_eq(base, "scratch")))
+		return 0;
+	return err_set(err, E_IMAGE_NONE, "no base image is set");
+}
+
+static int send_prepare_place(struct submit *submit, struct err *err)
+{
+	int r = spec_from_json(submit->run->spec, &submit->spec, err);
+
+	if (r == 0)
+		r = target_open(submit->session, submit->place_name, &submit->target, err);
+	if (r == 0)
+		r = send_check_code(submit, err);
+	return r < 0 ? r : submit_move_runtime(submit, err);
+}
+
+/* The place that has room now, of several. */
+static int send_choose_place(struct submit *submit, struct err *err)
+{
+	struct submit common = {
+		.session = submit->session,
+		.options = submit->options,
+		.config = submit->config,
+		.begun_ms = submit->begun_ms,
+		.is_held = true,
+		.run = submit->run,
+	};
+
+	if (!send_has_choice(submit->run))
+		return 0;
+	snprintf(common.id, sizeof(common.id), "%s", submit->id);
+	snprintf(common.name, sizeof(common.name), "%s", submit->name);
+	run_places_done(&submit->places);
+	run_places_from_json(json_get(submit->run->doc, RUN_PLACES), &submit->places);
+	int r = place_choose(submit, &common, send_prepare_place, err);
+	if (r < 0)
+		return r;
+	spec_done(&submit->spec);
+	return send_prepare_place(submit, err);
+}
+
 static int send_secrets(struct submit *submit, struct err *err)
 {
 	AUTO_STRV struct strv missing = {0};
@@ -402,6 +465,23 @@ static int send_choose(struct submit *submit, struct err *err)
 	return r < 0 ? r : submit_insert_row(submit, err);
 }
 
+/* To the place that was chosen. */
+static void send_move(const struct submit *submit, struct run *run)
+{
+	struct json *target = json_object(), *image = json_clone(json_get(run->spec, "image"));
+
+	json_set_str(target, "kind", submit->target->ops->kind);
+	json_set_str(target, "name", submit->target->name);
+	json_set(run->doc, "target", target);
+	json_set(run->doc, RUN_PLACES, run_places_to_json(&submit->places));
+	json_free(run->spec);
+	run->spec = spec_to_json(&submit->spec);
+	if (image)
+		json_set(run->spec, "image", image);
+	if (submit->spec.runtime.gpus != RUNTIME_GPUS_AUTO)
+		json_set_int(json_sub(run->doc, "resources"), "gpus", submit->spec.runtime.gpus);
+}
+
 static int send_change_row(void *ctx, struct run *run, struct err *err)
 {
 	struct submit *submit = ctx;
@@ -417,6 +497,8 @@ static int send_change_row(void *ctx, struct run *run, struct err *err)
 	if (run_attempts(run) == 0)
 		run_add_attempt(run, submit->handle);
 	run_set_state(run, RUN_QUEUED);
+	if (submit->places.n)
+		send_move(submit, run);
 	if (target->ops->describe)
 		target->ops->describe(target, json_sub(run->doc, "target"));
 	if (submit->reused.image)
@@ -477,6 +559,9 @@ static int send_run(struct sending *sending, bool *ret_sent, struct err *err)
 		return r;
 	sending->may_be_refused = true;
 	http_prepare();
+	r = send_choose_place(submit, err);
+	if (r < 0)
+		return r;
 	r = submit->target->ops->needs_image ? send_push(submit, err) : send_choose(submit, err);
 	if (r == 0)
 		r = send_write_row(submit, err);
@@ -492,6 +577,7 @@ static int send_run(struct sending *sending, bool *ret_sent, struct err *err)
 
 struct send_failure {
 	const struct err *why;
+	const struct run_places *places; /* as they were decided; empty: they were not */
 	bool is_refused;
 };
 
@@ -507,6 +593,8 @@ static int send_change_failed(void *ctx, struct run *run, struct err *err)
 		held_end(run);
 		return 1;
 	}
+	if (failure->places->n)
+		json_set(run->doc, RUN_PLACES, run_places_to_json(failure->places));
 	if (!failure->is_refused) {
 		held_set(run, failure->why);
 		return 1;
@@ -554,7 +642,7 @@ static bool is_refusal(const struct sending *sending, const struct err *why)
 static int send_fail(struct session *session, const struct sending *sending, struct run *run,
 	const struct err *why, const struct queue_events *events, struct err *err)
 {
-	struct send_failure failure = {why, is_refusal(sending, why)};
+	struct send_failure failure = {why, &sending->submit.places, is_refusal(sending, why)};
 
 	int r = run_change_row(session, run, send_change_failed, &failure, err);
 	if (r < 0)
@@ -602,8 +690,14 @@ static char *send_needs(const struct run *run)
 	const struct json *image = json_get(run->doc, "image");
 	const char *base = json_get_str(image, "base"), *ref = json_get_str(image, "ref");
 	const char *handle = run_handle(run);
+	AUTO_RUN_PLACES struct run_places places = {0};
+	AUTO_STRV struct strv names = {0};
 
-	return mem_printf("%s\n%s\n%s\n%s", run_target(run), base ? base : "",
+	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
+	vec_foreach (const struct run_place, place, &places)
+		strv_add(&names, place->target);
+	AUTO_FREE char *all = names.n ? strv_join(&names, ",") : mem_strdup(run_target(run));
+	return mem_printf("%s\n%s\n%s\n%s", all, base ? base : "",
 		ref && !str_starts(ref, "oci:") ? ref : "", handle ? handle : "");
 }
 

@@ -7,8 +7,14 @@ const struct config_key config_keys[] = {
 		"Name of runs; the id is the name and five random characters. Default: the name of the "
 		"program's file",
 		"name: resnet"},
-	{"target", CONFIG_STRING, "local", NULL, true, CONFIG_BY_PROJECT,
-		"Where runs go: `local` or a target defined below", "target: local"},
+	{"target", CONFIG_NAMES, "local", NULL, true, CONFIG_BY_PROJECT,
+		"Where runs go: `local` or a target defined below; of a list (`[lab, eu]`) the first that "
+		"has room now",
+		"target: local"},
+	{"spill_after", CONFIG_DURATION, NULL, NULL, true, CONFIG_BY_PROJECT,
+		"With several targets: how long a run waits in one of them until it goes on to the next. "
+		"Default: without end",
+		"spill_after: 10m"},
 	{"command", CONFIG_COMMAND, NULL, NULL, false, CONFIG_BY_PROJECT,
 		"What runs when `submit` is given no command: a list of arguments, or a string for `sh -c`",
 		"command: [python3, train.py]"},

@@ -450,6 +450,15 @@ void run_add_attempt(struct run *run, const char *handle)
 	json_set_bool(run->doc, "cancelling", false);
 }
 
+void run_set_handle(struct run *run, const char *handle)
+{
+	struct json *attempts = copy_attempts(run, 1), *attempt = json_clone(last_attempt(run));
+
+	json_set_str(attempt, "handle", handle);
+	json_add(attempts, attempt);
+	json_set(run->doc, "attempts", attempts);
+}
+
 void run_set_attempt_image(struct run *run, const char *ref)
 {
 	struct json *attempts = copy_attempts(run, 1), *attempt = json_clone(last_attempt(run));

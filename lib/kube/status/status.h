@@ -100,6 +100,17 @@ struct kube_facts {
 	const struct json *last_seen;
 };
 
+/* Resources that are free for the pods of a Job now, on the nodes that its selector, affinity and
+ * tolerations let them go to; of facts only job, nodes and node_pods count. */
+struct kube_free {
+	bool known;     /* nodes and what is taken on them */
+	int64_t nodes;  /* that could run such a pod if they were empty */
+	int64_t pods;   /* that fit now, at most a million */
+	int64_t gpus;   /* free ones */
+	char model[64]; /* of the node with most of them; "": not known */
+};
+void kube_free_of(const struct kube_facts *facts, struct kube_free *ret);
+
 struct kube_status {
 	enum kube_phase phase;
 	enum kube_wait wait;

@@ -44,8 +44,7 @@ static int64_t usage_gpus_of(const struct json *amounts)
 	return gpus;
 }
 
-/* As the discovery tools of the vendors label them. */
-static const char *usage_model_of(const struct json *node)
+const char *kube_gpu_model(const struct json *node)
 {
 	static const char *const labels[] = {
 		"nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.nvidia.com/model"};
@@ -86,7 +85,7 @@ static void usage_add_node(const struct json *json, const struct map *taken,
 	node = vec_push(ret);
 	*node = (struct kube_node){
 		.name = name,
-		.model = usage_model_of(json),
+		.model = kube_gpu_model(json),
 		.takes_pods = !json_get_bool(kube_at(json, "spec"), "unschedulable", false),
 		.cpus = (double)kube_quantity_of(json_get(amounts, "cpu")) / MILLI,
 		.memory_bytes = kube_quantity_of(json_get(amounts, "memory")) / 1000,

@@ -63,6 +63,9 @@ watcher_of() {
 # RUN N [HOW]: peer (another rank has ended), drop (only one that was not told to begin).
 verb_cancel() {
 	[ "${3-}" != drop ] || cancel_absent "$@"
+	check_name "${1-}"
+	check_number "${2-}"
+	! pool_end "$1" "$2" cancelled 143 Cancelled 'it was cancelled before it had begun' || return 0
 	attempt_dir_of "$@"
 	case ${3-} in
 	'') ;;
@@ -90,7 +93,7 @@ cancel_absent() {
 	check_number "$2"
 	mkdir -p "$d_local/runs/$1" || answer_fail io "$d_local/runs cannot be written to"
 	mkdir "$d_local/runs/$1/$2" 2>/dev/null || return 0
-	exit_write "$d_local/runs/$1/$2" failed 125 0 dlrun Interrupted 'it was taken back before it had come'
+	exit_write "$d_local/runs/$1/$2" failed 125 0 dlrun Interrupted "$HOLD_ABSENT"
 }
 
 # HOW, for an attempt of several hosts, which has no next one. What its user said before counts.
@@ -111,7 +114,7 @@ end_asked() {
 		end_text="cancelled: $value failed (--fail-fast)"
 		;;
 	peer) end_reason=PeerEnded end_text='another rank had ended' ;;
-	drop) end_state=failed end_code=125 end_reason=Interrupted end_text='it was taken back before it had begun' ;;
+	drop) end_state=failed end_code=125 end_reason=Interrupted end_text=$HOLD_BACK ;;
 	esac
 }
 

@@ -15,11 +15,13 @@
 #include "kube/status/object.h"
 #include "kube/status/status.h"
 
-enum { STEPS_MAX = 4, ARRIVAL_S = 15, MARK_MAX = 64 };
+enum { STEPS_MAX = 5, ARRIVAL_S = 15, MARK_MAX = 64 };
 
 #define MARK_REFUSED "refused"
 #define MARK_MISSED  "missed"
 #define MARK_STOPPED "stopped"
+#define MARK_GATED   "gated"
+#define MARK_GONE    "withdrawn"
 #define TEXT_ADOPTED "adopted\n"
 
 /*
@@ -79,6 +81,32 @@ void kube_annotation_accepted(
 void kube_annotation_refused(const struct target_kube *kube, const struct kube_handle *handle)
 {
 	kube_reconcile_write_mark(kube, handle, MARK_REFUSED, "");
+}
+
+void kube_annotation_gated(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	kube_reconcile_write_mark(kube, handle, MARK_GATED, "");
+}
+
+int kube_annotation_gone(
+	const struct target_kube *kube, const struct kube_handle *handle, struct err *err)
+{
+	AUTO_FREE char *path = mark_path(kube, handle, MARK_GONE);
+	int r = kube_annotation_sending(kube, handle, err);
+
+	return r < 0 ? r : fs_replace(path, "", 0, 0600, FS_SYNC_FULL, err);
+}
+
+void kube_annotation_stays(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	AUTO_FREE char *path = mark_path(kube, handle, MARK_GONE);
+
+	unlink(path);
+}
+
+bool kube_annotation_is_gone(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	return has_mark(kube, handle, MARK_GONE);
 }
 
 bool kube_is_accepted(const struct target_kube *kube, const struct kube_handle *handle)
@@ -194,7 +222,8 @@ struct kube_reconcile {
 	struct kube_client *client;
 	struct stopping *stopping; /* of a member; or NULL */
 	struct kube_handle handle;
-	unsigned what;      /* KUBE_RECONCILE_ */
+	unsigned what; /* KUBE_RECONCILE_ */
+	bool is_gated;
 	struct json *owner; /* with ADOPT */
 	struct step steps[STEPS_MAX];
 	size_t n, n_open;
@@ -744,6 +773,12 @@ static void send_parts(struct kube_reconcile *repair, const char *method, const 
 		handle->is_member ? "configmaps" : "services", handle->name);
 
 	send_step(repair, method, secret, body, false);
+	if (repair->is_gated) {
+		AUTO_FREE char *gate = kube_job_gate_name(handle->name);
+		AUTO_FREE char *path = kube_path(
+			"/api/v1/namespaces/%s/configmaps/%s", handle->kube_namespace, gate);
+		send_step(repair, method, path, body, false);
+	}
 	/* The Service of a JobSet belongs to the JobSet already. */
 	if (handle->kind == KUBE_KIND_JOB)
 		send_step(repair, method, other, body, false);
@@ -774,6 +809,7 @@ struct kube_reconcile *kube_reconcile_start(
 	*repair = (struct kube_reconcile){.client = kube->cluster->client,
 		.handle = *request->handle,
 		.what = request->what,
+		.is_gated = has_mark(kube, request->handle, MARK_GATED),
 		.owner = adopts ? kube_job_owner(request->made) : NULL,
 		.deadline_ms = request->deadline_ms,
 		.done = request->done,

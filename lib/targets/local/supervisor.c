@@ -822,8 +822,7 @@ void sup_setup_over(struct supervisor *sup)
 	sup->cpu_s = 0;
 	sup->peak_bytes = 0;
 	if (sup->stop != STOP_NONE) {
-		sup_finish_as(
-			sup, RUN_CANCELLED, 143, "Cancelled", "it was cancelled during its setup");
+		sup_finish_unbegun(sup, "it was cancelled during its setup");
 		return;
 	}
 	int r = setup_end(sup->setup, sup->setup_status, &err);

@@ -56,7 +56,7 @@ enum phase {
 	PHASE_OVER,
 };
 
-enum stop { STOP_NONE, STOP_CANCEL, STOP_TIMEOUT };
+enum stop { STOP_NONE, STOP_CANCEL, STOP_WITHDRAW, STOP_TIMEOUT };
 
 struct supervisor_gpus;
 struct observer;
@@ -149,6 +149,8 @@ void sup_check_cancel(struct supervisor *sup);
 void sup_end_worker(struct supervisor *sup);
 /* The same, and end the attempt as cancelled; text says why. */
 void sup_cancel_unbegun(struct supervisor *sup, const char *text);
+/* The end of an attempt that was stopped before its program: cancelled (text), or taken back. */
+void sup_finish_unbegun(struct supervisor *sup, const char *text);
 void sup_set_limit(struct supervisor *sup);
 /* The child is gone; what it has left behind follows. */
 void sup_setup_ended(struct supervisor *sup);

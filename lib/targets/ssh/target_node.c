@@ -21,6 +21,7 @@
 #include "node/hosts.h"
 #include "targets/ssh/node_open.h"
 #include "targets/ssh/target_gang.h"
+#include "targets/ssh/target_pool.h"
 
 /*
  * Status of a run from the node's report of an attempt.
@@ -251,6 +252,16 @@ static void evaluate_absent(const struct querying *querying, struct target_statu
 	ret->ended_ms = clock_wall_ms();
 }
 
+/* Another host that sees the same home has taken it. */
+static void target_node_take_claim(
+	const struct querying *querying, const struct node_attempt *attempt)
+{
+	const char *claimed = node_attempt_get(attempt, "claimed");
+
+	if (!str_empty(claimed) && !str_eq(claimed, querying->base.host->name))
+		target_pool_set_host(&querying->base.handle, claimed, querying->ret);
+}
+
 /* The attempt that its supervisor there began by itself. */
 static void add_next(const struct querying *querying, const struct node_attempt *attempt)
 {
@@ -276,21 +287,28 @@ static int target_node_on_found(void *ctx, int status, struct err *error, struct
 			querying->base.handle.run_id, querying->base.host->name,
 			node_facts(querying->base.host->node));
 		target_node_status(querying->base.host->node, &querying->found.v[0], querying->ret);
+		target_node_take_claim(querying, &querying->found.v[0]);
 		add_next(querying, &querying->found.v[0]);
 	}
 	return node_work_end(&querying->base, 0, error);
 }
 
+static bool target_node_was_accepted(const struct node_work *work)
+{
+	const struct dirs *dirs = &work->target->session->dirs;
+	AUTO_FREE char *dir = dirs_attempt(dirs, work->handle.run_id, work->handle.attempt);
+	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
+
+	return access(accepted, F_OK) == 0;
+}
+
 static void target_node_read_local(struct querying *querying)
 {
 	const struct node_work *work = &querying->base;
-	const struct dirs *dirs = &work->target->session->dirs;
-	AUTO_FREE char *dir = dirs_attempt(dirs, work->handle.run_id, work->handle.attempt);
-	AUTO_FREE char *run_dir = dirs_run(dirs, work->handle.run_id);
-	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
+	AUTO_FREE char *run_dir = dirs_run(&work->target->session->dirs, work->handle.run_id);
 
 	querying->is_here = access(run_dir, F_OK) == 0;
-	querying->was_accepted = access(accepted, F_OK) == 0;
+	querying->was_accepted = target_node_was_accepted(work);
 }
 
 static int target_node_state(struct target *target, const char *handle, struct target_status *ret,
@@ -300,6 +318,8 @@ static int target_node_state(struct target *target, const char *handle, struct t
 
 	if (node_handle_is_gang(handle))
 		return target_gang_state(target, handle, ret, call, err);
+	if (node_handle_is_pool(handle))
+		return target_pool_state(target, handle, ret, call, err);
 	querying = mem_alloc(1, sizeof(*querying));
 	*querying = (struct querying){.base = {.release = target_node_release}, .ret = ret};
 	int r = node_work_begin(target, handle, &querying->base, call, err);
@@ -318,7 +338,7 @@ static int target_node_state(struct target *target, const char *handle, struct t
  * down yet. A login that began earlier is mostly done by then.
  */
 
-enum { POOL_MS = 15000, SETTLE_MS = 3000 };
+enum { POOL_MS = 15000, SETTLE_MS = 3000, POOL_NAMES_MAX = TARGET_HANDLE_SIZE - 128 };
 
 struct choosing {
 	struct target_node *node;
@@ -373,10 +393,10 @@ static size_t hosts_with_slots(const struct target_node *node, const struct spec
 	return node->hosts.n < slots ? node->hosts.n : slots;
 }
 
-static int check_hosts(struct choosing *choosing, const struct spec *spec, struct err *err)
+/* The hosts to be probed. Returns how long the others are waited for once one has answered. */
+static int64_t choosing_fill(struct choosing *choosing, const struct spec *spec)
 {
 	struct target_node *node = choosing->node;
-	const char *type = spec->resources.gpu_type;
 	bool is_placed = is_placed_member(node, spec);
 
 	choosing->n = is_placed ? hosts_with_slots(node, &spec->study) : node->hosts.n;
@@ -388,11 +408,27 @@ static int check_hosts(struct choosing *choosing, const struct spec *spec, struc
 	for (size_t i = 0; i < choosing->n; i++)
 		choosing->probes[i] = (struct node_probe){.host = node->hosts.v[i],
 			.root = node->root,
-			.gpus_too = is_pool || spec->runtime.gpus > 0 || type};
-	int r = node_probe_all(node->session, choosing->probes, choosing->n,
-		node->hosts.n > 1 ? POOL_MS : -1, is_enough ? SETTLE_MS : -1, NULL, err);
-	for (size_t i = 0; r == 0 && type && i < choosing->n; i++)
+			.gpus_too = is_pool || spec->runtime.gpus > 0 || spec->resources.gpu_type};
+	return is_enough ? SETTLE_MS : -1;
+}
+
+static void choosing_keep_models(struct choosing *choosing, const struct spec *spec)
+{
+	const char *type = spec->resources.gpu_type;
+
+	for (size_t i = 0; type && i < choosing->n; i++)
 		keep_model(&choosing->probes[i].gpus, type);
+}
+
+static int check_hosts(struct choosing *choosing, const struct spec *spec, struct err *err)
+{
+	struct target_node *node = choosing->node;
+	int64_t settle_ms = choosing_fill(choosing, spec);
+
+	int r = node_probe_all(node->session, choosing->probes, choosing->n,
+		node->hosts.n > 1 ? POOL_MS : -1, settle_ms, NULL, err);
+	if (r == 0)
+		choosing_keep_models(choosing, spec);
 	return r;
 }
 
@@ -441,6 +477,52 @@ static void target_node_take(struct choosing *choosing, size_t at, const char *w
 	}
 }
 
+/* Whether a host may take the run as well as the one at `first`: it fits, it is of the same kind,
+ * and it tells that it may have the same home. */
+static bool may_share(const struct choosing *choosing, size_t first, size_t i,
+	const struct node_requirements *wanted)
+{
+	const struct node_probe *probe = &choosing->probes[i];
+	const struct node_facts *facts = probe->facts, *one = choosing->probes[first].facts;
+	AUTO(node_choice_done) struct node_choice choice = {0};
+
+	if (!facts || probe->gpus.n == 0 || str_empty(facts->pool) ||
+		!str_eq(facts->pool, one->pool) || !str_eq(facts->system, one->system) ||
+		!str_eq(facts->machine, one->machine))
+		return false;
+	for (size_t at = 0; at < facts->missing.n; at++)
+		if (node_tool_needed(facts->missing.v[at]))
+			return false;
+	node_choose(&choosing->offers[i], 1, wanted, &choice);
+	return choice.hosts.n == 1;
+}
+
+/* Lets a run that wants GPUs wait on all hosts that may have one home: which of them is free first
+ * nobody knows. They prove that it is one when they are told of it (target_pool.h). */
+static void target_node_add_pool(struct choosing *choosing, size_t first,
+	const struct target_requirements *requirements, const struct node_requirements *wanted)
+{
+	struct target_node *node = choosing->node;
+	AUTO_STRV struct strv names = {0};
+	size_t len = strlen(node->chosen);
+
+	if (requirements->spec->runtime.gpus == 0 || requirements->spec->study.parallel > 0 ||
+		!may_share(choosing, first, first, wanted))
+		return;
+	strv_add(&names, node->chosen);
+	for (size_t i = 0; i < choosing->n; i++) {
+		size_t more = strlen(choosing->probes[i].host) + 1;
+
+		if (i == first || len + more > POOL_NAMES_MAX ||
+			!may_share(choosing, first, i, wanted))
+			continue;
+		strv_add(&names, choosing->probes[i].host);
+		len += more;
+	}
+	free(node->chosen);
+	node->chosen = strv_join(&names, NODE_POOL_BETWEEN);
+}
+
 static void take_gang(struct choosing *choosing, const struct node_choice *choice)
 {
 	struct target_node *node = choosing->node;
@@ -460,19 +542,32 @@ static void take_gang(struct choosing *choosing, const struct node_choice *choic
 	}
 }
 
-static int target_node_choose(struct choosing *choosing,
-	const struct target_requirements *requirements, struct strv *ret_notes, struct err *err)
+static void take_one(struct choosing *choosing, const struct node_choice *choice,
+	const struct target_requirements *requirements, const struct node_requirements *wanted)
 {
-	const struct resources *resources = &requirements->spec->resources;
-	const struct node_requirements wanted = {
+	size_t first = choice->hosts.v[0];
+
+	target_node_take(choosing, first, choice->why ? choice->why : "it is free");
+	target_node_add_pool(choosing, first, requirements, wanted);
+}
+
+static struct node_requirements choosing_wanted(const struct spec *spec)
+{
+	const struct resources *resources = &spec->resources;
+
+	return (struct node_requirements){
 		.nodes = (unsigned)resources->nodes,
-		.gpus = requirements->spec->runtime.gpus,
+		.gpus = spec->runtime.gpus,
 		.memory_bytes = resources->memory_bytes,
 		.disk_bytes = resources->disk_bytes,
 		.cpus = (double)resources->cpus_milli / 1000,
 	};
-	AUTO(node_choice_done) struct node_choice choice = {0};
+}
 
+/* From the probes. */
+static void choosing_offer(
+	struct choosing *choosing, const struct target_requirements *requirements)
+{
 	for (size_t i = 0; i < choosing->n; i++) {
 		const struct node_probe *probe = &choosing->probes[i];
 		node_probe_offer(probe, &choosing->offers[i]);
@@ -480,6 +575,15 @@ static int target_node_choose(struct choosing *choosing,
 			choosing->offers[i].missing_bytes =
 				missing_bytes(probe->facts, requirements->image);
 	}
+}
+
+static int target_node_choose(struct choosing *choosing,
+	const struct target_requirements *requirements, struct strv *ret_notes, struct err *err)
+{
+	const struct node_requirements wanted = choosing_wanted(requirements->spec);
+	AUTO(node_choice_done) struct node_choice choice = {0};
+
+	choosing_offer(choosing, requirements);
 	node_choose(choosing->offers, choosing->n, &wanted, &choice);
 	if (choice.hosts.n == 0)
 		return fail_choice(choosing, &wanted, choice.why, err);
@@ -490,8 +594,7 @@ static int target_node_choose(struct choosing *choosing,
 	if (choice.hosts.n > 1)
 		take_gang(choosing, &choice);
 	else
-		target_node_take(
-			choosing, choice.hosts.v[0], choice.why ? choice.why : "it is free");
+		take_one(choosing, &choice, requirements, &wanted);
 	return 0;
 }
 
@@ -701,6 +804,140 @@ static int target_node_learn(struct target *target, const struct target_requirem
 	if (r == 0)
 		target_node_take(&choosing, 0, NULL);
 	return r;
+}
+
+/*
+ * Whether there is room now (target_ops.room)
+ */
+
+struct node_room {
+	struct target_work work;
+	struct choosing choosing;
+	struct target_requirements requirements;
+	struct target_room *ret;
+	struct target_call *call;
+	struct node_probing *probing;
+};
+
+static void node_room_drop(struct target_work *work)
+{
+	struct node_room *room = (struct node_room *)work;
+
+	node_probing_cancel(room->probing);
+	choosing_done(&room->choosing);
+	free(room);
+}
+
+/* "NVIDIA A100-SXM4-80GB" without the vendor, of the first free GPU, else of the first. */
+static const char *node_room_model(const struct choosing *choosing)
+{
+	static const char vendor[] = "NVIDIA ";
+	const char *model = NULL, *first = NULL;
+
+	for (size_t i = 0; i < choosing->n && !model; i++)
+		vec_foreach (const struct node_gpu, gpu, &choosing->probes[i].gpus) {
+			first = first ? first : gpu->model;
+			if (!model && !gpu->used && !*gpu->holder)
+				model = gpu->model;
+		}
+	model = model ? model : first ? first : "GPU";
+	return str_starts(model, vendor) ? model + strlen(vendor) : model;
+}
+
+/* "3 × A100 free", "8 hosts, none free". The caller frees. */
+static char *node_room_text(
+	const struct choosing *choosing, const struct node_choice *choice, int gpus)
+{
+	size_t n_free = 0, n_answered = 0, n_gpus = 0;
+
+	for (size_t i = 0; i < choosing->n; i++) {
+		const struct node_offer *offer = &choosing->offers[i];
+		n_answered += offer->answered;
+		n_gpus += offer->gpus;
+		n_free += offer->gpus_free;
+	}
+	AUTO_FREE char *hosts = choosing->n == 1 ? mem_strdup(choosing->probes[0].host)
+						 : mem_printf("%zu hosts", n_answered);
+	if (gpus == 0 || n_gpus == 0)
+		return choice->is_ready
+			       ? mem_printf("%s answer%s", hosts, choosing->n == 1 ? "s" : "")
+			       : mem_strdup(choice->why);
+	if (choice->is_ready)
+		return mem_printf("%zu × %s free", n_free, node_room_model(choosing));
+	if (n_free > 0)
+		return mem_printf("%s, %zu of %zu GPUs free", hosts, n_free, n_gpus);
+	return choosing->n == 1 ? mem_printf("%s, no GPU free", hosts)
+				: mem_printf("%s, none free", hosts);
+}
+
+/* None of those that answered would do; one that is silent might. */
+static int node_room_fail(struct choosing *choosing, const struct node_requirements *wanted,
+	const char *why, struct err *err)
+{
+	for (size_t i = 0; i < choosing->n; i++) {
+		const struct node_probe *probe = &choosing->probes[i];
+		if (!probe->facts && probe->error.code == ERR_NET)
+			return err_copy(err, &probe->error);
+	}
+	return fail_choice(choosing, wanted, why, err);
+}
+
+static int node_room_evaluate(struct node_room *room, struct err *err)
+{
+	struct choosing *choosing = &room->choosing;
+	const struct spec *spec = room->requirements.spec;
+	const struct node_requirements wanted = choosing_wanted(spec);
+	AUTO(node_choice_done) struct node_choice choice = {0};
+
+	choosing_keep_models(choosing, spec);
+	choosing_offer(choosing, &room->requirements);
+	if (choosing->n == 1 && spec->resources.nodes <= 1) {
+		int r = check_host(&choosing->probes[0], &room->requirements, err);
+		if (r < 0)
+			return r;
+	}
+	node_choose(choosing->offers, choosing->n, &wanted, &choice);
+	if (choice.hosts.n == 0)
+		return node_room_fail(choosing, &wanted, choice.why, err);
+	room->ret->is_now = choice.is_ready;
+	room->ret->text = node_room_text(choosing, &choice, wanted.gpus);
+	return 0;
+}
+
+static void node_room_on_probed(void *ctx)
+{
+	struct node_room *room = ctx;
+	AUTO_ERR struct err error = {0};
+
+	room->probing = NULL;
+	int r = node_room_evaluate(room, &error);
+	target_call_end(room->call, r, &error);
+}
+
+static int target_node_room(struct target *target, const struct target_requirements *requirements,
+	struct target_room *ret, struct target_call *call, struct err *err)
+{
+	struct target_node *node = target_node_of(target);
+	struct node_room *room;
+	int r = check_runtime(node, requirements, err);
+
+	if (r < 0)
+		return r;
+	room = mem_alloc(1, sizeof(*room));
+	*room = (struct node_room){.work = {node_room_drop},
+		.choosing = {.node = node},
+		.requirements = *requirements,
+		.ret = ret,
+		.call = call};
+	int64_t settle_ms = choosing_fill(&room->choosing, requirements->spec);
+	bool needs_gpus = requirements->spec->runtime.gpus != 0;
+	for (size_t i = 0; needs_gpus && i < room->choosing.n; i++)
+		room->choosing.probes[i].gpus_too = true;
+	target_call_begin(call, &room->work);
+	room->probing = node_probing_start(node->session, room->choosing.probes, room->choosing.n,
+		call->deadline_ms ? call->deadline_ms - clock_ms() : -1, settle_ms,
+		node_room_on_probed, room);
+	return 0;
 }
 
 /*
@@ -1116,12 +1353,58 @@ static int target_node_cancel(
 
 	if (node_handle_is_gang(handle))
 		return target_gang_broadcast(target, handle, "stop", call, err);
+	if (node_handle_is_pool(handle))
+		return target_pool_cancel(target, handle, call, err);
 	work = mem_alloc(1, sizeof(*work));
 	*work = (struct node_work){.release = release_plain};
 	int r = node_work_begin(target, handle, work, call, err);
 	if (r == 0)
 		work->requested = node_stop(work->host->node, work->handle.run_id,
 			work->handle.attempt, on_plain, work);
+	return r;
+}
+
+struct withdrawing {
+	struct node_work base;
+	enum node_withdrawn found;
+	bool *ret;
+};
+
+static int node_on_withdrawn(void *ctx, int status, struct err *error, struct err *err)
+{
+	struct withdrawing *withdrawing = ctx;
+	struct node_work *work = &withdrawing->base;
+
+	(void)err;
+	/* The attempt may wait on the machine that had this name before. */
+	AUTO_FREE char *other = node_machine_other(&work->target->session->dirs,
+		work->handle.run_id, work->host->name, node_facts(work->host->node));
+	if (status == 0 && other)
+		status = err_set(error, E_TARGET_SILENT, "%s", other);
+	/* An attempt that was accepted and is not there any more may have begun. */
+	if (status == 0)
+		*withdrawing->ret =
+			withdrawing->found == NODE_WITHDRAWN ||
+			(withdrawing->found == NODE_WAS_ABSENT && !target_node_was_accepted(work));
+	return node_work_end(work, status, error);
+}
+
+static int target_node_withdraw(struct target *target, const char *handle, bool *ret_taken,
+	struct target_call *call, struct err *err)
+{
+	struct withdrawing *withdrawing;
+
+	if (node_handle_is_gang(handle))
+		return target_gang_withdraw(target, handle, ret_taken, call, err);
+	if (node_handle_is_pool(handle))
+		return target_pool_withdraw(target, handle, ret_taken, call, err);
+	withdrawing = mem_alloc(1, sizeof(*withdrawing));
+	*withdrawing = (struct withdrawing){.base.release = release_plain, .ret = ret_taken};
+	int r = node_work_begin(target, handle, &withdrawing->base, call, err);
+	if (r == 0)
+		withdrawing->base.requested = node_withdraw(withdrawing->base.host->node,
+			withdrawing->base.handle.run_id, withdrawing->base.handle.attempt,
+			&withdrawing->found, node_on_withdrawn, withdrawing);
 	return r;
 }
 
@@ -1133,6 +1416,8 @@ static int target_node_forget(struct target *target, const char *handle, bool al
 	if (node_handle_is_gang(handle))
 		return target_gang_broadcast(
 			target, handle, all ? "forget all" : "forget", call, err);
+	if (node_handle_is_pool(handle))
+		return target_pool_forget(target, handle, all, call, err);
 	work = mem_alloc(1, sizeof(*work));
 	*work = (struct node_work){.release = release_plain};
 	int r = node_work_begin(target, handle, work, call, err);
@@ -1194,6 +1479,7 @@ const struct target_ops target_node_ops = {
 	.describe = target_node_describe,
 	.warm = warm,
 	.learn = target_node_learn,
+	.room = target_node_room,
 	.prepare = target_node_prepare,
 	.submit = target_node_submit,
 	.state = target_node_state,
@@ -1202,6 +1488,7 @@ const struct target_ops target_node_ops = {
 	.adopt = target_node_adopt,
 	.preview = target_node_preview,
 	.cancel = target_node_cancel,
+	.withdraw = target_node_withdraw,
 	.forget = target_node_forget,
 	.relay = target_node_relay,
 	.exec = target_node_exec,

@@ -45,6 +45,8 @@ struct submit {
 	struct strv secret_env; /* K=V */
 	struct strv typed_env;  /* K=V in front of the command */
 	char name[RUN_NAME_MAX + 1];
+	struct after_list
+		after; /* what it begins after; in spec while there is anything to wait for */
 	struct target *target;
 	const char *target_name; /* of a push without a target: whose registry; or NULL */
 	struct strv warnings;    /* one sentence each, all of them reported already */
@@ -125,6 +127,13 @@ int submit_set_secrets(struct submit *submit, struct err *err);
 int submit_set_runtime(struct submit *submit, struct err *err);
 /* Check the parts of the runtime environment that only the snapshot can tell. */
 int submit_check_runtime(struct submit *submit, struct err *err);
+
+/*
+ * submit_after.c
+ */
+
+/* --after: E_RUN_AFTER where one has ended otherwise already. */
+int submit_set_after(struct submit *submit, struct err *err);
 
 /*
  * submit_check.c: the phases check and snapshot

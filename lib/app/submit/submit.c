@@ -123,6 +123,18 @@ static int submit_start(struct submit *submit, struct err *err)
  * it; a registry gets the image while the tree is read and the target is asked.
  */
 
+/* A run that waits for others is kept here where no supervisor waits in its place. */
+static int submit_wait_here(struct submit *submit, struct err *err)
+{
+	int r = submit_open(submit, err);
+
+	if (r == 0)
+		r = submit_hold(submit, NULL, err);
+	if (r < 0)
+		submit_drop(submit);
+	return r;
+}
+
 int submit_all(struct submit *submit, struct err *err)
 {
 	typedef int phase_fn(struct submit *, struct err *);
@@ -136,6 +148,8 @@ int submit_all(struct submit *submit, struct err *err)
 	if (r < 0)
 		return r;
 	const struct target_ops *ops = submit->target->ops;
+	if (submit->spec.after.n && !ops->is_here)
+		return submit_wait_here(submit, err);
 	phase_fn *const *phase = ops->needs_image ? registry : ops->is_here ? here : there;
 	for (; r == 0 && *phase; phase++)
 		r = (*phase)(submit, err);

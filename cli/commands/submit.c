@@ -30,7 +30,7 @@ struct submit_values {
 	const char *gpu_type, *cpus, *queue, *priority, *output;
 	int64_t timeout, grace, allow_size, gpus, retries, nodes, memory;
 	bool follow, detach, dry_run, list_files, full, accept_new_host, no_offline;
-	struct strv env, secrets, include, tags, allow, ports, waits;
+	struct strv env, secrets, include, tags, allow, ports, waits, after;
 	/* of a sweep */
 	struct strv over;
 	const char *cases, *stop;
@@ -111,6 +111,9 @@ static const struct opt opts[] = {
 		.help = "Allow a file that was refused as secret or large", .values = VALUE_FILE},
 	{OPT_MEMBER(OPT_SIZE, 0, "allow-size", struct submit_values, allow_size), .arg = "SIZE",
 		.help = "Allow a working tree of up to SIZE (500Mi, 2Gi)"},
+	{OPT_MEMBER(OPT_LIST, 0, "after", struct submit_values, after), .arg = "RUN[:any]",
+		.help = "Begin after the success of RUN or STUDY (:any: after its end)",
+		.values = VALUE_RUN},
 	{OPT_MEMBER(OPT_STRING, 0, "from", struct submit_values, from), .arg = "RUN",
 		.help = "Run the exact code of an earlier run again", .values = VALUE_RUN},
 	{OPT_MEMBER(OPT_LIST, 0, "tag", struct submit_values, tags), .arg = "K[=V]",
@@ -149,6 +152,7 @@ static struct submit_options options_of(
 		.tags = &values->tags,
 		.ports = &values->ports,
 		.waits = &values->waits,
+		.after = &values->after,
 		.name = values->name,
 		.group = values->group,
 		.note = values->note,
@@ -300,10 +304,15 @@ static void cmd_submit_print_run(struct app *app, const struct run *run, bool fo
 	if (run_is_held(run)) {
 		app_phase(
 			app, "target", "%s · %s", run_target(run), json_get_str(run->doc, "text"));
+		AUTO_FREE char *when =
+			held_is_after(run) ? mem_strdup("that has ended")
+					   : mem_printf("%s answers", json_get(run->doc, RUN_PLACES)
+									      ? "one of them"
+									      : run_target(run));
 		app_phase(app, "",
-			"it is sent when %s answers: dlrun queue --serve, or the next "
+			"it is sent when %s: dlrun queue --serve, or the next "
 			"dlrun (take it back: dlrun cancel %s)",
-			json_get(run->doc, RUN_PLACES) ? "one of them" : run_target(run), id);
+			when, id);
 	}
 	if (run_state_is_final(run_state(run)))
 		app_phase(app, "run", "%s", id);

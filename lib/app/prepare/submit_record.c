@@ -202,6 +202,8 @@ struct run *submit_new_run(struct submit *submit)
 	json_set_int(resources, "nodes", submit->spec.resources.nodes);
 	if (submit->spec.runtime.gpus != RUNTIME_GPUS_AUTO)
 		json_set_int(resources, "gpus", submit->spec.runtime.gpus);
+	if (submit->after.n)
+		json_set(doc, AFTER_RECORD, after_to_json(&submit->after));
 	if (submit->spec.ports.n)
 		json_set(doc, "ports", ports_to_json(&submit->spec.ports));
 	run_set_time(json_sub(doc, "times"), "submitted", clock_wall_ms());
@@ -361,7 +363,7 @@ static struct run *submit_record_new_member(
 	const struct submit *submit, const struct run *first, size_t index)
 {
 	static const char *const common[] = {"tags", "parent", "user", "note", "target", RUN_PLACES,
-		RUN_MOVES, "origin", "snapshot", "image", "resources", "ports"};
+		RUN_MOVES, "origin", "snapshot", "image", "resources", "ports", AFTER_RECORD};
 	struct run *run = run_new(submit->id, submit->name);
 
 	for (size_t i = 0; i < ARRAY_LEN(common); i++)

@@ -6,6 +6,9 @@
  *
  *	image in the registry → durable row with the handle → started there → row not held
  *
+ * A run that waits for others is sent when they have ended as it asked for, and ends here when one
+ * did not.
+ *
  * A process that is killed leaves a held run. Where its row has a handle the target is asked first,
  * and the same name is used again, so that it begins once whatever came of the start before.
  * Configuration and working directory are those that the run was submitted in, as they are now.
@@ -24,6 +27,10 @@ struct queue_events {
 	void (*sent)(void *ctx, const struct run *run);
 	/* Refused by the target: it has failed, and its record says why. */
 	void (*refused)(void *ctx, const struct run *run, const struct err *why);
+	/* Cancelled, since a run that it was to begin after ended otherwise. */
+	void (*ended)(void *ctx, const struct run *run);
+	/* An error of one run that its record does not have; the others go on. */
+	void (*failed)(void *ctx, const struct run *run, const struct err *why);
 	/* The run stays here. */
 	void (*kept)(void *ctx, const struct run *run, const struct err *why);
 	void *ctx;

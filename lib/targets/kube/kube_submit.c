@@ -402,7 +402,7 @@ static const char *record_of(struct kube_plan *plan, const struct run *run)
 {
 	static const char *const members[] = {"id", "name", "command", "shell", "params", "tags",
 		"group", "parent", "user", "note", "target", "places", "origin", "snapshot",
-		"image", "resources", "ports", "times"};
+		"image", "resources", "ports", "times", AFTER_RECORD};
 	AUTO_JSON struct json *record = json_object();
 
 	for (size_t i = 0; i < ARRAY_LEN(members); i++) {

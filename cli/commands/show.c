@@ -96,6 +96,7 @@ static void add_identity(struct buf *out, const struct run *run)
 	AUTO_FREE char *command = run_command_line(run), *places = run_places_of(run);
 
 	summary_add_field(out, "command", command);
+	summary_add_field(out, "launcher", json_get_str(json_get(doc, "launcher"), "line"));
 	if (!str_eq(json_get_str(origin, "cwd"), "."))
 		summary_add_field(out, "directory", json_get_str(origin, "cwd"));
 	summary_add_field(out, "tree", json_get_str(origin, "root"));

@@ -27,7 +27,7 @@ enum { MEMORY_MIN = 1 << 20, LINE_BYTES = 64 << 10, REDRAW_MS = 100, PLAIN_MS = 
 
 struct submit_values {
 	const char *target, *name, *image, *from, *group, *note, *name_file, *signal;
-	const char *gpu_type, *cpus, *queue, *priority, *output;
+	const char *gpu_type, *cpus, *queue, *priority, *output, *launcher;
 	int64_t timeout, grace, allow_size, gpus, retries, nodes, memory;
 	bool follow, detach, dry_run, list_files, full, accept_new_host, no_offline;
 	struct strv env, secrets, include, tags, allow, ports, waits, after;
@@ -88,6 +88,9 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_INT, 'N', "nodes", struct submit_values, nodes), .arg = "N",
 		.help = "Nodes that work together: of a cluster, or SSH hosts", .max = 10000,
 		.key = "resources.nodes"},
+	{OPT_MEMBER(OPT_STRING, 0, "launcher", struct submit_values, launcher), .arg = "NAME",
+		.help = "Start it on each GPU by torchrun, mpirun, accelerate or deepspeed",
+		.key = "launcher"},
 	{OPT_MEMBER(OPT_STRING, 0, "queue", struct submit_values, queue), .arg = "NAME",
 		.help = "LocalQueue of Kueue to wait in", .key = "queue"},
 	{OPT_MEMBER(OPT_STRING, 0, "priority", struct submit_values, priority), .arg = "NAME",

@@ -57,6 +57,23 @@ static char *shown_word(const struct submit *submit, const char *word)
 }
 
 /* Blanks part the words of a shell's line, as far as parameters go. */
+/* How it is started, beside the command as the user typed it. */
+static void submit_record_set_launcher(
+	const struct submit *submit, const struct strv *command, struct json *doc)
+{
+	const struct runtime *runtime = &submit->spec.runtime;
+	bool is_none = runtime->gpus == RUNTIME_GPUS_AUTO && submit->target->ops->has_scheduler;
+
+	if (runtime->launcher.kind == LAUNCHER_NONE)
+		return;
+	AUTO_FREE char *name = launcher_text(&runtime->launcher);
+	AUTO_FREE char *line = launcher_line(&runtime->launcher, command,
+		submit->spec.resources.nodes, is_none ? 0 : runtime->gpus);
+	struct json *launcher = json_sub(doc, "launcher");
+	json_set_str(launcher, "name", name);
+	json_set_bytes(launcher, "line", line, strlen(line));
+}
+
 static void submit_record_set_command(const struct submit *submit, struct json *doc)
 {
 	static const char special[] = "\"'\\$`*?<>|&;(){}";
@@ -67,6 +84,7 @@ static void submit_record_set_command(const struct submit *submit, struct json *
 		strv_add_take(&command, shown_word(submit, spec->command.v[i]));
 	words_set(doc, "command", &command);
 	json_set_bool(doc, "shell", spec->shell);
+	submit_record_set_launcher(submit, &command, doc);
 	if (!spec->shell) {
 		json_set(doc, "params", run_params(&command, NULL));
 		return;

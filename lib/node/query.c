@@ -645,3 +645,21 @@ struct node_call *node_state(struct node *node, const struct strv *names, struct
 		call_finish(&question->call, NULL);
 	return &question->call;
 }
+
+struct node_call *node_state_as(struct node *node, const char *run, int attempt, const char *as,
+	struct node_attempts *ret, node_done_fn *done, void *ctx)
+{
+	AUTO_ERR struct err error = {0};
+	struct question *question = call_new(node, sizeof(*question), &question_ops, done, ctx);
+	AUTO_FREE char *word = mem_printf("%s/%d:%s", run, attempt, as);
+
+	question->ret = ret;
+	node_attempts_done(ret);
+	if (node_check_attempt(run, attempt, &error) < 0) {
+		call_finish(&question->call, &error);
+		return &question->call;
+	}
+	strv_addf(&question->names, "%s/%d", run, attempt);
+	question_join(batch_of(node), question, word);
+	return &question->call;
+}

@@ -298,11 +298,22 @@ static bool set_reason(struct run *run, const struct target_status *status)
 	return true;
 }
 
+/* Takes over where the attempt is, once a place of several has taken it. Whether that is new. */
+static bool refresh_set_place(struct run *run, const struct target_status *status)
+{
+	if (!status->handle || str_eq(status->handle, run_handle(run)))
+		return false;
+	run_set_handle(run, status->handle);
+	for (const struct json *item = json_first(status->where); item; item = json_next(item))
+		json_set(json_sub(run->doc, "target"), json_key(item), json_clone(item));
+	return true;
+}
+
 /* Whether the record had to change. */
 static bool refresh_apply(struct run *run, const struct target_status *status)
 {
 	enum run_state before = run_state(run);
-	bool changed = set_started(run, status->started_ms);
+	bool changed = set_started(run, status->started_ms) | refresh_set_place(run, status);
 
 	observed_merge(status->observed, run->doc);
 	/* A cancel is in the row before its target knows of it, where the run may move. */
@@ -344,13 +355,20 @@ static bool take_loss(struct query *query)
 	return true;
 }
 
+/* The sender settles a run that has begun and is to be cancelled: it asks the target for the end
+ * before the run counts as sent. */
+static bool is_cancel_due(const struct query *query)
+{
+	return run_cancelling(query->run) && !run_state_is_final(query->status.state);
+}
+
 /* A held run whose sender was stopped: where the target does not have it, it is sent again. */
 static bool is_still_held(const struct query *query)
 {
 	const struct target_status *status = &query->status;
 
 	return run_is_held(query->run) &&
-	       (query->result < 0 || status->state == RUN_UNKNOWN ||
+	       (query->result < 0 || is_cancel_due(query) || status->state == RUN_UNKNOWN ||
 		       status->state == RUN_PREPARING || held_never_began(status));
 }
 
@@ -411,6 +429,7 @@ static void query_next(struct query *query)
 	query->status = (struct target_status){0};
 	observed_merge(status.observed, query->run->doc);
 	set_started(query->run, status.started_ms);
+	refresh_set_place(query->run, &status);
 	set_end(query->run, &status);
 	run_add_attempt(query->run, status.next_handle);
 	run_set_state(query->run, RUN_QUEUED);
@@ -554,6 +573,8 @@ static int refresh_on_end(void *ctx, struct err *err)
 
 	take_responses(refresh);
 	int r = refresh->changed.n == 0 ? 0 : write_changes(refresh, err);
+	if (refresh->changed.n)
+		held_kick_ended(refresh->session, &refresh->changed);
 	refresh_cancel(refresh);
 	return done(done_ctx, r, err);
 }

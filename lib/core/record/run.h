@@ -102,6 +102,8 @@ void run_set_time(struct json *object, const char *key, int64_t wall_ms);
 int run_attempts(const struct run *run);
 /* The end of the previous attempt is no longer that of the run. */
 void run_add_attempt(struct run *run, const char *handle);
+/* The newest attempt is known by another handle. */
+void run_set_handle(struct run *run, const char *handle);
 const char *run_handle(const struct run *run); /* of the newest attempt, or NULL */
 /* The handle of attempt number, from 1; NULL if there is none. */
 const char *run_attempt_handle(const struct run *run, int number);

@@ -22,6 +22,8 @@ void target_status_done(struct target_status *status)
 	json_free(status->ranks);
 	json_free(status->observed);
 	free(status->next_handle);
+	free(status->handle);
+	json_free(status->where);
 	*status = (struct target_status){0};
 }
 

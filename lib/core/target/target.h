@@ -77,6 +77,10 @@ struct target_status {
 	/* dlrun/observed/v1 (observe.h), with "resources" as in dlrun/run/v1: what the attempt was
 	 * given; or NULL. */
 	struct json *observed;
+	/* If a place of several has taken the attempt: its handle from now on, and the members of
+	 * the record's "target" that say so; or NULL. */
+	char *handle;
+	struct json *where;
 	/* If the attempt failed: the attempt that the target began by itself after it; or NULL. */
 	char *next_handle;
 };

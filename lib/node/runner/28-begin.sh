@@ -12,6 +12,7 @@ job_begin() {
 	dir=$d_local/runs/$1/$2
 	begin_claim "$1" "$2" "$3"
 	exec >/dev/null 2>>"$dir/notes"
+	[ -z "${begin_has_gpus-}" ] || rm -rf "$3"
 	. "$dir/job"
 	[ "${j_parallel:-0}" -gt 0 ] || begin_watch
 	[ -z "${5-}" ] || begin_after "$d_local/runs/$1/$5"
@@ -231,6 +232,7 @@ begin_reaper() {
 			break
 		done
 	fi
+	[ -z "${begin_has_gpus-}" ] || exec "$@"
 	gpus_enter "$dir" "$@"
 	# Not reached by what became the reaper; behind one that was a child it is over.
 	begin_check

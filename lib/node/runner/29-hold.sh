@@ -46,6 +46,15 @@ HOLD_ABSENT='it was taken back before it had come'
 # RUN N: an attempt that has not begun never will; what has begun, or ended, stays as it is. One that waits at each of
 # several hosts is taken back at the first of them first, which is told to go before the others.
 verb_withdraw() {
+	check_name "${1-}"
+	check_number "${2-}"
+	if pool_end "$1" "$2" failed 125 Interrupted "$HOLD_BACK"; then
+		withdraw_taken=no
+		# Somebody else may have ended it otherwise.
+		! pool_claimed || [ "$pool_start" != Interrupted ] || withdraw_taken=yes
+		printf 'withdrawn %s\n' "$withdraw_taken"
+		return
+	fi
 	cancel_absent "$@"
 	attempt_dir_of "$@"
 	judge_of "$dir"

@@ -63,6 +63,9 @@ watcher_of() {
 # RUN N [HOW]: peer (another rank has ended), drop (only one that was not told to begin).
 verb_cancel() {
 	[ "${3-}" != drop ] || cancel_absent "$@"
+	check_name "${1-}"
+	check_number "${2-}"
+	! pool_end "$1" "$2" cancelled 143 Cancelled 'it was cancelled before it had begun' || return 0
 	attempt_dir_of "$@"
 	case ${3-} in
 	'') ;;
@@ -169,6 +172,8 @@ job_limited() {
 	. "$dir/job"
 	proc_start_of $$
 	printf 'pid=%s:%s\n' $$ "$start" >"$dir/.limit"
+	# Whoever ends it may have looked for that before.
+	[ ! -e "$dir/.unlimited" ] || exit 0
 	limit_left=$j_timeout_ms
 	if [ "${j_signal-}" ] && [ "${j_signal_before_ms:-0}" -gt 0 ]; then
 		sleep_ms $((limit_left - j_signal_before_ms))
@@ -188,6 +193,7 @@ job_limited() {
 
 # DIR: it would sleep on, and hold GPUs.
 limit_end() {
+	true >"$1/.unlimited"
 	limit_pid=$(field "$1/.limit" pid) && is_alive "${limit_pid%:*}" "${limit_pid#*:}" && judge_boot "$1" || return 0
 	kill -KILL "-${limit_pid%:*}" || kill -KILL "${limit_pid%:*}"
 } 2>/dev/null

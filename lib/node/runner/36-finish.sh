@@ -31,6 +31,7 @@ job_finish() {
 	slot_leave "$dir" "$finish_next"
 	# Behind the end, which it would make wait for the disk.
 	spare_begin "$dir"
+	pool_kick
 	exit 0
 }
 

@@ -598,11 +598,11 @@ gpu_queue_up() {
 		dgpu_new_list=0
 		gpu_say_why "$dgpu_at_dir"
 		gpu_wait 1
-		while gpu_still_behind && [ ! -e "$dgpu_at_dir/cancel" ]; do
+		while gpu_still_behind && [ ! -e "$dgpu_at_dir/cancel" ] && ! pool_is_lost; do
 			gpu_say_why "$dgpu_at_dir"
 			gpu_wait 1
 		done
-		if [ -e "$dgpu_at_dir/cancel" ]; then
+		if [ -e "$dgpu_at_dir/cancel" ] || pool_is_lost; then
 			dgpu_error='it was cancelled while it waited for a GPU'
 			break
 		fi
@@ -649,19 +649,26 @@ gpus_enter() {
 	return 1
 }
 
-# DIR: what its program held is free, though this process and what it starts have the descriptors. $d_locks:
-# their numbers.
-gpus_leave() {
+# $d_locks: the descriptors of this process that lock GPUs.
+gpu_locks_of() {
 	d_locks=
-	field_of "$1/gpus" dgpu_ids && [ "$value" != "''" ] || return 0
 	dgpu_dir=${dgpu_dir:-$(gpu_machine_dir)}
 	for dgpu_at in /proc/self/fd/[1-9][0-9]*; do
 		for dgpu_name in "$dgpu_dir"/gpu.* "$dgpu_dir.$d_uid"*/gpu.* "$dgpu_dir.$d_uid"*/alone/gpu.*; do
 			[ "$dgpu_at" -ef "$dgpu_name" ] || continue
-			flock -u "${dgpu_at##*/}"
 			d_locks="$d_locks ${dgpu_at##*/}"
 			break
 		done
+	done
+}
+
+# DIR: what its program held is free, though this process and what it starts have the descriptors.
+gpus_leave() {
+	d_locks=
+	field_of "$1/gpus" dgpu_ids && [ "$value" != "''" ] || return 0
+	gpu_locks_of
+	for dgpu_at in $d_locks; do
+		flock -u "$dgpu_at"
 	done
 	[ -z "$d_locks" ] || gpu_wake
 } 2>/dev/null

@@ -16,6 +16,7 @@
 #include "core/record/spec.h"
 #include "targets/ssh/node_job.h"
 #include "targets/ssh/node_open.h"
+#include "targets/ssh/target_pool.h"
 
 enum { GANG_HOLD_MS = 15 * 60 * 1000 };
 
@@ -56,7 +57,7 @@ bool node_handle_is_gang(const char *handle)
 void node_handle_split(const char *text, struct strv *ret)
 {
 	for (;;) {
-		size_t len = strcspn(text, ",");
+		size_t len = strcspn(text, "," NODE_POOL_BETWEEN);
 		AUTO_FREE char *host = mem_strndup(text, len);
 
 		strv_add(ret, host);
@@ -74,6 +75,11 @@ int node_handle_rank(const char *handle, int rank, char **ret, struct err *err)
 	int r = node_handle_parse(handle, &parsed, err);
 	if (r < 0)
 		return r;
+	if (node_handle_is_pool(handle)) {
+		err_set(err, E_NODE_FAILED, "%s has not begun: no host has taken it yet",
+			parsed.run_id);
+		return err_hint(err, "dlrun why %s", parsed.run_id);
+	}
 	node_handle_split(parsed.host, &hosts);
 	if (rank < 0 || hosts.n == 1)
 		rank = 0;
@@ -1326,7 +1332,7 @@ static int send_rank(struct starting *starting, size_t i, struct err *err)
 		.addresses = &starting->addresses,
 		.hold_ms = GANG_HOLD_MS};
 	start->starting = starting;
-	int r = node_submit_rank(target, &start->job, &start->rank, &start->call, err);
+	int r = node_submit_rank(target, &start->job, &start->rank, false, &start->call, err);
 	start->is_open = r == 0;
 	starting->n_open += r == 0;
 	return r;

@@ -11,7 +11,7 @@
 #include "targets/ssh/target_node.h"
 
 bool node_handle_is_gang(const char *handle);
-/* The hosts that it names. */
+/* The hosts that it names, also those of target_pool.h. */
 void node_handle_split(const char *hosts, struct strv *ret);
 /* The handle of one rank (< 0: the first), of one host too; the caller frees. E_USAGE: there is no
  * such rank. */

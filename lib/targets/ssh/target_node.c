@@ -21,6 +21,7 @@
 #include "node/hosts.h"
 #include "targets/ssh/node_open.h"
 #include "targets/ssh/target_gang.h"
+#include "targets/ssh/target_pool.h"
 
 /*
  * Status of a run from the node's report of an attempt.
@@ -251,6 +252,16 @@ static void evaluate_absent(const struct querying *querying, struct target_statu
 	ret->ended_ms = clock_wall_ms();
 }
 
+/* Another host that sees the same home has taken it. */
+static void target_node_take_claim(
+	const struct querying *querying, const struct node_attempt *attempt)
+{
+	const char *claimed = node_attempt_get(attempt, "claimed");
+
+	if (!str_empty(claimed) && !str_eq(claimed, querying->base.host->name))
+		target_pool_set_host(&querying->base.handle, claimed, querying->ret);
+}
+
 /* The attempt that its supervisor there began by itself. */
 static void add_next(const struct querying *querying, const struct node_attempt *attempt)
 {
@@ -276,6 +287,7 @@ static int target_node_on_found(void *ctx, int status, struct err *error, struct
 			querying->base.handle.run_id, querying->base.host->name,
 			node_facts(querying->base.host->node));
 		target_node_status(querying->base.host->node, &querying->found.v[0], querying->ret);
+		target_node_take_claim(querying, &querying->found.v[0]);
 		add_next(querying, &querying->found.v[0]);
 	}
 	return node_work_end(&querying->base, 0, error);
@@ -306,6 +318,8 @@ static int target_node_state(struct target *target, const char *handle, struct t
 
 	if (node_handle_is_gang(handle))
 		return target_gang_state(target, handle, ret, call, err);
+	if (node_handle_is_pool(handle))
+		return target_pool_state(target, handle, ret, call, err);
 	querying = mem_alloc(1, sizeof(*querying));
 	*querying = (struct querying){.base = {.release = target_node_release}, .ret = ret};
 	int r = node_work_begin(target, handle, &querying->base, call, err);
@@ -324,7 +338,7 @@ static int target_node_state(struct target *target, const char *handle, struct t
  * down yet. A login that began earlier is mostly done by then.
  */
 
-enum { POOL_MS = 15000, SETTLE_MS = 3000 };
+enum { POOL_MS = 15000, SETTLE_MS = 3000, POOL_NAMES_MAX = TARGET_HANDLE_SIZE - 128 };
 
 struct choosing {
 	struct target_node *node;
@@ -463,6 +477,52 @@ static void target_node_take(struct choosing *choosing, size_t at, const char *w
 	}
 }
 
+/* Whether a host may take the run as well as the one at `first`: it fits, it is of the same kind,
+ * and it tells that it may have the same home. */
+static bool may_share(const struct choosing *choosing, size_t first, size_t i,
+	const struct node_requirements *wanted)
+{
+	const struct node_probe *probe = &choosing->probes[i];
+	const struct node_facts *facts = probe->facts, *one = choosing->probes[first].facts;
+	AUTO(node_choice_done) struct node_choice choice = {0};
+
+	if (!facts || probe->gpus.n == 0 || str_empty(facts->pool) ||
+		!str_eq(facts->pool, one->pool) || !str_eq(facts->system, one->system) ||
+		!str_eq(facts->machine, one->machine))
+		return false;
+	for (size_t at = 0; at < facts->missing.n; at++)
+		if (node_tool_needed(facts->missing.v[at]))
+			return false;
+	node_choose(&choosing->offers[i], 1, wanted, &choice);
+	return choice.hosts.n == 1;
+}
+
+/* Lets a run that wants GPUs wait on all hosts that may have one home: which of them is free first
+ * nobody knows. They prove that it is one when they are told of it (target_pool.h). */
+static void target_node_add_pool(struct choosing *choosing, size_t first,
+	const struct target_requirements *requirements, const struct node_requirements *wanted)
+{
+	struct target_node *node = choosing->node;
+	AUTO_STRV struct strv names = {0};
+	size_t len = strlen(node->chosen);
+
+	if (requirements->spec->runtime.gpus == 0 || requirements->spec->study.parallel > 0 ||
+		!may_share(choosing, first, first, wanted))
+		return;
+	strv_add(&names, node->chosen);
+	for (size_t i = 0; i < choosing->n; i++) {
+		size_t more = strlen(choosing->probes[i].host) + 1;
+
+		if (i == first || len + more > POOL_NAMES_MAX ||
+			!may_share(choosing, first, i, wanted))
+			continue;
+		strv_add(&names, choosing->probes[i].host);
+		len += more;
+	}
+	free(node->chosen);
+	node->chosen = strv_join(&names, NODE_POOL_BETWEEN);
+}
+
 static void take_gang(struct choosing *choosing, const struct node_choice *choice)
 {
 	struct target_node *node = choosing->node;
@@ -480,6 +540,15 @@ static void take_gang(struct choosing *choosing, const struct node_choice *choic
 			node->target.name, choice->why);
 		env->print(env->print_ctx, text);
 	}
+}
+
+static void take_one(struct choosing *choosing, const struct node_choice *choice,
+	const struct target_requirements *requirements, const struct node_requirements *wanted)
+{
+	size_t first = choice->hosts.v[0];
+
+	target_node_take(choosing, first, choice->why ? choice->why : "it is free");
+	target_node_add_pool(choosing, first, requirements, wanted);
 }
 
 static struct node_requirements choosing_wanted(const struct spec *spec)
@@ -525,8 +594,7 @@ static int target_node_choose(struct choosing *choosing,
 	if (choice.hosts.n > 1)
 		take_gang(choosing, &choice);
 	else
-		target_node_take(
-			choosing, choice.hosts.v[0], choice.why ? choice.why : "it is free");
+		take_one(choosing, &choice, requirements, &wanted);
 	return 0;
 }
 
@@ -1285,6 +1353,8 @@ static int target_node_cancel(
 
 	if (node_handle_is_gang(handle))
 		return target_gang_broadcast(target, handle, "stop", call, err);
+	if (node_handle_is_pool(handle))
+		return target_pool_cancel(target, handle, call, err);
 	work = mem_alloc(1, sizeof(*work));
 	*work = (struct node_work){.release = release_plain};
 	int r = node_work_begin(target, handle, work, call, err);
@@ -1326,6 +1396,8 @@ static int target_node_withdraw(struct target *target, const char *handle, bool 
 
 	if (node_handle_is_gang(handle))
 		return target_gang_withdraw(target, handle, ret_taken, call, err);
+	if (node_handle_is_pool(handle))
+		return target_pool_withdraw(target, handle, ret_taken, call, err);
 	withdrawing = mem_alloc(1, sizeof(*withdrawing));
 	*withdrawing = (struct withdrawing){.base.release = release_plain, .ret = ret_taken};
 	int r = node_work_begin(target, handle, &withdrawing->base, call, err);
@@ -1344,6 +1416,8 @@ static int target_node_forget(struct target *target, const char *handle, bool al
 	if (node_handle_is_gang(handle))
 		return target_gang_broadcast(
 			target, handle, all ? "forget all" : "forget", call, err);
+	if (node_handle_is_pool(handle))
+		return target_pool_forget(target, handle, all, call, err);
 	work = mem_alloc(1, sizeof(*work));
 	*work = (struct node_work){.release = release_plain};
 	int r = node_work_begin(target, handle, work, call, err);

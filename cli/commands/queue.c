@@ -108,6 +108,11 @@ static void queue_on_refused(void *ctx, const struct run *run, const struct err 
 	app_warn(ctx, "%s has failed: %s", run_id(run), why->message);
 }
 
+static void queue_on_moved(void *ctx, const struct run *run, const char *text)
+{
+	app_note(ctx, "%s: %s", run_id(run), text);
+}
+
 static void queue_on_ended(void *ctx, const struct run *run)
 {
 	app_warn(ctx, "%s is cancelled: %s", run_id(run), json_get_str(run->doc, "text"));
@@ -127,6 +132,7 @@ static int queue_try(struct app *app, struct err *err)
 {
 	const struct queue_events events = {.sent = queue_on_sent,
 		.refused = queue_on_refused,
+		.moved = queue_on_moved,
 		.ended = queue_on_ended,
 		.failed = queue_on_failed,
 		.kept = queue_on_kept,

@@ -168,6 +168,37 @@ def test_homes_that_are_not_the_same(w):
         assert s.ended(run)["state"] == "succeeded" and host_of(s, run) == kept
 
 
+def test_seen_from_another_machine(w):
+    """One that waits is in the list of each of its hosts, and is found where it runs."""
+    with pool(w, 2, gpus=1) as s:
+        held = holders(s, 1, "gpu1", "gpu2")
+        run = s.submit("--grace", "1s", "-g", "1", "--", "sh", "-c", "hostname; sleep 600", to=s.pool)
+        elsewhere = {"XDG_STATE_HOME": str(w.dir / "elsewhere")}
+        assert json.loads(w.ok("show", f"ssh:{s.pool}:{run}", "--json", env=elsewhere).out)["state"] == "queued"
+        w.ok("cancel", held[1])
+        s.running(run)
+        shown = json.loads(w.ok("show", f"ssh:{s.pool}:{run}", "--json", env=elsewhere).out)
+        assert shown["state"] == "running" and shown["target"]["hosts"] == ["gpu2"], shown
+        w.ok("cancel", run, held[0])
+
+
+def test_layers_of_what_waits_are_kept(w):
+    with pool(w, 2, gpus=1) as s:
+        held = holders(s, 1, "gpu1", "gpu2")
+        w.write("own", "cnry-1c\n")
+        run = s.submit("-g", "1", "--", "cat", "own", to=s.pool)
+        names = s["gpu1"].files(".dlrun/pool/names/*")
+        for path in (*names, *s["gpu1"].files(".dlrun/layers/*")):
+            os.utime(path, (1, 1))
+        w.ok("gc", "--node", "gpu2", "--keep", "1d")
+        w.ok("cancel", held[0])
+        assert s.ended(run)["state"] == "succeeded" and w.ok("logs", run).out == "cnry-1c\n", w.show(run)
+        os.utime(names[0], (1, 1))
+        w.ok("gc", "--node", "gpu2", "--keep", "1d")
+        assert not s["gpu1"].files(".dlrun/pool/names/*") and not s["gpu1"].files(".dlrun/pool/tickets/*")
+        w.ok("cancel", held[1])
+
+
 def idle(found):
     """Seconds for which a GPU stood still between two programs."""
     gaps, last = [], {}

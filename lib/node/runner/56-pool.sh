@@ -148,6 +148,16 @@ pool_make() {
 	pool_of "$sub_run" "$sub_n"
 } 2>/dev/null
 
+# Tickets of long ago: nobody sends such an attempt again.
+pool_clean() {
+	find "$d_root/pool/names" -type f -mtime +90 2>/dev/null | while IFS= read -r pool_at; do
+		pool_at=${pool_at##*/}
+		pool_of "${pool_at%.*}" "${pool_at##*.}" && [ ! -f "$pool_dir/job" ] || continue
+		rm -f "$d_root/pool/names/$pool_at"
+		rm -rf "$pool_dir"
+	done
+}
+
 #
 # States
 #

@@ -462,7 +462,6 @@ static int fail_choice(struct choosing *choosing, const struct node_requirements
 static void target_node_take(struct choosing *choosing, size_t at, const char *why)
 {
 	struct target_node *node = choosing->node;
-	const struct session_env *env = &node->session->env;
 
 	free(node->chosen);
 	free(node->why);
@@ -470,35 +469,34 @@ static void target_node_take(struct choosing *choosing, size_t at, const char *w
 	node->why = mem_strdup(why);
 	log_note("%s answered after %lld ms; programs are started by %s there", node->chosen,
 		(long long)choosing->probes[at].response_ms, choosing->probes[at].facts->launch);
-	if (choosing->n > 1 && env->print) {
-		AUTO_FREE char *text = mem_printf(
-			"%s of target %s takes it: %s", node->chosen, node->target.name, why);
-		env->print(env->print_ctx, text);
-	}
 }
 
-/* Whether a host may take the run as well as the one at `first`: it fits, it is of the same kind,
- * and it tells that it may have the same home. */
-static bool may_share(const struct choosing *choosing, size_t first, size_t i,
-	const struct node_requirements *wanted)
+/* Whether the host of a probe could take a run that wants GPUs. */
+static bool choosing_fits(
+	const struct choosing *choosing, size_t i, const struct node_requirements *wanted)
 {
 	const struct node_probe *probe = &choosing->probes[i];
-	const struct node_facts *facts = probe->facts, *one = choosing->probes[first].facts;
 	AUTO(node_choice_done) struct node_choice choice = {0};
 
-	if (!facts || probe->gpus.n == 0 || str_empty(facts->pool) ||
-		!str_eq(facts->pool, one->pool) || !str_eq(facts->system, one->system) ||
-		!str_eq(facts->machine, one->machine))
+	if (!probe->facts || probe->gpus.n == 0)
 		return false;
-	for (size_t at = 0; at < facts->missing.n; at++)
-		if (node_tool_needed(facts->missing.v[at]))
+	for (size_t at = 0; at < probe->facts->missing.n; at++)
+		if (node_tool_needed(probe->facts->missing.v[at]))
 			return false;
 	node_choose(&choosing->offers[i], 1, wanted, &choice);
 	return choice.hosts.n == 1;
 }
 
+/* Whether two hosts may have one home, and are of the same kind. */
+static bool choosing_may_share(const struct node_facts *a, const struct node_facts *b)
+{
+	return !str_empty(a->pool) && str_eq(a->pool, b->pool) && str_eq(a->system, b->system) &&
+	       str_eq(a->machine, b->machine);
+}
+
 /* Lets a run that wants GPUs wait on all hosts that may have one home: which of them is free first
- * nobody knows. They prove that it is one when they are told of it (target_pool.h). */
+ * nobody knows. They prove that it is one when they are told of it (target_pool.h). Of others the
+ * record has the names, so that the run can be moved (`pool`). */
 static void target_node_add_pool(struct choosing *choosing, size_t first,
 	const struct target_requirements *requirements, const struct node_requirements *wanted)
 {
@@ -506,21 +504,49 @@ static void target_node_add_pool(struct choosing *choosing, size_t first,
 	AUTO_STRV struct strv names = {0};
 	size_t len = strlen(node->chosen);
 
+	strv_done(&node->pool);
 	if (requirements->spec->runtime.gpus == 0 || requirements->spec->study.parallel > 0 ||
-		!may_share(choosing, first, first, wanted))
+		!choosing_fits(choosing, first, wanted))
 		return;
 	strv_add(&names, node->chosen);
 	for (size_t i = 0; i < choosing->n; i++) {
-		size_t more = strlen(choosing->probes[i].host) + 1;
+		const struct node_probe *probe = &choosing->probes[i];
+		size_t more = strlen(probe->host) + 1;
 
-		if (i == first || len + more > POOL_NAMES_MAX ||
-			!may_share(choosing, first, i, wanted))
+		if (!choosing_fits(choosing, i, wanted) || len + more > POOL_NAMES_MAX)
 			continue;
-		strv_add(&names, choosing->probes[i].host);
+		strv_add(&node->pool, probe->host);
+		if (i == first || !choosing_may_share(probe->facts, choosing->probes[first].facts))
+			continue;
+		strv_add(&names, probe->host);
 		len += more;
 	}
+	if (names.n > 1 || node->pool.n == 1)
+		strv_done(&node->pool);
 	free(node->chosen);
 	node->chosen = strv_join(&names, NODE_POOL_BETWEEN);
+}
+
+/* Where one of several hosts is chosen for good, and where it is not. */
+static void choosing_print(
+	const struct choosing *choosing, size_t first, const struct node_requirements *wanted)
+{
+	const struct target_node *node = choosing->node;
+	const struct session_env *env = &node->session->env;
+	size_t needed = wanted->gpus > 0 ? (size_t)wanted->gpus : 1;
+
+	if (choosing->n <= 1 || !env->print || node_handle_is_pool(node->chosen))
+		return;
+	AUTO_FREE char *text = mem_printf(
+		"%s of target %s takes it: %s", node->chosen, node->target.name, node->why);
+	env->print(env->print_ctx, text);
+	if (node->pool.n == 0 || node_probe_free_gpus(&choosing->probes[first]) >= needed)
+		return;
+	AUTO_FREE char *waits = mem_printf(
+		"it waits on %s: the hosts have no home in common. Whenever dlrun looks (dlrun ps), it "
+		"goes to one that is free",
+		node->chosen);
+	env->print(env->print_ctx, waits);
 }
 
 static void take_gang(struct choosing *choosing, const struct node_choice *choice)
@@ -549,6 +575,7 @@ static void take_one(struct choosing *choosing, const struct node_choice *choice
 
 	target_node_take(choosing, first, choice->why ? choice->why : "it is free");
 	target_node_add_pool(choosing, first, requirements, wanted);
+	choosing_print(choosing, first, wanted);
 }
 
 static struct node_requirements choosing_wanted(const struct spec *spec)
@@ -1447,6 +1474,12 @@ static void target_node_describe(const struct target *target, struct json *json)
 		node_handle_split(node->chosen, &chosen);
 	json_add_strv(hosts, node->chosen ? &chosen : &node->hosts);
 	json_set(json, "hosts", hosts);
+	/* Where it may go while it waits. */
+	if (node->pool.n) {
+		struct json *pool = json_array();
+		json_add_strv(pool, &node->pool);
+		json_set(json, "pool", pool);
+	}
 	if (!str_eq(node->root, NODE_ROOT_DEFAULT))
 		json_set_str(json, "dir", node->root);
 	if (node->runtime)
@@ -1463,6 +1496,7 @@ static void free_node(struct target *target)
 	json_free(node->definition);
 	strv_done(&node->hosts);
 	strv_done(&node->passed_over);
+	strv_done(&node->pool);
 	free(node->chosen);
 	free(node->why);
 	free(node->last_notice);

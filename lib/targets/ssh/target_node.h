@@ -114,6 +114,9 @@ int target_node_exec(struct target *target, const char *handle,
 int target_node_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
 	struct target_call *call, struct err *err);
 
+int target_node_adopt(struct target *target, const char *id, struct run_list *ret,
+	struct target_call *call, struct err *err);
+
 /* Status of an attempt from its files on the node (node NULL: its clock is right). An engine. */
 void target_node_status(
 	const struct node *node, const struct node_attempt *attempt, struct target_status *ret);

@@ -106,6 +106,11 @@ static void queue_on_refused(void *ctx, const struct run *run, const struct err 
 	app_warn(ctx, "%s has failed: %s", run_id(run), why->message);
 }
 
+static void queue_on_moved(void *ctx, const struct run *run, const char *text)
+{
+	app_note(ctx, "%s: %s", run_id(run), text);
+}
+
 static void queue_on_kept(void *ctx, const struct run *run, const struct err *why)
 {
 	app_note(ctx, "%s waits for %s: %s", run_id(run), run_target(run), why->message);
@@ -115,6 +120,7 @@ static int queue_try(struct app *app, struct err *err)
 {
 	const struct queue_events events = {.sent = queue_on_sent,
 		.refused = queue_on_refused,
+		.moved = queue_on_moved,
 		.kept = queue_on_kept,
 		.ctx = app};
 

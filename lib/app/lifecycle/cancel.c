@@ -154,6 +154,17 @@ static int cancel_mark_held(void *ctx, struct run *run, struct err *err)
 	return 1;
 }
 
+/* First as well: who moves it to another place does not send it there. */
+static int cancel_mark_moving(void *ctx, struct run *run, struct err *err)
+{
+	(void)ctx;
+	(void)err;
+	if (run_cancelling(run) || (!run_is_moving(run) && !run_may_move(run)))
+		return 0;
+	json_set_bool(run->doc, "cancelling", true);
+	return 1;
+}
+
 /* *ctx: the number of its attempts, none of which has begun. */
 static int cancel_held(void *ctx, struct run *run, struct err *err)
 {
@@ -196,7 +207,7 @@ static int cancel_take_back(struct session *session, struct ending *ending)
 	if (r < 0 || !run_is_held(run))
 		return r < 0 ? r : !run_state_is_final(run_state(run));
 	int attempts = run_attempts(run);
-	r = attempts ? cancel_asks_begun(session, run, &ending->err) : 0;
+	r = run_handle(run) ? cancel_asks_begun(session, run, &ending->err) : 0;
 	if (r == 0)
 		r = fs_lock(lock, true, HELD_LOCK_MS, &fd, &ending->err);
 	if (r == 0)
@@ -227,6 +238,11 @@ static int cancel_check(struct session *session, struct ending *ending)
 		return take_give_up(session, run, CANCEL_QUERY_MS, &ending->err);
 	if (ending->ended_before)
 		return run_wants_retry(run) ? run_stop_retries(session, run, &ending->err) : 0;
+	if (run_is_moving(run) || run_may_move(run)) {
+		int r = run_change_row(session, run, cancel_mark_moving, NULL, &ending->err);
+		if (r < 0 || run_state_is_final(run_state(run)))
+			return r;
+	}
 	if (run_is_held(run)) {
 		int r = cancel_take_back(session, ending);
 		if (r <= 0)

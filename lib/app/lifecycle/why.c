@@ -90,7 +90,10 @@ static void why_waiting(const struct run *run, struct buf *sentence, struct buf 
 	AUTO_FREE char *reason = words_reason_now(text ? text : "");
 
 	if (run_is_held(run)) {
-		buf_addf(sentence, "%s is %s", run_id(run), text ? text : "queued here");
+		const char *waits_for = json_get_str(json_get(run->doc, RUN_HELD), "for");
+		bool moves = str_eq(waits_for, HELD_FOR_ROOM);
+		buf_addf(sentence, "%s%s %s", run_id(run), moves ? ":" : " is",
+			text ? text : "queued here");
 		buf_adds(hint, "dlrun queue --send");
 		return;
 	}

@@ -321,7 +321,10 @@ int submit_choose_handle(struct submit *submit, struct err *err)
 		snprintf(submit->handle, sizeof(submit->handle), "%s", known);
 		return 0;
 	}
-	return target->ops->prepare(target, submit->id, 1, &submit->spec, submit->handle, err);
+	/* After those that were taken back elsewhere. */
+	int attempt = submit->is_held ? run_attempts(submit->run) + 1 : 1;
+	return target->ops->prepare(
+		target, submit->id, attempt, &submit->spec, submit->handle, err);
 }
 
 /* All that the specification has for every member is known now. */

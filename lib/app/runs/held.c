@@ -30,7 +30,32 @@ bool run_is_held(const struct run *run)
 
 bool run_is_unsent(const struct run *run)
 {
-	return run_is_held(run) && run_attempts(run) == 0;
+	return run_is_held(run) && !run_handle(run);
+}
+
+bool run_is_moving(const struct run *run)
+{
+	return json_get(run->doc, RUN_MOVING) && !run_state_is_final(run_state(run));
+}
+
+bool run_may_move(const struct run *run)
+{
+	const struct json *list = json_get(run->doc, RUN_PLACES);
+	AUTO_RUN_PLACES struct run_places places = {0};
+
+	if (!list || run_state_is_final(run_state(run)) || run_is_held(run) || !run_handle(run) ||
+		run_started_ms(run))
+		return false;
+	run_places_from_json(list, &places);
+	vec_foreach (const struct run_place, place, &places)
+		if (place->state != RUN_PLACE_LEFT && !str_eq(place->target, run_target(run)))
+			return true;
+	return false;
+}
+
+bool run_is_watched(const struct run *run)
+{
+	return run_is_held(run) || run_is_moving(run) || run_may_move(run);
 }
 
 int64_t held_since_ms(const struct run *run)
@@ -139,6 +164,14 @@ void held_unmark(const struct dirs *dirs, const char *id)
 	AUTO_FREE char *dir = held_dir(dirs), *path = fs_join(dir, id);
 
 	unlink(path);
+}
+
+void held_watch(const struct dirs *dirs, const struct run *run)
+{
+	AUTO_FREE char *dir = held_dir(dirs), *path = fs_join(dir, run_id(run));
+
+	if (run_is_watched(run) && access(path, F_OK) < 0)
+		held_mark(dirs, run_id(run), NULL);
 }
 
 bool held_any(const struct dirs *dirs, struct strv *ret_ids)

@@ -4,19 +4,25 @@
  * record has the member "held", an object
  *
  *	since      time, RFC 3339
- *	for        what it waits for: "answer"
+ *	for        what it waits for: "answer", or "room": it was taken back from one of its
+ *	           places, and goes to the next (app/submit/spill_impl.h)
  *	error      {id, message}: why it was not sent the last time
  *	place      of a cluster: what handles of its runs begin with, which names its server
  *	platform, workdir, remote_url, no_gpus
  *	           of the submit, for the one who sends it
  *
- * and the image is in the layout here, called by the run's id. While the run has no attempt nothing
- * of it was ever sent; one with an attempt may have begun, which only the target can tell. The
+ * and the image is in the layout here, called by the run's id. While the run has no attempt, or the
+ * newest has no handle any more, nothing of it was ever sent that may begin; one with a handle may
+ * have begun, which only the target can tell. The
  * member goes when the target is known to have the run, or with the run's end. Who cancels it sets
  * "cancelling" first: a sender that is at work, or the next one, ends the run.
  *
  * A file named by the id in the queue's directory says that somebody has to send the run, so that
- * a command can tell without the database. It is made before the row is held and removed after.
+ * a command can tell without the database. It is made before the row is held and removed after. One
+ * that waits in a place, and may go to another, is marked as well.
+ *
+ * A run that is taken back from its place has the member "moving" {to, text, at} until it is known
+ * whether it was: then it is held, or has begun there.
  */
 #ifndef DLRUN_APP_RUNS_HELD_H
 #define DLRUN_APP_RUNS_HELD_H
@@ -29,12 +35,19 @@
 #include "core/record/run.h"
 #include "core/target/target.h"
 
-#define RUN_HELD "held"
+#define RUN_HELD      "held"
+#define RUN_MOVING    "moving"
+#define HELD_FOR_ROOM "room"
 /* In the directory of the queue: held by the process that sends. */
 #define HELD_LOCK "lock"
 
 bool run_is_held(const struct run *run);
-/* Whether nothing was sent: it has no attempt. */
+bool run_is_moving(const struct run *run);
+/* Whether it waits in one of several places, has not begun yet, and another is left to go to. */
+bool run_may_move(const struct run *run);
+/* Whether somebody has to look after it: it is held, moving or may move. */
+bool run_is_watched(const struct run *run);
+/* Whether nothing was sent: no attempt of it has a handle. */
 bool run_is_unsent(const struct run *run);
 /* Wall clock; 0 for a run that is not held. */
 int64_t held_since_ms(const struct run *run);
@@ -53,6 +66,8 @@ char *held_dir(const struct dirs *dirs);
 /* Durable when it returns. */
 int held_mark(const struct dirs *dirs, const char *id, struct err *err);
 void held_unmark(const struct dirs *dirs, const char *id);
+/* Mark a run that is to be looked after, if it is not marked yet. */
+void held_watch(const struct dirs *dirs, const struct run *run);
 /* Whether any run is marked: one directory is read. ret_ids: all of them, in no order; or NULL. */
 bool held_any(const struct dirs *dirs, struct strv *ret_ids);
 

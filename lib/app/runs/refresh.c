@@ -16,6 +16,7 @@
 #include "core/attempt/attempt.h"
 #include "core/record/finish.h"
 #include "core/record/observed.h"
+#include "core/record/places.h"
 #include "core/record/results.h"
 #include "core/store/store.h"
 #include "core/target/target.h"
@@ -315,7 +316,9 @@ static bool refresh_apply(struct run *run, const struct target_status *status)
 	bool changed = set_started(run, status->started_ms) | refresh_set_place(run, status);
 
 	observed_merge(status->observed, run->doc);
-	if (run_cancelling(run) != status->cancelling && !run_state_is_final(status->state)) {
+	/* A cancel is in the row before its target knows of it, where the run may move. */
+	if (run_cancelling(run) != status->cancelling && !run_state_is_final(status->state) &&
+		!(run_cancelling(run) && run_may_move(run))) {
 		json_set_bool(run->doc, "cancelling", status->cancelling);
 		changed = true;
 	}
@@ -362,9 +365,31 @@ static bool is_still_held(const struct query *query)
 		       status->state == RUN_PREPARING || held_never_began(status));
 }
 
+/* An attempt that is taken back looks lost, or as if it had never begun, until its row says so:
+ * only the one who moves it knows. */
+static bool refresh_is_moving(struct refresh *refresh, struct query *query)
+{
+	const struct target_status *status = &query->status;
+	struct run *run = query->run;
+	bool has_begun = query->result == 0 && (status->started_ms || status->state == RUN_RUNNING);
+
+	if (has_begun || !json_get(run->doc, RUN_PLACES) || run_state_is_final(run_state(run)))
+		return false;
+	/* The row may have changed since it was asked about. */
+	if (query->result == 0 && run_state_is_final(status->state))
+		run_read_row(refresh->session, run, NULL);
+	if (run_is_moving(run) && run_cancelling(run) && query->result == 0 &&
+		run_state_is_final(status->state)) {
+		json_remove(run->doc, RUN_MOVING);
+		held_end(run);
+		*vec_push(&refresh->changed) = run;
+	}
+	return run_is_moving(run) || run_is_unsent(run) || run_state_is_final(run_state(run));
+}
+
 static void refresh_take_response(struct refresh *refresh, struct query *query)
 {
-	if (is_still_held(query))
+	if (is_still_held(query) || refresh_is_moving(refresh, query))
 		return;
 	if (run_is_held(query->run))
 		held_clear(query->run);
@@ -380,6 +405,7 @@ static void refresh_take_response(struct refresh *refresh, struct query *query)
 		set_unknown(query->run, query->status.text);
 	else if (refresh_take_status(query) || merged)
 		*vec_push(&refresh->changed) = query->run;
+	held_watch(&refresh->session->dirs, query->run);
 }
 
 /*
@@ -469,7 +495,7 @@ static void refresh_query_all(struct refresh *refresh, struct run_list *runs, in
 	refresh->queries = mem_alloc(runs->n + 1, sizeof(*refresh->queries));
 	vec_foreach (struct run *, run, runs) {
 		/* The store knows what became of a held run: another process sends it. */
-		if (run_is_held(*run))
+		if (run_is_held(*run) || run_is_moving(*run))
 			run_read_row(refresh->session, *run, NULL);
 		if (run_is_unsent(*run))
 			continue;

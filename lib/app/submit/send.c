@@ -10,7 +10,9 @@
 #include "app/prepare/prepare.h"
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"
+#include "app/submit/hold_impl.h"
 #include "app/submit/place_impl.h"
+#include "app/submit/spill_impl.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/clock.h"
@@ -68,7 +70,7 @@ static void drop_mark(struct session *session, struct store *store, const char *
 		return;
 	if (store_get(store, id, &run, &err) < 0 && err.id != E_RUN_NOT_FOUND)
 		return;
-	if (!run || !run_is_held(run))
+	if (!run || !run_is_watched(run))
 		held_unmark(&session->dirs, id);
 }
 
@@ -185,10 +187,7 @@ static int send_check_place(const struct submit *submit, struct err *err)
 /* Whether it has several places, and may be at none of them. */
 static bool send_has_choice(const struct run *run)
 {
-	const char *waits_for = json_get_str(json_get(run->doc, RUN_HELD), "for");
-
-	return json_count(json_get(run->doc, RUN_PLACES)) > 1 &&
-	       (run_is_unsent(run) || str_eq(waits_for, "room"));
+	return json_count(json_get(run->doc, RUN_PLACES)) > 1 && run_is_unsent(run);
 }
 
 /* Hosts of a pool are chosen when it is sent; a cluster is the one of the submit, whatever the
@@ -205,7 +204,8 @@ static int send_open_target(struct submit *submit, struct err *err)
 	return r < 0 ? r : send_check_place(submit, err);
 }
 
-static int send_open(
+/* The row, as it is now; not its target. */
+static int send_open_row(
 	struct sending *sending, struct session *session, const struct run *run, struct err *err)
 {
 	struct submit *submit = &sending->submit;
@@ -221,14 +221,21 @@ static int send_open(
 		r = session_store(submit->session, &submit->store, err);
 	if (r == 0)
 		r = store_get(submit->store, submit->id, &submit->run, err);
+	submit->dir = dirs_run(&session->dirs, submit->id);
+	return r;
+}
+
+static int send_open(
+	struct sending *sending, struct session *session, const struct run *run, struct err *err)
+{
+	struct submit *submit = &sending->submit;
+
+	int r = send_open_row(sending, session, run, err);
 	if (r == 0)
 		r = send_configure(submit, err);
 	if (r == 0)
 		r = spec_from_json(submit->run->spec, &submit->spec, err);
-	if (r == 0)
-		r = send_open_target(submit, err);
-	submit->dir = dirs_run(&session->dirs, submit->id);
-	return r;
+	return r < 0 ? r : send_open_target(submit, err);
 }
 
 /*
@@ -339,17 +346,15 @@ static int send_lock(struct submit *submit, struct err *err)
 	return r < 0 ? r : run_is_held(submit->run);
 }
 
-/* Programs of a machine have their code from the layout here. */
+/* Images for a cluster lie on a base image; programs of a machine have their code from here. */
 static int send_check_code(const struct submit *submit, struct err *err)
 {
 	const struct json *image = json_get(submit->run->doc, "image");
 	const char *ref = json_get_str(image, "ref"), *base = json_get_str(image, "base");
 	bool is_here = ref && str_starts(ref, "oci:");
 
-	if (!submit->target->ops->needs_image)
-		return is_here ? 0 : err_set(err, E_IMAGE, "its image is in a registry only");
-	if (!is_here || config_is_set(submit->config, "image") ||
-		(base && !str_eq(base, "scratch")))
+	if (!submit->target->ops->needs_image || !is_here ||
+		config_is_set(submit->config, "image") || (base && !str_eq(base, "scratch")))
 		return 0;
 	return err_set(err, E_IMAGE_NONE, "no base image is set");
 }
@@ -365,8 +370,8 @@ static int send_prepare_place(struct submit *submit, struct err *err)
 	return r < 0 ? r : submit_move_runtime(submit, err);
 }
 
-/* The place that has room now, of several. */
-static int send_choose_place(struct submit *submit, struct err *err)
+/* submit->places are those of its row. */
+static int send_ask_places(struct submit *submit, struct err *err)
 {
 	struct submit common = {
 		.session = submit->session,
@@ -377,17 +382,56 @@ static int send_choose_place(struct submit *submit, struct err *err)
 		.run = submit->run,
 	};
 
-	if (!send_has_choice(submit->run))
-		return 0;
 	snprintf(common.id, sizeof(common.id), "%s", submit->id);
 	snprintf(common.name, sizeof(common.name), "%s", submit->name);
+	return place_choose(submit, &common, send_prepare_place, err);
+}
+
+/* The place that has room now, of several. */
+static int send_choose_place(struct submit *submit, struct err *err)
+{
+	if (!send_has_choice(submit->run))
+		return 0;
 	run_places_done(&submit->places);
 	run_places_from_json(json_get(submit->run->doc, RUN_PLACES), &submit->places);
-	int r = place_choose(submit, &common, send_prepare_place, err);
+	int r = send_ask_places(submit, err);
 	if (r < 0)
 		return r;
 	spec_done(&submit->spec);
 	return send_prepare_place(submit, err);
+}
+
+/* Of a run that waits at target: as if it had left. */
+static int send_find_other(struct submit *submit, const char *target, char **ret, struct err *err)
+{
+	const struct json *moves = json_get(submit->run->doc, RUN_MOVES);
+	AUTO_ERR struct err none = {0};
+	struct run_place *here;
+
+	if (moves)
+		json_set(submit->run->doc, RUN_HELD, json_clone(moves));
+	int r = send_configure(submit, err);
+	if (r < 0)
+		return r;
+	run_places_from_json(json_get(submit->run->doc, RUN_PLACES), &submit->places);
+	here = run_places_find(&submit->places, target);
+	if (here)
+		here->state = RUN_PLACE_LEFT;
+	r = send_ask_places(submit, &none);
+	if (r < 0)
+		return none.code == ERR_CANCELED ? err_move(err, &none) : 0;
+	if (!str_eq(submit->place_name, target))
+		*ret = mem_strdup(submit->place_name);
+	return 0;
+}
+
+int send_find_place(
+	struct session *session, const struct run *run, char **ret_target, struct err *err)
+{
+	AUTO(send_done) struct sending sending = {0};
+	int r = send_open_row(&sending, session, run, err);
+
+	return r < 0 ? r : send_find_other(&sending.submit, run_target(run), ret_target, err);
 }
 
 static int send_secrets(struct submit *submit, struct err *err)
@@ -453,12 +497,31 @@ static int send_push(struct submit *submit, struct err *err)
 	return r < 0 ? r : submit_push(submit, err);
 }
 
+/* Of a run that was at a cluster: its code alone, from the registry into the layout here. */
+static int send_fetch_code(struct submit *submit, const char *ref, struct err *err)
+{
+	int r = send_read_code(submit, ref, err);
+
+	if (r == 0)
+		r = pack_init(&submit->pack, submit->session, NULL, false, err);
+	if (r < 0)
+		return r;
+	submit->pack.get_base = NULL;
+	submit->pack.full = true;
+	if (submit->pack.base_ref.kind == REF_REGISTRY)
+		pack_set_base(&submit->pack, NULL);
+	return submit_pack(submit, err);
+}
+
 static int send_choose(struct submit *submit, struct err *err)
 {
+	const char *ref = json_get_str(json_get(submit->run->doc, "image"), "ref");
 	struct layout *layout;
 	int r = session_layout(submit->session, &layout, err);
 
-	if (r == 0)
+	if (r == 0 && ref && !str_starts(ref, "oci:"))
+		r = send_fetch_code(submit, ref, err);
+	else if (r == 0)
 		r = image_load(layout, run_image_digest(submit->run), &submit->image, err);
 	if (r == 0)
 		r = submit_learn(submit, err);
@@ -468,7 +531,8 @@ static int send_choose(struct submit *submit, struct err *err)
 /* To the place that was chosen. */
 static void send_move(const struct submit *submit, struct run *run)
 {
-	struct json *target = json_object(), *image = json_clone(json_get(run->spec, "image"));
+	const struct json *known = json_get(run->spec, "image");
+	struct json *target = json_object(), *image = known ? json_clone(known) : NULL;
 
 	json_set_str(target, "kind", submit->target->ops->kind);
 	json_set_str(target, "name", submit->target->name);
@@ -494,7 +558,7 @@ static int send_change_row(void *ctx, struct run *run, struct err *err)
 	if (run_cancelling(run))
 		return err_set(err, E_RUN_ENDED, "%s was cancelled", run_id(run));
 	finish_merge(&submit->session->dirs, run);
-	if (run_attempts(run) == 0)
+	if (!run_handle(run))
 		run_add_attempt(run, submit->handle);
 	run_set_state(run, RUN_QUEUED);
 	if (submit->places.n)
@@ -568,6 +632,8 @@ static int send_run(struct sending *sending, bool *ret_sent, struct err *err)
 	if (r == 0)
 		r = send_start(sending, err);
 	*ret_sent = r == 0;
+	if (r == 0)
+		held_watch(&submit->session->dirs, submit->run);
 	return r;
 }
 
@@ -620,10 +686,8 @@ static bool is_unclear(enum err_id id)
 
 /* An answer of the target itself that another try will not change. Settings of this machine may be
  * mended. */
-static bool is_refusal(const struct sending *sending, const struct err *why)
+bool send_is_refusal(const struct err *why)
 {
-	if (!sending->may_be_refused)
-		return false;
 	switch (why->code) {
 	case ERR_USAGE:
 		return why->id == E_GPU_COUNT;
@@ -642,7 +706,8 @@ static bool is_refusal(const struct sending *sending, const struct err *why)
 static int send_fail(struct session *session, const struct sending *sending, struct run *run,
 	const struct err *why, const struct queue_events *events, struct err *err)
 {
-	struct send_failure failure = {why, &sending->submit.places, is_refusal(sending, why)};
+	struct send_failure failure = {
+		why, &sending->submit.places, sending->may_be_refused && send_is_refusal(why)};
 
 	int r = run_change_row(session, run, send_change_failed, &failure, err);
 	if (r < 0)
@@ -713,6 +778,8 @@ int queue_send(struct session *session, const struct queue_events *events,
 	if (!held_any(&session->dirs, NULL))
 		return 0;
 	int r = fs_lock(path, true, QUEUE_MS, &lock, err);
+	if (r == 0)
+		r = spill_all(session, events, interrupted, err);
 	if (r == 0)
 		r = queue_list(session, &runs, err);
 	for (size_t i = 0; r == 0 && i < runs.n && !(interrupted && *interrupted); i++) {

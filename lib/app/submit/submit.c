@@ -200,6 +200,8 @@ int submit_run(struct session *session, const struct submit_options *options,
 		runs_wait(session, &(struct run_list){.v = &submit.run, .n = 1, .cap = 1},
 			MISSING_MS, NULL, NULL);
 	session_end_submit(session);
+	if (r == 0)
+		held_watch(&session->dirs, submit.run);
 	if (r == 0 && submit.lock_fd > 0) {
 		session->submitted = TAKE(submit.snapshot);
 		session->submitted_fd = TAKE_FD(submit.lock_fd);

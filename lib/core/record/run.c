@@ -492,6 +492,20 @@ void run_set_attempt_exit(
 	json_set(run->doc, "attempts", attempts);
 }
 
+void run_set_attempt_left(struct run *run, int64_t ended_ms)
+{
+	const struct run_exit exit = {
+		.known = true, .code = 125, .origin = "dlrun", .reason = "Withdrawn"};
+	struct json *attempts = copy_attempts(run, 1), *attempt = json_clone(last_attempt(run));
+
+	json_set_str(attempt, "withdrawn", run_handle(run));
+	json_set_str(attempt, "handle", NULL);
+	json_set(attempt, "exit", run_exit_to_json(&exit));
+	run_set_time(attempt, "ended", ended_ms);
+	json_add(attempts, attempt);
+	json_set(run->doc, "attempts", attempts);
+}
+
 /*
  * Names and ids. ASCII only, whatever the locale.
  */

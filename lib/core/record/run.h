@@ -116,6 +116,10 @@ const char *run_attempt_image_digest(const struct run *run);
 void run_set_attempt_exit(
 	struct run *run, const struct run_exit *exit, int64_t started_ms, int64_t ended_ms);
 
+/* The newest attempt was taken back before it had begun: it has no handle any more, and its end is
+ * not the run's. */
+void run_set_attempt_left(struct run *run, int64_t ended_ms);
+
 /* Map a name to the form of an id: lower case, other bytes to '-', at most 40; *ret_mapped: whether
  * anything had to change. E_RUN_NAME when nothing of it can stay. */
 int run_name_map(

@@ -197,6 +197,16 @@ int target_state(struct target *target, const char *handle, int64_t timeout_ms,
 		&wait, target->ops->state(target, handle, ret, &wait.call, err), err);
 }
 
+int target_room(struct target *target, const struct target_requirements *requirements,
+	int64_t timeout_ms, struct target_room *ret, struct err *err)
+{
+	struct wait wait;
+
+	wait_init(&wait, target, timeout_ms);
+	return target_wait_over(
+		&wait, target->ops->room(target, requirements, ret, &wait.call, err), err);
+}
+
 bool target_knows(struct target *target, const char *handle, int64_t timeout_ms)
 {
 	AUTO(target_status_done) struct target_status status = {0};

@@ -304,6 +304,9 @@ int target_exec(struct target *target, const char *handle,
 int target_adopt(struct target *target, const char *id, int64_t timeout_ms, struct run_list *ret,
 	struct err *err);
 int target_cancel(struct target *target, const char *handle, int64_t timeout_ms, struct err *err);
+/* Of a target that has room. */
+int target_room(struct target *target, const struct target_requirements *requirements,
+	int64_t timeout_ms, struct target_room *ret, struct err *err);
 int target_withdraw(struct target *target, const char *handle, int64_t timeout_ms, bool *ret_taken,
 	struct err *err);
 int target_forget(

@@ -926,6 +926,9 @@ static int node_room_evaluate(struct node_room *room, struct err *err)
 	if (choice.hosts.n == 0)
 		return node_room_fail(choosing, &wanted, choice.why, err);
 	room->ret->is_now = choice.is_ready;
+	for (size_t i = 0; wanted.gpus != 0 && i < choosing->n; i++)
+		room->ret->n_now += choosing->offers[i].gpus_free /
+				    (wanted.gpus > 0 ? (unsigned)wanted.gpus : 1);
 	room->ret->text = node_room_text(choosing, &choice, wanted.gpus);
 	return 0;
 }
@@ -1222,6 +1225,7 @@ static void target_node_describe(const struct target *target, struct json *json)
 	json_add_strv(hosts, node->chosen ? &chosen : &node->hosts);
 	json_set(json, "hosts", hosts);
 	/* Where it may go while it waits. */
+	json_remove(json, "pool");
 	if (node->pool.n) {
 		struct json *pool = json_array();
 		json_add_strv(pool, &node->pool);

@@ -27,10 +27,10 @@ enum { MEMORY_MIN = 1 << 20, LINE_BYTES = 64 << 10, REDRAW_MS = 100, PLAIN_MS = 
 
 struct submit_values {
 	const char *target, *name, *image, *from, *group, *note, *name_file, *signal;
-	const char *gpu_type, *cpus, *queue, *priority, *output;
+	const char *gpu_type, *cpus, *queue, *priority, *output, *launcher;
 	int64_t timeout, grace, allow_size, gpus, retries, nodes, memory;
 	bool follow, detach, dry_run, list_files, full, accept_new_host, no_offline;
-	struct strv env, secrets, include, tags, allow, ports, waits;
+	struct strv env, secrets, include, tags, allow, ports, waits, after;
 	/* of a sweep */
 	struct strv over;
 	const char *cases, *stop;
@@ -88,6 +88,9 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_INT, 'N', "nodes", struct submit_values, nodes), .arg = "N",
 		.help = "Nodes that work together: of a cluster, or SSH hosts", .max = 10000,
 		.key = "resources.nodes"},
+	{OPT_MEMBER(OPT_STRING, 0, "launcher", struct submit_values, launcher), .arg = "NAME",
+		.help = "Start it on each GPU by torchrun, mpirun, accelerate or deepspeed",
+		.key = "launcher"},
 	{OPT_MEMBER(OPT_STRING, 0, "queue", struct submit_values, queue), .arg = "NAME",
 		.help = "LocalQueue of Kueue to wait in", .key = "queue"},
 	{OPT_MEMBER(OPT_STRING, 0, "priority", struct submit_values, priority), .arg = "NAME",
@@ -111,6 +114,9 @@ static const struct opt opts[] = {
 		.help = "Allow a file that was refused as secret or large", .values = VALUE_FILE},
 	{OPT_MEMBER(OPT_SIZE, 0, "allow-size", struct submit_values, allow_size), .arg = "SIZE",
 		.help = "Allow a working tree of up to SIZE (500Mi, 2Gi)"},
+	{OPT_MEMBER(OPT_LIST, 0, "after", struct submit_values, after), .arg = "RUN[:any]",
+		.help = "Begin after the success of RUN or STUDY (:any: after its end)",
+		.values = VALUE_RUN},
 	{OPT_MEMBER(OPT_STRING, 0, "from", struct submit_values, from), .arg = "RUN",
 		.help = "Run the exact code of an earlier run again", .values = VALUE_RUN},
 	{OPT_MEMBER(OPT_LIST, 0, "tag", struct submit_values, tags), .arg = "K[=V]",
@@ -149,6 +155,7 @@ static struct submit_options options_of(
 		.tags = &values->tags,
 		.ports = &values->ports,
 		.waits = &values->waits,
+		.after = &values->after,
 		.name = values->name,
 		.group = values->group,
 		.note = values->note,
@@ -300,10 +307,15 @@ static void cmd_submit_print_run(struct app *app, const struct run *run, bool fo
 	if (run_is_held(run)) {
 		app_phase(
 			app, "target", "%s · %s", run_target(run), json_get_str(run->doc, "text"));
+		AUTO_FREE char *when =
+			held_is_after(run) ? mem_strdup("that has ended")
+					   : mem_printf("%s answers", json_get(run->doc, RUN_PLACES)
+									      ? "one of them"
+									      : run_target(run));
 		app_phase(app, "",
-			"it is sent when %s answers: dlrun queue --serve, or the next "
+			"it is sent when %s: dlrun queue --serve, or the next "
 			"dlrun (take it back: dlrun cancel %s)",
-			json_get(run->doc, RUN_PLACES) ? "one of them" : run_target(run), id);
+			when, id);
 	}
 	if (run_state_is_final(run_state(run)))
 		app_phase(app, "run", "%s", id);

@@ -208,6 +208,7 @@ static void preview_print_facts(struct app *app, const struct submit_preview *pr
 
 	buf_init(&out, LINE_BYTES);
 	preview_add_fact("command", command, &out);
+	preview_add_fact("launcher", json_get_str(json_get(doc, "launcher"), "line"), &out);
 	preview_add_fact("directory", json_get_str(json_get(doc, "origin"), "cwd"), &out);
 	preview_add_fact("name", json_get_str(doc, "name"), &out);
 	preview_add_fact("target", json_get_str(json_get(doc, "target"), "name"), &out);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "app/lifecycle/calls.h"
+#include "app/runs/after_check.h"
 #include "app/runs/refresh.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
@@ -264,21 +265,44 @@ static int remove_forget(struct session *session, struct remove_attempts *attemp
 	return r;
 }
 
+/* A run that waits would not learn how this one has ended. */
+static int remove_check_waiting(
+	const struct run_list *unfinished, const struct run *run, struct err *err)
+{
+	vec_foreach (struct run *, other, unfinished) {
+		if (!after_waits_for(*other, run))
+			continue;
+		err_set(err, E_RUN_RUNNING, "%s is to begin after %s", run_id(*other), run_id(run));
+		return err_hint(err, "dlrun cancel %s", run_id(*other));
+	}
+	return 0;
+}
+
 /* At most CALLS_AT_ONCE runs. */
 static int remove_some(struct session *session, struct run *const *runs, size_t n, struct err *errs,
 	struct err *err)
 {
-	struct removal *removals = mem_alloc(n, sizeof(*removals));
+	const struct store_filter filter = {.unfinished_only = true};
+	AUTO(run_list_done) struct run_list unfinished = {0};
 	struct remove_attempts attempts = {0};
+	struct store *store;
 
+	int r = session_store(session, &store, err);
+	if (r == 0)
+		r = store_list(store, &filter, &unfinished, err);
+	if (r < 0)
+		return r;
+	struct removal *removals = mem_alloc(n, sizeof(*removals));
 	for (size_t i = 0; i < n; i++) {
-		int r = remove_hold_run(&removals[i], session, runs[i], &errs[i]);
+		r = remove_hold_run(&removals[i], session, runs[i], &errs[i]);
+		if (r == 0)
+			r = remove_check_waiting(&unfinished, runs[i], &errs[i]);
 		if (r == 0)
 			r = remove_begin(&removals[i], &errs[i]);
 		if (r == 0)
 			remove_add_attempts(&removals[i], &errs[i], &attempts);
 	}
-	int r = remove_forget(session, &attempts, err);
+	r = remove_forget(session, &attempts, err);
 	for (size_t i = 0; i < n; i++) {
 		if (r == 0 && !err_is_set(&errs[i]))
 			remove_end(&removals[i], &errs[i]);

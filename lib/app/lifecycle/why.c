@@ -14,6 +14,7 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/config/words.h"
+#include "core/record/after.h"
 #include "core/record/results.h"
 #include "core/target/target.h"
 #include "targets/targets.h"
@@ -160,8 +161,16 @@ static void why_failed(const struct run *run, struct buf *sentence, struct buf *
 static void why_cancelled(const struct run *run, struct buf *sentence, struct buf *hint)
 {
 	const char *stopped = json_get_str(run->doc, STUDY_STOPPED);
+	struct run_exit exit;
 
+	run_get_exit(run, &exit);
 	buf_addf(sentence, "%s was cancelled", run_id(run));
+	if (str_eq(exit.reason, AFTER_REASON)) {
+		buf_adds(sentence, ": ");
+		lifecycle_why_add_text(run, "a run before it ended otherwise", sentence);
+		add_submit(run, "", hint);
+		return;
+	}
 	add_duration(run, sentence);
 	if (stopped)
 		buf_addf(sentence, ": %s", stopped);

@@ -49,6 +49,8 @@ struct submit {
 	/* Of a run with several places all of them, as far as they are decided; else empty. */
 	struct run_places places;
 	const char *place_name; /* that is tried, borrowed; NULL: that of the configuration */
+	struct after_list
+		after; /* what it begins after; in spec while there is anything to wait for */
 	struct target *target;
 	const char *target_name; /* of a push without a target: whose registry; or NULL */
 	struct strv warnings;    /* one sentence each, all of them reported already */
@@ -131,6 +133,13 @@ int submit_set_runtime(struct submit *submit, struct err *err);
 int submit_move_runtime(struct submit *submit, struct err *err);
 /* Check the parts of the runtime environment that only the snapshot can tell. */
 int submit_check_runtime(struct submit *submit, struct err *err);
+
+/*
+ * submit_after.c
+ */
+
+/* --after: E_RUN_AFTER where one has ended otherwise already. */
+int submit_set_after(struct submit *submit, struct err *err);
 
 /*
  * submit_check.c: the phases check and snapshot

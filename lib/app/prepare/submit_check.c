@@ -686,6 +686,7 @@ void submit_done(struct submit *submit)
 	entry_list_done(&submit->from_entries);
 	free(submit->live_root);
 	spec_done(&submit->spec);
+	after_done(&submit->after);
 	strv_done(&submit->secret_env);
 	strv_done(&submit->typed_env);
 	run_places_done(&submit->places);
@@ -1060,7 +1061,7 @@ int submit_check(struct submit *submit, struct err *err)
 	static int (*const steps[])(struct submit *, struct err *) = {submit_take_from,
 		submit_check_find_place, submit_check_set_command, submit_check_typed,
 		submit_check_set_env, submit_check_cases, submit_set_secrets, submit_check_set_name,
-		submit_check_open_target, submit_start_file, submit_find_from};
+		submit_check_open_target, submit_set_after, submit_start_file, submit_find_from};
 
 	int r = session_config(submit->session, &submit->config, err);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(steps); i++)

@@ -26,6 +26,7 @@ struct submit_options {
 	const struct strv *include, *allow, *tags; /* tags: "K" or "K=V" */
 	const struct strv *ports;                  /* --port */
 	const struct strv *waits;                  /* --wait-for: "PLACE=TIME"; or NULL */
+	const struct strv *after;                  /* --after: "RUN", "RUN:ok" or "RUN:any" */
 	const char *name, *group, *note;
 	struct study *study; /* that the run is the first member of, not claimed yet; or NULL */
 	const char *from;    /* --from RUN: that exact code and command again */

@@ -57,6 +57,23 @@ static char *shown_word(const struct submit *submit, const char *word)
 }
 
 /* Blanks part the words of a shell's line, as far as parameters go. */
+/* How it is started, beside the command as the user typed it. */
+static void submit_record_set_launcher(
+	const struct submit *submit, const struct strv *command, struct json *doc)
+{
+	const struct runtime *runtime = &submit->spec.runtime;
+	bool is_none = runtime->gpus == RUNTIME_GPUS_AUTO && submit->target->ops->has_scheduler;
+
+	if (runtime->launcher.kind == LAUNCHER_NONE)
+		return;
+	AUTO_FREE char *name = launcher_text(&runtime->launcher);
+	AUTO_FREE char *line = launcher_line(&runtime->launcher, command,
+		submit->spec.resources.nodes, is_none ? 0 : runtime->gpus);
+	struct json *launcher = json_sub(doc, "launcher");
+	json_set_str(launcher, "name", name);
+	json_set_bytes(launcher, "line", line, strlen(line));
+}
+
 static void submit_record_set_command(const struct submit *submit, struct json *doc)
 {
 	static const char special[] = "\"'\\$`*?<>|&;(){}";
@@ -67,6 +84,7 @@ static void submit_record_set_command(const struct submit *submit, struct json *
 		strv_add_take(&command, shown_word(submit, spec->command.v[i]));
 	words_set(doc, "command", &command);
 	json_set_bool(doc, "shell", spec->shell);
+	submit_record_set_launcher(submit, &command, doc);
 	if (!spec->shell) {
 		json_set(doc, "params", run_params(&command, NULL));
 		return;
@@ -205,6 +223,8 @@ struct run *submit_new_run(struct submit *submit)
 	json_set_int(resources, "nodes", submit->spec.resources.nodes);
 	if (submit->spec.runtime.gpus != RUNTIME_GPUS_AUTO)
 		json_set_int(resources, "gpus", submit->spec.runtime.gpus);
+	if (submit->after.n)
+		json_set(doc, AFTER_RECORD, after_to_json(&submit->after));
 	if (submit->spec.ports.n)
 		json_set(doc, "ports", ports_to_json(&submit->spec.ports));
 	run_set_time(json_sub(doc, "times"), "submitted", clock_wall_ms());
@@ -367,7 +387,7 @@ static struct run *submit_record_new_member(
 	const struct submit *submit, const struct run *first, size_t index)
 {
 	static const char *const common[] = {"tags", "parent", "user", "note", "target", RUN_PLACES,
-		RUN_MOVES, "origin", "snapshot", "image", "resources", "ports"};
+		RUN_MOVES, "origin", "snapshot", "image", "resources", "ports", AFTER_RECORD};
 	struct run *run = run_new(submit->id, submit->name);
 
 	for (size_t i = 0; i < ARRAY_LEN(common); i++)

@@ -726,6 +726,25 @@ static int set_attempts(struct submit *submit, struct err *err)
 	return 0;
 }
 
+static int submit_set_launcher(struct submit *submit, struct err *err)
+{
+	const struct config *config = submit->config;
+	struct spec *spec = &submit->spec;
+	struct launcher *launcher = &spec->runtime.launcher;
+	int r = 0;
+
+	if (spec->terminal) {
+		*launcher = (struct launcher){0};
+		return 0;
+	}
+	if (!submit->parent || config_is_set(config, "launcher"))
+		r = launcher_parse(config_str(config, "launcher"), launcher, err);
+	if (r == 0)
+		r = launcher_check(
+			launcher, &spec->command, spec->shell, spec->resources.nodes, err);
+	return r < 0 ? config_blame(config, "launcher", err) : 0;
+}
+
 /*
  * Ports
  */
@@ -793,7 +812,9 @@ int submit_set_runtime(struct submit *submit, struct err *err)
 		r = submit_runtime_set_resources(submit, err);
 	if (r == 0)
 		r = submit_runtime_set_ports(submit, err);
-	return r < 0 ? r : set_attempts(submit, err);
+	if (r == 0)
+		r = set_attempts(submit, err);
+	return r < 0 ? r : submit_set_launcher(submit, err);
 }
 
 int submit_move_runtime(struct submit *submit, struct err *err)

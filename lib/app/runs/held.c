@@ -18,7 +18,7 @@
 #include "base/util/str.h"
 #include "core/record/places.h"
 
-enum { KICK_MS = 5000, KICK_MAX_MS = 60000, KICKED_MAX = 16 };
+enum { KICK_MS = 5000, KICK_MAX_MS = 60000, KICKED_MAX = 16, MARK_MAX = 64 << 10 };
 
 /* A file whose time says when a sender was started last. In it: the pause until the next, in ms. */
 #define KICKED "kicked"
@@ -113,25 +113,46 @@ static char *held_silent_names(const struct run *run)
 	return names.n ? strv_join(&names, ", ") : mem_strdup(run_target(run));
 }
 
+static struct json *held_begin(struct run *run, const char *what)
+{
+	struct json *held = json_sub(run->doc, RUN_HELD);
+
+	if (!json_get_str(held, "since"))
+		run_set_time(held, "since", clock_wall_ms());
+	json_set_str(held, "for", what);
+	run_set_state(run, RUN_QUEUED);
+	return held;
+}
+
 /* The queue's own sentence for the record; the error's is its evidence. */
 void held_set(struct run *run, const struct err *cause)
 {
-	struct json *held = json_sub(run->doc, RUN_HELD), *error = json_sub(held, "error");
+	struct json *held = held_begin(run, "answer"), *error = json_sub(held, "error");
 	struct json *evidence = json_array();
 	AUTO_FREE char *names = held_silent_names(run);
 	AUTO_FREE char *text = is_target_silent(cause)
 				       ? mem_printf("queued here: no answer from %s", names)
 				       : mem_printf("queued here: %s", cause->message);
 
-	if (!json_get_str(held, "since"))
-		run_set_time(held, "since", clock_wall_ms());
-	json_set_str(held, "for", "answer");
 	json_set_str(error, "id", err_info(cause->id)->name);
 	json_set_str(error, "message", cause->message);
 	json_set_str(run->doc, "text", text);
 	json_add_str(evidence, cause->message);
 	json_set(run->doc, "evidence", evidence);
-	run_set_state(run, RUN_QUEUED);
+}
+
+void held_set_after(struct run *run, const struct after_list *list)
+{
+	AUTO_FREE char *text = after_text(list);
+
+	json_remove(held_begin(run, "run"), "error");
+	json_remove(run->doc, "evidence");
+	json_set_str(run->doc, "text", text);
+}
+
+bool held_is_after(const struct run *run)
+{
+	return run_is_held(run) && str_eq(json_get_str(json_get(run->doc, RUN_HELD), "for"), "run");
 }
 
 void held_clear(struct run *run)
@@ -146,17 +167,27 @@ bool held_never_began(const struct target_status *status)
 	return status->state == RUN_FAILED && str_eq(status->exit.reason, "Interrupted");
 }
 
-void held_end(struct run *run)
+static void held_end_as(struct run *run, const char *reason, const char *text)
 {
 	const struct run_exit exit = {
-		.known = true, .code = 143, .origin = "dlrun", .reason = "Cancelled"};
+		.known = true, .code = 143, .origin = "dlrun", .reason = reason};
 
 	held_clear(run);
 	run_set_state(run, RUN_CANCELLED);
 	run_set_exit(run, &exit);
 	run_set_attempt_exit(run, &exit, 0, clock_wall_ms());
 	json_set_bool(run->doc, "cancelling", false);
-	json_set_str(run->doc, "text", "taken back before it was sent");
+	json_set_str(run->doc, "text", text);
+}
+
+void held_end(struct run *run)
+{
+	held_end_as(run, "Cancelled", "taken back before it was sent");
+}
+
+void held_end_after(struct run *run, const char *text)
+{
+	held_end_as(run, AFTER_REASON, text);
 }
 
 /*
@@ -168,14 +199,24 @@ char *held_dir(const struct dirs *dirs)
 	return mem_printf("%s/queue", dirs->state);
 }
 
-int held_mark(const struct dirs *dirs, const char *id, struct err *err)
+int held_mark_after(
+	const struct dirs *dirs, const char *id, const struct after_list *list, struct err *err)
 {
 	AUTO_FREE char *dir = held_dir(dirs), *path = fs_join(dir, id);
+	AUTO_BUF struct buf text;
 	int r = fs_mkdirs(dir, 0700, err);
 
+	buf_init(&text, MARK_MAX);
+	for (size_t i = 0; list && i < list->n; i++)
+		buf_addf(&text, "%s\n", list->v[i].id);
 	if (r == 0)
-		r = fs_replace(path, "", 0, 0600, FS_SYNC_FULL, err);
+		r = fs_replace(path, text.data ? text.data : "", text.len, 0600, FS_SYNC_FULL, err);
 	return r == 0 ? fs_sync_dir(dirs->state, err) : r;
+}
+
+int held_mark(const struct dirs *dirs, const char *id, struct err *err)
+{
+	return held_mark_after(dirs, id, NULL, err);
 }
 
 void held_unmark(const struct dirs *dirs, const char *id)
@@ -282,4 +323,38 @@ void held_kick(struct session *session)
 		r = proc_spawn(&spec, &sender, &err);
 	if (r < 0)
 		log_note("what waits here is not sent: %s", err.message);
+}
+
+/* Whether the mark of a held run names one of these, or the study of one. */
+static bool held_waits_for(const char *path, const struct run_list *runs)
+{
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, MARK_MAX);
+	if (fs_read(path, MARK_MAX, &text, NULL, NULL) < 0 || !text.len)
+		return false;
+	vec_foreach (struct run *, run, runs) {
+		const char *study = json_get_str(json_get((*run)->doc, "study"), "id");
+		if (!run_state_is_final(run_state(*run)))
+			continue;
+		if (strstr(text.data, run_id(*run)) || (study && strstr(text.data, study)))
+			return true;
+	}
+	return false;
+}
+
+void held_kick_ended(struct session *session, const struct run_list *runs)
+{
+	AUTO_FREE char *dir = held_dir(&session->dirs);
+	AUTO_STRV struct strv ids = {0};
+
+	held_any(&session->dirs, &ids);
+	for (size_t i = 0; i < ids.n; i++) {
+		AUTO_FREE char *path = fs_join(dir, ids.v[i]);
+		if (!held_waits_for(path, runs))
+			continue;
+		held_kick_soon(&session->dirs);
+		held_kick(session);
+		return;
+	}
 }

@@ -4,9 +4,10 @@
  * record has the member "held", an object
  *
  *	since      time, RFC 3339
- *	for        what it waits for: "answer", or "room": it was taken back from one of its
- *	           places, and goes to the next (app/submit/spill_impl.h)
- *	error      {id, message}: why it was not sent the last time
+ *	for        what it waits for: "answer"; "run": the end of runs (core/record/after.h);
+ *	           "room": it was taken back from one of its places, and goes to the next
+ *	           (app/submit/spill_impl.h)
+ *	error      {id, message}: why it was not sent the last time; not with "run"
  *	place      of a cluster: what handles of its runs begin with, which names its server
  *	platform, workdir, remote_url, no_gpus
  *	           of the submit, for the one who sends it
@@ -32,6 +33,7 @@
 
 #include "base/util/err.h"
 #include "core/context/session.h"
+#include "core/record/after.h"
 #include "core/record/run.h"
 #include "core/target/target.h"
 
@@ -62,16 +64,25 @@ int64_t held_since_ms(const struct run *run);
 char *held_place(const char *handle);
 /* Make run held, or say again why it is: state queued, and text. */
 void held_set(struct run *run, const struct err *cause);
+/* The same for one that waits for other runs. */
+void held_set_after(struct run *run, const struct after_list *list);
+/* Whether it waits for other runs, as far as is known. */
+bool held_is_after(const struct run *run);
 void held_clear(struct run *run);
 /* Whether the target of a held run says that its attempt never began, nor will. */
 bool held_never_began(const struct target_status *status);
 /* The end of a held run that is cancelled, and of which nothing has begun nor will. */
 void held_end(struct run *run);
+/* The same for one that is not to begin, since a run before it ended otherwise; text says which. */
+void held_end_after(struct run *run, const char *text);
 
 /* The directory of the queue; the caller frees. */
 char *held_dir(const struct dirs *dirs);
 /* Durable when it returns. */
 int held_mark(const struct dirs *dirs, const char *id, struct err *err);
+/* The same for a run that waits for others: the mark names them. */
+int held_mark_after(
+	const struct dirs *dirs, const char *id, const struct after_list *list, struct err *err);
 void held_unmark(const struct dirs *dirs, const char *id);
 /* Mark a run that is to be looked after, if it is not marked yet. */
 void held_watch(const struct dirs *dirs, const struct run *run);
@@ -82,6 +93,8 @@ bool held_any(const struct dirs *dirs, struct strv *ret_ids);
  * unless one was started moments ago, up to a minute if the last could send nothing, or the
  * session is one that ends runs. Never blocks for a target. */
 void held_kick(struct session *session);
+/* The same without a pause where a held run waits for one of these, which have ended. */
+void held_kick_ended(struct session *session, const struct run_list *runs);
 /* Something was sent: the next kick need not wait. */
 void held_kick_soon(const struct dirs *dirs);
 

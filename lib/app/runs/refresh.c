@@ -355,13 +355,20 @@ static bool take_loss(struct query *query)
 	return true;
 }
 
+/* The sender settles a run that has begun and is to be cancelled: it asks the target for the end
+ * before the run counts as sent. */
+static bool is_cancel_due(const struct query *query)
+{
+	return run_cancelling(query->run) && !run_state_is_final(query->status.state);
+}
+
 /* A held run whose sender was stopped: where the target does not have it, it is sent again. */
 static bool is_still_held(const struct query *query)
 {
 	const struct target_status *status = &query->status;
 
 	return run_is_held(query->run) &&
-	       (query->result < 0 || status->state == RUN_UNKNOWN ||
+	       (query->result < 0 || is_cancel_due(query) || status->state == RUN_UNKNOWN ||
 		       status->state == RUN_PREPARING || held_never_began(status));
 }
 
@@ -566,6 +573,8 @@ static int refresh_on_end(void *ctx, struct err *err)
 
 	take_responses(refresh);
 	int r = refresh->changed.n == 0 ? 0 : write_changes(refresh, err);
+	if (refresh->changed.n)
+		held_kick_ended(refresh->session, &refresh->changed);
 	refresh_cancel(refresh);
 	return done(done_ctx, r, err);
 }

@@ -117,7 +117,10 @@ static void hold_set(const struct submit *submit, const struct err *cause, struc
 	submit_set_moves(submit, held);
 	if (submit->places.n <= 1)
 		hold_set_place(submit, held);
-	held_set(run, cause);
+	if (cause)
+		held_set(run, cause);
+	else
+		held_set_after(run, &submit->spec.after);
 }
 
 static void hold_set_phases(const struct submit *submit, struct run *run)
@@ -176,7 +179,7 @@ int submit_hold(struct submit *submit, const struct err *cause, struct err *err)
 	if (r == 0)
 		r = hold_image(submit, err);
 	if (r == 0)
-		r = held_mark(&submit->session->dirs, submit->id, err);
+		r = held_mark_after(&submit->session->dirs, submit->id, &submit->spec.after, err);
 	if (r == 0)
 		r = submit->run ? hold_change(submit, cause, err) : hold_insert(submit, cause, err);
 	if (r < 0)

@@ -7,7 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "app/lifecycle/after_wait.h"
 #include "app/prepare/prepare.h"
+#include "app/runs/after_check.h"
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"
 #include "app/submit/hold_impl.h"
@@ -107,27 +109,16 @@ static int drop_marks(struct session *session, struct err *err)
  * Opening
  */
 
-/* The directory of the submit, else the tree's root. Without the tree its settings are not known:
- * the run stays until the tree is back. */
+/* Without the tree its settings are not known: the run stays until the tree is back. */
 static int send_dir(
 	const struct session *session, const struct run *run, char **ret, struct err *err)
 {
-	const struct json *origin = json_get(run->doc, "origin");
-	AUTO_FREE char *root = words_get_one(origin, "root"), *cwd = words_get_one(origin, "cwd");
-	AUTO_FREE char *dir = root ? fs_join(root, cwd ? cwd : ".") : NULL;
+	int r = after_submit_dir(run, ret, err);
 
-	if (dir && access(dir, X_OK) == 0)
-		*ret = TAKE(dir);
-	else if (!root)
-		*ret = mem_strdup(session->dirs.home ? session->dirs.home : "/");
-	else if (access(root, X_OK) == 0)
-		*ret = TAKE(root);
-	else {
-		AUTO_FREE char *shown = str_shown(root);
-		err_set_errno(
-			err, E_IO_READ, errno, "%s, whose dlrun.yaml says how to send it", shown);
+	if (r < 0)
 		return err_hint(err, "dlrun cancel %s", run_id(run));
-	}
+	if (!*ret)
+		*ret = mem_strdup(session->dirs.home ? session->dirs.home : "/");
 	return 0;
 }
 
@@ -749,6 +740,50 @@ static int send_one(struct session *session, struct run *run, const struct queue
 	return send_fail(session, &sending, run, &why, events, err);
 }
 
+/*
+ * Runs that it begins after
+ */
+
+static int send_change_never(void *ctx, struct run *run, struct err *err)
+{
+	const struct after_check *check = ctx;
+
+	(void)err;
+	if (!run_is_unsent(run))
+		return 0;
+	if (run_cancelling(run))
+		held_end(run);
+	else
+		held_end_after(run, check->text);
+	return 1;
+}
+
+/* 1: it may begin. 0: not yet, or it has ended instead. */
+static int send_after(struct session *session, struct run *run, const struct queue_events *events,
+	struct err *err)
+{
+	AUTO_AFTER_CHECK struct after_check check = {0};
+	AUTO_AFTER struct after_list list = {0};
+
+	if (!run_is_unsent(run) || run_cancelling(run))
+		return 1;
+	int r = after_of(run, &list, err);
+	if (r == 0)
+		r = after_check_again(session, &list, &check, err);
+	if (r < 0 || check.state != AFTER_NEVER)
+		return r < 0 ? r : check.state == AFTER_MET;
+	r = run_change_row(session, run, send_change_never, &check, err);
+	if (r < 0)
+		return r;
+	if (!run_is_held(run))
+		held_unmark(&session->dirs, run_id(run));
+	if (run_state(run) == RUN_CANCELLED && events->ended)
+		events->ended(events->ctx, run);
+	/* More runs may wait for this one. */
+	held_kick_soon(&session->dirs);
+	return 0;
+}
+
 /* The places that a run asks: one that is silent stops no run that does not need it. */
 static char *send_needs(const struct run *run)
 {
@@ -764,6 +799,31 @@ static char *send_needs(const struct run *run)
 	AUTO_FREE char *all = names.n ? strv_join(&names, ",") : mem_strdup(run_target(run));
 	return mem_printf("%s\n%s\n%s\n%s", all, base ? base : "",
 		ref && !str_starts(ref, "oci:") ? ref : "", handle ? handle : "");
+}
+
+/* The places that did not answer are in *silent. */
+static int send_each(struct session *session, struct run *run, struct strv *silent,
+	const struct queue_events *events, bool *is_any_sent, struct err *err)
+{
+	AUTO_FREE char *needs = send_needs(run);
+	AUTO_ERR struct err why = {0};
+	bool is_silent = false;
+
+	int r = send_after(session, run, events, &why);
+	if (r > 0 && strv_find(silent, needs) >= 0)
+		return 0;
+	if (r > 0)
+		r = send_one(session, run, events, &is_silent, is_any_sent, &why);
+	if (is_silent)
+		strv_add(silent, needs);
+	/* Removed meanwhile. */
+	if (r == 0 || why.id == E_RUN_NOT_FOUND)
+		return 0;
+	if (why.code == ERR_CANCELED || why.code == ERR_BUG)
+		return err_move(err, &why);
+	if (events->failed)
+		events->failed(events->ctx, run, &why);
+	return 0;
 }
 
 int queue_send(struct session *session, const struct queue_events *events,
@@ -782,15 +842,10 @@ int queue_send(struct session *session, const struct queue_events *events,
 		r = spill_all(session, events, interrupted, err);
 	if (r == 0)
 		r = queue_list(session, &runs, err);
-	for (size_t i = 0; r == 0 && i < runs.n && !(interrupted && *interrupted); i++) {
-		AUTO_FREE char *needs = send_needs(runs.v[i]);
-		bool is_silent;
-		if (strv_find(&silent, needs) >= 0)
-			continue;
-		r = send_one(session, runs.v[i], events, &is_silent, &is_sent, err);
-		if (is_silent)
-			strv_add(&silent, needs);
-	}
+	if (r == 0)
+		r = after_refresh(session, &runs, STATE_MS, err);
+	for (size_t i = 0; r == 0 && i < runs.n && !(interrupted && *interrupted); i++)
+		r = send_each(session, runs.v[i], &silent, events, &is_sent, err);
 	if (is_sent)
 		held_kick_soon(&session->dirs);
 	return r < 0 ? r : drop_marks(session, err);

@@ -132,7 +132,7 @@ static int submit_hold_or_fail(struct submit *submit, int r, struct err *err)
 	if (!err || !submit_may_hold(submit, err))
 		return r;
 	err_move(&cause, err);
-	return submit_hold(submit, &cause, err);
+	return submit_hold(submit, submit->spec.after.n ? NULL : &cause, err);
 }
 
 /* None of several places takes the run now, and some of them are silent. */
@@ -151,6 +151,18 @@ static int submit_all_silent(struct submit *submit, int r, struct err *err)
 	return opened < 0 ? opened : r;
 }
 
+/* A run that waits for others is kept here where no supervisor waits in its place. */
+static int submit_wait_here(struct submit *submit, struct err *err)
+{
+	int r = submit_open(submit, err);
+
+	if (r == 0)
+		r = submit_hold(submit, NULL, err);
+	if (r < 0)
+		submit_drop(submit);
+	return r;
+}
+
 int submit_all(struct submit *submit, struct err *err)
 {
 	typedef int phase_fn(struct submit *, struct err *);
@@ -166,6 +178,8 @@ int submit_all(struct submit *submit, struct err *err)
 	if (r < 0)
 		return is_silent && err ? submit_all_silent(submit, r, err) : r;
 	const struct target_ops *ops = submit->target->ops;
+	if (submit->spec.after.n && !ops->is_here)
+		return submit_wait_here(submit, err);
 	phase_fn *const *phase = ops->needs_image ? registry : ops->is_here ? here : there;
 	for (; r == 0 && *phase; phase++)
 		r = (*phase)(submit, err);

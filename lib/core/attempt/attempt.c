@@ -755,6 +755,8 @@ int attempt_next_make(const char *dir, struct attempt_next *ret, struct err *err
 		return r;
 	job.attempt++;
 	job.spec.runtime.retries--;
+	/* Waiting is over. */
+	after_done(&job.spec.after);
 	AUTO_FREE char *at = attempt_sibling(dir, job.attempt);
 	attempt_job_place(&job, at);
 	r = attempt_make_dirs(at, job.outputs, err);

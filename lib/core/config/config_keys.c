@@ -152,6 +152,10 @@ const struct config_key config_keys[] = {
 		"by INT a Python program gets KeyboardInterrupt. In a cluster another one than TERM "
 		"needs a shell in the image",
 		"stop_signal: INT"},
+	{"launcher", CONFIG_STRING, "none", NULL, true, CONFIG_BY_PROJECT,
+		"What starts the program once for each GPU of each node: torchrun, mpirun, accelerate, "
+		"deepspeed or none. A number sets how many on each node: torchrun:4",
+		"launcher: torchrun"},
 	{"retries", CONFIG_INT, "0", NULL, true, CONFIG_BY_PROJECT,
 		"How often the program is started again after it failed, with the same results directory",
 		"retries: 3"},

@@ -10,6 +10,7 @@
 #include "base/util/mem.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
+#include "core/record/after.h"
 
 #define BIT(state) (1u << (state))
 
@@ -281,6 +282,7 @@ const char *run_image_digest(const struct run *run)
 static const struct run_reason reasons[] = {
 	{"Cancelled", E_RUN_FAILED, "cancelled", false},
 	{"Completed", E_RUN_FAILED, NULL, false},
+	{AFTER_REASON, E_RUN_AFTER, "a run that it was to follow ended otherwise", false},
 	{"Deleted", E_JOB_EVICTED, "one of its pods was deleted", true},
 	{"Error", E_RUN_FAILED, "the program failed", false},
 	{"Evicted", E_JOB_EVICTED, "it was evicted from its node", true},

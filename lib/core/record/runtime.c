@@ -64,6 +64,10 @@ void runtime_to_json(const struct runtime *runtime, struct json *object)
 	words_set(object, "outputs", &runtime->outputs);
 	words_set(object, "filled", &runtime->filled);
 	setup_to_json(&runtime->setup, object);
+	if (runtime->launcher.kind != LAUNCHER_NONE) {
+		AUTO_FREE char *launcher = launcher_text(&runtime->launcher);
+		json_set_str(object, "launcher", launcher);
+	}
 	runtime_set_text(object, "before", runtime->before);
 	words_set(object, "python_paths", &runtime->python_paths);
 	words_set(object, "python_aliases", &runtime->python_aliases);
@@ -123,6 +127,15 @@ static int collect_from_json(
 	return r;
 }
 
+static int launcher_from_json(const struct json *object, struct launcher *launcher, struct err *err)
+{
+	const char *text = json_get_str(object, "launcher");
+
+	if (text && launcher_parse(text, launcher, NULL) < 0)
+		return err_set(err, E_DATA, "the launcher of the run is not known");
+	return 0;
+}
+
 static int clamp(int64_t value, int64_t min, int64_t max)
 {
 	return (int)(value < min ? min : value > max ? max : value);
@@ -149,6 +162,8 @@ int runtime_from_json(const struct json *object, struct runtime *ret, struct err
 		r = words_get(object, "gpus_only", &runtime.gpus_only, err);
 	if (r == 0)
 		r = collect_from_json(object, &runtime.collect, err);
+	if (r == 0)
+		r = launcher_from_json(object, &runtime.launcher, err);
 	if (r < 0)
 		return r;
 	runtime.before = words_get_one(object, "before");

@@ -13,6 +13,7 @@
 #include "base/data/json.h"
 #include "base/util/err.h"
 #include "base/util/vec.h"
+#include "core/record/launcher.h"
 
 enum {
 	RUNTIME_PATHS_MAX = 256, /* of data, of outputs */
@@ -49,7 +50,8 @@ struct runtime {
 	struct strv outputs; /* paths in the tree that lie in $DLRUN_OUTPUT_DIR */
 	struct strv filled;  /* those of data and outputs that the snapshot has files below */
 	struct runtime_setup setup;
-	char *before; /* lines for bash (else sh) in front of the program; NULL: none */
+	struct launcher launcher; /* of the command */
+	char *before;             /* lines for bash (else sh) in front of the program; NULL: none */
 	/* Directories in the tree that go in front of PYTHONPATH: the places that an editable
 	 * install of the interpreter names in the live tree. */
 	struct strv python_paths;

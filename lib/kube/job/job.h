@@ -45,10 +45,10 @@
  *
  * How the program starts. Plain words are executed as they are, behind the image's ENTRYPOINT, with
  * no shell anywhere. These need a shell in the image, at /bin/sh or on PATH: a command that is a
- * line for the shell, a study, before, setup, a time limit or signal that is kept, a stop signal
- * other than TERM (a node knows no other for an image), files of the snapshot below an output,
- * DLRUN_ATTEMPT of a retry. There is one POSIX script for that; the last thing
- * that it does is exec, unless a limit, a signal or a shell line makes it stay: then it passes on
+ * line for the shell, a launcher, a study, before, setup, a time limit or signal that is kept, a
+ * stop signal other than TERM (a node knows no other for an image), files of the snapshot below an
+ * output, DLRUN_ATTEMPT of a retry. There is one POSIX script for that; the last thing that it does
+ * is exec, unless a limit, a signal or a shell line makes it stay: then it passes on
  * TERM to all, and ends with the program's own status.
  *
  * Names of the user are never replaced; $(X) in the user's text is never expanded.
@@ -142,6 +142,7 @@ struct kube_run {
 	const char *cwd;           /* in the tree: "." or "exp/a" */
 	const struct strv *command;
 	bool shell;                        /* command is one line */
+	bool has_launcher;                 /* command is that of /bin/sh and a launcher's line */
 	const struct strv *env, *defaults; /* K=V */
 	const struct strv *secret_env;     /* K=V: values go to the Secret only */
 	const char *before;                /* lines for bash (else sh) in front of the program */

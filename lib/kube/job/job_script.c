@@ -710,8 +710,8 @@ static bool job_has_script(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 
-	return run->n_members || run->before || run->setup || job->carries_over || stays(job) ||
-	       (job->counts && !run->has_no_shell);
+	return run->n_members || run->before || run->setup || run->has_launcher ||
+	       job->carries_over || stays(job) || (job->counts && !run->has_no_shell);
 }
 
 /*
@@ -928,12 +928,13 @@ static int job_set_words(
 static int check_shell(const struct job *job, struct err *err)
 {
 	const struct kube_run *run = job->run;
-	const char *what = run->n_members     ? "a study"
-			   : run->setup       ? "setup"
-			   : run->before      ? "before"
-			   : run->signal      ? "--signal"
-			   : run->stop_signal ? "stop_signal"
-					      : "a command for the shell";
+	const char *what = run->n_members      ? "a study"
+			   : run->setup        ? "setup"
+			   : run->before       ? "before"
+			   : run->has_launcher ? "--launcher"
+			   : run->signal       ? "--signal"
+			   : run->stop_signal  ? "stop_signal"
+					       : "a command for the shell";
 
 	if (!run->has_no_shell || !job_has_script(job))
 		return 0;

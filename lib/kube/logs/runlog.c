@@ -683,6 +683,25 @@ static void runlog_turn_at(struct kube_runlog *runlog, int64_t at_ms)
  * The interface
  */
 
+struct kube_watch_events kube_runlog_pod_events(struct kube_runlog *runlog)
+{
+	return (struct kube_watch_events){.put = runlog_on_pod,
+		.gone = runlog_on_pod_gone,
+		.synced = runlog_on_synced,
+		.trouble = runlog_on_trouble,
+		.failed = runlog_on_failed,
+		.ctx = runlog};
+}
+
+struct kube_watch_events kube_runlog_job_events(struct kube_runlog *runlog)
+{
+	return (struct kube_watch_events){.put = runlog_on_job,
+		.gone = runlog_on_job_gone,
+		.synced = runlog_on_jobs_synced,
+		.failed = runlog_on_failed,
+		.ctx = runlog};
+}
+
 static void runlog_start_watches(struct kube_runlog *runlog)
 {
 	AUTO_FREE char *job = kube_kind_job(runlog->kind, runlog->name);
@@ -694,23 +713,14 @@ static void runlog_start_watches(struct kube_runlog *runlog)
 	runlog->pods = kube_watch_start(runlog->client,
 		&(struct kube_watch_request){.path = pods,
 			.query = (const char *const[]){"labelSelector", label, NULL},
-			.events = {.put = runlog_on_pod,
-				.gone = runlog_on_pod_gone,
-				.synced = runlog_on_synced,
-				.trouble = runlog_on_trouble,
-				.failed = runlog_on_failed,
-				.ctx = runlog}});
+			.events = kube_runlog_pod_events(runlog)});
 	if (!runlog->follow)
 		return;
 	runlog->jobs = kube_watch_start(runlog->client,
 		&(struct kube_watch_request){.path = jobs,
 			.query = (const char *const[]){"fieldSelector", field, NULL},
 			.name = runlog->name,
-			.events = {.put = runlog_on_job,
-				.gone = runlog_on_job_gone,
-				.synced = runlog_on_jobs_synced,
-				.failed = runlog_on_failed,
-				.ctx = runlog}});
+			.events = kube_runlog_job_events(runlog)});
 }
 
 struct kube_runlog *kube_runlog_start(
@@ -733,7 +743,8 @@ struct kube_runlog *kube_runlog_start(
 		.follow = request->follow,
 		.has_ended = request->has_ended,
 		.token = str_empty(request->token) ? NULL : mem_strdup(request->token)};
-	runlog_start_watches(runlog);
+	if (!request->is_fed)
+		runlog_start_watches(runlog);
 	return runlog;
 }
 

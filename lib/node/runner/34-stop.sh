@@ -172,6 +172,8 @@ job_limited() {
 	. "$dir/job"
 	proc_start_of $$
 	printf 'pid=%s:%s\n' $$ "$start" >"$dir/.limit"
+	# Whoever ends it may have looked for that before.
+	[ ! -e "$dir/.unlimited" ] || exit 0
 	limit_left=$j_timeout_ms
 	if [ "${j_signal-}" ] && [ "${j_signal_before_ms:-0}" -gt 0 ]; then
 		sleep_ms $((limit_left - j_signal_before_ms))
@@ -191,6 +193,7 @@ job_limited() {
 
 # DIR: it would sleep on, and hold GPUs.
 limit_end() {
+	true >"$1/.unlimited"
 	limit_pid=$(field "$1/.limit" pid) && is_alive "${limit_pid%:*}" "${limit_pid#*:}" && judge_boot "$1" || return 0
 	kill -KILL "-${limit_pid%:*}" || kill -KILL "${limit_pid%:*}"
 } 2>/dev/null

@@ -489,6 +489,12 @@ static void stop_job(struct kube_stop *stop)
 		stop_remove_job(stop);
 		return;
 	}
+	int64_t at_once = json_get_int(json_get(stop->job, "spec"), "parallelism", 0);
+	AUTO_FREE char *text = mem_printf("%lld", (long long)at_once);
+
+	if (at_once > 0)
+		json_set_str(json_sub(json_sub(body, "metadata"), "annotations"),
+			KUBE_ANNOTATION_AT_ONCE, text);
 	json_set_int(spec, "parallelism", 0);
 	json_set_int(spec, "activeDeadlineSeconds", 1);
 	stop->call = stop_send(stop, "PATCH", path, body, stop_on_ended, stop);
@@ -557,7 +563,8 @@ static void stop_list_pods(struct kube_stop *stop)
 	AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/pods", handle->kube_namespace);
 	AUTO_FREE char *selector =
 		stop->list.n == 1 ? kube_handle_pods(handle) : kube_handle_jobs(handle);
-	const char *const query[] = {"labelSelector", selector, NULL};
+	const char *const query[] = {"labelSelector", selector, "fieldSelector",
+		"status.phase!=Succeeded,status.phase!=Failed", NULL};
 
 	stop->call = kube_list(stop->kube->cluster->client, path, query, PODS_MAX,
 		stop->deadline_ms, stop_on_pods, stop);
@@ -654,6 +661,22 @@ static int stop_on_job(void *ctx, struct kube_response *response, struct err *er
 	return 0;
 }
 
+/* The marks of all of them, before anything is sent. The first directory makes a journal write what
+ * belongs to the others. */
+static int stop_sync_marks(const struct kube_stop *stop, struct err *err)
+{
+	const struct dirs *dirs = &stop->kube->session->dirs;
+	int r = 0;
+
+	vec_foreach (struct stopping *, item, &stop->list) {
+		const struct kube_handle *handle = &(*item)->handle;
+		AUTO_FREE char *dir = dirs_attempt(dirs, handle->run_id, handle->attempt);
+		if (r == 0)
+			r = fs_sync_dir(dir, err);
+	}
+	return r;
+}
+
 static int stop_begin(void *ctx, struct err *err)
 {
 	struct kube_stop *stop = ctx;
@@ -661,6 +684,10 @@ static int stop_begin(void *ctx, struct err *err)
 
 	(void)err;
 	stop->timer = NULL;
+	if (stop_sync_marks(stop, &stop->error) < 0) {
+		stop_end(stop);
+		return 0;
+	}
 	stop->call = stop_send(stop, "GET", path, NULL, stop_on_job, stop);
 	return 0;
 }

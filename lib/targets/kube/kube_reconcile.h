@@ -34,7 +34,8 @@ enum {
 	KUBE_RECONCILE_ADOPT = 8, /* Secret and Service, or ConfigMap, belong to the Job */
 	/* Alone: end a member of a study that is marked as cancelled. Its index gets a mark in the
 	 * ConfigMap, by which no pod of it begins, and the pod that it has is removed. Members
-	 * that are ended in one turn of the loop share the requests. When nothing is left to run
+	 * that are ended in one turn of the loop share the requests; their marks that they were
+	 * cancelled are made durable together before. When nothing is left to run
 	 * in the study its Job ends, so that logs of those that have ended stay. */
 	KUBE_RECONCILE_MEMBER = 16,
 };

@@ -214,6 +214,16 @@ static const struct strv *place_words(const struct strv *words, const char *tree
 	return words ? ret : NULL;
 }
 
+/* The words that are started: those of the launcher, which becomes the program. */
+static const struct strv *place_command(const struct launcher *launcher, const struct strv *command,
+	const char *tree, struct strv *ret)
+{
+	AUTO_STRV struct strv words = {0};
+
+	launcher_words(launcher, command, &words);
+	return place_words(&words, tree, ret);
+}
+
 static const char *keep_signal(struct kube_plan *plan, int sig)
 {
 	char text[8];
@@ -228,8 +238,10 @@ static void set_program(struct kube_plan *plan, const struct target_job *job)
 	struct kube_run *run = &plan->run;
 
 	run->cwd = spec->cwd;
-	run->command = place_words(&spec->command, run->workdir, &plan->command);
+	run->command =
+		place_command(&runtime->launcher, &spec->command, run->workdir, &plan->command);
 	run->shell = spec->shell;
+	run->has_launcher = runtime->launcher.kind != LAUNCHER_NONE;
 	run->env = place_words(job->env, run->workdir, &plan->env);
 	run->defaults = job->default_env;
 	run->secret_env = job->secret_env;
@@ -402,7 +414,7 @@ static const char *record_of(struct kube_plan *plan, const struct run *run)
 {
 	static const char *const members[] = {"id", "name", "command", "shell", "params", "tags",
 		"group", "parent", "user", "note", "target", "places", "origin", "snapshot",
-		"image", "resources", "ports", "times"};
+		"image", "resources", "ports", "times", AFTER_RECORD};
 	AUTO_JSON struct json *record = json_object();
 
 	for (size_t i = 0; i < ARRAY_LEN(members); i++) {
@@ -430,7 +442,7 @@ static void kube_submit_set_members(struct kube_plan *plan, const struct target_
 		plan->members[i] = (struct kube_member){.command = run->command,
 			.params = study && study->params ? study->params[i] : NULL};
 		if (plan->member_commands)
-			plan->members[i].command = place_words(
+			plan->members[i].command = place_command(&job->spec->runtime.launcher,
 				&study->commands[i], run->workdir, &plan->member_commands[i]);
 		if (plan->member_env)
 			plan->members[i].env =

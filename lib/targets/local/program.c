@@ -80,8 +80,11 @@ void program_env(const struct attempt_job *job, const char *const *inherited, co
 
 static void program_add_words(const struct attempt_job *job, const char *tree, struct strv *ret)
 {
-	for (size_t i = 0; i < job->spec.command.n; i++)
-		strv_add_take(ret, words_in_tree(job->spec.command.v[i], tree));
+	AUTO_STRV struct strv words = {0};
+
+	launcher_words(&job->spec.runtime.launcher, &job->spec.command, &words);
+	for (size_t i = 0; i < words.n; i++)
+		strv_add_take(ret, words_in_tree(words.v[i], tree));
 }
 
 void program_command(
@@ -112,8 +115,10 @@ void program_command(
 char *program_not_found(const struct attempt_job *job)
 {
 	const char *name = job->spec.command.v[0];
+	const struct runtime *runtime = &job->spec.runtime;
+	bool has_shell = runtime->before || runtime->launcher.kind != LAUNCHER_NONE;
 
-	if (job->spec.shell || !job->spec.runtime.before || strchr(name, '/'))
+	if (job->spec.shell || !has_shell || strchr(name, '/'))
 		return NULL;
 	return mem_printf("dlrun: %s: command not found\n", name);
 }

@@ -20,13 +20,14 @@
 void program_env(const struct attempt_job *job, const char *const *inherited, const char *tree,
 	struct strv *ret);
 
-/* The words to execute: the job's own, a line for /bin/sh, or with `before` a line for bash (on the
- * PATH of env; else /bin/sh) that ends in them. A shell that stays in front of a line takes no
- * notice of the job's signal, which is meant for what it has started. */
+/* The words to execute: the job's own or its launcher's, a line for /bin/sh, or with `before` a
+ * line for bash (on the PATH of env; else /bin/sh) that ends in them. A shell that stays in front
+ * of a line takes no notice of the job's signal, which is meant for what it has started. */
 void program_command(
 	const struct attempt_job *job, const struct strv *env, const char *tree, struct strv *ret);
 /* The line that the shell in front of the words prints before it exits with 127, if the program is
- * not on the PATH that `before` has made. NULL: the shell prints no such line. The caller frees. */
+ * not on the PATH that `before` has made, or that a launcher has. NULL: the shell prints no such
+ * line. The caller frees. */
 char *program_not_found(const struct attempt_job *job);
 
 struct program {

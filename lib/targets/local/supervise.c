@@ -272,7 +272,7 @@ static int fork_both(int *ret_fd, pid_t *ret_worker, struct err *err)
 }
 
 /* *at is the attempt to supervise, and on return the one that follows. */
-static int care(struct attempt_next *at, bool *ret_more, struct err *err)
+static int care(const char *self, struct attempt_next *at, bool *ret_more, struct err *err)
 {
 	AUTO(attempt_next_done) struct attempt_next next = {0};
 	AUTO_FD int fd = -1;
@@ -286,9 +286,10 @@ static int care(struct attempt_next *at, bool *ret_more, struct err *err)
 		attempt_next_done(at);
 		return local_supervise_work(fd, err);
 	}
-	r = watch_over(
-		&(struct supervisor_start){
-			.worker = worker, .worker_fd = fd, .env = (const char *const *)environ},
+	r = watch_over(&(struct supervisor_start){.self = self,
+			       .worker = worker,
+			       .worker_fd = fd,
+			       .env = (const char *const *)environ},
 		at, &next, err);
 	if (r < 0 || !next.dir)
 		return r;
@@ -313,14 +314,14 @@ static int enter_next(const struct attempt_next *at, struct err *err)
 	return 0;
 }
 
-static int care_for_all(const char *dir, struct err *err)
+static int care_for_all(const char *self, const char *dir, struct err *err)
 {
 	AUTO(attempt_next_done)
 	struct attempt_next at = {.dir = mem_strdup(dir), .lock_fd = -1};
 	bool more;
 
 	for (;;) {
-		int r = care(&at, &more, err);
+		int r = care(self, &at, &more, err);
 		if (r < 0 || !more)
 			return r;
 		r = enter_next(&at, err);
@@ -329,7 +330,7 @@ static int care_for_all(const char *dir, struct err *err)
 	}
 }
 
-int supervise(const char *dir, struct err *err)
+int supervise(const char *self, const char *dir, struct err *err)
 {
 	int r = 0;
 
@@ -338,7 +339,7 @@ int supervise(const char *dir, struct err *err)
 	if (chdir(dir) < 0)
 		r = fs_error(err, errno, "%s", dir);
 	if (r == 0)
-		r = care_for_all(dir, err);
+		r = care_for_all(self, dir, err);
 	/* A peer that has had a reply does not read this one. */
 	if (r < 0)
 		local_supervise_reply(r, err);

@@ -895,6 +895,8 @@ static int sup_on_child(void *ctx, int sig, struct err *err)
 	(void)sig;
 	(void)err;
 	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
+		if (sup_after_reaped(sup, pid))
+			continue;
 		sup_add_usage(sup, &usage);
 		if (pid != sup->child)
 			continue;
@@ -987,7 +989,7 @@ static int sup_on_worker(void *ctx, short revents, struct err *err)
 static int sup_on_tick(void *ctx, struct err *err)
 {
 	struct supervisor *sup = ctx;
-	bool watched = sup->phase == PHASE_SLOT ||
+	bool watched = sup->phase <= PHASE_SLOT ||
 		       (sup->dir_watch >= 0 && sup->log_watch >= 0 && !sup->adopted);
 
 	(void)err;
@@ -1029,7 +1031,7 @@ static int sup_add_sources(struct supervisor *sup, struct err *err)
 		return r;
 	/* The kernel has few of these for all supervisors (max_user_instances of inotify(7)), and a
 	 * cancel sends a signal, too. */
-	if (sup->phase != PHASE_SLOT)
+	if (sup->phase > PHASE_SLOT)
 		sup_watch(sup);
 	if (!sup->adopted)
 		sup->worker_source = loop_add_fd(sup->loop, sup->worker_fd, &worker_ops, sup);
@@ -1076,6 +1078,22 @@ void sup_slot_over(struct supervisor *sup)
 		sup_order_tree(sup);
 }
 
+static void sup_begin_slot(struct supervisor *sup)
+{
+	sup->phase = PHASE_SLOT;
+	if (sup_wants_slot(sup))
+		sup_slot_begin(sup);
+	else
+		sup_slot_over(sup);
+}
+
+void sup_after_over(struct supervisor *sup)
+{
+	sup_note(sup, "the runs before it have ended");
+	sup_after_free(sup);
+	sup_begin_slot(sup);
+}
+
 static void sup_begin(struct supervisor *sup)
 {
 	if (sup->phase == PHASE_OVER)
@@ -1086,7 +1104,9 @@ static void sup_begin(struct supervisor *sup)
 		sup_observe_begin(sup);
 		return;
 	}
-	if (sup->phase == PHASE_SLOT)
+	if (sup->phase == PHASE_AFTER)
+		sup_after_begin(sup);
+	else if (sup->phase == PHASE_SLOT)
 		sup_slot_begin(sup);
 	else
 		sup_order_tree(sup);
@@ -1095,6 +1115,7 @@ static void sup_begin(struct supervisor *sup)
 static void sup_done(struct supervisor *sup)
 {
 	sup_gpus_free(sup);
+	sup_after_free(sup);
 	sup_slot_free(sup);
 	observer_free(sup->observer);
 	setup_free(sup->setup);
@@ -1113,6 +1134,7 @@ int supervisor_run(
 {
 	AUTO(sup_done)
 	struct supervisor sup = {
+		.self = start->self,
 		.dir = start->dir,
 		.job = start->job,
 		.inherited = start->env,
@@ -1131,7 +1153,10 @@ int supervisor_run(
 		.log_watch = -1,
 	};
 
-	sup.phase = sup.adopted ? PHASE_RUNNING : sup_wants_slot(&sup) ? PHASE_SLOT : PHASE_TREE;
+	sup.phase = sup.adopted             ? PHASE_RUNNING
+		    : sup_wants_after(&sup) ? PHASE_AFTER
+		    : sup_wants_slot(&sup)  ? PHASE_SLOT
+					    : PHASE_TREE;
 	sup.child = start->state.program.pid;
 	os_become_subreaper();
 	/* Leave the cgroup of the run whose program has submitted this one. */

@@ -5,6 +5,8 @@
  *	supervise.c       the two processes, from attempt to attempt
  *	supervisor.c      the loop, and the way to the program: tree, setup, GPUs, start; what is
  *	                  observed while it runs
+ *	supervisor_after.c
+ *	                  the runs that it begins after
  *	supervisor_study.c
  *	                  the slot of a member of a study, and the failure of another one
  *	supervisor_end.c  cancel, time limit, the family and its end; how it ended, written down
@@ -29,7 +31,8 @@
 enum { WORKER_LINE = 'l', WORKER_TREE = 't', WORKER_GPUS = 'g', WORKER_SPARE = 's' };
 
 struct supervisor_start {
-	const char *dir; /* the attempt's, absolute; also the current one */
+	const char *self; /* path of this program */
+	const char *dir;  /* the attempt's, absolute; also the current one */
 	const struct attempt_job *job;
 	struct attempt_state state; /* written before; with a program: watch over that one */
 	pid_t worker;               /* makes trees; 0 with a program */
@@ -45,6 +48,7 @@ int supervisor_run(
 	const struct supervisor_start *start, struct attempt_next *ret_next, struct err *err);
 
 enum phase {
+	PHASE_AFTER,      /* waits for other runs */
 	PHASE_SLOT,       /* waits for a slot of its study */
 	PHASE_TREE,       /* the worker unpacks */
 	PHASE_SETUP,      /* waits for the setup */
@@ -58,13 +62,14 @@ enum phase {
 
 enum stop { STOP_NONE, STOP_CANCEL, STOP_WITHDRAW, STOP_TIMEOUT };
 
+struct supervisor_after;
 struct supervisor_gpus;
 struct observer;
 struct setup;
 struct study_slot;
 
 struct supervisor {
-	const char *dir;
+	const char *self, *dir;
 	char *tree; /* absolute */
 	const struct attempt_job *job;
 	const char *const *inherited;
@@ -93,7 +98,8 @@ struct supervisor {
 	bool log_quiet; /* a mark was made less than MARK_MS ago */
 	struct mark last_mark;
 	struct loop_timer *kill_timer, *poll_timer, *limit_timer, *signal_timer;
-	struct study_slot *slot; /* NULL: none */
+	struct supervisor_after *after; /* NULL: none */
+	struct study_slot *slot;        /* NULL: none */
 	struct loop_fd *slot_source;
 	struct loop_timer *slot_timer;
 	struct setup *setup; /* NULL: none */
@@ -125,8 +131,19 @@ void sup_wait_as(struct supervisor *sup, enum run_state state, const char *text)
 /* Send one of the orders above; the reply comes by the loop. */
 int sup_order_worker(struct supervisor *sup, char order, struct err *err);
 void sup_start_failed(struct supervisor *sup, const struct err *err);
+/* No other run is waited for any more: a slot is next. */
+void sup_after_over(struct supervisor *sup);
 /* The slot is granted: the tree is next. */
 void sup_slot_over(struct supervisor *sup);
+
+/* supervisor_after.c */
+
+/* Whether it waits for other runs before anything else. */
+bool sup_wants_after(const struct supervisor *sup);
+void sup_after_begin(struct supervisor *sup);
+/* Whether pid was the process that waits: it is no part of the program. */
+bool sup_after_reaped(struct supervisor *sup, pid_t pid);
+void sup_after_free(struct supervisor *sup);
 
 /* supervisor_study.c */
 

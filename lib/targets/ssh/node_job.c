@@ -331,17 +331,16 @@ static int add_setup(struct session *session, const struct target_job *job,
 
 static void node_job_add_command(const struct spec *spec, struct buf *out)
 {
-	AUTO_STRV struct strv holder = {0};
-	const struct strv *words = &spec->command;
+	AUTO_STRV struct strv words = {0};
 
-	if (spec->terminal) {
-		terminal_holder(&holder);
-		words = &holder;
-	}
+	if (spec->terminal)
+		terminal_holder(&words);
+	else
+		launcher_words(&spec->runtime.launcher, &spec->command, &words);
 	buf_adds(out, "j_command() {\nset_command");
-	for (size_t i = 0; i < words->n; i++) {
+	for (size_t i = 0; i < words.n; i++) {
 		buf_addc(out, ' ');
-		quote_placed(out, words->v[i]);
+		quote_placed(out, words.v[i]);
 	}
 	buf_adds(out, "\n}\n");
 }

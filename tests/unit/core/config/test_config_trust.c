@@ -75,6 +75,7 @@ static const struct row {
 	{"limits.file", CONFIG_BY_PROJECT, "limits: {file: 1Gi}"},
 	{"timeout", CONFIG_BY_PROJECT, "timeout: 1m"},
 	{"grace", CONFIG_BY_PROJECT, "grace: 1m"},
+	{"launcher", CONFIG_BY_PROJECT, "launcher: torchrun"},
 	{"retries", CONFIG_BY_PROJECT, "retries: 1"},
 	{"signal", CONFIG_BY_PROJECT, "signal: USR1@9"},
 	{"stop_signal", CONFIG_BY_PROJECT, "stop_signal: INT"},

@@ -133,6 +133,7 @@ static void fill(struct runtime *runtime)
 	runtime->signal = SIGUSR1;
 	runtime->signal_before_ms = 9000;
 	runtime->stop_signal = SIGINT;
+	runtime->launcher = (struct launcher){LAUNCHER_TORCHRUN, 4};
 	runtime->collect.mode = COLLECT_NONE;
 	strv_add(&runtime->collect.exclude, "*.t\xffp");
 	runtime->collect.size_bytes = 5ULL << 40;
@@ -157,6 +158,8 @@ static void assert_filled(const struct runtime *runtime)
 	assert_int_equal(runtime->signal, SIGUSR1);
 	assert_int_equal(runtime->signal_before_ms, 9000);
 	assert_int_equal(runtime->stop_signal, SIGINT);
+	assert_int_equal(runtime->launcher.kind, LAUNCHER_TORCHRUN);
+	assert_int_equal(runtime->launcher.processes, 4);
 	assert_int_equal(runtime->collect.mode, COLLECT_NONE);
 	assert_int_equal(runtime->collect.exclude.n, 1);
 	assert_string_equal(runtime->collect.exclude.v[0], "*.t\xffp");

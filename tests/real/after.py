@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs that begin after others.
+
+    tests/real/after.py DLRUN [NAME…]
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+from harness import in_time, main, needs, wait_for
+from sshsite import site
+
+ENDED = ("succeeded", "failed", "cancelled", "lost")
+WAITERS = int(os.environ.get("DLRUN_WAITERS", "40"))
+GATE = ["sh", "-c", 'until [ -e "$0" ]; do sleep 0.05; done; exit "$1"']
+
+
+def submit(w, *words, **options):
+    return w.ok("submit", "-d", *words, **options).out.strip()
+
+
+def gated(w, name, code=0, *words):
+    """A run that ends with code once the file NAME is there."""
+    gate = w.dir / f"{name}.gate"
+    return submit(w, "-n", name, *words, "--", *GATE, str(gate), str(code)), gate
+
+
+def state(w, run):
+    return w.show(run)["state"]
+
+
+def ends(w, run, seconds=60):
+    wait_for(lambda: state(w, run) in ENDED, f"the end of {run}", seconds)
+    return w.show(run)
+
+
+def supervisors(w, run):
+    found = w.command(["pgrep", "-f", f"__supervise .*/{run}/attempts/"]).out.split()
+    return [int(pid) for pid in found]
+
+
+def waiters(w, run):
+    found = w.command(["pgrep", "-f", f"__after .*/{run}/attempts/"]).out.split()
+    return [int(pid) for pid in found]
+
+
+def test_after_a_success(w):
+    """Also: what shows it while it waits, and that it holds nothing: no tree, no time."""
+    w.write("a", "1")
+    first, gate = gated(w, "first")
+    second = submit(w, "-n", "second", "--timeout", "2s", "--after", first, "--", "true")
+    wait_for(lambda: w.show(second)["text"] == f"after {first}", "its reason")
+    shown = w.show(second)
+    assert shown["state"] == "queued" and shown["after"] == [{"run": first, "when": "ok"}], shown
+    assert f"queued after {first}" in w.ok("ps").out
+    assert f"{second} is queued: after {first}" in w.ok("why", second).out
+    assert re.search(rf"after +{first}\n", w.ok("show", second).out)
+    wait_for(lambda: waiters(w, second), "the process that waits")
+    assert not (w.state / "runs" / second / "attempts/1/tree").exists()
+    time.sleep(2.5)
+    gate.touch()
+    shown = ends(w, second)
+    assert shown["state"] == "succeeded" and shown["exit"]["code"] == 0, shown
+    assert shown["times"]["started"] >= w.show(first)["times"]["ended"], shown
+    assert not waiters(w, second)
+
+
+def test_it_begins_at_once(w):
+    """After the end of the other one, and where it has ended already."""
+    w.write("a", "1")
+    first, gate = gated(w, "first")
+    second = submit(w, "--after", first, "--", "true")
+    wait_for(lambda: waiters(w, second), "the process that waits")
+    gate.touch()
+    in_time(lambda: ends(w, second), 2)
+    third = submit(w, "--after", f"{second}:ok", "--after", "first:any", "--", "true")
+    assert ends(w, third)["state"] == "succeeded"
+    assert w.show(third)["after"] == [{"run": second, "when": "ok"}, {"run": first, "when": "any"}]
+
+
+def test_a_failure_ends_the_chain(w):
+    w.write("a", "1")
+    first, gate = gated(w, "first", 3)
+    second = submit(w, "--after", first, "--", "true")
+    third = submit(w, "--after", second, "--", "true")
+    whatever = submit(w, "--after", f"{first}:any", "--", "true")
+    gate.touch()
+    shown = ends(w, second)
+    assert shown["state"] == "cancelled" and shown["exit"]["code"] == 143, shown
+    assert shown["exit"]["reason"] == "Dependency" and shown["times"]["started"] is None, shown
+    assert shown["text"] == f"{first} failed with exit 3, and it was to succeed", shown
+    shown = ends(w, third)
+    assert shown["text"] == f"{second} was cancelled, and it was to succeed", shown
+    assert ends(w, whatever)["state"] == "succeeded"
+    done = w.run("wait", third)
+    assert done.rc == 143 and f"{second} was cancelled, and it was to succeed" in done.err, done
+    assert f"{third} was cancelled: {second} was cancelled" in w.ok("why", third).out
+    assert "run.after" in w.ok("explain", "run.after").out
+
+
+def test_refused_before_anything_is_written(w):
+    w.write("a", "1")
+    failed = submit(w, "--", "false")
+    ends(w, failed)
+    before = [r["id"] for r in w.runs()]
+    for word, code, text in ((failed, 1, f"{failed} failed with exit 1, and it was to succeed"),
+                             (f"{failed}:ok", 1, f"--after {failed}:any begins after any end"),
+                             ("nosuch", 5, "there is no run 'nosuch'"),
+                             (f"{failed}:some", 5, "there is no run"),
+                             ("", 5, "there is no run")):
+        done = w.run("submit", "-d", "--after", word, "--", "true")
+        assert done.rc == code and text in done.err, (word, done)
+        done = w.run("sweep", "-d", "--over", "i=1,2", "--after", word, "--", "true")
+        assert done.rc == code and text in done.err, (word, done)
+    assert [r["id"] for r in w.runs()] == before
+    assert sorted(p.name for p in (w.state / "runs").iterdir()) == sorted(before)
+    assert submit(w, "--after", f"{failed}:any", "--", "true")
+
+
+def test_no_circle_can_be_made(w):
+    """A run that waits, or is waited for and lives, cannot be started again; names are those of runs that are there."""
+    w.write("a", "1")
+    first, gate = gated(w, "again")
+    second = submit(w, "-n", "again", "--after", "again", "--after", first, "--after", "@", "--", "true")
+    assert w.show(second)["after"] == [{"run": first, "when": "ok"}]
+    for run in (first, second):
+        done = w.run("restart", run)
+        assert done.rc == 1 and "has not ended" in done.err, done
+    done = w.run("rm", first)
+    assert done.rc == 1, done
+    w.ok("cancel", first)
+    assert ends(w, second)["text"] == f"{first} was cancelled, and it was to succeed"
+    done = w.run("restart", second)
+    assert done.rc == 1 and f"{first} was cancelled, and it was to succeed" in done.err, done
+    w.ok("restart", first)
+    w.ok("restart", second)
+    wait_for(lambda: state(w, second) == "queued" and waiters(w, second), "it waits again")
+    gate.touch()
+    assert ends(w, second)["state"] == "succeeded" and len(w.show(second)["attempts"]) == 2
+
+
+def test_a_run_that_is_waited_for_stays(w):
+    w.write("a", "1")
+    first = submit(w, "--", "true")
+    other, gate = gated(w, "other")
+    ends(w, first)
+    second = submit(w, "--after", first, "--after", other, "--", "true")
+    done = w.run("rm", first)
+    assert done.rc == 1 and f"{second} is to begin after {first}" in done.err, done
+    gate.touch()
+    ends(w, second)
+    w.ok("rm", first)
+
+
+def test_cancelled_while_it_waits(w):
+    w.write("a", "1")
+    first, gate = gated(w, "first")
+    second = submit(w, "--after", first, "--", "true")
+    wait_for(lambda: waiters(w, second), "the process that waits")
+    in_time(lambda: w.ok("cancel", second), 5)
+    shown = w.show(second)
+    assert shown["state"] == "cancelled" and shown["exit"]["reason"] == "Cancelled", shown
+    wait_for(lambda: not waiters(w, second) and not supervisors(w, second), "nothing of it is left")
+    assert state(w, first) == "running"
+    gate.touch()
+
+
+def test_the_supervisor_is_killed(w):
+    """It is lost, as any run whose supervisor is killed; what waited for the other one goes, and who waits for it is told."""
+    w.write("a", "1")
+    first, gate = gated(w, "first")
+    second = submit(w, "--after", first, "--", "true")
+    third = submit(w, "--after", second, "--", "true")
+    wait_for(lambda: waiters(w, second), "the process that waits")
+    for pid in supervisors(w, second):
+        os.kill(pid, signal.SIGKILL)
+    assert ends(w, second)["state"] == "lost"
+    assert ends(w, third)["text"] == f"{second} was lost, and it was to succeed"
+    wait_for(lambda: not waiters(w, second), "the process that waited has ended", 30)
+    w.ok("restart", second)
+    gate.touch()
+    assert ends(w, second)["state"] == "succeeded"
+
+
+def test_the_waiter_is_killed(w):
+    """Again and again: it is started anew, and nothing changes for the run."""
+    w.write("a", "1")
+    first, gate = gated(w, "first")
+    second = submit(w, "--after", first, "--", "true")
+    for _ in range(4):
+        wait_for(lambda: waiters(w, second), "the process that waits")
+        for pid in waiters(w, second):
+            os.kill(pid, signal.SIGKILL)
+    assert w.show(second)["text"] == f"after {first}", w.show(second)
+    gate.touch()
+    assert ends(w, second)["state"] == "succeeded" and w.show(second)["times"]["started"] >= w.show(first)["times"]["ended"]
+
+
+def test_a_study(w):
+    """After all of its runs; a study after a run, and after a study; the first failure is enough."""
+    w.write("a", "1")
+    first, gate = gated(w, "first")
+    study = w.ok("sweep", "-d", "-n", "tiger", "--over", "i=1..4", "--parallel", "2", "--after", first, "--", "sh", "-c", "exit 0", "{i}").out.strip()
+    other = w.ok("sweep", "-d", "--over", "i=1,2", "--after", study, "--", "true", "{i}").out.strip()
+    last = submit(w, "--after", "tiger", "--", "true")
+    assert w.show(last)["after"] == [{"study": study, "when": "ok"}]
+    members = [r["id"] for r in w.runs() if r["group"] == study]
+    assert len(members) == 4 and all(w.show(m)["after"] == [{"run": first, "when": "ok"}] for m in members)
+    assert {state(w, m) for m in members} == {"queued"}
+    gate.touch()
+    shown = ends(w, last)
+    assert shown["state"] == "succeeded", shown
+    assert all(w.show(m)["times"]["ended"] <= shown["times"]["started"] for m in members)
+    w.ok("wait", other)
+    bad = w.ok("sweep", "-d", "--over", "i=1..3", "--parallel", "1", "--", "sh", "-c", '[ "$0" != 2 ] || exit 4; sleep "$0"', "{i}").out.strip()
+    late = submit(w, "--after", bad, "--", "true")
+    shown = ends(w, late)
+    assert shown["state"] == "cancelled" and re.match(r".*-1-\w+ failed with exit 4, and it was to succeed", shown["text"]), shown
+
+
+def test_a_group_as_it_is_now(w):
+    w.write("a", "1")
+    first, gate = gated(w, "first", 0, "--group", "night")
+    second = submit(w, "--group", "night", "--after", "night", "--", "true")
+    third = submit(w, "--group", "night", "--after", "night:any", "--", "true")
+    assert [a["run"] for a in w.show(third)["after"]] == [first, second]
+    gate.touch()
+    assert ends(w, third)["state"] == "succeeded"
+
+
+def test_retries_do_not_wait_again(w):
+    w.write("a", "1")
+    first, gate = gated(w, "first")
+    second = submit(w, "--retries", "1", "--after", first, "--", "sh", "-c", '[ -e "$DLRUN_OUTPUT_DIR/x" ] || { touch "$DLRUN_OUTPUT_DIR/x"; exit 1; }')
+    gate.touch()
+    shown = ends(w, second)
+    assert shown["state"] == "succeeded" and len(shown["attempts"]) == 2, shown
+    assert "after" not in json.loads((w.state / "runs" / second / "attempts/2/job.json").read_text())
+
+
+def test_the_other_one_is_repeated(w):
+    """A failure that another attempt follows is no end."""
+    w.write("a", "1")
+    first = submit(w, "--retries", "2", "--", "sh", "-c", 'sleep 0.3; n=$(ls "$DLRUN_OUTPUT_DIR" | wc -l); touch "$DLRUN_OUTPUT_DIR/$n"; [ $n = 2 ]')
+    second = submit(w, "--after", first, "--", "true")
+    assert ends(w, second)["state"] == "succeeded" and len(w.show(first)["attempts"]) == 3
+
+
+def cpu_s(pids):
+    ticks = os.sysconf("SC_CLK_TCK")
+    used = 0.0
+    for pid in pids:
+        try:
+            fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        used += (int(fields[11]) + int(fields[12])) / ticks
+    return used
+
+
+def test_many_wait_and_cost_nothing(w):
+    w.write("a", "1")
+    first, gate = gated(w, "first")
+    runs = [submit(w, "-g", "0", "--after", first, "--", "true") for _ in range(WAITERS)]
+    wait_for(lambda: all(waiters(w, run) for run in runs), "all wait", 120)
+    pids = [pid for run in runs for pid in waiters(w, run) + supervisors(w, run)]
+    time.sleep(2)
+    before = cpu_s(pids)
+    time.sleep(20)
+    used = cpu_s(pids) - before
+    print(f"{len(runs)} runs that wait: {used / 20 * 100:.1f} % of a CPU", flush=True)
+    assert used < 0.05 * len(runs), used
+    gate.touch()
+    for run in runs:
+        assert ends(w, run, 120)["state"] == "succeeded"
+
+
+if __name__ == "__main__":
+    main()

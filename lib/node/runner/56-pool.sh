@@ -272,6 +272,12 @@ release_alone() {
 	flock 7
 	[ "$1" -ef /proc/self/fd/7 ] || return 0
 	[ ! -e "$1/exit" ] || return 1
+	# Its setup, which nobody waits for any more, has the GPUs.
+	if judge_boot "$1" && self_of; then
+		release_not=$family_not family_not="$family_not $self"
+		end_family "$1" workers "$LEFT_GRACE" 7>&-
+		family_not=$release_not
+	fi
 	release_n=${1##*/} release_run=${1%/*}
 	release_run=${release_run##*/}
 	printf '%s\n' "$release_host" >"$d_local/pool/joined/$release_run.$release_n" || return 1

@@ -184,9 +184,12 @@ void submit_set_moves(const struct submit *submit, struct json *object)
 
 static void submit_record_set_places(const struct submit *submit, struct json *doc)
 {
-	if (submit->places.n <= 1)
+	bool has_hosts = json_count(json_get(json_get(doc, "target"), "pool")) > 1;
+
+	if (submit->places.n > 1)
+		json_set(doc, RUN_PLACES, run_places_to_json(&submit->places));
+	else if (!has_hosts)
 		return;
-	json_set(doc, RUN_PLACES, run_places_to_json(&submit->places));
 	submit_set_moves(submit, json_sub(doc, RUN_MOVES));
 }
 

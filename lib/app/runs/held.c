@@ -38,13 +38,32 @@ bool run_is_moving(const struct run *run)
 	return json_get(run->doc, RUN_MOVING) && !run_state_is_final(run_state(run));
 }
 
+static bool held_waits_there(const struct run *run)
+{
+	return !run_state_is_final(run_state(run)) && !run_is_held(run) && run_handle(run) &&
+	       !run_started_ms(run);
+}
+
+bool run_has_choice(const struct run *run)
+{
+	return json_get(run->doc, RUN_PLACES) ||
+	       json_count(json_get(json_get(run->doc, "target"), TARGET_POOL)) > 1;
+}
+
+bool run_may_change_host(const struct run *run)
+{
+	return json_count(json_get(json_get(run->doc, "target"), TARGET_POOL)) > 1 &&
+	       !json_get(run->doc, RUN_PLACES) && held_waits_there(run);
+}
+
 bool run_may_move(const struct run *run)
 {
 	const struct json *list = json_get(run->doc, RUN_PLACES);
 	AUTO_RUN_PLACES struct run_places places = {0};
 
-	if (!list || run_state_is_final(run_state(run)) || run_is_held(run) || !run_handle(run) ||
-		run_started_ms(run))
+	if (run_may_change_host(run))
+		return true;
+	if (!list || !held_waits_there(run))
 		return false;
 	run_places_from_json(list, &places);
 	vec_foreach (const struct run_place, place, &places)

@@ -400,7 +400,7 @@ static bool refresh_is_moving(struct refresh *refresh, struct query *query)
 	struct run *run = query->run;
 	bool has_begun = query->result == 0 && (status->started_ms || status->state == RUN_RUNNING);
 
-	if (has_begun || !json_get(run->doc, RUN_PLACES) || run_state_is_final(run_state(run)))
+	if (has_begun || !run_has_choice(run) || run_state_is_final(run_state(run)))
 		return false;
 	/* The row may have changed since it was asked about. */
 	if (query->result == 0 && run_state_is_final(status->state))

@@ -238,6 +238,13 @@ static const struct place_trial *place_first(
 	return NULL;
 }
 
+static void place_add_reasons(const struct place_choice *choice, struct err *err)
+{
+	for (size_t i = 0; i < choice->n; i++)
+		err_evidence(err, "%s: %s", choice->trials[i].place->target,
+			place_reason(&choice->trials[i]));
+}
+
 /* A place that is silent may take it yet; else the first error stands for all, if all are alike. */
 static int place_fail(const struct place_choice *choice, struct submit *submit, struct err *err)
 {
@@ -247,16 +254,16 @@ static int place_fail(const struct place_choice *choice, struct submit *submit, 
 
 	if (silent) {
 		submit->place_name = silent->place->target;
-		return err_copy(err, &silent->error);
+		err_copy(err, &silent->error);
+		place_add_reasons(choice, err);
+		return -(int)silent->error.code;
 	}
 	for (size_t i = 1; i < choice->n; i++)
 		is_same &= str_eq(choice->trials[i].error.message, first->error.message);
 	if (is_same)
 		return err_copy(err, &first->error);
 	err_set(err, first->error.id, "none of the %zu targets takes the run", choice->n);
-	for (size_t i = 0; i < choice->n; i++)
-		err_evidence(err, "%s: %s", choice->trials[i].place->target,
-			place_reason(&choice->trials[i]));
+	place_add_reasons(choice, err);
 	return err_hint(err, "dlrun targets --gpus");
 }
 
@@ -321,6 +328,8 @@ int submit_check_places(struct submit *submit, bool *ret_silent, struct err *err
 	if (r < 0 && silence.code != ERR_NET)
 		return err_move(err, &silence);
 	place_report(submit);
+	/* The choice is no part of the time that the snapshot takes. */
+	submit->begun_ms = clock_ms();
 	int checked = submit_check(submit, err);
 	if (checked < 0 || r == 0)
 		return checked;

@@ -468,7 +468,8 @@ static int send_choose(struct submit *submit, struct err *err)
 /* To the place that was chosen. */
 static void send_move(const struct submit *submit, struct run *run)
 {
-	struct json *target = json_object(), *image = json_clone(json_get(run->spec, "image"));
+	const struct json *facts = json_get(run->spec, "image");
+	struct json *target = json_object(), *image = facts ? json_clone(facts) : NULL;
 
 	json_set_str(target, "kind", submit->target->ops->kind);
 	json_set_str(target, "name", submit->target->name);

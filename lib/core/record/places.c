@@ -63,7 +63,7 @@ static int run_places_fail_wait(const struct run_places *places, const char *nam
 	err_set(err, E_USAGE, "--wait-for %s: it is not one of the targets of this run", shown);
 	if (near)
 		return err_hint(err, "did you mean %s?", near);
-	return err_hint(err, "dlrun submit -t %s,%s …", places->v[0].target, shown);
+	return err_hint(err, "-t %s,%s", places->v[0].target, shown);
 }
 
 /* A name may have "=" in it, a time has none. */
@@ -77,10 +77,12 @@ static int run_places_add_wait(struct run_places *places, const char *wait, stru
 
 	if (!equals) {
 		err_set(err, E_USAGE, "--wait-for %s: how long is missing", shown);
-		return err_hint(err, "dlrun submit --wait-for %s=30m …", shown);
+		return err_hint(err, "--wait-for %s=30m", shown);
 	}
-	if (duration_parse(equals + 1, &ms, err) < 0)
-		return err_prefix(err, "--wait-for %s", shown);
+	if (duration_parse(equals + 1, &ms, err) < 0) {
+		err_prefix(err, "--wait-for %s", shown);
+		return err_hint(err, "--wait-for %s=30m", name);
+	}
 	if (!place)
 		return run_places_fail_wait(places, name, err);
 	place->wait_ms = ms;
@@ -104,8 +106,7 @@ int run_places_from_config(const struct config *config, const struct strv *waits
 	if (names.n == 1 && waits && waits->n) {
 		err_set(err, E_USAGE, "--wait-for requires several targets: there is only %s",
 			names.v[0]);
-		return err_hint(err, "dlrun submit -t %s,OTHER --wait-for %s=30m …", names.v[0],
-			names.v[0]);
+		return err_hint(err, "-t %s,OTHER", names.v[0]);
 	}
 	for (size_t i = 0; r == 0 && waits && i < waits->n; i++)
 		r = run_places_add_wait(&places, waits->v[i], err);

@@ -7,6 +7,7 @@ import json
 import time
 
 from cluster_away import config_through
+from cluster_faults import NODES
 from harness import *  # noqa: F403
 from kubesite import site
 
@@ -50,7 +51,8 @@ def clusters_of(w, **gpus):
         path.chmod(0o600)
         w.env["KUBECONFIG"] = str(path)
         for name, n in gpus.items():
-            s.cluster.fake_node(f"fake-{name}-{s.namespace}", labels={"place": f"{name}-{s.namespace}"}, **{GPU: n})
+            with NODES:
+                s.cluster.fake_node(f"fake-{name}-{s.namespace}", labels={"place": f"{name}-{s.namespace}"}, **{GPU: n})
         w.write("dlrun.yaml", json.dumps({"image": s.base, "targets": {name: target(s, name) for name in PLACES}}))
         w.ok("config", "trust", "--yes")
         try:
@@ -134,6 +136,14 @@ def test_all_are_away(w):
         assert "queued here: no answer from lab, us" in s.said and not s.jobs(), s.said
         for line in lines.values():
             line.set(refuse=False)
+        # Names that lead elsewhere by now are none of its places.
+        path = w.dir / "several"
+        there = path.read_text()
+        path.write_text(there.replace(lines["lab"].address, "X").replace(lines["us"].address, lines["lab"].address).replace(
+            "X", lines["us"].address))
+        w.ok("queue", "--send")
+        assert not s.jobs() and all("leads to another cluster" in p["text"] for p in w.show(run)["places"]), w.show(run)["places"]
+        path.write_text(there)
         w.ok("queue", "--send")
         assert w.show(run)["target"]["name"] == "us" and states(w, run) == {"lab": "later", "us": "chosen"}, w.show(run)
         assert owners(s) == [run] and json.loads(w.ok("queue", "--json").out)["waiting"] == []

@@ -7,13 +7,15 @@
 
 import contextlib
 import json
+import os
 import time
 
-from harness import in_time, main, wait_for
+from harness import in_time, main, needs, wait_for
 from sshsite import SshSite
 from ssh_gpus import holding
+import held
 
-ENDED = ("succeeded", "failed", "cancelled", "lost")
+POINTS = int(os.environ.get("DLRUN_KILL_POINTS", "20"))
 
 
 @contextlib.contextmanager
@@ -41,7 +43,7 @@ def states(w, run):
 def test_the_first_with_room(w):
     """One is full, one never fits, one has room: recorded and said; another order makes no other choice."""
     with places(w, 1, 0, 2) as s:
-        held = holding(s, to="gpu1")
+        full = holding(s, to="gpu1")
         run, said = submit(w, "-t", "lab,eu,us", "-g", "1", "--", "true")
         assert w.show(run)["target"]["name"] == "us", w.show(run)
         assert states(w, run) == {"lab": "later", "eu": "never", "us": "chosen"}, w.show(run)["places"]
@@ -53,7 +55,7 @@ def test_the_first_with_room(w):
         assert s.ended(run)["state"] == "succeeded"
         run, _ = submit(w, "-t", "us,eu,lab", "-g", "1", "--", "true")
         assert w.show(run)["target"]["name"] == "us" and states(w, run)["us"] == "chosen"
-        w.ok("cancel", held)
+        w.ok("cancel", full)
 
 
 def test_nobody_has_room_now(w):
@@ -66,8 +68,8 @@ def test_nobody_has_room_now(w):
         assert w.show(late)["target"]["name"] == "eu", said
         assert [p.get("wait_ms") for p in w.show(late)["places"]] == [None, 5400000, None]
         wait_for(lambda: s.state(late) == "queued", "its queueing", 20)
-        for held in runs:
-            w.ok("cancel", held)
+        for full in runs:
+            w.ok("cancel", full)
         for one, text in ((run, "mine\n"), (late, "yours\n")):
             assert s.ended(one)["state"] == "succeeded" and w.ok("logs", one).out == text
 
@@ -126,6 +128,46 @@ def test_all_are_silent(w):
         s["gpu2"].stop(sessions=True)
         _, said = submit(w, "-t", "lab,eu", "--", "true", rc=3)
         assert "lab: " in said and "eu: " in said, said
+
+
+def began(s, *hosts):
+    """The runs whose programs have begun, once for each time and host."""
+    found = []
+    for name in hosts:
+        path = s[name].home / "began"
+        found += [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
+    return found
+
+
+def test_a_sender_is_killed_anywhere(w):
+    """Each time another host is away: the run is sent by the next one, to one of both, and never twice."""
+    needs("strace")
+    w.env.pop("DLRUN_OFFLINE", None)
+    with places(w, 0, 0) as s:
+        def away(*names):
+            for name in ("gpu1", "gpu2"):
+                s[name].stop(sessions=True)
+            run, _ = submit(w, "-t", "lab,eu", "--", *held.ONCE)
+            held.no_sender(w)
+            for name in ("gpu1", "gpu2"):
+                if name not in names:
+                    s[name].start()
+            return run
+        runs = [away()]
+        total = held.count(w, "queue", "--send")
+        for i, n in enumerate(range(2, total + 1, max(1, total // POINTS))):
+            runs.append(away(("gpu1", "gpu2")[i % 2]))
+            held.killed(w, n, "queue", "--send")
+            for name in ("gpu1", "gpu2"):
+                if name == ("gpu1", "gpu2")[i % 2]:
+                    s[name].start()
+            w.ok("queue", "--send")
+            assert held.waiting(w) == [], (n, w.show(runs[-1]))
+        held.all_end(w, runs)
+        ran = began(s, "gpu1", "gpu2")
+        assert sorted(ran) == sorted(runs), [(run, ran.count(run), w.show(run)["places"]) for run in runs if ran.count(run) != 1]
+        assert {w.show(run)["target"]["name"] for run in runs} == {"lab", "eu"}
+        print(f"places: a sender killed at {len(runs) - 1} of {total} calls", flush=True)
 
 
 def test_here_and_there(w):

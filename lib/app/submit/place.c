@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/runs/held.h"
 #include "base/loop/loop.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -90,8 +91,9 @@ static struct place_trial *place_best(const struct place_choice *choice, bool *r
 
 static void place_refuse(struct place_trial *trial, struct err *err)
 {
-	/* Of a run that is sent by itself a login may be had again. */
-	bool is_silent = err->code == ERR_NET || (trial->submit.is_held && err->code == ERR_AUTH);
+	/* Of a run that is sent by itself a login may be had again, and a setting mended. */
+	bool is_mended = err->code == ERR_AUTH || err->id == E_TARGET_OTHER;
+	bool is_silent = err->code == ERR_NET || (trial->submit.is_held && is_mended);
 
 	trial->state = is_silent ? RUN_PLACE_SILENT : RUN_PLACE_NEVER;
 	err_move(&trial->error, err);
@@ -132,8 +134,7 @@ static void place_ask(struct place_trial *trial)
 	AUTO_ERR struct err error = {0};
 
 	if (!target->ops->room) {
-		trial->room.is_now = true;
-		place_answer(trial, 0, NULL);
+		trial->state = RUN_PLACE_NOW;
 		return;
 	}
 	trial->call = (struct target_call){
@@ -147,6 +148,18 @@ static void place_ask(struct place_trial *trial)
 	place_refuse(trial, &error);
 }
 
+/* A context may lead to another cluster when a run is sent that is held now. */
+static void place_note_server(struct place_trial *trial)
+{
+	struct submit *submit = &trial->submit;
+	struct target *target = submit->target;
+	char handle[TARGET_HANDLE_SIZE];
+
+	if (!submit->is_held && target->ops->needs_image &&
+		target->ops->prepare(target, submit->id, 1, &submit->spec, handle, NULL) == 0)
+		trial->place->server = held_place(handle);
+}
+
 /* Until it has a name an error is one of the run itself. */
 static int place_prepare(struct place_trial *trial, const struct submit *common,
 	place_prepare_fn *prepare, struct err *err)
@@ -158,8 +171,10 @@ static int place_prepare(struct place_trial *trial, const struct submit *common,
 	trial->submit.place_name = trial->place->target;
 	if (!*trial->submit.id)
 		snprintf(trial->submit.id, sizeof(trial->submit.id), "room-22222");
-	if (prepare(&trial->submit, &error) == 0)
+	if (prepare(&trial->submit, &error) == 0) {
+		place_note_server(trial);
 		return 0;
+	}
 	if (error.id == E_TARGET || !*trial->submit.name)
 		return err_move(err, &error);
 	place_refuse(trial, &error);

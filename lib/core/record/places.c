@@ -42,6 +42,7 @@ void run_places_done(struct run_places *places)
 		return;
 	vec_foreach (struct run_place, place, places) {
 		free(place->target);
+		free(place->server);
 		free(place->text);
 	}
 	vec_done(places);
@@ -151,6 +152,8 @@ struct json *run_places_to_json(const struct run_places *places)
 			json_set_int(item, "wait_ms", place->wait_ms);
 		if (place->waits_first)
 			json_set_bool(item, "waits_first", true);
+		if (place->server)
+			json_set_str(item, "server", place->server);
 		json_set_str(item, "state", run_place_state_name(place->state));
 		json_set_str(item, "text", place->text);
 		run_set_time(item, "at", place->at_ms);
@@ -173,6 +176,7 @@ void run_places_from_json(const struct json *json, struct run_places *ret)
 		*place = (struct run_place){.target = mem_strdup(target),
 			.wait_ms = json_get_int(item, "wait_ms", -1),
 			.waits_first = json_get_bool(item, "waits_first", false),
+			.server = mem_strdup(json_get_str(item, "server")),
 			.state = run_place_state_find(json_get_str(item, "state")),
 			.text = mem_strdup(json_get_str(item, "text"))};
 		if (at && clock_parse(at, &place->at_ms, NULL) < 0)

@@ -7,12 +7,13 @@
 
 #include "app/runs/held.h"
 #include "base/loop/loop.h"
+#include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 
 /* LIMIT_MS: for all; SETTLE_MS: for earlier places once a later one is known to have room. */
-enum { PLACE_LIMIT_MS = 10000, PLACE_SETTLE_MS = 2000 };
+enum { PLACE_LIMIT_MS = 10000, PLACE_SETTLE_MS = 2000, PLACE_REASONS_MAX = 32 << 10 };
 
 struct place_choice;
 
@@ -253,11 +254,22 @@ static const struct place_trial *place_first(
 	return NULL;
 }
 
+/* A line for each place, as far as an error has lines: the last one has the rest. */
 static void place_add_reasons(const struct place_choice *choice, struct err *err)
 {
-	for (size_t i = 0; i < choice->n; i++)
-		err_evidence(err, "%s: %s", choice->trials[i].place->target,
-			place_reason(&choice->trials[i]));
+	AUTO_BUF struct buf rest;
+
+	buf_init(&rest, PLACE_REASONS_MAX);
+	for (size_t i = 0; i < choice->n; i++) {
+		const struct place_trial *trial = &choice->trials[i];
+		if (i + 1 < ERR_EVIDENCE_MAX || choice->n == ERR_EVIDENCE_MAX)
+			err_evidence(err, "%s: %s", trial->place->target, place_reason(trial));
+		else
+			buf_addf(&rest, "%s%s: %s", rest.len ? " · " : "", trial->place->target,
+				place_reason(trial));
+	}
+	if (rest.len)
+		err_evidence(err, "%s", rest.data);
 }
 
 /* A place that is silent may take it yet; else the first error stands for all, if all are alike. */
@@ -269,9 +281,10 @@ static int place_fail(const struct place_choice *choice, struct submit *submit, 
 
 	if (silent) {
 		submit->place_name = silent->place->target;
-		err_copy(err, &silent->error);
+		err_set(err, silent->error.id, "%s", silent->error.message);
 		place_add_reasons(choice, err);
-		return -(int)silent->error.code;
+		return silent->error.hint ? err_hint(err, "%s", silent->error.hint)
+					  : -(int)silent->error.code;
 	}
 	for (size_t i = 1; i < choice->n; i++)
 		is_same &= str_eq(choice->trials[i].error.message, first->error.message);

@@ -100,16 +100,19 @@ static bool is_target_silent(const struct err *cause)
 		       str_starts(name, "node.") || str_starts(name, "target."));
 }
 
-/* Of several places all that did not answer. The caller frees. */
+/* Of several places all that did not answer, unless one was chosen. The caller frees. */
 static char *held_silent_names(const struct run *run)
 {
 	AUTO_RUN_PLACES struct run_places places = {0};
 	AUTO_STRV struct strv names = {0};
 
 	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
-	vec_foreach (const struct run_place, place, &places)
+	vec_foreach (const struct run_place, place, &places) {
+		if (place->state == RUN_PLACE_CHOSEN)
+			return mem_strdup(place->target);
 		if (place->state == RUN_PLACE_SILENT)
 			strv_add(&names, place->target);
+	}
 	return names.n ? strv_join(&names, ", ") : mem_strdup(run_target(run));
 }
 

@@ -829,6 +829,8 @@ static int target_local_fetch(struct target *target, const char *handle, struct 
  * Room
  */
 
+#define ROOM_OWNER "a look at what is free"
+
 enum { ROOM_FIND_MS = 5000 };
 
 /* Whether so many GPUs could be had at once: 1, or 0. Takes a place in the queue for GPUs for a
@@ -839,7 +841,7 @@ static int local_room_gpus(
 	const struct runtime *runtime = &spec->runtime;
 	const char *path = env_get(local->session->env.env, "PATH");
 	const struct gpu_claim_spec claimed = {
-		.owner = "a look at what is free",
+		.owner = ROOM_OWNER,
 		.want = runtime->gpus == RUNTIME_GPUS_AUTO ? 1 : (unsigned)runtime->gpus,
 		.only = &runtime->gpus_only,
 	};
@@ -851,6 +853,26 @@ static int local_room_gpus(
 		return r < 0 ? r : 1;
 	r = gpu_claim_new(&claimed, &claim, err);
 	return r < 0 ? r : gpu_claim_try(claim, list, err);
+}
+
+int64_t target_local_free_gpus(const struct gpu_list *list, const char *model)
+{
+	AUTO_STRV struct strv ids = {0};
+
+	for (size_t i = 0; i < list->n; i++)
+		if (!list->v[i].used && str_eq(list->v[i].model, model))
+			strv_add(&ids, list->v[i].id);
+	for (size_t n = ids.n; n > 0; n--) {
+		const struct gpu_claim_spec claimed = {
+			.owner = ROOM_OWNER, .want = (unsigned)n, .only = &ids};
+		AUTO_GPU_CLAIM struct gpu_claim *claim = NULL;
+		int r = gpu_claim_new(&claimed, &claim, NULL);
+		if (r == 0)
+			r = gpu_claim_ready(claim, list, NULL);
+		if (r != 0)
+			return r < 0 ? -1 : (int64_t)n;
+	}
+	return 0;
 }
 
 static int local_room(struct target *target, const struct target_requirements *requirements,

@@ -115,7 +115,7 @@ def test_refused_before_anything_is_written(w):
                              ("", 5, "there is no run")):
         done = w.run("submit", "-d", "--after", word, "--", "true")
         assert done.rc == code and text in done.err, (word, done)
-        done = w.run("sweep", "-d", "--over", "i=1,2", "--after", word, "--", "true")
+        done = w.run("sweep", "-d", "--over", "i=1,2", "--after", word, "--", "true", "{i}")
         assert done.rc == code and text in done.err, (word, done)
     assert [r["id"] for r in w.runs()] == before
     assert sorted(p.name for p in (w.state / "runs").iterdir()) == sorted(before)
@@ -278,6 +278,127 @@ def test_many_wait_and_cost_nothing(w):
     gate.touch()
     for run in runs:
         assert ends(w, run, 120)["state"] == "succeeded"
+
+
+#
+# Hosts: the run is held here until then
+#
+
+
+def queue(w):
+    return json.loads(w.ok("queue", "--json").out)["waiting"]
+
+
+def began(s):
+    path = s["gpu1"].home / "began"
+    return [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+ONCE = ["sh", "-c", 'echo "$DLRUN_RUN_ID $(date +%s%N)" >>~/began']
+
+
+def no_sender(w):
+    wait_for(lambda: w.command(["pgrep", "-f", f"{w.dlrun} queue --send"]).rc == 1, "the senders have ended", 30)
+
+
+def test_a_run_for_a_host_waits_here(w):
+    """Nothing of it is there before; who sees the end has it sent; what is said, and listed."""
+    w.write("a", "1")
+    with site(w) as s:
+        first, gate = gated(w, "first")
+        done = w.ok("submit", "-d", "-t", "ssh:gpu1", "--after", first, "--", *ONCE)
+        second = done.out.strip()
+        assert f"after {first}" in done.err and "it is sent when that has ended: dlrun queue --serve, or the next dlrun" in done.err, done
+        shown = w.show(second)
+        assert shown["state"] == "queued" and shown["attempts"] == [] and shown["held"]["for"] == "run", shown
+        assert "error" not in shown["held"] and shown["text"] == f"after {first}", shown
+        listed = queue(w)
+        assert [r["id"] for r in listed] == [second] and listed[0]["for"] == "run", listed
+        assert f"after {first}" in w.ok("queue").out
+        assert f"{second} is after {first}" in w.ok("why", second).out
+        done = w.ok("queue", "--send")
+        assert " sent " not in done.err and not began(s), done
+        assert w.run("logs", second).out == "" and f"after {first}" in w.run("logs", second).err
+        gate.touch()
+        w.ok("wait", first)
+        wait_for(lambda: not queue(w), "it is sent", 20)
+        assert ends(w, second)["state"] == "succeeded" and began(s) == [second]
+        assert w.show(second)["after"] == [{"run": first, "when": "ok"}] and "held" not in w.show(second)
+
+
+def test_hosts_and_this_machine_in_a_chain(w):
+    """here → host → here → host, and only the first and the last are looked at."""
+    w.write("a", "1")
+    with site(w) as s:
+        first, gate = gated(w, "first")
+        second = submit(w, "-t", "ssh:gpu1", "--after", first, "--", *ONCE)
+        third = submit(w, "--after", second, "--", "true")
+        last = submit(w, "-t", "ssh:gpu1", "--after", third, "--", *ONCE)
+        gate.touch()
+        assert ends(w, third)["state"] == "succeeded"
+        assert ends(w, last)["state"] == "succeeded"
+        assert began(s) == [second, last]
+        assert w.show(second)["times"]["ended"] <= w.show(third)["times"]["started"]
+
+
+def test_a_failure_on_a_host_ends_the_chain(w):
+    w.write("a", "1")
+    with site(w) as s:
+        first = submit(w, "-t", "ssh:gpu1", "--", "sh", "-c", "sleep 2; exit 7")
+        held = submit(w, "-t", "ssh:gpu1", "--after", first, "--", *ONCE)
+        after_held = submit(w, "-t", "ssh:gpu1", "--after", held, "--", *ONCE)
+        here = submit(w, "--after", first, "--", "true")
+        whatever = submit(w, "-t", "ssh:gpu1", "--after", f"{first}:any", "--", *ONCE)
+        w.run("wait", first)
+        wait_for(lambda: not queue(w), "none waits", 60)
+        shown = w.show(held)
+        assert shown["state"] == "cancelled" and shown["exit"]["reason"] == "Dependency", shown
+        assert shown["text"] == f"{first} failed with exit 7, and it was to succeed" and shown["exit"]["code"] == 143
+        assert w.show(after_held)["text"] == f"{held} was cancelled, and it was to succeed"
+        assert ends(w, here)["text"] == f"{first} failed with exit 7, and it was to succeed"
+        assert ends(w, whatever)["state"] == "succeeded" and began(s) == [whatever]
+        done = w.run("submit", "-d", "-t", "ssh:gpu1", "--after", held, "--", *ONCE)
+        assert done.rc == 1 and "[run.after]" in done.err, done
+        assert w.run("restart", held).rc != 0
+
+
+def test_serve_sends_what_waited(w):
+    """Without any other command; one that is taken back is not sent; an error of one run ends nothing."""
+    w.write("a", "1")
+    with site(w) as s:
+        first, gate = gated(w, "first")
+        runs = [submit(w, "-t", "ssh:gpu1", "--after", first, "--", *ONCE) for _ in range(3)]
+        w.ok("cancel", runs[1])
+        assert w.show(runs[1])["exit"]["reason"] == "Cancelled"
+        server = subprocess.Popen([w.dlrun, "queue", "--serve"], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            gate.touch()
+            wait_for(lambda: sorted(began(s)) == sorted([runs[0], runs[2]]), "both begin", 60)
+            assert server.poll() is None
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.communicate(timeout=30)
+        for run in (runs[0], runs[2]):
+            assert ends(w, run)["state"] == "succeeded"
+
+
+def test_one_polls_for_all(w):
+    """Many runs here wait for one on a host: logins while they wait are those of one."""
+    w.write("a", "1")
+    with site(w) as s:
+        first = submit(w, "-t", "ssh:gpu1", "--", "sh", "-c", "until [ -e ~/go ]; do sleep 0.1; done")
+        runs = [submit(w, "-g", "0", "--after", first, "--", "true") for _ in range(12)]
+        wait_for(lambda: all(waiters(w, run) for run in runs), "all wait", 60)
+        poll = str(w.state / "queue/poll")
+        locks = [line.split() for line in w.command(["lslocks", "-n", "-r", "-o", "PID,MODE,PATH"]).out.splitlines()]
+        polls = {words[0] for words in locks if words[-1] == poll and not words[1].endswith("*")}
+        assert len(polls) == 1, [words for words in locks if words[-1] == poll]
+        os.kill(int(polls.pop()), signal.SIGKILL)
+        (s["gpu1"].home / "go").touch()
+        for run in runs:
+            shown = ends(w, run, 90)
+            assert shown["state"] == "succeeded" and shown["times"]["started"] >= w.show(first)["times"]["ended"]
 
 
 if __name__ == "__main__":

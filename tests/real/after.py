@@ -14,6 +14,7 @@ import time
 
 from harness import in_time, main, needs, wait_for
 from sshsite import site
+import kill
 
 ENDED = ("succeeded", "failed", "cancelled", "lost")
 WAITERS = int(os.environ.get("DLRUN_WAITERS", "40"))
@@ -399,6 +400,112 @@ def test_one_polls_for_all(w):
         for run in runs:
             shown = ends(w, run, 90)
             assert shown["state"] == "succeeded" and shown["times"]["started"] >= w.show(first)["times"]["ended"]
+
+
+#
+# Kills
+#
+
+POINTS = int(os.environ.get("DLRUN_KILL_POINTS", "30"))
+
+
+def traced(pid):
+    """Or killed already, at the call that it stood in."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            return "TracerPid:\t0\n" not in status.read()
+    except OSError:
+        return True
+
+
+def kill_when_it_goes_on(pid, n):
+    """SIGKILL at the Nth call from now on."""
+    return subprocess.Popen(["strace", "-I2", "-qq", "-o", "/dev/null", "-p", str(pid), "-e", f"trace={kill.CALLS}",
+                             "-e", f"inject={kill.CALLS}:signal=SIGKILL:when={n}"],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def test_killed_at_each_call_when_it_goes_on(w):
+    """The process that waits: it is started anew, and the run begins. The supervisor: it is lost. None begins twice."""
+    needs("strace")
+    w.write("a", "1")
+    began = w.dir / "began"
+    first, gate = gated(w, "first")
+    runs = [submit(w, "-g", "0", "--after", first, "--", "sh", "-c", f'echo "$DLRUN_RUN_ID" >>{began}') for _ in range(2 * POINTS)]
+    wait_for(lambda: all(waiters(w, run) for run in runs), "all wait", 60)
+    time.sleep(1)
+    states = [json.loads((w.state / "runs" / run / "attempts/1/state.json").read_text()) for run in runs]
+    pids = [waiters(w, run)[0] if i % 2 else states[i]["supervisor"]["pid"] for i, run in enumerate(runs)]
+    tracers = [kill_when_it_goes_on(pid, i // 2 + 1) for i, pid in enumerate(pids)]
+    wait_for(lambda: all(traced(pid) for pid in pids), "all are traced")
+    assert not began.exists()
+    gate.touch()
+    wait_for(lambda: all(r["state"] in ENDED for r in w.runs()), "the end of all", 120)
+    for tracer in tracers:
+        tracer.terminate()
+        tracer.wait(30)
+    found = began.read_text().split()
+    states = {r["id"]: r["state"] for r in w.runs()}
+    for i, run in enumerate(runs):
+        assert found.count(run) <= 1 and (found.count(run) == 1 or states[run] != "succeeded"), (run, states[run])
+        assert states[run] == "succeeded" if i % 2 else states[run] in ("succeeded", "lost"), (i, run, states[run])
+    lost = sum(states[run] == "lost" for run in runs)
+    print(f"after: {2 * POINTS} processes killed when they went on: {lost} supervisors were lost", flush=True)
+    assert lost > POINTS // 3
+
+
+def test_a_submit_is_killed_at_each_call(w):
+    """What was accepted begins once, after the other one; the rest never."""
+    needs("strace")
+    w.write("a", "1")
+    began = w.dir / "began"
+    first, gate = gated(w, "first")
+    words = [w.dlrun, "submit", "-d", "-g", "0", "--after", first, "--", "sh", "-c", f'echo "$DLRUN_RUN_ID" >>{began}']
+    log = w.dir / "count"
+    assert w.command(["strace", "-qq", "-e", f"trace={kill.CALLS}", "-o", str(log), *words]).rc == 0
+    total = len(log.read_text().splitlines())
+    for n in range(1, total + 1, max(1, total // POINTS)):
+        w.command(["strace", "-qq", "-o", "/dev/null", "-e", f"trace={kill.CALLS}",
+                   "-e", f"inject={kill.CALLS}:signal=SIGKILL:when={n}", *words])
+    assert not began.exists() and state(w, first) == "running"
+    runs = [r["id"] for r in w.runs() if r["id"] != first]
+    gate.touch()
+    wait_for(lambda: all(r["state"] in ENDED for r in w.runs()), "the end of all", 120)
+    found = began.read_text().split()
+    states = {r["id"]: r["state"] for r in w.runs()}
+    assert all(found.count(run) == (states[run] == "succeeded") for run in runs), (states, found)
+    assert set(states.values()) <= {"succeeded", "failed"}, states
+    print(f"after: a submit killed at {POINTS} of {total} calls: {len(runs)} runs, {len(found)} began", flush=True)
+
+
+def test_a_sender_is_killed_at_each_call(w):
+    """Of runs that waited for another one: each is sent once, or ends, by the next one."""
+    needs("strace")
+    w.write("a", "1")
+    with site(w) as s:
+        def two():
+            return [submit(w, "-t", "ssh:gpu1", "--after", run, "--", *ONCE) for run in (fine, bad)]
+        # All are made while both run, and sent by senders that are killed.
+        fine, gate = gated(w, "fine")
+        bad, other = gated(w, "bad", 3)
+        waiting = [two() for _ in range(max(4, POINTS // 3))]
+        for path in (gate, other):
+            path.touch()
+        def both_ended():
+            return all((w.state / "runs" / run / "attempts/1/exit.json").exists() for run in (fine, bad))
+        wait_for(both_ended, "their ends")
+        n = 10
+        while queue(w) and n < 4000:
+            w.command(["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={kill.CALLS}",
+                       "-e", f"inject={kill.CALLS}:signal=SIGKILL:when={n}", w.dlrun, "queue", "--send"])
+            n = n * 5 // 4
+        print(f"after: a sender was killed up to its call {n}", flush=True)
+        w.ok("queue", "--send")
+        assert not queue(w)
+        for good, never in waiting:
+            assert ends(w, good)["state"] == "succeeded", w.show(good)
+            assert w.show(never)["exit"]["reason"] == "Dependency", w.show(never)
+        assert sorted(began(s)) == sorted(good for good, _ in waiting), began(s)
 
 
 if __name__ == "__main__":

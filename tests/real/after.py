@@ -8,6 +8,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -186,6 +187,27 @@ def test_the_supervisor_is_killed(w):
     w.ok("restart", second)
     gate.touch()
     assert ends(w, second)["state"] == "succeeded"
+
+
+def test_settings_that_are_edited(w):
+    """And a tree that is gone: neither stops what waits."""
+    w.write("a", "1")
+    first, gate = gated(w, "first")
+    second = submit(w, "--after", first, "--", "true")
+    w.write("dlrun.yaml", "target: [\n")
+    for pid in waiters(w, second):
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: waiters(w, second), "it is started again")
+    gate.touch()
+    wait_for(lambda: w.run("ps", "--json", cwd="/").out and supervisors(w, second) == [], "its end", 60)
+    (w.tree / "dlrun.yaml").unlink()
+    assert ends(w, second)["state"] == "succeeded"
+    third = submit(w, "-n", "third", "--after", second, "--", *GATE, str(w.dir / "third.gate"), "0")
+    last = submit(w, "-n", "last", "--after", third, "--", "true")
+    shutil.rmtree(w.tree)
+    w.tree.mkdir()
+    (w.dir / "third.gate").touch()
+    assert ends(w, last)["state"] == "succeeded"
 
 
 def test_the_waiter_is_killed(w):

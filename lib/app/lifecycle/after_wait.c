@@ -24,7 +24,7 @@ enum {
 	AFTER_QUERY_MS = 15000,
 	AFTER_HERE_MS = 2000,
 	AFTER_LOOK_MS = 10000, /* until all are looked at, whatever is waited for */
-	AFTER_LOOK_EACH_MS = 10,
+	AFTER_LOOK_EACH_MS = 100,
 	AFTER_STORE_MS = 5000, /* for what another process polls */
 	AFTER_POLL_MS = 2000,
 	AFTER_POLL_MAX_MS = 30000,

@@ -45,6 +45,8 @@ LINES = [
     ("dlrun train.py --lr 0.1", 2, "  hint: did you mean dlrun submit -- train.py --lr 0.1?"),
     ("dlrun python3 train.py 'a b'", 2, "  hint: did you mean dlrun submit -- python3 train.py 'a b'?"),
     ("dlrun ./run.sh", 2, "  hint: did you mean dlrun submit -- ./run.sh?"),
+    ("dlrun submit --dependency afterok:1234 -- true", 2, "  --dependency: to begin after a run: --after RUN, or --after RUN:any"),
+    ("dlrun submit --after nosuch -- true", 5, "error: --after: there is no run 'nosuch'   [run.not_found]"),
     # Durations have a unit, wherever they are read.
     ("dlrun submit --timeout 5 -- true", 2, '  hint: --timeout 5m'),
     ("dlrun submit --timeout 5 -- true", 2, 'error: --timeout: "5" needs a unit: 5s (seconds), 5m (minutes), 5h or 5d   [usage]'),

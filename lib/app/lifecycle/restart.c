@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "app/lifecycle/after_wait.h"
 #include "app/lifecycle/calls.h"
 #include "app/prepare/carry_over.h"
 #include "app/prepare/prepare.h"
+#include "app/runs/after_check.h"
 #include "app/runs/refresh.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"

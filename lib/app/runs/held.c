@@ -18,7 +18,13 @@
 #include "base/util/str.h"
 #include "core/record/places.h"
 
-enum { KICK_MS = 5000, KICK_MAX_MS = 60000, KICKED_MAX = 16, MARK_MAX = 64 << 10 };
+enum {
+	KICK_MS = 5000,
+	KICK_MAX_MS = 60000,
+	KICK_AFTER_MS = 15000, /* where the end of a run is waited for */
+	KICKED_MAX = 16,
+	MARK_MAX = 64 << 10,
+};
 
 /* A file whose time says when a sender was started last. In it: the pause until the next, in ms. */
 #define KICKED "kicked"
@@ -288,7 +294,7 @@ void held_kick_soon(const struct dirs *dirs)
 	unlink(kicked);
 }
 
-static bool was_kicked(const char *path)
+static bool was_kicked(const char *path, int64_t pause_ms)
 {
 	struct stat st;
 	int64_t age_ms;
@@ -296,7 +302,32 @@ static bool was_kicked(const char *path)
 	if (stat(path, &st) < 0)
 		return false;
 	age_ms = clock_wall_ms() - (int64_t)st.st_mtime * 1000;
-	return age_ms >= 0 && age_ms < kick_pause_ms(path);
+	return age_ms >= 0 && age_ms < pause_ms;
+}
+
+/* Whether the mark of a run names others that it waits for. */
+static bool held_any_after(const struct dirs *dirs)
+{
+	AUTO_FREE char *dir = held_dir(dirs);
+	AUTO_STRV struct strv ids = {0};
+	struct stat st;
+
+	held_any(dirs, &ids);
+	for (size_t i = 0; i < ids.n; i++) {
+		AUTO_FREE char *path = fs_join(dir, ids.v[i]);
+		if (stat(path, &st) == 0 && st.st_size > 0)
+			return true;
+	}
+	return false;
+}
+
+static bool held_is_too_early(const struct dirs *dirs, const char *kicked)
+{
+	int64_t pause_ms = kick_pause_ms(kicked);
+
+	if (pause_ms > KICK_AFTER_MS && held_any_after(dirs))
+		pause_ms = KICK_AFTER_MS;
+	return was_kicked(kicked, pause_ms);
 }
 
 void held_kick(struct session *session)
@@ -319,7 +350,8 @@ void held_kick(struct session *session)
 	if (sender > 0 && waitpid(sender, NULL, WNOHANG) != 0)
 		sender = 0;
 	if (sender > 0 || session->ends_runs || !session->env.self ||
-		!held_any(&session->dirs, NULL) || was_kicked(kicked) || fs_is_locked(lock))
+		!held_any(&session->dirs, NULL) || held_is_too_early(&session->dirs, kicked) ||
+		fs_is_locked(lock))
 		return;
 	int r = write_kicked(kicked, &err);
 	if (r == 0)

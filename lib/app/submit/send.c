@@ -687,6 +687,15 @@ static bool is_unclear(enum err_id id)
 	return false;
 }
 
+/* A 404 without a code of the registry's own may be a portal's. */
+static bool is_base_missing(const struct err *why)
+{
+	for (size_t i = 0; i < why->n_evidence; i++)
+		if (strstr(why->evidence[i], "_UNKNOWN"))
+			return true;
+	return false;
+}
+
 /* An answer of the target itself that another try will not change. Settings of this machine may be
  * mended. */
 bool send_is_refusal(const struct err *why)
@@ -700,6 +709,8 @@ bool send_is_refusal(const struct err *why)
 	case ERR_NOTFOUND:
 	case ERR_REMOTE:
 	case ERR_LIMIT:
+		if (why->id == E_IMAGE_BASE)
+			return is_base_missing(why);
 		return !is_unclear(why->id);
 	default:
 		return false;

@@ -125,7 +125,7 @@ static int make_spare(struct err *err)
 	return r < 0 ? r : spare_make(&job, err);
 }
 
-static int local_supervise_work(int fd, struct err *err)
+static int local_supervise_work(const char *self, int fd, struct err *err)
 {
 	char order;
 
@@ -138,7 +138,9 @@ static int local_supervise_work(int fd, struct err *err)
 			return 0;
 		if (order == WORKER_SPARE)
 			return make_spare(err);
-		if (order == WORKER_LINE)
+		if (order == WORKER_AFTER)
+			after_waiter_run(self, fd);
+		else if (order == WORKER_LINE)
 			wait_in_line(fd);
 		else if (order == WORKER_GPUS)
 			local_supervise_find_gpus(fd);
@@ -284,12 +286,11 @@ static int care(const char *self, struct attempt_next *at, bool *ret_more, struc
 		return at->lock_fd >= 0 ? fail_next(r, err) : r;
 	if (r > 0) {
 		attempt_next_done(at);
-		return local_supervise_work(fd, err);
+		return local_supervise_work(self, fd, err);
 	}
-	r = watch_over(&(struct supervisor_start){.self = self,
-			       .worker = worker,
-			       .worker_fd = fd,
-			       .env = (const char *const *)environ},
+	r = watch_over(
+		&(struct supervisor_start){
+			.worker = worker, .worker_fd = fd, .env = (const char *const *)environ},
 		at, &next, err);
 	if (r < 0 || !next.dir)
 		return r;

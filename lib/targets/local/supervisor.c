@@ -895,8 +895,6 @@ static int sup_on_child(void *ctx, int sig, struct err *err)
 	(void)sig;
 	(void)err;
 	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
-		if (sup_after_reaped(sup, pid))
-			continue;
 		sup_add_usage(sup, &usage);
 		if (pid != sup->child)
 			continue;
@@ -958,6 +956,8 @@ static void sup_worker_replied(struct supervisor *sup)
 			(long long)json_get_int(result, "ms", 0),
 			json_get_bool(result, "spare", false) ? " from a spare" : "");
 		sup_setup_begin(sup);
+	} else if (order == WORKER_AFTER && sup->phase == PHASE_AFTER) {
+		sup_after_on_reply(sup, r, result, &err);
 	} else if (order == WORKER_LINE && sup->phase == PHASE_SLOT) {
 		sup_slot_on_reply(sup, r, &err);
 	} else if (order == WORKER_GPUS && sup->phase == PHASE_GPUS) {
@@ -1090,7 +1090,6 @@ static void sup_begin_slot(struct supervisor *sup)
 void sup_after_over(struct supervisor *sup)
 {
 	sup_note(sup, "the runs before it have ended");
-	sup_after_free(sup);
 	sup_begin_slot(sup);
 }
 
@@ -1115,7 +1114,6 @@ static void sup_begin(struct supervisor *sup)
 static void sup_done(struct supervisor *sup)
 {
 	sup_gpus_free(sup);
-	sup_after_free(sup);
 	sup_slot_free(sup);
 	observer_free(sup->observer);
 	setup_free(sup->setup);
@@ -1134,7 +1132,6 @@ int supervisor_run(
 {
 	AUTO(sup_done)
 	struct supervisor sup = {
-		.self = start->self,
 		.dir = start->dir,
 		.job = start->job,
 		.inherited = start->env,

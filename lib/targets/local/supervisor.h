@@ -25,14 +25,19 @@
 #include "core/record/reply.h"
 #include "host/gpu.h"
 
-/* Orders to the worker process, which does what may take long, one byte each: to wait for those who
- * are before it in the line of its study, the tree, which GPUs there are (it replies to these,
- * reply.h), at last a spare. */
-enum { WORKER_LINE = 'l', WORKER_TREE = 't', WORKER_GPUS = 'g', WORKER_SPARE = 's' };
+/* Orders to the worker process, which does what may take long, one byte each: to wait for the runs
+ * that it begins after, for those who are before it in the line of its study, the tree, which GPUs
+ * there are (it replies to these, reply.h), at last a spare. */
+enum {
+	WORKER_AFTER = 'a',
+	WORKER_LINE = 'l',
+	WORKER_TREE = 't',
+	WORKER_GPUS = 'g',
+	WORKER_SPARE = 's'
+};
 
 struct supervisor_start {
-	const char *self; /* path of this program */
-	const char *dir;  /* the attempt's, absolute; also the current one */
+	const char *dir; /* the attempt's, absolute; also the current one */
 	const struct attempt_job *job;
 	struct attempt_state state; /* written before; with a program: watch over that one */
 	pid_t worker;               /* makes trees; 0 with a program */
@@ -62,14 +67,13 @@ enum phase {
 
 enum stop { STOP_NONE, STOP_CANCEL, STOP_WITHDRAW, STOP_TIMEOUT };
 
-struct supervisor_after;
 struct supervisor_gpus;
 struct observer;
 struct setup;
 struct study_slot;
 
 struct supervisor {
-	const char *self, *dir;
+	const char *dir;
 	char *tree; /* absolute */
 	const struct attempt_job *job;
 	const char *const *inherited;
@@ -98,8 +102,8 @@ struct supervisor {
 	bool log_quiet; /* a mark was made less than MARK_MS ago */
 	struct mark last_mark;
 	struct loop_timer *kill_timer, *poll_timer, *limit_timer, *signal_timer;
-	struct supervisor_after *after; /* NULL: none */
-	struct study_slot *slot;        /* NULL: none */
+	int64_t after_begun_ms, after_pause_ms; /* of the process that waits for other runs */
+	struct study_slot *slot;                /* NULL: none */
 	struct loop_fd *slot_source;
 	struct loop_timer *slot_timer;
 	struct setup *setup; /* NULL: none */
@@ -141,9 +145,12 @@ void sup_slot_over(struct supervisor *sup);
 /* Whether it waits for other runs before anything else. */
 bool sup_wants_after(const struct supervisor *sup);
 void sup_after_begin(struct supervisor *sup);
-/* Whether pid was the process that waits: it is no part of the program. */
-bool sup_after_reaped(struct supervisor *sup, pid_t pid);
-void sup_after_free(struct supervisor *sup);
+/* Handle the worker's reply; result may be NULL. */
+void sup_after_on_reply(
+	struct supervisor *sup, int r, const struct json *result, const struct err *err);
+/* In the worker: wait for the runs of the attempt in the current directory; fd gets the reply. self:
+ * path of this program. */
+void after_waiter_run(const char *self, int fd);
 
 /* supervisor_study.c */
 

@@ -516,7 +516,8 @@ OPTIONS = [
     ("--cpus 90000", "error: --cpus 90000: this machine has NCPUS"),
     ("--cpus 90000", "  hint: dlrun submit --cpus NCPUS --dry-run -- true"),
     ("--memory 900Ti", "error: --memory 900 TiB: this machine has "),
-    ("-N 2", "error: requested 2 nodes, but local is a single machine   [target.unsupported]"),
+    ("-N 65", "error: requested 65 nodes, and this machine plays 64 at most   [target.unsupported]"),
+    ("-N 65", "  hint: dlrun submit -t kube --dry-run -N 65"),
 ]
 
 

@@ -49,7 +49,10 @@ static void restart_done(struct restart *restart)
 
 static bool is_gang(const struct run *run)
 {
-	return target_ops_recorded(run)->has_nodes &&
+	const struct target_ops *ops = target_ops_recorded(run);
+
+	/* This machine starts all of its nodes anew by itself. */
+	return ops->has_nodes && !ops->is_here &&
 	       json_get_int(json_get(run->doc, "resources"), "nodes", 1) > 1;
 }
 

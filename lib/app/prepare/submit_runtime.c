@@ -13,6 +13,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/attempt/attempt.h"
 #include "core/config/words.h"
 #include "core/context/secrets.h"
 #include "host/editable.h"
@@ -714,7 +715,7 @@ static int default_gpus_of(struct submit *submit, const char *path)
 	return default_gpus(submit, path);
 }
 
-static int submit_runtime_set_gpus(struct submit *submit, struct err *err)
+static void submit_runtime_set_gpus(struct submit *submit)
 {
 	const struct target_ops *ops = submit->target->ops;
 	struct runtime *runtime = &submit->spec.runtime;
@@ -726,11 +727,25 @@ static int submit_runtime_set_gpus(struct submit *submit, struct err *err)
 	else if (!submit->parent)
 		runtime->gpus = default_gpus_of(submit, path);
 	if (ops->has_scheduler)
-		return 0;
+		return;
 	strv_done(&runtime->gpus_only);
 	if (chosen && runtime->gpus)
 		split_commas(chosen, &runtime->gpus_only);
-	return ops->is_here ? submit_runtime_check_gpus(runtime->gpus, path, err) : 0;
+}
+
+/* This machine plays all nodes: what each of them wants must be here so often. */
+static int submit_runtime_check_nodes(struct submit *submit, struct err *err)
+{
+	const char *path = env_get(submit->session->env.env, "PATH");
+	int nodes = submit->spec.resources.nodes, gpus = submit->spec.runtime.gpus;
+
+	if (nodes > ATTEMPT_RANKS_MAX) {
+		err_set(err, E_TARGET_UNSUPPORTED,
+			"requested %d nodes, and this machine plays %d at most", nodes,
+			ATTEMPT_RANKS_MAX);
+		return err_hint(err, "dlrun submit -t kube -N %d …", nodes);
+	}
+	return submit_runtime_check_gpus(gpus > 0 ? gpus * nodes : gpus, path, err);
 }
 
 static int submit_runtime_set_resources(struct submit *submit, struct err *err)
@@ -741,13 +756,14 @@ static int submit_runtime_set_resources(struct submit *submit, struct err *err)
 	const struct target_ops *ops = submit->target->ops;
 	if (r == 0 && !ops->has_scheduler && !submit->spec.terminal)
 		r = submit_check_honour(submit, err);
-	if (r < 0 || resources->nodes == 1 || ops->has_scheduler)
+	if (r < 0)
 		return r;
-	if (ops->has_nodes && !submit->spec.terminal)
-		return 0;
-	err_set(err, E_TARGET_UNSUPPORTED, "requested %d nodes, but local is a single machine",
-		resources->nodes);
-	return err_hint(err, "dlrun submit -t kube -N %d …", resources->nodes);
+	if (ops->is_here)
+		r = submit_runtime_check_nodes(submit, err);
+	if (r < 0 || resources->nodes == 1 || ops->has_scheduler || !submit->spec.terminal)
+		return r;
+	err_set(err, E_TARGET_UNSUPPORTED, "requested %d nodes for one terminal", resources->nodes);
+	return err_hint(err, "dlrun submit -N %d …", resources->nodes);
 }
 
 static int set_attempts(struct submit *submit, struct err *err)
@@ -866,8 +882,7 @@ int submit_set_runtime(struct submit *submit, struct err *err)
 		r = check_counts(&submit->spec.runtime, err);
 	if (r == 0)
 		r = check_data(submit, err);
-	if (r == 0)
-		r = submit_runtime_set_gpus(submit, err);
+	submit_runtime_set_gpus(submit);
 	if (r == 0)
 		r = submit_runtime_set_resources(submit, err);
 	if (r == 0)

@@ -123,7 +123,7 @@ static void foreign_take_record(struct run *run, const struct json *record, cons
 	static const struct member members[] = {{"command", JSON_ARRAY}, {"shell", JSON_BOOL},
 		{"params", JSON_OBJECT}, {"tags", JSON_OBJECT}, {"group", JSON_STRING},
 		{"user", JSON_STRING}, {"note", JSON_STRING}, {AFTER_RECORD, JSON_ARRAY},
-		{RUN_PLACES, JSON_ARRAY}};
+		{RUN_PLACES, JSON_ARRAY}, {"launcher", JSON_OBJECT}};
 	static const struct member snapshot[] = {{"id", JSON_STRING}, {"commit", JSON_STRING},
 		{"dirty", JSON_BOOL}, {"files", JSON_NUMBER}, {"bytes", JSON_NUMBER},
 		{"left_out", JSON_NUMBER}};

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -168,11 +169,13 @@ static enum operation choose_operation(struct attempt_state *state)
 	}
 	if (!attempt_state_read(".", &before))
 		return OPERATION_START;
-	if (!attempt_process_alive(&before.program))
+	if (!attempt_program_alive(&before))
 		return OPERATION_NONE;
 	state->state = RUN_RUNNING;
 	state->program = before.program;
 	state->family = before.family;
+	state->n_ranks = before.n_ranks;
+	memcpy(state->ranks, before.ranks, sizeof(state->ranks));
 	state->started_ms = before.started_ms;
 	return OPERATION_ADOPT;
 }

@@ -9,6 +9,8 @@
  *	                  the runs that it begins after
  *	supervisor_study.c
  *	                  the slot of a member of a study, and the failure of another one
+ *	supervisor_ranks.c
+ *	                  the programs of a run of several nodes, all on this machine
  *	supervisor_end.c  cancel, time limit, the family and its end; how it ended, written down
  */
 #ifndef DLRUN_TARGETS_LOCAL_SUPERVISOR_H
@@ -71,6 +73,8 @@ struct supervisor_gpus;
 struct observer;
 struct setup;
 struct study_slot;
+struct supervisor_ranks;
+struct program;
 
 struct supervisor {
 	const char *dir;
@@ -83,8 +87,10 @@ struct supervisor {
 	struct loop *loop;
 	enum phase phase;
 	enum stop stop;
-	bool adopted; /* the program is not our child */
-	pid_t child;  /* the program, or before it the setup */
+	bool adopted;                   /* the program is not our child */
+	pid_t child;                    /* the program (of rank 0), or before it the setup */
+	struct supervisor_ranks *ranks; /* NULL: one program */
+	uint16_t port;                  /* for the ranks to meet */
 	bool reaped;
 	bool wants_spare; /* and has not ordered it yet */
 	int wait_status;
@@ -152,6 +158,33 @@ void sup_after_on_reply(
  * path of this program. */
 void after_waiter_run(const char *self, int fd);
 
+/* Fork the program of a rank, which waits for program_release. */
+int sup_fork_rank(
+	struct supervisor *sup, int rank, int log_fd, struct program *ret, struct err *err);
+
+/* supervisor_ranks.c */
+
+/* How many nodes this machine plays; 1: no ranks. */
+int sup_nodes(const struct supervisor *sup);
+/* Fork all ranks, which are in the state from then on; on failure none is left. */
+int sup_ranks_start(struct supervisor *sup, pid_t *ret_first, struct err *err);
+/* Let all of them go. Returns an errno if one could not be executed: then none is left but the
+ * program of the state, to be waited for. */
+int sup_ranks_release(struct supervisor *sup);
+/* Watch over the ranks of a supervisor that was killed. */
+void sup_ranks_adopt(struct supervisor *sup);
+/* Mark the logs of the ranks behind the first one. */
+void sup_ranks_mark(struct supervisor *sup);
+/* A child is gone: if it was a rank that failed, end the others. 1: no rank is left. */
+int sup_ranks_ended(struct supervisor *sup, pid_t pid, int status);
+/* Whether a rank has failed by itself, so that the others are ended. */
+bool sup_ranks_is_ending(const struct supervisor *sup);
+/* Signal the group of each rank that runs. */
+void sup_ranks_signal(const struct supervisor *sup, int sig);
+/* The end is known: add the ranks to it. */
+void sup_ranks_finish(struct supervisor *sup);
+void sup_ranks_free(struct supervisor *sup);
+
 /* supervisor_study.c */
 
 /* Whether it waits for a slot before anything else. */
@@ -169,6 +202,8 @@ void sup_study_end(struct supervisor *sup);
 /* supervisor_end.c */
 
 void sup_check_cancel(struct supervisor *sup);
+/* Signal all processes of the attempt, and kill them after grace_ms. */
+void sup_end_family(struct supervisor *sup, int sig, int64_t grace_ms);
 /* Before the program has begun, when it is not to. */
 void sup_end_worker(struct supervisor *sup);
 /* The same, and end the attempt as cancelled; text says why. */

@@ -196,6 +196,17 @@ static void add_targets(struct completion *completion)
 	complete_add_contexts(completion, session);
 }
 
+static void complete_add_target_list(struct completion *completion)
+{
+	bool has_hosts = strstr(completion->current, ",ssh:");
+
+	if (!str_starts(completion->current, "ssh:") && begin_behind_comma(completion) && has_hosts)
+		complete_add_hosts(
+			completion, str_starts(completion->current, "ssh:") ? "ssh:" : "");
+	else
+		add_targets(completion);
+}
+
 static void complete_add_keys(struct completion *completion)
 {
 	for (size_t i = 0; i < config_keys_n; i++)
@@ -257,6 +268,9 @@ static void add_values(struct completion *completion, enum opt_values values)
 		break;
 	case VALUE_TARGET:
 		add_targets(completion);
+		break;
+	case VALUE_TARGETS:
+		complete_add_target_list(completion);
 		break;
 	case VALUE_RUN_TARGET:
 		add_runs(completion, true);

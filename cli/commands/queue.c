@@ -15,7 +15,7 @@
 #include "cli/term/ui.h"
 
 /* Between two tries of --serve: at first, and at most. */
-enum { RETRY_MS = 5000, RETRY_MAX_MS = 60000, TICK_MS = 1000 };
+enum { RETRY_MS = 5000, RETRY_MAX_MS = 60000, AFTER_MAX_MS = 15000, TICK_MS = 1000 };
 
 struct queue_values {
 	bool serve, send, install;
@@ -39,6 +39,8 @@ static const char *why_held(const struct run *run)
 {
 	const char *why = json_get_str(json_get(json_get(run->doc, RUN_HELD), "error"), "message");
 
+	if (held_is_after(run))
+		why = json_get_str(run->doc, "text");
 	return why ? why : "";
 }
 
@@ -85,7 +87,11 @@ static int queue_print_json(struct app *app, const struct run_list *runs)
 		json_set_str(item, "target", run_target(*run));
 		json_set_str(item, "since", json_get_str(held, "since"));
 		json_set_str(item, "for", json_get_str(held, "for"));
-		json_set(item, "error", json_clone(json_get(held, "error")));
+		if (json_get(held, "error"))
+			json_set(item, "error", json_clone(json_get(held, "error")));
+		if (json_get((*run)->doc, AFTER_RECORD))
+			json_set(item, AFTER_RECORD,
+				json_clone(json_get((*run)->doc, AFTER_RECORD)));
 		json_add(list, item);
 	}
 	json_set(json, "waiting", list);
@@ -106,6 +112,21 @@ static void queue_on_refused(void *ctx, const struct run *run, const struct err 
 	app_warn(ctx, "%s has failed: %s", run_id(run), why->message);
 }
 
+static void queue_on_moved(void *ctx, const struct run *run, const char *text)
+{
+	app_note(ctx, "%s: %s", run_id(run), text);
+}
+
+static void queue_on_ended(void *ctx, const struct run *run)
+{
+	app_warn(ctx, "%s is cancelled: %s", run_id(run), json_get_str(run->doc, "text"));
+}
+
+static void queue_on_failed(void *ctx, const struct run *run, const struct err *why)
+{
+	app_warn(ctx, "%s: %s", run_id(run), why->message);
+}
+
 static void queue_on_kept(void *ctx, const struct run *run, const struct err *why)
 {
 	app_note(ctx, "%s waits for %s: %s", run_id(run), run_target(run), why->message);
@@ -115,6 +136,9 @@ static int queue_try(struct app *app, struct err *err)
 {
 	const struct queue_events events = {.sent = queue_on_sent,
 		.refused = queue_on_refused,
+		.moved = queue_on_moved,
+		.ended = queue_on_ended,
+		.failed = queue_on_failed,
 		.kept = queue_on_kept,
 		.ctx = app};
 
@@ -127,6 +151,18 @@ static int queue_count(const struct app *app)
 
 	held_any(&app->session.dirs, &ids);
 	return (int)ids.n;
+}
+
+/* The ends of other runs are looked for more often. */
+static int64_t queue_pause_max(struct app *app)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+
+	if (queue_list(&app->session, &runs, NULL) == 0)
+		vec_foreach (struct run *, run, &runs)
+			if (held_is_after(*run))
+				return AFTER_MAX_MS;
+	return RETRY_MAX_MS;
 }
 
 static int queue_sleep(struct app *app, int64_t ms, struct err *err)
@@ -172,7 +208,8 @@ static int queue_serve(struct app *app, struct err *err)
 		r = queue_pause(app, pause_ms, err);
 		if (r < 0)
 			return r;
-		pause_ms = pause_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : pause_ms * 2;
+		int64_t max_ms = queue_pause_max(app);
+		pause_ms = pause_ms * 2 > max_ms ? max_ms : pause_ms * 2;
 	}
 	return 0;
 }

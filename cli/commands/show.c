@@ -15,10 +15,12 @@
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
+#include "core/record/after.h"
 #include "core/attempt/attempt.h"
 #include "core/plot/svg.h"
 #include "core/record/columns.h"
 #include "core/record/dirs.h"
+#include "core/record/places.h"
 #include "events/series.h"
 
 enum {
@@ -73,10 +75,25 @@ static void show_add_list(struct buf *out, const char *label, const struct json 
  * Parts
  */
 
+/* "lion-4k2x9, bear-8m3kd (any end)" */
+static void show_add_after(struct buf *out, const struct json *list)
+{
+	AUTO_AFTER struct after_list after = {0};
+	AUTO_BUF struct buf line = {0};
+
+	if (after_from_json(list, &after, NULL) < 0)
+		return;
+	buf_init(&line, PAGE_MAX);
+	vec_foreach (struct after, item, &after)
+		buf_addf(&line, "%s%s%s", line.len ? ", " : "", item->id,
+			item->any ? " (any end)" : "");
+	summary_add_field(out, AFTER_RECORD, line.data);
+}
+
 static void add_identity(struct buf *out, const struct run *run)
 {
 	const struct json *doc = run->doc, *origin = json_get(doc, "origin");
-	AUTO_FREE char *command = run_command_line(run);
+	AUTO_FREE char *command = run_command_line(run), *places = run_places_of(run);
 
 	summary_add_field(out, "command", command);
 	summary_add_field(out, "launcher", json_get_str(json_get(doc, "launcher"), "line"));
@@ -84,10 +101,12 @@ static void add_identity(struct buf *out, const struct run *run)
 		summary_add_field(out, "directory", json_get_str(origin, "cwd"));
 	summary_add_field(out, "tree", json_get_str(origin, "root"));
 	summary_add_field(out, "target", run_target(run));
+	summary_add_field(out, "places", places);
 	show_add_list(out, "host", json_get(json_get(doc, "target"), "hosts"));
 	summary_add_field(out, "user", json_get_str(doc, "user"));
 	summary_add_field(out, "group", json_get_str(doc, "group"));
 	summary_add_field(out, "parent", json_get_str(doc, "parent"));
+	show_add_after(out, json_get(doc, AFTER_RECORD));
 	show_add_pairs(out, "tags", json_get(doc, "tags"));
 	summary_add_field(out, "note", json_get_str(doc, "note"));
 	show_add_pairs(out, "params", json_get(doc, "params"));

@@ -19,6 +19,7 @@
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
+#include "core/record/places.h"
 #include "core/study/stop_rule.h"
 #include "targets/targets.h"
 
@@ -29,7 +30,7 @@ struct submit_values {
 	const char *gpu_type, *cpus, *queue, *priority, *output, *launcher;
 	int64_t timeout, grace, allow_size, gpus, retries, nodes, memory;
 	bool follow, detach, dry_run, list_files, full, accept_new_host, no_offline;
-	struct strv env, secrets, include, tags, allow, ports;
+	struct strv env, secrets, include, tags, allow, ports, waits, after;
 	/* of a sweep */
 	struct strv over;
 	const char *cases, *stop;
@@ -59,8 +60,11 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 0, "fail-fast", struct submit_values, fail_fast),
 		.help = "When a run fails, begin no other"},
 	{OPT_MEMBER(OPT_STRING, 't', "target", struct submit_values, target), .arg = "TARGET",
-		.help = "Where to run: local, kube[:CONTEXT[/NAMESPACE]], ssh:HOST, one of yours",
-		.values = VALUE_TARGET, .key = "target"},
+		.help = "Where to run: local, kube[:CONTEXT[/NAMESPACE]], ssh:HOST, yours; or "
+			"several: a,b",
+		.values = VALUE_TARGETS, .key = "target"},
+	{OPT_MEMBER(OPT_LIST, 0, "wait-for", struct submit_values, waits), .arg = "TARGET=TIME",
+		.help = "Of several targets: wait there first, and go on to the next after TIME"},
 	{OPT_MEMBER(OPT_STRING, 'n', "name", struct submit_values, name), .arg = "NAME",
 		.help = "First part of the run's id", .key = "name"},
 	{OPT_MEMBER(OPT_FLAG, 'f', "follow", struct submit_values, follow),
@@ -72,10 +76,10 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_LIST, 0, "secret", struct submit_values, secrets), .arg = "K[=@FILE]",
 		.help = "Set a variable whose value is written nowhere, from this shell or a file"},
 	{OPT_MEMBER(OPT_INT, 'g', "gpus", struct submit_values, gpus), .arg = "N",
-		.help = "GPUs of each node; 0: none (default: one, in a cluster none)", .max = 1024,
-		.key = "resources.gpus"},
+		.help = "GPUs of each node; 0: none (default: one; clusters: as before)",
+		.max = 1024, .key = "resources.gpus"},
 	{OPT_MEMBER(OPT_STRING, 0, "gpu-type", struct submit_values, gpu_type), .arg = "NAME",
-		.help = "GPU model (a100, A100-80GB); in a cluster one of gpu_types:",
+		.help = "GPU model (a100, A100-80GB), or several: a,b; in a cluster of gpu_types:",
 		.key = "resources.gpu_type"},
 	{OPT_MEMBER(OPT_STRING, 0, "cpus", struct submit_values, cpus), .arg = "N",
 		.help = "CPUs that each node must have: 4, 0.5", .key = "resources.cpus"},
@@ -110,6 +114,9 @@ static const struct opt opts[] = {
 		.help = "Allow a file that was refused as secret or large", .values = VALUE_FILE},
 	{OPT_MEMBER(OPT_SIZE, 0, "allow-size", struct submit_values, allow_size), .arg = "SIZE",
 		.help = "Allow a working tree of up to SIZE (500Mi, 2Gi)"},
+	{OPT_MEMBER(OPT_LIST, 0, "after", struct submit_values, after), .arg = "RUN[:any]",
+		.help = "Begin after the success of RUN or STUDY (:any: after its end)",
+		.values = VALUE_RUN},
 	{OPT_MEMBER(OPT_STRING, 0, "from", struct submit_values, from), .arg = "RUN",
 		.help = "Run the exact code of an earlier run again", .values = VALUE_RUN},
 	{OPT_MEMBER(OPT_LIST, 0, "tag", struct submit_values, tags), .arg = "K[=V]",
@@ -147,6 +154,8 @@ static struct submit_options options_of(
 		.allow = &values->allow,
 		.tags = &values->tags,
 		.ports = &values->ports,
+		.waits = &values->waits,
+		.after = &values->after,
 		.name = values->name,
 		.group = values->group,
 		.note = values->note,
@@ -228,9 +237,13 @@ static void print_host(struct app *app, const struct run *run)
 	const struct json *hosts = json_get(json_get(run->doc, "target"), "hosts");
 	const char *host = json_str(hosts ? json_first(hosts) : NULL);
 	bool is_auto = json_get_int(json_get(run->doc, "resources"), "gpus", -1) < 0;
-	char gpus[GPU_WORDS_SIZE];
+	char gpus[GPU_WORDS_SIZE], many[32] = "";
 
-	app_phase(app, "target", "%s · host %s%s", run_target(run), host ? host : "?",
+	/* Of hosts with one home the first that is free takes it. */
+	if (json_count(hosts) > 1 && json_get_int(json_get(run->doc, "resources"), "nodes", 1) <= 1)
+		snprintf(many, sizeof(many), " or %zu other%s", json_count(hosts) - 1,
+			json_count(hosts) > 2 ? "s" : "");
+	app_phase(app, "target", "%s · host %s%s%s", run_target(run), host ? host : "?", many,
 		is_auto ? " · one GPU if it has any (-g 0: none)"
 			: cmd_submit_gpu_words(run, gpus));
 }
@@ -244,6 +257,11 @@ static void print_machine(struct app *app, const struct run *run)
 
 	app_phase(app, "target", "%s · this machine (%u %s)%s%s", run_target(run), n,
 		n == 1 ? "CPU" : "CPUs", many ? many : "", cmd_submit_gpu_words(run, gpus));
+}
+
+static void cmd_submit_on_places(void *ctx, const char *text)
+{
+	app_phase(app_of(ctx), "target", "%s", text);
 }
 
 static void on_target(void *ctx, const struct run *run)
@@ -277,6 +295,7 @@ static struct submit_events cmd_submit_events(struct saying *saying)
 	return (struct submit_events){.snapshot = on_snapshot,
 		.progress = cmd_submit_on_progress,
 		.image = on_image,
+		.places = cmd_submit_on_places,
 		.target = on_target,
 		.notice = cmd_submit_on_notice,
 		.warning = on_warning,
@@ -290,10 +309,15 @@ static void cmd_submit_print_run(struct app *app, const struct run *run, bool fo
 	if (run_is_held(run)) {
 		app_phase(
 			app, "target", "%s · %s", run_target(run), json_get_str(run->doc, "text"));
+		AUTO_FREE char *when =
+			held_is_after(run) ? mem_strdup("that has ended")
+					   : mem_printf("%s answers", json_get(run->doc, RUN_PLACES)
+									      ? "one of them"
+									      : run_target(run));
 		app_phase(app, "",
-			"it is sent when %s answers: dlrun queue --serve, or the next "
+			"it is sent when %s: dlrun queue --serve, or the next "
 			"dlrun (take it back: dlrun cancel %s)",
-			run_target(run), id);
+			when, id);
 	}
 	if (run_state_is_final(run_state(run)))
 		app_phase(app, "run", "%s", id);

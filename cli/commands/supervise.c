@@ -16,7 +16,7 @@ static int cmd_supervise_run(struct app *app, void *values, struct strv *words)
 		err_set(&err, E_USAGE, "dlrun __supervise is for dlrun's own use");
 		return app_fail(app, &err);
 	}
-	if (supervise(words->v[0], &err) < 0) {
+	if (supervise(app->self, words->v[0], &err) < 0) {
 		app_fail(app, &err);
 		return EXIT_DLRUN;
 	}

@@ -2,11 +2,13 @@
 #include "app/lifecycle/causes.h"
 #include "base/util/auto.h"
 #include "base/util/buf.h"
+#include "base/util/mem.h"
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
 #include "core/record/group.h"
+#include "core/record/places.h"
 
 enum { SENTENCE_MAX = 64 << 10 };
 
@@ -20,6 +22,8 @@ static int cmd_why_print_json(
 	json_set_str(json, "why", sentence->data);
 	if (json_get(run->doc, "evidence"))
 		json_set(json, "evidence", json_clone(json_get(run->doc, "evidence")));
+	if (json_get(run->doc, RUN_PLACES))
+		json_set(json, "places", json_clone(json_get(run->doc, RUN_PLACES)));
 	json_set_str(json, "hint", hint->len ? hint->data : NULL);
 	return app_print_json(app, json);
 }
@@ -32,6 +36,21 @@ static void print_evidence(struct app *app, const struct run *run)
 		item = json_next(item)) {
 		AUTO_FREE char *line = ui_clean(json_str(item) ? json_str(item) : "");
 		ui_printf_fit(app, UI_OUT, 4, "  %s\n", line);
+	}
+}
+
+/* Decisions about the places of a run that has several. */
+static void why_print_places(struct app *app, const struct run *run)
+{
+	AUTO_RUN_PLACES struct run_places places = {0};
+
+	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
+	vec_foreach (const struct run_place, place, &places) {
+		AUTO_FREE char *line =
+			mem_printf("%s: %s%s%s", place->target, run_place_state_name(place->state),
+				place->text ? ", " : "", place->text ? place->text : "");
+		AUTO_FREE char *clean = ui_clean(line);
+		ui_printf_fit(app, UI_OUT, 4, "  %s\n", clean);
 	}
 }
 
@@ -134,6 +153,7 @@ static int why_one(struct app *app, const struct run *run)
 	AUTO_FREE char *line = ui_clean(sentence.data);
 	ui_printf_fit(app, UI_OUT, 2, "%s\n", line);
 	print_evidence(app, run);
+	why_print_places(app, run);
 	why_print_hint(app, &hint);
 	return 0;
 }

@@ -21,6 +21,7 @@
 #include "cli/term/ui.h"
 #include "core/image/code.h"
 #include "core/record/columns.h"
+#include "core/record/places.h"
 
 enum { LINE_BYTES = 64 << 10, EXCLUDED_SHOWN = 4, SHORT_COMMIT = 7, SHORT_DIGEST = 19 };
 
@@ -202,6 +203,7 @@ static void preview_print_facts(struct app *app, const struct submit_preview *pr
 	const struct json *doc = preview->doc;
 	const struct run run = {.doc = preview->doc};
 	AUTO_FREE char *command = run_command_line(&run);
+	AUTO_FREE char *places = run_places_of(&run);
 	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, LINE_BYTES);
@@ -210,6 +212,7 @@ static void preview_print_facts(struct app *app, const struct submit_preview *pr
 	preview_add_fact("directory", json_get_str(json_get(doc, "origin"), "cwd"), &out);
 	preview_add_fact("name", json_get_str(doc, "name"), &out);
 	preview_add_fact("target", json_get_str(json_get(doc, "target"), "name"), &out);
+	preview_add_fact("places", places, &out);
 	preview_add_fact("base", json_get_str(json_get(doc, "image"), "base"), &out);
 	preview_add_fact("code", json_get_str(json_get(doc, "snapshot"), "id"), &out);
 	ui_print(app, UI_OUT, out.data, out.len);

@@ -24,6 +24,7 @@
 #include "cli/term/cmd.h"
 #include "cli/term/logview.h"
 #include "cli/term/ui.h"
+#include "core/record/after.h"
 #include "core/config/ports.h"
 #include "core/record/dirs.h"
 #include "core/record/group.h"
@@ -487,6 +488,7 @@ static void runs_print_failure(struct app *app, const struct run *run)
 
 int runs_print_end(struct app *app, const struct run *run)
 {
+	struct run_exit exit;
 	char took[32];
 
 	switch (run_state(run)) {
@@ -496,8 +498,13 @@ int runs_print_end(struct app *app, const struct run *run)
 		runs_print_results(app, run);
 		break;
 	case RUN_CANCELLED:
-		app_phase(app, "cancelled", "%s after %s", run_id(run),
-			duration_text(runs_duration(run), took));
+		run_get_exit(run, &exit);
+		if (str_eq(exit.reason, AFTER_REASON))
+			app_phase(app, "cancelled", "%s: %s", run_id(run),
+				json_get_str(run->doc, "text"));
+		else
+			app_phase(app, "cancelled", "%s after %s", run_id(run),
+				duration_text(runs_duration(run), took));
 		runs_print_results(app, run);
 		break;
 	default:

@@ -42,6 +42,7 @@ enum opt_values {
 	VALUE_RUN_PATH,  /* one run, then paths in its results */
 	VALUE_RUNS_DIRS, /* runs, and directories: words with a slash or a dot */
 	VALUE_TARGET,
+	VALUE_TARGETS,    /* with commas between */
 	VALUE_RUN_TARGET, /* a run that has not ended, or a target */
 	VALUE_RUN_HOST,   /* a run, or a host as ssh names it */
 	VALUE_COMMAND,    /* a program and its words */

@@ -515,18 +515,30 @@ static bool gpu_has_word(const char *model, const char *word, size_t len)
 	return false;
 }
 
-bool gpu_model_matches(const char *model, const char *type)
+/* The words of one type, which ends at end. */
+static bool gpu_model_is(const char *model, const char *type, const char *end)
 {
 	size_t len;
 	bool any = false;
 
-	for (const char *word = gpu_next_word(type, &len); len;
+	for (const char *word = gpu_next_word(type, &len); len && word < end;
 		word = gpu_next_word(word + len, &len)) {
 		if (!gpu_has_word(model, word, len))
 			return false;
 		any = true;
 	}
 	return any;
+}
+
+bool gpu_model_matches(const char *model, const char *type)
+{
+	for (const char *end;; type = end + 1) {
+		end = type + strcspn(type, ",");
+		if (gpu_model_is(model, type, end))
+			return true;
+		if (!*end)
+			return false;
+	}
 }
 
 static const char *const vendor_names[] = {[GPU_NVIDIA] = "nvidia", [GPU_AMD] = "amd"};

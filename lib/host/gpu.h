@@ -62,7 +62,8 @@ bool gpu_may_exist(const char *path);
  * processor (AMD, less than 2 GiB set apart) do not count. More than GPU_MAX: E_DATA_LIMIT. */
 int gpu_find(const char *path, int64_t timeout_ms, struct gpu_list *ret, struct err *err);
 /* Whether the words of type ("a100", "A100-80GB", "rtx4090") are words of model ("NVIDIA
- * A100-SXM4-80GB"), whatever their case; several words of model may be one of type. */
+ * A100-SXM4-80GB"), whatever their case; several words of model may be one of type. With commas in
+ * type: whether that is so of one part of it. */
 bool gpu_model_matches(const char *model, const char *type);
 /* For a worker process to report to its supervisor: [{"vendor": "nvidia" or "amd", "index", "id",
  * "model", "memory_bytes", "used"}, …]. E_DATA, E_DATA_LIMIT. */

@@ -226,7 +226,7 @@ int node_hosts_parse(const char *text, struct strv *ret, struct err *err)
  * Choice: what each host is for the run
  */
 
-enum { RANKS = 8 };
+enum { RANKS = 9 };
 
 struct candidate {
 	size_t index;
@@ -304,8 +304,9 @@ static void consider(struct candidates *list, size_t index, const struct node_of
 		.gpus = gpus,
 		.is_ready = is_ready,
 		.has_layers = has_layers,
-		.ranks = {gpus == 0, !is_ready, is_ready ? 0 : offer->queued, !has_layers,
-			gpus ? -(int64_t)offer->gpus_free : 0, load_step(offer),
+		.ranks = {requirements->gpus != 0 && gpus == 0, !is_ready,
+			requirements->gpus == 0 && offer->gpus > 0, is_ready ? 0 : offer->queued,
+			!has_layers, gpus ? -(int64_t)offer->gpus_free : 0, load_step(offer),
 			-memory_step(offer), (int64_t)index},
 	};
 }
@@ -502,6 +503,7 @@ void node_choose(const struct node_offer *offers, size_t n,
 		ret->why = why_no_gang(&list, n_ready, offers, n, requirements);
 	else
 		hosts_take(&list, nodes, ret);
+	ret->is_ready = ret->hosts.n > 0 && n_ready >= nodes;
 	if (ret->hosts.n == 1)
 		ret->why = why_one(&list.v[0], offers, n);
 	else if (ret->hosts.n > 1)

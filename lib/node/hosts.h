@@ -52,9 +52,10 @@ struct node_requirements {
  * *ret: indexes of offers, nodes of them, or empty when it cannot be. *ret_why: one sentence about
  * the choice, or why none can ("3 of 4 hosts answered; none has 2 GPUs"). A run that fits but finds
  * all GPUs busy goes to the host with the shortest queue; a gang of several nodes does not wait:
- * all at once or none. The caller frees. */
+ * all at once or none. With gpus 0 hosts without GPUs go first. The caller frees. */
 struct node_choice {
 	struct VEC_OF(size_t) hosts;
+	bool is_ready; /* it would not wait there */
 	char *why;
 };
 void node_choose(const struct node_offer *offers, size_t n,

@@ -50,7 +50,8 @@ typedef int node_done_fn(void *ctx, int status, struct err *error, struct err *e
 #define NODE_FREE_UNKNOWN UINT64_MAX
 struct node_facts {
 	const char *host, *boot, *root, *local, *home, *system, *machine, *launch, *shell;
-	const char *id; /* of the machine (machine-id(5)), or empty */
+	const char *id;   /* of the machine (machine-id(5)), or empty */
+	const char *pool; /* of its root: hosts that tell the same may share it; or empty */
 	struct strv missing;
 	int64_t time_ms, ahead_ms; /* its clock when it said hello, and of ours: by so much */
 	int64_t rtt_ms;            /* the quickest short answer; -1: not measured */
@@ -99,6 +100,9 @@ struct node_submit {
 	unsigned strip;
 	const char *tool;    /* without which it is refused (E_NODE_TOOL); or NULL */
 	uint64_t need_bytes; /* free space */
+	/* The name of the node here: it keeps the attempt until one of several hosts takes it.
+	 * NULL: the attempt begins there. */
+	const char *pool;
 	/* Bytes that were sent and are to be sent; may be NULL. */
 	void (*progress)(void *ctx, uint64_t sent, uint64_t total);
 	void *ctx;
@@ -131,6 +135,10 @@ void node_attempts_done(struct node_attempts *attempts);
 /* names: "RUN/N". Questions that are asked in one turn of the loop go together. */
 struct node_call *node_state(struct node *node, const struct strv *names, struct node_attempts *ret,
 	node_done_fn *done, void *ctx);
+/* Of one attempt; a node that may take it (node_submit.pool) learns that, and that it is called
+ * `as` here. */
+struct node_call *node_state_as(struct node *node, const char *run, int attempt, const char *as,
+	struct node_attempts *ret, node_done_fn *done, void *ctx);
 struct node_call *node_list(
 	struct node *node, struct node_attempts *ret, node_done_fn *done, void *ctx);
 
@@ -160,6 +168,15 @@ struct node_call *node_stop(struct node *node, const char *run, int attempt, nod
 /* Stop an attempt on one of several hosts: how is "peer" or "drop" (protocol.h). */
 struct node_call *node_stop_for(struct node *node, const char *run, int attempt, const char *how,
 	node_done_fn *done, void *ctx);
+/* An attempt that has not begun never will, or it has begun, or has ended otherwise. Idempotent;
+ * the facts of the node are there when done is called. */
+enum node_withdrawn {
+	NODE_HAS_BEGUN,
+	NODE_WITHDRAWN,
+	NODE_WAS_ABSENT, /* none was there; it will not begin when it comes */
+};
+struct node_call *node_withdraw(struct node *node, const char *run, int attempt,
+	enum node_withdrawn *ret, node_done_fn *done, void *ctx);
 /* Let a held attempt begin; success if it has begun already. E_NODE_FAILED: it never will.
  * Idempotent. */
 struct node_call *node_go(

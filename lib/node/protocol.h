@@ -37,6 +37,7 @@
  *	missing NAME                    a tool that is not there (one line each), of tar, gzip,
  *	                                flock, setsid, tail, head, sha256sum; flock: nor anything
  *	                                that does the same
+ *	pool ID                         random: nodes that tell the same may share ROOT
  *	layer HEX                       a layer that is kept, newest first, at most
  *	                                NODE_LAYERS_MAX
  *	spare KEY                       a tree that is made ahead
@@ -74,17 +75,23 @@
  *	                                is made after the start
  *	  need BYTES                    free space without which it is refused (disk)
  *	  tool NAME                     on PATH, else it is refused (tool)
+ *	  pool NAME                     the attempt begins on the first node that has its GPUs, of
+ *	                                those that share ROOT and were told of it (state); NAME is
+ *	                                this node, as the client calls it
  *	The response comes when the attempt is durable and its supervisor lives, or found so: an
  *	attempt is begun by mkdir of its directory, so a second submit of it is `done` as well.
  *	  accepted PID START
  *
- *	state RUN/N...                  for each one a line
+ *	state RUN/N[:NAME]...           for each one a line; NAME: this node may take it if it is
+ *	                                in ROOT's pool, and is called so
  *	  attempt RUN/N STATE key=value...
  *	                                as in the attempt's files `state`, `exit`, `usage`,
  *	                                `warnings` below,
  *	                                the last one of a key counts; cancel=1: its end has
  *	                                been asked for; held=1: it waits to be told to begin;
- *	                                go=1: it was. STATE absent: no such attempt
+ *	                                go=1: it was. pool=1: it is in ROOT's pool, not here;
+ *	                                claimed=NAME: that node has taken it. STATE absent: no
+ *	                                such attempt
  *	list                            the runs of this user: an `attempt` line for the newest
  *	                                attempt of each, preceded by
  *	  run RUN USER RECORD           RECORD: the file `record` of the run
@@ -101,6 +108,9 @@
  *	                                (another rank has ended: reason PeerEnded), drop (only
  *	                                while it has not been told to begin: failed,
  *	                                Interrupted; one that has not come never will)
+ *	withdraw RUN N                  an attempt that has not begun never will: `withdrawn yes`,
+ *	                                or `withdrawn absent` where none was there; or it has
+ *	                                begun, or ended as something else: `withdrawn no`
  *	go RUN N                        one that is held begins, or has begun; fail gone: it never
  *	                                will
  *	forget RUN N [all]              tree and spares; with all the whole run
@@ -142,7 +152,7 @@
  *
  * On the node, all 0700:
  *
- *	ROOT/bin/HASH  ROOT/layers/HEX  ROOT/data/KEY
+ *	ROOT/bin/HASH  ROOT/layers/HEX  ROOT/data/KEY  ROOT/pool (runner/56-pool.sh)
  *	                                may be shared by nodes with one home
  *	LOCAL = ROOT/on/HOST, or /var/tmp/dlrun-UID/on/HOST where ROOT is on a network file system
  *	                                or has a file `shared` (ROOT/on/HOST is a link then)
@@ -150,6 +160,7 @@
  *	LOCAL/spares/KEY                trees made ahead
  *	LOCAL/plain/HEX                 layers of those without their compression
  *	LOCAL/setups/KEY/               setup.h's directory, as far as a shell can
+ *	LOCAL/pool/                     what this node waits for of ROOT/pool
  *	LOCAL/studies/ID/               which members of a study run and wait (runner/27-slot.sh)
  *	LOCAL/runs/RUN/                 outputs/ ($DLRUN_OUTPUT_DIR), record, collected/ (links of
  *	                                what lies in outputs/ and was taken from a tree), and for
@@ -176,9 +187,11 @@
  *	                                (core/attempt/marks.h)
  *	  cancel                        its end has been asked for; how=HOW, also study:
  *	                                failed=RUN, so that this one is not to begin
- *	  held go late                  with j_hold_ms: ready, and waits to be told to begin; it
- *	                                was told; its time was over. One file that is renamed
+ *	  .begin begun held go late     not begun; it begins; with j_hold_ms: ready, and waits to
+ *	                                be told to begin; it was told; it never begins: its time
+ *	                                was over, or it was taken back. One file that is renamed
  *	  notes                         what the supervisor has to say
+ *	  pool                          the ticket that it came from
  *	  collect                       written when the tree was complete: what changes after it
  *	                                is collected; shell: how (runner/64-collect.sh)
  *	  warnings                      key=value: collect=what could not be collected

@@ -28,6 +28,7 @@ struct query {
 		struct node_attempts *attempts;
 		struct node_freed *freed;
 		struct node_machine *machine;
+		enum node_withdrawn *withdrawn;
 	};
 	char *run, *user, *record; /* of the attempt that follows */
 };
@@ -73,6 +74,39 @@ struct node_call *node_stop_for(struct node *node, const char *run, int attempt,
 	node_done_fn *done, void *ctx)
 {
 	return query_attempt(node, "cancel", run, attempt, how, 0, done, ctx);
+}
+
+static int withdraw_line(struct node_call *call, struct err *err)
+{
+	static const char *const words[] = {
+		[NODE_HAS_BEGUN] = "no", [NODE_WITHDRAWN] = "yes", [NODE_WAS_ABSENT] = "absent"};
+	const char *said = call->words.n > 1 ? call->words.v[1] : NULL;
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (str_eq(said, words[i])) {
+			*((struct query *)call)->withdrawn = (enum node_withdrawn)i;
+			return 0;
+		}
+	return err_set(err, E_NODE_PROTOCOL, "the host sent an invalid answer");
+}
+
+static void withdraw_reset(struct node_call *call)
+{
+	*((struct query *)call)->withdrawn = NODE_HAS_BEGUN;
+}
+
+struct node_call *node_withdraw(struct node *node, const char *run, int attempt,
+	enum node_withdrawn *ret, node_done_fn *done, void *ctx)
+{
+	static const struct call_ops ops = {
+		.reset = withdraw_reset, .keys = "withdrawn", .keyed_line = withdraw_line};
+	AUTO_ERR struct err error = {0};
+	struct query *query = call_new(node, sizeof(*query), &ops, done, ctx);
+	int r = node_check_attempt(run, attempt, &error);
+
+	query->withdrawn = ret;
+	call_attempt(&query->call, "withdraw", run, attempt);
+	return call_begin_checked(&query->call, r, &error);
 }
 
 struct node_call *node_go(
@@ -609,5 +643,23 @@ struct node_call *node_state(struct node *node, const struct strv *names, struct
 		question_join(batch_of(node), question, names->v[i]);
 	if (!question->n_batches)
 		call_finish(&question->call, NULL);
+	return &question->call;
+}
+
+struct node_call *node_state_as(struct node *node, const char *run, int attempt, const char *as,
+	struct node_attempts *ret, node_done_fn *done, void *ctx)
+{
+	AUTO_ERR struct err error = {0};
+	struct question *question = call_new(node, sizeof(*question), &question_ops, done, ctx);
+	AUTO_FREE char *word = mem_printf("%s/%d:%s", run, attempt, as);
+
+	question->ret = ret;
+	node_attempts_done(ret);
+	if (node_check_attempt(run, attempt, &error) < 0) {
+		call_finish(&question->call, &error);
+		return &question->call;
+	}
+	strv_addf(&question->names, "%s/%d", run, attempt);
+	question_join(batch_of(node), question, word);
 	return &question->call;
 }

@@ -244,6 +244,11 @@ static void print_tree(struct submit *submit)
 	buf_addf(text, "need %" PRIu64 "\n", request->need_bytes);
 	if (request->tool)
 		buf_addf(text, "tool %s\n", request->tool);
+	if (request->pool) {
+		buf_adds(text, "pool");
+		node_word_add(text, request->pool);
+		buf_addc(text, '\n');
+	}
 }
 
 static int submit_begin(struct node_call *call, struct node_request *request, struct err *err)

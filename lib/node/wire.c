@@ -341,6 +341,7 @@ static const struct {
 	{"launch", offsetof(struct node_facts, launch)},
 	{"local", offsetof(struct node_facts, local)},
 	{"machine", offsetof(struct node_facts, machine)},
+	{"pool", offsetof(struct node_facts, pool)},
 	{"root", offsetof(struct node_facts, root)},
 	{"shell", offsetof(struct node_facts, shell)},
 	{"system", offsetof(struct node_facts, system)},

@@ -83,7 +83,7 @@ bool node_name_is_good(const char *name);
  */
 
 enum {
-	NODE_FACT_WORDS = 10,
+	NODE_FACT_WORDS = 11,
 	NODE_FACTS_MAX = 256, /* spares, transfers; more are passed over */
 };
 

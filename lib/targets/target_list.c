@@ -4,17 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/os/env.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/config.h"
+#include "core/config/target_names.h"
 #include "core/target/target.h"
+#include "host/gpu.h"
 #include "targets/kube/kube_open.h"
 #include "targets/kube/target_kube.h"
 #include "targets/local/target_local.h"
 #include "targets/ssh/target_node.h"
 #include "targets/targets.h"
 
-enum { UNASKED_OVER = 32, WARM_MAX = 32 };
+enum { UNASKED_OVER = 32, WARM_MAX = 32, GPU_FIND_MS = 5000 };
 
 void target_list_done(struct target_list *list)
 {
@@ -125,18 +128,27 @@ static void target_list_add_contexts(struct session *session, struct target_list
 		add_context(*name, current, list);
 }
 
+/* The names that `target:` has, of a list that is not valid none. */
+static void target_list_defaults(const struct config *config, struct strv *ret)
+{
+	const char *text = config_str(config, "target");
+
+	if (text && target_names_split(config, text, ret, NULL) < 0)
+		strv_done(ret);
+}
+
 static void target_list_add_all(
 	struct session *session, const struct config *config, struct target_list *list)
 {
-	AUTO_STRV struct strv names = {0};
-	const char *by_default = config_str(config, "target");
+	AUTO_STRV struct strv names = {0}, defaults = {0};
 
+	target_list_defaults(config, &defaults);
 	config_target_names(config, &names);
 	if (strv_find(&names, target_local_ops.kind) < 0)
 		strv_add(&names, target_local_ops.kind);
-	if (by_default && (kube_name_is(by_default) || target_node_is(by_default)) &&
-		strv_find(&names, by_default) < 0)
-		strv_add(&names, by_default);
+	vec_foreach (char *, name, &defaults)
+		if ((kube_name_is(*name) || target_node_is(*name)) && strv_find(&names, *name) < 0)
+			strv_add(&names, *name);
 	vec_foreach (char *, name, &names)
 		list_add_named(session, config, *name, list);
 	target_list_add_contexts(session, list);
@@ -146,6 +158,7 @@ int target_list_make(struct session *session, const struct strv *wanted, struct 
 	struct err *err)
 {
 	AUTO_TARGET_LIST struct target_list list = {0};
+	AUTO_STRV struct strv defaults = {0};
 	struct config *config;
 	int r = session_config(session, &config, err);
 
@@ -158,8 +171,9 @@ int target_list_make(struct session *session, const struct strv *wanted, struct 
 		return r;
 	if (wanted->n == 0)
 		target_list_add_all(session, config, &list);
+	target_list_defaults(config, &defaults);
 	vec_foreach (struct target_item, item, &list.items)
-		item->is_default = str_eq(config_str(config, "target"), item->name);
+		item->is_default = strv_find(&defaults, item->name) >= 0;
 	*ret = list;
 	list = (struct target_list){0};
 	return 0;
@@ -167,22 +181,21 @@ int target_list_make(struct session *session, const struct strv *wanted, struct 
 
 int target_list_clusters(struct session *session, struct target_list *ret, struct err *err)
 {
-	const char *by_default;
-	AUTO_STRV struct strv names = {0};
+	AUTO_STRV struct strv names = {0}, defaults = {0};
 	struct config *config;
 
 	int r = session_config(session, &config, err);
 	if (r < 0)
 		return r;
 	config_target_names(config, &names);
-	by_default = config_str(config, "target");
-	if (by_default && strv_find(&names, by_default) < 0 &&
-		target_check(config, by_default, NULL) == 0)
-		strv_add(&names, by_default);
+	target_list_defaults(config, &defaults);
+	vec_foreach (char *, name, &defaults)
+		if (strv_find(&names, *name) < 0 && target_check(config, *name, NULL) == 0)
+			strv_add(&names, *name);
 	vec_foreach (char *, name, &names) {
 		list_add_named(session, config, *name, ret);
 		struct target_item *item = &ret->items.v[ret->items.n - 1];
-		item->is_default = str_eq(by_default, item->name);
+		item->is_default = strv_find(&defaults, item->name) >= 0;
 		item->requested = item->is_cluster;
 	}
 	return 0;
@@ -265,4 +278,58 @@ int target_list_query(struct session *session, struct target_list *list, bool wa
 	for (size_t i = 0; i < n; i++)
 		of[i]->poll = polls[i];
 	return r < 0 ? r : target_list_query_hosts(session, list, limit_ms, interrupted, err);
+}
+
+/*
+ * GPUs
+ */
+
+void target_gpus_done(struct target_gpus_list *list)
+{
+	vec_foreach (struct target_gpus, gpus, list)
+		free(gpus->model);
+	vec_done(list);
+}
+
+static struct target_gpus *target_gpus_get(struct target_gpus_list *list, const char *model)
+{
+	struct target_gpus *gpus;
+
+	vec_foreach (struct target_gpus, known, list)
+		if (str_eq(known->model, model))
+			return known;
+	gpus = vec_push(list);
+	gpus->model = mem_strdup(model);
+	return gpus;
+}
+
+static void target_gpus_here(struct session *session, struct target_gpus_list *ret)
+{
+	const char *path = env_get(session->env.env, "PATH");
+	struct gpu_list list = {0};
+
+	if (!gpu_may_exist(path) || gpu_find(path, GPU_FIND_MS, &list, NULL) < 0)
+		return;
+	for (size_t i = 0; i < list.n; i++)
+		target_gpus_get(ret, list.v[i].model)->all++;
+	vec_foreach (struct target_gpus, gpus, ret)
+		gpus->free = target_local_free_gpus(&list, gpus->model);
+}
+
+void target_item_gpus(
+	struct session *session, const struct target_item *item, struct target_gpus_list *ret)
+{
+	if (item->ops->is_here)
+		target_gpus_here(session, ret);
+	for (size_t i = 0; item->node_probes && i < item->hosts.n; i++)
+		vec_foreach (const struct node_gpu, gpu, &item->node_probes[i].gpus) {
+			struct target_gpus *gpus = target_gpus_get(ret, gpu->model);
+			gpus->all++;
+			gpus->free += !gpu->used && !*gpu->holder;
+		}
+	vec_foreach (const struct kube_gpus, kind, &item->poll.gpus) {
+		struct target_gpus *gpus = target_gpus_get(ret, *kind->model ? kind->model : NULL);
+		gpus->all = kind->all;
+		gpus->free = kind->free;
+	}
 }

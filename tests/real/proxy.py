@@ -443,7 +443,7 @@ with open(os.environ['DLRUN_OUTPUT_DIR'] + '/events.out.tfevents.1.host', 'wb') 
 
 # Parts of the page without a name for those who do not see it, and texts that lack contrast.
 CHECKS = """
-const named = e => e.getAttribute('aria-label') || e.labels?.length || e.textContent.trim() || e.type == 'hidden';
+const named = e => e.getAttribute('aria-label') || e.querySelector?.('img')?.alt || e.labels?.length || e.textContent.trim() || e.type == 'hidden';
 const light = c => { const [r, g, b] = c.match(/[\\d.]+/g).slice(0, 3).map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
   return .2126 * r + .7152 * g + .0722 * b; };
 const ground = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if (!/, 0\\)$/.test(c) && !/, 0\\.\\d+\\)$/.test(c)) return c; } return 'rgb(255, 255, 255)'; };
@@ -544,6 +544,105 @@ def test_a_study_in_a_browser(w):
         link, = page.here("POST", "/element", {"using": "link text", "value": "lr"}).values()
         page.here("POST", f"/element/{link}/click", {})
         wait_for(lambda: page.here("GET", "/url").endswith("?sort=-params.lr"), "the other order")
+
+
+PAINTER = """import os, sys, time
+out = os.environ['DLRUN_OUTPUT_DIR']
+os.makedirs(out + '/samples')
+picture = open('one.png', 'rb').read()
+def paint(name, data=picture):
+    with open(f'{out}/{name}.part', 'wb') as f:
+        f.write(data)
+    os.rename(f'{out}/{name}.part', f'{out}/{name}')
+for step in range(int(sys.argv[1])):
+    paint(f'samples/epoch_{step:04}.png')
+    os.utime(f'{out}/samples/epoch_{step:04}.png', (step + 1e9, step + 1e9))
+paint('play.webm')
+paint('tone.wav')
+paint('a "><b>.png')
+paint('page.png', open('page.html', 'rb').read())
+paint('pic.svg', open('page.html', 'rb').read())
+paint('notes.txt', b'<b>text</b>')
+while len(sys.argv) > 2 and not os.path.exists(sys.argv[2]):
+    time.sleep(0.05)
+paint('samples/epoch_9999.png')
+"""
+
+
+def painters(w, n, *words):
+    """Runs that have written pictures, as their ids."""
+    w.repo({"paint.py": PAINTER, "one.png": PNG, "page.html": PAGE})
+    ids = [w.ok("submit", "-d", "--group", "tiger", "--name", "p", "--", "python3", "paint.py", "30", *words).out.strip() for _ in range(n)]
+    for run in ids:
+        assert words or w.run("wait", run).rc == 0, w.run("logs", run).out
+    return ids
+
+
+def test_media_beside_each_other(w):
+    ids = painters(w, 3)
+    with proxy(w) as p:
+        answer = p.get("localhost", "/compare?" + "&".join(f"run={run}" for run in ids))
+        policy = answer.headers["Content-Security-Policy"]
+        assert "img-src 'self'; media-src 'self'; " in policy and "default-src 'none'" in policy, policy
+        grid = answer.text[answer.text.index('class="runs media"'):]
+        rows = re.findall(r'<tr><th scope="row" title="([^"]*)">', grid[:grid.index("</table>")])
+        assert sorted(rows) == sorted(["samples/epoch_#.png", "play.webm", "tone.wav", "a &quot;&gt;&lt;b&gt;.png", "page.png"]), rows
+        assert rows[-1] != "samples/epoch_#.png", "the newest first"
+        assert "<b>" not in grid and "<script" not in grid and "pic.svg" not in grid and "notes.txt" not in grid
+        steps = re.findall(r'src="(/media/([^/]*)/samples/epoch_([0-9]*)\.png\?v=[0-9a-f-]*)"', grid)
+        assert [(run, int(step)) for _, run, step in steps] == \
+            [(run, step) for run in ids for step in (9999, 29, 28, 27, 26, 25, 24, 23)], steps
+        assert grid.count("<p class=\"note\">and 23 before</p>") == 3
+        # All steps of one run.
+        alone = p.get("localhost", f"/compare?run={ids[0]}").text
+        assert len(re.findall(r'src="/media/[^"]*epoch_', alone)) == 24 and "and 7 before" in alone
+        assert 'class="runs media"' not in p.get("localhost", f"/?run={ids[0]}").text
+        for path, kind in ((steps[0][0], "image/png"), (f"/media/{ids[0]}/play.webm", "video/webm"), (f"/media/{ids[0]}/tone.wav", "audio/wav"),
+                           (f"/media/{ids[0]}/page.png", "image/png"), (f"/media/{ids[0]}/a%20%22%3E%3Cb%3E.png", "image/png")):
+            answer = p.get("localhost", path)
+            assert answer.status == 200 and answer.headers["Content-Type"] == kind, (path, answer)
+            assert answer.headers["Content-Security-Policy"].startswith("sandbox; default-src 'none';"), answer
+            assert answer.headers["Content-Security-Policy"].endswith("frame-ancestors 'none'"), answer
+            assert answer.headers["X-Content-Type-Options"] == "nosniff" and answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+            # A file that is named as it is now is not asked for again.
+            assert ("immutable" in answer.headers["Cache-Control"]) == ("?v=" in path), answer
+        assert p.get("localhost", steps[0][0].split("?")[0] + "?v=1-1").headers["Cache-Control"] == "no-cache"
+        assert p.get("localhost", f"/media/{ids[0]}/play.webm", Range="bytes=1-3").body == PNG[1:4]
+        for path in (f"/media/{ids[0]}/notes.txt", f"/media/{ids[0]}/pic.svg", f"/media/{ids[0]}/nothing.png", f"/media/{ids[0]}", f"/media/{ids[0]}/",
+                     f"/media/{ids[0]}/../../x.png", f"/media/{ids[0]}/%2e%2e/x.png", "/media/", "/media//x.png", "/media/nobody-22222/x.png",
+                     f"/media/{'a' * 600}/x.png", f"/media/{ids[0]}?/x.png"):
+            assert p.get("localhost", path).status == 404, path
+        assert p.get(f"{ids[0]}.localhost", f"/media/{ids[0]}/page.png").status == 404
+        assert p.ask("POST", "localhost", f"/media/{ids[0]}/page.png", b"x").status == 405
+        w.ok("rm", ids[2])
+        wait_for(lambda: p.get("localhost", steps[-1][0]).status == 404, "the end of the removed one")
+
+
+def test_media_in_a_browser(w):
+    """Pictures that come while the page is looked at; those that are there stay what they are."""
+    go = w.dir / "go"
+    ids = painters(w, 2, str(go))
+    with proxy(w) as p, Chromium(w.dir / "browser") as page:
+        page.open(f"http://localhost:{p.port}/{p.query}")
+        page.open(f"http://localhost:{p.port}/compare?" + "&".join(f"run={run}" for run in ids))
+        # page.png is none: two of each run are.
+        shown = "return [...document.querySelectorAll('.media img')].filter(e => e.complete && e.naturalWidth == 1).length"
+        run, path = ids[0], "samples/epoch_0029.png"
+        page.wait_for(f"return document.querySelectorAll('.media img[src*=\"{run}/{path}\"]').length", lambda n: n == 1, "the newest picture")
+        page.run("document.querySelectorAll('.media img').forEach(e => e.loading = 'eager')")
+        page.wait_for(shown, lambda n: n >= 24, "the pictures")
+        page.run("document.querySelector('.media img').same = 1; window.same = 1")
+        wrong = page.run(CHECKS)
+        assert not wrong, wrong
+        page.screenshot(SHOTS / "proxy-media.png")
+        go.write_text("")
+        page.wait_for("return [...document.querySelectorAll('.media figcaption')].map(e => e.textContent)",
+                      lambda texts: texts.count("9999") == 2, "the pictures that came", 60)
+        assert page.run("return [...document.querySelectorAll('.media img')].some(e => e.same) && window.same == 1")
+        evil = Evil(EVIL.replace("HOST", f"localhost:{p.port}").replace("FILES/one.png", f"localhost:{p.port}/media/{run}/{path}"))
+        with contextlib.closing(evil):
+            page.open(evil.url)
+            assert "image false" in page.wait_for("return window.seen", bool, "the end of what another site tries")
 
 
 SHOTS = Path(os.environ.get("DLRUN_TEST_OUT", Path(__file__).resolve().parents[2] / "build-test/out"))

@@ -841,6 +841,78 @@ def each_held_race(node):
         assert (end["reason"], node.log(run)) == (("Cancelled", b"ran\n") if went else ("Interrupted", b"")), end
 
 
+def withdrawn(node, run, attempt=1):
+    line, = node.ask(f"withdraw {run} {attempt}")
+    assert line.startswith("withdrawn "), line
+    return line.split()[1]
+
+
+@each_shell
+def each_withdraw(node):
+    """What has not begun never will, and says so again; what has begun goes on."""
+    gate = node.w.dir / "gate"
+    held = f"echo up >{node.w.dir}/up; until [ -e {gate} ]; do sleep 0.05; done".encode()
+    node.submit("w", "echo", "ran", layers=[layer({"a": "1"})], apply=held)
+    wait_for((node.w.dir / "up").exists, "its tree is being made")
+    assert withdrawn(node, "w") == "yes"
+    assert end_of(node.wait("w")) == ("failed", 125, 0, "Interrupted"), node.state("w")
+    assert node.log("w") == b"" and withdrawn(node, "w") == "yes"
+    gate.touch()
+    # It comes behind its withdrawal.
+    assert withdrawn(node, "early") == "absent" == withdrawn(node, "early")
+    node.submit("early", "echo", "ran")
+    assert end_of(node.state("early")) == ("failed", 125, 0, "Interrupted") and node.log("early") == b"", node.state("early")
+    node.submit("runs", "sh", "-c", "echo ran; exec sleep 600", timeout_ms=3600000)
+    wait_for(lambda: node.log("runs") == b"ran\n", "it runs")
+    assert withdrawn(node, "runs") == "no" and "cancel" not in node.state("runs")
+    node.ask("cancel runs 1")
+    node.wait("runs")
+    assert withdrawn(node, "runs") == "no"
+    node.submit("done", "true")
+    assert end_of(node.wait("done"))[0] == "succeeded" and withdrawn(node, "done") == "no"
+    hold(node, "ready")
+    assert withdrawn(node, "ready") == "yes"
+    assert end_of(node.wait("ready")) == ("failed", 125, 0, "Interrupted") and node.log("ready") == b"", node.state("ready")
+    refused("gone", lambda: node.ask("go ready 1"))
+    hold(node, "told", "sh", "-c", "echo ran; exec sleep 600", timeout_ms=3600000)
+    node.ask("go told 1")
+    assert withdrawn(node, "told") == "no"
+    wait_for(lambda: node.log("told") == b"ran\n", "it runs")
+    node.ask("cancel told 1")
+    node.wait("told")
+
+
+@each_shell
+def each_withdraw_race(node):
+    """Taken back at any moment of its start, by two at once: it has run, or it was taken back."""
+    seen = set()
+    for i in range(16):
+        run = f"r{i}"
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            begun = pool.submit(node.submit, run, "sh", "-c", "echo ran")
+            time.sleep(i * 0.02)
+            said = {f.result() for f in [pool.submit(withdrawn, node, run) for _ in range(2)]}
+            begun.result()
+        end = node.wait(run)
+        assert len(said) == 1 and withdrawn(node, run) in said, (said, end)
+        seen |= said
+        assert (end["reason"], node.log(run)) == (("Completed", b"ran\n") if "no" in said else ("Interrupted", b"")), (said, end)
+    assert seen & {"yes", "absent"}, seen
+
+
+@each_shell
+def each_withdraw_killed(node):
+    """Whoever took it back died between two steps: it does not begin, and the next who asks hears the same."""
+    gate = node.w.dir / "gate"
+    wait = f"until [ -e {gate} ]; do sleep 0.02; done".encode()
+    node.submit("k", "echo", "ran", layers=[layer({"a": "1"})], apply=wait)
+    at = node.local / "runs/k/1"
+    (at / ".begin").rename(at / "late")
+    gate.touch()
+    assert end_of(node.wait("k")) == ("failed", 125, 0, "Interrupted") and node.log("k") == b"", node.state("k")
+    assert withdrawn(node, "k") == "yes"
+
+
 @each_shell
 def each_limit(node):
     node.submit("t1", "sh", "-c", "echo up $$; sleep 600", timeout_ms=4000, grace_ms=20000, retries=3)
@@ -856,8 +928,25 @@ def each_limit(node):
     assert end_of(node.wait("t3")) == ("succeeded", 0, 0, "Completed"), node.state("t3")
     assert node.log("t3") == b"up\nsaved\n"
     node.wait("t4")
-    pid = int(re.match(r"pid=(\d+):", (node.dir("t4") / ".limit").read_text()).group(1))
-    wait_for(lambda: is_gone(pid), "its limit is no more")
+    limit_is_no_more(node, "t4")
+
+
+def limit_is_no_more(node, run):
+    """What counts its time says who it is, at the latest when the program has ended, and is gone."""
+    file = node.dir(run) / ".limit"
+    pid = wait_for(lambda: file.exists() and re.match(r"pid=(\d+):.*\n", file.read_text()), "its limit").group(1)
+    wait_for(lambda: is_gone(int(pid)), "its limit is no more")
+
+
+@each_shell
+def each_limit_that_begins_late(node):
+    """The program has ended before what counts its time is at work."""
+    begin = b"job_limited() {\n\tdir=$1\n"
+    assert begin in RUNNER
+    node.runner.write_bytes(RUNNER.replace(begin, begin + b"\tuntil [ -e \"$dir/exit\" ]; do sleep 0.1; done\n", 1))
+    node.submit("t", "true", timeout_ms=3600000)
+    assert end_of(node.wait("t")) == ("succeeded", 0, 0, "Completed")
+    limit_is_no_more(node, "t")
 
 
 @each_shell
@@ -884,8 +973,13 @@ def each_tenth_attempt(node):
 
     def workers(of):
         return {int(pid) for pid in runs("probe", of).split()}
-    both = wait_for(lambda: (lambda a, b: (a, b) if a and b else None)(workers(first), workers(tenth)), "both at work")
-    assert len(both[0]) == len(both[1]) == 1 and not both[0] & both[1], both
+
+    def alone():
+        """setsid, which has the same words, may fork and end a moment later."""
+        both = workers(first), workers(tenth)
+        return both if len(both[0]) == len(both[1]) == 1 else None
+    both = wait_for(alone, "one of each at work")
+    assert not both[0] & both[1], both
 
 
 @each_shell

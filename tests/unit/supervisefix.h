@@ -15,7 +15,7 @@ static inline int run_supervisor(const char *dir)
 {
 	AUTO_ERR struct err err = {0};
 
-	if (supervise(dir, &err) == 0)
+	if (supervise("/proc/self/exe", dir, &err) == 0)
 		return 0;
 	fprintf(stderr, "supervise: %s\n", err.message);
 	return 1;

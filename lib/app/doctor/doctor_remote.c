@@ -13,6 +13,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/registry_config.h"
+#include "core/config/target_names.h"
 #include "core/image/base_program.h"
 #include "core/image/pack.h"
 #include "core/image/registry_open.h"
@@ -733,11 +734,11 @@ static bool needs_image(const struct config *config, const char *name)
 /* The chosen target, or else the first one, whose programs need an image; NULL: none does. */
 static char *doctor_remote_find_cluster(const struct config *config)
 {
-	const char *chosen = config_str(config, "target");
+	AUTO_FREE char *chosen = target_names_first(config, config_str(config, "target"));
 	AUTO_STRV struct strv names = {0};
 
 	if (needs_image(config, chosen))
-		return mem_strdup(chosen);
+		return TAKE(chosen);
 	config_target_names(config, &names);
 	for (size_t i = 0; i < names.n; i++)
 		if (needs_image(config, names.v[i]))

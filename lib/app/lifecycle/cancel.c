@@ -13,7 +13,10 @@
 #include "core/record/results.h"
 #include "targets/targets.h"
 
-enum { CANCEL_QUERY_MS = 10000 };
+enum {
+	CANCEL_QUERY_MS = 10000,
+	MEMBERS_AT_ONCE = 256, /* logs of members of a study that are followed while they end */
+};
 
 /* The request for an end. */
 struct cancel {
@@ -109,11 +112,15 @@ static int cancels_wait(
 }
 
 /* Members of a study that a target has started together end together, too. */
+static bool cancel_ends_together(const struct run *run)
+{
+	return target_ops_recorded(run)->submit_study && json_get(run->doc, "study");
+}
+
 static size_t cancels_at_once(const struct cancels *cancels)
 {
 	vec_foreach (struct cancel, cancel, cancels)
-		if (!target_ops_recorded(cancel->ending->run)->submit_study ||
-			!json_get(cancel->ending->run->doc, "study"))
+		if (!cancel_ends_together(cancel->ending->run))
 			return CALLS_AT_ONCE;
 	return cancels->n;
 }
@@ -149,6 +156,17 @@ static int cancel_mark_held(void *ctx, struct run *run, struct err *err)
 	(void)ctx;
 	(void)err;
 	if (!run_is_held(run) || run_cancelling(run))
+		return 0;
+	json_set_bool(run->doc, "cancelling", true);
+	return 1;
+}
+
+/* First as well: who moves it to another place does not send it there. */
+static int cancel_mark_moving(void *ctx, struct run *run, struct err *err)
+{
+	(void)ctx;
+	(void)err;
+	if (run_cancelling(run) || (!run_is_moving(run) && !run_may_move(run)))
 		return 0;
 	json_set_bool(run->doc, "cancelling", true);
 	return 1;
@@ -196,7 +214,7 @@ static int cancel_take_back(struct session *session, struct ending *ending)
 	if (r < 0 || !run_is_held(run))
 		return r < 0 ? r : !run_state_is_final(run_state(run));
 	int attempts = run_attempts(run);
-	r = attempts ? cancel_asks_begun(session, run, &ending->err) : 0;
+	r = run_handle(run) ? cancel_asks_begun(session, run, &ending->err) : 0;
 	if (r == 0)
 		r = fs_lock(lock, true, HELD_LOCK_MS, &fd, &ending->err);
 	if (r == 0)
@@ -227,6 +245,11 @@ static int cancel_check(struct session *session, struct ending *ending)
 		return take_give_up(session, run, CANCEL_QUERY_MS, &ending->err);
 	if (ending->ended_before)
 		return run_wants_retry(run) ? run_stop_retries(session, run, &ending->err) : 0;
+	if (run_is_moving(run) || run_may_move(run)) {
+		int r = run_change_row(session, run, cancel_mark_moving, NULL, &ending->err);
+		if (r < 0 || run_state_is_final(run_state(run)))
+			return r;
+	}
 	if (run_is_held(run)) {
 		int r = cancel_take_back(session, ending);
 		if (r <= 0)
@@ -244,32 +267,52 @@ static bool cancel_loses_output(const struct run *run, size_t n)
 	return target_ops_recorded(run)->keep && (n == 1 || run_state(run) != RUN_QUEUED);
 }
 
+static void cancels_add(struct cancels *cancels, struct ending *const *endings, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		*vec_push(cancels) = (struct cancel){.ending = endings[i], .is_kept = true};
+}
+
 static int cancel_portion(struct session *session, struct ending *const *endings, size_t n,
 	int64_t wait_ms, run_meanwhile_fn *meanwhile, void *ctx, struct err *err)
 {
 	AUTO(cancels_done) struct cancels cancels = {0};
 
-	for (size_t i = 0; i < n; i++)
-		*vec_push(&cancels) = (struct cancel){.ending = endings[i], .is_kept = true};
+	cancels_add(&cancels, endings, n);
 	return cancels_run(session, &cancels, wait_ms, meanwhile, ctx, err);
 }
 
 struct endings VEC_OF(struct ending *);
 
+static bool endings_end_together(const struct endings *endings)
+{
+	vec_foreach (struct ending *, ending, endings)
+		if (!cancel_ends_together((*ending)->run))
+			return false;
+	return true;
+}
+
 /* Runs that lose nothing are asked first and all together, so that none of them begins when others
- * end; they are waited for last. */
+ * end; they are waited for last. Members of studies are asked with the first of those that lose
+ * something: where these are all, the target ends the study as a whole. */
 static int cancel_all(struct session *session, struct endings *plain, struct endings *losing,
 	int64_t wait_ms, run_meanwhile_fn *meanwhile, void *ctx, struct err *err)
 {
 	AUTO(cancels_done) struct cancels cancels = {0};
+	bool together = endings_end_together(plain) && endings_end_together(losing);
+	size_t at_once = together ? MEMBERS_AT_ONCE : CALLS_AT_ONCE, at = 0;
 
 	vec_foreach (struct ending *, ending, plain)
 		vec_push(&cancels)->ending = *ending;
+	if (together) {
+		at = losing->n < at_once ? losing->n : at_once;
+		cancels_add(&cancels, losing->v, at);
+	}
 	int r = cancels_run(session, &cancels, -1, meanwhile, ctx, err);
-	for (size_t at = 0; r == 0 && at < losing->n; at += CALLS_AT_ONCE) {
+	for (; r == 0 && at < losing->n; at += at_once) {
 		size_t left = losing->n - at;
-		r = cancel_portion(session, losing->v + at,
-			left < CALLS_AT_ONCE ? left : CALLS_AT_ONCE, wait_ms, meanwhile, ctx, err);
+		r = cancel_portion(session, losing->v + at, left < at_once ? left : at_once,
+			wait_ms, meanwhile, ctx, err);
 	}
 	return r < 0 ? r : cancels_wait(session, &cancels, wait_ms, err);
 }

@@ -27,6 +27,7 @@ struct keep {
 	struct target_call call;
 	struct keeper *keeper;
 	struct target *target;
+	bool shares_target; /* it is that of another one */
 	const struct run *run;
 };
 
@@ -53,6 +54,19 @@ static bool is_kept_elsewhere(const struct run *run)
 	       run_handle(run);
 }
 
+/* The target of the one before, where it is the same: it reads about members of a study together.
+ */
+static int keep_open_target(const struct keeper *keeper, struct keep *keep, struct err *err)
+{
+	const struct keep *before = keep > keeper->keeps ? keep - 1 : NULL;
+
+	if (!before || !before->target || !runs_have_one_target(before->run, keep->run))
+		return target_open_run(keeper->session, keep->run, &keep->target, err);
+	keep->target = before->target;
+	keep->shares_target = true;
+	return 0;
+}
+
 static void keep_start(struct keeper *keeper, const struct run *run, int64_t deadline_ms)
 {
 	struct keep *keep = &keeper->keeps[keeper->n++];
@@ -60,7 +74,7 @@ static void keep_start(struct keeper *keeper, const struct run *run, int64_t dea
 
 	*keep = (struct keep){.keeper = keeper, .run = run};
 	keep->call = (struct target_call){.deadline_ms = deadline_ms, .done = follow_on_done};
-	int r = target_open_run(keeper->session, run, &keep->target, &err);
+	int r = keep_open_target(keeper, keep, &err);
 	if (r == 0 && !keep->target->ops->keep)
 		return;
 	if (r == 0)
@@ -83,10 +97,11 @@ static void runs_keep(struct session *session, const struct run_list *runs, int6
 		if (is_kept_elsewhere(*run))
 			keep_start(&keeper, *run, deadline_ms);
 	loop_wait_run(&keeper.wait, NULL);
-	for (size_t i = 0; i < keeper.n; i++) {
+	for (size_t i = 0; i < keeper.n; i++)
 		target_call_cancel(&keeper.keeps[i].call);
-		target_free(keeper.keeps[i].target);
-	}
+	for (size_t i = 0; i < keeper.n; i++)
+		if (!keeper.keeps[i].shares_target)
+			target_free(keeper.keeps[i].target);
 	free(keeper.keeps);
 }
 
@@ -382,6 +397,17 @@ static int wait_for_next(struct session *session, struct run *run, int number, b
 	return check_removed(session, &one, err);
 }
 
+/* A run that was not sent has said nothing. */
+static void follow_report_unsent(const struct run *run, const struct target_log_events *events)
+{
+	const char *why = json_get_str(run->doc, "text");
+
+	if (run_attempts(run) > 0 || !why || !events->notice)
+		return;
+	AUTO_FREE char *text = mem_printf("%s has no output: %s", run_id(run), why);
+	events->notice(events->ctx, text);
+}
+
 /* Wait until the run is sent, or ends here. */
 static int wait_sent(struct session *session, struct run *run, const struct follow_options *options,
 	struct err *err)
@@ -400,6 +426,7 @@ int run_follow(struct session *session, struct run *run, const struct follow_opt
 	const struct target_log_events *events, struct err *err)
 {
 	struct follow_options each = *options;
+	follow_report_unsent(run, events);
 	int held = wait_sent(session, run, options, err);
 	int newest = run_attempts(run), number = options->attempt ? options->attempt : newest;
 

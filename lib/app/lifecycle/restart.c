@@ -7,6 +7,7 @@
 #include "app/lifecycle/calls.h"
 #include "app/prepare/carry_over.h"
 #include "app/prepare/prepare.h"
+#include "app/runs/after_check.h"
 #include "app/runs/refresh.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
@@ -29,7 +30,7 @@
  * or one that never began (attempt.h) and can be restarted in its turn.
  */
 
-enum { LOCK_MS = 5000 }; /* a submit may still write its git record */
+enum { AFTER_MS = 8000, LOCK_MS = 5000 }; /* a submit may still write its git record */
 
 /* A submit from the record of the run: its run is as the store has it. */
 struct restart {
@@ -205,6 +206,33 @@ static int lifecycle_restart_carry_over(
 	return 0;
 }
 
+/* As a new submit would find it. On this machine the supervisor waits. */
+static int restart_check_after(struct submit *submit, struct err *err)
+{
+	const struct run *run = submit->run;
+	AUTO_AFTER_CHECK struct after_check check = {0};
+	const char *open;
+	int r;
+
+	if (submit->spec.after.n == 0)
+		return 0;
+	r = after_refresh(submit->session, &(struct run_list){.v = &submit->run, .n = 1, .cap = 1},
+		AFTER_MS, err);
+	if (r == 0)
+		r = after_check(submit->session, &submit->spec.after, &check, err);
+	if (r < 0 || check.state == AFTER_MET)
+		return r;
+	if (check.state == AFTER_NEVER) {
+		err_set(err, E_RUN_AFTER, "%s", check.text);
+		return err_hint(err, "dlrun submit --from %s", run_id(run));
+	}
+	if (target_ops_recorded(run)->is_here)
+		return 0;
+	open = check.pending.n ? run_id(check.pending.v[0]) : submit->spec.after.v[0].id;
+	err_set(err, E_RUN_AFTER, "%s, which it begins after, has not ended", open);
+	return err_hint(err, "dlrun wait %s && dlrun restart %s", open, run_id(run));
+}
+
 static int lifecycle_restart_prepare(
 	struct restart *restart, struct strv *ret_missing, struct strv *ret_notes, struct err *err)
 {
@@ -212,6 +240,8 @@ static int lifecycle_restart_prepare(
 	struct run *run = submit->run;
 
 	int r = spec_from_json(run->spec, &submit->spec, err);
+	if (r == 0 && !restart->after)
+		r = restart_check_after(submit, err);
 	if (r == 0)
 		r = secrets_again(submit->session, run, &submit->spec.secrets, &submit->secret_env,
 			ret_missing, err);

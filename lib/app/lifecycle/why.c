@@ -14,6 +14,7 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/config/words.h"
+#include "core/record/after.h"
 #include "core/record/results.h"
 #include "core/target/target.h"
 #include "targets/targets.h"
@@ -90,7 +91,10 @@ static void why_waiting(const struct run *run, struct buf *sentence, struct buf 
 	AUTO_FREE char *reason = words_reason_now(text ? text : "");
 
 	if (run_is_held(run)) {
-		buf_addf(sentence, "%s is %s", run_id(run), text ? text : "queued here");
+		const char *waits_for = json_get_str(json_get(run->doc, RUN_HELD), "for");
+		bool moves = str_eq(waits_for, HELD_FOR_ROOM);
+		buf_addf(sentence, "%s%s %s", run_id(run), moves ? ":" : " is",
+			text ? text : "queued here");
 		buf_adds(hint, "dlrun queue --send");
 		return;
 	}
@@ -157,8 +161,16 @@ static void why_failed(const struct run *run, struct buf *sentence, struct buf *
 static void why_cancelled(const struct run *run, struct buf *sentence, struct buf *hint)
 {
 	const char *stopped = json_get_str(run->doc, STUDY_STOPPED);
+	struct run_exit exit;
 
+	run_get_exit(run, &exit);
 	buf_addf(sentence, "%s was cancelled", run_id(run));
+	if (str_eq(exit.reason, AFTER_REASON)) {
+		buf_adds(sentence, ": ");
+		lifecycle_why_add_text(run, "a run before it ended otherwise", sentence);
+		add_submit(run, "", hint);
+		return;
+	}
 	add_duration(run, sentence);
 	if (stopped)
 		buf_addf(sentence, ": %s", stopped);

@@ -12,6 +12,7 @@
 #include "app/prepare/submit_options.h"
 #include "core/image/code.h"
 #include "core/image/pack.h"
+#include "core/record/places.h"
 #include "core/record/spec.h"
 #include "core/store/store.h"
 #include "core/study/study.h"
@@ -45,6 +46,11 @@ struct submit {
 	struct strv secret_env; /* K=V */
 	struct strv typed_env;  /* K=V in front of the command */
 	char name[RUN_NAME_MAX + 1];
+	/* Of a run with several places all of them, as far as they are decided; else empty. */
+	struct run_places places;
+	const char *place_name; /* that is tried, borrowed; NULL: that of the configuration */
+	struct after_list
+		after; /* what it begins after; in spec while there is anything to wait for */
 	struct target *target;
 	const char *target_name; /* of a push without a target: whose registry; or NULL */
 	struct strv warnings;    /* one sentence each, all of them reported already */
@@ -123,8 +129,17 @@ void submit_lookup(struct submit *submit);
 /* Read the values of secrets. */
 int submit_set_secrets(struct submit *submit, struct err *err);
 int submit_set_runtime(struct submit *submit, struct err *err);
+/* The same where spec is that of a run with several places, which goes to submit->target now. */
+int submit_move_runtime(struct submit *submit, struct err *err);
 /* Check the parts of the runtime environment that only the snapshot can tell. */
 int submit_check_runtime(struct submit *submit, struct err *err);
+
+/*
+ * submit_after.c
+ */
+
+/* --after: E_RUN_AFTER where one has ended otherwise already. */
+int submit_set_after(struct submit *submit, struct err *err);
 
 /*
  * submit_check.c: the phases check and snapshot
@@ -155,6 +170,10 @@ int submit_begin_study(struct submit *submit, struct err *err);
 void submit_drop(struct submit *submit);
 /* Ask the target, where its check is not made, what the choice of a handle has to know. */
 int submit_learn(struct submit *submit, struct err *err);
+/* The same facts for another question; borrows from submit. */
+struct target_requirements submit_requirements(const struct submit *submit);
+/* Set the members of "held" and "moves" (places.h) that the one who sends the run needs. */
+void submit_set_moves(const struct submit *submit, struct json *object);
 /* The handle of the first attempt, by what is known of the target now. */
 int submit_choose_handle(struct submit *submit, struct err *err);
 /* A new record, in state preparing, of the submit as it is now. */

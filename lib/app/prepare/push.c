@@ -12,6 +12,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/registry_config.h"
+#include "core/config/target_names.h"
 #include "core/target/target.h"
 #include "oci/layout/layout.h"
 #include "targets/targets.h"
@@ -40,7 +41,8 @@ static int find_registry(struct submit *submit, struct registry_config *ret, str
 	int r = target ? target_check(config, target, err) : 0;
 	if (r < 0)
 		return r;
-	r = registry_config_find(config, target ? target : config_str(config, "target"), ret, err);
+	AUTO_FREE char *first = target_names_first(config, config_str(config, "target"));
+	r = registry_config_find(config, target ? target : first, ret, err);
 	if (r != 0 || !target || str_eq(target, "local"))
 		return r;
 	err_set(err, E_CONFIG, "target %s has no registry", target);

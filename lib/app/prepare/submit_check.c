@@ -686,8 +686,10 @@ void submit_done(struct submit *submit)
 	entry_list_done(&submit->from_entries);
 	free(submit->live_root);
 	spec_done(&submit->spec);
+	after_done(&submit->after);
 	strv_done(&submit->secret_env);
 	strv_done(&submit->typed_env);
+	run_places_done(&submit->places);
 	target_free(submit->target);
 	strv_done(&submit->warnings);
 	strv_done(&submit->notices);
@@ -954,7 +956,8 @@ static void submit_check_set_limits(struct submit *submit)
 
 static int submit_check_open_target(struct submit *submit, struct err *err)
 {
-	const char *name = config_str(submit->config, "target");
+	const char *configured = config_str(submit->config, "target");
+	const char *name = submit->place_name ? submit->place_name : configured;
 
 	int r = target_open(submit->session, name ? name : "local", &submit->target, err);
 	if (r == 0 && submit->target->ops->warm)
@@ -1058,7 +1061,7 @@ int submit_check(struct submit *submit, struct err *err)
 	static int (*const steps[])(struct submit *, struct err *) = {submit_take_from,
 		submit_check_find_place, submit_check_set_command, submit_check_typed,
 		submit_check_set_env, submit_check_cases, submit_set_secrets, submit_check_set_name,
-		submit_check_open_target, submit_start_file, submit_find_from};
+		submit_check_open_target, submit_set_after, submit_start_file, submit_find_from};
 
 	int r = session_config(submit->session, &submit->config, err);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(steps); i++)

@@ -25,6 +25,8 @@ struct submit_options {
 	const struct strv *secrets; /* --secret: "K" or "K=@FILE" */
 	const struct strv *include, *allow, *tags; /* tags: "K" or "K=V" */
 	const struct strv *ports;                  /* --port */
+	const struct strv *waits;                  /* --wait-for: "PLACE=TIME"; or NULL */
+	const struct strv *after;                  /* --after: "RUN", "RUN:ok" or "RUN:any" */
 	const char *name, *group, *note;
 	struct study *study; /* that the run is the first member of, not claimed yet; or NULL */
 	const char *from;    /* --from RUN: that exact code and command again */
@@ -44,6 +46,8 @@ struct submit_events {
 	/* Ten times a second while something is uploaded. */
 	void (*progress)(void *ctx, const struct uploads_progress *progress);
 	void (*image)(void *ctx, const struct image *image, int64_t ms);
+	/* The choice among several places: a line. */
+	void (*places)(void *ctx, const char *text);
 	void (*target)(void *ctx, const struct run *run);
 	/* Report something done for the program that was not requested: one sentence. */
 	void (*notice)(void *ctx, const char *text);

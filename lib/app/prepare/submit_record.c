@@ -170,6 +170,29 @@ static void submit_set_snapshot(const struct submit *submit, struct run *run)
 		json_set(run->doc, "snapshot", pack_snapshot_json(submit->snapshot));
 }
 
+void submit_set_moves(const struct submit *submit, struct json *object)
+{
+	const struct config *config = submit->config;
+
+	json_set_str(object, "platform", config_str(config, "platform"));
+	json_set_str(object, "workdir", config_str(config, "workdir"));
+	json_set_str(object, "remote_url",
+		submit->snapshot ? submit->snapshot->git.remote_url : submit->remote_url);
+	json_set_bool(object, "no_gpus",
+		submit->spec.runtime.gpus == 0 && config_is_set(config, "resources.gpus"));
+}
+
+static void submit_record_set_places(const struct submit *submit, struct json *doc)
+{
+	bool has_hosts = json_count(json_get(json_get(doc, "target"), "pool")) > 1;
+
+	if (submit->places.n > 1)
+		json_set(doc, RUN_PLACES, run_places_to_json(&submit->places));
+	else if (!has_hosts)
+		return;
+	submit_set_moves(submit, json_sub(doc, RUN_MOVES));
+}
+
 void submit_set_warnings(const struct submit *submit, struct run *run)
 {
 	struct json *warnings = json_array();
@@ -193,12 +216,18 @@ struct run *submit_new_run(struct submit *submit)
 	json_set_str(target, "name", submit->target->name);
 	if (submit->target->ops->describe)
 		submit->target->ops->describe(submit->target, target);
+	submit_record_set_places(submit, doc);
 	submit_record_set_origin(submit, doc);
 	set_code(submit, doc);
 	resources = json_sub(doc, "resources");
 	json_set_int(resources, "nodes", submit->spec.resources.nodes);
 	if (submit->spec.runtime.gpus != RUNTIME_GPUS_AUTO)
 		json_set_int(resources, "gpus", submit->spec.runtime.gpus);
+	if (submit->after.n)
+		json_set(doc, AFTER_RECORD, after_to_json(&submit->after));
+	if (submit->target->ops->has_scheduler && submit->config &&
+		config_is_set(submit->config, "resources.gpus"))
+		json_set_bool(resources, "gpus_named", true);
 	if (submit->spec.ports.n)
 		json_set(doc, "ports", ports_to_json(&submit->spec.ports));
 	run_set_time(json_sub(doc, "times"), "submitted", clock_wall_ms());
@@ -283,17 +312,23 @@ static const char *base_of(const struct submit *submit)
 	return submit->pack.base_name;
 }
 
-int submit_learn(struct submit *submit, struct err *err)
+struct target_requirements submit_requirements(const struct submit *submit)
 {
-	struct target *target = submit->target;
 	const struct snapshot *taken = submit->snapshot;
-	const struct target_requirements requirements = {
+
+	return (struct target_requirements){
 		.run_id = submit->id,
 		.spec = &submit->spec,
 		.image = submit->image.layers ? &submit->image : NULL,
 		.base = base_of(submit),
 		.tree_bytes = taken ? taken->bytes : 0,
 	};
+}
+
+int submit_learn(struct submit *submit, struct err *err)
+{
+	struct target *target = submit->target;
+	const struct target_requirements requirements = submit_requirements(submit);
 	AUTO_STRV struct strv notes = {0};
 
 	int r = target->ops->learn ? target->ops->learn(target, &requirements, &notes, err) : 0;
@@ -312,7 +347,10 @@ int submit_choose_handle(struct submit *submit, struct err *err)
 		snprintf(submit->handle, sizeof(submit->handle), "%s", known);
 		return 0;
 	}
-	return target->ops->prepare(target, submit->id, 1, &submit->spec, submit->handle, err);
+	/* After those that were taken back elsewhere. */
+	int attempt = submit->is_held ? run_attempts(submit->run) + 1 : 1;
+	return target->ops->prepare(
+		target, submit->id, attempt, &submit->spec, submit->handle, err);
 }
 
 /* All that the specification has for every member is known now. */
@@ -351,8 +389,8 @@ int submit_insert_row(struct submit *submit, struct err *err)
 static struct run *submit_record_new_member(
 	const struct submit *submit, const struct run *first, size_t index)
 {
-	static const char *const common[] = {"tags", "parent", "user", "note", "target", "origin",
-		"snapshot", "image", "resources", "ports"};
+	static const char *const common[] = {"tags", "parent", "user", "note", "target", RUN_PLACES,
+		RUN_MOVES, "origin", "snapshot", "image", "resources", "ports", AFTER_RECORD};
 	struct run *run = run_new(submit->id, submit->name);
 
 	for (size_t i = 0; i < ARRAY_LEN(common); i++)
@@ -492,6 +530,10 @@ void submit_set_image(struct submit *submit)
 	json_set(submit->run->doc, "image",
 		pack_image_json(&submit->image, submit->ref, base_of(submit)));
 	submit_set_snapshot(submit, submit->run);
+	/* The repository is known by now. */
+	if (submit->snapshot && json_get(submit->run->doc, RUN_MOVES))
+		json_set_str(json_sub(submit->run->doc, RUN_MOVES), "remote_url",
+			submit->snapshot->git.remote_url);
 }
 
 /*

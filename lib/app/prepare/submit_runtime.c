@@ -411,7 +411,8 @@ static int refuse_key(struct submit *submit, const char *key, const char *what, 
 
 	if (!config_is_set(submit->config, key))
 		return 0;
-	if (!config_is_option(submit->config, key)) {
+	/* Of several places it is for those that have it. */
+	if (submit->place_name || !config_is_option(submit->config, key)) {
 		submit_note(submit, "%s: target %s has no %s, so it does not count here", key, name,
 			what);
 		return 0;
@@ -427,7 +428,7 @@ static int check_image(struct submit *submit, struct err *err)
 	const char *name = submit->target->name, *image = config_str(submit->config, "image");
 
 	if (str_empty(image) || str_eq(image, "scratch") || runtime_of(submit) ||
-		!config_is_option(submit->config, "image"))
+		submit->place_name || !config_is_option(submit->config, "image"))
 		return 0;
 	AUTO_FREE char *shown = str_shown(image);
 	err_set(err, E_TARGET_UNSUPPORTED,
@@ -642,12 +643,72 @@ static int submit_runtime_check_gpus(int wanted, const char *path, struct err *e
 	return (size_t)wanted > list.n ? too_many_gpus(wanted, list.n, err) : 0;
 }
 
-static int default_gpus_of(const struct submit *submit, const char *path)
+/*
+ * GPUs in a cluster where none are named: as many as the newest run of the same program in a
+ * cluster was given by name. The same program: the same name of the run, the same tree, directory
+ * and words of the command up to the first option, with the module behind -m.
+ */
+
+enum { PAST_RUNS_MAX = 20 };
+
+/* How many of the words name the program. */
+static size_t command_head(const struct strv *words)
+{
+	size_t n = 0;
+
+	while (n < words->n && (n == 0 || words->v[n][0] != '-'))
+		n++;
+	return n + 1 < words->n && str_eq(words->v[n], "-m") ? n + 2 : n;
+}
+
+static bool is_same_program(const struct submit *submit, const struct run *run)
+{
+	const struct json *origin = json_get(run->doc, "origin");
+	const struct strv *words = &submit->spec.command;
+	AUTO_FREE char *root = words_get_one(origin, "root"), *cwd = words_get_one(origin, "cwd");
+	AUTO_STRV struct strv past = {0};
+	size_t n = command_head(words);
+
+	if (!submit->place || !str_eq(root, submit->place->root) ||
+		!str_eq(cwd, submit->spec.cwd) ||
+		words_get(run->spec, "command", &past, NULL) < 0 || command_head(&past) != n)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!str_eq(past.v[i], words->v[i]))
+			return false;
+	return true;
+}
+
+static int past_gpus(struct submit *submit)
+{
+	const struct store_filter filter = {.name = submit->name, .limit = PAST_RUNS_MAX};
+	AUTO_FREE char *path = mem_printf("%s/runs.db", submit->session->dirs.state);
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct store *store;
+
+	if (submit->spec.shell || submit->spec.terminal || access(path, F_OK) < 0 ||
+		session_store(submit->session, &store, NULL) < 0 ||
+		store_list(store, &filter, &runs, NULL) < 0)
+		return 0;
+	vec_foreach (struct run *, run, &runs) {
+		const struct json *had = json_get((*run)->doc, "resources");
+		int64_t n = json_get_int(had, "gpus", 0);
+		if (!json_get_bool(had, "gpus_named", false) || !is_same_program(submit, *run))
+			continue;
+		if (n > 0)
+			submit_note(submit, "%lld GPU%s, as for %s (-g 0: none)", (long long)n,
+				n == 1 ? "" : "s", run_id(*run));
+		return (int)n;
+	}
+	return 0;
+}
+
+static int default_gpus_of(struct submit *submit, const char *path)
 {
 	const char *chosen = chosen_gpus(submit);
 
 	if (submit->target->ops->has_scheduler)
-		return 0;
+		return submit->is_held ? 0 : past_gpus(submit);
 	/* The node knows what it has. */
 	if (!submit->target->ops->is_here)
 		return chosen && !*chosen ? 0 : RUNTIME_GPUS_AUTO;
@@ -829,6 +890,28 @@ int submit_set_runtime(struct submit *submit, struct err *err)
 	if (r == 0)
 		r = set_attempts(submit, err);
 	return r < 0 ? r : submit_set_launcher(submit, err);
+}
+
+int submit_move_runtime(struct submit *submit, struct err *err)
+{
+	const struct json *held = json_get(submit->run->doc, "held");
+	const struct target_ops *ops = submit->target->ops;
+	struct runtime *runtime = &submit->spec.runtime;
+	const char *path = env_get(submit->session->env.env, "PATH");
+
+	/* None on a cluster is one, if it has any, elsewhere: unless none was requested. */
+	if (runtime->gpus == 0 && !json_get_bool(held, "no_gpus", false))
+		runtime->gpus = default_gpus_of(submit, path);
+	submit->parent = submit->run;
+	int r = move_data(submit, err);
+	submit->parent = NULL;
+	if (r == 0)
+		r = check_data(submit, err);
+	if (r == 0 && ops->is_here)
+		r = submit_runtime_check_gpus(runtime->gpus, path, err);
+	if (r == 0 && !ops->has_scheduler && !submit->spec.terminal)
+		r = submit_check_honour(submit, err);
+	return r;
 }
 
 /* Whether the snapshot has path, or something below it. */

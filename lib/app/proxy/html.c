@@ -217,6 +217,10 @@ const char html_style[] =
 	".sr{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}\n"
 	".plots{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(26rem,100%),1fr));"
 	"gap:1rem;margin:.6rem 0}\n"
+	".media{max-height:none}.media td{max-width:none;white-space:normal}\n"
+	".media tr:hover td{background:none}\n"
+	".steps{display:flex;flex-wrap:wrap;gap:.5rem;min-width:10rem}\n"
+	".steps figure{width:14rem;max-width:100%}.steps img,.steps video{max-height:14rem}\n"
 	"@media(max-width:30rem){main{padding:.5rem}.runs th:first-child{max-width:45vw}}\n"
 	/* Charts (core/plot): colours of Paul Tol and Cividis, which all can tell apart. */
 	"svg.plot{width:100%;height:auto;display:block}\n"

@@ -238,15 +238,21 @@ static void choose_listed(
 	vec_done(&shown);
 }
 
-/* The curves have been read. */
+static bool shows_media(const struct proxy_view *view)
+{
+	return str_eq(view->path, PROXY_COMPARE_PATH);
+}
+
+/* The curves have been read, and files listed. */
 static void respond_drawn(struct request *request)
 {
 	struct proxy *proxy = request->proxy;
-	const struct page_policy policy = {.files = "'none'", .is_live = true};
+	const struct page_policy policy = {.files = "'self'", .is_live = true};
 	AUTO(curves_drawn_done) struct curves_drawn drawn = {0};
 	AUTO_PROXY_VIEW struct proxy_view view;
 	AUTO_STRV struct strv metrics = {0};
 	struct proxy_runs chosen = {0};
+	struct proxy_media_list media = {0};
 	AUTO_BUF struct buf html;
 
 	buf_init(&html, PROXY_PAGE_MAX);
@@ -254,6 +260,8 @@ static void respond_drawn(struct request *request)
 	choose_listed(proxy, &view, &chosen);
 	proxy_index_metrics(&chosen, &view, &metrics);
 	curves_draw(proxy, &chosen, &metrics, &drawn);
+	if (shows_media(&view))
+		files_known(proxy, &chosen, &media);
 	const struct proxy_page_index page = {.runs = &proxy->listed,
 		.is_cut = proxy->listed_cut,
 		.here = &proxy->here,
@@ -261,18 +269,41 @@ static void respond_drawn(struct request *request)
 		.now_ms = clock_wall_ms(),
 		.charts = drawn.charts.v,
 		.n_charts = drawn.charts.n,
-		.notes = &drawn.notes};
+		.notes = &drawn.notes,
+		.media = &media};
 	proxy_page_index(&page, &html);
+	vec_done(&media);
 	vec_done(&chosen);
 	respond_page_of(request, &html, &policy);
 }
 
 /* Another request may have begun to list the runs anew meanwhile. */
-static void on_curves_read(struct request *request)
+static void on_files_listed(struct request *request)
 {
-	curves_stop(request->work);
+	files_stop(request->work);
 	request->work = NULL;
 	with_list(request, respond_drawn);
+}
+
+static void list_files(struct request *request)
+{
+	AUTO_PROXY_VIEW struct proxy_view view;
+	struct proxy_runs chosen = {0};
+
+	proxy_view_parse(request->target, &view);
+	choose_listed(request->proxy, &view, &chosen);
+	request_work(request, files_read(request, &chosen, on_files_listed), files_stop);
+	vec_done(&chosen);
+}
+
+static void on_curves_read(struct request *request)
+{
+	AUTO_PROXY_VIEW struct proxy_view view;
+
+	curves_stop(request->work);
+	request->work = NULL;
+	proxy_view_parse(request->target, &view);
+	with_list(request, shows_media(&view) ? list_files : respond_drawn);
 }
 
 static void respond_index(struct request *request)
@@ -320,6 +351,12 @@ static void respond_style(struct request *request)
 static void respond_script(struct request *request)
 {
 	respond_constant(request, "text/javascript", html_script);
+}
+
+/* Browsers ask for one wherever pictures may be shown. */
+static void respond_icon(struct request *request)
+{
+	respond_constant(request, "image/x-icon", "");
 }
 
 static void with_list(struct request *request, void (*go)(struct request *request))
@@ -404,6 +441,33 @@ static void redirect_to_run(struct request *request, const char *run)
 	request_redirect(request, url.data);
 }
 
+/* A file that the page shows; all others have a name of their own. */
+static void go_to_media(struct request *request)
+{
+	AUTO_FREE char *path = proxy_path_decode(request->file);
+	enum proxy_show show = path ? proxy_type_of(path)->show : PROXY_SAVED;
+
+	if (request->place->is_removed || show == PROXY_SAVED || show == PROXY_TEXT)
+		request_refuse(request, 404, "there is no such picture, video or sound", NULL);
+	else
+		send_file(request);
+}
+
+static void respond_media(struct request *request)
+{
+	AUTO_ERR struct err error = {0};
+
+	if (place_get(request->proxy, request->name.run, &request->place, &error) < 0) {
+		request_fail(request, &error);
+		return;
+	}
+	request->place->users++;
+	if (place_is_fresh(request->place) || place_files_are_fresh(request->place))
+		go_to_media(request);
+	else
+		wait_for_refresh(request, go_to_media);
+}
+
 static void respond_own(struct request *request)
 {
 	static const struct {
@@ -416,6 +480,7 @@ static void respond_own(struct request *request)
 		{"/runs.json", respond_json, true},
 		{HTML_SCRIPT_PATH, respond_script, false},
 		{HTML_STYLE_PATH, respond_style, false},
+		{"/favicon.ico", respond_icon, false},
 	};
 	AUTO_FREE char *path = mem_strndup(request->target, strcspn(request->target, "?"));
 
@@ -428,7 +493,9 @@ static void respond_own(struct request *request)
 			paths[i].go(request);
 		return;
 	}
-	if (str_starts(request->target, RUN_PATH))
+	if (proxy_media_parse(request->target, request->name.run, &request->file))
+		respond_media(request);
+	else if (str_starts(request->target, RUN_PATH))
 		redirect_to_run(request, request->target + strlen(RUN_PATH));
 	else
 		request_refuse(request, 404, "there is no such page", NULL);
@@ -537,7 +604,7 @@ static void proxy_on_request(
 		request->name.kind = PROXY_PORT;
 		request->name.port = head->port;
 	}
-	if (request->name.kind == PROXY_FILES) {
+	if (request->name.kind == PROXY_FILES || request->name.kind == PROXY_INDEX) {
 		request->range = header(head, "range");
 		request->if_none_match = header(head, "if-none-match");
 		request->if_range = header(head, "if-range");

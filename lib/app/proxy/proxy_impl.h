@@ -6,6 +6,7 @@
 #include "app/forward/forwarder.h"
 #include "app/proxy/proxy.h"
 #include "app/proxy/proxy_index.h"
+#include "app/proxy/proxy_media.h"
 #include "app/proxy/proxy_name.h"
 #include "app/transfer/outputs.h"
 #include "base/loop/loop.h"
@@ -66,7 +67,8 @@ struct request {
 	struct proxy *proxy;
 	struct httpd_exchange *exchange;
 	struct proxy_name name;
-	char *target; /* path and query */
+	char *target;     /* path and query */
+	const char *file; /* in target: from "/" on, of a file of a run; or NULL */
 	char *range, *if_none_match, *if_range;
 	bool is_read, is_head, is_connect; /* is_read: GET or HEAD */
 	struct place *place;               /* NULL: the first page */
@@ -102,6 +104,8 @@ void requests_go_on(struct proxy *proxy, const struct place *place);
  */
 /* Get the place of that name, made when it is not there; E_RUN_NOT_FOUND, ERR_LIMIT. */
 int place_get(struct proxy *proxy, const char *run, struct place **ret, struct err *err);
+/* The place of that id, or NULL. */
+struct place *place_find(const struct proxy *proxy, const char *id);
 const struct run *place_run(const struct place *place);
 /* Whether its state was refreshed not long ago. */
 bool place_is_fresh(const struct place *place);
@@ -114,6 +118,23 @@ void places_tidy(struct proxy *proxy, bool all);
 bool place_is_far(const struct place *place);
 /* Relay the request to the port that its name tells, or respond why not. Ends the request. */
 void place_relay(struct request *request);
+
+/*
+ * Files of runs (proxy_files.c)
+ */
+/* Whether place->files is what the run has written as of not long ago. */
+bool place_files_are_fresh(const struct place *place);
+/* Take the list, which is empty afterwards. */
+void place_set_files(struct place *place, struct outputs_files *files);
+/* Begin to list the files of runs that are not far away, for the request; it takes a few seconds at
+ * most. The runs are not used later. done does not stop it. */
+struct files_reading *files_read(struct request *request, const struct proxy_runs *runs,
+	void (*done)(struct request *request));
+/* Give up, or release what is done: a struct files_reading. */
+void files_stop(void *reading);
+/* The files of the runs, as far as they have been listed; valid until the next turn of the loop. */
+void files_known(
+	const struct proxy *proxy, const struct proxy_runs *runs, struct proxy_media_list *ret);
 
 /*
  * Curves of chosen runs, as far as their event files are on this machine (proxy_curves.c)
@@ -142,6 +163,7 @@ void curves_tidy(struct proxy *proxy, bool all);
 void show_run(struct request *request);
 /* The same of its record alone, because its target cannot be used here; ends the request. */
 void show_record(struct request *request, const struct err *error);
+/* A file of the run, which request->file or the target names. */
 void send_file(struct request *request);
 
 #endif

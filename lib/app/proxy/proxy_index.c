@@ -720,6 +720,8 @@ static void index_add_all(struct buf *out, const struct proxy_page_index *page)
 	html_addf(out, "<form method=\"get\" action=\"%s\">\n", view->path);
 	index_add_bar(out, page, &columns.offered);
 	index_add_charts(out, page);
+	if (page->media)
+		proxy_media_add(page->media, out);
 	if (is_study)
 		index_add_study(out, page, &shown, &all, &columns.offered);
 	if (shown.n) {

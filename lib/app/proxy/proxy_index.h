@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "app/proxy/proxy_media.h"
 #include "app/proxy/proxy_name.h"
 #include "app/proxy/proxy_view.h"
 #include "base/util/buf.h"
@@ -54,7 +55,8 @@ struct proxy_page_index {
 	int64_t now_ms;
 	const struct chart *charts; /* of the chosen runs */
 	size_t n_charts;
-	const struct strv *notes; /* sentences on the charts */
+	const struct strv *notes;             /* sentences on the charts */
+	const struct proxy_media_list *media; /* of the chosen runs; or NULL */
 };
 void proxy_page_index(const struct proxy_page_index *page, struct buf *out);
 

@@ -175,7 +175,7 @@ static int place_new(struct proxy *proxy, struct run *run, struct place **ret, s
 	return 0;
 }
 
-static struct place *proxy_place_find(struct proxy *proxy, const char *id)
+struct place *place_find(const struct proxy *proxy, const char *id)
 {
 	for (struct place *place = proxy->places; place; place = place->next)
 		if (str_eq(place->id, id) && !place->is_removed)
@@ -185,7 +185,7 @@ static struct place *proxy_place_find(struct proxy *proxy, const char *id)
 
 int place_get(struct proxy *proxy, const char *run, struct place **ret, struct err *err)
 {
-	struct place *place = proxy_place_find(proxy, run);
+	struct place *place = place_find(proxy, run);
 	AUTO_RUN struct run *found = NULL;
 	struct store *store;
 	int r = 0;
@@ -196,7 +196,7 @@ int place_get(struct proxy *proxy, const char *run, struct place **ret, struct e
 			r = store_resolve(store, run, &found, err);
 		if (r < 0)
 			return r;
-		place = proxy_place_find(proxy, run_id(found));
+		place = place_find(proxy, run_id(found));
 	}
 	if (!place) {
 		r = proxy_place_evict(proxy, err);

@@ -22,8 +22,6 @@ enum {
 	FAR_TIMEOUT_MS = 120 * 1000,
 	LISTED_MAX = 5000,
 	SENTENCE_MAX = 64 << 10,
-	LIVE_FILES_MS = 3000,
-	ENDED_FILES_MS = 30 * 1000,
 };
 
 /* The page of one run, while its output and its files are requested. */
@@ -205,14 +203,6 @@ static bool wants_files(const struct request *request)
 	return strstr(request->target, "?files") != NULL;
 }
 
-static bool files_are_fresh(const struct place *place)
-{
-	bool is_live = !run_state_is_final(run_state(place_run(place)));
-	int64_t ms = is_live ? LIVE_FILES_MS : ENDED_FILES_MS;
-
-	return place->files_ms && clock_ms() - place->files_ms < ms;
-}
-
 static void on_files(void *ctx, int status, struct err *error)
 {
 	struct show *show = ctx;
@@ -223,10 +213,7 @@ static void on_files(void *ctx, int status, struct err *error)
 	show->files_cut = status == -ERR_LIMIT;
 	if (status < 0 && !show->files_cut)
 		err_move(&show->files_error, error);
-	outputs_files_done(&place->files);
-	place->files = show->files;
-	show->files = (struct outputs_files){0};
-	place->files_ms = clock_ms();
+	place_set_files(place, &show->files);
 	respond_if_whole(show);
 }
 
@@ -234,7 +221,7 @@ static void start_files(struct show *show)
 {
 	if (place_is_far(show->place) && !wants_files(show->request))
 		return;
-	if (files_are_fresh(show->place)) {
+	if (place_files_are_fresh(show->place)) {
 		show->files_cut = show->place->files.n >= LISTED_MAX;
 		return;
 	}
@@ -300,8 +287,19 @@ static void send_stop(void *work)
 
 static char *etag_of(const struct send *send)
 {
-	return mem_printf("\"%llx-%llx\"", (unsigned long long)send->file.size,
-		(unsigned long long)send->file.mtime_ns);
+	AUTO_FREE char *version = proxy_media_version(&send->file);
+
+	return mem_printf("\"%s\"", version);
+}
+
+/* Whether the URL names the file as it is now: then it stays what it is. */
+static bool send_is_versioned(const struct send *send)
+{
+	AUTO_FREE char *version = proxy_media_version(&send->file);
+	AUTO_FREE char *query = mem_printf("?v=%s", version);
+	const char *file = send->request->file;
+
+	return file && str_eq(file + strcspn(file, "?"), query);
 }
 
 /* Keep the content of the file inert: as a page, and for other sites. */
@@ -317,10 +315,12 @@ static void add_headers(const struct send *send, uint64_t n, struct strv *header
 	strv_addf(headers,
 		"Content-Security-Policy: sandbox; default-src 'none'; img-src 'self'; "
 		"media-src 'self'; style-src 'unsafe-inline'; frame-ancestors %s",
-		page);
-	strv_add(headers, "Cross-Origin-Resource-Policy: same-site");
+		send->request->file ? "'none'" : page);
+	strv_addf(headers, "Cross-Origin-Resource-Policy: %s",
+		send->request->file ? "same-origin" : "same-site");
 	strv_add(headers, "Referrer-Policy: no-referrer");
-	strv_add(headers, "Cache-Control: no-cache");
+	strv_addf(headers, "Cache-Control: %s",
+		send_is_versioned(send) ? "private, max-age=86400, immutable" : "no-cache");
 	strv_add(headers, "Accept-Ranges: bytes");
 	strv_addf(headers, "ETag: %s", etag);
 	if (type->show == PROXY_SAVED)
@@ -497,7 +497,7 @@ static bool proxy_show_is_known(struct send *send)
 void send_file(struct request *request)
 {
 	const char *handle = run_handle(place_run(request->place));
-	AUTO_FREE char *path = proxy_path_decode(request->target);
+	AUTO_FREE char *path = proxy_path_decode(request->file ? request->file : request->target);
 	struct send *send;
 
 	if (!path || !handle) {

@@ -16,8 +16,15 @@
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/record/places.h"
 
-enum { KICK_MS = 5000, KICK_MAX_MS = 60000, KICKED_MAX = 16 };
+enum {
+	KICK_MS = 5000,
+	KICK_MAX_MS = 60000,
+	KICK_AFTER_MS = 15000, /* where the end of a run is waited for */
+	KICKED_MAX = 16,
+	MARK_MAX = 64 << 10,
+};
 
 /* A file whose time says when a sender was started last. In it: the pause until the next, in ms. */
 #define KICKED "kicked"
@@ -29,7 +36,51 @@ bool run_is_held(const struct run *run)
 
 bool run_is_unsent(const struct run *run)
 {
-	return run_is_held(run) && run_attempts(run) == 0;
+	return run_is_held(run) && !run_handle(run);
+}
+
+bool run_is_moving(const struct run *run)
+{
+	return json_get(run->doc, RUN_MOVING) && !run_state_is_final(run_state(run));
+}
+
+static bool held_waits_there(const struct run *run)
+{
+	return !run_state_is_final(run_state(run)) && !run_is_held(run) && run_handle(run) &&
+	       !run_started_ms(run);
+}
+
+bool run_has_choice(const struct run *run)
+{
+	return json_get(run->doc, RUN_PLACES) ||
+	       json_count(json_get(json_get(run->doc, "target"), TARGET_POOL)) > 1;
+}
+
+bool run_may_change_host(const struct run *run)
+{
+	return json_count(json_get(json_get(run->doc, "target"), TARGET_POOL)) > 1 &&
+	       !json_get(run->doc, RUN_PLACES) && held_waits_there(run);
+}
+
+bool run_may_move(const struct run *run)
+{
+	const struct json *list = json_get(run->doc, RUN_PLACES);
+	AUTO_RUN_PLACES struct run_places places = {0};
+
+	if (run_may_change_host(run))
+		return true;
+	if (!list || !held_waits_there(run))
+		return false;
+	run_places_from_json(list, &places);
+	vec_foreach (const struct run_place, place, &places)
+		if (place->state != RUN_PLACE_LEFT && !str_eq(place->target, run_target(run)))
+			return true;
+	return false;
+}
+
+bool run_is_watched(const struct run *run)
+{
+	return run_is_held(run) || run_is_moving(run) || run_may_move(run);
 }
 
 int64_t held_since_ms(const struct run *run)
@@ -55,25 +106,62 @@ static bool is_target_silent(const struct err *cause)
 		       str_starts(name, "node.") || str_starts(name, "target."));
 }
 
-/* The queue's own sentence for the record; the error's is its evidence. */
-void held_set(struct run *run, const struct err *cause)
+/* Of several places all that did not answer, unless one was chosen. The caller frees. */
+static char *held_silent_names(const struct run *run)
 {
-	struct json *held = json_sub(run->doc, RUN_HELD), *error = json_sub(held, "error");
-	struct json *evidence = json_array();
-	AUTO_FREE char *text =
-		is_target_silent(cause)
-			? mem_printf("queued here: no answer from %s", run_target(run))
-			: mem_printf("queued here: %s", cause->message);
+	AUTO_RUN_PLACES struct run_places places = {0};
+	AUTO_STRV struct strv names = {0};
+
+	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
+	vec_foreach (const struct run_place, place, &places) {
+		if (place->state == RUN_PLACE_CHOSEN)
+			return mem_strdup(place->target);
+		if (place->state == RUN_PLACE_SILENT)
+			strv_add(&names, place->target);
+	}
+	return names.n ? strv_join(&names, ", ") : mem_strdup(run_target(run));
+}
+
+static struct json *held_begin(struct run *run, const char *what)
+{
+	struct json *held = json_sub(run->doc, RUN_HELD);
 
 	if (!json_get_str(held, "since"))
 		run_set_time(held, "since", clock_wall_ms());
-	json_set_str(held, "for", "answer");
+	json_set_str(held, "for", what);
+	run_set_state(run, RUN_QUEUED);
+	return held;
+}
+
+/* The queue's own sentence for the record; the error's is its evidence. */
+void held_set(struct run *run, const struct err *cause)
+{
+	struct json *held = held_begin(run, "answer"), *error = json_sub(held, "error");
+	struct json *evidence = json_array();
+	AUTO_FREE char *names = held_silent_names(run);
+	AUTO_FREE char *text = is_target_silent(cause)
+				       ? mem_printf("queued here: no answer from %s", names)
+				       : mem_printf("queued here: %s", cause->message);
+
 	json_set_str(error, "id", err_info(cause->id)->name);
 	json_set_str(error, "message", cause->message);
 	json_set_str(run->doc, "text", text);
 	json_add_str(evidence, cause->message);
 	json_set(run->doc, "evidence", evidence);
-	run_set_state(run, RUN_QUEUED);
+}
+
+void held_set_after(struct run *run, const struct after_list *list)
+{
+	AUTO_FREE char *text = after_text(list);
+
+	json_remove(held_begin(run, "run"), "error");
+	json_remove(run->doc, "evidence");
+	json_set_str(run->doc, "text", text);
+}
+
+bool held_is_after(const struct run *run)
+{
+	return run_is_held(run) && str_eq(json_get_str(json_get(run->doc, RUN_HELD), "for"), "run");
 }
 
 void held_clear(struct run *run)
@@ -88,17 +176,27 @@ bool held_never_began(const struct target_status *status)
 	return status->state == RUN_FAILED && str_eq(status->exit.reason, "Interrupted");
 }
 
-void held_end(struct run *run)
+static void held_end_as(struct run *run, const char *reason, const char *text)
 {
 	const struct run_exit exit = {
-		.known = true, .code = 143, .origin = "dlrun", .reason = "Cancelled"};
+		.known = true, .code = 143, .origin = "dlrun", .reason = reason};
 
 	held_clear(run);
 	run_set_state(run, RUN_CANCELLED);
 	run_set_exit(run, &exit);
 	run_set_attempt_exit(run, &exit, 0, clock_wall_ms());
 	json_set_bool(run->doc, "cancelling", false);
-	json_set_str(run->doc, "text", "taken back before it was sent");
+	json_set_str(run->doc, "text", text);
+}
+
+void held_end(struct run *run)
+{
+	held_end_as(run, "Cancelled", "taken back before it was sent");
+}
+
+void held_end_after(struct run *run, const char *text)
+{
+	held_end_as(run, AFTER_REASON, text);
 }
 
 /*
@@ -110,14 +208,24 @@ char *held_dir(const struct dirs *dirs)
 	return mem_printf("%s/queue", dirs->state);
 }
 
-int held_mark(const struct dirs *dirs, const char *id, struct err *err)
+int held_mark_after(
+	const struct dirs *dirs, const char *id, const struct after_list *list, struct err *err)
 {
 	AUTO_FREE char *dir = held_dir(dirs), *path = fs_join(dir, id);
+	AUTO_BUF struct buf text;
 	int r = fs_mkdirs(dir, 0700, err);
 
+	buf_init(&text, MARK_MAX);
+	for (size_t i = 0; list && i < list->n; i++)
+		buf_addf(&text, "%s\n", list->v[i].id);
 	if (r == 0)
-		r = fs_replace(path, "", 0, 0600, FS_SYNC_FULL, err);
+		r = fs_replace(path, text.data ? text.data : "", text.len, 0600, FS_SYNC_FULL, err);
 	return r == 0 ? fs_sync_dir(dirs->state, err) : r;
+}
+
+int held_mark(const struct dirs *dirs, const char *id, struct err *err)
+{
+	return held_mark_after(dirs, id, NULL, err);
 }
 
 void held_unmark(const struct dirs *dirs, const char *id)
@@ -125,6 +233,14 @@ void held_unmark(const struct dirs *dirs, const char *id)
 	AUTO_FREE char *dir = held_dir(dirs), *path = fs_join(dir, id);
 
 	unlink(path);
+}
+
+void held_watch(const struct dirs *dirs, const struct run *run)
+{
+	AUTO_FREE char *dir = held_dir(dirs), *path = fs_join(dir, run_id(run));
+
+	if (run_is_watched(run) && access(path, F_OK) < 0)
+		held_mark(dirs, run_id(run), NULL);
 }
 
 bool held_any(const struct dirs *dirs, struct strv *ret_ids)
@@ -178,7 +294,7 @@ void held_kick_soon(const struct dirs *dirs)
 	unlink(kicked);
 }
 
-static bool was_kicked(const char *path)
+static bool was_kicked(const char *path, int64_t pause_ms)
 {
 	struct stat st;
 	int64_t age_ms;
@@ -186,7 +302,32 @@ static bool was_kicked(const char *path)
 	if (stat(path, &st) < 0)
 		return false;
 	age_ms = clock_wall_ms() - (int64_t)st.st_mtime * 1000;
-	return age_ms >= 0 && age_ms < kick_pause_ms(path);
+	return age_ms >= 0 && age_ms < pause_ms;
+}
+
+/* Whether the mark of a run names others that it waits for. */
+static bool held_any_after(const struct dirs *dirs)
+{
+	AUTO_FREE char *dir = held_dir(dirs);
+	AUTO_STRV struct strv ids = {0};
+	struct stat st;
+
+	held_any(dirs, &ids);
+	for (size_t i = 0; i < ids.n; i++) {
+		AUTO_FREE char *path = fs_join(dir, ids.v[i]);
+		if (stat(path, &st) == 0 && st.st_size > 0)
+			return true;
+	}
+	return false;
+}
+
+static bool held_is_too_early(const struct dirs *dirs, const char *kicked)
+{
+	int64_t pause_ms = kick_pause_ms(kicked);
+
+	if (pause_ms > KICK_AFTER_MS && held_any_after(dirs))
+		pause_ms = KICK_AFTER_MS;
+	return was_kicked(kicked, pause_ms);
 }
 
 void held_kick(struct session *session)
@@ -209,11 +350,46 @@ void held_kick(struct session *session)
 	if (sender > 0 && waitpid(sender, NULL, WNOHANG) != 0)
 		sender = 0;
 	if (sender > 0 || session->ends_runs || !session->env.self ||
-		!held_any(&session->dirs, NULL) || was_kicked(kicked) || fs_is_locked(lock))
+		!held_any(&session->dirs, NULL) || held_is_too_early(&session->dirs, kicked) ||
+		fs_is_locked(lock))
 		return;
 	int r = write_kicked(kicked, &err);
 	if (r == 0)
 		r = proc_spawn(&spec, &sender, &err);
 	if (r < 0)
 		log_note("what waits here is not sent: %s", err.message);
+}
+
+/* Whether the mark of a held run names one of these, or the study of one. */
+static bool held_waits_for(const char *path, const struct run_list *runs)
+{
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, MARK_MAX);
+	if (fs_read(path, MARK_MAX, &text, NULL, NULL) < 0 || !text.len)
+		return false;
+	vec_foreach (struct run *, run, runs) {
+		const char *study = json_get_str(json_get((*run)->doc, "study"), "id");
+		if (!run_state_is_final(run_state(*run)))
+			continue;
+		if (strstr(text.data, run_id(*run)) || (study && strstr(text.data, study)))
+			return true;
+	}
+	return false;
+}
+
+void held_kick_ended(struct session *session, const struct run_list *runs)
+{
+	AUTO_FREE char *dir = held_dir(&session->dirs);
+	AUTO_STRV struct strv ids = {0};
+
+	held_any(&session->dirs, &ids);
+	for (size_t i = 0; i < ids.n; i++) {
+		AUTO_FREE char *path = fs_join(dir, ids.v[i]);
+		if (!held_waits_for(path, runs))
+			continue;
+		held_kick_soon(&session->dirs);
+		held_kick(session);
+		return;
+	}
 }

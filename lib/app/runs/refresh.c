@@ -16,6 +16,7 @@
 #include "core/attempt/attempt.h"
 #include "core/record/finish.h"
 #include "core/record/observed.h"
+#include "core/record/places.h"
 #include "core/record/results.h"
 #include "core/store/store.h"
 #include "core/target/target.h"
@@ -280,11 +281,31 @@ static bool set_started(struct run *run, int64_t started_ms)
 	return true;
 }
 
+/* A target that has removed what it had made tells of one rank only: the others stay known. */
+static void set_ranks(struct run *run, const struct target_status *status)
+{
+	struct json *ranks = json_clone(status->ranks);
+	int64_t n = (int64_t)json_count(ranks);
+	int64_t nodes = json_get_int(json_get(run->doc, "resources"), "nodes", 0);
+	const struct json *rank = json_first(json_get(run->doc, "ranks"));
+
+	for (; rank; rank = json_next(rank)) {
+		int64_t number = json_get_int(rank, "rank", -1);
+		if (number < n || number >= nodes)
+			continue;
+		struct json *own = json_clone(rank);
+		if (run_state_is_final(status->state))
+			json_set_str(own, "state", run_state_name(status->state));
+		json_add(ranks, own);
+	}
+	json_set(run->doc, "ranks", ranks);
+}
+
 /* Set the text and what goes along with it; returns whether the text has changed. */
 static bool set_reason(struct run *run, const struct target_status *status)
 {
 	if (status->ranks)
-		json_set(run->doc, "ranks", json_clone(status->ranks));
+		set_ranks(run, status);
 	if (str_eq(json_get_str(run->doc, "text"), status->text))
 		return false;
 	json_set_str(run->doc, "text", status->text);
@@ -297,14 +318,27 @@ static bool set_reason(struct run *run, const struct target_status *status)
 	return true;
 }
 
+/* Takes over where the attempt is, once a place of several has taken it. Whether that is new. */
+static bool refresh_set_place(struct run *run, const struct target_status *status)
+{
+	if (!status->handle || str_eq(status->handle, run_handle(run)))
+		return false;
+	run_set_handle(run, status->handle);
+	for (const struct json *item = json_first(status->where); item; item = json_next(item))
+		json_set(json_sub(run->doc, "target"), json_key(item), json_clone(item));
+	return true;
+}
+
 /* Whether the record had to change. */
 static bool refresh_apply(struct run *run, const struct target_status *status)
 {
 	enum run_state before = run_state(run);
-	bool changed = set_started(run, status->started_ms);
+	bool changed = set_started(run, status->started_ms) | refresh_set_place(run, status);
 
 	observed_merge(status->observed, run->doc);
-	if (run_cancelling(run) != status->cancelling && !run_state_is_final(status->state)) {
+	/* A cancel is in the row before its target knows of it, where the run may move. */
+	if (run_cancelling(run) != status->cancelling && !run_state_is_final(status->state) &&
+		!(run_cancelling(run) && run_may_move(run))) {
 		json_set_bool(run->doc, "cancelling", status->cancelling);
 		changed = true;
 	}
@@ -341,19 +375,48 @@ static bool take_loss(struct query *query)
 	return true;
 }
 
+/* The sender settles a run that has begun and is to be cancelled: it asks the target for the end
+ * before the run counts as sent. */
+static bool is_cancel_due(const struct query *query)
+{
+	return run_cancelling(query->run) && !run_state_is_final(query->status.state);
+}
+
 /* A held run whose sender was stopped: where the target does not have it, it is sent again. */
 static bool is_still_held(const struct query *query)
 {
 	const struct target_status *status = &query->status;
 
 	return run_is_held(query->run) &&
-	       (query->result < 0 || status->state == RUN_UNKNOWN ||
+	       (query->result < 0 || is_cancel_due(query) || status->state == RUN_UNKNOWN ||
 		       status->state == RUN_PREPARING || held_never_began(status));
+}
+
+/* An attempt that is taken back looks lost, or as if it had never begun, until its row says so:
+ * only the one who moves it knows. */
+static bool refresh_is_moving(struct refresh *refresh, struct query *query)
+{
+	const struct target_status *status = &query->status;
+	struct run *run = query->run;
+	bool has_begun = query->result == 0 && (status->started_ms || status->state == RUN_RUNNING);
+
+	if (has_begun || !run_has_choice(run) || run_state_is_final(run_state(run)))
+		return false;
+	/* The row may have changed since it was asked about. */
+	if (query->result == 0 && run_state_is_final(status->state))
+		run_read_row(refresh->session, run, NULL);
+	if (run_is_moving(run) && run_cancelling(run) && query->result == 0 &&
+		run_state_is_final(status->state)) {
+		json_remove(run->doc, RUN_MOVING);
+		held_end(run);
+		*vec_push(&refresh->changed) = run;
+	}
+	return run_is_moving(run) || run_is_unsent(run) || run_state_is_final(run_state(run));
 }
 
 static void refresh_take_response(struct refresh *refresh, struct query *query)
 {
-	if (is_still_held(query))
+	if (is_still_held(query) || refresh_is_moving(refresh, query))
 		return;
 	if (run_is_held(query->run))
 		held_clear(query->run);
@@ -369,6 +432,7 @@ static void refresh_take_response(struct refresh *refresh, struct query *query)
 		set_unknown(query->run, query->status.text);
 	else if (refresh_take_status(query) || merged)
 		*vec_push(&refresh->changed) = query->run;
+	held_watch(&refresh->session->dirs, query->run);
 }
 
 /*
@@ -385,6 +449,7 @@ static void query_next(struct query *query)
 	query->status = (struct target_status){0};
 	observed_merge(status.observed, query->run->doc);
 	set_started(query->run, status.started_ms);
+	refresh_set_place(query->run, &status);
 	set_end(query->run, &status);
 	run_add_attempt(query->run, status.next_handle);
 	run_set_state(query->run, RUN_QUEUED);
@@ -457,7 +522,7 @@ static void refresh_query_all(struct refresh *refresh, struct run_list *runs, in
 	refresh->queries = mem_alloc(runs->n + 1, sizeof(*refresh->queries));
 	vec_foreach (struct run *, run, runs) {
 		/* The store knows what became of a held run: another process sends it. */
-		if (run_is_held(*run))
+		if (run_is_held(*run) || run_is_moving(*run))
 			run_read_row(refresh->session, *run, NULL);
 		if (run_is_unsent(*run))
 			continue;
@@ -528,6 +593,8 @@ static int refresh_on_end(void *ctx, struct err *err)
 
 	take_responses(refresh);
 	int r = refresh->changed.n == 0 ? 0 : write_changes(refresh, err);
+	if (refresh->changed.n)
+		held_kick_ended(refresh->session, &refresh->changed);
 	refresh_cancel(refresh);
 	return done(done_ctx, r, err);
 }

@@ -112,17 +112,15 @@ static void hold_set_place(const struct submit *submit, struct json *held)
 
 static void hold_set(const struct submit *submit, const struct err *cause, struct run *run)
 {
-	const struct config *config = submit->config;
 	struct json *held = json_sub(run->doc, RUN_HELD);
-	const char *remote_url = submit->snapshot ? submit->snapshot->git.remote_url : NULL;
 
-	json_set_str(held, "platform", config_str(config, "platform"));
-	json_set_str(held, "workdir", config_str(config, "workdir"));
-	json_set_str(held, "remote_url", remote_url);
-	json_set_bool(held, "no_gpus",
-		submit->spec.runtime.gpus == 0 && config_is_set(config, "resources.gpus"));
-	hold_set_place(submit, held);
-	held_set(run, cause);
+	submit_set_moves(submit, held);
+	if (submit->places.n <= 1)
+		hold_set_place(submit, held);
+	if (cause)
+		held_set(run, cause);
+	else
+		held_set_after(run, &submit->spec.after);
 }
 
 static void hold_set_phases(const struct submit *submit, struct run *run)
@@ -181,7 +179,7 @@ int submit_hold(struct submit *submit, const struct err *cause, struct err *err)
 	if (r == 0)
 		r = hold_image(submit, err);
 	if (r == 0)
-		r = held_mark(&submit->session->dirs, submit->id, err);
+		r = held_mark_after(&submit->session->dirs, submit->id, &submit->spec.after, err);
 	if (r == 0)
 		r = submit->run ? hold_change(submit, cause, err) : hold_insert(submit, cause, err);
 	if (r < 0)

@@ -7,9 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "app/lifecycle/after_wait.h"
 #include "app/prepare/prepare.h"
+#include "app/runs/after_check.h"
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"
+#include "app/submit/hold_impl.h"
+#include "app/submit/place_impl.h"
+#include "app/submit/spill_impl.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
 #include "base/util/clock.h"
@@ -67,7 +72,7 @@ static void drop_mark(struct session *session, struct store *store, const char *
 		return;
 	if (store_get(store, id, &run, &err) < 0 && err.id != E_RUN_NOT_FOUND)
 		return;
-	if (!run || !run_is_held(run))
+	if (!run || !run_is_watched(run))
 		held_unmark(&session->dirs, id);
 }
 
@@ -104,27 +109,16 @@ static int drop_marks(struct session *session, struct err *err)
  * Opening
  */
 
-/* The directory of the submit, else the tree's root. Without the tree its settings are not known:
- * the run stays until the tree is back. */
+/* Without the tree its settings are not known: the run stays until the tree is back. */
 static int send_dir(
 	const struct session *session, const struct run *run, char **ret, struct err *err)
 {
-	const struct json *origin = json_get(run->doc, "origin");
-	AUTO_FREE char *root = words_get_one(origin, "root"), *cwd = words_get_one(origin, "cwd");
-	AUTO_FREE char *dir = root ? fs_join(root, cwd ? cwd : ".") : NULL;
+	int r = after_submit_dir(run, ret, err);
 
-	if (dir && access(dir, X_OK) == 0)
-		*ret = TAKE(dir);
-	else if (!root)
-		*ret = mem_strdup(session->dirs.home ? session->dirs.home : "/");
-	else if (access(root, X_OK) == 0)
-		*ret = TAKE(root);
-	else {
-		AUTO_FREE char *shown = str_shown(root);
-		err_set_errno(
-			err, E_IO_READ, errno, "%s, whose dlrun.yaml says how to send it", shown);
+	if (r < 0)
 		return err_hint(err, "dlrun cancel %s", run_id(run));
-	}
+	if (!*ret)
+		*ret = mem_strdup(session->dirs.home ? session->dirs.home : "/");
 	return 0;
 }
 
@@ -160,10 +154,9 @@ static int send_configure(struct submit *submit, struct err *err)
 	return r;
 }
 
-/* The place is that of the submit. */
-static int send_check_place(const struct submit *submit, struct err *err)
+/* The place that the target leads to now is that of the submit. */
+static int send_check_known(const struct submit *submit, const char *known, struct err *err)
 {
-	const char *known = json_get_str(json_get(submit->run->doc, RUN_HELD), "place");
 	char handle[TARGET_HANDLE_SIZE];
 
 	if (!known || !submit->target->ops->needs_image)
@@ -177,8 +170,21 @@ static int send_check_place(const struct submit *submit, struct err *err)
 		return 0;
 	err_set(err, E_TARGET_OTHER,
 		"target %s leads to another cluster than when %s was submitted",
-		run_target(submit->run), submit->id);
+		submit->target->name, submit->id);
 	return err_hint(err, "kubectl config get-contexts");
+}
+
+static int send_check_place(const struct submit *submit, struct err *err)
+{
+	const char *known = json_get_str(json_get(submit->run->doc, RUN_HELD), "place");
+
+	return send_check_known(submit, known, err);
+}
+
+/* Whether it has several places, and may be at none of them. */
+static bool send_has_choice(const struct run *run)
+{
+	return json_count(json_get(run->doc, RUN_PLACES)) > 1 && run_is_unsent(run);
 }
 
 /* Hosts of a pool are chosen when it is sent; a cluster is the one of the submit, whatever the
@@ -187,13 +193,16 @@ static int send_open_target(struct submit *submit, struct err *err)
 {
 	bool is_chosen = target_ops_recorded(submit->run)->needs_image || run_handle(submit->run);
 
+	if (send_has_choice(submit->run))
+		return 0;
 	int r = is_chosen ? target_open_run(submit->session, submit->run, &submit->target, err)
 			  : target_open(
 				    submit->session, run_target(submit->run), &submit->target, err);
 	return r < 0 ? r : send_check_place(submit, err);
 }
 
-static int send_open(
+/* The row, as it is now; not its target. */
+static int send_open_row(
 	struct sending *sending, struct session *session, const struct run *run, struct err *err)
 {
 	struct submit *submit = &sending->submit;
@@ -209,14 +218,21 @@ static int send_open(
 		r = session_store(submit->session, &submit->store, err);
 	if (r == 0)
 		r = store_get(submit->store, submit->id, &submit->run, err);
+	submit->dir = dirs_run(&session->dirs, submit->id);
+	return r;
+}
+
+static int send_open(
+	struct sending *sending, struct session *session, const struct run *run, struct err *err)
+{
+	struct submit *submit = &sending->submit;
+
+	int r = send_open_row(sending, session, run, err);
 	if (r == 0)
 		r = send_configure(submit, err);
 	if (r == 0)
 		r = spec_from_json(submit->run->spec, &submit->spec, err);
-	if (r == 0)
-		r = send_open_target(submit, err);
-	submit->dir = dirs_run(&session->dirs, submit->id);
-	return r;
+	return r < 0 ? r : send_open_target(submit, err);
 }
 
 /*
@@ -327,6 +343,100 @@ static int send_lock(struct submit *submit, struct err *err)
 	return r < 0 ? r : run_is_held(submit->run);
 }
 
+/* Images for a cluster lie on a base image; programs of a machine have their code from here. */
+static int send_check_code(const struct submit *submit, struct err *err)
+{
+	const struct json *image = json_get(submit->run->doc, "image");
+	const char *ref = json_get_str(image, "ref"), *base = json_get_str(image, "base");
+	bool is_here = ref && str_starts(ref, "oci:");
+
+	if (!submit->target->ops->needs_image || !is_here ||
+		config_is_set(submit->config, "image") || (base && !str_eq(base, "scratch")))
+		return 0;
+	return err_set(err, E_IMAGE_NONE, "no base image is set");
+}
+
+static int send_prepare_place(struct submit *submit, struct err *err)
+{
+	AUTO_RUN_PLACES struct run_places places = {0};
+	int r = spec_from_json(submit->run->spec, &submit->spec, err);
+
+	if (r == 0)
+		r = target_open(submit->session, submit->place_name, &submit->target, err);
+	if (r < 0)
+		return r;
+	run_places_from_json(json_get(submit->run->doc, RUN_PLACES), &places);
+	const struct run_place *place = run_places_find(&places, submit->place_name);
+	r = send_check_known(submit, place ? place->server : NULL, err);
+	if (r == 0)
+		r = send_check_code(submit, err);
+	return r < 0 ? r : submit_move_runtime(submit, err);
+}
+
+/* submit->places are those of its row. */
+static int send_ask_places(struct submit *submit, struct err *err)
+{
+	struct submit common = {
+		.session = submit->session,
+		.options = submit->options,
+		.config = submit->config,
+		.begun_ms = submit->begun_ms,
+		.is_held = true,
+		.run = submit->run,
+	};
+
+	snprintf(common.id, sizeof(common.id), "%s", submit->id);
+	snprintf(common.name, sizeof(common.name), "%s", submit->name);
+	return place_choose(submit, &common, send_prepare_place, err);
+}
+
+/* The place that has room now, of several. */
+static int send_choose_place(struct submit *submit, struct err *err)
+{
+	if (!send_has_choice(submit->run))
+		return 0;
+	run_places_done(&submit->places);
+	run_places_from_json(json_get(submit->run->doc, RUN_PLACES), &submit->places);
+	int r = send_ask_places(submit, err);
+	if (r < 0)
+		return r;
+	spec_done(&submit->spec);
+	return send_prepare_place(submit, err);
+}
+
+/* Of a run that waits at target: as if it had left. */
+static int send_find_other(struct submit *submit, const char *target, char **ret, struct err *err)
+{
+	const struct json *moves = json_get(submit->run->doc, RUN_MOVES);
+	AUTO_ERR struct err none = {0};
+	struct run_place *here;
+
+	if (moves)
+		json_set(submit->run->doc, RUN_HELD, json_clone(moves));
+	int r = send_configure(submit, err);
+	if (r < 0)
+		return r;
+	run_places_from_json(json_get(submit->run->doc, RUN_PLACES), &submit->places);
+	here = run_places_find(&submit->places, target);
+	if (here)
+		here->state = RUN_PLACE_LEFT;
+	r = send_ask_places(submit, &none);
+	if (r < 0)
+		return none.code == ERR_CANCELED ? err_move(err, &none) : 0;
+	if (!str_eq(submit->place_name, target))
+		*ret = mem_strdup(submit->place_name);
+	return 0;
+}
+
+int send_find_place(
+	struct session *session, const struct run *run, char **ret_target, struct err *err)
+{
+	AUTO(send_done) struct sending sending = {0};
+	int r = send_open_row(&sending, session, run, err);
+
+	return r < 0 ? r : send_find_other(&sending.submit, run_target(run), ret_target, err);
+}
+
 static int send_secrets(struct submit *submit, struct err *err)
 {
 	AUTO_STRV struct strv missing = {0};
@@ -390,16 +500,53 @@ static int send_push(struct submit *submit, struct err *err)
 	return r < 0 ? r : submit_push(submit, err);
 }
 
+/* Of a run that was at a cluster: its code alone, from the registry into the layout here. */
+static int send_fetch_code(struct submit *submit, const char *ref, struct err *err)
+{
+	int r = send_read_code(submit, ref, err);
+
+	if (r == 0)
+		r = pack_init(&submit->pack, submit->session, NULL, false, err);
+	if (r < 0)
+		return r;
+	submit->pack.get_base = NULL;
+	submit->pack.full = true;
+	if (submit->pack.base_ref.kind == REF_REGISTRY)
+		pack_set_base(&submit->pack, NULL);
+	return submit_pack(submit, err);
+}
+
 static int send_choose(struct submit *submit, struct err *err)
 {
+	const char *ref = json_get_str(json_get(submit->run->doc, "image"), "ref");
 	struct layout *layout;
 	int r = session_layout(submit->session, &layout, err);
 
-	if (r == 0)
+	if (r == 0 && ref && !str_starts(ref, "oci:"))
+		r = send_fetch_code(submit, ref, err);
+	else if (r == 0)
 		r = image_load(layout, run_image_digest(submit->run), &submit->image, err);
 	if (r == 0)
 		r = submit_learn(submit, err);
 	return r < 0 ? r : submit_insert_row(submit, err);
+}
+
+/* To the place that was chosen. */
+static void send_move(const struct submit *submit, struct run *run)
+{
+	const struct json *facts = json_get(run->spec, "image");
+	struct json *target = json_object(), *image = facts ? json_clone(facts) : NULL;
+
+	json_set_str(target, "kind", submit->target->ops->kind);
+	json_set_str(target, "name", submit->target->name);
+	json_set(run->doc, "target", target);
+	json_set(run->doc, RUN_PLACES, run_places_to_json(&submit->places));
+	json_free(run->spec);
+	run->spec = spec_to_json(&submit->spec);
+	if (image)
+		json_set(run->spec, "image", image);
+	if (submit->spec.runtime.gpus != RUNTIME_GPUS_AUTO)
+		json_set_int(json_sub(run->doc, "resources"), "gpus", submit->spec.runtime.gpus);
 }
 
 static int send_change_row(void *ctx, struct run *run, struct err *err)
@@ -414,9 +561,11 @@ static int send_change_row(void *ctx, struct run *run, struct err *err)
 	if (run_cancelling(run))
 		return err_set(err, E_RUN_ENDED, "%s was cancelled", run_id(run));
 	finish_merge(&submit->session->dirs, run);
-	if (run_attempts(run) == 0)
+	if (!run_handle(run))
 		run_add_attempt(run, submit->handle);
 	run_set_state(run, RUN_QUEUED);
+	if (submit->places.n)
+		send_move(submit, run);
 	if (target->ops->describe)
 		target->ops->describe(target, json_sub(run->doc, "target"));
 	if (submit->reused.image)
@@ -477,12 +626,17 @@ static int send_run(struct sending *sending, bool *ret_sent, struct err *err)
 		return r;
 	sending->may_be_refused = true;
 	http_prepare();
+	r = send_choose_place(submit, err);
+	if (r < 0)
+		return r;
 	r = submit->target->ops->needs_image ? send_push(submit, err) : send_choose(submit, err);
 	if (r == 0)
 		r = send_write_row(submit, err);
 	if (r == 0)
 		r = send_start(sending, err);
 	*ret_sent = r == 0;
+	if (r == 0)
+		held_watch(&submit->session->dirs, submit->run);
 	return r;
 }
 
@@ -492,6 +646,7 @@ static int send_run(struct sending *sending, bool *ret_sent, struct err *err)
 
 struct send_failure {
 	const struct err *why;
+	const struct run_places *places; /* as they were decided; empty: they were not */
 	bool is_refused;
 };
 
@@ -507,6 +662,8 @@ static int send_change_failed(void *ctx, struct run *run, struct err *err)
 		held_end(run);
 		return 1;
 	}
+	if (failure->places->n)
+		json_set(run->doc, RUN_PLACES, run_places_to_json(failure->places));
 	if (!failure->is_refused) {
 		held_set(run, failure->why);
 		return 1;
@@ -530,12 +687,19 @@ static bool is_unclear(enum err_id id)
 	return false;
 }
 
+/* A 404 without a code of the registry's own may be a portal's. */
+static bool is_base_missing(const struct err *why)
+{
+	for (size_t i = 0; i < why->n_evidence; i++)
+		if (strstr(why->evidence[i], "_UNKNOWN"))
+			return true;
+	return false;
+}
+
 /* An answer of the target itself that another try will not change. Settings of this machine may be
  * mended. */
-static bool is_refusal(const struct sending *sending, const struct err *why)
+bool send_is_refusal(const struct err *why)
 {
-	if (!sending->may_be_refused)
-		return false;
 	switch (why->code) {
 	case ERR_USAGE:
 		return why->id == E_GPU_COUNT;
@@ -545,6 +709,8 @@ static bool is_refusal(const struct sending *sending, const struct err *why)
 	case ERR_NOTFOUND:
 	case ERR_REMOTE:
 	case ERR_LIMIT:
+		if (why->id == E_IMAGE_BASE)
+			return is_base_missing(why);
 		return !is_unclear(why->id);
 	default:
 		return false;
@@ -554,7 +720,8 @@ static bool is_refusal(const struct sending *sending, const struct err *why)
 static int send_fail(struct session *session, const struct sending *sending, struct run *run,
 	const struct err *why, const struct queue_events *events, struct err *err)
 {
-	struct send_failure failure = {why, is_refusal(sending, why)};
+	struct send_failure failure = {
+		why, &sending->submit.places, sending->may_be_refused && send_is_refusal(why)};
 
 	int r = run_change_row(session, run, send_change_failed, &failure, err);
 	if (r < 0)
@@ -596,15 +763,90 @@ static int send_one(struct session *session, struct run *run, const struct queue
 	return send_fail(session, &sending, run, &why, events, err);
 }
 
+/*
+ * Runs that it begins after
+ */
+
+static int send_change_never(void *ctx, struct run *run, struct err *err)
+{
+	const struct after_check *check = ctx;
+
+	(void)err;
+	if (!run_is_unsent(run))
+		return 0;
+	if (run_cancelling(run))
+		held_end(run);
+	else
+		held_end_after(run, check->text);
+	return 1;
+}
+
+/* 1: it may begin. 0: not yet, or it has ended instead. */
+static int send_after(struct session *session, struct run *run, const struct queue_events *events,
+	struct err *err)
+{
+	AUTO_AFTER_CHECK struct after_check check = {0};
+	AUTO_AFTER struct after_list list = {0};
+
+	if (!run_is_unsent(run) || run_cancelling(run))
+		return 1;
+	int r = after_of(run, &list, err);
+	if (r == 0)
+		r = after_check_again(session, &list, &check, err);
+	if (r < 0 || check.state != AFTER_NEVER)
+		return r < 0 ? r : check.state == AFTER_MET;
+	r = run_change_row(session, run, send_change_never, &check, err);
+	if (r < 0)
+		return r;
+	if (!run_is_held(run))
+		held_unmark(&session->dirs, run_id(run));
+	if (run_state(run) == RUN_CANCELLED && events->ended)
+		events->ended(events->ctx, run);
+	/* More runs may wait for this one. */
+	held_kick_soon(&session->dirs);
+	return 0;
+}
+
 /* The places that a run asks: one that is silent stops no run that does not need it. */
 static char *send_needs(const struct run *run)
 {
 	const struct json *image = json_get(run->doc, "image");
 	const char *base = json_get_str(image, "base"), *ref = json_get_str(image, "ref");
 	const char *handle = run_handle(run);
+	AUTO_RUN_PLACES struct run_places places = {0};
+	AUTO_STRV struct strv names = {0};
 
-	return mem_printf("%s\n%s\n%s\n%s", run_target(run), base ? base : "",
+	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
+	vec_foreach (const struct run_place, place, &places)
+		strv_add(&names, place->target);
+	AUTO_FREE char *all = names.n ? strv_join(&names, ",") : mem_strdup(run_target(run));
+	return mem_printf("%s\n%s\n%s\n%s", all, base ? base : "",
 		ref && !str_starts(ref, "oci:") ? ref : "", handle ? handle : "");
+}
+
+/* The places that did not answer are in *silent. */
+static int send_each(struct session *session, struct run *run, struct strv *silent,
+	const struct queue_events *events, bool *is_any_sent, struct err *err)
+{
+	AUTO_FREE char *needs = send_needs(run);
+	AUTO_ERR struct err why = {0};
+	bool is_silent = false;
+
+	int r = send_after(session, run, events, &why);
+	if (r > 0 && strv_find(silent, needs) >= 0)
+		return 0;
+	if (r > 0)
+		r = send_one(session, run, events, &is_silent, is_any_sent, &why);
+	if (is_silent)
+		strv_add(silent, needs);
+	/* Removed meanwhile. */
+	if (r == 0 || why.id == E_RUN_NOT_FOUND)
+		return 0;
+	if (why.code == ERR_CANCELED || why.code == ERR_BUG)
+		return err_move(err, &why);
+	if (events->failed)
+		events->failed(events->ctx, run, &why);
+	return 0;
 }
 
 int queue_send(struct session *session, const struct queue_events *events,
@@ -620,16 +862,13 @@ int queue_send(struct session *session, const struct queue_events *events,
 		return 0;
 	int r = fs_lock(path, true, QUEUE_MS, &lock, err);
 	if (r == 0)
+		r = spill_all(session, events, interrupted, err);
+	if (r == 0)
 		r = queue_list(session, &runs, err);
-	for (size_t i = 0; r == 0 && i < runs.n && !(interrupted && *interrupted); i++) {
-		AUTO_FREE char *needs = send_needs(runs.v[i]);
-		bool is_silent;
-		if (strv_find(&silent, needs) >= 0)
-			continue;
-		r = send_one(session, runs.v[i], events, &is_silent, &is_sent, err);
-		if (is_silent)
-			strv_add(&silent, needs);
-	}
+	if (r == 0)
+		r = after_refresh(session, &runs, STATE_MS, err);
+	for (size_t i = 0; r == 0 && i < runs.n && !(interrupted && *interrupted); i++)
+		r = send_each(session, runs.v[i], &silent, events, &is_sent, err);
 	if (is_sent)
 		held_kick_soon(&session->dirs);
 	return r < 0 ? r : drop_marks(session, err);

@@ -6,8 +6,12 @@
  *
  *	image in the registry → durable row with the handle → started there → row not held
  *
+ * A run that waits for others is sent when they have ended as it asked for, and ends here when one
+ * did not.
+ *
  * A process that is killed leaves a held run. Where its row has a handle the target is asked first,
  * and the same name is used again, so that it begins once whatever came of the start before.
+ * What waits in one of several places without room comes here before, and goes on (spill_impl.h).
  * Configuration and working directory are those that the run was submitted in, as they are now.
  */
 #ifndef DLRUN_APP_SUBMIT_SEND_H
@@ -24,7 +28,13 @@ struct queue_events {
 	void (*sent)(void *ctx, const struct run *run);
 	/* Refused by the target: it has failed, and its record says why. */
 	void (*refused)(void *ctx, const struct run *run, const struct err *why);
-	/* The run stays here. */
+	/* The run is on its way from one of its places to the next: a sentence. */
+	void (*moved)(void *ctx, const struct run *run, const char *text);
+	/* Cancelled, since a run that it was to begin after ended otherwise. */
+	void (*ended)(void *ctx, const struct run *run);
+	/* An error of one run that its record does not have; the others go on. */
+	void (*failed)(void *ctx, const struct run *run, const struct err *why);
+	/* The run stays here, or where it is. */
 	void (*kept)(void *ctx, const struct run *run, const struct err *why);
 	void *ctx;
 };

@@ -11,6 +11,7 @@
 #include "app/prepare/prepare.h"
 #include "app/runs/held.h"
 #include "app/submit/hold_impl.h"
+#include "app/submit/place_impl.h"
 #include "app/submit/submit_impl.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"
@@ -123,6 +124,45 @@ static int submit_start(struct submit *submit, struct err *err)
  * it; a registry gets the image while the tree is read and the target is asked.
  */
 
+/* Accept the run here, if cause, by which it failed, says that nobody answered; else r. */
+static int submit_hold_or_fail(struct submit *submit, int r, struct err *err)
+{
+	AUTO_ERR struct err cause = {0};
+
+	if (!err || !submit_may_hold(submit, err))
+		return r;
+	err_move(&cause, err);
+	return submit_hold(submit, submit->spec.after.n ? NULL : &cause, err);
+}
+
+/* None of several places takes the run now, and some of them are silent. */
+static int submit_all_silent(struct submit *submit, int r, struct err *err)
+{
+	AUTO_ERR struct err cause = {0};
+
+	err_move(&cause, err);
+	int opened = submit_open(submit, err);
+	if (opened == 0) {
+		err_move(err, &cause);
+		r = submit_hold_or_fail(submit, r, err);
+	}
+	if (opened < 0 || (r < 0 && !submit->run))
+		submit_drop(submit);
+	return opened < 0 ? opened : r;
+}
+
+/* A run that waits for others is kept here where no supervisor waits in its place. */
+static int submit_wait_here(struct submit *submit, struct err *err)
+{
+	int r = submit_open(submit, err);
+
+	if (r == 0)
+		r = submit_hold(submit, NULL, err);
+	if (r < 0)
+		submit_drop(submit);
+	return r;
+}
+
 int submit_all(struct submit *submit, struct err *err)
 {
 	typedef int phase_fn(struct submit *, struct err *);
@@ -132,26 +172,25 @@ int submit_all(struct submit *submit, struct err *err)
 				       submit_learn, submit_insert_row, submit_queue, NULL},
 			       *const registry[] = {submit_open, submit_push, submit_queue, NULL};
 
-	int r = submit_check(submit, err);
+	bool is_silent;
+
+	int r = submit_check_places(submit, &is_silent, err);
 	if (r < 0)
-		return r;
+		return is_silent && err ? submit_all_silent(submit, r, err) : r;
 	const struct target_ops *ops = submit->target->ops;
+	if (submit->spec.after.n && !ops->is_here)
+		return submit_wait_here(submit, err);
 	phase_fn *const *phase = ops->needs_image ? registry : ops->is_here ? here : there;
 	for (; r == 0 && *phase; phase++)
 		r = (*phase)(submit, err);
 	/* A sweep inserts the rows of the others first. */
 	if (r == 0)
 		return submit_starts_together(submit) ? 0 : submit_start(submit, err);
-	if (err && submit_may_hold(submit, err)) {
-		AUTO_ERR struct err cause = {0};
-		err_move(&cause, err);
-		r = submit_hold(submit, &cause, err);
-		if (r == 0)
-			return 0;
-	}
-	if (submit->run)
+	r = submit_hold_or_fail(submit, r, err);
+	if (r < 0 && submit->run)
 		return submit_fail_row(submit, r, err);
-	submit_drop(submit);
+	if (r < 0)
+		submit_drop(submit);
 	return r;
 }
 
@@ -175,6 +214,8 @@ int submit_run(struct session *session, const struct submit_options *options,
 		runs_wait(session, &(struct run_list){.v = &submit.run, .n = 1, .cap = 1},
 			MISSING_MS, NULL, NULL);
 	session_end_submit(session);
+	if (r == 0)
+		held_watch(&session->dirs, submit.run);
 	if (r == 0 && submit.lock_fd > 0) {
 		session->submitted = TAKE(submit.snapshot);
 		session->submitted_fd = TAKE_FD(submit.lock_fd);
@@ -244,8 +285,9 @@ int submit_preview(struct session *session, const struct submit_options *options
 	AUTO(submit_done)
 	struct submit submit = {
 		.session = session, .options = options, .dry_run = true, .begun_ms = clock_ms()};
+	bool is_silent;
 
-	int r = submit_check(&submit, err);
+	int r = submit_check_places(&submit, &is_silent, err);
 	if (r == 0 && objects && !submit.target->ops->preview) {
 		err_set(err, E_TARGET_UNSUPPORTED, "target %s has no objects to print",
 			submit.target->name);

@@ -296,6 +296,8 @@ static void on_state(struct target_call *call, int status, struct err *err)
 	bool is_new = false;
 
 	(void)err;
+	if (status == 0 && said->handle)
+		set_handle(mirrored, said->handle);
 	if (status == 0 && run_state_is_final(said->state)) {
 		is_new = true;
 		if (said->next_handle)

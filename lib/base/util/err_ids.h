@@ -176,6 +176,7 @@
 	X(E_EXEC_NOT_EXECUTABLE, NOEXEC, "exec.not_executable") \
 	X(E_EXEC_NOT_FOUND, NOCMD, "exec.not_found") \
 	/* runs */ \
+	X(E_RUN_AFTER, CONFLICT, "run.after") \
 	X(E_RUN_COMMAND, USAGE, "run.command") \
 	X(E_RUN_DATA, CONFIG, "run.data") \
 	X(E_RUN_ENDED, CONFLICT, "run.ended") \

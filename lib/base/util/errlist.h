@@ -422,6 +422,10 @@
 	  "The first word of the command is neither on the PATH of the run's environment nor a file where the run is. " \
 	  "A line for a shell needs one: `dlrun exec RUN -- sh -c 'LINE'`.") \
 	/* runs */ \
+	X(E_RUN_AFTER, "a run that it was to follow ended otherwise", \
+	  "`--after RUN` begins a run after the success of another one; it begins after any end with `--after RUN:any`. " \
+	  "Where the other one has not succeeded the run is cancelled, and has not begun. `dlrun why RUN` says which it " \
+	  "was.") \
 	X(E_RUN_COMMAND, "there is nothing to run", \
 	  "Give the program behind `--` or set `command:` in dlrun.yaml.") \
 	X(E_RUN_DATA, "data of the run is not there", \

@@ -664,6 +664,76 @@ int attempt_cancel(const char *dir, bool *ret_orphan, struct err *err)
 }
 
 /*
+ * Taking back
+ */
+
+bool attempt_never_began(const struct target_status *status)
+{
+	return status->state == RUN_FAILED && str_eq(status->exit.reason, "Interrupted");
+}
+
+/* The supervisor decides, which knows whether it has begun the program. */
+static int attempt_ask_back(const char *dir, bool *ret_taken, struct err *err)
+{
+	AUTO_FREE char *path = fs_join(dir, ATTEMPT_WITHDRAW);
+	struct attempt_state state = {0};
+
+	*ret_taken = false;
+	if (attempt_state_read(dir, &state) && state.program.pid)
+		return 1;
+	if (access(path, F_OK) < 0) {
+		int r = fs_replace(path, "", 0, 0600, FS_SYNC_NONE, err);
+		if (r < 0)
+			return r;
+	}
+	if (attempt_process_alive(&state.supervisor))
+		kill(state.supervisor.pid, SIGTERM);
+	return 0;
+}
+
+/* Under the lock. A state that a dead supervisor has left may be older than its program. */
+static int attempt_end_unbegun(const char *dir, struct target_status *ret, struct err *err)
+{
+	struct attempt_state state;
+
+	if (attempt_end_read(dir, ret))
+		return 0;
+	if (attempt_state_read(dir, &state)) {
+		ret->state = RUN_UNKNOWN;
+		return 0;
+	}
+	set_never_began(dir, ret);
+	if (attempt_never_began(ret))
+		attempt_set_end(ret, RUN_FAILED, 125, 0, "dlrun", "Interrupted", ATTEMPT_WITHDRAWN);
+	return attempt_end_write(dir, ret, 0, err);
+}
+
+int attempt_withdraw(const char *dir, bool *ret_taken, struct err *err)
+{
+	AUTO(target_status_done) struct target_status end = {0};
+	AUTO_FREE char *lock = fs_join(dir, ATTEMPT_LOCK);
+	AUTO_ERR struct err held = {0};
+	AUTO_FD int fd = -1;
+
+	if (!attempt_end_read(dir, &end)) {
+		/* A supervisor that is still on its way finds the end. */
+		int r = fs_mkdirs(dir, 0700, err);
+		if (r < 0)
+			return r;
+		r = fs_lock(lock, true, 0, &fd, &held);
+		if (r < 0 && held.id == E_IO_LOCK)
+			return attempt_ask_back(dir, ret_taken, err);
+		if (r < 0)
+			return err_move(err, &held);
+		r = attempt_end_unbegun(dir, &end, err);
+		if (r < 0)
+			return r;
+	}
+	*ret_taken = attempt_never_began(&end);
+	return 1;
+}
+
+/*
  * The environment of a setup: words that are new or changed.
  */
 
@@ -794,6 +864,8 @@ int attempt_next_make(const char *dir, struct attempt_next *ret, struct err *err
 		return r;
 	job.attempt++;
 	job.spec.runtime.retries--;
+	/* Waiting is over. */
+	after_done(&job.spec.after);
 	AUTO_FREE char *at = attempt_sibling(dir, job.attempt);
 	attempt_job_place(&job, at);
 	r = attempt_make_dirs(at, job.outputs, job.spec.resources.nodes, err);

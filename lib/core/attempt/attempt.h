@@ -6,6 +6,7 @@
  *	lock        held by the supervisor while it lives; the kernel frees it
  *	state.json  the processes: pids with start times, boot, cgroup; replaced at each step
  *	cancel      its end has been requested
+ *	withdraw    the same, unless its program has begun
  *	log, marks  the program's output; when it came (core/attempt/marks.h)
  *	exit.json   how it ended; its presence makes the end final
  *	tree/       where the program runs; files/ is $DLRUN_ATTEMPT_DIR
@@ -45,6 +46,7 @@
 #define ATTEMPT_LOCK     "lock"
 #define ATTEMPT_STATE    "state.json"
 #define ATTEMPT_CANCEL   "cancel"
+#define ATTEMPT_WITHDRAW "withdraw"
 #define ATTEMPT_LOG      "log"
 #define ATTEMPT_MARKS    "marks"
 #define ATTEMPT_EXIT     "exit.json"
@@ -181,6 +183,14 @@ int attempt_poll(
 /* Request the end: durable when it returns, then the supervisor is woken. An attempt that has ended
  * or never began is left alone. *ret_orphan (may be NULL): the program lives without supervisor. */
 int attempt_cancel(const char *dir, bool *ret_orphan, struct err *err);
+
+/* Take back an attempt whose program has not begun, also one that has not come yet. 1: it is
+ * decided: taken, and its end is written down (failed, Interrupted), or else it has begun or has
+ * ended; 0: its supervisor has been asked, and is to be asked again in a moment. */
+int attempt_withdraw(const char *dir, bool *ret_taken, struct err *err);
+#define ATTEMPT_WITHDRAWN "it was taken back before it had begun"
+/* Whether an attempt has ended without having begun, and nobody asked for that. */
+bool attempt_never_began(const struct target_status *status);
 
 /* A status of a final state. text is copied. */
 void attempt_set_end(struct target_status *status, enum run_state state, int code, int sig,

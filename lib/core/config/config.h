@@ -33,6 +33,7 @@ enum config_type {
 	CONFIG_REGISTRY, /* HOST[:PORT]/REPO, or a map: registry_config.h */
 	CONFIG_PORTS,    /* a list of numbers: ports.h */
 	CONFIG_AXES,     /* a map of names to values, lists or maps, kept as JSON */
+	CONFIG_NAMES,    /* a name, or a list of names: one text with commas between */
 };
 
 /* The sources that may set a key, beside options and DLRUN_<KEY>. The user's and the site's file

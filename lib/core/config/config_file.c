@@ -88,6 +88,27 @@ static int read_ports(struct config *config, size_t i, const struct yaml *node,
 	return r < 0 ? r : config_file_read_list(config, i, node, location, err);
 }
 
+static int config_file_read_names(struct config *config, size_t i, const struct yaml *node,
+	const struct config_location *location, struct err *err)
+{
+	AUTO_STRV struct strv names = {0};
+
+	if (node->kind == YAML_SCALAR)
+		return config_set_scalar(config, i, node->text, location, err);
+	if (node->kind != YAML_LIST || !node->first)
+		return config_wrong_kind(
+			err, location, config_keys[i].name, "a name or a list of names", node);
+	for (const struct yaml *item = node->first; item; item = item->next) {
+		struct config_location here = config_location_of(location, item);
+		if (item->kind != YAML_SCALAR || !*item->text)
+			return config_wrong_kind(
+				err, &here, config_keys[i].name, "a list of names", item);
+		strv_add(&names, item->text);
+	}
+	AUTO_FREE char *text = strv_join(&names, ",");
+	return config_set_scalar(config, i, text, location, err);
+}
+
 static int read_command(struct config *config, size_t i, const struct yaml *node,
 	const struct config_location *location, struct err *err)
 {
@@ -421,6 +442,8 @@ static int read_typed(struct config *config, size_t i, const struct yaml *node,
 		return config_file_read_axes(config, i, node, location, err);
 	case CONFIG_REGISTRY:
 		return config_file_read_registry(config, i, node, location, err);
+	case CONFIG_NAMES:
+		return config_file_read_names(config, i, node, location, err);
 	case CONFIG_MAP:
 		if (node->kind != YAML_MAP)
 			return config_wrong_kind(err, location, key->name, "a map", node);

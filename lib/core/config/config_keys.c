@@ -7,8 +7,14 @@ const struct config_key config_keys[] = {
 		"Name of runs; the id is the name and five random characters. Default: the name of the "
 		"program's file",
 		"name: resnet"},
-	{"target", CONFIG_STRING, "local", NULL, true, CONFIG_BY_PROJECT,
-		"Where runs go: `local` or a target defined below", "target: local"},
+	{"target", CONFIG_NAMES, "local", NULL, true, CONFIG_BY_PROJECT,
+		"Where runs go: `local` or a target defined below; of a list (`[lab, eu]`) the first that "
+		"has room now",
+		"target: local"},
+	{"spill_after", CONFIG_DURATION, NULL, NULL, true, CONFIG_BY_PROJECT,
+		"With several targets: how long a run waits in one of them until it goes on to the next. "
+		"Default: without end",
+		"spill_after: 10m"},
 	{"command", CONFIG_COMMAND, NULL, NULL, false, CONFIG_BY_PROJECT,
 		"What runs when `submit` is given no command: a list of arguments, or a string for `sh -c`",
 		"command: [python3, train.py]"},
@@ -159,10 +165,11 @@ const struct config_key config_keys[] = {
 	{"resources", CONFIG_MAP, NULL, NULL, false, CONFIG_BY_PROJECT, "What a run needs",
 		"resources: {gpus: 1}"},
 	{"resources.nodes", CONFIG_INT, "1", NULL, false, CONFIG_BY_PROJECT,
-		"Nodes that work together: of a cluster, SSH hosts, or this machine plays them", NULL},
+		"Nodes that work together: of a cluster, SSH hosts, or this machine plays them",
+		NULL},
 	{"resources.gpus", CONFIG_INT, NULL, NULL, false, CONFIG_BY_PROJECT,
-		"GPUs of each node. Default: one where this machine or the node has any, none in a "
-		"cluster",
+		"GPUs of each node. Default: one where this machine or the node has any; in a cluster "
+		"as many as the program's newest run there was given by name, else none",
 		NULL},
 	{"resources.gpu_type", CONFIG_STRING, NULL, NULL, false, CONFIG_BY_PROJECT,
 		"Kind of GPU: a name of gpu_types: of the target", NULL},

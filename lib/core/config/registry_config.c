@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util/auto.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/config_impl.h"
+#include "core/config/target_names.h"
 
 void registry_config_done(struct registry_config *config)
 {
@@ -124,7 +126,8 @@ void registry_config_for_host(
 	const struct json *target = NULL;
 
 	*ret = (struct registry_config){0};
-	add_for_host(at_top(config), config_str(config, "target"), host, ret);
+	AUTO_FREE char *first = target_names_first(config, config_str(config, "target"));
+	add_for_host(at_top(config), first, host, ret);
 	do {
 		const struct json *json = next_definition(config, &target);
 		add_for_host(json, target ? json_key(target) : NULL, host, ret);
@@ -144,8 +147,9 @@ static void add_push(
 void registry_config_all(const struct config *config, struct strv *ret)
 {
 	const struct json *target = NULL;
+	AUTO_FREE char *first = target_names_first(config, config_str(config, "target"));
 
-	add_push(config, at_top(config), config_str(config, "target"), ret);
+	add_push(config, at_top(config), first, ret);
 	do {
 		const struct json *json = next_definition(config, &target);
 		add_push(config, json, target ? json_key(target) : NULL, ret);

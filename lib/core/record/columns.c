@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/record/after.h"
 #include "core/record/columns.h"
 
 #include <ctype.h>
@@ -370,17 +371,21 @@ static void make_command(const struct run *run, int64_t now_ms, struct column_va
 		columns_set_text(ret, TAKE(line));
 }
 
-/* "running?" if the target is not reachable now. */
+/* "running?" if the target is not reachable now, "queued after lion-4k2x9". */
 static void make_state(const struct run *run, int64_t now_ms, struct column_value *ret)
 {
 	enum run_state state = run_state(run);
 	const char *last = json_get_str(run->doc, "last_state");
+	const char *text = json_get_str(run->doc, "text");
 
 	(void)now_ms;
 	if (state == RUN_UNKNOWN && last)
 		columns_set_text(ret, mem_printf("%s?", last));
 	else if (run_cancelling(run) && !run_state_is_final(state))
 		columns_set_text(ret, mem_strdup("cancelling"));
+	else if (state == RUN_QUEUED && json_get(run->doc, AFTER_RECORD) && text &&
+		 str_starts(text, "after "))
+		columns_set_text(ret, mem_printf("queued %.*s", (int)strcspn(text, ":"), text));
 	else
 		columns_set_text(ret, mem_strdup(run_state_name(state)));
 }
@@ -549,10 +554,10 @@ const struct column_kind column_kinds[] = {
 const size_t column_kinds_n = ARRAY_LEN(column_kinds);
 
 /* The members of dlrun/run/v1 that paths begin with. */
-static const char *const roots[] = {"attempts", "cancelling", "exit", "image", "metrics", "note",
-	"origin", "params", "phases_ms", "ranks", "resources", "results", "schema", "snapshot",
-	"tags", "target", "text", "times", "usage", "warnings", "links", "command", "shell",
-	"launcher"};
+static const char *const roots[] = {AFTER_RECORD, "attempts", "cancelling", "exit", "image",
+	"metrics", "note", "origin", "params", "phases_ms", "ranks", "resources", "results",
+	"schema", "snapshot", "tags", "target", "text", "times", "usage", "warnings", "links",
+	"command", "shell", "launcher"};
 
 static const struct column_kind *columns_find_kind(const char *name)
 {

@@ -10,6 +10,7 @@
 #include "base/util/mem.h"
 #include "base/util/random.h"
 #include "base/util/str.h"
+#include "core/record/after.h"
 
 #define BIT(state) (1u << (state))
 
@@ -281,6 +282,7 @@ const char *run_image_digest(const struct run *run)
 static const struct run_reason reasons[] = {
 	{"Cancelled", E_RUN_FAILED, "cancelled", false},
 	{"Completed", E_RUN_FAILED, NULL, false},
+	{AFTER_REASON, E_RUN_AFTER, "a run that it was to follow ended otherwise", false},
 	{"Deleted", E_JOB_EVICTED, "one of its pods was deleted", true},
 	{"Error", E_RUN_FAILED, "the program failed", false},
 	{"Evicted", E_JOB_EVICTED, "it was evicted from its node", true},
@@ -450,6 +452,15 @@ void run_add_attempt(struct run *run, const char *handle)
 	json_set_bool(run->doc, "cancelling", false);
 }
 
+void run_set_handle(struct run *run, const char *handle)
+{
+	struct json *attempts = copy_attempts(run, 1), *attempt = json_clone(last_attempt(run));
+
+	json_set_str(attempt, "handle", handle);
+	json_add(attempts, attempt);
+	json_set(run->doc, "attempts", attempts);
+}
+
 void run_set_attempt_image(struct run *run, const char *ref)
 {
 	struct json *attempts = copy_attempts(run, 1), *attempt = json_clone(last_attempt(run));
@@ -478,6 +489,20 @@ void run_set_attempt_exit(
 	attempt = json_clone(last_attempt(run));
 	json_set(attempt, "exit", run_exit_to_json(exit));
 	run_set_time(attempt, "started", started_ms);
+	run_set_time(attempt, "ended", ended_ms);
+	json_add(attempts, attempt);
+	json_set(run->doc, "attempts", attempts);
+}
+
+void run_set_attempt_left(struct run *run, int64_t ended_ms)
+{
+	const struct run_exit exit = {
+		.known = true, .code = 125, .origin = "dlrun", .reason = "Withdrawn"};
+	struct json *attempts = copy_attempts(run, 1), *attempt = json_clone(last_attempt(run));
+
+	json_set_str(attempt, "withdrawn", run_handle(run));
+	json_set_str(attempt, "handle", NULL);
+	json_set(attempt, "exit", run_exit_to_json(&exit));
 	run_set_time(attempt, "ended", ended_ms);
 	json_add(attempts, attempt);
 	json_set(run->doc, "attempts", attempts);

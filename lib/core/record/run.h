@@ -102,6 +102,8 @@ void run_set_time(struct json *object, const char *key, int64_t wall_ms);
 int run_attempts(const struct run *run);
 /* The end of the previous attempt is no longer that of the run. */
 void run_add_attempt(struct run *run, const char *handle);
+/* The newest attempt is known by another handle. */
+void run_set_handle(struct run *run, const char *handle);
 const char *run_handle(const struct run *run); /* of the newest attempt, or NULL */
 /* The handle of attempt number, from 1; NULL if there is none. */
 const char *run_attempt_handle(const struct run *run, int number);
@@ -113,6 +115,10 @@ const char *run_attempt_image_digest(const struct run *run);
  * yet. */
 void run_set_attempt_exit(
 	struct run *run, const struct run_exit *exit, int64_t started_ms, int64_t ended_ms);
+
+/* The newest attempt was taken back before it had begun: it has no handle any more, and its end is
+ * not the run's. */
+void run_set_attempt_left(struct run *run, int64_t ended_ms);
 
 /* Map a name to the form of an id: lower case, other bytes to '-', at most 40; *ret_mapped: whether
  * anything had to change. E_RUN_NAME when nothing of it can stay. */

@@ -58,6 +58,8 @@ void spec_add_members(const struct spec *spec, struct json *json)
 	if (spec->drop_entrypoint)
 		json_set_bool(json, "drop_entrypoint", true);
 	study_to_json(&spec->study, json);
+	if (spec->after.n)
+		json_set(json, "after", after_to_json(&spec->after));
 }
 
 struct json *spec_to_json(const struct spec *spec)
@@ -79,6 +81,8 @@ static int read_lists(const struct json *json, struct spec *spec, struct err *er
 		r = words_get(json, "secrets", &spec->secrets, err);
 	if (r == 0)
 		r = study_from_json(json_get(json, "study"), &spec->study, err);
+	if (r == 0)
+		r = after_from_json(json_get(json, "after"), &spec->after, err);
 	return r < 0 ? r : runtime_from_json(json, &spec->runtime, err);
 }
 
@@ -131,5 +135,6 @@ void spec_done(struct spec *spec)
 	runtime_done(&spec->runtime);
 	resources_done(&spec->resources);
 	free(spec->study.id);
+	after_done(&spec->after);
 	*spec = (struct spec){0};
 }

@@ -13,6 +13,7 @@
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "core/config/ports.h"
+#include "core/record/after.h"
 #include "core/record/resources.h"
 #include "core/record/runtime.h"
 
@@ -40,6 +41,7 @@ struct spec {
 	struct ports ports;   /* that the program listens on */
 	bool drop_entrypoint; /* of the image: the command is started without it */
 	struct spec_study study;
+	struct after_list after; /* that have not ended when it was submitted */
 };
 
 struct json *spec_to_json(const struct spec *spec);

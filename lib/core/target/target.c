@@ -22,7 +22,15 @@ void target_status_done(struct target_status *status)
 	json_free(status->ranks);
 	json_free(status->observed);
 	free(status->next_handle);
+	free(status->handle);
+	json_free(status->where);
 	*status = (struct target_status){0};
+}
+
+void target_room_done(struct target_room *room)
+{
+	free(room->text);
+	*room = (struct target_room){0};
 }
 
 void target_free(struct target *target)
@@ -189,6 +197,16 @@ int target_state(struct target *target, const char *handle, int64_t timeout_ms,
 		&wait, target->ops->state(target, handle, ret, &wait.call, err), err);
 }
 
+int target_room(struct target *target, const struct target_requirements *requirements,
+	int64_t timeout_ms, struct target_room *ret, struct err *err)
+{
+	struct wait wait;
+
+	wait_init(&wait, target, timeout_ms);
+	return target_wait_over(
+		&wait, target->ops->room(target, requirements, ret, &wait.call, err), err);
+}
+
 bool target_knows(struct target *target, const char *handle, int64_t timeout_ms)
 {
 	AUTO(target_status_done) struct target_status status = {0};
@@ -203,6 +221,19 @@ int target_cancel(struct target *target, const char *handle, int64_t timeout_ms,
 
 	wait_init(&wait, target, timeout_ms);
 	return target_wait_over(&wait, target->ops->cancel(target, handle, &wait.call, err), err);
+}
+
+int target_withdraw(struct target *target, const char *handle, int64_t timeout_ms, bool *ret_taken,
+	struct err *err)
+{
+	struct wait wait;
+
+	if (!target->ops->withdraw)
+		return err_set(err, E_TARGET_UNSUPPORTED,
+			"targets of kind %s take back no run that waits", target->ops->kind);
+	wait_init(&wait, target, timeout_ms);
+	return target_wait_over(
+		&wait, target->ops->withdraw(target, handle, ret_taken, &wait.call, err), err);
 }
 
 int target_forget(

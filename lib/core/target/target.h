@@ -77,6 +77,10 @@ struct target_status {
 	/* dlrun/observed/v1 (observe.h), with "resources" as in dlrun/run/v1: what the attempt was
 	 * given; or NULL. */
 	struct json *observed;
+	/* If a place of several has taken the attempt: its handle from now on, and the members of
+	 * the record's "target" that say so; or NULL. */
+	char *handle;
+	struct json *where;
 	/* If the attempt failed: the attempt that the target began by itself after it; or NULL. */
 	char *next_handle;
 };
@@ -143,6 +147,14 @@ struct target_requirements {
 	uint64_t tree_bytes;       /* of the unpacked code; 0: not known */
 };
 
+/* Whether a run has room at a target, as far as could be asked. */
+struct target_room {
+	bool is_now;    /* it could begin at once; else it would wait there */
+	unsigned n_now; /* as often as that, by free GPUs; 0: not known */
+	char *text;     /* what is free, or what it would wait for: a few words; or NULL */
+};
+void target_room_done(struct target_room *room);
+
 struct target_ops {
 	const char *kind; /* as the configuration and records name it */
 	/* This machine: programs see its files, and their ports and GPUs are here. */
@@ -171,6 +183,11 @@ struct target_ops {
 	 * check. May be NULL. */
 	int (*learn)(struct target *target, const struct target_requirements *requirements,
 		struct strv *ret_notes, struct err *err);
+	/* Ask whether there is room for the run now, without any effect there. *ret is filled when
+	 * done. Fails by the reason why the run can never be there; ERR_NET: no answer. NULL: there
+	 * is room. */
+	int (*room)(struct target *target, const struct target_requirements *requirements,
+		struct target_room *ret, struct target_call *call, struct err *err);
 	/* Choose the handle of an attempt, by what is known of the place; no effect anywhere
 	 * yet. */
 	int (*prepare)(struct target *target, const char *run_id, int attempt,
@@ -195,6 +212,14 @@ struct target_ops {
 	/* Done when the request is durable there, not when the program has ended. Idempotent. */
 	int (*cancel)(struct target *target, const char *handle, struct target_call *call,
 		struct err *err);
+	/* Take back an attempt that has not begun. Set when done: true: it never began, nor will,
+	 * and nothing of it is left that waits; false: it has begun or has ended, or may have, and
+	 * goes on as if nobody had asked. No program that has begun is ended. Idempotent: once true
+	 * it is true for ever. After an error it is one or the other, which the same question
+	 * tells; until then it may wait without beginning. One that has not come there yet never
+	 * begins when it comes. NULL: attempts stay where they are. */
+	int (*withdraw)(struct target *target, const char *handle, bool *ret_taken,
+		struct target_call *call, struct err *err);
 	/* Remove what the attempt keeps there (its tree, spares); outputs and logs only with
 	 * all. */
 	int (*forget)(struct target *target, const char *handle, bool all, struct target_call *call,
@@ -280,6 +305,11 @@ int target_exec(struct target *target, const char *handle,
 int target_adopt(struct target *target, const char *id, int64_t timeout_ms, struct run_list *ret,
 	struct err *err);
 int target_cancel(struct target *target, const char *handle, int64_t timeout_ms, struct err *err);
+/* Of a target that has room. */
+int target_room(struct target *target, const struct target_requirements *requirements,
+	int64_t timeout_ms, struct target_room *ret, struct err *err);
+int target_withdraw(struct target *target, const char *handle, int64_t timeout_ms, bool *ret_taken,
+	struct err *err);
 int target_forget(
 	struct target *target, const char *handle, bool all, int64_t timeout_ms, struct err *err);
 

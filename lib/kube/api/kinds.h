@@ -77,7 +77,12 @@ enum {
 #define KUBE_ANNOTATION_USER   "dlrun.io/user"
 #define KUBE_ANNOTATION_COMMIT "dlrun.io/commit"
 #define KUBE_ANNOTATION_IMAGE  "dlrun.io/image"
+/* Of a Job: the ConfigMap without which none of its pods begins; when it was last not taken back */
+#define KUBE_ANNOTATION_GATE   "dlrun.io/gate"
+#define KUBE_ANNOTATION_STAYS  "dlrun.io/stays"
 #define KUBE_ANNOTATION_LINGER "dlrun.io/linger" /* of pods: seconds for which results wait */
+/* Of the Job of a study that is being stopped: how many of its members might run at once. */
+#define KUBE_ANNOTATION_AT_ONCE "dlrun.io/at-once"
 
 #define KUBE_INDEX "batch.kubernetes.io/job-completion-index" /* annotation; label since 1.28 */
 

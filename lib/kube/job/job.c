@@ -34,6 +34,11 @@ char *kube_job_claim_name(const char *run_id)
 	return mem_printf("%s-results", run_id);
 }
 
+char *kube_job_gate_name(const char *job)
+{
+	return mem_printf("%s-begin", job);
+}
+
 static bool job_is_alnum(char c)
 {
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || str_is_digit(c);
@@ -709,6 +714,59 @@ static void set_tolerations(const struct kube_run *run, struct json *spec)
 	json_add(list, own);
 	for (; item; item = json_next(item))
 		json_add(list, json_clone(item));
+	for (const struct json *m = json_first(run->gpu_choices); m; m = json_next(m))
+		for (item = json_first(json_get(m, "tolerations")); item; item = json_next(item))
+			json_add(list, json_clone(item));
+}
+
+/* A term of a node affinity that says the same as a selector. */
+static struct json *job_selector_term(const struct json *selector)
+{
+	struct json *term = json_object(), *matches = json_array();
+
+	for (const struct json *m = json_first(selector); m; m = json_next(m)) {
+		struct json *match = json_object(), *values = json_array();
+		json_set_str(match, "key", json_key(m));
+		json_set_str(match, "operator", "In");
+		json_add(values, json_clone(m));
+		json_set(match, "values", values);
+		json_add(matches, match);
+	}
+	json_set(term, "matchExpressions", matches);
+	return term;
+}
+
+/* Nodes of any of the types, the first one rather. A type without a selector is on any node, and a
+ * term without expressions would be on none. */
+static void job_set_choices(const struct kube_run *run, struct json *spec)
+{
+	struct json *affinity = json_sub(json_sub(spec, "affinity"), "nodeAffinity");
+	struct json *terms = json_array(), *preferred = json_array();
+	bool is_anywhere = false;
+	int weight = 100;
+
+	for (const struct json *m = json_first(run->gpu_choices); m; m = json_next(m)) {
+		const struct json *selector = json_get(m, "node_selector");
+		if (json_count(selector) == 0) {
+			is_anywhere = true;
+			continue;
+		}
+		struct json *row = json_object();
+		json_set_int(row, "weight", weight);
+		json_set(row, "preference", job_selector_term(selector));
+		json_add(preferred, row);
+		json_add(terms, job_selector_term(selector));
+		weight = weight > 1 ? weight / 2 : 1;
+	}
+	if (json_count(preferred))
+		json_set(affinity, "preferredDuringSchedulingIgnoredDuringExecution", preferred);
+	else
+		json_free(preferred);
+	if (json_count(terms) && !is_anywhere)
+		json_set(json_sub(affinity, "requiredDuringSchedulingIgnoredDuringExecution"),
+			"nodeSelectorTerms", terms);
+	else
+		json_free(terms);
 }
 
 /* Nodes with GPUs are for those who need them. */
@@ -858,10 +916,39 @@ static int job_make_spec(struct job *job, struct json *spec, struct err *err)
 		json_set(spec, "nodeSelector", TAKE(selector));
 	set_tolerations(run, spec);
 	set_affinity(run, spec);
+	if (run->gpus > 0 && run->gpu_choices)
+		job_set_choices(run, spec);
 	json_add(containers, container);
 	json_set(spec, "containers", containers);
 	int r = make_container(job, spec, container, err);
 	return r < 0 ? r : job_linger(job, containers, err);
+}
+
+static bool job_is_gated(const struct kube_run *run)
+{
+	return run->may_move && run->n_members == 0;
+}
+
+/* A node that lacks the ConfigMap begins no container that refers to it. It has no entries, so that
+ * the program gets no variables. */
+static void job_set_gate(const struct job *job, struct json *spec)
+{
+	AUTO_FREE char *name = kube_job_gate_name(job->run->job);
+	const struct json *containers = json_get(spec, "containers");
+	const struct json *item = containers ? json_first(containers) : NULL;
+	struct json *all = json_array();
+
+	for (; item; item = json_next(item)) {
+		struct json *container = json_clone(item), *source = json_object();
+		const struct json *before = json_get(container, "envFrom");
+		struct json *sources = before ? json_clone(before) : json_array();
+
+		json_set_str(json_sub(source, "configMapRef"), "name", name);
+		json_add(sources, source);
+		json_set(container, "envFrom", sources);
+		json_add(all, container);
+	}
+	json_set(spec, "containers", all);
 }
 
 /* {metadata, spec} of pods, the overlay laid over it. */
@@ -895,6 +982,8 @@ static int job_pod(struct job *job, struct json **ret, struct err *err)
 		r = kube_overlay(pod, job->run->overlay, err);
 	if (r < 0)
 		return r;
+	if (job_is_gated(job->run))
+		job_set_gate(job, json_sub(pod, "spec"));
 	*ret = TAKE(pod);
 	return 0;
 }
@@ -984,6 +1073,10 @@ static void set_notes(const struct kube_run *run, struct json *metadata)
 	for (size_t i = 0; i < ARRAY_LEN(notes); i++)
 		if (notes[i].value)
 			json_set_str(annotations, notes[i].key, notes[i].value);
+	if (!job_is_gated(run))
+		return;
+	AUTO_FREE char *gate = kube_job_gate_name(run->job);
+	json_set_str(annotations, KUBE_ANNOTATION_GATE, gate);
 }
 
 static void set_queue(const struct kube_run *run, struct json *job_object)
@@ -1229,6 +1322,10 @@ static int make_before(const struct job *job, struct kube_objects *objects, stru
 		int r = job_members(job, json_sub(objects->config, "data"), err);
 		if (r < 0)
 			return r;
+	}
+	if (job_is_gated(run)) {
+		AUTO_FREE char *gate = kube_job_gate_name(run->job);
+		objects->config = object(run, "v1", "ConfigMap", gate);
 	}
 	if (!run->secret_env || run->secret_env->n == 0)
 		return 0;

@@ -9,6 +9,8 @@
  *	   is pushed: they do not depend on its digest. Create; 409 is success when the run-id
  *	   label is this run's.
  *	2. objects->job: create; a lost reply or a 409 is looked up by its name and run-id label.
+ *	   A run that may be taken back (may_move) has a ConfigMap as its gate: without it no
+ *	   node begins its program.
  *	3. kube_objects_adopt: each PATCHed (merge) with kube_job_owner, so that they go with the
  *	   Job: at its deletion and by its TTL. A failure here fails nothing; it is repeated by
  *	   the next command that looks at the run (an object of a run without owner, whose Job is
@@ -116,6 +118,7 @@ struct kube_run {
 	const char *user, *tree, *commit; /* tree: hex of the snapshot's id */
 	const char *spec, *record;        /* annotations: JSON text; at most 200 KiB together */
 	const struct json *labels, *annotations; /* objects of strings, of the user; or NULL */
+	bool may_move;                           /* it has a gate; of a study: not heeded */
 
 	/* A study: run_id and job are its id; nodes is 1, command is not used. */
 	const struct kube_member *members;
@@ -151,6 +154,9 @@ struct kube_run {
 	int nodes, gpus;                                /* nodes: from 1; gpus: of each */
 	const char *gpu_resource;                       /* NULL: nvidia.com/gpu */
 	const struct json *node_selector, *tolerations; /* of the GPU type; or NULL */
+	/* Of several GPU types, any of which will do, the first rather: [{node_selector,
+	 * tolerations}, …]; or NULL. */
+	const struct json *gpu_choices;
 	int64_t cpu_milli;
 	uint64_t memory_bytes, disk_bytes, shm_bytes; /* shm 0: no limit but the memory's */
 
@@ -192,7 +198,7 @@ struct kube_run {
 
 /* Owned. What is not needed is NULL. */
 struct kube_objects {
-	struct json *claim, *service, *config, *secret; /* step 1; config: ConfigMap of a study */
+	struct json *claim, *service, *config, *secret; /* step 1; config: of a study, or a gate */
 	struct json *job;                               /* step 2: a Job, or a JobSet */
 	bool is_jobset;
 	struct strv notes; /* sentences for the user: what is not as it would be locally */
@@ -229,6 +235,7 @@ char *kube_job_name(const char *run_id, int attempt);
 /* Names of what goes with a Job of that name. The caller frees. */
 char *kube_job_secret_name(const char *job);
 char *kube_job_claim_name(const char *run_id);
+char *kube_job_gate_name(const char *job);
 /* A label's value from any text: other characters become '-', cut to 63; "" when nothing is
  * left. */
 char *kube_label_value(const char *text);

@@ -133,6 +133,11 @@ static bool leaves_results_in_pods(const struct kube_run *run)
 	return run->results.kind == KUBE_PLACE_EMPTY || run->results.kind == KUBE_PLACE_NONE;
 }
 
+static bool may_move(const struct kube_run *run)
+{
+	return run->may_move && run->n_members == 0;
+}
+
 static bool is_study(const struct kube_run *run)
 {
 	return run->n_members > 0;
@@ -156,6 +161,7 @@ static const struct need {
 	{"", "services", "create", FATAL, has_service, "its nodes would not find one another"},
 	{"", "secrets", "create", FATAL, preflight_has_secrets, "it cannot be given its secrets"},
 	{"", "configmaps", "create", FATAL, is_study, "its members cannot be given their commands"},
+	{"", "configmaps", "create", FATAL, may_move, "it could not go on to its next target"},
 	{"", "persistentvolumeclaims", "create", FATAL, has_claim, "it has no place for results"},
 	{"", "pods", "list", COMFORT, always, "what it waits for and its exit code are not known"},
 	{"", "pods/log", "get", COMFORT, always, "its output cannot be shown"},
@@ -168,6 +174,7 @@ static const struct need {
 		"single members cannot be cancelled, and its ConfigMap stays when it is removed"},
 	{"", "configmaps", "delete", COMFORT, is_study,
 		"its ConfigMap stays if the submit is interrupted"},
+	{"", "configmaps", "delete", COMFORT, may_move, "it will not go on to its next target"},
 	{"", "pods", "delete", COMFORT, is_study, "single members that run cannot be cancelled"},
 	{"batch", "jobs", "patch", COMFORT, is_study, "logs of its members end with its cancel"},
 	{"", "services", "patch", COMFORT, has_service, "its Service stays when it is removed"},

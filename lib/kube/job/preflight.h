@@ -21,7 +21,8 @@
  * Lists must be read completely (kube_list). */
 struct kube_question {
 	char *path;
-	struct json *body; /* POST it; NULL: GET */
+	struct json *body;        /* POST it; NULL: GET */
+	const char *const *query; /* of a list: pairs; or NULL */
 	bool is_list;
 	bool is_dry_run; /* with body: dryRun=All, fieldValidation=Strict */
 	int subject;     /* private to preflight */
@@ -99,6 +100,6 @@ bool kube_rules_grant(const struct json *review, const struct kube_deed *deed);
 
 /* Subjects of questions from here on are rights, of which kube_preflight_query_rights adds at most
  * so many. */
-enum { KUBE_RIGHTS_FROM = 1000, KUBE_RIGHTS_MAX = 50 };
+enum { KUBE_RIGHTS_FROM = 1000, KUBE_RIGHTS_MAX = 56 };
 
 #endif

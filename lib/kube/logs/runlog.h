@@ -19,6 +19,7 @@
 #include "base/util/err.h"
 #include "kube/api/client.h"
 #include "kube/api/kinds.h"
+#include "kube/api/watch.h"
 
 enum { KUBE_RUNLOG_RANKS_MAX = 4096 };
 
@@ -48,6 +49,8 @@ struct kube_runlog_request {
 	int64_t since_ms;                  /* wall clock; 0: all */
 	bool follow;
 	bool has_ended; /* as is known elsewhere: what is there now is all */
+	/* The caller watches its pods and its Job, and passes the events on. */
+	bool is_fed;
 	/* The text of kube_runlog_token for the same object and rank; NULL or empty: from the
 	 * start. */
 	const char *token;
@@ -58,6 +61,14 @@ struct kube_runlog;
 /* Copies what it keeps. Events come from the loop. */
 struct kube_runlog *kube_runlog_start(
 	struct kube_client *client, struct loop *loop, const struct kube_runlog_request *request);
+/* For one that is fed: what to call with its pods, and with its Job (if it follows). None of them
+ * ends the log at once; what ends it comes from the loop. */
+struct kube_watch_events kube_runlog_pod_events(struct kube_runlog *runlog);
+struct kube_watch_events kube_runlog_job_events(struct kube_runlog *runlog);
+/* Whether nothing has come yet of some rank that is read, or its pods are not known: what removes
+ * the pods now may take their logs along. Not for longer than a moment, as a program may be silent.
+ */
+bool kube_runlog_is_opening(const struct kube_runlog *runlog);
 /* NULL is accepted. */
 void kube_runlog_free(struct kube_runlog *runlog);
 /* The places to resume from, as text without blanks: "RANK=PLACE" with commas between them, less

@@ -8,23 +8,40 @@
  * The Job of a study as one of its members sees it.
  */
 
-/* A list like "0,2-5". */
+/* The next span of a list like "0,2-5"; returns what is behind it. */
+static const char *member_span(const char *list, int64_t *ret_from, int64_t *ret_to)
+{
+	*ret_from = *ret_to = kube_number(list, -1);
+	list += strspn(list, "0123456789");
+	if (*list == '-') {
+		*ret_to = kube_number(list + 1, *ret_from);
+		list += 1 + strspn(list + 1, "0123456789");
+	}
+	list += strcspn(list, ",");
+	return list + (*list == ',');
+}
+
 bool kube_in_indexes(const char *list, int n)
 {
-	while (!str_empty(list)) {
-		int64_t from = kube_number(list, -1), to = from;
+	int64_t from, to;
 
-		list += strspn(list, "0123456789");
-		if (*list == '-') {
-			to = kube_number(list + 1, from);
-			list += 1 + strspn(list + 1, "0123456789");
-		}
+	while (!str_empty(list)) {
+		list = member_span(list, &from, &to);
 		if (n >= from && n <= to)
 			return true;
-		list += strcspn(list, ",");
-		list += *list == ',';
 	}
 	return false;
+}
+
+void kube_mark_indexes(const char *list, bool *marks, int n)
+{
+	int64_t from, to;
+
+	while (!str_empty(list)) {
+		list = member_span(list, &from, &to);
+		for (int64_t i = from < 0 ? n : from; i <= to && i < n; i++)
+			marks[i] = true;
+	}
 }
 
 static void member_copy(

@@ -7,6 +7,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/status/status_impl.h"
+#include "kube/status/usage.h"
 
 /*
  * Why no node takes a pod: the scheduler's sentence, and the nodes as far as they are known.
@@ -374,6 +375,75 @@ static const struct json *pod_spec_of(const struct kube_facts *facts)
 	if (spec)
 		return spec;
 	return facts->pods.n ? json_get(facts->pods.v[0], "spec") : NULL;
+}
+
+/*
+ * Resources that are free now
+ */
+
+enum { FREE_PODS_MAX = 1000 * 1000 };
+
+/* How many pods fit into what is left of one resource. */
+static int64_t free_times(int64_t all, int64_t taken, int64_t want)
+{
+	return want > 0 ? schedule_node_free(all, taken) / want : FREE_PODS_MAX;
+}
+
+static int64_t free_pods(const struct node *node, const struct kube_demand *want)
+{
+	const int64_t times[] = {
+		free_times(node->gpus, node->gpus_taken, want->gpus),
+		free_times(node->cpu, node->cpu_taken, want->cpu_milli),
+		free_times(node->memory, node->memory_taken, want->memory),
+	};
+	int64_t least = FREE_PODS_MAX;
+
+	for (size_t i = 0; i < ARRAY_LEN(times); i++)
+		least = times[i] < least ? times[i] : least;
+	return least;
+}
+
+/* The model of free GPUs; one that differs from what is known makes it unknown. */
+static void free_take_model(const char *model, bool *has_model, struct kube_free *ret)
+{
+	if (!*has_model)
+		snprintf(ret->model, sizeof(ret->model), "%s", model ? model : "");
+	else if (!model || strncmp(ret->model, model, sizeof(ret->model) - 1) != 0)
+		ret->model[0] = '\0';
+	*has_model = true;
+}
+
+static void free_count(const struct node *node, const struct kube_demand *want,
+	const struct json *json, bool *has_model, struct kube_free *ret)
+{
+	int64_t gpus = schedule_node_free(node->gpus, node->gpus_taken);
+
+	if (!node->matches || *node->taint || node->off || !node_is_large(node, want))
+		return;
+	ret->nodes++;
+	ret->gpus = kube_add(ret->gpus, gpus);
+	ret->pods = kube_add(ret->pods, free_pods(node, want));
+	if (gpus > 0)
+		free_take_model(kube_gpu_model(json), has_model, ret);
+}
+
+void kube_free_of(const struct kube_facts *facts, struct kube_free *ret)
+{
+	const struct kube_items *items = &facts->nodes;
+	const struct json *spec = pod_spec_of(facts);
+	struct node_list nodes = {0};
+	struct kube_demand want;
+	bool has_model = false;
+
+	*ret = (struct kube_free){.known = items->known && facts->node_pods.known};
+	kube_demand_of(spec, &want);
+	for (size_t i = 0; ret->known && i < items->n; i++)
+		node_read(items->v[i], spec, &want, vec_push(&nodes));
+	if (ret->known)
+		nodes_take(&facts->node_pods, want.resource, &nodes);
+	for (size_t i = 0; i < nodes.n; i++)
+		free_count(&nodes.v[i], &want, items->v[i], &has_model, ret);
+	vec_done(&nodes);
 }
 
 /*

@@ -100,6 +100,17 @@ struct kube_facts {
 	const struct json *last_seen;
 };
 
+/* Resources that are free for the pods of a Job now, on the nodes that its selector, affinity and
+ * tolerations let them go to; of facts only job, nodes and node_pods count. */
+struct kube_free {
+	bool known;     /* nodes and what is taken on them */
+	int64_t nodes;  /* that could run such a pod if they were empty */
+	int64_t pods;   /* that fit now, at most a million */
+	int64_t gpus;   /* free ones */
+	char model[64]; /* of all of them; "": not known, or several */
+};
+void kube_free_of(const struct kube_facts *facts, struct kube_free *ret);
+
 struct kube_status {
 	enum kube_phase phase;
 	enum kube_wait wait;
@@ -131,6 +142,8 @@ struct kube_status {
 struct json *kube_member_job(const struct json *job, int index, bool with_pod);
 /* Whether that member has ended, as the Job says. */
 bool kube_member_has_ended(const struct json *job, int index);
+/* Sets the marks of the indexes below n that are in a list like "0,2-5" (NULL: none is). */
+void kube_mark_indexes(const char *list, bool *marks, int n);
 
 /* *ret is filled anew; never fails: what is missing or of another form counts as not known. */
 void kube_status_of(const struct kube_facts *facts, struct kube_status *ret);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/status/usage.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/util/map.h"
@@ -44,8 +45,7 @@ static int64_t usage_gpus_of(const struct json *amounts)
 	return gpus;
 }
 
-/* As the discovery tools of the vendors label them. */
-static const char *usage_model_of(const struct json *node)
+const char *kube_gpu_model(const struct json *node)
 {
 	static const char *const labels[] = {
 		"nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.nvidia.com/model"};
@@ -86,7 +86,7 @@ static void usage_add_node(const struct json *json, const struct map *taken,
 	node = vec_push(ret);
 	*node = (struct kube_node){
 		.name = name,
-		.model = usage_model_of(json),
+		.model = kube_gpu_model(json),
 		.takes_pods = !json_get_bool(kube_at(json, "spec"), "unschedulable", false),
 		.cpus = (double)kube_quantity_of(json_get(amounts, "cpu")) / MILLI,
 		.memory_bytes = kube_quantity_of(json_get(amounts, "memory")) / 1000,
@@ -145,5 +145,40 @@ void kube_capacity_of(const struct json *nodes, const struct json *pods, struct 
 		if (pods && node->gpus > node->gpus_taken)
 			ret->gpus_free += node->gpus - node->gpus_taken;
 	}
+	vec_done(&list);
+}
+
+static int usage_by_model(const void *a, const void *b)
+{
+	return strcmp(((const struct kube_gpus *)a)->model, ((const struct kube_gpus *)b)->model);
+}
+
+static struct kube_gpus *usage_kind(struct kube_gpus_list *list, const char *model, bool is_known)
+{
+	struct kube_gpus *kind;
+
+	vec_foreach (struct kube_gpus, known, list)
+		if (strncmp(known->model, model, sizeof(known->model) - 1) == 0)
+			return known;
+	kind = vec_push(list);
+	*kind = (struct kube_gpus){.free = is_known ? 0 : -1};
+	snprintf(kind->model, sizeof(kind->model), "%s", model);
+	return kind;
+}
+
+void kube_gpus_of(const struct json *nodes, const struct json *pods, struct kube_gpus_list *ret)
+{
+	struct kube_node_list list = {0};
+
+	kube_nodes_of(nodes, pods, NULL, &list);
+	vec_foreach (const struct kube_node, node, &list) {
+		if (!node->takes_pods || node->gpus <= 0)
+			continue;
+		struct kube_gpus *kind = usage_kind(ret, node->model ? node->model : "", pods);
+		kind->all += node->gpus;
+		if (pods && node->gpus > node->gpus_taken)
+			kind->free += node->gpus - node->gpus_taken;
+	}
+	vec_sort(ret, usage_by_model);
 	vec_done(&list);
 }

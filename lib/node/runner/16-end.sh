@@ -38,6 +38,7 @@ exit_write_alone() {
 		rm -f "$1/.exit" "$1/.state"
 		sleep 1
 	done 2>/dev/null
+	pool_over "$1"
 	note "$1" "$2, exit $3"
 }
 

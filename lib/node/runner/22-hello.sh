@@ -93,6 +93,8 @@ hello() {
 	for hello_name in tar gzip flock setsid tail head sha256sum; do
 		command -v "$hello_name" >/dev/null 2>&1 || facts="${facts}missing $hello_name$nl"
 	done
+	pool_id_of
+	[ -z "$pool_id" ] || facts="${facts}pool $pool_id$nl"
 	hello_kept
 	printf '%s hello 1\n%s.\n' "$d_mark" "$facts"
 }
@@ -114,6 +116,7 @@ serve() {
 	node_of
 	place_of
 	hello
+	pool_kick
 	next_line || answer_fail usage 'no request'
 	set -f
 	set -- $line
@@ -124,7 +127,7 @@ serve() {
 	case $serve_verb in
 	# These have lines of their own, and read up to the "." with next_line.
 	submit | exec | shell | get) ;;
-	state | list | log | tail | cancel | go | forget | files | have | data | gpus | machine | usage | gc)
+	state | list | log | tail | cancel | withdraw | go | forget | files | have | data | gpus | machine | usage | gc)
 		while next_line; do :; done
 		;;
 	*) answer_fail usage "the runner does not know $serve_verb" ;;

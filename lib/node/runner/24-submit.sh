@@ -8,6 +8,11 @@ verb_submit() {
 	sub_file=$d_local/incoming/none.$$
 	submit_lines
 	submit_check
+	if [ "$sub_pool" ] && pool_of "$sub_run" "$sub_n"; then
+		sub_new=$sub_file sub_mark=$sub_file
+		pool_submit
+		return
+	fi
 	# It came a second time: the one that came first goes on.
 	if [ -d "$sub_dir" ]; then
 		submit_accepted
@@ -25,7 +30,11 @@ verb_submit() {
 	done
 	printf "p_tree='%s'\np_strip=%s\np_spare=%s\np_count=%s\n" "$sub_tree" "$sub_strip" "$sub_spare" "$sub_count" >"$sub_new/plan" ||
 		submit_fail disk "$sub_new cannot be written to"
-	submit_start
+	if [ "$sub_pool" ]; then
+		pool_submit
+	else
+		submit_start
+	fi
 }
 
 # What is used now is not taken away for its age (72-kept.sh).
@@ -38,7 +47,7 @@ submit_touch() {
 } 2>/dev/null
 
 submit_lines() {
-	sub_total=0 sub_from=0 sub_name= sub_parts= sub_tree= sub_strip=0 sub_spare= sub_count=0 sub_need=0 sub_sum=0 sub_tools= sub_secret=0
+	sub_total=0 sub_from=0 sub_name= sub_parts= sub_tree= sub_strip=0 sub_spare= sub_count=0 sub_need=0 sub_sum=0 sub_tools= sub_secret=0 sub_pool=
 	while next_line; do
 		set -f
 		set -- $line
@@ -68,6 +77,10 @@ submit_lines() {
 			esac
 			;;
 		strip) sub_strip=$2 ;;
+		pool)
+			unword_of "${2-}"
+			sub_pool=$plain
+			;;
 		spare) sub_spare=$2 sub_count=$3 ;;
 		need) sub_need=$2 ;;
 		tool)
@@ -173,7 +186,7 @@ submit_cut() {
 		fi
 	done <"$sub_file"
 	[ -f "$sub_new/job" ] || submit_fail usage 'no job'
-	[ ! -f "$sub_new/record" ] || mv -f "$sub_new/record" "$d_local/runs/$sub_run/record"
+	[ ! -f "$sub_new/record" ] || [ "$sub_pool" ] || mv -f "$sub_new/record" "$d_local/runs/$sub_run/record"
 }
 
 submit_bytes() {

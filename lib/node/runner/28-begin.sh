@@ -12,6 +12,7 @@ job_begin() {
 	dir=$d_local/runs/$1/$2
 	begin_claim "$1" "$2" "$3"
 	exec >/dev/null 2>>"$dir/notes"
+	[ -z "${begin_has_gpus-}" ] || rm -rf "$3"
 	. "$dir/job"
 	[ "${j_parallel:-0}" -gt 0 ] || begin_watch
 	[ -z "${5-}" ] || begin_after "$d_local/runs/$1/$5"
@@ -39,6 +40,7 @@ begin_claim() {
 	true >>"$3/log"
 	log_reserve "$3" 0
 	true >"$3/.cancel"
+	true >"$3/.begin"
 	true >"$3/.stop"
 	printf "d_umask=%s d_lc_set=%s d_lc='%s'\n" "$d_umask" "$d_lc_set" "${d_lc%%\'*}" >"$3/login"
 	exit_make_room "$3"
@@ -48,7 +50,7 @@ begin_claim() {
 		[ -d "$dir" ] || exit 1
 		exit 0
 	fi
-	mv "$3/.exit" "$3/.cancel" "$3/.stop" "$3/lock" "$3/state" "$dir/" && mv "$3"/* "$dir/" || exit 1
+	mv "$3/.exit" "$3/.cancel" "$3/.begin" "$3/.stop" "$3/lock" "$3/state" "$dir/" && mv "$3"/* "$dir/" || exit 1
 	[ ! -e "$dir/exit" ] || exit 0
 	# Who asked may have gone away.
 	trap '' PIPE
@@ -230,6 +232,7 @@ begin_reaper() {
 			break
 		done
 	fi
+	[ -z "${begin_has_gpus-}" ] || exec "$@"
 	gpus_enter "$dir" "$@"
 	# Not reached by what became the reaper; behind one that was a child it is over.
 	begin_check

@@ -21,9 +21,11 @@ job_program() {
 	field_of "$dir/state" supervisor && is_alive "${value%:*}" "${value#*:}" || exit 143
 	proc_start_of "$PPID"
 	program_parent=$PPID:$start
+	program_claim "$dir"
 	proc_start_of $$
 	limits_enter "$dir"
 	state_set "$dir" state=running text= groups="$limits_groups" limits="$limits_lacks" oom="$limits_oom" supervisor="$program_parent" program="$$:$start" started="$now" || exit 125
+	pool_over "$dir"
 	program_default_signals
 	! program_tool=$(command -v setsid) || program_in="$program_tool $program_in"
 	[ ! -e "$dir/cancel" ] || exit 143

@@ -63,6 +63,9 @@ watcher_of() {
 # RUN N [HOW]: peer (another rank has ended), drop (only one that was not told to begin).
 verb_cancel() {
 	[ "${3-}" != drop ] || cancel_absent "$@"
+	check_name "${1-}"
+	check_number "${2-}"
+	! pool_end "$1" "$2" cancelled 143 Cancelled 'it was cancelled before it had begun' || return 0
 	attempt_dir_of "$@"
 	case ${3-} in
 	'') ;;
@@ -90,7 +93,7 @@ cancel_absent() {
 	check_number "$2"
 	mkdir -p "$d_local/runs/$1" || answer_fail io "$d_local/runs cannot be written to"
 	mkdir "$d_local/runs/$1/$2" 2>/dev/null || return 0
-	exit_write "$d_local/runs/$1/$2" failed 125 0 dlrun Interrupted 'it was taken back before it had come'
+	exit_write "$d_local/runs/$1/$2" failed 125 0 dlrun Interrupted "$HOLD_ABSENT"
 }
 
 # HOW, for an attempt of several hosts, which has no next one. What its user said before counts.
@@ -111,7 +114,7 @@ end_asked() {
 		end_text="cancelled: $value failed (--fail-fast)"
 		;;
 	peer) end_reason=PeerEnded end_text='another rank had ended' ;;
-	drop) end_state=failed end_code=125 end_reason=Interrupted end_text='it was taken back before it had begun' ;;
+	drop) end_state=failed end_code=125 end_reason=Interrupted end_text=$HOLD_BACK ;;
 	esac
 }
 
@@ -169,6 +172,8 @@ job_limited() {
 	. "$dir/job"
 	proc_start_of $$
 	printf 'pid=%s:%s\n' $$ "$start" >"$dir/.limit"
+	# Whoever ends it may have looked for that before.
+	[ ! -e "$dir/.unlimited" ] || exit 0
 	limit_left=$j_timeout_ms
 	if [ "${j_signal-}" ] && [ "${j_signal_before_ms:-0}" -gt 0 ]; then
 		sleep_ms $((limit_left - j_signal_before_ms))
@@ -188,6 +193,7 @@ job_limited() {
 
 # DIR: it would sleep on, and hold GPUs.
 limit_end() {
+	true >"$1/.unlimited"
 	limit_pid=$(field "$1/.limit" pid) && is_alive "${limit_pid%:*}" "${limit_pid#*:}" && judge_boot "$1" || return 0
 	kill -KILL "-${limit_pid%:*}" || kill -KILL "${limit_pid%:*}"
 } 2>/dev/null

@@ -25,12 +25,13 @@ job_finish() {
 	wait "$finish_sample"
 	finish_next=
 	[ "$end_origin" != job ] || [ "$end_state" != failed ] || finish_again
-	[ "$end_state" != failed ] || [ "$finish_next" ] || slot_fail "$dir"
+	[ "$end_state" != failed ] || [ "$end_reason" = Interrupted ] || [ "$finish_next" ] || slot_fail "$dir"
 	exit_write "$dir" "$end_state" "$end_code" "$end_signal" "$end_origin" "$end_reason" "$end_text" "$finish_next" "$finish_ended"
 	finish_pass_on
 	slot_leave "$dir" "$finish_next"
 	# Behind the end, which it would make wait for the disk.
 	spare_begin "$dir"
+	pool_kick
 	exit 0
 }
 

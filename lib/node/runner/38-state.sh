@@ -57,6 +57,8 @@ judge_write() {
 		limit_end "$1"
 		now=$(stat -c %Y "$1/log" 2>/dev/null)
 		exit_write "$1" lost 125 0 dlrun Lost "$judge_end" '' "${now:+${now}000}"
+	elif pool_release "$1"; then
+		return
 	else
 		judge_end='dlrun was stopped before the run had begun'
 		[ "${1##*/}" = 1 ] || judge_end="dlrun was stopped before attempt ${1##*/} had begun"
@@ -83,11 +85,18 @@ fields_of() {
 # RUN N: its line of an answer.
 attempt_line() {
 	attempt_dir=$d_local/runs/$1/$2 fields=
+	if { [ ! -d "$attempt_dir" ] || [ -f "$d_root/pool/names/$1.$2" ] && [ ! -f "$attempt_dir/pool" ]; } && pool_line "$1" "$2"; then
+		return
+	fi
 	if [ ! -d "$attempt_dir" ]; then
 		printf 'attempt %s absent\n' "$1/$2"
 		return
 	fi
 	judge_of "$attempt_dir"
+	# Nobody began it, and it waits again.
+	if [ ! -d "$attempt_dir" ] && pool_line "$1" "$2"; then
+		return
+	fi
 	# It may have ended only now.
 	if field_of "$attempt_dir/exit" state; then
 		state=$value
@@ -110,8 +119,18 @@ attempt_line() {
 
 verb_state() {
 	for state_name; do
+		state_as=
+		case $state_name in
+		*:*)
+			unword_of "${state_name#*:}"
+			state_as=$plain state_name=${state_name%%:*}
+			;;
+		esac
 		check_name "${state_name%/*}"
 		check_number "${state_name##*/}"
+		if [ "$state_as" ] && pool_of "${state_name%/*}" "${state_name##*/}" && ! pool_claimed; then
+			pool_join "${state_name%/*}" "${state_name##*/}" "$state_as" && pool_kick
+		fi
 		attempt_line "${state_name%/*}" "${state_name##*/}"
 	done
 }
@@ -150,6 +169,7 @@ verb_list() {
 		printf 'run %s %s %s\n' "${list_dir##*/}" "$list_user" "$coded"
 		attempt_line "${list_dir##*/}" "$newest"
 	done
+	pool_list
 }
 
 # Tree and spares; with all: everything that there is of the run.

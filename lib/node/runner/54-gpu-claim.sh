@@ -497,10 +497,10 @@ gpu_join() {
 	done
 }
 
-# TYPE: of $dgpu_only (of all) those of its words, as gpu_model_matches of lib/host/gpu_parse.c. 1: there is none.
+# TYPE[,TYPE...]: of $dgpu_only (of all) those of its words, as gpu_model_matches of lib/host/gpu.c. 1: there is none.
 gpu_only_type() {
 	dgpu_only=$(printf '%s\n' "$dgpu_list" | LC_ALL=C awk -v only="$dgpu_only" -v type="$1" '
-	BEGIN { n_only = split(only, of, "\n"); n_type = split(tolower(type), word, /[^a-z0-9]+/) }
+	BEGIN { n_only = split(only, of, "\n"); n_types = split(tolower(type), types, ",") }
 	function chosen(i) {
 		if (n_only == 0) return 1
 		for (i = 1; i <= n_only; i++) if (of[i] == $2 || (of[i] != "" && index($3, of[i]) == 1)) return 1
@@ -514,12 +514,20 @@ gpu_only_type() {
 		}
 		return 0
 	}
+	function is(type, j, n_type, any) {
+		n_type = split(type, word, /[^a-z0-9]+/)
+		for (j = 1; j <= n_type; j++) {
+			if (word[j] == "") continue
+			if (!has(word[j])) return 0
+			any = 1
+		}
+		return any
+	}
 	NF >= 7 && chosen() {
 		model = tolower($0)
 		sub(/^([^ ]+ ){6}/, "", model)
 		n = split(model, part, /[^a-z0-9]+/)
-		for (j = 1; j <= n_type; j++) if (word[j] != "" && !has(word[j])) next
-		print $3
+		for (t = 1; t <= n_types; t++) if (is(types[t])) { print $3; next }
 	}')
 	[ "$dgpu_only" ] && return
 	dgpu_error="this host has no GPU of type $1"
@@ -590,11 +598,11 @@ gpu_queue_up() {
 		dgpu_new_list=0
 		gpu_say_why "$dgpu_at_dir"
 		gpu_wait 1
-		while gpu_still_behind && [ ! -e "$dgpu_at_dir/cancel" ]; do
+		while gpu_still_behind && [ ! -e "$dgpu_at_dir/cancel" ] && ! pool_is_lost; do
 			gpu_say_why "$dgpu_at_dir"
 			gpu_wait 1
 		done
-		if [ -e "$dgpu_at_dir/cancel" ]; then
+		if [ -e "$dgpu_at_dir/cancel" ] || pool_is_lost; then
 			dgpu_error='it was cancelled while it waited for a GPU'
 			break
 		fi
@@ -641,19 +649,26 @@ gpus_enter() {
 	return 1
 }
 
-# DIR: what its program held is free, though this process and what it starts have the descriptors. $d_locks:
-# their numbers.
-gpus_leave() {
+# $d_locks: the descriptors of this process that lock GPUs.
+gpu_locks_of() {
 	d_locks=
-	field_of "$1/gpus" dgpu_ids && [ "$value" != "''" ] || return 0
 	dgpu_dir=${dgpu_dir:-$(gpu_machine_dir)}
 	for dgpu_at in /proc/self/fd/[1-9][0-9]*; do
 		for dgpu_name in "$dgpu_dir"/gpu.* "$dgpu_dir.$d_uid"*/gpu.* "$dgpu_dir.$d_uid"*/alone/gpu.*; do
 			[ "$dgpu_at" -ef "$dgpu_name" ] || continue
-			flock -u "${dgpu_at##*/}"
 			d_locks="$d_locks ${dgpu_at##*/}"
 			break
 		done
+	done
+}
+
+# DIR: what its program held is free, though this process and what it starts have the descriptors.
+gpus_leave() {
+	d_locks=
+	field_of "$1/gpus" dgpu_ids && [ "$value" != "''" ] || return 0
+	gpu_locks_of
+	for dgpu_at in $d_locks; do
+		flock -u "$dgpu_at"
 	done
 	[ -z "$d_locks" ] || gpu_wake
 } 2>/dev/null

@@ -14,12 +14,20 @@
 #include "core/attempt/attempt.h"
 #include "kube/status/object.h"
 #include "kube/status/status.h"
+#include "targets/kube/kube_study_logs.h"
 
-enum { STEPS_MAX = 4, ARRIVAL_S = 15, MARK_MAX = 64 };
+enum {
+	STEPS_MAX = 5,
+	ARRIVAL_S = 15,
+	MARK_MAX = 64,
+	LOGS_MS = 20, /* between two looks whether logs that are saved have begun */
+};
 
 #define MARK_REFUSED "refused"
 #define MARK_MISSED  "missed"
 #define MARK_STOPPED "stopped"
+#define MARK_GATED   "gated"
+#define MARK_GONE    "withdrawn"
 #define TEXT_ADOPTED "adopted\n"
 
 /*
@@ -79,6 +87,32 @@ void kube_annotation_accepted(
 void kube_annotation_refused(const struct target_kube *kube, const struct kube_handle *handle)
 {
 	kube_reconcile_write_mark(kube, handle, MARK_REFUSED, "");
+}
+
+void kube_annotation_gated(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	kube_reconcile_write_mark(kube, handle, MARK_GATED, "");
+}
+
+int kube_annotation_gone(
+	const struct target_kube *kube, const struct kube_handle *handle, struct err *err)
+{
+	AUTO_FREE char *path = mark_path(kube, handle, MARK_GONE);
+	int r = kube_annotation_sending(kube, handle, err);
+
+	return r < 0 ? r : fs_replace(path, "", 0, 0600, FS_SYNC_FULL, err);
+}
+
+void kube_annotation_stays(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	AUTO_FREE char *path = mark_path(kube, handle, MARK_GONE);
+
+	unlink(path);
+}
+
+bool kube_annotation_is_gone(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	return has_mark(kube, handle, MARK_GONE);
 }
 
 bool kube_is_accepted(const struct target_kube *kube, const struct kube_handle *handle)
@@ -192,9 +226,12 @@ static struct stopping *stop_member(struct target_kube *kube, struct kube_reconc
 
 struct kube_reconcile {
 	struct kube_client *client;
+	struct target_kube *kube;
+	struct loop_timer *timer;  /* until logs that are saved have begun */
 	struct stopping *stopping; /* of a member; or NULL */
 	struct kube_handle handle;
-	unsigned what;      /* KUBE_RECONCILE_ */
+	unsigned what; /* KUBE_RECONCILE_ */
+	bool is_gated;
 	struct json *owner; /* with ADOPT */
 	struct step steps[STEPS_MAX];
 	size_t n, n_open;
@@ -210,6 +247,7 @@ void kube_reconcile_cancel(struct kube_reconcile *repair)
 		return;
 	for (size_t i = 0; i < repair->n; i++)
 		kube_cancel(repair->steps[i].call);
+	loop_remove_timer(repair->kube->target.loop, repair->timer);
 	stop_drop(repair->stopping);
 	json_free(repair->owner);
 	err_done(&repair->error);
@@ -460,6 +498,12 @@ static void stop_job(struct kube_stop *stop)
 		stop_remove_job(stop);
 		return;
 	}
+	int64_t at_once = json_get_int(json_get(stop->job, "spec"), "parallelism", 0);
+	AUTO_FREE char *text = mem_printf("%lld", (long long)at_once);
+
+	if (at_once > 0)
+		json_set_str(json_sub(json_sub(body, "metadata"), "annotations"),
+			KUBE_ANNOTATION_AT_ONCE, text);
 	json_set_int(spec, "parallelism", 0);
 	json_set_int(spec, "activeDeadlineSeconds", 1);
 	stop->call = stop_send(stop, "PATCH", path, body, stop_on_ended, stop);
@@ -528,7 +572,8 @@ static void stop_list_pods(struct kube_stop *stop)
 	AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/pods", handle->kube_namespace);
 	AUTO_FREE char *selector =
 		stop->list.n == 1 ? kube_handle_pods(handle) : kube_handle_jobs(handle);
-	const char *const query[] = {"labelSelector", selector, NULL};
+	const char *const query[] = {"labelSelector", selector, "fieldSelector",
+		"status.phase!=Succeeded,status.phase!=Failed", NULL};
 
 	stop->call = kube_list(stop->kube->cluster->client, path, query, PODS_MAX,
 		stop->deadline_ms, stop_on_pods, stop);
@@ -625,13 +670,39 @@ static int stop_on_job(void *ctx, struct kube_response *response, struct err *er
 	return 0;
 }
 
+/* The marks of all of them, before anything is sent. The first directory makes a journal write what
+ * belongs to the others. */
+static int stop_sync_marks(const struct kube_stop *stop, struct err *err)
+{
+	const struct dirs *dirs = &stop->kube->session->dirs;
+	int r = 0;
+
+	vec_foreach (struct stopping *, item, &stop->list) {
+		const struct kube_handle *handle = &(*item)->handle;
+		AUTO_FREE char *dir = dirs_attempt(dirs, handle->run_id, handle->attempt);
+		if (r == 0)
+			r = fs_sync_dir(dir, err);
+	}
+	return r;
+}
+
+/* Not before logs that are saved meanwhile have begun: they end with their pods. */
 static int stop_begin(void *ctx, struct err *err)
 {
 	struct kube_stop *stop = ctx;
 	AUTO_FREE char *path = stop_job_path(stop);
 
 	(void)err;
+	if (kube_logs_are_opening(stop->kube, &stop->handle)) {
+		stop->timer = loop_add_timer(
+			stop->kube->target.loop, clock_ms() + LOGS_MS, stop_begin, stop);
+		return 0;
+	}
 	stop->timer = NULL;
+	if (stop_sync_marks(stop, &stop->error) < 0) {
+		stop_end(stop);
+		return 0;
+	}
 	stop->call = stop_send(stop, "GET", path, NULL, stop_on_job, stop);
 	return 0;
 }
@@ -707,6 +778,22 @@ static void remove_job(struct kube_reconcile *repair, bool in_foreground)
 	send_step(repair, "DELETE", path, body, true);
 }
 
+/* Logs end with the pods that are removed. */
+static int remove_when_logged(void *ctx, struct err *err)
+{
+	struct kube_reconcile *repair = ctx;
+	struct loop *loop = repair->kube->target.loop;
+
+	(void)err;
+	repair->timer = NULL;
+	if (kube_logs_are_opening(repair->kube, &repair->handle))
+		repair->timer =
+			loop_add_timer(loop, clock_ms() + LOGS_MS, remove_when_logged, repair);
+	else
+		remove_job(repair, true);
+	return 0;
+}
+
 static void send_parts(struct kube_reconcile *repair, const char *method, const struct json *body)
 {
 	const struct kube_handle *handle = &repair->handle;
@@ -717,6 +804,12 @@ static void send_parts(struct kube_reconcile *repair, const char *method, const 
 		handle->is_member ? "configmaps" : "services", handle->name);
 
 	send_step(repair, method, secret, body, false);
+	if (repair->is_gated) {
+		AUTO_FREE char *gate = kube_job_gate_name(handle->name);
+		AUTO_FREE char *path = kube_path(
+			"/api/v1/namespaces/%s/configmaps/%s", handle->kube_namespace, gate);
+		send_step(repair, method, path, body, false);
+	}
 	/* The Service of a JobSet belongs to the JobSet already. */
 	if (handle->kind == KUBE_KIND_JOB)
 		send_step(repair, method, other, body, false);
@@ -745,16 +838,20 @@ struct kube_reconcile *kube_reconcile_start(
 	bool adopts = request->what & KUBE_RECONCILE_ADOPT;
 
 	*repair = (struct kube_reconcile){.client = kube->cluster->client,
+		.kube = kube,
 		.handle = *request->handle,
 		.what = request->what,
+		.is_gated = has_mark(kube, request->handle, MARK_GATED),
 		.owner = adopts ? kube_job_owner(request->made) : NULL,
 		.deadline_ms = request->deadline_ms,
 		.done = request->done,
 		.ctx = request->ctx};
 	if (request->what & KUBE_RECONCILE_MEMBER)
 		repair->stopping = stop_member(kube, repair);
+	else if (request->what & KUBE_RECONCILE_JOB && request->in_foreground)
+		remove_when_logged(repair, NULL);
 	else if (request->what & KUBE_RECONCILE_JOB)
-		remove_job(repair, request->in_foreground);
+		remove_job(repair, false);
 	else
 		send_rest(repair);
 	return repair;

@@ -13,6 +13,9 @@
  *	                 it
  *	refused          the cluster does not have the Job, and nothing is on its way
  *	missed           when the Job was first found to be missing
+ *	gated            a ConfigMap is its gate, too
+ *	withdrawn        it waited without a node, and its gate was closed: the Job is removed,
+ *	                 unless it was changed meanwhile
  *
  * Of the first attempts of a study's members, which have one Job, that is in the directory of the
  * study, but for
@@ -31,7 +34,8 @@ enum {
 	KUBE_RECONCILE_ADOPT = 8, /* Secret and Service, or ConfigMap, belong to the Job */
 	/* Alone: end a member of a study that is marked as cancelled. Its index gets a mark in the
 	 * ConfigMap, by which no pod of it begins, and the pod that it has is removed. Members
-	 * that are ended in one turn of the loop share the requests. When nothing is left to run
+	 * that are ended in one turn of the loop share the requests; their marks that they were
+	 * cancelled are made durable together before. When nothing is left to run
 	 * in the study its Job ends, so that logs of those that have ended stay. */
 	KUBE_RECONCILE_MEMBER = 16,
 };
@@ -66,6 +70,12 @@ int kube_annotation_sending(
 void kube_annotation_accepted(
 	const struct target_kube *kube, const struct kube_handle *handle, bool adopted);
 void kube_annotation_refused(const struct target_kube *kube, const struct kube_handle *handle);
+/* An attempt that is taken back (kube_withdraw.c): gone is durable before its Job is removed. */
+int kube_annotation_gone(
+	const struct target_kube *kube, const struct kube_handle *handle, struct err *err);
+void kube_annotation_stays(const struct target_kube *kube, const struct kube_handle *handle);
+bool kube_annotation_is_gone(const struct target_kube *kube, const struct kube_handle *handle);
+void kube_annotation_gated(const struct target_kube *kube, const struct kube_handle *handle);
 /* Whether the cluster is known to have had it: also of what others have submitted. */
 bool kube_is_accepted(const struct target_kube *kube, const struct kube_handle *handle);
 bool kube_is_adopted(const struct target_kube *kube, const struct kube_handle *handle);

@@ -15,6 +15,7 @@
 #include "kube/status/status.h"
 #include "targets/kube/kube_facts.h"
 #include "targets/kube/kube_reconcile.h"
+#include "targets/kube/kube_study_pods.h"
 
 /*
  * Facts about a run
@@ -560,11 +561,18 @@ struct question {
 	bool was_accepted; /* when the cluster was asked */
 };
 
+/* Pods of a study, of which some members are asked about. */
+struct study_pods {
+	struct kube_batch *batch;
+	const struct kube_handle *handle; /* of one of them */
+	struct kube_study_pods *pods;
+};
+
 struct kube_batch {
 	struct target_kube *kube;
 	struct loop_timer *timer;
 	struct question *questions;
-	size_t n_questions;
+	size_t n_questions, n_given_up;
 	struct kube_call *calls[KUBE_FACTS_KINDS];
 	struct json *responses[KUBE_FACTS_KINDS]; /* but for nodes, which the cluster keeps */
 	struct json *items[KUBE_FACTS_KINDS];     /* of a response that is put together; or NULL */
@@ -572,7 +580,12 @@ struct kube_batch {
 	int n_open;
 	bool has_pods;
 	bool has_jobsets;
-	int pods_denied; /* how often */
+	/* Of several questions pods are listed for each study, and for all other runs. */
+	struct VEC_OF(struct study_pods *) studies;
+	struct json *pod_items; /* what has come of them */
+	struct err pods_error;
+	size_t n_pod_lists; /* that are still to come */
+	int pods_denied;    /* how often */
 	size_t n_repairs;
 	const char
 		*repaired; /* owner of the last objects that something was repaired of; or NULL */
@@ -600,7 +613,14 @@ static void kube_state_batch_free(struct kube_batch *batch)
 			kube_cancel(q->ones[i].call);
 		free(q);
 	}
+	vec_foreach (struct study_pods *, study, &batch->studies) {
+		kube_study_pods_cancel((*study)->pods);
+		free(*study);
+	}
+	vec_done(&batch->studies);
+	json_free(batch->pod_items);
 	kube_pod_index_done(&batch->pods);
+	err_done(&batch->pods_error);
 	err_done(&batch->error);
 	free(batch);
 }
@@ -611,10 +631,7 @@ static void drop_question(struct target_work *work)
 	struct kube_batch *batch = question->batch;
 
 	question->call = NULL;
-	for (struct question *q = batch->questions; q; q = q->next)
-		if (q->call)
-			return;
-	if (batch->n_open >= 0)
+	if (++batch->n_given_up == batch->n_questions && batch->n_open >= 0)
 		kube_state_batch_free(batch);
 }
 
@@ -929,11 +946,16 @@ static void kube_state_finish(struct kube_batch *batch)
 
 static void kube_state_query(struct kube_batch *batch, enum kube_facts_kind kind);
 
+static bool question_needs_pods(const struct kube_batch *batch, const struct question *question)
+{
+	return question->call &&
+	       kube_facts_job_needs_pods(batch->responses[KUBE_FACTS_JOB], &question->handle);
+}
+
 static bool needs_pods(const struct kube_batch *batch)
 {
 	for (const struct question *q = batch->questions; q; q = q->next)
-		if (q->call &&
-			kube_facts_job_needs_pods(batch->responses[KUBE_FACTS_JOB], &q->handle))
+		if (question_needs_pods(batch, q))
 			return true;
 	return false;
 }
@@ -960,6 +982,7 @@ static bool is_denied(const struct kube_batch *batch, enum kube_facts_kind kind)
 }
 
 static bool query_more(struct kube_batch *batch);
+static void kube_state_query_pods(struct kube_batch *batch);
 static bool query_each(struct kube_batch *batch, enum kube_facts_kind kind);
 
 /* All that was asked for has come, or the next is asked for. */
@@ -971,7 +994,7 @@ static void kube_state_go_on(struct kube_batch *batch)
 		bool is_doubtful = batch->pods_denied == 1 && !batch->responses[KUBE_FACTS_PODS];
 
 		if ((!batch->has_pods || is_doubtful) && needs_pods(batch))
-			kube_state_query(batch, KUBE_FACTS_PODS);
+			kube_state_query_pods(batch);
 		if (!batch->has_jobsets && needs_jobsets(batch))
 			kube_state_query(batch, KUBE_FACTS_JOBSETS);
 		batch->has_pods = batch->has_jobsets = true;
@@ -983,10 +1006,9 @@ static void kube_state_go_on(struct kube_batch *batch)
 	reconcile_all(batch);
 }
 
-static void take_error(
-	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_response *response)
+static void take_error(struct kube_batch *batch, enum kube_facts_kind kind, struct err *error)
 {
-	bool is_denied = response->error.id == E_KUBE_DENIED;
+	bool is_denied = error->id == E_KUBE_DENIED;
 
 	batch->pods_denied += is_denied && kind == KUBE_FACTS_PODS;
 	if (is_denied && (kind != KUBE_FACTS_PODS || batch->pods_denied > 1))
@@ -995,11 +1017,10 @@ static void take_error(
 		return;
 	/* Events explain; what may not be seen, or is gone, is not known. JobSets are gone where
 	 * nobody knows what they are any more. */
-	if ((kind == KUBE_FACTS_JOB ||
-		    (kind == KUBE_FACTS_PODS && response->error.id != E_KUBE_DENIED) ||
-		    (kind == KUBE_FACTS_JOBSETS && response->error.id != E_KUBE_NOT_FOUND)) &&
+	if ((kind == KUBE_FACTS_JOB || (kind == KUBE_FACTS_PODS && error->id != E_KUBE_DENIED) ||
+		    (kind == KUBE_FACTS_JOBSETS && error->id != E_KUBE_NOT_FOUND)) &&
 		!err_is_set(&batch->error))
-		err_move(&batch->error, &response->error);
+		err_move(&batch->error, error);
 }
 
 static void kube_state_take_response(
@@ -1011,7 +1032,7 @@ static void kube_state_take_response(
 	if (kind == KUBE_FACTS_WORKLOADS)
 		batch->hides_workloads = err_is_set(&response->error) && response->status != 404;
 	if (err_is_set(&response->error))
-		take_error(batch, kind, response);
+		take_error(batch, kind, &response->error);
 	else
 		batch->responses[kind] = TAKE(response->object);
 	if (kind == KUBE_FACTS_NODES) {
@@ -1168,9 +1189,20 @@ static void kube_state_query_list(struct kube_batch *batch, enum kube_facts_kind
 		lists[kind].max, deadline_ms, lists[kind].done, batch);
 }
 
+/* The handle of the only question, or of members that have one Job; NULL: there are more Jobs. */
+static const struct kube_handle *kube_state_one_job(const struct kube_batch *batch)
+{
+	const struct kube_handle *first = &batch->questions->handle;
+
+	for (const struct question *q = batch->questions->next; q; q = q->next)
+		if (!first->is_member || !str_eq(q->handle.job, first->job))
+			return NULL;
+	return first;
+}
+
 static void kube_state_query(struct kube_batch *batch, enum kube_facts_kind kind)
 {
-	const struct kube_handle *one = batch->n_questions == 1 ? &batch->questions->handle : NULL;
+	const struct kube_handle *one = kube_state_one_job(batch);
 	AUTO_FREE char *selector =
 		one ? kind == KUBE_FACTS_PODS ? kube_handle_pods(one) : kube_handle_jobs(one)
 		    : mem_strdup("app.kubernetes.io/managed-by=" KUBE_MANAGED_BY);
@@ -1179,6 +1211,127 @@ static void kube_state_query(struct kube_batch *batch, enum kube_facts_kind kind
 		return;
 	kube_state_query_list(batch, kind, kind == KUBE_FACTS_EVENTS ? NULL : selector,
 		kube_state_deadline_of(batch));
+}
+
+/*
+ * Pods for several questions
+ */
+
+/* items: an array, moved from; NULL: error. */
+static void kube_state_add_pods(struct kube_batch *batch, struct json *items, struct err *error)
+{
+	if (err_is_set(error) && !err_is_set(&batch->pods_error))
+		err_move(&batch->pods_error, error);
+	if (!batch->pod_items)
+		batch->pod_items = TAKE(items);
+	for (const struct json *pod = items ? json_first(items) : NULL; pod; pod = json_next(pod))
+		json_add(batch->pod_items, json_clone(pod));
+	json_free(items);
+	batch->n_open--;
+	if (--batch->n_pod_lists > 0)
+		return;
+	if (err_is_set(&batch->pods_error)) {
+		take_error(batch, KUBE_FACTS_PODS, &batch->pods_error);
+		err_clear(&batch->pods_error);
+		json_free(TAKE(batch->pod_items));
+	} else {
+		batch->responses[KUBE_FACTS_PODS] = json_object();
+		json_set(batch->responses[KUBE_FACTS_PODS], "items", TAKE(batch->pod_items));
+	}
+}
+
+static void kube_state_on_study_pods(void *ctx, struct json *items, struct err *error)
+{
+	struct study_pods *study = ctx;
+	struct kube_batch *batch = study->batch;
+
+	study->pods = NULL;
+	kube_state_add_pods(batch, items, error);
+	kube_state_go_on(batch);
+}
+
+static int kube_state_on_other_pods(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct kube_batch *batch = ctx;
+	struct json *items = NULL;
+
+	(void)err;
+	batch->calls[KUBE_FACTS_PODS] = NULL;
+	if (!err_is_set(&response->error))
+		items = json_clone(json_get(response->object, "items"));
+	kube_state_add_pods(batch, items, &response->error);
+	kube_state_go_on(batch);
+	return 0;
+}
+
+static bool kube_state_has_study(const struct kube_batch *batch, const struct kube_handle *handle)
+{
+	vec_foreach (struct study_pods *, study, &batch->studies)
+		if (str_eq((*study)->handle->job, handle->job))
+			return true;
+	return false;
+}
+
+/* Pods of the members of that study that are asked about. */
+static void kube_state_query_study(struct kube_batch *batch, const struct kube_handle *handle)
+{
+	const struct json *job = kube_state_find(batch->responses[KUBE_FACTS_JOB], handle->job);
+	int64_t n = json_get_int(json_get(job, "spec"), "completions", 0);
+	AUTO_FREE bool *wanted = mem_alloc(KUBE_MEMBERS_MAX, sizeof(*wanted));
+	struct study_pods *study = mem_alloc(1, sizeof(*study));
+
+	for (const struct question *q = batch->questions; q; q = q->next)
+		if (q->call && q->handle.is_member && str_eq(q->handle.job, handle->job))
+			wanted[q->handle.index] = true;
+	*study = (struct study_pods){.batch = batch, .handle = handle};
+	*vec_push(&batch->studies) = study;
+	const struct kube_study_pods_request request = {.handle = handle,
+		.job = job,
+		.wanted = wanted,
+		.n = n > 0 && n <= KUBE_MEMBERS_MAX ? (int)n : 0,
+		.deadline_ms = kube_state_deadline_of(batch),
+		.done = kube_state_on_study_pods,
+		.ctx = study};
+	batch->n_open++;
+	batch->n_pod_lists++;
+	study->pods = kube_study_pods_start(batch->kube->cluster->client, &request);
+}
+
+static void kube_state_query_others(struct kube_batch *batch)
+{
+	static const char *const query[] = {"labelSelector",
+		"app.kubernetes.io/managed-by=" KUBE_MANAGED_BY ",!" KUBE_LABEL_STUDY, NULL};
+	AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/pods", batch->kube->kube_namespace);
+
+	batch->n_open++;
+	batch->n_pod_lists++;
+	batch->calls[KUBE_FACTS_PODS] = kube_list(batch->kube->cluster->client, path, query,
+		PODS_MAX, kube_state_deadline_of(batch), kube_state_on_other_pods, batch);
+}
+
+static void kube_state_query_pods(struct kube_batch *batch)
+{
+	bool has_others = false;
+
+	if (is_denied(batch, KUBE_FACTS_PODS))
+		return;
+	if (batch->n_questions == 1) {
+		kube_state_query(batch, KUBE_FACTS_PODS);
+		return;
+	}
+	vec_foreach (struct study_pods *, study, &batch->studies)
+		free(*study);
+	vec_done(&batch->studies);
+	for (const struct question *q = batch->questions; q; q = q->next) {
+		if (!question_needs_pods(batch, q))
+			continue;
+		if (!q->handle.is_member)
+			has_others = true;
+		else if (!kube_state_has_study(batch, &q->handle))
+			kube_state_query_study(batch, &q->handle);
+	}
+	if (has_others)
+		kube_state_query_others(batch);
 }
 
 /* Requests the reasons why the run waits; the state is not delayed past its deadline for them. */

@@ -10,9 +10,11 @@
 #include "base/util/str.h"
 #include "core/config/words.h"
 #include "core/image/image_facts.h"
+#include "core/record/places.h"
 #include "core/record/spec.h"
 #include "core/store/store.h"
 #include "kube/job/preflight.h"
+#include "kube/job/room.h"
 #include "targets/kube/kube_reconcile.h"
 #include "targets/kube/target_kube.h"
 
@@ -265,10 +267,43 @@ static void set_program(struct kube_plan *plan, const struct target_job *job)
  * Resources and placement
  */
 
+static int kube_submit_fail_type(const struct json *types, const char *name, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(name);
+	AUTO_STRV struct strv names = {0};
+	const char *near;
+
+	for (const struct json *item = types ? json_first(types) : NULL; item;
+		item = json_next(item))
+		strv_add(&names, json_key(item));
+	near = str_suggest(name, (const char *const *)names.v, names.n);
+	err_set(err, E_CONFIG, "the target has no GPU type '%s'", shown);
+	if (near)
+		return err_hint(err, "did you mean %s?", near);
+	return err_hint(err, "gpu_types: {%s: {resource: nvidia.com/gpu}}", shown);
+}
+
+/* The types of a list that the target has, of the resource of the first: a pod asks for one. */
+static void kube_submit_find_types(const struct json *types, const char *names, struct json *ret)
+{
+	const char *resource = NULL;
+
+	for (const char *at = names; *at; at += strcspn(at, ","), at += *at == ',') {
+		AUTO_FREE char *name = mem_strndup(at, strcspn(at, ","));
+		const struct json *type = json_get(types, name);
+		const char *has = json_get_str(type, "resource");
+
+		if (!type || (json_count(ret) && !str_eq(has, resource)))
+			continue;
+		resource = has;
+		json_add(ret, json_clone(type));
+	}
+}
+
 static int kube_submit_set_gpus(
 	struct kube_plan *plan, const struct json *definition, struct err *err)
 {
-	const struct json *types = json_get(definition, "gpu_types"), *type;
+	const struct json *types = json_get(definition, "gpu_types"), *type, *found;
 	const char *name = plan->spec->resources.gpu_type;
 	struct kube_run *run = &plan->run;
 
@@ -277,23 +312,20 @@ static int kube_submit_set_gpus(
 	if (!name)
 		return 0;
 	type = json_get(types, name);
-	if (!type) {
-		AUTO_FREE char *shown = str_shown(name);
-		AUTO_STRV struct strv names = {0};
-		const char *near;
-
-		for (const struct json *item = types ? json_first(types) : NULL; item;
-			item = json_next(item))
-			strv_add(&names, json_key(item));
-		near = str_suggest(name, (const char *const *)names.v, names.n);
-		err_set(err, E_CONFIG, "the target has no GPU type '%s'", shown);
-		if (near)
-			return err_hint(err, "did you mean %s?", near);
-		return err_hint(err, "gpu_types: {%s: {resource: nvidia.com/gpu}}", shown);
+	if (!type && strchr(name, ',')) {
+		struct json *list = json_array();
+		kube_submit_find_types(types, name, list);
+		found = keep_json(plan, list);
+		type = json_first(found);
+		run->gpu_choices = json_count(found) > 1 ? found : NULL;
 	}
+	if (!type)
+		return kube_submit_fail_type(types, name, err);
 	if (run->gpus == 0)
 		run->gpus = 1;
 	run->gpu_resource = json_get_str(type, "resource");
+	if (run->gpu_choices)
+		return 0;
 	run->node_selector = json_get(type, "node_selector");
 	run->tolerations = json_get(type, "tolerations");
 	return 0;
@@ -381,8 +413,8 @@ static const char *kube_submit_print(struct kube_plan *plan, const struct json *
 static const char *record_of(struct kube_plan *plan, const struct run *run)
 {
 	static const char *const members[] = {"id", "name", "command", "shell", "launcher",
-		"params", "tags", "group", "parent", "user", "note", "target", "origin", "snapshot",
-		"image", "resources", "ports", "times"};
+		"params", "tags", "group", "parent", "user", "note", "target", "places", "origin",
+		"snapshot", "image", "resources", "ports", "times", AFTER_RECORD};
 	AUTO_JSON struct json *record = json_object();
 
 	for (size_t i = 0; i < ARRAY_LEN(members); i++) {
@@ -451,6 +483,8 @@ int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
 	run->user = kube->user ? kube->user : json_get_str(job->run->doc, "user");
 	run->tree = id && str_starts(id, "sha256:") ? id + strlen("sha256:") : NULL;
 	run->commit = json_get_str(snapshot, "commit");
+	run->may_move =
+		!ret->handle.is_member && json_count(json_get(job->run->doc, RUN_PLACES)) > 1;
 	run->spec = kube_submit_print(ret, job->run->spec);
 	run->record = record_of(ret, job->run);
 	kube_submit_set_image(ret, job);
@@ -539,6 +573,11 @@ struct check {
 	struct requested *requested;
 	struct loop_timer *timer;
 	struct strv *notes; /* the caller's */
+	/* Whether there is room is asked, too; or NULL. What the plan was made of is kept then. */
+	struct target_room *room;
+	struct run *draft;
+	char *handle;
+	struct strv own_notes;
 	struct err silence; /* why there is no response, as long as there is none */
 	bool is_heard;
 	size_t n_open;
@@ -559,12 +598,27 @@ static void kube_submit_drop(struct target_work *work)
 	kube_questions_done(&check->questions);
 	err_done(&check->silence);
 	kube_plan_done(&check->plan);
+	run_free(check->draft);
+	free(check->handle);
+	strv_done(&check->own_notes);
 	free(check);
 }
 
 /*
  * The decision
  */
+
+static int kube_submit_find_room(struct check *check, const struct kube_objects *objects,
+	const struct kube_reply *replies, struct err *err)
+{
+	struct kube_room room = {0};
+	int r = kube_room_evaluate(
+		&check->plan.run, objects, &check->questions, replies, &room, err);
+
+	check->room->is_now = room.is_now;
+	check->room->text = room.text;
+	return r;
+}
 
 static int kube_submit_evaluate(struct check *check, struct err *err)
 {
@@ -595,14 +649,17 @@ static int kube_submit_evaluate(struct check *check, struct err *err)
 		strv_add(check->notes, objects.notes.v[i]);
 	for (size_t i = 0; i < findings.notes.n; i++)
 		strv_add(check->notes, findings.notes.v[i]);
-	return 0;
+	return check->room ? kube_submit_find_room(check, &objects, replies, err) : 0;
 }
 
 /* A login may take its time; who sends the Job waits for it. */
-static int print_unchecked(struct check *check)
+static int print_unchecked(struct check *check, struct err *err)
 {
 	char time[32];
 
+	if (check->room)
+		return err_set(err, E_TARGET_SILENT, "no answer within %s",
+			duration_text(CHECK_LIMIT_MS, time));
 	strv_addf(check->notes, "nothing was checked in the cluster %s: no answer within %s",
 		check->kube->cluster->access.cluster, duration_text(CHECK_LIMIT_MS, time));
 	return 0;
@@ -618,7 +675,7 @@ static void kube_submit_finish(struct check *check)
 	else if (err_is_set(&check->silence))
 		r = err_move(&error, &check->silence);
 	else
-		r = print_unchecked(check);
+		r = print_unchecked(check, &error);
 
 	target_call_end(check->call, r, &error);
 }
@@ -648,7 +705,7 @@ static void wait_until(struct check *check, int64_t end_ms)
 
 static bool is_needed(const struct check *check, const struct requested *requested)
 {
-	return !check->questions.v[requested - check->requested].is_list;
+	return check->room || !check->questions.v[requested - check->requested].is_list;
 }
 
 static void kube_submit_query(struct check *check, size_t i);
@@ -676,6 +733,9 @@ static int kube_submit_on_response(void *ctx, struct kube_response *response, st
 	kube_preflight_query_rights(&check->plan.run,
 		&check->questions.v[requested - check->requested], &requested->reply,
 		&check->questions);
+	if (check->room)
+		kube_room_query_more(&check->questions.v[requested - check->requested],
+			&requested->reply, &check->questions);
 	for (size_t i = n; i < check->questions.n; i++)
 		kube_submit_query(check, i);
 	if (check->n_open == 0)
@@ -710,39 +770,84 @@ static void kube_submit_query(struct check *check, size_t i)
 	request.ctx = requested;
 	requested->check = check;
 	check->n_open++;
-	if (!question->is_list)
+	if (is_needed(check, requested))
 		check->n_needed++;
 	if (question->is_list)
-		requested->call = kube_list(client, question->path, NULL, LIST_MAX,
+		requested->call = kube_list(client, question->path, question->query, LIST_MAX,
 			check->deadline_ms, kube_submit_on_response, requested);
 	else
 		requested->call = kube_start(client, &request);
 }
 
-int kube_check(struct target *target, const struct target_job *job, struct strv *ret_notes,
-	struct target_call *call, struct err *err)
+static struct check *kube_submit_new_check(struct target *target, struct target_call *call)
 {
 	struct check *check = mem_alloc(1, sizeof(*check));
-	size_t n;
 
 	*check = (struct check){.work = {kube_submit_drop},
 		.kube = target_kube_of(target),
 		.call = call,
-		.notes = ret_notes,
 		.deadline_ms = clock_ms() + CHECK_LIMIT_MS};
+	return check;
+}
+
+/* Takes check over. */
+static int kube_submit_begin(struct check *check, const struct target_job *job, struct err *err)
+{
 	int r = kube_plan_make(check->kube, job, &check->plan, err);
+	size_t n;
+
 	if (r < 0) {
 		kube_submit_drop(&check->work);
 		return r;
 	}
 	kube_preflight_query(&check->plan.run, &check->questions);
+	if (check->room)
+		kube_room_query(&check->plan.run, &check->questions);
 	n = check->questions.n;
-	check->requested = mem_alloc(n + KUBE_RIGHTS_MAX, sizeof(*check->requested));
-	target_call_begin(call, &check->work);
+	check->requested =
+		mem_alloc(n + KUBE_RIGHTS_MAX + KUBE_ROOM_MORE_MAX, sizeof(*check->requested));
+	target_call_begin(check->call, &check->work);
 	wait_until(check, check->deadline_ms);
 	for (size_t i = 0; i < n; i++)
 		kube_submit_query(check, i);
 	return 0;
+}
+
+int kube_check(struct target *target, const struct target_job *job, struct strv *ret_notes,
+	struct target_call *call, struct err *err)
+{
+	struct check *check = kube_submit_new_check(target, call);
+
+	check->notes = ret_notes;
+	return kube_submit_begin(check, job, err);
+}
+
+int kube_room(struct target *target, const struct target_requirements *requirements,
+	struct target_room *ret, struct target_call *call, struct err *err)
+{
+	struct check *check = kube_submit_new_check(target, call);
+	const struct spec *spec = requirements->spec;
+	char handle[TARGET_HANDLE_SIZE];
+
+	check->notes = &check->own_notes;
+	check->room = ret;
+	int r = target->ops->prepare(target, requirements->run_id, 1, spec, handle, err);
+	if (r < 0) {
+		kube_submit_drop(&check->work);
+		return r;
+	}
+	check->handle = mem_strdup(handle);
+	check->draft = run_new(requirements->run_id, requirements->run_id);
+	check->draft->spec = spec_to_json(spec);
+	const struct target_job job = {
+		.run_id = requirements->run_id,
+		.attempt = 1,
+		.handle = check->handle,
+		.spec = spec,
+		.env = &spec->env,
+		.run = check->draft,
+	};
+	return kube_submit_begin(check, &job, err);
 }
 
 /* Without a response in time support for JobSets is not known: a Job is used then. */
@@ -1139,6 +1244,8 @@ static int kube_submit_start(struct target *target, const struct target_job *job
 		kube_submit_free(submit);
 		return r;
 	}
+	if (submit->plan.run.may_move)
+		kube_annotation_gated(submit->kube, &submit->plan.handle);
 	submit->n_before = kube_objects_before(&submit->objects, before);
 	target_call_begin(call, &submit->work);
 	for (size_t i = 0; i < submit->n_before; i++)

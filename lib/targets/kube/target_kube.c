@@ -26,6 +26,7 @@
 #include "kube/status/object.h"
 #include "targets/kube/kube_facts.h"
 #include "targets/kube/kube_reconcile.h"
+#include "targets/kube/kube_study_logs.h"
 #include "targets/kube/kube_open.h"
 
 /*
@@ -286,7 +287,8 @@ bool kube_is_cancelled(const struct target_kube *kube, const struct kube_handle 
 	return access(path, F_OK) == 0;
 }
 
-/* *ret_path: it was not there before; the caller frees. */
+/* *ret_path: it was not there before; the caller frees. That of a member is durable before a
+ * request is sent (kube_reconcile.h). */
 static int target_kube_write_mark(const struct target_kube *kube, const struct kube_handle *handle,
 	char **ret_path, struct err *err)
 {
@@ -297,7 +299,8 @@ static int target_kube_write_mark(const struct target_kube *kube, const struct k
 		return 0;
 	int r = fs_mkdirs(dir, 0700, err);
 	if (r == 0)
-		r = fs_replace(path, "", 0, 0600, FS_SYNC_FULL, err);
+		r = fs_replace(
+			path, "", 0, 0600, handle->is_member ? FS_SYNC_NONE : FS_SYNC_FULL, err);
 	if (r == 0)
 		*ret_path = TAKE(path);
 	return r;
@@ -326,7 +329,8 @@ static void target_kube_on_removed(void *ctx, struct err *error)
 
 	removal->repair = NULL;
 	/* The run goes on, and what ends it later is not its cancel. */
-	if (removal->mark && (error->id == E_KUBE_DENIED || error->id == E_KUBE_AUTH))
+	if (removal->mark &&
+		(error->id == E_KUBE_DENIED || error->id == E_KUBE_AUTH || error->code == ERR_IO))
 		unlink(removal->mark);
 	target_call_end(removal->call, err_is_set(error) ? -(int)error->code : 0, error);
 }
@@ -437,6 +441,7 @@ static void target_kube_free(struct target *target)
 
 	kube_portforward_free(kube->reach);
 	kube_stops_free(kube->stops);
+	kube_study_logs_free(kube->study_logs);
 	json_free(kube->definition);
 	free(kube->enforced);
 	free(kube->user);
@@ -451,6 +456,7 @@ const struct target_ops target_kube_ops = {
 	.has_nodes = true,
 	.has_own_network = true,
 	.describe = target_kube_describe,
+	.room = kube_room,
 	.prepare = target_kube_prepare,
 	.check = kube_check,
 	.learn = kube_learn,
@@ -464,6 +470,7 @@ const struct target_ops target_kube_ops = {
 	.adopt = kube_adopt,
 	.preview = kube_preview,
 	.cancel = target_kube_cancel,
+	.withdraw = kube_withdraw,
 	.forget = target_kube_forget,
 	.relay = kube_relay,
 	.exec = kube_exec,

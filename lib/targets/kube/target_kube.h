@@ -23,6 +23,8 @@
 struct kube_batch;
 struct kube_portforward;
 struct kube_stop;
+struct kube_study_logs;
+struct kube_saving;
 
 struct target_kube {
 	struct target target;
@@ -36,6 +38,8 @@ struct target_kube {
 	bool takes_jobset;              /* a gang with retries, as it was asked (check, learn) */
 	struct kube_portforward *reach; /* port-forwards; NULL: none yet */
 	struct kube_stop *stops;        /* members of studies that are cancelled together */
+	struct kube_study_logs *study_logs; /* and whose logs are archived together */
+	struct kube_saving *savings;        /* logs that are saved while their runs go on */
 	bool no_exec;          /* of looks at pods: commands cannot be run beside programs */
 	int64_t no_metrics_ms; /* clock_ms(), when the cluster had none; 0: it may have */
 };
@@ -115,18 +119,22 @@ int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sin
 int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 	struct target_call *call, struct err *err);
 
-/* target_ops.check, learn, submit, state, preview, logs, keep */
+/* target_ops.check, room, learn, submit, withdraw, state, preview, logs, keep */
 int kube_submit(struct target *target, const struct target_job *job, struct target_call *call,
 	struct err *err);
 int kube_submit_study(struct target *target, const struct target_study *study,
 	struct target_call *call, struct err *err);
 int kube_state(struct target *target, const char *handle, struct target_status *ret,
 	struct target_call *call, struct err *err);
+int kube_withdraw(struct target *target, const char *handle, bool *ret_taken,
+	struct target_call *call, struct err *err);
 int kube_keep(struct target *target, const char *handle, bool follow, struct target_call *call,
 	struct err *err);
 struct kept_places;
 int kube_check(struct target *target, const struct target_job *job, struct strv *ret_notes,
 	struct target_call *call, struct err *err);
+int kube_room(struct target *target, const struct target_requirements *requirements,
+	struct target_room *ret, struct target_call *call, struct err *err);
 int kube_learn(struct target *target, const struct target_requirements *requirements,
 	struct strv *ret_notes, struct err *err);
 int kube_preview(struct target *target, const struct target_job *job, struct json **ret,

@@ -126,7 +126,7 @@ static int make_spare(struct err *err)
 	return r < 0 ? r : spare_make(&job, err);
 }
 
-static int local_supervise_work(int fd, struct err *err)
+static int local_supervise_work(const char *self, int fd, struct err *err)
 {
 	char order;
 
@@ -139,7 +139,9 @@ static int local_supervise_work(int fd, struct err *err)
 			return 0;
 		if (order == WORKER_SPARE)
 			return make_spare(err);
-		if (order == WORKER_LINE)
+		if (order == WORKER_AFTER)
+			after_waiter_run(self, fd);
+		else if (order == WORKER_LINE)
 			wait_in_line(fd);
 		else if (order == WORKER_GPUS)
 			local_supervise_find_gpus(fd);
@@ -275,7 +277,7 @@ static int fork_both(int *ret_fd, pid_t *ret_worker, struct err *err)
 }
 
 /* *at is the attempt to supervise, and on return the one that follows. */
-static int care(struct attempt_next *at, bool *ret_more, struct err *err)
+static int care(const char *self, struct attempt_next *at, bool *ret_more, struct err *err)
 {
 	AUTO(attempt_next_done) struct attempt_next next = {0};
 	AUTO_FD int fd = -1;
@@ -287,7 +289,7 @@ static int care(struct attempt_next *at, bool *ret_more, struct err *err)
 		return at->lock_fd >= 0 ? fail_next(r, err) : r;
 	if (r > 0) {
 		attempt_next_done(at);
-		return local_supervise_work(fd, err);
+		return local_supervise_work(self, fd, err);
 	}
 	r = watch_over(
 		&(struct supervisor_start){
@@ -316,14 +318,14 @@ static int enter_next(const struct attempt_next *at, struct err *err)
 	return 0;
 }
 
-static int care_for_all(const char *dir, struct err *err)
+static int care_for_all(const char *self, const char *dir, struct err *err)
 {
 	AUTO(attempt_next_done)
 	struct attempt_next at = {.dir = mem_strdup(dir), .lock_fd = -1};
 	bool more;
 
 	for (;;) {
-		int r = care(&at, &more, err);
+		int r = care(self, &at, &more, err);
 		if (r < 0 || !more)
 			return r;
 		r = enter_next(&at, err);
@@ -332,7 +334,7 @@ static int care_for_all(const char *dir, struct err *err)
 	}
 }
 
-int supervise(const char *dir, struct err *err)
+int supervise(const char *self, const char *dir, struct err *err)
 {
 	int r = 0;
 
@@ -341,7 +343,7 @@ int supervise(const char *dir, struct err *err)
 	if (chdir(dir) < 0)
 		r = fs_error(err, errno, "%s", dir);
 	if (r == 0)
-		r = care_for_all(dir, err);
+		r = care_for_all(self, dir, err);
 	/* A peer that has had a reply does not read this one. */
 	if (r < 0)
 		local_supervise_reply(r, err);

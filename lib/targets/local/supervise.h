@@ -16,10 +16,10 @@
 
 #include "base/util/err.h"
 
-/* dir: the attempt's directory, absolute, with its job.json. Also runs further attempts
- * (runtime.retries). No other process may read its memory, and it leaves no core. Returns twice, in
- * a process that makes trees and in its child that supervises, in each when its work is done: the
- * caller exits. */
-int supervise(const char *dir, struct err *err);
+/* self: path of this program, for a child that waits for other runs. dir: the attempt's directory,
+ * absolute, with its job.json. Also runs further attempts (runtime.retries). No other process may
+ * read its memory, and it leaves no core. Returns twice, in a process that makes trees and in its
+ * child that supervises, in each when its work is done: the caller exits. */
+int supervise(const char *self, const char *dir, struct err *err);
 
 #endif

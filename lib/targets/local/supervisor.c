@@ -852,8 +852,7 @@ void sup_setup_over(struct supervisor *sup)
 	sup->cpu_s = 0;
 	sup->peak_bytes = 0;
 	if (sup->stop != STOP_NONE) {
-		sup_finish_as(
-			sup, RUN_CANCELLED, 143, "Cancelled", "it was cancelled during its setup");
+		sup_finish_unbegun(sup, "it was cancelled during its setup");
 		return;
 	}
 	int r = setup_end(sup->setup, sup->setup_status, &err);
@@ -989,6 +988,8 @@ static void sup_worker_replied(struct supervisor *sup)
 			(long long)json_get_int(result, "ms", 0),
 			json_get_bool(result, "spare", false) ? " from a spare" : "");
 		sup_setup_begin(sup);
+	} else if (order == WORKER_AFTER && sup->phase == PHASE_AFTER) {
+		sup_after_on_reply(sup, r, result, &err);
 	} else if (order == WORKER_LINE && sup->phase == PHASE_SLOT) {
 		sup_slot_on_reply(sup, r, &err);
 	} else if (order == WORKER_GPUS && sup->phase == PHASE_GPUS) {
@@ -1020,7 +1021,7 @@ static int sup_on_worker(void *ctx, short revents, struct err *err)
 static int sup_on_tick(void *ctx, struct err *err)
 {
 	struct supervisor *sup = ctx;
-	bool watched = sup->phase == PHASE_SLOT ||
+	bool watched = sup->phase <= PHASE_SLOT ||
 		       (sup->dir_watch >= 0 && sup->log_watch >= 0 && !sup->adopted);
 
 	(void)err;
@@ -1062,7 +1063,7 @@ static int sup_add_sources(struct supervisor *sup, struct err *err)
 		return r;
 	/* The kernel has few of these for all supervisors (max_user_instances of inotify(7)), and a
 	 * cancel sends a signal, too. */
-	if (sup->phase != PHASE_SLOT)
+	if (sup->phase > PHASE_SLOT)
 		sup_watch(sup);
 	if (!sup->adopted)
 		sup->worker_source = loop_add_fd(sup->loop, sup->worker_fd, &worker_ops, sup);
@@ -1109,6 +1110,21 @@ void sup_slot_over(struct supervisor *sup)
 		sup_order_tree(sup);
 }
 
+static void sup_begin_slot(struct supervisor *sup)
+{
+	sup->phase = PHASE_SLOT;
+	if (sup_wants_slot(sup))
+		sup_slot_begin(sup);
+	else
+		sup_slot_over(sup);
+}
+
+void sup_after_over(struct supervisor *sup)
+{
+	sup_note(sup, "the runs before it have ended");
+	sup_begin_slot(sup);
+}
+
 static void sup_begin(struct supervisor *sup)
 {
 	if (sup->phase == PHASE_OVER)
@@ -1120,7 +1136,9 @@ static void sup_begin(struct supervisor *sup)
 		sup_observe_begin(sup);
 		return;
 	}
-	if (sup->phase == PHASE_SLOT)
+	if (sup->phase == PHASE_AFTER)
+		sup_after_begin(sup);
+	else if (sup->phase == PHASE_SLOT)
 		sup_slot_begin(sup);
 	else
 		sup_order_tree(sup);
@@ -1166,7 +1184,10 @@ int supervisor_run(
 		.log_watch = -1,
 	};
 
-	sup.phase = sup.adopted ? PHASE_RUNNING : sup_wants_slot(&sup) ? PHASE_SLOT : PHASE_TREE;
+	sup.phase = sup.adopted             ? PHASE_RUNNING
+		    : sup_wants_after(&sup) ? PHASE_AFTER
+		    : sup_wants_slot(&sup)  ? PHASE_SLOT
+					    : PHASE_TREE;
 	sup.child = start->state.program.pid;
 	os_become_subreaper();
 	/* Leave the cgroup of the run whose program has submitted this one. */

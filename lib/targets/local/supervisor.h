@@ -5,6 +5,8 @@
  *	supervise.c       the two processes, from attempt to attempt
  *	supervisor.c      the loop, and the way to the program: tree, setup, GPUs, start; what is
  *	                  observed while it runs
+ *	supervisor_after.c
+ *	                  the runs that it begins after
  *	supervisor_study.c
  *	                  the slot of a member of a study, and the failure of another one
  *	supervisor_ranks.c
@@ -25,10 +27,16 @@
 #include "core/record/reply.h"
 #include "host/gpu.h"
 
-/* Orders to the worker process, which does what may take long, one byte each: to wait for those who
- * are before it in the line of its study, the tree, which GPUs there are (it replies to these,
- * reply.h), at last a spare. */
-enum { WORKER_LINE = 'l', WORKER_TREE = 't', WORKER_GPUS = 'g', WORKER_SPARE = 's' };
+/* Orders to the worker process, which does what may take long, one byte each: to wait for the runs
+ * that it begins after, for those who are before it in the line of its study, the tree, which GPUs
+ * there are (it replies to these, reply.h), at last a spare. */
+enum {
+	WORKER_AFTER = 'a',
+	WORKER_LINE = 'l',
+	WORKER_TREE = 't',
+	WORKER_GPUS = 'g',
+	WORKER_SPARE = 's'
+};
 
 struct supervisor_start {
 	const char *dir; /* the attempt's, absolute; also the current one */
@@ -47,6 +55,7 @@ int supervisor_run(
 	const struct supervisor_start *start, struct attempt_next *ret_next, struct err *err);
 
 enum phase {
+	PHASE_AFTER,      /* waits for other runs */
 	PHASE_SLOT,       /* waits for a slot of its study */
 	PHASE_TREE,       /* the worker unpacks */
 	PHASE_SETUP,      /* waits for the setup */
@@ -58,7 +67,7 @@ enum phase {
 	PHASE_OVER,
 };
 
-enum stop { STOP_NONE, STOP_CANCEL, STOP_TIMEOUT };
+enum stop { STOP_NONE, STOP_CANCEL, STOP_WITHDRAW, STOP_TIMEOUT };
 
 struct supervisor_gpus;
 struct observer;
@@ -99,7 +108,8 @@ struct supervisor {
 	bool log_quiet; /* a mark was made less than MARK_MS ago */
 	struct mark last_mark;
 	struct loop_timer *kill_timer, *poll_timer, *limit_timer, *signal_timer;
-	struct study_slot *slot; /* NULL: none */
+	int64_t after_begun_ms, after_pause_ms; /* of the process that waits for other runs */
+	struct study_slot *slot;                /* NULL: none */
 	struct loop_fd *slot_source;
 	struct loop_timer *slot_timer;
 	struct setup *setup; /* NULL: none */
@@ -131,8 +141,22 @@ void sup_wait_as(struct supervisor *sup, enum run_state state, const char *text)
 /* Send one of the orders above; the reply comes by the loop. */
 int sup_order_worker(struct supervisor *sup, char order, struct err *err);
 void sup_start_failed(struct supervisor *sup, const struct err *err);
+/* No other run is waited for any more: a slot is next. */
+void sup_after_over(struct supervisor *sup);
 /* The slot is granted: the tree is next. */
 void sup_slot_over(struct supervisor *sup);
+
+/* supervisor_after.c */
+
+/* Whether it waits for other runs before anything else. */
+bool sup_wants_after(const struct supervisor *sup);
+void sup_after_begin(struct supervisor *sup);
+/* Handle the worker's reply; result may be NULL. */
+void sup_after_on_reply(
+	struct supervisor *sup, int r, const struct json *result, const struct err *err);
+/* In the worker: wait for the runs of the attempt in the current directory; fd gets the reply. self:
+ * path of this program. */
+void after_waiter_run(const char *self, int fd);
 
 /* Fork the program of a rank, which waits for program_release. */
 int sup_fork_rank(
@@ -184,6 +208,8 @@ void sup_end_family(struct supervisor *sup, int sig, int64_t grace_ms);
 void sup_end_worker(struct supervisor *sup);
 /* The same, and end the attempt as cancelled; text says why. */
 void sup_cancel_unbegun(struct supervisor *sup, const char *text);
+/* The end of an attempt that was stopped before its program: cancelled (text), or taken back. */
+void sup_finish_unbegun(struct supervisor *sup, const char *text);
 void sup_set_limit(struct supervisor *sup);
 /* The child is gone; what it has left behind follows. */
 void sup_setup_ended(struct supervisor *sup);

@@ -430,6 +430,21 @@ void sup_cancel_unbegun(struct supervisor *sup, const char *text)
 	sup_finish_as(sup, RUN_CANCELLED, 143, "Cancelled", text);
 }
 
+void sup_finish_unbegun(struct supervisor *sup, const char *text)
+{
+	if (sup->stop == STOP_WITHDRAW)
+		sup_finish_as(sup, RUN_FAILED, 125, "Interrupted", ATTEMPT_WITHDRAWN);
+	else
+		sup_finish_as(sup, RUN_CANCELLED, 143, "Cancelled", text);
+}
+
+static const char *sup_stop_note(enum stop why)
+{
+	if (why == STOP_WITHDRAW)
+		return "taken back";
+	return why == STOP_CANCEL ? "cancelled" : "the time limit is reached";
+}
+
 static void sup_stop(struct supervisor *sup, enum stop why)
 {
 	const struct spec *spec = &sup->job->spec;
@@ -438,7 +453,7 @@ static void sup_stop(struct supervisor *sup, enum stop why)
 	if (sup->stop != STOP_NONE || sup->phase > PHASE_RUNNING || sup_ranks_is_ending(sup))
 		return;
 	sup->stop = why;
-	sup_note(sup, why == STOP_CANCEL ? "cancelled" : "the time limit is reached");
+	sup_note(sup, "%s", sup_stop_note(why));
 	if (sup->phase == PHASE_SETUP_LEFT)
 		return;
 	if (sup->phase == PHASE_RUNNING || sup->phase == PHASE_SETUP_RUNS) {
@@ -447,13 +462,16 @@ static void sup_stop(struct supervisor *sup, enum stop why)
 			sup, is_program ? spec->runtime.stop_signal : SIGTERM, spec->grace_ms);
 		return;
 	}
-	sup_cancel_unbegun(sup, "it was cancelled before it had begun");
+	sup_end_worker(sup);
+	sup_finish_unbegun(sup, "it was cancelled before it had begun");
 }
 
 void sup_check_cancel(struct supervisor *sup)
 {
 	if (access(ATTEMPT_CANCEL, F_OK) == 0)
 		sup_stop(sup, STOP_CANCEL);
+	else if (sup->phase < PHASE_RUNNING && access(ATTEMPT_WITHDRAW, F_OK) == 0)
+		sup_stop(sup, STOP_WITHDRAW);
 }
 
 static int sup_on_limit(void *ctx, struct err *err)

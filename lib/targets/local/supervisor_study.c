@@ -147,8 +147,8 @@ void sup_study_end(struct supervisor *sup)
 		study_slot_pass(TAKE(sup->slot), sup->next.slot_fds);
 		sup->next.has_slot = true;
 	}
-	if (sup->end.state != RUN_FAILED || sup->next.dir || !sup->job->slots ||
-		!sup->job->spec.study.fail_fast)
+	if (sup->end.state != RUN_FAILED || sup->stop == STOP_WITHDRAW || sup->next.dir ||
+		!sup->job->slots || !sup->job->spec.study.fail_fast)
 		return;
 	if (study_fail(sup->job, sup->dir, &err) < 0)
 		sup_note(sup, "the others of its study are not told: %s", err.message);

@@ -30,6 +30,7 @@
 #include "core/record/spec.h"
 #include "core/target/fetch_sink.h"
 #include "core/target/target_work.h"
+#include "host/gpu.h"
 #include "net/stream/pump.h"
 #include "net/stream/stream.h"
 #include "targets/local/program.h"
@@ -723,6 +724,74 @@ static int target_local_cancel(
 	return r;
 }
 
+/*
+ * Taking back: its supervisor is asked until it has decided.
+ */
+
+enum { WITHDRAW_POLL_MS = 10 };
+
+struct withdrawing {
+	struct target_work work;
+	struct target_call *call;
+	struct loop *loop;
+	struct loop_timer *timer;
+	struct attempt_place place;
+	bool *ret_taken;
+};
+
+static void local_withdraw_drop(struct target_work *work)
+{
+	struct withdrawing *withdrawing = (struct withdrawing *)work;
+
+	loop_remove_timer(withdrawing->loop, withdrawing->timer);
+	attempt_place_done(&withdrawing->place);
+	free(withdrawing);
+}
+
+static int local_withdraw_on_poll(void *ctx, struct err *err)
+{
+	struct withdrawing *withdrawing = ctx;
+	AUTO_ERR struct err error = {0};
+	int64_t deadline_ms = withdrawing->call->deadline_ms;
+
+	(void)err;
+	withdrawing->timer = NULL;
+	int r = attempt_withdraw(withdrawing->place.dir, withdrawing->ret_taken, &error);
+	if (r == 0 && deadline_ms && clock_ms() >= deadline_ms)
+		r = err_set(&error, E_TARGET_SILENT, "the supervisor of %s did not answer in time",
+			withdrawing->place.run_id);
+	if (r == 0)
+		withdrawing->timer = loop_add_timer(withdrawing->loop,
+			clock_ms() + WITHDRAW_POLL_MS, local_withdraw_on_poll, withdrawing);
+	else
+		target_call_end(withdrawing->call, r < 0 ? r : 0, &error);
+	return 0;
+}
+
+static int local_withdraw(struct target *target, const char *handle, bool *ret_taken,
+	struct target_call *call, struct err *err)
+{
+	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
+	struct withdrawing *withdrawing;
+
+	int r = local_place_find(target_local_of(target), handle, &place, err);
+	if (r == 0 && place.foreign)
+		r = err_set(
+			err, E_TARGET_UNSUPPORTED, "%s belongs to another machine", place.run_id);
+	if (r < 0)
+		return r;
+	withdrawing = mem_alloc(1, sizeof(*withdrawing));
+	*withdrawing = (struct withdrawing){.work = {local_withdraw_drop},
+		.call = call,
+		.loop = target->loop,
+		.place = place,
+		.ret_taken = ret_taken};
+	place = (struct attempt_place){0};
+	target_call_begin(call, &withdrawing->work);
+	withdrawing->timer = loop_add_timer(target->loop, 0, local_withdraw_on_poll, withdrawing);
+	return 0;
+}
+
 static int target_local_forget(struct target *target, const char *handle, bool all,
 	struct target_call *call, struct err *err)
 {
@@ -791,15 +860,88 @@ static int target_local_fetch(struct target *target, const char *handle, struct 
 	return attempt_files_fetch(target->loop, root, place.dir, sink, call, err);
 }
 
+/*
+ * Room
+ */
+
+#define ROOM_OWNER "a look at what is free"
+
+enum { ROOM_FIND_MS = 5000 };
+
+/* Whether so many GPUs could be had at once: 1, or 0. Takes a place in the queue for GPUs for a
+ * moment. */
+static int local_room_gpus(
+	struct target_local *local, const struct spec *spec, struct gpu_list *list, struct err *err)
+{
+	const struct runtime *runtime = &spec->runtime;
+	const char *path = env_get(local->session->env.env, "PATH");
+	const struct gpu_claim_spec claimed = {
+		.owner = ROOM_OWNER,
+		.want = runtime->gpus == RUNTIME_GPUS_AUTO ? 1 : (unsigned)runtime->gpus,
+		.only = &runtime->gpus_only,
+	};
+	AUTO_GPU_CLAIM struct gpu_claim *claim = NULL;
+
+	list->n = 0;
+	int r = gpu_may_exist(path) ? gpu_find(path, ROOM_FIND_MS, list, err) : 0;
+	if (r < 0 || list->n == 0)
+		return r < 0 ? r : 1;
+	r = gpu_claim_new(&claimed, &claim, err);
+	return r < 0 ? r : gpu_claim_try(claim, list, err);
+}
+
+int64_t target_local_free_gpus(const struct gpu_list *list, const char *model)
+{
+	AUTO_STRV struct strv ids = {0};
+
+	for (size_t i = 0; i < list->n; i++)
+		if (!list->v[i].used && str_eq(list->v[i].model, model))
+			strv_add(&ids, list->v[i].id);
+	for (size_t n = ids.n; n > 0; n--) {
+		const struct gpu_claim_spec claimed = {
+			.owner = ROOM_OWNER, .want = (unsigned)n, .only = &ids};
+		AUTO_GPU_CLAIM struct gpu_claim *claim = NULL;
+		int r = gpu_claim_new(&claimed, &claim, NULL);
+		if (r == 0)
+			r = gpu_claim_ready(claim, list, NULL);
+		if (r != 0)
+			return r < 0 ? -1 : (int64_t)n;
+	}
+	return 0;
+}
+
+static int local_room(struct target *target, const struct target_requirements *requirements,
+	struct target_room *ret, struct target_call *call, struct err *err)
+{
+	struct target_local *local = target_local_of(target);
+	const struct spec *spec = requirements->spec;
+	struct gpu_list list = {0};
+	int r = spec->runtime.gpus ? local_room_gpus(local, spec, &list, err) : 1;
+
+	if (r < 0)
+		return r;
+	ret->is_now = r > 0;
+	if (list.n == 0)
+		ret->text = mem_strdup("this machine");
+	else if (r > 0)
+		ret->text = mem_printf("%s free", list.n == 1 ? "its GPU" : "GPUs");
+	else
+		ret->text = mem_printf("%zu GPU%s, none free", list.n, list.n == 1 ? "" : "s");
+	target_call_end_soon(call, target->loop);
+	return 0;
+}
+
 const struct target_ops target_local_ops = {
 	.kind = "local",
 	.is_here = true,
+	.room = local_room,
 	.has_nodes = true,
 	.prepare = target_local_prepare,
 	.submit = local_submit,
 	.state = state,
 	.logs = target_local_read_log,
 	.cancel = target_local_cancel,
+	.withdraw = local_withdraw,
 	.forget = target_local_forget,
 	.fetch = target_local_fetch,
 	.relay = local_relay,

@@ -291,46 +291,96 @@ enum { AT_ONCE_MAX = 32 };
  * Probing
  */
 
-struct watch;
-
 struct question {
-	struct watch *watch;
+	struct node_probing *probing;
 	struct node_probe *probe;
 	struct node_call *requested;
 	const struct node_facts *facts; /* true once they have come */
 };
 
-struct watch {
+struct node_probing {
 	struct session *session;
 	struct question *questions;
-	size_t n, n_begun;
-	struct loop_wait wait;
+	size_t n, n_begun, n_open;
+	struct loop_timer *timer;
 	int64_t settle_ms;
+	void (*done)(void *ctx);
+	void *ctx;
 };
 
-static void begin_some(struct watch *watch);
+static void begin_some(struct node_probing *probing);
+
+void node_probing_cancel(struct node_probing *probing)
+{
+	if (!probing)
+		return;
+	loop_remove_timer(session_loop(probing->session), probing->timer);
+	for (size_t i = 0; i < probing->n; i++) {
+		struct question *question = &probing->questions[i];
+		bool is_late = question->requested || i >= probing->n_begun;
+		node_cancel(question->requested);
+		if (is_late && !question->probe->facts)
+			err_set(&question->probe->error, E_TARGET_SILENT,
+				"%s did not answer in time", question->probe->host);
+	}
+	free(probing->questions);
+	free(probing);
+}
+
+static void node_probing_end(struct node_probing *probing)
+{
+	void (*done)(void *ctx) = probing->done;
+	void *ctx = probing->ctx;
+
+	node_probing_cancel(probing);
+	done(ctx);
+}
+
+static int node_probing_on_timer(void *ctx, struct err *err)
+{
+	struct node_probing *probing = ctx;
+
+	(void)err;
+	probing->timer = NULL;
+	node_probing_end(probing);
+	return 0;
+}
+
+/* 0: never. */
+static void node_probing_set_deadline(struct node_probing *probing, int64_t deadline_ms)
+{
+	struct loop *loop = session_loop(probing->session);
+
+	loop_remove_timer(loop, probing->timer);
+	probing->timer = deadline_ms
+				 ? loop_add_timer(loop, deadline_ms, node_probing_on_timer, probing)
+				 : NULL;
+}
 
 /* Once a host has responded, do not wait the whole time for hosts that hang. */
-static void node_open_settle(struct watch *watch)
+static void node_open_settle(struct node_probing *probing)
 {
-	if (watch->settle_ms < 0)
+	int64_t settled_ms = clock_ms() + probing->settle_ms;
+
+	if (probing->settle_ms < 0)
 		return;
-	watch->wait.deadline_ms = clock_ms() + watch->settle_ms;
-	watch->settle_ms = -1;
-	loop_stop(watch->wait.loop);
+	node_probing_set_deadline(probing, settled_ms);
+	probing->settle_ms = -1;
 }
 
 static void node_open_end_one(struct question *question, struct err *error)
 {
-	struct watch *watch = question->watch;
+	struct node_probing *probing = question->probing;
 
 	node_explain(question->probe->opened, error);
 	if (err_is_set(error))
 		err_move(&question->probe->error, error);
 	else
-		node_open_settle(watch);
-	loop_wait_done(&watch->wait);
-	begin_some(watch);
+		node_open_settle(probing);
+	probing->n_open--;
+	begin_some(probing);
+	if (probing->n_open == 0)
+		node_probing_end(probing);
 }
 
 static int on_gpus(void *ctx, int status, struct err *error, struct err *err)
@@ -363,45 +413,60 @@ static int node_open_on_handshake(void *ctx, int status, struct err *error, stru
 	return 0;
 }
 
-static void begin_some(struct watch *watch)
+static void begin_some(struct node_probing *probing)
 {
-	while (watch->n_begun < watch->n && watch->wait.n_open < AT_ONCE_MAX) {
-		struct question *question = &watch->questions[watch->n_begun++];
+	while (probing->n_begun < probing->n && probing->n_open < AT_ONCE_MAX) {
+		struct question *question = &probing->questions[probing->n_begun++];
 		struct node_probe *probe = question->probe;
 
 		probe->response_ms = -1;
-		if (node_open(watch->session, probe->host, probe->root, &probe->opened,
+		if (node_open(probing->session, probe->host, probe->root, &probe->opened,
 			    &probe->error) < 0)
 			continue;
-		watch->wait.n_open++;
+		probing->n_open++;
 		question->requested = node_handshake(
 			probe->opened->node, &question->facts, node_open_on_handshake, question);
 	}
 }
 
+struct node_probing *node_probing_start(struct session *session, struct node_probe *probes,
+	size_t n, int64_t limit_ms, int64_t settle_ms, void (*done)(void *ctx), void *ctx)
+{
+	struct node_probing *probing = mem_alloc(1, sizeof(*probing));
+
+	*probing = (struct node_probing){.session = session,
+		.questions = mem_alloc(n + 1, sizeof(*probing->questions)),
+		.n = n,
+		.settle_ms = settle_ms,
+		.done = done,
+		.ctx = ctx};
+	for (size_t i = 0; i < n; i++)
+		probing->questions[i] = (struct question){.probing = probing, .probe = &probes[i]};
+	node_probing_set_deadline(probing, limit_ms < 0 ? 0 : clock_deadline(limit_ms));
+	begin_some(probing);
+	if (probing->n_open == 0)
+		node_probing_set_deadline(probing, clock_ms());
+	return probing;
+}
+
+static void node_probe_on_all(void *ctx)
+{
+	struct loop_wait *wait = ctx;
+
+	loop_wait_done(wait);
+}
+
 int node_probe_all(struct session *session, struct node_probe *probes, size_t n, int64_t limit_ms,
 	int64_t settle_ms, const volatile int *interrupted, struct err *err)
 {
-	AUTO_FREE struct question *questions = mem_alloc(n + 1, sizeof(*questions));
-	struct watch watch = {.session = session,
-		.questions = questions,
-		.n = n,
-		.wait = {.loop = session_loop(session),
-			.deadline_ms = clock_deadline(limit_ms),
-			.interrupted = interrupted},
-		.settle_ms = settle_ms};
+	struct loop_wait wait = {
+		.loop = session_loop(session), .n_open = 1, .interrupted = interrupted};
+	struct node_probing *probing = node_probing_start(
+		session, probes, n, limit_ms, settle_ms, node_probe_on_all, &wait);
+	int r = loop_wait_run(&wait, err);
 
-	for (size_t i = 0; i < n; i++)
-		questions[i] = (struct question){.watch = &watch, .probe = &probes[i]};
-	begin_some(&watch);
-	int r = loop_wait_run(&watch.wait, err);
-	for (size_t i = 0; i < n; i++) {
-		bool is_late = questions[i].requested || i >= watch.n_begun;
-		node_cancel(questions[i].requested);
-		if (is_late && !probes[i].facts)
-			err_set(&probes[i].error, E_TARGET_SILENT, "%s did not answer in time",
-				probes[i].host);
-	}
+	if (wait.n_open > 0)
+		node_probing_cancel(probing);
 	return r;
 }
 

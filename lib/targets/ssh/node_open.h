@@ -62,6 +62,14 @@ void node_probe_done(struct node_probe *probe);
 int node_probe_all(struct session *session, struct node_probe *probes, size_t n, int64_t limit_ms,
 	int64_t settle_ms, const volatile int *interrupted, struct err *err);
 
+/* The same without blocking: done is called once, from the loop, after which the probing is gone.
+ * Cancelled (NULL is accepted) it is gone without a call, and what has not responded is not
+ * known. */
+struct node_probing;
+struct node_probing *node_probing_start(struct session *session, struct node_probe *probes,
+	size_t n, int64_t limit_ms, int64_t settle_ms, void (*done)(void *ctx), void *ctx);
+void node_probing_cancel(struct node_probing *probing);
+
 /* GPUs that nobody holds or uses. */
 size_t node_probe_free_gpus(const struct node_probe *probe);
 /* "linux x86_64, 3 of 8 GPUs free, 64 CPUs, 812 GiB free": one line for people; the caller frees.

@@ -16,6 +16,7 @@
 #include "core/record/spec.h"
 #include "targets/ssh/node_job.h"
 #include "targets/ssh/node_open.h"
+#include "targets/ssh/target_pool.h"
 
 enum { GANG_HOLD_MS = 15 * 60 * 1000 };
 
@@ -28,6 +29,7 @@ struct gang_place {
 	struct node_attempts found;
 	struct err error; /* of the last question; not set: answered */
 	bool is_answered;
+	enum node_withdrawn withdrawn;
 };
 struct gang {
 	struct target_node *node;
@@ -55,7 +57,7 @@ bool node_handle_is_gang(const char *handle)
 void node_handle_split(const char *text, struct strv *ret)
 {
 	for (;;) {
-		size_t len = strcspn(text, ",");
+		size_t len = strcspn(text, "," NODE_POOL_BETWEEN);
 		AUTO_FREE char *host = mem_strndup(text, len);
 
 		strv_add(ret, host);
@@ -73,6 +75,11 @@ int node_handle_rank(const char *handle, int rank, char **ret, struct err *err)
 	int r = node_handle_parse(handle, &parsed, err);
 	if (r < 0)
 		return r;
+	if (node_handle_is_pool(handle)) {
+		err_set(err, E_NODE_FAILED, "%s has not begun: no host has taken it yet",
+			parsed.run_id);
+		return err_hint(err, "dlrun why %s", parsed.run_id);
+	}
 	node_handle_split(parsed.host, &hosts);
 	if (rank < 0 || hosts.n == 1)
 		rank = 0;
@@ -272,6 +279,9 @@ static struct node_call *gang_request(struct gang_place *place, const char *verb
 
 	if (str_eq(verb, "go"))
 		return node_go(node, run, attempt, target_gang_on_response, place);
+	if (str_eq(verb, "withdraw"))
+		return node_withdraw(
+			node, run, attempt, &place->withdrawn, target_gang_on_response, place);
 	if (str_eq(verb, "stop"))
 		return node_stop(node, run, attempt, target_gang_on_response, place);
 	if (str_starts(verb, "forget"))
@@ -280,15 +290,21 @@ static struct node_call *gang_request(struct gang_place *place, const char *verb
 	return node_stop_for(node, run, attempt, verb, target_gang_on_response, place);
 }
 
-/* Sends verb to all hosts; cancels requests that are open. verb: "stop", "forget", "forget all",
- * "drop", "go". */
-static void gang_broadcast(struct gang *gang, const char *verb, void (*done)(struct gang *gang))
+/* Sends verb to the hosts from first to before end; cancels requests that are open. verb: "stop",
+ * "forget", "forget all", "drop", "go", "withdraw". */
+static void gang_tell(struct gang *gang, const char *verb, size_t first, size_t end,
+	void (*done)(struct gang *gang))
 {
 	forget_responses(gang);
 	gang->done = done;
-	gang->n_open = gang->hosts.n;
-	for (size_t i = 0; i < gang->hosts.n; i++)
+	gang->n_open = end - first;
+	for (size_t i = first; i < end; i++)
 		gang->places[i].requested = gang_request(&gang->places[i], verb);
+}
+
+static void gang_broadcast(struct gang *gang, const char *verb, void (*done)(struct gang *gang))
+{
+	gang_tell(gang, verb, 0, gang->hosts.n, done);
 }
 
 /* Takes the steps; whether there was one: then done is called. */
@@ -526,6 +542,115 @@ int target_gang_broadcast(struct target *target, const char *handle, const char 
 		broadcast->timer = loop_add_timer(
 			target->loop, call->deadline_ms, target_gang_on_late, broadcast);
 	gang_broadcast(&broadcast->gang, verb, on_broadcast);
+	return 0;
+}
+
+/*
+ * Taking back: the first rank decides for all. It is told to go before any other, and they are told
+ * when it has answered: when it never goes, none does.
+ */
+
+struct retreat {
+	struct target_work work;
+	struct gang gang;
+	struct target_call *call;
+	struct loop_timer *timer;
+	bool *ret_taken;
+};
+
+static void drop_retreat(struct target_work *work)
+{
+	struct retreat *retreat = (struct retreat *)work;
+
+	if (retreat->gang.node)
+		loop_remove_timer(retreat->gang.node->target.loop, retreat->timer);
+	gang_close(&retreat->gang);
+	free(retreat);
+}
+
+/* A host may be another machine by now, which knows nothing of the rank. */
+static void gang_check_machines(struct gang *gang)
+{
+	for (size_t i = 0; i < gang->hosts.n; i++) {
+		struct gang_place *place = &gang->places[i];
+		AUTO_FREE char *other = NULL;
+
+		if (!place->is_answered)
+			continue;
+		other = node_machine_other(&gang->node->session->dirs, gang->handle.run_id,
+			place->host->name, node_facts(place->host->node));
+		if (other)
+			err_set(&place->error, E_TARGET_SILENT, "%s", other);
+	}
+}
+
+/* All that were accepted once had begun. */
+static bool gang_is_withdrawn(const struct gang_place *place)
+{
+	return place->withdrawn != NODE_HAS_BEGUN && !place->gang->view.was_accepted;
+}
+
+static void end_retreat(struct retreat *retreat)
+{
+	AUTO_ERR struct err error = {0};
+	struct gang *gang = &retreat->gang;
+	bool is_taken = true;
+	int r = 0;
+
+	gang_check_machines(gang);
+	struct gang_place *failed = gang_failed(gang);
+	if (failed)
+		r = err_move(&error, &failed->error);
+	for (size_t i = 0; i < gang->hosts.n; i++)
+		is_taken &= gang_is_withdrawn(&gang->places[i]);
+	if (r == 0)
+		*retreat->ret_taken = is_taken;
+	target_call_end(retreat->call, r, &error);
+}
+
+static void on_retreated(struct gang *gang)
+{
+	end_retreat(CONTAINER_OF(gang, struct retreat, gang));
+}
+
+static void on_first_retreated(struct gang *gang)
+{
+	bool is_taken = gang_is_withdrawn(&gang->places[0]);
+
+	gang_check_machines(gang);
+	if (is_taken && !err_is_set(&gang->places[0].error))
+		gang_tell(gang, "withdraw", 1, gang->hosts.n, on_retreated);
+	else
+		on_retreated(gang);
+}
+
+static int target_gang_on_retreat_late(void *ctx, struct err *err)
+{
+	struct retreat *retreat = ctx;
+
+	(void)err;
+	retreat->timer = NULL;
+	end_retreat(retreat);
+	return 0;
+}
+
+int target_gang_withdraw(struct target *target, const char *handle, bool *ret_taken,
+	struct target_call *call, struct err *err)
+{
+	struct retreat *retreat = mem_alloc(1, sizeof(*retreat));
+
+	*retreat = (struct retreat){.work = {drop_retreat}, .call = call, .ret_taken = ret_taken};
+	int r = gang_open(target, handle, &retreat->gang, err);
+	if (r < 0) {
+		drop_retreat(&retreat->work);
+		return r;
+	}
+	target_call_begin(call, &retreat->work);
+	if (call->deadline_ms)
+		retreat->timer = loop_add_timer(
+			target->loop, call->deadline_ms, target_gang_on_retreat_late, retreat);
+	target_gang_read_local(&retreat->gang);
+	gang_tell(&retreat->gang, "withdraw", 0, 1, on_first_retreated);
 	return 0;
 }
 
@@ -1061,10 +1186,19 @@ static void target_gang_on_gone(struct gang *gang)
 	target_gang_end(starting);
 }
 
+static void target_gang_on_first_gone(struct gang *gang)
+{
+	if (gang_failed(gang))
+		target_gang_on_gone(gang);
+	else
+		gang_tell(gang, "go", 1, gang->hosts.n, target_gang_on_gone);
+}
+
+/* The first alone: who takes the run back asks that one, and knows of all. */
 static void go(struct starting *starting)
 {
 	target_gang_set_timer(starting, 0, NULL);
-	gang_broadcast(&starting->gang, "go", target_gang_on_gone);
+	gang_tell(&starting->gang, "go", 0, 1, target_gang_on_first_gone);
 }
 
 /*
@@ -1198,7 +1332,7 @@ static int send_rank(struct starting *starting, size_t i, struct err *err)
 		.addresses = &starting->addresses,
 		.hold_ms = GANG_HOLD_MS};
 	start->starting = starting;
-	int r = node_submit_rank(target, &start->job, &start->rank, &start->call, err);
+	int r = node_submit_rank(target, &start->job, &start->rank, false, &start->call, err);
 	start->is_open = r == 0;
 	starting->n_open += r == 0;
 	return r;

@@ -11,7 +11,7 @@
 #include "targets/ssh/target_node.h"
 
 bool node_handle_is_gang(const char *handle);
-/* The hosts that it names. */
+/* The hosts that it names, also those of target_pool.h. */
 void node_handle_split(const char *hosts, struct strv *ret);
 /* The handle of one rank (< 0: the first), of one host too; the caller frees. E_USAGE: there is no
  * such rank. */
@@ -26,6 +26,8 @@ int target_gang_logs(struct target *target, const char *handle,
 int target_gang_submit(struct target *target, const struct target_job *job,
 	struct target_call *call, struct err *err);
 int target_gang_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
+	struct target_call *call, struct err *err);
+int target_gang_withdraw(struct target *target, const char *handle, bool *ret_taken,
 	struct target_call *call, struct err *err);
 int target_gang_broadcast(struct target *target, const char *handle, const char *verb,
 	struct target_call *call, struct err *err);

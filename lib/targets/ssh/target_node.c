@@ -15,12 +15,12 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/config/words.h"
-#include "core/record/foreign.h"
 #include "core/record/spec.h"
 #include "host/gpu.h"
 #include "node/hosts.h"
 #include "targets/ssh/node_open.h"
 #include "targets/ssh/target_gang.h"
+#include "targets/ssh/target_pool.h"
 
 /*
  * Status of a run from the node's report of an attempt.
@@ -251,6 +251,16 @@ static void evaluate_absent(const struct querying *querying, struct target_statu
 	ret->ended_ms = clock_wall_ms();
 }
 
+/* Another host that sees the same home has taken it. */
+static void target_node_take_claim(
+	const struct querying *querying, const struct node_attempt *attempt)
+{
+	const char *claimed = node_attempt_get(attempt, "claimed");
+
+	if (!str_empty(claimed) && !str_eq(claimed, querying->base.host->name))
+		target_pool_set_host(&querying->base.handle, claimed, querying->ret);
+}
+
 /* The attempt that its supervisor there began by itself. */
 static void add_next(const struct querying *querying, const struct node_attempt *attempt)
 {
@@ -276,21 +286,28 @@ static int target_node_on_found(void *ctx, int status, struct err *error, struct
 			querying->base.handle.run_id, querying->base.host->name,
 			node_facts(querying->base.host->node));
 		target_node_status(querying->base.host->node, &querying->found.v[0], querying->ret);
+		target_node_take_claim(querying, &querying->found.v[0]);
 		add_next(querying, &querying->found.v[0]);
 	}
 	return node_work_end(&querying->base, 0, error);
 }
 
+static bool target_node_was_accepted(const struct node_work *work)
+{
+	const struct dirs *dirs = &work->target->session->dirs;
+	AUTO_FREE char *dir = dirs_attempt(dirs, work->handle.run_id, work->handle.attempt);
+	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
+
+	return access(accepted, F_OK) == 0;
+}
+
 static void target_node_read_local(struct querying *querying)
 {
 	const struct node_work *work = &querying->base;
-	const struct dirs *dirs = &work->target->session->dirs;
-	AUTO_FREE char *dir = dirs_attempt(dirs, work->handle.run_id, work->handle.attempt);
-	AUTO_FREE char *run_dir = dirs_run(dirs, work->handle.run_id);
-	AUTO_FREE char *accepted = fs_join(dir, ATTEMPT_ACCEPTED);
+	AUTO_FREE char *run_dir = dirs_run(&work->target->session->dirs, work->handle.run_id);
 
 	querying->is_here = access(run_dir, F_OK) == 0;
-	querying->was_accepted = access(accepted, F_OK) == 0;
+	querying->was_accepted = target_node_was_accepted(work);
 }
 
 static int target_node_state(struct target *target, const char *handle, struct target_status *ret,
@@ -300,6 +317,8 @@ static int target_node_state(struct target *target, const char *handle, struct t
 
 	if (node_handle_is_gang(handle))
 		return target_gang_state(target, handle, ret, call, err);
+	if (node_handle_is_pool(handle))
+		return target_pool_state(target, handle, ret, call, err);
 	querying = mem_alloc(1, sizeof(*querying));
 	*querying = (struct querying){.base = {.release = target_node_release}, .ret = ret};
 	int r = node_work_begin(target, handle, &querying->base, call, err);
@@ -318,7 +337,7 @@ static int target_node_state(struct target *target, const char *handle, struct t
  * down yet. A login that began earlier is mostly done by then.
  */
 
-enum { POOL_MS = 15000, SETTLE_MS = 3000 };
+enum { POOL_MS = 15000, SETTLE_MS = 3000, POOL_NAMES_MAX = TARGET_HANDLE_SIZE - 128 };
 
 struct choosing {
 	struct target_node *node;
@@ -373,10 +392,10 @@ static size_t hosts_with_slots(const struct target_node *node, const struct spec
 	return node->hosts.n < slots ? node->hosts.n : slots;
 }
 
-static int check_hosts(struct choosing *choosing, const struct spec *spec, struct err *err)
+/* The hosts to be probed. Returns how long the others are waited for once one has answered. */
+static int64_t choosing_fill(struct choosing *choosing, const struct spec *spec)
 {
 	struct target_node *node = choosing->node;
-	const char *type = spec->resources.gpu_type;
 	bool is_placed = is_placed_member(node, spec);
 
 	choosing->n = is_placed ? hosts_with_slots(node, &spec->study) : node->hosts.n;
@@ -388,11 +407,27 @@ static int check_hosts(struct choosing *choosing, const struct spec *spec, struc
 	for (size_t i = 0; i < choosing->n; i++)
 		choosing->probes[i] = (struct node_probe){.host = node->hosts.v[i],
 			.root = node->root,
-			.gpus_too = is_pool || spec->runtime.gpus > 0 || type};
-	int r = node_probe_all(node->session, choosing->probes, choosing->n,
-		node->hosts.n > 1 ? POOL_MS : -1, is_enough ? SETTLE_MS : -1, NULL, err);
-	for (size_t i = 0; r == 0 && type && i < choosing->n; i++)
+			.gpus_too = is_pool || spec->runtime.gpus > 0 || spec->resources.gpu_type};
+	return is_enough ? SETTLE_MS : -1;
+}
+
+static void choosing_keep_models(struct choosing *choosing, const struct spec *spec)
+{
+	const char *type = spec->resources.gpu_type;
+
+	for (size_t i = 0; type && i < choosing->n; i++)
 		keep_model(&choosing->probes[i].gpus, type);
+}
+
+static int check_hosts(struct choosing *choosing, const struct spec *spec, struct err *err)
+{
+	struct target_node *node = choosing->node;
+	int64_t settle_ms = choosing_fill(choosing, spec);
+
+	int r = node_probe_all(node->session, choosing->probes, choosing->n,
+		node->hosts.n > 1 ? POOL_MS : -1, settle_ms, NULL, err);
+	if (r == 0)
+		choosing_keep_models(choosing, spec);
 	return r;
 }
 
@@ -426,7 +461,6 @@ static int fail_choice(struct choosing *choosing, const struct node_requirements
 static void target_node_take(struct choosing *choosing, size_t at, const char *why)
 {
 	struct target_node *node = choosing->node;
-	const struct session_env *env = &node->session->env;
 
 	free(node->chosen);
 	free(node->why);
@@ -434,11 +468,84 @@ static void target_node_take(struct choosing *choosing, size_t at, const char *w
 	node->why = mem_strdup(why);
 	log_note("%s answered after %lld ms; programs are started by %s there", node->chosen,
 		(long long)choosing->probes[at].response_ms, choosing->probes[at].facts->launch);
-	if (choosing->n > 1 && env->print) {
-		AUTO_FREE char *text = mem_printf(
-			"%s of target %s takes it: %s", node->chosen, node->target.name, why);
-		env->print(env->print_ctx, text);
+}
+
+/* Whether the host of a probe could take a run that wants GPUs. */
+static bool choosing_fits(
+	const struct choosing *choosing, size_t i, const struct node_requirements *wanted)
+{
+	const struct node_probe *probe = &choosing->probes[i];
+	AUTO(node_choice_done) struct node_choice choice = {0};
+
+	if (!probe->facts || probe->gpus.n == 0)
+		return false;
+	for (size_t at = 0; at < probe->facts->missing.n; at++)
+		if (node_tool_needed(probe->facts->missing.v[at]))
+			return false;
+	node_choose(&choosing->offers[i], 1, wanted, &choice);
+	return choice.hosts.n == 1;
+}
+
+/* Whether two hosts may have one home, and are of the same kind. */
+static bool choosing_may_share(const struct node_facts *a, const struct node_facts *b)
+{
+	return !str_empty(a->pool) && str_eq(a->pool, b->pool) && str_eq(a->system, b->system) &&
+	       str_eq(a->machine, b->machine);
+}
+
+/* Lets a run that wants GPUs wait on all hosts that may have one home: which of them is free first
+ * nobody knows. They prove that it is one when they are told of it (target_pool.h). Of others the
+ * record has the names, so that the run can be moved (`pool`). */
+static void target_node_add_pool(struct choosing *choosing, size_t first,
+	const struct target_requirements *requirements, const struct node_requirements *wanted)
+{
+	struct target_node *node = choosing->node;
+	AUTO_STRV struct strv names = {0};
+	size_t len = strlen(node->chosen);
+
+	strv_done(&node->pool);
+	if (requirements->spec->runtime.gpus == 0 || requirements->spec->study.parallel > 0 ||
+		!choosing_fits(choosing, first, wanted))
+		return;
+	strv_add(&names, node->chosen);
+	for (size_t i = 0; i < choosing->n; i++) {
+		const struct node_probe *probe = &choosing->probes[i];
+		size_t more = strlen(probe->host) + 1;
+
+		if (!choosing_fits(choosing, i, wanted) || len + more > POOL_NAMES_MAX)
+			continue;
+		strv_add(&node->pool, probe->host);
+		if (i == first || !choosing_may_share(probe->facts, choosing->probes[first].facts))
+			continue;
+		strv_add(&names, probe->host);
+		len += more;
 	}
+	if (names.n > 1 || node->pool.n == 1)
+		strv_done(&node->pool);
+	free(node->chosen);
+	node->chosen = strv_join(&names, NODE_POOL_BETWEEN);
+}
+
+/* Where one of several hosts is chosen for good, and where it is not. */
+static void choosing_print(
+	const struct choosing *choosing, size_t first, const struct node_requirements *wanted)
+{
+	const struct target_node *node = choosing->node;
+	const struct session_env *env = &node->session->env;
+	size_t needed = wanted->gpus > 0 ? (size_t)wanted->gpus : 1;
+
+	if (choosing->n <= 1 || !env->print || node_handle_is_pool(node->chosen))
+		return;
+	AUTO_FREE char *text = mem_printf(
+		"%s of target %s takes it: %s", node->chosen, node->target.name, node->why);
+	env->print(env->print_ctx, text);
+	if (node->pool.n == 0 || node_probe_free_gpus(&choosing->probes[first]) >= needed)
+		return;
+	AUTO_FREE char *waits = mem_printf(
+		"it waits on %s: the hosts have no home in common. Whenever dlrun looks (dlrun ps), it "
+		"goes to one that is free",
+		node->chosen);
+	env->print(env->print_ctx, waits);
 }
 
 static void take_gang(struct choosing *choosing, const struct node_choice *choice)
@@ -460,19 +567,33 @@ static void take_gang(struct choosing *choosing, const struct node_choice *choic
 	}
 }
 
-static int target_node_choose(struct choosing *choosing,
-	const struct target_requirements *requirements, struct strv *ret_notes, struct err *err)
+static void take_one(struct choosing *choosing, const struct node_choice *choice,
+	const struct target_requirements *requirements, const struct node_requirements *wanted)
 {
-	const struct resources *resources = &requirements->spec->resources;
-	const struct node_requirements wanted = {
+	size_t first = choice->hosts.v[0];
+
+	target_node_take(choosing, first, choice->why ? choice->why : "it is free");
+	target_node_add_pool(choosing, first, requirements, wanted);
+	choosing_print(choosing, first, wanted);
+}
+
+static struct node_requirements choosing_wanted(const struct spec *spec)
+{
+	const struct resources *resources = &spec->resources;
+
+	return (struct node_requirements){
 		.nodes = (unsigned)resources->nodes,
-		.gpus = requirements->spec->runtime.gpus,
+		.gpus = spec->runtime.gpus,
 		.memory_bytes = resources->memory_bytes,
 		.disk_bytes = resources->disk_bytes,
 		.cpus = (double)resources->cpus_milli / 1000,
 	};
-	AUTO(node_choice_done) struct node_choice choice = {0};
+}
 
+/* From the probes. */
+static void choosing_offer(
+	struct choosing *choosing, const struct target_requirements *requirements)
+{
 	for (size_t i = 0; i < choosing->n; i++) {
 		const struct node_probe *probe = &choosing->probes[i];
 		node_probe_offer(probe, &choosing->offers[i]);
@@ -480,6 +601,15 @@ static int target_node_choose(struct choosing *choosing,
 			choosing->offers[i].missing_bytes =
 				missing_bytes(probe->facts, requirements->image);
 	}
+}
+
+static int target_node_choose(struct choosing *choosing,
+	const struct target_requirements *requirements, struct strv *ret_notes, struct err *err)
+{
+	const struct node_requirements wanted = choosing_wanted(requirements->spec);
+	AUTO(node_choice_done) struct node_choice choice = {0};
+
+	choosing_offer(choosing, requirements);
 	node_choose(choosing->offers, choosing->n, &wanted, &choice);
 	if (choice.hosts.n == 0)
 		return fail_choice(choosing, &wanted, choice.why, err);
@@ -490,8 +620,7 @@ static int target_node_choose(struct choosing *choosing,
 	if (choice.hosts.n > 1)
 		take_gang(choosing, &choice);
 	else
-		target_node_take(
-			choosing, choice.hosts.v[0], choice.why ? choice.why : "it is free");
+		take_one(choosing, &choice, requirements, &wanted);
 	return 0;
 }
 
@@ -704,254 +833,142 @@ static int target_node_learn(struct target *target, const struct target_requirem
 }
 
 /*
- * Runs that the hosts know and the store here does not: this user's from another machine. The
- * record of each lies beside it (target_node_run.c). A host that does not answer is passed over
- * while others do.
+ * Whether there is room now (target_ops.room)
  */
 
-enum { RECORD_MAX = 1 << 20, HOSTS_MAX = 64 };
-
-struct adoption;
-
-struct place {
-	struct adoption *adoption;
-	struct node_host *host;
-	struct node_call *requested;
-	struct node_attempts found;
-	struct err error;
-	bool answered;
-};
-
-struct adoption {
+struct node_room {
 	struct target_work work;
-	struct target_node *target;
+	struct choosing choosing;
+	struct target_requirements requirements;
+	struct target_room *ret;
 	struct target_call *call;
-	struct run_list *ret;
-	char *id; /* or NULL: all of this user */
-	struct loop_timer *timer;
-	struct place places[HOSTS_MAX];
-	size_t n, n_open;
+	struct node_probing *probing;
 };
 
-static void target_node_drop(struct target_work *work)
+static void node_room_drop(struct target_work *work)
 {
-	struct adoption *adoption = (struct adoption *)work;
+	struct node_room *room = (struct node_room *)work;
 
-	loop_remove_timer(adoption->target->target.loop, adoption->timer);
-	for (size_t i = 0; i < adoption->n; i++) {
-		node_cancel(adoption->places[i].requested);
-		node_attempts_done(&adoption->places[i].found);
-		err_done(&adoption->places[i].error);
-	}
-	free(adoption->id);
-	free(adoption);
+	node_probing_cancel(room->probing);
+	choosing_done(&room->choosing);
+	free(room);
 }
 
-/*
- * A single record
- */
-
-static bool is_requested(const struct adoption *adoption, const char *name)
+/* "NVIDIA A100-SXM4-80GB" without the vendor, of all free GPUs; NULL: they are of several. */
+static const char *node_room_model(const struct choosing *choosing)
 {
-	for (size_t i = 0; i < adoption->n; i++)
-		if (str_eq(adoption->places[i].host->name, name))
-			return true;
-	return false;
-}
+	static const char vendor[] = "NVIDIA ";
+	const char *model = NULL;
 
-/* Hosts of the run: a single host by its name here; several by their names where the run came from,
- * if all are of the target: a node sends nobody to other hosts. */
-static void target_node_find_hosts(
-	const struct place *place, const struct run *run, struct strv *ret)
-{
-	if (json_get_int(json_get(run->doc, "resources"), "nodes", 1) > 1)
-		(void)words_get(json_get(run->doc, "target"), "hosts", ret, NULL);
-	for (size_t i = 0; i < ret->n; i++)
-		if (!is_requested(place->adoption, ret->v[i])) {
-			strv_done(ret);
-			break;
+	for (size_t i = 0; i < choosing->n; i++)
+		vec_foreach (const struct node_gpu, gpu, &choosing->probes[i].gpus) {
+			if (gpu->used || *gpu->holder)
+				continue;
+			if (model && !str_eq(model, gpu->model))
+				return NULL;
+			model = gpu->model;
 		}
-	if (ret->n == 0)
-		strv_add(ret, place->host->name);
+	return model && str_starts(model, vendor) ? model + strlen(vendor) : model;
 }
 
-static void target_node_set_target(
-	const struct place *place, const struct strv *names, struct run *run)
+/* "3 × A100 free", "8 hosts, none free". The caller frees. */
+static char *node_room_text(
+	const struct choosing *choosing, const struct node_choice *choice, int gpus)
 {
-	const struct target_node *target = place->adoption->target;
-	struct json *json = json_object(), *hosts = json_array();
+	size_t n_free = 0, n_answered = 0, n_gpus = 0;
 
-	json_set_str(json, "kind", "ssh");
-	json_set_str(json, "name", target->target.name);
-	json_add_strv(hosts, names);
-	json_set(json, "hosts", hosts);
-	if (!str_eq(place->host->root, NODE_ROOT_DEFAULT))
-		json_set_str(json, "dir", place->host->root);
-	json_set(run->doc, "target", json);
+	for (size_t i = 0; i < choosing->n; i++) {
+		const struct node_offer *offer = &choosing->offers[i];
+		n_answered += offer->answered;
+		n_gpus += offer->gpus;
+		n_free += offer->gpus_free;
+	}
+	AUTO_FREE char *hosts = choosing->n == 1 ? mem_strdup(choosing->probes[0].host)
+						 : mem_printf("%zu hosts", n_answered);
+	if (gpus == 0 || n_gpus == 0)
+		return choice->is_ready
+			       ? mem_printf("%s answer%s", hosts, choosing->n == 1 ? "s" : "")
+			       : mem_strdup(choice->why);
+	const char *model = node_room_model(choosing);
+	if (choice->is_ready)
+		return model ? mem_printf("%zu × %s free", n_free, model)
+			     : mem_printf("%zu GPUs free", n_free);
+	if (n_free > 0)
+		return mem_printf("%s, %zu of %zu GPUs free", hosts, n_free, n_gpus);
+	return choosing->n == 1 ? mem_printf("%s, no GPU free", hosts)
+				: mem_printf("%s, none free", hosts);
 }
 
-/* The record may have been written by this user's dlrun or by an attacker on the node. */
-static int target_node_parse(
-	const char *text, const char *id, const char *layout, struct run **ret, struct err *err)
+/* None of those that answered would do; one that is silent might. */
+static int node_room_fail(struct choosing *choosing, const struct node_requirements *wanted,
+	const char *why, struct err *err)
 {
-	AUTO_JSON struct json *doc = NULL;
-	AUTO_SPEC struct spec spec = {0};
+	for (size_t i = 0; i < choosing->n; i++) {
+		const struct node_probe *probe = &choosing->probes[i];
+		if (!probe->facts && probe->error.code == ERR_NET)
+			return err_copy(err, &probe->error);
+	}
+	return fail_choice(choosing, wanted, why, err);
+}
 
-	int r = json_parse(text, strlen(text), RECORD_MAX, "the record on the node", &doc, err);
-	if (r < 0)
-		return r;
-	if (json_kind(doc) != JSON_OBJECT || !str_eq(json_get_str(doc, "id"), id))
-		return err_set(err, E_DATA, "the record on the node is of another run");
-	r = spec_from_json(json_get(doc, "spec"), &spec, err);
-	if (r < 0)
-		return r;
-	AUTO_FREE char *name = mem_strndup(id, strlen(id) - RUN_SUFFIX - 1);
-	*ret = run_new(id, name);
-	foreign_take(*ret, doc, json_get(doc, "spec"), layout);
-	/* For target_node_find_hosts. */
-	const struct json *hosts = json_get(json_get(doc, "target"), "hosts");
-	if (hosts)
-		json_set(json_sub((*ret)->doc, "target"), "hosts", json_clone(hosts));
+static int node_room_evaluate(struct node_room *room, struct err *err)
+{
+	struct choosing *choosing = &room->choosing;
+	const struct spec *spec = room->requirements.spec;
+	const struct node_requirements wanted = choosing_wanted(spec);
+	AUTO(node_choice_done) struct node_choice choice = {0};
+
+	choosing_keep_models(choosing, spec);
+	choosing_offer(choosing, &room->requirements);
+	if (choosing->n == 1 && spec->resources.nodes <= 1) {
+		int r = check_host(&choosing->probes[0], &room->requirements, err);
+		if (r < 0)
+			return r;
+	}
+	node_choose(choosing->offers, choosing->n, &wanted, &choice);
+	if (choice.hosts.n == 0)
+		return node_room_fail(choosing, &wanted, choice.why, err);
+	room->ret->is_now = choice.is_ready;
+	for (size_t i = 0; wanted.gpus != 0 && i < choosing->n; i++)
+		room->ret->n_now += choosing->offers[i].gpus_free /
+				    (wanted.gpus > 0 ? (unsigned)wanted.gpus : 1);
+	room->ret->text = node_room_text(choosing, &choice, wanted.gpus);
 	return 0;
 }
 
-static void target_node_add_attempts(const struct strv *hosts, int newest, struct run *run)
+static void node_room_on_probed(void *ctx)
 {
-	AUTO_FREE char *names = strv_join(hosts, ",");
-
-	json_set(run->doc, "attempts", json_array());
-	for (int i = 1; i <= newest; i++) {
-		AUTO_FREE char *handle = node_handle_text(names, run_id(run), i);
-		run_add_attempt(run, handle);
-	}
-}
-
-/* A run on several hosts is reported by each of them. */
-static bool target_node_is_known(const struct run_list *runs, const char *id)
-{
-	for (size_t i = 0; i < runs->n; i++)
-		if (str_eq(run_id(runs->v[i]), id))
-			return true;
-	return false;
-}
-
-static void adopt_one(const struct place *place, const struct node_attempt *attempt)
-{
-	struct adoption *adoption = place->adoption;
-	AUTO_RUN struct run *run = NULL;
-	AUTO_STRV struct strv hosts = {0};
-	struct json *adopted;
-	AUTO_FREE char *layout = dirs_layout(&adoption->target->session->dirs);
-
-	if (target_node_is_known(adoption->ret, attempt->run) || !run_id_is_valid(attempt->run) ||
-		(adoption->id && !str_eq(adoption->id, attempt->run)) || !attempt->record ||
-		attempt->attempt < 1 ||
-		target_node_parse(attempt->record, attempt->run, layout, &run, NULL) < 0)
-		return;
-	target_node_find_hosts(place, run, &hosts);
-	target_node_set_target(place, &hosts, run);
-	target_node_add_attempts(&hosts, attempt->attempt, run);
-	run_set_state(run, RUN_QUEUED);
-	adopted = json_sub(run->doc, "adopted");
-	json_set_str(adopted, "user", json_get_str(run->doc, "user"));
-	/* The node's directory is open to its owner alone. */
-	json_set_bool(adopted, "own", true);
-	*vec_push(adoption->ret) = TAKE(run);
-}
-
-/*
- * All hosts
- */
-
-static int target_node_evaluate(struct adoption *adoption, struct err *err)
-{
-	struct place *failed = NULL;
-	size_t n_answered = 0;
-
-	for (size_t i = 0; i < adoption->n; i++) {
-		struct place *place = &adoption->places[i];
-		n_answered += place->answered;
-		failed = place->answered ? failed : place;
-		for (size_t j = 0; j < place->found.n; j++)
-			adopt_one(place, &place->found.v[j]);
-	}
-	if (adoption->ret->n || (!adoption->id && n_answered))
-		return 0;
-	if (failed)
-		return err_move(err, &failed->error);
-	err_set(err, E_RUN_NOT_FOUND, "there is no run '%s' on target %s", adoption->id,
-		adoption->target->target.name);
-	return err_hint(err, "dlrun ps -a");
-}
-
-static void target_node_end(struct adoption *adoption)
-{
+	struct node_room *room = ctx;
 	AUTO_ERR struct err error = {0};
-	int r = target_node_evaluate(adoption, &error);
 
-	target_call_end(adoption->call, r, &error);
+	room->probing = NULL;
+	int r = node_room_evaluate(room, &error);
+	target_call_end(room->call, r, &error);
 }
 
-static int target_node_on_deadline(void *ctx, struct err *err)
-{
-	struct adoption *adoption = ctx;
-
-	(void)err;
-	adoption->timer = NULL;
-	for (size_t i = 0; i < adoption->n; i++)
-		if (adoption->places[i].requested)
-			err_set(&adoption->places[i].error, E_TARGET_SILENT,
-				"%s did not answer in time", adoption->places[i].host->name);
-	target_node_end(adoption);
-	return 0;
-}
-
-static int target_node_on_listed(void *ctx, int status, struct err *error, struct err *err)
-{
-	struct place *place = ctx;
-
-	(void)err;
-	place->requested = NULL;
-	place->answered = status == 0;
-	if (status < 0)
-		err_move(&place->error, error);
-	if (--place->adoption->n_open == 0)
-		target_node_end(place->adoption);
-	return 0;
-}
-
-static int target_node_adopt(struct target *target, const char *id, struct run_list *ret,
-	struct target_call *call, struct err *err)
+static int target_node_room(struct target *target, const struct target_requirements *requirements,
+	struct target_room *ret, struct target_call *call, struct err *err)
 {
 	struct target_node *node = target_node_of(target);
-	struct adoption *adoption;
+	struct node_room *room;
+	int r = check_runtime(node, requirements, err);
 
-	if (node->hosts.n > HOSTS_MAX)
-		return err_set(err, E_DATA_LIMIT, "target %s has more than %d hosts to be asked",
-			target->name, HOSTS_MAX);
-	adoption = mem_alloc(1, sizeof(*adoption));
-	*adoption = (struct adoption){.work = {target_node_drop},
-		.target = node,
-		.call = call,
+	if (r < 0)
+		return r;
+	room = mem_alloc(1, sizeof(*room));
+	*room = (struct node_room){.work = {node_room_drop},
+		.choosing = {.node = node},
+		.requirements = *requirements,
 		.ret = ret,
-		.id = mem_strdup(id)};
-	target_call_begin(call, &adoption->work);
-	if (call->deadline_ms)
-		adoption->timer = loop_add_timer(
-			target->loop, call->deadline_ms, target_node_on_deadline, adoption);
-	for (size_t i = 0; i < node->hosts.n; i++) {
-		struct place *place = &adoption->places[adoption->n];
-		place->adoption = adoption;
-		int r = node_open(node->session, node->hosts.v[i], node->root, &place->host, err);
-		if (r < 0) {
-			target_call_cancel(call);
-			return r;
-		}
-		adoption->n++;
-		adoption->n_open++;
-		place->requested =
-			node_list(place->host->node, &place->found, target_node_on_listed, place);
-	}
+		.call = call};
+	int64_t settle_ms = choosing_fill(&room->choosing, requirements->spec);
+	bool needs_gpus = requirements->spec->runtime.gpus != 0;
+	for (size_t i = 0; needs_gpus && i < room->choosing.n; i++)
+		room->choosing.probes[i].gpus_too = true;
+	target_call_begin(call, &room->work);
+	room->probing = node_probing_start(node->session, room->choosing.probes, room->choosing.n,
+		call->deadline_ms ? call->deadline_ms - clock_ms() : -1, settle_ms,
+		node_room_on_probed, room);
 	return 0;
 }
 
@@ -1116,12 +1133,58 @@ static int target_node_cancel(
 
 	if (node_handle_is_gang(handle))
 		return target_gang_broadcast(target, handle, "stop", call, err);
+	if (node_handle_is_pool(handle))
+		return target_pool_cancel(target, handle, call, err);
 	work = mem_alloc(1, sizeof(*work));
 	*work = (struct node_work){.release = release_plain};
 	int r = node_work_begin(target, handle, work, call, err);
 	if (r == 0)
 		work->requested = node_stop(work->host->node, work->handle.run_id,
 			work->handle.attempt, on_plain, work);
+	return r;
+}
+
+struct withdrawing {
+	struct node_work base;
+	enum node_withdrawn found;
+	bool *ret;
+};
+
+static int node_on_withdrawn(void *ctx, int status, struct err *error, struct err *err)
+{
+	struct withdrawing *withdrawing = ctx;
+	struct node_work *work = &withdrawing->base;
+
+	(void)err;
+	/* The attempt may wait on the machine that had this name before. */
+	AUTO_FREE char *other = node_machine_other(&work->target->session->dirs,
+		work->handle.run_id, work->host->name, node_facts(work->host->node));
+	if (status == 0 && other)
+		status = err_set(error, E_TARGET_SILENT, "%s", other);
+	/* An attempt that was accepted and is not there any more may have begun. */
+	if (status == 0)
+		*withdrawing->ret =
+			withdrawing->found == NODE_WITHDRAWN ||
+			(withdrawing->found == NODE_WAS_ABSENT && !target_node_was_accepted(work));
+	return node_work_end(work, status, error);
+}
+
+static int target_node_withdraw(struct target *target, const char *handle, bool *ret_taken,
+	struct target_call *call, struct err *err)
+{
+	struct withdrawing *withdrawing;
+
+	if (node_handle_is_gang(handle))
+		return target_gang_withdraw(target, handle, ret_taken, call, err);
+	if (node_handle_is_pool(handle))
+		return target_pool_withdraw(target, handle, ret_taken, call, err);
+	withdrawing = mem_alloc(1, sizeof(*withdrawing));
+	*withdrawing = (struct withdrawing){.base.release = release_plain, .ret = ret_taken};
+	int r = node_work_begin(target, handle, &withdrawing->base, call, err);
+	if (r == 0)
+		withdrawing->base.requested = node_withdraw(withdrawing->base.host->node,
+			withdrawing->base.handle.run_id, withdrawing->base.handle.attempt,
+			&withdrawing->found, node_on_withdrawn, withdrawing);
 	return r;
 }
 
@@ -1133,6 +1196,8 @@ static int target_node_forget(struct target *target, const char *handle, bool al
 	if (node_handle_is_gang(handle))
 		return target_gang_broadcast(
 			target, handle, all ? "forget all" : "forget", call, err);
+	if (node_handle_is_pool(handle))
+		return target_pool_forget(target, handle, all, call, err);
 	work = mem_alloc(1, sizeof(*work));
 	*work = (struct node_work){.release = release_plain};
 	int r = node_work_begin(target, handle, work, call, err);
@@ -1162,6 +1227,13 @@ static void target_node_describe(const struct target *target, struct json *json)
 		node_handle_split(node->chosen, &chosen);
 	json_add_strv(hosts, node->chosen ? &chosen : &node->hosts);
 	json_set(json, "hosts", hosts);
+	/* Where it may go while it waits. */
+	json_remove(json, "pool");
+	if (node->pool.n) {
+		struct json *pool = json_array();
+		json_add_strv(pool, &node->pool);
+		json_set(json, "pool", pool);
+	}
 	if (!str_eq(node->root, NODE_ROOT_DEFAULT))
 		json_set_str(json, "dir", node->root);
 	if (node->runtime)
@@ -1178,6 +1250,7 @@ static void free_node(struct target *target)
 	json_free(node->definition);
 	strv_done(&node->hosts);
 	strv_done(&node->passed_over);
+	strv_done(&node->pool);
 	free(node->chosen);
 	free(node->why);
 	free(node->last_notice);
@@ -1194,6 +1267,7 @@ const struct target_ops target_node_ops = {
 	.describe = target_node_describe,
 	.warm = warm,
 	.learn = target_node_learn,
+	.room = target_node_room,
 	.prepare = target_node_prepare,
 	.submit = target_node_submit,
 	.state = target_node_state,
@@ -1202,6 +1276,7 @@ const struct target_ops target_node_ops = {
 	.adopt = target_node_adopt,
 	.preview = target_node_preview,
 	.cancel = target_node_cancel,
+	.withdraw = target_node_withdraw,
 	.forget = target_node_forget,
 	.relay = target_node_relay,
 	.exec = target_node_exec,

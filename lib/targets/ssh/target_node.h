@@ -24,9 +24,11 @@ struct target_node {
 	struct json *definition; /* of the target in the configuration; or NULL */
 	char *root;              /* dir: */
 	struct strv hosts;       /* that it may be; at least one */
-	char *chosen;            /* that runs go to, or several with commas; NULL: not yet */
-	char *why;               /* one sentence about the choice; or NULL */
-	char *runtime;           /* podman, docker; NULL: programs run on the host itself */
+	/* The host that runs go to, or several as in a handle; NULL: not chosen yet. */
+	char *chosen;
+	struct strv pool; /* those that it may be moved to while it waits; or empty */
+	char *why;        /* one sentence about the choice; or NULL */
+	char *runtime;    /* podman, docker; NULL: programs run on the host itself */
 	/* Of members of studies with a limit: of the last one that was prepared; 0: none. The
 	 * limit of the recorded host; 0: none. Hosts that turned out to be of no use. */
 	int parallel, recorded_slots;
@@ -87,10 +89,11 @@ int node_work_end(struct node_work *work, int status, struct err *error);
 
 /* Notes here that the attempt was accepted, whatever becomes of the node. */
 void node_note_accepted(const struct target_node *target, const struct node_handle *handle);
-/* target_ops.submit of one host, or of one rank: then it is added to what was sent. */
+/* target_ops.submit of one host, or of one rank: then it is added to what was sent. is_pooled: the
+ * host keeps it until one of several takes it (target_pool.h). */
 struct node_rank;
 int node_submit_rank(struct target *target, const struct target_job *job,
-	const struct node_rank *rank, struct target_call *call, struct err *err);
+	const struct node_rank *rank, bool is_pooled, struct target_call *call, struct err *err);
 
 /* target_ops.fetch of one host; prefix: of paths here, or NULL. */
 int node_fetch_rank(struct target *target, const char *handle, const char *prefix,
@@ -109,6 +112,9 @@ int target_node_exec(struct target *target, const char *handle,
 	const struct target_exec_request *request, int *ret_status, struct target_call *call,
 	struct err *err);
 int target_node_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
+	struct target_call *call, struct err *err);
+
+int target_node_adopt(struct target *target, const char *id, struct run_list *ret,
 	struct target_call *call, struct err *err);
 
 /* Status of an attempt from its files on the node (node NULL: its clock is right). An engine. */

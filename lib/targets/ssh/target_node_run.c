@@ -21,6 +21,7 @@
 #include "targets/ssh/node_job.h"
 #include "targets/ssh/node_open.h"
 #include "targets/ssh/target_gang.h"
+#include "targets/ssh/target_pool.h"
 
 /*
  * Starting an attempt on a node: the layers that it has not, what is to be done, and the run's
@@ -298,7 +299,7 @@ static int target_node_run_fill(
 }
 
 int node_submit_rank(struct target *target, const struct target_job *job,
-	const struct node_rank *rank, struct target_call *call, struct err *err)
+	const struct node_rank *rank, bool is_pooled, struct target_call *call, struct err *err)
 {
 	struct submitting *submitting = mem_alloc(1, sizeof(*submitting));
 
@@ -309,6 +310,8 @@ int node_submit_rank(struct target *target, const struct target_job *job,
 	if (r < 0)
 		return r;
 	r = target_node_run_fill(submitting, job, err);
+	if (is_pooled)
+		submitting->request.pool = submitting->base.host->name;
 	if (r < 0) {
 		target_call_cancel(call);
 		return r;
@@ -324,7 +327,9 @@ int target_node_submit(struct target *target, const struct target_job *job,
 	target->sent_layers = 0;
 	if (node_handle_is_gang(job->handle))
 		return target_gang_submit(target, job, call, err);
-	return node_submit_rank(target, job, NULL, call, err);
+	if (node_handle_is_pool(job->handle))
+		return target_pool_submit(target, job, call, err);
+	return node_submit_rank(target, job, NULL, false, call, err);
 }
 
 int target_node_preview(struct target *target, const struct target_job *job, struct json **ret,
@@ -518,6 +523,8 @@ int target_node_logs(struct target *target, const char *handle,
 
 	if (node_handle_is_gang(handle))
 		return target_gang_logs(target, handle, request, token, call, err);
+	if (node_handle_is_pool(handle))
+		return target_pool_logs(target, handle, request, token, call, err);
 	if (request->token &&
 		str_to_int(request->token, 0, INT64_MAX, "the place in the log", &offset, err) < 0)
 		return -(int)err->code;
@@ -1077,5 +1084,9 @@ int target_node_fetch(struct target *target, const char *handle, struct fetch_si
 {
 	if (node_handle_is_gang(handle))
 		return target_gang_fetch(target, handle, sink, call, err);
+	if (node_handle_is_pool(handle)) {
+		target_call_end_soon(call, target->loop);
+		return 0;
+	}
 	return node_fetch_rank(target, handle, NULL, sink, call, err);
 }

@@ -231,7 +231,34 @@ static void test_gpus_by_themselves(void **state)
 	chosen(offers, 1, &any, "0", "a: load 0.0 on 16 CPUs, and it has the code already");
 	offers[0].load = -1;
 	chosen(offers, 1, &none, "0", "a: 16 CPUs, and it has the code already");
-	chosen(offers, 2, &none, "1", NULL);
+	/* Hosts with GPUs are for those who want them, unless no other has room. */
+	chosen(offers, 2, &none, "0", NULL);
+	offers[1].gpus_free = 4;
+	chosen(offers, 2, &none, "0", NULL);
+	const struct node_requirements large = {.nodes = 1, .gpus = 0, .memory_bytes = 32 * GIB};
+	chosen(offers, 2, &large, "0", NULL);
+	offers[0].memory_free_bytes = GIB;
+	chosen(offers, 2, &large, "1", NULL);
+}
+
+static void test_readiness(void **state)
+{
+	struct node_offer offers[] = {idle("a"), idle("b")};
+	const struct node_requirements two = {.nodes = 1, .gpus = 2};
+	struct node_choice choice;
+
+	(void)state;
+	node_choose(offers, 2, &two, &choice);
+	assert_true(choice.hosts.n == 1 && choice.is_ready);
+	node_choice_done(&choice);
+	offers[0].gpus_free = offers[1].gpus_free = 1;
+	node_choose(offers, 2, &two, &choice);
+	assert_true(choice.hosts.n == 1 && !choice.is_ready);
+	node_choice_done(&choice);
+	offers[0].gpus = offers[1].gpus = 1;
+	node_choose(offers, 2, &two, &choice);
+	assert_true(choice.hosts.n == 0 && !choice.is_ready);
+	node_choice_done(&choice);
 }
 
 static void test_nothing_fits(void **state)
@@ -366,6 +393,7 @@ int main(void)
 		cmocka_unit_test(test_what_counts_first),
 		cmocka_unit_test(test_busy),
 		cmocka_unit_test(test_gpus_by_themselves),
+		cmocka_unit_test(test_readiness),
 		cmocka_unit_test(test_nothing_fits),
 		cmocka_unit_test(test_gang),
 		cmocka_unit_test(test_all_small_offers),

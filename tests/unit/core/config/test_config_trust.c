@@ -26,6 +26,8 @@ static const struct row {
 } rows[] = {
 	{"name", CONFIG_BY_PROJECT, "name: a"},
 	{"target", CONFIG_BY_PROJECT, "target: lab"},
+	{"target", CONFIG_BY_PROJECT, "target: [lab, eu]"},
+	{"spill_after", CONFIG_BY_PROJECT, "spill_after: 10m"},
 	{"command", CONFIG_BY_PROJECT, "command: [a]"},
 	{"image", CONFIG_BY_PROJECT, "image: a.example/b"},
 	{"entrypoint", CONFIG_BY_PROJECT, "entrypoint: none"},

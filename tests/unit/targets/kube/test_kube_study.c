@@ -33,9 +33,9 @@ static const char *const plurals[KINDS] = {"/jobs/jobs", "/jobs/configmaps", "/j
 static struct {
 	pthread_mutex_t lock;
 	struct json *job, *config;
-	bool runs[MANY], deleted[MANY]; /* pods, by index */
-	int n;
-	int counts[KINDS];  /* of requests */
+	bool runs[MANY], ended[MANY], deleted[MANY]; /* pods, by index */
+	int n, n_pods, n_lists;                      /* n_pods: that were listed */
+	int counts[KINDS];                           /* of requests */
 	const char *method; /* of the request that something happens to, once */
 	enum kind kind;
 	int status; /* 0: its response is lost */
@@ -77,28 +77,58 @@ static struct json **object_of(enum kind kind)
 
 static void add_pod(struct buf *out, int index)
 {
+	const char *time = "2026-08-01T12:00:05Z";
+	AUTO_FREE char *state =
+		cluster.ended[index]
+			? mem_printf("\"terminated\":{\"exitCode\":0,\"startedAt\":\"%s\","
+				     "\"finishedAt\":\"%s\"}",
+				  time, time)
+			: mem_printf("\"running\":{\"startedAt\":\"%s\"}", time);
+
+	cluster.n_pods++;
 	buf_addf(out,
 		"%s{\"metadata\":{\"name\":\"" STUDY "-%d-abcde\",\"uid\":\"p%d\","
 		"\"creationTimestamp\":\"2026-08-01T12:00:00Z\",\"labels\":{"
 		"\"dlrun.io/study\":\"" STUDY "\",\"batch.kubernetes.io/job-name\":\"" STUDY
-		"\",\"batch.kubernetes.io/job-completion-index\":\"%d\"}%s},\"spec\":{\"nodeName\":"
-		"\"n\"},\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":"
-		"\"program\",\"state\":{\"running\":{\"startedAt\":\"2026-08-01T12:00:05Z\"}}}]}}",
-		out->data[out->len - 1] == '[' ? "" : ",", index, index, index,
-		cluster.deleted[index] ? POD_DELETED : "");
+		"\",\"batch.kubernetes.io/job-completion-index\":\"%d\"},\"annotations\":{"
+		"\"batch.kubernetes.io/job-completion-index\":\"%d\"},"
+		"\"ownerReferences\":[{\"uid\":\"j\"}]%s},\"spec\":{\"nodeName\":"
+		"\"n\",\"containers\":[{\"name\":\"program\",\"args\":[\"much\"]}]},"
+		"\"status\":{\"phase\":\"%s\",\"containerStatuses\":[{\"name\":"
+		"\"program\",\"state\":{%s}}]}}",
+		out->data[out->len - 1] == '[' ? "" : ",", index, index, index, index,
+		cluster.deleted[index] ? POD_DELETED : "",
+		cluster.ended[index] ? "Succeeded" : "Running", state);
+}
+
+/* What the selectors of a list say of an index: "index=3", "index in (3,4)", and its phase. */
+static bool is_selected(const char *path, int index)
+{
+	const char *one = strstr(path, "job-completion-index%3D");
+	const char *some = strstr(path, "job-completion-index%20in%20%28");
+
+	if (strstr(path, "status.phase%21%3DSucceeded") && cluster.ended[index])
+		return false;
+	if (one)
+		return strtol(one + strlen("job-completion-index%3D"), NULL, 10) == index;
+	if (!some)
+		return true;
+	for (some += strlen("job-completion-index%20in"); *some && *some != '&'; some++)
+		if ((str_starts(some, "%28") || str_starts(some, "%2C")) &&
+			strtol(some + 3, NULL, 10) == index)
+			return true;
+	return false;
 }
 
 /* The caller frees. */
 static char *list_text(const struct fix_conn *conn, enum kind kind)
 {
-	const char *one = strstr(conn->path, "job-completion-index%3D");
-	int wanted = one ? (int)strtol(one + strlen("job-completion-index%3D"), NULL, 10) : -1;
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, 16 << 20);
 	buf_adds(&out, "{\"metadata\":{\"resourceVersion\":\"8\"},\"items\":[");
 	for (int i = 0; kind == A_POD && i < cluster.n; i++)
-		if (cluster.runs[i] && (wanted < 0 || wanted == i))
+		if (cluster.runs[i] && is_selected(conn->path, i))
 			add_pod(&out, i);
 	if (kind < A_POD && *object_of(kind))
 		json_print(*object_of(kind), &out);
@@ -132,6 +162,11 @@ static bool act(struct fix_conn *conn, const char *body)
 	struct json **object = kind < A_POD ? object_of(kind) : NULL;
 	bool is_list = str_eq(conn->method, "GET") && strchr(conn->path, '?');
 
+	if (is_list && strstr(conn->path, "/log?"))
+		return fix_print(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+				       "Content-Length: 35\r\n\r\n"
+				       "2026-08-01T12:00:05.000000000Z done");
+	cluster.n_lists += is_list;
 	if (is_list) {
 		AUTO_FREE char *text = list_text(conn, kind);
 		return print_json(conn, 200, text);
@@ -208,7 +243,9 @@ static void begin(struct place *place, int n)
 	json_free(TAKE(cluster.job));
 	json_free(TAKE(cluster.config));
 	memset(cluster.runs, 0, sizeof(cluster.runs));
+	memset(cluster.ended, 0, sizeof(cluster.ended));
 	memset(cluster.deleted, 0, sizeof(cluster.deleted));
+	cluster.n_pods = cluster.n_lists = 0;
 	cluster.n = n;
 	cluster.method = NULL;
 	place_init(place, on_request);
@@ -475,7 +512,7 @@ static void test_states(void **state)
 struct many {
 	struct target_status status[MANY];
 	struct waited calls[MANY];
-	int n_over;
+	int n, n_over;
 };
 
 static struct many *many;
@@ -485,40 +522,106 @@ static void on_one(struct target_call *call, int status, struct err *err)
 	(void)call;
 	(void)err;
 	assert_int_equal(status, 0);
-	if (++many->n_over == cluster.n)
+	if (++many->n_over == many->n)
 		loop_stop(((struct waited *)call)->place->session.loop);
 }
 
-/* One list of Jobs, one of pods, and no member searches the others' pods. */
+/* The states of members from that index on, asked for in one turn of the loop. */
+static void observe_from(struct place *place, int first)
+{
+	char handle[TARGET_HANDLE_SIZE];
+
+	many = mem_alloc(1, sizeof(*many));
+	*many = (struct many){.n = cluster.n - first};
+	for (int i = first; i < cluster.n; i++) {
+		many->calls[i] = (struct waited){.call = {.done = on_one}, .place = place};
+		many->calls[i].call.deadline_ms = clock_ms() + 60000;
+		member_handle(place, i, handle);
+		assert_int_equal(place->target->ops->state(place->target, handle, &many->status[i],
+					 &many->calls[i].call, NULL),
+			0);
+	}
+	assert_int_equal(loop_run(place->session.loop, NULL), 0);
+}
+
+static void many_done(void)
+{
+	for (int i = 0; i < MANY; i++)
+		target_status_done(&many->status[i]);
+	free(TAKE(many));
+}
+
+/* One list of Jobs, one of pods that have not ended, the others by their index in portions; and no
+ * member searches the others' pods. */
 static void test_many(void **state)
 {
 	AUTO_PLACE struct place place;
-	char handle[TARGET_HANDLE_SIZE];
 
 	(void)state;
-	many = mem_alloc(1, sizeof(*many));
-	*many = (struct many){0};
 	make(&place, MANY);
 	set_status("{\"active\":1500,\"completedIndexes\":\"0-999\"}");
 	for (int i = 1000; i < MANY; i++)
 		cluster.runs[i] = i % 2;
-	for (int i = 0; i < MANY; i++) {
-		many->calls[i] = (struct waited){.call = {.done = on_one}, .place = &place};
-		many->calls[i].call.deadline_ms = clock_ms() + 60000;
-		member_handle(&place, i, handle);
-		assert_int_equal(place.target->ops->state(place.target, handle, &many->status[i],
-					 &many->calls[i].call, NULL),
-			0);
-	}
-	assert_int_equal(loop_run(place.session.loop, NULL), 0);
-	assert_int_equal(n_requests(), 2);
-	for (int i = 0; i < MANY; i++) {
+	observe_from(&place, 0);
+	assert_int_equal(n_requests(), 2 + 4);
+	assert_int_equal(cluster.n_pods, 1000);
+	for (int i = 0; i < MANY; i++)
 		assert_int_equal(many->status[i].state, i < 1000 ? RUN_SUCCEEDED
 							: i % 2  ? RUN_RUNNING
 								 : RUN_QUEUED);
-		target_status_done(&many->status[i]);
+	many_done();
+}
+
+/* Those whose ends are known cost nothing more; of those that the Job does not count yet the pod
+ * tells. */
+static void test_few_of_many(void **state)
+{
+	AUTO_PLACE struct place place;
+
+	(void)state;
+	make(&place, MANY);
+	set_status("{\"active\":50,\"completedIndexes\":\"0-2499\"}");
+	for (int i = 0; i < 2550; i++) {
+		cluster.runs[i] = true;
+		cluster.ended[i] = i < 2500 || i == 2520;
 	}
-	free(many);
+	observe_from(&place, 2490);
+	assert_int_equal(n_requests(), 3);
+	assert_int_equal(cluster.n_pods, 49 + 10 + 1);
+	for (int i = 2490; i < MANY; i++)
+		assert_int_equal(many->status[i].state, cluster.ended[i]  ? RUN_SUCCEEDED
+							: cluster.runs[i] ? RUN_RUNNING
+									  : RUN_QUEUED);
+	many_done();
+}
+
+/* As the parallelism of a Job that is being stopped is 0, its annotation limits what may have begun
+ * of it; nothing does where that is missing. */
+static void test_stopped_with_many(void **state)
+{
+	static const int n_requests_of[] = {3, 4};
+
+	(void)state;
+	for (int row = 0; row < 2; row++) {
+		AUTO_PLACE struct place place;
+
+		make(&place, MANY);
+		set_status("{\"completedIndexes\":\"0-1999\"}");
+		for (int i = 0; i < 2050; i++)
+			cluster.runs[i] = cluster.ended[i] = true;
+		pthread_mutex_lock(&cluster.lock);
+		json_set_int(json_sub(cluster.job, "spec"), "parallelism", 0);
+		if (row == 0)
+			json_set_str(json_sub(json_sub(cluster.job, "metadata"), "annotations"),
+				KUBE_ANNOTATION_AT_ONCE, "50");
+		pthread_mutex_unlock(&cluster.lock);
+		observe_from(&place, 2000);
+		assert_int_equal(n_requests(), n_requests_of[row]);
+		for (int i = 2000; i < MANY; i++)
+			assert_int_equal(
+				many->status[i].state, i < 2050 ? RUN_SUCCEEDED : RUN_QUEUED);
+		many_done();
+	}
 }
 
 /*
@@ -719,6 +822,44 @@ static void test_a_cancelled_one_is_kept(void **state)
 	}
 }
 
+/* Logs of members that are taken in one turn of the loop: their pods are listed once. */
+static void test_kept_together(void **state)
+{
+	AUTO_PLACE struct place place;
+	struct waited calls[N];
+	struct store *store;
+
+	(void)state;
+	make(&place, N);
+	set_status("{\"completedIndexes\":\"0-4\"}");
+	assert_int_equal(session_store(&place.session, &store, NULL), 0);
+	for (int i = 0; i < N; i++) {
+		char handle[TARGET_HANDLE_SIZE];
+
+		cluster.runs[i] = cluster.ended[i] = true;
+		insert_as(store, i, RUN_SUCCEEDED, 1785590000000);
+		calls[i] = (struct waited){.call = {.done = on_done}, .place = &place};
+		calls[i].call.deadline_ms = clock_ms() + 20000;
+		member_handle(&place, i, handle);
+		assert_int_equal(
+			place.target->ops->keep(place.target, handle, false, &calls[i].call, NULL),
+			0);
+	}
+	for (int i = 0; i < N; i++) {
+		AUTO_BUF struct buf text = {0};
+		char id[RUN_ID_SIZE];
+
+		wait_for(&place, &calls[i]);
+		assert_int_equal(calls[i].status, 0);
+		run_member_id(STUDY, (size_t)i, id);
+		AUTO_FREE char *attempt = dirs_attempt(&place.session.dirs, id, 1);
+		AUTO_FREE char *log = mem_printf("%s/" ATTEMPT_RANKS "/0/log", attempt);
+		assert_int_equal(fs_read(log, 100, &text, NULL, NULL), 0);
+		assert_string_equal(text.data, "done");
+	}
+	assert_int_equal(cluster.n_lists, 1);
+}
+
 static void test_forget(void **state)
 {
 	AUTO_PLACE struct place place;
@@ -804,12 +945,15 @@ int main(void)
 		cmocka_unit_test(test_preview),
 		cmocka_unit_test(test_states),
 		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_few_of_many),
+		cmocka_unit_test(test_stopped_with_many),
 		cmocka_unit_test(test_cancel_one),
 		cmocka_unit_test(test_cancel_refused),
 		cmocka_unit_test(test_cancel_resumed),
 		cmocka_unit_test(test_cancel_all),
 		cmocka_unit_test(test_cancel_together),
 		cmocka_unit_test(test_a_cancelled_one_is_kept),
+		cmocka_unit_test(test_kept_together),
 		cmocka_unit_test(test_forget),
 		cmocka_unit_test(test_adopt),
 	};

@@ -286,6 +286,31 @@ static void test_cancel_of_one_that_waits(void **state)
 	expect_study_log(members, "b 0\ne 0\nb 3\ne 3\n");
 }
 
+static void test_one_that_waits_is_taken_back(void **state)
+{
+	struct members *members = *state;
+	bool taken = true;
+
+	members->study.fail_fast = true;
+	for (int i = 0; i < 3; i++) {
+		begin(members, i);
+		UNTIL(i == 0 ? has_begun(members, 0) : is_waiting(&members->at[i]));
+	}
+	assert_int_equal(attempt_withdraw(members->at[0].dir, &taken, NULL), 1);
+	assert_false(taken);
+	UNTIL(attempt_withdraw(members->at[1].dir, &taken, NULL) == 1);
+	assert_true(taken);
+	expect_end(&members->at[1], RUN_FAILED, 125, 0, "Interrupted");
+	assert_int_equal(attempt_withdraw(members->at[1].dir, &taken, NULL), 1);
+	assert_true(taken);
+	/* That is no failure of the study. */
+	go_on(members, 0);
+	UNTIL(has_begun(members, 2));
+	go_on(members, 2);
+	expect_end(&members->at[2], RUN_SUCCEEDED, 0, 0, "Completed");
+	expect_study_log(members, "b 0\ne 0\nb 2\ne 2\n");
+}
+
 static void test_waiting_is_not_running(void **state)
 {
 	enum { LIMIT_MS = 300 };
@@ -600,6 +625,7 @@ int main(int argc, char **argv)
 		TEST(test_limit_of_a_crowd),
 		TEST(test_words),
 		TEST(test_cancel_of_one_that_waits),
+		TEST(test_one_that_waits_is_taken_back),
 		TEST(test_waiting_is_not_running),
 		TEST(test_no_limit),
 		TEST(test_a_retry_keeps_its_slot),

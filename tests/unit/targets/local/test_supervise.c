@@ -336,6 +336,69 @@ static void test_cancelled_before_it_begins(void **state)
 	expect_log(place, "");
 }
 
+/*
+ * Taking back
+ */
+
+static void test_taken_back_before_it_comes(void **state)
+{
+	struct place *place = *state;
+	bool taken = false;
+
+	assert_int_equal(attempt_withdraw(place->dir, &taken, NULL), 1);
+	assert_true(taken);
+	sh(place, "echo ran");
+	start(place);
+	expect_end(place, RUN_FAILED, 125, 0, "Interrupted");
+	expect_log(place, "");
+	assert_int_equal(attempt_withdraw(place->dir, &taken, NULL), 1);
+	assert_true(taken);
+}
+
+static void test_what_runs_is_not_taken_back(void **state)
+{
+	struct place *place = *state;
+	bool taken = true;
+
+	sh(place, "until test -e ../go; do sleep 0.01; done");
+	start(place);
+	UNTIL(is_running(place));
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(attempt_withdraw(place->dir, &taken, NULL), 1);
+		assert_false(taken);
+	}
+	write_file(place->dir, "go", "", 0600);
+	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
+	assert_int_equal(attempt_withdraw(place->dir, &taken, NULL), 1);
+	assert_false(taken);
+}
+
+/* At any moment of the start: it has run, or it was taken back. */
+static void test_taken_back_while_it_starts(void **state)
+{
+	struct place *place = *state;
+	bool taken = false;
+
+	sh(place, "echo ran");
+	start(place);
+	UNTIL(attempt_withdraw(place->dir, &taken, NULL) == 1);
+	UNTIL(is_over(place));
+	AUTO_FREE char *log = read_text(place, ATTEMPT_LOG);
+	assert_string_equal(log, taken ? "" : "ran\n");
+}
+
+/* Nobody knows whether the program of a supervisor that is dead had begun. */
+static void test_a_dead_supervisor_is_not_taken_back(void **state)
+{
+	struct place *place = *state;
+	struct attempt_state dead = {.state = RUN_QUEUED};
+	bool taken = true;
+
+	assert_int_equal(attempt_state_write(place->dir, &dead, NULL), 0);
+	assert_int_equal(attempt_withdraw(place->dir, &taken, NULL), 1);
+	assert_false(taken);
+}
+
 static void test_cancel_after_the_end_changes_nothing(void **state)
 {
 	struct place *place = *state;
@@ -685,6 +748,10 @@ int main(int argc, char **argv)
 		BOTH(test_what_is_left_behind_ends),
 		BOTH(test_a_stopped_program_can_be_cancelled),
 		TEST(test_cancelled_before_it_begins),
+		TEST(test_taken_back_before_it_comes),
+		TEST(test_what_runs_is_not_taken_back),
+		TEST(test_taken_back_while_it_starts),
+		TEST(test_a_dead_supervisor_is_not_taken_back),
 		TEST(test_cancel_after_the_end_changes_nothing),
 		BOTH(test_supervisor_dies),
 		BOTH(test_an_orphan_can_be_cancelled),

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/submit/spill_impl.h"
+
+#include <stdlib.h>
+
+#include "app/runs/held.h"
+#include "app/runs/refresh.h"
+#include "base/os/fs.h"
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/attempt/attempt.h"
+#include "core/record/places.h"
+#include "core/target/target.h"
+#include "targets/targets.h"
+
+enum { SPILL_WITHDRAW_MS = 30000, SPILL_FORGET_MS = 5000 };
+
+/* A target of several hosts: how many runs it takes yet, of those that are moved now. */
+struct spill_pool {
+	char *target;
+	unsigned n_left;
+};
+struct spill_pools VEC_OF(struct spill_pool);
+
+/* A run that waits in a place. */
+struct spilling {
+	struct session *session;
+	const struct queue_events *events;
+	struct spill_pools *pools;
+	struct run *run;
+	struct target *target;
+	char *handle; /* of the attempt that waits */
+	char *to;     /* the place that takes it, as far as known; or NULL */
+	char *why;    /* "10 min in lab without room" */
+	char *left;   /* the same for the place: "10 min without room" */
+};
+
+static void spill_pools_done(struct spill_pools *pools)
+{
+	vec_foreach (struct spill_pool, pool, pools)
+		free(pool->target);
+	vec_done(pools);
+}
+
+static void spilling_done(struct spilling *spilling)
+{
+	target_free(spilling->target);
+	free(spilling->handle);
+	free(spilling->to);
+	free(spilling->why);
+	free(spilling->left);
+}
+
+/*
+ * The row
+ */
+
+static bool spill_is_here(const struct spilling *spilling, const struct run *run)
+{
+	return str_eq(run_handle(run), spilling->handle) && !run_state_is_final(run_state(run));
+}
+
+static int spill_change_begin(void *ctx, struct run *run, struct err *err)
+{
+	const struct spilling *spilling = ctx;
+	struct json *moving;
+
+	(void)err;
+	if (!spill_is_here(spilling, run) || run_is_moving(run))
+		return 0;
+	/* A cancel takes it back, too, when it could not be told. */
+	if (!run_may_move(run) && !run_cancelling(run))
+		return 0;
+	moving = json_sub(run->doc, RUN_MOVING);
+	json_set_str(moving, "to", spilling->to);
+	json_set_str(moving, "text", spilling->why);
+	json_set_str(moving, "left", spilling->left);
+	run_set_time(moving, "at", clock_wall_ms());
+	return 1;
+}
+
+/* The attempt has begun, or does so now: the time of the run there begins anew. */
+static int spill_change_stay(void *ctx, struct run *run, struct err *err)
+{
+	const struct spilling *spilling = ctx;
+	AUTO_RUN_PLACES struct run_places places = {0};
+
+	(void)err;
+	if (!spill_is_here(spilling, run) || !run_is_moving(run))
+		return 0;
+	json_remove(run->doc, RUN_MOVING);
+	if (!json_get(run->doc, RUN_PLACES))
+		return 1;
+	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
+	struct run_place *place = run_places_find(&places, run_target(run));
+	if (place)
+		run_place_decide(place, RUN_PLACE_CHOSEN, "it begins there", clock_wall_ms());
+	json_set(run->doc, RUN_PLACES, run_places_to_json(&places));
+	return 1;
+}
+
+static void spill_leave(struct run *run)
+{
+	AUTO_RUN_PLACES struct run_places places = {0};
+	const char *left = json_get_str(json_get(run->doc, RUN_MOVING), "left");
+
+	if (!json_get(run->doc, RUN_PLACES))
+		return;
+	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
+	struct run_place *place = run_places_find(&places, run_target(run));
+	if (place)
+		run_place_decide(place, RUN_PLACE_LEFT, left, clock_wall_ms());
+	json_set(run->doc, RUN_PLACES, run_places_to_json(&places));
+}
+
+static void spill_hold(struct run *run)
+{
+	const struct json *moves = json_get(run->doc, RUN_MOVES);
+	const struct json *moving = json_get(run->doc, RUN_MOVING);
+	const char *why = json_get_str(moving, "text"), *to = json_get_str(moving, "to");
+	AUTO_FREE char *text = mem_printf(
+		"%s, goes to %s", why ? why : "without room", to ? to : "the next target");
+	struct json *held;
+
+	if (moves)
+		json_set(run->doc, RUN_HELD, json_clone(moves));
+	held = json_sub(run->doc, RUN_HELD);
+	run_set_time(held, "since", clock_wall_ms());
+	json_set_str(held, "for", HELD_FOR_ROOM);
+	spill_leave(run);
+	json_set_str(run->doc, "text", text);
+	json_remove(run->doc, "hint");
+	json_remove(run->doc, "evidence");
+	json_set(run->doc, "ranks", json_null());
+	run_set_state(run, RUN_QUEUED);
+}
+
+static int spill_change_go(void *ctx, struct run *run, struct err *err)
+{
+	const struct spilling *spilling = ctx;
+
+	(void)err;
+	if (!spill_is_here(spilling, run) || !run_is_moving(run))
+		return 0;
+	run_set_attempt_left(run, clock_wall_ms());
+	if (run_cancelling(run)) {
+		json_remove(run->doc, RUN_MOVING);
+		held_end(run);
+		return 1;
+	}
+	spill_hold(run);
+	json_remove(run->doc, RUN_MOVING);
+	return 1;
+}
+
+/*
+ * The move
+ */
+
+/* The tree of what was taken back. Its directory there stays: a start that is still on its way
+ * finds that it is not to begin. */
+static void spill_forget(struct spilling *spilling)
+{
+	if (!spilling->target->ops->needs_image)
+		target_forget(spilling->target, spilling->handle, false, SPILL_FORGET_MS, NULL);
+}
+
+/* From the member "moving" on. */
+static int spill_finish(struct spilling *spilling, struct err *err)
+{
+	struct session *session = spilling->session;
+	const struct queue_events *events = spilling->events;
+	struct run *run = spilling->run;
+	AUTO_ERR struct err why = {0};
+	bool is_taken = false;
+
+	int r = target_withdraw(
+		spilling->target, spilling->handle, SPILL_WITHDRAW_MS, &is_taken, &why);
+	if (r < 0 && why.id != E_TARGET_UNSUPPORTED) {
+		if (events->kept)
+			events->kept(events->ctx, run, &why);
+		return 0;
+	}
+	r = run_change_row(
+		session, run, is_taken ? spill_change_go : spill_change_stay, spilling, err);
+	if (r == 0 && is_taken)
+		spill_forget(spilling);
+	if (r == 0 && run_is_held(run) && events->moved)
+		events->moved(events->ctx, run, json_get_str(run->doc, "text"));
+	return r;
+}
+
+static void spill_set_why(struct spilling *spilling, const struct run_place *place)
+{
+	char time[32];
+	int64_t ms = clock_wall_ms() - place->at_ms;
+
+	/* Whole minutes of what is longer. */
+	if (ms >= 60000)
+		ms -= ms % 60000;
+	else if (ms >= 1000)
+		ms -= ms % 1000;
+	duration_text(ms, time);
+	spilling->why = mem_printf("%s in %s without room", time, place->target);
+	spilling->left = mem_printf("%s without room", time);
+}
+
+static bool spill_is_due(const struct run *run, const struct run_place *place)
+{
+	return run_cancelling(run) ||
+	       (place->wait_ms >= 0 && clock_wall_ms() - place->at_ms >= place->wait_ms);
+}
+
+/* Whether the place says by now that the run can never begin there: *ret_why. */
+static bool spill_is_never(struct spilling *spilling, const struct run_place *place)
+{
+	AUTO_SPEC struct spec spec = {0};
+	AUTO(target_room_done) struct target_room room = {0};
+	AUTO_ERR struct err error = {0};
+	const struct target_requirements requirements = {
+		.run_id = run_id(spilling->run), .spec = &spec};
+
+	if (!spilling->target->ops->room || spec_from_json(spilling->run->spec, &spec, NULL) < 0)
+		return false;
+	int r = target_room(spilling->target, &requirements, SPILL_FORGET_MS, &room, &error);
+	if (r == 0 || !send_is_refusal(&error))
+		return false;
+	spilling->why = mem_printf("%s takes it no more (%s)", place->target, error.message);
+	spilling->left = mem_strdup(error.message);
+	return true;
+}
+
+/* Asks the hosts of a target (`pool` of the record) how many runs could begin there now. */
+static int spill_ask_pool(struct spilling *spilling, unsigned *ret, struct err *err)
+{
+	AUTO(target_free_auto) struct target *target = NULL;
+	AUTO(target_room_done) struct target_room room = {0};
+	AUTO_SPEC struct spec spec = {0};
+	const struct target_requirements requirements = {
+		.run_id = run_id(spilling->run), .spec = &spec};
+
+	int r = spec_from_json(spilling->run->spec, &spec, err);
+	if (r == 0)
+		r = target_open(spilling->session, run_target(spilling->run), &target, err);
+	if (r == 0 && target->ops->room)
+		r = target_room(target, &requirements, SPILL_WITHDRAW_MS, &room, err);
+	*ret = room.is_now ? room.n_now : 0;
+	return r;
+}
+
+/* Whether a host is free for the run. Each target is asked once: many runs may wait for one GPU. */
+static int spill_take_pool(struct spilling *spilling, bool *ret, struct err *err)
+{
+	const char *name = run_target(spilling->run);
+	unsigned n_left = 0;
+
+	*ret = false;
+	vec_foreach (struct spill_pool, pool, spilling->pools) {
+		if (!str_eq(pool->target, name))
+			continue;
+		*ret = pool->n_left > 0;
+		pool->n_left -= *ret;
+		return 0;
+	}
+	int r = spill_ask_pool(spilling, &n_left, err);
+	*ret = n_left > 0;
+	*vec_push(spilling->pools) = (struct spill_pool){mem_strdup(name), n_left - *ret};
+	return r;
+}
+
+/* 1: it is to go to another host of its target. */
+static int spill_begin_host(struct spilling *spilling, struct err *err)
+{
+	struct run *run = spilling->run;
+	const char *host = json_str(json_first(json_get(json_get(run->doc, "target"), "hosts")));
+	bool is_free = run_cancelling(run);
+
+	/* A run that is being prepared has its GPUs. */
+	if (run_state(run) != RUN_QUEUED)
+		return 0;
+	int r = is_free ? 0 : spill_take_pool(spilling, &is_free, err);
+	if (r < 0 || !is_free)
+		return r;
+	spilling->why = mem_printf("waited on %s", host ? host : "a host");
+	spilling->to = mem_strdup(run_target(run));
+	return 1;
+}
+
+/* The same to another place. */
+static int spill_begin_place(struct spilling *spilling, struct err *err)
+{
+	struct run *run = spilling->run;
+	AUTO_RUN_PLACES struct run_places places = {0};
+
+	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
+	const struct run_place *place = run_places_find(&places, run_target(run));
+	if (!place)
+		return 0;
+	if (spill_is_due(run, place))
+		spill_set_why(spilling, place);
+	else if (!spill_is_never(spilling, place))
+		return 0;
+	if (!run_cancelling(run)) {
+		int r = send_find_place(spilling->session, run, &spilling->to, err);
+		if (r < 0 || !spilling->to)
+			return r;
+	}
+	return 1;
+}
+
+/* 1: it goes, and its row says so. */
+static int spill_begin(struct spilling *spilling, struct err *err)
+{
+	struct run *run = spilling->run;
+
+	if (run_is_moving(run))
+		return 1;
+	int r = run_may_change_host(run) ? spill_begin_host(spilling, err)
+					 : spill_begin_place(spilling, err);
+	if (r <= 0)
+		return r;
+	r = run_change_row(spilling->session, run, spill_change_begin, spilling, err);
+	return r < 0 ? r : run_is_moving(run) && spill_is_here(spilling, run);
+}
+
+static int spill_one(struct spilling *spilling, struct err *err)
+{
+	struct run *run = spilling->run;
+	AUTO_FREE char *dir = dirs_run(&spilling->session->dirs, run_id(run));
+	AUTO_FREE char *lock = fs_join(dir, RUN_SUBMIT_LOCK);
+
+	/* A submit is at work. */
+	if (fs_is_locked(lock))
+		return 0;
+	int r = run_read_row(spilling->session, run, err);
+	if (r < 0 || !run_is_watched(run) || run_is_held(run))
+		return r;
+	spilling->handle = mem_strdup(run_handle(run));
+	r = target_open_run(spilling->session, run, &spilling->target, err);
+	if (r == 0 && !spilling->target->ops->withdraw)
+		return 0;
+	if (r == 0)
+		r = spill_begin(spilling, err);
+	return r > 0 ? spill_finish(spilling, err) : r;
+}
+
+static int spill_list(struct session *session, struct run_list *ret, struct err *err)
+{
+	const struct store_filter filter = {.unfinished_only = true};
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct store *store;
+
+	int r = session_store(session, &store, err);
+	if (r == 0)
+		r = store_list(store, &filter, &runs, err);
+	for (size_t i = runs.n; r == 0 && i-- > 0;)
+		if (run_is_watched(runs.v[i]) && !run_is_held(runs.v[i]))
+			*vec_push(ret) = TAKE(runs.v[i]);
+	return r;
+}
+
+int spill_all(struct session *session, const struct queue_events *events,
+	const volatile int *interrupted, struct err *err)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO(spill_pools_done) struct spill_pools pools = {0};
+	int r = spill_list(session, &runs, err);
+
+	for (size_t i = 0; r == 0 && i < runs.n && !(interrupted && *interrupted); i++) {
+		AUTO(spilling_done)
+		struct spilling spilling = {
+			.session = session, .events = events, .pools = &pools, .run = runs.v[i]};
+		AUTO_ERR struct err why = {0};
+
+		if (spill_one(&spilling, &why) == 0)
+			continue;
+		if (why.code == ERR_CANCELED)
+			return err_move(err, &why);
+		if (why.id != E_RUN_NOT_FOUND && events->kept)
+			events->kept(events->ctx, runs.v[i], &why);
+	}
+	return r;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A run that waits in one of its places (places.h) without room for as long as it is to, or that
+ * can never begin there, goes to the next. The one who sends what is held does it, under the lock
+ * of the queue:
+ *
+ *	1. another place takes the run, as far as it can be asked
+ *	2. durable row with the member "moving" (held.h): from now on the end of the attempt is
+ *	   not taken for that of the run
+ *	3. target_ops.withdraw: its answer, whenever it comes, is for ever
+ *	4. taken: one change of the row closes the attempt, which has no handle any more, and
+ *	   makes the run held for "room", as one that was never sent (send.h); else the member
+ *	   goes
+ *
+ * A process that is killed, or an answer that is lost, leaves a row that is moving: the next one
+ * asks again from 3 on. A cancel writes "cancelling" into the row before it asks the target, and
+ * step 4 reads it.
+ */
+#ifndef DLRUN_APP_SUBMIT_SPILL_IMPL_H
+#define DLRUN_APP_SUBMIT_SPILL_IMPL_H
+
+#include "app/submit/send.h"
+
+/* Move what is due; the lock of the queue is held. Blocks. */
+int spill_all(struct session *session, const struct queue_events *events,
+	const volatile int *interrupted, struct err *err);
+
+/* Of send.c: whether an error is an answer of the target itself that another try will not
+ * change. */
+bool send_is_refusal(const struct err *why);
+/* Of send.c: the place that the run would go to from the one where it waits, asked now; NULL: none
+ * takes it. The caller frees. */
+int send_find_place(
+	struct session *session, const struct run *run, char **ret_target, struct err *err);
+
+#endif

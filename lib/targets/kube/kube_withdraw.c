@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "base/util/clock.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/status/object.h"
+#include "targets/kube/kube_reconcile.h"
+
+/*
+ * Taking back an attempt that waits. Its gate is a ConfigMap (kube_job_gate_name) that each pod
+ * needs: a node begins no container whose ConfigMap is missing.
+ *
+ *	1. read the Job, and its resourceVersion
+ *	2. remove the gate: what gets a node from now on does not begin
+ *	3. list the pods. One has a node: it has begun, or may: the Job is touched, so that a
+ *	   removal that is still on its way misses it, and the gate is made again
+ *	4. none has: that is noted here, then the Job is removed, if it is as it was read; else
+ *	   from 1 on
+ *	5. until no pod is left. One that has begun in spite of all, because its node had an old
+ *	   copy of the gate, is an attempt that has begun
+ *
+ * Whoever is stopped at any step leaves an attempt that waits without beginning, or is gone; the
+ * next one who asks goes on from 1, and finds by the note of 4 why the Job is gone.
+ */
+
+enum { WITHDRAW_PODS_MAX = 50000, WITHDRAW_AGAIN_MS = 100, WITHDRAW_LEFT_MS = 300 };
+
+struct withdrawing {
+	struct target_work work;
+	struct target_kube *kube;
+	struct target_call *call;
+	struct kube_handle handle;
+	struct kube_call *request;
+	struct kube_reconcile *repair;
+	struct loop_timer *timer;
+	struct json *job; /* as it was read */
+	bool *ret_taken;
+};
+
+static void withdraw_drop(struct target_work *work)
+{
+	struct withdrawing *withdrawing = (struct withdrawing *)work;
+
+	kube_cancel(withdrawing->request);
+	kube_reconcile_cancel(withdrawing->repair);
+	loop_remove_timer(withdrawing->kube->target.loop, withdrawing->timer);
+	json_free(withdrawing->job);
+	free(withdrawing);
+}
+
+static int withdraw_end(struct withdrawing *withdrawing, bool is_taken)
+{
+	AUTO_ERR struct err none = {0};
+
+	*withdrawing->ret_taken = is_taken;
+	target_call_end(withdrawing->call, 0, &none);
+	return 0;
+}
+
+static int withdraw_fail(struct withdrawing *withdrawing, struct err *error)
+{
+	target_call_end(withdrawing->call, -(int)error->code, error);
+	return 0;
+}
+
+static void withdraw_send(struct withdrawing *withdrawing, const char *method, const char *path,
+	const struct json *body, kube_done_fn *done)
+{
+	const struct kube_request request = {
+		.method = method,
+		.path = path,
+		.body = body,
+		.content_type = str_eq(method, "PATCH") ? "application/merge-patch+json" : NULL,
+		.is_idempotent = true,
+		.deadline_ms = withdrawing->call->deadline_ms,
+		.done = done,
+		.ctx = withdrawing,
+	};
+
+	withdrawing->request = kube_start(withdrawing->kube->cluster->client, &request);
+}
+
+static char *withdraw_job_path(const struct withdrawing *withdrawing)
+{
+	const struct kube_handle *handle = &withdrawing->handle;
+
+	return kube_kind_path(handle->kind, handle->kube_namespace, handle->name);
+}
+
+static void withdraw_list(struct withdrawing *withdrawing, kube_done_fn *done)
+{
+	const struct kube_handle *handle = &withdrawing->handle;
+	AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/pods", handle->kube_namespace);
+	AUTO_FREE char *pods = kube_handle_pods(handle);
+	const char *query[] = {"labelSelector", pods, NULL};
+
+	withdrawing->request = kube_list(withdrawing->kube->cluster->client, path, query,
+		WITHDRAW_PODS_MAX, withdrawing->call->deadline_ms, done, withdrawing);
+}
+
+static int withdraw_begin(void *ctx, struct err *err);
+
+static void withdraw_again(struct withdrawing *withdrawing, int64_t ms, loop_timer_fn *fn)
+{
+	withdrawing->timer =
+		loop_add_timer(withdrawing->kube->target.loop, clock_ms() + ms, fn, withdrawing);
+}
+
+static const char *withdraw_meta(const struct json *object, const char *key)
+{
+	return json_get_str(json_get(object, "metadata"), key);
+}
+
+/*
+ * An attempt that stays
+ */
+
+static int withdraw_on_opened(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct withdrawing *withdrawing = ctx;
+
+	(void)err;
+	withdrawing->request = NULL;
+	if (err_is_set(&response->error) && response->error.id != E_KUBE_EXISTS)
+		return withdraw_fail(withdrawing, &response->error);
+	return withdraw_end(withdrawing, false);
+}
+
+/* The gate as the submit has made it, and the Job's from the beginning. */
+static struct json *withdraw_gate(const struct withdrawing *withdrawing)
+{
+	AUTO_FREE char *name = kube_job_gate_name(withdrawing->handle.name);
+	struct json *gate = kube_job_owner(withdrawing->job);
+	struct json *metadata = json_sub(gate, "metadata");
+	const struct json *labels = json_get(json_get(withdrawing->job, "metadata"), "labels");
+
+	json_set_str(gate, "apiVersion", "v1");
+	json_set_str(gate, "kind", "ConfigMap");
+	json_set_str(metadata, "name", name);
+	json_set_str(metadata, "namespace", withdrawing->handle.kube_namespace);
+	if (labels)
+		json_set(metadata, "labels", json_clone(labels));
+	return gate;
+}
+
+static int withdraw_on_touched(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct withdrawing *withdrawing = ctx;
+
+	withdrawing->request = NULL;
+	if (response->error.id == E_KUBE_NOT_FOUND)
+		return withdraw_begin(withdrawing, err);
+	/* A user who may not touch the Job may open its gate all the same. */
+	if (err_is_set(&response->error) && response->error.id != E_KUBE_DENIED)
+		return withdraw_fail(withdrawing, &response->error);
+	AUTO_JSON struct json *gate = withdraw_gate(withdrawing);
+	AUTO_FREE char *path =
+		kube_path("/api/v1/namespaces/%s/configmaps", withdrawing->handle.kube_namespace);
+	withdraw_send(withdrawing, "POST", path, gate, withdraw_on_opened);
+	return 0;
+}
+
+static int withdraw_stay(struct withdrawing *withdrawing)
+{
+	AUTO_FREE char *path = withdraw_job_path(withdrawing);
+	AUTO_JSON struct json *body = json_object();
+
+	kube_annotation_stays(withdrawing->kube, &withdrawing->handle);
+	run_set_time(json_sub(json_sub(body, "metadata"), "annotations"), KUBE_ANNOTATION_STAYS,
+		clock_wall_ms());
+	withdraw_send(withdrawing, "PATCH", path, body, withdraw_on_touched);
+	return 0;
+}
+
+/*
+ * An attempt that goes
+ */
+
+static void withdraw_on_swept(void *ctx, struct err *error)
+{
+	struct withdrawing *withdrawing = ctx;
+
+	err_clear(error);
+	withdrawing->repair = NULL;
+	withdraw_end(withdrawing, true);
+}
+
+/* Objects that were not given to the Job yet did not go with it. */
+static int withdraw_sweep(struct withdrawing *withdrawing)
+{
+	const struct kube_reconcile_request request = {
+		.handle = &withdrawing->handle,
+		.what = KUBE_RECONCILE_PARTS,
+		.deadline_ms = withdrawing->call->deadline_ms,
+		.done = withdraw_on_swept,
+		.ctx = withdrawing,
+	};
+
+	if (kube_is_adopted(withdrawing->kube, &withdrawing->handle))
+		return withdraw_end(withdrawing, true);
+	withdrawing->repair = kube_reconcile_start(withdrawing->kube, &request);
+	return 0;
+}
+
+static bool withdraw_pod_has_begun(const struct json *pod)
+{
+	const struct json *status = json_get(pod, "status");
+	const struct json *list = json_get(status, "containerStatuses");
+	const struct json *item = list ? json_first(list) : NULL;
+
+	for (; item; item = json_next(item)) {
+		const struct json *state = json_get(item, "state");
+		const struct json *last = json_get(item, "lastState");
+
+		if (!str_eq(json_get_str(item, "name"), KUBE_CONTAINER))
+			continue;
+		if (json_get(state, "running") || json_get(last, "terminated") ||
+			json_get(json_get(state, "terminated"), "startedAt"))
+			return true;
+	}
+	return false;
+}
+
+static int withdraw_look(void *ctx, struct err *err);
+
+static int withdraw_on_left(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct withdrawing *withdrawing = ctx;
+	const struct json *pods = json_get(response->object, "items");
+	const struct json *pod = pods ? json_first(pods) : NULL;
+
+	(void)err;
+	withdrawing->request = NULL;
+	if (err_is_set(&response->error))
+		return withdraw_fail(withdrawing, &response->error);
+	for (const struct json *item = pod; item; item = json_next(item))
+		if (withdraw_pod_has_begun(item)) {
+			kube_annotation_stays(withdrawing->kube, &withdrawing->handle);
+			return withdraw_end(withdrawing, false);
+		}
+	if (!pod)
+		return withdraw_sweep(withdrawing);
+	withdraw_again(withdrawing, WITHDRAW_LEFT_MS, withdraw_look);
+	return 0;
+}
+
+static int withdraw_look(void *ctx, struct err *err)
+{
+	struct withdrawing *withdrawing = ctx;
+
+	(void)err;
+	withdrawing->timer = NULL;
+	withdraw_list(withdrawing, withdraw_on_left);
+	return 0;
+}
+
+static int withdraw_on_removed(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct withdrawing *withdrawing = ctx;
+
+	withdrawing->request = NULL;
+	if (response->error.id == E_KUBE_CONFLICT || response->error.id == E_KUBE_EXISTS) {
+		withdraw_again(withdrawing, WITHDRAW_AGAIN_MS, withdraw_begin);
+		return 0;
+	}
+	if (err_is_set(&response->error) && response->error.id != E_KUBE_NOT_FOUND)
+		return withdraw_fail(withdrawing, &response->error);
+	return withdraw_look(withdrawing, err);
+}
+
+static int withdraw_go(struct withdrawing *withdrawing)
+{
+	AUTO_FREE char *path = withdraw_job_path(withdrawing);
+	AUTO_JSON struct json *body = json_object();
+	struct json *as_read = json_sub(body, "preconditions");
+	AUTO_ERR struct err error = {0};
+
+	if (kube_annotation_gone(withdrawing->kube, &withdrawing->handle, &error) < 0)
+		return withdraw_fail(withdrawing, &error);
+	json_set_str(body, "apiVersion", "v1");
+	json_set_str(body, "kind", "DeleteOptions");
+	json_set_str(body, "propagationPolicy", "Background");
+	json_set_str(as_read, "uid", withdraw_meta(withdrawing->job, "uid"));
+	json_set_str(
+		as_read, "resourceVersion", withdraw_meta(withdrawing->job, "resourceVersion"));
+	withdraw_send(withdrawing, "DELETE", path, body, withdraw_on_removed);
+	return 0;
+}
+
+/*
+ * The decision
+ */
+
+static int withdraw_on_pods(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct withdrawing *withdrawing = ctx;
+	const struct json *pods = json_get(response->object, "items");
+	const struct json *pod = pods ? json_first(pods) : NULL;
+
+	(void)err;
+	withdrawing->request = NULL;
+	if (err_is_set(&response->error))
+		return withdraw_fail(withdrawing, &response->error);
+	for (; pod; pod = json_next(pod))
+		if (!str_empty(json_get_str(json_get(pod, "spec"), "nodeName")))
+			return withdraw_stay(withdrawing);
+	return withdraw_go(withdrawing);
+}
+
+static int withdraw_on_closed(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct withdrawing *withdrawing = ctx;
+
+	(void)err;
+	withdrawing->request = NULL;
+	if (response->error.id == E_KUBE_CONFLICT) {
+		withdraw_again(withdrawing, WITHDRAW_AGAIN_MS, withdraw_begin);
+		return 0;
+	}
+	if (err_is_set(&response->error) && response->error.id != E_KUBE_NOT_FOUND)
+		return withdraw_fail(withdrawing, &response->error);
+	withdraw_list(withdrawing, withdraw_on_pods);
+	return 0;
+}
+
+static char *withdraw_gate_path(const struct withdrawing *withdrawing)
+{
+	const struct kube_handle *handle = &withdrawing->handle;
+	AUTO_FREE char *name = kube_job_gate_name(handle->name);
+
+	return kube_path("/api/v1/namespaces/%s/configmaps/%s", handle->kube_namespace, name);
+}
+
+/* The one that was read: a removal that comes late does not close a gate that was made again. */
+static int withdraw_on_gate(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct withdrawing *withdrawing = ctx;
+	AUTO_FREE char *path = withdraw_gate_path(withdrawing);
+	AUTO_JSON struct json *body = json_object();
+
+	withdrawing->request = NULL;
+	if (err_is_set(&response->error))
+		return withdraw_on_closed(withdrawing, response, err);
+	json_set_str(body, "apiVersion", "v1");
+	json_set_str(body, "kind", "DeleteOptions");
+	json_set_str(
+		json_sub(body, "preconditions"), "uid", withdraw_meta(response->object, "uid"));
+	withdraw_send(withdrawing, "DELETE", path, body, withdraw_on_closed);
+	return 0;
+}
+
+/* The cluster has no Job of it. */
+static int withdraw_missing(struct withdrawing *withdrawing, struct err *err)
+{
+	AUTO_ERR struct err error = {0};
+
+	if (kube_annotation_is_gone(withdrawing->kube, &withdrawing->handle))
+		return withdraw_look(withdrawing, err);
+	switch (kube_arrival(withdrawing->kube, &withdrawing->handle)) {
+	case KUBE_NEVER_SENT:
+		return withdraw_sweep(withdrawing);
+	case KUBE_ARRIVED:
+		return withdraw_end(withdrawing, false);
+	default:
+		err_set(&error, E_TARGET_SILENT, "what was sent of %s may still arrive",
+			withdrawing->handle.run_id);
+		return withdraw_fail(withdrawing, &error);
+	}
+}
+
+static bool withdraw_is_gated(const struct json *job)
+{
+	return json_get(json_get(json_get(job, "metadata"), "annotations"), KUBE_ANNOTATION_GATE);
+}
+
+static int withdraw_on_job(void *ctx, struct kube_response *response, struct err *err)
+{
+	struct withdrawing *withdrawing = ctx;
+	const struct kube_handle *handle = &withdrawing->handle;
+	AUTO_ERR struct err error = {0};
+
+	withdrawing->request = NULL;
+	if (response->error.id == E_KUBE_NOT_FOUND)
+		return withdraw_missing(withdrawing, err);
+	if (err_is_set(&response->error))
+		return withdraw_fail(withdrawing, &response->error);
+	json_free(withdrawing->job);
+	withdrawing->job = TAKE(response->object);
+	if (withdraw_meta(withdrawing->job, "deletionTimestamp"))
+		return kube_annotation_is_gone(withdrawing->kube, handle)
+			       ? withdraw_look(withdrawing, err)
+			       : withdraw_end(withdrawing, false);
+	if (kube_kind_has_ended(handle->kind, withdrawing->job))
+		return withdraw_end(withdrawing, false);
+	if (!withdraw_is_gated(withdrawing->job)) {
+		err_set(&error, E_TARGET_UNSUPPORTED,
+			"%s was submitted for this cluster alone, and is not taken back",
+			handle->run_id);
+		return withdraw_fail(withdrawing, &error);
+	}
+	AUTO_FREE char *path = withdraw_gate_path(withdrawing);
+	withdraw_send(withdrawing, "GET", path, NULL, withdraw_on_gate);
+	return 0;
+}
+
+static int withdraw_begin(void *ctx, struct err *err)
+{
+	struct withdrawing *withdrawing = ctx;
+	AUTO_FREE char *path = withdraw_job_path(withdrawing);
+
+	(void)err;
+	withdrawing->timer = NULL;
+	withdraw_send(withdrawing, "GET", path, NULL, withdraw_on_job);
+	return 0;
+}
+
+int kube_withdraw(struct target *target, const char *handle, bool *ret_taken,
+	struct target_call *call, struct err *err)
+{
+	struct target_kube *kube = target_kube_of(target);
+	struct kube_handle parsed;
+	struct withdrawing *withdrawing;
+
+	int r = kube_handle_parse(kube, handle, &parsed, err);
+	if (r == 0 && parsed.is_member)
+		r = err_set(err, E_TARGET_UNSUPPORTED,
+			"%s is one of a study, which stays in its cluster", parsed.run_id);
+	if (r < 0)
+		return r;
+	withdrawing = mem_alloc(1, sizeof(*withdrawing));
+	*withdrawing = (struct withdrawing){.work = {withdraw_drop},
+		.kube = kube,
+		.call = call,
+		.handle = parsed,
+		.ret_taken = ret_taken};
+	target_call_begin(call, &withdrawing->work);
+	withdraw_again(withdrawing, 0, withdraw_begin);
+	return 0;
+}

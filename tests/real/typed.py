@@ -517,7 +517,7 @@ OPTIONS = [
     ("--cpus 90000", "  hint: dlrun submit --cpus NCPUS --dry-run -- true"),
     ("--memory 900Ti", "error: --memory 900 TiB: this machine has "),
     ("-N 65", "error: requested 65 nodes, and this machine plays 64 at most   [target.unsupported]"),
-    ("-N 65", "  hint: dlrun submit -t kube --dry-run -N 65"),
+    ("-N 65", "  hint: dlrun submit -t kube -N 65 --dry-run -- true"),
 ]
 
 

@@ -148,8 +148,8 @@ void sup_after_begin(struct supervisor *sup);
 /* Handle the worker's reply; result may be NULL. */
 void sup_after_on_reply(
 	struct supervisor *sup, int r, const struct json *result, const struct err *err);
-/* In the worker: wait for the runs of the attempt in the current directory; fd gets the reply. self:
- * path of this program. */
+/* In the worker: wait for the runs of the attempt in the current directory; fd gets the reply.
+ * self: path of this program. */
 void after_waiter_run(const char *self, int fd);
 
 /* supervisor_study.c */

@@ -14,8 +14,8 @@
 
 /*
  * The runs that it begins after: the worker runs `dlrun __after DIR`, which waits for them,
- * wherever they are, with the submitter's environment. That process changes nothing but what is
- * known of other runs, so that it is started again whenever it dies or cannot tell.
+ * wherever they are, with the submitter's environment. That process changes nothing but the
+ * records of other runs, so that it is started again whenever it dies or cannot tell.
  */
 
 enum { AFTER_PAUSE_MS = 500, AFTER_PAUSE_MAX_MS = 60000 };

@@ -225,6 +225,9 @@ struct run *submit_new_run(struct submit *submit)
 		json_set_int(resources, "gpus", submit->spec.runtime.gpus);
 	if (submit->after.n)
 		json_set(doc, AFTER_RECORD, after_to_json(&submit->after));
+	if (submit->target->ops->has_scheduler && submit->config &&
+		config_is_set(submit->config, "resources.gpus"))
+		json_set_bool(resources, "gpus_named", true);
 	if (submit->spec.ports.n)
 		json_set(doc, "ports", ports_to_json(&submit->spec.ports));
 	run_set_time(json_sub(doc, "times"), "submitted", clock_wall_ms());

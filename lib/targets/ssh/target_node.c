@@ -854,20 +854,21 @@ static void node_room_drop(struct target_work *work)
 	free(room);
 }
 
-/* "NVIDIA A100-SXM4-80GB" without the vendor, of the first free GPU, else of the first. */
+/* "NVIDIA A100-SXM4-80GB" without the vendor, of all free GPUs; NULL: they are of several. */
 static const char *node_room_model(const struct choosing *choosing)
 {
 	static const char vendor[] = "NVIDIA ";
-	const char *model = NULL, *first = NULL;
+	const char *model = NULL;
 
-	for (size_t i = 0; i < choosing->n && !model; i++)
+	for (size_t i = 0; i < choosing->n; i++)
 		vec_foreach (const struct node_gpu, gpu, &choosing->probes[i].gpus) {
-			first = first ? first : gpu->model;
-			if (!model && !gpu->used && !*gpu->holder)
-				model = gpu->model;
+			if (gpu->used || *gpu->holder)
+				continue;
+			if (model && !str_eq(model, gpu->model))
+				return NULL;
+			model = gpu->model;
 		}
-	model = model ? model : first ? first : "GPU";
-	return str_starts(model, vendor) ? model + strlen(vendor) : model;
+	return model && str_starts(model, vendor) ? model + strlen(vendor) : model;
 }
 
 /* "3 × A100 free", "8 hosts, none free". The caller frees. */
@@ -888,8 +889,10 @@ static char *node_room_text(
 		return choice->is_ready
 			       ? mem_printf("%s answer%s", hosts, choosing->n == 1 ? "s" : "")
 			       : mem_strdup(choice->why);
+	const char *model = node_room_model(choosing);
 	if (choice->is_ready)
-		return mem_printf("%zu × %s free", n_free, node_room_model(choosing));
+		return model ? mem_printf("%zu × %s free", n_free, model)
+			     : mem_printf("%zu GPUs free", n_free);
 	if (n_free > 0)
 		return mem_printf("%s, %zu of %zu GPUs free", hosts, n_free, n_gpus);
 	return choosing->n == 1 ? mem_printf("%s, no GPU free", hosts)

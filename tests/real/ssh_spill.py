@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs that wait in one of several targets without room, and go on to the next: each runs once, whatever dies.
 
-    tests/real/spill.py DLRUN [NAME…]
+    tests/real/ssh_spill.py DLRUN [NAME…]
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from held import ENDED, ONCE, all_end, no_sender, offline
 import kill
 
 POINTS = int(os.environ.get("DLRUN_KILL_POINTS", "40"))
+CUTS = int(os.environ.get("DLRUN_SPILLS", "12"))
 
 
 @contextlib.contextmanager
@@ -149,6 +150,33 @@ def test_once_when_both_get_free(w):
             settle(w, [run])
         ran = began(s)
         assert sorted(ran) == sorted(runs), (ran, runs)
+        print(f"spill: {len(began(s, 'gpu1'))} began in lab, {len(began(s, 'gpu2'))} in eu", flush=True)
+
+
+def test_replies_are_lost(w):
+    """The connections to both hosts are cut at any moment of the move, and the mover killed as often."""
+    with two(w) as s, s.wire("gpu1") as lab, s.wire("gpu2") as eu:
+        runs, rng = [], random.Random(11)
+        for i in range(CUTS):
+            s["gpu1"].gpus(1, busy=(0,))
+            run = submit(w)
+            queued(w, run)
+            runs.append(run)
+            mover = subprocess.Popen([w.dlrun, "queue", "--send"], cwd="/", env=w.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.DEVNULL)
+            for wire in rng.sample([lab, eu], 2):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    mover.wait(rng.random())
+                wire.cut_all("rst" if i % 2 else "fin")
+            if i % 3 == 0:
+                mover.kill()
+            elif i % 3 == 1:
+                s["gpu1"].gpus(1)
+            mover.wait(120)
+        settle(w, runs, 300)
+        ran = began(s)
+        states = {r["id"]: r["state"] for r in w.runs()}
+        assert sorted(ran) == sorted(runs), [(run, states[run], ran.count(run)) for run in runs if ran.count(run) != 1]
         print(f"spill: {len(began(s, 'gpu1'))} began in lab, {len(began(s, 'gpu2'))} in eu", flush=True)
 
 

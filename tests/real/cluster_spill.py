@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that wait in one namespace of a cluster without room, and go on to the next: each program runs once."""
+
+import contextlib
+import json
+import os
+import random
+import subprocess
+
+from harness import *  # noqa: F403
+from kubesite import ENDED, site
+
+RUNS = int(os.environ.get("DLRUN_SPILLS", "6"))
+LINE = ["sh", "-c", "echo ran-$DLRUN_RUN_ID"]
+
+
+@contextlib.contextmanager
+def two(w, **lab):
+    """A site with two targets, lab and eu, which are namespaces of the same cluster."""
+    w.env.pop("DLRUN_OFFLINE", None)
+    with site(w) as s, s.cluster.namespace(s.user, role="admin") as other:
+        registry = f"{s.cluster.registry}/{s.namespace}/code"
+        targets = {"lab": {"kind": "kubernetes", "registry": registry, "namespace": s.namespace, **lab},
+                   "eu": {"kind": "kubernetes", "registry": registry, "namespace": other}}
+        w.write("dlrun.yaml", json.dumps({"image": s.base, "target": "lab", "targets": targets}))
+        w.ok("config", "trust", "--yes")
+        s.spaces = {"lab": s.namespace, "eu": other}
+        yield s
+
+
+def pods_in_lab(s, n):
+    s.cluster.apply({"kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": {"pods": str(n)}}}, namespace=s.spaces["lab"])
+    s.cluster.wait(lambda: s.cluster.get("ResourceQuota", "small", s.spaces["lab"])["status"]["hard"]["pods"] == str(n), "the quota counts")
+
+
+def submit(s, *words):
+    queue = s.w.state / "queue"
+    queue.mkdir(parents=True, exist_ok=True)
+    (queue / "kicked").write_text("60000")
+    return s.submit("-t", "lab,eu", "--wait-for", "lab=0s", *words, "--", *LINE)
+
+
+def settle(w, run, seconds=120):
+    def over():
+        w.run("queue", "--send", timeout=90)
+        return w.show(run)["state"] in ENDED
+    wait_for(over, f"the end of {run}", seconds)
+    return w.show(run)
+
+
+def starts(s, run):
+    """How often a node has begun its program, by the events of both namespaces."""
+    n = 0
+    for space in s.spaces.values():
+        for event in s.cluster.get("Event", namespace=space):
+            about = event["involvedObject"]
+            n += event["reason"] == "Started" and about["name"].startswith(run) and "{program}" in about.get("fieldPath", "")
+    return n
+
+
+def jobs(s, place):
+    return [job["metadata"]["name"] for job in s.cluster.get("Job", namespace=s.spaces[place])]
+
+
+def gates(s, place):
+    return [c["metadata"]["name"] for c in s.cluster.get("ConfigMap", namespace=s.spaces[place]) if c["metadata"]["name"].endswith("-begin")]
+
+
+def test_goes_on_to_the_next(w):
+    with two(w) as s:
+        pods_in_lab(s, 0)
+        run = submit(s)
+        doc = w.show(run)
+        assert doc["target"]["name"] == "lab" and jobs(s, "lab") == [run] and gates(s, "lab") == [f"{run}-begin"], doc
+        said = w.ok("queue", "--send").err
+        assert "in lab without room, goes to eu" in said, said
+        doc = settle(w, run)
+        assert doc["state"] == "succeeded" and doc["target"]["name"] == "eu", doc
+        assert jobs(s, "lab") == [] and jobs(s, "eu") == [f"{run}-2"] and starts(s, run) == 1
+        wait_for(lambda: gates(s, "lab") == [], "the gate is gone")
+        assert f"ran-{run}" in w.ok("logs", run).out
+        w.ok("rm", run)
+        wait_for(lambda: gates(s, "eu") == [], "the gate goes with its Job")
+
+
+def test_what_runs_stays(w):
+    """A Job with a gate runs where it is, and is not taken back."""
+    with two(w) as s:
+        run = submit(s)
+        assert settle(w, run)["state"] == "succeeded" and w.show(run)["target"]["name"] == "lab"
+        assert starts(s, run) == 1 and jobs(s, "eu") == []
+
+
+def test_once_when_both_have_room(w):
+    """Room comes at any moment of the move, and movers are killed."""
+    with two(w) as s:
+        rng, began = random.Random(7), {"lab": 0, "eu": 0}
+        for i in range(RUNS):
+            pods_in_lab(s, 0)
+            run = submit(s)
+            mover = subprocess.Popen([w.dlrun, "queue", "--send"], cwd="/", env=w.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.DEVNULL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                mover.wait(rng.random() * 0.6)
+            s.cluster.delete("ResourceQuota", "small", s.spaces["lab"])
+            if i % 2:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    mover.wait(rng.random() * 0.4)
+                mover.kill()
+            mover.wait(60)
+            doc = settle(w, run)
+            assert doc["state"] == "succeeded" and starts(s, run) == 1, (doc, starts(s, run))
+            began[doc["target"]["name"]] += 1
+        print(f"spill: {began}", flush=True)
+
+
+def test_a_gang_goes_on(w):
+    with two(w) as s:
+        pods_in_lab(s, 1)
+        run = submit(s, "--nodes", "2")
+        wait_for(lambda: len(s.cluster.get("Pod", namespace=s.spaces["lab"])) == 1, "one of its pods")
+        w.ok("queue", "--send")
+        doc = w.show(run)
+        # Its pod has a node by then, or it had not: it is taken back as a whole, or not at all.
+        if doc["target"]["name"] == "eu":
+            doc = settle(w, run)
+            assert doc["state"] == "succeeded" and starts(s, run) == 2, (doc, starts(s, run))
+        else:
+            assert jobs(s, "eu") == [] and gates(s, "lab") == [f"{run}-begin"]
+
+
+def test_cancel_before_the_move(w):
+    with two(w) as s:
+        pods_in_lab(s, 0)
+        run = submit(s)
+        w.ok("cancel", run)
+        assert settle(w, run)["state"] == "cancelled" and jobs(s, "lab") == jobs(s, "eu") == []
+        assert starts(s, run) == 0
+
+
+if __name__ == "__main__":
+    main()

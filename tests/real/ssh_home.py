@@ -169,6 +169,30 @@ def test_homes_that_are_not_the_same(w):
         assert s.ended(run)["state"] == "succeeded" and host_of(s, run) == kept
 
 
+def test_submits_that_are_killed(w):
+    """Anywhere: what has begun has begun once, and what has a row ends as what became of it."""
+    chance, killed = random.Random(3), 40 if FULL else 12
+    with pool(w, 3, gpus=1) as s:
+        first = s.submit("-g", "1", "--", "true", to=s.pool)
+        s.ended(first)
+        begin = running_time()
+        s.submit("-g", "1", "--", *program(0), to=s.pool)
+        whole = running_time() - begin
+        for _ in range(killed):
+            process = subprocess.Popen([w.dlrun, "submit", "-d", "-t", f"ssh:{s.pool}", "-g", "1", "--", *program(0)], cwd=w.tree, env=w.env,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(chance.uniform(0.7, 1.5) * whole)
+            process.kill()
+            process.wait()
+        runs = [row["id"] for row in w.runs() if row["id"] != first]
+        states = {run: s.ended(run)["state"] for run in runs}
+        begun = [run for what, run, _, _ in lines(s) if what == "b"]
+        assert len(begun) == len(set(begun)) and not (s["gpu1"].home / "doubled").exists(), begun
+        assert all((states[run] == "succeeded") == (run in begun) for run in runs), (states, begun)
+        print(f"{killed} submits killed: {len(runs) - 1} rows, {len(begun) - 1} ran", flush=True)
+
+
 def looked(s, run, state):
     """Whoever looks moves it."""
     def there():

@@ -111,6 +111,7 @@ enum {
 	POLL_MAX_MS = 500, /* for runs that go on for long */
 	KEEP_MS = 10000,
 	RESULTS_MS = 5000, /* for a list of what was made */
+	RESULTS_MAX = 32,  /* members of studies that are asked for one */
 };
 
 /*
@@ -267,6 +268,29 @@ static int wait_for(struct waiting *waiting, struct err *err)
 	}
 }
 
+/* Whether a target that starts members of a study together would be asked for what it has made. */
+static bool results_cost_requests(const struct run *run)
+{
+	return target_ops_recorded(run)->submit_study && json_get(run->doc, "study") &&
+	       !results_is_valid(json_get(run->doc, RESULTS_MEMBER));
+}
+
+/* Members report what they have made. Where many have not, as they were killed, the requests for
+ * each are left to those who ask for one. */
+static void list_results(struct session *session, const struct run_list *runs)
+{
+	struct run_list wanted = {0};
+	size_t n = 0;
+
+	vec_foreach (struct run *, run, runs)
+		n += results_cost_requests(*run);
+	vec_foreach (struct run *, run, runs)
+		if (n <= RESULTS_MAX || !results_cost_requests(*run))
+			*vec_push(&wanted) = *run;
+	runs_results(session, &wanted, false, RESULTS_MS);
+	vec_done(&wanted);
+}
+
 static void keep_ended(struct waiting *waiting)
 {
 	struct session *session = waiting->session;
@@ -274,7 +298,7 @@ static void keep_ended(struct waiting *waiting)
 
 	runs_keep(session, runs, KEEP_MS);
 	take_runs(session, runs, waiting->interrupted, waiting->notice, waiting->ctx);
-	runs_results(session, runs, false, RESULTS_MS);
+	list_results(session, runs);
 }
 
 static int wait_for_ends(struct waiting *waiting, struct err *err)

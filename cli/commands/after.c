@@ -14,13 +14,21 @@
 static void cmd_after_enter_dir(struct session *session, const char *id, char **ret_dir)
 {
 	AUTO_RUN struct run *run = NULL;
+	struct session_env *env = &session->env;
+	struct config *config;
 	struct store *store;
 
+	env->shell_dir = env->git_dir = env->git_work_tree = NULL;
+	env->must_count = env->has_terminal = false;
+	env->print = NULL;
+	env->prompt = NULL;
 	if (session_store(session, &store, NULL) < 0 || store_get(store, id, &run, NULL) < 0 ||
 		after_submit_dir(run, ret_dir, NULL) < 0 || !*ret_dir)
 		return;
-	session->env.cwd = *ret_dir;
-	session->env.shell_dir = session->env.git_dir = session->env.git_work_tree = NULL;
+	env->cwd = *ret_dir;
+	/* A file that is being edited stops no run: records say where the others are. */
+	if (session_config(session, &config, NULL) < 0)
+		env->cwd = "/";
 }
 
 static int cmd_after_wait(struct app *app, const char *dir, struct json *result, struct err *err)

@@ -295,6 +295,9 @@ static void add_values(struct completion *completion, enum opt_values values)
 	case VALUE_COLUMNS:
 		add_columns(completion);
 		break;
+	case VALUE_LAUNCHER:
+		complete_add_words(completion, "torchrun mpirun accelerate deepspeed none");
+		break;
 	case VALUE_SHELL:
 		complete_add_words(completion, "bash zsh fish");
 		break;

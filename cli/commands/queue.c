@@ -87,7 +87,11 @@ static int queue_print_json(struct app *app, const struct run_list *runs)
 		json_set_str(item, "target", run_target(*run));
 		json_set_str(item, "since", json_get_str(held, "since"));
 		json_set_str(item, "for", json_get_str(held, "for"));
-		json_set(item, "error", json_clone(json_get(held, "error")));
+		if (json_get(held, "error"))
+			json_set(item, "error", json_clone(json_get(held, "error")));
+		if (json_get((*run)->doc, AFTER_RECORD))
+			json_set(item, AFTER_RECORD,
+				json_clone(json_get((*run)->doc, AFTER_RECORD)));
 		json_add(list, item);
 	}
 	json_set(json, "waiting", list);

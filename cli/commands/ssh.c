@@ -12,6 +12,7 @@
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
+#include "core/config/target_names.h"
 #include "core/config/words.h"
 #include "core/record/run.h"
 #include "core/store/store.h"
@@ -90,6 +91,16 @@ static int set_one_host(struct app *app, struct err *err)
 	return config_override(config, "resources.nodes", "1", err);
 }
 
+/* Whether run is at one of the targets that are wanted now. */
+static bool cmd_ssh_is_at_target(const struct app *app, const struct run *run)
+{
+	const struct config *config = app->session.config;
+	AUTO_STRV struct strv names = {0};
+
+	return target_names_split(config, config_str(config, "target"), &names, NULL) == 0 &&
+	       strv_find(&names, run_target(run)) >= 0;
+}
+
 /* Whether run was begun with the same words from here, and is not known to have ended. */
 static bool cmd_ssh_is_same(
 	const struct app *app, const struct run *run, const struct strv *command)
@@ -100,9 +111,9 @@ static bool cmd_ssh_is_same(
 	AUTO_STRV struct strv words = {0};
 
 	if (!run_is_terminal(run) || run_state_is_final(run_state(run)) || !place ||
-		!str_eq(run_target(run), config_str(app->session.config, "target")) ||
-		!str_eq(root, place->root) || !str_eq(cwd, place->prefix) ||
-		words_get(run->spec, "command", &words, NULL) < 0 || words.n != command->n)
+		!cmd_ssh_is_at_target(app, run) || !str_eq(root, place->root) ||
+		!str_eq(cwd, place->prefix) || words_get(run->spec, "command", &words, NULL) < 0 ||
+		words.n != command->n)
 		return false;
 	for (size_t i = 0; i < words.n; i++)
 		if (!str_eq(words.v[i], command->v[i]))

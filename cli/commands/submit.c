@@ -76,8 +76,8 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_LIST, 0, "secret", struct submit_values, secrets), .arg = "K[=@FILE]",
 		.help = "Set a variable whose value is written nowhere, from this shell or a file"},
 	{OPT_MEMBER(OPT_INT, 'g', "gpus", struct submit_values, gpus), .arg = "N",
-		.help = "GPUs of each node; 0: none (default: one, in a cluster none)", .max = 1024,
-		.key = "resources.gpus"},
+		.help = "GPUs of each node; 0: none (default: one; clusters: as before)",
+		.max = 1024, .key = "resources.gpus"},
 	{OPT_MEMBER(OPT_STRING, 0, "gpu-type", struct submit_values, gpu_type), .arg = "NAME",
 		.help = "GPU model (a100, A100-80GB), or several: a,b; in a cluster of gpu_types:",
 		.key = "resources.gpu_type"},
@@ -86,11 +86,11 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_SIZE, 0, "memory", struct submit_values, memory), .arg = "SIZE",
 		.help = "Memory that each node must have: 16Gi", .key = "resources.memory"},
 	{OPT_MEMBER(OPT_INT, 'N', "nodes", struct submit_values, nodes), .arg = "N",
-		.help = "Nodes that work together: of a cluster, or SSH hosts", .max = 10000,
+		.help = "Nodes that work together; local plays them", .max = 10000,
 		.key = "resources.nodes"},
 	{OPT_MEMBER(OPT_STRING, 0, "launcher", struct submit_values, launcher), .arg = "NAME",
 		.help = "Start it on each GPU by torchrun, mpirun, accelerate or deepspeed",
-		.key = "launcher"},
+		.key = "launcher", .values = VALUE_LAUNCHER},
 	{OPT_MEMBER(OPT_STRING, 0, "queue", struct submit_values, queue), .arg = "NAME",
 		.help = "LocalQueue of Kueue to wait in", .key = "queue"},
 	{OPT_MEMBER(OPT_STRING, 0, "priority", struct submit_values, priority), .arg = "NAME",
@@ -250,11 +250,13 @@ static void print_host(struct app *app, const struct run *run)
 
 static void print_machine(struct app *app, const struct run *run)
 {
+	int64_t nodes = json_get_int(json_get(run->doc, "resources"), "nodes", 1);
+	AUTO_FREE char *many = nodes > 1 ? mem_printf(" as %lld nodes", (long long)nodes) : NULL;
 	char gpus[GPU_WORDS_SIZE];
 	unsigned n = os_processors();
 
-	app_phase(app, "target", "%s · this machine (%u %s)%s", run_target(run), n,
-		n == 1 ? "CPU" : "CPUs", cmd_submit_gpu_words(run, gpus));
+	app_phase(app, "target", "%s · this machine (%u %s)%s%s", run_target(run), n,
+		n == 1 ? "CPU" : "CPUs", many ? many : "", cmd_submit_gpu_words(run, gpus));
 }
 
 static void cmd_submit_on_places(void *ctx, const char *text)

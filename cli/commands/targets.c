@@ -11,12 +11,14 @@
 enum { LIMIT_MS = 2000, WIDE_COLUMNS = 100, LINES_MAX = 1 << 20 };
 
 struct targets_values {
-	bool offline, accept_new_host;
+	bool offline, accept_new_host, gpus;
 };
 
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_FLAG, 0, "offline", struct targets_values, offline),
 		.help = "Ask no cluster and no host, only list names"},
+	{OPT_MEMBER(OPT_FLAG, 0, "gpus", struct targets_values, gpus),
+		.help = "Models of GPUs, how many are free, and what waits in the queue"},
 	{OPT_MEMBER(OPT_FLAG, 0, "accept-new-host", struct targets_values, accept_new_host),
 		.help = "Accept the keys of hosts that ssh does not know yet"},
 	{OPT_END},
@@ -68,6 +70,24 @@ static struct json *hosts_json(const struct target_item *item)
 	return list;
 }
 
+static struct json *targets_gpus_json(struct app *app, const struct target_item *item)
+{
+	AUTO(target_gpus_done) struct target_gpus_list list = {0};
+	struct json *array = json_array();
+
+	target_item_gpus(&app->session, item, &list);
+	vec_foreach (const struct target_gpus, gpus, &list) {
+		struct json *json = json_object();
+		json_set_str(json, "model", gpus->model);
+		json_set_int(json, "all", gpus->all);
+		json_set(json, "free", json_null());
+		if (gpus->free >= 0)
+			json_set_int(json, "free", gpus->free);
+		json_add(array, json);
+	}
+	return array;
+}
+
 static struct json *item_json(const struct target_item *item)
 {
 	struct json *json = json_object();
@@ -91,12 +111,16 @@ static struct json *item_json(const struct target_item *item)
 	return json;
 }
 
-static int cmd_targets_print_json(struct app *app, const struct target_list *targets)
+static int cmd_targets_print_json(struct app *app, const struct target_list *targets, bool gpus)
 {
 	struct json *json = app_json("targets"), *list = json_array();
 
-	vec_foreach (const struct target_item, item, &targets->items)
-		json_add(list, item_json(item));
+	vec_foreach (const struct target_item, item, &targets->items) {
+		struct json *each = item_json(item);
+		if (gpus)
+			json_set(each, "gpu_models", targets_gpus_json(app, item));
+		json_add(list, each);
+	}
 	json_set(json, "targets", list);
 	return app_print_json(app, json);
 }
@@ -226,6 +250,68 @@ static int cmd_targets_print_table(struct app *app, const struct target_list *ta
 	return any && !wide ? print_states(app, targets) < 0 : 0;
 }
 
+/*
+ * The table of GPUs
+ */
+
+/* "gpu: 3 wait"; of a target without a queue, or where it is not known, nothing. The caller
+ * frees. */
+static char *targets_queue_text(const struct target_item *item)
+{
+	const struct kube_poll *poll = &item->poll;
+
+	if (!poll->queue || poll->queue_pending < 0)
+		return mem_strdup(poll->queue ? poll->queue : "");
+	return mem_printf("%s: %lld wait", poll->queue, (long long)poll->queue_pending);
+}
+
+static void targets_add_gpus(
+	const struct target_item *item, const struct target_gpus *gpus, struct ui_table *table)
+{
+	AUTO_FREE char *queue = targets_queue_text(item);
+
+	ui_table_add(table, "", item->name);
+	ui_table_add(table, "", gpus->model ? gpus->model : "?");
+	if (gpus->free >= 0)
+		ui_table_addf(table, "", "%lld", (long long)gpus->free);
+	else
+		ui_table_add(table, "", "?");
+	ui_table_addf(table, "", "%lld", (long long)gpus->all);
+	ui_table_add(table, "", queue);
+}
+
+/* A target without GPUs, or of which none are known. */
+static void targets_add_none(const struct target_item *item, struct ui_table *table)
+{
+	bool is_known = item->ops->is_here || (item->hosts.n && is_reached(item)) ||
+			item->poll.capacity_known;
+	AUTO_FREE char *text = is_known ? NULL : state_text(item);
+
+	ui_table_add(table, "", item->name);
+	ui_table_add(table, UI_DIM, is_known ? "none" : "not known");
+	ui_table_add(table, "", "-");
+	ui_table_add(table, "", "-");
+	ui_table_add(table, UI_YELLOW, text ? text : item->why_not ? item->why_not : "");
+}
+
+static int targets_print_gpus(struct app *app, const struct target_list *targets)
+{
+	static const struct ui_column columns[] = {{"NAME", .cut = true}, {"GPU"},
+		{"FREE", .right = true}, {"ALL", .right = true}, {"QUEUE", .cut = true}};
+	AUTO_TABLE struct ui_table table = {0};
+
+	ui_table_init(&table, columns, ARRAY_LEN(columns));
+	vec_foreach (const struct target_item, item, &targets->items) {
+		AUTO(target_gpus_done) struct target_gpus_list list = {0};
+		target_item_gpus(&app->session, item, &list);
+		vec_foreach (const struct target_gpus, gpus, &list)
+			targets_add_gpus(item, gpus, &table);
+		if (list.n == 0)
+			targets_add_none(item, &table);
+	}
+	return ui_table_print(app, &table) < 0;
+}
+
 /* Hosts of a pool, one line each: why a run goes to one of them. */
 static void print_hosts(struct app *app, const struct target_item *item)
 {
@@ -269,16 +355,22 @@ static int cmd_targets_list(struct app *app, const struct targets_values *values
 
 static int cmd_targets_run(struct app *app, void *values, struct strv *words)
 {
+	const struct targets_values *options = values;
 	AUTO_ERR struct err err = {0};
 	AUTO_TARGET_LIST struct target_list targets = {0};
 
+	if (options->gpus && options->offline) {
+		err_set(&err, E_USAGE, "--gpus and --offline cannot be used together");
+		return app_fail(app, &err);
+	}
 	if (cmd_targets_list(app, values, words, &targets, &err) < 0)
 		return app_fail(app, &err);
 	if (targets.error)
 		app_warn(app, "no contexts are listed: %s", targets.error);
 	if (app->options.json)
-		return cmd_targets_print_json(app, &targets);
-	int status = cmd_targets_print_table(app, &targets);
+		return cmd_targets_print_json(app, &targets, options->gpus);
+	int status = options->gpus ? targets_print_gpus(app, &targets)
+				   : cmd_targets_print_table(app, &targets);
 	print_hints(app, &targets);
 	return status;
 }
@@ -286,7 +378,7 @@ static int cmd_targets_run(struct app *app, void *values, struct strv *words)
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun targets # where runs can go, and what is free there",
 	"dlrun targets research --json # one of them, for a script",
-	"dlrun targets --offline # only the names",
+	"dlrun targets --gpus # models, free ones and queues",
 };
 
 const struct cmd cmd_targets = {

@@ -544,7 +544,7 @@ static const struct foreign table[] = {
 	{"--ntasks --ntasks-per-node --tasks-per-node --tasks", DROP,
 		"one program is started on each node (-N); torchrun --nproc_per_node starts more"},
 	{"--array", DROP, "a run is one program: submit once for each"},
-	{"--dependency --after", DROP, "to start after a run: dlrun wait RUN && dlrun submit …"},
+	{"--dependency", DROP, "to begin after a run: --after RUN, or --after RUN:any"},
 	{"--output --error --log-file --log-dir", DROP, "the output is kept: dlrun logs"},
 	{"--env-file", DROP,
 		"set -a; . ./.env; set +a, then -e NAME or --secret NAME takes it from this shell"},

@@ -52,6 +52,7 @@ enum opt_values {
 	VALUE_SHELL,      /* bash, zsh, fish */
 	VALUE_COLUMNS,    /* of ps, with commas */
 	VALUE_GROUP,      /* of runs */
+	VALUE_LAUNCHER,
 };
 
 struct opt {

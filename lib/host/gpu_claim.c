@@ -1244,16 +1244,17 @@ const int *gpu_claim_fds(const struct gpu_claim *claim, size_t *ret_n)
 	return claim->fds;
 }
 
-void gpu_claim_env(const struct gpu_claim *claim, struct strv *ret)
+void gpu_claim_env(const struct gpu_claim *claim, size_t part, size_t parts, struct strv *ret)
 {
 	const struct gpu_list *list = &claim->granted;
+	size_t n = list->n / parts, from = part * n;
 	struct buf value;
 
 	if (list->n == 0)
 		return;
 	buf_init(&value, GPU_MAX * 16);
-	for (size_t i = 0; i < list->n; i++)
-		buf_addf(&value, "%s%u", i ? "," : "", list->v[i].index);
+	for (size_t i = 0; i < n; i++)
+		buf_addf(&value, "%s%u", i ? "," : "", list->v[from + i].index);
 	if (list->v[0].vendor == GPU_AMD) {
 		strv_addf(ret, "ROCR_VISIBLE_DEVICES=%s", value.data);
 	} else {

@@ -4,18 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/os/env.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/config.h"
 #include "core/config/target_names.h"
 #include "core/target/target.h"
+#include "host/gpu.h"
 #include "targets/kube/kube_open.h"
 #include "targets/kube/target_kube.h"
 #include "targets/local/target_local.h"
 #include "targets/ssh/target_node.h"
 #include "targets/targets.h"
 
-enum { UNASKED_OVER = 32, WARM_MAX = 32 };
+enum { UNASKED_OVER = 32, WARM_MAX = 32, GPU_FIND_MS = 5000 };
 
 void target_list_done(struct target_list *list)
 {
@@ -276,4 +278,58 @@ int target_list_query(struct session *session, struct target_list *list, bool wa
 	for (size_t i = 0; i < n; i++)
 		of[i]->poll = polls[i];
 	return r < 0 ? r : target_list_query_hosts(session, list, limit_ms, interrupted, err);
+}
+
+/*
+ * GPUs
+ */
+
+void target_gpus_done(struct target_gpus_list *list)
+{
+	vec_foreach (struct target_gpus, gpus, list)
+		free(gpus->model);
+	vec_done(list);
+}
+
+static struct target_gpus *target_gpus_get(struct target_gpus_list *list, const char *model)
+{
+	struct target_gpus *gpus;
+
+	vec_foreach (struct target_gpus, known, list)
+		if (str_eq(known->model, model))
+			return known;
+	gpus = vec_push(list);
+	gpus->model = mem_strdup(model);
+	return gpus;
+}
+
+static void target_gpus_here(struct session *session, struct target_gpus_list *ret)
+{
+	const char *path = env_get(session->env.env, "PATH");
+	struct gpu_list list = {0};
+
+	if (!gpu_may_exist(path) || gpu_find(path, GPU_FIND_MS, &list, NULL) < 0)
+		return;
+	for (size_t i = 0; i < list.n; i++)
+		target_gpus_get(ret, list.v[i].model)->all++;
+	vec_foreach (struct target_gpus, gpus, ret)
+		gpus->free = target_local_free_gpus(&list, gpus->model);
+}
+
+void target_item_gpus(
+	struct session *session, const struct target_item *item, struct target_gpus_list *ret)
+{
+	if (item->ops->is_here)
+		target_gpus_here(session, ret);
+	for (size_t i = 0; item->node_probes && i < item->hosts.n; i++)
+		vec_foreach (const struct node_gpu, gpu, &item->node_probes[i].gpus) {
+			struct target_gpus *gpus = target_gpus_get(ret, gpu->model);
+			gpus->all++;
+			gpus->free += !gpu->used && !*gpu->holder;
+		}
+	vec_foreach (const struct kube_gpus, kind, &item->poll.gpus) {
+		struct target_gpus *gpus = target_gpus_get(ret, *kind->model ? kind->model : NULL);
+		gpus->all = kind->all;
+		gpus->free = kind->free;
+	}
 }

@@ -31,6 +31,18 @@ struct target_item {
 	struct node_probe *node_probes; /* of each, if it was asked; zero else */
 };
 
+/* GPUs of one model at a target. */
+struct target_gpus {
+	char *model;       /* or NULL: not known */
+	int64_t all, free; /* free < 0: not known */
+};
+struct target_gpus_list VEC_OF(struct target_gpus);
+void target_gpus_done(struct target_gpus_list *list);
+/* Of an item that was asked, in the order of its hosts; of this machine as it is now, which blocks
+ * for a moment. */
+void target_item_gpus(
+	struct session *session, const struct target_item *item, struct target_gpus_list *ret);
+
 struct target_list {
 	struct VEC_OF(struct target_item) items;
 	char *error; /* why there are no contexts, if the kubeconfig is broken; or NULL */

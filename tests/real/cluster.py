@@ -38,7 +38,7 @@ from gotools import go_tool
 from harness import Missing, needs, wait_for
 from kube_api import Api, ApiError, write_kubeconfig
 from kube_host import CNI
-from registries import listens
+from registries import free_port, listens
 
 SLOTS = 16
 SLOTS_AT = Path("/tmp/dlrun-clusters")
@@ -491,6 +491,20 @@ class Cluster:
                  kind="application/merge-patch+json")
         self.wait(lambda: any(c["type"] == "Ready" and c["status"] == "True" for c in self.get("Node", name)["status"]["conditions"]),
                   f"node {name}")
+
+    @contextlib.contextmanager
+    def fake_logs(self, text):
+        """Pods on fake nodes that are made meanwhile have this log, all the same, and it goes on as long as the pod."""
+        port, log, config = free_port(), self.dir / "fake.log", self.dir / "kwok-logs.json"
+        log.write_text("".join(f"2026-01-01T00:00:00.{n:09d}Z stdout F {line}\n" for n, line in enumerate(text.splitlines())))
+        config.write_text(json.dumps({"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "ClusterLogs", "metadata": {"name": "all"},
+                                      "spec": {"logs": [{"logsFile": str(log), "follow": True}]}}))
+        self.restart("kwok", f"--config={config}", f"--server-address=127.0.0.1:{port}", f"--node-port={port}",
+                     f"--tls-cert-file={self.dir}/certs/server.pem", f"--tls-private-key-file={self.dir}/certs/server.key")
+        try:
+            yield
+        finally:
+            self.restart("kwok")
 
     def trust(self, host, ca):
         """The nodes pull from the registry HOST:PORT over TLS with that authority."""

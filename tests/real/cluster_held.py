@@ -3,8 +3,11 @@
 """Runs that are accepted here while a cluster or its registry does not answer, and sent once it does."""
 
 import contextlib
+import http.server
 import json
 import os
+import socket
+import threading
 
 import kill
 from cluster_away import config_through
@@ -118,6 +121,62 @@ def test_a_sender_is_killed_anywhere(w):
             assert s.ended(run)["state"] == "succeeded", w.show(run)
         assert owners(s) == sorted(runs)
         print(f"held: a sender killed at {len(runs) - 1} of {total} calls", flush=True)
+
+
+def test_after_another_run(w):
+    """Nothing of it is in the cluster before; a member of a study in the cluster that fails ends what waits for it."""
+    with lines(w) as (s, api, registry):
+        first = s.submit("--", "sh", "-c", "sleep 8")
+        second = s.submit("--after", first, "--", *LINE)
+        assert f"after {first}" in s.said and "it is sent when that has ended" in s.said, s.said
+        here = w.ok("submit", "-d", "-t", "local", "-g", "0", "--after", f"{second}:any", "--", "true").out.strip()
+        no_sender(w)
+        assert owners(s) == [first] and waiting(w) == [second]
+        assert w.show(second)["after"] == [{"run": first, "when": "ok"}] and w.show(second)["held"]["for"] == "run"
+        # The run here looks for both.
+        wait_for(lambda: w.show(here)["state"] == "succeeded", "the last one", 120)
+        assert s.ended(second)["state"] == "succeeded" and owners(s) == sorted([first, second])
+        assert w.show(first)["times"]["ended"] <= w.show(second)["times"]["started"]
+        assert w.ok("logs", second).out == f"ran-{second}\n"
+        study = w.ok("sweep", "-d", "-t", "k", "--image", s.base, "--over", "i=0..2", "--", "sh", "-c", "sleep 5; exit {i}").out.strip()
+        late = s.submit("--after", study, "--", *LINE)
+        other = s.submit("--after", f"{study}:any", "--", *LINE)
+        w.run("wait", study)
+        wait_for(lambda: not waiting(w), "none waits", 60)
+        shown = w.show(late)
+        assert shown["state"] == "cancelled" and shown["exit"]["reason"] == "Dependency" and "and it was to succeed" in shown["text"], shown
+        assert s.ended(other)["state"] == "succeeded" and late not in owners(s)
+
+
+class Portal(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(404)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<html><title>Log in to the network</title></html>")
+
+    do_HEAD = do_GET
+
+    def log_message(self, *words):
+        pass
+
+
+def test_a_portal_in_place_of_the_registry_of_the_base(w):
+    """Its 404 is no answer of the registry: the run stays."""
+    with lines(w) as (s, api, registry):
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        run = s.submit("--image", f"127.0.0.1:{port}/some/base:v1", "--", "true")
+        no_sender(w)
+        assert waiting(w) == [run]
+        portal = http.server.ThreadingHTTPServer(("127.0.0.1", port), Portal)
+        threading.Thread(target=portal.serve_forever, daemon=True).start()
+        try:
+            done = w.ok("queue", "--send")
+        finally:
+            portal.shutdown()
+        assert waiting(w) == [run] and w.show(run)["state"] == "queued", (done, w.show(run))
+        assert "there is no base image" in w.show(run)["text"], w.show(run)
 
 
 if __name__ == "__main__":

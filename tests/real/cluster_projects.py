@@ -6,7 +6,7 @@ import json
 
 from harness import *  # noqa: F403
 from kubesite import site
-from projects import PROJECTS, QUIET, THERE, check_results, check_resumed, check_said, check_sum, environment, has_begun, project
+from projects import PROJECTS, QUIET, THERE, check_results, check_resumed, check_said, check_sum, environment, has_begun, launched, project
 
 
 def pods(w):
@@ -80,6 +80,15 @@ def test_torchrun_in_two_pods(w):
         configure(w, k)
         project(w, "torchrun")
         check_sum(w, w.run("submit", "-f", "-t", "pods", "-N", "2", "--", "torchrun", "reduce.py", timeout=600), 2)
+
+
+def test_launcher_in_two_pods(w):
+    with pods(w) as k:
+        configure(w, k)
+        project(w, "torchrun")
+        options = launched(w, "torchrun:2")
+        check_sum(w, w.run("submit", "-f", "-t", "pods", "-N", "2", *options, "--", "python", "reduce.py", timeout=600), 4)
+        assert w.show()["command"] == ["python", "reduce.py"], w.show()
 
 
 if __name__ == "__main__":

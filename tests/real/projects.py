@@ -51,6 +51,30 @@ from torch.distributed.run import main
 Std.from_str = classmethod(lambda cls, text: cls(int(text)))
 main()
 """
+# What Python 3.11 does not list of an enumeration of torch 1.13, which torchrun looks through.
+OLD_LAUNCHER = """import importlib.util
+import sys
+
+
+class Late:
+    def find_spec(self, name, path, target=None):
+        if name != "torch.distributed.elastic.multiprocessing.api":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+
+        def exec_module(module):
+            load(module)
+            if 0 not in [int(each) for each in module.Std]:
+                module.Std.from_str = classmethod(lambda cls, text: cls(int(text)))
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, Late())
+"""
 # Set where a program is quicker or quieter with it; none of them says where results go.
 QUIET = {"PYTHONWARNINGS": "ignore", "WANDB_MODE": "offline", "WANDB_SILENT": "true", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false",
          "JAX_PLATFORMS": "cpu", "JUPYTER_PLATFORM_DIRS": "1"}
@@ -253,6 +277,12 @@ def test_lightning_goes_on_on_a_host(w):
 # --- torchrun
 
 
+def launched(w, launcher):
+    """Options of a submit that has torchrun as a module, in a tree that mends an old one."""
+    w.write("sitecustomize.py", OLD_LAUNCHER)
+    return "-e", "PYTHONPATH=.", "--launcher", launcher
+
+
 def check_sum(w, done, n):
     assert done.rc == 0, done
     said = w.ok("logs", "--rank", "all", "@").out
@@ -278,6 +308,14 @@ def test_torchrun_on_two_hosts(w):
         check_sum(w, w.run("submit", "-f", "-t", "lab", "-g", "0", "-N", "2", "--", "sh", "-c", line, timeout=400), 2)
         # PET_* say the same to torchrun.
         check_sum(w, w.run("submit", "-f", "-t", "lab", "-g", "0", "-N", "2", "--", "torchrun", "reduce.py", timeout=400), 2)
+
+
+def test_launcher_on_two_hosts(w):
+    project(w, "torchrun")
+    with SshSite(w) as s:
+        lab(w, s, "gpu1", "gpu2", network=True)
+        options = launched(w, "torchrun:2")
+        check_sum(w, w.run("submit", "-f", "-t", "lab", "-g", "0", "-N", "2", *options, "--", "python", "reduce.py", timeout=400), 4)
 
 
 for _name in PROJECTS:

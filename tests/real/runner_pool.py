@@ -170,28 +170,41 @@ def each_who_takes_it_is_killed(node):
         each.ask(f"cancel held-{each.name} 1")
 
 
-@each_shell
-def each_killed_before_its_program(node):
-    """It has the GPU and its directory: all that works there is killed while it makes its setup, and it waits again."""
+def killed_before_its_program(node, every_process):
     one, two, three = every = nodes(node)
     held((two, three))
-    setup = f"j_gpus=1\nj_setup_run='test -e {node.w.dir}/go || sleep 600'\nj_setup_key=00ff\nj_setup_cwd=.\n"
+    setup = f"j_gpus=1\nj_setup_run='test -e {node.w.dir}/go || exec sleep 600'\nj_setup_key=00ff\nj_setup_cwd=.\n"
     submit(one, "a", "sh", "-c", "echo once; sleep 600", more=setup, grace_ms=500)
     everywhere(every, "a")
     pid = int(wait_for(lambda: told(one, "a").get("supervisor"), "it is taken").split(":")[0])
     wait_for(lambda: not list((one.local / "pool").glob("try.*")), "nothing else is tried")
-    pids = [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/environ") if reads(p, f"{one.local}/runs/a/1/")]
-    for each in {pid, *pids}:
+    def workers():
+        return [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/environ") if reads(p, f"{one.local}/runs/a/1/")]
+    at_setup = wait_for(lambda: [p for p in workers() if reads(Path(f"/proc/{p}/cmdline"), "sleep\x00600")], "its setup")
+    for each in {pid, *(workers() if every_process else ())}:
         with contextlib.suppress(ProcessLookupError):
             os.kill(each, signal.SIGKILL)
     wait_for(lambda: is_gone(pid), "it is gone")
     (node.w.dir / "go").write_text("")
     where = begins(every, "a")
     assert where.log("a") == b"once\n" and list((node.root / "pool/tickets").glob("*/void.1"))
+    wait_for(lambda: all(is_gone(each) for each in at_setup), "nothing of it is left")
     where.ask("cancel a 1")
     assert end_of(where.wait("a"))[0] == "cancelled"
     for each in (two, three):
         each.ask(f"cancel held-{each.name} 1")
+
+
+@each_shell
+def each_killed_before_its_program(node):
+    """It has the GPU and its directory: all that works there is killed while it makes its setup, and it waits again."""
+    killed_before_its_program(node, True)
+
+
+@each_shell
+def each_supervisor_killed_before_its_program(node):
+    """Its setup has the GPU still: that is ended."""
+    killed_before_its_program(node, False)
 
 
 def reads(path, text):

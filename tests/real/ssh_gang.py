@@ -48,6 +48,34 @@ def test_ranks_find_each_other(w):
         assert sorted(w.ok("logs", "--rank", "all", "@").out.splitlines())[1:] == ["[1] greeted", "[2] greeted"]
 
 
+LAUNCHED = """import os, sys
+print(os.environ["NODE_RANK"], *sys.argv[1:], flush=True)
+"""
+
+
+def test_a_launcher_on_each_host(w):
+    """A module of the tree in place of torch's: as many processes as the host has given GPUs."""
+    with pool(w, 2, 2) as s:
+        w.write("torch/distributed/run.py", LAUNCHED)
+        w.write("torch/distributed/__init__.py")
+        w.write("torch/__init__.py")
+        s.there_is("-t", "ssh:gpu1,gpu2", "-N", "2")
+        words = ("-e", "MASTER_PORT=4711", "--launcher", "torchrun", "--", "python3", "a b.py", "$X")
+        done = s.follow("-N", "2", "-g", "2", *words, to="gpu1,gpu2")
+        assert done.rc == 0, done
+        for rank in (0, 1):
+            said = w.ok("logs", "--rank", str(rank), "@").out
+            assert said == (f"{rank} --nnodes 2 --node_rank {rank} --nproc_per_node 2 --master_addr {s['gpu1'].address} "
+                            "--master_port 4711 a b.py $X\n"), said
+        assert w.show()["command"] == ["python3", "a b.py", "$X"], w.show()
+        done = s.follow("-g", "0", *words)
+        assert "0 --nnodes 1 --node_rank 0 --nproc_per_node 1 --master_addr 127.0.0.1 " in done.out, done
+        done = s.follow(*words)
+        assert "--nproc_per_node 1 " in done.out, done
+        done = s.follow("-g", "0", "--launcher", "torchrun", "--", "python3.77", "a.py")
+        assert done.rc == 127 and "python3.77: command not found" in done.out, done
+
+
 def test_a_gang_is_whole_or_not_there(w):
     with pool(w, 1, 1) as s:
         s.there_is("-t", "ssh:gpu1,gpu2", "-N", "2")

@@ -11,6 +11,7 @@ import random
 import shlex
 import statistics
 import threading
+import time
 
 from harness import *  # noqa: F403
 from sshsite import SshSite
@@ -166,6 +167,79 @@ def test_homes_that_are_not_the_same(w):
         assert len(kept) == 1 and "has no part in it: it does not see the home of the others" in s.said, (kept, s.said)
         w.ok("cancel", *held)
         assert s.ended(run)["state"] == "succeeded" and host_of(s, run) == kept
+
+
+def looked(s, run, state):
+    """Whoever looks moves it."""
+    def there():
+        s.w.ok("ps")
+        return s.state(run) == state
+    wait_for(there, f"{run} is {state}", 60)
+
+
+def test_moved_where_homes_are_apart(w):
+    """It waits on one host, and goes to the one that gets free when somebody looks; it is the same run."""
+    with pool(w, 3, gpus=1, shared=False) as s:
+        held = dict(zip(("gpu1", "gpu2", "gpu3"), holders(s, 1, "gpu1", "gpu2", "gpu3")))
+        w.write("own", "cnry-4e\n")
+        runs = [s.submit("--grace", "1s", "-g", "1", "--", "sh", "-c", "hostname; cat own; sleep 600", to=s.pool) for _ in range(3)]
+        assert "the hosts have no home in common. Whenever dlrun looks (dlrun ps), it goes to one that is free" in s.said, s.said
+        where = [host_of(s, run)[0] for run in runs]
+        assert all(w.show(run)["target"]["pool"] == ["gpu1", "gpu2", "gpu3"] for run in runs), w.show(runs[0])
+        other = next(name for name in held if name != where[0])
+        w.ok("cancel", held.pop(other))
+        looked(s, runs[0], "running")
+        shown = w.show(runs[0])
+        assert shown["target"]["hosts"] == [other] and len(shown["attempts"]) == 2, shown
+        assert shown["attempts"][0]["exit"]["reason"] == "Withdrawn" and shown["attempts"][1]["number"] == 2, shown
+        assert w.ok("logs", runs[0]).out == f"{other}\ncnry-4e\n"
+        assert [s.state(run) for run in runs[1:]] == ["queued"] * 2, [w.show(run) for run in runs[1:]]
+        assert not any((s[name].home / f".dlrun/on/{name}/runs/{runs[0]}/1/begun").exists() for name in held)
+        w.ok("cancel", *runs, *held.values())
+
+
+def test_no_host_gets_free(w):
+    with pool(w, 2, gpus=1, shared=False) as s:
+        held = holders(s, 1, "gpu1", "gpu2")
+        run = s.submit("--grace", "1s", "-g", "1", "--", "hostname", to=s.pool)
+        for _ in range(4):
+            w.ok("ps")
+            time.sleep(1)
+        assert s.state(run) == "queued" and len(w.show(run)["attempts"]) == 1, w.show(run)
+        w.ok("cancel", run)
+        assert s.ended(run)["state"] == "cancelled"
+        w.ok("cancel", *held)
+
+
+def test_seen_from_another_machine(w):
+    """One that waits is in the list of each of its hosts, and is found where it runs."""
+    with pool(w, 2, gpus=1) as s:
+        held = holders(s, 1, "gpu1", "gpu2")
+        run = s.submit("--grace", "1s", "-g", "1", "--", "sh", "-c", "hostname; sleep 600", to=s.pool)
+        elsewhere = {"XDG_STATE_HOME": str(w.dir / "elsewhere")}
+        assert json.loads(w.ok("show", f"ssh:{s.pool}:{run}", "--json", env=elsewhere).out)["state"] == "queued"
+        w.ok("cancel", held[1])
+        s.running(run)
+        shown = json.loads(w.ok("show", f"ssh:{s.pool}:{run}", "--json", env=elsewhere).out)
+        assert shown["state"] == "running" and shown["target"]["hosts"] == ["gpu2"], shown
+        w.ok("cancel", run, held[0])
+
+
+def test_layers_of_what_waits_are_kept(w):
+    with pool(w, 2, gpus=1) as s:
+        held = holders(s, 1, "gpu1", "gpu2")
+        w.write("own", "cnry-1c\n")
+        run = s.submit("-g", "1", "--", "cat", "own", to=s.pool)
+        names = s["gpu1"].files(".dlrun/pool/names/*")
+        for path in (*names, *s["gpu1"].files(".dlrun/layers/*")):
+            os.utime(path, (1, 1))
+        w.ok("gc", "--node", "gpu2", "--keep", "1d")
+        w.ok("cancel", held[0])
+        assert s.ended(run)["state"] == "succeeded" and w.ok("logs", run).out == "cnry-1c\n", w.show(run)
+        os.utime(names[0], (1, 1))
+        w.ok("gc", "--node", "gpu2", "--keep", "1d")
+        assert not s["gpu1"].files(".dlrun/pool/names/*") and not s["gpu1"].files(".dlrun/pool/tickets/*")
+        w.ok("cancel", held[1])
 
 
 def idle(found):

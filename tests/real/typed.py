@@ -45,10 +45,20 @@ LINES = [
     ("dlrun train.py --lr 0.1", 2, "  hint: did you mean dlrun submit -- train.py --lr 0.1?"),
     ("dlrun python3 train.py 'a b'", 2, "  hint: did you mean dlrun submit -- python3 train.py 'a b'?"),
     ("dlrun ./run.sh", 2, "  hint: did you mean dlrun submit -- ./run.sh?"),
+    ("dlrun submit --dependency afterok:1234 -- true", 2, "  --dependency: to begin after a run: --after RUN, or --after RUN:any"),
+    ("dlrun submit --after nosuch -- true", 5, "error: --after: there is no run 'nosuch'   [run.not_found]"),
     # Durations have a unit, wherever they are read.
     ("dlrun submit --timeout 5 -- true", 2, '  hint: --timeout 5m'),
     ("dlrun submit --timeout 5 -- true", 2, 'error: --timeout: "5" needs a unit: 5s (seconds), 5m (minutes), 5h or 5d   [usage]'),
     ("dlrun submit --grace 10 -- true", 2, 'error: --grace: "10" needs a unit: 10s (seconds), 10m (minutes), 10h or 10d   [usage]'),
+    ("dlrun submit -t local,kube --wait-for kube=30 -- true", 2,
+     'error: --wait-for kube=30: "30" needs a unit: 30s (seconds), 30m (minutes), 30h or 30d   [usage]'),
+    ("dlrun submit -t local --wait-for local=5m -- true", 2,
+     "error: --wait-for requires several targets: there is only local   [usage]"),
+    ("dlrun submit -t local,locla -- true", 2, "  hint: did you mean local?"),
+    ("dlrun submit -t local,local -- true", 2, "error: 'local,local' names target local twice   [usage]"),
+    ("dlrun submit -t local, -- true", 2, "error: 'local,' names no target before or after a comma   [usage]"),
+    ("dlrun targets --gpus --offline", 2, "error: --gpus and --offline cannot be used together   [usage]"),
     ("dlrun wait --timeout 30", 2, '  hint: --timeout 30m'),
     ("dlrun gc --keep 7", 2, '  hint: --keep 7m'),
     ("DLRUN_TIMEOUT=90 dlrun submit -- true", 2,
@@ -485,6 +495,8 @@ OPTIONS = [
     ("--gpu-type 'RTX 4090'", [1]),
     ("--gpu-type h100", [3]),
     ("--gpu-type 'nvidia h100'", [3]),
+    ("--gpu-type v100,h100", [3]),
+    ("--gpu-type v100,a100 -g 2", [0, 2]),
     ("--gpu-type a10", "error: --gpu-type a10: this machine has NVIDIA A100-SXM4-80GB, NVIDIA GeForce RTX 4090, "
      "NVIDIA A100-SXM4-80GB, NVIDIA H100 PCIe   [gpu.count]"),
     ("--gpu-type h100 -g 2", "error: requested 2 h100 GPUs, this machine has 1   [gpu.count]"),
@@ -504,7 +516,8 @@ OPTIONS = [
     ("--cpus 90000", "error: --cpus 90000: this machine has NCPUS"),
     ("--cpus 90000", "  hint: dlrun submit --cpus NCPUS --dry-run -- true"),
     ("--memory 900Ti", "error: --memory 900 TiB: this machine has "),
-    ("-N 2", "error: requested 2 nodes, but local is a single machine   [target.unsupported]"),
+    ("-N 65", "error: requested 65 nodes, and this machine plays 64 at most   [target.unsupported]"),
+    ("-N 65", "  hint: dlrun submit -t kube --dry-run -N 65"),
 ]
 
 

@@ -24,7 +24,7 @@ enum {
 	AFTER_QUERY_MS = 15000,
 	AFTER_HERE_MS = 2000,
 	AFTER_LOOK_MS = 10000, /* until all are looked at, whatever is waited for */
-	AFTER_LOOK_EACH_MS = 10,
+	AFTER_LOOK_EACH_MS = 100,
 	AFTER_STORE_MS = 5000, /* for what another process polls */
 	AFTER_POLL_MS = 2000,
 	AFTER_POLL_MAX_MS = 30000,
@@ -83,24 +83,6 @@ int after_check_again(struct session *session, const struct after_list *list,
 		if (r <= 0)
 			return r;
 	}
-}
-
-int after_refresh(struct session *session, const struct run_list *waiting, int64_t timeout_ms,
-	struct err *err)
-{
-	AUTO_AFTER_CHECK struct after_check check = {0};
-	AUTO_AFTER struct after_list all = {0};
-
-	vec_foreach (struct run *, run, waiting) {
-		AUTO_AFTER struct after_list list = {0};
-		if (after_of(*run, &list, NULL) < 0)
-			continue;
-		vec_foreach (struct after, after, &list)
-			after_add(&all, after->id, after->is_study, true);
-	}
-	int r = after_check(session, &all, &check, err);
-	return r < 0 || !check.pending.n ? r
-					 : runs_refresh(session, &check.pending, timeout_ms, err);
 }
 
 /*

@@ -12,9 +12,6 @@
 
 #include "app/runs/after_check.h"
 
-/* Refresh the runs that those of the list wait for, all at once. */
-int after_refresh(struct session *session, const struct run_list *waiting, int64_t timeout_ms,
-	struct err *err);
 /* after_check; gangs that failed start again, and are waited for. */
 int after_check_again(struct session *session, const struct after_list *list,
 	struct after_check *ret, struct err *err);

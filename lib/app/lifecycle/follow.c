@@ -397,6 +397,17 @@ static int wait_for_next(struct session *session, struct run *run, int number, b
 	return check_removed(session, &one, err);
 }
 
+/* A run that was not sent has said nothing. */
+static void follow_report_unsent(const struct run *run, const struct target_log_events *events)
+{
+	const char *why = json_get_str(run->doc, "text");
+
+	if (run_attempts(run) > 0 || !why || !events->notice)
+		return;
+	AUTO_FREE char *text = mem_printf("%s has no output: %s", run_id(run), why);
+	events->notice(events->ctx, text);
+}
+
 /* Wait until the run is sent, or ends here. */
 static int wait_sent(struct session *session, struct run *run, const struct follow_options *options,
 	struct err *err)
@@ -415,6 +426,7 @@ int run_follow(struct session *session, struct run *run, const struct follow_opt
 	const struct target_log_events *events, struct err *err)
 {
 	struct follow_options each = *options;
+	follow_report_unsent(run, events);
 	int held = wait_sent(session, run, options, err);
 	int newest = run_attempts(run), number = options->attempt ? options->attempt : newest;
 

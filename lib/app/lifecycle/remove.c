@@ -129,17 +129,21 @@ static int remove_open_target(
 
 static int remove_dir(struct removal *removal, struct err *err)
 {
-	AUTO_FREE char *parent = fs_join(removal->session->dirs.state, "runs");
-
 	int r = fs_remove_tree(AT_FDCWD, removal->dir, err);
+
 	if (r < 0 && access(removal->dir, F_OK) < 0 && errno == ENOENT) {
 		/* Another process was removing it, too. */
 		err_clear(err);
 		r = 0;
 	}
-	if (r < 0 || access(parent, F_OK) < 0)
-		return r;
-	return fs_sync_dir(parent, err);
+	return r;
+}
+
+static int remove_sync(struct session *session, struct err *err)
+{
+	AUTO_FREE char *parent = fs_join(session->dirs.state, "runs");
+
+	return access(parent, F_OK) < 0 ? 0 : fs_sync_dir(parent, err);
 }
 
 /* Copies of its event files: nobody would look for them any more. */
@@ -149,14 +153,6 @@ static void remove_mirror(const struct removal *removal, bool scalars_only)
 	AUTO_FREE char *dir = fs_join(mirrors, removal->id);
 
 	fs_remove_tree(AT_FDCWD, dir, NULL);
-}
-
-static int remove_row(struct removal *removal, struct err *err)
-{
-	AUTO_ERR struct err error = {0};
-	int r = store_remove(removal->store, removal->id, &error);
-
-	return r < 0 && error.id != E_RUN_NOT_FOUND ? err_move(err, &error) : 0;
 }
 
 /* Until the places forget what attempts keep there. */
@@ -173,17 +169,54 @@ static int remove_begin(struct removal *removal, struct err *err)
 	return r < 0 ? err_prefix(err, "removing %s", removal->id) : 0;
 }
 
-static int remove_end(struct removal *removal, struct err *err)
+static void remove_fail(const struct removal *removal, const struct err *error, struct err *ret)
 {
-	int r = remove_dir(removal, err);
+	if (error)
+		err_copy(ret, error);
+	err_prefix(ret, "removing %s", removal->id);
+}
 
-	if (r == 0 && removal->is_ref_left)
-		r = remove_ref(removal->run, err);
+/* Remove the rows of those without an error; theirs is that of all. */
+static int remove_rows(
+	const struct removal *removals, size_t n, const struct err *errs, struct err *err)
+{
+	AUTO_STRV struct strv ids = {0};
+	struct store *store = NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		if (err_is_set(&errs[i]))
+			continue;
+		store = removals[i].store;
+		strv_add(&ids, removals[i].id);
+	}
+	return store ? store_remove_all(store, &ids, err) : 0;
+}
+
+/* Remove the directories of some runs here, then their rows, all by one write to the disk each.
+ * Errors go to those of the runs; a run that has one is left out. */
+static void remove_all_here(
+	struct session *session, struct removal *removals, size_t n, struct err *errs)
+{
+	AUTO_ERR struct err error = {0};
+
+	for (size_t i = 0; i < n; i++)
+		if (!err_is_set(&errs[i]) && remove_dir(&removals[i], &errs[i]) < 0)
+			remove_fail(&removals[i], NULL, &errs[i]);
+	int r = remove_sync(session, &error);
+	for (size_t i = 0; r == 0 && i < n; i++)
+		if (!err_is_set(&errs[i]) && removals[i].is_ref_left &&
+			remove_ref(removals[i].run, &errs[i]) < 0)
+			remove_fail(&removals[i], NULL, &errs[i]);
 	if (r == 0)
-		r = remove_row(removal, err);
-	for (int i = 0; r == 0 && i < 2; i++)
-		remove_mirror(removal, i);
-	return r < 0 ? err_prefix(err, "removing %s", removal->id) : 0;
+		r = remove_rows(removals, n, errs, &error);
+	for (size_t i = 0; i < n; i++) {
+		if (err_is_set(&errs[i]))
+			continue;
+		if (r < 0)
+			remove_fail(&removals[i], &error, &errs[i]);
+		for (int k = 0; r == 0 && k < 2; k++)
+			remove_mirror(&removals[i], k);
+	}
 }
 
 /* Lock the run, and read it again. */
@@ -303,11 +336,10 @@ static int remove_some(struct session *session, struct run *const *runs, size_t 
 			remove_add_attempts(&removals[i], &errs[i], &attempts);
 	}
 	r = remove_forget(session, &attempts, err);
-	for (size_t i = 0; i < n; i++) {
-		if (r == 0 && !err_is_set(&errs[i]))
-			remove_end(&removals[i], &errs[i]);
+	if (r == 0)
+		remove_all_here(session, removals, n, errs);
+	for (size_t i = 0; i < n; i++)
 		remove_removal_done(&removals[i]);
-	}
 	free(removals);
 	return r;
 }

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "app/lifecycle/after_wait.h"
 #include "app/lifecycle/calls.h"
 #include "app/prepare/carry_over.h"
 #include "app/prepare/prepare.h"
+#include "app/runs/after_check.h"
 #include "app/runs/refresh.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
@@ -49,7 +49,10 @@ static void restart_done(struct restart *restart)
 
 static bool is_gang(const struct run *run)
 {
-	return target_ops_recorded(run)->has_nodes &&
+	const struct target_ops *ops = target_ops_recorded(run);
+
+	/* This machine starts all of its nodes anew by itself. */
+	return ops->has_nodes && !ops->is_here &&
 	       json_get_int(json_get(run->doc, "resources"), "nodes", 1) > 1;
 }
 

@@ -184,9 +184,12 @@ void submit_set_moves(const struct submit *submit, struct json *object)
 
 static void submit_record_set_places(const struct submit *submit, struct json *doc)
 {
-	if (submit->places.n <= 1)
+	bool has_hosts = json_count(json_get(json_get(doc, "target"), "pool")) > 1;
+
+	if (submit->places.n > 1)
+		json_set(doc, RUN_PLACES, run_places_to_json(&submit->places));
+	else if (!has_hosts)
 		return;
-	json_set(doc, RUN_PLACES, run_places_to_json(&submit->places));
 	submit_set_moves(submit, json_sub(doc, RUN_MOVES));
 }
 
@@ -222,6 +225,9 @@ struct run *submit_new_run(struct submit *submit)
 		json_set_int(resources, "gpus", submit->spec.runtime.gpus);
 	if (submit->after.n)
 		json_set(doc, AFTER_RECORD, after_to_json(&submit->after));
+	if (submit->target->ops->has_scheduler && submit->config &&
+		config_is_set(submit->config, "resources.gpus"))
+		json_set_bool(resources, "gpus_named", true);
 	if (submit->spec.ports.n)
 		json_set(doc, "ports", ports_to_json(&submit->spec.ports));
 	run_set_time(json_sub(doc, "times"), "submitted", clock_wall_ms());

@@ -13,6 +13,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/attempt/attempt.h"
 #include "core/config/words.h"
 #include "core/context/secrets.h"
 #include "host/editable.h"
@@ -642,19 +643,79 @@ static int submit_runtime_check_gpus(int wanted, const char *path, struct err *e
 	return (size_t)wanted > list.n ? too_many_gpus(wanted, list.n, err) : 0;
 }
 
-static int default_gpus_of(const struct submit *submit, const char *path)
+/*
+ * GPUs in a cluster where none are named: as many as the newest run of the same program in a
+ * cluster was given by name. The same program: the same name of the run, the same tree, directory
+ * and words of the command up to the first option, with the module behind -m.
+ */
+
+enum { PAST_RUNS_MAX = 20 };
+
+/* How many of the words name the program. */
+static size_t command_head(const struct strv *words)
+{
+	size_t n = 0;
+
+	while (n < words->n && (n == 0 || words->v[n][0] != '-'))
+		n++;
+	return n + 1 < words->n && str_eq(words->v[n], "-m") ? n + 2 : n;
+}
+
+static bool is_same_program(const struct submit *submit, const struct run *run)
+{
+	const struct json *origin = json_get(run->doc, "origin");
+	const struct strv *words = &submit->spec.command;
+	AUTO_FREE char *root = words_get_one(origin, "root"), *cwd = words_get_one(origin, "cwd");
+	AUTO_STRV struct strv past = {0};
+	size_t n = command_head(words);
+
+	if (!submit->place || !str_eq(root, submit->place->root) ||
+		!str_eq(cwd, submit->spec.cwd) ||
+		words_get(run->spec, "command", &past, NULL) < 0 || command_head(&past) != n)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!str_eq(past.v[i], words->v[i]))
+			return false;
+	return true;
+}
+
+static int past_gpus(struct submit *submit)
+{
+	const struct store_filter filter = {.name = submit->name, .limit = PAST_RUNS_MAX};
+	AUTO_FREE char *path = mem_printf("%s/runs.db", submit->session->dirs.state);
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct store *store;
+
+	if (submit->spec.shell || submit->spec.terminal || access(path, F_OK) < 0 ||
+		session_store(submit->session, &store, NULL) < 0 ||
+		store_list(store, &filter, &runs, NULL) < 0)
+		return 0;
+	vec_foreach (struct run *, run, &runs) {
+		const struct json *had = json_get((*run)->doc, "resources");
+		int64_t n = json_get_int(had, "gpus", 0);
+		if (!json_get_bool(had, "gpus_named", false) || !is_same_program(submit, *run))
+			continue;
+		if (n > 0)
+			submit_note(submit, "%lld GPU%s, as for %s (-g 0: none)", (long long)n,
+				n == 1 ? "" : "s", run_id(*run));
+		return (int)n;
+	}
+	return 0;
+}
+
+static int default_gpus_of(struct submit *submit, const char *path)
 {
 	const char *chosen = chosen_gpus(submit);
 
 	if (submit->target->ops->has_scheduler)
-		return 0;
+		return submit->is_held ? 0 : past_gpus(submit);
 	/* The node knows what it has. */
 	if (!submit->target->ops->is_here)
 		return chosen && !*chosen ? 0 : RUNTIME_GPUS_AUTO;
 	return default_gpus(submit, path);
 }
 
-static int submit_runtime_set_gpus(struct submit *submit, struct err *err)
+static void submit_runtime_set_gpus(struct submit *submit)
 {
 	const struct target_ops *ops = submit->target->ops;
 	struct runtime *runtime = &submit->spec.runtime;
@@ -666,11 +727,25 @@ static int submit_runtime_set_gpus(struct submit *submit, struct err *err)
 	else if (!submit->parent)
 		runtime->gpus = default_gpus_of(submit, path);
 	if (ops->has_scheduler)
-		return 0;
+		return;
 	strv_done(&runtime->gpus_only);
 	if (chosen && runtime->gpus)
 		split_commas(chosen, &runtime->gpus_only);
-	return ops->is_here ? submit_runtime_check_gpus(runtime->gpus, path, err) : 0;
+}
+
+/* This machine plays all nodes: what each of them wants must be here so often. */
+static int submit_runtime_check_nodes(struct submit *submit, struct err *err)
+{
+	const char *path = env_get(submit->session->env.env, "PATH");
+	int nodes = submit->spec.resources.nodes, gpus = submit->spec.runtime.gpus;
+
+	if (nodes > ATTEMPT_RANKS_MAX) {
+		err_set(err, E_TARGET_UNSUPPORTED,
+			"requested %d nodes, and this machine plays %d at most", nodes,
+			ATTEMPT_RANKS_MAX);
+		return err_hint(err, "dlrun submit -t kube -N %d …", nodes);
+	}
+	return submit_runtime_check_gpus(gpus > 0 ? gpus * nodes : gpus, path, err);
 }
 
 static int submit_runtime_set_resources(struct submit *submit, struct err *err)
@@ -681,13 +756,14 @@ static int submit_runtime_set_resources(struct submit *submit, struct err *err)
 	const struct target_ops *ops = submit->target->ops;
 	if (r == 0 && !ops->has_scheduler && !submit->spec.terminal)
 		r = submit_check_honour(submit, err);
-	if (r < 0 || resources->nodes == 1 || ops->has_scheduler)
+	if (r < 0)
 		return r;
-	if (ops->has_nodes && !submit->spec.terminal)
-		return 0;
-	err_set(err, E_TARGET_UNSUPPORTED, "requested %d nodes, but local is a single machine",
-		resources->nodes);
-	return err_hint(err, "dlrun submit -t kube -N %d …", resources->nodes);
+	if (ops->is_here)
+		r = submit_runtime_check_nodes(submit, err);
+	if (r < 0 || resources->nodes == 1 || ops->has_scheduler || !submit->spec.terminal)
+		return r;
+	err_set(err, E_TARGET_UNSUPPORTED, "requested %d nodes for one terminal", resources->nodes);
+	return err_hint(err, "dlrun submit -N %d …", resources->nodes);
 }
 
 static int set_attempts(struct submit *submit, struct err *err)
@@ -806,8 +882,7 @@ int submit_set_runtime(struct submit *submit, struct err *err)
 		r = check_counts(&submit->spec.runtime, err);
 	if (r == 0)
 		r = check_data(submit, err);
-	if (r == 0)
-		r = submit_runtime_set_gpus(submit, err);
+	submit_runtime_set_gpus(submit);
 	if (r == 0)
 		r = submit_runtime_set_resources(submit, err);
 	if (r == 0)

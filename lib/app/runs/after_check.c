@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "app/runs/refresh.h"
 #include "base/os/fs.h"
 #include "base/util/auto.h"
 #include "base/util/mem.h"
@@ -160,4 +161,22 @@ int after_check(struct session *session, const struct after_list *list, struct a
 	*ret = check;
 	check = (struct after_check){0};
 	return 0;
+}
+
+int after_refresh(struct session *session, const struct run_list *waiting, int64_t timeout_ms,
+	struct err *err)
+{
+	AUTO_AFTER_CHECK struct after_check check = {0};
+	AUTO_AFTER struct after_list all = {0};
+
+	vec_foreach (struct run *, run, waiting) {
+		AUTO_AFTER struct after_list list = {0};
+		if (after_of(*run, &list, NULL) < 0)
+			continue;
+		vec_foreach (struct after, after, &list)
+			after_add(&all, after->id, after->is_study, true);
+	}
+	int r = after_check(session, &all, &check, err);
+	return r < 0 || !check.pending.n ? r
+					 : runs_refresh(session, &check.pending, timeout_ms, err);
 }

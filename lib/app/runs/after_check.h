@@ -30,6 +30,9 @@ int after_check(struct session *session, const struct after_list *list, struct a
 void after_check_done(struct after_check *check);
 #define AUTO_AFTER_CHECK AUTO(after_check_done)
 
+/* Refresh the runs that those of the list wait for, all at once. */
+int after_refresh(struct session *session, const struct run_list *waiting, int64_t timeout_ms,
+	struct err *err);
 /* The list in the specification of a run. */
 int after_of(const struct run *run, struct after_list *ret, struct err *err);
 /* Whether run, which has not begun, waits for `other`. */

@@ -18,7 +18,13 @@
 #include "base/util/str.h"
 #include "core/record/places.h"
 
-enum { KICK_MS = 5000, KICK_MAX_MS = 60000, KICKED_MAX = 16, MARK_MAX = 64 << 10 };
+enum {
+	KICK_MS = 5000,
+	KICK_MAX_MS = 60000,
+	KICK_AFTER_MS = 15000, /* where the end of a run is waited for */
+	KICKED_MAX = 16,
+	MARK_MAX = 64 << 10,
+};
 
 /* A file whose time says when a sender was started last. In it: the pause until the next, in ms. */
 #define KICKED "kicked"
@@ -38,13 +44,32 @@ bool run_is_moving(const struct run *run)
 	return json_get(run->doc, RUN_MOVING) && !run_state_is_final(run_state(run));
 }
 
+static bool held_waits_there(const struct run *run)
+{
+	return !run_state_is_final(run_state(run)) && !run_is_held(run) && run_handle(run) &&
+	       !run_started_ms(run);
+}
+
+bool run_has_choice(const struct run *run)
+{
+	return json_get(run->doc, RUN_PLACES) ||
+	       json_count(json_get(json_get(run->doc, "target"), TARGET_POOL)) > 1;
+}
+
+bool run_may_change_host(const struct run *run)
+{
+	return json_count(json_get(json_get(run->doc, "target"), TARGET_POOL)) > 1 &&
+	       !json_get(run->doc, RUN_PLACES) && held_waits_there(run);
+}
+
 bool run_may_move(const struct run *run)
 {
 	const struct json *list = json_get(run->doc, RUN_PLACES);
 	AUTO_RUN_PLACES struct run_places places = {0};
 
-	if (!list || run_state_is_final(run_state(run)) || run_is_held(run) || !run_handle(run) ||
-		run_started_ms(run))
+	if (run_may_change_host(run))
+		return true;
+	if (!list || !held_waits_there(run))
 		return false;
 	run_places_from_json(list, &places);
 	vec_foreach (const struct run_place, place, &places)
@@ -81,16 +106,19 @@ static bool is_target_silent(const struct err *cause)
 		       str_starts(name, "node.") || str_starts(name, "target."));
 }
 
-/* Of several places all that did not answer. The caller frees. */
+/* Of several places all that did not answer, unless one was chosen. The caller frees. */
 static char *held_silent_names(const struct run *run)
 {
 	AUTO_RUN_PLACES struct run_places places = {0};
 	AUTO_STRV struct strv names = {0};
 
 	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
-	vec_foreach (const struct run_place, place, &places)
+	vec_foreach (const struct run_place, place, &places) {
+		if (place->state == RUN_PLACE_CHOSEN)
+			return mem_strdup(place->target);
 		if (place->state == RUN_PLACE_SILENT)
 			strv_add(&names, place->target);
+	}
 	return names.n ? strv_join(&names, ", ") : mem_strdup(run_target(run));
 }
 
@@ -266,7 +294,7 @@ void held_kick_soon(const struct dirs *dirs)
 	unlink(kicked);
 }
 
-static bool was_kicked(const char *path)
+static bool was_kicked(const char *path, int64_t pause_ms)
 {
 	struct stat st;
 	int64_t age_ms;
@@ -274,7 +302,32 @@ static bool was_kicked(const char *path)
 	if (stat(path, &st) < 0)
 		return false;
 	age_ms = clock_wall_ms() - (int64_t)st.st_mtime * 1000;
-	return age_ms >= 0 && age_ms < kick_pause_ms(path);
+	return age_ms >= 0 && age_ms < pause_ms;
+}
+
+/* Whether the mark of a run names others that it waits for. */
+static bool held_any_after(const struct dirs *dirs)
+{
+	AUTO_FREE char *dir = held_dir(dirs);
+	AUTO_STRV struct strv ids = {0};
+	struct stat st;
+
+	held_any(dirs, &ids);
+	for (size_t i = 0; i < ids.n; i++) {
+		AUTO_FREE char *path = fs_join(dir, ids.v[i]);
+		if (stat(path, &st) == 0 && st.st_size > 0)
+			return true;
+	}
+	return false;
+}
+
+static bool held_is_too_early(const struct dirs *dirs, const char *kicked)
+{
+	int64_t pause_ms = kick_pause_ms(kicked);
+
+	if (pause_ms > KICK_AFTER_MS && held_any_after(dirs))
+		pause_ms = KICK_AFTER_MS;
+	return was_kicked(kicked, pause_ms);
 }
 
 void held_kick(struct session *session)
@@ -297,7 +350,8 @@ void held_kick(struct session *session)
 	if (sender > 0 && waitpid(sender, NULL, WNOHANG) != 0)
 		sender = 0;
 	if (sender > 0 || session->ends_runs || !session->env.self ||
-		!held_any(&session->dirs, NULL) || was_kicked(kicked) || fs_is_locked(lock))
+		!held_any(&session->dirs, NULL) || held_is_too_early(&session->dirs, kicked) ||
+		fs_is_locked(lock))
 		return;
 	int r = write_kicked(kicked, &err);
 	if (r == 0)

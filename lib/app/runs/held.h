@@ -40,6 +40,9 @@
 #define RUN_HELD      "held"
 #define RUN_MOVING    "moving"
 #define HELD_FOR_ROOM "room"
+/* Of the record's "target": the hosts that a run may be moved to while it waits for GPUs, which
+ * have no home in common. */
+#define TARGET_POOL "pool"
 /* In the directory of the queue: held by the process that sends. */
 #define HELD_LOCK "lock"
 
@@ -47,6 +50,10 @@ bool run_is_held(const struct run *run);
 bool run_is_moving(const struct run *run);
 /* Whether it waits in one of several places, has not begun yet, and another is left to go to. */
 bool run_may_move(const struct run *run);
+/* The same by its hosts: it waits on one of several, and has no other places. */
+bool run_may_change_host(const struct run *run);
+/* Whether it has several places, or hosts that it may be moved to, wherever it is now. */
+bool run_has_choice(const struct run *run);
 /* Whether somebody has to look after it: it is held, moving or may move. */
 bool run_is_watched(const struct run *run);
 /* Whether nothing was sent: no attempt of it has a handle. */

@@ -281,11 +281,31 @@ static bool set_started(struct run *run, int64_t started_ms)
 	return true;
 }
 
+/* A target that has removed what it had made tells of one rank only: the others stay known. */
+static void set_ranks(struct run *run, const struct target_status *status)
+{
+	struct json *ranks = json_clone(status->ranks);
+	int64_t n = (int64_t)json_count(ranks);
+	int64_t nodes = json_get_int(json_get(run->doc, "resources"), "nodes", 0);
+	const struct json *rank = json_first(json_get(run->doc, "ranks"));
+
+	for (; rank; rank = json_next(rank)) {
+		int64_t number = json_get_int(rank, "rank", -1);
+		if (number < n || number >= nodes)
+			continue;
+		struct json *own = json_clone(rank);
+		if (run_state_is_final(status->state))
+			json_set_str(own, "state", run_state_name(status->state));
+		json_add(ranks, own);
+	}
+	json_set(run->doc, "ranks", ranks);
+}
+
 /* Set the text and what goes along with it; returns whether the text has changed. */
 static bool set_reason(struct run *run, const struct target_status *status)
 {
 	if (status->ranks)
-		json_set(run->doc, "ranks", json_clone(status->ranks));
+		set_ranks(run, status);
 	if (str_eq(json_get_str(run->doc, "text"), status->text))
 		return false;
 	json_set_str(run->doc, "text", status->text);
@@ -380,7 +400,7 @@ static bool refresh_is_moving(struct refresh *refresh, struct query *query)
 	struct run *run = query->run;
 	bool has_begun = query->result == 0 && (status->started_ms || status->state == RUN_RUNNING);
 
-	if (has_begun || !json_get(run->doc, RUN_PLACES) || run_state_is_final(run_state(run)))
+	if (has_begun || !run_has_choice(run) || run_state_is_final(run_state(run)))
 		return false;
 	/* The row may have changed since it was asked about. */
 	if (query->result == 0 && run_state_is_final(status->state))

@@ -5,13 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/runs/held.h"
 #include "base/loop/loop.h"
+#include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 
 /* LIMIT_MS: for all; SETTLE_MS: for earlier places once a later one is known to have room. */
-enum { PLACE_LIMIT_MS = 10000, PLACE_SETTLE_MS = 2000 };
+enum { PLACE_LIMIT_MS = 10000, PLACE_SETTLE_MS = 2000, PLACE_REASONS_MAX = 32 << 10 };
 
 struct place_choice;
 
@@ -90,8 +92,9 @@ static struct place_trial *place_best(const struct place_choice *choice, bool *r
 
 static void place_refuse(struct place_trial *trial, struct err *err)
 {
-	/* Of a run that is sent by itself a login may be had again. */
-	bool is_silent = err->code == ERR_NET || (trial->submit.is_held && err->code == ERR_AUTH);
+	/* Of a run that is sent by itself a login may be had again, and a setting mended. */
+	bool is_mended = err->code == ERR_AUTH || err->id == E_TARGET_OTHER;
+	bool is_silent = err->code == ERR_NET || (trial->submit.is_held && is_mended);
 
 	trial->state = is_silent ? RUN_PLACE_SILENT : RUN_PLACE_NEVER;
 	err_move(&trial->error, err);
@@ -132,8 +135,7 @@ static void place_ask(struct place_trial *trial)
 	AUTO_ERR struct err error = {0};
 
 	if (!target->ops->room) {
-		trial->room.is_now = true;
-		place_answer(trial, 0, NULL);
+		trial->state = RUN_PLACE_NOW;
 		return;
 	}
 	trial->call = (struct target_call){
@@ -147,6 +149,18 @@ static void place_ask(struct place_trial *trial)
 	place_refuse(trial, &error);
 }
 
+/* A context may lead to another cluster when a run is sent that is held now. */
+static void place_note_server(struct place_trial *trial)
+{
+	struct submit *submit = &trial->submit;
+	struct target *target = submit->target;
+	char handle[TARGET_HANDLE_SIZE];
+
+	if (!submit->is_held && target->ops->needs_image &&
+		target->ops->prepare(target, submit->id, 1, &submit->spec, handle, NULL) == 0)
+		trial->place->server = held_place(handle);
+}
+
 /* Until it has a name an error is one of the run itself. */
 static int place_prepare(struct place_trial *trial, const struct submit *common,
 	place_prepare_fn *prepare, struct err *err)
@@ -158,8 +172,10 @@ static int place_prepare(struct place_trial *trial, const struct submit *common,
 	trial->submit.place_name = trial->place->target;
 	if (!*trial->submit.id)
 		snprintf(trial->submit.id, sizeof(trial->submit.id), "room-22222");
-	if (prepare(&trial->submit, &error) == 0)
+	if (prepare(&trial->submit, &error) == 0) {
+		place_note_server(trial);
 		return 0;
+	}
 	if (error.id == E_TARGET || !*trial->submit.name)
 		return err_move(err, &error);
 	place_refuse(trial, &error);
@@ -204,6 +220,15 @@ static bool is_unclear(enum err_id id)
 	return false;
 }
 
+/* A 404 without a code of the registry's own may be a portal's. */
+static bool is_base_missing(const struct err *why)
+{
+	for (size_t i = 0; i < why->n_evidence; i++)
+		if (strstr(why->evidence[i], "_UNKNOWN"))
+			return true;
+	return false;
+}
+
 /* An answer of the target itself that another try will not change. Settings of this machine may be
  * mended. */
 bool place_is_refusal(const struct err *why)
@@ -217,6 +242,8 @@ bool place_is_refusal(const struct err *why)
 	case ERR_NOTFOUND:
 	case ERR_REMOTE:
 	case ERR_LIMIT:
+		if (why->id == E_IMAGE_BASE)
+			return is_base_missing(why);
 		return !is_unclear(why->id);
 	default:
 		return false;
@@ -275,6 +302,24 @@ static const struct place_trial *place_first(
 	return NULL;
 }
 
+/* A line for each place, as far as an error has lines: the last one has the rest. */
+static void place_add_reasons(const struct place_choice *choice, struct err *err)
+{
+	AUTO_BUF struct buf rest;
+
+	buf_init(&rest, PLACE_REASONS_MAX);
+	for (size_t i = 0; i < choice->n; i++) {
+		const struct place_trial *trial = &choice->trials[i];
+		if (i + 1 < ERR_EVIDENCE_MAX || choice->n == ERR_EVIDENCE_MAX)
+			err_evidence(err, "%s: %s", trial->place->target, place_reason(trial));
+		else
+			buf_addf(&rest, "%s%s: %s", rest.len ? " · " : "", trial->place->target,
+				place_reason(trial));
+	}
+	if (rest.len)
+		err_evidence(err, "%s", rest.data);
+}
+
 /* A place that is silent may take it yet; else the first error stands for all, if all are alike. */
 static int place_fail(const struct place_choice *choice, struct submit *submit, struct err *err)
 {
@@ -284,16 +329,17 @@ static int place_fail(const struct place_choice *choice, struct submit *submit, 
 
 	if (silent) {
 		submit->place_name = silent->place->target;
-		return err_copy(err, &silent->error);
+		err_set(err, silent->error.id, "%s", silent->error.message);
+		place_add_reasons(choice, err);
+		return silent->error.hint ? err_hint(err, "%s", silent->error.hint)
+					  : -(int)silent->error.code;
 	}
 	for (size_t i = 1; i < choice->n; i++)
 		is_same &= str_eq(choice->trials[i].error.message, first->error.message);
 	if (is_same)
 		return err_copy(err, &first->error);
 	err_set(err, first->error.id, "none of the %zu targets takes the run", choice->n);
-	for (size_t i = 0; i < choice->n; i++)
-		err_evidence(err, "%s: %s", choice->trials[i].place->target,
-			place_reason(&choice->trials[i]));
+	place_add_reasons(choice, err);
 	return err_hint(err, "dlrun targets --gpus");
 }
 
@@ -358,6 +404,8 @@ int submit_check_places(struct submit *submit, bool *ret_silent, struct err *err
 	if (r < 0 && silence.code != ERR_NET)
 		return err_move(err, &silence);
 	place_report(submit);
+	/* The choice is no part of the time that the snapshot takes. */
+	submit->begun_ms = clock_ms();
 	int checked = submit_check(submit, err);
 	if (checked < 0 || r == 0)
 		return checked;

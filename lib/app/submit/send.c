@@ -154,10 +154,9 @@ static int send_configure(struct submit *submit, struct err *err)
 	return r;
 }
 
-/* The place is that of the submit. */
-static int send_check_place(const struct submit *submit, struct err *err)
+/* The place that the target leads to now is that of the submit. */
+static int send_check_known(const struct submit *submit, const char *known, struct err *err)
 {
-	const char *known = json_get_str(json_get(submit->run->doc, RUN_HELD), "place");
 	char handle[TARGET_HANDLE_SIZE];
 
 	if (!known || !submit->target->ops->needs_image)
@@ -171,8 +170,15 @@ static int send_check_place(const struct submit *submit, struct err *err)
 		return 0;
 	err_set(err, E_TARGET_OTHER,
 		"target %s leads to another cluster than when %s was submitted",
-		run_target(submit->run), submit->id);
+		submit->target->name, submit->id);
 	return err_hint(err, "kubectl config get-contexts");
+}
+
+static int send_check_place(const struct submit *submit, struct err *err)
+{
+	const char *known = json_get_str(json_get(submit->run->doc, RUN_HELD), "place");
+
+	return send_check_known(submit, known, err);
 }
 
 /* Whether it has several places, and may be at none of them. */
@@ -352,10 +358,16 @@ static int send_check_code(const struct submit *submit, struct err *err)
 
 static int send_prepare_place(struct submit *submit, struct err *err)
 {
+	AUTO_RUN_PLACES struct run_places places = {0};
 	int r = spec_from_json(submit->run->spec, &submit->spec, err);
 
 	if (r == 0)
 		r = target_open(submit->session, submit->place_name, &submit->target, err);
+	if (r < 0)
+		return r;
+	run_places_from_json(json_get(submit->run->doc, RUN_PLACES), &places);
+	const struct run_place *place = run_places_find(&places, submit->place_name);
+	r = send_check_known(submit, place ? place->server : NULL, err);
 	if (r == 0)
 		r = send_check_code(submit, err);
 	return r < 0 ? r : submit_move_runtime(submit, err);
@@ -522,8 +534,8 @@ static int send_choose(struct submit *submit, struct err *err)
 /* To the place that was chosen. */
 static void send_move(const struct submit *submit, struct run *run)
 {
-	const struct json *known = json_get(run->spec, "image");
-	struct json *target = json_object(), *image = known ? json_clone(known) : NULL;
+	const struct json *facts = json_get(run->spec, "image");
+	struct json *target = json_object(), *image = facts ? json_clone(facts) : NULL;
 
 	json_set_str(target, "kind", submit->target->ops->kind);
 	json_set_str(target, "name", submit->target->name);

@@ -17,11 +17,19 @@
 
 enum { SPILL_WITHDRAW_MS = 30000, SPILL_FORGET_MS = 5000 };
 
+/* A target of several hosts: how many runs it takes yet, of those that are moved now. */
+struct spill_pool {
+	char *target;
+	unsigned n_left;
+};
+struct spill_pools VEC_OF(struct spill_pool);
+
 /* A run that waits in a place. */
 struct spilling {
 	struct session *session;
 	spill_find_fn *find;
 	const struct queue_events *events;
+	struct spill_pools *pools;
 	struct run *run;
 	struct target *target;
 	char *handle; /* of the attempt that waits */
@@ -29,6 +37,13 @@ struct spilling {
 	char *why;    /* "10 min in lab without room" */
 	char *left;   /* the same for the place: "10 min without room" */
 };
+
+static void spill_pools_done(struct spill_pools *pools)
+{
+	vec_foreach (struct spill_pool, pool, pools)
+		free(pool->target);
+	vec_done(pools);
+}
 
 static void spilling_done(struct spilling *spilling)
 {
@@ -77,6 +92,8 @@ static int spill_change_stay(void *ctx, struct run *run, struct err *err)
 	if (!spill_is_here(spilling, run) || !run_is_moving(run))
 		return 0;
 	json_remove(run->doc, RUN_MOVING);
+	if (!json_get(run->doc, RUN_PLACES))
+		return 1;
 	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
 	struct run_place *place = run_places_find(&places, run_target(run));
 	if (place)
@@ -90,6 +107,8 @@ static void spill_leave(struct run *run)
 	AUTO_RUN_PLACES struct run_places places = {0};
 	const char *left = json_get_str(json_get(run->doc, RUN_MOVING), "left");
 
+	if (!json_get(run->doc, RUN_PLACES))
+		return;
 	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
 	struct run_place *place = run_places_find(&places, run_target(run));
 	if (place)
@@ -214,14 +233,68 @@ static bool spill_is_never(struct spilling *spilling, const struct run_place *pl
 	return true;
 }
 
-/* 1: it goes, and its row says so. */
-static int spill_begin(struct spilling *spilling, struct err *err)
+/* Asks the hosts of a target (`pool` of the record) how many runs could begin there now. */
+static int spill_ask_pool(struct spilling *spilling, unsigned *ret, struct err *err)
+{
+	AUTO(target_free_auto) struct target *target = NULL;
+	AUTO(target_room_done) struct target_room room = {0};
+	AUTO_SPEC struct spec spec = {0};
+	const struct target_requirements requirements = {
+		.run_id = run_id(spilling->run), .spec = &spec};
+
+	int r = spec_from_json(spilling->run->spec, &spec, err);
+	if (r == 0)
+		r = target_open(spilling->session, run_target(spilling->run), &target, err);
+	if (r == 0 && target->ops->room)
+		r = target_room(target, &requirements, SPILL_WITHDRAW_MS, &room, err);
+	*ret = room.is_now ? room.n_now : 0;
+	return r;
+}
+
+/* Whether a host is free for the run. Each target is asked once: many runs may wait for one GPU. */
+static int spill_take_pool(struct spilling *spilling, bool *ret, struct err *err)
+{
+	const char *name = run_target(spilling->run);
+	unsigned n_left = 0;
+
+	*ret = false;
+	vec_foreach (struct spill_pool, pool, spilling->pools) {
+		if (!str_eq(pool->target, name))
+			continue;
+		*ret = pool->n_left > 0;
+		pool->n_left -= *ret;
+		return 0;
+	}
+	int r = spill_ask_pool(spilling, &n_left, err);
+	*ret = n_left > 0;
+	*vec_push(spilling->pools) = (struct spill_pool){mem_strdup(name), n_left - *ret};
+	return r;
+}
+
+/* 1: it is to go to another host of its target. */
+static int spill_begin_host(struct spilling *spilling, struct err *err)
+{
+	struct run *run = spilling->run;
+	const char *host = json_str(json_first(json_get(json_get(run->doc, "target"), "hosts")));
+	bool is_free = run_cancelling(run);
+
+	/* A run that is being prepared has its GPUs. */
+	if (run_state(run) != RUN_QUEUED)
+		return 0;
+	int r = is_free ? 0 : spill_take_pool(spilling, &is_free, err);
+	if (r < 0 || !is_free)
+		return r;
+	spilling->why = mem_printf("waited on %s", host ? host : "a host");
+	spilling->to = mem_strdup(run_target(run));
+	return 1;
+}
+
+/* The same to another place. */
+static int spill_begin_place(struct spilling *spilling, struct err *err)
 {
 	struct run *run = spilling->run;
 	AUTO_RUN_PLACES struct run_places places = {0};
 
-	if (run_is_moving(run))
-		return 1;
 	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
 	const struct run_place *place = run_places_find(&places, run_target(run));
 	if (!place)
@@ -235,7 +308,21 @@ static int spill_begin(struct spilling *spilling, struct err *err)
 		if (r < 0 || !spilling->to)
 			return r;
 	}
-	int r = run_change_row(spilling->session, run, spill_change_begin, spilling, err);
+	return 1;
+}
+
+/* 1: it goes, and its row says so. */
+static int spill_begin(struct spilling *spilling, struct err *err)
+{
+	struct run *run = spilling->run;
+
+	if (run_is_moving(run))
+		return 1;
+	int r = run_may_change_host(run) ? spill_begin_host(spilling, err)
+					 : spill_begin_place(spilling, err);
+	if (r <= 0)
+		return r;
+	r = run_change_row(spilling->session, run, spill_change_begin, spilling, err);
 	return r < 0 ? r : run_is_moving(run) && spill_is_here(spilling, run);
 }
 
@@ -279,12 +366,16 @@ int spill_all(struct session *session, spill_find_fn *find, const struct queue_e
 	const volatile int *interrupted, struct err *err)
 {
 	AUTO(run_list_done) struct run_list runs = {0};
+	AUTO(spill_pools_done) struct spill_pools pools = {0};
 	int r = spill_list(session, &runs, err);
 
 	for (size_t i = 0; r == 0 && i < runs.n && !(interrupted && *interrupted); i++) {
 		AUTO(spilling_done)
-		struct spilling spilling = {
-			.session = session, .find = find, .events = events, .run = runs.v[i]};
+		struct spilling spilling = {.session = session,
+			.find = find,
+			.events = events,
+			.pools = &pools,
+			.run = runs.v[i]};
 		AUTO_ERR struct err why = {0};
 
 		if (spill_one(&spilling, &why) == 0)

@@ -30,6 +30,7 @@ enum {
 	STATE_MAX = 64 << 10,
 	LOCK_WAIT_MS = 200, /* others only check for a moment */
 	POLL_MS = 5,
+	HOST_SIZE = 256,
 };
 
 /*
@@ -176,6 +177,17 @@ bool attempt_process_alive(const struct attempt_process *process)
 	return process->pid > 0 && os_process_alive(process->pid, process->start);
 }
 
+bool attempt_program_alive(const struct attempt_state *state)
+{
+	if (attempt_process_alive(&state->program))
+		return true;
+	for (int i = 0; i < state->n_ranks; i++)
+		if (state->ranks[i].state == RUN_RUNNING &&
+			attempt_process_alive(&state->ranks[i].program))
+			return true;
+	return false;
+}
+
 void attempt_state_init(struct attempt_state *state)
 {
 	*state = (struct attempt_state){.state = RUN_STARTING};
@@ -210,6 +222,62 @@ static void attempt_get_text(const struct json *json, const char *key, char *out
 	snprintf(out, size, "%s", text ? text : "");
 }
 
+static void set_ranks(struct json *json, const struct attempt_state *state)
+{
+	struct json *list = state->n_ranks ? json_array() : NULL;
+
+	for (int i = 0; i < state->n_ranks; i++) {
+		const struct attempt_rank *rank = &state->ranks[i];
+		struct json *item = json_object();
+
+		set_process(item, "program", &rank->program);
+		json_set_str(item, "state", run_state_name(rank->state));
+		if (run_state_is_final(rank->state))
+			json_set(item, "exit", run_exit_to_json(&rank->exit));
+		json_add(list, item);
+	}
+	if (list)
+		json_set(json, "ranks", list);
+}
+
+static void get_ranks(const struct json *json, struct attempt_state *ret)
+{
+	const struct json *list = json_get(json, "ranks");
+
+	for (const struct json *item = list ? json_first(list) : NULL;
+		item && ret->n_ranks < ATTEMPT_RANKS_MAX; item = json_next(item)) {
+		struct attempt_rank *rank = &ret->ranks[ret->n_ranks++];
+
+		get_process(item, "program", &rank->program);
+		rank->state = run_state_find(json_get_str(item, "state"));
+		if (run_state_is_final(rank->state))
+			run_exit_from_json(json_get(item, "exit"), &rank->exit);
+		else
+			rank->state = RUN_RUNNING;
+	}
+}
+
+struct json *attempt_ranks_json(const struct attempt_state *state, int number)
+{
+	struct json *list = state->n_ranks ? json_array() : NULL;
+	char host[HOST_SIZE] = "";
+
+	gethostname(host, sizeof(host) - 1);
+	for (int i = 0; i < state->n_ranks; i++) {
+		const struct attempt_rank *rank = &state->ranks[i];
+		bool has_ended = run_state_is_final(rank->state);
+		struct json *item = json_object();
+
+		json_set_int(item, "rank", i);
+		json_set_str(item, "state", run_state_name(rank->state));
+		json_set_bytes(item, "host", host, strlen(host));
+		json_set_int(item, "attempt", number);
+		json_set(item, "exit", has_ended ? run_exit_to_json(&rank->exit) : json_null());
+		json_add(list, item);
+	}
+	return list;
+}
+
 /* Only what dlrun has made: it is removed when all is over. */
 static void get_family(const struct json *json, const char *key, char out[static 256])
 {
@@ -237,6 +305,7 @@ int attempt_state_write(const char *dir, const struct attempt_state *state, stru
 	json_set_int(json, "family_enforced", state->family.enforced);
 	json_set_str(json, "warning", state->warning);
 	json_set_int(json, "started_ms", state->started_ms);
+	set_ranks(json, state);
 	return write_json(dir, ATTEMPT_STATE, json, STATE_MAX, FS_SYNC_NONE, err);
 }
 
@@ -262,6 +331,7 @@ bool attempt_state_read(const char *dir, struct attempt_state *ret)
 	ret->family.enforced = (unsigned)not_negative(json, "family_enforced");
 	attempt_get_text(json, "warning", ret->warning, sizeof(ret->warning));
 	ret->started_ms = json_get_int(json, "started_ms", 0);
+	get_ranks(json, ret);
 	return true;
 }
 
@@ -292,6 +362,8 @@ int attempt_end_write(
 	json_set_int(json, "started_ms", status->started_ms);
 	json_set_int(json, "ended_ms", status->ended_ms);
 	json_set(json, "usage", usage ? json_clone(usage) : json_null());
+	if (status->ranks)
+		json_set(json, "ranks", json_clone(status->ranks));
 	if (next)
 		json_set_int(json, "next", next);
 	return write_json(dir, ATTEMPT_EXIT, json, STATE_MAX, FS_SYNC_FILE, err);
@@ -328,6 +400,8 @@ bool attempt_end_read(const char *dir, struct target_status *ret)
 	ret->started_ms = json_get_int(json, "started_ms", 0);
 	ret->ended_ms = json_get_int(json, "ended_ms", 0);
 	ret->observed = observed_at_end(dir, json_get(json, "usage"));
+	const struct json *ranks = json_get(json, "ranks");
+	ret->ranks = ranks ? json_clone(ranks) : NULL;
 	return true;
 }
 
@@ -395,6 +469,21 @@ static bool is_other(const char *ours, const char *theirs)
 	return *ours && *theirs && !str_eq(ours, theirs);
 }
 
+/* Ranks that have not ended are running, or ended as left. */
+static void attempt_set_ranks(const char *dir, const struct attempt_state *state,
+	enum run_state left, struct target_status *ret)
+{
+	const char *slash = strrchr(dir, '/');
+	struct attempt_state now = *state;
+
+	for (int i = 0; i < now.n_ranks; i++)
+		if (now.ranks[i].state == RUN_RUNNING) {
+			now.ranks[i].state = left;
+			now.ranks[i].exit = ret->exit;
+		}
+	ret->ranks = attempt_ranks_json(&now, slash ? (int)strtol(slash + 1, NULL, 10) : 0);
+}
+
 static void attempt_set_lost(const char *dir, const struct attempt_state *state, const char *text,
 	struct target_status *ret)
 {
@@ -403,6 +492,7 @@ static void attempt_set_lost(const char *dir, const struct attempt_state *state,
 	struct stat st;
 
 	attempt_set_end(ret, RUN_LOST, 125, 0, "dlrun", "Lost", text);
+	attempt_set_ranks(dir, state, RUN_LOST, ret);
 	/* Do this in place of the supervisor. */
 	os_family_remove(&family);
 	ret->started_ms = state->started_ms;
@@ -424,9 +514,10 @@ static void attempt_evaluate(
 		ret->text = mem_strdup("it belongs to another machine");
 	} else if (is_other(here.boot_id, state->boot_id)) {
 		attempt_set_lost(dir, state, "the machine restarted", ret);
-	} else if (attempt_process_alive(&state->program)) {
+	} else if (attempt_program_alive(state)) {
 		ret->state = RUN_RUNNING;
 		ret->started_ms = state->started_ms;
+		attempt_set_ranks(dir, state, RUN_RUNNING, ret);
 		ret->cancelling = attempt_has_file(dir, ATTEMPT_CANCEL);
 		ret->text = mem_strdup("its supervisor was killed: how it ends will not be known");
 	} else {
@@ -499,6 +590,7 @@ int attempt_poll(
 			ret->state = state.state;
 			ret->started_ms = state.started_ms;
 			ret->text = *state.text ? mem_strdup(state.text) : NULL;
+			attempt_set_ranks(dir, &state, RUN_RUNNING, ret);
 		}
 		ret->cancelling = attempt_has_file(dir, ATTEMPT_CANCEL);
 		return 0;
@@ -562,7 +654,7 @@ int attempt_cancel(const char *dir, bool *ret_orphan, struct err *err)
 	if (!has_supervisor(dir, &state)) {
 		if (ret_orphan)
 			*ret_orphan = !attempt_has_file(dir, ATTEMPT_EXIT) &&
-				      attempt_process_alive(&state.program);
+				      attempt_program_alive(&state);
 		return 0;
 	}
 	/* The supervisor watches the directory anyway; a signal is faster. */
@@ -696,16 +788,33 @@ char *attempt_sibling(const char *dir, int number)
 	return mem_printf("%.*s%d", len, dir, number);
 }
 
-int attempt_make_dirs(const char *dir, const char *outputs, struct err *err)
+static int make_rank_dirs(const char *dir, int nodes, struct err *err)
+{
+	int r = 0;
+
+	for (int i = 1; r == 0 && i < nodes; i++) {
+		AUTO_FREE char *rank = mem_printf("%s/" ATTEMPT_RANKS "/%d", dir, i);
+		r = fs_mkdirs(rank, 0700, err);
+	}
+	return r;
+}
+
+int attempt_make_dirs(const char *dir, const char *outputs, int nodes, struct err *err)
 {
 	static const char line[] = ATTEMPT_ADDRESS "\n";
 	AUTO_FREE char *files = fs_join(dir, ATTEMPT_FILES);
 	AUTO_FREE char *hosts = fs_join(dir, HOSTFILE);
+	AUTO_BUF struct buf lines;
 
+	buf_init(&lines, JOB_MAX);
+	for (int i = 0; i < nodes || i == 0; i++)
+		buf_adds(&lines, line);
 	int r = fs_mkdirs(files, 0700, err);
 	if (r == 0 && outputs)
 		r = fs_mkdirs(outputs, 0700, err);
-	return r < 0 ? r : fs_replace(hosts, line, strlen(line), 0600, FS_SYNC_NONE, err);
+	if (r == 0)
+		r = make_rank_dirs(dir, nodes, err);
+	return r < 0 ? r : fs_replace(hosts, lines.data, lines.len, 0600, FS_SYNC_NONE, err);
 }
 
 char *attempt_mark(const char *dir)
@@ -759,7 +868,7 @@ int attempt_next_make(const char *dir, struct attempt_next *ret, struct err *err
 	after_done(&job.spec.after);
 	AUTO_FREE char *at = attempt_sibling(dir, job.attempt);
 	attempt_job_place(&job, at);
-	r = attempt_make_dirs(at, job.outputs, err);
+	r = attempt_make_dirs(at, job.outputs, job.spec.resources.nodes, err);
 	lock = fs_join(at, ATTEMPT_LOCK);
 	if (r == 0)
 		r = fs_lock(lock, true, NEXT_LOCK_WAIT_MS, &next.lock_fd, err);

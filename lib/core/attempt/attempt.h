@@ -10,6 +10,7 @@
  *	log, marks  the program's output; when it came (core/attempt/marks.h)
  *	exit.json   how it ended; its presence makes the end final
  *	tree/       where the program runs; files/ is $DLRUN_ATTEMPT_DIR
+ *	ranks/R/    log and marks of rank R, from 1 on, where this machine plays several nodes
  *	packages/   Python packages of the tree by their own names (runtime_mount.h)
  *	setup_env.json  the variables that its setup has changed (a virtual environment's)
  *	observed.json, gpus.json  what the program uses (observe.h), which GPUs it was given
@@ -58,7 +59,8 @@
 #define ATTEMPT_SETUP    "setup_env.json"
 /* Of a cluster: exists once the cluster has taken the attempt. */
 #define ATTEMPT_ACCEPTED "accepted"
-/* Of a cluster: a directory for each rank with its log and marks, once the rank has ended. */
+/* A directory for each rank with its log and marks. Of a cluster: once the rank has ended. Of this
+ * machine: from rank 1 on, while the attempt's own files are those of rank 0. */
 #define ATTEMPT_RANKS "ranks"
 /* Space for exit.json, and the file that becomes ATTEMPT_CANCEL, on a disk that fills up; gone at
  * the end. */
@@ -67,7 +69,7 @@
 /* File of the run, relative to state/runs/ID. */
 #define RUN_SUBMIT_LOCK "submit.lock"
 
-#define ATTEMPT_ADDRESS "127.0.0.1" /* of this machine's one node */
+#define ATTEMPT_ADDRESS "127.0.0.1" /* of this machine, whichever of its nodes */
 
 /* job.json. Values that look like secrets are not in it: the supervisor inherits them. */
 struct attempt_job {
@@ -95,8 +97,9 @@ void attempt_job_place(struct attempt_job *job, const char *dir);
 
 /* The directory of another attempt of the same run; the caller frees. */
 char *attempt_sibling(const char *dir, int number);
-/* dir and what a program finds in it; outputs: the run's, may be NULL. */
-int attempt_make_dirs(const char *dir, const char *outputs, struct err *err);
+/* dir and what a program finds in it; outputs: the run's, may be NULL. nodes: that this machine
+ * plays; up to 1 are one. */
+int attempt_make_dirs(const char *dir, const char *outputs, int nodes, struct err *err);
 
 enum { ATTEMPT_SLOT_FDS = 2 };
 
@@ -119,7 +122,14 @@ struct attempt_process {
 };
 bool attempt_process_alive(const struct attempt_process *process);
 
-enum { ATTEMPT_TEXT_SIZE = 512 };
+/* A rank of several that run on this machine. */
+struct attempt_rank {
+	struct attempt_process program;
+	enum run_state state; /* running, or how it ended: */
+	struct run_exit exit;
+};
+
+enum { ATTEMPT_TEXT_SIZE = 512, ATTEMPT_RANKS_MAX = 64 };
 
 /* state.json; replaced as a whole, not synced: after a power cut the boot has changed anyway. */
 struct attempt_state {
@@ -132,7 +142,15 @@ struct attempt_state {
 	/* Warning about limits that cannot be enforced here; may be empty. */
 	char warning[ATTEMPT_TEXT_SIZE];
 	int64_t started_ms; /* of the program; 0: not yet */
+	/* Where this machine plays several nodes, once they have begun; program is that of rank
+	 * 0. */
+	int n_ranks;
+	struct attempt_rank ranks[ATTEMPT_RANKS_MAX];
 };
+/* Whether the program, or that of any rank, lives. */
+bool attempt_program_alive(const struct attempt_state *state);
+/* "ranks" of dlrun/run/v1, of attempt number; NULL without several. The caller frees. */
+struct json *attempt_ranks_json(const struct attempt_state *state, int number);
 /* This boot and machine, the calling process as supervisor. */
 void attempt_state_init(struct attempt_state *state);
 int attempt_state_write(const char *dir, const struct attempt_state *state, struct err *err);
@@ -140,7 +158,7 @@ int attempt_state_write(const char *dir, const struct attempt_state *state, stru
 bool attempt_state_read(const char *dir, struct attempt_state *ret);
 
 /* exit.json; its content is on disk before it is seen. next: the number of the attempt that follows
- * by itself; 0: none. Of status->observed only usage. */
+ * by itself; 0: none. Of status->observed only usage. status->ranks may be NULL. */
 int attempt_end_write(
 	const char *dir, const struct target_status *status, int next, struct err *err);
 bool attempt_end_read(const char *dir, struct target_status *ret);
@@ -187,6 +205,7 @@ struct attempt_place {
 	char *dir;         /* of the attempt */
 	char *submit_lock; /* of the run */
 	int64_t limit;     /* bytes of the log that count; 0: all */
+	int rank;          /* of several on this machine: whose log */
 };
 void attempt_place_done(struct attempt_place *place);
 #define AUTO_ATTEMPT_PLACE AUTO(attempt_place_done)

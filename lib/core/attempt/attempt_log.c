@@ -169,6 +169,14 @@ static void attempt_log_drop_reading(struct target_work *work)
 	free(reading);
 }
 
+/* A file of the rank; the caller frees. */
+static char *attempt_rank_path(const struct attempt_place *place, const char *name)
+{
+	if (place->rank == 0)
+		return fs_join(place->dir, name);
+	return mem_printf("%s/" ATTEMPT_RANKS "/%d/%s", place->dir, place->rank, name);
+}
+
 /*
  * Where to begin
  */
@@ -332,8 +340,9 @@ static int attempt_log_deliver(
 	for (size_t done = 0, n; done < len; done += n) {
 		int64_t time_ms;
 		n = same_time(reading, len - done, &time_ms);
-		int r = events->data ? events->data(events->ctx, 0, data + done, n, time_ms, err)
-				     : 0;
+		int rank = reading->place.rank, r = 0;
+		if (events->data)
+			r = events->data(events->ctx, rank, data + done, n, time_ms, err);
 		if (r < 0)
 			return r;
 		reading->time_ms = time_ms;
@@ -366,7 +375,7 @@ static int read_chunk(struct reading *reading, char *chunk, struct err *err)
 static void open_log(struct reading *reading)
 {
 	const struct target_log_events *events = &reading->request.events;
-	AUTO_FREE char *marks_path = fs_join(reading->place.dir, ATTEMPT_MARKS);
+	AUTO_FREE char *marks_path = attempt_rank_path(&reading->place, ATTEMPT_MARKS);
 	int64_t offset;
 
 	reading->fd = open(reading->path, O_RDONLY | O_CLOEXEC);
@@ -558,7 +567,7 @@ void attempt_log_read(struct loop *loop, struct attempt_place *place,
 		.request = *request,
 		.token = token,
 		.place = *place,
-		.path = fs_join(place->dir, ATTEMPT_LOG),
+		.path = attempt_rank_path(place, ATTEMPT_LOG),
 		.fd = -1,
 		.log_watch = -1,
 		.dir_watch = -1,

@@ -165,10 +165,11 @@ const struct config_key config_keys[] = {
 	{"resources", CONFIG_MAP, NULL, NULL, false, CONFIG_BY_PROJECT, "What a run needs",
 		"resources: {gpus: 1}"},
 	{"resources.nodes", CONFIG_INT, "1", NULL, false, CONFIG_BY_PROJECT,
-		"Nodes that work together: of a cluster, or SSH hosts", NULL},
+		"Nodes that work together: of a cluster, SSH hosts, or this machine plays them",
+		NULL},
 	{"resources.gpus", CONFIG_INT, NULL, NULL, false, CONFIG_BY_PROJECT,
-		"GPUs of each node. Default: one where this machine or the node has any, none in a "
-		"cluster",
+		"GPUs of each node. Default: one where this machine or the node has any; in a cluster "
+		"as many as the program's newest run there was given by name, else none",
 		NULL},
 	{"resources.gpu_type", CONFIG_STRING, NULL, NULL, false, CONFIG_BY_PROJECT,
 		"Kind of GPU: a name of gpu_types: of the target", NULL},

@@ -27,7 +27,7 @@ static int target_names_add(const char *text, const char *item, struct strv *ret
 
 	if (!*item) {
 		err_set(err, E_USAGE, "'%s' names no target before or after a comma", shown);
-		return err_hint(err, "dlrun submit -t lab,eu …");
+		return err_hint(err, "-t lab,eu");
 	}
 	if (strv_find(ret, item) >= 0)
 		return err_set(err, E_USAGE, "'%s' names target %s twice", shown, name);

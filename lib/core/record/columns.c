@@ -557,7 +557,7 @@ const size_t column_kinds_n = ARRAY_LEN(column_kinds);
 static const char *const roots[] = {AFTER_RECORD, "attempts", "cancelling", "exit", "image",
 	"metrics", "note", "origin", "params", "phases_ms", "ranks", "resources", "results",
 	"schema", "snapshot", "tags", "target", "text", "times", "usage", "warnings", "links",
-	"command", "shell"};
+	"command", "shell", "launcher"};
 
 static const struct column_kind *columns_find_kind(const char *name)
 {

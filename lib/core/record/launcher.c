@@ -282,15 +282,20 @@ static void launcher_add_flags(
 }
 
 /* Several processes of a node are begun by accelerate only as those of GPUs; the library in them
- * takes the CPU then. */
-static const char accelerate_lines[] = "m=--cpu\n"
-				       "if [ \"$t\" -gt 1 ]; then\n"
-				       "\tm=--multi_gpu\n"
-				       "\t[ \"${DLRUN_GPUS_PER_NODE:-0}\" -gt 0 ] || "
-				       "export ACCELERATE_USE_CPU=true\n"
-				       "elif [ \"${DLRUN_GPUS_PER_NODE:-0}\" -gt 0 ]; then\n"
-				       "\tm=\n"
-				       "fi\n";
+ * takes the CPU then. The flag would replace what the user's own configuration says of FSDP and the
+ * like. */
+static const char accelerate_lines[] =
+	"m=--cpu\n"
+	"if [ \"$t\" -gt 1 ]; then\n"
+	"\tm=--multi_gpu\n"
+	"\t[ \"${DLRUN_GPUS_PER_NODE:-0}\" -gt 0 ] || export ACCELERATE_USE_CPU=true\n"
+	"elif [ \"${DLRUN_GPUS_PER_NODE:-0}\" -gt 0 ]; then\n"
+	"\tm=\n"
+	"fi\n"
+	"f=${XDG_CACHE_HOME:-${HOME-}/.cache}/huggingface\n"
+	"f=${HF_HOME:-$f}/accelerate/default_config.yaml\n"
+	"[ \"$m\" != --multi_gpu ] || "
+	"! grep -qE \"^distributed_type: *'?(DEEPSPEED|FSDP|MEGATRON_LM)\" \"$f\" 2>/dev/null || m=\n";
 
 /* The program `deepspeed` takes the first GPUs of the machine, whichever were given: the module
  * that it starts on each node gets their names. */

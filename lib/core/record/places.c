@@ -42,6 +42,7 @@ void run_places_done(struct run_places *places)
 		return;
 	vec_foreach (struct run_place, place, places) {
 		free(place->target);
+		free(place->server);
 		free(place->text);
 	}
 	vec_done(places);
@@ -63,7 +64,7 @@ static int run_places_fail_wait(const struct run_places *places, const char *nam
 	err_set(err, E_USAGE, "--wait-for %s: it is not one of the targets of this run", shown);
 	if (near)
 		return err_hint(err, "did you mean %s?", near);
-	return err_hint(err, "dlrun submit -t %s,%s …", places->v[0].target, shown);
+	return err_hint(err, "-t %s,%s", places->v[0].target, shown);
 }
 
 /* A name may have "=" in it, a time has none. */
@@ -77,10 +78,12 @@ static int run_places_add_wait(struct run_places *places, const char *wait, stru
 
 	if (!equals) {
 		err_set(err, E_USAGE, "--wait-for %s: how long is missing", shown);
-		return err_hint(err, "dlrun submit --wait-for %s=30m …", shown);
+		return err_hint(err, "--wait-for %s=30m", shown);
 	}
-	if (duration_parse(equals + 1, &ms, err) < 0)
-		return err_prefix(err, "--wait-for %s", shown);
+	if (duration_parse(equals + 1, &ms, err) < 0) {
+		err_prefix(err, "--wait-for %s", shown);
+		return err_hint(err, "--wait-for %s=30m", name);
+	}
 	if (!place)
 		return run_places_fail_wait(places, name, err);
 	place->wait_ms = ms;
@@ -104,8 +107,7 @@ int run_places_from_config(const struct config *config, const struct strv *waits
 	if (names.n == 1 && waits && waits->n) {
 		err_set(err, E_USAGE, "--wait-for requires several targets: there is only %s",
 			names.v[0]);
-		return err_hint(err, "dlrun submit -t %s,OTHER --wait-for %s=30m …", names.v[0],
-			names.v[0]);
+		return err_hint(err, "-t %s,OTHER", names.v[0]);
 	}
 	for (size_t i = 0; r == 0 && waits && i < waits->n; i++)
 		r = run_places_add_wait(&places, waits->v[i], err);
@@ -150,6 +152,8 @@ struct json *run_places_to_json(const struct run_places *places)
 			json_set_int(item, "wait_ms", place->wait_ms);
 		if (place->waits_first)
 			json_set_bool(item, "waits_first", true);
+		if (place->server)
+			json_set_str(item, "server", place->server);
 		json_set_str(item, "state", run_place_state_name(place->state));
 		json_set_str(item, "text", place->text);
 		run_set_time(item, "at", place->at_ms);
@@ -172,6 +176,7 @@ void run_places_from_json(const struct json *json, struct run_places *ret)
 		*place = (struct run_place){.target = mem_strdup(target),
 			.wait_ms = json_get_int(item, "wait_ms", -1),
 			.waits_first = json_get_bool(item, "waits_first", false),
+			.server = mem_strdup(json_get_str(item, "server")),
 			.state = run_place_state_find(json_get_str(item, "state")),
 			.text = mem_strdup(json_get_str(item, "text"))};
 		if (at && clock_parse(at, &place->at_ms, NULL) < 0)

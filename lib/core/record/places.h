@@ -4,11 +4,12 @@
  * one at a time (target.name of its record). The member "places" of dlrun/run/v1, where there are
  * several: in the order given
  *
- *	{"target", "wait_ms", "waits_first", "state", "text", "at"}
+ *	{"target", "wait_ms", "waits_first", "server", "state", "text", "at"}
  *
  * with the decision that was made about each: its state, one sentence why, and the time. wait_ms
  * (absent: without end) is how long the run waits there before it goes on to the next place;
- * waits_first (--wait-for) is set where it waits there although a later place has room.
+ * waits_first (--wait-for) is set where it waits there although a later place has room. server is
+ * of a cluster: "kube:SERVER", which it was at the submit, whatever the name leads to later.
  *
  * Beside it the member "moves" {platform, workdir, remote_url, no_gpus}: of the submit, for the one
  * who sends the run to another place, as in "held" (held.h).
@@ -46,6 +47,7 @@ struct run_place {
 	int64_t wait_ms; /* < 0: without end */
 	bool waits_first;
 	enum run_place_state state;
+	char *server;
 	char *text;    /* why, one sentence; or NULL */
 	int64_t at_ms; /* wall clock; 0: no decision yet */
 };

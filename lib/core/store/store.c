@@ -643,21 +643,37 @@ int store_change_all(
 	return r;
 }
 
-int store_remove(struct store *store, const char *id, struct err *err)
+static int store_remove_row(struct store *store, const char *id, struct err *err)
 {
 	AUTO_STMT struct sqlite3_stmt *stmt = NULL;
+	int r = store_prepare(store, "DELETE FROM runs WHERE id = ?1", &stmt, err);
+
+	if (r < 0)
+		return r;
+	store_bind_text(stmt, 1, id);
+	return store_step(store, stmt, err);
+}
+
+int store_remove(struct store *store, const char *id, struct err *err)
+{
 	int r = store_begin(store, STORE_DURABLE, err);
 
 	if (r < 0)
 		return r;
-	r = store_prepare(store, "DELETE FROM runs WHERE id = ?1", &stmt, err);
-	if (r == 0) {
-		store_bind_text(stmt, 1, id);
-		r = store_step(store, stmt, err);
-	}
+	r = store_remove_row(store, id, err);
 	if (r == 0 && sqlite3_changes(store->db) == 0)
 		r = err_set(err, E_RUN_NOT_FOUND, "there is no run %s", id);
-	store_finalize(TAKE(stmt));
+	return store_end(store, r, err);
+}
+
+int store_remove_all(struct store *store, const struct strv *ids, struct err *err)
+{
+	int r = store_begin(store, STORE_DURABLE, err);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; r == 0 && i < ids->n; i++)
+		r = store_remove_row(store, ids->v[i], err);
 	return store_end(store, r, err);
 }
 

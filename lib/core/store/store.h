@@ -52,6 +52,8 @@ int store_change(struct store *store, const char *id, store_change_fn *fn, void 
 int store_change_all(struct store *store, struct run_list *runs, store_change_fn *fn, void *ctx,
 	struct err *err);
 int store_remove(struct store *store, const char *id, struct err *err);
+/* Many, in one transaction; those that are not there are no error. */
+int store_remove_all(struct store *store, const struct strv *ids, struct err *err);
 
 /* Get a run by exact id; E_RUN_NOT_FOUND. */
 int store_get(struct store *store, const char *id, struct run **ret, struct err *err);

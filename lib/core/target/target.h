@@ -149,8 +149,9 @@ struct target_requirements {
 
 /* Whether a run has room at a target, as far as could be asked. */
 struct target_room {
-	bool is_now; /* it could begin at once; else it would wait there */
-	char *text;  /* what is free, or what it would wait for: a few words; or NULL */
+	bool is_now;    /* it could begin at once; else it would wait there */
+	unsigned n_now; /* as often as that, by free GPUs; 0: not known */
+	char *text;     /* what is free, or what it would wait for: a few words; or NULL */
 };
 void target_room_done(struct target_room *room);
 

@@ -232,35 +232,46 @@ static const char *room_model(const char *model)
 {
 	static const char vendor[] = "NVIDIA-";
 
-	if (!*model)
-		return "GPU";
 	return str_starts(model, vendor) ? model + strlen(vendor) : model;
+}
+
+/* The caller frees. */
+static char *room_text_now(const struct kube_free *left, const struct kube_demand *want)
+{
+	long long nodes = left->nodes, gpus = left->gpus;
+
+	if (!want->gpus)
+		return mem_printf("%lld node%s", nodes, nodes == 1 ? "" : "s");
+	if (*left->model)
+		return mem_printf("%lld × %s free", gpus, room_model(left->model));
+	return mem_printf("%lld GPU%s free", gpus, gpus == 1 ? "" : "s");
+}
+
+static char *room_text_later(const struct kube_free *left, const struct kube_demand *want)
+{
+	const char *many = left->nodes == 1 ? "" : "s";
+	long long nodes = left->nodes, gpus = left->gpus;
+
+	if (!want->gpus)
+		return mem_printf("%lld node%s, all full", nodes, many);
+	if (gpus == 0)
+		return mem_printf("%lld node%s, none free", nodes, many);
+	return mem_printf(
+		"%lld node%s, %lld GPU%s free in all", nodes, many, gpus, gpus == 1 ? "" : "s");
 }
 
 static int room_by_free(const struct kube_run *run, const struct kube_free *left,
 	const struct kube_demand *want, struct kube_room *ret)
 {
-	const char *many = left->nodes == 1 ? "" : "s";
-	bool is_now = left->pods >= run->nodes;
-	long long nodes = left->nodes, gpus = left->gpus;
+	bool is_small = !want->gpus && !want->cpu_milli && !want->memory;
 
 	/* Most users may not list nodes; a run that asks for nothing special fits somewhere. */
-	if (!left->known && !want->gpus && !want->cpu_milli && !want->memory)
-		return room_set(ret, true, mem_strdup("it answers"));
 	if (!left->known)
-		return room_set(ret, false, mem_strdup("what is free there is not known"));
-	if (is_now && want->gpus)
-		return room_set(
-			ret, true, mem_printf("%lld × %s free", gpus, room_model(left->model)));
-	if (is_now)
-		return room_set(ret, true, mem_printf("%lld node%s", nodes, many));
-	if (!want->gpus)
-		return room_set(ret, false, mem_printf("%lld node%s, all full", nodes, many));
-	if (gpus == 0)
-		return room_set(ret, false, mem_printf("%lld node%s, none free", nodes, many));
-	return room_set(ret, false,
-		mem_printf("%lld node%s, %lld GPU%s free in all", nodes, many, gpus,
-			gpus == 1 ? "" : "s"));
+		return room_set(ret, is_small,
+			mem_strdup(is_small ? "it answers" : "what is free there is not known"));
+	if (left->pods >= run->nodes)
+		return room_set(ret, true, room_text_now(left, want));
+	return room_set(ret, false, room_text_later(left, want));
 }
 
 static int room_by_nodes(const struct kube_run *run, const struct kube_objects *objects,

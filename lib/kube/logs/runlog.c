@@ -19,6 +19,8 @@ enum {
 	LAST_POLL_MS = 200, /* for pods that are not known yet when the Job has ended */
 	WAIT_MS = 5000,     /* and for those that have not ended yet */
 	PODS_MAX = 256,     /* of which is known how they have ended */
+	OPENING_MS = 200,   /* for the first bytes, once pods are known */
+	OPENING_MAX_MS = 3000,
 };
 
 /* A single run of the container of a pod. */
@@ -39,7 +41,8 @@ struct rank {
 	bool was_drained;                                   /* the token says so */
 	bool is_drained;                                    /* the instance of last */
 	bool is_chosen;                                     /* where to begin */
-	bool has_begun;                                     /* anything of it was read */
+	bool has_begun;                                     /* reading it */
+	bool was_heard;                                     /* something has come, or ended */
 };
 
 /* json: as it was when it had ended; NULL while it goes on. */
@@ -66,7 +69,7 @@ struct kube_runlog {
 	int64_t begun_again; /* how often, before the first pod that is seen; -1: none is */
 	struct ranks VEC_OF(struct rank *) ranks; /* by number */
 	struct loop_timer *turn;
-	int64_t ended_ms;
+	int64_t begun_ms, synced_ms, ended_ms; /* synced_ms: 0: not yet */
 	struct err error;
 	bool is_over;
 };
@@ -202,6 +205,7 @@ static int runlog_on_data(void *ctx, const char *data, size_t len, int64_t time_
 	struct rank *rank = ctx;
 	struct kube_runlog *runlog = rank->runlog;
 
+	rank->was_heard = true;
 	if (!runlog->events.data)
 		return 0;
 	return runlog->events.data(runlog->events.ctx, rank->number, data, len, time_ms, err);
@@ -250,6 +254,7 @@ static int runlog_on_end(void *ctx, struct err *error, struct err *err)
 	const struct instance *instance = &rank->instances.v[rank->at];
 
 	(void)err;
+	rank->was_heard = true;
 	runlog_keep_point(rank);
 	rank->is_drained = instance->ended || runlog->has_ended || err_is_set(error);
 	podlog_free(TAKE(rank->podlog));
@@ -521,8 +526,10 @@ static void runlog_on_synced(void *ctx)
 {
 	struct kube_runlog *runlog = ctx;
 
-	if (!runlog->synced)
+	if (!runlog->synced) {
+		runlog->synced_ms = clock_ms();
 		runlog_notify_begun_again(runlog);
+	}
 	runlog->synced = true;
 	runlog_turn_at(runlog, TURN_MS);
 }
@@ -736,6 +743,7 @@ struct kube_runlog *kube_runlog_start(
 		.name = mem_strdup(request->name),
 		.is_member = request->is_member,
 		.index = request->index,
+		.begun_ms = clock_ms(),
 		.begun_again = -1,
 		.wanted = request->rank,
 		.tail_lines = request->tail_lines,
@@ -746,6 +754,24 @@ struct kube_runlog *kube_runlog_start(
 	if (!request->is_fed)
 		runlog_start_watches(runlog);
 	return runlog;
+}
+
+bool kube_runlog_is_opening(const struct kube_runlog *runlog)
+{
+	int64_t now_ms = clock_ms();
+
+	if (runlog->is_over || err_is_set(&runlog->error) ||
+		now_ms - runlog->begun_ms > OPENING_MAX_MS)
+		return false;
+	if (!runlog->synced)
+		return true;
+	for (size_t i = 0; i < runlog->ranks.n; i++) {
+		const struct rank *rank = runlog->ranks.v[i];
+		bool begins = rank->podlog || rank->at < rank->instances.n;
+		if (begins && !rank->was_heard)
+			return now_ms - runlog->synced_ms <= OPENING_MS;
+	}
+	return false;
 }
 
 void kube_runlog_free(struct kube_runlog *runlog)

@@ -65,6 +65,10 @@ struct kube_runlog *kube_runlog_start(
  * ends the log at once; what ends it comes from the loop. */
 struct kube_watch_events kube_runlog_pod_events(struct kube_runlog *runlog);
 struct kube_watch_events kube_runlog_job_events(struct kube_runlog *runlog);
+/* Whether nothing has come yet of some rank that is read, or its pods are not known: what removes
+ * the pods now may take their logs along. Not for longer than a moment, as a program may be silent.
+ */
+bool kube_runlog_is_opening(const struct kube_runlog *runlog);
 /* NULL is accepted. */
 void kube_runlog_free(struct kube_runlog *runlog);
 /* The places to resume from, as text without blanks: "RANK=PLACE" with commas between them, less

@@ -403,21 +403,28 @@ static int64_t free_pods(const struct node *node, const struct kube_demand *want
 	return least;
 }
 
+/* The model of free GPUs; one that differs from what is known makes it unknown. */
+static void free_take_model(const char *model, bool *has_model, struct kube_free *ret)
+{
+	if (!*has_model)
+		snprintf(ret->model, sizeof(ret->model), "%s", model ? model : "");
+	else if (!model || strncmp(ret->model, model, sizeof(ret->model) - 1) != 0)
+		ret->model[0] = '\0';
+	*has_model = true;
+}
+
 static void free_count(const struct node *node, const struct kube_demand *want,
-	const struct json *json, int64_t *most, struct kube_free *ret)
+	const struct json *json, bool *has_model, struct kube_free *ret)
 {
 	int64_t gpus = schedule_node_free(node->gpus, node->gpus_taken);
-	const char *model = kube_gpu_model(json);
 
 	if (!node->matches || *node->taint || node->off || !node_is_large(node, want))
 		return;
 	ret->nodes++;
 	ret->gpus = kube_add(ret->gpus, gpus);
 	ret->pods = kube_add(ret->pods, free_pods(node, want));
-	if (gpus <= *most || !model)
-		return;
-	*most = gpus;
-	snprintf(ret->model, sizeof(ret->model), "%s", model);
+	if (gpus > 0)
+		free_take_model(kube_gpu_model(json), has_model, ret);
 }
 
 void kube_free_of(const struct kube_facts *facts, struct kube_free *ret)
@@ -426,7 +433,7 @@ void kube_free_of(const struct kube_facts *facts, struct kube_free *ret)
 	const struct json *spec = pod_spec_of(facts);
 	struct node_list nodes = {0};
 	struct kube_demand want;
-	int64_t most = -1;
+	bool has_model = false;
 
 	*ret = (struct kube_free){.known = items->known && facts->node_pods.known};
 	kube_demand_of(spec, &want);
@@ -435,7 +442,7 @@ void kube_free_of(const struct kube_facts *facts, struct kube_free *ret)
 	if (ret->known)
 		nodes_take(&facts->node_pods, want.resource, &nodes);
 	for (size_t i = 0; i < nodes.n; i++)
-		free_count(&nodes.v[i], &want, items->v[i], &most, ret);
+		free_count(&nodes.v[i], &want, items->v[i], &has_model, ret);
 	vec_done(&nodes);
 }
 

@@ -107,7 +107,7 @@ struct kube_free {
 	int64_t nodes;  /* that could run such a pod if they were empty */
 	int64_t pods;   /* that fit now, at most a million */
 	int64_t gpus;   /* free ones */
-	char model[64]; /* of the node with most of them; "": not known */
+	char model[64]; /* of all of them; "": not known, or several */
 };
 void kube_free_of(const struct kube_facts *facts, struct kube_free *ret);
 

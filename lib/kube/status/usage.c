@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/status/usage.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/util/map.h"
@@ -144,5 +145,40 @@ void kube_capacity_of(const struct json *nodes, const struct json *pods, struct 
 		if (pods && node->gpus > node->gpus_taken)
 			ret->gpus_free += node->gpus - node->gpus_taken;
 	}
+	vec_done(&list);
+}
+
+static int usage_by_model(const void *a, const void *b)
+{
+	return strcmp(((const struct kube_gpus *)a)->model, ((const struct kube_gpus *)b)->model);
+}
+
+static struct kube_gpus *usage_kind(struct kube_gpus_list *list, const char *model, bool is_known)
+{
+	struct kube_gpus *kind;
+
+	vec_foreach (struct kube_gpus, known, list)
+		if (strncmp(known->model, model, sizeof(known->model) - 1) == 0)
+			return known;
+	kind = vec_push(list);
+	*kind = (struct kube_gpus){.free = is_known ? 0 : -1};
+	snprintf(kind->model, sizeof(kind->model), "%s", model);
+	return kind;
+}
+
+void kube_gpus_of(const struct json *nodes, const struct json *pods, struct kube_gpus_list *ret)
+{
+	struct kube_node_list list = {0};
+
+	kube_nodes_of(nodes, pods, NULL, &list);
+	vec_foreach (const struct kube_node, node, &list) {
+		if (!node->takes_pods || node->gpus <= 0)
+			continue;
+		struct kube_gpus *kind = usage_kind(ret, node->model ? node->model : "", pods);
+		kind->all += node->gpus;
+		if (pods && node->gpus > node->gpus_taken)
+			kind->free += node->gpus - node->gpus_taken;
+	}
+	vec_sort(ret, usage_by_model);
 	vec_done(&list);
 }

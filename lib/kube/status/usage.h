@@ -46,6 +46,15 @@ const char *kube_gpu_model(const struct json *node);
 struct kube_names VEC_OF(const char *);
 void kube_running_pods(const struct json *pods, struct kube_names *ret);
 
+/* GPUs of one model on the nodes that take pods. */
+struct kube_gpus {
+	char model[64];    /* "": the labels do not say */
+	int64_t all, free; /* free < 0: not known */
+};
+struct kube_gpus_list VEC_OF(struct kube_gpus);
+/* Of each model, by name; lists as of kube_capacity_of. The caller frees with vec_done. */
+void kube_gpus_of(const struct json *nodes, const struct json *pods, struct kube_gpus_list *ret);
+
 /* Total capacity of the nodes of a cluster. */
 struct kube_capacity {
 	int64_t nodes, gpus; /* nodes that take pods, and their GPUs of all kinds */

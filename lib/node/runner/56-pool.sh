@@ -148,6 +148,16 @@ pool_make() {
 	pool_of "$sub_run" "$sub_n"
 } 2>/dev/null
 
+# Tickets of long ago: nobody sends such an attempt again.
+pool_clean() {
+	find "$d_root/pool/names" -type f -mtime +90 2>/dev/null | while IFS= read -r pool_at; do
+		pool_at=${pool_at##*/}
+		pool_of "${pool_at%.*}" "${pool_at##*.}" && [ ! -f "$pool_dir/job" ] || continue
+		rm -f "$d_root/pool/names/$pool_at"
+		rm -rf "$pool_dir"
+	done
+}
+
 #
 # States
 #
@@ -262,6 +272,12 @@ release_alone() {
 	flock 7
 	[ "$1" -ef /proc/self/fd/7 ] || return 0
 	[ ! -e "$1/exit" ] || return 1
+	# Its setup, which nobody waits for any more, has the GPUs.
+	if judge_boot "$1" && self_of; then
+		release_not=$family_not family_not="$family_not $self"
+		end_family "$1" workers "$LEFT_GRACE" 7>&-
+		family_not=$release_not
+	fi
 	release_n=${1##*/} release_run=${1%/*}
 	release_run=${release_run##*/}
 	printf '%s\n' "$release_host" >"$d_local/pool/joined/$release_run.$release_n" || return 1

@@ -89,6 +89,9 @@ kept_see_runs() {
 		[ -e "$kept_dir/exit" ] || judge_of "$kept_dir"
 		[ -e "$kept_dir/exit" ] || kept_living=$kept_living$kept_dir$nl
 	done
+	for kept_dir in "$d_root"/pool/tickets/*; do
+		[ ! -f "$kept_dir/job" ] || kept_living=$kept_living$kept_dir$nl
+	done
 }
 
 # PATH SECONDS
@@ -199,6 +202,7 @@ kept_clean() {
 		[ -d "$kept_path" ] && kept_is_old "$kept_path" "$1" && ! kept_has_members "${kept_path##*/}" || continue
 		kept_end "$kept_path"
 	done
+	pool_clean
 }
 
 # STUDY

@@ -623,7 +623,8 @@ struct keeping {
 	struct kube_runlog *runlog;
 	struct kube_study_log *fed; /* of a member of a study */
 	struct kube_archive *archive;
-	const struct target_kube *kube;
+	struct kube_saving saving;
+	struct target_kube *kube;
 	struct kube_handle handle;
 	bool follows, is_kept;
 };
@@ -633,6 +634,7 @@ static int keep_on_data(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct keeping *keeping = ctx;
+
 	int r = kube_archive_add(keeping->archive, rank, data, len, time_ms, err);
 
 	return r < 0 ? r : 0;
@@ -655,6 +657,8 @@ static void keep_drop(struct target_work *work)
 {
 	struct keeping *keeping = (struct keeping *)work;
 
+	if (keeping->follows)
+		kube_saving_end(keeping->kube, &keeping->saving);
 	/* The log kept so far is complete if the run was cancelled: no more will come. */
 	if (keeping->follows && !keeping->is_kept && !(keeping->archive->bytes == 0) &&
 		kube_is_cancelled(keeping->kube, &keeping->handle))
@@ -738,6 +742,9 @@ int kube_keep(struct target *target, const char *handle, bool follow, struct tar
 	};
 	target_call_begin(call, &keeping->work);
 	keeping->runlog = kube_runlog_start(kube->cluster->client, target->loop, &wanted);
+	keeping->saving = (struct kube_saving){.handle = place, .runlog = keeping->runlog};
+	if (follow)
+		kube_saving_begin(kube, &keeping->saving);
 	if (place.is_member)
 		keeping->fed = kube_study_log_join(
 			kube, &place, follow, call->deadline_ms, keeping->runlog);

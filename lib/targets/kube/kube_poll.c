@@ -55,6 +55,7 @@ void kube_poll_done(struct kube_poll *poll)
 	free(poll->enforced);
 	free(poll->pull_secret_type);
 	free(poll->default_class);
+	vec_done(&poll->gpus);
 	*poll = (struct kube_poll){0};
 }
 
@@ -250,8 +251,11 @@ static void take_pods(
 	struct view *view, const struct question *question, struct kube_response *response)
 {
 	(void)question;
-	if (response->status == 200)
-		kube_capacity_of(view->nodes, response->object, &view->poll->capacity);
+	if (response->status != 200)
+		return;
+	kube_capacity_of(view->nodes, response->object, &view->poll->capacity);
+	vec_done(&view->poll->gpus);
+	kube_gpus_of(view->nodes, response->object, &view->poll->gpus);
 }
 
 static void take_nodes(
@@ -266,6 +270,7 @@ static void take_nodes(
 	view->poll->capacity_known = true;
 	view->nodes = TAKE(response->object);
 	kube_capacity_of(view->nodes, NULL, &view->poll->capacity);
+	kube_gpus_of(view->nodes, NULL, &view->poll->gpus);
 	if (view->poll->capacity.gpus > 0)
 		kube_poll_query_list(view, "/api/v1/pods", query, take_pods);
 }

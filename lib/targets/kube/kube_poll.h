@@ -59,6 +59,7 @@ struct kube_poll {
 	int64_t queue_pending; /* workloads that wait in the queue; -1: not known */
 	bool capacity_known;   /* nodes may be read */
 	struct kube_capacity capacity; /* of the whole cluster */
+	struct kube_gpus_list gpus;    /* the same GPUs by model */
 };
 void kube_poll_done(struct kube_poll *poll);
 

@@ -14,8 +14,14 @@
 #include "core/attempt/attempt.h"
 #include "kube/status/object.h"
 #include "kube/status/status.h"
+#include "targets/kube/kube_study_logs.h"
 
-enum { STEPS_MAX = 5, ARRIVAL_S = 15, MARK_MAX = 64 };
+enum {
+	STEPS_MAX = 5,
+	ARRIVAL_S = 15,
+	MARK_MAX = 64,
+	LOGS_MS = 20, /* between two looks whether logs that are saved have begun */
+};
 
 #define MARK_REFUSED "refused"
 #define MARK_MISSED  "missed"
@@ -220,6 +226,8 @@ static struct stopping *stop_member(struct target_kube *kube, struct kube_reconc
 
 struct kube_reconcile {
 	struct kube_client *client;
+	struct target_kube *kube;
+	struct loop_timer *timer;  /* until logs that are saved have begun */
 	struct stopping *stopping; /* of a member; or NULL */
 	struct kube_handle handle;
 	unsigned what; /* KUBE_RECONCILE_ */
@@ -239,6 +247,7 @@ void kube_reconcile_cancel(struct kube_reconcile *repair)
 		return;
 	for (size_t i = 0; i < repair->n; i++)
 		kube_cancel(repair->steps[i].call);
+	loop_remove_timer(repair->kube->target.loop, repair->timer);
 	stop_drop(repair->stopping);
 	json_free(repair->owner);
 	err_done(&repair->error);
@@ -677,12 +686,18 @@ static int stop_sync_marks(const struct kube_stop *stop, struct err *err)
 	return r;
 }
 
+/* Not before logs that are saved meanwhile have begun: they end with their pods. */
 static int stop_begin(void *ctx, struct err *err)
 {
 	struct kube_stop *stop = ctx;
 	AUTO_FREE char *path = stop_job_path(stop);
 
 	(void)err;
+	if (kube_logs_are_opening(stop->kube, &stop->handle)) {
+		stop->timer = loop_add_timer(
+			stop->kube->target.loop, clock_ms() + LOGS_MS, stop_begin, stop);
+		return 0;
+	}
 	stop->timer = NULL;
 	if (stop_sync_marks(stop, &stop->error) < 0) {
 		stop_end(stop);
@@ -763,6 +778,22 @@ static void remove_job(struct kube_reconcile *repair, bool in_foreground)
 	send_step(repair, "DELETE", path, body, true);
 }
 
+/* Logs end with the pods that are removed. */
+static int remove_when_logged(void *ctx, struct err *err)
+{
+	struct kube_reconcile *repair = ctx;
+	struct loop *loop = repair->kube->target.loop;
+
+	(void)err;
+	repair->timer = NULL;
+	if (kube_logs_are_opening(repair->kube, &repair->handle))
+		repair->timer =
+			loop_add_timer(loop, clock_ms() + LOGS_MS, remove_when_logged, repair);
+	else
+		remove_job(repair, true);
+	return 0;
+}
+
 static void send_parts(struct kube_reconcile *repair, const char *method, const struct json *body)
 {
 	const struct kube_handle *handle = &repair->handle;
@@ -807,6 +838,7 @@ struct kube_reconcile *kube_reconcile_start(
 	bool adopts = request->what & KUBE_RECONCILE_ADOPT;
 
 	*repair = (struct kube_reconcile){.client = kube->cluster->client,
+		.kube = kube,
 		.handle = *request->handle,
 		.what = request->what,
 		.is_gated = has_mark(kube, request->handle, MARK_GATED),
@@ -816,8 +848,10 @@ struct kube_reconcile *kube_reconcile_start(
 		.ctx = request->ctx};
 	if (request->what & KUBE_RECONCILE_MEMBER)
 		repair->stopping = stop_member(kube, repair);
+	else if (request->what & KUBE_RECONCILE_JOB && request->in_foreground)
+		remove_when_logged(repair, NULL);
 	else if (request->what & KUBE_RECONCILE_JOB)
-		remove_job(repair, request->in_foreground);
+		remove_job(repair, false);
 	else
 		send_rest(repair);
 	return repair;

@@ -283,3 +283,32 @@ struct kube_study_log *kube_study_log_join(struct target_kube *kube,
 		logs->deadline_ms = deadline_ms;
 	return log;
 }
+
+/*
+ * Logs that are saved
+ */
+
+void kube_saving_begin(struct target_kube *kube, struct kube_saving *saving)
+{
+	saving->next = kube->savings;
+	kube->savings = saving;
+}
+
+void kube_saving_end(struct target_kube *kube, const struct kube_saving *saving)
+{
+	struct kube_saving **at = &kube->savings;
+
+	while (*at != saving)
+		at = &(*at)->next;
+	*at = saving->next;
+}
+
+bool kube_logs_are_opening(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	for (const struct kube_saving *at = kube->savings; at; at = at->next)
+		if (str_eq(at->handle.job, handle->job) &&
+			str_eq(at->handle.kube_namespace, handle->kube_namespace) &&
+			kube_runlog_is_opening(at->runlog))
+			return true;
+	return false;
+}

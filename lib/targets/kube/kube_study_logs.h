@@ -21,6 +21,18 @@ struct kube_study_log *kube_study_log_join(struct target_kube *kube,
 /* Before the log is freed. NULL is accepted. */
 void kube_study_log_leave(struct kube_study_log *log);
 
+/* A log of any run that is saved while the run goes on. What removes pods may take along what has
+ * not begun to come: it waits for a moment (kube_runlog_is_opening). */
+struct kube_saving {
+	struct kube_saving *next;
+	struct kube_handle handle;
+	const struct kube_runlog *runlog;
+};
+void kube_saving_begin(struct target_kube *kube, struct kube_saving *saving);
+void kube_saving_end(struct target_kube *kube, const struct kube_saving *saving);
+/* Whether a log of a pod of that Job has not begun to come. */
+bool kube_logs_are_opening(const struct target_kube *kube, const struct kube_handle *handle);
+
 /* For the target's end. NULL is accepted. */
 void kube_study_logs_free(struct kube_study_logs *logs);
 

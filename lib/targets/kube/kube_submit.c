@@ -412,9 +412,9 @@ static const char *kube_submit_print(struct kube_plan *plan, const struct json *
 /* Members of the record that another machine needs to show the run and to run it again. */
 static const char *record_of(struct kube_plan *plan, const struct run *run)
 {
-	static const char *const members[] = {"id", "name", "command", "shell", "params", "tags",
-		"group", "parent", "user", "note", "target", "places", "origin", "snapshot",
-		"image", "resources", "ports", "times", AFTER_RECORD};
+	static const char *const members[] = {"id", "name", "command", "shell", "launcher",
+		"params", "tags", "group", "parent", "user", "note", "target", "places", "origin",
+		"snapshot", "image", "resources", "ports", "times", AFTER_RECORD};
 	AUTO_JSON struct json *record = json_object();
 
 	for (size_t i = 0; i < ARRAY_LEN(members); i++) {

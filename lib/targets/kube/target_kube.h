@@ -24,6 +24,7 @@ struct kube_batch;
 struct kube_portforward;
 struct kube_stop;
 struct kube_study_logs;
+struct kube_saving;
 
 struct target_kube {
 	struct target target;
@@ -38,6 +39,7 @@ struct target_kube {
 	struct kube_portforward *reach; /* port-forwards; NULL: none yet */
 	struct kube_stop *stops;        /* members of studies that are cancelled together */
 	struct kube_study_logs *study_logs; /* and whose logs are archived together */
+	struct kube_saving *savings;        /* logs that are saved while their runs go on */
 	bool no_exec;          /* of looks at pods: commands cannot be run beside programs */
 	int64_t no_metrics_ms; /* clock_ms(), when the cluster had none; 0: it may have */
 };

@@ -74,6 +74,38 @@ void program_env(const struct attempt_job *job, const char *const *inherited, co
 	env_unset(ret, "OLDPWD");
 }
 
+void program_rank_env(const struct attempt_job *job, int number, uint16_t port, struct strv *env)
+{
+	int nodes = job->spec.resources.nodes, gpus = job->spec.runtime.gpus;
+	const struct strv *own = &job->spec.env;
+	const char *const *typed = own->n ? (const char *const *)own->v : NULL;
+	const char *address = typed ? env_get(typed, "MASTER_ADDR") : NULL;
+	const char *master_port = typed ? env_get(typed, "MASTER_PORT") : NULL;
+	AUTO_FREE char *chosen = port ? mem_printf("%u", port) : NULL;
+	AUTO_STRV struct strv pairs = {0};
+
+	master_port = master_port ? master_port : chosen;
+	address = address ? address : ATTEMPT_ADDRESS;
+	strv_addf(&pairs, "MASTER_ADDR=%s", address);
+	strv_addf(&pairs, "PET_MASTER_ADDR=%s", address);
+	if (master_port) {
+		strv_addf(&pairs, "MASTER_PORT=%s", master_port);
+		strv_addf(&pairs, "PET_MASTER_PORT=%s", master_port);
+	}
+	strv_addf(&pairs, "NNODES=%d", nodes);
+	strv_addf(&pairs, "PET_NNODES=%d", nodes);
+	strv_addf(&pairs, "NODE_RANK=%d", number);
+	strv_addf(&pairs, "PET_NODE_RANK=%d", number);
+	if (gpus > 0)
+		strv_addf(&pairs, "PET_NPROC_PER_NODE=%d", gpus);
+	/* A shell knows nothing of them: whatever it says is left from something else. */
+	for (size_t i = 0; i < pairs.n; i++) {
+		AUTO_FREE char *name = mem_strndup(pairs.v[i], strcspn(pairs.v[i], "="));
+		if (!typed || !env_get(typed, name))
+			env_set(env, pairs.v[i], false);
+	}
+}
+
 /*
  * The command
  */

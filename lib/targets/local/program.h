@@ -7,6 +7,7 @@
 #define DLRUN_TARGETS_LOCAL_PROGRAM_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/os/os.h"
@@ -19,6 +20,10 @@
  * tree (absolute), OLDPWD is removed. */
 void program_env(const struct attempt_job *job, const char *const *inherited, const char *tree,
 	struct strv *ret);
+
+/* Set the variables of a rank, of a job of several nodes; port: where the ranks meet, 0: keep that
+ * of env. Those that the user set stay. */
+void program_rank_env(const struct attempt_job *job, int number, uint16_t port, struct strv *env);
 
 /* The words to execute: the job's own or its launcher's, a line for /bin/sh, or with `before` a
  * line for bash (on the PATH of env; else /bin/sh) that ends in them. A shell that stays in front

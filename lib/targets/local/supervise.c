@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -125,7 +126,7 @@ static int make_spare(struct err *err)
 	return r < 0 ? r : spare_make(&job, err);
 }
 
-static int local_supervise_work(int fd, struct err *err)
+static int local_supervise_work(const char *self, int fd, struct err *err)
 {
 	char order;
 
@@ -138,7 +139,9 @@ static int local_supervise_work(int fd, struct err *err)
 			return 0;
 		if (order == WORKER_SPARE)
 			return make_spare(err);
-		if (order == WORKER_LINE)
+		if (order == WORKER_AFTER)
+			after_waiter_run(self, fd);
+		else if (order == WORKER_LINE)
 			wait_in_line(fd);
 		else if (order == WORKER_GPUS)
 			local_supervise_find_gpus(fd);
@@ -166,11 +169,13 @@ static enum operation choose_operation(struct attempt_state *state)
 	}
 	if (!attempt_state_read(".", &before))
 		return OPERATION_START;
-	if (!attempt_process_alive(&before.program))
+	if (!attempt_program_alive(&before))
 		return OPERATION_NONE;
 	state->state = RUN_RUNNING;
 	state->program = before.program;
 	state->family = before.family;
+	state->n_ranks = before.n_ranks;
+	memcpy(state->ranks, before.ranks, sizeof(state->ranks));
 	state->started_ms = before.started_ms;
 	return OPERATION_ADOPT;
 }
@@ -284,12 +289,11 @@ static int care(const char *self, struct attempt_next *at, bool *ret_more, struc
 		return at->lock_fd >= 0 ? fail_next(r, err) : r;
 	if (r > 0) {
 		attempt_next_done(at);
-		return local_supervise_work(fd, err);
+		return local_supervise_work(self, fd, err);
 	}
-	r = watch_over(&(struct supervisor_start){.self = self,
-			       .worker = worker,
-			       .worker_fd = fd,
-			       .env = (const char *const *)environ},
+	r = watch_over(
+		&(struct supervisor_start){
+			.worker = worker, .worker_fd = fd, .env = (const char *const *)environ},
 		at, &next, err);
 	if (r < 0 || !next.dir)
 		return r;

@@ -255,22 +255,23 @@ static const struct gpu_list *sup_gpus_granted(const struct supervisor *sup)
  * GPUs of the program
  */
 
-static void sup_gpus_env(const struct supervisor *sup, struct strv *env)
+static void sup_gpus_env(const struct supervisor *sup, int rank, struct strv *env)
 {
 	const struct gpu_list *granted = sup_gpus_granted(sup);
 	const struct strv *own = &sup->job->spec.env;
+	size_t nodes = (size_t)sup_nodes(sup);
 	AUTO_STRV struct strv pairs = {0};
 
 	if (!granted)
 		return;
-	gpu_claim_env(sup->gpus->claim, &pairs);
+	gpu_claim_env(sup->gpus->claim, (size_t)rank, nodes, &pairs);
 	/* Variables of the user stay. */
 	for (size_t i = 0; i < pairs.n; i++) {
 		AUTO_FREE char *name = mem_strndup(pairs.v[i], strcspn(pairs.v[i], "="));
 		if (!own->n || !env_get((const char *const *)own->v, name))
 			env_set(env, pairs.v[i], false);
 	}
-	AUTO_FREE char *count = mem_printf("DLRUN_GPUS_PER_NODE=%zu", granted->n);
+	AUTO_FREE char *count = mem_printf("DLRUN_GPUS_PER_NODE=%zu", granted->n / nodes);
 	env_set(env, count, false);
 }
 
@@ -282,7 +283,7 @@ static void sup_gpus_write(
 	struct json *resources = json_sub(json, "resources");
 	AUTO_BUF struct buf text;
 
-	json_set_int(resources, "gpus", (int64_t)granted->n);
+	json_set_int(resources, "gpus", (int64_t)granted->n / sup_nodes(sup));
 	json_set_str(resources, "gpu_model", granted->n ? granted->v[0].model : NULL);
 	json_set(json, "list", gpu_list_to_json(granted));
 	json_set_str(json, "warning", warning);
@@ -314,7 +315,7 @@ enum { DEFAULT_PORT = 29500 /* torchrun's */, SPARE_MS = 2000 };
 
 /* Choose a port that is free now; if another process takes it meanwhile, the program fails with a
  * clear message. */
-static int sup_free_port(void)
+static uint16_t sup_free_port(void)
 {
 	struct sockaddr_in address = {
 		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -406,7 +407,7 @@ static void sup_check_family(struct supervisor *sup)
 		return;
 	/* A program that has ended already was in the cgroup, whose count of OOM kills is still
 	 * needed. */
-	if (!attempt_process_alive(&sup->state.program))
+	if (!attempt_program_alive(&sup->state))
 		return;
 	os_family_remove(&sup->state.family);
 	attempt_state_write(".", &sup->state, NULL);
@@ -431,32 +432,43 @@ static size_t sup_descriptors(const struct supervisor *sup, int ret[static SUP_K
 	return n;
 }
 
-static int sup_fork_program(struct supervisor *sup, struct program *ret, struct err *err)
+int sup_fork_rank(
+	struct supervisor *sup, int rank, int log_fd, struct program *ret, struct err *err)
 {
 	AUTO_FREE char *cwd = fs_join(sup->tree, sup->job->spec.cwd);
 	AUTO_STRV struct strv env = {0}, command = {0};
 	int keep[SUP_KEEP_MAX];
 	size_t n_keep = sup_descriptors(sup, keep);
-	AUTO_FREE char *port = mem_printf("MASTER_PORT=%d", sup_free_port());
+	AUTO_FREE char *port = mem_printf("MASTER_PORT=%u", sup->port);
 
 	program_env(sup->job, sup->inherited, sup->tree, &env);
 	sup_setup_env(sup, &env);
-	sup_gpus_env(sup, &env);
+	sup_gpus_env(sup, rank, &env);
+	if (sup_nodes(sup) > 1)
+		program_rank_env(sup->job, rank, sup->port, &env);
 	env_set(&env, port, true);
 	program_command(sup->job, &env, sup->tree, &command);
-	sup_make_family(sup);
-	sup_count_kills(sup);
 	struct program_spec spec = {
 		.command = &command,
 		.env = &env,
 		.cwd = cwd,
-		.output_fd = sup->log_fd,
+		.output_fd = log_fd,
 		.lock_fd = sup->lock_fd,
 		.keep = keep,
 		.n_keep = n_keep,
 		.family = &sup->state.family,
 	};
 	return program_fork(&spec, ret, err);
+}
+
+/* The program, or those of all ranks; ret: of one that has no ranks. */
+static int sup_fork_program(struct supervisor *sup, struct program *ret, struct err *err)
+{
+	sup->port = sup_free_port();
+	sup_make_family(sup);
+	sup_count_kills(sup);
+	return sup_nodes(sup) > 1 ? sup_ranks_start(sup, &ret->pid, err)
+				  : sup_fork_rank(sup, 0, sup->log_fd, ret, err);
 }
 
 void sup_order_spare(struct supervisor *sup)
@@ -499,7 +511,7 @@ static void sup_start_program(struct supervisor *sup)
 		sup_note(sup, "%s", err.message);
 	sup_mark_log(sup);
 	collect_pass_mark(".");
-	int errnum = program_release(&program);
+	int errnum = sup->ranks ? sup_ranks_release(sup) : program_release(&program);
 	if (errnum) {
 		sup_exec_failed(sup, errnum);
 		return;
@@ -647,7 +659,8 @@ static int sup_gpus_enter(struct supervisor *sup, struct err *err)
 	const struct runtime *runtime = &sup->job->spec.runtime;
 	struct gpu_claim_spec spec = {
 		.owner = sup->job->run_id,
-		.want = runtime->gpus == RUNTIME_GPUS_AUTO ? 1 : (unsigned)runtime->gpus,
+		.want = (unsigned)sup_nodes(sup) *
+			(runtime->gpus == RUNTIME_GPUS_AUTO ? 1 : (unsigned)runtime->gpus),
 		.only = &runtime->gpus_only,
 	};
 
@@ -660,6 +673,21 @@ static int sup_gpus_enter(struct supervisor *sup, struct err *err)
 	return 0;
 }
 
+static void sup_gpus_too_few(struct supervisor *sup)
+{
+	static const struct gpu_list none;
+	size_t n = sup->gpus->list.n;
+
+	if (n > 0) {
+		AUTO_FREE char *warning = mem_printf(
+			"its nodes were given no GPU: they are %d, and there %s %zu here",
+			sup_nodes(sup), n == 1 ? "is" : "are", n);
+		sup_note(sup, "%s", warning);
+		sup_gpus_write(sup, &none, warning);
+	}
+	sup_gpus_go_without(sup);
+}
+
 /* Handle the worker's reply; result may be NULL. */
 static void sup_gpus_on_reply(
 	struct supervisor *sup, int r, const struct json *result, struct err *err)
@@ -669,8 +697,10 @@ static void sup_gpus_on_reply(
 	gpus->is_requested = false;
 	if (r == 0)
 		r = gpu_list_from_json(json_get(result, "gpus"), &gpus->list, err);
-	if (r == 0 && gpus->list.n == 0 && sup->job->spec.runtime.gpus == RUNTIME_GPUS_AUTO) {
-		sup_gpus_go_without(sup);
+	/* Each node gets one, or none does. */
+	if (r == 0 && gpus->list.n < (size_t)sup_nodes(sup) &&
+		sup->job->spec.runtime.gpus == RUNTIME_GPUS_AUTO) {
+		sup_gpus_too_few(sup);
 		return;
 	}
 	if (r == 0 && !gpus->claim)
@@ -895,10 +925,10 @@ static int sup_on_child(void *ctx, int sig, struct err *err)
 	(void)sig;
 	(void)err;
 	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
-		if (sup_after_reaped(sup, pid))
-			continue;
 		sup_add_usage(sup, &usage);
-		if (pid != sup->child)
+		if (sup->state.n_ranks)
+			ended |= sup_ranks_ended(sup, pid, status) > 0;
+		if (sup->state.n_ranks || pid != sup->child)
 			continue;
 		ended = true;
 		*(sup->phase == PHASE_SETUP_RUNS ? &sup->setup_status : &sup->wait_status) = status;
@@ -958,6 +988,8 @@ static void sup_worker_replied(struct supervisor *sup)
 			(long long)json_get_int(result, "ms", 0),
 			json_get_bool(result, "spare", false) ? " from a spare" : "");
 		sup_setup_begin(sup);
+	} else if (order == WORKER_AFTER && sup->phase == PHASE_AFTER) {
+		sup_after_on_reply(sup, r, result, &err);
 	} else if (order == WORKER_LINE && sup->phase == PHASE_SLOT) {
 		sup_slot_on_reply(sup, r, &err);
 	} else if (order == WORKER_GPUS && sup->phase == PHASE_GPUS) {
@@ -995,7 +1027,7 @@ static int sup_on_tick(void *ctx, struct err *err)
 	(void)err;
 	sup_check_cancel(sup);
 	sup_mark_log(sup);
-	if (sup->adopted && !attempt_process_alive(&sup->state.program))
+	if (sup->adopted && !attempt_program_alive(&sup->state))
 		sup_program_ended(sup);
 	if (sup->phase != PHASE_OVER)
 		loop_add_timer(sup->loop, clock_ms() + (watched ? SLOW_TICK_MS : FAST_TICK_MS),
@@ -1090,7 +1122,6 @@ static void sup_begin_slot(struct supervisor *sup)
 void sup_after_over(struct supervisor *sup)
 {
 	sup_note(sup, "the runs before it have ended");
-	sup_after_free(sup);
 	sup_begin_slot(sup);
 }
 
@@ -1101,6 +1132,7 @@ static void sup_begin(struct supervisor *sup)
 	if (sup->adopted) {
 		sup_note(sup, "watching over pid %ld again", (long)sup->state.program.pid);
 		sup_set_limit(sup);
+		sup_ranks_adopt(sup);
 		sup_observe_begin(sup);
 		return;
 	}
@@ -1115,8 +1147,8 @@ static void sup_begin(struct supervisor *sup)
 static void sup_done(struct supervisor *sup)
 {
 	sup_gpus_free(sup);
-	sup_after_free(sup);
 	sup_slot_free(sup);
+	sup_ranks_free(sup);
 	observer_free(sup->observer);
 	setup_free(sup->setup);
 	loop_free(sup->loop);
@@ -1134,7 +1166,6 @@ int supervisor_run(
 {
 	AUTO(sup_done)
 	struct supervisor sup = {
-		.self = start->self,
 		.dir = start->dir,
 		.job = start->job,
 		.inherited = start->env,

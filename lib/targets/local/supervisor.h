@@ -9,6 +9,8 @@
  *	                  the runs that it begins after
  *	supervisor_study.c
  *	                  the slot of a member of a study, and the failure of another one
+ *	supervisor_ranks.c
+ *	                  the programs of a run of several nodes, all on this machine
  *	supervisor_end.c  cancel, time limit, the family and its end; how it ended, written down
  */
 #ifndef DLRUN_TARGETS_LOCAL_SUPERVISOR_H
@@ -25,14 +27,19 @@
 #include "core/record/reply.h"
 #include "host/gpu.h"
 
-/* Orders to the worker process, which does what may take long, one byte each: to wait for those who
- * are before it in the line of its study, the tree, which GPUs there are (it replies to these,
- * reply.h), at last a spare. */
-enum { WORKER_LINE = 'l', WORKER_TREE = 't', WORKER_GPUS = 'g', WORKER_SPARE = 's' };
+/* Orders to the worker process, which does what may take long, one byte each: to wait for the runs
+ * that it begins after, for those who are before it in the line of its study, the tree, which GPUs
+ * there are (it replies to these, reply.h), at last a spare. */
+enum {
+	WORKER_AFTER = 'a',
+	WORKER_LINE = 'l',
+	WORKER_TREE = 't',
+	WORKER_GPUS = 'g',
+	WORKER_SPARE = 's'
+};
 
 struct supervisor_start {
-	const char *self; /* path of this program */
-	const char *dir;  /* the attempt's, absolute; also the current one */
+	const char *dir; /* the attempt's, absolute; also the current one */
 	const struct attempt_job *job;
 	struct attempt_state state; /* written before; with a program: watch over that one */
 	pid_t worker;               /* makes trees; 0 with a program */
@@ -62,14 +69,15 @@ enum phase {
 
 enum stop { STOP_NONE, STOP_CANCEL, STOP_WITHDRAW, STOP_TIMEOUT };
 
-struct supervisor_after;
 struct supervisor_gpus;
 struct observer;
 struct setup;
 struct study_slot;
+struct supervisor_ranks;
+struct program;
 
 struct supervisor {
-	const char *self, *dir;
+	const char *dir;
 	char *tree; /* absolute */
 	const struct attempt_job *job;
 	const char *const *inherited;
@@ -79,8 +87,10 @@ struct supervisor {
 	struct loop *loop;
 	enum phase phase;
 	enum stop stop;
-	bool adopted; /* the program is not our child */
-	pid_t child;  /* the program, or before it the setup */
+	bool adopted;                   /* the program is not our child */
+	pid_t child;                    /* the program (of rank 0), or before it the setup */
+	struct supervisor_ranks *ranks; /* NULL: one program */
+	uint16_t port;                  /* for the ranks to meet */
 	bool reaped;
 	bool wants_spare; /* and has not ordered it yet */
 	int wait_status;
@@ -98,8 +108,8 @@ struct supervisor {
 	bool log_quiet; /* a mark was made less than MARK_MS ago */
 	struct mark last_mark;
 	struct loop_timer *kill_timer, *poll_timer, *limit_timer, *signal_timer;
-	struct supervisor_after *after; /* NULL: none */
-	struct study_slot *slot;        /* NULL: none */
+	int64_t after_begun_ms, after_pause_ms; /* of the process that waits for other runs */
+	struct study_slot *slot;                /* NULL: none */
 	struct loop_fd *slot_source;
 	struct loop_timer *slot_timer;
 	struct setup *setup; /* NULL: none */
@@ -141,9 +151,39 @@ void sup_slot_over(struct supervisor *sup);
 /* Whether it waits for other runs before anything else. */
 bool sup_wants_after(const struct supervisor *sup);
 void sup_after_begin(struct supervisor *sup);
-/* Whether pid was the process that waits: it is no part of the program. */
-bool sup_after_reaped(struct supervisor *sup, pid_t pid);
-void sup_after_free(struct supervisor *sup);
+/* Handle the worker's reply; result may be NULL. */
+void sup_after_on_reply(
+	struct supervisor *sup, int r, const struct json *result, const struct err *err);
+/* In the worker: wait for the runs of the attempt in the current directory; fd gets the reply. self:
+ * path of this program. */
+void after_waiter_run(const char *self, int fd);
+
+/* Fork the program of a rank, which waits for program_release. */
+int sup_fork_rank(
+	struct supervisor *sup, int rank, int log_fd, struct program *ret, struct err *err);
+
+/* supervisor_ranks.c */
+
+/* How many nodes this machine plays; 1: no ranks. */
+int sup_nodes(const struct supervisor *sup);
+/* Fork all ranks, which are in the state from then on; on failure none is left. */
+int sup_ranks_start(struct supervisor *sup, pid_t *ret_first, struct err *err);
+/* Let all of them go. Returns an errno if one could not be executed: then none is left but the
+ * program of the state, to be waited for. */
+int sup_ranks_release(struct supervisor *sup);
+/* Watch over the ranks of a supervisor that was killed. */
+void sup_ranks_adopt(struct supervisor *sup);
+/* Mark the logs of the ranks behind the first one. */
+void sup_ranks_mark(struct supervisor *sup);
+/* A child is gone: if it was a rank that failed, end the others. 1: no rank is left. */
+int sup_ranks_ended(struct supervisor *sup, pid_t pid, int status);
+/* Whether a rank has failed by itself, so that the others are ended. */
+bool sup_ranks_is_ending(const struct supervisor *sup);
+/* Signal the group of each rank that runs. */
+void sup_ranks_signal(const struct supervisor *sup, int sig);
+/* The end is known: add the ranks to it. */
+void sup_ranks_finish(struct supervisor *sup);
+void sup_ranks_free(struct supervisor *sup);
 
 /* supervisor_study.c */
 
@@ -162,6 +202,8 @@ void sup_study_end(struct supervisor *sup);
 /* supervisor_end.c */
 
 void sup_check_cancel(struct supervisor *sup);
+/* Signal all processes of the attempt, and kill them after grace_ms. */
+void sup_end_family(struct supervisor *sup, int sig, int64_t grace_ms);
 /* Before the program has begun, when it is not to. */
 void sup_end_worker(struct supervisor *sup);
 /* The same, and end the attempt as cancelled; text says why. */

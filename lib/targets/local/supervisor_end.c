@@ -120,6 +120,7 @@ void sup_finish(struct supervisor *sup)
 	if (collect_results(".", sup->job, COLLECT_ENDED, &err) < 0)
 		sup_note(sup, "some results stay in %s/tree: %s", sup->dir, err.message);
 	sup_observe_end(sup);
+	sup_ranks_finish(sup);
 	sup->end.started_ms = sup->state.started_ms;
 	if (!sup->end.ended_ms)
 		sup->end.ended_ms = sup->ended_ms ? sup->ended_ms : clock_wall_ms();
@@ -291,6 +292,16 @@ enum {
  * The family
  */
 
+/* Each session began with a program, so its group is what is known. */
+static int sup_signal_groups(const struct supervisor *sup, int sig)
+{
+	int n = kill(-sup->child, sig) == 0;
+
+	for (int i = 1; i < sup->state.n_ranks; i++)
+		n += kill(-sup->state.ranks[i].program.pid, sig) == 0;
+	return n;
+}
+
 /* How many there are (0 with sig 0: none left). */
 static int sup_signal_family(struct supervisor *sup, int sig)
 {
@@ -304,10 +315,7 @@ static int sup_signal_family(struct supervisor *sup, int sig)
 		return n;
 	}
 	n = sup->adopted ? -1 : os_signal_descendants(sig, mark);
-	/* The session began with the program, so its group is what is known. */
-	if (n < 0)
-		n = kill(-sup->child, sig) == 0;
-	return n;
+	return n < 0 ? sup_signal_groups(sup, sig) : n;
 }
 
 static int sup_on_leftovers(void *ctx, struct err *err);
@@ -333,7 +341,7 @@ static int sup_on_kill_time(void *ctx, struct err *err)
 	return 0;
 }
 
-static void sup_end_family(struct supervisor *sup, int sig, int64_t grace_ms)
+void sup_end_family(struct supervisor *sup, int sig, int64_t grace_ms)
 {
 	sup_signal_family(sup, sig);
 	/* A stopped process would not hear it. */
@@ -441,7 +449,8 @@ static void sup_stop(struct supervisor *sup, enum stop why)
 {
 	const struct spec *spec = &sup->job->spec;
 
-	if (sup->stop != STOP_NONE || sup->phase > PHASE_RUNNING)
+	/* The first rank that failed has decided how it ends. */
+	if (sup->stop != STOP_NONE || sup->phase > PHASE_RUNNING || sup_ranks_is_ending(sup))
 		return;
 	sup->stop = why;
 	sup_note(sup, "%s", sup_stop_note(why));
@@ -484,7 +493,10 @@ static int sup_on_signal_due(void *ctx, struct err *err)
 		return 0;
 	sup_note(sup, "the time limit is near: SIG%s",
 		proc_signal_name(sup->job->spec.runtime.signal, name));
-	kill(-sup->state.program.pid, sup->job->spec.runtime.signal);
+	if (sup->state.n_ranks)
+		sup_ranks_signal(sup, sup->job->spec.runtime.signal);
+	else
+		kill(-sup->state.program.pid, sup->job->spec.runtime.signal);
 	return 0;
 }
 

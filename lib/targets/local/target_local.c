@@ -34,8 +34,9 @@
 #include "net/stream/pump.h"
 #include "net/stream/stream.h"
 #include "targets/local/program.h"
+#include "targets/local/rank_log.h"
 
-enum { ATTEMPTS_MAX = 1000000 };
+enum { ATTEMPTS_MAX = 1000000, ADDRESSES_MAX = 64 << 10 };
 
 struct target_local {
 	struct target target;
@@ -216,7 +217,11 @@ static void target_local_set_env(
 	target_local_add_all(env, job->env);
 	strv_addf(env, "DLRUN_RUN_ID=%s", place->run_id);
 	strv_addf(env, "DLRUN_OUTPUT_DIR=%s", ret->outputs);
-	strv_add(env, "DLRUN_NODE_ADDRS=" ATTEMPT_ADDRESS);
+	AUTO_BUF struct buf addresses;
+	buf_init(&addresses, ADDRESSES_MAX);
+	for (int i = 0; i < job->spec->resources.nodes || i == 0; i++)
+		buf_addf(&addresses, "%s" ATTEMPT_ADDRESS, i ? "," : "");
+	strv_addf(env, "DLRUN_NODE_ADDRS=%s", addresses.data);
 	strv_add(env, "DLRUN_GPUS_PER_NODE=0");
 	attempt_job_place(ret, place->dir);
 	target_local_add_all(&ret->defaults, job->default_env);
@@ -250,7 +255,7 @@ static int write_job(struct target_local *local, const struct attempt_place *pla
 	if (r < 0)
 		return r;
 	target_local_set_env(place, job, &out);
-	r = attempt_make_dirs(place->dir, out.outputs, err);
+	r = attempt_make_dirs(place->dir, out.outputs, job->spec->resources.nodes, err);
 	return r < 0 ? r : attempt_job_write(place->dir, &out, err);
 }
 
@@ -435,6 +440,19 @@ static int local_exec_on_poll(void *ctx, struct err *err)
 	return 0;
 }
 
+/* rank may be -1: all of them. */
+static int local_check_rank(
+	const struct attempt_place *place, const struct attempt_job *job, int rank, struct err *err)
+{
+	int nodes = job->spec.resources.nodes;
+
+	if (rank <= 0 || rank < nodes)
+		return 0;
+	if (nodes > 1)
+		return err_set(err, E_USAGE, "%s has the ranks 0 to %d", place->run_id, nodes - 1);
+	return err_set(err, E_USAGE, "%s has only rank 0", place->run_id);
+}
+
 /* Start the command like the supervisor starts the program, whose command is in the job. */
 static int local_exec_spawn(const struct attempt_place *place, const struct target_local *local,
 	const struct target_exec_request *request, pid_t *ret, struct err *err)
@@ -449,12 +467,18 @@ static int local_exec_spawn(const struct attempt_place *place, const struct targ
 	if (access(tree, F_OK) < 0)
 		return err_set(
 			err, E_RUN_ENDED, "the tree of %s is not there any more", place->run_id);
+	r = local_check_rank(place, &job, request->rank, err);
+	if (r < 0)
+		return r;
 	attempt_job_place(&job, place->dir);
 	for (size_t i = 0; request->secret_env && i < request->secret_env->n; i++)
 		strv_add(&job.spec.env, request->secret_env->v[i]);
 	program_env(&job, local->session->env.env, tree, &env);
 	attempt_setup_env_read(place->dir, &env);
+	if (job.spec.resources.nodes > 1)
+		program_rank_env(&job, request->rank, 0, &env);
 	job.spec.shell = false;
+	job.spec.runtime.launcher = (struct launcher){0};
 	strv_done(&job.spec.command);
 	if (request->command->n)
 		strv_copy(&job.spec.command, request->command);
@@ -804,8 +828,19 @@ static int target_local_read_log(struct target *target, const char *handle,
 {
 	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
 
+	AUTO(attempt_job_done) struct attempt_job job = {0};
+
 	int r = local_place_find(target_local_of(target), handle, &place, err);
-	if (r == 0)
+	if (r < 0)
+		return r;
+	/* Before there is a job there is no log either. */
+	if (attempt_job_read(place.dir, &job, NULL) == 0)
+		r = local_check_rank(&place, &job, request->rank, err);
+	int nodes = job.spec.resources.nodes;
+	place.rank = nodes > 1 && request->rank > 0 ? request->rank : 0;
+	if (r == 0 && nodes > 1 && request->rank < 0)
+		rank_log_read(target->loop, &place, nodes, request, token, call);
+	else if (r == 0)
 		attempt_log_read(target->loop, &place, request, token, call);
 	return r;
 }
@@ -829,6 +864,8 @@ static int target_local_fetch(struct target *target, const char *handle, struct 
  * Room
  */
 
+#define ROOM_OWNER "a look at what is free"
+
 enum { ROOM_FIND_MS = 5000 };
 
 /* Whether so many GPUs could be had at once: 1, or 0. Takes a place in the queue for GPUs for a
@@ -839,7 +876,7 @@ static int local_room_gpus(
 	const struct runtime *runtime = &spec->runtime;
 	const char *path = env_get(local->session->env.env, "PATH");
 	const struct gpu_claim_spec claimed = {
-		.owner = "a look at what is free",
+		.owner = ROOM_OWNER,
 		.want = runtime->gpus == RUNTIME_GPUS_AUTO ? 1 : (unsigned)runtime->gpus,
 		.only = &runtime->gpus_only,
 	};
@@ -851,6 +888,26 @@ static int local_room_gpus(
 		return r < 0 ? r : 1;
 	r = gpu_claim_new(&claimed, &claim, err);
 	return r < 0 ? r : gpu_claim_try(claim, list, err);
+}
+
+int64_t target_local_free_gpus(const struct gpu_list *list, const char *model)
+{
+	AUTO_STRV struct strv ids = {0};
+
+	for (size_t i = 0; i < list->n; i++)
+		if (!list->v[i].used && str_eq(list->v[i].model, model))
+			strv_add(&ids, list->v[i].id);
+	for (size_t n = ids.n; n > 0; n--) {
+		const struct gpu_claim_spec claimed = {
+			.owner = ROOM_OWNER, .want = (unsigned)n, .only = &ids};
+		AUTO_GPU_CLAIM struct gpu_claim *claim = NULL;
+		int r = gpu_claim_new(&claimed, &claim, NULL);
+		if (r == 0)
+			r = gpu_claim_ready(claim, list, NULL);
+		if (r != 0)
+			return r < 0 ? -1 : (int64_t)n;
+	}
+	return 0;
 }
 
 static int local_room(struct target *target, const struct target_requirements *requirements,
@@ -878,6 +935,7 @@ const struct target_ops target_local_ops = {
 	.kind = "local",
 	.is_here = true,
 	.room = local_room,
+	.has_nodes = true,
 	.prepare = target_local_prepare,
 	.submit = local_submit,
 	.state = state,

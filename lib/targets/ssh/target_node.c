@@ -15,7 +15,6 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/config/words.h"
-#include "core/record/foreign.h"
 #include "core/record/spec.h"
 #include "host/gpu.h"
 #include "node/hosts.h"
@@ -462,7 +461,6 @@ static int fail_choice(struct choosing *choosing, const struct node_requirements
 static void target_node_take(struct choosing *choosing, size_t at, const char *why)
 {
 	struct target_node *node = choosing->node;
-	const struct session_env *env = &node->session->env;
 
 	free(node->chosen);
 	free(node->why);
@@ -470,35 +468,34 @@ static void target_node_take(struct choosing *choosing, size_t at, const char *w
 	node->why = mem_strdup(why);
 	log_note("%s answered after %lld ms; programs are started by %s there", node->chosen,
 		(long long)choosing->probes[at].response_ms, choosing->probes[at].facts->launch);
-	if (choosing->n > 1 && env->print) {
-		AUTO_FREE char *text = mem_printf(
-			"%s of target %s takes it: %s", node->chosen, node->target.name, why);
-		env->print(env->print_ctx, text);
-	}
 }
 
-/* Whether a host may take the run as well as the one at `first`: it fits, it is of the same kind,
- * and it tells that it may have the same home. */
-static bool may_share(const struct choosing *choosing, size_t first, size_t i,
-	const struct node_requirements *wanted)
+/* Whether the host of a probe could take a run that wants GPUs. */
+static bool choosing_fits(
+	const struct choosing *choosing, size_t i, const struct node_requirements *wanted)
 {
 	const struct node_probe *probe = &choosing->probes[i];
-	const struct node_facts *facts = probe->facts, *one = choosing->probes[first].facts;
 	AUTO(node_choice_done) struct node_choice choice = {0};
 
-	if (!facts || probe->gpus.n == 0 || str_empty(facts->pool) ||
-		!str_eq(facts->pool, one->pool) || !str_eq(facts->system, one->system) ||
-		!str_eq(facts->machine, one->machine))
+	if (!probe->facts || probe->gpus.n == 0)
 		return false;
-	for (size_t at = 0; at < facts->missing.n; at++)
-		if (node_tool_needed(facts->missing.v[at]))
+	for (size_t at = 0; at < probe->facts->missing.n; at++)
+		if (node_tool_needed(probe->facts->missing.v[at]))
 			return false;
 	node_choose(&choosing->offers[i], 1, wanted, &choice);
 	return choice.hosts.n == 1;
 }
 
+/* Whether two hosts may have one home, and are of the same kind. */
+static bool choosing_may_share(const struct node_facts *a, const struct node_facts *b)
+{
+	return !str_empty(a->pool) && str_eq(a->pool, b->pool) && str_eq(a->system, b->system) &&
+	       str_eq(a->machine, b->machine);
+}
+
 /* Lets a run that wants GPUs wait on all hosts that may have one home: which of them is free first
- * nobody knows. They prove that it is one when they are told of it (target_pool.h). */
+ * nobody knows. They prove that it is one when they are told of it (target_pool.h). Of others the
+ * record has the names, so that the run can be moved (`pool`). */
 static void target_node_add_pool(struct choosing *choosing, size_t first,
 	const struct target_requirements *requirements, const struct node_requirements *wanted)
 {
@@ -506,21 +503,49 @@ static void target_node_add_pool(struct choosing *choosing, size_t first,
 	AUTO_STRV struct strv names = {0};
 	size_t len = strlen(node->chosen);
 
+	strv_done(&node->pool);
 	if (requirements->spec->runtime.gpus == 0 || requirements->spec->study.parallel > 0 ||
-		!may_share(choosing, first, first, wanted))
+		!choosing_fits(choosing, first, wanted))
 		return;
 	strv_add(&names, node->chosen);
 	for (size_t i = 0; i < choosing->n; i++) {
-		size_t more = strlen(choosing->probes[i].host) + 1;
+		const struct node_probe *probe = &choosing->probes[i];
+		size_t more = strlen(probe->host) + 1;
 
-		if (i == first || len + more > POOL_NAMES_MAX ||
-			!may_share(choosing, first, i, wanted))
+		if (!choosing_fits(choosing, i, wanted) || len + more > POOL_NAMES_MAX)
 			continue;
-		strv_add(&names, choosing->probes[i].host);
+		strv_add(&node->pool, probe->host);
+		if (i == first || !choosing_may_share(probe->facts, choosing->probes[first].facts))
+			continue;
+		strv_add(&names, probe->host);
 		len += more;
 	}
+	if (names.n > 1 || node->pool.n == 1)
+		strv_done(&node->pool);
 	free(node->chosen);
 	node->chosen = strv_join(&names, NODE_POOL_BETWEEN);
+}
+
+/* Where one of several hosts is chosen for good, and where it is not. */
+static void choosing_print(
+	const struct choosing *choosing, size_t first, const struct node_requirements *wanted)
+{
+	const struct target_node *node = choosing->node;
+	const struct session_env *env = &node->session->env;
+	size_t needed = wanted->gpus > 0 ? (size_t)wanted->gpus : 1;
+
+	if (choosing->n <= 1 || !env->print || node_handle_is_pool(node->chosen))
+		return;
+	AUTO_FREE char *text = mem_printf(
+		"%s of target %s takes it: %s", node->chosen, node->target.name, node->why);
+	env->print(env->print_ctx, text);
+	if (node->pool.n == 0 || node_probe_free_gpus(&choosing->probes[first]) >= needed)
+		return;
+	AUTO_FREE char *waits = mem_printf(
+		"it waits on %s: the hosts have no home in common. Whenever dlrun looks (dlrun ps), it "
+		"goes to one that is free",
+		node->chosen);
+	env->print(env->print_ctx, waits);
 }
 
 static void take_gang(struct choosing *choosing, const struct node_choice *choice)
@@ -549,6 +574,7 @@ static void take_one(struct choosing *choosing, const struct node_choice *choice
 
 	target_node_take(choosing, first, choice->why ? choice->why : "it is free");
 	target_node_add_pool(choosing, first, requirements, wanted);
+	choosing_print(choosing, first, wanted);
 }
 
 static struct node_requirements choosing_wanted(const struct spec *spec)
@@ -828,20 +854,21 @@ static void node_room_drop(struct target_work *work)
 	free(room);
 }
 
-/* "NVIDIA A100-SXM4-80GB" without the vendor, of the first free GPU, else of the first. */
+/* "NVIDIA A100-SXM4-80GB" without the vendor, of all free GPUs; NULL: they are of several. */
 static const char *node_room_model(const struct choosing *choosing)
 {
 	static const char vendor[] = "NVIDIA ";
-	const char *model = NULL, *first = NULL;
+	const char *model = NULL;
 
-	for (size_t i = 0; i < choosing->n && !model; i++)
+	for (size_t i = 0; i < choosing->n; i++)
 		vec_foreach (const struct node_gpu, gpu, &choosing->probes[i].gpus) {
-			first = first ? first : gpu->model;
-			if (!model && !gpu->used && !*gpu->holder)
-				model = gpu->model;
+			if (gpu->used || *gpu->holder)
+				continue;
+			if (model && !str_eq(model, gpu->model))
+				return NULL;
+			model = gpu->model;
 		}
-	model = model ? model : first ? first : "GPU";
-	return str_starts(model, vendor) ? model + strlen(vendor) : model;
+	return model && str_starts(model, vendor) ? model + strlen(vendor) : model;
 }
 
 /* "3 × A100 free", "8 hosts, none free". The caller frees. */
@@ -862,8 +889,10 @@ static char *node_room_text(
 		return choice->is_ready
 			       ? mem_printf("%s answer%s", hosts, choosing->n == 1 ? "s" : "")
 			       : mem_strdup(choice->why);
+	const char *model = node_room_model(choosing);
 	if (choice->is_ready)
-		return mem_printf("%zu × %s free", n_free, node_room_model(choosing));
+		return model ? mem_printf("%zu × %s free", n_free, model)
+			     : mem_printf("%zu GPUs free", n_free);
 	if (n_free > 0)
 		return mem_printf("%s, %zu of %zu GPUs free", hosts, n_free, n_gpus);
 	return choosing->n == 1 ? mem_printf("%s, no GPU free", hosts)
@@ -900,6 +929,9 @@ static int node_room_evaluate(struct node_room *room, struct err *err)
 	if (choice.hosts.n == 0)
 		return node_room_fail(choosing, &wanted, choice.why, err);
 	room->ret->is_now = choice.is_ready;
+	for (size_t i = 0; wanted.gpus != 0 && i < choosing->n; i++)
+		room->ret->n_now += choosing->offers[i].gpus_free /
+				    (wanted.gpus > 0 ? (unsigned)wanted.gpus : 1);
 	room->ret->text = node_room_text(choosing, &choice, wanted.gpus);
 	return 0;
 }
@@ -937,258 +969,6 @@ static int target_node_room(struct target *target, const struct target_requireme
 	room->probing = node_probing_start(node->session, room->choosing.probes, room->choosing.n,
 		call->deadline_ms ? call->deadline_ms - clock_ms() : -1, settle_ms,
 		node_room_on_probed, room);
-	return 0;
-}
-
-/*
- * Runs that the hosts know and the store here does not: this user's from another machine. The
- * record of each lies beside it (target_node_run.c). A host that does not answer is passed over
- * while others do.
- */
-
-enum { RECORD_MAX = 1 << 20, HOSTS_MAX = 64 };
-
-struct adoption;
-
-struct place {
-	struct adoption *adoption;
-	struct node_host *host;
-	struct node_call *requested;
-	struct node_attempts found;
-	struct err error;
-	bool answered;
-};
-
-struct adoption {
-	struct target_work work;
-	struct target_node *target;
-	struct target_call *call;
-	struct run_list *ret;
-	char *id; /* or NULL: all of this user */
-	struct loop_timer *timer;
-	struct place places[HOSTS_MAX];
-	size_t n, n_open;
-};
-
-static void target_node_drop(struct target_work *work)
-{
-	struct adoption *adoption = (struct adoption *)work;
-
-	loop_remove_timer(adoption->target->target.loop, adoption->timer);
-	for (size_t i = 0; i < adoption->n; i++) {
-		node_cancel(adoption->places[i].requested);
-		node_attempts_done(&adoption->places[i].found);
-		err_done(&adoption->places[i].error);
-	}
-	free(adoption->id);
-	free(adoption);
-}
-
-/*
- * A single record
- */
-
-static bool is_requested(const struct adoption *adoption, const char *name)
-{
-	for (size_t i = 0; i < adoption->n; i++)
-		if (str_eq(adoption->places[i].host->name, name))
-			return true;
-	return false;
-}
-
-/* Hosts of the run: a single host by its name here; several by their names where the run came from,
- * if all are of the target: a node sends nobody to other hosts. */
-static void target_node_find_hosts(
-	const struct place *place, const struct run *run, struct strv *ret)
-{
-	if (json_get_int(json_get(run->doc, "resources"), "nodes", 1) > 1)
-		(void)words_get(json_get(run->doc, "target"), "hosts", ret, NULL);
-	for (size_t i = 0; i < ret->n; i++)
-		if (!is_requested(place->adoption, ret->v[i])) {
-			strv_done(ret);
-			break;
-		}
-	if (ret->n == 0)
-		strv_add(ret, place->host->name);
-}
-
-static void target_node_set_target(
-	const struct place *place, const struct strv *names, struct run *run)
-{
-	const struct target_node *target = place->adoption->target;
-	struct json *json = json_object(), *hosts = json_array();
-
-	json_set_str(json, "kind", "ssh");
-	json_set_str(json, "name", target->target.name);
-	json_add_strv(hosts, names);
-	json_set(json, "hosts", hosts);
-	if (!str_eq(place->host->root, NODE_ROOT_DEFAULT))
-		json_set_str(json, "dir", place->host->root);
-	json_set(run->doc, "target", json);
-}
-
-/* The record may have been written by this user's dlrun or by an attacker on the node. */
-static int target_node_parse(
-	const char *text, const char *id, const char *layout, struct run **ret, struct err *err)
-{
-	AUTO_JSON struct json *doc = NULL;
-	AUTO_SPEC struct spec spec = {0};
-
-	int r = json_parse(text, strlen(text), RECORD_MAX, "the record on the node", &doc, err);
-	if (r < 0)
-		return r;
-	if (json_kind(doc) != JSON_OBJECT || !str_eq(json_get_str(doc, "id"), id))
-		return err_set(err, E_DATA, "the record on the node is of another run");
-	r = spec_from_json(json_get(doc, "spec"), &spec, err);
-	if (r < 0)
-		return r;
-	AUTO_FREE char *name = mem_strndup(id, strlen(id) - RUN_SUFFIX - 1);
-	*ret = run_new(id, name);
-	foreign_take(*ret, doc, json_get(doc, "spec"), layout);
-	/* For target_node_find_hosts. */
-	const struct json *hosts = json_get(json_get(doc, "target"), "hosts");
-	if (hosts)
-		json_set(json_sub((*ret)->doc, "target"), "hosts", json_clone(hosts));
-	return 0;
-}
-
-static void target_node_add_attempts(const struct strv *hosts, int newest, struct run *run)
-{
-	AUTO_FREE char *names = strv_join(hosts, ",");
-
-	json_set(run->doc, "attempts", json_array());
-	for (int i = 1; i <= newest; i++) {
-		AUTO_FREE char *handle = node_handle_text(names, run_id(run), i);
-		run_add_attempt(run, handle);
-	}
-}
-
-/* A run on several hosts is reported by each of them. */
-static bool target_node_is_known(const struct run_list *runs, const char *id)
-{
-	for (size_t i = 0; i < runs->n; i++)
-		if (str_eq(run_id(runs->v[i]), id))
-			return true;
-	return false;
-}
-
-static void adopt_one(const struct place *place, const struct node_attempt *attempt)
-{
-	struct adoption *adoption = place->adoption;
-	AUTO_RUN struct run *run = NULL;
-	AUTO_STRV struct strv hosts = {0};
-	struct json *adopted;
-	AUTO_FREE char *layout = dirs_layout(&adoption->target->session->dirs);
-
-	if (target_node_is_known(adoption->ret, attempt->run) || !run_id_is_valid(attempt->run) ||
-		(adoption->id && !str_eq(adoption->id, attempt->run)) || !attempt->record ||
-		attempt->attempt < 1 ||
-		target_node_parse(attempt->record, attempt->run, layout, &run, NULL) < 0)
-		return;
-	target_node_find_hosts(place, run, &hosts);
-	target_node_set_target(place, &hosts, run);
-	target_node_add_attempts(&hosts, attempt->attempt, run);
-	run_set_state(run, RUN_QUEUED);
-	adopted = json_sub(run->doc, "adopted");
-	json_set_str(adopted, "user", json_get_str(run->doc, "user"));
-	/* The node's directory is open to its owner alone. */
-	json_set_bool(adopted, "own", true);
-	*vec_push(adoption->ret) = TAKE(run);
-}
-
-/*
- * All hosts
- */
-
-static int target_node_evaluate(struct adoption *adoption, struct err *err)
-{
-	struct place *failed = NULL;
-	size_t n_answered = 0;
-
-	for (size_t i = 0; i < adoption->n; i++) {
-		struct place *place = &adoption->places[i];
-		n_answered += place->answered;
-		failed = place->answered ? failed : place;
-		for (size_t j = 0; j < place->found.n; j++)
-			adopt_one(place, &place->found.v[j]);
-	}
-	if (adoption->ret->n || (!adoption->id && n_answered))
-		return 0;
-	if (failed)
-		return err_move(err, &failed->error);
-	err_set(err, E_RUN_NOT_FOUND, "there is no run '%s' on target %s", adoption->id,
-		adoption->target->target.name);
-	return err_hint(err, "dlrun ps -a");
-}
-
-static void target_node_end(struct adoption *adoption)
-{
-	AUTO_ERR struct err error = {0};
-	int r = target_node_evaluate(adoption, &error);
-
-	target_call_end(adoption->call, r, &error);
-}
-
-static int target_node_on_deadline(void *ctx, struct err *err)
-{
-	struct adoption *adoption = ctx;
-
-	(void)err;
-	adoption->timer = NULL;
-	for (size_t i = 0; i < adoption->n; i++)
-		if (adoption->places[i].requested)
-			err_set(&adoption->places[i].error, E_TARGET_SILENT,
-				"%s did not answer in time", adoption->places[i].host->name);
-	target_node_end(adoption);
-	return 0;
-}
-
-static int target_node_on_listed(void *ctx, int status, struct err *error, struct err *err)
-{
-	struct place *place = ctx;
-
-	(void)err;
-	place->requested = NULL;
-	place->answered = status == 0;
-	if (status < 0)
-		err_move(&place->error, error);
-	if (--place->adoption->n_open == 0)
-		target_node_end(place->adoption);
-	return 0;
-}
-
-static int target_node_adopt(struct target *target, const char *id, struct run_list *ret,
-	struct target_call *call, struct err *err)
-{
-	struct target_node *node = target_node_of(target);
-	struct adoption *adoption;
-
-	if (node->hosts.n > HOSTS_MAX)
-		return err_set(err, E_DATA_LIMIT, "target %s has more than %d hosts to be asked",
-			target->name, HOSTS_MAX);
-	adoption = mem_alloc(1, sizeof(*adoption));
-	*adoption = (struct adoption){.work = {target_node_drop},
-		.target = node,
-		.call = call,
-		.ret = ret,
-		.id = mem_strdup(id)};
-	target_call_begin(call, &adoption->work);
-	if (call->deadline_ms)
-		adoption->timer = loop_add_timer(
-			target->loop, call->deadline_ms, target_node_on_deadline, adoption);
-	for (size_t i = 0; i < node->hosts.n; i++) {
-		struct place *place = &adoption->places[adoption->n];
-		place->adoption = adoption;
-		int r = node_open(node->session, node->hosts.v[i], node->root, &place->host, err);
-		if (r < 0) {
-			target_call_cancel(call);
-			return r;
-		}
-		adoption->n++;
-		adoption->n_open++;
-		place->requested =
-			node_list(place->host->node, &place->found, target_node_on_listed, place);
-	}
 	return 0;
 }
 
@@ -1447,6 +1227,13 @@ static void target_node_describe(const struct target *target, struct json *json)
 		node_handle_split(node->chosen, &chosen);
 	json_add_strv(hosts, node->chosen ? &chosen : &node->hosts);
 	json_set(json, "hosts", hosts);
+	/* Where it may go while it waits. */
+	json_remove(json, "pool");
+	if (node->pool.n) {
+		struct json *pool = json_array();
+		json_add_strv(pool, &node->pool);
+		json_set(json, "pool", pool);
+	}
 	if (!str_eq(node->root, NODE_ROOT_DEFAULT))
 		json_set_str(json, "dir", node->root);
 	if (node->runtime)
@@ -1463,6 +1250,7 @@ static void free_node(struct target *target)
 	json_free(node->definition);
 	strv_done(&node->hosts);
 	strv_done(&node->passed_over);
+	strv_done(&node->pool);
 	free(node->chosen);
 	free(node->why);
 	free(node->last_notice);

@@ -26,8 +26,9 @@ struct target_node {
 	struct strv hosts;       /* that it may be; at least one */
 	/* The host that runs go to, or several as in a handle; NULL: not chosen yet. */
 	char *chosen;
-	char *why;     /* one sentence about the choice; or NULL */
-	char *runtime; /* podman, docker; NULL: programs run on the host itself */
+	struct strv pool; /* those that it may be moved to while it waits; or empty */
+	char *why;        /* one sentence about the choice; or NULL */
+	char *runtime;    /* podman, docker; NULL: programs run on the host itself */
 	/* Of members of studies with a limit: of the last one that was prepared; 0: none. The
 	 * limit of the recorded host; 0: none. Hosts that turned out to be of no use. */
 	int parallel, recorded_slots;
@@ -111,6 +112,9 @@ int target_node_exec(struct target *target, const char *handle,
 	const struct target_exec_request *request, int *ret_status, struct target_call *call,
 	struct err *err);
 int target_node_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
+	struct target_call *call, struct err *err);
+
+int target_node_adopt(struct target *target, const char *id, struct run_list *ret,
 	struct target_call *call, struct err *err);
 
 /* Status of an attempt from its files on the node (node NULL: its clock is right). An engine. */

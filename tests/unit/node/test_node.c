@@ -209,6 +209,46 @@ static void test_stop(void **state)
 	forgets("b-22222");
 }
 
+/* An attempt that waits on several hosts, of which none has so many GPUs. */
+static void test_pool(void **state)
+{
+	static const char name[] = "me@[::1]:22 x";
+	AUTO_FREE char *job = job_of("p-22222", "true", "j_gpus=4000\n");
+	const struct node_submit request = {.run = "p-22222",
+		.attempt = 1,
+		.job = job,
+		.layers = &layer,
+		.n_layers = 1,
+		.strip = 1,
+		.pool = name};
+	struct node_submitted got;
+	struct node_attempts responses = {0};
+	struct waited waited = {0};
+
+	(void)state;
+	make_layer();
+	for (int i = 0; i < 2; i++) {
+		node_submit(node, &request, &got, on_waited, &waited);
+		assert_int_equal(ends(&waited), E_NONE);
+	}
+	state_is("p-22222/1", "queued", "pool", "1");
+	node_state_as(node, "p-22222", 1, name, &responses, on_waited, &waited);
+	assert_int_equal(ends(&waited), E_NONE);
+	assert_int_equal(responses.n, 1);
+	assert_string_equal(responses.v[0].state, "queued");
+	node_attempts_done(&responses);
+	node_state_as(node, "../x", 1, name, &responses, on_waited, &waited);
+	assert_int_equal(ends(&waited), E_USAGE);
+	node_stop(node, "p-22222", 1, on_waited, &waited);
+	assert_int_equal(ends(&waited), E_NONE);
+	state_is("p-22222/1", "cancelled", "reason", "Cancelled");
+	/* One that has ended begins no more. */
+	node_submit(node, &request, &got, on_waited, &waited);
+	assert_int_equal(ends(&waited), E_NONE);
+	state_is("p-22222/1", "cancelled", "pool", "1");
+	forgets("p-22222");
+}
+
 /* Any words and variables come to the program as they are. */
 static void test_any_words(void **state)
 {
@@ -574,6 +614,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_run),
 		TEST(test_stop),
+		TEST(test_pool),
 		TEST(test_any_words),
 		TEST(test_exec),
 		TEST(test_terminal_is_flushed),

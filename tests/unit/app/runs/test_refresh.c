@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "app/runs/held.h"
 #include "app/runs/refresh.h"
 #include "core/store/store.h"
 #include "tests/unit/silentfix.h"
@@ -124,6 +125,44 @@ static void test_done_may_end_the_loop(void **state)
 	assert_int_equal(heard.calls, 1);
 }
 
+/* Only while it waits, and not where it has places of another kind. */
+static void test_hosts_that_it_may_go_to(void **state)
+{
+	AUTO_RUN struct run *run = silent_run("f-22222");
+	struct json *pool = json_array(), *places = json_array();
+
+	(void)state;
+	run_set_state(run, RUN_QUEUED);
+	assert_false(run_may_change_host(run) || run_has_choice(run) || run_is_watched(run));
+	json_add_str(pool, "box");
+	json_set(json_sub(run->doc, "target"), TARGET_POOL, pool);
+	assert_false(run_may_change_host(run) || run_has_choice(run));
+	json_add_str(pool, "bin");
+	assert_true(run_may_change_host(run) && run_has_choice(run) && run_may_move(run));
+	assert_true(run_is_watched(run));
+	run_set_time(json_sub(run->doc, "times"), "started", 5000);
+	assert_false(run_may_change_host(run) || run_may_move(run));
+	assert_true(run_has_choice(run));
+	json_remove(json_sub(run->doc, "times"), "started");
+	json_set(run->doc, "places", places);
+	assert_false(run_may_change_host(run));
+	json_remove(run->doc, "places");
+	run_set_state(run, RUN_CANCELLED);
+	assert_false(run_may_change_host(run) || run_is_watched(run));
+}
+
+/* A place of several has taken the attempt: only its handle changes. */
+static void test_a_handle_that_changes(void **state)
+{
+	AUTO_RUN struct run *run = silent_run("g-22222");
+
+	(void)state;
+	run_set_handle(run, "ssh:bin/g-22222/1");
+	assert_int_equal(run_attempts(run), 1);
+	assert_string_equal(run_handle(run), "ssh:bin/g-22222/1");
+	assert_string_equal(run_attempt_handle(run, 1), "ssh:bin/g-22222/1");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -131,6 +170,8 @@ int main(void)
 		cmocka_unit_test(test_nothing_to_ask),
 		cmocka_unit_test(test_the_time_is_over),
 		cmocka_unit_test(test_done_may_end_the_loop),
+		cmocka_unit_test(test_hosts_that_it_may_go_to),
+		cmocka_unit_test(test_a_handle_that_changes),
 	};
 
 	return cmocka_run_group_tests(tests, make_silent_session, remove_session);

@@ -14,6 +14,7 @@
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"
 #include "app/submit/send.h"
+#include "core/attempt/attempt.h"
 #include "core/store/store.h"
 #include "tests/unit/silentfix.h"
 
@@ -199,6 +200,141 @@ static void test_it_stays_without_its_tree(void **state)
 	assert_true(run_is_held(run));
 }
 
+/*
+ * Runs that wait for others
+ */
+
+static void hold_after(const char *id, const char *list)
+{
+	AUTO_RUN struct run *run = NULL;
+
+	hold(id, true);
+	ok(store_get(open_store(), id, &run, error));
+	json_free(run->spec);
+	run->spec = json_object();
+	AUTO_JSON struct json *json = NULL;
+	ok(json_parse(list, strlen(list), 1 << 20, "list", &json, error));
+	json_set(run->spec, AFTER_RECORD, json_clone(json));
+	ok(store_update_known(open_store(), run, error));
+}
+
+struct told {
+	char failed[RUN_ID_SIZE], ended[RUN_ID_SIZE], kept[RUN_ID_SIZE];
+	int n;
+};
+
+static void on_failed(void *ctx, const struct run *run, const struct err *why)
+{
+	struct told *told = ctx;
+
+	assert_int_equal(why->id, E_DATA);
+	told->n++;
+	snprintf(told->failed, sizeof(told->failed), "%s", run_id(run));
+}
+
+static void on_ended(void *ctx, const struct run *run)
+{
+	struct told *told = ctx;
+
+	told->n++;
+	snprintf(told->ended, sizeof(told->ended), "%s", run_id(run));
+}
+
+static void on_told_kept(void *ctx, const struct run *run, const struct err *why)
+{
+	struct told *told = ctx;
+
+	(void)why;
+	told->n++;
+	snprintf(told->kept, sizeof(told->kept), "%s", run_id(run));
+}
+
+/* An error of one run is told, and the others are dealt with. */
+static void test_each_for_itself(void **state)
+{
+	static const char *const all[] = {"i-22222", "j-22222", "k-22222", "l-22222"};
+	struct told told = {{0}};
+	const struct queue_events events = {
+		.failed = on_failed, .ended = on_ended, .kept = on_told_kept, .ctx = &told};
+	AUTO_RUN struct run *running = new_run("m-22222");
+
+	(void)state;
+	run_set_state(running, RUN_PREPARING);
+	json_set(running->doc, "attempts", json_array());
+	held_set_after(running, &(struct after_list){0});
+	ok(store_insert(open_store(), running, error));
+	hold_after(all[0], "[{\"run\":\"../x\",\"when\":\"ok\"}]");
+	hold_after(all[1], "[{\"run\":\"gone-22222\",\"when\":\"ok\"}]");
+	hold_after(all[2], "[{\"run\":\"m-22222\",\"when\":\"any\"}]");
+	hold_after(all[3], "[{\"run\":\"j-22222\",\"when\":\"any\"}]");
+	ok(queue_send(&session, &events, NULL, error));
+	assert_string_equal(told.failed, "i-22222");
+	assert_string_equal(told.ended, "j-22222");
+	assert_string_equal(told.kept, "l-22222");
+	AUTO_RUN struct run *waits = NULL;
+	ok(store_get(open_store(), "k-22222", &waits, error));
+	assert_true(run_is_unsent(waits));
+	for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+		ok(store_remove(open_store(), all[i], error));
+		held_unmark(&session.dirs, all[i]);
+	}
+	ok(store_remove(open_store(), "m-22222", error));
+}
+
+/* Its sender died when it had begun: the next one asks for the end before it counts as sent. */
+static void test_a_refresh_keeps_a_cancel(void **state)
+{
+	AUTO_RUN struct run *run = new_run("n-22222");
+	struct run_list one = {.v = &run, .n = 1, .cap = 1};
+	struct attempt_state now;
+
+	(void)state;
+	run_set_state(run, RUN_QUEUED);
+	set_cause(E_SSH_UNREACHABLE, run);
+	json_set_bool(run->doc, "cancelling", true);
+	ok(store_insert(open_store(), run, error));
+	put("state/dlrun/runs/n-22222/attempts/1/log", "");
+	attempt_state_init(&now);
+	now.state = RUN_RUNNING;
+	now.program = now.supervisor;
+	ok(attempt_state_write(in_root("state/dlrun/runs/n-22222/attempts/1"), &now, error));
+	ok(runs_refresh(&session, &one, LONG_MS, error));
+	assert_true(run_is_held(run) && run_cancelling(run));
+	json_set_bool(run->doc, "cancelling", false);
+	ok(store_update_known(open_store(), run, error));
+	ok(runs_refresh(&session, &one, LONG_MS, error));
+	assert_false(run_is_held(run));
+	assert_int_equal(run_state(run), RUN_RUNNING);
+	ok(store_remove(open_store(), "n-22222", error));
+}
+
+/* The mark of a run that waits names the others. */
+static void test_an_end_lets_a_sender_start(void **state)
+{
+	AUTO_RUN struct run *run = new_run("p-22222");
+	struct run_list one = {.v = &run, .n = 1, .cap = 1};
+	AUTO_AFTER struct after_list list = {0};
+
+	(void)state;
+	session.env.self = NULL;
+	after_add(&list, "p-22222", false, false);
+	ok(held_mark_after(&session.dirs, "q-22222", &list, error));
+	put("state/dlrun/queue/kicked", "60000");
+	run_set_state(run, RUN_RUNNING);
+	held_kick_ended(&session, &one);
+	assert_true(exists("state/dlrun/queue/kicked"));
+	run_set_state(run, RUN_SUCCEEDED);
+	held_kick_ended(&session, &one);
+	assert_false(exists("state/dlrun/queue/kicked"));
+	held_unmark(&session.dirs, "q-22222");
+	/* Nobody waits for it. */
+	ok(held_mark(&session.dirs, "q-22222", error));
+	put("state/dlrun/queue/kicked", "60000");
+	held_kick_ended(&session, &one);
+	assert_true(exists("state/dlrun/queue/kicked"));
+	held_unmark(&session.dirs, "q-22222");
+}
+
 static void test_a_place_names_the_server(void **state)
 {
 	AUTO_FREE char *place = held_place("kube:0123456789abcdef/ns/job/a-22222-1");
@@ -217,6 +353,9 @@ int main(void)
 		cmocka_unit_test(test_it_is_taken_back),
 		cmocka_unit_test(test_a_sender_ends_what_was_cancelled),
 		cmocka_unit_test(test_it_stays_without_its_tree),
+		cmocka_unit_test(test_each_for_itself),
+		cmocka_unit_test(test_a_refresh_keeps_a_cancel),
+		cmocka_unit_test(test_an_end_lets_a_sender_start),
 		cmocka_unit_test(test_a_place_names_the_server),
 	};
 

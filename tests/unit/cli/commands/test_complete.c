@@ -271,6 +271,8 @@ static void hosts_and_contexts(void **state)
 	check("top ssh:lab1", "ssh:lab1\ta host of ~/.ssh/config\n");
 	check("top kube:", "kube:research\ta context of the kubeconfig\n");
 	check_has("top ", "alpha-22222\t");
+	check("submit -t local,ssh:lab1,fa", "local,ssh:lab1,far1\ta host of ~/.ssh/config\n");
+	check("submit -t local,kube:r", "local,kube:research\ta context of the kubeconfig\n");
 	check("submit --target=kube:r", "--target=kube:research\ta context of the kubeconfig\n");
 	setenv("KUBECONFIG", "/nowhere", 1);
 	check("submit -t kube:", "");

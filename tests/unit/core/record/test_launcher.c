@@ -268,6 +268,14 @@ static void test_start(void **state)
 		"<python3><-m><accelerate.commands.launch><--cpu><--num_machines><1>"
 		"<--machine_rank><0><--num_processes><1><--main_process_ip><127.0.0.1>"
 		"<--main_process_port><4000><a.py>");
+	AUTO_FREE char *config = mem_printf("%s/accelerate", dir);
+	assert_int_equal(mkdir(config, 0700), 0);
+	make_program(config, "default_config.yaml", "distributed_type: FSDP\n");
+	AUTO_FREE char *with_config = mem_printf("%s HF_HOME=%s", gpus, dir);
+	assert_starts_as(dir, "accelerate", "python3 a.py", with_config,
+		"<python3><-m><accelerate.commands.launch><--num_machines><2><--machine_rank><1>"
+		"<--num_processes><4><--main_process_ip><10.0.0.1><--main_process_port><29500>"
+		"<a.py>");
 	assert_starts_as(dir, "deepspeed", "python3 a.py", gpus,
 		"<python3><-m><deepspeed.launcher.launch><--world_info>"
 		"<{node0:[GPU-a,GPU-b],node1:[GPU-a,GPU-b]}><--node_rank><1><--master_addr>"

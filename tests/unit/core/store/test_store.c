@@ -267,6 +267,23 @@ static void test_remove(void **state)
 	insert(store, "a-22222", 1, "me");
 }
 
+static void test_remove_all(void **state)
+{
+	AUTO_STORE struct store *store = open_store(*state);
+	AUTO_STRV struct strv ids = {0};
+	size_t n;
+
+	insert(store, "a-22222", 1, "me");
+	insert(store, "b-22222", 2, "me");
+	insert(store, "c-22222", 3, "me");
+	strv_add(&ids, "a-22222");
+	strv_add(&ids, "gone-22222");
+	strv_add(&ids, "c-22222");
+	assert_int_equal(store_remove_all(store, &ids, NULL), 0);
+	assert_int_equal(store_count(store, &n, NULL), 0);
+	assert_int_equal(n, 1);
+}
+
 static void test_text_of_any_kind(void **state)
 {
 	AUTO_STORE struct store *store = open_store(*state);
@@ -817,6 +834,7 @@ int main(void)
 		TEST(test_update_all_leaves_what_changed),
 		TEST(test_change),
 		TEST(test_remove),
+		TEST(test_remove_all),
 		TEST(test_text_of_any_kind),
 		TEST(test_a_record_has_a_limit),
 		TEST(test_list),

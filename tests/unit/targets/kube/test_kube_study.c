@@ -34,7 +34,7 @@ static struct {
 	pthread_mutex_t lock;
 	struct json *job, *config;
 	bool runs[MANY], ended[MANY], deleted[MANY]; /* pods, by index */
-	int n, n_pods;                               /* n_pods: that were listed */
+	int n, n_pods, n_lists;                      /* n_pods: that were listed */
 	int counts[KINDS];                           /* of requests */
 	const char *method; /* of the request that something happens to, once */
 	enum kind kind;
@@ -162,6 +162,11 @@ static bool act(struct fix_conn *conn, const char *body)
 	struct json **object = kind < A_POD ? object_of(kind) : NULL;
 	bool is_list = str_eq(conn->method, "GET") && strchr(conn->path, '?');
 
+	if (is_list && strstr(conn->path, "/log?"))
+		return fix_print(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+				       "Content-Length: 35\r\n\r\n"
+				       "2026-08-01T12:00:05.000000000Z done");
+	cluster.n_lists += is_list;
 	if (is_list) {
 		AUTO_FREE char *text = list_text(conn, kind);
 		return print_json(conn, 200, text);
@@ -240,7 +245,7 @@ static void begin(struct place *place, int n)
 	memset(cluster.runs, 0, sizeof(cluster.runs));
 	memset(cluster.ended, 0, sizeof(cluster.ended));
 	memset(cluster.deleted, 0, sizeof(cluster.deleted));
-	cluster.n_pods = 0;
+	cluster.n_pods = cluster.n_lists = 0;
 	cluster.n = n;
 	cluster.method = NULL;
 	place_init(place, on_request);
@@ -817,6 +822,44 @@ static void test_a_cancelled_one_is_kept(void **state)
 	}
 }
 
+/* Logs of members that are taken in one turn of the loop: their pods are listed once. */
+static void test_kept_together(void **state)
+{
+	AUTO_PLACE struct place place;
+	struct waited calls[N];
+	struct store *store;
+
+	(void)state;
+	make(&place, N);
+	set_status("{\"completedIndexes\":\"0-4\"}");
+	assert_int_equal(session_store(&place.session, &store, NULL), 0);
+	for (int i = 0; i < N; i++) {
+		char handle[TARGET_HANDLE_SIZE];
+
+		cluster.runs[i] = cluster.ended[i] = true;
+		insert_as(store, i, RUN_SUCCEEDED, 1785590000000);
+		calls[i] = (struct waited){.call = {.done = on_done}, .place = &place};
+		calls[i].call.deadline_ms = clock_ms() + 20000;
+		member_handle(&place, i, handle);
+		assert_int_equal(
+			place.target->ops->keep(place.target, handle, false, &calls[i].call, NULL),
+			0);
+	}
+	for (int i = 0; i < N; i++) {
+		AUTO_BUF struct buf text = {0};
+		char id[RUN_ID_SIZE];
+
+		wait_for(&place, &calls[i]);
+		assert_int_equal(calls[i].status, 0);
+		run_member_id(STUDY, (size_t)i, id);
+		AUTO_FREE char *attempt = dirs_attempt(&place.session.dirs, id, 1);
+		AUTO_FREE char *log = mem_printf("%s/" ATTEMPT_RANKS "/0/log", attempt);
+		assert_int_equal(fs_read(log, 100, &text, NULL, NULL), 0);
+		assert_string_equal(text.data, "done");
+	}
+	assert_int_equal(cluster.n_lists, 1);
+}
+
 static void test_forget(void **state)
 {
 	AUTO_PLACE struct place place;
@@ -910,6 +953,7 @@ int main(void)
 		cmocka_unit_test(test_cancel_all),
 		cmocka_unit_test(test_cancel_together),
 		cmocka_unit_test(test_a_cancelled_one_is_kept),
+		cmocka_unit_test(test_kept_together),
 		cmocka_unit_test(test_forget),
 		cmocka_unit_test(test_adopt),
 	};

@@ -404,6 +404,58 @@ static void test_plan(void **state)
 	place_done(&place);
 }
 
+#define TYPE(name, resource, more) "\"" name "\":{\"resource\":\"" resource "\"" more "}"
+
+/* Several GPU types: nodes of any of them, the first rather; those of another resource do not
+ * count. */
+static void test_several_types(void **state)
+{
+	static const char definition[] = "{\"gpu_types\":{" TYPE("h100", "nvidia.com/gpu",
+		",\"node_selector\":{\"g\":\"h\"},\"tolerations\":[{\"key\":\"h\"}]") "," TYPE("a100",
+		"nvidia.com/gpu", ",\"node_selector\":{\"g\":\"a\"}") "," TYPE("any",
+		"nvidia.com/gpu", "") "," TYPE("mi300", "amd.com/gpu", "") "}}";
+	static const struct {
+		const char *types, *required, *preferred;
+	} cases[] = {
+		{"h100,mi300,a100,v100",
+			"{\"nodeSelectorTerms\":["
+			"{\"matchExpressions\":[{\"key\":\"g\",\"operator\":\"In\",\"values\":[\"h\"]}]},"
+			"{\"matchExpressions\":[{\"key\":\"g\",\"operator\":\"In\",\"values\":[\"a\"]}]}]}",
+			"\"weight\":100,\"preference\":{\"matchExpressions\":[{\"key\":\"g\","
+			"\"operator\":\"In\",\"values\":[\"h\"]}]}},{\"weight\":50"},
+		/* One without a selector is on any node. */
+		{"a100,any", NULL, "\"values\":[\"a\"]"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_KUBE_PLAN struct kube_plan plan = {0};
+		AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+		AUTO_BUF struct buf text;
+		struct wanted wanted;
+		struct place place;
+
+		place_init(&place, definition);
+		wanted_init(&wanted);
+		wanted.spec.resources.gpu_type = mem_strdup(cases[i].types);
+		assert_int_equal(plan_of(&place, &wanted, &plan, NULL), 0);
+		assert_int_equal(plan.run.gpus, 1);
+		assert_string_equal(plan.run.gpu_resource, "nvidia.com/gpu");
+		assert_null(plan.run.node_selector);
+		assert_int_equal(kube_job_make(&plan.run, &objects, NULL), 0);
+		buf_init(&text, 1 << 20);
+		json_print(objects.job, &text);
+		if (cases[i].required)
+			assert_non_null(strstr(text.data, cases[i].required));
+		else
+			assert_null(strstr(text.data, "nodeSelectorTerms"));
+		assert_non_null(strstr(text.data, cases[i].preferred));
+		assert_true(!cases[i].required == !strstr(text.data, "{\"key\":\"h\"}"));
+		wanted_done(&wanted);
+		place_done(&place);
+	}
+}
+
 static void test_bad_plans(void **state)
 {
 	static const struct {
@@ -414,6 +466,8 @@ static void test_bad_plans(void **state)
 		{"{\"gpu_types\":{\"h100\":{}}}", "h10", "the target has no GPU type 'h10'",
 			"did you mean h100?"},
 		{"{}", "h100", "the target has no GPU type 'h100'", NULL},
+		{"{\"gpu_types\":{\"h100\":{}}}", "a100,v100",
+			"the target has no GPU type 'a100,v100'", NULL},
 		{"{\"overlay\":\"/proc/nonexistent/pod.yaml\"}", NULL, "/proc/nonexistent/pod.yaml",
 			NULL},
 	};
@@ -481,6 +535,7 @@ int main(void)
 		cmocka_unit_test(test_facts_of_one_run),
 		cmocka_unit_test(test_jobs_that_notify_too_little),
 		cmocka_unit_test(test_plan),
+		cmocka_unit_test(test_several_types),
 		cmocka_unit_test(test_bad_plans),
 		cmocka_unit_test(test_image_facts),
 	};

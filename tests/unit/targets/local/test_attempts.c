@@ -257,7 +257,7 @@ static void test_retries(void **state)
 	strv_add(&place->env, "SECRET=s3cret");
 	strv_add(&place->job.spec.env, "DLRUN_ATTEMPT=1");
 	attempt_job_place(&place->job, place->dir);
-	assert_int_equal(attempt_make_dirs(place->dir, NULL, NULL), 0);
+	assert_int_equal(attempt_make_dirs(place->dir, NULL, 1, NULL), 0);
 	place->job.spec.runtime.retries = 5;
 	make_trees(place, 3);
 	sh(place, line);

@@ -19,7 +19,9 @@
 #include "core/record/spec.h"
 #include "targets/ssh/node_job.h"
 #include "targets/ssh/node_open.h"
+#include "targets/ssh/target_gang.h"
 #include "targets/ssh/target_node.h"
+#include "targets/ssh/target_pool.h"
 
 #define RUN_ID "resnet-3k2f9"
 
@@ -72,6 +74,31 @@ static void test_handles(void **state)
 		assert_string_equal(again, cases[i].text);
 		node_handle_done(&handle);
 	}
+}
+
+/* Of an attempt that several hosts wait for; its rank is on none of them yet. */
+static void test_handles_of_a_pool(void **state)
+{
+	static const char text[] = "ssh:gpu1|me@gpu2:22|[::1]/" RUN_ID "/2";
+	AUTO(node_handle_done) struct node_handle handle = {0};
+	AUTO(target_status_done) struct target_status status = {0};
+	AUTO_STRV struct strv hosts = {0};
+	AUTO_ERR struct err err = {0};
+	char *one;
+
+	(void)state;
+	assert_true(node_handle_is_pool(text));
+	assert_false(node_handle_is_pool("ssh:gpu1/" RUN_ID "/2"));
+	assert_false(node_handle_is_gang(text));
+	assert_int_equal(node_handle_parse(text, &handle, &err), 0);
+	node_handle_split(handle.host, &hosts);
+	assert_int_equal(hosts.n, 3);
+	assert_string_equal(hosts.v[1], "me@gpu2:22");
+	assert_true(node_handle_rank(text, -1, &one, &err) < 0);
+	assert_int_equal(err.id, E_NODE_FAILED);
+	target_pool_set_host(&handle, hosts.v[2], &status);
+	assert_string_equal(status.handle, "ssh:[::1]/" RUN_ID "/2");
+	assert_string_equal(json_str(json_first(json_get(status.where, "hosts"))), "[::1]");
 }
 
 /*
@@ -509,6 +536,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_handles),
+		cmocka_unit_test(test_handles_of_a_pool),
 		cmocka_unit_test(test_states),
 		cmocka_unit_test(test_observed),
 		cmocka_unit_test(test_job_words),

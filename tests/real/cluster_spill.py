@@ -84,6 +84,23 @@ def test_goes_on_to_the_next(w):
         wait_for(lambda: gates(s, "eu") == [], "the gate goes with its Job")
 
 
+def test_goes_on_to_this_machine(w):
+    """Its code comes from the registry; and a follower sees all of it."""
+    with two(w) as s:
+        pods_in_lab(s, 0)
+        (w.state / "queue").mkdir(parents=True, exist_ok=True)
+        (w.state / "queue/kicked").write_text("60000")
+        run = s.submit("-t", "lab,local", "--wait-for", "lab=0s", "--", "sh", "-c", "echo ran-$DLRUN_RUN_ID; cat a.py")
+        follower = subprocess.Popen([w.dlrun, "logs", "-f", run], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL,
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        w.ok("queue", "--send")
+        doc = settle(w, run)
+        assert doc["state"] == "succeeded" and doc["target"]["name"] == "local", doc
+        out, err = follower.communicate(timeout=60)
+        assert out.startswith(f"ran-{run}\n") and "hello" in out and follower.returncode == 0, (out, err)
+        assert jobs(s, "lab") == [] and starts(s, run) == 0
+
+
 def test_what_runs_stays(w):
     """A Job with a gate runs where it is, and is not taken back."""
     with two(w) as s:
@@ -112,6 +129,39 @@ def test_once_when_both_have_room(w):
             doc = settle(w, run)
             assert doc["state"] == "succeeded" and starts(s, run) == 1, (doc, starts(s, run))
             began[doc["target"]["name"]] += 1
+        print(f"spill: {began}", flush=True)
+
+
+def test_once_when_a_node_comes(w):
+    """Its pod waits for a label of a node, which comes at any moment of the move."""
+    label = "tests/spill"
+    with two(w, overlay="lab.json") as s:
+        w.write("lab.json", json.dumps({"spec": {"nodeSelector": {label: s.spaces["lab"]}}}))
+        w.ok("config", "trust", "--yes")
+        node = next(n["metadata"]["name"] for n in s.cluster.get("Node") if not n["spec"].get("taints"))
+        rng, began = random.Random(3), {"lab": 0, "eu": 0}
+        try:
+            for i in range(RUNS):
+                s.cluster.kubectl("label", "node", node, f"{label}-")
+                run = submit(s)
+                assert w.show(run)["target"]["name"] == "lab", w.show(run)
+                wait_for(lambda: s.cluster.get("Pod", namespace=s.spaces["lab"]), "its pod")
+                mover = subprocess.Popen([w.dlrun, "queue", "--send"], cwd="/", env=w.env, stdin=subprocess.DEVNULL,
+                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    mover.wait(rng.random() * 0.25)
+                s.cluster.kubectl("label", "node", node, f"{label}={s.spaces['lab']}")
+                if i % 2:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        mover.wait(rng.random() * 0.2)
+                    mover.kill()
+                mover.wait(60)
+                doc = settle(w, run)
+                assert doc["state"] == "succeeded" and starts(s, run) == 1, (doc, starts(s, run))
+                began[doc["target"]["name"]] += 1
+                s.w.ok("rm", run)
+        finally:
+            s.cluster.kubectl("label", "node", node, f"{label}-")
         print(f"spill: {began}", flush=True)
 
 

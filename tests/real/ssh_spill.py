@@ -10,7 +10,7 @@ import os
 import random
 import subprocess
 
-from harness import in_time, main, needs, wait_for
+from harness import in_time, main, needs, running_time, wait_for
 from sshsite import site
 from held import ENDED, ONCE, all_end, no_sender, offline
 import kill
@@ -178,6 +178,42 @@ def test_replies_are_lost(w):
         states = {r["id"]: r["state"] for r in w.runs()}
         assert sorted(ran) == sorted(runs), [(run, states[run], ran.count(run)) for run in runs if ran.count(run) != 1]
         print(f"spill: {len(began(s, 'gpu1'))} began in lab, {len(began(s, 'gpu2'))} in eu", flush=True)
+
+
+def test_a_gang_is_taken_back_whole(w):
+    """Its submit is killed at any moment, and then it is to go on: all ranks begin in one place, or none anywhere."""
+    offline(w)
+    with site(w, "gpu1", "gpu2", "gpu3", "gpu4", gpus=1) as s:
+        config = w.home / ".config/dlrun/config.yaml"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        config.write_text("targets:\n  lab: {kind: ssh, hosts: [gpu1, gpu2]}\n  eu: {kind: ssh, hosts: [gpu3, gpu4]}\n")
+        words = ["submit", "-d", "-t", "lab,eu", "-N", "2", "-g", "1", "--wait-for", "lab=0s", "--", *ONCE]
+        begin = running_time()
+        run = w.ok(*words).out.strip()
+        whole, rng, runs = running_time() - begin, random.Random(5), set(os.listdir(w.state / "runs"))
+        settle(w, [run])
+        for i in range(CUTS):
+            quiet(w)
+            with subprocess.Popen([w.dlrun, *words], cwd=w.tree, env=w.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL) as process:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(whole * (0.2 + 0.8 * (i + rng.random()) / CUTS))
+                process.kill()
+            # Nobody looks before the one who moves it.
+            new = set(os.listdir(w.state / "runs")) - runs
+            runs |= new
+            for run in new:
+                (w.state / "queue" / run).touch()
+            w.run("queue", "--send", timeout=120)
+            settle(w, [r["id"] for r in w.runs() if r["id"] in new], 120)
+        ends = {}
+        for run in (r["id"] for r in w.runs()):
+            doc = w.show(run)
+            ran = [began(s, f"gpu{i}").count(run) for i in range(1, 5)]
+            end = "failed" if doc["state"] == "failed" else doc["target"]["name"]
+            assert ran == {"failed": [0, 0, 0, 0], "lab": [1, 1, 0, 0], "eu": [0, 0, 1, 1]}[end], (doc, ran)
+            ends[end] = ends.get(end, 0) + 1
+        print(f"spill: gangs: {ends}", flush=True)
 
 
 def killed(w, n, *words):

@@ -203,6 +203,54 @@ static int place_ask_all(struct place_choice *choice, const struct submit *commo
 }
 
 /*
+ * Refusals
+ */
+
+/* Errors of a proxy, a portal, this machine or a server that is out of order. */
+static bool is_unclear(enum err_id id)
+{
+	static const enum err_id ids[] = {E_HTTP_LIMIT, E_HTTP_PROTOCOL, E_HTTP_REDIRECT,
+		E_HTTP_URL, E_HTTP_ZONE, E_KUBE_GONE, E_KUBE_NOT_FOUND, E_KUBE_RESPONSE,
+		E_KUBE_SERVER, E_NODE_PROTOCOL, E_REGISTRY_NOT_FOUND, E_REGISTRY_RESPONSE,
+		E_REGISTRY_UNSUPPORTED, E_SSH_REFUSED};
+
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+		if (ids[i] == id)
+			return true;
+	return false;
+}
+
+/* A 404 without a code of the registry's own may be a portal's. */
+static bool is_base_missing(const struct err *why)
+{
+	for (size_t i = 0; i < why->n_evidence; i++)
+		if (strstr(why->evidence[i], "_UNKNOWN"))
+			return true;
+	return false;
+}
+
+/* An answer of the target itself that another try will not change. Settings of this machine may be
+ * mended. */
+bool place_is_refusal(const struct err *why)
+{
+	switch (why->code) {
+	case ERR_USAGE:
+		return why->id == E_GPU_COUNT;
+	case ERR_CONFIG:
+		return why->id == E_KUBE_STORAGE || why->id == E_KUBE_HOST_PATH ||
+		       why->id == E_KUBE_OVERLAY;
+	case ERR_NOTFOUND:
+	case ERR_REMOTE:
+	case ERR_LIMIT:
+		if (why->id == E_IMAGE_BASE)
+			return is_base_missing(why);
+		return !is_unclear(why->id);
+	default:
+		return false;
+	}
+}
+
+/*
  * The decision
  */
 

@@ -21,6 +21,9 @@ typedef int place_prepare_fn(struct submit *submit, struct err *err);
 int place_choose(struct submit *submit, const struct submit *common, place_prepare_fn *prepare,
 	struct err *err);
 
+/* Whether an error is an answer of the target itself that another try will not change. */
+bool place_is_refusal(const struct err *why);
+
 /* submit_check at the place of the run, which is chosen first where there are several. *ret_silent:
  * none takes it and some do not answer (err): submit is as for one of those. */
 int submit_check_places(struct submit *submit, bool *ret_silent, struct err *err);

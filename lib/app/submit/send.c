@@ -428,7 +428,7 @@ static int send_find_other(struct submit *submit, const char *target, char **ret
 	return 0;
 }
 
-int send_find_place(
+static int send_find_place(
 	struct session *session, const struct run *run, char **ret_target, struct err *err)
 {
 	AUTO(send_done) struct sending sending = {0};
@@ -673,55 +673,11 @@ static int send_change_failed(void *ctx, struct run *run, struct err *err)
 	return 1;
 }
 
-/* Errors of a proxy, a portal, this machine or a server that is out of order. */
-static bool is_unclear(enum err_id id)
-{
-	static const enum err_id ids[] = {E_HTTP_LIMIT, E_HTTP_PROTOCOL, E_HTTP_REDIRECT,
-		E_HTTP_URL, E_HTTP_ZONE, E_KUBE_GONE, E_KUBE_NOT_FOUND, E_KUBE_RESPONSE,
-		E_KUBE_SERVER, E_NODE_PROTOCOL, E_REGISTRY_NOT_FOUND, E_REGISTRY_RESPONSE,
-		E_REGISTRY_UNSUPPORTED, E_SSH_REFUSED};
-
-	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
-		if (ids[i] == id)
-			return true;
-	return false;
-}
-
-/* A 404 without a code of the registry's own may be a portal's. */
-static bool is_base_missing(const struct err *why)
-{
-	for (size_t i = 0; i < why->n_evidence; i++)
-		if (strstr(why->evidence[i], "_UNKNOWN"))
-			return true;
-	return false;
-}
-
-/* An answer of the target itself that another try will not change. Settings of this machine may be
- * mended. */
-bool send_is_refusal(const struct err *why)
-{
-	switch (why->code) {
-	case ERR_USAGE:
-		return why->id == E_GPU_COUNT;
-	case ERR_CONFIG:
-		return why->id == E_KUBE_STORAGE || why->id == E_KUBE_HOST_PATH ||
-		       why->id == E_KUBE_OVERLAY;
-	case ERR_NOTFOUND:
-	case ERR_REMOTE:
-	case ERR_LIMIT:
-		if (why->id == E_IMAGE_BASE)
-			return is_base_missing(why);
-		return !is_unclear(why->id);
-	default:
-		return false;
-	}
-}
-
 static int send_fail(struct session *session, const struct sending *sending, struct run *run,
 	const struct err *why, const struct queue_events *events, struct err *err)
 {
 	struct send_failure failure = {
-		why, &sending->submit.places, sending->may_be_refused && send_is_refusal(why)};
+		why, &sending->submit.places, sending->may_be_refused && place_is_refusal(why)};
 
 	int r = run_change_row(session, run, send_change_failed, &failure, err);
 	if (r < 0)
@@ -862,7 +818,7 @@ int queue_send(struct session *session, const struct queue_events *events,
 		return 0;
 	int r = fs_lock(path, true, QUEUE_MS, &lock, err);
 	if (r == 0)
-		r = spill_all(session, events, interrupted, err);
+		r = spill_all(session, send_find_place, events, interrupted, err);
 	if (r == 0)
 		r = queue_list(session, &runs, err);
 	if (r == 0)

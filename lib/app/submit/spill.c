@@ -5,6 +5,7 @@
 
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"
+#include "app/submit/place_impl.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
@@ -26,6 +27,7 @@ struct spill_pools VEC_OF(struct spill_pool);
 /* A run that waits in a place. */
 struct spilling {
 	struct session *session;
+	spill_find_fn *find;
 	const struct queue_events *events;
 	struct spill_pools *pools;
 	struct run *run;
@@ -224,7 +226,7 @@ static bool spill_is_never(struct spilling *spilling, const struct run_place *pl
 	if (!spilling->target->ops->room || spec_from_json(spilling->run->spec, &spec, NULL) < 0)
 		return false;
 	int r = target_room(spilling->target, &requirements, SPILL_FORGET_MS, &room, &error);
-	if (r == 0 || !send_is_refusal(&error))
+	if (r == 0 || !place_is_refusal(&error))
 		return false;
 	spilling->why = mem_printf("%s takes it no more (%s)", place->target, error.message);
 	spilling->left = mem_strdup(error.message);
@@ -302,7 +304,7 @@ static int spill_begin_place(struct spilling *spilling, struct err *err)
 	else if (!spill_is_never(spilling, place))
 		return 0;
 	if (!run_cancelling(run)) {
-		int r = send_find_place(spilling->session, run, &spilling->to, err);
+		int r = spilling->find(spilling->session, run, &spilling->to, err);
 		if (r < 0 || !spilling->to)
 			return r;
 	}
@@ -360,7 +362,7 @@ static int spill_list(struct session *session, struct run_list *ret, struct err 
 	return r;
 }
 
-int spill_all(struct session *session, const struct queue_events *events,
+int spill_all(struct session *session, spill_find_fn *find, const struct queue_events *events,
 	const volatile int *interrupted, struct err *err)
 {
 	AUTO(run_list_done) struct run_list runs = {0};
@@ -369,8 +371,11 @@ int spill_all(struct session *session, const struct queue_events *events,
 
 	for (size_t i = 0; r == 0 && i < runs.n && !(interrupted && *interrupted); i++) {
 		AUTO(spilling_done)
-		struct spilling spilling = {
-			.session = session, .events = events, .pools = &pools, .run = runs.v[i]};
+		struct spilling spilling = {.session = session,
+			.find = find,
+			.events = events,
+			.pools = &pools,
+			.run = runs.v[i]};
 		AUTO_ERR struct err why = {0};
 
 		if (spill_one(&spilling, &why) == 0)

@@ -21,16 +21,13 @@
 
 #include "app/submit/send.h"
 
-/* Move what is due; the lock of the queue is held. Blocks. */
-int spill_all(struct session *session, const struct queue_events *events,
-	const volatile int *interrupted, struct err *err);
-
-/* Of send.c: whether an error is an answer of the target itself that another try will not
- * change. */
-bool send_is_refusal(const struct err *why);
-/* Of send.c: the place that the run would go to from the one where it waits, asked now; NULL: none
- * takes it. The caller frees. */
-int send_find_place(
+/* The place that the run would go to from the one where it waits, asked now; NULL: none takes it.
+ * The caller frees. */
+typedef int spill_find_fn(
 	struct session *session, const struct run *run, char **ret_target, struct err *err);
+
+/* Move what is due; the lock of the queue is held. Blocks. */
+int spill_all(struct session *session, spill_find_fn *find, const struct queue_events *events,
+	const volatile int *interrupted, struct err *err);
 
 #endif

@@ -333,8 +333,9 @@ static bool refresh_set_place(struct run *run, const struct target_status *statu
 static bool refresh_apply(struct run *run, const struct target_status *status)
 {
 	enum run_state before = run_state(run);
-	bool changed = set_started(run, status->started_ms) | refresh_set_place(run, status);
+	bool changed = set_started(run, status->started_ms);
 
+	changed |= refresh_set_place(run, status);
 	observed_merge(status->observed, run->doc);
 	/* A cancel is in the row before its target knows of it, where the run may move. */
 	if (run_cancelling(run) != status->cancelling && !run_state_is_final(status->state) &&

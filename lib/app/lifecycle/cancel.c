@@ -15,6 +15,7 @@
 
 enum {
 	CANCEL_QUERY_MS = 10000,
+	CANCEL_EACH_MS = 10,   /* and more for each: that it was asked for is durable first */
 	MEMBERS_AT_ONCE = 256, /* logs of members of a study that are followed while they end */
 };
 
@@ -132,7 +133,7 @@ static int cancels_run(struct session *session, struct cancels *cancels, int64_t
 	struct canceling canceling = {session, cancels};
 	const struct calls calls = {.n = cancels->n,
 		.at_once = cancels_at_once(cancels),
-		.timeout_ms = CANCEL_QUERY_MS,
+		.timeout_ms = CANCEL_QUERY_MS + CANCEL_EACH_MS * (int64_t)cancels->n,
 		.start = cancel_start,
 		.done = cancel_done,
 		.ctx = &canceling};

@@ -392,15 +392,21 @@ static bool is_still_held(const struct query *query)
 		       status->state == RUN_PREPARING || held_never_began(status));
 }
 
+/* Whether the answer shows that the program of the attempt has begun. */
+static bool refresh_has_begun(const struct query *query)
+{
+	return query->result == 0 &&
+	       (query->status.started_ms || query->status.state == RUN_RUNNING);
+}
+
 /* An attempt that is taken back looks lost, or as if it had never begun, until its row says so:
  * only the one who moves it knows. */
 static bool refresh_is_moving(struct refresh *refresh, struct query *query)
 {
 	const struct target_status *status = &query->status;
 	struct run *run = query->run;
-	bool has_begun = query->result == 0 && (status->started_ms || status->state == RUN_RUNNING);
 
-	if (has_begun || query->went_on || !run_has_choice(run) ||
+	if (refresh_has_begun(query) || query->went_on || !run_has_choice(run) ||
 		run_state_is_final(run_state(run)))
 		return false;
 	AUTO_FREE char *asked = mem_strdup(run_handle(run));

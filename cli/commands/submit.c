@@ -308,7 +308,7 @@ static void cmd_submit_print_run(struct app *app, const struct run *run, bool fo
 	const char *id = run_id(run);
 	AUTO_FREE char *after = after_names(json_get(run->spec, AFTER_RECORD));
 
-	if (after)
+	if (after && !run_is_held(run))
 		app_phase(app, AFTER_RECORD, "%s", after);
 	if (run_is_held(run)) {
 		app_phase(

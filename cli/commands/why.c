@@ -33,7 +33,7 @@ static int cmd_why_print_json(
 static bool why_has_place(const struct run_places *places, const char *text)
 {
 	vec_foreach (const struct run_place, place, places)
-		if (str_eq(place->text, text))
+		if (text && place->text && str_ends(text, place->text))
 			return true;
 	return false;
 }

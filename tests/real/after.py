@@ -114,7 +114,7 @@ def test_refused_before_anything_is_written(w):
                              (f"{failed}:ok", 1, f"--after {failed}:any begins after any end"),
                              ("nosuch", 5, "there is no run 'nosuch'"),
                              (f"{failed}:some", 5, "there is no run"),
-                             ("", 5, "there is no run")):
+                             ("", 2, "names no run"), (":any", 2, "names no run")):
         done = w.run("submit", "-d", "--after", word, "--", "true")
         assert done.rc == code and text in done.err, (word, done)
         done = w.run("sweep", "-d", "--over", "i=1,2", "--after", word, "--", "true", "{i}")

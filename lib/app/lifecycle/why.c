@@ -168,6 +168,9 @@ static void why_cancelled(const struct run *run, struct buf *sentence, struct bu
 	if (str_eq(exit.reason, AFTER_REASON)) {
 		buf_adds(sentence, ": ");
 		lifecycle_why_add_text(run, "a run before it ended otherwise", sentence);
+		if (run_attempts(run) > 0)
+			buf_addf(hint, "dlrun restart %s, once that has succeeded; without it: ",
+				run_id(run));
 		add_submit(run, "", hint);
 		return;
 	}

@@ -54,7 +54,8 @@ static bool is_unanswered(const struct run *run)
 
 static int queue_print(struct app *app, const struct run_list *runs)
 {
-	static const struct ui_column columns[] = {{"RUN"}, {"TARGET"}, {"SINCE"}, {"WAITS FOR"}};
+	static const struct ui_column columns[] = {
+		{"RUN"}, {"TARGET", .cut = true}, {"SINCE", .drop = 1}, {"WAITS FOR"}};
 	AUTO_TABLE struct ui_table table = {0};
 
 	if (runs->n == 0) {

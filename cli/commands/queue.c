@@ -146,16 +146,18 @@ static int queue_try(struct app *app, struct err *err)
 	return queue_send(&app->session, &events, &app_interrupted, err);
 }
 
-/* Those that other runs come before have not been tried. */
-static void queue_note_after(struct app *app)
+static int queue_try_once(struct app *app, struct err *err)
 {
 	AUTO(run_list_done) struct run_list runs = {0};
+	int r = queue_try(app, err);
 
-	if (app->options.quiet || queue_list(&app->session, &runs, NULL) < 0)
-		return;
+	if (r < 0 || app->options.quiet || queue_list(&app->session, &runs, NULL) < 0)
+		return r;
+	/* Runs that begin after others were not tried. */
 	vec_foreach (struct run *, run, &runs)
 		if (held_is_after(*run))
 			app_note(app, "%s waits: %s", run_id(*run), why_held(*run));
+	return 0;
 }
 
 static int queue_count(const struct app *app)
@@ -326,9 +328,7 @@ static int queue_run(struct app *app, void *values_ptr, struct strv *words)
 	else if (values->serve)
 		r = queue_serve(app, &err);
 	else if (values->send)
-		r = queue_try(app, &err);
-	if (r == 0 && values->send)
-		queue_note_after(app);
+		r = queue_try_once(app, &err);
 	if (r == 0 && (is_list || app->options.json))
 		r = queue_list(session, &runs, &err);
 	if (r < 0)

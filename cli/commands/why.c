@@ -38,8 +38,7 @@ static bool why_has_place(const struct run_places *places, const char *text)
 	return false;
 }
 
-static void print_evidence(
-	struct app *app, const struct run *run, const struct run_places *places)
+static void print_evidence(struct app *app, const struct run *run, const struct run_places *places)
 {
 	const struct json *list = json_get(run->doc, "evidence");
 

@@ -93,7 +93,9 @@ static void why_waiting(const struct run *run, struct buf *sentence, struct buf 
 	if (run_is_held(run)) {
 		const char *waits_for = json_get_str(json_get(run->doc, RUN_HELD), "for");
 		bool moves = str_eq(waits_for, HELD_FOR_ROOM);
-		const char *is = moves ? ":" : held_is_after(run) && text ? " is queued here:" : " is";
+		const char *is = moves                        ? ":"
+				 : held_is_after(run) && text ? " is queued here:"
+							      : " is";
 		buf_addf(sentence, "%s%s %s", run_id(run), is, text ? text : "queued here");
 		buf_adds(hint, "dlrun queue --send");
 		return;

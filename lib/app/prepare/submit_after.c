@@ -44,8 +44,7 @@ static int submit_after_read(struct submit *submit, const char *word, struct err
 		when = word + strlen(word);
 	AUTO_FREE char *name = mem_strndup(word, (size_t)(when - word));
 	if (!*name) {
-		AUTO_FREE char *shown = str_shown(word);
-		err_set(err, E_USAGE, "--after '%s' names no run", shown);
+		err_set(err, E_USAGE, "--after '%s' names no run", word);
 		return err_hint(err, "--after @");
 	}
 	strv_add(&words, name);
@@ -69,8 +68,8 @@ static int submit_after_can_wait(const struct submit *submit, struct err *err)
 	err_set(err, E_TARGET_UNSUPPORTED,
 		"a sweep to %s cannot wait for other runs; one on this machine can, and a submit",
 		submit->target->name);
-	return err_hint(err, "dlrun wait %s, then dlrun sweep without --after",
-		submit->spec.after.v[0].id);
+	return err_hint(
+		err, "dlrun wait %s, then dlrun sweep without --after", submit->spec.after.v[0].id);
 }
 
 int submit_set_after(struct submit *submit, struct err *err)

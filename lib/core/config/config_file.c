@@ -111,8 +111,9 @@ static int config_file_read_names(struct config *config, size_t i, const struct 
 				err, &here, "an item of %s is empty", config_keys[i].name);
 		/* In the text it would take those behind it for hosts of its own. */
 		if (item->next && str_starts(item->text, TARGET_NAMES_SSH))
-			return config_location_errorf(err, &here, "%s: %s has to be the last of the list",
-				config_keys[i].name, item->text);
+			return config_location_errorf(err, &here,
+				"%s: %s has to be the last of the list", config_keys[i].name,
+				item->text);
 		strv_add(&names, item->text);
 	}
 	AUTO_FREE char *text = strv_join(&names, ",");

@@ -74,7 +74,7 @@ char *after_text(const struct after_list *list)
 char *after_names(const struct json *json)
 {
 	AUTO_AFTER struct after_list list = {0};
-	AUTO_BUF struct buf out;
+	AUTO_BUF struct buf out = {0};
 
 	if (after_from_json(json, &list, NULL) < 0 || !list.n)
 		return NULL;

@@ -68,7 +68,8 @@ static int queue_print(struct app *app, const struct run_list *runs)
 		char age[32];
 		duration_text(age_ms > 1000 ? age_ms - age_ms % 1000 : 0, age);
 		AUTO_FREE char *why = ui_clean(why_held(*run));
-		AUTO_FREE char *target = ui_clean(run_target(*run));
+		AUTO_FREE char *names = held_silent_names(*run);
+		AUTO_FREE char *target = ui_clean(names);
 		ui_table_add(&table, "", run_id(*run));
 		ui_table_add(&table, "", target);
 		ui_table_addf(&table, "", "%s ago", age);
@@ -130,7 +131,9 @@ static void queue_on_failed(void *ctx, const struct run *run, const struct err *
 
 static void queue_on_kept(void *ctx, const struct run *run, const struct err *why)
 {
-	app_note(ctx, "%s waits for %s: %s", run_id(run), run_target(run), why->message);
+	AUTO_FREE char *names = held_silent_names(run);
+
+	app_note(ctx, "%s waits for %s: %s", run_id(run), names, why->message);
 }
 
 static int queue_try(struct app *app, struct err *err)

@@ -54,7 +54,8 @@ static bool is_unanswered(const struct run *run)
 
 static int queue_print(struct app *app, const struct run_list *runs)
 {
-	static const struct ui_column columns[] = {{"RUN"}, {"TARGET"}, {"SINCE"}, {"WAITS FOR"}};
+	static const struct ui_column columns[] = {
+		{"RUN"}, {"TARGET", .cut = true}, {"SINCE", .drop = 1}, {"WAITS FOR"}};
 	AUTO_TABLE struct ui_table table = {0};
 
 	if (runs->n == 0) {
@@ -67,7 +68,8 @@ static int queue_print(struct app *app, const struct run_list *runs)
 		char age[32];
 		duration_text(age_ms > 1000 ? age_ms - age_ms % 1000 : 0, age);
 		AUTO_FREE char *why = ui_clean(why_held(*run));
-		AUTO_FREE char *target = ui_clean(run_target(*run));
+		AUTO_FREE char *names = held_silent_names(*run);
+		AUTO_FREE char *target = ui_clean(names);
 		ui_table_add(&table, "", run_id(*run));
 		ui_table_add(&table, "", target);
 		ui_table_addf(&table, "", "%s ago", age);
@@ -129,7 +131,9 @@ static void queue_on_failed(void *ctx, const struct run *run, const struct err *
 
 static void queue_on_kept(void *ctx, const struct run *run, const struct err *why)
 {
-	app_note(ctx, "%s waits for %s: %s", run_id(run), run_target(run), why->message);
+	AUTO_FREE char *names = held_silent_names(run);
+
+	app_note(ctx, "%s waits for %s: %s", run_id(run), names, why->message);
 }
 
 static int queue_try(struct app *app, struct err *err)
@@ -143,6 +147,20 @@ static int queue_try(struct app *app, struct err *err)
 		.ctx = app};
 
 	return queue_send(&app->session, &events, &app_interrupted, err);
+}
+
+static int queue_try_once(struct app *app, struct err *err)
+{
+	AUTO(run_list_done) struct run_list runs = {0};
+	int r = queue_try(app, err);
+
+	if (r < 0 || app->options.quiet || queue_list(&app->session, &runs, NULL) < 0)
+		return r;
+	/* Runs that begin after others were not tried. */
+	vec_foreach (struct run *, run, &runs)
+		if (held_is_after(*run))
+			app_note(app, "%s waits: %s", run_id(*run), why_held(*run));
+	return 0;
 }
 
 static int queue_count(const struct app *app)
@@ -313,7 +331,7 @@ static int queue_run(struct app *app, void *values_ptr, struct strv *words)
 	else if (values->serve)
 		r = queue_serve(app, &err);
 	else if (values->send)
-		r = queue_try(app, &err);
+		r = queue_try_once(app, &err);
 	if (r == 0 && (is_list || app->options.json))
 		r = queue_list(session, &runs, &err);
 	if (r < 0)

@@ -135,6 +135,9 @@ static int rm_remove(struct app *app, const struct run_list *runs, bool force, b
 		bytes[i] = results_bytes(app, runs->v[i]);
 		r = adopt_own(&app->session, runs->v[i], err);
 	}
+	/* A run that will not be removed is not stopped. */
+	if (r == 0 && force)
+		r = runs_remove_check(&app->session, runs, err);
 	if (r == 0 && force)
 		r = rm_cancel(app, runs, err);
 	if (r == 0)

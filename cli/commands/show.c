@@ -75,25 +75,11 @@ static void show_add_list(struct buf *out, const char *label, const struct json 
  * Parts
  */
 
-/* "lion-4k2x9, bear-8m3kd (any end)" */
-static void show_add_after(struct buf *out, const struct json *list)
-{
-	AUTO_AFTER struct after_list after = {0};
-	AUTO_BUF struct buf line = {0};
-
-	if (after_from_json(list, &after, NULL) < 0)
-		return;
-	buf_init(&line, PAGE_MAX);
-	vec_foreach (struct after, item, &after)
-		buf_addf(&line, "%s%s%s", line.len ? ", " : "", item->id,
-			item->any ? " (any end)" : "");
-	summary_add_field(out, AFTER_RECORD, line.data);
-}
-
 static void add_identity(struct buf *out, const struct run *run)
 {
 	const struct json *doc = run->doc, *origin = json_get(doc, "origin");
 	AUTO_FREE char *command = run_command_line(run), *places = run_places_of(run);
+	AUTO_FREE char *after = after_names(json_get(doc, AFTER_RECORD));
 
 	summary_add_field(out, "command", command);
 	summary_add_field(out, "launcher", json_get_str(json_get(doc, "launcher"), "line"));
@@ -106,7 +92,7 @@ static void add_identity(struct buf *out, const struct run *run)
 	summary_add_field(out, "user", json_get_str(doc, "user"));
 	summary_add_field(out, "group", json_get_str(doc, "group"));
 	summary_add_field(out, "parent", json_get_str(doc, "parent"));
-	show_add_after(out, json_get(doc, AFTER_RECORD));
+	summary_add_field(out, AFTER_RECORD, after);
 	show_add_pairs(out, "tags", json_get(doc, "tags"));
 	summary_add_field(out, "note", json_get_str(doc, "note"));
 	show_add_pairs(out, "params", json_get(doc, "params"));

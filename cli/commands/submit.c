@@ -19,6 +19,7 @@
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
+#include "core/record/after.h"
 #include "core/record/places.h"
 #include "core/study/stop_rule.h"
 #include "targets/targets.h"
@@ -305,7 +306,10 @@ static struct submit_events cmd_submit_events(struct saying *saying)
 static void cmd_submit_print_run(struct app *app, const struct run *run, bool follow)
 {
 	const char *id = run_id(run);
+	AUTO_FREE char *after = after_names(json_get(run->spec, AFTER_RECORD));
 
+	if (after && !run_is_held(run))
+		app_phase(app, AFTER_RECORD, "%s", after);
 	if (run_is_held(run)) {
 		app_phase(
 			app, "target", "%s · %s", run_target(run), json_get_str(run->doc, "text"));

@@ -3,6 +3,7 @@
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/mem.h"
+#include "base/util/str.h"
 #include "cli/runs/runs.h"
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
@@ -28,27 +29,49 @@ static int cmd_why_print_json(
 	return app_print_json(app, json);
 }
 
-static void print_evidence(struct app *app, const struct run *run)
+/* Whether the line of a place says it, too. */
+static bool why_has_place(const struct run_places *places, const char *text)
+{
+	vec_foreach (const struct run_place, place, places)
+		if (text && place->text && str_ends(text, place->text))
+			return true;
+	return false;
+}
+
+static void print_evidence(struct app *app, const struct run *run, const struct run_places *places)
 {
 	const struct json *list = json_get(run->doc, "evidence");
 
 	for (const struct json *item = list ? json_first(list) : NULL; item;
 		item = json_next(item)) {
 		AUTO_FREE char *line = ui_clean(json_str(item) ? json_str(item) : "");
-		ui_printf_fit(app, UI_OUT, 4, "  %s\n", line);
+		if (!why_has_place(places, json_str(item)))
+			ui_printf_fit(app, UI_OUT, 4, "  %s\n", line);
 	}
 }
 
-/* Decisions about the places of a run that has several. */
-static void why_print_places(struct app *app, const struct run *run)
+static const char *why_place_words(enum run_place_state state)
 {
-	AUTO_RUN_PLACES struct run_places places = {0};
+	static const char *const words[] = {
+		[RUN_PLACE_UNTRIED] = "was not asked",
+		[RUN_PLACE_NOW] = "has room",
+		[RUN_PLACE_LATER] = "would take it later",
+		[RUN_PLACE_NEVER] = "cannot take it",
+		[RUN_PLACE_SILENT] = "does not answer",
+		[RUN_PLACE_LEFT] = "was left",
+		[RUN_PLACE_CHOSEN] = "was chosen",
+	};
 
-	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
-	vec_foreach (const struct run_place, place, &places) {
+	return words[state];
+}
+
+/* Decisions about the places of a run that has several. */
+static void why_print_places(struct app *app, const struct run_places *places)
+{
+	vec_foreach (const struct run_place, place, places) {
 		AUTO_FREE char *line =
-			mem_printf("%s: %s%s%s", place->target, run_place_state_name(place->state),
-				place->text ? ", " : "", place->text ? place->text : "");
+			mem_printf("%s %s%s%s", place->target, why_place_words(place->state),
+				place->text ? ": " : "", place->text ? place->text : "");
 		AUTO_FREE char *clean = ui_clean(line);
 		ui_printf_fit(app, UI_OUT, 4, "  %s\n", clean);
 	}
@@ -144,6 +167,7 @@ static int why_study(struct app *app, const char *study, const struct run_list *
 static int why_one(struct app *app, const struct run *run)
 {
 	AUTO_BUF struct buf sentence = {0}, hint = {0};
+	AUTO_RUN_PLACES struct run_places places = {0};
 
 	buf_init(&sentence, SENTENCE_MAX);
 	buf_init(&hint, SENTENCE_MAX);
@@ -152,8 +176,9 @@ static int why_one(struct app *app, const struct run *run)
 		return cmd_why_print_json(app, run, &sentence, &hint);
 	AUTO_FREE char *line = ui_clean(sentence.data);
 	ui_printf_fit(app, UI_OUT, 2, "%s\n", line);
-	print_evidence(app, run);
-	why_print_places(app, run);
+	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
+	print_evidence(app, run, &places);
+	why_print_places(app, &places);
 	why_print_hint(app, &hint);
 	return 0;
 }

@@ -20,6 +20,7 @@
 #include "cli/term/app.h"
 #include "cli/term/ui.h"
 #include "core/image/code.h"
+#include "core/record/after.h"
 #include "core/record/columns.h"
 #include "core/record/places.h"
 
@@ -204,6 +205,7 @@ static void preview_print_facts(struct app *app, const struct submit_preview *pr
 	const struct run run = {.doc = preview->doc};
 	AUTO_FREE char *command = run_command_line(&run);
 	AUTO_FREE char *places = run_places_of(&run);
+	AUTO_FREE char *after = after_names(json_get(doc, AFTER_RECORD));
 	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, LINE_BYTES);
@@ -213,6 +215,7 @@ static void preview_print_facts(struct app *app, const struct submit_preview *pr
 	preview_add_fact("name", json_get_str(doc, "name"), &out);
 	preview_add_fact("target", json_get_str(json_get(doc, "target"), "name"), &out);
 	preview_add_fact("places", places, &out);
+	preview_add_fact(AFTER_RECORD, after, &out);
 	preview_add_fact("base", json_get_str(json_get(doc, "image"), "base"), &out);
 	preview_add_fact("code", json_get_str(json_get(doc, "snapshot"), "id"), &out);
 	ui_print(app, UI_OUT, out.data, out.len);

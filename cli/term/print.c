@@ -28,6 +28,8 @@ static char *complete_hint(const struct app *app, const char *hint)
 	if (!at || !str_ends(hint, rest))
 		return hint ? mem_strdup(hint) : NULL;
 	size_t word = strlen(name) + strcspn(at + strlen(name), " ");
+	if (strlen(at) < word + 1 + strlen(rest))
+		return mem_strdup(hint);
 	AUTO_FREE char *options = mem_strndup(at + word + 1, strlen(at) - word - 1 - strlen(rest));
 	AUTO_FREE char *command = mem_strndup(at + strlen(name), word - strlen(name));
 	struct opt_request request = {.common = app_opts};

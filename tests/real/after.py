@@ -114,7 +114,7 @@ def test_refused_before_anything_is_written(w):
                              (f"{failed}:ok", 1, f"--after {failed}:any begins after any end"),
                              ("nosuch", 5, "there is no run 'nosuch'"),
                              (f"{failed}:some", 5, "there is no run"),
-                             ("", 5, "there is no run")):
+                             ("", 2, "names no run"), (":any", 2, "names no run")):
         done = w.run("submit", "-d", "--after", word, "--", "true")
         assert done.rc == code and text in done.err, (word, done)
         done = w.run("sweep", "-d", "--over", "i=1,2", "--after", word, "--", "true", "{i}")
@@ -154,9 +154,15 @@ def test_a_run_that_is_waited_for_stays(w):
     second = submit(w, "--after", first, "--after", other, "--", "true")
     done = w.run("rm", first)
     assert done.rc == 1 and f"{second} is to begin after {first}" in done.err, done
+    done = w.run("rm", "--force", other)
+    assert done.rc == 1 and f"{second} is to begin after {other}" in done.err, done
+    assert state(w, other) == "running", "what is not removed is not stopped"
     gate.touch()
     ends(w, second)
     w.ok("rm", first)
+    third, _ = gated(w, "third")
+    fourth = submit(w, "--after", third, "--", "true")
+    w.ok("rm", "--force", third, fourth)
 
 
 def test_cancelled_while_it_waits(w):
@@ -244,6 +250,8 @@ def test_a_study(w):
     late = submit(w, "--after", bad, "--", "true")
     shown = ends(w, late)
     assert shown["state"] == "cancelled" and re.match(r".*-1-\w+ failed with exit 4, and it was to succeed", shown["text"]), shown
+    done = w.run("submit", "-d", "--after", bad, "--", "true")
+    assert done.rc == 1 and f"--after {bad}:any begins after any end" in done.err, done
 
 
 def test_a_group_as_it_is_now(w):
@@ -338,7 +346,7 @@ def test_a_run_for_a_host_waits_here(w):
         listed = queue(w)
         assert [r["id"] for r in listed] == [second] and listed[0]["for"] == "run", listed
         assert f"after {first}" in w.ok("queue").out
-        assert f"{second} is after {first}" in w.ok("why", second).out
+        assert f"{second} is queued here: after {first}" in w.ok("why", second).out
         done = w.ok("queue", "--send")
         assert " sent " not in done.err and not began(s), done
         assert w.run("logs", second).out == "" and f"after {first}" in w.run("logs", second).err

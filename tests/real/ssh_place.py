@@ -49,7 +49,7 @@ def test_the_first_with_room(w):
         assert states(w, run) == {"lab": "later", "eu": "never", "us": "chosen"}, w.show(run)["places"]
         line = next(line for line in said.splitlines() if "→ us" in line)
         assert "lab: gpu1, no GPU free" in line and "eu: " in line and "host gpu2 has 0" in line and "us: 2 × " in line, line
-        assert "lab: later, gpu1, no GPU free" in w.ok("why", run).out
+        assert "lab would take it later: gpu1, no GPU free" in w.ok("why", run).out
         assert [p["state"] for p in json.loads(w.ok("why", "--json", run).out)["places"]] == ["later", "never", "chosen"]
         assert "→ us" in w.ok("show", run).out
         assert s.ended(run)["state"] == "succeeded"

@@ -311,6 +311,31 @@ static int remove_check_waiting(
 	return 0;
 }
 
+static bool remove_is_among(const struct run_list *runs, const char *id)
+{
+	vec_foreach (struct run *, run, runs)
+		if (str_eq(run_id(*run), id))
+			return true;
+	return false;
+}
+
+int runs_remove_check(struct session *session, const struct run_list *runs, struct err *err)
+{
+	const struct store_filter filter = {.unfinished_only = true};
+	AUTO(run_list_done) struct run_list unfinished = {0}, others = {0};
+	struct store *store;
+
+	int r = session_store(session, &store, err);
+	if (r == 0)
+		r = store_list(store, &filter, &unfinished, err);
+	for (size_t i = 0; r == 0 && i < unfinished.n; i++)
+		if (!remove_is_among(runs, run_id(unfinished.v[i])))
+			*vec_push(&others) = TAKE(unfinished.v[i]);
+	for (size_t i = 0; r == 0 && i < runs->n; i++)
+		r = remove_check_waiting(&others, runs->v[i], err);
+	return r;
+}
+
 /* At most CALLS_AT_ONCE runs. */
 static int remove_some(struct session *session, struct run *const *runs, size_t n, struct err *errs,
 	struct err *err)

@@ -16,4 +16,7 @@
 int runs_remove(
 	struct session *session, const struct run_list *runs, struct err *ret, struct err *err);
 
+/* E_RUN_RUNNING if a run that is not among these is to begin after one of them. */
+int runs_remove_check(struct session *session, const struct run_list *runs, struct err *err);
+
 #endif

@@ -93,8 +93,10 @@ static void why_waiting(const struct run *run, struct buf *sentence, struct buf 
 	if (run_is_held(run)) {
 		const char *waits_for = json_get_str(json_get(run->doc, RUN_HELD), "for");
 		bool moves = str_eq(waits_for, HELD_FOR_ROOM);
-		buf_addf(sentence, "%s%s %s", run_id(run), moves ? ":" : " is",
-			text ? text : "queued here");
+		const char *is = moves                        ? ":"
+				 : held_is_after(run) && text ? " is queued here:"
+							      : " is";
+		buf_addf(sentence, "%s%s %s", run_id(run), is, text ? text : "queued here");
 		buf_adds(hint, "dlrun queue --send");
 		return;
 	}
@@ -168,6 +170,9 @@ static void why_cancelled(const struct run *run, struct buf *sentence, struct bu
 	if (str_eq(exit.reason, AFTER_REASON)) {
 		buf_adds(sentence, ": ");
 		lifecycle_why_add_text(run, "a run before it ended otherwise", sentence);
+		if (run_attempts(run) > 0)
+			buf_addf(hint, "dlrun restart %s, once that has succeeded; without it: ",
+				run_id(run));
 		add_submit(run, "", hint);
 		return;
 	}

@@ -43,6 +43,10 @@ static int submit_after_read(struct submit *submit, const char *word, struct err
 	if (!any && !str_eq(when, ":ok"))
 		when = word + strlen(word);
 	AUTO_FREE char *name = mem_strndup(word, (size_t)(when - word));
+	if (!*name) {
+		err_set(err, E_USAGE, "--after '%s' names no run", word);
+		return err_hint(err, "--after @");
+	}
 	strv_add(&words, name);
 	r = runs_find_all(submit->session, &words, &runs, &group, err);
 	/* A run that has no record here gets one. */
@@ -64,7 +68,8 @@ static int submit_after_can_wait(const struct submit *submit, struct err *err)
 	err_set(err, E_TARGET_UNSUPPORTED,
 		"a sweep to %s cannot wait for other runs; one on this machine can, and a submit",
 		submit->target->name);
-	return err_hint(err, "dlrun wait %s && dlrun sweep …", submit->options->after->v[0]);
+	return err_hint(
+		err, "dlrun wait %s, then dlrun sweep without --after", submit->spec.after.v[0].id);
 }
 
 int submit_set_after(struct submit *submit, struct err *err)
@@ -82,7 +87,7 @@ int submit_set_after(struct submit *submit, struct err *err)
 	after_done(&submit->spec.after);
 	if (check.state == AFTER_NEVER) {
 		err_set(err, E_RUN_AFTER, "%s", check.text);
-		return err_hint(err, "--after %s:any begins after any end", check.id);
+		return err_hint(err, "--after %s:any begins after any end", check.named);
 	}
 	if (check.state == AFTER_MET)
 		return 0;

@@ -550,7 +550,7 @@ static int check_model(struct submit *submit, struct err *err)
 		return 0;
 	if (runtime->gpus == 0 && config_is_set(submit->config, "resources.gpus")) {
 		err_set(err, E_USAGE, "--gpu-type %s cannot be used together with -g 0", type);
-		return err_hint(err, "dlrun submit --gpu-type %s …", type);
+		return err_hint(err, "dlrun submit -g 1 …");
 	}
 	if (runtime->gpus <= 0)
 		runtime->gpus = 1;

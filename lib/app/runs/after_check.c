@@ -20,6 +20,7 @@ void after_check_done(struct after_check *check)
 		return;
 	run_list_done(&check->pending);
 	free(check->id);
+	free(check->named);
 	free(check->text);
 	*check = (struct after_check){0};
 }
@@ -74,12 +75,14 @@ static char *after_how(const struct run *run)
 		"%s%s", run_state(run) == RUN_FAILED ? "" : "was ", run_state_name(run_state(run)));
 }
 
-static void after_never(struct after_check *check, const char *id, const char *how)
+static void after_never(
+	struct after_check *check, const struct after *after, const char *id, const char *how)
 {
 	if (check->state == AFTER_NEVER)
 		return;
 	check->state = AFTER_NEVER;
 	check->id = mem_strdup(id);
+	check->named = mem_strdup(after->id);
 	check->text = mem_printf("%s %s, and it was to succeed", id, how);
 }
 
@@ -92,7 +95,7 @@ static void after_add_run(struct after_check *check, const struct after *after, 
 		*vec_push(&check->pending) = TAKE(own);
 	} else if (!after->any && run_state(run) != RUN_SUCCEEDED) {
 		AUTO_FREE char *how = after_how(run);
-		after_never(check, run_id(run), how);
+		after_never(check, after, run_id(run), how);
 	}
 }
 
@@ -108,7 +111,7 @@ static int after_check_run(
 	else if (error.id != E_RUN_NOT_FOUND)
 		return err_move(err, &error);
 	else if (!after->any)
-		after_never(check, after->id, "was removed");
+		after_never(check, after, after->id, "was removed");
 	return 0;
 }
 
@@ -139,7 +142,7 @@ static int after_check_study(struct session *session, struct store *store,
 		return 0;
 	AUTO_FREE char *how = n ? mem_printf("has only %zu of its %d runs", n, spec.study.size)
 				: mem_strdup("was removed");
-	after_never(check, after->id, how);
+	after_never(check, after, after->id, how);
 	return 0;
 }
 

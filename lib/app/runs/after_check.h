@@ -23,6 +23,7 @@ struct after_check {
 	enum after_state state;
 	struct run_list pending; /* AFTER_WAITS: those that have not ended */
 	char *id;                /* AFTER_NEVER: of the run, or the study that has no such run */
+	char *named;             /* AFTER_NEVER: as the list has it: the run, or its study */
 	char *text; /* AFTER_NEVER: "lion-4k2x9 failed with exit 3, and it was to …" */
 };
 int after_check(struct session *session, const struct after_list *list, struct after_check *ret,

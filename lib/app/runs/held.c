@@ -106,8 +106,7 @@ static bool is_target_silent(const struct err *cause)
 		       str_starts(name, "node.") || str_starts(name, "target."));
 }
 
-/* Of several places all that did not answer, unless one was chosen. The caller frees. */
-static char *held_silent_names(const struct run *run)
+char *held_silent_names(const struct run *run)
 {
 	AUTO_RUN_PLACES struct run_places places = {0};
 	AUTO_STRV struct strv names = {0};

@@ -62,6 +62,9 @@ bool run_is_unsent(const struct run *run);
 int64_t held_since_ms(const struct run *run);
 /* The place that a handle in a cluster leads to: "kube:SERVER". The caller frees. */
 char *held_place(const char *handle);
+/* The target; of several places the one that was chosen, or all that did not answer. The caller
+ * frees. */
+char *held_silent_names(const struct run *run);
 /* Make run held, or say again why it is: state queued, and text. */
 void held_set(struct run *run, const struct err *cause);
 /* The same for one that waits for other runs. */

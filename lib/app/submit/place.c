@@ -32,6 +32,7 @@ struct place_trial {
 
 struct place_choice {
 	struct loop_wait wait;
+	int64_t begun_ms;
 	struct place_trial *trials;
 	size_t n;
 };
@@ -254,13 +255,17 @@ bool place_is_refusal(const struct err *why)
  * The decision
  */
 
-/* "target lab: …" in a line that begins with the name. */
+/* "target lab: …", or "gpu1: …" of ssh:gpu1, in a line that begins with the name. */
 static const char *place_reason(const struct place_trial *trial)
 {
-	const char *text = trial->error.message;
-	AUTO_FREE char *prefix = mem_printf("target %s: ", trial->place->target);
+	const char *text = trial->error.message, *name = trial->place->target;
+	AUTO_FREE char *target = mem_printf("target %s: ", name);
+	AUTO_FREE char *host =
+		mem_printf("%s: ", str_starts(name, "ssh:") ? name + strlen("ssh:") : name);
 
-	return text && str_starts(text, prefix) ? text + strlen(prefix) : text;
+	if (text && str_starts(text, target))
+		return text + strlen(target);
+	return text && str_starts(text, host) ? text + strlen(host) : text;
 }
 
 static void place_decide(struct place_trial *trial, const struct place_trial *chosen)
@@ -289,7 +294,7 @@ static void place_end(struct place_choice *choice, bool is_waited)
 			continue;
 		trial->state = RUN_PLACE_SILENT;
 		err_set(&trial->error, E_TARGET_SILENT, "no answer within %s",
-			duration_text(PLACE_LIMIT_MS, time));
+			duration_text(choice->wait.deadline_ms - choice->begun_ms, time));
 	}
 }
 
@@ -346,10 +351,12 @@ static int place_fail(const struct place_choice *choice, struct submit *submit, 
 int place_choose(struct submit *submit, const struct submit *common, place_prepare_fn *prepare,
 	struct err *err)
 {
+	int64_t now_ms = clock_ms();
 	AUTO(place_choice_done)
 	struct place_choice choice = {
 		.wait = {.loop = session_loop(submit->session),
-			.deadline_ms = clock_ms() + PLACE_LIMIT_MS},
+			.deadline_ms = now_ms + PLACE_LIMIT_MS},
+		.begun_ms = now_ms,
 		.trials = mem_alloc(submit->places.n + 1, sizeof(*choice.trials)),
 		.n = submit->places.n,
 	};

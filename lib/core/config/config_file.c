@@ -10,6 +10,7 @@
 #include "base/util/str.h"
 #include "core/config/config_impl.h"
 #include "core/config/ports.h"
+#include "core/config/target_names.h"
 
 /*
  * The content of a configuration file.
@@ -95,14 +96,24 @@ static int config_file_read_names(struct config *config, size_t i, const struct 
 
 	if (node->kind == YAML_SCALAR)
 		return config_set_scalar(config, i, node->text, location, err);
-	if (node->kind != YAML_LIST || !node->first)
+	if (node->kind != YAML_LIST)
 		return config_wrong_kind(
 			err, location, config_keys[i].name, "a name or a list of names", node);
+	if (!node->first)
+		return config_location_errorf(err, location, "%s is empty", config_keys[i].name);
 	for (const struct yaml *item = node->first; item; item = item->next) {
 		struct config_location here = config_location_of(location, item);
-		if (item->kind != YAML_SCALAR || !*item->text)
+		if (item->kind != YAML_SCALAR)
 			return config_wrong_kind(
 				err, &here, config_keys[i].name, "a list of names", item);
+		if (!*item->text)
+			return config_location_errorf(
+				err, &here, "an item of %s is empty", config_keys[i].name);
+		/* In the text it would take those behind it for hosts of its own. */
+		if (item->next && str_starts(item->text, TARGET_NAMES_SSH))
+			return config_location_errorf(err, &here,
+				"%s: %s has to be the last of the list", config_keys[i].name,
+				item->text);
 		strv_add(&names, item->text);
 	}
 	AUTO_FREE char *text = strv_join(&names, ",");

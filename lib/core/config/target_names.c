@@ -7,8 +7,6 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 
-#define TARGET_NAMES_SSH "ssh:"
-
 static bool target_names_is_single(const struct config *config, const char *text)
 {
 	return !strchr(text, ',') || str_starts(text, TARGET_NAMES_SSH) ||

@@ -10,6 +10,9 @@
 #include "base/util/vec.h"
 #include "core/config/config.h"
 
+/* Begins the name of a target that is a list of hosts. */
+#define TARGET_NAMES_SSH "ssh:"
+
 enum { TARGET_NAMES_MAX = 16 };
 
 /* Add the names of text; one that begins with "ssh:" takes all that follows it, which is a list of

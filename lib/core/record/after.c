@@ -3,9 +3,13 @@
 
 #include <stdlib.h>
 
+#include "base/util/auto.h"
+#include "base/util/buf.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/record/run.h"
+
+enum { AFTER_NAMES_MAX = 64 << 10 };
 
 struct json *after_to_json(const struct after_list *list)
 {
@@ -65,6 +69,20 @@ char *after_text(const struct after_list *list)
 	if (list->n == 2)
 		return mem_printf("after %s and %s", list->v[0].id, list->v[1].id);
 	return mem_printf("after %s and %zu others", list->v[0].id, list->n - 1);
+}
+
+char *after_names(const struct json *json)
+{
+	AUTO_AFTER struct after_list list = {0};
+	AUTO_BUF struct buf out = {0};
+
+	if (after_from_json(json, &list, NULL) < 0 || !list.n)
+		return NULL;
+	buf_init(&out, AFTER_NAMES_MAX);
+	vec_foreach (struct after, after, &list)
+		buf_addf(&out, "%s%s%s", out.len ? ", " : "", after->id,
+			after->any ? " (any end)" : "");
+	return buf_take(&out);
 }
 
 void after_done(struct after_list *list)

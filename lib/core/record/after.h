@@ -39,6 +39,9 @@ int after_from_json(const struct json *json, struct after_list *ret, struct err 
 void after_add(struct after_list *list, const char *id, bool is_study, bool any);
 /* "after lion-4k2x9", "after lion-4k2x9 and 3 others"; the caller frees. */
 char *after_text(const struct after_list *list);
+/* "lion-4k2x9, bear-8m3kd (any end)" of the list in a record, NULL if there is none; the caller
+ * frees. */
+char *after_names(const struct json *json);
 void after_done(struct after_list *list);
 #define AUTO_AFTER AUTO(after_done)
 

@@ -156,7 +156,7 @@ static int launcher_skip_options(const struct launcher *launcher, const struct s
 	for (; i < command->n && command->v[i][0] == '-'; i++) {
 		if (str_eq(command->v[i], "-u"))
 			continue;
-		if (str_eq(command->v[i], "-m") && i + 1 < command->n) {
+		if (str_eq(command->v[i], "-m")) {
 			python->is_module = true;
 			i++;
 			break;
@@ -164,6 +164,8 @@ static int launcher_skip_options(const struct launcher *launcher, const struct s
 		AUTO_FREE char *shown = str_shown(command->v[i]);
 		err_set(err, E_USAGE, "%s starts a file or a module of Python, not python %s", name,
 			shown);
+		if (str_eq(command->v[i], "-c") || str_eq(command->v[i], "-"))
+			return err_hint(err, "write the program into a file");
 		return err_hint(err, "options of Python as variables: -e PYTHONOPTIMIZE=1");
 	}
 	python->program = i;
@@ -228,8 +230,8 @@ int launcher_check(const struct launcher *launcher, const struct strv *command, 
 	if (nodes <= 1)
 		return 0;
 	err_set(err, E_USAGE,
-		"mpirun starts the processes of one node here: between nodes it would log in by "
-		"ssh, and dlrun gives them none");
+		"mpirun is for one node: between nodes it would log in by ssh, which dlrun does "
+		"not prepare");
 	return err_hint(err, "--launcher torchrun");
 }
 

@@ -64,7 +64,13 @@ static int run_places_fail_wait(const struct run_places *places, const char *nam
 	err_set(err, E_USAGE, "--wait-for %s: it is not one of the targets of this run", shown);
 	if (near)
 		return err_hint(err, "did you mean %s?", near);
-	return err_hint(err, "-t %s,%s", places->v[0].target, shown);
+	/* A target of hosts takes what follows it, so the new one stands in front. */
+	AUTO_BUF struct buf hint;
+	buf_init(&hint, PLACES_TEXT_MAX);
+	buf_addf(&hint, "-t %s", shown);
+	vec_foreach (const struct run_place, place, places)
+		buf_addf(&hint, ",%s", place->target);
+	return err_hint(err, "%s", hint.data);
 }
 
 /* A name may have "=" in it, a time has none. */
@@ -79,6 +85,10 @@ static int run_places_add_wait(struct run_places *places, const char *wait, stru
 	if (!equals) {
 		err_set(err, E_USAGE, "--wait-for %s: how long is missing", shown);
 		return err_hint(err, "--wait-for %s=30m", shown);
+	}
+	if (!*name) {
+		err_set(err, E_USAGE, "--wait-for %s: which target is missing", shown);
+		return err_hint(err, "--wait-for %s%s", places->v[0].target, shown);
 	}
 	if (duration_parse(equals + 1, &ms, err) < 0) {
 		err_prefix(err, "--wait-for %s", shown);

@@ -131,6 +131,7 @@ static void test_commands(void **state)
 		{"torchrun", "uv run --with torch", 1, 0, NULL, "uv is not python"},
 		{"torchrun", "python", 1, 0, NULL, "no file and no module"},
 		{"torchrun", "python -u", 1, 0, NULL, "no file and no module"},
+		{"torchrun", "python -m", 1, 0, NULL, "no file and no module"},
 		{"torchrun", "python -c pass", 1, 0, NULL, "not python -c"},
 		{"torchrun", "python -O a.py", 1, 0, NULL, "not python -O"},
 		{"torchrun", "python -", 1, 0, NULL, "not python -"},

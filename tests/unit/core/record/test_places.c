@@ -108,6 +108,7 @@ static void test_waits(void **state)
 			"--wait-for eu=soon: \"soon\" is not a duration like 90s, 15m, 1h30m or 7d"},
 		{"eu=", "--wait-for eu=: \"\" is not a duration like 90s, 15m, 1h30m or 7d"},
 		{"eu", "--wait-for eu: how long is missing"},
+		{"=5m", "--wait-for =5m: which target is missing"},
 		{"en=5m", "--wait-for en: it is not one of the targets of this run"},
 	};
 	AUTO_CONFIG struct config *config = NULL;

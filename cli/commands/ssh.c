@@ -151,7 +151,8 @@ static int work_on_host(struct app *app, const struct ssh_values *values, const 
 	static const char *const shell[] = {"/bin/sh", "-c", "exec \"${SHELL:-/bin/sh}\" -l"};
 	const struct submit_events events = {
 		.notice = cmd_ssh_print, .warning = cmd_ssh_warn, .ctx = app};
-	struct submit_options options = {.command = command, .terminal = true};
+	/* Whoever sits at the terminal waits for it now. */
+	struct submit_options options = {.command = command, .terminal = true, .no_offline = true};
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *run = NULL;
 	AUTO_STRV struct strv words = {0};

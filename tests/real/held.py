@@ -134,6 +134,8 @@ def test_a_refusal_and_no_offline(w):
         for words, env in ((["--no-offline"], {}), ([], {"DLRUN_OFFLINE": "fail"})):
             done = w.run("submit", "-d", *words, "-t", "ssh:gpu1", "--", "true", env=env)
             assert done.rc == 3 and "[ssh.unreachable]" in done.err, done
+        done = w.run("ssh", "gpu1", "--", "true")
+        assert done.rc == 3 and "[ssh.unreachable]" in done.err, done
         assert not w.runs()
         run, _ = submit(w, "--nodes", "1", "-g", "3", "--", *ONCE)
         other, _ = submit(w, "--", *ONCE)

@@ -64,7 +64,7 @@ static int submit_after_can_wait(const struct submit *submit, struct err *err)
 	err_set(err, E_TARGET_UNSUPPORTED,
 		"a sweep to %s cannot wait for other runs; one on this machine can, and a submit",
 		submit->target->name);
-	return err_hint(err, "dlrun wait %s && dlrun sweep …", submit->options->after->v[0]);
+	return err_hint(err, "dlrun wait %s && dlrun sweep …", submit->spec.after.v[0].id);
 }
 
 int submit_set_after(struct submit *submit, struct err *err)

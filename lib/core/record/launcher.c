@@ -344,7 +344,7 @@ static void launcher_add_count(const struct launcher *launcher, struct buf *out)
 static void launcher_take_words(size_t n, struct buf *out, struct buf *words)
 {
 	for (size_t i = 1; i <= n; i++) {
-		buf_addf(out, "p%zu=$%zu\n", i, i);
+		buf_addf(out, "p%zu=${%zu}\n", i, i);
 		buf_addf(words, "%s\"$p%zu\"", i > 1 ? " " : "", i);
 	}
 	buf_addf(out, "shift %zu\n", n);

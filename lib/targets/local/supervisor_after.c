@@ -138,8 +138,10 @@ void after_waiter_run(const char *self, int fd)
 
 	int r = after_waiter_start(self, fd, &pid, &err);
 	while (r == 0 && waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
+		if (errno != EINTR) {
 			status = -1;
+			break;
+		}
 	if (r == 0 && status != 0)
 		r = err_set(&err, E_RUN_START, "the process that waits for other runs has ended");
 	/* A process that ended well has replied by itself. */

@@ -217,20 +217,20 @@ def reads(path, text):
 @each_shell
 def each_login_of_the_user(node):
     """The program has the login's umask and language, as one that was not given to several."""
-    one, two, three = every = nodes(node)
-    line = "umask; echo ${LC_ALL-none}"
-    def login(each, run, give):
-        for lc in (None, "C.UTF-8"):
-            each.env = {key: value for key, value in each.env.items() if key != "LC_ALL"} | ({"LC_ALL": lc} if lc else {})
-            old = os.umask(0o027)
-            try:
-                give(each, f"{run}{len(lc or '')}", "sh", "-c", line)
-            finally:
-                os.umask(old)
-            assert end_of(each.wait(f"{run}{len(lc or '')}"))[0] == "succeeded"
-            yield each.log(f"{run}{len(lc or '')}")
-    plain = list(login(one, "plain", lambda each, *words: each.submit(*words)))
-    assert list(login(two, "pooled", submit)) == plain and plain[0].endswith(b"none\n"), plain
+    def said(each, run, give, lc):
+        each.env = {key: value for key, value in each.env.items() if key != "LC_ALL"} | ({"LC_ALL": lc} if lc else {})
+        old = os.umask(0o027)
+        try:
+            give(each, run, "sh", "-c", "umask; echo ${LC_ALL-none}")
+        finally:
+            os.umask(old)
+        assert end_of(each.wait(run))[0] == "succeeded"
+        return each.log(run)
+    one, *others = nodes(node)
+    # What takes the attempts of a node has the login that began it.
+    for each, lc in zip(others, (None, "C.UTF-8")):
+        plain = said(one, f"plain-{each.name}", lambda each, *words: each.submit(*words), lc)
+        assert said(each, f"pooled-{each.name}", submit, lc) == plain == f"0027\n{lc or 'none'}\n".encode(), plain
 
 
 @each_shell
@@ -265,6 +265,30 @@ def each_killed_at_its_directory(node):
     assert end_of(one.wait("a"))[0] == "succeeded" and one.log("a") == b"once\n"
     assert not two.dir("a").exists()
     for each in (two, three):
+        each.ask(f"cancel held-{each.name} 1")
+
+
+@each_shell
+def each_killed_at_its_directory_and_ended(node):
+    """The same, and its end is asked for at that node before anybody finds it: no node begins it."""
+    one, two, three = every = nodes(node)
+    held(every)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    for run, verb, said in (("a", "cancel", []), ("b", "withdraw", ["withdrawn yes"])):
+        submit(one, run, "echo", "never")
+        everywhere(every, run)
+        ticket, = {path.parent for path in (node.root / "pool/tickets").glob("*/job")}
+        me = (two.local / "pool/self").read_text().strip()
+        for path in (two.local / "pool/joined").iterdir():
+            path.unlink()
+        two.dir(run).mkdir(parents=True)
+        (two.dir(run) / "lock").write_text("")
+        (ticket / "claim.1").write_text(f"{me} {boot} 1 1 called two\n")
+        assert two.ask(f"{verb} {run} 1") == said, run
+        ends = {end_of(each.wait(run)) for each in every}
+        assert ends == {("cancelled", 143, 0, "Cancelled") if verb == "cancel" else ("failed", 125, 0, "Interrupted")}, ends
+        assert not two.dir(run).exists() and line(one) == [] and not list((node.root / "pool/tickets").glob("*/job"))
+    for each in every:
         each.ask(f"cancel held-{each.name} 1")
 
 

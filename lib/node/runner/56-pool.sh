@@ -248,7 +248,8 @@ pool_list() {
 # RUN N STATE CODE REASON TEXT: it ends before anybody has begun it. 1: this host has it, or it was never given to several.
 # Does not come back where another host has it.
 pool_end() {
-	[ ! -d "$d_local/runs/$1/$2" ] && pool_of "$1" "$2" || return 1
+	pool_of "$1" "$2" || return 1
+	[ ! -d "$d_local/runs/$1/$2" ] || { pool_claimed && pool_mend_one "$1" "$2"; } || return 1
 	pool_tries=0
 	while [ $((pool_tries += 1)) -le 100 ]; do
 		now_of
@@ -280,17 +281,40 @@ pool_mend_one() {
 		return 1
 	fi
 	# In this order: who is dead makes no directory any more.
-	if [ -d "$d_local/runs/$1/$2" ]; then
-		[ ! -e "$d_local/runs/$1/$2/pool" ] || return 1
-		if pool_is_back "$1" "$2"; then
-			pool_claim_end "$pool_k" failed 125 Interrupted "$HOLD_ABSENT" && pool_unline "$1" "$2"
-			return 1
-		fi
-		# It was killed between this directory and what tells that it is of a ticket (begin_claim).
-		[ ! -e "$d_local/runs/$1/$2/lock" ] || flock -n 8 8<"$d_local/runs/$1/$2/lock" || return 1
-		mv "$d_local/runs/$1/$2" "$d_local/incoming/.gone-$$-pool" && rm -rf "$d_local/incoming/.gone-$$-pool" || return 1
-	fi
+	[ ! -d "$d_local/runs/$1/$2" ] || pool_mend_dir "$1" "$2" 7<"$d_local/runs/$1/$2" || return 1
 	true >"$pool_dir/void.$pool_k"
+}
+
+# RUN N: it was killed between its directory and what tells that this is of a ticket (begin_claim). 1: it is not so, or its
+# end, of which somebody was told, is that of the ticket now.
+pool_mend_dir() {
+	flock 7
+	pool_made=$d_local/runs/$1/$2
+	[ "$pool_made" -ef /proc/self/fd/7 ] && [ ! -e "$pool_made/pool" ] || return 1
+	if field_of "$pool_made/exit" state; then
+		end_state=$value
+		field_of "$pool_made/exit" code && end_code=$value && field_of "$pool_made/exit" reason && end_reason=$value || return 1
+		field_of "$pool_made/exit" text
+		pool_claim_end "$pool_k" "$end_state" "$end_code" "$end_reason" "$value" && pool_unline "$1" "$2"
+		return 1
+	fi
+	[ ! -e "$pool_made/lock" ] || flock -n 8 8<"$pool_made/lock" || return 1
+	pool_gone=$d_local/incoming/.gone-$$-pool
+	mv "$pool_made" "$pool_gone" || return 1
+	pool_rc=0
+	if [ -e "$pool_gone/cancel" ]; then
+		pool_rc=1
+		pool_end_asked "$pool_k" "$pool_gone" && pool_unline "$1" "$2"
+	fi
+	rm -rf "$pool_gone"
+	return "$pool_rc"
+}
+
+# K DIR: its end was asked for, and promised: no host begins it.
+pool_end_asked() {
+	end_asked "$2"
+	[ "$end_reason" != Cancelled ] || end_text='it was cancelled before it had begun'
+	pool_claim_end "$1" "$end_state" "$end_code" "$end_reason" "$end_text"
 }
 
 # RUN N: whether it was taken back on this host before there was a ticket here (cancel_absent).
@@ -323,10 +347,7 @@ release_alone() {
 	release_gone=$d_local/incoming/.gone-$$-pool
 	mv "$1" "$release_gone" || return 1
 	if [ -e "$release_gone/cancel" ]; then
-		# Its end was asked for meanwhile, and promised: no host begins it.
-		end_asked "$release_gone"
-		[ "$end_reason" != Cancelled ] || end_text='it was cancelled before it had begun'
-		pool_claim_end "$release_k" "$end_state" "$end_code" "$end_reason" "$end_text" && pool_unline "$release_run" "$release_n"
+		pool_end_asked "$release_k" "$release_gone" && pool_unline "$release_run" "$release_n"
 	else
 		true >"$pool_dir/void.$release_k"
 	fi

@@ -241,8 +241,8 @@ struct values {
 	const char *nodes, *rank, *processes, *total, *address, *port;
 };
 
-/* Texts of the line for the shell, at the program's place. Its variables begin with dl_: a name that
- * the user exports would be changed for the program. */
+/* Texts of the line for the shell, at the program's place. Its variables begin with dl_: a name
+ * that the user exports would be changed for the program. */
 static const struct values in_place = {
 	.nodes = "\"${NNODES:-1}\"",
 	.rank = "\"${NODE_RANK:-0}\"",

@@ -266,6 +266,7 @@ pool_end() {
 		[ ! -d "$d_local/runs/$1/$2" ] || return 1
 		pool_mend_one "$1" "$2" || sleep 0.1 || sleep 1
 	done 2>/dev/null
+	pool_claimed || answer_fail disk "$pool_dir cannot be written to"
 	answer_fail busy 'it is about to begin'
 }
 

@@ -151,7 +151,7 @@ static int work_on_host(struct app *app, const struct ssh_values *values, const 
 	static const char *const shell[] = {"/bin/sh", "-c", "exec \"${SHELL:-/bin/sh}\" -l"};
 	const struct submit_events events = {
 		.notice = cmd_ssh_print, .warning = cmd_ssh_warn, .ctx = app};
-	/* Whoever sits at the terminal waits for it now. */
+	/* The user sits at the terminal, and waits for it now. */
 	struct submit_options options = {.command = command, .terminal = true, .no_offline = true};
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *run = NULL;

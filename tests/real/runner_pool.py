@@ -215,6 +215,104 @@ def reads(path, text):
 
 
 @each_shell
+def each_login_of_the_user(node):
+    """The program has the login's umask and language, as one that was not given to several."""
+    def said(each, run, give, lc):
+        each.env = {key: value for key, value in each.env.items() if key != "LC_ALL"} | ({"LC_ALL": lc} if lc else {})
+        old = os.umask(0o027)
+        try:
+            give(each, run, "sh", "-c", "umask; echo ${LC_ALL-none}")
+        finally:
+            os.umask(old)
+        assert end_of(each.wait(run))[0] == "succeeded"
+        return each.log(run)
+    one, *others = nodes(node)
+    # What takes the attempts of a node has the login that began it.
+    for each, lc in zip(others, (None, "C.UTF-8")):
+        plain = said(one, f"plain-{each.name}", lambda each, *words: each.submit(*words), lc)
+        assert said(each, f"pooled-{each.name}", submit, lc) == plain == f"0027\n{lc or 'none'}\n".encode(), plain
+
+
+@each_shell
+def each_made_and_not_in_the_line(node):
+    """Who made the ticket was killed before it stood in the line."""
+    one, two, three = every = nodes(node)
+    held(every)
+    submit(one, "a", "echo", "once")
+    for path in (node.root / "pool/line").iterdir():
+        path.unlink()
+    everywhere(every, "a")
+    wait_for(lambda: line(one) == ["a"], "it stands in the line")
+    two.ask("cancel held-two 1")
+    assert end_of(two.wait("a"))[0] == "succeeded" and two.log("a") == b"once\n"
+    for each in (one, three):
+        each.ask(f"cancel held-{each.name} 1")
+
+
+@each_shell
+def each_killed_at_its_directory(node):
+    """After its claim and mkdir, before there is anything in the directory: it waits again."""
+    one, two, three = every = nodes(node)
+    held(every)
+    submit(one, "a", "echo", "once")
+    everywhere(every, "a")
+    ticket, = (node.root / "pool/tickets").iterdir()
+    me = (two.local / "pool/self").read_text().strip()
+    two.dir("a").mkdir(parents=True)
+    (ticket / "claim.1").write_text(f"{me} boot-before 1 1 called two\n")
+    wait_for(lambda: (ticket / "void.1").exists(), "it gives it back", 60)
+    one.ask("cancel held-one 1")
+    assert end_of(one.wait("a"))[0] == "succeeded" and one.log("a") == b"once\n"
+    assert not two.dir("a").exists()
+    for each in (two, three):
+        each.ask(f"cancel held-{each.name} 1")
+
+
+@each_shell
+def each_killed_at_its_directory_and_ended(node):
+    """The same, and its end is asked for at that node before anybody finds it: no node begins it."""
+    one, two, three = every = nodes(node)
+    held(every)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    for run, verb, said in (("a", "cancel", []), ("b", "withdraw", ["withdrawn yes"])):
+        submit(one, run, "echo", "never")
+        everywhere(every, run)
+        ticket, = {path.parent for path in (node.root / "pool/tickets").glob("*/job")}
+        me = (two.local / "pool/self").read_text().strip()
+        for path in (two.local / "pool/joined").iterdir():
+            path.unlink()
+        two.dir(run).mkdir(parents=True)
+        (two.dir(run) / "lock").write_text("")
+        (ticket / "claim.1").write_text(f"{me} {boot} 1 1 called two\n")
+        assert two.ask(f"{verb} {run} 1") == said, run
+        ends = {end_of(each.wait(run)) for each in every}
+        assert ends == {("cancelled", 143, 0, "Cancelled") if verb == "cancel" else ("failed", 125, 0, "Interrupted")}, ends
+        assert not two.dir(run).exists() and line(one) == [] and not list((node.root / "pool/tickets").glob("*/job"))
+    for each in every:
+        each.ask(f"cancel held-{each.name} 1")
+
+
+@each_shell
+def each_taken_back_before_it_came(node):
+    """A node that saw no ticket yet has promised that it does not begin: no node begins it, and nobody waits for it."""
+    one, two, three = every = nodes(node)
+    held(every)
+    submit(one, "a", "echo", "never", secret=b"export S='cnry-5e'\n")
+    names = node.root / "pool/names"
+    names.rename(node.root / "pool/hidden")
+    assert two.ask("withdraw a 1") == ["withdrawn absent"]
+    (node.root / "pool/hidden").rename(names)
+    everywhere(every, "a")
+    for each in every:
+        assert end_of(each.wait("a")) == ("failed", 125, 0, "Interrupted")
+    assert one.ask("withdraw a 1") == ["withdrawn yes"] and line(one) == []
+    assert not [path for path in (node.root / "pool").rglob("*") if path.is_file() and b"cnry-5e" in path.read_bytes()]
+    for each in every:
+        wait_for(lambda: not list((each.local / "pool").glob("joined/*")), "nothing is waited for")
+        each.ask(f"cancel held-{each.name} 1")
+
+
+@each_shell
 def each_crowd(node):
     """Many attempts on three nodes with two GPUs each: once each, and no GPU has two."""
     every = nodes(node, gpus=2)

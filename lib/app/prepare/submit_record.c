@@ -56,7 +56,6 @@ static char *shown_word(const struct submit *submit, const char *word)
 	return mem_printf("%.*s%s%s", (int)(at - word), word, relative, rest);
 }
 
-/* Blanks part the words of a shell's line, as far as parameters go. */
 /* How it is started, beside the command as the user typed it. */
 static void submit_record_set_launcher(
 	const struct submit *submit, const struct strv *command, struct json *doc)
@@ -74,6 +73,7 @@ static void submit_record_set_launcher(
 	json_set_bytes(launcher, "line", line, strlen(line));
 }
 
+/* Blanks part the words of a shell's line, as far as parameters go. */
 static void submit_record_set_command(const struct submit *submit, struct json *doc)
 {
 	static const char special[] = "\"'\\$`*?<>|&;(){}";

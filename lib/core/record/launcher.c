@@ -243,12 +243,13 @@ struct values {
 	const char *nodes, *rank, *processes, *total, *address, *port;
 };
 
-/* Texts of the line for the shell, at the program's place. */
+/* Texts of the line for the shell, at the program's place. Its variables begin with dl_: a name
+ * that the user exports would be changed for the program. */
 static const struct values in_place = {
 	.nodes = "\"${NNODES:-1}\"",
 	.rank = "\"${NODE_RANK:-0}\"",
-	.processes = "\"$n\"",
-	.total = "\"$t\"",
+	.processes = "\"$dl_n\"",
+	.total = "\"$dl_t\"",
 	.address = "\"$MASTER_ADDR\"",
 	.port = "\"$MASTER_PORT\"",
 };
@@ -287,71 +288,72 @@ static void launcher_add_flags(
  * takes the CPU then. The flag would replace what the user's own configuration says of FSDP and the
  * like. */
 static const char accelerate_lines[] =
-	"m=--cpu\n"
-	"if [ \"$t\" -gt 1 ]; then\n"
-	"\tm=--multi_gpu\n"
+	"dl_m=--cpu\n"
+	"if [ \"$dl_t\" -gt 1 ]; then\n"
+	"\tdl_m=--multi_gpu\n"
 	"\t[ \"${DLRUN_GPUS_PER_NODE:-0}\" -gt 0 ] || export ACCELERATE_USE_CPU=true\n"
 	"elif [ \"${DLRUN_GPUS_PER_NODE:-0}\" -gt 0 ]; then\n"
-	"\tm=\n"
+	"\tdl_m=\n"
 	"fi\n"
-	"f=${XDG_CACHE_HOME:-${HOME-}/.cache}/huggingface\n"
-	"f=${HF_HOME:-$f}/accelerate/default_config.yaml\n"
-	"[ \"$m\" != --multi_gpu ] || "
-	"! grep -qE \"^distributed_type: *'?(DEEPSPEED|FSDP|MEGATRON_LM)\" \"$f\" 2>/dev/null || m=\n";
+	"dl_f=${XDG_CACHE_HOME:-${HOME-}/.cache}/huggingface\n"
+	"dl_f=${HF_HOME:-$dl_f}/accelerate/default_config.yaml\n"
+	"[ \"$dl_m\" != --multi_gpu ] || "
+	"! grep -qE \"^distributed_type: *'?(DEEPSPEED|FSDP|MEGATRON_LM)\" \"$dl_f\" 2>/dev/null || "
+	"dl_m=\n";
 
 /* The program `deepspeed` takes the first GPUs of the machine, whichever were given: the module
  * that it starts on each node gets their names. */
-static const char deepspeed_lines[] = "v=${CUDA_VISIBLE_DEVICES-} l= i=0\n"
-				      "while [ \"$i\" -lt \"$n\" ]; do\n"
-				      "\td=${v%%,*}\n"
-				      "\tl=$l${l:+,}\\\"${d:-$i}\\\"\n"
-				      "\tcase $v in *,*) v=${v#*,} ;; *) v= ;; esac\n"
-				      "\ti=$((i + 1))\n"
+static const char deepspeed_lines[] = "dl_v=${CUDA_VISIBLE_DEVICES-} dl_l= dl_i=0\n"
+				      "while [ \"$dl_i\" -lt \"$dl_n\" ]; do\n"
+				      "\tdl_d=${dl_v%%,*}\n"
+				      "\tdl_l=$dl_l${dl_l:+,}\\\"${dl_d:-$dl_i}\\\"\n"
+				      "\tcase $dl_v in *,*) dl_v=${dl_v#*,} ;; *) dl_v= ;; esac\n"
+				      "\tdl_i=$((dl_i + 1))\n"
 				      "done\n"
-				      "w= i=0\n"
-				      "while [ \"$i\" -lt \"${NNODES:-1}\" ]; do\n"
-				      "\tw=$w${w:+,}\\\"node$i\\\":[$l]\n"
-				      "\ti=$((i + 1))\n"
+				      "dl_w= dl_i=0\n"
+				      "while [ \"$dl_i\" -lt \"${NNODES:-1}\" ]; do\n"
+				      "\tdl_w=$dl_w${dl_w:+,}\\\"node$dl_i\\\":[$dl_l]\n"
+				      "\tdl_i=$((dl_i + 1))\n"
 				      "done\n";
 static const char deepspeed_encode[] = " -c 'import base64, sys; "
 				       "print(base64.urlsafe_b64encode(sys.argv[1].encode())"
-				       ".decode())' \"{$w}\"";
+				       ".decode())' \"{$dl_w}\"";
 
 /* A launcher beside the interpreter, as in an environment of conda, comes before one on PATH. Open
  * MPI refuses root and more processes than CPUs, and binds each of them to one CPU. */
 static const char mpirun_lines[] =
-	"p=$(command -v -- \"$1\") || p=$1\n"
-	"m=${p%/*}/mpirun\n"
-	"[ -x \"$m\" ] || m=mpirun\n"
-	"command -v -- \"$m\" >/dev/null || {\n"
-	"printf 'dlrun: %s: command not found\\n' \"$m\" >&2; exit 127; }\n"
+	"dl_p=$(command -v -- \"$1\") || dl_p=$1\n"
+	"dl_m=${dl_p%/*}/mpirun\n"
+	"[ -x \"$dl_m\" ] || dl_m=mpirun\n"
+	"command -v -- \"$dl_m\" >/dev/null || {\n"
+	"printf 'dlrun: %s: command not found\\n' \"$dl_m\" >&2; exit 127; }\n"
 	"export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
 	"export OMPI_MCA_rmaps_base_oversubscribe=\"${OMPI_MCA_rmaps_base_oversubscribe-1}\"\n"
 	"export OMPI_MCA_hwloc_base_binding_policy=\"${OMPI_MCA_hwloc_base_binding_policy-none}\"\n"
-	"p=${PRTE_MCA_rmaps_default_mapping_policy-:oversubscribe}\n"
-	"export PRTE_MCA_rmaps_default_mapping_policy=\"$p\"\n"
-	"p=${PRTE_MCA_hwloc_default_binding_policy-none}\n"
-	"export PRTE_MCA_hwloc_default_binding_policy=\"$p\"\n";
+	"dl_p=${PRTE_MCA_rmaps_default_mapping_policy-:oversubscribe}\n"
+	"export PRTE_MCA_rmaps_default_mapping_policy=\"$dl_p\"\n"
+	"dl_p=${PRTE_MCA_hwloc_default_binding_policy-none}\n"
+	"export PRTE_MCA_hwloc_default_binding_policy=\"$dl_p\"\n";
 
 static void launcher_add_count(const struct launcher *launcher, struct buf *out)
 {
 	if (launcher->processes)
-		buf_addf(out, "n=%d\n", launcher->processes);
+		buf_addf(out, "dl_n=%d\n", launcher->processes);
 	else
-		buf_adds(out, "n=${DLRUN_GPUS_PER_NODE:-0}\n[ \"$n\" -gt 0 ] || n=1\n");
-	buf_adds(out, "t=$((${NNODES:-1} * n))\n");
+		buf_adds(out, "dl_n=${DLRUN_GPUS_PER_NODE:-0}\n[ \"$dl_n\" -gt 0 ] || dl_n=1\n");
+	buf_adds(out, "dl_t=$((${NNODES:-1} * dl_n))\n");
 }
 
-/* The words up to the interpreter: p1, p2, … of the script. */
+/* The words up to the interpreter: dl_p1, dl_p2, … of the script. */
 static void launcher_take_words(size_t n, struct buf *out, struct buf *words)
 {
 	for (size_t i = 1; i <= n; i++) {
-		buf_addf(out, "p%zu=$%zu\n", i, i);
-		buf_addf(words, "%s\"$p%zu\"", i > 1 ? " " : "", i);
+		buf_addf(out, "dl_p%zu=${%zu}\n", i, i);
+		buf_addf(words, "%s\"$dl_p%zu\"", i > 1 ? " " : "", i);
 	}
 	buf_addf(out, "shift %zu\n", n);
-	buf_adds(out, "command -v -- \"$p1\" >/dev/null || {\n"
-		      "printf 'dlrun: %s: command not found\\n' \"$p1\" >&2; exit 127; }\n");
+	buf_adds(out, "command -v -- \"$dl_p1\" >/dev/null || {\n"
+		      "printf 'dlrun: %s: command not found\\n' \"$dl_p1\" >&2; exit 127; }\n");
 }
 
 static void launcher_add_module(const struct launcher *launcher, const struct python *python,
@@ -359,9 +361,9 @@ static void launcher_add_module(const struct launcher *launcher, const struct py
 {
 	buf_addf(out, "%s -m %s", words, launchers[launcher->kind].module);
 	if (launcher->kind == LAUNCHER_ACCELERATE && values == &in_place)
-		buf_adds(out, " $m");
+		buf_adds(out, " $dl_m");
 	if (launcher->kind == LAUNCHER_DEEPSPEED && values == &in_place)
-		buf_adds(out, " --world_info \"$w\"");
+		buf_adds(out, " --world_info \"$dl_w\"");
 	launcher_add_flags(launcher, values, out);
 	if (python->is_module)
 		buf_addf(out, " %s", launchers[launcher->kind].module_flag);
@@ -375,14 +377,14 @@ static char *launcher_script(const struct launcher *launcher, const struct pytho
 	buf_init(&words, LINE_MAX_BYTES);
 	launcher_add_count(launcher, &out);
 	if (launcher->kind == LAUNCHER_MPIRUN) {
-		buf_addf(&out, "%sexec \"$m\"", mpirun_lines);
+		buf_addf(&out, "%sexec \"$dl_m\"", mpirun_lines);
 		launcher_add_flags(launcher, &in_place, &out);
 	} else {
 		launcher_take_words(python->n + python->is_implied, &out, &words);
 		if (launcher->kind == LAUNCHER_ACCELERATE)
 			buf_adds(&out, accelerate_lines);
 		if (launcher->kind == LAUNCHER_DEEPSPEED)
-			buf_addf(&out, "%sw=$(%s%s) || exit\n", deepspeed_lines, words.data,
+			buf_addf(&out, "%sdl_w=$(%s%s) || exit\n", deepspeed_lines, words.data,
 				deepspeed_encode);
 		buf_adds(&out, "exec ");
 		launcher_add_module(launcher, python, &in_place, words.data, &out);

@@ -32,3 +32,8 @@ login_env() {
 	# bash complains of locales that are not there.
 	{ if [ "$d_lc_set" ]; then LC_ALL=$d_lc; else unset LC_ALL; fi; } 2>/dev/null
 }
+
+# DIR: the file `login`, for parts of an attempt that do not come from the login.
+login_write() {
+	printf "d_umask=%s d_lc_set=%s d_lc='%s'\n" "$d_umask" "$d_lc_set" "${d_lc%%\'*}" >"$1/login"
+}

@@ -42,7 +42,7 @@ begin_claim() {
 	true >"$3/.cancel"
 	true >"$3/.begin"
 	true >"$3/.stop"
-	printf "d_umask=%s d_lc_set=%s d_lc='%s'\n" "$d_umask" "$d_lc_set" "${d_lc%%\'*}" >"$3/login"
+	login_write "$3"
 	exit_make_room "$3"
 	proc_start_of $$
 	state_set "$3" state=starting boot="$d_boot" host="$d_host" supervisor="$$:$start" launch="$d_launch" || exit 1
@@ -50,7 +50,9 @@ begin_claim() {
 		[ -d "$dir" ] || exit 1
 		exit 0
 	fi
-	mv "$3/.exit" "$3/.cancel" "$3/.begin" "$3/.stop" "$3/lock" "$3/state" "$dir/" && mv "$3"/* "$dir/" || exit 1
+	# The lock first; then what tells that other hosts may take it (56-pool.sh).
+	mv "$3/lock" "$dir/" && { [ ! -f "$3/pool" ] || mv "$3/pool" "$dir/"; } || exit 1
+	mv "$3/.exit" "$3/.cancel" "$3/.begin" "$3/.stop" "$3/state" "$dir/" && mv "$3"/* "$dir/" || exit 1
 	[ ! -e "$dir/exit" ] || exit 0
 	# Who asked may have gone away.
 	trap '' PIPE

@@ -72,19 +72,42 @@ pool_claimed() {
 	return 1
 }
 
-# WORDS: claims $pool_dir with them. 1: somebody else has it.
+# WORDS: claims $pool_dir with them. 1: somebody else has it, or it cannot be written to.
 pool_claim() {
-	pool_new=$pool_dir/.claim-$d_place-$$
-	printf '%s\n' "$1" >"$pool_new" 2>/dev/null || return 1
+	! pool_claimed && pool_claim_as "$pool_k" "$1"
+}
+
+# K WORDS
+pool_claim_as() {
+	# Two hosts may have one name, and pids do.
+	pool_self_of || return 1
+	pool_new=$pool_dir/.claim-$pool_self-$$
 	pool_rc=1
-	! pool_claimed && pool_link "$pool_new" "$pool_dir/claim.$pool_k" && pool_rc=0
+	printf '%s\n' "$2" >"$pool_new" 2>/dev/null && pool_link "$pool_new" "$pool_dir/claim.$1" && pool_rc=0
 	rm -f "$pool_new"
 	return "$pool_rc"
+}
+
+# K STATE CODE REASON TEXT: claim K, of this host, came to nothing, and so did all: its end is there before the next claim is
+# open.
+pool_claim_end() {
+	now_of
+	pool_claim_as "$(($1 + 1))" "- $2 $3 $4 $now$nl$5" || [ -e "$pool_dir/claim.$(($1 + 1))" ] || return 1
+	true >"$pool_dir/void.$1" && pool_forget
 }
 
 # What its attempt begins with is not needed any more; from now on no claim can be taken back.
 pool_forget() {
 	rm -f "$pool_dir/job" "$pool_dir/secrets" "$pool_dir/plan" "$pool_dir/apply" "$pool_dir/record"
+}
+
+# RUN N: it waits. Who made it may have been killed before it said so.
+pool_enline() {
+	for pool_at in "$d_root"/pool/line/*."$1.$2"; do
+		[ ! -e "$pool_at" ] || return 0
+	done
+	now_of
+	true >"$d_root/pool/line/$now.$1.$2"
 }
 
 # RUN N: it waits no more.
@@ -118,11 +141,14 @@ pool_kick() {
 # $sub_new becomes a ticket. One that is there already counts.
 pool_submit() {
 	if pool_of "$sub_run" "$sub_n" || pool_make; then
+		rm -rf "$sub_file" "$sub_new" "$sub_mark"
+		# Nobody takes it here before this host has joined: nothing of it is there yet.
+		if [ ! -e "$d_local/pool/joined/$sub_run.$sub_n" ]; then
+			newest_of "$sub_run"
+			[ "$newest" -gt 0 ] || rmdir "$d_local/runs/$sub_run/outputs" "$d_local/runs/$sub_run" 2>/dev/null
+		fi
 		pool_join "$sub_run" "$sub_n" "$sub_pool" || :
 		printf 'accepted 0 0\n'
-		rm -rf "$sub_file" "$sub_new" "$sub_mark"
-		newest_of "$sub_run"
-		[ "$newest" -gt 0 ] || rmdir "$d_local/runs/$sub_run/outputs" "$d_local/runs/$sub_run" 2>/dev/null
 		pool_kick
 		return
 	fi
@@ -140,8 +166,7 @@ pool_make() {
 	pool_inode=$(stat -c %i "$pool_dir") && printf '%s %s\n' "$pool_name" "$pool_inode" >"$pool_dir/name" || return 1
 	sync "$pool_dir"/* 2>/dev/null
 	if pool_link "$pool_dir/name" "$d_root/pool/names/$sub_run.$sub_n"; then
-		now_of
-		true >"$d_root/pool/line/$now.$sub_run.$sub_n"
+		pool_enline "$sub_run" "$sub_n"
 		return
 	fi
 	rm -rf "$pool_dir"
@@ -183,15 +208,13 @@ pool_line() {
 	printf 'attempt %s queued pool=1 claimed=%s\n' "$1/$2" "$coded"
 }
 
-# RUN N: $pool_text, why it waits here.
+# RUN N: $pool_text, why it waits here. Before it are those that this host may take, too.
 pool_wait_text() {
 	pool_before=0 pool_text=
 	for pool_at in "$d_root"/pool/line/*; do
-		case $pool_at in
-		*."$1.$2") break ;;
-		*'*') ;;
-		*) pool_before=$((pool_before + 1)) ;;
-		esac
+		case $pool_at in *."$1.$2") break ;; esac
+		pool_at=${pool_at##*/}
+		[ ! -e "$d_local/pool/joined/${pool_at#*.}" ] || pool_before=$((pool_before + 1))
 	done
 	case $pool_before in
 	0) ;;
@@ -225,7 +248,8 @@ pool_list() {
 # RUN N STATE CODE REASON TEXT: it ends before anybody has begun it. 1: this host has it, or it was never given to several.
 # Does not come back where another host has it.
 pool_end() {
-	[ ! -d "$d_local/runs/$1/$2" ] && pool_of "$1" "$2" || return 1
+	pool_of "$1" "$2" || return 1
+	[ ! -d "$d_local/runs/$1/$2" ] || { pool_claimed && pool_mend_one "$1" "$2"; } || return 1
 	pool_tries=0
 	while [ $((pool_tries += 1)) -le 100 ]; do
 		now_of
@@ -242,6 +266,7 @@ pool_end() {
 		[ ! -d "$d_local/runs/$1/$2" ] || return 1
 		pool_mend_one "$1" "$2" || sleep 0.1 || sleep 1
 	done 2>/dev/null
+	pool_claimed || answer_fail disk "$pool_dir cannot be written to"
 	answer_fail busy 'it is about to begin'
 }
 
@@ -257,7 +282,45 @@ pool_mend_one() {
 		return 1
 	fi
 	# In this order: who is dead makes no directory any more.
-	[ ! -d "$d_local/runs/$1/$2" ] && true >"$pool_dir/void.$pool_k"
+	[ ! -d "$d_local/runs/$1/$2" ] || pool_mend_dir "$1" "$2" 7<"$d_local/runs/$1/$2" || return 1
+	true >"$pool_dir/void.$pool_k"
+}
+
+# RUN N: it was killed between its directory and what tells that this is of a ticket (begin_claim). 1: it is not so, or its
+# end, of which somebody was told, is that of the ticket now.
+pool_mend_dir() {
+	flock 7
+	pool_made=$d_local/runs/$1/$2
+	[ "$pool_made" -ef /proc/self/fd/7 ] && [ ! -e "$pool_made/pool" ] || return 1
+	if field_of "$pool_made/exit" state; then
+		end_state=$value
+		field_of "$pool_made/exit" code && end_code=$value && field_of "$pool_made/exit" reason && end_reason=$value || return 1
+		field_of "$pool_made/exit" text
+		pool_claim_end "$pool_k" "$end_state" "$end_code" "$end_reason" "$value" && pool_unline "$1" "$2"
+		return 1
+	fi
+	[ ! -e "$pool_made/lock" ] || flock -n 8 8<"$pool_made/lock" || return 1
+	pool_gone=$d_local/incoming/.gone-$$-pool
+	mv "$pool_made" "$pool_gone" || return 1
+	pool_rc=0
+	if [ -e "$pool_gone/cancel" ]; then
+		pool_rc=1
+		pool_end_asked "$pool_k" "$pool_gone" && pool_unline "$1" "$2"
+	fi
+	rm -rf "$pool_gone"
+	return "$pool_rc"
+}
+
+# K DIR: its end was asked for, and promised: no host begins it.
+pool_end_asked() {
+	end_asked "$2"
+	[ "$end_reason" != Cancelled ] || end_text='it was cancelled before it had begun'
+	pool_claim_end "$1" "$end_state" "$end_code" "$end_reason" "$end_text"
+}
+
+# RUN N: whether it was taken back on this host before there was a ticket here (cancel_absent).
+pool_is_back() {
+	[ ! -e "$d_local/runs/$1/$2/pool" ] && field_of "$d_local/runs/$1/$2/exit" text && [ "$value" = "$HOLD_ABSENT" ]
 }
 
 # DIR: an attempt that has not begun, and that nobody can begin any more, waits on all hosts again. 1: it was not theirs.
@@ -281,14 +344,14 @@ release_alone() {
 	release_n=${1##*/} release_run=${1%/*}
 	release_run=${release_run##*/}
 	printf '%s\n' "$release_host" >"$d_local/pool/joined/$release_run.$release_n" || return 1
-	for release_at in "$d_root"/pool/line/*."$release_run.$release_n"; do
-		[ -e "$release_at" ] || { now_of; true >"$d_root/pool/line/$now.$release_run.$release_n"; }
-	done
+	pool_enline "$release_run" "$release_n"
 	release_gone=$d_local/incoming/.gone-$$-pool
 	mv "$1" "$release_gone" || return 1
-	true >"$pool_dir/void.$release_k"
-	# Its end was asked for meanwhile.
-	[ ! -e "$release_gone/cancel" ] || pool_end "$release_run" "$release_n" cancelled 143 Cancelled 'it was cancelled before it had begun'
+	if [ -e "$release_gone/cancel" ]; then
+		pool_end_asked "$release_k" "$release_gone" && pool_unline "$release_run" "$release_n"
+	else
+		true >"$pool_dir/void.$release_k"
+	fi
 	rm -rf "$release_gone"
 	pool_kick
 	return 0
@@ -345,7 +408,11 @@ pool_next() {
 		pool_at=${pool_at#*.}
 		pool_run=${pool_at%.*} pool_n=${pool_at##*.}
 		[ -e "$pool_here/joined/$pool_at" ] && ! pool_is_unfit "$pool_here/unfit/$pool_at" && pool_of "$pool_run" "$pool_n" || continue
-		pool_claimed || return 0
+		if ! pool_claimed; then
+			pool_is_back "$pool_run" "$pool_n" || return 0
+			pool_end_back
+			continue
+		fi
 		if [ "$pool_by" = "$pool_self" ]; then
 			pool_mend_one "$pool_run" "$pool_n" && return 0
 			[ ! -d "$d_local/runs/$pool_run/$pool_n" ] || judge_of "$d_local/runs/$pool_run/$pool_n"
@@ -353,14 +420,25 @@ pool_next() {
 			pool_unline "$pool_run" "$pool_n"
 		fi
 	done
-	# Those of which the line tells no more.
+	# Those of which the line tells no more, or not yet.
 	for pool_at in "$pool_here"/joined/*; do
 		pool_at=${pool_at##*/}
-		pool_of "${pool_at%.*}" "${pool_at##*.}" && [ -f "$pool_dir/job" ] ||
+		pool_run=${pool_at%.*} pool_n=${pool_at##*.}
+		if ! pool_of "$pool_run" "$pool_n" || [ ! -f "$pool_dir/job" ]; then
 			rm -f "$pool_here/joined/$pool_at" "$pool_here/unfit/$pool_at"
+		elif ! pool_claimed; then
+			pool_enline "$pool_run" "$pool_n"
+		fi
 	done
 	return 1
 } 2>/dev/null
+
+# $pool_run $pool_n: nobody begins it.
+pool_end_back() {
+	now_of
+	! pool_claim "- failed 125 Interrupted $now$nl$HOLD_ABSENT" || pool_forget
+	[ -f "$pool_dir/job" ] || pool_unline "$pool_run" "$pool_n"
+}
 
 # FILE: $pool_why; for a minute, since a driver may be in order again by then.
 pool_is_unfit() {
@@ -395,6 +473,9 @@ pool_try() {
 			tail -n 5 "$pool_dir_here/notes" >&2
 			sleep 1 9>&-
 		fi
+	elif [ -z "$pool_said" ] && [ "$pool_by" = "$pool_self" ]; then
+		# It has claimed it, and could not begin.
+		sleep 1 9>&-
 	fi
 	rm -rf "$pool_dir_here"
 }
@@ -419,6 +500,8 @@ job_pooled() {
 	. "$dir/job"
 	# One that is not to be begun here has not failed.
 	j_fail_fast=0 pool_waits=1
+	# What follows has ours.
+	login_write "$dir" || exit 1
 	[ "$j_gpus" != auto ] || j_gpus=1
 	field_of "$pool_dir/needs" tools
 	for pool_at in $value; do
@@ -443,6 +526,7 @@ job_taken() {
 		mv -f "$d_local/pool/try.$1.$2/gpus" "$taken_new/gpus"
 		gpu_locks_of
 		begin_has_gpus=1
+		. "$d_local/pool/try.$1.$2/login"
 		job_begin "$1" "$2" "$taken_new" "$3"
 	fi
 	rm -rf "$taken_new"

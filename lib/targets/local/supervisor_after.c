@@ -133,13 +133,12 @@ static int after_waiter_start(const char *self, int fd, pid_t *ret, struct err *
 void after_waiter_run(const char *self, int fd)
 {
 	AUTO_ERR struct err err = {0};
-	int status = 0;
+	int status = -1;
 	pid_t pid;
 
 	int r = after_waiter_start(self, fd, &pid, &err);
-	while (r == 0 && waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			status = -1;
+	while (r == 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		continue;
 	if (r == 0 && status != 0)
 		r = err_set(&err, E_RUN_START, "the process that waits for other runs has ended");
 	/* A process that ended well has replied by itself. */

@@ -251,13 +251,28 @@ static void evaluate_absent(const struct querying *querying, struct target_statu
 	ret->ended_ms = clock_wall_ms();
 }
 
+static int node_find_hosts(
+	struct target_node *node, const struct json *definition, struct strv *ret, struct err *err);
+
+/* A node sends nobody to hosts that the target has not. */
+static bool target_node_has_host(struct target_node *node, const char *name)
+{
+	AUTO_STRV struct strv hosts = {0};
+	AUTO_ERR struct err ignored = {0};
+
+	return strv_find(&node->hosts, name) >= 0 ||
+	       (node_find_hosts(node, node->definition, &hosts, &ignored) == 0 &&
+		       strv_find(&hosts, name) >= 0);
+}
+
 /* Another host that sees the same home has taken it. */
 static void target_node_take_claim(
 	const struct querying *querying, const struct node_attempt *attempt)
 {
 	const char *claimed = node_attempt_get(attempt, "claimed");
 
-	if (!str_empty(claimed) && !str_eq(claimed, querying->base.host->name))
+	if (!str_empty(claimed) && !str_eq(claimed, querying->base.host->name) &&
+		target_node_has_host(querying->base.target, claimed))
 		target_pool_set_host(&querying->base.handle, claimed, querying->ret);
 }
 

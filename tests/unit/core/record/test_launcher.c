@@ -261,6 +261,16 @@ static void test_start(void **state)
 		"<uv><run><--with><torch><python><-m><torch.distributed.run><--nnodes><2>"
 		"<--node_rank><1><--nproc_per_node><4><--master_addr><10.0.0.1><--master_port>"
 		"<29500><a.py>");
+	assert_starts_as(dir, "torchrun:4",
+		"uv run --with a --with b --with c --with d --with e python a.py", gang,
+		"<uv><run><--with><a><--with><b><--with><c><--with><d><--with><e><python><-m>"
+		"<torch.distributed.run><--nnodes><2><--node_rank><1><--nproc_per_node><4>"
+		"<--master_addr><10.0.0.1><--master_port><29500><a.py>");
+	/* The user's variables are the program's. */
+	make_program(dir, "python3.1", "#!/bin/sh\necho \"$n $t $p1 $m $f $w\"\n");
+	static const char own[] = "n=1e3 t=x p1=y m=z f=a w=b CUDA_VISIBLE_DEVICES=0";
+	assert_starts_as(dir, "torchrun:4", "python3.1 a.py", own, "1e3 x y z a b\n");
+	assert_starts_as(dir, "accelerate:4", "python3.1 a.py", own, "1e3 x y z a b\n");
 	assert_starts_as(dir, "accelerate", "python3 a.py", gpus,
 		"<python3><-m><accelerate.commands.launch><--multi_gpu><--num_machines><2>"
 		"<--machine_rank><1><--num_processes><4><--main_process_ip><10.0.0.1>"

@@ -154,6 +154,8 @@ static int withdraw_on_touched(void *ctx, struct kube_response *response, struct
 	/* A user who may not touch the Job may open its gate all the same. */
 	if (err_is_set(&response->error) && response->error.id != E_KUBE_DENIED)
 		return withdraw_fail(withdrawing, &response->error);
+	/* Not before: a removal that came earlier than the touch has taken it back. */
+	kube_annotation_stays(withdrawing->kube, &withdrawing->handle);
 	AUTO_JSON struct json *gate = withdraw_gate(withdrawing);
 	AUTO_FREE char *path =
 		kube_path("/api/v1/namespaces/%s/configmaps", withdrawing->handle.kube_namespace);
@@ -166,7 +168,6 @@ static int withdraw_stay(struct withdrawing *withdrawing)
 	AUTO_FREE char *path = withdraw_job_path(withdrawing);
 	AUTO_JSON struct json *body = json_object();
 
-	kube_annotation_stays(withdrawing->kube, &withdrawing->handle);
 	run_set_time(json_sub(json_sub(body, "metadata"), "annotations"), KUBE_ANNOTATION_STAYS,
 		clock_wall_ms());
 	withdraw_send(withdrawing, "PATCH", path, body, withdraw_on_touched);

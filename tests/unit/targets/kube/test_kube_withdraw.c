@@ -277,7 +277,7 @@ static void pass_time(void)
  * Tests
  */
 
-enum { REQUESTS = 7, LATE_STEP = 2, LATE_MAX = 8 };
+enum { REQUESTS = 7, LATE_STEP = 1, LATE_MAX = 8 };
 
 static void once(int bind_at, int fault_at, enum way way, int late_by, int count[static 2])
 {

@@ -255,7 +255,7 @@ static int send_has_begun(struct submit *submit, struct err *err)
 			status.text ? status.text : "the target cannot tell now");
 	if (status.state == RUN_PREPARING)
 		return 0;
-	return !held_never_began(&status);
+	return !attempt_never_began(&status);
 }
 
 /* A cancel may come for as long as the run is held: its end is asked for before. */

@@ -393,19 +393,29 @@ static bool is_still_held(const struct query *query)
 		       status->state == RUN_PREPARING || attempt_never_began(status));
 }
 
+/* Whether the answer shows that the program of the attempt has begun. */
+static bool refresh_has_begun(const struct query *query)
+{
+	return query->result == 0 &&
+	       (query->status.started_ms || query->status.state == RUN_RUNNING);
+}
+
 /* An attempt that is taken back looks lost, or as if it had never begun, until its row says so:
  * only the one who moves it knows. */
 static bool refresh_is_moving(struct refresh *refresh, struct query *query)
 {
 	const struct target_status *status = &query->status;
 	struct run *run = query->run;
-	bool has_begun = query->result == 0 && (status->started_ms || status->state == RUN_RUNNING);
 
-	if (has_begun || !run_has_choice(run) || run_state_is_final(run_state(run)))
+	if (refresh_has_begun(query) || query->went_on || !run_has_choice(run) ||
+		run_state_is_final(run_state(run)))
 		return false;
-	/* The row may have changed since it was asked about. */
+	AUTO_FREE char *asked = mem_strdup(run_handle(run));
+	/* The row may have changed since it was asked about, and the run be elsewhere by now. */
 	if (query->result == 0 && run_state_is_final(status->state))
 		run_read_row(refresh->session, run, NULL);
+	if (!str_eq(asked, run_handle(run)))
+		return true;
 	if (run_is_moving(run) && run_cancelling(run) && query->result == 0 &&
 		run_state_is_final(status->state)) {
 		json_remove(run->doc, RUN_MOVING);

@@ -407,7 +407,7 @@ int cases_make(const struct axes *axes, const struct cases_options *options, str
 {
 	AUTO_FREE uint64_t *sample = NULL;
 	struct cases cases = {0};
-	uint64_t total;
+	uint64_t total = 0;
 	int r = axes_check(axes, options, &total, err);
 
 	if (r < 0)

@@ -48,6 +48,7 @@ struct spilling {
 	char *to;     /* the place that takes it, as far as known; or NULL */
 	char *why;    /* "10 min in lab without room" */
 	char *left;   /* the same for the place: "10 min without room" */
+	char *stays;  /* why it is not taken back */
 };
 
 static void spill_all_done(struct spill_all *all)
@@ -65,6 +66,7 @@ static void spilling_done(struct spilling *spilling)
 	free(spilling->to);
 	free(spilling->why);
 	free(spilling->left);
+	free(spilling->stays);
 }
 
 /*
@@ -95,7 +97,8 @@ static int spill_change_begin(void *ctx, struct run *run, struct err *err)
 	return 1;
 }
 
-/* The attempt has begun, or does so now: the time of the run there begins anew. */
+/* The attempt has begun, does so now, or cannot be taken back: the time of the run there begins
+ * anew. */
 static int spill_change_stay(void *ctx, struct run *run, struct err *err)
 {
 	const struct spilling *spilling = ctx;
@@ -110,7 +113,7 @@ static int spill_change_stay(void *ctx, struct run *run, struct err *err)
 	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
 	struct run_place *place = run_places_find(&places, run_target(run));
 	if (place)
-		run_place_decide(place, RUN_PLACE_CHOSEN, "it begins there", clock_wall_ms());
+		run_place_decide(place, RUN_PLACE_CHOSEN, spilling->stays, clock_wall_ms());
 	json_set(run->doc, RUN_PLACES, run_places_to_json(&places));
 	return 1;
 }
@@ -208,6 +211,7 @@ static int spill_finish(struct spilling *spilling, struct err *err)
 			events->kept(events->ctx, run, &why);
 		return 0;
 	}
+	spilling->stays = mem_strdup(r < 0 ? why.message : "it begins there");
 	r = run_change_row(
 		session, run, is_taken ? spill_change_go : spill_change_stay, spilling, err);
 	if (r == 0 && is_taken)

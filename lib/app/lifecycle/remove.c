@@ -257,7 +257,7 @@ static void remove_attempts_done(struct remove_attempts *attempts)
 	vec_done(attempts);
 }
 
-/* One that was taken back, and not begun, has little there, and stops no removal. */
+/* An attempt that was taken back has little there, and stops no removal. */
 static void remove_add_left(
 	struct removal *removal, const struct json *attempt, struct remove_attempts *ret)
 {

@@ -29,7 +29,7 @@ struct spill_pool {
 };
 struct spill_pools VEC_OF(struct spill_pool);
 
-/* What is known of the targets of all runs. */
+/* Facts about the targets of all runs. */
 struct spill_all {
 	struct spill_pools pools;
 	struct strv silent; /* hosts and servers (held_place) that did not answer */

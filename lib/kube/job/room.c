@@ -198,11 +198,11 @@ static int room_by_queue(const struct kube_run *run, const struct room_facts *fa
 	if (!facts->queue)
 		return room_set(
 			ret, false, mem_printf("what waits in queue %s is not known", run->queue));
-	/* It copies the Job to its clusters, but not the gate that a run with several targets has. */
+	/* Other clusters get the Job, but not the gate that a run with several targets has. */
 	if (facts->is_federated) {
 		err_set(err, E_TARGET_UNSUPPORTED,
-			"queue %s chooses a cluster itself (MultiKueue): a run with several targets "
-			"would not begin there",
+			"queue %s chooses a cluster itself (MultiKueue): "
+			"a run with several targets would not begin there",
 			run->queue);
 		return err_hint(err, "dlrun submit -t kube --queue %s …", run->queue);
 	}

@@ -200,7 +200,7 @@ static int cancel_asks_begun(struct session *session, const struct run *run, str
 		err_prefix(err, "it ends when %s can be asked", run_target(run));
 		return err_hint(err, "dlrun queue --send");
 	}
-	return !held_never_began(&status);
+	return !attempt_never_began(&status);
 }
 
 /* run is as the store has it then: cancelled, or sent meanwhile. 1: its target has to end it. */

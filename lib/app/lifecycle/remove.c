@@ -245,9 +245,32 @@ struct remove_attempt {
 	struct removal *removal;
 	struct err *err; /* of the run */
 	const char *handle;
+	struct run *left; /* of one that was taken back: at the target that it had then */
 	struct target *target;
 };
 struct remove_attempts VEC_OF(struct remove_attempt);
+
+static void remove_attempts_done(struct remove_attempts *attempts)
+{
+	vec_foreach (struct remove_attempt, attempt, attempts)
+		run_free(attempt->left);
+	vec_done(attempts);
+}
+
+/* An attempt that was taken back has little there, and stops no removal. */
+static void remove_add_left(
+	struct removal *removal, const struct json *attempt, struct remove_attempts *ret)
+{
+	const char *handle = json_get_str(attempt, "withdrawn");
+	const struct json *target = json_get(attempt, "target");
+
+	if (!handle || json_kind(target) != JSON_OBJECT)
+		return;
+	struct run *left = run_new(removal->id, run_name(removal->run));
+	json_set(left->doc, "target", json_clone(target));
+	*vec_push(ret) =
+		(struct remove_attempt){.removal = removal, .handle = handle, .left = left};
+}
 
 static void remove_add_attempts(
 	struct removal *removal, struct err *err, struct remove_attempts *ret)
@@ -257,14 +280,18 @@ static void remove_add_attempts(
 	for (const struct json *item = json_first(list); item; item = json_next(item)) {
 		const char *handle = json_get_str(item, "handle");
 		if (handle)
-			*vec_push(ret) = (struct remove_attempt){removal, err, handle, NULL};
+			*vec_push(ret) = (struct remove_attempt){
+				.removal = removal, .err = err, .handle = handle};
+		else
+			remove_add_left(removal, item, ret);
 	}
 }
 
 static int remove_on_start(void *ctx, size_t i, struct target_call *call, struct err *err)
 {
 	struct remove_attempt *attempt = &((struct remove_attempts *)ctx)->v[i];
-	int r = remove_open_target(attempt->removal, attempt->removal->run, &attempt->target, err);
+	const struct run *run = attempt->left ? attempt->left : attempt->removal->run;
+	int r = remove_open_target(attempt->removal, run, &attempt->target, err);
 
 	return r < 0 ? r
 		     : attempt->target->ops->forget(
@@ -276,7 +303,7 @@ static void remove_on_done(void *ctx, size_t i, int status, struct err *err)
 	struct remove_attempt *attempt = &((struct remove_attempts *)ctx)->v[i];
 
 	target_free(TAKE(attempt->target));
-	if (status == 0 || err_is_set(attempt->err))
+	if (status == 0 || attempt->left || err_is_set(attempt->err))
 		return;
 	err_move(attempt->err, err);
 	err_prefix(attempt->err, "removing %s", attempt->removal->id);
@@ -294,7 +321,7 @@ static int remove_forget(struct session *session, struct remove_attempts *attemp
 
 	vec_foreach (struct remove_attempt, attempt, attempts)
 		target_free(attempt->target);
-	vec_done(attempts);
+	remove_attempts_done(attempts);
 	return r;
 }
 

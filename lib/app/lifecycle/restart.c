@@ -8,6 +8,7 @@
 #include "app/prepare/carry_over.h"
 #include "app/prepare/prepare.h"
 #include "app/runs/after_check.h"
+#include "app/runs/held.h"
 #include "app/runs/refresh.h"
 #include "base/os/fs.h"
 #include "base/os/os.h"
@@ -289,6 +290,7 @@ static int lifecycle_restart_add_attempt(void *ctx, struct run *run, struct err 
 	if (!restart->after)
 		json_set_int(run->doc, RUN_RETRIES_FROM, run_attempts(run));
 	run_add_attempt(run, submit->handle);
+	held_restart(run);
 	if (submit->carries_over)
 		run_set_attempt_image(run, submit->ref);
 	run_set_state(run, RUN_QUEUED);

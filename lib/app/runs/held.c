@@ -16,7 +16,9 @@
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "core/record/foreign.h"
 #include "core/record/places.h"
+#include "targets/targets.h"
 
 enum {
 	KICK_MS = 5000,
@@ -50,6 +52,14 @@ static bool held_waits_there(const struct run *run)
 	       !run_started_ms(run);
 }
 
+/* Members of a study that its target has started together stay there. Of a run that another machine
+ * has submitted, that machine moves it: two of them might send it to two places. */
+static bool held_stays(const struct run *run)
+{
+	return foreign_is(run) ||
+	       (json_get(run->doc, "study") && target_ops_recorded(run)->submit_study);
+}
+
 bool run_has_choice(const struct run *run)
 {
 	return json_get(run->doc, RUN_PLACES) ||
@@ -59,7 +69,7 @@ bool run_has_choice(const struct run *run)
 bool run_may_change_host(const struct run *run)
 {
 	return json_count(json_get(json_get(run->doc, "target"), TARGET_POOL)) > 1 &&
-	       !json_get(run->doc, RUN_PLACES) && held_waits_there(run);
+	       !json_get(run->doc, RUN_PLACES) && held_waits_there(run) && !held_stays(run);
 }
 
 bool run_may_move(const struct run *run)
@@ -69,7 +79,7 @@ bool run_may_move(const struct run *run)
 
 	if (run_may_change_host(run))
 		return true;
-	if (!list || !held_waits_there(run))
+	if (!list || !held_waits_there(run) || held_stays(run))
 		return false;
 	run_places_from_json(list, &places);
 	vec_foreach (const struct run_place, place, &places)
@@ -170,9 +180,18 @@ void held_clear(struct run *run)
 	json_set_str(run->doc, "text", NULL);
 }
 
-bool held_never_began(const struct target_status *status)
+void held_restart(struct run *run)
 {
-	return status->state == RUN_FAILED && str_eq(status->exit.reason, "Interrupted");
+	AUTO_RUN_PLACES struct run_places places = {0};
+
+	json_remove(run->doc, RUN_MOVING);
+	if (!json_get(run->doc, RUN_PLACES))
+		return;
+	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
+	struct run_place *place = run_places_find(&places, run_target(run));
+	if (place)
+		run_place_decide(place, RUN_PLACE_CHOSEN, "started again there", clock_wall_ms());
+	json_set(run->doc, RUN_PLACES, run_places_to_json(&places));
 }
 
 static void held_end_as(struct run *run, const char *reason, const char *text)

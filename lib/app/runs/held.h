@@ -72,8 +72,9 @@ void held_set_after(struct run *run, const struct after_list *list);
 /* Whether it waits for other runs, as far as is known. */
 bool held_is_after(const struct run *run);
 void held_clear(struct run *run);
-/* Whether the target of a held run says that its attempt never began, nor will. */
-bool held_never_began(const struct target_status *status);
+/* Of a run that gets another attempt where it is: it does not move any more, and the time that it
+ * waits there begins anew. */
+void held_restart(struct run *run);
 /* The end of a held run that is cancelled, and of which nothing has begun nor will. */
 void held_end(struct run *run);
 /* The same for one that is not to begin, since a run before it ended otherwise; text says which. */

@@ -390,7 +390,7 @@ static bool is_still_held(const struct query *query)
 
 	return run_is_held(query->run) &&
 	       (query->result < 0 || is_cancel_due(query) || status->state == RUN_UNKNOWN ||
-		       status->state == RUN_PREPARING || held_never_began(status));
+		       status->state == RUN_PREPARING || attempt_never_began(status));
 }
 
 /* Whether the answer shows that the program of the attempt has begun. */

@@ -255,7 +255,7 @@ static int send_has_begun(struct submit *submit, struct err *err)
 			status.text ? status.text : "the target cannot tell now");
 	if (status.state == RUN_PREPARING)
 		return 0;
-	return !held_never_began(&status);
+	return !attempt_never_began(&status);
 }
 
 /* A cancel may come for as long as the run is held: its end is asked for before. */
@@ -404,27 +404,36 @@ static int send_choose_place(struct submit *submit, struct err *err)
 	return send_prepare_place(submit, err);
 }
 
-/* Of a run that waits at target: as if it had left. */
+/* The places that the run was not at yet: it does not go to and fro. */
+static void send_set_others(struct submit *submit, const char *target)
+{
+	AUTO_RUN_PLACES struct run_places all = {0};
+
+	run_places_from_json(json_get(submit->run->doc, RUN_PLACES), &all);
+	vec_foreach (struct run_place, place, &all) {
+		if (place->state == RUN_PLACE_LEFT || str_eq(place->target, target))
+			continue;
+		*vec_push(&submit->places) = *place;
+		*place = (struct run_place){0};
+	}
+}
+
+/* Of a run that waits at target. */
 static int send_find_other(struct submit *submit, const char *target, char **ret, struct err *err)
 {
 	const struct json *moves = json_get(submit->run->doc, RUN_MOVES);
 	AUTO_ERR struct err none = {0};
-	struct run_place *here;
 
 	if (moves)
 		json_set(submit->run->doc, RUN_HELD, json_clone(moves));
 	int r = send_configure(submit, err);
 	if (r < 0)
 		return r;
-	run_places_from_json(json_get(submit->run->doc, RUN_PLACES), &submit->places);
-	here = run_places_find(&submit->places, target);
-	if (here)
-		here->state = RUN_PLACE_LEFT;
-	r = send_ask_places(submit, &none);
+	send_set_others(submit, target);
+	r = submit->places.n ? send_ask_places(submit, &none) : 0;
 	if (r < 0)
 		return none.code == ERR_CANCELED ? err_move(err, &none) : 0;
-	if (!str_eq(submit->place_name, target))
-		*ret = mem_strdup(submit->place_name);
+	*ret = mem_strdup(submit->place_name);
 	return 0;
 }
 

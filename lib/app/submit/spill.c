@@ -9,13 +9,18 @@
 #include "base/os/fs.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
+#include "base/util/random.h"
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/record/places.h"
 #include "core/target/target.h"
 #include "targets/targets.h"
 
-enum { SPILL_WITHDRAW_MS = 30000, SPILL_FORGET_MS = 5000 };
+enum {
+	SPILL_WITHDRAW_MS = 30000,
+	SPILL_FORGET_MS = 5000,
+	SPILL_NEVER_MAX = 16, /* runs whose places are asked each time */
+};
 
 /* A target of several hosts: how many runs it takes yet, of those that are moved now. */
 struct spill_pool {
@@ -24,25 +29,34 @@ struct spill_pool {
 };
 struct spill_pools VEC_OF(struct spill_pool);
 
+/* Facts about the targets of all runs. */
+struct spill_all {
+	struct spill_pools pools;
+	struct strv silent; /* hosts and servers (held_place) that did not answer */
+	size_t n;           /* runs */
+};
+
 /* A run that waits in a place. */
 struct spilling {
 	struct session *session;
 	spill_find_fn *find;
 	const struct queue_events *events;
-	struct spill_pools *pools;
+	struct spill_all *all;
 	struct run *run;
 	struct target *target;
 	char *handle; /* of the attempt that waits */
 	char *to;     /* the place that takes it, as far as known; or NULL */
 	char *why;    /* "10 min in lab without room" */
 	char *left;   /* the same for the place: "10 min without room" */
+	char *stays;  /* why it is not taken back */
 };
 
-static void spill_pools_done(struct spill_pools *pools)
+static void spill_all_done(struct spill_all *all)
 {
-	vec_foreach (struct spill_pool, pool, pools)
+	vec_foreach (struct spill_pool, pool, &all->pools)
 		free(pool->target);
-	vec_done(pools);
+	vec_done(&all->pools);
+	strv_done(&all->silent);
 }
 
 static void spilling_done(struct spilling *spilling)
@@ -52,6 +66,7 @@ static void spilling_done(struct spilling *spilling)
 	free(spilling->to);
 	free(spilling->why);
 	free(spilling->left);
+	free(spilling->stays);
 }
 
 /*
@@ -82,7 +97,8 @@ static int spill_change_begin(void *ctx, struct run *run, struct err *err)
 	return 1;
 }
 
-/* The attempt has begun, or does so now: the time of the run there begins anew. */
+/* The attempt has begun, does so now, or cannot be taken back: the time of the run there begins
+ * anew. */
 static int spill_change_stay(void *ctx, struct run *run, struct err *err)
 {
 	const struct spilling *spilling = ctx;
@@ -97,7 +113,7 @@ static int spill_change_stay(void *ctx, struct run *run, struct err *err)
 	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
 	struct run_place *place = run_places_find(&places, run_target(run));
 	if (place)
-		run_place_decide(place, RUN_PLACE_CHOSEN, "it begins there", clock_wall_ms());
+		run_place_decide(place, RUN_PLACE_CHOSEN, spilling->stays, clock_wall_ms());
 	json_set(run->doc, RUN_PLACES, run_places_to_json(&places));
 	return 1;
 }
@@ -168,6 +184,16 @@ static void spill_forget(struct spilling *spilling)
 		target_forget(spilling->target, spilling->handle, false, SPILL_FORGET_MS, NULL);
 }
 
+/* Not of an answer that came too late: that may be the run's own fault. */
+static void spill_note_silent(struct spilling *spilling, const struct err *why)
+{
+	AUTO_FREE char *where = spilling->handle ? held_place(spilling->handle) : NULL;
+
+	if (where && why->code == ERR_NET && why->id != E_TARGET_SILENT &&
+		strv_find(&spilling->all->silent, where) < 0)
+		strv_add(&spilling->all->silent, where);
+}
+
 /* From the member "moving" on. */
 static int spill_finish(struct spilling *spilling, struct err *err)
 {
@@ -180,10 +206,12 @@ static int spill_finish(struct spilling *spilling, struct err *err)
 	int r = target_withdraw(
 		spilling->target, spilling->handle, SPILL_WITHDRAW_MS, &is_taken, &why);
 	if (r < 0 && why.id != E_TARGET_UNSUPPORTED) {
+		spill_note_silent(spilling, &why);
 		if (events->kept)
 			events->kept(events->ctx, run, &why);
 		return 0;
 	}
+	spilling->stays = mem_strdup(r < 0 ? why.message : "it begins there");
 	r = run_change_row(
 		session, run, is_taken ? spill_change_go : spill_change_stay, spilling, err);
 	if (r == 0 && is_taken)
@@ -223,9 +251,15 @@ static bool spill_is_never(struct spilling *spilling, const struct run_place *pl
 	const struct target_requirements requirements = {
 		.run_id = run_id(spilling->run), .spec = &spec};
 
+	/* Of many runs some, by chance: a place is not asked for each of them all the time. */
+	if (spilling->all->n > SPILL_NEVER_MAX &&
+		random_below((uint32_t)spilling->all->n) >= SPILL_NEVER_MAX)
+		return false;
 	if (!spilling->target->ops->room || spec_from_json(spilling->run->spec, &spec, NULL) < 0)
 		return false;
 	int r = target_room(spilling->target, &requirements, SPILL_FORGET_MS, &room, &error);
+	if (r < 0)
+		spill_note_silent(spilling, &error);
 	if (r == 0 || !place_is_refusal(&error))
 		return false;
 	spilling->why = mem_printf("%s takes it no more (%s)", place->target, error.message);
@@ -258,7 +292,7 @@ static int spill_take_pool(struct spilling *spilling, bool *ret, struct err *err
 	unsigned n_left = 0;
 
 	*ret = false;
-	vec_foreach (struct spill_pool, pool, spilling->pools) {
+	vec_foreach (struct spill_pool, pool, &spilling->all->pools) {
 		if (!str_eq(pool->target, name))
 			continue;
 		*ret = pool->n_left > 0;
@@ -267,7 +301,7 @@ static int spill_take_pool(struct spilling *spilling, bool *ret, struct err *err
 	}
 	int r = spill_ask_pool(spilling, &n_left, err);
 	*ret = n_left > 0;
-	*vec_push(spilling->pools) = (struct spill_pool){mem_strdup(name), n_left - *ret};
+	*vec_push(&spilling->all->pools) = (struct spill_pool){mem_strdup(name), n_left - *ret};
 	return r;
 }
 
@@ -336,9 +370,12 @@ static int spill_one(struct spilling *spilling, struct err *err)
 	if (fs_is_locked(lock))
 		return 0;
 	int r = run_read_row(spilling->session, run, err);
-	if (r < 0 || !run_is_watched(run) || run_is_held(run))
+	if (r < 0 || !run_is_watched(run) || run_is_held(run) || !run_handle(run))
 		return r;
 	spilling->handle = mem_strdup(run_handle(run));
+	AUTO_FREE char *where = held_place(spilling->handle);
+	if (strv_find(&spilling->all->silent, where) >= 0)
+		return 0;
 	r = target_open_run(spilling->session, run, &spilling->target, err);
 	if (r == 0 && !spilling->target->ops->withdraw)
 		return 0;
@@ -366,20 +403,22 @@ int spill_all(struct session *session, spill_find_fn *find, const struct queue_e
 	const volatile int *interrupted, struct err *err)
 {
 	AUTO(run_list_done) struct run_list runs = {0};
-	AUTO(spill_pools_done) struct spill_pools pools = {0};
+	AUTO(spill_all_done) struct spill_all all = {0};
 	int r = spill_list(session, &runs, err);
 
+	all.n = runs.n;
 	for (size_t i = 0; r == 0 && i < runs.n && !(interrupted && *interrupted); i++) {
 		AUTO(spilling_done)
 		struct spilling spilling = {.session = session,
 			.find = find,
 			.events = events,
-			.pools = &pools,
+			.all = &all,
 			.run = runs.v[i]};
 		AUTO_ERR struct err why = {0};
 
 		if (spill_one(&spilling, &why) == 0)
 			continue;
+		spill_note_silent(&spilling, &why);
 		if (why.code == ERR_CANCELED)
 			return err_move(err, &why);
 		if (why.id != E_RUN_NOT_FOUND && events->kept)

@@ -109,6 +109,21 @@ static void take_ports(struct json *doc, const struct json *record)
 		json_set(doc, "ports", ports_to_json(&ports));
 }
 
+/* Decisions of the machine that chooses among them. */
+static void foreign_take_places(struct json *doc, const struct json *record)
+{
+	AUTO_RUN_PLACES struct run_places places = {0};
+
+	run_places_from_json(json_get(record, RUN_PLACES), &places);
+	vec_foreach (const struct run_place, place, &places)
+		if (strlen(place->target) > TEXT_MAX ||
+			(place->server && strlen(place->server) > TEXT_MAX) ||
+			(place->text && strlen(place->text) > TEXT_MAX))
+			return;
+	if (places.n > 1)
+		json_set(doc, RUN_PLACES, run_places_to_json(&places));
+}
+
 static void foreign_take_time(struct run *run, const struct json *record)
 {
 	const char *text = json_get_str(json_get(record, "times"), "submitted");
@@ -123,7 +138,7 @@ static void foreign_take_record(struct run *run, const struct json *record, cons
 	static const struct member members[] = {{"command", JSON_ARRAY}, {"shell", JSON_BOOL},
 		{"params", JSON_OBJECT}, {"tags", JSON_OBJECT}, {"group", JSON_STRING},
 		{"user", JSON_STRING}, {"note", JSON_STRING}, {AFTER_RECORD, JSON_ARRAY},
-		{RUN_PLACES, JSON_ARRAY}, {"launcher", JSON_OBJECT}};
+		{"launcher", JSON_OBJECT}};
 	static const struct member snapshot[] = {{"id", JSON_STRING}, {"commit", JSON_STRING},
 		{"dirty", JSON_BOOL}, {"files", JSON_NUMBER}, {"bytes", JSON_NUMBER},
 		{"left_out", JSON_NUMBER}};
@@ -142,6 +157,7 @@ static void foreign_take_record(struct run *run, const struct json *record, cons
 	if (parent && run_id_is_valid(parent))
 		json_set_str(run->doc, "parent", parent);
 	take_ports(run->doc, record);
+	foreign_take_places(run->doc, record);
 	foreign_take_image(run->doc, record, layout);
 	foreign_take_time(run, record);
 }

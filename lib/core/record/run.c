@@ -501,6 +501,7 @@ void run_set_attempt_left(struct run *run, int64_t ended_ms)
 	struct json *attempts = copy_attempts(run, 1), *attempt = json_clone(last_attempt(run));
 
 	json_set_str(attempt, "withdrawn", run_handle(run));
+	json_set(attempt, "target", json_clone(json_get(run->doc, "target")));
 	json_set_str(attempt, "handle", NULL);
 	json_set(attempt, "exit", run_exit_to_json(&exit));
 	run_set_time(attempt, "ended", ended_ms);

@@ -198,16 +198,20 @@ static int room_by_queue(const struct kube_run *run, const struct room_facts *fa
 	if (!facts->queue)
 		return room_set(
 			ret, false, mem_printf("what waits in queue %s is not known", run->queue));
+	/* Other clusters get the Job, but not the gate that a run with several targets has. */
+	if (facts->is_federated) {
+		err_set(err, E_TARGET_UNSUPPORTED,
+			"queue %s chooses a cluster itself (MultiKueue): "
+			"a run with several targets would not begin there",
+			run->queue);
+		return err_hint(err, "dlrun submit -t kube --queue %s …", run->queue);
+	}
 	if (active && str_eq(json_get_str(active, "status"), "False")) {
 		AUTO_FREE char *shown = why ? kube_words(why, strlen(why), ROOM_WORDS_MAX) : NULL;
 		return room_set(ret, false,
 			mem_printf("queue %s admits nothing now%s%s", run->queue, shown ? ": " : "",
 				shown ? shown : ""));
 	}
-	if (facts->is_federated)
-		return room_set(ret, false,
-			mem_printf("queue %s chooses a cluster itself (MultiKueue), %lld ahead",
-				run->queue, (long long)ahead));
 	if (ahead > 0)
 		return room_set(ret, false,
 			mem_printf("queue %s: %lld ahead", run->queue, (long long)ahead));

@@ -26,7 +26,8 @@ struct kube_room {
 	bool is_now;
 	char *text; /* what is free, or what it would wait for; the caller frees */
 };
-/* After a preflight without problems. E_SCHED_QUOTA: the queue never has so much. */
+/* After a preflight without problems. E_SCHED_QUOTA: the queue never has so much;
+ * E_TARGET_UNSUPPORTED: it hands Jobs to other clusters. */
 int kube_room_evaluate(const struct kube_run *run, const struct kube_objects *objects,
 	const struct kube_questions *questions, const struct kube_reply *replies,
 	struct kube_room *ret, struct err *err);

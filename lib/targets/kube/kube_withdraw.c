@@ -13,8 +13,9 @@
  *
  *	1. read the Job, and its resourceVersion
  *	2. remove the gate: what gets a node from now on does not begin
- *	3. list the pods. One has a node: it has begun, or may: the Job is touched, so that a
- *	   removal that is still on its way misses it, and the gate is made again
+ *	3. list the pods. One has a node, or follows one that had: it has begun, or may: the Job
+ *	   is touched, so that a removal that is still on its way misses it, and the gate is
+ *	   made again
  *	4. none has: that is noted here, then the Job is removed, if it is as it was read; else
  *	   from 1 on
  *	5. until no pod is left. One that has begun in spite of all, because its node had an old
@@ -24,7 +25,12 @@
  * next one who asks goes on from 1, and finds by the note of 4 why the Job is gone.
  */
 
-enum { WITHDRAW_PODS_MAX = 50000, WITHDRAW_AGAIN_MS = 100, WITHDRAW_LEFT_MS = 300 };
+enum {
+	WITHDRAW_PODS_MAX = 50000,
+	WITHDRAW_AGAIN_MS = 100,
+	WITHDRAW_LEFT_MS = 300,
+	WITHDRAW_SUSPEND_MS = 300000, /* until a new Job that is suspended is known to be */
+};
 
 struct withdrawing {
 	struct target_work work;
@@ -154,6 +160,8 @@ static int withdraw_on_touched(void *ctx, struct kube_response *response, struct
 	/* A user who may not touch the Job may open its gate all the same. */
 	if (err_is_set(&response->error) && response->error.id != E_KUBE_DENIED)
 		return withdraw_fail(withdrawing, &response->error);
+	/* Not before: a removal that came earlier than the touch has taken it back. */
+	kube_annotation_stays(withdrawing->kube, &withdrawing->handle);
 	AUTO_JSON struct json *gate = withdraw_gate(withdrawing);
 	AUTO_FREE char *path =
 		kube_path("/api/v1/namespaces/%s/configmaps", withdrawing->handle.kube_namespace);
@@ -166,7 +174,6 @@ static int withdraw_stay(struct withdrawing *withdrawing)
 	AUTO_FREE char *path = withdraw_job_path(withdrawing);
 	AUTO_JSON struct json *body = json_object();
 
-	kube_annotation_stays(withdrawing->kube, &withdrawing->handle);
 	run_set_time(json_sub(json_sub(body, "metadata"), "annotations"), KUBE_ANNOTATION_STAYS,
 		clock_wall_ms());
 	withdraw_send(withdrawing, "PATCH", path, body, withdraw_on_touched);
@@ -205,21 +212,11 @@ static int withdraw_sweep(struct withdrawing *withdrawing)
 
 static bool withdraw_pod_has_begun(const struct json *pod)
 {
-	const struct json *status = json_get(pod, "status");
-	const struct json *list = json_get(status, "containerStatuses");
-	const struct json *item = list ? json_first(list) : NULL;
+	const struct json *program = kube_pod_program(pod);
+	const struct json *state = json_get(program, "state");
 
-	for (; item; item = json_next(item)) {
-		const struct json *state = json_get(item, "state");
-		const struct json *last = json_get(item, "lastState");
-
-		if (!str_eq(json_get_str(item, "name"), KUBE_CONTAINER))
-			continue;
-		if (json_get(state, "running") || json_get(last, "terminated") ||
-			json_get(json_get(state, "terminated"), "startedAt"))
-			return true;
-	}
-	return false;
+	return json_get(state, "running") || kube_at(program, "lastState.terminated") ||
+	       kube_str_at(state, "terminated.startedAt");
 }
 
 static int withdraw_look(void *ctx, struct err *err);
@@ -292,6 +289,34 @@ static int withdraw_go(struct withdrawing *withdrawing)
  * The decision
  */
 
+/* A pod that takes the place of one that has ended, or was taken off its node. */
+static bool withdraw_is_replaced(const struct json *pod)
+{
+	static const char *const counters[] = {"batch.kubernetes.io/job-index-failure-count",
+		"batch.kubernetes.io/job-index-ignored-failure-count"};
+
+	for (size_t i = 0; i < ARRAY_LEN(counters); i++) {
+		const char *count = kube_annotation(pod, counters[i]);
+		if (!str_empty(count) && !str_eq(count, "0"))
+			return true;
+	}
+	return false;
+}
+
+/* Whether pods of it may have begun that are not there any more: they have failed, or Kueue has let
+ * it begin, and suspended it again. */
+static bool withdraw_may_have_begun(const struct json *job)
+{
+	const struct json *status = json_get(job, "status");
+	const struct json *suspended = kube_condition(job, "Suspended");
+	int64_t since_ms = kube_time_at(suspended, "lastTransitionTime");
+	int64_t made_ms = kube_time_at(job, "metadata.creationTimestamp");
+
+	return json_get_int(status, "failed", 0) > 0 || json_get_int(status, "restarts", 0) > 0 ||
+	       (kube_condition_is(job, "Suspended", "True") && made_ms > 0 &&
+		       since_ms - made_ms > WITHDRAW_SUSPEND_MS);
+}
+
 static int withdraw_on_pods(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct withdrawing *withdrawing = ctx;
@@ -303,7 +328,8 @@ static int withdraw_on_pods(void *ctx, struct kube_response *response, struct er
 	if (err_is_set(&response->error))
 		return withdraw_fail(withdrawing, &response->error);
 	for (; pod; pod = json_next(pod))
-		if (!str_empty(json_get_str(json_get(pod, "spec"), "nodeName")))
+		if (!str_empty(json_get_str(json_get(pod, "spec"), "nodeName")) ||
+			withdraw_is_replaced(pod))
 			return withdraw_stay(withdrawing);
 	return withdraw_go(withdrawing);
 }
@@ -369,11 +395,6 @@ static int withdraw_missing(struct withdrawing *withdrawing, struct err *err)
 	}
 }
 
-static bool withdraw_is_gated(const struct json *job)
-{
-	return json_get(json_get(json_get(job, "metadata"), "annotations"), KUBE_ANNOTATION_GATE);
-}
-
 static int withdraw_on_job(void *ctx, struct kube_response *response, struct err *err)
 {
 	struct withdrawing *withdrawing = ctx;
@@ -393,12 +414,14 @@ static int withdraw_on_job(void *ctx, struct kube_response *response, struct err
 			       : withdraw_end(withdrawing, false);
 	if (kube_kind_has_ended(handle->kind, withdrawing->job))
 		return withdraw_end(withdrawing, false);
-	if (!withdraw_is_gated(withdrawing->job)) {
+	if (!kube_annotation(withdrawing->job, KUBE_ANNOTATION_GATE)) {
 		err_set(&error, E_TARGET_UNSUPPORTED,
 			"%s was submitted for this cluster alone, and is not taken back",
 			handle->run_id);
 		return withdraw_fail(withdrawing, &error);
 	}
+	if (withdraw_may_have_begun(withdrawing->job))
+		return withdraw_stay(withdrawing);
 	AUTO_FREE char *path = withdraw_gate_path(withdrawing);
 	withdraw_send(withdrawing, "GET", path, NULL, withdraw_on_gate);
 	return 0;

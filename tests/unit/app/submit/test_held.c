@@ -14,7 +14,10 @@
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"
 #include "app/submit/send.h"
+#include "base/util/clock.h"
 #include "core/attempt/attempt.h"
+#include "core/record/foreign.h"
+#include "core/record/places.h"
 #include "core/store/store.h"
 #include "tests/unit/silentfix.h"
 
@@ -335,6 +338,66 @@ static void test_an_end_lets_a_sender_start(void **state)
 	held_unmark(&session.dirs, "q-22222");
 }
 
+static void set_places(struct run *run, const char *at)
+{
+	struct json *list = json_array();
+	static const char *const names[] = {"box", "other"};
+
+	for (int i = 0; i < 2; i++) {
+		struct json *item = json_object();
+		json_set_str(item, "target", names[i]);
+		json_set_str(item, "state", i ? "untried" : "chosen");
+		json_set_str(item, "at", at);
+		json_add(list, item);
+	}
+	json_set(run->doc, RUN_PLACES, list);
+	json_set_str(json_sub(run->doc, "target"), "name", "box");
+	json_set_str(json_sub(run->doc, "target"), "kind", "kubernetes");
+}
+
+static void test_a_run_that_may_move(void **state)
+{
+	AUTO_RUN struct run *run = run_new("s-22222", "s");
+	AUTO_RUN struct run *foreign = run_new("t-22222", "t");
+
+	(void)state;
+	run_add_attempt(run, "kube:0/ns/job/s-22222");
+	run_set_state(run, RUN_QUEUED);
+	set_places(run, "2026-01-01T00:00:00Z");
+	assert_true(run_may_move(run));
+	/* Of a study that the cluster starts as a whole. */
+	json_set_str(json_sub(run->doc, "study"), "id", "u-22222");
+	assert_false(run_may_move(run));
+	json_remove(run->doc, "study");
+	/* The machine that has submitted it moves it. */
+	foreign_take(foreign, NULL, NULL, NULL);
+	run_add_attempt(foreign, "kube:0/ns/job/t-22222");
+	run_set_state(foreign, RUN_QUEUED);
+	set_places(foreign, "2026-01-01T00:00:00Z");
+	assert_false(run_may_move(foreign));
+	assert_false(run_is_watched(foreign));
+}
+
+/* A run that has ended while it was moved stays where it is started again. */
+static void test_a_restart_waits_anew(void **state)
+{
+	AUTO_RUN struct run *run = run_new("v-22222", "v");
+	int64_t at_ms = 0, now_ms = clock_wall_ms();
+
+	(void)state;
+	run_add_attempt(run, "kube:0/ns/job/v-22222");
+	run_set_state(run, RUN_QUEUED);
+	set_places(run, "2026-01-01T00:00:00Z");
+	json_set_str(json_sub(run->doc, RUN_MOVING), "to", "other");
+	assert_true(run_is_moving(run));
+	held_restart(run);
+	assert_false(run_is_moving(run));
+	const struct json *place = json_first(json_get(run->doc, RUN_PLACES));
+	ok(clock_parse(json_get_str(place, "at"), &at_ms, error));
+	assert_true(at_ms >= now_ms - 1000);
+	assert_string_equal(json_get_str(place, "state"), "chosen");
+}
+
 static void test_a_place_names_the_server(void **state)
 {
 	AUTO_FREE char *place = held_place("kube:0123456789abcdef/ns/job/a-22222-1");
@@ -356,6 +419,8 @@ int main(void)
 		cmocka_unit_test(test_each_for_itself),
 		cmocka_unit_test(test_a_refresh_keeps_a_cancel),
 		cmocka_unit_test(test_an_end_lets_a_sender_start),
+		cmocka_unit_test(test_a_run_that_may_move),
+		cmocka_unit_test(test_a_restart_waits_anew),
 		cmocka_unit_test(test_a_place_names_the_server),
 	};
 

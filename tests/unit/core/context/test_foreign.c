@@ -154,6 +154,23 @@ static void test_secrets(void **state)
 	check_secrets(run, &forged, 0, 1, NULL);
 }
 
+static void test_places(void **state)
+{
+	AUTO_RUN struct run *run = take(
+		"{\"places\":[{\"target\":\"lab\",\"state\":\"left\",\"text\":\"10 min without room\","
+		"\"x\":{}},{\"target\":\"eu\",\"state\":\"chosen\"},7]}",
+		SPEC("\"env\":{}"), NULL);
+	AUTO_RUN struct run *one =
+		take("{\"places\":[{\"target\":\"lab\"}]}", SPEC("\"env\":{}"), NULL);
+	const struct json *places = json_get(run->doc, "places");
+
+	(void)state;
+	assert_int_equal(json_count(places), 2);
+	assert_string_equal(json_get_str(json_first(places), "text"), "10 min without room");
+	assert_null(json_get(json_first(places), "x"));
+	assert_null(json_get(one->doc, "places"));
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, make_tmp, remove_tmp)
 
 int main(void)
@@ -161,6 +178,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		test(test_nothing_of_this_machine),
 		test(test_images),
+		test(test_places),
 		test(test_a_spec_that_starts_nothing),
 		test(test_secrets),
 	};

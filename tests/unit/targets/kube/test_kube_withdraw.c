@@ -42,7 +42,8 @@ static struct {
 	char late_method[16], late_path[1024], late_body[1024];
 	int late_by, late_at; /* 0: none */
 	int n_runs, n_killed;
-	bool is_dead; /* of the client */
+	const char *status, *notes; /* of the Job, of its pod */
+	bool is_dead;               /* of the client */
 } cluster = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* What scheduler, node and garbage collector do between two requests. */
@@ -110,12 +111,17 @@ static int act(const char *method, const char *path, const char *body)
 static char *text_of(const char *path)
 {
 	static const char *const pods[] = {[NO_POD] = "",
-		[POD_WAITS] = "{\"metadata\":{\"name\":\"p\"},\"spec\":{}}",
+		[POD_WAITS] = "",
 		[POD_HAS_NODE] = "{\"metadata\":{\"name\":\"p\"},\"spec\":{\"nodeName\":\"n\"}}"};
 	static const char begun[] =
 		"{\"metadata\":{\"name\":\"p\"},\"spec\":{\"nodeName\":\"n\"},\"status\":"
 		"{\"containerStatuses\":[{\"name\":\"program\",\"state\":{\"running\":{}}}]}}";
 
+	if (strstr(path, "/pods") && cluster.pod == POD_WAITS)
+		return mem_printf(
+			"{\"metadata\":{\"resourceVersion\":\"8\"},\"items\":[{\"metadata\":{"
+			"\"name\":\"p\",\"annotations\":{%s}},\"spec\":{}}]}",
+			cluster.notes);
 	if (strstr(path, "/pods"))
 		return mem_printf("{\"metadata\":{\"resourceVersion\":\"8\"},\"items\":[%s]}",
 			cluster.has_begun && cluster.pod == POD_HAS_NODE ? begun
@@ -124,9 +130,11 @@ static char *text_of(const char *path)
 		return mem_printf("{\"metadata\":{\"uid\":\"g%d\"}}", cluster.gate_uid);
 	return mem_printf("{\"apiVersion\":\"batch/v1\",\"kind\":\"Job\",\"metadata\":{\"name\":"
 			  "\"" JOB
-			  "\",\"uid\":\"u\",\"resourceVersion\":\"%d\",\"annotations\":%s}}",
+			  "\",\"uid\":\"u\",\"resourceVersion\":\"%d\",\"creationTimestamp\":"
+			  "\"2026-01-01T00:00:00Z\",\"annotations\":%s},\"status\":{%s}}",
 		cluster.version,
-		cluster.is_ungated ? "{}" : "{\"dlrun.io/gate\":\"" JOB "-begin\"}");
+		cluster.is_ungated ? "{}" : "{\"dlrun.io/gate\":\"" JOB "-begin\"}",
+		cluster.status);
 }
 
 static void come_late(void)
@@ -200,6 +208,7 @@ static void cluster_init(void)
 	cluster.pod = POD_WAITS;
 	cluster.n_requests = cluster.bind_at = cluster.fault_at = cluster.late_at = 0;
 	cluster.way = WORKS;
+	cluster.status = cluster.notes = "";
 	cluster.n_runs = cluster.n_killed = 0;
 }
 
@@ -277,7 +286,7 @@ static void pass_time(void)
  * Tests
  */
 
-enum { REQUESTS = 7, LATE_STEP = 2, LATE_MAX = 8 };
+enum { REQUESTS = 7, LATE_STEP = 1, LATE_MAX = 8 };
 
 static void once(int bind_at, int fault_at, enum way way, int late_by, int count[static 2])
 {
@@ -328,6 +337,37 @@ static void test_what_runs_stays(void **state)
 	assert_int_equal(cluster.n_runs, 1);
 }
 
+/* Pods that had begun are not there any more. */
+static void test_what_had_begun_stays(void **state)
+{
+#define SUSPENDED(time)                                                                            \
+	"\"conditions\":[{\"type\":\"Suspended\",\"status\":\"True\","                             \
+	"\"lastTransitionTime\":\"2026-01-01T" time "Z\"}]"
+	static const struct {
+		const char *status, *notes;
+		bool is_taken;
+	} cases[] = {
+		{"\"failed\":1", "", false},
+		{"\"restarts\":1", "", false},
+		{"", "\"batch.kubernetes.io/job-index-failure-count\":\"1\"", false},
+		{"", "\"batch.kubernetes.io/job-index-ignored-failure-count\":\"2\"", false},
+		{SUSPENDED("00:00:01"), "", true},
+		{SUSPENDED("04:00:00"), "", false},
+		{"\"failed\":0", "\"batch.kubernetes.io/job-index-failure-count\":\"0\"", true},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		AUTO_PLACE struct place place;
+
+		begin(&place);
+		cluster.status = cases[i].status;
+		cluster.notes = cases[i].notes;
+		assert_int_equal(withdraw_at_last(&place), cases[i].is_taken);
+		assert_int_equal(cluster.has_job && cluster.has_gate, !cases[i].is_taken);
+	}
+}
+
 static void test_a_job_without_a_gate(void **state)
 {
 	AUTO_PLACE struct place place;
@@ -357,6 +397,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_what_runs_stays),
+		cmocka_unit_test(test_what_had_begun_stays),
 		cmocka_unit_test(test_a_job_without_a_gate),
 		cmocka_unit_test(test_a_job_that_is_lost),
 		cmocka_unit_test(test_once_whatever_dies),

@@ -19,7 +19,7 @@ PLACES = ("lab", "eu", "us")
 
 
 def may_read_nodes(s):
-    """Which are the cluster's, as the pods of others."""
+    """Which are the cluster's, as the pods of others. The user is one whom no other test takes for one who may not."""
     name = f"reads-{s.namespace}"
     s.cluster.apply({"kind": "ClusterRole", "metadata": {"name": name}, "rules": [READS]})
     s.cluster.apply({"kind": "ClusterRoleBinding", "metadata": {"name": name}, "subjects": [
@@ -37,7 +37,7 @@ def target(s, name, **more):
 @contextlib.contextmanager
 def clusters_of(w, **gpus):
     """(site, lines): targets lab, eu, us, each through a line of its own to nodes of its own, with so many GPUs on one node."""
-    with site(w, results={"emptyDir": True}) as s, contextlib.ExitStack() as stack:
+    with site(w, user="carol", results={"emptyDir": True}) as s, contextlib.ExitStack() as stack:
         may_read_nodes(s)
         lines = {name: stack.enter_context(FaultProxy(s.cluster.address)) for name in PLACES}
         whole = {"apiVersion": "v1", "kind": "Config", "current-context": "lab", "clusters": [], "users": [], "contexts": []}

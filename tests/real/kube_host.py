@@ -44,7 +44,7 @@ API_SERVICE, API_PORT = "10.96.0.1", 6443
 CNI = next((d for d in map(Path, ("/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin")) if (d / "bridge").exists()), None)
 PRIVATE = ("/run", "/var/log", "/var/lib/cni")
 CGROUPS = Path("/sys/fs/cgroup")
-USERS = {"admin": ("system:masters",), "alice": ("researchers",), "bob": ("researchers",)}
+USERS = {"admin": ("system:masters",), "alice": ("researchers",), "bob": ("researchers",), "carol": ("researchers",)}
 OPENSSL = "[req]\ndistinguished_name = dn\n[dn]\n[ca]\nbasicConstraints = critical, CA:true\n[leaf]\nsubjectAltName = {names}\n"
 AUDIT = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
          "rules": [{"level": "None", "userGroups": ["system:nodes"]},

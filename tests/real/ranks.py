@@ -3,9 +3,11 @@
 """Several nodes that this machine plays: ranks that find each other, share GPUs and tree, and end together; and
 launchers, which start a program on each GPU of each node."""
 
+import collections
 import contextlib
 import json
 import os
+import random
 import signal
 import time
 
@@ -134,6 +136,25 @@ def test_killed_supervisor(w):
     doc = ended(w, run)
     assert doc["state"] in ("cancelled", "lost"), doc
     wait_for(lambda: not of_run(run), "the end of rank 1")
+
+
+def test_supervisor_is_killed_at_any_time(w):
+    """Whatever has begun is seen, and a cancel ends it; what has not never does."""
+    w.repo()
+    rng = random.Random(7)
+    found = collections.Counter()
+    for _ in range(16):
+        run = submit(w, "sh", "-c", "echo up; exec sleep 600", options=["-N", "3", "-g", "0", "--grace", "1s"])
+        time.sleep(rng.random() * 0.15)
+        kill_supervisors(run)
+        doc = w.show(run)
+        assert doc["state"] in ("running", "lost"), doc
+        assert doc["state"] == "running" or not of_run(run), doc
+        found[doc["state"]] += 1
+        w.run("cancel", run)
+        assert ended(w, run)["state"] in ("cancelled", "lost")
+        wait_for(lambda: not of_run(run), "the end of its programs")
+    print(f"supervisors of three ranks killed: {dict(found)}", flush=True)
 
 
 def test_gpus_are_divided(w):

@@ -6,23 +6,17 @@
 #include <string.h>
 
 #include "base/util/auto.h"
-#include "base/util/buf.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
+#include "core/target/rank_line.h"
 #include "core/target/target_work.h"
-
-enum {
-	LINE_MAX_BYTES = 64 << 10,
-	FLUSH_MS = 1000, /* a line that does not end is handed over without its end */
-};
 
 struct rank_logs;
 struct rank_source {
 	struct rank_logs *logs;
 	struct target_call call;
 	bool is_open;
-	struct buf line; /* that has not ended */
-	int64_t line_time_ms, line_since_ms;
+	struct rank_line line;
 	/* Behind what was handed over, and when that came; begin: where reading began. */
 	int64_t offset, time_ms;
 	char *begin;
@@ -50,7 +44,7 @@ static void rank_log_drop(struct target_work *work)
 	for (int i = 0; i < logs->n; i++) {
 		if (logs->sources[i].is_open)
 			target_call_cancel(&logs->sources[i].call);
-		buf_done(&logs->sources[i].line);
+		rank_line_done(&logs->sources[i].line);
 		free(logs->sources[i].begin);
 	}
 	free(logs->sources);
@@ -78,8 +72,9 @@ static void rank_log_keep_token(struct rank_logs *logs)
 }
 
 static int rank_log_hand_over(
-	struct rank_source *source, const char *data, size_t len, int64_t time_ms, struct err *err)
+	void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
+	struct rank_source *source = ctx;
 	struct rank_logs *logs = source->logs;
 	const struct target_log_events *events = &logs->request.events;
 	int rank = (int)(source - logs->sources);
@@ -94,46 +89,15 @@ static int rank_log_hand_over(
 	return 0;
 }
 
-static int rank_log_flush(struct rank_source *source, struct err *err)
-{
-	int r = 0;
-
-	if (source->line.len)
-		r = rank_log_hand_over(
-			source, source->line.data, source->line.len, source->line_time_ms, err);
-	buf_reset(&source->line);
-	return r;
-}
-
-static size_t rank_log_whole_lines(const char *data, size_t len)
-{
-	while (len > 0 && data[len - 1] != '\n' && data[len - 1] != '\r')
-		len--;
-	return len;
-}
-
 static int rank_log_on_data(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct rank_source *source = ctx;
-	size_t whole = rank_log_whole_lines(data, len);
-	int r = 0;
 
 	(void)rank;
-	if (source->line.len == 0)
+	if (source->line.line.len == 0)
 		source->offset = strtoll(source->token, NULL, 10);
-	if (whole > 0)
-		r = rank_log_flush(source, err);
-	if (r == 0 && whole > 0)
-		r = rank_log_hand_over(source, data, whole, time_ms, err);
-	if (r < 0 || whole == len)
-		return r;
-	if (!source->line.len) {
-		source->line_time_ms = time_ms;
-		source->line_since_ms = clock_ms();
-	}
-	buf_add(&source->line, data + whole, len - whole);
-	return source->line.len > LINE_MAX_BYTES ? rank_log_flush(source, err) : 0;
+	return rank_line_add(&source->line, data, len, time_ms, err);
 }
 
 static int rank_log_on_timer(void *ctx, struct err *err)
@@ -143,14 +107,13 @@ static int rank_log_on_timer(void *ctx, struct err *err)
 
 	logs->timer = NULL;
 	for (int i = 0; r == 0 && i < logs->n; i++)
-		if (clock_ms() - logs->sources[i].line_since_ms >= FLUSH_MS)
-			r = rank_log_flush(&logs->sources[i], err);
+		r = rank_line_flush_late(&logs->sources[i].line, err);
 	if (r < 0) {
 		target_call_end(logs->call, r, err);
 		return 0;
 	}
 	logs->timer =
-		loop_add_timer(logs->loop, clock_ms() + FLUSH_MS / 2, rank_log_on_timer, logs);
+		loop_add_timer(logs->loop, clock_ms() + RANK_LINE_TURN_MS, rank_log_on_timer, logs);
 	return 0;
 }
 
@@ -166,7 +129,7 @@ static void rank_log_on_end(struct target_call *call, int status, struct err *er
 
 	source->is_open = false;
 	if (status == 0)
-		status = rank_log_flush(source, err);
+		status = rank_line_flush(&source->line, err);
 	if (status < 0 && !err_is_set(&logs->error))
 		err_move(&logs->error, err);
 	if (--logs->n_open > 0 && !logs->is_stopped)
@@ -231,11 +194,11 @@ void rank_log_read(struct loop *loop, const struct attempt_place *place, int n,
 		.sources = mem_alloc((size_t)n, sizeof(*logs->sources))};
 	for (int i = 0; i < n; i++) {
 		logs->sources[i] = (struct rank_source){.logs = logs};
-		buf_init(&logs->sources[i].line, LINE_MAX_BYTES * 4);
+		rank_line_init(&logs->sources[i].line, rank_log_hand_over, &logs->sources[i]);
 	}
 	rank_log_take_token(logs, request->token);
 	target_call_begin(call, &logs->work);
 	for (int i = 0; i < n; i++)
 		rank_log_begin(&logs->sources[i], i, place);
-	logs->timer = loop_add_timer(loop, clock_ms() + FLUSH_MS / 2, rank_log_on_timer, logs);
+	logs->timer = loop_add_timer(loop, clock_ms() + RANK_LINE_TURN_MS, rank_log_on_timer, logs);
 }

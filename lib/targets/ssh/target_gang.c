@@ -14,6 +14,7 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/record/spec.h"
+#include "core/target/rank_line.h"
 #include "targets/ssh/node_job.h"
 #include "targets/ssh/node_open.h"
 #include "targets/ssh/target_pool.h"
@@ -736,8 +737,6 @@ int target_gang_fetch(struct target *target, const char *handle, struct fetch_si
 enum {
 	FOLLOW_TIMEOUT_MS = 24 * 60 * 60 * 1000,
 	TIMEOUT_MS = 20000,
-	LINE_MAX_BYTES = 64 << 10,
-	FLUSH_MS = 1000,
 	POLL_MS = 10000,
 	POLL_SOON_MS = 1000, /* when one has ended */
 };
@@ -748,8 +747,7 @@ struct source {
 	struct node_host *host;
 	struct node_call *requested;
 	int rank;
-	struct buf line; /* that has not ended */
-	int64_t line_time_ms, line_since_ms;
+	struct rank_line line;
 	uint64_t offset; /* behind what was handed over */
 	bool has_begun;  /* offset is known */
 };
@@ -782,7 +780,7 @@ static void target_gang_drop_reading(struct target_work *work)
 	target_status_done(&reading->status);
 	for (size_t i = 0; i < reading->n; i++) {
 		node_cancel(reading->sources[i].requested);
-		buf_done(&reading->sources[i].line);
+		rank_line_done(&reading->sources[i].line);
 	}
 	free(reading->sources);
 	free(reading->handle);
@@ -812,8 +810,9 @@ static void keep_token(struct reading *reading)
 }
 
 static int target_gang_hand_over(
-	struct source *source, const char *data, size_t len, int64_t time_ms, struct err *err)
+	void *ctx, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
+	struct source *source = ctx;
 	struct reading *reading = source->reading;
 	const struct target_log_events *events = &reading->request.events;
 	int r = 0;
@@ -827,47 +826,17 @@ static int target_gang_hand_over(
 	return 0;
 }
 
-static int flush_line(struct source *source, struct err *err)
-{
-	int r = 0;
-
-	if (source->line.len)
-		r = target_gang_hand_over(
-			source, source->line.data, source->line.len, source->line_time_ms, err);
-	buf_reset(&source->line);
-	return r;
-}
-
-/* Bytes behind the last end of a line are held back until their line ends. */
-static size_t whole_lines(const char *data, size_t len)
-{
-	while (len > 0 && data[len - 1] != '\n' && data[len - 1] != '\r')
-		len--;
-	return len;
-}
-
 static int target_gang_on_data(
 	void *ctx, uint64_t offset, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct source *source = ctx;
-	size_t whole = source->reading->n > 1 ? whole_lines(data, len) : len;
-	int r = 0;
 
 	if (!source->has_begun)
 		source->offset = offset;
 	source->has_begun = true;
-	if (whole > 0)
-		r = flush_line(source, err);
-	if (r == 0 && whole > 0)
-		r = target_gang_hand_over(source, data, whole, time_ms, err);
-	if (r < 0 || whole == len)
-		return r;
-	if (!source->line.len) {
-		source->line_time_ms = time_ms;
-		source->line_since_ms = clock_ms();
-	}
-	buf_add(&source->line, data + whole, len - whole);
-	return source->line.len > LINE_MAX_BYTES ? flush_line(source, err) : 0;
+	if (source->reading->n > 1)
+		return rank_line_add(&source->line, data, len, time_ms, err);
+	return len ? target_gang_hand_over(source, data, len, time_ms, err) : 0;
 }
 
 static int on_flush(void *ctx, struct err *err)
@@ -876,10 +845,9 @@ static int on_flush(void *ctx, struct err *err)
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < reading->n; i++)
-		if (clock_ms() - reading->sources[i].line_since_ms >= FLUSH_MS)
-			r = flush_line(&reading->sources[i], err);
+		r = rank_line_flush_late(&reading->sources[i].line, err);
 	reading->flush = loop_add_timer(
-		reading->node->target.loop, clock_ms() + FLUSH_MS / 2, on_flush, reading);
+		reading->node->target.loop, clock_ms() + RANK_LINE_TURN_MS, on_flush, reading);
 	return r;
 }
 
@@ -949,7 +917,7 @@ static int target_gang_on_end(void *ctx, int status, struct err *error, struct e
 	(void)err;
 	source->requested = NULL;
 	if (status == 0)
-		status = flush_line(source, error);
+		status = rank_line_flush(&source->line, error);
 	node_explain(source->host, error);
 	if (status < 0 && !err_is_set(&reading->error))
 		err_move(&reading->error, error);
@@ -987,7 +955,7 @@ static int add_source(struct reading *reading, int rank, struct err *err)
 	struct source *source = &reading->sources[reading->n];
 
 	*source = (struct source){.reading = reading, .rank = rank};
-	buf_init(&source->line, LINE_MAX_BYTES + (1 << 20));
+	rank_line_init(&source->line, target_gang_hand_over, source);
 	reading->n++;
 	return node_open(reading->node->session, reading->hosts.v[rank], reading->node->root,
 		&source->host, err);
@@ -1052,8 +1020,8 @@ int target_gang_logs(struct target *target, const char *handle,
 	for (size_t i = 0; i < reading->n; i++)
 		begin_source(&reading->sources[i]);
 	if (reading->n > 1)
-		reading->flush =
-			loop_add_timer(target->loop, clock_ms() + FLUSH_MS / 2, on_flush, reading);
+		reading->flush = loop_add_timer(
+			target->loop, clock_ms() + RANK_LINE_TURN_MS, on_flush, reading);
 	target_gang_poll_after(reading, POLL_MS);
 	return 0;
 }

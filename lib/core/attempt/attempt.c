@@ -640,27 +640,27 @@ static int make_cancel(const char *dir, struct err *err)
 	return err_move(err, &error);
 }
 
-int attempt_cancel(const char *dir, bool *ret_orphan, struct err *err)
+int attempt_cancel(const char *dir, struct err *err)
 {
 	struct attempt_state state = {0};
 
-	if (ret_orphan)
-		*ret_orphan = false;
 	if (access(dir, F_OK) < 0 || attempt_has_file(dir, ATTEMPT_EXIT))
 		return 0;
 	int r = make_cancel(dir, err);
-	if (r < 0 || !attempt_state_read(dir, &state))
-		return r;
-	if (!has_supervisor(dir, &state)) {
-		if (ret_orphan)
-			*ret_orphan = !attempt_has_file(dir, ATTEMPT_EXIT) &&
-				      attempt_program_alive(&state);
-		return 0;
-	}
 	/* The supervisor watches the directory anyway; a signal is faster. */
-	if (attempt_process_alive(&state.supervisor))
+	if (r == 0 && attempt_state_read(dir, &state) && has_supervisor(dir, &state) &&
+		attempt_process_alive(&state.supervisor))
 		kill(state.supervisor.pid, SIGTERM);
-	return 0;
+	return r;
+}
+
+bool attempt_is_orphan(const char *dir)
+{
+	struct attempt_state state = {0};
+
+	return attempt_has_file(dir, ATTEMPT_CANCEL) && attempt_state_read(dir, &state) &&
+	       !has_supervisor(dir, &state) && !attempt_has_file(dir, ATTEMPT_EXIT) &&
+	       attempt_program_alive(&state);
 }
 
 /*

@@ -180,9 +180,11 @@ struct json *attempt_observed(const char *dir);
 int attempt_poll(
 	const char *dir, const char *submit_lock, struct target_status *ret, struct err *err);
 
-/* Request the end: durable when it returns, then the supervisor is woken. An attempt that has ended
- * or never began is left alone. *ret_orphan (may be NULL): the program lives without supervisor. */
-int attempt_cancel(const char *dir, bool *ret_orphan, struct err *err);
+/* Request the end: durable when it returns, then the supervisor is woken, if it lives. An attempt that
+ * has ended or never began is left alone. */
+int attempt_cancel(const char *dir, struct err *err);
+/* Whether the end was requested of a program that has no supervisor any more: it needs one. */
+bool attempt_is_orphan(const char *dir);
 
 /* Take back an attempt whose program has not begun, also one that has not come yet. 1: it is
  * decided: taken, and its end is written down (failed, Interrupted), or else it has begun or has

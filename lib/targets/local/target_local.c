@@ -659,12 +659,28 @@ static void add_more(const struct attempt_place *place, struct target_status *st
 		status->observed = attempt_observed(place->dir);
 }
 
+/* A supervisor may be killed before it acts on a cancel: whoever looks starts another one, which
+ * ends the program. Of several the first gets the attempt. */
+static int local_end_orphan(
+	struct target_local *local, const struct attempt_place *place, struct err *err)
+{
+	AUTO_STRV struct strv env = {0};
+	AUTO_FD int fd = -1;
+
+	if (!attempt_is_orphan(place->dir))
+		return 0;
+	for (const char *const *e = local->session->env.env; e && *e; e++)
+		strv_add(&env, *e);
+	return local_start(local, place, &env, false, &fd, err);
+}
+
 static int state(struct target *target, const char *handle, struct target_status *ret,
 	struct target_call *call, struct err *err)
 {
+	struct target_local *local = target_local_of(target);
 	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
 
-	int r = local_place_find(target_local_of(target), handle, &place, err);
+	int r = local_place_find(local, handle, &place, err);
 	if (r < 0)
 		return r;
 	*ret = (struct target_status){0};
@@ -674,6 +690,8 @@ static int state(struct target *target, const char *handle, struct target_status
 		ret->state = RUN_UNKNOWN;
 		ret->text = mem_strdup("it belongs to another machine");
 	}
+	if (r == 0 && ret->cancelling && ret->state == RUN_RUNNING)
+		local_end_orphan(local, &place, NULL);
 	if (r == 0) {
 		add_more(&place, ret);
 		target_call_end_soon(call, target->loop);
@@ -682,16 +700,16 @@ static int state(struct target *target, const char *handle, struct target_status
 }
 
 /* Cancel the attempt; if it has ended, the one that followed it, if any. */
-static int cancel_next(struct attempt_place *place, bool *ret_orphan, struct err *err)
+static int cancel_next(struct attempt_place *place, struct err *err)
 {
-	int r = attempt_cancel(place->dir, ret_orphan, err);
+	int r = attempt_cancel(place->dir, err);
 
 	for (int next; r == 0 && (next = attempt_next(place->dir)) > place->attempt;) {
 		char *dir = attempt_sibling(place->dir, next);
 		free(place->dir);
 		place->dir = dir;
 		place->attempt = next;
-		r = attempt_cancel(place->dir, ret_orphan, err);
+		r = attempt_cancel(place->dir, err);
 	}
 	return r;
 }
@@ -701,8 +719,6 @@ static int target_local_cancel(
 {
 	struct target_local *local = target_local_of(target);
 	AUTO_ATTEMPT_PLACE struct attempt_place place = {0};
-	AUTO_STRV struct strv env = {0};
-	bool orphan = false;
 
 	int r = local_place_find(local, handle, &place, err);
 	if (r == 0 && place.foreign)
@@ -712,13 +728,9 @@ static int target_local_cancel(
 	if (r == 0 && fs_is_locked(place.submit_lock))
 		r = fs_mkdirs(place.dir, 0700, err);
 	if (r == 0)
-		r = cancel_next(&place, &orphan, err);
-	if (r == 0 && orphan) {
-		AUTO_FD int fd = -1;
-		for (const char *const *e = local->session->env.env; e && *e; e++)
-			strv_add(&env, *e);
-		r = local_start(local, &place, &env, false, &fd, err);
-	}
+		r = cancel_next(&place, err);
+	if (r == 0)
+		r = local_end_orphan(local, &place, err);
 	if (r == 0)
 		target_call_end_soon(call, target->loop);
 	return r;

@@ -319,7 +319,7 @@ static void test_stop_signal(void **state)
 	WORDS(place, "bash", "-c", counts_int);
 	start(place);
 	UNTIL(has_line(place, ATTEMPT_LOG));
-	assert_int_equal(attempt_cancel(place->dir, NULL, NULL), 0);
+	assert_int_equal(attempt_cancel(place->dir, NULL), 0);
 	expect_end(place, RUN_CANCELLED, 143, 0, "Cancelled");
 	expect_log(place, "\nint 1\n");
 }
@@ -344,7 +344,7 @@ static void test_cancel_ends_all_attempts(void **state)
 	sh(place, "echo ready; sleep 1000");
 	start(place);
 	UNTIL(has_line(place, ATTEMPT_LOG));
-	assert_int_equal(attempt_cancel(place->dir, NULL, NULL), 0);
+	assert_int_equal(attempt_cancel(place->dir, NULL), 0);
 	expect_end(place, RUN_CANCELLED, 143, SIGTERM, "Cancelled");
 	assert_int_equal(attempt_next(place->dir), 0);
 }
@@ -477,7 +477,7 @@ static void test_setup_that_is_cancelled(void **state)
 	assert_int_equal(status.state, RUN_STARTING);
 	assert_string_equal(status.text, "its setup runs");
 	pid_t pid = read_pid(place, "../../../../pid");
-	assert_int_equal(attempt_cancel(place->dir, NULL, NULL), 0);
+	assert_int_equal(attempt_cancel(place->dir, NULL), 0);
 	expect_end(place, RUN_CANCELLED, 143, 0, "Cancelled");
 	assert_true(is_dead(pid));
 	expect_log(place, "");

@@ -139,10 +139,9 @@ static void test_one_is_done_first(void **state)
 
 static void cancel_now(struct place *place)
 {
-	bool orphan;
 
-	assert_int_equal(attempt_cancel(place->dir, &orphan, NULL), 0);
-	assert_false(orphan);
+	assert_int_equal(attempt_cancel(place->dir, NULL), 0);
+	assert_false(attempt_is_orphan(place->dir));
 }
 
 static void test_cancel(void **state)
@@ -200,7 +199,6 @@ static void test_supervisor_is_killed(void **state)
 {
 	struct place *place = *state;
 	struct attempt_state now;
-	bool orphan;
 
 	place->job.spec.grace_ms = 1000;
 	ranks(place, 2, "test $NODE_RANK = 0 && exit; exec sleep 600");
@@ -210,8 +208,8 @@ static void test_supervisor_is_killed(void **state)
 	kill(now.supervisor.pid, SIGKILL);
 	UNTIL(!attempt_process_alive(&now.supervisor));
 	UNTIL(is_running(place));
-	assert_int_equal(attempt_cancel(place->dir, &orphan, NULL), 0);
-	assert_true(orphan);
+	assert_int_equal(attempt_cancel(place->dir, NULL), 0);
+	assert_true(attempt_is_orphan(place->dir));
 	waitpid(place->child, NULL, 0);
 	start(place);
 	UNTIL(is_over(place));

@@ -46,7 +46,7 @@ static int members_teardown(void **state)
 	for (int i = 0; i < MEMBERS; i++) {
 		struct place *place = &members->at[i];
 		if (place->job.run_id)
-			attempt_cancel(place->dir, NULL, NULL);
+			attempt_cancel(place->dir, NULL);
 		go_on(members, i);
 	}
 	for (int i = 0; i < MEMBERS; i++) {
@@ -272,7 +272,7 @@ static void test_cancel_of_one_that_waits(void **state)
 	}
 	/* First in the line, and in the middle. */
 	for (int i = 1; i < 3; i++) {
-		assert_int_equal(attempt_cancel(members->at[i].dir, NULL, NULL), 0);
+		assert_int_equal(attempt_cancel(members->at[i].dir, NULL), 0);
 		expect_end(&members->at[i], RUN_CANCELLED, 143, 0, "Cancelled");
 	}
 	observe(&members->at[1], &status);
@@ -590,7 +590,7 @@ static void test_fail_fast_counts_the_last_attempt(void **state)
 	UNTIL(has_begun(members, 0));
 	begin(members, 1);
 	UNTIL(is_waiting(&members->at[1]));
-	assert_int_equal(attempt_cancel(begin(members, 2)->dir, NULL, NULL), 0);
+	assert_int_equal(attempt_cancel(begin(members, 2)->dir, NULL), 0);
 	expect_end(&members->at[2], RUN_CANCELLED, 143, 0, "Cancelled");
 	go_on(members, 0);
 	UNTIL(count_lines(members, 'b') == 2);

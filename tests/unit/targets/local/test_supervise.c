@@ -263,8 +263,8 @@ static void test_cancel_by_term(void **state)
 	sh(place, "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.01; done");
 	start(place);
 	UNTIL(has_line(place, ATTEMPT_LOG));
-	assert_int_equal(attempt_cancel(place->dir, NULL, NULL), 0);
-	assert_int_equal(attempt_cancel(place->dir, NULL, NULL), 0);
+	assert_int_equal(attempt_cancel(place->dir, NULL), 0);
+	assert_int_equal(attempt_cancel(place->dir, NULL), 0);
 	expect_end(place, RUN_CANCELLED, 143, 0, "Cancelled");
 	AUTO_FREE char *log = read_text(place, ATTEMPT_LOG);
 	assert_non_null(strstr(log, "saved\n"));
@@ -291,7 +291,7 @@ static void test_cancel_takes_the_whole_family(void **state)
 	start(place);
 	UNTIL(has_line(place, "daemon") && has_line(place, "main"));
 	pid_t daemon = read_pid(place, "daemon"), program = read_pid(place, "main");
-	assert_int_equal(attempt_cancel(place->dir, NULL, NULL), 0);
+	assert_int_equal(attempt_cancel(place->dir, NULL), 0);
 	expect_end(place, RUN_CANCELLED, 143, SIGKILL, "Cancelled");
 	assert_true(is_dead(daemon));
 	assert_true(is_dead(program));
@@ -321,7 +321,7 @@ static void test_a_stopped_program_can_be_cancelled(void **state)
 	sh(place, "echo ready; kill -STOP $$; sleep 1000");
 	start(place);
 	UNTIL(has_line(place, ATTEMPT_LOG));
-	assert_int_equal(attempt_cancel(place->dir, NULL, NULL), 0);
+	assert_int_equal(attempt_cancel(place->dir, NULL), 0);
 	expect_end(place, RUN_CANCELLED, 143, SIGTERM, "Cancelled");
 }
 
@@ -329,7 +329,7 @@ static void test_cancelled_before_it_begins(void **state)
 {
 	struct place *place = *state;
 
-	assert_int_equal(attempt_cancel(place->dir, NULL, NULL), 0);
+	assert_int_equal(attempt_cancel(place->dir, NULL), 0);
 	sh(place, "echo ran");
 	start(place);
 	expect_end(place, RUN_CANCELLED, 143, 0, "Cancelled");
@@ -402,13 +402,12 @@ static void test_a_dead_supervisor_is_not_taken_back(void **state)
 static void test_cancel_after_the_end_changes_nothing(void **state)
 {
 	struct place *place = *state;
-	bool orphan = true;
 
 	sh(place, "exit 3");
 	start(place);
 	expect_end(place, RUN_FAILED, 3, 0, "Error");
-	assert_int_equal(attempt_cancel(place->dir, &orphan, NULL), 0);
-	assert_false(orphan);
+	assert_int_equal(attempt_cancel(place->dir, NULL), 0);
+	assert_false(attempt_is_orphan(place->dir));
 	expect_end(place, RUN_FAILED, 3, 0, "Error");
 }
 
@@ -449,7 +448,6 @@ static void test_supervisor_dies(void **state)
 static void test_an_orphan_can_be_cancelled(void **state)
 {
 	struct place *place = *state;
-	bool orphan = false;
 	struct attempt_state at;
 
 	place->job.spec.grace_ms = 200;
@@ -457,8 +455,8 @@ static void test_an_orphan_can_be_cancelled(void **state)
 	start(place);
 	UNTIL(has_line(place, ATTEMPT_LOG));
 	kill_supervisor(place);
-	assert_int_equal(attempt_cancel(place->dir, &orphan, NULL), 0);
-	assert_true(orphan);
+	assert_int_equal(attempt_cancel(place->dir, NULL), 0);
+	assert_true(attempt_is_orphan(place->dir));
 	assert_true(attempt_state_read(place->dir, &at));
 	start(place);
 	expect_end(place, RUN_CANCELLED, 143, 0, "Cancelled");

@@ -180,8 +180,8 @@ struct json *attempt_observed(const char *dir);
 int attempt_poll(
 	const char *dir, const char *submit_lock, struct target_status *ret, struct err *err);
 
-/* Request the end: durable when it returns, then the supervisor is woken, if it lives. An attempt that
- * has ended or never began is left alone. */
+/* Request the end: durable when it returns, then the supervisor is woken, if it lives. An attempt
+ * that has ended or never began is left alone. */
 int attempt_cancel(const char *dir, struct err *err);
 /* Whether the end was requested of a program that has no supervisor any more: it needs one. */
 bool attempt_is_orphan(const char *dir);

@@ -526,8 +526,7 @@ def test_a_sender_is_killed_at_each_call(w):
         wait_for(both_ended, "their ends")
         n = 10
         while queue(w) and n < 4000:
-            w.command(["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={kill.CALLS}",
-                       "-e", f"inject={kill.CALLS}:signal=SIGKILL:when={n}", w.dlrun, "queue", "--send"])
+            kill.killed(w, n, "queue", "--send")
             n = n * 5 // 4
         print(f"after: a sender was killed up to its call {n}", flush=True)
         w.ok("queue", "--send")

@@ -189,20 +189,6 @@ def test_two_serve_one_sends(w):
             assert server.wait(30) in (0, 130, -15), server.stderr.read()
 
 
-def killed(w, n, *words):
-    w.command(["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={kill.CALLS}",
-               "-e", f"inject={kill.CALLS}:signal=SIGKILL:when={n}", w.dlrun, *words])
-
-
-def count(w, *words):
-    log = w.dir / "count"
-    done = w.command(["strace", "-f", "-qq", "-e", f"trace={kill.CALLS}", "-o", str(log), w.dlrun, *words])
-    assert done.rc == 0, done
-    lines = log.read_text().splitlines()
-    first = lines[0].split()[0]
-    return sum(line.startswith(first + " ") for line in lines)
-
-
 def points(total):
     return range(1, total + 1, max(1, total // POINTS))
 
@@ -214,9 +200,9 @@ def test_a_submit_is_killed_anywhere(w):
     with site(w) as s:
         s["gpu1"].stop(sessions=True)
         words = ["submit", "-d", "-t", "ssh:gpu1", "--", *ONCE]
-        total = count(w, *words)
+        total = kill.count(w, *words)
         for n in points(total):
-            killed(w, n, *words)
+            kill.killed(w, n, *words)
         no_sender(w)
         held = waiting(w)
         s["gpu1"].start()
@@ -239,14 +225,14 @@ def test_a_sender_is_killed_anywhere(w):
         s["gpu1"].stop(sessions=True)
         w.ok(*words)
         s["gpu1"].start()
-        total = count(w, "queue", "--send")
+        total = kill.count(w, "queue", "--send")
         runs = []
         for n in points(total):
             s["gpu1"].stop(sessions=True)
             runs.append(w.ok(*words).out.strip())
             no_sender(w)
             s["gpu1"].start()
-            killed(w, n, "queue", "--send")
+            kill.killed(w, n, "queue", "--send")
             w.ok("queue", "--send")
             assert waiting(w) == []
         all_end(w, runs)
@@ -273,14 +259,14 @@ def test_a_cancel_while_it_is_sent(w):
         assert w.show(run)["state"] == "cancelled" and waiting(w) == []
         w.ok(*words)
         s["gpu1"].start()
-        total = count(w, "queue", "--send")
+        total = kill.count(w, "queue", "--send")
         runs = []
         for n in range(1, total + 1, max(1, total // 12)):
             s["gpu1"].stop(sessions=True)
             runs.append(w.ok(*words).out.strip())
             no_sender(w)
             s["gpu1"].start()
-            killed(w, n, "queue", "--send")
+            kill.killed(w, n, "queue", "--send")
             w.run("cancel", runs[-1])
             w.ok("queue", "--send")
             assert waiting(w) == []

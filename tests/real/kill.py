@@ -26,13 +26,20 @@ def prepared(w):
     w.write("d0/f0", "edited")
 
 
-def count_calls(w):
+def count(w, *words):
+    """How many of these calls the first process of the command makes."""
     log = w.dir / "count"
-    done = w.command(["strace", "-f", "-qq", "-e", f"trace={CALLS}", "-o", str(log), w.dlrun, "submit", "-d", "--", "true"])
+    done = w.command(["strace", "-f", "-qq", "-e", f"trace={CALLS}", "-o", str(log), w.dlrun, *words])
     assert done.rc == 0, done
-    w.ok("wait", "@")
-    pid = log.read_text().split()[0]
-    return sum(line.startswith(pid) for line in log.read_text().splitlines())
+    lines = log.read_text().splitlines()
+    first = lines[0].split()[0]
+    return sum(line.startswith(first + " ") for line in lines)
+
+
+def killed(w, n, *words):
+    """Kill each process of the command at its n-th of these calls."""
+    w.command(["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={CALLS}",
+               "-e", f"inject={CALLS}:signal=SIGKILL:when={n}", w.dlrun, *words])
 
 
 def git_is_untouched(before, after):
@@ -61,7 +68,8 @@ def kill_at(w, n):
 def test_sigkill_at_each_call(w):
     needs("strace")
     prepared(w)
-    total = count_calls(w)
+    total = count(w, "submit", "-d", "--", "true")
+    w.ok("wait", "@")
     step = max(1, total // POINTS)
     points = range(1, total + 1, step)
     for n in points:

@@ -14,6 +14,7 @@ from harness import in_time, main, needs, wait_for
 from sshsite import SshSite
 from ssh_gpus import holding
 import held
+import kill
 
 POINTS = int(os.environ.get("DLRUN_KILL_POINTS", "20"))
 
@@ -154,10 +155,10 @@ def test_a_sender_is_killed_anywhere(w):
                     s[name].start()
             return run
         runs = [away()]
-        total = held.count(w, "queue", "--send")
+        total = kill.count(w, "queue", "--send")
         for i, n in enumerate(range(2, total + 1, max(1, total // POINTS))):
             runs.append(away(("gpu1", "gpu2")[i % 2]))
-            held.killed(w, n, "queue", "--send")
+            kill.killed(w, n, "queue", "--send")
             for name in ("gpu1", "gpu2"):
                 if name == ("gpu1", "gpu2")[i % 2]:
                     s[name].start()

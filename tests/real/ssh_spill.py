@@ -218,20 +218,6 @@ def test_a_gang_is_taken_back_whole(w):
         print(f"spill: gangs: {ends}", flush=True)
 
 
-def killed(w, n, *words):
-    w.command(["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={kill.CALLS}",
-               "-e", f"inject={kill.CALLS}:signal=SIGKILL:when={n}", w.dlrun, *words])
-
-
-def count(w, *words):
-    log = w.dir / "count"
-    done = w.command(["strace", "-f", "-qq", "-e", f"trace={kill.CALLS}", "-o", str(log), w.dlrun, *words])
-    assert done.rc == 0, done
-    lines = log.read_text().splitlines()
-    first = lines[0].split()[0]
-    return sum(line.startswith(first + " ") for line in lines)
-
-
 def test_a_mover_is_killed_anywhere(w):
     """The next one goes on: it runs once."""
     needs("strace")
@@ -239,14 +225,14 @@ def test_a_mover_is_killed_anywhere(w):
         run = submit(w)
         queued(w, run)
         no_sender(w)
-        total = count(w, "queue", "--send")
+        total = kill.count(w, "queue", "--send")
         runs = [run]
         for n in range(1, total + 1, max(1, total // POINTS)):
             run = submit(w)
             runs.append(run)
             queued(w, run)
             no_sender(w)
-            killed(w, n, "queue", "--send")
+            kill.killed(w, n, "queue", "--send")
         settle(w, runs, 300)
         ran = began(s)
         states = {r["id"]: r["state"] for r in w.runs()}
@@ -262,13 +248,13 @@ def test_a_cancel_during_the_move(w):
         run = submit(w)
         queued(w, run)
         no_sender(w)
-        total = count(w, "queue", "--send")
+        total = kill.count(w, "queue", "--send")
         runs = []
         for n in range(1, total + 1, max(1, total // 12)):
             run = submit(w)
             queued(w, run)
             no_sender(w)
-            killed(w, n, "queue", "--send")
+            kill.killed(w, n, "queue", "--send")
             began_before = began(s).count(run) or w.show(run)["state"] in ENDED
             w.run("cancel", run)
             if not began_before:

@@ -91,13 +91,9 @@ int after_check_again(struct session *session, const struct after_list *list,
 
 static int after_poll_all(struct after_waiter *waiter, struct err *err)
 {
-	const struct store_filter unfinished = {.unfinished_only = true};
 	AUTO(run_list_done) struct run_list waiting = {0};
-	struct store *store;
 
-	int r = session_store(waiter->session, &store, err);
-	if (r == 0)
-		r = store_list(store, &unfinished, &waiting, err);
+	int r = runs_unfinished(waiter->session, NULL, &waiting, err);
 	if (r == 0)
 		r = after_refresh(waiter->session, &waiting, AFTER_QUERY_MS, err);
 	waiter->poll_pause_ms += waiter->poll_pause_ms / 5 + AFTER_SOON_MS;

@@ -348,13 +348,9 @@ static bool remove_is_among(const struct run_list *runs, const char *id)
 
 int runs_remove_check(struct session *session, const struct run_list *runs, struct err *err)
 {
-	const struct store_filter filter = {.unfinished_only = true};
 	AUTO(run_list_done) struct run_list unfinished = {0}, others = {0};
-	struct store *store;
 
-	int r = session_store(session, &store, err);
-	if (r == 0)
-		r = store_list(store, &filter, &unfinished, err);
+	int r = runs_unfinished(session, NULL, &unfinished, err);
 	for (size_t i = 0; r == 0 && i < unfinished.n; i++)
 		if (!remove_is_among(runs, run_id(unfinished.v[i])))
 			*vec_push(&others) = TAKE(unfinished.v[i]);
@@ -367,14 +363,10 @@ int runs_remove_check(struct session *session, const struct run_list *runs, stru
 static int remove_some(struct session *session, struct run *const *runs, size_t n, struct err *errs,
 	struct err *err)
 {
-	const struct store_filter filter = {.unfinished_only = true};
 	AUTO(run_list_done) struct run_list unfinished = {0};
 	struct remove_attempts attempts = {0};
-	struct store *store;
 
-	int r = session_store(session, &store, err);
-	if (r == 0)
-		r = store_list(store, &filter, &unfinished, err);
+	int r = runs_unfinished(session, NULL, &unfinished, err);
 	if (r < 0)
 		return r;
 	struct removal *removals = mem_alloc(n, sizeof(*removals));

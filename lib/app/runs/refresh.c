@@ -196,6 +196,22 @@ void run_replace(struct run *run, struct run *now)
 	run_free(now);
 }
 
+int runs_unfinished(struct session *session, bool (*is_wanted)(const struct run *run),
+	struct run_list *ret, struct err *err)
+{
+	const struct store_filter filter = {.unfinished_only = true};
+	AUTO(run_list_done) struct run_list runs = {0};
+	struct store *store;
+
+	int r = session_store(session, &store, err);
+	if (r == 0)
+		r = store_list(store, &filter, &runs, err);
+	for (size_t i = runs.n; r == 0 && i-- > 0;)
+		if (!is_wanted || is_wanted(runs.v[i]))
+			*vec_push(ret) = TAKE(runs.v[i]);
+	return r;
+}
+
 int run_change_row(
 	struct session *session, struct run *run, store_change_fn *fn, void *ctx, struct err *err)
 {

@@ -29,6 +29,9 @@ void refresh_cancel(struct refresh *refresh);
 /* The same for commands that do one thing: blocks. */
 int runs_refresh(
 	struct session *session, struct run_list *runs, int64_t timeout_ms, struct err *err);
+/* The rows of runs that have not ended, the oldest first, of which is_wanted holds (NULL: all). */
+int runs_unfinished(struct session *session, bool (*is_wanted)(const struct run *run),
+	struct run_list *ret, struct err *err);
 /* Change the row of run (store_change); run becomes as the row is then. */
 int run_change_row(
 	struct session *session, struct run *run, store_change_fn *fn, void *ctx, struct err *err);

@@ -78,19 +78,7 @@ static void drop_mark(struct session *session, struct store *store, const char *
 
 int queue_list(struct session *session, struct run_list *ret, struct err *err)
 {
-	const struct store_filter filter = {.unfinished_only = true};
-	AUTO(run_list_done) struct run_list runs = {0};
-	struct store *store;
-
-	if (!held_any(&session->dirs, NULL))
-		return 0;
-	int r = session_store(session, &store, err);
-	if (r == 0)
-		r = store_list(store, &filter, &runs, err);
-	for (size_t i = runs.n; r == 0 && i-- > 0;)
-		if (run_is_held(runs.v[i]))
-			*vec_push(ret) = TAKE(runs.v[i]);
-	return r;
+	return held_any(&session->dirs, NULL) ? runs_unfinished(session, run_is_held, ret, err) : 0;
 }
 
 static int drop_marks(struct session *session, struct err *err)

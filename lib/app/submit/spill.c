@@ -97,39 +97,32 @@ static int spill_change_begin(void *ctx, struct run *run, struct err *err)
 	return 1;
 }
 
-/* The attempt has begun, does so now, or cannot be taken back: the time of the run there begins
- * anew. */
-static int spill_change_stay(void *ctx, struct run *run, struct err *err)
-{
-	const struct spilling *spilling = ctx;
-	AUTO_RUN_PLACES struct run_places places = {0};
-
-	(void)err;
-	if (!spill_is_here(spilling, run) || !run_is_moving(run))
-		return 0;
-	json_remove(run->doc, RUN_MOVING);
-	if (!json_get(run->doc, RUN_PLACES))
-		return 1;
-	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
-	struct run_place *place = run_places_find(&places, run_target(run));
-	if (place)
-		run_place_decide(place, RUN_PLACE_CHOSEN, spilling->stays, clock_wall_ms());
-	json_set(run->doc, RUN_PLACES, run_places_to_json(&places));
-	return 1;
-}
-
-static void spill_leave(struct run *run)
+/* Of a run with several places. text: borrowed. */
+static void spill_decide(struct run *run, enum run_place_state state, const char *text)
 {
 	AUTO_RUN_PLACES struct run_places places = {0};
-	const char *left = json_get_str(json_get(run->doc, RUN_MOVING), "left");
 
 	if (!json_get(run->doc, RUN_PLACES))
 		return;
 	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
 	struct run_place *place = run_places_find(&places, run_target(run));
 	if (place)
-		run_place_decide(place, RUN_PLACE_LEFT, left, clock_wall_ms());
+		run_place_decide(place, state, text, clock_wall_ms());
 	json_set(run->doc, RUN_PLACES, run_places_to_json(&places));
+}
+
+/* The attempt has begun, does so now, or cannot be taken back: the time of the run there begins
+ * anew. */
+static int spill_change_stay(void *ctx, struct run *run, struct err *err)
+{
+	const struct spilling *spilling = ctx;
+
+	(void)err;
+	if (!spill_is_here(spilling, run) || !run_is_moving(run))
+		return 0;
+	json_remove(run->doc, RUN_MOVING);
+	spill_decide(run, RUN_PLACE_CHOSEN, spilling->stays);
+	return 1;
 }
 
 static void spill_hold(struct run *run)
@@ -146,7 +139,7 @@ static void spill_hold(struct run *run)
 	held = json_sub(run->doc, RUN_HELD);
 	run_set_time(held, "since", clock_wall_ms());
 	json_set_str(held, "for", HELD_FOR_ROOM);
-	spill_leave(run);
+	spill_decide(run, RUN_PLACE_LEFT, json_get_str(moving, "left"));
 	json_set_str(run->doc, "text", text);
 	json_remove(run->doc, "hint");
 	json_remove(run->doc, "evidence");
@@ -384,19 +377,9 @@ static int spill_one(struct spilling *spilling, struct err *err)
 	return r > 0 ? spill_finish(spilling, err) : r;
 }
 
-static int spill_list(struct session *session, struct run_list *ret, struct err *err)
+static bool spill_is_waiting(const struct run *run)
 {
-	const struct store_filter filter = {.unfinished_only = true};
-	AUTO(run_list_done) struct run_list runs = {0};
-	struct store *store;
-
-	int r = session_store(session, &store, err);
-	if (r == 0)
-		r = store_list(store, &filter, &runs, err);
-	for (size_t i = runs.n; r == 0 && i-- > 0;)
-		if (run_is_watched(runs.v[i]) && !run_is_held(runs.v[i]))
-			*vec_push(ret) = TAKE(runs.v[i]);
-	return r;
+	return run_is_watched(run) && !run_is_held(run);
 }
 
 int spill_all(struct session *session, spill_find_fn *find, const struct queue_events *events,
@@ -404,7 +387,7 @@ int spill_all(struct session *session, spill_find_fn *find, const struct queue_e
 {
 	AUTO(run_list_done) struct run_list runs = {0};
 	AUTO(spill_all_done) struct spill_all all = {0};
-	int r = spill_list(session, &runs, err);
+	int r = runs_unfinished(session, spill_is_waiting, &runs, err);
 
 	all.n = runs.n;
 	for (size_t i = 0; r == 0 && i < runs.n && !(interrupted && *interrupted); i++) {

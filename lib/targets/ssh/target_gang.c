@@ -13,6 +13,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
+#include "core/record/places.h"
 #include "core/record/spec.h"
 #include "core/target/rank_line.h"
 #include "targets/ssh/node_job.h"
@@ -1162,11 +1163,16 @@ static void target_gang_on_first_gone(struct gang *gang)
 		gang_tell(gang, "go", 1, gang->hosts.n, target_gang_on_gone);
 }
 
-/* The first alone: who takes the run back asks that one, and knows of all. */
+/* Of a run that may be taken back the first alone: who does that asks the first, and knows of all. */
 static void go(struct starting *starting)
 {
+	const struct run *run = starting->job->run;
+
 	target_gang_set_timer(starting, 0, NULL);
-	gang_tell(&starting->gang, "go", 0, 1, target_gang_on_first_gone);
+	if (run && json_get(run->doc, RUN_PLACES))
+		gang_tell(&starting->gang, "go", 0, 1, target_gang_on_first_gone);
+	else
+		gang_broadcast(&starting->gang, "go", target_gang_on_gone);
 }
 
 /*

@@ -128,7 +128,8 @@ verb_state() {
 		esac
 		check_name "${state_name%/*}"
 		check_number "${state_name##*/}"
-		if [ "$state_as" ] && pool_of "${state_name%/*}" "${state_name##*/}" && ! pool_claimed; then
+		if [ "$state_as" ] && pool_of "${state_name%/*}" "${state_name##*/}" && pool_mend_gone "${state_name%/*}" "${state_name##*/}" &&
+			! pool_claimed; then
 			pool_join "${state_name%/*}" "${state_name##*/}" "$state_as" && pool_kick
 		fi
 		attempt_line "${state_name%/*}" "${state_name##*/}"

@@ -157,7 +157,7 @@
  * On the node, all 0700:
  *
  *	ROOT/bin/HASH  ROOT/layers/HEX  ROOT/data/KEY  ROOT/pool (runner/56-pool.sh)
- *	                                may be shared by nodes with one home
+ *	ROOT/gangs (runner/35-peers.sh) may be shared by nodes with one home
  *	LOCAL = ROOT/on/HOST, or /var/tmp/dlrun-UID/on/HOST where ROOT is on a network file system
  *	                                or has a file `shared` (ROOT/on/HOST is a link then)
  *	LOCAL/incoming/NAME.PID         transfers: one file of each connection that sends NAME
@@ -216,6 +216,8 @@
  *	j_hold_ms                       the program waits so long, with its GPUs, for `go`
  *	j_hosts                         lines of $DLRUN_HOSTFILE
  *	j_roles                         of the run, as in its record (roles.h); for `state`
+ *	j_number                        of the rank within the run
+ *	j_ends_first j_ends_n           the run ends with these ranks; 0: with all
  *	j_study j_index j_fail_fast (of a member of a study) j_parallel (so many members run at
  *	                                once on this node; 0: any)
  *	j_runtime (podman, docker; the rest of these is there with it only) j_image j_workdir

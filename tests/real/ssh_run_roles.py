@@ -6,6 +6,7 @@ import json
 
 from harness import *  # noqa: F403
 from projects import lab, project
+import ssh_home
 from ssh_pool import host_of, pool
 from sshsite import SshSite
 
@@ -86,6 +87,27 @@ def test_a_role_that_fails(w):
         assert ends(w) == [("cancelled", "PeerEnded")] * 2 + [("failed", "Error")], end
         nothing_runs(s, end["id"])
         assert "actors.1" in w.ok("why", "@").out
+
+
+def test_nobody_looks(w):
+    """Hosts with one home end each other: with the learner, and with a rank that fails."""
+    with ssh_home.pool(w, 3, gpus=0) as s:
+        over = s["gpu1"].home / "over"
+        for first, state in (("until test -e ~/over; do sleep 0.1; done", "succeeded"), ("until test -e ~/over; do sleep 0.1; done; exit 5", "failed")):
+            over.unlink(missing_ok=True)
+            roles(w, first, "exec sleep 600", **{"resources": {"gpus": 0}})
+            made = json.loads((w.tree / "dlrun.yaml").read_text())
+            made["roles"]["learner"].pop("gpus")
+            w.write("dlrun.yaml", json.dumps(made))
+            run = w.ok("submit", "-d", "-t", f"ssh:{HOSTS}").out.strip()
+            s.running(run)
+            over.touch()
+            nothing_runs(s, run)
+            end = s.ended(run)
+            reason = "RoleEnded" if state == "succeeded" else "PeerEnded"
+            assert end["state"] == state and [r[1] for r in ends(w, run)][1:] == [reason] * 2, end
+            w.ok("rm", run)
+        assert not s["gpu1"].files(".dlrun/gangs/*")
 
 
 def test_cancel_and_again(w):

@@ -187,6 +187,7 @@ verb_forget() {
 		[ -e "$forget_n/exit" ] || answer_fail busy "attempt ${forget_n##*/} of $1 has not ended"
 	done
 	if [ "${3-}" = all ]; then
+		peers_forget "$1"
 		forget_path "$forget_dir"
 		return
 	fi

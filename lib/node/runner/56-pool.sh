@@ -200,6 +200,7 @@ pool_make() {
 
 # Tickets of long ago: nobody sends such an attempt again.
 pool_clean() {
+	find "$d_root/gangs" -mindepth 1 -maxdepth 1 -mtime +90 -exec rm -rf {} + 2>/dev/null
 	find "$d_root/pool/names" -type f -mtime +90 2>/dev/null | while IFS= read -r pool_at; do
 		pool_at=${pool_at##*/}
 		pool_of "${pool_at%.*}" "${pool_at##*.}" && [ ! -f "$pool_dir/job" ] || continue

@@ -150,7 +150,15 @@ int node_part_make(const struct target_job *job, int number, const struct strv *
 		.gpus = part.gpus,
 		.addresses = &ret->addresses,
 		.role = (unsigned)part.index,
-		.roles = node_part_print_roles(&job->spec->roles, &ret->roles)};
+		.roles = node_part_print_roles(&job->spec->roles, &ret->roles),
+		.number = number};
+	for (size_t i = 0; job->spec->roles.ends_with && i < roles_count(job->spec); i++) {
+		roles_nth(job->spec, i, &part);
+		if (part.is_deciding) {
+			ret->rank.ends_first = part.first;
+			ret->rank.ends_n = part.nodes;
+		}
+	}
 	ret->job = *job;
 	ret->job.spec = &ret->spec;
 	ret->job.env = &ret->env;
@@ -305,6 +313,9 @@ static void node_job_add_hosts(const struct node_rank *rank, struct buf *out)
 	AUTO_FREE char *lines = strv_join(rank->addresses, "\n");
 
 	node_job_set_int(out, "j_hold_ms", rank->hold_ms);
+	node_job_set_int(out, "j_number", rank->number);
+	node_job_set_int(out, "j_ends_first", rank->ends_first);
+	node_job_set_int(out, "j_ends_n", rank->ends_n);
 	node_job_set_text(out, "j_hosts", lines);
 	if (rank->roles)
 		node_job_set_text(out, "j_roles", rank->roles);

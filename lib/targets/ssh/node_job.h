@@ -44,6 +44,8 @@ struct node_rank {
 	int64_t hold_ms;              /* how long it may wait for the others */
 	unsigned role;                /* which of the roles, for a port of its own */
 	const char *roles;            /* all of them, as in a record; NULL: none */
+	int number;                   /* within the run */
+	int ends_first, ends_n;       /* the run ends with these ranks; 0: with all */
 };
 
 /* The job of one rank: that of its role, in which its number and addresses are those within the

@@ -483,11 +483,11 @@ static void test_job_of_a_role(void **state)
 		"echo \"$MASTER_ADDR $NNODES $NODE_RANK $DLRUN_NODE_ADDRS $PET_NODE_RANK\"\n"
 		"echo \"$DLRUN_ROLE $DLRUN_ROLE_RANK $DLRUN_ROLE_NODES $DLRUN_ROLE_LEARNER\"\n"
 		"echo \"$DLRUN_ROLE_AC_TORS $WHO $DLRUN_COMMIT $j_gpus $j_cpus_milli\"\n"
-		"echo \"$j_roles\"");
+		"echo \"$j_number $j_ends_first $j_ends_n $j_roles\"");
 	assert_string_equal(env,
 		"10.0.0.2 2 1 10.0.0.2,10.0.0.3 1\nac-tors 1 2 10.0.0.1\n"
 		"10.0.0.2,10.0.0.3 10.0.0.3 abc 0 8000\n"
-		"{\"roles\":{\"learner\":1,\"ac-tors\":2},\"ends_with\":\"learner\"}\n");
+		"2 0 1 {\"roles\":{\"learner\":1,\"ac-tors\":2},\"ends_with\":\"learner\"}\n");
 	/* Before there are hosts. */
 	assert_int_equal(node_part_make(&making.job, 0, NULL, &shown, NULL), 0);
 	assert_int_equal(shown.spec.runtime.gpus, 4);

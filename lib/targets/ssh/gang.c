@@ -121,7 +121,7 @@ static size_t find_first(const struct gang_rank *ranks, size_t n, int64_t over_m
 	for (size_t i = 0; i < n; i++) {
 		const struct gang_rank *rank = &ranks[i];
 		if (!gang_has_ended(rank) || rank->status.state == RUN_SUCCEEDED || is_peer(rank) ||
-			rank->status.ended_ms >= over_ms)
+			rank->status.ended_ms >= over_ms - GANG_LATE_MS)
 			continue;
 		if (first == n || rank->status.ended_ms < ranks[first].status.ended_ms)
 			first = i;
@@ -196,6 +196,15 @@ static void end_others(
 			steps[i] = step;
 }
 
+/* A rank has only just failed, and those that the run ends with may do so any moment. */
+static bool gang_may_be_over(
+	const struct gang_rank *ranks, size_t first, const struct gang_view *view)
+{
+	return view->ends_n &&
+	       (first < view->ends_first || first >= view->ends_first + view->ends_n) &&
+	       view->now_ms - ranks[first].status.ended_ms < GANG_LATE_MS;
+}
+
 /* A rank is over that should not be, so the run is over when the others are. */
 static bool evaluate_failure(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
 	struct target_status *ret, enum gang_step *steps)
@@ -206,6 +215,10 @@ static bool evaluate_failure(const struct gang_rank *ranks, size_t n, const stru
 
 	if (first == n && missing == n)
 		return false;
+	if (missing == n && gang_may_be_over(ranks, first, view) && count_ended(ranks, n) < n) {
+		ret->state = RUN_RUNNING;
+		return true;
+	}
 	if (!view->is_submitting)
 		end_others(ranks, n, GANG_END, steps);
 	if (count_ended(ranks, n) < n) {

@@ -39,11 +39,13 @@ struct gang_view {
 	/* When these ranks have succeeded the run has: the others are ended; n 0: all have to. */
 	size_t ends_first, ends_n;
 };
+enum { GANG_LATE_MS = 3000 };
 enum gang_step { GANG_NOTHING, GANG_GO, GANG_DROP, GANG_END, GANG_OVER };
 
 /* *ret (target_status_done) and what is to be done for each rank. The first rank that failed, was
- * lost or was cancelled by the user decides how the run ended, unless those that it ends with had
- * succeeded before; it has ended when all have. */
+ * lost or was cancelled by the user decides how the run ended, unless those that it ends with have
+ * succeeded by GANG_LATE_MS afterwards: they may have been about to go. It has ended when all
+ * have. */
 void gang_evaluate(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
 	struct target_status *ret, enum gang_step *steps);
 

@@ -112,7 +112,7 @@ static void check(const struct expected *expected)
 		.is_ours = !expected->is_elsewhere,
 		.was_accepted = expected->was_accepted,
 		.attempt = 1,
-		.now_ms = 999,
+		.now_ms = 9999,
 		.ends_n = expected->has_roles,
 	};
 	static const char *const names[RANKS_MAX] = {
@@ -230,34 +230,39 @@ static void test_ends(void **state)
 	check_all(cases, ARRAY_LEN(cases));
 }
 
-/* The run ends with its learner. */
+/* The run ends with its learner. It is 9999 by now. */
 static void test_role_that_ends_it(void **state)
 {
 	static const struct expected cases[] = {
 		{"r r r", .has_roles = true, .state = RUN_RUNNING, .steps = "..."},
-		{"s@5 r r", .has_roles = true, .state = RUN_RUNNING, .steps = ".oo"},
-		{"s@5 R h", .has_roles = true, .state = RUN_RUNNING, .steps = "..o"},
-		{"s@5 o u", .has_roles = true, .state = RUN_RUNNING, .steps = "..o"},
-		{"s@5 o o", .has_roles = true, .state = RUN_SUCCEEDED, .code = 0,
+		{"s@5000 r r", .has_roles = true, .state = RUN_RUNNING, .steps = ".oo"},
+		{"s@5000 R h", .has_roles = true, .state = RUN_RUNNING, .steps = "..o"},
+		{"s@5000 o u", .has_roles = true, .state = RUN_RUNNING, .steps = "..o"},
+		{"s@5000 o o", .has_roles = true, .state = RUN_SUCCEEDED, .code = 0,
 			.reason = "Completed", .steps = "..."},
-		{"s@5 s@3 o", .has_roles = true, .state = RUN_SUCCEEDED, .code = 0,
+		{"s@5000 s@3 o", .has_roles = true, .state = RUN_SUCCEEDED, .code = 0,
 			.reason = "Completed", .steps = "..."},
-		/* What breaks without the learner is not why the run ends. */
-		{"s@5 f1@5 c@6", .has_roles = true, .state = RUN_SUCCEEDED, .code = 0,
+		/* What breaks without the learner, or because it is about to go, does not count. */
+		{"s@5000 f1@5000 c@6000", .has_roles = true, .state = RUN_SUCCEEDED, .code = 0,
 			.reason = "Completed", .steps = "..."},
-		{"s@5 f1@7 r", .has_roles = true, .state = RUN_RUNNING, .steps = "..o"},
-		{"s@5 l@7 a", .has_roles = true, .state = RUN_SUCCEEDED, .code = 0,
+		{"s@5000 f1@2000 o", .has_roles = true, .state = RUN_SUCCEEDED, .code = 0,
 			.reason = "Completed", .steps = "..."},
-		/* What broke before is. */
-		{"r r f3@2", .has_roles = true, .state = RUN_RUNNING, .steps = "ee.",
+		{"s@5000 f1@7000 r", .has_roles = true, .state = RUN_RUNNING, .steps = "..o"},
+		{"s@5000 l@7000 a", .has_roles = true, .state = RUN_SUCCEEDED, .code = 0,
+			.reason = "Completed", .steps = "..."},
+		{"r f1@7000 r", .has_roles = true, .state = RUN_RUNNING, .steps = "..."},
+		/* What broke before does. */
+		{"r f1@6999 r", .has_roles = true, .state = RUN_RUNNING, .steps = "e.e",
+			.text = "actors.0 on h1: Error", .is_cancelling = true},
+		{"s@5000 r f3@1999", .has_roles = true, .state = RUN_RUNNING, .steps = ".e.",
 			.text = "actors.1 on h2: Error", .is_cancelling = true},
-		{"s@5 r f3@2", .has_roles = true, .state = RUN_RUNNING, .steps = ".e.",
-			.text = "actors.1 on h2: Error", .is_cancelling = true},
-		{"s@5 e f3@2", .has_roles = true, .state = RUN_FAILED, .code = 3, .reason = "Error",
-			.steps = "...", .text = "actors.1 on h2: Error"},
-		{"f9@5 r r", .has_roles = true, .state = RUN_RUNNING, .steps = ".ee",
+		{"s@5000 e f3@1999", .has_roles = true, .state = RUN_FAILED, .code = 3,
+			.reason = "Error", .steps = "...", .text = "actors.1 on h2: Error"},
+		{"e f1@9000 e", .has_roles = true, .state = RUN_FAILED, .code = 1,
+			.reason = "Error", .steps = "..."},
+		{"f9@9000 r r", .has_roles = true, .state = RUN_RUNNING, .steps = ".ee",
 			.text = "learner.0 on h0: Error", .is_cancelling = true},
-		{"f9@5 f1@6 e", .has_roles = true, .state = RUN_FAILED, .code = 9,
+		{"f9@5000 f1@6000 e", .has_roles = true, .state = RUN_FAILED, .code = 9,
 			.reason = "Error", .steps = "..."},
 		{"c@5 c@5 c@5", .has_roles = true, .state = RUN_CANCELLED, .code = 143,
 			.reason = "Cancelled", .steps = "..."},

@@ -6,6 +6,7 @@ import json
 
 from harness import *  # noqa: F403
 from projects import lab, project
+from roles import check_learned, rl_environment, rl_project
 import ssh_home
 from ssh_pool import host_of, pool
 from sshsite import SshSite
@@ -140,6 +141,31 @@ def test_no_hosts_for_a_role(w):
         done = w.run("submit", "-d", "-t", "ssh:gpu1,gpu2")
         assert done.rc and "3 hosts are wanted, and there are 2" in done.err, done
         assert not any((s[name].home / "ran").exists() for name in HOSTS.split(","))
+
+
+def test_learner_and_actors(w):
+    """examples/roles, as somebody would have cloned it, on five hosts."""
+    rl_project(w)
+    with SshSite(w) as s:
+        lab(w, s, *(f"gpu{i}" for i in range(1, 6)), there=rl_environment(), network=True)
+        done = w.run("submit", "-f", "-t", "lab", timeout=300)
+        assert done.rc == 0, done
+        run = w.show()["id"]
+        check_learned(w, run)
+        for host in s.hosts.values():
+            wait_for(lambda: not host.processes(run), f"the end of its processes on {host.name}", 20)
+
+
+def test_reached_by_role(w):
+    with pool(w, 2, 0, 0) as s:
+        roles(w, "exec sleep 600", "exec sleep 600")
+        run = w.ok("submit", "-d", "-t", f"ssh:{HOSTS}").out.strip()
+        s.running(run)
+        said = w.ok("exec", "--role", "actors", "--rank", "1", run, "--", "sh", "-c", "echo $DLRUN_ROLE.$DLRUN_ROLE_RANK; uname -n").out
+        assert said == "actors.1\ngpu3\n", said
+        assert w.run("exec", "--role", "actors", "--rank", "2", run, "--", "true").rc == 2
+        w.ok("cancel", run)
+        assert s.ended(run)["state"] == "cancelled"
 
 
 def test_torchrun_in_two_roles(w):

@@ -22,8 +22,9 @@
  * a command can tell without the database. It is made before the row is held and removed after. One
  * that waits in a place, and may go to another, is marked as well.
  *
- * A run that is taken back from its place has the member "moving" {to, text, at} until it is known
- * whether it was: then it is held, or has begun there.
+ * A run that is taken back from its place has the member "moving" {to, text, left, refused, at}
+ * until it is known whether it was: then it is held, or has begun there. refused: the place did not
+ * take it.
  */
 #ifndef DLRUN_APP_RUNS_HELD_H
 #define DLRUN_APP_RUNS_HELD_H
@@ -48,6 +49,8 @@
 
 bool run_is_held(const struct run *run);
 bool run_is_moving(const struct run *run);
+/* Whether another of its places may be asked yet when the one where it is has refused it. */
+bool run_may_go_on(const struct run *run);
 /* Whether it waits in one of several places, has not begun yet, and another is left to go to. */
 bool run_may_move(const struct run *run);
 /* The same by its hosts: it waits on one of several, and has no other places. */
@@ -67,8 +70,13 @@ char *held_place(const char *handle);
 char *held_silent_names(const struct run *run);
 /* Make run held, or say again why it is: state queued, and text. */
 void held_set(struct run *run, const struct err *cause);
+/* The same for one that was at a place, or was not taken there (why), and goes to another; to: its
+ * name, as far as known, or NULL. */
+void held_set_room(struct run *run, const char *why, const char *to);
 /* The same for one that waits for other runs. */
 void held_set_after(struct run *run, const struct after_list *list);
+/* Whether it was taken back from a place, and goes to the next. */
+bool held_is_for_room(const struct run *run);
 /* Whether it waits for other runs, as far as is known. */
 bool held_is_after(const struct run *run);
 void held_clear(struct run *run);

@@ -30,6 +30,12 @@
 
 enum { LOCK_MS = 2000, STATE_MS = 15000, QUEUE_MS = 30000 };
 
+struct send_result {
+	bool is_sent;
+	bool is_silent; /* who was asked did not answer, or takes no login now */
+	bool goes_on;   /* refused, and held for the next of its places */
+};
+
 /* A held run while it is sent. */
 struct sending {
 	struct session session; /* in the directory that the run was submitted in */
@@ -645,6 +651,7 @@ struct send_failure {
 	const struct err *why;
 	const struct run_places *places; /* as they were decided; empty: they were not */
 	bool is_refused;
+	char *goes_on; /* to another of its places, and why; or NULL */
 };
 
 static int send_change_failed(void *ctx, struct run *run, struct err *err)
@@ -661,6 +668,10 @@ static int send_change_failed(void *ctx, struct run *run, struct err *err)
 	}
 	if (failure->places->n)
 		json_set(run->doc, RUN_PLACES, run_places_to_json(failure->places));
+	if (failure->goes_on) {
+		held_set_room(run, failure->goes_on, NULL);
+		return 1;
+	}
 	if (!failure->is_refused) {
 		held_set(run, failure->why);
 		return 1;
@@ -670,42 +681,86 @@ static int send_change_failed(void *ctx, struct run *run, struct err *err)
 	return 1;
 }
 
-static int send_fail(struct session *session, const struct sending *sending, struct run *run,
+static bool send_is_refused(const struct sending *sending, const struct err *why)
+{
+	return sending->may_be_refused && place_is_refusal(why);
+}
+
+/* Before anything was sent there. NULL: no other place is left. */
+static char *send_refuse_place(struct submit *submit, const struct err *why)
+{
+	const char *name = submit->place_name;
+	struct run_place *place = name ? run_places_find(&submit->places, name) : NULL;
+
+	if (!place || !run_places_any_other(&submit->places, name))
+		return NULL;
+	run_place_decide(place, RUN_PLACE_REFUSED, place_reason(name, why), clock_wall_ms());
+	return place_refused_text(name, why);
+}
+
+/* A run that was sent, and refused: 1, and it goes on to another of its places. */
+static int send_go_on(struct session *session, struct sending *sending, struct run *run,
 	const struct err *why, const struct queue_events *events, struct err *err)
 {
-	struct send_failure failure = {
-		why, &sending->submit.places, sending->may_be_refused && place_is_refusal(why)};
+	struct submit *submit = &sending->submit;
 
-	int r = run_change_row(session, run, send_change_failed, &failure, err);
+	if (!submit->run || !run_handle(submit->run))
+		return 0;
+	int r = spill_refused(session, submit->run, submit->target, why, events, err);
+	if (r <= 0)
+		return r;
+	r = run_read_row(session, run, err);
+	return r < 0 ? r : 1;
+}
+
+static void send_report_failure(
+	const struct send_failure *failure, const struct queue_events *events, struct run *run)
+{
+	if (run_state(run) == RUN_CANCELLED)
+		return;
+	if (failure->goes_on && events->moved)
+		events->moved(events->ctx, run, json_get_str(run->doc, "text"));
+	if (failure->goes_on)
+		return;
+	if (failure->is_refused && events->refused)
+		events->refused(events->ctx, run, failure->why);
+	if (!failure->is_refused && events->kept)
+		events->kept(events->ctx, run, failure->why);
+}
+
+static int send_fail(struct session *session, struct sending *sending, struct run *run,
+	const struct err *why, const struct queue_events *events, struct err *err)
+{
+	struct submit *submit = &sending->submit;
+	struct send_failure failure = {why, &submit->places, send_is_refused(sending, why), NULL};
+
+	int r = failure.is_refused ? send_go_on(session, sending, run, why, events, err) : 0;
+	if (r != 0)
+		return r < 0 ? r : 0;
+	AUTO_FREE char *text = failure.is_refused ? send_refuse_place(submit, why) : NULL;
+	failure.goes_on = text;
+	r = run_change_row(session, run, send_change_failed, &failure, err);
 	if (r < 0)
 		return r;
 	if (!run_is_held(run))
 		held_unmark(&session->dirs, run_id(run));
-	if (run_state(run) == RUN_CANCELLED)
-		return 0;
-	if (failure.is_refused && events->refused)
-		events->refused(events->ctx, run, why);
-	if (!failure.is_refused && events->kept)
-		events->kept(events->ctx, run, why);
+	send_report_failure(&failure, events, run);
 	return 0;
 }
 
-/* ret_silent: who was asked did not answer, or takes no login now. is_any_sent: set where it
- * was sent. */
 static int send_one(struct session *session, struct run *run, const struct queue_events *events,
-	bool *ret_silent, bool *is_any_sent, struct err *err)
+	struct send_result *ret, struct err *err)
 {
 	AUTO(send_done) struct sending sending = {0};
 	AUTO_ERR struct err why = {0};
-	bool is_sent = false;
 
+	*ret = (struct send_result){0};
 	int r = send_open(&sending, session, run, &why);
 	if (r == 0)
-		r = send_run(&sending, &is_sent, &why);
-	*ret_silent = why.code == ERR_NET || (why.code == ERR_AUTH && why.id != E_IO_PERMISSION);
-	*is_any_sent |= is_sent;
+		r = send_run(&sending, &ret->is_sent, &why);
+	ret->is_silent = why.code == ERR_NET || (why.code == ERR_AUTH && why.id != E_IO_PERMISSION);
 	if (r == 0) {
-		if (is_sent && events->sent)
+		if (ret->is_sent && events->sent)
 			events->sent(events->ctx, sending.submit.run);
 		return 0;
 	}
@@ -713,7 +768,10 @@ static int send_one(struct session *session, struct run *run, const struct queue
 		return why.code == ERR_CANCELED ? err_move(err, &why) : 0;
 	/* The row may be written by others again. */
 	send_unlock(&sending.submit);
-	return send_fail(session, &sending, run, &why, events, err);
+	bool is_refused = send_is_refused(&sending, &why);
+	r = send_fail(session, &sending, run, &why, events, err);
+	ret->goes_on = r == 0 && is_refused && held_is_for_room(run);
+	return r;
 }
 
 /*
@@ -783,14 +841,17 @@ static int send_each(struct session *session, struct run *run, struct strv *sile
 {
 	AUTO_FREE char *needs = send_needs(run);
 	AUTO_ERR struct err why = {0};
-	bool is_silent = false;
+	struct send_result result = {0};
 
 	int r = send_after(session, run, events, &why);
 	if (r > 0 && strv_find(silent, needs) >= 0)
 		return 0;
-	if (r > 0)
-		r = send_one(session, run, events, &is_silent, is_any_sent, &why);
-	if (is_silent)
+	result.goes_on = r > 0;
+	/* A place that has refused it is not asked again. */
+	while (r >= 0 && result.goes_on)
+		r = send_one(session, run, events, &result, &why);
+	*is_any_sent |= result.is_sent;
+	if (result.is_silent)
 		strv_add(silent, needs);
 	/* Removed meanwhile. */
 	if (r == 0 || why.id == E_RUN_NOT_FOUND)

@@ -124,17 +124,20 @@ static void choice_done(struct choice *choice)
 }
 #define AUTO_CHOICE AUTO(choice_done)
 
-/* A place behind "<": the run was there before; behind "!": it is waited for. */
+/* A place behind "<": the run was there before; behind "!": it is waited for; behind "#": it has refused
+ * the run. */
 static void choose(struct choice *choice, const char *const *names)
 {
 	*choice = (struct choice){0};
 	choice->submit.session = &choice->session;
 	for (; *names; names++) {
-		const char *name = *names + (**names == '<' || **names == '!');
+		const char *name = *names + (strchr("<!#", **names) != NULL);
 		*vec_push(&choice->submit.places) = (struct run_place){.target = mem_strdup(name),
 			.wait_ms = -1,
 			.waits_first = **names == '!',
-			.state = **names == '<' ? RUN_PLACE_LEFT : RUN_PLACE_UNTRIED};
+			.state = **names == '<'   ? RUN_PLACE_LEFT
+				 : **names == '#' ? RUN_PLACE_REFUSED
+						  : RUN_PLACE_UNTRIED};
 	}
 	const struct submit common = {.session = &choice->session};
 	int64_t begin_ms = clock_ms();
@@ -165,6 +168,9 @@ static void test_rule(void **state)
 		{{"<soon-now", "soon-later"}, "soon-later", "left chosen"},
 		{{"<soon-later", "soon-never", "soon-silent"}, "soon-later", "chosen never silent"},
 		{{"<soon-later", "<soon-now", "soon-never"}, "soon-now", "left chosen never"},
+		/* A place that has refused it is not asked again, whatever it would say. */
+		{{"#soon-now", "soon-later"}, "soon-later", "refused chosen"},
+		{{"#mute-now", "<soon-later", "soon-never"}, "soon-later", "refused chosen never"},
 		{{"small", "soon-later"}, "soon-later", "never chosen"},
 		{{"soon-now", "small", "mute-now"}, "soon-now", "chosen never untried"},
 	};

@@ -105,6 +105,20 @@ def test_goes_on_after_its_time(w):
         assert not [p for p in (w.state / "queue").iterdir() if p.name not in ("lock", "kicked")]
 
 
+def test_who_waits_sees_the_withdrawal_first(w):
+    """Before the one who ends it for that, whose answer is lost: it was taken back all the same, and goes on."""
+    with two(w) as s:
+        run = submit(w)
+        queued(w, run)
+        attempt = s["gpu1"].home / f".dlrun/on/gpu1/runs/{run}/1"
+        (attempt / ".begin").rename(attempt / "late")
+        (attempt / "cancel").write_text("how=drop\n")
+        wait_for(lambda: (attempt / "exit").exists(), "its end there", 30)
+        assert "reason=Interrupted" in (attempt / "exit").read_text()
+        settle(w, [run])
+        assert w.show(run)["state"] == "succeeded" and began(s, "gpu2") == [run] and began(s, "gpu1") == []
+
+
 def test_commands_that_look_move_it(w):
     """Beside them, without waiting for it."""
     with two(w) as s:

@@ -6,6 +6,7 @@
 """
 
 import contextlib
+import json
 import os
 import random
 import subprocess
@@ -117,6 +118,31 @@ def test_who_waits_sees_the_withdrawal_first(w):
         assert "reason=Interrupted" in (attempt / "exit").read_text()
         settle(w, [run])
         assert w.show(run)["state"] == "succeeded" and began(s, "gpu2") == [run] and began(s, "gpu1") == []
+
+
+def test_another_machine_starts_no_second_program(w):
+    """Which has the run in its own record, from the first target, and does not know where it went."""
+    with two(w) as s:
+        run = submit(w)
+        queued(w, run)
+        other = dict(w.env, XDG_STATE_HOME=str(w.dir / "other"))
+        w.ok("ps", "-t", "lab", env=other)
+        assert json.loads(w.ok("show", "--json", run, env=other).out)["state"] == "queued"
+        w.ok("queue", "--send")
+        settle(w, [run])
+        assert where(w, run) == "eu" and began(s) == [run]
+        for words in (), ("cancel", run):
+            if words:
+                w.run(*words, env=other)
+            seen = json.loads(w.ok("show", "--json", run, env=other).out)
+            assert seen["state"] in ("unknown", "cancelled"), seen
+            s["gpu1"].gpus(1)
+            done = w.run("restart", run, env=other)
+            assert done.rc != 0, done
+            assert words or "may have sent it to another target" in seen["text"], seen
+        assert json.loads(w.ok("show", "--json", f"eu:{run}", env=other).out)["target"]["name"] == "eu"
+        w.run("ps", "-a", env=other)
+        assert began(s) == [run]
 
 
 def test_commands_that_look_move_it(w):

@@ -96,6 +96,12 @@ bool run_may_move(const struct run *run)
 	return false;
 }
 
+bool run_may_be_elsewhere(const struct run *run)
+{
+	return foreign_is(run) && json_count(json_get(run->doc, RUN_PLACES)) > 1 &&
+	       !run_started_ms(run);
+}
+
 bool run_is_watched(const struct run *run)
 {
 	return run_is_held(run) || run_is_moving(run) || run_may_move(run);
@@ -213,6 +219,9 @@ void held_restart(struct run *run)
 	AUTO_RUN_PLACES struct run_places places = {0};
 
 	json_remove(run->doc, RUN_MOVING);
+	/* An attempt of this machine is moved by nobody. */
+	if (foreign_is(run))
+		json_remove(run->doc, RUN_PLACES);
 	if (!json_get(run->doc, RUN_PLACES))
 		return;
 	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);

@@ -57,6 +57,9 @@ bool run_may_move(const struct run *run);
 bool run_may_change_host(const struct run *run);
 /* Whether it has several places, or hosts that it may be moved to, wherever it is now. */
 bool run_has_choice(const struct run *run);
+/* Of a run that another machine has submitted with several places, and that was never seen to
+ * begin: where its attempt is gone, that machine may have sent it on, which nobody else knows. */
+bool run_may_be_elsewhere(const struct run *run);
 /* Whether somebody has to look after it: it is held, moving or may move. */
 bool run_is_watched(const struct run *run);
 /* Whether nothing was sent: no attempt of it has a handle. */

@@ -174,6 +174,20 @@ def test_no_other_place_takes_it(w):
         assert began(s, "gpu1") == [run] and began(s, "gpu2") == []
 
 
+def test_a_silent_place_costs_its_time_once(w):
+    """However many runs are due to go there."""
+    with two(w) as s:
+        runs = [submit(w) for _ in range(4)]
+        for run in runs:
+            queued(w, run)
+        no_sender(w)
+        s["gpu2"].freeze()
+        in_time(lambda: w.ok("queue", "--send", timeout=120), 25)
+        s["gpu2"].freeze(False)
+        settle(w, runs)
+        assert sorted(began(s)) == sorted(runs), began(s)
+
+
 def test_once_when_both_get_free(w):
     """The GPU of the first gets free at any moment of the move."""
     with two(w) as s:

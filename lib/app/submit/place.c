@@ -190,7 +190,7 @@ static int place_ask_all(struct place_choice *choice, const struct submit *commo
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < choice->n; i++)
-		if (choice->trials[i].state != RUN_PLACE_REFUSED)
+		if (choice->trials[i].state == RUN_PLACE_UNTRIED)
 			r = place_prepare(&choice->trials[i], common, prepare, err);
 	/* This machine's answer may take a moment, during which the others are on their way. */
 	for (int here = 0; r == 0 && here < 2; here++)
@@ -285,15 +285,30 @@ static void place_decide(struct place_trial *trial, const struct place_trial *ch
 		run_place_decide(trial->place, trial->state, text, clock_wall_ms());
 }
 
-/* A place that has refused the run does so for ever. */
-static void place_remember(struct place_trial *trial)
+/* A place that has refused the run does so for ever; one that was silent does not answer now. */
+static void place_remember(struct place_trial *trial, const struct strv *silent)
 {
 	const struct run_place *place = trial->place;
 
-	if (place->state != RUN_PLACE_REFUSED)
-		return;
-	trial->state = RUN_PLACE_REFUSED;
-	err_set(&trial->error, E_RUN_START, "%s", place->text ? place->text : "refused the run");
+	if (place->state == RUN_PLACE_REFUSED) {
+		trial->state = RUN_PLACE_REFUSED;
+		err_set(&trial->error, E_RUN_START, "%s",
+			place->text ? place->text : "refused the run");
+	} else if (silent && strv_find(silent, place->target) >= 0) {
+		trial->state = RUN_PLACE_SILENT;
+		err_set(&trial->error, E_TARGET_SILENT, "no answer a moment ago");
+	}
+}
+
+static void place_add_silent(const struct place_choice *choice, struct strv *silent)
+{
+	for (size_t i = 0; silent && i < choice->n; i++) {
+		const struct place_trial *trial = &choice->trials[i];
+		const char *name = trial->place->target;
+		if (trial->state == RUN_PLACE_SILENT && trial->error.code == ERR_NET &&
+			strv_find(silent, name) < 0)
+			strv_add(silent, name);
+	}
 }
 
 /* Places that have not answered, although (is_waited) they were waited for. */
@@ -369,7 +384,7 @@ static int place_fail(const struct place_choice *choice, struct submit *submit, 
 }
 
 int place_choose(struct submit *submit, const struct submit *common, place_prepare_fn *prepare,
-	struct err *err)
+	struct strv *silent, struct err *err)
 {
 	int64_t now_ms = clock_ms();
 	AUTO(place_choice_done)
@@ -386,13 +401,14 @@ int place_choose(struct submit *submit, const struct submit *common, place_prepa
 		choice.trials[i] = (struct place_trial){.choice = &choice,
 			.place = &submit->places.v[i],
 			.was_left = submit->places.v[i].state == RUN_PLACE_LEFT};
-		place_remember(&choice.trials[i]);
+		place_remember(&choice.trials[i], silent);
 	}
 	int r = place_ask_all(&choice, common, prepare, err);
 	if (r < 0)
 		return r;
 	place_best(&choice, &is_open);
 	place_end(&choice, is_open);
+	place_add_silent(&choice, silent);
 	const struct place_trial *chosen = place_best(&choice, &is_open);
 	for (size_t i = 0; i < choice.n; i++)
 		place_decide(&choice.trials[i], chosen);
@@ -429,7 +445,7 @@ int submit_check_places(struct submit *submit, bool *ret_silent, struct err *err
 		return r;
 	if (submit->places.n <= 1)
 		return submit_check(submit, err);
-	r = place_choose(submit, &common, submit_check, &silence);
+	r = place_choose(submit, &common, submit_check, NULL, &silence);
 	if (r < 0 && silence.code != ERR_NET)
 		return err_move(err, &silence);
 	place_report(submit);

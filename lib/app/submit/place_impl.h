@@ -18,9 +18,10 @@ typedef int place_prepare_fn(struct submit *submit, struct err *err);
 /* Decide about submit->places, and set submit->place_name (borrowed from them) to the chosen one.
  * common: what the submit of each place begins with; its run is borrowed. E_TARGET of an unknown
  * place; the error of the run itself; where nobody takes it that of a silent place, which is set;
- * else one error that names each place with its reason. Blocks. */
+ * else one error that names each place with its reason. silent (or NULL): names of places that did
+ * not answer when another run was asked for; they count as silent, and more are added. Blocks. */
 int place_choose(struct submit *submit, const struct submit *common, place_prepare_fn *prepare,
-	struct err *err);
+	struct strv *silent, struct err *err);
 
 /* The message of an error of a place without the name in front: of "target lab: …", or of "gpu1: …"
  * of ssh:gpu1. Borrowed from why. */

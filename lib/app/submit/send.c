@@ -42,6 +42,7 @@ struct sending {
 	char *cwd;
 	struct submit_options options;
 	struct submit submit;
+	struct strv *silent; /* names of places that did not answer in this turn */
 	bool may_be_refused; /* the target has been asked: what fails now is its answer */
 };
 
@@ -368,8 +369,9 @@ static int send_prepare_place(struct submit *submit, struct err *err)
 }
 
 /* submit->places are those of its row. */
-static int send_ask_places(struct submit *submit, struct err *err)
+static int send_ask_places(struct sending *sending, struct err *err)
 {
+	struct submit *submit = &sending->submit;
 	struct submit common = {
 		.session = submit->session,
 		.options = submit->options,
@@ -381,17 +383,19 @@ static int send_ask_places(struct submit *submit, struct err *err)
 
 	snprintf(common.id, sizeof(common.id), "%s", submit->id);
 	snprintf(common.name, sizeof(common.name), "%s", submit->name);
-	return place_choose(submit, &common, send_prepare_place, err);
+	return place_choose(submit, &common, send_prepare_place, sending->silent, err);
 }
 
 /* The place that has room now, of several. */
-static int send_choose_place(struct submit *submit, struct err *err)
+static int send_choose_place(struct sending *sending, struct err *err)
 {
+	struct submit *submit = &sending->submit;
+
 	if (!send_has_choice(submit->run))
 		return 0;
 	run_places_done(&submit->places);
 	run_places_from_json(json_get(submit->run->doc, RUN_PLACES), &submit->places);
-	int r = send_ask_places(submit, err);
+	int r = send_ask_places(sending, err);
 	if (r < 0)
 		return r;
 	spec_done(&submit->spec);
@@ -413,8 +417,9 @@ static void send_set_others(struct submit *submit, const char *target)
 }
 
 /* Of a run that waits at target. */
-static int send_find_other(struct submit *submit, const char *target, char **ret, struct err *err)
+static int send_find_other(struct sending *sending, const char *target, char **ret, struct err *err)
 {
+	struct submit *submit = &sending->submit;
 	const struct json *moves = json_get(submit->run->doc, RUN_MOVES);
 	AUTO_ERR struct err none = {0};
 
@@ -424,20 +429,20 @@ static int send_find_other(struct submit *submit, const char *target, char **ret
 	if (r < 0)
 		return r;
 	send_set_others(submit, target);
-	r = submit->places.n ? send_ask_places(submit, &none) : 0;
+	r = submit->places.n ? send_ask_places(sending, &none) : 0;
 	if (r < 0)
 		return none.code == ERR_CANCELED ? err_move(err, &none) : 0;
 	*ret = mem_strdup(submit->place_name);
 	return 0;
 }
 
-static int send_find_place(
-	struct session *session, const struct run *run, char **ret_target, struct err *err)
+static int send_find_place(struct session *session, const struct run *run, struct strv *silent,
+	char **ret_target, struct err *err)
 {
-	AUTO(send_done) struct sending sending = {0};
+	AUTO(send_done) struct sending sending = {.silent = silent};
 	int r = send_open_row(&sending, session, run, err);
 
-	return r < 0 ? r : send_find_other(&sending.submit, run_target(run), ret_target, err);
+	return r < 0 ? r : send_find_other(&sending, run_target(run), ret_target, err);
 }
 
 static int send_secrets(struct submit *submit, struct err *err)
@@ -629,7 +634,7 @@ static int send_run(struct sending *sending, bool *ret_sent, struct err *err)
 		return r;
 	sending->may_be_refused = true;
 	http_prepare();
-	r = send_choose_place(submit, err);
+	r = send_choose_place(sending, err);
 	if (r < 0)
 		return r;
 	r = submit->target->ops->needs_image ? send_push(submit, err) : send_choose(submit, err);
@@ -748,10 +753,10 @@ static int send_fail(struct session *session, struct sending *sending, struct ru
 	return 0;
 }
 
-static int send_one(struct session *session, struct run *run, const struct queue_events *events,
-	struct send_result *ret, struct err *err)
+static int send_one(struct session *session, struct run *run, struct strv *silent,
+	const struct queue_events *events, struct send_result *ret, struct err *err)
 {
-	AUTO(send_done) struct sending sending = {0};
+	AUTO(send_done) struct sending sending = {.silent = silent};
 	AUTO_ERR struct err why = {0};
 
 	*ret = (struct send_result){0};
@@ -835,7 +840,7 @@ static char *send_needs(const struct run *run)
 		ref && !str_starts(ref, "oci:") ? ref : "", handle ? handle : "");
 }
 
-/* The places that did not answer are in *silent. */
+/* *silent: names of places that did not answer, and what runs need that were not sent for that. */
 static int send_each(struct session *session, struct run *run, struct strv *silent,
 	const struct queue_events *events, bool *is_any_sent, struct err *err)
 {
@@ -849,7 +854,7 @@ static int send_each(struct session *session, struct run *run, struct strv *sile
 	result.goes_on = r > 0;
 	/* A place that has refused it is not asked again. */
 	while (r >= 0 && result.goes_on)
-		r = send_one(session, run, events, &result, &why);
+		r = send_one(session, run, silent, events, &result, &why);
 	*is_any_sent |= result.is_sent;
 	if (result.is_silent)
 		strv_add(silent, needs);
@@ -876,7 +881,7 @@ int queue_send(struct session *session, const struct queue_events *events,
 		return 0;
 	int r = fs_lock(path, true, QUEUE_MS, &lock, err);
 	if (r == 0)
-		r = spill_all(session, send_find_place, events, interrupted, err);
+		r = spill_all(session, send_find_place, &silent, events, interrupted, err);
 	if (r == 0)
 		r = queue_list(session, &runs, err);
 	if (r == 0)

@@ -31,8 +31,9 @@ struct spill_pools VEC_OF(struct spill_pool);
 /* Facts about the targets of all runs. */
 struct spill_all {
 	struct spill_pools pools;
-	struct strv silent; /* hosts and servers (held_place) that did not answer */
-	size_t n;           /* runs */
+	struct strv silent;  /* hosts and servers (held_place) that did not answer */
+	struct strv *places; /* the caller's: names of targets that did not */
+	size_t n;            /* runs */
 };
 
 /* A run that waits in a place. */
@@ -375,7 +376,8 @@ static int spill_begin_place(struct spilling *spilling, struct err *err)
 	else if (!spill_is_never(spilling, place))
 		return 0;
 	if (!run_cancelling(run)) {
-		int r = spilling->find(spilling->session, run, &spilling->to, err);
+		int r = spilling->find(
+			spilling->session, run, spilling->all->places, &spilling->to, err);
 		if (r < 0 || !spilling->to)
 			return r;
 	}
@@ -426,11 +428,11 @@ static bool spill_is_waiting(const struct run *run)
 	return run_is_watched(run) && !run_is_held(run);
 }
 
-int spill_all(struct session *session, spill_find_fn *find, const struct queue_events *events,
-	const volatile int *interrupted, struct err *err)
+int spill_all(struct session *session, spill_find_fn *find, struct strv *silent,
+	const struct queue_events *events, const volatile int *interrupted, struct err *err)
 {
 	AUTO(run_list_done) struct run_list runs = {0};
-	AUTO(spill_all_done) struct spill_all all = {0};
+	AUTO(spill_all_done) struct spill_all all = {.places = silent};
 	int r = runs_unfinished(session, spill_is_waiting, &runs, err);
 
 	all.n = runs.n;

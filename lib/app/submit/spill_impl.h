@@ -26,9 +26,9 @@
 #include "core/target/target.h"
 
 /* The place that the run would go to from the one where it waits, asked now; NULL: none takes it.
- * The caller frees. */
-typedef int spill_find_fn(
-	struct session *session, const struct run *run, char **ret_target, struct err *err);
+ * silent: as of place_choose. The caller frees. */
+typedef int spill_find_fn(struct session *session, const struct run *run, struct strv *silent,
+	char **ret_target, struct err *err);
 
 /* The start of run at target, with the handle of its row, has failed by why, which is a refusal
  * (place_is_refusal); nobody holds its RUN_SUBMIT_LOCK. 1: the row says now that it goes on to
@@ -36,8 +36,8 @@ typedef int spill_find_fn(
 int spill_refused(struct session *session, struct run *run, struct target *target,
 	const struct err *why, const struct queue_events *events, struct err *err);
 
-/* Move what is due; the lock of the queue is held. Blocks. */
-int spill_all(struct session *session, spill_find_fn *find, const struct queue_events *events,
-	const volatile int *interrupted, struct err *err);
+/* Move what is due; the lock of the queue is held. silent: as of place_choose. Blocks. */
+int spill_all(struct session *session, spill_find_fn *find, struct strv *silent,
+	const struct queue_events *events, const volatile int *interrupted, struct err *err);
 
 #endif

@@ -51,6 +51,7 @@ struct submit {
 	const char *place_name; /* that is tried, borrowed; NULL: that of the configuration */
 	struct after_list
 		after; /* what it begins after; in spec while there is anything to wait for */
+	char *refused; /* of the place that has refused it: why it goes to another; or NULL */
 	struct target *target;
 	const char *target_name; /* of a push without a target: whose registry; or NULL */
 	struct strv warnings;    /* one sentence each, all of them reported already */

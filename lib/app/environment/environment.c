@@ -27,7 +27,6 @@ enum {
 	CHUNK = 1 << 20,
 	FILES_MAX = 1000 * 1000,
 	LIST_MAX = 16 << 20, /* bytes of a list of names */
-	KEY_HEX = 32,        /* of a tag */
 };
 
 struct environment {
@@ -192,7 +191,7 @@ static struct ref environment_ref(const struct environment *environment, char *t
 
 static char *environment_tag(const struct environment *environment)
 {
-	return mem_printf("env-%.*s", KEY_HEX, environment->key);
+	return mem_printf(IMAGE_ENVIRONMENT_TAG "%.*s", IMAGE_ENVIRONMENT_HEX, environment->key);
 }
 
 static int environment_find(struct environment *environment, char **ret, struct err *err)
@@ -801,8 +800,10 @@ static int environment_use(struct environment *environment, struct err *err)
 	if (r == 0 && !digest) {
 		r = environment_make(environment, &digest, err);
 		if (r == 0 && digest)
-			submit_note(submit, "environment env-%.*s: made in %.0f s", KEY_HEX,
-				environment->key, (double)(clock_ms() - begun_ms) / 1000);
+			submit_note(submit,
+				"environment " IMAGE_ENVIRONMENT_TAG "%.*s: made in %.0f s",
+				IMAGE_ENVIRONMENT_HEX, environment->key,
+				(double)(clock_ms() - begun_ms) / 1000);
 	}
 	if (r == 0 && digest)
 		r = environment_set_base(environment, digest, err);
@@ -810,17 +811,25 @@ static int environment_use(struct environment *environment, struct err *err)
 	return r < 0 ? r : 0;
 }
 
+/* Whatever base the run gets next has it not. */
+static void environment_leave(struct runtime_setup *setup)
+{
+	free(setup->baked);
+	setup->baked = NULL;
+}
+
 int environment_push(struct submit *submit, struct err *err)
 {
 	AUTO(environment_done) struct environment environment = {.submit = submit};
 	struct runtime_setup *setup = &submit->spec.runtime.setup;
 
-	free(setup->baked);
-	setup->baked = NULL;
+	environment_leave(setup);
 	int r = environment_is_wanted(submit) ? environment_use(&environment, err) : 0;
 	if (r == 0)
 		r = submit_push(submit, err);
-	if (r < 0 && setup->baked)
+	if (r < 0 && setup->baked) {
 		environment_forget(&environment);
+		environment_leave(setup);
+	}
 	return r;
 }

@@ -358,6 +358,7 @@ int pack_write_environment(struct pack *pack, const struct pack_environment *env
 		.entries = environment->entries,
 		.opener = environment->opener,
 		.removed = environment->removed,
+		.environment = environment->key,
 		.base = pack->base,
 		.get_base = pack_get_base,
 		.get_base_ctx = pack,

@@ -1080,6 +1080,8 @@ static void add_annotations(const struct making *making, struct json *manifest)
 
 	clock_format(making->request->mtime_s * 1000, created);
 	json_set_str(annotations, CREATED, created);
+	if (making->request->removed)
+		json_set_str(annotations, IMAGE_LABEL_ENVIRONMENT, making->request->environment);
 	if (making->request->snapshot_id)
 		json_set_str(annotations, LABEL_SNAPSHOT, making->request->snapshot_id);
 	if (base && base->parent)

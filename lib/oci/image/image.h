@@ -113,8 +113,11 @@ void image_done(struct image *image);
 
 struct plan;
 
-/* Label of an image that is a base with an environment: its key. */
+/* Label, and annotation, of an image that is a base with an environment: its key, whose first
+ * digits make its tag. */
 #define IMAGE_LABEL_ENVIRONMENT "dev.dlrun.environment"
+#define IMAGE_ENVIRONMENT_TAG   "env-"
+enum { IMAGE_ENVIRONMENT_HEX = 32 };
 
 struct image_request {
 	const struct entry_list *entries;
@@ -126,6 +129,7 @@ struct image_request {
 	/* An environment: one layer, of the entries and these whiteouts, from the root of the image
 	 * and without directories. snapshot_id, workdir and plan do not count. NULL: of a tree. */
 	const struct strv *removed;
+	const char *environment;       /* the key, with removed */
 	const char *snapshot_id;       /* label dev.dlrun.snapshot */
 	const char *workdir;           /* IMAGE_WORKDIR, or another one in normal form, not "/" */
 	const struct image_base *base; /* NULL: scratch */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "app/environment/environment.h"
 #include "app/lifecycle/after_wait.h"
 #include "app/prepare/prepare.h"
 #include "app/runs/after_check.h"
@@ -505,7 +506,7 @@ static int send_push(struct submit *submit, struct err *err)
 	if (r == 0)
 		r = pack_init(&submit->pack, submit->session,
 			base && !str_eq(base, configured) ? base : NULL, false, err);
-	return r < 0 ? r : submit_push(submit, err);
+	return r < 0 ? r : environment_push(submit, err);
 }
 
 /* Of a run that was at a cluster: its code alone, from the registry into the layout here. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "app/environment/environment.h"
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/hint_excluded.h"
 #include "app/prepare/prepare.h"
@@ -188,7 +189,8 @@ int submit_all(struct submit *submit, struct err *err)
 		submit_pack, submit_queue, NULL},
 			       *const there[] = {submit_snapshot, submit_open, submit_pack,
 				       submit_learn, submit_insert_row, submit_queue, NULL},
-			       *const registry[] = {submit_open, submit_push, submit_queue, NULL};
+			       *const registry[] = {
+				       submit_open, environment_push, submit_queue, NULL};
 
 	bool is_silent;
 

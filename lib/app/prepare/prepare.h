@@ -51,6 +51,7 @@ struct submit {
 	const char *place_name; /* that is tried, borrowed; NULL: that of the configuration */
 	struct after_list
 		after; /* what it begins after; in spec while there is anything to wait for */
+	char *refused; /* of the place that has refused it: why it goes to another; or NULL */
 	struct target *target;
 	const char *target_name; /* of a push without a target: whose registry; or NULL */
 	struct strv warnings;    /* one sentence each, all of them reported already */
@@ -67,7 +68,8 @@ struct submit {
 	struct pack pack;
 	struct pack_reused reused;      /* its image is set: dlrun's own layers of it are reused */
 	const struct pack_added *added; /* instead of a tree: to the image there; or NULL */
-	struct json *image_facts;       /* image_facts.h; NULL: not known */
+	const struct pack_environment *environment; /* the same: below the image; or NULL */
+	struct json *image_facts;                   /* image_facts.h; NULL: not known */
 	struct image image;
 	const char *remote_url; /* of the repository, where there is no snapshot; or NULL */
 	char *ref; /* of the image: "REPO@sha256:…" (as runs name it), "oci:DIR@sha256:…" */

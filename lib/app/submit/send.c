@@ -578,7 +578,7 @@ static int send_change_row(void *ctx, struct run *run, struct err *err)
 	if (target->ops->describe)
 		target->ops->describe(target, json_sub(run->doc, "target"));
 	if (submit->reused.image)
-		json_set(run->doc, "image", pack_image_json(&submit->image, submit->ref, name));
+		json_set(run->doc, "image", submit_image_json(submit, name));
 	if (submit->image_facts)
 		json_set(run->spec, "image", json_clone(submit->image_facts));
 	return 1;

@@ -277,10 +277,13 @@ static int preview_objects(struct submit *submit, struct submit_preview *ret, st
 	if (r < 0)
 		return r;
 	run_add_attempt(submit->run, submit->handle);
-	if (submit->ref)
+	if (submit->code_apart)
+		json_set(submit->run->doc, "image",
+			submit_image_json(submit, submit->pack.base_name));
+	else if (submit->ref)
 		json_set_str(json_sub(submit->run->doc, "image"), "ref", submit->ref);
 	submit_make_job(submit, submit->run, &job);
-	job.image_ref = submit->ref;
+	job.image_ref = submit->code_apart ? submit->base_ref : submit->ref;
 	if (submit_starts_together(submit))
 		r = study_all_words(submit->study, &words, err);
 	const struct target_study study = submit_make_study(&job, &words);

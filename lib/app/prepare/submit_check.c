@@ -699,6 +699,7 @@ void submit_done(struct submit *submit)
 	json_free(submit->image_facts);
 	image_done(&submit->image);
 	free(submit->ref);
+	free(submit->base_ref);
 	ref_done(&submit->to);
 	free(submit->pull);
 	free(submit->base_digest);

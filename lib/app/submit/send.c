@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "app/environment/environment.h"
 #include "app/lifecycle/after_wait.h"
 #include "app/prepare/prepare.h"
 #include "app/runs/after_check.h"
@@ -505,7 +506,7 @@ static int send_push(struct submit *submit, struct err *err)
 	if (r == 0)
 		r = pack_init(&submit->pack, submit->session,
 			base && !str_eq(base, configured) ? base : NULL, false, err);
-	return r < 0 ? r : submit_push(submit, err);
+	return r < 0 ? r : environment_push(submit, err);
 }
 
 /* Of a run that was at a cluster: its code alone, from the registry into the layout here. */
@@ -577,7 +578,7 @@ static int send_change_row(void *ctx, struct run *run, struct err *err)
 	if (target->ops->describe)
 		target->ops->describe(target, json_sub(run->doc, "target"));
 	if (submit->reused.image)
-		json_set(run->doc, "image", pack_image_json(&submit->image, submit->ref, name));
+		json_set(run->doc, "image", submit_image_json(submit, name));
 	if (submit->image_facts)
 		json_set(run->spec, "image", json_clone(submit->image_facts));
 	return 1;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "app/environment/environment.h"
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/hint_excluded.h"
 #include "app/prepare/prepare.h"
@@ -188,7 +189,8 @@ int submit_all(struct submit *submit, struct err *err)
 		submit_pack, submit_queue, NULL},
 			       *const there[] = {submit_snapshot, submit_open, submit_pack,
 				       submit_learn, submit_insert_row, submit_queue, NULL},
-			       *const registry[] = {submit_open, submit_push, submit_queue, NULL};
+			       *const registry[] = {
+				       submit_open, environment_push, submit_queue, NULL};
 
 	bool is_silent;
 
@@ -275,10 +277,13 @@ static int preview_objects(struct submit *submit, struct submit_preview *ret, st
 	if (r < 0)
 		return r;
 	run_add_attempt(submit->run, submit->handle);
-	if (submit->ref)
+	if (submit->code_apart)
+		json_set(submit->run->doc, "image",
+			submit_image_json(submit, submit->pack.base_name));
+	else if (submit->ref)
 		json_set_str(json_sub(submit->run->doc, "image"), "ref", submit->ref);
 	submit_make_job(submit, submit->run, &job);
-	job.image_ref = submit->ref;
+	job.image_ref = submit->code_apart ? submit->base_ref : submit->ref;
 	if (submit_starts_together(submit))
 		r = study_all_words(submit->study, &words, err);
 	const struct target_study study = submit_make_study(&job, &words);

@@ -201,10 +201,19 @@ def test_without_a_right_it_is_said_before_anything_is_made(w):
         s.configure(registry="none")
         before = w.ok("ps", "--json").out
         fill_large(w, 1, 1)
-        w.refused("submit", "-d", "--", "python3", "sum.py", id="kube.denied", rc=4, says=["pods/exec"])
+        done = w.run("submit", "-d", "--", "python3", "sum.py")
+        assert done.rc == 4 and "pods/exec" in done.err, done
+        check_error_form(done.err, "kube.denied")
         assert w.ok("ps", "--json").out == before and not s.cluster.get("Job", namespace=s.namespace)
         (w.tree / "big0.bin").unlink()
         succeeded(s, s.submit("--", "python3", "sum.py"))
+
+
+def test_a_setup_runs_in_the_pod(w):
+    with site(w, registry="none", keys={"setup": {"run": "echo made > made.txt", "key": ["a.py"]}}) as s:
+        run = s.submit("--", "cat", "made.txt")
+        succeeded(s, run)
+        assert s.output(run) == "made\n"
 
 
 def test_a_restart_has_its_code(w):

@@ -51,6 +51,7 @@ struct submit {
 	const char *place_name; /* that is tried, borrowed; NULL: that of the configuration */
 	struct after_list
 		after; /* what it begins after; in spec while there is anything to wait for */
+	char *refused; /* of the place that has refused it: why it goes to another; or NULL */
 	struct target *target;
 	const char *target_name; /* of a push without a target: whose registry; or NULL */
 	struct strv warnings;    /* one sentence each, all of them reported already */
@@ -67,7 +68,8 @@ struct submit {
 	struct pack pack;
 	struct pack_reused reused;      /* its image is set: dlrun's own layers of it are reused */
 	const struct pack_added *added; /* instead of a tree: to the image there; or NULL */
-	struct json *image_facts;       /* image_facts.h; NULL: not known */
+	const struct pack_environment *environment; /* the same: below the image; or NULL */
+	struct json *image_facts;                   /* image_facts.h; NULL: not known */
 	struct image image;
 	const char *remote_url; /* of the repository, where there is no snapshot; or NULL */
 	char *ref; /* of the image: "REPO@sha256:…" (as runs name it), "oci:DIR@sha256:…" */
@@ -125,6 +127,23 @@ char *submit_tree_path(const char *dir, const char *word);
 char *submit_relative(const struct submit *submit, const char *path);
 /* Warn if the program will not be found. */
 void submit_lookup(struct submit *submit);
+
+/*
+ * submit_roles.c: parts of a run with commands and nodes of their own
+ */
+
+/* Read the roles of the configuration, unless an earlier run has brought its own. Where all of them
+ * have commands, spec's command becomes that of the role that names the run. */
+int submit_set_roles(struct submit *submit, struct err *err);
+/* Whether a program takes the run's own command: true without roles. */
+bool submit_roles_take_command(const struct spec *spec);
+/* The part of the run that its own command is started in: of the first such role. */
+void submit_roles_part(const struct spec *spec, struct roles_part *ret);
+/* Call check for each command of the run in the place of spec's. */
+int submit_each_command(struct submit *submit, int (*check)(struct submit *submit, struct err *err),
+	struct err *err);
+/* Set the number of nodes, once the target is known and all commands and variables are set. */
+int submit_check_roles(struct submit *submit, struct err *err);
 
 /*
  * submit_runtime.c: what surrounds the code (runtime.h)

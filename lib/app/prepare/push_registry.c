@@ -147,7 +147,7 @@ static const struct ref *base_ref(const struct push *push)
 /* Whether the image is that of a tree, not one that is there already. */
 static bool has_tree(const struct push *push)
 {
-	return !push->submit->reused.image && !push->submit->added;
+	return !push->submit->reused.image && !push->submit->added && !push->submit->environment;
 }
 
 static bool base_is_remote(const struct push *push)
@@ -505,6 +505,9 @@ static int push_registry_write(struct push *push, struct err *err)
 	if (submit->added)
 		return pack_add(
 			&submit->pack, submit->added, push->sink, name, &submit->image, err);
+	if (submit->environment)
+		return pack_write_environment(
+			&submit->pack, submit->environment, push->sink, name, &submit->image, err);
 	if (!has_tree(push))
 		return pack_rebase(
 			&submit->pack, &submit->reused, push->sink, name, &submit->image, err);

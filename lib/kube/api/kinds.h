@@ -64,6 +64,10 @@ bool kube_kind_has_ended(enum kube_kind kind, const struct json *object);
 #define KUBE_COLLECTED    ".dlrun-collected" /* in the results: what of them comes from the tree */
 /* In the image: a tar of results of the attempt before and notes, those of rank N in rank-N/. */
 #define KUBE_CARRIED "/dlrun/carried/results.tar"
+/* In the image, an environment: what the setup has made in the tree, by its paths there, and the
+ * paths, a line for each, that are links in the trees of runs. */
+#define KUBE_BAKED       "/dlrun/env/tree"
+#define KUBE_BAKED_LINKS "/dlrun/env/links"
 enum {
 	KUBE_MASTER_PORT = 29500,
 	KUBE_MEMBERS_MAX = 100 * 1000, /* completions of an Indexed Job without further limits */

@@ -58,9 +58,9 @@
  * Names of the user are never replaced; $(X) in the user's text is never expanded.
  *
  * Limits of a pod that a local run does not have: files of the snapshot below a data path are
- * hidden by the volume; setups are made anew in each pod; $DLRUN_ATTEMPT_DIR ends with its pod; in
- * the restricted level a volume whose root neither group 0 nor others may write, and whose driver
- * ignores fsGroup, cannot be written (hostPath and many NFS exports).
+ * hidden by the volume; setups that are not in the image are made anew in each pod;
+ * $DLRUN_ATTEMPT_DIR ends with its pod; in the restricted level a volume whose root neither group 0
+ * nor others may write, and whose driver ignores fsGroup, cannot be written (hostPath, many NFS).
  */
 #ifndef DLRUN_KUBE_JOB_JOB_H
 #define DLRUN_KUBE_JOB_JOB_H
@@ -166,6 +166,7 @@ struct kube_run {
 	const struct strv *secret_env;     /* K=V: values go to the Secret only */
 	const char *before;                /* lines for bash (else sh) in front of the program */
 	const char *setup, *setup_cwd;     /* a line for sh, in the tree */
+	bool is_baked;                     /* the image has KUBE_BAKED: setup is not run */
 	const uint16_t *ports;
 	size_t n_ports;
 

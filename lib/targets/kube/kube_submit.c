@@ -297,6 +297,7 @@ static void set_program(struct kube_plan *plan, const struct target_job *job)
 	run->before = runtime->before;
 	run->setup = runtime->setup.run;
 	run->setup_cwd = runtime->setup.cwd;
+	run->is_baked = runtime->setup.baked != NULL;
 	run->timeout_ms = spec->timeout_ms;
 	run->grace_ms = spec->grace_ms;
 	run->retries = runtime->retries;

@@ -1,0 +1,589 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/environment/environment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "app/environment/bake.h"
+#include "app/environment/baked.h"
+#include "app/prepare/push.h"
+#include "base/os/fs.h"
+#include "base/util/clock.h"
+#include "base/util/enc.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "core/image/image_facts.h"
+#include "core/image/registry_open.h"
+#include "core/record/setup_key.h"
+#include "oci/layer/layer.h"
+
+enum {
+	BUSY_MS = 1000,
+	REFUSAL_MAX = 4096,
+	REFUSAL_MS = 60 * 60 * 1000,
+};
+
+struct environment {
+	struct submit *submit;
+	char key[SHA256_HEX_SIZE];
+	struct ref to;     /* its repository: that of the code */
+	char *base_digest; /* NULL: the base is a layout here */
+	bool is_checked;   /* the target said that the Job could be there */
+	volatile int interrupted;
+};
+
+static void environment_done(struct environment *environment)
+{
+	free(environment->base_digest);
+	ref_done(&environment->to);
+}
+
+static bool environment_is_wanted(const struct submit *submit)
+{
+	const struct runtime_setup *setup = &submit->spec.runtime.setup;
+
+	return !submit->dry_run && submit->is_recorded && submit->place && !submit->from_digest &&
+	       setup->run && submit->pack.base_ref.kind != REF_SCRATCH &&
+	       submit->target->ops->needs_image && submit->target->ops->exec;
+}
+
+/*
+ * Looking up
+ */
+
+struct lookup {
+	struct loop_wait wait;
+	char *digest;
+	struct err error;
+};
+
+static int environment_found(void *ctx, const char *digest, struct err *error, struct err *err)
+{
+	struct lookup *lookup = ctx;
+
+	(void)err;
+	if (digest)
+		lookup->digest = mem_strdup(digest);
+	else
+		err_move(&lookup->error, error);
+	loop_wait_done(&lookup->wait);
+	return 0;
+}
+
+static void lookup_done(struct lookup *lookup)
+{
+	free(lookup->digest);
+	err_done(&lookup->error);
+}
+
+static char *environment_tag_key(const struct submit *submit, const struct ref *ref)
+{
+	return mem_printf(
+		"%s %s", ref->tag ? ref->tag : "latest", config_str(submit->config, "platform"));
+}
+
+static char *environment_cache_path(const struct submit *submit, const struct ref *ref)
+{
+	AUTO_FREE char *dir = dirs_registries(&submit->session->dirs);
+
+	return registry_cache_path(dir, ref->host, ref->repo);
+}
+
+static void environment_note(void *ctx, const char *text)
+{
+	const struct submit_events *events = ((struct submit *)ctx)->events;
+
+	if (events && events->note)
+		events->note(events->ctx, text);
+}
+
+static int environment_open_bases(const struct submit *submit, struct layout **ret, struct err *err)
+{
+	AUTO_FREE char *registries = dirs_registries(&submit->session->dirs);
+	AUTO_FREE char *dir = fs_join(registries, "bases");
+	int r = fs_private_dir(registries, err);
+
+	return r < 0 ? r : layout_open(dir, true, ret, err);
+}
+
+static int environment_query(struct submit *submit, const struct ref *ref,
+	struct registry_cache *cache, struct lookup *lookup, struct err *err)
+{
+	AUTO(registry_client_done) struct registry_client client = {0};
+	AUTO_FREE char *key = environment_tag_key(submit, ref);
+	const struct registry_cache_entry *tag = registry_cache_entry_find(&cache->tags, key);
+	AUTO_LAYOUT struct layout *bases = NULL;
+	struct registry *registry = NULL;
+
+	registry_client_init(&client, &(struct registry_client_options){
+					      .session = submit->session,
+					      .config = submit->config,
+					      .target = submit->target,
+					      .loop = submit->target->loop,
+					      .begun_ms = clock_ms(),
+					      .note = environment_note,
+					      .ctx = submit,
+				      });
+	int r = environment_open_bases(submit, &bases, err);
+	if (r == 0)
+		r = registry_client_open(&client, ref, false, cache, &registry, err);
+	if (r < 0)
+		return r;
+	lookup->wait = (struct loop_wait){.loop = submit->target->loop, .n_open = 1};
+	struct registry_base *base = registry_base_start(
+		registry, &(struct registry_base_request){.ref = ref,
+				  .older = tag ? tag->value : NULL,
+				  .platform = config_str(submit->config, "platform"),
+				  .cache = bases,
+				  .found = environment_found,
+				  .ctx = lookup});
+	r = loop_wait_run(&lookup->wait, err);
+	registry_base_free(base);
+	registry_client_learn(registry, cache);
+	registry_free(registry);
+	return r;
+}
+
+/* The digest that ref stands for, by what was found out not longer ago than trust_ms; *ret is NULL
+ * if the registry has none. */
+static int environment_lookup(
+	struct submit *submit, const struct ref *ref, int64_t trust_ms, char **ret, struct err *err)
+{
+	AUTO_FREE char *path = environment_cache_path(submit, ref);
+	AUTO_FREE char *key = environment_tag_key(submit, ref);
+	AUTO_REGISTRY_CACHE struct registry_cache cache = {0};
+	AUTO(lookup_done) struct lookup lookup = {0};
+
+	if (ref->digest) {
+		*ret = mem_strdup(ref->digest);
+		return 0;
+	}
+	registry_cache_load(path, &cache);
+	const struct registry_cache_entry *tag = registry_cache_entry_find(&cache.tags, key);
+	if (registry_cache_entry_is_fresh(tag, clock_wall_ms(), trust_ms)) {
+		*ret = mem_strdup(tag->value);
+		return 0;
+	}
+	int r = environment_query(submit, ref, &cache, &lookup, err);
+	if (r < 0)
+		return r;
+	if (lookup.digest)
+		registry_cache_put(&cache, &cache.tags, key, lookup.digest, clock_wall_ms());
+	registry_cache_save(path, &cache, NULL);
+	*ret = TAKE(lookup.digest);
+	if (!*ret && lookup.error.id != E_IMAGE_BASE)
+		return err_move(err, &lookup.error);
+	return 0;
+}
+
+/* Of the submit's own repository; borrows its host and repository. */
+static struct ref environment_ref(const struct environment *environment, char *tag)
+{
+	const struct ref *to = &environment->to;
+
+	return (struct ref){.kind = REF_REGISTRY, .host = to->host, .repo = to->repo, .tag = tag};
+}
+
+static char *environment_tag(const struct environment *environment)
+{
+	return mem_printf(IMAGE_ENVIRONMENT_TAG "%.*s", IMAGE_ENVIRONMENT_HEX, environment->key);
+}
+
+static int environment_find(struct environment *environment, char **ret, struct err *err)
+{
+	AUTO_FREE char *tag = environment_tag(environment);
+	const struct ref ref = environment_ref(environment, tag);
+
+	return environment_lookup(environment->submit, &ref, REGISTRY_TRUST_BLOB_MS, ret, err);
+}
+
+/* Do not take for granted any more that the registry has it. */
+static void environment_forget(const struct environment *environment)
+{
+	AUTO_FREE char *tag = environment_tag(environment);
+	const struct ref ref = environment_ref(environment, tag);
+	AUTO_FREE char *path = environment_cache_path(environment->submit, &ref);
+	AUTO_FREE char *key = environment_tag_key(environment->submit, &ref);
+	AUTO_REGISTRY_CACHE struct registry_cache cache = {0};
+
+	registry_cache_load(path, &cache);
+	registry_cache_drop(&cache, &cache.tags, key);
+	registry_cache_save(path, &cache, NULL);
+}
+
+/*
+ * The key
+ */
+
+static int environment_make_key(struct environment *environment, struct err *err)
+{
+	struct submit *submit = environment->submit;
+	const struct pack *pack = &submit->pack;
+	const struct runtime_setup *setup = &submit->spec.runtime.setup;
+	int r = 0;
+
+	if (pack->base_ref.kind == REF_REGISTRY) {
+		r = environment_lookup(submit, &pack->base_ref, REGISTRY_TRUST_TAG_MS,
+			&environment->base_digest, err);
+		if (r == 0 && !environment->base_digest)
+			return 1;
+	}
+	if (r < 0)
+		return r;
+	AUTO_FREE char *where = mem_printf("%s %s %s",
+		environment->base_digest ? environment->base_digest : pack->base->manifest.digest,
+		config_str(submit->config, "platform"), config_str(submit->config, "workdir"));
+	return setup_key(setup, where, submit->place->root, environment->key, err);
+}
+
+/*
+ * Signals
+ */
+
+static const int environment_signals[] = {SIGINT, SIGTERM, SIGHUP};
+
+static int environment_on_signal(void *ctx, int sig, struct err *err)
+{
+	struct environment *environment = ctx;
+
+	(void)sig;
+	(void)err;
+	environment->interrupted = 1;
+	return 0;
+}
+
+static void environment_unwatch(struct environment *environment)
+{
+	for (size_t i = 0; i < ARRAY_LEN(environment_signals); i++)
+		loop_remove_signal(environment->submit->target->loop, environment_signals[i]);
+}
+
+static int environment_watch(struct environment *environment, struct err *err)
+{
+	struct loop *loop = environment->submit->target->loop;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(environment_signals); i++)
+		r = loop_add_signal(
+			loop, environment_signals[i], environment_on_signal, environment, err);
+	return r;
+}
+
+static int environment_bake(const struct bake_request *request, struct environment *environment,
+	enum bake_result *ret, struct err *err)
+{
+	int r = environment_watch(environment, err);
+
+	if (r == 0)
+		r = bake_make(request, ret, err);
+	environment_unwatch(environment);
+	return r;
+}
+
+static int environment_pause(struct environment *environment, struct err *err)
+{
+	struct loop_wait wait = {
+		.loop = environment->submit->target->loop,
+		.n_open = 1,
+		.deadline_ms = clock_ms() + BUSY_MS,
+		.interrupted = &environment->interrupted,
+	};
+	int r = environment_watch(environment, err);
+
+	if (r == 0)
+		r = loop_wait_run(&wait, err);
+	environment_unwatch(environment);
+	return r;
+}
+
+/*
+ * Making
+ */
+
+/* The base as it was looked up, whatever its tag stands for by now; NULL: that of the
+ * configuration, which is a layout. The caller frees. */
+static char *environment_base(const struct environment *environment)
+{
+	const struct ref *ref = &environment->submit->pack.base_ref;
+
+	return environment->base_digest
+		       ? mem_printf("%s/%s@%s", ref->host, ref->repo, environment->base_digest)
+		       : NULL;
+}
+
+static int environment_push_layer(
+	struct environment *environment, struct baked *baked, char **ret_digest, struct err *err)
+{
+	const struct submit *for_submit = environment->submit;
+	const struct pack_environment layer = {
+		.entries = &baked->entries,
+		.removed = &baked->removed,
+		.opener = {baked_open, baked, .is_part = true},
+		.key = environment->key,
+	};
+	AUTO_FREE char *base = environment_base(environment);
+	AUTO(submit_done)
+	struct submit submit = {.session = for_submit->session,
+		.events = for_submit->events,
+		.environment = &layer,
+		.begun_ms = clock_ms()};
+
+	int r = session_config(submit.session, &submit.config, err);
+	if (r == 0)
+		r = push_find_registry(&submit, for_submit->target->name, err);
+	if (r < 0)
+		return r;
+	submit.to.tag = environment_tag(environment);
+	r = pack_init(&submit.pack, submit.session, base, true, err);
+	submit.target = for_submit->target;
+	if (r == 0)
+		r = push_to_registry(&submit, err);
+	submit.target = NULL; /* the caller's */
+	if (r == 0)
+		*ret_digest = mem_strdup(submit.image.manifest.digest);
+	return r;
+}
+
+static int environment_push_code(
+	struct environment *environment, struct push_result *ret, struct err *err)
+{
+	const struct submit *submit = environment->submit;
+	AUTO_FREE char *base = environment_base(environment);
+	const struct push_options options = {
+		.target = submit->target->name, .base = base, .tree = submit->options};
+
+	return push_image(submit->session, &options, NULL, ret, err);
+}
+
+/* Of the base. */
+static int environment_facts(
+	const struct environment *environment, struct json **ret, struct err *err)
+{
+	const struct submit *submit = environment->submit;
+	AUTO_IMAGE_FACTS struct image_facts facts = {0};
+	AUTO_LAYOUT struct layout *bases = NULL;
+	AUTO(image_base_free_auto) struct image_base *base = NULL;
+	int r = 0;
+
+	if (environment->base_digest) {
+		r = environment_open_bases(submit, &bases, err);
+		if (r == 0)
+			r = pack_read_base(
+				&submit->pack, bases, environment->base_digest, &base, err);
+	}
+	if (r < 0)
+		return r;
+	image_facts_of_config((base ? base : submit->pack.base)->config_json,
+		config_str(submit->config, "platform"), config_str(submit->config, "workdir"),
+		&facts);
+	*ret = image_facts_to_json(&facts);
+	return 0;
+}
+
+/* *ret_digest: NULL where another has taken what was made, and is about to push it. */
+static int environment_take(struct environment *environment, const struct push_result *code,
+	enum bake_result *ret, char **ret_digest, struct err *err)
+{
+	struct submit *submit = environment->submit;
+	AUTO_STAGE struct blob_stage stage = {.fd = -1};
+	AUTO(baked_done) struct baked baked = {0};
+	AUTO_JSON struct json *facts = NULL;
+	const char *cache = submit->session->dirs.cache;
+
+	int r = fs_private_dir(cache, err);
+	AUTO_FD int cache_fd = open(cache, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (r == 0 && cache_fd < 0)
+		r = fs_error(err, errno, "%s", cache);
+	if (r == 0)
+		r = blob_stage_begin(&stage, cache_fd, err);
+	if (r == 0)
+		r = environment_facts(environment, &facts, err);
+	if (r < 0)
+		return r;
+	const struct bake_request request = {
+		.submit = submit,
+		.key = environment->key,
+		.image_ref = code->ref,
+		.image_facts = facts,
+		.out_fd = stage.fd,
+		.is_checked = environment->is_checked,
+		.interrupted = &environment->interrupted,
+	};
+	r = environment_bake(&request, environment, ret, err);
+	environment->is_checked = true;
+	if (r < 0 || *ret != BAKE_DONE)
+		return r;
+	baked.tree = layer_prefix(config_str(submit->config, "workdir"));
+	baked.secrets = &submit->secret_env;
+	baked.fd = stage.fd;
+	r = baked_read(&baked, err);
+	if (r < 0 && err->id == E_SECRET) {
+		*ret = BAKE_CANNOT;
+		r = 0;
+	} else if (r == 0)
+		r = environment_push_layer(environment, &baked, ret_digest, err);
+	bake_remove(submit, environment->key);
+	return r;
+}
+
+/* Where it is remembered that the target cannot make it. The caller frees. */
+static char *environment_refusal(const struct environment *environment)
+{
+	const struct submit *submit = environment->submit;
+	AUTO_FREE char *text = mem_printf("%s %s", environment->key, submit->target->name);
+	AUTO_FREE char *dir = fs_join(submit->session->dirs.cache, "environments");
+	uint8_t sha256[SHA256_SIZE];
+	char hex[SHA256_HEX_SIZE];
+
+	digest_sha256(text, strlen(text), sha256);
+	hex_encode(sha256, sizeof(sha256), hex);
+	return fs_join(dir, hex);
+}
+
+/* Reasons that the next submit would find out again. */
+static bool environment_lasts(enum err_id id)
+{
+	return id == E_KUBE_DENIED || id == E_KUBE_SHELL || id == E_RUN_SETUP || id == E_SECRET;
+}
+
+/* In each pod; why is remembered for an hour. */
+static void environment_refuse(struct environment *environment, const struct err *why)
+{
+	AUTO_FREE char *path = environment_refusal(environment);
+	AUTO_FREE char *dir = fs_dirname(path);
+
+	submit_warn(environment->submit, "the setup is run in each pod: %s", why->message);
+	if (environment_lasts(why->id) && fs_private_dir(dir, NULL) == 0)
+		fs_replace(path, why->message, strlen(why->message), 0600, FS_SYNC_NONE, NULL);
+}
+
+static bool environment_is_refused(struct environment *environment)
+{
+	AUTO_FREE char *path = environment_refusal(environment);
+	AUTO_BUF struct buf text = {0};
+	struct stat st;
+
+	buf_init(&text, REFUSAL_MAX);
+	if (fs_read_regular(path, REFUSAL_MAX, &text, &st, NULL, NULL) < 0 ||
+		clock_wall_ms() - (int64_t)st.st_mtime * 1000 > REFUSAL_MS)
+		return false;
+	submit_warn(environment->submit, "the setup is run in each pod: %s", text.data);
+	return true;
+}
+
+/* *ret_digest: NULL where it cannot be made, and the setup is run in each pod. */
+static int environment_make(struct environment *environment, char **ret_digest, struct err *err)
+{
+	struct submit *submit = environment->submit;
+	AUTO(push_result_done) struct push_result code = {0};
+	AUTO_ERR struct err error = {0};
+	AUTO_FREE char *text = mem_printf("environment: made once in a pod of %s, by %s",
+		submit->target->name, submit->spec.runtime.setup.run);
+
+	environment_note(submit, text);
+	int r = environment_push_code(environment, &code, err);
+	while (r == 0 && !*ret_digest) {
+		enum bake_result result = BAKE_DONE;
+		r = environment_take(environment, &code, &result, ret_digest, &error);
+		if (r < 0)
+			return err_move(err, &error);
+		if (result == BAKE_CANNOT) {
+			environment_refuse(environment, &error);
+			return 0;
+		}
+		if (result == BAKE_BUSY)
+			r = environment_pause(environment, err);
+		if (r == 0 && !*ret_digest)
+			r = environment_find(environment, ret_digest, err);
+	}
+	return r;
+}
+
+/* The environment takes the place of the base, under the base's name. */
+static int environment_set_base(
+	struct environment *environment, const char *digest, struct err *err)
+{
+	struct submit *submit = environment->submit;
+	struct pack *pack = &submit->pack;
+	AUTO_FREE char *text =
+		mem_printf("%s/%s@%s", environment->to.host, environment->to.repo, digest);
+
+	ref_done(&pack->base_ref);
+	pack_set_base(pack, NULL);
+	submit->spec.runtime.setup.baked = mem_strdup(environment->key);
+	return ref_parse(text, &pack->base_ref, err);
+}
+
+/* Nothing where the target has no registry: submit_push says so. */
+static int environment_find_registry(struct environment *environment, struct err *err)
+{
+	AUTO(submit_done) struct submit own = {.config = environment->submit->config};
+	int r = push_find_registry(&own, environment->submit->target->name, err);
+
+	if (r > 0) {
+		environment->to = own.to;
+		own.to = (struct ref){0};
+	}
+	return r;
+}
+
+static int environment_use(struct environment *environment, struct err *err)
+{
+	struct submit *submit = environment->submit;
+	AUTO_FREE char *digest = NULL;
+	int64_t begun_ms = clock_ms();
+
+	if (submit->spec.runtime.setup.key.n == 0) {
+		submit_note(submit,
+			"the setup is run in each pod: setup.key names no files that it "
+			"depends on");
+		return 0;
+	}
+	int r = environment_find_registry(environment, err);
+	if (r <= 0)
+		return r;
+	r = environment_make_key(environment, err);
+	if (r == 0)
+		r = environment_find(environment, &digest, err);
+	if (r == 0 && !digest && !environment_is_refused(environment)) {
+		r = environment_make(environment, &digest, err);
+		if (r == 0 && digest)
+			submit_note(submit,
+				"environment " IMAGE_ENVIRONMENT_TAG "%.*s: made in %.0f s",
+				IMAGE_ENVIRONMENT_HEX, environment->key,
+				(double)(clock_ms() - begun_ms) / 1000);
+	}
+	if (r == 0 && digest)
+		r = environment_set_base(environment, digest, err);
+	/* A missing base is reported by the push. */
+	return r < 0 ? r : 0;
+}
+
+/* The run's next base does not have it. */
+static void environment_leave(struct runtime_setup *setup)
+{
+	free(setup->baked);
+	setup->baked = NULL;
+}
+
+int environment_push(struct submit *submit, struct err *err)
+{
+	AUTO(environment_done) struct environment environment = {.submit = submit};
+	struct runtime_setup *setup = &submit->spec.runtime.setup;
+
+	environment_leave(setup);
+	int r = environment_is_wanted(submit) ? environment_use(&environment, err) : 0;
+	if (r == 0)
+		r = submit_push(submit, err);
+	if (r < 0 && setup->baked) {
+		environment_forget(&environment);
+		environment_leave(setup);
+	}
+	return r;
+}

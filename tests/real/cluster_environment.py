@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Environments in a real cluster: what `setup:` makes is made once, and is in the images of all runs that need it."""
+
+import base64
+import contextlib
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import time
+import zipfile
+
+from harness import *  # noqa: F403
+from kube_images import libraries
+from kubesite import site
+from pypi import tools, uv
+
+# Something in the tree, something outside of it, a file that the image has is changed, and one is removed.
+SETUP = """set -e
+echo "makes $(cat wanted.txt)"
+mkdir -p .venv/bin .venv/lib web/modules
+echo "home = /usr/bin" >.venv/pyvenv.cfg
+cp /bin/busybox .venv/bin/tool
+ln .venv/bin/tool .venv/bin/same
+ln -s tool .venv/bin/link
+cp wanted.txt .venv/lib/installed.txt
+echo new >web/modules/m.js
+echo changed >a.py
+mkdir -p /opt/made
+cp wanted.txt /opt/made/outside.txt
+echo "user2:x:2000:2000::/:/bin/sh" >>/etc/passwd
+rm -r /etc/group
+cat /proc/sys/kernel/random/uuid >/opt/made/when.txt
+"""
+LOOK = """import json, os, sys
+print(json.dumps({"venv": os.environ.get("VIRTUAL_ENV"), "path": os.environ["PATH"],
+                  "lib": open(".venv/lib/installed.txt").read(), "outside": open("/opt/made/outside.txt").read(),
+                  "when": open("/opt/made/when.txt").read(), "passwd": "user2" in open("/etc/passwd").read(),
+                  "group": os.path.exists("/etc/group"), "a": open("a.py").read(), "m": open("web/modules/m.js").read(),
+                  "tool": os.access(".venv/bin/tool", os.X_OK), "link": os.readlink(".venv/bin/link"),
+                  "same": os.path.getsize(".venv/bin/same") == os.path.getsize(".venv/bin/tool"),
+                  "web": sorted(os.listdir("web")), "stat": oct(os.stat("/etc").st_mode), "src": open("web/own.txt").read()}), flush=True)
+"""
+FILES = {"look.py": LOOK, "wanted.txt": "numpy==1\n", "setup.sh": SETUP, "web/own.txt": "own"}
+KEYS = {"setup": {"run": "sh setup.sh", "key": ["wanted.txt", "setup.sh"]}}
+
+
+@contextlib.contextmanager
+def place(w, **more):
+    with site(w, files=FILES, keys={**KEYS, **more.pop("keys", {})}, **more) as s:
+        yield s
+
+
+def seen(s, run):
+    assert s.ended(run)["state"] == "succeeded", s.why(run)
+    return json.loads(s.output(run).strip().splitlines()[-1])
+
+
+def builders(s):
+    return [j["metadata"]["name"] for j in s.jobs() if j["metadata"]["name"].startswith("env-")]
+
+
+def gone(s):
+    wait_for(lambda: not builders(s), "the end of the Job that made the environment", 30)
+
+
+def test_an_environment_is_made_once_and_found(w):
+    with place(w) as s:
+        run = s.submit("--", "python3", "look.py")
+        assert "environment env-" in s.said, s.said
+        first = seen(s, run)
+        assert first["venv"] == "/dlrun/src/.venv" and first["path"].startswith("/dlrun/src/.venv/bin:"), first
+        assert first["lib"] == first["outside"] == "numpy==1\n" and first["m"] == "new\n" and first["src"] == "own", first
+        assert first["passwd"] and not first["group"] and first["tool"] and first["same"] and first["link"] == "tool", first
+        assert "hello" in first["a"] and first["web"] == ["modules", "own.txt"] and first["stat"] == "0o40755", first
+        gone(s)
+        w.write("look.py", LOOK + "print(end='')\n")
+        again = s.submit("--", "python3", "look.py")
+        assert "environment" not in s.said and seen(s, again)["when"] == first["when"], s.said
+        assert not any("env-" in r["id"] for r in w.runs())
+        w.write("wanted.txt", "numpy==2\n")
+        other = seen(s, s.submit("--", "python3", "look.py"))
+        assert other["lib"] == "numpy==2\n" and other["when"] != first["when"], other
+
+
+def test_a_setup_that_fails_leaves_nothing(w):
+    with place(w, keys={"setup": {"run": "echo first; echo why-it-failed >&2; exit 3", "key": ["wanted.txt"]}}) as s:
+        failed = w.run("submit", "-d", "--", "python3", "look.py")
+        assert failed.rc != 0 and "the setup failed" in failed.err and "why-it-failed" in failed.err, failed
+        gone(s)
+        assert not w.runs() and not s.jobs(), (w.runs(), s.jobs())
+        assert not [p for p in w.state.rglob("*env-*")], list(w.state.rglob("*env-*"))
+
+
+def test_of_eight_at_once_one_makes_it(w):
+    with place(w) as s:
+        processes = [started(w) for _ in range(8)]
+        ends = [p.communicate(timeout=200) for p in processes]
+        assert not any(p.returncode for p in processes), ends
+        assert len({seen(s, out.strip())["when"] for out, _ in ends}) == 1
+        gone(s)
+        assert len(s.jobs()) == 8
+
+
+def test_another_machine_finds_it(w):
+    with place(w) as s:
+        first = seen(s, s.submit("--", "python3", "look.py"))
+        other = dict(w.env)
+        for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
+            (w.dir / f"other-{name}").mkdir()
+            other[name] = str(w.dir / f"other-{name}")
+        w.ok("config", "trust", "--yes", env=other)
+        done = w.ok("submit", "-d", "--json", "--", "python3", "look.py", env=other)
+        again = json.loads(done.out)
+        assert "environment" not in done.err, done.err
+        wait_for(lambda: json.loads(w.ok("show", "--json", again["id"], env=other).out)["state"] == "succeeded", "its end", 60)
+        assert json.loads(s.output(again["id"]).strip().splitlines()[-1])["when"] == first["when"]
+
+
+def builder_pod(s):
+    def found():
+        return [p for p in s.cluster.get("Pod", namespace=s.namespace)
+                if p["metadata"]["name"].startswith("env-") and p["status"]["phase"] == "Running"]
+    return wait_for(found, "the pod that makes the environment", 60)[0]["metadata"]["name"]
+
+
+SLOW = {"setup": {"run": "sleep 4; sh setup.sh", "key": ["wanted.txt", "setup.sh"]}}
+
+
+def started(w):
+    return subprocess.Popen([w.dlrun, "submit", "-d", "--", "python3", "look.py"], cwd=w.tree, env=w.env, text=True,
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_the_pod_that_makes_it_is_killed(w):
+    with place(w, keys=SLOW) as s:
+        process = started(w)
+        s.cluster.delete("Pod", builder_pod(s), s.namespace, gracePeriodSeconds=0)
+        out, err = process.communicate(timeout=200)
+        assert process.returncode == 0, err
+        seen(s, out.strip())
+        gone(s)
+
+
+def test_who_makes_it_is_killed_and_the_next_goes_on(w):
+    with place(w, keys=SLOW) as s:
+        process = started(w)
+        builder_pod(s)
+        process.kill()
+        process.wait()
+        process = started(w)
+        out, err = process.communicate(timeout=200)
+        assert process.returncode == 0, err
+        assert seen(s, out.strip())["lib"] == "numpy==1\n"
+        gone(s)
+
+
+def test_an_interrupt_leaves_nothing(w):
+    with place(w, keys=SLOW) as s:
+        process = started(w)
+        builder_pod(s)
+        process.send_signal(2)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 130, (process.returncode, err)
+        gone(s)
+        assert not w.runs() and not s.jobs()
+
+
+def test_without_the_right_to_run_commands_the_setup_is_run_in_each_pod(w):
+    with place(w) as s:
+        s.cluster.apply({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "no-exec"}, "rules": [
+            {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "get", "list", "watch", "delete", "patch"]},
+            {"apiGroups": [""], "resources": ["pods", "pods/log", "events", "configmaps"], "verbs": ["get", "list", "watch", "delete"]}]},
+            namespace=s.namespace)
+        s.cluster.grant("carol", "no-exec", s.namespace, kind="Role")
+        w.env["KUBECONFIG"] = str(s.cluster.kubeconfig("carol", w.dir / "carol", namespace=s.namespace))
+        run = s.submit("--", "python3", "look.py")
+        assert "the setup is run in each pod" in s.said, s.said
+        w.env["KUBECONFIG"] = str(s.cluster.kubeconfig(s.user, w.dir / "kubeconfig", namespace=s.namespace))
+        assert s.ended(run)["state"] == "succeeded", s.why(run)
+        gone(s)
+
+
+def test_a_secret_that_the_setup_writes_down_is_in_no_image(w):
+    line = 'mkdir -p .venv && echo "token = $TOKEN" >.venv/pip.conf; echo x >/opt/x || mkdir -p /opt'
+    with place(w, keys={"setup": {"run": line, "key": ["wanted.txt"]}}) as s:
+        run = s.submit("--secret", "TOKEN", "--", "sh", "-c", "test -f .venv/pip.conf", env={"TOKEN": "canary-4711-value"})
+        assert "writes the secret TOKEN" in s.said and "/dlrun/env/tree/.venv/pip.conf" in s.said, s.said
+        assert s.ended(run)["state"] == "succeeded", s.why(run)
+        gone(s)
+        again = s.submit("--secret", "TOKEN", "--", "true", env={"TOKEN": "canary-4711-value"})
+        assert "writes the secret TOKEN" in s.said and s.ended(again)["state"] == "succeeded", s.said
+        kept = b"".join(p.read_bytes() for p in w.dir.rglob("*") if p.is_file() and w.home in p.parents)
+        assert b"canary-4711" not in kept
+
+
+def test_without_key_files_the_setup_is_run_in_each_pod(w):
+    with place(w, keys={"setup": {"run": "sh setup.sh"}}) as s:
+        first, other = seen(s, s.submit("--", "python3", "look.py")), seen(s, s.submit("--", "python3", "look.py"))
+        assert "setup.key names no files" in s.said and first["when"] != other["when"], s.said
+
+
+def test_the_restricted_level(w):
+    line = "mkdir -p .venv/bin && echo home >.venv/pyvenv.cfg && id -u >.venv/uid"
+    with place(w, keys={"setup": {"run": line, "key": ["wanted.txt"]}}, labels={"pod-security.kubernetes.io/enforce": "restricted"}) as s:
+        run = s.submit("--", "sh", "-c", "echo $VIRTUAL_ENV; cat .venv/uid; [ -h .venv ]")
+        assert "environment env-" in s.said, s.said
+        assert s.ended(run)["state"] == "succeeded", s.why(run)
+        assert s.output(run).split()[0] == "/dlrun/src/.venv" and s.output(run).split()[1] != "0", s.output(run)
+
+
+def wheel(name, version):
+    """A wheel with one module of that name."""
+    files = {f"{name}.py": f"VERSION = '{version}'\n",
+             f"{name}-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+             f"{name}-{version}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    rows = []
+    for path, text in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+        rows.append(f"{path},sha256={digest},{len(text)}")
+    files[f"{name}-{version}.dist-info/RECORD"] = "\n".join([*rows, f"{name}-{version}.dist-info/RECORD,,"]) + "\n"
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return out.getvalue()
+
+
+PROJECT = """[project]
+name = "own"
+version = "1"
+requires-python = ">=3.8"
+dependencies = ["small=={}"]
+[tool.uv]
+package = false
+no-index = true
+find-links = ["wheels"]
+"""
+USES = "import small, sys; print(small.VERSION, sys.prefix)"
+
+
+def took(w, *words):
+    begin = time.monotonic()
+    w.ok("submit", "--", *words)
+    return time.monotonic() - begin
+
+
+def lock(w, version):
+    w.write("pyproject.toml", PROJECT.format(version))
+    uv("lock", "-q", cwd=w.tree)
+
+
+def test_a_lock_file_of_uv(w):
+    keys = {"environment": {"lock": "uv.lock"}, "limits": {"file": "200M", "size": "500M"},
+            "env": {"PATH": "/dlrun/src/tools:/usr/local/bin:/usr/bin:/bin", "LD_LIBRARY_PATH": "/dlrun/src/tools"}}
+    with place(w, keys=keys) as s:
+        for version in ("1.0", "2.0"):
+            w.write(f"wheels/small-{version}-py3-none-any.whl", wheel("small", version))
+        w.write("use.py", USES)
+        (w.tree / "tools").mkdir()
+        for file in (tools() / "uv", *libraries([tools() / "uv"])):
+            shutil.copy(file, w.tree / "tools")
+        w.write("dlrun.yaml", json.dumps({k: v for k, v in json.loads((w.tree / "dlrun.yaml").read_text()).items() if k != "setup"}))
+        w.ok("config", "trust", "--yes")
+        lock(w, "1.0")
+        run = s.submit("--", "python", "use.py")
+        assert "environment env-" in s.said and s.ended(run)["state"] == "succeeded", (s.said, s.why(run))
+        assert s.output(run) == "1.0 /dlrun/src/.venv\n", s.output(run)
+        with_layer = took(w, "python", "use.py")
+        lock(w, "2.0")
+        newer = s.submit("--", "python", "use.py")
+        assert s.ended(newer)["state"] == "succeeded" and s.output(newer).startswith("2.0 "), s.output(newer)
+        w.write("dlrun.yaml", json.dumps({k: v for k, v in json.loads((w.tree / "dlrun.yaml").read_text()).items() if k != "environment"}))
+        took(w, "python3", "a.py")
+        without = took(w, "python3", "a.py")
+        print(f"# {with_layer:.2f} s with the environment, {without:.2f} s without any")
+        assert with_layer < without + 5
+
+
+if __name__ == "__main__":
+    main()

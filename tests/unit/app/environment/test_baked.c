@@ -11,6 +11,7 @@
 #include "app/environment/baked.h"
 #include "base/util/auto.h"
 #include "base/util/str.h"
+#include "core/record/setup_key.h"
 #include "tmpfix.h"
 
 struct member {
@@ -164,9 +165,24 @@ static void test_secrets(void **state)
 	}
 }
 
+static void test_ids(void **state)
+{
+	static const char key[] =
+		"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+	char id[RUN_ID_SIZE];
+
+	(void)state;
+	setup_make_id(key, id);
+	assert_true(setup_id_is_own(id));
+	assert_true(run_id_is_valid(id));
+	assert_false(setup_id_is_own("env-test-abcde"));
+	assert_false(setup_id_is_own("kind-fox-abcde"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ids),
 		cmocka_unit_test_setup_teardown(test_entries, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_refused, make_tmp, remove_tmp),
 		cmocka_unit_test_setup_teardown(test_secrets, make_tmp, remove_tmp),

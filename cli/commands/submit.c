@@ -19,6 +19,7 @@
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
+#include "core/record/roles.h"
 #include "core/record/after.h"
 #include "core/record/places.h"
 #include "core/study/stop_rule.h"
@@ -87,7 +88,7 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_SIZE, 0, "memory", struct submit_values, memory), .arg = "SIZE",
 		.help = "Memory that each node must have: 16Gi", .key = "resources.memory"},
 	{OPT_MEMBER(OPT_INT, 'N', "nodes", struct submit_values, nodes), .arg = "N",
-		.help = "Nodes that work together; local plays them", .max = 10000,
+		.help = "Nodes that work together; local plays them", .min = 1, .max = 10000,
 		.key = "resources.nodes"},
 	{OPT_MEMBER(OPT_STRING, 0, "launcher", struct submit_values, launcher), .arg = "NAME",
 		.help = "Start it on each GPU by torchrun, mpirun, accelerate or deepspeed",
@@ -203,19 +204,19 @@ static void on_image(void *ctx, const struct image *image, int64_t ms)
 	preview_print_image(app_of(ctx), image, ms);
 }
 
-enum { GPU_WORDS_SIZE = 32 };
-
-/* Mention GPUs that were not requested, too: one, where there are any. */
-static const char *cmd_submit_gpu_words(const struct run *run, char out[static GPU_WORDS_SIZE])
+/* Mention GPUs that were not requested, too: one, where there are any. if_any: in which words, or
+ * NULL. Roles have their own. The caller frees. */
+static char *cmd_submit_gpu_words(const struct run *run, const char *if_any)
 {
 	int64_t n = json_get_int(json_get(run->doc, "resources"), "gpus", -1);
+	AUTO_FREE char *roles = roles_summary(run->doc);
 
-	*out = '\0';
+	if (roles)
+		return mem_printf(" · %s", roles);
 	if (n < 0)
-		return " · one GPU (-g 0: none, -g N: more)";
-	if (n > 0)
-		snprintf(out, GPU_WORDS_SIZE, " · %lld GPU%s", (long long)n, n == 1 ? "" : "s");
-	return out;
+		return mem_strdup(if_any ? if_any : " · one GPU (-g 0: none, -g N: more)");
+	return n > 0 ? mem_printf(" · %lld GPU%s", (long long)n, n == 1 ? "" : "s")
+		     : mem_strdup("");
 }
 
 static void cmd_submit_print_cluster(struct app *app, const struct run *run)
@@ -223,11 +224,11 @@ static void cmd_submit_print_cluster(struct app *app, const struct run *run)
 	const struct json *target = json_get(run->doc, "target");
 	int64_t nodes = json_get_int(json_get(run->doc, "resources"), "nodes", 1);
 	AUTO_FREE char *many = nodes > 1 ? mem_printf(" · %lld nodes", (long long)nodes) : NULL;
-	char gpus[GPU_WORDS_SIZE];
+	AUTO_FREE char *gpus = cmd_submit_gpu_words(run, NULL);
 
 	app_phase(app, "target", "%s · context %s · namespace %s%s%s", run_target(run),
 		json_get_str(target, "context"), json_get_str(target, "namespace"),
-		many ? many : "", cmd_submit_gpu_words(run, gpus));
+		many ? many : "", gpus);
 	if (run_restarts_by_itself(run))
 		app_phase(app, "retries", "the cluster restarts all %lld nodes together (JobSet)",
 			(long long)nodes);
@@ -237,27 +238,26 @@ static void print_host(struct app *app, const struct run *run)
 {
 	const struct json *hosts = json_get(json_get(run->doc, "target"), "hosts");
 	const char *host = json_str(hosts ? json_first(hosts) : NULL);
-	bool is_auto = json_get_int(json_get(run->doc, "resources"), "gpus", -1) < 0;
-	char gpus[GPU_WORDS_SIZE], many[32] = "";
+	AUTO_FREE char *gpus = cmd_submit_gpu_words(run, " · one GPU if it has any (-g 0: none)");
+	char many[32] = "";
 
 	/* Of hosts with one home the first that is free takes it. */
 	if (json_count(hosts) > 1 && json_get_int(json_get(run->doc, "resources"), "nodes", 1) <= 1)
 		snprintf(many, sizeof(many), " or %zu other%s", json_count(hosts) - 1,
 			json_count(hosts) > 2 ? "s" : "");
-	app_phase(app, "target", "%s · host %s%s%s", run_target(run), host ? host : "?", many,
-		is_auto ? " · one GPU if it has any (-g 0: none)"
-			: cmd_submit_gpu_words(run, gpus));
+	app_phase(
+		app, "target", "%s · host %s%s%s", run_target(run), host ? host : "?", many, gpus);
 }
 
 static void print_machine(struct app *app, const struct run *run)
 {
 	int64_t nodes = json_get_int(json_get(run->doc, "resources"), "nodes", 1);
 	AUTO_FREE char *many = nodes > 1 ? mem_printf(" as %lld nodes", (long long)nodes) : NULL;
-	char gpus[GPU_WORDS_SIZE];
+	AUTO_FREE char *gpus = cmd_submit_gpu_words(run, NULL);
 	unsigned n = os_processors();
 
 	app_phase(app, "target", "%s · this machine (%u %s)%s%s", run_target(run), n,
-		n == 1 ? "CPU" : "CPUs", many ? many : "", cmd_submit_gpu_words(run, gpus));
+		n == 1 ? "CPU" : "CPUs", many ? many : "", gpus);
 }
 
 static void cmd_submit_on_places(void *ctx, const char *text)
@@ -717,6 +717,8 @@ static int sweep_start(struct app *app, const struct submit_values *values,
 	if (r < 0) {
 		if (first)
 			err_hint(&err, "dlrun restart --missing %s", study->id);
+		else if (err.code == ERR_NET)
+			err_evidence(&err, "%s", "a study is not kept here until somebody answers");
 		return app_fail(app, &err);
 	}
 	app->accepted = true;
@@ -752,20 +754,20 @@ static bool sweep_is_table(struct app *app, const struct submit_values *values,
 	       study_find(&app->session.dirs, words->v[0], id, NULL) == 0;
 }
 
-/* Options of a new study are not for one that is there. */
+/* Options of a new study are not for one that is there. NULL: none was given. */
+static const char *sweep_new_option(const struct submit_values *values)
+{
+	for (const struct opt *opt = opts; opt->type != OPT_END; opt++)
+		if (!str_eq(opt->name, "follow") && !str_eq(opt->name, "detach") &&
+			opt_is_given(opt, values))
+			return opt->name;
+	return NULL;
+}
+
 static int sweep_print_table(
 	struct app *app, const struct submit_values *values, const struct strv *words)
 {
-	const char *name = values->parallel != OPT_UNSET ? "parallel"
-			   : values->sample != OPT_UNSET ? "sample"
-			   : values->seed != OPT_UNSET   ? "seed"
-			   : values->stop                ? "stop"
-			   : values->zip                 ? "zip"
-			   : values->fail_fast           ? "fail-fast"
-			   : values->dry_run             ? "dry-run"
-			   : values->name_file           ? "name-file"
-							 : NULL;
-
+	const char *name = sweep_new_option(values);
 	AUTO_ERR struct err err = {0};
 
 	if (!name)

@@ -73,6 +73,7 @@ struct target_status {
 	int64_t results_until_ms;
 	char *results_lost; /* why results that waited there are gone, as far as known; or NULL */
 	bool cancelling;
+	bool is_stranded;      /* it waits where it can never begin, until it is taken back */
 	char *text;            /* one sentence: why it is in that state; or NULL */
 	char *hint;            /* what to do about that; or NULL */
 	struct json *evidence; /* a list of lines; or NULL */
@@ -170,6 +171,7 @@ struct target_ops {
 	bool has_scheduler;
 	bool has_login;       /* hosts with a login */
 	bool has_nodes;       /* a run may have several nodes */
+	bool has_roles;       /* and these may have roles */
 	bool has_own_network; /* a program's ports are not those of its machine */
 	/* Add the members that describe the target in a run's record, beside kind and name; may be
 	 * NULL. */

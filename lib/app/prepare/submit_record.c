@@ -61,13 +61,15 @@ static void submit_record_set_launcher(
 	const struct submit *submit, const struct strv *command, struct json *doc)
 {
 	const struct runtime *runtime = &submit->spec.runtime;
-	bool is_none = runtime->gpus == RUNTIME_GPUS_AUTO && submit->target->ops->has_scheduler;
+	struct roles_part part;
 
 	if (runtime->launcher.kind == LAUNCHER_NONE)
 		return;
+	submit_roles_part(&submit->spec, &part);
+	bool is_none = part.gpus == RUNTIME_GPUS_AUTO && submit->target->ops->has_scheduler;
 	AUTO_FREE char *name = launcher_text(&runtime->launcher);
-	AUTO_FREE char *line = launcher_line(&runtime->launcher, command,
-		submit->spec.resources.nodes, is_none ? 0 : runtime->gpus);
+	AUTO_FREE char *line =
+		launcher_line(&runtime->launcher, command, part.nodes, is_none ? 0 : part.gpus);
 	struct json *launcher = json_sub(doc, "launcher");
 	json_set_str(launcher, "name", name);
 	json_set_bytes(launcher, "line", line, strlen(line));
@@ -221,7 +223,8 @@ struct run *submit_new_run(struct submit *submit)
 	set_code(submit, doc);
 	resources = json_sub(doc, "resources");
 	json_set_int(resources, "nodes", submit->spec.resources.nodes);
-	if (submit->spec.runtime.gpus != RUNTIME_GPUS_AUTO)
+	roles_to_record(&submit->spec.roles, doc);
+	if (submit->spec.runtime.gpus != RUNTIME_GPUS_AUTO && !submit->spec.roles.list.n)
 		json_set_int(resources, "gpus", submit->spec.runtime.gpus);
 	if (submit->after.n)
 		json_set(doc, AFTER_RECORD, after_to_json(&submit->after));

@@ -274,12 +274,70 @@ static char *dir_of_key(struct submit *submit, const char *key)
 	return mem_strndup(origin->file + len + 1, (size_t)(slash - origin->file) - len - 1);
 }
 
+/* The lines that make .venv; uv that an image lacks is not a part of what they make. */
+#define LOCK_UV                                                                                     \
+	"command -v uv >/dev/null || { d=$(mktemp -d) && python3 -m venv \"$d\" && \"$d/bin/pip\" " \
+	"install -q uv && PATH=$PATH:$d/bin; } && uv sync --frozen"
+#define LOCK_PIP                                                                                   \
+	"python3 -m venv --system-site-packages .venv && .venv/bin/python -m pip install -q -r %s"
+
+static int submit_runtime_fail_lock(const struct config *config, const char *lock, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(lock);
+
+	err_set(err, E_CONFIG, "environment.lock: '%s' is not uv.lock or a .txt beside dlrun.yaml",
+		shown);
+	config_blame(config, "environment.lock", err);
+	return err_hint(err, "setup: {run: conda env create -p .venv, key: [environment.yml]}");
+}
+
+/* A file of the tree, seen from the directory of the setup. */
+static void submit_runtime_add_key(struct runtime_setup *setup, const char *name)
+{
+	if (str_eq(setup->cwd, "."))
+		strv_add(&setup->key, name);
+	else
+		strv_addf(&setup->key, "%s/%s", setup->cwd, name);
+}
+
+static int set_lock(struct submit *submit, const char *lock, struct err *err)
+{
+	struct runtime_setup *setup = &submit->spec.runtime.setup;
+	const char *root = submit_runtime_root_of(submit);
+	bool is_uv = str_eq(lock, "uv.lock");
+
+	if (strchr(lock, '/') || (!is_uv && !str_ends(lock, ".txt")))
+		return submit_runtime_fail_lock(submit->config, lock, err);
+	setup->cwd = dir_of_key(submit, "environment.lock");
+	submit_runtime_add_key(setup, lock);
+	AUTO_FREE char *dir = root ? fs_join(root, setup->cwd) : NULL;
+	AUTO_FREE char *version = dir ? fs_join(dir, ".python-version") : NULL;
+	if (version && access(version, F_OK) == 0)
+		submit_runtime_add_key(setup, ".python-version");
+	if (is_uv) {
+		setup->run = mem_strdup(LOCK_UV);
+		return 0;
+	}
+	AUTO_BUF struct buf quoted = {0};
+	buf_init(&quoted, JSON_SIZE_MAX);
+	str_shell_quote(&quoted, lock);
+	setup->run = mem_printf(LOCK_PIP, quoted.data);
+	return 0;
+}
+
 static int set_setup(struct submit *submit, struct err *err)
 {
 	const struct config *config = submit->config;
 	struct runtime_setup *setup = &submit->spec.runtime.setup;
 	const char *run = config_str(config, "setup.run");
+	const char *lock = config_str(config, "environment.lock");
 
+	if (!str_empty(lock) && !str_empty(run)) {
+		err_set(err, E_CONFIG, "setup.run and environment.lock cannot be used together");
+		return config_blame(config, "environment.lock", err);
+	}
+	if (!str_empty(lock))
+		return set_lock(submit, lock, err);
 	if (str_empty(run)) {
 		if (!config_is_set(config, "setup.key"))
 			return 0;
@@ -724,12 +782,14 @@ static void submit_runtime_set_gpus(struct submit *submit)
 
 	if (config_is_set(submit->config, "resources.gpus"))
 		runtime->gpus = (int)config_int(submit->config, "resources.gpus", 0);
+	else if (submit->spec.roles.list.n && !submit->parent)
+		runtime->gpus = 0; /* of roles that name none */
 	else if (!submit->parent)
 		runtime->gpus = default_gpus_of(submit, path);
 	if (ops->has_scheduler)
 		return;
 	strv_done(&runtime->gpus_only);
-	if (chosen && runtime->gpus)
+	if (chosen && roles_gpus(&submit->spec))
 		split_commas(chosen, &runtime->gpus_only);
 }
 
@@ -737,7 +797,7 @@ static void submit_runtime_set_gpus(struct submit *submit)
 static int submit_runtime_check_nodes(struct submit *submit, struct err *err)
 {
 	const char *path = env_get(submit->session->env.env, "PATH");
-	int nodes = submit->spec.resources.nodes, gpus = submit->spec.runtime.gpus;
+	int nodes = submit->spec.resources.nodes;
 
 	if (nodes > ATTEMPT_RANKS_MAX) {
 		err_set(err, E_TARGET_UNSUPPORTED,
@@ -745,7 +805,7 @@ static int submit_runtime_check_nodes(struct submit *submit, struct err *err)
 			ATTEMPT_RANKS_MAX);
 		return err_hint(err, "dlrun submit -t kube -N %d …", nodes);
 	}
-	return submit_runtime_check_gpus(gpus > 0 ? gpus * nodes : gpus, path, err);
+	return submit_runtime_check_gpus(roles_gpus(&submit->spec), path, err);
 }
 
 static int submit_runtime_set_resources(struct submit *submit, struct err *err)
@@ -754,6 +814,8 @@ static int submit_runtime_set_resources(struct submit *submit, struct err *err)
 	int r = resources_from_config(submit->config, resources, err);
 
 	const struct target_ops *ops = submit->target->ops;
+	if (r == 0)
+		r = submit_check_roles(submit, err);
 	if (r == 0 && !ops->has_scheduler && !submit->spec.terminal)
 		r = submit_check_honour(submit, err);
 	if (r < 0)
@@ -815,9 +877,11 @@ static int submit_set_launcher(struct submit *submit, struct err *err)
 	}
 	if (!submit->parent || config_is_set(config, "launcher"))
 		r = launcher_parse(config_str(config, "launcher"), launcher, err);
-	if (r == 0)
-		r = launcher_check(
-			launcher, &spec->command, spec->shell, spec->resources.nodes, err);
+	for (size_t i = 0; r == 0 && i < roles_count(spec); i++) {
+		struct roles_part part;
+		roles_nth(spec, i, &part);
+		r = launcher_check(launcher, part.command, part.shell, part.nodes, err);
+	}
 	return r < 0 ? config_blame(config, "launcher", err) : 0;
 }
 
@@ -900,7 +964,8 @@ int submit_move_runtime(struct submit *submit, struct err *err)
 	const char *path = env_get(submit->session->env.env, "PATH");
 
 	/* None on a cluster is one, if it has any, elsewhere: unless none was requested. */
-	if (runtime->gpus == 0 && !json_get_bool(held, "no_gpus", false))
+	if (runtime->gpus == 0 && !submit->spec.roles.list.n &&
+		!json_get_bool(held, "no_gpus", false))
 		runtime->gpus = default_gpus_of(submit, path);
 	submit->parent = submit->run;
 	int r = move_data(submit, err);
@@ -908,7 +973,7 @@ int submit_move_runtime(struct submit *submit, struct err *err)
 	if (r == 0)
 		r = check_data(submit, err);
 	if (r == 0 && ops->is_here)
-		r = submit_runtime_check_gpus(runtime->gpus, path, err);
+		r = submit_runtime_check_gpus(roles_gpus(&submit->spec), path, err);
 	if (r == 0 && !ops->has_scheduler && !submit->spec.terminal)
 		r = submit_check_honour(submit, err);
 	return r;

@@ -96,6 +96,13 @@ const struct config_key config_keys[] = {
 	{"setup.key", CONFIG_LIST, NULL, NULL, false, CONFIG_BY_PROJECT,
 		"Files and directories whose contents are the cache key: it is run again when they change",
 		NULL},
+	{"environment", CONFIG_MAP, NULL, NULL, false, CONFIG_BY_PROJECT,
+		"The environment of the program by its lock file, instead of setup",
+		"environment: {lock: uv.lock}"},
+	{"environment.lock", CONFIG_STRING, NULL, NULL, false, CONFIG_BY_PROJECT,
+		"A file beside dlrun.yaml: uv.lock (uv makes .venv), requirements.txt or another .txt (pip makes "
+		".venv, which sees the packages of the interpreter, too)",
+		NULL},
 	{"data", CONFIG_LIST, NULL, NULL, false, CONFIG_BY_PROJECT,
 		"Paths of the working tree that git ignores and that stay where they are; the program finds them at "
 		"the same place",
@@ -183,6 +190,13 @@ const struct config_key config_keys[] = {
 		"Size of /dev/shm (clusters)", NULL},
 	{"resources.disk", CONFIG_SIZE, NULL, NULL, false, CONFIG_BY_PROJECT,
 		"Scratch space of each node (clusters)", NULL},
+	{"roles", CONFIG_ROLES, NULL, NULL, false, CONFIG_BY_PROJECT,
+		"The parts of a run that differ in their nodes, resources or commands (see ROLES)",
+		"roles: {learner: {gpus: 1}, actors: {nodes: 4, command: [python3, act.py]}}"},
+	{"ends_with", CONFIG_STRING, NULL, NULL, false, CONFIG_BY_PROJECT,
+		"A role: once its programs have ended, the run has, and the others are ended, too. Default: "
+		"all roles have to end",
+		"ends_with: learner"},
 	{"queue", CONFIG_STRING, NULL, NULL, true, CONFIG_BY_PROJECT,
 		"LocalQueue of Kueue that the run waits in", "queue: gpu"},
 	{"priority", CONFIG_STRING, NULL, NULL, true, CONFIG_BY_PROJECT, "PriorityClass of the run",

@@ -171,6 +171,7 @@ struct target_ops {
 	bool has_scheduler;
 	bool has_login;       /* hosts with a login */
 	bool has_nodes;       /* a run may have several nodes */
+	bool has_roles;       /* and these may have roles */
 	bool has_own_network; /* a program's ports are not those of its machine */
 	/* Add the members that describe the target in a run's record, beside kind and name; may be
 	 * NULL. */
@@ -288,6 +289,9 @@ void target_call_cancel(struct target_call *call);
 bool target_slept(const struct target *target, int64_t begin_ms, const struct err *err);
 
 /* Blocking versions that run the loop: for commands that do one thing. */
+/* Of a target that has check. */
+int target_check_job(struct target *target, const struct target_job *job, int64_t timeout_ms,
+	struct strv *ret_notes, struct err *err);
 int target_submit(
 	struct target *target, const struct target_job *job, int64_t timeout_ms, struct err *err);
 /* Of a target that has submit_study. */

@@ -32,14 +32,6 @@ char *kube_kind_job(enum kube_kind kind, const char *name)
 	return mem_printf(kind == KUBE_KIND_JOBSET ? "%s-" JOB_GANG "-0" : "%s", name);
 }
 
-char *kube_kind_pods(const char *job, bool is_member, int index)
-{
-	static const char selector[] = "batch.kubernetes.io/job-name";
-
-	return is_member ? mem_printf("%s=%s," KUBE_INDEX "=%d", selector, job, index)
-			 : mem_printf("%s=%s", selector, job);
-}
-
 const struct json *kube_kind_template(enum kube_kind kind, const struct json *object)
 {
 	const struct json *gangs = json_get(json_get(object, "spec"), "replicatedJobs");

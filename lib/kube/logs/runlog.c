@@ -372,18 +372,6 @@ static bool runlog_turn_rank(struct rank *rank)
  * State of the cluster
  */
 
-static int runlog_rank_of(const struct kube_runlog *runlog, const struct json *pod)
-{
-	const char *index = kube_completion_index(pod);
-	int64_t number = 0;
-
-	if (runlog->is_member)
-		return 0;
-	if (index && str_to_int(index, 0, INT32_MAX, "index", &number, NULL) < 0)
-		return -1;
-	return (int)number;
-}
-
 static void runlog_finish_if_read(struct rank *rank, const struct instance *instance, bool previous)
 {
 	if (rank->podlog && instance == &rank->instances.v[rank->at])
@@ -442,7 +430,7 @@ static struct instance *runlog_note_pod(
 	const struct json *running = json_get(state, "running");
 	const struct json *terminated = json_get(state, "terminated");
 	int64_t restarts = json_get_int(status, "restartCount", 0);
-	int number = runlog_rank_of(runlog, pod);
+	int number = runlog->is_member ? 0 : kube_rank_of(pod);
 	struct instance *instance;
 
 	runlog_note_restarts(runlog, pod);
@@ -709,17 +697,15 @@ struct kube_watch_events kube_runlog_job_events(struct kube_runlog *runlog)
 		.ctx = runlog};
 }
 
-static void runlog_start_watches(struct kube_runlog *runlog)
+static void runlog_start_watches(struct kube_runlog *runlog, const char *selector)
 {
-	AUTO_FREE char *job = kube_kind_job(runlog->kind, runlog->name);
-	AUTO_FREE char *label = kube_kind_pods(job, runlog->is_member, runlog->index);
 	AUTO_FREE char *field = mem_printf("metadata.name=%s", runlog->name);
 	AUTO_FREE char *pods = kube_path("/api/v1/namespaces/%s/pods", runlog->kube_namespace);
 	AUTO_FREE char *jobs = kube_kind_collection(runlog->kind, runlog->kube_namespace);
 
 	runlog->pods = kube_watch_start(runlog->client,
 		&(struct kube_watch_request){.path = pods,
-			.query = (const char *const[]){"labelSelector", label, NULL},
+			.query = (const char *const[]){"labelSelector", selector, NULL},
 			.events = kube_runlog_pod_events(runlog)});
 	if (!runlog->follow)
 		return;
@@ -752,7 +738,7 @@ struct kube_runlog *kube_runlog_start(
 		.has_ended = request->has_ended,
 		.token = str_empty(request->token) ? NULL : mem_strdup(request->token)};
 	if (!request->is_fed)
-		runlog_start_watches(runlog);
+		runlog_start_watches(runlog, request->pods);
 	return runlog;
 }
 

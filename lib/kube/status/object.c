@@ -102,6 +102,17 @@ const char *kube_completion_index(const struct json *pod)
 	return label ? label : kube_annotation(pod, KUBE_INDEX);
 }
 
+int kube_rank_of(const struct json *pod)
+{
+	const char *index = kube_completion_index(pod);
+	int64_t number = 0;
+
+	if (index && str_to_int(index, 0, INT32_MAX, "index", &number, NULL) < 0)
+		return -1;
+	number += kube_number(kube_annotation(pod, KUBE_ANNOTATION_FIRST), 0);
+	return number <= INT32_MAX ? (int)number : -1;
+}
+
 int64_t kube_deleted_ms(const struct json *object)
 {
 	const struct json *metadata = json_get(object, "metadata");

@@ -851,7 +851,7 @@ static void wait_for_node(struct kube_case *c, struct kube_pod *pod)
 static void pod_read_identity(const struct kube_case *c, struct kube_pod *pod)
 {
 	static const char failures[] = "batch.kubernetes.io/job-index-failure-count";
-	int64_t rank = kube_number(kube_completion_index(pod->json), 0);
+	int rank = kube_rank_of(pod->json);
 	int64_t restarts = json_get_int(kube_pod_program(pod->json), "restartCount", 0);
 
 	pod->name = kube_str_at(pod->json, "metadata.name");
@@ -860,7 +860,7 @@ static void pod_read_identity(const struct kube_case *c, struct kube_pod *pod)
 	pod->node = kube_str_at(pod->json, "spec.nodeName");
 	if (str_empty(pod->node))
 		pod->node = NULL;
-	pod->rank = rank < KUBE_RANKS_MAX && !c->facts->is_member ? (int)rank : 0;
+	pod->rank = rank >= 0 && rank < KUBE_RANKS_MAX && !c->facts->is_member ? rank : 0;
 	pod->attempt = 1 + (int)kube_number(kube_annotation(pod->json, failures), 0);
 	pod->restarts = restarts > 0 && restarts < 1000 * 1000 ? (int)restarts : 0;
 	pod->created_ms = kube_time_at(pod->json, "metadata.creationTimestamp");

@@ -13,6 +13,7 @@
 #include "core/record/results.h"
 #include "core/target/fetch_sink.h"
 #include "kube/job/job.h"
+#include "kube/status/object.h"
 #include "kube/status/status.h"
 #include "targets/kube/kube_storage.h"
 #include "targets/kube/pod_copy.h"
@@ -282,8 +283,9 @@ void kube_rank_pods_of(const struct json *pods, bool ending, struct kube_rank_po
 		const struct json *metadata = json_get(pod, "metadata");
 		const struct json *labels = json_get(metadata, "labels");
 		const char *container = running_container(pod, ending);
+		int rank = kube_rank_of(pod);
 		const struct kube_rank_pod found = {
-			.rank = number(json_get_str(labels, KUBE_INDEX), RANK_MAX),
+			.rank = rank >= 0 && rank <= RANK_MAX ? rank : 0,
 			.attempt = number(json_get_str(labels, KUBE_LABEL_ATTEMPT), ATTEMPT_MAX),
 			.name = json_get_str(metadata, "name"),
 			.container = container,

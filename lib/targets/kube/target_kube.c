@@ -517,11 +517,8 @@ enum { FIND_MS = 10 * 1000, PODS_MAX = 10000 };
 /* A member of a study has rank 0. */
 static bool target_kube_has_rank(const struct json *pod, const struct kube_handle *handle, int rank)
 {
-	const char *index = kube_completion_index(pod);
-	int64_t number = 0;
+	int number = kube_rank_of(pod);
 
-	if (index && str_to_int(index, 0, INT32_MAX, "index", &number, NULL) < 0)
-		return false;
 	return handle->is_member ? rank == 0 && number == handle->index : number == rank;
 }
 
@@ -553,7 +550,7 @@ static struct kube_call *list_pods(
 	struct target_kube *kube, const struct kube_handle *handle, kube_done_fn *done, void *ctx)
 {
 	AUTO_FREE char *path = kube_path("/api/v1/namespaces/%s/pods", handle->kube_namespace);
-	AUTO_FREE char *label = kube_kind_pods(handle->job, handle->is_member, handle->index);
+	AUTO_FREE char *label = kube_handle_attempt_pods(handle);
 	const char *const query[] = {"labelSelector", label, NULL};
 
 	return kube_list(

@@ -83,10 +83,10 @@ enum {
 #define KUBE_ANNOTATION_GATE   "dlrun.io/gate"
 #define KUBE_ANNOTATION_STAYS  "dlrun.io/stays"
 #define KUBE_ANNOTATION_LINGER "dlrun.io/linger" /* of pods: seconds for which results wait */
-/* Of those with a role: the rank of completion index 0; of those Jobs: how many ranks the run has,
- * and the role whose end is that of the run. */
+/* Of those with a role: the rank of completion index 0. Of those Jobs: names and nodes of all roles
+ * in the order of ranks, "learner 1,actors 12", and the role whose end is that of the run. */
 #define KUBE_ANNOTATION_FIRST "dlrun.io/first-rank"
-#define KUBE_ANNOTATION_RANKS "dlrun.io/ranks"
+#define KUBE_ANNOTATION_ROLES "dlrun.io/roles"
 #define KUBE_ANNOTATION_ENDS  "dlrun.io/ends-with"
 /* Of the Job of a study that is being stopped: how many of its members might run at once. */
 #define KUBE_ANNOTATION_AT_ONCE "dlrun.io/at-once"

@@ -770,8 +770,8 @@ static void evaluate_fit(struct evaluation *evaluation, const struct kube_items 
 		.job = job,
 		.nodes = *nodes};
 	struct kube_case c = {.facts = &facts};
-	kube_why_schedule(&c, NULL, &why);
-	free(c.fit);
+	kube_why_schedule(&c, NULL, NULL, &why);
+	kube_fits_free(c.fits);
 	if (!why.never_fits || !why.sentence)
 		return;
 	err = problem(evaluation);

@@ -91,12 +91,13 @@ static bool outlook_is_foreseeable(const struct json *job)
 		"activeDeadlineSeconds", "maxFailedIndexes", "successPolicy"};
 	const struct json *spec = json_get(job, "spec");
 	const char *controller = json_get_str(spec, "managedBy");
+	bool has_roles = kube_annotation(job, KUBE_ANNOTATION_ROLES);
 	int64_t completions = json_get_int(spec, "completions", 0);
 
 	for (size_t i = 0; i < ARRAY_LEN(others); i++)
 		if (json_get(spec, others[i]))
 			return false;
-	return completions > 0 && completions <= INDEXES_MAX &&
+	return !has_roles && completions > 0 && completions <= INDEXES_MAX &&
 	       json_get_int(spec, "parallelism", 0) == completions &&
 	       str_eq(json_get_str(spec, "completionMode"), "Indexed") &&
 	       (!controller || str_eq(controller, "kubernetes.io/job-controller")) &&
@@ -841,7 +842,7 @@ static void wait_for_node(struct kube_case *c, struct kube_pod *pod)
 	if (str_empty(text) && event)
 		text = event->message;
 	if (!str_empty(text) || str_eq(reason, "Unschedulable"))
-		kube_why_schedule(c, text, &pod->why);
+		kube_why_schedule(c, pod->json, text, &pod->why);
 }
 
 /*

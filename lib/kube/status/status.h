@@ -137,6 +137,14 @@ struct kube_status {
 	char *hint;           /* or NULL */
 };
 
+/* Each run with roles has one Job in the List from then on, with the name of their label gang, whose
+ * completion indexes are its ranks. */
+void kube_join_roles(struct json *list);
+/* How many ranks the run of a Job has, at least 1. */
+int64_t kube_ranks_of(const struct json *job);
+/* "rank 3", of a run with roles "actors.3". The caller frees. */
+char *kube_rank_name(const struct json *job, int rank);
+
 /* The Job of a study as its member of that completion index sees it: a Job of one pod, without the
  * specification of that unless it is wanted. job: NULL: NULL. The caller frees. */
 struct json *kube_member_job(const struct json *job, int index, bool with_pod);

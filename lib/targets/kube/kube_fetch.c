@@ -905,6 +905,16 @@ static void kube_fetch_sweep(struct fetching *fetching)
 	}
 }
 
+/* Objects owned by a Job that is being deleted would be deleted with it, as those of one that is not
+ * there: what the Jobs of a JobSet's roles are joined to. */
+static bool kube_fetch_owns(const struct fetching *fetching)
+{
+	bool is_joined = fetching->handle.kind == KUBE_KIND_JOBSET &&
+			 kube_annotation(fetching->job, KUBE_ANNOTATION_ROLES);
+
+	return fetching->job && !kube_deleted_ms(fetching->job) && !is_joined;
+}
+
 static void kube_fetch_decide(struct fetching *fetching)
 {
 	AUTO_ERR struct err error = {0};
@@ -951,10 +961,7 @@ static void kube_fetch_decide(struct fetching *fetching)
 		.index = fetching->handle.is_member ? index : NULL,
 		.user = fetching->kube->session->env.user,
 		.owner = owner,
-		/* Objects owned by a Job that is being deleted would be deleted with it. */
-		.job = json_get(json_get(fetching->job, "metadata"), "deletionTimestamp")
-			       ? NULL
-			       : fetching->job,
+		.job = kube_fetch_owns(fetching) ? fetching->job : NULL,
 		.pod_spec = fetching->pod_spec,
 		.storage = &fetching->storage,
 	};
@@ -991,8 +998,10 @@ static int kube_fetch_on_jobs(void *ctx, struct kube_response *response, struct 
 	struct fetching *fetching = ctx;
 
 	(void)err;
-	if (kube_fetch_take_list(fetching, response, &fetching->jobs))
-		kube_fetch_decide(fetching);
+	if (!kube_fetch_take_list(fetching, response, &fetching->jobs))
+		return 0;
+	kube_join_roles(fetching->jobs);
+	kube_fetch_decide(fetching);
 	return 0;
 }
 

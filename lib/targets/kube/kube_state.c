@@ -53,13 +53,16 @@ const struct json *kube_facts_made(
 	return jobset ? jobset : kube_state_find(lists[KUBE_FACTS_JOB], handle->job);
 }
 
-/* The Job of a pod; or NULL. */
+/* The Job of a pod, or the one that the Jobs of all roles count as; or NULL. */
 static const char *kube_state_job_of(const struct json *pod)
 {
-	const struct json *labels = json_get(json_get(pod, "metadata"), "labels");
-	const char *name = json_get_str(labels, "batch.kubernetes.io/job-name");
+	static const char *const labels[] = {
+		KUBE_LABEL_GANG, "batch.kubernetes.io/job-name", "job-name"};
+	const char *name = NULL;
 
-	return name ? name : json_get_str(labels, "job-name");
+	for (size_t i = 0; !name && i < ARRAY_LEN(labels); i++)
+		name = kube_label(pod, labels[i]);
+	return name;
 }
 
 /* Of all pods of a Job, "JOB/INDEX" of those of a member. The caller frees. */
@@ -478,6 +481,7 @@ bool kube_watcher_lists(const struct kube_watcher *watcher, const struct kube_ha
 			return false;
 	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++)
 		lists[i] = sides[i] ? kube_state_list_of(sides[i]) : NULL;
+	kube_join_roles(lists[KUBE_FACTS_JOB]);
 	is_known = kube_facts_made(lists, handle);
 	for (size_t i = 0; i < KUBE_FACTS_KINDS; i++) {
 		if (is_known && lists[i])
@@ -1001,8 +1005,6 @@ static void kube_state_go_on(struct kube_batch *batch)
 	}
 	if (batch->n_open > 0 || query_more(batch))
 		return;
-	if (batch->watcher)
-		kube_watcher_compare(batch->watcher, batch->responses);
 	reconcile_all(batch);
 }
 
@@ -1023,6 +1025,20 @@ static void take_error(struct kube_batch *batch, enum kube_facts_kind kind, stru
 		err_move(&batch->error, error);
 }
 
+/* A list as the server gave it. */
+static void kube_state_take_list(
+	struct kube_batch *batch, enum kube_facts_kind kind, struct json *take)
+{
+	struct json *raw[KUBE_FACTS_KINDS] = {0};
+
+	raw[kind] = take;
+	if (batch->watcher)
+		kube_watcher_compare(batch->watcher, raw);
+	if (kind == KUBE_FACTS_JOB)
+		kube_join_roles(take);
+	batch->responses[kind] = take;
+}
+
 static void kube_state_take_response(
 	struct kube_batch *batch, enum kube_facts_kind kind, struct kube_response *response)
 {
@@ -1034,7 +1050,7 @@ static void kube_state_take_response(
 	if (err_is_set(&response->error))
 		take_error(batch, kind, &response->error);
 	else
-		batch->responses[kind] = TAKE(response->object);
+		kube_state_take_list(batch, kind, TAKE(response->object));
 	if (kind == KUBE_FACTS_NODES) {
 		struct kube_cluster *cluster = batch->kube->cluster;
 

@@ -12,7 +12,7 @@
 
 #include "base/util/err.h"
 #include "cli/plot/plot_data.h"
-#include "core/record/compare.h"
+#include "core/study/compare.h"
 
 enum { PLOT_GROUP_STEPS = 2000 }; /* of a curve; of more they are evenly apart */
 

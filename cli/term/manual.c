@@ -142,6 +142,7 @@ static void add_key_facts(const struct config_key *key, struct buf *out)
 		[CONFIG_SECRETS] = "a list of names, or a map of names to @FILE",
 		[CONFIG_REGISTRY] = "HOST[:PORT]/REPO, or a map: push, pull, ca, insecure, forward",
 		[CONFIG_AXES] = "a map of names to values, lists or maps",
+		[CONFIG_ROLES] = "a map of names to maps",
 		[CONFIG_NAMES] = "a name, or a list of names",
 		[CONFIG_PORTS] = "a list of numbers, 1 to 65535, at most 64",
 	};

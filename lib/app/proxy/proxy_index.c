@@ -15,7 +15,7 @@
 #include "core/plot/points.h"
 #include "core/plot/svg.h"
 #include "core/record/columns.h"
-#include "core/record/compare.h"
+#include "core/study/compare.h"
 #include "core/record/group.h"
 
 #define INDEX_FIRST  "state,age"

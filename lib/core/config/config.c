@@ -347,6 +347,11 @@ const struct json *config_axes(const struct config *config)
 	return config_value_of(config, "sweep.over")->json;
 }
 
+const struct json *config_roles(const struct config *config)
+{
+	return config_value_of(config, "roles")->json;
+}
+
 void config_target_names(const struct config *config, struct strv *ret)
 {
 	const struct json *targets = config_value_of(config, "targets")->json;
@@ -435,6 +440,7 @@ static struct json *config_value_json(
 		json_set(holder, "value", value->json ? json_clone(value->json) : json_object());
 		break;
 	case CONFIG_AXES:
+	case CONFIG_ROLES:
 		json_set(holder, "value", json_clone(value->json));
 		break;
 	case CONFIG_REGISTRY:

@@ -33,6 +33,7 @@ enum config_type {
 	CONFIG_REGISTRY, /* HOST[:PORT]/REPO, or a map: registry_config.h */
 	CONFIG_PORTS,    /* a list of numbers: ports.h */
 	CONFIG_AXES,     /* a map of names to values, lists or maps, kept as JSON */
+	CONFIG_ROLES,    /* a map of names to maps, kept as JSON */
 	CONFIG_NAMES,    /* a name, or a list of names: one text with commas between */
 };
 
@@ -138,6 +139,9 @@ const struct json *config_target(const struct config *config, const char *name);
 /* sweep.over: an object for axes_add_json() (core/study/axes.h), or NULL. Scalars are strings, as
  * they are written. */
 const struct json *config_axes(const struct config *config);
+/* roles: an object for roles_from_config() (core/record/roles.h), or NULL: a member for each role
+ * with nodes, gpus, cpus, memory (texts), command (a text or a list), env (an object). */
+const struct json *config_roles(const struct config *config);
 void config_target_names(const struct config *config, struct strv *ret);
 
 /* Whether an option of the command line has set the key. */

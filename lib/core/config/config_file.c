@@ -331,6 +331,107 @@ static int config_file_read_axes(struct config *config, size_t i, const struct y
 }
 
 /*
+ * roles: the parts of a run. Here only their shape is checked; core/record/roles.h reads the
+ * values.
+ */
+
+static int config_file_check_role_words(const struct yaml *list, const char *what,
+	const struct config_location *location, struct err *err)
+{
+	for (const struct yaml *item = list->first; item; item = item->next) {
+		struct config_location here = config_location_of(location, item);
+
+		if (item->kind != YAML_SCALAR)
+			return config_wrong_kind(err, &here, what, "a list of arguments", item);
+	}
+	return 0;
+}
+
+static int config_file_check_role_env(const struct yaml *map, const char *what,
+	const struct config_location *location, struct err *err)
+{
+	for (const struct yaml *item = map->first; item; item = item->next) {
+		struct config_location here = config_location_of(location, item);
+
+		if (item->kind != YAML_SCALAR || yaml_is_null(item))
+			return config_location_errorf(
+				err, &here, "%s: each variable has a single value", what);
+		if (!env_name_is_valid(item->key, strlen(item->key))) {
+			AUTO_FREE char *shown = str_shown(item->key);
+			return config_location_errorf(
+				err, &here, "'%s' is not a valid variable name", shown);
+		}
+	}
+	return 0;
+}
+
+static int config_file_check_role_key(const struct yaml *item, const char *what,
+	const struct config_location *location, struct err *err)
+{
+	bool is_command = str_eq(item->key, "command"), is_env = str_eq(item->key, "env");
+
+	if (is_env && item->kind == YAML_MAP)
+		return config_file_check_role_env(item, what, location, err);
+	if (is_env)
+		return config_wrong_kind(err, location, what, "a map of names to values", item);
+	if (is_command && item->kind == YAML_LIST && item->first)
+		return config_file_check_role_words(item, what, location, err);
+	if (item->kind == YAML_SCALAR && *item->text && !yaml_is_null(item))
+		return 0;
+	if (item->kind == YAML_SCALAR || (is_command && item->kind == YAML_LIST))
+		return config_location_errorf(err, location, "%s is empty", what);
+	return config_wrong_kind(err, location, what,
+		is_command ? "a list of arguments or a string" : "a single value", item);
+}
+
+static int config_file_check_role(
+	const struct yaml *role, const struct config_location *location, struct err *err)
+{
+	static const char *const known[] = {"nodes", "gpus", "cpus", "memory", "command", "env"};
+	AUTO_FREE char *shown = str_shown(role->key), *what = mem_printf("roles.%s", shown);
+	int r = 0;
+
+	if (yaml_is_null(role))
+		return 0;
+	if (role->kind != YAML_MAP)
+		return config_wrong_kind(err, location, what, "a map", role);
+	for (const struct yaml *item = role->first; r == 0 && item; item = item->next) {
+		struct config_location here = config_location_of(location, item);
+		AUTO_FREE char *name = mem_printf("%s.%s", what, item->key);
+		size_t i = 0;
+
+		while (i < ARRAY_LEN(known) && !str_eq(item->key, known[i]))
+			i++;
+		if (i == ARRAY_LEN(known)) {
+			config_unknown_key(err, &here, what, item, known, ARRAY_LEN(known), NULL);
+			return -(int)err->code;
+		}
+		r = config_file_check_role_key(item, name, &here, err);
+	}
+	return r;
+}
+
+static int config_file_read_roles(struct config *config, size_t i, const struct yaml *node,
+	const struct config_location *location, struct err *err)
+{
+	struct config_value *value = &config->values[i];
+
+	if (node->kind != YAML_MAP || !node->first)
+		return config_wrong_kind(
+			err, location, config_keys[i].name, "a map of names to roles", node);
+	for (const struct yaml *role = node->first; role; role = role->next) {
+		struct config_location here = config_location_of(location, role);
+		int r = config_file_check_role(role, &here, err);
+		if (r < 0)
+			return r;
+	}
+	json_free(value->json);
+	value->json = yaml_to_json_text(node);
+	config_value_mark(value, location);
+	return 0;
+}
+
+/*
  * Maps
  */
 
@@ -451,6 +552,8 @@ static int read_typed(struct config *config, size_t i, const struct yaml *node,
 		return config_read_targets(config, i, node, location, err);
 	case CONFIG_AXES:
 		return config_file_read_axes(config, i, node, location, err);
+	case CONFIG_ROLES:
+		return config_file_read_roles(config, i, node, location, err);
 	case CONFIG_REGISTRY:
 		return config_file_read_registry(config, i, node, location, err);
 	case CONFIG_NAMES:

@@ -9,7 +9,7 @@
 #include "core/config/config.h"
 #include "core/config/config_trust.h"
 
-enum { CONFIG_KEYS_MAX = 72 };
+enum { CONFIG_KEYS_MAX = 80 };
 
 struct config_value {
 	bool set;
@@ -17,7 +17,8 @@ struct config_value {
 	char *text;        /* scalars: as written, checked */
 	struct strv list;  /* lists, commands, env */
 	bool shell;        /* CONFIG_COMMAND: one line for sh -c */
-	struct json *json; /* CONFIG_TARGETS, CONFIG_REGISTRY, CONFIG_AXES (an object) */
+	struct json *json; /* CONFIG_TARGETS, CONFIG_REGISTRY, CONFIG_AXES, CONFIG_ROLES (an
+			    * object) */
 };
 
 struct config {

@@ -182,6 +182,13 @@ const struct config_key config_keys[] = {
 		"Size of /dev/shm (clusters)", NULL},
 	{"resources.disk", CONFIG_SIZE, NULL, NULL, false, CONFIG_BY_PROJECT,
 		"Scratch space of each node (clusters)", NULL},
+	{"roles", CONFIG_ROLES, NULL, NULL, false, CONFIG_BY_PROJECT,
+		"The parts of a run that differ in their nodes, resources or commands (see ROLES)",
+		"roles: {learner: {gpus: 1}, actors: {nodes: 4, command: [python3, act.py]}}"},
+	{"ends_with", CONFIG_STRING, NULL, NULL, false, CONFIG_BY_PROJECT,
+		"A role: once its programs have ended, the run has, and the others are ended, too. Default: "
+		"all roles have to end",
+		"ends_with: learner"},
 	{"queue", CONFIG_STRING, NULL, NULL, true, CONFIG_BY_PROJECT,
 		"LocalQueue of Kueue that the run waits in", "queue: gpu"},
 	{"priority", CONFIG_STRING, NULL, NULL, true, CONFIG_BY_PROJECT, "PriorityClass of the run",

@@ -138,7 +138,7 @@ static void foreign_take_record(struct run *run, const struct json *record, cons
 	static const struct member members[] = {{"command", JSON_ARRAY}, {"shell", JSON_BOOL},
 		{"params", JSON_OBJECT}, {"tags", JSON_OBJECT}, {"group", JSON_STRING},
 		{"user", JSON_STRING}, {"note", JSON_STRING}, {AFTER_RECORD, JSON_ARRAY},
-		{"launcher", JSON_OBJECT}};
+		{"launcher", JSON_OBJECT}, {"roles", JSON_OBJECT}, {"ends_with", JSON_STRING}};
 	static const struct member snapshot[] = {{"id", JSON_STRING}, {"commit", JSON_STRING},
 		{"dirty", JSON_BOOL}, {"files", JSON_NUMBER}, {"bytes", JSON_NUMBER},
 		{"left_out", JSON_NUMBER}};

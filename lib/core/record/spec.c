@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/os/env.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/words.h"
@@ -53,6 +54,7 @@ void spec_add_members(const struct spec *spec, struct json *json)
 	json_set_int(json, "grace_ms", spec->grace_ms);
 	runtime_to_json(&spec->runtime, json);
 	resources_to_json(&spec->resources, json_sub(json, "resources"));
+	roles_to_json(&spec->roles, json);
 	if (spec->ports.n)
 		json_set(json, "ports", ports_to_json(&spec->ports));
 	if (spec->drop_entrypoint)
@@ -80,6 +82,8 @@ static int read_lists(const struct json *json, struct spec *spec, struct err *er
 	if (r == 0)
 		r = words_get(json, "secrets", &spec->secrets, err);
 	if (r == 0)
+		r = roles_from_json(json, &spec->roles, err);
+	if (r == 0)
 		r = study_from_json(json_get(json, "study"), &spec->study, err);
 	if (r == 0)
 		r = after_from_json(json_get(json, "after"), &spec->after, err);
@@ -101,7 +105,8 @@ int spec_from_members(const struct json *json, struct spec *ret, struct err *err
 	spec.cwd = words_get_one(json, "cwd");
 	spec.timeout_ms = json_get_int(json, "timeout_ms", 0);
 	spec.grace_ms = json_get_int(json, "grace_ms", GRACE_MS);
-	if (spec.command.n == 0 || !spec.cwd || spec.timeout_ms < 0 || spec.grace_ms < 0)
+	if (spec.command.n == 0 || !spec.cwd || spec.timeout_ms < 0 || spec.grace_ms < 0 ||
+		(spec.roles.list.n && roles_sum(&spec.roles) != spec.resources.nodes))
 		return err_set(err, E_DATA, "the specification of the run is not complete");
 	*ret = spec;
 	spec = (struct spec){0};
@@ -124,6 +129,47 @@ int spec_copy(const struct spec *spec, struct spec *ret, struct err *err)
 	return spec_from_members(json, ret, err);
 }
 
+static void spec_fill_addresses(
+	const struct spec *spec, const struct strv *addresses, struct strv *texts)
+{
+	for (size_t i = 0; i < texts->n; i++) {
+		char *filled = roles_fill(spec, addresses, texts->v[i]);
+		free(texts->v[i]);
+		texts->v[i] = filled;
+	}
+}
+
+int spec_of_role(const struct spec *spec, size_t index, const struct strv *addresses,
+	struct spec *ret, struct err *err)
+{
+	struct roles_part part;
+	AUTO_SPEC struct spec copy = {0};
+	int r = spec_copy(spec, &copy, err);
+
+	if (r < 0)
+		return r;
+	roles_nth(spec, index, &part);
+	if (part.name) {
+		const struct strv *env = &spec->roles.list.v[index].env;
+		for (size_t i = 0; i < env->n; i++)
+			env_set(&copy.env, env->v[i], false);
+		strv_copy(&copy.command, part.command);
+		copy.shell = part.shell;
+		copy.resources.nodes = part.nodes;
+		copy.resources.cpus_milli = part.cpus_milli;
+		copy.resources.memory_bytes = part.memory_bytes;
+		copy.runtime.gpus = part.gpus;
+		roles_done(&copy.roles);
+		if (addresses) {
+			spec_fill_addresses(spec, addresses, &copy.command);
+			spec_fill_addresses(spec, addresses, &copy.env);
+		}
+	}
+	*ret = copy;
+	copy = (struct spec){0};
+	return 0;
+}
+
 void spec_done(struct spec *spec)
 {
 	if (!spec)
@@ -134,6 +180,7 @@ void spec_done(struct spec *spec)
 	strv_done(&spec->secrets);
 	runtime_done(&spec->runtime);
 	resources_done(&spec->resources);
+	roles_done(&spec->roles);
 	free(spec->study.id);
 	after_done(&spec->after);
 	*spec = (struct spec){0};

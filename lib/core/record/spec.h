@@ -15,6 +15,7 @@
 #include "core/config/ports.h"
 #include "core/record/after.h"
 #include "core/record/resources.h"
+#include "core/record/roles.h"
 #include "core/record/runtime.h"
 
 #define SPEC_SCHEMA "dlrun/spec/v1"
@@ -41,6 +42,7 @@ struct spec {
 	struct ports ports;   /* that the program listens on */
 	bool drop_entrypoint; /* of the image: the command is started without it */
 	struct spec_study study;
+	struct roles roles;      /* their nodes are those of resources */
 	struct after_list after; /* that have not ended when it was submitted */
 };
 
@@ -53,6 +55,11 @@ int spec_from_members(const struct json *object, struct spec *ret, struct err *e
 int spec_from_json(const struct json *json, struct spec *ret, struct err *err);
 /* E_DATA as for spec_from_json. */
 int spec_copy(const struct spec *spec, struct spec *ret, struct err *err);
+/* The specification of one role, as of a run that has no other: its command, env, resources and
+ * number of nodes. addresses: of all ranks of the run, in their order, for {ROLE.N}; NULL: those
+ * stay as they are. DLRUN_ROLE and so on (roles_add_env) are not in it. E_DATA as for spec_copy. */
+int spec_of_role(const struct spec *spec, size_t index, const struct strv *addresses,
+	struct spec *ret, struct err *err);
 void spec_done(struct spec *spec);
 #define AUTO_SPEC AUTO(spec_done)
 

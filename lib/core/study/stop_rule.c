@@ -7,7 +7,7 @@
 
 #include "base/util/mem.h"
 #include "base/util/str.h"
-#include "core/record/compare.h"
+#include "core/study/compare.h"
 
 /*
  * The rule as text

@@ -12,7 +12,7 @@
 
 #include "base/util/auto.h"
 #include "base/util/vec.h"
-#include "core/record/compare.h"
+#include "core/study/compare.h"
 #include "core/record/group.h"
 #include "core/record/run.h"
 

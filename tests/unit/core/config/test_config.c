@@ -187,6 +187,35 @@ static void test_sweep(void **state)
 	assert_string_equal(config_str(config, "sweep.fail_fast"), "true");
 }
 
+/* Order is the order of ranks; the roles of a nearer file replace those of another one. */
+static void test_roles(void **state)
+{
+	AUTO_CONFIG struct config *unset = NULL, *config = NULL;
+	AUTO_ERR struct err err = {0};
+	AUTO_BUF struct buf text = {0};
+
+	(void)state;
+	assert_int_equal(load(NULL, NULL, NULL, &unset, &err), 0);
+	assert_null(config_roles(unset));
+	assert_int_equal(load("roles:\n"
+			      "  learner: {gpus: 04, command: [python, '']}\n"
+			      "  actors:\n"
+			      "    nodes: 12\n"
+			      "    command: act {learner.0}\n"
+			      "    env: {A: 1e3}\n"
+			      "  idle:\n"
+			      "ends_with: learner\n",
+				 "roles: {other: {nodes: 2}}\n", NULL, &config, &err),
+		0);
+	buf_init(&text, 4096);
+	json_print(config_roles(config), &text);
+	assert_string_equal(text.data,
+		"{\"learner\":{\"gpus\":\"04\",\"command\":[\"python\",\"\"]},"
+		"\"actors\":{\"nodes\":\"12\",\"command\":\"act {learner.0}\","
+		"\"env\":{\"A\":\"1e3\"}},\"idle\":\"\"}");
+	assert_string_equal(config_str(config, "ends_with"), "learner");
+}
+
 /* What a file says wrongly is named with its line; %s stands for the path of the file. */
 static void test_errors(void **state)
 {
@@ -297,6 +326,24 @@ static void test_errors(void **state)
 			NULL},
 		{"sweep: {fail_fats: true}\n", ":1:9: unknown key 'fail_fats' in sweep",
 			"did you mean 'fail_fast'?"},
+		{"roles: [a]\n", ":1:8: roles must be a map of names to roles, not a list",
+			"roles: {learner: {gpus: 1}, actors: {nodes: 4, command: [python3, act.py]}}"},
+		{"roles: {}\n", ":1:8: roles must be a map of names to roles", NULL},
+		{"roles: {a: 4}\n", ":1:12: roles.a must be a map, not a single value", NULL},
+		{"roles:\n  a:\n    node: 2\n", ":3:5: unknown key 'node' in roles.a",
+			"did you mean 'nodes'?"},
+		{"roles: {a: {nodes: [2]}}\n", ":1:20: roles.a.nodes must be a single value", NULL},
+		{"roles: {a: {nodes: }}\n", ":1:20: roles.a.nodes is empty", NULL},
+		{"roles: {a: {command: []}}\n", ":1:22: roles.a.command is empty", NULL},
+		{"roles: {a: {command: {b: c}}}\n",
+			":1:22: roles.a.command must be a list of arguments or a string", NULL},
+		{"roles: {a: {command: [[b]]}}\n",
+			":1:23: roles.a.command must be a list of arguments", NULL},
+		{"roles: {a: {env: [B=c]}}\n", ":1:18: roles.a.env must be a map of names", NULL},
+		{"roles: {a: {env: {B: }}}\n",
+			":1:22: roles.a.env: each variable has a single value", NULL},
+		{"roles: {a: {env: {1B: c}}}\n", ":1:23: '1B' is not a valid variable name", NULL},
+		{"ends_with: [a]\n", ":1:12: ends_with must be a single value", NULL},
 		{"seed: 1\n", ":1:1: unknown key 'seed'", "sweep: {seed: 1}"},
 		{"- a\n", ":1:1: the file must be a map of keys", NULL},
 		{"name: a\nname: b\n", ":2:1: ", NULL},
@@ -488,6 +535,7 @@ int main(void)
 		cmocka_unit_test(test_command_forms),
 		cmocka_unit_test(test_collect),
 		cmocka_unit_test(test_sweep),
+		cmocka_unit_test(test_roles),
 		cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_kubernetes_target),
 		cmocka_unit_test(test_ssh_target),

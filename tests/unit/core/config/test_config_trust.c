@@ -87,6 +87,8 @@ static const struct row {
 	{"resources.memory", CONFIG_BY_PROJECT, "resources: {memory: 1Gi}"},
 	{"resources.shm", CONFIG_BY_PROJECT, "resources: {shm: 1Gi}"},
 	{"resources.disk", CONFIG_BY_PROJECT, "resources: {disk: 1Gi}"},
+	{"roles", CONFIG_BY_PROJECT, "roles: {a: {nodes: 2, command: b}}"},
+	{"ends_with", CONFIG_BY_PROJECT, "ends_with: a"},
 	{"queue", CONFIG_BY_PROJECT, "queue: a"},
 	{"priority", CONFIG_BY_PROJECT, "priority: a"},
 	{"group", CONFIG_BY_PROJECT, "group: a"},

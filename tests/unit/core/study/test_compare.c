@@ -13,7 +13,7 @@
 #include "base/util/auto.h"
 #include "base/util/buf.h"
 #include "base/util/str.h"
-#include "core/record/compare.h"
+#include "core/study/compare.h"
 
 static struct run_list runs;
 static struct strv patterns;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/record/compare.h"
+#include "core/study/compare.h"
 
 #include <ctype.h>
 #include <fnmatch.h>

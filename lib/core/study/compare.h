@@ -3,8 +3,8 @@
  * Columns that tell runs apart: what differs in how they were submitted, and what came of it. An
  * engine on their records.
  */
-#ifndef DLRUN_CORE_RECORD_COMPARE_H
-#define DLRUN_CORE_RECORD_COMPARE_H
+#ifndef DLRUN_CORE_STUDY_COMPARE_H
+#define DLRUN_CORE_STUDY_COMPARE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -32,13 +32,21 @@ char *kube_kind_job(enum kube_kind kind, const char *name)
 	return mem_printf(kind == KUBE_KIND_JOBSET ? "%s-" JOB_GANG "-0" : "%s", name);
 }
 
-const struct json *kube_kind_template(enum kube_kind kind, const struct json *object)
+const struct json *kube_kind_template_at(enum kube_kind kind, const struct json *object, size_t i)
 {
-	const struct json *gangs = json_get(json_get(object, "spec"), "replicatedJobs");
+	const struct json *list = json_get(json_get(object, "spec"), "replicatedJobs");
+	const struct json *part = list ? json_first(list) : NULL;
 
 	if (kind == KUBE_KIND_JOB)
-		return object;
-	return gangs ? json_get(json_first(gangs), "template") : NULL;
+		return i == 0 ? object : NULL;
+	while (part && i-- > 0)
+		part = json_next(part);
+	return json_get(part, "template");
+}
+
+const struct json *kube_kind_template(enum kube_kind kind, const struct json *object)
+{
+	return kube_kind_template_at(kind, object, 0);
 }
 
 bool kube_kind_has_ended(enum kube_kind kind, const struct json *object)

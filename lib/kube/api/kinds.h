@@ -29,8 +29,11 @@ char *kube_kind_path(enum kube_kind kind, const char *kube_namespace, const char
 /* The name of the Job that has the pods: that of the object itself, or of what it makes, the same
  * in all restarts. The caller frees. */
 char *kube_kind_job(enum kube_kind kind, const char *name);
-/* {metadata, spec} of that Job, as the object says it; or NULL. */
+/* {metadata, spec} of that Job, as the object says it, of a run with roles that of the first; or
+ * NULL. */
 const struct json *kube_kind_template(enum kube_kind kind, const struct json *object);
+/* The same of the role at i; or NULL. */
+const struct json *kube_kind_template_at(enum kube_kind kind, const struct json *object, size_t i);
 /* Whether it has ended: conditions of its status. */
 bool kube_kind_has_ended(enum kube_kind kind, const struct json *object);
 

@@ -101,6 +101,18 @@ static void job_set_labels(const struct kube_run *run, struct json *metadata)
 		job_merge(json_sub(metadata, "annotations"), run->annotations);
 }
 
+/* Of a Job or pod of a role. */
+static void job_set_role(const struct job *job, struct json *metadata)
+{
+	AUTO_FREE char *gang = job_gang(job), *first = mem_printf("%d", job->first);
+
+	if (!job->role)
+		return;
+	json_set_str(json_sub(metadata, "labels"), KUBE_LABEL_GANG, gang);
+	json_set_str(json_sub(metadata, "labels"), KUBE_LABEL_ROLE, job->role->name);
+	json_set_str(json_sub(metadata, "annotations"), KUBE_ANNOTATION_FIRST, first);
+}
+
 static struct json *job_metadata(const struct kube_run *run, const char *name)
 {
 	struct json *metadata = json_object();
@@ -167,7 +179,8 @@ static struct json *job_service(const struct kube_run *run)
 
 	json_set_str(spec, "clusterIP", "None");
 	json_set_bool(spec, "publishNotReadyAddresses", true);
-	json_set_str(json_sub(spec, "selector"), "batch.kubernetes.io/job-name", run->job);
+	json_set_str(json_sub(spec, "selector"),
+		run->n_roles ? KUBE_LABEL_GANG : "batch.kubernetes.io/job-name", run->job);
 	return service;
 }
 
@@ -211,6 +224,18 @@ size_t kube_objects_adopt(const struct kube_objects *objects, const struct json 
 		.service = objects->service, .config = objects->config, .secret = objects->secret};
 
 	return kube_objects_before(&owned, ret);
+}
+
+const struct json *kube_objects_pods(
+	const struct kube_objects *objects, size_t i, int64_t *ret_nodes)
+{
+	const enum kube_kind kind =
+		objects && objects->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB;
+	const struct json *job = objects ? kube_kind_template_at(kind, objects->job, i) : NULL;
+	const struct json *spec = json_get(job, "spec");
+
+	*ret_nodes = json_get_int(spec, "completions", 1);
+	return json_get(json_get(spec, "template"), "spec");
 }
 
 static const struct {
@@ -961,6 +986,7 @@ static int job_pod(struct job *job, struct json **ret, struct err *err)
 	AUTO_BUF struct buf hosts;
 
 	job_set_labels(job->run, metadata);
+	job_set_role(job, metadata);
 	json_set_str(json_sub(metadata, "labels"), "sidecar.istio.io/inject", "false");
 	json_set_str(notes, "sidecar.istio.io/inject", "false");
 	json_set_str(notes, "cluster-autoscaler.kubernetes.io/safe-to-evict", "false");
@@ -1000,9 +1026,9 @@ enum {
 	POD_SUFFIX = 6, /* "-x7k2p" */
 };
 
-bool kube_wants_jobset(int nodes, int retries)
+bool kube_wants_jobset(int nodes, int retries, bool has_roles)
 {
-	return nodes > 1 && retries > 0;
+	return has_roles || (nodes > 1 && retries > 0);
 }
 
 /*
@@ -1061,6 +1087,18 @@ static int job_check_size(const struct kube_run *run, struct err *err)
  * Job
  */
 
+static void set_roles(const struct kube_run *run, struct json *annotations)
+{
+	AUTO_BUF struct buf text;
+
+	buf_init(&text, NOTES_MAX);
+	for (size_t i = 0; i < run->n_roles; i++)
+		buf_addf(&text, "%s%s %d", i ? "," : "", run->roles[i].name, run->roles[i].nodes);
+	json_set_str(annotations, KUBE_ANNOTATION_ROLES, text.data);
+	if (run->ends_with)
+		json_set_str(annotations, KUBE_ANNOTATION_ENDS, run->ends_with);
+}
+
 static void set_notes(const struct kube_run *run, struct json *metadata)
 {
 	const struct {
@@ -1073,6 +1111,8 @@ static void set_notes(const struct kube_run *run, struct json *metadata)
 	for (size_t i = 0; i < ARRAY_LEN(notes); i++)
 		if (notes[i].value)
 			json_set_str(annotations, notes[i].key, notes[i].value);
+	if (run->n_roles)
+		set_roles(run, annotations);
 	if (!job_is_gated(run))
 		return;
 	AUTO_FREE char *gate = kube_job_gate_name(run->job);
@@ -1194,39 +1234,64 @@ static struct json *restart_rule(const char *name, const char *action)
 	return rule;
 }
 
-static struct json *make_jobset(const struct job *job, struct json *pod)
+/* A Job of the JobSet; pod is taken over. */
+static struct json *jobset_make_part(const struct job *job, struct json *pod)
 {
-	struct json *json = job_object(job->run, KUBE_KIND_JOBSET);
-	struct json *spec = json_sub(json, "spec"), *gangs = json_array(), *gang = json_object();
-	struct json *network = json_sub(spec, "network"), *template;
+	struct json *part = json_object(), *template, *metadata;
 
-	json_set_str(json_sub(spec, "successPolicy"), "operator", "All");
-	json_set_str(json_sub(spec, "startupPolicy"), "startupPolicyOrder", "AnyOrder");
-	json_set_bool(network, "enableDNSHostnames", true);
-	json_set_bool(network, "publishNotReadyAddresses", true);
-	json_set_str(network, "subdomain", job->run->job);
-	json_set_int(spec, "ttlSecondsAfterFinished", ttl_s(job->run));
-	/* A disruption is not a failure of the program: such a restart is not counted. Which of
-	 * the rules has ended the Job is told by its message only. */
+	json_set_str(part, "name", job->role ? job->role->name : JOB_GANG);
+	json_set_int(part, "replicas", 1);
+	template = json_sub(part, "template");
+	metadata = json_sub(template, "metadata");
+	job_set_labels(job->run, metadata);
+	job_set_role(job, metadata);
+	/* The Job gets the annotations, too, so that one list of Jobs describes all runs. */
+	set_notes(job->run, metadata);
+	set_job_spec(job, json_sub(template, "spec"), pod);
+	return part;
+}
+
+static void jobset_set_success(const struct kube_run *run, struct json *spec)
+{
+	struct json *policy = json_sub(spec, "successPolicy"), *roles;
+
+	json_set_str(policy, "operator", "All");
+	if (!run->ends_with)
+		return;
+	roles = json_array();
+	json_add_str(roles, run->ends_with);
+	json_set(policy, "targetReplicatedJobs", roles);
+}
+
+/* A disruption is not a failure of the program: such a restart is not counted. Which of the rules
+ * has ended the Job is told by its message only. */
+static void jobset_set_failure(const struct kube_run *run, struct json *spec)
+{
 	struct json *policy = json_sub(spec, "failurePolicy"), *rules = json_array();
 	struct json *by_status = restart_rule("status", "FailJobSet"), *patterns = json_array();
 
-	json_set_int(policy, "maxRestarts", job->run->retries);
+	json_set_int(policy, "maxRestarts", run->retries);
 	json_add_str(patterns, "failed with exit code");
 	json_set(by_status, "onJobFailureMessagePatterns", patterns);
 	json_add(rules, by_status);
 	json_add(rules, restart_rule("disruption", "RestartJobSetAndIgnoreMaxRestarts"));
 	json_set(policy, "rules", rules);
-	json_set_str(gang, "name", JOB_GANG);
-	json_set_int(gang, "replicas", 1);
-	template = json_sub(gang, "template");
-	job_set_labels(job->run, json_sub(template, "metadata"));
-	/* The Job gets the annotations, too, so that one list of Jobs describes all runs. */
-	set_notes(job->run, json_sub(template, "metadata"));
-	set_job_spec(job, json_sub(template, "spec"), pod);
-	json_add(gangs, gang);
-	json_set(spec, "replicatedJobs", gangs);
-	set_queue(job->run, json);
+}
+
+static struct json *make_jobset(const struct kube_run *run, struct json *parts)
+{
+	struct json *json = job_object(run, KUBE_KIND_JOBSET);
+	struct json *spec = json_sub(json, "spec"), *network = json_sub(spec, "network");
+
+	json_set_bool(network, "enableDNSHostnames", true);
+	json_set_bool(network, "publishNotReadyAddresses", true);
+	json_set_str(network, "subdomain", run->job);
+	jobset_set_success(run, spec);
+	json_set_str(json_sub(spec, "startupPolicy"), "startupPolicyOrder", "AnyOrder");
+	json_set_int(spec, "ttlSecondsAfterFinished", ttl_s(run));
+	jobset_set_failure(run, spec);
+	json_set(spec, "replicatedJobs", parts);
+	set_queue(run, json);
 	return json;
 }
 
@@ -1244,7 +1309,7 @@ static void set_job(struct job *job)
 	const struct kube_run *run = job->run;
 	const char *user = run->image_user;
 
-	job->is_gang = run->nodes > 1;
+	job->is_gang = run->nodes > 1 || run->n_roles;
 	job->is_jobset = job->is_gang && run->jobset;
 	job->is_restricted =
 		run->security == KUBE_SECURITY_RESTRICTED ||
@@ -1293,7 +1358,7 @@ static void job_note_limits(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 
-	if (kube_wants_jobset(run->nodes, run->retries) && !job->is_jobset)
+	if (kube_wants_jobset(run->nodes, run->retries, run->n_roles > 0) && !job->is_jobset)
 		strv_addf(job->notes,
 			"nothing in the cluster restarts all %d nodes together: a failure is "
 			"repeated only while dlrun follows or waits for it, or by dlrun restart %s",
@@ -1332,21 +1397,80 @@ static int make_before(const struct job *job, struct kube_objects *objects, stru
 	return job_secret(run, &objects->secret, err);
 }
 
-int kube_job_make(const struct kube_run *run, struct kube_objects *ret, struct err *err)
+/* A role as a run that has no other; *run is what job points to then. */
+static void job_init_role(
+	const struct kube_run *of, size_t i, struct kube_run *run, struct job *job)
 {
-	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
-	struct job job = {.run = run, .notes = &objects.notes};
+	const struct kube_role *role = &of->roles[i];
+
+	*run = *of;
+	run->nodes = role->nodes;
+	run->gpus = role->gpus;
+	run->cpu_milli = role->cpu_milli;
+	run->memory_bytes = role->memory_bytes;
+	run->command = role->command;
+	run->shell = role->shell;
+	run->env = role->env;
+	job->run = run;
+	job->role = role;
+	for (size_t k = 0; k < i; k++)
+		job->first += of->roles[k].nodes;
+	set_job(job);
+}
+
+/* The pods of the part at i of the run, and what is said of their names. */
+static int job_make_part(const struct kube_run *run, size_t i, struct kube_objects *objects,
+	struct json *parts, struct err *err)
+{
+	AUTO_STRV struct strv said = {0};
+	struct kube_run own;
+	struct job job = {.run = run, .notes = i ? &said : &objects->notes};
 	struct json *pod = NULL;
 
-	set_job(&job);
+	if (run->n_roles)
+		job_init_role(run, i, &own, &job);
+	else
+		set_job(&job);
 	int r = check_names(&job, err);
-	if (r == 0)
-		r = job_check_size(run, err);
 	if (r == 0)
 		r = job_pod(&job, &pod, err);
 	if (r < 0)
 		return r;
-	objects.job = job.is_jobset ? make_jobset(&job, pod) : job_make_job(&job, pod);
+	if (job.is_jobset)
+		json_add(parts, jobset_make_part(&job, pod));
+	else
+		objects->job = job_make_job(&job, pod);
+	return 0;
+}
+
+static int job_make_parts(const struct kube_run *run, struct kube_objects *objects, struct err *err)
+{
+	AUTO_JSON struct json *parts = json_array();
+	int r = 0;
+
+	if (run->n_roles && !run->jobset) {
+		err_set(err, E_TARGET_UNSUPPORTED,
+			"a run with roles needs JobSet, which the cluster does not have");
+		return err_hint(err, "kubectl get crd jobsets.jobset.x-k8s.io");
+	}
+	for (size_t i = 0; r == 0 && i < (run->n_roles ? run->n_roles : 1); i++)
+		r = job_make_part(run, i, objects, parts, err);
+	if (r == 0 && json_count(parts))
+		objects->job = make_jobset(run, TAKE(parts));
+	return r;
+}
+
+int kube_job_make(const struct kube_run *run, struct kube_objects *ret, struct err *err)
+{
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	struct job job = {.run = run, .notes = &objects.notes};
+
+	int r = job_check_size(run, err);
+	if (r == 0)
+		r = job_make_parts(run, &objects, err);
+	if (r < 0)
+		return r;
+	set_job(&job);
 	objects.is_jobset = job.is_jobset;
 	job_note_results(&job);
 	job_note_limits(&job);

@@ -32,6 +32,11 @@
  *			cluster can: the watching command does, or `dlrun restart`;
  *			kube_objects.notes says so. Ranks find each other by <job>-0.<service>.
  *
+ * Roles. Each has a Job of its own, in a JobSet that also ends the others when the one that
+ * ends_with names has ended. They are one gang: the first failure of any rank ends all of them, and a
+ * restart is one of all. Ranks, and variables that tell of them, are those within the role;
+ * files of results are named by the rank in the run.
+ *
  * Study. Words and variables of its members lie in a ConfigMap of the Job's name, a line for each
  * in entries of KUBE_MEMBERS_EACH; the script evaluates the line of $JOB_COMPLETION_INDEX. The
  * entry KUBE_STUDY_CANCEL INDEX, added later, keeps that member from beginning: its pod ends with
@@ -108,6 +113,18 @@ struct kube_member {
 };
 enum { KUBE_MEMBERS_EACH = 64 };
 
+/* Ranks with nodes, resources and words of their own; what it lacks is that of kube_run. */
+struct kube_role {
+	const char *name; /* a DNS label */
+	int nodes, gpus;
+	int64_t cpu_milli;
+	uint64_t memory_bytes;
+	const struct strv *command;
+	bool shell;
+	const struct strv *env;
+	const struct strv *variables; /* K=V of dlrun's own; DLRUN_ROLE_RANK is not among them */
+};
+
 enum kube_security { KUBE_SECURITY_AUTO, KUBE_SECURITY_IMAGE, KUBE_SECURITY_RESTRICTED };
 
 struct kube_run {
@@ -125,6 +142,12 @@ struct kube_run {
 	size_t n_members; /* 0: it is none */
 	int parallel;     /* so many run at once; 0: no limit */
 	bool fail_fast;   /* the first that fails ends all */
+
+	/* Roles, in the order of ranks; nodes is their sum, gpus, cpu_milli and memory_bytes the
+	 * most that one has. No members. */
+	const struct kube_role *roles;
+	size_t n_roles;        /* 0: all ranks are alike */
+	const char *ends_with; /* once this role has ended, the run has; NULL: all have to */
 
 	/* The program. image_ref: by digest; NULL while it is not known (then only
 	 * kube_objects_before is of use). */
@@ -215,6 +238,10 @@ int kube_job_make(const struct kube_run *run, struct kube_objects *ret, struct e
 /* The objects of step 1 and of step 3, in their order; at most 3. Borrowed from objects. */
 size_t kube_objects_before(const struct kube_objects *objects, const struct json *ret[static 3]);
 size_t kube_objects_adopt(const struct kube_objects *objects, const struct json *ret[static 3]);
+/* The PodSpec of the role at i, of which the first is all of a run without roles, and how many pods
+ * it has; NULL: there is none. Borrowed from objects. */
+const struct json *kube_objects_pods(
+	const struct kube_objects *objects, size_t i, int64_t *ret_nodes);
 /* The path to POST an object to, and its own path from then on. The caller frees. */
 char *kube_object_collection(const struct json *object);
 char *kube_object_path(const struct json *object);
@@ -222,7 +249,10 @@ char *kube_object_path(const struct json *object);
 struct json *kube_job_owner(const struct json *job);
 
 /* Whether it is better as a JobSet, where the cluster has them. */
-bool kube_wants_jobset(int nodes, int retries);
+bool kube_wants_jobset(int nodes, int retries, bool has_roles);
+/* The name by which other ranks find a rank of a role: of run only its names, roles and jobset
+ * count. The caller frees. */
+char *kube_role_host(const struct kube_run *run, size_t role, int rank);
 /* The name of an attempt's Job: the run's id, from the second on "<id>-<n>". The caller frees. */
 char *kube_job_name(const char *run_id, int attempt);
 #define KUBE_LINGERS KUBE_ATTEMPT_DIR "/linger" /* there once KUBE_KEEPER waits for that */

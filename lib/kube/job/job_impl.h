@@ -17,7 +17,9 @@
 extern const char job_collect_script[]; /* collect.sh */
 
 struct job {
-	const struct kube_run *run;
+	const struct kube_run *run;   /* of a role: as if there were no other ranks */
+	const struct kube_role *role; /* or NULL */
+	int first;                    /* the rank in the run of completion index 0 */
 	struct strv *notes;
 	bool is_gang, is_jobset;
 	bool is_restricted;
@@ -61,6 +63,10 @@ extern const char job_member_lines[];
  */
 
 enum kube_kind job_kind(const struct job *job);
+/* The name of the Job, and of the one that it counts as with those of other roles. The caller
+ * frees. */
+char *job_name(const struct job *job);
+char *job_gang(const struct job *job);
 /* The name of a rank's pod, without the end that the cluster gives it. The caller frees. */
 char *job_pod_name(const struct job *job, int rank);
 /* The name of a rank that the others resolve. The caller frees. */

@@ -54,10 +54,20 @@ enum kube_kind job_kind(const struct job *job)
 	return job->is_jobset ? KUBE_KIND_JOBSET : KUBE_KIND_JOB;
 }
 
+char *job_gang(const struct job *job)
+{
+	return kube_kind_job(job_kind(job), job->run->job);
+}
+
+char *job_name(const struct job *job)
+{
+	return job->role ? mem_printf("%s-%s-0", job->run->job, job->role->name) : job_gang(job);
+}
+
 /* Without the end that its pod has. */
 char *job_pod_name(const struct job *job, int rank)
 {
-	AUTO_FREE char *name = kube_kind_job(job_kind(job), job->run->job);
+	AUTO_FREE char *name = job_name(job);
 
 	return mem_printf("%s-%d", name, rank);
 }
@@ -69,6 +79,14 @@ char *job_host(const struct job *job, int rank)
 	if (!job->is_gang)
 		return mem_strdup("127.0.0.1");
 	return mem_printf("%s.%s", name, job->run->job);
+}
+
+char *kube_role_host(const struct kube_run *run, size_t role, int rank)
+{
+	const struct job job = {
+		.run = run, .role = &run->roles[role], .is_gang = true, .is_jobset = run->jobset};
+
+	return job_host(&job, rank);
 }
 
 /*
@@ -167,6 +185,19 @@ static void rank(struct env_list *env, const char *name)
  * Variables of every target
  */
 
+static void job_script_add_role(struct env_list *env)
+{
+	const struct kube_role *role = env->job->role;
+
+	for (size_t i = 0; role && role->variables && i < role->variables->n; i++) {
+		const char *pair = role->variables->v[i];
+		AUTO_FREE char *name = mem_strndup(pair, strcspn(pair, "="));
+		fact(env, name, pair + strlen(name) + 1);
+	}
+	if (role)
+		rank(env, "DLRUN_ROLE_RANK");
+}
+
 static void add_nodes(struct env_list *env)
 {
 	const struct job *job = env->job;
@@ -186,6 +217,7 @@ static void add_nodes(struct env_list *env)
 	fact(env, "MASTER_PORT", default_port);
 	fact_int(env, "NNODES", job->run->nodes);
 	rank(env, "NODE_RANK");
+	job_script_add_role(env);
 	if (!job->is_gang)
 		return;
 	const char *address = list_get(job->run->env, "MASTER_ADDR", strlen("MASTER_ADDR"));
@@ -357,15 +389,23 @@ static void add_skipped(const struct job *job, struct buf *out)
 	buf_adds(out, " \\)");
 }
 
+/* For a script in the pod: its rank in the run. The caller frees. */
+static char *job_rank(const struct job *job)
+{
+	return job->first ? mem_printf("$((%d + ${JOB_COMPLETION_INDEX:-0}))", job->first)
+			  : mem_strdup("${JOB_COMPLETION_INDEX:-0}");
+}
+
 /* A script for the pod, which collects. The caller frees. */
 static char *job_collector(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 	unsigned long long most = run->collect_bytes < INT64_MAX ? run->collect_bytes : INT64_MAX;
+	AUTO_FREE char *rank = job_rank(job);
 	AUTO_BUF struct buf out;
 
 	buf_init(&out, SCRIPT_MAX);
-	buf_adds(&out, run->n_members ? "i=0" : "i=${JOB_COMPLETION_INDEX:-0}");
+	buf_addf(&out, "i=%s", run->n_members ? "0" : rank);
 	buf_adds(&out, " a=" KUBE_ATTEMPT_DIR " o=" KUBE_OUTPUT_DIR "\n"
 		       "m=" MARKS "/rank-$i t=" MARKS "/new-$i\n");
 	if (job->shares_results)
@@ -603,8 +643,7 @@ static const char stay_end[] = "if [ \"$t\" ]; then\n"
  * results are this Job's: a retry on the same storage. */
 static const char restore_lines[] =
 	"if command -v tar >/dev/null; then\n"
-	"\t(cd " KUBE_OUTPUT_DIR " && tar -xpf " KUBE_CARRIED
-	" --strip-components=1 \"rank-${JOB_COMPLETION_INDEX:-0}\")\n"
+	"\t(cd " KUBE_OUTPUT_DIR " && tar -xpf " KUBE_CARRIED " --strip-components=1 \"rank-%s\")\n"
 	"else\n"
 	"\tpython3 -c 'import sys, tarfile\n"
 	"top = \"rank-\" + sys.argv[1] + \"/\"\n"
@@ -612,7 +651,7 @@ static const char restore_lines[] =
 	"for m in t:\n"
 	"    if m.name.startswith(top):\n"
 	"        m.name = m.name[len(top):]\n"
-	"        t.extract(m, \"" KUBE_OUTPUT_DIR "\")' \"${JOB_COMPLETION_INDEX:-0}\"\n"
+	"        t.extract(m, \"" KUBE_OUTPUT_DIR "\")' \"%s\"\n"
 	"fi || {\n"
 	"\techo 'dlrun: the files of the attempt before cannot be put back' >&2\n"
 	"\texit 125\n"
@@ -843,6 +882,7 @@ static void add_stay(const struct job *job, struct buf *script)
 static char *make_script(const struct job *job)
 {
 	const struct kube_run *run = job->run;
+	AUTO_FREE char *rank = job_rank(job);
 	AUTO_BUF struct buf script;
 
 	buf_init(&script, SCRIPT_MAX);
@@ -854,7 +894,7 @@ static char *make_script(const struct job *job)
 	if (job->collects)
 		buf_adds(&script, collect_begin);
 	if (job->carries_over)
-		buf_adds(&script, restore_lines);
+		buf_addf(&script, restore_lines, rank, rank);
 	if (run->setup)
 		buf_adds(&script, setup_lines);
 	if (job->collects)

@@ -296,6 +296,23 @@ int64_t kube_add(int64_t a, int64_t b)
 	return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
 }
 
+static int64_t demand_times(int64_t one, int64_t pods)
+{
+	int64_t all;
+
+	return __builtin_mul_overflow(one, pods, &all) ? INT64_MAX : all;
+}
+
+void kube_demand_add(struct kube_demand *sum, const struct kube_demand *one, int64_t pods)
+{
+	sum->cpu_milli = kube_add(sum->cpu_milli, demand_times(one->cpu_milli, pods));
+	sum->memory = kube_add(sum->memory, demand_times(one->memory, pods));
+	sum->disk = kube_add(sum->disk, demand_times(one->disk, pods));
+	sum->gpus = kube_add(sum->gpus, demand_times(one->gpus, pods));
+	if (!*sum->resource)
+		memcpy(sum->resource, one->resource, sizeof(sum->resource));
+}
+
 /* requests, and limits for what has no request: that is how the API server fills them in. */
 static void demand_of_container(const struct json *container, struct kube_demand *ret)
 {

@@ -231,7 +231,7 @@ void kube_join_roles(struct json *list)
 }
 
 /*
- * What the roles are
+ * Names of roles
  */
 
 /* The next of "learner 1,actors 12"; returns what is behind it. */

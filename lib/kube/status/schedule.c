@@ -445,10 +445,9 @@ static void free_count(const struct node *node, const struct kube_demand *want,
 		free_take_model(kube_gpu_model(json), has_model, ret);
 }
 
-void kube_free_of(const struct kube_facts *facts, struct kube_free *ret)
+void kube_free_of(const struct kube_facts *facts, const struct json *spec, struct kube_free *ret)
 {
 	const struct kube_items *items = &facts->nodes;
-	const struct json *spec = pod_spec_of(facts);
 	struct node_list nodes = {0};
 	struct kube_demand want;
 	bool has_model = false;

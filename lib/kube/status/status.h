@@ -100,8 +100,8 @@ struct kube_facts {
 	const struct json *last_seen;
 };
 
-/* Resources that are free for the pods of a Job now, on the nodes that its selector, affinity and
- * tolerations let them go to; of facts only job, nodes and node_pods count. */
+/* Resources that are free for pods of a PodSpec now, on the nodes that its selector, affinity and
+ * tolerations let them go to; of facts only nodes and node_pods count. */
 struct kube_free {
 	bool known;     /* nodes and what is taken on them */
 	int64_t nodes;  /* that could run such a pod if they were empty */
@@ -109,7 +109,7 @@ struct kube_free {
 	int64_t gpus;   /* free ones */
 	char model[64]; /* of all of them; "": not known, or several */
 };
-void kube_free_of(const struct kube_facts *facts, struct kube_free *ret);
+void kube_free_of(const struct kube_facts *facts, const struct json *spec, struct kube_free *ret);
 
 struct kube_status {
 	enum kube_phase phase;
@@ -137,8 +137,8 @@ struct kube_status {
 	char *hint;           /* or NULL */
 };
 
-/* Each run with roles has one Job in the List from then on, with the name of their label gang, whose
- * completion indexes are its ranks. */
+/* Each run with roles has one Job in the List from then on, whose name is that of the label gang and
+ * whose completion indexes are its ranks. */
 void kube_join_roles(struct json *list);
 /* How many ranks the run of a Job has, at least 1. */
 int64_t kube_ranks_of(const struct json *job);

@@ -905,8 +905,8 @@ static void kube_fetch_sweep(struct fetching *fetching)
 	}
 }
 
-/* Objects owned by a Job that is being deleted would be deleted with it, as those of one that is not
- * there: what the Jobs of a JobSet's roles are joined to. */
+/* Objects owned by a Job that is being deleted would be deleted with it, as those of one that is
+ * not there: what the Jobs of a JobSet's roles are joined to. */
 static bool kube_fetch_owns(const struct fetching *fetching)
 {
 	bool is_joined = fetching->handle.kind == KUBE_KIND_JOBSET &&

@@ -253,8 +253,9 @@ static int target_kube_prepare(struct target *target, const char *run_id, int at
 	const struct spec *spec, char handle[static TARGET_HANDLE_SIZE], struct err *err)
 {
 	const struct target_kube *kube = target_kube_of(target);
-	bool is_jobset = kube->takes_jobset &&
-			 kube_wants_jobset(spec->resources.nodes, spec->runtime.retries);
+	bool is_jobset =
+		kube->takes_jobset && kube_wants_jobset(spec->resources.nodes,
+					      spec->runtime.retries, spec->roles.list.n > 0);
 	bool is_member = spec->study.id && attempt == 1 && spec->resources.nodes <= 1;
 	AUTO_FREE char *name = kube_job_name(run_id, attempt);
 	AUTO_FREE char *text =

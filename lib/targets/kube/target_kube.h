@@ -104,6 +104,9 @@ struct kube_plan {
 	struct json *json; /* what places are read from, annotations */
 	struct kube_mount *data, *volumes;
 	struct kube_output *outputs;
+	struct kube_role *roles;
+	struct kube_plan_role *role_words; /* of each */
+	size_t n_roles;
 	struct kube_member *members;
 	struct strv *member_commands, *member_env; /* of each; or NULL */
 };

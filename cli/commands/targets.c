@@ -5,13 +5,21 @@
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
+#include "targets/ssh/host_facts.h"
 #include "targets/target_list.h"
 
 /* LIMIT_MS: a little less than what people wait for without a thought. */
-enum { LIMIT_MS = 2000, WIDE_COLUMNS = 100, LINES_MAX = 1 << 20 };
+enum {
+	LIMIT_MS = 2000,
+	FACTS_LIMIT_MS = 20 * 1000,
+	WIDE_COLUMNS = 100,
+	FACT_NAME_WIDTH = 15,
+	FACT_HOSTS_SHOWN = 4,
+	LINES_MAX = 1 << 20
+};
 
 struct targets_values {
-	bool offline, accept_new_host, gpus;
+	bool offline, accept_new_host, gpus, diff;
 };
 
 static const struct opt opts[] = {
@@ -19,6 +27,8 @@ static const struct opt opts[] = {
 		.help = "Ask no cluster and no host, only list names"},
 	{OPT_MEMBER(OPT_FLAG, 0, "gpus", struct targets_values, gpus),
 		.help = "Models of GPUs, how many are free, and what waits in the queue"},
+	{OPT_MEMBER(OPT_FLAG, 0, "diff", struct targets_values, diff),
+		.help = "What differs between the hosts of a pool"},
 	{OPT_MEMBER(OPT_FLAG, 0, "accept-new-host", struct targets_values, accept_new_host),
 		.help = "Accept the keys of hosts that ssh does not know yet"},
 	{OPT_END},
@@ -88,6 +98,28 @@ static struct json *targets_gpus_json(struct app *app, const struct target_item 
 	return array;
 }
 
+static struct json *targets_facts_json(const struct target_item *item)
+{
+	AUTO_HOST_FACTS struct host_facts facts = {0};
+	struct json *list = json_array();
+
+	host_facts_compare(item->node_probes, item->hosts.n, &facts);
+	vec_foreach (const struct host_fact, fact, &facts) {
+		struct json *json = json_object(), *values = json_array();
+		json_set_str(json, "name", fact->name);
+		vec_foreach (const struct host_fact_value, value, &fact->values) {
+			struct json *each = json_object(), *hosts = json_array();
+			json_add_strv(hosts, &value->hosts);
+			json_set_str(each, "value", value->value);
+			json_set(each, "hosts", hosts);
+			json_add(values, each);
+		}
+		json_set(json, "values", values);
+		json_add(list, json);
+	}
+	return list;
+}
+
 static struct json *item_json(const struct target_item *item)
 {
 	struct json *json = json_object();
@@ -111,14 +143,17 @@ static struct json *item_json(const struct target_item *item)
 	return json;
 }
 
-static int cmd_targets_print_json(struct app *app, const struct target_list *targets, bool gpus)
+static int cmd_targets_print_json(
+	struct app *app, const struct targets_values *options, const struct target_list *targets)
 {
 	struct json *json = app_json("targets"), *list = json_array();
 
 	vec_foreach (const struct target_item, item, &targets->items) {
 		struct json *each = item_json(item);
-		if (gpus)
+		if (options->gpus)
 			json_set(each, "gpu_models", targets_gpus_json(app, item));
+		if (options->diff && item->hosts.n > 1)
+			json_set(each, "facts", targets_facts_json(item));
 		json_add(list, each);
 	}
 	json_set(json, "targets", list);
@@ -312,13 +347,74 @@ static int targets_print_gpus(struct app *app, const struct target_list *targets
 	return ui_table_print(app, &table) < 0;
 }
 
-/* Hosts of a pool, one line each: why a run goes to one of them. */
-static void print_hosts(struct app *app, const struct target_item *item)
+/*
+ * Differences between the hosts of a pool
+ */
+
+/* "550.54.15 on 12 hosts, 535.183.01 on gpu3 and gpu7, none on gpu9"; the caller frees. */
+static char *targets_fact_text(const struct host_fact *fact)
+{
+	AUTO_STRV struct strv parts = {0};
+
+	vec_foreach (const struct host_fact_value, value, &fact->values) {
+		AUTO_FREE char *hosts = strv_join(&value->hosts, ", ");
+		if (value->hosts.n > FACT_HOSTS_SHOWN)
+			strv_addf(&parts, "%s on %zu hosts", value->value, value->hosts.n);
+		else
+			strv_addf(&parts, "%s on %s", value->value, hosts);
+	}
+	return strv_join(&parts, "; ");
+}
+
+static void targets_add_diff(struct app *app, const struct target_item *item, struct buf *out)
+{
+	AUTO_HOST_FACTS struct host_facts facts = {0};
+	size_t n_differ = 0, n_hosts = n_responded(item);
+
+	host_facts_compare(item->node_probes, item->hosts.n, &facts);
+	vec_foreach (const struct host_fact, fact, &facts)
+		n_differ += fact->values.n > 1;
+	AUTO_FREE char *name = ui_clean(item->name);
+	buf_addf(out, UI_BOLD "%s" UI_OFF ": %zu hosts, ", name, n_hosts);
+	if (n_differ == 0)
+		buf_addf(out, "alike in %zu things\n", facts.n);
+	else
+		buf_addf(out, "%zu of %zu things differ\n", n_differ, facts.n);
+	vec_foreach (const struct host_fact, fact, &facts) {
+		if (fact->values.n == 1)
+			continue;
+		AUTO_FREE char *text = targets_fact_text(fact);
+		AUTO_FREE char *clean = ui_clean(text);
+		buf_addf(out, "  %-*s", FACT_NAME_WIDTH, fact->name);
+		ui_wrap(clean, app->columns - FACT_NAME_WIDTH - 2, FACT_NAME_WIDTH + 2, out);
+		buf_addc(out, '\n');
+	}
+}
+
+static int targets_print_diff(struct app *app, const struct target_list *targets)
+{
+	AUTO_BUF struct buf out;
+	size_t n = 0;
+
+	buf_init(&out, LINES_MAX);
+	vec_foreach (const struct target_item, item, &targets->items) {
+		if (n_responded(item) < 2)
+			continue;
+		targets_add_diff(app, item, &out);
+		n++;
+	}
+	if (n == 0)
+		app_note(app, "no target has two hosts that answer: there is nothing to compare");
+	return ui_print(app, UI_OUT, out.data, out.len) < 0;
+}
+
+/* Hosts of a pool, one line each: why a run goes to one of them, or only what is wrong. */
+static void print_hosts(struct app *app, const struct target_item *item, bool wrong_only)
 {
 	for (size_t i = 0; item->requested && i < item->hosts.n; i++) {
 		const struct err *error = &item->node_probes[i].error;
 		AUTO_FREE char *text = node_probe_text(&item->node_probes[i]);
-		if (item->hosts.n > 1)
+		if (item->hosts.n > 1 && (!wrong_only || err_is_set(error)))
 			app_note(app, "%s: %s: %s", item->name, item->hosts.v[i], text);
 		if (error->hint)
 			app_note(app, "%s: %s", item->hosts.v[i], error->hint);
@@ -326,10 +422,10 @@ static void print_hosts(struct app *app, const struct target_item *item)
 }
 
 /* Print what the table has no room for, once for each target. */
-static void print_hints(struct app *app, const struct target_list *targets)
+static void print_hints(struct app *app, const struct target_list *targets, bool wrong_only)
 {
 	vec_foreach (const struct target_item, item, &targets->items) {
-		print_hosts(app, item);
+		print_hosts(app, item, wrong_only);
 		const struct err *error = &item->poll.error;
 		AUTO_FREE char *name = ui_clean(item->name);
 		AUTO_FREE char *hint = error->hint ? ui_clean(error->hint) : NULL;
@@ -350,7 +446,9 @@ static int cmd_targets_list(struct app *app, const struct targets_values *values
 		return r;
 	app_catch_signals();
 	session->env.accept_new_host = values->accept_new_host;
-	return target_list_query(session, ret, words->n > 0, LIMIT_MS, &app_interrupted, err);
+	ret->facts_too = values->diff;
+	return target_list_query(session, ret, words->n > 0,
+		values->diff ? FACTS_LIMIT_MS : LIMIT_MS, &app_interrupted, err);
 }
 
 static int cmd_targets_run(struct app *app, void *values, struct strv *words)
@@ -359,8 +457,10 @@ static int cmd_targets_run(struct app *app, void *values, struct strv *words)
 	AUTO_ERR struct err err = {0};
 	AUTO_TARGET_LIST struct target_list targets = {0};
 
-	if (options->gpus && options->offline) {
-		err_set(&err, E_USAGE, "--gpus and --offline cannot be used together");
+	if (options->gpus + options->diff + options->offline > 1) {
+		err_set(&err, E_USAGE, "%s and %s cannot be used together",
+			options->gpus ? "--gpus" : "--diff",
+			options->offline ? "--offline" : "--diff");
 		return app_fail(app, &err);
 	}
 	if (cmd_targets_list(app, values, words, &targets, &err) < 0)
@@ -368,17 +468,18 @@ static int cmd_targets_run(struct app *app, void *values, struct strv *words)
 	if (targets.error)
 		app_warn(app, "no contexts are listed: %s", targets.error);
 	if (app->options.json)
-		return cmd_targets_print_json(app, &targets, options->gpus);
-	int status = options->gpus ? targets_print_gpus(app, &targets)
-				   : cmd_targets_print_table(app, &targets);
-	print_hints(app, &targets);
+		return cmd_targets_print_json(app, options, &targets);
+	int status = options->gpus   ? targets_print_gpus(app, &targets)
+		     : options->diff ? targets_print_diff(app, &targets)
+				     : cmd_targets_print_table(app, &targets);
+	print_hints(app, &targets, options->diff);
 	return status;
 }
 
 static const char *const examples[CMD_EXAMPLES] = {
 	"dlrun targets # where runs can go, and what is free there",
-	"dlrun targets research --json # one of them, for a script",
 	"dlrun targets --gpus # models, free ones and queues",
+	"dlrun targets lab --diff # what its hosts do not have in common",
 };
 
 const struct cmd cmd_targets = {

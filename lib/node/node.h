@@ -81,6 +81,17 @@ struct node_gpus VEC_OF(struct node_gpu);
 struct node_call *node_gpus(
 	struct node *node, struct node_gpus *ret, node_done_fn *done, void *ctx);
 
+/* key=value of the node's files, by value. */
+struct node_field {
+	char *key, *value;
+};
+struct node_fields VEC_OF(struct node_field);
+void node_fields_done(struct node_fields *fields); /* NULL is accepted */
+
+/* Facts that the hosts of a pool should have in common (`describe` of protocol.h). */
+struct node_call *node_describe(
+	struct node *node, struct node_fields *ret, node_done_fn *done, void *ctx);
+
 /* An attempt. Sizes are those of files on the disk here. */
 struct node_layer {
 	const char *hex;   /* of the digest */
@@ -117,15 +128,11 @@ struct node_submitted {
 struct node_call *node_submit(struct node *node, const struct node_submit *request,
 	struct node_submitted *ret, node_done_fn *done, void *ctx);
 
-/* key=value of the attempt's files, by value. */
-struct node_field {
-	char *key, *value;
-};
 struct node_attempt {
 	char *run, *user, *record; /* user, record: of node_list only */
 	int attempt;
-	char *state; /* as cli.md's run states; "absent": not known there */
-	struct VEC_OF(struct node_field) fields;
+	char *state;               /* as cli.md's run states; "absent": not known there */
+	struct node_fields fields; /* key=value of its files */
 };
 const char *node_attempt_get(const struct node_attempt *attempt, const char *key); /* NULL: none */
 int64_t node_attempt_int(const struct node_attempt *attempt, const char *key, int64_t missing);

@@ -146,6 +146,9 @@
  *	                                AVAILABLE`, `gpu` as of gpus, `meter VENDOR INDEX PERCENT
  *	                                BYTES MILLIWATTS` (how busy, memory taken, power; - is not
  *	                                known), `error TEXT` where the GPUs cannot be listed
+ *	describe                        lines `is KEY VALUE`: what the hosts of a pool should have
+ *	                                in common (runner/78-describe.sh has the keys); one that
+ *	                                is not known is missing
  *	usage RUN/N...                  lines `usage RUN/N key=value...` as of now
  *	gc AGE_S BYTES [dry]            trees of ended runs, layers and data by age and down to
  *	                                BYTES; `freed BYTES COUNT KIND` lines

@@ -16,6 +16,7 @@ enum {
 	SLOW_MS = 10 * 60 * 1000,
 	MACHINE_MS = 40 * 1000, /* tools may take 10 s each */
 	GPUS_MAX = 1024,
+	FIELDS_MAX = 64,
 	PERCENT = 100,
 };
 
@@ -28,6 +29,7 @@ struct query {
 		struct node_attempts *attempts;
 		struct node_freed *freed;
 		struct node_machine *machine;
+		struct node_fields *fields;
 		enum node_withdrawn *withdrawn;
 	};
 	char *run, *user, *record; /* of the attempt that follows */
@@ -401,6 +403,35 @@ struct node_call *node_machine(
 	query->machine = ret;
 	query->call.response_ms = MACHINE_MS;
 	return query_begin(query, "machine\n");
+}
+
+static void describe_reset(struct node_call *call)
+{
+	node_fields_done(((struct query *)call)->fields);
+}
+
+static int describe_line(struct node_call *call, struct err *err)
+{
+	struct node_fields *fields = ((struct query *)call)->fields;
+	const struct node_words *words = &call->words;
+
+	if (words->n != 3 || fields->n >= FIELDS_MAX)
+		return err_set(err, E_NODE_PROTOCOL, "the host sent an invalid answer");
+	*vec_push(fields) = (struct node_field){
+		.key = mem_strdup(words->v[1]), .value = mem_strdup(words->v[2])};
+	return 0;
+}
+
+struct node_call *node_describe(
+	struct node *node, struct node_fields *ret, node_done_fn *done, void *ctx)
+{
+	static const struct call_ops ops = {
+		.reset = describe_reset, .keys = "is", .keyed_line = describe_line};
+	struct query *query = call_new(node, sizeof(*query), &ops, done, ctx);
+
+	query->fields = ret;
+	query->call.response_ms = MACHINE_MS;
+	return query_begin(query, "describe\n");
 }
 
 /*

@@ -563,17 +563,24 @@ int node_attempt_parse(const struct node_words *words, struct node_attempt *ret,
 	return 0;
 }
 
+void node_fields_done(struct node_fields *fields)
+{
+	if (!fields)
+		return;
+	vec_foreach (struct node_field, field, fields) {
+		free(field->key);
+		free(field->value);
+	}
+	vec_done(fields);
+}
+
 void node_attempt_done(struct node_attempt *attempt)
 {
 	free(attempt->run);
 	free(attempt->user);
 	free(attempt->record);
 	free(attempt->state);
-	vec_foreach (struct node_field, field, &attempt->fields) {
-		free(field->key);
-		free(field->value);
-	}
-	vec_done(&attempt->fields);
+	node_fields_done(&attempt->fields);
 	*attempt = (struct node_attempt){0};
 }
 

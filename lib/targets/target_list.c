@@ -230,8 +230,10 @@ int target_list_query_hosts(struct session *session, struct target_list *list, i
 	vec_foreach (struct target_item, item, &list->items) {
 		item->requested = item->requested || item->hosts.n > 0;
 		for (size_t i = 0; i < item->hosts.n; i++)
-			*vec_push(&probes) = (struct node_probe){
-				.host = item->hosts.v[i], .root = item->dir, .gpus_too = true};
+			*vec_push(&probes) = (struct node_probe){.host = item->hosts.v[i],
+				.root = item->dir,
+				.gpus_too = true,
+				.fields_too = list->facts_too && item->hosts.n > 1};
 	}
 	if (probes.n)
 		r = node_probe_all(session, probes.v, probes.n, limit_ms, -1, interrupted, err);

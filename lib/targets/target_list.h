@@ -45,7 +45,8 @@ void target_item_gpus(
 
 struct target_list {
 	struct VEC_OF(struct target_item) items;
-	char *error; /* why there are no contexts, if the kubeconfig is broken; or NULL */
+	bool facts_too; /* query: what its hosts have (node_probe.fields) */
+	char *error;    /* why there are no contexts, if the kubeconfig is broken; or NULL */
 };
 void target_list_done(struct target_list *list);
 #define AUTO_TARGET_LIST AUTO(target_list_done)

@@ -71,6 +71,30 @@ def test_hosts_that_do_not_answer_are_passed_over(w):
         s["gpu2"].freeze(False)
 
 
+def test_what_differs_between_hosts(w):
+    """Tools, GPUs and limits that one host of a pool has and another has not; a host that is away is named."""
+    with pool(w, 2, 2, 1) as s:
+        for i, version in enumerate(("3.11.2", "3.11.2", "3.12.3"), 1):
+            s[f"gpu{i}"].program("python3", f"#!/bin/sh\necho Python {version}\n")
+        s["gpu2"].program("uv", "#!/bin/sh\nexit 1\n")
+        s["gpu2"].program("podman", "#!/bin/sh\nprintf 'podman version 5.0.3\\033[31m\\n'\n")
+        w.write("dlrun.yaml", json.dumps({"targets": {"lab": {"kind": "ssh", "hosts": ["gpu[1-3]"]}}}))
+        done = w.ok("targets", "--diff", "lab")
+        lines = done.out.splitlines()
+        assert lines[0].startswith("lab: 3 hosts, "), done
+        assert "  python3        3.11.2 on gpu1, gpu2; 3.12.3 on gpu3" in lines, done
+        assert any(line.startswith("  GPUs           2 × ") and "on gpu1, gpu2; 1 × " in line for line in lines), done
+        assert "\033" not in done.out and any(line.startswith("  podman ") and "on gpu2" in line for line in lines), done
+        facts = {f["name"]: f["values"] for f in json.loads(w.ok("targets", "--diff", "--json", "lab").out)["targets"][0]["facts"]}
+        assert facts["python3"] == [{"value": "3.11.2", "hosts": ["gpu1", "gpu2"]}, {"value": "3.12.3", "hosts": ["gpu3"]}], facts
+        assert facts["clock"] == [{"value": "right", "hosts": ["gpu1", "gpu2", "gpu3"]}] and "kernel" in facts and "disk" in facts, facts
+        s["gpu3"].stop()
+        done = w.ok("targets", "--diff", "lab")
+        assert done.out.startswith("lab: 2 hosts, ") and "python3" not in done.out and "gpu3: " in done.err, done
+        w.refused("targets", "--diff", "--gpus", rc=2, id="usage", says="--gpus and --diff cannot be used together")
+        assert "there is nothing to compare" in w.ok("targets", "--diff", "local").err
+
+
 def test_ranges_and_what_targets_says(w):
     with pool(w, 2, 0) as s:
         w.write("dlrun.yaml", json.dumps({"targets": {"lab": {"kind": "ssh", "hosts": ["gpu[1-2]"]}}}))

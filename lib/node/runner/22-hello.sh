@@ -127,7 +127,7 @@ serve() {
 	case $serve_verb in
 	# These have lines of their own, and read up to the "." with next_line.
 	submit | exec | shell | get) ;;
-	state | list | log | tail | cancel | withdraw | go | forget | files | have | data | gpus | machine | usage | gc)
+	state | list | log | tail | cancel | withdraw | go | forget | files | have | data | gpus | machine | describe | usage | gc)
 		while next_line; do :; done
 		;;
 	*) answer_fail usage "the runner does not know $serve_verb" ;;

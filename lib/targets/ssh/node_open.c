@@ -319,7 +319,9 @@ void node_probing_cancel(struct node_probing *probing)
 		struct question *question = &probing->questions[i];
 		bool is_late = question->requested || i >= probing->n_begun;
 		node_cancel(question->requested);
-		if (is_late && !question->probe->facts)
+		const struct node_probe *probe = question->probe;
+		bool is_known = probe->facts && (!probe->fields_too || probe->fields.n);
+		if (is_late && !is_known)
 			err_set(&question->probe->error, E_TARGET_SILENT,
 				"%s did not answer in time", question->probe->host);
 	}
@@ -383,14 +385,31 @@ static void node_open_end_one(struct question *question, struct err *error)
 		node_probing_end(probing);
 }
 
-static int on_gpus(void *ctx, int status, struct err *error, struct err *err)
+static int node_open_on_fields(void *ctx, int status, struct err *error, struct err *err)
 {
 	struct question *question = ctx;
 
+	(void)status;
 	(void)err;
 	question->requested = NULL;
-	question->probe->has_gpus = status == 0;
 	node_open_end_one(question, error);
+	return 0;
+}
+
+static int on_gpus(void *ctx, int status, struct err *error, struct err *err)
+{
+	struct question *question = ctx;
+	struct node_probe *probe = question->probe;
+
+	(void)err;
+	question->requested = NULL;
+	probe->has_gpus = status == 0;
+	if (status < 0 || !probe->fields_too) {
+		node_open_end_one(question, error);
+		return 0;
+	}
+	question->requested =
+		node_describe(probe->opened->node, &probe->fields, node_open_on_fields, question);
 	return 0;
 }
 
@@ -476,6 +495,7 @@ void node_probe_done(struct node_probe *probe)
 		return;
 	err_done(&probe->error);
 	vec_done(&probe->gpus);
+	node_fields_done(&probe->fields);
 	*probe = (struct node_probe){0};
 }
 

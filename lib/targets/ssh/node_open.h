@@ -45,14 +45,15 @@ void node_explain(const struct node_host *host, struct err *error);
 struct node_probe {
 	/* Input, borrowed; root: NULL: the default. */
 	const char *host, *root;
-	bool gpus_too;
+	bool gpus_too, fields_too;
 
 	struct node_host *opened;       /* the session's; NULL: error says why */
 	struct err error;               /* why it was not asked, or did not answer */
 	const struct node_facts *facts; /* the node's; NULL: none came */
 	int64_t response_ms;            /* until they came; -1: none did */
 	struct node_gpus gpus;
-	bool has_gpus; /* gpus is known */
+	bool has_gpus;             /* gpus is known */
+	struct node_fields fields; /* of node_describe; owned */
 };
 void node_probe_done(struct node_probe *probe);
 

@@ -1163,7 +1163,7 @@ static void target_gang_on_first_gone(struct gang *gang)
 		gang_tell(gang, "go", 1, gang->hosts.n, target_gang_on_gone);
 }
 
-/* Of a run that may be taken back the first alone: who does that asks the first, and knows of all. */
+/* The first host alone begins of a run that may be taken back: that one is asked about all. */
 static void go(struct starting *starting)
 {
 	const struct run *run = starting->job->run;

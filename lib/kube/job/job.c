@@ -1304,6 +1304,14 @@ static bool job_is_kept(const struct kube_place *place)
 	return place->kind != KUBE_PLACE_NONE && place->kind != KUBE_PLACE_EMPTY;
 }
 
+static bool job_yields(const struct job *job)
+{
+	const struct kube_run *run = job->run;
+	bool has_shell = run->has_shell || (!run->lacks_shell && !run->has_no_shell);
+
+	return job->role && run->ends_with && !str_eq(job->role->name, run->ends_with) && has_shell;
+}
+
 static void set_job(struct job *job)
 {
 	const struct kube_run *run = job->run;
@@ -1317,6 +1325,7 @@ static void set_job(struct job *job)
 	job->is_root = !job->is_restricted &&
 		       (str_empty(user) || str_eq(user, "root") || str_eq(user, "0") ||
 			       str_starts(user, "0:") || str_starts(user, "root:"));
+	job->yields = job_yields(job);
 	job->keeps_limit = run->timeout_ms > 0 && !run->has_no_shell;
 	job->counts = run->retries > 0 && (!job->is_gang || job->is_jobset);
 	job->keeps_results = job_is_kept(&run->results);

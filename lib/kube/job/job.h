@@ -33,9 +33,10 @@
  *			kube_objects.notes says so. Ranks find each other by <job>-0.<service>.
  *
  * Roles. Each has a Job of its own, in a JobSet that also ends the others when the one that
- * ends_with names has ended. They are one gang: the first failure of any rank ends all of them, and a
- * restart is one of all. Ranks, and variables that tell of them, are those within the role;
- * files of results are named by the rank in the run.
+ * ends_with names has ended. They are one gang: the first failure of any rank ends all of them,
+ * and a restart is one of all. A failure of another role than that waits for 10 s, where the image
+ * has a shell: the run may just have ended. Ranks, and variables that tell of them, are those
+ * within the role; files of results are named by the rank in the run.
  *
  * Study. Words and variables of its members lie in a ConfigMap of the Job's name, a line for each
  * in entries of KUBE_MEMBERS_EACH; the script evaluates the line of $JOB_COMPLETION_INDEX. The

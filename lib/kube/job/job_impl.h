@@ -25,6 +25,7 @@ struct job {
 	bool is_restricted;
 	bool is_root;        /* the program's user, as far as the image says */
 	bool keeps_limit;    /* the time limit is kept by the script */
+	bool yields;         /* a failure waits for the end of the run, which may be its reason */
 	bool counts;         /* pods are told how often they failed before */
 	bool collects;       /* what the program leaves in its tree */
 	bool lingers;        /* results end with the pod, which waits for somebody to take them */

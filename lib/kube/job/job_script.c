@@ -634,6 +634,12 @@ static const char stay_wait[] = "while :; do\n"
 				"\tw=1\n"
 				"\t[ \"$n\" ] || break\n"
 				"done\n";
+/* A role may fail because the one with which the run ends has just ended: the cluster needs a
+ * moment to know that, and would take the failure for that of the run. */
+static const char stay_yield[] = "if [ \"$c\" != 0 ] && [ -z \"$y\" ]; then\n"
+				 "\tsleep 10 >/dev/null 2>&1 &\n"
+				 "\twait $!\n"
+				 "fi\n";
 static const char stay_end[] = "if [ \"$t\" ]; then\n"
 			       "\tprintf '" KUBE_JOB_TIMEOUT "' >/dev/termination-log\n"
 			       "\tc=124\n"
@@ -692,7 +698,7 @@ static bool stays(const struct job *job)
 	const struct kube_run *run = job->run;
 
 	return run->shell || run->signal || run->stop_signal || job->keeps_limit || job->collects ||
-	       job->lingers;
+	       job->lingers || job->yields;
 }
 
 /* Arguments of this script: -c SCRIPT dlrun COLLECTOR PROGRAM…; without a shell only PROGRAM is
@@ -858,6 +864,8 @@ static void add_stay(const struct job *job, struct buf *script)
 			"}\n",
 			spared, seconds(run->grace_ms));
 	add_term(job, script);
+	if (job->yields)
+		buf_addf(script, "y=\ntrap 'n=1 y=1; term' %s\n", ends);
 	if (job->keeps_limit)
 		buf_addf(script, stay_limit, limit_signal(run));
 	if (job->lingers)
@@ -871,6 +879,8 @@ static void add_stay(const struct job *job, struct buf *script)
 	buf_adds(script, stay_wait);
 	if (job->keeps_limit)
 		buf_adds(script, stay_end);
+	if (job->yields)
+		buf_adds(script, stay_yield);
 	if (job->collects)
 		buf_adds(script, collect_end);
 	if (job->collects && job->keeps_results)

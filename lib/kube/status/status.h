@@ -137,7 +137,7 @@ struct kube_status {
 	char *hint;           /* or NULL */
 };
 
-/* Each run with roles has one Job in the List from then on, whose name is that of the label gang and
+/* Each run with roles has one Job in the List from then on, whose name is its label gang and
  * whose completion indexes are its ranks. */
 void kube_join_roles(struct json *list);
 /* How many ranks the run of a Job has, at least 1. */

@@ -33,6 +33,7 @@ struct instance {
 struct rank {
 	struct kube_runlog *runlog;
 	int number;
+	char *name;                                         /* "rank 3", of a role "actors.3" */
 	struct instances VEC_OF(struct instance) instances; /* oldest first */
 	size_t at;                                          /* the one that is read, or is to be */
 	struct podlog *podlog;                              /* of it */
@@ -108,6 +109,7 @@ static void runlog_rank_free(struct rank *rank)
 	vec_foreach (struct instance, instance, &rank->instances)
 		runlog_instance_done(instance);
 	vec_done(&rank->instances);
+	free(rank->name);
 	free(rank->token);
 	free(rank->last);
 	free(rank);
@@ -128,7 +130,14 @@ static char *runlog_token_of(const char *token, int number)
 	return NULL;
 }
 
-static struct rank *runlog_find_rank(struct kube_runlog *runlog, int number)
+static char *runlog_rank_name(const struct json *pod, int number)
+{
+	const char *role = kube_label(pod, KUBE_LABEL_ROLE), *index = kube_completion_index(pod);
+
+	return role && index ? mem_printf("%s.%s", role, index) : mem_printf("rank %d", number);
+}
+
+static struct rank *runlog_find_rank(struct kube_runlog *runlog, const struct json *pod, int number)
 {
 	struct rank *rank;
 	size_t i = 0;
@@ -142,6 +151,7 @@ static struct rank *runlog_find_rank(struct kube_runlog *runlog, int number)
 	rank = mem_alloc(1, sizeof(*rank));
 	*rank = (struct rank){.runlog = runlog,
 		.number = number,
+		.name = runlog_rank_name(pod, number),
 		.token = runlog_token_of(runlog->token, number)};
 	if (rank->token && str_ends(rank->token, KUBE_RUNLOG_DRAINED)) {
 		rank->token[strlen(rank->token) - strlen(KUBE_RUNLOG_DRAINED)] = '\0';
@@ -241,9 +251,9 @@ static void runlog_notify_end_lost(
 
 	if (podlog_point_parse(rank->last, &point) && point.time_ns > 0)
 		clock_format(point.time_ns / 1000000, time);
-	text = mem_printf("rank %d: lines %s%s may be missing: the end of the log of pod %s cannot "
+	text = mem_printf("%s: lines %s%s may be missing: the end of the log of pod %s cannot "
 			  "be read any more: %s",
-		rank->number, *time ? "after " : "of its end", time, instance->pod, error->message);
+		rank->name, *time ? "after " : "of its end", time, instance->pod, error->message);
 	runlog_notify_gap(rank->runlog, rank->number, text);
 }
 
@@ -276,22 +286,21 @@ static void runlog_notify_other(struct rank *rank, const struct instance *instan
 	if (!rank->has_begun || rank->at == 0)
 		return;
 	if (str_eq(rank->instances.v[rank->at - 1].pod, instance->pod))
-		text = mem_printf("rank %d: the container of pod %s was started again",
-			rank->number, instance->pod);
+		text = mem_printf(
+			"%s: the container of pod %s was started again", rank->name, instance->pod);
 	else
-		text = mem_printf("rank %d: goes on in pod %s", rank->number, instance->pod);
+		text = mem_printf("%s: goes on in pod %s", rank->name, instance->pod);
 	runlog_notify_gap(rank->runlog, rank->number, text);
 }
 
 static void runlog_read_instance(struct rank *rank, const struct instance *instance)
 {
 	struct kube_runlog *runlog = rank->runlog;
-	AUTO_FREE char *label = mem_printf("rank %d", rank->number);
 	AUTO_FREE char *token = TAKE(rank->token);
 	struct podlog_request request = {.kube_namespace = runlog->kube_namespace,
 		.pod = instance->pod,
 		.container = KUBE_CONTAINER,
-		.label = label,
+		.label = rank->name,
 		.id = instance->id,
 		.uid = instance->uid,
 		.previous = instance->replaced,
@@ -322,9 +331,9 @@ static void runlog_notify_pod_gone(struct rank *rank, const struct podlog_point 
 	if (rank->was_drained)
 		return;
 	clock_format(point->time_ns / 1000000, time);
-	text = mem_printf("rank %d: lines after %s may be missing: the pod that was read before is "
+	text = mem_printf("%s: lines after %s may be missing: the pod that was read before is "
 			  "gone",
-		rank->number, time);
+		rank->name, time);
 	runlog_notify_gap(rank->runlog, rank->number, text);
 }
 
@@ -436,7 +445,7 @@ static struct instance *runlog_note_pod(
 	runlog_note_restarts(runlog, pod);
 	if (number < 0 || (runlog->wanted >= 0 && number != runlog->wanted))
 		return NULL;
-	*ret_rank = runlog_find_rank(runlog, number);
+	*ret_rank = runlog_find_rank(runlog, pod, number);
 	if (!*ret_rank)
 		return NULL;
 	if (restarts > 0)

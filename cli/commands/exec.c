@@ -11,6 +11,7 @@ enum { RANK_MAX = 100 * 1000, COMMAND_MAX = 64 << 10 };
 struct exec_values {
 	bool input, tty;
 	int64_t rank;
+	const char *role;
 };
 
 static const struct opt opts[] = {
@@ -20,6 +21,8 @@ static const struct opt opts[] = {
 		.help = "Give the command this terminal"},
 	{OPT_MEMBER(OPT_INT, 0, "rank", struct exec_values, rank), .arg = "N", .min = 0,
 		.max = RANK_MAX, .help = "In the environment of this rank (default: 0)"},
+	{OPT_MEMBER(OPT_STRING, 0, "role", struct exec_values, role), .arg = "NAME",
+		.help = "A role of the run; --rank is a rank of it"},
 	{OPT_END},
 };
 
@@ -60,6 +63,7 @@ static int cmd_exec_run(struct app *app, void *values_ptr, struct strv *words)
 	const struct attach_request request = {.run = newest ? NULL : words->v[0],
 		.command = &command,
 		.rank = values->rank == OPT_UNSET ? 0 : (int)values->rank,
+		.role = values->role,
 		.input = values->input,
 		.tty = values->tty};
 	return attach_run(app, &request);

@@ -11,11 +11,14 @@ enum { RANK_MAX = 100 * 1000 };
 
 struct forward_values {
 	int64_t rank;
+	const char *role;
 };
 
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_INT, 0, "rank", struct forward_values, rank), .arg = "N", .min = 0,
 		.max = RANK_MAX, .help = "Ports of this rank (default: 0)"},
+	{OPT_MEMBER(OPT_STRING, 0, "role", struct forward_values, role), .arg = "NAME",
+		.help = "A role of the run; --rank is a rank of it"},
 	{OPT_END},
 };
 
@@ -70,11 +73,13 @@ static int cmd_forward_run(struct app *app, void *values_ptr, struct strv *words
 	for (size_t i = 0; i < n; i++)
 		if (forward_port_parse(specs[i], &ports[i], &err) < 0)
 			return app_fail(app, &err);
-	if (runs_get(app, newest ? NULL : words->v[0], &run, &err) < 0)
+	int rank = values->rank == OPT_UNSET ? 0 : (int)values->rank;
+	if (runs_get(app, newest ? NULL : words->v[0], &run, &err) < 0 ||
+		runs_find_rank(run, values->role, rank, &rank, &err) < 0)
 		return app_fail(app, &err);
 	const struct forward_options options = {.ports = ports,
 		.n_ports = n,
-		.rank = values->rank == OPT_UNSET ? 0 : (int)values->rank,
+		.rank = rank,
 		.listening = cmd_forward_on_listening,
 		.notice = cmd_forward_on_notice,
 		.ctx = app,

@@ -9,13 +9,14 @@
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
+#include "core/record/roles.h"
 
 enum { RANK_MAX = 100 * 1000, EXIT_INTERRUPTED = 130 };
 
 struct logs_values {
 	bool follow, timestamps, failed;
 	int64_t tail, attempt;
-	const char *since, *rank;
+	const char *since, *rank, *role;
 };
 
 static const struct opt opts[] = {
@@ -27,6 +28,8 @@ static const struct opt opts[] = {
 		.help = "Begin that long ago (10m) or at that time (2026-08-01T12:00:00Z)"},
 	{OPT_MEMBER(OPT_STRING, 0, "rank", struct logs_values, rank), .arg = "N|all",
 		.help = "Only the output of one rank"},
+	{OPT_MEMBER(OPT_STRING, 0, "role", struct logs_values, role), .arg = "NAME",
+		.help = "Only the output of one role; --rank is a rank of it"},
 	{OPT_MEMBER(OPT_INT, 0, "attempt", struct logs_values, attempt), .arg = "N", .min = 1,
 		.max = 1000000, .help = "The output of an earlier attempt (default: the newest)"},
 	{OPT_MEMBER(OPT_FLAG, 0, "timestamps", struct logs_values, timestamps),
@@ -81,6 +84,20 @@ static int logs_check_rank(const struct run *run, int rank, struct err *err)
 	return err_hint(err, "dlrun logs %s", run_id(run));
 }
 
+static int logs_set_role(
+	const struct run *run, const char *role, struct follow_request *request, struct err *err)
+{
+	int r = role ? roles_find(run->doc, role, &request->first, &request->count, err) : 0;
+
+	if (r < 0)
+		return err_prefix(err, "%s", run_id(run));
+	if (request->rank >= 0)
+		return runs_find_rank(run, role, request->rank, &request->rank, err);
+	if (request->count == 1)
+		request->rank = request->first;
+	return 0;
+}
+
 /* As tail(1) has it for several files. */
 static int logs_print_head(struct app *app, const struct run *run, bool is_first)
 {
@@ -129,9 +146,14 @@ static int logs_run(struct app *app, void *values_ptr, struct strv *words)
 	if (parse_since(values->since, &request.since_ms, &err) < 0 ||
 		logs_parse_rank(values->rank, &request.rank, &err) < 0)
 		return app_fail(app, &err);
+	if (values->failed && values->role) {
+		err_set(&err, E_USAGE, "--failed cannot be used together with --role");
+		return app_fail(app, &err);
+	}
 	if (values->failed)
 		return logs_of_failed(app, words->n ? words->v[0] : NULL, &request);
 	if (runs_get(app, words->n ? words->v[0] : NULL, &run, &err) < 0 ||
+		logs_set_role(run, values->role, &request, &err) < 0 ||
 		logs_check_rank(run, request.rank, &err) < 0)
 		return app_fail(app, &err);
 	return follow_log(app, run, &request);

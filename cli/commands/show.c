@@ -15,12 +15,14 @@
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
+#include "core/config/words.h"
 #include "core/record/after.h"
 #include "core/attempt/attempt.h"
 #include "core/plot/svg.h"
 #include "core/record/columns.h"
 #include "core/record/dirs.h"
 #include "core/record/places.h"
+#include "core/record/roles.h"
 #include "events/series.h"
 
 enum {
@@ -161,6 +163,29 @@ static void add_resources(struct buf *out, const struct run *run)
 		buf_adds(&line, " of memory");
 	}
 	summary_add_field(out, "resources", line.data);
+}
+
+/* "learner  python3 learn.py", a line for each role. */
+static void show_add_roles(struct buf *out, const struct run *run)
+{
+	const struct json *roles = json_get(run->spec, "roles");
+	AUTO_FREE char *counts = roles_summary(run->doc);
+
+	summary_add_field(out, "roles", counts);
+	for (const struct json *role = json_first(roles); role; role = json_next(role)) {
+		AUTO_STRV struct strv words = {0};
+		AUTO_BUF struct buf line;
+		if (words_get(role, "command", &words, NULL) < 0 || !words.n)
+			continue;
+		buf_init(&line, PAGE_MAX);
+		buf_addf(&line, "%s: ", json_get_str(role, "name"));
+		if (json_get_bool(role, "shell", false))
+			buf_adds(&line, words.v[0]);
+		else
+			str_shell_join(&line, words.v);
+		summary_add_field(out, "", line.data);
+	}
+	summary_add_field(out, "ends with", json_get_str(run->doc, "ends_with"));
 }
 
 static void show_add_ports(struct buf *out, const struct json *list)
@@ -403,6 +428,7 @@ static int show_one(struct app *app, struct run *run)
 	add_headline(app, &out, run);
 	add_identity(&out, run);
 	add_resources(&out, run);
+	show_add_roles(&out, run);
 	show_add_ports(&out, json_get(run->doc, "ports"));
 	add_times(&out, run);
 	show_add_attempts(&out, run);

@@ -24,11 +24,14 @@ enum { RANK_MAX = 100 * 1000 };
 struct ssh_values {
 	bool accept_new_host;
 	int64_t rank;
+	const char *role;
 };
 
 static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_INT, 0, "rank", struct ssh_values, rank), .arg = "N", .min = 0,
 		.max = RANK_MAX, .help = "In the environment of this rank (default: 0)"},
+	{OPT_MEMBER(OPT_STRING, 0, "role", struct ssh_values, role), .arg = "NAME",
+		.help = "A role of the run; --rank is a rank of it"},
 	{OPT_MEMBER(OPT_FLAG, 0, "accept-new-host", struct ssh_values, accept_new_host),
 		.help = "Accept the key of a host that ssh does not know yet"},
 	{OPT_END},
@@ -198,6 +201,7 @@ static int cmd_ssh_run(struct app *app, void *values_ptr, struct strv *words)
 	const struct attach_request request = {.run = run ? run_id(run) : words->v[0],
 		.command = &command,
 		.rank = values->rank == OPT_UNSET ? 0 : (int)values->rank,
+		.role = values->role,
 		.input = true,
 		.tty = command.n == 0 && isatty(STDIN_FILENO)};
 	return attach_run(app, &request);

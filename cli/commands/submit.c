@@ -19,6 +19,7 @@
 #include "cli/term/app.h"
 #include "cli/term/cmd.h"
 #include "cli/term/ui.h"
+#include "core/record/roles.h"
 #include "core/record/after.h"
 #include "core/record/places.h"
 #include "core/study/stop_rule.h"
@@ -203,19 +204,19 @@ static void on_image(void *ctx, const struct image *image, int64_t ms)
 	preview_print_image(app_of(ctx), image, ms);
 }
 
-enum { GPU_WORDS_SIZE = 32 };
-
-/* Mention GPUs that were not requested, too: one, where there are any. */
-static const char *cmd_submit_gpu_words(const struct run *run, char out[static GPU_WORDS_SIZE])
+/* Mention GPUs that were not requested, too: one, where there are any. if_any: in which words, or
+ * NULL. Roles have their own. The caller frees. */
+static char *cmd_submit_gpu_words(const struct run *run, const char *if_any)
 {
 	int64_t n = json_get_int(json_get(run->doc, "resources"), "gpus", -1);
+	AUTO_FREE char *roles = roles_summary(run->doc);
 
-	*out = '\0';
+	if (roles)
+		return mem_printf(" · %s", roles);
 	if (n < 0)
-		return " · one GPU (-g 0: none, -g N: more)";
-	if (n > 0)
-		snprintf(out, GPU_WORDS_SIZE, " · %lld GPU%s", (long long)n, n == 1 ? "" : "s");
-	return out;
+		return mem_strdup(if_any ? if_any : " · one GPU (-g 0: none, -g N: more)");
+	return n > 0 ? mem_printf(" · %lld GPU%s", (long long)n, n == 1 ? "" : "s")
+		     : mem_strdup("");
 }
 
 static void cmd_submit_print_cluster(struct app *app, const struct run *run)
@@ -223,11 +224,11 @@ static void cmd_submit_print_cluster(struct app *app, const struct run *run)
 	const struct json *target = json_get(run->doc, "target");
 	int64_t nodes = json_get_int(json_get(run->doc, "resources"), "nodes", 1);
 	AUTO_FREE char *many = nodes > 1 ? mem_printf(" · %lld nodes", (long long)nodes) : NULL;
-	char gpus[GPU_WORDS_SIZE];
+	AUTO_FREE char *gpus = cmd_submit_gpu_words(run, NULL);
 
 	app_phase(app, "target", "%s · context %s · namespace %s%s%s", run_target(run),
 		json_get_str(target, "context"), json_get_str(target, "namespace"),
-		many ? many : "", cmd_submit_gpu_words(run, gpus));
+		many ? many : "", gpus);
 	if (run_restarts_by_itself(run))
 		app_phase(app, "retries", "the cluster restarts all %lld nodes together (JobSet)",
 			(long long)nodes);
@@ -237,27 +238,26 @@ static void print_host(struct app *app, const struct run *run)
 {
 	const struct json *hosts = json_get(json_get(run->doc, "target"), "hosts");
 	const char *host = json_str(hosts ? json_first(hosts) : NULL);
-	bool is_auto = json_get_int(json_get(run->doc, "resources"), "gpus", -1) < 0;
-	char gpus[GPU_WORDS_SIZE], many[32] = "";
+	AUTO_FREE char *gpus = cmd_submit_gpu_words(run, " · one GPU if it has any (-g 0: none)");
+	char many[32] = "";
 
 	/* Of hosts with one home the first that is free takes it. */
 	if (json_count(hosts) > 1 && json_get_int(json_get(run->doc, "resources"), "nodes", 1) <= 1)
 		snprintf(many, sizeof(many), " or %zu other%s", json_count(hosts) - 1,
 			json_count(hosts) > 2 ? "s" : "");
-	app_phase(app, "target", "%s · host %s%s%s", run_target(run), host ? host : "?", many,
-		is_auto ? " · one GPU if it has any (-g 0: none)"
-			: cmd_submit_gpu_words(run, gpus));
+	app_phase(
+		app, "target", "%s · host %s%s%s", run_target(run), host ? host : "?", many, gpus);
 }
 
 static void print_machine(struct app *app, const struct run *run)
 {
 	int64_t nodes = json_get_int(json_get(run->doc, "resources"), "nodes", 1);
 	AUTO_FREE char *many = nodes > 1 ? mem_printf(" as %lld nodes", (long long)nodes) : NULL;
-	char gpus[GPU_WORDS_SIZE];
+	AUTO_FREE char *gpus = cmd_submit_gpu_words(run, NULL);
 	unsigned n = os_processors();
 
 	app_phase(app, "target", "%s · this machine (%u %s)%s%s", run_target(run), n,
-		n == 1 ? "CPU" : "CPUs", many ? many : "", cmd_submit_gpu_words(run, gpus));
+		n == 1 ? "CPU" : "CPUs", many ? many : "", gpus);
 }
 
 static void cmd_submit_on_places(void *ctx, const char *text)

@@ -124,8 +124,7 @@ int attach_run(struct app *app, const struct attach_request *request)
 	AUTO_ERR struct err err = {0};
 	AUTO_RUN struct run *found = NULL, *begun = NULL;
 	struct terminal terminal = {0};
-	const struct target_exec_request exec = {
-		.rank = request->rank,
+	struct target_exec_request exec = {
 		.command = request->command,
 		.fds = {request->input || request->tty ? STDIN_FILENO : -1, STDOUT_FILENO,
 			STDERR_FILENO},
@@ -141,13 +140,15 @@ int attach_run(struct app *app, const struct attach_request *request)
 		err_hint(&err, "leave -t out; -i passes stdin on to the command");
 		return app_fail(app, &err);
 	}
-	const struct forward_options waiting = {.rank = request->rank,
+	int r = runs_get(app, request->run, &found, &err);
+	if (r == 0)
+		r = runs_find_rank(found, request->role, request->rank, &exec.rank, &err);
+	if (r < 0)
+		return app_fail(app, &err);
+	const struct forward_options waiting = {.rank = exec.rank,
 		.notice = attach_on_notice,
 		.ctx = app,
 		.interrupted = &app_interrupted};
-	int r = runs_get(app, request->run, &found, &err);
-	if (r < 0)
-		return app_fail(app, &err);
 	/* Until it has begun, Ctrl-C is dlrun's. */
 	app_catch_signals();
 	r = run_wait_begun(&app->session, found, &waiting, &begun, &err);

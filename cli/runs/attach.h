@@ -15,8 +15,9 @@ struct attach_request {
 	const char *run;            /* as the user wrote it; NULL: the newest */
 	const struct strv *command; /* empty: a shell */
 	int rank;
-	bool input; /* stdin is the command's */
-	bool tty;   /* so is the terminal: E_USAGE where stdin is none */
+	const char *role; /* that rank is one of; NULL: of the run */
+	bool input;       /* stdin is the command's */
+	bool tty;         /* so is the terminal: E_USAGE where stdin is none */
 };
 /* The terminal of ad-hoc work (terminal.h), waited for to begin; else as attach_run. The end of
  * the run, where it comes with that of the terminal, is waited for, and its exit status counts. */

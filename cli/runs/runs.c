@@ -24,6 +24,7 @@
 #include "cli/term/cmd.h"
 #include "cli/term/logview.h"
 #include "cli/term/ui.h"
+#include "core/record/roles.h"
 #include "core/record/after.h"
 #include "core/config/ports.h"
 #include "core/record/dirs.h"
@@ -588,6 +589,8 @@ enum { EXIT_INTERRUPTED = 130, OUT_MAX = 64 << 20, GAPS_MAX = 1000 };
 
 struct follower {
 	struct app *app;
+	const struct run *run;
+	const struct follow_request *request;
 	struct loop *loop;
 	struct logview view;
 	struct loop_timer *timer;
@@ -630,10 +633,14 @@ static int runs_follow_on_data(
 	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
 {
 	struct follower *follower = ctx;
+	const struct follow_request *request = follower->request;
 	AUTO_BUF struct buf out = {0};
 
+	if (request->count && (rank < request->first || rank >= request->first + request->count))
+		return 0;
 	buf_init(&out, OUT_MAX);
-	follower->view.rank = rank;
+	follower->view.rank = follower->view.role_rank = rank;
+	follower->view.role = roles_of_record(follower->run->doc, &follower->view.role_rank);
 	logview_add(&follower->view, data, len, time_ms, clock_ms(), &out);
 	runs_follow_set_timer(follower);
 	return runs_follow_write_out(follower, &out, err);
@@ -708,6 +715,24 @@ static enum logview_kind runs_follow_kind_of(const struct app *app)
 	return app->out_tty ? LOGVIEW_TERMINAL : LOGVIEW_RAW;
 }
 
+int runs_find_rank(const struct run *run, const char *role, int rank, int *ret, struct err *err)
+{
+	int first = 0, n = 0;
+
+	if (role) {
+		int r = roles_find(run->doc, role, &first, &n, err);
+		if (r < 0)
+			return err_prefix(err, "%s", run_id(run));
+	}
+	if (role && rank >= n) {
+		err_set(err, E_USAGE, "--rank %d: role %s of %s has the ranks 0 to %d", rank, role,
+			run_id(run), n - 1);
+		return err_hint(err, "--role %s --rank %d", role, n - 1);
+	}
+	*ret = first + rank;
+	return 0;
+}
+
 static bool has_ranks(const struct run *run)
 {
 	return json_get_int(json_get(run->doc, "resources"), "nodes", 1) > 1;
@@ -725,7 +750,7 @@ int follow_log(struct app *app, struct run *run, const struct follow_request *re
 {
 	AUTO_ERR struct err err = {0};
 	AUTO_STRV struct strv gaps = {0};
-	struct follower follower = {.app = app, .gaps = &gaps};
+	struct follower follower = {.app = app, .run = run, .request = request, .gaps = &gaps};
 	struct session *session;
 	int r = app_session(app, &session, &err);
 

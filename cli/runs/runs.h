@@ -93,12 +93,15 @@ bool browser_open(const char *url);
 struct follow_request {
 	int64_t tail_lines; /* -1: all */
 	int64_t since_ms;   /* wall clock; 0: all */
-	int rank;           /* -1: all */
+	int rank;           /* -1: all, or those of a role: */
+	int first, count;   /* ranks; count 0: all */
 	int attempt;        /* from 1; 0: the newest */
 	bool follow;        /* to the end of the run */
 	bool timestamps;
 };
 
+/* The run's rank that --role and --rank name: with a role the rank within it. E_USAGE. */
+int runs_find_rank(const struct run *run, const char *role, int rank, int *ret, struct err *err);
 /* Print the log; with --json the run's object behind it. With follow the end of the run is printed
  * on stderr too. Returns the exit status: with follow the run's own, 130 after Ctrl-C, which leaves
  * the run alone and prints how to come back. */

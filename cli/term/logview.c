@@ -46,7 +46,9 @@ static void logview_add_prefix(const struct logview *view, int64_t time_ms, stru
 {
 	if (view->stamped)
 		add_stamp(time_ms, out);
-	if (view->ranked)
+	if (view->ranked && view->role)
+		buf_addf(out, "[%s.%d] ", view->role, view->role_rank);
+	else if (view->ranked)
 		buf_addf(out, "[%d] ", view->rank);
 }
 
@@ -159,6 +161,10 @@ static void logview_add_json(struct logview *view, size_t len, struct buf *out)
 
 	json_set_str(json, "schema", "dlrun/log/v1");
 	json_set_int(json, "rank", view->rank);
+	if (view->role) {
+		json_set_str(json, "role", view->role);
+		json_set_int(json, "role_rank", view->role_rank);
+	}
 	if (view->line_ms)
 		clock_format(view->line_ms, time);
 	json_set_str(json, "time", view->line_ms ? time : NULL);

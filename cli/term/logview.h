@@ -5,9 +5,9 @@
  *	LOGVIEW_RAW       the program's exact bytes (a pipe)
  *	LOGVIEW_TERMINAL  through term.c; a line that is drawn again and again (CR) is shown at
  *	                  most every LOGVIEW_REDRAW_MS, its last state always
- *	LOGVIEW_JSON      one object a line: {"schema":"dlrun/log/v1","rank","time","text"}; a
- *	                  line over LOGVIEW_LINE_MAX comes in parts, all but the last with
- *	                  "partial":true
+ *	LOGVIEW_JSON      one object a line: {"schema":"dlrun/log/v1","rank","time","text"},
+ *	                  with "role" and "role_rank" where the run has roles; a line over
+ *	                  LOGVIEW_LINE_MAX comes in parts, all but the last with "partial":true
  */
 #ifndef DLRUN_CLI_TERM_LOGVIEW_H
 #define DLRUN_CLI_TERM_LOGVIEW_H
@@ -25,9 +25,11 @@ enum logview_kind { LOGVIEW_RAW, LOGVIEW_TERMINAL, LOGVIEW_JSON };
 
 struct logview {
 	enum logview_kind kind;
-	bool stamped; /* each line begins with its time (not in JSON) */
-	bool ranked;  /* each line begins with "[rank]" (not in JSON) */
-	int rank;     /* of what is added next */
+	bool stamped;     /* each line begins with its time (not in JSON) */
+	bool ranked;      /* each line begins with "[rank]" (not in JSON) */
+	int rank;         /* of what is added next */
+	const char *role; /* of that rank, or NULL: the prefix is "[role.role_rank]" */
+	int role_rank;
 	struct term_filter filter;
 	struct buf held; /* terminal: what waits to be drawn; JSON: the line so far */
 	bool in_line, after_cr, partial;

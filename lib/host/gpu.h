@@ -107,8 +107,9 @@ const struct gpu_list *gpu_claim_granted(const struct gpu_claim *claim);
 /* Descriptors that hold the locks, close-on-exec: the program's child clears that. */
 const int *gpu_claim_fds(const struct gpu_claim *claim, size_t *ret_n);
 /* CUDA_VISIBLE_DEVICES=0,2 with CUDA_DEVICE_ORDER=PCI_BUS_ID, without which CUDA counts in another
- * order, or ROCR_VISIBLE_DEVICES; nothing before the grant. Those of one of parts equal parts. */
-void gpu_claim_env(const struct gpu_claim *claim, size_t part, size_t parts, struct strv *ret);
+ * order, or ROCR_VISIBLE_DEVICES; nothing before the grant. Of n GPUs of those granted,
+ * from that index on. */
+void gpu_claim_env(const struct gpu_claim *claim, size_t from, size_t n, struct strv *ret);
 /* Leaves the queue or gives back what this process holds, and wakes waiting claims. A GPU whose
  * descriptor a program still has stays taken. In a forked child: only closes its copies. Never
  * waits for a lock. */

@@ -1244,14 +1244,14 @@ const int *gpu_claim_fds(const struct gpu_claim *claim, size_t *ret_n)
 	return claim->fds;
 }
 
-void gpu_claim_env(const struct gpu_claim *claim, size_t part, size_t parts, struct strv *ret)
+void gpu_claim_env(const struct gpu_claim *claim, size_t from, size_t n, struct strv *ret)
 {
 	const struct gpu_list *list = &claim->granted;
-	size_t n = list->n / parts, from = part * n;
 	struct buf value;
 
 	if (list->n == 0)
 		return;
+	BUG_ON(from + n > list->n);
 	buf_init(&value, GPU_MAX * 16);
 	for (size_t i = 0; i < n; i++)
 		buf_addf(&value, "%s%u", i ? "," : "", list->v[from + i].index);

@@ -123,6 +123,21 @@ char *submit_relative(const struct submit *submit, const char *path);
 void submit_lookup(struct submit *submit);
 
 /*
+ * submit_roles.c: parts of a run with commands and nodes of their own
+ */
+
+/* Read the roles of the configuration, unless an earlier run has brought its own. Where all of them
+ * have commands, spec's command becomes that of the role that names the run. */
+int submit_set_roles(struct submit *submit, struct err *err);
+/* Whether a program takes the run's own command: true without roles. */
+bool submit_roles_take_command(const struct spec *spec);
+/* Call check for each command of the run in the place of spec's. */
+int submit_each_command(struct submit *submit, int (*check)(struct submit *submit, struct err *err),
+	struct err *err);
+/* Set the number of nodes, once the target is known and all commands and variables are set. */
+int submit_check_roles(struct submit *submit, struct err *err);
+
+/*
  * submit_runtime.c: what surrounds the code (runtime.h)
  */
 

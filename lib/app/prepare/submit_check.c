@@ -477,7 +477,7 @@ static bool is_old(const struct submit *submit)
 	return submit->parent && !(typed && typed->n > 0 && *typed->v[0] != '-');
 }
 
-static int submit_check_typed(struct submit *submit, struct err *err)
+static int submit_check_typed_one(struct submit *submit, struct err *err)
 {
 	const struct spec *spec = &submit->spec;
 
@@ -485,6 +485,11 @@ static int submit_check_typed(struct submit *submit, struct err *err)
 		return 0;
 	int r = take_assignments(submit, err);
 	return r < 0 ? r : submit_check_words(submit, err);
+}
+
+static int submit_check_typed(struct submit *submit, struct err *err)
+{
+	return submit_each_command(submit, submit_check_typed_one, err);
 }
 
 /*
@@ -641,7 +646,7 @@ static mode_t mode_in_tree(struct submit *submit, const char *word, const char *
 		       : 0;
 }
 
-static int submit_start_file(struct submit *submit, struct err *err)
+static int submit_start_one_file(struct submit *submit, struct err *err)
 {
 	const struct spec *spec = &submit->spec;
 	const char *word = spec->command.v[0];
@@ -667,6 +672,11 @@ static int submit_start_file(struct submit *submit, struct err *err)
 	if (front.n > 0)
 		prepend_words(submit, &front, word);
 	return 0;
+}
+
+static int submit_start_file(struct submit *submit, struct err *err)
+{
+	return submit_each_command(submit, submit_start_one_file, err);
 }
 
 /*
@@ -753,8 +763,9 @@ static int submit_check_set_command(struct submit *submit, struct err *err)
 		spec->shell = false;
 	}
 	spec->terminal = submit->options->terminal;
-	if (spec->command.n > 0 && *spec->command.v[0])
-		return 0;
+	int r = submit_set_roles(submit, err);
+	if (r < 0 || (spec->command.n > 0 && *spec->command.v[0]))
+		return r;
 	err_set(err, E_RUN_COMMAND, "there is nothing to run");
 	return err_hint(err, "dlrun submit -- python3 train.py");
 }
@@ -999,11 +1010,11 @@ static bool needs_base(const struct submit *submit)
 	return submit->target->ops->needs_image && (!submit->from_digest || submit->reused.image);
 }
 
-int submit_check_program(const struct submit *submit, struct err *err)
+static int submit_check_program_of(
+	const struct submit *submit, const struct roles_part *part, struct err *err)
 {
-	const struct spec *spec = &submit->spec;
 	const struct pack *pack = &submit->pack;
-	const char *program = spec->shell ? "sh" : spec->command.v[0];
+	const char *program = part->shell ? "sh" : part->command->v[0];
 	AUTO_BASE_PROGRAM struct base_program found = {0};
 
 	if (!needs_base(submit) || strchr(program, '/') || may_come(submit))
@@ -1018,6 +1029,18 @@ int submit_check_program(const struct submit *submit, struct err *err)
 	err_set(err, E_IMAGE_NONE, "the image has no program '%s': its base is %s, and %s", shown,
 		base, found.why);
 	return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
+}
+
+int submit_check_program(const struct submit *submit, struct err *err)
+{
+	struct roles_part part;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < roles_count(&submit->spec); i++) {
+		roles_nth(&submit->spec, i, &part);
+		r = submit_check_program_of(submit, &part, err);
+	}
+	return r;
 }
 
 static int submit_check_find_place(struct submit *submit, struct err *err)

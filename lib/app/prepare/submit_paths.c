@@ -451,30 +451,25 @@ static void live_python(struct own *own, char **word)
 	*word = fs_join(own->root, path);
 }
 
-static void own_words(struct own *own)
+static void own_words(struct own *own, struct strv *command, bool shell)
 {
-	struct spec *spec = &own->submit->spec;
-
-	if (spec->shell) {
-		warn_naming(own, "the command line", spec->command.v[0]);
+	if (shell) {
+		warn_naming(own, "the command line", command->v[0]);
 		return;
 	}
-	live_python(own, &spec->command.v[0]);
-	for (size_t i = 0; i < spec->command.n; i++) {
-		AUTO_FREE char *text = rewrite(own, "the command", spec->command.v[i]);
+	live_python(own, &command->v[0]);
+	for (size_t i = 0; i < command->n; i++) {
+		AUTO_FREE char *text = rewrite(own, "the command", command->v[i]);
 		if (!text)
 			continue;
-		free(spec->command.v[i]);
-		spec->command.v[i] = i == 0 && str_starts(text, WORDS_TREE)
-					     ? program_word(own, text)
-					     : TAKE(text);
+		free(command->v[i]);
+		command->v[i] = i == 0 && str_starts(text, WORDS_TREE) ? program_word(own, text)
+								       : TAKE(text);
 	}
 }
 
-static void own_env(struct own *own)
+static void own_env(struct own *own, struct strv *env)
 {
-	struct strv *env = &own->submit->spec.env;
-
 	for (size_t i = 0; i < env->n; i++) {
 		size_t len = strcspn(env->v[i], "=");
 		AUTO_FREE char *name = mem_strndup(env->v[i], len);
@@ -516,8 +511,13 @@ void submit_own_paths(struct submit *submit)
 	own.root = submit->live_root;
 	own.alias = find_alias(submit);
 	own.base = fs_join(own.root, submit->spec.cwd);
-	own_words(&own);
-	own_env(&own);
+	own_words(&own, &submit->spec.command, submit->spec.shell);
+	own_env(&own, &submit->spec.env);
+	vec_foreach (struct role, role, &submit->spec.roles.list) {
+		if (role->command.n)
+			own_words(&own, &role->command, role->shell);
+		own_env(&own, &role->env);
+	}
 	warn_naming(&own, "before:", submit->spec.runtime.before);
 	warn_naming(&own, "setup:", submit->spec.runtime.setup.run);
 	note_own_paths(&own);

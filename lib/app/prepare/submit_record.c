@@ -221,7 +221,8 @@ struct run *submit_new_run(struct submit *submit)
 	set_code(submit, doc);
 	resources = json_sub(doc, "resources");
 	json_set_int(resources, "nodes", submit->spec.resources.nodes);
-	if (submit->spec.runtime.gpus != RUNTIME_GPUS_AUTO)
+	roles_to_record(&submit->spec.roles, doc);
+	if (submit->spec.runtime.gpus != RUNTIME_GPUS_AUTO && !submit->spec.roles.list.n)
 		json_set_int(resources, "gpus", submit->spec.runtime.gpus);
 	if (submit->after.n)
 		json_set(doc, AFTER_RECORD, after_to_json(&submit->after));

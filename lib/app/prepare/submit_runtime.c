@@ -724,12 +724,14 @@ static void submit_runtime_set_gpus(struct submit *submit)
 
 	if (config_is_set(submit->config, "resources.gpus"))
 		runtime->gpus = (int)config_int(submit->config, "resources.gpus", 0);
+	else if (submit->spec.roles.list.n && !submit->parent)
+		runtime->gpus = 0; /* of roles that name none */
 	else if (!submit->parent)
 		runtime->gpus = default_gpus_of(submit, path);
 	if (ops->has_scheduler)
 		return;
 	strv_done(&runtime->gpus_only);
-	if (chosen && runtime->gpus)
+	if (chosen && roles_gpus(&submit->spec))
 		split_commas(chosen, &runtime->gpus_only);
 }
 
@@ -737,7 +739,7 @@ static void submit_runtime_set_gpus(struct submit *submit)
 static int submit_runtime_check_nodes(struct submit *submit, struct err *err)
 {
 	const char *path = env_get(submit->session->env.env, "PATH");
-	int nodes = submit->spec.resources.nodes, gpus = submit->spec.runtime.gpus;
+	int nodes = submit->spec.resources.nodes;
 
 	if (nodes > ATTEMPT_RANKS_MAX) {
 		err_set(err, E_TARGET_UNSUPPORTED,
@@ -745,7 +747,7 @@ static int submit_runtime_check_nodes(struct submit *submit, struct err *err)
 			ATTEMPT_RANKS_MAX);
 		return err_hint(err, "dlrun submit -t kube -N %d …", nodes);
 	}
-	return submit_runtime_check_gpus(gpus > 0 ? gpus * nodes : gpus, path, err);
+	return submit_runtime_check_gpus(roles_gpus(&submit->spec), path, err);
 }
 
 static int submit_runtime_set_resources(struct submit *submit, struct err *err)
@@ -754,6 +756,8 @@ static int submit_runtime_set_resources(struct submit *submit, struct err *err)
 	int r = resources_from_config(submit->config, resources, err);
 
 	const struct target_ops *ops = submit->target->ops;
+	if (r == 0)
+		r = submit_check_roles(submit, err);
 	if (r == 0 && !ops->has_scheduler && !submit->spec.terminal)
 		r = submit_check_honour(submit, err);
 	if (r < 0)
@@ -815,9 +819,11 @@ static int submit_set_launcher(struct submit *submit, struct err *err)
 	}
 	if (!submit->parent || config_is_set(config, "launcher"))
 		r = launcher_parse(config_str(config, "launcher"), launcher, err);
-	if (r == 0)
-		r = launcher_check(
-			launcher, &spec->command, spec->shell, spec->resources.nodes, err);
+	for (size_t i = 0; r == 0 && i < roles_count(spec); i++) {
+		struct roles_part part;
+		roles_nth(spec, i, &part);
+		r = launcher_check(launcher, part.command, part.shell, part.nodes, err);
+	}
 	return r < 0 ? config_blame(config, "launcher", err) : 0;
 }
 
@@ -900,7 +906,8 @@ int submit_move_runtime(struct submit *submit, struct err *err)
 	const char *path = env_get(submit->session->env.env, "PATH");
 
 	/* None on a cluster is one, if it has any, elsewhere: unless none was requested. */
-	if (runtime->gpus == 0 && !json_get_bool(held, "no_gpus", false))
+	if (runtime->gpus == 0 && !submit->spec.roles.list.n &&
+		!json_get_bool(held, "no_gpus", false))
 		runtime->gpus = default_gpus_of(submit, path);
 	submit->parent = submit->run;
 	int r = move_data(submit, err);
@@ -908,7 +915,7 @@ int submit_move_runtime(struct submit *submit, struct err *err)
 	if (r == 0)
 		r = check_data(submit, err);
 	if (r == 0 && ops->is_here)
-		r = submit_runtime_check_gpus(runtime->gpus, path, err);
+		r = submit_runtime_check_gpus(roles_gpus(&submit->spec), path, err);
 	if (r == 0 && !ops->has_scheduler && !submit->spec.terminal)
 		r = submit_check_honour(submit, err);
 	return r;

@@ -448,6 +448,20 @@ void roles_nth(const struct spec *spec, size_t index, struct roles_part *ret)
 	}
 }
 
+int roles_gpus(const struct spec *spec)
+{
+	struct roles_part part;
+	int sum = 0;
+
+	if (!spec->roles.list.n && spec->runtime.gpus == RUNTIME_GPUS_AUTO)
+		return RUNTIME_GPUS_AUTO;
+	for (size_t i = 0; i < roles_count(spec); i++) {
+		roles_nth(spec, i, &part);
+		sum += part.nodes * (part.gpus > 0 ? part.gpus : 0);
+	}
+	return sum;
+}
+
 void roles_of_rank(const struct spec *spec, int rank, struct roles_part *ret)
 {
 	size_t index = 0, n = roles_count(spec);
@@ -457,6 +471,12 @@ void roles_of_rank(const struct spec *spec, int rank, struct roles_part *ret)
 		first += spec->roles.list.v[index++].nodes;
 	roles_nth(spec, index, ret);
 	ret->rank = rank - ret->first;
+}
+
+char *roles_part_text(const struct roles_part *part)
+{
+	return part->name ? mem_printf("%s.%d", part->name, part->rank)
+			  : mem_printf("rank %d", part->rank);
 }
 
 char *roles_variable(const char *name)
@@ -511,37 +531,44 @@ static int roles_record_nodes(const struct json *role)
 	return nodes < 0 || nodes > ROLES_NODES_MAX ? 0 : (int)nodes;
 }
 
-/* The role of rank in a record, or NULL; *ret_first: its first rank. */
-static const struct json *roles_record_find(const struct json *doc, int rank, int *ret_first)
+const char *roles_of_record(const struct json *doc, int *rank)
 {
 	int first = 0;
 
-	for (const struct json *role = json_first(json_get(doc, "roles")); role && rank >= 0;
+	for (const struct json *role = json_first(json_get(doc, "roles")); role && *rank >= 0;
 		role = json_next(role)) {
 		int nodes = roles_record_nodes(role);
-		*ret_first = first;
-		if (rank < first + nodes)
-			return role;
+		if (*rank < first + nodes) {
+			*rank -= first;
+			return json_key(role);
+		}
 		first += nodes;
 	}
 	return NULL;
 }
 
+char *roles_summary(const struct json *doc)
+{
+	AUTO_STRV struct strv names = {0};
+
+	for (const struct json *role = json_first(json_get(doc, "roles")); role;
+		role = json_next(role))
+		strv_addf(&names, "%s %d", json_key(role), roles_record_nodes(role));
+	return names.n ? strv_join(&names, ", ") : NULL;
+}
+
 char *roles_rank_name(const struct json *doc, int rank)
 {
-	int first = 0;
-	const struct json *role = roles_record_find(doc, rank, &first);
+	const char *role = roles_of_record(doc, &rank);
 
-	return role ? mem_printf("%s.%d", json_key(role), rank - first) : mem_printf("%d", rank);
+	return role ? mem_printf("%s.%d", role, rank) : mem_printf("%d", rank);
 }
 
 char *roles_rank_text(const struct json *doc, int rank)
 {
-	int first = 0;
+	const char *role = roles_of_record(doc, &rank);
 
-	if (roles_record_find(doc, rank, &first))
-		return roles_rank_name(doc, rank);
-	return mem_printf("rank %d", rank);
+	return role ? mem_printf("%s.%d", role, rank) : mem_printf("rank %d", rank);
 }
 
 int roles_find(

@@ -92,6 +92,8 @@ struct roles_part {
 	bool is_deciding; /* the run has ended once all deciding ranks have */
 };
 
+/* All GPUs that a run asks for; RUNTIME_GPUS_AUTO where it leaves that open. */
+int roles_gpus(const struct spec *spec);
 /* How many roles a run has; 1 where it has none. */
 size_t roles_count(const struct spec *spec);
 /* The part of rank, a rank of the run; of one that the run does not have, that of its last role. */
@@ -99,6 +101,8 @@ void roles_of_rank(const struct spec *spec, int rank, struct roles_part *ret);
 /* The role of that index, at its rank 0. */
 void roles_nth(const struct spec *spec, size_t index, struct roles_part *ret);
 
+/* "actors.3", or "rank 3" of a run without roles; the caller frees. */
+char *roles_part_text(const struct roles_part *part);
 /* Add the variables of a rank that tell of roles: DLRUN_ROLE, DLRUN_ROLE_RANK, DLRUN_ROLE_NODES
  * and, with addresses, DLRUN_ROLE_<NAME> for each role: its addresses, separated by commas. Nothing
  * without roles. */
@@ -115,6 +119,10 @@ bool roles_has_address(const struct spec *spec, const char *text);
  * Of a record
  */
 
+/* The role of rank, which becomes the rank within it; NULL: a run without roles. */
+const char *roles_of_record(const struct json *doc, int *rank);
+/* "learner 1, actors 12", or NULL; the caller frees. */
+char *roles_summary(const struct json *doc);
 /* "actors.3", or "3" of a run without roles; the caller frees. */
 char *roles_rank_name(const struct json *doc, int rank);
 /* "actors.3", or "rank 3" of a run without roles, in sentences; the caller frees. */

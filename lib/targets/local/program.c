@@ -74,6 +74,29 @@ void program_env(const struct attempt_job *job, const char *const *inherited, co
 	env_unset(ret, "OLDPWD");
 }
 
+int program_role_job(
+	const struct attempt_job *job, int rank, struct attempt_job *ret, struct err *err)
+{
+	AUTO_STRV struct strv addresses = {0}, own = {0}, pairs = {0};
+	struct roles_part part;
+
+	roles_of_rank(&job->spec, rank, &part);
+	for (int i = 0; i < job->spec.resources.nodes; i++)
+		strv_add(&addresses, ATTEMPT_ADDRESS);
+	for (int i = 0; i < part.nodes; i++)
+		strv_add(&own, ATTEMPT_ADDRESS);
+	AUTO_FREE char *group = strv_join(&own, ",");
+	*ret = *job;
+	int r = spec_of_role(&job->spec, part.index, &addresses, &ret->spec, err);
+	if (r < 0)
+		return r;
+	roles_add_env(&job->spec, rank, &addresses, &pairs);
+	strv_addf(&pairs, "DLRUN_NODE_ADDRS=%s", group);
+	for (size_t i = 0; i < pairs.n; i++)
+		env_set(&ret->spec.env, pairs.v[i], false);
+	return 0;
+}
+
 void program_rank_env(const struct attempt_job *job, int number, uint16_t port, struct strv *env)
 {
 	int nodes = job->spec.resources.nodes, gpus = job->spec.runtime.gpus;
@@ -144,13 +167,13 @@ void program_command(
 	program_add_words(job, tree, ret);
 }
 
-char *program_not_found(const struct attempt_job *job)
+char *program_not_found(const struct attempt_job *job, const struct roles_part *part)
 {
-	const char *name = job->spec.command.v[0];
+	const char *name = part->command->v[0];
 	const struct runtime *runtime = &job->spec.runtime;
 	bool has_shell = runtime->before || runtime->launcher.kind != LAUNCHER_NONE;
 
-	if (job->spec.shell || !has_shell || strchr(name, '/'))
+	if (part->shell || !has_shell || strchr(name, '/'))
 		return NULL;
 	return mem_printf("dlrun: %s: command not found\n", name);
 }

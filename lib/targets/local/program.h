@@ -21,6 +21,11 @@
 void program_env(const struct attempt_job *job, const char *const *inherited, const char *tree,
 	struct strv *ret);
 
+/* The job of a rank whose run has roles, as of a run that has only its role, with the variables
+ * that tell of roles in its env. All but ret->spec stays job's: end it by spec_done(&ret->spec). */
+int program_role_job(
+	const struct attempt_job *job, int rank, struct attempt_job *ret, struct err *err);
+
 /* Set the variables of a rank, of a job of several nodes; port: where the ranks meet, 0: keep that
  * of env. Those that the user set stay. */
 void program_rank_env(const struct attempt_job *job, int number, uint16_t port, struct strv *env);
@@ -30,10 +35,10 @@ void program_rank_env(const struct attempt_job *job, int number, uint16_t port, 
  * of a line takes no notice of the job's signal, which is meant for what it has started. */
 void program_command(
 	const struct attempt_job *job, const struct strv *env, const char *tree, struct strv *ret);
-/* The line that the shell in front of the words prints before it exits with 127, if the program is
- * not on the PATH that `before` has made, or that a launcher has. NULL: the shell prints no such
- * line. The caller frees. */
-char *program_not_found(const struct attempt_job *job);
+/* The line that the shell in front of the words of a part of the job's run prints before it exits
+ * with 127, if the program is not on the PATH that `before` has made, or that a launcher has. NULL:
+ * the shell prints no such line. The caller frees. */
+char *program_not_found(const struct attempt_job *job, const struct roles_part *part);
 
 struct program {
 	pid_t pid;

@@ -255,23 +255,43 @@ static const struct gpu_list *sup_gpus_granted(const struct supervisor *sup)
  * GPUs of the program
  */
 
-static void sup_gpus_env(const struct supervisor *sup, int rank, struct strv *env)
+/* How many GPUs of those granted are for the ranks in front of one: all nodes have as many, or as
+ * their role says. */
+static size_t sup_gpus_before(const struct supervisor *sup, size_t granted, int rank)
+{
+	const struct spec *spec = &sup->job->spec;
+	struct roles_part part;
+	size_t n = 0;
+
+	if (!spec->roles.list.n)
+		return (size_t)rank * (granted / (size_t)sup_nodes(sup));
+	for (int i = 0; i < rank; i++) {
+		roles_of_rank(spec, i, &part);
+		n += (size_t)part.gpus;
+	}
+	return n;
+}
+
+/* job: of that rank. */
+static void sup_gpus_env(
+	const struct supervisor *sup, const struct attempt_job *job, int rank, struct strv *env)
 {
 	const struct gpu_list *granted = sup_gpus_granted(sup);
-	const struct strv *own = &sup->job->spec.env;
-	size_t nodes = (size_t)sup_nodes(sup);
+	const struct strv *own = &job->spec.env;
 	AUTO_STRV struct strv pairs = {0};
 
 	if (!granted)
 		return;
-	gpu_claim_env(sup->gpus->claim, (size_t)rank, nodes, &pairs);
+	size_t from = sup_gpus_before(sup, granted->n, rank);
+	size_t n = sup_gpus_before(sup, granted->n, rank + 1) - from;
+	gpu_claim_env(sup->gpus->claim, from, n, &pairs);
 	/* Variables of the user stay. */
 	for (size_t i = 0; i < pairs.n; i++) {
 		AUTO_FREE char *name = mem_strndup(pairs.v[i], strcspn(pairs.v[i], "="));
 		if (!own->n || !env_get((const char *const *)own->v, name))
 			env_set(env, pairs.v[i], false);
 	}
-	AUTO_FREE char *count = mem_printf("DLRUN_GPUS_PER_NODE=%zu", granted->n / nodes);
+	AUTO_FREE char *count = mem_printf("DLRUN_GPUS_PER_NODE=%zu", n);
 	env_set(env, count, false);
 }
 
@@ -283,7 +303,9 @@ static void sup_gpus_write(
 	struct json *resources = json_sub(json, "resources");
 	AUTO_BUF struct buf text;
 
-	json_set_int(resources, "gpus", (int64_t)granted->n / sup_nodes(sup));
+	/* Of roles each has its own number. */
+	if (!sup->job->spec.roles.list.n)
+		json_set_int(resources, "gpus", (int64_t)granted->n / sup_nodes(sup));
 	json_set_str(resources, "gpu_model", granted->n ? granted->v[0].model : NULL);
 	json_set(json, "list", gpu_list_to_json(granted));
 	json_set_str(json, "warning", warning);
@@ -330,7 +352,9 @@ static uint16_t sup_free_port(void)
 
 static void sup_exec_failed(struct supervisor *sup, int errnum)
 {
-	const char *name = sup->job->spec.shell ? "/bin/sh" : sup->job->spec.command.v[0];
+	struct roles_part part;
+	sup_ranks_part(sup, &part);
+	const char *name = part.shell ? "/bin/sh" : part.command->v[0];
 	bool missing = errnum == ENOENT || errnum == ENOTDIR;
 	AUTO_FREE char *shown = str_escaped(name), *text = NULL, *line = NULL;
 	AUTO_FREE char *cwd = fs_join(ATTEMPT_TREE, sup->job->spec.cwd), *path = fs_join(cwd, name);
@@ -436,18 +460,30 @@ int sup_fork_rank(
 	struct supervisor *sup, int rank, int log_fd, struct program *ret, struct err *err)
 {
 	AUTO_FREE char *cwd = fs_join(sup->tree, sup->job->spec.cwd);
+	AUTO(spec_done) struct spec of_role = {0};
 	AUTO_STRV struct strv env = {0}, command = {0};
-	int keep[SUP_KEEP_MAX];
+	const struct attempt_job *job = sup->job;
+	struct attempt_job own;
+	struct roles_part part;
+	int keep[SUP_KEEP_MAX], r = 0;
 	size_t n_keep = sup_descriptors(sup, keep);
-	AUTO_FREE char *port = mem_printf("MASTER_PORT=%u", sup->port);
 
-	program_env(sup->job, sup->inherited, sup->tree, &env);
+	roles_of_rank(&job->spec, rank, &part);
+	AUTO_FREE char *port = mem_printf("MASTER_PORT=%u", sup->ports[part.index]);
+	if (part.name) {
+		r = program_role_job(job, rank, &own, err);
+		if (r < 0)
+			return r;
+		of_role = own.spec;
+		job = &own;
+	}
+	program_env(job, sup->inherited, sup->tree, &env);
 	sup_setup_env(sup, &env);
-	sup_gpus_env(sup, rank, &env);
+	sup_gpus_env(sup, job, rank, &env);
 	if (sup_nodes(sup) > 1)
-		program_rank_env(sup->job, rank, sup->port, &env);
+		program_rank_env(job, part.rank, sup->ports[part.index], &env);
 	env_set(&env, port, true);
-	program_command(sup->job, &env, sup->tree, &command);
+	program_command(job, &env, sup->tree, &command);
 	struct program_spec spec = {
 		.command = &command,
 		.env = &env,
@@ -464,7 +500,8 @@ int sup_fork_rank(
 /* The program, or those of all ranks; ret: of one that has no ranks. */
 static int sup_fork_program(struct supervisor *sup, struct program *ret, struct err *err)
 {
-	sup->port = sup_free_port();
+	for (size_t i = 0; i < roles_count(&sup->job->spec); i++)
+		sup->ports[i] = sup_free_port();
 	sup_make_family(sup);
 	sup_count_kills(sup);
 	return sup_nodes(sup) > 1 ? sup_ranks_start(sup, &ret->pid, err)
@@ -652,6 +689,13 @@ static int sup_gpus_on_call(void *ctx, short revents, struct err *err)
 	return 0;
 }
 
+static unsigned sup_gpus_wanted(const struct supervisor *sup)
+{
+	int gpus = roles_gpus(&sup->job->spec);
+
+	return gpus == RUNTIME_GPUS_AUTO ? (unsigned)sup_nodes(sup) : (unsigned)gpus;
+}
+
 static int sup_gpus_enter(struct supervisor *sup, struct err *err)
 {
 	static const struct loop_fd_ops ops = {sup_gpus_prepare, sup_gpus_on_call};
@@ -659,8 +703,7 @@ static int sup_gpus_enter(struct supervisor *sup, struct err *err)
 	const struct runtime *runtime = &sup->job->spec.runtime;
 	struct gpu_claim_spec spec = {
 		.owner = sup->job->run_id,
-		.want = (unsigned)sup_nodes(sup) *
-			(runtime->gpus == RUNTIME_GPUS_AUTO ? 1 : (unsigned)runtime->gpus),
+		.want = sup_gpus_wanted(sup),
 		.only = &runtime->gpus_only,
 	};
 
@@ -713,7 +756,7 @@ static void sup_gpus_on_reply(
 
 static void sup_gpus_begin(struct supervisor *sup)
 {
-	if (sup->job->spec.runtime.gpus == 0) {
+	if (sup_gpus_wanted(sup) == 0) {
 		sup_start_program(sup);
 		return;
 	}

@@ -90,7 +90,7 @@ struct supervisor {
 	bool adopted;                   /* the program is not our child */
 	pid_t child;                    /* the program (of rank 0), or before it the setup */
 	struct supervisor_ranks *ranks; /* NULL: one program */
-	uint16_t port;                  /* for the ranks to meet */
+	uint16_t ports[ROLES_MAX];      /* for the ranks of each role to meet */
 	bool reaped;
 	bool wants_spare; /* and has not ordered it yet */
 	int wait_status;
@@ -177,7 +177,9 @@ void sup_ranks_adopt(struct supervisor *sup);
 void sup_ranks_mark(struct supervisor *sup);
 /* A child is gone: if it was a rank that failed, end the others. 1: no rank is left. */
 int sup_ranks_ended(struct supervisor *sup, pid_t pid, int status);
-/* Whether a rank has failed by itself, so that the others are ended. */
+/* The part of the run of the first rank that failed; of rank 0 if none has. */
+void sup_ranks_part(const struct supervisor *sup, struct roles_part *ret);
+/* Whether a rank has failed by itself, or all that decide have ended: the others are ended. */
 bool sup_ranks_is_ending(const struct supervisor *sup);
 /* Signal the group of each rank that runs. */
 void sup_ranks_signal(const struct supervisor *sup, int sig);

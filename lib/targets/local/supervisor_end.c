@@ -161,11 +161,13 @@ static bool log_ends_with(const char *text)
 
 static bool sup_evaluate_not_found(struct supervisor *sup)
 {
-	AUTO_FREE char *line = program_not_found(sup->job), *shown = NULL, *text = NULL;
+	struct roles_part part;
+	sup_ranks_part(sup, &part);
+	AUTO_FREE char *line = program_not_found(sup->job, &part), *shown = NULL, *text = NULL;
 
 	if (!line || !log_ends_with(line))
 		return false;
-	shown = str_escaped(sup->job->spec.command.v[0]);
+	shown = str_escaped(part.command->v[0]);
 	text = mem_printf("%s: command not found", shown);
 	attempt_set_end(&sup->end, RUN_FAILED, EXIT_NOT_FOUND, 0, "dlrun", "NotFound", text);
 	return true;

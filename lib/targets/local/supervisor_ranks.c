@@ -26,8 +26,9 @@ struct supervisor_rank {
 
 struct supervisor_ranks {
 	struct supervisor_rank v[ATTEMPT_RANKS_MAX];
-	int first;  /* the first that failed by itself; -1: none */
-	int failed; /* its status of wait4 */
+	int first;       /* the first that failed by itself; -1: none */
+	int failed;      /* its status of wait4 */
+	bool is_decided; /* those that decide have ended well: the others are ended */
 	struct loop_timer *timer;
 };
 
@@ -77,6 +78,8 @@ void sup_ranks_mark(struct supervisor *sup)
 	}
 }
 
+static void sup_ranks_check_adopted(struct supervisor *sup);
+
 static int sup_ranks_on_timer(void *ctx, struct err *err)
 {
 	struct supervisor *sup = ctx;
@@ -84,6 +87,7 @@ static int sup_ranks_on_timer(void *ctx, struct err *err)
 	(void)err;
 	sup->ranks->timer = NULL;
 	sup_ranks_mark(sup);
+	sup_ranks_check_adopted(sup);
 	if (sup->phase != PHASE_OVER)
 		sup->ranks->timer = loop_add_timer(
 			sup->loop, clock_ms() + RANK_MARK_MS, sup_ranks_on_timer, sup);
@@ -192,6 +196,7 @@ int sup_ranks_release(struct supervisor *sup)
 			sup_note(sup, "rank %d: pid %ld", i, (long)sup->state.ranks[i].program.pid);
 			continue;
 		}
+		sup->ranks->first = i;
 		/* The others were let go a moment ago, or are not. */
 		sup_ranks_drop(sup, i + 1);
 		for (int k = 0; k < i; k++) {
@@ -210,13 +215,15 @@ int sup_ranks_release(struct supervisor *sup)
  * The end
  */
 
-/* Ranks other than the first one that failed were ended with it. */
+/* Ranks other than the first one that failed were ended with it, and those that do not decide with
+ * those that do. */
 static void sup_rank_set_end(struct supervisor *sup, int number, int status)
 {
 	struct attempt_rank *rank = &sup->state.ranks[number];
 	int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 	int code = sig ? 128 + sig : WEXITSTATUS(status);
-	bool is_peer = sup->ranks->first >= 0 && sup->ranks->first != number;
+	bool is_peer =
+		sup->ranks->is_decided || (sup->ranks->first >= 0 && sup->ranks->first != number);
 	bool is_stopped = sup->stop != STOP_NONE || is_peer;
 
 	rank->exit = (struct run_exit){.known = true,
@@ -244,38 +251,131 @@ static bool sup_ranks_are_over(const struct supervisor *sup)
 	return true;
 }
 
-int sup_ranks_ended(struct supervisor *sup, pid_t pid, int status)
+static bool sup_rank_decides(const struct supervisor *sup, int number)
+{
+	struct roles_part part;
+
+	roles_of_rank(&sup->job->spec, number, &part);
+	return part.is_deciding;
+}
+
+/* Whether a rank has ended well, though its end may not have been taken up yet: others fail by it a
+ * moment later, and the kernel may tell of them first. */
+static bool sup_rank_has_succeeded(const struct supervisor *sup, int number)
+{
+	const struct attempt_rank *rank = &sup->state.ranks[number];
+	siginfo_t info = {0};
+
+	if (rank->state != RUN_RUNNING)
+		return rank->state == RUN_SUCCEEDED;
+	return waitid(P_PID, (id_t)rank->program.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+	       info.si_pid && info.si_code == CLD_EXITED && info.si_status == 0;
+}
+
+/* Whether all ranks of the role that ends the run have ended well, and others have not. */
+static bool sup_ranks_have_decided(const struct supervisor *sup)
+{
+	if (!sup->job->spec.roles.ends_with)
+		return false;
+	for (int i = 0; i < sup->state.n_ranks; i++)
+		if (sup_rank_decides(sup, i) && !sup_rank_has_succeeded(sup, i))
+			return false;
+	return true;
+}
+
+static char *sup_rank_text(const struct supervisor *sup, int number)
+{
+	struct roles_part part;
+
+	roles_of_rank(&sup->job->spec, number, &part);
+	return roles_part_text(&part);
+}
+
+static void sup_ranks_end_others(struct supervisor *sup, const char *why)
+{
+	const int stop_signal = sup->job->spec.runtime.stop_signal;
+
+	sup_note(sup, "%s: the others are ended", why);
+	sup_end_family(sup, stop_signal ? stop_signal : SIGTERM, sup->job->spec.grace_ms);
+}
+
+/* No signal tells of the end of a program that is not a child, and the others may never end. */
+static void sup_ranks_check_adopted(struct supervisor *sup)
+{
+	const char *role = sup->job->spec.roles.ends_with;
+
+	if (!sup->adopted || !role || sup->ranks->is_decided)
+		return;
+	for (int i = 0; i < sup->state.n_ranks; i++)
+		if (sup_rank_decides(sup, i) && sup->state.ranks[i].state == RUN_RUNNING &&
+			attempt_process_alive(&sup->state.ranks[i].program))
+			return;
+	sup->ranks->is_decided = true;
+	AUTO_FREE char *why = mem_printf("%s has ended", role);
+	sup_ranks_end_others(sup, why);
+}
+
+static int sup_rank_of(const struct supervisor *sup, pid_t pid)
+{
+	for (int i = 0; sup->ranks && i < sup->state.n_ranks; i++)
+		if (sup->state.ranks[i].program.pid == pid &&
+			sup->state.ranks[i].state == RUN_RUNNING)
+			return i;
+	return -1;
+}
+
+/* The end of a rank: whether the run ends with it, well or not, unless it is ending already. */
+static void sup_rank_decide(struct supervisor *sup, int number, int status)
 {
 	struct supervisor_ranks *ranks = sup->ranks;
-	AUTO_ERR struct err err = {0};
-	int number = 0;
+	bool is_open = !sup_ranks_is_ending(sup) && sup->stop == STOP_NONE;
 
-	while (number < sup->state.n_ranks && sup->state.ranks[number].program.pid != pid)
-		number++;
-	if (!ranks || number == sup->state.n_ranks || sup->state.ranks[number].state != RUN_RUNNING)
-		return 0;
-	if (status && ranks->first < 0 && sup->stop == STOP_NONE) {
+	if (is_open && status && !sup_ranks_have_decided(sup)) {
 		ranks->first = number;
 		ranks->failed = status;
 	}
+	if (is_open && status)
+		ranks->is_decided = ranks->first < 0;
 	sup_rank_set_end(sup, number, status);
-	bool is_over = sup_ranks_are_over(sup);
-	if (ranks->first == number && !is_over) {
-		const int stop_signal = sup->job->spec.runtime.stop_signal;
-		sup_note(sup, "rank %d has failed: the others are ended", number);
-		sup_end_family(sup, stop_signal ? stop_signal : SIGTERM, sup->job->spec.grace_ms);
-	}
+	if (is_open && !status)
+		ranks->is_decided = sup_ranks_have_decided(sup);
+	if (!is_open || !sup_ranks_is_ending(sup) || sup_ranks_are_over(sup))
+		return;
+	AUTO_FREE char *name = sup_rank_text(sup, number);
+	AUTO_FREE char *why = ranks->is_decided
+				      ? mem_printf("%s has ended", sup->job->spec.roles.ends_with)
+				      : mem_printf("%s has failed", name);
+	sup_ranks_end_others(sup, why);
+}
+
+int sup_ranks_ended(struct supervisor *sup, pid_t pid, int status)
+{
+	AUTO_ERR struct err err = {0};
+	int number = sup_rank_of(sup, pid);
+
+	if (number < 0)
+		return 0;
+	sup_rank_decide(sup, number, status);
 	if (attempt_state_write(".", &sup->state, &err) < 0)
 		sup_note(sup, "%s", err.message);
-	if (!is_over)
+	if (!sup_ranks_are_over(sup))
 		return 0;
-	sup->wait_status = ranks->first >= 0 ? ranks->failed : status;
+	sup->wait_status = sup->ranks->first >= 0   ? sup->ranks->failed
+			   : sup->ranks->is_decided ? 0
+						    : status;
 	return 1;
 }
 
 bool sup_ranks_is_ending(const struct supervisor *sup)
 {
-	return sup->ranks && sup->ranks->first >= 0;
+	return sup->ranks && (sup->ranks->first >= 0 || sup->ranks->is_decided);
+}
+
+void sup_ranks_part(const struct supervisor *sup, struct roles_part *ret)
+{
+	bool has_failed = sup->ranks && sup->ranks->first >= 0;
+
+	roles_of_rank(&sup->job->spec, has_failed ? sup->ranks->first : 0, ret);
 }
 
 void sup_ranks_signal(const struct supervisor *sup, int sig)
@@ -297,8 +397,9 @@ void sup_ranks_finish(struct supervisor *sup)
 		}
 	json_free(sup->end.ranks);
 	sup->end.ranks = attempt_ranks_json(&sup->state, sup->job->attempt);
-	if (!sup_ranks_is_ending(sup) || !text)
+	if (!sup->ranks || sup->ranks->first < 0 || !sup->state.n_ranks || !text)
 		return;
-	sup->end.text = mem_printf("rank %d: %s", sup->ranks->first, text);
+	AUTO_FREE char *name = sup_rank_text(sup, sup->ranks->first);
+	sup->end.text = mem_printf("%s: %s", name, text);
 	free((char *)text);
 }

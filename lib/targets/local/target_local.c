@@ -453,6 +453,25 @@ static int local_check_rank(
 	return err_set(err, E_USAGE, "%s has only rank 0", place->run_id);
 }
 
+/* Where the run has roles, job becomes that of the role of *rank, which becomes the rank within
+ * it. */
+static int local_take_part(struct attempt_job *job, int *rank, struct err *err)
+{
+	struct attempt_job own;
+	struct roles_part part;
+
+	if (!job->spec.roles.list.n)
+		return 0;
+	int r = program_role_job(job, *rank, &own, err);
+	if (r < 0)
+		return r;
+	roles_of_rank(&job->spec, *rank, &part);
+	*rank = part.rank;
+	spec_done(&job->spec);
+	job->spec = own.spec;
+	return 0;
+}
+
 /* Start the command like the supervisor starts the program, whose command is in the job. */
 static int local_exec_spawn(const struct attempt_place *place, const struct target_local *local,
 	const struct target_exec_request *request, pid_t *ret, struct err *err)
@@ -470,13 +489,17 @@ static int local_exec_spawn(const struct attempt_place *place, const struct targ
 	r = local_check_rank(place, &job, request->rank, err);
 	if (r < 0)
 		return r;
+	int rank = request->rank;
+	r = local_take_part(&job, &rank, err);
+	if (r < 0)
+		return r;
 	attempt_job_place(&job, place->dir);
 	for (size_t i = 0; request->secret_env && i < request->secret_env->n; i++)
 		strv_add(&job.spec.env, request->secret_env->v[i]);
 	program_env(&job, local->session->env.env, tree, &env);
 	attempt_setup_env_read(place->dir, &env);
 	if (job.spec.resources.nodes > 1)
-		program_rank_env(&job, request->rank, 0, &env);
+		program_rank_env(&job, rank, 0, &env);
 	job.spec.shell = false;
 	job.spec.runtime.launcher = (struct launcher){0};
 	strv_done(&job.spec.command);
@@ -948,6 +971,7 @@ const struct target_ops target_local_ops = {
 	.is_here = true,
 	.room = local_room,
 	.has_nodes = true,
+	.has_roles = true,
 	.prepare = target_local_prepare,
 	.submit = local_submit,
 	.state = state,

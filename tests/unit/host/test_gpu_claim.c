@@ -329,10 +329,10 @@ static void test_vendors(void **state)
 	assert_string_equal(env.v[0], "CUDA_DEVICE_ORDER=PCI_BUS_ID");
 	assert_string_equal(env.v[1], "CUDA_VISIBLE_DEVICES=0");
 	assert_int_equal(try_list(b, &mixed), 1);
-	gpu_claim_env(b, 0, 1, &env);
+	gpu_claim_env(b, 0, 2, &env);
 	assert_string_equal(env.v[2], "ROCR_VISIBLE_DEVICES=0,1");
 	assert_int_equal(env.n, 3);
-	gpu_claim_env(b, 1, 2, &env);
+	gpu_claim_env(b, 1, 1, &env);
 	assert_string_equal(env.v[3], "ROCR_VISIBLE_DEVICES=1");
 	assert_int_equal(try_list(c, &mixed), 0);
 	gpu_claim_free(TAKE(b));

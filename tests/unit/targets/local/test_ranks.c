@@ -126,6 +126,121 @@ static void test_first_failure_is_ignored(void **state)
 	expect_text(place, "rank 0: the program was killed by SIGKILL");
 }
 
+/*
+ * Roles
+ */
+
+static void add_role(struct place *place, const char *name, int nodes, const char *line)
+{
+	struct role *role = vec_push(&place->job.spec.roles.list);
+
+	*role = (struct role){.name = mem_strdup(name), .nodes = nodes, .gpus = 0, .shell = true};
+	strv_add(&role->command, line);
+}
+
+static void roles(struct place *place, const char *learner, int actors, const char *line)
+{
+	add_role(place, "learner", 1, learner);
+	add_role(place, "actors", actors, line);
+	ranks(place, 1 + actors, "exit 9");
+}
+
+static void test_roles(void **state)
+{
+	static const char line[] =
+		"echo $DLRUN_ROLE $DLRUN_ROLE_RANK $DLRUN_ROLE_NODES $NODE_RANK $NNODES "
+		"$MASTER_ADDR {learner.0} $DLRUN_ROLE_ACTORS $DLRUN_NODE_ADDRS $X; "
+		"echo $MASTER_PORT >../port-$DLRUN_ROLE-$NODE_RANK";
+	struct place *place = *state;
+
+	roles(place, line, 2, line);
+	strv_add(&place->job.spec.env, "X=run");
+	strv_add(&place->job.spec.roles.list.v[1].env, "X={actors.1}");
+	start(place);
+	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
+	AUTO_FREE char *learner = rank_text(place, 0, ATTEMPT_LOG);
+	AUTO_FREE char *actor = rank_text(place, 2, ATTEMPT_LOG);
+	assert_string_equal(learner, "learner 0 1 0 1 127.0.0.1 127.0.0.1 127.0.0.1,127.0.0.1 "
+				     "127.0.0.1 run\n");
+	assert_string_equal(actor, "actors 1 2 1 2 127.0.0.1 127.0.0.1 127.0.0.1,127.0.0.1 "
+				   "127.0.0.1,127.0.0.1 127.0.0.1\n");
+	/* Each role meets at a port of its own. */
+	AUTO_FREE char *one = read_text(place, "port-learner-0");
+	AUTO_FREE char *two = read_text(place, "port-actors-0");
+	AUTO_FREE char *three = read_text(place, "port-actors-1");
+	assert_string_not_equal(one, two);
+	assert_string_equal(two, three);
+}
+
+/* Those that never end by themselves are ended, and some fail when the learner is gone. */
+static void test_roles_end(void **state)
+{
+	struct place *place = *state;
+
+	roles(place, "until test -e ../up-0 -a -e ../up-1 -a -e ../up-2; do sleep 0.01; done", 3,
+		">../up-$NODE_RANK; test $NODE_RANK = 1 && exit 0; exec sleep 600");
+	place->job.spec.roles.ends_with = mem_strdup("learner");
+	start(place);
+	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
+	expect_ends(place, "succeeded 0 Completed, cancelled 143 PeerEnded, succeeded 0 Completed, "
+			   "cancelled 143 PeerEnded");
+}
+
+/* An actor whose learner has just ended well has not failed, whichever end is told first. */
+static void test_roles_lost_peer(void **state)
+{
+	struct place *place = *state;
+
+	add_role(place, "actors", 1,
+		"echo $$ >../actor; until test -e ../learner; do sleep 0.01; done; "
+		"p=$(cat ../learner); while test -d /proc/$p && ! grep -q '^State:.Z' /proc/$p/status; "
+		"do :; done; exit 5");
+	add_role(place, "learner", 1,
+		"echo $$ >../learner.new; mv ../learner.new ../learner; "
+		"until test -e ../actor; do sleep 0.01; done; sleep 0.2");
+	place->job.spec.roles.ends_with = mem_strdup("learner");
+	ranks(place, 2, "exit 9");
+	start(place);
+	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
+}
+
+static void test_role_fails(void **state)
+{
+	struct place *place = *state;
+
+	roles(place, "exec sleep 600", 2, "test $NODE_RANK = 1 && exit 3; exec sleep 600");
+	place->job.spec.roles.ends_with = mem_strdup("learner");
+	start(place);
+	expect_end(place, RUN_FAILED, 3, 0, "Error");
+	expect_text(place, "actors.1: the program exited with 3");
+	expect_ends(place, "cancelled 143 PeerEnded, cancelled 143 PeerEnded, failed 3 Error");
+}
+
+static void test_deciding_role_fails(void **state)
+{
+	struct place *place = *state;
+
+	roles(place, "until test -e ../up; do sleep 0.01; done; exit 4", 1,
+		">../up; exec sleep 600");
+	place->job.spec.roles.ends_with = mem_strdup("learner");
+	start(place);
+	expect_end(place, RUN_FAILED, 4, 0, "Error");
+	expect_text(place, "learner.0: the program exited with 4");
+}
+
+static void test_role_without_program(void **state)
+{
+	struct place *place = *state;
+
+	roles(place, "exec sleep 600", 1, "x");
+	place->job.spec.roles.list.v[1].shell = false;
+	strv_done(&place->job.spec.roles.list.v[1].command);
+	strv_add(&place->job.spec.roles.list.v[1].command, "no-such-program");
+	start(place);
+	expect_end(place, RUN_FAILED, 127, 0, "NotFound");
+	expect_text(place, "no-such-program: command not found");
+}
+
 /* A rank that is done waits for nobody, and nobody for it. */
 static void test_one_is_done_first(void **state)
 {
@@ -367,6 +482,12 @@ int main(int argc, char **argv)
 		BARE(test_first_failure),
 		TEST(test_first_failure_is_ignored),
 		BARE(test_first_failure_is_ignored),
+		TEST(test_roles),
+		TEST(test_roles_end),
+		TEST(test_roles_lost_peer),
+		TEST(test_role_fails),
+		TEST(test_deciding_role_fails),
+		TEST(test_role_without_program),
 		TEST(test_one_is_done_first),
 		TEST(test_cancel),
 		BARE(test_cancel),

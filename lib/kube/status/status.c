@@ -598,7 +598,7 @@ static void sum_end_role(struct kube_rank *rank)
 {
 	rank->phase = KUBE_CANCELLED;
 	rank->exit = (struct kube_exit){
-		.known = true, .code = CODE_CANCELLED, .origin = "dlrun", .reason = "RoleEnded"};
+		.known = true, .code = CODE_CANCELLED, .origin = "dlrun", .reason = "PeerEnded"};
 }
 
 /* Ranks whose pods are gone have ended with their run. */

@@ -1357,6 +1357,9 @@ static void job_note_results(const struct job *job)
 			duration_text(run->linger_ms, time));
 	if (job->lingers && run->parallel > 0 && (size_t)run->parallel < run->n_members)
 		strv_add(job->notes, "the next member of the study begins when that is over");
+	if (job->lingers && run->ends_with)
+		strv_addf(job->notes, "the other roles run on while results of %s wait",
+			run->ends_with);
 	if (run->retries > 0)
 		strv_add(job->notes,
 			"a retry starts without the files of the attempt before: without results: "
@@ -1459,7 +1462,7 @@ static int job_make_parts(const struct kube_run *run, struct kube_objects *objec
 
 	if (run->n_roles && !run->jobset) {
 		err_set(err, E_TARGET_UNSUPPORTED,
-			"a run with roles needs JobSet, which the cluster does not have");
+			"a run with roles needs JobSet, and the cluster has none that you may use");
 		return err_hint(err, "kubectl get crd jobsets.jobset.x-k8s.io");
 	}
 	for (size_t i = 0; r == 0 && i < (run->n_roles ? run->n_roles : 1); i++)

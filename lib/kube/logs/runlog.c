@@ -630,15 +630,31 @@ static bool runlog_is_decided(const struct kube_runlog *runlog)
 	const struct json *ended[PODS_MAX];
 	struct kube_items pods = {.v = ended, .n = runlog->seen.n, .known = true};
 
-	if (runlog->kind != KUBE_KIND_JOB || !runlog->job || pods.n > PODS_MAX ||
-		runlog_any_waits(runlog))
+	bool is_jobset = runlog->kind == KUBE_KIND_JOBSET;
+
+	if (!runlog->job || pods.n > PODS_MAX || (!is_jobset && runlog_any_waits(runlog)))
 		return false;
 	for (size_t i = 0; i < pods.n; i++) {
 		ended[i] = runlog->seen.v[i].json;
-		if (!ended[i])
+		if (!ended[i] && !is_jobset)
 			return false;
 	}
+	if (is_jobset)
+		return kube_gang_has_succeeded(
+			kube_kind_template(KUBE_KIND_JOBSET, runlog->job), &pods);
 	return kube_job_outlook(runlog->job, &pods) != KUBE_OUTLOOK_OPEN;
+}
+
+/* Results of the role that ends the run wait in its pods, which keep the cluster from ending the
+ * others: the caller takes them at the end of the log. */
+static bool runlog_lingers(const struct kube_runlog *runlog)
+{
+	bool lingers = false;
+
+	vec_foreach (const struct seen_pod, pod, &runlog->seen)
+		lingers = lingers || kube_pod_lingers(pod->json);
+	return lingers && runlog->follow && runlog->kind == KUBE_KIND_JOBSET &&
+	       runlog_is_decided(runlog);
 }
 
 /* Nothing is being read. Pods and Jobs are reported separately: the end of the Job may be known
@@ -672,6 +688,8 @@ static int runlog_on_turn(void *ctx, struct err *err)
 		return runlog_end_now(runlog, err);
 	for (size_t i = 0; runlog->synced && i < runlog->ranks.n; i++)
 		reads = runlog_turn_rank(runlog->ranks.v[i]) || reads;
+	if (reads && runlog_lingers(runlog))
+		return runlog_end_now(runlog, err);
 	return reads ? 0 : runlog_turn_idle(runlog, err);
 }
 

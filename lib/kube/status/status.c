@@ -528,12 +528,22 @@ static enum kube_phase sum_end_without_job(const struct sum *sum, const struct j
 }
 
 /* The end of a Job without a condition yet. Whether a JobSet begins again is shown by conditions
- * only. */
+ * only; it does not once all that counts has succeeded, of which the results may wait. */
+static enum kube_outlook sum_outlook(const struct sum *sum)
+{
+	const struct kube_facts *facts = sum->c.facts;
+
+	if (!facts->is_jobset)
+		return kube_job_outlook(facts->job, &facts->pods);
+	return facts->pods.known && kube_gang_has_succeeded(facts->job, &facts->pods)
+		       ? KUBE_OUTLOOK_SUCCEEDS
+		       : KUBE_OUTLOOK_OPEN;
+}
+
 static enum kube_phase sum_end_of_pods(const struct sum *sum)
 {
 	const struct kube_facts *facts = sum->c.facts;
-	enum kube_outlook outlook =
-		facts->is_jobset ? KUBE_OUTLOOK_OPEN : kube_job_outlook(facts->job, &facts->pods);
+	enum kube_outlook outlook = sum_outlook(sum);
 
 	if (outlook == KUBE_OUTLOOK_FAILS)
 		return sum_ended_by_cancel(sum) ? KUBE_CANCELLED : KUBE_FAILED;

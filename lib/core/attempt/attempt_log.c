@@ -470,12 +470,14 @@ static void end_call(struct reading *reading, int status, struct err *err)
 	target_call_end(reading->call, status, err);
 }
 
-/* A supervisor creates the log before its state, so a missing log has been removed. */
+/* A supervisor creates the log before its state, and those of further ranks when they begin: a
+ * missing log has been removed. */
 static int attempt_log_check_file(const struct reading *reading, struct err *err)
 {
 	struct attempt_state state;
 
-	if (reading->fd >= 0 || !attempt_state_read(reading->place.dir, &state))
+	if (reading->fd >= 0 || !attempt_state_read(reading->place.dir, &state) ||
+		(reading->place.rank > 0 && state.n_ranks == 0))
 		return 0;
 	return err_set(err, E_RUN_LOG, "the output of %s is gone: %s is not there any more",
 		reading->place.run_id, reading->path);

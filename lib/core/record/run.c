@@ -294,6 +294,7 @@ static const struct run_reason reasons[] = {
 	{"OutOfMemory", E_JOB_OOM, "it used more memory than it may", false},
 	{"PeerEnded", E_RUN_FAILED, NULL, false},
 	{"Preempted", E_JOB_PREEMPTED, "it had to make room", true},
+	{"RoleEnded", E_RUN_FAILED, NULL, false},
 	{"SetupFailed", E_RUN_SETUP, "the setup failed", false},
 	{"Signal", E_RUN_FAILED, NULL, false},
 	{"StartFailed", E_RUN_START, "it could not be started", false},

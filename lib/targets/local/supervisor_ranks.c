@@ -78,8 +78,6 @@ void sup_ranks_mark(struct supervisor *sup)
 	}
 }
 
-static void sup_ranks_check_adopted(struct supervisor *sup);
-
 static int sup_ranks_on_timer(void *ctx, struct err *err)
 {
 	struct supervisor *sup = ctx;
@@ -87,7 +85,6 @@ static int sup_ranks_on_timer(void *ctx, struct err *err)
 	(void)err;
 	sup->ranks->timer = NULL;
 	sup_ranks_mark(sup);
-	sup_ranks_check_adopted(sup);
 	if (sup->phase != PHASE_OVER)
 		sup->ranks->timer = loop_add_timer(
 			sup->loop, clock_ms() + RANK_MARK_MS, sup_ranks_on_timer, sup);
@@ -238,7 +235,8 @@ static void sup_rank_set_end(struct supervisor *sup, int number, int status)
 		return;
 	rank->state = RUN_CANCELLED;
 	rank->exit.origin = "dlrun";
-	rank->exit.reason = is_peer                     ? "PeerEnded"
+	rank->exit.reason = sup->ranks->is_decided      ? "RoleEnded"
+			    : is_peer                   ? "PeerEnded"
 			    : sup->stop == STOP_TIMEOUT ? "Timeout"
 							: "Cancelled";
 }
@@ -297,22 +295,6 @@ static void sup_ranks_end_others(struct supervisor *sup, const char *why)
 
 	sup_note(sup, "%s: the others are ended", why);
 	sup_end_family(sup, stop_signal ? stop_signal : SIGTERM, sup->job->spec.grace_ms);
-}
-
-/* No signal tells of the end of a program that is not a child, and the others may never end. */
-static void sup_ranks_check_adopted(struct supervisor *sup)
-{
-	const char *role = sup->job->spec.roles.ends_with;
-
-	if (!sup->adopted || !role || sup->ranks->is_decided)
-		return;
-	for (int i = 0; i < sup->state.n_ranks; i++)
-		if (sup_rank_decides(sup, i) && sup->state.ranks[i].state == RUN_RUNNING &&
-			attempt_process_alive(&sup->state.ranks[i].program))
-			return;
-	sup->ranks->is_decided = true;
-	AUTO_FREE char *why = mem_printf("%s has ended", role);
-	sup_ranks_end_others(sup, why);
 }
 
 static int sup_rank_of(const struct supervisor *sup, pid_t pid)

@@ -182,8 +182,8 @@ static void test_roles_end(void **state)
 	place->job.spec.roles.ends_with = mem_strdup("learner");
 	start(place);
 	expect_end(place, RUN_SUCCEEDED, 0, 0, "Completed");
-	expect_ends(place, "succeeded 0 Completed, cancelled 143 PeerEnded, succeeded 0 Completed, "
-			   "cancelled 143 PeerEnded");
+	expect_ends(place, "succeeded 0 Completed, cancelled 143 RoleEnded, succeeded 0 Completed, "
+			   "cancelled 143 RoleEnded");
 }
 
 /* An actor whose learner has just ended well has not failed, whichever end is told first. */
@@ -470,6 +470,27 @@ static void test_token(void **state)
 	assert_string_equal(rest, "1[new\n]");
 }
 
+/* The logs of further ranks are made when these begin; later a missing one has been removed. */
+static void test_logs_before_it_begins(void **state)
+{
+	struct place *place = *state;
+	char token[TARGET_TOKEN_SIZE] = "";
+	struct attempt_state now;
+
+	attempt_state_init(&now);
+	ranks(place, 3, "");
+	write_file(place->dir, ATTEMPT_LOG, "", 0600);
+	assert_int_equal(attempt_state_write(place->dir, &now, NULL), 0);
+	AUTO_FREE char *text =
+		read_ranks(place, (struct target_log_request){.tail_lines = -1}, 0, token);
+	assert_string_equal(text, "");
+	now.n_ranks = 3;
+	assert_int_equal(attempt_state_write(place->dir, &now, NULL), 0);
+	AUTO_FREE char *gone =
+		read_ranks(place, (struct target_log_request){.tail_lines = -1}, SIZE_MAX, token);
+	assert_string_equal(gone, "");
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 #define BARE(fn) cmocka_unit_test_setup_teardown(fn, setup_without_cgroup, teardown)
 
@@ -499,6 +520,7 @@ int main(int argc, char **argv)
 		TEST(test_all_are_killed),
 		TEST(test_retries),
 		TEST(test_logs),
+		TEST(test_logs_before_it_begins),
 		TEST(test_token),
 	};
 

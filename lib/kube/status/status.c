@@ -167,6 +167,7 @@ static void sum_fill_ranks(struct sum *sum)
 	struct kube_status *out = sum->out;
 
 	out->n_ranks = sum->n_ranks;
+	out->has_roles = kube_annotation(sum->job, KUBE_ANNOTATION_ROLES);
 	for (int i = 0; i < sum->n_ranks; i++) {
 		struct kube_rank *rank = vec_push(&out->ranks);
 
@@ -608,21 +609,19 @@ static void sum_end_role(struct kube_rank *rank)
 {
 	rank->phase = KUBE_CANCELLED;
 	rank->exit = (struct kube_exit){
-		.known = true, .code = CODE_CANCELLED, .origin = "dlrun", .reason = "PeerEnded"};
+		.known = true, .code = CODE_CANCELLED, .origin = "dlrun", .reason = "RoleEnded"};
 }
 
 /* Ranks whose pods are gone have ended with their run. */
 static void sum_settle_ranks(struct sum *sum)
 {
-	bool has_roles = kube_annotation(sum->job, KUBE_ANNOTATION_ROLES);
-
 	vec_foreach (struct kube_rank, rank, &sum->out->ranks) {
 		rank->wait = KUBE_WAIT_NONE;
 		if (kube_phase_is_final(rank->phase))
 			continue;
 		rank->phase = sum->out->phase;
 		rank->is_victim = rank->phase == KUBE_FAILED;
-		if (rank->phase == KUBE_SUCCEEDED && has_roles)
+		if (rank->phase == KUBE_SUCCEEDED && sum->out->has_roles)
 			sum_end_role(rank);
 	}
 	sum->out->n_running = 0;

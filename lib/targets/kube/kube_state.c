@@ -667,15 +667,20 @@ static enum run_state kube_state_of(enum kube_phase phase)
 	return states[phase];
 }
 
+static struct run_exit kube_state_exit(const struct kube_exit *exit)
+{
+	return (struct run_exit){.known = exit->known,
+		.code = exit->code,
+		.signal = exit->signal,
+		.origin = exit->origin,
+		.reason = exit->reason};
+}
+
 /* Exit status of a final state, also where the program has none of its own. */
 static struct run_exit exit_of(const struct kube_status *status)
 {
 	if (status->exit.known)
-		return (struct run_exit){.known = true,
-			.code = status->exit.code,
-			.signal = status->exit.signal,
-			.origin = status->exit.origin,
-			.reason = status->exit.reason};
+		return kube_state_exit(&status->exit);
 	if (status->phase == KUBE_CANCELLED)
 		return (struct run_exit){
 			.known = true, .code = 143, .origin = "dlrun", .reason = "Cancelled"};
@@ -693,6 +698,10 @@ static struct json *kube_state_ranks_json(const struct kube_status *status)
 		json_set_str(item, "pod", rank->pod);
 		json_set_str(item, "host", rank->node);
 		json_set_int(item, "attempt", rank->attempt);
+		if (status->has_roles && kube_phase_is_final(rank->phase) && rank->exit.known) {
+			const struct run_exit exit = kube_state_exit(&rank->exit);
+			json_set(item, "exit", run_exit_to_json(&exit));
+		}
 		json_add(list, item);
 	}
 	return list;

@@ -120,11 +120,37 @@ def test_another_machine_sees_the_run(w):
         s.cancel(run)
 
 
-def test_without_jobset_it_is_refused(w):
-    """One that may not be used is as none: nothing is made."""
-    with plain_site(w, role="edit", files=FILES, keys=roles()) as s:
+def without_jobset(w, **keys):
+    """One that may not be used is as none."""
+    return plain_site(w, role="edit", files=FILES, keys={**roles(), **keys})
+
+
+def test_without_jobset_the_run_ends_with_its_learner(w):
+    with without_jobset(w) as s:
+        done = w.run("submit", "-f", timeout=180)
+        assert done.rc == 0, done
+        run = w.show()
+        assert run["state"] == "succeeded" and states(run) == ["succeeded", "cancelled", "cancelled"], run
+        for line in (f"actors.0 of 2 plays for {run['id']}-0.{run['id']} 7", f"actors.1 of 2 plays for {run['id']}-0.{run['id']} 7",
+                     f"learner 0 1 {run['id']}-1.{run['id']},{run['id']}-2.{run['id']}", "heard actors.0 actors.1"):
+            assert line in done.out, done
+        made, = s.jobs()
+        assert made["spec"]["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}, made["spec"]
+        s.cluster.wait(lambda: not any(p["status"]["phase"] == "Running" for p in pods_of(s, run["id"])), "the end of the actors", 60)
+
+
+def test_without_jobset_a_role_fails(w):
+    with without_jobset(w, **roles(wait_for=3, fails="1")) as s:
+        run = s.submit()
+        assert "no JobSet" in s.said, s.said
+        end = s.ended(run)
+        assert end["state"] == "failed" and end["exit"]["code"] == 3 and "actors.1" in json.dumps(s.why(run)), end
+
+
+def test_without_jobset_gpus_differ(w):
+    with without_jobset(w, roles={"learner": {"gpus": 1, "command": ["true"]}, "actors": {"command": ["true"]}}) as s:
         done = w.run("submit", "-d")
-        assert done.rc != 0 and "needs JobSet" in done.err and not w.runs() and not s.jobs(), done
+        assert done.rc != 0 and "need JobSet" in done.err and not w.runs() and not s.jobs(), done
 
 
 TORCH = """\

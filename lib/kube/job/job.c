@@ -179,8 +179,7 @@ static struct json *job_service(const struct kube_run *run)
 
 	json_set_str(spec, "clusterIP", "None");
 	json_set_bool(spec, "publishNotReadyAddresses", true);
-	json_set_str(json_sub(spec, "selector"),
-		run->n_roles ? KUBE_LABEL_GANG : "batch.kubernetes.io/job-name", run->job);
+	json_set_str(json_sub(spec, "selector"), "batch.kubernetes.io/job-name", run->job);
 	return service;
 }
 
@@ -858,7 +857,7 @@ static int make_container(
 	if (r == 0)
 		r = job_start(job, container, err);
 	if (r == 0)
-		r = job_env(job, container, err);
+		r = job->is_flat ? job_flat_env(job, container, err) : job_env(job, container, err);
 	if (r < 0)
 		return r;
 	job_set_ports(run, container);
@@ -1167,6 +1166,25 @@ static int64_t ttl_s(const struct kube_run *run)
 	return (run->ttl_ms > 0 ? run->ttl_ms : TTL_MS) / 1000;
 }
 
+/* The ranks of the role with which the run ends. */
+static void flat_set_success(const struct kube_run *run, struct json *spec)
+{
+	struct json *rules = json_array(), *rule = json_object();
+	int first = 0;
+
+	for (size_t i = 0; i < run->n_roles; first += run->roles[i++].nodes) {
+		int last = first + run->roles[i].nodes - 1;
+		if (!str_eq(run->roles[i].name, run->ends_with))
+			continue;
+		/* A span of one index is refused. */
+		AUTO_FREE char *indexes =
+			first == last ? mem_printf("%d", first) : mem_printf("%d-%d", first, last);
+		json_set_str(rule, "succeededIndexes", indexes);
+	}
+	json_add(rules, rule);
+	json_set(json_sub(spec, "successPolicy"), "rules", rules);
+}
+
 /* JobSpec; pod is taken over. */
 static void set_job_spec(const struct job *job, struct json *spec, struct json *pod)
 {
@@ -1194,6 +1212,8 @@ static void set_job_spec(const struct job *job, struct json *spec, struct json *
 	}
 	json_set(json_sub(spec, "podFailurePolicy"), "rules", rules);
 	json_set_str(spec, "podReplacementPolicy", "Failed");
+	if (job->is_flat && run->ends_with)
+		flat_set_success(run, spec);
 	json_set(spec, "template", pod);
 }
 
@@ -1304,12 +1324,14 @@ static bool job_is_kept(const struct kube_place *place)
 	return place->kind != KUBE_PLACE_NONE && place->kind != KUBE_PLACE_EMPTY;
 }
 
+/* Of all roles as one Job the deciding one, too. */
 static bool job_yields(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 	bool has_shell = run->has_shell || (!run->lacks_shell && !run->has_no_shell);
+	bool is_other = job->role && !str_eq(job->role->name, run->ends_with);
 
-	return job->role && run->ends_with && !str_eq(job->role->name, run->ends_with) && has_shell;
+	return run->ends_with && has_shell && (is_other || job->is_flat);
 }
 
 static void set_job(struct job *job)
@@ -1370,7 +1392,7 @@ static void job_note_limits(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 
-	if (kube_wants_jobset(run->nodes, run->retries, run->n_roles > 0) && !job->is_jobset)
+	if (kube_wants_jobset(run->nodes, run->retries, false) && !job->is_jobset)
 		strv_addf(job->notes,
 			"nothing in the cluster restarts all %d nodes together: a failure is "
 			"repeated only while dlrun follows or waits for it, or by dlrun restart %s",
@@ -1409,9 +1431,7 @@ static int make_before(const struct job *job, struct kube_objects *objects, stru
 	return job_secret(run, &objects->secret, err);
 }
 
-/* A role as a run that has no other; *run is what job points to then. */
-static void job_init_role(
-	const struct kube_run *of, size_t i, struct kube_run *run, struct job *job)
+void job_init_role(const struct kube_run *of, size_t i, struct kube_run *run, struct job *job)
 {
 	const struct kube_role *role = &of->roles[i];
 
@@ -1455,16 +1475,33 @@ static int job_make_part(const struct kube_run *run, size_t i, struct kube_objec
 	return 0;
 }
 
+/* All roles as one Job. */
+static int job_make_flat(const struct kube_run *run, struct kube_objects *objects, struct err *err)
+{
+	struct kube_run own = *run;
+	struct job job = {.run = &own, .notes = &objects->notes, .is_flat = true};
+	struct json *pod = NULL;
+
+	own.command = run->roles[0].command;
+	own.shell = false;
+	set_job(&job);
+	int r = job_flat_check(run, err);
+	if (r == 0)
+		r = check_names(&job, err);
+	if (r == 0)
+		r = job_pod(&job, &pod, err);
+	if (r == 0)
+		objects->job = job_make_job(&job, pod);
+	return r;
+}
+
 static int job_make_parts(const struct kube_run *run, struct kube_objects *objects, struct err *err)
 {
 	AUTO_JSON struct json *parts = json_array();
 	int r = 0;
 
-	if (run->n_roles && !run->jobset) {
-		err_set(err, E_TARGET_UNSUPPORTED,
-			"a run with roles needs JobSet, and the cluster has none that you may use");
-		return err_hint(err, "kubectl get crd jobsets.jobset.x-k8s.io");
-	}
+	if (run->n_roles && !run->jobset)
+		return job_make_flat(run, objects, err);
 	for (size_t i = 0; r == 0 && i < (run->n_roles ? run->n_roles : 1); i++)
 		r = job_make_part(run, i, objects, parts, err);
 	if (r == 0 && json_count(parts))
@@ -1486,6 +1523,7 @@ int kube_job_make(const struct kube_run *run, struct kube_objects *ret, struct e
 	objects.is_jobset = job.is_jobset;
 	job_note_results(&job);
 	job_note_limits(&job);
+	job_flat_note(&job);
 	r = make_before(&job, &objects, err);
 	if (r < 0)
 		return r;

@@ -36,7 +36,10 @@
  * ends_with names has ended. They are one gang: the first failure of any rank ends all of them,
  * and a restart is one of all. A failure of another role than that waits for 10 s, where the image
  * has a shell: the run may just have ended. Ranks, and variables that tell of them, are those
- * within the role; files of results are named by the rank in the run.
+ * within the role; files of results are named by the rank in the run. Without a JobSet all roles
+ * are one Indexed Job, whose successPolicy is ends_with (Kubernetes 1.31): its pods are told by
+ * their index what they do, and all ask for what the role asks for that wants most; roles with
+ * different GPUs cannot be.
  *
  * Study. Words and variables of its members lie in a ConfigMap of the Job's name, a line for each
  * in entries of KUBE_MEMBERS_EACH; the script evaluates the line of $JOB_COMPLETION_INDEX. The

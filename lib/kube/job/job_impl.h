@@ -22,6 +22,7 @@ struct job {
 	int first;                    /* the rank in the run of completion index 0 */
 	struct strv *notes;
 	bool is_gang, is_jobset;
+	bool is_flat; /* the Job of all roles: run has all nodes, and the command of the first */
 	bool is_restricted;
 	bool is_root;        /* the program's user, as far as the image says */
 	bool keeps_limit;    /* the time limit is kept by the script */
@@ -58,6 +59,26 @@ bool job_is_member_variable(const struct kube_run *run, const char *name, size_t
 int job_members(const struct job *job, struct json *data, struct err *err);
 /* For the script: append the words of the member to "$@". */
 extern const char job_member_lines[];
+
+/*
+ * flat.c
+ */
+
+/* E_TARGET_UNSUPPORTED unless one Job can be all roles. */
+int job_flat_check(const struct kube_run *run, struct err *err);
+/* Variables of the container: those of the first role. */
+int job_flat_env(const struct job *job, struct json *container, struct err *err);
+/* Lines of shell that set the variables of a pod's own role and append its words to "$@". The
+ * caller frees. */
+int job_flat_lines(const struct job *job, char **ret, struct err *err);
+void job_flat_note(const struct job *job);
+
+/*
+ * job.c
+ */
+
+/* A role as a run that has no other; *run is what job points to then. */
+void job_init_role(const struct kube_run *of, size_t i, struct kube_run *run, struct job *job);
 
 /*
  * job_script.c

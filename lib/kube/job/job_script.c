@@ -61,7 +61,8 @@ char *job_gang(const struct job *job)
 
 char *job_name(const struct job *job)
 {
-	return job->role ? mem_printf("%s-%s-0", job->run->job, job->role->name) : job_gang(job);
+	return job->role && job->is_jobset ? mem_printf("%s-%s-0", job->run->job, job->role->name)
+					   : job_gang(job);
 }
 
 /* Without the end that its pod has. */
@@ -69,7 +70,7 @@ char *job_pod_name(const struct job *job, int rank)
 {
 	AUTO_FREE char *name = job_name(job);
 
-	return mem_printf("%s-%d", name, rank);
+	return mem_printf("%s-%d", name, job->is_jobset ? rank : job->first + rank);
 }
 
 char *job_host(const struct job *job, int rank)
@@ -83,9 +84,11 @@ char *job_host(const struct job *job, int rank)
 
 char *kube_role_host(const struct kube_run *run, size_t role, int rank)
 {
-	const struct job job = {
+	struct job job = {
 		.run = run, .role = &run->roles[role], .is_gang = true, .is_jobset = run->jobset};
 
+	for (size_t i = 0; i < role; i++)
+		job.first += run->roles[i].nodes;
 	return job_host(&job, rank);
 }
 
@@ -755,7 +758,7 @@ static bool job_has_script(const struct job *job)
 {
 	const struct kube_run *run = job->run;
 
-	return run->n_members || run->before || run->setup || run->has_launcher ||
+	return run->n_members || job->is_flat || run->before || run->setup || run->has_launcher ||
 	       job->carries_over || stays(job) || (job->counts && !run->has_no_shell);
 }
 
@@ -898,6 +901,8 @@ static char *make_script(const struct job *job)
 	buf_init(&script, SCRIPT_MAX);
 	if (run->n_members)
 		buf_adds(&script, job_member_lines);
+	if (job->is_flat)
+		buf_adds(&script, "_l=$1\nshift\neval \"$_l\"\nunset _l\n");
 	if (job->counts)
 		buf_addf(&script, "export DLRUN_ATTEMPT=$((%d + ${" JOB_RETRIES ":-0}))\n",
 			run->attempt);
@@ -934,11 +939,13 @@ static char *before_text(const struct kube_run *run)
 	return mem_printf("%s%s\n%s", trap ? trap : "", run->before, last);
 }
 
-/* "$@" of the script. */
-static void script_args(const struct job *job, struct strv *ret)
+/* "$@" of the script. flat: lines that are evaluated first, which append the words; or NULL. */
+static void script_args(const struct job *job, const char *flat, struct strv *ret)
 {
 	const struct kube_run *run = job->run;
 
+	if (flat)
+		strv_add(ret, flat);
 	if (job->collects)
 		strv_add_take(ret, job_collector(job));
 	if (run->setup) {
@@ -954,7 +961,7 @@ static void script_args(const struct job *job, struct strv *ret)
 	if (!run->before || !job_is_own_line(run)) {
 		for (size_t i = 0; !run->drop_entrypoint && i < run->image_entrypoint.n; i++)
 			strv_add(ret, run->image_entrypoint.v[i]);
-		if (!run->n_members)
+		if (!run->n_members && !flat)
 			job_add_command(run, run->command, ret);
 	}
 }
@@ -979,6 +986,7 @@ static int check_shell(const struct job *job, struct err *err)
 {
 	const struct kube_run *run = job->run;
 	const char *what = run->n_members      ? "a study"
+			   : job->is_flat      ? "a run with roles without a JobSet"
 			   : run->setup        ? "setup"
 			   : run->before       ? "before"
 			   : run->has_launcher ? "--launcher"
@@ -1008,10 +1016,13 @@ int job_start(const struct job *job, struct json *container, struct err *err)
 {
 	const struct kube_run *run = job->run;
 	AUTO_STRV struct strv command = {0}, args = {0};
+	AUTO_FREE char *flat = NULL;
 
 	int r = check_shell(job, err);
 	if (r == 0)
 		r = check_signals(run, err);
+	if (r == 0 && job->is_flat)
+		r = job_flat_lines(job, &flat, err);
 	if (r < 0)
 		return r;
 	if (job_has_script(job)) {
@@ -1019,7 +1030,7 @@ int job_start(const struct job *job, struct json *container, struct err *err)
 		strv_add(&command, "-c");
 		strv_add_take(&command, make_script(job));
 		strv_add(&command, "dlrun");
-		script_args(job, &args);
+		script_args(job, flat, &args);
 	} else {
 		job_add_command(run, run->command, run->drop_entrypoint ? &command : &args);
 	}

@@ -630,7 +630,9 @@ static bool runlog_is_decided(const struct kube_runlog *runlog)
 	const struct json *ended[PODS_MAX];
 	struct kube_items pods = {.v = ended, .n = runlog->seen.n, .known = true};
 
-	bool is_jobset = runlog->kind == KUBE_KIND_JOBSET;
+	const struct json *job = kube_kind_template(runlog->kind, runlog->job);
+	bool is_jobset =
+		runlog->kind == KUBE_KIND_JOBSET || kube_annotation(job, KUBE_ANNOTATION_ROLES);
 
 	if (!runlog->job || pods.n > PODS_MAX || (!is_jobset && runlog_any_waits(runlog)))
 		return false;
@@ -640,8 +642,7 @@ static bool runlog_is_decided(const struct kube_runlog *runlog)
 			return false;
 	}
 	if (is_jobset)
-		return kube_gang_has_succeeded(
-			kube_kind_template(KUBE_KIND_JOBSET, runlog->job), &pods);
+		return kube_gang_has_succeeded(job, &pods);
 	return kube_job_outlook(runlog->job, &pods) != KUBE_OUTLOOK_OPEN;
 }
 
@@ -653,8 +654,7 @@ static bool runlog_lingers(const struct kube_runlog *runlog)
 
 	vec_foreach (const struct seen_pod, pod, &runlog->seen)
 		lingers = lingers || kube_pod_lingers(pod->json);
-	return lingers && runlog->follow && runlog->kind == KUBE_KIND_JOBSET &&
-	       runlog_is_decided(runlog);
+	return lingers && runlog->follow && runlog_is_decided(runlog);
 }
 
 /* Nothing is being read. Pods and Jobs are reported separately: the end of the Job may be known

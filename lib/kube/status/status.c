@@ -534,7 +534,7 @@ static enum kube_outlook sum_outlook(const struct sum *sum)
 {
 	const struct kube_facts *facts = sum->c.facts;
 
-	if (!facts->is_jobset)
+	if (!facts->is_jobset && !sum->out->has_roles)
 		return kube_job_outlook(facts->job, &facts->pods);
 	return facts->pods.known && kube_gang_has_succeeded(facts->job, &facts->pods)
 		       ? KUBE_OUTLOOK_SUCCEEDS

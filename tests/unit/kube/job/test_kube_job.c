@@ -35,6 +35,7 @@ static void sample_done(struct sample *sample)
 	strv_done(&sample->secret_env);
 	strv_done(&sample->learn);
 	strv_done(&sample->act);
+	strv_done(&sample->none);
 	strv_done(&sample->variables);
 	strv_done(&sample->run.image_entrypoint);
 	strv_done(&sample->run.image_env);
@@ -168,6 +169,15 @@ static void set_roles(struct sample *sample)
 	sample->run.jobset = true;
 }
 
+/* One Job of all. */
+static void set_flat(struct sample *sample)
+{
+	set_roles(sample);
+	sample->roles[0].gpus = sample->run.gpus = 0;
+	sample->run.jobset = false;
+	strv_add(&sample->none, "PRICE=$(HOME) it's $$");
+}
+
 static void set_secrets(struct sample *sample)
 {
 	strv_add(&sample->env, "HF_TOKEN=public");
@@ -272,7 +282,7 @@ static const struct {
 	const char *name;
 	void (*set)(struct sample *sample);
 } samples[] = {{"plain", set_plain}, {"gpus", set_gpus}, {"nodes", set_nodes},
-	{"jobset", set_jobset}, {"roles", set_roles}, {"secrets", set_secrets},
+	{"jobset", set_jobset}, {"roles", set_roles}, {"flat", set_flat}, {"secrets", set_secrets},
 	{"storage", set_storage}, {"restricted", set_restricted}, {"overlay", set_overlay},
 	{"scratch", set_scratch}, {"script", set_script}, {"study", set_study}};
 
@@ -354,7 +364,7 @@ static void test_roles_collect(void **state)
 	assert_null(kube_objects_pods(&objects, 2, &nodes));
 }
 
-static void test_roles_need_jobset(void **state)
+static void test_different_gpus_need_jobset(void **state)
 {
 	AUTO_SAMPLE struct sample sample;
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
@@ -862,7 +872,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_objects),
 		cmocka_unit_test(test_roles_collect),
-		cmocka_unit_test(test_roles_need_jobset),
+		cmocka_unit_test(test_different_gpus_need_jobset),
 		cmocka_unit_test(test_secret_values),
 		cmocka_unit_test(test_requests),
 		cmocka_unit_test(test_names),

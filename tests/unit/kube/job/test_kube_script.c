@@ -119,8 +119,8 @@ static void make_words(const struct place *place, const struct kube_run *run,
 		fail_msg("%s", err.message);
 	write_config(place, objects.config);
 	int64_t nodes;
-	const struct json *pod =
-		kube_objects_pods(&objects, run->n_roles ? run->n_roles - 1 : 0, &nodes);
+	const struct json *pod = kube_objects_pods(
+		&objects, run->n_roles && run->jobset ? run->n_roles - 1 : 0, &nodes);
 	const struct json *container = json_first(json_get(pod, "containers"));
 	container = second ? json_next(container) : container;
 	add_words(place, json_get(container, "command"), &words);
@@ -437,6 +437,41 @@ static void test_yields(void **state)
 		int64_t took_ms = clock_ms() - begun_ms;
 		assert_true(took_ms >= cases[i].least_ms && took_ms < cases[i].most_ms);
 	}
+}
+
+/* All roles as one Job: each pod finds its variables and words by its index. */
+static void test_flat_roles(void **state)
+{
+	static const char *const wants[] = {
+		"a 0 1 a-23456-0.a-23456 it's $HOME\na-23456-0.a-23456\nend",
+		"b 0 2 a-23456-1.a-23456 none\na-23456-1.a-23456\na-23456-2.a-23456\nend",
+		"b 1 2 a-23456-1.a-23456 none\na-23456-1.a-23456\na-23456-2.a-23456\nend"};
+	AUTO_TEST struct test test;
+	AUTO_STRV struct strv own = {0}, none = {0}, other = {0};
+
+	test_init(&test, "sh", "-c",
+		"echo a $NODE_RANK $NNODES $MASTER_ADDR \"$WHO\"; cat $DLRUN_HOSTFILE; echo end");
+	strv_add(&other,
+		"echo b $NODE_RANK $NNODES $MASTER_ADDR ${WHO-none}; cat $DLRUN_HOSTFILE; echo end");
+	strv_add(&own, "WHO=it's $HOME");
+	const struct kube_role roles[] = {
+		{.name = "a", .nodes = 1, .command = &test.command, .env = &own},
+		{.name = "b", .nodes = 2, .command = &other, .shell = true, .env = &none}};
+	test.run.nodes = 3;
+	test.run.roles = roles;
+	test.run.n_roles = 2;
+	for (size_t i = 0; i < ARRAY_LEN(wants); i++) {
+		AUTO_FREE char *index = mem_printf("%zu", i);
+		setenv("JOB_COMPLETION_INDEX", index, 1);
+		/* The variables of the container, which are the first role's. */
+		setenv("NODE_RANK", index, 1);
+		setenv("NNODES", "1", 1);
+		setenv("MASTER_ADDR", "a-23456-0.a-23456", 1);
+		setenv("DLRUN_NODE_ADDRS", "a-23456-0.a-23456", 1);
+		setenv("WHO", "it's $HOME", 1);
+		check(*state, &test, 0, 0, wants[i], NULL);
+	}
+	unsetenv("JOB_COMPLETION_INDEX");
 }
 
 static const char counts_int[] =
@@ -919,6 +954,7 @@ int main(void)
 			test_stop_signal_ignored, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_term, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_yields, setup_place, teardown_place),
+		cmocka_unit_test_setup_teardown(test_flat_roles, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_collect, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_moved, setup_place, teardown_place),
 		cmocka_unit_test_setup_teardown(test_layers, setup_place, teardown_place),

@@ -313,11 +313,12 @@ static void cmd_submit_print_run(struct app *app, const struct run *run, bool fo
 	if (run_is_held(run)) {
 		app_phase(
 			app, "target", "%s · %s", run_target(run), json_get_str(run->doc, "text"));
-		AUTO_FREE char *when =
-			held_is_after(run) ? mem_strdup("that has ended")
-					   : mem_printf("%s answers", json_get(run->doc, RUN_PLACES)
-									      ? "one of them"
-									      : run_target(run));
+		AUTO_FREE char *when = held_is_for_room(run) ? mem_strdup("another has room")
+				       : held_is_after(run)  ? mem_strdup("that has ended")
+							     : mem_printf("%s answers",
+                                                                      json_get(run->doc, RUN_PLACES)
+									       ? "one of them"
+									       : run_target(run));
 		app_phase(app, "",
 			"it is sent when %s: dlrun queue --serve, or the next "
 			"dlrun (take it back: dlrun cancel %s)",

@@ -59,6 +59,7 @@ static const char *why_place_words(enum run_place_state state)
 		[RUN_PLACE_NEVER] = "cannot take it",
 		[RUN_PLACE_SILENT] = "does not answer",
 		[RUN_PLACE_LEFT] = "was left",
+		[RUN_PLACE_REFUSED] = "refused it",
 		[RUN_PLACE_CHOSEN] = "was chosen",
 	};
 

@@ -7,7 +7,7 @@ import json
 import time
 
 from cluster_away import config_through
-from cluster_faults import NODES
+from cluster_faults import NODES, proxied
 from harness import *  # noqa: F403
 from kubesite import site
 
@@ -122,6 +122,26 @@ def test_one_stops_in_the_middle(w):
         assert time.monotonic() - begin < 30, s.said
         assert w.show(run)["target"]["name"] == "us" and owners(s) == [run], (s.said, w.show(run)["places"])
         w.run("cancel", run)
+
+
+def test_one_refuses_the_create(w):
+    """Its check says yes, and its admission no when the Job comes: the next one gets it, and makes one Job."""
+    w.env.pop("DLRUN_OFFLINE", None)
+    with proxied(w) as s, s.cluster.namespace(s.user, role="admin") as other:
+        def fault(method, path, body):
+            is_job = method == "POST" and f"/namespaces/{other}/jobs" in path and "dryRun" not in path
+            return (422, {}, "no more jobs today") if is_job else None
+        s.proxy.fault = fault
+        here = {"kind": "kubernetes", "registry": f"{s.cluster.registry}/{s.namespace}/code", **s.target}
+        w.write("dlrun.yaml", json.dumps({"image": s.base, "targets": {"lab": {**here, "namespace": other}, "us": here}}))
+        w.ok("config", "trust", "--yes")
+        run = s.submit("-t", "lab,us", "--secret", "HOME", "--", "true")
+        assert "lab refused it: " in s.said and "no more jobs today" in s.said, s.said
+        assert s.ended(run)["state"] == "succeeded" and states(w, run) == {"lab": "refused", "us": "chosen"}, w.show(run)
+        assert owners(s) == [run]
+        for kind in ("Job", "ConfigMap", "Secret"):
+            left = [c["metadata"]["name"] for c in s.cluster.get(kind, namespace=other) if c["metadata"]["name"].startswith(run)]
+            assert left == [], left
 
 
 def test_all_are_away(w):

@@ -84,6 +84,24 @@ def test_goes_on_to_the_next(w):
         wait_for(lambda: gates(s, "eu") == [], "the gate goes with its Job")
 
 
+def test_another_machine_starts_no_second_program(w):
+    """Which has the run in its own record, from the first target, and does not know where it went."""
+    with two(w) as s:
+        pods_in_lab(s, 0)
+        run = submit(s)
+        other = dict(w.env, XDG_STATE_HOME=str(w.dir / "other"))
+        w.ok("ps", "-t", "lab", env=other)
+        assert json.loads(w.ok("show", "--json", run, env=other).out)["state"] == "queued"
+        w.ok("queue", "--send")
+        assert settle(w, run)["target"]["name"] == "eu"
+        seen = json.loads(w.ok("show", "--json", run, env=other).out)
+        assert seen["state"] == "unknown" and "may have sent it to another target" in seen["text"], seen
+        for words in ("restart", run), ("cancel", run), ("restart", run):
+            done = w.run(*words, env=other)
+            assert words[0] == "cancel" or done.rc != 0, done
+        assert jobs(s, "lab") == [] and starts(s, run) == 1
+
+
 def test_goes_on_to_this_machine(w):
     """Its code comes from the registry; and a follower sees all of it."""
     with two(w) as s:

@@ -171,6 +171,70 @@ def test_a_sender_is_killed_anywhere(w):
         print(f"places: a sender killed at {len(runs) - 1} of {total} calls", flush=True)
 
 
+def refuse(s, name, *, on=True):
+    """What comes to that host is not taken there, although it has room."""
+    s[name].ok("chmod", "500" if on else "700", f"/home/me/.dlrun/on/{name}/incoming")
+
+
+@contextlib.contextmanager
+def refusing(w):
+    """Two targets; the first is known and refuses."""
+    w.env.pop("DLRUN_OFFLINE", None)
+    with places(w, 1, 1) as s:
+        for name in ("lab", "eu"):
+            s.ended(submit(w, "-t", name, "--", "true")[0])
+        refuse(s, "gpu1")
+        yield s
+
+
+def test_a_target_that_refuses(w):
+    """It has room, and does not take the run when it comes: the next one gets it, once; all of them: the run fails."""
+    with refusing(w) as s:
+        words = ("-t", "lab,eu", "-g", "1", "--", *held.ONCE)
+        run, said = submit(w, *words)
+        assert "lab refused it: gpu1: " in said and "goes to the next target" in said, said
+        assert s.ended(run)["state"] == "succeeded" and states(w, run) == {"lab": "refused", "eu": "chosen"}, w.show(run)
+        assert began(s, "gpu1") == [] and began(s, "gpu2") == [run]
+        assert "lab refused it: gpu1: " in w.ok("why", run).out
+        out = w.ok("submit", "-f", "-t", "lab,eu", "-g", "1", "--", "echo", "mine").out
+        assert out == "mine\n", out
+        # Of one that was held, in one turn.
+        for name in ("gpu1", "gpu2"):
+            s[name].stop(sessions=True)
+        run, _ = submit(w, *words)
+        held.no_sender(w)
+        for name in ("gpu1", "gpu2"):
+            s[name].start()
+        w.ok("queue", "--send")
+        assert s.ended(run)["state"] == "succeeded" and states(w, run) == {"lab": "refused", "eu": "chosen"}, w.show(run)
+        assert began(s, "gpu1") == [] and began(s, "gpu2").count(run) == 1
+        # Nobody takes it.
+        refuse(s, "gpu2")
+        run, _ = submit(w, *words)
+        doc = s.ended(run)
+        assert doc["state"] == "failed" and "gpu2: " in doc["text"] and doc["places"][0]["state"] == "refused", doc
+        assert began(s, "gpu1", "gpu2").count(run) == 0 and held.waiting(w) == []
+
+
+def test_a_refused_submit_is_killed_anywhere(w):
+    """What has a row goes on to the other target, or says that it never began; none begins twice."""
+    needs("strace")
+    with refusing(w) as s:
+        words = ("submit", "-d", "-t", "lab,eu", "--", *held.ONCE)
+        total = kill.count(w, *words)
+        held.no_sender(w)
+        for n in range(2, total + 1, max(1, total // POINTS)):
+            kill.killed(w, n, *words)
+            w.ok("queue", "--send")
+        rows = [r["id"] for r in w.runs()]
+        held.all_end(w, rows)
+        ran = began(s, "gpu2")
+        ends = {run: w.show(run)["state"] for run in rows}
+        assert began(s, "gpu1") == [] and len(set(ran)) == len(ran), ran
+        assert all((ends[run] == "succeeded") == (run in ran) for run in set(rows) - set(rows[-2:])), ends
+        print(f"places: a refused submit killed at {POINTS} of {total} calls, {len(ran)} went on", flush=True)
+
+
 def test_here_and_there(w):
     """This machine is a place as any other; one that does not answer costs a few seconds at most."""
     with places(w, 0) as s:

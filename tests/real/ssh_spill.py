@@ -6,6 +6,7 @@
 """
 
 import contextlib
+import json
 import os
 import random
 import subprocess
@@ -105,6 +106,45 @@ def test_goes_on_after_its_time(w):
         assert not [p for p in (w.state / "queue").iterdir() if p.name not in ("lock", "kicked")]
 
 
+def test_who_waits_sees_the_withdrawal_first(w):
+    """Before the one who ends it for that, whose answer is lost: it was taken back all the same, and goes on."""
+    with two(w) as s:
+        run = submit(w)
+        queued(w, run)
+        attempt = s["gpu1"].home / f".dlrun/on/gpu1/runs/{run}/1"
+        (attempt / ".begin").rename(attempt / "late")
+        (attempt / "cancel").write_text("how=drop\n")
+        wait_for(lambda: (attempt / "exit").exists(), "its end there", 30)
+        assert "reason=Interrupted" in (attempt / "exit").read_text()
+        settle(w, [run])
+        assert w.show(run)["state"] == "succeeded" and began(s, "gpu2") == [run] and began(s, "gpu1") == []
+
+
+def test_another_machine_starts_no_second_program(w):
+    """Which has the run in its own record, from the first target, and does not know where it went."""
+    with two(w) as s:
+        run = submit(w)
+        queued(w, run)
+        other = dict(w.env, XDG_STATE_HOME=str(w.dir / "other"))
+        w.ok("ps", "-t", "lab", env=other)
+        assert json.loads(w.ok("show", "--json", run, env=other).out)["state"] == "queued"
+        w.ok("queue", "--send")
+        settle(w, [run])
+        assert where(w, run) == "eu" and began(s) == [run]
+        for words in (), ("cancel", run):
+            if words:
+                w.run(*words, env=other)
+            seen = json.loads(w.ok("show", "--json", run, env=other).out)
+            assert seen["state"] in ("unknown", "cancelled"), seen
+            s["gpu1"].gpus(1)
+            done = w.run("restart", run, env=other)
+            assert done.rc != 0, done
+            assert words or "may have sent it to another target" in seen["text"], seen
+        assert json.loads(w.ok("show", "--json", f"eu:{run}", env=other).out)["target"]["name"] == "eu"
+        w.run("ps", "-a", env=other)
+        assert began(s) == [run]
+
+
 def test_commands_that_look_move_it(w):
     """Beside them, without waiting for it."""
     with two(w) as s:
@@ -132,6 +172,20 @@ def test_no_other_place_takes_it(w):
         s["gpu1"].gpus(1)
         settle(w, [run])
         assert began(s, "gpu1") == [run] and began(s, "gpu2") == []
+
+
+def test_a_silent_place_costs_its_time_once(w):
+    """However many runs are due to go there."""
+    with two(w) as s:
+        runs = [submit(w) for _ in range(4)]
+        for run in runs:
+            queued(w, run)
+        no_sender(w)
+        s["gpu2"].freeze()
+        in_time(lambda: w.ok("queue", "--send", timeout=120), 25)
+        s["gpu2"].freeze(False)
+        settle(w, runs)
+        assert sorted(began(s)) == sorted(runs), began(s)
 
 
 def test_once_when_both_get_free(w):

@@ -318,7 +318,10 @@ static void describe_pods(const struct subject *about, struct doctor_row *row)
 	buf_init(&line, LINE_BYTES);
 	buf_addf(&line, "%s: Pod Security %s", about->item->name,
 		poll->enforced ? poll->enforced : "not known");
-	buf_addf(&line, ", images of %s", r > 0 ? registry.pull : "no registry");
+	if (r == 0)
+		buf_adds(&line, ", no registry: code goes through the API server");
+	else
+		buf_addf(&line, ", images of %s", r > 0 ? registry.pull : "an unknown registry");
 	if (poll->pull_secret)
 		buf_addf(&line, ", pull secret %s%s", poll->pull_secret, pull_secret_state(poll));
 	else
@@ -328,9 +331,6 @@ static void describe_pods(const struct subject *about, struct doctor_row *row)
 	doctor_found(row, "%s", line.data);
 	if (r < 0)
 		blame_error(row, DOCTOR_WARNING, &error);
-	else if (r == 0)
-		doctor_blame(row, DOCTOR_PROBLEM, "registry: HOST/REPO   # in dlrun.yaml",
-			"runs cannot be sent: no registry is set");
 	blame_pull_secret(about, row);
 	blame_queue(about, row);
 }

@@ -40,10 +40,17 @@ static bool is_tag_hex(const char *s, size_t n)
 	return strspn(s, "0123456789abcdef") == n && s[n] == '\0';
 }
 
+static bool gc_tag_is_environment(const char *tag)
+{
+	return str_starts(tag, IMAGE_ENVIRONMENT_TAG) &&
+	       is_tag_hex(tag + strlen(IMAGE_ENVIRONMENT_TAG), IMAGE_ENVIRONMENT_HEX);
+}
+
 bool gc_tag_is_own(const char *tag)
 {
-	return str_starts(tag, GC_TAG_PREFIX) &&
-	       is_tag_hex(tag + strlen(GC_TAG_PREFIX), GC_TAG_HEX);
+	return gc_tag_is_environment(tag) ||
+	       (str_starts(tag, GC_TAG_PREFIX) &&
+		       is_tag_hex(tag + strlen(GC_TAG_PREFIX), GC_TAG_HEX));
 }
 
 bool gc_tag_of(const char *digest, char ret[static GC_TAG_SIZE])
@@ -188,14 +195,9 @@ static void cleaning_done(struct cleaning *cleaning)
  * Images that runs need
  */
 
-static void gc_registry_add_image(
-	struct cleaning *cleaning, const struct run *run, const char *digest)
+static void gc_registry_add_tag(struct cleaning *cleaning, const struct run *run, const char *tag)
 {
 	int64_t newest_ms = run_submitted_ms(run);
-	char tag[GC_TAG_SIZE];
-
-	if (!gc_tag_of(digest, tag))
-		return;
 	struct known *known = map_get(&cleaning->known, tag);
 	if (!known) {
 		known = mem_alloc(1, sizeof(*known));
@@ -209,10 +211,31 @@ static void gc_registry_add_image(
 	known->needed |= !run_state_is_final(run_state(run));
 }
 
+static void gc_registry_add_image(
+	struct cleaning *cleaning, const struct run *run, const char *digest)
+{
+	char tag[GC_TAG_SIZE];
+
+	if (gc_tag_of(digest, tag))
+		gc_registry_add_tag(cleaning, run, tag);
+}
+
+/* The tag of the environment that its image has, or NULL. The caller frees. */
+static char *gc_registry_environment(const struct run *run)
+{
+	const char *key = json_get_str(json_get(run->spec, "setup"), "baked");
+
+	return key ? mem_printf(IMAGE_ENVIRONMENT_TAG "%.*s", IMAGE_ENVIRONMENT_HEX, key) : NULL;
+}
+
 static void gc_registry_add_run(struct cleaning *cleaning, const struct run *run)
 {
+	AUTO_FREE char *environment = gc_registry_environment(run);
+
 	gc_registry_add_image(cleaning, run, run_image_digest(run));
 	gc_registry_add_image(cleaning, run, run_attempt_image_digest(run));
+	if (environment)
+		gc_registry_add_tag(cleaning, run, environment);
 }
 
 /* A row that is left out of the list may need any image. Others may come and go meanwhile. */
@@ -274,9 +297,12 @@ static int is_needed_now(struct cleaning *cleaning, const char *tag, bool *ret, 
 		int r = store_list(cleaning->store, &filters[i], &runs, err);
 		if (r < 0)
 			return r;
-		vec_foreach (struct run *, run, &runs)
+		vec_foreach (struct run *, run, &runs) {
+			AUTO_FREE char *environment = gc_registry_environment(*run);
 			*ret |= is_tag_of(tag, run_image_digest(*run)) ||
-				is_tag_of(tag, run_attempt_image_digest(*run));
+				is_tag_of(tag, run_attempt_image_digest(*run)) ||
+				str_eq(environment, tag);
+		}
 	}
 	return 0;
 }
@@ -424,9 +450,14 @@ static bool gc_registry_is_ours(
 
 	digest_sha256(reply->body.data, reply->body.len, sha256);
 	digest_text(sha256, digest);
-	return gc_tag_of(digest, own) && str_eq(own, tag) &&
-	       manifest_parse(reply->body.data, reply->body.len, tag, &manifest, &err) == 0 &&
-	       has_role(manifest.json);
+	if (manifest_parse(reply->body.data, reply->body.len, tag, &manifest, &err) < 0)
+		return false;
+	if (gc_tag_is_environment(tag)) {
+		const char *key = json_get_str(
+			json_get(manifest.json, "annotations"), IMAGE_LABEL_ENVIRONMENT);
+		return key && str_starts(key, tag + strlen(IMAGE_ENVIRONMENT_TAG));
+	}
+	return gc_tag_of(digest, own) && str_eq(own, tag) && has_role(manifest.json);
 }
 
 /* When this machine has last seen or pushed it. */
@@ -537,6 +568,11 @@ static int gc_registry_forget(struct cleaning *cleaning, const char *digest, str
 	registry_cache_done(&cleaning->cache);
 	registry_cache_load(cleaning->cache_path, &cleaning->cache);
 	registry_cache_drop(&cleaning->cache, &cleaning->cache.manifests, digest);
+	for (size_t i = cleaning->cache.tags.n; i > 0; i--)
+		if (str_eq(cleaning->cache.tags.v[i - 1].value, digest)) {
+			AUTO_FREE char *name = mem_strdup(cleaning->cache.tags.v[i - 1].name);
+			registry_cache_drop(&cleaning->cache, &cleaning->cache.tags, name);
+		}
 	return registry_cache_save(cleaning->cache_path, &cleaning->cache, err);
 }
 

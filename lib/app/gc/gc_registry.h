@@ -24,7 +24,8 @@ enum { GC_TAGS_MAX = 10000, GC_PAGES_MAX = 1000 };
  * Engines: text and facts, no network
  */
 
-/* dlrun-HEX: the first digits of the digest of the manifest. */
+/* dlrun-HEX: the first digits of the digest of the manifest; or env-HEX, of an environment (oci
+ * image.h). */
 #define GC_TAG_PREFIX "dlrun-"
 enum { GC_TAG_HEX = 16, GC_TAG_SIZE = sizeof(GC_TAG_PREFIX) + GC_TAG_HEX };
 

@@ -361,6 +361,12 @@ int carry_over_make(struct session *session, struct target *target, struct run *
 	*ret_ref = NULL;
 	if (run_has_storage(session, run))
 		return 0;
+	if (run_base_ref(run)) {
+		strv_add(ret_notes,
+			"without a registry and without storage for results, restart carries no files "
+			"of the attempt before");
+		return 0;
+	}
 	if (taken_wait_ms(run))
 		r = take_run(session, run, NULL, err);
 	if (r == 0) {

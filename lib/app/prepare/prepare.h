@@ -51,6 +51,7 @@ struct submit {
 	const char *place_name; /* that is tried, borrowed; NULL: that of the configuration */
 	struct after_list
 		after; /* what it begins after; in spec while there is anything to wait for */
+	char *refused; /* of the place that has refused it: why it goes to another; or NULL */
 	struct target *target;
 	const char *target_name; /* of a push without a target: whose registry; or NULL */
 	struct strv warnings;    /* one sentence each, all of them reported already */
@@ -67,10 +68,15 @@ struct submit {
 	struct pack pack;
 	struct pack_reused reused;      /* its image is set: dlrun's own layers of it are reused */
 	const struct pack_added *added; /* instead of a tree: to the image there; or NULL */
-	struct json *image_facts;       /* image_facts.h; NULL: not known */
+	const struct pack_environment *environment; /* the same: below the image; or NULL */
+	struct json *image_facts;                   /* image_facts.h; NULL: not known */
 	struct image image;
 	const char *remote_url; /* of the repository, where there is no snapshot; or NULL */
 	char *ref; /* of the image: "REPO@sha256:…" (as runs name it), "oci:DIR@sha256:…" */
+	/* The target takes images from a registry, and there is none for this one: it stays here,
+	 * pods take base_ref ("REPO@sha256:…"), and the code goes to them by the cluster. */
+	bool code_apart;
+	char *base_ref;
 
 	/* push */
 	struct ref to; /* where it goes */
@@ -220,6 +226,10 @@ void submit_make_job(struct submit *submit, const struct run *run, struct target
 /* Describe all members for a target that starts them together; borrows from first and words. */
 struct target_study submit_make_study(
 	const struct target_job *first, const struct study_words *words);
+/* The record's member "image". The caller frees. */
+struct json *submit_image_json(const struct submit *submit, const char *base);
+/* Describe the image, for a target that takes it from a registry. */
+int submit_set_job_image(struct submit *submit, struct target_job *job, struct err *err);
 /* The image that run, which has one, was made with, for another start of it. */
 int submit_load_image(struct submit *submit, const struct run *run, struct err *err);
 enum { SUBMIT_START_MS = 120000 }; /* a cluster may be away for a while */
@@ -243,8 +253,8 @@ void push_set_pull_name(struct submit *submit, const struct registry_config *kno
 /* The registry of a target (NULL: none in particular) into `to` and `pull`: 1, or 0: there is
  * none. */
 int push_find_registry(struct submit *submit, const char *target, struct err *err);
-/* A push to `to`: snapshot (or reused, or added), image and ref; E_CANCELED after SIGINT, SIGTERM
- * or SIGHUP. With is_recorded the target is asked meanwhile whether the run could be there, and the
+/* A push to `to`, with code_apart into the layout here: snapshot (or reused, or added), image and
+ * ref; E_CANCELED after SIGINT, SIGTERM or SIGHUP. With is_recorded the target is asked meanwhile whether the run could be there, and the
  * row is inserted before the image is committed: what is refused leaves none, and without a row
  * nothing refers to what was uploaded. run is NULL on a failure before that. */
 int push_to_registry(struct submit *submit, struct err *err);

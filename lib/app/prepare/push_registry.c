@@ -17,6 +17,7 @@
 #include "core/image/dirty.h"
 #include "core/image/image_facts.h"
 #include "core/image/registry_open.h"
+#include "core/target/target.h"
 #include "oci/layout/layout.h"
 #include "oci/registry/registry_sink.h"
 
@@ -59,11 +60,12 @@ struct push {
 	struct submit *submit;
 	struct loop *loop;
 	struct registry_client client;
-	struct registry *registry;
+	struct registry *registry; /* NULL: code_apart */
+	struct layout *layout;     /* with code_apart: where the image goes */
 	char *cache_path, *dirty_path, *dir;
 	int dir_fd;
 	struct registry_cache cache;
-	struct uploads *uploads;
+	struct uploads *uploads; /* NULL: code_apart */
 	struct sink *sink;
 	struct task *task;
 	struct dirty dirty; /* the work's */
@@ -122,6 +124,7 @@ static void push_done(struct push *push)
 	registry_free(push->registry);
 	registry_client_done(&push->client);
 	image_base_free(push->base.image);
+	layout_free(push->layout);
 	layout_free(push->base.layout);
 	registry_cache_done(&push->cache);
 	registry_cache_done(&push->base.cache);
@@ -144,7 +147,7 @@ static const struct ref *base_ref(const struct push *push)
 /* Whether the image is that of a tree, not one that is there already. */
 static bool has_tree(const struct push *push)
 {
-	return !push->submit->reused.image && !push->submit->added;
+	return !push->submit->reused.image && !push->submit->added && !push->submit->environment;
 }
 
 static bool base_is_remote(const struct push *push)
@@ -154,7 +157,7 @@ static bool base_is_remote(const struct push *push)
 
 static bool push_registry_is_same_host(const struct push *push)
 {
-	return strcasecmp(base_ref(push)->host, push->submit->to.host) == 0;
+	return push->registry && strcasecmp(base_ref(push)->host, push->submit->to.host) == 0;
 }
 
 static bool is_same_repo(const struct push *push)
@@ -165,7 +168,7 @@ static bool is_same_repo(const struct push *push)
 
 static void stop_work(struct push *push)
 {
-	if (!push->submit->dry_run)
+	if (!push->submit->dry_run && push->registry)
 		registry_sink_stop(push->sink);
 	task_cancel(push->task);
 }
@@ -188,6 +191,28 @@ static void set_facts(struct submit *submit)
 	submit->image_facts = image_facts_to_json(&facts);
 }
 
+/* The code is packed by then, where it does not go to a registry. */
+static int check_code_size(const struct push *push, struct err *err)
+{
+	const struct submit *submit = push->submit;
+	const struct image *image = &submit->image;
+	uint64_t size = 0, most = submit->target->code_max;
+	char shown[16], shown_most[16];
+
+	for (size_t i = 0; submit->code_apart && i < image->n_layers; i++)
+		if (image->layers[i].role != IMAGE_ROLE_BASE)
+			size += image->layers[i].blob.size;
+	if (!most || size <= most)
+		return 0;
+	str_size(size, shown);
+	str_size(most, shown_most);
+	err_set(err, E_DATA_LIMIT,
+		"the code has %s, compressed, and without a registry target %s takes %s", shown,
+		submit->target->name, shown_most);
+	err_evidence(err, "registry: registry.example.com/me/dlrun   images are pushed there");
+	return err_hint(err, "dlrun submit --dry-run   # lists the largest files");
+}
+
 static void respond_check(struct push *push)
 {
 	struct submit *submit = push->submit;
@@ -197,6 +222,8 @@ static void respond_check(struct push *push)
 
 	if (err_is_set(&check->refused))
 		r = err_copy(&err, &check->refused);
+	if (r == 0)
+		r = check_code_size(push, &err);
 	for (size_t i = 0; r == 0 && i < check->notes.n; i++)
 		submit_warn(submit, "%s", check->notes.v[i]);
 	if (r == 0) {
@@ -287,7 +314,7 @@ static void start_mounts(void *ctx, const struct descriptor *layers, size_t n)
 {
 	struct push *push = ctx;
 
-	if (push->submit->dry_run)
+	if (push->submit->dry_run || !push->uploads)
 		return;
 	for (size_t i = 0; i < n; i++) {
 		const struct registry_cache_entry *entry =
@@ -412,7 +439,8 @@ static int may_commit(void *ctx, struct err *err)
 
 static void open_sessions(void *ctx)
 {
-	uploads_open_ahead(((struct push *)ctx)->uploads, SESSIONS);
+	if (((struct push *)ctx)->uploads)
+		uploads_open_ahead(((struct push *)ctx)->uploads, SESSIONS);
 }
 
 /* Path of the list of edited files: one list for each tree and destination. */
@@ -427,13 +455,21 @@ static char *dirty_path(const struct push *push)
 	return mem_printf("%s.edited", base);
 }
 
+/* The destination that plans are kept for. The caller frees. */
+static char *dest_name(const struct push *push)
+{
+	const struct submit *submit = push->submit;
+
+	return submit->code_apart ? dirs_layout(&submit->session->dirs)
+				  : mem_printf("%s/%s", submit->to.host, submit->to.repo);
+}
+
 /* Not before: until then nothing waits for the plan, but all that is read for the walk does. */
 static void will_walk(void *ctx)
 {
 	struct push *push = ctx;
 	struct submit *submit = push->submit;
-	const struct ref *to = &push->submit->to;
-	AUTO_FREE char *name = mem_printf("%s/%s", to->host, to->repo);
+	AUTO_FREE char *name = dest_name(push);
 
 	pack_prepare(&submit->pack, submit->place->root, name);
 }
@@ -442,6 +478,8 @@ static void will_read(void *ctx, const struct path *const *files, size_t n)
 {
 	struct push *push = ctx;
 
+	if (push->submit->code_apart)
+		return;
 	push->dirty_path = dirty_path(push);
 	dirty_load(push->dirty_path, &push->dirty);
 	if (dirty_add(&push->dirty, files, n) && !push->submit->dry_run)
@@ -461,6 +499,25 @@ static void be_ready(void *ctx, struct task *task)
 	task_respond(task, 0, NULL);
 }
 
+static int push_registry_write(struct push *push, struct err *err)
+{
+	struct submit *submit = push->submit;
+	const char *name = submit->code_apart ? submit->id : submit->to.tag;
+	AUTO_FREE char *dest = dest_name(push);
+
+	if (submit->added)
+		return pack_add(
+			&submit->pack, submit->added, push->sink, name, &submit->image, err);
+	if (submit->environment)
+		return pack_write_environment(
+			&submit->pack, submit->environment, push->sink, name, &submit->image, err);
+	if (!has_tree(push))
+		return pack_rebase(
+			&submit->pack, &submit->reused, push->sink, name, &submit->image, err);
+	return pack_write(
+		&submit->pack, submit->snapshot, push->sink, dest, name, &submit->image, err);
+}
+
 static int push_registry_work(struct task *task, void *ctx, struct err *err)
 {
 	struct push *push = ctx;
@@ -476,14 +533,9 @@ static int push_registry_work(struct task *task, void *ctx, struct err *err)
 		r = task_request(task, has_own_tree ? report_snapshot : be_ready, push, err);
 	if (r < 0)
 		return r;
-	if (submit->added)
-		return pack_add(&submit->pack, submit->added, push->sink, submit->to.tag,
-			&submit->image, err);
-	if (!has_own_tree)
-		return pack_rebase(&submit->pack, &submit->reused, push->sink, submit->to.tag,
-			&submit->image, err);
-	return pack_write(&submit->pack, submit->snapshot, push->sink,
-		registry_name(push->registry), submit->to.tag, &submit->image, err);
+	r = push_registry_write(push, err);
+	/* Nothing else waits for it there. */
+	return r == 0 && submit->code_apart ? may_commit(push, err) : r;
 }
 
 /*
@@ -509,6 +561,10 @@ static int push_registry_work_done(void *ctx, int r, struct err *error, struct e
 		push->result = err_move(&push->error, &push->base.error);
 	else if (r < 0)
 		err_move(&push->error, error);
+	if (!push->uploads) {
+		loop_stop(push->loop);
+		return 0;
+	}
 	return uploads_close(push->uploads, closed, push, err);
 }
 
@@ -545,7 +601,7 @@ static int run_loop(struct push *push, struct err *err)
 		r = loop_add_signal(push->loop, signals[i], interrupted, push, err);
 	if (r < 0)
 		return r;
-	if (push->submit->events && push->submit->events->progress)
+	if (push->uploads && push->submit->events && push->submit->events->progress)
 		push->timer = loop_add_timer(
 			push->loop, clock_ms() + PROGRESS_MS, push_registry_show_progress, push);
 	r = loop_run(push->loop, err);
@@ -600,13 +656,24 @@ static void open_client(struct push *push)
 	registry_client_init(&push->client, &options);
 }
 
-static int open_registries(struct push *push, struct err *err)
+static int open_destination(struct push *push, struct err *err)
 {
-	const struct ref *to = &push->submit->to, *base = base_ref(push);
+	const struct ref *to = &push->submit->to;
 
+	if (push->submit->code_apart) {
+		AUTO_FREE char *dir = dirs_layout(&push->submit->session->dirs);
+		return layout_open(dir, true, &push->layout, err);
+	}
 	push->cache_path = registry_cache_path(push->dir, to->host, to->repo);
 	registry_cache_load(push->cache_path, &push->cache);
-	int r = registry_client_open(&push->client, to, true, &push->cache, &push->registry, err);
+	return registry_client_open(&push->client, to, true, &push->cache, &push->registry, err);
+}
+
+static int open_registries(struct push *push, struct err *err)
+{
+	const struct ref *base = base_ref(push);
+
+	int r = open_destination(push, err);
 	if (r < 0 || !base_is_remote(push) || is_same_repo(push))
 		return r;
 	push->base.cache_path = registry_cache_path(push->dir, base->host, base->repo);
@@ -640,6 +707,8 @@ static void open_uploads(struct push *push)
 		.trusts_nothing = push->submit->trusts_nothing,
 	};
 
+	if (!push->registry)
+		return;
 	push->uploads = uploads_new(&options);
 }
 
@@ -689,7 +758,7 @@ static bool has_changed(const struct push *push)
 /* Start requests that pay off before anything is known of the tree. */
 static void start_early(struct push *push)
 {
-	if (push->submit->dry_run)
+	if (push->submit->dry_run || !push->uploads)
 		return;
 	uploads_prove_old(push->uploads);
 	/* The first push to a repository mounts all layers of the base. */
@@ -710,12 +779,13 @@ static void push_registry_save(struct push *push, bool pushed)
 	if (push->submit->dry_run || (pushed && push->is_saved))
 		return;
 	push->is_saved = pushed;
-	registry_client_learn(push->registry, &push->cache);
+	if (push->registry)
+		registry_client_learn(push->registry, &push->cache);
 	if (base_is_remote(push))
 		remember_base(push);
 	if (push->base.source && push->base.cache_path)
 		registry_client_learn(push->base.source, &push->base.cache);
-	int r = registry_cache_save(push->cache_path, &push->cache, &err);
+	int r = push->cache_path ? registry_cache_save(push->cache_path, &push->cache, &err) : 0;
 	if (r == 0 && push->base.cache_path)
 		r = registry_cache_save(push->base.cache_path, &push->base.cache, &err);
 	if (r == 0 && pushed && push->dirty_path)
@@ -737,6 +807,14 @@ static void committed(void *ctx)
  * Start
  */
 
+/* Of a dry run. */
+static struct sink *open_dry(struct push *push)
+{
+	const char *name = push->registry ? registry_name(push->registry) : "the API server";
+
+	return dry_sink(name, push->dir_fd, is_remembered, push);
+}
+
 static void open_sink(struct push *push)
 {
 	const struct registry_sink_options options = {
@@ -750,9 +828,11 @@ static void open_sink(struct push *push)
 		.ctx = push,
 	};
 
-	push->sink = push->submit->dry_run ? dry_sink(registry_name(push->registry), push->dir_fd,
-						     is_remembered, push)
-					   : registry_sink(&options);
+	if (push->submit->dry_run)
+		push->sink = open_dry(push);
+	else
+		push->sink =
+			push->layout ? layout_sink_apart(push->layout) : registry_sink(&options);
 }
 
 /*
@@ -763,10 +843,19 @@ static void push_registry_fill_result(struct push *push)
 {
 	struct submit *submit = push->submit;
 	const struct image *image = &submit->image;
-	const struct strv *warnings = auth_warnings(registry_auth(push->registry));
+	struct registry *asked = push->registry ? push->registry : push->base.source;
+	const struct strv *warnings = auth_warnings(registry_auth(asked));
 
 	for (size_t i = 0; i < warnings->n; i++)
 		strv_add(&submit->push_warnings, warnings->v[i]);
+	if (submit->code_apart) {
+		AUTO_FREE char *dir = dirs_layout(&submit->session->dirs);
+		const struct ref *base = base_ref(push);
+		submit->ref = mem_printf("oci:%s@%s", dir, image->manifest.digest);
+		submit->base_ref = mem_printf(
+			"%s/%s@%s", base->host, base->repo, submit->pack.base->manifest.digest);
+		return;
+	}
 	submit->sent = uploads_progress(push->uploads);
 	submit->ref = mem_printf("%s@%s", submit->pull, image->manifest.digest);
 	for (size_t i = 0; submit->dry_run && i < image->n_layers; i++)
@@ -823,6 +912,33 @@ static int reuse(struct submit *submit, struct err *err)
 	return r < 0 ? r : submit_insert_row(submit, err);
 }
 
+/* Without a registry pods take the base as it is, and the code reaches them by the cluster. */
+static int set_apart(struct submit *submit, struct err *err)
+{
+	const char *target = submit->target->name;
+	const struct image *reused = submit->reused.image;
+	AUTO_FREE char *base = str_shown(submit->pack.base_name);
+
+	submit->code_apart = true;
+	submit->pack.codec = CODEC_GZIP; /* few images have a program for another */
+	for (size_t i = 0; reused && i < reused->n_layers; i++)
+		if (reused->layers[i].role != IMAGE_ROLE_BASE &&
+			strstr(reused->layers[i].blob.media_type, "zstd"))
+			return err_set(err, E_TARGET_UNSUPPORTED,
+				"the layers of %s are compressed with zstd, which pods cannot "
+				"unpack without a registry",
+				reused->manifest.digest);
+	if (submit->pack.base_ref.kind == REF_REGISTRY)
+		return 0;
+	err_set(err, E_CONFIG,
+		"target %s has no registry, and its nodes can pull no base image that is not in one: "
+		"%s",
+		target, base);
+	err_evidence(err, "image: HOST/REPO:TAG                      a base that nodes can pull");
+	err_evidence(err, "registry: registry.example.com/me/dlrun   images are pushed there");
+	return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
+}
+
 int submit_push(struct submit *submit, struct err *err)
 {
 	const struct submit_events *events = submit->events;
@@ -831,12 +947,9 @@ int submit_push(struct submit *submit, struct err *err)
 	if (submit->from_digest && !submit->reused.image)
 		return reuse(submit, err);
 	int r = push_find_registry(submit, target, err);
-	if (r == 0) {
-		err_set(err, E_CONFIG, "target %s takes images from a registry, and none is known",
-			target);
-		return err_hint(err, "registry: registry.example.com/me/dlrun   # in dlrun.yaml");
-	}
-	if (r > 0)
+	if (r == 0)
+		r = set_apart(submit, err);
+	if (r >= 0)
 		r = push_to_registry(submit, err);
 	if (r < 0)
 		return r;

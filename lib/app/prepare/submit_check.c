@@ -695,6 +695,7 @@ void submit_done(struct submit *submit)
 	json_free(submit->from_config);
 	entry_list_done(&submit->from_entries);
 	free(submit->live_root);
+	free(submit->refused);
 	spec_done(&submit->spec);
 	after_done(&submit->after);
 	strv_done(&submit->secret_env);
@@ -708,6 +709,7 @@ void submit_done(struct submit *submit)
 	json_free(submit->image_facts);
 	image_done(&submit->image);
 	free(submit->ref);
+	free(submit->base_ref);
 	ref_done(&submit->to);
 	free(submit->pull);
 	free(submit->base_digest);

@@ -521,6 +521,15 @@ int submit_fail_row(struct submit *submit, int r, const struct err *err)
 	return r;
 }
 
+struct json *submit_image_json(const struct submit *submit, const char *base)
+{
+	struct json *json = pack_image_json(&submit->image, submit->ref, base);
+
+	if (submit->base_ref)
+		json_set_str(json, RUN_BASE_REF, submit->base_ref);
+	return json;
+}
+
 void submit_set_image(struct submit *submit)
 {
 	/* The record of an image that stays in place was copied unchanged from the earlier run. */
@@ -528,8 +537,7 @@ void submit_set_image(struct submit *submit)
 		json_set_str(json_sub(submit->run->doc, "image"), "ref", submit->ref);
 		return;
 	}
-	json_set(submit->run->doc, "image",
-		pack_image_json(&submit->image, submit->ref, base_of(submit)));
+	json_set(submit->run->doc, "image", submit_image_json(submit, base_of(submit)));
 	submit_set_snapshot(submit, submit->run);
 	/* The repository is known by now. */
 	if (submit->snapshot && json_get(submit->run->doc, RUN_MOVES))
@@ -575,6 +583,7 @@ void submit_make_job(struct submit *submit, const struct run *run, struct target
 	ret->default_env = &submit->defaults;
 	ret->secret_env = &submit->secret_env;
 	ret->carries_over = submit->carries_over;
+	ret->code_apart = submit->code_apart;
 }
 
 struct target_study submit_make_study(
@@ -594,20 +603,27 @@ int submit_load_image(struct submit *submit, const struct run *run, struct err *
 	struct layout *layout;
 
 	if (submit->target->ops->needs_image) {
+		const char *base_ref = run_base_ref(run);
 		submit->ref = mem_strdup(json_get_str(json_get(run->doc, "image"), "ref"));
+		submit->code_apart = base_ref != NULL;
+		submit->base_ref = base_ref ? mem_strdup(base_ref) : NULL;
 		return 0;
 	}
 	int r = session_layout(submit->session, &layout, err);
 	return r < 0 ? r : image_load(layout, run_image_digest(run), &submit->image, err);
 }
 
+int submit_set_job_image(struct submit *submit, struct target_job *job, struct err *err)
+{
+	job->image_ref = submit->code_apart ? submit->base_ref : submit->ref;
+	return submit->code_apart ? session_layout(submit->session, &job->layout, err) : 0;
+}
+
 int submit_make_start(struct submit *submit, struct target_job *ret, struct err *err)
 {
 	submit_make_job(submit, submit->run, ret);
-	if (submit->target->ops->needs_image) {
-		ret->image_ref = submit->ref;
-		return 0;
-	}
+	if (submit->target->ops->needs_image)
+		return submit_set_job_image(submit, ret, err);
 	ret->image = &submit->image;
 	return session_layout(submit->session, &ret->layout, err);
 }

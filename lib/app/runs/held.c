@@ -72,20 +72,34 @@ bool run_may_change_host(const struct run *run)
 	       !json_get(run->doc, RUN_PLACES) && held_waits_there(run) && !held_stays(run);
 }
 
+bool run_may_go_on(const struct run *run)
+{
+	AUTO_RUN_PLACES struct run_places places = {0};
+
+	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
+	return !held_stays(run) && run_places_any_other(&places, run_target(run));
+}
+
 bool run_may_move(const struct run *run)
 {
-	const struct json *list = json_get(run->doc, RUN_PLACES);
 	AUTO_RUN_PLACES struct run_places places = {0};
 
 	if (run_may_change_host(run))
 		return true;
-	if (!list || !held_waits_there(run) || held_stays(run))
+	if (!held_waits_there(run) || held_stays(run))
 		return false;
-	run_places_from_json(list, &places);
+	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);
 	vec_foreach (const struct run_place, place, &places)
-		if (place->state != RUN_PLACE_LEFT && !str_eq(place->target, run_target(run)))
+		if (place->state != RUN_PLACE_LEFT && place->state != RUN_PLACE_REFUSED &&
+			!str_eq(place->target, run_target(run)))
 			return true;
 	return false;
+}
+
+bool run_may_be_elsewhere(const struct run *run)
+{
+	return foreign_is(run) && json_count(json_get(run->doc, RUN_PLACES)) > 1 &&
+	       !run_started_ms(run);
 }
 
 bool run_is_watched(const struct run *run)
@@ -159,6 +173,16 @@ void held_set(struct run *run, const struct err *cause)
 	json_set(run->doc, "evidence", evidence);
 }
 
+void held_set_room(struct run *run, const char *why, const char *to)
+{
+	AUTO_FREE char *text = mem_printf("%s, goes to %s", why, to ? to : "the next target");
+
+	json_remove(held_begin(run, HELD_FOR_ROOM), "error");
+	json_set_str(run->doc, "text", text);
+	json_remove(run->doc, "hint");
+	json_remove(run->doc, "evidence");
+}
+
 void held_set_after(struct run *run, const struct after_list *list)
 {
 	AUTO_FREE char *text = after_text(list);
@@ -168,9 +192,19 @@ void held_set_after(struct run *run, const struct after_list *list)
 	json_set_str(run->doc, "text", text);
 }
 
+static bool held_is_for(const struct run *run, const char *what)
+{
+	return run_is_held(run) && str_eq(json_get_str(json_get(run->doc, RUN_HELD), "for"), what);
+}
+
+bool held_is_for_room(const struct run *run)
+{
+	return held_is_for(run, HELD_FOR_ROOM);
+}
+
 bool held_is_after(const struct run *run)
 {
-	return run_is_held(run) && str_eq(json_get_str(json_get(run->doc, RUN_HELD), "for"), "run");
+	return held_is_for(run, "run");
 }
 
 void held_clear(struct run *run)
@@ -185,6 +219,9 @@ void held_restart(struct run *run)
 	AUTO_RUN_PLACES struct run_places places = {0};
 
 	json_remove(run->doc, RUN_MOVING);
+	/* An attempt of this machine is moved by nobody. */
+	if (foreign_is(run))
+		json_remove(run->doc, RUN_PLACES);
 	if (!json_get(run->doc, RUN_PLACES))
 		return;
 	run_places_from_json(json_get(run->doc, RUN_PLACES), &places);

@@ -22,8 +22,9 @@
  * a command can tell without the database. It is made before the row is held and removed after. One
  * that waits in a place, and may go to another, is marked as well.
  *
- * A run that is taken back from its place has the member "moving" {to, text, at} until it is known
- * whether it was: then it is held, or has begun there.
+ * A run that is taken back from its place has the member "moving" {to, text, left, refused, at}
+ * until it is known whether it was: then it is held, or has begun there. refused: the place did not
+ * take it.
  */
 #ifndef DLRUN_APP_RUNS_HELD_H
 #define DLRUN_APP_RUNS_HELD_H
@@ -48,12 +49,17 @@
 
 bool run_is_held(const struct run *run);
 bool run_is_moving(const struct run *run);
+/* Whether another of its places may be asked yet when the one where it is has refused it. */
+bool run_may_go_on(const struct run *run);
 /* Whether it waits in one of several places, has not begun yet, and another is left to go to. */
 bool run_may_move(const struct run *run);
 /* The same by its hosts: it waits on one of several, and has no other places. */
 bool run_may_change_host(const struct run *run);
 /* Whether it has several places, or hosts that it may be moved to, wherever it is now. */
 bool run_has_choice(const struct run *run);
+/* Of a run that another machine has submitted with several places, and that was never seen to
+ * begin: where its attempt is gone, that machine may have sent it on, which nobody else knows. */
+bool run_may_be_elsewhere(const struct run *run);
 /* Whether somebody has to look after it: it is held, moving or may move. */
 bool run_is_watched(const struct run *run);
 /* Whether nothing was sent: no attempt of it has a handle. */
@@ -67,8 +73,13 @@ char *held_place(const char *handle);
 char *held_silent_names(const struct run *run);
 /* Make run held, or say again why it is: state queued, and text. */
 void held_set(struct run *run, const struct err *cause);
+/* The same for one that was at a place, or was not taken there (why), and goes to another; to: its
+ * name, as far as known, or NULL. */
+void held_set_room(struct run *run, const char *why, const char *to);
 /* The same for one that waits for other runs. */
 void held_set_after(struct run *run, const struct after_list *list);
+/* Whether it was taken back from a place, and goes to the next. */
+bool held_is_for_room(const struct run *run);
 /* Whether it waits for other runs, as far as is known. */
 bool held_is_after(const struct run *run);
 void held_clear(struct run *run);

@@ -15,6 +15,7 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/record/finish.h"
+#include "core/record/foreign.h"
 #include "core/record/observed.h"
 #include "core/record/places.h"
 #include "core/record/results.h"
@@ -441,6 +442,17 @@ static bool refresh_is_moving(struct refresh *refresh, struct query *query)
 	return run_is_moving(run) || run_is_unsent(run) || run_state_is_final(run_state(run));
 }
 
+/* Of a run of another machine: whether that one may have moved it, or has. */
+static bool refresh_is_elsewhere(const struct query *query)
+{
+	const struct target_status *status = &query->status;
+	bool is_gone = status->state == RUN_LOST || attempt_never_began(status);
+
+	if (query->result < 0 || !is_gone || status->started_ms || !foreign_is(query->run))
+		return false;
+	return run_may_be_elsewhere(query->run) || str_eq(status->text, ATTEMPT_WITHDRAWN);
+}
+
 static void refresh_take_response(struct refresh *refresh, struct query *query)
 {
 	if (is_still_held(query) || refresh_is_moving(refresh, query))
@@ -457,6 +469,10 @@ static void refresh_take_response(struct refresh *refresh, struct query *query)
 		set_unknown(query->run, query->err.message);
 	else if (query->status.state == RUN_UNKNOWN)
 		set_unknown(query->run, query->status.text);
+	else if (refresh_is_elsewhere(query))
+		set_unknown(query->run,
+			"it is not there any more: the machine that submitted it may have sent "
+			"it to another target");
 	else if (refresh_take_status(query) || merged)
 		*vec_push(&refresh->changed) = query->run;
 	held_watch(&refresh->session->dirs, query->run);

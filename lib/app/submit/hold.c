@@ -5,6 +5,7 @@
 
 #include "app/runs/held.h"
 #include "app/runs/refresh.h"
+#include "app/submit/place_impl.h"
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
@@ -47,6 +48,19 @@ bool submit_may_hold(const struct submit *submit, const struct err *cause)
 	return submit->may_hold && cause->code == ERR_NET && cause->id != E_HTTP_TLS &&
 	       submit->dir && target && !target->ops->is_here && !submit->options->no_offline &&
 	       !str_eq(config_str(submit->config, "offline"), "fail");
+}
+
+bool submit_may_go_on(struct submit *submit, const struct err *cause)
+{
+	const char *name = submit->target ? submit->target->name : NULL;
+	struct run_place *place = name ? run_places_find(&submit->places, name) : NULL;
+
+	if (!submit->may_hold || !submit->dir || !place || !place_is_refusal(cause) ||
+		!run_places_any_other(&submit->places, name))
+		return false;
+	run_place_decide(place, RUN_PLACE_REFUSED, place_reason(name, cause), clock_wall_ms());
+	submit->refused = place_refused_text(name, cause);
+	return true;
 }
 
 /* Whether the image stays in the registry where an earlier run has it. */
@@ -117,7 +131,9 @@ static void hold_set(const struct submit *submit, const struct err *cause, struc
 	submit_set_moves(submit, held);
 	if (submit->places.n <= 1)
 		hold_set_place(submit, held);
-	if (cause)
+	if (cause && submit->refused)
+		held_set_room(run, submit->refused, NULL);
+	else if (cause)
 		held_set(run, cause);
 	else
 		held_set_after(run, &submit->spec.after);

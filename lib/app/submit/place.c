@@ -190,7 +190,8 @@ static int place_ask_all(struct place_choice *choice, const struct submit *commo
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < choice->n; i++)
-		r = place_prepare(&choice->trials[i], common, prepare, err);
+		if (choice->trials[i].state == RUN_PLACE_UNTRIED)
+			r = place_prepare(&choice->trials[i], common, prepare, err);
 	/* This machine's answer may take a moment, during which the others are on their way. */
 	for (int here = 0; r == 0 && here < 2; here++)
 		for (size_t i = 0; i < choice->n; i++) {
@@ -255,28 +256,59 @@ bool place_is_refusal(const struct err *why)
  * The decision
  */
 
-/* "target lab: …", or "gpu1: …" of ssh:gpu1, in a line that begins with the name. */
-static const char *place_reason(const struct place_trial *trial)
+const char *place_reason(const char *place, const struct err *why)
 {
-	const char *text = trial->error.message, *name = trial->place->target;
-	AUTO_FREE char *target = mem_printf("target %s: ", name);
+	const char *text = why->message;
+	AUTO_FREE char *target = mem_printf("target %s: ", place);
 	AUTO_FREE char *host =
-		mem_printf("%s: ", str_starts(name, "ssh:") ? name + strlen("ssh:") : name);
+		mem_printf("%s: ", str_starts(place, "ssh:") ? place + strlen("ssh:") : place);
 
 	if (text && str_starts(text, target))
 		return text + strlen(target);
 	return text && str_starts(text, host) ? text + strlen(host) : text;
 }
 
+char *place_refused_text(const char *place, const struct err *why)
+{
+	return mem_printf("%s refused it: %s", place, place_reason(place, why));
+}
+
 static void place_decide(struct place_trial *trial, const struct place_trial *chosen)
 {
 	bool is_refused = err_is_set(&trial->error);
-	const char *text = is_refused ? place_reason(trial) : trial->room.text;
+	const char *text =
+		is_refused ? place_reason(trial->place->target, &trial->error) : trial->room.text;
 
 	if (trial == chosen)
 		run_place_decide(trial->place, RUN_PLACE_CHOSEN, text, clock_wall_ms());
-	else if (!trial->was_left)
+	else if (!trial->was_left && trial->state != RUN_PLACE_REFUSED)
 		run_place_decide(trial->place, trial->state, text, clock_wall_ms());
+}
+
+/* A place that has refused the run does so for ever; one that was silent does not answer now. */
+static void place_remember(struct place_trial *trial, const struct strv *silent)
+{
+	const struct run_place *place = trial->place;
+
+	if (place->state == RUN_PLACE_REFUSED) {
+		trial->state = RUN_PLACE_REFUSED;
+		err_set(&trial->error, E_RUN_START, "%s",
+			place->text ? place->text : "refused the run");
+	} else if (silent && strv_find(silent, place->target) >= 0) {
+		trial->state = RUN_PLACE_SILENT;
+		err_set(&trial->error, E_TARGET_SILENT, "no answer a moment ago");
+	}
+}
+
+static void place_add_silent(const struct place_choice *choice, struct strv *silent)
+{
+	for (size_t i = 0; silent && i < choice->n; i++) {
+		const struct place_trial *trial = &choice->trials[i];
+		const char *name = trial->place->target;
+		if (trial->state == RUN_PLACE_SILENT && trial->error.code == ERR_NET &&
+			strv_find(silent, name) < 0)
+			strv_add(silent, name);
+	}
 }
 
 /* Places that have not answered, although (is_waited) they were waited for. */
@@ -315,11 +347,12 @@ static void place_add_reasons(const struct place_choice *choice, struct err *err
 	buf_init(&rest, PLACE_REASONS_MAX);
 	for (size_t i = 0; i < choice->n; i++) {
 		const struct place_trial *trial = &choice->trials[i];
+		const char *name = trial->place->target;
+		const char *reason = place_reason(name, &trial->error);
 		if (i + 1 < ERR_EVIDENCE_MAX || choice->n == ERR_EVIDENCE_MAX)
-			err_evidence(err, "%s: %s", trial->place->target, place_reason(trial));
+			err_evidence(err, "%s: %s", name, reason);
 		else
-			buf_addf(&rest, "%s%s: %s", rest.len ? " · " : "", trial->place->target,
-				place_reason(trial));
+			buf_addf(&rest, "%s%s: %s", rest.len ? " · " : "", name, reason);
 	}
 	if (rest.len)
 		err_evidence(err, "%s", rest.data);
@@ -329,9 +362,11 @@ static void place_add_reasons(const struct place_choice *choice, struct err *err
 static int place_fail(const struct place_choice *choice, struct submit *submit, struct err *err)
 {
 	const struct place_trial *silent = place_first(choice, RUN_PLACE_SILENT),
-				 *first = &choice->trials[0];
+				 *first = place_first(choice, RUN_PLACE_NEVER);
 	bool is_same = true;
 
+	if (!first)
+		first = &choice->trials[0];
 	if (silent) {
 		submit->place_name = silent->place->target;
 		err_set(err, silent->error.id, "%s", silent->error.message);
@@ -339,7 +374,7 @@ static int place_fail(const struct place_choice *choice, struct submit *submit, 
 		return silent->error.hint ? err_hint(err, "%s", silent->error.hint)
 					  : -(int)silent->error.code;
 	}
-	for (size_t i = 1; i < choice->n; i++)
+	for (size_t i = 0; i < choice->n; i++)
 		is_same &= str_eq(choice->trials[i].error.message, first->error.message);
 	if (is_same)
 		return err_copy(err, &first->error);
@@ -349,7 +384,7 @@ static int place_fail(const struct place_choice *choice, struct submit *submit, 
 }
 
 int place_choose(struct submit *submit, const struct submit *common, place_prepare_fn *prepare,
-	struct err *err)
+	struct strv *silent, struct err *err)
 {
 	int64_t now_ms = clock_ms();
 	AUTO(place_choice_done)
@@ -362,15 +397,18 @@ int place_choose(struct submit *submit, const struct submit *common, place_prepa
 	};
 	bool is_open;
 
-	for (size_t i = 0; i < choice.n; i++)
+	for (size_t i = 0; i < choice.n; i++) {
 		choice.trials[i] = (struct place_trial){.choice = &choice,
 			.place = &submit->places.v[i],
 			.was_left = submit->places.v[i].state == RUN_PLACE_LEFT};
+		place_remember(&choice.trials[i], silent);
+	}
 	int r = place_ask_all(&choice, common, prepare, err);
 	if (r < 0)
 		return r;
 	place_best(&choice, &is_open);
 	place_end(&choice, is_open);
+	place_add_silent(&choice, silent);
 	const struct place_trial *chosen = place_best(&choice, &is_open);
 	for (size_t i = 0; i < choice.n; i++)
 		place_decide(&choice.trials[i], chosen);
@@ -407,7 +445,7 @@ int submit_check_places(struct submit *submit, bool *ret_silent, struct err *err
 		return r;
 	if (submit->places.n <= 1)
 		return submit_check(submit, err);
-	r = place_choose(submit, &common, submit_check, &silence);
+	r = place_choose(submit, &common, submit_check, NULL, &silence);
 	if (r < 0 && silence.code != ERR_NET)
 		return err_move(err, &silence);
 	place_report(submit);

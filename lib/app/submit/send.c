@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "app/environment/environment.h"
 #include "app/lifecycle/after_wait.h"
 #include "app/prepare/prepare.h"
 #include "app/runs/after_check.h"
@@ -30,12 +31,19 @@
 
 enum { LOCK_MS = 2000, STATE_MS = 15000, QUEUE_MS = 30000 };
 
+struct send_result {
+	bool is_sent;
+	bool is_silent; /* who was asked did not answer, or takes no login now */
+	bool goes_on;   /* refused, and held for the next of its places */
+};
+
 /* A held run while it is sent. */
 struct sending {
 	struct session session; /* in the directory that the run was submitted in */
 	char *cwd;
 	struct submit_options options;
 	struct submit submit;
+	struct strv *silent; /* names of places that did not answer in this turn */
 	bool may_be_refused; /* the target has been asked: what fails now is its answer */
 };
 
@@ -362,8 +370,9 @@ static int send_prepare_place(struct submit *submit, struct err *err)
 }
 
 /* submit->places are those of its row. */
-static int send_ask_places(struct submit *submit, struct err *err)
+static int send_ask_places(struct sending *sending, struct err *err)
 {
+	struct submit *submit = &sending->submit;
 	struct submit common = {
 		.session = submit->session,
 		.options = submit->options,
@@ -375,17 +384,19 @@ static int send_ask_places(struct submit *submit, struct err *err)
 
 	snprintf(common.id, sizeof(common.id), "%s", submit->id);
 	snprintf(common.name, sizeof(common.name), "%s", submit->name);
-	return place_choose(submit, &common, send_prepare_place, err);
+	return place_choose(submit, &common, send_prepare_place, sending->silent, err);
 }
 
 /* The place that has room now, of several. */
-static int send_choose_place(struct submit *submit, struct err *err)
+static int send_choose_place(struct sending *sending, struct err *err)
 {
+	struct submit *submit = &sending->submit;
+
 	if (!send_has_choice(submit->run))
 		return 0;
 	run_places_done(&submit->places);
 	run_places_from_json(json_get(submit->run->doc, RUN_PLACES), &submit->places);
-	int r = send_ask_places(submit, err);
+	int r = send_ask_places(sending, err);
 	if (r < 0)
 		return r;
 	spec_done(&submit->spec);
@@ -407,8 +418,9 @@ static void send_set_others(struct submit *submit, const char *target)
 }
 
 /* Of a run that waits at target. */
-static int send_find_other(struct submit *submit, const char *target, char **ret, struct err *err)
+static int send_find_other(struct sending *sending, const char *target, char **ret, struct err *err)
 {
+	struct submit *submit = &sending->submit;
 	const struct json *moves = json_get(submit->run->doc, RUN_MOVES);
 	AUTO_ERR struct err none = {0};
 
@@ -418,20 +430,20 @@ static int send_find_other(struct submit *submit, const char *target, char **ret
 	if (r < 0)
 		return r;
 	send_set_others(submit, target);
-	r = submit->places.n ? send_ask_places(submit, &none) : 0;
+	r = submit->places.n ? send_ask_places(sending, &none) : 0;
 	if (r < 0)
 		return none.code == ERR_CANCELED ? err_move(err, &none) : 0;
 	*ret = mem_strdup(submit->place_name);
 	return 0;
 }
 
-static int send_find_place(
-	struct session *session, const struct run *run, char **ret_target, struct err *err)
+static int send_find_place(struct session *session, const struct run *run, struct strv *silent,
+	char **ret_target, struct err *err)
 {
-	AUTO(send_done) struct sending sending = {0};
+	AUTO(send_done) struct sending sending = {.silent = silent};
 	int r = send_open_row(&sending, session, run, err);
 
-	return r < 0 ? r : send_find_other(&sending.submit, run_target(run), ret_target, err);
+	return r < 0 ? r : send_find_other(&sending, run_target(run), ret_target, err);
 }
 
 static int send_secrets(struct submit *submit, struct err *err)
@@ -494,7 +506,7 @@ static int send_push(struct submit *submit, struct err *err)
 	if (r == 0)
 		r = pack_init(&submit->pack, submit->session,
 			base && !str_eq(base, configured) ? base : NULL, false, err);
-	return r < 0 ? r : submit_push(submit, err);
+	return r < 0 ? r : environment_push(submit, err);
 }
 
 /* Of a run that was at a cluster: its code alone, from the registry into the layout here. */
@@ -566,7 +578,7 @@ static int send_change_row(void *ctx, struct run *run, struct err *err)
 	if (target->ops->describe)
 		target->ops->describe(target, json_sub(run->doc, "target"));
 	if (submit->reused.image)
-		json_set(run->doc, "image", pack_image_json(&submit->image, submit->ref, name));
+		json_set(run->doc, "image", submit_image_json(submit, name));
 	if (submit->image_facts)
 		json_set(run->spec, "image", json_clone(submit->image_facts));
 	return 1;
@@ -623,7 +635,7 @@ static int send_run(struct sending *sending, bool *ret_sent, struct err *err)
 		return r;
 	sending->may_be_refused = true;
 	http_prepare();
-	r = send_choose_place(submit, err);
+	r = send_choose_place(sending, err);
 	if (r < 0)
 		return r;
 	r = submit->target->ops->needs_image ? send_push(submit, err) : send_choose(submit, err);
@@ -645,6 +657,7 @@ struct send_failure {
 	const struct err *why;
 	const struct run_places *places; /* as they were decided; empty: they were not */
 	bool is_refused;
+	char *goes_on; /* to another of its places, and why; or NULL */
 };
 
 static int send_change_failed(void *ctx, struct run *run, struct err *err)
@@ -661,6 +674,10 @@ static int send_change_failed(void *ctx, struct run *run, struct err *err)
 	}
 	if (failure->places->n)
 		json_set(run->doc, RUN_PLACES, run_places_to_json(failure->places));
+	if (failure->goes_on) {
+		held_set_room(run, failure->goes_on, NULL);
+		return 1;
+	}
 	if (!failure->is_refused) {
 		held_set(run, failure->why);
 		return 1;
@@ -670,42 +687,86 @@ static int send_change_failed(void *ctx, struct run *run, struct err *err)
 	return 1;
 }
 
-static int send_fail(struct session *session, const struct sending *sending, struct run *run,
+static bool send_is_refused(const struct sending *sending, const struct err *why)
+{
+	return sending->may_be_refused && place_is_refusal(why);
+}
+
+/* Before anything was sent there. NULL: no other place is left. */
+static char *send_refuse_place(struct submit *submit, const struct err *why)
+{
+	const char *name = submit->place_name;
+	struct run_place *place = name ? run_places_find(&submit->places, name) : NULL;
+
+	if (!place || !run_places_any_other(&submit->places, name))
+		return NULL;
+	run_place_decide(place, RUN_PLACE_REFUSED, place_reason(name, why), clock_wall_ms());
+	return place_refused_text(name, why);
+}
+
+/* A run that was sent, and refused: 1, and it goes on to another of its places. */
+static int send_go_on(struct session *session, struct sending *sending, struct run *run,
 	const struct err *why, const struct queue_events *events, struct err *err)
 {
-	struct send_failure failure = {
-		why, &sending->submit.places, sending->may_be_refused && place_is_refusal(why)};
+	struct submit *submit = &sending->submit;
 
-	int r = run_change_row(session, run, send_change_failed, &failure, err);
+	if (!submit->run || !run_handle(submit->run))
+		return 0;
+	int r = spill_refused(session, submit->run, submit->target, why, events, err);
+	if (r <= 0)
+		return r;
+	r = run_read_row(session, run, err);
+	return r < 0 ? r : 1;
+}
+
+static void send_report_failure(
+	const struct send_failure *failure, const struct queue_events *events, struct run *run)
+{
+	if (run_state(run) == RUN_CANCELLED)
+		return;
+	if (failure->goes_on && events->moved)
+		events->moved(events->ctx, run, json_get_str(run->doc, "text"));
+	if (failure->goes_on)
+		return;
+	if (failure->is_refused && events->refused)
+		events->refused(events->ctx, run, failure->why);
+	if (!failure->is_refused && events->kept)
+		events->kept(events->ctx, run, failure->why);
+}
+
+static int send_fail(struct session *session, struct sending *sending, struct run *run,
+	const struct err *why, const struct queue_events *events, struct err *err)
+{
+	struct submit *submit = &sending->submit;
+	struct send_failure failure = {why, &submit->places, send_is_refused(sending, why), NULL};
+
+	int r = failure.is_refused ? send_go_on(session, sending, run, why, events, err) : 0;
+	if (r != 0)
+		return r < 0 ? r : 0;
+	AUTO_FREE char *text = failure.is_refused ? send_refuse_place(submit, why) : NULL;
+	failure.goes_on = text;
+	r = run_change_row(session, run, send_change_failed, &failure, err);
 	if (r < 0)
 		return r;
 	if (!run_is_held(run))
 		held_unmark(&session->dirs, run_id(run));
-	if (run_state(run) == RUN_CANCELLED)
-		return 0;
-	if (failure.is_refused && events->refused)
-		events->refused(events->ctx, run, why);
-	if (!failure.is_refused && events->kept)
-		events->kept(events->ctx, run, why);
+	send_report_failure(&failure, events, run);
 	return 0;
 }
 
-/* ret_silent: who was asked did not answer, or takes no login now. is_any_sent: set where it
- * was sent. */
-static int send_one(struct session *session, struct run *run, const struct queue_events *events,
-	bool *ret_silent, bool *is_any_sent, struct err *err)
+static int send_one(struct session *session, struct run *run, struct strv *silent,
+	const struct queue_events *events, struct send_result *ret, struct err *err)
 {
-	AUTO(send_done) struct sending sending = {0};
+	AUTO(send_done) struct sending sending = {.silent = silent};
 	AUTO_ERR struct err why = {0};
-	bool is_sent = false;
 
+	*ret = (struct send_result){0};
 	int r = send_open(&sending, session, run, &why);
 	if (r == 0)
-		r = send_run(&sending, &is_sent, &why);
-	*ret_silent = why.code == ERR_NET || (why.code == ERR_AUTH && why.id != E_IO_PERMISSION);
-	*is_any_sent |= is_sent;
+		r = send_run(&sending, &ret->is_sent, &why);
+	ret->is_silent = why.code == ERR_NET || (why.code == ERR_AUTH && why.id != E_IO_PERMISSION);
 	if (r == 0) {
-		if (is_sent && events->sent)
+		if (ret->is_sent && events->sent)
 			events->sent(events->ctx, sending.submit.run);
 		return 0;
 	}
@@ -713,7 +774,10 @@ static int send_one(struct session *session, struct run *run, const struct queue
 		return why.code == ERR_CANCELED ? err_move(err, &why) : 0;
 	/* The row may be written by others again. */
 	send_unlock(&sending.submit);
-	return send_fail(session, &sending, run, &why, events, err);
+	bool is_refused = send_is_refused(&sending, &why);
+	r = send_fail(session, &sending, run, &why, events, err);
+	ret->goes_on = r == 0 && is_refused && held_is_for_room(run);
+	return r;
 }
 
 /*
@@ -777,20 +841,23 @@ static char *send_needs(const struct run *run)
 		ref && !str_starts(ref, "oci:") ? ref : "", handle ? handle : "");
 }
 
-/* The places that did not answer are in *silent. */
+/* *silent: names of places that did not answer, and what runs need that were not sent for that. */
 static int send_each(struct session *session, struct run *run, struct strv *silent,
 	const struct queue_events *events, bool *is_any_sent, struct err *err)
 {
 	AUTO_FREE char *needs = send_needs(run);
 	AUTO_ERR struct err why = {0};
-	bool is_silent = false;
+	struct send_result result = {0};
 
 	int r = send_after(session, run, events, &why);
 	if (r > 0 && strv_find(silent, needs) >= 0)
 		return 0;
-	if (r > 0)
-		r = send_one(session, run, events, &is_silent, is_any_sent, &why);
-	if (is_silent)
+	result.goes_on = r > 0;
+	/* A place that has refused it is not asked again. */
+	while (r >= 0 && result.goes_on)
+		r = send_one(session, run, silent, events, &result, &why);
+	*is_any_sent |= result.is_sent;
+	if (result.is_silent)
 		strv_add(silent, needs);
 	/* Removed meanwhile. */
 	if (r == 0 || why.id == E_RUN_NOT_FOUND)
@@ -815,7 +882,7 @@ int queue_send(struct session *session, const struct queue_events *events,
 		return 0;
 	int r = fs_lock(path, true, QUEUE_MS, &lock, err);
 	if (r == 0)
-		r = spill_all(session, send_find_place, events, interrupted, err);
+		r = spill_all(session, send_find_place, &silent, events, interrupted, err);
 	if (r == 0)
 		r = queue_list(session, &runs, err);
 	if (r == 0)

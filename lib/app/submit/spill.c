@@ -13,7 +13,6 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/record/places.h"
-#include "core/target/target.h"
 #include "targets/targets.h"
 
 enum {
@@ -32,8 +31,9 @@ struct spill_pools VEC_OF(struct spill_pool);
 /* Facts about the targets of all runs. */
 struct spill_all {
 	struct spill_pools pools;
-	struct strv silent; /* hosts and servers (held_place) that did not answer */
-	size_t n;           /* runs */
+	struct strv silent;  /* hosts and servers (held_place) that did not answer */
+	struct strv *places; /* the caller's: names of targets that did not */
+	size_t n;            /* runs */
 };
 
 /* A run that waits in a place. */
@@ -49,6 +49,7 @@ struct spilling {
 	char *why;    /* "10 min in lab without room" */
 	char *left;   /* the same for the place: "10 min without room" */
 	char *stays;  /* why it is not taken back */
+	bool is_refused;
 };
 
 static void spill_all_done(struct spill_all *all)
@@ -78,10 +79,21 @@ static bool spill_is_here(const struct spilling *spilling, const struct run *run
 	return str_eq(run_handle(run), spilling->handle) && !run_state_is_final(run_state(run));
 }
 
+static void spill_set_moving(const struct spilling *spilling, struct run *run)
+{
+	struct json *moving = json_sub(run->doc, RUN_MOVING);
+
+	json_set_str(moving, "to", spilling->to);
+	json_set_str(moving, "text", spilling->why);
+	json_set_str(moving, "left", spilling->left);
+	if (spilling->is_refused)
+		json_set_bool(moving, "refused", true);
+	run_set_time(moving, "at", clock_wall_ms());
+}
+
 static int spill_change_begin(void *ctx, struct run *run, struct err *err)
 {
 	const struct spilling *spilling = ctx;
-	struct json *moving;
 
 	(void)err;
 	if (!spill_is_here(spilling, run) || run_is_moving(run))
@@ -89,11 +101,22 @@ static int spill_change_begin(void *ctx, struct run *run, struct err *err)
 	/* A cancel takes it back, too, when it could not be told. */
 	if (!run_may_move(run) && !run_cancelling(run))
 		return 0;
-	moving = json_sub(run->doc, RUN_MOVING);
-	json_set_str(moving, "to", spilling->to);
-	json_set_str(moving, "text", spilling->why);
-	json_set_str(moving, "left", spilling->left);
-	run_set_time(moving, "at", clock_wall_ms());
+	spill_set_moving(spilling, run);
+	return 1;
+}
+
+/* Of a new run, or of one that was held until now. */
+static int spill_change_refused(void *ctx, struct run *run, struct err *err)
+{
+	const struct spilling *spilling = ctx;
+
+	(void)err;
+	if (!spill_is_here(spilling, run) || run_is_moving(run) || !run_may_go_on(run))
+		return 0;
+	if (run_is_held(run))
+		held_clear(run);
+	run_set_state(run, RUN_QUEUED);
+	spill_set_moving(spilling, run);
 	return 1;
 }
 
@@ -129,22 +152,15 @@ static void spill_hold(struct run *run)
 {
 	const struct json *moves = json_get(run->doc, RUN_MOVES);
 	const struct json *moving = json_get(run->doc, RUN_MOVING);
-	const char *why = json_get_str(moving, "text"), *to = json_get_str(moving, "to");
-	AUTO_FREE char *text = mem_printf(
-		"%s, goes to %s", why ? why : "without room", to ? to : "the next target");
-	struct json *held;
+	const char *why = json_get_str(moving, "text");
+	bool is_refused = json_get_bool(moving, "refused", false);
 
 	if (moves)
 		json_set(run->doc, RUN_HELD, json_clone(moves));
-	held = json_sub(run->doc, RUN_HELD);
-	run_set_time(held, "since", clock_wall_ms());
-	json_set_str(held, "for", HELD_FOR_ROOM);
-	spill_decide(run, RUN_PLACE_LEFT, json_get_str(moving, "left"));
-	json_set_str(run->doc, "text", text);
-	json_remove(run->doc, "hint");
-	json_remove(run->doc, "evidence");
+	spill_decide(
+		run, is_refused ? RUN_PLACE_REFUSED : RUN_PLACE_LEFT, json_get_str(moving, "left"));
+	held_set_room(run, why ? why : "without room", json_get_str(moving, "to"));
 	json_set(run->doc, "ranks", json_null());
-	run_set_state(run, RUN_QUEUED);
 }
 
 static int spill_change_go(void *ctx, struct run *run, struct err *err)
@@ -212,6 +228,35 @@ static int spill_finish(struct spilling *spilling, struct err *err)
 	if (r == 0 && run_is_held(run) && events->moved)
 		events->moved(events->ctx, run, json_get_str(run->doc, "text"));
 	return r;
+}
+
+int spill_refused(struct session *session, struct run *run, struct target *target,
+	const struct err *why, const struct queue_events *events, struct err *err)
+{
+	const char *reason = place_reason(run_target(run), why);
+	AUTO(spill_all_done) struct spill_all all = {0};
+	AUTO(spilling_done)
+	struct spilling spilling = {.session = session,
+		.events = events,
+		.all = &all,
+		.run = run,
+		.handle = mem_strdup(run_handle(run)),
+		.why = place_refused_text(run_target(run), why),
+		.left = mem_strdup(reason),
+		.is_refused = true};
+
+	if (!run_may_go_on(run))
+		return 0;
+	/* Before the row is held. */
+	int r = held_mark(&session->dirs, run_id(run), err);
+	if (r == 0)
+		r = run_change_row(session, run, spill_change_refused, &spilling, err);
+	if (r < 0 || !run_is_moving(run))
+		return r;
+	spilling.target = target;
+	r = spill_finish(&spilling, err);
+	spilling.target = NULL;
+	return r < 0 ? r : 1;
 }
 
 static void spill_set_why(struct spilling *spilling, const struct run_place *place)
@@ -331,7 +376,8 @@ static int spill_begin_place(struct spilling *spilling, struct err *err)
 	else if (!spill_is_never(spilling, place))
 		return 0;
 	if (!run_cancelling(run)) {
-		int r = spilling->find(spilling->session, run, &spilling->to, err);
+		int r = spilling->find(
+			spilling->session, run, spilling->all->places, &spilling->to, err);
 		if (r < 0 || !spilling->to)
 			return r;
 	}
@@ -382,11 +428,11 @@ static bool spill_is_waiting(const struct run *run)
 	return run_is_watched(run) && !run_is_held(run);
 }
 
-int spill_all(struct session *session, spill_find_fn *find, const struct queue_events *events,
-	const volatile int *interrupted, struct err *err)
+int spill_all(struct session *session, spill_find_fn *find, struct strv *silent,
+	const struct queue_events *events, const volatile int *interrupted, struct err *err)
 {
 	AUTO(run_list_done) struct run_list runs = {0};
-	AUTO(spill_all_done) struct spill_all all = {0};
+	AUTO(spill_all_done) struct spill_all all = {.places = silent};
 	int r = runs_unfinished(session, spill_is_waiting, &runs, err);
 
 	all.n = runs.n;

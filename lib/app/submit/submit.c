@@ -6,12 +6,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "app/environment/environment.h"
 #include "app/lifecycle/follow.h"
 #include "app/lifecycle/hint_excluded.h"
 #include "app/prepare/prepare.h"
 #include "app/runs/held.h"
 #include "app/submit/hold_impl.h"
 #include "app/submit/place_impl.h"
+#include "app/submit/spill_impl.h"
 #include "app/submit/submit_impl.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"
@@ -81,11 +83,27 @@ static int submit_queue(struct submit *submit, struct err *err)
 	return 0;
 }
 
+/* 1: the target has refused the run, which goes on to another of its places. Closes lock_fd. */
+static int submit_go_on(struct submit *submit, const struct err *why)
+{
+	struct run *run = submit->run;
+	const struct queue_events events = {0};
+	AUTO_ERR struct err ignored = {0};
+
+	if (!why || !place_is_refusal(why) || !run_may_go_on(run))
+		return 0;
+	auto_fd(&submit->lock_fd);
+	submit->lock_fd = -1;
+	return spill_refused(submit->session, run, submit->target, why, &events, &ignored) > 0;
+}
+
 int submit_recover(struct submit *submit, int r, struct err *err)
 {
 	AUTO_FREE char *lock = fs_join(submit->dir, RUN_SUBMIT_LOCK);
-	int begun = submit_has_begun(submit);
+	int begun = submit_go_on(submit, err);
 
+	if (begun == 0)
+		begun = submit_has_begun(submit);
 	if (begun <= 0)
 		return begun < 0 ? r : submit_fail_row(submit, r, err);
 	err_clear(err);
@@ -124,12 +142,13 @@ static int submit_start(struct submit *submit, struct err *err)
  * it; a registry gets the image while the tree is read and the target is asked.
  */
 
-/* Accept the run here, if cause, by which it failed, says that nobody answered; else r. */
+/* Accept the run here, if cause, by which it failed, says that nobody answered, or that one of
+ * several places has refused it; else r. */
 static int submit_hold_or_fail(struct submit *submit, int r, struct err *err)
 {
 	AUTO_ERR struct err cause = {0};
 
-	if (!err || !submit_may_hold(submit, err))
+	if (!err || (!submit_may_hold(submit, err) && !submit_may_go_on(submit, err)))
 		return r;
 	err_move(&cause, err);
 	return submit_hold(submit, submit->spec.after.n ? NULL : &cause, err);
@@ -170,7 +189,8 @@ int submit_all(struct submit *submit, struct err *err)
 		submit_pack, submit_queue, NULL},
 			       *const there[] = {submit_snapshot, submit_open, submit_pack,
 				       submit_learn, submit_insert_row, submit_queue, NULL},
-			       *const registry[] = {submit_open, submit_push, submit_queue, NULL};
+			       *const registry[] = {
+				       submit_open, environment_push, submit_queue, NULL};
 
 	bool is_silent;
 
@@ -257,10 +277,13 @@ static int preview_objects(struct submit *submit, struct submit_preview *ret, st
 	if (r < 0)
 		return r;
 	run_add_attempt(submit->run, submit->handle);
-	if (submit->ref)
+	if (submit->code_apart)
+		json_set(submit->run->doc, "image",
+			submit_image_json(submit, submit->pack.base_name));
+	else if (submit->ref)
 		json_set_str(json_sub(submit->run->doc, "image"), "ref", submit->ref);
 	submit_make_job(submit, submit->run, &job);
-	job.image_ref = submit->ref;
+	job.image_ref = submit->code_apart ? submit->base_ref : submit->ref;
 	if (submit_starts_together(submit))
 		r = study_all_words(submit->study, &words, err);
 	const struct target_study study = submit_make_study(&job, &words);
@@ -417,4 +440,9 @@ void submit_finish(struct session *session, struct run *run, const struct submit
 	session_end_submit(session);
 	if (r < 0)
 		finish_warn(run, events, err.message);
+	/* A place has refused it. */
+	if (held_is_for_room(run)) {
+		held_kick_soon(&session->dirs);
+		held_kick(session);
+	}
 }

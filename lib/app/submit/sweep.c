@@ -99,7 +99,9 @@ static int sweep_send(struct sweep *sweep, struct err *err)
 		return r;
 	snprintf(submit->handle, sizeof(submit->handle), "%s", run_handle(sweep->first));
 	submit_make_job(submit, sweep->first, &job);
-	job.image_ref = submit->ref;
+	r = submit_set_job_image(submit, &job, err);
+	if (r < 0)
+		return r;
 	const struct target_study study = submit_make_study(&job, &words);
 	return target_submit_study(submit->target, &study, SUBMIT_START_MS, err);
 }

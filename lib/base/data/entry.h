@@ -67,6 +67,7 @@ struct entry_opener {
 	 * itself; a difference means that the file changed meanwhile (E_IO_CHANGED). */
 	int (*open)(void *ctx, const struct entry *entry, int *ret_fd, struct err *err);
 	void *ctx;
+	bool is_part; /* other bytes may follow the content in that file */
 };
 
 #endif

@@ -36,7 +36,8 @@ const struct config_key config_keys[] = {
 		"Compression of layers; zstd is faster, gzip is read by every runtime",
 		"compression: zstd"},
 	{"registry", CONFIG_REGISTRY, NULL, NULL, true, CONFIG_BY_PROJECT,
-		"The repository that images are pushed to, or a map (see REGISTRIES). A target may have its own",
+		"The repository that images are pushed to, or a map (see REGISTRIES), or *none*. A target may "
+		"have its own",
 		"registry: {push: registry.example.com/me/dlrun, ca: ca.pem}"},
 	{"registry.push", CONFIG_STRING, NULL, NULL, false, CONFIG_BY_PROJECT,
 		"The repository that images are pushed to. Needed in a map", NULL},

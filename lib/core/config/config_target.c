@@ -7,6 +7,7 @@
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/config/config_impl.h"
+#include "core/config/registry_config.h"
 #include "kube/job/service.h"
 #include "node/hosts.h"
 #include "oci/model/ref.h"
@@ -615,7 +616,7 @@ int config_set_registry(const char *what, const char *text, struct json **json, 
 {
 	const char *before = json_get_str(*json, "push");
 
-	int r = check_repository(what, text, err);
+	int r = str_eq(text, REGISTRY_NONE) ? 0 : check_repository(what, text, err);
 	if (r < 0)
 		return r;
 	/* Another repository of a host that is known needs its certificate all the same. */

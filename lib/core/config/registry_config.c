@@ -64,7 +64,7 @@ int registry_config_find(const struct config *config, const char *target_name,
 	const struct json *own = json_get(target, "registry");
 	const struct json *json = own ? own : at_top(config);
 
-	if (!json)
+	if (!json || str_eq(json_get_str(json, "push"), REGISTRY_NONE))
 		return 0;
 	if (json_get(json, "forward") && !is_cluster(config, target_name)) {
 		err_set(err, E_CONFIG, "registry%s%s: forward is for Kubernetes targets",
@@ -140,7 +140,7 @@ static void add_push(
 	const char *push = json_get_str(json, "push");
 	bool is_led = !json_get(json, "forward") || is_cluster(config, target);
 
-	if (push && is_led && strv_find(ret, push) < 0)
+	if (push && is_led && !str_eq(push, REGISTRY_NONE) && strv_find(ret, push) < 0)
 		strv_add(ret, push);
 }
 

@@ -11,6 +11,8 @@
 #include "base/util/err.h"
 #include "core/config/config.h"
 
+#define REGISTRY_NONE "none" /* in place of a repository: the code does without one */
+
 /* Strings are owned. */
 struct registry_config {
 	char *push;       /* HOST[:PORT]/REPO */
@@ -25,7 +27,8 @@ void registry_config_done(struct registry_config *config);
 #define AUTO_REGISTRY_CONFIG AUTO(registry_config_done)
 
 /* The registry of a target (NULL: none in particular), else the one at the top level: 1, or 0 if
- * there is none. E_CONFIG for one with `forward` where the target is no cluster. */
+ * there is none, or none is wanted. E_CONFIG for one with `forward` where the target is no
+ * cluster. */
 int registry_config_find(const struct config *config, const char *target_name,
 	struct registry_config *ret, struct err *err);
 /* Settings for the registry at host ("host[:port]", in any case), wherever the configuration has

@@ -350,6 +350,29 @@ int pack_add(struct pack *pack, const struct pack_added *added, struct sink *sin
 	return image_write(&request, sink, ret, err);
 }
 
+int pack_write_environment(struct pack *pack, const struct pack_environment *environment,
+	struct sink *sink, const char *name, struct image *ret, struct err *err)
+{
+	AUTO_STRV struct strv labels = {0};
+	const struct image_request request = {
+		.entries = environment->entries,
+		.opener = environment->opener,
+		.removed = environment->removed,
+		.environment = environment->key,
+		.base = pack->base,
+		.get_base = pack_get_base,
+		.get_base_ctx = pack,
+		.platform = config_str(pack->session->config, "platform"),
+		.codec = pack->codec,
+		.mtime_s = pack->mtime_s,
+		.labels = &labels,
+		.name = name,
+	};
+
+	strv_addf(&labels, IMAGE_LABEL_ENVIRONMENT "=%s", environment->key);
+	return image_write(&request, sink, ret, err);
+}
+
 /*
  * Records
  */

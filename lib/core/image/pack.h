@@ -85,6 +85,17 @@ struct pack_added {
 int pack_add(struct pack *pack, const struct pack_added *added, struct sink *sink, const char *name,
 	struct image *ret, struct err *err);
 
+/* The files of an environment (setup_key.h), by their paths from the root of the image. */
+struct pack_environment {
+	const struct entry_list *entries;
+	const struct strv *removed; /* sorted: files of the base that are not there any more */
+	struct entry_opener opener;
+	const char *key;
+};
+/* This pack's base with the environment as a layer of its own. */
+int pack_write_environment(struct pack *pack, const struct pack_environment *environment,
+	struct sink *sink, const char *name, struct image *ret, struct err *err);
+
 /* The image member of dlrun/run/v1 and dlrun/push/v1. ref: "oci:DIR@sha256:…". */
 struct json *pack_image_json(const struct image *image, const char *ref, const char *base);
 /* The snapshot member, without git record. */

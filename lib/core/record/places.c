@@ -20,6 +20,7 @@ static const char *const run_place_states[] = {
 	[RUN_PLACE_NEVER] = "never",
 	[RUN_PLACE_SILENT] = "silent",
 	[RUN_PLACE_LEFT] = "left",
+	[RUN_PLACE_REFUSED] = "refused",
 	[RUN_PLACE_CHOSEN] = "chosen",
 };
 
@@ -138,6 +139,14 @@ struct run_place *run_places_find(const struct run_places *places, const char *t
 		if (str_eq(place->target, target))
 			return place;
 	return NULL;
+}
+
+bool run_places_any_other(const struct run_places *places, const char *target)
+{
+	vec_foreach (const struct run_place, place, places)
+		if (place->state != RUN_PLACE_REFUSED && !str_eq(place->target, target))
+			return true;
+	return false;
 }
 
 void run_place_decide(

@@ -37,6 +37,7 @@ enum run_place_state {
 	RUN_PLACE_NEVER,   /* takes no such run */
 	RUN_PLACE_SILENT,  /* does not answer */
 	RUN_PLACE_LEFT,    /* the run was there, and was taken back */
+	RUN_PLACE_REFUSED, /* had room, but did not take the run when it came: not asked again */
 	RUN_PLACE_CHOSEN,  /* the run is there */
 };
 /* "now", "later", … */
@@ -63,6 +64,8 @@ int run_places_from_config(const struct config *config, const struct strv *waits
 
 /* NULL: it is none of them. */
 struct run_place *run_places_find(const struct run_places *places, const char *target);
+/* Whether a place other than target has not refused the run. */
+bool run_places_any_other(const struct run_places *places, const char *target);
 /* Write down a decision: text (or NULL) is copied. */
 void run_place_decide(
 	struct run_place *place, enum run_place_state state, const char *text, int64_t at_ms);

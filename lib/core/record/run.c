@@ -275,6 +275,11 @@ const char *run_image_digest(const struct run *run)
 	return digest_of(json_get(run->doc, "image"));
 }
 
+const char *run_base_ref(const struct run *run)
+{
+	return json_get_str(json_get(run->doc, "image"), RUN_BASE_REF);
+}
+
 /*
  * How it ended
  */

@@ -91,6 +91,10 @@ int64_t run_started_ms(const struct run *run);
 int64_t run_ended_ms(const struct run *run);
 /* "sha256:…" of the image's manifest, or NULL. */
 const char *run_image_digest(const struct run *run);
+/* Member of the record's image, where no registry has that image: the base, "REPO@sha256:…", which
+ * pods take, while the code reaches them by the cluster. NULL: they take the image itself. */
+#define RUN_BASE_REF "base_ref"
+const char *run_base_ref(const struct run *run);
 void run_set_state(struct run *run, enum run_state state);
 void run_get_exit(const struct run *run, struct run_exit *ret);
 void run_set_exit(struct run *run, const struct run_exit *exit);

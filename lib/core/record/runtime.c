@@ -47,6 +47,8 @@ static void setup_to_json(const struct runtime_setup *setup, struct json *object
 	runtime_set_text(json, "run", setup->run);
 	words_set(json, "key", &setup->key);
 	runtime_set_text(json, "cwd", setup->cwd);
+	if (setup->baked)
+		json_set_str(json, "baked", setup->baked);
 }
 
 static void collect_to_json(const struct runtime_collect *collect, struct json *object)
@@ -105,6 +107,7 @@ static int setup_from_json(const struct json *object, struct runtime_setup *setu
 		return 0;
 	setup->run = words_get_one(json, "run");
 	setup->cwd = words_get_one(json, "cwd");
+	setup->baked = words_get_one(json, "baked");
 	int r = words_get(json, "key", &setup->key, err);
 	if (r == 0 && (!setup->run || !setup->cwd))
 		r = err_set(err, E_DATA, "setup of the run is not complete");
@@ -191,6 +194,7 @@ void runtime_done(struct runtime *runtime)
 	strv_done(&runtime->filled);
 	free(runtime->setup.run);
 	free(runtime->setup.cwd);
+	free(runtime->setup.baked);
 	strv_done(&runtime->setup.key);
 	free(runtime->before);
 	strv_done(&runtime->python_paths);

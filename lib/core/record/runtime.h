@@ -34,6 +34,7 @@ struct runtime_setup {
 	char *run;       /* a line for sh -c; NULL: there is none */
 	struct strv key; /* paths in the tree */
 	char *cwd;       /* in the tree: where it is run */
+	char *baked;     /* key of the environment that the run's image has; NULL: none */
 };
 
 enum collect_mode { COLLECT_AUTO, COLLECT_NONE };

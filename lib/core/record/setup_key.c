@@ -218,8 +218,8 @@ static void add_platform(struct key *key)
 	setup_key_add_text(key, name.machine);
 }
 
-int setup_key(const struct runtime_setup *setup, const char *tree, char out[static SHA256_HEX_SIZE],
-	struct err *err)
+int setup_key(const struct runtime_setup *setup, const char *where, const char *tree,
+	char out[static SHA256_HEX_SIZE], struct err *err)
 {
 	AUTO(key_done) struct key key = {.chunk = mem_alloc(1, CHUNK)};
 	AUTO_FD int tree_fd = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -233,7 +233,10 @@ int setup_key(const struct runtime_setup *setup, const char *tree, char out[stat
 	setup_key_add_text(&key, "dlrun/setup/v1");
 	setup_key_add_text(&key, setup->run);
 	setup_key_add_text(&key, setup->cwd ? setup->cwd : ".");
-	add_platform(&key);
+	if (where)
+		setup_key_add_text(&key, where);
+	else
+		add_platform(&key);
 	strv_copy(&paths, &setup->key);
 	vec_sort(&paths, setup_key_by_text);
 	for (size_t i = 0; r == 0 && i < paths.n; i++)

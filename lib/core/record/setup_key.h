@@ -14,10 +14,11 @@ enum {
 	SETUP_KEY_BYTES_MAX = 1 << 30,
 };
 
-/* The name of the setup's directory. Of modes only whether a file is executable: the rest is the
- * umask's. A key that is a symbolic link counts with what it says and with the file that it leads
- * to; links below a directory only with what they say. */
-int setup_key(const struct runtime_setup *setup, const char *tree, char out[static SHA256_HEX_SIZE],
-	struct err *err);
+/* The name of what the setup makes in the tree, as it is on disk. where: the image that it is run
+ * in; NULL: machines of this one's platform. Of modes only whether a file is executable: the rest
+ * is the umask's. A key that is a symbolic link counts with what it says and with the file that it
+ * leads to; links below a directory only with what they say. */
+int setup_key(const struct runtime_setup *setup, const char *where, const char *tree,
+	char out[static SHA256_HEX_SIZE], struct err *err);
 
 #endif

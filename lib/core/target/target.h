@@ -45,6 +45,9 @@ struct target_job {
 	/* "REPO@sha256:…" of an image in a registry, where the target takes images from one
 	 * (needs_image); then layout and image are NULL. */
 	const char *image_ref;
+	/* There is no registry: image_ref is the base, as far as it is known, and the code is in
+	 * the layers of the record's image, which layout has once it is to be sent. */
+	bool code_apart;
 	bool carries_over; /* that image has the results of the attempt before (carry_over.h) */
 	/* For check and preview of the first member of a study: all of it; or NULL. */
 	const struct target_study *study;
@@ -270,6 +273,8 @@ struct target {
 	 * here. */
 	uint64_t sent_bytes;
 	unsigned sent_layers;
+	/* How many bytes of code check has found that it takes without a registry; 0: any. */
+	uint64_t code_max;
 };
 
 void target_free(struct target *target);

@@ -54,14 +54,21 @@ bool kube_kind_has_ended(enum kube_kind kind, const struct json *object);
 #define KUBE_JOB_RESULTS  "dlrun: results"
 #define KUBE_OUTPUT_DIR   "/dlrun/outputs" /* $DLRUN_OUTPUT_DIR */
 #define KUBE_ATTEMPT_DIR  "/dlrun/attempt"
-#define KUBE_HOME_DIR     "/dlrun/home"  /* HOME in the restricted level */
-#define KUBE_STUDY_DIR    "/dlrun/study" /* the ConfigMap of a study */
-#define KUBE_STUDY_CANCEL "cancel-"      /* key of it, with an index: that member does not begin */
-#define KUBE_KEEPER       "results"      /* the container that waits until they were taken */
+#define KUBE_HOME_DIR     "/dlrun/home"    /* HOME in the restricted level */
+#define KUBE_CODE         "code"           /* the init container that unpacks it */
+#define KUBE_CODE_DIR     "/dlrun/code"    /* unpacked, below it as from the root */
+#define KUBE_CODE_PARTS   "/dlrun/code-in" /* what comes in ConfigMaps */
+#define KUBE_STUDY_DIR    "/dlrun/study"   /* the ConfigMap of a study */
+#define KUBE_STUDY_CANCEL "cancel-" /* key of it, with an index: that member does not begin */
+#define KUBE_KEEPER       "results" /* the container that waits until they were taken */
 #define KUBE_COLLECTOR    KUBE_ATTEMPT_DIR "/collect" /* "sh it all": does that now */
 #define KUBE_COLLECTED    ".dlrun-collected" /* in the results: what of them comes from the tree */
 /* In the image: a tar of results of the attempt before and notes, those of rank N in rank-N/. */
 #define KUBE_CARRIED "/dlrun/carried/results.tar"
+/* In the image, an environment: what the setup has made in the tree, by its paths there, and the
+ * paths, a line for each, that are links in the trees of runs. */
+#define KUBE_BAKED       "/dlrun/env/tree"
+#define KUBE_BAKED_LINKS "/dlrun/env/links"
 enum {
 	KUBE_MASTER_PORT = 29500,
 	KUBE_MEMBERS_MAX = 100 * 1000, /* completions of an Indexed Job without further limits */

@@ -39,6 +39,11 @@ char *kube_job_gate_name(const char *job)
 	return mem_printf("%s-begin", job);
 }
 
+char *kube_job_code_name(const char *job, size_t i)
+{
+	return mem_printf("%s-code-%zu", job, i);
+}
+
 static bool job_is_alnum(char c)
 {
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || str_is_digit(c);
@@ -205,7 +210,8 @@ static struct json *job_claim(const struct kube_run *run)
  * Requests
  */
 
-size_t kube_objects_before(const struct kube_objects *objects, const struct json *ret[static 3])
+size_t kube_objects_before(
+	const struct kube_objects *objects, const struct json *ret[static KUBE_OBJECTS_MAX])
 {
 	const struct json *all[] = {
 		objects->claim, objects->service, objects->config, objects->secret};
@@ -214,14 +220,17 @@ size_t kube_objects_before(const struct kube_objects *objects, const struct json
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		if (all[i])
 			ret[n++] = all[i];
+	for (size_t i = 0; i < KUBE_CODE_OBJECTS && objects->code[i]; i++)
+		ret[n++] = objects->code[i];
 	return n;
 }
 
-size_t kube_objects_adopt(const struct kube_objects *objects, const struct json *ret[static 3])
+size_t kube_objects_adopt(
+	const struct kube_objects *objects, const struct json *ret[static KUBE_OBJECTS_MAX])
 {
-	struct kube_objects owned = {
-		.service = objects->service, .config = objects->config, .secret = objects->secret};
+	struct kube_objects owned = *objects;
 
+	owned.claim = NULL;
 	return kube_objects_before(&owned, ret);
 }
 
@@ -295,6 +304,8 @@ void kube_objects_done(struct kube_objects *objects)
 	json_free(objects->service);
 	json_free(objects->config);
 	json_free(objects->secret);
+	for (size_t i = 0; i < KUBE_CODE_OBJECTS; i++)
+		json_free(objects->code[i]);
 	json_free(objects->job);
 	strv_done(&objects->notes);
 	*objects = (struct kube_objects){0};
@@ -589,12 +600,155 @@ static int add_mounts(struct job *job, struct err *err)
  * Files of the snapshot below outputs
  */
 
-static struct json *results_mount(const struct job *job)
+static struct json *job_find_mount(const struct job *job, const char *path)
 {
 	for (const struct json *item = json_first(job->mounts); item; item = json_next(item))
-		if (str_eq(json_get_str(item, "mountPath"), KUBE_OUTPUT_DIR))
+		if (str_eq(json_get_str(item, "mountPath"), path))
 			return json_clone(item);
 	return NULL;
+}
+
+/* An init container of the run's image; job_add_init for what is the same in all. */
+static struct json *job_new_init(const struct job *job, const char *name)
+{
+	struct json *init = json_object();
+
+	json_set_str(init, "name", name);
+	json_set_str(init, "image", job->run->image_ref);
+	json_set_str(init, "imagePullPolicy", "IfNotPresent");
+	return init;
+}
+
+/* Behind those that there are. */
+static void job_add_init(
+	const struct job *job, struct json *pod_spec, struct json *init, struct json *mounts)
+{
+	const struct json *before = json_get(pod_spec, "initContainers");
+	struct json *inits = before ? json_clone(before) : json_array();
+
+	job_resources(job, init, false);
+	job_container_security(job, init);
+	json_set(init, "volumeMounts", mounts);
+	json_set_str(init, "terminationMessagePolicy", "FallbackToLogsOnError");
+	json_add(inits, init);
+	json_set(pod_spec, "initContainers", inits);
+}
+
+/*
+ * Code that is not in the image
+ */
+
+static bool job_code_fits(const struct kube_run *run)
+{
+	uint64_t size = 0;
+
+	for (size_t i = 0; i < run->n_code; i++)
+		size += run->code[i].size;
+	return size <= (uint64_t)KUBE_CODE_EACH * KUBE_CODE_OBJECTS;
+}
+
+/* The volume that has the entries of all objects. */
+static struct json *job_code_source(const struct kube_run *run)
+{
+	struct json *projected = json_object(), *sources = json_array();
+	uint64_t size = 0;
+
+	for (size_t i = 0; i < run->n_code; i++)
+		size += run->code[i].size;
+	for (size_t i = 0; i * KUBE_CODE_EACH < size; i++) {
+		AUTO_FREE char *name = kube_job_code_name(run->job, i);
+		struct json *source = json_object();
+		json_set_str(json_sub(source, "configMap"), "name", name);
+		json_add(sources, source);
+	}
+	json_set(projected, "sources", sources);
+	return projected;
+}
+
+static struct json *job_code_words(const struct kube_run *run)
+{
+	struct json *words = json_array();
+	AUTO_FREE char *script = kube_escaped(job_code_script);
+
+	json_add_str(words, "/bin/sh");
+	json_add_str(words, "-c");
+	json_add_str(words, script);
+	json_add_str(words, "dlrun");
+	json_add_str(words, job_code_fits(run) ? KUBE_CODE_PARTS : "");
+	AUTO_FREE char *tree = kube_escaped(run->workdir);
+	json_add_str(words, tree);
+	for (size_t i = 0; i < run->n_code; i++) {
+		const char *colon = strchr(run->code[i].digest, ':');
+		json_add_str(words, colon ? colon + 1 : "");
+	}
+	return words;
+}
+
+static int job_add_code(struct job *job, struct json *pod_spec, struct err *err)
+{
+	const struct kube_run *run = job->run;
+	struct json *init, *mounts, *mount;
+
+	if (!run->code_apart)
+		return 0;
+	if (run->has_no_shell) {
+		err_set(err, E_KUBE_SHELL,
+			"without a registry the code is unpacked in the pod, and the image has no "
+			"shell for that");
+		return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
+	}
+	add_volume(job, "code", "emptyDir", json_object());
+	int r = add_mount(job, "code", run->workdir, run->workdir + 1, false, err);
+	if (r < 0)
+		return r;
+	init = job_new_init(job, KUBE_CODE);
+	json_set(init, "command", job_code_words(run));
+	mounts = json_array();
+	mount = json_object();
+	json_set_str(mount, "name", "code");
+	json_set_str(mount, "mountPath", KUBE_CODE_DIR);
+	json_add(mounts, mount);
+	if (run->n_code && job_code_fits(run)) {
+		add_volume(job, "code-in", "projected", job_code_source(run));
+		mount = json_object();
+		json_set_str(mount, "name", "code-in");
+		json_set_str(mount, "mountPath", KUBE_CODE_PARTS);
+		json_set_bool(mount, "readOnly", true);
+		json_add(mounts, mount);
+	}
+	job_add_init(job, pod_spec, init, mounts);
+	return 0;
+}
+
+/* The bytes of all layers, cut where an object is full. */
+static void job_code_objects(const struct kube_run *run, struct kube_objects *objects)
+{
+	size_t n = 0, room = 0;
+
+	if (!job_code_fits(run))
+		return;
+	for (size_t i = 0; i < run->n_code; i++)
+		for (uint64_t at = 0, part = 0; at < run->code[i].size; part++) {
+			const char *data = run->code[i].data;
+			AUTO_BUF struct buf encoded = {0};
+			uint64_t left = run->code[i].size - at;
+			AUTO_FREE char *key = mem_printf("%zu.%03d", i, (int)part);
+
+			if (room == 0) {
+				AUTO_FREE char *name = kube_job_code_name(run->job, n);
+				objects->code[n] = object(run, "v1", "ConfigMap", name);
+				json_set_bool(objects->code[n++], "immutable", true);
+				room = KUBE_CODE_EACH;
+			}
+			size_t size = left < room ? (size_t)left : room;
+			buf_init(&encoded, 2 * KUBE_CODE_EACH);
+			if (data)
+				base64_encode(data + at, size, &encoded);
+			json_set_str(json_sub(objects->code[n - 1], "binaryData"), key,
+				encoded.len ? encoded.data : "");
+			at += size;
+			room -= size;
+		}
 }
 
 static struct json *copy_words(void)
@@ -627,20 +781,16 @@ static int add_copy(struct job *job, struct json *pod_spec, struct err *err)
 			"them");
 		return err_hint(err, "dlrun submit --image docker.io/library/python:3.12 …");
 	}
-	struct json *init = json_object(), *mounts = json_array(), *inits = json_array();
-	json_set_str(init, "name", "outputs");
-	json_set_str(init, "image", run->image_ref);
-	json_set_str(init, "imagePullPolicy", "IfNotPresent");
+	struct json *init = job_new_init(job, "outputs");
+	struct json *mounts = json_array();
+
 	json_set_str(init, "workingDir", run->workdir);
 	json_set(init, "command", copy_words());
 	json_set(init, "args", TAKE(paths));
-	job_resources(job, init, false);
-	job_container_security(job, init);
-	json_add(mounts, results_mount(job));
-	json_set(init, "volumeMounts", mounts);
-	json_set_str(init, "terminationMessagePolicy", "FallbackToLogsOnError");
-	json_add(inits, init);
-	json_set(pod_spec, "initContainers", inits);
+	json_add(mounts, job_find_mount(job, KUBE_OUTPUT_DIR));
+	if (run->code_apart)
+		json_add(mounts, job_find_mount(job, run->workdir));
+	job_add_init(job, pod_spec, init, mounts);
 	return 0;
 }
 
@@ -652,7 +802,9 @@ static int job_storage(
 	job->mounts = json_array();
 	json_set(pod_spec, "volumes", job->volumes);
 	json_set(container, "volumeMounts", job->mounts);
-	int r = job_add_own(job, err);
+	int r = job_add_code(job, pod_spec, err);
+	if (r == 0)
+		r = job_add_own(job, err);
 	if (r == 0)
 		r = job_add_results(job, err);
 	if (r == 0)
@@ -1426,6 +1578,8 @@ static int make_before(const struct job *job, struct kube_objects *objects, stru
 		AUTO_FREE char *gate = kube_job_gate_name(run->job);
 		objects->config = object(run, "v1", "ConfigMap", gate);
 	}
+	if (run->code_apart)
+		job_code_objects(run, objects);
 	if (!run->secret_env || run->secret_env->n == 0)
 		return 0;
 	return job_secret(run, &objects->secret, err);

@@ -5,7 +5,7 @@
  *
  * Order of requests. The Job is the commit point: when it is there, all that its pods need is there
  * too, so they start at once, and no crash leaves pods that wait forever.
- *	1. kube_objects_before: claim, Service, ConfigMap and Secret, in parallel, while the image
+ *	1. kube_objects_before: claim, Service, ConfigMaps and Secret, in parallel, while the image
  *	   is pushed: they do not depend on its digest. Create; 409 is success when the run-id
  *	   label is this run's.
  *	2. objects->job: create; a lost reply or a 409 is looked up by its name and run-id label.
@@ -41,6 +41,10 @@
  * their index what they do, and all ask for what the role asks for that wants most; roles with
  * different GPUs cannot be.
  *
+ * Code apart. Where no registry takes the image, the layers of the code lie in ConfigMaps, in
+ * entries LAYER.PART, and an init container of the base unpacks them (code.sh) into a volume that
+ * has the place of the tree.
+ *
  * Study. Words and variables of its members lie in a ConfigMap of the Job's name, a line for each
  * in entries of KUBE_MEMBERS_EACH; the script evaluates the line of $JOB_COMPLETION_INDEX. The
  * entry KUBE_STUDY_CANCEL INDEX, added later, keeps that member from beginning: its pod ends with
@@ -63,9 +67,9 @@
  * Names of the user are never replaced; $(X) in the user's text is never expanded.
  *
  * Limits of a pod that a local run does not have: files of the snapshot below a data path are
- * hidden by the volume; setups are made anew in each pod; $DLRUN_ATTEMPT_DIR ends with its pod; in
- * the restricted level a volume whose root neither group 0 nor others may write, and whose driver
- * ignores fsGroup, cannot be written (hostPath and many NFS exports).
+ * hidden by the volume; setups that are not in the image are made anew in each pod;
+ * $DLRUN_ATTEMPT_DIR ends with its pod; in the restricted level a volume whose root neither group 0
+ * nor others may write, and whose driver ignores fsGroup, cannot be written (hostPath, many NFS).
  */
 #ifndef DLRUN_KUBE_JOB_JOB_H
 #define DLRUN_KUBE_JOB_JOB_H
@@ -129,6 +133,15 @@ struct kube_role {
 	const struct strv *variables; /* K=V of dlrun's own; DLRUN_ROLE_RANK is not among them */
 };
 
+/* A layer of the code, as a gzipped tar. */
+struct kube_code {
+	const char *digest; /* "sha256:…" */
+	uint64_t size;
+	const void *data; /* NULL: not at hand, and then not in the objects */
+};
+/* So many bytes go in ConfigMaps, and stay there as long as the Job. */
+enum { KUBE_CODE_EACH = 900 << 10, KUBE_CODE_OBJECTS = 4 };
+
 enum kube_security { KUBE_SECURITY_AUTO, KUBE_SECURITY_IMAGE, KUBE_SECURITY_RESTRICTED };
 
 struct kube_run {
@@ -165,8 +178,13 @@ struct kube_run {
 	bool has_shell;            /* known, too */
 	bool lacks_shell;          /* as far as can be told */
 	const char *image_program; /* Cmd's first word; or NULL */
-	const char *workdir;       /* of the tree, absolute */
-	const char *cwd;           /* in the tree: "." or "exp/a" */
+	/* The image is the base alone, and the layers of the code, lowest first, go beside it. They
+	 * are not known yet when n_code is 0. */
+	bool code_apart;
+	const struct kube_code *code;
+	size_t n_code;
+	const char *workdir; /* of the tree, absolute */
+	const char *cwd;     /* in the tree: "." or "exp/a" */
 	const struct strv *command;
 	bool shell;                        /* command is one line */
 	bool has_launcher;                 /* command is that of /bin/sh and a launcher's line */
@@ -174,6 +192,7 @@ struct kube_run {
 	const struct strv *secret_env;     /* K=V: values go to the Secret only */
 	const char *before;                /* lines for bash (else sh) in front of the program */
 	const char *setup, *setup_cwd;     /* a line for sh, in the tree */
+	bool is_baked;                     /* the image has KUBE_BAKED: setup is not run */
 	const uint16_t *ports;
 	size_t n_ports;
 
@@ -226,6 +245,7 @@ struct kube_run {
 /* Owned. What is not needed is NULL. */
 struct kube_objects {
 	struct json *claim, *service, *config, *secret; /* step 1; config: of a study, or a gate */
+	struct json *code[KUBE_CODE_OBJECTS];           /* step 1 */
 	struct json *job;                               /* step 2: a Job, or a JobSet */
 	bool is_jobset;
 	struct strv notes; /* sentences for the user: what is not as it would be locally */
@@ -239,9 +259,12 @@ void kube_objects_done(struct kube_objects *objects);
  * (annotations, values of a Secret over 1 MiB, words of members over 900 KiB). */
 int kube_job_make(const struct kube_run *run, struct kube_objects *ret, struct err *err);
 
-/* The objects of step 1 and of step 3, in their order; at most 3. Borrowed from objects. */
-size_t kube_objects_before(const struct kube_objects *objects, const struct json *ret[static 3]);
-size_t kube_objects_adopt(const struct kube_objects *objects, const struct json *ret[static 3]);
+/* The objects of step 1 and of step 3, in their order. Borrowed from objects. */
+enum { KUBE_OBJECTS_MAX = 4 + KUBE_CODE_OBJECTS };
+size_t kube_objects_before(
+	const struct kube_objects *objects, const struct json *ret[static KUBE_OBJECTS_MAX]);
+size_t kube_objects_adopt(
+	const struct kube_objects *objects, const struct json *ret[static KUBE_OBJECTS_MAX]);
 /* The PodSpec of the role at i, of which the first is all of a run without roles, and how many pods
  * it has; NULL: there is none. Borrowed from objects. */
 const struct json *kube_objects_pods(
@@ -270,6 +293,7 @@ char *kube_job_name(const char *run_id, int attempt);
 char *kube_job_secret_name(const char *job);
 char *kube_job_claim_name(const char *run_id);
 char *kube_job_gate_name(const char *job);
+char *kube_job_code_name(const char *job, size_t i);
 /* A label's value from any text: other characters become '-', cut to 63; "" when nothing is
  * left. */
 char *kube_label_value(const char *text);

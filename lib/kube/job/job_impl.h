@@ -15,6 +15,7 @@
 #define JOB_GPU        "nvidia.com/gpu"
 
 extern const char job_collect_script[]; /* collect.sh */
+extern const char job_code_script[];    /* code.sh */
 
 struct job {
 	const struct kube_run *run;   /* of a role: as if there were no other ranks */

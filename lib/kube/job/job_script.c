@@ -562,20 +562,12 @@ int job_linger(const struct job *job, struct json *containers, struct err *err)
  * How the program of a pod is started: as it is, or from one POSIX script.
  */
 
-/* The output of the setup is shown if it fails. Its files are in the tree itself; a virtual
- * environment that was not there before is the program's. */
-static const char setup_lines[] =
+/* A virtual environment that was not there before is the program's. */
+static const char venv_before[] =
 	"d=$1 s=$2 l=" KUBE_ATTEMPT_DIR "/setup.log had=\n"
 	"shift 2\n"
-	"for v in .venv venv; do [ ! -f \"$d/$v/pyvenv.cfg\" ] || had=\"$had$v \"; done\n"
-	"(cd -- \"$d\" && exec /bin/sh -c \"$s\") >\"$l\" 2>&1 || {\n"
-	"\tc=$?\n"
-	"\techo 'dlrun: setup failed, its output:' >&2\n"
-	"\tcat \"$l\" >&2\n"
-	"\tprintf 'dlrun: setup failed with exit %s: %s\\n' \"$c\" \"$s\" >&2\n"
-	"\tprintf '" KUBE_JOB_SETUP "' >/dev/termination-log\n"
-	"\texit 125\n"
-	"}\n"
+	"for v in .venv venv; do [ ! -f \"$d/$v/pyvenv.cfg\" ] || had=\"$had$v \"; done\n";
+static const char venv_after[] =
 	"for v in .venv venv; do\n"
 	"\tcase \" $had\" in *\" $v \"*) continue ;; esac\n"
 	"\t[ -f \"$d/$v/pyvenv.cfg\" ] || continue\n"
@@ -583,6 +575,26 @@ static const char setup_lines[] =
 	"\tunset PYTHONHOME\n"
 	"\tbreak\n"
 	"done\n";
+
+/* The output of the setup is shown if it fails. Its files are in the tree itself. */
+static const char setup_lines[] =
+	"(cd -- \"$d\" && exec /bin/sh -c \"$s\") >\"$l\" 2>&1 || {\n"
+	"\tc=$?\n"
+	"\techo 'dlrun: setup failed, its output:' >&2\n"
+	"\tcat \"$l\" >&2\n"
+	"\tprintf 'dlrun: setup failed with exit %s: %s\\n' \"$c\" \"$s\" >&2\n"
+	"\tprintf '" KUBE_JOB_SETUP "' >/dev/termination-log\n"
+	"\texit 125\n"
+	"}\n";
+
+/* $s: the tree. What it has itself stays. */
+static const char baked_lines[] = "while IFS= read -r l; do\n"
+				  "\tcase $l in */*) [ -d \"$s/${l%/*}\" ] || continue ;; esac\n"
+				  "\t[ ! -e \"$s/$l\" ] && [ ! -h \"$s/$l\" ] || continue\n"
+				  "\tln -s \"" KUBE_BAKED "/$l\" \"$s/$l\" && continue\n"
+				  "\tprintf '" KUBE_JOB_SETUP "' >/dev/termination-log\n"
+				  "\texit 125\n"
+				  "done <" KUBE_BAKED_LINKS "\n";
 
 /* "$@" is a text for the shell and its arguments then. */
 static const char bash_lines[] =
@@ -911,7 +923,8 @@ static char *make_script(const struct job *job)
 	if (job->carries_over)
 		buf_addf(&script, restore_lines, rank, rank);
 	if (run->setup)
-		buf_adds(&script, setup_lines);
+		buf_addf(&script, "%s%s%s", venv_before, run->is_baked ? baked_lines : setup_lines,
+			venv_after);
 	if (job->collects)
 		buf_addf(&script, "%s/bin/sh " KUBE_COLLECTOR " begin%s\n", collect_none,
 			run->setup ? " new" : "");
@@ -952,7 +965,7 @@ static void script_args(const struct job *job, const char *flat, struct strv *re
 		bool at_root = str_empty(run->setup_cwd) || str_eq(run->setup_cwd, ".");
 		strv_addf(ret, "%s%s%s", run->workdir, at_root ? "" : "/",
 			at_root ? "" : run->setup_cwd);
-		strv_add(ret, run->setup);
+		strv_add(ret, run->is_baked ? run->workdir : run->setup);
 	}
 	if (run->before) {
 		strv_add_take(ret, before_text(run));

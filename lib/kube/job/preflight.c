@@ -138,6 +138,11 @@ static bool may_move(const struct kube_run *run)
 	return run->may_move && run->n_members == 0;
 }
 
+static bool has_code_apart(const struct kube_run *run)
+{
+	return run->code_apart;
+}
+
 static bool is_study(const struct kube_run *run)
 {
 	return run->n_members > 0;
@@ -161,6 +166,8 @@ static const struct need {
 	{"", "services", "create", FATAL, has_service, "its nodes would not find one another"},
 	{"", "secrets", "create", FATAL, preflight_has_secrets, "it cannot be given its secrets"},
 	{"", "configmaps", "create", FATAL, is_study, "its members cannot be given their commands"},
+	{"", "configmaps", "create", FATAL, has_code_apart,
+		"its code cannot go there without a registry"},
 	{"", "configmaps", "create", FATAL, may_move, "it could not go on to its next target"},
 	{"", "persistentvolumeclaims", "create", FATAL, has_claim, "it has no place for results"},
 	{"", "pods", "list", COMFORT, always, "what it waits for and its exit code are not known"},
@@ -174,6 +181,9 @@ static const struct need {
 		"single members cannot be cancelled, and its ConfigMap stays when it is removed"},
 	{"", "configmaps", "delete", COMFORT, is_study,
 		"its ConfigMap stays if the submit is interrupted"},
+	{"", "configmaps", "patch", COMFORT, has_code_apart, "its code stays when it is removed"},
+	{"", "configmaps", "delete", COMFORT, has_code_apart,
+		"its code stays if the submit is interrupted"},
 	{"", "configmaps", "delete", COMFORT, may_move, "it will not go on to its next target"},
 	{"", "pods", "delete", COMFORT, is_study, "single members that run cannot be cancelled"},
 	{"batch", "jobs", "patch", COMFORT, is_study, "logs of its members end with its cancel"},

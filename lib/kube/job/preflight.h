@@ -100,6 +100,6 @@ bool kube_rules_grant(const struct json *review, const struct kube_deed *deed);
 
 /* Subjects of questions from here on are rights, of which kube_preflight_query_rights adds at most
  * so many. */
-enum { KUBE_RIGHTS_FROM = 1000, KUBE_RIGHTS_MAX = 56 };
+enum { KUBE_RIGHTS_FROM = 1000, KUBE_RIGHTS_MAX = 64 };
 
 #endif

@@ -145,7 +145,8 @@ int oci_config_make(const struct oci_config_spec *spec, struct json **ret, struc
 	if (r < 0)
 		return r;
 	struct json *runtime = json_sub(config, "config");
-	json_set_str(runtime, "WorkingDir", spec->workdir);
+	if (spec->workdir)
+		json_set_str(runtime, "WorkingDir", spec->workdir);
 	struct json *labels = json_sub(runtime, "Labels");
 	/* Drop the labels that name the source of the base: what runs is another. */
 	json_remove(labels, REVISION);
@@ -157,7 +158,8 @@ int oci_config_make(const struct oci_config_spec *spec, struct json **ret, struc
 		json_set_str(labels, key, equals ? equals + 1 : "");
 	}
 	json_set_str(labels, CREATED, created);
-	json_set_str(labels, LABEL_SNAPSHOT, spec->snapshot_id);
+	if (spec->snapshot_id)
+		json_set_str(labels, LABEL_SNAPSHOT, spec->snapshot_id);
 	add_layers(spec, created, config);
 	*ret = TAKE(config);
 	return 0;
@@ -618,7 +620,8 @@ static void image_make_spec(struct layer_work *work)
 {
 	const struct image_request *request = work->request;
 	AUTO_FREE char *text = mem_printf("dlrun layers %d\n%s\n%" PRId64 "\n%s\n", FORMAT,
-		codec_name(request->codec), request->mtime_s, request->workdir);
+		codec_name(request->codec), request->mtime_s,
+		request->workdir ? request->workdir : "/");
 
 	digest_sha256(text, strlen(text), work->spec);
 }
@@ -742,10 +745,11 @@ static int write_layer(struct layer_work *work, const struct wanted *wanted, str
 	AUTO_STAGE struct blob_stage stage = {.fd = -1};
 	struct layer_result made;
 	struct layer_spec spec = {
-		.workdir = request->workdir,
+		.workdir = wanted->role == IMAGE_ROLE_BASE ? "/" : request->workdir,
 		.entries = wanted->entries->v,
 		.n_entries = wanted->entries->n,
 		.full = wanted->role == IMAGE_ROLE_FULL,
+		.no_dirs = wanted->role == IMAGE_ROLE_BASE,
 		.opener = request->opener,
 		.mtime_s = request->mtime_s,
 		.codec = request->codec,
@@ -1061,8 +1065,9 @@ static void add_own_layers(const struct making *making, struct json *layers)
 	for (size_t i = 0; i < making->work->n_layers; i++) {
 		const struct image_layer *layer = &making->work->layers[i];
 		struct json *json = descriptor_json(&layer->blob);
-		json_set_str(json_sub(json, "annotations"), IMAGE_ANNOTATION_ROLE,
-			image_role_name(layer->role));
+		if (layer->role != IMAGE_ROLE_BASE)
+			json_set_str(json_sub(json, "annotations"), IMAGE_ANNOTATION_ROLE,
+				image_role_name(layer->role));
 		json_add(layers, json);
 	}
 }
@@ -1075,7 +1080,10 @@ static void add_annotations(const struct making *making, struct json *manifest)
 
 	clock_format(making->request->mtime_s * 1000, created);
 	json_set_str(annotations, CREATED, created);
-	json_set_str(annotations, LABEL_SNAPSHOT, making->request->snapshot_id);
+	if (making->request->removed)
+		json_set_str(annotations, IMAGE_LABEL_ENVIRONMENT, making->request->environment);
+	if (making->request->snapshot_id)
+		json_set_str(annotations, LABEL_SNAPSHOT, making->request->snapshot_id);
 	if (base && base->parent)
 		json_set_str(annotations, BASE_DIGEST, base->parent);
 	/* A directory means something on one machine only. */
@@ -1175,7 +1183,7 @@ static void image_fill_result(struct making *making)
 		memcpy(image->layers[i].diff_id, base->diff_ids[i], strlen(base->diff_ids[i]));
 	}
 	memcpy(image->layers + n_base, work->layers, work->n_layers * sizeof(*work->layers));
-	image->workdir = mem_strdup(making->request->workdir);
+	image->workdir = making->request->workdir ? mem_strdup(making->request->workdir) : NULL;
 	image->layers_written = work->n_written;
 }
 
@@ -1225,6 +1233,21 @@ static int take_own_layer(struct layer_work *work, const struct image_layer *lay
 	return r < 0 ? r : work->sink->ops->link(work->sink, from, &layer->blob, err);
 }
 
+static int write_environment(struct layer_work *work, struct err *err)
+{
+	const struct wanted wanted = {
+		.role = IMAGE_ROLE_BASE,
+		.entries = &work->all,
+		.whiteouts = work->request->removed,
+	};
+	struct plan_layer layer = {0};
+	int r = write_layer(work, &wanted, &layer, err);
+
+	if (r == 0)
+		add_result(work, IMAGE_ROLE_BASE, &layer);
+	return r;
+}
+
 static int find_layers(struct layer_work *work, const struct image_request *request,
 	struct sink *sink, enum media_family family, struct err *err)
 {
@@ -1238,7 +1261,7 @@ static int find_layers(struct layer_work *work, const struct image_request *requ
 		return r;
 	}
 	layer_work_init(work, request, sink, media_layer(family, request->codec));
-	return layer_work_run(work, err);
+	return request->removed ? write_environment(work, err) : layer_work_run(work, err);
 }
 
 /* *ret_wrong: the sink found at the end that it lacks what it said it had. */

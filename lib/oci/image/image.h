@@ -12,6 +12,8 @@
  * written as a whole when one of them changes; the delta is that between the two below it and the
  * tree.
  *
+ * An environment is a base with one layer more, which is a base's to all who read the image.
+ *
  * The image has the tree's files below workdir and no others, whatever the base has there: the full
  * layer begins with an opaque whiteout. The base, which may be far away, is not asked whether it
  * needs one: the layers are the same over any. Layers have no entry for the parents of workdir, so
@@ -111,6 +113,12 @@ void image_done(struct image *image);
 
 struct plan;
 
+/* Label, and annotation, of an image that is a base with an environment: its key, whose first
+ * digits make its tag. */
+#define IMAGE_LABEL_ENVIRONMENT "dev.dlrun.environment"
+#define IMAGE_ENVIRONMENT_TAG   "env-"
+enum { IMAGE_ENVIRONMENT_HEX = 32 };
+
 struct image_request {
 	const struct entry_list *entries;
 	struct entry_opener opener;
@@ -118,6 +126,10 @@ struct image_request {
 	 * workdir is the one here, and opener, codec, plan and full do not count. */
 	const struct image *own;
 	struct layout *own_layout;
+	/* An environment: one layer, of the entries and these whiteouts, from the root of the image
+	 * and without directories. snapshot_id, workdir and plan do not count. NULL: of a tree. */
+	const struct strv *removed;
+	const char *environment;       /* the key, with removed */
 	const char *snapshot_id;       /* label dev.dlrun.snapshot */
 	const char *workdir;           /* IMAGE_WORKDIR, or another one in normal form, not "/" */
 	const struct image_base *base; /* NULL: scratch */

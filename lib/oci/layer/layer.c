@@ -184,6 +184,7 @@ void layer_diff_done(struct layer_diff *diff)
 struct layer_content {
 	uint8_t *buffers[2]; /* one is hashed while the other is read into */
 	struct digest digest;
+	bool is_part; /* as of entry_opener */
 };
 
 /* Takes the bytes in order. */
@@ -511,7 +512,8 @@ static int copy_small(struct layer_content *content, const struct entry *entry, 
 	uint8_t sha256[SHA256_SIZE], *data = buffer(content, 0);
 	size_t len;
 	/* Read one byte more, to detect a file that has grown and the end of one that has not. */
-	int r = read_up_to(entry, fd, data, (size_t)entry->size + 1, &len, err);
+	size_t want = (size_t)entry->size + !content->is_part;
+	int r = read_up_to(entry, fd, data, want, &len, err);
 
 	if (r)
 		return r;
@@ -573,7 +575,7 @@ static int copy_large(struct layer_content *content, const struct entry *entry, 
 		hashing.task = par_start(hash, &hashing);
 		r = fn(ctx, data, len, err);
 	}
-	if (r == 0)
+	if (r == 0 && !content->is_part)
 		r = check_end(entry, fd, err);
 	if (r)
 		return r;
@@ -582,7 +584,7 @@ static int copy_large(struct layer_content *content, const struct entry *entry, 
 	return memcmp(sha256, entry->sha256, SHA256_SIZE) == 0 ? 0 : changed(entry, err);
 }
 
-/* Reads all of fd, from its start. What was handed out before a failure is worthless. */
+/* Reads all of fd, from where it is. What was handed out before a failure is worthless. */
 static int layer_content_copy(struct layer_content *content, const struct entry *entry, int fd,
 	layer_content_fn *fn, void *ctx, struct err *err)
 {
@@ -785,7 +787,7 @@ static int enter_dir_of(struct writer *writer, const char *path)
 		size_t next = dir->len + (dir->len > 0);
 		next += strcspn(path + next, "/");
 		buf_add(dir, path + dir->len, next - dir->len);
-		r = write_dir(writer);
+		r = writer->spec->no_dirs ? 0 : write_dir(writer);
 	}
 	return r;
 }
@@ -843,7 +845,7 @@ static int write_top(struct writer *writer)
 {
 	const struct layer_spec *spec = writer->spec;
 
-	if (!spec->full && !spec->n_entries && !spec->n_whiteouts)
+	if (spec->no_dirs || (!spec->full && !spec->n_entries && !spec->n_whiteouts))
 		return 0;
 	int r = write_dir(writer);
 	if (r || !spec->full)
@@ -891,7 +893,10 @@ static void writer_init(struct writer *writer, const struct layer_spec *spec,
 	};
 	const char *prefix = layer_prefix(spec->workdir);
 
-	*writer = (struct writer){.spec = spec, .stage = stage, .err = err};
+	*writer = (struct writer){.spec = spec,
+		.stage = stage,
+		.content = {.is_part = spec->opener.is_part},
+		.err = err};
 	buf_init(&writer->name, strlen(prefix) + 1 + NAME_MAX_LEN);
 	buf_init(&writer->dir, ENTRY_PATH_MAX);
 	buf_init(&writer->header, HEADER_MAX);

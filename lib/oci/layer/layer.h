@@ -31,6 +31,7 @@ struct layer_spec {
 	const char *const
 		*whiteouts; /* sorted relative paths that disappear; files or whole directories */
 	size_t n_whiteouts;
+	bool no_dirs; /* no entries for directories: those of lower layers stay as they are */
 	bool full; /* with an opaque whiteout, so that what layers below have in workdir disappears,
 	            * and with an entry for workdir even if there is nothing else */
 	struct entry_opener opener;

@@ -38,7 +38,8 @@ struct tar_member {
 /* A negative return ends the reading with err. */
 struct tar_events {
 	int (*member)(void *ctx, const struct tar_member *member, struct err *err);
-	/* The content of the newest member, a file, in order. */
+	/* The content of the newest member, a file, in order: parts of the bytes that were put in,
+	 * where they lie. */
 	int (*data)(void *ctx, const void *data, size_t len, struct err *err);
 	/* All of a file has come. */
 	int (*end)(void *ctx, struct err *err);

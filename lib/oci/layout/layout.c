@@ -574,6 +574,8 @@ struct layout_sink {
 	struct layout *layout;
 	int lock_fd;
 	struct err failure; /* of taking the lock; the first call that can fail reports it */
+	bool is_apart;
+	struct strv elsewhere; /* digests of layers that are left out */
 };
 
 static struct layout_sink *layout_inside(struct sink *sink)
@@ -735,6 +737,10 @@ static int layout_sink_link(
 	int r = sink_has(sink, blob, err);
 	if (r != 0)
 		return r < 0 ? r : 0;
+	if (from < 0 && layout_inside(sink)->is_apart) {
+		strv_add(&layout_inside(sink)->elsewhere, blob->digest);
+		return 0;
+	}
 	if (from < 0)
 		return err_set(err, E_IMAGE_BASE, "%s has no %s", layout->dir, blob->digest);
 	if (fstat(from, &st) < 0)
@@ -756,25 +762,28 @@ static int layout_sink_link(
  */
 
 static int check_reference(
-	const struct layout *layout, const struct descriptor *blob, struct err *err)
+	const struct layout_sink *own, const struct descriptor *blob, struct err *err)
 {
-	int r = media_is_foreign(blob->media_type) ? 1 : layout_has(layout, blob, err);
+	const struct layout *layout = own->layout;
+	bool is_elsewhere =
+		media_is_foreign(blob->media_type) || strv_find(&own->elsewhere, blob->digest) >= 0;
+	int r = is_elsewhere ? 1 : layout_has(layout, blob, err);
 
 	if (r != 0)
 		return r < 0 ? r : 0;
 	return err_set(err, E_IMAGE, "%s lacks %s of the image", layout->dir, blob->digest);
 }
 
-static int check_references(const struct layout *layout, const void *text,
+static int check_references(const struct layout_sink *own, const void *text,
 	const struct descriptor *blob, struct err *err)
 {
 	AUTO_MANIFEST struct manifest manifest = {0};
 	int r = manifest_parse(text, blob->size, blob->digest, &manifest, err);
 
 	if (r == 0)
-		r = check_reference(layout, &manifest.config, err);
+		r = check_reference(own, &manifest.config, err);
 	for (size_t i = 0; i < manifest.n_layers && r == 0; i++)
-		r = check_reference(layout, &manifest.layers[i], err);
+		r = check_reference(own, &manifest.layers[i], err);
 	return r;
 }
 
@@ -811,7 +820,7 @@ static int layout_sink_commit(struct sink *sink, const void *manifest,
 
 	int r = check_lock(layout_inside(sink), err);
 	if (r == 0)
-		r = check_references(layout, manifest, blob, err);
+		r = check_references(layout_inside(sink), manifest, blob, err);
 	if (r == 0)
 		r = layout_sink_put_bytes(sink, manifest, blob, err);
 	/* Also when nothing is new: another process may have put the names a moment ago. */
@@ -832,6 +841,7 @@ static void layout_sink_close(struct sink *sink)
 	if (layout_inside(sink)->lock_fd >= 0)
 		close(layout_inside(sink)->lock_fd);
 	err_done(&layout_inside(sink)->failure);
+	strv_done(&layout_inside(sink)->elsewhere);
 	free(sink);
 }
 
@@ -856,6 +866,14 @@ struct sink *layout_sink(struct layout *layout)
 	made->lock_fd = -1;
 	layout_lock_blobs(layout, false, LAYOUT_SINK_WAIT_MS, &made->lock_fd, &made->failure);
 	return &made->sink;
+}
+
+struct sink *layout_sink_apart(struct layout *layout)
+{
+	struct sink *sink = layout_sink(layout);
+
+	layout_inside(sink)->is_apart = true;
+	return sink;
 }
 
 /*

@@ -39,6 +39,9 @@ AUTO_POINTER(struct layout, layout_free)
 /* The layout as a destination; it must outlive the sink. Blocks while a layout_gc is under way; a
  * lock that cannot be had is reported by the sink's first call (E_IO_LOCK after a minute). */
 struct sink *layout_sink(struct layout *layout);
+/* The same for images whose base stays in a registry: a layer that is to be linked without its
+ * content is left out, and the manifest may name it all the same. */
+struct sink *layout_sink_apart(struct layout *layout);
 
 /* The descriptor that a tag (annotation org.opencontainers.image.ref.name), a digest (whether the
  * index has it or not), or, with name NULL, the only manifest of the layout stands for.

@@ -17,7 +17,7 @@
 #include "targets/kube/kube_study_logs.h"
 
 enum {
-	STEPS_MAX = 5,
+	STEPS_MAX = 5 + KUBE_CODE_OBJECTS,
 	ARRIVAL_S = 15,
 	MARK_MAX = 64,
 	LOGS_MS = 20, /* between two looks whether logs that are saved have begun */
@@ -27,6 +27,7 @@ enum {
 #define MARK_MISSED  "missed"
 #define MARK_STOPPED "stopped"
 #define MARK_GATED   "gated"
+#define MARK_CODE    "code"
 #define MARK_GONE    "withdrawn"
 #define TEXT_ADOPTED "adopted\n"
 
@@ -92,6 +93,11 @@ void kube_annotation_refused(const struct target_kube *kube, const struct kube_h
 void kube_annotation_gated(const struct target_kube *kube, const struct kube_handle *handle)
 {
 	kube_reconcile_write_mark(kube, handle, MARK_GATED, "");
+}
+
+void kube_annotation_code(const struct target_kube *kube, const struct kube_handle *handle)
+{
+	kube_reconcile_write_mark(kube, handle, MARK_CODE, "");
 }
 
 int kube_annotation_gone(
@@ -231,7 +237,7 @@ struct kube_reconcile {
 	struct stopping *stopping; /* of a member; or NULL */
 	struct kube_handle handle;
 	unsigned what; /* KUBE_RECONCILE_ */
-	bool is_gated;
+	bool is_gated, has_code;
 	struct json *owner; /* with ADOPT */
 	struct step steps[STEPS_MAX];
 	size_t n, n_open;
@@ -810,6 +816,12 @@ static void send_parts(struct kube_reconcile *repair, const char *method, const 
 			"/api/v1/namespaces/%s/configmaps/%s", handle->kube_namespace, gate);
 		send_step(repair, method, path, body, false);
 	}
+	for (size_t i = 0; repair->has_code && i < KUBE_CODE_OBJECTS; i++) {
+		AUTO_FREE char *code = kube_job_code_name(handle->name, i);
+		AUTO_FREE char *path = kube_path(
+			"/api/v1/namespaces/%s/configmaps/%s", handle->kube_namespace, code);
+		send_step(repair, method, path, body, false);
+	}
 	/* The Service of a JobSet belongs to the JobSet already. */
 	if (handle->kind == KUBE_KIND_JOB)
 		send_step(repair, method, other, body, false);
@@ -842,6 +854,7 @@ struct kube_reconcile *kube_reconcile_start(
 		.handle = *request->handle,
 		.what = request->what,
 		.is_gated = has_mark(kube, request->handle, MARK_GATED),
+		.has_code = has_mark(kube, request->handle, MARK_CODE),
 		.owner = adopts ? kube_job_owner(request->made) : NULL,
 		.deadline_ms = request->deadline_ms,
 		.done = request->done,

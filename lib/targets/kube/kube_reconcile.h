@@ -14,6 +14,7 @@
  *	refused          the cluster does not have the Job, and nothing is on its way
  *	missed           when the Job was first found to be missing
  *	gated            a ConfigMap is its gate, too
+ *	code             ConfigMaps have its code
  *	withdrawn        it waited without a node, and its gate was closed: the Job is removed,
  *	                 unless it was changed meanwhile
  *
@@ -76,6 +77,7 @@ int kube_annotation_gone(
 void kube_annotation_stays(const struct target_kube *kube, const struct kube_handle *handle);
 bool kube_annotation_is_gone(const struct target_kube *kube, const struct kube_handle *handle);
 void kube_annotation_gated(const struct target_kube *kube, const struct kube_handle *handle);
+void kube_annotation_code(const struct target_kube *kube, const struct kube_handle *handle);
 /* Whether the cluster is known to have had it: also of what others have submitted. */
 bool kube_is_accepted(const struct target_kube *kube, const struct kube_handle *handle);
 bool kube_is_adopted(const struct target_kube *kube, const struct kube_handle *handle);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@
 #include "core/store/store.h"
 #include "kube/job/preflight.h"
 #include "kube/job/room.h"
+#include "oci/layout/layout.h"
 #include "targets/kube/kube_reconcile.h"
 #include "targets/kube/target_kube.h"
 
@@ -65,6 +67,10 @@ void kube_plan_done(struct kube_plan *plan)
 	free(plan->member_env);
 	free(plan->members);
 	kube_submit_roles_done(plan);
+	for (size_t i = 0; plan->code_data && i < plan->run.n_code; i++)
+		buf_done(&plan->code_data[i]);
+	free(plan->code_data);
+	free(plan->code);
 	*plan = (struct kube_plan){0};
 }
 
@@ -226,6 +232,49 @@ static void kube_submit_set_image(struct kube_plan *plan, const struct target_jo
 	run->arch = facts->arch;
 }
 
+/* Layers that go in objects are read. */
+static int kube_submit_read_code(
+	struct kube_plan *plan, const struct target_job *job, struct err *err)
+{
+	uint64_t size = 0;
+	int r = 0;
+
+	for (size_t i = 0; i < plan->run.n_code; i++)
+		size += plan->code[i].size;
+	if (!job->layout || size > (uint64_t)KUBE_CODE_EACH * KUBE_CODE_OBJECTS)
+		return 0;
+	plan->code_data = mem_alloc(plan->run.n_code + 1, sizeof(*plan->code_data));
+	for (size_t i = 0; r == 0 && i < plan->run.n_code; i++) {
+		struct descriptor blob = {.size = plan->code[i].size};
+		snprintf(blob.digest, sizeof(blob.digest), "%s", plan->code[i].digest);
+		buf_init(&plan->code_data[i], blob.size + 1);
+		r = layout_read_blob(job->layout, &blob, blob.size, &plan->code_data[i], err);
+		plan->code[i].data = plan->code_data[i].data;
+	}
+	return r;
+}
+
+/* Where the image does not have it: dlrun's own layers, as the record has them. */
+static int kube_submit_set_code(
+	struct kube_plan *plan, const struct target_job *job, struct err *err)
+{
+	const struct json *layers = json_get(json_get(job->run->doc, "image"), "layers");
+	struct kube_run *run = &plan->run;
+
+	run->code_apart = job->code_apart;
+	if (!job->code_apart || !layers)
+		return 0;
+	plan->code = mem_alloc(json_count(layers) + 1, sizeof(*plan->code));
+	for (const struct json *item = json_first(layers); item; item = json_next(item)) {
+		const char *digest = json_get_str(item, "digest");
+		if (digest && !str_eq(json_get_str(item, "role"), "base"))
+			plan->code[run->n_code++] = (struct kube_code){
+				.digest = digest, .size = (uint64_t)json_get_int(item, "size", 0)};
+	}
+	run->code = plan->code;
+	return kube_submit_read_code(plan, job, err);
+}
+
 static const struct strv *place_words(const struct strv *words, const char *tree, struct strv *ret)
 {
 	for (size_t i = 0; words && i < words->n; i++)
@@ -267,6 +316,7 @@ static void set_program(struct kube_plan *plan, const struct target_job *job)
 	run->before = runtime->before;
 	run->setup = runtime->setup.run;
 	run->setup_cwd = runtime->setup.cwd;
+	run->is_baked = runtime->setup.baked != NULL;
 	run->timeout_ms = spec->timeout_ms;
 	run->grace_ms = spec->grace_ms;
 	run->retries = runtime->retries;
@@ -604,7 +654,9 @@ int kube_plan_make(const struct target_kube *kube, const struct target_job *job,
 		kube_submit_set_members(ret, job);
 	else if (job->spec->study.id && job->spec->resources.nodes <= 1)
 		run->claim_of = job->spec->study.id;
-	r = set_storage(ret, kube->definition, err);
+	r = kube_submit_set_code(ret, job, err);
+	if (r == 0)
+		r = set_storage(ret, kube->definition, err);
 	if (r == 0)
 		r = kube_submit_set_resources(ret, kube->definition, err);
 	if (r == 0)
@@ -631,6 +683,7 @@ static int kube_submit_make(const struct target_kube *kube, const struct kube_ha
 	int r = spec_from_json(run->spec, &spec, err);
 	if (r < 0)
 		return r;
+	const char *base_ref = run_base_ref(run);
 	const struct target_job job = {
 		.run_id = handle->run_id,
 		.attempt = handle->attempt,
@@ -638,7 +691,8 @@ static int kube_submit_make(const struct target_kube *kube, const struct kube_ha
 		.spec = &spec,
 		.env = &spec.env,
 		.run = run,
-		.image_ref = json_get_str(json_get(run->doc, "image"), "ref"),
+		.image_ref = base_ref ? base_ref : json_get_str(json_get(run->doc, "image"), "ref"),
+		.code_apart = base_ref != NULL,
 	};
 	r = kube_plan_make(kube, &job, &plan, err);
 	if (r == 0)
@@ -751,6 +805,7 @@ static int kube_submit_evaluate(struct check *check, struct err *err)
 	free(kube->user);
 	kube->user = found.user ? mem_strdup(found.user) : NULL;
 	kube->takes_jobset = found.jobset;
+	kube->target.code_max = (uint64_t)KUBE_CODE_EACH * KUBE_CODE_OBJECTS;
 	check->plan.run.jobset = found.jobset;
 	int r = kube_job_make(&check->plan.run, &objects, err);
 	if (r < 0)
@@ -999,7 +1054,7 @@ int kube_learn(struct target *target, const struct target_requirements *requirem
  * Preview of a submit: the objects it would create, and whether the API server accepts them.
  */
 
-enum { QUERY_MS = 10000, BEFORE_MAX = 3 };
+enum { QUERY_MS = 10000 };
 
 /* The server checks every field and keeps nothing. */
 static int preview_query(const struct target_kube *kube, const struct json *object,
@@ -1047,7 +1102,7 @@ int kube_preview(struct target *target, const struct target_job *job, struct jso
 	AUTO_KUBE_PLAN struct kube_plan plan = {0};
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
 	AUTO_JSON struct json *list = json_array();
-	const struct json *all[BEFORE_MAX + 1];
+	const struct json *all[KUBE_OBJECTS_MAX + 1];
 	size_t n;
 	int r = kube_plan_make(kube, job, &plan, err);
 
@@ -1094,7 +1149,7 @@ struct submit {
 	struct target_call *call;
 	struct kube_plan plan;
 	struct kube_objects objects;
-	struct creation creations[BEFORE_MAX + 1];
+	struct creation creations[KUBE_OBJECTS_MAX + 1];
 	size_t n_before;
 	size_t n_open;
 	struct err error;
@@ -1186,7 +1241,7 @@ static void kube_submit_accepted(struct submit *submit)
 {
 	/* Without it a Job that is removed by others would look like one that never was. */
 	kube_annotation_accepted(submit->kube, &submit->plan.handle, false);
-	const struct json *list[BEFORE_MAX];
+	const struct json *list[KUBE_OBJECTS_MAX];
 	size_t n = kube_objects_adopt(&submit->objects, list);
 	AUTO_JSON struct json *owner = n > 0 ? kube_job_owner(submit->job) : NULL;
 
@@ -1233,8 +1288,8 @@ static void created(struct creation *creation, struct json *take)
 		else if (submit->job)
 			kube_submit_accepted(submit);
 		else
-			kube_submit_create(
-				&submit->creations[BEFORE_MAX], submit, submit->objects.job, true);
+			kube_submit_create(&submit->creations[KUBE_OBJECTS_MAX], submit,
+				submit->objects.job, true);
 	}
 }
 
@@ -1346,7 +1401,7 @@ static int kube_submit_start(struct target *target, const struct target_job *job
 	struct target_call *call, struct err *err)
 {
 	struct submit *submit = mem_alloc(1, sizeof(*submit));
-	const struct json *before[BEFORE_MAX];
+	const struct json *before[KUBE_OBJECTS_MAX];
 
 	*submit = (struct submit){
 		.work = {kube_submit_do_submit_drop}, .kube = target_kube_of(target), .call = call};
@@ -1364,13 +1419,15 @@ static int kube_submit_start(struct target *target, const struct target_job *job
 	}
 	if (submit->plan.run.may_move)
 		kube_annotation_gated(submit->kube, &submit->plan.handle);
+	if (submit->objects.code[0])
+		kube_annotation_code(submit->kube, &submit->plan.handle);
 	submit->n_before = kube_objects_before(&submit->objects, before);
 	target_call_begin(call, &submit->work);
 	for (size_t i = 0; i < submit->n_before; i++)
 		kube_submit_create(&submit->creations[i], submit, before[i], false);
 	if (submit->n_before == 0)
 		kube_submit_create(
-			&submit->creations[BEFORE_MAX], submit, submit->objects.job, true);
+			&submit->creations[KUBE_OBJECTS_MAX], submit, submit->objects.job, true);
 	return 0;
 }
 

@@ -109,6 +109,8 @@ struct kube_plan {
 	size_t n_roles;
 	struct kube_member *members;
 	struct strv *member_commands, *member_env; /* of each; or NULL */
+	struct kube_code *code;
+	struct buf *code_data; /* of each that is at hand */
 };
 /* Of a first member without job->study all members do what that one does. */
 int kube_plan_make(const struct target_kube *kube, const struct target_job *job,

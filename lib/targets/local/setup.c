@@ -315,7 +315,7 @@ int setup_begin(
 		return 0;
 	if (!job->setups)
 		return err_set(err, E_RUN_SETUP, "this target has no place for setups");
-	int r = setup_key(todo, tree, key, err);
+	int r = setup_key(todo, NULL, tree, key, err);
 	if (r < 0)
 		return r;
 	struct setup *setup = mem_alloc(1, sizeof(*setup));

@@ -48,7 +48,7 @@ static int node_job_make_key(const char *root, struct node_sync *sync, struct er
 	char key[SHA256_HEX_SIZE];
 
 	strv_add(&content.key, sync->path);
-	int r = setup_key(&content, root, key, &error);
+	int r = setup_key(&content, NULL, root, key, &error);
 	strv_done(&content.key);
 	AUTO_FREE char *shown = str_escaped(sync->path);
 	if (r < 0 && error.id == E_DATA_LIMIT) {

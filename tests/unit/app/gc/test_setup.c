@@ -73,7 +73,7 @@ static char *key_of(struct place *place)
 {
 	char key[SHA256_HEX_SIZE];
 
-	if (setup_key(&place->job.spec.runtime.setup, place->run, key, &place->err) < 0)
+	if (setup_key(&place->job.spec.runtime.setup, NULL, place->run, key, &place->err) < 0)
 		fail_msg("%s", place->err.message);
 	return mem_strdup(key);
 }
@@ -284,7 +284,7 @@ static void expect_no_key(struct place *place, const char *path, enum err_id id,
 
 	strv_done(&todo->key);
 	strv_add(&todo->key, path);
-	assert_true(setup_key(todo, place->run, key, &place->err) < 0);
+	assert_true(setup_key(todo, NULL, place->run, key, &place->err) < 0);
 	if (place->err.id != id || !strstr(place->err.message, part))
 		fail_msg("%s: %s", path, place->err.message);
 }

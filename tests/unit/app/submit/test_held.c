@@ -376,6 +376,13 @@ static void test_a_run_that_may_move(void **state)
 	set_places(foreign, "2026-01-01T00:00:00Z");
 	assert_false(run_may_move(foreign));
 	assert_false(run_is_watched(foreign));
+	/* Nobody else knows where that one sends it, until it has begun or was started again here. */
+	assert_true(run_may_be_elsewhere(foreign) && !run_may_be_elsewhere(run));
+	run_set_time(json_sub(foreign->doc, "times"), "started", 5000);
+	assert_false(run_may_be_elsewhere(foreign));
+	json_remove(json_sub(foreign->doc, "times"), "started");
+	held_restart(foreign);
+	assert_false(run_may_be_elsewhere(foreign));
 }
 
 /* A run that has ended while it was moved stays where it is started again. */

@@ -31,7 +31,8 @@ struct asked {
 	struct loop_timer *timer;
 };
 
-static unsigned n_open; /* questions that are under way */
+static unsigned n_open;  /* questions that are under way */
+static unsigned n_asked; /* in all */
 
 static void asked_drop(struct target_work *work)
 {
@@ -76,6 +77,7 @@ static int fake_room(struct target *target, const struct target_requirements *re
 	assert_true(run_id_is_valid(requirements->run_id));
 	*asked = (struct asked){.work = {asked_drop}, .target = target, .call = call, .ret = ret};
 	n_open++;
+	n_asked++;
 	if (!str_starts(target->name, "mute"))
 		asked->timer = loop_add_timer(
 			target->loop, clock_ms() + (is_slow ? SLOW_MS : 0), asked_on_timer, asked);
@@ -124,23 +126,54 @@ static void choice_done(struct choice *choice)
 }
 #define AUTO_CHOICE AUTO(choice_done)
 
-/* A place behind "<": the run was there before; behind "!": it is waited for. */
-static void choose(struct choice *choice, const char *const *names)
+/* A place behind "<": the run was there before; behind "!": it is waited for; behind "#": it has refused
+ * the run. */
+static void choose_of(struct choice *choice, const char *const *names, struct strv *silent)
 {
 	*choice = (struct choice){0};
 	choice->submit.session = &choice->session;
 	for (; *names; names++) {
-		const char *name = *names + (**names == '<' || **names == '!');
+		const char *name = *names + (strchr("<!#", **names) != NULL);
 		*vec_push(&choice->submit.places) = (struct run_place){.target = mem_strdup(name),
 			.wait_ms = -1,
 			.waits_first = **names == '!',
-			.state = **names == '<' ? RUN_PLACE_LEFT : RUN_PLACE_UNTRIED};
+			.state = **names == '<'   ? RUN_PLACE_LEFT
+				 : **names == '#' ? RUN_PLACE_REFUSED
+						  : RUN_PLACE_UNTRIED};
 	}
 	const struct submit common = {.session = &choice->session};
 	int64_t begin_ms = clock_ms();
-	choice->r = place_choose(&choice->submit, &common, fake_prepare, &choice->err);
+	choice->r = place_choose(&choice->submit, &common, fake_prepare, silent, &choice->err);
 	choice->took_ms = clock_ms() - begin_ms;
 	assert_int_equal(n_open, 0);
+}
+
+static void choose(struct choice *choice, const char *const *names)
+{
+	choose_of(choice, names, NULL);
+}
+
+/* Of many runs in one turn: a place that was silent is not asked for the next one. */
+static void test_silent_once(void **state)
+{
+	static const char *const names[] = {"soon-silent", "soon-later", NULL};
+	AUTO_STRV struct strv silent = {0};
+
+	(void)state;
+	n_asked = 0;
+	for (unsigned i = 1; i <= 3; i++) {
+		AUTO_CHOICE struct choice choice;
+		choose_of(&choice, names, &silent);
+		assert_int_equal(choice.r, 0);
+		assert_string_equal(choice.submit.place_name, "soon-later");
+		assert_int_equal(choice.submit.places.v[0].state, RUN_PLACE_SILENT);
+		assert_int_equal(n_asked, 1 + i);
+	}
+	assert_int_equal(silent.n, 1);
+	AUTO_CHOICE struct choice alone;
+	choose_of(&alone, (const char *const[]){"soon-silent", NULL}, &silent);
+	assert_int_equal(alone.err.code, ERR_NET);
+	assert_int_equal(n_asked, 4);
 }
 
 static void test_rule(void **state)
@@ -165,6 +198,9 @@ static void test_rule(void **state)
 		{{"<soon-now", "soon-later"}, "soon-later", "left chosen"},
 		{{"<soon-later", "soon-never", "soon-silent"}, "soon-later", "chosen never silent"},
 		{{"<soon-later", "<soon-now", "soon-never"}, "soon-now", "left chosen never"},
+		/* A place that has refused it is not asked again, whatever it would say. */
+		{{"#soon-now", "soon-later"}, "soon-later", "refused chosen"},
+		{{"#mute-now", "<soon-later", "soon-never"}, "soon-later", "refused chosen never"},
 		{{"small", "soon-later"}, "soon-later", "never chosen"},
 		{{"soon-now", "small", "mute-now"}, "soon-now", "chosen never untried"},
 	};
@@ -252,6 +288,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rule),
+		cmocka_unit_test(test_silent_once),
 		cmocka_unit_test(test_mute_places),
 		cmocka_unit_test(test_failures),
 		cmocka_unit_test(test_many_reasons),

@@ -150,6 +150,7 @@ static void test_find_prefers_the_target(void **state)
 		     "targets:\n"
 		     "  lab: {kind: local, registry: {push: lab.example/b, ca: ca.pem}}\n"
 		     "  here: {kind: local}\n"
+		     "  apart: {kind: kubernetes, registry: none}\n"
 		     "  far: {kind: local, registry: {push: far.example/b, forward: a/b:1}}\n"
 		     "  kube: {kind: kubernetes, registry: {push: k.example/b, forward: a/b:1}}\n",
 			NULL, NULL, &config, NULL),
@@ -165,6 +166,7 @@ static void test_find_prefers_the_target(void **state)
 	assert_int_equal(registry_config_find(config, "kube", &led, NULL), 1);
 	assert_string_equal(led.forward, "a/b:1");
 	assert_string_equal(led.target, "kube");
+	assert_int_equal(registry_config_find(config, "apart", &other, NULL), 0);
 	assert_int_equal(load("name: a\n", NULL, NULL, &none, NULL), 0);
 	assert_int_equal(registry_config_find(none, NULL, &other, NULL), 0);
 }

@@ -12,6 +12,7 @@
 #include "base/data/json.h"
 #include "base/data/yaml.h"
 #include "base/util/auto.h"
+#include "base/util/enc.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "kube/job/job.h"
@@ -296,7 +297,7 @@ static void make(const struct kube_run *run, struct kube_objects *ret)
 
 static char *print_all(const struct kube_objects *objects)
 {
-	const struct json *before[3];
+	const struct json *before[KUBE_OBJECTS_MAX];
 	AUTO_BUF struct buf text;
 
 	buf_init(&text, JSON_SIZE_MAX);
@@ -409,12 +410,66 @@ static void test_secret_values(void **state)
 	assert_null(strstr(text, "public"));
 }
 
+/* The bytes of a layer, out of the entries of all objects. */
+static void get_code(const struct kube_objects *objects, size_t layer, struct buf *ret)
+{
+	for (int part = 0;; part++) {
+		AUTO_FREE char *key = mem_printf("%zu.%03d", layer, part);
+		const char *found = NULL;
+		for (size_t i = 0; !found && i < KUBE_CODE_OBJECTS; i++)
+			found = json_get_str(json_get(objects->code[i], "binaryData"), key);
+		if (!found)
+			return;
+		assert_true(base64_decode(found, strlen(found), ret));
+	}
+}
+
+static void test_code_apart(void **state)
+{
+	(void)state;
+	enum { FIRST = KUBE_CODE_EACH - 7, SECOND = 2 * KUBE_CODE_EACH + 9 };
+	AUTO_SAMPLE struct sample sample;
+	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
+	const struct json *list[KUBE_OBJECTS_MAX];
+	AUTO_FREE char *data = mem_alloc(1, SECOND);
+	AUTO_BUF struct buf first, second;
+
+	for (int i = 0; i < SECOND; i++)
+		data[i] = (char)(i * 31 + i / 1000);
+	const struct kube_code code[] = {{DIGEST, FIRST, data}, {"sha256:" TREE, SECOND, data}};
+	buf_init(&first, 4 << 20);
+	buf_init(&second, 4 << 20);
+	sample_init(&sample);
+	sample.run.code_apart = true;
+	sample.run.code = code;
+	sample.run.n_code = 2;
+	make(&sample.run, &objects);
+	assert_int_equal(kube_objects_before(&objects, list), 4);
+	assert_int_equal(kube_objects_adopt(&objects, list), 4);
+	AUTO_FREE char *path = kube_object_path(list[3]);
+	assert_string_equal(path, "/api/v1/namespaces/me/configmaps/resnet-3k2f9-code-3");
+	get_code(&objects, 0, &first);
+	get_code(&objects, 1, &second);
+	assert_int_equal(first.len, FIRST);
+	assert_memory_equal(first.data, data, FIRST);
+	assert_int_equal(second.len, SECOND);
+	assert_memory_equal(second.data, data, SECOND);
+	AUTO_FREE char *all = print_all(&objects);
+	assert_non_null(strstr(all, "initContainers"));
+	kube_objects_done(&objects);
+
+	sample.run.has_no_shell = true;
+	AUTO_ERR struct err err = {0};
+	assert_true(kube_job_make(&sample.run, &objects, &err) < 0);
+	assert_int_equal(err.id, E_KUBE_SHELL);
+}
+
 static void test_requests(void **state)
 {
 	(void)state;
 	AUTO_SAMPLE struct sample sample;
 	AUTO_KUBE_OBJECTS struct kube_objects objects = {0};
-	const struct json *list[3];
+	const struct json *list[KUBE_OBJECTS_MAX];
 
 	sample_init(&sample);
 	set_nodes(&sample);
@@ -886,6 +941,7 @@ int main(void)
 		cmocka_unit_test(test_study_limits),
 		cmocka_unit_test(test_member_paths),
 		cmocka_unit_test(test_claim_of_a_study),
+		cmocka_unit_test(test_code_apart),
 		cmocka_unit_test(test_members_are_read),
 		cmocka_unit_test(test_bad_members),
 		cmocka_unit_test(test_bytes),

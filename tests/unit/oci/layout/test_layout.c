@@ -203,6 +203,35 @@ static void test_interrupted_creation(void **state)
 	assert_file(in_root("a/oci-layout"), "{\"imageLayoutVersion\":\"1.0.0\"}");
 }
 
+/* A base that stays in a registry: only what was left out may be missing. */
+static void test_apart(void **state)
+{
+	(void)state;
+	AUTO_LAYOUT struct layout *layout = open_layout("l", true);
+	struct sink *sink = layout_sink_apart(layout);
+	struct sample image = {0};
+	struct descriptor found;
+	AUTO_ERR struct err err = {0};
+
+	put_stage(sink, "own layer", &image.layers[1]);
+	put_bytes(sink, "{}", media_config(MEDIA_OCI), &image.config);
+	image.layers[0] = image.layers[1];
+	memset(image.layers[0].digest + strlen("sha256:"), 'a', 64);
+	describe_manifest(&image, 2);
+	assert_true(sink->ops->commit(sink, image.text, &image.manifest, "r", &err) < 0);
+	assert_int_equal(err.id, E_IMAGE);
+	ok(sink->ops->link(sink, -1, &image.layers[0], error));
+	ok(sink->ops->commit(sink, image.text, &image.manifest, "r", error));
+	sink_free(sink);
+	free(image.text);
+	ok(layout_resolve(layout, "r", &found, error));
+	assert_string_equal(found.digest, image.manifest.digest);
+	uint64_t bytes;
+	size_t blobs;
+	ok(layout_gc(layout, NULL, NULL, &bytes, &blobs, error));
+	assert_int_equal(blobs, 0);
+}
+
 static void test_kept_version(void **state)
 {
 	(void)state;
@@ -991,6 +1020,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, make_root, remove_root)
 		T(test_create),
 		T(test_interrupted_creation),
+		T(test_apart),
 		T(test_kept_version),
 		T(test_no_layout),
 		T(test_blobs),

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/environment/bake.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/os/fs.h"
+#include "base/util/clock.h"
+#include "base/util/digest.h"
+#include "base/util/log.h"
+#include "base/util/mem.h"
+#include "base/util/str.h"
+#include "kube/api/kinds.h"
+
+extern const char bake_script[]; /* bake.sh */
+
+enum {
+	SUBMIT_MS = 60000,
+	STATE_MS = 20000,
+	REMOVE_MS = 20000,
+	POLL_MS = 300,
+	BEGIN_MS = 15 * 60 * 1000, /* until its pod has to run */
+	SETUP_MS = 4 * 60 * 60 * 1000,
+	GRACE_MS = 1000,
+	CUTS_MAX = 100,
+	TRIES = 3, /* of pods that are evicted or whose node is lost */
+	TAIL_LINES = 12,
+	TAIL_BYTES = 16 << 10,
+	NAME_HEX = 16,
+	/* of bake.sh */
+	EXIT_BUSY = 3,
+	EXIT_TOOLS = 45,
+	EXIT_HOME = 46,
+};
+
+struct bake {
+	const struct bake_request *request;
+	struct submit *submit;
+	struct target *target;
+	char id[RUN_ID_SIZE];
+	char handle[TARGET_HANDLE_SIZE];
+	struct spec spec;
+	struct run *run;
+	char *why;  /* it has not begun: as it was reported last */
+	int n_cuts; /* connections to its pod that were */
+};
+
+static void bake_done(struct bake *bake)
+{
+	spec_done(&bake->spec);
+	run_free(bake->run);
+	free(bake->why);
+}
+
+/* As that of a run, for the target's sake: env-HEX and five letters of ids that follow from it. */
+static void bake_make_id(const char *key, char ret[static RUN_ID_SIZE])
+{
+	char letters[RUN_SUFFIX + 1];
+
+	for (int i = 0; i < RUN_SUFFIX; i++)
+		letters[i] = (char)('a' + key[NAME_HEX + i] % 8);
+	letters[RUN_SUFFIX] = '\0';
+	snprintf(ret, RUN_ID_SIZE, "env-%.*s-%s", NAME_HEX, key, letters);
+}
+
+/*
+ * The Job
+ */
+
+static void bake_add_words(const struct bake *bake, const char *verb, struct strv *ret)
+{
+	strv_add(ret, "sh");
+	strv_add(ret, "-c");
+	strv_add(ret, bake_script);
+	strv_add(ret, "dlrun");
+	strv_add(ret, verb);
+	strv_add(ret, KUBE_ATTEMPT_DIR);
+	strv_add(ret, config_str(bake->submit->config, "workdir"));
+}
+
+/* The setup alone, and no more resources than the cluster gives without being asked: that it need
+ * not wait for GPUs. */
+static void bake_set_spec(struct bake *bake)
+{
+	const struct spec *of = &bake->submit->spec;
+	const struct runtime_setup *setup = &of->runtime.setup;
+	const char *workdir = config_str(bake->submit->config, "workdir");
+	struct spec *spec = &bake->spec;
+
+	*spec = (struct spec){
+		.cwd = mem_strdup("."),
+		.timeout_ms = SETUP_MS,
+		.grace_ms = GRACE_MS,
+		.drop_entrypoint = true,
+		.runtime = {.collect = {.mode = COLLECT_NONE}},
+		.resources = {.nodes = 1},
+	};
+	bake_add_words(bake, "make", &spec->command);
+	strv_addf(&spec->command, "%s/%s", workdir, setup->cwd);
+	strv_add(&spec->command, setup->run);
+	strv_copy(&spec->env, &of->env);
+	strv_copy(&spec->secrets, &of->secrets);
+}
+
+static int bake_init(struct bake *bake, const struct bake_request *request, struct err *err)
+{
+	struct submit *submit = request->submit;
+	struct target *target = submit->target;
+
+	*bake = (struct bake){.request = request, .submit = submit, .target = target};
+	bake_make_id(request->key, bake->id);
+	bake_set_spec(bake);
+	int r = target->ops->prepare(target, bake->id, 1, &bake->spec, bake->handle, err);
+	if (r < 0)
+		return r;
+	AUTO_FREE char *name = mem_printf("env-%.*s", NAME_HEX, request->key);
+	bake->run = run_new(bake->id, name);
+	bake->run->spec = spec_to_json(&bake->spec);
+	json_set_str(bake->run->doc, "user", submit->session->env.user);
+	run_add_attempt(bake->run, bake->handle);
+	json_set(bake->run->spec, "image", json_clone(request->image_facts));
+	return 0;
+}
+
+static struct target_job bake_job(const struct bake *bake)
+{
+	return (struct target_job){
+		.run_id = bake->id,
+		.attempt = 1,
+		.handle = bake->handle,
+		.spec = &bake->spec,
+		.env = &bake->spec.env,
+		.secret_env = &bake->submit->secret_env,
+		.run = bake->run,
+		.image_ref = bake->request->image_ref,
+	};
+}
+
+/*
+ * Waiting
+ */
+
+static int bake_pause(const struct bake *bake, int64_t ms, struct err *err)
+{
+	struct loop_wait wait = {
+		.loop = bake->target->loop,
+		.n_open = 1,
+		.deadline_ms = clock_ms() + ms,
+		.interrupted = bake->request->interrupted,
+	};
+
+	return loop_wait_run(&wait, err);
+}
+
+static void bake_report(struct bake *bake, const char *why)
+{
+	const struct submit_events *events = bake->submit->events;
+
+	if (str_empty(why) || str_eq(why, bake->why) || !events || !events->note)
+		return;
+	free(bake->why);
+	bake->why = mem_strdup(why);
+	AUTO_FREE char *text = mem_printf("environment: %s", why);
+	events->note(events->ctx, text);
+}
+
+/* Poll until it runs (1), or has ended or is gone (0). E_TARGET_SILENT: it does not begin. */
+static int bake_wait(struct bake *bake, struct target_status *ret, struct err *err)
+{
+	int64_t end_ms = clock_ms() + BEGIN_MS;
+
+	for (;;) {
+		target_status_done(ret);
+		*ret = (struct target_status){0};
+		int r = target_state(bake->target, bake->handle, STATE_MS, ret, err);
+		if (r < 0)
+			return r;
+		if (ret->state == RUN_RUNNING)
+			return 1;
+		if (run_state_is_final(ret->state))
+			return 0;
+		bake_report(bake, ret->text);
+		if (clock_ms() > end_ms)
+			return err_set(err, E_TARGET_SILENT, "its pod has not begun: %s",
+				ret->text ? ret->text : "nothing says why");
+		r = bake_pause(bake, POLL_MS, err);
+		if (r < 0)
+			return r;
+	}
+}
+
+/*
+ * The end of its pod
+ */
+
+static int bake_add_log(
+	void *ctx, int rank, const char *data, size_t len, int64_t time_ms, struct err *err)
+{
+	struct buf *text = ctx;
+
+	(void)rank;
+	(void)time_ms;
+	(void)err;
+	if (text->len + len < TAIL_BYTES)
+		buf_add(text, data, len);
+	return 0;
+}
+
+static void bake_ignore(void *ctx, const char *text)
+{
+	(void)ctx;
+	(void)text;
+}
+
+/* The last lines that the setup has printed. */
+static void bake_add_tail(const struct bake *bake, struct err *err)
+{
+	AUTO_BUF struct buf text = {0};
+	char token[TARGET_TOKEN_SIZE] = "";
+	const struct target_log_request request = {
+		.tail_lines = TAIL_LINES,
+		.rank = -1,
+		.events = {.data = bake_add_log, .notice = bake_ignore, .ctx = &text},
+	};
+
+	buf_init(&text, TAIL_BYTES);
+	if (target_logs(bake->target, bake->handle, &request, token, bake->request->interrupted,
+		    NULL) < 0)
+		return;
+	for (const char *at = text.data; *at; at += strspn(at, "\r\n")) {
+		size_t len = strcspn(at, "\r\n");
+		AUTO_FREE char *line = mem_strndup(at, len);
+		AUTO_FREE char *shown = str_escaped(line);
+		if (len && !str_starts(line, "dlrun: setup failed"))
+			err_evidence(err, "%s", shown);
+		at += len;
+	}
+}
+
+/* 0: once more; negative: the setup has failed, or cannot be made here. */
+static int bake_evaluate(const struct bake *bake, const struct target_status *status,
+	bool *ret_cannot, struct err *err)
+{
+	AUTO_FREE char *line = str_shown(bake->submit->spec.runtime.setup.run);
+
+	*ret_cannot = false;
+	if (status->state == RUN_FAILED && str_eq(status->exit.origin, "setup")) {
+		err_set(err, E_RUN_SETUP, "the setup failed: %s", line);
+		bake_add_tail(bake, err);
+		return err_hint(
+			err, "dlrun submit -t %s -- sh   # then %s", bake->target->name, line);
+	}
+	if (status->state != RUN_FAILED || !status->exit.known)
+		return 0;
+	*ret_cannot = status->exit.code == EXIT_TOOLS || status->exit.code == EXIT_HOME;
+	if (status->exit.code == EXIT_TOOLS)
+		return err_set(err, E_KUBE_SHELL,
+			"the image lacks one of find, sed, sort, uniq, grep, tar, xargs and tr");
+	if (status->exit.code == EXIT_HOME)
+		return err_set(err, E_RUN_SETUP,
+			"the setup writes to the home directory, which is no part of the image here");
+	return 0;
+}
+
+/*
+ * Taking
+ */
+
+/* 1: by this process; 0: it has ended, or the connection was cut. */
+static int bake_take(struct bake *bake, enum bake_result *ret, struct err *err)
+{
+	AUTO_STRV struct strv command = {0};
+	const struct target_exec_request request = {
+		.command = &command,
+		.fds = {-1, bake->request->out_fd, -1},
+	};
+	AUTO_ERR struct err error = {0};
+	int status = -1;
+
+	if (ftruncate(bake->request->out_fd, 0) < 0 ||
+		lseek(bake->request->out_fd, 0, SEEK_SET) < 0)
+		return fs_error(err, errno, "a file for the environment");
+	bake_add_words(bake, "take", &command);
+	int r = target_exec(
+		bake->target, bake->handle, &request, &status, bake->request->interrupted, &error);
+	if (r < 0 &&
+		(error.id == E_CANCELED || error.id == E_KUBE_DENIED || bake->n_cuts++ == CUTS_MAX))
+		return err_move(err, &error);
+	if (r < 0)
+		log_note("environment: %s", error.message);
+	*ret = status == EXIT_BUSY ? BAKE_BUSY : BAKE_DONE;
+	return r == 0 && (status == 0 || status == EXIT_BUSY);
+}
+
+/* Once; 1: done; 0: its pod is lost, and nothing of it is left. */
+static int bake_once(struct bake *bake, enum bake_result *ret, struct err *err)
+{
+	AUTO(target_status_done) struct target_status status = {0};
+	const struct target_job job = bake_job(bake);
+	bool cannot = false;
+
+	int r = target_submit(bake->target, &job, SUBMIT_MS, err);
+	while (r >= 0 && (r = bake_wait(bake, &status, err)) == 1) {
+		r = bake_take(bake, ret, err);
+		if (r != 0)
+			break;
+		r = bake_pause(bake, POLL_MS, err);
+	}
+	if (r == 0)
+		r = bake_evaluate(bake, &status, &cannot, err);
+	if (r < 0 && (cannot || err->id == E_KUBE_DENIED || err->id == E_TARGET_SILENT)) {
+		*ret = BAKE_CANNOT;
+		r = 1;
+	}
+	if (r <= 0 || *ret == BAKE_CANNOT)
+		bake_remove(bake->submit, bake->request->key);
+	return r;
+}
+
+int bake_make(const struct bake_request *request, enum bake_result *ret, struct err *err)
+{
+	AUTO(bake_done) struct bake bake = {0};
+
+	int r = bake_init(&bake, request, err);
+	for (int i = 0; r == 0 && i < TRIES; i++) {
+		r = bake_once(&bake, ret, err);
+		if (r != 0)
+			return r < 0 ? r : 0;
+	}
+	return r < 0 ? r
+		     : err_set(err, E_RUN_SETUP,
+			       "the pod of the setup was lost %d times before it was done", TRIES);
+}
+
+void bake_remove(struct submit *submit, const char *key)
+{
+	struct target *target = submit->target;
+	const struct spec spec = {.resources = {.nodes = 1}};
+	char id[RUN_ID_SIZE], handle[TARGET_HANDLE_SIZE];
+	AUTO_ERR struct err error = {0};
+
+	bake_make_id(key, id);
+	AUTO_FREE char *dir = dirs_run(&submit->session->dirs, id);
+	int r = target->ops->prepare(target, id, 1, &spec, handle, &error);
+	if (r == 0)
+		r = target_forget(target, handle, true, REMOVE_MS, &error);
+	if (r == 0)
+		r = fs_remove_tree(AT_FDCWD, dir, &error);
+	if (r < 0)
+		log_note("environment: %s", error.message);
+}

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+# An environment in a container that is there for it: sh -c THIS dlrun VERB SCRATCH TREE ARGUMENT...
+# SCRATCH: a directory on a volume of its own. Ends with 3 where another has taken it, 45 where a tool is missing, 46
+# where the setup has written to a home that is no part of the image, 125 where the setup has failed.
+# Options are those that GNU, busybox and toybox have in common; one file system: what is mounted is no part of it.
+bake_verb=$1 bake_dir=$2/bake bake_tree=$3
+shift 3
+LC_ALL=C
+export LC_ALL
+
+# TEST...: what is there, but for what is made again by itself: caches, byte code, logs.
+bake_find() {
+	find / -xdev '(' -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/tmp -o \
+		-path /var/cache -o -path /var/log -o -name .cache -o -name __pycache__ -o -name .git ')' -prune -o \
+		-name '*
+*' -prune -o "$@" -print 2>/dev/null
+}
+
+# FILE: all names, those of directories with a slash behind them.
+bake_list() {
+	{
+		bake_find -type d | sed 's,$,/,'
+		bake_find '(' -type f -o -type l ')'
+	} | grep -v '\.pyc$' | sort -u >"$1"
+}
+
+# Without what lies below another line.
+bake_tops() {
+	bake_top=
+	while IFS= read -r bake_line; do
+		[ -z "$bake_top" ] || case $bake_line in "$bake_top"*) continue ;; esac
+		case $bake_line in */) bake_top=$bake_line ;; esac
+		printf '%s\n' "$bake_line"
+	done
+}
+
+# CWD LINE: run the setup, tell what it has changed, and wait until that was taken.
+bake_make() {
+	for bake_tool in find sed sort uniq grep tar xargs tr; do
+		command -v "$bake_tool" >/dev/null 2>&1 || { echo "dlrun: the image has no $bake_tool" >&2; exit 45; }
+	done
+	mkdir -p "$bake_dir" && : >"$bake_dir/mark" || exit 45
+	# By the time of the last change of any kind; busybox knows that of the content, in seconds.
+	bake_newer=-cnewer
+	find "$bake_dir" -cnewer "$bake_dir/mark" >/dev/null 2>&1 || {
+		bake_newer=-newer
+		sleep 1
+	}
+	bake_list "$bake_dir/before"
+	(cd -- "$1" && exec /bin/sh -c "$2") || {
+		bake_code=$?
+		printf 'dlrun: setup failed with exit %s: %s\n' "$bake_code" "$2" >&2
+		printf 'dlrun: setup failed' >/dev/termination-log
+		exit 125
+	}
+	case ${HOME-} in
+	/dlrun/home*)
+		[ -z "$(find "$HOME" -name .cache -prune -o -type f -print 2>/dev/null | head -n 1)" ] || exit 46
+		;;
+	esac
+	bake_list "$bake_dir/after"
+	cat "$bake_dir/before" "$bake_dir/before" "$bake_dir/after" | sort | uniq -u >"$bake_dir/new"
+	cat "$bake_dir/before" "$bake_dir/after" "$bake_dir/after" | sort | uniq -u | bake_out | bake_tops | sed 's,/$,,' >"$bake_dir/gone"
+	bake_in <"$bake_dir/new" | bake_tops | sed 's,/$,,' >"$bake_dir/tops"
+	{
+		grep -v '/$' "$bake_dir/new"
+		bake_find '(' -type f -o -type l ')' "$bake_newer" "$bake_dir/mark" | grep -v '\.pyc$' | bake_out
+	} | sort -u >"$bake_dir/files"
+	: >"$bake_dir/made"
+	sleep 600
+}
+
+bake_out() {
+	while IFS= read -r bake_line; do
+		case $bake_line in "$bake_tree"/*) ;; *) printf '%s\n' "$bake_line" ;; esac
+	done
+}
+
+bake_in() {
+	while IFS= read -r bake_line; do
+		case $bake_line in "$bake_tree"/*) printf '%s\n' "$bake_line" ;; esac
+	done
+}
+
+# A tar of the lists "tops" and "gone", then one of the files for each 500 of them. Whoever took it has a minute, and
+# more for much, until it may be taken again.
+bake_take() {
+	until [ -e "$bake_dir/made" ]; do sleep 0.2 2>/dev/null || sleep 1; done
+	if ! mkdir "$bake_dir/taken" 2>/dev/null; then
+		bake_pid=$(cat "$bake_dir/taken/pid" 2>/dev/null)
+		bake_until=$(cat "$bake_dir/taken/until" 2>/dev/null)
+		if [ "$bake_until" ]; then
+			[ "$(date +%s)" -gt "$bake_until" ] || exit 3
+		else
+			[ -z "$bake_pid" ] || ! kill -0 "$bake_pid" 2>/dev/null || exit 3
+		fi
+	fi
+	echo $$ >"$bake_dir/taken/pid"
+	rm -f "$bake_dir/taken/until"
+	bake_plain=--no-unquote
+	tar "$bake_plain" --version >/dev/null 2>&1 || bake_plain=
+	tar -cf - -C "$bake_dir" tops gone || exit 1
+	[ ! -s "$bake_dir/files" ] || (
+		cd / && sed 's,^/,./,' "$bake_dir/files" | tr '\n' '\0' | xargs -0 -n 500 tar $bake_plain -cf -
+	) || exit 1
+	echo $(($(date +%s) + 60 + $(wc -l <"$bake_dir/files") / 100)) >"$bake_dir/taken/until"
+}
+
+"bake_$bake_verb" "$@"

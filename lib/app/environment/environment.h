@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Environments: what `setup:` makes, as a layer between the base image and the code of runs on
+ * targets that take images from a registry. One is made for each key (setup_key.h: the line, its
+ * key files, the base's digest, platform and workdir), by whoever needs it first, in a pod of the
+ * run's own image (bake.h). It is the base with one layer more, tagged env-KEY in the repository of
+ * the code, where all who push there find it; runs have it as their base, and run no setup.
+ *
+ * The layer has what the setup has changed outside of the tree, in its place; what it has made in
+ * the tree is in KUBE_BAKED (kinds.h) and linked into the trees of runs. Owners are root, times
+ * one; byte code, caches and empty directories are left out.
+ *
+ * A setup without key files, and one where that cannot be (no right to run commands in pods, an
+ * image without the tools), is run in each pod, as is said.
+ */
+#ifndef DLRUN_APP_ENVIRONMENT_ENVIRONMENT_H
+#define DLRUN_APP_ENVIRONMENT_ENVIRONMENT_H
+
+#include "app/prepare/prepare.h"
+
+/* submit_push (prepare.h), with the environment of the submit as the base, which is found or made
+ * before, if it has any. May take as long as the setup; E_RUN_SETUP with its last lines, E_CANCELED
+ * after SIGINT, SIGTERM or SIGHUP; of a failure nothing stays in the target. */
+int environment_push(struct submit *submit, struct err *err);
+
+#endif

@@ -88,7 +88,7 @@ static const struct opt opts[] = {
 	{OPT_MEMBER(OPT_SIZE, 0, "memory", struct submit_values, memory), .arg = "SIZE",
 		.help = "Memory that each node must have: 16Gi", .key = "resources.memory"},
 	{OPT_MEMBER(OPT_INT, 'N', "nodes", struct submit_values, nodes), .arg = "N",
-		.help = "Nodes that work together; local plays them", .max = 10000,
+		.help = "Nodes that work together; local plays them", .min = 1, .max = 10000,
 		.key = "resources.nodes"},
 	{OPT_MEMBER(OPT_STRING, 0, "launcher", struct submit_values, launcher), .arg = "NAME",
 		.help = "Start it on each GPU by torchrun, mpirun, accelerate or deepspeed",
@@ -717,6 +717,8 @@ static int sweep_start(struct app *app, const struct submit_values *values,
 	if (r < 0) {
 		if (first)
 			err_hint(&err, "dlrun restart --missing %s", study->id);
+		else if (err.code == ERR_NET)
+			err_evidence(&err, "%s", "a study is not kept here until somebody answers");
 		return app_fail(app, &err);
 	}
 	app->accepted = true;
@@ -752,20 +754,20 @@ static bool sweep_is_table(struct app *app, const struct submit_values *values,
 	       study_find(&app->session.dirs, words->v[0], id, NULL) == 0;
 }
 
-/* Options of a new study are not for one that is there. */
+/* Options of a new study are not for one that is there. NULL: none was given. */
+static const char *sweep_new_option(const struct submit_values *values)
+{
+	for (const struct opt *opt = opts; opt->type != OPT_END; opt++)
+		if (!str_eq(opt->name, "follow") && !str_eq(opt->name, "detach") &&
+			opt_is_given(opt, values))
+			return opt->name;
+	return NULL;
+}
+
 static int sweep_print_table(
 	struct app *app, const struct submit_values *values, const struct strv *words)
 {
-	const char *name = values->parallel != OPT_UNSET ? "parallel"
-			   : values->sample != OPT_UNSET ? "sample"
-			   : values->seed != OPT_UNSET   ? "seed"
-			   : values->stop                ? "stop"
-			   : values->zip                 ? "zip"
-			   : values->fail_fast           ? "fail-fast"
-			   : values->dry_run             ? "dry-run"
-			   : values->name_file           ? "name-file"
-							 : NULL;
-
+	const char *name = sweep_new_option(values);
 	AUTO_ERR struct err err = {0};
 
 	if (!name)

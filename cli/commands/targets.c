@@ -289,15 +289,17 @@ static int cmd_targets_print_table(struct app *app, const struct target_list *ta
  * The table of GPUs
  */
 
-/* "gpu: 3 wait"; of a target without a queue, or where it is not known, nothing. The caller
+/* "queue gpu: 3 wait"; of a target without a queue, or where it is not known, nothing. The caller
  * frees. */
 static char *targets_queue_text(const struct target_item *item)
 {
 	const struct kube_poll *poll = &item->poll;
 
-	if (!poll->queue || poll->queue_pending < 0)
-		return mem_strdup(poll->queue ? poll->queue : "");
-	return mem_printf("%s: %lld wait", poll->queue, (long long)poll->queue_pending);
+	if (!poll->queue)
+		return mem_strdup("");
+	if (poll->queue_pending < 0)
+		return mem_printf("queue %s", poll->queue);
+	return mem_printf("queue %s: %lld wait", poll->queue, (long long)poll->queue_pending);
 }
 
 static void targets_add_gpus(
@@ -332,7 +334,7 @@ static void targets_add_none(const struct target_item *item, struct ui_table *ta
 static int targets_print_gpus(struct app *app, const struct target_list *targets)
 {
 	static const struct ui_column columns[] = {{"NAME", .cut = true}, {"GPU"},
-		{"FREE", .right = true}, {"ALL", .right = true}, {"QUEUE", .cut = true}};
+		{"FREE", .right = true}, {"ALL", .right = true}, {"STATE", .cut = true}};
 	AUTO_TABLE struct ui_table table = {0};
 
 	ui_table_init(&table, columns, ARRAY_LEN(columns));

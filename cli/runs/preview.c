@@ -23,6 +23,7 @@
 #include "core/record/after.h"
 #include "core/record/columns.h"
 #include "core/record/places.h"
+#include "core/record/roles.h"
 
 enum { LINE_BYTES = 64 << 10, EXCLUDED_SHOWN = 4, SHORT_COMMIT = 7, SHORT_DIGEST = 19 };
 
@@ -204,13 +205,15 @@ static void preview_print_facts(struct app *app, const struct submit_preview *pr
 	const struct json *doc = preview->doc;
 	const struct run run = {.doc = preview->doc};
 	AUTO_FREE char *command = run_command_line(&run);
-	AUTO_FREE char *places = run_places_of(&run);
+	AUTO_FREE char *places = run_places_of(&run), *roles = roles_summary(doc);
 	AUTO_FREE char *after = after_names(json_get(doc, AFTER_RECORD));
 	AUTO_BUF struct buf out = {0};
 
 	buf_init(&out, LINE_BYTES);
 	preview_add_fact("command", command, &out);
 	preview_add_fact("launcher", json_get_str(json_get(doc, "launcher"), "line"), &out);
+	preview_add_fact("roles", roles, &out);
+	preview_add_fact("ends with", json_get_str(doc, "ends_with"), &out);
 	preview_add_fact("directory", json_get_str(json_get(doc, "origin"), "cwd"), &out);
 	preview_add_fact("name", json_get_str(doc, "name"), &out);
 	preview_add_fact("target", json_get_str(json_get(doc, "target"), "name"), &out);

@@ -89,6 +89,23 @@ char *opt_text(const struct opt *opt, const void *values)
 	}
 }
 
+bool opt_is_given(const struct opt *opt, const void *values)
+{
+	const void *at = (const char *)values + opt->offset;
+
+	switch (opt->type) {
+	case OPT_FLAG:
+		return *(const bool *)at;
+	case OPT_STRING:
+	case OPT_CHOICE:
+		return *(const char *const *)at != NULL;
+	case OPT_LIST:
+		return ((const struct strv *)at)->n > 0;
+	default:
+		return *(const int64_t *)at != OPT_UNSET;
+	}
+}
+
 /*
  * Values
  */

@@ -105,5 +105,7 @@ const struct opt *opt_find_letter(const struct opt *opts, char letter);
 /* The value as text as the configuration takes it, the caller frees; NULL: not given. Flags and
  * lists have none. */
 char *opt_text(const struct opt *opt, const void *values);
+/* Whether it was given. */
+bool opt_is_given(const struct opt *opt, const void *values);
 
 #endif

@@ -105,7 +105,8 @@
  *	                                its stdin.
  *	tail RUN N LINES                `offset BYTES`: where the last LINES lines begin
  *	cancel RUN N [HOW]              durable when answered. HOW of one of several hosts: peer
- *	                                (another rank has ended: reason PeerEnded), drop (only
+ *	                                (another rank has ended: reason PeerEnded), role (those
+ *	                                that the run ends with have: RoleEnded), drop (only
  *	                                while it has not been told to begin: failed,
  *	                                Interrupted; one that has not come never will)
  *	withdraw RUN N                  an attempt that has not begun never will: `withdrawn yes`,
@@ -156,7 +157,7 @@
  * On the node, all 0700:
  *
  *	ROOT/bin/HASH  ROOT/layers/HEX  ROOT/data/KEY  ROOT/pool (runner/56-pool.sh)
- *	                                may be shared by nodes with one home
+ *	ROOT/gangs (runner/35-peers.sh) may be shared by nodes with one home
  *	LOCAL = ROOT/on/HOST, or /var/tmp/dlrun-UID/on/HOST where ROOT is on a network file system
  *	                                or has a file `shared` (ROOT/on/HOST is a link then)
  *	LOCAL/incoming/NAME.PID         transfers: one file of each connection that sends NAME
@@ -176,7 +177,8 @@
  *	                                running), boot, host, supervisor=PID:START,
  *	                                program=PID:START (START: field 22 of proc(5)'s stat),
  *	                                watcher=PID:START, started=MS, gpus=0,2, text=why it
- *	                                waits, launch, warning=what may go wrong on this node
+ *	                                waits, launch, warning=what may go wrong on this node,
+ *	                                roles (j_roles)
  *	  exit                          key=value: state, code, signal, reason, ended=MS, text,
  *	                                origin (job, dlrun, setup), next=N of the attempt that
  *	                                follows by itself, pad (of no meaning); its presence,
@@ -213,6 +215,9 @@
  *	j_rank j_ranks
  *	j_hold_ms                       the program waits so long, with its GPUs, for `go`
  *	j_hosts                         lines of $DLRUN_HOSTFILE
+ *	j_roles                         of the run, as in its record (roles.h); for `state`
+ *	j_number                        of the rank within the run
+ *	j_ends_first j_ends_n           the run ends with these ranks; 0: with all
  *	j_study j_index j_fail_fast (of a member of a study) j_parallel (so many members run at
  *	                                once on this node; 0: any)
  *	j_runtime (podman, docker; the rest of these is there with it only) j_image j_workdir

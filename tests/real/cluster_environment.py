@@ -2,12 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Environments in a real cluster: what `setup:` makes is made once, and is in the images of all runs that need it."""
 
+import base64
 import contextlib
+import hashlib
+import io
 import json
+import shutil
 import subprocess
+import time
+import zipfile
 
 from harness import *  # noqa: F403
+from kube_images import libraries
 from kubesite import site
+from pypi import tools, uv
 
 # Something in the tree, something outside of it, a file that the image has is changed, and one is removed.
 SETUP = """set -e
@@ -173,6 +181,102 @@ def test_without_the_right_to_run_commands_the_setup_is_run_in_each_pod(w):
         w.env["KUBECONFIG"] = str(s.cluster.kubeconfig(s.user, w.dir / "kubeconfig", namespace=s.namespace))
         assert s.ended(run)["state"] == "succeeded", s.why(run)
         gone(s)
+
+
+def test_a_secret_that_the_setup_writes_down_is_in_no_image(w):
+    line = 'mkdir -p .venv && echo "token = $TOKEN" >.venv/pip.conf; echo x >/opt/x || mkdir -p /opt'
+    with place(w, keys={"setup": {"run": line, "key": ["wanted.txt"]}}) as s:
+        run = s.submit("--secret", "TOKEN", "--", "sh", "-c", "test -f .venv/pip.conf", env={"TOKEN": "canary-4711-value"})
+        assert "writes the secret TOKEN" in s.said and "/dlrun/env/tree/.venv/pip.conf" in s.said, s.said
+        assert s.ended(run)["state"] == "succeeded", s.why(run)
+        gone(s)
+        again = s.submit("--secret", "TOKEN", "--", "true", env={"TOKEN": "canary-4711-value"})
+        assert "writes the secret TOKEN" in s.said and s.ended(again)["state"] == "succeeded", s.said
+        kept = b"".join(p.read_bytes() for p in w.dir.rglob("*") if p.is_file() and w.home in p.parents)
+        assert b"canary-4711" not in kept
+
+
+def test_without_key_files_the_setup_is_run_in_each_pod(w):
+    with place(w, keys={"setup": {"run": "sh setup.sh"}}) as s:
+        first, other = seen(s, s.submit("--", "python3", "look.py")), seen(s, s.submit("--", "python3", "look.py"))
+        assert "setup.key names no files" in s.said and first["when"] != other["when"], s.said
+
+
+def test_the_restricted_level(w):
+    line = "mkdir -p .venv/bin && echo home >.venv/pyvenv.cfg && id -u >.venv/uid"
+    with place(w, keys={"setup": {"run": line, "key": ["wanted.txt"]}}, labels={"pod-security.kubernetes.io/enforce": "restricted"}) as s:
+        run = s.submit("--", "sh", "-c", "echo $VIRTUAL_ENV; cat .venv/uid; [ -h .venv ]")
+        assert "environment env-" in s.said, s.said
+        assert s.ended(run)["state"] == "succeeded", s.why(run)
+        assert s.output(run).split()[0] == "/dlrun/src/.venv" and s.output(run).split()[1] != "0", s.output(run)
+
+
+def wheel(name, version):
+    """A wheel with one module of that name."""
+    files = {f"{name}.py": f"VERSION = '{version}'\n",
+             f"{name}-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+             f"{name}-{version}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    rows = []
+    for path, text in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+        rows.append(f"{path},sha256={digest},{len(text)}")
+    files[f"{name}-{version}.dist-info/RECORD"] = "\n".join([*rows, f"{name}-{version}.dist-info/RECORD,,"]) + "\n"
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return out.getvalue()
+
+
+PROJECT = """[project]
+name = "own"
+version = "1"
+requires-python = ">=3.8"
+dependencies = ["small=={}"]
+[tool.uv]
+package = false
+no-index = true
+find-links = ["wheels"]
+"""
+USES = "import small, sys; print(small.VERSION, sys.prefix)"
+
+
+def took(w, *words):
+    begin = time.monotonic()
+    w.ok("submit", "--", *words)
+    return time.monotonic() - begin
+
+
+def lock(w, version):
+    w.write("pyproject.toml", PROJECT.format(version))
+    uv("lock", "-q", cwd=w.tree)
+
+
+def test_a_lock_file_of_uv(w):
+    keys = {"environment": {"lock": "uv.lock"}, "limits": {"file": "200M", "size": "500M"},
+            "env": {"PATH": "/dlrun/src/tools:/usr/local/bin:/usr/bin:/bin", "LD_LIBRARY_PATH": "/dlrun/src/tools"}}
+    with place(w, keys=keys) as s:
+        for version in ("1.0", "2.0"):
+            w.write(f"wheels/small-{version}-py3-none-any.whl", wheel("small", version))
+        w.write("use.py", USES)
+        (w.tree / "tools").mkdir()
+        for file in (tools() / "uv", *libraries([tools() / "uv"])):
+            shutil.copy(file, w.tree / "tools")
+        w.write("dlrun.yaml", json.dumps({k: v for k, v in json.loads((w.tree / "dlrun.yaml").read_text()).items() if k != "setup"}))
+        w.ok("config", "trust", "--yes")
+        lock(w, "1.0")
+        run = s.submit("--", "python", "use.py")
+        assert "environment env-" in s.said and s.ended(run)["state"] == "succeeded", (s.said, s.why(run))
+        assert s.output(run) == "1.0 /dlrun/src/.venv\n", s.output(run)
+        with_layer = took(w, "python", "use.py")
+        lock(w, "2.0")
+        newer = s.submit("--", "python", "use.py")
+        assert s.ended(newer)["state"] == "succeeded" and s.output(newer).startswith("2.0 "), s.output(newer)
+        w.write("dlrun.yaml", json.dumps({k: v for k, v in json.loads((w.tree / "dlrun.yaml").read_text()).items() if k != "environment"}))
+        took(w, "python3", "a.py")
+        without = took(w, "python3", "a.py")
+        print(f"# {with_layer:.2f} s with the environment, {without:.2f} s without any")
+        assert with_layer < without + 5
 
 
 if __name__ == "__main__":

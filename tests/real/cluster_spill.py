@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs that wait in one namespace of a cluster without room, and go on to the next: each program runs once."""
 
+import atexit
 import contextlib
 import json
 import os
@@ -125,6 +126,48 @@ def test_what_runs_stays(w):
         run = submit(s)
         assert settle(w, run)["state"] == "succeeded" and w.show(run)["target"]["name"] == "lab"
         assert starts(s, run) == 1 and jobs(s, "eu") == []
+
+
+def kueue(s, plural, kind):
+    """A kind of Kueue, which is not there."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    crd = {"kind": "CustomResourceDefinition", "metadata": {"name": f"{plural}.kueue.x-k8s.io", "annotations": {
+               "api-approved.kubernetes.io": "unapproved, of the tests"}},
+           "spec": {"group": "kueue.x-k8s.io", "scope": "Namespaced", "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+                    "versions": [{"name": "v1beta1", "served": True, "storage": True, "schema": schema}]}}
+    s.cluster.apply(crd)
+    atexit.register(s.cluster.delete, "CustomResourceDefinition", crd["metadata"]["name"])
+
+
+def kueue_object(s, kind, name, **more):
+    s.cluster.wait(lambda: s.cluster.apply({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": kind, "metadata": {"name": name, **more.pop("metadata", {})},
+                                            **more}, namespace=s.spaces["lab"]), f"{kind} {name}")
+
+
+def test_a_queue_that_gives_it_away(w):
+    """A queue whose ClusterQueue may not be read is MultiKueue's: there the gate is missing, and the run goes on."""
+    with two(w, queue="gpu") as s:
+        for plural, kind in (("localqueues", "LocalQueue"), ("workloads", "Workload")):
+            kueue(s, plural, kind)
+        rule = {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads", "localqueues"], "verbs": ["get", "list"]}
+        s.cluster.apply({"kind": "Role", "metadata": {"name": "kueue"}, "rules": [rule]}, namespace=s.spaces["lab"])
+        s.cluster.apply({"kind": "RoleBinding", "metadata": {"name": "kueue"}, "subjects": [
+            {"kind": "User", "name": s.user, "apiGroup": "rbac.authorization.k8s.io"}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "kueue"}}, namespace=s.spaces["lab"])
+        kueue_object(s, "LocalQueue", "gpu", spec={"clusterQueue": "team"}, status={"pendingWorkloads": 0})
+
+        run = s.submit("-t", "lab,eu", "--wait-for", "lab=1h", "--", *LINE)
+        job = s.cluster.get("Job", run, s.spaces["lab"])
+        assert job["spec"]["suspend"] and w.show(run)["target"]["name"] == "lab"
+        w.ok("queue", "--send")
+        assert jobs(s, "lab") == [run], "it waits in the queue"
+        kueue_object(s, "Workload", f"job-{run}", metadata={"labels": {"kueue.x-k8s.io/job-uid": job["metadata"]["uid"]}, "ownerReferences": [
+            {"apiVersion": "batch/v1", "kind": "Job", "name": run, "uid": job["metadata"]["uid"]}]}, spec={"queueName": "gpu", "active": True},
+            status={"admissionChecks": [{"name": "far", "state": "Ready", "message": 'The workload got reservation on "worker1"'}]})
+        assert "MultiKueue" in s.said_within(run, "several targets does not begin")["why"]
+        doc = settle(w, run)
+        assert doc["state"] == "succeeded" and doc["target"]["name"] == "eu" and starts(s, run) == 1, doc
+        assert [p["state"] for p in doc["places"]] == ["refused", "chosen"] and jobs(s, "lab") == [], doc["places"]
 
 
 def test_once_when_both_have_room(w):

@@ -5,10 +5,15 @@
     tests/real/held.py DLRUN [NAME…]
 """
 
+import contextlib
 import fcntl
 import json
 import os
+import pathlib
+import shutil
+import signal
 import subprocess
+import uuid
 
 from harness import in_time, main, needs, wait_for
 from sshsite import site
@@ -99,6 +104,61 @@ def test_the_network_is_cut(w):
         wait_for(lambda: w.ok("ps") and not waiting(w), "commands that look to send all", 120)
         all_end(w, runs)
         assert sorted(began(s)) == sorted(runs), (began(s), runs)
+
+
+def own_processes(w):
+    """Those of this home: dlrun, and what it has started here."""
+    for proc in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            exe, env = os.readlink(proc / "exe"), (proc / "environ").read_bytes()
+            if f"HOME={w.home}".encode() in env.split(b"\0") and ("dlrun" in os.path.basename(exe) or b"DLRUN_RUN_ID=" in env):
+                yield int(proc.name)
+
+
+def reboot(w):
+    """As far as a test can: all processes of it are killed, /run is empty, and from now on the boot has another id."""
+    for pid in own_processes(w):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for path in pathlib.Path(w.env["XDG_RUNTIME_DIR"]).iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    boot = w.dir / "boot_id"
+    boot.write_text(f"{uuid.uuid4()}\n")
+    after = w.dir / "after-the-reboot"
+    after.write_text(f"#!/bin/sh\nexec unshare -m sh -c 'mount --bind {boot} /proc/sys/kernel/random/boot_id && exec {w.dlrun} \"$@\"' - \"$@\"\n")
+    after.chmod(0o755)
+    w.dlrun = str(after)
+
+
+def test_the_laptop_reboots(w):
+    """Twenty wait, and it goes down while they are sent, or one more is submitted: each begins once; what ran here is lost."""
+    needs("unshare")
+    offline(w)
+    runtime = w.dir / "run"
+    runtime.mkdir(mode=0o700)
+    w.env["XDG_RUNTIME_DIR"] = str(runtime)
+    with site(w) as s:
+        here = w.ok("submit", "-d", "-t", "local", "--", "sleep", "600").out.strip()
+        wait_for(lambda: w.show(here)["state"] == "running", "its start", 30)
+        s["gpu1"].stop(sessions=True)
+        runs = [submit(w, "--", *ONCE)[0] for _ in range(RUNS)]
+        no_sender(w)
+        known = set(os.listdir(w.state / "runs"))
+        words = [w.dlrun, "submit", "-d", "-t", "ssh:gpu1", "--", *ONCE]
+        with subprocess.Popen(words, cwd=w.tree, env=w.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+            wait_for(lambda: set(os.listdir(w.state / "runs")) > known, "one that is submitted", 30)
+            s["gpu1"].start()
+            with subprocess.Popen([w.dlrun, "queue", "--send"], env=w.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+                wait_for(lambda: len(began(s)) > 3, "some of them have begun", 60)
+                reboot(w)
+        assert len(began(s)) < RUNS
+        wait_for(lambda: w.ok("queue", "--send", timeout=120) and not waiting(w), "the sending of the others", 120)
+        ids = [r["id"] for r in w.runs() if r["id"] != here]
+        all_end(w, ids)
+        ran, ends = began(s), {r["id"]: r["state"] for r in w.runs()}
+        assert set(runs) <= set(ids) and len(set(ran)) == len(ran) and set(runs) <= set(ran), (ran, ends)
+        assert all((ends[run] == "succeeded") == (run in ran) for run in ids), ends
+        assert ends[here] == "lost", w.show(here)
 
 
 def test_the_next_command_sends(w):

@@ -229,9 +229,9 @@ def with_environment(host, there):
     host.ok("sh", "-c", f"mount -t tmpfs -o mode=755 tests /opt && mkdir {THERE} && mount --bind {there} {THERE}")
 
 
-def lab(w, s, *names, **options):
+def lab(w, s, *names, there=None, **options):
     """A target of the user's own configuration: hosts with the environment; the first of them."""
-    there = environment()
+    there = there or environment()
     hosts = [s.host(name, **options) for name in names]
     for host in hosts:
         with_environment(host, there)

@@ -89,6 +89,8 @@ def test_variables_and_gpus(w):
     fake_gpus(w, 4)
     roles_file(w, {"a-b": {"nodes": 2, "command": VARIABLES, "env": {"WHO": "own"}},
                    "c": {"gpus": 3, "command": ["sh", "-c", VARIABLES]}, "d": {"gpus": 1}}, env={"WHO": "all"}, name="many")
+    preview = w.ok("submit", "--dry-run", "--", "sh", "-c", VARIABLES).out
+    assert "roles     a-b 2, c 1, d 1\n" in preview, preview
     done = w.ok("submit", "-f", "--", "sh", "-c", VARIABLES)
     assert sorted(done.out.splitlines()) == [
         "[a-b.0] a-b 0 2 0 2 /0 own 127.0.0.1", "[a-b.1] a-b 1 2 1 2 /0 own 127.0.0.1",
@@ -112,6 +114,10 @@ def test_a_role_that_fails(w):
     assert ranks_of(doc) == [(0, "cancelled", "PeerEnded"), (1, "cancelled", "PeerEnded"), (2, "failed", "Error"),
                              (3, "cancelled", "PeerEnded")], doc
     assert "actors.1" in w.ok("why").out and "actors.1" in w.ok("show").out
+    (w.tree / "dlrun.yaml").unlink()
+    done = w.run("restart", "-f", doc["id"])
+    assert done.rc == 7 and "actors.1: the program exited with 7" in done.err, done
+    assert [a["exit"]["code"] for a in w.show()["attempts"]] == [7, 7] and w.show()["roles"] == {"learner": 1, "actors": 3}
     nothing_left(doc["id"])
 
 

@@ -9,6 +9,7 @@ import contextlib
 import json
 import random
 import shlex
+import shutil
 import statistics
 import threading
 import time
@@ -154,6 +155,37 @@ def test_a_host_that_dies_before_it_has_begun(w):
         assert len(w.show(run)["attempts"]) == 1 and s["gpu1"].files(".dlrun/pool/tickets/*/void.1"), w.show(run)
 
 
+def empty_local_disk(host):
+    """The machine begins with nothing but the home that all share."""
+    host.shut_down()
+    shutil.rmtree(host.dir / "var-tmp")
+    (host.dir / "var-tmp").mkdir()
+    (host.dir / "var-tmp").chmod(0o1777)
+    host.reboot()
+
+
+def test_a_host_whose_local_disk_is_emptied(w):
+    """It is known by what the home says of it: what it had claimed and not begun is free again, what it had begun is lost."""
+    with pool(w, 2, gpus=1) as s:
+        w.ok("cancel", *holders(s, 1, "gpu2"))
+        first = s.submit("--grace", "1s", "-g", "1", "--", "sh", "-c", "hostname; sleep 600", to="gpu1,gpu2")
+        s.running(first)
+        lost = host_of(s, first)[0]
+        other = "gpu2" if lost == "gpu1" else "gpu1"
+        held = holders(s, 1, other)
+        empty_local_disk(s[lost])
+        end = s.ended(first)
+        assert end["state"] == "lost" and lost in end["text"], end
+        w.write("dlrun.yaml", json.dumps({"setup": {"run": "test -e ~/go || sleep 600"}}))
+        run = s.submit("-g", "1", "--", "hostname", to=s.pool)
+        wait_for(lambda: s.state(run) == "starting", "its setup")
+        empty_local_disk(s[lost])
+        (s["gpu1"].home / "go").write_text("")
+        assert s.ended(run)["state"] == "succeeded" and host_of(s, run) == [lost] and len(w.show(run)["attempts"]) == 1, w.show(run)
+        assert s["gpu1"].files(".dlrun/pool/tickets/*/void.1") and len(s["gpu1"].files(".dlrun/pool/hosts/*")) == 2
+        w.ok("cancel", *held)
+
+
 def test_homes_that_are_not_the_same(w):
     """A copy of a disk tells the same id: no ticket is seen there, and it has no part in it."""
     with pool(w, 2, gpus=1, shared=False) as s:
@@ -266,33 +298,45 @@ def test_layers_of_what_waits_are_kept(w):
         w.ok("cancel", held[1])
 
 
-def idle(found):
-    """Seconds for which a GPU stood still between two programs."""
+def idle(found, since):
+    """Seconds for which a GPU stood still between two programs while others waited."""
     gaps, last = [], {}
     for what, _, gpu, at in sorted(found, key=lambda line: line[3]):
         host, _, number = gpu.partition("-")
         key = (host, number.rpartition("-")[2])
-        if what == "b" and key in last:
-            gaps.append(at - last[key])
+        if what == "b" and key in last and at > since:
+            gaps.append(at - max(last[key], since))
         last[key] = at
     return gaps
+
+
+def idle_after(found, host, at):
+    """Seconds until a host that has booted began a program, or there was none left for it."""
+    begun = [(gpu.partition("-")[0], when) for what, _, gpu, when in found if what == "b" and when > at]
+    here = [when for name, when in begun if name == host]
+    return min(here or [max([when for _, when in begun], default=at)]) - at
 
 
 def test_many_runs_and_hosts_that_die(w):
     """No GPU has two, no run is run twice; the laptop looks only now and then."""
     chance = random.Random(7)
     with pool(w) as s:
+        held = holders(s, GPUS, *s.pool.split(","))
         begin = running_time()
         with concurrent.futures.ThreadPoolExecutor(4) as threads:
             runs = list(threads.map(lambda _: s.submit("-g", "1", "--", *program(2), to=s.pool), range(RUNS)))
         accepted = running_time() - begin
+        w.ok("cancel", *held)
+        since, booted = time.time(), []
         for _ in range(REBOOTS):
             done = len([1 for line in lines(s) if line[0] == "b"])
             wait_for(lambda: len([1 for line in lines(s) if line[0] == "b"]) >= min(done + RUNS // (REBOOTS + 2), RUNS - 8), "some more", 300)
-            s[f"gpu{chance.randrange(4) + 1}"].reboot()
+            host = f"gpu{chance.randrange(4) + 1}"
+            s[host].reboot()
+            booted.append((host, time.time()))
             w.ok("ps", timeout=120)
         assert w.run("wait", *runs, timeout=900).rc is not None
-        took = running_time() - begin
+        took = running_time() - begin - accepted
         states = [s.ended(run, 120)["state"] for run in runs]
         found = lines(s)
         begun = [run for what, run, _, _ in found if what == "b"]
@@ -301,10 +345,11 @@ def test_many_runs_and_hosts_that_die(w):
         assert set(states) <= {"succeeded", "lost"} and states.count("lost") <= REBOOTS * GPUS, states
         ended = {run for what, run, _, _ in found if what == "e"}
         assert all(run in ended for run, state in zip(runs, states) if state == "succeeded") and len(ended) >= RUNS - REBOOTS * GPUS, states
-        gaps = idle(found)
+        gaps, joined = idle(found, since), [idle_after(found, host, at) for host, at in booted]
         print(f"{RUNS} runs of 2 s on 4 hosts with {GPUS} GPUs, {REBOOTS} reboots: accepted in {accepted:.0f} s, all ended after {took:.0f} s "
-              f"({states.count('lost')} lost); a GPU stood still for {statistics.median(gaps):.1f} s in the median, {max(gaps):.1f} s at most",
-              flush=True)
+              f"({states.count('lost')} lost); a GPU stood still for {statistics.median(gaps):.1f} s in the median, {max(gaps):.1f} s at most; "
+              f"a host took part again {', '.join(f'{one:.1f}' for one in joined)} s after it had booted", flush=True)
+        assert max(joined) < 10, joined
 
 
 def test_beside_a_shell_loop(w):

@@ -84,6 +84,8 @@ def test_none_ever_takes_it(w):
         w.refused("submit", "-d", "-t", "lab,eu", "--gpu-type", "v100,h200", "-g", "9", "--", "true", rc=2, id="gpu.count", says="none of")
         w.refused("submit", "-d", "-t", "lab,eu", "--", "cd", "x", rc=2, id="usage", says="'cd' is a command of the shell")
         w.refused("submit", "-d", "-t", "lab,ue", "--", "true", rc=2, id="target", says="there is no target 'ue'")
+        w.refused("submit", "-d", "-t", "lab,ssh:a,,b", "--", "true", rc=2, id="usage", says="a name is empty")
+        w.refused("submit", "-d", "-t", "lab", "-N", "0", "--", "true", rc=2, id="usage", says="from 1 to 10000")
         w.refused("submit", "-d", "-t", "lab,", "--", "true", rc=2, id="usage", says="names no target before or after a comma")
         w.refused("submit", "-d", "-t", "lab,eu", "--wait-for", "us=5m", "--", "true", rc=2, id="usage",
                   says="--wait-for us: it is not one of the targets")
@@ -277,7 +279,7 @@ def test_any_of_several_models(w):
         wait_for(lambda: s.state(run) == "running", "its start", 30)
         assert [k["free"] for k in json.loads(w.ok("targets", "--gpus", "--json", "ssh:gpu1").out)["targets"][0]["gpu_models"]] == [0]
         table = w.ok("targets", "--gpus", "ssh:gpu1", "ssh:gpu2").out
-        assert model in table and "none" in table, table
+        assert model in table and "none" in table and table.split("\n")[0].split() == ["NAME", "GPU", "FREE", "ALL", "STATE"], table
         w.refused("submit", "-d", "-t", "ssh:gpu1", "--gpu-type", "v100,h200", "--", "true", rc=2, id="gpu.count", says="v100,h200")
         w.ok("cancel", run)
 

@@ -340,12 +340,20 @@ def test_names_that_are_those_of_others(w):
     assert [run["name"] for run in ended(w, study)] == ["s-0", "s-1", "s-2"]
 
 
+def test_nobody_answers(w):
+    """A study is not kept here, as runs are, and says so."""
+    w.env.pop("DLRUN_OFFLINE", None)
+    w.repo({"dlrun.yaml": "targets: {lab: {kind: ssh, hosts: ['127.0.0.1:1']}}\n"})
+    done = w.run("sweep", "-d", "-t", "lab", "--over", "a=1,2", "--", "true", "{a}")
+    assert done.rc == 3 and "[ssh.unreachable]" in done.err and "a study is not kept here" in done.err and not w.runs(), done
+
+
 def test_dry_run_of_a_configured_command(w):
     w.repo({"dlrun.yaml": "command: [echo, hello]\n"})
     result = w.ok("sweep", "--dry-run", "--over", "a=1,2", "--", "--a={a}")
     assert result.out.endswith("    0  1  echo hello --a=1\n    1  2  echo hello --a=2\n"), result
     assert json.loads(w.ok("sweep", "--json", "--dry-run", "--over", "a=1,2", "--", "true", "{a}").out)
-    for words in (["--parallel", "2"], ["--dry-run"], ["--stop", "metric=loss,halving=2"]):
+    for words in (["--parallel", "2"], ["--dry-run"], ["--stop", "metric=loss,halving=2"], ["-e", "A=1"], ["-t", "local"], ["-g", "1"], ["--full"]):
         result = w.run("sweep", *words, "x")
         assert result.rc == 2 and "is for a new study" in result.err, result
 

@@ -17,6 +17,7 @@
 extern const char bake_script[]; /* bake.sh */
 
 enum {
+	CHECK_MS = 10000,
 	SUBMIT_MS = 60000,
 	STATE_MS = 20000,
 	REMOVE_MS = 20000,
@@ -249,8 +250,7 @@ static int bake_evaluate(const struct bake *bake, const struct target_status *st
 	if (status->state == RUN_FAILED && str_eq(status->exit.origin, "setup")) {
 		err_set(err, E_RUN_SETUP, "the setup failed: %s", line);
 		bake_add_tail(bake, err);
-		return err_hint(
-			err, "dlrun submit -t %s -- sh   # then %s", bake->target->name, line);
+		return err_hint(err, "dlrun explain run.setup");
 	}
 	if (status->state != RUN_FAILED || !status->exit.known)
 		return 0;
@@ -319,11 +319,29 @@ static int bake_once(struct bake *bake, enum bake_result *ret, struct err *err)
 	return r;
 }
 
+/* By the same question as for a run the target learns what pods have to be like. 1: not here. */
+static int bake_check(const struct bake *bake, struct err *err)
+{
+	const struct target_job job = bake_job(bake);
+	AUTO_STRV struct strv notes = {0};
+	int r = 0;
+
+	if (bake->target->ops->check && !bake->request->is_checked)
+		r = target_check_job(bake->target, &job, CHECK_MS, &notes, err);
+	return r < 0 && err->code != ERR_NET && err->id != E_CANCELED ? 1 : r;
+}
+
 int bake_make(const struct bake_request *request, enum bake_result *ret, struct err *err)
 {
 	AUTO(bake_done) struct bake bake = {0};
 
 	int r = bake_init(&bake, request, err);
+	if (r == 0)
+		r = bake_check(&bake, err);
+	if (r > 0) {
+		*ret = BAKE_CANNOT;
+		return 0;
+	}
 	for (int i = 0; r == 0 && i < TRIES; i++) {
 		r = bake_once(&bake, ret, err);
 		if (r != 0)

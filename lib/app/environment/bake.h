@@ -19,6 +19,7 @@ struct bake_request {
 	const char *image_ref;          /* of its code on the base */
 	const struct json *image_facts; /* image_facts.h, of that */
 	int out_fd;                     /* a file: gets a tar (bake.sh) */
+	bool is_checked; /* the target was asked already whether that could be there */
 	const volatile int *interrupted;
 };
 

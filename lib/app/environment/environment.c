@@ -6,27 +6,27 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "app/environment/bake.h"
+#include "app/environment/baked.h"
 #include "app/prepare/push.h"
 #include "base/os/fs.h"
 #include "base/util/clock.h"
+#include "base/util/enc.h"
 #include "base/util/log.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
 #include "core/image/image_facts.h"
 #include "core/image/registry_open.h"
 #include "core/record/setup_key.h"
-#include "kube/api/kinds.h"
 #include "oci/layer/layer.h"
-#include "oci/layer/tar_stream.h"
 
 enum {
 	BUSY_MS = 1000,
-	CHUNK = 1 << 20,
-	FILES_MAX = 1000 * 1000,
-	LIST_MAX = 16 << 20, /* bytes of a list of names */
+	REFUSAL_MAX = 4096,
+	REFUSAL_MS = 60 * 60 * 1000,
 };
 
 struct environment {
@@ -34,6 +34,7 @@ struct environment {
 	char key[SHA256_HEX_SIZE];
 	struct ref to;     /* its repository: that of the code */
 	char *base_digest; /* NULL: the base is a layout here */
+	bool is_checked;   /* the target said that the Job could be there */
 	volatile int interrupted;
 };
 
@@ -242,304 +243,6 @@ static int environment_make_key(struct environment *environment, struct err *err
 }
 
 /*
- * Reading what a pod has sent
- */
-
-/* A file or link of the environment. */
-struct environment_file {
-	struct entry entry;
-	uint64_t at; /* of its content in the tar */
-};
-
-struct taken {
-	const char *tree; /* in the image, without its first slash: "dlrun/src" */
-	int fd;
-	struct VEC_OF(struct environment_file) files;
-	struct VEC_OF(struct environment_file) hardlinks; /* target: the path of another */
-	struct arena arena;
-	struct buf tops, gone; /* lists of names, a line for each */
-	struct buf *list;      /* that the present member is; or NULL: it is a file */
-	struct digest digest;
-	const char *chunk;
-	uint64_t chunk_at;
-	bool has_content; /* of the present member some has come */
-	/* result */
-	struct entry_list entries;
-	struct strv removed;
-	uint64_t bytes;
-};
-
-static void taken_done(struct taken *taken)
-{
-	vec_done(&taken->files);
-	vec_done(&taken->hardlinks);
-	arena_done(&taken->arena);
-	buf_done(&taken->tops);
-	buf_done(&taken->gone);
-	digest_done(&taken->digest);
-	free(taken->entries.v);
-	strv_done(&taken->removed);
-}
-
-/* "dlrun/src/.venv/x" is "dlrun/env/tree/.venv/x" in the layer. */
-static const char *taken_path(struct taken *taken, const char *path)
-{
-	size_t len = strlen(taken->tree);
-
-	path += str_starts(path, "./") ? 2 : 0;
-	if (strncmp(path, taken->tree, len) != 0 || path[len] != '/')
-		return arena_strdup(&taken->arena, path);
-	AUTO_FREE char *moved = mem_printf("%s%s", KUBE_BAKED + 1, path + len);
-	return arena_strdup(&taken->arena, moved);
-}
-
-static int environment_take_member(void *ctx, const struct tar_member *member, struct err *err)
-{
-	struct taken *taken = ctx;
-	struct environment_file file = {.entry = {.size = member->size}};
-
-	taken->list = str_eq(member->path, "tops")   ? &taken->tops
-		      : str_eq(member->path, "gone") ? &taken->gone
-						     : NULL;
-	taken->has_content = false;
-	digest_done(&taken->digest);
-	digest_begin(&taken->digest, DIGEST_SHA256);
-	if (taken->list || member->kind == TAR_DIR || member->kind == TAR_OTHER)
-		return 0;
-	if (taken->files.n + taken->hardlinks.n >= FILES_MAX)
-		return err_set(
-			err, E_DATA_LIMIT, "the setup has made more than %d files", FILES_MAX);
-	file.entry.path = taken_path(taken, member->path);
-	file.entry.exec = (member->mode & 0100) != 0;
-	if (member->kind == TAR_HARDLINK) {
-		file.entry.target = taken_path(taken, member->target);
-		*vec_push(&taken->hardlinks) = file;
-		return 0;
-	}
-	if (member->kind == TAR_LINK) {
-		file.entry.kind = ENTRY_LINK;
-		file.entry.exec = false;
-		file.entry.target = arena_strdup(&taken->arena, member->target);
-		file.entry.size = strlen(member->target);
-		digest_sha256(member->target, file.entry.size, file.entry.sha256);
-	}
-	taken->bytes += member->size;
-	*vec_push(&taken->files) = file;
-	return 0;
-}
-
-static int environment_take_data(void *ctx, const void *data, size_t len, struct err *err)
-{
-	struct taken *taken = ctx;
-
-	if (taken->list) {
-		buf_add(taken->list, data, len);
-		return buf_check(taken->list, "a list of names", err);
-	}
-	if (!taken->has_content)
-		taken->files.v[taken->files.n - 1].at =
-			taken->chunk_at + (uint64_t)((const char *)data - taken->chunk);
-	taken->has_content = true;
-	digest_add(&taken->digest, data, len);
-	return 0;
-}
-
-static int environment_take_end(void *ctx, struct err *err)
-{
-	struct taken *taken = ctx;
-
-	(void)err;
-	if (!taken->list)
-		digest_end(&taken->digest, taken->files.v[taken->files.n - 1].entry.sha256);
-	return 0;
-}
-
-static int environment_read_tar(struct taken *taken, struct err *err)
-{
-	const struct tar_events events = {.member = environment_take_member,
-		.data = environment_take_data,
-		.end = environment_take_end,
-		.ctx = taken};
-	AUTO(tar_stream_free_auto) struct tar_stream *stream = tar_stream_new(&events);
-	AUTO_FREE char *chunk = mem_alloc(1, CHUNK);
-	int r = 0;
-
-	taken->chunk = chunk;
-	while (r == 0) {
-		ssize_t n = pread(taken->fd, chunk, CHUNK, (off_t)taken->chunk_at);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return fs_error(err, errno, "reading the environment");
-		if (n == 0)
-			return tar_stream_finish(stream, err);
-		r = tar_stream_add(stream, chunk, (size_t)n, err);
-		taken->chunk_at += (uint64_t)n;
-	}
-	return r;
-}
-
-static int environment_by_path(const void *a, const void *b)
-{
-	return strcmp(((const struct environment_file *)a)->entry.path,
-		((const struct environment_file *)b)->entry.path);
-}
-
-static const struct environment_file *taken_find(const struct taken *taken, const char *path)
-{
-	const struct environment_file wanted = {.entry = {.path = path}};
-
-	return taken->files.n ? bsearch(&wanted, taken->files.v, taken->files.n, sizeof(wanted),
-					environment_by_path)
-			      : NULL;
-}
-
-/* Whether something of the environment lies at or below path. */
-static bool taken_has(const struct taken *taken, const char *path)
-{
-	size_t from = 0, to = taken->files.n, len = strlen(path);
-
-	while (from < to) {
-		size_t middle = from + (to - from) / 2;
-		if (strcmp(taken->files.v[middle].entry.path, path) < 0)
-			from = middle + 1;
-		else
-			to = middle;
-	}
-	for (; from < taken->files.n; from++) {
-		const char *found = taken->files.v[from].entry.path;
-		if (strncmp(found, path, len) != 0)
-			return false;
-		if (found[len] == '\0' || found[len] == '/')
-			return true;
-	}
-	return false;
-}
-
-/* The content of a hard link lies where that of its file does. */
-static void taken_add_hardlinks(struct taken *taken)
-{
-	size_t n = 0;
-
-	vec_foreach (struct environment_file, link, &taken->hardlinks) {
-		const struct environment_file *same = taken_find(taken, link->entry.target);
-		const char *path = link->entry.path;
-		if (!same)
-			continue;
-		*link = *same;
-		link->entry.path = path;
-		taken->hardlinks.v[n++] = *link;
-	}
-	for (size_t i = 0; i < n; i++)
-		*vec_push(&taken->files) = taken->hardlinks.v[i];
-	vec_sort(&taken->files, environment_by_path);
-}
-
-/* Each line of list, without the first slash. A negative return of fn ends it. */
-static int environment_each_line(struct taken *taken, const struct buf *list,
-	void (*fn)(struct taken *taken, const char *path))
-{
-	for (const char *at = list->len ? list->data : ""; *at; at += strspn(at, "\n")) {
-		size_t len = strcspn(at, "\n");
-		AUTO_FREE char *line = mem_strndup(at, len);
-		fn(taken, line + strspn(line, "/"));
-		at += len;
-	}
-	return 0;
-}
-
-static void environment_add_removed(struct taken *taken, const char *path)
-{
-	if (*path && !taken_has(taken, path))
-		strv_add(&taken->removed, path);
-}
-
-/* A path of the tree that links lead to from the trees of runs. */
-static void environment_add_top(struct taken *taken, const char *path)
-{
-	size_t len = strlen(taken->tree);
-
-	if (strncmp(path, taken->tree, len) == 0 && path[len] == '/') {
-		buf_adds(&taken->gone, path + len + 1);
-		buf_addc(&taken->gone, '\n');
-	}
-}
-
-static int environment_by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* The list of links is a file of the environment: its content goes behind the tar. */
-static int environment_add_links(struct taken *taken, struct err *err)
-{
-	struct environment_file file = {.entry = {.path = KUBE_BAKED_LINKS + 1}};
-	off_t end = lseek(taken->fd, 0, SEEK_END);
-
-	buf_reset(&taken->gone);
-	environment_each_line(taken, &taken->tops, environment_add_top);
-	int r = buf_check(&taken->gone, "a list of names", err);
-	if (r == 0 && end < 0)
-		r = fs_error(err, errno, "the environment");
-	if (r == 0)
-		r = fs_write_fd(
-			taken->fd, "the environment", taken->gone.data, taken->gone.len, err);
-	if (r < 0)
-		return r;
-	file.at = (uint64_t)end;
-	file.entry.size = taken->gone.len;
-	digest_sha256(taken->gone.data, taken->gone.len, file.entry.sha256);
-	*vec_push(&taken->files) = file;
-	return 0;
-}
-
-/* Files that are there twice, or below another, are none of tar's making. */
-static int environment_check_order(const struct taken *taken, struct err *err)
-{
-	for (size_t i = 1; i < taken->files.n; i++) {
-		const char *before = taken->files.v[i - 1].entry.path;
-		const char *path = taken->files.v[i].entry.path;
-		size_t len = strlen(before);
-		if (strncmp(path, before, len) == 0 && (path[len] == '/' || path[len] == '\0'))
-			return err_set(err, E_DATA, "the environment has a file twice: %s", path);
-	}
-	return 0;
-}
-
-static int environment_read(struct taken *taken, struct err *err)
-{
-	buf_init(&taken->tops, LIST_MAX);
-	buf_init(&taken->gone, LIST_MAX);
-	int r = environment_read_tar(taken, err);
-	if (r < 0)
-		return r;
-	vec_sort(&taken->files, environment_by_path);
-	taken_add_hardlinks(taken);
-	environment_each_line(taken, &taken->gone, environment_add_removed);
-	vec_sort(&taken->removed, environment_by_text);
-	r = environment_add_links(taken, err);
-	if (r < 0)
-		return r;
-	vec_sort(&taken->files, environment_by_path);
-	vec_foreach (const struct environment_file, file, &taken->files)
-		*vec_push(&taken->entries) = file->entry;
-	return environment_check_order(taken, err);
-}
-
-/* Files are read one after the other. */
-static int environment_open_file(void *ctx, const struct entry *entry, int *ret_fd, struct err *err)
-{
-	const struct taken *taken = ctx;
-	AUTO_FD int fd = fcntl(taken->fd, F_DUPFD_CLOEXEC, 0);
-	uint64_t at = taken->files.v[entry - taken->entries.v].at;
-
-	if (fd < 0 || lseek(fd, (off_t)at, SEEK_SET) < 0)
-		return fs_error(err, errno, "%s", entry->path);
-	*ret_fd = TAKE_FD(fd);
-	return 0;
-}
-
-/*
  * Signals
  */
 
@@ -615,13 +318,13 @@ static char *environment_base(const struct environment *environment)
 }
 
 static int environment_push_layer(
-	struct environment *environment, struct taken *taken, char **ret_digest, struct err *err)
+	struct environment *environment, struct baked *baked, char **ret_digest, struct err *err)
 {
 	const struct submit *for_submit = environment->submit;
 	const struct pack_environment layer = {
-		.entries = &taken->entries,
-		.removed = &taken->removed,
-		.opener = {environment_open_file, taken, .is_part = true},
+		.entries = &baked->entries,
+		.removed = &baked->removed,
+		.opener = {baked_open, baked, .is_part = true},
 		.key = environment->key,
 	};
 	AUTO_FREE char *base = environment_base(environment);
@@ -689,7 +392,7 @@ static int environment_take(struct environment *environment, const struct push_r
 {
 	struct submit *submit = environment->submit;
 	AUTO_STAGE struct blob_stage stage = {.fd = -1};
-	AUTO(taken_done) struct taken taken = {0};
+	AUTO(baked_done) struct baked baked = {0};
 	AUTO_JSON struct json *facts = NULL;
 	const char *cache = submit->session->dirs.cache;
 
@@ -709,18 +412,69 @@ static int environment_take(struct environment *environment, const struct push_r
 		.image_ref = code->ref,
 		.image_facts = facts,
 		.out_fd = stage.fd,
+		.is_checked = environment->is_checked,
 		.interrupted = &environment->interrupted,
 	};
 	r = environment_bake(&request, environment, ret, err);
+	environment->is_checked = true;
 	if (r < 0 || *ret != BAKE_DONE)
 		return r;
-	taken.tree = layer_prefix(config_str(submit->config, "workdir"));
-	taken.fd = stage.fd;
-	r = environment_read(&taken, err);
-	if (r == 0)
-		r = environment_push_layer(environment, &taken, ret_digest, err);
+	baked.tree = layer_prefix(config_str(submit->config, "workdir"));
+	baked.secrets = &submit->secret_env;
+	baked.fd = stage.fd;
+	r = baked_read(&baked, err);
+	if (r < 0 && err->id == E_SECRET) {
+		*ret = BAKE_CANNOT;
+		r = 0;
+	} else if (r == 0)
+		r = environment_push_layer(environment, &baked, ret_digest, err);
 	bake_remove(submit, environment->key);
 	return r;
+}
+
+/* Where it is remembered that the target cannot make it. The caller frees. */
+static char *environment_refusal(const struct environment *environment)
+{
+	const struct submit *submit = environment->submit;
+	AUTO_FREE char *text = mem_printf("%s %s", environment->key, submit->target->name);
+	AUTO_FREE char *dir = fs_join(submit->session->dirs.cache, "environments");
+	uint8_t sha256[SHA256_SIZE];
+	char hex[SHA256_HEX_SIZE];
+
+	digest_sha256(text, strlen(text), sha256);
+	hex_encode(sha256, sizeof(sha256), hex);
+	return fs_join(dir, hex);
+}
+
+/* Reasons that the next submit would find out again. */
+static bool environment_lasts(enum err_id id)
+{
+	return id == E_KUBE_DENIED || id == E_KUBE_SHELL || id == E_RUN_SETUP || id == E_SECRET;
+}
+
+/* In each pod; why is remembered for an hour. */
+static void environment_refuse(struct environment *environment, const struct err *why)
+{
+	AUTO_FREE char *path = environment_refusal(environment);
+	AUTO_FREE char *dir = fs_dirname(path);
+
+	submit_warn(environment->submit, "the setup is run in each pod: %s", why->message);
+	if (environment_lasts(why->id) && fs_private_dir(dir, NULL) == 0)
+		fs_replace(path, why->message, strlen(why->message), 0600, FS_SYNC_NONE, NULL);
+}
+
+static bool environment_is_refused(struct environment *environment)
+{
+	AUTO_FREE char *path = environment_refusal(environment);
+	AUTO_BUF struct buf text = {0};
+	struct stat st;
+
+	buf_init(&text, REFUSAL_MAX);
+	if (fs_read_regular(path, REFUSAL_MAX, &text, &st, NULL, NULL) < 0 ||
+		clock_wall_ms() - (int64_t)st.st_mtime * 1000 > REFUSAL_MS)
+		return false;
+	submit_warn(environment->submit, "the setup is run in each pod: %s", text.data);
+	return true;
 }
 
 /* *ret_digest: NULL where it cannot be made, and the setup is run in each pod. */
@@ -740,7 +494,7 @@ static int environment_make(struct environment *environment, char **ret_digest, 
 		if (r < 0)
 			return err_move(err, &error);
 		if (result == BAKE_CANNOT) {
-			submit_warn(submit, "the setup is run in each pod: %s", error.message);
+			environment_refuse(environment, &error);
 			return 0;
 		}
 		if (result == BAKE_BUSY)
@@ -797,7 +551,7 @@ static int environment_use(struct environment *environment, struct err *err)
 	r = environment_make_key(environment, err);
 	if (r == 0)
 		r = environment_find(environment, &digest, err);
-	if (r == 0 && !digest) {
+	if (r == 0 && !digest && !environment_is_refused(environment)) {
 		r = environment_make(environment, &digest, err);
 		if (r == 0 && digest)
 			submit_note(submit,
@@ -807,11 +561,11 @@ static int environment_use(struct environment *environment, struct err *err)
 	}
 	if (r == 0 && digest)
 		r = environment_set_base(environment, digest, err);
-	/* A base that is not there is the push's to report. */
+	/* A missing base is reported by the push. */
 	return r < 0 ? r : 0;
 }
 
-/* Whatever base the run gets next has it not. */
+/* The run's next base does not have it. */
 static void environment_leave(struct runtime_setup *setup)
 {
 	free(setup->baked);

@@ -544,6 +544,8 @@ static char *choose_python(const struct submit *submit)
 	AUTO_FREE char *of_tree = NULL, *active_python = NULL;
 
 	/* A setup makes its own in the tree of the run. */
+	if (config_is_set(submit->config, "environment.lock"))
+		return submit_relative(submit, ".venv/bin/python");
 	if (setup && (strstr(setup, "uv sync") || strstr(setup, ".venv")))
 		return submit_relative(submit, ".venv/bin/python");
 	if (!submit->target->ops->is_here)

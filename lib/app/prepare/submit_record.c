@@ -61,13 +61,15 @@ static void submit_record_set_launcher(
 	const struct submit *submit, const struct strv *command, struct json *doc)
 {
 	const struct runtime *runtime = &submit->spec.runtime;
-	bool is_none = runtime->gpus == RUNTIME_GPUS_AUTO && submit->target->ops->has_scheduler;
+	struct roles_part part;
 
 	if (runtime->launcher.kind == LAUNCHER_NONE)
 		return;
+	submit_roles_part(&submit->spec, &part);
+	bool is_none = part.gpus == RUNTIME_GPUS_AUTO && submit->target->ops->has_scheduler;
 	AUTO_FREE char *name = launcher_text(&runtime->launcher);
-	AUTO_FREE char *line = launcher_line(&runtime->launcher, command,
-		submit->spec.resources.nodes, is_none ? 0 : runtime->gpus);
+	AUTO_FREE char *line =
+		launcher_line(&runtime->launcher, command, part.nodes, is_none ? 0 : part.gpus);
 	struct json *launcher = json_sub(doc, "launcher");
 	json_set_str(launcher, "name", name);
 	json_set_bytes(launcher, "line", line, strlen(line));

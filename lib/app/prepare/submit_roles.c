@@ -27,6 +27,19 @@ bool submit_roles_take_command(const struct spec *spec)
 	return !spec->roles.list.n;
 }
 
+void submit_roles_part(const struct spec *spec, struct roles_part *ret)
+{
+	const struct roles *roles = &spec->roles;
+	size_t i = 0;
+
+	if (roles->list.n && !submit_roles_take_command(spec))
+		i = (size_t)(submit_roles_main(spec) - roles->list.v);
+	else
+		while (i < roles->list.n && roles->list.v[i].command.n)
+			i++;
+	roles_nth(spec, i, ret);
+}
+
 static void submit_roles_name_run(struct spec *spec)
 {
 	const struct role *role = submit_roles_main(spec);

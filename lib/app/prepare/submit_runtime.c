@@ -274,12 +274,70 @@ static char *dir_of_key(struct submit *submit, const char *key)
 	return mem_strndup(origin->file + len + 1, (size_t)(slash - origin->file) - len - 1);
 }
 
+/* The lines that make .venv; uv that an image lacks is not a part of what they make. */
+#define LOCK_UV                                                                                     \
+	"command -v uv >/dev/null || { d=$(mktemp -d) && python3 -m venv \"$d\" && \"$d/bin/pip\" " \
+	"install -q uv && PATH=$PATH:$d/bin; } && uv sync --frozen"
+#define LOCK_PIP                                                                                   \
+	"python3 -m venv --system-site-packages .venv && .venv/bin/python -m pip install -q -r %s"
+
+static int submit_runtime_fail_lock(const struct config *config, const char *lock, struct err *err)
+{
+	AUTO_FREE char *shown = str_shown(lock);
+
+	err_set(err, E_CONFIG, "environment.lock: '%s' is not uv.lock or a .txt beside dlrun.yaml",
+		shown);
+	config_blame(config, "environment.lock", err);
+	return err_hint(err, "setup: {run: conda env create -p .venv, key: [environment.yml]}");
+}
+
+/* A file of the tree, seen from the directory of the setup. */
+static void submit_runtime_add_key(struct runtime_setup *setup, const char *name)
+{
+	if (str_eq(setup->cwd, "."))
+		strv_add(&setup->key, name);
+	else
+		strv_addf(&setup->key, "%s/%s", setup->cwd, name);
+}
+
+static int set_lock(struct submit *submit, const char *lock, struct err *err)
+{
+	struct runtime_setup *setup = &submit->spec.runtime.setup;
+	const char *root = submit_runtime_root_of(submit);
+	bool is_uv = str_eq(lock, "uv.lock");
+
+	if (strchr(lock, '/') || (!is_uv && !str_ends(lock, ".txt")))
+		return submit_runtime_fail_lock(submit->config, lock, err);
+	setup->cwd = dir_of_key(submit, "environment.lock");
+	submit_runtime_add_key(setup, lock);
+	AUTO_FREE char *dir = root ? fs_join(root, setup->cwd) : NULL;
+	AUTO_FREE char *version = dir ? fs_join(dir, ".python-version") : NULL;
+	if (version && access(version, F_OK) == 0)
+		submit_runtime_add_key(setup, ".python-version");
+	if (is_uv) {
+		setup->run = mem_strdup(LOCK_UV);
+		return 0;
+	}
+	AUTO_BUF struct buf quoted = {0};
+	buf_init(&quoted, JSON_SIZE_MAX);
+	str_shell_quote(&quoted, lock);
+	setup->run = mem_printf(LOCK_PIP, quoted.data);
+	return 0;
+}
+
 static int set_setup(struct submit *submit, struct err *err)
 {
 	const struct config *config = submit->config;
 	struct runtime_setup *setup = &submit->spec.runtime.setup;
 	const char *run = config_str(config, "setup.run");
+	const char *lock = config_str(config, "environment.lock");
 
+	if (!str_empty(lock) && !str_empty(run)) {
+		err_set(err, E_CONFIG, "setup.run and environment.lock cannot be used together");
+		return config_blame(config, "environment.lock", err);
+	}
+	if (!str_empty(lock))
+		return set_lock(submit, lock, err);
 	if (str_empty(run)) {
 		if (!config_is_set(config, "setup.key"))
 			return 0;

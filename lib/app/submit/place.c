@@ -177,7 +177,9 @@ static int place_prepare(struct place_trial *trial, const struct submit *common,
 		place_note_server(trial);
 		return 0;
 	}
-	if (error.id == E_TARGET || !*trial->submit.name)
+	/* A word of the list that is no target is an error of the list. */
+	bool is_word = error.id == E_TARGET || (error.id == E_USAGE && !trial->submit.target);
+	if (is_word || !*trial->submit.name)
 		return err_move(err, &error);
 	place_refuse(trial, &error);
 	return 0;

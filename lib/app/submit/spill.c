@@ -280,6 +280,25 @@ static bool spill_is_due(const struct run *run, const struct run_place *place)
 	       (place->wait_ms >= 0 && clock_wall_ms() - place->at_ms >= place->wait_ms);
 }
 
+/* Whether it waits there for what never comes, which its place could not tell before. */
+static bool spill_is_stranded(struct spilling *spilling, const struct run_place *place)
+{
+	AUTO(target_status_done) struct target_status status = {0};
+	AUTO_ERR struct err error = {0};
+
+	if (!spilling->target->ops->has_scheduler)
+		return false;
+	int r = target_state(spilling->target, spilling->handle, SPILL_FORGET_MS, &status, &error);
+	if (r < 0)
+		spill_note_silent(spilling, &error);
+	if (r < 0 || !status.is_stranded)
+		return false;
+	spilling->why = mem_printf("it does not begin in %s: %s", place->target, status.text);
+	spilling->left = mem_strdup(status.text);
+	spilling->is_refused = true;
+	return true;
+}
+
 /* Whether the place says by now that the run can never begin there: *ret_why. */
 static bool spill_is_never(struct spilling *spilling, const struct run_place *place)
 {
@@ -298,7 +317,9 @@ static bool spill_is_never(struct spilling *spilling, const struct run_place *pl
 	int r = target_room(spilling->target, &requirements, SPILL_FORGET_MS, &room, &error);
 	if (r < 0)
 		spill_note_silent(spilling, &error);
-	if (r == 0 || !place_is_refusal(&error))
+	if (r == 0)
+		return spill_is_stranded(spilling, place);
+	if (!place_is_refusal(&error))
 		return false;
 	spilling->why = mem_printf("%s takes it no more (%s)", place->target, error.message);
 	spilling->left = mem_strdup(error.message);
@@ -378,7 +399,8 @@ static int spill_begin_place(struct spilling *spilling, struct err *err)
 	if (!run_cancelling(run)) {
 		int r = spilling->find(
 			spilling->session, run, spilling->all->places, &spilling->to, err);
-		if (r < 0 || !spilling->to)
+		/* Where it is refused it goes, and says so if nobody takes it. */
+		if (r < 0 || (!spilling->to && !spilling->is_refused))
 			return r;
 	}
 	return 1;

@@ -96,6 +96,13 @@ const struct config_key config_keys[] = {
 	{"setup.key", CONFIG_LIST, NULL, NULL, false, CONFIG_BY_PROJECT,
 		"Files and directories whose contents are the cache key: it is run again when they change",
 		NULL},
+	{"environment", CONFIG_MAP, NULL, NULL, false, CONFIG_BY_PROJECT,
+		"The environment of the program by its lock file, instead of setup",
+		"environment: {lock: uv.lock}"},
+	{"environment.lock", CONFIG_STRING, NULL, NULL, false, CONFIG_BY_PROJECT,
+		"A file beside dlrun.yaml: uv.lock (uv makes .venv), requirements.txt or another .txt (pip makes "
+		".venv, which sees the packages of the interpreter, too)",
+		NULL},
 	{"data", CONFIG_LIST, NULL, NULL, false, CONFIG_BY_PROJECT,
 		"Paths of the working tree that git ignores and that stay where they are; the program finds them at "
 		"the same place",

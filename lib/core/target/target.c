@@ -175,6 +175,16 @@ static int target_start(struct target *target, const struct target_job *job,
 	return r;
 }
 
+int target_check_job(struct target *target, const struct target_job *job, int64_t timeout_ms,
+	struct strv *ret_notes, struct err *err)
+{
+	struct wait wait;
+
+	wait_init(&wait, target, timeout_ms);
+	return target_wait_over(
+		&wait, target->ops->check(target, job, ret_notes, &wait.call, err), err);
+}
+
 int target_submit(
 	struct target *target, const struct target_job *job, int64_t timeout_ms, struct err *err)
 {

@@ -73,6 +73,7 @@ struct target_status {
 	int64_t results_until_ms;
 	char *results_lost; /* why results that waited there are gone, as far as known; or NULL */
 	bool cancelling;
+	bool is_stranded;      /* it waits where it can never begin, until it is taken back */
 	char *text;            /* one sentence: why it is in that state; or NULL */
 	char *hint;            /* what to do about that; or NULL */
 	struct json *evidence; /* a list of lines; or NULL */
@@ -288,6 +289,9 @@ void target_call_cancel(struct target_call *call);
 bool target_slept(const struct target *target, int64_t begin_ms, const struct err *err);
 
 /* Blocking versions that run the loop: for commands that do one thing. */
+/* Of a target that has check. */
+int target_check_job(struct target *target, const struct target_job *job, int64_t timeout_ms,
+	struct strv *ret_notes, struct err *err);
 int target_submit(
 	struct target *target, const struct target_job *job, int64_t timeout_ms, struct err *err);
 /* Of a target that has submit_study. */

@@ -5,6 +5,7 @@
 #include "base/util/clock.h"
 #include "base/util/mem.h"
 #include "base/util/str.h"
+#include "kube/api/kinds.h"
 #include "kube/status/status_impl.h"
 
 /*
@@ -504,6 +505,10 @@ bool kube_why_exec(const struct kube_about *about, struct kube_exit *ret_exit, s
  * Before there are pods: Kueue's Workload (kueue.x-k8s.io), a suspended Job
  */
 
+#define QUEUE_FEDERATED "kueue.x-k8s.io/multikueue"
+/* A sentence of the admission check of MultiKueue, once a cluster has the Job. */
+#define QUEUE_RESERVED "got reservation on \""
+
 /* The object that Kueue takes into its queues. */
 static const struct json *queue_object(const struct kube_case *c)
 {
@@ -611,12 +616,41 @@ static bool queue_of_workload(const struct kube_case *c, struct kube_why *why)
 	return true;
 }
 
+/* Kueue gives the Job of a run with several targets to another cluster, which has no gate of it.
+ * The queue itself may be one that the user cannot read. */
+static bool queue_strands(const struct kube_case *c)
+{
+	const struct json *object = queue_object(c), *workload = c->facts->workload;
+	const struct json *check = kube_first(workload, "status.admissionChecks");
+
+	if (!kube_annotation(object, KUBE_ANNOTATION_GATE))
+		return false;
+	if (str_eq(kube_str_at(object, "spec.managedBy"), QUEUE_FEDERATED) ||
+		!str_empty(kube_str_at(workload, "status.clusterName")))
+		return true;
+	for (; check; check = json_next(check)) {
+		const char *message = json_get_str(check, "message");
+		if (message && strstr(message, QUEUE_RESERVED))
+			return true;
+	}
+	return false;
+}
+
 bool kube_why_queue(const struct kube_case *c, struct kube_why *why)
 {
 	const struct json *job = queue_object(c);
 	const char *queue = queue_name(c);
 	int64_t created = kube_time_at(job, "metadata.creationTimestamp");
 
+	if (queue_strands(c)) {
+		kube_why_set(why, E_SCHED_IMPOSSIBLE,
+			"queue \"%s\" gives it to another cluster (MultiKueue), where a run with "
+			"several targets does not begin",
+			queue ? queue : "?");
+		kube_why_hint(why, "dlrun submit --from %s -t kube", c->facts->run_id);
+		why->is_stranded = why->never_fits = why->needs_help = true;
+		return true;
+	}
 	if (queue_of_workload(c, why))
 		return true;
 	if (!json_get_bool(json_get(job, "spec"), "suspend", false))

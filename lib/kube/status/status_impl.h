@@ -38,7 +38,7 @@ struct kube_why {
 	char *sentence; /* owned, as is the rest; NULL: nothing to say */
 	struct strv evidence;
 	char *hint;
-	bool never_fits, needs_help;
+	bool never_fits, needs_help, is_stranded;
 };
 void kube_why_done(struct kube_why *why);
 /* Set the sentence; one that is there is replaced. */

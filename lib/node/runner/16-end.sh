@@ -39,6 +39,7 @@ exit_write_alone() {
 		sleep 1
 	done 2>/dev/null
 	pool_over "$1"
+	peers_tell "$1" "$2" "$6" "$now"
 	note "$1" "$2, exit $3"
 }
 

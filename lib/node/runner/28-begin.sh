@@ -14,6 +14,7 @@ job_begin() {
 	exec >/dev/null 2>>"$dir/notes"
 	[ -z "${begin_has_gpus-}" ] || rm -rf "$3"
 	. "$dir/job"
+	[ -z "${j_roles-}" ] || state_set "$dir" roles="$j_roles" || exit 1
 	[ "${j_parallel:-0}" -gt 0 ] || begin_watch
 	[ -z "${5-}" ] || begin_after "$d_local/runs/$1/$5"
 	slot_enter "$dir"

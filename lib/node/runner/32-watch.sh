@@ -56,6 +56,7 @@ watch_program() {
 	[ $((watch_n += 1)) -lt "$WATCH_USAGE" ] || {
 		watch_n=0
 		(usage_sample "$watch_dir") 9>&-
+		peers_look "$watch_dir"
 	}
 	watch_collect
 	is_alive "${watch_began%:*}" "${watch_began#*:}"

@@ -69,7 +69,7 @@ verb_cancel() {
 	attempt_dir_of "$@"
 	case ${3-} in
 	'') ;;
-	peer | drop)
+	peer | role | drop)
 		cancel_for "$3"
 		return
 		;;
@@ -114,6 +114,7 @@ end_asked() {
 		end_text="cancelled: $value failed (--fail-fast)"
 		;;
 	peer) end_reason=PeerEnded end_text='another rank had ended' ;;
+	role) end_reason=RoleEnded end_text='the role that the run ends with had ended' ;;
 	drop) end_state=failed end_code=125 end_reason=Interrupted end_text=$HOLD_BACK ;;
 	esac
 }

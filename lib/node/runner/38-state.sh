@@ -128,7 +128,8 @@ verb_state() {
 		esac
 		check_name "${state_name%/*}"
 		check_number "${state_name##*/}"
-		if [ "$state_as" ] && pool_of "${state_name%/*}" "${state_name##*/}" && ! pool_claimed; then
+		if [ "$state_as" ] && pool_of "${state_name%/*}" "${state_name##*/}" && pool_mend_gone "${state_name%/*}" "${state_name##*/}" &&
+			! pool_claimed; then
 			pool_join "${state_name%/*}" "${state_name##*/}" "$state_as" && pool_kick
 		fi
 		attempt_line "${state_name%/*}" "${state_name##*/}"
@@ -186,6 +187,7 @@ verb_forget() {
 		[ -e "$forget_n/exit" ] || answer_fail busy "attempt ${forget_n##*/} of $1 has not ended"
 	done
 	if [ "${3-}" = all ]; then
+		peers_forget "$1"
 		forget_path "$forget_dir"
 		return
 	fi

@@ -8,6 +8,7 @@
 #	  claim.K         who takes it, K from 1: SELF BOOT PID START HOST; or "- STATE CODE REASON MS": nobody, it has ended
 #	  void.K          who claimed it has not begun it, and never will: claim.K+1 is open
 #	line/MS.RUN.N     those that wait, the oldest first (a list to look at: the claims count)
+#	hosts/MACHINE     SELF of that machine, which finds it again when its local disk was emptied
 # Claims, names and the id are made by link(2), which a file server carries out once for all hosts, and are never
 # changed. Locks are used among processes of one host only, in LOCAL/pool:
 #	self              random: this host, also after a restart
@@ -43,10 +44,34 @@ pool_id_of() {
 pool_self_of() {
 	{ read -r pool_self <"$d_local/pool/self"; } 2>/dev/null && return
 	mkdir -p "$d_local/pool/joined" "$d_local/pool/unfit" && pool_random_of || return 1
+	! pool_machine_of || ! read -r pool_at <"$d_root/pool/hosts/$pool_machine" || pool_random=$pool_at
 	printf '%s\n' "$pool_random" >"$d_local/pool/.self-$$" || return 1
 	pool_link "$d_local/pool/.self-$$" "$d_local/pool/self"
 	rm -f "$d_local/pool/.self-$$"
 	read -r pool_self <"$d_local/pool/self"
+} 2>/dev/null
+
+# $pool_machine: by its name and the addresses that its devices were made with; without those its id. 1: others may be the
+# same.
+pool_machine_of() {
+	case $d_host in localhost*) return 1 ;; esac
+	pool_machine=
+	for pool_at in /sys/class/net/*/device; do
+		pool_at=${pool_at%/device}
+		read -r pool_kind <"$pool_at/addr_assign_type" && [ "$pool_kind" = 0 ] && read -r pool_address <"$pool_at/address" || continue
+		[ "${#pool_address}" != 17 ] || pool_machine="$pool_machine $pool_address"
+	done
+	[ "$pool_machine" ] || read -r pool_machine </etc/machine-id || return 1
+	[ "$pool_machine" ] || return 1
+	pool_machine=$d_place-$(printf '%s %s' "$d_host" "$pool_machine" | cksum | tr ' ' -)
+} 2>/dev/null
+
+# Before this host claims anything.
+pool_note_self() {
+	pool_self_of && pool_machine_of && [ ! -e "$d_root/pool/hosts/$pool_machine" ] && mkdir -p "$d_root/pool/hosts" || return 0
+	pool_new=$d_root/pool/.host-$pool_self-$$
+	printf '%s\n' "$pool_self" >"$pool_new" && pool_link "$pool_new" "$d_root/pool/hosts/$pool_machine"
+	rm -f "$pool_new"
 } 2>/dev/null
 
 # RUN N: $pool_dir, its ticket. 1: it has none.
@@ -175,6 +200,7 @@ pool_make() {
 
 # Tickets of long ago: nobody sends such an attempt again.
 pool_clean() {
+	find "$d_root/gangs" -mindepth 1 -maxdepth 1 -mtime +90 -exec rm -rf {} + 2>/dev/null
 	find "$d_root/pool/names" -type f -mtime +90 2>/dev/null | while IFS= read -r pool_at; do
 		pool_at=${pool_at##*/}
 		pool_of "${pool_at%.*}" "${pool_at##*.}" && [ ! -f "$pool_dir/job" ] || continue
@@ -191,6 +217,7 @@ pool_clean() {
 pool_line() {
 	pool_of "$1" "$2" || return 1
 	[ -e "$d_local/pool/joined/$1.$2" ] || [ "$(stat -c %i "$pool_dir" 2>/dev/null)" = "$pool_inode" ] || return 1
+	pool_mend_gone "$1" "$2"
 	if ! pool_claimed; then
 		pool_wait_text "$1" "$2"
 		word_of "$pool_text"
@@ -311,6 +338,24 @@ pool_mend_dir() {
 	return "$pool_rc"
 }
 
+# RUN N: a claim of this host of which nobody knows here, since its local disk was emptied: another host may begin what
+# had not begun, and what had is lost.
+pool_mend_gone() {
+	pool_claimed && pool_self_of && [ "$pool_by" = "$pool_self" ] || return 0
+	if [ "$pool_boot" = "$d_boot" ] && is_alive "$pool_pid" "$pool_start"; then
+		return
+	fi
+	# In this order, as in pool_mend_one.
+	if [ -d "$d_local/runs/$1/$2" ]; then
+		return
+	elif [ -f "$pool_dir/job" ]; then
+		true >"$pool_dir/void.$pool_k"
+	else
+		pool_claim_end "$pool_k" lost 125 Lost "$pool_host no longer knows of it"
+	fi
+	return 0
+} 2>/dev/null
+
 # K DIR: its end was asked for, and promised: no host begins it.
 pool_end_asked() {
 	end_asked "$2"
@@ -367,6 +412,7 @@ job_pool() {
 	exec 9>>"$pool_here/lock" >/dev/null 2>>"$pool_here/notes"
 	launch_of
 	pool_self_of || exit 1
+	pool_note_self
 	while flock -n 9; do
 		proc_start_of $$
 		printf '%s %s\n' $$ "$start" >"$pool_here/.agent" && mv -f "$pool_here/.agent" "$pool_here/agent"

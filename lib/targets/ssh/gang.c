@@ -18,7 +18,8 @@ static bool gang_has_ended(const struct gang_rank *rank)
 
 static bool is_peer(const struct gang_rank *rank)
 {
-	return str_eq(rank->status.exit.reason, GANG_PEER);
+	return str_eq(rank->status.exit.reason, GANG_PEER) ||
+	       str_eq(rank->status.exit.reason, GANG_ROLE);
 }
 
 bool gang_is_going(const struct gang_rank *ranks, size_t n)
@@ -96,14 +97,31 @@ static void gang_set_times(const struct gang_rank *ranks, size_t n, struct targe
 	}
 }
 
-/* The first that ended as it should not, by itself; n: none did. */
-static size_t find_first(const struct gang_rank *ranks, size_t n)
+/* When the last rank that the run ends with has succeeded; INT64_MAX: not all have, or it ends with
+ * all. */
+static int64_t gang_over_ms(const struct gang_rank *ranks, const struct gang_view *view)
+{
+	int64_t over_ms = 0;
+
+	for (size_t i = 0; i < view->ends_n; i++) {
+		const struct gang_rank *rank = &ranks[view->ends_first + i];
+		if (rank->is_absent || rank->status.state != RUN_SUCCEEDED)
+			return INT64_MAX;
+		if (rank->status.ended_ms > over_ms)
+			over_ms = rank->status.ended_ms;
+	}
+	return view->ends_n ? over_ms : INT64_MAX;
+}
+
+/* The first that ended as it should not, by itself, while it was needed; n: none did. */
+static size_t find_first(const struct gang_rank *ranks, size_t n, int64_t over_ms)
 {
 	size_t first = n;
 
 	for (size_t i = 0; i < n; i++) {
 		const struct gang_rank *rank = &ranks[i];
-		if (!gang_has_ended(rank) || rank->status.state == RUN_SUCCEEDED || is_peer(rank))
+		if (!gang_has_ended(rank) || rank->status.state == RUN_SUCCEEDED || is_peer(rank) ||
+			rank->status.ended_ms >= over_ms - GANG_LATE_MS)
 			continue;
 		if (first == n || rank->status.ended_ms < ranks[first].status.ended_ms)
 			first = i;
@@ -131,12 +149,25 @@ static size_t count_ended(const struct gang_rank *ranks, size_t n)
 	return n_ended;
 }
 
+static char *gang_name(size_t i, const struct gang_rank *rank)
+{
+	return rank->name ? mem_strdup(rank->name) : mem_printf("rank %zu", i);
+}
+
 static char *gang_text_of(size_t i, const struct gang_rank *rank)
 {
+	AUTO_FREE char *name = gang_name(i, rank);
 	const char *text = rank->status.text;
 
-	return mem_printf("rank %zu on %s: %s", i, rank->host,
+	return mem_printf("%s on %s: %s", name, rank->host,
 		str_empty(text) ? run_state_name(rank->status.state) : text);
+}
+
+static char *gang_text_gone(size_t i, const struct gang_rank *rank)
+{
+	AUTO_FREE char *name = gang_name(i, rank);
+
+	return mem_printf("%s no longer knows of %s", rank->host, name);
 }
 
 static void gang_take_end(size_t i, const struct gang_rank *rank, struct target_status *ret)
@@ -149,36 +180,52 @@ static void gang_take_end(size_t i, const struct gang_rank *rank, struct target_
 static void gang_set_lost(size_t i, const struct gang_rank *ranks, const struct gang_view *view,
 	struct target_status *ret)
 {
-	AUTO_FREE char *text = mem_printf("rank %zu: %s no longer knows of it", i, ranks[i].host);
+	AUTO_FREE char *name = gang_name(i, &ranks[i]);
+	AUTO_FREE char *text = mem_printf("%s: %s no longer knows of it", name, ranks[i].host);
 
 	attempt_set_end(ret, RUN_LOST, EXIT_OURS, 0, "dlrun", "Lost", text);
 	ret->ended_ms = view->now_ms;
 }
 
-static void end_others(const struct gang_rank *ranks, size_t n, enum gang_step *steps)
+static void end_others(
+	const struct gang_rank *ranks, size_t n, enum gang_step step, enum gang_step *steps)
 {
 	for (size_t i = 0; i < n; i++)
 		if (!ranks[i].is_absent && !gang_has_ended(&ranks[i]) &&
 			!ranks[i].status.cancelling)
-			steps[i] = GANG_END;
+			steps[i] = step;
+}
+
+/* A rank has only just failed, and those that the run ends with may do so any moment. */
+static bool gang_may_be_over(
+	const struct gang_rank *ranks, size_t first, const struct gang_view *view)
+{
+	return view->ends_n &&
+	       (first < view->ends_first || first >= view->ends_first + view->ends_n) &&
+	       view->now_ms - ranks[first].status.ended_ms < GANG_LATE_MS;
 }
 
 /* A rank is over that should not be, so the run is over when the others are. */
 static bool evaluate_failure(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
 	struct target_status *ret, enum gang_step *steps)
 {
-	size_t first = find_first(ranks, n), missing = gang_find_missing(ranks, n, view);
+	int64_t over_ms = gang_over_ms(ranks, view);
+	size_t first = find_first(ranks, n, over_ms);
+	size_t missing = over_ms == INT64_MAX ? gang_find_missing(ranks, n, view) : n;
 
 	if (first == n && missing == n)
 		return false;
+	if (missing == n && gang_may_be_over(ranks, first, view) && count_ended(ranks, n) < n) {
+		ret->state = RUN_RUNNING;
+		return true;
+	}
 	if (!view->is_submitting)
-		end_others(ranks, n, steps);
+		end_others(ranks, n, GANG_END, steps);
 	if (count_ended(ranks, n) < n) {
 		ret->state = RUN_RUNNING;
 		ret->cancelling = true;
 		ret->text = first < n ? gang_text_of(first, &ranks[first])
-				      : mem_printf("%s no longer knows of rank %zu",
-						ranks[missing].host, missing);
+				      : gang_text_gone(missing, &ranks[missing]);
 	} else if (first < n) {
 		gang_take_end(first, &ranks[first], ret);
 	} else {
@@ -187,12 +234,27 @@ static bool evaluate_failure(const struct gang_rank *ranks, size_t n, const stru
 	return true;
 }
 
+/* The ranks that the run ends with have succeeded: so has the run when the others are over. */
+static bool evaluate_over(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
+	struct target_status *ret, enum gang_step *steps)
+{
+	if (gang_over_ms(ranks, view) == INT64_MAX)
+		return false;
+	if (!view->is_submitting)
+		end_others(ranks, n, GANG_OVER, steps);
+	ret->state = count_ended(ranks, n) < n ? RUN_RUNNING : RUN_SUCCEEDED;
+	if (ret->state == RUN_SUCCEEDED)
+		ret->exit = ranks[view->ends_first].status.exit;
+	return true;
+}
+
 static void evaluate_going(const struct gang_rank *ranks, size_t n, const struct gang_view *view,
 	struct target_status *ret, enum gang_step *steps)
 {
 	bool all_done = true;
 
-	if (evaluate_failure(ranks, n, view, ret, steps))
+	if (evaluate_failure(ranks, n, view, ret, steps) ||
+		evaluate_over(ranks, n, view, ret, steps))
 		return;
 	ret->state = RUN_STARTING;
 	for (size_t i = 0; i < n; i++) {

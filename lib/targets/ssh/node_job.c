@@ -22,7 +22,6 @@
 #include "core/config/words.h"
 #include "core/image/code.h"
 #include "core/record/setup_key.h"
-#include "core/record/spec.h"
 #include "targets/ssh/terminal.h"
 
 void node_syncs_done(struct node_syncs *syncs)
@@ -116,6 +115,62 @@ int node_sync_open(void *ctx, struct err *err)
 		.argv = argv, .stdin_fd = -1, .stdout_fd = write_end, .stderr_fd = -1};
 	r = proc_spawn(&spec, &sync->pid, err);
 	return r < 0 ? r : TAKE_FD(read_end);
+}
+
+static const char *node_part_print_roles(const struct roles *roles, struct buf *out)
+{
+	AUTO_JSON struct json *json = json_object();
+
+	if (!roles->list.n)
+		return NULL;
+	buf_init(out, 64 << 10);
+	roles_to_record(roles, json);
+	json_print(json, out);
+	return out->data;
+}
+
+int node_part_make(const struct target_job *job, int number, const struct strv *addresses,
+	struct node_part *ret, struct err *err)
+{
+	struct roles_part part;
+
+	roles_of_rank(job->spec, number, &part);
+	int r = spec_of_role(job->spec, part.index, addresses, &ret->spec, err);
+	if (r < 0)
+		return r;
+	if (job->env)
+		strv_copy(&ret->env, job->env);
+	for (size_t i = 0; part.name && i < ret->spec.env.n; i++)
+		env_set(&ret->env, ret->spec.env.v[i], false);
+	roles_add_env(job->spec, number, addresses, &ret->env);
+	for (int i = part.first; i < part.first + part.nodes; i++)
+		if (addresses && (size_t)i < addresses->n)
+			strv_add(&ret->addresses, addresses->v[i]);
+	ret->rank = (struct node_rank){.rank = part.rank,
+		.gpus = part.gpus,
+		.addresses = &ret->addresses,
+		.role = (unsigned)part.index,
+		.roles = node_part_print_roles(&job->spec->roles, &ret->roles),
+		.number = number};
+	for (size_t i = 0; job->spec->roles.ends_with && i < roles_count(job->spec); i++) {
+		roles_nth(job->spec, i, &part);
+		if (part.is_deciding) {
+			ret->rank.ends_first = part.first;
+			ret->rank.ends_n = part.nodes;
+		}
+	}
+	ret->job = *job;
+	ret->job.spec = &ret->spec;
+	ret->job.env = &ret->env;
+	return 0;
+}
+
+void node_part_done(struct node_part *part)
+{
+	spec_done(&part->spec);
+	strv_done(&part->env);
+	strv_done(&part->addresses);
+	buf_done(&part->roles);
 }
 
 enum { PORT_FIRST = 20000, PORTS = 12000 };
@@ -258,7 +313,12 @@ static void node_job_add_hosts(const struct node_rank *rank, struct buf *out)
 	AUTO_FREE char *lines = strv_join(rank->addresses, "\n");
 
 	node_job_set_int(out, "j_hold_ms", rank->hold_ms);
+	node_job_set_int(out, "j_number", rank->number);
+	node_job_set_int(out, "j_ends_first", rank->ends_first);
+	node_job_set_int(out, "j_ends_n", rank->ends_n);
 	node_job_set_text(out, "j_hosts", lines);
+	if (rank->roles)
+		node_job_set_text(out, "j_roles", rank->roles);
 }
 
 static void add_head(const struct target_job *job, const struct node_rank *rank, struct buf *out)
@@ -377,13 +437,13 @@ static void node_job_add_env(
 	end_function(out);
 }
 
-static unsigned node_job_port_of(const struct target_job *job)
+static unsigned node_job_port_of(const struct target_job *job, unsigned role)
 {
 	unsigned sum = (unsigned)job->attempt;
 
 	for (const char *s = job->run_id; *s; s++)
 		sum = sum * 31 + (unsigned char)*s;
-	return PORT_FIRST + sum % PORTS;
+	return PORT_FIRST + (sum + role) % PORTS;
 }
 
 static void add_default(struct buf *out, const char *pair)
@@ -411,7 +471,8 @@ static void add_defaults(
 {
 	static const char *const of_one[] = {("MASTER_ADDR=" ATTEMPT_ADDRESS), "NNODES=1",
 		"NODE_RANK=0", "DLRUN_GPUS_PER_NODE=0"};
-	AUTO_FREE char *port = mem_printf("MASTER_PORT=%u", node_job_port_of(job));
+	AUTO_FREE char *port =
+		mem_printf("MASTER_PORT=%u", node_job_port_of(job, rank ? rank->role : 0));
 
 	begin_function(out, "j_defaults");
 	for (size_t i = 0; job->default_env && i < job->default_env->n; i++)

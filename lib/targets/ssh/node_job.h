@@ -11,6 +11,7 @@
 #include "base/util/err.h"
 #include "base/util/vec.h"
 #include "core/context/session.h"
+#include "core/record/spec.h"
 #include "core/target/target.h"
 #include "node/node.h"
 
@@ -41,7 +42,27 @@ struct node_rank {
 	int rank, gpus;               /* gpus: of each host; <= 0: not known */
 	const struct strv *addresses; /* of all, by rank */
 	int64_t hold_ms;              /* how long it may wait for the others */
+	unsigned role;                /* which of the roles, for a port of its own */
+	const char *roles;            /* all of them, as in a record; NULL: none */
+	int number;                   /* within the run */
+	int ends_first, ends_n;       /* the run ends with these ranks; 0: with all */
 };
+
+/* The job of one rank: that of its role, in which its number and addresses are those within the
+ * role. It stays where it was made. */
+struct node_part {
+	struct target_job job;
+	struct node_rank rank;
+	struct spec spec;
+	struct strv env, addresses;
+	struct buf roles;
+};
+
+/* number: the rank's within the run. addresses: of all ranks; NULL: not known. *ret: zeroed before,
+ * and valid as long as job. E_DATA as for spec_copy. */
+int node_part_make(const struct target_job *job, int number, const struct strv *addresses,
+	struct node_part *ret, struct err *err);
+void node_part_done(struct node_part *part);
 
 /* The script job into text and, if there are any, secrets into the other; both initialized by the
  * caller. runtime: podman or docker, in which the image that the code lies on is run; NULL: on the

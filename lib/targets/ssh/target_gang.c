@@ -14,13 +14,14 @@
 #include "base/util/str.h"
 #include "core/attempt/attempt.h"
 #include "core/record/places.h"
+#include "core/record/roles.h"
 #include "core/record/spec.h"
 #include "core/target/rank_line.h"
 #include "targets/ssh/node_job.h"
 #include "targets/ssh/node_open.h"
 #include "targets/ssh/target_pool.h"
 
-enum { GANG_HOLD_MS = 15 * 60 * 1000 };
+enum { GANG_HOLD_MS = 15 * 60 * 1000, ROLES_TEXT_MAX = 4096 };
 
 /* The hosts of a run, which are asked together. */
 struct gang;
@@ -37,7 +38,9 @@ struct gang {
 	struct target_node *node;
 	struct node_handle handle; /* its host: all of them */
 	struct strv hosts, names;
+	struct strv ranks_called;  /* as hosts, of a run with roles; else empty */
 	struct gang_place *places; /* as many as hosts */
+	size_t ends_first, ends_n; /* as of gang_view */
 	size_t n_open;
 	/* All have answered; not from within the call that asked. */
 	void (*done)(struct gang *gang);
@@ -101,6 +104,41 @@ static const char *gang_address(const struct node_host *host)
 	return name ? name : at ? at + 1 : host->name;
 }
 
+/* roles: as of a record (roles.h). */
+static void gang_set_roles(struct gang *gang, const struct json *roles)
+{
+	const char *ends_with = json_get_str(roles, "ends_with");
+	int first = 0, n = 0;
+
+	strv_done(&gang->ranks_called);
+	for (size_t i = 0; i < gang->hosts.n; i++) {
+		AUTO_FREE char *name = roles_rank_text(roles, (int)i);
+		strv_add(&gang->ranks_called, name);
+	}
+	if (!ends_with || roles_find(roles, ends_with, &first, &n, NULL) < 0 ||
+		(size_t)(first + n) > gang->hosts.n)
+		return;
+	gang->ends_first = (size_t)first;
+	gang->ends_n = (size_t)n;
+}
+
+/* Each host knows the roles of all. */
+static void gang_learn_roles(struct gang *gang, const struct node_attempt *attempt)
+{
+	const char *text = node_attempt_get(attempt, "roles");
+	AUTO_JSON struct json *roles = NULL;
+
+	if (!gang->ranks_called.n && text &&
+		json_parse(text, strlen(text), ROLES_TEXT_MAX, "roles", &roles, NULL) == 0)
+		gang_set_roles(gang, roles);
+}
+
+static void gang_forget_rank(struct gang *gang, size_t i)
+{
+	gang->ranks[i] = (struct gang_rank){.host = gang->hosts.v[i],
+		.name = gang->ranks_called.n ? gang->ranks_called.v[i] : NULL};
+}
+
 /* Zeroed before. gang_close forgets what is asked, and accepts one that was not opened. */
 static int gang_open(struct target *target, const char *handle, struct gang *gang, struct err *err)
 {
@@ -115,7 +153,7 @@ static int gang_open(struct target *target, const char *handle, struct gang *gan
 	gang->steps = mem_alloc(gang->hosts.n, sizeof(*gang->steps));
 	for (size_t i = 0; r == 0 && i < gang->hosts.n; i++) {
 		gang->places[i] = (struct gang_place){.gang = gang};
-		gang->ranks[i] = (struct gang_rank){.host = gang->hosts.v[i]};
+		gang_forget_rank(gang, i);
 		r = node_open(gang->node->session, gang->hosts.v[i], gang->node->root,
 			&gang->places[i].host, err);
 	}
@@ -139,7 +177,7 @@ static void forget_ranks(struct gang *gang)
 {
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		target_status_done(&gang->ranks[i].status);
-		gang->ranks[i] = (struct gang_rank){.host = gang->hosts.v[i]};
+		gang_forget_rank(gang, i);
 	}
 }
 
@@ -152,6 +190,7 @@ static void gang_close(struct gang *gang)
 	node_handle_done(&gang->handle);
 	strv_done(&gang->hosts);
 	strv_done(&gang->names);
+	strv_done(&gang->ranks_called);
 	free(gang->places);
 	free(gang->ranks);
 	free(gang->steps);
@@ -244,6 +283,9 @@ static bool gang_take(struct gang *gang)
 {
 	bool all = true;
 
+	for (size_t i = 0; i < gang->hosts.n; i++)
+		if (gang->places[i].is_answered && gang->places[i].found.n)
+			gang_learn_roles(gang, &gang->places[i].found.v[0]);
 	forget_ranks(gang);
 	for (size_t i = 0; i < gang->hosts.n; i++) {
 		take_one(&gang->places[i], &gang->ranks[i]);
@@ -313,7 +355,7 @@ static void gang_broadcast(struct gang *gang, const char *verb, void (*done)(str
 static bool gang_take_steps(struct gang *gang, void (*done)(struct gang *gang))
 {
 	static const char *const verbs[] = {
-		[GANG_GO] = "go", [GANG_DROP] = "drop", [GANG_END] = "peer"};
+		[GANG_GO] = "go", [GANG_DROP] = "drop", [GANG_END] = "peer", [GANG_OVER] = "role"};
 
 	gang->done = done;
 	gang->n_open = 0;
@@ -413,6 +455,8 @@ static void target_gang_evaluate(struct polling *polling)
 		end_polling(polling);
 		return;
 	}
+	gang->view.ends_first = gang->ends_first;
+	gang->view.ends_n = gang->ends_n;
 	gang_evaluate(gang->ranks, gang->hosts.n, &gang->view, &polling->found, gang->steps);
 	if (!gang_take_steps(gang, on_steps))
 		end_polling(polling);
@@ -1183,7 +1227,9 @@ static int fail_rank(struct starting *starting, size_t i, enum err_id id, const 
 {
 	const struct gang_rank *rank = &starting->gang.ranks[i];
 
-	err_set(&starting->error, id, "%s cannot take rank %zu: %s", rank->host, i, why);
+	AUTO_FREE char *name = rank->name ? mem_strdup(rank->name) : mem_printf("rank %zu", i);
+
+	err_set(&starting->error, id, "%s cannot take %s: %s", rank->host, name, why);
 	if (id == E_NODE_BUSY)
 		err_hint(&starting->error, "dlrun targets %s", starting->gang.node->target.name);
 	return -1;
@@ -1301,10 +1347,8 @@ static int send_rank(struct starting *starting, size_t i, struct err *err)
 		starting->gang.handle.attempt);
 	start->job.handle = start->handle;
 	start->call = (struct target_call){.done = on_sent};
-	start->rank = (struct node_rank){.rank = (int)i,
-		.gpus = starting->job->spec->runtime.gpus,
-		.addresses = &starting->addresses,
-		.hold_ms = GANG_HOLD_MS};
+	start->rank = (struct node_rank){
+		.rank = (int)i, .addresses = &starting->addresses, .hold_ms = GANG_HOLD_MS};
 	start->starting = starting;
 	int r = node_submit_rank(target, &start->job, &start->rank, false, &start->call, err);
 	start->is_open = r == 0;
@@ -1353,6 +1397,11 @@ int target_gang_submit(struct target *target, const struct target_job *job,
 	if (r < 0) {
 		target_gang_drop_work(&starting->work);
 		return r;
+	}
+	if (job->spec->roles.list.n) {
+		AUTO_JSON struct json *roles = json_object();
+		roles_to_record(&job->spec->roles, roles);
+		gang_set_roles(&starting->gang, roles);
 	}
 	target_call_begin(call, &starting->work);
 	gang_query(&starting->gang, gang_submit_on_requested);

@@ -19,6 +19,7 @@
 #include "host/gpu.h"
 #include "node/hosts.h"
 #include "targets/ssh/node_open.h"
+#include "targets/ssh/role_hosts.h"
 #include "targets/ssh/target_gang.h"
 #include "targets/ssh/target_pool.h"
 
@@ -592,17 +593,28 @@ static void take_one(struct choosing *choosing, const struct node_choice *choice
 	choosing_print(choosing, first, wanted);
 }
 
-static struct node_requirements choosing_wanted(const struct spec *spec)
+/* Of each role. Returns what the one that wants the most GPUs wants. */
+static struct node_requirements choosing_wanted(const struct spec *spec, struct role_wishes *ret)
 {
-	const struct resources *resources = &spec->resources;
+	struct node_requirements most = {0};
 
-	return (struct node_requirements){
-		.nodes = (unsigned)resources->nodes,
-		.gpus = spec->runtime.gpus,
-		.memory_bytes = resources->memory_bytes,
-		.disk_bytes = resources->disk_bytes,
-		.cpus = (double)resources->cpus_milli / 1000,
-	};
+	for (size_t i = 0; i < roles_count(spec); i++) {
+		struct roles_part part;
+		struct role_wish *wish = vec_push(ret);
+
+		roles_nth(spec, i, &part);
+		*wish = (struct role_wish){
+			part.name, {
+					   .nodes = (unsigned)part.nodes,
+					   .gpus = part.gpus,
+					   .memory_bytes = part.memory_bytes,
+					   .disk_bytes = spec->resources.disk_bytes,
+					   .cpus = (double)part.cpus_milli / 1000,
+				   }};
+		if (i == 0 || part.gpus > most.gpus)
+			most = wish->wanted;
+	}
+	return most;
 }
 
 /* From the probes. */
@@ -621,11 +633,12 @@ static void choosing_offer(
 static int target_node_choose(struct choosing *choosing,
 	const struct target_requirements *requirements, struct strv *ret_notes, struct err *err)
 {
-	const struct node_requirements wanted = choosing_wanted(requirements->spec);
+	AUTO(role_wishes_done) struct role_wishes roles = {0};
+	const struct node_requirements wanted = choosing_wanted(requirements->spec, &roles);
 	AUTO(node_choice_done) struct node_choice choice = {0};
 
 	choosing_offer(choosing, requirements);
-	node_choose(choosing->offers, choosing->n, &wanted, &choice);
+	role_hosts_choose(choosing->offers, choosing->n, &roles, &choice);
 	if (choice.hosts.n == 0)
 		return fail_choice(choosing, &wanted, choice.why, err);
 	for (size_t i = 0; i < choosing->n; i++)
@@ -930,7 +943,8 @@ static int node_room_evaluate(struct node_room *room, struct err *err)
 {
 	struct choosing *choosing = &room->choosing;
 	const struct spec *spec = room->requirements.spec;
-	const struct node_requirements wanted = choosing_wanted(spec);
+	AUTO(role_wishes_done) struct role_wishes roles = {0};
+	const struct node_requirements wanted = choosing_wanted(spec, &roles);
 	AUTO(node_choice_done) struct node_choice choice = {0};
 
 	choosing_keep_models(choosing, spec);
@@ -940,7 +954,7 @@ static int node_room_evaluate(struct node_room *room, struct err *err)
 		if (r < 0)
 			return r;
 	}
-	node_choose(choosing->offers, choosing->n, &wanted, &choice);
+	role_hosts_choose(choosing->offers, choosing->n, &roles, &choice);
 	if (choice.hosts.n == 0)
 		return node_room_fail(choosing, &wanted, choice.why, err);
 	room->ret->is_now = choice.is_ready;
@@ -1279,6 +1293,7 @@ const struct target_ops target_node_ops = {
 	.kind = "ssh",
 	.has_login = true,
 	.has_nodes = true,
+	.has_roles = true,
 	.describe = target_node_describe,
 	.warm = warm,
 	.learn = target_node_learn,

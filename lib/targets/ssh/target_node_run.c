@@ -45,7 +45,8 @@ struct submitting {
 	struct node_submitted result;
 	struct node_syncs syncs;
 	size_t n_synced;
-	const struct node_rank *rank; /* NULL: of one host */
+	struct node_part part;
+	const struct node_rank *rank; /* part's; NULL: of one host */
 	bool followed;
 };
 
@@ -53,6 +54,7 @@ static void target_node_run_release(struct node_work *work)
 {
 	struct submitting *submitting = (struct submitting *)work;
 
+	node_part_done(&submitting->part);
 	node_syncs_done(&submitting->syncs);
 	buf_done(&submitting->secrets);
 	buf_done(&submitting->job);
@@ -298,18 +300,34 @@ static int target_node_run_fill(
 	return r;
 }
 
+static int target_node_run_set_part(struct submitting *submitting, const struct target_job *job,
+	const struct node_rank *rank, struct err *err)
+{
+	AUTO_STRV struct strv here = {0};
+
+	strv_add(&here, ATTEMPT_ADDRESS);
+	int r = node_part_make(
+		job, rank ? rank->rank : 0, rank ? rank->addresses : &here, &submitting->part, err);
+	if (rank) {
+		submitting->part.rank.hold_ms = rank->hold_ms;
+		submitting->rank = &submitting->part.rank;
+	}
+	return r;
+}
+
 int node_submit_rank(struct target *target, const struct target_job *job,
 	const struct node_rank *rank, bool is_pooled, struct target_call *call, struct err *err)
 {
 	struct submitting *submitting = mem_alloc(1, sizeof(*submitting));
 
-	*submitting = (struct submitting){.base = {.release = target_node_run_release},
-		.rank = rank,
-		.followed = job->followed};
+	*submitting = (struct submitting){
+		.base = {.release = target_node_run_release}, .followed = job->followed};
 	int r = node_work_begin(target, job->handle, &submitting->base, call, err);
 	if (r < 0)
 		return r;
-	r = target_node_run_fill(submitting, job, err);
+	r = target_node_run_set_part(submitting, job, rank, err);
+	if (r == 0)
+		r = target_node_run_fill(submitting, &submitting->part.job, err);
 	if (is_pooled)
 		submitting->request.pool = submitting->base.host->name;
 	if (r < 0) {
@@ -332,27 +350,46 @@ int target_node_submit(struct target *target, const struct target_job *job,
 	return node_submit_rank(target, job, NULL, false, call, err);
 }
 
-int target_node_preview(struct target *target, const struct target_job *job, struct json **ret,
-	struct strv *ret_notes, struct err *err)
+static int target_node_run_preview(struct session *session, const struct target_job *job,
+	const char *runtime, size_t role, struct json *ret, struct err *err)
 {
-	struct session *session = target_node_of(target)->session;
+	AUTO(node_part_done) struct node_part part = {0};
 	AUTO_BUF struct buf text = {0}, secrets = {0};
+	struct roles_part found;
 	struct json *object;
 
-	(void)ret_notes;
 	buf_init(&text, TEXT_MAX);
 	buf_init(&secrets, TEXT_MAX);
-	int r = node_job_make(session, job, target_node_of(target)->runtime, NULL, NULL, NULL,
-		job->spec->study.parallel, &text, &secrets, err);
+	roles_nth(job->spec, role, &found);
+	int r = node_part_make(job, found.first, NULL, &part, err);
+	if (r == 0)
+		r = node_job_make(session, &part.job, runtime, NULL, NULL, NULL,
+			job->spec->study.parallel, &text, &secrets, err);
 	if (r < 0)
 		return r;
 	object = json_object();
 	json_set_str(object, "kind", "ssh");
 	json_set_str(object, "handle", job->handle);
+	if (found.name)
+		json_set_str(object, "role", found.name);
 	json_set_bytes(object, "job", text.data, text.len);
-	*ret = json_array();
-	json_add(*ret, object);
+	json_add(ret, object);
 	return 0;
+}
+
+int target_node_preview(struct target *target, const struct target_job *job, struct json **ret,
+	struct strv *ret_notes, struct err *err)
+{
+	const struct target_node *node = target_node_of(target);
+	AUTO_JSON struct json *list = json_array();
+	int r = 0;
+
+	(void)ret_notes;
+	for (size_t i = 0; r == 0 && i < roles_count(job->spec); i++)
+		r = target_node_run_preview(node->session, job, node->runtime, i, list, err);
+	if (r == 0)
+		*ret = TAKE(list);
+	return r;
 }
 
 /*

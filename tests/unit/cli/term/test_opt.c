@@ -321,6 +321,10 @@ static void text_of_values(void **state)
 	assert_string_equal(tail, "3");
 	assert_string_equal(name, "x");
 	assert_null(opt_text(opt_find(opts, "size", 4), &parsed.values));
+	assert_true(opt_is_given(opt_find(opts, "timeout", 7), &parsed.values));
+	assert_true(opt_is_given(opt_find_letter(opts, 'n'), &parsed.values));
+	assert_false(opt_is_given(opt_find(opts, "size", 4), &parsed.values));
+	assert_false(opt_is_given(opt_find(opts, "all", 3), &parsed.values));
 	assert_null(opt_text(opt_find(opts, "all", 3), &parsed.values));
 	assert_null(opt_find(opts, "al", 2));
 	done(&parsed);

@@ -58,6 +58,8 @@ static const struct row {
 	{"setup", CONFIG_BY_PROJECT, NULL},
 	{"setup.run", CONFIG_BY_PROJECT, "setup: {run: a, key: [b]}"},
 	{"setup.key", CONFIG_BY_PROJECT, "setup: {run: a, key: [b]}"},
+	{"environment", CONFIG_BY_PROJECT, NULL},
+	{"environment.lock", CONFIG_BY_PROJECT, "environment: {lock: uv.lock}"},
 	{"data", CONFIG_BY_PROJECT, "data: [a]"},
 	{"outputs", CONFIG_BY_PROJECT, "outputs: [a]"},
 	{"tensorboard", CONFIG_BY_PROJECT, "tensorboard: [a]"},

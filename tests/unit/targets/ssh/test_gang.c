@@ -17,7 +17,7 @@
 /*
  * Each rank is a word: a (absent), p (prepared yet), q (queued), h (held), g (told to go, not
  * begun), r (running), R (running, its end was asked for), s (succeeded), fCODE@TIME (failed),
- * c@TIME (cancelled by its user), e (ended with another one), l@TIME (lost), d (taken back), x
+ * c@TIME (cancelled by its user), e (ended with another one), o (ended with the run), l@TIME (lost), d (taken back), x
  * (failed to start before it was told to), u (does not answer)
  */
 
@@ -29,9 +29,10 @@ struct expected {
 	enum run_state state;
 	int code;           /* of an end */
 	const char *reason; /* NULL: it has not ended */
-	const char *steps;  /* a letter for each: . g d e */
+	const char *steps;  /* a letter for each: . g d e o */
 	const char *text;   /* a part of it; NULL: none */
 	bool is_cancelling;
+	bool has_roles; /* learner.0 is the first, which the run ends with, then actors */
 };
 
 static void set_end(struct gang_rank *rank, enum run_state state, int code, const char *reason,
@@ -51,20 +52,22 @@ static void set_rank(const char *word, struct gang_rank *rank)
 
 	rank->is_absent = word[0] == 'a';
 	rank->is_held = strchr("h", word[0]) != NULL;
-	rank->is_going = strchr("grRsfcel", word[0]) != NULL;
+	rank->is_going = strchr("grRsfceol", word[0]) != NULL;
 	rank->status.state = strchr("rR", word[0]) ? RUN_RUNNING
 			     : word[0] == 'q'      ? RUN_QUEUED
 			     : word[0] == 'u'      ? RUN_UNKNOWN
 						   : RUN_STARTING;
 	rank->status.cancelling = word[0] == 'R';
 	if (word[0] == 's')
-		set_end(rank, RUN_SUCCEEDED, 0, "Completed", "");
+		set_end(rank, RUN_SUCCEEDED, 0, "Completed", word + 1);
 	else if (word[0] == 'f')
 		set_end(rank, RUN_FAILED, (int)code, "Error", rest);
 	else if (word[0] == 'c')
 		set_end(rank, RUN_CANCELLED, 143, "Cancelled", word + 1);
 	else if (word[0] == 'e')
 		set_end(rank, RUN_CANCELLED, 143, GANG_PEER, "");
+	else if (word[0] == 'o')
+		set_end(rank, RUN_CANCELLED, 143, GANG_ROLE, "");
 	else if (word[0] == 'l')
 		set_end(rank, RUN_LOST, 125, "Lost", word + 1);
 	else if (word[0] == 'd')
@@ -109,14 +112,20 @@ static void check(const struct expected *expected)
 		.is_ours = !expected->is_elsewhere,
 		.was_accepted = expected->was_accepted,
 		.attempt = 1,
-		.now_ms = 999,
+		.now_ms = 9999,
+		.ends_n = expected->has_roles,
 	};
+	static const char *const names[RANKS_MAX] = {
+		"learner.0", "actors.0", "actors.1", "actors.2"};
+
+	for (size_t i = 0; expected->has_roles && i < n; i++)
+		ranks[i].name = names[i];
 
 	gang_evaluate(ranks, n, &view, &status, steps);
 	assert_string_equal(run_state_name(status.state), run_state_name(expected->state));
 	check_end(expected, &status);
 	for (size_t i = 0; i < n; i++)
-		assert_int_equal(".gde"[steps[i]], expected -> steps[i]);
+		assert_int_equal(".gdeo"[steps[i]], expected -> steps[i]);
 	if (expected->text)
 		assert_non_null(strstr(status.text ? status.text : "", expected->text));
 	assert_int_equal(status.cancelling, expected->is_cancelling);
@@ -221,6 +230,51 @@ static void test_ends(void **state)
 	check_all(cases, ARRAY_LEN(cases));
 }
 
+/* The run ends with its learner. It is 9999 by now. */
+static void test_role_that_ends_it(void **state)
+{
+	static const struct expected cases[] = {
+		{"r r r", .has_roles = true, .state = RUN_RUNNING, .steps = "..."},
+		{"s@5000 r r", .has_roles = true, .state = RUN_RUNNING, .steps = ".oo"},
+		{"s@5000 R h", .has_roles = true, .state = RUN_RUNNING, .steps = "..o"},
+		{"s@5000 o u", .has_roles = true, .state = RUN_RUNNING, .steps = "..o"},
+		{"s@5000 o o", .has_roles = true, .state = RUN_SUCCEEDED, .code = 0,
+			.reason = "Completed", .steps = "..."},
+		{"s@5000 s@3 o", .has_roles = true, .state = RUN_SUCCEEDED, .code = 0,
+			.reason = "Completed", .steps = "..."},
+		/* What breaks without the learner, or because it is about to go, does not count. */
+		{"s@5000 f1@5000 c@6000", .has_roles = true, .state = RUN_SUCCEEDED, .code = 0,
+			.reason = "Completed", .steps = "..."},
+		{"s@5000 f1@2000 o", .has_roles = true, .state = RUN_SUCCEEDED, .code = 0,
+			.reason = "Completed", .steps = "..."},
+		{"s@5000 f1@7000 r", .has_roles = true, .state = RUN_RUNNING, .steps = "..o"},
+		{"s@5000 l@7000 a", .has_roles = true, .state = RUN_SUCCEEDED, .code = 0,
+			.reason = "Completed", .steps = "..."},
+		{"r f1@7000 r", .has_roles = true, .state = RUN_RUNNING, .steps = "..."},
+		/* What broke before does. */
+		{"r f1@6999 r", .has_roles = true, .state = RUN_RUNNING, .steps = "e.e",
+			.text = "actors.0 on h1: Error", .is_cancelling = true},
+		{"s@5000 r f3@1999", .has_roles = true, .state = RUN_RUNNING, .steps = ".e.",
+			.text = "actors.1 on h2: Error", .is_cancelling = true},
+		{"s@5000 e f3@1999", .has_roles = true, .state = RUN_FAILED, .code = 3,
+			.reason = "Error", .steps = "...", .text = "actors.1 on h2: Error"},
+		{"e f1@9000 e", .has_roles = true, .state = RUN_FAILED, .code = 1,
+			.reason = "Error", .steps = "..."},
+		{"f9@9000 r r", .has_roles = true, .state = RUN_RUNNING, .steps = ".ee",
+			.text = "learner.0 on h0: Error", .is_cancelling = true},
+		{"f9@5000 f1@6000 e", .has_roles = true, .state = RUN_FAILED, .code = 9,
+			.reason = "Error", .steps = "..."},
+		{"c@5 c@5 c@5", .has_roles = true, .state = RUN_CANCELLED, .code = 143,
+			.reason = "Cancelled", .steps = "..."},
+		{"r a r", .has_roles = true, .state = RUN_RUNNING, .steps = "e.e",
+			.text = "h1 no longer knows of actors.0", .is_cancelling = true},
+		{"r s@3 s@4", .has_roles = true, .state = RUN_RUNNING, .steps = "..."},
+	};
+
+	(void)state;
+	check_all(cases, ARRAY_LEN(cases));
+}
+
 static struct json *observed(const char *text)
 {
 	struct json *json = NULL;
@@ -257,6 +311,7 @@ int main(void)
 		cmocka_unit_test(test_left),
 		cmocka_unit_test(test_going),
 		cmocka_unit_test(test_ends),
+		cmocka_unit_test(test_role_that_ends_it),
 		cmocka_unit_test(test_observed),
 	};
 

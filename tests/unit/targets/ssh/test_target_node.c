@@ -443,6 +443,61 @@ static void test_job_rank(void **state)
 	making_done(&making);
 }
 
+/* A role is a group of its own, and knows the addresses of the others. */
+static void test_job_of_a_role(void **state)
+{
+	AUTO_STRV struct strv addresses = {0};
+	AUTO(node_part_done) struct node_part part = {0}, shown = {0};
+	struct making making, made;
+
+	(void)state;
+	making_init(&making);
+	for (int i = 0; i < 3; i++)
+		strv_addf(&addresses, "10.0.0.%d", i + 1);
+	making.spec.resources.nodes = 3;
+	making.spec.roles.ends_with = mem_strdup("learner");
+	*vec_push(&making.spec.roles.list) =
+		(struct role){.name = mem_strdup("learner"), .nodes = 1, .gpus = 4};
+	struct role *actors = vec_push(&making.spec.roles.list);
+	*actors = (struct role){
+		.name = mem_strdup("ac-tors"), .nodes = 2, .gpus = 0, .cpus_milli = 8000};
+	strv_add(&actors->command, "act");
+	strv_add(&actors->command, "tcp://{learner.0}:1");
+	strv_add(&actors->env, "WHO={ac-tors.1}");
+	strv_add(&making.spec.env, "WHO=nobody");
+	strv_add(&making.env, "WHO=nobody");
+	strv_add(&making.env, "DLRUN_COMMIT=abc");
+	make(&making);
+	assert_int_equal(node_part_make(&making.job, 2, &addresses, &part, NULL), 0);
+	made = (struct making){.rank = &part.rank};
+	buf_init(&made.text, 1 << 20);
+	buf_init(&made.secret_text, 1 << 20);
+	assert_int_equal(node_job_make(NULL, &part.job, NULL, NULL, NULL, &part.rank, 0, &made.text,
+				 &made.secret_text, NULL),
+		0);
+	AUTO_FREE char *words = read_by_shell(made.text.data, "j_command");
+	assert_string_equal(words, "<act><tcp://10.0.0.1:1>");
+	AUTO_FREE char *env = read_by_shell(made.text.data,
+		"default() { eval \"[ \\\"\\${$1+1}\\\" ]\" || export \"$1=$2\"; }\n"
+		"j_defaults\nj_env\n"
+		"echo \"$MASTER_ADDR $NNODES $NODE_RANK $DLRUN_NODE_ADDRS $PET_NODE_RANK\"\n"
+		"echo \"$DLRUN_ROLE $DLRUN_ROLE_RANK $DLRUN_ROLE_NODES $DLRUN_ROLE_LEARNER\"\n"
+		"echo \"$DLRUN_ROLE_AC_TORS $WHO $DLRUN_COMMIT $j_gpus $j_cpus_milli\"\n"
+		"echo \"$j_number $j_ends_first $j_ends_n $j_roles\"");
+	assert_string_equal(env,
+		"10.0.0.2 2 1 10.0.0.2,10.0.0.3 1\nac-tors 1 2 10.0.0.1\n"
+		"10.0.0.2,10.0.0.3 10.0.0.3 abc 0 8000\n"
+		"2 0 1 {\"roles\":{\"learner\":1,\"ac-tors\":2},\"ends_with\":\"learner\"}\n");
+	/* Before there are hosts. */
+	assert_int_equal(node_part_make(&making.job, 0, NULL, &shown, NULL), 0);
+	assert_int_equal(shown.spec.runtime.gpus, 4);
+	assert_string_equal(shown.spec.command.v[0], "echo");
+	assert_true(strv_find(&shown.env, "DLRUN_ROLE=learner") >= 0);
+	assert_int_equal(shown.addresses.n, 0);
+	making_done(&made);
+	making_done(&making);
+}
+
 static void test_job_runtime(void **state)
 {
 	struct making making;
@@ -544,6 +599,7 @@ int main(void)
 		cmocka_unit_test(test_job_of_a_member),
 		cmocka_unit_test(test_hosts_of_members),
 		cmocka_unit_test(test_job_rank),
+		cmocka_unit_test(test_job_of_a_role),
 		cmocka_unit_test(test_job_runtime),
 		cmocka_unit_test(test_job_random),
 		cmocka_unit_test(test_machines),

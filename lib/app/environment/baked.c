@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/environment/baked.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/os/fs.h"
+#include "base/util/auto.h"
+#include "base/util/str.h"
+#include "kube/api/kinds.h"
+#include "oci/layer/tar_stream.h"
+
+enum {
+	CHUNK = 1 << 20,
+	FILES_MAX = 1000 * 1000,
+	LIST_MAX = 16 << 20,   /* bytes of a list of names */
+	SECRET_MIN = 6,        /* shorter values are found anywhere */
+	WINDOW_MAX = 64 << 10, /* of longer ones the beginning is looked for */
+};
+
+void baked_done(struct baked *baked)
+{
+	vec_done(&baked->files);
+	vec_done(&baked->hardlinks);
+	arena_done(&baked->arena);
+	buf_done(&baked->tops);
+	buf_done(&baked->gone);
+	buf_done(&baked->window);
+	digest_done(&baked->digest);
+	free(baked->entries.v);
+	strv_done(&baked->removed);
+}
+
+/* "dlrun/src/.venv/x" is "dlrun/env/tree/.venv/x" in the layer. */
+static const char *baked_path(struct baked *baked, const char *path)
+{
+	size_t len = strlen(baked->tree);
+
+	path += str_starts(path, "./") ? 2 : 0;
+	if (strncmp(path, baked->tree, len) != 0 || path[len] != '/')
+		return arena_strdup(&baked->arena, path);
+	AUTO_FREE char *moved = mem_printf("%s%s", KUBE_BAKED + 1, path + len);
+	return arena_strdup(&baked->arena, moved);
+}
+
+static int baked_take_member(void *ctx, const struct tar_member *member, struct err *err)
+{
+	struct baked *baked = ctx;
+	struct baked_file file = {.entry = {.size = member->size}};
+
+	baked->list = str_eq(member->path, "tops")   ? &baked->tops
+		      : str_eq(member->path, "gone") ? &baked->gone
+						     : NULL;
+	baked->has_content = false;
+	buf_reset(&baked->window);
+	digest_done(&baked->digest);
+	digest_begin(&baked->digest, DIGEST_SHA256);
+	if (baked->list || member->kind == TAR_DIR || member->kind == TAR_OTHER)
+		return 0;
+	if (baked->files.n + baked->hardlinks.n >= FILES_MAX)
+		return err_set(
+			err, E_DATA_LIMIT, "the setup has made more than %d files", FILES_MAX);
+	file.entry.path = baked_path(baked, member->path);
+	file.entry.exec = (member->mode & 0100) != 0;
+	if (member->kind == TAR_HARDLINK) {
+		file.entry.target = baked_path(baked, member->target);
+		*vec_push(&baked->hardlinks) = file;
+		return 0;
+	}
+	if (member->kind == TAR_LINK) {
+		file.entry.kind = ENTRY_LINK;
+		file.entry.exec = false;
+		file.entry.target = arena_strdup(&baked->arena, member->target);
+		file.entry.size = strlen(member->target);
+		digest_sha256(member->target, file.entry.size, file.entry.sha256);
+	}
+	baked->bytes += member->size;
+	*vec_push(&baked->files) = file;
+	return 0;
+}
+
+/* The length of what is looked for of the value of a secret. */
+static size_t baked_secret(const char *pair, const char **ret_value)
+{
+	const char *value = strchr(pair, '=') + 1;
+	size_t len = strlen(value);
+
+	*ret_value = value;
+	return len < SECRET_MIN ? 0 : len < WINDOW_MAX ? len : WINDOW_MAX;
+}
+
+static int baked_check_bytes(
+	const struct baked *baked, const char *data, size_t len, struct err *err)
+{
+	for (size_t i = 0; baked->secrets && i < baked->secrets->n; i++) {
+		const char *pair = baked->secrets->v[i], *value;
+		size_t n = baked_secret(pair, &value);
+		if (n == 0 || !memmem(data, len, value, n))
+			continue;
+		AUTO_FREE char *shown = str_shown(baked->files.v[baked->files.n - 1].entry.path);
+		return err_set(err, E_SECRET, "the setup writes the secret %.*s to /%s",
+			(int)strcspn(pair, "="), pair, shown);
+	}
+	return 0;
+}
+
+/* A value may lie in two parts of the content: the end of the one before is kept. */
+static int baked_check_secrets(struct baked *baked, const char *data, size_t len, struct err *err)
+{
+	size_t longest = 0;
+
+	for (size_t i = 0; baked->secrets && i < baked->secrets->n; i++) {
+		const char *value;
+		size_t n = baked_secret(baked->secrets->v[i], &value);
+		longest = n > longest ? n : longest;
+	}
+	if (longest == 0)
+		return 0;
+	buf_add(&baked->window, data, len < longest ? len : longest);
+	int r = baked_check_bytes(baked, baked->window.data, baked->window.len, err);
+	if (r == 0)
+		r = baked_check_bytes(baked, data, len, err);
+	if (len >= longest) {
+		buf_reset(&baked->window);
+		buf_add(&baked->window, data + len - longest, longest);
+	} else if (baked->window.len > longest) {
+		AUTO_FREE char *rest =
+			mem_strndup(baked->window.data + baked->window.len - longest, longest);
+		buf_reset(&baked->window);
+		buf_add(&baked->window, rest, longest);
+	}
+	return r;
+}
+
+static int baked_take_data(void *ctx, const void *data, size_t len, struct err *err)
+{
+	struct baked *baked = ctx;
+
+	if (baked->list) {
+		buf_add(baked->list, data, len);
+		return buf_check(baked->list, "a list of names", err);
+	}
+	if (!baked->has_content)
+		baked->files.v[baked->files.n - 1].at =
+			baked->chunk_at + (uint64_t)((const char *)data - baked->chunk);
+	baked->has_content = true;
+	digest_add(&baked->digest, data, len);
+	return baked_check_secrets(baked, data, len, err);
+}
+
+static int baked_take_end(void *ctx, struct err *err)
+{
+	struct baked *baked = ctx;
+
+	(void)err;
+	if (!baked->list)
+		digest_end(&baked->digest, baked->files.v[baked->files.n - 1].entry.sha256);
+	return 0;
+}
+
+static int baked_read_tar(struct baked *baked, struct err *err)
+{
+	const struct tar_events events = {.member = baked_take_member,
+		.data = baked_take_data,
+		.end = baked_take_end,
+		.ctx = baked};
+	AUTO(tar_stream_free_auto) struct tar_stream *stream = tar_stream_new(&events);
+	AUTO_FREE char *chunk = mem_alloc(1, CHUNK);
+	int r = 0;
+
+	baked->chunk = chunk;
+	while (r == 0) {
+		ssize_t n = pread(baked->fd, chunk, CHUNK, (off_t)baked->chunk_at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return fs_error(err, errno, "reading the environment");
+		if (n == 0)
+			return tar_stream_finish(stream, err);
+		r = tar_stream_add(stream, chunk, (size_t)n, err);
+		baked->chunk_at += (uint64_t)n;
+	}
+	return r;
+}
+
+static int baked_by_path(const void *a, const void *b)
+{
+	return strcmp(((const struct baked_file *)a)->entry.path,
+		((const struct baked_file *)b)->entry.path);
+}
+
+static const struct baked_file *baked_find(const struct baked *baked, const char *path)
+{
+	const struct baked_file wanted = {.entry = {.path = path}};
+
+	return baked->files.n ? bsearch(&wanted, baked->files.v, baked->files.n, sizeof(wanted),
+					baked_by_path)
+			      : NULL;
+}
+
+/* Whether something of the environment lies at or below path. */
+static bool baked_has(const struct baked *baked, const char *path)
+{
+	size_t from = 0, to = baked->files.n, len = strlen(path);
+
+	while (from < to) {
+		size_t middle = from + (to - from) / 2;
+		if (strcmp(baked->files.v[middle].entry.path, path) < 0)
+			from = middle + 1;
+		else
+			to = middle;
+	}
+	for (; from < baked->files.n; from++) {
+		const char *found = baked->files.v[from].entry.path;
+		if (strncmp(found, path, len) != 0)
+			return false;
+		if (found[len] == '\0' || found[len] == '/')
+			return true;
+	}
+	return false;
+}
+
+/* The content of a hard link lies where that of its file does. */
+static void baked_add_hardlinks(struct baked *baked)
+{
+	size_t n = 0;
+
+	vec_foreach (struct baked_file, link, &baked->hardlinks) {
+		const struct baked_file *same = baked_find(baked, link->entry.target);
+		const char *path = link->entry.path;
+		if (!same)
+			continue;
+		*link = *same;
+		link->entry.path = path;
+		baked->hardlinks.v[n++] = *link;
+	}
+	for (size_t i = 0; i < n; i++)
+		*vec_push(&baked->files) = baked->hardlinks.v[i];
+	vec_sort(&baked->files, baked_by_path);
+}
+
+/* Each line of list, without the first slash. A negative return of fn ends it. */
+static int baked_each_line(struct baked *baked, const struct buf *list,
+	void (*fn)(struct baked *baked, const char *path))
+{
+	for (const char *at = list->len ? list->data : ""; *at; at += strspn(at, "\n")) {
+		size_t len = strcspn(at, "\n");
+		AUTO_FREE char *line = mem_strndup(at, len);
+		fn(baked, line + strspn(line, "/"));
+		at += len;
+	}
+	return 0;
+}
+
+static void baked_add_removed(struct baked *baked, const char *path)
+{
+	if (*path && !baked_has(baked, path))
+		strv_add(&baked->removed, path);
+}
+
+/* A path of the tree that links lead to from the trees of runs. */
+static void baked_add_top(struct baked *baked, const char *path)
+{
+	size_t len = strlen(baked->tree);
+
+	if (strncmp(path, baked->tree, len) == 0 && path[len] == '/') {
+		buf_adds(&baked->gone, path + len + 1);
+		buf_addc(&baked->gone, '\n');
+	}
+}
+
+static int baked_by_text(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The list of links is a file of the environment: its content goes behind the tar. */
+static int baked_add_links(struct baked *baked, struct err *err)
+{
+	struct baked_file file = {.entry = {.path = KUBE_BAKED_LINKS + 1}};
+	off_t end = lseek(baked->fd, 0, SEEK_END);
+
+	buf_reset(&baked->gone);
+	baked_each_line(baked, &baked->tops, baked_add_top);
+	int r = buf_check(&baked->gone, "a list of names", err);
+	if (r == 0 && end < 0)
+		r = fs_error(err, errno, "the environment");
+	if (r == 0)
+		r = fs_write_fd(
+			baked->fd, "the environment", baked->gone.data, baked->gone.len, err);
+	if (r < 0)
+		return r;
+	file.at = (uint64_t)end;
+	file.entry.size = baked->gone.len;
+	digest_sha256(baked->gone.data, baked->gone.len, file.entry.sha256);
+	*vec_push(&baked->files) = file;
+	return 0;
+}
+
+/* Files that are there twice, or below another, are none of tar's making. */
+static int baked_check_order(const struct baked *baked, struct err *err)
+{
+	for (size_t i = 1; i < baked->files.n; i++) {
+		const char *before = baked->files.v[i - 1].entry.path;
+		const char *path = baked->files.v[i].entry.path;
+		size_t len = strlen(before);
+		if (strncmp(path, before, len) == 0 && (path[len] == '/' || path[len] == '\0'))
+			return err_set(err, E_DATA, "the environment has a file twice: %s", path);
+	}
+	return 0;
+}
+
+int baked_read(struct baked *baked, struct err *err)
+{
+	buf_init(&baked->tops, LIST_MAX);
+	buf_init(&baked->gone, LIST_MAX);
+	buf_init(&baked->window, 4 * WINDOW_MAX);
+	int r = baked_read_tar(baked, err);
+	if (r < 0)
+		return r;
+	vec_sort(&baked->files, baked_by_path);
+	baked_add_hardlinks(baked);
+	baked_each_line(baked, &baked->gone, baked_add_removed);
+	vec_sort(&baked->removed, baked_by_text);
+	r = baked_add_links(baked, err);
+	if (r < 0)
+		return r;
+	vec_sort(&baked->files, baked_by_path);
+	vec_foreach (const struct baked_file, file, &baked->files)
+		*vec_push(&baked->entries) = file->entry;
+	return baked_check_order(baked, err);
+}
+
+/* Files are read one after the other. */
+int baked_open(void *ctx, const struct entry *entry, int *ret_fd, struct err *err)
+{
+	const struct baked *baked = ctx;
+	AUTO_FD int fd = fcntl(baked->fd, F_DUPFD_CLOEXEC, 0);
+	uint64_t at = baked->files.v[entry - baked->entries.v].at;
+
+	if (fd < 0 || lseek(fd, (off_t)at, SEEK_SET) < 0)
+		return fs_error(err, errno, "%s", entry->path);
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "targets/ssh/role_hosts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util/auto.h"
+#include "base/util/buf.h"
+#include "base/util/mem.h"
+
+enum { ROLE_TEXT_MAX = 16 << 10, ROLE_NAMED = 4 };
+
+void role_wishes_done(struct role_wishes *wishes)
+{
+	vec_done(wishes);
+}
+
+/* A role that has been given its hosts. */
+struct role_choice {
+	struct node_choice choice;
+	bool is_made;
+};
+
+/* The role that is hardest to place, of those that have no hosts yet. */
+static size_t role_hosts_next(const struct role_wishes *roles, const struct role_choice *made)
+{
+	size_t best = roles->n;
+
+	for (size_t i = 0; i < roles->n; i++) {
+		const struct node_requirements *one = &roles->v[i].wanted, *other;
+
+		if (made[i].is_made)
+			continue;
+		other = best < roles->n ? &roles->v[best].wanted : NULL;
+		if (!other || abs(one->gpus) > abs(other->gpus) ||
+			(abs(one->gpus) == abs(other->gpus) &&
+				one->memory_bytes > other->memory_bytes))
+			best = i;
+	}
+	return best;
+}
+
+static void role_hosts_add_names(struct buf *out, const struct role_wish *role,
+	const struct node_offer *offers, const struct node_choice *choice)
+{
+	size_t n = choice->hosts.n;
+
+	buf_addf(out, "%s%s on ", out->len ? "; " : "", role->name);
+	for (size_t i = 0; i < n && i < ROLE_NAMED; i++)
+		buf_addf(out, "%s%s", i ? ", " : "", offers[choice->hosts.v[i]].host);
+	if (n > ROLE_NAMED)
+		buf_addf(out, " and %zu more", n - ROLE_NAMED);
+}
+
+/* Together, in the order of the ranks. */
+static void role_hosts_join(const struct role_wishes *roles, const struct role_choice *made,
+	const struct node_offer *offers, struct node_choice *ret)
+{
+	AUTO_BUF struct buf why = {0};
+
+	buf_init(&why, ROLE_TEXT_MAX);
+	for (size_t i = 0; i < roles->n; i++) {
+		role_hosts_add_names(&why, &roles->v[i], offers, &made[i].choice);
+		vec_foreach (size_t, at, &made[i].choice.hosts)
+			*vec_push(&ret->hosts) = *at;
+	}
+	ret->is_ready = true;
+	ret->why = buf_take(&why);
+}
+
+/* The hosts that no role has yet, and which of all they are. */
+struct role_left {
+	struct node_offer *offers;
+	size_t *indexes;
+	size_t n;
+};
+
+static void role_hosts_remove(struct role_left *left, size_t at)
+{
+	left->n--;
+	memmove(&left->offers[at], &left->offers[at + 1], (left->n - at) * sizeof(*left->offers));
+	memmove(&left->indexes[at], &left->indexes[at + 1],
+		(left->n - at) * sizeof(*left->indexes));
+}
+
+/* All begin at once: also a role of one host does not wait. */
+static void role_hosts_place(
+	const struct role_wish *role, struct role_left *left, struct role_choice *ret)
+{
+	struct node_choice *choice = &ret->choice;
+
+	node_choose(left->offers, left->n, &role->wanted, choice);
+	ret->is_made = choice->is_ready;
+	for (size_t i = choice->hosts.n; ret->is_made && i-- > 0;) {
+		size_t at = choice->hosts.v[i];
+		choice->hosts.v[i] = left->indexes[at];
+		role_hosts_remove(left, at);
+	}
+}
+
+static void role_hosts_fill(const struct node_offer *offers, size_t n, struct role_left *ret)
+{
+	*ret = (struct role_left){.offers = mem_alloc(n + 1, sizeof(*ret->offers)),
+		.indexes = mem_alloc(n + 1, sizeof(*ret->indexes)),
+		.n = n};
+	for (size_t i = 0; i < n; i++) {
+		ret->offers[i] = offers[i];
+		ret->indexes[i] = i;
+	}
+}
+
+void role_hosts_choose(const struct node_offer *offers, size_t n, const struct role_wishes *roles,
+	struct node_choice *ret)
+{
+	AUTO_FREE struct role_choice *made = NULL;
+	struct role_left left;
+	size_t wanted = 0, at;
+
+	if (roles->n == 1 && !roles->v[0].name) {
+		node_choose(offers, n, &roles->v[0].wanted, ret);
+		return;
+	}
+	*ret = (struct node_choice){0};
+	made = mem_alloc(roles->n + 1, sizeof(*made));
+	role_hosts_fill(offers, n, &left);
+	for (size_t i = 0; i < roles->n; i++) {
+		made[i] = (struct role_choice){0};
+		wanted += roles->v[i].wanted.nodes;
+	}
+	if (wanted > n)
+		ret->why = mem_printf(
+			"%zu hosts are wanted, and there %s %zu", wanted, n == 1 ? "is" : "are", n);
+	while (!ret->why && (at = role_hosts_next(roles, made)) < roles->n) {
+		role_hosts_place(&roles->v[at], &left, &made[at]);
+		if (!made[at].is_made)
+			ret->why =
+				mem_printf("role %s: %s", roles->v[at].name, made[at].choice.why);
+	}
+	if (!ret->why)
+		role_hosts_join(roles, made, offers, ret);
+	for (size_t i = 0; i < roles->n; i++)
+		node_choice_done(&made[i].choice);
+	free(left.offers);
+	free(left.indexes);
+}

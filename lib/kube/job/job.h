@@ -5,7 +5,7 @@
  *
  * Order of requests. The Job is the commit point: when it is there, all that its pods need is there
  * too, so they start at once, and no crash leaves pods that wait forever.
- *	1. kube_objects_before: claim, Service, ConfigMaps and Secret, in parallel, while the image
+ *	1. kube_objects_before: claim, Service, ConfigMaps, Secret, in parallel, while the image
  *	   is pushed: they do not depend on its digest. Create; 409 is success when the run-id
  *	   label is this run's.
  *	2. objects->job: create; a lost reply or a 409 is looked up by its name and run-id label.

@@ -75,8 +75,22 @@ int job_flat_lines(const struct job *job, char **ret, struct err *err);
 void job_flat_note(const struct job *job);
 
 /*
+ * volumes.c
+ */
+
+/* Volumes of the pod, mounts of the container, and the init containers that fill them. */
+int job_storage(struct job *job, struct json *pod_spec, struct json *container, struct err *err);
+/* The ConfigMaps with the code, where no registry has it. */
+void job_code_objects(const struct kube_run *run, struct kube_objects *objects);
+
+/*
  * job.c
  */
+
+/* An object that goes with the Job. */
+struct json *job_beside(
+	const struct kube_run *run, const char *version, const char *kind, const char *name);
+void job_resources(const struct job *job, struct json *container, bool with_gpus);
 
 /* A role as a run that has no other; *run is what job points to then. */
 void job_init_role(const struct kube_run *of, size_t i, struct kube_run *run, struct job *job);

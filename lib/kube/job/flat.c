@@ -12,8 +12,6 @@
  * pod's own role, and append its words.
  */
 
-enum { FLAT_MAX = 100 << 10 }; /* an argument has 128 KiB at most */
-
 static const struct json *flat_find(const struct json *env, const char *name)
 {
 	for (const struct json *item = json_first(env); item; item = json_next(item))
@@ -38,7 +36,7 @@ static void flat_add_value(struct buf *out, const char *value)
 {
 	AUTO_BUF struct buf text;
 
-	buf_init(&text, FLAT_MAX);
+	buf_init(&text, JOB_FLAT_MAX);
 	for (; *value; value++) {
 		buf_addc(&text, *value);
 		if (value[0] == '$' && value[1] == '$')
@@ -77,7 +75,7 @@ static void flat_add_env(
 	}
 }
 
-static int flat_add_role(
+int job_flat_add_role(
 	const struct job *job, const struct json *base, struct buf *out, struct err *err)
 {
 	AUTO_JSON struct json *own = json_object();
@@ -97,39 +95,6 @@ static int flat_add_role(
 	}
 	buf_adds(out, "\n");
 	return 0;
-}
-
-int job_flat_env(const struct job *job, struct json *container, struct err *err)
-{
-	struct kube_run own;
-	struct job first = {0};
-
-	job_init_role(job->run, 0, &own, &first);
-	return job_env(&first, container, err);
-}
-
-int job_flat_lines(const struct job *job, char **ret, struct err *err)
-{
-	AUTO_JSON struct json *first = json_object();
-	AUTO_BUF struct buf out;
-	int r = job_flat_env(job, first, err);
-
-	buf_init(&out, FLAT_MAX);
-	for (size_t i = 0; r == 0 && i < job->run->n_roles; i++) {
-		struct kube_run own;
-		struct job role = {0};
-
-		job_init_role(job->run, i, &own, &role);
-		r = flat_add_role(&role, json_get(first, "env"), &out, err);
-	}
-	/* The file of the volume has the names of all ranks. */
-	buf_adds(&out, "fi\n(IFS=,; printf '%s\\n' $DLRUN_NODE_ADDRS) >" KUBE_ATTEMPT_DIR
-		       "/hostfile\nexport DLRUN_HOSTFILE=" KUBE_ATTEMPT_DIR "/hostfile\n");
-	if (r == 0)
-		r = buf_check(&out, "what the roles of the run are told", err);
-	if (r == 0)
-		*ret = buf_take(&out);
-	return r;
 }
 
 int job_flat_check(const struct kube_run *run, struct err *err)

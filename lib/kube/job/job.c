@@ -27,19 +27,9 @@ char *kube_job_name(const char *run_id, int attempt)
 	return attempt > 1 ? mem_printf("%s-%d", run_id, attempt) : mem_strdup(run_id);
 }
 
-char *kube_job_claim_name(const char *run_id)
-{
-	return mem_printf("%s-results", run_id);
-}
-
 char *kube_job_gate_name(const char *job)
 {
 	return mem_printf("%s-begin", job);
-}
-
-char *kube_job_code_name(const char *job, size_t i)
-{
-	return mem_printf("%s-code-%zu", job, i);
 }
 
 static bool job_is_alnum(char c)
@@ -126,7 +116,7 @@ static struct json *job_metadata(const struct kube_run *run, const char *name)
 	return metadata;
 }
 
-struct json *job_beside(
+static struct json *job_new_object(
 	const struct kube_run *run, const char *version, const char *kind, const char *name)
 {
 	struct json *json = json_object();
@@ -144,7 +134,7 @@ struct json *job_beside(
 static int job_secret(const struct kube_run *run, struct json **ret, struct err *err)
 {
 	AUTO_FREE char *name = kube_job_secret_name(run->job);
-	AUTO_JSON struct json *secret = job_beside(run, "v1", "Secret", name);
+	AUTO_JSON struct json *secret = job_new_object(run, "v1", "Secret", name);
 	struct json *data = json_sub(secret, "data");
 	size_t size = 0;
 
@@ -177,7 +167,7 @@ static int job_secret(const struct kube_run *run, struct json **ret, struct err 
 /* Ranks look for each other before they are ready. */
 static struct json *job_service(const struct kube_run *run)
 {
-	struct json *service = job_beside(run, "v1", "Service", run->job);
+	struct json *service = job_new_object(run, "v1", "Service", run->job);
 	struct json *spec = json_sub(service, "spec");
 
 	json_set_str(spec, "clusterIP", "None");
@@ -189,7 +179,7 @@ static struct json *job_service(const struct kube_run *run)
 static struct json *job_claim(const struct kube_run *run)
 {
 	AUTO_FREE char *name = kube_job_claim_name(run->run_id);
-	struct json *claim = job_beside(run, "v1", "PersistentVolumeClaim", name);
+	struct json *claim = job_new_object(run, "v1", "PersistentVolumeClaim", name);
 	struct json *spec = json_sub(claim, "spec"), *modes = json_array();
 
 	/* All attempts share it. */
@@ -336,38 +326,6 @@ static int64_t image_uid(const struct kube_run *run)
  * Resources
  */
 
-static const char *gpu_resource(const struct kube_run *run)
-{
-	return run->gpu_resource ? run->gpu_resource : JOB_GPU;
-}
-
-void job_resources(const struct job *job, struct json *container, bool with_gpus)
-{
-	const struct kube_run *run = job->run;
-	AUTO_JSON struct json *requests = json_object(), *limits = json_object();
-	AUTO_FREE char *cpu = mem_printf(run->cpu_milli % 1000 ? "%lldm" : "%lld",
-		(long long)(run->cpu_milli % 1000 ? run->cpu_milli : run->cpu_milli / 1000));
-
-	if (run->cpu_milli > 0)
-		json_set_str(requests, "cpu", cpu);
-	if (run->memory_bytes) {
-		job_set_bytes(requests, "memory", run->memory_bytes);
-		job_set_bytes(limits, "memory", run->memory_bytes);
-	}
-	if (run->disk_bytes)
-		job_set_bytes(requests, "ephemeral-storage", run->disk_bytes);
-	if (with_gpus && run->gpus > 0) {
-		job_set_bytes(requests, gpu_resource(run), (uint64_t)run->gpus);
-		job_set_bytes(limits, gpu_resource(run), (uint64_t)run->gpus);
-	}
-	if (json_count(requests) == 0)
-		return;
-	struct json *resources = json_sub(container, "resources");
-	if (json_count(limits))
-		json_set(resources, "limits", TAKE(limits));
-	json_set(resources, "requests", TAKE(requests));
-}
-
 /*
  * Nodes
  */
@@ -382,7 +340,7 @@ static void set_tolerations(const struct kube_run *run, struct json *spec)
 	list = json_array();
 	json_set(spec, "tolerations", list);
 	own = json_object();
-	json_set_str(own, "key", gpu_resource(run));
+	json_set_str(own, "key", job_gpu_resource(run));
 	json_set_str(own, "operator", "Exists");
 	json_add(list, own);
 	for (; item; item = json_next(item))
@@ -490,6 +448,45 @@ static void job_set_ports(const struct kube_run *run, struct json *container)
 	}
 }
 
+static void job_init_role(
+	const struct kube_run *of, size_t i, struct kube_run *run, struct job *job);
+
+/* Variables of the container of all roles: those of the first. */
+static int job_flat_env(const struct job *job, struct json *container, struct err *err)
+{
+	struct kube_run own;
+	struct job first = {0};
+
+	job_init_role(job->run, 0, &own, &first);
+	return job_env(&first, container, err);
+}
+
+/* Lines of shell that set the variables of a pod's own role and append its words to "$@". The
+ * caller frees. */
+static int job_flat_lines(const struct job *job, char **ret, struct err *err)
+{
+	AUTO_JSON struct json *first = json_object();
+	AUTO_BUF struct buf out;
+	int r = job_flat_env(job, first, err);
+
+	buf_init(&out, JOB_FLAT_MAX);
+	for (size_t i = 0; r == 0 && i < job->run->n_roles; i++) {
+		struct kube_run own;
+		struct job role = {0};
+
+		job_init_role(job->run, i, &own, &role);
+		r = job_flat_add_role(&role, json_get(first, "env"), &out, err);
+	}
+	/* The file of the volume has the names of all ranks. */
+	buf_adds(&out, "fi\n(IFS=,; printf '%s\\n' $DLRUN_NODE_ADDRS) >" KUBE_ATTEMPT_DIR
+		       "/hostfile\nexport DLRUN_HOSTFILE=" KUBE_ATTEMPT_DIR "/hostfile\n");
+	if (r == 0)
+		r = buf_check(&out, "what the roles of the run are told", err);
+	if (r == 0)
+		*ret = buf_take(&out);
+	return r;
+}
+
 static int make_container(
 	struct job *job, struct json *spec, struct json *container, struct err *err)
 {
@@ -498,13 +495,17 @@ static int make_container(
 				      ? mem_strdup(run->workdir)
 				      : mem_printf("%s/%s", run->workdir, run->cwd);
 
+	AUTO_FREE char *flat = NULL;
+
 	json_set_str(container, "name", KUBE_CONTAINER);
 	json_set_str(container, "image", run->image_ref);
 	json_set_str(container, "imagePullPolicy", "IfNotPresent");
 	json_set_str(container, "workingDir", cwd);
 	int r = job_check_text(cwd, "the directory", err);
 	if (r == 0)
-		r = job_start(job, container, err);
+		r = job->is_flat ? job_flat_lines(job, &flat, err) : 0;
+	if (r == 0)
+		r = job_start(job, flat, container, err);
 	if (r == 0)
 		r = job->is_flat ? job_flat_env(job, container, err) : job_env(job, container, err);
 	if (r < 0)
@@ -1057,6 +1058,37 @@ static void job_note_limits(const struct job *job)
 			run->attempt);
 }
 
+/* The bytes of all layers, cut where an object is full. */
+static void job_code_objects(const struct kube_run *run, struct kube_objects *objects)
+{
+	size_t n = 0, room = 0;
+
+	if (!job_code_fits(run))
+		return;
+	for (size_t i = 0; i < run->n_code; i++)
+		for (uint64_t at = 0, part = 0; at < run->code[i].size; part++) {
+			const char *data = run->code[i].data;
+			AUTO_BUF struct buf encoded = {0};
+			uint64_t left = run->code[i].size - at;
+			AUTO_FREE char *key = mem_printf("%zu.%03d", i, (int)part);
+
+			if (room == 0) {
+				AUTO_FREE char *name = kube_job_code_name(run->job, n);
+				objects->code[n] = job_new_object(run, "v1", "ConfigMap", name);
+				json_set_bool(objects->code[n++], "immutable", true);
+				room = KUBE_CODE_EACH;
+			}
+			size_t size = left < room ? (size_t)left : room;
+			buf_init(&encoded, 2 * KUBE_CODE_EACH);
+			if (data)
+				base64_encode(data + at, size, &encoded);
+			json_set_str(json_sub(objects->code[n - 1], "binaryData"), key,
+				encoded.len ? encoded.data : "");
+			at += size;
+			room -= size;
+		}
+}
+
 static int make_before(const struct job *job, struct kube_objects *objects, struct err *err)
 {
 	const struct kube_run *run = job->run;
@@ -1066,14 +1098,14 @@ static int make_before(const struct job *job, struct kube_objects *objects, stru
 	if (run->results.kind == KUBE_PLACE_CLAIM && !run->claim_of)
 		objects->claim = job_claim(run);
 	if (run->n_members) {
-		objects->config = job_beside(run, "v1", "ConfigMap", run->job);
+		objects->config = job_new_object(run, "v1", "ConfigMap", run->job);
 		int r = job_members(job, json_sub(objects->config, "data"), err);
 		if (r < 0)
 			return r;
 	}
 	if (job_is_gated(run)) {
 		AUTO_FREE char *gate = kube_job_gate_name(run->job);
-		objects->config = job_beside(run, "v1", "ConfigMap", gate);
+		objects->config = job_new_object(run, "v1", "ConfigMap", gate);
 	}
 	if (run->code_apart)
 		job_code_objects(run, objects);
@@ -1082,7 +1114,8 @@ static int make_before(const struct job *job, struct kube_objects *objects, stru
 	return job_secret(run, &objects->secret, err);
 }
 
-void job_init_role(const struct kube_run *of, size_t i, struct kube_run *run, struct job *job)
+static void job_init_role(
+	const struct kube_run *of, size_t i, struct kube_run *run, struct job *job)
 {
 	const struct kube_role *role = &of->roles[i];
 

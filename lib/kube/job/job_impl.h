@@ -67,11 +67,10 @@ extern const char job_member_lines[];
 
 /* E_TARGET_UNSUPPORTED unless one Job can be all roles. */
 int job_flat_check(const struct kube_run *run, struct err *err);
-/* Variables of the container: those of the first role. */
-int job_flat_env(const struct job *job, struct json *container, struct err *err);
-/* Lines of shell that set the variables of a pod's own role and append its words to "$@". The
- * caller frees. */
-int job_flat_lines(const struct job *job, char **ret, struct err *err);
+enum { JOB_FLAT_MAX = 100 << 10 }; /* of the lines: an argument has 128 KiB at most */
+/* Add the lines for a pod of that role; base: the variables of the container. */
+int job_flat_add_role(
+	const struct job *job, const struct json *base, struct buf *out, struct err *err);
 void job_flat_note(const struct job *job);
 
 /*
@@ -80,20 +79,8 @@ void job_flat_note(const struct job *job);
 
 /* Volumes of the pod, mounts of the container, and the init containers that fill them. */
 int job_storage(struct job *job, struct json *pod_spec, struct json *container, struct err *err);
-/* The ConfigMaps with the code, where no registry has it. */
-void job_code_objects(const struct kube_run *run, struct kube_objects *objects);
-
-/*
- * job.c
- */
-
-/* An object that goes with the Job. */
-struct json *job_beside(
-	const struct kube_run *run, const char *version, const char *kind, const char *name);
-void job_resources(const struct job *job, struct json *container, bool with_gpus);
-
-/* A role as a run that has no other; *run is what job points to then. */
-void job_init_role(const struct kube_run *of, size_t i, struct kube_run *run, struct job *job);
+/* Whether the code is small enough for ConfigMaps. */
+bool job_code_fits(const struct kube_run *run);
 
 /*
  * job_script.c
@@ -112,9 +99,14 @@ char *job_host(const struct job *job, int rank);
 /* A quantity: "16Gi". */
 void job_set_bytes(struct json *object, const char *key, uint64_t bytes);
 
+/* Requests and limits of a container. */
+void job_resources(const struct job *job, struct json *container, bool with_gpus);
+const char *job_gpu_resource(const struct kube_run *run);
+
 int job_env(const struct job *job, struct json *container, struct err *err);
-/* command, args; whether they are a script. */
-int job_start(const struct job *job, struct json *container, struct err *err);
+/* command, args; whether they are a script. flat: lines for all roles, which append the words of
+ * the program; or NULL. */
+int job_start(const struct job *job, const char *flat, struct json *container, struct err *err);
 /* The container that waits, into containers, and what the script does for it: in front of the
  * program, and behind it (its exit code is $c). */
 int job_linger(const struct job *job, struct json *containers, struct err *err);

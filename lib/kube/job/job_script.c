@@ -18,6 +18,16 @@ static int job_set_words(
 
 static bool job_has_script(const struct job *job);
 
+char *kube_job_claim_name(const char *run_id)
+{
+	return mem_printf("%s-results", run_id);
+}
+
+char *kube_job_code_name(const char *job, size_t i)
+{
+	return mem_printf("%s-code-%zu", job, i);
+}
+
 char *kube_job_secret_name(const char *job)
 {
 	return mem_printf("%s-env", job);
@@ -34,6 +44,38 @@ void job_set_bytes(struct json *object, const char *key, uint64_t bytes)
 	}
 	AUTO_FREE char *text = mem_printf("%llu%s", (unsigned long long)bytes, units[unit]);
 	json_set_str(object, key, text);
+}
+
+const char *job_gpu_resource(const struct kube_run *run)
+{
+	return run->gpu_resource ? run->gpu_resource : JOB_GPU;
+}
+
+void job_resources(const struct job *job, struct json *container, bool with_gpus)
+{
+	const struct kube_run *run = job->run;
+	AUTO_JSON struct json *requests = json_object(), *limits = json_object();
+	AUTO_FREE char *cpu = mem_printf(run->cpu_milli % 1000 ? "%lldm" : "%lld",
+		(long long)(run->cpu_milli % 1000 ? run->cpu_milli : run->cpu_milli / 1000));
+
+	if (run->cpu_milli > 0)
+		json_set_str(requests, "cpu", cpu);
+	if (run->memory_bytes) {
+		job_set_bytes(requests, "memory", run->memory_bytes);
+		job_set_bytes(limits, "memory", run->memory_bytes);
+	}
+	if (run->disk_bytes)
+		job_set_bytes(requests, "ephemeral-storage", run->disk_bytes);
+	if (with_gpus && run->gpus > 0) {
+		job_set_bytes(requests, job_gpu_resource(run), (uint64_t)run->gpus);
+		job_set_bytes(limits, job_gpu_resource(run), (uint64_t)run->gpus);
+	}
+	if (json_count(requests) == 0)
+		return;
+	struct json *resources = json_sub(container, "resources");
+	if (json_count(limits))
+		json_set(resources, "limits", TAKE(limits));
+	json_set(resources, "requests", TAKE(requests));
 }
 
 void job_container_security(const struct job *job, struct json *container)
@@ -1025,17 +1067,14 @@ static int check_signals(const struct kube_run *run, struct err *err)
 	return err_hint(err, "signal: USR1@%lld", seconds(run->signal_before_ms));
 }
 
-int job_start(const struct job *job, struct json *container, struct err *err)
+int job_start(const struct job *job, const char *flat, struct json *container, struct err *err)
 {
 	const struct kube_run *run = job->run;
 	AUTO_STRV struct strv command = {0}, args = {0};
-	AUTO_FREE char *flat = NULL;
 
 	int r = check_shell(job, err);
 	if (r == 0)
 		r = check_signals(run, err);
-	if (r == 0 && job->is_flat)
-		r = job_flat_lines(job, &flat, err);
 	if (r < 0)
 		return r;
 	if (job_has_script(job)) {

@@ -334,7 +334,7 @@ static void job_add_init(
  * Code that is not in the image
  */
 
-static bool job_code_fits(const struct kube_run *run)
+bool job_code_fits(const struct kube_run *run)
 {
 	uint64_t size = 0;
 
@@ -414,37 +414,6 @@ static int job_add_code(struct job *job, struct json *pod_spec, struct err *err)
 	}
 	job_add_init(job, pod_spec, init, mounts);
 	return 0;
-}
-
-/* The bytes of all layers, cut where an object is full. */
-void job_code_objects(const struct kube_run *run, struct kube_objects *objects)
-{
-	size_t n = 0, room = 0;
-
-	if (!job_code_fits(run))
-		return;
-	for (size_t i = 0; i < run->n_code; i++)
-		for (uint64_t at = 0, part = 0; at < run->code[i].size; part++) {
-			const char *data = run->code[i].data;
-			AUTO_BUF struct buf encoded = {0};
-			uint64_t left = run->code[i].size - at;
-			AUTO_FREE char *key = mem_printf("%zu.%03d", i, (int)part);
-
-			if (room == 0) {
-				AUTO_FREE char *name = kube_job_code_name(run->job, n);
-				objects->code[n] = job_beside(run, "v1", "ConfigMap", name);
-				json_set_bool(objects->code[n++], "immutable", true);
-				room = KUBE_CODE_EACH;
-			}
-			size_t size = left < room ? (size_t)left : room;
-			buf_init(&encoded, 2 * KUBE_CODE_EACH);
-			if (data)
-				base64_encode(data + at, size, &encoded);
-			json_set_str(json_sub(objects->code[n - 1], "binaryData"), key,
-				encoded.len ? encoded.data : "");
-			at += size;
-			room -= size;
-		}
 }
 
 static struct json *copy_words(void)

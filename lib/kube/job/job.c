@@ -1063,7 +1063,7 @@ static void job_code_objects(const struct kube_run *run, struct kube_objects *ob
 {
 	size_t n = 0, room = 0;
 
-	if (!job_code_fits(run))
+	if (!kube_code_fits(run))
 		return;
 	for (size_t i = 0; i < run->n_code; i++)
 		for (uint64_t at = 0, part = 0; at < run->code[i].size; part++) {

@@ -43,7 +43,7 @@
  *
  * Code apart. Where no registry takes the image, the layers of the code lie in ConfigMaps, in
  * entries LAYER.PART, and an init container of the base unpacks them (code.sh) into a volume that
- * has the place of the tree.
+ * has the place of the tree. What is larger is sent to each pod as a stream.
  *
  * Study. Words and variables of its members lie in a ConfigMap of the Job's name, a line for each
  * in entries of KUBE_MEMBERS_EACH; the script evaluates the line of $JOB_COMPLETION_INDEX. The
@@ -141,6 +141,7 @@ struct kube_code {
 };
 /* So many bytes go in ConfigMaps, and stay there as long as the Job. */
 enum { KUBE_CODE_EACH = 900 << 10, KUBE_CODE_OBJECTS = 4 };
+#define KUBE_CODE_STORED ((uint64_t)KUBE_CODE_EACH * KUBE_CODE_OBJECTS)
 
 enum kube_security { KUBE_SECURITY_AUTO, KUBE_SECURITY_IMAGE, KUBE_SECURITY_RESTRICTED };
 
@@ -258,6 +259,9 @@ void kube_objects_done(struct kube_objects *objects);
  * cannot be told apart), E_KUBE_STORAGE (a path or place that a pod cannot have), E_DATA_LIMIT
  * (annotations, values of a Secret over 1 MiB, words of members over 900 KiB). */
 int kube_job_make(const struct kube_run *run, struct kube_objects *ret, struct err *err);
+
+/* Whether the code goes in objects; else the init container waits until it was sent. */
+bool kube_code_fits(const struct kube_run *run);
 
 /* The objects of step 1 and of step 3, in their order. Borrowed from objects. */
 enum { KUBE_OBJECTS_MAX = 4 + KUBE_CODE_OBJECTS };

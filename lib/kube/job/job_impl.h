@@ -79,9 +79,6 @@ void job_flat_note(const struct job *job);
 
 /* Volumes of the pod, mounts of the container, and the init containers that fill them. */
 int job_storage(struct job *job, struct json *pod_spec, struct json *container, struct err *err);
-/* Whether the code is small enough for ConfigMaps. */
-bool job_code_fits(const struct kube_run *run);
-
 /*
  * job_script.c
  */

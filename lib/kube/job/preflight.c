@@ -99,8 +99,8 @@ bool kube_rules_grant(const struct json *review, const struct kube_deed *deed)
 enum { VERBS_MAX = 2, TEXT_MAX = 2000, WORD_MAX = 32 };
 
 /* FATAL: the run could not begin, or its state could not be read, or it could not be ended;
- * NO_JOBSET: it is a Job then. */
-enum effect { FATAL, COMFORT, NO_JOBSET };
+ * NO_JOBSET: it is a Job then; NO_STREAM: its code must not be large. */
+enum effect { FATAL, COMFORT, NO_JOBSET, NO_STREAM };
 
 static bool always(const struct kube_run *run)
 {
@@ -196,6 +196,8 @@ static const struct need {
 		"its claim stays when it is removed"},
 	{"jobset.x-k8s.io", "jobsets", "get list", NO_JOBSET, wants_jobset, ""},
 	{"jobset.x-k8s.io", "jobsets", "delete", NO_JOBSET, wants_jobset, ""},
+	{"", "pods/exec", "get", NO_STREAM, has_code_apart, ""},
+	{"", "pods", "list", NO_STREAM, has_code_apart, ""},
 };
 
 /* The verb at *at, which goes on behind it; false: there is none. */
@@ -310,14 +312,14 @@ static void preflight_find_missing(enum effect effect, const struct kube_run *ru
 	}
 }
 
-/* Whether a JobSet could be neither read nor removed. */
-static bool kube_rights_lack_jobset(
-	const struct kube_questions *questions, const struct kube_reply *replies)
+/* Whether a right of that effect is missing. */
+static bool kube_rights_lack(enum effect effect, const struct kube_questions *questions,
+	const struct kube_reply *replies)
 {
 	const char *why;
 
 	for (size_t i = 0; i < ARRAY_LEN(needs); i++)
-		if (needs[i].effect == NO_JOBSET &&
+		if (needs[i].effect == effect &&
 			preflight_is_missing(&needs[i], questions, replies, &why))
 			return true;
 	return false;
@@ -544,8 +546,9 @@ void kube_preflight_surroundings(const struct kube_questions *questions,
 		if (!ret->enforced)
 			ret->enforced = "privileged";
 	}
-	ret->jobset =
-		takes_jobset(questions, replies) && !kube_rights_lack_jobset(questions, replies);
+	ret->jobset = takes_jobset(questions, replies) &&
+		      !kube_rights_lack(NO_JOBSET, questions, replies);
+	ret->no_stream = kube_rights_lack(NO_STREAM, questions, replies);
 }
 
 /*

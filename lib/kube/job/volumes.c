@@ -334,13 +334,13 @@ static void job_add_init(
  * Code that is not in the image
  */
 
-bool job_code_fits(const struct kube_run *run)
+bool kube_code_fits(const struct kube_run *run)
 {
 	uint64_t size = 0;
 
 	for (size_t i = 0; i < run->n_code; i++)
 		size += run->code[i].size;
-	return size <= (uint64_t)KUBE_CODE_EACH * KUBE_CODE_OBJECTS;
+	return size <= KUBE_CODE_STORED;
 }
 
 /* The volume that has the entries of all objects. */
@@ -370,7 +370,7 @@ static struct json *job_code_words(const struct kube_run *run)
 	json_add_str(words, "-c");
 	json_add_str(words, script);
 	json_add_str(words, "dlrun");
-	json_add_str(words, job_code_fits(run) ? KUBE_CODE_PARTS : "");
+	json_add_str(words, kube_code_fits(run) ? KUBE_CODE_PARTS : "");
 	AUTO_FREE char *tree = kube_escaped(run->workdir);
 	json_add_str(words, tree);
 	for (size_t i = 0; i < run->n_code; i++) {
@@ -404,7 +404,7 @@ static int job_add_code(struct job *job, struct json *pod_spec, struct err *err)
 	json_set_str(mount, "name", "code");
 	json_set_str(mount, "mountPath", KUBE_CODE_DIR);
 	json_add(mounts, mount);
-	if (run->n_code && job_code_fits(run)) {
+	if (run->n_code && kube_code_fits(run)) {
 		add_volume(job, "code-in", "projected", job_code_source(run));
 		mount = json_object();
 		json_set_str(mount, "name", "code-in");

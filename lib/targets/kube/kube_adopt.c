@@ -6,6 +6,7 @@
 #include "base/util/str.h"
 #include "core/config/words.h"
 #include "core/record/foreign.h"
+#include "core/record/setup_key.h"
 #include "kube/job/job.h"
 #include "kube/job/preflight.h"
 #include "kube/status/status.h"
@@ -148,7 +149,8 @@ void kube_record_read(const struct json *objects, enum kube_kind kind, const cha
 		struct kube_handle handle;
 
 		if (!read_handle(at, kind, place, &handle) || (id && !str_eq(id, handle.run_id)) ||
-			kube_adopt_study_of(at) || kube_adopt_is_known(ret, &handle))
+			kube_adopt_study_of(at) || setup_id_is_own(handle.run_id) ||
+			kube_adopt_is_known(ret, &handle))
 			continue;
 		*vec_push(ret) = kube_adopt_make(at, &handle, place);
 	}

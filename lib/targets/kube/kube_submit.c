@@ -241,7 +241,7 @@ static int kube_submit_read_code(
 
 	for (size_t i = 0; i < plan->run.n_code; i++)
 		size += plan->code[i].size;
-	if (!job->layout || size > (uint64_t)KUBE_CODE_EACH * KUBE_CODE_OBJECTS)
+	if (!job->layout || size > KUBE_CODE_STORED)
 		return 0;
 	plan->code_data = mem_alloc(plan->run.n_code + 1, sizeof(*plan->code_data));
 	for (size_t i = 0; r == 0 && i < plan->run.n_code; i++) {
@@ -805,7 +805,7 @@ static int kube_submit_evaluate(struct check *check, struct err *err)
 	free(kube->user);
 	kube->user = found.user ? mem_strdup(found.user) : NULL;
 	kube->takes_jobset = found.jobset;
-	kube->target.code_max = (uint64_t)KUBE_CODE_EACH * KUBE_CODE_OBJECTS;
+	kube->target.code_max = found.no_stream ? KUBE_CODE_STORED : 0;
 	check->plan.run.jobset = found.jobset;
 	int r = kube_job_make(&check->plan.run, &objects, err);
 	if (r < 0)

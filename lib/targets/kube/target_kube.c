@@ -464,6 +464,7 @@ const struct target_ops target_kube_ops = {
 	.learn = kube_learn,
 	.submit = kube_submit,
 	.submit_study = kube_submit_study,
+	.deliver = kube_deliver,
 	.sample = kube_sample,
 	.state = kube_state,
 	.logs = kube_logs,
@@ -494,7 +495,8 @@ int target_kube_new(struct session *session, const char *name, const struct json
 		return r;
 	kube = mem_alloc(1, sizeof(*kube));
 	*kube = (struct target_kube){
-		.target = {&target_kube_ops, mem_strdup(name), session_loop(session)},
+		.target = {&target_kube_ops, mem_strdup(name), session_loop(session),
+			.code_stored = KUBE_CODE_STORED},
 		.session = session,
 		.cluster = cluster,
 		.kube_namespace = cluster->access.kube_namespace,

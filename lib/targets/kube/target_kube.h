@@ -122,6 +122,10 @@ void kube_plan_done(struct kube_plan *plan);
 int kube_fetch(struct target *target, const char *handle, struct fetch_sink *sink,
 	struct target_call *call, struct err *err);
 
+/* target_ops.deliver */
+int kube_deliver(struct target *target, const struct target_job *job, struct target_call *call,
+	struct err *err);
+
 /* target_ops.adopt */
 int kube_adopt(struct target *target, const char *id, struct run_list *ret,
 	struct target_call *call, struct err *err);

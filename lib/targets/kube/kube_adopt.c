@@ -9,6 +9,7 @@
 #include "core/record/setup_key.h"
 #include "kube/job/job.h"
 #include "kube/job/preflight.h"
+#include "kube/status/status.h"
 #include "targets/kube/kube_record_read.h"
 #include "targets/kube/target_kube.h"
 
@@ -441,6 +442,7 @@ static int kube_adopt_on_list(
 		kube_adopt_query_one(adoption))
 		return 0;
 	adoption->objects[kind] = TAKE(response->object);
+	kube_join_roles(adoption->objects[kind]);
 	if (err_is_set(&response->error) && kind == KUBE_KIND_JOB)
 		err_move(&adoption->error, &response->error);
 	kube_adopt_answered(adoption);

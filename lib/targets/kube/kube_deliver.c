@@ -397,7 +397,10 @@ static struct kube_watch *delivery_watch_pods(struct delivery *delivery)
 {
 	AUTO_FREE char *path =
 		kube_path("/api/v1/namespaces/%s/pods", delivery->handle.kube_namespace);
-	AUTO_FREE char *selector = kube_kind_pods(delivery->handle.job, false, 0);
+	struct kube_handle all = delivery->handle;
+	/* Of a member those of its study. */
+	all.is_member = false;
+	AUTO_FREE char *selector = kube_handle_attempt_pods(&all);
 	const char *const query[] = {"labelSelector", selector, NULL};
 	const struct kube_watch_request request = {
 		.path = path,

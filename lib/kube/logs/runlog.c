@@ -646,15 +646,29 @@ static bool runlog_is_decided(const struct kube_runlog *runlog)
 	return kube_job_outlook(runlog->job, &pods) != KUBE_OUTLOOK_OPEN;
 }
 
+/* Whether the log of a program that has ended is still being read. */
+static bool runlog_any_drains(const struct kube_runlog *runlog)
+{
+	for (size_t i = 0; i < runlog->ranks.n; i++) {
+		const struct rank *rank = runlog->ranks.v[i];
+
+		if (rank->podlog && rank->instances.v[rank->at].ended)
+			return true;
+	}
+	return false;
+}
+
 /* Results of the role that ends the run wait in its pods, which keep the cluster from ending the
  * others: the caller takes them at the end of the log. */
 static bool runlog_lingers(const struct kube_runlog *runlog)
 {
 	bool lingers = false;
 
+	if (!runlog->follow || runlog_any_drains(runlog))
+		return false;
 	vec_foreach (const struct seen_pod, pod, &runlog->seen)
 		lingers = lingers || kube_pod_lingers(pod->json);
-	return lingers && runlog->follow && runlog_is_decided(runlog);
+	return lingers && runlog_is_decided(runlog);
 }
 
 /* Nothing is being read. Pods and Jobs are reported separately: the end of the Job may be known

@@ -32,6 +32,17 @@
 #define ENDED_JOBSET                                                                               \
 	"{" META("a", "s") "},\"status\":{\"conditions\":[{\"type\":\"Completed\",\"status\":"     \
 			   "\"True\"}]}}"
+/* Results wait in the pods, which keep the JobSet from completing. */
+#define LINGERING(name, index)                                                                     \
+	"{" META(name, "1234567" index) ",\"annotations\":{\"dlrun.io/linger\":\"300\","           \
+					"\"batch.kubernetes.io/job-completion-index\":\"" index    \
+					"\"}},\"status\":{\"phase\":\"Running\","                  \
+					"\"containerStatuses\":[{\"name\":\"program\",\"state\":{" \
+					"\"terminated\":{\"exitCode\":0}}},{\"name\":"             \
+					"\"results\",\"state\":{\"running\":{}}}]}}"
+#define LINGERING_JOBSET                                                                           \
+	"{" META("a", "s") "},\"spec\":{\"replicatedJobs\":[{\"template\":{\"spec\":{"             \
+			   "\"completions\":2}}}]}}"
 #define FORBIDDEN                                                                                  \
 	"{\"kind\":\"Status\",\"status\":\"Failure\",\"reason\":\"Forbidden\",\"message\":\"no\"," \
 	"\"code\":403}"
@@ -39,6 +50,7 @@
 
 static const char *refused;               /* a part of paths; NULL: none */
 static const char *job = "job-name%3Da&"; /* whose pods there are */
+static bool lingers;                      /* they, and the JobSet goes on */
 static atomic_int n_first;                /* requests for the log of rank 0 */
 
 static bool print(struct fix_conn *conn, int status, const char *type, const char *body)
@@ -68,7 +80,11 @@ static bool on_request(struct fix_conn *conn)
 			is_first ? T "1Z one\n" T "3Z three\n" : T "2Z two\n");
 	}
 	if (strstr(conn->path, "/jobsets?"))
-		return print(conn, 200, "application/json", LIST(ENDED_JOBSET));
+		return print(conn, 200, "application/json",
+			lingers ? LIST(LINGERING_JOBSET) : LIST(ENDED_JOBSET));
+	if (strstr(conn->path, "/pods?") && lingers)
+		return print(conn, 200, "application/json",
+			LIST(LINGERING("p0", "0") "," LINGERING("p1", "1")));
 	if (strstr(conn->path, "/pods?") && !strstr(conn->path, job))
 		return print(conn, 200, "application/json", LIST(""));
 	return print(conn, 200, "application/json",
@@ -194,6 +210,22 @@ static void test_of_a_jobset(void **state)
 	assert_int_equal(run(&runtime, NULL), 0);
 	job = "job-name%3Da&";
 	assert_int_equal(runtime.error, E_NONE);
+	assert_string_equal(text_of(&runtime, 0), "one\nthree\n");
+	assert_string_equal(text_of(&runtime, 1), "two\n");
+}
+
+/* The end of the programs is known before their logs have been read. */
+static void test_of_a_jobset_whose_results_wait(void **state)
+{
+	AUTO(done) struct runtime runtime = {.kind = KUBE_KIND_JOBSET};
+
+	(void)state;
+	refused = NULL;
+	lingers = true;
+	begin(&runtime, -1, true, NULL);
+	assert_int_equal(run(&runtime, NULL), 0);
+	lingers = false;
+	assert_int_equal(runtime.n_ends, 1);
 	assert_string_equal(text_of(&runtime, 0), "one\nthree\n");
 	assert_string_equal(text_of(&runtime, 1), "two\n");
 }
@@ -345,6 +377,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_whole),
 		cmocka_unit_test(test_of_a_jobset),
+		cmocka_unit_test(test_of_a_jobset_whose_results_wait),
 		cmocka_unit_test(test_one_rank),
 		cmocka_unit_test(test_goes_on),
 		cmocka_unit_test(test_refused),
